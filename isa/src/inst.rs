@@ -1,0 +1,189 @@
+//! One machine instruction with typed operands, target-independent in shape.
+//!
+//! Operands come in LLVM's assembly order: destinations, then sources. An operand that some encodings hold implicitly
+//! (the `vcc` of a VOP2 `v_cndmask_b32`, the carry of `v_addc_co_u32`, the `vcc` a VOPC compare writes) is always
+//! explicit here, so one instruction has one shape whatever encoding it ends up in; the encoder picks the shortest
+//! encoding whose fixed operands agree. Tied accumulators (`v_fmac_f32`, `v_dot2c`, DPP `old`) are not repeated
+//! among the sources: the slot description says that the destination is also read.
+
+use crate::{Op, Regs};
+use smallvec::SmallVec;
+
+/// An explicit operand.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Operand {
+    /// A register or a run of registers.
+    Regs(Regs),
+    /// A constant: the bit pattern the instruction is to see, truncated to the operand's width. The encoder uses an
+    /// inline constant where one has these bits, else a literal. Branch targets are signed dword distances from the
+    /// following instruction.
+    Imm(u64),
+    /// The word `off` in the place of an address register.
+    Off,
+}
+
+impl Operand {
+    /// The registers, if it is a register operand.
+    pub fn regs(self) -> Option<Regs> {
+        match self {
+            Operand::Regs(r) => Some(r),
+            _ => None,
+        }
+    }
+    /// An f32 constant.
+    pub fn f32(x: f32) -> Operand {
+        Operand::Imm(x.to_bits() as u64)
+    }
+}
+
+impl From<Regs> for Operand {
+    fn from(r: Regs) -> Operand {
+        Operand::Regs(r)
+    }
+}
+
+/// Names of instruction modifiers. The value's meaning stands beside each; absent means the default (0 unless noted).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum ModName {
+    /// Negated sources, bit i = source i (for VOP3P: `neg_lo`).
+    Neg,
+    /// `neg_hi` of VOP3P, bit i = source i.
+    NegHi,
+    /// Absolute value of sources, bit i = source i.
+    Abs,
+    /// SDWA `sext()`, bit i = source i.
+    Sext,
+    /// `op_sel`, bit i = source i, bit 3 = destination.
+    OpSel,
+    /// `op_sel_hi`, bit i = source i; default all ones.
+    OpSelHi,
+    /// Clamp the result.
+    Clamp,
+    /// Output modifier: 1 `mul:2`, 2 `mul:4`, 3 `div:2`.
+    Omod,
+    /// Byte offset of a memory instruction (signed where the target's is).
+    Offset,
+    /// First offset of ds_read2/ds_write2 and of ds_swizzle forms, in elements.
+    Offset0,
+    /// Second offset.
+    Offset1,
+    /// Cache policy bits as encoded by the target (`glc`=1 `slc`=2 `dlc`=4 `scc/sc1`=16; gfx12: th | scope<<3).
+    Cpol,
+    Gds,
+    Lds,
+    Tfe,
+    Offen,
+    Idxen,
+    Addr64,
+    Format,
+    Dmask,
+    Dim,
+    Unorm,
+    R128,
+    A16,
+    D16,
+    Lwe,
+    Da,
+    /// DPP16 control, as encoded (9 bits).
+    DppCtrl,
+    /// Default 0xf.
+    RowMask,
+    /// Default 0xf.
+    BankMask,
+    BoundCtrl,
+    /// Fetch inactive lanes (DPP).
+    Fi,
+    /// DPP8 lane selects, 3 bits each, lane 0 lowest.
+    Dpp8,
+    /// SDWA selects: 0-3 BYTE_n, 4 WORD_0, 5 WORD_1, 6 DWORD (default 6).
+    DstSel,
+    /// SDWA: 0 UNUSED_PAD, 1 UNUSED_SEXT, 2 UNUSED_PRESERVE.
+    DstUnused,
+    Src0Sel,
+    Src1Sel,
+    Cbsz,
+    Abid,
+    Blgp,
+    IndexKey,
+    MatrixAFmt,
+    MatrixBFmt,
+    MatrixAScale,
+    MatrixBScale,
+    MatrixAScaleFmt,
+    MatrixBScaleFmt,
+    MatrixAReuse,
+    MatrixBReuse,
+    ScaleOpSel,
+    ByteSel,
+    BitOp3,
+    WaitVdst,
+    WaitExp,
+    WaitVmVsrc,
+    Attr,
+    AttrChan,
+    Done,
+    Vm,
+    Compr,
+    En,
+    RowEn,
+    High,
+    /// Any other: room for rare graphics modifiers.
+    Other,
+}
+
+/// Modifiers that differ from their default, sorted by name.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Mods(SmallVec<[(ModName, i32); 4]>);
+
+impl Mods {
+    /// No modifier.
+    pub fn new() -> Mods {
+        Mods::default()
+    }
+    /// Value of a modifier, if it was given.
+    pub fn get(&self, name: ModName) -> Option<i32> {
+        self.0.iter().find(|m| m.0 == name).map(|m| m.1)
+    }
+    /// Sets a modifier, replacing an earlier value.
+    pub fn set(&mut self, name: ModName, value: i32) {
+        match self.0.binary_search_by_key(&name, |m| m.0) {
+            Ok(i) => self.0[i].1 = value,
+            Err(i) => self.0.insert(i, (name, value)),
+        }
+    }
+    /// Builder form of [`Mods::set`].
+    pub fn with(mut self, name: ModName, value: i32) -> Mods {
+        self.set(name, value);
+        self
+    }
+    /// All given modifiers, in order of name.
+    pub fn iter(&self) -> impl Iterator<Item = (ModName, i32)> + '_ {
+        self.0.iter().copied()
+    }
+    /// True when nothing was given.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// An instruction.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Inst {
+    /// What it does.
+    pub op: Op,
+    /// Destinations, in assembly order.
+    pub dsts: SmallVec<[Operand; 2]>,
+    /// Sources, in assembly order.
+    pub srcs: SmallVec<[Operand; 4]>,
+    /// Modifiers.
+    pub mods: Mods,
+}
+
+impl Inst {
+    /// An instruction without modifiers.
+    pub fn new(op: Op, dsts: &[Operand], srcs: &[Operand]) -> Inst {
+        Inst { op, dsts: SmallVec::from_slice(dsts), srcs: SmallVec::from_slice(srcs), mods: Mods::new() }
+    }
+}

@@ -1,0 +1,88 @@
+//! Targets and what differs between them besides instructions.
+
+use crate::{CounterInfo, Op, OpInfo};
+
+/// A GPU architecture by LLVM's name (`gfx942`). Cheap to copy; compare with `==`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Target(pub(crate) u8);
+
+/// How waits are spelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitScheme {
+    /// `s_waitcnt` with vmcnt, expcnt, lgkmcnt (gfx8, gfx9).
+    Waitcnt,
+    /// The same and `s_waitcnt_vscnt null, n` (gfx10, gfx11).
+    WaitcntVscnt,
+    /// One instruction per counter, `s_wait_loadcnt n` ... (gfx12).
+    Split,
+}
+
+/// Static facts about a target (`target` line of its table).
+#[derive(Clone, Debug)]
+pub struct TargetInfo {
+    /// `gfx942`.
+    pub name: &'static str,
+    /// Code name (`cdna3`), for `--target`.
+    pub code_name: &'static str,
+    /// Products that carry it, normalised (`mi300x`), for `--target`.
+    pub products: &'static [&'static str],
+    /// EF_AMDGPU_MACH value of `e_flags`.
+    pub elf_mach: u32,
+    /// Feature bits of `e_flags` written by default (xnack and sramecc "any": 0x500 on gfx90a and gfx942).
+    pub elf_features: u32,
+    /// Wavefront size that our kernels use: 64 on GCN and CDNA, 32 on RDNA.
+    pub wave_size: u32,
+    /// Both wave sizes can run.
+    pub wave32_and_64: bool,
+    /// VGPRs per SIMD lane at the default wave size (sum that resident waves share).
+    pub vgprs_per_simd: u32,
+    /// Allocation granule in VGPRs at the default wave size.
+    pub vgpr_granule: u32,
+    /// Largest number of addressable VGPRs in one wave (256; 512 on gfx1250).
+    pub max_vgprs: u32,
+    /// AGPRs addressable (0 or 256).
+    pub max_agprs: u32,
+    /// AGPRs are the upper part of one file shared with VGPRs (gfx90a on).
+    pub unified_agprs: bool,
+    /// SGPRs a kernel may use besides VCC and its like (102 or 106).
+    pub max_sgprs: u32,
+    /// Waves a SIMD can hold.
+    pub max_waves: u32,
+    /// SIMDs per CU.
+    pub simds: u32,
+    /// LDS bytes a workgroup may use.
+    pub lds_bytes: u32,
+    /// LDS allocation granule in bytes (descriptor field).
+    pub lds_granule: u32,
+    /// Most scalar operands (SGPR or literal) that one VALU instruction may read: 1, or 2 from gfx10 on.
+    pub constant_bus: u8,
+    /// VOP3 may carry a literal (gfx10 on).
+    pub vop3_literal: bool,
+    /// Workgroup ids come in TTMP registers (gfx12).
+    pub architected_sgprs: bool,
+    /// Flat scratch is set up by hardware (gfx942, gfx11 on).
+    pub architected_flat_scratch: bool,
+    /// Workitem ids are packed in v0, 10 bits each (gfx90a on).
+    pub packed_workitem_ids: bool,
+    /// How waits are spelled.
+    pub waits: WaitScheme,
+    /// Wait counters.
+    pub counters: &'static [CounterInfo],
+    /// Data hazards between VALU and friends are interlocked (gfx10 on); otherwise wait states are needed.
+    pub interlocked: bool,
+}
+
+impl Target {
+    /// Facts of the target.
+    pub fn info(self) -> &'static TargetInfo {
+        crate::generated_target_info(self)
+    }
+    /// The instruction as this target has it; `None` when it has not.
+    pub fn op(self, op: Op) -> Option<&'static OpInfo> {
+        crate::generated_op_info(self, op)
+    }
+    /// True when the target has the instruction.
+    pub fn has(self, op: Op) -> bool {
+        self.op(op).is_some()
+    }
+}
