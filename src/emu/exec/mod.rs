@@ -1,0 +1,9 @@
+//! Handlers: one function per way of executing a micro-operation.
+
+pub mod ds;
+pub mod flow;
+pub mod lane;
+pub mod salu;
+pub mod smem;
+pub mod valu;
+pub mod vmem;
