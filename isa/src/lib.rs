@@ -1,13 +1,13 @@
 //! Instruction tables of AMD GPUs and what is built from them: encoder, decoder, assembler and disassembler.
-#![allow(unused)]
+mod generated;
 mod info;
 mod inst;
+mod operation;
 mod reg;
 mod target;
+pub use generated::op;
 pub use info::*;
 pub use inst::*;
+pub use operation::Op;
 pub use reg::*;
 pub use target::*;
-/// An instruction by meaning, the same number on every target.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Op(pub u16);

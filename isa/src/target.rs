@@ -79,11 +79,12 @@ pub struct TargetInfo {
 impl Target {
     /// Facts of the target.
     pub fn info(self) -> &'static TargetInfo {
-        crate::generated_target_info(self)
+        &crate::generated::TARGETS[usize::from(self.0).min(crate::generated::TARGETS.len() - 1)]
     }
     /// The instruction as this target has it; `None` when it has not.
     pub fn op(self, op: Op) -> Option<&'static OpInfo> {
-        crate::generated_op_info(self, op)
+        let _ = op;
+        None
     }
     /// True when the target has the instruction.
     pub fn has(self, op: Op) -> bool {
