@@ -19,7 +19,8 @@ pub struct Builder {
     f: Function,
     /// Final place of each label.
     places: Vec<Option<u32>>,
-    block_label: Vec<BlockId>,
+    /// A vector that holds [`Builder::OUT_OF_BOUNDS`], made in the entry block.
+    out_of_bounds: Option<Part>,
 }
 
 impl Builder {
@@ -40,7 +41,7 @@ impl Builder {
             workgroup_size,
             scratch_bytes: 0,
         };
-        let mut b = Builder { f, places: Vec::new(), block_label: Vec::new() };
+        let mut b = Builder { f, places: Vec::new(), out_of_bounds: None };
         let entry = b.label();
         b.place(entry, "entry");
         b
@@ -69,7 +70,6 @@ impl Builder {
         assert!(self.places[label.0 as usize].is_none(), "label placed twice");
         let n = self.f.blocks.len();
         self.places[label.0 as usize] = Some(n as u32);
-        self.block_label.push(label);
         self.f.blocks.push(Block { name: format!("{name}_{n}"), ..Block::default() });
     }
     /// Starts a new block and returns its label.
@@ -246,7 +246,16 @@ impl Builder {
     }
     /// `off` where the mask is set, else [`Builder::OUT_OF_BOUNDS`].
     pub fn guard(&mut self, mask: Part, off: impl Into<Opnd>) -> Part {
-        let out = self.to_vector(Self::OUT_OF_BOUNDS);
+        let out = match self.out_of_bounds {
+            Some(p) => p,
+            None => {
+                let p = self.v(1);
+                let set = MInst::new(Gen::Copy, &[p.into()], &[Self::OUT_OF_BOUNDS.into()]);
+                self.f.blocks[0].insts.insert(0, set);
+                self.out_of_bounds = Some(p);
+                p
+            }
+        };
         self.select(mask, off, out)
     }
     /// Mask of the lanes with `a < b`, unsigned.
