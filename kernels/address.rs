@@ -1,6 +1,6 @@
 //! From coordinates to byte offsets.
 
-use crate::graph::View;
+use crate::graph::view::View;
 use crate::mir::{Builder, Opnd, Part};
 
 /// A byte offset: a part in a register and a constant part.

@@ -10,8 +10,8 @@
 use super::gemm::{self, Operands, Walk};
 use super::tile::{self, GatherSource, Loader, Source, Tile};
 use super::{Arg, Blob, Cx, Kernel, Writer, address, direct};
-use crate::graph::fused::Window;
-use crate::graph::{FusedGraph, Role, Step, View};
+use crate::graph::fused::{FusedGraph, Role, Step, Window};
+use crate::graph::view::View;
 use crate::mir::{Buffer, Opnd, Part};
 use crate::tensor::DType;
 use barewave_isa::op;

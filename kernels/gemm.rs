@@ -11,7 +11,7 @@ use super::epilogue;
 use super::tile::{Loader, Tile};
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr};
-use crate::graph::View;
+use crate::graph::view::View;
 use crate::mir::{Gen, Opnd, Part};
 use barewave_isa::op;
 

@@ -42,7 +42,7 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Kernel>, String> {
 /// Offset of an access from its first `dims` dimensions.
 fn outer_offset(
     w: &mut Writer,
-    view: &crate::graph::View,
+    view: &crate::graph::view::View,
     size: usize,
     coords: &[Option<Part>],
     dims: usize,

@@ -20,7 +20,7 @@ mod softmax;
 mod tile;
 mod values;
 
-use crate::graph::{FusedGraph, Step, StepKind, TensorId};
+use crate::graph::fused::{FusedGraph, Step, StepKind, TensorId};
 use crate::mir::{Buffer, Builder, Function};
 use crate::tensor::DType;
 use barewave_isa::Target;
@@ -113,7 +113,7 @@ pub fn key(graph: &FusedGraph, step: &Step) -> String {
     let mut s = format!("{:?}|{:?}", step.kind, step.expr);
     let mut tensor = |id: TensorId| {
         let t = graph.tensor(id);
-        let constant = matches!(t.role, crate::graph::Role::Constant(_));
+        let constant = matches!(t.role, crate::graph::fused::Role::Constant(_));
         format!("{}:{}{}", t.dtype, t.bytes(), if constant { "c" } else { "" })
     };
     for a in step.inputs.iter().chain([&step.output]) {

@@ -7,7 +7,7 @@
 use super::address::{self, Offset};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, expr};
-use crate::graph::Access;
+use crate::graph::fused::Access;
 use crate::mir::{Builder, Part};
 use crate::tensor::DType;
 use barewave_isa::op;

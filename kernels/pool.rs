@@ -3,7 +3,7 @@
 use super::direct::Taps;
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, address, epilogue, expr, math, reduce};
-use crate::graph::View;
+use crate::graph::view::View;
 use crate::graph::expr::{Expr, Scalar};
 use crate::graph::fused::{PoolOp, Window};
 use crate::mir::{Gen, Part};
