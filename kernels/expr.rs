@@ -62,7 +62,10 @@ fn unary(b: &mut Builder, op: Unary, (x, t): (Value, DType)) -> Result<Value, St
         Kind::Int { signed } => {
             let x = x.word();
             let r = match op {
-                Unary::Neg => b.sub(0u32, vector(b, x)),
+                Unary::Neg => {
+                    let v = vector(b, x);
+                    b.sub(0u32, v)
+                }
                 Unary::Not => b.op(op::V_NOT_B32, &[x]),
                 Unary::Abs if signed => {
                     let v = vector(b, x);

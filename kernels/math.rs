@@ -110,11 +110,6 @@ pub(super) fn log(b: &mut Builder, x: Opnd) -> Part {
     b.select(finite, r, t)
 }
 
-/// `1 / x` within 1 ulp for operands whose reciprocal is a normal number.
-pub(super) fn recip_fast(b: &mut Builder, x: Opnd) -> Part {
-    b.op(op::V_RCP_F32, &[x])
-}
-
 /// `n / d`, correctly rounded: scaled operands, Newton-Raphson, final fix-up of special cases.
 pub(super) fn div(b: &mut Builder, n: Opnd, d: Opnd) -> Part {
     let (n, d) = (as_vector(b, n), as_vector(b, d));

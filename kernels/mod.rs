@@ -111,7 +111,7 @@ pub struct Unsupported {
 pub fn key(graph: &FusedGraph, step: &Step) -> String {
     use std::fmt::Write;
     let mut s = format!("{:?}|{:?}", step.kind, step.expr);
-    let mut tensor = |id: TensorId| {
+    let tensor = |id: TensorId| {
         let t = graph.tensor(id);
         let constant = matches!(t.role, crate::graph::fused::Role::Constant(_));
         format!("{}:{}{}", t.dtype, t.bytes(), if constant { "c" } else { "" })

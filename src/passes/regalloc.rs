@@ -69,7 +69,8 @@ pub fn allocate(f: &mut Function, max_vgprs: u32) -> Result<Allocation, OutOfReg
             Err(v) => v,
         };
         let info = f.vreg(failed);
-        let error = |why| OutOfRegisters { kernel: f.name.clone(), class: info.class, dwords: info.dwords, why };
+        let kernel = f.name.clone();
+        let error = |why| OutOfRegisters { kernel: kernel.clone(), class: info.class, dwords: info.dwords, why };
         let victim = spills.choose(f, failed).ok_or_else(|| error("there is nothing left to spill"))?;
         spills.spill(f, victim).map_err(error)?;
     }
