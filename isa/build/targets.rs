@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, fmt::Write};
 /// One target after inheritance.
 pub struct Target {
     pub name: String,
+    pub parent: Option<String>,
     pub words: BTreeMap<String, String>,
 }
 
@@ -19,14 +20,15 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Target>> {
         if let Some(rest) = line.strip_prefix("target ") {
             let mut halves = rest.split(':').map(str::trim);
             let name = halves.next().unwrap_or("").to_string();
-            let words = match halves.next() {
+            let parent = halves.next().map(str::to_string);
+            let words = match parent.as_deref() {
                 None => BTreeMap::new(),
                 Some(parent) => match out.iter().find(|t| t.name == parent) {
                     Some(t) => t.words.clone(),
                     None => return Err(at(parent, "no such target above")),
                 },
             };
-            out.push(Target { name, words });
+            out.push(Target { name, parent, words });
             continue;
         }
         for word in words.by_ref() {
@@ -95,6 +97,12 @@ pub fn emit(targets: &[Target], out: &mut String) -> Result<()> {
             flag("packed_ids")?,
             flag("interlocked")?,
         );
+    }
+    out.push_str("];\npub(crate) static TARGET_CODES: &[Codes] = &[");
+    for t in targets {
+        let mut name = t.words.get("codes").cloned().ok_or_else(|| Fail::new("targets.isa", 0, &t.name, "lacks codes="))?;
+        name[..1].make_ascii_uppercase();
+        let _ = write!(out, "Codes::{name}, ");
     }
     out.push_str("];\nimpl Target {\n");
     for (i, t) in targets.iter().enumerate() {

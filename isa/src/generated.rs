@@ -1,9 +1,13 @@
 //! What `build.rs` made of `tables/`.
 #![allow(missing_docs)]
 
-use crate::{Counter, CounterInfo, Op, Target, TargetInfo, WaitScheme};
+use crate::codes::Codes;
+use crate::table::{Kind, Operand, Role, Shape, Style};
+use crate::{Counter, CounterInfo, ModName, Op, Target, TargetInfo, Type, WaitScheme};
 
 include!(concat!(env!("OUT_DIR"), "/tables.rs"));
+
+pub(crate) static ROWS_BIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rows.bin"));
 
 pub(crate) fn op_name(op: Op) -> &'static str {
     OP_NAMES.get(usize::from(op.0)).copied().unwrap_or("?")
