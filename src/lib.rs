@@ -1,5 +1,6 @@
 //! barewave compiles ONNX models straight to AMD GPU machine code and runs them, on a GPU or on an emulated device.
 
+pub mod codeobj;
 pub mod graph;
 #[path = "../kernels/mod.rs"]
 pub mod kernels;
