@@ -1,6 +1,10 @@
 //! The emulated device.
 
+mod exec;
 pub mod fault;
-pub(crate) mod lanes;
+mod lanes;
+mod memory;
 mod numeric;
-pub(crate) mod sem;
+mod program;
+mod sem;
+mod wave;

@@ -105,6 +105,11 @@ pub fn find(name: &str) -> Option<Sem> {
         "v_fma_legacy_f32" | "v_fmac_legacy_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { fma_legacy(a, b, c) }),
         "v_mad_f32" | "v_mac_f32" | "v_madmk_f32" | "v_madak_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { flush(a * b) + c }).flushing(),
         "v_mad_legacy_f32" | "v_mac_legacy_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { flush(mul_legacy(a, b)) + c }).flushing(),
+        // Mixed precision: sources arrive as singles.
+        "v_fma_mix_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { fma(a, b, c) }),
+        "v_fma_mixlo_f16" | "v_fma_mixhi_f16" => m!(|a: f32, b: f32, c: f32| -> F16 { f32_to_f16(fma(a, b, c)) }),
+        "v_mad_mix_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { flush(a * b) + c }).flushing(),
+        "v_mad_mixlo_f16" | "v_mad_mixhi_f16" => m!(|a: f32, b: f32, c: f32| -> F16 { f32_to_f16(flush(flush(a * b) + c)) }).flushing(),
         "v_min_f32" => m!(|a: f32, b: f32| -> f32 { min_num(a, b) }),
         "v_max_f32" => m!(|a: f32, b: f32| -> f32 { max_num(a, b) }),
         "v_min3_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { min_num(min_num(a, b), c) }),

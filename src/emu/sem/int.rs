@@ -255,3 +255,40 @@ pub fn find(name: &str) -> Option<Sem> {
         _ => return None,
     })
 }
+
+/// Saturating versions: integer instructions with the `clamp` modifier.
+#[rustfmt::skip]
+pub fn clamped(name: &str) -> Option<Sem> {
+    Some(match name {
+        "v_add_u32" => m!(|a: u32, b: u32| -> u32 { a.saturating_add(b) }),
+        "v_sub_u32" => m!(|a: u32, b: u32| -> u32 { a.saturating_sub(b) }),
+        "v_subrev_u32" => m!(|a: u32, b: u32| -> u32 { b.saturating_sub(a) }),
+        "v_add_i32" => m!(|a: i32, b: i32| -> i32 { a.saturating_add(b) }),
+        "v_sub_i32" => m!(|a: i32, b: i32| -> i32 { a.saturating_sub(b) }),
+        "v_add_u16" => m!(|a: u16, b: u16| -> u16 { a.saturating_add(b) }),
+        "v_sub_u16" => m!(|a: u16, b: u16| -> u16 { a.saturating_sub(b) }),
+        "v_subrev_u16" => m!(|a: u16, b: u16| -> u16 { b.saturating_sub(a) }),
+        "v_add_i16" => m!(|a: i16, b: i16| -> i16 { a.saturating_add(b) }),
+        "v_sub_i16" => m!(|a: i16, b: i16| -> i16 { a.saturating_sub(b) }),
+        "v_mad_u16" => m!(|a: u16, b: u16, c: u16| -> u16 { (a as u64 * b as u64 + c as u64).min(0xffff) as u16 }),
+        "v_mad_i16" => m!(|a: i16, b: i16, c: i16| -> i16 { (a as i64 * b as i64 + c as i64).clamp(-32768, 32767) as i16 }),
+        "v_mad_u32_u24" => m!(|a: u32, b: u32, c: u32| -> u32 { (u24(a) as u64 * u24(b) as u64 + c as u64).min(u32::MAX as u64) as u32 }),
+        "v_mad_i32_i24" => m!(|a: u32, b: u32, c: i32| -> i32 {
+            (i24(a) as i64 * i24(b) as i64 + c as i64).clamp(i32::MIN as i64, i32::MAX as i64) as i32
+        }),
+        "v_mad_u32_u16" => m!(|a: u16, b: u16, c: u32| -> u32 { (a as u64 * b as u64 + c as u64).min(u32::MAX as u64) as u32 }),
+        "v_mad_i32_i16" => m!(|a: i16, b: i16, c: i32| -> i32 {
+            (a as i64 * b as i64 + c as i64).clamp(i32::MIN as i64, i32::MAX as i64) as i32
+        }),
+        "v_pk_add_u16" => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { Pk(a.0.saturating_add(b.0), a.1.saturating_add(b.1)) }),
+        "v_pk_sub_u16" => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { Pk(a.0.saturating_sub(b.0), a.1.saturating_sub(b.1)) }),
+        "v_pk_add_i16" => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { Pk(a.0.saturating_add(b.0), a.1.saturating_add(b.1)) }),
+        "v_pk_sub_i16" => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { Pk(a.0.saturating_sub(b.0), a.1.saturating_sub(b.1)) }),
+        "v_sad_u8" => m!(|a: u32, b: u32, c: u32| -> u32 { sad8(a, b).saturating_add(c) }),
+        "v_sad_u16" => m!(|a: u32, b: u32, c: u32| -> u32 {
+            ((a & 0xffff).abs_diff(b & 0xffff) + (a >> 16).abs_diff(b >> 16)).saturating_add(c)
+        }),
+        "v_sad_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { a.abs_diff(b).saturating_add(c) }),
+        _ => return None,
+    })
+}

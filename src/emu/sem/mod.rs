@@ -140,6 +140,9 @@ macro_rules! c {
 
 use {c, m, t};
 
+pub use int::clamped;
+pub use packed::dot_signs;
+
 fn find(name: &str) -> Option<Sem> {
     int::find(name).or_else(|| float::find(name)).or_else(|| cvt::find(name)).or_else(|| packed::find(name)).or_else(|| cmp::find(name))
 }

@@ -103,7 +103,8 @@ pub fn find(name: &str) -> Option<Sem> {
         "v_pk_add_f32" => m!(|a: Pk<f32>, b: Pk<f32>| -> Pk<f32> { both(a, b, |x, y| x + y) }),
         "v_pk_mul_f32" => m!(|a: Pk<f32>, b: Pk<f32>| -> Pk<f32> { both(a, b, |x, y| x * y) }),
         "v_pk_fma_f32" => m!(|a: Pk<f32>, b: Pk<f32>, c: Pk<f32>| -> Pk<f32> { both3(a, b, c, fma) }),
-        "v_pk_mov_b32" => m!(|a: Pk<f32>, b: Pk<f32>| -> Pk<f32> { Pk(a.0, b.1) }).raw(),
+        // op_sel alone chooses: bit 0 of the first source, bit 1 of the second.
+        "v_pk_mov_b32" => m!(|a: Pk<f32>, b: Pk<f32>| -> Pk<f32> { Pk(a.0, b.0) }).raw(),
         "v_pk_add_u16" => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, u16::wrapping_add) }),
         "v_pk_add_i16" => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { both(a, b, i16::wrapping_add) }),
         "v_pk_sub_u16" => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, u16::wrapping_sub) }),
