@@ -679,3 +679,16 @@ fn keeps_half_on_gfx9(name: &str) -> bool {
         "v_mad_f16" | "v_mad_u16" | "v_mad_i16" | "v_fma_f16" | "v_div_fixup_f16" | "v_mac_f16" | "v_madak_f16" | "v_madmk_f16"
     )
 }
+
+/// True when an operation has a handler.
+pub fn implements(target: Target, name: &str, op: barewave_isa::Op) -> bool {
+    let vector = [("global_", 0), ("buffer_", 1), ("flat_", 2), ("scratch_", 3)];
+    sem::of(op).is_some()
+        || flow::find(name).is_some()
+        || salu::find(name).is_some()
+        || lane::find(name).is_some()
+        || smem::shape(name).is_some()
+        || ds::find(name).is_some()
+        || vector.iter().any(|(p, _)| name.strip_prefix(p).and_then(vmem::shape).is_some())
+        || Machine::new(target).is_some_and(|m| matrix::find(name, &m).is_some())
+}

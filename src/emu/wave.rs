@@ -7,11 +7,6 @@ use super::program::Program;
 use super::sem::Form;
 use barewave_isa::Reg;
 
-/// A row of 16 lanes, aligned for the host's widest vectors.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-pub struct Row(pub [u32; CHUNK]);
-
 /// Entries of the scalar file: all scalar registers by [`Reg`] number from `S0`, then a sink for discarded writes.
 pub const SCALARS: usize = 224;
 /// Where writes to `null` go: room for 32 dwords.
@@ -197,10 +192,12 @@ pub struct UOp {
 
 /// A wave.
 pub struct Wave {
-    /// Vector registers: row `r` begins at element `r * lanes`.
-    file: Vec<Row>,
-    /// The register file's first element; all access goes through this pointer.
+    /// Memory of the vector registers, zeroed lazily by the system.
+    _file: Vec<u32>,
+    /// The register file's first element, aligned for the host's widest vectors: row `r` begins at element `r * lanes`.
     base: *mut u32,
+    /// Elements in the file.
+    elements: usize,
     /// Lanes: 32 or 64.
     pub lanes: usize,
     /// Scalar registers.
@@ -277,11 +274,15 @@ pub const POISON: u32 = 0x7fd0_dead;
 impl Wave {
     /// A wave with registers for `rows` rows; everything else is set by the launch.
     pub fn new(lanes: usize, rows: usize, mem: View) -> Wave {
-        let mut file = vec![Row([POISON; CHUNK]); rows * lanes / CHUNK];
-        let base = file.as_mut_ptr().cast();
+        let elements = rows * lanes;
+        let mut file = vec![0u32; elements + CHUNK];
+        let first = file.as_mut_ptr();
+        // SAFETY: at most 15 elements further on, which were allocated in addition.
+        let base = unsafe { first.add(first.align_offset(64)) };
         Wave {
-            file,
+            _file: file,
             base,
+            elements,
             lanes,
             s: [0; SCALARS],
             mode: 0xf0,
@@ -314,7 +315,7 @@ impl Wave {
     }
     /// Elements in the register file.
     pub fn elements(&self) -> usize {
-        self.file.len() * CHUNK
+        self.elements
     }
     /// Fills rows with the pattern of undefined registers.
     pub fn poison(&mut self, from: usize, rows: usize) {
