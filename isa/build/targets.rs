@@ -72,7 +72,7 @@ pub fn emit(targets: &[Target], out: &mut String) -> Result<()> {
              wave32_and_64: {}, vgprs_per_simd: {}, vgpr_granule: {}, max_vgprs: {}, max_agprs: {}, unified_agprs: {}, \
              max_sgprs: {}, max_waves: {}, simds: {}, lds_bytes: {}, lds_granule: {}, constant_bus: {}, vop3_literal: {}, \
              architected_sgprs: {}, architected_flat_scratch: {}, packed_workitem_ids: {}, waits: WaitScheme::{waits}, \
-             counters: &[{counters}], interlocked: {} }},",
+             counters: &[{counters}], interlocked: {}, vgpr_tuple_align: {}, raw_buffer_word3: {} }},",
             t.name,
             get("code")?,
             products.join(", "),
@@ -96,6 +96,8 @@ pub fn emit(targets: &[Target], out: &mut String) -> Result<()> {
             flag("architected_scratch")?,
             flag("packed_ids")?,
             flag("interlocked")?,
+            get("tuple_align")?,
+            get("buffer_word3")?,
         );
     }
     out.push_str("];\npub(crate) static TARGET_CODES: &[Codes] = &[");
@@ -104,10 +106,6 @@ pub fn emit(targets: &[Target], out: &mut String) -> Result<()> {
             t.words.get("codes").cloned().ok_or_else(|| Fail::new("targets.isa", 0, &t.name, "lacks codes="))?;
         name[..1].make_ascii_uppercase();
         let _ = write!(out, "Codes::{name}, ");
-    }
-    out.push_str("];\npub(crate) static TUPLE_ALIGN: &[u8] = &[");
-    for t in targets {
-        let _ = write!(out, "{}, ", t.words.get("tuple_align").map_or("1", String::as_str));
     }
     out.push_str("];\nimpl Target {\n");
     for (i, t) in targets.iter().enumerate() {

@@ -44,6 +44,10 @@ pub struct TargetInfo {
     pub max_agprs: u32,
     /// AGPRs are the upper part of one file shared with VGPRs (gfx90a on).
     pub unified_agprs: bool,
+    /// VGPR and AGPR tuples must start at a multiple of this (2 from gfx90a to gfx950, else 1).
+    pub vgpr_tuple_align: u8,
+    /// Word 3 of a raw buffer descriptor (32-bit format, bounds checked against `num_records` in bytes).
+    pub raw_buffer_word3: u32,
     /// SGPRs a kernel may use besides VCC and its like (102 or 106).
     pub max_sgprs: u32,
     /// Waves a SIMD can hold.

@@ -1,0 +1,276 @@
+//! From a file to a [`Model`].
+
+use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto};
+use super::tensor::{External, decode};
+use super::{Attribute, Dim, Error, Graph, Model, Node, ValueInfo};
+use crate::tensor::DType;
+use bytes::Bytes;
+use prost::Message;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+
+/// Maps a file into memory; an empty file gives no bytes.
+pub(super) fn map(path: &Path) -> std::io::Result<Bytes> {
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    if meta.is_dir() {
+        return Err(std::io::Error::new(std::io::ErrorKind::IsADirectory, "it is a directory"));
+    }
+    if !meta.is_file() {
+        return std::fs::read(path).map(Bytes::from);
+    }
+    if meta.len() == 0 {
+        return Ok(Bytes::new());
+    }
+    // SAFETY: the mapping is private and read-only. Whoever shortens the file while it is in use makes the system end
+    // the process on the next access; that is the price of not copying weights, and the same as for a shared library.
+    let map = unsafe { memmap2::Mmap::map(&file)? };
+    Ok(Bytes::from_owner(map))
+}
+
+impl Model {
+    /// Reads an ONNX file.
+    pub fn load(path: &Path) -> Result<Model, Error> {
+        let bytes = map(path).map_err(|source| Error::Io { path: path.into(), source })?;
+        Model::from_bytes(bytes, path)
+    }
+
+    /// Reads an ONNX model from memory. `path` is used in messages and to find external data.
+    pub fn from_bytes(bytes: Bytes, path: &Path) -> Result<Model, Error> {
+        let not_onnx = |reason: String| Error::NotOnnx { path: path.into(), reason };
+        if let Some(found) = foreign(&bytes) {
+            return Err(not_onnx(found.into()));
+        }
+        let size = bytes.len();
+        let proto = ModelProto::decode(bytes).map_err(|e| {
+            not_onnx(format!("{e}. The file has {size} bytes; if it is an ONNX model it is truncated: copy it again"))
+        })?;
+        let Some(graph) = proto.graph else {
+            return Err(not_onnx("it contains no graph. If it is an ONNX model it is truncated: copy it again".into()));
+        };
+        if proto.ir_version < 1 || proto.opset_import.is_empty() {
+            return Err(not_onnx("it declares no ONNX version or operator set; export the model again".into()));
+        }
+        let invalid = |(what, reason): (String, String)| Error::Invalid { path: path.into(), what, reason };
+        let mut opsets = BTreeMap::new();
+        for o in &proto.opset_import {
+            let domain = if o.domain == "ai.onnx" { "" } else { &o.domain };
+            opsets.insert(domain.to_string(), o.version);
+        }
+        if let Some(f) = proto.functions.first() {
+            let used = graph.node.iter().any(|n| proto.functions.iter().any(|f| f.name == n.op_type));
+            if used {
+                return Err(invalid((
+                    format!("function `{}`", f.name),
+                    "models with local functions are not supported; inline them (onnx.inliner.inline_local_functions)"
+                        .into(),
+                )));
+            }
+        }
+        let graph = import_graph(&graph, &mut External::new(path)).map_err(invalid)?;
+        let metadata = proto.metadata_props.into_iter().map(|e| (e.key, e.value)).collect();
+        Ok(Model { graph, opsets, metadata })
+    }
+}
+
+/// Recognises files that are plainly something else.
+fn foreign(bytes: &[u8]) -> Option<&'static str> {
+    let starts = |magic: &[u8]| bytes.starts_with(magic);
+    if bytes.is_empty() {
+        return Some("it is empty");
+    }
+    if starts(b"version https://git-lfs") {
+        return Some("it is a Git LFS pointer; run `git lfs pull` to get the model itself");
+    }
+    if starts(b"PK\x03\x04") {
+        return Some("it is a zip archive (PyTorch checkpoint or npz?); export the model to ONNX first");
+    }
+    if starts(b"\x7fELF") {
+        return Some("it is an ELF file; compiled models are run, not compiled again");
+    }
+    if starts(b"\x89HDF") {
+        return Some("it is an HDF5 file (Keras?); export the model to ONNX first");
+    }
+    if starts(b"\x89PNG") || starts(b"\xff\xd8\xff") {
+        return Some("it is an image");
+    }
+    if starts(b"GGUF") {
+        return Some("it is a GGUF file; only ONNX models can be read");
+    }
+    if starts(b"{") || starts(b"<") {
+        return Some("it is text; the binary form of ONNX is needed");
+    }
+    None
+}
+
+type Located = (String, String);
+
+fn import_graph(g: &GraphProto, external: &mut External) -> Result<Graph, Located> {
+    if !g.sparse_initializer.is_empty() {
+        return Err(("sparse initializers".into(), "not supported; convert them to dense ones".into()));
+    }
+    let mut graph = Graph { name: g.name.clone(), ..Graph::default() };
+    for t in &g.initializer {
+        let tensor = decode(t, Some(external)).map_err(|e| (format!("initializer `{}`", t.name), e))?;
+        graph.initializers.insert(t.name.clone(), tensor);
+    }
+    let info = |v: &super::proto::ValueInfoProto| value_info(&v.name, v.r#type.as_ref());
+    graph.inputs = g.input.iter().map(info).collect::<Result<_, _>>()?;
+    graph.outputs = g.output.iter().map(info).collect::<Result<_, _>>()?;
+    graph.nodes = g.node.iter().map(|n| import_node(n, external)).collect::<Result<_, _>>()?;
+    Ok(graph)
+}
+
+fn value_info(name: &str, t: Option<&TypeProto>) -> Result<ValueInfo, Located> {
+    let tensor = t.and_then(|t| t.tensor_type.as_ref());
+    let dtype = tensor.and_then(|t| DType::from_onnx(t.elem_type));
+    let mut shape = None;
+    if let Some(dims) = tensor.and_then(|t| t.shape.as_ref()) {
+        let mut list = Vec::new();
+        for d in &dims.dim {
+            list.push(match (d.dim_value, &d.dim_param) {
+                (Some(v), _) => Dim::Known(
+                    usize::try_from(v).map_err(|_| (format!("value `{name}`"), format!("has the dimension {v}")))?,
+                ),
+                (None, Some(s)) if !s.is_empty() => Dim::Symbol(s.clone()),
+                _ => Dim::Unknown,
+            });
+        }
+        shape = Some(list);
+    }
+    Ok(ValueInfo { name: name.into(), dtype, shape })
+}
+
+fn import_node(n: &NodeProto, external: &mut External) -> Result<Node, Located> {
+    let name = if !n.name.is_empty() {
+        n.name.clone()
+    } else {
+        format!("{}_{}", n.op_type, n.output.iter().find(|o| !o.is_empty()).map_or("", |o| o))
+    };
+    let mut attributes = BTreeMap::new();
+    for a in &n.attribute {
+        let value = attribute(a, external)
+            .map_err(|(what, e)| (format!("node `{name}` ({}), attribute `{}`{what}", n.op_type, a.name), e))?;
+        attributes.insert(a.name.clone(), value);
+    }
+    let domain = if n.domain == "ai.onnx" { String::new() } else { n.domain.clone() };
+    Ok(Node { name, op: n.op_type.clone(), domain, inputs: n.input.clone(), outputs: n.output.clone(), attributes })
+}
+
+fn attribute(a: &AttributeProto, external: &mut External) -> Result<Attribute, Located> {
+    let text = |b: &Bytes| String::from_utf8_lossy(b).into_owned();
+    // Files of the first versions leave the type out; then it is told by which field is filled.
+    let kind = match a.r#type {
+        0 if a.f.is_some() => 1,
+        0 if a.i.is_some() => 2,
+        0 if a.s.is_some() => 3,
+        0 if a.t.is_some() => 4,
+        0 if a.g.is_some() => 5,
+        0 if !a.floats.is_empty() => 6,
+        0 if !a.strings.is_empty() => 8,
+        0 => 7,
+        k => k,
+    };
+    Ok(match kind {
+        1 => Attribute::Float(a.f.unwrap_or(0.0)),
+        2 => Attribute::Int(a.i.unwrap_or(0)),
+        3 => Attribute::Text(a.s.as_ref().map(text).unwrap_or_default()),
+        4 => match &a.t {
+            Some(t) if DType::from_onnx(t.data_type).is_none() => Attribute::Other(4),
+            Some(t) => Attribute::Tensor(decode(t, Some(external)).map_err(|e| (String::new(), e))?),
+            None => return Err((String::new(), "has no tensor".into())),
+        },
+        5 => match &a.g {
+            Some(g) => Attribute::Graph(Box::new(import_graph(g, external).map_err(|(w, e)| (format!(", {w}"), e))?)),
+            None => return Err((String::new(), "has no graph".into())),
+        },
+        6 => Attribute::Floats(a.floats.clone()),
+        7 => Attribute::Ints(a.ints.clone()),
+        8 => Attribute::Texts(a.strings.iter().map(text).collect()),
+        k => Attribute::Other(k),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::proto::*;
+    use super::*;
+
+    fn parse(bytes: Vec<u8>) -> Result<Model, Error> {
+        Model::from_bytes(bytes.into(), Path::new("m.onnx"))
+    }
+
+    fn tiny() -> Vec<u8> {
+        let node = NodeProto {
+            input: vec!["x".into(), "w".into()],
+            output: vec!["y".into()],
+            op_type: "Add".into(),
+            ..Default::default()
+        };
+        let w = TensorProto {
+            name: "w".into(),
+            dims: vec![2],
+            data_type: 1,
+            raw_data: Some(Bytes::from_static(&[0, 0, 128, 63, 0, 0, 0, 64])),
+            ..Default::default()
+        };
+        let graph = GraphProto { node: vec![node], initializer: vec![w], ..Default::default() };
+        ModelProto {
+            ir_version: 8,
+            graph: Some(graph),
+            opset_import: vec![OperatorSetIdProto { domain: "ai.onnx".into(), version: 17 }],
+            ..Default::default()
+        }
+        .encode_to_vec()
+    }
+
+    #[test]
+    fn a_tiny_model() {
+        let m = parse(tiny()).unwrap();
+        assert_eq!(m.opset(), 17);
+        assert_eq!(m.graph.nodes[0].name, "Add_y");
+        assert_eq!(m.graph.initializers["w"].to_f32(), [1.0, 2.0]);
+    }
+
+    #[test]
+    fn weights_are_shared_with_the_file() {
+        let bytes = Bytes::from(tiny());
+        let range = bytes.as_ptr_range();
+        let m = Model::from_bytes(bytes.clone(), Path::new("m.onnx")).unwrap();
+        assert!(range.contains(&m.graph.initializers["w"].bytes().as_ptr()));
+    }
+
+    #[test]
+    fn every_truncation_is_an_error() {
+        let whole = tiny();
+        for n in 0..whole.len() {
+            assert!(parse(whole[..n].to_vec()).is_err(), "{n} of {} bytes", whole.len());
+        }
+    }
+
+    #[test]
+    fn foreign_files_are_named() {
+        for (bytes, word) in [
+            (&b""[..], "empty"),
+            (b"PK\x03\x04....", "zip"),
+            (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
+            (b"\x7fELF\x02", "ELF"),
+            (b"{\"a\": 1}", "text"),
+            (b"\x00\x01\x02\x03", "truncated"),
+        ] {
+            let message = parse(bytes.to_vec()).unwrap_err().to_string();
+            assert!(message.contains(word), "{message}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn damaged_files_never_panic(at in 0usize..200, value: u8) {
+            let mut bytes = tiny();
+            let at = at % bytes.len();
+            bytes[at] = value;
+            let _ = parse(bytes);
+        }
+    }
+}

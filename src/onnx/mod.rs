@@ -1,0 +1,120 @@
+//! Reads ONNX files.
+//!
+//! [`Model::load`] maps the file, decodes its protobuf structure and turns it into a [`Model`]: named values, typed
+//! attributes, tensors in one encoding. Weights stay in the mapped file (or in their external files) and are not copied
+//! unless they use one of the typed encodings, which have to be converted.
+//!
+//! Nothing here knows what an operator means; that is the business of [`crate::graph`].
+
+mod error;
+mod import;
+mod proto;
+mod seed;
+mod tensor;
+
+pub use error::Error;
+pub use seed::SplitMix64;
+pub use tensor::{load_tensor, tensor_from_bytes};
+
+use crate::tensor::{DType, HostTensor};
+use std::collections::BTreeMap;
+
+/// One extent of a declared shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dim {
+    /// A number.
+    Known(usize),
+    /// A name that stands for a number given when compiling (`--dim NAME=N`).
+    Symbol(String),
+    /// Nothing is declared.
+    Unknown,
+}
+
+/// A declared input or output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValueInfo {
+    /// Its name.
+    pub name: String,
+    /// Its element type; `None` when the file does not say.
+    pub dtype: Option<DType>,
+    /// Its shape; `None` when even the rank is not declared.
+    pub shape: Option<Vec<Dim>>,
+}
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Attribute {
+    /// A number.
+    Float(f32),
+    /// An integer.
+    Int(i64),
+    /// Text.
+    Text(String),
+    /// A tensor.
+    Tensor(HostTensor),
+    /// A subgraph (control flow).
+    Graph(Box<Graph>),
+    /// Numbers.
+    Floats(Vec<f32>),
+    /// Integers.
+    Ints(Vec<i64>),
+    /// Texts.
+    Texts(Vec<String>),
+    /// A kind that barewave does not read (sparse tensors, lists of tensors or graphs, types); ONNX's number of it.
+    Other(i32),
+}
+
+/// One operator of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Its name, or one made of its operator and its first output when the file gives none.
+    pub name: String,
+    /// Its operator, such as `Conv`.
+    pub op: String,
+    /// The operator's domain; empty for ONNX's own.
+    pub domain: String,
+    /// Names of the values it reads; an empty name is an optional input that is not given.
+    pub inputs: Vec<String>,
+    /// Names of the values it computes; an empty name is an output that nobody wants.
+    pub outputs: Vec<String>,
+    /// Attributes by name.
+    pub attributes: BTreeMap<String, Attribute>,
+}
+
+/// Operators and what they work on.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Graph {
+    /// Its name.
+    pub name: String,
+    /// Declared inputs; older files list the initializers too.
+    pub inputs: Vec<ValueInfo>,
+    /// Declared outputs.
+    pub outputs: Vec<ValueInfo>,
+    /// Tensors that are part of the model.
+    pub initializers: BTreeMap<String, HostTensor>,
+    /// Operators; the file's order, in which every value precedes its readers.
+    pub nodes: Vec<Node>,
+}
+
+/// An ONNX model.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Model {
+    /// The graph.
+    pub graph: Graph,
+    /// Version of each operator set by domain; ONNX's own is the empty name.
+    pub opsets: BTreeMap<String, i64>,
+    /// Free text by name; barewave looks for image normalisation and class labels here.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Model {
+    /// Version of ONNX's own operator set.
+    pub fn opset(&self) -> i64 {
+        self.opsets.get("").copied().unwrap_or(1)
+    }
+
+    /// The inputs that the caller has to give: those without an initializer.
+    pub fn required_inputs(&self) -> impl Iterator<Item = &ValueInfo> {
+        self.graph.inputs.iter().filter(|v| !self.graph.initializers.contains_key(&v.name))
+    }
+}

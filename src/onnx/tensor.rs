@@ -1,0 +1,200 @@
+//! Tensors of ONNX files: raw bytes, typed fields, external files.
+//!
+//! Every encoding ends as little-endian bytes in row-major order. `raw_data` already is that and is shared with the
+//! mapped file; external data is mapped likewise, each file once. Typed fields are converted: `int32_data` carries every
+//! type of up to 32 bits, with half floats as bit patterns in its low 16 bits.
+
+use super::proto::TensorProto;
+use super::{Error, import};
+use crate::tensor::{DType, HostTensor, element_count};
+use bytes::Bytes;
+use prost::Message;
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+/// External files mapped so far.
+pub(super) struct External {
+    model: PathBuf,
+    maps: BTreeMap<PathBuf, Bytes>,
+}
+
+impl External {
+    pub(super) fn new(model: &Path) -> External {
+        External { model: model.to_path_buf(), maps: BTreeMap::new() }
+    }
+
+    fn read(&mut self, t: &TensorProto) -> Result<Bytes, String> {
+        let get = |key: &str| t.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
+        let number = |key: &str| match get(key) {
+            None => Ok(None),
+            Some(v) => v.parse::<usize>().map(Some).map_err(|_| format!("external {key} `{v}` is not a number")),
+        };
+        let location = get("location").ok_or("its external data has no location")?;
+        let relative = Path::new(location);
+        // A model must not reach outside its own directory.
+        if !relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
+            return Err(format!(
+                "its external data `{location}` is outside the model's directory, which is not allowed"
+            ));
+        }
+        let path = self.model.parent().unwrap_or(Path::new("")).join(relative);
+        let all = match self.maps.get(&path) {
+            Some(b) => b.clone(),
+            None => {
+                let b = import::map(&path).map_err(|e| {
+                    format!("cannot read its external data {}: {e}; keep it next to the model", path.display())
+                })?;
+                self.maps.insert(path.clone(), b.clone());
+                b
+            }
+        };
+        let from = number("offset")?.unwrap_or(0);
+        let len = number("length")?.unwrap_or(all.len().saturating_sub(from));
+        match from.checked_add(len) {
+            Some(end) if end <= all.len() => Ok(all.slice(from..end)),
+            _ => Err(format!(
+                "its external data {} has {} bytes, but {len} bytes at {from} are needed; the file may be truncated",
+                path.display(),
+                all.len()
+            )),
+        }
+    }
+}
+
+/// Name of an ONNX element type that barewave has no tensors of.
+fn foreign_type(code: i32) -> String {
+    let name = match code {
+        0 => "undefined",
+        8 => "string",
+        14 => "complex64",
+        15 => "complex128",
+        17..=20 => "float8",
+        21 => "uint4",
+        22 => "int4",
+        23 => "float4",
+        24 => "float8e8m0",
+        25 => "uint2",
+        26 => "int2",
+        _ => return format!("unknown element type {code}"),
+    };
+    format!("element type {name} is not supported")
+}
+
+pub(super) fn decode(t: &TensorProto, external: Option<&mut External>) -> Result<HostTensor, String> {
+    let dtype = DType::from_onnx(t.data_type).ok_or_else(|| foreign_type(t.data_type))?;
+    let shape: Vec<usize> = t
+        .dims
+        .iter()
+        .map(|&d| usize::try_from(d).map_err(|_| format!("has the negative dimension {d}")))
+        .collect::<Result<_, _>>()?;
+    let count = element_count(&shape).ok_or_else(|| format!("its shape {shape:?} is too large"))?;
+    let data = if t.data_location == 1 {
+        external.ok_or("external data is not allowed here")?.read(t)?
+    } else if let Some(raw) = &t.raw_data {
+        raw.clone()
+    } else {
+        typed_data(t, dtype, count)?
+    };
+    HostTensor::new(dtype, &shape, data).map_err(|e| format!("{e}; the file may be truncated"))
+}
+
+fn typed_data(t: &TensorProto, dtype: DType, count: usize) -> Result<Bytes, String> {
+    fn bytes<const N: usize, T: Copy>(values: &[T], to: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+        values.iter().flat_map(|&v| to(v)).collect()
+    }
+    let have = match dtype {
+        DType::F32 => t.float_data.len(),
+        DType::F64 => t.double_data.len(),
+        DType::I64 => t.int64_data.len(),
+        DType::U32 | DType::U64 => t.uint64_data.len(),
+        _ => t.int32_data.len(),
+    };
+    if have != count {
+        return Err(format!("has {have} values of type {dtype}, its shape {:?} needs {count}", t.dims));
+    }
+    let data = match dtype {
+        DType::F32 => bytes(&t.float_data, f32::to_le_bytes),
+        DType::F64 => bytes(&t.double_data, f64::to_le_bytes),
+        DType::I64 => bytes(&t.int64_data, i64::to_le_bytes),
+        DType::U64 => bytes(&t.uint64_data, u64::to_le_bytes),
+        DType::U32 => bytes(&t.uint64_data, |v| (v as u32).to_le_bytes()),
+        DType::I32 => bytes(&t.int32_data, i32::to_le_bytes),
+        DType::I16 | DType::U16 | DType::F16 | DType::BF16 => bytes(&t.int32_data, |v| (v as u16).to_le_bytes()),
+        DType::I8 | DType::U8 => bytes(&t.int32_data, |v| [v as u8]),
+        DType::Bool => bytes(&t.int32_data, |v| [(v != 0) as u8]),
+    };
+    Ok(data.into())
+}
+
+/// Reads a serialised `TensorProto`, the format of the `.pb` files of ONNX test data. Returns its name and content.
+pub fn load_tensor(path: &Path) -> Result<(String, HostTensor), Error> {
+    let bytes = import::map(path).map_err(|source| Error::Io { path: path.into(), source })?;
+    tensor_from_bytes(bytes, path)
+}
+
+/// Like [`load_tensor`] from memory; `path` is only for messages and external data.
+pub fn tensor_from_bytes(bytes: Bytes, path: &Path) -> Result<(String, HostTensor), Error> {
+    let t = TensorProto::decode(bytes).map_err(|e| Error::Invalid {
+        path: path.into(),
+        what: "tensor".into(),
+        reason: format!("not a TensorProto ({e}); the file may be truncated"),
+    })?;
+    match decode(&t, Some(&mut External::new(path))) {
+        Ok(tensor) => Ok((t.name, tensor)),
+        Err(reason) => Err(Error::Invalid { path: path.into(), what: format!("tensor `{}`", t.name), reason }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proto(data_type: i32, dims: &[i64]) -> TensorProto {
+        TensorProto { data_type, dims: dims.to_vec(), ..Default::default() }
+    }
+
+    #[test]
+    fn typed_fields_of_every_width() {
+        let t = TensorProto { int32_data: vec![-1, 2], ..proto(3, &[2]) };
+        assert_eq!(decode(&t, None).unwrap().to_i64(), [-1, 2]);
+        let t = TensorProto { int32_data: vec![0x3c00, 0xc000], ..proto(10, &[2]) };
+        assert_eq!(decode(&t, None).unwrap().to_f64(), [1.0, -2.0]);
+        let t = TensorProto { uint64_data: vec![7], ..proto(12, &[]) };
+        assert_eq!(decode(&t, None).unwrap().to_i64(), [7]);
+        let t = TensorProto { int32_data: vec![0, 5], ..proto(9, &[2]) };
+        assert_eq!(decode(&t, None).unwrap().to_i64(), [0, 1]);
+        let t = TensorProto { double_data: vec![0.5], ..proto(11, &[1]) };
+        assert_eq!(decode(&t, None).unwrap().to_f64(), [0.5]);
+    }
+
+    #[test]
+    fn bad_tensors_are_explained() {
+        let short = TensorProto { float_data: vec![1.0], ..proto(1, &[2]) };
+        assert!(decode(&short, None).unwrap_err().contains("needs 2"));
+        let raw = TensorProto { raw_data: Some(Bytes::from_static(&[0; 7])), ..proto(1, &[2]) };
+        assert!(decode(&raw, None).unwrap_err().contains("8 bytes, got 7"));
+        assert!(decode(&proto(8, &[1]), None).unwrap_err().contains("string"));
+        assert!(decode(&proto(1, &[-1]), None).unwrap_err().contains("negative"));
+        assert!(decode(&proto(1, &[i64::MAX, i64::MAX]), None).unwrap_err().contains("too large"));
+    }
+
+    #[test]
+    fn external_data_must_stay_beside_the_model() {
+        use super::super::proto::StringStringEntryProto as Entry;
+        let entry = |key: &str, value: &str| Entry { key: key.into(), value: value.into() };
+        let mut t = TensorProto { data_location: 1, ..proto(2, &[3]) };
+        for bad in ["../x.bin", "/etc/passwd", "a/../../x"] {
+            t.external_data = vec![entry("location", bad)];
+            assert!(decode(&t, Some(&mut External::new(Path::new("m.onnx")))).unwrap_err().contains("not allowed"));
+        }
+        let dir = std::env::temp_dir().join(format!("barewave-external-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("w.bin"), [1, 2, 3, 4, 5, 6]).unwrap();
+        t.external_data = vec![entry("location", "w.bin"), entry("offset", "2"), entry("length", "3")];
+        let mut external = External::new(&dir.join("m.onnx"));
+        assert_eq!(decode(&t, Some(&mut external)).unwrap().to_i64(), [3, 4, 5]);
+        t.external_data[1].value = "5".into();
+        assert!(decode(&t, Some(&mut external)).unwrap_err().contains("truncated"));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
