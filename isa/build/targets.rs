@@ -102,7 +102,8 @@ pub fn emit(targets: &[Target], out: &mut String) -> Result<()> {
     }
     out.push_str("];\npub(crate) static TARGET_CODES: &[Codes] = &[");
     for t in targets {
-        let mut name = t.words.get("codes").cloned().ok_or_else(|| Fail::new("targets.isa", 0, &t.name, "lacks codes="))?;
+        let mut name =
+            t.words.get("codes").cloned().ok_or_else(|| Fail::new("targets.isa", 0, &t.name, "lacks codes="))?;
         name[..1].make_ascii_uppercase();
         let _ = write!(out, "Codes::{name}, ");
     }

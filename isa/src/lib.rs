@@ -3,17 +3,24 @@ mod codes;
 mod decode;
 mod encode;
 mod generated;
+mod hazards;
 mod info;
 mod inst;
 mod operation;
+mod opinfo;
 mod reg;
 mod table;
 mod target;
+mod waits;
 pub use decode::{Decoder, Mode, Raw, decode};
 pub use encode::{EncodeError, Form, encode, encode_raw, encoded_size};
 pub use generated::op;
+pub use hazards::{
+    Fix, HazardRule, Match, Relation, explain_hazards, max_required_states, required_fix, required_states,
+};
 pub use info::*;
 pub use inst::*;
 pub use operation::Op;
+pub use opinfo::Evidence;
 pub use reg::*;
 pub use target::*;
