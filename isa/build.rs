@@ -8,6 +8,8 @@ mod expand;
 mod formats;
 #[path = "build/memory.rs"]
 mod memory;
+#[path = "build/properties.rs"]
+mod properties;
 #[path = "build/rows.rs"]
 mod rows;
 #[path = "build/targets.rs"]
@@ -19,7 +21,8 @@ use std::collections::BTreeMap;
 use std::{env, fs, path::Path, process};
 
 /// Files with instruction rows.
-const ROWS: &[&str] = &["sop.isa", "smem.isa", "ds.isa", "buffer.isa", "flat.isa", "valu.isa", "vcmp.isa", "matrix.isa"];
+const ROWS: &[&str] =
+    &["sop.isa", "smem.isa", "ds.isa", "buffer.isa", "flat.isa", "valu.isa", "vcmp.isa", "matrix.isa", "graphics.isa"];
 
 fn run() -> text::Result<(String, Vec<u8>)> {
     let read = |name: &str| {
@@ -54,6 +57,9 @@ fn run() -> text::Result<(String, Vec<u8>)> {
         tables.targets.push(list);
     }
     let bin = emit::emit(&tables, &mut out);
+    let csv = read("../latency/latency.csv")?;
+    let names: Vec<String> = all.iter().map(|t| t.name.clone()).collect();
+    properties::parse(&read("properties.isa")?, &csv, &tables.ops)?.emit(&tables.ops, &names, &parents, &mut out)?;
     Ok((out, bin))
 }
 

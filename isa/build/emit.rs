@@ -43,6 +43,7 @@ fn camel(kind: &str) -> String {
         "SSADDR" => "ScratchSaddr",
         "SMEMOFF" => "SmemOffset",
         "AUX" => "Aux",
+        "EXP" => "ExportSrc",
         other => return format!("Unknown_{other}"),
     }
     .to_string()
@@ -84,6 +85,7 @@ fn type_name(ty: &str) -> (&'static str, &'static str) {
         "attr" => ("B32", "Attr"),
         "attrchan" => ("B32", "AttrChan"),
         "slot" => ("B32", "Slot"),
+        "tgt" => ("B32", "ExpTgt"),
         "b32" | "mask" => ("B32", "None"),
         _ => ("Wide", "None"),
     }
@@ -230,9 +232,10 @@ pub fn emit(t: &Tables, out: &mut String) -> Vec<u8> {
         let op = t.ops.binary_search(&r.op).unwrap_or(0);
         let mnemonic = mnemonics.binary_search(&r.mnemonic.as_str()).unwrap_or(0);
         let shape = shapes.binary_search(&&r.shape).unwrap_or(0);
-        for x in [op, mnemonic, shape, usize::from(r.variant)] {
+        for x in [op, mnemonic, shape] {
             bin.extend((x as u16).to_le_bytes());
         }
+        bin.extend(r.variant.to_le_bytes());
     }
     let mut seen: BTreeMap<Vec<u32>, (usize, usize)> = BTreeMap::new();
     let mut ranges = Vec::new();

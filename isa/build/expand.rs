@@ -60,8 +60,8 @@ pub struct Encoding {
     pub shape: Shape,
     pub fixed: u128,
     pub mask: u128,
-    /// 1 fake16 only, 2 true16 only, 4 wave32 only, 8 wave64 only, 16 DPP8.
-    pub variant: u8,
+    /// 1 fake16 only, 2 true16 only, 4 wave32 only, 8 wave64 only, 16 DPP8; from bit 6 on registers read, from 11 written.
+    pub variant: u16,
 }
 
 pub struct Context<'a> {
@@ -114,12 +114,21 @@ fn typed(word: &str) -> Typed<'_> {
         bits *= 2;
     }
     let tail = &rest[ty.len()..];
-    Typed { name, prefix, ty, bits, read: tail.contains('+'), plus: tail.contains('+'), minus: tail.contains('-'), ignored: tail.contains('~') }
+    Typed {
+        name,
+        prefix,
+        ty,
+        bits,
+        read: tail.contains('+'),
+        plus: tail.contains('+'),
+        minus: tail.contains('-'),
+        ignored: tail.contains('~'),
+    }
 }
 
 const IMMEDIATES: &[&str] = &[
-    "s16", "u16imm", "i16imm", "i32imm", "hwreg", "label", "msg", "waitcnt", "depctr", "delay", "endpgm", "version", "gpridx", "k32", "k16",
-    "k64", "barrier", "i8", "attr", "attrchan", "slot",
+    "s16", "u16imm", "i16imm", "i32imm", "hwreg", "label", "msg", "waitcnt", "depctr", "delay", "endpgm", "version",
+    "gpridx", "k32", "k16", "k64", "barrier", "i8", "attr", "attrchan", "slot",
 ];
 
 fn is_float(ty: &str) -> bool {
@@ -168,13 +177,24 @@ impl Builder<'_> {
             })
             .collect();
         self.used.insert(name.to_string());
-        self.operands.push(Operand { name: name.to_string(), role, kind: kind.to_string(), ty: ty.to_string(), bits, flags, pieces });
+        self.operands.push(Operand {
+            name: name.to_string(),
+            role,
+            kind: kind.to_string(),
+            ty: ty.to_string(),
+            bits,
+            flags,
+            pieces,
+        });
     }
 
     /// An operand that sits in the field of that name.
     fn operand(&mut self, field: &str, role: u8, word: &str) -> Result<()> {
         let t = typed(word);
-        let f = self.field(field).cloned().ok_or_else(|| self.fail(word, &format!("{} has no field {field}", self.name)))?;
+        let f = self
+            .field(field)
+            .cloned()
+            .ok_or_else(|| self.fail(word, &format!("{} has no field {field}", self.name)))?;
         let mut flags = 0;
         if role == 0 && t.read {
             flags |= flag::READ;
@@ -211,8 +231,11 @@ impl Builder<'_> {
         if half && self.t16 {
             flags |= flag::HALF;
         }
-        if half && (self.t16 || self.f16) && (kind == "VH" || field == "src0" && self.field("vdst").is_some_and(|v| v.kind == "VH")
-            || field == "src0" && self.field("vdst").is_none() && self.name.starts_with("VOPC"))
+        if half
+            && (self.t16 || self.f16)
+            && (kind == "VH"
+                || field == "src0" && self.field("vdst").is_some_and(|v| v.kind == "VH")
+                || field == "src0" && self.field("vdst").is_none() && self.name.starts_with("VOPC"))
         {
             flags |= flag::LO128;
         }
@@ -337,6 +360,22 @@ fn source_index(field: &str) -> Option<usize> {
     }
 }
 
+/// Implicit registers of a row, as bits of `variant`.
+pub fn implicit(row: &Row) -> u16 {
+    let mut bits = 0;
+    for w in &row.sig.words {
+        for (i, reg) in ["scc", "vcc", "exec", "m0", "mode"].iter().enumerate() {
+            if w.strip_prefix('<') == Some(reg) {
+                bits |= 1 << (6 + i);
+            }
+            if w.strip_prefix('>') == Some(reg) {
+                bits |= 1 << (11 + i);
+            }
+        }
+    }
+    bits
+}
+
 /// Every encoding that a row gives a target.
 pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
     let mut out = Vec::new();
@@ -393,11 +432,22 @@ fn format_name<'a>(row: &Row, format: &'a str) -> &'a str {
     }
 }
 
-fn one(op: &str, row: &Row, cx: &Context, format: &str, opcode: u64, overlay: Option<&str>, t16: bool, f16: bool) -> Result<Vec<Encoding>> {
+fn one(
+    op: &str,
+    row: &Row,
+    cx: &Context,
+    format: &str,
+    opcode: u64,
+    overlay: Option<&str>,
+    t16: bool,
+    f16: bool,
+) -> Result<Vec<Encoding>> {
     let fname = format_name(row, format);
     let fail = |word: &str, what: &str| Fail::new(&row.file, row.line, word, what);
-    let mut f = formats::find(cx.formats, cx.parents, fname, cx.target).cloned().ok_or_else(|| fail(fname, "no such format for this target"))?;
-    let mut variant = if t16 { 2 } else if f16 { 1 } else { 0 };
+    let mut f = formats::find(cx.formats, cx.parents, fname, cx.target)
+        .cloned()
+        .ok_or_else(|| fail(fname, "no such format for this target"))?;
+    let mut variant = implicit(row) | if t16 { 2 } else { u16::from(f16) };
     let (mut fixed, mut mask) = (0u128, 0u128);
     for (p, v) in &f.fixed {
         put(&[*p], *v, &mut fixed, &mut mask);
@@ -408,7 +458,8 @@ fn one(op: &str, row: &Row, cx: &Context, format: &str, opcode: u64, overlay: Op
     put(&f.op, opcode, &mut fixed, &mut mask);
     let mut label = format.to_string();
     if let Some(name) = overlay {
-        let o = formats::find(cx.formats, cx.parents, name, cx.target).ok_or_else(|| fail(name, "no such overlay for this target"))?;
+        let o = formats::find(cx.formats, cx.parents, name, cx.target)
+            .ok_or_else(|| fail(name, "no such overlay for this target"))?;
         let at = f.bytes * 8;
         let code = f.fields.get("src0").ok_or_else(|| fail(name, "the format has no src0"))?.pieces[0];
         if name == "DPP8" {
@@ -428,7 +479,13 @@ fn one(op: &str, row: &Row, cx: &Context, format: &str, opcode: u64, overlay: Op
             let pieces = field
                 .pieces
                 .iter()
-                .map(|p| if name == "DPP8" && n == "fi" { Piece { lo: code.lo + 1, len: 1 } } else { Piece { lo: p.lo + at, len: p.len } })
+                .map(|p| {
+                    if name == "DPP8" && n == "fi" {
+                        Piece { lo: code.lo + 1, len: 1 }
+                    } else {
+                        Piece { lo: p.lo + at, len: p.len }
+                    }
+                })
                 .collect();
             let pieces = if name == "SDWA" || name == "SDWAC" { fix_sdwa(n, &field.pieces, at) } else { pieces };
             if n == "src1" && name.starts_with("SDWA") && !f.fields.contains_key("src1") {
@@ -454,6 +511,14 @@ fn one(op: &str, row: &Row, cx: &Context, format: &str, opcode: u64, overlay: Op
     let mut words: BTreeSet<String> = BTreeSet::new();
     match fname {
         "SOP1" | "SOP2" | "SOPC" | "SOPK" | "SOPP" => scalar(&mut b)?,
+        "EXP" => {
+            for s in ["tgt", "src0", "src1", "src2", "src3"] {
+                b.operand(s, 1, if s == "tgt" { "tgt" } else { "v.b32" })?;
+            }
+            for m in ["en", "done", "compr", "vm", "rowen"] {
+                b.modifier(m);
+            }
+        }
         "SMEM" | "DS" | "FLAT" | "GLOBAL" | "SCRATCH" | "MUBUF" | "MTBUF" => {
             return crate::memory::expand(op, row, cx, fname, b.format, b.fixed, b.mask);
         }
@@ -530,7 +595,7 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
             b.operand("vdst", 0, d)?;
         }
     }
- // v_cmpx of gfx10 and later: the destination field is ignored, exec is written there
+    // v_cmpx of gfx10 and later: the destination field is ignored, exec is written there
     if sig.dsts.is_empty() && fname == "VOP3" && b.has(">exec") {
         b.used.insert("vdst".into());
         b.used.insert("sdst".into());
@@ -580,7 +645,11 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
         }
         let field = format!("src{n}");
         n += 1;
-        let word = if overlay.is_some_and(|o| o.starts_with("DPP")) && !e32 && !s.contains('.') { format!("c.{s}") } else { s.clone() };
+        let word = if overlay.is_some_and(|o| o.starts_with("DPP")) && !e32 && !s.contains('.') {
+            format!("c.{s}")
+        } else {
+            s.clone()
+        };
         b.operand(&field, 1, &word)?;
     }
     let floats = b.source_flags(|o| o.flags & flag::FLOAT_MODS != 0);
@@ -638,7 +707,11 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
             if b.t16 && !b.has("opsel") {
                 keep = b.source_flags(|o| o.flags & flag::HALF != 0);
             }
-            keep[3] = b.operands.iter().any(|o| o.role == 0 && o.flags & (flag::MASK | flag::SCALAR_ONLY) == 0 && (!b.t16 || o.flags & flag::HALF != 0 || b.has("opsel")));
+            keep[3] = b.operands.iter().any(|o| {
+                o.role == 0
+                    && o.flags & (flag::MASK | flag::SCALAR_ONLY) == 0
+                    && (!b.t16 || o.flags & flag::HALF != 0 || b.has("opsel"))
+            });
             b.per_source("opsel", "opsel", &keep);
         }
         let sdwa = overlay.is_some_and(|o| o.starts_with("SDWA"));
@@ -670,7 +743,17 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
             b.modifier(m);
         }
     }
-    for m in ["bitop3", "scalesel", "indexkey8bit", "indexkey16bit", "indexkey32bit", "matrixafmt", "matrixbfmt", "matrixareuse", "matrixbreuse"] {
+    for m in [
+        "bitop3",
+        "scalesel",
+        "indexkey8bit",
+        "indexkey16bit",
+        "indexkey32bit",
+        "matrixafmt",
+        "matrixbfmt",
+        "matrixareuse",
+        "matrixbreuse",
+    ] {
         if b.has(m) {
             b.modifier(m);
         }

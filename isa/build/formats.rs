@@ -82,7 +82,10 @@ pub fn parse(file: &str, text: &str) -> Result<Formats> {
                 i += 1;
                 continue;
             }
-            let bits = words.get(i + 1).and_then(|w| pieces(w)).ok_or_else(|| at(words[i], "expected bits after the field's name"))?;
+            let bits = words
+                .get(i + 1)
+                .and_then(|w| pieces(w))
+                .ok_or_else(|| at(words[i], "expected bits after the field's name"))?;
             if words[i] == "op" {
                 format.op = bits;
                 i += 2;
@@ -104,7 +107,12 @@ pub fn parse(file: &str, text: &str) -> Result<Formats> {
 }
 
 /// The format that holds for a target: its own or the nearest ancestor's.
-pub fn find<'a>(formats: &'a Formats, parents: &BTreeMap<String, Option<String>>, name: &str, target: &str) -> Option<&'a Format> {
+pub fn find<'a>(
+    formats: &'a Formats,
+    parents: &BTreeMap<String, Option<String>>,
+    name: &str,
+    target: &str,
+) -> Option<&'a Format> {
     let mut t = Some(target.to_string());
     while let Some(here) = t {
         if let Some(f) = formats.get(&(name.to_string(), here.clone())) {

@@ -23,7 +23,15 @@ fn width(ty: &str) -> u16 {
 }
 
 /// The encodings of a row in a memory format. `fixed` and `mask` hold format and opcode.
-pub fn expand(op: &str, row: &Row, cx: &Context, name: &str, f: Format, fixed: u128, mask: u128) -> Result<Vec<Encoding>> {
+pub fn expand(
+    op: &str,
+    row: &Row,
+    cx: &Context,
+    name: &str,
+    f: Format,
+    fixed: u128,
+    mask: u128,
+) -> Result<Vec<Encoding>> {
     let has = |w: &str| row.sig.words.iter().any(|x| x == w);
     let fail = |word: &str, what: &str| Fail::new(&row.file, row.line, word, what);
     let mut out = Vec::new();
@@ -40,26 +48,35 @@ pub fn expand(op: &str, row: &Row, cx: &Context, name: &str, f: Format, fixed: u
     }
     for (returns, lds) in cases {
         let mut c = Case { operands: Vec::new(), used: BTreeSet::new(), words: BTreeSet::new(), fixed, mask };
-        let add = |c: &mut Case, field: &str, role: u8, kind: Option<&str>, ty: &str, width: u16, flags: u16| -> Result<()> {
-            let (pieces, k) = match f.fields.get(field) {
-                Some(x) => (x.pieces.clone(), x.kind.clone()),
-                None if kind.is_some() => (Vec::new(), String::new()),
-                None => return Err(fail(field, &format!("{name} has no such field on {}", cx.target))),
+        let add =
+            |c: &mut Case, field: &str, role: u8, kind: Option<&str>, ty: &str, width: u16, flags: u16| -> Result<()> {
+                let (pieces, k) = match f.fields.get(field) {
+                    Some(x) => (x.pieces.clone(), x.kind.clone()),
+                    None if kind.is_some() => (Vec::new(), String::new()),
+                    None => return Err(fail(field, &format!("{name} has no such field on {}", cx.target))),
+                };
+                let mut shift = 0;
+                let pieces = pieces
+                    .iter()
+                    .filter_map(|p| {
+                        let o = (p.len > 0).then_some((p.lo, p.len, shift));
+                        shift += p.len.max(1);
+                        o
+                    })
+                    .collect();
+                c.used.insert(field.to_string());
+                let kind = kind.map_or(k, str::to_string);
+                c.operands.push(Operand {
+                    name: field.to_string(),
+                    role,
+                    kind,
+                    ty: ty.to_string(),
+                    bits: width,
+                    flags,
+                    pieces,
+                });
+                Ok(())
             };
-            let mut shift = 0;
-            let pieces = pieces
-                .iter()
-                .filter_map(|p| {
-                    let o = (p.len > 0).then_some((p.lo, p.len, shift));
-                    shift += p.len.max(1);
-                    o
-                })
-                .collect();
-            c.used.insert(field.to_string());
-            let kind = kind.map_or(k, str::to_string);
-            c.operands.push(Operand { name: field.to_string(), role, kind, ty: ty.to_string(), bits: width, flags, pieces });
-            Ok(())
-        };
         // destinations
         let buffer = matches!(name, "MUBUF" | "MTBUF");
         let mut srcs: Vec<String> = row.sig.srcs.clone();
@@ -88,7 +105,9 @@ pub fn expand(op: &str, row: &Row, cx: &Context, name: &str, f: Format, fixed: u
             match (name, field) {
                 ("MUBUF" | "MTBUF", "vaddr") => add(&mut c, "vaddr", 1, Some("BUFADDR"), "b32", 32, 0)?,
                 ("MUBUF" | "MTBUF", "srsrc") => add(&mut c, "srsrc", 1, None, "b128", 128, flag::SCALAR_ONLY)?,
-                ("MUBUF" | "MTBUF", "soffset") => add(&mut c, "soffset", 1, None, "b32", 32, flag::SCALAR_ONLY | flag::NO_LITERAL)?,
+                ("MUBUF" | "MTBUF", "soffset") => {
+                    add(&mut c, "soffset", 1, None, "b32", 32, flag::SCALAR_ONLY | flag::NO_LITERAL)?
+                }
                 ("GLOBAL", "vaddr") => add(&mut c, "vaddr", 1, Some("GADDR"), "b64", 64, 0)?,
                 ("GLOBAL", "saddr") => add(&mut c, "saddr", 1, Some("GSADDR"), "b64", 64, 0)?,
                 ("SCRATCH", "vaddr") => add(&mut c, "vaddr", 1, Some("SVADDR"), "b32", 32, 0)?,
@@ -104,7 +123,15 @@ pub fn expand(op: &str, row: &Row, cx: &Context, name: &str, f: Format, fixed: u
                         if let Some(x) = f.fields.get(n) {
                             let p = x.pieces.first().map(|p| (p.lo, p.len, 0)).into_iter().collect();
                             c.used.insert(n.to_string());
-                            c.operands.push(Operand { name: n.into(), role: 3, kind: "AUX".into(), ty: "b32".into(), bits: 0, flags: 0, pieces: p });
+                            c.operands.push(Operand {
+                                name: n.into(),
+                                role: 3,
+                                kind: "AUX".into(),
+                                ty: "b32".into(),
+                                bits: 0,
+                                flags: 0,
+                                pieces: p,
+                            });
                         }
                     }
                 }
@@ -152,7 +179,9 @@ pub fn expand(op: &str, row: &Row, cx: &Context, name: &str, f: Format, fixed: u
                 if has("tfe") && !lds {
                     mods.push("tfe");
                 }
-                if (lds || has("ldsonly")) && let Some(x) = f.fields.get("lds") {
+                if (lds || has("ldsonly"))
+                    && let Some(x) = f.fields.get("lds")
+                {
                     c.fixed |= bits(&x.pieces);
                     c.mask |= bits(&x.pieces);
                     c.used.insert("lds".into());
@@ -222,8 +251,12 @@ pub fn expand(op: &str, row: &Row, cx: &Context, name: &str, f: Format, fixed: u
                 pieces,
             });
         }
-        let occupied: u128 =
-            c.operands.iter().flat_map(|o| o.pieces.iter()).map(|&(lo, len, _)| ((1u128 << len) - 1) << lo).fold(0, |a, b| a | b);
+        let occupied: u128 = c
+            .operands
+            .iter()
+            .flat_map(|o| o.pieces.iter())
+            .map(|&(lo, len, _)| ((1u128 << len) - 1) << lo)
+            .fold(0, |a, b| a | b);
         for (n, x) in &f.fields {
             if !c.used.contains(n) {
                 match x.unused {
@@ -242,7 +275,7 @@ pub fn expand(op: &str, row: &Row, cx: &Context, name: &str, f: Format, fixed: u
             shape: Shape { format: name.to_string(), bytes: f.bytes, operands: c.operands, words: c.words },
             fixed: c.fixed,
             mask: c.mask,
-            variant: 0,
+            variant: crate::expand::implicit(row),
         });
     }
     Ok(out)

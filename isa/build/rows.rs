@@ -44,7 +44,8 @@ pub fn parse(file: &str, text: &str, parents: &BTreeMap<String, Option<String>>,
         }
         let mut parts = line.split('|');
         let head = parts.next().unwrap_or("");
-        let (name, rest) = head.trim().split_once(' ').ok_or_else(|| at(head, "expected a signature after the name"))?;
+        let (name, rest) =
+            head.trim().split_once(' ').ok_or_else(|| at(head, "expected a signature after the name"))?;
         if !rest.contains("<-") {
             return Err(at(rest.trim(), "expected `destinations <- sources`"));
         }
@@ -113,7 +114,11 @@ pub fn parse(file: &str, text: &str, parents: &BTreeMap<String, Option<String>>,
 }
 
 /// The row that a target takes over from its nearest ancestor.
-fn inherited(targets: &BTreeMap<String, Option<Row>>, parents: &BTreeMap<String, Option<String>>, target: &str) -> Option<Row> {
+fn inherited(
+    targets: &BTreeMap<String, Option<Row>>,
+    parents: &BTreeMap<String, Option<String>>,
+    target: &str,
+) -> Option<Row> {
     let mut t = parents.get(target).cloned().flatten();
     while let Some(here) = t {
         if let Some(row) = targets.get(&here) {
@@ -125,7 +130,11 @@ fn inherited(targets: &BTreeMap<String, Option<Row>>, parents: &BTreeMap<String,
 }
 
 /// The row that holds for a target: its own or its nearest ancestor's.
-pub fn find<'a>(targets: &'a BTreeMap<String, Option<Row>>, parents: &BTreeMap<String, Option<String>>, target: &str) -> Option<&'a Row> {
+pub fn find<'a>(
+    targets: &'a BTreeMap<String, Option<Row>>,
+    parents: &BTreeMap<String, Option<String>>,
+    target: &str,
+) -> Option<&'a Row> {
     let mut t = Some(target.to_string());
     while let Some(here) = t {
         if let Some(row) = targets.get(&here) {

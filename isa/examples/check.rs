@@ -17,12 +17,19 @@ fn main() {
                 Some("f16") => mode.true16 = false,
                 _ => {}
             }
-            let bytes: Vec<u8> = (0..f[2].len() / 2).map(|i| u8::from_str_radix(&f[2][2 * i..2 * i + 2], 16).unwrap()).collect();
+            let bytes: Vec<u8> =
+                (0..f[2].len() / 2).map(|i| u8::from_str_radix(&f[2][2 * i..2 * i + 2], 16).unwrap()).collect();
             n += 1;
             let fmt;
             let fail = match decode(target, mode, &bytes) {
-                None => { fmt = String::new(); Some("undecoded".to_string()) }
-                Some(r) if r.len() != bytes.len() => { fmt = r.encoding().into(); Some(format!("length {}", r.len())) }
+                None => {
+                    fmt = String::new();
+                    Some("undecoded".to_string())
+                }
+                Some(r) if r.len() != bytes.len() => {
+                    fmt = r.encoding().into();
+                    Some(format!("length {}", r.len()))
+                }
                 Some(r) => {
                     fmt = format!("{}{}", r.encoding(), r.overlay());
                     let i = r.inst();
@@ -39,7 +46,13 @@ fn main() {
                 None => ok += 1,
                 Some(e) => {
                     let key = format!("{fmt} {}", e.split(|c: char| c.is_ascii_digit()).next().unwrap());
-                    let k = kinds.entry(if e == "undecoded" { format!("undecoded {}", f[1].split('_').next().unwrap()) } else { key }).or_insert((0, format!("{line} {e}")));
+                    let k = kinds
+                        .entry(if e == "undecoded" {
+                            format!("undecoded {}", f[1].split('_').next().unwrap())
+                        } else {
+                            key
+                        })
+                        .or_insert((0, format!("{line} {e}")));
                     k.0 += 1;
                 }
             }
@@ -47,6 +60,8 @@ fn main() {
         println!("{t}: {ok}/{n}");
         let mut k: Vec<_> = kinds.into_iter().collect();
         k.sort_by_key(|x| std::cmp::Reverse(x.1.0));
-        for (key, (c, ex)) in k.iter().take(show) { println!("  {c} {key}: {ex}"); }
+        for (key, (c, ex)) in k.iter().take(show) {
+            println!("  {c} {key}: {ex}");
+        }
     }
 }

@@ -4,7 +4,9 @@
 //! long the instruction is; it allocates nothing. [`Raw::inst`] reads the fields as typed operands.
 
 use crate::codes::{Codes, inline_value};
-use crate::table::{self, DPP8, OWN_LITERAL, FAKE16, Kind, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64, flag};
+use crate::table::{
+    self, DPP8, FAKE16, Kind, OWN_LITERAL, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64, flag,
+};
 use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, Regs, Target, Type, VCC};
 use smallvec::SmallVec;
 
@@ -245,7 +247,9 @@ impl Raw {
             }
             match (o.role, o.source_index()) {
                 (Role::Dst, _) => v &= !8,
-                (Role::Src, Some(i)) if matches!(self.operand(o), Operand::Regs(r) if r.first.is_vector()) => v &= !(1 << i),
+                (Role::Src, Some(i)) if matches!(self.operand(o), Operand::Regs(r) if r.first.is_vector()) => {
+                    v &= !(1 << i)
+                }
                 _ => {}
             }
         }
@@ -271,7 +275,8 @@ impl Raw {
             Kind::Agpr => agpr(v, dwords),
             Kind::Src | Kind::Ssrc | Kind::SrcAgpr | Kind::SrcVgprAcc => {
                 if v & 256 != 0 {
-                    let acc = o.kind == Kind::SrcAgpr || (o.kind == Kind::SrcVgprAcc && !o.has(flag::VGPR_ONLY) && self.dst_is_agpr());
+                    let acc = o.kind == Kind::SrcAgpr
+                        || (o.kind == Kind::SrcVgprAcc && !o.has(flag::VGPR_ONLY) && self.dst_is_agpr());
                     return if acc { agpr(v, dwords) } else { vgpr(v, dwords) };
                 }
                 self.source(o, v, dwords)
@@ -301,13 +306,17 @@ impl Raw {
                 (1, 1) => vgpr(v, 2),
                 _ => vgpr(v, 1),
             },
-            Kind::GlobalAddr => vgpr(v, if self.aux("saddr") == codes.off() || self.shape().operand("saddr").is_none() { 2 } else { 1 }),
+            Kind::GlobalAddr => {
+                vgpr(v, if self.aux("saddr") == codes.off() || self.shape().operand("saddr").is_none() { 2 } else { 1 })
+            }
             Kind::GlobalSaddr | Kind::FlatSaddr if v == codes.off() => Operand::Off,
             Kind::GlobalSaddr | Kind::FlatSaddr => self.scalar(codes, v, 2),
             Kind::ScratchAddr if self.scratch_vaddr() => vgpr(v, 1),
             Kind::ScratchAddr => Operand::Off,
             Kind::ScratchSaddr if v == codes.off() || (codes == Codes::Gfx10 && v == 127) => Operand::Off,
             Kind::ScratchSaddr => self.scalar(codes, v, 1),
+            Kind::ExportSrc if self.aux("en") >> o.source_index().unwrap_or(0) & 1 == 0 => Operand::Off,
+            Kind::ExportSrc => vgpr(v, 1),
             Kind::SmemOffset => self.smem_offset(o),
             Kind::Modifier | Kind::ModifierSigned | Kind::Aux => Operand::Imm(v),
         }
@@ -328,7 +337,9 @@ impl Raw {
     }
 
     fn dst_is_agpr(&self) -> bool {
-        self.shape().operands.iter().any(|o| o.role == Role::Dst && (o.kind == Kind::Agpr || (o.kind == Kind::VgprAcc && o.get(self.bits) & 256 != 0)))
+        self.shape().operands.iter().any(|o| {
+            o.role == Role::Dst && (o.kind == Kind::Agpr || (o.kind == Kind::VgprAcc && o.get(self.bits) & 256 != 0))
+        })
     }
 
     fn scratch_vaddr(&self) -> bool {
@@ -377,7 +388,11 @@ impl Raw {
             }
             (None, _, Some(s)) => {
                 let v = s.get(self.bits);
-                if v == codes.off() || (codes == Codes::Gfx10 && v == 125) { Operand::Imm(imm as u64) } else { self.scalar(codes, v, 1) }
+                if v == codes.off() || (codes == Codes::Gfx10 && v == 125) {
+                    Operand::Imm(imm as u64)
+                } else {
+                    self.scalar(codes, v, 1)
+                }
             }
             _ => Operand::Imm(imm as u64),
         }

@@ -2,7 +2,9 @@
 
 use crate::codes::{Codes, constant_bits, inline_code};
 use crate::decode::{Mode, Raw, default_of, vcc, widen_literal, width_of};
-use crate::table::{self, DPP8, FAKE16, Kind, Operand as Field, Role, Row, Style, TRUE16, WAVE32, WAVE64, flag, literal_field};
+use crate::table::{
+    self, DPP8, FAKE16, Kind, Operand as Field, Role, Row, Style, TRUE16, WAVE32, WAVE64, flag, literal_field,
+};
 use crate::{Half, Inst, ModName, Op, Operand, Reg, RegFile, Regs, Target, Type};
 
 /// Why an instruction cannot be encoded.
@@ -180,10 +182,15 @@ fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &Inst) -> Tr
             return Err((1, EncodeError::Modifier { op, modifier: name, value }));
         }
     }
-    if shape.has("lds") && inst.mods.get(ModName::Lds) != Some(1) && shape.operand("vdata").is_none() && !shape.has("ldsonly") {
-        let any = table::table(target).rows_of(op).iter().any(|&i| {
-            table::table(target).rows.get(usize::from(i)).is_some_and(|r| !r.shape().has("lds"))
-        });
+    if shape.has("lds")
+        && inst.mods.get(ModName::Lds) != Some(1)
+        && shape.operand("vdata").is_none()
+        && !shape.has("ldsonly")
+    {
+        let any = table::table(target)
+            .rows_of(op)
+            .iter()
+            .any(|&i| table::table(target).rows.get(usize::from(i)).is_some_and(|r| !r.shape().has("lds")));
         if any {
             return Err((1, EncodeError::Modifier { op, modifier: ModName::Lds, value: 0 }));
         }
@@ -309,12 +316,20 @@ impl Attempt<'_> {
         if r.dwords != dwords && !null && !aperture && r.first != Reg::M0 {
             return Err(self.bad(o, x, width_text(dwords)));
         }
-        let align = if dwords == 1 { 1 } else if dwords == 2 { 2 } else { 4 };
+        let align = if dwords == 1 {
+            1
+        } else if dwords == 2 {
+            2
+        } else {
+            4
+        };
         if matches!(r.first.file(), RegFile::Sgpr | RegFile::Ttmp) && r.first.index() % align != 0 {
             return Err(self.bad(o, x, "an SGPR run aligned to its size (2 or 4)"));
         }
         let code = self.codes.code(r.first).ok_or_else(|| self.bad(o, x, "a register that this target has"))?;
-        if matches!(r.first.file(), RegFile::Sgpr) && u64::from(r.first.index()) + u64::from(dwords) > self.codes.sgprs() {
+        if matches!(r.first.file(), RegFile::Sgpr)
+            && u64::from(r.first.index()) + u64::from(dwords) > self.codes.sgprs()
+        {
             return Err(self.bad(o, x, "SGPRs that this target has"));
         }
         Ok(code)
@@ -330,7 +345,10 @@ impl Attempt<'_> {
                 self.vector(o, x, dwords).map(|n| n | 256)
             }
             Operand::Regs(r) if r.first.file() == RegFile::Agpr => Err(self.bad(o, x, "a source that is no AGPR")),
-            Operand::Regs(_) if o.has(flag::VGPR_ONLY) && !(o.has(flag::LDS_DIRECT) && x == Operand::Regs(Reg::LDS_DIRECT.into())) => {
+            Operand::Regs(_)
+                if o.has(flag::VGPR_ONLY)
+                    && !(o.has(flag::LDS_DIRECT) && x == Operand::Regs(Reg::LDS_DIRECT.into())) =>
+            {
                 Err(self.bad(o, x, "a VGPR"))
             }
             Operand::Regs(r) => self.scalar_regs(o, r, dwords),
@@ -415,7 +433,10 @@ impl Attempt<'_> {
             Kind::SrcSdwa => match x {
                 Operand::Regs(r) if r.first.file() == RegFile::Vgpr => self.vector(o, x, dwords)?,
                 Operand::Regs(r) => self.scalar_regs(o, r, dwords)? | 256,
-                Operand::Imm(v) => inline_code(v, o.ty, o.bits).ok_or_else(|| self.bad(o, x, "a register or an inline constant"))? | 256,
+                Operand::Imm(v) => {
+                    inline_code(v, o.ty, o.bits).ok_or_else(|| self.bad(o, x, "a register or an inline constant"))?
+                        | 256
+                }
                 Operand::Off => return Err(self.bad(o, x, "a register")),
             },
             Kind::SdwaSdst if x == Operand::Regs(vcc(self.mode)) => 0,
@@ -448,7 +469,8 @@ impl Attempt<'_> {
                 v & keep
             }
             Kind::BufferAddr => {
-                let (offen, idxen) = (self.inst.mods.get(ModName::Offen).unwrap_or(0), self.inst.mods.get(ModName::Idxen).unwrap_or(0));
+                let (offen, idxen) =
+                    (self.inst.mods.get(ModName::Offen).unwrap_or(0), self.inst.mods.get(ModName::Idxen).unwrap_or(0));
                 match (offen, idxen) {
                     (0, 0) if x == Operand::Off => 0,
                     (0, 0) => return Err(self.bad(o, x, "`off`, or a VGPR with offen or idxen")),
@@ -470,6 +492,8 @@ impl Attempt<'_> {
                 if x == Operand::Off { 0 } else { self.vector(o, x, 1)? }
             }
             Kind::ScratchSaddr => self.scratch_saddr(o, x)?,
+            Kind::ExportSrc if x == Operand::Off => 0,
+            Kind::ExportSrc => self.vector(o, x, 1)?,
             Kind::SmemOffset => return self.smem_offset(o, x),
             Kind::Modifier | Kind::ModifierSigned | Kind::Aux => 0,
         };
@@ -485,7 +509,14 @@ impl Attempt<'_> {
 
     /// Data operands that share the AGPR bit must be of one file.
     fn same_file(&mut self, o: &Field, x: Operand, agpr: bool) -> Result<(), EncodeError> {
-        let shared = self.row.shape().operands.iter().filter(|p| p.kind == Kind::VgprAcc && p.segs.last() == o.segs.last()).count() > 1;
+        let shared = self
+            .row
+            .shape()
+            .operands
+            .iter()
+            .filter(|p| p.kind == Kind::VgprAcc && p.segs.last() == o.segs.last())
+            .count()
+            > 1;
         if shared {
             if self.agpr_dst.is_some_and(|a| a != agpr) {
                 return Err(self.bad(o, x, "the same kind of register (VGPR or AGPR) as the other data operand"));
@@ -496,7 +527,7 @@ impl Attempt<'_> {
     }
 
     fn scratch_saddr(&self, o: &Field, x: Operand) -> Result<u64, EncodeError> {
-        let has_vaddr = self.inst.srcs.iter().any(|s| matches!(s, Operand::Regs(r) if r.first.is_vector()) )
+        let has_vaddr = self.inst.srcs.iter().any(|s| matches!(s, Operand::Regs(r) if r.first.is_vector()))
             && self.row.shape().operand("vaddr").is_some()
             && !self.vaddr_off();
         if x == Operand::Off {
@@ -532,7 +563,8 @@ impl Attempt<'_> {
         let shape = self.row.shape();
         let extra = self.inst.mods.get(ModName::Offset);
         let w = width_of(o);
-        let fits = |v: i64, signed: bool| if signed { v >= -(1 << (w - 1)) && v < 1 << (w - 1) } else { v >= 0 && v < 1 << w };
+        let fits =
+            |v: i64, signed: bool| if signed { v >= -(1 << (w - 1)) && v < 1 << (w - 1) } else { v >= 0 && v < 1 << w };
         let (imm, soffen, soffset) = (shape.operand("imm"), shape.operand("soffen"), shape.operand("soffset"));
         let signed = self.codes != Codes::Gfx8;
         match x {
@@ -566,7 +598,13 @@ impl Attempt<'_> {
                         s.put(&mut self.bits, code);
                         o.put(&mut self.bits, e as u64 & o.max());
                     }
-                    _ => return Err(EncodeError::Modifier { op: self.inst.op, modifier: ModName::Offset, value: e as i32 }),
+                    _ => {
+                        return Err(EncodeError::Modifier {
+                            op: self.inst.op,
+                            modifier: ModName::Offset,
+                            value: e as i32,
+                        });
+                    }
                 }
             }
             Operand::Off => return Err(self.bad(o, x, "an SGPR or a number")),
@@ -577,6 +615,9 @@ impl Attempt<'_> {
     fn modifier(&mut self, o: &Field) -> Result<(), EncodeError> {
         let given = self.inst.mods.get(o.modifier);
         let mut v = given.map_or(default_of(o, self.row.shape()), i64::from);
+        if o.modifier == ModName::En && given.is_none() {
+            v = (0..4).filter(|&i| self.inst.srcs.get(i + 1).is_some_and(|s| *s != Operand::Off)).map(|i| 1 << i).sum();
+        }
         if o.modifier == ModName::OpSel {
             v |= self.halves as i64;
             self.halves = 0;
@@ -612,7 +653,11 @@ impl Attempt<'_> {
     fn finish(&mut self) -> Result<(), EncodeError> {
         let shape = self.row.shape();
         if self.halves != 0 {
-            return Err(EncodeError::Modifier { op: self.inst.op, modifier: ModName::OpSel, value: self.halves as i32 });
+            return Err(EncodeError::Modifier {
+                op: self.inst.op,
+                modifier: ModName::OpSel,
+                value: self.halves as i32,
+            });
         }
         if let Some(imm) = shape.operands.iter().find(|o| matches!(o.style, Style::K32 | Style::K16))
             && let Some(l) = self.literal
@@ -652,7 +697,10 @@ impl Attempt<'_> {
             }
             s += 1;
         }
-        let n = seen.len() + usize::from(self.literal.is_some() || shape.operands.iter().any(|o| matches!(o.style, Style::K32 | Style::K16)));
+        let n = seen.len()
+            + usize::from(
+                self.literal.is_some() || shape.operands.iter().any(|o| matches!(o.style, Style::K32 | Style::K16)),
+            );
         let lane = shape.operands.iter().any(|o| o.role == Role::Dst && o.has(flag::SCALAR_ONLY));
         if n > limit
             && !lane

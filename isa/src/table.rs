@@ -46,6 +46,8 @@ pub(crate) enum Kind {
     ScratchAddr,
     ScratchSaddr,
     SmemOffset,
+    /// A VGPR, or `off` when its bit of `en` is clear.
+    ExportSrc,
     Aux,
 }
 
@@ -75,6 +77,7 @@ pub(crate) enum Style {
     Attr,
     AttrChan,
     Slot,
+    ExpTgt,
 }
 
 /// Bits of [`Operand::flags`]; `build/expand.rs` has the same.
@@ -141,6 +144,7 @@ impl Operand {
             "src0" => Some(0),
             "src1" => Some(1),
             "src2" => Some(2),
+            "src3" => Some(3),
             _ => None,
         }
     }
@@ -173,6 +177,10 @@ pub(crate) const WAVE64: u16 = 8;
 pub(crate) const DPP8: u16 = 16;
 /// The encoding contains a literal that source operands share (set when the table is loaded).
 pub(crate) const OWN_LITERAL: u16 = 32;
+
+/// First of five variant bits that say which of SCC, VCC, EXEC, M0, MODE are read; five more say which are written.
+pub(crate) const READS: u32 = 6;
+pub(crate) const WRITES: u32 = 11;
 
 /// One encoding of one operation on one target.
 #[derive(Clone, Copy, Debug)]
@@ -232,7 +240,8 @@ impl Table {
         let wide_literal = TARGETS[target.min(TARGETS.len() - 1)].vop3_literal;
         let mut rows = Vec::with_capacity(n);
         for i in 0..n {
-            let id = ROWS_BIN.get(at + 4 * i..at + 4 * i + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
+            let id =
+                ROWS_BIN.get(at + 4 * i..at + 4 * i + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
             let r = id as usize * 40;
             let mut row = Row {
                 fixed: u128_at(r),
@@ -270,7 +279,8 @@ impl Table {
         for i in 0..Op::COUNT {
             start[i + 1] += start[i];
         }
-        let mut table = Table { rows, by_op, start, buckets: vec![Bucket::default(); 512], lists: Vec::new(), slots: Vec::new() };
+        let mut table =
+            Table { rows, by_op, start, buckets: vec![Bucket::default(); 512], lists: Vec::new(), slots: Vec::new() };
         table.index();
         table
     }
@@ -307,7 +317,8 @@ impl Table {
                     }
                 }
             }
-            let useful: Vec<bool> = (0..64).map(|k| k < 23 && value[k][0] && value[k][1] && votes[k] as usize * 4 >= list.len()).collect();
+            let useful: Vec<bool> =
+                (0..64).map(|k| k < 23 && value[k][0] && value[k][1] && votes[k] as usize * 4 >= list.len()).collect();
             let mut runs: Vec<(u8, u8)> = Vec::new();
             let mut k = 0;
             while k < 64 {
@@ -346,7 +357,14 @@ impl Table {
                     })
                     .collect();
                 // the most specific row wins
-                here.sort_by_key(|&i| (std::cmp::Reverse((rows[usize::from(i)].mask).count_ones() + u32::from(rows[usize::from(i)].variant & DPP8)), i));
+                here.sort_by_key(|&i| {
+                    (
+                        std::cmp::Reverse(
+                            (rows[usize::from(i)].mask).count_ones() + u32::from(rows[usize::from(i)].variant & DPP8),
+                        ),
+                        i,
+                    )
+                });
                 self.lists.extend(&here);
                 self.slots.push((at as u32, here.len() as u16));
             }
@@ -382,7 +400,9 @@ pub(crate) fn literal_field(shape: &Shape, o: &Operand, vop3_literal: bool) -> b
         && !o.has(flag::VGPR_ONLY | flag::NO_LITERAL | flag::MASK | flag::NO_INLINE)
         && shape.overlay.is_empty()
         && o.name != "soffset"
-        && (shape.bytes == 4 || shape.format == "VOP2K" || (shape.bytes == 8 && vop3_literal && (shape.format.starts_with("VOP3"))))
+        && (shape.bytes == 4
+            || shape.format == "VOP2K"
+            || (shape.bytes == 8 && vop3_literal && (shape.format.starts_with("VOP3"))))
 }
 
 static TABLES: [OnceLock<Table>; 64] = [const { OnceLock::new() }; 64];

@@ -83,8 +83,7 @@ impl Target {
     }
     /// The instruction as this target has it; `None` when it has not.
     pub fn op(self, op: Op) -> Option<&'static OpInfo> {
-        let _ = op;
-        None
+        crate::opinfo::info(self, op)
     }
     /// True when the target has the instruction.
     pub fn has(self, op: Op) -> bool {
