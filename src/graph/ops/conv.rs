@@ -273,7 +273,7 @@ pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
             None => {
                 let (b, e) = frame.pads.as_ref().expect("a target was given otherwise");
                 begin.push(b[d]);
-                dims.push(full.checked_sub(b[d] + e[d]).unwrap_or(0));
+                dims.push(full.saturating_sub(b[d] + e[d]));
             }
         }
     }

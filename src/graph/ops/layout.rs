@@ -53,7 +53,7 @@ pub(super) fn reshape(cx: &mut Lowering<'_>) -> Res<()> {
     if let Some(i) = infer {
         let known: usize = to_shape(&shape.iter().map(|&d| d as i64).collect::<Vec<_>>())?.iter().product();
         let total: usize = have.iter().product();
-        if known == 0 || total % known != 0 {
+        if known == 0 || !total.is_multiple_of(known) {
             return Err(format!("shape {have:?} cannot become {want:?}"));
         }
         shape[i] = total / known;
