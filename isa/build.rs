@@ -6,6 +6,8 @@ mod emit;
 mod expand;
 #[path = "build/formats.rs"]
 mod formats;
+#[path = "build/hazards.rs"]
+mod hazards;
 #[path = "build/memory.rs"]
 mod memory;
 #[path = "build/properties.rs"]
@@ -60,6 +62,7 @@ fn run() -> text::Result<(String, Vec<u8>)> {
     let csv = read("../latency/latency.csv")?;
     let names: Vec<String> = all.iter().map(|t| t.name.clone()).collect();
     properties::parse(&read("properties.isa")?, &csv, &tables.ops)?.emit(&tables.ops, &names, &parents, &mut out)?;
+    hazards::emit(&read("hazards.isa")?, &tables.ops, &names, &parents, &mut out)?;
     Ok((out, bin))
 }
 

@@ -107,10 +107,6 @@ pub fn emit(targets: &[Target], out: &mut String) -> Result<()> {
         name[..1].make_ascii_uppercase();
         let _ = write!(out, "Codes::{name}, ");
     }
-    out.push_str("];\npub(crate) static TUPLE_ALIGN: &[u8] = &[");
-    for t in targets {
-        let _ = write!(out, "{}, ", t.words.get("tuple_align").map_or("1", String::as_str));
-    }
     out.push_str("];\nimpl Target {\n");
     for (i, t) in targets.iter().enumerate() {
         let _ = writeln!(

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 use crate::codes::Codes;
+use crate::hazards::{Fix, HazardRule, Match, Relation};
 use crate::table::{Kind, Operand, Role, Shape, Style};
 use crate::{Counter, CounterInfo, ModName, Op, Target, TargetInfo, Type, WaitScheme};
 

@@ -3,6 +3,7 @@ mod codes;
 mod decode;
 mod encode;
 mod generated;
+mod hazards;
 mod info;
 mod inst;
 mod operation;
@@ -14,6 +15,9 @@ mod waits;
 pub use decode::{Decoder, Mode, Raw, decode};
 pub use encode::{EncodeError, Form, encode, encode_raw, encoded_size};
 pub use generated::op;
+pub use hazards::{
+    Fix, HazardRule, Match, Relation, explain_hazards, max_required_states, required_fix, required_states,
+};
 pub use info::*;
 pub use inst::*;
 pub use operation::Op;

@@ -3,7 +3,7 @@
 //! Built once per target on first use. An operation with several encodings gets the union: the operand list of the
 //! encoding with most operands (for atomics the returning one), each slot's class joined over all encodings.
 
-use crate::generated::{CLASS_NAMES, LATENCY, OP_CLASS, OP_CLASS_OF, OP_PROPS, TARGETS, TUPLE_ALIGN, prop};
+use crate::generated::{CLASS_NAMES, LATENCY, OP_CLASS, OP_CLASS_OF, OP_PROPS, TARGETS, prop};
 use crate::table::{self, Kind, Operand as Field, READS, Role, Row, Shape, WRITES, flag, literal_field};
 use crate::{Class, Counter, Flags, Inst, ModName, Op, OpInfo, Pipe, Reg, Slot, Target, WaitScheme};
 use std::sync::OnceLock;
@@ -56,11 +56,6 @@ impl Target {
             (true, false) => &[Counter::Vs],
             (true, true) => &[Counter::Vs, Counter::Lgkm],
         }
-    }
-
-    /// VGPR tuples must start at a multiple of this.
-    pub fn tuple_align(self) -> u8 {
-        TUPLE_ALIGN.get(usize::from(self.0)).copied().unwrap_or(1)
     }
 }
 
@@ -211,7 +206,7 @@ fn slot(target: Target, shape: &Shape, o: &Field) -> Slot {
             _ => 4,
         }
     } else if bits > 32 {
-        target.tuple_align()
+        target.info().vgpr_tuple_align
     } else {
         1
     };
