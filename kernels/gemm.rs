@@ -182,11 +182,15 @@ pub(super) fn store(
     let args: Vec<Arg> = epilogue::operands(cx).into_iter().map(Arg::Input).chain([Arg::Output]).collect();
     let views: Vec<&View> = args.iter().map(|a| view_of(cx, *a)).collect();
     // Columns as few dimensions as all accesses agree on.
-    let mut inner: Vec<View> = views.iter().map(|v| sub_view(v, &walk.n_dims)).collect();
-    let dims = {
-        let mut refs: Vec<&mut View> = inner.iter_mut().collect();
-        crate::graph::view::collapse(&mut refs)
-    };
+    let runs = crate::graph::collapse::groups(&views, walk.n_dims.clone());
+    let inner: Vec<View> = views
+        .iter()
+        .map(|v| {
+            let (dims, strides) = crate::graph::collapse::apply(v, &runs);
+            View { offset: 0, dims, strides }
+        })
+        .collect();
+    let dims = inner[0].dims.clone();
     let last = *dims.last().unwrap_or(&1);
     let wide = cn == 4
         && last.is_multiple_of(4)
@@ -243,10 +247,6 @@ fn view_of<'a>(cx: &'a Cx, arg: Arg) -> &'a View {
         Arg::Input(i) => &cx.step.inputs[i].view,
         _ => &cx.step.output.view,
     }
-}
-
-fn sub_view(v: &View, dims: &std::ops::Range<usize>) -> View {
-    View { offset: 0, dims: v.dims[dims.clone()].to_vec(), strides: v.strides[dims.clone()].to_vec() }
 }
 
 /// One row of a workitem's block.

@@ -461,7 +461,7 @@ impl Builder {
 
     /// Ends the program and gives out the function.
     pub fn finish(mut self) -> Function {
-        self.emit(op::S_ENDPGM, &[], &[]);
+        self.emit(op::S_ENDPGM, &[], &[0u32.into()]);
         let places = &self.places;
         for block in &mut self.f.blocks {
             for inst in &mut block.insts {

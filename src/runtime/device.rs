@@ -1,6 +1,5 @@
 //! A device that runs code objects. One trait, so that nothing above it knows whether a GPU is there.
 
-use crate::emu::{self, EmuDevice};
 use barewave_isa::Target;
 
 /// A code object loaded on a device.
