@@ -6,8 +6,8 @@
 use crate::codes::Codes;
 use crate::decode::default_of;
 use crate::syntax;
-use crate::table::{self, Kind, Operand as Field, Role, Shape, Style};
-use crate::{Flags, Inst, ModName, Mode, Operand, Raw, Regs, Target, Type, encode_raw};
+use crate::table::{self, Kind, Operand as Field, Role, Shape, Style, flag};
+use crate::{Flags, Inst, ModName, Mode, Operand, Raw, Reg, Regs, Target, Type, encode_raw};
 use std::fmt::{self, Write};
 
 /// A decoded instruction prints as LLVM prints it, branch distances as numbers.
@@ -46,13 +46,17 @@ fn has_form(raw: &Raw, narrow: bool) -> bool {
     let table = table::table(raw.target());
     table.rows_of(raw.op()).iter().filter_map(|&i| table.rows.get(usize::from(i))).any(|r| {
         let s = r.shape();
-        s.overlay.is_empty() && if narrow { matches!(s.format, "VOP1" | "VOP2" | "VOPC") } else { s.format.starts_with("VOP3") }
+        s.overlay.is_empty() && if narrow { matches!(s.format, "VOP1" | "VOP2" | "VOPC" | "VINTRP") } else { s.format.starts_with("VOP3") }
     })
 }
 
 /// The suffix that names the encoding.
 fn suffix(raw: &Raw, s: &Shape) -> &'static str {
+    let no_dst = !s.operands.iter().any(|o| o.role == Role::Dst);
     match (s.format, s.overlay) {
+        _ if no_dst && s.operands.iter().all(|o| o.role != Role::Src) => "",
+        ("VINTRP", _) => "_e32",
+        ("VOPC", "SDWAC") if raw.target().codes() == Codes::Gfx8 => "",
         ("VOPC", "") => "_e32",
         ("VOPC", "DPP" | "DPP8") => "",
         ("VOP1" | "VOP2", "") if has_form(raw, false) => "_e32",
@@ -86,8 +90,27 @@ impl Raw {
             first = false;
             self.print_operand(o, out);
         }
+        if s.format == "EXP" && self.mod_value(ModName::Compr) == 1 {
+            // two registers hold four halves: each is written twice
+            let list: Vec<String> = out.split(", ").map(str::to_string).collect();
+            if let [head, a, b, c, d] = &list[..] {
+                let _ = d;
+                let pair = |on: bool, r: &str| if on { r.to_string() } else { "off".to_string() };
+                let en = self.mod_value(ModName::En);
+                let src = |n: &str| s.operand(n).map_or(0, |o| o.get(self.bits()));
+                let (x, y) = (pair(en & 3 != 0, &format!("v{}", src("src0"))), pair(en & 12 != 0, &format!("v{}", src("src1"))));
+                let _ = (a, b, c);
+                *out = format!("{head}, {x}, {x}, {y}, {y}");
+            }
+        }
         if s.format == "EXP" && let Some(i) = out.find(", ") {
             out.replace_range(i..i + 2, " ");
+        }
+        if let Some(o) = s.operands.iter().find(|o| o.kind == Kind::SmemOffset)
+            && let Some(v) = self.smem_extra(o)
+        {
+            out.push_str(" offset:");
+            let _ = if v < 0 { write!(out, "-{:#x}", -v) } else { write!(out, "{v:#x}") };
         }
         for o in s.operands.iter().filter(|o| o.role == Role::Mod) {
             self.print_modifier(o, out);
@@ -147,7 +170,10 @@ impl Raw {
 
     fn print_regs(&self, o: &Field, r: Regs, out: &mut String) {
         let _ = o;
-        let _ = write!(out, "{r}");
+        let _ = match r.first {
+            Reg::SCC => write!(out, "src_scc"),
+            _ => write!(out, "{r}"),
+        };
     }
 
     fn print_immediate(&self, o: &Field, v: u64, out: &mut String) {
@@ -201,6 +227,10 @@ impl Raw {
             }
             Style::ExpTgt => return syntax::print_export_target(target, field, out),
         }
+        if o.kind == Kind::SmemOffset && v == 0 && matches!(target.codes(), Codes::Gfx10 | Codes::Gfx11) {
+            out.push_str("null");
+            return;
+        }
         if o.kind == Kind::SmemOffset || matches!(o.kind, Kind::ImmSigned) {
             let v = v as i64;
             let _ = if v < 0 { write!(out, "-{:#x}", -v) } else { write!(out, "{v:#x}") };
@@ -213,6 +243,18 @@ impl Raw {
         };
         let inline = (128..=208).contains(&code) || (240..=248).contains(&code);
         if !inline {
+            if let Some(c) = crate::codes::inline_code(v, o.ty, o.bits)
+                && code == 255
+            {
+                if o.ty == Type::F64 {
+                    out.push_str(syntax::inline_text(c, o.ty, o.bits));
+                    return;
+                }
+                out.push_str("lit(");
+                syntax::print_literal(v, o, out);
+                out.push(')');
+                return;
+            }
             return syntax::print_literal(v, o, out);
         }
         if code < 240 {
@@ -246,7 +288,7 @@ impl Raw {
             }
             ModName::Neg | ModName::Abs | ModName::Sext | ModName::NegHi => {}
             ModName::OpSel => {
-                if v != 0 {
+                if v != 0 && !s.has("hidesel") {
                     self.print_bits(" op_sel:[", o, v, out);
                 }
             }
@@ -277,6 +319,7 @@ impl Raw {
                 let flags = target.op(self.op()).map_or(Flags::default(), |i| i.flags);
                 syntax::print_cpol(target, v as u64, flags, s.format, out);
             }
+            ModName::Gds if syntax::has_sc_bits(target) => {}
             ModName::Gds => flag_word("gds", out),
             ModName::Tfe => flag_word("tfe", out),
             ModName::Offen => flag_word("offen", out),
@@ -383,7 +426,16 @@ impl Raw {
                 n = n.max(i + 1);
             }
         }
-        let dst = o.modifier == ModName::OpSel && o.segs.iter().any(|s| s.2 == 3);
+        if self.mnemonic().starts_with("v_permlane") {
+            n = 2;
+        }
+        let dpp = s.overlay.starts_with("DPP");
+        let vdst = s.operands.iter().find(|x| x.role == Role::Dst);
+        if dpp && vdst.is_some_and(|d| d.has(flag::READ)) && n == 2 {
+            n = 3;
+        }
+        let dst = o.modifier == ModName::OpSel && matches!(s.format, "VOP3" | "VINTERP") && !self.mnemonic().starts_with("v_permlane")
+            && !(dpp && vdst.is_none_or(|d| d.name != "vdst"));
         for i in 0..n {
             let _ = write!(out, "{}{}", if i > 0 { "," } else { "" }, v >> i & 1);
         }

@@ -58,7 +58,8 @@ pub(crate) fn number_formats(target: Target) -> &'static [(u16, &'static str)] {
 /// A plain number in a field: small ones decimal, others hexadecimal.
 pub(crate) fn print_number(v: u64, o: &Field, out: &mut String) {
     let small = match o.style {
-        Style::S16 | Style::I16 | Style::U16 | Style::Plain | Style::I32 => v <= 64,
+        Style::S16 | Style::U16 => false,
+        Style::I16 | Style::Plain | Style::I32 => v <= 64,
         _ => true,
     };
     let _ = if small { write!(out, "{v}") } else { write!(out, "{v:#x}") };
@@ -134,7 +135,7 @@ pub(crate) fn print_message(target: Target, v: u64, out: &mut String) {
                 let _ = write!(out, "sendmsg(MSG_{n}, {}, {stream})", GS_OPS[op as usize]);
             }
         }
-        Some("SYSMSG") if stream == 0 && (1..5).contains(&op) => {
+        Some("SYSMSG") if stream == 0 && (1..5).contains(&op) && (op != 3 || target.codes() == Codes::Gfx8) => {
             let _ = write!(out, "sendmsg(MSG_SYSMSG, {})", SYS_OPS[op as usize]);
         }
         Some(n) if n != "SYSMSG" && op == 0 && stream == 0 => {
@@ -294,12 +295,17 @@ pub(crate) fn print_export_target(target: Target, v: u64, out: &mut String) {
     };
 }
 
+/// True where the cache policy bits are called sc0, nt, sc1 (gfx942, gfx950).
+pub(crate) fn has_sc_bits(target: Target) -> bool {
+    target.has(crate::op::V_MOV_B64) && !target.info().interlocked
+}
+
 /// Cache policy of loads, stores and atomics.
 pub(crate) fn print_cpol(target: Target, v: u64, flags: Flags, format: &str, out: &mut String) {
     if target.codes() >= Codes::Gfx12 {
         return print_th(target, v, flags, format, out);
     }
-    let sc = target.has(crate::op::V_MOV_B64) && !target.info().interlocked;
+    let sc = has_sc_bits(target);
     let smem = format == "SMEM";
     if sc && !smem {
         for (bit, name) in [(1, "sc0"), (2, "nt"), (16, "sc1")] {
@@ -414,6 +420,9 @@ pub(crate) fn print_dpp(target: Target, v: u64, out: &mut String) {
         0x141 => write!(out, " row_half_mirror"),
         0x142 => write!(out, " row_bcast:15"),
         0x143 => write!(out, " row_bcast:31"),
+        0x150..=0x15f if target.codes() < Codes::Gfx10 && !target.info().unified_agprs => {
+            write!(out, " /* row_newbcast/row_share is not supported on ASICs earlier than GFX90A/GFX10 */")
+        }
         0x150..=0x15f => write!(out, " {shared}:{}", v - 0x150),
         0x160..=0x16f => write!(out, " row_xmask:{}", v - 0x160),
         _ => write!(out, " /* invalid dpp_ctrl value */"),
@@ -444,15 +453,11 @@ pub(crate) fn print_swizzle(v: u64, target: Target, out: &mut String) {
     out.push_str(" offset:");
     let gfx9 = target.codes() >= Codes::Gfx9;
     if v >= 0xe000 && gfx9 {
-        if v & 0x1fe0 == 0 {
-            let _ = write!(out, "swizzle(FFT,{})", v & 31);
-            return;
-        }
+        let _ = write!(out, "swizzle(FFT,{})", v & 31);
+        return;
     } else if v >= 0xc000 && gfx9 {
-        if v & 0x381f == 0 {
-            let _ = write!(out, "swizzle(ROTATE,{},{})", v >> 10 & 1, v >> 5 & 31);
-            return;
-        }
+        let _ = write!(out, "swizzle(ROTATE,{},{})", v >> 10 & 1, v >> 5 & 31);
+        return;
     } else if v & 0xff00 == 0x8000 {
         let _ = write!(out, "swizzle(QUAD_PERM,{},{},{},{})", v & 3, v >> 2 & 3, v >> 4 & 3, v >> 6 & 3);
         return;
