@@ -692,7 +692,7 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
         b.modifier("permbc");
         b.modifier("permfi");
     }
-    for m in ["bytesel", "high"] {
+    for m in ["bytesel", "bytesel2", "high"] {
         if b.has(m) {
             b.modifier(m);
         }
@@ -742,8 +742,16 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
             });
             b.per_source("opsel", "opsel", &keep);
         }
+        if fname == "VINTERP" && b.has("clamp") {
+            // clamp comes first in this format
+            if let Some(i) = b.operands.iter().position(|o| o.name == "opsel") {
+                let opsel = b.operands.remove(i);
+                b.modifier("clamp");
+                b.operands.push(opsel);
+            }
+        }
         let sdwa = overlay.is_some_and(|o| o.starts_with("SDWA"));
-        if b.has("clamp") || sdwa {
+        if (b.has("clamp") || sdwa) && !b.used.contains("clamp") {
             b.modifier("clamp");
         }
         if b.has("omod") {

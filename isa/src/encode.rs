@@ -493,6 +493,14 @@ impl Attempt<'_> {
                 if x == Operand::Off { 0 } else { self.vector(o, x, 1)? }
             }
             Kind::ScratchSaddr => self.scratch_saddr(o, x)?,
+            Kind::VgprOdd => {
+                let n = self.vector(o, x, dwords)?;
+                let first = self.inst.dsts.first().and_then(|d| d.regs()).map_or(0, |r| u64::from(r.first.index()));
+                if (n ^ first) & 1 == 0 {
+                    return Err(self.bad(o, x, "an odd register beside an even one: the pair's destinations must differ in parity"));
+                }
+                n >> 1
+            }
             Kind::ExportSrc if x == Operand::Off => 0,
             Kind::ExportSrc => self.vector(o, x, 1)?,
             Kind::SmemOffset => return self.smem_offset(o, x),

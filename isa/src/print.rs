@@ -72,12 +72,23 @@ impl Raw {
     /// Appends the instruction's text.
     pub fn print(&self, out: &mut String) {
         let s = self.shape();
-        out.push_str(self.mnemonic());
+        let (mnemonic, mut second) = match self.mnemonic().split_once(" :: ") {
+            Some((x, y)) => (x, Some(y)),
+            None => (self.mnemonic(), None),
+        };
+        out.push_str(mnemonic);
         out.push_str(suffix(self, s));
         let mut first = true;
         for o in s.operands {
             if !matches!(o.role, Role::Dst | Role::Src) || self.hidden(o) {
                 continue;
+            }
+            if o.name == "vdstY"
+                && let Some(y) = second.take()
+            {
+                out.push_str(" :: ");
+                out.push_str(y);
+                first = true;
             }
             out.push_str(if first { " " } else { ", " });
             if o.style == Style::AttrChan {
@@ -127,6 +138,7 @@ impl Raw {
     fn hidden(&self, o: &Field) -> bool {
         match o.style {
             Style::Endpgm => o.get(self.bits()) == 0,
+            _ if o.kind == Kind::FixedVcc && self.shape().format == "VOPD" => true,
             _ => o.kind == Kind::FlatSaddr && self.operand(o) == Operand::Off,
         }
     }
@@ -434,7 +446,7 @@ impl Raw {
         if dpp && vdst.is_some_and(|d| d.has(flag::READ)) && n == 2 {
             n = 3;
         }
-        let dst = o.modifier == ModName::OpSel && matches!(s.format, "VOP3" | "VINTERP") && !self.mnemonic().starts_with("v_permlane")
+        let dst = o.modifier == ModName::OpSel && matches!(s.format, "VOP3" | "VINTERP") && vdst.is_some() && !self.mnemonic().starts_with("v_permlane")
             && !(dpp && vdst.is_none_or(|d| d.name != "vdst"));
         for i in 0..n {
             let _ = write!(out, "{}{}", if i > 0 { "," } else { "" }, v >> i & 1);

@@ -179,7 +179,7 @@ pub(crate) fn depctr_fields(codes: Codes) -> &'static [(&'static str, u32, u32)]
 
 /// True when the target has the hold_cnt field.
 pub(crate) fn has_hold_cnt(target: Target) -> bool {
-    matches!(target.codes(), Codes::Gfx10 | Codes::Gfx12 | Codes::Gfx1250) && target.info().name != "gfx1010"
+    target.codes() >= Codes::Gfx10 && target.info().name != "gfx1010"
 }
 
 /// `depctr_va_vdst(0) ...`.
@@ -253,12 +253,13 @@ pub(crate) fn print_version(v: u64, out: &mut String) {
     let base = VERSIONS.iter().find(|x| x.0 == v & 0xff);
     match base {
         Some((_, name)) if v & !0xe0ff == 0 => {
-            out.push_str(name);
-            for (bit, text) in [(13, "UC_VERSION_W64_BIT"), (14, "UC_VERSION_W32_BIT"), (15, "UC_VERSION_MDP_BIT")] {
+            let mut text = name.to_string();
+            for (bit, word) in [(13, "UC_VERSION_W64_BIT"), (14, "UC_VERSION_W32_BIT"), (15, "UC_VERSION_MDP_BIT")] {
                 if v >> bit & 1 == 1 {
-                    let _ = write!(out, " | {text}");
+                    text = if text.contains('|') { format!("({text})|{word}") } else { format!("{text}|{word}") };
                 }
             }
+            out.push_str(&text);
         }
         _ => {
             let _ = write!(out, "{v:#x}");
