@@ -281,6 +281,8 @@ pub fn fixed_places(f: &Function) -> Vec<(VReg, Reg)> {
         out.push((v, Reg::s(next)));
         next += 2;
     }
+    let ids = f.preloads.workgroup_id.iter().flatten().count() as u16;
+    next = next.max(f.target.info().min_preloaded_sgprs.saturating_sub(ids));
     for v in f.preloads.workgroup_id.into_iter().flatten() {
         out.push((v, Reg::s(next)));
         next += 1;
