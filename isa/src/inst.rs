@@ -133,6 +133,86 @@ pub enum ModName {
     Other,
 }
 
+impl ModName {
+    /// All of them with their names in the machine IR.
+    pub const NAMES: [(ModName, &'static str); 64] = [
+        (ModName::Neg, "neg"),
+        (ModName::NegHi, "neg_hi"),
+        (ModName::Abs, "abs"),
+        (ModName::Sext, "sext"),
+        (ModName::OpSel, "op_sel"),
+        (ModName::OpSelHi, "op_sel_hi"),
+        (ModName::Clamp, "clamp"),
+        (ModName::Omod, "omod"),
+        (ModName::Offset, "offset"),
+        (ModName::Offset0, "offset0"),
+        (ModName::Offset1, "offset1"),
+        (ModName::Cpol, "cpol"),
+        (ModName::Gds, "gds"),
+        (ModName::Lds, "lds"),
+        (ModName::Tfe, "tfe"),
+        (ModName::Offen, "offen"),
+        (ModName::Idxen, "idxen"),
+        (ModName::Addr64, "addr64"),
+        (ModName::Format, "format"),
+        (ModName::Dmask, "dmask"),
+        (ModName::Dim, "dim"),
+        (ModName::Unorm, "unorm"),
+        (ModName::R128, "r128"),
+        (ModName::A16, "a16"),
+        (ModName::D16, "d16"),
+        (ModName::Lwe, "lwe"),
+        (ModName::Da, "da"),
+        (ModName::DppCtrl, "dpp_ctrl"),
+        (ModName::RowMask, "row_mask"),
+        (ModName::BankMask, "bank_mask"),
+        (ModName::BoundCtrl, "bound_ctrl"),
+        (ModName::Fi, "fi"),
+        (ModName::Dpp8, "dpp8"),
+        (ModName::DstSel, "dst_sel"),
+        (ModName::DstUnused, "dst_unused"),
+        (ModName::Src0Sel, "src0_sel"),
+        (ModName::Src1Sel, "src1_sel"),
+        (ModName::Cbsz, "cbsz"),
+        (ModName::Abid, "abid"),
+        (ModName::Blgp, "blgp"),
+        (ModName::IndexKey, "index_key"),
+        (ModName::MatrixAFmt, "matrix_afmt"),
+        (ModName::MatrixBFmt, "matrix_bfmt"),
+        (ModName::MatrixAScale, "matrix_ascale"),
+        (ModName::MatrixBScale, "matrix_bscale"),
+        (ModName::MatrixAScaleFmt, "matrix_ascale_fmt"),
+        (ModName::MatrixBScaleFmt, "matrix_bscale_fmt"),
+        (ModName::MatrixAReuse, "matrix_areuse"),
+        (ModName::MatrixBReuse, "matrix_breuse"),
+        (ModName::ScaleOpSel, "scale_op_sel"),
+        (ModName::ByteSel, "byte_sel"),
+        (ModName::BitOp3, "bit_op3"),
+        (ModName::WaitVdst, "wait_vdst"),
+        (ModName::WaitExp, "wait_exp"),
+        (ModName::WaitVmVsrc, "wait_vm_vsrc"),
+        (ModName::Attr, "attr"),
+        (ModName::AttrChan, "attr_chan"),
+        (ModName::Done, "done"),
+        (ModName::Vm, "vm"),
+        (ModName::Compr, "compr"),
+        (ModName::En, "en"),
+        (ModName::RowEn, "row_en"),
+        (ModName::High, "high"),
+        (ModName::Other, "other"),
+    ];
+
+    /// Name in the machine IR: the variant's in snake case.
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize].1
+    }
+
+    /// The modifier with this name.
+    pub fn by_name(name: &str) -> Option<ModName> {
+        Self::NAMES.iter().find(|(_, n)| *n == name).map(|(m, _)| *m)
+    }
+}
+
 /// Modifiers that differ from their default, sorted by name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Mods(SmallVec<[(ModName, i32); 4]>);

@@ -1,13 +1,26 @@
 //! Instruction tables of AMD GPUs and what is built from them: encoder, decoder, assembler and disassembler.
-#![allow(unused)]
+mod codes;
+mod decode;
+mod encode;
+mod generated;
+mod hazards;
 mod info;
 mod inst;
+mod operation;
+mod opinfo;
 mod reg;
+mod table;
 mod target;
+mod waits;
+pub use decode::{Decoder, Mode, Raw, decode};
+pub use encode::{EncodeError, Form, encode, encode_raw, encoded_size};
+pub use generated::op;
+pub use hazards::{
+    Fix, HazardRule, Match, Relation, explain_hazards, max_required_states, required_fix, required_states,
+};
 pub use info::*;
 pub use inst::*;
+pub use operation::Op;
+pub use opinfo::Evidence;
 pub use reg::*;
 pub use target::*;
-/// An instruction by meaning, the same number on every target.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Op(pub u16);

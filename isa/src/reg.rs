@@ -77,6 +77,14 @@ impl Reg {
     pub const FLAT_SCRATCH_BASE_HI: Reg = Reg(1449);
     /// The MODE hardware register (implicit operand of floating-point instructions).
     pub const MODE: Reg = Reg(1450);
+    /// Trap handler base address, low half (gfx8).
+    pub const TBA_LO: Reg = Reg(1451);
+    /// Trap handler base address, high half (gfx8).
+    pub const TBA_HI: Reg = Reg(1452);
+    /// Trap handler memory address, low half (gfx8).
+    pub const TMA_LO: Reg = Reg(1453);
+    /// Trap handler memory address, high half (gfx8).
+    pub const TMA_HI: Reg = Reg(1454);
     /// One past the last register number: the size of a table indexed by `Reg`.
     pub const COUNT: usize = 1456;
 
@@ -247,6 +255,12 @@ fn special_name(first: Reg, dwords: u8) -> &'static str {
         (Reg::FLAT_SCRATCH_BASE_LO, _) => "src_flat_scratch_base_lo",
         (Reg::FLAT_SCRATCH_BASE_HI, _) => "src_flat_scratch_base_hi",
         (Reg::MODE, _) => "mode",
+        (Reg::TBA_LO, 1) => "tba_lo",
+        (Reg::TBA_LO, _) => "tba",
+        (Reg::TBA_HI, _) => "tba_hi",
+        (Reg::TMA_LO, 1) => "tma_lo",
+        (Reg::TMA_LO, _) => "tma",
+        (Reg::TMA_HI, _) => "tma_hi",
         _ => "?",
     }
 }

@@ -44,6 +44,10 @@ pub struct TargetInfo {
     pub max_agprs: u32,
     /// AGPRs are the upper part of one file shared with VGPRs (gfx90a on).
     pub unified_agprs: bool,
+    /// VGPR and AGPR tuples must start at a multiple of this (2 from gfx90a to gfx950, else 1).
+    pub vgpr_tuple_align: u8,
+    /// Word 3 of a raw buffer descriptor (32-bit format, bounds checked against `num_records` in bytes).
+    pub raw_buffer_word3: u32,
     /// SGPRs a kernel may use besides VCC and its like (102 or 106).
     pub max_sgprs: u32,
     /// Waves a SIMD can hold.
@@ -75,14 +79,88 @@ pub struct TargetInfo {
 impl Target {
     /// Facts of the target.
     pub fn info(self) -> &'static TargetInfo {
-        crate::generated_target_info(self)
+        &crate::generated::TARGETS[usize::from(self.0).min(crate::generated::TARGETS.len() - 1)]
     }
     /// The instruction as this target has it; `None` when it has not.
     pub fn op(self, op: Op) -> Option<&'static OpInfo> {
-        crate::generated_op_info(self, op)
+        crate::opinfo::info(self, op)
     }
     /// True when the target has the instruction.
     pub fn has(self, op: Op) -> bool {
         self.op(op).is_some()
+    }
+}
+
+/// A target name that is not known.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("unknown target `{name}`; did you mean `{nearest}`? known targets: {}", known())]
+pub struct UnknownTarget {
+    /// What was given.
+    pub name: String,
+    /// The known name that is most like it.
+    pub nearest: &'static str,
+}
+
+fn known() -> String {
+    Target::all().map(|t| t.info().name).collect::<Vec<_>>().join(", ")
+}
+
+/// Number of single-letter edits between two words.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut left = i + 1;
+        for j in 0..b.len() {
+            let next = (row[j] + usize::from(x != b[j])).min(row[j + 1] + 1).min(left + 1);
+            row[j] = left;
+            left = next;
+        }
+        row[b.len()] = left;
+    }
+    row[b.len()]
+}
+
+impl Target {
+    /// All targets, in order of the table.
+    pub fn all() -> impl Iterator<Item = Target> {
+        (0..crate::generated::TARGETS.len()).filter_map(|i| u8::try_from(i).ok()).map(Target)
+    }
+
+    /// A target by architecture (`gfx942`), product (`MI300X`, `RX 7900 XTX`) or code name (`cdna3`); upper and lower
+    /// case, spaces, dashes and underscores do not matter.
+    pub fn parse(name: &str) -> Result<Target, UnknownTarget> {
+        let word: String = name.to_lowercase().chars().filter(|c| !matches!(c, ' ' | '-' | '_')).collect();
+        let mut nearest = ("", usize::MAX);
+        for t in Target::all() {
+            let i = t.info();
+            for &n in [i.name, i.code_name].iter().chain(i.products) {
+                let d = distance(&word, n);
+                if d == 0 {
+                    return Ok(t);
+                }
+                if d < nearest.1 {
+                    nearest = (n, d);
+                }
+            }
+        }
+        Err(UnknownTarget { name: name.to_string(), nearest: nearest.0 })
+    }
+
+    /// The target of an `e_flags` machine number (its low 8 bits).
+    pub fn by_elf_mach(mach: u32) -> Option<Target> {
+        Target::all().find(|t| t.info().elf_mach == mach & 0xff)
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.info().name)
+    }
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.info().name)
     }
 }

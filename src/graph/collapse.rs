@@ -100,7 +100,7 @@ fn inner_stride(v: &View, range: Range<usize>) -> i64 {
 }
 
 /// Which dimensions of `range` form one, for all views: a list of runs, without extents of 1.
-fn groups(views: &[&View], range: Range<usize>) -> Vec<Vec<usize>> {
+pub(crate) fn groups(views: &[&View], range: Range<usize>) -> Vec<Vec<usize>> {
     let mut out: Vec<Vec<usize>> = Vec::new();
     let dims = &views[0].dims;
     for d in range.filter(|&d| dims[d] != 1) {
@@ -117,7 +117,7 @@ fn groups(views: &[&View], range: Range<usize>) -> Vec<Vec<usize>> {
 }
 
 /// Extents and strides of the runs; one of extent 1 when there are none.
-fn apply(v: &View, groups: &[Vec<usize>]) -> (Vec<usize>, Vec<i64>) {
+pub(crate) fn apply(v: &View, groups: &[Vec<usize>]) -> (Vec<usize>, Vec<i64>) {
     if groups.is_empty() {
         return (vec![1], vec![0]);
     }

@@ -4,7 +4,7 @@
 //! whole way there.
 
 mod clusters;
-mod collapse;
+pub(crate) mod collapse;
 mod error;
 pub mod expr;
 mod forward;

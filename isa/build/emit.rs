@@ -1,0 +1,254 @@
+//! Writes what the crate reads at run time: `tables.rs` (names, operands, shapes) and `rows.bin` (encodings, and which
+//! of them each target has).
+
+use crate::expand::{Encoding, Operand, Shape};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+// Row record of `rows.bin`, 40 bytes, little endian: fixed u128, mask u128, op u16, mnemonic u16, shape u16, variant u16.
+
+pub struct Tables {
+    /// Per target, in order of `targets.isa`.
+    pub targets: Vec<Vec<Encoding>>,
+    /// Every operation, sorted.
+    pub ops: Vec<String>,
+}
+
+fn camel(kind: &str) -> String {
+    match kind {
+        "V" => "Vgpr",
+        "VA" => "VgprAcc",
+        "A" => "Agpr",
+        "SRC" => "Src",
+        "SRCG" => "SrcAgpr",
+        "SRCA" => "SrcAcc",
+        "VI" => "SrcVgprAcc",
+        "S" => "Sgpr",
+        "SS" => "Ssrc",
+        "SO" => "Ssrc",
+        "SB" => "SgprPair",
+        "S4" => "SgprQuad",
+        "SDWA" => "SrcSdwa",
+        "SDWAS" => "SdwaSdst",
+        "VCC" => "FixedVcc",
+        "IMM" | "U" => "Imm",
+        "I" => "ImmSigned",
+        "MOD" => "Modifier",
+        "MODS" => "ModifierSigned",
+        "BUFADDR" => "BufferAddr",
+        "GADDR" => "GlobalAddr",
+        "GSADDR" => "GlobalSaddr",
+        "FSADDR" => "FlatSaddr",
+        "SVADDR" => "ScratchAddr",
+        "SSADDR" => "ScratchSaddr",
+        "SMEMOFF" => "SmemOffset",
+        "AUX" => "Aux",
+        "EXP" => "ExportSrc",
+        other => return format!("Unknown_{other}"),
+    }
+    .to_string()
+}
+
+fn type_name(ty: &str) -> (&'static str, &'static str) {
+    // (Type variant, Style variant)
+    match ty {
+        "b16" | "i8" => ("B16", if ty == "i8" { "I8" } else { "None" }),
+        "i16" => ("I16", "None"),
+        "u16" => ("U16", "None"),
+        "f16" => ("F16", "None"),
+        "bf16" => ("Bf16", "None"),
+        "f32" => ("F32", "None"),
+        "i32" => ("I32", "None"),
+        "u32" => ("U32", "None"),
+        "f64" => ("F64", "None"),
+        "i64" => ("I64", "None"),
+        "u64" => ("U64", "None"),
+        "b64" => ("B64", "None"),
+        "pf16" => ("PkF16", "None"),
+        "pbf16" => ("PkBf16", "None"),
+        "pb16" | "pi16" | "pu16" => ("PkI16", "None"),
+        "pf32" | "pb32" => ("PkF32", "None"),
+        "s16" => ("B32", "S16"),
+        "hwreg" => ("B32", "HwReg"),
+        "label" => ("B32", "Label"),
+        "msg" => ("B32", "Message"),
+        "waitcnt" => ("B32", "Waitcnt"),
+        "depctr" => ("B32", "DepCtr"),
+        "delay" => ("B32", "Delay"),
+        "endpgm" => ("B32", "Endpgm"),
+        "version" => ("B32", "Version"),
+        "gpridx" => ("B32", "GprIdx"),
+        "barrier" => ("B32", "Barrier"),
+        "k32" => ("F32", "K32"),
+        "k16" => ("F16", "K16"),
+        "k64" => ("F64", "K64"),
+        "attr" => ("B32", "Attr"),
+        "attrchan" => ("B32", "AttrChan"),
+        "slot" => ("B32", "Slot"),
+        "tgt" => ("B32", "ExpTgt"),
+        "b32" | "mask" => ("B32", "None"),
+        _ => ("Wide", "None"),
+    }
+}
+
+fn style(o: &Operand) -> &'static str {
+    let (_, style) = type_name(&o.ty);
+    if o.kind == "IMM" && style == "None" {
+        return match o.ty.as_str() {
+            "u16" => "U16",
+            "i16" => "I16",
+            "i32" => "I32",
+            _ => "Plain",
+        };
+    }
+    style
+}
+
+/// `Modifier` variant of the crate for a modifier field.
+fn modifier(name: &str) -> &'static str {
+    match name {
+        "neg" => "Neg",
+        "neghi" => "NegHi",
+        "abs" => "Abs",
+        "sext" => "Sext",
+        "opsel" => "OpSel",
+        "opselhi" => "OpSelHi",
+        "clamp" => "Clamp",
+        "omod" => "Omod",
+        "offset" => "Offset",
+        "offset0" => "Offset0",
+        "offset1" => "Offset1",
+        "cpol" => "Cpol",
+        "gds" => "Gds",
+        "tfe" => "Tfe",
+        "offen" => "Offen",
+        "idxen" => "Idxen",
+        "format" => "Format",
+        "dmask" => "Dmask",
+        "dim" => "Dim",
+        "unorm" => "Unorm",
+        "r128" => "R128",
+        "a16" => "A16",
+        "d16" => "D16",
+        "lwe" => "Lwe",
+        "da" => "Da",
+        "dppctrl" => "DppCtrl",
+        "rowmask" => "RowMask",
+        "bankmask" => "BankMask",
+        "boundctrl" | "permbc" => "BoundCtrl",
+        "fi" | "permfi" => "Fi",
+        "dpp8" => "Dpp8",
+        "dstsel" => "DstSel",
+        "dstunused" => "DstUnused",
+        "src0sel" => "Src0Sel",
+        "src1sel" => "Src1Sel",
+        "cbsz" => "Cbsz",
+        "abid" => "Abid",
+        "blgp" => "Blgp",
+        "indexkey8bit" | "indexkey16bit" | "indexkey32bit" => "IndexKey",
+        "matrixafmt" => "MatrixAFmt",
+        "matrixbfmt" => "MatrixBFmt",
+        "matrixascale" => "MatrixAScale",
+        "matrixbscale" => "MatrixBScale",
+        "matrixascalefmt" => "MatrixAScaleFmt",
+        "matrixbscalefmt" => "MatrixBScaleFmt",
+        "matrixareuse" => "MatrixAReuse",
+        "matrixbreuse" => "MatrixBReuse",
+        "scalesel" => "ScaleOpSel",
+        "bytesel" => "ByteSel",
+        "bitop3" => "BitOp3",
+        "waitvdst" => "WaitVdst",
+        "waitexp" => "WaitExp",
+        "waitvsrc" => "WaitVmVsrc",
+        "done" => "Done",
+        "vm" => "Vm",
+        "compr" => "Compr",
+        "en" => "En",
+        "rowen" => "RowEn",
+        "high" => "High",
+        _ => "Other",
+    }
+}
+
+fn operand_literal(o: &Operand) -> String {
+    let segs: Vec<String> = o.pieces.iter().map(|(lo, len, shift)| format!("({lo}, {len}, {shift})")).collect();
+    let (ty, _) = type_name(&o.ty);
+    let modname = if o.role == 2 { modifier(&o.name) } else { "Other" };
+    format!(
+        "Operand {{ name: {:?}, role: Role::{}, kind: Kind::{}, style: Style::{}, ty: Type::{ty}, bits: {}, flags: {}, modifier: ModName::{modname}, segs: &[{}] }}",
+        o.name,
+        ["Dst", "Src", "Mod", "Aux"][usize::from(o.role)],
+        camel(&o.kind),
+        style(o),
+        o.bits,
+        o.flags,
+        segs.join(", ")
+    )
+}
+
+/// Returns (`tables.rs`, `rows.bin`).
+pub fn emit(t: &Tables, out: &mut String) -> Vec<u8> {
+    let mnemonics: BTreeSet<&str> = t.targets.iter().flatten().map(|e| e.mnemonic.as_str()).collect();
+    let mnemonics: Vec<&str> = mnemonics.into_iter().collect();
+    let operands: BTreeSet<&Operand> = t.targets.iter().flatten().flat_map(|e| e.shape.operands.iter()).collect();
+    let operands: Vec<&Operand> = operands.into_iter().collect();
+    let shapes: BTreeSet<&Shape> = t.targets.iter().flatten().map(|e| &e.shape).collect();
+    let shapes: Vec<&Shape> = shapes.into_iter().collect();
+    let index = |o: &Operand| operands.binary_search(&o).unwrap_or(0);
+
+    out.push_str("/// All operations, by canonical name.\npub mod op {\nuse super::Op;\n");
+    for (i, name) in t.ops.iter().enumerate() {
+        let _ = writeln!(out, "pub const {}: Op = Op({i});", name.to_uppercase());
+    }
+    out.push_str("}\n");
+    let _ = writeln!(out, "pub(crate) static OP_NAMES: &[&str] = &{:?};", t.ops);
+    let _ = writeln!(out, "pub(crate) static MNEMONICS: &[&str] = &{mnemonics:?};");
+    let _ = writeln!(out, "pub(crate) static OPERANDS: [Operand; {}] = [", operands.len());
+    for o in &operands {
+        let _ = writeln!(out, "{},", operand_literal(o));
+    }
+    out.push_str("];\n");
+    let _ = writeln!(out, "pub(crate) static SHAPES: [Shape; {}] = [", shapes.len());
+    for s in &shapes {
+        let list: Vec<String> = s.operands.iter().map(|o| format!("&OPERANDS[{}]", index(o))).collect();
+        let (base, overlay) = s.format.split_once('_').unwrap_or((&s.format, ""));
+        let _ = writeln!(
+            out,
+            "Shape {{ format: {base:?}, overlay: {overlay:?}, bytes: {}, operands: &[{}], words: &{:?} }},",
+            s.bytes,
+            list.join(", "),
+            s.words.iter().collect::<Vec<_>>()
+        );
+    }
+    out.push_str("];\n");
+
+    let rows: BTreeSet<&Encoding> = t.targets.iter().flatten().collect();
+    let rows: Vec<&Encoding> = rows.into_iter().collect();
+    let number: BTreeMap<&Encoding, u32> = rows.iter().zip(0u32..).map(|(r, i)| (*r, i)).collect();
+    let mut bin = Vec::new();
+    for r in &rows {
+        bin.extend(r.fixed.to_le_bytes());
+        bin.extend(r.mask.to_le_bytes());
+        let op = t.ops.binary_search(&r.op).unwrap_or(0);
+        let mnemonic = mnemonics.binary_search(&r.mnemonic.as_str()).unwrap_or(0);
+        let shape = shapes.binary_search(&&r.shape).unwrap_or(0);
+        for x in [op, mnemonic, shape] {
+            bin.extend((x as u16).to_le_bytes());
+        }
+        bin.extend(r.variant.to_le_bytes());
+    }
+    let mut seen: BTreeMap<Vec<u32>, (usize, usize)> = BTreeMap::new();
+    let mut ranges = Vec::new();
+    for list in &t.targets {
+        let ids: Vec<u32> = list.iter().map(|e| number[e]).collect();
+        let range = *seen.entry(ids.clone()).or_insert_with(|| {
+            let at = bin.len();
+            bin.extend(ids.iter().flat_map(|i| i.to_le_bytes()));
+            (at, ids.len())
+        });
+        ranges.push(range);
+    }
+    let _ = writeln!(out, "/// Where each target's row numbers stand in `rows.bin`: (first byte, rows).");
+    let _ = writeln!(out, "pub(crate) static TARGET_ROWS: &[(usize, usize)] = &{ranges:?};");
+    bin
+}

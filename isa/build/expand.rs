@@ -1,0 +1,762 @@
+//! Rows times formats: every encoding of every operation of a target, as fixed bits, mask and operand list.
+//!
+//! A row says *what* the operands are (types, in assembly order), a format says *where* they sit. The rules that join
+//! them are here: which field takes which operand, which modifiers an operand's type brings along, and which bits of
+//! unused fields must be zero.
+
+use crate::formats::{self, Field, Format, Formats, Piece, Unused};
+use crate::rows::Row;
+use crate::text::{Fail, Result};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Bits of `Operand::flags`; the crate's `table.rs` has the same.
+pub mod flag {
+    pub const READ: u16 = 1;
+    pub const VGPR_ONLY: u16 = 2;
+    pub const NO_LITERAL: u16 = 4;
+    pub const SCALAR_ONLY: u16 = 8;
+    pub const MASK: u16 = 16;
+    /// Takes neg and abs.
+    pub const FLOAT_MODS: u16 = 32;
+    /// Real 16-bit register (`v1.l`).
+    pub const HALF: u16 = 64;
+    /// 16-bit operand in an 8-bit field: only v0 to v127.
+    pub const LO128: u16 = 128;
+    /// Takes SDWA sext.
+    pub const SEXT: u16 = 256;
+    pub const AGPR_ONLY: u16 = 512;
+    pub const LDS_DIRECT: u16 = 1024;
+    pub const NO_INLINE: u16 = 2048;
+}
+
+/// One operand or modifier of an encoding.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Operand {
+    pub name: String,
+    /// 0 destination, 1 source, 2 modifier.
+    pub role: u8,
+    pub kind: String,
+    pub ty: String,
+    pub bits: u16,
+    pub flags: u16,
+    /// (first bit, bits, shift in the value)
+    pub pieces: Vec<(u8, u8, u8)>,
+}
+
+/// Everything about an encoding except its opcode.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shape {
+    pub format: String,
+    pub bytes: u8,
+    pub operands: Vec<Operand>,
+    pub words: BTreeSet<String>,
+}
+
+/// An encoding of an operation on a target.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Encoding {
+    pub op: String,
+    pub mnemonic: String,
+    pub shape: Shape,
+    pub fixed: u128,
+    pub mask: u128,
+    /// 1 fake16 only, 2 true16 only, 4 wave32 only, 8 wave64 only, 16 DPP8; from bit 6 on registers read, from 11 written.
+    pub variant: u16,
+}
+
+pub struct Context<'a> {
+    pub formats: &'a Formats,
+    pub parents: &'a BTreeMap<String, Option<String>>,
+    pub target: &'a str,
+    /// Added to VOP1 opcodes in VOP3.
+    pub vop1_base: u64,
+    pub true16: bool,
+}
+
+fn put(pieces: &[Piece], mut value: u64, fixed: &mut u128, mask: &mut u128) {
+    for p in pieces {
+        if p.len == 0 {
+            continue;
+        }
+        let m = (1u128 << p.len) - 1;
+        *fixed |= (u128::from(value) & m) << p.lo;
+        *mask |= m << p.lo;
+        value >>= p.len;
+    }
+}
+
+fn all_bits(pieces: &[Piece]) -> u128 {
+    pieces.iter().map(|p| ((1u128 << p.len) - 1) << p.lo).fold(0, |a, b| a | b)
+}
+
+/// Width of a type word and the word without prefix and suffixes.
+struct Typed<'a> {
+    name: Option<&'a str>,
+    prefix: &'a str,
+    ty: &'a str,
+    bits: u16,
+    read: bool,
+    plus: bool,
+    minus: bool,
+    ignored: bool,
+}
+
+fn typed(word: &str) -> Typed<'_> {
+    let (name, rest) = match word.split_once(':') {
+        Some((n, r)) => (Some(n), r),
+        None => (None, word),
+    };
+    let (prefix, rest) = rest.split_once('.').unwrap_or(("", rest));
+    let ty = rest.trim_end_matches(['+', '-', '~']);
+    let digits: String = ty.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+    let mut bits: u16 = digits.parse().unwrap_or(32);
+    if ty.starts_with('p') && !digits.is_empty() {
+        bits *= 2;
+    }
+    let tail = &rest[ty.len()..];
+    Typed {
+        name,
+        prefix,
+        ty,
+        bits,
+        read: tail.contains('+'),
+        plus: tail.contains('+'),
+        minus: tail.contains('-'),
+        ignored: tail.contains('~'),
+    }
+}
+
+const IMMEDIATES: &[&str] = &[
+    "s16", "u16imm", "i16imm", "i32imm", "hwreg", "label", "msg", "waitcnt", "depctr", "delay", "endpgm", "version",
+    "gpridx", "k32", "k16", "k64", "barrier", "i8", "attr", "attrchan", "slot",
+];
+
+fn is_float(ty: &str) -> bool {
+    matches!(ty, "f16" | "f32" | "f64" | "bf16" | "pf16" | "pbf16" | "pf32")
+}
+
+fn is_half(ty: &str) -> bool {
+    matches!(ty, "f16" | "bf16" | "i16" | "u16" | "b16")
+}
+
+struct Builder<'a> {
+    format: Format,
+    name: &'a str,
+    row: &'a Row,
+    fixed: u128,
+    mask: u128,
+    used: BTreeSet<String>,
+    /// Modifier bits that an operand ignores.
+    ignored: u128,
+    operands: Vec<Operand>,
+    t16: bool,
+    f16: bool,
+}
+
+impl Builder<'_> {
+    fn fail(&self, word: &str, what: &str) -> Fail {
+        Fail::new(&self.row.file, self.row.line, word, what)
+    }
+
+    fn has(&self, word: &str) -> bool {
+        self.row.sig.words.iter().any(|w| w == word)
+    }
+
+    fn field(&self, name: &str) -> Option<&Field> {
+        self.format.fields.get(name)
+    }
+
+    fn add(&mut self, name: &str, role: u8, kind: &str, ty: &str, bits: u16, flags: u16, pieces: &[Piece]) {
+        let mut shift = 0;
+        let pieces = pieces
+            .iter()
+            .filter_map(|p| {
+                let out = (p.len > 0).then_some((p.lo, p.len, shift));
+                shift += p.len.max(1);
+                out
+            })
+            .collect();
+        self.used.insert(name.to_string());
+        self.operands.push(Operand {
+            name: name.to_string(),
+            role,
+            kind: kind.to_string(),
+            ty: ty.to_string(),
+            bits,
+            flags,
+            pieces,
+        });
+    }
+
+    /// An operand that sits in the field of that name.
+    fn operand(&mut self, field: &str, role: u8, word: &str) -> Result<()> {
+        let t = typed(word);
+        let f = self
+            .field(field)
+            .cloned()
+            .ok_or_else(|| self.fail(word, &format!("{} has no field {field}", self.name)))?;
+        let mut flags = 0;
+        if role == 0 && t.read {
+            flags |= flag::READ;
+        }
+        flags |= match t.prefix {
+            "v" => flag::VGPR_ONLY,
+            "vl" => flag::VGPR_ONLY | flag::LDS_DIRECT,
+            "c" => flag::NO_LITERAL,
+            "s" | "r" => flag::SCALAR_ONLY,
+            "sc" => flag::SCALAR_ONLY | flag::NO_LITERAL,
+            "a" => flag::AGPR_ONLY,
+            _ => 0,
+        };
+        if t.prefix == "r" {
+            flags |= flag::NO_INLINE;
+        }
+        let mut kind = f.kind.clone();
+        if t.ty == "mask" {
+            flags |= flag::MASK | flag::SCALAR_ONLY | flag::NO_LITERAL;
+        }
+        if t.prefix == "s" && role == 0 {
+            kind = "S".into();
+        }
+        if t.prefix == "a" && role == 0 && kind == "V" {
+            kind = "A".into();
+        }
+        if t.prefix == "a" && kind == "SRC" {
+            kind = "SRCG".into();
+        }
+        if IMMEDIATES.contains(&t.ty) && kind != "S" && kind != "SS" || kind == "U" {
+            kind = "IMM".into();
+        }
+        let half = is_half(t.ty);
+        if half && self.t16 {
+            flags |= flag::HALF;
+        }
+        if half
+            && (self.t16 || self.f16)
+            && (kind == "VH"
+                || field == "src0" && self.field("vdst").is_some_and(|v| v.kind == "VH")
+                || field == "src0" && self.field("vdst").is_none() && self.name.starts_with("VOPC"))
+        {
+            flags |= flag::LO128;
+        }
+        if kind == "VH" {
+            kind = "V".into();
+        }
+        let float = (is_float(t.ty) && !t.minus) || (role == 1 && t.plus);
+        if role == 1 && float {
+            flags |= flag::FLOAT_MODS;
+        }
+        if role == 1 && !float && !is_float(t.ty) {
+            flags |= flag::SEXT;
+        }
+        if role == 1 && t.ignored {
+            flags |= flag::SEXT;
+            flags &= !flag::FLOAT_MODS;
+        }
+        if role == 1
+            && t.ignored
+            && let Some(i) = source_index(field)
+        {
+            for m in ["neg", "abs"] {
+                if let Some(p) = self.field(m).and_then(|f| f.pieces.get(i)).copied() {
+                    self.ignored |= all_bits(&[p]);
+                }
+            }
+        }
+        let mut pieces = f.pieces.clone();
+        if kind == "SDWA" || (field == "src1" && self.field("src0").is_some_and(|f| f.kind == "SDWA")) {
+            kind = "SDWA".into();
+        }
+        if field == "src1" && kind == "SDWA" && pieces.len() == 1 && pieces[0].len == 1 {
+            pieces = vec![Piece { lo: 9, len: 8 }, pieces[0]];
+        }
+        self.add(field, role, &kind, t.ty, t.bits, flags, &pieces);
+        Ok(())
+    }
+
+    fn vcc(&mut self, role: u8) {
+        self.operands.push(Operand {
+            name: "vcc".into(),
+            role,
+            kind: "VCC".into(),
+            ty: "mask".into(),
+            bits: 32,
+            flags: flag::MASK,
+            pieces: Vec::new(),
+        });
+    }
+
+    /// A modifier whose bits are the whole field.
+    fn modifier(&mut self, name: &str) {
+        if let Some(f) = self.field(name).cloned() {
+            self.add(name, 2, "MOD", "b32", 0, 0, &f.pieces);
+        }
+    }
+
+    /// A modifier with one bit per source; `keep` says which sources have it.
+    fn per_source(&mut self, field: &str, name: &str, keep: &[bool]) {
+        let Some(f) = self.field(field).cloned() else { return };
+        let pieces: Vec<Piece> = f
+            .pieces
+            .iter()
+            .enumerate()
+            .map(|(i, p)| if keep.get(i).copied().unwrap_or(false) { *p } else { Piece { lo: 0, len: 0 } })
+            .collect();
+        for (i, p) in f.pieces.iter().enumerate() {
+            if p.len > 0 && !keep.get(i).copied().unwrap_or(false) && f.unused != Unused::Any {
+                if f.unused == Unused::Ones {
+                    self.fixed |= all_bits(&[*p]);
+                } else if self.ignored & all_bits(&[*p]) == 0 {
+                    self.mask |= all_bits(&[*p]);
+                }
+            } else if field == "opsel" && !keep.get(i).copied().unwrap_or(false) && i < 3 {
+                self.mask |= all_bits(&[*p]);
+            }
+        }
+        self.used.insert(field.to_string());
+        if pieces.iter().any(|p| p.len > 0) {
+            self.add(name, 2, "MOD", "b32", 0, 0, &pieces);
+        }
+    }
+
+    fn source_flags(&self, test: impl Fn(&Operand) -> bool) -> Vec<bool> {
+        let mut out = vec![false; 4];
+        for o in self.operands.iter().filter(|o| o.role == 1) {
+            if let Some(i) = source_index(&o.name) {
+                out[i] = test(o);
+            }
+        }
+        out
+    }
+
+    /// Marks the bits of fields that were not used.
+    fn finish(&mut self) {
+        let occupied: u128 = self
+            .operands
+            .iter()
+            .flat_map(|o| o.pieces.iter())
+            .map(|&(lo, len, _)| ((1u128 << len) - 1) << lo)
+            .fold(0, |a, b| a | b);
+        for (name, f) in &self.format.fields {
+            if self.used.contains(name) {
+                continue;
+            }
+            let bits = all_bits(&f.pieces) & !occupied & !self.ignored;
+            match f.unused {
+                Unused::Zero => self.mask |= bits,
+                Unused::Any => {}
+                Unused::Ones => self.fixed |= bits & !self.mask,
+            }
+        }
+    }
+}
+
+fn source_index(field: &str) -> Option<usize> {
+    match field {
+        "src0" => Some(0),
+        "src1" => Some(1),
+        "src2" => Some(2),
+        _ => None,
+    }
+}
+
+/// Implicit registers of a row, as bits of `variant`.
+pub fn implicit(row: &Row) -> u16 {
+    let mut bits = 0;
+    for w in &row.sig.words {
+        for (i, reg) in ["scc", "vcc", "exec", "m0", "mode"].iter().enumerate() {
+            if w.strip_prefix('<') == Some(reg) {
+                bits |= 1 << (6 + i);
+            }
+            if w.strip_prefix('>') == Some(reg) {
+                bits |= 1 << (11 + i);
+            }
+        }
+    }
+    bits
+}
+
+/// Every encoding that a row gives a target.
+pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
+    let mut out = Vec::new();
+    let base = row.encodings.iter().find(|(e, _)| matches!(e.as_str(), "VOP1" | "VOP2" | "VOPC"));
+    let wide = row.encodings.iter().find(|(e, _)| matches!(e.as_str(), "VOP3" | "VOP3P"));
+    let halves = row.sig.words.iter().any(|w| w == "t16");
+    let modes: &[(bool, bool)] = if halves && cx.true16 { &[(false, true), (true, false)] } else { &[(false, false)] };
+    for (enc, opcode) in &row.encodings {
+        let fail = |what: &str| Fail::new(&row.file, row.line, enc, what);
+        let vop3_op = || -> Result<u64> {
+            let given = wide.and_then(|w| w.1);
+            match (given, base) {
+                (Some(op), _) => Ok(op),
+                (None, Some((b, Some(op)))) => Ok(match b.as_str() {
+                    "VOP1" => op + cx.vop1_base,
+                    "VOP2" => op + 0x100,
+                    _ => *op,
+                }),
+                _ => Err(fail("needs an opcode")),
+            }
+        };
+        let mut todo: Vec<(&str, u64, Option<&str>)> = Vec::new();
+        match enc.as_str() {
+            "SDWA" | "DPP" | "DPP8" => {
+                let (b, o) = base.ok_or_else(|| fail("needs VOP1, VOP2 or VOPC in the row"))?;
+                let overlay = if enc == "SDWA" && b == "VOPC" { "SDWAC" } else { enc };
+                todo.push((b, o.unwrap_or(0), Some(overlay)));
+            }
+            "DPP3" => {
+                let w = wide.ok_or_else(|| fail("needs VOP3 or VOP3P in the row"))?;
+                todo.push((&w.0, vop3_op()?, Some("DPP")));
+                todo.push((&w.0, vop3_op()?, Some("DPP8")));
+            }
+            "VOP3" => todo.push((enc, vop3_op()?, None)),
+            _ => todo.push((enc, opcode.ok_or_else(|| fail("needs an opcode"))?, None)),
+        }
+        for (format, opcode, overlay) in todo {
+            for &(t16, f16) in modes {
+                let list = one(op, row, cx, format, opcode, overlay, t16, f16)?;
+                out.extend(list);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Which declared format serves an encoding word of a row.
+fn format_name<'a>(row: &Row, format: &'a str) -> &'a str {
+    match format {
+        "VOP3" if row.sig.dsts.len() == 2 => "VOP3B",
+        "VOP3" if row.sig.srcs.iter().any(|s| s == "attr") => "VOP3I",
+        "MAI" if row.mnemonic.starts_with("v_accvgpr") => "ACC",
+        _ => format,
+    }
+}
+
+fn one(
+    op: &str,
+    row: &Row,
+    cx: &Context,
+    format: &str,
+    opcode: u64,
+    overlay: Option<&str>,
+    t16: bool,
+    f16: bool,
+) -> Result<Vec<Encoding>> {
+    let fname = format_name(row, format);
+    let fail = |word: &str, what: &str| Fail::new(&row.file, row.line, word, what);
+    let mut f = formats::find(cx.formats, cx.parents, fname, cx.target)
+        .cloned()
+        .ok_or_else(|| fail(fname, "no such format for this target"))?;
+    let mut variant = implicit(row) | if t16 { 2 } else { u16::from(f16) };
+    let (mut fixed, mut mask) = (0u128, 0u128);
+    for (p, v) in &f.fixed {
+        put(&[*p], *v, &mut fixed, &mut mask);
+    }
+    if opcode >> f.op.iter().map(|p| u32::from(p.len)).sum::<u32>() != 0 {
+        return Err(fail(&format!("{opcode:x}"), "the opcode does not fit"));
+    }
+    put(&f.op, opcode, &mut fixed, &mut mask);
+    let mut label = format.to_string();
+    if let Some(name) = overlay {
+        let o = formats::find(cx.formats, cx.parents, name, cx.target)
+            .ok_or_else(|| fail(name, "no such overlay for this target"))?;
+        let at = f.bytes * 8;
+        let code = f.fields.get("src0").ok_or_else(|| fail(name, "the format has no src0"))?.pieces[0];
+        if name == "DPP8" {
+            variant |= 16;
+            // the two codes e9 and ea differ in the low two bits, which say whether inactive lanes are fetched
+            put(&[Piece { lo: code.lo + 2, len: code.len - 2 }], o.code.unwrap_or(0) >> 2, &mut fixed, &mut mask);
+            fixed |= 1 << code.lo;
+        } else {
+            put(&[code], o.code.unwrap_or(0), &mut fixed, &mut mask);
+        }
+        f.fields.remove("src0");
+        let narrow = f.bytes == 4;
+        for (n, field) in &o.fields {
+            if !narrow && matches!(n.as_str(), "neg" | "abs" | "sext") {
+                continue;
+            }
+            let pieces = field
+                .pieces
+                .iter()
+                .map(|p| {
+                    if name == "DPP8" && n == "fi" {
+                        Piece { lo: code.lo + 1, len: 1 }
+                    } else {
+                        Piece { lo: p.lo + at, len: p.len }
+                    }
+                })
+                .collect();
+            let pieces = if name == "SDWA" || name == "SDWAC" { fix_sdwa(n, &field.pieces, at) } else { pieces };
+            if n == "src1" && name.starts_with("SDWA") && !f.fields.contains_key("src1") {
+                continue;
+            }
+            f.fields.insert(n.clone(), Field { pieces, kind: field.kind.clone(), unused: field.unused });
+        }
+        f.bytes += 4;
+        label = format!("{format}_{name}");
+    }
+    let mut b = Builder {
+        format: f,
+        name: fname,
+        row,
+        fixed,
+        mask,
+        used: BTreeSet::new(),
+        ignored: 0,
+        operands: Vec::new(),
+        t16,
+        f16,
+    };
+    let mut words: BTreeSet<String> = BTreeSet::new();
+    match fname {
+        "SOP1" | "SOP2" | "SOPC" | "SOPK" | "SOPP" => scalar(&mut b)?,
+        "EXP" => {
+            for s in ["tgt", "src0", "src1", "src2", "src3"] {
+                b.operand(s, 1, if s == "tgt" { "tgt" } else { "v.b32" })?;
+            }
+            for m in ["en", "done", "compr", "vm", "rowen"] {
+                b.modifier(m);
+            }
+        }
+        "SMEM" | "DS" | "FLAT" | "GLOBAL" | "SCRATCH" | "MUBUF" | "MTBUF" => {
+            return crate::memory::expand(op, row, cx, fname, b.format, b.fixed, b.mask);
+        }
+        _ => vector(&mut b, fname, overlay, &mut words)?,
+    }
+    b.finish();
+    Ok(vec![Encoding {
+        op: op.to_string(),
+        mnemonic: row.mnemonic.clone(),
+        shape: Shape { format: label, bytes: b.format.bytes, operands: b.operands, words },
+        fixed: b.fixed,
+        mask: b.mask,
+        variant,
+    }])
+}
+
+/// SDWA's `src1 63` is the scalar bit of the base format's src1.
+fn fix_sdwa(name: &str, pieces: &[Piece], at: u8) -> Vec<Piece> {
+    if name == "src1" {
+        return pieces.to_vec();
+    }
+    pieces.iter().map(|p| Piece { lo: p.lo + at, len: p.len }).collect()
+}
+
+fn scalar(b: &mut Builder) -> Result<()> {
+    let sig = b.row.sig.clone();
+    for d in &sig.dsts {
+        b.operand("sdst", 0, d)?;
+    }
+    let mut n = 0;
+    for s in &sig.srcs {
+        let t = typed(s);
+        let field = match (b.name, t.name) {
+            (_, Some(name)) => name.to_string(),
+            ("SOPP" | "SOPK", None) if t.ty == "i32" && b.name == "SOPK" => "imm".to_string(),
+            ("SOPP" | "SOPK", None) => "simm16".to_string(),
+            _ => {
+                n += 1;
+                format!("src{}", n - 1)
+            }
+        };
+        if field == "imm" {
+            // s_setreg_imm32_b32, s_fmaak_f32: a dword that follows
+            let at = b.format.bytes * 8;
+            b.format.bytes += 4;
+            b.add("imm", 1, "IMM", t.ty, 32, 0, &[Piece { lo: at, len: 32 }]);
+            continue;
+        }
+        if t.ty == "k32" {
+            let at = b.format.bytes * 8;
+            b.format.bytes += 4;
+            b.add("imm", 1, "IMM", "k32", 32, 0, &[Piece { lo: at, len: 32 }]);
+            n -= 1;
+            continue;
+        }
+        b.operand(&field, 1, s)?;
+    }
+    Ok(())
+}
+
+fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTreeSet<String>) -> Result<()> {
+    let sig = b.row.sig.clone();
+    let e32 = matches!(fname, "VOP1" | "VOP2" | "VOPC" | "VOP2K");
+    for (i, d) in sig.dsts.iter().enumerate() {
+        let mask = typed(d).ty == "mask";
+        if mask && e32 && !(fname == "VOPC" && b.field("sdst").is_some()) {
+            b.vcc(0);
+        } else if mask || (i == 1 && fname == "VOP3B") {
+            b.operand("sdst", 0, d)?;
+        } else if i == 1 {
+            // v_swap: the second destination sits in src0
+            b.operand("src0", 0, &format!("v.{d}"))?;
+        } else {
+            b.operand("vdst", 0, d)?;
+        }
+    }
+    // v_cmpx of gfx10 and later: the destination field is ignored, exec is written there
+    if sig.dsts.is_empty() && fname == "VOP3" && b.has(">exec") {
+        b.used.insert("vdst".into());
+        b.used.insert("sdst".into());
+        b.fixed |= 0x7e;
+    }
+    let mut n = 0;
+    for s in &sig.srcs {
+        let t = typed(s);
+        match t.ty {
+            "k32" | "k16" | "k64" => {
+                let f = b.field("imm").cloned().ok_or_else(|| b.fail(s, "the format has no literal"))?;
+                let mut pieces = f.pieces.clone();
+                if t.ty == "k64" {
+                    pieces = vec![Piece { lo: 32, len: 64 }];
+                    b.format.bytes = 12;
+                }
+                b.add("imm", 1, "IMM", t.ty, if t.ty == "k64" { 64 } else { 32 }, 0, &pieces);
+                continue;
+            }
+            "attr" | "attrchan" => {
+                b.operand(t.ty, 1, s)?;
+                continue;
+            }
+            "slot" => {
+                let field = if b.field("vsrc").is_some() { "vsrc" } else { "src0" };
+                let p = b.field(field).map(|f| f.pieces.clone()).unwrap_or_default();
+                b.add(field, 1, "IMM", "slot", 32, 0, &p);
+                n = 1;
+                continue;
+            }
+            _ => {}
+        }
+        if b.field("vsrc").is_some() {
+            b.operand("vsrc", 1, s)?;
+            continue;
+        }
+        if fname == "VOP3I" {
+            // the attribute sits in src0; registers start at src1
+            let field = if n == 0 { "src1" } else { "src2" };
+            n += 1;
+            b.operand(field, 1, s)?;
+            continue;
+        }
+        if t.ty == "mask" && e32 {
+            b.vcc(1);
+            continue;
+        }
+        let field = format!("src{n}");
+        n += 1;
+        let word = if overlay.is_some_and(|o| o.starts_with("DPP")) && !e32 && !s.contains('.') {
+            format!("c.{s}")
+        } else {
+            s.clone()
+        };
+        b.operand(&field, 1, &word)?;
+    }
+    let floats = b.source_flags(|o| o.flags & flag::FLOAT_MODS != 0);
+    let all = b.source_flags(|_| true);
+    let vop3p = matches!(fname, "VOP3P" | "WMMA" | "ACC");
+    if fname == "MAI" {
+        for m in ["cbsz", "abid", "blgp"] {
+            if b.has(m) {
+                b.modifier(m);
+            }
+        }
+        if b.field("acd").is_some() {
+            b.used.insert("acd".into());
+        }
+        return Ok(());
+    }
+    if b.has("permctl") && fname == "VOP3" {
+        b.modifier("permbc");
+        b.modifier("permfi");
+    }
+    for m in ["bytesel", "high", "waitexp", "waitvdst", "waitvsrc"] {
+        if b.has(m) || (m.starts_with("wait") && b.field(m).is_some()) {
+            b.modifier(m);
+        }
+    }
+    if vop3p {
+        let pk = b.has("pk");
+        if pk || b.has("opsel") {
+            b.per_source("opsel", "opsel", &all[..3]);
+        }
+        if pk || b.has("opselhi") {
+            b.per_source("opselhi", "opselhi", &all[..3]);
+        }
+        if pk || b.has("neglo") {
+            let keep = if fname == "WMMA" { &floats[..3] } else { &all[..3] };
+            b.per_source("neg", "neg", keep);
+        }
+        if pk || b.has("neghi") {
+            let keep = if fname == "WMMA" { &floats[..3] } else { &all[..3] };
+            b.per_source("neghi", "neghi", keep);
+        }
+        if !pk && !b.has("neglo") && fname == "VOP3P" {
+            // fma_mix: neg and |abs| on the operands
+            b.per_source("neg", "neg", &floats[..3]);
+            b.per_source("neghi", "abs", &floats[..3]);
+            words.insert("mix".into());
+        }
+        if b.has("clamp") {
+            b.modifier("clamp");
+        }
+    } else {
+        let opsel = b.has("opsel") || b.t16 && !e32;
+        if opsel && b.field("opsel").is_some() {
+            let mut keep = all.clone();
+            if b.t16 && !b.has("opsel") {
+                keep = b.source_flags(|o| o.flags & flag::HALF != 0);
+            }
+            keep[3] = b.operands.iter().any(|o| {
+                o.role == 0
+                    && o.flags & (flag::MASK | flag::SCALAR_ONLY) == 0
+                    && (!b.t16 || o.flags & flag::HALF != 0 || b.has("opsel"))
+            });
+            b.per_source("opsel", "opsel", &keep);
+        }
+        let sdwa = overlay.is_some_and(|o| o.starts_with("SDWA"));
+        if b.has("clamp") || sdwa {
+            b.modifier("clamp");
+        }
+        if b.has("omod") {
+            b.modifier("omod");
+        }
+        b.per_source("neg", "neg", &floats);
+        b.per_source("abs", "abs", &floats);
+        if sdwa {
+            let ints = b.source_flags(|o| o.flags & flag::SEXT != 0);
+            b.per_source("sext", "sext", &ints);
+            if !sig.dsts.is_empty() {
+                b.modifier("dstsel");
+                b.modifier("dstunused");
+            }
+            if all[0] {
+                b.modifier("src0sel");
+            }
+            if all[1] {
+                b.modifier("src1sel");
+            }
+        }
+    }
+    if overlay.is_some_and(|o| o.starts_with("DPP")) {
+        for m in ["dpp8", "dppctrl", "rowmask", "bankmask", "boundctrl", "fi"] {
+            b.modifier(m);
+        }
+    }
+    for m in [
+        "bitop3",
+        "scalesel",
+        "indexkey8bit",
+        "indexkey16bit",
+        "indexkey32bit",
+        "matrixafmt",
+        "matrixbfmt",
+        "matrixareuse",
+        "matrixbreuse",
+    ] {
+        if b.has(m) {
+            b.modifier(m);
+        }
+    }
+    Ok(())
+}

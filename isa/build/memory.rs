@@ -1,0 +1,282 @@
+//! Memory encodings: addressing modes, returning atomics and loads to LDS of one row.
+
+use crate::expand::{Context, Encoding, Operand, Shape, flag};
+use crate::formats::{Format, Piece, Unused};
+use crate::rows::Row;
+use crate::text::{Fail, Result};
+use std::collections::BTreeSet;
+
+struct Case {
+    operands: Vec<Operand>,
+    used: BTreeSet<String>,
+    words: BTreeSet<String>,
+    fixed: u128,
+    mask: u128,
+}
+
+fn bits(pieces: &[Piece]) -> u128 {
+    pieces.iter().filter(|p| p.len > 0).map(|p| ((1u128 << p.len) - 1) << p.lo).fold(0, |a, b| a | b)
+}
+
+fn width(ty: &str) -> u16 {
+    ty.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(32)
+}
+
+/// The encodings of a row in a memory format. `fixed` and `mask` hold format and opcode.
+pub fn expand(
+    op: &str,
+    row: &Row,
+    cx: &Context,
+    name: &str,
+    f: Format,
+    fixed: u128,
+    mask: u128,
+) -> Result<Vec<Encoding>> {
+    let has = |w: &str| row.sig.words.iter().any(|x| x == w);
+    let fail = |word: &str, what: &str| Fail::new(&row.file, row.line, word, what);
+    let mut out = Vec::new();
+    // (returning atomic, load to LDS)
+    let mut cases: Vec<(Option<bool>, bool)> = Vec::new();
+    if has("atomic") {
+        cases.push((Some(false), false));
+        cases.push((Some(true), false));
+    } else {
+        cases.push((None, false));
+        if has("lds") {
+            cases.push((None, true));
+        }
+    }
+    for (returns, lds) in cases {
+        let mut c = Case { operands: Vec::new(), used: BTreeSet::new(), words: BTreeSet::new(), fixed, mask };
+        let add =
+            |c: &mut Case, field: &str, role: u8, kind: Option<&str>, ty: &str, width: u16, flags: u16| -> Result<()> {
+                let (pieces, k) = match f.fields.get(field) {
+                    Some(x) => (x.pieces.clone(), x.kind.clone()),
+                    None if kind.is_some() => (Vec::new(), String::new()),
+                    None => return Err(fail(field, &format!("{name} has no such field on {}", cx.target))),
+                };
+                let mut shift = 0;
+                let pieces = pieces
+                    .iter()
+                    .filter_map(|p| {
+                        let o = (p.len > 0).then_some((p.lo, p.len, shift));
+                        shift += p.len.max(1);
+                        o
+                    })
+                    .collect();
+                c.used.insert(field.to_string());
+                let kind = kind.map_or(k, str::to_string);
+                c.operands.push(Operand {
+                    name: field.to_string(),
+                    role,
+                    kind,
+                    ty: ty.to_string(),
+                    bits: width,
+                    flags,
+                    pieces,
+                });
+                Ok(())
+            };
+        // destinations
+        let buffer = matches!(name, "MUBUF" | "MTBUF");
+        let mut srcs: Vec<String> = row.sig.srcs.clone();
+        if returns == Some(true) && buffer {
+            let data = srcs.remove(0);
+            let ty = data.split(':').nth(1).unwrap_or("b32");
+            add(&mut c, "vdata", 0, None, ty, width(ty), flag::READ)?;
+        } else if !lds {
+            for d in &row.sig.dsts {
+                let (field, ty) = d.split_once(':').ok_or_else(|| fail(d, "expected field:type"))?;
+                if returns == Some(false) {
+                    continue;
+                }
+                let read = if ty.ends_with('+') { flag::READ } else { 0 };
+                let ty = ty.trim_end_matches('+');
+                let field = if name == "SMEM" { "sdata" } else { field };
+                let read = if name == "SMEM" && returns == Some(true) { flag::READ } else { read };
+                add(&mut c, field, 0, None, ty, width(ty), read)?;
+            }
+        }
+        if name == "SMEM" && returns == Some(true) {
+            srcs.remove(0);
+        }
+        for s in &srcs {
+            let (field, ty) = s.split_once(':').unwrap_or((s, "b32"));
+            match (name, field) {
+                ("MUBUF" | "MTBUF", "vaddr") => add(&mut c, "vaddr", 1, Some("BUFADDR"), "b32", 32, 0)?,
+                ("MUBUF" | "MTBUF", "srsrc") => add(&mut c, "srsrc", 1, None, "b128", 128, flag::SCALAR_ONLY)?,
+                ("MUBUF" | "MTBUF", "soffset") => {
+                    add(&mut c, "soffset", 1, None, "b32", 32, flag::SCALAR_ONLY | flag::NO_LITERAL)?
+                }
+                ("GLOBAL", "vaddr") => add(&mut c, "vaddr", 1, Some("GADDR"), "b64", 64, 0)?,
+                ("GLOBAL", "saddr") => add(&mut c, "saddr", 1, Some("GSADDR"), "b64", 64, 0)?,
+                ("SCRATCH", "vaddr") => add(&mut c, "vaddr", 1, Some("SVADDR"), "b32", 32, 0)?,
+                ("SCRATCH", "saddr") => add(&mut c, "saddr", 1, Some("SSADDR"), "b32", 32, 0)?,
+                ("FLAT", "vaddr") => {
+                    let kind = if srcs.iter().any(|s| s == "saddr") { Some("GADDR") } else { None };
+                    add(&mut c, "vaddr", 1, kind, "b64", 64, 0)?;
+                }
+                ("FLAT", "saddr") => add(&mut c, "saddr", 1, Some("FSADDR"), "b64", 64, 0)?,
+                ("SMEM", "soff") => {
+                    add(&mut c, "offset", 1, Some("SMEMOFF"), "b32", 32, 0)?;
+                    for n in ["imm", "soffen", "soffset"] {
+                        if let Some(x) = f.fields.get(n) {
+                            let p = x.pieces.first().map(|p| (p.lo, p.len, 0)).into_iter().collect();
+                            c.used.insert(n.to_string());
+                            c.operands.push(Operand {
+                                name: n.into(),
+                                role: 3,
+                                kind: "AUX".into(),
+                                ty: "b32".into(),
+                                bits: 0,
+                                flags: 0,
+                                pieces: p,
+                            });
+                        }
+                    }
+                }
+                ("SMEM", "sdata") if ty == "i8" => add(&mut c, "sdata", 1, Some("IMM"), "i8", 8, 0)?,
+                ("DS", "addr") => add(&mut c, "addr", 1, None, "b32", 32, 0)?,
+                _ => add(&mut c, field, 1, None, ty, width(ty), 0)?,
+            }
+        }
+        // modifiers, in the order LLVM prints them
+        let mut mods: Vec<&str> = Vec::new();
+        match name {
+            "DS" => {
+                if has("offset2") {
+                    mods.extend(["offset0", "offset1"]);
+                } else if has("offset") || has("swz") {
+                    mods.push("offset");
+                }
+                if has("gds") {
+                    mods.push("gds");
+                } else if has("gdsonly") {
+                    let p = &f.fields["gds"].pieces;
+                    c.fixed |= bits(p);
+                    c.mask |= bits(p);
+                    c.used.insert("gds".into());
+                    c.words.insert("gdsonly".into());
+                }
+                if has("swz") {
+                    c.words.insert("swz".into());
+                }
+                c.used.extend(["offset", "offset0", "offset1"].map(String::from));
+                let offset = &f.fields["offset"].pieces;
+                if !has("offset") && !has("offset2") && !has("swz") {
+                    c.mask |= bits(offset);
+                }
+            }
+            "MUBUF" | "MTBUF" => {
+                if srcs.iter().any(|s| s == "vaddr") {
+                    if name == "MTBUF" {
+                        mods.push("format");
+                    }
+                    mods.extend(["idxen", "offen", "offset", "cpol"]);
+                } else if has("cpol") {
+                    mods.push("cpol");
+                }
+                if has("tfe") && !lds {
+                    mods.push("tfe");
+                }
+                if (lds || has("ldsonly"))
+                    && let Some(x) = f.fields.get("lds")
+                {
+                    c.fixed |= bits(&x.pieces);
+                    c.mask |= bits(&x.pieces);
+                    c.used.insert("lds".into());
+                    c.words.insert("lds".into());
+                }
+            }
+            "SMEM" => {
+                if has("cpol") {
+                    mods.push("cpol");
+                }
+            }
+            _ => {
+                if !has("nooffset") {
+                    mods.push("offset");
+                }
+                if !has("nocpol") {
+                    mods.push("cpol");
+                }
+                if lds && let Some(x) = f.fields.get("lds") {
+                    c.fixed |= bits(&x.pieces);
+                    c.mask |= bits(&x.pieces);
+                    c.used.insert("lds".into());
+                    c.words.insert("lds".into());
+                }
+                if f.fields.contains_key("sve") {
+                    let p = &f.fields["sve"].pieces;
+                    c.used.insert("sve".into());
+                    c.operands.push(Operand {
+                        name: "sve".into(),
+                        role: 3,
+                        kind: "AUX".into(),
+                        ty: "b32".into(),
+                        bits: 0,
+                        flags: 0,
+                        pieces: p.iter().map(|p| (p.lo, p.len, 0)).collect(),
+                    });
+                }
+            }
+        }
+        for m in mods {
+            let Some(x) = f.fields.get(m) else { continue };
+            let signed = x.kind == "I";
+            let mut shift = 0;
+            let mut pieces = Vec::new();
+            for (i, p) in x.pieces.iter().enumerate() {
+                if p.len > 0 {
+                    // a returning atomic has the first policy bit set, the other form has it clear
+                    if m == "cpol" && i == 0 && returns.is_some() {
+                        let glc = Piece { lo: p.lo, len: 1 };
+                        c.mask |= bits(&[glc]);
+                        if returns == Some(true) {
+                            c.fixed |= bits(&[glc]);
+                        }
+                    }
+                    pieces.push((p.lo, p.len, shift));
+                }
+                shift += p.len.max(1);
+            }
+            c.used.insert(m.to_string());
+            c.operands.push(Operand {
+                name: m.to_string(),
+                role: 2,
+                kind: if signed { "MODS" } else { "MOD" }.into(),
+                ty: "b32".into(),
+                bits: 0,
+                flags: 0,
+                pieces,
+            });
+        }
+        let occupied: u128 = c
+            .operands
+            .iter()
+            .flat_map(|o| o.pieces.iter())
+            .map(|&(lo, len, _)| ((1u128 << len) - 1) << lo)
+            .fold(0, |a, b| a | b);
+        for (n, x) in &f.fields {
+            if !c.used.contains(n) {
+                match x.unused {
+                    Unused::Zero => c.mask |= bits(&x.pieces) & !occupied,
+                    Unused::Any => {}
+                    Unused::Ones => c.fixed |= bits(&x.pieces) & !occupied,
+                }
+            }
+        }
+        if returns.is_some() {
+            c.words.insert(if returns == Some(true) { "ret" } else { "noret" }.into());
+        }
+        out.push(Encoding {
+            op: op.to_string(),
+            mnemonic: row.mnemonic.clone(),
+            shape: Shape { format: name.to_string(), bytes: f.bytes, operands: c.operands, words: c.words },
+            fixed: c.fixed,
+            mask: c.mask,
+            variant: crate::expand::implicit(row),
+        });
+    }
+    Ok(out)
+}

@@ -1,0 +1,461 @@
+//! Bytes to instructions.
+//!
+//! [`decode`] finds the row whose fixed bits match (two table look-ups, then a short list, most specific first) and how
+//! long the instruction is; it allocates nothing. [`Raw::inst`] reads the fields as typed operands.
+
+use crate::codes::{Codes, inline_value};
+use crate::table::{
+    self, DPP8, FAKE16, Kind, OWN_LITERAL, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64, flag,
+};
+use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, Regs, Target, Type, VCC};
+use smallvec::SmallVec;
+
+/// How the wave runs, where the meaning of bits depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Mode {
+    /// Masks are pairs of SGPRs (and VCC, not VCC_LO).
+    pub wave64: bool,
+    /// 16-bit operands name halves of registers (`v1.l`); gfx11 and later only.
+    pub true16: bool,
+}
+
+impl Mode {
+    /// What LLVM assumes for a target: wave32 from gfx10 on; true16 on gfx11 but not gfx12.
+    pub fn of(target: Target) -> Mode {
+        let codes = target.codes();
+        Mode { wave64: target.info().wave_size == 64, true16: codes == Codes::Gfx11 }
+    }
+    /// Registers of a wave mask.
+    pub(crate) fn mask_dwords(self) -> u8 {
+        if self.wave64 { 2 } else { 1 }
+    }
+}
+
+/// A decoded instruction: a table row and the bits. Small and cheap to copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Raw {
+    bits: u128,
+    row: u16,
+    len: u8,
+    target: Target,
+    mode: Mode,
+}
+
+/// Decodes the instruction at the start of `bytes`; `None` when the bits are no instruction of the target or end early.
+#[inline]
+pub fn decode(target: Target, mode: Mode, bytes: &[u8]) -> Option<Raw> {
+    Decoder::new(target, mode).decode(bytes)
+}
+
+/// A decoder with its table looked up once: for loops.
+#[derive(Clone, Copy)]
+pub struct Decoder {
+    table: &'static table::Table,
+    target: Target,
+    mode: Mode,
+    reject: u16,
+    lit64: bool,
+}
+
+impl Decoder {
+    /// A decoder for a target.
+    pub fn new(target: Target, mode: Mode) -> Decoder {
+        let reject = if mode.true16 { FAKE16 } else { TRUE16 } | if mode.wave64 { WAVE32 } else { WAVE64 };
+        Decoder { table: table::table(target), target, mode, reject, lit64: target.codes() == Codes::Gfx1250 }
+    }
+
+    /// Decodes the instruction at the start of `bytes`.
+    #[inline]
+    pub fn decode(&self, bytes: &[u8]) -> Option<Raw> {
+        let bits = match bytes.get(..16).and_then(|b| <[u8; 16]>::try_from(b).ok()) {
+            Some(b) => u128::from_le_bytes(b),
+            None => {
+                let mut b = [0u8; 16];
+                b.get_mut(..bytes.len())?.copy_from_slice(bytes);
+                u128::from_le_bytes(b)
+            }
+        };
+        for &i in self.table.candidates(bits as u32) {
+            let row = self.table.rows.get(usize::from(i))?;
+            if (bits ^ row.fixed) & row.mask != 0 || row.variant & self.reject != 0 {
+                continue;
+            }
+            if row.variant & DPP8 != 0 {
+                let code = if row.bytes == 8 { bits as u32 } else { (bits >> 32) as u32 } & 0x1ff;
+                if code != 0xe9 && code != 0xea {
+                    continue;
+                }
+            }
+            let mut len = row.bytes;
+            for &f in &row.literal {
+                if f == 0xff {
+                    break;
+                }
+                let code = (bits >> (f & 0x7f)) as u32 & if f & 0x80 != 0 { 0xff } else { 0x1ff };
+                if code == 255 {
+                    len = len.max(row.bytes + 4);
+                } else if code == 254 && self.lit64 {
+                    len = row.bytes + 8;
+                }
+            }
+            // a literal that is part of the encoding serves the sources too
+            if len != row.bytes && row.variant & OWN_LITERAL != 0 {
+                len = row.bytes;
+            }
+            if usize::from(len) > bytes.len() {
+                return None;
+            }
+            let keep = if len >= 16 { u128::MAX } else { (1u128 << (len * 8)) - 1 };
+            return Some(Raw { bits: bits & keep, row: i, len, target: self.target, mode: self.mode });
+        }
+        None
+    }
+}
+
+impl Raw {
+    pub(crate) fn new(target: Target, mode: Mode, row: u16, bits: u128, len: u8) -> Raw {
+        Raw { bits, row, len, target, mode }
+    }
+
+    pub(crate) fn row(&self) -> &'static Row {
+        let rows = &table::table(self.target).rows;
+        &rows[usize::from(self.row).min(rows.len() - 1)]
+    }
+
+    pub(crate) fn shape(&self) -> &'static Shape {
+        self.row().shape()
+    }
+
+    /// The operation.
+    pub fn op(&self) -> Op {
+        self.row().op
+    }
+
+    /// Length in bytes, with literal.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// The target it was decoded for.
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
+    /// The mode it was decoded for.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The mnemonic on this target, without encoding suffix.
+    pub fn mnemonic(&self) -> &'static str {
+        self.row().mnemonic()
+    }
+
+    /// The encoding: `VOP3`, `VOP2`, `DS`, ...
+    pub fn encoding(&self) -> &'static str {
+        self.shape().format
+    }
+
+    /// The form it has in assembly (`_e32`, `_e64`, `_sdwa`, ...).
+    pub fn form(&self) -> Form {
+        let s = self.shape();
+        let wide = s.format.starts_with("VOP3");
+        match (s.overlay, wide) {
+            ("", true) => Form::E64,
+            ("", false) if s.format.starts_with("VOP") => Form::E32,
+            ("", false) => Form::Any,
+            ("DPP" | "DPP8", true) => Form::E64Dpp,
+            ("DPP" | "DPP8", false) => Form::Dpp,
+            _ => Form::Sdwa,
+        }
+    }
+
+    /// What is laid over the encoding: `DPP`, `DPP8`, `SDWA`, `SDWAC` or nothing.
+    pub fn overlay(&self) -> &'static str {
+        self.shape().overlay
+    }
+
+    /// The instruction's bytes.
+    pub fn bytes(&self) -> SmallVec<[u8; 16]> {
+        SmallVec::from_slice(&self.bits.to_le_bytes()[..self.len().min(16)])
+    }
+
+    /// The literal dword, when an operand uses one.
+    pub fn literal(&self) -> Option<u32> {
+        let row = self.row();
+        (self.len > row.bytes).then(|| (self.bits >> (row.bytes * 8)) as u32)
+    }
+
+    pub(crate) fn literal64(&self) -> u64 {
+        (self.bits >> (u32::from(self.row().bytes) * 8)) as u64
+    }
+
+    pub(crate) fn bits(&self) -> u128 {
+        self.bits
+    }
+
+    /// Value of a named field, 0 when the encoding has none.
+    pub(crate) fn aux(&self, name: &str) -> u64 {
+        self.shape().operand(name).map_or(0, |o| o.get(self.bits))
+    }
+
+    /// The typed form, as the encoder takes it back.
+    pub fn inst(&self) -> Inst {
+        let mut inst = Inst { op: self.op(), dsts: SmallVec::new(), srcs: SmallVec::new(), mods: Mods::new() };
+        let shape = self.shape();
+        for o in shape.operands {
+            match o.role {
+                Role::Dst => inst.dsts.push(self.operand(o)),
+                Role::Src => {
+                    inst.srcs.push(self.operand(o));
+                    if o.kind == Kind::SmemOffset {
+                        self.smem_modifier(o, &mut inst.mods);
+                    }
+                }
+                Role::Mod => {
+                    let v = self.modifier(o);
+                    let v = if o.modifier == ModName::OpSel { self.opsel_without_halves(o, v) } else { v };
+                    if v != default_of(o, shape) {
+                        inst.mods.set(o.modifier, v as i32);
+                    }
+                }
+                Role::Aux => {}
+            }
+        }
+        if shape.has("lds") {
+            inst.mods.set(ModName::Lds, 1);
+        }
+        inst
+    }
+
+    /// Value of a modifier field, sign-extended where it is signed.
+    pub(crate) fn modifier(&self, o: &Field) -> i64 {
+        let v = o.get(self.bits);
+        if o.kind == Kind::ModifierSigned {
+            return sign_extend(v, width_of(o));
+        }
+        v as i64
+    }
+
+    /// op_sel without the bits that the halves of true16 registers already say.
+    fn opsel_without_halves(&self, _o: &Field, v: i64) -> i64 {
+        let mut v = v;
+        for o in self.shape().operands {
+            if !o.has(flag::HALF) {
+                continue;
+            }
+            match (o.role, o.source_index()) {
+                (Role::Dst, _) => v &= !8,
+                (Role::Src, Some(i)) if matches!(self.operand(o), Operand::Regs(r) if r.first.is_vector()) => {
+                    v &= !(1 << i)
+                }
+                _ => {}
+            }
+        }
+        v
+    }
+
+    /// One operand as typed value.
+    pub(crate) fn operand(&self, o: &Field) -> Operand {
+        let v = o.get(self.bits);
+        let dwords = if o.has(flag::MASK) { self.mode.mask_dwords() } else { o.bits.div_ceil(32).max(1) as u8 };
+        let codes = self.target.codes();
+        let vgpr = |n: u64, dwords: u8| {
+            if o.has(flag::HALF) {
+                return self.half_register(o, n);
+            }
+            Operand::Regs(Regs::v(n as u16 & 0xff, dwords))
+        };
+        let agpr = |n: u64, dwords: u8| Operand::Regs(Regs::new(Reg::a(n as u16 & 0xff), dwords));
+        match o.kind {
+            Kind::Vgpr => vgpr(v, dwords),
+            Kind::VgprAcc if v & 256 != 0 => agpr(v, dwords),
+            Kind::VgprAcc => vgpr(v, dwords),
+            Kind::Agpr => agpr(v, dwords),
+            Kind::Src | Kind::Ssrc | Kind::SrcAgpr | Kind::SrcVgprAcc => {
+                if v & 256 != 0 {
+                    let acc = o.kind == Kind::SrcAgpr
+                        || (o.kind == Kind::SrcVgprAcc && !o.has(flag::VGPR_ONLY) && self.dst_is_agpr());
+                    return if acc { agpr(v, dwords) } else { vgpr(v, dwords) };
+                }
+                self.source(o, v, dwords)
+            }
+            Kind::SrcAcc => {
+                if v & 512 != 0 {
+                    return agpr(v, dwords);
+                }
+                if v & 256 != 0 {
+                    return vgpr(v, dwords);
+                }
+                self.source(o, v, dwords)
+            }
+            Kind::SrcSdwa if v & 256 == 0 => Operand::Regs(Regs::v(v as u16, dwords)),
+            Kind::SrcSdwa => self.source(o, v & 255, dwords),
+            Kind::SdwaSdst if v & 128 == 0 => Operand::Regs(Regs::new(Reg::VCC_LO, dwords)),
+            Kind::SdwaSdst => self.scalar(codes, v & 127, dwords),
+            Kind::Sgpr => self.scalar(codes, v, dwords),
+            Kind::SgprPair => self.scalar(codes, v * 2, dwords),
+            Kind::SgprQuad => self.scalar(codes, v * 4, dwords),
+            Kind::FixedVcc => Operand::Regs(Regs::new(Reg::VCC_LO, dwords)),
+            Kind::Imm if o.style == Style::Label || o.style == Style::S16 => Operand::Imm(sign_extend(v, 16) as u64),
+            Kind::Imm => Operand::Imm(v),
+            Kind::ImmSigned => Operand::Imm(sign_extend(v, width_of(o)) as u64),
+            Kind::BufferAddr => match (self.aux("offen"), self.aux("idxen")) {
+                (0, 0) => Operand::Off,
+                (1, 1) => vgpr(v, 2),
+                _ => vgpr(v, 1),
+            },
+            Kind::GlobalAddr => {
+                vgpr(v, if self.aux("saddr") == codes.off() || self.shape().operand("saddr").is_none() { 2 } else { 1 })
+            }
+            Kind::GlobalSaddr | Kind::FlatSaddr if v == codes.off() => Operand::Off,
+            Kind::GlobalSaddr | Kind::FlatSaddr => self.scalar(codes, v, 2),
+            Kind::ScratchAddr if self.scratch_vaddr() => vgpr(v, 1),
+            Kind::ScratchAddr => Operand::Off,
+            Kind::ScratchSaddr if v == codes.off() || (codes == Codes::Gfx10 && v == 127) => Operand::Off,
+            Kind::ScratchSaddr => self.scalar(codes, v, 1),
+            Kind::ExportSrc if self.aux("en") >> o.source_index().unwrap_or(0) & 1 == 0 => Operand::Off,
+            Kind::ExportSrc => vgpr(v, 1),
+            Kind::SmemOffset => self.smem_offset(o),
+            Kind::Modifier | Kind::ModifierSigned | Kind::Aux => Operand::Imm(v),
+        }
+    }
+
+    fn half_register(&self, o: &Field, n: u64) -> Operand {
+        let (n, hi) = if o.has(flag::LO128) {
+            (n & 127, n & 128 != 0)
+        } else {
+            let bit = match o.role {
+                Role::Dst => 3,
+                _ => o.source_index().unwrap_or(0),
+            };
+            let opsel = self.shape().operands.iter().find(|m| m.role == Role::Mod && m.modifier == ModName::OpSel);
+            (n & 255, opsel.is_some_and(|m| m.get(self.bits) >> bit & 1 == 1))
+        };
+        Operand::Regs(Regs { first: Reg::v(n as u16), dwords: 1, half: if hi { Half::Hi } else { Half::Lo } })
+    }
+
+    fn dst_is_agpr(&self) -> bool {
+        self.shape().operands.iter().any(|o| {
+            o.role == Role::Dst && (o.kind == Kind::Agpr || (o.kind == Kind::VgprAcc && o.get(self.bits) & 256 != 0))
+        })
+    }
+
+    fn scratch_vaddr(&self) -> bool {
+        match self.shape().operand("sve") {
+            Some(sve) => sve.get(self.bits) == 1,
+            None => self.aux("saddr") == self.target.codes().off(),
+        }
+    }
+
+    fn scalar(&self, codes: Codes, code: u64, dwords: u8) -> Operand {
+        match codes.register(code) {
+            Some(r) => Operand::Regs(Regs::new(r, dwords)),
+            None => Operand::Imm(code),
+        }
+    }
+
+    /// A source code below 256.
+    fn source(&self, o: &Field, code: u64, dwords: u8) -> Operand {
+        let codes = self.target.codes();
+        if let Some(v) = inline_value(code, o.ty, o.bits) {
+            return Operand::Imm(v);
+        }
+        if code == 255 {
+            let k = self.shape().operands.iter().find(|o| matches!(o.style, Style::K32 | Style::K16 | Style::K64));
+            let literal = k.map(|k| k.get(self.bits) as u32).or(self.literal()).unwrap_or(0);
+            return Operand::Imm(widen_literal(literal, o.ty, o.bits));
+        }
+        if code == 254 && codes == Codes::Gfx1250 {
+            return Operand::Imm(self.literal64());
+        }
+        self.scalar(codes, code, dwords)
+    }
+
+    fn smem_offset(&self, o: &Field) -> Operand {
+        let codes = self.target.codes();
+        let shape = self.shape();
+        let imm = self.modifier_like(o);
+        match (shape.operand("imm"), shape.operand("soffen"), shape.operand("soffset")) {
+            (Some(i), soffen, soffset) => {
+                let (i, e) = (i.get(self.bits) == 1, soffen.is_some_and(|e| e.get(self.bits) == 1));
+                match (i, e) {
+                    (true, false) => Operand::Imm(imm as u64),
+                    (false, false) => self.scalar(codes, o.get(self.bits) & 127, 1),
+                    (_, true) => self.scalar(codes, soffset.map_or(0, |s| s.get(self.bits)), 1),
+                }
+            }
+            (None, _, Some(s)) => {
+                let v = s.get(self.bits);
+                if v == codes.off() || (codes == Codes::Gfx10 && v == 125) {
+                    Operand::Imm(imm as u64)
+                } else {
+                    self.scalar(codes, v, 1)
+                }
+            }
+            _ => Operand::Imm(imm as u64),
+        }
+    }
+
+    fn modifier_like(&self, o: &Field) -> i64 {
+        let v = o.get(self.bits);
+        if self.target.codes() == Codes::Gfx8 { v as i64 } else { sign_extend(v, width_of(o)) }
+    }
+
+    /// The offset beside a register offset.
+    fn smem_modifier(&self, o: &Field, mods: &mut Mods) {
+        if !matches!(self.smem_offset(o), Operand::Regs(_)) {
+            return;
+        }
+        let shape = self.shape();
+        let with_imm = match (shape.operand("imm"), shape.operand("soffen")) {
+            (Some(i), Some(e)) => i.get(self.bits) == 1 && e.get(self.bits) == 1,
+            (Some(_), None) => false,
+            _ => true,
+        };
+        let v = self.modifier_like(o);
+        if with_imm && (v != 0 || shape.operand("imm").is_some()) {
+            mods.set(ModName::Offset, v as i32);
+        }
+    }
+}
+
+/// Width of a field's value in bits.
+pub(crate) fn width_of(o: &Field) -> u32 {
+    64 - o.max().leading_zeros()
+}
+
+pub(crate) fn sign_extend(v: u64, bits: u32) -> i64 {
+    let s = 64 - bits.clamp(1, 64);
+    ((v << s) as i64) >> s
+}
+
+/// A 32-bit literal as an operand of a type sees it.
+pub(crate) fn widen_literal(literal: u32, ty: Type, bits: u16) -> u64 {
+    let l = u64::from(literal);
+    match ty {
+        Type::F64 => l << 32,
+        Type::I64 => i64::from(literal as i32) as u64,
+        Type::F16 | Type::Bf16 | Type::I16 | Type::U16 | Type::B16 => l & 0xffff,
+        _ => {
+            let _ = bits;
+            l
+        }
+    }
+}
+
+/// The value that a modifier has when nothing is said.
+pub(crate) fn default_of(o: &Field, _shape: &Shape) -> i64 {
+    match o.modifier {
+        ModName::OpSelHi => o.max() as i64,
+        ModName::RowMask | ModName::BankMask => 15,
+        ModName::DstSel | ModName::Src0Sel | ModName::Src1Sel => 6,
+        _ => 0,
+    }
+}
+
+/// The wave mask register operand of a mode.
+pub(crate) fn vcc(mode: Mode) -> Regs {
+    if mode.wave64 { VCC } else { Regs::new(Reg::VCC_LO, 1) }
+}

@@ -1,0 +1,391 @@
+//! Hazards as data, and the question that insertion, verifier and strict emulation all ask of it:
+//! how many wait states must lie between two instructions.
+//!
+//! A rule joins two predicates by a relation between registers. [`required_states`] evaluates all rules of a target
+//! for a pair and takes the largest need; rules whose fix is not a plain wait state are reported by [`required_fix`].
+
+use crate::generated::{HAZARDS, HAZARDS_OF};
+use crate::{Flags, Inst, ModName, Op, OpInfo, Operand, Pipe, Reg, RegFile, Regs, Target, op};
+use smallvec::SmallVec;
+
+/// A predicate over one instruction.
+#[derive(Clone, Copy, Debug)]
+pub struct Match {
+    pub(crate) all: u32,
+    pub(crate) none: u32,
+    pub(crate) any: u32,
+    pub(crate) ops: &'static [Op],
+}
+
+/// How the registers of producer and consumer must meet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Relation {
+    /// A register written is read.
+    WritesReads,
+    /// A register written is written again.
+    WritesWrites,
+    /// A register written is read or written.
+    WritesTouches,
+    /// A scalar register (or VCC) written is read.
+    SgprReads,
+    /// A scalar register written selects the lane.
+    SgprLane,
+    /// A register written is A or B of a matrix or dot instruction, or the index of a sparse one.
+    WritesAb,
+    /// Registers written overlap the accumulator but do not start where it starts.
+    WritesC,
+    /// Registers written start where the accumulator starts.
+    WritesSameC,
+    /// The accumulator that was read is overwritten.
+    CWrites,
+    /// Data being stored is overwritten.
+    DataWrites,
+    /// EXEC is written.
+    Exec,
+    /// VCC is written.
+    Vcc,
+    /// M0 is written.
+    M0,
+    /// Both name the same hardware register.
+    HwReg,
+    /// Any registers.
+    Order,
+}
+
+/// What resolves a hazard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fix {
+    /// Wait states: `s_nop n` counts n + 1, any other instruction 1.
+    Nop,
+    /// VALU instructions in between (`v_nop`); `s_nop` does not help.
+    VNop,
+    /// `s_waitcnt_depctr` (gfx10, gfx11) or `s_wait_alu` (gfx12), or the given number of VALU instructions.
+    DepCtr,
+}
+
+/// One hazard.
+#[derive(Clone, Copy, Debug)]
+pub struct HazardRule {
+    /// Name in `hazards.isa`.
+    pub name: &'static str,
+    /// The earlier instruction.
+    pub producer: Match,
+    /// How their registers meet.
+    pub relation: Relation,
+    /// The later instruction.
+    pub consumer: Match,
+    /// (matrix passes of the producer, wait states); passes 0 stands for any.
+    pub states: &'static [(u8, u8)],
+    /// What resolves it.
+    pub fix: Fix,
+    /// The rule applies only when such an instruction lies between the two.
+    pub between: Option<Match>,
+}
+
+/// An instruction with what the predicates ask, computed once.
+struct Seen<'a> {
+    inst: &'a Inst,
+    info: &'static OpInfo,
+    words: u32,
+}
+
+const fn word(i: u32) -> u32 {
+    1 << i
+}
+const ANY: u32 = word(0);
+const VALU: u32 = word(1);
+const SALU: u32 = word(2);
+const VMEM: u32 = word(3);
+const SMEM: u32 = word(4);
+const LDS: u32 = word(5);
+const MEM: u32 = word(6);
+const MATRIX: u32 = word(7);
+const XDL: u32 = word(8);
+const SGEMM: u32 = word(9);
+const DGEMM: u32 = word(10);
+const TRANS: u32 = word(11);
+const DOT: u32 = word(12);
+const DPP: u32 = word(13);
+const PARTIAL: u32 = word(14);
+const WIDE_STORE: u32 = word(15);
+const GDS: u32 = word(16);
+const LDSDMA: u32 = word(17);
+const FP_ATOMIC: u32 = word(18);
+const MESSAGE: u32 = word(19);
+const SAME_OP: u32 = word(20);
+const OTHER_OP: u32 = word(21);
+
+impl Seen<'_> {
+    fn new<'a>(target: Target, inst: &'a Inst) -> Option<Seen<'a>> {
+        let info = target.op(inst.op)?;
+        let f = info.flags;
+        let mut words = ANY;
+        let mut set = |on: bool, w: u32| {
+            if on {
+                words |= w;
+            }
+        };
+        set(matches!(info.pipe, Pipe::Valu | Pipe::Trans | Pipe::Matrix), VALU);
+        set(info.pipe == Pipe::Salu, SALU);
+        set(info.pipe == Pipe::Vmem, VMEM | MEM);
+        set(info.pipe == Pipe::Smem, SMEM);
+        set(info.pipe == Pipe::Lds, LDS | MEM);
+        set(info.pipe == Pipe::Export, MEM);
+        set(f.has(Flags::MATRIX), MATRIX);
+        set(f.has(Flags::MATRIX) && f.has(Flags::XDL), XDL);
+        set(f.has(Flags::DGEMM), DGEMM);
+        set(f.has(Flags::MATRIX) && !f.has(Flags::XDL) && !f.has(Flags::DGEMM), SGEMM);
+        set(f.has(Flags::TRANS), TRANS);
+        set(f.has(Flags::DOT), DOT);
+        let m = |n| inst.mods.get(n);
+        set(m(ModName::DppCtrl).is_some() || m(ModName::Dpp8).is_some(), DPP);
+        let name = inst.op.name();
+        set(
+            m(ModName::DstSel).is_some_and(|s| s != 6)
+                || m(ModName::OpSel).is_some_and(|s| s & 8 != 0) && !f.has(Flags::PACKED)
+                || name.starts_with("v_cvt_")
+                    && (name.contains("fp8_f") || name.contains("bf8_f"))
+                    && info.dsts.first().is_some_and(|d| d.read),
+            PARTIAL,
+        );
+        let wide =
+            inst.srcs.iter().zip(info.srcs).any(|(x, s)| s.name == "vdata" && x.regs().is_some_and(|r| r.dwords > 2));
+        let scalar_offset = inst.srcs.iter().zip(info.srcs).any(|(x, s)| s.name == "soffset" && x.regs().is_some());
+        set(info.pipe == Pipe::Vmem && f.has(Flags::STORE) && wide && !scalar_offset, WIDE_STORE);
+        set(m(ModName::Gds) == Some(1) || name.starts_with("ds_gws") || name == "ds_ordered_count", GDS);
+        set(info.pipe == Pipe::Vmem && (m(ModName::Lds) == Some(1) || name.contains("_lds_")), LDSDMA);
+        set(
+            info.pipe == Pipe::Vmem && f.has(Flags::ATOMIC) && (name.contains("_f") || name.contains("pk_add")),
+            FP_ATOMIC,
+        );
+        set(name.starts_with("s_sendmsg"), MESSAGE);
+        Some(Seen { inst, info, words })
+    }
+
+    /// Registers written, explicit and implicit.
+    fn writes(&self) -> SmallVec<[Regs; 4]> {
+        let explicit = self.inst.dsts.iter().filter_map(|d| d.regs());
+        explicit.chain(self.info.writes.iter().map(|&r| Regs::from(r))).collect()
+    }
+
+    /// Registers read: sources, destinations that are also read, implicit ones.
+    fn reads(&self) -> SmallVec<[Regs; 8]> {
+        let tied = self.inst.dsts.iter().zip(self.info.dsts).filter(|(_, s)| s.read).filter_map(|(d, _)| d.regs());
+        let srcs = self.inst.srcs.iter().filter_map(|s| s.regs());
+        srcs.chain(tied).chain(self.info.reads.iter().map(|&r| Regs::from(r))).collect()
+    }
+
+    fn writes_reg(&self, regs: &[Reg]) -> bool {
+        self.writes().iter().any(|w| regs.iter().any(|&r| w.overlaps(Regs::from(r))))
+    }
+
+    /// The accumulator of a matrix or dot instruction.
+    fn accumulator(&self) -> Option<Regs> {
+        if self.info.dsts.first().is_some_and(|d| d.read) {
+            return self.inst.dsts.first()?.regs();
+        }
+        self.inst.srcs.get(2)?.regs()
+    }
+
+    /// A, B and, when the accumulator is the destination, the index.
+    fn ab(&self) -> SmallVec<[Regs; 3]> {
+        let n = if self.info.dsts.first().is_some_and(|d| d.read) { 3 } else { 2 };
+        self.inst.srcs.iter().take(n).filter_map(|s| s.regs()).collect()
+    }
+}
+
+fn overlap(a: &[Regs], b: &[Regs]) -> bool {
+    a.iter().any(|x| b.iter().any(|y| x.overlaps(*y)))
+}
+
+fn is_scalar(r: &Regs) -> bool {
+    !r.first.is_vector() && !matches!(r.first, Reg::EXEC_LO | Reg::EXEC_HI | Reg::M0 | Reg::SCC | Reg::MODE | Reg::NULL)
+}
+
+impl Match {
+    fn holds(&self, s: &Seen, other: Option<&Seen>) -> bool {
+        let mut words = s.words;
+        if let Some(o) = other {
+            words |= if o.inst.op == s.inst.op { SAME_OP } else { OTHER_OP };
+        }
+        if words & self.all != self.all || words & self.none != 0 {
+            return false;
+        }
+        (self.any == 0 && self.ops.is_empty()) || words & self.any != 0 || self.ops.binary_search(&s.inst.op).is_ok()
+    }
+
+    /// True when the instruction is one that the rule speaks of.
+    pub fn matches(&self, target: Target, inst: &Inst) -> bool {
+        Seen::new(target, inst).is_some_and(|s| self.holds(&s, None))
+    }
+}
+
+impl HazardRule {
+    /// Wait states that the rule wants between the two; 0 when it does not apply.
+    fn states(&self, target: Target, p: &Seen, c: &Seen) -> u8 {
+        if !self.producer.holds(p, None) || !self.consumer.holds(c, Some(p)) || !self.related(p, c) {
+            return 0;
+        }
+        let passes = target.passes(p.inst).unwrap_or(0);
+        self.states.iter().find(|s| s.0 == 0 || s.0 == passes).map_or(0, |s| s.1)
+    }
+
+    fn related(&self, p: &Seen, c: &Seen) -> bool {
+        match self.relation {
+            Relation::WritesReads => overlap(&vectors(&p.writes()), &vectors(&c.reads())),
+            Relation::WritesWrites => overlap(&vectors(&p.writes()), &vectors(&c.writes())),
+            Relation::WritesTouches => {
+                let w = vectors(&p.writes());
+                overlap(&w, &vectors(&c.reads())) || overlap(&w, &vectors(&c.writes()))
+            }
+            Relation::SgprReads => {
+                let w: SmallVec<[Regs; 4]> = p.writes().into_iter().filter(is_scalar).collect();
+                overlap(&w, &c.reads())
+            }
+            Relation::SgprLane => {
+                let lane = c.inst.srcs.get(1).and_then(|s| s.regs());
+                lane.is_some_and(|l| overlap(&p.writes(), &[l]))
+            }
+            Relation::WritesAb => overlap(&p.writes(), &c.ab()),
+            Relation::WritesC => {
+                let acc = c.accumulator();
+                acc.is_some_and(|a| p.writes().iter().any(|w| w.overlaps(a) && w.first != a.first))
+            }
+            Relation::WritesSameC => c.accumulator().is_some_and(|a| p.writes().iter().any(|w| w.first == a.first)),
+            Relation::CWrites => p.accumulator().is_some_and(|a| overlap(&[a], &c.writes())),
+            Relation::DataWrites => {
+                let data =
+                    p.inst.srcs.iter().zip(p.info.srcs).find(|(_, s)| s.name == "vdata").and_then(|(x, _)| x.regs());
+                data.is_some_and(|d| overlap(&[d], &c.writes()))
+            }
+            Relation::Exec => p.writes_reg(&[Reg::EXEC_LO, Reg::EXEC_HI]),
+            Relation::Vcc => p.writes_reg(&[Reg::VCC_LO, Reg::VCC_HI]),
+            Relation::M0 => p.writes_reg(&[Reg::M0]),
+            Relation::HwReg => hwreg(p.inst).is_some() && hwreg(p.inst) == hwreg(c.inst),
+            Relation::Order => true,
+        }
+    }
+}
+
+fn vectors(list: &[Regs]) -> SmallVec<[Regs; 4]> {
+    list.iter().filter(|r| matches!(r.first.file(), RegFile::Vgpr | RegFile::Agpr)).copied().collect()
+}
+
+/// Number of the hardware register that s_getreg or s_setreg names.
+fn hwreg(inst: &Inst) -> Option<u64> {
+    if !matches!(inst.op, op::S_GETREG_B32 | op::S_SETREG_B32 | op::S_SETREG_IMM32_B32) {
+        return None;
+    }
+    inst.srcs.iter().find_map(|s| if let Operand::Imm(v) = s { Some(v & 63) } else { None })
+}
+
+impl Target {
+    /// All hazards of the target.
+    pub fn hazards(self) -> &'static [HazardRule] {
+        let i = HAZARDS_OF.get(usize::from(self.0)).copied().unwrap_or(0);
+        HAZARDS.get(usize::from(i)).copied().unwrap_or(&[])
+    }
+
+    /// Passes (of four clocks) of a matrix instruction. The f8f6f4 forms take twice as many when A or B has 8-bit elements.
+    pub fn passes(self, inst: &Inst) -> Option<u8> {
+        let info = self.op(inst.op)?;
+        if info.pipe != Pipe::Matrix {
+            return None;
+        }
+        let wide = inst.op.name().ends_with("f8f6f4")
+            && [ModName::Cbsz, ModName::Blgp].iter().any(|&m| inst.mods.get(m).unwrap_or(0) < 2);
+        u8::try_from(info.busy / 4 * if wide { 2 } else { 1 }).ok()
+    }
+}
+
+/// Wait states that must lie between producer and consumer; 0 when they may follow each other. Counts only hazards that
+/// plain wait states resolve.
+pub fn required_states(target: Target, producer: &Inst, consumer: &Inst) -> u8 {
+    required(target, producer, consumer, |f| f == Fix::Nop).map_or(0, |r| r.1)
+}
+
+/// The hazard between two instructions that wait states do not resolve, if there is one: how, and over how many VALU
+/// instructions it reaches.
+pub fn required_fix(target: Target, producer: &Inst, consumer: &Inst) -> Option<(Fix, u8)> {
+    required(target, producer, consumer, |f| f != Fix::Nop).map(|(rule, n)| (rule.fix, n))
+}
+
+/// The rule with the largest need, among those with a fix that `wanted` accepts.
+fn required(
+    target: Target,
+    producer: &Inst,
+    consumer: &Inst,
+    wanted: impl Fn(Fix) -> bool,
+) -> Option<(&'static HazardRule, u8)> {
+    let rules = target.hazards();
+    if rules.is_empty() {
+        return None;
+    }
+    let (p, c) = (Seen::new(target, producer)?, Seen::new(target, consumer)?);
+    rules
+        .iter()
+        .filter(|r| r.between.is_none() && wanted(r.fix))
+        .map(|r| (r, r.states(target, &p, &c)))
+        .filter(|r| r.1 > 0)
+        .max_by_key(|r| r.1)
+}
+
+/// Why two instructions need distance: the names of all rules that apply, with their wait states.
+pub fn explain_hazards(target: Target, producer: &Inst, consumer: &Inst) -> Vec<(&'static str, u8)> {
+    let (Some(p), Some(c)) = (Seen::new(target, producer), Seen::new(target, consumer)) else { return Vec::new() };
+    target.hazards().iter().map(|r| (r.name, r.states(target, &p, &c))).filter(|r| r.1 > 0).collect()
+}
+
+/// The largest number of wait states that any rule of the target can ask for: how far back a search must go.
+pub fn max_required_states(target: Target) -> u8 {
+    target.hazards().iter().filter(|r| r.fix == Fix::Nop).flat_map(|r| r.states).map(|s| s.1).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v(n: u16, d: u8) -> Operand {
+        Operand::Regs(Regs::v(n, d))
+    }
+    fn s(n: u16, d: u8) -> Operand {
+        Operand::Regs(Regs::s(n, d))
+    }
+
+    #[test]
+    fn vmem_reads_sgpr_that_valu_wrote() {
+        let write = Inst::new(op::V_READFIRSTLANE_B32, &[s(4, 1)], &[v(0, 1)]);
+        let load = |soffset| Inst::new(op::BUFFER_LOAD_DWORD, &[v(1, 1)], &[Operand::Off, s(8, 4), soffset]);
+        assert_eq!(required_states(Target::GFX906, &write, &load(s(4, 1))), 5);
+        assert_eq!(required_states(Target::GFX906, &write, &load(s(5, 1))), 0);
+        assert_eq!(required_states(Target::GFX1030, &write, &load(s(4, 1))), 0);
+    }
+
+    #[test]
+    fn matrix_result_by_passes() {
+        let mfma = |d: u16, c: u16| Inst::new(op::V_MFMA_F32_32X32X8_F16, &[v(d, 16)], &[v(0, 2), v(2, 2), v(c, 16)]);
+        let read = Inst::new(op::V_ADD_F32, &[v(60, 1)], &[v(17, 1), v(61, 1)]);
+        assert_eq!(required_states(Target::GFX942, &mfma(16, 16), &read), 11, "8 passes + 3");
+        assert_eq!(required_states(Target::GFX90A, &mfma(16, 16), &read), 19, "16 passes + 3");
+        assert_eq!(required_states(Target::GFX942, &mfma(16, 16), &mfma(16, 16)), 0, "same accumulator is forwarded");
+        assert_eq!(required_states(Target::GFX942, &mfma(16, 16), &mfma(32, 18)), 9, "overlapping accumulator");
+    }
+
+    #[test]
+    fn transcendental_forwarding_is_gfx942_only() {
+        let exp = Inst::new(op::V_EXP_F32, &[v(1, 1)], &[v(2, 1)]);
+        let add = Inst::new(op::V_ADD_F32, &[v(3, 1)], &[v(1, 1), v(4, 1)]);
+        assert_eq!(required_states(Target::GFX942, &exp, &add), 1);
+        assert_eq!(required_states(Target::GFX90A, &exp, &add), 0);
+        assert_eq!(required_fix(Target::GFX1100, &exp, &add), Some((Fix::DepCtr, 5)));
+        assert_eq!(required_fix(Target::GFX1151, &exp, &add), None);
+    }
+
+    #[test]
+    fn division_reads_vcc_that_compare_wrote() {
+        let cmp = Inst::new(op::V_CMP_LT_F32, &[Operand::Regs(crate::VCC)], &[v(0, 1), v(1, 1)]);
+        let fmas = Inst::new(op::V_DIV_FMAS_F32, &[v(2, 1)], &[v(3, 1), v(4, 1), v(5, 1)]);
+        assert_eq!(required_states(Target::GFX906, &cmp, &fmas), 4);
+        assert_eq!(explain_hazards(Target::GFX906, &cmp, &fmas), [("div_fmas", 4)]);
+    }
+}

@@ -1,0 +1,414 @@
+//! The compiled tables: encodings ("rows") as fixed bits, mask and operand list, and the lookup that decoding uses.
+//!
+//! `build.rs` joins rows and formats. Here each target's rows are unpacked once, on first use, into two arrays: rows by
+//! operation for the encoder, and a two-level decode index. Level one takes the top nine bits of the first dword and
+//! leads to a bucket; the bucket names the bits that best tell its rows apart and holds a dense table of short row lists.
+
+use crate::generated::{MNEMONICS, ROWS_BIN, SHAPES, TARGET_ROWS, TARGETS};
+use crate::{ModName, Op, Target, Type};
+use std::sync::OnceLock;
+
+/// What an operand is to the instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    Dst,
+    Src,
+    Mod,
+    /// Bits that another operand's meaning depends on.
+    Aux,
+}
+
+/// How an operand's bits are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Vgpr,
+    VgprAcc,
+    Agpr,
+    Src,
+    SrcAgpr,
+    SrcAcc,
+    SrcVgprAcc,
+    Sgpr,
+    Ssrc,
+    SgprPair,
+    SgprQuad,
+    SrcSdwa,
+    SdwaSdst,
+    FixedVcc,
+    Imm,
+    ImmSigned,
+    Modifier,
+    ModifierSigned,
+    BufferAddr,
+    GlobalAddr,
+    GlobalSaddr,
+    FlatSaddr,
+    ScratchAddr,
+    ScratchSaddr,
+    SmemOffset,
+    /// A VGPR, or `off` when its bit of `en` is clear.
+    ExportSrc,
+    Aux,
+}
+
+/// How an immediate is written in assembly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Style {
+    None,
+    Plain,
+    S16,
+    U16,
+    I16,
+    I32,
+    I8,
+    HwReg,
+    Label,
+    Message,
+    Waitcnt,
+    DepCtr,
+    Delay,
+    Endpgm,
+    Version,
+    GprIdx,
+    Barrier,
+    K32,
+    K16,
+    K64,
+    Attr,
+    AttrChan,
+    Slot,
+    ExpTgt,
+}
+
+/// Bits of [`Operand::flags`]; `build/expand.rs` has the same.
+#[allow(dead_code)]
+pub(crate) mod flag {
+    pub const READ: u16 = 1;
+    pub const VGPR_ONLY: u16 = 2;
+    pub const NO_LITERAL: u16 = 4;
+    pub const SCALAR_ONLY: u16 = 8;
+    pub const MASK: u16 = 16;
+    pub const FLOAT_MODS: u16 = 32;
+    pub const HALF: u16 = 64;
+    pub const LO128: u16 = 128;
+    pub const SEXT: u16 = 256;
+    pub const AGPR_ONLY: u16 = 512;
+    pub const LDS_DIRECT: u16 = 1024;
+    pub const NO_INLINE: u16 = 2048;
+}
+
+/// An operand or modifier of an encoding.
+#[derive(Debug)]
+pub(crate) struct Operand {
+    pub name: &'static str,
+    pub role: Role,
+    pub kind: Kind,
+    pub style: Style,
+    pub ty: Type,
+    pub bits: u16,
+    pub flags: u16,
+    pub modifier: ModName,
+    /// (first bit, bits, shift in the value)
+    pub segs: &'static [(u8, u8, u8)],
+}
+
+impl Operand {
+    pub fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Largest value the field holds.
+    pub fn max(&self) -> u64 {
+        self.segs.iter().map(|&(_, len, shift)| ((1u64 << len) - 1) << shift).fold(0, |a, b| a | b)
+    }
+
+    pub fn get(&self, bits: u128) -> u64 {
+        let mut v = 0u64;
+        for &(lo, len, shift) in self.segs {
+            v |= (((bits >> lo) as u64) & (u64::MAX >> (64 - u32::from(len).max(1)))) << shift;
+        }
+        v
+    }
+
+    pub fn put(&self, bits: &mut u128, value: u64) {
+        for &(lo, len, shift) in self.segs {
+            let m = u64::MAX >> (64 - u32::from(len).max(1));
+            *bits &= !(u128::from(m) << lo);
+            *bits |= u128::from((value >> shift) & m) << lo;
+        }
+    }
+
+    /// Source index from the field's name.
+    pub fn source_index(&self) -> Option<usize> {
+        match self.name {
+            "src0" => Some(0),
+            "src1" => Some(1),
+            "src2" => Some(2),
+            "src3" => Some(3),
+            _ => None,
+        }
+    }
+}
+
+/// An encoding without its opcode.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub format: &'static str,
+    pub overlay: &'static str,
+    pub bytes: u8,
+    pub operands: &'static [&'static Operand],
+    pub words: &'static [&'static str],
+}
+
+impl Shape {
+    pub fn operand(&self, name: &str) -> Option<&'static Operand> {
+        self.operands.iter().find(|o| o.name == name).copied()
+    }
+    pub fn has(&self, word: &str) -> bool {
+        self.words.contains(&word)
+    }
+}
+
+/// Variant bits of a row.
+pub(crate) const FAKE16: u16 = 1;
+pub(crate) const TRUE16: u16 = 2;
+pub(crate) const WAVE32: u16 = 4;
+pub(crate) const WAVE64: u16 = 8;
+pub(crate) const DPP8: u16 = 16;
+/// The encoding contains a literal that source operands share (set when the table is loaded).
+pub(crate) const OWN_LITERAL: u16 = 32;
+
+/// First of five variant bits that say which of SCC, VCC, EXEC, M0, MODE are read; five more say which are written.
+pub(crate) const READS: u32 = 6;
+pub(crate) const WRITES: u32 = 11;
+
+/// One encoding of one operation on one target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub fixed: u128,
+    pub mask: u128,
+    pub op: Op,
+    pub mnemonic: u16,
+    pub shape: u16,
+    pub variant: u16,
+    pub bytes: u8,
+    /// First bits of up to three fields that may hold the code of a literal (0xff: none), 9 bits wide when the
+    /// top bit is clear, else 8.
+    pub literal: [u8; 3],
+}
+
+impl Row {
+    pub fn shape(&self) -> &'static Shape {
+        &SHAPES[usize::from(self.shape).min(SHAPES.len() - 1)]
+    }
+    pub fn mnemonic(&self) -> &'static str {
+        MNEMONICS.get(usize::from(self.mnemonic)).copied().unwrap_or("?")
+    }
+}
+
+/// Rows of a target with their indices.
+pub(crate) struct Table {
+    pub rows: Vec<Row>,
+    /// Row numbers by operation: `by_op[start[op] .. start[op + 1]]`, shortest encoding first.
+    pub by_op: Vec<u16>,
+    pub start: Vec<u32>,
+    buckets: Vec<Bucket>,
+    lists: Vec<u16>,
+    slots: Vec<(u32, u16)>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Bucket {
+    /// Bits of the first two dwords that pick the slot.
+    mask: u64,
+    first: u32,
+    shifts: [u8; 2],
+    widths: [u8; 2],
+}
+
+fn u16_at(at: usize) -> u16 {
+    ROWS_BIN.get(at..at + 2).map_or(0, |b| u16::from_le_bytes([b[0], b[1]]))
+}
+
+fn u128_at(at: usize) -> u128 {
+    ROWS_BIN.get(at..at + 16).and_then(|b| b.try_into().ok()).map_or(0, u128::from_le_bytes)
+}
+
+impl Table {
+    fn load(target: usize) -> Table {
+        let (at, n) = TARGET_ROWS[target.min(TARGET_ROWS.len() - 1)];
+        let wide_literal = TARGETS[target.min(TARGETS.len() - 1)].vop3_literal;
+        let mut rows = Vec::with_capacity(n);
+        for i in 0..n {
+            let id =
+                ROWS_BIN.get(at + 4 * i..at + 4 * i + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
+            let r = id as usize * 40;
+            let mut row = Row {
+                fixed: u128_at(r),
+                mask: u128_at(r + 16),
+                op: Op(u16_at(r + 32)),
+                mnemonic: u16_at(r + 34),
+                shape: u16_at(r + 36),
+                variant: u16_at(r + 38),
+                bytes: 0,
+                literal: [0xff; 3],
+            };
+            let shape = row.shape();
+            row.bytes = shape.bytes;
+            if shape.operands.iter().any(|o| matches!(o.style, Style::K32 | Style::K16 | Style::K64)) {
+                row.variant |= OWN_LITERAL;
+            }
+            let mut n = 0;
+            for o in shape.operands {
+                if literal_field(shape, o, wide_literal)
+                    && let Some(&(lo, len, _)) = o.segs.first()
+                    && n < 3
+                {
+                    row.literal[n] = lo | if len == 8 { 0x80 } else { 0 };
+                    n += 1;
+                }
+            }
+            rows.push(row);
+        }
+        let mut start = vec![0u32; Op::COUNT + 1];
+        let mut by_op: Vec<u16> = (0..rows.len() as u16).collect();
+        by_op.sort_by_key(|&i| (rows[usize::from(i)].op, rows[usize::from(i)].bytes, i));
+        for &i in &by_op {
+            start[usize::from(rows[usize::from(i)].op.0) + 1] += 1;
+        }
+        for i in 0..Op::COUNT {
+            start[i + 1] += start[i];
+        }
+        let mut table =
+            Table { rows, by_op, start, buckets: vec![Bucket::default(); 512], lists: Vec::new(), slots: Vec::new() };
+        table.index();
+        table
+    }
+
+    /// Builds the decode index.
+    fn index(&mut self) {
+        let rows = &self.rows;
+        let mut members: Vec<Vec<u16>> = vec![Vec::new(); 512];
+        for (i, r) in rows.iter().enumerate() {
+            let m = ((r.mask >> 23) & 0x1ff) as usize;
+            let f = ((r.fixed >> 23) & 0x1ff) as usize;
+            let free = !m & 0x1ff;
+            // every value of the nine bits that agrees with the row
+            let mut sub = 0;
+            loop {
+                members[(f & m) | sub].push(i as u16);
+                sub = sub.wrapping_sub(free) & free;
+                if sub == 0 {
+                    break;
+                }
+            }
+        }
+        for (b, list) in members.iter().enumerate() {
+            let bucket = &mut self.buckets[b];
+            // choose the bits: those that most rows fix and that differ between rows, at most 12, in at most two runs
+            let mut votes = [0u32; 64];
+            let mut value = [[false; 2]; 64];
+            for &i in list {
+                let r = &rows[usize::from(i)];
+                for bit in 0..64 {
+                    if r.mask >> bit & 1 == 1 {
+                        votes[bit] += 1;
+                        value[bit][(r.fixed >> bit & 1) as usize] = true;
+                    }
+                }
+            }
+            let useful: Vec<bool> =
+                (0..64).map(|k| k < 23 && value[k][0] && value[k][1] && votes[k] as usize * 4 >= list.len()).collect();
+            let mut runs: Vec<(u8, u8)> = Vec::new();
+            let mut k = 0;
+            while k < 64 {
+                if useful[k] {
+                    let s = k;
+                    while k < 64 && useful[k] {
+                        k += 1;
+                    }
+                    runs.push((s as u8, (k - s) as u8));
+                } else {
+                    k += 1;
+                }
+            }
+            runs.sort_by_key(|r| std::cmp::Reverse(r.1));
+            runs.truncate(2);
+            let mut total = 0;
+            for (n, &(s, w)) in runs.iter().enumerate() {
+                let w = w.min(11 - total);
+                total += w;
+                bucket.shifts[n] = s;
+                bucket.widths[n] = w;
+                bucket.mask |= ((1u64 << w) - 1) << s;
+            }
+            bucket.first = self.slots.len() as u32;
+            for key in 0..1usize << total {
+                let w0 = bucket.widths[0];
+                let part = ((key & ((1 << w0) - 1)) << bucket.shifts[0]) as u64
+                    | (((key >> w0) as u64 & ((1u64 << bucket.widths[1]) - 1)) << bucket.shifts[1]);
+                let at = self.lists.len();
+                let mut here: Vec<u16> = list
+                    .iter()
+                    .copied()
+                    .filter(|&i| {
+                        let r = &rows[usize::from(i)];
+                        (r.fixed as u64 ^ part) & (r.mask as u64) & bucket.mask == 0
+                    })
+                    .collect();
+                // the most specific row wins
+                here.sort_by_key(|&i| {
+                    (
+                        std::cmp::Reverse(
+                            (rows[usize::from(i)].mask).count_ones() + u32::from(rows[usize::from(i)].variant & DPP8),
+                        ),
+                        i,
+                    )
+                });
+                self.lists.extend(&here);
+                self.slots.push((at as u32, here.len() as u16));
+            }
+        }
+    }
+
+    /// Rows that may match a first dword, most specific first.
+    #[inline]
+    pub fn candidates(&self, w0: u32) -> &[u16] {
+        let b = &self.buckets[(w0 >> 23) as usize & 511];
+        let (s, w) = (b.shifts, b.widths);
+        let key = ((w0 >> s[0]) & ((1 << w[0]) - 1)) | (((w0 >> s[1]) & ((1 << w[1]) - 1)) << w[0]);
+        match self.slots.get(b.first as usize + key as usize) {
+            Some(&(at, n)) => self.lists.get(at as usize..at as usize + usize::from(n)).unwrap_or(&[]),
+            None => &[],
+        }
+    }
+
+    /// Row numbers of an operation, shortest first.
+    pub fn rows_of(&self, op: Op) -> &[u16] {
+        let i = usize::from(op.0);
+        match (self.start.get(i), self.start.get(i + 1)) {
+            (Some(&a), Some(&b)) => self.by_op.get(a as usize..b as usize).unwrap_or(&[]),
+            _ => &[],
+        }
+    }
+}
+
+/// True when the field can hold the code of a literal in this encoding.
+pub(crate) fn literal_field(shape: &Shape, o: &Operand, vop3_literal: bool) -> bool {
+    o.role == Role::Src
+        && matches!(o.kind, Kind::Src | Kind::Ssrc)
+        && !o.has(flag::VGPR_ONLY | flag::NO_LITERAL | flag::MASK | flag::NO_INLINE)
+        && shape.overlay.is_empty()
+        && o.name != "soffset"
+        && (shape.bytes == 4
+            || shape.format == "VOP2K"
+            || (shape.bytes == 8 && vop3_literal && (shape.format.starts_with("VOP3"))))
+}
+
+static TABLES: [OnceLock<Table>; 64] = [const { OnceLock::new() }; 64];
+
+/// The table of a target, unpacked on first use.
+pub(crate) fn table(target: Target) -> &'static Table {
+    let i = usize::from(target.0).min(TABLES.len() - 1);
+    TABLES[i].get_or_init(|| Table::load(i))
+}

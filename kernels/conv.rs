@@ -1,0 +1,275 @@
+//! Convolution as a matrix product: rows are output channels of a group, columns output positions of an image, the
+//! depth runs over input channels and window taps.
+//!
+//! Constant weights are repacked at compile time so that a row of the tile is dense ([`Blob::Weights`]). The input's
+//! columns are read directly where the window is a single point with stride 1; otherwise they are gathered: a table
+//! gives for each k the byte offset of its element relative to the window's corner and a mask with one bit for its
+//! coordinate in each window dimension. A workitem computes once which window coordinates fall inside the input for
+//! its column, so testing a tap is one `and` and one compare. Few output channels per group go to the direct kernel.
+
+use super::gemm::{self, Operands, Walk};
+use super::tile::{self, GatherSource, Loader, Source, Tile};
+use super::{Arg, Blob, Cx, Kernel, Writer, address, direct};
+use crate::graph::fused::{FusedGraph, Role, Step, Window};
+use crate::graph::view::View;
+use crate::mir::{Buffer, Opnd, Part};
+use crate::tensor::DType;
+use barewave_isa::op;
+
+/// Mask bit of table entries behind the end of k: no column has it.
+const NEVER: u32 = 1 << 31;
+
+/// Largest number of taps that the direct kernel unrolls.
+const DIRECT_TAPS: usize = 64;
+
+pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kernel>, String> {
+    for i in 0..2 {
+        let t = cx.dtype(Arg::Input(i));
+        if t != DType::F32 {
+            return Err(format!("operand {i} has {t} elements; convolution kernels take f32"));
+        }
+    }
+    let out = &cx.step.output.view;
+    let (x, weights) = (&cx.step.inputs[0].view, &cx.step.inputs[1].view);
+    let (images, channels) = (out.dims[0], out.dims[1] / groups);
+    let positions: usize = out.dims[2..].iter().product();
+    let taps: usize = window.kernel.iter().product();
+    let depth = weights.dims[1] * taps;
+    if channels <= 4 && taps <= DIRECT_TAPS {
+        return direct::lower(cx, window, groups);
+    }
+    if x.strides.iter().any(|s| *s < 0) {
+        return Err("its input is read backwards; convolution kernels take positive strides".into());
+    }
+    let plain = is_plain(window, x);
+    if !plain && window.kernel.iter().sum::<usize>() > 31 {
+        return Err(format!("window {:?} is too large: its extents may add up to 31", window.kernel));
+    }
+    let wave = cx.target.info().wave_size;
+    let tile = Tile::choose(channels, positions, if plain { 1 } else { wave });
+    let mut w = cx.kernel(tile.threads());
+    let z = w.b.workgroup_id(2);
+    let (image, group) = w.b.divmod(z, groups as u32);
+    let first_m = w.b.workgroup_id(1);
+    let first_m = w.b.mul(first_m, tile.m);
+    let first_n = w.b.workgroup_id(0);
+    let first_n = w.b.mul(first_n, tile.n);
+    let a = weight_loader(&mut w, cx, &tile, group, groups, channels, depth, first_m)?;
+    // Where the image and group begin in the input.
+    let per_group = (weights.dims[1] as i64 * x.strides[1] * 4) as u32;
+    let start = w.b.mul(image, (x.strides[0] * 4) as u32);
+    let start = w.b.mad(group, per_group, start);
+    let b = if plain {
+        let buf = w.buffer(cx, Arg::Input(0))?;
+        let src = Source {
+            buf,
+            base: x.offset as u32 * 4,
+            scalar: Some(start),
+            first: first_n,
+            k_stride: x.strides[1] as u32,
+            w_stride: 1,
+            depth: depth as u32,
+        };
+        let item = w.b.workitem_id();
+        tile::dense(&mut w.b, src, &tile, tile.n, item)
+    } else {
+        gather_loader(&mut w, cx, &tile, window, start, first_n, depth)?
+    };
+    let mut ops = Operands { a, b };
+    let acc = gemm::multiply(&mut w, &tile, &mut ops, depth as u32);
+    let walk = Walk { m_dim: 1, rows: channels, n_dims: 2..out.rank() };
+    gemm::store(&mut w, cx, &tile, &acc, &walk, (first_m, first_n), |w, view, size| {
+        outer_offset(w, view, size, image, group, channels)
+    })?;
+    let tiles = |extent: usize, of: u32| extent.div_ceil(of as usize) as u32;
+    let grid = [tiles(positions, tile.n), tiles(channels, tile.m), (images * groups) as u32];
+    Ok(vec![w.finish(grid, 2 * (images * groups * channels * positions * depth) as u64)])
+}
+
+/// Offset of an access from image and group.
+fn outer_offset(
+    w: &mut Writer,
+    view: &View,
+    size: usize,
+    image: Part,
+    group: Part,
+    channels: usize,
+) -> address::Offset {
+    let mut outer = view.clone();
+    outer.dims = vec![view.dims[0], view.dims[1] / channels];
+    outer.strides = vec![view.strides[0], view.strides[1] * channels as i64];
+    let coords = [(outer.dims[0] > 1).then_some(image), (outer.dims[1] > 1).then_some(group)];
+    address::offset(&mut w.b, &outer, size, &coords)
+}
+
+/// A window of one point with stride 1 over an image that is dense as a whole: its columns are the image itself.
+fn is_plain(window: &Window, x: &View) -> bool {
+    let one = |v: &[usize]| v.iter().all(|k| *k == 1);
+    one(&window.kernel) && one(&window.strides) && window.pads.iter().all(|p| *p == 0) && {
+        let n = x.rank() - 2;
+        x.is_inner_dense(n)
+    }
+}
+
+fn weight_loader(
+    w: &mut Writer,
+    cx: &Cx,
+    tile: &Tile,
+    group: Part,
+    groups: usize,
+    channels: usize,
+    depth: usize,
+    first: Part,
+) -> Result<Loader, String> {
+    let constant = matches!(cx.graph.tensor(cx.step.inputs[1].tensor).role, Role::Constant(_));
+    let src = if constant {
+        let pitch = channels.next_multiple_of(4);
+        let rows = depth.next_multiple_of(tile.k as usize);
+        let buf = w.blob(Blob::Weights { groups, channels, taps: depth, depth: rows, pitch });
+        let scalar = Some(w.b.mul(group, (rows * pitch * 4) as u32));
+        Source { buf, base: 0, scalar, first, k_stride: pitch as u32, w_stride: 1, depth: rows as u32 }
+    } else {
+        let buf = w.buffer(cx, Arg::Input(1))?;
+        let scalar = Some(w.b.mul(group, (channels * depth * 4) as u32));
+        let base = cx.step.inputs[1].view.offset as u32 * 4;
+        Source { buf, base, scalar, first, k_stride: 1, w_stride: depth as u32, depth: depth as u32 }
+    };
+    let item = w.b.workitem_id();
+    Ok(tile::dense(&mut w.b, src, tile, tile.m, item))
+}
+
+/// Packs constant weights as [`Blob::Weights`] says.
+pub(super) fn pack_weights(graph: &FusedGraph, step: &Step, blob: &Blob, out: &mut [u8]) {
+    let Blob::Weights { groups, channels, taps, depth, pitch } = *blob else { return };
+    let access = &step.inputs[1];
+    let Role::Constant(data) = &graph.tensor(access.tensor).role else { return };
+    let from = access.view.offset as usize * 4;
+    let src = &data.bytes()[from..from + groups * channels * taps * 4];
+    const BLOCK: usize = 16;
+    for g in 0..groups {
+        let src = &src[g * channels * taps * 4..][..channels * taps * 4];
+        let out = &mut out[g * depth * pitch * 4..][..depth * pitch * 4];
+        // Blocks keep both the reads and the writes within a few cache lines.
+        for k0 in (0..taps).step_by(BLOCK) {
+            for m0 in (0..channels).step_by(BLOCK) {
+                for m in m0..(m0 + BLOCK).min(channels) {
+                    for k in k0..(k0 + BLOCK).min(taps) {
+                        let (s, d) = ((m * taps + k) * 4, (k * pitch + m) * 4);
+                        out[d..d + 4].copy_from_slice(&src[s..s + 4]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn gather_loader(
+    w: &mut Writer,
+    cx: &Cx,
+    tile: &Tile,
+    window: &Window,
+    start: Part,
+    first: Part,
+    depth: usize,
+) -> Result<Loader, String> {
+    let x = &cx.step.inputs[0].view;
+    let out_dims = &cx.step.output.view.dims[2..];
+    let n = out_dims.len();
+    let masked = (0..n).any(|d| window.pads[d] > 0 || reaches_past(window, d, out_dims[d], x.dims[d + 2]))
+        || !depth.is_multiple_of(tile.k as usize);
+    // The window's corner may lie before the input. Shifting the buffer's base back by as much keeps all offsets
+    // positive; what lies before the tensor is masked out and never read.
+    let shift: i64 = (0..n).map(|d| window.pads[d] as i64 * x.strides[d + 2] * 4).sum();
+    let buf = w.buffer(cx, Arg::Input(0))?;
+    let buf = shifted(w, buf, shift as u32, cx.graph.tensor(cx.step.inputs[0].tensor).bytes() as u32);
+    let table = w.blob_pointer(Blob::Data(offset_table(window, x, depth, tile.k as usize)));
+    let item = w.b.workitem_id();
+    let (cols, _) = tile::gather_shape(tile);
+    let (mut columns, mut valid) = (Vec::new(), Vec::new());
+    let lane = w.b.umod(item, tile.threads().min(tile.n));
+    for c in 0..cols {
+        let at = w.b.add(first, lane);
+        let at = if c > 0 { w.b.add(at, c * tile.threads()) } else { at };
+        let coords = address::coordinates(&mut w.b, at, out_dims);
+        let mut corner = View { offset: 0, dims: out_dims.to_vec(), strides: Vec::new() };
+        corner.strides = (0..n).map(|d| x.strides[d + 2] * window.strides[d] as i64).collect();
+        let offset = address::offset(&mut w.b, &corner, 4, &coords);
+        columns.push(offset.vector(&mut w.b));
+        if masked {
+            valid.push(valid_taps(w, window, &coords, &x.dims[2..]));
+        }
+    }
+    let scalar = w.b.add(start, x.offset as u32 * 4);
+    let src = GatherSource { buf, scalar, table, columns, valid };
+    Ok(tile::gather(&mut w.b, src, tile, item))
+}
+
+/// True when some tap of the last output position lies behind the input.
+fn reaches_past(window: &Window, d: usize, out: usize, input: usize) -> bool {
+    (out - 1) * window.strides[d] + (window.kernel[d] - 1) * window.dilations[d] >= input + window.pads[d]
+}
+
+/// The buffer with its base moved back by `shift` bytes.
+fn shifted(w: &mut Writer, buf: Buffer, shift: u32, bytes: u32) -> Buffer {
+    if shift == 0 {
+        return buf;
+    }
+    let desc = w.b.s(4);
+    let at = |i: u8| -> Opnd { buf.desc.dword(i).into() };
+    w.b.emit(op::S_SUB_U32, &[desc.dword(0).into()], &[at(0), shift.into()]);
+    w.b.emit(op::S_SUBB_U32, &[desc.dword(1).into()], &[at(1), 0u32.into()]);
+    w.b.copy_into(desc.dword(2), bytes + shift);
+    w.b.copy_into(desc.dword(3), at(3));
+    Buffer { desc }
+}
+
+/// Bit numbers of the window coordinates: dimension d begins at the sum of the extents before it.
+fn first_bit(window: &Window, d: usize) -> usize {
+    window.kernel[..d].iter().sum()
+}
+
+/// Byte offset and coordinate mask of every k, with two tiles of padding that reads ahead of the end may touch.
+fn offset_table(window: &Window, x: &View, depth: usize, tile_k: usize) -> Vec<u8> {
+    let taps: usize = window.kernel.iter().product();
+    let rows = depth.next_multiple_of(tile_k) + 2 * tile_k;
+    let mut table = Vec::with_capacity(rows * 8);
+    for k in 0..rows {
+        let (mut offset, mut mask) = (0i64, NEVER);
+        if k < depth {
+            let (channel, mut tap) = (k / taps, k % taps);
+            offset = channel as i64 * x.strides[1];
+            mask = 0;
+            for d in (0..window.kernel.len()).rev() {
+                let at = tap % window.kernel[d];
+                tap /= window.kernel[d];
+                offset += (at * window.dilations[d]) as i64 * x.strides[d + 2];
+                mask |= 1 << (first_bit(window, d) + at);
+            }
+        }
+        table.extend_from_slice(&(offset as u32 * 4).to_le_bytes());
+        table.extend_from_slice(&mask.to_le_bytes());
+    }
+    table
+}
+
+/// For a column: which window coordinates lie inside the input, in each dimension.
+fn valid_taps(w: &mut Writer, window: &Window, coords: &[Option<Part>], input: &[usize]) -> Part {
+    let b = &mut w.b;
+    let bits = b.to_vector(0u32);
+    for (d, c) in coords.iter().enumerate() {
+        let corner = match c {
+            Some(c) => b.mul(*c, window.strides[d] as u32),
+            None => b.to_vector(0u32),
+        };
+        for k in 0..window.kernel[d] {
+            let delta = (k * window.dilations[d]) as i32 - window.pads[d] as i32;
+            let at = if delta != 0 { b.add(corner, delta) } else { corner };
+            let inside = b.op(op::V_CMP_GT_U32, &[(input[d] as u32).into(), at.into()]);
+            let bit = b.to_vector(1u32 << (first_bit(window, d) + k));
+            let zero = b.to_vector(0u32);
+            let set = b.select(inside, bit, zero);
+            b.emit(crate::mir::Gen::Or, &[bits.into()], &[bits.into(), set.into()]);
+        }
+    }
+    bits
+}

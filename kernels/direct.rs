@@ -1,0 +1,157 @@
+//! Direct convolution for few output channels per group (depthwise above all): one workitem computes one output
+//! position of one channel, with the channel's weights in scalar registers.
+
+use super::values::Value;
+use super::{Arg, Cx, Kernel, Writer, address, epilogue};
+use crate::graph::view::View;
+use crate::graph::fused::Window;
+use crate::mir::{Gen, Opnd, Part};
+use barewave_isa::op;
+
+pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kernel>, String> {
+    let out = &cx.step.output.view;
+    let (x, weights) = (&cx.step.inputs[0].view, &cx.step.inputs[1].view);
+    let (images, channels) = (out.dims[0], out.dims[1]);
+    let per_group = channels / groups;
+    let positions: usize = out.dims[2..].iter().product();
+    let taps: usize = window.kernel.iter().product();
+    let inputs = weights.dims[1];
+    let size = if positions >= 256 { 256 } else { 64 };
+    let mut w = cx.kernel(size);
+    let group_x = w.b.workgroup_id(0);
+    let base = w.b.mul(group_x, size);
+    let item = w.b.workitem_id();
+    let position = w.b.add(base, item);
+    let channel = w.b.workgroup_id(1);
+    let image = w.b.workgroup_id(2);
+    let coords = address::coordinates(&mut w.b, position, &out.dims[2..]);
+    let taps_at = Taps::new(&mut w, window, &coords, x, &cx.step.output.view);
+    // Scalar offset of the first input channel, and address of the channel's weights.
+    let group = w.b.udiv(channel, per_group as u32);
+    let start = w.b.mul(image, (x.strides[0] * 4) as u32);
+    let start = w.b.mad(group, (inputs as i64 * x.strides[1] * 4) as u32, start);
+    let buf = w.buffer(cx, Arg::Input(0))?;
+    let pointer = w.pointer(Arg::Input(1));
+    let skip = w.b.mul(channel, (inputs * taps * 4) as u32);
+    let skip = w.b.add(skip, weights.offset as u32 * 4);
+    advance(&mut w, pointer, skip.into());
+    let sum = w.b.to_vector(0.0f32);
+    let at = w.b.s(1);
+    w.b.copy_into(at, start);
+    let last = (inputs as u32).max(1);
+    let body = |w: &mut Writer| {
+        let loaded: Vec<Part> = (0..taps)
+            .map(|t| {
+                let s = w.b.s(1);
+                w.b.scalar_load_into(s, pointer, t as u32 * 4);
+                s
+            })
+            .collect();
+        for (t, weight) in loaded.iter().enumerate() {
+            let voff = taps_at.offset(w, t);
+            let v = w.b.load(buf, 1, voff, at, 0);
+            w.b.fma_into(sum, *weight, v);
+        }
+        w.b.emit(Gen::Add, &[at.into()], &[at.into(), ((x.strides[1] * 4) as u32).into()]);
+        advance(w, pointer, (taps as u32 * 4).into());
+    };
+    if last == 1 {
+        body(&mut w);
+    } else {
+        super::reduce::scalar_loop(&mut w, "channel", last, |w, _| {
+            body(w);
+            Ok(())
+        })?;
+    }
+    let inside = (!positions.is_multiple_of(size as usize))
+        .then(|| w.b.op(op::V_CMP_GT_U32, &[(positions as u32).into(), position.into()]));
+    let mut all = vec![(images > 1).then_some(image), (channels > 1).then_some(channel)];
+    all.extend(coords);
+    epilogue::finish(&mut w, cx, Value::Word(sum.into()), |w, arg| {
+        let (view, t) = match arg {
+            Arg::Input(i) => (&cx.step.inputs[i].view, cx.dtype(arg)),
+            _ => (&cx.step.output.view, cx.dtype(Arg::Output)),
+        };
+        let mut at = address::offset(&mut w.b, view, t.size(), &all);
+        if let (Some(mask), Arg::Output) = (inside, arg) {
+            let v = at.vector(&mut w.b);
+            at.reg = Some(w.b.guard(mask, v));
+        }
+        Ok(at)
+    })?;
+    let grid = [positions.div_ceil(size as usize) as u32, channels as u32, images as u32];
+    Ok(vec![w.finish(grid, 2 * (images * channels * positions * inputs * taps) as u64)])
+}
+
+/// Adds a 32-bit number to a scalar address.
+fn advance(w: &mut Writer, pointer: Part, by: Opnd) {
+    let (lo, hi): (Opnd, Opnd) = (pointer.dword(0).into(), pointer.dword(1).into());
+    w.b.emit(op::S_ADD_U32, &[lo], &[lo, by]);
+    w.b.emit(op::S_ADDC_U32, &[hi], &[hi, 0u32.into()]);
+}
+
+/// Per window dimension and coordinate: byte offset and, where the input may be left, the mask of lanes inside it.
+pub(super) struct Taps {
+    dims: Vec<Vec<(Part, Option<Part>)>>,
+}
+
+impl Taps {
+    /// Prepares the taps of a position. `input` has two leading dimensions before the spatial ones.
+    pub fn new(w: &mut Writer, window: &Window, coords: &[Option<Part>], input: &View, out: &View) -> Taps {
+        let b = &mut w.b;
+        let mut dims = Vec::new();
+        for (d, c) in coords.iter().enumerate() {
+            let extent = input.dims[d + 2];
+            let corner = match c {
+                Some(c) => b.mul(*c, window.strides[d] as u32),
+                None => b.to_vector(0u32),
+            };
+            let last = (out.dims[d + 2] - 1) * window.strides[d];
+            let mut taps = Vec::new();
+            for k in 0..window.kernel[d] {
+                let reach = k * window.dilations[d];
+                let delta = reach as i32 - window.pads[d] as i32;
+                let at = if delta != 0 { b.add(corner, delta) } else { corner };
+                let leaves = delta < 0 || last + reach >= extent + window.pads[d];
+                let inside = leaves.then(|| b.op(op::V_CMP_GT_U32, &[(extent as u32).into(), at.into()]));
+                taps.push((b.mul(at, (input.strides[d + 2] * 4) as i32), inside));
+            }
+            dims.push(taps);
+        }
+        // The innermost dimension carries the input's own offset.
+        if input.offset != 0 {
+            for tap in dims.last_mut().into_iter().flatten() {
+                tap.0 = b.add(tap.0, (input.offset * 4) as u32);
+            }
+        }
+        Taps { dims }
+    }
+
+    /// Byte offset of tap `t` (row-major), out of bounds where it lies outside.
+    pub fn offset(&self, w: &mut Writer, t: usize) -> Part {
+        match self.offset_and_mask(w, t) {
+            (at, Some(mask)) => w.b.guard(mask, at),
+            (at, None) => at,
+        }
+    }
+
+    /// Byte offset of tap `t` and, where some lanes may lie outside, the mask of those inside.
+    pub fn offset_and_mask(&self, w: &mut Writer, t: usize) -> (Part, Option<Part>) {
+        let mut rest = t;
+        let mut sum: Option<Part> = None;
+        let mut mask: Option<Part> = None;
+        for taps in self.dims.iter().rev() {
+            let (offset, inside) = taps[rest % taps.len()];
+            rest /= taps.len();
+            sum = Some(match sum {
+                Some(s) => w.b.add(s, offset),
+                None => offset,
+            });
+            mask = match (mask, inside) {
+                (Some(p), Some(q)) => Some(w.b.mask_and(p, q)),
+                (p, q) => p.or(q),
+            };
+        }
+        (sum.expect("a window has a dimension"), mask)
+    }
+}

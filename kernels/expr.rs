@@ -1,0 +1,479 @@
+//! Scalar expressions of the graph as instructions on one element per lane.
+
+use super::math;
+use super::values::{self, Kind, Value, kind};
+use crate::graph::expr::{Binary, Expr, Node, Op, Scalar, Unary, Val};
+use crate::mir::{Builder, Opnd, Part};
+use crate::tensor::DType;
+use barewave_isa::{ModName, Mods, op};
+
+/// Evaluates an expression. `input` gives the elements of operands, `acc` the producing kernel's value.
+pub(super) fn eval(
+    b: &mut Builder,
+    expr: &Expr,
+    input: &dyn Fn(u32) -> Value,
+    acc: Option<Value>,
+) -> Result<Value, String> {
+    let mut done: Vec<Value> = Vec::with_capacity(expr.nodes().len());
+    for node in expr.nodes() {
+        let at = |v: Val| (done[v.index()], expr.type_of(v));
+        let value = match node.op {
+            Op::Acc => acc.ok_or("an expression needs a value that this kernel does not compute")?,
+            Op::Input(i) => input(i),
+            Op::Const(c) => constant(b, node.dtype, c)?,
+            Op::Unary(op, a) => unary(b, op, at(a))?,
+            Op::Binary(op, x, y) => binary(b, op, at(x), at(y).0)?,
+            Op::Select(c, x, y) => match at(c).0 {
+                Value::Mask(m) => values::select(b, m, at(x).0, at(y).0),
+                _ => return Err("the condition of a selection is not a boolean".into()),
+            },
+            Op::Cast(a) => cast(b, at(a), node)?,
+        };
+        done.push(value);
+    }
+    done.pop().ok_or_else(|| "an empty expression".into())
+}
+
+fn constant(b: &mut Builder, t: DType, c: Scalar) -> Result<Value, String> {
+    Ok(match kind(t)? {
+        Kind::Float => Value::Word((c.as_f64() as f32).into()),
+        Kind::Int { .. } => Value::Word((c.as_i64() as u32).into()),
+        Kind::Long { .. } => {
+            let p = b.v(2);
+            b.copy_into(p.dword(0), c.as_i64() as u32);
+            b.copy_into(p.dword(1), (c.as_i64() >> 32) as u32);
+            Value::Pair(p)
+        }
+        Kind::Bool => {
+            let m = b.mask();
+            b.copy_into(m, Opnd::Imm(if c.as_i64() != 0 { u64::MAX } else { 0 }));
+            Value::Mask(m)
+        }
+    })
+}
+
+fn no(op: impl std::fmt::Debug, t: DType) -> String {
+    format!("{op:?} of {t} elements has no kernel")
+}
+
+fn unary(b: &mut Builder, op: Unary, (x, t): (Value, DType)) -> Result<Value, String> {
+    match kind(t)? {
+        Kind::Float => float_unary(b, op, x.word()).ok_or_else(|| no(op, t)),
+        Kind::Int { signed } => {
+            let x = x.word();
+            let r = match op {
+                Unary::Neg => {
+                    let v = vector(b, x);
+                    b.sub(0u32, v)
+                }
+                Unary::Not => b.op(op::V_NOT_B32, &[x]),
+                Unary::Abs if signed => {
+                    let v = vector(b, x);
+                    let n = b.sub(0u32, v);
+                    b.op(op::V_MAX_I32, &[v.into(), n.into()])
+                }
+                Unary::Abs => vector(b, x),
+                Unary::Sign if signed => {
+                    let v = vector(b, x);
+                    let (one, minus) = (b.to_vector(1u32), b.to_vector(-1i32));
+                    b.op(op::V_MED3_I32, &[v.into(), minus.into(), one.into()])
+                }
+                Unary::Sign => {
+                    let v = vector(b, x);
+                    b.op(op::V_MIN_U32, &[1u32.into(), v.into()])
+                }
+                Unary::Floor | Unary::Ceil | Unary::Round => vector(b, x),
+                _ => return Err(no(op, t)),
+            };
+            Ok(Value::Word(wrap(b, r, t).into()))
+        }
+        Kind::Long { signed } => {
+            let Value::Pair(p) = x else { return Err(no(op, t)) };
+            let zero = pair(b, 0);
+            match op {
+                Unary::Neg => Ok(Value::Pair(sub64(b, zero, p))),
+                Unary::Abs if signed => {
+                    let n = sub64(b, zero, p);
+                    let m = b.op(op::V_CMP_GT_I64, &[zero64(), p.into()]);
+                    Ok(values::select(b, m, Value::Pair(n), x))
+                }
+                Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round => Ok(x),
+                Unary::Not => {
+                    let r = b.v(2);
+                    for i in 0..2 {
+                        b.emit(op::V_NOT_B32, &[r.dword(i).into()], &[p.dword(i).into()]);
+                    }
+                    Ok(Value::Pair(r))
+                }
+                Unary::Sign => {
+                    let less = b.op(op::V_CMP_GT_I64, &[zero64(), p.into()]);
+                    let zero_mask = b.op(op::V_CMP_EQ_U64, &[zero64(), p.into()]);
+                    let (one, minus) = (pair(b, 1), pair(b, -1));
+                    let s = values::select(b, less, Value::Pair(minus), Value::Pair(one));
+                    Ok(values::select(b, zero_mask, Value::Pair(zero), s))
+                }
+                _ => Err(no(op, t)),
+            }
+        }
+        Kind::Bool => match (op, x) {
+            (Unary::Not, Value::Mask(m)) => {
+                let r = b.mask();
+                b.emit(if m.len == 2 { op::S_NOT_B64 } else { op::S_NOT_B32 }, &[r.into()], &[m.into()]);
+                Ok(Value::Mask(r))
+            }
+            _ => Err(no(op, t)),
+        },
+    }
+}
+
+/// The 64-bit zero as an operand.
+fn zero64() -> Opnd {
+    Opnd::Imm(0)
+}
+
+fn vector(b: &mut Builder, x: Opnd) -> Part {
+    Value::Word(x).reg(b)
+}
+
+fn float_unary(b: &mut Builder, op: Unary, x: Opnd) -> Option<Value> {
+    let one = |b: &mut Builder, o| b.op(o, &[x]);
+    Some(Value::Word(Opnd::V(match op {
+        Unary::Neg => math::neg(b, x),
+        Unary::Abs => math::abs(b, x),
+        Unary::Floor => one(b, op::V_FLOOR_F32),
+        Unary::Ceil => one(b, op::V_CEIL_F32),
+        Unary::Round => one(b, op::V_RNDNE_F32),
+        Unary::Sqrt => math::sqrt(b, x),
+        Unary::Recip => math::div(b, 1.0f32.into(), x),
+        Unary::Exp => math::exp(b, x),
+        Unary::Log => math::log(b, x),
+        Unary::Tanh => math::tanh(b, x),
+        Unary::Sigmoid => math::sigmoid(b, x),
+        Unary::Erf => math::erf(b, x),
+        Unary::Sin => math::sin_cos(b, false, x),
+        Unary::Cos => math::sin_cos(b, true, x),
+        Unary::Tan => {
+            let (s, c) = (math::sin_cos(b, false, x), math::sin_cos(b, true, x));
+            math::div(b, s.into(), c.into())
+        }
+        Unary::Sign => {
+            let v = vector(b, x);
+            let (one, minus) = (b.to_vector(1.0f32), b.to_vector(-1.0f32));
+            let pos = b.op(op::V_CMP_LT_F32, &[0.0f32.into(), v.into()]);
+            let neg = b.op(op::V_CMP_GT_F32, &[0.0f32.into(), v.into()]);
+            let r = b.select(pos, one, v);
+            b.select(neg, minus, r)
+        }
+        Unary::IsNan => {
+            let v = vector(b, x);
+            return Some(Value::Mask(b.op(op::V_CMP_U_F32, &[v.into(), v.into()])));
+        }
+        Unary::IsInf => {
+            let a = math::abs(b, x);
+            return Some(Value::Mask(b.op(op::V_CMP_EQ_F32, &[f32::INFINITY.into(), a.into()])));
+        }
+        Unary::Sinh | Unary::Cosh => {
+            let e = math::exp(b, x);
+            let m = math::neg(b, x);
+            let f = math::exp(b, m.into());
+            let s = if op == Unary::Sinh { math::sub(b, e, f) } else { math::add(b, e, f) };
+            math::mul(b, 0.5f32, s)
+        }
+        _ => return None,
+    })))
+}
+
+fn binary(b: &mut Builder, op: Binary, (x, t): (Value, DType), y: Value) -> Result<Value, String> {
+    match kind(t)? {
+        Kind::Float => float_binary(b, op, x.word(), y.word()).ok_or_else(|| no(op, t)),
+        Kind::Int { signed } => int_binary(b, op, signed, t, x.word(), y.word()).ok_or_else(|| no(op, t)),
+        Kind::Long { signed } => match (x, y) {
+            (Value::Pair(p), Value::Pair(q)) => long_binary(b, op, signed, p, q).ok_or_else(|| no(op, t)),
+            _ => Err(no(op, t)),
+        },
+        Kind::Bool => match (x, y) {
+            (Value::Mask(p), Value::Mask(q)) => mask_binary(b, op, p, q).ok_or_else(|| no(op, t)),
+            _ => Err(no(op, t)),
+        },
+    }
+}
+
+fn float_binary(b: &mut Builder, op: Binary, x: Opnd, y: Opnd) -> Option<Value> {
+    let cmp = |b: &mut Builder, o| {
+        let v = vector(b, y);
+        Value::Mask(b.op(o, &[x, v.into()]))
+    };
+    Some(Value::Word(Opnd::V(match op {
+        Binary::Add => math::add(b, x, y),
+        Binary::Sub => math::sub(b, x, y),
+        Binary::Mul => math::mul(b, x, y),
+        Binary::Div => math::div(b, x, y),
+        Binary::Min => math::extremum(b, false, x, y),
+        Binary::Max => math::extremum(b, true, x, y),
+        Binary::Pow => math::pow(b, x, y),
+        Binary::Eq => return Some(cmp(b, op::V_CMP_EQ_F32)),
+        Binary::Lt => return Some(cmp(b, op::V_CMP_LT_F32)),
+        Binary::Le => return Some(cmp(b, op::V_CMP_LE_F32)),
+        Binary::Rem | Binary::Mod => {
+            // x - trunc(x / y) y, or with floor for the divisor's sign.
+            let q = math::div(b, x, y);
+            let q = b.op(if op == Binary::Rem { op::V_TRUNC_F32 } else { op::V_FLOOR_F32 }, &[q.into()]);
+            let m = math::neg(b, q.into());
+            b.fma(m, y, x)
+        }
+        _ => return None,
+    })))
+}
+
+fn int_binary(b: &mut Builder, op: Binary, signed: bool, t: DType, x: Opnd, y: Opnd) -> Option<Value> {
+    let pick = |s, u| if signed { s } else { u };
+    let cmp = |b: &mut Builder, o| {
+        let v = vector(b, y);
+        Some(Value::Mask(b.op(o, &[x, v.into()])))
+    };
+    let (vx, vy) = (vector(b, x), vector(b, y));
+    let r = match op {
+        Binary::Add => b.add(vx, y),
+        Binary::Sub => b.sub(vx, vy),
+        Binary::Mul => b.mul(vx, y),
+        Binary::Min => b.op(pick(op::V_MIN_I32, op::V_MIN_U32), &[x, vy.into()]),
+        Binary::Max => b.op(pick(op::V_MAX_I32, op::V_MAX_U32), &[x, vy.into()]),
+        Binary::And => b.op(op::V_AND_B32, &[x, vy.into()]),
+        Binary::Or => b.op(op::V_OR_B32, &[x, vy.into()]),
+        Binary::Xor => b.op(op::V_XOR_B32, &[x, vy.into()]),
+        Binary::Shl => b.shl(vx, y),
+        Binary::Shr => b.shr(vx, y),
+        Binary::Eq => return cmp(b, op::V_CMP_EQ_U32),
+        Binary::Lt => return cmp(b, pick(op::V_CMP_LT_I32, op::V_CMP_LT_U32)),
+        Binary::Le => return cmp(b, pick(op::V_CMP_LE_I32, op::V_CMP_LE_U32)),
+        Binary::Div | Binary::Rem | Binary::Mod => divide(b, op, signed, vx, vy),
+        Binary::Pow => return None,
+    };
+    Some(Value::Word(wrap(b, r, t).into()))
+}
+
+/// Integer division family; signs are taken off first and put back.
+fn divide(b: &mut Builder, op: Binary, signed: bool, x: Part, y: Part) -> Part {
+    if !signed {
+        let (q, r) = math::udivrem(b, x, y);
+        return if op == Binary::Div { q } else { r };
+    }
+    let sign = |b: &mut Builder, v: Part| b.op(op::V_ASHRREV_I32, &[31u32.into(), v.into()]);
+    let flip = |b: &mut Builder, v: Part, s: Part| {
+        let t = b.op(op::V_XOR_B32, &[v.into(), s.into()]);
+        b.sub(t, s)
+    };
+    let (sx, sy) = (sign(b, x), sign(b, y));
+    let (ax, ay) = (flip(b, x, sx), flip(b, y, sy));
+    let (q, r) = math::udivrem(b, ax, ay);
+    if op == Binary::Div {
+        let s = b.op(op::V_XOR_B32, &[sx.into(), sy.into()]);
+        return flip(b, q, s);
+    }
+    let r = flip(b, r, sx);
+    if op == Binary::Rem {
+        return r;
+    }
+    // The divisor's sign: add it where remainder and divisor differ in sign and the remainder is not 0.
+    let s = b.op(op::V_XOR_B32, &[r.into(), y.into()]);
+    let differ = b.op(op::V_CMP_GT_I32, &[0u32.into(), s.into()]);
+    let some = b.op(op::V_CMP_NE_U32, &[0u32.into(), r.into()]);
+    let m = b.mask_and(differ, some);
+    let t = b.add(r, y);
+    b.select(m, t, r)
+}
+
+fn long_binary(b: &mut Builder, op: Binary, signed: bool, p: Part, q: Part) -> Option<Value> {
+    let pick = |s, u| if signed { s } else { u };
+    let both = |b: &mut Builder, o| {
+        let r = b.v(2);
+        for i in 0..2 {
+            b.emit(o, &[r.dword(i).into()], &[p.dword(i).into(), q.dword(i).into()]);
+        }
+        Some(Value::Pair(r))
+    };
+    let less = |b: &mut Builder| b.op(pick(op::V_CMP_LT_I64, op::V_CMP_LT_U64), &[p.into(), q.into()]);
+    match op {
+        Binary::Add => Some(Value::Pair(add64(b, p, q))),
+        Binary::Sub => Some(Value::Pair(sub64(b, p, q))),
+        Binary::Mul => {
+            let r = b.v(2);
+            let lo = b.mul(p.dword(0), q.dword(0));
+            let hi = b.op(op::V_MUL_HI_U32, &[p.dword(0).into(), q.dword(0).into()]);
+            let x = b.mul(p.dword(0), q.dword(1));
+            let y = b.mul(p.dword(1), q.dword(0));
+            let hi = b.add(hi, x);
+            b.copy_into(r.dword(0), lo);
+            let hi = b.add(hi, y);
+            b.copy_into(r.dword(1), hi);
+            Some(Value::Pair(r))
+        }
+        Binary::And => both(b, op::V_AND_B32),
+        Binary::Or => both(b, op::V_OR_B32),
+        Binary::Xor => both(b, op::V_XOR_B32),
+        Binary::Min => {
+            let m = less(b);
+            Some(values::select(b, m, Value::Pair(p), Value::Pair(q)))
+        }
+        Binary::Max => {
+            let m = less(b);
+            Some(values::select(b, m, Value::Pair(q), Value::Pair(p)))
+        }
+        Binary::Eq => Some(Value::Mask(b.op(op::V_CMP_EQ_U64, &[p.into(), q.into()]))),
+        Binary::Lt => Some(Value::Mask(less(b))),
+        Binary::Le => Some(Value::Mask(b.op(pick(op::V_CMP_LE_I64, op::V_CMP_LE_U64), &[p.into(), q.into()]))),
+        _ => None,
+    }
+}
+
+fn mask_binary(b: &mut Builder, op: Binary, p: Part, q: Part) -> Option<Value> {
+    let wide = p.len == 2;
+    let pick = |w, n| if wide { w } else { n };
+    let r = b.mask();
+    let o = match op {
+        Binary::And | Binary::Mul | Binary::Min => pick(op::S_AND_B64, op::S_AND_B32),
+        Binary::Or | Binary::Max => pick(op::S_OR_B64, op::S_OR_B32),
+        Binary::Xor => pick(op::S_XOR_B64, op::S_XOR_B32),
+        Binary::Eq => pick(op::S_XNOR_B64, op::S_XNOR_B32),
+        _ => return None,
+    };
+    b.emit(o, &[r.into()], &[p.into(), q.into()]);
+    Some(Value::Mask(r))
+}
+
+fn pair(b: &mut Builder, x: i64) -> Part {
+    let p = b.v(2);
+    b.copy_into(p.dword(0), x as u32);
+    b.copy_into(p.dword(1), (x >> 32) as u32);
+    p
+}
+
+fn add64(b: &mut Builder, p: Part, q: Part) -> Part {
+    carry_chain(b, op::V_ADD_CO_U32, op::V_ADDC_CO_U32, p, q)
+}
+
+fn sub64(b: &mut Builder, p: Part, q: Part) -> Part {
+    carry_chain(b, op::V_SUB_CO_U32, op::V_SUBB_CO_U32, p, q)
+}
+
+fn carry_chain(b: &mut Builder, low: barewave_isa::Op, high: barewave_isa::Op, p: Part, q: Part) -> Part {
+    let (r, carry, out) = (b.v(2), b.mask(), b.mask());
+    b.emit(low, &[r.dword(0).into(), carry.into()], &[p.dword(0).into(), q.dword(0).into()]);
+    b.emit(high, &[r.dword(1).into(), out.into()], &[p.dword(1).into(), q.dword(1).into(), carry.into()]);
+    r
+}
+
+/// Wraps a 32-bit result to a narrower type.
+fn wrap(b: &mut Builder, r: Part, t: DType) -> Part {
+    match t {
+        DType::I8 | DType::I16 => b.op(op::V_BFE_I32, &[r.into(), 0u32.into(), (t.size() as u32 * 8).into()]),
+        DType::U8 => b.and(r, 0xffu32),
+        DType::U16 => b.and(r, 0xffffu32),
+        _ => r,
+    }
+}
+
+fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Result<Value, String> {
+    let to = node.dtype;
+    Ok(match (kind(from)?, kind(to)?) {
+        (Kind::Float, Kind::Float) if to == DType::F16 => {
+            let h = b.op(op::V_CVT_F16_F32, &[x.word()]);
+            Value::Word(b.op(op::V_CVT_F32_F16, &[h.into()]).into())
+        }
+        (Kind::Float, Kind::Float) => x,
+        (Kind::Float, Kind::Int { signed }) => {
+            let x = x.word();
+            let r = b.op(if signed { op::V_CVT_I32_F32 } else { op::V_CVT_U32_F32 }, &[x]);
+            Value::Word(saturate(b, r, to).into())
+        }
+        (Kind::Float, Kind::Long { .. }) => Value::Pair(float_to_long(b, x.word())),
+        (Kind::Float, Kind::Bool) => {
+            let v = x.reg(b);
+            Value::Mask(b.op(op::V_CMP_NEQ_F32, &[0.0f32.into(), v.into()]))
+        }
+        (Kind::Int { signed }, Kind::Float) => {
+            let r = b.op(if signed { op::V_CVT_F32_I32 } else { op::V_CVT_F32_U32 }, &[x.word()]);
+            Value::Word(r.into())
+        }
+        (Kind::Int { .. }, Kind::Int { .. }) => {
+            let v = x.reg(b);
+            Value::Word(wrap(b, v, to).into())
+        }
+        (Kind::Int { signed }, Kind::Long { .. }) => {
+            let (r, v) = (b.v(2), x.reg(b));
+            b.copy_into(r.dword(0), v);
+            if signed {
+                b.emit(op::V_ASHRREV_I32, &[r.dword(1).into()], &[31u32.into(), v.into()]);
+            } else {
+                b.copy_into(r.dword(1), 0u32);
+            }
+            Value::Pair(r)
+        }
+        (Kind::Int { .. }, Kind::Bool) => {
+            let v = x.reg(b);
+            Value::Mask(b.op(op::V_CMP_NE_U32, &[0u32.into(), v.into()]))
+        }
+        (Kind::Long { signed }, Kind::Float) => {
+            let Value::Pair(p) = x else { return Err(no("Cast", from)) };
+            // Through doubles: high word scaled by 2^32 plus low word.
+            let hi = b.op(if signed { op::V_CVT_F64_I32 } else { op::V_CVT_F64_U32 }, &[p.dword(1).into()]);
+            let hi = b.op(op::V_LDEXP_F64, &[hi.into(), 32u32.into()]);
+            let lo = b.op(op::V_CVT_F64_U32, &[p.dword(0).into()]);
+            let sum = b.op(op::V_ADD_F64, &[hi.into(), lo.into()]);
+            Value::Word(b.op(op::V_CVT_F32_F64, &[sum.into()]).into())
+        }
+        (Kind::Long { .. }, Kind::Int { .. }) => {
+            let v = x.reg(b);
+            Value::Word(wrap(b, v, to).into())
+        }
+        (Kind::Long { .. }, Kind::Long { .. }) => x,
+        (Kind::Long { .. }, Kind::Bool) => {
+            let Value::Pair(p) = x else { return Err(no("Cast", from)) };
+            Value::Mask(b.op(op::V_CMP_NE_U64, &[zero64(), p.into()]))
+        }
+        (Kind::Bool, Kind::Bool) => x,
+        (Kind::Bool, to) => {
+            let Value::Mask(m) = x else { return Err(no("Cast", from)) };
+            let one: Opnd = if to == Kind::Float { 1.0f32.into() } else { 1u32.into() };
+            let one = b.to_vector(one);
+            let r = b.select(m, one, 0u32);
+            match to {
+                Kind::Long { .. } => {
+                    let p = b.v(2);
+                    b.copy_into(p.dword(0), r);
+                    b.copy_into(p.dword(1), 0u32);
+                    Value::Pair(p)
+                }
+                _ => Value::Word(r.into()),
+            }
+        }
+    })
+}
+
+/// The conversion instructions saturate to 32 bits; narrower types saturate here.
+fn saturate(b: &mut Builder, r: Part, t: DType) -> Part {
+    let (lo, hi) = match t {
+        DType::I8 => (-128, 127),
+        DType::I16 => (-32768, 32767),
+        DType::U8 => (0, 255),
+        DType::U16 => (0, 65535),
+        _ => return r,
+    };
+    let (lo, hi) = (b.to_vector(lo), b.to_vector(hi));
+    b.op(op::V_MED3_I32, &[r.into(), lo.into(), hi.into()])
+}
+
+/// Truncates to a 64-bit integer: `hi = floor(x / 2^32)`, `lo = x - hi 2^32`, both exact in double precision.
+fn float_to_long(b: &mut Builder, x: Opnd) -> Part {
+    let t = b.op(op::V_TRUNC_F32, &[x]);
+    let d = b.op(op::V_CVT_F64_F32, &[t.into()]);
+    let h = b.op(op::V_LDEXP_F64, &[d.into(), (-32i32).into()]);
+    let h = b.op(op::V_FLOOR_F64, &[h.into()]);
+    let scaled = b.op(op::V_LDEXP_F64, &[h.into(), 32u32.into()]);
+    let minus = Mods::new().with(ModName::Neg, 2);
+    let l = b.op_with(op::V_ADD_F64, &[d.into(), scaled.into()], minus);
+    let r = b.v(2);
+    b.emit(op::V_CVT_U32_F64, &[r.dword(0).into()], &[l.into()]);
+    b.emit(op::V_CVT_I32_F64, &[r.dword(1).into()], &[h.into()]);
+    r
+}

@@ -1,0 +1,288 @@
+//! Elementary functions on f32, from the hardware's base-2 transcendentals and polynomials.
+//!
+//! Accuracy: the hardware's `v_exp_f32`, `v_log_f32`, `v_rcp_f32` and `v_sqrt_f32` are within 1 ulp; reductions
+//! around them carry the low part of each constant, so results stay within a few ulp over the whole range. A NaN
+//! operand gives a NaN.
+
+use crate::mir::{Builder, Opnd, Part};
+use barewave_isa::{Mods, ModName, Regs, VCC, op};
+
+/// `-x`.
+pub(super) fn neg(b: &mut Builder, x: Opnd) -> Part {
+    b.op(op::V_XOR_B32, &[0x8000_0000u32.into(), x])
+}
+
+/// `|x|`.
+pub(super) fn abs(b: &mut Builder, x: Opnd) -> Part {
+    b.op(op::V_AND_B32, &[0x7fff_ffffu32.into(), x])
+}
+
+/// `a + b`.
+pub(super) fn add(b: &mut Builder, x: impl Into<Opnd>, y: impl Into<Opnd>) -> Part {
+    b.op(op::V_ADD_F32, &[x.into(), y.into()])
+}
+
+/// `a - b`.
+pub(super) fn sub(b: &mut Builder, x: impl Into<Opnd>, y: impl Into<Opnd>) -> Part {
+    b.op(op::V_SUB_F32, &[x.into(), y.into()])
+}
+
+/// `a * b`.
+pub(super) fn mul(b: &mut Builder, x: impl Into<Opnd>, y: impl Into<Opnd>) -> Part {
+    b.op(op::V_MUL_F32, &[x.into(), y.into()])
+}
+
+/// The magnitude of `x` with the sign of `s`.
+fn copysign(b: &mut Builder, x: Part, s: Opnd) -> Part {
+    let mask = b.scalar(0x7fff_ffff);
+    b.op(op::V_BFI_B32, &[mask.into(), x.into(), s])
+}
+
+/// `value`, or a NaN where `x` is one.
+fn keep_nan(b: &mut Builder, x: Opnd, value: Part) -> Part {
+    let x = as_vector(b, x);
+    let nan = b.op(op::V_CMP_U_F32, &[x.into(), x.into()]);
+    b.select(nan, x, value)
+}
+
+fn as_vector(b: &mut Builder, x: Opnd) -> Part {
+    match x {
+        Opnd::V(p) if b.is_vector(x) => p,
+        _ => b.to_vector(x),
+    }
+}
+
+/// The larger or smaller operand; a NaN wins.
+pub(super) fn extremum(b: &mut Builder, max: bool, x: Opnd, y: Opnd) -> Part {
+    let r = b.op(if max { op::V_MAX_F32 } else { op::V_MIN_F32 }, &[x, y]);
+    // One ordered operand is enough: the hardware returns the other when one is a NaN.
+    let mut r = r;
+    for o in [x, y] {
+        if !matches!(o, Opnd::Imm(_)) {
+            r = keep_nan(b, o, r);
+        }
+    }
+    r
+}
+
+/// `e^x`: `x = n ln 2 + f`, `2^(f / ln 2)` by the hardware, scaled by `2^n`.
+pub(super) fn exp(b: &mut Builder, x: Opnd) -> Part {
+    let lo = b.to_vector(-104.0f32);
+    let hi = b.to_vector(89.0f32);
+    let c = b.op(op::V_MED3_F32, &[x, lo.into(), hi.into()]);
+    let log2e = b.to_vector(std::f32::consts::LOG2_E);
+    let t = mul(b, c, log2e);
+    let n = b.op(op::V_RNDNE_F32, &[t.into()]);
+    // f = c * log2e - n with the product's rounding error and the constant's low part put back.
+    let minus_n = neg(b, n.into());
+    let f = b.fma(c, log2e, minus_n);
+    let f = b.fma(c, 1.925_963e-8f32, f);
+    let p = b.op(op::V_EXP_F32, &[f.into()]);
+    let n = b.op(op::V_CVT_I32_F32, &[n.into()]);
+    let r = b.op(op::V_LDEXP_F32, &[p.into(), n.into()]);
+    keep_nan(b, x, r)
+}
+
+/// Natural logarithm: the hardware's base-2 logarithm times ln 2 in two parts.
+pub(super) fn log(b: &mut Builder, x: Opnd) -> Part {
+    // Subnormal operands are scaled by 2^32 first.
+    let x = as_vector(b, x);
+    let small = b.op(op::V_CMP_GT_F32, &[f32::MIN_POSITIVE.into(), x.into()]);
+    let one = b.to_vector(1.0f32);
+    let scale = b.to_vector(4_294_967_296.0f32);
+    let scale = b.select(small, scale, one);
+    let s = mul(b, x, scale);
+    let l = b.op(op::V_LOG_F32, &[s.into()]);
+    let zero = b.to_vector(0.0f32);
+    let shift = b.to_vector(32.0f32);
+    let shift = b.select(small, shift, zero);
+    let l = sub(b, l, shift);
+    let ln2 = b.to_vector(std::f32::consts::LN_2);
+    let t = mul(b, l, ln2);
+    let minus_t = neg(b, t.into());
+    let e = b.fma(l, ln2, minus_t);
+    let e = b.fma(l, -1.904_654_3e-9f32, e);
+    let r = add(b, t, e);
+    // Infinities and the poles pass through the correction as NaN: take the plain product there.
+    let max = b.to_vector(f32::MAX);
+    let size = abs(b, t.into());
+    let finite = b.op(op::V_CMP_LE_F32, &[size.into(), max.into()]);
+    b.select(finite, r, t)
+}
+
+/// `n / d`, correctly rounded: scaled operands, Newton-Raphson, final fix-up of special cases.
+pub(super) fn div(b: &mut Builder, n: Opnd, d: Opnd) -> Part {
+    let (n, d) = (as_vector(b, n), as_vector(b, d));
+    let vcc: Regs = Regs { dwords: b.function().mask_dwords(), ..VCC };
+    let unused = b.mask();
+    let (ds, ns) = (b.v(1), b.v(1));
+    b.emit(op::V_DIV_SCALE_F32, &[ds.into(), unused.into()], &[d.into(), d.into(), n.into()]);
+    b.emit(op::V_DIV_SCALE_F32, &[ns.into(), vcc.into()], &[n.into(), d.into(), n.into()]);
+    let r = b.op(op::V_RCP_F32, &[ds.into()]);
+    let md = neg(b, ds.into());
+    let e = b.fma(md, r, 1.0f32);
+    let r = b.fma(e, r, r);
+    let q = mul(b, ns, r);
+    let e = b.fma(md, q, ns);
+    let q = b.fma(e, r, q);
+    let e = b.fma(md, q, ns);
+    let q = b.op(op::V_DIV_FMAS_F32, &[e.into(), r.into(), q.into()]);
+    b.op(op::V_DIV_FIXUP_F32, &[q.into(), d.into(), n.into()])
+}
+
+/// Square root: the hardware's result corrected by one Newton step in the residual.
+pub(super) fn sqrt(b: &mut Builder, x: Opnd) -> Part {
+    b.op(op::V_SQRT_F32, &[x])
+}
+
+/// `1 / (1 + e^-x)`.
+pub(super) fn sigmoid(b: &mut Builder, x: Opnd) -> Part {
+    let m = neg(b, x);
+    let limit = b.to_vector(87.0f32);
+    let m = b.op(op::V_MIN_F32, &[m.into(), limit.into()]);
+    let e = exp(b, m.into());
+    let d = add(b, 1.0f32, e);
+    let r = b.op(op::V_RCP_F32, &[d.into()]);
+    // One Newton step: r += r (1 - d r).
+    let md = neg(b, d.into());
+    let err = b.fma(md, r, 1.0f32);
+    let r = b.fma(err, r, r);
+    keep_nan(b, x, r)
+}
+
+/// Hyperbolic tangent: `1 - 2 / (e^2|x| + 1)` with the sign of `x`; below 0.625 the odd polynomial of the Cephes
+/// library (single precision).
+pub(super) fn tanh(b: &mut Builder, x: Opnd) -> Part {
+    let x = as_vector(b, x);
+    let a = abs(b, x.into());
+    let limit = b.to_vector(20.0f32);
+    let c = b.op(op::V_MIN_F32, &[a.into(), limit.into()]);
+    let twice = add(b, c, c);
+    let e = exp(b, twice.into());
+    let d = add(b, 1.0f32, e);
+    let r = b.op(op::V_RCP_F32, &[d.into()]);
+    let big = b.fma(-2.0f32, r, 1.0f32);
+    let big = copysign(b, big, x.into());
+    let s = mul(b, x, x);
+    let p = polynomial(b, s, &[-5.704_988_7e-3, 2.063_909e-2, -5.373_972e-2, 1.333_144_2e-1, -3.333_328_2e-1]);
+    let sx = mul(b, s, x);
+    let small = b.fma(p, sx, x);
+    let is_small = b.op(op::V_CMP_GT_F32, &[0.625f32.into(), a.into()]);
+    let r = b.select(is_small, small, big);
+    keep_nan(b, x.into(), r)
+}
+
+/// Horner's scheme, highest coefficient first.
+pub(super) fn polynomial(b: &mut Builder, x: Part, c: &[f32]) -> Part {
+    let mut r = b.to_vector(c[0]);
+    for &k in &c[1..] {
+        let k = b.to_vector(k);
+        r = b.fma(r, x, k);
+    }
+    r
+}
+
+/// Error function: an odd polynomial below 0.93, `1 - e^p(|x|)` above; minimax coefficients by N. Juffa.
+pub(super) fn erf(b: &mut Builder, x: Opnd) -> Part {
+    let x = as_vector(b, x);
+    let t = abs(b, x.into());
+    let s = mul(b, x, x);
+    let r = polynomial(b, t, &[-1.728_534_7e-5, 3.831_971_3e-4]);
+    let u = polynomial(b, t, &[-3.883_964_4e-3, 2.425_462_2e-2]);
+    let mut r = b.fma(r, s, u);
+    for k in [-1.067_778_8e-1f32, -6.348_467e-1, -1.287_175_1e-1] {
+        let k = b.to_vector(k);
+        r = b.fma(r, t, k);
+    }
+    let mt = neg(b, t.into());
+    let r = b.fma(r, t, mt);
+    let e = exp(b, r.into());
+    let big = sub(b, 1.0f32, e);
+    let big = copysign(b, big, x.into());
+    let p = polynomial(
+        b,
+        s,
+        &[-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_25e-1, -3.761_253_4e-1, 1.283_791_7e-1],
+    );
+    let small = b.fma(p, x, x);
+    let is_big = b.op(op::V_CMP_LT_F32, &[0.927_734_4f32.into(), t.into()]);
+    let r = b.select(is_big, big, small);
+    keep_nan(b, x.into(), r)
+}
+
+/// Sine or cosine of radians: the argument in revolutions, reduced to one, to the hardware's function. Absolute error
+/// below 1e-6 up to a few hundred revolutions.
+pub(super) fn sin_cos(b: &mut Builder, cos: bool, x: Opnd) -> Part {
+    let x = as_vector(b, x);
+    let k = b.to_vector(0.159_154_94f32);
+    let t = mul(b, x, k);
+    let n = b.op(op::V_RNDNE_F32, &[t.into()]);
+    let mn = neg(b, n.into());
+    let f = b.fma(x, k, mn);
+    let f = b.fma(x, 4.616_412e-9f32, f);
+    b.op(if cos { op::V_COS_F32 } else { op::V_SIN_F32 }, &[f.into()])
+}
+
+/// `x^y`: exact sign rules of `pow`, magnitude `2^(y log2 |x|)` with the logarithm in two parts.
+pub(super) fn pow(b: &mut Builder, x: Opnd, y: Opnd) -> Part {
+    let (x, y) = (as_vector(b, x), as_vector(b, y));
+    let a = abs(b, x.into());
+    let l = log(b, a.into());
+    let p = mul(b, l, y);
+    let r = exp(b, p.into());
+    // y == 0 gives 1 for every x; a negative base needs an integral exponent.
+    let whole = b.op(op::V_TRUNC_F32, &[y.into()]);
+    let integral = b.op(op::V_CMP_EQ_F32, &[whole.into(), y.into()]);
+    let half = mul(b, y, 0.5f32);
+    let half_whole = b.op(op::V_TRUNC_F32, &[half.into()]);
+    let odd = b.op(op::V_CMP_NEQ_F32, &[half_whole.into(), half.into()]);
+    let odd = b.mask_and(integral, odd);
+    let minus = neg(b, r.into());
+    let signed = b.select(odd, minus, r);
+    let nan = b.to_vector(f32::NAN);
+    let signed = b.select(integral, signed, nan);
+    let negative = b.op(op::V_CMP_GT_F32, &[0.0f32.into(), x.into()]);
+    let r = b.select(negative, signed, r);
+    let zero = b.op(op::V_CMP_EQ_F32, &[0.0f32.into(), y.into()]);
+    let one = b.to_vector(1.0f32);
+    b.select(zero, one, r)
+}
+
+/// Unsigned 32-bit quotient and remainder, through a double-precision estimate corrected by one.
+pub(super) fn udivrem(b: &mut Builder, n: Part, d: Part) -> (Part, Part) {
+    let nf = b.op(op::V_CVT_F64_U32, &[n.into()]);
+    let df = b.op(op::V_CVT_F64_U32, &[d.into()]);
+    let r = b.op(op::V_RCP_F64, &[df.into()]);
+    let minus = Mods::new().with(ModName::Neg, 1);
+    let one = f64_constant(b, 1.0);
+    let mut r = r;
+    for _ in 0..2 {
+        let e = b.op_with(op::V_FMA_F64, &[df.into(), r.into(), one.into()], minus.clone());
+        r = b.op(op::V_FMA_F64, &[e.into(), r.into(), r.into()]);
+    }
+    let q = b.op(op::V_MUL_F64, &[nf.into(), r.into()]);
+    let q = b.op(op::V_CVT_U32_F64, &[q.into()]);
+    let qd = b.mul(q, d);
+    let rem = b.sub(n, qd);
+    // The estimate may be one too large or one too small.
+    let q1 = b.sub(q, 1u32);
+    let r1 = b.add(rem, d);
+    let too_large = b.op(op::V_CMP_GE_U32, &[qd.into(), n.into()]);
+    let exact = b.op(op::V_CMP_NE_U32, &[qd.into(), n.into()]);
+    let too_large = b.mask_and(too_large, exact);
+    let q = b.select(too_large, q1, q);
+    let rem = b.select(too_large, r1, rem);
+    let under = b.op(op::V_CMP_GE_U32, &[rem.into(), d.into()]);
+    let q2 = b.add(q, 1u32);
+    let r2 = b.sub(rem, d);
+    (b.select(under, q2, q), b.select(under, r2, rem))
+}
+
+/// A double-precision constant in a register pair.
+pub(super) fn f64_constant(b: &mut Builder, x: f64) -> Part {
+    let p = b.v(2);
+    let bits = x.to_bits();
+    b.copy_into(p.dword(0), bits as u32);
+    b.copy_into(p.dword(1), (bits >> 32) as u32);
+    p
+}

@@ -1,0 +1,90 @@
+//! Matrix products: both operands through the dense loaders, one workgroup per tile and batch.
+
+use super::address::Offset;
+use super::gemm::{self, Operands, Walk};
+use super::tile::{self, Loader, Source, Tile};
+use super::{Arg, Cx, Kernel, Writer, address};
+use crate::mir::Part;
+use crate::tensor::DType;
+
+pub(super) fn lower(cx: &Cx) -> Result<Vec<Kernel>, String> {
+    let out = &cx.step.output.view;
+    let r = out.rank();
+    let (m, n, k) = (out.dims[r - 2], out.dims[r - 1], cx.step.inputs[0].view.dims[r - 1]);
+    for i in 0..2 {
+        let t = cx.dtype(Arg::Input(i));
+        if t != DType::F32 {
+            return Err(format!("operand {i} has {t} elements; matrix kernels take f32"));
+        }
+    }
+    let tile = Tile::choose(m, n, 1);
+    let mut w = cx.kernel(tile.threads());
+    let batch_dims = &out.dims[..r - 2];
+    let z = w.b.workgroup_id(2);
+    let batch = address::coordinates(&mut w.b, z, batch_dims);
+    let first_m = w.b.workgroup_id(1);
+    let first_m = w.b.mul(first_m, tile.m);
+    let first_n = w.b.workgroup_id(0);
+    let first_n = w.b.mul(first_n, tile.n);
+    let a = operand(&mut w, cx, 0, (r - 1, r - 2), k, first_m, &batch, &tile, tile.m)?;
+    let b = operand(&mut w, cx, 1, (r - 2, r - 1), k, first_n, &batch, &tile, tile.n)?;
+    let mut ops = Operands { a, b };
+    let acc = gemm::multiply(&mut w, &tile, &mut ops, k as u32);
+    let walk = Walk { m_dim: r - 2, rows: m, n_dims: r - 1..r };
+    gemm::store(&mut w, cx, &tile, &acc, &walk, (first_m, first_n), |w, view, size| {
+        outer_offset(w, view, size, &batch, r - 2)
+    })?;
+    let batches: usize = batch_dims.iter().product();
+    let grid = [n.div_ceil(tile.n as usize) as u32, m.div_ceil(tile.m as usize) as u32, batches as u32];
+    Ok(vec![w.finish(grid, 2 * (batches * m * n * k) as u64)])
+}
+
+/// Offset of an access from its first `dims` dimensions.
+fn outer_offset(
+    w: &mut Writer,
+    view: &crate::graph::view::View,
+    size: usize,
+    coords: &[Option<Part>],
+    dims: usize,
+) -> Offset {
+    address::offset_of_dims(&mut w.b, view, size, coords, 0..dims, true)
+}
+
+/// A loader for operand `i`, whose depth is dimension `along.0` and whose width is dimension `along.1`.
+fn operand(
+    w: &mut Writer,
+    cx: &Cx,
+    i: usize,
+    along: (usize, usize),
+    depth: usize,
+    first: Part,
+    batch: &[Option<Part>],
+    tile: &Tile,
+    width: u32,
+) -> Result<Loader, String> {
+    let view = &cx.step.inputs[i].view;
+    let (sk, sw) = (view.strides[along.0], view.strides[along.1]);
+    let (sk, sw) = match (sk, sw, depth, view.dims[along.1]) {
+        (_, 1, ..) => (sk, 1),
+        (1, ..) => (1, sw),
+        (_, _, 1, _) => (1, sw),
+        (_, _, _, 1) => (sk, 1),
+        _ => return Err(format!("operand {i} has neither dense rows nor dense columns")),
+    };
+    if sk < 0 || sw < 0 {
+        return Err(format!("operand {i} is read backwards; matrix kernels take positive strides"));
+    }
+    let buf = w.buffer(cx, Arg::Input(i))?;
+    let outer = outer_offset(w, view, 4, batch, view.rank() - 2);
+    let src = Source {
+        buf,
+        base: outer.imm,
+        scalar: outer.reg,
+        first,
+        k_stride: sk as u32,
+        w_stride: sw as u32,
+        depth: depth as u32,
+    };
+    let item = w.b.workitem_id();
+    Ok(tile::dense(&mut w.b, src, tile, width, item))
+}

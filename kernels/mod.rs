@@ -1,0 +1,227 @@
+//! Kernels: a fused step of the graph becomes machine IR.
+//!
+//! [`lower`] picks the kernel family by the step's kind and returns the kernels to launch, in order (nearly always
+//! one). A kernel knows its operands by their position in the step, never by tensor, so steps that agree in
+//! everything but which tensors they use share one kernel ([`key`]). Every kernel reads and writes through raw
+//! buffers and masks lanes by out-of-bounds offsets; shapes, strides and offsets are constants in its code.
+
+mod address;
+mod conv;
+mod direct;
+mod epilogue;
+mod expr;
+mod gemm;
+mod math;
+mod matmul;
+mod pointwise;
+mod pool;
+mod reduce;
+mod softmax;
+mod tile;
+mod values;
+
+use crate::graph::fused::{FusedGraph, Step, StepKind, TensorId};
+use crate::mir::{Buffer, Builder, Function};
+use crate::tensor::DType;
+use barewave_isa::Target;
+
+/// What a kernel argument (a 64-bit address) points to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Arg {
+    /// Operand `i` of the step.
+    Input(usize),
+    /// The step's result.
+    Output,
+    /// Index table `k` of operand `i`.
+    Index(usize, usize),
+    /// Constant data that comes with the kernel: [`Kernel::blobs`].
+    Blob(usize),
+}
+
+/// Constant data that comes with a kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Blob {
+    /// The same for every step that uses the kernel.
+    Data(Vec<u8>),
+    /// Convolution weights (operand 1 of the step) as the kernel wants them: for each of `groups` groups `depth` rows of
+    /// `pitch` floats; row k holds the k-th weight of each of the group's output channels, zeros fill up.
+    Weights {
+        /// Groups.
+        groups: usize,
+        /// Output channels per group.
+        channels: usize,
+        /// Weights per output channel.
+        taps: usize,
+        /// Rows per group, at least `taps`.
+        depth: usize,
+        /// Floats per row, at least `channels`.
+        pitch: usize,
+    },
+}
+
+impl Blob {
+    /// Size in bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Blob::Data(d) => d.len(),
+            Blob::Weights { groups, depth, pitch, .. } => groups * depth * pitch * 4,
+        }
+    }
+    /// True when there is no data.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Writes the data for `step` to `out`, which has the blob's size and is all zeros.
+    pub fn fill(&self, graph: &FusedGraph, step: &Step, out: &mut [u8]) {
+        match self {
+            Blob::Data(d) => out.copy_from_slice(d),
+            Blob::Weights { .. } => conv::pack_weights(graph, step, self, out),
+        }
+    }
+}
+
+/// A kernel and how to launch it.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// Its code.
+    pub function: Function,
+    /// Workgroups in x, y, z.
+    pub grid: [u32; 3],
+    /// Kernel arguments: argument `i` is at byte `8 i`.
+    pub args: Vec<Arg>,
+    /// Constant data made for this kernel, addressed by [`Arg::Blob`].
+    pub blobs: Vec<Blob>,
+    /// Floating-point operations of the mathematical operation (a multiply-add counts 2).
+    pub flops: u64,
+}
+
+/// A step that no kernel can compute.
+#[derive(Debug, thiserror::Error)]
+#[error("{step} ({kind}): {what}")]
+pub struct Unsupported {
+    /// Names of the source nodes.
+    pub step: String,
+    /// Kind of the step.
+    pub kind: &'static str,
+    /// What is not supported, and what is.
+    pub what: String,
+}
+
+/// Everything that the code of a step's kernels depends on; steps with equal keys share code.
+pub fn key(graph: &FusedGraph, step: &Step) -> String {
+    use std::fmt::Write;
+    let mut s = format!("{:?}|{:?}", step.kind, step.expr);
+    let tensor = |id: TensorId| {
+        let t = graph.tensor(id);
+        let constant = matches!(t.role, crate::graph::fused::Role::Constant(_));
+        format!("{}:{}{}", t.dtype, t.bytes(), if constant { "c" } else { "" })
+    };
+    for a in step.inputs.iter().chain([&step.output]) {
+        let _ = write!(s, "|{} {} {:?}", tensor(a.tensor), a.view, a.guard);
+        for i in &a.indirect {
+            let _ = write!(s, " {} {} {} {}", tensor(i.index), i.view, i.stride, i.extent);
+        }
+    }
+    s
+}
+
+/// Lowers one step to kernels for `target`. `name` is the symbol of the first one.
+pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Result<Vec<Kernel>, Unsupported> {
+    let cx = Cx { graph, step, target, name };
+    let kernels = match &step.kind {
+        StepKind::Pointwise => pointwise::lower(&cx),
+        StepKind::Conv { window, groups } => conv::lower(&cx, window, *groups),
+        StepKind::MatMul => matmul::lower(&cx),
+        StepKind::Pool { op, window, prologue } => pool::lower(&cx, *op, window, prologue),
+        StepKind::Reduce { op, prologue } => reduce::lower(&cx, *op, prologue),
+        StepKind::Softmax { log } => softmax::softmax(&cx, *log),
+        StepKind::Normalize { axes, epsilon, center } => softmax::normalize(&cx, *axes, *epsilon, *center),
+    };
+    let mut kernels = kernels.map_err(|what| Unsupported { step: step.name.clone(), kind: step.kind.name(), what })?;
+    for k in &mut kernels {
+        k.function.comment = format!("{}: {}", step.kind.name(), step.name);
+    }
+    Ok(kernels)
+}
+
+/// What a kernel family lowers.
+struct Cx<'a> {
+    graph: &'a FusedGraph,
+    step: &'a Step,
+    target: Target,
+    name: &'a str,
+}
+
+impl Cx<'_> {
+    fn dtype(&self, arg: Arg) -> DType {
+        self.graph.tensor(self.tensor(arg)).dtype
+    }
+    fn tensor(&self, arg: Arg) -> TensorId {
+        match arg {
+            Arg::Input(i) => self.step.inputs[i].tensor,
+            Arg::Output => self.step.output.tensor,
+            Arg::Index(i, k) => self.step.inputs[i].indirect[k].index,
+            Arg::Blob(_) => unreachable!("a blob is no tensor"),
+        }
+    }
+    fn kernel(&self, workgroup_size: u32) -> Writer {
+        Writer { b: Builder::new(self.target, self.name, workgroup_size), args: Vec::new(), blobs: Vec::new() }
+    }
+}
+
+/// Offsets from here on mean "masked out" in kernels, so tensors must be smaller.
+const MAX_TENSOR_BYTES: usize = 1 << 30;
+
+/// A kernel being written: the builder and the arguments it has asked for.
+struct Writer {
+    b: Builder,
+    args: Vec<(Arg, Buffer)>,
+    blobs: Vec<Blob>,
+}
+
+impl Writer {
+    /// The buffer behind an argument.
+    fn buffer(&mut self, cx: &Cx, arg: Arg) -> Result<Buffer, String> {
+        if let Some((_, buf)) = self.args.iter().find(|(a, buf)| *a == arg && buf.desc.len == 4) {
+            return Ok(*buf);
+        }
+        let t = cx.graph.tensor(cx.tensor(arg));
+        let bytes = t.bytes();
+        if bytes >= MAX_TENSOR_BYTES {
+            return Err(format!("tensor {} has {bytes} bytes; kernels address less than 1 GiB per tensor", t.name));
+        }
+        let buf = self.b.buffer_arg(self.args.len() as u32, bytes as u32);
+        self.args.push((arg, buf));
+        Ok(buf)
+    }
+    /// A buffer over constant data.
+    fn blob(&mut self, data: Blob) -> Buffer {
+        let buf = self.b.buffer_arg(self.args.len() as u32, data.len() as u32);
+        self.args.push((Arg::Blob(self.blobs.len()), buf));
+        self.blobs.push(data);
+        buf
+    }
+    /// The address of constant data.
+    fn blob_pointer(&mut self, data: Blob) -> crate::mir::Part {
+        let p = self.b.pointer_arg(self.args.len() as u32);
+        self.args.push((Arg::Blob(self.blobs.len()), Buffer { desc: p }));
+        self.blobs.push(data);
+        p
+    }
+    /// The address of an operand.
+    fn pointer(&mut self, arg: Arg) -> crate::mir::Part {
+        let p = self.b.pointer_arg(self.args.len() as u32);
+        // A second argument slot for the same operand: never looked up as a buffer.
+        self.args.push((arg, Buffer { desc: p }));
+        p
+    }
+    fn finish(self, grid: [u32; 3], flops: u64) -> Kernel {
+        Kernel {
+            function: self.b.finish(),
+            grid,
+            args: self.args.iter().map(|a| a.0).collect(),
+            blobs: self.blobs,
+            flops,
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Pooling: one workitem computes one output. Small windows are unrolled, large ones walked by a scalar loop.
+
+use super::direct::Taps;
+use super::values::{self, Value, kind};
+use super::{Arg, Cx, Kernel, Writer, address, epilogue, expr, math, reduce};
+use crate::graph::view::View;
+use crate::graph::expr::{Expr, Scalar};
+use crate::graph::fused::{PoolOp, Window};
+use crate::mir::{Gen, Part};
+use barewave_isa::op;
+
+const WORKGROUP: u32 = 256;
+
+/// Largest window that is unrolled.
+const UNROLLED: usize = 32;
+
+pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> Result<Vec<Kernel>, String> {
+    let out = &cx.step.output.view;
+    let t = prologue.dtype();
+    let float = match kind(t)? {
+        values::Kind::Float => true,
+        values::Kind::Int { .. } if pool == PoolOp::Max => false,
+        _ => return Err(format!("{pool:?} pooling of {t} elements has no kernel")),
+    };
+    let mut w = cx.kernel(WORKGROUP);
+    let index = super::pointwise::linear_index(&mut w.b);
+    let coords = address::coordinates(&mut w.b, index, &out.dims);
+    let neutral = match (pool, float, t.is_signed_int()) {
+        (PoolOp::Max, true, _) => Scalar::Float(f64::NEG_INFINITY),
+        (PoolOp::Max, false, true) => Scalar::Int(i32::MIN as i64),
+        (PoolOp::Max, false, false) => Scalar::Int(0),
+        _ => Scalar::Float(0.0),
+    };
+    let start = reduce::literal(&mut w, t, neutral)?;
+    let acc = reduce::held(&mut w, start);
+    let walk = PoolWalk { cx, window, prologue, pool, float, acc, neutral: start };
+    let taps: usize = window.kernel.iter().product();
+    if taps <= UNROLLED { walk.unrolled(&mut w, &coords, taps)? } else { walk.looped(&mut w, &coords, taps)? }
+    let total = match divisor(&mut w, pool, window, &coords, &cx.step.inputs[0].view, &out.dims) {
+        Some(Divisor::Constant(n)) => math::mul(&mut w.b, 1.0 / n as f32, acc),
+        Some(Divisor::Count(n)) => math::div(&mut w.b, acc.into(), n.into()),
+        None => acc,
+    };
+    let outputs = out.len();
+    let inside = (!outputs.is_multiple_of(WORKGROUP as usize))
+        .then(|| w.b.op(op::V_CMP_GT_U32, &[(outputs as u32).into(), index.into()]));
+    epilogue::finish(&mut w, cx, Value::Word(total.into()), |w, arg| {
+        let view = match arg {
+            Arg::Input(i) => &cx.step.inputs[i].view,
+            _ => &cx.step.output.view,
+        };
+        let mut at = address::offset(&mut w.b, view, cx.dtype(arg).size(), &coords);
+        if let (Some(mask), Arg::Output) = (inside, arg) {
+            let v = at.vector(&mut w.b);
+            at.reg = Some(w.b.guard(mask, v));
+        }
+        Ok(at)
+    })?;
+    Ok(vec![w.finish([(outputs as u32).div_ceil(WORKGROUP), 1, 1], (outputs * taps) as u64)])
+}
+
+struct PoolWalk<'a> {
+    cx: &'a Cx<'a>,
+    window: &'a Window,
+    prologue: &'a Expr,
+    pool: PoolOp,
+    float: bool,
+    acc: Part,
+    neutral: Value,
+}
+
+impl PoolWalk<'_> {
+    /// Combines the element at an offset; lanes outside of `mask` contribute nothing.
+    fn take(&self, w: &mut Writer, at: Part, mask: Option<Part>) -> Result<(), String> {
+        let t = self.cx.dtype(Arg::Input(0));
+        let buf = w.buffer(self.cx, Arg::Input(0))?;
+        let at = match mask {
+            Some(m) => w.b.guard(m, at),
+            None => at,
+        };
+        let x = values::load(&mut w.b, t, buf, address::Offset { reg: Some(at), imm: 0 })?;
+        let mut x = expr::eval(&mut w.b, self.prologue, &|_| x, Some(x))?;
+        if let Some(m) = mask {
+            x = values::select(&mut w.b, m, x, self.neutral);
+        }
+        let op = match (self.pool, self.float, self.prologue.dtype().is_signed_int()) {
+            (PoolOp::Max, true, _) => op::V_MAX_F32,
+            (PoolOp::Max, false, true) => op::V_MAX_I32,
+            (PoolOp::Max, false, false) => op::V_MAX_U32,
+            _ => op::V_ADD_F32,
+        };
+        let x = x.word();
+        w.b.emit(op, &[self.acc.into()], &[x, self.acc.into()]);
+        Ok(())
+    }
+
+    fn view(&self) -> &View {
+        &self.cx.step.inputs[0].view
+    }
+
+    /// Byte offset of image and channel.
+    fn base(&self, w: &mut Writer, coords: &[Option<Part>], constant: bool) -> address::Offset {
+        let size = self.cx.dtype(Arg::Input(0)).size();
+        address::offset_of_dims(&mut w.b, self.view(), size, coords, 0..2, constant)
+    }
+
+    fn unrolled(&self, w: &mut Writer, coords: &[Option<Part>], taps: usize) -> Result<(), String> {
+        // The precomputed taps count in elements of four bytes.
+        if self.cx.dtype(Arg::Input(0)).size() != 4 {
+            return self.looped(w, coords, taps);
+        }
+        let base = self.base(w, coords, false).vector(&mut w.b);
+        let at = Taps::new(w, self.window, &coords[2..], self.view(), &self.cx.step.output.view);
+        for t in 0..taps {
+            let (offset, mask) = at.offset_and_mask(w, t);
+            let offset = w.b.add(offset, base);
+            self.take(w, offset, mask)?;
+        }
+        Ok(())
+    }
+
+    fn looped(&self, w: &mut Writer, coords: &[Option<Part>], taps: usize) -> Result<(), String> {
+        let size = self.cx.dtype(Arg::Input(0)).size();
+        let view = self.view();
+        let base = self.base(w, coords, true);
+        let base = match base.reg {
+            Some(_) => {
+                let v = base.vector(&mut w.b);
+                w.b.add(v, base.imm)
+            }
+            None => w.b.to_vector(base.imm),
+        };
+        let corners: Vec<Part> = (0..self.window.kernel.len())
+            .map(|d| {
+                let scaled = match coords[d + 2] {
+                    Some(c) => w.b.mul(c, self.window.strides[d] as u32),
+                    None => w.b.to_vector(0u32),
+                };
+                w.b.sub(scaled, self.window.pads[d] as u32)
+            })
+            .collect();
+        reduce::scalar_loop(w, "window", taps as u32, |w, tap| {
+            let k = address::coordinates(&mut w.b, tap, &self.window.kernel);
+            let mut offset = base;
+            let mut mask: Option<Part> = None;
+            for (d, corner) in corners.iter().enumerate() {
+                let at = match k[d] {
+                    Some(k) => {
+                        let step = w.b.mul(k, self.window.dilations[d] as u32);
+                        w.b.add(*corner, step)
+                    }
+                    None => *corner,
+                };
+                let inside = w.b.op(op::V_CMP_GT_U32, &[(view.dims[d + 2] as u32).into(), at.into()]);
+                mask = Some(match mask {
+                    Some(m) => w.b.mask_and(m, inside),
+                    None => inside,
+                });
+                let bytes = (view.strides[d + 2] * size as i64) as i32;
+                offset = w.b.mad(at, bytes, offset);
+            }
+            self.take(w, offset, mask)
+        })
+    }
+}
+
+enum Divisor {
+    Constant(usize),
+    Count(Part),
+}
+
+/// Number of taps that an average divides by.
+fn divisor(
+    w: &mut Writer,
+    pool: PoolOp,
+    window: &Window,
+    coords: &[Option<Part>],
+    input: &View,
+    outputs: &[usize],
+) -> Option<Divisor> {
+    // Positions -before .. extent + after count.
+    let (before, after): (Vec<usize>, Vec<usize>) = match pool {
+        PoolOp::Max | PoolOp::Sum => return None,
+        PoolOp::Average => (vec![0; 3], vec![0; 3]),
+        PoolOp::AverageIncludePad { pad_end } => {
+            let mut pads = window.pads.clone();
+            pads.resize(3, 0);
+            (pads, pad_end.to_vec())
+        }
+    };
+    let b = &mut w.b;
+    let mut count: Option<Part> = None;
+    let mut constant = 1;
+    for d in 0..window.kernel.len() {
+        let (kernel, step) = (window.kernel[d], window.dilations[d]);
+        let counts = |o: usize| {
+            let first = (o * window.strides[d]) as i64 - window.pads[d] as i64;
+            let valid = -(before[d] as i64)..(input.dims[d + 2] + after[d]) as i64;
+            (0..kernel).filter(|k| valid.contains(&(first + (k * step) as i64))).count()
+        };
+        let all: Vec<usize> = (0..outputs[d + 2]).map(counts).collect();
+        if all.iter().all(|c| *c == all[0]) {
+            constant *= all[0];
+            continue;
+        }
+        let c = coords[d + 2].expect("an extent of 1 has one count");
+        let corner = b.mul(c, window.strides[d] as u32);
+        let n = b.to_vector(0u32);
+        for k in 0..kernel {
+            let shift = (k * step) as i32 - window.pads[d] as i32 + before[d] as i32;
+            let at = b.add(corner, shift);
+            let limit = (input.dims[d + 2] + after[d] + before[d]) as u32;
+            let inside = b.op(op::V_CMP_GT_U32, &[limit.into(), at.into()]);
+            let (one, zero) = (b.to_vector(1u32), b.to_vector(0u32));
+            let add = b.select(inside, one, zero);
+            b.emit(Gen::Add, &[n.into()], &[n.into(), add.into()]);
+        }
+        count = Some(match count {
+            Some(p) => b.mul(p, n),
+            None => n,
+        });
+    }
+    Some(match count {
+        None => Divisor::Constant(constant),
+        Some(n) => {
+            let n = if constant > 1 { b.mul(n, constant as u32) } else { n };
+            Divisor::Count(b.op(op::V_CVT_F32_U32, &[n.into()]))
+        }
+    })
+}

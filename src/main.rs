@@ -1,0 +1,7 @@
+//! The `barewave` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    barewave::cli::main()
+}

@@ -1,0 +1,483 @@
+//! Writes a [`Function`]: generic operations, every target instruction by its table row, loops and buffers.
+//!
+//! A generic integer operation is scalar when all its operands are, else vector; so address arithmetic is written
+//! once and what is uniform stays in scalar registers. Memory is reached through raw buffers: a lane whose offset is
+//! [`Builder::OUT_OF_BOUNDS`] reads zero and stores nothing, which is how kernels mask lanes at tensor edges.
+
+use super::{Block, BlockId, Code, Function, Gen, MInst, Opnd, Part, Preloads, RegClass, VReg};
+use barewave_isa::{Flags, ModName, Mods, Op, Target, op};
+
+/// A raw buffer: base address and size in a scalar descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffer {
+    /// Four scalar dwords.
+    pub desc: Part,
+}
+
+/// Builds one kernel. Create with [`Builder::new`], end with [`Builder::finish`].
+pub struct Builder {
+    f: Function,
+    /// Final place of each label.
+    places: Vec<Option<u32>>,
+    /// A vector that holds [`Builder::OUT_OF_BOUNDS`], made in the entry block.
+    out_of_bounds: Option<Part>,
+}
+
+impl Builder {
+    /// A byte offset that lies outside of every buffer.
+    pub const OUT_OF_BOUNDS: u32 = 0x8000_0000;
+
+    /// A kernel of `workgroup_size` workitems per workgroup, the current block its entry.
+    pub fn new(target: Target, name: &str, workgroup_size: u32) -> Builder {
+        let f = Function {
+            name: name.to_string(),
+            comment: String::new(),
+            target,
+            vregs: Vec::new(),
+            blocks: Vec::new(),
+            preloads: Preloads::default(),
+            lds_bytes: 0,
+            kernarg_bytes: 0,
+            workgroup_size,
+            scratch_bytes: 0,
+        };
+        let mut b = Builder { f, places: Vec::new(), out_of_bounds: None };
+        let entry = b.label();
+        b.place(entry, "entry");
+        b
+    }
+
+    /// The target.
+    pub fn target(&self) -> Target {
+        self.f.target
+    }
+    /// Lanes of a wavefront.
+    pub fn wave_size(&self) -> u32 {
+        self.f.target.info().wave_size
+    }
+    /// The function so far.
+    pub fn function(&mut self) -> &mut Function {
+        &mut self.f
+    }
+
+    /// A label to branch to, placed later (or never).
+    pub fn label(&mut self) -> BlockId {
+        self.places.push(None);
+        BlockId(self.places.len() as u32 - 1)
+    }
+    /// Starts a new block at `label`, following the current one.
+    pub fn place(&mut self, label: BlockId, name: &str) {
+        assert!(self.places[label.0 as usize].is_none(), "label placed twice");
+        let n = self.f.blocks.len();
+        self.places[label.0 as usize] = Some(n as u32);
+        self.f.blocks.push(Block { name: format!("{name}_{n}"), ..Block::default() });
+    }
+    /// Starts a new block and returns its label.
+    pub fn block(&mut self, name: &str) -> BlockId {
+        let l = self.label();
+        self.place(l, name);
+        l
+    }
+    /// Keeps the scheduler from reordering the current block.
+    pub fn pin(&mut self) {
+        self.current().pinned = true;
+    }
+    /// Comment shown above the current block in assembly.
+    pub fn comment(&mut self, text: &str) {
+        let c = &mut self.current().comment;
+        if !c.is_empty() {
+            c.push_str("; ");
+        }
+        c.push_str(text);
+    }
+    fn current(&mut self) -> &mut Block {
+        self.f.blocks.last_mut().expect("a builder has a block")
+    }
+
+    /// A new vector value.
+    pub fn v(&mut self, dwords: u8) -> Part {
+        self.f.new_vreg(RegClass::V, dwords)
+    }
+    /// A new accumulation-register value (CDNA).
+    pub fn a(&mut self, dwords: u8) -> Part {
+        self.f.new_vreg(RegClass::A, dwords)
+    }
+    /// A new scalar value.
+    pub fn s(&mut self, dwords: u8) -> Part {
+        self.f.new_vreg(RegClass::S, dwords)
+    }
+    /// A new wavefront mask.
+    pub fn mask(&mut self) -> Part {
+        let n = self.f.mask_dwords();
+        self.s(n)
+    }
+    /// True when the operand is held per lane.
+    pub fn is_vector(&self, o: Opnd) -> bool {
+        match o {
+            Opnd::V(p) => self.f.vreg(p.reg).class != RegClass::S,
+            Opnd::P(r) => r.first.is_vector(),
+            _ => false,
+        }
+    }
+
+    /// Appends an instruction.
+    pub fn push(&mut self, inst: MInst) {
+        self.current().insts.push(inst);
+    }
+    /// Appends an instruction with explicit destinations.
+    pub fn emit(&mut self, code: impl Into<Code>, dsts: &[Opnd], srcs: &[Opnd]) {
+        self.push(MInst::new(code, dsts, srcs));
+    }
+    /// Appends a target instruction with one new destination of the width its table row says.
+    pub fn op(&mut self, op: Op, srcs: &[Opnd]) -> Part {
+        self.op_with(op, srcs, Mods::new())
+    }
+    /// [`Builder::op`] with modifiers.
+    pub fn op_with(&mut self, op: Op, srcs: &[Opnd], mods: Mods) -> Part {
+        let dst = self.result_of(op);
+        self.push(MInst { mods, ..MInst::new(op, &[dst.into()], srcs) });
+        dst
+    }
+    /// A new value fit for the first destination of `op`.
+    fn result_of(&mut self, op: Op) -> Part {
+        let target = self.f.target;
+        let info = target.op(op).unwrap_or_else(|| panic!("{target} has no {}", op.name()));
+        let slot = info.dsts.first().unwrap_or_else(|| panic!("{} has no destination", op.name()));
+        use barewave_isa::Class;
+        if slot.class.contains(Class::VGPR) {
+            self.v(slot.dwords())
+        } else if info.flags.has(Flags::VALU_WRITES_SGPR) && slot.bits != 32 {
+            self.mask()
+        } else if slot.class.contains(Class::AGPR) {
+            self.a(slot.dwords())
+        } else {
+            self.s(slot.dwords())
+        }
+    }
+    /// A generic operation with a new 32-bit destination.
+    pub fn gen_op(&mut self, g: Gen, srcs: &[Opnd]) -> Part {
+        let vector = g == Gen::Fma || srcs.iter().any(|s| self.is_vector(*s));
+        let dst = if vector { self.v(1) } else { self.s(1) };
+        self.emit(g, &[dst.into()], srcs);
+        dst
+    }
+
+    /// `a + b`.
+    pub fn add(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
+        self.gen_op(Gen::Add, &[a.into(), b.into()])
+    }
+    /// `a - b`.
+    pub fn sub(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
+        self.gen_op(Gen::Sub, &[a.into(), b.into()])
+    }
+    /// `a * b`, low 32 bits.
+    pub fn mul(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
+        self.gen_op(Gen::Mul, &[a.into(), b.into()])
+    }
+    /// `a * b + c`, low 32 bits.
+    pub fn mad(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>, c: impl Into<Opnd>) -> Part {
+        self.gen_op(Gen::Mad, &[a.into(), b.into(), c.into()])
+    }
+    /// `a & b`.
+    pub fn and(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
+        self.gen_op(Gen::And, &[a.into(), b.into()])
+    }
+    /// `a << b`.
+    pub fn shl(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
+        self.gen_op(Gen::Shl, &[a.into(), b.into()])
+    }
+    /// `a >> b`, unsigned.
+    pub fn shr(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
+        self.gen_op(Gen::Shr, &[a.into(), b.into()])
+    }
+    /// `a / d`, unsigned.
+    pub fn udiv(&mut self, a: impl Into<Opnd>, d: u32) -> Part {
+        self.gen_op(Gen::Udiv, &[a.into(), d.into()])
+    }
+    /// `a % d`, unsigned.
+    pub fn umod(&mut self, a: impl Into<Opnd>, d: u32) -> Part {
+        self.gen_op(Gen::Umod, &[a.into(), d.into()])
+    }
+    /// `(a / d, a % d)`, unsigned.
+    pub fn divmod(&mut self, a: impl Into<Opnd>, d: u32) -> (Part, Part) {
+        let a = a.into();
+        let q = self.udiv(a, d);
+        let qd = self.mul(q, d);
+        (q, self.sub(a, qd))
+    }
+    /// f32 `a * b + c`.
+    pub fn fma(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>, c: impl Into<Opnd>) -> Part {
+        self.gen_op(Gen::Fma, &[a.into(), b.into(), c.into()])
+    }
+    /// f32 `acc += a * b`.
+    pub fn fma_into(&mut self, acc: Part, a: impl Into<Opnd>, b: impl Into<Opnd>) {
+        self.emit(Gen::Fma, &[acc.into()], &[a.into(), b.into(), acc.into()]);
+    }
+    /// Copies `src` into `dst`.
+    pub fn copy_into(&mut self, dst: Part, src: impl Into<Opnd>) {
+        self.emit(Gen::Copy, &[dst.into()], &[src.into()]);
+    }
+    /// A new vector copy of `src`.
+    pub fn to_vector(&mut self, src: impl Into<Opnd>) -> Part {
+        let d = self.v(1);
+        self.copy_into(d, src);
+        d
+    }
+    /// A new scalar holding a constant.
+    pub fn scalar(&mut self, x: u32) -> Part {
+        let d = self.s(1);
+        self.copy_into(d, x);
+        d
+    }
+    /// The first lane's value of a vector that is the same in all lanes.
+    pub fn uniform(&mut self, v: impl Into<Opnd>) -> Part {
+        self.op(op::V_READFIRSTLANE_B32, &[v.into()])
+    }
+    /// Per lane `mask ? a : b`.
+    pub fn select(&mut self, mask: Part, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
+        self.op(op::V_CNDMASK_B32, &[b.into(), a.into(), mask.into()])
+    }
+    /// Both masks.
+    pub fn mask_and(&mut self, a: Part, b: Part) -> Part {
+        let d = self.mask();
+        let op = if d.len == 2 { op::S_AND_B64 } else { op::S_AND_B32 };
+        self.emit(op, &[d.into()], &[a.into(), b.into()]);
+        d
+    }
+    /// `off` where the mask is set, else [`Builder::OUT_OF_BOUNDS`].
+    pub fn guard(&mut self, mask: Part, off: impl Into<Opnd>) -> Part {
+        let out = match self.out_of_bounds {
+            Some(p) => p,
+            None => {
+                let p = self.v(1);
+                let set = MInst::new(Gen::Copy, &[p.into()], &[Self::OUT_OF_BOUNDS.into()]);
+                self.f.blocks[0].insts.insert(0, set);
+                self.out_of_bounds = Some(p);
+                p
+            }
+        };
+        self.select(mask, off, out)
+    }
+    /// Mask of the lanes with `a < b`, unsigned.
+    pub fn lt_u32(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
+        self.op(op::V_CMP_LT_U32, &[a.into(), b.into()])
+    }
+
+    /// Flat workitem id within the workgroup.
+    pub fn workitem_id(&mut self) -> Part {
+        if self.f.preloads.workitem_id.is_none() {
+            self.f.preloads.workitem_id = Some(self.f.new_vreg(RegClass::V, 1).reg);
+        }
+        self.f.whole(self.f.preloads.workitem_id.expect("just set"))
+    }
+    /// Workgroup id in dimension `dim` (0 to 2).
+    pub fn workgroup_id(&mut self, dim: usize) -> Part {
+        if self.f.preloads.workgroup_id[dim].is_none() {
+            self.f.preloads.workgroup_id[dim] = Some(self.f.new_vreg(RegClass::S, 1).reg);
+        }
+        self.f.whole(self.f.preloads.workgroup_id[dim].expect("just set"))
+    }
+    fn kernarg(&mut self) -> Part {
+        if self.f.preloads.kernarg.is_none() {
+            self.f.preloads.kernarg = Some(self.f.new_vreg(RegClass::S, 2).reg);
+        }
+        self.f.whole(self.f.preloads.kernarg.expect("just set"))
+    }
+    /// A buffer of `bytes` bytes whose address is the 64-bit kernel argument number `arg`.
+    pub fn buffer_arg(&mut self, arg: u32, bytes: u32) -> Buffer {
+        let base = self.kernarg();
+        let desc = self.s(4);
+        self.f.kernarg_bytes = self.f.kernarg_bytes.max(arg * 8 + 8);
+        self.scalar_load_into(desc.slice(0, 2), base, arg * 8);
+        self.copy_into(desc.dword(2), bytes);
+        self.copy_into(desc.dword(3), self.f.target.info().raw_buffer_word3);
+        Buffer { desc }
+    }
+    /// The 64-bit address in kernel argument number `arg`.
+    pub fn pointer_arg(&mut self, arg: u32) -> Part {
+        let base = self.kernarg();
+        let p = self.s(2);
+        self.f.kernarg_bytes = self.f.kernarg_bytes.max(arg * 8 + 8);
+        self.scalar_load_into(p, base, arg * 8);
+        p
+    }
+    /// Loads `dst.len` (1, 2, 4, 8 or 16) dwords from a scalar address and a constant byte offset.
+    pub fn scalar_load_into(&mut self, dst: Part, base: Part, offset: u32) {
+        let op = match dst.len {
+            1 => op::S_LOAD_DWORD,
+            2 => op::S_LOAD_DWORDX2,
+            4 => op::S_LOAD_DWORDX4,
+            8 => op::S_LOAD_DWORDX8,
+            16 => op::S_LOAD_DWORDX16,
+            n => panic!("no scalar load of {n} dwords"),
+        };
+        self.emit(op, &[dst.into()], &[base.into(), offset.into()]);
+    }
+    /// Loads `dwords` dwords at a scalar buffer's byte offset held in a scalar or constant (`s_buffer_load`).
+    pub fn scalar_buffer_load(&mut self, buf: Buffer, dwords: u8, offset: impl Into<Opnd>) -> Part {
+        let op = match dwords {
+            1 => op::S_BUFFER_LOAD_DWORD,
+            2 => op::S_BUFFER_LOAD_DWORDX2,
+            4 => op::S_BUFFER_LOAD_DWORDX4,
+            8 => op::S_BUFFER_LOAD_DWORDX8,
+            16 => op::S_BUFFER_LOAD_DWORDX16,
+            n => panic!("no scalar load of {n} dwords"),
+        };
+        let dst = self.s(dwords);
+        self.emit(op, &[dst.into()], &[buf.desc.into(), offset.into()]);
+        dst
+    }
+
+    /// Loads 1 to 4 dwords per lane at byte offset `voff + soff + imm`.
+    pub fn load(&mut self, buf: Buffer, dwords: u8, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) -> Part {
+        let dst = self.v(dwords);
+        self.load_into(dst, buf, voff, soff, imm);
+        dst
+    }
+    /// [`Builder::load`] into an existing value.
+    pub fn load_into(&mut self, dst: Part, buf: Buffer, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) {
+        let op = [op::BUFFER_LOAD_DWORD, op::BUFFER_LOAD_DWORDX2, op::BUFFER_LOAD_DWORDX3, op::BUFFER_LOAD_DWORDX4]
+            [dst.len as usize - 1];
+        let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
+        self.push(MInst { mods, ..MInst::new(op, &[dst.into()], &srcs) });
+    }
+    /// Stores 1 to 4 dwords per lane at byte offset `voff + soff + imm`.
+    pub fn store(&mut self, buf: Buffer, data: Part, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) {
+        let op =
+            [op::BUFFER_STORE_DWORD, op::BUFFER_STORE_DWORDX2, op::BUFFER_STORE_DWORDX3, op::BUFFER_STORE_DWORDX4]
+                [data.len as usize - 1];
+        let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
+        self.push(MInst { mods, ..MInst::new(op, &[], &[data.into(), srcs[0], srcs[1], srcs[2]]) });
+    }
+    /// A memory instruction of another width (`buffer_load_ubyte`, `buffer_store_short`, ...): loads return a value.
+    pub fn load_op(&mut self, op: Op, buf: Buffer, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) -> Part {
+        let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
+        self.op_with(op, &srcs, mods)
+    }
+    /// Store counterpart of [`Builder::load_op`].
+    pub fn store_op(
+        &mut self,
+        op: Op,
+        buf: Buffer,
+        data: Part,
+        voff: impl Into<Opnd>,
+        soff: impl Into<Opnd>,
+        imm: u32,
+    ) {
+        let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
+        self.push(MInst { mods, ..MInst::new(op, &[], &[data.into(), srcs[0], srcs[1], srcs[2]]) });
+    }
+    /// Buffer operands (`vaddr`, `srsrc`, `soffset`) and modifiers of an access; constants beyond the offset field's
+    /// 4095 go to `soffset`.
+    fn address(&mut self, buf: Buffer, voff: Opnd, soff: Opnd, imm: u32) -> ([Opnd; 3], Mods) {
+        let (mut soff, mut imm) = (soff, imm);
+        if imm > 4095 {
+            let high = imm & !4095;
+            imm &= 4095;
+            soff = match soff {
+                Opnd::Imm(0) => self.scalar(high).into(),
+                s => self.add(s, high).into(),
+            };
+        } else if matches!(soff, Opnd::Imm(x) if x > 64) {
+            let x = soff;
+            soff = self.s(1).into();
+            self.emit(Gen::Copy, &[soff], &[x]);
+        }
+        let mut mods = Mods::new();
+        if voff != Opnd::Off {
+            mods.set(ModName::Offen, 1);
+        }
+        if imm > 0 {
+            mods.set(ModName::Offset, imm as i32);
+        }
+        ([voff, buf.desc.into(), soff], mods)
+    }
+
+    /// Reserves LDS and returns its byte offset (16-byte aligned).
+    pub fn lds(&mut self, bytes: u32) -> u32 {
+        let at = self.f.lds_bytes.next_multiple_of(16);
+        self.f.lds_bytes = at + bytes;
+        at
+    }
+    /// Reads 1, 2 or 4 dwords from LDS at `addr + offset` (aligned to the width).
+    pub fn lds_read(&mut self, dwords: u8, addr: Part, offset: u32) -> Part {
+        let dst = self.v(dwords);
+        self.lds_read_into(dst, addr, offset);
+        dst
+    }
+    /// [`Builder::lds_read`] into an existing value.
+    pub fn lds_read_into(&mut self, dst: Part, addr: Part, offset: u32) {
+        let op = match dst.len {
+            1 => op::DS_READ_B32,
+            2 => op::DS_READ_B64,
+            4 => op::DS_READ_B128,
+            n => panic!("no LDS read of {n} dwords"),
+        };
+        let mods = Self::lds_mods(offset);
+        self.push(MInst { mods, ..MInst::new(op, &[dst.into()], &[addr.into()]) });
+    }
+    /// Writes 1, 2 or 4 dwords to LDS at `addr + offset` (aligned to the width).
+    pub fn lds_write(&mut self, addr: Part, data: Part, offset: u32) {
+        let op = match data.len {
+            1 => op::DS_WRITE_B32,
+            2 => op::DS_WRITE_B64,
+            4 => op::DS_WRITE_B128,
+            n => panic!("no LDS write of {n} dwords"),
+        };
+        let mods = Self::lds_mods(offset);
+        self.push(MInst { mods, ..MInst::new(op, &[], &[addr.into(), data.into()]) });
+    }
+    fn lds_mods(offset: u32) -> Mods {
+        assert!(offset < 65536, "LDS offset {offset} does not fit its field");
+        if offset > 0 { Mods::new().with(ModName::Offset, offset as i32) } else { Mods::new() }
+    }
+    /// Barrier of the workgroup.
+    pub fn barrier(&mut self) {
+        self.emit(Gen::Barrier, &[], &[]);
+    }
+
+    /// Runs `body` with a scalar counter 0, `step`, ... while it is below `limit`, at least once.
+    pub fn loop_while(
+        &mut self,
+        name: &str,
+        limit: impl Into<Opnd>,
+        step: u32,
+        body: impl FnOnce(&mut Builder, Part),
+    ) {
+        let i = self.scalar(0);
+        let head = self.block(name);
+        body(self, i);
+        self.emit(op::S_ADD_U32, &[i.into()], &[i.into(), step.into()]);
+        self.emit(op::S_CMP_LT_U32, &[], &[i.into(), limit.into()]);
+        self.emit(op::S_CBRANCH_SCC1, &[], &[Opnd::Block(head)]);
+        self.block("after");
+    }
+    /// Branches to `to` when scalar `a < b`, unsigned; continues in a new block.
+    pub fn branch_lt(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>, to: BlockId) {
+        self.emit(op::S_CMP_LT_U32, &[], &[a.into(), b.into()]);
+        self.emit(op::S_CBRANCH_SCC1, &[], &[Opnd::Block(to)]);
+        self.block("next");
+    }
+
+    /// Ends the program and gives out the function.
+    pub fn finish(mut self) -> Function {
+        self.emit(op::S_ENDPGM, &[], &[0u32.into()]);
+        let places = &self.places;
+        for block in &mut self.f.blocks {
+            for inst in &mut block.insts {
+                for s in &mut inst.srcs {
+                    if let Opnd::Block(b) = s {
+                        *b = BlockId(places[b.0 as usize].expect("every label that is branched to is placed"));
+                    }
+                }
+            }
+        }
+        self.f
+    }
+}
+
+impl From<VReg> for u32 {
+    fn from(v: VReg) -> u32 {
+        v.0
+    }
+}

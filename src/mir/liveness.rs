@@ -1,0 +1,205 @@
+//! Liveness of virtual registers, dword by dword.
+//!
+//! Every dword of every virtual register is a *unit*. Live-in sets come from the usual backward fixpoint over the
+//! blocks; live ranges are then read off in one backward walk of each block. Positions number the instructions in
+//! layout order: instruction `i` reads at `2 i` and writes at `2 i + 1`, so a value that dies at an instruction may
+//! leave its register to the value defined there.
+
+use super::{Function, MInst, Opnd, Part, VReg};
+use barewave_isa::Target;
+
+/// A set of units.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnitSet(Vec<u64>);
+
+impl UnitSet {
+    /// The empty set with room for `n` units.
+    pub fn new(n: usize) -> UnitSet {
+        UnitSet(vec![0; n.div_ceil(64)])
+    }
+    /// Adds a unit.
+    pub fn insert(&mut self, u: usize) {
+        self.0[u / 64] |= 1 << (u % 64);
+    }
+    /// Removes a unit.
+    pub fn remove(&mut self, u: usize) {
+        self.0[u / 64] &= !(1 << (u % 64));
+    }
+    /// True when the unit is in the set.
+    pub fn contains(&self, u: usize) -> bool {
+        self.0[u / 64] >> (u % 64) & 1 == 1
+    }
+    /// Adds all of `other`; true when that changed the set.
+    pub fn union(&mut self, other: &UnitSet) -> bool {
+        let mut changed = false;
+        for (a, b) in self.0.iter_mut().zip(&other.0) {
+            changed |= *b & !*a != 0;
+            *a |= b;
+        }
+        changed
+    }
+    /// The units in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(w, &bits)| {
+            let mut bits = bits;
+            std::iter::from_fn(move || {
+                (bits != 0).then(|| {
+                    let i = bits.trailing_zeros() as usize;
+                    bits &= bits - 1;
+                    w * 64 + i
+                })
+            })
+        })
+    }
+}
+
+/// Unit numbers of a function's virtual registers.
+#[derive(Clone, Debug)]
+pub struct Units {
+    base: Vec<u32>,
+}
+
+impl Units {
+    /// Numbers the units of `f`.
+    pub fn of(f: &Function) -> Units {
+        let mut base = Vec::with_capacity(f.vregs.len() + 1);
+        let mut n = 0;
+        for v in &f.vregs {
+            base.push(n);
+            n += v.dwords as u32;
+        }
+        base.push(n);
+        Units { base }
+    }
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        *self.base.last().unwrap_or(&0) as usize
+    }
+    /// Unit of dword 0 of a virtual register.
+    pub fn base(&self, v: VReg) -> usize {
+        self.base[v.0 as usize] as usize
+    }
+    /// Units of a part.
+    pub fn of_part(&self, p: Part) -> std::ops::Range<usize> {
+        let b = self.base(p.reg) + p.first as usize;
+        b..b + p.len as usize
+    }
+}
+
+/// Calls `f` with every virtual register part that the instruction reads.
+pub fn for_each_use(inst: &MInst, target: Target, mut f: impl FnMut(Part)) {
+    for o in inst.uses(target) {
+        if let Opnd::V(p) = o {
+            f(p);
+        }
+    }
+}
+
+/// Calls `f` with every virtual register part that the instruction writes.
+pub fn for_each_def(inst: &MInst, mut f: impl FnMut(Part)) {
+    for o in &inst.dsts {
+        if let Opnd::V(p) = o {
+            f(*p);
+        }
+    }
+}
+
+/// Liveness of a function.
+#[derive(Clone, Debug)]
+pub struct Liveness {
+    /// Unit numbers.
+    pub units: Units,
+    /// Units live at the start of each block.
+    pub live_in: Vec<UnitSet>,
+    /// Units live at the end of each block.
+    pub live_out: Vec<UnitSet>,
+}
+
+impl Liveness {
+    /// Solves the dataflow equations.
+    pub fn of(f: &Function) -> Liveness {
+        let units = Units::of(f);
+        let n = units.count();
+        let mut upward = Vec::with_capacity(f.blocks.len());
+        let mut killed = Vec::with_capacity(f.blocks.len());
+        for block in &f.blocks {
+            let (mut up, mut kill) = (UnitSet::new(n), UnitSet::new(n));
+            for inst in &block.insts {
+                for_each_use(inst, f.target, |p| {
+                    units.of_part(p).filter(|&u| !kill.contains(u)).for_each(|u| up.insert(u));
+                });
+                for_each_def(inst, |p| units.of_part(p).for_each(|u| kill.insert(u)));
+            }
+            upward.push(up);
+            killed.push(kill);
+        }
+        let mut live_in = upward.clone();
+        let mut live_out = vec![UnitSet::new(n); f.blocks.len()];
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for b in (0..f.blocks.len()).rev() {
+                for s in f.successors(b) {
+                    let from = live_in[s].clone();
+                    changed |= live_out[b].union(&from);
+                }
+                for (w, word) in live_in[b].0.iter_mut().enumerate() {
+                    let new = *word | (live_out[b].0[w] & !killed[b].0[w]);
+                    changed |= new != *word;
+                    *word = new;
+                }
+            }
+        }
+        Liveness { units, live_in, live_out }
+    }
+
+    /// Live ranges `[start, end)` of every unit, in position order. Preloaded registers are live from position 0.
+    pub fn ranges(&self, f: &Function) -> Vec<Vec<(u32, u32)>> {
+        let n = self.units.count();
+        let mut ranges: Vec<Vec<(u32, u32)>> = vec![Vec::new(); n];
+        let mut end_of: Vec<u32> = vec![0; n];
+        let mut next = 2 * f.inst_count() as u32;
+        for (b, block) in f.blocks.iter().enumerate().rev() {
+            let block_end = next;
+            let block_start = block_end - 2 * block.insts.len() as u32;
+            let mut live = self.live_out[b].clone();
+            for u in live.iter() {
+                end_of[u] = block_end;
+            }
+            for (i, inst) in block.insts.iter().enumerate().rev() {
+                let at = block_start + 2 * i as u32;
+                for_each_def(inst, |p| {
+                    for u in self.units.of_part(p) {
+                        let end = if live.contains(u) { end_of[u] } else { at + 2 };
+                        live.remove(u);
+                        ranges[u].push((at + 1, end));
+                    }
+                });
+                for_each_use(inst, f.target, |p| {
+                    for u in self.units.of_part(p) {
+                        if !live.contains(u) {
+                            live.insert(u);
+                            end_of[u] = at + 1;
+                        }
+                    }
+                });
+            }
+            for u in live.iter() {
+                ranges[u].push((block_start, end_of[u]));
+            }
+            next = block_start;
+        }
+        for r in &mut ranges {
+            r.reverse();
+            let mut merged: Vec<(u32, u32)> = Vec::with_capacity(r.len());
+            for &(s, e) in r.iter() {
+                match merged.last_mut() {
+                    Some(last) if last.1 >= s => last.1 = last.1.max(e),
+                    _ => merged.push((s, e)),
+                }
+            }
+            *r = merged;
+        }
+        ranges
+    }
+}

@@ -1,0 +1,316 @@
+//! Text form of the machine IR; [`parse`] reads back what `Display` prints.
+//!
+//! ```text
+//! kernel @relu target gfx942 workgroup 256 lds 0 kernarg 16 scratch 0
+//! preload kernarg %0 workgroup_id_x %1 workitem_id %2
+//! regs %0:s2 %1:s1 %2:v1 %3:v4
+//! block entry_0 pinned ; reads four elements
+//!   %3 = buffer_load_dwordx4 %2, %5, 0 {offset=16 offen=1}
+//!   %3[0] = v_max_f32 0, %3[0]
+//!   s_cbranch_scc1 @loop_1
+//! ```
+//! Generic operations are written with a `g.` prefix, target instructions by the name that is the same on all targets.
+
+use super::*;
+use barewave_isa::{Half, ModName, Reg, RegFile};
+use std::fmt::{self, Display, Write};
+
+struct Text<'a>(&'a Function, Opnd);
+
+impl Display for Text<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            Opnd::V(p) if p.first == 0 && p.len == self.0.vreg(p.reg).dwords => write!(out, "%{}", p.reg.0),
+            Opnd::V(Part { reg, first, len: 1 }) => write!(out, "%{}[{first}]", reg.0),
+            Opnd::V(Part { reg, first, len }) => write!(out, "%{}[{first}:{}]", reg.0, first + len - 1),
+            Opnd::P(r) => write!(out, "{r}"),
+            Opnd::Imm(x) if x < 0x10000 => write!(out, "{x}"),
+            Opnd::Imm(x) => write!(out, "0x{x:x}"),
+            Opnd::Off => out.write_str("off"),
+            Opnd::Block(b) => write!(out, "@{}", self.0.blocks[b.0 as usize].name),
+        }
+    }
+}
+
+impl Function {
+    /// One instruction as text.
+    pub fn inst_text(&self, inst: &MInst) -> String {
+        let mut s = String::new();
+        let list = |s: &mut String, ops: &[Opnd]| {
+            for (i, o) in ops.iter().enumerate() {
+                let _ = write!(s, "{}{}", if i > 0 { ", " } else { "" }, Text(self, *o));
+            }
+        };
+        if !inst.dsts.is_empty() {
+            list(&mut s, &inst.dsts);
+            s.push_str(" = ");
+        }
+        match inst.code {
+            Code::Isa(op) => s.push_str(op.name()),
+            Code::Gen(g) => {
+                s.push_str("g.");
+                s.push_str(g.name());
+            }
+        }
+        if !inst.srcs.is_empty() {
+            s.push(' ');
+            list(&mut s, &inst.srcs);
+        }
+        if !inst.mods.is_empty() {
+            let mods: Vec<String> = inst.mods.iter().map(|(n, v)| format!("{}={v}", n.name())).collect();
+            let _ = write!(s, " {{{}}}", mods.join(" "));
+        }
+        s
+    }
+}
+
+impl Display for Function {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            out,
+            "kernel @{} target {} workgroup {} lds {} kernarg {} scratch {}",
+            self.name,
+            self.target.info().name,
+            self.workgroup_size,
+            self.lds_bytes,
+            self.kernarg_bytes,
+            self.scratch_bytes
+        )?;
+        if !self.comment.is_empty() {
+            writeln!(out, "; {}", self.comment)?;
+        }
+        out.write_str("preload")?;
+        if let Some(v) = self.preloads.kernarg {
+            write!(out, " kernarg %{}", v.0)?;
+        }
+        for (v, dim) in self.preloads.workgroup_id.iter().zip(["x", "y", "z"]) {
+            if let Some(v) = v {
+                write!(out, " workgroup_id_{dim} %{}", v.0)?;
+            }
+        }
+        if let Some(v) = self.preloads.workitem_id {
+            write!(out, " workitem_id %{}", v.0)?;
+        }
+        for (i, v) in self.vregs.iter().enumerate() {
+            if i % 12 == 0 {
+                out.write_str("\nregs")?;
+            }
+            let class = match v.class {
+                RegClass::V => 'v',
+                RegClass::A => 'a',
+                RegClass::S => 's',
+            };
+            write!(out, " %{i}:{class}{}", v.dwords)?;
+        }
+        writeln!(out)?;
+        for b in &self.blocks {
+            write!(out, "block {}", b.name)?;
+            if b.pinned {
+                out.write_str(" pinned")?;
+            }
+            if !b.comment.is_empty() {
+                write!(out, " ; {}", b.comment)?;
+            }
+            writeln!(out)?;
+            for i in &b.insts {
+                writeln!(out, "  {}", self.inst_text(i))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Text that is not machine IR.
+#[derive(Debug, thiserror::Error)]
+#[error("machine IR line {line}: {what}")]
+pub struct ParseError {
+    /// Line number from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Reads one kernel.
+pub fn parse(text: &str) -> Result<Function, ParseError> {
+    let mut f: Option<Function> = None;
+    let names: Vec<&str> = text
+        .lines()
+        .filter_map(|l| l.strip_prefix("block "))
+        .map(|l| l.split_whitespace().next().unwrap_or(""))
+        .collect();
+    for (n, line) in text.lines().enumerate() {
+        let err = |what: String| ParseError { line: n + 1, what };
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let Some(&first) = words.first() else { continue };
+        if first == "kernel" {
+            f = Some(parse_header(&words).map_err(err)?);
+            continue;
+        }
+        let Some(f) = &mut f else { return Err(err("expected a kernel line first".into())) };
+        match first {
+            ";" => f.comment = line.trim_start_matches("; ").to_string(),
+            "preload" => parse_preloads(f, &words[1..]).map_err(err)?,
+            "regs" => {
+                for w in &words[1..] {
+                    parse_reg_decl(f, w).map_err(err)?;
+                }
+            }
+            "block" => {
+                let (head, comment) = line.split_once(" ; ").unwrap_or((line, ""));
+                let mut words = head.split_whitespace().skip(1);
+                f.blocks.push(Block {
+                    name: words.next().ok_or_else(|| err("a block needs a name".into()))?.to_string(),
+                    pinned: words.next() == Some("pinned"),
+                    comment: comment.to_string(),
+                    insts: Vec::new(),
+                });
+            }
+            _ => {
+                let inst = parse_inst(f, &names, line).map_err(err)?;
+                let block = f.blocks.last_mut().ok_or_else(|| err("expected a block line first".into()))?;
+                block.insts.push(inst);
+            }
+        }
+    }
+    f.ok_or(ParseError { line: 1, what: "no kernel line".into() })
+}
+
+fn parse_header(words: &[&str]) -> Result<Function, String> {
+    let name = words.get(1).and_then(|w| w.strip_prefix('@')).ok_or("kernel needs a @name")?;
+    let field = |key: &str| -> Result<&str, String> {
+        let at = words.iter().position(|w| *w == key).ok_or(format!("kernel line lacks {key}"))?;
+        words.get(at + 1).copied().ok_or(format!("{key} needs a value"))
+    };
+    let number = |key: &str| field(key)?.parse::<u32>().map_err(|e| format!("{key}: {e}"));
+    let mut b = Builder::new(
+        Target::parse(field("target")?).map_err(|e| e.to_string())?,
+        name,
+        number("workgroup")?,
+    );
+    let f = b.function();
+    f.blocks.clear();
+    f.lds_bytes = number("lds")?;
+    f.kernarg_bytes = number("kernarg")?;
+    f.scratch_bytes = number("scratch")?;
+    Ok(f.clone())
+}
+
+fn vreg_number(w: &str) -> Result<VReg, String> {
+    let n = w.strip_prefix('%').and_then(|n| n.parse().ok());
+    n.map(VReg).ok_or(format!("'{w}' is not a virtual register"))
+}
+
+fn parse_preloads(f: &mut Function, words: &[&str]) -> Result<(), String> {
+    for pair in words.chunks(2) {
+        let [key, reg] = pair else { return Err("preloads come in pairs".into()) };
+        let v = Some(vreg_number(reg)?);
+        match *key {
+            "kernarg" => f.preloads.kernarg = v,
+            "workgroup_id_x" => f.preloads.workgroup_id[0] = v,
+            "workgroup_id_y" => f.preloads.workgroup_id[1] = v,
+            "workgroup_id_z" => f.preloads.workgroup_id[2] = v,
+            "workitem_id" => f.preloads.workitem_id = v,
+            k => return Err(format!("unknown preload '{k}'")),
+        }
+    }
+    Ok(())
+}
+
+fn parse_reg_decl(f: &mut Function, w: &str) -> Result<(), String> {
+    let bad = || format!("'{w}' is not a register declaration like %3:v4");
+    let (number, kind) = w.split_once(':').ok_or_else(bad)?;
+    let class = match kind.get(..1) {
+        Some("v") => RegClass::V,
+        Some("a") => RegClass::A,
+        Some("s") => RegClass::S,
+        _ => return Err(bad()),
+    };
+    let dwords: u8 = kind[1..].parse().ok().filter(|n| (1..=32).contains(n)).ok_or_else(bad)?;
+    if vreg_number(number)?.0 as usize != f.vregs.len() {
+        return Err(format!("expected the declaration of %{}", f.vregs.len()));
+    }
+    f.new_vreg(class, dwords);
+    Ok(())
+}
+
+fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, String> {
+    let (body, mods_text) = match line.split_once(" {") {
+        Some((b, m)) => (b, m.strip_suffix('}').ok_or("modifiers end with }")?),
+        None => (line, ""),
+    };
+    let (dsts, rest) = body.split_once(" = ").unwrap_or(("", body));
+    let rest = rest.trim();
+    let (name, srcs) = rest.split_once(' ').unwrap_or((rest, ""));
+    let code = match name.strip_prefix("g.") {
+        Some(g) => Code::Gen(
+            Gen::NAMES.iter().find(|(_, n)| *n == g).map(|x| x.0).ok_or(format!("no generic operation '{g}'"))?,
+        ),
+        None => Code::Isa(Op::by_name(name).ok_or(format!("no instruction '{name}'"))?),
+    };
+    let list = |text: &str| -> Result<SmallVec<[Opnd; 4]>, String> {
+        text.split(", ").map(str::trim).filter(|w| !w.is_empty()).map(|w| parse_operand(f, blocks, w)).collect()
+    };
+    let mut mods = Mods::new();
+    for m in mods_text.split_whitespace() {
+        let (k, v) = m.split_once('=').ok_or(format!("'{m}' is not name=value"))?;
+        let name = ModName::by_name(k).ok_or(format!("no modifier '{k}'"))?;
+        mods.set(name, v.parse().map_err(|_| format!("'{v}' is not a number"))?);
+    }
+    Ok(MInst { code, dsts: list(dsts)?.into_iter().collect(), srcs: list(srcs)?, mods })
+}
+
+fn parse_operand(f: &Function, blocks: &[&str], w: &str) -> Result<Opnd, String> {
+    let bad = || format!("'{w}' is not an operand");
+    if let Some(name) = w.strip_prefix('@') {
+        let b = blocks.iter().position(|b| *b == name).ok_or(format!("no block '{name}'"))?;
+        return Ok(Opnd::Block(BlockId(b as u32)));
+    }
+    if w == "off" {
+        return Ok(Opnd::Off);
+    }
+    let (stem, range) = match w.split_once('[') {
+        Some((s, r)) => {
+            let r = r.strip_suffix(']').ok_or_else(bad)?;
+            let (a, b) = r.split_once(':').unwrap_or((r, r));
+            let (a, b): (u16, u16) = (a.parse().map_err(|_| bad())?, b.parse().map_err(|_| bad())?);
+            if b < a || b - a >= 32 {
+                return Err(bad());
+            }
+            (s, Some((a, b - a + 1)))
+        }
+        None => (w, None),
+    };
+    if stem.starts_with('%') {
+        let v = vreg_number(stem)?;
+        let dwords = f.vregs.get(v.0 as usize).ok_or(format!("{stem} is not declared"))?.dwords;
+        let (first, len) = range.unwrap_or((0, dwords as u16));
+        if first + len > dwords as u16 {
+            return Err(format!("{w} is more than the {dwords} dwords of {stem}"));
+        }
+        return Ok(Opnd::V(Part { reg: v, first: first as u8, len: len as u8 }));
+    }
+    if let Some(hex) = w.strip_prefix("0x") {
+        return u64::from_str_radix(hex, 16).map(Opnd::Imm).map_err(|_| bad());
+    }
+    if let Ok(x) = w.parse() {
+        return Ok(Opnd::Imm(x));
+    }
+    physical(stem, range).map(Opnd::P).ok_or_else(bad)
+}
+
+/// `v7`, `v[4:7]`, `vcc`, ...
+fn physical(stem: &str, range: Option<(u16, u16)>) -> Option<Regs> {
+    for (prefix, first, count) in [("v", Reg::V0, 1024), ("a", Reg::A0, 256), ("s", Reg::S0, 128), ("ttmp", Reg::TTMP0, 16)] {
+        let Some(n) = stem.strip_prefix(prefix) else { continue };
+        let (at, len) = match range {
+            Some(r) if n.is_empty() => r,
+            None => (n.parse::<u16>().ok().filter(|_| !n.is_empty()).unwrap_or(u16::MAX), 1),
+            _ => continue,
+        };
+        if at < count {
+            return Some(Regs { first: first.offset(at), dwords: len as u8, half: Half::Full });
+        }
+    }
+    let special = (Reg::VCC_LO.0..Reg::COUNT as u16).map(Reg).filter(|r| r.file() == RegFile::Special);
+    special.flat_map(|r| [Regs::new(r, 1), Regs::new(r, 2)]).find(|r| r.to_string() == stem)
+}

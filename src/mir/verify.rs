@@ -1,0 +1,123 @@
+//! The verifier that runs between passes.
+//!
+//! Checks each instruction against its table row (number of operands, register class, width), that parts lie within
+//! their registers, that branches end their block and lead to blocks, and, before allocation, that no virtual
+//! register can be read before it is written (nothing but preloaded values is live at the entry).
+
+use super::liveness::Liveness;
+use super::{Code, Function, MInst, Opnd, RegClass};
+use barewave_isa::{Class, Flags, Slot};
+
+/// What is wrong, where, and which pass had just run.
+#[derive(Debug, thiserror::Error)]
+#[error("kernel {kernel} after {pass}, {block}, instruction {index}: {what}")]
+pub struct VerifyError {
+    kernel: String,
+    pass: &'static str,
+    block: String,
+    index: usize,
+    what: String,
+}
+
+/// Checks a function; `pass` names what produced it.
+pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
+    let fail = |b: usize, index: usize, what: String| VerifyError {
+        kernel: f.name.clone(),
+        pass,
+        block: f.blocks[b].name.clone(),
+        index,
+        what,
+    };
+    for (b, block) in f.blocks.iter().enumerate() {
+        let mut ended = false;
+        for (i, inst) in block.insts.iter().enumerate() {
+            check_inst(f, inst).map_err(|w| fail(b, i, format!("{w} in {inst:?}")))?;
+            let branch = inst.info(f.target).is_some_and(|x| x.flags.has(Flags::TERMINATOR));
+            if ended && !branch {
+                return Err(fail(b, i, "an instruction follows a branch".to_string()));
+            }
+            ended |= branch;
+        }
+    }
+    if f.successors(f.blocks.len() - 1).iter().any(|s| *s >= f.blocks.len()) {
+        return Err(fail(f.blocks.len() - 1, 0, "a branch leads out of the function".to_string()));
+    }
+    let last = f.blocks.last().and_then(|b| b.insts.last());
+    let ends = last.and_then(|i| i.info(f.target)).is_some_and(|x| {
+        x.flags.has(Flags::TERMINATOR) && !x.flags.has(Flags::CONDITIONAL)
+    });
+    if !ends {
+        return Err(fail(f.blocks.len() - 1, 0, "the last block does not end the program".to_string()));
+    }
+    let live = Liveness::of(f);
+    let given: Vec<usize> = crate::passes::regalloc::fixed_places(f)
+        .iter()
+        .flat_map(|(v, _)| live.units.of_part(f.whole(*v)))
+        .collect();
+    if let Some(u) = live.live_in[0].iter().find(|u| !given.contains(u)) {
+        let v = (0..f.vregs.len() as u32).find(|v| live.units.of_part(f.whole(super::VReg(*v))).contains(&u));
+        return Err(fail(0, 0, format!("virtual register %{} may be read before it is written", v.unwrap_or(0))));
+    }
+    Ok(())
+}
+
+fn check_inst(f: &Function, inst: &MInst) -> Result<(), String> {
+    for o in inst.dsts.iter().chain(&inst.srcs) {
+        match *o {
+            Opnd::V(p) => {
+                let info = f.vregs.get(p.reg.0 as usize).ok_or_else(|| format!("%{} does not exist", p.reg.0))?;
+                if p.len == 0 || p.first + p.len > info.dwords {
+                    return Err(format!("dwords {}..{} of the {}-dword %{}", p.first, p.first + p.len, info.dwords, p.reg.0));
+                }
+            }
+            Opnd::Block(b) if b.0 as usize >= f.blocks.len() => return Err(format!("block {} does not exist", b.0)),
+            _ => {}
+        }
+    }
+    let Code::Isa(op) = inst.code else { return Ok(()) };
+    let Some(info) = f.target.op(op) else {
+        return Err(format!("{} is not an instruction of {}", op.name(), f.target.info().name));
+    };
+    if inst.dsts.len() != info.dsts.len() || inst.srcs.len() != info.srcs.len() {
+        return Err(format!(
+            "{} takes {} destinations and {} sources, not {} and {}",
+            info.name,
+            info.dsts.len(),
+            info.srcs.len(),
+            inst.dsts.len(),
+            inst.srcs.len()
+        ));
+    }
+    let dsts = inst.dsts.iter().zip(info.dsts).map(|(o, s)| (o, s, true));
+    for (o, slot, is_dst) in dsts.chain(inst.srcs.iter().zip(info.srcs).map(|(o, s)| (o, s, false))) {
+        check_operand(f, o, slot, is_dst)?;
+    }
+    Ok(())
+}
+
+fn check_operand(f: &Function, o: &Opnd, slot: &Slot, is_dst: bool) -> Result<(), String> {
+    let (class, len) = match *o {
+        Opnd::V(p) => (f.vreg(p.reg).class, p.len),
+        Opnd::P(r) if r.first.is_vector() => {
+            (if r.first.file() == barewave_isa::RegFile::Agpr { RegClass::A } else { RegClass::V }, r.dwords)
+        }
+        Opnd::P(r) => (RegClass::S, r.dwords),
+        Opnd::Off | Opnd::Block(_) | Opnd::Imm(_) if is_dst => return Err(format!("{} is not a register", slot.name)),
+        _ => return Ok(()),
+    };
+    let wanted = match class {
+        RegClass::V => Class::VGPR,
+        RegClass::A => Class::AGPR,
+        RegClass::S => Class::SGPR,
+    };
+    let special = matches!(o, Opnd::P(r) if r.first.file() == barewave_isa::RegFile::Special);
+    // A scalar may stand where only vectors fit until `select` has legalised operands; the encoder has the last word.
+    if is_dst && !special && !slot.class.contains(wanted) {
+        return Err(format!("a register of class {class:?} cannot be {}", slot.name));
+    }
+    let mask = class == RegClass::S && slot.bits >= 32 && len == f.mask_dwords();
+    if len != slot.dwords() && !mask && slot.bits != 0 {
+        return Err(format!("{} is {} dwords wide, not {len}", slot.name, slot.dwords()));
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Emission: physical machine IR to bytes, with branch distances, and to readable assembly.
+//!
+//! All instructions but branches have a size that does not depend on layout, and branches are always four bytes; so
+//! one pass over sizes places every block and a second one encodes.
+
+use crate::mir::{BlockId, Function, MInst, Opnd};
+use barewave_isa::{Inst, Operand};
+
+/// An instruction that cannot be encoded: a defect of an earlier pass.
+#[derive(Debug, thiserror::Error)]
+#[error("kernel {kernel}, {block}: {inst} cannot be encoded: {why}")]
+pub struct EmitError {
+    kernel: String,
+    block: String,
+    inst: String,
+    why: String,
+}
+
+/// The machine code of a function.
+#[derive(Clone, Debug, Default)]
+pub struct Emitted {
+    /// Bytes.
+    pub code: Vec<u8>,
+    /// Byte offset of each block.
+    pub blocks: Vec<u32>,
+    /// Number of instructions.
+    pub insts: usize,
+}
+
+/// The instruction as the encoder takes it; `None` for a generic operation or a virtual register. `distance` gives
+/// the branch distance to a block, in dwords from the following instruction.
+pub fn lower_inst(i: &MInst, distance: impl Fn(BlockId) -> i64) -> Option<Inst> {
+    let operand = |o: &Opnd| match *o {
+        Opnd::P(r) => Some(Operand::Regs(r)),
+        Opnd::Imm(x) => Some(Operand::Imm(x)),
+        Opnd::Off => Some(Operand::Off),
+        Opnd::Block(b) => Some(Operand::Imm(distance(b) as u64)),
+        Opnd::V(_) => None,
+    };
+    Some(Inst {
+        op: i.op()?,
+        dsts: i.dsts.iter().map(operand).collect::<Option<_>>()?,
+        srcs: i.srcs.iter().map(operand).collect::<Option<_>>()?,
+        mods: i.mods.clone(),
+    })
+}
+
+/// Encodes a function whose operands are physical.
+pub fn emit(f: &Function) -> Result<Emitted, EmitError> {
+    let fail = |b: usize, inst: &MInst, why: String| EmitError {
+        kernel: f.name.clone(),
+        block: f.blocks[b].name.clone(),
+        inst: format!("{inst:?}"),
+        why,
+    };
+    let mut out = Emitted::default();
+    let mut fixups: Vec<(usize, usize, usize)> = Vec::new();
+    for (b, block) in f.blocks.iter().enumerate() {
+        out.blocks.push(out.code.len() as u32);
+        for (i, inst) in block.insts.iter().enumerate() {
+            let low = lower_inst(inst, |_| 0).ok_or_else(|| fail(b, inst, "it is not a target instruction".into()))?;
+            if inst.srcs.iter().any(|s| matches!(s, Opnd::Block(_))) {
+                fixups.push((b, i, out.code.len()));
+            }
+            barewave_isa::encode(f.target, &low, &mut out.code).map_err(|e| fail(b, inst, e.to_string()))?;
+            out.insts += 1;
+        }
+    }
+    let mut word = Vec::with_capacity(8);
+    for (b, i, at) in fixups {
+        let inst = &f.blocks[b].insts[i];
+        let low = lower_inst(inst, |t| (out.blocks[t.0 as usize] as i64 - (at as i64 + 4)) / 4)
+            .ok_or_else(|| fail(b, inst, "it is not a target instruction".into()))?;
+        word.clear();
+        barewave_isa::encode(f.target, &low, &mut word).map_err(|e| fail(b, inst, e.to_string()))?;
+        out.code[at..at + word.len()].copy_from_slice(&word);
+    }
+    Ok(out)
+}

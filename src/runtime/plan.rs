@@ -1,0 +1,104 @@
+//! The launch plan: what a compiled model does, kernel by kernel, and where its tensors live.
+//!
+//! A plan travels with the code as a section of the ELF file ([`PLAN_SECTION`], JSON) beside the weights
+//! ([`WEIGHTS_SECTION`], raw bytes). Every address is an offset into one of two regions of device memory: the arena
+//! (inputs, outputs and intermediate tensors, reused by liveness) and the weights.
+
+use crate::tensor::DType;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Name of the ELF section with the plan.
+pub const PLAN_SECTION: &str = ".barewave.plan";
+/// Name of the ELF section with the weights.
+pub const WEIGHTS_SECTION: &str = ".barewave.weights";
+/// Version of the plan's format.
+pub const PLAN_VERSION: u32 = 1;
+
+/// A region of device memory that a plan addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Region {
+    /// Inputs, outputs and intermediate tensors.
+    Arena,
+    /// Constants.
+    Weights,
+}
+
+/// An address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Address {
+    /// Region.
+    pub region: Region,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+/// An input or output of the model.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Port {
+    /// Its name in the model.
+    pub name: String,
+    /// Element type by its short name (`f32`).
+    pub dtype: String,
+    /// Extents.
+    pub shape: Vec<usize>,
+    /// Where it lives. A constant output lives among the weights.
+    pub address: Address,
+}
+
+impl Port {
+    /// Element type; `None` for a name this version does not know.
+    pub fn element_type(&self) -> Option<DType> {
+        DType::from_name(&self.dtype)
+    }
+    /// Size in bytes; `None` when type or size make no sense.
+    pub fn bytes(&self) -> Option<usize> {
+        let elements = self.shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
+        elements.checked_mul(self.element_type()?.size())
+    }
+}
+
+/// One kernel launch.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Launch {
+    /// Symbol of the kernel in the code object.
+    pub kernel: String,
+    /// Source operators it computes.
+    pub step: String,
+    /// Workgroups in x, y, z.
+    pub grid: [u32; 3],
+    /// Workitems per workgroup (one dimension).
+    pub block: u32,
+    /// Kernel arguments: 64-bit addresses.
+    pub args: Vec<Address>,
+    /// Floating-point operations.
+    pub flops: u64,
+}
+
+/// A compiled model.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// [`PLAN_VERSION`] of the writer.
+    pub version: u32,
+    /// Name of the model.
+    pub model: String,
+    /// Target (`gfx942`).
+    pub target: String,
+    /// Inputs in the model's order.
+    pub inputs: Vec<Port>,
+    /// Outputs in the model's order.
+    pub outputs: Vec<Port>,
+    /// Bytes of the arena, with inputs and outputs.
+    pub arena_bytes: u64,
+    /// Bytes that intermediate tensors take at their peak.
+    pub peak_bytes: u64,
+    /// Bytes that intermediate tensors would take without reuse.
+    pub sum_bytes: u64,
+    /// Bytes of the weights.
+    pub weights_bytes: u64,
+    /// Kernel launches in order.
+    pub launches: Vec<Launch>,
+    /// The model's own metadata (class labels, image normalisation, ...).
+    pub metadata: BTreeMap<String, String>,
+}

@@ -1,0 +1,205 @@
+//! Code objects: what we write, our reader, goblin and LLVM's tools agree on; what clang writes, our reader reads;
+//! what is damaged gives an error.
+
+use barewave::codeobj::{Abi, Arg, ArgKind, CodeObject, ElfFile, Kernel, Section};
+use barewave_isa::Target;
+use pretty_assertions::assert_eq;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// `s_endpgm` of GCN, CDNA and RDNA1/2, of RDNA3 and RDNA4.
+fn endpgm(t: Target) -> [u8; 4] {
+    if t.info().name.starts_with("gfx11") || t.info().name.starts_with("gfx12") {
+        0xbfb0_0000u32.to_le_bytes()
+    } else {
+        0xbf81_0000u32.to_le_bytes()
+    }
+}
+
+fn sample(t: Target, abi: Abi) -> CodeObject<'static> {
+    let mut a = Kernel::new(t, "first", endpgm(t).to_vec());
+    (a.vgprs, a.sgprs, a.lds_bytes, a.kernarg_size) = (33, 20, 1024, 24);
+    a.args = vec![
+        Arg::buffer("x", 0),
+        Arg::value("n", 8, 4),
+        Arg { name: String::new(), offset: 12, size: 4, kind: ArgKind::Hidden("block_count_x".into()) },
+    ];
+    let mut b = Kernel::new(t, "second", endpgm(t).repeat(100));
+    b.vgprs = 200;
+    b.reqd_workgroup_size = Some([64, 2, 1]);
+    let weights = (0..10_000u32).flat_map(u32::to_le_bytes).collect();
+    CodeObject {
+        target: t,
+        abi,
+        kernels: vec![a, b],
+        sections: vec![
+            Section { name: ".barewave.plan".into(), data: Cow::Borrowed(b"a plan") },
+            Section { name: ".barewave.weights".into(), data: Cow::Owned(weights) },
+        ],
+    }
+}
+
+/// Path of a tool if it runs here.
+fn tool(name: &str) -> Option<&str> {
+    Command::new(name).arg("--version").output().ok().filter(|o| o.status.success()).map(|_| name)
+}
+
+fn temp(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+#[test]
+fn round_trip_on_every_target() {
+    for t in Target::all() {
+        for (abi, version) in [(Abi::V4, 4), (Abi::V5, 5), (Abi::V6, 6)] {
+            let o = sample(t, abi);
+            let bytes = o.to_bytes().unwrap();
+            assert_eq!(bytes, o.to_bytes().unwrap(), "deterministic");
+            let f = ElfFile::parse(&bytes).unwrap();
+            assert_eq!((f.target, f.version), (Some(t), version));
+            assert_eq!(f.target_name, format!("amdgcn-amd-amdhsa--{}", t.info().name));
+            assert_eq!(f.kernels.len(), 2);
+            for (k, want) in f.kernels.iter().zip(&o.kernels) {
+                assert_eq!(k.name, want.name);
+                assert_eq!(k.entry % 256, 0);
+                assert_eq!(k.code_size, want.code.len() as u64);
+                let code = f.file_range(k.entry, k.code_size).unwrap();
+                assert_eq!(&bytes[code], &want.code[..]);
+                let d = &k.descriptor;
+                assert!(d.vgprs(f.family) >= want.vgprs && d.vgprs(f.family) < want.vgprs + 16);
+                assert!(d.sgprs(f.family) >= want.sgprs);
+                assert_eq!((d.lds_bytes, d.wave32()), (want.lds_bytes, want.wave32));
+                assert_eq!(d.workgroup_ids(), want.workgroup_ids);
+                let m = k.meta.as_ref().unwrap();
+                assert_eq!((&m.args, m.reqd_workgroup_size), (&want.args, want.reqd_workgroup_size));
+                assert_eq!(m.kernarg_size, want.kernarg_size);
+            }
+            for s in &o.sections {
+                let place = f.section(&s.name).unwrap();
+                assert_eq!(place.start % 4096, 0);
+                assert!(f.segments.iter().all(|seg| seg.file.end <= place.start || place.end <= seg.file.start));
+                assert_eq!(&bytes[place], &s.data[..]);
+            }
+        }
+    }
+}
+
+#[test]
+fn goblin_finds_dynamic_symbols() {
+    let bytes = sample(Target::GFX942, Abi::V5).to_bytes().unwrap();
+    let elf = goblin::elf::Elf::parse(&bytes).unwrap();
+    let names: Vec<_> = elf.dynsyms.iter().filter_map(|s| elf.dynstrtab.get_at(s.st_name)).collect();
+    assert_eq!(names, ["", "first", "first.kd", "second", "second.kd"]);
+    assert_eq!(elf.header.e_flags, 0x54c);
+}
+
+#[test]
+fn llvm_accepts_what_we_write() {
+    let (Some(readelf), Some(objdump)) = (tool("llvm-readelf-22"), tool("llvm-objdump-22")) else {
+        eprintln!("skipped: LLVM 22 is not installed");
+        return;
+    };
+    for t in Target::all() {
+        let path = temp(&format!("writer-{}.co", t.info().name));
+        std::fs::write(&path, sample(t, Abi::V5).to_bytes().unwrap()).unwrap();
+        let run = |name: &str, args: &[&str]| {
+            let o = Command::new(name).args(args).arg(&path).output().unwrap();
+            let err = String::from_utf8_lossy(&o.stderr).into_owned();
+            assert!(o.status.success() && err.is_empty(), "{name} on {}: {err}", t.info().name);
+            String::from_utf8_lossy(&o.stdout).into_owned()
+        };
+        let all = run(readelf, &["--all", "--notes", "--hash-table", "--gnu-hash-table"]);
+        for want in
+            [t.info().name, "first.kd", ".value_kind:     hidden_block_count_x", "PROTECTED", ".barewave.weights"]
+        {
+            assert!(all.contains(want), "{want} is missing for {}", t.info().name);
+        }
+        let code = run(objdump, &["-d"]);
+        assert!(code.contains("<second>:") && code.contains("s_endpgm"), "{code}");
+        if let Some(lld) = tool("ld.lld-22") {
+            let out = temp(&format!("linked-{}.co", t.info().name));
+            let o = Command::new(lld).args(["-shared", "-o"]).arg(&out).arg(&path).output().unwrap();
+            assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr));
+        }
+    }
+}
+
+#[test]
+fn descriptor_equals_clangs() {
+    let Some(clang) = tool("clang-22") else {
+        eprintln!("skipped: clang-22 is not installed");
+        return;
+    };
+    let source = temp("descriptor.cl");
+    std::fs::write(&source, "__kernel void k(__global int *p) { p[__builtin_amdgcn_workgroup_id_x()] = 1; }").unwrap();
+    for t in Target::all() {
+        let name = t.info().name;
+        for abi in ["4", "5", "6"] {
+            let out = temp(&format!("clang-{name}-{abi}.co"));
+            let o = Command::new(clang)
+                .args(["-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", "-O3", "-nogpulib"])
+                .args([&format!("-mcpu={name}"), &format!("-mcode-object-version={abi}"), "-o"])
+                .args([&out, &source])
+                .output()
+                .unwrap();
+            assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr));
+            let bytes = std::fs::read(&out).unwrap();
+            let f = ElfFile::parse(&bytes).unwrap();
+            assert_eq!((f.target, f.version.to_string().as_str()), (Some(t), abi));
+            let k = f.kernel("k").unwrap();
+            let meta = k.meta.as_ref().unwrap();
+            assert_eq!(meta.args[0].kind, ArgKind::GlobalBuffer);
+            // The same kernel described to our writer gives the same registers.
+            let code = bytes[f.file_range(k.entry, k.code_size).unwrap()].to_vec();
+            let mut ours = Kernel::new(t, "k", code);
+            ours.vgprs = meta.vgprs - meta.agprs;
+            ours.sgprs = meta.sgprs.saturating_sub(6);
+            ours.workgroup_ids = k.descriptor.workgroup_ids();
+            ours.wgp_mode = k.descriptor.rsrc1 >> 29 & 1 != 0;
+            ours.f32_denormals = k.descriptor.float_mode() >> 4 & 3 == 3;
+            let p = k.descriptor.properties;
+            use barewave::codeobj::Properties;
+            ours.user_sgprs.private_segment_buffer = p.contains(Properties::PRIVATE_SEGMENT_BUFFER);
+            ours.user_sgprs.flat_scratch_init = p.contains(Properties::FLAT_SCRATCH_INIT);
+            ours.user_sgprs.dispatch_ptr = p.contains(Properties::DISPATCH_PTR);
+            ours.user_sgprs.queue_ptr = p.contains(Properties::QUEUE_PTR);
+            ours.user_sgprs.dispatch_id = p.contains(Properties::DISPATCH_ID);
+            let o = CodeObject { target: t, abi: Abi::V5, kernels: vec![ours], sections: vec![] };
+            let bytes = o.to_bytes().unwrap();
+            let d = ElfFile::parse(&bytes).unwrap().kernels[0].descriptor;
+            let hex = |d: &barewave::codeobj::Descriptor| {
+                format!("{:#x} {:#x} {:#x} {:?}", d.rsrc1, d.rsrc2, d.rsrc3, d.properties)
+            };
+            assert_eq!(hex(&d), hex(&k.descriptor), "{name} v{abi}");
+            assert_eq!(o.to_bytes().unwrap().len() % 8, 0);
+        }
+    }
+}
+
+#[test]
+fn damaged_files_are_refused() {
+    let good = sample(Target::GFX1100, Abi::V5).to_bytes().unwrap();
+    assert!(ElfFile::parse(b"").is_err());
+    assert!(ElfFile::parse(b"\x7fELF").is_err());
+    for n in [1, 16, 63, 64, 100, 500, 700, 3000] {
+        assert!(ElfFile::parse(&good[..n]).is_err(), "{n} bytes");
+    }
+    // No byte flipped anywhere in the headers may panic.
+    for at in 0..1600 {
+        for flip in [0x01, 0x80, 0xff] {
+            let mut bad = good.clone();
+            bad[at] ^= flip;
+            let _ = ElfFile::parse(&bad);
+        }
+    }
+    let mut other = good.clone();
+    other[18] = 62;
+    assert!(ElfFile::parse(&other).unwrap_err().to_string().contains("machine 62"));
+    let mut k = Kernel::new(Target::GFX1100, "k", vec![0; 3]);
+    let object =
+        |k: &Kernel| CodeObject { target: Target::GFX1100, abi: Abi::V5, kernels: vec![k.clone()], sections: vec![] };
+    assert!(object(&k).to_bytes().unwrap_err().to_string().contains("kernel `k`: code of 3 bytes"));
+    (k.code, k.vgprs) = (vec![0; 4], 300);
+    assert!(object(&k).to_bytes().unwrap_err().to_string().contains("300 VGPRs"));
+}
