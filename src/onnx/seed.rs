@@ -10,8 +10,9 @@
 //!
 //! * scale (input 1), mean (3) or variance (4) of a BatchNormalization: `0.5 + u`, `0.2 u - 0.1`, `0.5 + u`;
 //! * one dimension otherwise (biases): `0.2 u - 0.1`;
-//! * more dimensions: `(2 u - 1) * sqrt(3 / fan_in)`, the fan-in being the product of all dimensions but the first.
-//!   The variance is then `1 / fan_in`, so activations keep their magnitude through the layers.
+//! * more dimensions: `(2 u - 1) * sqrt(g / fan_in)`, the fan-in being the product of all dimensions but the first and
+//!   `g` 6, or 3 in a model with BatchNormalization. The variance is then `g / 3 / fan_in`, so that activations keep
+//!   their magnitude through many layers with rectifiers (6), or grow moderately over residual blocks (3).
 //!
 //! All arithmetic is in f64, rounded once to f32.
 
@@ -53,6 +54,7 @@ impl Model {
                 normalisation.entry(name).or_insert(i);
             }
         }
+        let gain = if normalisation.is_empty() { 6.0 } else { 3.0 };
         let mut made = Vec::new();
         for (i, (name, shape)) in shapes.iter().enumerate() {
             let mut rng = SplitMix64(seed.wrapping_add((i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)));
@@ -61,7 +63,7 @@ impl Model {
                 (Some(1 | 4), _) => (0.5, 1.0),
                 (Some(3), _) | (_, 0 | 1) => (-0.1, 0.2),
                 _ => {
-                    let bound = (3.0 / fan_in as f64).sqrt();
+                    let bound = (gain / fan_in as f64).sqrt();
                     (-bound, 2.0 * bound)
                 }
             };
@@ -90,7 +92,7 @@ mod tests {
         m.graph.initializers.insert("s".into(), HostTensor::from_f32(&[2], &[1.0; 2]));
         m.seed_weights(1);
         let w = m.graph.initializers["w"].to_f64();
-        let bound = (3.0f64 / 8.0).sqrt();
+        let bound = (6.0f64 / 8.0).sqrt();
         assert!(w.iter().all(|v| v.abs() <= bound) && w.iter().any(|&v| v < 0.0) && w.iter().any(|&v| v > 0.0));
         assert_eq!(m.graph.initializers["s"].to_f64(), [1.0; 2]);
     }

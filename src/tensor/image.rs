@@ -14,9 +14,8 @@
 //! | `labels`       | names of the classes, separated by commas or lines | none           |
 
 use super::{DType, Error, HostTensor};
-use image::imageops::{FilterType, crop_imm, replace, resize};
-use image::{DynamicImage, RgbImage};
 use std::collections::BTreeMap;
+use std::io::Cursor;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -165,40 +164,146 @@ fn frame(shape: &[usize], layout: Option<Layout>) -> Result<Frame, String> {
     Ok(Frame { layout, channels, height, width })
 }
 
-fn bring_to_size(image: &RgbImage, width: u32, height: u32, how: Resize) -> RgbImage {
-    if image.dimensions() == (width, height) {
-        return image.clone();
+/// Decoded pixels: interleaved, 1 or 3 channels of 0..=255.
+#[derive(Clone, Debug, PartialEq)]
+struct Pixels {
+    width: usize,
+    height: usize,
+    channels: usize,
+    data: Vec<f32>,
+}
+
+/// Decoders refuse images with more pixels than this.
+const MAX_PIXELS: usize = 1 << 28;
+
+impl Pixels {
+    fn new(width: usize, height: usize, channels: usize, bytes: &[u8]) -> Result<Pixels, String> {
+        if width.checked_mul(height).is_none_or(|n| n == 0 || n > MAX_PIXELS || bytes.len() < n * channels) {
+            return Err(format!("an image of {width} x {height} pixels is not supported"));
+        }
+        // Alpha is dropped.
+        let kept = if channels < 3 { 1 } else { 3 };
+        let data = bytes.chunks_exact(channels).take(width * height).flat_map(|p| &p[..kept]).map(|&b| b as f32);
+        Ok(Pixels { width, height, channels: kept, data: data.collect() })
     }
-    let (w, h) = (image.width().max(1) as f64, image.height().max(1) as f64);
-    let (sx, sy) = (width as f64 / w, height as f64 / h);
-    let scaled = |s: f64| {
-        let side = |v: f64, limit: u32| ((v * s).round() as u32).clamp(1, limit);
-        (side(w, 1 << 16), side(h, 1 << 16))
+
+    fn png(bytes: &[u8]) -> Result<Pixels, String> {
+        let mut decoder = png::Decoder::new(Cursor::new(bytes));
+        decoder.set_transformations(png::Transformations::normalize_to_color8());
+        let mut reader = decoder.read_info().map_err(|e| e.to_string())?;
+        let size = reader.output_buffer_size().ok_or("it is too large")?;
+        let mut data = vec![0; size];
+        let info = reader.next_frame(&mut data).map_err(|e| e.to_string())?;
+        Pixels::new(info.width as usize, info.height as usize, info.color_type.samples(), &data[..info.buffer_size()])
+    }
+
+    fn jpeg(bytes: &[u8]) -> Result<Pixels, String> {
+        let mut decoder = zune_jpeg::JpegDecoder::new(zune_jpeg::zune_core::bytestream::ZCursor::new(bytes));
+        let data = decoder.decode().map_err(|e| e.to_string())?;
+        let info = decoder.info().ok_or("it has no header")?;
+        let channels = decoder.output_colorspace().map_or(3, |c| c.num_components());
+        Pixels::new(info.width as usize, info.height as usize, channels, &data)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Pixels, String> {
+        match bytes {
+            [0x89, b'P', b'N', b'G', ..] => Pixels::png(bytes),
+            [0xff, 0xd8, 0xff, ..] => Pixels::jpeg(bytes),
+            _ => Err("neither a PNG nor a JPEG".into()),
+        }
+    }
+
+    /// One channel of brightness (ITU-R 601), or three equal ones.
+    fn with_channels(self, channels: usize) -> Pixels {
+        let data = match (self.channels, channels) {
+            (3, 1) => {
+                let luma = |p: &[f32; 3]| (p[0] * 0.299 + p[1] * 0.587 + p[2] * 0.114).round();
+                self.data.as_chunks().0.iter().map(luma).collect()
+            }
+            (1, 3) => self.data.iter().flat_map(|&v| [v; 3]).collect(),
+            _ => self.data,
+        };
+        Pixels { channels, data, ..self }
+    }
+
+    /// Linear interpolation; when shrinking, the filter grows with the factor so that every pixel counts.
+    fn resized(&self, width: usize, height: usize) -> Pixels {
+        if (self.width, self.height) == (width, height) {
+            return self.clone();
+        }
+        let c = self.channels;
+        let (columns, rows) = (filter(self.width, width), filter(self.height, height));
+        let mut wide = vec![0.0; width * self.height * c];
+        for y in 0..self.height {
+            for (x, (first, weights)) in columns.iter().enumerate() {
+                for (i, w) in weights.iter().enumerate() {
+                    for k in 0..c {
+                        wide[(y * width + x) * c + k] += w * self.data[(y * self.width + first + i) * c + k];
+                    }
+                }
+            }
+        }
+        let mut data = vec![0.0; width * height * c];
+        for (y, (first, weights)) in rows.iter().enumerate() {
+            for (i, w) in weights.iter().enumerate() {
+                let source = &wide[(first + i) * width * c..][..width * c];
+                data[y * width * c..][..width * c].iter_mut().zip(source).for_each(|(o, v)| *o += w * v);
+            }
+        }
+        data.iter_mut().for_each(|v| *v = v.round().clamp(0.0, 255.0));
+        Pixels { width, height, channels: c, data }
+    }
+
+    /// A window of `width` x `height` whose corner is at `x`, `y` of this image; black outside of it.
+    fn window(&self, x: i64, y: i64, width: usize, height: usize) -> Pixels {
+        let mut data = Vec::with_capacity(width * height * self.channels);
+        for row in 0..height as i64 {
+            for column in 0..width as i64 {
+                let (sx, sy) = (column + x, row + y);
+                let inside = (0..self.width as i64).contains(&sx) && (0..self.height as i64).contains(&sy);
+                for k in 0..self.channels {
+                    let at = || (sy as usize * self.width + sx as usize) * self.channels + k;
+                    data.push(if inside { self.data[at()] } else { 0.0 });
+                }
+            }
+        }
+        Pixels { width, height, channels: self.channels, data }
+    }
+
+    fn bring_to_size(&self, width: usize, height: usize, how: Resize) -> Pixels {
+        let (sx, sy) = (width as f64 / self.width as f64, height as f64 / self.height as f64);
+        let s = match how {
+            Resize::Stretch => return self.resized(width, height),
+            Resize::Crop => sx.max(sy),
+            Resize::Fit => sx.min(sy),
+        };
+        let side = |v: usize| ((v as f64 * s).round() as usize).clamp(1, MAX_PIXELS / width.max(height));
+        let (w, h) = (side(self.width), side(self.height));
+        let offset = |have: usize, want: usize| (have as i64 - want as i64).div_euclid(2);
+        self.resized(w, h).window(offset(w, width), offset(h, height), width, height)
+    }
+}
+
+/// For each of `to` output positions over `from` input positions: the first input and the weights from there on.
+fn filter(from: usize, to: usize) -> Vec<(usize, Vec<f32>)> {
+    let scale = from as f64 / to as f64;
+    let reach = scale.max(1.0);
+    let at = |o: usize| {
+        let center = (o as f64 + 0.5) * scale - 0.5;
+        let first = (center - reach).ceil().max(0.0) as usize;
+        let last = ((center + reach).floor() as usize).min(from - 1);
+        let weight = |i: usize| (1.0 - (i as f64 - center).abs() / reach).max(0.0);
+        let sum: f64 = (first..=last).map(weight).sum();
+        (first, (first..=last).map(|i| (weight(i) / sum) as f32).collect())
     };
-    match how {
-        Resize::Stretch => resize(image, width, height, FilterType::Triangle),
-        Resize::Crop => {
-            let (w, h) = scaled(sx.max(sy));
-            let (w, h) = (w.max(width), h.max(height));
-            let large = resize(image, w, h, FilterType::Triangle);
-            crop_imm(&large, (w - width) / 2, (h - height) / 2, width, height).to_image()
-        }
-        Resize::Fit => {
-            let (w, h) = scaled(sx.min(sy));
-            let (w, h) = (w.min(width), h.min(height));
-            let small = resize(image, w, h, FilterType::Triangle);
-            let mut out = RgbImage::new(width, height);
-            replace(&mut out, &small, ((width - w) / 2) as i64, ((height - h) / 2) as i64);
-            out
-        }
-    }
+    (0..to).map(at).collect()
 }
 
 /// Reads a PNG or JPEG file as a tensor of this type and shape. `u8` tensors get the pixels as they are.
 pub fn load_image(path: &Path, dtype: DType, shape: &[usize], options: &ImageOptions) -> Result<HostTensor, Error> {
     let f = frame(shape, options.layout).map_err(|e| Error::file(path, format!("the model's input of {e}")))?;
     let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;
-    let decoded = image::load_from_memory(&bytes)
+    let decoded = Pixels::decode(&bytes)
         .map_err(|e| Error::file(path, format!("not a readable image ({e}); PNG and JPEG are supported")))?;
     let color = match (options.color, f.channels) {
         (Some(Color::Gray), 3) | (Some(Color::Rgb | Color::Bgr), 1) => {
@@ -211,12 +316,8 @@ pub fn load_image(path: &Path, dtype: DType, shape: &[usize], options: &ImageOpt
         (None, 1) => Color::Gray,
         (None, _) => Color::Rgb,
     };
-    let rgb = match color {
-        Color::Gray => DynamicImage::ImageLuma8(decoded.to_luma8()).to_rgb8(),
-        _ => decoded.to_rgb8(),
-    };
     let how = options.resize.unwrap_or(Resize::Stretch);
-    let image = bring_to_size(&rgb, f.width as u32, f.height as u32, how);
+    let image = decoded.with_channels(f.channels).bring_to_size(f.width, f.height, how);
     let pick = |list: &Option<Vec<f32>>, default: f32, c: usize, what: &str| match list.as_deref() {
         None => Ok(default),
         Some([one]) => Ok(*one),
@@ -230,13 +331,13 @@ pub fn load_image(path: &Path, dtype: DType, shape: &[usize], options: &ImageOpt
             return Err(Error::file(path, "a std of 0 divides by zero"));
         }
         let source = if color == Color::Bgr { 2 - c } else { c };
-        for (x, y, p) in image.enumerate_pixels() {
-            let (x, y) = (x as usize, y as usize);
+        for i in 0..f.width * f.height {
+            let (x, y) = (i % f.width, i / f.width);
             let at = match f.layout {
                 Layout::Nchw => (c * f.height + y) * f.width + x,
                 Layout::Nhwc => (y * f.width + x) * f.channels + c,
             };
-            let raw = p.0[source] as f64;
+            let raw = image.data[i * f.channels + source] as f64;
             values[at] = if dtype == DType::U8 { raw } else { (raw / 255.0 - mean as f64) / std as f64 };
         }
     }
@@ -253,11 +354,11 @@ pub fn save_image(path: &Path, tensor: &HostTensor, options: &ImageOptions) -> R
         Some(l) => l.get(c).copied().unwrap_or(default),
         None => default,
     };
-    let image = RgbImage::from_fn(f.width as u32, f.height as u32, |x, y| {
-        let (x, y) = (x as usize, y as usize);
-        image::Rgb([0, 1, 2].map(|c| {
-            let c = if options.color == Some(Color::Bgr) { 2 - c } else { c };
-            let c = if f.channels == 1 { 0 } else { c };
+    let mut pixels = Vec::with_capacity(f.channels * f.height * f.width);
+    for i in 0..f.width * f.height {
+        let (x, y) = (i % f.width, i / f.width);
+        for k in 0..f.channels {
+            let c = if options.color == Some(Color::Bgr) && f.channels == 3 { 2 - k } else { k };
             let at = match f.layout {
                 Layout::Nchw => (c * f.height + y) * f.width + x,
                 Layout::Nhwc => (y * f.width + x) * f.channels + c,
@@ -267,17 +368,16 @@ pub fn save_image(path: &Path, tensor: &HostTensor, options: &ImageOptions) -> R
             } else {
                 (values[at] * pick(&options.std, 1.0, c) as f64 + pick(&options.mean, 0.0, c) as f64) * 255.0
             };
-            v.round().clamp(0.0, 255.0) as u8
-        }))
-    });
-    let image = if f.channels == 1 {
-        DynamicImage::ImageLuma8(DynamicImage::ImageRgb8(image).to_luma8())
-    } else {
-        DynamicImage::ImageRgb8(image)
-    };
+            pixels.push(v.round().clamp(0.0, 255.0) as u8);
+        }
+    }
     let mut bytes = Vec::new();
-    image
-        .write_to(&mut std::io::Cursor::new(&mut bytes), image::ImageFormat::Png)
+    let mut encoder = png::Encoder::new(&mut bytes, f.width as u32, f.height as u32);
+    encoder.set_color(if f.channels == 1 { png::ColorType::Grayscale } else { png::ColorType::Rgb });
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder
+        .write_header()
+        .and_then(|mut w| w.write_image_data(&pixels))
         .map_err(|e| Error::file(path, format!("cannot make a PNG: {e}")))?;
     std::fs::write(path, bytes).map_err(|e| Error::io("write", path, &e))
 }
@@ -314,13 +414,32 @@ mod tests {
     #[test]
     fn sizes_are_reached_in_three_ways() {
         // A white image twice as wide as high.
-        let image = RgbImage::from_pixel(8, 4, image::Rgb([255, 255, 255]));
+        let image = Pixels { width: 8, height: 4, channels: 3, data: vec![255.0; 96] };
         for how in [Resize::Stretch, Resize::Crop, Resize::Fit] {
-            let out = bring_to_size(&image, 6, 6, how);
-            assert_eq!(out.dimensions(), (6, 6));
-            let black = out.pixels().filter(|p| p.0 == [0, 0, 0]).count();
-            assert_eq!(black, if how == Resize::Fit { 18 } else { 0 }, "{how:?}");
+            let out = image.bring_to_size(6, 6, how);
+            assert_eq!((out.width, out.height, out.data.len()), (6, 6, 108));
+            let black = out.data.iter().filter(|&&v| v == 0.0).count();
+            assert_eq!(black, if how == Resize::Fit { 54 } else { 0 }, "{how:?}");
         }
+    }
+
+    #[test]
+    fn shrinking_averages_and_growing_interpolates() {
+        let step =
+            Pixels { width: 8, height: 1, channels: 1, data: vec![0.0, 0.0, 0.0, 0.0, 200.0, 200.0, 200.0, 200.0] };
+        // Pillow's bilinear filter gives the same numbers.
+        assert_eq!(step.resized(4, 1).data, [0.0, 25.0, 175.0, 200.0]);
+        let pair = Pixels { width: 2, height: 1, channels: 1, data: vec![0.0, 100.0] };
+        assert_eq!(pair.resized(4, 1).data, [0.0, 25.0, 75.0, 100.0]);
+    }
+
+    #[test]
+    fn a_jpeg_is_decoded() {
+        // 8 x 8 pixels, gray.
+        let bytes = include_bytes!("../../tests/models/gray.jpg");
+        let p = Pixels::decode(bytes).unwrap();
+        assert_eq!((p.width, p.height), (8, 8));
+        assert!(p.data.iter().all(|v| (v - 128.0).abs() <= 2.0), "{:?}", p.data);
     }
 
     #[test]
