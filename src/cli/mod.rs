@@ -3,6 +3,7 @@
 //! Exit status: 0 on success, 2 for wrong usage, 1 for any other failure. Results go to stdout, messages to stderr.
 
 mod compile;
+mod conformance;
 mod isa;
 mod run;
 
@@ -57,6 +58,7 @@ struct Cli {
 enum Command {
     Compile(compile::Args),
     Run(run::Args),
+    Conformance(conformance::Args),
     #[command(subcommand)]
     Isa(isa::Command),
 }
@@ -73,6 +75,7 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Compile(args) => compile::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Conformance(args) => conformance::run(&args),
         Command::Isa(command) => isa::run(&command),
     };
     match result {
