@@ -363,6 +363,10 @@ impl Attempt<'_> {
                 {
                     return Ok(c);
                 }
+                let keep_code = o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> (8 + i) & 1 == 1);
+                if keep_code && let Some(c) = inline_code(v, Type::F16, 16) {
+                    return Ok(c);
+                }
                 if matches!(o.ty, Type::I16 | Type::U16 | Type::B16)
                     && !literal_field(self.row.shape(), o, self.target.info().vop3_literal)
                     && let Some(c) = inline_code(v, Type::F16, 16)

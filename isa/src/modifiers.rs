@@ -106,7 +106,7 @@ pub(crate) fn starts(c: &mut Cursor) -> bool {
     !w.is_empty()
         && (next == Some(':') && !c.rest()[w.len()..].trim_start().starts_with("::")
             || FLAGS.iter().any(|f| f.0 == w) && w != "da"
-            || CPOL.iter().any(|f| f.0 == w)
+            || CPOL.iter().any(|f| f.0 == w) && w != "scc"
             || w.starts_with("row_"))
 }
 
@@ -412,6 +412,10 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
     if shape.format == "MTBUF" && !parts.mods.iter().any(|m| m.1.name == ModName::Format) && field(ModName::Format).is_none() {
         inst.mods.set(ModName::Format, 1);
     }
+    // an SDWA instruction that does not say otherwise keeps the unused bits
+    if field(ModName::DstUnused).is_some() {
+        inst.mods.set(ModName::DstUnused, 2);
+    }
     for (at, m) in &parts.mods {
         let fail = |message: String| ParseError { column: *at, message };
         if m.name == ModName::Lds {
@@ -474,12 +478,8 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
                 inst.mods.set(ModName::OpSel, v as i32);
             }
             ModName::OpSelHi => {
-                // sources that the list does not reach keep their default
-                let given = m.list.as_ref().map_or(0, Vec::len);
-                let default = if shape.has("mix") { 0 } else { field(ModName::OpSelHi).map_or(0, |o| o.max() as i64) };
-                let keep = default & !((1i64 << given.min(62)) - 1);
                 let max = field(ModName::OpSelHi).map_or(0, |o| o.max() as i64);
-                inst.mods.set(ModName::OpSelHi, ((m.value | keep) & max) as i32);
+                inst.mods.set(ModName::OpSelHi, (m.value & max) as i32);
             }
             ModName::NegHi => {
                 let max = field(ModName::NegHi).map_or(0, |o| o.max() as i64);

@@ -164,18 +164,15 @@ fn read(cx: &Context, c: &mut Cursor, rows: &[u16]) -> Result<Parts> {
             }
         }
         if !out.args.is_empty() && !expect {
-            if style == Style::ExpTgt && out.args.len() == 1 {
-                // the export target is followed by a space only
-            } else {
-                let word = c.word();
+            // a comma may be missing before what can only be an operand
+            let word = c.word();
+            let operand = word.is_empty() || is_register_ahead(c.rest()) || word.starts_with(|x: char| x.is_ascii_digit()) || matches!(word, "off" | "neg" | "abs" | "sext");
+            if !operand {
                 return c.fail(format!("`{word}` is no modifier here"));
             }
         }
         out.args.push(arg(cx, c, style)?);
         expect = c.eat(",");
-    }
-    if expect {
-        return c.fail("expected an operand after the comma");
     }
     Ok(out)
 }
@@ -454,12 +451,20 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
     let mut bits = [(ModName::Neg, 0i32), (ModName::Abs, 0), (ModName::Sext, 0), (ModName::Other, 0)];
     let mut progress = 0;
     let mut chan = 0;
+    let takes_signs = shape.operands.iter().any(|o| o.role == Role::Mod && o.modifier == ModName::Neg) || row.variant & table::DPP8 != 0;
+    let visible = shape.operands.iter().filter(|o| matches!(o.role, Role::Dst | Role::Src) && o.style != Style::AttrChan).count();
+    let fixed = shape.operands.iter().filter(|o| o.kind == Kind::FixedVcc).count();
+    // vcc where the encoding leaves no choice need not be written
+    let silent_vcc = fixed > 0 && parts.args.len() + fixed == visible;
     for o in shape.operands {
         if !matches!(o.role, Role::Dst | Role::Src) {
             continue;
         }
-        let list = if o.role == Role::Dst { inst.dsts.len() } else { inst.srcs.len() };
-        let _ = list;
+        if o.kind == Kind::FixedVcc && silent_vcc {
+            let vcc = Operand::Regs(crate::decode::vcc(cx.mode));
+            if o.role == Role::Dst { inst.dsts.push(vcc) } else { inst.srcs.push(vcc) }
+            continue;
+        }
         // operands that text leaves out
         if o.kind == Kind::FixedVcc && shape.format.starts_with("VOPD") {
             inst.srcs.push(Operand::Regs(crate::decode::vcc(cx.mode)));
@@ -471,7 +476,8 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
         }
         let Some(a) = args.next() else {
             match (o.style, o.kind) {
-                (Style::Endpgm, _) => inst.srcs.push(Operand::Imm(0)),
+                (Style::Endpgm, _) | (_, Kind::SmemOffset) => inst.srcs.push(Operand::Imm(0)),
+                (_, Kind::FixedVcc) if o.role == Role::Src => inst.srcs.push(Operand::Regs(crate::decode::vcc(cx.mode))),
                 (_, Kind::FlatSaddr) => inst.srcs.push(Operand::Off),
                 _ => {
                     let end = parts.args.last().map_or(0, |a| a.at + 1);
@@ -482,6 +488,7 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
         };
         progress += 1;
         let x = match &a.what {
+            What::Regs(r) if r.half == Half::Lo && row.variant & FAKE16 != 0 && o.bits == 16 => Operand::Regs(Regs { half: Half::Full, ..*r }),
             What::Regs(r) => Operand::Regs(fit(cx, o, *r)),
             What::Off => Operand::Off,
             What::Field(v) => Operand::Imm(*v),
@@ -489,10 +496,24 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
                 chan = *c;
                 Operand::Imm(*at)
             }
+            What::Value(v) if v.float && matches!(o.ty, Type::I16 | Type::U16 | Type::B16) && o.source_index().is_some() => {
+                // a floating constant keeps its code although the operand is an integer
+                let s = o.source_index().unwrap_or(0);
+                bits[3].1 |= 256 << s;
+                Operand::Imm(constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?)
+            }
+            What::Value(v) if (a.neg || a.abs) && !takes_signs && (o.ty != Type::F64 || v.float) => {
+                let x = constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?;
+                let top = 1u64 << (crate::codes::constant_bits(o.ty, o.bits) - 1);
+                let x = if a.abs { x & !top } else { x };
+                let x = if a.neg { x ^ top } else { x };
+                Operand::Imm(x)
+            }
             What::Value(v) => Operand::Imm(constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?),
         };
         let source = o.source_index();
-        for (i, on) in [a.neg, a.abs, a.sext, a.lit].into_iter().enumerate() {
+        let folded = matches!(a.what, What::Value(v) if o.ty != Type::F64 || v.float) && !takes_signs;
+        for (i, on) in [a.neg && !folded, a.abs && !folded, a.sext, a.lit].into_iter().enumerate() {
             if on {
                 let Some(s) = source.filter(|_| o.role == Role::Src) else {
                     return Err((progress, ParseError { column: a.at, message: format!("{} takes no modifier", o.name) }));
@@ -550,6 +571,8 @@ fn constant(cx: &Context, o: &Field, v: Value) -> std::result::Result<u64, Strin
                 if (-(1i64 << 31)..1i64 << 32).contains(&n) { u64::from(n as u32) << 32 } else { n as u64 }
             }
             _ if o.kind == Kind::Imm || o.kind == Kind::ImmSigned || o.kind == Kind::SmemOffset => n as u64,
+            Type::I64 if (0..1i64 << 32).contains(&n) && !(-16..=64).contains(&n) => i64::from(n as u32 as i32) as u64,
+            Type::U64 | Type::B64 if (-(1i64 << 31)..-16).contains(&n) => u64::from(n as u32),
             _ if crate::codes::constant_bits(o.ty, o.bits) == 64 => n as u64,
             _ if crate::codes::constant_bits(o.ty, o.bits) == 16 => {
                 if !(-32768..=65535).contains(&n) && !(-(1i64 << 31)..1i64 << 32).contains(&n) {
@@ -571,6 +594,7 @@ fn constant(cx: &Context, o: &Field, v: Value) -> std::result::Result<u64, Strin
         Type::Bf16 | Type::PkBf16 => u64::from((x as f32).to_bits() >> 16),
         _ if o.style == Style::K16 => u64::from(half_bits(x)),
         Type::PkF32 => u64::from((x as f32).to_bits()),
+        Type::F64 if o.bits == 64 && crate::codes::inline_code(x.to_bits(), o.ty, o.bits).is_none() => x.to_bits() & !0xffff_ffff,
         _ if o.bits == 64 && o.style != Style::K32 => x.to_bits(),
         _ => u64::from((x as f32).to_bits()),
     })
