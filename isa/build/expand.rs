@@ -382,7 +382,11 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
     let base = row.encodings.iter().find(|(e, _)| matches!(e.as_str(), "VOP1" | "VOP2" | "VOPC"));
     let wide = row.encodings.iter().find(|(e, _)| matches!(e.as_str(), "VOP3" | "VOP3P"));
     let halves = row.sig.words.iter().any(|w| w == "t16");
-    let modes: &[(bool, bool)] = if halves && cx.true16 { &[(false, true), (true, false)] } else { &[(false, false)] };
+    let modes: &[(bool, bool)] = if halves && cx.true16 && row.sig.words.iter().any(|w| w == "t16only") {
+        &[(true, false)]
+    } else if halves && cx.true16 {
+        &[(false, true), (true, false)]
+    } else { &[(false, false)] };
     // a second signature for wave64 gives each encoding twice
     if let Some(narrow) = row.sig.words.iter().find_map(|w| w.strip_prefix("w64=")) {
         let (mut w32, mut w64) = (row.clone(), row.clone());

@@ -262,6 +262,11 @@ pub fn expand(
             .fold(0, |a, b| a | b);
         for (n, x) in &f.fields {
             if !c.used.contains(n) && !(lds && n == "vdst") {
+                if n == "saddr" {
+                    // an address that is not there reads as `off`
+                    c.fixed |= 0x7c << x.pieces.first().map_or(0, |p| p.lo);
+                    continue;
+                }
                 match x.unused {
                     Unused::Zero => c.mask |= bits(&x.pieces) & !occupied,
                     Unused::Any => {}

@@ -153,9 +153,9 @@ struct Attempt<'a> {
     agpr_dst: Option<bool>,
 }
 
-type Try<T> = Result<T, (u32, EncodeError)>;
+pub(crate) type Try<T> = Result<T, (u32, EncodeError)>;
 
-fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &Inst) -> Try<Raw> {
+pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &Inst) -> Try<Raw> {
     let shape = row.shape();
     let op = inst.op;
     let (mut dsts, mut srcs) = (0, 0);
@@ -177,7 +177,8 @@ fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &Inst) -> Tr
         let known = shape.operands.iter().any(|o| o.role == Role::Mod && o.modifier == name)
             || (name == ModName::Lds && shape.has("lds") && value == 1)
             || (name == ModName::Offset && shape.operands.iter().any(|o| o.kind == Kind::SmemOffset))
-            || (name == ModName::OpSel && value == 0);
+            || (name == ModName::OpSel && value == 0)
+            || name == ModName::Other;
         if !known {
             return Err((1, EncodeError::Modifier { op, modifier: name, value }));
         }
@@ -355,9 +356,15 @@ impl Attempt<'_> {
             Operand::Regs(r) => self.scalar_regs(o, r, dwords),
             Operand::Imm(_) if o.has(flag::VGPR_ONLY | flag::NO_INLINE) => Err(self.bad(o, x, "a register")),
             Operand::Imm(v) => {
-                if let Some(c) = inline_code(v, o.ty, o.bits)
+                let forced = o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> i & 1 == 1);
+                if !forced
+                    && let Some(c) = inline_code(v, o.ty, o.bits)
                     && (o.ty != Type::F64 && o.ty != Type::B64 || fits_inline(v, o))
                 {
+                    return Ok(c);
+                }
+                let keep_code = o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> (8 + i) & 1 == 1);
+                if keep_code && let Some(c) = inline_code(v, Type::F16, 16) {
                     return Ok(c);
                 }
                 if matches!(o.ty, Type::I16 | Type::U16 | Type::B16)
