@@ -30,6 +30,7 @@ mod numeric;
 mod program;
 mod sem;
 mod strict;
+mod vopd;
 mod wave;
 
 pub use fault::{Fault, FaultKind};

@@ -8,6 +8,7 @@
 use super::exec::{ds, flow, lane, matrix, salu, smem, valu, vmem};
 use super::lanes::{Host, Ty};
 use super::sem::{self, Form};
+use super::vopd;
 use super::wave::{Dpp, EXEC, Ext, Kind, Quirks, Run, SCALARS, SINK, Sdwa, Src, UOp, scalar};
 use crate::codeobj::Family;
 use barewave_isa::{Decoder, Half, Inst, ModName, Mode, Operand, Raw, Reg, Regs, Target};
@@ -25,6 +26,9 @@ pub struct Program {
     /// Lanes of a wave.
     pub lanes: usize,
 }
+
+/// Rows behind the registers, for handlers.
+const SPARE_ROWS: usize = 1;
 
 /// Facts that decoding needs.
 #[derive(Clone, Copy)]
@@ -51,7 +55,7 @@ impl Machine {
     }
     /// Rows of a register file.
     pub fn rows(&self) -> usize {
-        (self.vgprs + self.agprs) as usize
+        (self.vgprs + self.agprs) as usize + SPARE_ROWS
     }
     /// Generation details for handlers.
     pub fn quirks(&self) -> Quirks {
@@ -101,7 +105,11 @@ impl Program {
         while at + 4 <= bytes.len() {
             p.index[at / 4] = p.ops.len() as u32;
             let raw = decoder.decode(&bytes[at..]).filter(|r| r.len() >= 4 && r.len() % 4 == 0);
-            let len = raw.map_or(4, |r| r.len());
+            let pair = match raw {
+                None if m.family >= Family::Gfx11 && wave32 => vopd::decode(&bytes[at..]),
+                _ => None,
+            };
+            let len = pair.as_ref().map_or(raw.map_or(4, |r| r.len()), |p| p.len);
             let mut op = match raw {
                 Some(r) => {
                     let name = r.op().name();
@@ -113,7 +121,11 @@ impl Program {
                     let b = Builder { m, lanes, raw: r, inst: r.inst(), pc: at as u32, base };
                     b.build().unwrap_or_else(|e| b.refuse(e))
                 }
-                None => blank(flow::illegal, at as u32, 4),
+                None => {
+                    let spare = (m.rows() - SPARE_ROWS) as u32 * lanes as u32;
+                    let dual = pair.as_ref().and_then(|p| vopd::lower(m, lanes, p, spare, at as u32));
+                    dual.unwrap_or_else(|| blank(flow::illegal, at as u32, len as u8))
+                }
             };
             if indexed && op.types != [Ty::None; 4] {
                 op.imm = op.run as usize as i64;
@@ -165,7 +177,8 @@ unsafe fn none(_: &super::lanes::LaneArgs) -> u64 {
     0
 }
 
-fn blank(run: Run, pc: u32, len: u8) -> UOp {
+/// An operation without operands.
+pub fn blank(run: Run, pc: u32, len: u8) -> UOp {
     UOp {
         run,
         kernel: none,
@@ -181,6 +194,7 @@ fn blank(run: Run, pc: u32, len: u8) -> UOp {
         types: [Ty::None; 4],
         access: Default::default(),
         ext: None,
+        dual: None,
     }
 }
 

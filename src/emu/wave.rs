@@ -188,6 +188,8 @@ pub struct UOp {
     pub access: Access,
     /// Modifiers.
     pub ext: Option<Box<Ext>>,
+    /// The halves of a VOPD pair.
+    pub dual: Option<Box<[UOp; 2]>>,
 }
 
 /// A wave.
