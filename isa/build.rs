@@ -10,6 +10,8 @@ mod formats;
 mod hazards;
 #[path = "build/memory.rs"]
 mod memory;
+#[path = "build/names.rs"]
+mod names;
 #[path = "build/properties.rs"]
 mod properties;
 #[path = "build/rows.rs"]
@@ -62,6 +64,7 @@ fn run() -> text::Result<(String, Vec<u8>)> {
     let csv = read("../latency/latency.csv")?;
     let names: Vec<String> = all.iter().map(|t| t.name.clone()).collect();
     properties::parse(&read("properties.isa")?, &csv, &tables.ops)?.emit(&tables.ops, &names, &parents, &mut out)?;
+    names::emit(&read("names.isa")?, &names, &parents, &mut out)?;
     hazards::emit(&read("hazards.isa")?, &tables.ops, &names, &parents, &mut out)?;
     Ok((out, bin))
 }

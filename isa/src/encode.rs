@@ -252,7 +252,8 @@ impl Attempt<'_> {
     }
 
     fn dwords(&self, o: &Field) -> u8 {
-        if o.has(flag::MASK) { self.mode.mask_dwords() } else { o.bits.div_ceil(32).max(1) as u8 }
+        let tfe = o.name == "vdata" && self.inst.mods.get(ModName::Tfe) == Some(1);
+        if o.has(flag::MASK) { self.mode.mask_dwords() } else { o.bits.div_ceil(32).max(1) as u8 + u8::from(tfe) }
     }
 
     /// The number of a vector register of the right length and file.
@@ -580,8 +581,8 @@ impl Attempt<'_> {
                 }
                 o.put(&mut self.bits, v as u64 & o.max());
             }
-            Operand::Regs(_) => {
-                let code = self.scalar(o, x, 1)?;
+            Operand::Regs(r) => {
+                let code = self.scalar(o, Operand::Regs(r), 1)?;
                 let e = i64::from(extra.unwrap_or(0));
                 if !fits(e, signed) {
                     return Err(EncodeError::Modifier { op: self.inst.op, modifier: ModName::Offset, value: e as i32 });
