@@ -147,10 +147,7 @@ lane!(Pk<Bf16>, PkBf16, |l, _h| Pk(Bf16(l as u16), Bf16((l >> 16) as u16)), |v| 
     0
 ));
 lane!(Pk<u16>, Pk16, |l, _h| Pk(l as u16, (l >> 16) as u16), |v| (v.0 as u32 | (v.1 as u32) << 16, 0));
-lane!(Pk<i16>, Pk16, |l, _h| Pk(l as i16, (l >> 16) as i16), |v| (
-    v.0 as u16 as u32 | (v.1 as u16 as u32) << 16,
-    0
-));
+lane!(Pk<i16>, Pk16, |l, _h| Pk(l as i16, (l >> 16) as i16), |v| (v.0 as u16 as u32 | (v.1 as u16 as u32) << 16, 0));
 lane!(Pk<f32>, PkF32, |l, h| Pk(f32::from_bits(l), f32::from_bits(h)), |v| (v.0.to_bits(), v.1.to_bits()));
 
 type Row = [u32; CHUNK];
@@ -253,8 +250,7 @@ pub unsafe fn carry<A: Lane, B: Lane, C: Lane, D: Lane>(a: &LaneArgs, f: impl Fn
             let mut hi = [0; CHUNK];
             let mut bits = 0u32;
             for i in 0..CHUNK {
-                let (v, b) =
-                    f(A::get(x[i], xh[i]), B::get(y[i], yh[i]), C::get(z[i], zh[i]), bits_in & (1 << i) != 0);
+                let (v, b) = f(A::get(x[i], xh[i]), B::get(y[i], yh[i]), C::get(z[i], zh[i]), bits_in & (1 << i) != 0);
                 (lo[i], hi[i]) = v.put();
                 bits |= (b as u32) << i;
             }
@@ -343,9 +339,7 @@ macro_rules! kernel {
             unsafe { body(a) }
         }
         #[cfg(target_arch = "x86_64")]
-        #[target_feature(
-            enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512cd,avx512vl"
-        )]
+        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512cd,avx512vl")]
         unsafe fn avx512(a: &LaneArgs) -> u64 {
             // SAFETY: passed on.
             unsafe { body(a) }

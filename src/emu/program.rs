@@ -99,7 +99,8 @@ impl Program {
         let lanes = if wave32 { 32 } else { 64 };
         let true16 = m.family >= Family::Gfx11;
         let decoder = Decoder::new(m.target, Mode { wave64: !wave32, true16 });
-        let mut p = Program { base, ops: Vec::new(), raws: Vec::new(), index: vec![u32::MAX; bytes.len() / 4 + 1], lanes };
+        let mut p =
+            Program { base, ops: Vec::new(), raws: Vec::new(), index: vec![u32::MAX; bytes.len() / 4 + 1], lanes };
         let mut at = 0;
         let mut indexed = false;
         while at + 4 <= bytes.len() {
@@ -501,7 +502,12 @@ impl Builder<'_> {
                 op.access.flags |= vmem::ADDR64;
             }
             op.src[0] = self.src(addr)?;
-            let rest = if writes { data = srcs.get(1); 2 } else { 1 };
+            let rest = if writes {
+                data = srcs.get(1);
+                2
+            } else {
+                1
+            };
             if let Some(s) = srcs.get(rest) {
                 op.src[1] = self.src(s)?;
             }
@@ -572,10 +578,7 @@ impl Builder<'_> {
             if let Operand::Regs(Regs { half: Half::Hi, .. }) = o {
                 e.op_sel |= 1 << i;
             }
-            if mix
-                && op.src[i].kind == Kind::Const
-                && self.inst.mods.get(ModName::OpSelHi).unwrap_or(0) >> i & 1 == 0
-            {
+            if mix && op.src[i].kind == Kind::Const && self.inst.mods.get(ModName::OpSelHi).unwrap_or(0) >> i & 1 == 0 {
                 // Constants of an f32 operand: the table types them as halves.
                 let h = super::lanes::F16(op.src[i].value as u16);
                 if op.src[i].value <= 0xffff && h.0 & 0x7c00 != 0 {
@@ -690,7 +693,14 @@ impl Builder<'_> {
 fn keeps_half_on_gfx9(name: &str) -> bool {
     matches!(
         name,
-        "v_mad_f16" | "v_mad_u16" | "v_mad_i16" | "v_fma_f16" | "v_div_fixup_f16" | "v_mac_f16" | "v_madak_f16" | "v_madmk_f16"
+        "v_mad_f16"
+            | "v_mad_u16"
+            | "v_mad_i16"
+            | "v_fma_f16"
+            | "v_div_fixup_f16"
+            | "v_mac_f16"
+            | "v_madak_f16"
+            | "v_madmk_f16"
     )
 }
 

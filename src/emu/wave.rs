@@ -355,11 +355,7 @@ impl Wave {
     /// Writes a lane mask.
     #[inline(always)]
     pub fn set_bits(&mut self, at: usize, v: u64) {
-        if self.lanes == 64 {
-            self.set_pair(at, v)
-        } else {
-            self.s[at] = v as u32
-        }
+        if self.lanes == 64 { self.set_pair(at, v) } else { self.s[at] = v as u32 }
     }
     /// Active lanes.
     #[inline(always)]

@@ -5,11 +5,11 @@
 //! value, negation, denormal flushing), runs the same kernel on those, and then applies output modifiers, clamping and
 //! partial writes.
 
+use crate::emu::lanes::{Bf16, F16};
 use crate::emu::lanes::{CHUNK, LaneArgs, Ty};
 use crate::emu::numeric::*;
 use crate::emu::sem::Form;
 use crate::emu::wave::{Ctl, Dpp, EXEC, Ext, Kind, Src, UOp, VCC, Wave};
-use crate::emu::lanes::{Bf16, F16};
 
 /// One value repeated over a chunk: low dwords, then high dwords.
 #[repr(C, align(64))]
