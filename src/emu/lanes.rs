@@ -19,7 +19,7 @@ pub struct LaneArgs {
     pub dst_hi: usize,
     /// Source rows.
     pub src: [*const u32; 3],
-    /// Elements from chunk to chunk: `CHUNK` for registers, 0 for a value that is the same in every lane.
+    /// Elements from chunk to chunk: `CHUNK` for registers, 0 for one chunk that serves all.
     pub stride: [usize; 3],
     /// Distance from a source's low to its high row, in elements.
     pub src_hi: [usize; 3],
@@ -300,6 +300,47 @@ impl Host {
             }
         }
         Host::Portable
+    }
+}
+
+/// Repeats a value over a chunk: the low dword, then the high dword behind it.
+pub type SplatFn = unsafe fn(*mut [u32; 2 * CHUNK], u64);
+
+#[inline(always)]
+unsafe fn splat(to: *mut [u32; 2 * CHUNK], v: u64) {
+    // SAFETY: promised by the caller.
+    let row = unsafe { &mut *to };
+    row[..CHUNK].fill(v as u32);
+    row[CHUNK..].fill((v >> 32) as u32);
+}
+// One wide store: narrower ones would not forward to the kernel's wide load.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn splat_avx2(to: *mut [u32; 2 * CHUNK], v: u64) {
+    // SAFETY: promised by the caller.
+    unsafe { splat(to, v) }
+}
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn splat_avx512(to: *mut [u32; 2 * CHUNK], v: u64) {
+    use std::arch::x86_64::{_mm512_set1_epi32, _mm512_storeu_si512};
+    // SAFETY: promised by the caller.
+    unsafe {
+        _mm512_storeu_si512(to.cast(), _mm512_set1_epi32(v as i32));
+        _mm512_storeu_si512(to.cast::<u32>().add(CHUNK).cast(), _mm512_set1_epi32((v >> 32) as i32));
+    }
+}
+
+impl Host {
+    /// The copy of [`SplatFn`] for this host.
+    pub fn splat(self) -> SplatFn {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Host::Avx2 => splat_avx2,
+            #[cfg(target_arch = "x86_64")]
+            Host::Avx512 => splat_avx512,
+            _ => splat,
+        }
     }
 }
 
