@@ -224,9 +224,7 @@ impl Builder<'_> {
         if t.prefix == "a" && kind == "SRC" {
             kind = "SRCG".into();
         }
-        if IMMEDIATES.contains(&t.ty) && (kind != "S" && kind != "SS" || matches!(t.ty, "gpridx" | "msg"))
-            || kind == "U"
-        {
+        if IMMEDIATES.contains(&t.ty) && (kind != "S" && kind != "SS" || matches!(t.ty, "gpridx" | "msg")) || kind == "U" {
             kind = "IMM".into();
         }
         let half = is_half(t.ty);
@@ -392,10 +390,7 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
         w64.sig.words.retain(|w| !w.starts_with("w64="));
         let mut types = narrow.split(',');
         for slot in w64.sig.dsts.iter_mut().chain(w64.sig.srcs.iter_mut()) {
-            *slot = types
-                .next()
-                .ok_or_else(|| Fail::new(&row.file, row.line, narrow, "fewer types than operands"))?
-                .to_string();
+            *slot = types.next().ok_or_else(|| Fail::new(&row.file, row.line, narrow, "fewer types than operands"))?.to_string();
         }
         if let Some(key) = types.next() {
             for w in w64.sig.words.iter_mut().filter(|w| w.starts_with("indexkey")) {
@@ -697,7 +692,7 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
         b.modifier("permbc");
         b.modifier("permfi");
     }
-    for m in ["bytesel", "high"] {
+    for m in ["bytesel", "bytesel2", "high"] {
         if b.has(m) {
             b.modifier(m);
         }
@@ -747,8 +742,16 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
             });
             b.per_source("opsel", "opsel", &keep);
         }
+        if fname == "VINTERP" && b.has("clamp") {
+            // clamp comes first in this format
+            if let Some(i) = b.operands.iter().position(|o| o.name == "opsel") {
+                let opsel = b.operands.remove(i);
+                b.modifier("clamp");
+                b.operands.push(opsel);
+            }
+        }
         let sdwa = overlay.is_some_and(|o| o.starts_with("SDWA"));
-        if b.has("clamp") || sdwa {
+        if (b.has("clamp") || sdwa) && !b.used.contains("clamp") {
             b.modifier("clamp");
         }
         if b.has("omod") {
@@ -781,8 +784,7 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
             b.modifier(m);
         }
     }
-    for m in [
-        "bitop3",
+    for m in ["bitop3",
         "scalesel",
         "indexkey8bit",
         "indexkey16bit",

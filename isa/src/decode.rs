@@ -92,6 +92,10 @@ impl Decoder {
                     break;
                 }
                 let code = (bits >> (f & 0x7f)) as u32 & if f & 0x80 != 0 { 0xff } else { 0x1ff };
+                if code == 249 || code == 250 {
+                    // the codes of SDWA and DPP: the overlay did not match
+                    return None;
+                }
                 if code == 255 {
                     len = len.max(row.bytes + 4);
                 } else if code == 254 && self.lit64 {
@@ -318,6 +322,7 @@ impl Raw {
             Kind::ScratchAddr => Operand::Off,
             Kind::ScratchSaddr if v == codes.off() || (codes == Codes::Gfx10 && v == 127) => Operand::Off,
             Kind::ScratchSaddr => self.scalar(codes, v, 1),
+            Kind::VgprOdd => vgpr(v << 1 | (self.aux("vdstX") & 1 ^ 1), 1),
             Kind::ExportSrc if self.aux("en") >> o.source_index().unwrap_or(0) & 1 == 0 => Operand::Off,
             Kind::ExportSrc => vgpr(v, 1),
             Kind::SmemOffset => self.smem_offset(o),

@@ -153,9 +153,9 @@ struct Attempt<'a> {
     agpr_dst: Option<bool>,
 }
 
-type Try<T> = Result<T, (u32, EncodeError)>;
+pub(crate) type Try<T> = Result<T, (u32, EncodeError)>;
 
-fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &Inst) -> Try<Raw> {
+pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &Inst) -> Try<Raw> {
     let shape = row.shape();
     let op = inst.op;
     let (mut dsts, mut srcs) = (0, 0);
@@ -177,7 +177,8 @@ fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &Inst) -> Tr
         let known = shape.operands.iter().any(|o| o.role == Role::Mod && o.modifier == name)
             || (name == ModName::Lds && shape.has("lds") && value == 1)
             || (name == ModName::Offset && shape.operands.iter().any(|o| o.kind == Kind::SmemOffset))
-            || (name == ModName::OpSel && value == 0);
+            || (name == ModName::OpSel && value == 0)
+            || name == ModName::Other;
         if !known {
             return Err((1, EncodeError::Modifier { op, modifier: name, value }));
         }
@@ -355,7 +356,9 @@ impl Attempt<'_> {
             Operand::Regs(r) => self.scalar_regs(o, r, dwords),
             Operand::Imm(_) if o.has(flag::VGPR_ONLY | flag::NO_INLINE) => Err(self.bad(o, x, "a register")),
             Operand::Imm(v) => {
-                if let Some(c) = inline_code(v, o.ty, o.bits)
+                let forced = o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> i & 1 == 1);
+                if !forced
+                    && let Some(c) = inline_code(v, o.ty, o.bits)
                     && (o.ty != Type::F64 && o.ty != Type::B64 || fits_inline(v, o))
                 {
                     return Ok(c);
@@ -493,6 +496,14 @@ impl Attempt<'_> {
                 if x == Operand::Off { 0 } else { self.vector(o, x, 1)? }
             }
             Kind::ScratchSaddr => self.scratch_saddr(o, x)?,
+            Kind::VgprOdd => {
+                let n = self.vector(o, x, dwords)?;
+                let first = self.inst.dsts.first().and_then(|d| d.regs()).map_or(0, |r| u64::from(r.first.index()));
+                if (n ^ first) & 1 == 0 {
+                    return Err(self.bad(o, x, "an odd register beside an even one: the pair's destinations must differ in parity"));
+                }
+                n >> 1
+            }
             Kind::ExportSrc if x == Operand::Off => 0,
             Kind::ExportSrc => self.vector(o, x, 1)?,
             Kind::SmemOffset => return self.smem_offset(o, x),

@@ -20,8 +20,7 @@ pub(crate) const MATRIX_FMT: [&str; 5] =
 /// Matrix scale rows by number.
 pub(crate) const MATRIX_SCALE: [&str; 2] = ["MATRIX_SCALE_ROW0", "MATRIX_SCALE_ROW1"];
 /// Matrix scale formats by number.
-pub(crate) const MATRIX_SCALE_FMT: [&str; 3] =
-    ["MATRIX_SCALE_FMT_E8", "MATRIX_SCALE_FMT_E5M3", "MATRIX_SCALE_FMT_E4M3"];
+pub(crate) const MATRIX_SCALE_FMT: [&str; 3] = ["MATRIX_SCALE_FMT_E8", "MATRIX_SCALE_FMT_E5M3", "MATRIX_SCALE_FMT_E4M3"];
 
 /// A list of names of one target.
 fn names(all: &'static [&'static [(u16, &'static str)]], target: Target) -> &'static [(u16, &'static str)] {
@@ -180,7 +179,7 @@ pub(crate) fn depctr_fields(codes: Codes) -> &'static [(&'static str, u32, u32)]
 
 /// True when the target has the hold_cnt field.
 pub(crate) fn has_hold_cnt(target: Target) -> bool {
-    matches!(target.codes(), Codes::Gfx10 | Codes::Gfx12 | Codes::Gfx1250) && target.info().name != "gfx1010"
+    target.codes() >= Codes::Gfx10 && target.info().name != "gfx1010"
 }
 
 /// `depctr_va_vdst(0) ...`.
@@ -198,8 +197,7 @@ pub(crate) fn print_depctr(target: Target, v: u64, out: &mut String) {
         let _ = write!(out, "{v:#x}");
         return;
     }
-    let all_default =
-        defined.iter().all(|&&(_, lo, n)| v >> lo & ((1 << n) - 1) == DEPCTR_DEFAULT >> lo & ((1 << n) - 1));
+    let all_default = defined.iter().all(|&&(_, lo, n)| v >> lo & ((1 << n) - 1) == DEPCTR_DEFAULT >> lo & ((1 << n) - 1));
     let mut first = true;
     for &&(name, lo, n) in &defined {
         let (x, d) = (v >> lo & ((1 << n) - 1), DEPCTR_DEFAULT >> lo & ((1 << n) - 1));
@@ -214,18 +212,8 @@ pub(crate) fn print_depctr(target: Target, v: u64, out: &mut String) {
 pub(crate) const DEPCTR_DEFAULT: u64 = 0xff9f;
 
 pub(crate) const DELAYS: [&str; 12] = [
-    "NO_DEP",
-    "VALU_DEP_1",
-    "VALU_DEP_2",
-    "VALU_DEP_3",
-    "VALU_DEP_4",
-    "TRANS32_DEP_1",
-    "TRANS32_DEP_2",
-    "TRANS32_DEP_3",
-    "FMA_ACCUM_CYCLE_1",
-    "SALU_CYCLE_1",
-    "SALU_CYCLE_2",
-    "SALU_CYCLE_3",
+    "NO_DEP", "VALU_DEP_1", "VALU_DEP_2", "VALU_DEP_3", "VALU_DEP_4", "TRANS32_DEP_1", "TRANS32_DEP_2", "TRANS32_DEP_3",
+    "FMA_ACCUM_CYCLE_1", "SALU_CYCLE_1", "SALU_CYCLE_2", "SALU_CYCLE_3",
 ];
 pub(crate) const SKIPS: [&str; 6] = ["SAME", "NEXT", "SKIP_1", "SKIP_2", "SKIP_3", "SKIP_4"];
 
@@ -265,12 +253,13 @@ pub(crate) fn print_version(v: u64, out: &mut String) {
     let base = VERSIONS.iter().find(|x| x.0 == v & 0xff);
     match base {
         Some((_, name)) if v & !0xe0ff == 0 => {
-            out.push_str(name);
-            for (bit, text) in [(13, "UC_VERSION_W64_BIT"), (14, "UC_VERSION_W32_BIT"), (15, "UC_VERSION_MDP_BIT")] {
+            let mut text = name.to_string();
+            for (bit, word) in [(13, "UC_VERSION_W64_BIT"), (14, "UC_VERSION_W32_BIT"), (15, "UC_VERSION_MDP_BIT")] {
                 if v >> bit & 1 == 1 {
-                    let _ = write!(out, " | {text}");
+                    text = if text.contains('|') { format!("({text})|{word}") } else { format!("{text}|{word}") };
                 }
             }
+            out.push_str(&text);
         }
         _ => {
             let _ = write!(out, "{v:#x}");

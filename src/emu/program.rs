@@ -370,6 +370,7 @@ impl Builder<'_> {
         if let Some(d) = self.inst.dsts.get(1) {
             op.dst2 = self.vector_dst(d)?;
         }
+        op.imm = self.get(ModName::BitOp3) as i64;
         let op_sel = self.get(ModName::OpSel) as u8;
         if op_sel != 0 {
             op.ext = Some(Box::new(Ext { op_sel, ..Ext::NONE }));
