@@ -9,6 +9,7 @@ pub mod graph;
 pub mod kernels;
 pub mod mir;
 pub mod onnx;
+pub mod output;
 pub mod passes;
 pub mod runtime;
 pub mod tensor;

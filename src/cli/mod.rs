@@ -4,8 +4,10 @@
 
 mod compile;
 mod conformance;
+mod devices;
 mod isa;
 mod run;
+mod stats;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -56,6 +58,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Devices(devices::Args),
     Compile(compile::Args),
     Run(run::Args),
     Conformance(conformance::Args),
@@ -73,6 +76,7 @@ pub fn main() -> ExitCode {
         }
     };
     let result = match cli.command {
+        Command::Devices(args) => devices::run(&args),
         Command::Compile(args) => compile::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Conformance(args) => conformance::run(&args),

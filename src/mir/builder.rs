@@ -205,9 +205,21 @@ impl Builder {
     /// `(a / d, a % d)`, unsigned.
     pub fn divmod(&mut self, a: impl Into<Opnd>, d: u32) -> (Part, Part) {
         let a = a.into();
+        if d == 1 {
+            let q = match a {
+                Opnd::V(p) => p,
+                a => self.scalar_of(a),
+            };
+            return (q, self.scalar(0));
+        }
         let q = self.udiv(a, d);
         let qd = self.mul(q, d);
         (q, self.sub(a, qd))
+    }
+    fn scalar_of(&mut self, a: Opnd) -> Part {
+        let s = self.s(1);
+        self.copy_into(s, a);
+        s
     }
     /// f32 `a * b + c`.
     pub fn fma(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>, c: impl Into<Opnd>) -> Part {

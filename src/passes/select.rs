@@ -242,6 +242,11 @@ impl Selector {
             self.out.push(inst);
             return Ok(());
         }
+        // Short vector encodings take a constant or scalar only as their first source.
+        let commutes = info.flags.has(Flags::COMMUTATIVE) && inst.mods.is_empty() && inst.srcs.len() == 2;
+        if commutes && plain(&inst.srcs[0]) && !plain(&inst.srcs[1]) {
+            inst.srcs.swap(0, 1);
+        }
         let mut why = match encodable(f, &inst) {
             Ok(()) => {
                 self.out.push(inst);
