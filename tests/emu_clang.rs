@@ -40,7 +40,12 @@ fn vector_add_with_partial_last_group() {
             "add",
             [16, 1, 1],
             [64, 1, 1],
-            &mut [Arg::Buffer(&mut pa), Arg::Buffer(&mut pb), Arg::Buffer(&mut pc), Arg::Value(&(n as u32).to_le_bytes())],
+            &mut [
+                Arg::Buffer(&mut pa),
+                Arg::Buffer(&mut pb),
+                Arg::Buffer(&mut pc),
+                Arg::Value(&(n as u32).to_le_bytes()),
+            ],
             &fast(),
         )
         .unwrap_or_else(|f| panic!("{f}"));

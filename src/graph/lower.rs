@@ -22,6 +22,8 @@ use crate::tensor::{DType, HostTensor, element_count};
 
 /// Constants of up to this many elements are computed at compile time wherever possible.
 const FOLD_LIMIT: usize = 1 << 16;
+/// Larger constants (in bytes) are not computed at compile time: a file of a few bytes can ask for any size.
+const EVALUATE_LIMIT: usize = 1 << 30;
 /// A kernel gets no more operands than this.
 const MAX_INPUTS: usize = 24;
 /// Expressions with more operations are cut.
@@ -401,6 +403,7 @@ impl<'m> Lowering<'m> {
                 let value = if dtype.is_float() { Scalar::Float(t.to_f64()[0]) } else { Scalar::Int(t.to_i64()[0]) };
                 splat(dtype, &shape, value)
             }
+            Some(Value::Const(t)) if t.is_empty() => splat(t.dtype(), t.shape(), Scalar::of(t.dtype(), 0.0)),
             Some(Value::Const(t)) => {
                 let (dtype, shape) = (t.dtype(), t.shape().to_vec());
                 let id = self.store_const(v);
@@ -834,6 +837,9 @@ impl<'m> Lowering<'m> {
             Role::Constant(t) => Some(t),
             _ => None,
         };
+        if element_count(&lazy.shape).is_none_or(|n| n * lazy.dtype().size() > EVALUATE_LIMIT) {
+            return None;
+        }
         for a in &lazy.inputs {
             constant(a.tensor)?;
             for i in &a.indirect {

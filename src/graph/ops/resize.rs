@@ -6,7 +6,7 @@
 //! the products. Dimensions are resized one after the other; linear ones share one kernel.
 
 use super::pad::{indexed, without_tables};
-use super::source::to_shape;
+use super::source::{MAX_GENERATED, to_shape};
 use crate::graph::error::Res;
 use crate::graph::expr::{Binary, Expr, Scalar, Val};
 use crate::graph::fused::Access;
@@ -290,6 +290,9 @@ fn finish(
 ) -> Res<()> {
     if out.contains(&0) || cx.shape(v).contains(&0) {
         return Err(format!("the result's shape {out:?} has no elements"));
+    }
+    if out.iter().any(|&d| d > MAX_GENERATED) {
+        return Err(format!("the result's shape {out:?} is too large"));
     }
     let y = resample(cx, v, out, scales, roi, o)?;
     cx.set(0, y);
