@@ -267,7 +267,8 @@ pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
     let mut dims = vec![xs[0], ws[1] * groups];
     let mut begin = Vec::new();
     for d in 0..spatial {
-        let full = (xs[2 + d] - 1).saturating_mul(frame.strides[d]).saturating_add(frame.reach(d)).saturating_add(extra[d]);
+        let full =
+            (xs[2 + d] - 1).saturating_mul(frame.strides[d]).saturating_add(frame.reach(d)).saturating_add(extra[d]);
         let target = match (&want, &frame.pads) {
             (Some(t), _) => Some(t[d]),
             (None, None) => Some(xs[2 + d] * frame.strides[d]),
