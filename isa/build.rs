@@ -10,6 +10,8 @@ mod formats;
 mod hazards;
 #[path = "build/memory.rs"]
 mod memory;
+#[path = "build/names.rs"]
+mod names;
 #[path = "build/properties.rs"]
 mod properties;
 #[path = "build/rows.rs"]
@@ -18,6 +20,8 @@ mod rows;
 mod targets;
 #[path = "build/text.rs"]
 mod text;
+#[path = "build/vopd.rs"]
+mod vopd;
 
 use std::collections::BTreeMap;
 use std::{env, fs, path::Path, process};
@@ -42,6 +46,7 @@ fn run() -> text::Result<(String, Vec<u8>)> {
         rows::parse(name, &read(name)?, &parents, &mut table)?;
     }
     let mut tables = emit::Tables { targets: Vec::new(), ops: table.keys().cloned().collect() };
+    let pairs = vopd::parse(&read("vopd.isa")?)?;
     for t in &all {
         let cx = expand::Context {
             formats: &formats,
@@ -56,12 +61,17 @@ fn run() -> text::Result<(String, Vec<u8>)> {
                 list.extend(expand::expand(op, row, &cx)?);
             }
         }
+        pairs.expand(&t.name, &parents, &mut list);
         tables.targets.push(list);
     }
+    let every: std::collections::BTreeSet<String> =
+        tables.ops.iter().cloned().chain(tables.targets.iter().flatten().map(|e| e.op.clone())).collect();
+    tables.ops = every.into_iter().collect();
     let bin = emit::emit(&tables, &mut out);
     let csv = read("../latency/latency.csv")?;
     let names: Vec<String> = all.iter().map(|t| t.name.clone()).collect();
     properties::parse(&read("properties.isa")?, &csv, &tables.ops)?.emit(&tables.ops, &names, &parents, &mut out)?;
+    names::emit(&read("names.isa")?, &names, &parents, &mut out)?;
     hazards::emit(&read("hazards.isa")?, &tables.ops, &names, &parents, &mut out)?;
     Ok((out, bin))
 }

@@ -18,7 +18,7 @@ fn each(source: &str, test: impl Fn(Target, &[u8])) {
     }
     for t in targets() {
         eprintln!("{}", t.info().name);
-        test(t, &compile(t, source, &[]));
+        test(t, &compile(t, source, &["-cl-fp32-correctly-rounded-divide-sqrt"]));
     }
 }
 
@@ -97,4 +97,203 @@ fn matrix_product_with_tiles() {
         run(t, elf, "gemm", [16, 1, 1], [256, 1, 1], args, &fast()).unwrap_or_else(|f| panic!("{f}"));
         assert_eq!(floats(&pc), want);
     });
+}
+
+/// An expression of two 32-bit inputs with a 64-bit result, and the same on the host.
+type Case = (&'static str, fn(u32, u32) -> u64);
+
+fn f(x: u32) -> f32 {
+    f32::from_bits(x)
+}
+/// A finite number of moderate size made of random bits.
+fn m(x: u32) -> f32 {
+    f32::from_bits(x & 0x807f_ffff | (0x70 + (x >> 23) % 0x20) << 23)
+}
+
+/// Compiles all cases into one kernel and compares every result bit.
+fn check_cases(name: &str, helpers: &str, cases: &[Case], inputs: &[(u32, u32)]) {
+    let mut source = format!("{helpers}\n__kernel void k(__global const uint *pa, __global const uint *pb, __global ulong *o, uint n) {{\n uint i = GID; uint a = pa[i], b = pb[i];\n");
+    for (i, (e, _)) in cases.iter().enumerate() {
+        source += &format!(" o[n * {i} + i] = (ulong)({e});\n");
+    }
+    source += "}\n";
+    let n = inputs.len();
+    assert_eq!(n % 64, 0);
+    let (a, b): (Vec<u32>, Vec<u32>) = inputs.iter().copied().unzip();
+    each(&source, |t, elf| {
+        let (mut pa, mut pb, mut o) = (bytes_of_ints(&a), bytes_of_ints(&b), vec![0; 8 * n * cases.len()]);
+        let args = &mut [
+            Arg::Buffer(&mut pa),
+            Arg::Buffer(&mut pb),
+            Arg::Buffer(&mut o),
+            Arg::Value(&(n as u32).to_le_bytes()),
+        ];
+        let t = t.info().name;
+        run(Target::parse(t).unwrap(), elf, "k", [n as u32 / 64, 1, 1], [64, 1, 1], args, &fast())
+            .unwrap_or_else(|f| panic!("{name} on {t}: {f}"));
+        for (c, (e, host)) in cases.iter().enumerate() {
+            for i in 0..n {
+                let at = 8 * (n * c + i);
+                let got = u64::from_le_bytes(o[at..at + 8].try_into().unwrap());
+                let want = host(a[i], b[i]);
+                assert_eq!(
+                    format!("{got:#x}"),
+                    format!("{want:#x}"),
+                    "{name} on {t}: {e} with a={:#x} ({:e}) b={:#x} ({:e})",
+                    a[i],
+                    f(a[i]),
+                    b[i],
+                    f(b[i])
+                );
+            }
+        }
+    });
+}
+
+fn random_pairs(seed: u32, n: usize) -> Vec<(u32, u32)> {
+    let v = random(seed, 2 * n);
+    let mut p: Vec<(u32, u32)> = v.chunks(2).map(|c| (c[0], c[1])).collect();
+    let odd = [0, 1, 0x7fff_ffff, 0x8000_0000, u32::MAX, 31, 32, 0x3f80_0000];
+    for (i, x) in p.iter_mut().take(64).enumerate() {
+        *x = (odd[i % 8], odd[i / 8]);
+    }
+    p
+}
+
+#[test]
+fn integers() {
+    let cases: &[Case] = &[
+        ("a + b", |a, b| a.wrapping_add(b) as u64),
+        ("a * b", |a, b| a.wrapping_mul(b) as u64),
+        ("(ulong)a * b", |a, b| a as u64 * b as u64),
+        ("(ulong)((long)(int)a * (int)b)", |a, b| (a as i32 as i64 * b as i32 as i64) as u64),
+        ("a / (b | 1)", |a, b| (a / (b | 1)) as u64),
+        ("a % (b | 1)", |a, b| (a % (b | 1)) as u64),
+        ("(uint)((int)a / ((int)(b >> 1) | 1))", |a, b| (a as i32).wrapping_div((b >> 1) as i32 | 1) as u32 as u64),
+        ("(((ulong)a << 32) | b) / ((b >> 3) | 1)", |a, b| ((a as u64) << 32 | b as u64) / ((b >> 3) | 1) as u64),
+        ("(((ulong)a << 32) | b) % (((ulong)b << 20) | 1)", |a, b| {
+            ((a as u64) << 32 | b as u64) % ((b as u64) << 20 | 1)
+        }),
+        ("(((ulong)a << 32) | b) << (b & 63)", |a, b| ((a as u64) << 32 | b as u64) << (b & 63)),
+        ("(ulong)((long)(((ulong)a << 32) | b) >> (a & 63))", |a, b| {
+            (((a as u64) << 32 | b as u64) as i64 >> (a & 63)) as u64
+        }),
+        ("(((ulong)a << 32) | b) * 0x123456789abcdefUL", |a, b| {
+            ((a as u64) << 32 | b as u64).wrapping_mul(0x123456789abcdef)
+        }),
+        ("(((ulong)a << 32) | b) - (((ulong)b << 32) | a)", |a, b| {
+            ((a as u64) << 32 | b as u64).wrapping_sub((b as u64) << 32 | a as u64)
+        }),
+        ("a == 0 ? 32 : __builtin_clz(a)", |a, _| a.leading_zeros() as u64),
+        ("b == 0 ? 32 : __builtin_ctz(b)", |_, b| b.trailing_zeros() as u64),
+        ("__builtin_popcount(a)", |a, _| a.count_ones() as u64),
+        ("__builtin_popcountl(((ulong)a << 32) | b)", |a, b| (a.count_ones() + b.count_ones()) as u64),
+        ("__builtin_bitreverse32(a)", |a, _| a.reverse_bits() as u64),
+        ("(a << (b & 31)) | (a >> (31 & -b))", |a, b| a.rotate_left(b & 31) as u64),
+        ("__builtin_amdgcn_ubfe(a, 5, 9)", |a, _| (a >> 5 & 0x1ff) as u64),
+        ("(uint)__builtin_amdgcn_sbfe((int)a, 7, 11)", |a, _| ((a as i32) << 14 >> 21) as u32 as u64),
+        ("__builtin_amdgcn_alignbit(a, b, 13)", |a, b| (((a as u64) << 32 | b as u64) >> 13) as u32 as u64),
+        ("__builtin_amdgcn_perm(a, b, 0x07020500)", |a, b| {
+            let v = ((a as u64) << 32 | b as u64).to_le_bytes();
+            u32::from_le_bytes([v[0], v[5], v[2], v[7]]) as u64
+        }),
+        ("__builtin_amdgcn_sad_u8(a, b, 100)", |a, b| {
+            a.to_le_bytes().iter().zip(b.to_le_bytes()).map(|(x, y)| x.abs_diff(y) as u64).sum::<u64>() + 100
+        }),
+        ("(uint)(ushort)((ushort)a * (ushort)b + (ushort)(a >> 16))", |a, b| {
+            (a as u16).wrapping_mul(b as u16).wrapping_add((a >> 16) as u16) as u64
+        }),
+        ("(uint)(ushort)((short)a >> (b & 15))", |a, b| (a as i16 >> (b & 15)) as u16 as u64),
+        ("(uint)((short)a < (short)b ? (short)a : (short)b)", |a, b| (a as i16).min(b as i16) as i32 as u32 as u64),
+        ("(uint)((int)a > (int)b)", |a, b| (a as i32 > b as i32) as u64),
+        ("((ulong)a << 32 | b) > ((ulong)b << 32 | a)", |a, b| (a > b) as u64),
+        ("(uint)((int)a < (int)b ? (int)a : (int)b)", |a, b| (a as i32).min(b as i32) as u32 as u64),
+        ("((a & 0xffffff) * (b & 0xffffff)) + 7", |a, b| (a & 0xffffff).wrapping_mul(b & 0xffffff).wrapping_add(7) as u64),
+        ("(a ^ b) & (a | ~b)", |a, b| ((a ^ b) & (a | !b)) as u64),
+        ("(uint)__builtin_add_overflow_p(a, b, (uint)0)", |a, b| a.checked_add(b).is_none() as u64),
+    ];
+    let cases = &cases[..cases.len() - 1];
+    check_cases("integers", "", cases, &random_pairs(11, 256));
+}
+
+#[test]
+fn singles() {
+    let cases: &[Case] = &[
+        ("as(F(a) + F(b))", |a, b| (m(a) + m(b)).to_bits() as u64),
+        ("as(F(a) * F(b))", |a, b| (m(a) * m(b)).to_bits() as u64),
+        ("as(__builtin_fmaf(F(a), F(b), F(a ^ b)))", |a, b| m(a).mul_add(m(b), m(a ^ b)).to_bits() as u64),
+        ("as(F(a) - -F(b) * 0.5f)", |a, b| (m(b) * 0.5 + m(a)).to_bits() as u64),
+        ("as(__builtin_fabsf(F(a)) - __builtin_fabsf(F(b)))", |a, b| (m(a).abs() - m(b).abs()).to_bits() as u64),
+        ("as(F(a) / F(b))", |a, b| (m(a) / m(b)).to_bits() as u64),
+        ("as(1.0f / F(b))", |_, b| (1.0 / m(b)).to_bits() as u64),
+        ("as(__builtin_sqrtf(__builtin_fabsf(F(a))))", |a, _| m(a).abs().sqrt().to_bits() as u64),
+        ("as(__builtin_floorf(F(a)))", |a, _| m(a).floor().to_bits() as u64),
+        ("as(__builtin_ceilf(F(a)))", |a, _| m(a).ceil().to_bits() as u64),
+        ("as(__builtin_truncf(F(a)))", |a, _| m(a).trunc().to_bits() as u64),
+        ("as(__builtin_rintf(F(a)))", |a, _| m(a).round_ties_even().to_bits() as u64),
+        ("as(__builtin_fminf(F(a), F(b)))", |a, b| m(a).min(m(b)).to_bits() as u64),
+        ("as(__builtin_fmaxf(F(a), F(b)))", |a, b| m(a).max(m(b)).to_bits() as u64),
+        ("as(__builtin_copysignf(F(a), F(b)))", |a, b| m(a).copysign(m(b)).to_bits() as u64),
+        ("as(__builtin_ldexpf(F(a), (int)(b % 40) - 20))", |a, b| {
+            (m(a) as f64 * 2f64.powi((b % 40) as i32 - 20)) .to_bits();
+            ((m(a) as f64 * 2f64.powi((b % 40) as i32 - 20)) as f32).to_bits() as u64
+        }),
+        ("(uint)(int)F(a)", |a, _| m(a) as i32 as u32 as u64),
+        ("F(a) < F(b)", |a, b| (m(a) < m(b)) as u64),
+        ("as((float)(int)a)", |a, _| (a as i32 as f32).to_bits() as u64),
+        ("as((float)a)", |a, _| (a as f32).to_bits() as u64),
+        ("as((float)(uchar)(a >> 8))", |a, _| ((a >> 8) as u8 as f32).to_bits() as u64),
+        ("as((float)((ulong)a << 32 | b))", |a, b| (((a as u64) << 32 | b as u64) as f32).to_bits() as u64),
+        ("D((double)F(a) + F(b))", |a, b| (m(a) as f64 + m(b) as f64).to_bits()),
+        ("D((double)F(a) * F(b))", |a, b| (m(a) as f64 * m(b) as f64).to_bits()),
+        ("D((double)F(a) / F(b))", |a, b| (m(a) as f64 / m(b) as f64).to_bits()),
+        ("D(__builtin_sqrt((double)__builtin_fabsf(F(a))))", |a, _| (m(a).abs() as f64).sqrt().to_bits()),
+        ("D(__builtin_fma((double)F(a), (double)F(b), 0.1))", |a, b| (m(a) as f64).mul_add(m(b) as f64, 0.1).to_bits()),
+        ("D(__builtin_floor((double)F(a) * 3.7))", |a, _| (m(a) as f64 * 3.7).floor().to_bits()),
+        ("(ulong)(long)((double)F(a) * 1e6)", |a, _| (m(a) as f64 * 1e6) as i64 as u64),
+        ("D((double)(int)a)", |a, _| (a as i32 as f64).to_bits()),
+        ("as((float)((double)F(a) * 1.1))", |a, _| ((m(a) as f64 * 1.1) as f32).to_bits() as u64),
+        ("(uint)__builtin_amdgcn_class_f32(F(a), 0x108)", |a, _| m(a).is_normal() as u64),
+    ];
+    let helpers = "float F(uint x) { x = (x & 0x807fffff) | ((0x70 + (x >> 23) % 0x20) << 23); return __builtin_astype(x, float); }
+        uint as(float x) { return __builtin_astype(x, uint); } ulong D(double x) { return __builtin_astype(x, ulong); }
+        #pragma OPENCL FP_CONTRACT OFF\n";
+    let n = cases.len() - 1;
+    check_cases("singles", &helpers.replace("float F", "static float F").replace("uint as", "static uint as").replace("ulong D", "static ulong D"), &cases[..n], &random_pairs(12, 256));
+}
+
+#[test]
+fn halves() {
+    use half::f16;
+    fn h(x: u32) -> f16 {
+        f16::from_bits(x as u16 & 0x83ff | (8 + (x >> 10 & 15) as u16) << 10)
+    }
+    let bits = |x: f32| f16::from_f32(x).to_bits() as u64;
+    let _ = bits;
+    let cases: &[Case] = &[
+        ("hs(H(a) + H(b))", |a, b| f16::from_f32(h(a).to_f32() + h(b).to_f32()).to_bits() as u64),
+        ("hs(H(a) - H(b))", |a, b| f16::from_f32(h(a).to_f32() - h(b).to_f32()).to_bits() as u64),
+        ("hs(H(a) * H(b))", |a, b| f16::from_f32(h(a).to_f32() * h(b).to_f32()).to_bits() as u64),
+        ("hs((half)F32(H(a)))", |a, _| h(a).to_bits() as u64),
+        ("as(F32(H(a)) * 3.0f)", |a, _| (h(a).to_f32() * 3.0).to_bits() as u64),
+        ("hs((half)__builtin_astype((a & 0x807fffff) | 0x3f000000, float))", |a, _| {
+            f16::from_f32(f32::from_bits(a & 0x807fffff | 0x3f000000)).to_bits() as u64
+        }),
+        ("(uint)(H(a) < H(b))", |a, b| (h(a) < h(b)) as u64),
+        ("(uint)(int)H(a)", |a, _| h(a).to_f32() as i32 as u32 as u64),
+        ("hs((half)(short)a)", |a, _| f16::from_f32(a as i16 as f32).to_bits() as u64),
+        ("hs(__builtin_fminf16(H(a), H(b)))", |a, b| f16::from_f32(h(a).to_f32().min(h(b).to_f32())).to_bits() as u64),
+        ("P2(a, b)", |a, b| {
+            let one = |x: u32, y: u32| f16::from_f32(f16::from_f32(h(x).to_f32() * h(y).to_f32()).to_f32() + h(x).to_f32());
+            one(a, b).to_bits() as u64 | (one(a >> 8, b >> 8).to_bits() as u64) << 16
+        }),
+        ("hs(H(a) / H(b))", |a, b| f16::from_f64(h(a).to_f64() / h(b).to_f64()).to_bits() as u64),
+    ];
+    let helpers = "#pragma OPENCL FP_CONTRACT OFF
+        typedef half half2 __attribute__((ext_vector_type(2)));
+        static half H(uint x) { ushort y = (ushort)((x & 0x83ff) | ((8 + ((x >> 10) & 15)) << 10)); return __builtin_astype(y, half); }
+        static uint hs(half x) { return __builtin_astype(x, ushort); } static float F32(half x) { return (float)x; }
+        static uint as(float x) { return __builtin_astype(x, uint); }
+        static uint P2(uint a, uint b) { half2 x = (half2)(H(a), H(a >> 8)), y = (half2)(H(b), H(b >> 8)); half2 z = x * y + x; return __builtin_astype(z, uint); }\n";
+    check_cases("halves", helpers, cases, &random_pairs(13, 256));
 }

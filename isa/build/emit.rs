@@ -44,6 +44,7 @@ fn camel(kind: &str) -> String {
         "SMEMOFF" => "SmemOffset",
         "AUX" => "Aux",
         "EXP" => "ExportSrc",
+        "VDSTY" => "VgprOdd",
         other => return format!("Unknown_{other}"),
     }
     .to_string()
@@ -155,7 +156,7 @@ fn modifier(name: &str) -> &'static str {
         "matrixareuse" => "MatrixAReuse",
         "matrixbreuse" => "MatrixBReuse",
         "scalesel" => "ScaleOpSel",
-        "bytesel" => "ByteSel",
+        "bytesel" | "bytesel2" => "ByteSel",
         "bitop3" => "BitOp3",
         "waitvdst" => "WaitVdst",
         "waitexp" => "WaitExp",
@@ -197,7 +198,7 @@ pub fn emit(t: &Tables, out: &mut String) -> Vec<u8> {
     let index = |o: &Operand| operands.binary_search(&o).unwrap_or(0);
 
     out.push_str("/// All operations, by canonical name.\npub mod op {\nuse super::Op;\n");
-    for (i, name) in t.ops.iter().enumerate() {
+    for (i, name) in t.ops.iter().enumerate().filter(|(_, n)| !n.contains(':')) {
         let _ = writeln!(out, "pub const {}: Op = Op({i});", name.to_uppercase());
     }
     out.push_str("}\n");

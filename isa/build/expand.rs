@@ -224,7 +224,7 @@ impl Builder<'_> {
         if t.prefix == "a" && kind == "SRC" {
             kind = "SRCG".into();
         }
-        if IMMEDIATES.contains(&t.ty) && kind != "S" && kind != "SS" || kind == "U" {
+        if IMMEDIATES.contains(&t.ty) && (kind != "S" && kind != "SS" || matches!(t.ty, "gpridx" | "msg")) || kind == "U" {
             kind = "IMM".into();
         }
         let half = is_half(t.ty);
@@ -382,7 +382,33 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
     let base = row.encodings.iter().find(|(e, _)| matches!(e.as_str(), "VOP1" | "VOP2" | "VOPC"));
     let wide = row.encodings.iter().find(|(e, _)| matches!(e.as_str(), "VOP3" | "VOP3P"));
     let halves = row.sig.words.iter().any(|w| w == "t16");
-    let modes: &[(bool, bool)] = if halves && cx.true16 { &[(false, true), (true, false)] } else { &[(false, false)] };
+    let modes: &[(bool, bool)] = if halves && cx.true16 && row.sig.words.iter().any(|w| w == "t16only") {
+        &[(true, false)]
+    } else if halves && cx.true16 {
+        &[(false, true), (true, false)]
+    } else { &[(false, false)] };
+    // a second signature for wave64 gives each encoding twice
+    if let Some(narrow) = row.sig.words.iter().find_map(|w| w.strip_prefix("w64=")) {
+        let (mut w32, mut w64) = (row.clone(), row.clone());
+        w32.sig.words.retain(|w| !w.starts_with("w64="));
+        w64.sig.words.retain(|w| !w.starts_with("w64="));
+        let mut types = narrow.split(',');
+        for slot in w64.sig.dsts.iter_mut().chain(w64.sig.srcs.iter_mut()) {
+            *slot = types.next().ok_or_else(|| Fail::new(&row.file, row.line, narrow, "fewer types than operands"))?.to_string();
+        }
+        if let Some(key) = types.next() {
+            for w in w64.sig.words.iter_mut().filter(|w| w.starts_with("indexkey")) {
+                *w = key.to_string();
+            }
+        }
+        for (row, bit) in [(&w32, 4), (&w64, 8)] {
+            out.extend(expand(op, row, cx)?.into_iter().map(|mut e| {
+                e.variant |= bit;
+                e
+            }));
+        }
+        return Ok(out);
+    }
     for (enc, opcode) in &row.encodings {
         let fail = |what: &str| Fail::new(&row.file, row.line, enc, what);
         let vop3_op = || -> Result<u64> {
@@ -620,7 +646,7 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
                 continue;
             }
             "slot" => {
-                let field = if b.field("vsrc").is_some() { "vsrc" } else { "src0" };
+                let field = if b.field("vsrc").is_some() { "vsrc" } else { "src1" };
                 let p = b.field(field).map(|f| f.pieces.clone()).unwrap_or_default();
                 b.add(field, 1, "IMM", "slot", 32, 0, &p);
                 n = 1;
@@ -670,8 +696,8 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
         b.modifier("permbc");
         b.modifier("permfi");
     }
-    for m in ["bytesel", "high", "waitexp", "waitvdst", "waitvsrc"] {
-        if b.has(m) || (m.starts_with("wait") && b.field(m).is_some()) {
+    for m in ["bytesel", "bytesel2", "high"] {
+        if b.has(m) {
             b.modifier(m);
         }
     }
@@ -704,6 +730,12 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
         let opsel = b.has("opsel") || b.t16 && !e32;
         if opsel && b.field("opsel").is_some() {
             let mut keep = all.clone();
+            if b.row.mnemonic.starts_with("v_permlane") {
+                keep = vec![true, true, false, false];
+            }
+            if b.has("hidesel") {
+                words.insert("hidesel".into());
+            }
             if b.t16 && !b.has("opsel") {
                 keep = b.source_flags(|o| o.flags & flag::HALF != 0);
             }
@@ -714,8 +746,16 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
             });
             b.per_source("opsel", "opsel", &keep);
         }
+        if fname == "VINTERP" && b.has("clamp") {
+            // clamp comes first in this format
+            if let Some(i) = b.operands.iter().position(|o| o.name == "opsel") {
+                let opsel = b.operands.remove(i);
+                b.modifier("clamp");
+                b.operands.push(opsel);
+            }
+        }
         let sdwa = overlay.is_some_and(|o| o.starts_with("SDWA"));
-        if b.has("clamp") || sdwa {
+        if (b.has("clamp") || sdwa) && !b.used.contains("clamp") {
             b.modifier("clamp");
         }
         if b.has("omod") {
@@ -726,7 +766,7 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
         if sdwa {
             let ints = b.source_flags(|o| o.flags & flag::SEXT != 0);
             b.per_source("sext", "sext", &ints);
-            if !sig.dsts.is_empty() {
+            if !sig.dsts.is_empty() && !b.has("nodstsel") {
                 b.modifier("dstsel");
                 b.modifier("dstunused");
             }
@@ -743,8 +783,12 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
             b.modifier(m);
         }
     }
-    for m in [
-        "bitop3",
+    for m in ["waitexp", "waitvdst", "waitvsrc"] {
+        if b.field(m).is_some() {
+            b.modifier(m);
+        }
+    }
+    for m in ["bitop3",
         "scalesel",
         "indexkey8bit",
         "indexkey16bit",

@@ -168,11 +168,14 @@ pub fn expand(
                 }
             }
             "MUBUF" | "MTBUF" => {
-                if srcs.iter().any(|s| s == "vaddr") {
+                if srcs.iter().any(|s| s == "srsrc") {
                     if name == "MTBUF" {
                         mods.push("format");
                     }
-                    mods.extend(["idxen", "offen", "offset", "cpol"]);
+                    if srcs.iter().any(|s| s == "vaddr") {
+                        mods.extend(["idxen", "offen"]);
+                    }
+                    mods.extend(["offset", "cpol"]);
                 } else if has("cpol") {
                     mods.push("cpol");
                 }
@@ -258,7 +261,12 @@ pub fn expand(
             .map(|&(lo, len, _)| ((1u128 << len) - 1) << lo)
             .fold(0, |a, b| a | b);
         for (n, x) in &f.fields {
-            if !c.used.contains(n) {
+            if !c.used.contains(n) && !(lds && n == "vdst") {
+                if n == "saddr" {
+                    // an address that is not there reads as `off`
+                    c.fixed |= 0x7c << x.pieces.first().map_or(0, |p| p.lo);
+                    continue;
+                }
                 match x.unused {
                     Unused::Zero => c.mask |= bits(&x.pieces) & !occupied,
                     Unused::Any => {}

@@ -92,6 +92,10 @@ impl Decoder {
                     break;
                 }
                 let code = (bits >> (f & 0x7f)) as u32 & if f & 0x80 != 0 { 0xff } else { 0x1ff };
+                if code == 249 || code == 250 {
+                    // the codes of SDWA and DPP: the overlay did not match
+                    return None;
+                }
                 if code == 255 {
                     len = len.max(row.bytes + 4);
                 } else if code == 254 && self.lit64 {
@@ -259,7 +263,10 @@ impl Raw {
     /// One operand as typed value.
     pub(crate) fn operand(&self, o: &Field) -> Operand {
         let v = o.get(self.bits);
-        let dwords = if o.has(flag::MASK) { self.mode.mask_dwords() } else { o.bits.div_ceil(32).max(1) as u8 };
+        let mut dwords = if o.has(flag::MASK) { self.mode.mask_dwords() } else { o.bits.div_ceil(32).max(1) as u8 };
+        if o.name == "vdata" && self.aux("tfe") == 1 {
+            dwords += 1;
+        }
         let codes = self.target.codes();
         let vgpr = |n: u64, dwords: u8| {
             if o.has(flag::HALF) {
@@ -315,6 +322,7 @@ impl Raw {
             Kind::ScratchAddr => Operand::Off,
             Kind::ScratchSaddr if v == codes.off() || (codes == Codes::Gfx10 && v == 127) => Operand::Off,
             Kind::ScratchSaddr => self.scalar(codes, v, 1),
+            Kind::VgprOdd => vgpr(v << 1 | (self.aux("vdstX") & 1 ^ 1), 1),
             Kind::ExportSrc if self.aux("en") >> o.source_index().unwrap_or(0) & 1 == 0 => Operand::Off,
             Kind::ExportSrc => vgpr(v, 1),
             Kind::SmemOffset => self.smem_offset(o),
@@ -403,19 +411,22 @@ impl Raw {
         if self.target.codes() == Codes::Gfx8 { v as i64 } else { sign_extend(v, width_of(o)) }
     }
 
-    /// The offset beside a register offset.
-    fn smem_modifier(&self, o: &Field, mods: &mut Mods) {
+    /// The offset beside a register offset, when the encoding has one.
+    pub(crate) fn smem_extra(&self, o: &Field) -> Option<i64> {
         if !matches!(self.smem_offset(o), Operand::Regs(_)) {
-            return;
+            return None;
         }
         let shape = self.shape();
-        let with_imm = match (shape.operand("imm"), shape.operand("soffen")) {
-            (Some(i), Some(e)) => i.get(self.bits) == 1 && e.get(self.bits) == 1,
-            (Some(_), None) => false,
-            _ => true,
-        };
         let v = self.modifier_like(o);
-        if with_imm && (v != 0 || shape.operand("imm").is_some()) {
+        match (shape.operand("imm"), shape.operand("soffen")) {
+            (Some(i), Some(e)) => (i.get(self.bits) == 1 && e.get(self.bits) == 1).then_some(v),
+            (Some(_), None) => None,
+            _ => (v != 0 || self.target.codes() >= Codes::Gfx12).then_some(v),
+        }
+    }
+
+    fn smem_modifier(&self, o: &Field, mods: &mut Mods) {
+        if let Some(v) = self.smem_extra(o) {
             mods.set(ModName::Offset, v as i32);
         }
     }
@@ -446,8 +457,9 @@ pub(crate) fn widen_literal(literal: u32, ty: Type, bits: u16) -> u64 {
 }
 
 /// The value that a modifier has when nothing is said.
-pub(crate) fn default_of(o: &Field, _shape: &Shape) -> i64 {
+pub(crate) fn default_of(o: &Field, shape: &Shape) -> i64 {
     match o.modifier {
+        ModName::OpSelHi if shape.has("mix") => 0,
         ModName::OpSelHi => o.max() as i64,
         ModName::RowMask | ModName::BankMask => 15,
         ModName::DstSel | ModName::Src0Sel | ModName::Src1Sel => 6,

@@ -153,9 +153,9 @@ struct Attempt<'a> {
     agpr_dst: Option<bool>,
 }
 
-type Try<T> = Result<T, (u32, EncodeError)>;
+pub(crate) type Try<T> = Result<T, (u32, EncodeError)>;
 
-fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &Inst) -> Try<Raw> {
+pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &Inst) -> Try<Raw> {
     let shape = row.shape();
     let op = inst.op;
     let (mut dsts, mut srcs) = (0, 0);
@@ -177,7 +177,8 @@ fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &Inst) -> Tr
         let known = shape.operands.iter().any(|o| o.role == Role::Mod && o.modifier == name)
             || (name == ModName::Lds && shape.has("lds") && value == 1)
             || (name == ModName::Offset && shape.operands.iter().any(|o| o.kind == Kind::SmemOffset))
-            || (name == ModName::OpSel && value == 0);
+            || (name == ModName::OpSel && value == 0)
+            || name == ModName::Other;
         if !known {
             return Err((1, EncodeError::Modifier { op, modifier: name, value }));
         }
@@ -252,7 +253,8 @@ impl Attempt<'_> {
     }
 
     fn dwords(&self, o: &Field) -> u8 {
-        if o.has(flag::MASK) { self.mode.mask_dwords() } else { o.bits.div_ceil(32).max(1) as u8 }
+        let tfe = o.name == "vdata" && self.inst.mods.get(ModName::Tfe) == Some(1);
+        if o.has(flag::MASK) { self.mode.mask_dwords() } else { o.bits.div_ceil(32).max(1) as u8 + u8::from(tfe) }
     }
 
     /// The number of a vector register of the right length and file.
@@ -354,9 +356,15 @@ impl Attempt<'_> {
             Operand::Regs(r) => self.scalar_regs(o, r, dwords),
             Operand::Imm(_) if o.has(flag::VGPR_ONLY | flag::NO_INLINE) => Err(self.bad(o, x, "a register")),
             Operand::Imm(v) => {
-                if let Some(c) = inline_code(v, o.ty, o.bits)
+                let forced = o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> i & 1 == 1);
+                if !forced
+                    && let Some(c) = inline_code(v, o.ty, o.bits)
                     && (o.ty != Type::F64 && o.ty != Type::B64 || fits_inline(v, o))
                 {
+                    return Ok(c);
+                }
+                let keep_code = o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> (8 + i) & 1 == 1);
+                if keep_code && let Some(c) = inline_code(v, Type::F16, 16) {
                     return Ok(c);
                 }
                 if matches!(o.ty, Type::I16 | Type::U16 | Type::B16)
@@ -492,6 +500,14 @@ impl Attempt<'_> {
                 if x == Operand::Off { 0 } else { self.vector(o, x, 1)? }
             }
             Kind::ScratchSaddr => self.scratch_saddr(o, x)?,
+            Kind::VgprOdd => {
+                let n = self.vector(o, x, dwords)?;
+                let first = self.inst.dsts.first().and_then(|d| d.regs()).map_or(0, |r| u64::from(r.first.index()));
+                if (n ^ first) & 1 == 0 {
+                    return Err(self.bad(o, x, "an odd register beside an even one: the pair's destinations must differ in parity"));
+                }
+                n >> 1
+            }
             Kind::ExportSrc if x == Operand::Off => 0,
             Kind::ExportSrc => self.vector(o, x, 1)?,
             Kind::SmemOffset => return self.smem_offset(o, x),
@@ -580,8 +596,8 @@ impl Attempt<'_> {
                 }
                 o.put(&mut self.bits, v as u64 & o.max());
             }
-            Operand::Regs(_) => {
-                let code = self.scalar(o, x, 1)?;
+            Operand::Regs(r) => {
+                let code = self.scalar(o, Operand::Regs(r), 1)?;
                 let e = i64::from(extra.unwrap_or(0));
                 if !fits(e, signed) {
                     return Err(EncodeError::Modifier { op: self.inst.op, modifier: ModName::Offset, value: e as i32 });

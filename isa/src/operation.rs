@@ -21,6 +21,17 @@ impl Op {
         generated::op_name(self)
     }
 
+    /// The dual-issue pair of two operations, if some target has it. Its name is `v_add_f32 :: v_mov_b32`.
+    pub fn dual(x: Op, y: Op) -> Option<Op> {
+        Op::by_name(&format!("{} :: {}", x.name(), y.name()))
+    }
+
+    /// The halves of a dual-issue pair. `v_bitop2_b32` exists only as a half and has no number of its own.
+    pub fn dual_parts(self) -> Option<(Op, Op)> {
+        let (x, y) = self.name().split_once(" :: ")?;
+        Some((Op::by_name(x)?, Op::by_name(y)?))
+    }
+
     /// The operation of a canonical name (lower case).
     pub fn by_name(name: &str) -> Option<Op> {
         generated::op_by_name(name)

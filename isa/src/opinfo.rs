@@ -153,7 +153,7 @@ fn slot(target: Target, shape: &Shape, o: &Field) -> Slot {
     let null = if target.info().interlocked { Class::NULL } else { Class(0) };
     let scalar = sgpr.or(null);
     let mut class = match o.kind {
-        Kind::Vgpr | Kind::BufferAddr | Kind::GlobalAddr | Kind::ScratchAddr => Class::VGPR,
+        Kind::Vgpr | Kind::VgprOdd | Kind::BufferAddr | Kind::GlobalAddr | Kind::ScratchAddr => Class::VGPR,
         Kind::VgprAcc => Class::VGPR.or(Class::AGPR),
         Kind::Agpr | Kind::SrcAgpr => Class::AGPR,
         Kind::Src | Kind::SrcSdwa | Kind::SrcAcc => {

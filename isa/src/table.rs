@@ -48,6 +48,8 @@ pub(crate) enum Kind {
     SmemOffset,
     /// A VGPR, or `off` when its bit of `en` is clear.
     ExportSrc,
+    /// Destination of a pair's second half: the low bit is the inverse of the first half's.
+    VgprOdd,
     Aux,
 }
 
@@ -145,6 +147,12 @@ impl Operand {
             "src1" => Some(1),
             "src2" => Some(2),
             "src3" => Some(3),
+            "src0X" => Some(0),
+            "vsrc1X" => Some(1),
+            "vsrc2X" => Some(2),
+            "src0Y" => Some(3),
+            "vsrc1Y" => Some(4),
+            "vsrc2Y" => Some(5),
             _ => None,
         }
     }
@@ -401,8 +409,8 @@ pub(crate) fn literal_field(shape: &Shape, o: &Operand, vop3_literal: bool) -> b
         && shape.overlay.is_empty()
         && o.name != "soffset"
         && (shape.bytes == 4
-            || shape.format == "VOP2K"
-            || (shape.bytes == 8 && vop3_literal && (shape.format.starts_with("VOP3"))))
+            || matches!(shape.format, "VOP2K" | "VOPD" | "SOP2")
+            || (shape.bytes == 8 && vop3_literal && shape.format.starts_with("VOP3")))
 }
 
 static TABLES: [OnceLock<Table>; 64] = [const { OnceLock::new() }; 64];

@@ -88,7 +88,11 @@ impl fmt::Display for FaultKind {
             Unimplemented(op) => write!(f, "the emulator does not implement {op}"),
             BadJump(a) => write!(f, "jump to {a:#x}, where no code is loaded"),
             OutOfBounds { addr, size, store } => {
-                write!(f, "{} of {size} bytes at {addr:#x} is outside of device memory", if *store { "store" } else { "load" })
+                write!(
+                    f,
+                    "{} of {size} bytes at {addr:#x} is outside of device memory",
+                    if *store { "store" } else { "load" }
+                )
             }
             LdsOutOfBounds { addr, size, limit } => {
                 write!(f, "LDS access of {size} bytes at {addr:#x}, the workgroup has {limit:#x}")

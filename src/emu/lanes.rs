@@ -19,7 +19,7 @@ pub struct LaneArgs {
     pub dst_hi: usize,
     /// Source rows.
     pub src: [*const u32; 3],
-    /// Elements from chunk to chunk: `CHUNK` for registers, 0 for a value that is the same in every lane.
+    /// Elements from chunk to chunk: `CHUNK` for registers, 0 for one chunk that serves all.
     pub stride: [usize; 3],
     /// Distance from a source's low to its high row, in elements.
     pub src_hi: [usize; 3],
@@ -147,10 +147,7 @@ lane!(Pk<Bf16>, PkBf16, |l, _h| Pk(Bf16(l as u16), Bf16((l >> 16) as u16)), |v| 
     0
 ));
 lane!(Pk<u16>, Pk16, |l, _h| Pk(l as u16, (l >> 16) as u16), |v| (v.0 as u32 | (v.1 as u32) << 16, 0));
-lane!(Pk<i16>, Pk16, |l, _h| Pk(l as i16, (l >> 16) as i16), |v| (
-    v.0 as u16 as u32 | (v.1 as u16 as u32) << 16,
-    0
-));
+lane!(Pk<i16>, Pk16, |l, _h| Pk(l as i16, (l >> 16) as i16), |v| (v.0 as u16 as u32 | (v.1 as u16 as u32) << 16, 0));
 lane!(Pk<f32>, PkF32, |l, h| Pk(f32::from_bits(l), f32::from_bits(h)), |v| (v.0.to_bits(), v.1.to_bits()));
 
 type Row = [u32; CHUNK];
@@ -253,8 +250,7 @@ pub unsafe fn carry<A: Lane, B: Lane, C: Lane, D: Lane>(a: &LaneArgs, f: impl Fn
             let mut hi = [0; CHUNK];
             let mut bits = 0u32;
             for i in 0..CHUNK {
-                let (v, b) =
-                    f(A::get(x[i], xh[i]), B::get(y[i], yh[i]), C::get(z[i], zh[i]), bits_in & (1 << i) != 0);
+                let (v, b) = f(A::get(x[i], xh[i]), B::get(y[i], yh[i]), C::get(z[i], zh[i]), bits_in & (1 << i) != 0);
                 (lo[i], hi[i]) = v.put();
                 bits |= (b as u32) << i;
             }
@@ -307,6 +303,47 @@ impl Host {
     }
 }
 
+/// Repeats a value over a chunk: the low dword, then the high dword behind it.
+pub type SplatFn = unsafe fn(*mut [u32; 2 * CHUNK], u64);
+
+#[inline(always)]
+unsafe fn splat(to: *mut [u32; 2 * CHUNK], v: u64) {
+    // SAFETY: promised by the caller.
+    let row = unsafe { &mut *to };
+    row[..CHUNK].fill(v as u32);
+    row[CHUNK..].fill((v >> 32) as u32);
+}
+// One wide store: narrower ones would not forward to the kernel's wide load.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn splat_avx2(to: *mut [u32; 2 * CHUNK], v: u64) {
+    // SAFETY: promised by the caller.
+    unsafe { splat(to, v) }
+}
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn splat_avx512(to: *mut [u32; 2 * CHUNK], v: u64) {
+    use std::arch::x86_64::{_mm512_set1_epi32, _mm512_storeu_si512};
+    // SAFETY: promised by the caller.
+    unsafe {
+        _mm512_storeu_si512(to.cast(), _mm512_set1_epi32(v as i32));
+        _mm512_storeu_si512(to.cast::<u32>().add(CHUNK).cast(), _mm512_set1_epi32((v >> 32) as i32));
+    }
+}
+
+impl Host {
+    /// The copy of [`SplatFn`] for this host.
+    pub fn splat(self) -> SplatFn {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Host::Avx2 => splat_avx2,
+            #[cfg(target_arch = "x86_64")]
+            Host::Avx512 => splat_avx512,
+            _ => splat,
+        }
+    }
+}
+
 /// One kernel compiled for every instruction set.
 #[derive(Clone, Copy)]
 pub struct Kernel {
@@ -343,9 +380,7 @@ macro_rules! kernel {
             unsafe { body(a) }
         }
         #[cfg(target_arch = "x86_64")]
-        #[target_feature(
-            enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512cd,avx512vl"
-        )]
+        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512cd,avx512vl")]
         unsafe fn avx512(a: &LaneArgs) -> u64 {
             // SAFETY: passed on.
             unsafe { body(a) }

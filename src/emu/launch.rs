@@ -365,8 +365,7 @@ impl Group {
                 .alloc(per_wave * n as u64)
                 .ok_or_else(|| FaultKind::Launch("no device memory is left for scratch".into()))?,
         };
-        let mut waves: Vec<Wave> =
-            (0..n).map(|_| Wave::new(l.lanes(), l.machine.rows(), l.memory.view())).collect();
+        let mut waves: Vec<Wave> = (0..n).map(|_| Wave::new(l.lanes(), l.machine.rows(), l.memory.view())).collect();
         for w in &mut waves {
             w.program = l.program;
             w.waves = n as u32;

@@ -195,7 +195,11 @@ impl Memory {
             // SAFETY: `byte` is below `size / 8`; the cell is only accessed atomically or by whole-byte fills of ranges
             // that belong to the caller.
             let cell = unsafe { std::sync::atomic::AtomicU8::from_ptr(bits.add(byte as usize)) };
-            if written { cell.fetch_or(mask, Ordering::Relaxed) } else { cell.fetch_and(!mask, Ordering::Relaxed) };
+            if written {
+                cell.fetch_or(mask, Ordering::Relaxed)
+            } else {
+                cell.fetch_and(!mask, Ordering::Relaxed)
+            };
         };
         let (first, last) = (from.div_ceil(8), to / 8);
         if first > last {
@@ -208,7 +212,9 @@ impl Memory {
             one(last, !(0xff << (to % 8)));
         }
         // SAFETY: inside of the bitmap.
-        unsafe { std::ptr::write_bytes(bits.add(first as usize), if written { 0xff } else { 0 }, (last - first) as usize) };
+        unsafe {
+            std::ptr::write_bytes(bits.add(first as usize), if written { 0xff } else { 0 }, (last - first) as usize)
+        };
     }
 
     /// First byte of the range that nothing has written.

@@ -30,6 +30,7 @@ mod numeric;
 mod program;
 mod sem;
 mod strict;
+mod vopd;
 mod wave;
 
 pub use fault::{Fault, FaultKind};
@@ -330,7 +331,8 @@ impl Module {
         {
             return p.clone();
         }
-        let segment = self.file.segments.iter().find(|s| s.executable && s.addr <= k.entry && k.entry < s.addr + s.mem_size);
+        let segment =
+            self.file.segments.iter().find(|s| s.executable && s.addr <= k.entry && k.entry < s.addr + s.mem_size);
         let (addr, size) = segment.map_or((k.entry, 0), |s| (s.addr, s.file.len()));
         let mut bytes = vec![0; size];
         self.memory.read(self.base + addr, &mut bytes);

@@ -8,6 +8,7 @@
 use super::exec::{ds, flow, lane, matrix, salu, smem, valu, vmem};
 use super::lanes::{Host, Ty};
 use super::sem::{self, Form};
+use super::vopd;
 use super::wave::{Dpp, EXEC, Ext, Kind, Quirks, Run, SCALARS, SINK, Sdwa, Src, UOp, scalar};
 use crate::codeobj::Family;
 use barewave_isa::{Decoder, Half, Inst, ModName, Mode, Operand, Raw, Reg, Regs, Target};
@@ -25,6 +26,9 @@ pub struct Program {
     /// Lanes of a wave.
     pub lanes: usize,
 }
+
+/// Rows behind the registers, for handlers.
+const SPARE_ROWS: usize = 1;
 
 /// Facts that decoding needs.
 #[derive(Clone, Copy)]
@@ -51,7 +55,7 @@ impl Machine {
     }
     /// Rows of a register file.
     pub fn rows(&self) -> usize {
-        (self.vgprs + self.agprs) as usize
+        (self.vgprs + self.agprs) as usize + SPARE_ROWS
     }
     /// Generation details for handlers.
     pub fn quirks(&self) -> Quirks {
@@ -95,13 +99,18 @@ impl Program {
         let lanes = if wave32 { 32 } else { 64 };
         let true16 = m.family >= Family::Gfx11;
         let decoder = Decoder::new(m.target, Mode { wave64: !wave32, true16 });
-        let mut p = Program { base, ops: Vec::new(), raws: Vec::new(), index: vec![u32::MAX; bytes.len() / 4 + 1], lanes };
+        let mut p =
+            Program { base, ops: Vec::new(), raws: Vec::new(), index: vec![u32::MAX; bytes.len() / 4 + 1], lanes };
         let mut at = 0;
         let mut indexed = false;
         while at + 4 <= bytes.len() {
             p.index[at / 4] = p.ops.len() as u32;
             let raw = decoder.decode(&bytes[at..]).filter(|r| r.len() >= 4 && r.len() % 4 == 0);
-            let len = raw.map_or(4, |r| r.len());
+            let pair = match raw {
+                None if m.family >= Family::Gfx11 && wave32 => vopd::decode(&bytes[at..]),
+                _ => None,
+            };
+            let len = pair.as_ref().map_or(raw.map_or(4, |r| r.len()), |p| p.len);
             let mut op = match raw {
                 Some(r) => {
                     let name = r.op().name();
@@ -113,7 +122,11 @@ impl Program {
                     let b = Builder { m, lanes, raw: r, inst: r.inst(), pc: at as u32, base };
                     b.build().unwrap_or_else(|e| b.refuse(e))
                 }
-                None => blank(flow::illegal, at as u32, 4),
+                None => {
+                    let spare = (m.rows() - SPARE_ROWS) as u32 * lanes as u32;
+                    let dual = pair.as_ref().and_then(|p| vopd::lower(m, lanes, p, spare, at as u32));
+                    dual.unwrap_or_else(|| blank(flow::illegal, at as u32, len as u8))
+                }
             };
             if indexed && op.types != [Ty::None; 4] {
                 op.imm = op.run as usize as i64;
@@ -165,7 +178,8 @@ unsafe fn none(_: &super::lanes::LaneArgs) -> u64 {
     0
 }
 
-fn blank(run: Run, pc: u32, len: u8) -> UOp {
+/// An operation without operands.
+pub fn blank(run: Run, pc: u32, len: u8) -> UOp {
     UOp {
         run,
         kernel: none,
@@ -181,6 +195,7 @@ fn blank(run: Run, pc: u32, len: u8) -> UOp {
         types: [Ty::None; 4],
         access: Default::default(),
         ext: None,
+        dual: None,
     }
 }
 
@@ -355,6 +370,7 @@ impl Builder<'_> {
         if let Some(d) = self.inst.dsts.get(1) {
             op.dst2 = self.vector_dst(d)?;
         }
+        op.imm = self.get(ModName::BitOp3) as i64;
         let op_sel = self.get(ModName::OpSel) as u8;
         if op_sel != 0 {
             op.ext = Some(Box::new(Ext { op_sel, ..Ext::NONE }));
@@ -487,7 +503,12 @@ impl Builder<'_> {
                 op.access.flags |= vmem::ADDR64;
             }
             op.src[0] = self.src(addr)?;
-            let rest = if writes { data = srcs.get(1); 2 } else { 1 };
+            let rest = if writes {
+                data = srcs.get(1);
+                2
+            } else {
+                1
+            };
             if let Some(s) = srcs.get(rest) {
                 op.src[1] = self.src(s)?;
             }
@@ -558,10 +579,7 @@ impl Builder<'_> {
             if let Operand::Regs(Regs { half: Half::Hi, .. }) = o {
                 e.op_sel |= 1 << i;
             }
-            if mix
-                && op.src[i].kind == Kind::Const
-                && self.inst.mods.get(ModName::OpSelHi).unwrap_or(0) >> i & 1 == 0
-            {
+            if mix && op.src[i].kind == Kind::Const && self.inst.mods.get(ModName::OpSelHi).unwrap_or(0) >> i & 1 == 0 {
                 // Constants of an f32 operand: the table types them as halves.
                 let h = super::lanes::F16(op.src[i].value as u16);
                 if op.src[i].value <= 0xffff && h.0 & 0x7c00 != 0 {
@@ -676,7 +694,14 @@ impl Builder<'_> {
 fn keeps_half_on_gfx9(name: &str) -> bool {
     matches!(
         name,
-        "v_mad_f16" | "v_mad_u16" | "v_mad_i16" | "v_fma_f16" | "v_div_fixup_f16" | "v_mac_f16" | "v_madak_f16" | "v_madmk_f16"
+        "v_mad_f16"
+            | "v_mad_u16"
+            | "v_mad_i16"
+            | "v_fma_f16"
+            | "v_div_fixup_f16"
+            | "v_mac_f16"
+            | "v_madak_f16"
+            | "v_madmk_f16"
     )
 }
 

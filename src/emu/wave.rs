@@ -1,7 +1,7 @@
 //! State of one wave, and the micro-operations that work on it.
 
 use super::fault::FaultKind;
-use super::lanes::{CHUNK, LaneFn, Ty};
+use super::lanes::{CHUNK, Host, LaneFn, SplatFn, Ty};
 use super::memory::View;
 use super::program::Program;
 use super::sem::Form;
@@ -188,6 +188,8 @@ pub struct UOp {
     pub access: Access,
     /// Modifiers.
     pub ext: Option<Box<Ext>>,
+    /// The halves of a VOPD pair.
+    pub dual: Option<Box<[UOp; 2]>>,
 }
 
 /// A wave.
@@ -240,6 +242,8 @@ pub struct Wave {
     pub count: u64,
     /// Barrier state of split barriers: signalled but not waited yet.
     pub signalled: bool,
+    /// Fills a chunk with one value.
+    pub splat: SplatFn,
     /// Generation of hardware-dependent details.
     pub quirks: Quirks,
 }
@@ -304,6 +308,7 @@ impl Wave {
             gpr_idx: (0, 0),
             count: 0,
             signalled: false,
+            splat: Host::detect().splat(),
             quirks: Quirks::default(),
         }
     }
@@ -353,11 +358,7 @@ impl Wave {
     /// Writes a lane mask.
     #[inline(always)]
     pub fn set_bits(&mut self, at: usize, v: u64) {
-        if self.lanes == 64 {
-            self.set_pair(at, v)
-        } else {
-            self.s[at] = v as u32
-        }
+        if self.lanes == 64 { self.set_pair(at, v) } else { self.s[at] = v as u32 }
     }
     /// Active lanes.
     #[inline(always)]

@@ -140,7 +140,13 @@ fn apply32(op: Atomic, old: u32, a: u32, b: u32) -> u32 {
     let f = f32::from_bits;
     match op {
         Swap => a,
-        CmpSwap => if old == b { a } else { old },
+        CmpSwap => {
+            if old == b {
+                a
+            } else {
+                old
+            }
+        }
         Add => old.wrapping_add(a),
         Sub => old.wrapping_sub(a),
         Rsub => a.wrapping_sub(old),
@@ -151,19 +157,49 @@ fn apply32(op: Atomic, old: u32, a: u32, b: u32) -> u32 {
         And => old & a,
         Or => old | a,
         Xor => old ^ a,
-        Inc => if old >= a { 0 } else { old + 1 },
-        Dec => if old == 0 || old > a { a } else { old - 1 },
+        Inc => {
+            if old >= a {
+                0
+            } else {
+                old + 1
+            }
+        }
+        Dec => {
+            if old == 0 || old > a {
+                a
+            } else {
+                old - 1
+            }
+        }
         CSub => old.saturating_sub(a),
-        CondSub => if old >= a { old - a } else { old },
+        CondSub => {
+            if old >= a {
+                old - a
+            } else {
+                old
+            }
+        }
         FAdd => (f(old) + f(a)).to_bits(),
         FMin => min_num(f(old), f(a)).to_bits(),
         FMax => max_num(f(old), f(a)).to_bits(),
-        FCmpSwap => if f(old) == f(b) { a } else { old },
+        FCmpSwap => {
+            if f(old) == f(b) {
+                a
+            } else {
+                old
+            }
+        }
         PkAddF16 => f16x2(old, a),
         PkAddBf16 => bf16x2(old, a),
         // data0 is the mask, data1 the bits.
         MskOr => old & !a | b,
-        Wrap => if old >= a { old.wrapping_sub(a) } else { old.wrapping_add(b) },
+        Wrap => {
+            if old >= a {
+                old.wrapping_sub(a)
+            } else {
+                old.wrapping_add(b)
+            }
+        }
     }
 }
 
@@ -171,7 +207,13 @@ fn apply64(op: Atomic, old: u64, a: u64, b: u64) -> u64 {
     let f = f64::from_bits;
     match op {
         Swap => a,
-        CmpSwap => if old == b { a } else { old },
+        CmpSwap => {
+            if old == b {
+                a
+            } else {
+                old
+            }
+        }
         Add => old.wrapping_add(a),
         Sub => old.wrapping_sub(a),
         Rsub => a.wrapping_sub(old),
@@ -182,14 +224,38 @@ fn apply64(op: Atomic, old: u64, a: u64, b: u64) -> u64 {
         And => old & a,
         Or => old | a,
         Xor => old ^ a,
-        Inc => if old >= a { 0 } else { old + 1 },
-        Dec => if old == 0 || old > a { a } else { old - 1 },
+        Inc => {
+            if old >= a {
+                0
+            } else {
+                old + 1
+            }
+        }
+        Dec => {
+            if old == 0 || old > a {
+                a
+            } else {
+                old - 1
+            }
+        }
         CSub => old.saturating_sub(a),
-        CondSub => if old >= a { old - a } else { old },
+        CondSub => {
+            if old >= a {
+                old - a
+            } else {
+                old
+            }
+        }
         FAdd => (f(old) + f(a)).to_bits(),
         FMin => min_num64(f(old), f(a)).to_bits(),
         FMax => max_num64(f(old), f(a)).to_bits(),
-        FCmpSwap => if f(old) == f(b) { a } else { old },
+        FCmpSwap => {
+            if f(old) == f(b) {
+                a
+            } else {
+                old
+            }
+        }
         MskOr => old & !a | b,
         PkAddF16 | PkAddBf16 | Wrap => old,
     }

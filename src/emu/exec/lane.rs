@@ -144,6 +144,26 @@ unsafe fn movrel<const SRC: bool, const DST: bool>(w: &mut Wave, op: &UOp) -> Ct
     }
     Ctl::Next
 }
+/// v_bitop3: a bitwise function of three operands given by its truth table (index: bits of source 0, 1, 2).
+unsafe fn bitop3<const MASK: u32>(w: &mut Wave, op: &UOp) -> Ctl {
+    let table = op.imm as u32;
+    let exec = w.exec();
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 0 {
+            continue;
+        }
+        let x = [0, 1, 2].map(|i| value(w, &op.src[i], lane));
+        let mut out = 0;
+        for i in 0..8u32 {
+            if table >> i & 1 == 1 {
+                out |= (0..3).fold(u32::MAX, |m, k| m & if i >> (2 - k) & 1 == 1 { x[k as usize] } else { !x[k as usize] });
+            }
+        }
+        let old = w.lane(op.dst, lane);
+        w.set_lane(op.dst, lane, old & !MASK | out & MASK);
+    }
+    Ctl::Next
+}
 fn out_of_file(w: &mut Wave) -> Ctl {
     let m0 = w.s[M0];
     w.fail(crate::emu::fault::FaultKind::Unsupported(format!("m0 = {m0} moves a register out of the file")), None)
@@ -219,6 +239,8 @@ pub fn find(name: &str) -> Option<(Run, bool)> {
         "v_permlane64_b32" => (permlane64, false),
         "v_permlane16_swap_b32" => (permlane_swap::<16>, false),
         "v_permlane32_swap_b32" => (permlane_swap::<32>, false),
+        "v_bitop3_b32" => (bitop3::<{ u32::MAX }>, false),
+        "v_bitop3_b16" => (bitop3::<0xffff>, false),
         "v_movrels_b32" => (movrel::<true, false>, false),
         "v_movreld_b32" => (movrel::<false, true>, false),
         "v_movrelsd_b32" => (movrel::<true, true>, false),

@@ -485,6 +485,13 @@ pub fn find(name: &str) -> Option<Run> {
 pub fn reads_destination(name: &str) -> bool {
     matches!(
         name,
-        "s_addk_i32" | "s_mulk_i32" | "s_bitset0_b32" | "s_bitset1_b32" | "s_bitset0_b64" | "s_bitset1_b64" | "s_fmac_f32" | "s_fmac_f16"
+        "s_addk_i32"
+            | "s_mulk_i32"
+            | "s_bitset0_b32"
+            | "s_bitset1_b32"
+            | "s_bitset0_b64"
+            | "s_bitset1_b64"
+            | "s_fmac_f32"
+            | "s_fmac_f16"
     )
 }

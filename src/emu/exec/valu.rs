@@ -5,46 +5,41 @@
 //! value, negation, denormal flushing), runs the same kernel on those, and then applies output modifiers, clamping and
 //! partial writes.
 
-use crate::emu::lanes::{CHUNK, LaneArgs, Ty};
+use crate::emu::lanes::{Bf16, CHUNK, F16, LaneArgs, Ty};
 use crate::emu::numeric::*;
 use crate::emu::sem::Form;
 use crate::emu::wave::{Ctl, Dpp, EXEC, Ext, Kind, Src, UOp, VCC, Wave};
-use crate::emu::lanes::{Bf16, F16};
 
-/// One value repeated over a chunk: low dwords, then high dwords.
+/// One value repeated over a chunk, per source: low dwords, then high dwords.
 #[repr(C, align(64))]
 struct Splat([[u32; 2 * CHUNK]; 3]);
 
 /// Splats the scalar sources and points `a` at all of them.
 #[inline(always)]
-fn sources(w: &Wave, op: &UOp, tmp: &mut Splat, a: &mut LaneArgs) {
+fn sources(w: &Wave, op: &UOp, tmp: *mut Splat, a: &mut LaneArgs) {
     for i in 0..3 {
         let s = &op.src[i];
-        match s.kind {
+        let v = match s.kind {
             Kind::Vector => {
                 // SAFETY: rows are checked when the program is decoded.
                 a.src[i] = unsafe { w.v().add(s.at as usize) };
                 a.stride[i] = CHUNK;
                 a.src_hi[i] = w.lanes;
+                continue;
             }
+            Kind::Const => s.value,
             Kind::None => break,
-            _ => {
-                let v = if s.kind == Kind::Const { s.value } else { scalar64(w, s) };
-                let row = &mut tmp.0[i];
-                row[..CHUNK].fill(v as u32);
-                row[CHUNK..].fill((v >> 32) as u32);
-                a.src[i] = row.as_ptr();
-                a.stride[i] = 0;
-                a.src_hi[i] = CHUNK;
-            }
+            _ => w.r64(s),
+        };
+        // SAFETY: `tmp` has room for three splats.
+        unsafe {
+            let row = (&raw mut (*tmp).0[i]).cast();
+            (w.splat)(row, v);
+            a.src[i] = row.cast();
         }
+        a.stride[i] = 0;
+        a.src_hi[i] = CHUNK;
     }
-}
-
-/// 64 bits at a scalar operand; the upper half is meaningless for 32-bit operands.
-#[inline(always)]
-fn scalar64(w: &Wave, s: &Src) -> u64 {
-    w.r64(s)
 }
 
 #[inline(always)]
@@ -73,8 +68,7 @@ pub unsafe fn map(w: &mut Wave, op: &UOp) -> Ctl {
     }
     let mut tmp = std::mem::MaybeUninit::<Splat>::uninit();
     let mut a = args(w, op, w.exec());
-    // SAFETY: `Splat` is plain integers; rows are written before they are pointed to.
-    sources(w, op, unsafe { &mut *tmp.as_mut_ptr() }, &mut a);
+    sources(w, op, tmp.as_mut_ptr(), &mut a);
     // SAFETY: sources and destination are set up.
     unsafe { (op.kernel)(&a) };
     Ctl::Next
@@ -119,8 +113,7 @@ pub unsafe fn bits(w: &mut Wave, op: &UOp) -> Ctl {
     let mut tmp = std::mem::MaybeUninit::<Splat>::uninit();
     let mut a = args(w, op, w.exec());
     a.carry = bits_in(w, op);
-    // SAFETY: as in `map`.
-    sources(w, op, unsafe { &mut *tmp.as_mut_ptr() }, &mut a);
+    sources(w, op, tmp.as_mut_ptr(), &mut a);
     // SAFETY: sources and destination are set up.
     let out = unsafe { (op.kernel)(&a) };
     bits_out(w, op, out);

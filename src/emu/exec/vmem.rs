@@ -45,7 +45,15 @@ pub trait Space {
     fn lane(w: &Wave, op: &UOp, b: Self::Base, lane: usize) -> u64;
     /// Host address of `size` bytes `skip` bytes behind a lane's address. `Ok(None)`: the access is dropped and loads
     /// give zero.
-    fn ptr(w: &Wave, op: &UOp, b: Self::Base, lane: usize, addr: u64, skip: u64, size: u64) -> Result<Option<*mut u8>, FaultKind>;
+    fn ptr(
+        w: &Wave,
+        op: &UOp,
+        b: Self::Base,
+        lane: usize,
+        addr: u64,
+        skip: u64,
+        size: u64,
+    ) -> Result<Option<*mut u8>, FaultKind>;
     /// Host address of a whole chunk of `16 * size` contiguous bytes, when the space allows it.
     fn chunk(w: &Wave, op: &UOp, b: Self::Base, addr: u64, size: u64) -> Option<*mut u8>;
 }
@@ -80,7 +88,15 @@ impl Space for Global {
         b.wrapping_add(vaddr(w, op, lane))
     }
     #[inline(always)]
-    fn ptr(w: &Wave, op: &UOp, _b: u64, _lane: usize, addr: u64, skip: u64, size: u64) -> Result<Option<*mut u8>, FaultKind> {
+    fn ptr(
+        w: &Wave,
+        op: &UOp,
+        _b: u64,
+        _lane: usize,
+        addr: u64,
+        skip: u64,
+        size: u64,
+    ) -> Result<Option<*mut u8>, FaultKind> {
         match w.mem.at(addr.wrapping_add(skip), size) {
             Some(p) => Ok(Some(p)),
             None => Err(out_of_bounds(op, addr.wrapping_add(skip), size)),
@@ -108,7 +124,14 @@ fn scratch_base(w: &Wave) -> u64 {
 }
 
 /// Scratch is interleaved: consecutive dwords of a lane are one row of the wave apart.
-fn scratch_at(w: &Wave, op: &UOp, base: u64, lane: usize, offset: u64, size: u64) -> Result<Option<*mut u8>, FaultKind> {
+fn scratch_at(
+    w: &Wave,
+    op: &UOp,
+    base: u64,
+    lane: usize,
+    offset: u64,
+    size: u64,
+) -> Result<Option<*mut u8>, FaultKind> {
     let per_lane = w.scratch_size / w.lanes as u64;
     if offset % 4 + size > 4 || offset + size > per_lane.max(4) {
         return Err(out_of_bounds(op, offset, size));
@@ -129,7 +152,15 @@ impl Space for Scratch {
     fn lane(w: &Wave, op: &UOp, b: (u64, u64), lane: usize) -> u64 {
         (b.1.wrapping_add(vaddr(w, op, lane))) & 0xffff_ffff
     }
-    fn ptr(w: &Wave, op: &UOp, b: (u64, u64), lane: usize, addr: u64, skip: u64, size: u64) -> Result<Option<*mut u8>, FaultKind> {
+    fn ptr(
+        w: &Wave,
+        op: &UOp,
+        b: (u64, u64),
+        lane: usize,
+        addr: u64,
+        skip: u64,
+        size: u64,
+    ) -> Result<Option<*mut u8>, FaultKind> {
         scratch_at(w, op, b.0, lane, addr + skip, size)
     }
     fn chunk(_w: &Wave, _op: &UOp, _b: (u64, u64), _addr: u64, _size: u64) -> Option<*mut u8> {
@@ -147,7 +178,15 @@ impl Space for Flat {
     fn lane(w: &Wave, op: &UOp, b: u64, lane: usize) -> u64 {
         b.wrapping_add(vaddr(w, op, lane))
     }
-    fn ptr(w: &Wave, op: &UOp, _b: u64, lane: usize, addr: u64, skip: u64, size: u64) -> Result<Option<*mut u8>, FaultKind> {
+    fn ptr(
+        w: &Wave,
+        op: &UOp,
+        _b: u64,
+        lane: usize,
+        addr: u64,
+        skip: u64,
+        size: u64,
+    ) -> Result<Option<*mut u8>, FaultKind> {
         let at = addr.wrapping_add(skip);
         match (addr >> 32) as u32 {
             SHARED_APERTURE => lds_at(w, at & 0xffff_ffff, size).map(Some),
@@ -251,7 +290,15 @@ impl Space for Buffer {
         let (index, offset) = (Buffer::index(w, op, &b, lane), Buffer::offset(w, op, lane));
         index << 32 | offset & 0xffff_ffff
     }
-    fn ptr(w: &Wave, op: &UOp, b: Resource, _lane: usize, addr: u64, skip: u64, size: u64) -> Result<Option<*mut u8>, FaultKind> {
+    fn ptr(
+        w: &Wave,
+        op: &UOp,
+        b: Resource,
+        _lane: usize,
+        addr: u64,
+        skip: u64,
+        size: u64,
+    ) -> Result<Option<*mut u8>, FaultKind> {
         let (index, offset) = (addr >> 32, (addr & 0xffff_ffff) + skip);
         let out = match b.check {
             0 => index >= b.records || (b.stride != 0 && offset + size > b.stride),

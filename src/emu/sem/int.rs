@@ -166,12 +166,12 @@ pub fn find(name: &str) -> Option<Sem> {
         "v_mad_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { a.wrapping_mul(b).wrapping_add(c) }),
         "v_mad_nc_u64_u32" => m!(|a: u32, b: u32, c: u64| -> u64 { (a as u64 * b as u64).wrapping_add(c) }),
         "v_mad_nc_i64_i32" => m!(|a: i32, b: i32, c: i64| -> i64 { (a as i64 * b as i64).wrapping_add(c) }),
-        "v_mad_u64_u32" => c!(BitOut, |a: u32, b: u32, c: u64, _bit| -> u64 {
-            (a as u64 * b as u64).overflowing_add(c)
-        }),
-        "v_mad_i64_i32" => c!(BitOut, |a: i32, b: i32, c: i64, _bit| -> i64 {
-            (a as i64 * b as i64).overflowing_add(c)
-        }),
+        "v_mad_u64_u32" => {
+            c!(BitOut, |a: u32, b: u32, c: u64, _bit| -> u64 { (a as u64 * b as u64).overflowing_add(c) })
+        }
+        "v_mad_i64_i32" => {
+            c!(BitOut, |a: i32, b: i32, c: i64, _bit| -> i64 { (a as i64 * b as i64).overflowing_add(c) })
+        }
         "v_min_u32" => m!(|a: u32, b: u32| -> u32 { a.min(b) }),
         "v_max_u32" => m!(|a: u32, b: u32| -> u32 { a.max(b) }),
         "v_min_i32" => m!(|a: i32, b: i32| -> i32 { a.min(b) }),
@@ -223,9 +223,7 @@ pub fn find(name: &str) -> Option<Sem> {
         "v_msad_u8" => m!(|a: u32, b: u32, c: u32| -> u32 { msad8(a, b).wrapping_add(c) }),
         "v_qsad_pk_u16_u8" => m!(|a: u64, b: u32, c: u64| -> u64 { qsad(a, b, c, sad8) }),
         "v_mqsad_pk_u16_u8" => m!(|a: u64, b: u32, c: u64| -> u64 { qsad(a, b, c, msad8) }),
-        "v_sat_pk_u8_i16" => m!(|a: Pk<i16>| -> u32 {
-            a.0.clamp(0, 255) as u32 | (a.1.clamp(0, 255) as u32) << 8
-        }),
+        "v_sat_pk_u8_i16" => m!(|a: Pk<i16>| -> u32 { a.0.clamp(0, 255) as u32 | (a.1.clamp(0, 255) as u32) << 8 }),
         "v_cndmask_b32" => c!(BitIn, |a: u32, b: u32, _c: No, bit| -> u32 { (if bit { b } else { a }, false) }),
         "v_cndmask_b16" => c!(BitIn, |a: u16, b: u16, _c: No, bit| -> u16 { (if bit { b } else { a }, false) }),
         "v_add_co_u32" => c!(BitOut, |a: u32, b: u32, _c: No, _bit| -> u32 { a.overflowing_add(b) }),

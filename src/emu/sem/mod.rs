@@ -144,7 +144,11 @@ pub use int::clamped;
 pub use packed::dot_signs;
 
 fn find(name: &str) -> Option<Sem> {
-    int::find(name).or_else(|| float::find(name)).or_else(|| cvt::find(name)).or_else(|| packed::find(name)).or_else(|| cmp::find(name))
+    int::find(name)
+        .or_else(|| float::find(name))
+        .or_else(|| cvt::find(name))
+        .or_else(|| packed::find(name))
+        .or_else(|| cmp::find(name))
 }
 
 /// The semantics of a vector instruction that works lane by lane; `None` for all others.

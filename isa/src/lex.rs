@@ -1,0 +1,289 @@
+//! Words, numbers and expressions of assembly text.
+
+/// A position in the line and what is wrong there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseError {
+    /// Column, from 0.
+    pub column: usize,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+impl std::fmt::Display for ParseError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "column {}: {}", self.column + 1, self.message)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+pub(crate) type Result<T> = std::result::Result<T, ParseError>;
+
+/// The value of an expression.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Value {
+    /// The number, or the offset in its section.
+    pub number: i64,
+    /// The bits of the number are of a floating constant (f64).
+    pub float: bool,
+    /// It is an address in the current section.
+    pub address: bool,
+}
+
+impl Value {
+    /// A plain integer.
+    pub const fn int(number: i64) -> Value {
+        Value { number, float: false, address: false }
+    }
+    /// A floating constant.
+    pub fn float(x: f64) -> Value {
+        Value { number: x.to_bits() as i64, float: true, address: false }
+    }
+}
+
+/// Looks up a symbol.
+pub type Resolve<'a> = &'a dyn Fn(&str) -> Option<Value>;
+
+/// A cursor over one line.
+#[derive(Clone, Copy)]
+pub(crate) struct Cursor<'a> {
+    pub text: &'a str,
+    pub at: usize,
+    pub resolve: Resolve<'a>,
+    /// `|` ends the operand: it closes an absolute value.
+    pub in_abs: bool,
+    depth: u8,
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$' | '@')
+}
+
+impl<'a> Cursor<'a> {
+    pub fn new(text: &'a str, resolve: Resolve<'a>) -> Cursor<'a> {
+        Cursor { text, at: 0, resolve, in_abs: false, depth: 0 }
+    }
+
+    pub fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or("")
+    }
+
+    pub fn fail<T>(&self, message: impl Into<String>) -> Result<T> {
+        Err(ParseError { column: self.at, message: message.into() })
+    }
+
+    pub fn skip(&mut self) {
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start().len();
+    }
+
+    pub fn done(&mut self) -> bool {
+        self.skip();
+        self.rest().is_empty()
+    }
+
+    pub fn peek(&mut self) -> Option<char> {
+        self.skip();
+        self.rest().chars().next()
+    }
+
+    pub fn eat(&mut self, token: &str) -> bool {
+        self.skip();
+        if self.rest().starts_with(token) {
+            self.at += token.len();
+            return true;
+        }
+        false
+    }
+
+    pub fn expect(&mut self, token: &str) -> Result<()> {
+        if self.eat(token) { Ok(()) } else { self.fail(format!("expected `{token}`")) }
+    }
+
+    /// The word at the cursor without taking it.
+    pub fn word(&mut self) -> &'a str {
+        self.skip();
+        let rest = self.rest();
+        &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())]
+    }
+
+    /// Takes the word at the cursor.
+    pub fn take_word(&mut self) -> &'a str {
+        let w = self.word();
+        self.at += w.len();
+        w
+    }
+
+    /// Takes the word if it is this one.
+    pub fn eat_word(&mut self, word: &str) -> bool {
+        if self.word() == word {
+            self.at += word.len();
+            return true;
+        }
+        false
+    }
+
+    /// An integer expression.
+    pub fn int(&mut self) -> Result<i64> {
+        let start = self.at;
+        let v = self.expression()?;
+        if v.float {
+            return Err(ParseError { column: start, message: "expected an integer".into() });
+        }
+        Ok(v.number)
+    }
+
+    /// `[a,b,..]`.
+    pub fn int_list(&mut self) -> Result<Vec<i64>> {
+        self.expect("[")?;
+        let mut out = Vec::new();
+        loop {
+            out.push(self.int()?);
+            if self.eat("]") {
+                return Ok(out);
+            }
+            self.expect(",")?;
+        }
+    }
+
+    pub fn expression(&mut self) -> Result<Value> {
+        self.binary(0)
+    }
+
+    fn operator(&mut self) -> Option<(&'static str, u8)> {
+        self.skip();
+        let r = self.rest();
+        const OPS: [(&str, u8); 18] = [
+            ("||", 1), ("&&", 2), ("==", 3), ("!=", 3), ("<=", 3), (">=", 3), ("<<", 6), (">>", 6), ("<", 3), (">", 3), ("|", 4),
+            ("^", 4), ("&", 4), ("+", 5), ("-", 5), ("*", 6), ("/", 6), ("%", 6),
+        ];
+        let op = OPS.iter().find(|(o, _)| r.starts_with(o)).copied()?;
+        (!(self.in_abs && op.0.starts_with('|'))).then_some(op)
+    }
+
+    fn binary(&mut self, min: u8) -> Result<Value> {
+        let mut left = self.unary()?;
+        while let Some((op, level)) = self.operator() {
+            if level < min.max(1) {
+                break;
+            }
+            self.at += op.len();
+            let right = self.binary(level + 1)?;
+            left = self.apply(op, left, right)?;
+        }
+        Ok(left)
+    }
+
+    fn apply(&self, op: &str, a: Value, b: Value) -> Result<Value> {
+        if a.float || b.float {
+            return self.fail("no arithmetic on floating constants");
+        }
+        let (x, y) = (a.number, b.number);
+        let truth = |c: bool| if c { -1 } else { 0 };
+        let number = match op {
+            "+" => x.wrapping_add(y),
+            "-" => x.wrapping_sub(y),
+            "*" => x.wrapping_mul(y),
+            "/" | "%" if y == 0 => return self.fail("division by zero"),
+            "/" => x.wrapping_div(y),
+            "%" => x.wrapping_rem(y),
+            "<<" => x.checked_shl(y as u32).unwrap_or(0),
+            ">>" => (x as u64).checked_shr(y as u32).unwrap_or(0) as i64,
+            "&" => x & y,
+            "|" => x | y,
+            "^" => x ^ y,
+            "==" => truth(x == y),
+            "!=" => truth(x != y),
+            "<" => truth(x < y),
+            ">" => truth(x > y),
+            "<=" => truth(x <= y),
+            ">=" => truth(x >= y),
+            "&&" => i64::from(x != 0 && y != 0),
+            _ => i64::from(x != 0 || y != 0),
+        };
+        let address = if op == "-" && a.address && b.address { false } else { a.address || b.address };
+        Ok(Value { number, float: false, address })
+    }
+
+    fn unary(&mut self) -> Result<Value> {
+        if self.depth > 40 {
+            return self.fail("expression nested too deeply");
+        }
+        self.depth += 1;
+        let out = self.primary();
+        self.depth -= 1;
+        out
+    }
+
+    fn primary(&mut self) -> Result<Value> {
+        if self.eat("-") {
+            let v = self.unary()?;
+            return Ok(if v.float { Value::float(-f64::from_bits(v.number as u64)) } else { Value { number: v.number.wrapping_neg(), ..v } });
+        }
+        if self.eat("+") {
+            return self.unary();
+        }
+        if self.eat("~") {
+            let v = self.unary()?;
+            return Ok(Value { number: !v.number, ..v });
+        }
+        if self.eat("!") {
+            let v = self.unary()?;
+            return Ok(Value::int(i64::from(v.number == 0)));
+        }
+        if self.eat("(") {
+            let saved = std::mem::replace(&mut self.in_abs, false);
+            let v = self.binary(0)?;
+            self.in_abs = saved;
+            self.expect(")")?;
+            return Ok(v);
+        }
+        self.skip();
+        let start = self.at;
+        if self.rest().starts_with(|c: char| c.is_ascii_digit()) || (self.rest().starts_with('.') && self.rest()[1..].starts_with(|c: char| c.is_ascii_digit())) {
+            return self.number();
+        }
+        let w = self.take_word();
+        if w.is_empty() {
+            return self.fail("expected an operand");
+        }
+        match (self.resolve)(w) {
+            Some(v) => Ok(v),
+            None => Err(ParseError { column: start, message: format!("`{w}` is not defined") }),
+        }
+    }
+
+    fn number(&mut self) -> Result<Value> {
+        let rest = self.rest();
+        let b = rest.as_bytes();
+        let hex = rest.starts_with("0x") || rest.starts_with("0X");
+        let mut end = if hex { 2 } else { 0 };
+        let mut float = false;
+        while let Some(&c) = b.get(end) {
+            let exponent = !hex && matches!(c, b'+' | b'-') && matches!(b[end - 1], b'e' | b'E') && float | true && end > 0 && b[end - 1].is_ascii_alphabetic();
+            if c == b'.' || (!hex && matches!(c, b'e' | b'E')) || (hex && matches!(c, b'p' | b'P')) {
+                float = true;
+            } else if !(c.is_ascii_alphanumeric() || exponent) {
+                break;
+            }
+            end += 1;
+        }
+        let word = &rest[..end];
+        let start = self.at;
+        self.at += end;
+        let bad = || ParseError { column: start, message: format!("`{word}` is no number") };
+        if float && !hex {
+            return word.parse::<f64>().map(Value::float).map_err(|_| bad());
+        }
+        let parsed = if hex {
+            u64::from_str_radix(&word[2..], 16)
+        } else if let Some(bits) = word.strip_prefix("0b") {
+            u64::from_str_radix(bits, 2)
+        } else if word.len() > 1 && word.starts_with('0') {
+            u64::from_str_radix(&word[1..], 8)
+        } else {
+            word.parse()
+        };
+        parsed.map(|v| Value::int(v as i64)).map_err(|_| bad())
+    }
+}

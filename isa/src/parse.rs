@@ -1,0 +1,642 @@
+//! Assembly text to instructions.
+//!
+//! A line is read in three steps: the mnemonic picks rows of the table (its suffix narrows them), the operands and
+//! modifiers are read without knowing the row, then each row tries to take them in its own order and types; the
+//! shortest encoding that fits wins. When none fits, the row that came furthest explains why.
+
+use crate::encode::{EncodeError, Form, try_row};
+use crate::lex::{Cursor, ParseError, Resolve, Result, Value};
+use crate::modifiers::{self, Given};
+use crate::syntax_parse as special;
+use crate::table::{self, FAKE16, Kind, Operand as Field, Role, Row, Style, TRUE16, WAVE32, WAVE64};
+use crate::{Half, Inst, ModName, Mode, Operand, Raw, Reg, Regs, Target, Type};
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+/// What an instruction's text may refer to.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// Where it will run.
+    pub target: Target,
+    /// Wave size and register halves.
+    pub mode: Mode,
+    /// Symbols.
+    pub resolve: Resolve<'a>,
+    /// Offset of the instruction in its section.
+    pub pc: i64,
+}
+
+/// Rows by mnemonic, per target.
+static BY_NAME: [OnceLock<HashMap<&'static str, Vec<u16>>>; 64] = [const { OnceLock::new() }; 64];
+
+fn by_name(target: Target) -> &'static HashMap<&'static str, Vec<u16>> {
+    BY_NAME[usize::from(target.0).min(63)].get_or_init(|| {
+        let table = table::table(target);
+        let mut out: HashMap<&'static str, Vec<u16>> = HashMap::new();
+        for (i, r) in table.rows.iter().enumerate() {
+            out.entry(r.mnemonic()).or_default().push(i as u16);
+        }
+        for list in out.values_mut() {
+            list.sort_by_key(|&i| table.rows[usize::from(i)].bytes);
+        }
+        out
+    })
+}
+
+/// Parses one instruction without symbols.
+pub fn parse(target: Target, mode: Mode, text: &str) -> std::result::Result<Raw, ParseError> {
+    parse_with(&Context { target, mode, resolve: &|_| None, pc: 0 }, text)
+}
+
+/// Parses one instruction.
+pub fn parse_with(cx: &Context, text: &str) -> std::result::Result<Raw, ParseError> {
+    let mut c = Cursor::new(text, cx.resolve);
+    c.skip();
+    let start = c.at;
+    let name = c.take_word();
+    let lower = name.to_ascii_lowercase();
+    let name = lower.as_str();
+    let (rows, form) = match find(cx.target, name) {
+        Some(x) => x,
+        None if text.contains("::") => (&[][..], Form::Any),
+        None => return Err(ParseError { column: start, message: unknown(cx.target, name) }),
+    };
+    if text.contains("::") {
+        return dual(cx, c, name);
+    }
+    let given = read(cx, &mut c, rows)?;
+    choose(cx, rows, form, &given, text, start)
+}
+
+/// Rows of a mnemonic and the form its suffix asks for.
+fn find(target: Target, name: &str) -> Option<(&'static [u16], Form)> {
+    let map = by_name(target);
+    if let Some(rows) = map.get(name) {
+        return Some((rows.as_slice(), Form::Any));
+    }
+    for (suffix, form) in [("_e64_dpp", Form::E64Dpp), ("_e32", Form::E32), ("_e64", Form::E64), ("_sdwa", Form::Sdwa), ("_dpp", Form::Dpp)] {
+        if let Some(base) = name.strip_suffix(suffix)
+            && let Some(rows) = map.get(base)
+        {
+            return Some((rows.as_slice(), form));
+        }
+    }
+    for (suffix, form) in [("", Form::Any), ("_e64_dpp", Form::E64Dpp), ("_e32", Form::E32), ("_e64", Form::E64), ("_dpp", Form::Dpp)] {
+        if let Some(base) = name.strip_suffix(suffix)
+            && let Some(own) = crate::alias::own_name(target, base)
+        {
+            return map.get(own).map(|r| (r.as_slice(), form));
+        }
+    }
+    None
+}
+
+/// The message for a mnemonic that the target lacks.
+fn unknown(target: Target, name: &str) -> String {
+    let base = ["_e64_dpp", "_e32", "_e64", "_sdwa", "_dpp"].iter().find_map(|s| name.strip_suffix(s)).unwrap_or(name);
+    let elsewhere: Vec<&str> = Target::all().filter(|t| by_name(*t).contains_key(base)).map(|t| t.info().name).collect();
+    if !elsewhere.is_empty() {
+        return format!("`{name}` does not exist on {target}; it does on {}", elsewhere.join(", "));
+    }
+    let near = by_name(target).keys().map(|k| (crate::target::distance(base, k), *k)).min();
+    match near {
+        Some((d, k)) if d <= 3.max(base.len() / 4) => format!("unknown instruction `{name}`; did you mean `{k}`?"),
+        _ => format!("unknown instruction `{name}`"),
+    }
+}
+
+/// An operand as written.
+#[derive(Clone, Debug)]
+pub(crate) struct Arg {
+    pub at: usize,
+    pub what: What,
+    pub neg: bool,
+    pub abs: bool,
+    pub sext: bool,
+    pub lit: bool,
+}
+
+/// What an operand is.
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    Regs(Regs),
+    Off,
+    Value(Value),
+    /// A notation that gives the whole field: `hwreg(..)`, `vmcnt(0)`, `sendmsg(..)`.
+    Field(u64),
+    AttrChan(u64, u64),
+}
+
+/// Everything after the mnemonic.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parts {
+    pub args: Vec<Arg>,
+    pub mods: Vec<(usize, Given)>,
+}
+
+fn read(cx: &Context, c: &mut Cursor, rows: &[u16]) -> Result<Parts> {
+    let table = table::table(cx.target);
+    let style = rows
+        .first()
+        .and_then(|&i| table.rows.get(usize::from(i)))
+        .and_then(|r| r.shape().operands.iter().find(|o| !matches!(o.style, Style::None | Style::Plain)))
+        .map_or(Style::None, |o| o.style);
+    let mut out = Parts::default();
+    let mut expect = false;
+    loop {
+        if c.done() || (c.rest().starts_with("::") && !expect) {
+            break;
+        }
+        let at = c.at;
+        if !expect || !out.mods.is_empty() || modifiers::starts(c) {
+            if let Some(m) = modifiers::modifier(cx.target, c)? {
+                out.mods.push((at, m));
+                c.eat(",");
+                expect = false;
+                continue;
+            }
+            if !out.mods.is_empty() {
+                // typed buffers put the format before the last operand
+                out.args.push(arg(cx, c, style)?);
+                c.eat(",");
+                continue;
+            }
+        }
+        if !out.args.is_empty() && !expect {
+            // a comma may be missing before what can only be an operand
+            let word = c.word();
+            let operand = word.is_empty() || is_register_ahead(c.rest()) || word.starts_with(|x: char| x.is_ascii_digit()) || matches!(word, "off" | "neg" | "abs" | "sext");
+            if !operand {
+                return c.fail(format!("`{word}` is no modifier here"));
+            }
+        }
+        out.args.push(arg(cx, c, style)?);
+        expect = c.eat(",");
+    }
+    Ok(out)
+}
+
+fn arg(cx: &Context, c: &mut Cursor, style: Style) -> Result<Arg> {
+    c.skip();
+    let mut out = Arg { at: c.at, what: What::Off, neg: false, abs: false, sext: false, lit: false };
+    let closes = wrapped(c, &mut out);
+    if let Some(field) = special::field(cx.target, style, c)? {
+        out.what = field;
+    } else if let Some(regs) = register(cx, c)? {
+        out.what = What::Regs(regs);
+    } else if c.eat_word("off") {
+        out.what = What::Off;
+    } else {
+        c.in_abs = out.abs;
+        let v = c.expression();
+        c.in_abs = false;
+        out.what = What::Value(v?);
+    }
+    for close in closes.iter().rev() {
+        c.expect(close)?;
+    }
+    Ok(out)
+}
+
+/// Takes `-`, `|`, `neg(`, `abs(`, `sext(`, `lit(` and returns what must close them.
+fn wrapped(c: &mut Cursor, out: &mut Arg) -> SmallVec<[&'static str; 3]> {
+    let mut closes = SmallVec::new();
+    loop {
+        c.skip();
+        let rest = c.rest();
+        if rest.starts_with('-') && !rest[1..].trim_start().starts_with(|x: char| x.is_ascii_digit() || x == '(' || x == '.') && is_register_ahead(&rest[1..]) {
+            c.at += 1;
+            out.neg = true;
+        } else if rest.starts_with('|') && !out.abs {
+            c.at += 1;
+            out.abs = true;
+            closes.push("|");
+        } else if let Some((word, which)) = [("neg", 0), ("abs", 1), ("sext", 2), ("lit64", 3), ("lit", 3)].iter().find(|(w, _)| c.word() == *w && rest[w.len()..].trim_start().starts_with('(')) {
+            c.at += word.len();
+            c.eat("(");
+            match which {
+                0 => out.neg = true,
+                1 => out.abs = true,
+                2 => out.sext = true,
+                _ => out.lit = true,
+            }
+            closes.push(")");
+        } else {
+            return closes;
+        }
+    }
+}
+
+/// True when a register or an absolute value follows a minus sign.
+fn is_register_ahead(rest: &str) -> bool {
+    let rest = rest.trim_start();
+    if rest.starts_with('|') || rest.starts_with('[') {
+        return true;
+    }
+    let word: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.')).collect();
+    special_register(&word).is_some()
+        || matches!(word.as_str(), "abs" | "sext")
+        || ["v", "s", "a", "ttmp"].iter().any(|p| {
+            word.strip_prefix(p).is_some_and(|n| (n.is_empty() && rest[word.len()..].starts_with('[')) || (!n.is_empty() && n.trim_end_matches(".l").trim_end_matches(".h").chars().all(|c| c.is_ascii_digit())))
+        })
+}
+
+/// Special registers by name: first register and dwords (0: as the mode says).
+fn special_register(name: &str) -> Option<(Reg, u8)> {
+    Some(match name {
+        "vcc" => (Reg::VCC_LO, 2),
+        "vcc_lo" => (Reg::VCC_LO, 1),
+        "vcc_hi" => (Reg::VCC_HI, 1),
+        "exec" => (Reg::EXEC_LO, 2),
+        "exec_lo" => (Reg::EXEC_LO, 1),
+        "exec_hi" => (Reg::EXEC_HI, 1),
+        "flat_scratch" => (Reg::FLAT_SCRATCH_LO, 2),
+        "flat_scratch_lo" => (Reg::FLAT_SCRATCH_LO, 1),
+        "flat_scratch_hi" => (Reg::FLAT_SCRATCH_HI, 1),
+        "xnack_mask" => (Reg::XNACK_MASK_LO, 2),
+        "xnack_mask_lo" => (Reg::XNACK_MASK_LO, 1),
+        "xnack_mask_hi" => (Reg::XNACK_MASK_HI, 1),
+        "tba" => (Reg::TBA_LO, 2),
+        "tba_lo" => (Reg::TBA_LO, 1),
+        "tba_hi" => (Reg::TBA_HI, 1),
+        "tma" => (Reg::TMA_LO, 2),
+        "tma_lo" => (Reg::TMA_LO, 1),
+        "tma_hi" => (Reg::TMA_HI, 1),
+        "m0" => (Reg::M0, 1),
+        "null" => (Reg::NULL, 1),
+        "scc" | "src_scc" => (Reg::SCC, 1),
+        "vccz" | "src_vccz" => (Reg::VCCZ, 1),
+        "execz" | "src_execz" => (Reg::EXECZ, 1),
+        "lds_direct" | "src_lds_direct" => (Reg::LDS_DIRECT, 1),
+        "shared_base" | "src_shared_base" => (Reg::SHARED_BASE, 2),
+        "shared_limit" | "src_shared_limit" => (Reg::SHARED_LIMIT, 2),
+        "private_base" | "src_private_base" => (Reg::PRIVATE_BASE, 2),
+        "private_limit" | "src_private_limit" => (Reg::PRIVATE_LIMIT, 2),
+        "pops_exiting_wave_id" | "src_pops_exiting_wave_id" => (Reg::POPS_EXITING_WAVE_ID, 1),
+        "src_flat_scratch_base_lo" => (Reg::FLAT_SCRATCH_BASE_LO, 1),
+        "src_flat_scratch_base_hi" => (Reg::FLAT_SCRATCH_BASE_HI, 1),
+        _ => return None,
+    })
+}
+
+/// A register, a range or a list, if one stands here.
+fn register(cx: &Context, c: &mut Cursor) -> Result<Option<Regs>> {
+    c.skip();
+    let start = c.at;
+    if c.rest().starts_with('[') {
+        return list(cx, c).map(Some);
+    }
+    let word = c.word().to_ascii_lowercase();
+    if let Some((reg, dwords)) = special_register(&word) {
+        c.at += word.len();
+        return Ok(Some(Regs::new(reg, dwords)));
+    }
+    for (prefix, base) in [("ttmp", Reg::TTMP0), ("v", Reg::V0), ("s", Reg::S0), ("a", Reg::A0), ("acc", Reg::A0)] {
+        let Some(number) = word.strip_prefix(prefix) else { continue };
+        if number.is_empty() {
+            if !c.rest()[word.len()..].trim_start().starts_with('[') {
+                continue;
+            }
+            c.at += word.len();
+            c.expect("[")?;
+            let first = c.int()?;
+            let last = if c.eat(":") { c.int()? } else { first };
+            c.expect("]")?;
+            if first < 0 || last < first || last - first > 31 || last > 1023 {
+                return Err(ParseError { column: start, message: "expected a range like [0:3], at most 32 registers".into() });
+            }
+            let half = half(c);
+            return Ok(Some(Regs { first: base.offset(first as u16), dwords: (last - first + 1) as u8, half }));
+        }
+        let (digits, half) = match (number.strip_suffix(".l"), number.strip_suffix(".h")) {
+            (Some(d), _) => (d, Half::Lo),
+            (_, Some(d)) => (d, Half::Hi),
+            _ => (number, Half::Full),
+        };
+        if let Ok(n) = digits.parse::<u16>()
+            && (digits.len() == 1 || !digits.starts_with('0'))
+        {
+            if n > 1023 {
+                return Err(ParseError { column: start, message: format!("there is no register {word}") });
+            }
+            let limit = match base {
+                Reg::V0 => 1024,
+                Reg::A0 => 256,
+                Reg::S0 => 128,
+                _ => 16,
+            };
+            if n >= limit {
+                return Err(ParseError { column: start, message: format!("there is no register {word}") });
+            }
+            c.at += word.len();
+            return Ok(Some(Regs { first: base.offset(n), dwords: 1, half }));
+        }
+    }
+    let _ = cx;
+    Ok(None)
+}
+
+fn half(c: &mut Cursor) -> Half {
+    if c.rest().starts_with(".l") {
+        c.at += 2;
+        Half::Lo
+    } else if c.rest().starts_with(".h") {
+        c.at += 2;
+        Half::Hi
+    } else {
+        Half::Full
+    }
+}
+
+/// `[v0, v1, v2]`: consecutive registers.
+fn list(cx: &Context, c: &mut Cursor) -> Result<Regs> {
+    let start = c.at;
+    c.expect("[")?;
+    let mut out: Option<Regs> = None;
+    loop {
+        let Some(r) = register(cx, c)? else { return c.fail("expected a register") };
+        out = Some(match out {
+            None => r,
+            Some(o) if r.first == o.first.offset(u16::from(o.dwords)) && o.dwords < 32 => Regs::new(o.first, o.dwords + r.dwords),
+            Some(_) => return Err(ParseError { column: start, message: "registers of a list must be consecutive".into() }),
+        });
+        if c.eat("]") {
+            return out.ok_or(ParseError { column: start, message: "empty list".into() });
+        }
+        c.expect(",")?;
+    }
+}
+
+/// True when the row is of the form that the suffix asked for.
+fn form_fits(row: &Row, form: Form, dpp: bool, sdwa: bool) -> bool {
+    let s = row.shape();
+    let wide = s.format.starts_with("VOP3");
+    let overlay = s.overlay;
+    match form {
+        Form::Any => match overlay {
+            "" => !dpp && !sdwa,
+            "DPP" | "DPP8" => dpp,
+            _ => sdwa,
+        },
+        Form::E32 => overlay.is_empty() && !wide,
+        Form::E64 => overlay.is_empty() && wide,
+        Form::Sdwa => overlay.starts_with("SDWA"),
+        Form::Dpp => overlay.starts_with("DPP") && !wide,
+        Form::E64Dpp => overlay.starts_with("DPP") && wide,
+    }
+}
+
+fn choose(cx: &Context, rows: &[u16], form: Form, parts: &Parts, text: &str, start: usize) -> Result<Raw> {
+    let table = table::table(cx.target);
+    let reject = if cx.mode.true16 { FAKE16 } else { TRUE16 } | if cx.mode.wave64 { WAVE32 } else { WAVE64 };
+    let has = |names: &[ModName]| parts.mods.iter().any(|(_, m)| names.contains(&m.name));
+    let dpp = has(&[ModName::DppCtrl, ModName::Dpp8, ModName::RowMask, ModName::BankMask]);
+    let sdwa = has(&[ModName::DstSel, ModName::DstUnused, ModName::Src0Sel, ModName::Src1Sel, ModName::Sext]);
+    let mut found: Option<Raw> = None;
+    let mut best: Option<(u32, ParseError)> = None;
+    for &i in rows {
+        let Some(row) = table.rows.get(usize::from(i)) else { continue };
+        if row.variant & reject != 0 || !form_fits(row, form, dpp, sdwa) {
+            continue;
+        }
+        let vop3p_dpp = row.shape().overlay == "DPP8" && !has(&[ModName::Dpp8]) || row.shape().overlay == "DPP" && has(&[ModName::Dpp8]);
+        if vop3p_dpp {
+            continue;
+        }
+        if found.as_ref().is_some_and(|f| f.len() <= usize::from(row.bytes)) {
+            continue;
+        }
+        match fill(cx, row, parts).and_then(|inst| try_row(cx.target, cx.mode, i, row, &inst).map_err(|(p, e)| (p, locate(&e, row, parts, text)))) {
+            Ok(raw) => {
+                if found.as_ref().is_none_or(|f| raw.len() < f.len()) {
+                    found = Some(raw);
+                }
+            }
+            Err((progress, e)) => {
+                if best.as_ref().is_none_or(|(p, _)| progress >= *p) {
+                    best = Some((progress, e));
+                }
+            }
+        }
+    }
+    match (found, best) {
+        (Some(raw), _) => Ok(raw),
+        (None, Some((_, e))) => Err(e),
+        (None, None) => Err(ParseError { column: start, message: "the instruction has no such encoding on this target".into() }),
+    }
+}
+
+/// Puts an encoder's complaint under the operand it speaks of.
+fn locate(e: &EncodeError, row: &Row, parts: &Parts, text: &str) -> ParseError {
+    let column = match e {
+        EncodeError::Operand { operand, .. } => {
+            let visible = row.shape().operands.iter().filter(|o| matches!(o.role, Role::Dst | Role::Src) && o.style != Style::AttrChan);
+            visible.zip(&parts.args).find(|(o, _)| o.name == *operand).map(|(_, a)| a.at)
+        }
+        EncodeError::Modifier { modifier, .. } => parts.mods.iter().find(|(_, m)| m.name == *modifier).map(|(at, _)| *at),
+        _ => None,
+    };
+    let start = text.len() - text.trim_start().len();
+    let message = e.to_string();
+    let message = message.split_once(": ").map_or(message.clone(), |(_, m)| m.to_string());
+    ParseError { column: column.unwrap_or(start), message }
+}
+
+/// The instruction that a row makes of the arguments.
+fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u32, ParseError)> {
+    let shape = row.shape();
+    let mut inst = Inst { op: row.op, dsts: SmallVec::new(), srcs: SmallVec::new(), mods: crate::Mods::new() };
+    let mut args = parts.args.iter();
+    let mut bits = [(ModName::Neg, 0i32), (ModName::Abs, 0), (ModName::Sext, 0), (ModName::Other, 0)];
+    let mut progress = 0;
+    let mut chan = 0;
+    let takes_signs = shape.operands.iter().any(|o| o.role == Role::Mod && o.modifier == ModName::Neg) || row.variant & table::DPP8 != 0;
+    let visible = shape.operands.iter().filter(|o| matches!(o.role, Role::Dst | Role::Src) && o.style != Style::AttrChan).count();
+    let fixed = shape.operands.iter().filter(|o| o.kind == Kind::FixedVcc).count();
+    // vcc where the encoding leaves no choice need not be written
+    let silent_vcc = fixed > 0 && parts.args.len() + fixed == visible;
+    for o in shape.operands {
+        if !matches!(o.role, Role::Dst | Role::Src) {
+            continue;
+        }
+        if o.kind == Kind::FixedVcc && silent_vcc {
+            let vcc = Operand::Regs(crate::decode::vcc(cx.mode));
+            if o.role == Role::Dst { inst.dsts.push(vcc) } else { inst.srcs.push(vcc) }
+            continue;
+        }
+        // operands that text leaves out
+        if o.kind == Kind::FixedVcc && shape.format.starts_with("VOPD") {
+            inst.srcs.push(Operand::Regs(crate::decode::vcc(cx.mode)));
+            continue;
+        }
+        if o.style == Style::AttrChan {
+            inst.srcs.push(Operand::Imm(chan));
+            continue;
+        }
+        let Some(a) = args.next() else {
+            match (o.style, o.kind) {
+                (Style::Endpgm, _) | (_, Kind::SmemOffset) => inst.srcs.push(Operand::Imm(0)),
+                (_, Kind::FixedVcc) if o.role == Role::Src => inst.srcs.push(Operand::Regs(crate::decode::vcc(cx.mode))),
+                (_, Kind::FlatSaddr) => inst.srcs.push(Operand::Off),
+                _ => {
+                    let end = parts.args.last().map_or(0, |a| a.at + 1);
+                    return Err((progress, ParseError { column: end, message: format!("too few operands: expected {}", o.name) }));
+                }
+            }
+            continue;
+        };
+        progress += 1;
+        let x = match &a.what {
+            What::Regs(r) if r.half == Half::Lo && row.variant & FAKE16 != 0 && o.bits == 16 => Operand::Regs(Regs { half: Half::Full, ..*r }),
+            What::Regs(r) => Operand::Regs(fit(cx, o, *r)),
+            What::Off => Operand::Off,
+            What::Field(v) => Operand::Imm(*v),
+            What::AttrChan(at, c) => {
+                chan = *c;
+                Operand::Imm(*at)
+            }
+            What::Value(v) if v.float && matches!(o.ty, Type::I16 | Type::U16 | Type::B16) && o.source_index().is_some() => {
+                // a floating constant keeps its code although the operand is an integer
+                let s = o.source_index().unwrap_or(0);
+                bits[3].1 |= 256 << s;
+                Operand::Imm(constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?)
+            }
+            What::Value(v) if (a.neg || a.abs) && !takes_signs && (o.ty != Type::F64 || v.float) => {
+                let x = constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?;
+                let top = 1u64 << (crate::codes::constant_bits(o.ty, o.bits) - 1);
+                let x = if a.abs { x & !top } else { x };
+                let x = if a.neg { x ^ top } else { x };
+                Operand::Imm(x)
+            }
+            What::Value(v) => Operand::Imm(constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?),
+        };
+        let source = o.source_index();
+        let folded = matches!(a.what, What::Value(v) if o.ty != Type::F64 || v.float) && !takes_signs;
+        for (i, on) in [a.neg && !folded, a.abs && !folded, a.sext, a.lit].into_iter().enumerate() {
+            if on {
+                let Some(s) = source.filter(|_| o.role == Role::Src) else {
+                    return Err((progress, ParseError { column: a.at, message: format!("{} takes no modifier", o.name) }));
+                };
+                bits[i].1 |= 1 << s;
+            }
+        }
+        match o.role {
+            Role::Dst => inst.dsts.push(x),
+            _ => inst.srcs.push(x),
+        }
+    }
+    if let Some(a) = args.next() {
+        return Err((progress, ParseError { column: a.at, message: "too many operands".into() }));
+    }
+    for (name, v) in bits {
+        if v != 0 {
+            inst.mods.set(name, v);
+        }
+    }
+    modifiers::apply(cx.target, row, parts, &mut inst).map_err(|e| (progress, e))?;
+    Ok(inst)
+}
+
+/// Registers that name a mask or an aperture take the width of the operand.
+fn fit(cx: &Context, o: &Field, r: Regs) -> Regs {
+    let want = o.bits.div_ceil(32).max(1) as u8;
+    let aperture = (Reg::SHARED_BASE.0..=Reg::POPS_EXITING_WAVE_ID.0).contains(&r.first.0);
+    if aperture || matches!(r.first, Reg::NULL | Reg::SCC | Reg::VCCZ | Reg::EXECZ) {
+        let dwords = if o.has(table::flag::MASK) { cx.mode.mask_dwords() } else { want };
+        return Regs { dwords, ..r };
+    }
+    r
+}
+
+/// The bits that a number means to an operand.
+fn constant(cx: &Context, o: &Field, v: Value) -> std::result::Result<u64, String> {
+    if o.style == Style::Label {
+        if v.address {
+            let d = v.number - (cx.pc + 4);
+            if d % 4 != 0 || !(-32768..=32767).contains(&(d / 4)) {
+                return Err("the branch target is out of reach or not aligned to 4 bytes".into());
+            }
+            return Ok((d / 4) as u64);
+        }
+        if !(-32768..=65535).contains(&v.number) {
+            return Err("expected a 16-bit branch distance".into());
+        }
+        return Ok(v.number as i16 as i64 as u64);
+    }
+    if !v.float {
+        let n = v.number;
+        return Ok(match o.ty {
+            Type::F64 if o.bits == 64 && !(-16..=64).contains(&n) => {
+                if (-(1i64 << 31)..1i64 << 32).contains(&n) { u64::from(n as u32) << 32 } else { n as u64 }
+            }
+            _ if o.kind == Kind::Imm || o.kind == Kind::ImmSigned || o.kind == Kind::SmemOffset => n as u64,
+            Type::I64 if (0..1i64 << 32).contains(&n) && !(-16..=64).contains(&n) => i64::from(n as u32 as i32) as u64,
+            Type::U64 | Type::B64 if (-(1i64 << 31)..-16).contains(&n) => u64::from(n as u32),
+            _ if crate::codes::constant_bits(o.ty, o.bits) == 64 => n as u64,
+            _ if crate::codes::constant_bits(o.ty, o.bits) == 16 => {
+                if !(-32768..=65535).contains(&n) && !(-(1i64 << 31)..1i64 << 32).contains(&n) {
+                    return Err("the constant does not fit 16 bits".into());
+                }
+                n as u64 & 0xffff_ffff
+            }
+            _ => {
+                if !(-(1i64 << 31)..1i64 << 32).contains(&n) {
+                    return Err("the constant does not fit 32 bits".into());
+                }
+                n as u64 & 0xffff_ffff
+            }
+        });
+    }
+    let x = f64::from_bits(v.number as u64);
+    Ok(match o.ty {
+        Type::F16 | Type::PkF16 | Type::I16 | Type::U16 | Type::B16 => u64::from(half_bits(x)),
+        Type::Bf16 | Type::PkBf16 => u64::from((x as f32).to_bits() >> 16),
+        _ if o.style == Style::K16 => u64::from(half_bits(x)),
+        Type::PkF32 => u64::from((x as f32).to_bits()),
+        Type::F64 if o.bits == 64 && crate::codes::inline_code(x.to_bits(), o.ty, o.bits).is_none() => x.to_bits() & !0xffff_ffff,
+        _ if o.bits == 64 && o.style != Style::K32 => x.to_bits(),
+        _ => u64::from((x as f32).to_bits()),
+    })
+}
+
+/// f64 to f16, round to nearest even.
+fn half_bits(x: f64) -> u16 {
+    let b = x.to_bits();
+    let sign = (b >> 48) as u16 & 0x8000;
+    let exp = (b >> 52 & 0x7ff) as i32 - 1023;
+    let frac = b & ((1 << 52) - 1);
+    if exp == 1024 {
+        return sign | if frac == 0 { 0x7c00 } else { 0x7e00 };
+    }
+    if exp > 15 {
+        return sign | 0x7c00;
+    }
+    let (mant, shift) = if exp >= -14 { (frac | 1 << 52, 42) } else { (frac | 1 << 52, 42 + (-14 - exp)) };
+    if shift > 63 {
+        return sign;
+    }
+    let (q, rest, tie) = (mant >> shift, mant & ((1 << shift) - 1), 1u64 << (shift - 1));
+    let q = q + u64::from(rest > tie || (rest == tie && q & 1 == 1));
+    let out = if exp >= -14 { ((exp + 14) as u64).wrapping_shl(10) + q } else { q };
+    sign | out.min(0x7c00) as u16
+}
+
+/// `v_dual_x .. :: v_dual_y ..`
+fn dual(cx: &Context, mut c: Cursor, first: &str) -> Result<Raw> {
+    let start = c.at - first.len();
+    let x = read(cx, &mut c, &[])?;
+    c.expect("::")?;
+    c.skip();
+    let second = c.take_word().to_ascii_lowercase();
+    let y = read(cx, &mut c, &[])?;
+    let name = format!("{first} :: {second}");
+    let Some(rows) = by_name(cx.target).get(name.as_str()) else {
+        return Err(ParseError { column: start, message: format!("`{name}` is no pair on {}", cx.target) });
+    };
+    // the text has destination and sources of X, then of Y; rows keep the same order
+    let mut parts = x;
+    parts.args.extend(y.args);
+    parts.mods.extend(y.mods);
+    choose(cx, rows, Form::Any, &parts, c.text, start)
+}
