@@ -7,7 +7,7 @@ use crate::onnx::Attribute;
 use crate::tensor::{DType, HostTensor, element_count};
 
 /// Index ranges and the like larger than this are a mistake in the model.
-const MAX_GENERATED: usize = 1 << 28;
+pub(super) const MAX_GENERATED: usize = 1 << 24;
 
 pub(super) fn constant(cx: &mut Lowering<'_>) -> Res<()> {
     let node = cx.node().node;
