@@ -1,4 +1,5 @@
-//! Random models: the fused graph, run on the host, must compute what the independent reference computes.
+//! Random models: the fused graph, run on the host and, compiled, on emulated devices in strict mode, must compute what
+//! the independent reference computes.
 //!
 //! `operators` tries each operator with random attributes and odd shapes; `networks` grows random graphs with branches,
 //! values that are read several times, and layout operators between computations, which is where fusion and views can go
@@ -32,6 +33,28 @@ fn agree(b: &Builder, tolerance: f64) -> Result<usize, String> {
     let p = plan::plan(&fused);
     assert!(p.arena_bytes <= p.sum_bytes);
     Ok(fused.steps.len())
+}
+
+/// The same on an emulated device, which reports undefined behaviour.
+fn agree_on_device(b: &Builder, target: &str, tolerance: f64) -> Result<(), String> {
+    let fused = graph::fuse(&b.model, &Options::default()).map_err(|e| e.to_string())?;
+    let (got, _) =
+        support::device::run(&fused, &b.inputs, target, true).map_err(|e| format!("{target}: {e}\n{fused}"))?;
+    let want = reference::run(&b.model, &b.inputs);
+    for (i, (g, w)) in got.iter().zip(&want).enumerate() {
+        for (k, (x, y)) in g.to_f64().iter().zip(&w.data).enumerate() {
+            let close = (x - y).abs() <= tolerance * (1.0 + y.abs());
+            if !close {
+                return Err(format!("{target}, output {i}, element {k}: {x} instead of {y}\n{fused}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A target for a seed.
+fn target(seed: u64) -> &'static str {
+    support::device::TARGETS[seed as usize % support::device::TARGETS.len()]
 }
 
 /// One operator on random operands.
@@ -281,7 +304,8 @@ fn operators() {
         for seed in 0..60 {
             let mut b = Builder::new(17, seed);
             operator(&mut b, op);
-            if let Err(e) = agree(&b, 1e-5) {
+            let device = || agree_on_device(&b, target(seed), 2e-5);
+            if let Err(e) = agree(&b, 1e-5).and_then(|_| device()) {
                 panic!("{op}, seed {seed}: {e}\n{:?}", b.model.graph.nodes);
             }
         }
@@ -469,7 +493,8 @@ fn networks() {
             let name = values[w].0.clone();
             b.output(&name);
         }
-        match agree(&b, 1e-5) {
+        let device = |n| if seed % 5 == 0 { agree_on_device(&b, target(seed / 5), 1e-4).map(|()| n) } else { Ok(n) };
+        match agree(&b, 1e-5).and_then(device) {
             Ok(n) => steps += n,
             Err(e) => panic!(
                 "seed {seed}: {e}\n{:#?}",

@@ -224,7 +224,9 @@ impl Builder<'_> {
         if t.prefix == "a" && kind == "SRC" {
             kind = "SRCG".into();
         }
-        if IMMEDIATES.contains(&t.ty) && (kind != "S" && kind != "SS" || matches!(t.ty, "gpridx" | "msg")) || kind == "U" {
+        if IMMEDIATES.contains(&t.ty) && (kind != "S" && kind != "SS" || matches!(t.ty, "gpridx" | "msg"))
+            || kind == "U"
+        {
             kind = "IMM".into();
         }
         let half = is_half(t.ty);
@@ -386,7 +388,9 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
         &[(true, false)]
     } else if halves && cx.true16 {
         &[(false, true), (true, false)]
-    } else { &[(false, false)] };
+    } else {
+        &[(false, false)]
+    };
     // a second signature for wave64 gives each encoding twice
     if let Some(narrow) = row.sig.words.iter().find_map(|w| w.strip_prefix("w64=")) {
         let (mut w32, mut w64) = (row.clone(), row.clone());
@@ -394,7 +398,10 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
         w64.sig.words.retain(|w| !w.starts_with("w64="));
         let mut types = narrow.split(',');
         for slot in w64.sig.dsts.iter_mut().chain(w64.sig.srcs.iter_mut()) {
-            *slot = types.next().ok_or_else(|| Fail::new(&row.file, row.line, narrow, "fewer types than operands"))?.to_string();
+            *slot = types
+                .next()
+                .ok_or_else(|| Fail::new(&row.file, row.line, narrow, "fewer types than operands"))?
+                .to_string();
         }
         if let Some(key) = types.next() {
             for w in w64.sig.words.iter_mut().filter(|w| w.starts_with("indexkey")) {
@@ -788,7 +795,8 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
             b.modifier(m);
         }
     }
-    for m in ["bitop3",
+    for m in [
+        "bitop3",
         "scalesel",
         "indexkey8bit",
         "indexkey16bit",

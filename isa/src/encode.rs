@@ -356,14 +356,17 @@ impl Attempt<'_> {
             Operand::Regs(r) => self.scalar_regs(o, r, dwords),
             Operand::Imm(_) if o.has(flag::VGPR_ONLY | flag::NO_INLINE) => Err(self.bad(o, x, "a register")),
             Operand::Imm(v) => {
-                let forced = o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> i & 1 == 1);
+                let forced =
+                    o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> i & 1 == 1);
                 if !forced
                     && let Some(c) = inline_code(v, o.ty, o.bits)
                     && (o.ty != Type::F64 && o.ty != Type::B64 || fits_inline(v, o))
                 {
                     return Ok(c);
                 }
-                let keep_code = o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> (8 + i) & 1 == 1);
+                let keep_code = o
+                    .source_index()
+                    .is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> (8 + i) & 1 == 1);
                 if keep_code && let Some(c) = inline_code(v, Type::F16, 16) {
                     return Ok(c);
                 }
@@ -504,7 +507,11 @@ impl Attempt<'_> {
                 let n = self.vector(o, x, dwords)?;
                 let first = self.inst.dsts.first().and_then(|d| d.regs()).map_or(0, |r| u64::from(r.first.index()));
                 if (n ^ first) & 1 == 0 {
-                    return Err(self.bad(o, x, "an odd register beside an even one: the pair's destinations must differ in parity"));
+                    return Err(self.bad(
+                        o,
+                        x,
+                        "an odd register beside an even one: the pair's destinations must differ in parity",
+                    ));
                 }
                 n >> 1
             }

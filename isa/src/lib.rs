@@ -27,9 +27,9 @@ pub use hazards::{
 };
 pub use info::*;
 pub use inst::*;
+pub use lex::{ParseError, Resolve, Value};
 pub use operation::Op;
 pub use opinfo::Evidence;
-pub use lex::{ParseError, Resolve, Value};
 pub use parse::{Context, parse, parse_with};
 pub use print::Displayed;
 pub use reg::*;
