@@ -91,7 +91,7 @@ fn super_resolution_matches_onnxruntime() {
     let x = load_image(picture, DType::F32, &[1, 3, 64, 64], &options).unwrap();
     let want = load_npz(Path::new("tests/models/super_resolution.npz")).unwrap()["result"].to_f64();
     for target in ["gfx942", "gfx1030"] {
-        let (y, report) = run(&graph, &[x.clone()], target, false).unwrap();
+        let (y, report) = run(&graph, std::slice::from_ref(&x), target, false).unwrap();
         assert!(report.launches >= 37, "37 convolutions");
         let y = y[0].to_f64();
         let every_third = |c: usize| (0..256).step_by(3).flat_map(move |r| (0..256).step_by(3).map(move |k| (c, r, k)));
