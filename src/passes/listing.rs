@@ -35,7 +35,7 @@ pub fn listing(m: &Machine) -> String {
             let _ = writeln!(out, "\t{}", text(f, inst));
         }
     }
-    let _ = writeln!(out, ".L{0}_end:\n\t.size\t{0}, .L{0}_end-{0}\n", f.name);
+    let _ = writeln!(out, ".L{0}_func_end:\n\t.size\t{0}, .L{0}_func_end-{0}\n", f.name);
     out
 }
 

@@ -78,9 +78,9 @@ impl Selector {
             if t.has(op::S_BARRIER) {
                 self.out.push(MInst::new(op::S_BARRIER, &[], &[]));
             } else {
-                let all = 0xffffu32.into();
-                self.out.push(MInst::new(op::S_BARRIER_SIGNAL, &[], &[all]));
-                self.out.push(MInst::new(op::S_BARRIER_WAIT, &[], &[all]));
+                // Barrier -1 is the workgroup's; the wait has it in a 16-bit field.
+                self.out.push(MInst::new(op::S_BARRIER_SIGNAL, &[], &[(-1i32).into()]));
+                self.out.push(MInst::new(op::S_BARRIER_WAIT, &[], &[0xffffu32.into()]));
             }
             return;
         }
