@@ -35,7 +35,8 @@ fn run_pass(pass: &str, mut f: Function) -> Result<String, String> {
         }
         "emit" => {
             let emitted = emit::emit(&f).map_err(|e| err(&e))?;
-            let bytes: Vec<String> = emitted.code.chunks(4).map(|w| format!("{:08x}", u32::from_le_bytes(w.try_into().unwrap()))).collect();
+            let bytes: Vec<String> =
+                emitted.code.chunks(4).map(|w| format!("{:08x}", u32::from_le_bytes(w.try_into().unwrap()))).collect();
             let usage = regalloc::Usage::default();
             let text = listing::listing(&barewave::passes::Machine { function: f, emitted, usage });
             return Ok(format!("{}\n{text}", bytes.join(" ")));

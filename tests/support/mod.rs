@@ -2,4 +2,5 @@
 #![allow(dead_code)]
 
 pub mod build;
+pub mod generate;
 pub mod reference;
