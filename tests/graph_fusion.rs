@@ -58,7 +58,7 @@ fn activations_made_of_many_nodes_are_one_expression() {
     let y = b.node("Mul", &[&y, &s], &[]);
     let y = conv(&mut b, &y, 4, 4, 1);
     let c = |b: &mut Builder, v: f32| b.constant(HostTensor::from_f32(&[], &[v]));
-    let (root, one, half) = (c(&mut b, 1.414_213_5), c(&mut b, 1.0), c(&mut b, 0.5));
+    let (root, one, half) = (c(&mut b, std::f32::consts::SQRT_2), c(&mut b, 1.0), c(&mut b, 0.5));
     let e = b.node("Div", &[&y, &root], &[]);
     let e = b.node("Erf", &[&e], &[]);
     let e = b.node("Add", &[&e, &one], &[]);

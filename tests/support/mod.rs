@@ -3,4 +3,5 @@
 
 pub mod build;
 pub mod device;
+pub mod generate;
 pub mod reference;

@@ -129,9 +129,9 @@ pub(super) fn eye_like(cx: &mut Lowering<'_>) -> Res<()> {
 pub(super) fn one_hot(cx: &mut Lowering<'_>) -> Res<()> {
     use crate::graph::expr::Binary;
     let (indices, values) = (cx.input(0)?, cx.input(2)?);
-    let depth = cx.const_ints(1, "the depth")?;
+    let depth = cx.const_floats(1, "the depth")?;
     let [depth] = depth[..] else { return Err("the depth is not one number".into()) };
-    let depth = usize::try_from(depth).map_err(|_| format!("the depth is {depth}"))?;
+    let depth = depth.max(0.0) as usize;
     if depth > MAX_GENERATED || cx.shape(values) != [2] {
         return Err("the depth is too large or `values` are not two".into());
     }
