@@ -147,6 +147,7 @@ impl Operand {
             "src1" => Some(1),
             "src2" => Some(2),
             "src3" => Some(3),
+            "src4" => Some(4),
             "src0X" => Some(0),
             "vsrc1X" => Some(1),
             "vsrc2X" => Some(2),
