@@ -253,6 +253,15 @@ impl Attempt<'_> {
     }
 
     fn dwords(&self, o: &Field) -> u8 {
+        if o.role == Role::Src && self.row.shape().has("f8f6f4") {
+            let shape = self.row.shape();
+            let given = |m: ModName| {
+                shape.operands.iter().any(|x| x.role == Role::Mod && x.modifier == m).then(|| self.inst.mods.get(m).unwrap_or(0) as u64)
+            };
+            if let Some(n) = crate::decode::element_dwords(o.name, given) {
+                return n;
+            }
+        }
         let tfe = o.name == "vdata" && self.inst.mods.get(ModName::Tfe) == Some(1);
         if o.has(flag::MASK) { self.mode.mask_dwords() } else { o.bits.div_ceil(32).max(1) as u8 + u8::from(tfe) }
     }
@@ -393,7 +402,9 @@ impl Attempt<'_> {
             Type::F64 => (v >> 32) as u32,
             _ => v as u32,
         };
-        let (literal, bytes, code) = if widen_literal(literal, o.ty, o.bits) & keep == v & keep {
+        // gfx1250 sign-extends: a set top bit needs the 64-bit form
+        let signed = self.codes == Codes::Gfx1250 && width == 64 && o.ty != Type::F64 && v >> 31 == 1;
+        let (literal, bytes, code) = if !signed && widen_literal(literal, o.ty, o.bits) & keep == v & keep {
             let l = if width == 16 { literal & 0xffff } else { literal };
             (u64::from(l), 4, 255)
         } else if self.codes == Codes::Gfx1250 && width == 64 && self.row.bytes == 4 {

@@ -164,7 +164,7 @@ impl Raw {
         let x = self.operand(o);
         let bit = o.source_index().map_or(0, |i| 1u64 << i);
         let source = o.role == Role::Src && bit != 0 && o.kind != Kind::Imm;
-        let packed = self.shape().format == "VOP3P" && !self.shape().has("mix") || self.shape().format == "WMMA";
+        let packed = self.shape().format == "VOP3P" && !self.shape().has("mix") || self.shape().format.starts_with("WMMA");
         let neg = source && !packed && self.mod_value(ModName::Neg) & bit != 0;
         let abs = source && !packed && self.mod_value(ModName::Abs) & bit != 0;
         let sext = source && self.mod_value(ModName::Sext) & bit != 0;
@@ -305,7 +305,7 @@ impl Raw {
             }
         };
         match o.modifier {
-            ModName::Neg | ModName::NegHi if s.format == "VOP3P" && !s.has("mix") || s.format == "WMMA" => {
+            ModName::Neg | ModName::NegHi if s.format == "VOP3P" && !s.has("mix") || s.format.starts_with("WMMA") => {
                 if v != 0 {
                     self.print_bits(if o.modifier == ModName::Neg { " neg_lo:[" } else { " neg_hi:[" }, o, v, out);
                 }
@@ -317,7 +317,7 @@ impl Raw {
                 }
             }
             ModName::OpSelHi => {
-                if v != default {
+                if v != default || s.format == "MAI16" {
                     self.print_bits(" op_sel_hi:[", o, v, out);
                 }
             }
@@ -456,8 +456,10 @@ impl Raw {
                 n = n.max(i + 1);
             }
         }
-        if self.mnemonic().starts_with("v_permlane") {
-            n = 2;
+        match s.format {
+            "MAI16" | "WMMA16" => n = 3,
+            _ if self.mnemonic().starts_with("v_permlane") => n = 2,
+            _ => {}
         }
         let dpp = s.overlay.starts_with("DPP");
         let vdst = s.operands.iter().find(|x| x.role == Role::Dst);

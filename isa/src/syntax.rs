@@ -342,6 +342,9 @@ pub(crate) const SCOPES: [&str; 4] = ["SCOPE_CU", "SCOPE_SE", "SCOPE_DEV", "SCOP
 fn print_th(target: Target, v: u64, flags: Flags, format: &str, out: &mut String) {
     let (th, scope) = (v & 7, v >> 3 & 3);
     let _ = target;
+    if v & 0x800 != 0 {
+        out.push_str(" scale_offset");
+    }
     if th != 0 {
         out.push_str(" th:");
         if flags.has(Flags::ATOMIC) {
@@ -380,9 +383,6 @@ fn print_th(target: Target, v: u64, flags: Flags, format: &str, out: &mut String
     }
     if v & 32 != 0 {
         out.push_str(" nv");
-    }
-    if v & 0x800 != 0 {
-        out.push_str(" scale_offset");
     }
 }
 
