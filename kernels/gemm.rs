@@ -220,7 +220,7 @@ pub(super) fn store(
             let o = super::address::offset_of_dims(&mut w.b, &inner[k], size, coords, 0..dims.len(), false);
             cols.push(match (o.reg, inside) {
                 (reg, Some(mask)) if arg == Arg::Output => {
-                    let reg = reg.map_or_else(|| w.b.to_vector(0u32), |r| r);
+                    let reg = reg.unwrap_or_else(|| w.b.to_vector(0u32));
                     Some(w.b.guard(*mask, reg))
                 }
                 (reg, _) => reg,
@@ -269,7 +269,7 @@ fn store_row(
             reg = Some(w.b.add(r, shift));
         }
         if let (Some(mask), Arg::Output) = (inside, p.arg) {
-            let r = reg.map_or_else(|| w.b.to_vector(0u32), |r| r);
+            let r = reg.unwrap_or_else(|| w.b.to_vector(0u32));
             let out = w.b.to_vector(ROW_OUT);
             reg = Some(w.b.select(mask, r, out));
         }
@@ -298,7 +298,7 @@ fn store_row(
             let acc = Value::Word(values.dword(e as u8).into());
             results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(acc))?);
         }
-        let (k, p) = plans.iter().enumerate().last().expect("the output is an access");
+        let (k, p) = plans.iter().enumerate().next_back().expect("the output is an access");
         let buf = w.buffer(cx, Arg::Output)?;
         let at = join(w, rows[k], p.cols[g], p.outer.reg);
         if group == 1 {

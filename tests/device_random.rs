@@ -5,26 +5,17 @@
 
 mod support;
 
-use barewave::compile;
 use barewave::graph::interpret::Interpreter;
 use barewave::graph::{self, Options};
-use barewave::runtime::{Session, open};
 use barewave::tensor::compare;
-use barewave_isa::Target;
 use support::build::{Builder, int, ints};
+use support::device::{self, TARGETS};
 use support::generate::{OPERATORS, network, operator};
-
-const TARGETS: [&str; 5] = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100"];
 
 /// Runs a model on a target. The error says what is wrong.
 fn check(b: &Builder, name: &str) -> Result<(), String> {
-    let target = Target::parse(name).map_err(|e| e.to_string())?;
     let fused = graph::fuse(&b.model, &Options::default()).map_err(|e| e.to_string())?;
-    let program = compile::compile(&fused, target).map_err(|e| e.to_string())?;
-    let code = program.code().map_err(|e| e.to_string())?;
-    let device = open(&format!("emu:{name}"), Some(target), true).map_err(|e| e.to_string())?;
-    let mut session = Session::new(device, program.plan, &code, &program.weights).map_err(|e| e.to_string())?;
-    let (got, _) = session.run(&b.inputs).map_err(|e| e.to_string())?;
+    let (got, _) = device::run(&fused, &b.inputs, name, true)?;
     let want = Interpreter::new(&fused).run(&fused, &b.inputs)?;
     for (i, (g, w)) in got.iter().zip(&want).enumerate() {
         let c = compare(g, w, 1e-4, 1e-4)?;

@@ -16,7 +16,11 @@ pub(crate) fn own_name(target: Target, name: &str) -> Option<&'static str> {
     }
     if name.starts_with("v_mfma_") || name.starts_with("v_smfmac_") {
         let want = matrix_name(name);
-        return crate::table::table(target).rows.iter().map(|r| r.mnemonic()).find(|m| m.starts_with("v_") && matrix_name(m) == want);
+        return crate::table::table(target)
+            .rows
+            .iter()
+            .map(|r| r.mnemonic())
+            .find(|m| m.starts_with("v_") && matrix_name(m) == want);
     }
     if target.codes() < Codes::Gfx11 {
         return None;

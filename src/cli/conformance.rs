@@ -58,8 +58,12 @@ struct Case {
 pub fn run(args: &Args) -> Result {
     let target = Target::parse(&args.target).map_err(Failure::usage)?;
     let cannot = |e| Failure::new(format!("cannot read {}: {e}", args.dir.display()));
-    let mut dirs: Vec<PathBuf> =
-        std::fs::read_dir(&args.dir).map_err(cannot)?.flatten().map(|e| e.path()).filter(|p| p.join("model.onnx").exists()).collect();
+    let mut dirs: Vec<PathBuf> = std::fs::read_dir(&args.dir)
+        .map_err(cannot)?
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p.join("model.onnx").exists())
+        .collect();
     dirs.sort();
     let name = |p: &Path| p.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned());
     dirs.retain(|d| name(d).contains(&args.filter));
@@ -89,7 +93,11 @@ pub fn run(args: &Args) -> Result {
                 Verdict::Fail(why) => println!("FAIL         {}: {why}", c.name),
             }
         }
-        println!("{passed} pass, {failed} fail, {unsupported} unsupported of {} on {}", cases.len(), target.info().name);
+        println!(
+            "{passed} pass, {failed} fail, {unsupported} unsupported of {} on {}",
+            cases.len(),
+            target.info().name
+        );
     }
     if failed > 0 { Err(Failure::new(format!("{failed} cases fail"))) } else { Ok(()) }
 }
@@ -112,7 +120,11 @@ fn run_case(dir: &Path, target: Target, strict: bool) -> Verdict {
 }
 
 /// The fused graph, with as few inputs made constant as it takes.
-fn fuse(model: &mut Model, names: &[String], given: &BTreeMap<String, HostTensor>) -> std::result::Result<FusedGraph, graph::Error> {
+fn fuse(
+    model: &mut Model,
+    names: &[String],
+    given: &BTreeMap<String, HostTensor>,
+) -> std::result::Result<FusedGraph, graph::Error> {
     let first = match graph::fuse(model, &Options::default()) {
         Ok(f) => return Ok(f),
         Err(e) => e,

@@ -80,7 +80,18 @@ pub fn print(program: &Program) {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.set_header([
-        "kernel", "launches", "insts", "VGPR", "AGPR", "SGPR", "LDS", "spills", "waves/SIMD", "workgroups", "MFLOP", "operators",
+        "kernel",
+        "launches",
+        "insts",
+        "VGPR",
+        "AGPR",
+        "SGPR",
+        "LDS",
+        "spills",
+        "waves/SIMD",
+        "workgroups",
+        "MFLOP",
+        "operators",
     ]);
     for s in stats(program) {
         let mflop = format!("{:.1}", s.flops as f64 / 1e6);

@@ -13,7 +13,7 @@
 //! which makes compares and selects use their short encodings. `check` proves the result.
 
 use crate::mir::liveness::{Liveness, for_each_def, for_each_use};
-use crate::mir::{Function, Gen, MInst, Opnd, Part, RegClass, VReg};
+use crate::mir::{Function, MInst, Opnd, Part, RegClass, VReg};
 use barewave_isa::{Flags, ModName, Mods, Reg, RegFile, Regs, op};
 
 /// Registers in use after allocation.
@@ -466,7 +466,7 @@ impl Spills {
             let mut new = Vec::with_capacity(old.len() + 8);
             for mut inst in old {
                 let (mut used, mut defined) = (0u32, 0u32);
-                let bits = |p: Part| ((1u64 << p.len) - 1 << p.first) as u32;
+                let bits = |p: Part| (((1u64 << p.len) - 1) << p.first) as u32;
                 for_each_use(&inst, target, |p| used |= if p.reg == v { bits(p) } else { 0 });
                 for_each_def(&inst, |p| defined |= if p.reg == v { bits(p) } else { 0 });
                 if used | defined == 0 {
@@ -490,6 +490,5 @@ impl Spills {
             }
             f.blocks[b].insts = new;
         }
-        let _ = Gen::Copy;
     }
 }
