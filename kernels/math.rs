@@ -5,7 +5,7 @@
 //! operand gives a NaN.
 
 use crate::mir::{Builder, Opnd, Part};
-use barewave_isa::{ModName, Mods, Regs, VCC, op};
+use barewave_isa::{Mods, ModName, Regs, VCC, op};
 
 /// `-x`.
 pub(super) fn neg(b: &mut Builder, x: Opnd) -> Part {

@@ -2,8 +2,8 @@
 
 pub mod cli;
 pub mod codeobj;
-pub mod compile;
 pub mod emu;
+pub mod compile;
 pub mod graph;
 #[path = "../kernels/mod.rs"]
 pub mod kernels;

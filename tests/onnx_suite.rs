@@ -6,7 +6,8 @@
 
 use barewave::graph::interpret::Interpreter;
 use barewave::graph::{self, Options};
-use barewave::onnx::{Model, load_tensor};
+use barewave::onnx::Model;
+use barewave::tensor::load_pb;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -33,7 +34,7 @@ fn run_case(dir: &Path) -> Verdict {
             if !path.exists() {
                 continue;
             }
-            match load_tensor(&path) {
+            match load_pb(&path) {
                 Ok((_, t)) => given.insert(name.clone(), t),
                 Err(e) => return Verdict::Unsupported(e.to_string()),
             };
@@ -63,7 +64,7 @@ fn run_case(dir: &Path) -> Verdict {
             Err(e) => return Verdict::Fail(e),
         };
         for (i, got) in outputs.iter().enumerate() {
-            let want = match load_tensor(&set.join(format!("output_{i}.pb"))) {
+            let want = match load_pb(&set.join(format!("output_{i}.pb"))) {
                 Ok((_, t)) => t,
                 Err(e) => return Verdict::Unsupported(e.to_string()),
             };

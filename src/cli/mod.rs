@@ -4,6 +4,7 @@
 
 mod compile;
 mod isa;
+mod run;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -55,6 +56,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Compile(compile::Args),
+    Run(run::Args),
     #[command(subcommand)]
     Isa(isa::Command),
 }
@@ -70,6 +72,7 @@ pub fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Compile(args) => compile::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Isa(command) => isa::run(&command),
     };
     match result {

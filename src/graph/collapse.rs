@@ -29,7 +29,8 @@ fn collapse_step(step: &mut Step) {
             if all && spatial > 1 {
                 let mut views: Vec<&View> = vec![x, o];
                 views.extend(step.inputs[2..].iter().map(|a| &a.view));
-                if groups(&views, 2..rank).len() <= 1 {
+                let dense = x.dims[2..].iter().all(|&d| d == 1) || inner_stride(x, 2..rank) == 1;
+                if dense && groups(&views, 2..rank).len() <= 1 {
                     let n: usize = o.dims[2..].iter().product();
                     window.kernel.truncate(1);
                     window.strides.truncate(1);

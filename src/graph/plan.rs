@@ -115,8 +115,7 @@ mod tests {
     use super::super::fused::{Access, Step, StepKind, Tensor};
     use super::super::view::View;
     use super::*;
-    use crate::onnx::SplitMix64;
-    use crate::tensor::DType;
+    use crate::tensor::{DType, SplitMix64};
 
     fn tensor(name: String, len: usize, role: Role) -> Tensor {
         Tensor { name, dtype: DType::F32, shape: vec![len], role }

@@ -281,6 +281,8 @@ pub fn fixed_places(f: &Function) -> Vec<(VReg, Reg)> {
         out.push((v, Reg::s(next)));
         next += 2;
     }
+    let ids = f.preloads.workgroup_id.iter().flatten().count() as u16;
+    next = next.max(f.target.info().min_preloaded_sgprs.saturating_sub(ids));
     for v in f.preloads.workgroup_id.into_iter().flatten() {
         out.push((v, Reg::s(next)));
         next += 1;
@@ -336,9 +338,7 @@ fn vcc_candidates(f: &Function) -> Vec<bool> {
     }
     // On wave32 a one-dword scalar may be any scalar: keep only those that are masks everywhere.
     for inst in f.blocks.iter().flat_map(|b| &b.insts) {
-        let mask_use = inst
-            .info(f.target)
-            .is_some_and(|i| i.pipe == barewave_isa::Pipe::Valu || i.pipe == barewave_isa::Pipe::Salu);
+        let mask_use = inst.info(f.target).is_some_and(|i| i.pipe == barewave_isa::Pipe::Valu || i.pipe == barewave_isa::Pipe::Salu);
         if !mask_use {
             for_each_use(inst, f.target, |p| ok[p.reg.0 as usize] = false);
         }
@@ -373,9 +373,9 @@ impl Spills {
         };
         let touches = |v: VReg| {
             live.units.of_part(f.whole(v)).any(|u| {
-                live.units
-                    .of_part(f.whole(failed))
-                    .any(|w| ranges[u].iter().any(|a| ranges[w].iter().any(|b| a.0 < b.1 && b.0 < a.1)))
+                live.units.of_part(f.whole(failed)).any(|w| {
+                    ranges[u].iter().any(|a| ranges[w].iter().any(|b| a.0 < b.1 && b.0 < a.1))
+                })
             })
         };
         let class = f.vreg(failed).class;
@@ -482,9 +482,7 @@ impl Spills {
                 }
                 (0..info.dwords).filter(|i| used >> i & 1 == 1).for_each(|i| new.push(load(i as u32, temp.dword(i))));
                 new.push(inst);
-                (0..info.dwords)
-                    .filter(|i| defined >> i & 1 == 1)
-                    .for_each(|i| new.push(save(i as u32, temp.dword(i))));
+                (0..info.dwords).filter(|i| defined >> i & 1 == 1).for_each(|i| new.push(save(i as u32, temp.dword(i))));
             }
             f.blocks[b].insts = new;
         }

@@ -33,9 +33,7 @@ const OUT_OF_ORDER: u16 = 1 << 15;
 
 /// A read of a register that nothing waits for.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "kernel {kernel}, {block}, instruction {index} ({inst}): {counter:?} must be at most {limit} here, and no wait says so"
-)]
+#[error("kernel {kernel}, {block}, instruction {index} ({inst}): {counter:?} must be at most {limit} here, and no wait says so")]
 pub struct MissingWait {
     kernel: String,
     block: String,

@@ -4,5 +4,5 @@ mod device;
 pub mod plan;
 mod session;
 
-pub use device::{Device, DeviceError, LaunchStats, ModuleId};
+pub use device::{Device, DeviceError, EmulatedDevice, LaunchStats, ModuleId, open};
 pub use session::{RunReport, Session, SessionError};

@@ -1,0 +1,5 @@
+//! Shared by the integration tests; each test file uses a part of it.
+#![allow(dead_code)]
+
+pub mod build;
+pub mod reference;
