@@ -757,8 +757,11 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
         if b.has("omod") {
             b.modifier("omod");
         }
-        b.per_source("neg", "neg", &floats);
-        b.per_source("abs", "abs", &floats);
+        // a truth table takes the bits of the source modifiers
+        if !b.has("bitop3") {
+            b.per_source("neg", "neg", &floats);
+            b.per_source("abs", "abs", &floats);
+        }
         if sdwa {
             let ints = b.source_flags(|o| o.flags & flag::SEXT != 0);
             b.per_source("sext", "sext", &ints);

@@ -262,6 +262,10 @@ pub fn expand(
             .fold(0, |a, b| a | b);
         for (n, x) in &f.fields {
             if !c.used.contains(n) && !(lds && n == "vdst") {
+                // gfx12 cache controls: an address register that is not used is `null`, not zero
+                if n == "saddr" && f.bytes == 12 {
+                    c.fixed |= 0x7c << x.pieces[0].lo;
+                }
                 match x.unused {
                     Unused::Zero => c.mask |= bits(&x.pieces) & !occupied,
                     Unused::Any => {}

@@ -106,13 +106,11 @@ impl Program {
         while at + 4 <= bytes.len() {
             p.index[at / 4] = p.ops.len() as u32;
             let raw = decoder.decode(&bytes[at..]).filter(|r| r.len() >= 4 && r.len() % 4 == 0);
-            let pair = match raw {
-                None if m.family >= Family::Gfx11 && wave32 => vopd::decode(&bytes[at..]),
-                _ => None,
-            };
+            let dual = m.family >= Family::Gfx11 && wave32;
+            let pair = if dual { vopd::decode(&bytes[at..]) } else { None };
             let len = pair.as_ref().map_or(raw.map_or(4, |r| r.len()), |p| p.len);
             let mut op = match raw {
-                Some(r) => {
+                Some(r) if pair.is_none() => {
                     let name = r.op().name();
                     match name {
                         "s_set_gpr_idx_on" => indexed = true,
@@ -122,7 +120,7 @@ impl Program {
                     let b = Builder { m, lanes, raw: r, inst: r.inst(), pc: at as u32, base };
                     b.build().unwrap_or_else(|e| b.refuse(e))
                 }
-                None => {
+                _ => {
                     let spare = (m.rows() - SPARE_ROWS) as u32 * lanes as u32;
                     let dual = pair.as_ref().and_then(|p| vopd::lower(m, lanes, p, spare, at as u32));
                     dual.unwrap_or_else(|| blank(flow::illegal, at as u32, len as u8))
