@@ -120,7 +120,8 @@ fn main() {
         (0..64).map(|i| Inst::new(op::V_FMA_F32, &[v(i % 16)], &[s(2), v(24 + i % 7), v(i % 16)])).collect();
     let add: Vec<Inst> = (0..64).map(|i| Inst::new(op::V_ADD_U32, &[v(i % 16)], &[v(16 + i % 8), v(24)])).collect();
     let salu: Vec<Inst> = (0..64).map(|i| Inst::new(op::S_ADD_U32, &[s(4 + i % 8)], &[s(5), s(6)])).collect();
-    let read: Vec<Inst> = (0..64).map(|i| Inst::new(op::DS_READ_B128, &[Operand::Regs(Regs::v(44 + i % 3 * 4, 4))], &[v(40)])).collect();
+    let read: Vec<Inst> =
+        (0..64).map(|i| Inst::new(op::DS_READ_B128, &[Operand::Regs(Regs::v(44 + i % 3 * 4, 4))], &[v(40)])).collect();
     let exp: Vec<Inst> = (0..64).map(|i| Inst::new(op::V_EXP_F32, &[v(i % 16)], &[v(16 + i % 8)])).collect();
     let wave = target.info().wave_size;
     println!("{target}, one core, ns per wave{wave} instruction (millions per second)");

@@ -112,7 +112,9 @@ fn m(x: u32) -> f32 {
 
 /// Compiles all cases into one kernel and compares every result bit.
 fn check_cases(name: &str, helpers: &str, cases: &[Case], inputs: &[(u32, u32)]) {
-    let mut source = format!("{helpers}\n__kernel void k(__global const uint *pa, __global const uint *pb, __global ulong *o, uint n) {{\n uint i = GID; uint a = pa[i], b = pb[i];\n");
+    let mut source = format!(
+        "{helpers}\n__kernel void k(__global const uint *pa, __global const uint *pb, __global ulong *o, uint n) {{\n uint i = GID; uint a = pa[i], b = pb[i];\n"
+    );
     for (i, (e, _)) in cases.iter().enumerate() {
         source += &format!(" o[n * {i} + i] = (ulong)({e});\n");
     }
@@ -208,7 +210,9 @@ fn integers() {
         ("(uint)((int)a > (int)b)", |a, b| (a as i32 > b as i32) as u64),
         ("((ulong)a << 32 | b) > ((ulong)b << 32 | a)", |a, b| (a > b) as u64),
         ("(uint)((int)a < (int)b ? (int)a : (int)b)", |a, b| (a as i32).min(b as i32) as u32 as u64),
-        ("((a & 0xffffff) * (b & 0xffffff)) + 7", |a, b| (a & 0xffffff).wrapping_mul(b & 0xffffff).wrapping_add(7) as u64),
+        ("((a & 0xffffff) * (b & 0xffffff)) + 7", |a, b| {
+            (a & 0xffffff).wrapping_mul(b & 0xffffff).wrapping_add(7) as u64
+        }),
         ("(a ^ b) & (a | ~b)", |a, b| ((a ^ b) & (a | !b)) as u64),
         ("(uint)__builtin_add_overflow_p(a, b, (uint)0)", |a, b| a.checked_add(b).is_none() as u64),
     ];
@@ -235,7 +239,7 @@ fn singles() {
         ("as(__builtin_fmaxf(F(a), F(b)))", |a, b| m(a).max(m(b)).to_bits() as u64),
         ("as(__builtin_copysignf(F(a), F(b)))", |a, b| m(a).copysign(m(b)).to_bits() as u64),
         ("as(__builtin_ldexpf(F(a), (int)(b % 40) - 20))", |a, b| {
-            (m(a) as f64 * 2f64.powi((b % 40) as i32 - 20)) .to_bits();
+            (m(a) as f64 * 2f64.powi((b % 40) as i32 - 20)).to_bits();
             ((m(a) as f64 * 2f64.powi((b % 40) as i32 - 20)) as f32).to_bits() as u64
         }),
         ("(uint)(int)F(a)", |a, _| m(a) as i32 as u32 as u64),
@@ -259,7 +263,15 @@ fn singles() {
         uint as(float x) { return __builtin_astype(x, uint); } ulong D(double x) { return __builtin_astype(x, ulong); }
         #pragma OPENCL FP_CONTRACT OFF\n";
     let n = cases.len() - 1;
-    check_cases("singles", &helpers.replace("float F", "static float F").replace("uint as", "static uint as").replace("ulong D", "static ulong D"), &cases[..n], &random_pairs(12, 256));
+    check_cases(
+        "singles",
+        &helpers
+            .replace("float F", "static float F")
+            .replace("uint as", "static uint as")
+            .replace("ulong D", "static ulong D"),
+        &cases[..n],
+        &random_pairs(12, 256),
+    );
 }
 
 #[test]
@@ -284,7 +296,8 @@ fn halves() {
         ("hs((half)(short)a)", |a, _| f16::from_f32(a as i16 as f32).to_bits() as u64),
         ("hs(__builtin_fminf16(H(a), H(b)))", |a, b| f16::from_f32(h(a).to_f32().min(h(b).to_f32())).to_bits() as u64),
         ("P2(a, b)", |a, b| {
-            let one = |x: u32, y: u32| f16::from_f32(f16::from_f32(h(x).to_f32() * h(y).to_f32()).to_f32() + h(x).to_f32());
+            let one =
+                |x: u32, y: u32| f16::from_f32(f16::from_f32(h(x).to_f32() * h(y).to_f32()).to_f32() + h(x).to_f32());
             one(a, b).to_bits() as u64 | (one(a >> 8, b >> 8).to_bits() as u64) << 16
         }),
         ("hs(H(a) / H(b))", |a, b| f16::from_f64(h(a).to_f64() / h(b).to_f64()).to_bits() as u64),

@@ -9,7 +9,7 @@ use super::exec::{ds, flow, lane, matrix, salu, smem, valu, vmem};
 use super::lanes::{Host, Ty};
 use super::sem::{self, Form};
 use super::vopd;
-use super::wave::{Dpp, EXEC, Ext, Kind, Quirks, Run, SCALARS, SINK, Sdwa, Src, UOp, scalar};
+use super::wave::{Dpp, EXEC, Ext, Kind, Quirks, Run, SCALARS, SINK, Sdwa, Space, Src, UOp, scalar};
 use crate::codeobj::Family;
 use barewave_isa::{Decoder, Half, Inst, ModName, Mode, Operand, Raw, Reg, Regs, Target};
 
@@ -401,6 +401,9 @@ impl Builder<'_> {
         }
         op.access.bytes = shape.bytes;
         op.access.flags = u16::from(shape.signed) | u16::from(shape.buffer) << 1;
+        if !shape.buffer {
+            op.access.space = Space::Scalar;
+        }
         Ok(op)
     }
 
@@ -428,6 +431,9 @@ impl Builder<'_> {
         op.access.bytes = shape.bytes;
         op.access.flags = shape.flags;
         op.access.atomic = shape.atomic;
+        if shape.addressed {
+            op.access.space = Space::Lds { second: shape.scale > 0 };
+        }
         // Operands that the handler will read must be there.
         let needs = match name {
             n if n.contains("append") || n.contains("consume") || n == "ds_read_addtid_b32" => 0,
@@ -459,6 +465,7 @@ impl Builder<'_> {
         let mut op = self.blank(run);
         op.access.bytes = shape.bytes;
         op.access.flags = shape.flags;
+        op.access.space = [Space::Global, Space::Buffer, Space::Flat, Space::Scratch][space.min(3)];
         op.imm = self.get(ModName::Offset) as i64;
         if let Some(d) = self.inst.dsts.first() {
             op.dst = self.vector_dst(d)?;

@@ -156,7 +156,8 @@ unsafe fn bitop3<const MASK: u32>(w: &mut Wave, op: &UOp) -> Ctl {
         let mut out = 0;
         for i in 0..8u32 {
             if table >> i & 1 == 1 {
-                out |= (0..3).fold(u32::MAX, |m, k| m & if i >> (2 - k) & 1 == 1 { x[k as usize] } else { !x[k as usize] });
+                out |= (0..3)
+                    .fold(u32::MAX, |m, k| m & if i >> (2 - k) & 1 == 1 { x[k as usize] } else { !x[k as usize] });
             }
         }
         let old = w.lane(op.dst, lane);
