@@ -310,3 +310,47 @@ fn halves() {
         static uint P2(uint a, uint b) { half2 x = (half2)(H(a), H(a >> 8)), y = (half2)(H(b), H(b >> 8)); half2 z = x * y + x; return __builtin_astype(z, uint); }\n";
     check_cases("halves", helpers, cases, &random_pairs(13, 256));
 }
+
+/// Removes one wait at a time from a correct kernel in which every wave reads what another wrote: strict mode must
+/// notice each.
+#[test]
+fn strict_mode_notices_removed_waits() {
+    use barewave::codeobj::ElfFile;
+    use barewave_isa::{Decoder, Mode};
+    let source = "__kernel void sum(__global const int *a, __global int *out) {
+        __local int t[256]; int x = a[GID];
+        for (int i = 0; i < 4; i++) { t[LID] = x + i; BARRIER(); x += t[255 - LID] * 3; BARRIER(); }
+        out[GID] = x; }";
+    let a = random(3, 256);
+    each(source, |t, elf| {
+        let file = ElfFile::parse(elf).unwrap();
+        let k = file.kernel("sum").unwrap();
+        let code = file.file_range(k.entry, k.code_size).unwrap();
+        let decoder = Decoder::new(t, Mode::of(t));
+        let (mut at, mut waits) = (code.start, Vec::new());
+        while at < code.end {
+            let r = decoder.decode(&elf[at..code.end]).unwrap();
+            // Waits for loads and LDS; waits for stores and hints protect nothing in this kernel.
+            // On gfx12 all but the first wait for loads are for cache invalidations, which mean nothing here.
+            let cache_only = r.mnemonic() == "s_wait_loadcnt" && waits.len() > 2;
+            if !cache_only && t.decode_wait(&r.inst()).is_some_and(|w| w.iter().any(|(c, _)| !matches!(c, barewave_isa::Counter::Vs))) {
+                waits.push(at);
+            }
+            at += r.len();
+        }
+        let strict = LaunchOptions { strict: true, ..LaunchOptions::default() };
+        let mut missed = Vec::new();
+        for &w in &waits {
+            let mut bad = elf.to_vec();
+            bad[w..w + 4].copy_from_slice(&0xbf80_0000u32.to_le_bytes());
+            let (mut pa, mut out) = (bytes_of_ints(&a), vec![0; 1024]);
+            let args = &mut [Arg::Buffer(&mut pa), Arg::Buffer(&mut out)];
+            if run(t, &bad, "sum", [1, 1, 1], [256, 1, 1], args, &strict).is_ok() {
+                missed.push(w - code.start);
+            }
+        }
+        eprintln!("  {} waits, unnoticed: {missed:x?}", waits.len());
+        assert!(waits.len() >= 4);
+        assert!(missed.is_empty(), "{}: {missed:x?} of {}", t.info().name, waits.len());
+    });
+}
