@@ -354,3 +354,112 @@ fn strict_mode_notices_removed_waits() {
         assert!(missed.is_empty(), "{}: {missed:x?} of {}", t.info().name, waits.len());
     });
 }
+
+/// Runs a kernel with three input buffers and one output on one wave.
+fn one_wave(t: Target, elf: &[u8], lanes: u32, inputs: [&[u8]; 3], out: usize) -> Vec<u8> {
+    let [mut a, mut b, mut c] = inputs.map(<[u8]>::to_vec);
+    let mut o = vec![0; out];
+    let args = &mut [Arg::Buffer(&mut a), Arg::Buffer(&mut b), Arg::Buffer(&mut c), Arg::Buffer(&mut o)];
+    run(t, elf, "k", [1, 1, 1], [lanes, 1, 1], args, &fast()).unwrap_or_else(|f| panic!("{f}"));
+    o
+}
+
+/// MFMA and WMMA against a product of matrices on the host. The kernels fetch operands by the layouts that AMD's matrix
+/// instruction calculator prints (written out again here, independently of the emulator).
+#[test]
+fn matrix_instructions() {
+    use half::f16;
+    if !available() {
+        return;
+    }
+    let small = |seed: u32, n: usize| -> Vec<f32> { random(seed, n).iter().map(|x| (x % 17) as f32 - 8.0).collect() };
+    let halves = |v: &[f32]| -> Vec<u8> { v.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect() };
+    let product = |a: &[f32], b: &[f32], c: &[f32], (m, n, k): (usize, usize, usize)| -> Vec<f32> {
+        (0..m * n).map(|x| c[x] + (0..k).map(|p| a[x / n * k + p] * b[p * n + x % n]).sum::<f32>()).collect()
+    };
+    let types = "typedef float f4 __attribute__((ext_vector_type(4))); typedef float f8 __attribute__((ext_vector_type(8)));
+        typedef float f16v __attribute__((ext_vector_type(16))); typedef half h4 __attribute__((ext_vector_type(4)));
+        typedef half h8 __attribute__((ext_vector_type(8))); typedef half h16 __attribute__((ext_vector_type(16)));
+        typedef int i4 __attribute__((ext_vector_type(4)));\n";
+    for name in ["gfx908", "gfx90a", "gfx942", "gfx950"] {
+        let t = Target::parse(name).unwrap();
+        // 32x32x2 f32: one value a lane; k = lane / 32.
+        let source = format!(
+            "{types}__kernel void k(__global float *a, __global float *b, __global float *c, __global float *o) {{
+            uint l = LID; f16v x; for (uint r = 0; r < 16; r++) x[r] = c[(8 * (r / 4) + 4 * (l / 32) + r % 4) * 32 + l % 32];
+            x = __builtin_amdgcn_mfma_f32_32x32x2f32(a[(l % 32) * 2 + l / 32], b[(l / 32) * 32 + l % 32], x, 0, 0, 0);
+            for (uint r = 0; r < 16; r++) o[(8 * (r / 4) + 4 * (l / 32) + r % 4) * 32 + l % 32] = x[r]; }}"
+        );
+        let (a, b, c) = (small(1, 64), small(2, 64), small(3, 1024));
+        let o = one_wave(t, &compile(t, &source, &[]), 64, [&bytes_of(&a), &bytes_of(&b), &bytes_of(&c)], 4096);
+        assert_eq!(floats(&o), product(&a, &b, &c, (32, 32, 2)), "{name} 32x32x2 f32");
+        // 16x16x16 f16: four halves a lane; k = 4 * (lane / 16) + element.
+        let source = format!(
+            "{types}__kernel void k(__global half *a, __global half *b, __global float *c, __global float *o) {{
+            uint l = LID; f4 x; h4 p, q; for (uint r = 0; r < 4; r++) {{ x[r] = c[(4 * (l / 16) + r) * 16 + l % 16];
+            p[r] = a[(l % 16) * 16 + 4 * (l / 16) + r]; q[r] = b[(4 * (l / 16) + r) * 16 + l % 16]; }}
+            x = __builtin_amdgcn_mfma_f32_16x16x16f16(p, q, x, 0, 0, 0);
+            for (uint r = 0; r < 4; r++) o[(4 * (l / 16) + r) * 16 + l % 16] = x[r]; }}"
+        );
+        let (a, b, c) = (small(4, 256), small(5, 256), small(6, 256));
+        let o = one_wave(t, &compile(t, &source, &[]), 64, [&halves(&a), &halves(&b), &bytes_of(&c)], 1024);
+        assert_eq!(floats(&o), product(&a, &b, &c, (16, 16, 16)), "{name} 16x16x16 f16");
+        // 4x4x1 with 16 blocks.
+        let source = format!(
+            "{types}__kernel void k(__global float *a, __global float *b, __global float *c, __global float *o) {{
+            uint l = LID; f4 x; for (uint r = 0; r < 4; r++) x[r] = c[(l / 4) * 16 + r * 4 + l % 4];
+            x = __builtin_amdgcn_mfma_f32_4x4x1f32(a[l], b[l], x, 0, 0, 0);
+            for (uint r = 0; r < 4; r++) o[(l / 4) * 16 + r * 4 + l % 4] = x[r]; }}"
+        );
+        let (a, b, c) = (small(7, 64), small(8, 64), small(9, 256));
+        let o = one_wave(t, &compile(t, &source, &[]), 64, [&bytes_of(&a), &bytes_of(&b), &bytes_of(&c)], 1024);
+        let want: Vec<f32> =
+            (0..256).map(|x| c[x] + a[x / 16 * 4 + x % 16 / 4] * b[x / 16 * 4 + x % 4]).collect();
+        assert_eq!(floats(&o), want, "{name} 4x4x1 f32");
+    }
+    for name in ["gfx942", "gfx950"] {
+        let t = Target::parse(name).unwrap();
+        // 16x16x32 i8: eight bytes a lane.
+        let source = format!(
+            "{types}__kernel void k(__global char *a, __global char *b, __global int *c, __global int *o) {{
+            uint l = LID; i4 x; long p = 0, q = 0; for (uint r = 0; r < 4; r++) x[r] = c[(4 * (l / 16) + r) * 16 + l % 16];
+            for (uint e = 0; e < 8; e++) {{ p |= (long)(uchar)a[(l % 16) * 32 + 8 * (l / 16) + e] << (8 * e);
+            q |= (long)(uchar)b[(8 * (l / 16) + e) * 16 + l % 16] << (8 * e); }}
+            x = __builtin_amdgcn_mfma_i32_16x16x32_i8(p, q, x, 0, 0, 0);
+            for (uint r = 0; r < 4; r++) o[(4 * (l / 16) + r) * 16 + l % 16] = x[r]; }}"
+        );
+        let (a, b, c) = (small(10, 512), small(11, 512), small(12, 256));
+        let bytes = |v: &[f32]| -> Vec<u8> { v.iter().map(|x| *x as i8 as u8).collect() };
+        let words = |v: &[f32]| -> Vec<u8> { v.iter().flat_map(|x| (*x as i32).to_le_bytes()).collect() };
+        let o = one_wave(t, &compile(t, &source, &[]), 64, [&bytes(&a), &bytes(&b), &words(&c)], 1024);
+        let got: Vec<f32> = ints(&o).iter().map(|x| *x as i32 as f32).collect();
+        assert_eq!(got, product(&a, &b, &c, (16, 16, 32)), "{name} 16x16x32 i8");
+    }
+    for name in ["gfx1100", "gfx1151"] {
+        let t = Target::parse(name).unwrap();
+        let source = format!(
+            "{types}__kernel void k(__global half *a, __global half *b, __global float *c, __global float *o) {{
+            uint l = LID; f8 x; h16 p, q; for (uint r = 0; r < 8; r++) x[r] = c[(2 * r + l / 16) * 16 + l % 16];
+            for (uint e = 0; e < 16; e++) {{ p[e] = a[(l % 16) * 16 + e]; q[e] = b[e * 16 + l % 16]; }}
+            x = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(p, q, x);
+            for (uint r = 0; r < 8; r++) o[(2 * r + l / 16) * 16 + l % 16] = x[r]; }}"
+        );
+        let (a, b, c) = (small(13, 256), small(14, 256), small(15, 256));
+        let o = one_wave(t, &compile(t, &source, &[]), 32, [&halves(&a), &halves(&b), &bytes_of(&c)], 1024);
+        assert_eq!(floats(&o), product(&a, &b, &c, (16, 16, 16)), "{name} wmma");
+    }
+    for name in ["gfx1200", "gfx1201"] {
+        let t = Target::parse(name).unwrap();
+        let source = format!(
+            "{types}__kernel void k(__global half *a, __global half *b, __global float *c, __global float *o) {{
+            uint l = LID; f8 x; h8 p, q; for (uint r = 0; r < 8; r++) x[r] = c[(8 * (l / 16) + r) * 16 + l % 16];
+            for (uint e = 0; e < 8; e++) {{ uint k = 8 * (e / 4) + 4 * (l / 16) + e % 4;
+            p[e] = a[(l % 16) * 16 + k]; q[e] = b[k * 16 + l % 16]; }}
+            x = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(p, q, x);
+            for (uint r = 0; r < 8; r++) o[(8 * (l / 16) + r) * 16 + l % 16] = x[r]; }}"
+        );
+        let (a, b, c) = (small(16, 256), small(17, 256), small(18, 256));
+        let o = one_wave(t, &compile(t, &source, &[]), 32, [&halves(&a), &halves(&b), &bytes_of(&c)], 1024);
+        assert_eq!(floats(&o), product(&a, &b, &c, (16, 16, 16)), "{name} wmma");
+    }
+}

@@ -193,6 +193,7 @@ pub fn blank(run: Run, pc: u32, len: u8) -> UOp {
         types: [Ty::None; 4],
         access: Default::default(),
         ext: None,
+        matrix: None,
         dual: None,
     }
 }

@@ -213,6 +213,8 @@ pub struct UOp {
     pub access: Access,
     /// Modifiers.
     pub ext: Option<Box<Ext>>,
+    /// Matrix instruction.
+    pub matrix: Option<Box<crate::emu::exec::matrix::Matrix>>,
     /// The halves of a VOPD pair.
     pub dual: Option<Box<[UOp; 2]>>,
 }
