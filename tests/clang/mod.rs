@@ -100,7 +100,8 @@ pub fn run(
     Ok(stats)
 }
 
-fn run_once(
+/// As [`run`] without the strict run.
+pub fn run_once(
     target: Target,
     elf: &[u8],
     kernel: &str,
