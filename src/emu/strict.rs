@@ -17,6 +17,7 @@
 use super::exec::vmem;
 use super::fault::FaultKind;
 use super::launch::Launch;
+use super::sem::Form;
 use super::wave::{Ctl, EXEC, M0, SCALARS, SCC, Space, UOp, VCC, Wave, scalar};
 use barewave_isa::{
     Counter, Flags, Inst, OpInfo, Operand, Pipe, Reg, Regs, Target, max_required_states, op, required_states,
@@ -37,6 +38,8 @@ pub struct Facts {
     wait: Option<Vec<(Counter, u8)>>,
     /// Wait states that the instruction itself provides.
     states: u32,
+    /// A scalar bitwise instruction.
+    logic: Option<Logic>,
     /// The low dword of a 64-bit result depends on the low dwords of the sources only.
     split: bool,
 }
@@ -55,7 +58,8 @@ struct Pending {
 struct State {
     /// Defined lanes by vector row.
     vector: Vec<u64>,
-    scalar: [bool; SCALARS],
+    /// Defined bits of scalar registers.
+    scalar: [u32; SCALARS],
     pending: VecDeque<Pending>,
     /// Recently issued: operation index, wait states before the next instruction.
     recent: VecDeque<(usize, u32)>,
@@ -121,7 +125,39 @@ fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
         _ => 1,
     };
     let split = splits(inst.op.name());
-    Some(Facts { inst, info, reads, writes, wait, states, split })
+    let logic = logic(inst.op.name());
+    Some(Facts { inst, info, reads, writes, wait, states, logic, split })
+}
+
+/// Scalar bitwise instructions, whose results can be known although operands are not.
+#[derive(Clone, Copy)]
+struct Logic {
+    /// `&`, `|`, `^`, or `=` for moves.
+    kind: char,
+    not_a: bool,
+    not_b: bool,
+    bits: u32,
+    /// The second operand is EXEC.
+    exec: bool,
+}
+
+fn logic(name: &str) -> Option<Logic> {
+    let rest = name.strip_prefix("s_")?;
+    let (rest, bits) = rest.rsplit_once("_b").map(|(r, b)| (r, b.parse::<u32>().ok()))?;
+    let bits = bits.filter(|b| matches!(b, 32 | 64))?;
+    let exec = rest.ends_with("_saveexec") || rest.ends_with("_wrexec");
+    let (kind, not_a, not_b) = match rest.trim_end_matches("_saveexec").trim_end_matches("_wrexec") {
+        "and" | "nand" => ('&', false, false),
+        "andn1" => ('&', true, false),
+        "andn2" => ('&', false, true),
+        "or" | "nor" => ('|', false, false),
+        "orn1" => ('|', true, false),
+        "orn2" => ('|', false, true),
+        "xor" | "xnor" => ('^', false, false),
+        "mov" | "not" => ('=', false, false),
+        _ => return None,
+    };
+    Some(Logic { kind, not_a, not_b, bits, exec })
 }
 
 /// 64-bit operations through which nothing flows from high to low dwords: compilers leave unneeded high halves
@@ -156,12 +192,8 @@ impl Checker {
             Some(a) => (a.min(total), total.saturating_sub(a)),
             None => (total, l.machine.agprs),
         };
-        let state = || State {
-            vector: vec![0; rows],
-            scalar: [false; SCALARS],
-            pending: VecDeque::new(),
-            recent: VecDeque::new(),
-        };
+        let state =
+            || State { vector: vec![0; rows], scalar: [0; SCALARS], pending: VecDeque::new(), recent: VecDeque::new() };
         Checker {
             waves: (0..waves).map(|_| state()).collect(),
             lds: vec![Byte::default(); l.lds_size as usize],
@@ -187,7 +219,7 @@ impl Checker {
             s.vector.fill(0);
             s.pending.clear();
             s.recent.clear();
-            s.scalar = [false; SCALARS];
+            s.scalar = [0; SCALARS];
             let ids = if family.packed_workitem_ids() { 0 } else { d.workitem_ids() as usize };
             for row in 0..=ids {
                 s.vector[row] = w.all();
@@ -195,7 +227,7 @@ impl Checker {
             let mut set = |at: Option<u16>, n: u16| {
                 for i in 0..n {
                     if let Some(at) = at {
-                        s.scalar[(at + i) as usize] = true;
+                        s.scalar[(at + i) as usize] = u32::MAX;
                     }
                 }
             };
@@ -215,10 +247,10 @@ impl Checker {
             set(layout.system.workgroup_info, 1);
             set(layout.system.scratch_wave_offset, 1);
             for r in scalar(Reg::TTMP0) as usize..SCALARS {
-                s.scalar[r] = !matches!(r, VCC..EXEC | M0 | SCC);
+                s.scalar[r] = if matches!(r, VCC..EXEC | M0 | SCC) { 0 } else { u32::MAX };
             }
-            s.scalar[EXEC] = true;
-            s.scalar[EXEC + 1] = true;
+            s.scalar[EXEC] = u32::MAX;
+            s.scalar[EXEC + 1] = u32::MAX;
         }
     }
 
@@ -300,8 +332,8 @@ impl Checker {
         self.waits(wave, f)?;
         self.wait_states(l, wave, ip, f, all)?;
         let exec = w.exec();
-        let d = self.defined(w, f, exec);
-        self.decides(w, f, exec)?;
+        let d = self.defined(w, uop, f, exec);
+        self.decides(w, f, exec, &d)?;
         if exec != 0 || uop.access.space == Space::Scalar {
             self.memory(w, l, uop, f, &d)?;
         }
@@ -393,11 +425,25 @@ impl Checker {
     }
 
     /// Whether what is read is defined: for scalars, and lane by lane for vectors.
-    fn defined(&self, w: &Wave, f: &Facts, exec: u64) -> Defined {
+    fn defined(&self, w: &Wave, uop: &UOp, f: &Facts, exec: u64) -> Defined {
         let s = &self.waves[w.index as usize];
-        let mut d = Defined { scalar: true, lanes: w.all(), low: true, low_lanes: w.all() };
+        let mut d = Defined { scalar: true, lanes: w.all(), low: true, low_lanes: w.all(), bits: None };
         let crosses = f.info.flags.has(Flags::CROSS_LANE) || f.info.flags.has(Flags::MATRIX);
+        // A lane mask counts lane by lane.
+        let mask = match uop.form {
+            Form::BitIn | Form::BitInOut => f.inst.srcs.last().and_then(|o| o.regs()),
+            Form::VccIn => Some(Regs::new(Reg::VCC_LO, (w.lanes / 32) as u8)),
+            _ => None,
+        };
+        if let Some(m) = mask.filter(|m| !m.first.is_vector()) {
+            let at = scalar(m.first) as usize;
+            let hi = if w.lanes == 64 { s.scalar[at + 1] } else { 0 };
+            d.lanes &= s.scalar[at] as u64 | (hi as u64) << 32;
+        }
         for r in &f.reads {
+            if mask.is_some_and(|m| m.overlaps(*r)) {
+                continue;
+            }
             for (i, r) in r.iter().enumerate() {
                 if r.is_vector() {
                     let lanes = self.lanes(w.index as usize, r);
@@ -406,8 +452,9 @@ impl Checker {
                     d.lanes &= lanes;
                     d.low_lanes &= if i == 0 { lanes } else { w.all() };
                 } else if tracked(r) {
-                    d.scalar &= s.scalar[scalar(r) as usize];
-                    d.low &= i > 0 || s.scalar[scalar(r) as usize];
+                    let known = s.scalar[scalar(r) as usize] == u32::MAX;
+                    d.scalar &= known;
+                    d.low &= i > 0 || known;
                 }
             }
         }
@@ -421,12 +468,53 @@ impl Checker {
             (d.low, d.low_lanes) = (d.scalar, d.lanes);
         }
         d.low &= d.low_lanes & exec == exec;
+        if let Some(l) = f.logic {
+            d.bits = Some(self.logic(w, uop, f, l));
+        } else if matches!(uop.form, Form::Compare | Form::CompareExec | Form::BitOut | Form::BitInOut) {
+            // Inactive lanes give 0.
+            d.bits = Some(d.lanes | !exec);
+        }
         d.scalar &= d.lanes & exec == exec;
         d
     }
 
+    /// Defined bits of a scalar logic instruction's result: a known 0 decides an AND, a known 1 an OR.
+    fn logic(&self, w: &Wave, uop: &UOp, f: &Facts, l: Logic) -> u64 {
+        let s = &self.waves[w.index as usize];
+        let wide = l.bits == 64;
+        let take = |n: usize| {
+            let v = if wide { w.r64(&uop.src[n]) } else { w.r32(&uop.src[n]) as u64 };
+            let d = match f.inst.srcs.get(n).and_then(|o| o.regs()) {
+                Some(r) if tracked(r.first) && !r.first.is_vector() => {
+                    let at = scalar(r.first) as usize;
+                    s.scalar[at] as u64 | (s.scalar[at + 1] as u64) << 32
+                }
+                _ => u64::MAX,
+            };
+            (v, d)
+        };
+        let (mut a, da) = take(0);
+        let (mut b, db) = match l.exec {
+            true => (w.pair(EXEC), u64::MAX),
+            false => take(1),
+        };
+        if l.not_a {
+            a = !a;
+        }
+        if l.not_b {
+            b = !b;
+        }
+        let known = match l.kind {
+            '&' => da & db | da & !a | db & !b,
+            '|' => da & db | da & a | db & b,
+            '^' => da & db,
+            _ => da,
+        };
+        if wide { known } else { known | !0xffff_ffff }
+    }
+
     /// Undefined values must not decide: branches, EXEC, addresses.
-    fn decides(&self, w: &Wave, f: &Facts, exec: u64) -> Result<(), Problem> {
+    fn decides(&self, w: &Wave, f: &Facts, exec: u64, d: &Defined) -> Result<(), Problem> {
         let flags = f.info.flags;
         let memory = flags.has(Flags::LOAD) || flags.has(Flags::STORE) || flags.has(Flags::ATOMIC);
         let writes_exec = f.writes.iter().any(|r| r.first == Reg::EXEC_LO);
@@ -434,6 +522,9 @@ impl Checker {
             return Ok(());
         }
         if memory && f.info.pipe != Pipe::Smem && exec == 0 {
+            return Ok(());
+        }
+        if f.logic.is_some() && d.bits.is_some_and(|b| b & w.all() == w.all()) {
             return Ok(());
         }
         let lds = f.info.pipe == Pipe::Lds;
@@ -461,7 +552,7 @@ impl Checker {
                 }
             } else if tracked(r)
                 && !(r == Reg::VCC_HI && w.lanes == 32)
-                && !self.waves[w.index as usize].scalar[scalar(r) as usize]
+                && self.waves[w.index as usize].scalar[scalar(r) as usize] != u32::MAX
             {
                 return Err((FaultKind::UndefinedRegister(Regs::from(r).to_string()), None));
             }
@@ -492,7 +583,14 @@ impl Checker {
             Space::None | Space::Scalar => {}
             _ => {
                 for (lane, p, size) in vmem::touched(w, uop) {
-                    let Some(addr) = w.mem.address_of(p) else { continue };
+                    let Some(addr) = w.mem.address_of(p) else {
+                        // A flat access to LDS.
+                        let at = (p as u64).wrapping_sub(w.lds as u64) as u32;
+                        let atomic = flags.has(Flags::ATOMIC);
+                        touched.push((at, size, writes || !reads));
+                        self.lds_access(w, l, lane, at, size, writes || !reads, atomic, d)?;
+                        continue;
+                    };
                     self.inside(addr, size, writes && !reads).map_err(|k| (k, Some(lane)))?;
                     let atomic = flags.has(Flags::ATOMIC);
                     if atomic && addr % uop.access.bytes.max(1) as u64 != 0 {
@@ -521,6 +619,12 @@ impl Checker {
             let flat = uop.access.space == Space::Flat;
             let to_lds = flat && vmem::flat_reaches_lds(w, uop);
             for &counter in f.info.counters {
+                // Atomics count as loads when they return something, else as stores.
+                let returns = !f.inst.dsts.is_empty();
+                let both = f.info.counters.contains(&Counter::Vs) && f.info.counters.contains(&Counter::Vm);
+                if both && counter == (if returns { Counter::Vs } else { Counter::Vm }) {
+                    continue;
+                }
                 if counter == Counter::Exp || (flat && !to_lds && counter == Counter::Lgkm) {
                     continue;
                 }
@@ -606,7 +710,22 @@ impl Checker {
                     *at = *at & !exec | lanes & exec;
                 }
             } else if (scalar(r) as usize) < SCALARS {
-                self.waves[wave].scalar[scalar(r) as usize] = loads || scalars || !tracked(r);
+                // Lane masks and bitwise results are known bit by bit; SCC only when all of the result is.
+                let known = match d.bits {
+                    Some(b) if r == Reg::SCC => {
+                        if b & w.all() == w.all() {
+                            u32::MAX
+                        } else {
+                            0
+                        }
+                    }
+                    // The old EXEC.
+                    Some(_) if f.logic.is_some_and(|l| l.exec) => u32::MAX,
+                    Some(b) => (b >> (32 * i.min(1))) as u32,
+                    _ if loads || scalars || !tracked(r) => u32::MAX,
+                    _ => 0,
+                };
+                self.waves[wave].scalar[scalar(r) as usize] = known;
             }
         }
     }
@@ -625,4 +744,6 @@ struct Defined {
     low: bool,
     /// By lane.
     low_lanes: u64,
+    /// Bit by bit, for lane masks and scalar logic.
+    bits: Option<u64>,
 }
