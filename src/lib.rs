@@ -2,13 +2,14 @@
 
 pub mod cli;
 pub mod codeobj;
-pub mod emu;
 pub mod compile;
+pub mod emu;
 pub mod graph;
 #[path = "../kernels/mod.rs"]
 pub mod kernels;
 pub mod mir;
 pub mod onnx;
+pub mod output;
 pub mod passes;
 pub mod runtime;
 pub mod tensor;

@@ -320,7 +320,7 @@ impl Builder<'_> {
     }
 
     fn source_flags(&self, test: impl Fn(&Operand) -> bool) -> Vec<bool> {
-        let mut out = vec![false; 4];
+        let mut out = vec![false; 5];
         for o in self.operands.iter().filter(|o| o.role == 1) {
             if let Some(i) = source_index(&o.name) {
                 out[i] = test(o);
@@ -356,6 +356,8 @@ fn source_index(field: &str) -> Option<usize> {
         "src0" => Some(0),
         "src1" => Some(1),
         "src2" => Some(2),
+        "src3" => Some(3),
+        "src4" => Some(4),
         _ => None,
     }
 }
@@ -382,7 +384,11 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
     let base = row.encodings.iter().find(|(e, _)| matches!(e.as_str(), "VOP1" | "VOP2" | "VOPC"));
     let wide = row.encodings.iter().find(|(e, _)| matches!(e.as_str(), "VOP3" | "VOP3P"));
     let halves = row.sig.words.iter().any(|w| w == "t16");
-    let modes: &[(bool, bool)] = if halves && cx.true16 { &[(false, true), (true, false)] } else { &[(false, false)] };
+    let modes: &[(bool, bool)] = if halves && cx.true16 && row.sig.words.iter().any(|w| w == "t16only") {
+        &[(true, false)]
+    } else if halves && cx.true16 {
+        &[(false, true), (true, false)]
+    } else { &[(false, false)] };
     // a second signature for wave64 gives each encoding twice
     if let Some(narrow) = row.sig.words.iter().find_map(|w| w.strip_prefix("w64=")) {
         let (mut w32, mut w64) = (row.clone(), row.clone());
@@ -447,7 +453,7 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
 /// Which declared format serves an encoding word of a row.
 fn format_name<'a>(row: &Row, format: &'a str) -> &'a str {
     match format {
-        "VOP3" if row.sig.dsts.len() == 2 => "VOP3B",
+        "VOP3" if row.sig.dsts.len() == 2 && !row.sig.words.iter().any(|w| w == "permctl") => "VOP3B",
         "VOP3" if row.sig.srcs.iter().any(|s| s == "attr") => "VOP3I",
         "MAI" if row.mnemonic.starts_with("v_accvgpr") => "ACC",
         _ => format,
@@ -608,7 +614,7 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
         let mask = typed(d).ty == "mask";
         if mask && e32 && !(fname == "VOPC" && b.field("sdst").is_some()) {
             b.vcc(0);
-        } else if mask || (i == 1 && fname == "VOP3B") {
+        } else if mask || (i == 1 && fname == "VOP3B" && !b.has("permctl")) {
             b.operand("sdst", 0, d)?;
         } else if i == 1 {
             // v_swap: the second destination sits in src0
@@ -676,8 +682,14 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
     }
     let floats = b.source_flags(|o| o.flags & flag::FLOAT_MODS != 0);
     let all = b.source_flags(|_| true);
-    let vop3p = matches!(fname, "VOP3P" | "WMMA" | "ACC");
-    if fname == "MAI" {
+    let vop3p = matches!(fname, "VOP3P" | "WMMA" | "WMMA16" | "ACC");
+    if b.has("f8f6f4") {
+        words.insert("f8f6f4".into());
+    }
+    if fname == "MAI" || fname == "MAI16" {
+        for m in ["opsel", "opselhi"] {
+            b.modifier(m);
+        }
         for m in ["cbsz", "abid", "blgp"] {
             if b.has(m) {
                 b.modifier(m);
@@ -699,6 +711,21 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
     }
     if vop3p {
         let pk = b.has("pk");
+        for m in ["matrixafmt", "matrixbfmt"] {
+            if b.has(m) {
+                b.modifier(m);
+            }
+        }
+        for m in ["matrixascale", "matrixbscale", "matrixascalefmt", "matrixbscalefmt", "matrixareuse", "matrixbreuse"] {
+            if b.has(m) || b.has("scales") {
+                b.modifier(m);
+            }
+        }
+        for m in ["indexkey8bit", "indexkey16bit", "indexkey32bit"] {
+            if b.has(m) {
+                b.modifier(m);
+            }
+        }
         if pk || b.has("opsel") {
             b.per_source("opsel", "opsel", &all[..3]);
         }
@@ -706,14 +733,14 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
             b.per_source("opselhi", "opselhi", &all[..3]);
         }
         if pk || b.has("neglo") {
-            let keep = if fname == "WMMA" { &floats[..3] } else { &all[..3] };
+            let keep = if fname.starts_with("WMMA") { &floats[..3] } else { &all[..3] };
             b.per_source("neg", "neg", keep);
         }
         if pk || b.has("neghi") {
-            let keep = if fname == "WMMA" { &floats[..3] } else { &all[..3] };
+            let keep = if fname.starts_with("WMMA") { &floats[..3] } else { &all[..3] };
             b.per_source("neghi", "neghi", keep);
         }
-        if !pk && !b.has("neglo") && fname == "VOP3P" {
+        if !pk && !b.has("neglo") && fname == "VOP3P" && floats.iter().any(|f| *f) {
             // fma_mix: neg and |abs| on the operands
             b.per_source("neg", "neg", &floats[..3]);
             b.per_source("neghi", "abs", &floats[..3]);
@@ -757,17 +784,20 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
         if b.has("omod") {
             b.modifier("omod");
         }
-        // a truth table takes the bits of the source modifiers
-        if !b.has("bitop3") {
-            b.per_source("neg", "neg", &floats);
-            b.per_source("abs", "abs", &floats);
-        }
+        b.per_source("neg", "neg", &floats);
+        b.per_source("abs", "abs", &floats);
         if sdwa {
             let ints = b.source_flags(|o| o.flags & flag::SEXT != 0);
             b.per_source("sext", "sext", &ints);
             if !sig.dsts.is_empty() && !b.has("nodstsel") {
                 b.modifier("dstsel");
                 b.modifier("dstunused");
+            }
+            if b.has("nodstsel") && let Some(f) = b.field("dstsel").cloned() {
+                // the whole destination is written
+                b.fixed |= 6 << f.pieces[0].lo;
+                b.mask |= all_bits(&f.pieces);
+                b.used.insert("dstsel".into());
             }
             if all[0] {
                 b.modifier("src0sel");
@@ -787,16 +817,7 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
             b.modifier(m);
         }
     }
-    for m in ["bitop3",
-        "scalesel",
-        "indexkey8bit",
-        "indexkey16bit",
-        "indexkey32bit",
-        "matrixafmt",
-        "matrixbfmt",
-        "matrixareuse",
-        "matrixbreuse",
-    ] {
+    for m in ["bitop3", "scalesel"] {
         if b.has(m) {
             b.modifier(m);
         }

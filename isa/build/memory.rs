@@ -262,9 +262,10 @@ pub fn expand(
             .fold(0, |a, b| a | b);
         for (n, x) in &f.fields {
             if !c.used.contains(n) && !(lds && n == "vdst") {
-                // gfx12 cache controls: an address register that is not used is `null`, not zero
-                if n == "saddr" && f.bytes == 12 {
-                    c.fixed |= 0x7c << x.pieces[0].lo;
+                if n == "saddr" {
+                    // an address that is not there reads as `off`
+                    c.fixed |= 0x7c << x.pieces.first().map_or(0, |p| p.lo);
+                    continue;
                 }
                 match x.unused {
                     Unused::Zero => c.mask |= bits(&x.pieces) & !occupied,

@@ -22,19 +22,28 @@ fn main() {
                 Err(e) => format!("E {}", e.message),
                 Ok(r) => {
                     let hex: String = r.bytes().iter().map(|b| format!("{b:02x}")).collect();
-                    if hex == f[2] { ok += 1; continue; }
+                    if hex == f[2] {
+                        ok += 1;
+                        continue;
+                    }
                     format!("B {} {hex}", r.encoding())
                 }
             };
             let m = f[1].split('_').next().unwrap();
             let key = format!("{m} {}", fail.chars().filter(|c| !c.is_ascii_digit()).take(40).collect::<String>());
-            let key = if fail.starts_with('B') { format!("{m} {}", &fail.split(' ').take(2).collect::<Vec<_>>().join(" ")) } else { key };
+            let key = if fail.starts_with('B') {
+                format!("{m} {}", &fail.split(' ').take(2).collect::<Vec<_>>().join(" "))
+            } else {
+                key
+            };
             let k = kinds.entry(key).or_insert((0, format!("{line} {fail}")));
             k.0 += 1;
         }
         println!("{t}: {ok}/{n}");
         let mut k: Vec<_> = kinds.into_iter().collect();
         k.sort_by_key(|x| std::cmp::Reverse(x.1.0));
-        for (key, (c, ex)) in k.iter().take(show) { println!("  {c} {key}: {ex}"); }
+        for (key, (c, ex)) in k.iter().take(show) {
+            println!("  {c} {key}: {ex}");
+        }
     }
 }

@@ -34,7 +34,13 @@ fn main() {
                     fmt = format!("{}{}", r.encoding(), r.overlay());
                     let i = r.inst();
                     match encode_raw(target, mode, r.form(), &i) {
-                        _ if { let a: String = r.to_string(); a.split_whitespace().collect::<Vec<_>>() != f[1].split_whitespace().collect::<Vec<_>>() } => Some(format!("text: {r}")),
+                        _ if {
+                            let a: String = r.to_string();
+                            a.split_whitespace().collect::<Vec<_>>() != f[1].split_whitespace().collect::<Vec<_>>()
+                        } =>
+                        {
+                            Some(format!("text: {r}"))
+                        }
                         Err(e) => Some(format!("encode: {e}")),
                         Ok(x) if x.bytes().as_slice() == bytes => None,
                         Ok(x) if x.len() < bytes.len() => None,
@@ -46,7 +52,19 @@ fn main() {
             match fail {
                 None => ok += 1,
                 Some(e) => {
-                    let key = if e.starts_with("text") { let a: Vec<&str> = e[6..].split_whitespace().collect(); let b: Vec<&str> = f[1].split_whitespace().collect(); let i = a.iter().zip(&b).take_while(|(x, y)| x == y).count(); let clean = |s: Option<&&str>| s.map_or("-", |v| *v).replace(|c: char| c.is_ascii_digit(), ""); format!("T {fmt} {} | {}", if i == 0 { "".into() } else {clean(a.get(i))}, if i == 0 { "mnemonic".into() } else {clean(b.get(i))}) } else { format!("{fmt} {}", e.split(|c: char| c.is_ascii_digit()).next().unwrap()) };
+                    let key = if e.starts_with("text") {
+                        let a: Vec<&str> = e[6..].split_whitespace().collect();
+                        let b: Vec<&str> = f[1].split_whitespace().collect();
+                        let i = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
+                        let clean = |s: Option<&&str>| s.map_or("-", |v| *v).replace(|c: char| c.is_ascii_digit(), "");
+                        format!(
+                            "T {fmt} {} | {}",
+                            if i == 0 { "".into() } else { clean(a.get(i)) },
+                            if i == 0 { "mnemonic".into() } else { clean(b.get(i)) }
+                        )
+                    } else {
+                        format!("{fmt} {}", e.split(|c: char| c.is_ascii_digit()).next().unwrap())
+                    };
                     let k = kinds
                         .entry(if e == "undecoded" {
                             format!("undecoded {}", f[1].split('_').next().unwrap())

@@ -267,6 +267,9 @@ impl Raw {
         if o.name == "vdata" && self.aux("tfe") == 1 {
             dwords += 1;
         }
+        if let Some(n) = self.element_dwords(o) {
+            dwords = n;
+        }
         let codes = self.target.codes();
         let vgpr = |n: u64, dwords: u8| {
             if o.has(flag::HALF) {
@@ -328,6 +331,15 @@ impl Raw {
             Kind::SmemOffset => self.smem_offset(o),
             Kind::Modifier | Kind::ModifierSigned | Kind::Aux => Operand::Imm(v),
         }
+    }
+
+    /// Registers of A or B where their element format decides.
+    fn element_dwords(&self, o: &Field) -> Option<u8> {
+        if o.role != Role::Src || !self.shape().has("f8f6f4") {
+            return None;
+        }
+        let format = |m: ModName| self.shape().operands.iter().find(|x| x.role == Role::Mod && x.modifier == m).map(|x| x.get(self.bits));
+        element_dwords(o.name, format)
     }
 
     fn half_register(&self, o: &Field, n: u64) -> Operand {
@@ -459,7 +471,7 @@ pub(crate) fn widen_literal(literal: u32, ty: Type, bits: u16) -> u64 {
 /// The value that a modifier has when nothing is said.
 pub(crate) fn default_of(o: &Field, shape: &Shape) -> i64 {
     match o.modifier {
-        ModName::OpSelHi if shape.has("mix") => 0,
+        ModName::OpSelHi if shape.has("mix") || shape.format == "MAI16" => 0,
         ModName::OpSelHi => o.max() as i64,
         ModName::RowMask | ModName::BankMask => 15,
         ModName::DstSel | ModName::Src0Sel | ModName::Src1Sel => 6,
@@ -470,4 +482,22 @@ pub(crate) fn default_of(o: &Field, shape: &Shape) -> i64 {
 /// The wave mask register operand of a mode.
 pub(crate) fn vcc(mode: Mode) -> Regs {
     if mode.wave64 { VCC } else { Regs::new(Reg::VCC_LO, 1) }
+}
+
+/// Registers that A (src0) or B (src1) of an f8f6f4 instruction fills, by the format of its elements.
+pub(crate) fn element_dwords(operand: &str, format: impl Fn(ModName) -> Option<u64>) -> Option<u8> {
+    let (mfma, wmma) = match operand {
+        "src0" => (ModName::Cbsz, ModName::MatrixAFmt),
+        "src1" => (ModName::Blgp, ModName::MatrixBFmt),
+        _ => return None,
+    };
+    let (value, unit) = match (format(mfma), format(wmma)) {
+        (Some(v), _) => (v, 1),
+        (None, v) => (v.unwrap_or(0), 2),
+    };
+    Some(unit * match value {
+        0 | 1 => 8,
+        2 | 3 => 6,
+        _ => 4,
+    })
 }

@@ -253,6 +253,15 @@ impl Attempt<'_> {
     }
 
     fn dwords(&self, o: &Field) -> u8 {
+        if o.role == Role::Src && self.row.shape().has("f8f6f4") {
+            let shape = self.row.shape();
+            let given = |m: ModName| {
+                shape.operands.iter().any(|x| x.role == Role::Mod && x.modifier == m).then(|| self.inst.mods.get(m).unwrap_or(0) as u64)
+            };
+            if let Some(n) = crate::decode::element_dwords(o.name, given) {
+                return n;
+            }
+        }
         let tfe = o.name == "vdata" && self.inst.mods.get(ModName::Tfe) == Some(1);
         if o.has(flag::MASK) { self.mode.mask_dwords() } else { o.bits.div_ceil(32).max(1) as u8 + u8::from(tfe) }
     }
@@ -356,11 +365,18 @@ impl Attempt<'_> {
             Operand::Regs(r) => self.scalar_regs(o, r, dwords),
             Operand::Imm(_) if o.has(flag::VGPR_ONLY | flag::NO_INLINE) => Err(self.bad(o, x, "a register")),
             Operand::Imm(v) => {
-                let forced = o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> i & 1 == 1);
+                let forced =
+                    o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> i & 1 == 1);
                 if !forced
                     && let Some(c) = inline_code(v, o.ty, o.bits)
                     && (o.ty != Type::F64 && o.ty != Type::B64 || fits_inline(v, o))
                 {
+                    return Ok(c);
+                }
+                let keep_code = o
+                    .source_index()
+                    .is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> (8 + i) & 1 == 1);
+                if keep_code && let Some(c) = inline_code(v, Type::F16, 16) {
                     return Ok(c);
                 }
                 if matches!(o.ty, Type::I16 | Type::U16 | Type::B16)
@@ -386,7 +402,9 @@ impl Attempt<'_> {
             Type::F64 => (v >> 32) as u32,
             _ => v as u32,
         };
-        let (literal, bytes, code) = if widen_literal(literal, o.ty, o.bits) & keep == v & keep {
+        // gfx1250 sign-extends: a set top bit needs the 64-bit form
+        let signed = self.codes == Codes::Gfx1250 && width == 64 && o.ty != Type::F64 && v >> 31 == 1;
+        let (literal, bytes, code) = if !signed && widen_literal(literal, o.ty, o.bits) & keep == v & keep {
             let l = if width == 16 { literal & 0xffff } else { literal };
             (u64::from(l), 4, 255)
         } else if self.codes == Codes::Gfx1250 && width == 64 && self.row.bytes == 4 {
@@ -500,7 +518,11 @@ impl Attempt<'_> {
                 let n = self.vector(o, x, dwords)?;
                 let first = self.inst.dsts.first().and_then(|d| d.regs()).map_or(0, |r| u64::from(r.first.index()));
                 if (n ^ first) & 1 == 0 {
-                    return Err(self.bad(o, x, "an odd register beside an even one: the pair's destinations must differ in parity"));
+                    return Err(self.bad(
+                        o,
+                        x,
+                        "an odd register beside an even one: the pair's destinations must differ in parity",
+                    ));
                 }
                 n >> 1
             }

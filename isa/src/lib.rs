@@ -1,7 +1,9 @@
 //! Instruction tables of AMD GPUs and what is built from them: encoder, decoder, assembler and disassembler.
 mod alias;
+mod asm;
 mod codes;
 mod decode;
+mod disasm;
 mod encode;
 mod generated;
 mod hazards;
@@ -19,6 +21,8 @@ mod syntax_parse;
 mod table;
 mod target;
 mod waits;
+pub use asm::{AsmError, Assembly, KERNEL_DIRECTIVES, KernelDirectives, Relocation, Section, Symbol, assemble};
+pub use disasm::{Line, disassemble};
 pub use decode::{Decoder, Mode, Raw, decode};
 pub use encode::{EncodeError, Form, encode, encode_raw, encoded_size};
 pub use generated::op;
@@ -27,9 +31,9 @@ pub use hazards::{
 };
 pub use info::*;
 pub use inst::*;
+pub use lex::{ParseError, Resolve, Value};
 pub use operation::Op;
 pub use opinfo::Evidence;
-pub use lex::{ParseError, Resolve, Value};
 pub use parse::{Context, parse, parse_with};
 pub use print::Displayed;
 pub use reg::*;

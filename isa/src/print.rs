@@ -46,7 +46,12 @@ fn has_form(raw: &Raw, narrow: bool) -> bool {
     let table = table::table(raw.target());
     table.rows_of(raw.op()).iter().filter_map(|&i| table.rows.get(usize::from(i))).any(|r| {
         let s = r.shape();
-        s.overlay.is_empty() && if narrow { matches!(s.format, "VOP1" | "VOP2" | "VOPC" | "VINTRP") } else { s.format.starts_with("VOP3") }
+        s.overlay.is_empty()
+            && if narrow {
+                matches!(s.format, "VOP1" | "VOP2" | "VOPC" | "VINTRP")
+            } else {
+                s.format.starts_with("VOP3")
+            }
     })
 }
 
@@ -109,12 +114,15 @@ impl Raw {
                 let pair = |on: bool, r: &str| if on { r.to_string() } else { "off".to_string() };
                 let en = self.mod_value(ModName::En);
                 let src = |n: &str| s.operand(n).map_or(0, |o| o.get(self.bits()));
-                let (x, y) = (pair(en & 3 != 0, &format!("v{}", src("src0"))), pair(en & 12 != 0, &format!("v{}", src("src1"))));
+                let (x, y) =
+                    (pair(en & 3 != 0, &format!("v{}", src("src0"))), pair(en & 12 != 0, &format!("v{}", src("src1"))));
                 let _ = (a, b, c);
                 *out = format!("{head}, {x}, {x}, {y}, {y}");
             }
         }
-        if s.format == "EXP" && let Some(i) = out.find(", ") {
+        if s.format == "EXP"
+            && let Some(i) = out.find(", ")
+        {
             out.replace_range(i..i + 2, " ");
         }
         if let Some(o) = s.operands.iter().find(|o| o.kind == Kind::SmemOffset)
@@ -145,14 +153,18 @@ impl Raw {
 
     /// Value of a modifier of this instruction, by name.
     fn mod_value(&self, name: ModName) -> u64 {
-        self.shape().operands.iter().find(|o| o.role == Role::Mod && o.modifier == name).map_or(0, |o| o.get(self.bits()))
+        self.shape()
+            .operands
+            .iter()
+            .find(|o| o.role == Role::Mod && o.modifier == name)
+            .map_or(0, |o| o.get(self.bits()))
     }
 
     fn print_operand(&self, o: &Field, out: &mut String) {
         let x = self.operand(o);
         let bit = o.source_index().map_or(0, |i| 1u64 << i);
         let source = o.role == Role::Src && bit != 0 && o.kind != Kind::Imm;
-        let packed = self.shape().format == "VOP3P" && !self.shape().has("mix") || self.shape().format == "WMMA";
+        let packed = self.shape().format == "VOP3P" && !self.shape().has("mix") || self.shape().format.starts_with("WMMA");
         let neg = source && !packed && self.mod_value(ModName::Neg) & bit != 0;
         let abs = source && !packed && self.mod_value(ModName::Abs) & bit != 0;
         let sext = source && self.mod_value(ModName::Sext) & bit != 0;
@@ -293,7 +305,7 @@ impl Raw {
             }
         };
         match o.modifier {
-            ModName::Neg | ModName::NegHi if s.format == "VOP3P" && !s.has("mix") || s.format == "WMMA" => {
+            ModName::Neg | ModName::NegHi if s.format == "VOP3P" && !s.has("mix") || s.format.starts_with("WMMA") => {
                 if v != 0 {
                     self.print_bits(if o.modifier == ModName::Neg { " neg_lo:[" } else { " neg_hi:[" }, o, v, out);
                 }
@@ -305,7 +317,7 @@ impl Raw {
                 }
             }
             ModName::OpSelHi => {
-                if v != default {
+                if v != default || s.format == "MAI16" {
                     self.print_bits(" op_sel_hi:[", o, v, out);
                 }
             }
@@ -395,7 +407,8 @@ impl Raw {
                 let _ = write!(out, " wait_exp:{v}");
             }
             ModName::WaitVdst => {
-                let _ = write!(out, " {}:{v}", if target.codes() >= Codes::Gfx12 { "wait_va_vdst" } else { "wait_vdst" });
+                let _ =
+                    write!(out, " {}:{v}", if target.codes() >= Codes::Gfx12 { "wait_va_vdst" } else { "wait_vdst" });
             }
             ModName::WaitVmVsrc => {
                 let _ = write!(out, " wait_vm_vsrc:{v}");
@@ -414,7 +427,12 @@ impl Raw {
             }
             ModName::MatrixAReuse => flag_word("matrix_a_reuse", out),
             ModName::MatrixBReuse => flag_word("matrix_b_reuse", out),
-            ModName::MatrixAFmt | ModName::MatrixBFmt | ModName::MatrixAScale | ModName::MatrixBScale | ModName::MatrixAScaleFmt | ModName::MatrixBScaleFmt => {
+            ModName::MatrixAFmt
+            | ModName::MatrixBFmt
+            | ModName::MatrixAScale
+            | ModName::MatrixBScale
+            | ModName::MatrixAScaleFmt
+            | ModName::MatrixBScaleFmt => {
                 if v != 0 {
                     syntax::print_matrix(o.modifier, v as u64, out);
                 }
@@ -438,15 +456,20 @@ impl Raw {
                 n = n.max(i + 1);
             }
         }
-        if self.mnemonic().starts_with("v_permlane") {
-            n = 2;
+        match s.format {
+            "MAI16" | "WMMA16" => n = 3,
+            _ if self.mnemonic().starts_with("v_permlane") => n = 2,
+            _ => {}
         }
         let dpp = s.overlay.starts_with("DPP");
         let vdst = s.operands.iter().find(|x| x.role == Role::Dst);
         if dpp && vdst.is_some_and(|d| d.has(flag::READ)) && n == 2 {
             n = 3;
         }
-        let dst = o.modifier == ModName::OpSel && matches!(s.format, "VOP3" | "VINTERP") && vdst.is_some() && !self.mnemonic().starts_with("v_permlane")
+        let dst = o.modifier == ModName::OpSel
+            && matches!(s.format, "VOP3" | "VINTERP")
+            && vdst.is_some()
+            && !self.mnemonic().starts_with("v_permlane")
             && !(dpp && vdst.is_none_or(|d| d.name != "vdst"));
         for i in 0..n {
             let _ = write!(out, "{}{}", if i > 0 { "," } else { "" }, v >> i & 1);
@@ -457,4 +480,3 @@ impl Raw {
         out.push(']');
     }
 }
-

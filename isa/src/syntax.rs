@@ -20,7 +20,8 @@ pub(crate) const MATRIX_FMT: [&str; 5] =
 /// Matrix scale rows by number.
 pub(crate) const MATRIX_SCALE: [&str; 2] = ["MATRIX_SCALE_ROW0", "MATRIX_SCALE_ROW1"];
 /// Matrix scale formats by number.
-pub(crate) const MATRIX_SCALE_FMT: [&str; 3] = ["MATRIX_SCALE_FMT_E8", "MATRIX_SCALE_FMT_E5M3", "MATRIX_SCALE_FMT_E4M3"];
+pub(crate) const MATRIX_SCALE_FMT: [&str; 3] =
+    ["MATRIX_SCALE_FMT_E8", "MATRIX_SCALE_FMT_E5M3", "MATRIX_SCALE_FMT_E4M3"];
 
 /// A list of names of one target.
 fn names(all: &'static [&'static [(u16, &'static str)]], target: Target) -> &'static [(u16, &'static str)] {
@@ -197,7 +198,8 @@ pub(crate) fn print_depctr(target: Target, v: u64, out: &mut String) {
         let _ = write!(out, "{v:#x}");
         return;
     }
-    let all_default = defined.iter().all(|&&(_, lo, n)| v >> lo & ((1 << n) - 1) == DEPCTR_DEFAULT >> lo & ((1 << n) - 1));
+    let all_default =
+        defined.iter().all(|&&(_, lo, n)| v >> lo & ((1 << n) - 1) == DEPCTR_DEFAULT >> lo & ((1 << n) - 1));
     let mut first = true;
     for &&(name, lo, n) in &defined {
         let (x, d) = (v >> lo & ((1 << n) - 1), DEPCTR_DEFAULT >> lo & ((1 << n) - 1));
@@ -212,8 +214,18 @@ pub(crate) fn print_depctr(target: Target, v: u64, out: &mut String) {
 pub(crate) const DEPCTR_DEFAULT: u64 = 0xff9f;
 
 pub(crate) const DELAYS: [&str; 12] = [
-    "NO_DEP", "VALU_DEP_1", "VALU_DEP_2", "VALU_DEP_3", "VALU_DEP_4", "TRANS32_DEP_1", "TRANS32_DEP_2", "TRANS32_DEP_3",
-    "FMA_ACCUM_CYCLE_1", "SALU_CYCLE_1", "SALU_CYCLE_2", "SALU_CYCLE_3",
+    "NO_DEP",
+    "VALU_DEP_1",
+    "VALU_DEP_2",
+    "VALU_DEP_3",
+    "VALU_DEP_4",
+    "TRANS32_DEP_1",
+    "TRANS32_DEP_2",
+    "TRANS32_DEP_3",
+    "FMA_ACCUM_CYCLE_1",
+    "SALU_CYCLE_1",
+    "SALU_CYCLE_2",
+    "SALU_CYCLE_3",
 ];
 pub(crate) const SKIPS: [&str; 6] = ["SAME", "NEXT", "SKIP_1", "SKIP_2", "SKIP_3", "SKIP_4"];
 
@@ -330,6 +342,9 @@ pub(crate) const SCOPES: [&str; 4] = ["SCOPE_CU", "SCOPE_SE", "SCOPE_DEV", "SCOP
 fn print_th(target: Target, v: u64, flags: Flags, format: &str, out: &mut String) {
     let (th, scope) = (v & 7, v >> 3 & 3);
     let _ = target;
+    if v & 0x800 != 0 {
+        out.push_str(" scale_offset");
+    }
     if th != 0 {
         out.push_str(" th:");
         if flags.has(Flags::ATOMIC) {
@@ -368,9 +383,6 @@ fn print_th(target: Target, v: u64, flags: Flags, format: &str, out: &mut String
     }
     if v & 32 != 0 {
         out.push_str(" nv");
-    }
-    if v & 0x800 != 0 {
-        out.push_str(" scale_offset");
     }
 }
 

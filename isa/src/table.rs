@@ -121,7 +121,7 @@ impl Operand {
 
     /// Largest value the field holds.
     pub fn max(&self) -> u64 {
-        self.segs.iter().map(|&(_, len, shift)| ((1u64 << len) - 1) << shift).fold(0, |a, b| a | b)
+        self.segs.iter().map(|&(_, len, shift)| (u64::MAX >> (64 - u32::from(len).clamp(1, 64))) << shift).fold(0, |a, b| a | b)
     }
 
     pub fn get(&self, bits: u128) -> u64 {
@@ -147,6 +147,7 @@ impl Operand {
             "src1" => Some(1),
             "src2" => Some(2),
             "src3" => Some(3),
+            "src4" => Some(4),
             "src0X" => Some(0),
             "vsrc1X" => Some(1),
             "vsrc2X" => Some(2),

@@ -1,10 +1,12 @@
 //! `barewave compile`: an ONNX model becomes one ELF file with code, launch plan and weights.
 
-use super::{Failure, Result};
+use super::{Failure, Result, stats};
 use crate::compile::{Program, compile};
 use crate::graph::fused::FusedGraph;
 use crate::graph::{self, Options};
 use crate::onnx::Model;
+use crate::output;
+use crate::passes::listing::listing;
 use barewave_isa::Target;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
@@ -32,6 +34,9 @@ pub struct Args {
     /// Print a table of the kernels.
     #[arg(long)]
     stats: bool,
+    /// With --stats: machine-readable output.
+    #[arg(long, requires = "stats")]
+    json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -81,8 +86,16 @@ pub fn run(args: &Args) -> Result {
         Emit::Code => write_code(args, &program)?,
         Emit::Mir => program.kernels.iter().for_each(|k| println!("{}", k.source)),
         Emit::Plan => println!("{}", serde_json::to_string_pretty(&program.plan)?),
-        Emit::Asm => return Err(Failure::new("not yet")),
+        Emit::Asm => {
+            println!("\t.amdgcn_target \"amdgcn-amd-amdhsa--{}\"\n\t.text", target.info().name);
+            program.kernels.iter().for_each(|k| print!("{}", listing(&k.machine)));
+        }
         Emit::Graph => unreachable!("handled above"),
+    }
+    if args.stats && args.json {
+        println!("{}", serde_json::to_string_pretty(&stats::stats(&program))?);
+    } else if args.stats {
+        stats::print(&program);
     }
     eprintln!(
         "{}: {} launches of {} kernels for {}, graph {:.1} ms, code {:.1} ms",
@@ -98,6 +111,7 @@ pub fn run(args: &Args) -> Result {
 
 fn write_code(args: &Args, program: &Program) -> Result {
     let path = args.output.clone().unwrap_or_else(|| args.model.with_extension("hsaco"));
-    let bytes = program.code_object().to_bytes()?;
-    std::fs::write(&path, bytes).map_err(|e| Failure::new(format!("cannot write {}: {e}", path.display())))
+    let object = program.code_object();
+    output::write(&path, |w| object.write_to(w).map_err(std::io::Error::other))?;
+    Ok(())
 }

@@ -3,8 +3,11 @@
 //! Exit status: 0 on success, 2 for wrong usage, 1 for any other failure. Results go to stdout, messages to stderr.
 
 mod compile;
+mod conformance;
+mod devices;
 mod isa;
 mod run;
+mod stats;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -55,8 +58,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Devices(devices::Args),
     Compile(compile::Args),
     Run(run::Args),
+    Conformance(conformance::Args),
     #[command(subcommand)]
     Isa(isa::Command),
 }
@@ -71,8 +76,10 @@ pub fn main() -> ExitCode {
         }
     };
     let result = match cli.command {
+        Command::Devices(args) => devices::run(&args),
         Command::Compile(args) => compile::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Conformance(args) => conformance::run(&args),
         Command::Isa(command) => isa::run(&command),
     };
     match result {

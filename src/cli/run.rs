@@ -194,13 +194,17 @@ fn read_inputs(args: &Args, plan: &Plan, images: &ImageOptions) -> Result<Vec<Ho
     let mut unnamed = unnamed.into_iter();
     let mut out = Vec::new();
     for (i, port) in plan.inputs.iter().enumerate() {
-        let dtype = port.element_type().ok_or_else(|| Failure::new(format!("input {} has no known type", port.name)))?;
+        let dtype =
+            port.element_type().ok_or_else(|| Failure::new(format!("input {} has no known type", port.name)))?;
         let wanted = Wanted { name: port.name.clone(), dtype, shape: port.shape.clone() };
         let spec = match specs.remove(&port.name).or_else(|| unnamed.next()) {
             Some(s) => s,
             None => {
                 let dims: Vec<String> = port.shape.iter().map(usize::to_string).collect();
-                format!("{}x{}=random:{i}", dims.join("x"), port.dtype).trim_start_matches('x').parse().map_err(Failure::new)?
+                format!("{}x{}=random:{i}", dims.join("x"), port.dtype)
+                    .trim_start_matches('x')
+                    .parse()
+                    .map_err(Failure::new)?
             }
         };
         out.push(spec.load(&wanted, images)?);

@@ -246,8 +246,20 @@ impl Lazy {
         Some(self)
     }
 
+    /// True when it is the same everywhere (or has no elements): it reads nothing.
+    fn is_splat(&self) -> bool {
+        self.base.is_none() && self.inputs.is_empty()
+    }
+
+    fn with_splat_shape(&self, shape: Vec<usize>) -> Lazy {
+        Lazy { grid: without_ones(&shape), shape, ..self.clone() }
+    }
+
     /// Dimensions in another order. Without a base only. `None` when that needs a copy first.
     pub(crate) fn permuted(&self, perm: &[usize]) -> Option<Lazy> {
+        if self.is_splat() {
+            return Some(self.with_splat_shape(perm.iter().map(|&p| self.shape[p]).collect()));
+        }
         let lazy = self.regrid()?;
         let parts = groups(&lazy.shape, &lazy.grid)?;
         let order: Vec<usize> = perm.iter().flat_map(|&p| parts[p].clone()).collect();
@@ -265,6 +277,9 @@ impl Lazy {
         let missing = shape.len() - self.shape.len();
         if self.shape[..] == shape[missing..] && shape[..missing].iter().all(|&d| d == 1) {
             return Some(self.clone().reshaped(shape));
+        }
+        if self.is_splat() {
+            return Some(self.with_splat_shape(shape.to_vec()));
         }
         let lazy = self.regrid()?;
         let parts = groups(&lazy.shape, &lazy.grid)?;

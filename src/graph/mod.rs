@@ -17,6 +17,7 @@ pub mod plan;
 mod prune;
 mod resolve;
 mod shapes;
+mod store;
 pub mod view;
 
 pub use error::Error;

@@ -205,9 +205,21 @@ impl Builder {
     /// `(a / d, a % d)`, unsigned.
     pub fn divmod(&mut self, a: impl Into<Opnd>, d: u32) -> (Part, Part) {
         let a = a.into();
+        if d == 1 {
+            let q = match a {
+                Opnd::V(p) => p,
+                a => self.scalar_of(a),
+            };
+            return (q, self.scalar(0));
+        }
         let q = self.udiv(a, d);
         let qd = self.mul(q, d);
         (q, self.sub(a, qd))
+    }
+    fn scalar_of(&mut self, a: Opnd) -> Part {
+        let s = self.s(1);
+        self.copy_into(s, a);
+        s
     }
     /// f32 `a * b + c`.
     pub fn fma(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>, c: impl Into<Opnd>) -> Part {
@@ -363,9 +375,8 @@ impl Builder {
     }
     /// Stores 1 to 4 dwords per lane at byte offset `voff + soff + imm`.
     pub fn store(&mut self, buf: Buffer, data: Part, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) {
-        let op =
-            [op::BUFFER_STORE_DWORD, op::BUFFER_STORE_DWORDX2, op::BUFFER_STORE_DWORDX3, op::BUFFER_STORE_DWORDX4]
-                [data.len as usize - 1];
+        let op = [op::BUFFER_STORE_DWORD, op::BUFFER_STORE_DWORDX2, op::BUFFER_STORE_DWORDX3, op::BUFFER_STORE_DWORDX4]
+            [data.len as usize - 1];
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
         self.push(MInst { mods, ..MInst::new(op, &[], &[data.into(), srcs[0], srcs[1], srcs[2]]) });
     }
@@ -457,13 +468,7 @@ impl Builder {
     }
 
     /// Runs `body` with a scalar counter 0, `step`, ... while it is below `limit`, at least once.
-    pub fn loop_while(
-        &mut self,
-        name: &str,
-        limit: impl Into<Opnd>,
-        step: u32,
-        body: impl FnOnce(&mut Builder, Part),
-    ) {
+    pub fn loop_while(&mut self, name: &str, limit: impl Into<Opnd>, step: u32, body: impl FnOnce(&mut Builder, Part)) {
         let i = self.scalar(0);
         let head = self.block(name);
         body(self, i);

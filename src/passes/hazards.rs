@@ -12,7 +12,9 @@ use barewave_isa::{Fix, Inst, Pipe, op};
 
 /// Two instructions that are too close.
 #[derive(Debug, thiserror::Error)]
-#[error("kernel {kernel}, {block}, instruction {index}: {missing} more wait states are needed between {producer} and {consumer}")]
+#[error(
+    "kernel {kernel}, {block}, instruction {index}: {missing} more wait states are needed between {producer} and {consumer}"
+)]
 pub struct Hazard {
     kernel: String,
     block: String,

@@ -5,6 +5,7 @@
 pub mod check;
 pub mod emit;
 pub mod hazards;
+pub mod listing;
 pub mod regalloc;
 pub mod schedule;
 pub mod select;

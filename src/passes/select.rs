@@ -78,9 +78,9 @@ impl Selector {
             if t.has(op::S_BARRIER) {
                 self.out.push(MInst::new(op::S_BARRIER, &[], &[]));
             } else {
-                let all = 0xffffu32.into();
-                self.out.push(MInst::new(op::S_BARRIER_SIGNAL, &[], &[all]));
-                self.out.push(MInst::new(op::S_BARRIER_WAIT, &[], &[all]));
+                // Barrier -1 is the workgroup's; the wait has it in a 16-bit field.
+                self.out.push(MInst::new(op::S_BARRIER_SIGNAL, &[], &[(-1i32).into()]));
+                self.out.push(MInst::new(op::S_BARRIER_WAIT, &[], &[0xffffu32.into()]));
             }
             return;
         }
@@ -241,6 +241,11 @@ impl Selector {
         if inst.srcs.iter().all(plain) && inst.dsts.iter().all(plain) {
             self.out.push(inst);
             return Ok(());
+        }
+        // Short vector encodings take a constant or scalar only as their first source.
+        let commutes = info.flags.has(Flags::COMMUTATIVE) && inst.mods.is_empty() && inst.srcs.len() == 2;
+        if commutes && plain(&inst.srcs[0]) && !plain(&inst.srcs[1]) {
+            inst.srcs.swap(0, 1);
         }
         let mut why = match encodable(f, &inst) {
             Ok(()) => {

@@ -178,7 +178,10 @@ fn check_plan(plan: &Plan, weights: u64) -> Result<(), SessionError> {
     }
     for launch in &plan.launches {
         if let Some(a) = launch.args.iter().find(|a| a.offset > size(a)) {
-            return Err(SessionError::Plan(format!("{}: argument at {} outside of its region", launch.kernel, a.offset)));
+            return Err(SessionError::Plan(format!(
+                "{}: argument at {} outside of its region",
+                launch.kernel, a.offset
+            )));
         }
     }
     Ok(())

@@ -2,4 +2,6 @@
 #![allow(dead_code)]
 
 pub mod build;
+pub mod device;
+pub mod generate;
 pub mod reference;

@@ -104,6 +104,11 @@ impl Frame {
     }
 }
 
+/// Refuses results whose size cannot be computed with.
+pub(super) fn check_size(dims: &[usize]) -> Res<()> {
+    crate::tensor::element_count(dims).map(|_| ()).ok_or_else(|| format!("the result's shape {dims:?} is too large"))
+}
+
 fn check_float(cx: &Lowering<'_>, ids: &[ValueId]) -> Res<()> {
     match ids.iter().map(|&v| cx.dtype(v)).find(|t| !t.is_float()) {
         Some(t) => Err(format!("computes with type {t}; only floats are supported")),
@@ -177,6 +182,7 @@ pub(super) fn conv(cx: &mut Lowering<'_>) -> Res<()> {
     if dims.contains(&0) || xs.contains(&0) {
         return Err(format!("data of shape {xs:?} has no elements"));
     }
+    check_size(&dims)?;
     let (data, more, _) = data_operand(cx, x);
     begin.iter_mut().zip(more).for_each(|(b, m)| *b += m);
     let weights = cx.operand_if(w, View::is_dense);
@@ -189,6 +195,9 @@ pub(super) fn conv(cx: &mut Lowering<'_>) -> Res<()> {
     cx.set(0, y);
     Ok(())
 }
+
+/// Each phase of a transposed convolution is a kernel.
+const MAX_PHASES: usize = 4096;
 
 /// What one phase of one dimension does.
 struct Phase {
@@ -258,7 +267,8 @@ pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
     let mut dims = vec![xs[0], ws[1] * groups];
     let mut begin = Vec::new();
     for d in 0..spatial {
-        let full = (xs[2 + d] - 1) * frame.strides[d] + extra[d] + frame.reach(d);
+        let full =
+            (xs[2 + d] - 1).saturating_mul(frame.strides[d]).saturating_add(frame.reach(d)).saturating_add(extra[d]);
         let target = match (&want, &frame.pads) {
             (Some(t), _) => Some(t[d]),
             (None, None) => Some(xs[2 + d] * frame.strides[d]),
@@ -283,11 +293,17 @@ pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
     let dtype = cx.dtype(x);
     let data = cx.operand_if(x, |v| v.is_inner_dense(1));
     let weights = cx.plain(w);
+    if frame.strides.iter().any(|&s| s > MAX_PHASES) {
+        return Err(format!("attribute `strides` {:?} is too large", frame.strides));
+    }
     let per_dim: Vec<Vec<Phase>> = (0..spatial)
         .map(|d| phases(dims[2 + d], frame.kernel[d], frame.strides[d], frame.dilations[d], begin[d]))
         .collect();
     let mut parts = Vec::new();
     let combinations: usize = per_dim.iter().map(Vec::len).product();
+    if combinations > MAX_PHASES {
+        return Err(format!("attribute `strides` {:?} is too large", frame.strides));
+    }
     for c in 0..combinations {
         let mut rest = c;
         let mut phase: Vec<&Phase> = Vec::new();

@@ -42,6 +42,7 @@ pub(super) fn gather(cx: &mut Lowering<'_>) -> Res<()> {
     let (dims, idx) = (cx.shape(x).to_vec(), cx.shape(index).to_vec());
     let mut out = dims.clone();
     out.splice(d..=d, idx.iter().copied());
+    super::conv::check_size(&out)?;
     if empty(cx, x, &out) {
         return Ok(());
     }
@@ -119,6 +120,7 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
     }
     let rest = &dims[batch + k..];
     let out: Vec<usize> = lead.iter().chain(rest).copied().collect();
+    super::conv::check_size(&out)?;
     if empty(cx, x, &out) {
         return Ok(());
     }

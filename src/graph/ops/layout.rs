@@ -9,12 +9,13 @@ use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
 use crate::onnx::Attribute;
+use crate::tensor::element_count;
 
 /// Sets output 0 to input 0 under another shape.
 fn set_reshaped(cx: &mut Lowering<'_>, shape: &[usize]) -> Res<()> {
     let x = cx.input(0)?;
     let have = cx.shape(x).to_vec();
-    if have.iter().product::<usize>() != shape.iter().product::<usize>() {
+    if Some(have.iter().product::<usize>()) != element_count(shape) {
         return Err(format!("shape {have:?} cannot become {shape:?}"));
     }
     if let Some(t) = cx.constant(x) {
@@ -156,8 +157,9 @@ pub(super) fn concat(cx: &mut Lowering<'_>) -> Res<()> {
                 cx.dtype(v)
             ));
         }
-        shape[axis] += s[axis];
+        shape[axis] = shape[axis].saturating_add(s[axis]);
     }
+    super::conv::check_size(&shape)?;
     let filled: Vec<ValueId> = ids.iter().copied().filter(|&v| !cx.shape(v).contains(&0)).collect();
     match filled[..] {
         [] => {
@@ -266,7 +268,8 @@ pub(super) fn slice(cx: &mut Lowering<'_>) -> Res<()> {
         let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
         let (start, end) = (wrap(starts[i]).clamp(low.max(0), high.max(0)), wrap(ends[i]).clamp(low, high));
         let count = if step > 0 { (end - start).max(0) as u64 } else { (start - end).max(0) as u64 };
-        cuts.push((d, start, step, count.div_ceil(step.unsigned_abs()) as usize));
+        let count = count.div_ceil(step.unsigned_abs()) as usize;
+        cuts.push((d, start, if count > 1 { step } else { 1 }, count));
     }
     let plain = cx.plain(x);
     let y = sliced(cx, &plain, &cuts);
@@ -330,7 +333,7 @@ fn four_dims(cx: &Lowering<'_>) -> Res<([usize; 4], usize)> {
 
 pub(super) fn depth_to_space(cx: &mut Lowering<'_>) -> Res<()> {
     let ([n, c, h, w], b) = four_dims(cx)?;
-    if c % b.saturating_mul(b) != 0 {
+    if b > 1 << 16 || c % (b * b) != 0 {
         return Err(format!("{c} channels are not a multiple of {b} * {b}"));
     }
     let depth = c / (b * b);
@@ -347,7 +350,7 @@ pub(super) fn depth_to_space(cx: &mut Lowering<'_>) -> Res<()> {
 
 pub(super) fn space_to_depth(cx: &mut Lowering<'_>) -> Res<()> {
     let ([n, c, h, w], b) = four_dims(cx)?;
-    if h % b != 0 || w % b != 0 {
+    if b > 1 << 16 || h % b != 0 || w % b != 0 {
         return Err(format!("the extents {h} and {w} are not multiples of {b}"));
     }
     let lazy = cx.lazy(cx.input(0)?).reshaped(&[n, c, h / b, b, w / b, b]);

@@ -24,6 +24,7 @@ fn product(cx: &mut Lowering<'_>, a: Access, b: Access, dtype: DType) -> Res<Laz
     }
     let batch = broadcast_shape([&a.view.dims[..ra - 2], &b.view.dims[..rb - 2]].into_iter())?;
     let dims = [&batch[..], &[m, n]].concat();
+    super::conv::check_size(&dims)?;
     if dims.contains(&0) || k == 0 {
         return Ok(splat(dtype, &dims, Scalar::Float(0.0)));
     }

@@ -138,6 +138,9 @@ pub(super) fn pad(cx: &mut Lowering<'_>) -> Res<()> {
             }
         }
         "reflect" | "edge" | "wrap" => {
+            if out.iter().any(|&d| d > super::source::MAX_GENERATED) {
+                return Err(format!("the result's shape {out:?} is too large"));
+            }
             let mut y = without_tables(cx, lazy);
             for d in 0..rank {
                 if begin[d] == 0 && end[d] == 0 {

@@ -1,6 +1,6 @@
 //! Poolings.
 
-use super::conv::Frame;
+use super::conv::{Frame, check_size};
 use crate::graph::error::Res;
 use crate::graph::expr::{Binary, Expr, Unary};
 use crate::graph::fused::{PoolOp, ReduceOp, StepKind, Window};
@@ -49,6 +49,7 @@ fn pool(cx: &mut Lowering<'_>, how: How) -> Res<()> {
         }
         dims.push(n);
     }
+    check_size(&dims)?;
     let mut pad_end = [0; 3];
     pad_end[..spatial].copy_from_slice(&end);
     let op = match how {

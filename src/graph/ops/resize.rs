@@ -6,7 +6,7 @@
 //! the products. Dimensions are resized one after the other; linear ones share one kernel.
 
 use super::pad::{indexed, without_tables};
-use super::source::to_shape;
+use super::source::{MAX_GENERATED, to_shape};
 use crate::graph::error::Res;
 use crate::graph::expr::{Binary, Expr, Scalar, Val};
 use crate::graph::fused::Access;
@@ -138,21 +138,25 @@ fn taps(o: &Options<'_>, n: usize, out: usize, scale: f64, roi: (f64, f64)) -> R
     Ok(t)
 }
 
-/// Nearest sampling of one dimension of a plain value.
+/// Nearest sampling of one dimension.
 fn select(cx: &mut Lowering<'_>, lazy: Lazy, d: usize, index: &[i32]) -> Lazy {
-    let (n, out) = (lazy.grid[d], index.len());
+    let (n, out) = (lazy.shape[d], index.len());
     let factor = out / n;
     if factor > 1 && factor * n == out && index.iter().enumerate().all(|(o, &i)| i as usize == o / factor) {
-        let mut split = lazy.grid.clone();
+        let mut split = lazy.shape.clone();
         split.insert(d + 1, 1);
         let mut full = split.clone();
         full[d + 1] = factor;
-        let mut shape = lazy.grid.clone();
+        let mut shape = lazy.shape.clone();
         shape[d] = out;
-        let y = cx.normal(lazy).reshaped(&split);
-        let y = y.broadcast(&full).expect("a dimension of extent 1 can be repeated").reshaped(&shape);
-        return y;
+        let lazy = lazy.reshaped(&split);
+        let repeated = match lazy.broadcast(&full) {
+            Some(l) => l,
+            None => cx.stored(lazy).broadcast(&full).expect("a stored tensor can be broadcast"),
+        };
+        return repeated.reshaped(&shape);
     }
+    let lazy = plain(cx, lazy);
     let step = if out > 1 { (index[1] - index[0]) as i64 } else { 1 };
     if index.iter().enumerate().all(|(o, &i)| i as i64 == index[0] as i64 + o as i64 * step) {
         return super::layout::sliced(cx, &lazy, &[(d, index[0] as i64, step, out)]);
@@ -188,8 +192,7 @@ fn resample(
     let all: Vec<Taps> = changed.iter().map(|&d| taps(o, shape[d], out[d], scales[d], roi[d])).collect::<Res<_>>()?;
     if o.mode == "nearest" {
         for (&d, t) in changed.iter().zip(&all) {
-            let p = plain(cx, lazy);
-            lazy = select(cx, p, d, &t.index[0]);
+            lazy = select(cx, lazy, d, &t.index[0]);
         }
     } else {
         if !dtype.is_float() {
@@ -290,6 +293,9 @@ fn finish(
 ) -> Res<()> {
     if out.contains(&0) || cx.shape(v).contains(&0) {
         return Err(format!("the result's shape {out:?} has no elements"));
+    }
+    if out.iter().any(|&d| d > MAX_GENERATED) {
+        return Err(format!("the result's shape {out:?} is too large"));
     }
     let y = resample(cx, v, out, scales, roi, o)?;
     cx.set(0, y);

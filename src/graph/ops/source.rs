@@ -7,7 +7,7 @@ use crate::onnx::Attribute;
 use crate::tensor::{DType, HostTensor, element_count};
 
 /// Index ranges and the like larger than this are a mistake in the model.
-const MAX_GENERATED: usize = 1 << 28;
+pub(super) const MAX_GENERATED: usize = 1 << 24;
 
 pub(super) fn constant(cx: &mut Lowering<'_>) -> Res<()> {
     let node = cx.node().node;
@@ -129,9 +129,9 @@ pub(super) fn eye_like(cx: &mut Lowering<'_>) -> Res<()> {
 pub(super) fn one_hot(cx: &mut Lowering<'_>) -> Res<()> {
     use crate::graph::expr::Binary;
     let (indices, values) = (cx.input(0)?, cx.input(2)?);
-    let depth = cx.const_ints(1, "the depth")?;
+    let depth = cx.const_floats(1, "the depth")?;
     let [depth] = depth[..] else { return Err("the depth is not one number".into()) };
-    let depth = usize::try_from(depth).map_err(|_| format!("the depth is {depth}"))?;
+    let depth = depth.max(0.0) as usize;
     if depth > MAX_GENERATED || cx.shape(values) != [2] {
         return Err("the depth is too large or `values` are not two".into());
     }
