@@ -5,6 +5,7 @@
 mod compile;
 mod conformance;
 mod devices;
+mod disasm;
 mod isa;
 mod run;
 mod stats;
@@ -62,6 +63,8 @@ enum Command {
     Compile(compile::Args),
     Run(run::Args),
     Conformance(conformance::Args),
+    Asm(disasm::AsmArgs),
+    Disasm(disasm::DisasmArgs),
     #[command(subcommand)]
     Isa(isa::Command),
 }
@@ -80,6 +83,8 @@ pub fn main() -> ExitCode {
         Command::Compile(args) => compile::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Conformance(args) => conformance::run(&args),
+        Command::Asm(args) => disasm::asm(&args),
+        Command::Disasm(args) => disasm::disasm(&args),
         Command::Isa(command) => isa::run(&command),
     };
     match result {
