@@ -148,6 +148,8 @@ struct Builder<'a> {
     used: BTreeSet<String>,
     /// Modifier bits that an operand ignores.
     ignored: u128,
+    /// Bits that a modifier of the operation's own takes from the fields of the format.
+    reserved: u128,
     operands: Vec<Operand>,
     t16: bool,
     f16: bool,
@@ -224,7 +226,9 @@ impl Builder<'_> {
         if t.prefix == "a" && kind == "SRC" {
             kind = "SRCG".into();
         }
-        if IMMEDIATES.contains(&t.ty) && (kind != "S" && kind != "SS" || matches!(t.ty, "gpridx" | "msg")) || kind == "U" {
+        if IMMEDIATES.contains(&t.ty) && (kind != "S" && kind != "SS" || matches!(t.ty, "gpridx" | "msg"))
+            || kind == "U"
+        {
             kind = "IMM".into();
         }
         let half = is_half(t.ty);
@@ -300,9 +304,15 @@ impl Builder<'_> {
             .pieces
             .iter()
             .enumerate()
-            .map(|(i, p)| if keep.get(i).copied().unwrap_or(false) { *p } else { Piece { lo: 0, len: 0 } })
+            .map(|(i, p)| {
+                let free = all_bits(&[*p]) & self.reserved == 0;
+                if free && keep.get(i).copied().unwrap_or(false) { *p } else { Piece { lo: 0, len: 0 } }
+            })
             .collect();
         for (i, p) in f.pieces.iter().enumerate() {
+            if all_bits(&[*p]) & self.reserved != 0 {
+                continue;
+            }
             if p.len > 0 && !keep.get(i).copied().unwrap_or(false) && f.unused != Unused::Any {
                 if f.unused == Unused::Ones {
                     self.fixed |= all_bits(&[*p]);
@@ -388,7 +398,9 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
         &[(true, false)]
     } else if halves && cx.true16 {
         &[(false, true), (true, false)]
-    } else { &[(false, false)] };
+    } else {
+        &[(false, false)]
+    };
     // a second signature for wave64 gives each encoding twice
     if let Some(narrow) = row.sig.words.iter().find_map(|w| w.strip_prefix("w64=")) {
         let (mut w32, mut w64) = (row.clone(), row.clone());
@@ -396,7 +408,10 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
         w64.sig.words.retain(|w| !w.starts_with("w64="));
         let mut types = narrow.split(',');
         for slot in w64.sig.dsts.iter_mut().chain(w64.sig.srcs.iter_mut()) {
-            *slot = types.next().ok_or_else(|| Fail::new(&row.file, row.line, narrow, "fewer types than operands"))?.to_string();
+            *slot = types
+                .next()
+                .ok_or_else(|| Fail::new(&row.file, row.line, narrow, "fewer types than operands"))?
+                .to_string();
         }
         if let Some(key) = types.next() {
             for w in w64.sig.words.iter_mut().filter(|w| w.starts_with("indexkey")) {
@@ -532,6 +547,7 @@ fn one(
         mask,
         used: BTreeSet::new(),
         ignored: 0,
+        reserved: 0,
         operands: Vec::new(),
         t16,
         f16,
@@ -680,6 +696,11 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
         };
         b.operand(&field, 1, &word)?;
     }
+    for m in ["bytesel", "bytesel2", "bitop3", "scalesel"] {
+        if b.has(m) {
+            b.reserved |= b.field(m).map_or(0, |f| all_bits(&f.pieces));
+        }
+    }
     let floats = b.source_flags(|o| o.flags & flag::FLOAT_MODS != 0);
     let all = b.source_flags(|_| true);
     let vop3p = matches!(fname, "VOP3P" | "WMMA" | "WMMA16" | "ACC");
@@ -704,19 +725,27 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
         b.modifier("permbc");
         b.modifier("permfi");
     }
-    for m in ["bytesel", "bytesel2", "high"] {
-        if b.has(m) {
-            b.modifier(m);
-        }
+    if b.has("high") {
+        b.modifier("high");
+    }
+    if !b.has("opsel") {
+        own_modifiers(b, &["bytesel", "bytesel2"]);
     }
     if vop3p {
         let pk = b.has("pk");
+        if fname == "WMMA" && b.has("matrixascalefmt") {
+            // the scale loads leave the third source as v0 and opselhi clear
+            b.used.extend(["opselhi".to_string(), "src2".to_string()]);
+            b.fixed |= 0x100 << 50;
+            b.mask |= 0x1ff << 50;
+        }
         for m in ["matrixafmt", "matrixbfmt"] {
             if b.has(m) {
                 b.modifier(m);
             }
         }
-        for m in ["matrixascale", "matrixbscale", "matrixascalefmt", "matrixbscalefmt", "matrixareuse", "matrixbreuse"] {
+        for m in ["matrixascale", "matrixbscale", "matrixascalefmt", "matrixbscalefmt", "matrixareuse", "matrixbreuse"]
+        {
             if b.has(m) || b.has("scales") {
                 b.modifier(m);
             }
@@ -750,6 +779,7 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
             b.modifier("clamp");
         }
     } else {
+        own_modifiers(b, &["bitop3"]);
         let opsel = b.has("opsel") || b.t16 && !e32;
         if opsel && b.field("opsel").is_some() {
             let mut keep = all.clone();
@@ -768,6 +798,9 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
                     && (!b.t16 || o.flags & flag::HALF != 0 || b.has("opsel"))
             });
             b.per_source("opsel", "opsel", &keep);
+        }
+        if b.has("opsel") {
+            own_modifiers(b, &["bytesel", "bytesel2"]);
         }
         if fname == "VINTERP" && b.has("clamp") {
             // clamp comes first in this format
@@ -793,7 +826,9 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
                 b.modifier("dstsel");
                 b.modifier("dstunused");
             }
-            if b.has("nodstsel") && let Some(f) = b.field("dstsel").cloned() {
+            if b.has("nodstsel")
+                && let Some(f) = b.field("dstsel").cloned()
+            {
                 // the whole destination is written
                 b.fixed |= 6 << f.pieces[0].lo;
                 b.mask |= all_bits(&f.pieces);
@@ -817,10 +852,14 @@ fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTree
             b.modifier(m);
         }
     }
-    for m in ["bitop3", "scalesel"] {
+    own_modifiers(b, &["scalesel"]);
+    Ok(())
+}
+
+fn own_modifiers(b: &mut Builder, names: &[&str]) {
+    for m in names {
         if b.has(m) {
             b.modifier(m);
         }
     }
-    Ok(())
 }

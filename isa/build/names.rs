@@ -4,7 +4,12 @@ use crate::text::{Fail, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-pub fn emit(text: &str, targets: &[String], parents: &BTreeMap<String, Option<String>>, out: &mut String) -> Result<()> {
+pub fn emit(
+    text: &str,
+    targets: &[String],
+    parents: &BTreeMap<String, Option<String>>,
+    out: &mut String,
+) -> Result<()> {
     let mut lists: BTreeMap<(String, String), Vec<(u32, String)>> = BTreeMap::new();
     for (n, line) in text.lines().enumerate() {
         let at = |word: &str, what: &str| Fail::new("names.isa", n + 1, word, what);

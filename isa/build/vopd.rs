@@ -46,7 +46,11 @@ pub fn parse(text: &str) -> Result<Pairs> {
                 if let Some((target, name)) = w.split_once(':') {
                     half.renames.insert(target.to_string(), name.to_string());
                 } else if let Some((target, op)) = w.split_once('=') {
-                    let op = if op == "-" { None } else { Some(u64::from_str_radix(op, 16).map_err(|_| at(w, "expected hex"))?) };
+                    let op = if op == "-" {
+                        None
+                    } else {
+                        Some(u64::from_str_radix(op, 16).map_err(|_| at(w, "expected hex"))?)
+                    };
                     half.opcodes.entry(slot.clone()).or_default().insert(target.to_string(), op);
                 } else {
                     return Err(at(w, "expected target=opcode or target:mnemonic"));
@@ -58,7 +62,11 @@ pub fn parse(text: &str) -> Result<Pairs> {
     Ok(Pairs(out))
 }
 
-fn inherit<'a, T>(map: &'a BTreeMap<String, T>, target: &str, parents: &BTreeMap<String, Option<String>>) -> Option<&'a T> {
+fn inherit<'a, T>(
+    map: &'a BTreeMap<String, T>,
+    target: &str,
+    parents: &BTreeMap<String, Option<String>>,
+) -> Option<&'a T> {
     let mut t = Some(target.to_string());
     while let Some(here) = t {
         if let Some(v) = map.get(&here) {
@@ -70,7 +78,15 @@ fn inherit<'a, T>(map: &'a BTreeMap<String, T>, target: &str, parents: &BTreeMap
 }
 
 fn field(name: String, role: u8, kind: &str, ty: &str, bits: u16, flags: u16, lo: u8, len: u8) -> Operand {
-    Operand { name, role, kind: kind.into(), ty: ty.into(), bits, flags, pieces: if len > 0 { vec![(lo, len, 0)] } else { Vec::new() } }
+    Operand {
+        name,
+        role,
+        kind: kind.into(),
+        ty: ty.into(),
+        bits,
+        flags,
+        pieces: if len > 0 { vec![(lo, len, 0)] } else { Vec::new() },
+    }
 }
 
 impl Pairs {
@@ -91,7 +107,15 @@ impl Pairs {
     }
 }
 
-fn pair(x: &Half, y: &Half, ox: u64, oy: u64, wide: bool, target: &str, parents: &BTreeMap<String, Option<String>>) -> Encoding {
+fn pair(
+    x: &Half,
+    y: &Half,
+    ox: u64,
+    oy: u64,
+    wide: bool,
+    target: &str,
+    parents: &BTreeMap<String, Option<String>>,
+) -> Encoding {
     let mut operands = Vec::new();
     let (mut fixed, mut mask) = (0u128, 0u128);
     let mut put = |lo: u8, len: u8, v: u64| {
@@ -135,14 +159,34 @@ fn pair(x: &Half, y: &Half, ox: u64, oy: u64, wide: bool, target: &str, parents:
                 used.insert(bit);
             }
             match s {
-                'r' => operands.push(field(format!("src0{side}"), 1, "SRC", &half.ty, bits, if wide { flag::NO_LITERAL } else { 0 } | neg_flag, src0, 9)),
-                'v' if n == 2 => operands.push(field(format!("vsrc2{side}"), 1, "V", &half.ty, bits, neg_flag, vsrc2, 8)),
+                'r' => operands.push(field(
+                    format!("src0{side}"),
+                    1,
+                    "SRC",
+                    &half.ty,
+                    bits,
+                    if wide { flag::NO_LITERAL } else { 0 } | neg_flag,
+                    src0,
+                    9,
+                )),
+                'v' if n == 2 => {
+                    operands.push(field(format!("vsrc2{side}"), 1, "V", &half.ty, bits, neg_flag, vsrc2, 8))
+                }
                 'v' => operands.push(field(format!("vsrc1{side}"), 1, "V", &half.ty, bits, neg_flag, vsrc1, 8)),
                 'k' => {
                     operands.push(field("imm".into(), 1, "IMM", "k32", 32, 0, 64, 32));
                     continue;
                 }
-                'm' if wide => operands.push(field(format!("vsrc2{side}"), 1, "SS", "mask", 32, flag::MASK | flag::SCALAR_ONLY | flag::NO_LITERAL, vsrc2, 8)),
+                'm' if wide => operands.push(field(
+                    format!("vsrc2{side}"),
+                    1,
+                    "SS",
+                    "mask",
+                    32,
+                    flag::MASK | flag::SCALAR_ONLY | flag::NO_LITERAL,
+                    vsrc2,
+                    8,
+                )),
                 'm' => operands.push(field("vcc".into(), 1, "VCC", "mask", 32, flag::MASK, 0, 0)),
                 _ => {}
             }
@@ -156,7 +200,15 @@ fn pair(x: &Half, y: &Half, ox: u64, oy: u64, wide: bool, target: &str, parents:
             }
         }
         if !neg.is_empty() {
-            operands.push(Operand { name: "neg".into(), role: 2, kind: "MOD".into(), ty: "b32".into(), bits: 0, flags: 0, pieces: neg });
+            operands.push(Operand {
+                name: "neg".into(),
+                role: 2,
+                kind: "MOD".into(),
+                ty: "b32".into(),
+                bits: 0,
+                flags: 0,
+                pieces: neg,
+            });
         }
         if y.op == "v_bitop2_b32" {
             operands.push(field("bitop3".into(), 2, "MOD", "b32", 0, 0, 80, 8));

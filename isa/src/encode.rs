@@ -256,7 +256,11 @@ impl Attempt<'_> {
         if o.role == Role::Src && self.row.shape().has("f8f6f4") {
             let shape = self.row.shape();
             let given = |m: ModName| {
-                shape.operands.iter().any(|x| x.role == Role::Mod && x.modifier == m).then(|| self.inst.mods.get(m).unwrap_or(0) as u64)
+                shape
+                    .operands
+                    .iter()
+                    .any(|x| x.role == Role::Mod && x.modifier == m)
+                    .then(|| self.inst.mods.get(m).unwrap_or(0) as u64)
             };
             if let Some(n) = crate::decode::element_dwords(o.name, given) {
                 return n;
@@ -365,14 +369,17 @@ impl Attempt<'_> {
             Operand::Regs(r) => self.scalar_regs(o, r, dwords),
             Operand::Imm(_) if o.has(flag::VGPR_ONLY | flag::NO_INLINE) => Err(self.bad(o, x, "a register")),
             Operand::Imm(v) => {
-                let forced = o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> i & 1 == 1);
+                let forced =
+                    o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> i & 1 == 1);
                 if !forced
                     && let Some(c) = inline_code(v, o.ty, o.bits)
                     && (o.ty != Type::F64 && o.ty != Type::B64 || fits_inline(v, o))
                 {
                     return Ok(c);
                 }
-                let keep_code = o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> (8 + i) & 1 == 1);
+                let keep_code = o
+                    .source_index()
+                    .is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> (8 + i) & 1 == 1);
                 if keep_code && let Some(c) = inline_code(v, Type::F16, 16) {
                     return Ok(c);
                 }
@@ -400,8 +407,13 @@ impl Attempt<'_> {
             _ => v as u32,
         };
         // gfx1250 sign-extends: a set top bit needs the 64-bit form
-        let signed = self.codes == Codes::Gfx1250 && width == 64 && o.ty != Type::F64 && v >> 31 == 1;
-        let (literal, bytes, code) = if !signed && widen_literal(literal, o.ty, o.bits) & keep == v & keep {
+        let signed =
+            self.codes == Codes::Gfx1250 && width == 64 && self.row.bytes == 4 && o.ty != Type::F64 && v >> 31 == 1;
+        let own = self.row.shape().operands.iter().any(|k| k.style == Style::K64);
+        let (literal, bytes, code) = if own {
+            // v_fmaak_f64: the constant that is part of the encoding
+            (v, 8, 254)
+        } else if !signed && widen_literal(literal, o.ty) & keep == v & keep {
             let l = if width == 16 { literal & 0xffff } else { literal };
             (u64::from(l), 4, 255)
         } else if self.codes == Codes::Gfx1250 && width == 64 && self.row.bytes == 4 {
@@ -479,10 +491,8 @@ impl Attempt<'_> {
                 }
                 if matches!(o.style, Style::K32 | Style::K16 | Style::K64) {
                     // the literal field doubles as the literal of other sources
-                    if w <= 32 {
-                        if self.literal.is_some_and(|l| l != v & keep) {
-                            return Err(EncodeError::Literals { op: self.inst.op });
-                        }
+                    if self.literal.is_some_and(|l| l != v & keep) {
+                        return Err(EncodeError::Literals { op: self.inst.op });
                     }
                 }
                 v & keep
@@ -515,7 +525,11 @@ impl Attempt<'_> {
                 let n = self.vector(o, x, dwords)?;
                 let first = self.inst.dsts.first().and_then(|d| d.regs()).map_or(0, |r| u64::from(r.first.index()));
                 if (n ^ first) & 1 == 0 {
-                    return Err(self.bad(o, x, "an odd register beside an even one: the pair's destinations must differ in parity"));
+                    return Err(self.bad(
+                        o,
+                        x,
+                        "an odd register beside an even one: the pair's destinations must differ in parity",
+                    ));
                 }
                 n >> 1
             }
@@ -717,6 +731,7 @@ impl Attempt<'_> {
             if let Some(Operand::Regs(r)) = self.inst.srcs.get(s)
                 && !r.first.is_vector()
                 && r.first != Reg::NULL
+                && r.first != Reg::LDS_DIRECT
                 && !seen.contains(&r.first)
             {
                 seen.push(r.first);

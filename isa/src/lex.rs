@@ -154,8 +154,24 @@ impl<'a> Cursor<'a> {
         self.skip();
         let r = self.rest();
         const OPS: [(&str, u8); 18] = [
-            ("||", 1), ("&&", 2), ("==", 3), ("!=", 3), ("<=", 3), (">=", 3), ("<<", 6), (">>", 6), ("<", 3), (">", 3), ("|", 4),
-            ("^", 4), ("&", 4), ("+", 5), ("-", 5), ("*", 6), ("/", 6), ("%", 6),
+            ("||", 1),
+            ("&&", 2),
+            ("==", 3),
+            ("!=", 3),
+            ("<=", 3),
+            (">=", 3),
+            ("<<", 6),
+            (">>", 6),
+            ("<", 3),
+            (">", 3),
+            ("|", 4),
+            ("^", 4),
+            ("&", 4),
+            ("+", 5),
+            ("-", 5),
+            ("*", 6),
+            ("/", 6),
+            ("%", 6),
         ];
         let op = OPS.iter().find(|(o, _)| r.starts_with(o)).copied()?;
         (!(self.in_abs && op.0.starts_with('|'))).then_some(op)
@@ -218,7 +234,11 @@ impl<'a> Cursor<'a> {
     fn primary(&mut self) -> Result<Value> {
         if self.eat("-") {
             let v = self.unary()?;
-            return Ok(if v.float { Value::float(-f64::from_bits(v.number as u64)) } else { Value { number: v.number.wrapping_neg(), ..v } });
+            return Ok(if v.float {
+                Value::float(-f64::from_bits(v.number as u64))
+            } else {
+                Value { number: v.number.wrapping_neg(), ..v }
+            });
         }
         if self.eat("+") {
             return self.unary();
@@ -240,7 +260,9 @@ impl<'a> Cursor<'a> {
         }
         self.skip();
         let start = self.at;
-        if self.rest().starts_with(|c: char| c.is_ascii_digit()) || (self.rest().starts_with('.') && self.rest()[1..].starts_with(|c: char| c.is_ascii_digit())) {
+        if self.rest().starts_with(|c: char| c.is_ascii_digit())
+            || (self.rest().starts_with('.') && self.rest()[1..].starts_with(|c: char| c.is_ascii_digit()))
+        {
             return self.number();
         }
         let w = self.take_word();
@@ -260,7 +282,12 @@ impl<'a> Cursor<'a> {
         let mut end = if hex { 2 } else { 0 };
         let mut float = false;
         while let Some(&c) = b.get(end) {
-            let exponent = !hex && matches!(c, b'+' | b'-') && matches!(b[end - 1], b'e' | b'E') && float | true && end > 0 && b[end - 1].is_ascii_alphabetic();
+            let exponent = !hex
+                && matches!(c, b'+' | b'-')
+                && matches!(b[end - 1], b'e' | b'E')
+                && float | true
+                && end > 0
+                && b[end - 1].is_ascii_alphabetic();
             if c == b'.' || (!hex && matches!(c, b'e' | b'E')) || (hex && matches!(c, b'p' | b'P')) {
                 float = true;
             } else if !(c.is_ascii_alphanumeric() || exponent) {

@@ -3,7 +3,9 @@
 use crate::codes::Codes;
 use crate::lex::{Cursor, ParseError, Result};
 use crate::parse::Parts;
-use crate::syntax::{self, DIMS, MATRIX_FMT, MATRIX_SCALE, MATRIX_SCALE_FMT, SCOPES, SDWA_SEL, SDWA_UNUSED, TH_LOAD, TH_STORE};
+use crate::syntax::{
+    self, DIMS, MATRIX_FMT, MATRIX_SCALE, MATRIX_SCALE_FMT, SCOPES, SDWA_SEL, SDWA_UNUSED, TH_LOAD, TH_STORE,
+};
 use crate::table::{Kind, Role, Row};
 use crate::{Flags, Inst, ModName, Target};
 
@@ -46,8 +48,17 @@ const FLAGS: [(&str, ModName); 21] = [
     ("unused", ModName::Other),
 ];
 
-const CPOL: [(&str, u64); 9] =
-    [("glc", 1), ("slc", 2), ("dlc", 4), ("scc", 16), ("sc0", 1), ("nt", 2), ("sc1", 16), ("nv", 32), ("scale_offset", 0x800)];
+const CPOL: [(&str, u64); 9] = [
+    ("glc", 1),
+    ("slc", 2),
+    ("dlc", 4),
+    ("scc", 16),
+    ("sc0", 1),
+    ("nt", 2),
+    ("sc1", 16),
+    ("nv", 32),
+    ("scale_offset", 0x800),
+];
 
 const KEYS: [(&str, ModName); 24] = [
     ("offset", ModName::Offset),
@@ -127,7 +138,12 @@ pub(crate) fn modifier(target: Target, c: &mut Cursor) -> Result<Option<Given>> 
         };
         if let Some(&(_, bit)) = CPOL.iter().find(|f| f.0 == name) {
             c.at += word.len();
-            return Ok(Some(Given { name: ModName::Cpol, value: if value == 1 { bit as i64 } else { 0 }, part: bit, list: None }));
+            return Ok(Some(Given {
+                name: ModName::Cpol,
+                value: if value == 1 { bit as i64 } else { 0 },
+                part: bit,
+                list: None,
+            }));
         }
         if let Some(&(_, m)) = FLAGS.iter().find(|f| f.0 == name) {
             c.at += word.len();
@@ -262,7 +278,13 @@ fn th(target: Target, c: &mut Cursor) -> Result<Given> {
     c.at += word.len();
     let find = |list: &[&str], w: &str| list.iter().position(|n| *n == w).map(|i| i as i64);
     let v = if let Some(w) = word.strip_prefix("TH_LOAD_") {
-        if w == "BYPASS" { Some(3) } else if w == "LU" { Some(3) } else { find(&TH_LOAD, w) }
+        if w == "BYPASS" {
+            Some(3)
+        } else if w == "LU" {
+            Some(3)
+        } else {
+            find(&TH_LOAD, w)
+        }
     } else if let Some(w) = word.strip_prefix("TH_STORE_") {
         match w {
             "BYPASS" | "WB" | "RT_WB" => Some(3),
@@ -409,7 +431,10 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
     if field(ModName::Format).is_some() {
         inst.mods.set(ModName::Format, 1);
     }
-    if shape.format == "MTBUF" && !parts.mods.iter().any(|m| m.1.name == ModName::Format) && field(ModName::Format).is_none() {
+    if shape.format == "MTBUF"
+        && !parts.mods.iter().any(|m| m.1.name == ModName::Format)
+        && field(ModName::Format).is_none()
+    {
         inst.mods.set(ModName::Format, 1);
     }
     // an SDWA instruction that does not say otherwise keeps the unused bits
@@ -430,8 +455,22 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
         if m.name == ModName::Gds && shape.has("gdsonly") {
             continue;
         }
-        let known = field(m.name).is_some() || (m.name == ModName::Offset && shape.operands.iter().any(|o| o.kind == Kind::SmemOffset));
-        let dead = m.value == 0 && matches!(m.name, ModName::Cpol | ModName::Tfe | ModName::Lwe | ModName::Unorm | ModName::R128 | ModName::A16 | ModName::D16 | ModName::Omod | ModName::Gds | ModName::Clamp);
+        let known = field(m.name).is_some()
+            || (m.name == ModName::Offset && shape.operands.iter().any(|o| o.kind == Kind::SmemOffset));
+        let dead = m.value == 0
+            && matches!(
+                m.name,
+                ModName::Cpol
+                    | ModName::Tfe
+                    | ModName::Lwe
+                    | ModName::Unorm
+                    | ModName::R128
+                    | ModName::A16
+                    | ModName::D16
+                    | ModName::Omod
+                    | ModName::Gds
+                    | ModName::Clamp
+            );
         if !known {
             if dead {
                 continue;
@@ -496,12 +535,18 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
         if let Some(v) = inst.mods.get(ModName::Cpol) {
             let ret = v & 1 == 1;
             if ret != shape.has("ret") {
-                return Err(ParseError { column: 0, message: "a returning atomic needs a destination, and the other way round".into() });
+                return Err(ParseError {
+                    column: 0,
+                    message: "a returning atomic needs a destination, and the other way round".into(),
+                });
             }
         } else if shape.has("ret") {
             return Err(ParseError {
                 column: 0,
-                message: format!("a returning atomic needs {}", if target.codes() >= Codes::Gfx12 { "th:TH_ATOMIC_RETURN" } else { "glc or sc0" }),
+                message: format!(
+                    "a returning atomic needs {}",
+                    if target.codes() >= Codes::Gfx12 { "th:TH_ATOMIC_RETURN" } else { "glc or sc0" }
+                ),
             });
         }
     }

@@ -75,14 +75,22 @@ fn find(target: Target, name: &str) -> Option<(&'static [u16], Form)> {
     if let Some(rows) = map.get(name) {
         return Some((rows.as_slice(), Form::Any));
     }
-    for (suffix, form) in [("_e64_dpp", Form::E64Dpp), ("_e32", Form::E32), ("_e64", Form::E64), ("_sdwa", Form::Sdwa), ("_dpp", Form::Dpp)] {
+    for (suffix, form) in [
+        ("_e64_dpp", Form::E64Dpp),
+        ("_e32", Form::E32),
+        ("_e64", Form::E64),
+        ("_sdwa", Form::Sdwa),
+        ("_dpp", Form::Dpp),
+    ] {
         if let Some(base) = name.strip_suffix(suffix)
             && let Some(rows) = map.get(base)
         {
             return Some((rows.as_slice(), form));
         }
     }
-    for (suffix, form) in [("", Form::Any), ("_e64_dpp", Form::E64Dpp), ("_e32", Form::E32), ("_e64", Form::E64), ("_dpp", Form::Dpp)] {
+    for (suffix, form) in
+        [("", Form::Any), ("_e64_dpp", Form::E64Dpp), ("_e32", Form::E32), ("_e64", Form::E64), ("_dpp", Form::Dpp)]
+    {
         if let Some(base) = name.strip_suffix(suffix)
             && let Some(own) = crate::alias::own_name(target, base)
         {
@@ -95,7 +103,8 @@ fn find(target: Target, name: &str) -> Option<(&'static [u16], Form)> {
 /// The message for a mnemonic that the target lacks.
 fn unknown(target: Target, name: &str) -> String {
     let base = ["_e64_dpp", "_e32", "_e64", "_sdwa", "_dpp"].iter().find_map(|s| name.strip_suffix(s)).unwrap_or(name);
-    let elsewhere: Vec<&str> = Target::all().filter(|t| by_name(*t).contains_key(base)).map(|t| t.info().name).collect();
+    let elsewhere: Vec<&str> =
+        Target::all().filter(|t| by_name(*t).contains_key(base)).map(|t| t.info().name).collect();
     if !elsewhere.is_empty() {
         return format!("`{name}` does not exist on {target}; it does on {}", elsewhere.join(", "));
     }
@@ -166,7 +175,10 @@ fn read(cx: &Context, c: &mut Cursor, rows: &[u16]) -> Result<Parts> {
         if !out.args.is_empty() && !expect {
             // a comma may be missing before what can only be an operand
             let word = c.word();
-            let operand = word.is_empty() || is_register_ahead(c.rest()) || word.starts_with(|x: char| x.is_ascii_digit()) || matches!(word, "off" | "neg" | "abs" | "sext");
+            let operand = word.is_empty()
+                || is_register_ahead(c.rest())
+                || word.starts_with(|x: char| x.is_ascii_digit())
+                || matches!(word, "off" | "neg" | "abs" | "sext");
             if !operand {
                 return c.fail(format!("`{word}` is no modifier here"));
             }
@@ -205,14 +217,20 @@ fn wrapped(c: &mut Cursor, out: &mut Arg) -> SmallVec<[&'static str; 3]> {
     loop {
         c.skip();
         let rest = c.rest();
-        if rest.starts_with('-') && !rest[1..].trim_start().starts_with(|x: char| x.is_ascii_digit() || x == '(' || x == '.') && is_register_ahead(&rest[1..]) {
+        if rest.starts_with('-')
+            && !rest[1..].trim_start().starts_with(|x: char| x.is_ascii_digit() || x == '(' || x == '.')
+            && is_register_ahead(&rest[1..])
+        {
             c.at += 1;
             out.neg = true;
         } else if rest.starts_with('|') && !out.abs {
             c.at += 1;
             out.abs = true;
             closes.push("|");
-        } else if let Some((word, which)) = [("neg", 0), ("abs", 1), ("sext", 2), ("lit64", 3), ("lit", 3)].iter().find(|(w, _)| c.word() == *w && rest[w.len()..].trim_start().starts_with('(')) {
+        } else if let Some((word, which)) = [("neg", 0), ("abs", 1), ("sext", 2), ("lit64", 3), ("lit", 3)]
+            .iter()
+            .find(|(w, _)| c.word() == *w && rest[w.len()..].trim_start().starts_with('('))
+        {
             c.at += word.len();
             c.eat("(");
             match which {
@@ -238,7 +256,11 @@ fn is_register_ahead(rest: &str) -> bool {
     special_register(&word).is_some()
         || matches!(word.as_str(), "abs" | "sext")
         || ["v", "s", "a", "ttmp"].iter().any(|p| {
-            word.strip_prefix(p).is_some_and(|n| (n.is_empty() && rest[word.len()..].starts_with('[')) || (!n.is_empty() && n.trim_end_matches(".l").trim_end_matches(".h").chars().all(|c| c.is_ascii_digit())))
+            word.strip_prefix(p).is_some_and(|n| {
+                (n.is_empty() && rest[word.len()..].starts_with('['))
+                    || (!n.is_empty()
+                        && n.trim_end_matches(".l").trim_end_matches(".h").chars().all(|c| c.is_ascii_digit()))
+            })
         })
 }
 
@@ -304,7 +326,10 @@ fn register(cx: &Context, c: &mut Cursor) -> Result<Option<Regs>> {
             let last = if c.eat(":") { c.int()? } else { first };
             c.expect("]")?;
             if first < 0 || last < first || last - first > 31 || last > 1023 {
-                return Err(ParseError { column: start, message: "expected a range like [0:3], at most 32 registers".into() });
+                return Err(ParseError {
+                    column: start,
+                    message: "expected a range like [0:3], at most 32 registers".into(),
+                });
             }
             let half = half(c);
             return Ok(Some(Regs { first: base.offset(first as u16), dwords: (last - first + 1) as u8, half }));
@@ -358,8 +383,12 @@ fn list(cx: &Context, c: &mut Cursor) -> Result<Regs> {
         let Some(r) = register(cx, c)? else { return c.fail("expected a register") };
         out = Some(match out {
             None => r,
-            Some(o) if r.first == o.first.offset(u16::from(o.dwords)) && o.dwords < 32 => Regs::new(o.first, o.dwords + r.dwords),
-            Some(_) => return Err(ParseError { column: start, message: "registers of a list must be consecutive".into() }),
+            Some(o) if r.first == o.first.offset(u16::from(o.dwords)) && o.dwords < 32 => {
+                Regs::new(o.first, o.dwords + r.dwords)
+            }
+            Some(_) => {
+                return Err(ParseError { column: start, message: "registers of a list must be consecutive".into() });
+            }
         });
         if c.eat("]") {
             return out.ok_or(ParseError { column: start, message: "empty list".into() });
@@ -400,14 +429,17 @@ fn choose(cx: &Context, rows: &[u16], form: Form, parts: &Parts, text: &str, sta
         if row.variant & reject != 0 || !form_fits(row, form, dpp, sdwa) {
             continue;
         }
-        let vop3p_dpp = row.shape().overlay == "DPP8" && !has(&[ModName::Dpp8]) || row.shape().overlay == "DPP" && has(&[ModName::Dpp8]);
+        let vop3p_dpp = row.shape().overlay == "DPP8" && !has(&[ModName::Dpp8])
+            || row.shape().overlay == "DPP" && has(&[ModName::Dpp8]);
         if vop3p_dpp {
             continue;
         }
         if found.as_ref().is_some_and(|f| f.len() <= usize::from(row.bytes)) {
             continue;
         }
-        match fill(cx, row, parts).and_then(|inst| try_row(cx.target, cx.mode, i, row, &inst).map_err(|(p, e)| (p, locate(&e, row, parts, text)))) {
+        match fill(cx, row, parts).and_then(|inst| {
+            try_row(cx.target, cx.mode, i, row, &inst).map_err(|(p, e)| (p, locate(&e, row, parts, text)))
+        }) {
             Ok(raw) => {
                 if found.as_ref().is_none_or(|f| raw.len() < f.len()) {
                     found = Some(raw);
@@ -423,7 +455,9 @@ fn choose(cx: &Context, rows: &[u16], form: Form, parts: &Parts, text: &str, sta
     match (found, best) {
         (Some(raw), _) => Ok(raw),
         (None, Some((_, e))) => Err(e),
-        (None, None) => Err(ParseError { column: start, message: "the instruction has no such encoding on this target".into() }),
+        (None, None) => {
+            Err(ParseError { column: start, message: "the instruction has no such encoding on this target".into() })
+        }
     }
 }
 
@@ -431,10 +465,16 @@ fn choose(cx: &Context, rows: &[u16], form: Form, parts: &Parts, text: &str, sta
 fn locate(e: &EncodeError, row: &Row, parts: &Parts, text: &str) -> ParseError {
     let column = match e {
         EncodeError::Operand { operand, .. } => {
-            let visible = row.shape().operands.iter().filter(|o| matches!(o.role, Role::Dst | Role::Src) && o.style != Style::AttrChan);
+            let visible = row
+                .shape()
+                .operands
+                .iter()
+                .filter(|o| matches!(o.role, Role::Dst | Role::Src) && o.style != Style::AttrChan);
             visible.zip(&parts.args).find(|(o, _)| o.name == *operand).map(|(_, a)| a.at)
         }
-        EncodeError::Modifier { modifier, .. } => parts.mods.iter().find(|(_, m)| m.name == *modifier).map(|(at, _)| *at),
+        EncodeError::Modifier { modifier, .. } => {
+            parts.mods.iter().find(|(_, m)| m.name == *modifier).map(|(at, _)| *at)
+        }
         _ => None,
     };
     let start = text.len() - text.trim_start().len();
@@ -451,8 +491,10 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
     let mut bits = [(ModName::Neg, 0i32), (ModName::Abs, 0), (ModName::Sext, 0), (ModName::Other, 0)];
     let mut progress = 0;
     let mut chan = 0;
-    let takes_signs = shape.operands.iter().any(|o| o.role == Role::Mod && o.modifier == ModName::Neg) || row.variant & table::DPP8 != 0;
-    let visible = shape.operands.iter().filter(|o| matches!(o.role, Role::Dst | Role::Src) && o.style != Style::AttrChan).count();
+    let takes_signs = shape.operands.iter().any(|o| o.role == Role::Mod && o.modifier == ModName::Neg)
+        || row.variant & table::DPP8 != 0;
+    let visible =
+        shape.operands.iter().filter(|o| matches!(o.role, Role::Dst | Role::Src) && o.style != Style::AttrChan).count();
     let fixed = shape.operands.iter().filter(|o| o.kind == Kind::FixedVcc).count();
     // vcc where the encoding leaves no choice need not be written
     let silent_vcc = fixed > 0 && parts.args.len() + fixed == visible;
@@ -462,7 +504,11 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
         }
         if o.kind == Kind::FixedVcc && silent_vcc {
             let vcc = Operand::Regs(crate::decode::vcc(cx.mode));
-            if o.role == Role::Dst { inst.dsts.push(vcc) } else { inst.srcs.push(vcc) }
+            if o.role == Role::Dst {
+                inst.dsts.push(vcc)
+            } else {
+                inst.srcs.push(vcc)
+            }
             continue;
         }
         // operands that text leaves out
@@ -477,18 +523,25 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
         let Some(a) = args.next() else {
             match (o.style, o.kind) {
                 (Style::Endpgm, _) | (_, Kind::SmemOffset) => inst.srcs.push(Operand::Imm(0)),
-                (_, Kind::FixedVcc) if o.role == Role::Src => inst.srcs.push(Operand::Regs(crate::decode::vcc(cx.mode))),
+                (_, Kind::FixedVcc) if o.role == Role::Src => {
+                    inst.srcs.push(Operand::Regs(crate::decode::vcc(cx.mode)))
+                }
                 (_, Kind::FlatSaddr) => inst.srcs.push(Operand::Off),
                 _ => {
                     let end = parts.args.last().map_or(0, |a| a.at + 1);
-                    return Err((progress, ParseError { column: end, message: format!("too few operands: expected {}", o.name) }));
+                    return Err((
+                        progress,
+                        ParseError { column: end, message: format!("too few operands: expected {}", o.name) },
+                    ));
                 }
             }
             continue;
         };
         progress += 1;
         let x = match &a.what {
-            What::Regs(r) if r.half == Half::Lo && row.variant & FAKE16 != 0 && o.bits == 16 => Operand::Regs(Regs { half: Half::Full, ..*r }),
+            What::Regs(r) if r.half == Half::Lo && row.variant & FAKE16 != 0 && o.bits == 16 => {
+                Operand::Regs(Regs { half: Half::Full, ..*r })
+            }
             What::Regs(r) => Operand::Regs(fit(cx, o, *r)),
             What::Off => Operand::Off,
             What::Field(v) => Operand::Imm(*v),
@@ -496,7 +549,9 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
                 chan = *c;
                 Operand::Imm(*at)
             }
-            What::Value(v) if v.float && matches!(o.ty, Type::I16 | Type::U16 | Type::B16) && o.source_index().is_some() => {
+            What::Value(v)
+                if v.float && matches!(o.ty, Type::I16 | Type::U16 | Type::B16) && o.source_index().is_some() =>
+            {
                 // a floating constant keeps its code although the operand is an integer
                 let s = o.source_index().unwrap_or(0);
                 bits[3].1 |= 256 << s;
@@ -509,14 +564,19 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
                 let x = if a.neg { x ^ top } else { x };
                 Operand::Imm(x)
             }
-            What::Value(v) => Operand::Imm(constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?),
+            What::Value(v) => {
+                Operand::Imm(constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?)
+            }
         };
         let source = o.source_index();
         let folded = matches!(a.what, What::Value(v) if o.ty != Type::F64 || v.float) && !takes_signs;
         for (i, on) in [a.neg && !folded, a.abs && !folded, a.sext, a.lit].into_iter().enumerate() {
-            if on {
+            if on && !(i == 3 && matches!(o.style, Style::K32 | Style::K16 | Style::K64)) {
                 let Some(s) = source.filter(|_| o.role == Role::Src) else {
-                    return Err((progress, ParseError { column: a.at, message: format!("{} takes no modifier", o.name) }));
+                    return Err((
+                        progress,
+                        ParseError { column: a.at, message: format!("{} takes no modifier", o.name) },
+                    ));
                 };
                 bits[i].1 |= 1 << s;
             }
@@ -568,7 +628,11 @@ fn constant(cx: &Context, o: &Field, v: Value) -> std::result::Result<u64, Strin
         let n = v.number;
         return Ok(match o.ty {
             Type::F64 if o.bits == 64 && !(-16..=64).contains(&n) => {
-                if (-(1i64 << 31)..1i64 << 32).contains(&n) { u64::from(n as u32) << 32 } else { n as u64 }
+                if (-(1i64 << 31)..1i64 << 32).contains(&n) {
+                    u64::from(n as u32) << 32
+                } else {
+                    n as u64
+                }
             }
             _ if o.kind == Kind::Imm || o.kind == Kind::ImmSigned || o.kind == Kind::SmemOffset => n as u64,
             Type::I64 if (0..1i64 << 32).contains(&n) && !(-16..=64).contains(&n) => i64::from(n as u32 as i32) as u64,
@@ -594,7 +658,9 @@ fn constant(cx: &Context, o: &Field, v: Value) -> std::result::Result<u64, Strin
         Type::Bf16 | Type::PkBf16 => u64::from((x as f32).to_bits() >> 16),
         _ if o.style == Style::K16 => u64::from(half_bits(x)),
         Type::PkF32 => u64::from((x as f32).to_bits()),
-        Type::F64 if o.bits == 64 && crate::codes::inline_code(x.to_bits(), o.ty, o.bits).is_none() => x.to_bits() & !0xffff_ffff,
+        Type::F64 if o.bits == 64 && crate::codes::inline_code(x.to_bits(), o.ty, o.bits).is_none() => {
+            x.to_bits() & !0xffff_ffff
+        }
         _ if o.bits == 64 && o.style != Style::K32 => x.to_bits(),
         _ => u64::from((x as f32).to_bits()),
     })

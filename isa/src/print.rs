@@ -46,7 +46,12 @@ fn has_form(raw: &Raw, narrow: bool) -> bool {
     let table = table::table(raw.target());
     table.rows_of(raw.op()).iter().filter_map(|&i| table.rows.get(usize::from(i))).any(|r| {
         let s = r.shape();
-        s.overlay.is_empty() && if narrow { matches!(s.format, "VOP1" | "VOP2" | "VOPC" | "VINTRP") } else { s.format.starts_with("VOP3") }
+        s.overlay.is_empty()
+            && if narrow {
+                matches!(s.format, "VOP1" | "VOP2" | "VOPC" | "VINTRP")
+            } else {
+                s.format.starts_with("VOP3")
+            }
     })
 }
 
@@ -109,12 +114,15 @@ impl Raw {
                 let pair = |on: bool, r: &str| if on { r.to_string() } else { "off".to_string() };
                 let en = self.mod_value(ModName::En);
                 let src = |n: &str| s.operand(n).map_or(0, |o| o.get(self.bits()));
-                let (x, y) = (pair(en & 3 != 0, &format!("v{}", src("src0"))), pair(en & 12 != 0, &format!("v{}", src("src1"))));
+                let (x, y) =
+                    (pair(en & 3 != 0, &format!("v{}", src("src0"))), pair(en & 12 != 0, &format!("v{}", src("src1"))));
                 let _ = (a, b, c);
                 *out = format!("{head}, {x}, {x}, {y}, {y}");
             }
         }
-        if s.format == "EXP" && let Some(i) = out.find(", ") {
+        if s.format == "EXP"
+            && let Some(i) = out.find(", ")
+        {
             out.replace_range(i..i + 2, " ");
         }
         if let Some(o) = s.operands.iter().find(|o| o.kind == Kind::SmemOffset)
@@ -145,14 +153,19 @@ impl Raw {
 
     /// Value of a modifier of this instruction, by name.
     fn mod_value(&self, name: ModName) -> u64 {
-        self.shape().operands.iter().find(|o| o.role == Role::Mod && o.modifier == name).map_or(0, |o| o.get(self.bits()))
+        self.shape()
+            .operands
+            .iter()
+            .find(|o| o.role == Role::Mod && o.modifier == name)
+            .map_or(0, |o| o.get(self.bits()))
     }
 
     fn print_operand(&self, o: &Field, out: &mut String) {
         let x = self.operand(o);
         let bit = o.source_index().map_or(0, |i| 1u64 << i);
         let source = o.role == Role::Src && bit != 0 && o.kind != Kind::Imm;
-        let packed = self.shape().format == "VOP3P" && !self.shape().has("mix") || self.shape().format.starts_with("WMMA");
+        let packed =
+            self.shape().format == "VOP3P" && !self.shape().has("mix") || self.shape().format.starts_with("WMMA");
         let neg = source && !packed && self.mod_value(ModName::Neg) & bit != 0;
         let abs = source && !packed && self.mod_value(ModName::Abs) & bit != 0;
         let sext = source && self.mod_value(ModName::Sext) & bit != 0;
@@ -216,7 +229,8 @@ impl Raw {
             Style::Version => return syntax::print_version(field, out),
             Style::GprIdx => return syntax::print_gpridx(field, out),
             Style::Barrier => {}
-            Style::K32 | Style::K16 | Style::K64 => {
+            Style::K64 => return syntax::print_wide(v, Type::F64, out),
+            Style::K32 | Style::K16 => {
                 let _ = write!(out, "{v:#x}");
                 return;
             }
@@ -253,6 +267,9 @@ impl Raw {
             Kind::SrcSdwa | Kind::Ssrc => field & 255,
             _ => field & 511,
         };
+        if code == 254 && target.codes() == Codes::Gfx1250 {
+            return syntax::print_wide(v, o.ty, out);
+        }
         let inline = (128..=208).contains(&code) || (240..=248).contains(&code);
         if !inline {
             if let Some(c) = crate::codes::inline_code(v, o.ty, o.bits)
@@ -395,7 +412,8 @@ impl Raw {
                 let _ = write!(out, " wait_exp:{v}");
             }
             ModName::WaitVdst => {
-                let _ = write!(out, " {}:{v}", if target.codes() >= Codes::Gfx12 { "wait_va_vdst" } else { "wait_vdst" });
+                let _ =
+                    write!(out, " {}:{v}", if target.codes() >= Codes::Gfx12 { "wait_va_vdst" } else { "wait_vdst" });
             }
             ModName::WaitVmVsrc => {
                 let _ = write!(out, " wait_vm_vsrc:{v}");
@@ -404,7 +422,7 @@ impl Raw {
                 let _ = write!(out, " byte_sel:{v}");
             }
             ModName::BitOp3 if v != 0 => {
-                let _ = write!(out, " bitop3:{v:#x}");
+                let _ = if v < 10 { write!(out, " bitop3:{v}") } else { write!(out, " bitop3:{v:#x}") };
             }
             ModName::ScaleOpSel if v != 0 => {
                 let _ = write!(out, " scale_sel:{v}");
@@ -414,7 +432,12 @@ impl Raw {
             }
             ModName::MatrixAReuse => flag_word("matrix_a_reuse", out),
             ModName::MatrixBReuse => flag_word("matrix_b_reuse", out),
-            ModName::MatrixAFmt | ModName::MatrixBFmt | ModName::MatrixAScale | ModName::MatrixBScale | ModName::MatrixAScaleFmt | ModName::MatrixBScaleFmt => {
+            ModName::MatrixAFmt
+            | ModName::MatrixBFmt
+            | ModName::MatrixAScale
+            | ModName::MatrixBScale
+            | ModName::MatrixAScaleFmt
+            | ModName::MatrixBScaleFmt => {
                 if v != 0 {
                     syntax::print_matrix(o.modifier, v as u64, out);
                 }
@@ -448,7 +471,10 @@ impl Raw {
         if dpp && vdst.is_some_and(|d| d.has(flag::READ)) && n == 2 {
             n = 3;
         }
-        let dst = o.modifier == ModName::OpSel && matches!(s.format, "VOP3" | "VINTERP") && vdst.is_some() && !self.mnemonic().starts_with("v_permlane")
+        let dst = o.modifier == ModName::OpSel
+            && matches!(s.format, "VOP3" | "VINTERP")
+            && vdst.is_some()
+            && !self.mnemonic().starts_with("v_permlane")
             && !(dpp && vdst.is_none_or(|d| d.name != "vdst"));
         for i in 0..n {
             let _ = write!(out, "{}{}", if i > 0 { "," } else { "" }, v >> i & 1);
@@ -459,4 +485,3 @@ impl Raw {
         out.push(']');
     }
 }
-

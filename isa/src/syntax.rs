@@ -20,7 +20,8 @@ pub(crate) const MATRIX_FMT: [&str; 5] =
 /// Matrix scale rows by number.
 pub(crate) const MATRIX_SCALE: [&str; 2] = ["MATRIX_SCALE_ROW0", "MATRIX_SCALE_ROW1"];
 /// Matrix scale formats by number.
-pub(crate) const MATRIX_SCALE_FMT: [&str; 3] = ["MATRIX_SCALE_FMT_E8", "MATRIX_SCALE_FMT_E5M3", "MATRIX_SCALE_FMT_E4M3"];
+pub(crate) const MATRIX_SCALE_FMT: [&str; 3] =
+    ["MATRIX_SCALE_FMT_E8", "MATRIX_SCALE_FMT_E5M3", "MATRIX_SCALE_FMT_E4M3"];
 
 /// A list of names of one target.
 fn names(all: &'static [&'static [(u16, &'static str)]], target: Target) -> &'static [(u16, &'static str)] {
@@ -73,6 +74,17 @@ pub(crate) fn print_literal(v: u64, o: &Field, out: &mut String) {
         _ => v,
     };
     let _ = write!(out, "{v:#x}");
+}
+
+/// A 64-bit literal: marked when it looks like one of 32 bits.
+pub(crate) fn print_wide(v: u64, ty: Type, out: &mut String) {
+    let _ = if ty == Type::F64 && v & 0xffff_ffff == 0 {
+        write!(out, "{:#x}", v >> 32)
+    } else if v >> 32 == 0 {
+        write!(out, "lit64({v:#x})")
+    } else {
+        write!(out, "{v:#x}")
+    };
 }
 
 /// Text of a floating inline constant.
@@ -197,7 +209,8 @@ pub(crate) fn print_depctr(target: Target, v: u64, out: &mut String) {
         let _ = write!(out, "{v:#x}");
         return;
     }
-    let all_default = defined.iter().all(|&&(_, lo, n)| v >> lo & ((1 << n) - 1) == DEPCTR_DEFAULT >> lo & ((1 << n) - 1));
+    let all_default =
+        defined.iter().all(|&&(_, lo, n)| v >> lo & ((1 << n) - 1) == DEPCTR_DEFAULT >> lo & ((1 << n) - 1));
     let mut first = true;
     for &&(name, lo, n) in &defined {
         let (x, d) = (v >> lo & ((1 << n) - 1), DEPCTR_DEFAULT >> lo & ((1 << n) - 1));
@@ -212,8 +225,18 @@ pub(crate) fn print_depctr(target: Target, v: u64, out: &mut String) {
 pub(crate) const DEPCTR_DEFAULT: u64 = 0xff9f;
 
 pub(crate) const DELAYS: [&str; 12] = [
-    "NO_DEP", "VALU_DEP_1", "VALU_DEP_2", "VALU_DEP_3", "VALU_DEP_4", "TRANS32_DEP_1", "TRANS32_DEP_2", "TRANS32_DEP_3",
-    "FMA_ACCUM_CYCLE_1", "SALU_CYCLE_1", "SALU_CYCLE_2", "SALU_CYCLE_3",
+    "NO_DEP",
+    "VALU_DEP_1",
+    "VALU_DEP_2",
+    "VALU_DEP_3",
+    "VALU_DEP_4",
+    "TRANS32_DEP_1",
+    "TRANS32_DEP_2",
+    "TRANS32_DEP_3",
+    "FMA_ACCUM_CYCLE_1",
+    "SALU_CYCLE_1",
+    "SALU_CYCLE_2",
+    "SALU_CYCLE_3",
 ];
 pub(crate) const SKIPS: [&str; 6] = ["SAME", "NEXT", "SKIP_1", "SKIP_2", "SKIP_3", "SKIP_4"];
 

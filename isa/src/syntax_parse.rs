@@ -115,7 +115,10 @@ fn hwreg(target: Target, c: &mut Cursor) -> Result<u64> {
                 "HW_ID" if target.codes() >= Codes::Gfx10 => syntax::id_of(syntax::hwregs(target), "HW_ID1"),
                 _ => syntax::id_of(syntax::hwregs(target), &format!("WAVE_{n}")),
             };
-            found.or(old).ok_or_else(|| ParseError { column: start, message: format!("{target} has no hardware register `{w}`") })? as i64
+            found.or(old).ok_or_else(|| ParseError {
+                column: start,
+                message: format!("{target} has no hardware register `{w}`"),
+            })? as i64
         }
         None => c.int()?,
     };
@@ -139,7 +142,9 @@ fn message(target: Target, c: &mut Cursor) -> Result<u64> {
     let id = match w.strip_prefix("MSG_") {
         Some(n) => {
             c.at += w.len();
-            syntax::id_of(syntax::messages(target), n).ok_or_else(|| ParseError { column: start, message: format!("{target} has no message `{w}`") })? as i64
+            syntax::id_of(syntax::messages(target), n)
+                .ok_or_else(|| ParseError { column: start, message: format!("{target} has no message `{w}`") })?
+                as i64
         }
         None => c.int()?,
     };
