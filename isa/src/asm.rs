@@ -249,15 +249,15 @@ impl Pass {
                 metadata = Some(String::new());
                 continue;
             }
-            if let Err(e) = self.line(&line) {
-                if self.errors.len() < 100 {
-                    self.errors.push(AsmError {
-                        line: n + 1,
-                        column: e.column + 1,
-                        message: e.message,
-                        text: raw.to_string(),
-                    });
-                }
+            if let Err(e) = self.line(&line)
+                && self.errors.len() < 100
+            {
+                self.errors.push(AsmError {
+                    line: n + 1,
+                    column: e.column + 1,
+                    message: e.message,
+                    text: raw.to_string(),
+                });
             }
         }
         let end = source.lines().count().max(1);

@@ -338,7 +338,7 @@ impl Attempt<'_> {
         } else {
             4
         };
-        if matches!(r.first.file(), RegFile::Sgpr | RegFile::Ttmp) && r.first.index() % align != 0 {
+        if matches!(r.first.file(), RegFile::Sgpr | RegFile::Ttmp) && !r.first.index().is_multiple_of(align) {
             return Err(self.bad(o, x, "an SGPR run aligned to its size (2 or 4)"));
         }
         let code = self.codes.code(r.first).ok_or_else(|| self.bad(o, x, "a register that this target has"))?;
@@ -725,9 +725,8 @@ impl Attempt<'_> {
         }
         let limit = usize::from(self.target.info().constant_bus);
         let mut seen: smallvec::SmallVec<[Reg; 4]> = smallvec::SmallVec::new();
-        let mut s = 0;
         let mut offender = None;
-        for o in shape.operands.iter().filter(|o| o.role == Role::Src) {
+        for (s, o) in shape.operands.iter().filter(|o| o.role == Role::Src).enumerate() {
             if let Some(Operand::Regs(r)) = self.inst.srcs.get(s)
                 && !r.first.is_vector()
                 && r.first != Reg::NULL
@@ -737,7 +736,6 @@ impl Attempt<'_> {
                 seen.push(r.first);
                 offender = Some((o, Operand::Regs(*r)));
             }
-            s += 1;
         }
         let n = seen.len()
             + usize::from(

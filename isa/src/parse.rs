@@ -149,7 +149,7 @@ fn read(cx: &Context, c: &mut Cursor, rows: &[u16]) -> Result<Parts> {
     let style = rows
         .first()
         .and_then(|&i| table.rows.get(usize::from(i)))
-        .and_then(|r| r.shape().operands.iter().find(|o| !matches!(o.style, Style::None | Style::Plain)))
+        .and_then(|r| r.shape().operands.iter().find(|o| !matches!(o.style, Style::None)))
         .map_or(Style::None, |o| o.style);
     let mut out = Parts::default();
     let mut expect = false;

@@ -206,7 +206,7 @@ impl Raw {
         let target = self.target();
         match o.style {
             Style::None => {}
-            Style::Plain | Style::I32 | Style::U16 | Style::I16 | Style::S16 => {
+            Style::I32 | Style::U16 | Style::I16 | Style::S16 => {
                 return syntax::print_number(field, o, out);
             }
             Style::I8 => {
@@ -298,6 +298,8 @@ impl Raw {
         out.push_str(syntax::inline_text(code, o.ty, o.bits));
     }
 
+    // An arm that prints nothing must not fall through to the next.
+    #[allow(clippy::collapsible_match)]
     fn print_modifier(&self, o: &Field, out: &mut String) {
         let v = self.modifier(o);
         let s = self.shape();

@@ -57,7 +57,6 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Style {
     None,
-    Plain,
     S16,
     U16,
     I16,

@@ -22,7 +22,7 @@ fn exceptions() -> Vec<Exception> {
         .lines()
         .filter(|l| !l.starts_with('#') && !l.trim().is_empty())
         .map(|line| {
-            let fields: Vec<&str> = line.split('|').map(str::trim).collect();
+            let fields: Vec<&str> = line.split(" | ").map(str::trim).collect();
             let [targets, kind, text, reason] = fields.as_slice() else { panic!("exceptions.txt: {line:?}") };
             assert!(!reason.is_empty(), "exceptions.txt: no reason in {line:?}");
             Exception { targets: targets.split(' ').collect(), kind, text }
