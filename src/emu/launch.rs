@@ -6,7 +6,7 @@
 use super::fault::{Fault, FaultKind};
 use super::memory::Memory;
 use super::program::{Machine, Program};
-use super::strict::{Checker, Space as CheckedSpace};
+use super::strict::Checker;
 use super::wave::{Ctl, EXEC, POISON, PRIVATE_APERTURE, SCALARS, SHARED_APERTURE, VCC, Wave, scalar};
 use crate::codeobj::{ArgKind, Descriptor, Family, KernelInfo};
 use barewave_isa::Reg;
@@ -439,7 +439,7 @@ impl Group {
             if states.iter().all(|s| *s != State::Ready) {
                 states.iter_mut().filter(|s| **s == State::AtBarrier).for_each(|s| *s = State::Ready);
                 if let Some(c) = &mut self.checker {
-                    c.barrier(CheckedSpace::Lds);
+                    c.barrier();
                 }
             }
         }

@@ -30,6 +30,12 @@ unsafe impl Send for View {}
 unsafe impl Sync for View {}
 
 impl View {
+    /// Device address of a host address inside of the mapping.
+    pub fn address_of(&self, p: *const u8) -> Option<u64> {
+        let offset = (p as u64).wrapping_sub(self.base as u64);
+        (offset < self.limit).then(|| BASE + offset)
+    }
+
     /// Host address of `size` bytes at a device address, if they are inside of the part of memory in use.
     #[inline(always)]
     pub fn at(&self, addr: u64, size: u64) -> Option<*mut u8> {

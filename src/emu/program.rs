@@ -9,7 +9,7 @@ use super::exec::{ds, flow, lane, matrix, salu, smem, valu, vmem};
 use super::lanes::{Host, Ty};
 use super::sem::{self, Form};
 use super::vopd;
-use super::wave::{Dpp, EXEC, Ext, Kind, Quirks, Run, SCALARS, SINK, Sdwa, Src, UOp, scalar};
+use super::wave::{Dpp, EXEC, Ext, Kind, Quirks, Run, SCALARS, SINK, Sdwa, Space, Src, UOp, scalar};
 use crate::codeobj::Family;
 use barewave_isa::{Decoder, Half, Inst, ModName, Mode, Operand, Raw, Reg, Regs, Target};
 
@@ -106,13 +106,11 @@ impl Program {
         while at + 4 <= bytes.len() {
             p.index[at / 4] = p.ops.len() as u32;
             let raw = decoder.decode(&bytes[at..]).filter(|r| r.len() >= 4 && r.len() % 4 == 0);
-            let pair = match raw {
-                None if m.family >= Family::Gfx11 && wave32 => vopd::decode(&bytes[at..]),
-                _ => None,
-            };
+            let dual = m.family >= Family::Gfx11 && wave32;
+            let pair = if dual { vopd::decode(&bytes[at..]) } else { None };
             let len = pair.as_ref().map_or(raw.map_or(4, |r| r.len()), |p| p.len);
             let mut op = match raw {
-                Some(r) => {
+                Some(r) if pair.is_none() => {
                     let name = r.op().name();
                     match name {
                         "s_set_gpr_idx_on" => indexed = true,
@@ -122,7 +120,7 @@ impl Program {
                     let b = Builder { m, lanes, raw: r, inst: r.inst(), pc: at as u32, base };
                     b.build().unwrap_or_else(|e| b.refuse(e))
                 }
-                None => {
+                _ => {
                     let spare = (m.rows() - SPARE_ROWS) as u32 * lanes as u32;
                     let dual = pair.as_ref().and_then(|p| vopd::lower(m, lanes, p, spare, at as u32));
                     dual.unwrap_or_else(|| blank(flow::illegal, at as u32, len as u8))
@@ -195,6 +193,7 @@ pub fn blank(run: Run, pc: u32, len: u8) -> UOp {
         types: [Ty::None; 4],
         access: Default::default(),
         ext: None,
+        matrix: None,
         dual: None,
     }
 }
@@ -403,6 +402,9 @@ impl Builder<'_> {
         }
         op.access.bytes = shape.bytes;
         op.access.flags = u16::from(shape.signed) | u16::from(shape.buffer) << 1;
+        if !shape.buffer {
+            op.access.space = Space::Scalar;
+        }
         Ok(op)
     }
 
@@ -430,6 +432,9 @@ impl Builder<'_> {
         op.access.bytes = shape.bytes;
         op.access.flags = shape.flags;
         op.access.atomic = shape.atomic;
+        if shape.addressed {
+            op.access.space = Space::Lds { second: shape.scale > 0 };
+        }
         // Operands that the handler will read must be there.
         let needs = match name {
             n if n.contains("append") || n.contains("consume") || n == "ds_read_addtid_b32" => 0,
@@ -461,6 +466,7 @@ impl Builder<'_> {
         let mut op = self.blank(run);
         op.access.bytes = shape.bytes;
         op.access.flags = shape.flags;
+        op.access.space = [Space::Global, Space::Buffer, Space::Flat, Space::Scratch][space.min(3)];
         op.imm = self.get(ModName::Offset) as i64;
         if let Some(d) = self.inst.dsts.first() {
             op.dst = self.vector_dst(d)?;

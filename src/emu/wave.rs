@@ -85,6 +85,31 @@ pub struct Access {
     pub flags: u16,
     /// Which atomic.
     pub atomic: u8,
+    /// What is accessed.
+    pub space: Space,
+}
+
+/// Memory that an instruction accesses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Space {
+    /// None.
+    #[default]
+    None,
+    /// `global_*`.
+    Global,
+    /// `buffer_*`.
+    Buffer,
+    /// `flat_*`.
+    Flat,
+    /// `scratch_*`.
+    Scratch,
+    /// LDS by lane address; `second` tells of an element at a second offset.
+    Lds {
+        /// There is a second element, at `UOp::dst2`.
+        second: bool,
+    },
+    /// Scalar loads.
+    Scalar,
 }
 
 /// Data-parallel modifiers.
@@ -188,6 +213,8 @@ pub struct UOp {
     pub access: Access,
     /// Modifiers.
     pub ext: Option<Box<Ext>>,
+    /// Matrix instruction.
+    pub matrix: Option<Box<crate::emu::exec::matrix::Matrix>>,
     /// The halves of a VOPD pair.
     pub dual: Option<Box<[UOp; 2]>>,
 }

@@ -60,8 +60,48 @@ pub enum Arg<'a> {
     Value(&'a [u8]),
 }
 
-/// Loads, launches and reads buffers back.
+/// Loads, launches and reads buffers back. A run that is not strict is followed by a strict one, which must find
+/// nothing and give the same bytes.
 pub fn run(
+    target: Target,
+    elf: &[u8],
+    kernel: &str,
+    grid: [u32; 3],
+    block: [u32; 3],
+    args: &mut [Arg],
+    options: &LaunchOptions,
+) -> Result<LaunchStats, Fault> {
+    if options.strict {
+        return run_once(target, elf, kernel, grid, block, args, options);
+    }
+    let mut copies: Vec<Vec<u8>> = args
+        .iter()
+        .map(|a| match a {
+            Arg::Buffer(b) => (*b).clone(),
+            Arg::Value(v) => v.to_vec(),
+        })
+        .collect();
+    let stats = run_once(target, elf, kernel, grid, block, args, options)?;
+    let strict = LaunchOptions { strict: true, ..options.clone() };
+    let mut again: Vec<Arg> = copies
+        .iter_mut()
+        .zip(args.iter())
+        .map(|(c, a)| match a {
+            Arg::Buffer(_) => Arg::Buffer(c),
+            Arg::Value(v) => Arg::Value(v),
+        })
+        .collect();
+    run_once(target, elf, kernel, grid, block, &mut again, &strict)?;
+    for (a, b) in args.iter().zip(&again) {
+        if let (Arg::Buffer(a), Arg::Buffer(b)) = (a, b) {
+            assert!(a == b, "strict mode computed something else");
+        }
+    }
+    Ok(stats)
+}
+
+/// As [`run`] without the strict run.
+pub fn run_once(
     target: Target,
     elf: &[u8],
     kernel: &str,

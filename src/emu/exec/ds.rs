@@ -448,14 +448,29 @@ pub struct Shape {
     pub atomic: u8,
     /// Bytes that one unit of the two offsets stands for; 0 when there is one offset.
     pub scale: u32,
+    /// Lanes address LDS with their first operand.
+    pub addressed: bool,
 }
+
+/// Beginnings of mnemonics without `ds_` whose first operand is an address.
+const ADDRESSED: [&str; 2] = ["read_", "write_"];
 
 /// Parses a mnemonic.
 pub fn find(name: &str) -> Option<Shape> {
     use super::vmem::{D16, D16_HI, RETURN, SIGNED};
     let rest = name.strip_prefix("ds_")?;
-    let plain = |run: Run, bytes: u8, flags: u16| Some(Shape { run, bytes, flags, atomic: 0, scale: 0 });
-    let pair = |run: Run, bytes: u8, scale: u32| Some(Shape { run, bytes, flags: 0, atomic: 0, scale });
+    let plain = |run: Run, bytes: u8, flags: u16| {
+        Some(Shape {
+            run,
+            bytes,
+            flags,
+            atomic: 0,
+            scale: 0,
+            addressed: ADDRESSED.iter().any(|p| rest.starts_with(p)) && !rest.contains("addtid"),
+        })
+    };
+    let pair =
+        |run: Run, bytes: u8, scale: u32| Some(Shape { run, bytes, flags: 0, atomic: 0, scale, addressed: true });
     match rest {
         "read_b32" => plain(read::<1>, 4, 0),
         "read_b64" => plain(read::<2>, 8, 0),
@@ -509,7 +524,7 @@ pub fn find(name: &str) -> Option<Shape> {
             let (kind, bytes) = Atomic::of_ds(&base)?;
             let swapped = matches!(kind, Atomic::CmpSwap | Atomic::FCmpSwap) && base.starts_with("cmpst_");
             let flags = if returns { RETURN } else { 0 } | if swapped { SWAPPED } else { 0 };
-            Some(Shape { run: atomic, bytes, flags, atomic: kind as u8, scale: 0 })
+            Some(Shape { run: atomic, bytes, flags, atomic: kind as u8, scale: 0, addressed: true })
         }
     }
 }

@@ -691,3 +691,36 @@ pub fn find<S: Space>(s: &Shape) -> Run {
         (Action::LoadLds, _) => load_lds::<S>,
     }
 }
+
+/// Where the lanes of a memory instruction go: lane, host address, bytes. Accesses that bounds checks drop are left
+/// out, and so are lanes of `flat_*` that do not go to device memory.
+pub fn touched(w: &Wave, op: &UOp) -> Vec<(u32, *mut u8, u32)> {
+    fn all<S: Space>(w: &Wave, op: &UOp) -> Vec<(u32, *mut u8, u32)> {
+        let (exec, b) = (w.exec(), S::base(w, op));
+        let mut out = Vec::new();
+        for lane in (0..w.lanes).filter(|l| exec >> l & 1 == 1) {
+            let a = S::lane(w, op, b, lane);
+            let step = (op.access.bytes as u64).min(4);
+            for skip in (0..op.access.bytes as u64).step_by(4) {
+                if let Ok(Some(p)) = S::ptr(w, op, b, lane, a, skip, step) {
+                    out.push((lane as u32, p, step as u32));
+                }
+            }
+        }
+        out
+    }
+    use crate::emu::wave::Space as Kind;
+    match op.access.space {
+        Kind::Global => all::<Global>(w, op),
+        Kind::Buffer => all::<Buffer>(w, op),
+        Kind::Flat => all::<Flat>(w, op),
+        Kind::Scratch => all::<Scratch>(w, op),
+        _ => Vec::new(),
+    }
+}
+
+/// True when an active lane of a flat access addresses LDS.
+pub fn flat_reaches_lds(w: &Wave, op: &UOp) -> bool {
+    let (exec, b) = (w.exec(), Flat::base(w, op));
+    (0..w.lanes).any(|l| exec >> l & 1 == 1 && (Flat::lane(w, op, b, l) >> 32) as u32 == SHARED_APERTURE)
+}
