@@ -1,8 +1,8 @@
 //! Executes fused graphs on the host, one element at a time.
 //!
 //! Two uses: operators whose inputs are all known at compile time are computed with it, and tests compare kernels and
-//! rewrites with it. It computes floats in f64 and rounds only in casts and when a tensor leaves it, so it is more exact
-//! than any device; it is not fast and not how models are run.
+//! rewrites with it. Sums of many terms (convolutions, products, reductions) are computed in f64 and rounded once, scalar
+//! expressions round after each operation as a device does. It is not fast and not how models are run.
 
 use super::expr::{Binary, Expr, Op, Scalar, Unary};
 use super::fused::{Access, FusedGraph, PoolOp, ReduceOp, Role, Step, StepKind, TensorId, Window};
@@ -391,7 +391,8 @@ pub(crate) fn evaluate(
             Op::Select(c, a, b) => cells[if cells[c.index()].as_i64() != 0 { a } else { b }.index()],
             Op::Cast(a) => cast(cells[a.index()], n.dtype),
         };
-        cells.push(value);
+        // Each operation rounds to its type, so sums, products and quotients are what a device computes.
+        cells.push(if n.dtype.is_float() { cast(value, n.dtype) } else { value });
     }
     *cells.last().expect("an expression has at least one node")
 }

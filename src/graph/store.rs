@@ -103,15 +103,6 @@ impl Lowering<'_> {
         v.map_or_else(|| "value".into(), |v| self.resolved.names[v.index()].to_string())
     }
 
-    /// Sets output `i` to a stored tensor.
-    pub(crate) fn set_stored(&mut self, i: usize, id: TensorId) {
-        let t = self.graph.tensor(id);
-        let lazy = Lazy::read(Access::new(id, View::dense(&t.shape)), t.dtype);
-        if let Some(o) = self.node().outputs.get(i).copied().flatten() {
-            self.values[o.index()] = Some(Value::Lazy(lazy));
-        }
-    }
-
     /// Writes a value to a part of a tensor; `view` has the dimensions of the value's shape.
     pub(crate) fn write(&mut self, mut lazy: Lazy, tensor: TensorId, view: &View) {
         if lazy.nodes.last() != Some(&(self.current as u32)) {

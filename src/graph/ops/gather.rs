@@ -61,6 +61,22 @@ pub(super) fn gather(cx: &mut Lowering<'_>) -> Res<()> {
             return Ok(());
         }
     }
+    let y = along(cx, x, index, d);
+    cx.set(0, y);
+    Ok(())
+}
+
+/// Rows of a table (dimension 0), by index.
+pub(super) fn rows(cx: &mut Lowering<'_>, x: ValueId, index: ValueId) -> Res<Lazy> {
+    check_index(cx, index)?;
+    Ok(along(cx, x, index, 0))
+}
+
+/// Dimension `d` replaced by the dimensions of the index tensor. Both have elements.
+fn along(cx: &mut Lowering<'_>, x: ValueId, index: ValueId, d: usize) -> Lazy {
+    let (dims, idx) = (cx.shape(x).to_vec(), cx.shape(index).to_vec());
+    let mut out = dims.clone();
+    out.splice(d..=d, idx.iter().copied());
     let mut y = data(cx, x);
     let table = cx.operand(index);
     let spread = |outer: &[i64], middle: &[i64], inner: &[i64]| [outer, middle, inner].concat();
@@ -77,9 +93,7 @@ pub(super) fn gather(cx: &mut Lowering<'_>) -> Res<()> {
         }
     }
     y.grid = out;
-    let y = cx.normal(y);
-    cx.set(0, y);
-    Ok(())
+    cx.normal(y)
 }
 
 pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {

@@ -172,18 +172,34 @@ pub(super) fn concat(cx: &mut Lowering<'_>) -> Res<()> {
         }
         _ => {}
     }
+    let parts = filled.into_iter().map(|v| cx.lazy(v)).collect();
+    let y = join(cx, parts, axis)?;
+    cx.set(0, y);
+    Ok(())
+}
+
+/// Writes values one after the other along dimension `axis` of a new tensor. None of them may be empty.
+pub(super) fn join(cx: &mut Lowering<'_>, parts: Vec<Lazy>, axis: usize) -> Res<Lazy> {
+    let (dtype, mut shape) = (parts[0].dtype(), parts[0].shape.clone());
+    let first = shape.clone();
+    shape[axis] = 0;
+    for p in &parts {
+        let fits = p.shape.len() == first.len() && (0..first.len()).all(|d| d == axis || p.shape[d] == first[d]);
+        if !fits || p.dtype() != dtype {
+            return Err(format!("shapes {first:?} and {:?} do not fit along axis {axis}", p.shape));
+        }
+        shape[axis] += p.shape[axis];
+    }
     let name = cx.output_name(0);
     let out = cx.graph.add_tensor(Tensor { name, dtype, shape: shape.clone(), role: Role::Intermediate });
     let whole = View::dense(&shape);
     let mut start = 0;
-    for v in filled {
-        let n = cx.shape(v)[axis];
-        let lazy = cx.lazy(v);
-        cx.write(lazy, out, &whole.sliced(axis, start, 1, n));
+    for p in parts {
+        let n = p.shape[axis];
+        cx.write(p, out, &whole.sliced(axis, start, 1, n));
         start += n;
     }
-    cx.set_stored(0, out);
-    Ok(())
+    Ok(Lazy::read(crate::graph::fused::Access::new(out, whole), dtype))
 }
 
 pub(super) fn split(cx: &mut Lowering<'_>) -> Res<()> {

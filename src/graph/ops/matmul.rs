@@ -9,13 +9,13 @@ use crate::graph::view::View;
 use crate::tensor::DType;
 
 /// Rows or columns of the last two dimensions are dense.
-fn good(v: &View) -> bool {
+pub(super) fn good(v: &View) -> bool {
     let r = v.rank();
     (r < 1 || v.strides[r - 1] == 1 || v.dims[r - 1] == 1) || (r >= 2 && (v.strides[r - 2] == 1 || v.dims[r - 2] == 1))
 }
 
 /// `a [batch.., m, k] * b [batch.., k, n]`, batch dimensions broadcast.
-fn product(cx: &mut Lowering<'_>, a: Access, b: Access, dtype: DType) -> Res<Lazy> {
+pub(super) fn product(cx: &mut Lowering<'_>, a: Access, b: Access, dtype: DType) -> Res<Lazy> {
     let (ra, rb) = (a.view.rank(), b.view.rank());
     let (m, k) = (a.view.dims[ra - 2], a.view.dims[ra - 1]);
     let (k2, n) = (b.view.dims[rb - 2], b.view.dims[rb - 1]);

@@ -4,6 +4,7 @@
 //! that the function understands; any other attribute is an error that names it, never ignored.
 
 mod activation;
+mod attention;
 mod conv;
 mod elementwise;
 mod gather;
@@ -12,8 +13,10 @@ mod matmul;
 mod normalize;
 mod pad;
 mod pool;
+mod quantize;
 mod reduce;
 mod resize;
+mod scan;
 mod source;
 
 use super::error::Res;
@@ -52,6 +55,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("Asinh",                 "",                                 elementwise::asinh),
     map("Atan",                  "",                                 elementwise::atan),
     map("Atanh",                 "",                                 elementwise::atanh),
+    op ("Attention",             "is_causal kv_num_heads q_num_heads qk_matmul_output_mode scale softcap softmax_precision", attention::attention),
     op ("AveragePool",           "auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides", pool::average),
     op ("BatchNormalization",    "consumed_inputs epsilon is_test momentum spatial training_mode", normalize::batch),
     map("BitShift",              "direction",                        elementwise::bit_shift),
@@ -71,7 +75,10 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("ConvTranspose",         "auto_pad dilations group kernel_shape output_padding output_shape pads strides", conv::transpose),
     map("Cos",                   "",                                 elementwise::cos),
     map("Cosh",                  "",                                 elementwise::cosh),
+    op ("CumProd",               "exclusive reverse",                scan::prod),
+    op ("CumSum",                "exclusive reverse",                scan::sum),
     op ("DepthToSpace",          "blocksize mode",                   layout::depth_to_space),
+    op ("DequantizeLinear",      "axis block_size output_dtype",     quantize::dequantize),
     map("Div",                   "axis broadcast consumed_inputs",   elementwise::div),
     op ("Dropout",               "consumed_inputs is_test ratio seed", source::dropout),
     map("Elu",                   "alpha consumed_inputs",            activation::elu),
@@ -125,6 +132,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("PRelu",                 "consumed_inputs",                  activation::prelu),
     op ("Pad",                   "mode paddings pads value",         pad::pad),
     map("Pow",                   "axis broadcast",                   elementwise::pow),
+    op ("QuantizeLinear",        "axis block_size output_dtype precision saturate", quantize::quantize),
     op ("RMSNormalization",      "axis epsilon stash_type",          normalize::rms),
     op ("Range",                 "stash_type",                       source::range),
     map("Reciprocal",            "consumed_inputs",                  elementwise::reciprocal),
@@ -141,6 +149,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("Relu",                  "consumed_inputs",                  activation::relu),
     op ("Reshape",               "allowzero consumed_inputs shape",  layout::reshape),
     op ("Resize",                "antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value keep_aspect_ratio_policy mode nearest_mode", resize::resize),
+    op ("RotaryEmbedding",       "interleaved num_heads rotary_embedding_dim", attention::rotary),
     map("Round",                 "",                                 elementwise::round),
     map("Selu",                  "alpha consumed_inputs gamma",      activation::selu),
     op ("Shape",                 "end start",                        source::shape),
@@ -166,6 +175,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("ThresholdedRelu",       "alpha",                            activation::thresholded_relu),
     op ("Tile",                  "",                                 layout::tile),
     op ("Transpose",             "perm",                             layout::transpose),
+    op ("Trilu",                 "upper",                            source::trilu),
     op ("Unsqueeze",             "axes",                             layout::unsqueeze),
     op ("Upsample",              "height_scale mode scales width_scale", resize::upsample),
     map("Where",                 "",                                 elementwise::where_),

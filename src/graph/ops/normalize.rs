@@ -190,10 +190,49 @@ pub(super) fn group(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// Sets outputs 1 and 2 to the mean and the reciprocal deviation over all dimensions from `axis` on.
+fn statistics(cx: &mut Lowering<'_>, x: ValueId, axis: usize, epsilon: f64) -> Res<()> {
+    let (dtype, shape) = (cx.dtype(x), cx.shape(x).to_vec());
+    let n: usize = shape[axis..].iter().product();
+    let outer = if axis == 0 { vec![1] } else { shape[..axis].to_vec() };
+    let mut kept = shape[..axis].to_vec();
+    kept.resize(shape.len(), 1);
+    let inner = [&outer[..], &shape[axis..]].concat();
+    let mut sum = |cx: &mut Lowering<'_>, data: Access, prologue: Expr| {
+        let view = data.view.reshaped(&inner).unwrap_or_else(|| View::dense(&inner));
+        let kind = StepKind::Reduce { op: ReduceOp::Sum, prologue };
+        cx.produce(kind, vec![Access::new(data.tensor, view)], &outer, dtype).reshaped(&kept)
+    };
+    let data = cx.operand_if(x, View::is_dense);
+    let mean = sum(cx, data.clone(), Expr::acc(dtype));
+    let mean = cx.combine(vec![mean], &kept, |e, v| {
+        let n = e.constant(dtype, n as f64);
+        e.binary(Binary::Div, v[0], n)
+    })?;
+    let mean = cx.stored(mean);
+    let centered =
+        cx.combine(vec![Lazy::read(data, dtype), mean.clone()], &shape, |e, v| e.binary(Binary::Sub, v[0], v[1]))?;
+    let centered = cx.operand_of(centered, View::is_dense);
+    let squares = sum(cx, centered, power(dtype, 2.0));
+    let inverse = cx.combine(vec![squares], &kept, |e, v| {
+        let (n, epsilon) = (e.constant(dtype, n as f64), e.constant(dtype, epsilon));
+        let v = e.binary(Binary::Div, v[0], n);
+        let v = e.binary(Binary::Add, v, epsilon);
+        let v = e.unary(Unary::Sqrt, v);
+        e.unary(Unary::Recip, v)
+    })?;
+    cx.set(1, mean);
+    cx.set(2, inverse);
+    Ok(())
+}
+
 fn layer_like(cx: &mut Lowering<'_>, center: bool) -> Res<()> {
     let (x, _, shape) = float_input(cx)?;
     let axis = cx.axis(cx.int("axis", -1)?, shape.len())?;
     let epsilon = cx.float("epsilon", 1e-5)?;
+    if center && (cx.wants(1) || cx.wants(2)) {
+        statistics(cx, x, axis, epsilon)?;
+    }
     let y = normalized(cx, x, &shape, axis, epsilon, center);
     let dims = |cx: &Lowering<'_>, v: ValueId| {
         // Usually the normalised dimensions; anything that broadcasts is allowed.

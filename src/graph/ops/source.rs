@@ -126,6 +126,38 @@ pub(super) fn eye_like(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// Keeps one triangle of the last two dimensions, by a constant mask.
+pub(super) fn trilu(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let shape = cx.shape(x).to_vec();
+    let &[.., rows, cols] = &shape[..] else { return Err(format!("data of shape {shape:?} is not a matrix")) };
+    let k = if cx.optional(1).is_some() { cx.const_ints(1, "the diagonal")? } else { vec![0] };
+    let k = *k.first().ok_or("the diagonal is not one number")?;
+    if shape.contains(&0) {
+        cx.pass(0, x);
+        return Ok(());
+    }
+    if rows.saturating_mul(cols) > MAX_GENERATED {
+        return Err(format!("a mask for the shape {shape:?} is too large"));
+    }
+    let upper = cx.int("upper", 1)? != 0;
+    let kept = |i: usize| {
+        let above = ((i % cols) as i64).saturating_sub((i / cols) as i64);
+        if upper { above >= k } else { above <= k }
+    };
+    let mask: Vec<i64> = (0..rows * cols).map(|i| kept(i) as i64).collect();
+    let id = cx.add_const("triangle".into(), HostTensor::from_ints(DType::Bool, &[rows, cols], &mask));
+    let view = crate::graph::view::View::dense(&[rows, cols]);
+    let mask = crate::graph::lazy::Lazy::read(crate::graph::fused::Access::new(id, view), DType::Bool);
+    let lazy = cx.lazy(x);
+    let y = cx.combine(vec![lazy, mask], &shape, |e, v| {
+        let zero = e.constant(e.type_of(v[0]), 0.0);
+        e.select(v[1], v[0], zero)
+    })?;
+    cx.set(0, y);
+    Ok(())
+}
+
 pub(super) fn one_hot(cx: &mut Lowering<'_>) -> Res<()> {
     use crate::graph::expr::Binary;
     let (indices, values) = (cx.input(0)?, cx.input(2)?);
