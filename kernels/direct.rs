@@ -3,8 +3,8 @@
 
 use super::values::Value;
 use super::{Arg, Cx, Kernel, Writer, address, epilogue};
-use crate::graph::view::View;
 use crate::graph::fused::Window;
+use crate::graph::view::View;
 use crate::mir::{Gen, Opnd, Part};
 use barewave_isa::op;
 

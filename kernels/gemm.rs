@@ -90,8 +90,8 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
         ops.b.issue(b, next);
         let mut frags = read_fragments(b, tile, read_a, read_b, (pitch_a, pitch_b), size_a, 0);
         for k in 0..tile.k {
-            let ahead = (k + 1 < tile.k)
-                .then(|| read_fragments(b, tile, read_a, read_b, (pitch_a, pitch_b), size_a, k + 1));
+            let ahead =
+                (k + 1 < tile.k).then(|| read_fragments(b, tile, read_a, read_b, (pitch_a, pitch_b), size_a, k + 1));
             let (fa, fb) = &frags;
             for (row, acc_row) in acc.iter().enumerate() {
                 let a = fa[row / cm as usize].dword(row as u8 % cm as u8);
@@ -131,9 +131,7 @@ fn read_fragments(
 ) -> (Vec<Part>, Vec<Part>) {
     let (cm, cn) = (tile.tm.min(4), tile.tn.min(4));
     let (chunks_m, chunks_n) = (tile.tm / cm, tile.tn / cn);
-    let fa = (0..chunks_m)
-        .map(|c| b.lds_read(cm as u8, read_a, (k * pitch_a + c * (tile.m / chunks_m)) * 4))
-        .collect();
+    let fa = (0..chunks_m).map(|c| b.lds_read(cm as u8, read_a, (k * pitch_a + c * (tile.m / chunks_m)) * 4)).collect();
     let fb = (0..chunks_n)
         .map(|c| b.lds_read(cn as u8, read_b, size_a + (k * pitch_b + c * (tile.n / chunks_n)) * 4))
         .collect();
@@ -182,11 +180,15 @@ pub(super) fn store(
     let args: Vec<Arg> = epilogue::operands(cx).into_iter().map(Arg::Input).chain([Arg::Output]).collect();
     let views: Vec<&View> = args.iter().map(|a| view_of(cx, *a)).collect();
     // Columns as few dimensions as all accesses agree on.
-    let mut inner: Vec<View> = views.iter().map(|v| sub_view(v, &walk.n_dims)).collect();
-    let dims = {
-        let mut refs: Vec<&mut View> = inner.iter_mut().collect();
-        crate::graph::view::collapse(&mut refs)
-    };
+    let runs = crate::graph::collapse::groups(&views, walk.n_dims.clone());
+    let inner: Vec<View> = views
+        .iter()
+        .map(|v| {
+            let (dims, strides) = crate::graph::collapse::apply(v, &runs);
+            View { offset: 0, dims, strides }
+        })
+        .collect();
+    let dims = inner[0].dims.clone();
     let last = *dims.last().unwrap_or(&1);
     let wide = cn == 4
         && last.is_multiple_of(4)
@@ -218,7 +220,7 @@ pub(super) fn store(
             let o = super::address::offset_of_dims(&mut w.b, &inner[k], size, coords, 0..dims.len(), false);
             cols.push(match (o.reg, inside) {
                 (reg, Some(mask)) if arg == Arg::Output => {
-                    let reg = reg.map_or_else(|| w.b.to_vector(0u32), |r| r);
+                    let reg = reg.unwrap_or_else(|| w.b.to_vector(0u32));
                     Some(w.b.guard(*mask, reg))
                 }
                 (reg, _) => reg,
@@ -245,10 +247,6 @@ fn view_of<'a>(cx: &'a Cx, arg: Arg) -> &'a View {
     }
 }
 
-fn sub_view(v: &View, dims: &std::ops::Range<usize>) -> View {
-    View { offset: 0, dims: v.dims[dims.clone()].to_vec(), strides: v.strides[dims.clone()].to_vec() }
-}
-
 /// One row of a workitem's block.
 fn store_row(
     w: &mut Writer,
@@ -271,7 +269,7 @@ fn store_row(
             reg = Some(w.b.add(r, shift));
         }
         if let (Some(mask), Arg::Output) = (inside, p.arg) {
-            let r = reg.map_or_else(|| w.b.to_vector(0u32), |r| r);
+            let r = reg.unwrap_or_else(|| w.b.to_vector(0u32));
             let out = w.b.to_vector(ROW_OUT);
             reg = Some(w.b.select(mask, r, out));
         }
@@ -300,7 +298,7 @@ fn store_row(
             let acc = Value::Word(values.dword(e as u8).into());
             results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(acc))?);
         }
-        let (k, p) = plans.iter().enumerate().last().expect("the output is an access");
+        let (k, p) = plans.iter().enumerate().next_back().expect("the output is an access");
         let buf = w.buffer(cx, Arg::Output)?;
         let at = join(w, rows[k], p.cols[g], p.outer.reg);
         if group == 1 {
@@ -317,14 +315,7 @@ fn store_row(
 }
 
 /// Loads the elements of an operand that go with one group of columns.
-fn load_group(
-    w: &mut Writer,
-    cx: &Cx,
-    p: &Plan,
-    row: Offset,
-    g: usize,
-    group: usize,
-) -> Result<Vec<Value>, String> {
+fn load_group(w: &mut Writer, cx: &Cx, p: &Plan, row: Offset, g: usize, group: usize) -> Result<Vec<Value>, String> {
     let buf = w.buffer(cx, p.arg)?;
     let at = join(w, row, p.cols[g], p.outer.reg);
     if group > 1 && p.col_stride == 1 {

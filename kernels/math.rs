@@ -5,7 +5,7 @@
 //! operand gives a NaN.
 
 use crate::mir::{Builder, Opnd, Part};
-use barewave_isa::{Mods, ModName, Regs, VCC, op};
+use barewave_isa::{ModName, Mods, Regs, VCC, op};
 
 /// `-x`.
 pub(super) fn neg(b: &mut Builder, x: Opnd) -> Part {
@@ -164,7 +164,7 @@ pub(super) fn tanh(b: &mut Builder, x: Opnd) -> Part {
     let big = b.fma(-2.0f32, r, 1.0f32);
     let big = copysign(b, big, x.into());
     let s = mul(b, x, x);
-    let p = polynomial(b, s, &[-5.704_988_7e-3, 2.063_909e-2, -5.373_972e-2, 1.333_144_2e-1, -3.333_328_2e-1]);
+    let p = polynomial(b, s, &[-5.704_988_7e-3, 2.063_909e-2, -5.373_972e-2, 1.333_144_2e-1, -3.333_328e-1]);
     let sx = mul(b, s, x);
     let small = b.fma(p, sx, x);
     let is_small = b.op(op::V_CMP_GT_F32, &[0.625f32.into(), a.into()]);

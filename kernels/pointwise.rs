@@ -37,7 +37,7 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Kernel>, String> {
     }
     let size = cx.dtype(Arg::Output).size();
     let mut at = address::offset(&mut w.b, &out.view, size, &coords);
-    if groups % WORKGROUP as usize != 0 {
+    if !groups.is_multiple_of(WORKGROUP as usize) {
         let inside = w.b.op(op::V_CMP_GT_U32, &[(groups as u32).into(), index.into()]);
         let reg = at.vector(&mut w.b);
         at.reg = Some(w.b.guard(inside, reg));

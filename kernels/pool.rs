@@ -3,9 +3,9 @@
 use super::direct::Taps;
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, address, epilogue, expr, math, reduce};
-use crate::graph::view::View;
 use crate::graph::expr::{Expr, Scalar};
 use crate::graph::fused::{PoolOp, Window};
+use crate::graph::view::View;
 use crate::mir::{Gen, Part};
 use barewave_isa::op;
 
@@ -35,7 +35,11 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
     let acc = reduce::held(&mut w, start);
     let walk = PoolWalk { cx, window, prologue, pool, float, acc, neutral: start };
     let taps: usize = window.kernel.iter().product();
-    if taps <= UNROLLED { walk.unrolled(&mut w, &coords, taps)? } else { walk.looped(&mut w, &coords, taps)? }
+    if taps <= UNROLLED {
+        walk.unrolled(&mut w, &coords, taps)?
+    } else {
+        walk.looped(&mut w, &coords, taps)?
+    }
     let total = match divisor(&mut w, pool, window, &coords, &cx.step.inputs[0].view, &out.dims) {
         Some(Divisor::Constant(n)) => math::mul(&mut w.b, 1.0 / n as f32, acc),
         Some(Divisor::Count(n)) => math::div(&mut w.b, acc.into(), n.into()),

@@ -6,9 +6,9 @@
 use super::address::{self, Offset};
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr};
+use crate::graph::expr as gexpr;
 use crate::graph::expr::{Binary, Expr, Scalar};
 use crate::graph::fused::ReduceOp;
-use crate::graph::expr as gexpr;
 use crate::graph::view::View;
 use crate::mir::{Gen, Part};
 use crate::tensor::DType;

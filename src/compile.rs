@@ -227,7 +227,8 @@ impl<'a> Layout<'a> {
 
     /// The bytes of the weights region.
     fn fill(&self, compiled: &[Vec<CompiledKernel>]) -> Vec<u8> {
-        let by_name: FxHashMap<&str, &CompiledKernel> = compiled.iter().flatten().map(|k| (k.name.as_str(), k)).collect();
+        let by_name: FxHashMap<&str, &CompiledKernel> =
+            compiled.iter().flatten().map(|k| (k.name.as_str(), k)).collect();
         enum Source<'s> {
             Tensor(TensorId),
             Blob(usize, &'s kernels::Blob),
@@ -301,12 +302,7 @@ fn descriptor(k: &CompiledKernel) -> codeobj::Kernel {
     out.workgroup_ids = f.preloads.workgroup_id.map(|v| v.is_some());
     out.max_flat_workgroup_size = f.workgroup_size;
     out.reqd_workgroup_size = Some([f.workgroup_size, 1, 1]);
-    out.args = k
-        .kernel
-        .args
-        .iter()
-        .enumerate()
-        .map(|(i, _)| codeobj::Arg::buffer(format!("arg{i}"), i as u32 * 8))
-        .collect();
+    out.args =
+        k.kernel.args.iter().enumerate().map(|(i, _)| codeobj::Arg::buffer(format!("arg{i}"), i as u32 * 8)).collect();
     out
 }

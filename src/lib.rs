@@ -1,10 +1,15 @@
 //! barewave compiles ONNX models straight to AMD GPU machine code and runs them, on a GPU or on an emulated device.
 
+pub mod cli;
 pub mod codeobj;
+pub mod compile;
+pub mod emu;
 pub mod graph;
 #[path = "../kernels/mod.rs"]
 pub mod kernels;
 pub mod mir;
 pub mod onnx;
+pub mod output;
 pub mod passes;
+pub mod runtime;
 pub mod tensor;

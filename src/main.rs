@@ -1,1 +1,7 @@
-fn main(){}
+//! The `barewave` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    barewave::cli::main()
+}

@@ -48,6 +48,9 @@ pub struct TargetInfo {
     pub vgpr_tuple_align: u8,
     /// Word 3 of a raw buffer descriptor (32-bit format, bounds checked against `num_records` in bytes).
     pub raw_buffer_word3: u32,
+    /// SGPRs that a wave32 kernel must have preloaded, with workgroup ids at their end (16 on gfx1100 and gfx1102:
+    /// LLVM's user-sgpr-init16 bug), else 0.
+    pub min_preloaded_sgprs: u16,
     /// SGPRs a kernel may use besides VCC and its like (102 or 106).
     pub max_sgprs: u32,
     /// Waves a SIMD can hold.

@@ -152,6 +152,16 @@ pub struct Window {
     pub pads: Vec<usize>,
 }
 
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "kernel {:?}, strides {:?}, dilations {:?}, pads {:?}",
+            self.kernel, self.strides, self.dilations, self.pads
+        )
+    }
+}
+
 /// How [`StepKind::Pool`] combines the elements of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolOp {
@@ -385,6 +395,11 @@ impl FusedGraph {
         self.check_kind(step)
     }
 
+    /// Verifies one step on its own, whoever writes its operands.
+    pub(crate) fn step_promises(&self, step: &Step) -> Result<(), String> {
+        self.check_step(step, &vec![true; self.tensors.len()])
+    }
+
     fn check_access(&self, access: &Access) -> Result<(), String> {
         let view = &access.view;
         if view.is_empty() {
@@ -527,7 +542,13 @@ impl fmt::Display for FusedGraph {
             writeln!(f, "  {} = {} // {}", access(&step.output), step.kind.name(), step.name)?;
             match &step.kind {
                 StepKind::Pointwise | StepKind::MatMul => {}
-                other => writeln!(f, "    {other:?}")?,
+                StepKind::Conv { window, groups } => writeln!(f, "    {window}, groups {groups}")?,
+                StepKind::Pool { op, window, prologue } => writeln!(f, "    {op:?} of {prologue}, {window}")?,
+                StepKind::Reduce { op, prologue } => writeln!(f, "    {op:?} of {prologue}")?,
+                StepKind::Softmax { log } => writeln!(f, "    log {log}")?,
+                StepKind::Normalize { axes, epsilon, center } => {
+                    writeln!(f, "    over the last {axes}, epsilon {epsilon:e}, center {center}")?;
+                }
             }
             for (i, a) in step.inputs.iter().enumerate() {
                 writeln!(f, "    in{i} = {}", access(a))?;

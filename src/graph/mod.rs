@@ -1,7 +1,55 @@
 //! From an imported model to a fused graph and its memory plan.
 //!
-//! [`fused`] is the interface to the kernels, [`expr`] and [`view`] are the two languages it is written in.
+//! [`fused`] is the interface to the kernels; [`expr`] and [`view`] are the two languages it is written in. [`fuse`] is the
+//! whole way there.
 
+mod clusters;
+pub(crate) mod collapse;
+mod error;
 pub mod expr;
+mod forward;
 pub mod fused;
+pub mod interpret;
+mod lazy;
+mod lower;
+mod ops;
+pub mod plan;
+mod prune;
+mod resolve;
+mod shapes;
+mod store;
 pub mod view;
+
+pub use error::Error;
+pub use ops::supported as supported_operators;
+
+use crate::onnx::Model;
+use fused::FusedGraph;
+use std::collections::BTreeMap;
+
+/// What the caller may decide.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Extents of the model's symbolic dimensions, by name.
+    pub dims: BTreeMap<String, usize>,
+}
+
+/// Turns a model into kernel launches.
+pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
+    let resolved = resolve::resolve(model)?;
+    let shapes = shapes::input_shapes(model, &options.dims)?;
+    let clusters = clusters::find_clusters(&resolved);
+    let mut graph = lower::lower(&resolved, &shapes, clusters)?;
+    check(&graph, "lower")?;
+    forward::forward_writes(&mut graph);
+    check(&graph, "forward_writes")?;
+    prune::prune(&mut graph);
+    check(&graph, "prune")?;
+    collapse::collapse_views(&mut graph);
+    check(&graph, "collapse_views")?;
+    Ok(graph)
+}
+
+fn check(graph: &FusedGraph, pass: &'static str) -> Result<(), Error> {
+    graph.check().map_err(|what| Error::Internal { pass, what })
+}

@@ -194,33 +194,6 @@ impl fmt::Display for View {
     }
 }
 
-/// Merges neighbouring dimensions that every view walks as one, and drops those of extent 1. All views have the same
-/// dimensions; returns the merged ones. At least one dimension remains.
-pub fn collapse(views: &mut [&mut View]) -> Vec<usize> {
-    let Some(first) = views.first() else { return vec![1] };
-    let dims = first.dims.clone();
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    for d in (0..dims.len()).filter(|&d| dims[d] != 1) {
-        if let Some(group) = groups.last_mut() {
-            let p = *group.last().expect("groups are not empty");
-            if views.iter().all(|v| v.strides[p] == v.strides[d] * dims[d] as i64) {
-                group.push(d);
-                continue;
-            }
-        }
-        groups.push(vec![d]);
-    }
-    let new_dims: Vec<usize> =
-        if groups.is_empty() { vec![1] } else { groups.iter().map(|g| g.iter().map(|&d| dims[d]).product()).collect() };
-    for v in views.iter_mut() {
-        let strides: Vec<i64> =
-            if groups.is_empty() { vec![0] } else { groups.iter().map(|g| v.strides[g[g.len() - 1]]).collect() };
-        v.strides = strides;
-        v.dims = new_dims.clone();
-    }
-    new_dims
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,19 +251,6 @@ mod tests {
         assert_eq!(elements(&View::dense(&[2, 1]).broadcast(&[2, 2, 2]).unwrap()), [0, 0, 1, 1, 0, 0, 1, 1]);
         assert!(View::dense(&[3]).broadcast(&[2]).is_none());
         assert_eq!(v.sliced(1, 4, -2, 2).extent(), Some((2, 10)));
-    }
-
-    #[test]
-    fn collapsing_merges_what_all_views_share() {
-        let mut a = View::dense(&[2, 3, 4, 1]);
-        let mut b = View::dense(&[3, 1, 1]).broadcast(&[2, 3, 4, 1]).unwrap();
-        assert_eq!(collapse(&mut [&mut a, &mut b]), [2, 3, 4]);
-        let mut a = View::dense(&[2, 3, 4]);
-        let mut b = View::dense(&[3, 4]).broadcast(&[2, 3, 4]).unwrap();
-        assert_eq!(collapse(&mut [&mut a, &mut b]), [2, 12]);
-        assert_eq!((a.strides, b.strides), (vec![12, 1], vec![0, 1]));
-        let mut a = View::dense(&[]);
-        assert_eq!(collapse(&mut [&mut a]), [1]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! [`Builder::OUT_OF_BOUNDS`] reads zero and stores nothing, which is how kernels mask lanes at tensor edges.
 
 use super::{Block, BlockId, Code, Function, Gen, MInst, Opnd, Part, Preloads, RegClass, VReg};
-use barewave_isa::{Flags, ModName, Mods, Op, Target, op};
+use barewave_isa::{Flags, ModName, Mods, Op, Reg, Target, op};
 
 /// A raw buffer: base address and size in a scalar descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,10 @@ impl Builder {
         let mut b = Builder { f, places: Vec::new(), out_of_bounds: None };
         let entry = b.label();
         b.place(entry, "entry");
+        // Before gfx9 LDS instructions clamp addresses to M0.
+        if target.op(op::DS_READ_B32).is_some_and(|i| i.reads.contains(&Reg::M0)) {
+            b.emit(op::S_MOV_B32, &[Opnd::P(Reg::M0.into())], &[u32::MAX.into()]);
+        }
         b
     }
 
@@ -201,9 +205,21 @@ impl Builder {
     /// `(a / d, a % d)`, unsigned.
     pub fn divmod(&mut self, a: impl Into<Opnd>, d: u32) -> (Part, Part) {
         let a = a.into();
+        if d == 1 {
+            let q = match a {
+                Opnd::V(p) => p,
+                a => self.scalar_of(a),
+            };
+            return (q, self.scalar(0));
+        }
         let q = self.udiv(a, d);
         let qd = self.mul(q, d);
         (q, self.sub(a, qd))
+    }
+    fn scalar_of(&mut self, a: Opnd) -> Part {
+        let s = self.s(1);
+        self.copy_into(s, a);
+        s
     }
     /// f32 `a * b + c`.
     pub fn fma(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>, c: impl Into<Opnd>) -> Part {
@@ -272,10 +288,26 @@ impl Builder {
     }
     /// Workgroup id in dimension `dim` (0 to 2).
     pub fn workgroup_id(&mut self, dim: usize) -> Part {
+        if self.f.target.info().architected_sgprs {
+            return self.architected_workgroup_id(dim);
+        }
         if self.f.preloads.workgroup_id[dim].is_none() {
             self.f.preloads.workgroup_id[dim] = Some(self.f.new_vreg(RegClass::S, 1).reg);
         }
         self.f.whole(self.f.preloads.workgroup_id[dim].expect("just set"))
+    }
+    /// The id from the trap registers: x in ttmp9, y and z the halves of ttmp7 (RDNA4 manual, 3.5).
+    fn architected_workgroup_id(&mut self, dim: usize) -> Part {
+        let d = self.s(1);
+        let (op, reg, by): (Op, u16, &[Opnd]) = match dim {
+            0 => (op::S_MOV_B32, 9, &[]),
+            1 => (op::S_AND_B32, 7, &[Opnd::Imm(0xffff)]),
+            _ => (op::S_LSHR_B32, 7, &[Opnd::Imm(16)]),
+        };
+        let mut srcs = vec![Opnd::P(Reg::ttmp(reg).into())];
+        srcs.extend_from_slice(by);
+        self.emit(op, &[d.into()], &srcs);
+        d
     }
     fn kernarg(&mut self) -> Part {
         if self.f.preloads.kernarg.is_none() {
@@ -343,9 +375,8 @@ impl Builder {
     }
     /// Stores 1 to 4 dwords per lane at byte offset `voff + soff + imm`.
     pub fn store(&mut self, buf: Buffer, data: Part, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) {
-        let op =
-            [op::BUFFER_STORE_DWORD, op::BUFFER_STORE_DWORDX2, op::BUFFER_STORE_DWORDX3, op::BUFFER_STORE_DWORDX4]
-                [data.len as usize - 1];
+        let op = [op::BUFFER_STORE_DWORD, op::BUFFER_STORE_DWORDX2, op::BUFFER_STORE_DWORDX3, op::BUFFER_STORE_DWORDX4]
+            [data.len as usize - 1];
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
         self.push(MInst { mods, ..MInst::new(op, &[], &[data.into(), srcs[0], srcs[1], srcs[2]]) });
     }
@@ -437,13 +468,7 @@ impl Builder {
     }
 
     /// Runs `body` with a scalar counter 0, `step`, ... while it is below `limit`, at least once.
-    pub fn loop_while(
-        &mut self,
-        name: &str,
-        limit: impl Into<Opnd>,
-        step: u32,
-        body: impl FnOnce(&mut Builder, Part),
-    ) {
+    pub fn loop_while(&mut self, name: &str, limit: impl Into<Opnd>, step: u32, body: impl FnOnce(&mut Builder, Part)) {
         let i = self.scalar(0);
         let head = self.block(name);
         body(self, i);
@@ -461,7 +486,7 @@ impl Builder {
 
     /// Ends the program and gives out the function.
     pub fn finish(mut self) -> Function {
-        self.emit(op::S_ENDPGM, &[], &[]);
+        self.emit(op::S_ENDPGM, &[], &[0u32.into()]);
         let places = &self.places;
         for block in &mut self.f.blocks {
             for inst in &mut block.insts {

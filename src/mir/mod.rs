@@ -12,7 +12,7 @@ pub mod liveness;
 mod text;
 mod verify;
 
-pub use builder::{Builder, Buffer};
+pub use builder::{Buffer, Builder};
 pub use text::{ParseError, parse};
 pub use verify::{VerifyError, verify};
 
@@ -259,7 +259,11 @@ impl MInst {
     /// Operands that are read: sources, and destinations whose old value matters.
     pub fn uses(&self, target: Target) -> impl Iterator<Item = Opnd> + '_ {
         let info = self.info(target);
-        let tied = self.dsts.iter().enumerate().filter(move |(i, _)| info.is_some_and(|x| x.dsts.get(*i).is_some_and(|s| s.read)));
+        let tied = self
+            .dsts
+            .iter()
+            .enumerate()
+            .filter(move |(i, _)| info.is_some_and(|x| x.dsts.get(*i).is_some_and(|s| s.read)));
         self.srcs.iter().copied().chain(tied.map(|(_, o)| *o))
     }
 }

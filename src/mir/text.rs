@@ -182,11 +182,7 @@ fn parse_header(words: &[&str]) -> Result<Function, String> {
         words.get(at + 1).copied().ok_or(format!("{key} needs a value"))
     };
     let number = |key: &str| field(key)?.parse::<u32>().map_err(|e| format!("{key}: {e}"));
-    let mut b = Builder::new(
-        Target::parse(field("target")?).map_err(|e| e.to_string())?,
-        name,
-        number("workgroup")?,
-    );
+    let mut b = Builder::new(Target::parse(field("target")?).map_err(|e| e.to_string())?, name, number("workgroup")?);
     let f = b.function();
     f.blocks.clear();
     f.lds_bytes = number("lds")?;
@@ -300,7 +296,9 @@ fn parse_operand(f: &Function, blocks: &[&str], w: &str) -> Result<Opnd, String>
 
 /// `v7`, `v[4:7]`, `vcc`, ...
 fn physical(stem: &str, range: Option<(u16, u16)>) -> Option<Regs> {
-    for (prefix, first, count) in [("v", Reg::V0, 1024), ("a", Reg::A0, 256), ("s", Reg::S0, 128), ("ttmp", Reg::TTMP0, 16)] {
+    for (prefix, first, count) in
+        [("v", Reg::V0, 1024), ("a", Reg::A0, 256), ("s", Reg::S0, 128), ("ttmp", Reg::TTMP0, 16)]
+    {
         let Some(n) = stem.strip_prefix(prefix) else { continue };
         let (at, len) = match range {
             Some(r) if n.is_empty() => r,

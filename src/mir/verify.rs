@@ -43,17 +43,15 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
         return Err(fail(f.blocks.len() - 1, 0, "a branch leads out of the function".to_string()));
     }
     let last = f.blocks.last().and_then(|b| b.insts.last());
-    let ends = last.and_then(|i| i.info(f.target)).is_some_and(|x| {
-        x.flags.has(Flags::TERMINATOR) && !x.flags.has(Flags::CONDITIONAL)
-    });
+    let ends = last
+        .and_then(|i| i.info(f.target))
+        .is_some_and(|x| x.flags.has(Flags::TERMINATOR) && !x.flags.has(Flags::CONDITIONAL));
     if !ends {
         return Err(fail(f.blocks.len() - 1, 0, "the last block does not end the program".to_string()));
     }
     let live = Liveness::of(f);
-    let given: Vec<usize> = crate::passes::regalloc::fixed_places(f)
-        .iter()
-        .flat_map(|(v, _)| live.units.of_part(f.whole(*v)))
-        .collect();
+    let given: Vec<usize> =
+        crate::passes::regalloc::fixed_places(f).iter().flat_map(|(v, _)| live.units.of_part(f.whole(*v))).collect();
     if let Some(u) = live.live_in[0].iter().find(|u| !given.contains(u)) {
         let v = (0..f.vregs.len() as u32).find(|v| live.units.of_part(f.whole(super::VReg(*v))).contains(&u));
         return Err(fail(0, 0, format!("virtual register %{} may be read before it is written", v.unwrap_or(0))));
@@ -67,7 +65,13 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), String> {
             Opnd::V(p) => {
                 let info = f.vregs.get(p.reg.0 as usize).ok_or_else(|| format!("%{} does not exist", p.reg.0))?;
                 if p.len == 0 || p.first + p.len > info.dwords {
-                    return Err(format!("dwords {}..{} of the {}-dword %{}", p.first, p.first + p.len, info.dwords, p.reg.0));
+                    return Err(format!(
+                        "dwords {}..{} of the {}-dword %{}",
+                        p.first,
+                        p.first + p.len,
+                        info.dwords,
+                        p.reg.0
+                    ));
                 }
             }
             Opnd::Block(b) if b.0 as usize >= f.blocks.len() => return Err(format!("block {} does not exist", b.0)),

@@ -1,38 +1,18 @@
 //! From a file to a [`Model`].
 
 use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto};
-use super::tensor::{External, decode};
 use super::{Attribute, Dim, Error, Graph, Model, Node, ValueInfo};
 use crate::tensor::DType;
+use crate::tensor::pb::{External, decode, map_file};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::Path;
-
-/// Maps a file into memory; an empty file gives no bytes.
-pub(super) fn map(path: &Path) -> std::io::Result<Bytes> {
-    let file = File::open(path)?;
-    let meta = file.metadata()?;
-    if meta.is_dir() {
-        return Err(std::io::Error::new(std::io::ErrorKind::IsADirectory, "it is a directory"));
-    }
-    if !meta.is_file() {
-        return std::fs::read(path).map(Bytes::from);
-    }
-    if meta.len() == 0 {
-        return Ok(Bytes::new());
-    }
-    // SAFETY: the mapping is private and read-only. Whoever shortens the file while it is in use makes the system end
-    // the process on the next access; that is the price of not copying weights, and the same as for a shared library.
-    let map = unsafe { memmap2::Mmap::map(&file)? };
-    Ok(Bytes::from_owner(map))
-}
 
 impl Model {
     /// Reads an ONNX file.
     pub fn load(path: &Path) -> Result<Model, Error> {
-        let bytes = map(path).map_err(|source| Error::Io { path: path.into(), source })?;
+        let bytes = map_file(path).map_err(|source| Error::Io { path: path.into(), source })?;
         Model::from_bytes(bytes, path)
     }
 
@@ -196,6 +176,7 @@ fn attribute(a: &AttributeProto, external: &mut External) -> Result<Attribute, L
 mod tests {
     use super::super::proto::*;
     use super::*;
+    use crate::tensor::pb::TensorProto;
 
     fn parse(bytes: Vec<u8>) -> Result<Model, Error> {
         Model::from_bytes(bytes.into(), Path::new("m.onnx"))

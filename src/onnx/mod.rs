@@ -10,11 +10,9 @@ mod error;
 mod import;
 mod proto;
 mod seed;
-mod tensor;
 
 pub use error::Error;
-pub use seed::SplitMix64;
-pub use tensor::{load_tensor, tensor_from_bytes};
+pub use seed::SEEDED_FROM;
 
 use crate::tensor::{DType, HostTensor};
 use std::collections::BTreeMap;

@@ -3,6 +3,7 @@
 //! Byte fields are [`Bytes`], so decoding from a memory-mapped file leaves weights where they are.
 #![allow(missing_docs)] // the names are those of the published schema
 
+use crate::tensor::pb::{StringStringEntryProto, TensorProto};
 use bytes::Bytes;
 use prost::Message;
 
@@ -28,14 +29,6 @@ pub struct OperatorSetIdProto {
     pub domain: String,
     #[prost(int64, tag = "2")]
     pub version: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct StringStringEntryProto {
-    #[prost(string, tag = "1")]
-    pub key: String,
-    #[prost(string, tag = "2")]
-    pub value: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -108,34 +101,6 @@ pub struct AttributeProto {
     pub r#type: i32,
     #[prost(string, tag = "21")]
     pub ref_attr_name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct TensorProto {
-    #[prost(int64, repeated, tag = "1")]
-    pub dims: Vec<i64>,
-    #[prost(int32, tag = "2")]
-    pub data_type: i32,
-    #[prost(float, repeated, tag = "4")]
-    pub float_data: Vec<f32>,
-    #[prost(int32, repeated, tag = "5")]
-    pub int32_data: Vec<i32>,
-    #[prost(bytes = "bytes", repeated, tag = "6")]
-    pub string_data: Vec<Bytes>,
-    #[prost(int64, repeated, tag = "7")]
-    pub int64_data: Vec<i64>,
-    #[prost(string, tag = "8")]
-    pub name: String,
-    #[prost(bytes = "bytes", optional, tag = "9")]
-    pub raw_data: Option<Bytes>,
-    #[prost(double, repeated, tag = "10")]
-    pub double_data: Vec<f64>,
-    #[prost(uint64, repeated, tag = "11")]
-    pub uint64_data: Vec<u64>,
-    #[prost(message, repeated, tag = "13")]
-    pub external_data: Vec<StringStringEntryProto>,
-    #[prost(int32, tag = "14")]
-    pub data_location: i32,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -3,14 +3,18 @@
 //! The tables say for a pair of instructions how many wait states must lie between them. A wait state is one issued
 //! instruction of the same wave; `s_nop n` counts for `n + 1`. From each instruction the search goes backwards over
 //! all paths until as many states have passed as any rule can ask for; what is missing is made up by one `s_nop`.
+//! Some hazards of RDNA are resolved differently: by VALU instructions in between or by a wait for the VALU's
+//! dependency counters. They count VALU instructions, and the same search finds them.
 
 use super::emit::lower_inst;
 use crate::mir::{Function, MInst};
-use barewave_isa::{Inst, op};
+use barewave_isa::{Fix, Inst, Pipe, op};
 
 /// Two instructions that are too close.
 #[derive(Debug, thiserror::Error)]
-#[error("kernel {kernel}, {block}, instruction {index}: {missing} more wait states are needed between {producer} and {consumer}")]
+#[error(
+    "kernel {kernel}, {block}, instruction {index}: {missing} more wait states are needed between {producer} and {consumer}"
+)]
 pub struct Hazard {
     kernel: String,
     block: String,
@@ -25,7 +29,7 @@ const NOP_STATES: u32 = 8;
 
 /// Inserts `s_nop` where the function needs wait states. Operands must be physical.
 pub fn hazards(f: &mut Function) {
-    if barewave_isa::max_required_states(f.target) == 0 {
+    if f.target.hazards().is_empty() {
         return;
     }
     let preds = predecessors(f);
@@ -33,6 +37,19 @@ pub fn hazards(f: &mut Function) {
     for b in 0..f.blocks.len() {
         let mut i = 0;
         while i < lowered[b].len() {
+            if let Some((fix, producer)) = unfixed(f, &preds, &lowered, b, i) {
+                let inst = match fix {
+                    Fix::DepCtr => {
+                        let trans = f.target.op(producer.op).is_some_and(|x| x.pipe == Pipe::Trans);
+                        let wait: u32 = if trans { VA_VDST_0 } else { 0 };
+                        MInst::new(op::S_WAITCNT_DEPCTR, &[], &[wait.into()])
+                    }
+                    _ => MInst::new(op::V_NOP, &[], &[]),
+                };
+                lowered[b].insert(i, lower_inst(&inst, |_| 0).expect("a target instruction"));
+                f.blocks[b].insts.insert(i, inst);
+                continue;
+            }
             let (missing, _) = missing_states(f, &preds, &lowered, b, i);
             let mut left = missing;
             while left > 0 {
@@ -50,27 +67,77 @@ pub fn hazards(f: &mut Function) {
 
 /// Proves that all required wait states are there.
 pub fn verify(f: &Function) -> Result<(), Hazard> {
-    if barewave_isa::max_required_states(f.target) == 0 {
+    if f.target.hazards().is_empty() {
         return Ok(());
     }
     let preds = predecessors(f);
     let lowered = lower_all(f);
     for b in 0..f.blocks.len() {
         for i in 0..lowered[b].len() {
-            let (missing, producer) = missing_states(f, &preds, &lowered, b, i);
+            let (mut missing, mut producer) = missing_states(f, &preds, &lowered, b, i);
+            if let Some((_, p)) = unfixed(f, &preds, &lowered, b, i) {
+                (missing, producer) = (missing.max(1), Some(p));
+            }
             if missing > 0 {
                 return Err(Hazard {
                     kernel: f.name.clone(),
                     block: f.blocks[b].name.clone(),
                     index: i,
                     missing,
-                    producer: producer.map_or(String::new(), |p| p.display(f.target).to_string()),
-                    consumer: lowered[b][i].display(f.target).to_string(),
+                    producer: producer.map_or(String::new(), |p| format!("{p:?}")),
+                    consumer: format!("{:?}", lowered[b][i]),
                 });
             }
         }
     }
     Ok(())
+}
+
+/// `s_waitcnt_depctr va_vdst(0)`: all VALU results written, nothing else waited for.
+const VA_VDST_0: u32 = 0x0fff;
+
+/// Farthest, in VALU instructions, that a hazard with another fix than wait states reaches.
+const FIX_REACH: u32 = 16;
+
+/// A hazard before instruction `i` of block `b` that wait states do not resolve and nothing has resolved yet.
+fn unfixed<'a>(
+    f: &Function,
+    preds: &[Vec<usize>],
+    code: &'a [Vec<Inst>],
+    b: usize,
+    i: usize,
+) -> Option<(Fix, &'a Inst)> {
+    if f.target.hazards().iter().all(|r| r.fix == Fix::Nop) {
+        return None;
+    }
+    let consumer = &code[b][i];
+    let mut paths = vec![(b, i, 0u32)];
+    let mut seen: Vec<(usize, u32)> = Vec::new();
+    while let Some((b, before, mut valus)) = paths.pop() {
+        let mut k = before;
+        let mut resolved = false;
+        while k > 0 && valus < FIX_REACH && !resolved {
+            k -= 1;
+            let producer = &code[b][k];
+            if let Some((fix, reach)) = barewave_isa::required_fix(f.target, producer, consumer)
+                && valus < reach as u32
+            {
+                return Some((fix, producer));
+            }
+            let pipe = f.target.op(producer.op).map(|x| x.pipe);
+            valus += u32::from(matches!(pipe, Some(Pipe::Valu | Pipe::Trans | Pipe::Matrix)));
+            resolved = producer.op == op::S_WAITCNT_DEPCTR;
+        }
+        if k == 0 && valus < FIX_REACH && !resolved {
+            for &p in &preds[b] {
+                if !seen.iter().any(|&(q, s)| q == p && s <= valus) {
+                    seen.push((p, valus));
+                    paths.push((p, code[p].len(), valus));
+                }
+            }
+        }
+    }
+    None
 }
 
 fn predecessors(f: &Function) -> Vec<Vec<usize>> {

@@ -5,9 +5,11 @@
 pub mod check;
 pub mod emit;
 pub mod hazards;
+pub mod listing;
 pub mod regalloc;
 pub mod schedule;
 pub mod select;
+pub mod simplify;
 pub mod waits;
 
 use crate::mir::{Function, VerifyError, verify};
@@ -50,6 +52,8 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     verify(&f, "build")?;
     select::select(&mut f)?;
     after(&f, "select")?;
+    simplify::simplify(&mut f);
+    after(&f, "simplify")?;
     schedule::schedule(&mut f, vgprs * 3 / 4);
     after(&f, "schedule")?;
     let allocation = regalloc::allocate(&mut f, vgprs)?;

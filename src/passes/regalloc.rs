@@ -13,7 +13,7 @@
 //! which makes compares and selects use their short encodings. `check` proves the result.
 
 use crate::mir::liveness::{Liveness, for_each_def, for_each_use};
-use crate::mir::{Function, Gen, MInst, Opnd, Part, RegClass, VReg};
+use crate::mir::{Function, MInst, Opnd, Part, RegClass, VReg};
 use barewave_isa::{Flags, ModName, Mods, Reg, RegFile, Regs, op};
 
 /// Registers in use after allocation.
@@ -281,6 +281,8 @@ pub fn fixed_places(f: &Function) -> Vec<(VReg, Reg)> {
         out.push((v, Reg::s(next)));
         next += 2;
     }
+    let ids = f.preloads.workgroup_id.iter().flatten().count() as u16;
+    next = next.max(f.target.info().min_preloaded_sgprs.saturating_sub(ids));
     for v in f.preloads.workgroup_id.into_iter().flatten() {
         out.push((v, Reg::s(next)));
         next += 1;
@@ -336,7 +338,9 @@ fn vcc_candidates(f: &Function) -> Vec<bool> {
     }
     // On wave32 a one-dword scalar may be any scalar: keep only those that are masks everywhere.
     for inst in f.blocks.iter().flat_map(|b| &b.insts) {
-        let mask_use = inst.info(f.target).is_some_and(|i| i.pipe == barewave_isa::Pipe::Valu || i.pipe == barewave_isa::Pipe::Salu);
+        let mask_use = inst
+            .info(f.target)
+            .is_some_and(|i| i.pipe == barewave_isa::Pipe::Valu || i.pipe == barewave_isa::Pipe::Salu);
         if !mask_use {
             for_each_use(inst, f.target, |p| ok[p.reg.0 as usize] = false);
         }
@@ -371,9 +375,9 @@ impl Spills {
         };
         let touches = |v: VReg| {
             live.units.of_part(f.whole(v)).any(|u| {
-                live.units.of_part(f.whole(failed)).any(|w| {
-                    ranges[u].iter().any(|a| ranges[w].iter().any(|b| a.0 < b.1 && b.0 < a.1))
-                })
+                live.units
+                    .of_part(f.whole(failed))
+                    .any(|w| ranges[u].iter().any(|a| ranges[w].iter().any(|b| a.0 < b.1 && b.0 < a.1)))
             })
         };
         let class = f.vreg(failed).class;
@@ -462,7 +466,7 @@ impl Spills {
             let mut new = Vec::with_capacity(old.len() + 8);
             for mut inst in old {
                 let (mut used, mut defined) = (0u32, 0u32);
-                let bits = |p: Part| ((1u64 << p.len) - 1 << p.first) as u32;
+                let bits = |p: Part| (((1u64 << p.len) - 1) << p.first) as u32;
                 for_each_use(&inst, target, |p| used |= if p.reg == v { bits(p) } else { 0 });
                 for_each_def(&inst, |p| defined |= if p.reg == v { bits(p) } else { 0 });
                 if used | defined == 0 {
@@ -480,10 +484,11 @@ impl Spills {
                 }
                 (0..info.dwords).filter(|i| used >> i & 1 == 1).for_each(|i| new.push(load(i as u32, temp.dword(i))));
                 new.push(inst);
-                (0..info.dwords).filter(|i| defined >> i & 1 == 1).for_each(|i| new.push(save(i as u32, temp.dword(i))));
+                (0..info.dwords)
+                    .filter(|i| defined >> i & 1 == 1)
+                    .for_each(|i| new.push(save(i as u32, temp.dword(i))));
             }
             f.blocks[b].insts = new;
         }
-        let _ = Gen::Copy;
     }
 }

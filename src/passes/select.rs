@@ -78,9 +78,9 @@ impl Selector {
             if t.has(op::S_BARRIER) {
                 self.out.push(MInst::new(op::S_BARRIER, &[], &[]));
             } else {
-                let all = (-1i32).into();
-                self.out.push(MInst::new(op::S_BARRIER_SIGNAL, &[], &[all]));
-                self.out.push(MInst::new(op::S_BARRIER_WAIT, &[], &[all]));
+                // Barrier -1 is the workgroup's; the wait has it in a 16-bit field.
+                self.out.push(MInst::new(op::S_BARRIER_SIGNAL, &[], &[(-1i32).into()]));
+                self.out.push(MInst::new(op::S_BARRIER_WAIT, &[], &[0xffffu32.into()]));
             }
             return;
         }
@@ -89,10 +89,10 @@ impl Selector {
         let src = |i: usize| inst.srcs[i];
         match g {
             Gen::Copy => self.copy(f, d, src(0)),
-            Gen::Add => self.pick(vector, (op::V_ADD_U32, op::S_ADD_U32), d, src(0), src(1)),
-            Gen::Sub => self.pick(vector, (op::V_SUB_U32, op::S_SUB_U32), d, src(0), src(1)),
+            Gen::Add => self.sum(f, vector, false, d, src(0), src(1)),
+            Gen::Sub => self.sum(f, vector, true, d, src(0), src(1)),
             Gen::Mul => self.mul(f, vector, d, src(0), src(1)),
-            Gen::MulHi => self.pick(vector, (op::V_MUL_HI_U32, op::S_MUL_HI_U32), d, src(0), src(1)),
+            Gen::MulHi => self.mul_hi(f, vector, d, src(0), src(1)),
             Gen::Mad => self.mad(f, vector, d, [src(0), src(1), src(2)]),
             Gen::And => self.pick(vector, (op::V_AND_B32, op::S_AND_B32), d, src(0), src(1)),
             Gen::Or => self.pick(vector, (op::V_OR_B32, op::S_OR_B32), d, src(0), src(1)),
@@ -114,6 +114,32 @@ impl Selector {
 
     fn pick(&mut self, vector: bool, (v, s): (Op, Op), d: Opnd, a: Opnd, b: Opnd) {
         self.push(if vector { v } else { s }, d, &[a, b]);
+    }
+
+    /// Sum or difference. Before gfx9 every vector sum writes a carry.
+    fn sum(&mut self, f: &mut Function, vector: bool, minus: bool, d: Opnd, a: Opnd, b: Opnd) {
+        let (plain, carry, scalar) = if minus {
+            (op::V_SUB_U32, op::V_SUB_CO_U32, op::S_SUB_U32)
+        } else {
+            (op::V_ADD_U32, op::V_ADD_CO_U32, op::S_ADD_U32)
+        };
+        if vector && !f.target.has(plain) {
+            let mask = f.new_vreg(RegClass::S, f.mask_dwords());
+            self.out.push(MInst::new(carry, &[d, mask.into()], &[a, b]));
+        } else {
+            self.pick(vector, (plain, scalar), d, a, b);
+        }
+    }
+
+    /// High half of the product; scalars go through a vector register where the target has no scalar instruction.
+    fn mul_hi(&mut self, f: &mut Function, vector: bool, d: Opnd, a: Opnd, b: Opnd) {
+        if vector || f.target.has(op::S_MUL_HI_U32) {
+            return self.pick(vector, (op::V_MUL_HI_U32, op::S_MUL_HI_U32), d, a, b);
+        }
+        let (x, t) = (f.new_vreg(RegClass::V, 1), f.new_vreg(RegClass::V, 1));
+        self.push(op::V_MOV_B32, x.into(), &[a]);
+        self.push(op::V_MUL_HI_U32, t.into(), &[x.into(), b]);
+        self.push(op::V_READFIRSTLANE_B32, d, &[t.into()]);
     }
 
     /// Vector shifts take the amount first.
@@ -165,14 +191,14 @@ impl Selector {
     fn mad(&mut self, f: &mut Function, vector: bool, d: Opnd, [a, b, c]: [Opnd; 3]) {
         let (a, b) = if imm(a).is_some() { (b, a) } else { (a, b) };
         match imm(b) {
-            Some(1) => self.pick(vector, (op::V_ADD_U32, op::S_ADD_U32), d, a, c),
+            Some(1) => self.sum(f, vector, false, d, a, c),
             Some(x) if vector && x.is_power_of_two() && f.target.has(op::V_LSHL_ADD_U32) => {
                 self.push(op::V_LSHL_ADD_U32, d, &[a, x.trailing_zeros().into(), c]);
             }
             _ => {
                 let t = self.temp(f, d);
                 self.mul(f, vector, t, a, b);
-                self.pick(vector, (op::V_ADD_U32, op::S_ADD_U32), d, t, c);
+                self.sum(f, vector, false, d, t, c);
             }
         }
     }
@@ -190,7 +216,7 @@ impl Selector {
         let s = c.ilog2();
         let m = (1u64 << (32 + s)).div_ceil(c as u64) as u32;
         let t = self.temp(f, d);
-        self.pick(vector, (op::V_MUL_HI_U32, op::S_MUL_HI_U32), t, a, m.into());
+        self.mul_hi(f, vector, t, a, m.into());
         self.shift(vector, (op::V_LSHRREV_B32, op::S_LSHR_B32), d, t, s.into());
     }
 
@@ -201,7 +227,7 @@ impl Selector {
         let (q, p) = (self.temp(f, d), self.temp(f, d));
         self.udiv(f, vector, q, a, c);
         self.mul(f, vector, p, q, c.into());
-        self.pick(vector, (op::V_SUB_U32, op::S_SUB_U32), d, a, p);
+        self.sum(f, vector, true, d, a, p);
     }
 
     /// Appends an instruction, with moves before it where its operands need them.
@@ -215,6 +241,11 @@ impl Selector {
         if inst.srcs.iter().all(plain) && inst.dsts.iter().all(plain) {
             self.out.push(inst);
             return Ok(());
+        }
+        // Short vector encodings take a constant or scalar only as their first source.
+        let commutes = info.flags.has(Flags::COMMUTATIVE) && inst.mods.is_empty() && inst.srcs.len() == 2;
+        if commutes && plain(&inst.srcs[0]) && !plain(&inst.srcs[1]) {
+            inst.srcs.swap(0, 1);
         }
         let mut why = match encodable(f, &inst) {
             Ok(()) => {

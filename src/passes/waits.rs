@@ -8,6 +8,8 @@
 //! accesses must be done. At block starts the states of all predecessors are merged by aligning the newest score
 //! and keeping the younger one for each register; loops iterate to a fixpoint.
 //!
+//! A wait for the counter's maximum would wait for nothing, so the largest wait is one less.
+//!
 //! Store data needs no wait: from gfx7 on it is read before later instructions can overwrite it.
 
 use crate::mir::{Function, MInst, Opnd};
@@ -33,7 +35,9 @@ const OUT_OF_ORDER: u16 = 1 << 15;
 
 /// A read of a register that nothing waits for.
 #[derive(Debug, thiserror::Error)]
-#[error("kernel {kernel}, {block}, instruction {index} ({inst}): {counter:?} must be at most {limit} here, and no wait says so")]
+#[error(
+    "kernel {kernel}, {block}, instruction {index} ({inst}): {counter:?} must be at most {limit} here, and no wait says so"
+)]
 pub struct MissingWait {
     kernel: String,
     block: String,
@@ -263,7 +267,7 @@ fn walk_block(f: &Function, b: usize, state: &mut State, on_need: &mut OnNeed) {
                 .info()
                 .counters
                 .iter()
-                .filter_map(|k| need[k.counter as usize].map(|n| (k.counter, n.min(k.max as u32))))
+                .filter_map(|k| need[k.counter as usize].map(|n| (k.counter, n.min(k.max as u32 - 1))))
                 .collect();
             on_need(i, &list);
             for &(c, n) in &list {

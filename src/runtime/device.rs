@@ -1,6 +1,6 @@
 //! A device that runs code objects. One trait, so that nothing above it knows whether a GPU is there.
 
-use crate::emu::{self, EmuDevice};
+use crate::emu::{self, EmuDevice, LaunchOptions};
 use barewave_isa::Target;
 
 /// A code object loaded on a device.
@@ -58,4 +58,81 @@ pub trait Device {
     ) -> Result<LaunchStats, DeviceError>;
     /// Waits until all launches are done.
     fn synchronize(&mut self) -> Result<(), DeviceError>;
+}
+
+/// An emulated device.
+pub struct EmulatedDevice {
+    device: EmuDevice,
+    modules: Vec<emu::Module>,
+    options: LaunchOptions,
+}
+
+impl EmulatedDevice {
+    /// A device of `target`; with `strict` every launch is checked for undefined behaviour (slow).
+    pub fn new(target: Target, strict: bool) -> Result<EmulatedDevice, DeviceError> {
+        let device = EmuDevice::new(target).map_err(|e| DeviceError::Emulated(e.to_string()))?;
+        let options = LaunchOptions { strict, ..LaunchOptions::default() };
+        Ok(EmulatedDevice { device, modules: Vec::new(), options })
+    }
+}
+
+impl From<emu::EmuError> for DeviceError {
+    fn from(e: emu::EmuError) -> DeviceError {
+        match e {
+            emu::EmuError::WrongTarget { file, device } => DeviceError::WrongTarget { code: file, device },
+            e => DeviceError::Emulated(e.to_string()),
+        }
+    }
+}
+
+impl Device for EmulatedDevice {
+    fn name(&self) -> String {
+        format!("emulated {}", self.device.target().info().name)
+    }
+    fn target(&self) -> Target {
+        self.device.target()
+    }
+    fn alloc(&mut self, bytes: u64) -> Result<u64, DeviceError> {
+        Ok(self.device.alloc(bytes)?)
+    }
+    fn write(&mut self, address: u64, data: &[u8]) -> Result<(), DeviceError> {
+        Ok(self.device.write(address, data)?)
+    }
+    fn read(&mut self, address: u64, data: &mut [u8]) -> Result<(), DeviceError> {
+        Ok(self.device.read(address, data)?)
+    }
+    fn load(&mut self, elf: &[u8]) -> Result<ModuleId, DeviceError> {
+        self.modules.push(self.device.load(elf)?);
+        Ok(ModuleId(self.modules.len() - 1))
+    }
+    fn launch(
+        &mut self,
+        module: ModuleId,
+        kernel: &str,
+        grid: [u32; 3],
+        block: [u32; 3],
+        kernarg: &[u8],
+    ) -> Result<LaunchStats, DeviceError> {
+        let module = self.modules.get(module.0).ok_or_else(|| DeviceError::Emulated("no such module".into()))?;
+        let kernel = module.kernel(kernel)?;
+        let stats = self
+            .device
+            .launch(&kernel, grid, block, kernarg, &self.options)
+            .map_err(|fault| DeviceError::Emulated(fault.to_string()))?;
+        Ok(LaunchStats { instructions: stats.instructions })
+    }
+    fn synchronize(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// Opens a device by its name on the command line: `auto`, or `emu:TARGET`. `auto` is an emulated device for
+/// `preferred`, the target of the code at hand, or gfx942 where the code can still be made for any.
+pub fn open(name: &str, preferred: Option<Target>, strict: bool) -> Result<Box<dyn Device>, DeviceError> {
+    let target = match name.strip_prefix("emu:") {
+        Some(t) => Target::parse(t).map_err(|e| DeviceError::Emulated(e.to_string()))?,
+        None if name == "auto" || name == "emu" => preferred.unwrap_or(Target::GFX942),
+        None => return Err(DeviceError::Unknown(name.to_string())),
+    };
+    Ok(Box::new(EmulatedDevice::new(target, strict)?))
 }

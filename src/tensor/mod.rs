@@ -1,7 +1,21 @@
 //! Tensors in host memory, and the files they come from and go to.
 
+mod compare;
 mod dtype;
+mod error;
 mod host;
+mod image;
+mod npy;
+pub(crate) mod pb;
+mod random;
+mod spec;
 
+pub use compare::{Comparison, compare, format_top, top_k};
 pub use dtype::DType;
+pub use error::Error;
 pub use host::{HostTensor, SizeMismatch, element_count};
+pub use image::{Color, ImageOptions, Layout, Resize, load_image, save_image};
+pub use npy::{load_npy, load_npz, save_npy, save_npz};
+pub use pb::{load_pb, to_pb};
+pub use random::SplitMix64;
+pub use spec::{InputSpec, Source, Wanted, save};

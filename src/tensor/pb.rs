@@ -1,25 +1,62 @@
-//! Tensors of ONNX files: raw bytes, typed fields, external files.
+//! `TensorProto`, the tensors of ONNX files and the content of `.pb` files: raw bytes, typed fields, external files.
 //!
 //! Every encoding ends as little-endian bytes in row-major order. `raw_data` already is that and is shared with the
 //! mapped file; external data is mapped likewise, each file once. Typed fields are converted: `int32_data` carries every
 //! type of up to 32 bits, with half floats as bit patterns in its low 16 bits.
 
-use super::proto::TensorProto;
-use super::{Error, import};
-use crate::tensor::{DType, HostTensor, element_count};
+use super::{DType, Error, HostTensor, element_count};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 
+// The names and numbers are those of the published schema.
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StringStringEntryProto {
+    #[prost(string, tag = "1")]
+    pub key: String,
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TensorProto {
+    #[prost(int64, repeated, tag = "1")]
+    pub dims: Vec<i64>,
+    #[prost(int32, tag = "2")]
+    pub data_type: i32,
+    #[prost(float, repeated, tag = "4")]
+    pub float_data: Vec<f32>,
+    #[prost(int32, repeated, tag = "5")]
+    pub int32_data: Vec<i32>,
+    #[prost(bytes = "bytes", repeated, tag = "6")]
+    pub string_data: Vec<Bytes>,
+    #[prost(int64, repeated, tag = "7")]
+    pub int64_data: Vec<i64>,
+    #[prost(string, tag = "8")]
+    pub name: String,
+    #[prost(bytes = "bytes", optional, tag = "9")]
+    pub raw_data: Option<Bytes>,
+    #[prost(double, repeated, tag = "10")]
+    pub double_data: Vec<f64>,
+    #[prost(uint64, repeated, tag = "11")]
+    pub uint64_data: Vec<u64>,
+    #[prost(message, repeated, tag = "13")]
+    pub external_data: Vec<StringStringEntryProto>,
+    #[prost(int32, tag = "14")]
+    pub data_location: i32,
+}
+
 /// External files mapped so far.
-pub(super) struct External {
+pub(crate) struct External {
     model: PathBuf,
     maps: BTreeMap<PathBuf, Bytes>,
 }
 
 impl External {
-    pub(super) fn new(model: &Path) -> External {
+    pub(crate) fn new(model: &Path) -> External {
         External { model: model.to_path_buf(), maps: BTreeMap::new() }
     }
 
@@ -41,7 +78,7 @@ impl External {
         let all = match self.maps.get(&path) {
             Some(b) => b.clone(),
             None => {
-                let b = import::map(&path).map_err(|e| {
+                let b = map_file(&path).map_err(|e| {
                     format!("cannot read its external data {}: {e}; keep it next to the model", path.display())
                 })?;
                 self.maps.insert(path.clone(), b.clone());
@@ -80,7 +117,7 @@ fn foreign_type(code: i32) -> String {
     format!("element type {name} is not supported")
 }
 
-pub(super) fn decode(t: &TensorProto, external: Option<&mut External>) -> Result<HostTensor, String> {
+pub(crate) fn decode(t: &TensorProto, external: Option<&mut External>) -> Result<HostTensor, String> {
     let dtype = DType::from_onnx(t.data_type).ok_or_else(|| foreign_type(t.data_type))?;
     let shape: Vec<usize> = t
         .dims
@@ -126,23 +163,42 @@ fn typed_data(t: &TensorProto, dtype: DType, count: usize) -> Result<Bytes, Stri
     Ok(data.into())
 }
 
-/// Reads a serialised `TensorProto`, the format of the `.pb` files of ONNX test data. Returns its name and content.
-pub fn load_tensor(path: &Path) -> Result<(String, HostTensor), Error> {
-    let bytes = import::map(path).map_err(|source| Error::Io { path: path.into(), source })?;
-    tensor_from_bytes(bytes, path)
+/// Maps a file into memory; an empty file gives no bytes.
+pub(crate) fn map_file(path: &Path) -> std::io::Result<Bytes> {
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    if meta.is_dir() {
+        return Err(std::io::Error::new(std::io::ErrorKind::IsADirectory, "it is a directory"));
+    }
+    if !meta.is_file() {
+        return std::fs::read(path).map(Bytes::from);
+    }
+    if meta.len() == 0 {
+        return Ok(Bytes::new());
+    }
+    // SAFETY: the mapping is private and read-only. Whoever shortens the file while it is in use makes the system end
+    // the process on the next access; that is the price of not copying weights, and the same as for a shared library.
+    let map = unsafe { memmap2::Mmap::map(&file)? };
+    Ok(Bytes::from_owner(map))
 }
 
-/// Like [`load_tensor`] from memory; `path` is only for messages and external data.
-pub fn tensor_from_bytes(bytes: Bytes, path: &Path) -> Result<(String, HostTensor), Error> {
-    let t = TensorProto::decode(bytes).map_err(|e| Error::Invalid {
-        path: path.into(),
-        what: "tensor".into(),
-        reason: format!("not a TensorProto ({e}); the file may be truncated"),
-    })?;
+/// Reads a serialised `TensorProto`, the format of the `.pb` files of ONNX test data. Returns its name and content.
+pub fn load_pb(path: &Path) -> Result<(String, HostTensor), Error> {
+    let bytes = map_file(path).map_err(|e| Error::io("read", path, &e))?;
+    let t = TensorProto::decode(bytes)
+        .map_err(|e| Error::file(path, format!("not a TensorProto ({e}); the file may be truncated")))?;
     match decode(&t, Some(&mut External::new(path))) {
         Ok(tensor) => Ok((t.name, tensor)),
-        Err(reason) => Err(Error::Invalid { path: path.into(), what: format!("tensor `{}`", t.name), reason }),
+        Err(reason) => Err(Error::file(path, format!("tensor `{}`: {reason}", t.name))),
     }
+}
+
+/// A tensor as a serialised `TensorProto`.
+pub fn to_pb(name: &str, tensor: &HostTensor) -> Vec<u8> {
+    let dims = tensor.shape().iter().map(|&d| d as i64).collect();
+    let raw_data = Some(tensor.bytes().clone());
+    TensorProto { dims, data_type: tensor.dtype().to_onnx(), name: name.into(), raw_data, ..Default::default() }
+        .encode_to_vec()
 }
 
 #[cfg(test)]
@@ -180,7 +236,7 @@ mod tests {
 
     #[test]
     fn external_data_must_stay_beside_the_model() {
-        use super::super::proto::StringStringEntryProto as Entry;
+        use StringStringEntryProto as Entry;
         let entry = |key: &str, value: &str| Entry { key: key.into(), value: value.into() };
         let mut t = TensorProto { data_location: 1, ..proto(2, &[3]) };
         for bad in ["../x.bin", "/etc/passwd", "a/../../x"] {

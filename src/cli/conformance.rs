@@ -1,0 +1,198 @@
+//! `barewave conformance`: runs an ONNX backend test tree on a device.
+//!
+//! A case is a directory with `model.onnx` and `test_data_set_N/{input,output}_M.pb`. Inputs are matched to the graph's
+//! inputs by position; an input that the compiler needs to know (shapes, axes) is made a constant, and the verdict
+//! counts as a pass like any other. Tolerance is the suite's own: rtol 1e-3, atol 1e-7.
+
+use super::{Failure, Result};
+use crate::compile;
+use crate::graph::{self, Options, fused::FusedGraph};
+use crate::onnx::Model;
+use crate::runtime::{EmulatedDevice, Session};
+use crate::tensor::{HostTensor, compare, load_pb};
+use barewave_isa::Target;
+use rayon::prelude::*;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Runs an ONNX backend test tree on an emulated device.
+///
+/// Example: barewave conformance onnx/backend/test/data/node --target gfx942 --filter conv
+#[derive(clap::Args)]
+pub struct Args {
+    /// Directory of test cases.
+    dir: PathBuf,
+    /// Target of the emulated device.
+    #[arg(long, default_value = "gfx942")]
+    target: String,
+    /// Only cases whose name contains this text.
+    #[arg(long, default_value = "")]
+    filter: String,
+    /// Machine-readable output.
+    #[arg(long)]
+    json: bool,
+    /// Check every launch for undefined behaviour (slow).
+    #[arg(long)]
+    strict: bool,
+    /// Print every case, not only failures.
+    #[arg(long)]
+    verbose: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "verdict", content = "reason", rename_all = "lowercase")]
+enum Verdict {
+    Pass,
+    Unsupported(String),
+    Fail(String),
+}
+
+#[derive(Serialize)]
+struct Case {
+    name: String,
+    #[serde(flatten)]
+    verdict: Verdict,
+}
+
+pub fn run(args: &Args) -> Result {
+    let target = Target::parse(&args.target).map_err(Failure::usage)?;
+    let cannot = |e| Failure::new(format!("cannot read {}: {e}", args.dir.display()));
+    let mut dirs: Vec<PathBuf> = std::fs::read_dir(&args.dir)
+        .map_err(cannot)?
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p.join("model.onnx").exists())
+        .collect();
+    dirs.sort();
+    let name = |p: &Path| p.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned());
+    dirs.retain(|d| name(d).contains(&args.filter));
+    if dirs.is_empty() {
+        return Err(Failure::new(format!("no test cases (directories with model.onnx) in {}", args.dir.display())));
+    }
+    let cases: Vec<Case> = dirs
+        .par_iter()
+        .map(|d| {
+            let verdict = std::panic::catch_unwind(|| run_case(d, target, args.strict));
+            let verdict = verdict.unwrap_or_else(|_| Verdict::Fail("panicked".into()));
+            Case { name: name(d), verdict }
+        })
+        .collect();
+    let count = |f: fn(&Verdict) -> bool| cases.iter().filter(|c| f(&c.verdict)).count();
+    let passed = count(|v| matches!(v, Verdict::Pass));
+    let failed = count(|v| matches!(v, Verdict::Fail(_)));
+    let unsupported = cases.len() - passed - failed;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&cases)?);
+    } else {
+        for c in &cases {
+            match &c.verdict {
+                Verdict::Pass if args.verbose => println!("pass         {}", c.name),
+                Verdict::Pass => {}
+                Verdict::Unsupported(why) => println!("unsupported  {}: {why}", c.name),
+                Verdict::Fail(why) => println!("FAIL         {}: {why}", c.name),
+            }
+        }
+        println!(
+            "{passed} pass, {failed} fail, {unsupported} unsupported of {} on {}",
+            cases.len(),
+            target.info().name
+        );
+    }
+    if failed > 0 { Err(Failure::new(format!("{failed} cases fail"))) } else { Ok(()) }
+}
+
+fn run_case(dir: &Path, target: Target, strict: bool) -> Verdict {
+    let model = match Model::load(&dir.join("model.onnx")) {
+        Ok(m) => m,
+        Err(e) => return Verdict::Unsupported(e.to_string()),
+    };
+    let Ok(entries) = std::fs::read_dir(dir) else { return Verdict::Fail("the directory cannot be read".into()) };
+    let mut sets: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p.is_dir()).collect();
+    sets.sort();
+    for set in sets {
+        match run_set(model.clone(), &set, target, strict) {
+            Verdict::Pass => {}
+            other => return other,
+        }
+    }
+    Verdict::Pass
+}
+
+/// The fused graph, with as few inputs made constant as it takes.
+fn fuse(
+    model: &mut Model,
+    names: &[String],
+    given: &BTreeMap<String, HostTensor>,
+) -> std::result::Result<FusedGraph, graph::Error> {
+    let first = match graph::fuse(model, &Options::default()) {
+        Ok(f) => return Ok(f),
+        Err(e) => e,
+    };
+    for name in names.iter().skip(1).chain(names.first()) {
+        if let Some(t) = given.get(name) {
+            model.graph.initializers.insert(name.clone(), t.clone());
+            if let Ok(f) = graph::fuse(model, &Options::default()) {
+                return Ok(f);
+            }
+        }
+    }
+    Err(first)
+}
+
+fn run_set(mut model: Model, set: &Path, target: Target, strict: bool) -> Verdict {
+    let names: Vec<String> = model.graph.inputs.iter().map(|v| v.name.clone()).collect();
+    let mut given = BTreeMap::new();
+    for (i, name) in names.iter().enumerate() {
+        let path = set.join(format!("input_{i}.pb"));
+        if path.exists() {
+            match load_pb(&path) {
+                Ok((_, t)) => given.insert(name.clone(), t),
+                Err(e) => return Verdict::Unsupported(e.to_string()),
+            };
+        }
+    }
+    let fused = match fuse(&mut model, &names, &given) {
+        Ok(f) => f,
+        Err(e) if e.to_string().contains("internal error") => return Verdict::Fail(e.to_string()),
+        Err(e) => return Verdict::Unsupported(e.to_string()),
+    };
+    let outputs = match execute(&fused, &model, &given, target, strict) {
+        Ok(o) => o,
+        Err(v) => return v,
+    };
+    for (i, got) in outputs.iter().enumerate() {
+        let want = match load_pb(&set.join(format!("output_{i}.pb"))) {
+            Ok((_, t)) => t,
+            Err(e) => return Verdict::Unsupported(e.to_string()),
+        };
+        match compare(got, &want, 1e-3, 1e-7) {
+            Ok(c) if c.passes() => {}
+            Ok(c) => return Verdict::Fail(format!("output {i}: {c}")),
+            Err(e) => return Verdict::Fail(format!("output {i}: {e}")),
+        }
+    }
+    Verdict::Pass
+}
+
+fn execute(
+    fused: &FusedGraph,
+    model: &Model,
+    given: &BTreeMap<String, HostTensor>,
+    target: Target,
+    strict: bool,
+) -> std::result::Result<Vec<HostTensor>, Verdict> {
+    let fail = |e: &dyn std::fmt::Display| Verdict::Fail(e.to_string());
+    let program = compile::compile(fused, target).map_err(|e| match e {
+        compile::Error::Unsupported(u) => Verdict::Unsupported(u.to_string()),
+        e => fail(&e),
+    })?;
+    let code = program.code().map_err(|e| fail(&e))?;
+    let device = EmulatedDevice::new(target, strict).map_err(|e| fail(&e))?;
+    let mut session = Session::new(Box::new(device), program.plan, &code, &program.weights).map_err(|e| fail(&e))?;
+    let mut inputs = Vec::new();
+    for v in model.required_inputs() {
+        inputs.push(given.get(&v.name).cloned().ok_or_else(|| Verdict::Fail(format!("no data for input {}", v.name)))?);
+    }
+    session.run(&inputs).map(|r| r.0).map_err(|e| fail(&e))
+}

@@ -1,0 +1,97 @@
+//! The command line: one file per command.
+//!
+//! Exit status: 0 on success, 2 for wrong usage, 1 for any other failure. Results go to stdout, messages to stderr.
+
+mod compile;
+mod conformance;
+mod devices;
+mod disasm;
+mod isa;
+mod run;
+mod stats;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A failed command: the message, and whether the command line itself was wrong.
+#[derive(Debug)]
+pub struct Failure {
+    message: String,
+    usage: bool,
+}
+
+impl Failure {
+    /// Something went wrong.
+    pub fn new(message: impl std::fmt::Display) -> Failure {
+        Failure { message: message.to_string(), usage: false }
+    }
+    /// The command line makes no sense.
+    pub fn usage(message: impl std::fmt::Display) -> Failure {
+        Failure { message: message.to_string(), usage: true }
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(e: E) -> Failure {
+        let mut message = e.to_string();
+        let mut source = e.source();
+        while let Some(s) = source {
+            let text = s.to_string();
+            if !message.contains(&text) {
+                message.push_str(": ");
+                message.push_str(&text);
+            }
+            source = s.source();
+        }
+        Failure { message, usage: false }
+    }
+}
+
+type Result<T = ()> = std::result::Result<T, Failure>;
+
+/// Compiles neural networks straight to AMD GPU machine code and runs them.
+#[derive(Parser)]
+#[command(version, about, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Devices(devices::Args),
+    Compile(compile::Args),
+    Run(run::Args),
+    Conformance(conformance::Args),
+    Asm(disasm::AsmArgs),
+    Disasm(disasm::DisasmArgs),
+    #[command(subcommand)]
+    Isa(isa::Command),
+}
+
+/// Runs the command that the process was started with.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let result = match cli.command {
+        Command::Devices(args) => devices::run(&args),
+        Command::Compile(args) => compile::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Conformance(args) => conformance::run(&args),
+        Command::Asm(args) => disasm::asm(&args),
+        Command::Disasm(args) => disasm::disasm(&args),
+        Command::Isa(command) => isa::run(&command),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(f) => {
+            eprintln!("error: {}", f.message);
+            ExitCode::from(if f.usage { 2 } else { 1 })
+        }
+    }
+}

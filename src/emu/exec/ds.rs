@@ -1,0 +1,530 @@
+//! LDS: reads, writes, pairs, atomics, and the cross-lane instructions that use its crossbar.
+
+use super::atomic::{Atomic, rmw32, rmw64};
+use super::vmem::{extend, lds_at, memory_from_rows, place, rows_from_memory};
+use crate::emu::lanes::CHUNK;
+use crate::emu::wave::{Ctl, EXEC, Kind, M0, Run, Src, UOp, Wave};
+
+/// Sources: 0 = address, 1 = data0, 2 = data1. `imm` is the offset (or first offset), `dst2` the second offset.
+const ADDR: usize = 0;
+const DATA0: usize = 1;
+const DATA1: usize = 2;
+
+#[inline(always)]
+fn addr(w: &Wave, op: &UOp, lane: usize) -> u32 {
+    let s = &op.src[ADDR];
+    if s.kind == Kind::Vector { w.lane(s.at, lane) } else { 0 }
+}
+
+/// True when lane addresses of a chunk follow each other at `size` bytes.
+#[inline(always)]
+unsafe fn contiguous(p: *const u32, size: u32) -> bool {
+    // SAFETY: the caller passes a chunk of a row.
+    let a = unsafe { *p.cast::<[u32; CHUNK]>() };
+    let mut bad = 0;
+    for i in 0..CHUNK {
+        bad |= a[i] ^ a[0].wrapping_add(i as u32 * size);
+    }
+    bad == 0
+}
+
+/// True when all lane addresses of a chunk are the same.
+#[inline(always)]
+unsafe fn uniform(p: *const u32) -> bool {
+    // SAFETY: as `contiguous`.
+    let a = unsafe { *p.cast::<[u32; CHUNK]>() };
+    let mut bad = 0;
+    for i in 1..CHUNK {
+        bad |= a[i] ^ a[0];
+    }
+    bad == 0
+}
+
+/// Reads `N` dwords per lane at an offset into the rows from element `dst`.
+#[inline(always)]
+unsafe fn read_n<const N: usize>(w: &mut Wave, op: &UOp, offset: u32, dst: u32) -> Ctl {
+    let exec = w.exec();
+    let size = 4 * N as u64;
+    for c in 0..w.chunks() {
+        let mask = (exec >> (c * CHUNK)) & 0xffff;
+        if mask == 0 {
+            continue;
+        }
+        let first = c * CHUNK;
+        // SAFETY: rows are checked when the program is decoded; LDS ranges are checked here.
+        unsafe {
+            let a = w.v().add(op.src[ADDR].at as usize + first);
+            let start = (*a).wrapping_add(offset) as u64;
+            let row = w.v().add(dst as usize + first);
+            if mask == 0xffff {
+                if contiguous(a, size as u32) && start + size * CHUNK as u64 <= w.lds_size as u64 {
+                    rows_from_memory::<N>(w.lds.add(start as usize), row, w.lanes);
+                    continue;
+                }
+                if uniform(a) && start + size <= w.lds_size as u64 {
+                    let p = w.lds.add(start as usize).cast::<[u32; N]>().read_unaligned();
+                    for d in 0..N {
+                        *row.add(d * w.lanes).cast::<[u32; CHUNK]>() = [p[d]; CHUNK];
+                    }
+                    continue;
+                }
+            }
+            let addrs = *a.cast::<[u32; CHUNK]>();
+            for i in 0..CHUNK {
+                if mask >> i & 1 == 0 {
+                    continue;
+                }
+                match lds_at(w, addrs[i].wrapping_add(offset) as u64, size) {
+                    Ok(p) => {
+                        let v = p.cast::<[u32; N]>().read_unaligned();
+                        for d in 0..N {
+                            *row.add(d * w.lanes + i) = v[d];
+                        }
+                    }
+                    Err(e) => return w.fail(e, Some((first + i) as u32)),
+                }
+            }
+        }
+    }
+    Ctl::Next
+}
+
+/// Writes `N` dwords per lane from the rows at element `data`.
+#[inline(always)]
+unsafe fn write_n<const N: usize>(w: &mut Wave, op: &UOp, offset: u32, data: u32) -> Ctl {
+    let exec = w.exec();
+    let size = 4 * N as u64;
+    for c in 0..w.chunks() {
+        let mask = (exec >> (c * CHUNK)) & 0xffff;
+        if mask == 0 {
+            continue;
+        }
+        let first = c * CHUNK;
+        // SAFETY: as in `read_n`.
+        unsafe {
+            let a = w.v().add(op.src[ADDR].at as usize + first);
+            let start = (*a).wrapping_add(offset) as u64;
+            let row = w.v().add(data as usize + first);
+            if mask == 0xffff && contiguous(a, size as u32) && start + size * CHUNK as u64 <= w.lds_size as u64 {
+                memory_from_rows::<N>(w.lds.add(start as usize), row, w.lanes);
+                continue;
+            }
+            let addrs = *a.cast::<[u32; CHUNK]>();
+            for i in 0..CHUNK {
+                if mask >> i & 1 == 0 {
+                    continue;
+                }
+                match lds_at(w, addrs[i].wrapping_add(offset) as u64, size) {
+                    Ok(p) => {
+                        let mut v = [0; N];
+                        for d in 0..N {
+                            v[d] = *row.add(d * w.lanes + i);
+                        }
+                        p.cast::<[u32; N]>().write_unaligned(v);
+                    }
+                    Err(e) => return w.fail(e, Some((first + i) as u32)),
+                }
+            }
+        }
+    }
+    Ctl::Next
+}
+
+unsafe fn read<const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
+    // SAFETY: passed on.
+    unsafe { read_n::<N>(w, op, op.imm as u32, op.dst) }
+}
+unsafe fn write<const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
+    // SAFETY: passed on.
+    unsafe { write_n::<N>(w, op, op.imm as u32, op.src[DATA0].at) }
+}
+/// Two elements of `N` dwords at offsets that are already in bytes. The address may be among the destinations, so it
+/// is read for both elements before anything is written.
+unsafe fn read2<const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let (o0, o1) = (op.imm as u32, op.dst2);
+    let rows = op.src[ADDR].at;
+    let overlaps = rows >= op.dst && rows < op.dst + (2 * N * w.lanes) as u32;
+    if !overlaps {
+        // SAFETY: passed on.
+        return match unsafe { read_n::<N>(w, op, o0, op.dst) } {
+            Ctl::Next => unsafe { read_n::<N>(w, op, o1, op.dst + (N * w.lanes) as u32) },
+            c => c,
+        };
+    }
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 0 {
+            continue;
+        }
+        let a = addr(w, op, lane);
+        for (k, o) in [o0, o1].into_iter().enumerate() {
+            match lds_at(w, a.wrapping_add(o) as u64, 4 * N as u64) {
+                // SAFETY: the range was checked.
+                Ok(p) => {
+                    let v = unsafe { p.cast::<[u32; N]>().read_unaligned() };
+                    for d in 0..N {
+                        w.set_lane(op.dst + ((k * N + d) * w.lanes) as u32, lane, v[d]);
+                    }
+                }
+                Err(e) => return w.fail(e, Some(lane as u32)),
+            }
+        }
+    }
+    Ctl::Next
+}
+unsafe fn write2<const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
+    // SAFETY: passed on.
+    unsafe {
+        match write_n::<N>(w, op, op.imm as u32, op.src[DATA0].at) {
+            Ctl::Next => write_n::<N>(w, op, op.dst2, op.src[DATA1].at),
+            c => c,
+        }
+    }
+}
+unsafe fn read_small(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 0 {
+            continue;
+        }
+        match lds_at(w, addr(w, op, lane).wrapping_add(op.imm as u32) as u64, op.access.bytes as u64) {
+            Ok(p) => {
+                // SAFETY: the range was checked.
+                let v = place(op, w.lane(op.dst, lane), unsafe { extend(p, op) });
+                w.set_lane(op.dst, lane, v);
+            }
+            Err(e) => return w.fail(e, Some(lane as u32)),
+        }
+    }
+    Ctl::Next
+}
+unsafe fn write_small(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let shift = if op.access.flags & super::vmem::D16_HI != 0 { 16 } else { 0 };
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 0 {
+            continue;
+        }
+        let v = w.lane(op.src[DATA0].at, lane) >> shift;
+        match lds_at(w, addr(w, op, lane).wrapping_add(op.imm as u32) as u64, op.access.bytes as u64) {
+            // SAFETY: the range was checked.
+            Ok(p) => unsafe {
+                if op.access.bytes == 1 { p.write(v as u8) } else { p.cast::<u16>().write_unaligned(v as u16) }
+            },
+            Err(e) => return w.fail(e, Some(lane as u32)),
+        }
+    }
+    Ctl::Next
+}
+
+/// LDS atomics, lanes in order. `RETURN` among the flags writes the old value.
+unsafe fn atomic(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let kind = Atomic::from_u8(op.access.atomic);
+    let row = w.lanes as u32;
+    let ret = op.access.flags & super::vmem::RETURN != 0;
+    // Compare-and-swap of gfx11 has its operands the other way around.
+    let (first, second) = if op.access.flags & SWAPPED != 0 { (DATA1, DATA0) } else { (DATA0, DATA1) };
+    let (x, y) = (op.src[first], op.src[second]);
+    let take = |w: &Wave, s: &Src, lane: usize| {
+        if s.kind != Kind::Vector {
+            return 0;
+        }
+        let lo = w.lane(s.at, lane) as u64;
+        if op.access.bytes == 8 { lo | (w.lane(s.at + row, lane) as u64) << 32 } else { lo }
+    };
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 0 {
+            continue;
+        }
+        let p = match lds_at(w, addr(w, op, lane).wrapping_add(op.imm as u32) as u64, op.access.bytes as u64) {
+            Ok(p) => p,
+            Err(e) => return w.fail(e, Some(lane as u32)),
+        };
+        let (a, b) = (take(w, &x, lane), take(w, &y, lane));
+        // SAFETY: the range was checked.
+        let old = unsafe {
+            if op.access.bytes == 8 { rmw64(p, kind, a, b) } else { rmw32(p, kind, a as u32, b as u32) as u64 }
+        };
+        if ret {
+            w.set_lane(op.dst, lane, old as u32);
+            if op.access.bytes == 8 {
+                w.set_lane(op.dst + row, lane, (old >> 32) as u32);
+            }
+        }
+    }
+    Ctl::Next
+}
+
+/// Flag of atomics whose comparand is the first data operand.
+pub const SWAPPED: u16 = 1 << 12;
+
+/// ds_bpermute: each lane fetches the value of the lane its address names (4 bytes a lane).
+unsafe fn bpermute(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let mut out = [0; 64];
+    for lane in 0..w.lanes {
+        let from = (addr(w, op, lane).wrapping_add(op.imm as u32) / 4) as usize % w.lanes;
+        // Lanes that are switched off give zero (not with the `fi` form).
+        let on = exec >> from & 1 == 1 || op.access.flags & FETCH_INACTIVE != 0;
+        out[lane] = if on { w.lane(op.src[DATA0].at, from) } else { 0 };
+    }
+    write_row(w, op.dst, exec, &out);
+    Ctl::Next
+}
+
+/// Flag of ds_bpermute_fi.
+pub const FETCH_INACTIVE: u16 = 1 << 13;
+
+/// ds_permute: each lane sends its value to the lane its address names; the highest sender wins.
+unsafe fn permute(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let mut out = [0; 64];
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 1 {
+            let to = (addr(w, op, lane).wrapping_add(op.imm as u32) / 4) as usize % w.lanes;
+            out[to] = w.lane(op.src[DATA0].at, lane);
+        }
+    }
+    write_row(w, op.dst, exec, &out);
+    Ctl::Next
+}
+
+/// Stores the active lanes of a row.
+pub fn write_row(w: &mut Wave, dst: u32, exec: u64, out: &[u32; 64]) {
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 1 {
+            w.set_lane(dst, lane, out[lane]);
+        }
+    }
+}
+
+/// Source lane of ds_swizzle (Vega manual: bit 15 quad permutation, else and/or/xor masks in groups of 32; gfx9 adds
+/// rotation and FFT modes with bits 15:14 set).
+fn swizzle_lane(offset: u32, lane: usize) -> usize {
+    if offset >= 0xe000 {
+        // FFT: bit-reversed order within groups given by the low bits.
+        let l = lane as u32 & 31;
+        let fft = offset & 31;
+        let rev = l.reverse_bits() >> 27;
+        let from = if fft == 31 { l } else { (l & !(31 >> fft.min(5))) | rev & (31 >> fft.min(5)) };
+        return lane & !31 | from as usize;
+    }
+    if offset >= 0xc000 {
+        // Rotate within 32 lanes.
+        let (amount, mask) = (offset >> 5 & 31, offset & 31);
+        let l = lane as u32 & 31;
+        let moved = if offset >> 10 & 1 == 1 { l.wrapping_sub(amount) } else { l.wrapping_add(amount) } & 31;
+        return lane & !31 | (l & mask | moved & !mask) as usize & 31;
+    }
+    if offset & 0x8000 != 0 {
+        return lane & !3 | (offset >> (2 * (lane & 3)) & 3) as usize;
+    }
+    let (and, or, xor) = (offset & 31, offset >> 5 & 31, offset >> 10 & 31);
+    let l = ((lane as u32 & 31) & and | or) ^ xor;
+    lane & !31 | l as usize
+}
+
+unsafe fn swizzle(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let mut out = [0; 64];
+    for lane in 0..w.lanes {
+        let from = swizzle_lane(op.imm as u32, lane);
+        out[lane] = if exec >> from & 1 == 1 { w.lane(op.src[ADDR].at, from) } else { 0 };
+    }
+    write_row(w, op.dst, exec, &out);
+    Ctl::Next
+}
+
+/// ds_append and ds_consume: a counter in LDS moves by the number of active lanes.
+unsafe fn append<const CONSUME: bool>(w: &mut Wave, op: &UOp) -> Ctl {
+    let n = w.exec().count_ones();
+    let at = (w.s[M0] & 0xffff) as u64 + op.imm as u64;
+    let at = if w.s[M0] >> 16 != 0 { (w.s[M0] >> 16) as u64 + op.imm as u64 } else { at };
+    match lds_at(w, at, 4) {
+        Ok(p) => {
+            // SAFETY: the range was checked.
+            let old = unsafe { rmw32(p, if CONSUME { Atomic::Sub } else { Atomic::Add }, n, 0) };
+            let exec = w.exec();
+            write_row(w, op.dst, exec, &[old; 64]);
+            Ctl::Next
+        }
+        Err(e) => w.fail(e, None),
+    }
+}
+
+unsafe fn addtid<const WRITE: bool>(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.bits(EXEC);
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 0 {
+            continue;
+        }
+        let at = (w.s[M0] & 0xffff) as u64 + op.imm as u64 + 4 * lane as u64;
+        match lds_at(w, at, 4) {
+            // SAFETY: the range was checked.
+            Ok(p) => unsafe {
+                if WRITE {
+                    p.cast::<u32>().write_unaligned(w.lane(op.src[ADDR].at, lane));
+                } else {
+                    w.set_lane(op.dst, lane, p.cast::<u32>().read_unaligned());
+                }
+            },
+            Err(e) => return w.fail(e, Some(lane as u32)),
+        }
+    }
+    Ctl::Next
+}
+
+/// Exchange of two elements: ds_wrxchg2.
+unsafe fn exchange2(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let n = op.access.bytes as usize / 4;
+    let row = w.lanes as u32;
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 0 {
+            continue;
+        }
+        let a = addr(w, op, lane);
+        for (k, (o, s)) in [(op.imm as u32, op.src[DATA0]), (op.dst2, op.src[DATA1])].into_iter().enumerate() {
+            match lds_at(w, a.wrapping_add(o) as u64, op.access.bytes as u64) {
+                Ok(p) => {
+                    for d in 0..n {
+                        let v = w.lane(s.at + d as u32 * row, lane);
+                        // SAFETY: the range was checked.
+                        let old = unsafe { p.cast::<u32>().add(d).read_unaligned() };
+                        unsafe { p.cast::<u32>().add(d).write_unaligned(v) };
+                        w.set_lane(op.dst + (k * n + d) as u32 * row, lane, old);
+                    }
+                }
+                Err(e) => return w.fail(e, Some(lane as u32)),
+            }
+        }
+    }
+    Ctl::Next
+}
+
+/// Transposing reads of gfx950: lanes exchange elements within groups of 16 so that each holds a column.
+///
+/// A group of 16 lanes reads 16 rows of 64 bits (96 for b6); element `e` of lane `l`'s result is element
+/// `l % (elements)` ... of row `e`; derived from the layout that LLVM's tests describe for MFMA operands.
+unsafe fn read_tr16(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let mut rows = [[0u16; 4]; 64];
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 0 {
+            continue;
+        }
+        match lds_at(w, addr(w, op, lane).wrapping_add(op.imm as u32) as u64, 8) {
+            // SAFETY: the range was checked.
+            Ok(p) => rows[lane] = unsafe { p.cast::<[u16; 4]>().read_unaligned() },
+            Err(e) => return w.fail(e, Some(lane as u32)),
+        }
+    }
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 0 {
+            continue;
+        }
+        // 16 lanes hold a 16 x 4 block by rows of 4 lanes; the result is its transpose.
+        let (group, l) = (lane & !15, lane & 15);
+        let mut v = [0u16; 4];
+        for e in 0..4 {
+            v[e] = rows[group + 4 * e + l / 4][l % 4];
+        }
+        w.set_lane(op.dst, lane, v[0] as u32 | (v[1] as u32) << 16);
+        w.set_lane(op.dst + w.lanes as u32, lane, v[2] as u32 | (v[3] as u32) << 16);
+    }
+    Ctl::Next
+}
+
+/// What a DS mnemonic does.
+pub struct Shape {
+    /// Handler.
+    pub run: Run,
+    /// Bytes per element.
+    pub bytes: u8,
+    /// Flags of `vmem`.
+    pub flags: u16,
+    /// Atomic operation.
+    pub atomic: u8,
+    /// Bytes that one unit of the two offsets stands for; 0 when there is one offset.
+    pub scale: u32,
+    /// Lanes address LDS with their first operand.
+    pub addressed: bool,
+}
+
+/// Beginnings of mnemonics without `ds_` whose first operand is an address.
+const ADDRESSED: [&str; 2] = ["read_", "write_"];
+
+/// Parses a mnemonic.
+pub fn find(name: &str) -> Option<Shape> {
+    use super::vmem::{D16, D16_HI, RETURN, SIGNED};
+    let rest = name.strip_prefix("ds_")?;
+    let plain = |run: Run, bytes: u8, flags: u16| {
+        Some(Shape {
+            run,
+            bytes,
+            flags,
+            atomic: 0,
+            scale: 0,
+            addressed: ADDRESSED.iter().any(|p| rest.starts_with(p)) && !rest.contains("addtid"),
+        })
+    };
+    let pair =
+        |run: Run, bytes: u8, scale: u32| Some(Shape { run, bytes, flags: 0, atomic: 0, scale, addressed: true });
+    match rest {
+        "read_b32" => plain(read::<1>, 4, 0),
+        "read_b64" => plain(read::<2>, 8, 0),
+        "read_b96" => plain(read::<3>, 12, 0),
+        "read_b128" => plain(read::<4>, 16, 0),
+        "write_b32" => plain(write::<1>, 4, 0),
+        "write_b64" => plain(write::<2>, 8, 0),
+        "write_b96" => plain(write::<3>, 12, 0),
+        "write_b128" => plain(write::<4>, 16, 0),
+        "read2_b32" => pair(read2::<1>, 4, 4),
+        "read2_b64" => pair(read2::<2>, 8, 8),
+        "read2st64_b32" => pair(read2::<1>, 4, 256),
+        "read2st64_b64" => pair(read2::<2>, 8, 512),
+        "write2_b32" => pair(write2::<1>, 4, 4),
+        "write2_b64" => pair(write2::<2>, 8, 8),
+        "write2st64_b32" => pair(write2::<1>, 4, 256),
+        "write2st64_b64" => pair(write2::<2>, 8, 512),
+        "wrxchg2_rtn_b32" => pair(exchange2, 4, 4),
+        "wrxchg2_rtn_b64" => pair(exchange2, 8, 8),
+        "wrxchg2st64_rtn_b32" => pair(exchange2, 4, 256),
+        "wrxchg2st64_rtn_b64" => pair(exchange2, 8, 512),
+        "read_u8" => plain(read_small, 1, 0),
+        "read_i8" => plain(read_small, 1, SIGNED),
+        "read_u16" => plain(read_small, 2, 0),
+        "read_i16" => plain(read_small, 2, SIGNED),
+        "read_u8_d16" => plain(read_small, 1, D16),
+        "read_u8_d16_hi" => plain(read_small, 1, D16_HI),
+        "read_i8_d16" => plain(read_small, 1, D16 | SIGNED),
+        "read_i8_d16_hi" => plain(read_small, 1, D16_HI | SIGNED),
+        "read_u16_d16" => plain(read_small, 2, D16),
+        "read_u16_d16_hi" => plain(read_small, 2, D16_HI),
+        "write_b8" => plain(write_small, 1, 0),
+        "write_b16" => plain(write_small, 2, 0),
+        "write_b8_d16_hi" => plain(write_small, 1, D16_HI),
+        "write_b16_d16_hi" => plain(write_small, 2, D16_HI),
+        "bpermute_b32" => plain(bpermute, 4, 0),
+        "bpermute_fi_b32" => plain(bpermute, 4, FETCH_INACTIVE),
+        "permute_b32" => plain(permute, 4, 0),
+        "swizzle_b32" => plain(swizzle, 4, 0),
+        "append" => plain(append::<false>, 4, 0),
+        "consume" => plain(append::<true>, 4, 0),
+        "read_addtid_b32" => plain(addtid::<false>, 4, 0),
+        "write_addtid_b32" => plain(addtid::<true>, 4, 0),
+        "read_b64_tr_b16" => plain(read_tr16, 8, 0),
+        _ => {
+            if rest.contains("src2") || rest.contains("gs_reg") || rest.starts_with("gws") {
+                return None;
+            }
+            let returns = rest.contains("_rtn_");
+            let base = rest.replace("_rtn_", "_");
+            let (kind, bytes) = Atomic::of_ds(&base)?;
+            let swapped = matches!(kind, Atomic::CmpSwap | Atomic::FCmpSwap) && base.starts_with("cmpst_");
+            let flags = if returns { RETURN } else { 0 } | if swapped { SWAPPED } else { 0 };
+            Some(Shape { run: atomic, bytes, flags, atomic: kind as u8, scale: 0, addressed: true })
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Vector instructions that cross lanes or have scalar results: readlane, writelane, permlane, mbcnt, swap, movrel.
+
+use super::ds::write_row;
+use super::valu;
+use crate::emu::wave::{Ctl, Kind, M0, Run, Src, UOp, Wave};
+
+fn value(w: &Wave, s: &Src, lane: usize) -> u32 {
+    if s.kind == Kind::Vector { w.lane(s.at, lane) } else { w.r32(s) }
+}
+
+unsafe fn readfirstlane(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let lane = if exec == 0 { 0 } else { exec.trailing_zeros() as usize };
+    w.s[op.dst as usize] = value(w, &op.src[0], lane);
+    Ctl::Next
+}
+unsafe fn readlane(w: &mut Wave, op: &UOp) -> Ctl {
+    let lane = w.r32(&op.src[1]) as usize % w.lanes;
+    w.s[op.dst as usize] = value(w, &op.src[0], lane);
+    Ctl::Next
+}
+unsafe fn writelane(w: &mut Wave, op: &UOp) -> Ctl {
+    let lane = w.r32(&op.src[1]) as usize % w.lanes;
+    let v = w.r32(&op.src[0]);
+    w.set_lane(op.dst, lane, v);
+    Ctl::Next
+}
+/// Counts the mask bits below each lane.
+unsafe fn mbcnt<const HIGH: bool>(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let mut out = [0; 64];
+    for lane in 0..w.lanes {
+        let below = if HIGH {
+            if lane < 32 { 0 } else { ((1u64 << (lane - 32)) - 1) as u32 }
+        } else if lane >= 32 {
+            u32::MAX
+        } else {
+            ((1u64 << lane) - 1) as u32
+        };
+        out[lane] = (value(w, &op.src[0], lane) & below).count_ones().wrapping_add(value(w, &op.src[1], lane));
+    }
+    write_row(w, op.dst, exec, &out);
+    Ctl::Next
+}
+unsafe fn swap(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 1 {
+            let (a, b) = (w.lane(op.dst, lane), w.lane(op.dst2, lane));
+            w.set_lane(op.dst, lane, b);
+            w.set_lane(op.dst2, lane, a);
+        }
+    }
+    Ctl::Next
+}
+/// v_permlane16 and v_permlanex16: within a row of 16 (or from the other row of the pair), selects of 4 bits from two
+/// scalars. `op_sel` bit 0 fetches inactive lanes, bit 1 gives zero for them.
+unsafe fn permlane16<const OTHER: bool>(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let sel = w.r32(&op.src[1]) as u64 | (w.r32(&op.src[2]) as u64) << 32;
+    let flags = op.ext.as_ref().map_or(0, |e| e.op_sel);
+    let mut out = [0; 64];
+    for lane in 0..w.lanes {
+        let i = (sel >> (4 * (lane & 15)) & 15) as usize;
+        let from = (lane & !15 ^ if OTHER { 16 } else { 0 }) + i;
+        out[lane] = if exec >> from & 1 == 1 || flags & 1 != 0 {
+            value(w, &op.src[0], from)
+        } else if flags & 2 != 0 {
+            0
+        } else {
+            w.lane(op.dst, lane)
+        };
+    }
+    write_row(w, op.dst, exec, &out);
+    Ctl::Next
+}
+/// The same with the select in a vector register.
+unsafe fn permlane16_var<const OTHER: bool>(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let flags = op.ext.as_ref().map_or(0, |e| e.op_sel);
+    let mut out = [0; 64];
+    for lane in 0..w.lanes {
+        let i = (value(w, &op.src[1], lane) & 15) as usize;
+        let from = (lane & !15 ^ if OTHER { 16 } else { 0 }) + i;
+        out[lane] = if exec >> from & 1 == 1 || flags & 1 != 0 {
+            value(w, &op.src[0], from)
+        } else if flags & 2 != 0 {
+            0
+        } else {
+            w.lane(op.dst, lane)
+        };
+    }
+    write_row(w, op.dst, exec, &out);
+    Ctl::Next
+}
+unsafe fn permlane64(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let mut out = [0; 64];
+    for lane in 0..w.lanes {
+        out[lane] = value(w, &op.src[0], if w.lanes == 64 { lane ^ 32 } else { lane });
+    }
+    write_row(w, op.dst, exec, &out);
+    Ctl::Next
+}
+/// gfx950: swaps odd rows of the first register with even rows of the second, rows of `N` lanes.
+unsafe fn permlane_swap<const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    for lane in 0..w.lanes {
+        if lane / N % 2 == 1 && exec >> lane & 1 == 1 && exec >> (lane - N) & 1 == 1 {
+            let (a, b) = (w.lane(op.dst, lane), w.lane(op.dst2, lane - N));
+            w.set_lane(op.dst, lane, b);
+            w.set_lane(op.dst2, lane - N, a);
+        }
+    }
+    Ctl::Next
+}
+/// v_movrels: the source register number is offset by M0; v_movreld: the destination's.
+unsafe fn movrel<const SRC: bool, const DST: bool>(w: &mut Wave, op: &UOp) -> Ctl {
+    let m0 = w.s[M0] as usize;
+    let move_by = |at: u32| {
+        let to = at as usize + m0 * w.lanes;
+        (to + w.lanes <= w.elements()).then_some(to as u32)
+    };
+    let mut src = op.src[0];
+    let mut dst = op.dst;
+    if SRC && src.kind == Kind::Vector {
+        match move_by(src.at) {
+            Some(at) => src.at = at,
+            None => return out_of_file(w),
+        }
+    }
+    if DST {
+        match move_by(dst) {
+            Some(at) => dst = at,
+            None => return out_of_file(w),
+        }
+    }
+    let exec = w.exec();
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 1 {
+            let v = value(w, &src, lane);
+            w.set_lane(dst, lane, v);
+        }
+    }
+    Ctl::Next
+}
+/// v_bitop3: a bitwise function of three operands given by its truth table (index: bits of source 0, 1, 2).
+unsafe fn bitop3<const MASK: u32>(w: &mut Wave, op: &UOp) -> Ctl {
+    let table = op.imm as u32;
+    let exec = w.exec();
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 0 {
+            continue;
+        }
+        let x = [0, 1, 2].map(|i| value(w, &op.src[i], lane));
+        let mut out = 0;
+        for i in 0..8u32 {
+            if table >> i & 1 == 1 {
+                out |= (0..3)
+                    .fold(u32::MAX, |m, k| m & if i >> (2 - k) & 1 == 1 { x[k as usize] } else { !x[k as usize] });
+            }
+        }
+        let old = w.lane(op.dst, lane);
+        w.set_lane(op.dst, lane, old & !MASK | out & MASK);
+    }
+    Ctl::Next
+}
+fn out_of_file(w: &mut Wave) -> Ctl {
+    let m0 = w.s[M0];
+    w.fail(crate::emu::fault::FaultKind::Unsupported(format!("m0 = {m0} moves a register out of the file")), None)
+}
+
+/// A vector instruction between s_set_gpr_idx_on and _off (gfx8, gfx9): M0-like index is added to the enabled operands.
+///
+/// # Safety
+/// As every handler.
+pub unsafe fn indexed(w: &mut Wave, op: &UOp) -> Ctl {
+    let (enable, index) = w.gpr_idx;
+    let mut moved = op.clone();
+    let limit = w.elements();
+    let shift = index as usize * w.lanes;
+    let mut bad = false;
+    let mut add = |at: &mut u32| {
+        let to = *at as usize + shift;
+        bad |= to + 2 * w.lanes > limit;
+        *at = to.min(limit - 2 * w.lanes) as u32;
+    };
+    for i in 0..3 {
+        if enable >> i & 1 == 1 && moved.src[i].kind == Kind::Vector {
+            add(&mut moved.src[i].at);
+        }
+    }
+    if enable >> 3 & 1 == 1 {
+        add(&mut moved.dst);
+    }
+    if bad {
+        return out_of_file(w);
+    }
+    // The plain handler was kept in `imm` when the program was decoded.
+    // SAFETY: `imm` holds a handler; operands were checked above.
+    unsafe {
+        let run: Run = std::mem::transmute::<usize, Run>(op.imm as usize);
+        run(w, &moved)
+    }
+}
+
+unsafe fn set_gpr_idx_on(w: &mut Wave, op: &UOp) -> Ctl {
+    let index = w.r32(&op.src[0]) & 0xff;
+    w.gpr_idx = (op.src[1].value as u32 & 15, index);
+    w.s[M0] = w.s[M0] & !0xf0ff | index | w.gpr_idx.0 << 12;
+    Ctl::Next
+}
+unsafe fn set_gpr_idx_off(w: &mut Wave, _op: &UOp) -> Ctl {
+    w.gpr_idx = (0, 0);
+    Ctl::Next
+}
+unsafe fn set_gpr_idx_idx(w: &mut Wave, op: &UOp) -> Ctl {
+    w.gpr_idx.1 = w.r32(&op.src[0]) & 0xff;
+    w.s[M0] = w.s[M0] & !0xff | w.gpr_idx.1;
+    Ctl::Next
+}
+unsafe fn set_gpr_idx_mode(w: &mut Wave, op: &UOp) -> Ctl {
+    w.gpr_idx.0 = op.src[0].value as u32 & 15;
+    Ctl::Next
+}
+
+/// Handler by name, and whether the destination is scalar.
+pub fn find(name: &str) -> Option<(Run, bool)> {
+    Some(match name {
+        "v_readfirstlane_b32" => (readfirstlane, true),
+        "v_readlane_b32" => (readlane, true),
+        "v_writelane_b32" => (writelane, false),
+        "v_mbcnt_lo_u32_b32" => (mbcnt::<false>, false),
+        "v_mbcnt_hi_u32_b32" => (mbcnt::<true>, false),
+        "v_swap_b32" => (swap, false),
+        "v_permlane16_b32" => (permlane16::<false>, false),
+        "v_permlanex16_b32" => (permlane16::<true>, false),
+        "v_permlane16_var_b32" => (permlane16_var::<false>, false),
+        "v_permlanex16_var_b32" => (permlane16_var::<true>, false),
+        "v_permlane64_b32" => (permlane64, false),
+        "v_permlane16_swap_b32" => (permlane_swap::<16>, false),
+        "v_permlane32_swap_b32" => (permlane_swap::<32>, false),
+        "v_bitop3_b32" => (bitop3::<{ u32::MAX }>, false),
+        "v_bitop3_b16" => (bitop3::<0xffff>, false),
+        "v_movrels_b32" => (movrel::<true, false>, false),
+        "v_movreld_b32" => (movrel::<false, true>, false),
+        "v_movrelsd_b32" => (movrel::<true, true>, false),
+        "s_set_gpr_idx_on" => (set_gpr_idx_on, true),
+        "s_set_gpr_idx_off" => (set_gpr_idx_off, true),
+        "s_set_gpr_idx_idx" => (set_gpr_idx_idx, true),
+        "s_set_gpr_idx_mode" => (set_gpr_idx_mode, true),
+        _ => return None,
+    })
+}
+
+/// The general handler of vector arithmetic, for modifiers on instructions of this module.
+pub const GENERAL: Run = valu::general;

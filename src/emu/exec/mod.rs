@@ -1,0 +1,11 @@
+//! Handlers: one function per way of executing a micro-operation.
+
+pub mod atomic;
+pub mod ds;
+pub mod flow;
+pub mod lane;
+pub mod matrix;
+pub mod salu;
+pub mod smem;
+pub mod valu;
+pub mod vmem;

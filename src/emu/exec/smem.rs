@@ -1,0 +1,149 @@
+//! Scalar memory: s_load, s_buffer_load and their stores.
+
+use crate::emu::fault::FaultKind;
+use crate::emu::wave::{Ctl, Kind, Run, UOp, Wave};
+
+/// Bytes of a scalar memory instruction by name, and whether it is a buffer access or a store.
+pub struct Shape {
+    /// Bytes moved.
+    pub bytes: u8,
+    /// Sign extension of a sub-dword load.
+    pub signed: bool,
+    /// Address comes from a buffer resource.
+    pub buffer: bool,
+    /// Memory is written.
+    pub store: bool,
+}
+
+/// Parses the name.
+pub fn shape(name: &str) -> Option<Shape> {
+    let rest = name.strip_prefix("s_")?;
+    let (buffer, rest) = match rest.strip_prefix("buffer_") {
+        Some(r) => (true, r),
+        None => (false, rest),
+    };
+    let (store, rest) = match rest.strip_prefix("store_") {
+        Some(r) => (true, r),
+        None => (false, rest.strip_prefix("load_")?),
+    };
+    let (bytes, signed) = match rest {
+        "dword" => (4, false),
+        "dwordx2" => (8, false),
+        "b96" => (12, false),
+        "dwordx4" => (16, false),
+        "dwordx8" => (32, false),
+        "dwordx16" => (64, false),
+        "i8" => (1, true),
+        "u8" => (1, false),
+        "i16" => (2, true),
+        "u16" => (2, false),
+        _ => return None,
+    };
+    Some(Shape { bytes, signed, buffer, store })
+}
+
+/// Handler of a parsed instruction. Sources: base, offset operand (if any); `imm` holds the constant offset.
+pub fn find(s: &Shape) -> Run {
+    match (s.store, s.buffer) {
+        (false, false) if s.bytes % 4 == 0 => load,
+        (false, false) => load_small,
+        (false, true) => buffer_load,
+        (true, _) => store,
+    }
+}
+
+#[inline(always)]
+fn offset(w: &Wave, op: &UOp) -> u64 {
+    let o = &op.src[1];
+    let reg = if o.kind == Kind::None { 0 } else { w.r32(o) as u64 };
+    reg.wrapping_add(op.imm as u64)
+}
+
+unsafe fn load(w: &mut Wave, op: &UOp) -> Ctl {
+    // The two low address bits are ignored.
+    let addr = w.r64(&op.src[0]).wrapping_add(offset(w, op)) & !3;
+    let bytes = op.access.bytes as usize;
+    let Some(p) = w.mem.at(addr, bytes as u64) else {
+        return w.fail(FaultKind::OutOfBounds { addr, size: bytes as u32, store: false }, None);
+    };
+    let d = op.dst as usize;
+    // SAFETY: the range was checked; destination indices are checked when the program is decoded.
+    unsafe { std::ptr::copy_nonoverlapping(p, w.s.as_mut_ptr().add(d).cast(), bytes) };
+    Ctl::Next
+}
+
+unsafe fn load_small(w: &mut Wave, op: &UOp) -> Ctl {
+    let addr = w.r64(&op.src[0]).wrapping_add(offset(w, op));
+    let bytes = op.access.bytes as u64;
+    let Some(p) = w.mem.at(addr, bytes) else {
+        return w.fail(FaultKind::OutOfBounds { addr, size: bytes as u32, store: false }, None);
+    };
+    // SAFETY: the range was checked.
+    w.s[op.dst as usize] = unsafe { small(p, op) };
+    Ctl::Next
+}
+
+/// A byte or word, extended.
+unsafe fn small(p: *mut u8, op: &UOp) -> u32 {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match (op.access.bytes, op.access.flags & 1 != 0) {
+            (1, false) => p.read() as u32,
+            (1, true) => p.read() as i8 as i32 as u32,
+            (_, false) => p.cast::<u16>().read_unaligned() as u32,
+            (_, true) => p.cast::<i16>().read_unaligned() as i32 as u32,
+        }
+    }
+}
+
+unsafe fn buffer_load(w: &mut Wave, op: &UOp) -> Ctl {
+    let at = op.src[0].at as usize;
+    let (base, records) = (w.pair(at) & 0xffff_ffff_ffff, w.s[at + 2]);
+    let stride = w.s[at + 1] >> 16 & 0x3fff;
+    let size = if stride == 0 { records as u64 } else { records as u64 * stride as u64 };
+    let bytes = op.access.bytes as u64;
+    let off = offset(w, op);
+    if bytes < 4 {
+        let mut v = 0;
+        if off + bytes <= size {
+            let Some(p) = w.mem.at(base + off, bytes) else {
+                return w.fail(FaultKind::OutOfBounds { addr: base + off, size: bytes as u32, store: false }, None);
+            };
+            // SAFETY: the range was checked.
+            v = unsafe { small(p, op) };
+        }
+        w.s[op.dst as usize] = v;
+        return Ctl::Next;
+    }
+    let off = off & !3;
+    for i in 0..bytes / 4 {
+        let o = off + 4 * i;
+        // Reads past the end give zero.
+        let v = if o + 4 > size {
+            0
+        } else {
+            match w.mem.at(base + o, 4) {
+                // SAFETY: the range was checked.
+                Some(p) => unsafe { p.cast::<u32>().read_unaligned() },
+                None => return w.fail(FaultKind::OutOfBounds { addr: base + o, size: 4, store: false }, None),
+            }
+        };
+        w.s[op.dst as usize + i as usize] = v;
+    }
+    Ctl::Next
+}
+
+/// s_store_dword and s_buffer_store_dword: data is source 2.
+unsafe fn store(w: &mut Wave, op: &UOp) -> Ctl {
+    let buffer = op.access.flags & 2 != 0;
+    let base = if buffer { w.pair(op.src[0].at as usize) & 0xffff_ffff_ffff } else { w.r64(&op.src[0]) };
+    let addr = base.wrapping_add(offset(w, op)) & !3;
+    let bytes = op.access.bytes as usize;
+    let Some(p) = w.mem.at(addr, bytes as u64) else {
+        return w.fail(FaultKind::OutOfBounds { addr, size: bytes as u32, store: true }, None);
+    };
+    let d = op.src[2].at as usize;
+    // SAFETY: as `load`.
+    unsafe { std::ptr::copy_nonoverlapping(w.s.as_ptr().add(d).cast::<u8>(), p, bytes) };
+    Ctl::Next
+}

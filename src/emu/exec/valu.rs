@@ -1,0 +1,465 @@
+//! Vector ALU: from operands to lane kernels and back.
+//!
+//! The fast path hands register rows straight to the kernel; scalars and constants become one 16-lane row that is
+//! reused for every chunk. The general path first builds each source in a temporary row (DPP, SDWA, `op_sel`, absolute
+//! value, negation, denormal flushing), runs the same kernel on those, and then applies output modifiers, clamping and
+//! partial writes.
+
+use crate::emu::lanes::{Bf16, CHUNK, F16, LaneArgs, Ty};
+use crate::emu::numeric::*;
+use crate::emu::sem::Form;
+use crate::emu::wave::{Ctl, Dpp, EXEC, Ext, Kind, Src, UOp, VCC, Wave};
+
+/// One value repeated over a chunk, per source: low dwords, then high dwords.
+#[repr(C, align(64))]
+struct Splat([[u32; 2 * CHUNK]; 3]);
+
+/// Splats the scalar sources and points `a` at all of them.
+#[inline(always)]
+fn sources(w: &Wave, op: &UOp, tmp: *mut Splat, a: &mut LaneArgs) {
+    for i in 0..3 {
+        let s = &op.src[i];
+        let v = match s.kind {
+            Kind::Vector => {
+                // SAFETY: rows are checked when the program is decoded.
+                a.src[i] = unsafe { w.v().add(s.at as usize) };
+                a.stride[i] = CHUNK;
+                a.src_hi[i] = w.lanes;
+                continue;
+            }
+            Kind::Const => s.value,
+            Kind::None => break,
+            _ => w.r64(s),
+        };
+        // SAFETY: `tmp` has room for three splats.
+        unsafe {
+            let row = (&raw mut (*tmp).0[i]).cast();
+            (w.splat)(row, v);
+            a.src[i] = row.cast();
+        }
+        a.stride[i] = 0;
+        a.src_hi[i] = CHUNK;
+    }
+}
+
+#[inline(always)]
+fn args(w: &Wave, op: &UOp, mask: u64) -> LaneArgs {
+    LaneArgs {
+        // SAFETY: rows are checked when the program is decoded.
+        dst: unsafe { w.v().add(op.dst as usize) },
+        dst_hi: w.lanes,
+        src: [std::ptr::null(); 3],
+        stride: [0; 3],
+        src_hi: [0; 3],
+        mask,
+        carry: 0,
+        chunks: w.chunks(),
+    }
+}
+
+/// Lane values in, lane value out, no modifiers.
+///
+/// # Safety
+/// `op` was decoded for waves like `w`; the same holds for every handler.
+pub unsafe fn map(w: &mut Wave, op: &UOp) -> Ctl {
+    if op.float && !w.plain_float {
+        // SAFETY: passed on.
+        return unsafe { general(w, op) };
+    }
+    let mut tmp = std::mem::MaybeUninit::<Splat>::uninit();
+    let mut a = args(w, op, w.exec());
+    sources(w, op, tmp.as_mut_ptr(), &mut a);
+    // SAFETY: sources and destination are set up.
+    unsafe { (op.kernel)(&a) };
+    Ctl::Next
+}
+
+/// Three register sources, full path without scalars: the inner loops of matrix products.
+///
+/// # Safety
+/// As [`map`].
+pub unsafe fn map_vvv(w: &mut Wave, op: &UOp) -> Ctl {
+    if op.float && !w.plain_float {
+        // SAFETY: passed on.
+        return unsafe { general(w, op) };
+    }
+    let v = w.v();
+    // SAFETY: rows are checked when the program is decoded.
+    unsafe {
+        let a = LaneArgs {
+            dst: v.add(op.dst as usize),
+            dst_hi: w.lanes,
+            src: [v.add(op.src[0].at as usize), v.add(op.src[1].at as usize), v.add(op.src[2].at as usize)],
+            stride: [CHUNK; 3],
+            src_hi: [w.lanes; 3],
+            mask: w.exec(),
+            carry: 0,
+            chunks: w.chunks(),
+        };
+        (op.kernel)(&a);
+    }
+    Ctl::Next
+}
+
+/// Instructions with lane bits in or out: compares, carries, selects.
+///
+/// # Safety
+/// As [`map`].
+pub unsafe fn bits(w: &mut Wave, op: &UOp) -> Ctl {
+    if op.float && !w.plain_float {
+        // SAFETY: passed on.
+        return unsafe { general(w, op) };
+    }
+    let mut tmp = std::mem::MaybeUninit::<Splat>::uninit();
+    let mut a = args(w, op, w.exec());
+    a.carry = bits_in(w, op);
+    sources(w, op, tmp.as_mut_ptr(), &mut a);
+    // SAFETY: sources and destination are set up.
+    let out = unsafe { (op.kernel)(&a) };
+    bits_out(w, op, out);
+    Ctl::Next
+}
+
+/// The lane bits an instruction reads: its last operand, or VCC.
+#[inline(always)]
+fn bits_in(w: &Wave, op: &UOp) -> u64 {
+    match op.form {
+        Form::BitIn | Form::BitInOut => w.rbits(&op.src[3]),
+        Form::VccIn => w.bits(VCC),
+        _ => 0,
+    }
+}
+
+/// Stores the lane bits an instruction gives; inactive lanes give 0.
+#[inline(always)]
+fn bits_out(w: &mut Wave, op: &UOp, out: u64) {
+    match op.form {
+        Form::Compare | Form::BitOut | Form::BitInOut => w.set_bits(op.dst2 as usize, out),
+        Form::CompareExec => {
+            w.set_bits(op.dst2 as usize, out);
+            w.set_bits(EXEC, out);
+        }
+        _ => {}
+    }
+}
+
+/// A wave's row of one operand: low and high dwords of up to 64 lanes.
+#[derive(Clone)]
+#[repr(C, align(64))]
+struct Full {
+    lo: [u32; 64],
+    hi: [u32; 64],
+}
+
+impl Full {
+    const ZERO: Full = Full { lo: [0; 64], hi: [0; 64] };
+}
+
+/// A copy of a source in all lanes.
+fn fetch(w: &Wave, s: &Src, dwords: usize, out: &mut Full) {
+    match s.kind {
+        Kind::None => {}
+        Kind::Vector => {
+            for l in 0..w.lanes {
+                out.lo[l] = w.lane(s.at, l);
+            }
+            if dwords == 2 {
+                for l in 0..w.lanes {
+                    out.hi[l] = w.lane(s.at + w.lanes as u32, l);
+                }
+            }
+        }
+        _ => {
+            let v = if dwords == 2 { w.r64(s) } else { w.r32(s) as u64 };
+            out.lo = [v as u32; 64];
+            out.hi = [(v >> 32) as u32; 64];
+        }
+    }
+}
+
+/// Source lane of a DPP16 control, or `None` where there is no such lane.
+pub fn dpp_lane(ctrl: u16, lane: usize, lanes: usize, newbcast: bool) -> Option<usize> {
+    let (row, i) = (lane & !15, lane & 15);
+    let n = (ctrl & 15) as usize;
+    match ctrl {
+        0..=0xff => Some(lane & !3 | (ctrl >> (2 * (lane & 3)) & 3) as usize),
+        0x101..=0x10f => (i + n < 16).then_some(lane + n),
+        0x111..=0x11f => i.checked_sub(n).map(|j| row + j),
+        0x121..=0x12f => Some(row + ((i + 16 - n) & 15)),
+        0x130 => (lane + 1 < lanes).then_some(lane + 1),
+        0x134 => Some((lane + 1) % lanes),
+        0x138 => lane.checked_sub(1),
+        0x13c => Some((lane + lanes - 1) % lanes),
+        0x140 => Some(row + 15 - i),
+        0x141 => Some(lane & !7 | (7 - (lane & 7))),
+        // Lane 15 of each row goes to the next row; lane 31 to the upper half.
+        0x142 => row.checked_sub(1),
+        0x143 => (lane >= 32).then_some(31),
+        0x150..=0x15f => {
+            let _ = newbcast;
+            Some(row + n)
+        }
+        0x160..=0x16f => Some(row + (i ^ n)),
+        _ => None,
+    }
+}
+
+/// Permutes source 0; returns the lanes that may be written.
+fn apply_dpp(w: &Wave, dpp: Dpp, newbcast: bool, x: &mut Full) -> u64 {
+    let exec = w.exec();
+    let old = x.clone();
+    let mut mask = 0u64;
+    for lane in 0..w.lanes {
+        let (from, zero, fi) = match dpp {
+            Dpp::Dpp8(sel, fi) => (Some(lane & !7 | (sel >> (3 * (lane & 7)) & 7) as usize), true, fi),
+            Dpp::Ctrl(ctrl, rows, banks, bound, fi) => {
+                if rows >> (lane / 16) & 1 == 0 || banks >> (lane / 4 % 4) & 1 == 0 {
+                    continue;
+                }
+                (dpp_lane(ctrl, lane, w.lanes, newbcast), bound, fi)
+            }
+        };
+        match from.filter(|&f| fi || exec >> f & 1 == 1) {
+            Some(f) => (x.lo[lane], x.hi[lane]) = (old.lo[f], old.hi[f]),
+            None if zero => (x.lo[lane], x.hi[lane]) = (0, 0),
+            None => continue,
+        }
+        mask |= 1 << lane;
+    }
+    mask
+}
+
+/// Selects a byte or word (SDWA).
+fn sdwa_select(v: u32, sel: u8, sext: bool) -> u32 {
+    let (shift, bits) = match sel {
+        0..=3 => (8 * sel as u32, 8),
+        4 => (0, 16),
+        5 => (16, 16),
+        _ => return v,
+    };
+    let x = v >> shift << (32 - bits);
+    if sext { ((x as i32) >> (32 - bits)) as u32 } else { x >> (32 - bits) }
+}
+
+/// Flushes denormals of a value by its type where MODE says so.
+fn flush_lane(mode: u32, always: bool, ty: Ty, lo: u32, hi: u32) -> (u32, u32) {
+    let f32_flush = always || mode >> 4 & 3 != 3;
+    let rest_flush = mode >> 6 & 3 != 3;
+    match ty {
+        Ty::F32 if f32_flush => (flush(f32::from_bits(lo)).to_bits(), hi),
+        Ty::PkF32 if f32_flush => (flush(f32::from_bits(lo)).to_bits(), flush(f32::from_bits(hi)).to_bits()),
+        Ty::F16 if rest_flush => (flush16(lo as u16) as u32 | lo & 0xffff_0000, hi),
+        Ty::PkF16 if rest_flush => (flush16(lo as u16) as u32 | (flush16((lo >> 16) as u16) as u32) << 16, hi),
+        Ty::F64 if rest_flush => {
+            let v = flush64(lo as u64 | (hi as u64) << 32);
+            (v as u32, (v >> 32) as u32)
+        }
+        _ => (lo, hi),
+    }
+}
+
+/// Absolute value, negation and operand selection of one lane.
+fn modify(e: &Ext, i: usize, ty: Ty, lo: u32, hi: u32) -> (u32, u32) {
+    let bit = |m: u8| m >> i & 1 == 1;
+    let (mut lo, mut hi) = (lo, hi);
+    if e.mix {
+        // neg_hi carries the absolute-value bits here.
+        let mut v = if bit(e.op_sel_hi) {
+            f16_to_f32(F16(if bit(e.op_sel) { lo >> 16 } else { lo } as u16)).to_bits()
+        } else {
+            lo
+        };
+        if bit(e.neg_hi) || bit(e.abs) {
+            v &= 0x7fff_ffff;
+        }
+        if bit(e.neg) {
+            v ^= 0x8000_0000;
+        }
+        return (v, 0);
+    }
+    match ty {
+        Ty::PkF16 | Ty::PkBf16 | Ty::Pk16 => {
+            let l = if bit(e.op_sel) { lo >> 16 } else { lo } & 0xffff;
+            let h = if bit(e.op_sel_hi) { lo >> 16 } else { lo } & 0xffff;
+            let float = ty != Ty::Pk16;
+            let l = if bit(e.neg) && float { l ^ 0x8000 } else { l };
+            let h = if bit(e.neg_hi) && float { h ^ 0x8000 } else { h };
+            (l | h << 16, 0)
+        }
+        Ty::PkF32 => {
+            let l = if bit(e.op_sel) { hi } else { lo };
+            let h = if bit(e.op_sel_hi) { hi } else { lo };
+            (if bit(e.neg) { l ^ 1 << 31 } else { l }, if bit(e.neg_hi) { h ^ 1 << 31 } else { h })
+        }
+        _ => {
+            if ty.is_16() && bit(e.op_sel) {
+                lo >>= 16;
+            }
+            let sign = match ty {
+                Ty::F16 | Ty::Bf16 | Ty::B16 => 0x8000,
+                _ => 0x8000_0000u32,
+            };
+            let part = if ty.dwords() == 2 { &mut hi } else { &mut lo };
+            if bit(e.abs) {
+                *part &= !sign;
+            }
+            if bit(e.neg) {
+                *part ^= sign;
+            }
+            (lo, hi)
+        }
+    }
+}
+
+fn scale(omod: u8) -> f64 {
+    [1.0, 2.0, 4.0, 0.5][omod as usize & 3]
+}
+
+fn clamp32(x: f32) -> f32 {
+    // With DX10_CLAMP, which compilers set, NaN becomes 0.
+    if x.is_nan() { 0.0 } else { x.clamp(0.0, 1.0) }
+}
+
+/// Output modifier and clamp of one lane.
+fn finish(e: &Ext, dst: Ty, lo: u32, hi: u32) -> (u32, u32) {
+    let half = |h: u16| {
+        let mut v = f16_to_f32(F16(h));
+        if e.omod != 0 {
+            v *= scale(e.omod) as f32;
+        }
+        f32_to_f16(if e.clamp { clamp32(v) } else { v }).0 as u32
+    };
+    match dst {
+        Ty::F32 => {
+            let v = f32::from_bits(lo);
+            let v = if e.omod != 0 { v * scale(e.omod) as f32 } else { v };
+            (if e.clamp { clamp32(v) } else { v }.to_bits(), hi)
+        }
+        Ty::F64 => {
+            let v = f64::from_bits(lo as u64 | (hi as u64) << 32);
+            let v = if e.omod != 0 { v * scale(e.omod) } else { v };
+            let v = match e.clamp {
+                true if v.is_nan() => 0.0,
+                true => v.clamp(0.0, 1.0),
+                false => v,
+            }
+            .to_bits();
+            (v as u32, (v >> 32) as u32)
+        }
+        Ty::F16 => (half(lo as u16), hi),
+        Ty::PkF16 => (half(lo as u16) | half((lo >> 16) as u16) << 16, hi),
+        Ty::PkF32 => {
+            let f = |b: u32| if e.clamp { clamp32(f32::from_bits(b)).to_bits() } else { b };
+            (f(lo), f(hi))
+        }
+        Ty::Bf16 if e.clamp => (f32_to_bf16(clamp32(bf16_to_f32(Bf16(lo as u16)))).0 as u32, hi),
+        _ => (lo, hi),
+    }
+}
+
+/// Merges a result into its register (SDWA destinations, upper halves).
+fn merge(e: &Ext, dst: Ty, old: u32, new: u32) -> u32 {
+    if let Some(s) = e.sdwa {
+        let (shift, bits) = match s.dst {
+            0..=3 => (8 * s.dst as u32, 8),
+            4 => (0, 16),
+            5 => (16, 16),
+            _ => return new,
+        };
+        let field = (((1u64 << bits) - 1) as u32) << shift;
+        let placed = new << shift & field;
+        return match s.unused {
+            0 => placed,
+            1 => {
+                let sign = if new >> (bits - 1) & 1 == 1 { u32::MAX } else { 0 };
+                placed | (sign as u64 & !((1u64 << (shift + bits)) - 1)) as u32
+            }
+            _ => old & !field | placed,
+        };
+    }
+    if dst.is_16() {
+        if e.op_sel & 8 != 0 {
+            return old & 0xffff | new << 16;
+        }
+        if e.keep_half {
+            return old & 0xffff_0000 | new & 0xffff;
+        }
+    }
+    new
+}
+
+/// Any vector instruction with any modifiers.
+///
+/// # Safety
+/// As [`map`].
+pub unsafe fn general(w: &mut Wave, op: &UOp) -> Ctl {
+    const PLAIN: Ext = Ext::NONE;
+    let e = op.ext.as_deref().unwrap_or(&PLAIN);
+    if op.float && w.mode & 0xf != 0 {
+        return w.fail(crate::emu::fault::FaultKind::Unsupported(format!("rounding mode {:#x}", w.mode & 0xf)), None);
+    }
+    let always = op.access.flags & FLUSH != 0;
+    let mut x = [Full::ZERO, Full::ZERO, Full::ZERO];
+    let mut mask = w.exec();
+    for i in 0..3 {
+        if op.src[i].kind == Kind::None {
+            break;
+        }
+        let ty = if e.mix { Ty::F32 } else { op.types[i] };
+        fetch(w, &op.src[i], ty.dwords(), &mut x[i]);
+        if i == 0
+            && let Some(dpp) = e.dpp
+        {
+            mask &= apply_dpp(w, dpp, e.row_newbcast, &mut x[0]);
+        }
+        for l in 0..w.lanes {
+            let (mut lo, mut hi) = (x[i].lo[l], x[i].hi[l]);
+            if let (Some(s), true) = (e.sdwa, i < 2) {
+                lo = sdwa_select(lo, s.src[i], e.sext >> i & 1 == 1);
+            }
+            (lo, hi) = modify(e, i, op.types[i], lo, hi);
+            if op.float {
+                (lo, hi) = flush_lane(w.mode, always, ty, lo, hi);
+            }
+            (x[i].lo[l], x[i].hi[l]) = (lo, hi);
+        }
+    }
+    let mut out = Full::ZERO;
+    let a = LaneArgs {
+        dst: (&raw mut out).cast(),
+        dst_hi: 64,
+        src: [(&raw const x[0]).cast(), (&raw const x[1]).cast(), (&raw const x[2]).cast()],
+        stride: [CHUNK; 3],
+        src_hi: [64; 3],
+        mask,
+        carry: bits_in(w, op),
+        chunks: w.chunks(),
+    };
+    // SAFETY: the temporaries hold 64 lanes; `lo` and `hi` are adjacent in `Full`.
+    let bits = unsafe { (op.kernel)(&a) };
+    let dst = op.types[3];
+    if dst != Ty::None {
+        for l in 0..w.lanes {
+            if mask >> l & 1 == 0 {
+                continue;
+            }
+            let (mut lo, mut hi) = (out.lo[l], out.hi[l]);
+            if op.float {
+                (lo, hi) = flush_lane(w.mode, always, dst, lo, hi);
+            }
+            if e.omod != 0 || e.clamp {
+                (lo, hi) = finish(e, dst, lo, hi);
+            }
+            let old = w.lane(op.dst, l);
+            w.set_lane(op.dst, l, merge(e, dst, old, lo));
+            if dst.dwords() == 2 {
+                w.set_lane(op.dst + w.lanes as u32, l, hi);
+            }
+        }
+    }
+    bits_out(w, op, bits);
+    Ctl::Next
+}
+
+/// `UOp::access.flags` bit of instructions that flush f32 denormals whatever MODE says.
+pub const FLUSH: u16 = 1 << 15;

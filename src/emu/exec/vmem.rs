@@ -1,0 +1,726 @@
+//! Vector memory: global, flat, scratch and buffer accesses.
+//!
+//! Lanes are handled in chunks of 16. A chunk whose lanes are all active and whose addresses follow each other is one
+//! copy; other chunks go lane by lane. What differs between address spaces is how a lane's address comes about
+//! ([`Space`]) and is decided when the program is decoded.
+
+use super::atomic::{Atomic, rmw32, rmw64};
+use crate::emu::fault::FaultKind;
+use crate::emu::lanes::CHUNK;
+use crate::emu::wave::{Ctl, Kind, M0, PRIVATE_APERTURE, Run, SHARED_APERTURE, UOp, Wave, scalar};
+use barewave_isa::Reg;
+
+/// Sub-dword loads extend the sign.
+pub const SIGNED: u16 = 1;
+/// Only the low half of the destination is written.
+pub const D16: u16 = 2;
+/// The upper half of a register is loaded or stored.
+pub const D16_HI: u16 = 4;
+/// An atomic returns the old value.
+pub const RETURN: u16 = 8;
+/// The address operand has 64 bits.
+pub const ADDR64: u16 = 16;
+/// Buffer: an offset comes from the address operand.
+pub const OFFEN: u16 = 32;
+/// Buffer: an index comes from the address operand.
+pub const IDXEN: u16 = 64;
+/// Data goes to or comes from LDS.
+pub const LDS: u16 = 128;
+/// Write access (stores and atomics), for faults.
+pub const STORE: u16 = 256;
+
+/// Sources: 0 = vaddr, 1 = saddr or resource, 2 = data, 3 = soffset. `imm` is the constant offset.
+const VADDR: usize = 0;
+const SADDR: usize = 1;
+const DATA: usize = 2;
+const SOFFSET: usize = 3;
+
+/// How a lane finds its memory.
+pub trait Space {
+    /// What is the same for all lanes.
+    type Base: Copy;
+    /// Computes it.
+    fn base(w: &Wave, op: &UOp) -> Self::Base;
+    /// Address of a lane, in whatever form `ptr` understands.
+    fn lane(w: &Wave, op: &UOp, b: Self::Base, lane: usize) -> u64;
+    /// Host address of `size` bytes `skip` bytes behind a lane's address. `Ok(None)`: the access is dropped and loads
+    /// give zero.
+    fn ptr(
+        w: &Wave,
+        op: &UOp,
+        b: Self::Base,
+        lane: usize,
+        addr: u64,
+        skip: u64,
+        size: u64,
+    ) -> Result<Option<*mut u8>, FaultKind>;
+    /// Host address of a whole chunk of `16 * size` contiguous bytes, when the space allows it.
+    fn chunk(w: &Wave, op: &UOp, b: Self::Base, addr: u64, size: u64) -> Option<*mut u8>;
+}
+
+fn out_of_bounds(op: &UOp, addr: u64, size: u64) -> FaultKind {
+    FaultKind::OutOfBounds { addr, size: size as u32, store: op.access.flags & STORE != 0 }
+}
+
+/// The address operand of a lane: 32 or 64 bits, or nothing.
+#[inline(always)]
+fn vaddr(w: &Wave, op: &UOp, lane: usize) -> u64 {
+    let s = &op.src[VADDR];
+    if s.kind == Kind::None {
+        return 0;
+    }
+    let lo = w.lane(s.at, lane) as u64;
+    if op.access.flags & ADDR64 != 0 { lo | (w.lane(s.at + w.lanes as u32, lane) as u64) << 32 } else { lo }
+}
+
+/// `global_*`.
+pub struct Global;
+impl Space for Global {
+    type Base = u64;
+    #[inline(always)]
+    fn base(w: &Wave, op: &UOp) -> u64 {
+        let s = &op.src[SADDR];
+        let base = if s.kind == Kind::None { 0 } else { w.r64(s) };
+        base.wrapping_add(op.imm as u64)
+    }
+    #[inline(always)]
+    fn lane(w: &Wave, op: &UOp, b: u64, lane: usize) -> u64 {
+        b.wrapping_add(vaddr(w, op, lane))
+    }
+    #[inline(always)]
+    fn ptr(
+        w: &Wave,
+        op: &UOp,
+        _b: u64,
+        _lane: usize,
+        addr: u64,
+        skip: u64,
+        size: u64,
+    ) -> Result<Option<*mut u8>, FaultKind> {
+        match w.mem.at(addr.wrapping_add(skip), size) {
+            Some(p) => Ok(Some(p)),
+            None => Err(out_of_bounds(op, addr.wrapping_add(skip), size)),
+        }
+    }
+    #[inline(always)]
+    fn chunk(w: &Wave, _op: &UOp, _b: u64, addr: u64, size: u64) -> Option<*mut u8> {
+        w.mem.at(addr, size * CHUNK as u64)
+    }
+}
+
+/// Base of the wave's scratch, device address.
+fn scratch_base(w: &Wave) -> u64 {
+    if w.architected_scratch || w.quirks.hwreg_gfx10 {
+        return w.flat_scratch;
+    }
+    let (lo, hi) = (w.s[scalar(Reg::FLAT_SCRATCH_LO) as usize], w.s[scalar(Reg::FLAT_SCRATCH_HI) as usize]);
+    if w.quirks.flat_scratch_gfx8 {
+        // Size per lane and offset in units of 256 bytes.
+        let _ = lo;
+        w.hidden_private + ((hi as u64) << 8)
+    } else {
+        lo as u64 | (hi as u64) << 32
+    }
+}
+
+/// Scratch is interleaved: consecutive dwords of a lane are one row of the wave apart.
+fn scratch_at(
+    w: &Wave,
+    op: &UOp,
+    base: u64,
+    lane: usize,
+    offset: u64,
+    size: u64,
+) -> Result<Option<*mut u8>, FaultKind> {
+    let per_lane = w.scratch_size / w.lanes as u64;
+    if offset % 4 + size > 4 || offset + size > per_lane.max(4) {
+        return Err(out_of_bounds(op, offset, size));
+    }
+    let addr = base + (offset & !3) * w.lanes as u64 + 4 * lane as u64 + offset % 4;
+    w.mem.at(addr, size).map(Some).ok_or_else(|| out_of_bounds(op, addr, size))
+}
+
+/// `scratch_*`.
+pub struct Scratch;
+impl Space for Scratch {
+    type Base = (u64, u64);
+    fn base(w: &Wave, op: &UOp) -> (u64, u64) {
+        let s = &op.src[SADDR];
+        let off = if s.kind == Kind::None { 0 } else { w.r32(s) as u64 };
+        (scratch_base(w), off.wrapping_add(op.imm as u64))
+    }
+    fn lane(w: &Wave, op: &UOp, b: (u64, u64), lane: usize) -> u64 {
+        (b.1.wrapping_add(vaddr(w, op, lane))) & 0xffff_ffff
+    }
+    fn ptr(
+        w: &Wave,
+        op: &UOp,
+        b: (u64, u64),
+        lane: usize,
+        addr: u64,
+        skip: u64,
+        size: u64,
+    ) -> Result<Option<*mut u8>, FaultKind> {
+        scratch_at(w, op, b.0, lane, addr + skip, size)
+    }
+    fn chunk(_w: &Wave, _op: &UOp, _b: (u64, u64), _addr: u64, _size: u64) -> Option<*mut u8> {
+        None
+    }
+}
+
+/// `flat_*`: global, LDS or scratch by the upper half of the address.
+pub struct Flat;
+impl Space for Flat {
+    type Base = u64;
+    fn base(_w: &Wave, op: &UOp) -> u64 {
+        op.imm as u64
+    }
+    fn lane(w: &Wave, op: &UOp, b: u64, lane: usize) -> u64 {
+        b.wrapping_add(vaddr(w, op, lane))
+    }
+    fn ptr(
+        w: &Wave,
+        op: &UOp,
+        _b: u64,
+        lane: usize,
+        addr: u64,
+        skip: u64,
+        size: u64,
+    ) -> Result<Option<*mut u8>, FaultKind> {
+        let at = addr.wrapping_add(skip);
+        match (addr >> 32) as u32 {
+            SHARED_APERTURE => lds_at(w, at & 0xffff_ffff, size).map(Some),
+            PRIVATE_APERTURE => scratch_at(w, op, scratch_base(w), lane, at & 0xffff_ffff, size),
+            _ => w.mem.at(at, size).map(Some).ok_or_else(|| out_of_bounds(op, at, size)),
+        }
+    }
+    fn chunk(w: &Wave, _op: &UOp, _b: u64, addr: u64, size: u64) -> Option<*mut u8> {
+        w.mem.at(addr, size * CHUNK as u64)
+    }
+}
+
+/// Host address of LDS bytes.
+pub fn lds_at(w: &Wave, addr: u64, size: u64) -> Result<*mut u8, FaultKind> {
+    if addr + size <= w.lds_size as u64 {
+        // SAFETY: inside of the workgroup's LDS.
+        Ok(unsafe { w.lds.add(addr as usize) })
+    } else {
+        Err(FaultKind::LdsOutOfBounds { addr: addr as u32, size: size as u32, limit: w.lds_size })
+    }
+}
+
+/// A decoded buffer resource.
+#[derive(Clone, Copy)]
+pub struct Resource {
+    base: u64,
+    soffset: u64,
+    stride: u64,
+    records: u64,
+    /// Element size and index stride of a swizzled buffer.
+    swizzle: Option<(u64, u64)>,
+    add_tid: bool,
+    /// How bounds are checked: 0 index and offset, 1 index, 2 not at all, 3 bytes.
+    check: u8,
+}
+
+/// `buffer_*`.
+pub struct Buffer;
+impl Buffer {
+    fn index(w: &Wave, op: &UOp, b: &Resource, lane: usize) -> u64 {
+        let i = if op.access.flags & IDXEN != 0 { w.lane(op.src[VADDR].at, lane) as u64 } else { 0 };
+        i + if b.add_tid { lane as u64 } else { 0 }
+    }
+    fn offset(w: &Wave, op: &UOp, lane: usize) -> u64 {
+        let mut o = op.imm as u64;
+        if op.access.flags & OFFEN != 0 {
+            let second = if op.access.flags & IDXEN != 0 { w.lanes as u32 } else { 0 };
+            o += w.lane(op.src[VADDR].at + second, lane) as u64;
+        }
+        o
+    }
+    fn swizzled(b: &Resource, index: u64, offset: u64) -> u64 {
+        match b.swizzle {
+            None => offset + b.stride * index,
+            Some((element, indices)) => {
+                (index / indices * b.stride + offset / element * element) * indices
+                    + index % indices * element
+                    + offset % element
+            }
+        }
+    }
+}
+impl Space for Buffer {
+    type Base = Resource;
+    fn base(w: &Wave, op: &UOp) -> Resource {
+        let at = op.src[SADDR].at as usize;
+        let (w0, w1, w2, w3) = (w.s[at], w.s[at + 1], w.s[at + 2], w.s[at + 3]);
+        let q = w.quirks;
+        let soffset = if op.src[SOFFSET].kind == Kind::None { 0 } else { w.r32(&op.src[SOFFSET]) as u64 };
+        let stride = (w1 >> 16 & 0x3fff) as u64;
+        let index_stride = 8u64 << (w3 >> 21 & 3);
+        let swizzle = if q.buffer_gfx11 {
+            [None, Some(4), Some(8), Some(16)][(w1 >> 30) as usize]
+        } else if w1 >> 31 == 0 {
+            None
+        } else if q.buffer_gfx10 {
+            Some(4)
+        } else {
+            Some(2u64 << (w3 >> 19 & 3))
+        };
+        let check = if q.buffer_gfx10 {
+            (w3 >> 28 & 3) as u8
+        } else if stride == 0 || (swizzle.is_none() && op.access.flags & IDXEN == 0) {
+            3
+        } else {
+            1
+        };
+        Resource {
+            base: w0 as u64 | ((w1 & 0xffff) as u64) << 32,
+            soffset,
+            stride,
+            records: w2 as u64,
+            swizzle: swizzle.map(|e| (e, index_stride)),
+            add_tid: w3 >> 23 & 1 != 0,
+            check,
+        }
+    }
+    /// The address before swizzling is kept in two halves: index in the upper, offset in the lower 32 bits.
+    #[inline(always)]
+    fn lane(w: &Wave, op: &UOp, b: Resource, lane: usize) -> u64 {
+        let (index, offset) = (Buffer::index(w, op, &b, lane), Buffer::offset(w, op, lane));
+        index << 32 | offset & 0xffff_ffff
+    }
+    fn ptr(
+        w: &Wave,
+        op: &UOp,
+        b: Resource,
+        _lane: usize,
+        addr: u64,
+        skip: u64,
+        size: u64,
+    ) -> Result<Option<*mut u8>, FaultKind> {
+        let (index, offset) = (addr >> 32, (addr & 0xffff_ffff) + skip);
+        let out = match b.check {
+            0 => index >= b.records || (b.stride != 0 && offset + size > b.stride),
+            1 => index >= b.records,
+            2 => b.records == 0,
+            // soffset counts against the size of a raw buffer.
+            _ => offset + b.stride * index + size + b.soffset > b.records,
+        };
+        if out {
+            return Ok(None);
+        }
+        let at = b.base.wrapping_add(b.soffset).wrapping_add(Buffer::swizzled(&b, index, offset));
+        w.mem.at(at, size).map(Some).ok_or_else(|| out_of_bounds(op, at, size))
+    }
+    #[inline(always)]
+    fn chunk(w: &Wave, _op: &UOp, b: Resource, addr: u64, size: u64) -> Option<*mut u8> {
+        let end = addr + b.soffset + size * CHUNK as u64;
+        if addr >> 32 != 0 || b.swizzle.is_some() || b.check != 3 || end > b.records {
+            return None;
+        }
+        w.mem.at(b.base + b.soffset + addr, size * CHUNK as u64)
+    }
+}
+
+/// Addresses of a chunk's lanes.
+#[inline(always)]
+fn addresses<S: Space>(w: &Wave, op: &UOp, b: S::Base, first: usize) -> [u64; CHUNK] {
+    let mut a = [0; CHUNK];
+    for i in 0..CHUNK {
+        a[i] = S::lane(w, op, b, first + i);
+    }
+    a
+}
+
+/// True when lane addresses follow each other at `size` bytes.
+#[inline(always)]
+fn contiguous(a: &[u64; CHUNK], size: u64) -> bool {
+    let mut bad = 0;
+    for i in 0..CHUNK {
+        bad |= a[i] ^ a[0].wrapping_add(i as u64 * size);
+    }
+    bad == 0
+}
+
+/// Moves 16 lanes of `N` dwords from memory order to rows, `lanes` elements apart.
+///
+/// # Safety
+/// `p` points to `64 * N` bytes, `row` to the chunk's place in the first row.
+#[inline(always)]
+pub unsafe fn rows_from_memory<const N: usize>(p: *const u8, row: *mut u32, lanes: usize) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let m = p.cast::<[[u32; N]; CHUNK]>().read_unaligned();
+        for d in 0..N {
+            let mut r = [0u32; CHUNK];
+            for i in 0..CHUNK {
+                r[i] = m[i][d];
+            }
+            *row.add(d * lanes).cast::<[u32; CHUNK]>() = r;
+        }
+    }
+}
+
+/// The reverse of [`rows_from_memory`].
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn memory_from_rows<const N: usize>(p: *mut u8, row: *const u32, lanes: usize) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let mut m = [[0u32; N]; CHUNK];
+        for d in 0..N {
+            let r = *row.add(d * lanes).cast::<[u32; CHUNK]>();
+            for i in 0..CHUNK {
+                m[i][d] = r[i];
+            }
+        }
+        p.cast::<[[u32; N]; CHUNK]>().write_unaligned(m);
+    }
+}
+
+/// Loads of `N` dwords per lane.
+unsafe fn load<S: Space, const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let b = S::base(w, op);
+    for c in 0..w.chunks() {
+        let mask = (exec >> (c * CHUNK)) & 0xffff;
+        if mask == 0 {
+            continue;
+        }
+        let first = c * CHUNK;
+        let a = addresses::<S>(w, op, b, first);
+        if mask == 0xffff
+            && contiguous(&a, 4 * N as u64)
+            && let Some(p) = S::chunk(w, op, b, a[0], 4 * N as u64)
+        {
+            // SAFETY: the range was checked; rows are checked when the program is decoded.
+            unsafe { rows_from_memory::<N>(p, w.v().add(op.dst as usize + first), w.lanes) };
+            continue;
+        }
+        for i in 0..CHUNK {
+            if mask >> i & 1 == 0 {
+                continue;
+            }
+            for d in 0..N {
+                let v = match S::ptr(w, op, b, first + i, a[i], 4 * d as u64, 4) {
+                    // SAFETY: the range was checked.
+                    Ok(Some(p)) => unsafe { p.cast::<u32>().read_unaligned() },
+                    Ok(None) => 0,
+                    Err(e) => match bytewise::<S>(w, op, b, first + i, a[i] + 4 * d as u64, e) {
+                        Ok(v) => v,
+                        Err(e) => return w.fail(e, Some((first + i) as u32)),
+                    },
+                };
+                w.set_lane(op.dst + (d * w.lanes) as u32, first + i, v);
+            }
+        }
+    }
+    Ctl::Next
+}
+
+/// A dword that straddles the interleaving of scratch.
+#[cold]
+fn bytewise<S: Space>(w: &Wave, op: &UOp, b: S::Base, lane: usize, addr: u64, e: FaultKind) -> Result<u32, FaultKind> {
+    let mut v = 0;
+    for i in 0..4 {
+        match S::ptr(w, op, b, lane, addr, i, 1) {
+            // SAFETY: the range was checked.
+            Ok(Some(p)) => v |= (unsafe { p.read() } as u32) << (8 * i),
+            Ok(None) => {}
+            Err(_) => return Err(e),
+        }
+    }
+    Ok(v)
+}
+
+/// Loads of a byte or word per lane, with extension or into half a register.
+unsafe fn load_small<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let b = S::base(w, op);
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 0 {
+            continue;
+        }
+        let a = S::lane(w, op, b, lane);
+        let v = match S::ptr(w, op, b, lane, a, 0, op.access.bytes as u64) {
+            // SAFETY: the range was checked.
+            Ok(Some(p)) => unsafe { extend(p, op) },
+            Ok(None) => 0,
+            Err(e) => return w.fail(e, Some(lane as u32)),
+        };
+        let v = place(op, w.lane(op.dst, lane), v);
+        w.set_lane(op.dst, lane, v);
+    }
+    Ctl::Next
+}
+
+/// A byte or word from memory, extended to 32 bits.
+///
+/// # Safety
+/// `p` points to as many bytes as the instruction loads.
+pub unsafe fn extend(p: *const u8, op: &UOp) -> u32 {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match (op.access.bytes, op.access.flags & SIGNED != 0) {
+            (1, false) => p.read() as u32,
+            (1, true) => p.read() as i8 as i32 as u32,
+            (_, false) => p.cast::<u16>().read_unaligned() as u32,
+            (_, true) => p.cast::<i16>().read_unaligned() as i32 as u32,
+        }
+    }
+}
+
+/// Puts a loaded value into its half of the register, if it has one.
+pub fn place(op: &UOp, old: u32, v: u32) -> u32 {
+    match op.access.flags & (D16 | D16_HI) {
+        0 => v,
+        D16 => old & 0xffff_0000 | v & 0xffff,
+        _ => old & 0xffff | v << 16,
+    }
+}
+
+/// Stores of `N` dwords per lane.
+unsafe fn store<S: Space, const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let b = S::base(w, op);
+    let data = op.src[DATA].at;
+    for c in 0..w.chunks() {
+        let mask = (exec >> (c * CHUNK)) & 0xffff;
+        if mask == 0 {
+            continue;
+        }
+        let first = c * CHUNK;
+        let a = addresses::<S>(w, op, b, first);
+        if mask == 0xffff
+            && contiguous(&a, 4 * N as u64)
+            && let Some(p) = S::chunk(w, op, b, a[0], 4 * N as u64)
+        {
+            // SAFETY: as in `load`.
+            unsafe { memory_from_rows::<N>(p, w.v().add(data as usize + first), w.lanes) };
+            continue;
+        }
+        for i in 0..CHUNK {
+            if mask >> i & 1 == 0 {
+                continue;
+            }
+            for d in 0..N {
+                let v = w.lane(data + (d * w.lanes) as u32, first + i);
+                match S::ptr(w, op, b, first + i, a[i], 4 * d as u64, 4) {
+                    // SAFETY: the range was checked.
+                    Ok(Some(p)) => unsafe { p.cast::<u32>().write_unaligned(v) },
+                    Ok(None) => {}
+                    Err(e) => {
+                        for k in 0..4u64 {
+                            match S::ptr(w, op, b, first + i, a[i], 4 * d as u64 + k, 1) {
+                                // SAFETY: the range was checked.
+                                Ok(Some(p)) => unsafe { p.write((v >> (8 * k)) as u8) },
+                                Ok(None) => {}
+                                Err(_) => return w.fail(e, Some((first + i) as u32)),
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ctl::Next
+}
+
+/// Stores of a byte or word per lane.
+unsafe fn store_small<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let b = S::base(w, op);
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 0 {
+            continue;
+        }
+        let a = S::lane(w, op, b, lane);
+        let v = w.lane(op.src[DATA].at, lane) >> if op.access.flags & D16_HI != 0 { 16 } else { 0 };
+        match S::ptr(w, op, b, lane, a, 0, op.access.bytes as u64) {
+            // SAFETY: the range was checked.
+            Ok(Some(p)) => unsafe {
+                if op.access.bytes == 1 { p.write(v as u8) } else { p.cast::<u16>().write_unaligned(v as u16) }
+            },
+            Ok(None) => {}
+            Err(e) => return w.fail(e, Some(lane as u32)),
+        }
+    }
+    Ctl::Next
+}
+
+/// Atomics, lanes in order.
+unsafe fn atomic<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let b = S::base(w, op);
+    let kind = Atomic::from_u8(op.access.atomic);
+    let data = op.src[DATA].at;
+    let row = w.lanes as u32;
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 0 {
+            continue;
+        }
+        let a = S::lane(w, op, b, lane);
+        let p = match S::ptr(w, op, b, lane, a, 0, op.access.bytes as u64) {
+            Ok(p) => p,
+            Err(e) => return w.fail(e, Some(lane as u32)),
+        };
+        let two = kind.two_operands();
+        let x = |n: u32| w.lane(data + n * row, lane);
+        if op.access.bytes == 8 {
+            let (v, c) = (x(0) as u64 | (x(1) as u64) << 32, if two { x(2) as u64 | (x(3) as u64) << 32 } else { 0 });
+            // SAFETY: the range was checked.
+            let old = p.map_or(0, |p| unsafe { rmw64(p, kind, v, c) });
+            if op.access.flags & RETURN != 0 {
+                w.set_lane(op.dst, lane, old as u32);
+                w.set_lane(op.dst + row, lane, (old >> 32) as u32);
+            }
+        } else {
+            let (v, c) = (x(0), if two { x(1) } else { 0 });
+            // SAFETY: the range was checked.
+            let old = p.map_or(0, |p| unsafe { rmw32(p, kind, v, c) });
+            if op.access.flags & RETURN != 0 {
+                w.set_lane(op.dst, lane, old);
+            }
+        }
+    }
+    Ctl::Next
+}
+
+/// Loads that go to LDS: lane `i` writes at M0 + offset + `i` elements.
+unsafe fn load_lds<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
+    let exec = w.exec();
+    let b = S::base(w, op);
+    let bytes = op.access.bytes as u64;
+    let element = bytes.max(4);
+    let start = (w.s[M0] & 0xffff) as u64 + op.imm as u64;
+    for lane in 0..w.lanes {
+        if exec >> lane & 1 == 0 {
+            continue;
+        }
+        let a = S::lane(w, op, b, lane);
+        for d in 0..element / 4 {
+            let v = match S::ptr(w, op, b, lane, a, 4 * d, bytes.min(4)) {
+                // SAFETY: the range was checked.
+                Ok(Some(p)) => unsafe { if bytes < 4 { extend(p, op) } else { p.cast::<u32>().read_unaligned() } },
+                Ok(None) => 0,
+                Err(e) => return w.fail(e, Some(lane as u32)),
+            };
+            match lds_at(w, start + lane as u64 * element + 4 * d, 4) {
+                // SAFETY: the range was checked.
+                Ok(p) => unsafe { p.cast::<u32>().write_unaligned(v) },
+                Err(e) => return w.fail(e, Some(lane as u32)),
+            }
+        }
+    }
+    Ctl::Next
+}
+
+/// What a mnemonic does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Memory to registers.
+    Load,
+    /// Memory to LDS.
+    LoadLds,
+    /// Registers to memory.
+    Store,
+    /// Read-modify-write.
+    Atomic(Atomic),
+}
+
+/// A parsed mnemonic: address space prefix taken off.
+pub struct Shape {
+    /// What it does.
+    pub action: Action,
+    /// Bytes per lane.
+    pub bytes: u8,
+    /// `SIGNED`, `D16`, `D16_HI`.
+    pub flags: u16,
+}
+
+/// Parses what follows `global_`, `flat_`, `scratch_` or `buffer_`.
+pub fn shape(rest: &str) -> Option<Shape> {
+    if let Some(a) = rest.strip_prefix("atomic_") {
+        let (kind, bytes) = Atomic::of_vmem(a)?;
+        return Some(Shape { action: Action::Atomic(kind), bytes, flags: STORE });
+    }
+    let (action, what) = if let Some(l) = rest.strip_prefix("load_lds_") {
+        (Action::LoadLds, l)
+    } else if let Some(l) = rest.strip_prefix("load_") {
+        (Action::Load, l)
+    } else {
+        (Action::Store, rest.strip_prefix("store_")?)
+    };
+    let (bytes, flags) = match what {
+        "dword" => (4, 0),
+        "dwordx2" => (8, 0),
+        "dwordx3" => (12, 0),
+        "dwordx4" => (16, 0),
+        "ubyte" | "byte" => (1, 0),
+        "sbyte" => (1, SIGNED),
+        "ushort" | "short" => (2, 0),
+        "sshort" => (2, SIGNED),
+        "ubyte_d16" => (1, D16),
+        "ubyte_d16_hi" | "byte_d16_hi" => (1, D16_HI),
+        "sbyte_d16" => (1, D16 | SIGNED),
+        "sbyte_d16_hi" => (1, D16_HI | SIGNED),
+        "short_d16" => (2, D16),
+        "short_d16_hi" => (2, D16_HI),
+        _ => return None,
+    };
+    Some(Shape { action, bytes, flags: flags | if action == Action::Store { STORE } else { 0 } })
+}
+
+/// Handler of a parsed instruction.
+pub fn find<S: Space>(s: &Shape) -> Run {
+    match (s.action, s.bytes) {
+        (Action::Load, 4) => load::<S, 1>,
+        (Action::Load, 8) => load::<S, 2>,
+        (Action::Load, 12) => load::<S, 3>,
+        (Action::Load, 16) => load::<S, 4>,
+        (Action::Load, _) => load_small::<S>,
+        (Action::Store, 4) => store::<S, 1>,
+        (Action::Store, 8) => store::<S, 2>,
+        (Action::Store, 12) => store::<S, 3>,
+        (Action::Store, 16) => store::<S, 4>,
+        (Action::Store, _) => store_small::<S>,
+        (Action::Atomic(_), _) => atomic::<S>,
+        (Action::LoadLds, _) => load_lds::<S>,
+    }
+}
+
+/// Where the lanes of a memory instruction go: lane, host address, bytes. Accesses that bounds checks drop are left
+/// out, and so are lanes of `flat_*` that do not go to device memory.
+pub fn touched(w: &Wave, op: &UOp) -> Vec<(u32, *mut u8, u32)> {
+    fn all<S: Space>(w: &Wave, op: &UOp) -> Vec<(u32, *mut u8, u32)> {
+        let (exec, b) = (w.exec(), S::base(w, op));
+        let mut out = Vec::new();
+        for lane in (0..w.lanes).filter(|l| exec >> l & 1 == 1) {
+            let a = S::lane(w, op, b, lane);
+            let step = (op.access.bytes as u64).min(4);
+            for skip in (0..op.access.bytes as u64).step_by(4) {
+                if let Ok(Some(p)) = S::ptr(w, op, b, lane, a, skip, step) {
+                    out.push((lane as u32, p, step as u32));
+                }
+            }
+        }
+        out
+    }
+    use crate::emu::wave::Space as Kind;
+    match op.access.space {
+        Kind::Global => all::<Global>(w, op),
+        Kind::Buffer => all::<Buffer>(w, op),
+        Kind::Flat => all::<Flat>(w, op),
+        Kind::Scratch => all::<Scratch>(w, op),
+        _ => Vec::new(),
+    }
+}
+
+/// True when an active lane of a flat access addresses LDS.
+pub fn flat_reaches_lds(w: &Wave, op: &UOp) -> bool {
+    let (exec, b) = (w.exec(), Flat::base(w, op));
+    (0..w.lanes).any(|l| exec >> l & 1 == 1 && (Flat::lane(w, op, b, l) >> 32) as u32 == SHARED_APERTURE)
+}

@@ -1,0 +1,150 @@
+//! What stops a launch.
+
+use std::fmt;
+
+/// Why a wave could not go on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FaultKind {
+    /// The bytes at the program counter are not an instruction of the target.
+    IllegalInstruction,
+    /// The emulator has no semantics for this instruction.
+    Unimplemented(String),
+    /// The program counter left the code that was loaded.
+    BadJump(u64),
+    /// An access outside of every allocation: device address, size in bytes, is a store.
+    OutOfBounds {
+        /// Device address.
+        addr: u64,
+        /// Bytes.
+        size: u32,
+        /// A store or atomic.
+        store: bool,
+    },
+    /// An access outside of the workgroup's LDS: byte address, size, bytes that the workgroup has.
+    LdsOutOfBounds {
+        /// Byte address in LDS.
+        addr: u32,
+        /// Bytes.
+        size: u32,
+        /// LDS of the workgroup.
+        limit: u32,
+    },
+    /// Strict mode: an address that is not a multiple of what the instruction needs.
+    Misaligned {
+        /// Address.
+        addr: u64,
+        /// Alignment needed, bytes.
+        align: u32,
+    },
+    /// Strict mode: a register that was never written is read.
+    UndefinedRegister(String),
+    /// Strict mode: a register is used while the memory operation that fills it (or reads it) is outstanding.
+    MissingWait {
+        /// The register.
+        register: String,
+        /// What is outstanding, with its counter.
+        pending: String,
+    },
+    /// Strict mode: too few wait states between two instructions.
+    MissingWaitStates {
+        /// States needed.
+        need: u32,
+        /// States found.
+        have: u32,
+        /// Register or resource, and the earlier instruction.
+        what: String,
+    },
+    /// Strict mode: bytes of LDS or device memory are read that nothing has written.
+    UninitialisedRead {
+        /// `LDS` or `memory`.
+        space: &'static str,
+        /// Address of the first such byte.
+        addr: u64,
+    },
+    /// Strict mode: two waves access the same LDS bytes without a barrier in between, at least one writes.
+    LdsRace {
+        /// Byte address.
+        addr: u32,
+        /// The other wave of the workgroup.
+        other_wave: u32,
+    },
+    /// Waves of a workgroup disagree: some wait at a barrier for ever.
+    BarrierDeadlock,
+    /// The bound on instructions was reached.
+    InstructionLimit(u64),
+    /// `s_trap` or another request to the trap handler.
+    Trap(u32),
+    /// The kernel asks for something that this device cannot give.
+    Launch(String),
+    /// A setting of the MODE register or a modifier that the emulator does not model.
+    Unsupported(String),
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use FaultKind::*;
+        match self {
+            IllegalInstruction => write!(f, "illegal instruction"),
+            Unimplemented(op) => write!(f, "the emulator does not implement {op}"),
+            BadJump(a) => write!(f, "jump to {a:#x}, where no code is loaded"),
+            OutOfBounds { addr, size, store } => {
+                write!(
+                    f,
+                    "{} of {size} bytes at {addr:#x} is outside of device memory",
+                    if *store { "store" } else { "load" }
+                )
+            }
+            LdsOutOfBounds { addr, size, limit } => {
+                write!(f, "LDS access of {size} bytes at {addr:#x}, the workgroup has {limit:#x}")
+            }
+            Misaligned { addr, align } => write!(f, "address {addr:#x} is not a multiple of {align}"),
+            UndefinedRegister(r) => write!(f, "{r} is read but was never written"),
+            MissingWait { register, pending } => write!(f, "{register} is used before a wait for {pending}"),
+            MissingWaitStates { need, have, what } => write!(f, "{need} wait states needed after {what}, {have} found"),
+            UninitialisedRead { space, addr } => write!(f, "uninitialised {space} is read at {addr:#x}"),
+            LdsRace { addr, other_wave } => {
+                write!(f, "LDS race at {addr:#x} with wave {other_wave}: no barrier between the accesses")
+            }
+            BarrierDeadlock => write!(f, "waves of the workgroup wait at a barrier that the others never reach"),
+            InstructionLimit(n) => write!(f, "more than {n} instructions in a workgroup: endless loop?"),
+            Trap(n) => write!(f, "trap {n}"),
+            Launch(s) | Unsupported(s) => write!(f, "{s}"),
+        }
+    }
+}
+
+/// A launch that failed, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// What happened.
+    pub kind: FaultKind,
+    /// Kernel that was launched.
+    pub kernel: String,
+    /// Address of the instruction relative to the load address (as `llvm-objdump` prints it).
+    pub pc: u64,
+    /// The instruction.
+    pub instruction: String,
+    /// Workgroup id.
+    pub workgroup: [u32; 3],
+    /// Wave in the workgroup.
+    pub wave: u32,
+    /// Lane, for accesses by lanes.
+    pub lane: Option<u32>,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [x, y, z] = self.workgroup;
+        write!(f, "{}: kernel `{}` at pc {:#x}", self.kind, self.kernel, self.pc)?;
+        if !self.instruction.is_empty() {
+            write!(f, " `{}`", self.instruction)?;
+        }
+        write!(f, ", workgroup ({x}, {y}, {z}), wave {}", self.wave)?;
+        match self.lane {
+            Some(l) => write!(f, ", lane {l}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,493 @@
+//! Launching: from a grid to waves with their initial registers, run by a pool of threads.
+//!
+//! Threads take workgroups in order of their number. Within a workgroup waves take turns: each runs until a barrier, a
+//! sleep, its time slice or its end; when all that are left stand at a barrier they go on.
+
+use super::fault::{Fault, FaultKind};
+use super::memory::Memory;
+use super::program::{Machine, Program};
+use super::strict::Checker;
+use super::wave::{Ctl, EXEC, POISON, PRIVATE_APERTURE, SCALARS, SHARED_APERTURE, VCC, Wave, scalar};
+use crate::codeobj::{ArgKind, Descriptor, Family, KernelInfo};
+use barewave_isa::Reg;
+use rayon::prelude::*;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// How to launch.
+#[derive(Clone, Debug)]
+pub struct LaunchOptions {
+    /// Check everything that hardware leaves undefined (slower).
+    pub strict: bool,
+    /// Bound on instructions of one workgroup, against endless loops.
+    pub max_instructions: u64,
+    /// LDS added to what the kernel declares, bytes.
+    pub dynamic_lds: u32,
+    /// Run on the calling thread only.
+    pub single_thread: bool,
+}
+
+impl Default for LaunchOptions {
+    fn default() -> Self {
+        LaunchOptions { strict: false, max_instructions: 1 << 36, dynamic_lds: 0, single_thread: false }
+    }
+}
+
+/// What a launch did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LaunchStats {
+    /// Workgroups run.
+    pub workgroups: u64,
+    /// Waves run.
+    pub waves: u64,
+    /// Instructions executed, summed over waves.
+    pub instructions: u64,
+}
+
+/// Everything that the threads of one launch share.
+pub struct Launch<'a> {
+    /// Target facts.
+    pub machine: &'a Machine,
+    /// Device memory.
+    pub memory: &'a Memory,
+    /// Code.
+    pub program: &'a Program,
+    /// The kernel.
+    pub kernel: &'a KernelInfo,
+    /// Device address of its first instruction.
+    pub entry: u64,
+    /// Workgroups.
+    pub grid: [u32; 3],
+    /// Workitems of a workgroup.
+    pub block: [u32; 3],
+    /// Device address of the argument block.
+    pub kernarg: u64,
+    /// Device address of the dispatch packet; the queue follows 64 bytes behind.
+    pub packet: u64,
+    /// LDS of a workgroup, bytes.
+    pub lds_size: u32,
+    /// Options.
+    pub options: &'a LaunchOptions,
+}
+
+/// Bytes of stack for kernels whose stack grows at run time.
+const DYNAMIC_STACK: u32 = 1 << 15;
+/// Instructions after which a wave lets others run, so that waves may wait for each other in loops.
+const SLICE: u64 = 1 << 20;
+
+impl Launch<'_> {
+    fn descriptor(&self) -> &Descriptor {
+        &self.kernel.descriptor
+    }
+    fn family(&self) -> Family {
+        self.machine.family
+    }
+    fn lanes(&self) -> usize {
+        self.program.lanes
+    }
+    fn threads(&self) -> u32 {
+        self.block.iter().product()
+    }
+    fn waves_per_group(&self) -> u32 {
+        self.threads().div_ceil(self.lanes() as u32)
+    }
+
+    /// Scratch bytes per lane.
+    fn scratch_per_lane(&self) -> u32 {
+        let fixed = self.descriptor().scratch_bytes;
+        let dynamic = self.kernel.meta.as_ref().is_some_and(|m| m.dynamic_stack)
+            || self.descriptor().properties.contains(crate::codeobj::Properties::DYNAMIC_STACK);
+        let size = if dynamic { fixed.saturating_add(DYNAMIC_STACK) } else { fixed };
+        size.next_multiple_of(16)
+    }
+
+    /// Runs all workgroups.
+    pub fn run(&self) -> Result<LaunchStats, Fault> {
+        let total = self.grid.iter().map(|&g| g as u64).product::<u64>();
+        let next = AtomicU64::new(0);
+        let stop = AtomicBool::new(false);
+        let fault: Mutex<Option<(u64, Fault)>> = Mutex::new(None);
+        let instructions = AtomicU64::new(0);
+        let threads = if self.options.single_thread { 1 } else { rayon::current_num_threads() as u64 };
+        let worker = |n: u64| {
+            let mut group = match Group::new(self, n) {
+                Ok(g) => g,
+                Err(kind) => {
+                    let f = self.launch_fault(kind);
+                    *fault.lock().unwrap_or_else(|e| e.into_inner()) = Some((0, f));
+                    return;
+                }
+            };
+            while !stop.load(Ordering::Relaxed) {
+                let id = next.fetch_add(1, Ordering::Relaxed);
+                if id >= total {
+                    break;
+                }
+                match group.run(self, id) {
+                    Ok(count) => {
+                        instructions.fetch_add(count, Ordering::Relaxed);
+                    }
+                    Err(f) => {
+                        stop.store(true, Ordering::Relaxed);
+                        let mut slot = fault.lock().unwrap_or_else(|e| e.into_inner());
+                        if slot.as_ref().is_none_or(|(other, _)| id < *other) {
+                            *slot = Some((id, *f));
+                        }
+                    }
+                }
+            }
+            group.release(self);
+        };
+        let workers = threads.min(total);
+        if workers <= 1 {
+            worker(0);
+        } else {
+            (0..workers as usize).into_par_iter().with_max_len(1).for_each(|n| worker(n as u64));
+        }
+        if let Some((_, f)) = fault.into_inner().unwrap_or_else(|e| e.into_inner()) {
+            return Err(f);
+        }
+        Ok(LaunchStats {
+            workgroups: total,
+            waves: total * self.waves_per_group() as u64,
+            instructions: instructions.into_inner(),
+        })
+    }
+
+    fn launch_fault(&self, kind: FaultKind) -> Fault {
+        Fault {
+            kind,
+            kernel: self.kernel.name.clone(),
+            pc: self.kernel.entry,
+            instruction: String::new(),
+            workgroup: [0; 3],
+            wave: 0,
+            lane: None,
+        }
+    }
+
+    /// Sets the registers of a wave as the command processor does.
+    fn start(&self, w: &mut Wave, index: u32, workgroup: [u32; 3], scratch: u64, per_wave: u64) {
+        let (d, family, lanes) = (self.descriptor(), self.family(), self.lanes());
+        w.s = [POISON; SCALARS];
+        w.index = index;
+        w.workgroup = workgroup;
+        w.count = 0;
+        w.signalled = false;
+        w.gpr_idx = (0, 0);
+        w.fault = None;
+        w.scratch_size = per_wave;
+        w.hidden_private = scratch;
+        w.set_mode(d.float_mode());
+        let left = self.threads() - index * lanes as u32;
+        let exec = if left >= lanes as u32 { w.all() } else { (1u64 << left) - 1 };
+        for r in scalar(Reg::VCC_LO)..SCALARS as u32 {
+            w.s[r as usize] = 0;
+        }
+        w.set_pair(EXEC, exec);
+        w.set_pair(VCC, 0);
+        for (base, limit, aperture) in [
+            (Reg::SHARED_BASE, Reg::SHARED_LIMIT, SHARED_APERTURE),
+            (Reg::PRIVATE_BASE, Reg::PRIVATE_LIMIT, PRIVATE_APERTURE),
+        ] {
+            w.set_pair(scalar(base) as usize, (aperture as u64) << 32);
+            w.set_pair(scalar(limit) as usize, (aperture as u64) << 32 | 0xffff_ffff);
+        }
+
+        // User SGPRs.
+        let l = d.user_sgpr_layout(family);
+        let wave_offset = index as u64 * per_wave;
+        if let Some(at) = l.private_segment_buffer {
+            let at = at as usize;
+            let stride_index = if lanes == 64 { 3 } else { 2 };
+            let size = per_wave * self.waves_per_group() as u64;
+            w.s[at] = scratch as u32;
+            w.s[at + 1] = (scratch >> 32) as u32 & 0xffff | 1 << 31;
+            w.s[at + 2] = size.min(u32::MAX as u64) as u32;
+            let swizzle = 4 | 5 << 3 | 6 << 6 | 7 << 9;
+            w.s[at + 3] = match family {
+                Family::Gfx10 => swizzle | 22 << 12 | stride_index << 21 | 1 << 23 | 1 << 24 | 2 << 28,
+                _ => swizzle | 4 << 12 | 4 << 15 | 1 << 19 | stride_index << 21 | 1 << 23,
+            };
+        }
+        let mut pair = |at: Option<u16>, v: u64| {
+            if let Some(at) = at {
+                w.set_pair(at as usize, v);
+            }
+        };
+        pair(l.dispatch_ptr, self.packet);
+        pair(l.queue_ptr, self.packet + 64);
+        pair(l.kernarg_segment_ptr, self.kernarg);
+        pair(l.dispatch_id, 0);
+        let init = if family == Family::Gfx8 { (self.scratch_per_lane() as u64) << 32 } else { scratch };
+        pair(l.flat_scratch_init, init);
+        if let Some(at) = l.private_segment_size {
+            w.s[at as usize] = self.scratch_per_lane();
+        }
+        if let Some((at, dwords, offset)) = l.kernarg_preload {
+            let mut bytes = vec![0; dwords as usize * 4];
+            self.memory.read(self.kernarg + offset as u64 * 4, &mut bytes);
+            for (i, b) in bytes.chunks_exact(4).enumerate() {
+                w.s[at as usize + i] = u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+            }
+        }
+        for (i, at) in l.system.workgroup_id.iter().enumerate() {
+            if let Some(at) = at {
+                w.s[*at as usize] = workgroup[i];
+            }
+        }
+        if family.architected_workgroup_ids() {
+            w.s[scalar(Reg::ttmp(9)) as usize] = workgroup[0];
+            w.s[scalar(Reg::ttmp(7)) as usize] = workgroup[1] & 0xffff | workgroup[2] << 16;
+            w.s[scalar(Reg::ttmp(8)) as usize] = index << 25;
+        }
+        if let Some(at) = l.system.workgroup_info {
+            w.s[at as usize] = (index == 0) as u32 | self.waves_per_group();
+        }
+        if let Some(at) = l.system.scratch_wave_offset {
+            w.s[at as usize] = wave_offset as u32;
+        }
+        w.architected_scratch = family.architected_flat_scratch();
+        w.flat_scratch = scratch + wave_offset;
+        if w.architected_scratch {
+            let base = w.flat_scratch;
+            w.set_pair(scalar(Reg::FLAT_SCRATCH_LO) as usize, base);
+            w.set_pair(scalar(Reg::FLAT_SCRATCH_BASE_LO) as usize, base);
+        }
+
+        // Vector registers.
+        let vgprs = d.vgprs(family).min(self.machine.vgprs) as usize;
+        w.poison(0, vgprs);
+        if self.machine.agprs > 0 {
+            let n = match d.accum_offset(family) {
+                Some(a) => d.vgprs(family).saturating_sub(a),
+                None => self.machine.agprs,
+            };
+            w.poison(self.machine.vgprs as usize, n as usize);
+        }
+        let packed = family.packed_workitem_ids();
+        let [bx, by, _] = self.block;
+        for lane in 0..lanes {
+            let n = index * lanes as u32 + lane as u32;
+            let (x, y, z) = (n % bx, n / bx % by, n / bx / by);
+            if packed {
+                let mut v = x;
+                v |= if d.workitem_ids() >= 1 { y << 10 } else { 0 };
+                v |= if d.workitem_ids() >= 2 { z << 20 } else { 0 };
+                w.set_lane(0, lane, v);
+            } else {
+                w.set_lane(0, lane, x);
+                if d.workitem_ids() >= 1 {
+                    w.set_lane(lanes as u32, lane, y);
+                }
+                if d.workitem_ids() >= 2 {
+                    w.set_lane(2 * lanes as u32, lane, z);
+                }
+            }
+        }
+    }
+}
+
+/// Hidden kernel arguments (code object v5 metadata), written into `block`.
+pub fn hidden_arguments(k: &KernelInfo, grid: [u32; 3], block: [u32; 3], dynamic_lds: u32, queue: u64, out: &mut [u8]) {
+    let Some(meta) = &k.meta else { return };
+    let dims = (0..3).rev().find(|&i| grid[i] as u64 * block[i] as u64 > 1).map_or(1, |i| i + 1);
+    for a in &meta.args {
+        let ArgKind::Hidden(name) = &a.kind else { continue };
+        let axis = match name.as_bytes().last() {
+            Some(b'y') => 1,
+            Some(b'z') => 2,
+            _ => 0,
+        };
+        let v: u64 = match name.trim_end_matches(['x', 'y', 'z']).trim_end_matches('_') {
+            "block_count" => grid[axis] as u64,
+            "group_size" => block[axis] as u64,
+            "grid_dims" => dims as u64,
+            "dynamic_lds_size" => dynamic_lds as u64,
+            "private_base" => PRIVATE_APERTURE as u64,
+            "shared_base" => SHARED_APERTURE as u64,
+            "queue_ptr" => queue,
+            // Remainders, offsets, and services that there are none of.
+            _ => 0,
+        };
+        let (from, to) = (a.offset as usize, a.offset as usize + a.size.min(8) as usize);
+        if let Some(place) = out.get_mut(from..to) {
+            let n = place.len();
+            place.copy_from_slice(&v.to_le_bytes()[..n]);
+        }
+    }
+}
+
+/// The AQL dispatch packet, followed by the part of the queue that kernels read.
+pub fn dispatch_packet(grid: [u32; 3], block: [u32; 3], private: u32, lds: u32, kernarg: u64) -> [u8; 64 + 256] {
+    let mut p = [0u8; 64 + 256];
+    let mut put = |at: usize, bytes: &[u8]| p[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &2u16.to_le_bytes());
+    put(2, &3u16.to_le_bytes());
+    for i in 0..3 {
+        put(4 + 2 * i, &(block[i] as u16).to_le_bytes());
+        put(12 + 4 * i, &grid[i].wrapping_mul(block[i]).to_le_bytes());
+    }
+    put(24, &private.to_le_bytes());
+    put(28, &lds.to_le_bytes());
+    put(40, &kernarg.to_le_bytes());
+    // amd_queue_t: apertures of LDS and scratch.
+    put(64 + 0x40, &SHARED_APERTURE.to_le_bytes());
+    put(64 + 0x44, &PRIVATE_APERTURE.to_le_bytes());
+    p
+}
+
+/// The waves and the LDS that one thread runs workgroups with.
+struct Group {
+    waves: Vec<Wave>,
+    lds: Vec<u8>,
+    scratch: u64,
+    per_wave: u64,
+    checker: Option<Checker>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Ready,
+    AtBarrier,
+    Done,
+}
+
+impl Group {
+    fn new(l: &Launch, thread: u64) -> Result<Group, FaultKind> {
+        let n = l.waves_per_group() as usize;
+        let per_wave = (l.scratch_per_lane() as u64 * l.lanes() as u64).next_multiple_of(1024);
+        let uses_scratch = l.scratch_per_lane() > 0;
+        let scratch = match uses_scratch {
+            false => 0,
+            true => l
+                .memory
+                .alloc(per_wave * n as u64)
+                .ok_or_else(|| FaultKind::Launch("no device memory is left for scratch".into()))?,
+        };
+        let mut waves: Vec<Wave> = (0..n).map(|_| Wave::new(l.lanes(), l.machine.rows(), l.memory.view())).collect();
+        for w in &mut waves {
+            w.program = l.program;
+            w.waves = n as u32;
+            w.quirks = l.machine.quirks();
+            w.cu = thread as u32;
+        }
+        let checker = l.options.strict.then(|| Checker::new(l, n));
+        Ok(Group { waves, lds: vec![0; l.lds_size as usize + 64], scratch, per_wave, checker })
+    }
+
+    fn release(&mut self, l: &Launch) {
+        if self.scratch != 0 {
+            l.memory.free(self.scratch);
+        }
+    }
+
+    fn run(&mut self, l: &Launch, id: u64) -> Result<u64, Box<Fault>> {
+        let [gx, gy, _] = l.grid.map(u64::from);
+        let workgroup = [(id % gx) as u32, (id / gx % gy) as u32, (id / gx / gy) as u32];
+        // Undefined LDS holds a pattern that is neither zero nor a small number.
+        for (i, b) in self.lds.iter_mut().enumerate() {
+            *b = POISON.to_le_bytes()[i % 4];
+        }
+        let lds = self.lds.as_mut_ptr();
+        let Some(entry) = l.program.index_of(l.entry) else {
+            return Err(Box::new(l.launch_fault(FaultKind::BadJump(l.entry))));
+        };
+        for (i, w) in self.waves.iter_mut().enumerate() {
+            w.lds = lds;
+            w.lds_size = l.lds_size;
+            l.start(w, i as u32, workgroup, self.scratch, self.per_wave);
+            w.ip = entry;
+        }
+        if let Some(c) = &mut self.checker {
+            c.begin(l, &self.waves);
+        }
+        let mut states = vec![State::Ready; self.waves.len()];
+        let mut total = 0;
+        loop {
+            let mut alive = 0;
+            for i in 0..self.waves.len() {
+                if states[i] == State::Done {
+                    continue;
+                }
+                alive += 1;
+                while states[i] == State::Ready {
+                    let w = &mut self.waves[i];
+                    let before = w.count;
+                    let ctl = match &mut self.checker {
+                        None => interpret(w, l.program),
+                        Some(c) => c.interpret(w, l),
+                    };
+                    total += w.count - before;
+                    match ctl {
+                        Ctl::End => states[i] = State::Done,
+                        Ctl::Barrier => states[i] = State::AtBarrier,
+                        Ctl::Fault => return Err(Box::new(fault(l, w))),
+                        _ => {
+                            if total > l.options.max_instructions {
+                                w.fault = Some((FaultKind::InstructionLimit(l.options.max_instructions), None));
+                                return Err(Box::new(fault(l, w)));
+                            }
+                            break;
+                        }
+                    }
+                }
+            }
+            if alive == 0 {
+                return Ok(total);
+            }
+            if states.iter().all(|s| *s != State::Ready) {
+                states.iter_mut().filter(|s| **s == State::AtBarrier).for_each(|s| *s = State::Ready);
+                if let Some(c) = &mut self.checker {
+                    c.barrier();
+                }
+            }
+        }
+    }
+}
+
+fn fault(l: &Launch, w: &mut Wave) -> Fault {
+    let (kind, lane) = w.fault.take().unwrap_or((FaultKind::IllegalInstruction, None));
+    let pc = l.program.ops[w.ip.min(l.program.ops.len() - 1)].pc;
+    Fault {
+        kind,
+        kernel: l.kernel.name.clone(),
+        pc: (l.program.base + pc as u64).wrapping_sub(l.entry).wrapping_add(l.kernel.entry),
+        instruction: l.program.text_at(pc),
+        workgroup: w.workgroup,
+        wave: w.index,
+        lane,
+    }
+}
+
+/// Runs a wave until it stops; `w.ip` then is the next operation (or the one that failed).
+fn interpret(w: &mut Wave, program: &Program) -> Ctl {
+    let ops = program.ops.as_ptr();
+    let mut ip = w.ip;
+    let mut count = w.count;
+    let stop = count + SLICE;
+    let ctl = loop {
+        // SAFETY: `ip` is an index of the program: it starts as one, jumps only go to indices, and the last operation
+        // never falls through.
+        let op = unsafe { &*ops.add(ip) };
+        count += 1;
+        // SAFETY: operands were resolved for waves like this one.
+        match unsafe { (op.run)(w, op) } {
+            Ctl::Next => ip += 1,
+            Ctl::Jump => {
+                ip = w.ip;
+                if count > stop {
+                    break Ctl::Yield;
+                }
+            }
+            c @ (Ctl::Barrier | Ctl::Yield) => {
+                ip += 1;
+                break c;
+            }
+            c => break c,
+        }
+    };
+    w.ip = ip;
+    w.count = count;
+    ctl
+}

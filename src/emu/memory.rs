@@ -1,0 +1,268 @@
+//! Device memory: one reserved range of host address space, of which the host commits pages when they are touched.
+//!
+//! Device addresses are [`BASE`] + offset, the same on every run. Allocations are rounded to 256 bytes and separated by
+//! a gap, so that strict mode can tell an overrun from an access to the neighbour.
+//!
+//! A second, equally lazy range holds one bit per byte: "was written". It is filled by host writes and by launches in
+//! strict mode, and believed only as long as every launch was strict.
+
+use memmap2::{MmapMut, MmapOptions};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Lowest device address.
+pub const BASE: u64 = 0x10_0000_0000;
+const ALIGN: u64 = 256;
+const GAP: u64 = 256;
+
+/// What waves need to reach memory: copied into each of them.
+#[derive(Clone, Copy)]
+pub struct View {
+    base: *mut u8,
+    limit: u64,
+}
+
+// SAFETY: the view is a pointer into a mapping that outlives every launch; kernels on several threads may race on the
+// bytes as they would on a GPU, all accesses go through raw pointers and no references to the contents are formed.
+unsafe impl Send for View {}
+unsafe impl Sync for View {}
+
+impl View {
+    /// Device address of a host address inside of the mapping.
+    pub fn address_of(&self, p: *const u8) -> Option<u64> {
+        let offset = (p as u64).wrapping_sub(self.base as u64);
+        (offset < self.limit).then(|| BASE + offset)
+    }
+
+    /// Host address of `size` bytes at a device address, if they are inside of the part of memory in use.
+    #[inline(always)]
+    pub fn at(&self, addr: u64, size: u64) -> Option<*mut u8> {
+        let offset = addr.wrapping_sub(BASE);
+        if offset < self.limit && size <= self.limit - offset {
+            // SAFETY: the offset is inside of the mapping.
+            Some(unsafe { self.base.add(offset as usize) })
+        } else {
+            None
+        }
+    }
+}
+
+struct Allocations {
+    /// Start to size in bytes as asked for.
+    used: BTreeMap<u64, u64>,
+    /// Start to size of free ranges below `top`.
+    free: BTreeMap<u64, u64>,
+    top: u64,
+}
+
+/// The memory of a device.
+pub struct Memory {
+    map: MmapMut,
+    written: MmapMut,
+    size: u64,
+    /// End of the part ever used, offset from the start.
+    extent: AtomicU64,
+    allocations: Mutex<Allocations>,
+    /// Every launch so far was strict.
+    pub tracked: AtomicBool,
+}
+
+impl Memory {
+    /// Reserves up to `size` bytes; less when the host refuses that much address space.
+    pub fn reserve(size: u64) -> io::Result<Memory> {
+        let mut size = size;
+        loop {
+            let map = MmapOptions::new().len(size as usize).no_reserve_swap().map_anon();
+            let bits = MmapOptions::new().len((size / 8) as usize).no_reserve_swap().map_anon();
+            match (map, bits) {
+                (Ok(map), Ok(written)) => {
+                    let allocations = Allocations { used: BTreeMap::new(), free: BTreeMap::new(), top: 0 };
+                    return Ok(Memory {
+                        map,
+                        written,
+                        size,
+                        extent: AtomicU64::new(0),
+                        allocations: Mutex::new(allocations),
+                        tracked: AtomicBool::new(true),
+                    });
+                }
+                (Err(e), _) | (_, Err(e)) if size <= 1 << 28 => return Err(e),
+                _ => size /= 2,
+            }
+        }
+    }
+
+    /// Bytes that can be allocated in all.
+    pub fn capacity(&self) -> u64 {
+        self.size
+    }
+
+    /// Reserves `size` bytes; `None` when no range is free.
+    pub fn alloc(&self, size: u64) -> Option<u64> {
+        let mut a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
+        let need = size.max(1).checked_next_multiple_of(ALIGN)?.checked_add(GAP)?;
+        let found = a.free.iter().find(|(_, s)| **s >= need).map(|(o, s)| (*o, *s));
+        let offset = match found {
+            Some((offset, have)) => {
+                a.free.remove(&offset);
+                if have > need {
+                    a.free.insert(offset + need, have - need);
+                }
+                offset
+            }
+            None => {
+                if a.top.checked_add(need)? > self.size {
+                    return None;
+                }
+                a.top += need;
+                self.extent.store(a.top, Ordering::Relaxed);
+                a.top - need
+            }
+        };
+        a.used.insert(offset, size);
+        Some(BASE + offset)
+    }
+
+    /// Frees an allocation; false when `addr` is not the start of one.
+    pub fn free(&self, addr: u64) -> bool {
+        let mut a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
+        let Some(mut offset) = addr.checked_sub(BASE) else { return false };
+        let Some(size) = a.used.remove(&offset) else { return false };
+        let mut len = size.max(1).next_multiple_of(ALIGN) + GAP;
+        self.mark(addr, size, false);
+        if let Some((&before, &s)) = a.free.range(..offset).next_back()
+            && before + s == offset
+        {
+            a.free.remove(&before);
+            offset = before;
+            len += s;
+        }
+        if let Some(&s) = a.free.get(&(offset + len)) {
+            a.free.remove(&(offset + len));
+            len += s;
+        }
+        a.free.insert(offset, len);
+        true
+    }
+
+    /// Size of the allocation that contains `addr`, and its start.
+    pub fn allocation_of(&self, addr: u64) -> Option<(u64, u64)> {
+        let offset = addr.checked_sub(BASE)?;
+        let a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
+        let (&start, &size) = a.used.range(..=offset).next_back()?;
+        (offset - start < size).then_some((BASE + start, size))
+    }
+
+    /// The allocations of the moment, as (address, size), in order: strict launches look addresses up in this.
+    pub fn snapshot(&self) -> Vec<(u64, u64)> {
+        let a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
+        a.used.iter().map(|(&o, &s)| (BASE + o, s)).collect()
+    }
+
+    /// Access for waves.
+    pub fn view(&self) -> View {
+        View { base: self.map.as_ptr().cast_mut(), limit: self.extent.load(Ordering::Relaxed) }
+    }
+
+    /// Copies device memory to the host; false when the range is outside of device memory.
+    pub fn read(&self, addr: u64, out: &mut [u8]) -> bool {
+        let Some(p) = self.view().at(addr, out.len() as u64) else { return false };
+        // SAFETY: checked above.
+        unsafe { std::ptr::copy_nonoverlapping(p, out.as_mut_ptr(), out.len()) };
+        true
+    }
+
+    /// Copies host memory to the device.
+    pub fn write(&self, addr: u64, bytes: &[u8]) -> bool {
+        let Some(p) = self.view().at(addr, bytes.len() as u64) else { return false };
+        // SAFETY: checked above.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), p, bytes.len()) };
+        self.mark(addr, bytes.len() as u64, true);
+        true
+    }
+
+    /// Fills device memory with one byte.
+    pub fn fill(&self, addr: u64, byte: u8, size: u64) -> bool {
+        let Some(p) = self.view().at(addr, size) else { return false };
+        // SAFETY: checked above.
+        unsafe { std::ptr::write_bytes(p, byte, size as usize) };
+        self.mark(addr, size, true);
+        true
+    }
+
+    /// Records that bytes were written (or are undefined again). The range must be inside of memory.
+    pub fn mark(&self, addr: u64, size: u64, written: bool) {
+        let Some(from) = addr.checked_sub(BASE) else { return };
+        let Some(to) = from.checked_add(size).filter(|&t| t <= self.size) else { return };
+        let bits = self.written.as_ptr().cast_mut();
+        let one = |byte: u64, mask: u8| {
+            // SAFETY: `byte` is below `size / 8`; the cell is only accessed atomically or by whole-byte fills of ranges
+            // that belong to the caller.
+            let cell = unsafe { std::sync::atomic::AtomicU8::from_ptr(bits.add(byte as usize)) };
+            if written {
+                cell.fetch_or(mask, Ordering::Relaxed)
+            } else {
+                cell.fetch_and(!mask, Ordering::Relaxed)
+            };
+        };
+        let (first, last) = (from.div_ceil(8), to / 8);
+        if first > last {
+            return one(from / 8, (0xffu8 << (from % 8)) & !(0xff << (to % 8)));
+        }
+        if from % 8 != 0 {
+            one(from / 8, 0xff << (from % 8));
+        }
+        if to % 8 != 0 {
+            one(last, !(0xff << (to % 8)));
+        }
+        // SAFETY: inside of the bitmap.
+        unsafe {
+            std::ptr::write_bytes(bits.add(first as usize), if written { 0xff } else { 0 }, (last - first) as usize)
+        };
+    }
+
+    /// First byte of the range that nothing has written.
+    pub fn first_unwritten(&self, addr: u64, size: u64) -> Option<u64> {
+        let from = addr.checked_sub(BASE)?;
+        (from..from.checked_add(size)?.min(self.size))
+            .find(|o| self.written[(o / 8) as usize] >> (o % 8) & 1 == 0)
+            .map(|o| BASE + o)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_memory_costs_nothing_and_ranges_are_reused() {
+        let m = Memory::reserve(192 << 30).unwrap();
+        let a = m.alloc(1 << 30).unwrap();
+        let b = m.alloc(100).unwrap();
+        assert!(m.write(b, &[1, 2, 3]));
+        let mut out = [0; 3];
+        assert!(m.read(b, &mut out) && out == [1, 2, 3]);
+        assert!(!m.write(b - (1 << 40), &[1]) && !m.read(u64::MAX, &mut out));
+        assert_eq!(m.allocation_of(b + 99), Some((b, 100)));
+        assert_eq!(m.allocation_of(b + 100), None);
+        assert!(m.free(a) && !m.free(a));
+        assert_eq!(m.alloc(1000), Some(a));
+        assert_eq!(m.alloc(u64::MAX), None);
+    }
+
+    #[test]
+    fn written_bytes_are_remembered() {
+        let m = Memory::reserve(1 << 28).unwrap();
+        let a = m.alloc(100).unwrap();
+        for (from, to) in [(3, 5), (8, 16), (21, 43)] {
+            m.mark(a + from, to - from, true);
+            assert_eq!(m.first_unwritten(a + from, to - from), None);
+            assert_eq!(m.first_unwritten(a + from, to - from + 1), Some(a + to));
+            assert_eq!(m.first_unwritten(a + from - 1, 3), Some(a + from - 1));
+        }
+        m.mark(a + 24, 2, false);
+        assert_eq!(m.first_unwritten(a + 21, 20), Some(a + 24));
+    }
+}

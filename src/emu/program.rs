@@ -1,0 +1,725 @@
+//! Machine code decoded once into micro-operations.
+//!
+//! The whole executable segment is swept linearly. Where bytes are no instruction, one dword becomes an
+//! illegal-instruction operation and the sweep goes on behind it, so that data and padding between functions do no
+//! harm. Branch targets are resolved to operation indices afterwards; computed jumps look their address up in a table
+//! with one entry per dword.
+
+use super::exec::{ds, flow, lane, matrix, salu, smem, valu, vmem};
+use super::lanes::{Host, Ty};
+use super::sem::{self, Form};
+use super::vopd;
+use super::wave::{Dpp, EXEC, Ext, Kind, Quirks, Run, SCALARS, SINK, Sdwa, Space, Src, UOp, scalar};
+use crate::codeobj::Family;
+use barewave_isa::{Decoder, Half, Inst, ModName, Mode, Operand, Raw, Reg, Regs, Target};
+
+/// Decoded code of one executable segment, for one wave size.
+pub struct Program {
+    /// Device address of its first byte.
+    pub base: u64,
+    /// The operations, in order of address.
+    pub ops: Vec<UOp>,
+    /// What they were decoded from.
+    pub raws: Vec<Option<Raw>>,
+    /// Operation that starts at each dword, or `u32::MAX`.
+    index: Vec<u32>,
+    /// Lanes of a wave.
+    pub lanes: usize,
+}
+
+/// Rows behind the registers, for handlers.
+const SPARE_ROWS: usize = 1;
+
+/// Facts that decoding needs.
+#[derive(Clone, Copy)]
+pub struct Machine {
+    /// The target.
+    pub target: Target,
+    /// Its generation.
+    pub family: Family,
+    /// Host instruction set for kernels.
+    pub host: Host,
+    /// VGPR rows, after which AGPR rows follow.
+    pub vgprs: u32,
+    /// AGPR rows.
+    pub agprs: u32,
+}
+
+impl Machine {
+    /// The machine of a target on this host.
+    pub fn new(target: Target) -> Option<Machine> {
+        let info = target.info();
+        let family = Family::of_mach(info.elf_mach)?;
+        let (vgprs, agprs) = (info.max_vgprs.max(256), info.max_agprs);
+        Some(Machine { target, family, host: Host::detect(), vgprs, agprs })
+    }
+    /// Rows of a register file.
+    pub fn rows(&self) -> usize {
+        (self.vgprs + self.agprs) as usize + SPARE_ROWS
+    }
+    /// Generation details for handlers.
+    pub fn quirks(&self) -> Quirks {
+        Quirks {
+            buffer_gfx10: self.family >= Family::Gfx10,
+            buffer_gfx11: self.family >= Family::Gfx11,
+            flat_scratch_gfx8: self.family == Family::Gfx8,
+            fnuz: self.target.info().name.starts_with("gfx94"),
+            hwreg_gfx12: self.family >= Family::Gfx12,
+            hwreg_gfx10: self.family == Family::Gfx10,
+            gfx12: self.family >= Family::Gfx12,
+        }
+    }
+}
+
+/// The text of an instruction, for messages.
+pub fn text(raw: &Raw) -> String {
+    use std::fmt::Write;
+    let inst = raw.inst();
+    let mut s = raw.mnemonic().to_owned();
+    let mut first = true;
+    for o in inst.dsts.iter().chain(&inst.srcs) {
+        s.push_str(if first { " " } else { ", " });
+        first = false;
+        let _ = match o {
+            Operand::Regs(r) => write!(s, "{r}"),
+            Operand::Imm(v) if *v < 1 << 16 => write!(s, "{v}"),
+            Operand::Imm(v) => write!(s, "{v:#x}"),
+            Operand::Off => write!(s, "off"),
+        };
+    }
+    for (name, v) in inst.mods.iter() {
+        let _ = write!(s, " {}:{v}", format!("{name:?}").to_lowercase());
+    }
+    s
+}
+
+impl Program {
+    /// Decodes `bytes`, which are loaded at device address `base`.
+    pub fn decode(m: &Machine, wave32: bool, base: u64, bytes: &[u8]) -> Program {
+        let lanes = if wave32 { 32 } else { 64 };
+        let true16 = m.family >= Family::Gfx11;
+        let decoder = Decoder::new(m.target, Mode { wave64: !wave32, true16 });
+        let mut p =
+            Program { base, ops: Vec::new(), raws: Vec::new(), index: vec![u32::MAX; bytes.len() / 4 + 1], lanes };
+        let mut at = 0;
+        let mut indexed = false;
+        while at + 4 <= bytes.len() {
+            p.index[at / 4] = p.ops.len() as u32;
+            let raw = decoder.decode(&bytes[at..]).filter(|r| r.len() >= 4 && r.len() % 4 == 0);
+            let dual = m.family >= Family::Gfx11 && wave32;
+            let pair = if dual { vopd::decode(&bytes[at..]) } else { None };
+            let len = pair.as_ref().map_or(raw.map_or(4, |r| r.len()), |p| p.len);
+            let mut op = match raw {
+                Some(r) if pair.is_none() => {
+                    let name = r.op().name();
+                    match name {
+                        "s_set_gpr_idx_on" => indexed = true,
+                        "s_set_gpr_idx_off" => indexed = false,
+                        _ => {}
+                    }
+                    let b = Builder { m, lanes, raw: r, inst: r.inst(), pc: at as u32, base };
+                    b.build().unwrap_or_else(|e| b.refuse(e))
+                }
+                _ => {
+                    let spare = (m.rows() - SPARE_ROWS) as u32 * lanes as u32;
+                    let dual = pair.as_ref().and_then(|p| vopd::lower(m, lanes, p, spare, at as u32));
+                    dual.unwrap_or_else(|| blank(flow::illegal, at as u32, len as u8))
+                }
+            };
+            if indexed && op.types != [Ty::None; 4] {
+                op.imm = op.run as usize as i64;
+                op.run = lane::indexed;
+            }
+            p.ops.push(op);
+            p.raws.push(raw);
+            at += len;
+        }
+        // Falling off the end is a fault too.
+        p.index[bytes.len() / 4] = p.ops.len() as u32;
+        p.ops.push(blank(flow::illegal, bytes.len() as u32, 4));
+        p.raws.push(None);
+        for i in 0..p.ops.len() {
+            if p.ops[i].src[1].kind == Kind::None && p.ops[i].access.flags == BRANCH {
+                let target = p.ops[i].src[1].value;
+                p.ops[i].imm = p.index_of(target).map_or(flow::NOWHERE, |t| t as i64);
+            }
+        }
+        p
+    }
+
+    /// Operation at a device address.
+    pub fn index_of(&self, addr: u64) -> Option<usize> {
+        let offset = addr.checked_sub(self.base).filter(|o| o % 4 == 0)?;
+        self.index.get(usize::try_from(offset / 4).ok()?).copied().filter(|&i| i != u32::MAX).map(|i| i as usize)
+    }
+
+    /// Mnemonic of the instruction at a byte offset.
+    pub fn name_at(&self, pc: u32) -> String {
+        self.raw_at(pc).map_or(String::from("?"), |r| r.mnemonic().to_owned())
+    }
+
+    /// Text of the instruction at a byte offset, empty when there is none.
+    pub fn text_at(&self, pc: u32) -> String {
+        self.raw_at(pc).map_or(String::new(), |r| text(&r))
+    }
+
+    fn raw_at(&self, pc: u32) -> Option<Raw> {
+        let i = *self.index.get(pc as usize / 4)?;
+        *self.raws.get(i as usize)?
+    }
+}
+
+/// `access.flags` of branches, until their targets are resolved.
+const BRANCH: u16 = 1 << 14;
+
+unsafe fn none(_: &super::lanes::LaneArgs) -> u64 {
+    0
+}
+
+/// An operation without operands.
+pub fn blank(run: Run, pc: u32, len: u8) -> UOp {
+    UOp {
+        run,
+        kernel: none,
+        src: [Src::default(); 4],
+        dst: SINK,
+        dst2: SINK,
+        imm: 0,
+        pc,
+        len,
+        n: 0,
+        form: Form::Map,
+        float: false,
+        types: [Ty::None; 4],
+        access: Default::default(),
+        ext: None,
+        matrix: None,
+        dual: None,
+    }
+}
+
+/// Why an instruction cannot be executed.
+enum Refusal {
+    /// Operands outside of the register files.
+    Illegal,
+    /// No semantics.
+    Unimplemented,
+}
+
+struct Builder<'a> {
+    m: &'a Machine,
+    lanes: usize,
+    raw: Raw,
+    inst: Inst,
+    pc: u32,
+    base: u64,
+}
+
+type Built = Result<UOp, Refusal>;
+
+impl Builder<'_> {
+    fn refuse(&self, e: Refusal) -> UOp {
+        let run = match e {
+            Refusal::Illegal => flow::illegal,
+            Refusal::Unimplemented => flow::unimplemented as Run,
+        };
+        blank(run, self.pc, self.raw.len() as u8)
+    }
+
+    fn blank(&self, run: Run) -> UOp {
+        blank(run, self.pc, self.raw.len() as u8)
+    }
+
+    /// Element offset of a vector operand.
+    fn row(&self, r: Regs) -> Result<u32, Refusal> {
+        let (n, limit, base) = match r.first.is_vector() {
+            true if r.first.0 >= Reg::A0.0 && self.m.vgprs <= Reg::A0.0 as u32 => {
+                (r.first.0 - Reg::A0.0, self.m.agprs, self.m.vgprs)
+            }
+            true => (r.first.0, self.m.vgprs, 0),
+            false => return Err(Refusal::Illegal),
+        };
+        if n as u32 + r.dwords as u32 > limit {
+            return Err(Refusal::Illegal);
+        }
+        Ok((base + n as u32) * self.lanes as u32)
+    }
+
+    /// Index of a scalar operand that is written.
+    fn scalar_dst(&self, o: &Operand) -> Result<u32, Refusal> {
+        match o {
+            Operand::Regs(r) if r.first == Reg::NULL => Ok(SINK),
+            Operand::Regs(r) if !r.first.is_vector() && scalar(r.first) as usize + r.dwords as usize <= SCALARS => {
+                Ok(scalar(r.first))
+            }
+            _ => Err(Refusal::Illegal),
+        }
+    }
+
+    fn vector_dst(&self, o: &Operand) -> Result<u32, Refusal> {
+        match o {
+            Operand::Regs(r) => self.row(*r),
+            _ => Err(Refusal::Illegal),
+        }
+    }
+
+    fn src(&self, o: &Operand) -> Result<Src, Refusal> {
+        Ok(match o {
+            Operand::Imm(v) => Src { kind: Kind::Const, at: 0, value: *v },
+            Operand::Off => Src::default(),
+            Operand::Regs(r) => match r.first {
+                Reg::NULL => Src { kind: Kind::Const, at: 0, value: 0 },
+                Reg::VCCZ => Src { kind: Kind::Vccz, ..Src::default() },
+                Reg::EXECZ => Src { kind: Kind::Execz, ..Src::default() },
+                Reg::LDS_DIRECT => return Err(Refusal::Unimplemented),
+                f if f.is_vector() => Src { kind: Kind::Vector, at: self.row(*r)?, value: 0 },
+                _ => Src { kind: Kind::Scalar, at: self.scalar_dst(o)?, value: 0 },
+            },
+        })
+    }
+
+    fn dst(&self, i: usize) -> Result<&Operand, Refusal> {
+        self.inst.dsts.get(i).ok_or(Refusal::Illegal)
+    }
+
+    fn get(&self, name: ModName) -> i32 {
+        self.inst.mods.get(name).unwrap_or(0)
+    }
+
+    fn build(&self) -> Built {
+        let name = self.raw.op().name();
+        if let Some(sem) = sem::of(self.raw.op()) {
+            return self.valu(name, sem);
+        }
+        if let Some(run) = flow::find(name) {
+            return self.flow(name, run);
+        }
+        if let Some(run) = salu::find(name) {
+            return self.salu(name, run);
+        }
+        if let Some((run, scalar_result)) = lane::find(name) {
+            return self.lane(run, scalar_result);
+        }
+        if let Some(shape) = smem::shape(name) {
+            return self.smem(&shape);
+        }
+        if let Some(shape) = ds::find(name) {
+            return self.ds(name, &shape);
+        }
+        for (prefix, space) in [("global_", 0), ("buffer_", 1), ("flat_", 2), ("scratch_", 3)] {
+            if let Some(shape) = name.strip_prefix(prefix).and_then(vmem::shape) {
+                return self.vmem(space, &shape);
+            }
+        }
+        if let Some(run) = matrix::find(name, self.m) {
+            return self.matrix(run);
+        }
+        Err(Refusal::Unimplemented)
+    }
+
+    fn flow(&self, name: &str, run: Run) -> Built {
+        let mut op = self.blank(run);
+        if name.starts_with("s_setreg") {
+            let [Operand::Imm(hwreg), value] = &self.inst.srcs[..] else { return Err(Refusal::Illegal) };
+            op.imm = *hwreg as i64;
+            op.src[0] = self.src(value)?;
+            return Ok(op);
+        }
+        if let Some(d) = self.inst.dsts.first() {
+            op.dst = self.scalar_dst(d)?;
+        }
+        let branch = name == "s_branch" || name.starts_with("s_cbranch_") || name == "s_call_b64";
+        if branch {
+            let Some(Operand::Imm(v)) = self.inst.srcs.last() else { return Err(Refusal::Illegal) };
+            let next = self.pc as i64 + self.raw.len() as i64;
+            op.src[1].value = self.base.wrapping_add((next + (*v as i64) * 4) as u64);
+            op.access.flags = BRANCH;
+            return Ok(op);
+        }
+        for (i, s) in self.inst.srcs.iter().take(4).enumerate() {
+            op.src[i] = self.src(s)?;
+        }
+        Ok(op)
+    }
+
+    fn salu(&self, name: &str, run: Run) -> Built {
+        let mut op = self.blank(run);
+        for (i, s) in self.inst.srcs.iter().take(4).enumerate() {
+            op.src[i] = self.src(s)?;
+            op.n += 1;
+        }
+        if let Some(d) = self.inst.dsts.first() {
+            op.dst = self.scalar_dst(d)?;
+            if salu::reads_destination(name) && op.n < 4 {
+                op.src[op.n as usize] = self.src(d)?;
+                op.n += 1;
+            }
+        }
+        Ok(op)
+    }
+
+    fn lane(&self, run: Run, scalar_result: bool) -> Built {
+        let mut op = self.blank(run);
+        for (i, s) in self.inst.srcs.iter().take(4).enumerate() {
+            op.src[i] = self.src(s)?;
+        }
+        if let Some(d) = self.inst.dsts.first() {
+            op.dst = if scalar_result { self.scalar_dst(d)? } else { self.vector_dst(d)? };
+        }
+        if let Some(d) = self.inst.dsts.get(1) {
+            op.dst2 = self.vector_dst(d)?;
+        }
+        op.imm = self.get(ModName::BitOp3) as i64;
+        let op_sel = self.get(ModName::OpSel) as u8;
+        if op_sel != 0 {
+            op.ext = Some(Box::new(Ext { op_sel, ..Ext::NONE }));
+        }
+        if !matches!(self.raw.overlay(), "") {
+            return Err(Refusal::Unimplemented);
+        }
+        Ok(op)
+    }
+
+    fn smem(&self, shape: &smem::Shape) -> Built {
+        let mut op = self.blank(smem::find(shape));
+        let srcs = &self.inst.srcs[..];
+        let (data, rest) = if shape.store { (srcs.first(), srcs.get(1..).unwrap_or(&[])) } else { (None, srcs) };
+        let base = rest.first().ok_or(Refusal::Illegal)?;
+        op.src[0] = self.src(base)?;
+        if op.src[0].kind != Kind::Scalar {
+            return Err(Refusal::Illegal);
+        }
+        op.imm = self.get(ModName::Offset) as i64;
+        match rest.get(1) {
+            Some(Operand::Imm(v)) => op.imm += *v as i64,
+            Some(o) => op.src[1] = self.src(o)?,
+            None => {}
+        }
+        if let Some(d) = data {
+            op.src[2] = self.src(d)?;
+        } else {
+            op.dst = self.scalar_dst(self.dst(0)?)?;
+        }
+        op.access.bytes = shape.bytes;
+        op.access.flags = u16::from(shape.signed) | u16::from(shape.buffer) << 1;
+        if !shape.buffer {
+            op.access.space = Space::Scalar;
+        }
+        Ok(op)
+    }
+
+    fn ds(&self, name: &str, shape: &ds::Shape) -> Built {
+        if self.get(ModName::Gds) != 0 {
+            return Err(Refusal::Unimplemented);
+        }
+        let mut op = self.blank(shape.run);
+        for (i, s) in self.inst.srcs.iter().take(3).enumerate() {
+            op.src[i] = self.src(s)?;
+            if op.src[i].kind != Kind::Vector {
+                return Err(Refusal::Illegal);
+            }
+        }
+        if let Some(d) = self.inst.dsts.first() {
+            op.dst = self.vector_dst(d)?;
+        }
+        if shape.scale > 0 {
+            op.imm = (self.get(ModName::Offset0) as u32 & 0xff).wrapping_mul(shape.scale) as i64;
+            op.dst2 = (self.get(ModName::Offset1) as u32 & 0xff).wrapping_mul(shape.scale);
+        } else {
+            let offset = self.inst.mods.get(ModName::Offset).or(self.inst.mods.get(ModName::Offset0)).unwrap_or(0);
+            op.imm = (offset & 0xffff) as i64;
+        }
+        op.access.bytes = shape.bytes;
+        op.access.flags = shape.flags;
+        op.access.atomic = shape.atomic;
+        if shape.addressed {
+            op.access.space = Space::Lds { second: shape.scale > 0 };
+        }
+        // Operands that the handler will read must be there.
+        let needs = match name {
+            n if n.contains("append") || n.contains("consume") || n == "ds_read_addtid_b32" => 0,
+            n if n.contains("write2") || n.contains("cmpst") || n.contains("wrxchg2") || n.contains("mskor") => 3,
+            n if n.starts_with("ds_read") || n.contains("swizzle") || n.contains("addtid") => 1,
+            _ => 2,
+        };
+        if self.inst.srcs.len() < needs {
+            return Err(Refusal::Illegal);
+        }
+        Ok(op)
+    }
+
+    fn vmem(&self, space: usize, shape: &vmem::Shape) -> Built {
+        let srcs = &self.inst.srcs[..];
+        let mut shape = vmem::Shape { action: shape.action, bytes: shape.bytes, flags: shape.flags };
+        if self.get(ModName::Lds) != 0 && shape.action == vmem::Action::Load {
+            shape.action = vmem::Action::LoadLds;
+        }
+        if self.get(ModName::Tfe) != 0 {
+            return Err(Refusal::Unimplemented);
+        }
+        let run = match space {
+            0 => vmem::find::<vmem::Global>(&shape),
+            1 => vmem::find::<vmem::Buffer>(&shape),
+            2 => vmem::find::<vmem::Flat>(&shape),
+            _ => vmem::find::<vmem::Scratch>(&shape),
+        };
+        let mut op = self.blank(run);
+        op.access.bytes = shape.bytes;
+        op.access.flags = shape.flags;
+        op.access.space = [Space::Global, Space::Buffer, Space::Flat, Space::Scratch][space.min(3)];
+        op.imm = self.get(ModName::Offset) as i64;
+        if let Some(d) = self.inst.dsts.first() {
+            op.dst = self.vector_dst(d)?;
+        }
+        let writes = !matches!(shape.action, vmem::Action::Load | vmem::Action::LoadLds);
+        let mut data = None;
+        if space == 1 {
+            let rest = match srcs.len() {
+                4 => {
+                    data = srcs.first();
+                    &srcs[1..]
+                }
+                3 => srcs,
+                _ => return Err(Refusal::Illegal),
+            };
+            if data.is_none() && writes {
+                data = self.inst.dsts.first();
+            }
+            op.src[0] = self.src(&rest[0])?;
+            op.src[1] = self.src(&rest[1])?;
+            op.src[3] = self.src(&rest[2])?;
+            if op.src[1].kind != Kind::Scalar {
+                return Err(Refusal::Illegal);
+            }
+            if self.get(ModName::Offen) != 0 {
+                op.access.flags |= vmem::OFFEN;
+            }
+            if self.get(ModName::Idxen) != 0 {
+                op.access.flags |= vmem::IDXEN;
+            }
+            let needs = self.get(ModName::Offen) != 0 || self.get(ModName::Idxen) != 0;
+            if needs && op.src[0].kind != Kind::Vector {
+                return Err(Refusal::Illegal);
+            }
+        } else {
+            let addr = srcs.first().ok_or(Refusal::Illegal)?;
+            if let Operand::Regs(r) = addr
+                && r.dwords == 2
+            {
+                op.access.flags |= vmem::ADDR64;
+            }
+            op.src[0] = self.src(addr)?;
+            let rest = if writes {
+                data = srcs.get(1);
+                2
+            } else {
+                1
+            };
+            if let Some(s) = srcs.get(rest) {
+                op.src[1] = self.src(s)?;
+            }
+            if !matches!(op.src[0].kind, Kind::Vector | Kind::None) {
+                return Err(Refusal::Illegal);
+            }
+        }
+        if writes {
+            op.src[2] = self.src(data.ok_or(Refusal::Illegal)?)?;
+            if op.src[2].kind != Kind::Vector {
+                return Err(Refusal::Illegal);
+            }
+        } else if shape.action == vmem::Action::Load && self.inst.dsts.is_empty() {
+            return Err(Refusal::Illegal);
+        }
+        if let vmem::Action::Atomic(kind) = shape.action {
+            op.access.atomic = kind as u8;
+            let returns = !self.inst.dsts.is_empty() && (space != 1 || self.get(ModName::Cpol) & 1 != 0);
+            if returns {
+                op.access.flags |= vmem::RETURN;
+            }
+            if space == 1 && self.get(ModName::Cpol) & 1 != 0 && self.inst.dsts.is_empty() {
+                // The data register receives the old value.
+                op.access.flags |= vmem::RETURN;
+                op.dst = op.src[2].at;
+            }
+        }
+        Ok(op)
+    }
+
+    fn matrix(&self, run: Run) -> Built {
+        let mut op = self.blank(run);
+        for (i, s) in self.inst.srcs.iter().take(4).enumerate() {
+            op.src[i] = self.src(s)?;
+        }
+        op.dst = self.vector_dst(self.dst(0)?)?;
+        matrix::prepare(&mut op, &self.inst, self.m, self.lanes).ok_or(Refusal::Unimplemented)?;
+        Ok(op)
+    }
+
+    fn valu(&self, name: &str, sem: &'static sem::Sem) -> Built {
+        let mut op = self.blank(valu::map);
+        op.kernel = sem.kernel.on(self.m.host);
+        op.form = sem.form;
+        op.float = sem.float;
+        op.types = [sem.src[0], sem.src[1], sem.src[2], sem.dst];
+        if sem.flush {
+            op.access.flags |= valu::FLUSH;
+        }
+        let mut e = Ext::NONE;
+        let mut srcs = &self.inst.srcs[..];
+        if matches!(sem.form, Form::BitIn | Form::BitInOut) {
+            let Some((mask, rest)) = srcs.split_last() else { return Err(Refusal::Illegal) };
+            op.src[3] = self.src(mask)?;
+            srcs = rest;
+        }
+        if srcs.len() > 3 {
+            return Err(Refusal::Illegal);
+        }
+        let mix = name.contains("_mix");
+        e.mix = mix;
+        let mut tied = self.inst.dsts.first().copied();
+        let all = srcs.iter().copied().chain(std::iter::from_fn(|| tied.take()));
+        let n = sem.sources();
+        for (i, o) in all.take(n).enumerate() {
+            op.src[i] = self.src(&o)?;
+            op.n += 1;
+            if let Operand::Regs(Regs { half: Half::Hi, .. }) = o {
+                e.op_sel |= 1 << i;
+            }
+            if mix && op.src[i].kind == Kind::Const && self.inst.mods.get(ModName::OpSelHi).unwrap_or(0) >> i & 1 == 0 {
+                // Constants of an f32 operand: the table types them as halves.
+                let h = super::lanes::F16(op.src[i].value as u16);
+                if op.src[i].value <= 0xffff && h.0 & 0x7c00 != 0 {
+                    op.src[i].value = super::numeric::f16_to_f32(h).to_bits() as u64;
+                }
+            }
+        }
+        if (op.n as usize) < n {
+            return Err(Refusal::Illegal);
+        }
+        // Destinations.
+        match sem.form {
+            Form::Compare => op.dst2 = self.scalar_dst(self.dst(0)?)?,
+            Form::CompareExec => {
+                op.dst2 = match self.inst.dsts.first() {
+                    Some(d) => self.scalar_dst(d)?,
+                    None => EXEC as u32,
+                }
+            }
+            _ => {
+                let d = self.dst(0)?;
+                op.dst = self.vector_dst(d)?;
+                if let Operand::Regs(Regs { half: Half::Hi, .. }) = d {
+                    e.op_sel |= 8;
+                }
+                if matches!(sem.form, Form::BitOut | Form::BitInOut) {
+                    op.dst2 = self.scalar_dst(self.dst(1)?)?;
+                }
+            }
+        }
+        // Modifiers.
+        for (m, v) in self.inst.mods.iter() {
+            match m {
+                ModName::Neg => e.neg = v as u8,
+                ModName::NegHi => e.neg_hi = v as u8,
+                ModName::Abs => e.abs = v as u8,
+                ModName::Sext => e.sext = v as u8,
+                ModName::OpSel => e.op_sel |= v as u8,
+                ModName::OpSelHi => e.op_sel_hi = v as u8,
+                ModName::Clamp => e.clamp = v != 0,
+                ModName::Omod => e.omod = v as u8 & 3,
+                _ => {}
+            }
+        }
+        match self.raw.overlay() {
+            "DPP" => {
+                let get = |m, default| self.inst.mods.get(m).unwrap_or(default);
+                e.dpp = Some(Dpp::Ctrl(
+                    get(ModName::DppCtrl, 0) as u16,
+                    get(ModName::RowMask, 15) as u8,
+                    get(ModName::BankMask, 15) as u8,
+                    get(ModName::BoundCtrl, 0) != 0,
+                    get(ModName::Fi, 0) != 0,
+                ));
+            }
+            "DPP8" => e.dpp = Some(Dpp::Dpp8(self.get(ModName::Dpp8) as u32, self.get(ModName::Fi) != 0)),
+            "SDWA" | "SDWAC" => {
+                let get = |m| self.inst.mods.get(m).unwrap_or(6) as u8;
+                e.sdwa = Some(Sdwa {
+                    src: [get(ModName::Src0Sel), get(ModName::Src1Sel)],
+                    dst: get(ModName::DstSel),
+                    unused: self.get(ModName::DstUnused) as u8,
+                });
+            }
+            _ => {}
+        }
+        if mix {
+            // Without a mention every source is f32.
+            e.op_sel_hi = self.inst.mods.get(ModName::OpSelHi).unwrap_or(0) as u8;
+            if name.contains("hi_") {
+                e.op_sel |= 8;
+            }
+            e.keep_half = sem.dst.is_16();
+        } else if op.types[..n].iter().all(|t| !t.is_packed()) {
+            e.op_sel_hi = 7;
+        } else {
+            e.op_sel_hi |= 7 << n & 7;
+        }
+        if sem.dst.is_16() && !mix {
+            e.keep_half = match self.m.family {
+                Family::Gfx8 => false,
+                Family::Gfx9 | Family::Gfx90a | Family::Gfx940 => keeps_half_on_gfx9(name),
+                _ => true,
+            };
+        }
+        if name.starts_with("v_dot4_i32_iu8") || name.starts_with("v_dot8_i32_iu4") {
+            let signed = [e.neg & 1 != 0, e.neg & 2 != 0];
+            op.kernel = sem::dot_signs(name, signed).ok_or(Refusal::Unimplemented)?.kernel.on(self.m.host);
+            (e.neg, e.neg_hi) = (0, 0);
+        }
+        if e.clamp && !sem.dst.is_float() && sem.form == Form::Map {
+            let clamped = sem::clamped(name).ok_or(Refusal::Unimplemented)?;
+            op.kernel = clamped.kernel.on(self.m.host);
+            e.clamp = false;
+        }
+        if sem.dst == Ty::None {
+            e.clamp = false;
+        }
+        if e != Ext::NONE {
+            op.run = valu::general;
+            op.ext = Some(Box::new(e));
+        } else if sem.form != Form::Map {
+            op.run = valu::bits;
+        } else if n == 3 && op.src[..3].iter().all(|s| s.kind == Kind::Vector) {
+            op.run = valu::map_vvv;
+        }
+        Ok(op)
+    }
+}
+
+/// 16-bit instructions of gfx9 that leave the upper half of their destination alone; the others clear it.
+fn keeps_half_on_gfx9(name: &str) -> bool {
+    matches!(
+        name,
+        "v_mad_f16"
+            | "v_mad_u16"
+            | "v_mad_i16"
+            | "v_fma_f16"
+            | "v_div_fixup_f16"
+            | "v_mac_f16"
+            | "v_madak_f16"
+            | "v_madmk_f16"
+    )
+}
+
+/// True when an operation has a handler.
+pub fn implements(target: Target, name: &str, op: barewave_isa::Op) -> bool {
+    let vector = [("global_", 0), ("buffer_", 1), ("flat_", 2), ("scratch_", 3)];
+    sem::of(op).is_some()
+        || flow::find(name).is_some()
+        || salu::find(name).is_some()
+        || lane::find(name).is_some()
+        || smem::shape(name).is_some()
+        || ds::find(name).is_some()
+        || vector.iter().any(|(p, _)| name.strip_prefix(p).and_then(vmem::shape).is_some())
+        || Machine::new(target).is_some_and(|m| matrix::find(name, &m).is_some())
+}

@@ -1,0 +1,189 @@
+//! VOPD: two vector instructions in one encoding (RDNA3, RDNA4).
+//!
+//! Both halves read their operands before either writes. The Y half is therefore computed into a spare register row
+//! first, then the X half runs, then Y's row is copied to its place.
+//!
+//! Encoding (RDNA3 manual, "VOPD"): dword 0 holds src0X (8:0), vsrc1X (16:9), opY (21:17), opX (25:22) and 0b110010
+//! (31:26); dword 1 holds src0Y (8:0), vsrc1Y (16:9), vdstY (23:17, its lowest bit is the inverse of vdstX's) and vdstX
+//! (31:24). A literal is shared.
+
+use super::exec::valu;
+use super::lanes::{CHUNK, Ty};
+use super::program::{Machine, blank};
+use super::sem::{self, Form};
+use super::wave::{Ctl, Ext, Kind, Src, UOp, VCC, Wave, scalar};
+use barewave_isa::{Op, Operand, Reg, Regs};
+
+/// One half.
+#[derive(Clone, Debug)]
+pub struct Half {
+    /// The operation it performs.
+    pub op: Op,
+    /// Its destination VGPR.
+    pub dst: u16,
+    /// Sources, with the accumulator last where there is one.
+    pub srcs: Vec<Operand>,
+}
+
+/// A decoded pair.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// X half, then Y half.
+    pub halves: [Half; 2],
+    /// Bytes.
+    pub len: usize,
+}
+
+fn source(code: u32, literal: u32) -> Option<Operand> {
+    let reg = |r: Reg| Operand::Regs(Regs::new(r, 1));
+    Some(match code {
+        256..512 => reg(Reg::v(code as u16 - 256)),
+        0..=105 => reg(Reg::s(code as u16)),
+        106 => reg(Reg::VCC_LO),
+        107 => reg(Reg::VCC_HI),
+        108..=123 => reg(Reg::ttmp(code as u16 - 108)),
+        124 => reg(Reg::NULL),
+        125 => reg(Reg::M0),
+        126 => reg(Reg::EXEC_LO),
+        127 => reg(Reg::EXEC_HI),
+        128..=192 => Operand::Imm((code - 128) as u64),
+        193..=208 => Operand::Imm((192i32 - code as i32) as u32 as u64),
+        240..=248 => {
+            let v = [0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 0.15915494][code as usize - 240];
+            Operand::f32(v)
+        }
+        253 => reg(Reg::SCC),
+        255 => Operand::Imm(literal as u64),
+        _ => return None,
+    })
+}
+
+const NAMES: [&str; 19] = [
+    "v_fmac_f32",
+    "v_fmaak_f32",
+    "v_fmamk_f32",
+    "v_mul_f32",
+    "v_add_f32",
+    "v_sub_f32",
+    "v_subrev_f32",
+    "v_mul_legacy_f32",
+    "v_mov_b32",
+    "v_cndmask_b32",
+    "v_max_f32",
+    "v_min_f32",
+    "v_dot2c_f32_f16",
+    "v_dot2c_f32_bf16",
+    "",
+    "",
+    "v_add_u32",
+    "v_lshlrev_b32",
+    "v_and_b32",
+];
+
+/// Decodes a pair; `None` when the bytes are not one.
+pub fn decode(bytes: &[u8]) -> Option<Pair> {
+    let word = |i: usize| Some(u32::from_le_bytes(bytes.get(4 * i..4 * i + 4)?.try_into().ok()?));
+    let (a, b) = (word(0)?, word(1)?);
+    if a >> 26 != 0b110010 {
+        return None;
+    }
+    let (opx, opy) = ((a >> 22 & 15) as usize, (a >> 17 & 31) as usize);
+    let vdst_x = b >> 24;
+    let vdst_y = (b >> 17 & 127) << 1 | (vdst_x & 1 ^ 1);
+    let (x0, x1, y0, y1) = (a & 511, a >> 9 & 255, b & 511, b >> 9 & 255);
+    let own_literal = |op| matches!(op, 1 | 2);
+    let literal = if x0 == 255 || y0 == 255 || own_literal(opx) || own_literal(opy) { Some(word(2)?) } else { None };
+    let half = |op: usize, s0: u32, s1: u32, dst: u32| {
+        let name = NAMES.get(op).filter(|n| !n.is_empty())?;
+        let k = Operand::Imm(literal.unwrap_or(0) as u64);
+        let v = |n: u32| Operand::Regs(Regs::v(n as u16, 1));
+        let first = source(s0, literal.unwrap_or(0))?;
+        let srcs = match op {
+            0 | 12 | 13 => vec![first, v(s1), v(dst)],
+            1 => vec![first, v(s1), k],
+            2 => vec![first, k, v(s1)],
+            8 => vec![first],
+            _ => vec![first, v(s1)],
+        };
+        Some(Half { op: Op::by_name(name)?, dst: dst as u16, srcs })
+    };
+    Some(Pair {
+        halves: [half(opx, x0, x1, vdst_x)?, half(opy, y0, y1, vdst_y)?],
+        len: if literal.is_some() { 12 } else { 8 },
+    })
+}
+
+/// Micro-operation of one half, writing row `dst`.
+fn build(m: &Machine, lanes: usize, h: &Half, dst: u32, pc: u32) -> Option<UOp> {
+    let sem = sem::of(h.op)?;
+    let mut op = blank(valu::map, pc, 8);
+    op.kernel = sem.kernel.on(m.host);
+    op.form = sem.form;
+    op.float = sem.float;
+    op.types = [sem.src[0], sem.src[1], sem.src[2], sem.dst];
+    op.dst = dst;
+    for (i, s) in h.srcs.iter().enumerate() {
+        op.src[i] = match s {
+            Operand::Imm(v) => Src { kind: Kind::Const, at: 0, value: *v },
+            Operand::Regs(r) if r.first == Reg::NULL => Src { kind: Kind::Const, at: 0, value: 0 },
+            Operand::Regs(r) if r.first.is_vector() => {
+                Src { kind: Kind::Vector, at: r.first.0 as u32 * lanes as u32, value: 0 }
+            }
+            Operand::Regs(r) => Src { kind: Kind::Scalar, at: scalar(r.first), value: 0 },
+            Operand::Off => return None,
+        };
+        op.n += 1;
+    }
+    if sem.form == Form::BitIn {
+        op.src[3] = Src { kind: Kind::Scalar, at: VCC as u32, value: 0 };
+    }
+    if sem.form != Form::Map {
+        op.run = valu::bits;
+    } else if op.n == 3 && op.src[..3].iter().all(|s| s.kind == Kind::Vector) {
+        op.run = valu::map_vvv;
+    }
+    if op.types[..3].iter().any(|t| t.is_packed() && *t != Ty::None) {
+        op.ext = Some(Box::new(Ext::NONE));
+    }
+    Some(op)
+}
+
+/// The micro-operation of a pair. `spare` is the element offset of a row that no register uses.
+pub fn lower(m: &Machine, lanes: usize, pair: &Pair, spare: u32, pc: u32) -> Option<UOp> {
+    let row = |n: u16| n as u32 * lanes as u32;
+    let [x, y] = &pair.halves;
+    let mut op = blank(run, pc, pair.len as u8);
+    let y_reads_x = y.srcs.iter().any(|s| s.regs().is_some_and(|r| r.first == Reg::v(x.dst)));
+    let y_dst = if y_reads_x { spare } else { row(y.dst) };
+    op.dual = Some(Box::new([build(m, lanes, x, row(x.dst), pc)?, build(m, lanes, y, y_dst, pc)?]));
+    op.dst = row(y.dst);
+    op.dst2 = y_dst;
+    Some(op)
+}
+
+/// Runs both halves.
+unsafe fn run(w: &mut Wave, op: &UOp) -> Ctl {
+    let Some(halves) = &op.dual else { return Ctl::Next };
+    let [x, y] = &**halves;
+    // SAFETY: both halves were resolved for waves like this one.
+    unsafe {
+        if op.dst == op.dst2 {
+            // Y does not read what X writes: X first, then Y.
+            let c = (x.run)(w, x);
+            return if c == Ctl::Next { (y.run)(w, y) } else { c };
+        }
+        let c = (y.run)(w, y);
+        if c != Ctl::Next {
+            return c;
+        }
+        let c = (x.run)(w, x);
+        let exec = w.exec();
+        for l in 0..w.chunks() * CHUNK {
+            if exec >> l & 1 == 1 {
+                let v = w.lane(op.dst2, l);
+                w.set_lane(op.dst, l, v);
+            }
+        }
+        c
+    }
+}

@@ -1,0 +1,462 @@
+//! State of one wave, and the micro-operations that work on it.
+
+use super::fault::FaultKind;
+use super::lanes::{CHUNK, Host, LaneFn, SplatFn, Ty};
+use super::memory::View;
+use super::program::Program;
+use super::sem::Form;
+use barewave_isa::Reg;
+
+/// Entries of the scalar file: all scalar registers by [`Reg`] number from `S0`, then a sink for discarded writes.
+pub const SCALARS: usize = 224;
+/// Where writes to `null` go: room for 32 dwords.
+pub const SINK: u32 = 184;
+
+/// Index of a scalar register in the scalar file.
+pub const fn scalar(r: Reg) -> u32 {
+    (r.0 - Reg::S0.0) as u32
+}
+
+/// `vcc_lo`.
+pub const VCC: usize = scalar(Reg::VCC_LO) as usize;
+/// `exec_lo`.
+pub const EXEC: usize = scalar(Reg::EXEC_LO) as usize;
+/// `m0`.
+pub const M0: usize = scalar(Reg::M0) as usize;
+/// `scc`.
+pub const SCC: usize = scalar(Reg::SCC) as usize;
+
+/// What a handler tells the interpreter to do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Ctl {
+    /// The following micro-operation.
+    Next,
+    /// `Wave::ip` was set.
+    Jump,
+    /// Wait for the other waves of the workgroup, then go on.
+    Barrier,
+    /// Let other waves run.
+    Yield,
+    /// The wave is done.
+    End,
+    /// `Wave::fault` was set.
+    Fault,
+}
+
+/// A handler: executes one micro-operation.
+pub type Run = unsafe fn(&mut Wave, &UOp) -> Ctl;
+
+/// Where an operand is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kind {
+    /// No operand.
+    #[default]
+    None,
+    /// Register row; `at` is the offset in elements.
+    Vector,
+    /// Scalar file; `at` is the index.
+    Scalar,
+    /// `value`.
+    Const,
+    /// `vccz`.
+    Vccz,
+    /// `execz`.
+    Execz,
+}
+
+/// A resolved operand.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Src {
+    /// Where.
+    pub kind: Kind,
+    /// Offset or index.
+    pub at: u32,
+    /// Constant.
+    pub value: u64,
+}
+
+/// Description of a memory access.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Access {
+    /// Bytes per lane in memory.
+    pub bytes: u8,
+    /// See `exec::vmem`: sign extension, d16, returns, ...
+    pub flags: u16,
+    /// Which atomic.
+    pub atomic: u8,
+    /// What is accessed.
+    pub space: Space,
+}
+
+/// Memory that an instruction accesses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Space {
+    /// None.
+    #[default]
+    None,
+    /// `global_*`.
+    Global,
+    /// `buffer_*`.
+    Buffer,
+    /// `flat_*`.
+    Flat,
+    /// `scratch_*`.
+    Scratch,
+    /// LDS by lane address; `second` tells of an element at a second offset.
+    Lds {
+        /// There is a second element, at `UOp::dst2`.
+        second: bool,
+    },
+    /// Scalar loads.
+    Scalar,
+}
+
+/// Data-parallel modifiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dpp {
+    /// DPP16: control, row mask, bank mask, bound_ctrl, fetch inactive.
+    Ctrl(u16, u8, u8, bool, bool),
+    /// DPP8: selects, fetch inactive.
+    Dpp8(u32, bool),
+}
+
+/// Sub-dword addressing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sdwa {
+    /// Selects of the sources.
+    pub src: [u8; 2],
+    /// Select of the destination.
+    pub dst: u8,
+    /// What happens to the rest of the destination.
+    pub unused: u8,
+}
+
+/// Modifiers and types of a vector instruction that needs the general path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ext {
+    /// Bits per source.
+    pub neg: u8,
+    /// Bits per source.
+    pub neg_hi: u8,
+    /// Bits per source.
+    pub abs: u8,
+    /// Bits per source.
+    pub sext: u8,
+    /// Bits per source, bit 3 the destination.
+    pub op_sel: u8,
+    /// Bits per source.
+    pub op_sel_hi: u8,
+    /// Clamp.
+    pub clamp: bool,
+    /// Output modifier.
+    pub omod: u8,
+    /// Lane permutation of source 0.
+    pub dpp: Option<Dpp>,
+    /// Sub-dword selects.
+    pub sdwa: Option<Sdwa>,
+    /// Sources are f32 or f16 by `op_sel_hi` (v_fma_mix, v_mad_mix).
+    pub mix: bool,
+    /// A 16-bit result leaves the other half of its register alone.
+    pub keep_half: bool,
+    /// On gfx90a control values 0x150.. broadcast a lane of the row.
+    pub row_newbcast: bool,
+}
+
+impl Ext {
+    /// No modifiers.
+    pub const NONE: Ext = Ext {
+        neg: 0,
+        neg_hi: 0,
+        abs: 0,
+        sext: 0,
+        op_sel: 0,
+        op_sel_hi: 7,
+        clamp: false,
+        omod: 0,
+        dpp: None,
+        sdwa: None,
+        mix: false,
+        keep_half: false,
+        row_newbcast: false,
+    };
+}
+
+/// A decoded instruction, ready to run.
+#[derive(Clone)]
+pub struct UOp {
+    /// Handler.
+    pub run: Run,
+    /// Lane kernel of vector instructions.
+    pub kernel: LaneFn,
+    /// Sources.
+    pub src: [Src; 4],
+    /// Destination: element offset of a row, or scalar index.
+    pub dst: u32,
+    /// Second destination (scalar index), where there is one.
+    pub dst2: u32,
+    /// Offset, immediate, or index of the micro-operation to jump to.
+    pub imm: i64,
+    /// Byte address in the program.
+    pub pc: u32,
+    /// Bytes of the instruction.
+    pub len: u8,
+    /// Sources in use.
+    pub n: u8,
+    /// Lane bits in and out.
+    pub form: Form,
+    /// Needs the general path when MODE is not the usual one.
+    pub float: bool,
+    /// Types of up to three sources and of the result.
+    pub types: [Ty; 4],
+    /// Memory access.
+    pub access: Access,
+    /// Modifiers.
+    pub ext: Option<Box<Ext>>,
+    /// Matrix instruction.
+    pub matrix: Option<Box<crate::emu::exec::matrix::Matrix>>,
+    /// The halves of a VOPD pair.
+    pub dual: Option<Box<[UOp; 2]>>,
+}
+
+/// A wave.
+pub struct Wave {
+    /// Memory of the vector registers, zeroed lazily by the system.
+    _file: Vec<u32>,
+    /// The register file's first element, aligned for the host's widest vectors: row `r` begins at element `r * lanes`.
+    base: *mut u32,
+    /// Elements in the file.
+    elements: usize,
+    /// Lanes: 32 or 64.
+    pub lanes: usize,
+    /// Scalar registers.
+    pub s: [u32; SCALARS],
+    /// MODE register.
+    pub mode: u32,
+    /// DX10_CLAMP and IEEE come with the mode; this says that f32 operations take the fast path.
+    pub plain_float: bool,
+    /// Index of the micro-operation to run.
+    pub ip: usize,
+    /// Code.
+    pub program: *const Program,
+    /// Device memory.
+    pub mem: View,
+    /// LDS of the workgroup.
+    pub lds: *mut u8,
+    /// Its size in bytes.
+    pub lds_size: u32,
+    /// Per-wave scratch base where hardware sets it up (architected flat scratch), device address.
+    pub flat_scratch: u64,
+    /// Scratch bytes of this wave.
+    pub scratch_size: u64,
+    /// Base of the hidden private segment (gfx8 flat scratch is relative to it).
+    pub hidden_private: u64,
+    /// FLAT_SCRATCH is set up by hardware.
+    pub architected_scratch: bool,
+    /// Why the last handler failed, and the lane.
+    pub fault: Option<(FaultKind, Option<u32>)>,
+    /// Number of the wave in its workgroup.
+    pub index: u32,
+    /// Workgroup id.
+    pub workgroup: [u32; 3],
+    /// Waves in the workgroup.
+    pub waves: u32,
+    /// Hardware id of the thread's compute unit.
+    pub cu: u32,
+    /// `s_set_gpr_idx` state: enables (M0-like), index.
+    pub gpr_idx: (u32, u32),
+    /// Instructions executed.
+    pub count: u64,
+    /// Barrier state of split barriers: signalled but not waited yet.
+    pub signalled: bool,
+    /// Fills a chunk with one value.
+    pub splat: SplatFn,
+    /// Generation of hardware-dependent details.
+    pub quirks: Quirks,
+}
+
+/// Differences between generations that handlers ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Quirks {
+    /// Buffer bounds checks as on gfx10 and later.
+    pub buffer_gfx10: bool,
+    /// gfx11 and later (buffer resource word 3 layout).
+    pub buffer_gfx11: bool,
+    /// gfx8: flat scratch words are offset and size.
+    pub flat_scratch_gfx8: bool,
+    /// fp8 numbers are AMD's FNUZ encodings (gfx942).
+    pub fnuz: bool,
+    /// HW_REG numbers of gfx12.
+    pub hwreg_gfx12: bool,
+    /// HW_REG numbers of gfx10 and gfx11.
+    pub hwreg_gfx10: bool,
+    /// gfx12.
+    pub gfx12: bool,
+}
+
+/// High dword of the flat address range that means LDS.
+pub const SHARED_APERTURE: u32 = 0x0001_0000;
+/// High dword of the flat address range that means scratch.
+pub const PRIVATE_APERTURE: u32 = 0x0002_0000;
+
+/// Pattern in registers that nobody has written: a quiet NaN, large as an integer.
+pub const POISON: u32 = 0x7fd0_dead;
+
+impl Wave {
+    /// A wave with registers for `rows` rows; everything else is set by the launch.
+    pub fn new(lanes: usize, rows: usize, mem: View) -> Wave {
+        let elements = rows * lanes;
+        let mut file = vec![0u32; elements + CHUNK];
+        let first = file.as_mut_ptr();
+        // SAFETY: at most 15 elements further on, which were allocated in addition.
+        let base = unsafe { first.add(first.align_offset(64)) };
+        Wave {
+            _file: file,
+            base,
+            elements,
+            lanes,
+            s: [0; SCALARS],
+            mode: 0xf0,
+            plain_float: true,
+            ip: 0,
+            program: std::ptr::null(),
+            mem,
+            lds: std::ptr::null_mut(),
+            lds_size: 0,
+            flat_scratch: 0,
+            scratch_size: 0,
+            hidden_private: 0,
+            architected_scratch: false,
+            fault: None,
+            index: 0,
+            workgroup: [0; 3],
+            waves: 1,
+            cu: 0,
+            gpr_idx: (0, 0),
+            count: 0,
+            signalled: false,
+            splat: Host::detect().splat(),
+            quirks: Quirks::default(),
+        }
+    }
+
+    /// The register file as elements.
+    #[inline(always)]
+    pub fn v(&self) -> *mut u32 {
+        self.base
+    }
+    /// Elements in the register file.
+    pub fn elements(&self) -> usize {
+        self.elements
+    }
+    /// Fills rows with the pattern of undefined registers.
+    pub fn poison(&mut self, from: usize, rows: usize) {
+        let end = ((from + rows) * self.lanes).min(self.elements());
+        let from = (from * self.lanes).min(end);
+        // SAFETY: inside of the file.
+        unsafe { std::slice::from_raw_parts_mut(self.base.add(from), end - from) }.fill(POISON);
+    }
+    /// Chunks of a row.
+    #[inline(always)]
+    pub fn chunks(&self) -> usize {
+        self.lanes / CHUNK
+    }
+    /// All lanes.
+    #[inline(always)]
+    pub fn all(&self) -> u64 {
+        if self.lanes == 64 { u64::MAX } else { u32::MAX as u64 }
+    }
+    /// Two scalars as one.
+    #[inline(always)]
+    pub fn pair(&self, at: usize) -> u64 {
+        self.s[at] as u64 | (self.s[at + 1] as u64) << 32
+    }
+    /// Writes two scalars.
+    #[inline(always)]
+    pub fn set_pair(&mut self, at: usize, v: u64) {
+        self.s[at] = v as u32;
+        self.s[at + 1] = (v >> 32) as u32;
+    }
+    /// Lane mask at a scalar index: two registers in a wave of 64, one in a wave of 32.
+    #[inline(always)]
+    pub fn bits(&self, at: usize) -> u64 {
+        if self.lanes == 64 { self.pair(at) } else { self.s[at] as u64 }
+    }
+    /// Writes a lane mask.
+    #[inline(always)]
+    pub fn set_bits(&mut self, at: usize, v: u64) {
+        if self.lanes == 64 { self.set_pair(at, v) } else { self.s[at] = v as u32 }
+    }
+    /// Active lanes.
+    #[inline(always)]
+    pub fn exec(&self) -> u64 {
+        self.bits(EXEC)
+    }
+    /// Sets SCC.
+    #[inline(always)]
+    pub fn set_scc(&mut self, b: bool) {
+        self.s[SCC] = b as u32;
+    }
+    /// 32 bits of a scalar operand.
+    #[inline(always)]
+    pub fn r32(&self, o: &Src) -> u32 {
+        match o.kind {
+            Kind::Scalar => self.s[o.at as usize],
+            Kind::Const => o.value as u32,
+            _ => self.rare(o) as u32,
+        }
+    }
+    /// 64 bits of a scalar operand.
+    #[inline(always)]
+    pub fn r64(&self, o: &Src) -> u64 {
+        match o.kind {
+            Kind::Scalar => self.pair(o.at as usize),
+            Kind::Const => o.value,
+            _ => self.rare(o),
+        }
+    }
+    /// A lane mask operand.
+    #[inline(always)]
+    pub fn rbits(&self, o: &Src) -> u64 {
+        match o.kind {
+            Kind::Scalar => self.bits(o.at as usize),
+            _ => self.r64(o) & self.all(),
+        }
+    }
+    #[cold]
+    fn rare(&self, o: &Src) -> u64 {
+        match o.kind {
+            Kind::Vccz => (self.bits(VCC) == 0) as u64,
+            Kind::Execz => (self.exec() == 0) as u64,
+            // A vector register where a scalar is wanted: lane 0 (v_readfirstlane semantics are separate).
+            // SAFETY: offsets are checked when the program is decoded.
+            Kind::Vector => unsafe { *self.v().add(o.at as usize) as u64 },
+            _ => 0,
+        }
+    }
+    /// Records a fault.
+    #[cold]
+    #[inline(never)]
+    pub fn fail(&mut self, kind: FaultKind, lane: Option<u32>) -> Ctl {
+        self.fault = Some((kind, lane));
+        Ctl::Fault
+    }
+    /// Sets MODE and what depends on it.
+    pub fn set_mode(&mut self, mode: u32) {
+        self.mode = mode;
+        // Round to nearest everywhere, all denormals kept.
+        self.plain_float = mode & 0xff == 0xf0;
+    }
+    /// One lane of a row.
+    #[inline(always)]
+    pub fn lane(&self, at: u32, lane: usize) -> u32 {
+        // SAFETY: offsets are checked when the program is decoded, lanes are below `lanes`.
+        unsafe { *self.v().add(at as usize + lane) }
+    }
+    /// Sets one lane of a row.
+    #[inline(always)]
+    pub fn set_lane(&mut self, at: u32, lane: usize, value: u32) {
+        // SAFETY: as `lane`.
+        unsafe { *self.v().add(at as usize + lane) = value }
+    }
+}

@@ -1,0 +1,153 @@
+//! Lets producers write straight into the tensors that their results are copied to.
+//!
+//! Concat copies every stored input into a part of its result. When such an input is an intermediate tensor, all its
+//! writers and readers are redirected to that part and the copy disappears; chains of concatenations (DenseNet) end up
+//! in one growing tensor.
+//!
+//! The copy maps element `i` of the source, with coordinates `c` in the copy's dimensions, to an address that is linear in
+//! `c`. An access to the source is redirected by writing its offset and each of its strides in the mixed radix of those
+//! dimensions. That is exact if no digit ever overflows over the whole access, which is checked; otherwise the copy stays.
+
+use super::fused::{Access, FusedGraph, Role, StepKind, TensorId};
+use super::view::{View, dense_strides};
+
+/// Removes the copies that are not needed.
+pub(crate) fn forward_writes(graph: &mut FusedGraph) {
+    let mut touching: Vec<Vec<u32>> = vec![Vec::new(); graph.tensors.len()];
+    for (i, step) in graph.steps.iter().enumerate() {
+        let all = step.inputs.iter().chain([&step.output]);
+        let tables = step.inputs.iter().flat_map(|a| a.indirect.iter().map(|i| i.index));
+        for t in all.map(|a| a.tensor).chain(tables) {
+            if touching[t.index()].last() != Some(&(i as u32)) {
+                touching[t.index()].push(i as u32);
+            }
+        }
+    }
+    let mut removed = vec![false; graph.steps.len()];
+    for i in 0..graph.steps.len() {
+        let Some((from, to, view)) = copied(graph, i) else { continue };
+        let steps: Vec<u32> =
+            touching[from.index()].iter().copied().filter(|&s| s as usize != i && !removed[s as usize]).collect();
+        let mut changed = Vec::with_capacity(steps.len());
+        let fits = steps.iter().all(|&s| match redirected(graph, s as usize, from, to, &view) {
+            Some(step) => {
+                changed.push((s, step));
+                true
+            }
+            None => false,
+        });
+        if fits {
+            for (s, step) in changed {
+                graph.steps[s as usize] = step;
+            }
+            removed[i] = true;
+            let mut merged = [&steps[..], &touching[to.index()][..]].concat();
+            merged.sort_unstable();
+            merged.dedup();
+            touching[to.index()] = merged;
+            touching[from.index()].clear();
+        }
+    }
+    let mut gone = removed.iter();
+    graph.steps.retain(|_| !gone.next().expect("one flag per step"));
+}
+
+/// If step `i` only copies all of an intermediate tensor: from where, to where, and the walk over the target in the
+/// source's order.
+fn copied(graph: &FusedGraph, i: usize) -> Option<(TensorId, TensorId, View)> {
+    let step = &graph.steps[i];
+    let [input] = step.inputs.as_slice() else { return None };
+    let source = graph.tensor(input.tensor);
+    let whole = input.is_plain() && input.view.offset == 0 && input.view.is_dense() && input.view.len() == source.len();
+    let copy = step.kind == StepKind::Pointwise && step.expr.is_copy();
+    (copy && whole && source.role == Role::Intermediate && input.tensor != step.output.tensor)
+        .then(|| (input.tensor, step.output.tensor, step.output.view.clone()))
+}
+
+/// Step `s` with every access to `from` redirected to `to`, or `None` when that is impossible or breaks a promise to the
+/// kernels.
+fn redirected(graph: &FusedGraph, s: usize, from: TensorId, to: TensorId, target: &View) -> Option<super::fused::Step> {
+    let mut step = graph.steps[s].clone();
+    let radix = target.dims.clone();
+    let place = dense_strides(&radix);
+    for a in step.inputs.iter_mut().chain([&mut step.output]) {
+        if a.indirect.iter().any(|i| i.index == from) {
+            return None;
+        }
+        if a.tensor == from {
+            if !a.is_plain() {
+                return None;
+            }
+            *a = Access::new(to, redirect(&a.view, &radix, &place, target)?);
+        }
+    }
+    graph.step_promises(&step).ok()?;
+    Some(step)
+}
+
+fn redirect(view: &View, radix: &[usize], place: &[i64], target: &View) -> Option<View> {
+    let digits = |v: i64| -> Vec<i64> {
+        let mut rest = v.abs();
+        let list = place.iter().map(|&p| {
+            let d = rest / p;
+            rest %= p;
+            d * v.signum()
+        });
+        list.collect()
+    };
+    let mut low = digits(view.offset);
+    let mut high = low.clone();
+    let mut strides = Vec::with_capacity(view.rank());
+    let address = |d: &[i64]| d.iter().zip(&target.strides).map(|(a, b)| a * b).sum::<i64>();
+    let offset = target.offset + address(&low);
+    for (&n, &s) in view.dims.iter().zip(&view.strides) {
+        let step = if n == 1 { vec![0; radix.len()] } else { digits(s) };
+        for (j, &d) in step.iter().enumerate() {
+            let reach = d * (n as i64 - 1);
+            low[j] += reach.min(0);
+            high[j] += reach.max(0);
+        }
+        strides.push(address(&step));
+    }
+    let exact = (0..radix.len()).all(|j| low[j] >= 0 && high[j] < radix[j] as i64);
+    exact.then(|| View { offset, dims: view.dims.clone(), strides })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirected_views_reach_the_copied_elements() {
+        // A [2, 3, 4] tensor copied into channels 1.. of a [2, 5, 4] one.
+        let target = View::dense(&[2, 5, 4]).sliced(1, 1, 1, 3);
+        let place = dense_strides(&target.dims);
+        let source = View::dense(&[2, 3, 4]);
+        let views =
+            [source.clone(), source.permuted(&[2, 0, 1]), source.sliced(2, 3, -1, 3), source.sliced(1, 1, 1, 2)];
+        for v in views {
+            let r = redirect(&v, &target.dims, &place, &target).unwrap();
+            for i in 0..v.len() {
+                let (mut c, mut rest) = (vec![0; v.rank()], i);
+                for d in (0..v.rank()).rev() {
+                    c[d] = rest % v.dims[d];
+                    rest /= v.dims[d];
+                }
+                let at = v.at(&c);
+                let coords = [(at / 12) as usize, (at / 4 % 3) as usize, (at % 4) as usize];
+                assert_eq!(r.at(&c), target.at(&coords), "{v} at {c:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn walks_across_the_gap_are_refused() {
+        let target = View::dense(&[2, 5, 4]).sliced(1, 1, 1, 3);
+        let place = dense_strides(&target.dims);
+        assert!(redirect(&View::dense(&[24]), &target.dims, &place, &target).is_none());
+        let whole = View::dense(&[1, 5, 4]).sliced(1, 1, 1, 3);
+        let place = dense_strides(&whole.dims);
+        // 12 elements in a row inside one image: the digits overflow, though the memory is dense.
+        assert!(redirect(&View::dense(&[12]), &whole.dims, &place, &whole).is_none());
+    }
+}

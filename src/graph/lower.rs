@@ -1,0 +1,730 @@
+//! Lowers operators to steps.
+//!
+//! One walk over the nodes in order. Each operator's function (see [`super::ops`]) reads its inputs as constants or lazy
+//! values and sets its outputs; shapes and types are computed on the way, since all input shapes are concrete. After each
+//! node:
+//! * what depends on constants only and is small is computed here and becomes a constant;
+//! * what several later nodes read is stored, unless the reading is free or the readers form one cluster.
+//!
+//! A step is emitted when a value has to be stored. Everything lazy that has gathered on a producer by then is its
+//! epilogue.
+
+use super::error::{Error, Res};
+use super::expr::{Expr, Scalar};
+use super::fused::{Access, FusedGraph, Role, Step, StepKind, Tensor, TensorId};
+use super::interpret::Interpreter;
+use super::lazy::{Lazy, ProducerId, broadcast_shape, refine, reshape_access, without_ones};
+use super::ops;
+use super::resolve::{Resolved, ResolvedNode, Source, ValueId};
+use super::view::View;
+use crate::onnx::Attribute;
+use crate::tensor::{DType, HostTensor, element_count};
+
+/// Constants of up to this many elements are computed at compile time wherever possible.
+const FOLD_LIMIT: usize = 1 << 16;
+/// A kernel gets no more operands than this.
+const MAX_INPUTS: usize = 24;
+/// Expressions with more operations are cut.
+const MAX_COST: usize = 192;
+
+/// What is known about a value.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    /// Known at compile time.
+    Const(HostTensor),
+    /// Computed at run time.
+    Lazy(Lazy),
+}
+
+/// A part of what a producer writes: a slice `(start, step, length)` of each output dimension.
+pub(crate) struct Part {
+    pub kind: StepKind,
+    pub inputs: Vec<Access>,
+    pub slices: Option<Vec<(usize, usize, usize)>>,
+    /// Stands for the kernel's value where the kind has none (`Pointwise`).
+    pub acc: Option<Scalar>,
+}
+
+pub(super) struct Producer {
+    pub(super) parts: Vec<Part>,
+    pub(super) dims: Vec<usize>,
+}
+
+/// The state of lowering.
+pub(crate) struct Lowering<'m> {
+    pub(super) resolved: &'m Resolved<'m>,
+    pub graph: FusedGraph,
+    pub(super) values: Vec<Option<Value>>,
+    stored_consts: Vec<Option<TensorId>>,
+    pub(super) producers: Vec<Producer>,
+    inline: Vec<bool>,
+    /// The node being lowered.
+    pub(super) current: usize,
+}
+
+/// Lowers all nodes; the result computes the model but its views are not merged yet.
+pub(crate) fn lower(
+    resolved: &Resolved<'_>,
+    shapes: &[(DType, Vec<usize>)],
+    inline: Vec<bool>,
+) -> Result<FusedGraph, Error> {
+    let count = resolved.sources.len();
+    let mut cx = Lowering {
+        resolved,
+        graph: FusedGraph { name: resolved.model.graph.name.clone(), ..FusedGraph::default() },
+        values: vec![None; count],
+        stored_consts: vec![None; count],
+        producers: Vec::new(),
+        inline,
+        current: 0,
+    };
+    cx.graph.metadata = resolved.model.metadata.clone();
+    for (i, source) in resolved.sources.iter().enumerate() {
+        match source {
+            Source::Node => {}
+            Source::Initializer(t) => cx.values[i] = Some(Value::Const((*t).clone())),
+            Source::Input(k) => {
+                let (dtype, shape) = shapes[*k].clone();
+                let view = View::dense(&shape);
+                let empty = view.is_empty();
+                let id = cx.graph.add_tensor(Tensor {
+                    name: resolved.names[i].into(),
+                    dtype,
+                    shape: shape.clone(),
+                    role: Role::Input(*k),
+                });
+                cx.graph.inputs.push(id);
+                cx.values[i] = Some(if empty {
+                    Value::Const(HostTensor::from_f64(dtype, &shape, &[]))
+                } else {
+                    Value::Lazy(Lazy::read(Access::new(id, view), dtype))
+                });
+            }
+        }
+    }
+    for i in 0..resolved.nodes.len() {
+        cx.current = i;
+        let node = resolved.nodes[i].node;
+        cx.lower_node().map_err(|what| match what.strip_prefix(UNKNOWN) {
+            Some(hint) => Error::Operator {
+                node: node.name.clone(),
+                op: if node.domain.is_empty() { node.op.clone() } else { format!("{}.{}", node.domain, node.op) },
+                hint: hint.into(),
+            },
+            None => Error::Node { node: node.name.clone(), op: node.op.clone(), what },
+        })?;
+    }
+    cx.store_outputs()?;
+    Ok(cx.graph)
+}
+
+const UNKNOWN: &str = "unknown operator";
+
+impl<'m> Lowering<'m> {
+    fn lower_node(&mut self) -> Res<()> {
+        let resolved: &'m Resolved<'m> = self.resolved;
+        let node = &resolved.nodes[self.current];
+        if !node.node.domain.is_empty() {
+            return Err(format!("{UNKNOWN}; only ONNX's own operators are"));
+        }
+        let op = ops::find(&node.node.op).ok_or_else(|| format!("{UNKNOWN}{}", ops::hint(&node.node.op)))?;
+        for (name, value) in &node.node.attributes {
+            if let Attribute::Other(_) | Attribute::Graph(_) = value {
+                return Err(format!("attribute `{name}` has a type that is not supported"));
+            }
+            if !op.attributes.split(' ').any(|a| a == name) {
+                return Err(format!(
+                    "attribute `{name}` is not supported; {} supports {}",
+                    op.name,
+                    if op.attributes.is_empty() { "none" } else { op.attributes }
+                ));
+            }
+        }
+        let inputs = || node.inputs.iter().flatten();
+        let all_const = inputs().all(|v| matches!(self.values[v.index()], Some(Value::Const(_))));
+        let small = inputs().all(|v| self.shape(*v).iter().product::<usize>() <= FOLD_LIMIT);
+        let (steps, tensors) = (self.graph.steps.len(), self.graph.tensors.len());
+        (op.lower)(self)?;
+        let outputs: Vec<ValueId> = node.outputs.iter().flatten().copied().collect();
+        for &o in &outputs {
+            match &self.values[o.index()] {
+                None => {
+                    let at = node.outputs.iter().position(|x| *x == Some(o)).unwrap_or(0);
+                    return Err(format!("output {at} is not supported; only earlier outputs are"));
+                }
+                Some(Value::Lazy(l)) if l.shape.contains(&0) => {
+                    let empty = HostTensor::from_f64(l.dtype(), &l.shape, &[]);
+                    self.values[o.index()] = Some(Value::Const(empty));
+                }
+                _ => {}
+            }
+        }
+        let fits = |o: &ValueId| self.shape(*o).iter().product::<usize>() <= FOLD_LIMIT;
+        if all_const && small && outputs.iter().all(fits) {
+            self.fold(&outputs, steps, tensors)?;
+        }
+        for o in outputs {
+            let many = resolved.uses[o.index()] > 1 && !self.inline[o.index()];
+            if many && matches!(&self.values[o.index()], Some(Value::Lazy(l)) if !l.is_cheap()) {
+                self.store(o);
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes outputs on the host and forgets the steps and tensors that were added for them.
+    fn fold(&mut self, outputs: &[ValueId], steps: usize, tensors: usize) -> Res<()> {
+        for &o in outputs {
+            if let Some(Value::Lazy(lazy)) = self.values[o.index()].clone() {
+                let (shape, dtype) = (lazy.shape.clone(), lazy.dtype());
+                let id = self.store_lazy(lazy);
+                let value = Interpreter::new(&self.graph).evaluate_constant(&self.graph, steps, id)?;
+                debug_assert_eq!(value.dtype(), dtype);
+                self.values[o.index()] = Some(Value::Const(value.reshaped(&shape).map_err(|e| e.to_string())?));
+            }
+        }
+        self.graph.steps.truncate(steps);
+        self.graph.tensors.truncate(tensors);
+        for slot in &mut self.stored_consts {
+            if slot.is_some_and(|t| t.index() >= tensors) {
+                *slot = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores every output of the model.
+    fn store_outputs(&mut self) -> Result<(), Error> {
+        let resolved = self.resolved;
+        for (i, &v) in resolved.outputs.iter().enumerate() {
+            let shape = self.shape(v).to_vec();
+            let dtype = self.dtype(v);
+            let name = resolved.model.graph.outputs[i].name.clone();
+            if shape.contains(&0) {
+                let id = self.graph.add_tensor(Tensor { name, dtype, shape, role: Role::Output(i) });
+                self.graph.outputs.push(id);
+                continue;
+            }
+            let lazy = self.lazy(v);
+            let id = self.store_lazy(lazy);
+            let tensor = &mut self.graph.tensors[id.index()];
+            let id = if matches!(tensor.role, Role::Intermediate) {
+                (tensor.role, tensor.shape, tensor.name) = (Role::Output(i), shape.clone(), name);
+                id
+            } else {
+                let source = Access::new(id, View::dense(&shape));
+                let out = self.graph.add_tensor(Tensor {
+                    name: name.clone(),
+                    dtype,
+                    shape: shape.clone(),
+                    role: Role::Output(i),
+                });
+                let output = Access::new(out, View::dense(&shape));
+                let step =
+                    Step { name, kind: StepKind::Pointwise, inputs: vec![source], expr: Expr::copy(dtype), output };
+                self.graph.steps.push(step);
+                out
+            };
+            let view = View::dense(&shape);
+            self.values[v.index()] = Some(Value::Lazy(Lazy::read(Access::new(id, view), dtype)));
+            self.graph.outputs.push(id);
+        }
+        Ok(())
+    }
+
+    // ---- what operators ask ----
+
+    /// The node being lowered.
+    pub(crate) fn node(&self) -> &'m ResolvedNode<'m> {
+        &self.resolved.nodes[self.current]
+    }
+
+    /// Version of the operator set.
+    pub(crate) fn opset(&self) -> i64 {
+        self.resolved.model.opset()
+    }
+
+    /// Input `i`, which has to be given.
+    pub(crate) fn input(&self, i: usize) -> Res<ValueId> {
+        self.optional(i).ok_or_else(|| format!("input {i} is missing"))
+    }
+
+    /// Input `i` if it is given.
+    pub(crate) fn optional(&self, i: usize) -> Option<ValueId> {
+        self.node().inputs.get(i).copied().flatten()
+    }
+
+    /// All given inputs.
+    pub(crate) fn inputs(&self) -> Vec<ValueId> {
+        self.node().inputs.iter().flatten().copied().collect()
+    }
+
+    /// True when somebody reads output `i`.
+    pub(crate) fn wants(&self, i: usize) -> bool {
+        self.node().outputs.get(i).copied().flatten().is_some()
+    }
+
+    /// Sets output `i`; nothing happens when nobody reads it.
+    pub(crate) fn set(&mut self, i: usize, mut lazy: Lazy) {
+        if let Some(o) = self.node().outputs.get(i).copied().flatten() {
+            if lazy.base.is_some() || !lazy.expr.is_copy() || lazy.nodes.is_empty() {
+                let n = self.current as u32;
+                if lazy.nodes.last() != Some(&n) {
+                    lazy.nodes.push(n);
+                }
+            }
+            self.values[o.index()] = Some(Value::Lazy(lazy));
+        }
+    }
+
+    /// Sets output `i` to a constant.
+    pub(crate) fn set_const(&mut self, i: usize, tensor: HostTensor) {
+        if let Some(o) = self.node().outputs.get(i).copied().flatten() {
+            self.values[o.index()] = Some(Value::Const(tensor));
+        }
+    }
+
+    /// Sets output `i` to the value of an input, constant or not.
+    pub(crate) fn pass(&mut self, i: usize, v: ValueId) {
+        if let Some(o) = self.node().outputs.get(i).copied().flatten() {
+            self.values[o.index()] = self.values[v.index()].clone();
+        }
+    }
+
+    /// Shape of a value.
+    pub(crate) fn shape(&self, v: ValueId) -> &[usize] {
+        match self.values[v.index()].as_ref() {
+            Some(Value::Const(t)) => t.shape(),
+            Some(Value::Lazy(l)) => &l.shape,
+            None => &[],
+        }
+    }
+
+    /// Number of dimensions of a value.
+    pub(crate) fn rank(&self, v: ValueId) -> usize {
+        self.shape(v).len()
+    }
+
+    /// Element type of a value.
+    pub(crate) fn dtype(&self, v: ValueId) -> DType {
+        match self.values[v.index()].as_ref() {
+            Some(Value::Const(t)) => t.dtype(),
+            Some(Value::Lazy(l)) => l.dtype(),
+            None => DType::F32,
+        }
+    }
+
+    /// The value, if it is known at compile time.
+    pub(crate) fn constant(&self, v: ValueId) -> Option<&HostTensor> {
+        match self.values[v.index()].as_ref() {
+            Some(Value::Const(t)) => Some(t),
+            _ => None,
+        }
+    }
+
+    /// The integers of input `i`, which has to be known at compile time.
+    pub(crate) fn const_ints(&self, i: usize, what: &str) -> Res<Vec<i64>> {
+        let v = self.input(i)?;
+        let t = self.constant(v).ok_or_else(|| {
+            format!("{what} (input {i}) depends on the model's inputs; it has to be known at compile time")
+        })?;
+        if t.dtype().is_float() {
+            return Err(format!("{what} (input {i}) has type {}; integers are needed", t.dtype()));
+        }
+        Ok(t.to_i64())
+    }
+
+    /// The numbers of input `i`, which has to be known at compile time.
+    pub(crate) fn const_floats(&self, i: usize, what: &str) -> Res<Vec<f64>> {
+        let v = self.input(i)?;
+        let t = self.constant(v).ok_or_else(|| {
+            format!("{what} (input {i}) depends on the model's inputs; it has to be known at compile time")
+        })?;
+        Ok(t.to_f64())
+    }
+
+    /// Attribute `name`, if it is given.
+    pub(crate) fn attribute(&self, name: &str) -> Option<&'m Attribute> {
+        self.node().node.attributes.get(name)
+    }
+
+    /// An integer attribute.
+    pub(crate) fn int(&self, name: &str, default: i64) -> Res<i64> {
+        match self.attribute(name) {
+            None => Ok(default),
+            Some(Attribute::Int(v)) => Ok(*v),
+            Some(_) => Err(format!("attribute `{name}` is not an integer")),
+        }
+    }
+
+    /// A float attribute.
+    pub(crate) fn float(&self, name: &str, default: f64) -> Res<f64> {
+        match self.attribute(name) {
+            None => Ok(default),
+            Some(Attribute::Float(v)) => Ok(*v as f64),
+            Some(Attribute::Int(v)) => Ok(*v as f64),
+            Some(_) => Err(format!("attribute `{name}` is not a number")),
+        }
+    }
+
+    /// A list of integers.
+    pub(crate) fn ints(&self, name: &str) -> Res<Option<Vec<i64>>> {
+        match self.attribute(name) {
+            None => Ok(None),
+            Some(Attribute::Ints(v)) => Ok(Some(v.clone())),
+            Some(_) => Err(format!("attribute `{name}` is not a list of integers")),
+        }
+    }
+
+    /// A text attribute.
+    pub(crate) fn text(&self, name: &str, default: &'m str) -> Res<&'m str> {
+        match self.attribute(name) {
+            None => Ok(default),
+            Some(Attribute::Text(v)) => Ok(v),
+            Some(_) => Err(format!("attribute `{name}` is not a text")),
+        }
+    }
+
+    /// `axis`, which may count from the end, within `rank` dimensions.
+    pub(crate) fn axis(&self, axis: i64, rank: usize) -> Res<usize> {
+        let r = rank as i64;
+        if (-r..r).contains(&axis) {
+            Ok((if axis < 0 { axis + r } else { axis }) as usize)
+        } else {
+            Err(format!("axis {axis} is outside the {rank} dimensions"))
+        }
+    }
+
+    /// A value as a lazy one. Constants of one element become literals.
+    pub(crate) fn lazy(&mut self, v: ValueId) -> Lazy {
+        match self.values[v.index()].as_ref() {
+            Some(Value::Lazy(l)) => l.clone(),
+            Some(Value::Const(t)) if t.len() == 1 => {
+                let (dtype, shape) = (t.dtype(), t.shape().to_vec());
+                let value = if dtype.is_float() { Scalar::Float(t.to_f64()[0]) } else { Scalar::Int(t.to_i64()[0]) };
+                splat(dtype, &shape, value)
+            }
+            Some(Value::Const(t)) if t.is_empty() => splat(t.dtype(), t.shape(), Scalar::of(t.dtype(), 0.0)),
+            Some(Value::Const(t)) => {
+                let (dtype, shape) = (t.dtype(), t.shape().to_vec());
+                let id = self.store_const(v);
+                Lazy::read(Access::new(id, View::dense(&shape)), dtype)
+            }
+            None => unreachable!("values precede their readers"),
+        }
+    }
+
+    fn store_const(&mut self, v: ValueId) -> TensorId {
+        if let Some(id) = self.stored_consts[v.index()] {
+            return id;
+        }
+        let Some(Value::Const(t)) = &self.values[v.index()] else { unreachable!("only constants are stored here") };
+        let tensor = t.clone();
+        let id = self.add_const(self.resolved.names[v.index()].to_string(), tensor);
+        self.stored_consts[v.index()] = Some(id);
+        id
+    }
+
+    /// Adds a constant tensor.
+    pub(crate) fn add_const(&mut self, name: String, tensor: HostTensor) -> TensorId {
+        let (dtype, shape) = (tensor.dtype(), tensor.shape().to_vec());
+        self.graph.add_tensor(Tensor { name, dtype, shape, role: Role::Constant(tensor) })
+    }
+
+    /// Stores a value and replaces it by a read of the stored tensor.
+    pub(crate) fn store(&mut self, v: ValueId) {
+        let lazy = self.lazy(v);
+        let (shape, dtype) = (lazy.shape.clone(), lazy.dtype());
+        let id = self.store_lazy(lazy);
+        let stored = Lazy::read(Access::new(id, View::dense(&shape)), dtype);
+        if matches!(self.values[v.index()], Some(Value::Lazy(_))) {
+            self.values[v.index()] = Some(Value::Lazy(stored));
+        }
+    }
+
+    /// A read of the value after storing it.
+    pub(crate) fn stored(&mut self, lazy: Lazy) -> Lazy {
+        let (shape, dtype) = (lazy.shape.clone(), lazy.dtype());
+        let id = self.store_lazy(lazy);
+        Lazy::read(Access::new(id, View::dense(&shape)), dtype)
+    }
+
+    /// A plain access with the dimensions of the value's shape, for a kernel's own operand; stores what is not plain.
+    pub(crate) fn operand(&mut self, v: ValueId) -> Access {
+        self.operand_if(v, |_| true)
+    }
+
+    /// Like [`Lowering::operand`]; also stores a dense copy when the view is not `good` enough.
+    pub(crate) fn operand_if(&mut self, v: ValueId, good: impl Fn(&View) -> bool) -> Access {
+        if matches!(self.values[v.index()], Some(Value::Const(_))) {
+            let view = View::dense(self.shape(v));
+            return Access::new(self.store_const(v), view);
+        }
+        let lazy = self.lazy(v);
+        if let Some(access) = plain_access(&lazy)
+            && good(&access.view)
+        {
+            return access;
+        }
+        self.store_dense(v)
+    }
+
+    fn store_dense(&mut self, v: ValueId) -> Access {
+        let lazy = self.lazy(v);
+        let shape = lazy.shape.clone();
+        let dtype = lazy.dtype();
+        let id = self.store_lazy(lazy);
+        let access = Access::new(id, View::dense(&shape));
+        self.values[v.index()] = Some(Value::Lazy(Lazy::read(access.clone(), dtype)));
+        access
+    }
+
+    /// A plain access with the dimensions of the shape to a lazy value that belongs to no [`ValueId`].
+    pub(crate) fn operand_of(&mut self, lazy: Lazy, good: impl Fn(&View) -> bool) -> Access {
+        if let Some(access) = plain_access(&lazy)
+            && good(&access.view)
+        {
+            return access;
+        }
+        let shape = lazy.shape.clone();
+        Access::new(self.store_lazy(lazy), View::dense(&shape))
+    }
+
+    /// A lazy value that rests on no kernel; stores it otherwise.
+    pub(crate) fn without_base(&mut self, v: ValueId) -> Lazy {
+        let lazy = self.lazy(v);
+        if lazy.base.is_none() {
+            return lazy;
+        }
+        self.store(v);
+        self.lazy(v)
+    }
+
+    /// The value as plain accesses with exactly the dimensions of its shape, to change dimension by dimension.
+    pub(crate) fn plain(&mut self, v: ValueId) -> Lazy {
+        let lazy = self.without_base(v);
+        match lazy.plain() {
+            Some(p) => p,
+            None => {
+                let read = self.stored(lazy);
+                read.plain().expect("a stored tensor has plain dimensions")
+            }
+        }
+    }
+
+    /// Back from [`Lowering::plain`].
+    pub(crate) fn normal(&mut self, lazy: Lazy) -> Lazy {
+        match lazy.clone().normal() {
+            Some(l) => l,
+            None => {
+                // A guard on a dimension of extent 1: store under the grid as it is.
+                let mut l = lazy;
+                l.shape = l.grid.clone();
+                self.stored(l)
+            }
+        }
+    }
+
+    /// Dimensions in another order.
+    pub(crate) fn permute(&mut self, lazy: Lazy, perm: &[usize]) -> Lazy {
+        let lazy = if lazy.base.is_some() { self.stored(lazy) } else { lazy };
+        match lazy.permuted(perm) {
+            Some(l) => l,
+            None => {
+                let read = self.stored(lazy);
+                read.permuted(perm).expect("a stored tensor can be permuted")
+            }
+        }
+    }
+
+    /// The value that a kernel computes: `dims` is the shape of its result.
+    pub(crate) fn produce(&mut self, kind: StepKind, inputs: Vec<Access>, dims: &[usize], dtype: DType) -> Lazy {
+        self.produce_parts(vec![Part { kind, inputs, slices: None, acc: None }], dims, dtype)
+    }
+
+    /// The value that several kernels compute, each a part of it.
+    pub(crate) fn produce_parts(&mut self, parts: Vec<Part>, dims: &[usize], dtype: DType) -> Lazy {
+        self.producers.push(Producer { parts, dims: dims.to_vec() });
+        Lazy {
+            shape: dims.to_vec(),
+            grid: without_ones(dims),
+            base: Some(ProducerId(self.producers.len() as u32 - 1)),
+            inputs: Vec::new(),
+            expr: Expr::acc(dtype),
+            nodes: vec![self.current as u32],
+        }
+    }
+
+    /// Applies a scalar expression to values, broadcast against each other.
+    pub(crate) fn elementwise(
+        &mut self,
+        ids: &[ValueId],
+        build: impl FnOnce(&mut Expr, &[super::expr::Val]) -> super::expr::Val,
+    ) -> Res<Lazy> {
+        // Two kernels cannot be fused into one: keep the last, store the others.
+        let bases: Vec<Option<ProducerId>> = ids.iter().map(|&v| self.lazy(v).base).collect();
+        let shape = broadcast_shape(ids.iter().map(|&v| self.shape(v)))?;
+        let total: usize = shape.iter().product();
+        let keep = ids.iter().zip(&bases).filter(|(v, _)| self.shape(**v).iter().product::<usize>() == total);
+        let keep = keep.filter_map(|(_, b)| *b).max();
+        for (&v, base) in ids.iter().zip(&bases) {
+            if base.is_some() && *base != keep {
+                self.store(v);
+            }
+        }
+        let lazies: Vec<Lazy> = ids.iter().map(|&v| self.lazy(v)).collect();
+        self.combine(lazies, &shape, build)
+    }
+
+    /// [`Lowering::elementwise`] for lazy values of which at most one kernel is the base; `shape` is what they broadcast
+    /// to.
+    pub(crate) fn combine(
+        &mut self,
+        lazies: Vec<Lazy>,
+        shape: &[usize],
+        build: impl FnOnce(&mut Expr, &[super::expr::Val]) -> super::expr::Val,
+    ) -> Res<Lazy> {
+        let total = element_count(shape).ok_or_else(|| format!("the result's shape {shape:?} is too large"))?;
+        if total == 0 {
+            let mut e = Expr::new();
+            let vals: Vec<_> = lazies.iter().map(|l| e.constant(l.dtype(), 0.0)).collect();
+            let v = build(&mut e, &vals);
+            return Ok(splat(e.type_of(v), shape, Scalar::of(e.type_of(v), 0.0)));
+        }
+        let mut parts = Vec::with_capacity(lazies.len());
+        for lazy in lazies {
+            // Repeating an expensive expression costs more than storing it.
+            let heavy = (lazy.base.is_some() && lazy.len() != total)
+                || !lazy.inputs.is_empty() && lazy.len() < total && lazy.expr.cost() > 6;
+            let lazy = if heavy { self.stored(lazy) } else { lazy };
+            parts.push(match lazy.broadcast(shape) {
+                Some(l) => l,
+                None => self.stored(lazy).broadcast(shape).expect("a stored tensor can be broadcast"),
+            });
+        }
+        let mut inputs: usize = parts.iter().map(|p| p.inputs.len()).sum();
+        let mut cost: usize = parts.iter().map(|p| p.expr.cost()).sum();
+        while inputs > MAX_INPUTS || cost > MAX_COST {
+            let Some(worst) = parts
+                .iter_mut()
+                .filter(|p| p.inputs.len() > 1 || p.expr.cost() > 0)
+                .max_by_key(|p| p.inputs.len() * 8 + p.expr.cost())
+            else {
+                break;
+            };
+            let stored = self.stored(worst.clone());
+            *worst = stored;
+            let (i, c) = (parts.iter().map(|p| p.inputs.len()).sum(), parts.iter().map(|p| p.expr.cost()).sum());
+            if (i, c) == (inputs, cost) {
+                break;
+            }
+            (inputs, cost) = (i, c);
+        }
+        let parts = self.common_grid(parts, shape);
+        let grid = parts[0].grid.clone();
+        let mut expr = Expr::new();
+        let mut accesses: Vec<Access> = Vec::new();
+        let mut nodes: Vec<u32> = Vec::new();
+        let mut base = None;
+        let mut vals = Vec::with_capacity(parts.len());
+        for p in &parts {
+            let acc = match p.base {
+                None => None,
+                Some(b) => {
+                    base = Some(b);
+                    let dtype = p.expr.nodes().iter().find(|n| n.op == super::expr::Op::Acc).map(|n| n.dtype);
+                    dtype.map(|d| expr.push_acc(d))
+                }
+            };
+            let v = expr.append(&p.expr, acc, |e, i, dtype| {
+                let access = &p.inputs[i as usize];
+                let at = accesses.iter().position(|a| a == access).unwrap_or_else(|| {
+                    accesses.push(access.clone());
+                    accesses.len() - 1
+                });
+                e.input(at, dtype)
+            });
+            vals.push(v);
+            nodes.extend(&p.nodes);
+        }
+        let result = build(&mut expr, &vals);
+        let expr = expr.finish(result);
+        nodes.sort_unstable();
+        nodes.dedup();
+        let mut lazy = Lazy { shape: shape.to_vec(), grid, base, inputs: accesses, expr, nodes };
+        drop_unused_inputs(&mut lazy);
+        if lazy.base.is_some() && !lazy.expr.nodes().iter().any(|n| n.op == super::expr::Op::Acc) {
+            lazy.base = None;
+        }
+        Ok(lazy)
+    }
+
+    /// Brings all values to one grid, storing those that cannot follow.
+    fn common_grid(&mut self, mut parts: Vec<Lazy>, shape: &[usize]) -> Vec<Lazy> {
+        for attempt in 0..2 {
+            let mut grid: Option<Vec<usize>> = None;
+            let mut fits = true;
+            for p in parts.iter().filter(|p| !p.inputs.is_empty() || p.base.is_some()) {
+                match &grid {
+                    None => grid = Some(p.grid.clone()),
+                    Some(g) => match refine(g, &p.grid) {
+                        Some(fine) => grid = Some(fine),
+                        None => fits = false,
+                    },
+                }
+            }
+            let grid = grid.unwrap_or_else(|| without_ones(shape));
+            if fits {
+                let refined: Option<Vec<Lazy>> = parts
+                    .iter()
+                    .map(|p| {
+                        if p.inputs.is_empty() {
+                            Some(Lazy { grid: grid.clone(), ..p.clone() })
+                        } else {
+                            p.refined(&grid)
+                        }
+                    })
+                    .collect();
+                if let Some(r) = refined {
+                    return r;
+                }
+            }
+            debug_assert_eq!(attempt, 0, "stored tensors always have a common grid");
+            parts = parts
+                .into_iter()
+                .map(|p| if p.inputs.is_empty() && p.base.is_none() { p } else { self.stored(p) })
+                .collect();
+        }
+        unreachable!("stored tensors always have a common grid")
+    }
+}
+
+fn plain_access(lazy: &Lazy) -> Option<Access> {
+    let access = lazy.as_read()?;
+    if !access.is_plain() {
+        return None;
+    }
+    reshape_access(access, &lazy.shape)
+}
+
+fn drop_unused_inputs(lazy: &mut Lazy) {
+    let mut map = vec![None; lazy.inputs.len()];
+    let mut kept = Vec::new();
+    for n in lazy.expr.nodes() {
+        if let super::expr::Op::Input(i) = n.op
+            && map[i as usize].is_none()
+        {
+            map[i as usize] = Some(kept.len() as u32);
+            kept.push(lazy.inputs[i as usize].clone());
+        }
+    }
+    lazy.expr = lazy.expr.map_inputs(|i| map[i as usize].expect("collected above"));
+    lazy.inputs = kept;
+}
+
+/// A value that is the same everywhere.
+pub(crate) fn splat(dtype: DType, shape: &[usize], value: Scalar) -> Lazy {
+    let mut expr = Expr::new();
+    expr.literal(dtype, value);
+    Lazy { shape: shape.to_vec(), grid: without_ones(shape), base: None, inputs: Vec::new(), expr, nodes: Vec::new() }
+}

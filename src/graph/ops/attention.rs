@@ -1,0 +1,252 @@
+//! Attention and rotary position embeddings, composed of matrix products, a softmax and pointwise steps.
+//!
+//! Heads that share keys and values are a dimension of their own, over which keys and values are broadcast; so grouped
+//! queries copy nothing.
+
+use super::matmul::product;
+use crate::graph::error::Res;
+use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
+use crate::graph::fused::{Access, Guard, StepKind};
+use crate::graph::lazy::Lazy;
+use crate::graph::lower::Lowering;
+use crate::graph::resolve::ValueId;
+use crate::graph::view::View;
+use crate::tensor::{DType, HostTensor};
+
+/// The value as `[batch, heads, length, size]`.
+fn heads(cx: &mut Lowering<'_>, v: ValueId, count: usize) -> Res<Lazy> {
+    let lazy = cx.without_base(v);
+    match lazy.shape[..] {
+        [_, _, _, _] => Ok(lazy),
+        [b, s, hidden] if count > 0 && hidden % count == 0 => {
+            let split = lazy.reshaped(&[b, s, count, hidden / count]);
+            Ok(cx.permute(split, &[0, 2, 1, 3]))
+        }
+        _ => Err(format!("shape {:?} does not hold {count} heads", lazy.shape)),
+    }
+}
+
+/// `past` followed by `new` along dimension 2.
+fn extended(cx: &mut Lowering<'_>, past: Option<ValueId>, new: Lazy) -> Res<Lazy> {
+    let Some(past) = past else { return Ok(new) };
+    let past = cx.without_base(past);
+    super::layout::join(cx, vec![past, new], 2)
+}
+
+fn count(cx: &Lowering<'_>, name: &str) -> Res<usize> {
+    usize::try_from(cx.int(name, 0)?).map_err(|_| format!("attribute `{name}` is negative"))
+}
+
+/// Appends `extra` positions of `fill` to the last dimension.
+fn padded(cx: &mut Lowering<'_>, lazy: Lazy, extra: usize, fill: Scalar) -> Lazy {
+    if extra == 0 {
+        return lazy;
+    }
+    let read = cx.stored(lazy);
+    let mut p = read.plain().expect("a stored tensor has plain dimensions");
+    let last = p.grid.len() - 1;
+    let ranges = p.grid.iter().map(|&n| (0, n)).collect();
+    p.grid[last] += extra;
+    p.inputs[0].view.dims[last] += extra;
+    p.inputs[0].guard = Some(Guard { ranges, fill });
+    cx.normal(p)
+}
+
+pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
+    let ids = [cx.input(0)?, cx.input(1)?, cx.input(2)?];
+    let dtype = cx.dtype(ids[0]);
+    if !dtype.is_float() || ids.iter().any(|&v| cx.dtype(v) != dtype || cx.shape(v).contains(&0)) {
+        return Err("queries, keys and values must be floats of one type, with elements".into());
+    }
+    let flat = cx.rank(ids[0]) == 3;
+    let (q_heads, kv_heads) = (count(cx, "q_num_heads")?, count(cx, "kv_num_heads")?);
+    let q = heads(cx, ids[0], q_heads)?;
+    let (k, v) = (heads(cx, ids[1], kv_heads)?, heads(cx, ids[2], kv_heads)?);
+    let past = cx.optional(4).map_or(0, |p| cx.shape(p).get(2).copied().unwrap_or(0));
+    let k = extended(cx, cx.optional(4), k)?;
+    let v = extended(cx, cx.optional(5), v)?;
+    let (&[b, h, s, d], &[_, hk, t, _], &[.., dv]) = (&q.shape[..], &k.shape[..], &v.shape[..]) else {
+        return Err("queries and keys have different ranks".into());
+    };
+    if hk == 0 || h % hk != 0 || k.shape[0] != b || v.shape[..3] != k.shape[..3] || k.shape[3] != d {
+        return Err(format!("queries {:?}, keys {:?} and values {:?} do not fit", q.shape, k.shape, v.shape));
+    }
+    let group = h / hk;
+    let scale = match cx.float("scale", 0.0)? {
+        0.0 => 1.0 / (d as f64).sqrt(),
+        given => given,
+    };
+    let softcap = cx.float("softcap", 0.0)?;
+    let left = cx.operand_of(q.reshaped(&[b, hk, group, s, d]), super::matmul::good);
+    let keys = cx.operand_of(k.clone().reshaped(&[b, hk, 1, t, d]), super::matmul::good);
+    let keys = Access::new(keys.tensor, keys.view.permuted(&[0, 1, 2, 4, 3]));
+    let scores = product(cx, left, keys, dtype)?;
+    let dims = scores.shape.clone();
+    let capped = cx.combine(vec![scores], &dims, |e, v| {
+        let factor = e.constant(dtype, scale);
+        let x = e.binary(Binary::Mul, v[0], factor);
+        if softcap <= 0.0 {
+            return x;
+        }
+        let (c, r) = (e.constant(dtype, softcap), e.constant(dtype, 1.0 / softcap));
+        let x = e.binary(Binary::Mul, x, r);
+        let x = e.unary(Unary::Tanh, x);
+        e.binary(Binary::Mul, x, c)
+    })?;
+    let mode = cx.int("qk_matmul_output_mode", 0)?;
+    let capped = if cx.wants(3) && mode < 2 { cx.stored(capped) } else { capped };
+    let masked = mask(cx, capped.clone(), &dims, (b, h, hk, past))?;
+    let rows = cx.operand_of(masked.clone(), |_| true);
+    let weights = cx.produce(StepKind::Softmax { log: false }, vec![rows.clone()], &dims, dtype);
+    let weights = cx.operand_of(weights, |_| true);
+    let values = cx.operand_of(v.clone().reshaped(&[b, hk, 1, t, dv]), super::matmul::good);
+    let y = product(cx, weights.clone(), values, dtype)?.reshaped(&[b, h, s, dv]);
+    let y = if flat { cx.permute(y, &[0, 2, 1, 3]).reshaped(&[b, s, h * dv]) } else { y };
+    cx.set(0, y);
+    cx.set(1, k);
+    cx.set(2, v);
+    if cx.wants(3) {
+        let scores = match mode {
+            0 | 1 => capped,
+            2 => Lazy::read(rows, dtype),
+            3 => Lazy::read(weights, dtype),
+            other => return Err(format!("attribute `qk_matmul_output_mode` is {other}; 0 to 3 are supported")),
+        };
+        cx.set(3, scores.reshaped(&[b, h, s, t]));
+    }
+    Ok(())
+}
+
+/// Adds the given mask, the causal mask and the mask of unused positions to the scores `[b, hk, group, s, t]`.
+fn mask(
+    cx: &mut Lowering<'_>,
+    scores: Lazy,
+    dims: &[usize],
+    (b, h, hk, past): (usize, usize, usize, usize),
+) -> Res<Lazy> {
+    let (s, t) = (dims[3], dims[4]);
+    let dtype = scores.dtype();
+    let mut terms = vec![scores];
+    let hide = |e: &mut Expr, keep: Val, x: Val| {
+        let none = e.constant(dtype, f64::NEG_INFINITY);
+        e.select(keep, x, none)
+    };
+    let mut given = None;
+    if let Some(m) = cx.optional(3) {
+        let boolean = cx.dtype(m) == DType::Bool;
+        if !boolean && cx.dtype(m) != dtype {
+            return Err(format!("the mask has type {}; bool and {dtype} are supported", cx.dtype(m)));
+        }
+        let lazy = cx.without_base(m);
+        let mut shape = vec![1; 4usize.saturating_sub(lazy.shape.len())];
+        shape.extend(&lazy.shape);
+        let last = shape.pop().unwrap_or(1);
+        let fits = shape.len() == 3 && [1, b].contains(&shape[0]) && [1, h].contains(&shape[1]) && last <= t;
+        if !fits || ![1, s].contains(&shape[2]) {
+            return Err(format!("a mask of shape {:?} does not fit scores of {b} x {h} x {s} x {t}", lazy.shape));
+        }
+        let fill = if boolean { Scalar::Int(0) } else { Scalar::Float(f64::NEG_INFINITY) };
+        let lazy = padded(cx, lazy, t - last, fill);
+        let (kv, group) = if shape[1] == 1 { (1, 1) } else { (hk, h / hk) };
+        terms.push(lazy.reshaped(&[shape[0], kv, group, shape[2], t]));
+        given = Some(boolean);
+    }
+    let causal = cx.int("is_causal", 0)? != 0;
+    if causal {
+        let seen: Vec<i64> = (0..s * t).map(|i| (i % t <= i / t + past) as i64).collect();
+        let id = cx.add_const("causal mask".into(), HostTensor::from_ints(DType::Bool, &[s, t], &seen));
+        terms.push(Lazy::read(Access::new(id, View::dense(&[s, t])), DType::Bool));
+    }
+    let used = cx.optional(6);
+    if let Some(n) = used {
+        let positions: Vec<i64> = (0..t as i64).collect();
+        let positions = HostTensor::from_ints(cx.dtype(n), &[t], &positions);
+        let position_type = positions.dtype();
+        let id = cx.add_const("positions".into(), positions);
+        terms.push(Lazy::read(Access::new(id, View::dense(&[t])), position_type));
+        let n = cx.without_base(n).reshaped(&[b, 1, 1, 1, 1]);
+        terms.push(n);
+    }
+    cx.combine(terms, dims, |e, v| {
+        let (mut x, mut at) = (v[0], 1);
+        if let Some(boolean) = given {
+            x = if boolean { hide(e, v[1], x) } else { e.binary(Binary::Add, x, v[1]) };
+            at = 2;
+        }
+        if causal {
+            x = hide(e, v[at], x);
+            at += 1;
+        }
+        if used.is_some() {
+            let inside = e.binary(Binary::Lt, v[at], v[at + 1]);
+            x = hide(e, inside, x);
+        }
+        x
+    })
+}
+
+/// Rotates pairs of elements of each head by the angle of their position.
+pub(super) fn rotary(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let dtype = cx.dtype(x);
+    let given = cx.shape(x).to_vec();
+    if !dtype.is_float() || given.contains(&0) {
+        return Err(format!("data of type {dtype} and shape {given:?}; floats are needed"));
+    }
+    let heads_given = count(cx, "num_heads")?;
+    let data = heads(cx, x, heads_given)?;
+    let [b, h, s, d] = data.shape[..] else { return Err(format!("data of shape {given:?}")) };
+    let rotated = match count(cx, "rotary_embedding_dim")? {
+        0 => d,
+        n => n,
+    };
+    if rotated > d || rotated % 2 != 0 {
+        return Err(format!("attribute `rotary_embedding_dim` is {rotated} for heads of size {d}"));
+    }
+    let half = rotated / 2;
+    let mut caches = Vec::new();
+    for i in [1, 2] {
+        let cache = cx.input(i)?;
+        let shape = cx.shape(cache).to_vec();
+        if shape.last() != Some(&half) || shape.contains(&0) {
+            return Err(format!("input {i} has shape {shape:?}; its last dimension must be {half}"));
+        }
+        let lazy = match cx.optional(3) {
+            Some(ids) if shape.len() == 2 && cx.shape(ids) == [b, s] => super::gather::rows(cx, cache, ids)?,
+            None if shape == [b, s, half] => cx.without_base(cache),
+            _ => return Err(format!("input {i} of shape {shape:?} does not fit data of shape {given:?}")),
+        };
+        caches.push(lazy.reshaped(&[b, 1, s, half]));
+    }
+    let stored = cx.stored(data);
+    let plain = stored.plain().expect("a stored tensor has plain dimensions");
+    let interleaved = cx.int("interleaved", 0)? != 0;
+    let (first, second) = if interleaved { ((0, 2), (1, 2)) } else { ((0, 1), (half as i64, 1)) };
+    let mut cut =
+        |cx: &mut Lowering<'_>, (start, step): (i64, i64), n| super::layout::sliced(cx, &plain, &[(3, start, step, n)]);
+    let (p, q) = (cut(cx, first, half), cut(cx, second, half));
+    let dims = [b, h, s, half];
+    let terms = vec![p, q, caches[0].clone(), caches[1].clone()];
+    let mut turn = |cx: &mut Lowering<'_>, real: bool| {
+        cx.combine(terms.clone(), &dims, |e, v| {
+            let (a, c) = if real { (v[2], v[3]) } else { (v[3], v[2]) };
+            let (l, r) = (e.binary(Binary::Mul, v[0], a), e.binary(Binary::Mul, v[1], c));
+            e.binary(if real { Binary::Sub } else { Binary::Add }, l, r)
+        })
+    };
+    let (real, imaginary) = (turn(cx, true)?, turn(cx, false)?);
+    let mut y = if interleaved {
+        let wide = [b, h, s, half, 1];
+        let pair = vec![real.reshaped(&wide), imaginary.reshaped(&wide)];
+        super::layout::join(cx, pair, 4)?.reshaped(&[b, h, s, rotated])
+    } else {
+        super::layout::join(cx, vec![real, imaginary], 3)?
+    };
+    if rotated < d {
+        let rest = cut(cx, (rotated as i64, 1), d - rotated);
+        y = super::layout::join(cx, vec![y, rest], 3)?;
+    }
+    let y = if given.len() == 3 { cx.permute(y, &[0, 2, 1, 3]) } else { y };
+    cx.set(0, y.reshaped(&given));
+    Ok(())
+}

@@ -1,0 +1,368 @@
+//! Convolutions.
+//!
+//! A transposed convolution with strides is split into its phases: outputs whose position has the same remainder modulo
+//! the stride see the same subset of the kernel's taps, so each phase is an ordinary convolution with a smaller, flipped
+//! kernel that writes every stride-th output. Nothing is multiplied by zero and no scatter is needed.
+
+use super::source::to_shape;
+use crate::graph::error::Res;
+use crate::graph::expr::{Binary, Scalar};
+use crate::graph::fused::{Access, StepKind, Window};
+use crate::graph::lazy::Lazy;
+use crate::graph::lower::{Lowering, Part};
+use crate::graph::resolve::ValueId;
+use crate::graph::view::View;
+
+/// The attributes that convolutions and poolings share, completed by their defaults.
+pub(super) struct Frame {
+    pub kernel: Vec<usize>,
+    pub strides: Vec<usize>,
+    pub dilations: Vec<usize>,
+    /// `None`: computed from the input's extents.
+    pub pads: Option<(Vec<usize>, Vec<usize>)>,
+    /// With `pads` of `None`: the odd element goes to the end (`SAME_UPPER`) or to the beginning.
+    pub same_upper: bool,
+}
+
+fn positive(list: Vec<i64>, n: usize, what: &str) -> Res<Vec<usize>> {
+    if list.len() != n {
+        return Err(format!("attribute `{what}` has {} entries for {n} spatial dimensions", list.len()));
+    }
+    let small = |v: i64| usize::try_from(v).ok().filter(|v| (1..=1 << 24).contains(v));
+    list.iter().map(|&v| small(v).ok_or_else(|| format!("attribute `{what}` is {list:?}"))).collect()
+}
+
+impl Frame {
+    /// Reads the attributes; `kernel` is the extent of the weights where there are any.
+    pub(super) fn read(cx: &Lowering<'_>, spatial: usize, kernel: Option<&[usize]>) -> Res<Frame> {
+        if !(1..=3).contains(&spatial) {
+            return Err(format!("{spatial} spatial dimensions; 1 to 3 are supported"));
+        }
+        let kernel = match (cx.ints("kernel_shape")?, kernel) {
+            (Some(k), None) => positive(k, spatial, "kernel_shape")?,
+            (Some(k), Some(w)) => {
+                let k = positive(k, spatial, "kernel_shape")?;
+                if k != w {
+                    return Err(format!("attribute `kernel_shape` {k:?} is not that of the weights, {w:?}"));
+                }
+                k
+            }
+            (None, Some(w)) => w.to_vec(),
+            (None, None) => return Err("attribute `kernel_shape` is missing".into()),
+        };
+        let or_ones = |list: Option<Vec<i64>>, what| match list {
+            Some(l) => positive(l, spatial, what),
+            None => Ok(vec![1; spatial]),
+        };
+        let strides = or_ones(cx.ints("strides")?, "strides")?;
+        let dilations = or_ones(cx.ints("dilations")?, "dilations")?;
+        let auto = cx.text("auto_pad", "NOTSET")?;
+        let pads = match auto {
+            "NOTSET" | "" => match cx.ints("pads")? {
+                None => Some((vec![0; spatial], vec![0; spatial])),
+                Some(p) if p.len() == 2 * spatial => {
+                    let small = |v: &i64| usize::try_from(*v).ok().filter(|&v| v <= 1 << 24);
+                    let p: Option<Vec<usize>> = p.iter().map(small).collect();
+                    let p = p.ok_or("attribute `pads` has an entry that is negative or too large")?;
+                    Some((p[..spatial].to_vec(), p[spatial..].to_vec()))
+                }
+                Some(p) => {
+                    return Err(format!("attribute `pads` has {} entries for {spatial} spatial dimensions", p.len()));
+                }
+            },
+            "VALID" => Some((vec![0; spatial], vec![0; spatial])),
+            "SAME_UPPER" | "SAME_LOWER" => None,
+            other => {
+                return Err(format!(
+                    "attribute `auto_pad` is `{other}`; NOTSET, VALID, SAME_UPPER and SAME_LOWER are supported"
+                ));
+            }
+        };
+        Ok(Frame { kernel, strides, dilations, pads, same_upper: auto == "SAME_UPPER" })
+    }
+
+    /// Extent of the dilated kernel.
+    pub(super) fn reach(&self, d: usize) -> usize {
+        (self.kernel[d] - 1) * self.dilations[d] + 1
+    }
+
+    /// Padding before and after, per dimension, for inputs of these extents.
+    pub(super) fn padding(&self, input: &[usize]) -> (Vec<usize>, Vec<usize>) {
+        if let Some(p) = &self.pads {
+            return p.clone();
+        }
+        let mut out = (Vec::new(), Vec::new());
+        for d in 0..input.len() {
+            let steps = input[d].div_ceil(self.strides[d]);
+            let total = (steps.saturating_sub(1) * self.strides[d] + self.reach(d)).saturating_sub(input[d]);
+            let small = total / 2;
+            let (b, e) = if self.same_upper { (small, total - small) } else { (total - small, small) };
+            out.0.push(b);
+            out.1.push(e);
+        }
+        out
+    }
+}
+
+/// Refuses results whose size cannot be computed with.
+pub(super) fn check_size(dims: &[usize]) -> Res<()> {
+    crate::tensor::element_count(dims).map(|_| ()).ok_or_else(|| format!("the result's shape {dims:?} is too large"))
+}
+
+fn check_float(cx: &Lowering<'_>, ids: &[ValueId]) -> Res<()> {
+    match ids.iter().map(|&v| cx.dtype(v)).find(|t| !t.is_float()) {
+        Some(t) => Err(format!("computes with type {t}; only floats are supported")),
+        None => Ok(()),
+    }
+}
+
+/// Adds a vector along dimension 1.
+fn add_bias(cx: &mut Lowering<'_>, y: Lazy, bias: ValueId) -> Res<Lazy> {
+    let shape = y.shape.clone();
+    let mut dims = vec![1; shape.len()];
+    dims[1] = shape[1];
+    if cx.shape(bias).iter().product::<usize>() != shape[1] {
+        return Err(format!("the bias has shape {:?}, there are {} channels", cx.shape(bias), shape[1]));
+    }
+    let b = cx.without_base(bias).reshaped(&dims);
+    cx.combine(vec![y, b], &shape, |e, v| e.binary(Binary::Add, v[0], v[1]))
+}
+
+/// The data operand. A padding by zeros before it becomes padding of the convolution itself: returns the extents and the
+/// padding to add before and after.
+fn data_operand(cx: &mut Lowering<'_>, v: ValueId) -> (Access, Vec<usize>, Vec<usize>) {
+    let spatial = cx.rank(v) - 2;
+    let lazy = cx.lazy(v);
+    if let Some(plain) = lazy.plain()
+        && let Some(a) = plain.as_read()
+        && let Some(g) = &a.guard
+        && a.indirect.is_empty()
+        && g.fill.as_f64() == 0.0
+        && g.ranges[..2].iter().zip(&a.view.dims).all(|(&r, &d)| r == (0, d))
+    {
+        let mut view = a.view.clone();
+        let (mut begin, mut end) = (Vec::new(), Vec::new());
+        for (d, &(lo, hi)) in g.ranges.iter().enumerate() {
+            if d >= 2 {
+                begin.push(lo);
+                end.push(view.dims[d] - hi);
+            }
+            view = view.sliced(d, lo, 1, hi - lo);
+        }
+        if view.is_inner_dense(1) {
+            return (Access::new(a.tensor, view), begin, end);
+        }
+    }
+    let access = cx.operand_if(v, |view| view.is_inner_dense(1));
+    (access, vec![0; spatial], vec![0; spatial])
+}
+
+pub(super) fn conv(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, w) = (cx.input(0)?, cx.input(1)?);
+    check_float(cx, &[x, w])?;
+    let (xs, ws) = (cx.shape(x).to_vec(), cx.shape(w).to_vec());
+    if xs.len() < 3 || ws.len() != xs.len() {
+        return Err(format!("data of shape {xs:?} and weights of shape {ws:?} do not fit"));
+    }
+    let spatial = xs.len() - 2;
+    let groups = usize::try_from(cx.int("group", 1)?).unwrap_or(0);
+    if groups == 0 || ws[1].checked_mul(groups) != Some(xs[1]) || ws[0] % groups != 0 {
+        return Err(format!("data of shape {xs:?} and weights of shape {ws:?} do not fit in {groups} groups"));
+    }
+    let frame = Frame::read(cx, spatial, Some(&ws[2..]))?;
+    let (mut begin, end) = frame.padding(&xs[2..]);
+    let mut dims = vec![xs[0], ws[0]];
+    for d in 0..spatial {
+        let padded = xs[2 + d] + begin[d] + end[d];
+        let room = padded.checked_sub(frame.reach(d)).ok_or_else(|| {
+            format!("the kernel reaches over {} elements, the padded input has {padded}", frame.reach(d))
+        })?;
+        dims.push(room / frame.strides[d] + 1);
+    }
+    if dims.contains(&0) || xs.contains(&0) {
+        return Err(format!("data of shape {xs:?} has no elements"));
+    }
+    check_size(&dims)?;
+    let (data, more, _) = data_operand(cx, x);
+    begin.iter_mut().zip(more).for_each(|(b, m)| *b += m);
+    let weights = cx.operand_if(w, View::is_dense);
+    let window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
+    let dtype = cx.dtype(x);
+    let mut y = cx.produce(StepKind::Conv { window, groups }, vec![data, weights], &dims, dtype);
+    if let Some(bias) = cx.optional(2) {
+        y = add_bias(cx, y, bias)?;
+    }
+    cx.set(0, y);
+    Ok(())
+}
+
+/// Each phase of a transposed convolution is a kernel.
+const MAX_PHASES: usize = 4096;
+
+/// What one phase of one dimension does.
+struct Phase {
+    /// First output position and number of positions; they are `stride` apart.
+    start: usize,
+    count: usize,
+    /// First tap and number of taps of the kernel, `tap_step` apart; 0 taps: only the bias.
+    tap: usize,
+    taps: usize,
+    tap_step: usize,
+    /// Padding of the convolution (negative: the input's first elements are not seen).
+    pad: i64,
+    dilation: usize,
+}
+
+/// The phases of one dimension: output `o` is the sum over input `i` and tap `k` with `i * s + k * d - pad = o`.
+fn phases(out: usize, kernel: usize, s: usize, d: usize, pad: usize) -> Vec<Phase> {
+    let g = gcd(s, d);
+    let (tap_step, dilation) = (s / g, d / g);
+    let mut list = Vec::new();
+    for r in 0..s.min(out) {
+        // Outputs r, r + s, ...; q counts i when k = tap: i * s = o + pad - tap * d.
+        let count = (out - r).div_ceil(s);
+        let tap = (0..tap_step.min(kernel)).find(|k| (r + pad) as i64 % s as i64 == (k * d) as i64 % s as i64);
+        let Some(tap) = tap else {
+            list.push(Phase { start: r, count, tap: 0, taps: 0, tap_step, pad: 0, dilation });
+            continue;
+        };
+        let taps = (kernel - tap).div_ceil(tap_step);
+        // Output number t of the phase reads inputs first + t - j * dilation for tap number j; flipped, position
+        // t + j' * dilation - pad with j' = taps - 1 - j.
+        let first = ((r + pad) as i64 - (tap * d) as i64) / s as i64;
+        let pad = ((taps - 1) * dilation) as i64 - first;
+        list.push(Phase { start: r, count, tap, taps, tap_step, pad, dilation });
+    }
+    list
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, w) = (cx.input(0)?, cx.input(1)?);
+    check_float(cx, &[x, w])?;
+    let (xs, ws) = (cx.shape(x).to_vec(), cx.shape(w).to_vec());
+    if xs.len() < 3 || ws.len() != xs.len() || xs.contains(&0) || ws.contains(&0) {
+        return Err(format!("data of shape {xs:?} and weights of shape {ws:?} do not fit"));
+    }
+    let spatial = xs.len() - 2;
+    let groups = usize::try_from(cx.int("group", 1)?).unwrap_or(0);
+    if groups == 0 || ws[0] != xs[1] || xs[1] % groups != 0 {
+        return Err(format!("data of shape {xs:?} and weights of shape {ws:?} do not fit in {groups} groups"));
+    }
+    let frame = Frame::read(cx, spatial, Some(&ws[2..]))?;
+    let extra = match cx.ints("output_padding")? {
+        Some(p) if p.len() == spatial => to_shape(&p)?,
+        Some(_) => return Err("attribute `output_padding` has the wrong length".into()),
+        None => vec![0; spatial],
+    };
+    let want = match cx.ints("output_shape")? {
+        Some(p) if p.len() == spatial => Some(to_shape(&p)?),
+        Some(p) if p.len() == spatial + 2 => Some(to_shape(&p[2..])?),
+        Some(_) => return Err("attribute `output_shape` has the wrong length".into()),
+        None => None,
+    };
+    let mut dims = vec![xs[0], ws[1] * groups];
+    let mut begin = Vec::new();
+    for d in 0..spatial {
+        let full =
+            (xs[2 + d] - 1).saturating_mul(frame.strides[d]).saturating_add(frame.reach(d)).saturating_add(extra[d]);
+        let target = match (&want, &frame.pads) {
+            (Some(t), _) => Some(t[d]),
+            (None, None) => Some(xs[2 + d] * frame.strides[d]),
+            (None, Some(_)) => None,
+        };
+        match target {
+            Some(t) => {
+                let total = full.saturating_sub(t);
+                begin.push(if frame.same_upper { total / 2 } else { total - total / 2 });
+                dims.push(t);
+            }
+            None => {
+                let (b, e) = frame.pads.as_ref().expect("a target was given otherwise");
+                begin.push(b[d]);
+                dims.push(full.saturating_sub(b[d] + e[d]));
+            }
+        }
+    }
+    if to_shape(&dims.iter().map(|&d| d as i64).collect::<Vec<_>>())?.contains(&0) {
+        return Err(format!("the result's shape {dims:?} has no elements"));
+    }
+    let dtype = cx.dtype(x);
+    let data = cx.operand_if(x, |v| v.is_inner_dense(1));
+    let weights = cx.plain(w);
+    if frame.strides.iter().any(|&s| s > MAX_PHASES) {
+        return Err(format!("attribute `strides` {:?} is too large", frame.strides));
+    }
+    let per_dim: Vec<Vec<Phase>> = (0..spatial)
+        .map(|d| phases(dims[2 + d], frame.kernel[d], frame.strides[d], frame.dilations[d], begin[d]))
+        .collect();
+    let mut parts = Vec::new();
+    let combinations: usize = per_dim.iter().map(Vec::len).product();
+    if combinations > MAX_PHASES {
+        return Err(format!("attribute `strides` {:?} is too large", frame.strides));
+    }
+    for c in 0..combinations {
+        let mut rest = c;
+        let mut phase: Vec<&Phase> = Vec::new();
+        for list in per_dim.iter().rev() {
+            phase.insert(0, &list[rest % list.len()]);
+            rest /= list.len();
+        }
+        let mut slices = vec![(0, 1, dims[0]), (0, 1, dims[1])];
+        slices.extend(phase.iter().zip(&frame.strides).map(|(p, &s)| (p.start, s, p.count)));
+        let slices = Some(slices);
+        let mut view = data.view.clone();
+        let mut pads = Vec::new();
+        for (d, p) in phase.iter().enumerate() {
+            let crop = (-p.pad).max(0) as usize;
+            pads.push(p.pad.max(0) as usize);
+            if crop > 0 && crop < view.dims[2 + d] {
+                view = view.sliced(2 + d, crop, 1, view.dims[2 + d] - crop);
+            } else if crop > 0 {
+                view.dims[2 + d] = 0;
+            }
+        }
+        if phase.iter().any(|p| p.taps == 0) || view.is_empty() {
+            parts.push(Part { kind: StepKind::Pointwise, inputs: vec![], slices, acc: Some(Scalar::Float(0.0)) });
+            continue;
+        }
+        let taps = phase_weights(cx, &weights, &phase, groups);
+        let window = Window {
+            kernel: phase.iter().map(|p| p.taps).collect(),
+            strides: vec![1; spatial],
+            dilations: phase.iter().map(|p| p.dilation).collect(),
+            pads,
+        };
+        let inputs = vec![Access::new(data.tensor, view), taps];
+        parts.push(Part { kind: StepKind::Conv { window, groups }, inputs, slices, acc: None });
+    }
+    let mut y = cx.produce_parts(parts, &dims, dtype);
+    if let Some(bias) = cx.optional(2) {
+        y = add_bias(cx, y, bias)?;
+    }
+    cx.set(0, y);
+    Ok(())
+}
+
+/// The weights of one phase as those of an ordinary convolution: taps selected and flipped, channels exchanged.
+fn phase_weights(cx: &mut Lowering<'_>, weights: &Lazy, phase: &[&Phase], groups: usize) -> Access {
+    let cuts: Vec<(usize, i64, i64, usize)> = phase
+        .iter()
+        .enumerate()
+        .map(|(d, p)| (2 + d, (p.tap + (p.taps - 1) * p.tap_step) as i64, -(p.tap_step as i64), p.taps))
+        .collect();
+    let cut = super::layout::sliced(cx, weights, &cuts);
+    let (c, m) = (cut.shape[0], cut.shape[1]);
+    let kernel = cut.shape[2..].to_vec();
+    let mut split = vec![groups, c / groups, m];
+    split.extend(&kernel);
+    let mut perm = vec![0, 2, 1];
+    perm.extend(3..3 + kernel.len());
+    let swapped = cx.permute(cut.reshaped(&split), &perm);
+    let mut shape = vec![groups * m, c / groups];
+    shape.extend(&kernel);
+    cx.operand_of(swapped.reshaped(&shape), View::is_dense)
+}

@@ -1,0 +1,253 @@
+//! Operators that are one scalar operation per element, with broadcasting.
+
+use crate::graph::error::Res;
+use crate::graph::expr::{Binary, Expr, Unary, Val};
+use crate::graph::lazy::broadcast_shape;
+use crate::graph::lower::Lowering;
+use crate::graph::resolve::ValueId;
+use crate::onnx::Attribute;
+use crate::tensor::DType;
+
+type Cx<'a, 'm> = &'a mut Lowering<'m>;
+
+/// One input, one expression of it.
+pub(super) fn unary_with(cx: Cx<'_, '_>, f: impl FnOnce(&mut Expr, Val) -> Val) -> Res<()> {
+    let x = cx.input(0)?;
+    let y = cx.elementwise(&[x], |e, v| f(e, v[0]))?;
+    cx.set(0, y);
+    Ok(())
+}
+
+/// Like [`unary_with`], for operators that are defined for floats only.
+pub(super) fn float_with(cx: Cx<'_, '_>, f: impl FnOnce(&mut Expr, Val) -> Val) -> Res<()> {
+    let t = cx.dtype(cx.input(0)?);
+    if !t.is_float() {
+        return Err(format!("input 0 has type {t}; only floats are supported"));
+    }
+    unary_with(cx, f)
+}
+
+fn unary(cx: Cx<'_, '_>, op: Unary) -> Res<()> {
+    unary_with(cx, |e, x| e.unary(op, x))
+}
+
+fn float_unary(cx: Cx<'_, '_>, op: Unary) -> Res<()> {
+    float_with(cx, |e, x| e.unary(op, x))
+}
+
+macro_rules! unaries {
+    // `unary: abs = Abs, ...;` expands to `pub(super) fn abs(cx) -> Res<()> { unary(cx, Unary::Abs) }` ...
+    ($($how:ident: $($name:ident = $op:ident),*;)*) => {
+        $($(pub(super) fn $name(cx: &mut Lowering<'_>) -> Res<()> {
+            $how(cx, Unary::$op)
+        })*)*
+    };
+}
+
+unaries! {
+    unary: abs = Abs, neg = Neg, sign = Sign, not = Not, floor = Floor, ceil = Ceil, round = Round;
+    float_unary: sqrt = Sqrt, exp = Exp, log = Log, tanh = Tanh, sigmoid = Sigmoid, reciprocal = Recip, erf = Erf,
+        sin = Sin, cos = Cos, tan = Tan, asin = Asin, acos = Acos, atan = Atan, sinh = Sinh, cosh = Cosh,
+        asinh = Asinh, acosh = Acosh, atanh = Atanh, is_nan = IsNan;
+}
+
+pub(super) fn is_inf(cx: &mut Lowering<'_>) -> Res<()> {
+    let (neg, pos) = (cx.int("detect_negative", 1)? != 0, cx.int("detect_positive", 1)? != 0);
+    float_with(cx, |e, x| {
+        let t = e.type_of(x);
+        let inf = e.unary(Unary::IsInf, x);
+        let zero = e.constant(t, 0.0);
+        match (neg, pos) {
+            (true, true) => inf,
+            (false, false) => e.constant(DType::Bool, 0.0),
+            (true, false) => {
+                let side = e.binary(Binary::Lt, x, zero);
+                e.binary(Binary::And, inf, side)
+            }
+            (false, true) => {
+                let side = e.binary(Binary::Lt, zero, x);
+                e.binary(Binary::And, inf, side)
+            }
+        }
+    })
+}
+
+/// Applies `f` to two inputs of one type. Before opset 7 broadcasting was asked for by attributes, which could align the
+/// second input to an inner `axis` of the first.
+fn binary_with(cx: Cx<'_, '_>, f: impl FnOnce(&mut Expr, Val, Val) -> Val) -> Res<()> {
+    let (a, b) = (cx.input(0)?, cx.input(1)?);
+    let (ta, tb) = (cx.dtype(a), cx.dtype(b));
+    if ta != tb {
+        return Err(format!("its inputs have types {ta} and {tb}; they must be equal"));
+    }
+    let build = |e: &mut Expr, v: &[Val]| f(e, v[0], v[1]);
+    let y = match cx.attribute("axis") {
+        Some(Attribute::Int(axis)) if cx.opset() < 7 && cx.int("broadcast", 0)? != 0 => {
+            let (rank, own) = (cx.rank(a), cx.rank(b));
+            let axis = cx.axis(*axis, rank)?;
+            let mut shape = cx.shape(b).to_vec();
+            shape.resize(rank.saturating_sub(axis).max(own), 1);
+            let out = broadcast_shape([cx.shape(a), &shape[..]].into_iter())?;
+            let b = cx.without_base(b).reshaped(&shape);
+            let a = cx.lazy(a);
+            cx.combine(vec![a, b], &out, build)?
+        }
+        _ => cx.elementwise(&[a, b], build)?,
+    };
+    cx.set(0, y);
+    Ok(())
+}
+
+fn binary(cx: Cx<'_, '_>, op: Binary) -> Res<()> {
+    binary_with(cx, |e, a, b| e.binary(op, a, b))
+}
+
+macro_rules! binaries {
+    // `add = Add, ...` expands to `pub(super) fn add(cx) -> Res<()> { binary(cx, Binary::Add) }` ...
+    ($($name:ident = $op:ident),*) => {
+        $(pub(super) fn $name(cx: &mut Lowering<'_>) -> Res<()> {
+            binary(cx, Binary::$op)
+        })*
+    };
+}
+
+binaries! {
+    add = Add, sub = Sub, mul = Mul, div = Div, and = And, or = Or, xor = Xor, equal = Eq, less = Lt, less_or_equal = Le
+}
+
+pub(super) fn greater(cx: &mut Lowering<'_>) -> Res<()> {
+    binary_with(cx, |e, a, b| e.binary(Binary::Lt, b, a))
+}
+
+pub(super) fn greater_or_equal(cx: &mut Lowering<'_>) -> Res<()> {
+    binary_with(cx, |e, a, b| e.binary(Binary::Le, b, a))
+}
+
+pub(super) fn modulo(cx: &mut Lowering<'_>) -> Res<()> {
+    let c_style = cx.int("fmod", 0)? != 0;
+    binary(cx, if c_style { Binary::Rem } else { Binary::Mod })
+}
+
+pub(super) fn bit_shift(cx: &mut Lowering<'_>) -> Res<()> {
+    match cx.text("direction", "")? {
+        "LEFT" => binary(cx, Binary::Shl),
+        "RIGHT" => binary(cx, Binary::Shr),
+        other => Err(format!("attribute `direction` is `{other}`; LEFT and RIGHT are supported")),
+    }
+}
+
+pub(super) fn pow(cx: &mut Lowering<'_>) -> Res<()> {
+    let (a, b) = (cx.input(0)?, cx.input(1)?);
+    let (ta, tb) = (cx.dtype(a), cx.dtype(b));
+    let exponent = cx.constant(b).and_then(|t| t.scalar_f64());
+    let build = |e: &mut Expr, x: Val, y: Val| {
+        match exponent {
+            Some(2.0) => return e.binary(Binary::Mul, x, x),
+            Some(0.5) if ta.is_float() => return e.unary(Unary::Sqrt, x),
+            Some(-1.0) if ta.is_float() => return e.unary(Unary::Recip, x),
+            _ => {}
+        }
+        // An integer raised to a float is computed in the float's type.
+        let common = if ta.is_float() { ta } else { tb };
+        let (x, y) = (e.cast(x, common), e.cast(y, common));
+        let r = e.binary(Binary::Pow, x, y);
+        e.cast(r, ta)
+    };
+    if ta == tb {
+        return binary_with(cx, build);
+    }
+    let y = cx.elementwise(&[a, b], |e, v| build(e, v[0], v[1]))?;
+    cx.set(0, y);
+    Ok(())
+}
+
+/// Folds any number of inputs of one type.
+fn variadic(cx: Cx<'_, '_>, op: Binary, finish: impl FnOnce(&mut Expr, Val, usize) -> Val) -> Res<()> {
+    let ids: Vec<ValueId> = cx.inputs();
+    let first = *ids.first().ok_or("it has no inputs")?;
+    if let Some(&other) = ids.iter().find(|&&v| cx.dtype(v) != cx.dtype(first)) {
+        return Err(format!("its inputs have types {} and {}; they must be equal", cx.dtype(first), cx.dtype(other)));
+    }
+    // Long lists are combined in groups, so that no kernel gets too many operands.
+    let n = ids.len();
+    let shape = broadcast_shape(ids.iter().map(|&v| cx.shape(v)))?;
+    let mut acc = cx.elementwise(&ids[..1], |_, v| v[0])?;
+    for (i, group) in ids[1..].chunks(8).enumerate() {
+        if i > 0 {
+            acc = cx.stored(acc);
+        }
+        for &v in group {
+            let lazy = if acc.base.is_some() { cx.without_base(v) } else { cx.lazy(v) };
+            let partial = broadcast_shape([&acc.shape[..], &lazy.shape[..]].into_iter())?;
+            acc = cx.combine(vec![acc, lazy], &partial, |e, v| e.binary(op, v[0], v[1]))?;
+        }
+    }
+    let y = cx.combine(vec![acc], &shape, |e, v| finish(e, v[0], n))?;
+    cx.set(0, y);
+    Ok(())
+}
+
+pub(super) fn min(cx: &mut Lowering<'_>) -> Res<()> {
+    variadic(cx, Binary::Min, |_, v, _| v)
+}
+
+pub(super) fn max(cx: &mut Lowering<'_>) -> Res<()> {
+    variadic(cx, Binary::Max, |_, v, _| v)
+}
+
+pub(super) fn sum(cx: &mut Lowering<'_>) -> Res<()> {
+    variadic(cx, Binary::Add, |_, v, _| v)
+}
+
+pub(super) fn mean(cx: &mut Lowering<'_>) -> Res<()> {
+    variadic(cx, Binary::Add, |e, v, n| {
+        let n = e.constant(e.type_of(v), n as f64);
+        e.binary(Binary::Div, v, n)
+    })
+}
+
+pub(super) fn where_(cx: &mut Lowering<'_>) -> Res<()> {
+    let ids = [cx.input(0)?, cx.input(1)?, cx.input(2)?];
+    let t = ids.map(|v| cx.dtype(v));
+    if t[0] != DType::Bool || t[1] != t[2] {
+        return Err(format!(
+            "its inputs have types {}, {} and {}; bool and twice the same are needed",
+            t[0], t[1], t[2]
+        ));
+    }
+    let y = cx.elementwise(&ids, |e, v| e.select(v[0], v[1], v[2]))?;
+    cx.set(0, y);
+    Ok(())
+}
+
+fn cast_to(cx: Cx<'_, '_>, to: DType) -> Res<()> {
+    let x = cx.input(0)?;
+    if cx.dtype(x) == to {
+        cx.pass(0, x);
+        return Ok(());
+    }
+    unary_with(cx, |e, x| e.cast(x, to))
+}
+
+pub(super) fn cast(cx: &mut Lowering<'_>) -> Res<()> {
+    let to = match cx.attribute("to") {
+        Some(Attribute::Int(code)) => DType::from_onnx(*code as i32)
+            .ok_or_else(|| format!("attribute `to` is type {code}, which is not supported"))?,
+        // The first version gave the type's name.
+        Some(Attribute::Text(name)) => match name.as_str() {
+            "FLOAT" => DType::F32,
+            "DOUBLE" => DType::F64,
+            "INT32" => DType::I32,
+            "INT64" => DType::I64,
+            "BOOL" => DType::Bool,
+            other => return Err(format!("attribute `to` is `{other}`, which is not supported")),
+        },
+        _ => return Err("attribute `to` is missing".into()),
+    };
+    cast_to(cx, to)
+}
+
+pub(super) fn cast_like(cx: &mut Lowering<'_>) -> Res<()> {
+    let to = cx.dtype(cx.input(1)?);
+    cast_to(cx, to)
+}

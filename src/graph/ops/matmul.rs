@@ -1,0 +1,119 @@
+//! Matrix products.
+
+use crate::graph::error::Res;
+use crate::graph::expr::{Binary, Scalar};
+use crate::graph::fused::{Access, StepKind};
+use crate::graph::lazy::{Lazy, broadcast_shape};
+use crate::graph::lower::{Lowering, splat};
+use crate::graph::view::View;
+use crate::tensor::DType;
+
+/// Rows or columns of the last two dimensions are dense.
+pub(super) fn good(v: &View) -> bool {
+    let r = v.rank();
+    (r < 1 || v.strides[r - 1] == 1 || v.dims[r - 1] == 1) || (r >= 2 && (v.strides[r - 2] == 1 || v.dims[r - 2] == 1))
+}
+
+/// `a [batch.., m, k] * b [batch.., k, n]`, batch dimensions broadcast.
+pub(super) fn product(cx: &mut Lowering<'_>, a: Access, b: Access, dtype: DType) -> Res<Lazy> {
+    let (ra, rb) = (a.view.rank(), b.view.rank());
+    let (m, k) = (a.view.dims[ra - 2], a.view.dims[ra - 1]);
+    let (k2, n) = (b.view.dims[rb - 2], b.view.dims[rb - 1]);
+    if k != k2 {
+        return Err(format!("matrices of shape {:?} and {:?} do not fit: {k} is not {k2}", a.view.dims, b.view.dims));
+    }
+    let batch = broadcast_shape([&a.view.dims[..ra - 2], &b.view.dims[..rb - 2]].into_iter())?;
+    let dims = [&batch[..], &[m, n]].concat();
+    super::conv::check_size(&dims)?;
+    if dims.contains(&0) || k == 0 {
+        return Ok(splat(dtype, &dims, Scalar::Float(0.0)));
+    }
+    let spread = |access: Access, last: [usize; 2]| {
+        let view = access.view.broadcast(&[&batch[..], &last].concat()).expect("the batch dimensions broadcast");
+        Access::new(access.tensor, view)
+    };
+    let inputs = vec![spread(a, [m, k]), spread(b, [k, n])];
+    Ok(cx.produce(StepKind::MatMul, inputs, &dims, dtype))
+}
+
+pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
+    let (a, b) = (cx.input(0)?, cx.input(1)?);
+    let dtype = cx.dtype(a);
+    if !dtype.is_float() || cx.dtype(b) != dtype {
+        return Err(format!(
+            "its inputs have types {dtype} and {}; twice the same float type is supported",
+            cx.dtype(b)
+        ));
+    }
+    if cx.rank(a) == 0 || cx.rank(b) == 0 {
+        return Err("an input is a scalar".into());
+    }
+    let (row, column) = (cx.rank(a) == 1, cx.rank(b) == 1);
+    let (a, b) = if cx.shape(a).contains(&0) || cx.shape(b).contains(&0) {
+        let dims = |v| View::dense(cx.shape(v));
+        let none = crate::graph::fused::TensorId(u32::MAX);
+        (Access::new(none, dims(a)), Access::new(none, dims(b)))
+    } else {
+        (cx.operand_if(a, good), cx.operand_if(b, good))
+    };
+    // A vector is a matrix of one row (left) or one column (right), which the result then lacks.
+    let a = if row { Access::new(a.tensor, a.view.repeated(0, 1)) } else { a };
+    let b = if column { Access::new(b.tensor, b.view.repeated(1, 1)) } else { b };
+    let y = product(cx, a, b, dtype)?;
+    let mut shape = y.shape.clone();
+    let r = shape.len();
+    if column {
+        shape.remove(r - 1);
+    }
+    if row {
+        shape.remove(r - 2);
+    }
+    cx.set(0, y.reshaped(&shape));
+    Ok(())
+}
+
+pub(super) fn gemm(cx: &mut Lowering<'_>) -> Res<()> {
+    let (a, b) = (cx.input(0)?, cx.input(1)?);
+    let dtype = cx.dtype(a);
+    if !dtype.is_float() || cx.dtype(b) != dtype {
+        return Err(format!(
+            "its inputs have types {dtype} and {}; twice the same float type is supported",
+            cx.dtype(b)
+        ));
+    }
+    if cx.rank(a) != 2 || cx.rank(b) != 2 {
+        return Err(format!("its inputs have shapes {:?} and {:?}; matrices are needed", cx.shape(a), cx.shape(b)));
+    }
+    if cx.shape(a).contains(&0) || cx.shape(b).contains(&0) {
+        return Err("an input has no elements".into());
+    }
+    let (alpha, beta) = (cx.float("alpha", 1.0)?, cx.float("beta", 1.0)?);
+    let flip = |access: Access, yes: bool| {
+        if yes { Access::new(access.tensor, access.view.permuted(&[1, 0])) } else { access }
+    };
+    let (ta, tb) = (cx.int("transA", 0)? != 0, cx.int("transB", 0)? != 0);
+    let (left, right) = (cx.operand_if(a, good), cx.operand_if(b, good));
+    let y = product(cx, flip(left, ta), flip(right, tb), dtype)?;
+    let shape = y.shape.clone();
+    let mut terms = vec![y];
+    if let Some(c) = cx.optional(2) {
+        if broadcast_shape([&shape[..], cx.shape(c)].into_iter())? != shape {
+            return Err(format!("input 2 of shape {:?} does not broadcast to {shape:?}", cx.shape(c)));
+        }
+        terms.push(cx.without_base(c));
+    }
+    let y = cx.combine(terms, &shape, |e, v| {
+        let factor = e.constant(dtype, alpha);
+        let y = e.binary(Binary::Mul, v[0], factor);
+        match v.get(1) {
+            None => y,
+            Some(&c) => {
+                let factor = e.constant(dtype, beta);
+                let c = e.binary(Binary::Mul, c, factor);
+                e.binary(Binary::Add, y, c)
+            }
+        }
+    })?;
+    cx.set(0, y);
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! The operators: one row each, and one function that lowers it.
+//!
+//! To add an operator, write its function in the file of its family and add a row here. The row lists the attributes
+//! that the function understands; any other attribute is an error that names it, never ignored.
+
+mod activation;
+mod attention;
+mod conv;
+mod elementwise;
+mod gather;
+mod layout;
+mod matmul;
+mod normalize;
+mod pad;
+mod pool;
+mod quantize;
+mod reduce;
+mod resize;
+mod scan;
+mod source;
+
+use super::error::Res;
+use super::lower::Lowering;
+
+/// An operator of ONNX's own domain.
+pub(crate) struct Operator {
+    pub name: &'static str,
+    /// Attributes that are understood, separated by spaces.
+    pub attributes: &'static str,
+    /// Computes each element of its only output from the elements at the same (broadcast) place.
+    pub elementwise: bool,
+    /// Reads the node's inputs and attributes and sets its outputs.
+    pub lower: fn(&mut Lowering<'_>) -> Res<()>,
+}
+
+const fn map(name: &'static str, attributes: &'static str, lower: fn(&mut Lowering<'_>) -> Res<()>) -> Operator {
+    Operator { name, attributes, elementwise: true, lower }
+}
+
+const fn op(name: &'static str, attributes: &'static str, lower: fn(&mut Lowering<'_>) -> Res<()>) -> Operator {
+    Operator { name, attributes, elementwise: false, lower }
+}
+
+/// All operators, sorted by name.
+#[rustfmt::skip]
+pub(crate) static OPERATORS: &[Operator] = &[
+    map("Abs",                   "consumed_inputs",                  elementwise::abs),
+    map("Acos",                  "",                                 elementwise::acos),
+    map("Acosh",                 "",                                 elementwise::acosh),
+    map("Add",                   "axis broadcast consumed_inputs",   elementwise::add),
+    map("And",                   "axis broadcast",                   elementwise::and),
+    op ("ArgMax",                "axis keepdims select_last_index",  reduce::arg_max),
+    op ("ArgMin",                "axis keepdims select_last_index",  reduce::arg_min),
+    map("Asin",                  "",                                 elementwise::asin),
+    map("Asinh",                 "",                                 elementwise::asinh),
+    map("Atan",                  "",                                 elementwise::atan),
+    map("Atanh",                 "",                                 elementwise::atanh),
+    op ("Attention",             "is_causal kv_num_heads q_num_heads qk_matmul_output_mode scale softcap softmax_precision", attention::attention),
+    op ("AveragePool",           "auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides", pool::average),
+    op ("BatchNormalization",    "consumed_inputs epsilon is_test momentum spatial training_mode", normalize::batch),
+    map("BitShift",              "direction",                        elementwise::bit_shift),
+    map("BitwiseAnd",            "",                                 elementwise::and),
+    map("BitwiseNot",            "",                                 elementwise::not),
+    map("BitwiseOr",             "",                                 elementwise::or),
+    map("BitwiseXor",            "",                                 elementwise::xor),
+    map("Cast",                  "round_mode saturate to",           elementwise::cast),
+    map("CastLike",              "round_mode saturate",              elementwise::cast_like),
+    map("Ceil",                  "consumed_inputs",                  elementwise::ceil),
+    map("Celu",                  "alpha",                            activation::celu),
+    map("Clip",                  "consumed_inputs max min",          activation::clip),
+    op ("Concat",                "axis",                             layout::concat),
+    op ("Constant",              "value value_float value_floats value_int value_ints", source::constant),
+    op ("ConstantOfShape",       "value",                            source::constant_of_shape),
+    op ("Conv",                  "auto_pad dilations group kernel_shape pads strides", conv::conv),
+    op ("ConvTranspose",         "auto_pad dilations group kernel_shape output_padding output_shape pads strides", conv::transpose),
+    map("Cos",                   "",                                 elementwise::cos),
+    map("Cosh",                  "",                                 elementwise::cosh),
+    op ("CumProd",               "exclusive reverse",                scan::prod),
+    op ("CumSum",                "exclusive reverse",                scan::sum),
+    op ("DepthToSpace",          "blocksize mode",                   layout::depth_to_space),
+    op ("DequantizeLinear",      "axis block_size output_dtype",     quantize::dequantize),
+    map("Div",                   "axis broadcast consumed_inputs",   elementwise::div),
+    op ("Dropout",               "consumed_inputs is_test ratio seed", source::dropout),
+    map("Elu",                   "alpha consumed_inputs",            activation::elu),
+    map("Equal",                 "axis broadcast",                   elementwise::equal),
+    map("Erf",                   "",                                 elementwise::erf),
+    map("Exp",                   "consumed_inputs",                  elementwise::exp),
+    op ("Expand",                "",                                 layout::expand),
+    op ("EyeLike",               "dtype k",                          source::eye_like),
+    op ("Flatten",               "axis",                             layout::flatten),
+    map("Floor",                 "consumed_inputs",                  elementwise::floor),
+    op ("Gather",                "axis",                             gather::gather),
+    op ("GatherElements",        "axis",                             gather::elements),
+    op ("GatherND",              "batch_dims",                       gather::nd),
+    map("Gelu",                  "approximate",                      activation::gelu),
+    op ("Gemm",                  "alpha beta broadcast transA transB", matmul::gemm),
+    op ("GlobalAveragePool",     "",                                 pool::global_average),
+    op ("GlobalLpPool",          "p",                                pool::global_lp),
+    op ("GlobalMaxPool",         "",                                 pool::global_max),
+    map("Greater",               "axis broadcast",                   elementwise::greater),
+    map("GreaterOrEqual",        "",                                 elementwise::greater_or_equal),
+    op ("GroupNormalization",    "epsilon num_groups stash_type",    normalize::group),
+    map("HardSigmoid",           "alpha beta consumed_inputs",       activation::hard_sigmoid),
+    map("HardSwish",             "",                                 activation::hard_swish),
+    op ("Hardmax",               "axis",                             reduce::hardmax),
+    op ("Identity",              "",                                 source::identity),
+    op ("InstanceNormalization", "consumed_inputs epsilon",          normalize::instance),
+    map("IsInf",                 "detect_negative detect_positive",  elementwise::is_inf),
+    map("IsNaN",                 "",                                 elementwise::is_nan),
+    op ("LRN",                   "alpha beta bias size",             normalize::lrn),
+    op ("LayerNormalization",    "axis epsilon stash_type",          normalize::layer),
+    map("LeakyRelu",             "alpha consumed_inputs",            activation::leaky_relu),
+    map("Less",                  "axis broadcast",                   elementwise::less),
+    map("LessOrEqual",           "",                                 elementwise::less_or_equal),
+    map("Log",                   "consumed_inputs",                  elementwise::log),
+    op ("LogSoftmax",            "axis",                             reduce::log_softmax),
+    op ("LpNormalization",       "axis p",                           normalize::lp),
+    op ("LpPool",                "auto_pad ceil_mode dilations kernel_shape p pads strides", pool::lp),
+    op ("MatMul",                "",                                 matmul::matmul),
+    map("Max",                   "consumed_inputs",                  elementwise::max),
+    op ("MaxPool",               "auto_pad ceil_mode dilations kernel_shape pads storage_order strides", pool::max),
+    map("Mean",                  "consumed_inputs",                  elementwise::mean),
+    op ("MeanVarianceNormalization", "axes",                         normalize::mean_variance),
+    map("Min",                   "consumed_inputs",                  elementwise::min),
+    map("Mish",                  "",                                 activation::mish),
+    map("Mod",                   "fmod",                             elementwise::modulo),
+    map("Mul",                   "axis broadcast consumed_inputs",   elementwise::mul),
+    map("Neg",                   "consumed_inputs",                  elementwise::neg),
+    map("Not",                   "",                                 elementwise::not),
+    op ("OneHot",                "axis",                             source::one_hot),
+    map("Or",                    "axis broadcast",                   elementwise::or),
+    map("PRelu",                 "consumed_inputs",                  activation::prelu),
+    op ("Pad",                   "mode paddings pads value",         pad::pad),
+    map("Pow",                   "axis broadcast",                   elementwise::pow),
+    op ("QuantizeLinear",        "axis block_size output_dtype precision saturate", quantize::quantize),
+    op ("RMSNormalization",      "axis epsilon stash_type",          normalize::rms),
+    op ("Range",                 "stash_type",                       source::range),
+    map("Reciprocal",            "consumed_inputs",                  elementwise::reciprocal),
+    op ("ReduceL1",              "axes keepdims noop_with_empty_axes", reduce::l1),
+    op ("ReduceL2",              "axes keepdims noop_with_empty_axes", reduce::l2),
+    op ("ReduceLogSum",          "axes keepdims noop_with_empty_axes", reduce::log_sum),
+    op ("ReduceLogSumExp",       "axes keepdims noop_with_empty_axes", reduce::log_sum_exp),
+    op ("ReduceMax",             "axes keepdims noop_with_empty_axes", reduce::max),
+    op ("ReduceMean",            "axes keepdims noop_with_empty_axes", reduce::mean),
+    op ("ReduceMin",             "axes keepdims noop_with_empty_axes", reduce::min),
+    op ("ReduceProd",            "axes keepdims noop_with_empty_axes", reduce::prod),
+    op ("ReduceSum",             "axes keepdims noop_with_empty_axes", reduce::sum),
+    op ("ReduceSumSquare",       "axes keepdims noop_with_empty_axes", reduce::sum_square),
+    map("Relu",                  "consumed_inputs",                  activation::relu),
+    op ("Reshape",               "allowzero consumed_inputs shape",  layout::reshape),
+    op ("Resize",                "antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value keep_aspect_ratio_policy mode nearest_mode", resize::resize),
+    op ("RotaryEmbedding",       "interleaved num_heads rotary_embedding_dim", attention::rotary),
+    map("Round",                 "",                                 elementwise::round),
+    map("Selu",                  "alpha consumed_inputs gamma",      activation::selu),
+    op ("Shape",                 "end start",                        source::shape),
+    map("Shrink",                "bias lambd",                       activation::shrink),
+    map("Sigmoid",               "consumed_inputs",                  elementwise::sigmoid),
+    map("Sign",                  "",                                 elementwise::sign),
+    map("Sin",                   "",                                 elementwise::sin),
+    map("Sinh",                  "",                                 elementwise::sinh),
+    op ("Size",                  "",                                 source::size),
+    op ("Slice",                 "axes ends starts",                 layout::slice),
+    op ("Softmax",               "axis",                             reduce::softmax),
+    map("Softplus",              "",                                 activation::softplus),
+    map("Softsign",              "",                                 activation::softsign),
+    op ("SpaceToDepth",          "blocksize",                        layout::space_to_depth),
+    op ("Split",                 "axis num_outputs split",           layout::split),
+    map("Sqrt",                  "consumed_inputs",                  elementwise::sqrt),
+    op ("Squeeze",               "axes",                             layout::squeeze),
+    map("Sub",                   "axis broadcast consumed_inputs",   elementwise::sub),
+    map("Sum",                   "consumed_inputs",                  elementwise::sum),
+    map("Swish",                 "alpha",                            activation::swish),
+    map("Tan",                   "",                                 elementwise::tan),
+    map("Tanh",                  "consumed_inputs",                  elementwise::tanh),
+    map("ThresholdedRelu",       "alpha",                            activation::thresholded_relu),
+    op ("Tile",                  "",                                 layout::tile),
+    op ("Transpose",             "perm",                             layout::transpose),
+    op ("Trilu",                 "upper",                            source::trilu),
+    op ("Unsqueeze",             "axes",                             layout::unsqueeze),
+    op ("Upsample",              "height_scale mode scales width_scale", resize::upsample),
+    map("Where",                 "",                                 elementwise::where_),
+    map("Xor",                   "axis broadcast",                   elementwise::xor),
+];
+
+/// The operator named `name`.
+pub(crate) fn find(name: &str) -> Option<&'static Operator> {
+    OPERATORS.binary_search_by(|o| o.name.cmp(name)).ok().map(|i| &OPERATORS[i])
+}
+
+/// Names of all supported operators, sorted.
+pub fn supported() -> impl Iterator<Item = &'static str> {
+    OPERATORS.iter().map(|o| o.name)
+}
+
+/// What to say about an unknown operator.
+pub(crate) fn hint(name: &str) -> String {
+    match OPERATORS.iter().find(|o| o.name.eq_ignore_ascii_case(name)) {
+        Some(o) => format!("; did you mean {}?", o.name),
+        None => "; the README lists the supported ones".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_sorted_and_found() {
+        assert!(OPERATORS.windows(2).all(|w| w[0].name < w[1].name));
+        for o in OPERATORS {
+            assert_eq!(find(o.name).map(|f| f.name), Some(o.name));
+            assert!(o.attributes.split(' ').collect::<Vec<_>>().is_sorted(), "{}", o.name);
+        }
+        assert!(find("Nonsense").is_none());
+        assert!(hint("relu").contains("Relu"));
+    }
+}

@@ -1,0 +1,342 @@
+//! Normalisations.
+
+use super::pool::{power, root};
+use crate::graph::error::Res;
+use crate::graph::expr::{Binary, Expr, Unary};
+use crate::graph::fused::{Access, PoolOp, ReduceOp, StepKind, Window};
+use crate::graph::lazy::Lazy;
+use crate::graph::lower::Lowering;
+use crate::graph::resolve::ValueId;
+use crate::graph::view::View;
+use crate::tensor::{DType, HostTensor};
+
+fn float_input(cx: &Lowering<'_>) -> Res<(ValueId, DType, Vec<usize>)> {
+    let x = cx.input(0)?;
+    let (t, shape) = (cx.dtype(x), cx.shape(x).to_vec());
+    if !t.is_float() {
+        return Err(format!("input 0 has type {t}; only floats are supported"));
+    }
+    if shape.contains(&0) {
+        return Err(format!("data of shape {shape:?} has no elements"));
+    }
+    Ok((x, t, shape))
+}
+
+/// A vector along dimension 1 of `rank` dimensions.
+fn channels(rank: usize, c: usize) -> Vec<usize> {
+    let mut dims = vec![1; rank];
+    if rank > 1 {
+        dims[1] = c;
+    } else {
+        dims[0] = c;
+    }
+    dims
+}
+
+/// `x * scale + shift` per channel; both constants are computed here when everything is known.
+pub(super) fn batch(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, dtype, shape) = float_input(cx)?;
+    if cx.int("training_mode", 0)? != 0 {
+        return Err("attribute `training_mode` is 1; only inference (0) is supported".into());
+    }
+    if cx.opset() < 9 && cx.int("spatial", 1)? == 0 {
+        return Err("attribute `spatial` is 0; only 1 is supported".into());
+    }
+    let epsilon = cx.float("epsilon", 1e-5)?;
+    let c = if shape.len() > 1 { shape[1] } else { 1 };
+    let params = [cx.input(1)?, cx.input(2)?, cx.input(3)?, cx.input(4)?];
+    for (i, &p) in params.iter().enumerate() {
+        if cx.shape(p).iter().product::<usize>() != c {
+            return Err(format!("input {} has shape {:?}, there are {c} channels", i + 1, cx.shape(p)));
+        }
+    }
+    let dims = channels(shape.len(), c);
+    let known: Option<Vec<Vec<f64>>> = params.iter().map(|&p| cx.constant(p).map(HostTensor::to_f64)).collect();
+    let y = if let Some(p) = known {
+        let scale: Vec<f64> = p[0].iter().zip(&p[3]).map(|(s, v)| s / (v + epsilon).sqrt()).collect();
+        let mut shift: Vec<f64> = (0..c).map(|i| p[1][i] - p[2][i] * scale[i]).collect();
+        let mut lazy = cx.lazy(x);
+        // (y + bias) * scale + shift = y * scale + (bias * scale + shift)
+        if let Some((without, bias)) = strip_bias(cx, &lazy, c) {
+            lazy = without;
+            shift.iter_mut().zip(&scale).zip(bias).for_each(|((t, s), b)| *t += s * b);
+        }
+        let mut vector = |name: &str, values: &[f64]| {
+            let name = format!("{} {name}", cx.node().node.name);
+            let id = cx.add_const(name, HostTensor::from_f64(dtype, &dims, values));
+            Lazy::read(Access::new(id, View::dense(&dims)), dtype)
+        };
+        let (scale, shift) = (vector("scale", &scale), vector("shift", &shift));
+        cx.combine(vec![lazy, scale, shift], &shape, |e, v| {
+            let y = e.binary(Binary::Mul, v[0], v[1]);
+            e.binary(Binary::Add, y, v[2])
+        })?
+    } else {
+        let mut terms = Vec::new();
+        for p in params {
+            terms.push(cx.without_base(p).reshaped(&dims));
+        }
+        let affine = cx.combine(vec![terms[0].clone(), terms[3].clone()], &dims, |e, v| {
+            let epsilon = e.constant(e.type_of(v[1]), epsilon);
+            let s = e.binary(Binary::Add, v[1], epsilon);
+            let s = e.unary(Unary::Sqrt, s);
+            e.binary(Binary::Div, v[0], s)
+        })?;
+        let scale = cx.stored(affine);
+        let lazy = cx.lazy(x);
+        cx.combine(vec![lazy, scale, terms[1].clone(), terms[2].clone()], &shape, |e, v| {
+            let y = e.binary(Binary::Sub, v[0], v[3]);
+            let y = e.binary(Binary::Mul, y, v[1]);
+            e.binary(Binary::Add, y, v[2])
+        })?
+    };
+    cx.set(0, y);
+    Ok(())
+}
+
+/// If the value is `rest + bias` with a constant vector along dimension 1, returns both.
+fn strip_bias(cx: &Lowering<'_>, lazy: &Lazy, c: usize) -> Option<(Lazy, Vec<f64>)> {
+    use crate::graph::expr::Op;
+    let nodes = lazy.expr.nodes();
+    let Op::Binary(Binary::Add, rest, added) = nodes.last()?.op else { return None };
+    let Op::Input(i) = nodes[added.index()].op else { return None };
+    let access = &lazy.inputs[i as usize];
+    let tensor = cx.graph.tensor(access.tensor);
+    let crate::graph::fused::Role::Constant(bias) = &tensor.role else { return None };
+    // The vector must run along the grid dimension that is the channel, and along nothing else.
+    let channel = usize::from(lazy.shape.first() != Some(&1));
+    let along = |(d, &s): (usize, &i64)| s == i64::from(d == channel);
+    let fits = lazy.grid.get(channel) == Some(&c) && access.view.strides.iter().enumerate().all(along);
+    if !fits || !access.is_plain() || access.view.offset != 0 || bias.len() != c {
+        return None;
+    }
+    if crate::graph::lazy::groups(&lazy.shape, &lazy.grid)?.get(1)? != &(channel..channel + 1) {
+        return None;
+    }
+    let mut without = lazy.clone();
+    without.expr = lazy.expr.clone().finish(rest);
+    Some((without, bias.to_f64()))
+}
+
+/// Multiplies by a scale and adds a bias, both broadcast under the given shapes.
+fn affine(
+    cx: &mut Lowering<'_>,
+    y: Lazy,
+    scale: Option<(ValueId, &[usize])>,
+    bias: Option<(ValueId, &[usize])>,
+) -> Res<Lazy> {
+    let mut y = y;
+    for (term, op) in [(scale, Binary::Mul), (bias, Binary::Add)] {
+        if let Some((v, dims)) = term {
+            if cx.shape(v).iter().product::<usize>() != dims.iter().product::<usize>() {
+                return Err(format!("a scale or bias has shape {:?}; {dims:?} is needed", cx.shape(v)));
+            }
+            let t = cx.without_base(v).reshaped(dims);
+            let t = if cx.dtype(v) == y.dtype() {
+                t
+            } else {
+                let (dims, dtype) = (t.shape.clone(), y.dtype());
+                cx.combine(vec![t], &dims, |e, v| e.cast(v[0], dtype))?
+            };
+            let shape = y.shape.clone();
+            y = cx.combine(vec![y, t], &shape, |e, v| e.binary(op, v[0], v[1]))?;
+        }
+    }
+    Ok(y)
+}
+
+/// Normalises over all dimensions from `axis` on of the input under `dims`.
+fn normalized(cx: &mut Lowering<'_>, x: ValueId, dims: &[usize], axis: usize, epsilon: f64, center: bool) -> Lazy {
+    let dtype = cx.dtype(x);
+    let lazy = cx.without_base(x).reshaped(dims);
+    let access = cx.operand_of(lazy, |_| true);
+    let kind = StepKind::Normalize { axes: dims.len() - axis, epsilon: epsilon as f32, center };
+    cx.produce(kind, vec![access], dims, dtype)
+}
+
+pub(super) fn instance(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, _, shape) = float_input(cx)?;
+    if shape.len() < 3 {
+        return Err(format!("data of shape {shape:?}; [N, C, spatial..] is needed"));
+    }
+    let epsilon = cx.float("epsilon", 1e-5)?;
+    let y = normalized(cx, x, &shape, 2, epsilon, true);
+    let dims = channels(shape.len(), shape[1]);
+    let (scale, bias) = (cx.input(1)?, cx.input(2)?);
+    let y = affine(cx, y, Some((scale, &dims)), Some((bias, &dims)))?;
+    cx.set(0, y);
+    Ok(())
+}
+
+pub(super) fn group(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, _, shape) = float_input(cx)?;
+    let groups = usize::try_from(cx.int("num_groups", 0)?).unwrap_or(0);
+    if shape.len() < 2 || groups == 0 || shape[1] % groups != 0 {
+        return Err(format!("{groups} groups do not divide data of shape {shape:?}"));
+    }
+    let epsilon = cx.float("epsilon", 1e-5)?;
+    let mut split = vec![shape[0], groups, shape[1] / groups];
+    split.extend(&shape[2..]);
+    let y = normalized(cx, x, &split, 2, epsilon, true);
+    // Scale and bias are per channel since opset 21, per group before.
+    let (scale, bias) = (cx.input(1)?, cx.input(2)?);
+    let mut dims = vec![1; split.len()];
+    dims[1] = groups;
+    if cx.shape(scale).iter().product::<usize>() == shape[1] && cx.opset() >= 21 {
+        dims[2] = shape[1] / groups;
+    }
+    let y = affine(cx, y, Some((scale, &dims)), Some((bias, &dims)))?;
+    cx.set(0, y.reshaped(&shape));
+    Ok(())
+}
+
+/// Sets outputs 1 and 2 to the mean and the reciprocal deviation over all dimensions from `axis` on.
+fn statistics(cx: &mut Lowering<'_>, x: ValueId, axis: usize, epsilon: f64) -> Res<()> {
+    let (dtype, shape) = (cx.dtype(x), cx.shape(x).to_vec());
+    let n: usize = shape[axis..].iter().product();
+    let outer = if axis == 0 { vec![1] } else { shape[..axis].to_vec() };
+    let mut kept = shape[..axis].to_vec();
+    kept.resize(shape.len(), 1);
+    let inner = [&outer[..], &shape[axis..]].concat();
+    let mut sum = |cx: &mut Lowering<'_>, data: Access, prologue: Expr| {
+        let view = data.view.reshaped(&inner).unwrap_or_else(|| View::dense(&inner));
+        let kind = StepKind::Reduce { op: ReduceOp::Sum, prologue };
+        cx.produce(kind, vec![Access::new(data.tensor, view)], &outer, dtype).reshaped(&kept)
+    };
+    let data = cx.operand_if(x, View::is_dense);
+    let mean = sum(cx, data.clone(), Expr::acc(dtype));
+    let mean = cx.combine(vec![mean], &kept, |e, v| {
+        let n = e.constant(dtype, n as f64);
+        e.binary(Binary::Div, v[0], n)
+    })?;
+    let mean = cx.stored(mean);
+    let centered =
+        cx.combine(vec![Lazy::read(data, dtype), mean.clone()], &shape, |e, v| e.binary(Binary::Sub, v[0], v[1]))?;
+    let centered = cx.operand_of(centered, View::is_dense);
+    let squares = sum(cx, centered, power(dtype, 2.0));
+    let inverse = cx.combine(vec![squares], &kept, |e, v| {
+        let (n, epsilon) = (e.constant(dtype, n as f64), e.constant(dtype, epsilon));
+        let v = e.binary(Binary::Div, v[0], n);
+        let v = e.binary(Binary::Add, v, epsilon);
+        let v = e.unary(Unary::Sqrt, v);
+        e.unary(Unary::Recip, v)
+    })?;
+    cx.set(1, mean);
+    cx.set(2, inverse);
+    Ok(())
+}
+
+fn layer_like(cx: &mut Lowering<'_>, center: bool) -> Res<()> {
+    let (x, _, shape) = float_input(cx)?;
+    let axis = cx.axis(cx.int("axis", -1)?, shape.len())?;
+    let epsilon = cx.float("epsilon", 1e-5)?;
+    if center && (cx.wants(1) || cx.wants(2)) {
+        statistics(cx, x, axis, epsilon)?;
+    }
+    let y = normalized(cx, x, &shape, axis, epsilon, center);
+    let dims = |cx: &Lowering<'_>, v: ValueId| {
+        // Usually the normalised dimensions; anything that broadcasts is allowed.
+        let mut d = vec![1; shape.len().saturating_sub(cx.rank(v))];
+        d.extend(cx.shape(v));
+        d
+    };
+    let scale = cx.optional(1).map(|v| (v, dims(cx, v)));
+    let bias = cx.optional(2).map(|v| (v, dims(cx, v)));
+    let y = affine(cx, y, scale.as_ref().map(|(v, d)| (*v, &d[..])), bias.as_ref().map(|(v, d)| (*v, &d[..])))?;
+    cx.set(0, y);
+    Ok(())
+}
+
+pub(super) fn layer(cx: &mut Lowering<'_>) -> Res<()> {
+    layer_like(cx, true)
+}
+
+pub(super) fn rms(cx: &mut Lowering<'_>) -> Res<()> {
+    layer_like(cx, false)
+}
+
+pub(super) fn mean_variance(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, dtype, shape) = float_input(cx)?;
+    let axes = cx.ints("axes")?.unwrap_or_else(|| vec![0, 2, 3]);
+    let mut reduced = vec![false; shape.len()];
+    for a in axes {
+        reduced[cx.axis(a, shape.len())?] = true;
+    }
+    let order: Vec<usize> =
+        (0..shape.len()).filter(|&d| !reduced[d]).chain((0..shape.len()).filter(|&d| reduced[d])).collect();
+    let n = reduced.iter().filter(|&&r| r).count();
+    if n == 0 {
+        return Err("attribute `axes` is empty".into());
+    }
+    let lazy = cx.without_base(x);
+    let moved = cx.permute(lazy, &order);
+    let dims = moved.shape.clone();
+    let access = cx.operand_of(moved, |_| true);
+    // The reference implementation adds 1e-9 to the deviation; added to the variance it is below f32's resolution.
+    let y = cx.produce(StepKind::Normalize { axes: n, epsilon: 1e-9, center: true }, vec![access], &dims, dtype);
+    let mut back = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(i, &o)| back[o] = i);
+    let y = if order.is_sorted() { y } else { cx.permute(y, &back) };
+    cx.set(0, y);
+    Ok(())
+}
+
+/// `x / (bias + alpha / size * sum of squares over neighbouring channels)^beta`: a sum pooling along the channels with
+/// the rest as epilogue.
+pub(super) fn lrn(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, dtype, shape) = float_input(cx)?;
+    let size = usize::try_from(cx.int("size", 0)?).unwrap_or(0);
+    if size == 0 || shape.len() < 2 {
+        return Err(format!("attribute `size` is {size} for data of shape {shape:?}"));
+    }
+    let (alpha, beta, bias) = (cx.float("alpha", 1e-4)?, cx.float("beta", 0.75)?, cx.float("bias", 1.0)?);
+    let dims = [shape[0], 1, shape[1], shape[2..].iter().product()];
+    let access = cx.operand(x);
+    let x = Lazy::read(access.clone(), dtype);
+    let data = cx.operand_of(x.clone().reshaped(&dims), |v| v.is_inner_dense(1));
+    let window =
+        Window { kernel: vec![size, 1], strides: vec![1, 1], dilations: vec![1, 1], pads: vec![(size - 1) / 2, 0] };
+    let kind = StepKind::Pool { op: PoolOp::Sum, window, prologue: power(dtype, 2.0) };
+    let sum = cx.produce(kind, vec![data], &dims, dtype).reshaped(&shape);
+    let y = cx.combine(vec![sum, x], &shape, |e, v| {
+        let factor = e.constant(dtype, alpha / size as f64);
+        let y = e.binary(Binary::Mul, v[0], factor);
+        let bias = e.constant(dtype, bias);
+        let y = e.binary(Binary::Add, y, bias);
+        let beta = e.constant(dtype, -beta);
+        let y = e.binary(Binary::Pow, y, beta);
+        e.binary(Binary::Mul, v[1], y)
+    })?;
+    cx.set(0, y);
+    Ok(())
+}
+
+/// `x / norm(x)` along one axis; 0 where the norm is 0.
+pub(super) fn lp(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, dtype, shape) = float_input(cx)?;
+    let axis = cx.axis(cx.int("axis", -1)?, shape.len())?;
+    let p = cx.int("p", 2)? as f64;
+    let access = cx.operand(x);
+    let mut order: Vec<usize> = (0..shape.len()).filter(|&d| d != axis).collect();
+    order.push(axis);
+    let mut view = access.view.permuted(&order);
+    let mut dims = view.dims[..shape.len() - 1].to_vec();
+    if dims.is_empty() {
+        dims.push(1);
+        view = view.repeated(0, 1);
+    }
+    let kind = StepKind::Reduce { op: ReduceOp::Sum, prologue: power(dtype, p) };
+    let sum = cx.produce(kind, vec![Access::new(access.tensor, view)], &dims, dtype);
+    let mut kept = shape.clone();
+    kept[axis] = 1;
+    let norm = root(cx, sum.reshaped(&kept), p)?;
+    let norm = cx.stored(norm);
+    let y = cx.combine(vec![Lazy::read(access, dtype), norm], &shape, |e: &mut Expr, v| {
+        let zero = e.constant(dtype, 0.0);
+        let none = e.binary(Binary::Eq, v[1], zero);
+        let y = e.binary(Binary::Div, v[0], v[1]);
+        e.select(none, zero, y)
+    })?;
+    cx.set(0, y);
+    Ok(())
+}

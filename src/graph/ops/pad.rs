@@ -1,0 +1,170 @@
+//! Pad: constant padding is a guarded read, the other modes read through an index table per dimension.
+
+use super::layout::sliced;
+use crate::graph::error::Res;
+use crate::graph::expr::Scalar;
+use crate::graph::fused::{Guard, Indirect};
+use crate::graph::lazy::Lazy;
+use crate::graph::lower::{Lowering, splat};
+use crate::graph::view::View;
+use crate::tensor::HostTensor;
+
+/// Replaces the coordinates of dimension `d` by `index[coordinate]`: the value then has `index.len()` elements there.
+/// `lazy` is plain, see [`Lowering::plain`].
+pub(super) fn indexed(cx: &mut Lowering<'_>, lazy: Lazy, d: usize, index: &[i32]) -> Lazy {
+    let mut y = lazy;
+    if y.inputs.iter().any(|a| a.guard.is_some()) {
+        let l = cx.normal(y);
+        y = cx.stored(l).plain().expect("a stored tensor has plain dimensions");
+    }
+    let old = y.grid[d];
+    let n = index.len();
+    let table = cx.add_const("index table".into(), HostTensor::from_i32(&[n], index));
+    for a in &mut y.inputs {
+        let stride = a.view.strides[d];
+        for other in &mut a.indirect {
+            // Nested tables that vary along this dimension are composed on the host by storing first.
+            debug_assert_eq!(other.view.strides[d], 0);
+            other.view.dims[d] = n;
+        }
+        a.view.dims[d] = n;
+        a.view.strides[d] = 0;
+        if stride != 0 {
+            let mut strides = vec![0; a.view.rank()];
+            strides[d] = 1;
+            let view = View { offset: 0, dims: a.view.dims.clone(), strides };
+            a.indirect.push(Indirect { index: table, view, stride, extent: old });
+        }
+        let dims = a.view.dims.clone();
+        for i in &mut a.indirect {
+            i.view.dims = dims.clone();
+        }
+    }
+    y.grid[d] = n;
+    y
+}
+
+/// A plain value without index tables that vary along the dimensions to be indexed.
+pub(super) fn without_tables(cx: &mut Lowering<'_>, lazy: Lazy) -> Lazy {
+    if lazy.inputs.iter().all(|a| a.is_plain()) {
+        return lazy;
+    }
+    let l = cx.normal(lazy);
+    cx.stored(l).plain().expect("a stored tensor has plain dimensions")
+}
+
+pub(super) fn pad(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let (rank, dtype) = (cx.rank(x), cx.dtype(x));
+    let mut fill = Scalar::of(dtype, 0.0);
+    let (list, axes): (Vec<i64>, Vec<usize>);
+    if cx.opset() < 11 {
+        let name = if cx.opset() < 2 { "paddings" } else { "pads" };
+        list = cx.ints(name)?.ok_or_else(|| format!("attribute `{name}` is missing"))?;
+        fill = Scalar::of(dtype, cx.float("value", 0.0)?);
+        axes = (0..rank).collect();
+    } else {
+        list = cx.const_ints(1, "the pads")?;
+        if let Some(v) = cx.optional(2) {
+            let t = cx.constant(v).ok_or("the constant value (input 2) has to be known at compile time")?;
+            if t.len() == 1 {
+                fill = if dtype.is_float() { Scalar::Float(t.to_f64()[0]) } else { Scalar::Int(t.to_i64()[0]) };
+            }
+        }
+        axes = match cx.optional(3) {
+            None => (0..rank).collect(),
+            Some(_) => cx.const_ints(3, "the axes")?.iter().map(|&a| cx.axis(a, rank)).collect::<Res<_>>()?,
+        };
+    }
+    if list.len() != 2 * axes.len() {
+        return Err(format!("{} pads for {} dimensions; two for each are needed", list.len(), axes.len()));
+    }
+    let (mut begin, mut end) = (vec![0i64; rank], vec![0i64; rank]);
+    for (i, &d) in axes.iter().enumerate() {
+        (begin[d], end[d]) = (list[i], list[i + axes.len()]);
+    }
+    let shape = cx.shape(x).to_vec();
+    let mut out = Vec::with_capacity(rank);
+    for d in 0..rank {
+        let n = (shape[d] as i64).checked_add(begin[d]).and_then(|n| n.checked_add(end[d]));
+        let n =
+            n.filter(|&n| n >= 0).ok_or_else(|| format!("pads {} and {} of extent {}", begin[d], end[d], shape[d]))?;
+        out.push(n);
+    }
+    let out = super::source::to_shape(&out)?;
+    let mode = cx.text("mode", "constant")?;
+    if out.contains(&0) || (shape.contains(&0) && mode == "constant") {
+        cx.set(0, splat(dtype, &out, fill));
+        return Ok(());
+    }
+    // Negative pads crop.
+    let cuts: Vec<(usize, i64, i64, usize)> = (0..rank)
+        .filter(|&d| begin[d] < 0 || end[d] < 0)
+        .map(|d| (d, (-begin[d]).max(0), 1, (shape[d] as i64 + begin[d].min(0) + end[d].min(0)).max(0) as usize))
+        .collect();
+    if cuts.iter().any(|c| c.3 == 0) {
+        cx.set(0, splat(dtype, &out, fill));
+        return Ok(());
+    }
+    let mut lazy = cx.plain(x);
+    if !cuts.is_empty() {
+        let l = sliced(cx, &lazy, &cuts);
+        lazy = match l.plain() {
+            Some(p) => p,
+            None => cx.stored(l).plain().expect("a stored tensor has plain dimensions"),
+        };
+    }
+    let (begin, end): (Vec<usize>, Vec<usize>) =
+        begin.iter().zip(&end).map(|(&b, &e)| (b.max(0) as usize, e.max(0) as usize)).unzip();
+    let y = match mode {
+        "constant" => {
+            if begin.iter().chain(&end).all(|&p| p == 0) {
+                lazy
+            } else {
+                if lazy.as_read().is_none_or(|a| !a.is_plain()) {
+                    let l = cx.normal(lazy);
+                    lazy = cx.stored(l).plain().expect("a stored tensor has plain dimensions");
+                }
+                let access = &mut lazy.inputs[0];
+                let mut ranges = Vec::with_capacity(rank);
+                for d in 0..rank {
+                    access.view.offset -= begin[d] as i64 * access.view.strides[d];
+                    ranges.push((begin[d], begin[d] + lazy.grid[d]));
+                }
+                access.view.dims = out.clone();
+                access.guard = Some(Guard { ranges, fill });
+                lazy.grid = out.clone();
+                lazy
+            }
+        }
+        "reflect" | "edge" | "wrap" => {
+            if out.iter().any(|&d| d > super::source::MAX_GENERATED) {
+                return Err(format!("the result's shape {out:?} is too large"));
+            }
+            let mut y = without_tables(cx, lazy);
+            for d in 0..rank {
+                if begin[d] == 0 && end[d] == 0 {
+                    continue;
+                }
+                let n = y.grid[d] as i64;
+                let at = |i: i64| match mode {
+                    "edge" => i.clamp(0, n - 1),
+                    "wrap" => i.rem_euclid(n),
+                    _ if n == 1 => 0,
+                    _ => {
+                        let r = i.rem_euclid(2 * (n - 1));
+                        if r < n { r } else { 2 * (n - 1) - r }
+                    }
+                };
+                let b = begin[d] as i64;
+                let index: Vec<i32> = (-b..n + end[d] as i64).map(|i| at(i) as i32).collect();
+                y = indexed(cx, y, d, &index);
+            }
+            y
+        }
+        other => return Err(format!("attribute `mode` is `{other}`; constant, reflect, edge and wrap are supported")),
+    };
+    let y = cx.normal(y);
+    cx.set(0, y);
+    Ok(())
+}

@@ -1,0 +1,303 @@
+//! Reductions over axes, softmax and relatives.
+
+use crate::graph::error::Res;
+use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
+use crate::graph::fused::{Access, ReduceOp, StepKind};
+use crate::graph::lazy::Lazy;
+use crate::graph::lower::{Lowering, splat};
+use crate::graph::view::View;
+use crate::tensor::DType;
+
+/// Which axes, and what the result looks like.
+struct Plan {
+    reduced: Vec<bool>,
+    /// The result's shape.
+    shape: Vec<usize>,
+    /// How many elements make one.
+    count: usize,
+}
+
+/// `None`: nothing is reduced (`noop_with_empty_axes`).
+fn plan(cx: &Lowering<'_>) -> Res<Option<Plan>> {
+    let x = cx.input(0)?;
+    let shape = cx.shape(x).to_vec();
+    let axes = match cx.ints("axes")? {
+        Some(a) => a,
+        None if cx.optional(1).is_some() => cx.const_ints(1, "the axes")?,
+        None => vec![],
+    };
+    if axes.is_empty() && cx.int("noop_with_empty_axes", 0)? != 0 {
+        return Ok(None);
+    }
+    let mut reduced = vec![axes.is_empty(); shape.len()];
+    for a in axes {
+        reduced[cx.axis(a, shape.len())?] = true;
+    }
+    Ok(Some(finish_plan(&shape, reduced, cx.int("keepdims", 1)? != 0)))
+}
+
+fn finish_plan(shape: &[usize], reduced: Vec<bool>, keep: bool) -> Plan {
+    let count = shape.iter().zip(&reduced).filter(|&(_, &r)| r).map(|(&d, _)| d).product();
+    let out = shape.iter().zip(&reduced).filter(|&(_, &r)| keep || !r).map(|(&d, &r)| if r { 1 } else { d }).collect();
+    Plan { reduced, shape: out, count }
+}
+
+/// The reduction of an access by a plan.
+fn reduce(cx: &mut Lowering<'_>, x: Access, p: &Plan, op: ReduceOp, prologue: Expr, dtype: DType) -> Lazy {
+    let rank = p.reduced.len();
+    let order: Vec<usize> = (0..rank).filter(|&d| !p.reduced[d]).chain((0..rank).filter(|&d| p.reduced[d])).collect();
+    let mut view = x.view.permuted(&order);
+    let mut dims: Vec<usize> = (0..rank).filter(|&d| !p.reduced[d]).map(|d| x.view.dims[d]).collect();
+    if dims.is_empty() {
+        dims.push(1);
+        view = view.repeated(0, 1);
+    }
+    if view.rank() == dims.len() {
+        view = view.repeated(dims.len(), 1);
+    }
+    cx.produce(StepKind::Reduce { op, prologue }, vec![Access::new(x.tensor, view)], &dims, dtype).reshaped(&p.shape)
+}
+
+/// Reduces input 0: `before` each element, `after` the whole, which gets the number of elements too.
+fn simple(
+    cx: &mut Lowering<'_>,
+    op: ReduceOp,
+    empty: f64,
+    before: impl Fn(&mut Expr, Val) -> Val,
+    after: impl Fn(&mut Expr, Val, usize) -> Val,
+) -> Res<()> {
+    let x = cx.input(0)?;
+    let dtype = cx.dtype(x);
+    let Some(p) = plan(cx)? else {
+        let y = cx.elementwise(&[x], |e, v| {
+            let y = before(e, v[0]);
+            after(e, y, 1)
+        })?;
+        cx.set(0, y);
+        return Ok(());
+    };
+    let y = if cx.shape(x).contains(&0) {
+        splat(dtype, &p.shape, Scalar::of(dtype, empty))
+    } else {
+        let mut prologue = Expr::new();
+        let acc = prologue.push_acc(dtype);
+        let r = before(&mut prologue, acc);
+        let access = cx.operand(x);
+        reduce(cx, access, &p, op, prologue.finish(r), dtype)
+    };
+    let shape = y.shape.clone();
+    let y = cx.combine(vec![y], &shape, |e, v| after(e, v[0], p.count))?;
+    cx.set(0, y);
+    Ok(())
+}
+
+fn same(_: &mut Expr, v: Val) -> Val {
+    v
+}
+
+fn whole(_: &mut Expr, v: Val, _: usize) -> Val {
+    v
+}
+
+fn square(e: &mut Expr, v: Val) -> Val {
+    e.binary(Binary::Mul, v, v)
+}
+
+/// The smallest or largest value of a type.
+fn limit(dtype: DType, largest: bool) -> f64 {
+    let bits = dtype.size() as i32 * 8;
+    match (dtype.is_float(), dtype.is_signed_int(), largest) {
+        (true, _, true) => f64::INFINITY,
+        (true, _, false) => f64::NEG_INFINITY,
+        (_, true, true) => 2f64.powi(bits - 1) - 1.0,
+        (_, true, false) => -(2f64.powi(bits - 1)),
+        (_, _, true) if dtype == DType::Bool => 1.0,
+        (_, _, true) => 2f64.powi(bits) - 1.0,
+        (_, _, false) => 0.0,
+    }
+}
+
+pub(super) fn sum(cx: &mut Lowering<'_>) -> Res<()> {
+    simple(cx, ReduceOp::Sum, 0.0, same, whole)
+}
+
+pub(super) fn mean(cx: &mut Lowering<'_>) -> Res<()> {
+    simple(cx, ReduceOp::Sum, 0.0, same, |e, v, n| {
+        let n = e.constant(e.type_of(v), n as f64);
+        e.binary(Binary::Div, v, n)
+    })
+}
+
+pub(super) fn max(cx: &mut Lowering<'_>) -> Res<()> {
+    let empty = limit(cx.dtype(cx.input(0)?), false);
+    simple(cx, ReduceOp::Max, empty, same, whole)
+}
+
+pub(super) fn min(cx: &mut Lowering<'_>) -> Res<()> {
+    let empty = limit(cx.dtype(cx.input(0)?), true);
+    simple(cx, ReduceOp::Min, empty, same, whole)
+}
+
+pub(super) fn prod(cx: &mut Lowering<'_>) -> Res<()> {
+    simple(cx, ReduceOp::Prod, 1.0, same, whole)
+}
+
+pub(super) fn l1(cx: &mut Lowering<'_>) -> Res<()> {
+    simple(cx, ReduceOp::Sum, 0.0, |e, v| e.unary(Unary::Abs, v), whole)
+}
+
+pub(super) fn l2(cx: &mut Lowering<'_>) -> Res<()> {
+    simple(cx, ReduceOp::Sum, 0.0, square, |e, v, _| e.unary(Unary::Sqrt, v))
+}
+
+pub(super) fn sum_square(cx: &mut Lowering<'_>) -> Res<()> {
+    simple(cx, ReduceOp::Sum, 0.0, square, whole)
+}
+
+pub(super) fn log_sum(cx: &mut Lowering<'_>) -> Res<()> {
+    simple(cx, ReduceOp::Sum, 0.0, same, |e, v, _| e.unary(Unary::Log, v))
+}
+
+/// `ln(sum(e^x))` as `m + ln(sum(e^(x - m)))` with the maximum `m`, so that nothing overflows.
+pub(super) fn log_sum_exp(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let dtype = cx.dtype(x);
+    let Some(p) = plan(cx)? else {
+        cx.pass(0, x);
+        return Ok(());
+    };
+    if !dtype.is_float() {
+        return Err(format!("input 0 has type {dtype}; only floats are supported"));
+    }
+    let shape = cx.shape(x).to_vec();
+    if shape.contains(&0) {
+        cx.set(0, splat(dtype, &p.shape, Scalar::Float(f64::NEG_INFINITY)));
+        return Ok(());
+    }
+    let access = cx.operand(x);
+    let m = reduce(cx, access.clone(), &p, ReduceOp::Max, Expr::acc(dtype), dtype);
+    let m = cx.stored(m);
+    let kept = finish_plan(&shape, p.reduced.clone(), true).shape;
+    let difference = cx.combine(vec![Lazy::read(access, dtype), m.clone().reshaped(&kept)], &shape, |e, v| {
+        let d = e.binary(Binary::Sub, v[0], v[1]);
+        e.unary(Unary::Exp, d)
+    })?;
+    let difference = cx.operand_of(difference, |_| true);
+    let y = reduce(cx, difference, &p, ReduceOp::Sum, Expr::acc(dtype), dtype);
+    let y = cx.combine(vec![y, m], &p.shape, |e, v| {
+        let l = e.unary(Unary::Log, v[0]);
+        e.binary(Binary::Add, l, v[1])
+    })?;
+    cx.set(0, y);
+    Ok(())
+}
+
+fn arg(cx: &mut Lowering<'_>, op: impl Fn(bool) -> ReduceOp) -> Res<()> {
+    let x = cx.input(0)?;
+    let shape = cx.shape(x).to_vec();
+    let axis = cx.axis(cx.int("axis", 0)?, shape.len())?;
+    if shape.contains(&0) {
+        return Err(format!("data of shape {shape:?} has no elements"));
+    }
+    let last = cx.int("select_last_index", 0)? != 0;
+    let reduced = (0..shape.len()).map(|d| d == axis).collect();
+    let p = finish_plan(&shape, reduced, cx.int("keepdims", 1)? != 0);
+    let prologue = Expr::acc(cx.dtype(x));
+    let access = cx.operand(x);
+    let y = reduce(cx, access, &p, op(last), prologue, DType::I64);
+    cx.set(0, y);
+    Ok(())
+}
+
+pub(super) fn arg_max(cx: &mut Lowering<'_>) -> Res<()> {
+    arg(cx, |last| ReduceOp::ArgMax { last })
+}
+
+pub(super) fn arg_min(cx: &mut Lowering<'_>) -> Res<()> {
+    arg(cx, |last| ReduceOp::ArgMin { last })
+}
+
+/// Shape and axis of softmax-like operators: before opset 13 everything from `axis` on is one dimension.
+fn softmax_shape(cx: &Lowering<'_>) -> Res<(Vec<usize>, usize)> {
+    let x = cx.input(0)?;
+    let shape = cx.shape(x).to_vec();
+    if shape.is_empty() {
+        return Ok((vec![1], 0));
+    }
+    if cx.opset() >= 13 {
+        let axis = cx.axis(cx.int("axis", -1)?, shape.len())?;
+        return Ok((shape, axis));
+    }
+    let axis = cx.int("axis", 1)?;
+    let axis = if axis == shape.len() as i64 { shape.len() } else { cx.axis(axis, shape.len())? };
+    Ok((vec![shape[..axis].iter().product(), shape[axis..].iter().product()], 1))
+}
+
+fn softmax_with(cx: &mut Lowering<'_>, log: bool) -> Res<()> {
+    let x = cx.input(0)?;
+    let dtype = cx.dtype(x);
+    if !dtype.is_float() {
+        return Err(format!("input 0 has type {dtype}; only floats are supported"));
+    }
+    let given = cx.shape(x).to_vec();
+    if given.contains(&0) {
+        cx.set(0, splat(dtype, &given, Scalar::Float(0.0)));
+        return Ok(());
+    }
+    let (shape, axis) = softmax_shape(cx)?;
+    let lazy = cx.without_base(x).reshaped(&shape);
+    // The axis goes last, and comes back afterwards.
+    let mut order: Vec<usize> = (0..shape.len()).filter(|&d| d != axis).collect();
+    order.push(axis);
+    let moved = cx.permute(lazy, &order);
+    let mut dims = moved.shape.clone();
+    let mut access = cx.operand_of(moved, |_| true);
+    if dims.len() == 1 {
+        dims.insert(0, 1);
+        access.view = access.view.repeated(0, 1);
+    }
+    let mut y = cx.produce(StepKind::Softmax { log }, vec![access], &dims, dtype);
+    if axis + 1 != shape.len() {
+        let mut back = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(i, &o)| back[o] = i);
+        y = cx.permute(y, &back);
+    }
+    cx.set(0, y.reshaped(&given));
+    Ok(())
+}
+
+pub(super) fn softmax(cx: &mut Lowering<'_>) -> Res<()> {
+    softmax_with(cx, false)
+}
+
+pub(super) fn log_softmax(cx: &mut Lowering<'_>) -> Res<()> {
+    softmax_with(cx, true)
+}
+
+/// 1 at the first maximum along the axis, 0 elsewhere.
+pub(super) fn hardmax(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let dtype = cx.dtype(x);
+    let given = cx.shape(x).to_vec();
+    if given.contains(&0) {
+        return Err(format!("data of shape {given:?} has no elements"));
+    }
+    let (shape, axis) = softmax_shape(cx)?;
+    let lazy = cx.without_base(x).reshaped(&shape);
+    let access = cx.operand_of(lazy, |_| true);
+    let p = finish_plan(&shape, (0..shape.len()).map(|d| d == axis).collect(), true);
+    let best = reduce(cx, access, &p, ReduceOp::ArgMax { last: false }, Expr::acc(dtype), DType::I64);
+    let best = cx.stored(best);
+    let n = shape[axis];
+    let numbers: Vec<i64> = (0..n as i64).collect();
+    let mut dims = vec![1; shape.len()];
+    dims[axis] = n;
+    let id = cx.add_const("hardmax positions".into(), crate::tensor::HostTensor::from_i64(&dims, &numbers));
+    let positions = Lazy::read(Access::new(id, View::dense(&dims)), DType::I64);
+    let y = cx.combine(vec![positions, best], &shape, |e, v| {
+        let hit = e.binary(Binary::Eq, v[0], v[1]);
+        e.cast(hit, dtype)
+    })?;
+    cx.set(0, y.reshaped(&given));
+    Ok(())
+}

@@ -1,0 +1,406 @@
+//! Resize and Upsample.
+//!
+//! Each resized dimension becomes, on the host, a list of taps per output position: input indices and weights. Nearest
+//! sampling has one tap: a repeated view for whole factors, a strided slice for whole divisors, an index table otherwise.
+//! Linear sampling has two, cubic four: an index table and a weight vector per tap, and a pointwise expression that sums
+//! the products. Dimensions are resized one after the other; linear ones share one kernel.
+
+use super::pad::{indexed, without_tables};
+use super::source::{MAX_GENERATED, to_shape};
+use crate::graph::error::Res;
+use crate::graph::expr::{Binary, Expr, Scalar, Val};
+use crate::graph::fused::Access;
+use crate::graph::lazy::Lazy;
+use crate::graph::lower::Lowering;
+use crate::graph::resolve::ValueId;
+use crate::graph::view::View;
+use crate::onnx::Attribute;
+use crate::tensor::{DType, HostTensor};
+
+/// How positions are computed and sampled.
+struct Options<'a> {
+    mode: &'a str,
+    coordinates: &'a str,
+    nearest: &'a str,
+    cubic_a: f64,
+    exclude_outside: bool,
+    extrapolation: f64,
+}
+
+/// Input positions and weights of the output positions of one dimension.
+struct Taps {
+    /// One list per tap, as long as the output.
+    index: Vec<Vec<i32>>,
+    weight: Vec<Vec<f64>>,
+    /// Outside the region of interest (`tf_crop_and_resize`).
+    outside: Vec<bool>,
+}
+
+fn taps(o: &Options<'_>, n: usize, out: usize, scale: f64, roi: (f64, f64)) -> Res<Taps> {
+    let (len, length) = (n as f64, out as f64);
+    let count = match o.mode {
+        "nearest" => 1,
+        "linear" => 2,
+        _ => 4,
+    };
+    let mut t = Taps { index: vec![vec![]; count], weight: vec![vec![]; count], outside: vec![] };
+    // The output's extent before it was rounded down: that is what ONNX's formulas mean by the resized length.
+    let exact = scale * len;
+    for i in 0..out {
+        let p = i as f64;
+        let x = match o.coordinates {
+            "half_pixel" => (p + 0.5) / scale - 0.5,
+            "half_pixel_symmetric" => {
+                let adjustment = length / exact;
+                let center = len / 2.0;
+                center * (1.0 - adjustment) + (p + 0.5) / scale - 0.5
+            }
+            "pytorch_half_pixel" => {
+                if out > 1 {
+                    (p + 0.5) / scale - 0.5
+                } else {
+                    0.0
+                }
+            }
+            "align_corners" => {
+                if out > 1 {
+                    p * (len - 1.0) / (exact - 1.0)
+                } else {
+                    0.0
+                }
+            }
+            "asymmetric" => p / scale,
+            "tf_half_pixel_for_nn" => (p + 0.5) / scale,
+            "tf_crop_and_resize" => {
+                if out > 1 {
+                    roi.0 * (len - 1.0) + p * (roi.1 - roi.0) * (len - 1.0) / (exact - 1.0)
+                } else {
+                    0.5 * (roi.0 + roi.1) * (len - 1.0)
+                }
+            }
+            other => {
+                return Err(format!(
+                    "attribute `coordinate_transformation_mode` is `{other}`; half_pixel, half_pixel_symmetric, \
+                     pytorch_half_pixel, align_corners, asymmetric, tf_half_pixel_for_nn and tf_crop_and_resize are supported"
+                ));
+            }
+        };
+        t.outside.push(o.coordinates == "tf_crop_and_resize" && !(0.0..=len - 1.0).contains(&x));
+        let inside = |i: f64| i.clamp(0.0, len - 1.0) as i32;
+        match o.mode {
+            "nearest" => {
+                let r = match o.nearest {
+                    "round_prefer_floor" => (x - 0.5).ceil(),
+                    "round_prefer_ceil" => (x + 0.5).floor(),
+                    "floor" => x.floor(),
+                    "ceil" => x.ceil(),
+                    other => {
+                        return Err(format!(
+                            "attribute `nearest_mode` is `{other}`; round_prefer_floor, round_prefer_ceil, floor and \
+                             ceil are supported"
+                        ));
+                    }
+                };
+                t.index[0].push(inside(r));
+                t.weight[0].push(1.0);
+            }
+            "linear" => {
+                let low = x.floor();
+                let part = x - low;
+                for (k, w) in [1.0 - part, part].into_iter().enumerate() {
+                    t.index[k].push(inside(low + k as f64));
+                    t.weight[k].push(w);
+                }
+            }
+            _ => {
+                let low = x.floor();
+                let s = x - low;
+                let a = o.cubic_a;
+                let near = |s: f64| ((a + 2.0) * s - (a + 3.0)) * s * s + 1.0;
+                let far = |s: f64| ((a * s - 5.0 * a) * s + 8.0 * a) * s - 4.0 * a;
+                let mut w = [far(s + 1.0), near(s), near(1.0 - s), far(2.0 - s)];
+                if o.exclude_outside {
+                    for (k, w) in w.iter_mut().enumerate() {
+                        if !(0.0..len).contains(&(low + k as f64 - 1.0)) {
+                            *w = 0.0;
+                        }
+                    }
+                    let sum: f64 = w.iter().sum();
+                    w.iter_mut().for_each(|w| *w /= sum);
+                }
+                for (k, w) in w.into_iter().enumerate() {
+                    t.index[k].push(inside(low + k as f64 - 1.0));
+                    t.weight[k].push(w);
+                }
+            }
+        }
+    }
+    Ok(t)
+}
+
+/// Nearest sampling of one dimension.
+fn select(cx: &mut Lowering<'_>, lazy: Lazy, d: usize, index: &[i32]) -> Lazy {
+    let (n, out) = (lazy.shape[d], index.len());
+    let factor = out / n;
+    if factor > 1 && factor * n == out && index.iter().enumerate().all(|(o, &i)| i as usize == o / factor) {
+        let mut split = lazy.shape.clone();
+        split.insert(d + 1, 1);
+        let mut full = split.clone();
+        full[d + 1] = factor;
+        let mut shape = lazy.shape.clone();
+        shape[d] = out;
+        let lazy = lazy.reshaped(&split);
+        let repeated = match lazy.broadcast(&full) {
+            Some(l) => l,
+            None => cx.stored(lazy).broadcast(&full).expect("a stored tensor can be broadcast"),
+        };
+        return repeated.reshaped(&shape);
+    }
+    let lazy = plain(cx, lazy);
+    let step = if out > 1 { (index[1] - index[0]) as i64 } else { 1 };
+    if index.iter().enumerate().all(|(o, &i)| i as i64 == index[0] as i64 + o as i64 * step) {
+        return super::layout::sliced(cx, &lazy, &[(d, index[0] as i64, step, out)]);
+    }
+    let lazy = without_tables(cx, lazy);
+    let y = indexed(cx, lazy, d, index);
+    cx.normal(y)
+}
+
+fn plain(cx: &mut Lowering<'_>, lazy: Lazy) -> Lazy {
+    match lazy.plain() {
+        Some(p) => p,
+        None => cx.stored(lazy).plain().expect("a stored tensor has plain dimensions"),
+    }
+}
+
+fn resample(
+    cx: &mut Lowering<'_>,
+    v: ValueId,
+    out: &[usize],
+    scales: &[f64],
+    roi: &[(f64, f64)],
+    o: &Options<'_>,
+) -> Res<Lazy> {
+    let dtype = cx.dtype(v);
+    let shape = cx.shape(v).to_vec();
+    let changed: Vec<usize> = (0..shape.len())
+        .filter(|&d| {
+            out[d] != shape[d] || scales[d] != 1.0 || (o.coordinates == "tf_crop_and_resize" && roi[d] != (0.0, 1.0))
+        })
+        .collect();
+    let mut lazy = cx.without_base(v);
+    let all: Vec<Taps> = changed.iter().map(|&d| taps(o, shape[d], out[d], scales[d], roi[d])).collect::<Res<_>>()?;
+    if o.mode == "nearest" {
+        for (&d, t) in changed.iter().zip(&all) {
+            lazy = select(cx, lazy, d, &t.index[0]);
+        }
+    } else {
+        if !dtype.is_float() {
+            return Err(format!("interpolates type {dtype}; only floats are supported, or mode nearest"));
+        }
+        // Linear: all dimensions at once, 2^n reads. Cubic: one dimension after the other, 4 reads each.
+        let together = if o.mode == "linear" { changed.len().max(1) } else { 1 };
+        let mut done = 0;
+        while done < changed.len() {
+            let group = done..(done + together.min(3)).min(changed.len());
+            lazy = interpolate(cx, lazy, &changed[group.clone()], &all[group.clone()])?;
+            done = group.end;
+        }
+    }
+    for (&d, t) in changed.iter().zip(&all) {
+        if t.outside.contains(&true) {
+            let mut dims = vec![1; shape.len()];
+            dims[d] = out[d];
+            let mask: Vec<i64> = t.outside.iter().map(|&b| b as i64).collect();
+            let id = cx.add_const("outside".into(), HostTensor::from_ints(DType::Bool, &dims, &mask));
+            let mask = Lazy::read(Access::new(id, View::dense(&dims)), DType::Bool);
+            let fill = Scalar::of(dtype, o.extrapolation);
+            lazy = cx.combine(vec![lazy, mask], out, |e, v| {
+                let fill = e.literal(dtype, fill);
+                e.select(v[1], fill, v[0])
+            })?;
+        }
+    }
+    Ok(lazy)
+}
+
+/// The weighted sum over all combinations of the taps of some dimensions.
+fn interpolate(cx: &mut Lowering<'_>, lazy: Lazy, dims: &[usize], taps: &[Taps]) -> Res<Lazy> {
+    let dtype = lazy.dtype();
+    // The value is read several times: it has to be stored.
+    let stored = cx.stored(lazy);
+    let source = plain(cx, stored);
+    let mut shape = source.shape.clone();
+    let mut weights: Vec<Vec<Lazy>> = Vec::new();
+    for (&d, t) in dims.iter().zip(taps) {
+        shape[d] = t.outside.len();
+        let mut of_dim = Vec::new();
+        for w in &t.weight {
+            let mut wd = vec![1; shape.len()];
+            wd[d] = w.len();
+            let id = cx.add_const("interpolation weights".into(), HostTensor::from_f64(dtype, &wd, w));
+            of_dim.push(Lazy::read(Access::new(id, View::dense(&wd)), dtype));
+        }
+        weights.push(of_dim);
+    }
+    let per = taps.first().map_or(1, |t| t.index.len());
+    let combinations = per.pow(dims.len() as u32);
+    let mut terms = Vec::new();
+    for c in 0..combinations {
+        let mut read = source.clone();
+        for (i, (&d, t)) in dims.iter().zip(taps).enumerate() {
+            read = indexed(cx, read, d, &t.index[c / per.pow(i as u32) % per]);
+        }
+        terms.push(cx.normal(read));
+    }
+    terms.extend(weights.into_iter().flatten());
+    cx.combine(terms, &shape, |e: &mut Expr, v: &[Val]| {
+        // Sum over the taps of the first dimension, then of the next, ...
+        let mut values = v[..combinations].to_vec();
+        for i in 0..dims.len() {
+            let w = &v[combinations + i * per..][..per];
+            values = values
+                .chunks(per)
+                .map(|chunk| {
+                    let products: Vec<Val> = chunk.iter().zip(w).map(|(&x, &w)| e.binary(Binary::Mul, x, w)).collect();
+                    products.into_iter().reduce(|a, b| e.binary(Binary::Add, a, b)).expect("chunks are not empty")
+                })
+                .collect();
+        }
+        values[0]
+    })
+}
+
+fn check_scales(scales: &[f64], rank: usize) -> Res<()> {
+    if scales.len() != rank || scales.iter().any(|s| !s.is_finite() || *s <= 0.0) {
+        return Err(format!("scales {scales:?} for {rank} dimensions"));
+    }
+    Ok(())
+}
+
+fn scaled(shape: &[usize], scales: &[f64]) -> Res<Vec<usize>> {
+    let dims: Vec<i64> = shape.iter().zip(scales).map(|(&d, s)| (d as f64 * s).floor() as i64).collect();
+    to_shape(&dims)
+}
+
+fn finish(
+    cx: &mut Lowering<'_>,
+    v: ValueId,
+    out: &[usize],
+    scales: &[f64],
+    roi: &[(f64, f64)],
+    o: &Options<'_>,
+) -> Res<()> {
+    if out.contains(&0) || cx.shape(v).contains(&0) {
+        return Err(format!("the result's shape {out:?} has no elements"));
+    }
+    if out.iter().any(|&d| d > MAX_GENERATED) {
+        return Err(format!("the result's shape {out:?} is too large"));
+    }
+    let y = resample(cx, v, out, scales, roi, o)?;
+    cx.set(0, y);
+    Ok(())
+}
+
+pub(super) fn upsample(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let shape = cx.shape(x).to_vec();
+    let scales: Vec<f64> = match cx.attribute("scales") {
+        Some(Attribute::Floats(s)) => s.iter().map(|&v| v as f64).collect(),
+        Some(_) => return Err("attribute `scales` is not a list of numbers".into()),
+        None if cx.opset() < 7 => vec![1.0, 1.0, cx.float("height_scale", 1.0)?, cx.float("width_scale", 1.0)?],
+        None => cx.const_floats(1, "the scales")?,
+    };
+    check_scales(&scales, shape.len())?;
+    let mode = match cx.text("mode", "nearest")? {
+        "nearest" => "nearest",
+        "linear" | "bilinear" => "linear",
+        other => return Err(format!("attribute `mode` is `{other}`; nearest and linear are supported")),
+    };
+    let o = Options {
+        mode,
+        coordinates: "asymmetric",
+        nearest: "floor",
+        cubic_a: 0.0,
+        exclude_outside: false,
+        extrapolation: 0.0,
+    };
+    let out = scaled(&shape, &scales)?;
+    finish(cx, x, &out, &scales, &vec![(0.0, 1.0); shape.len()], &o)
+}
+
+pub(super) fn resize(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let shape = cx.shape(x).to_vec();
+    let rank = shape.len();
+    if cx.int("antialias", 0)? != 0 {
+        return Err("attribute `antialias` is 1; only 0 is supported".into());
+    }
+    let mode = match cx.text("mode", "nearest")? {
+        m @ ("nearest" | "linear" | "cubic") => m,
+        other => return Err(format!("attribute `mode` is `{other}`; nearest, linear and cubic are supported")),
+    };
+    let old = cx.opset() < 11;
+    let axes: Vec<usize> = match cx.ints("axes")? {
+        Some(a) => a.iter().map(|&a| cx.axis(a, rank)).collect::<Res<_>>()?,
+        None => (0..rank).collect(),
+    };
+    let given = |cx: &Lowering<'_>, i: usize| cx.optional(i).is_some_and(|v| !cx.shape(v).contains(&0));
+    let (scales_at, sizes_at) = if old { (1, usize::MAX) } else { (2, 3) };
+    let (mut scales, mut out) = (vec![1.0; rank], shape.clone());
+    if given(cx, scales_at) {
+        let list = cx.const_floats(scales_at, "the scales")?;
+        check_scales(&list, axes.len())?;
+        axes.iter().zip(list).for_each(|(&a, s)| scales[a] = s);
+        out = scaled(&shape, &scales)?;
+    } else if given(cx, sizes_at) {
+        let mut sizes = to_shape(&cx.const_ints(sizes_at, "the sizes")?)?;
+        if sizes.len() != axes.len() {
+            return Err(format!("{} sizes for {} dimensions", sizes.len(), axes.len()));
+        }
+        let ratio = |(&a, &s): (&usize, &usize)| s as f64 / shape[a] as f64;
+        let policy = cx.text("keep_aspect_ratio_policy", "stretch")?;
+        let common = match policy {
+            "stretch" => None,
+            "not_larger" => axes.iter().zip(&sizes).map(ratio).reduce(f64::min),
+            "not_smaller" => axes.iter().zip(&sizes).map(ratio).reduce(f64::max),
+            other => {
+                return Err(format!(
+                    "attribute `keep_aspect_ratio_policy` is `{other}`; stretch, not_larger and not_smaller are supported"
+                ));
+            }
+        };
+        if let Some(s) = common {
+            for (i, &a) in axes.iter().enumerate() {
+                sizes[i] = (s * shape[a] as f64 + 0.5).floor() as usize;
+                scales[a] = s;
+            }
+        }
+        for (i, &a) in axes.iter().enumerate() {
+            out[a] = sizes[i];
+            if common.is_none() {
+                scales[a] = sizes[i] as f64 / shape[a] as f64;
+            }
+        }
+    } else {
+        return Err("neither scales nor sizes are given".into());
+    }
+    let coordinates = if old { "asymmetric" } else { cx.text("coordinate_transformation_mode", "half_pixel")? };
+    let mut roi = vec![(0.0, 1.0); rank];
+    if coordinates == "tf_crop_and_resize" {
+        let list = cx.const_floats(1, "the region of interest")?;
+        if list.len() != 2 * axes.len() {
+            return Err(format!("the region of interest has {} numbers for {} dimensions", list.len(), axes.len()));
+        }
+        axes.iter().enumerate().for_each(|(i, &a)| roi[a] = (list[i], list[i + axes.len()]));
+    }
+    let o = Options {
+        mode,
+        coordinates,
+        nearest: if old { "floor" } else { cx.text("nearest_mode", "round_prefer_floor")? },
+        cubic_a: cx.float("cubic_coeff_a", -0.75)?,
+        exclude_outside: cx.int("exclude_outside", 0)? != 0,
+        extrapolation: cx.float("extrapolation_value", 0.0)?,
+    };
+    finish(cx, x, &out, &scales, &roi, &o)
+}

@@ -1,0 +1,207 @@
+//! Operators whose result is known without computing, and those that pass their input on.
+
+use crate::graph::error::Res;
+use crate::graph::expr::Scalar;
+use crate::graph::lower::{Lowering, splat};
+use crate::onnx::Attribute;
+use crate::tensor::{DType, HostTensor, element_count};
+
+/// Index ranges and the like larger than this are a mistake in the model.
+pub(super) const MAX_GENERATED: usize = 1 << 24;
+
+pub(super) fn constant(cx: &mut Lowering<'_>) -> Res<()> {
+    let node = cx.node().node;
+    let (name, value) = node.attributes.first_key_value().ok_or("it has no value")?;
+    let tensor = match value {
+        Attribute::Tensor(t) => t.clone(),
+        Attribute::Float(v) => HostTensor::from_f32(&[], &[*v]),
+        Attribute::Floats(v) => HostTensor::from_f32(&[v.len()], v),
+        Attribute::Int(v) => HostTensor::from_i64(&[], &[*v]),
+        Attribute::Ints(v) => HostTensor::from_i64(&[v.len()], v),
+        _ => return Err(format!("attribute `{name}` has a type that is not supported")),
+    };
+    cx.set_const(0, tensor);
+    Ok(())
+}
+
+/// Dimensions as a shape.
+pub(super) fn to_shape(dims: &[i64]) -> Res<Vec<usize>> {
+    let shape: Vec<usize> = dims
+        .iter()
+        .map(|&d| usize::try_from(d))
+        .collect::<Result<_, _>>()
+        .map_err(|_| format!("{dims:?} is not a shape"))?;
+    element_count(&shape).ok_or_else(|| format!("the shape {dims:?} is too large"))?;
+    Ok(shape)
+}
+
+pub(super) fn constant_of_shape(cx: &mut Lowering<'_>) -> Res<()> {
+    let shape = to_shape(&cx.const_ints(0, "the shape")?)?;
+    let (dtype, value) = match cx.attribute("value") {
+        None => (DType::F32, Scalar::Float(0.0)),
+        Some(Attribute::Tensor(t)) if t.len() == 1 && t.dtype().is_float() => (t.dtype(), Scalar::Float(t.to_f64()[0])),
+        Some(Attribute::Tensor(t)) if t.len() == 1 => (t.dtype(), Scalar::Int(t.to_i64()[0])),
+        Some(_) => return Err("attribute `value` is not a tensor of one element".into()),
+    };
+    cx.set(0, splat(dtype, &shape, value));
+    Ok(())
+}
+
+pub(super) fn identity(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    cx.pass(0, x);
+    Ok(())
+}
+
+pub(super) fn dropout(cx: &mut Lowering<'_>) -> Res<()> {
+    if let Some(training) = cx.optional(2) {
+        match cx.constant(training).map(|t| t.to_i64()) {
+            Some(v) if v.iter().all(|&x| x == 0) => {}
+            _ => return Err("input training_mode is not constantly false; only inference is supported".into()),
+        }
+    }
+    let x = cx.input(0)?;
+    if cx.wants(1) {
+        let shape = cx.shape(x).to_vec();
+        let mask =
+            if cx.opset() < 10 { (cx.dtype(x), Scalar::of(cx.dtype(x), 1.0)) } else { (DType::Bool, Scalar::Int(1)) };
+        cx.set(1, splat(mask.0, &shape, mask.1));
+    }
+    cx.pass(0, x);
+    Ok(())
+}
+
+pub(super) fn shape(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let dims: Vec<i64> = cx.shape(x).iter().map(|&d| d as i64).collect();
+    let rank = dims.len() as i64;
+    let clamp = |v: i64| (if v < 0 { v + rank } else { v }).clamp(0, rank) as usize;
+    let (start, end) = (clamp(cx.int("start", 0)?), clamp(cx.int("end", rank)?));
+    let part = dims.get(start..end).unwrap_or(&[]);
+    cx.set_const(0, HostTensor::from_i64(&[part.len()], part));
+    Ok(())
+}
+
+pub(super) fn size(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let n = cx.shape(x).iter().product::<usize>();
+    cx.set_const(0, HostTensor::from_i64(&[], &[n as i64]));
+    Ok(())
+}
+
+pub(super) fn range(cx: &mut Lowering<'_>) -> Res<()> {
+    let dtype = cx.dtype(cx.input(0)?);
+    let one = |v: Vec<f64>, what: &str| match v[..] {
+        [x] => Ok(x),
+        _ => Err(format!("the {what} is not one number")),
+    };
+    let start = one(cx.const_floats(0, "the start")?, "start")?;
+    let limit = one(cx.const_floats(1, "the limit")?, "limit")?;
+    let delta = one(cx.const_floats(2, "the delta")?, "delta")?;
+    let n = ((limit - start) / delta).ceil().max(0.0);
+    if !n.is_finite() || n > MAX_GENERATED as f64 {
+        return Err(format!("the range {start}, {limit}, {delta} is too long"));
+    }
+    let values: Vec<f64> = (0..n as usize).map(|i| start + i as f64 * delta).collect();
+    cx.set_const(0, HostTensor::from_f64(dtype, &[values.len()], &values));
+    Ok(())
+}
+
+pub(super) fn eye_like(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let shape = cx.shape(x).to_vec();
+    let dtype = match cx.int("dtype", 0)? {
+        0 => cx.dtype(x),
+        code => DType::from_onnx(code as i32)
+            .ok_or_else(|| format!("attribute `dtype` is type {code}, which is not supported"))?,
+    };
+    let k = cx.int("k", 0)?;
+    let [rows, cols] = shape[..] else { return Err("input 0 is not a matrix".into()) };
+    if rows.saturating_mul(cols) > MAX_GENERATED {
+        return Err(format!("the shape {shape:?} is too large"));
+    }
+    let at = |i: usize| ((i % cols) as i64 - (i / cols) as i64 == k) as u8 as f64;
+    let values: Vec<f64> = (0..rows * cols).map(at).collect();
+    cx.set_const(0, HostTensor::from_f64(dtype, &shape, &values));
+    Ok(())
+}
+
+/// Keeps one triangle of the last two dimensions, by a constant mask.
+pub(super) fn trilu(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let shape = cx.shape(x).to_vec();
+    let &[.., rows, cols] = &shape[..] else { return Err(format!("data of shape {shape:?} is not a matrix")) };
+    let k = if cx.optional(1).is_some() { cx.const_ints(1, "the diagonal")? } else { vec![0] };
+    let k = *k.first().ok_or("the diagonal is not one number")?;
+    if shape.contains(&0) {
+        cx.pass(0, x);
+        return Ok(());
+    }
+    if rows.saturating_mul(cols) > MAX_GENERATED {
+        return Err(format!("a mask for the shape {shape:?} is too large"));
+    }
+    let upper = cx.int("upper", 1)? != 0;
+    let kept = |i: usize| {
+        let above = ((i % cols) as i64).saturating_sub((i / cols) as i64);
+        if upper { above >= k } else { above <= k }
+    };
+    let mask: Vec<i64> = (0..rows * cols).map(|i| kept(i) as i64).collect();
+    let id = cx.add_const("triangle".into(), HostTensor::from_ints(DType::Bool, &[rows, cols], &mask));
+    let view = crate::graph::view::View::dense(&[rows, cols]);
+    let mask = crate::graph::lazy::Lazy::read(crate::graph::fused::Access::new(id, view), DType::Bool);
+    let lazy = cx.lazy(x);
+    let y = cx.combine(vec![lazy, mask], &shape, |e, v| {
+        let zero = e.constant(e.type_of(v[0]), 0.0);
+        e.select(v[1], v[0], zero)
+    })?;
+    cx.set(0, y);
+    Ok(())
+}
+
+pub(super) fn one_hot(cx: &mut Lowering<'_>) -> Res<()> {
+    use crate::graph::expr::Binary;
+    let (indices, values) = (cx.input(0)?, cx.input(2)?);
+    let depth = cx.const_floats(1, "the depth")?;
+    let [depth] = depth[..] else { return Err("the depth is not one number".into()) };
+    let depth = depth.max(0.0) as usize;
+    if depth > MAX_GENERATED || cx.shape(values) != [2] {
+        return Err("the depth is too large or `values` are not two".into());
+    }
+    let rank = cx.rank(indices) + 1;
+    let axis = cx.axis(cx.int("axis", -1)?, rank)?;
+    let dtype = cx.dtype(indices);
+    // value = (index wrapped into 0..depth) == position ? on : off
+    let numbers: Vec<f64> = (0..depth).map(|i| i as f64).collect();
+    let mut dims = vec![1; rank];
+    dims[axis] = depth;
+    let id = cx.add_const("one_hot positions".into(), HostTensor::from_f64(dtype, &dims, &numbers));
+    let positions = crate::graph::lazy::Lazy::read(
+        crate::graph::fused::Access::new(id, crate::graph::view::View::dense(&dims)),
+        dtype,
+    );
+    let mut idx_shape = cx.shape(indices).to_vec();
+    idx_shape.insert(axis, 1);
+    let idx = cx.without_base(indices).reshaped(&idx_shape);
+    let pair = cx.plain(values);
+    let side = |cx: &mut Lowering<'_>, i: usize| {
+        let mut l = pair.clone();
+        for a in &mut l.inputs {
+            *a = crate::graph::lazy::map_access(a, |v| v.sliced(0, i, 1, 1), |r| r.to_vec());
+        }
+        l.grid = vec![1];
+        cx.normal(l)
+    };
+    let (off, on) = (side(cx, 0), side(cx, 1));
+    let mut shape = idx_shape;
+    shape[axis] = depth;
+    let y = cx.combine(vec![idx, positions, off, on], &shape, |e, v| {
+        let (n, zero) = (e.constant(dtype, depth as f64), e.constant(dtype, 0.0));
+        let below = e.binary(Binary::Lt, v[0], zero);
+        let wrapped = e.binary(Binary::Add, v[0], n);
+        let index = e.select(below, wrapped, v[0]);
+        let hit = e.binary(Binary::Eq, index, v[1]);
+        e.select(hit, v[3], v[2])
+    })?;
+    cx.set(0, y);
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! Clean-up before scheduling: common subexpressions, copies, dead code.
+//!
+//! Kernels' authors compute an address wherever they need it; this pass keeps one. Within a block, an instruction
+//! without side effects whose operands are all written exactly once in the function computes the same value wherever
+//! it stands, so a second one with the same operation, operands and modifiers is replaced by the first one's result.
+//! A temporary whose only use is a copy into (part of) another value is computed there directly, when nothing between
+//! touches that part. What nobody uses is removed.
+
+use crate::mir::liveness::{Liveness, for_each_def, for_each_use};
+use crate::mir::{Function, MInst, Opnd, Part, VReg};
+use barewave_isa::{Flags, Pipe, op};
+use rustc_hash::FxHashMap;
+
+/// Simplifies a function of target instructions over virtual registers.
+pub fn simplify(f: &mut Function) {
+    let defs = count(f, for_each_def_of);
+    common_subexpressions(f, &defs);
+    sink_copies(f);
+    remove_dead(f);
+}
+
+fn for_each_def_of(_: &Function, i: &MInst, g: &mut dyn FnMut(Part)) {
+    for_each_def(i, g);
+}
+
+fn for_each_use_of(f: &Function, i: &MInst, g: &mut dyn FnMut(Part)) {
+    for_each_use(i, f.target, g);
+}
+
+/// How often each virtual register is touched.
+fn count(f: &Function, visit: fn(&Function, &MInst, &mut dyn FnMut(Part))) -> Vec<u32> {
+    let mut n = vec![0; f.vregs.len()];
+    for inst in f.blocks.iter().flat_map(|b| &b.insts) {
+        visit(f, inst, &mut |p| n[p.reg.0 as usize] += 1);
+    }
+    n
+}
+
+/// Computes a value from its operands alone: it may be shared, moved and removed.
+fn is_pure(f: &Function, i: &MInst) -> bool {
+    let Some(info) = i.info(f.target) else { return false };
+    let alu = matches!(info.pipe, Pipe::Salu | Pipe::Valu | Pipe::Trans);
+    let odd = Flags(Flags::SIDE_EFFECTS.0 | Flags::CROSS_LANE.0 | Flags::BRANCH.0 | Flags::BARRIER.0);
+    let fixed = i.dsts.iter().chain(&i.srcs).any(|o| matches!(o, Opnd::P(_)));
+    let harmless = |r: &barewave_isa::Reg| *r == barewave_isa::Reg::SCC;
+    alu && info.flags.0 & odd.0 == 0
+        && !fixed
+        && info.writes.iter().all(harmless)
+        && !info.reads.iter().any(harmless)
+        && !info.reads.contains(&barewave_isa::Reg::VCC_LO)
+        && !i.dsts.is_empty()
+        && info.dsts.iter().all(|s| !s.read)
+}
+
+fn common_subexpressions(f: &mut Function, defs: &[u32]) {
+    let preloaded: Vec<VReg> = super::regalloc::fixed_places(f).iter().map(|p| p.0).collect();
+    let once = |p: &Part| defs[p.reg.0 as usize] + u32::from(preloaded.contains(&p.reg)) == 1;
+    let mut renamed: FxHashMap<VReg, VReg> = FxHashMap::default();
+    for b in 0..f.blocks.len() {
+        let mut seen: FxHashMap<String, VReg> = FxHashMap::default();
+        let carries: Vec<bool> = (0..f.blocks[b].insts.len()).map(|i| scc_is_read(f, b, i)).collect();
+        let mut insts = std::mem::take(&mut f.blocks[b].insts);
+        let mut i = 0;
+        insts.retain_mut(|inst| {
+            i += 1;
+            for o in inst.srcs.iter_mut() {
+                if let Opnd::V(p) = o
+                    && let Some(to) = renamed.get(&p.reg)
+                {
+                    p.reg = *to;
+                }
+            }
+            let [Opnd::V(d)] = inst.dsts[..] else { return true };
+            let whole = d.first == 0 && d.len == f.vreg(d.reg).dwords;
+            let stable = inst.srcs.iter().all(|o| o.part().is_none_or(|p| once(&p)));
+            let sets_scc = inst.info(f.target).is_some_and(|x| x.writes.contains(&barewave_isa::Reg::SCC));
+            if !whole || !once(&d) || !stable || !is_pure(f, inst) || (sets_scc && carries[i - 1]) {
+                return true;
+            }
+            let class = f.vreg(d.reg).class;
+            let key = format!("{:?}{class:?}{:?}{:?}", inst.code, inst.srcs, inst.mods);
+            match seen.get(&key) {
+                Some(first) => {
+                    renamed.insert(d.reg, *first);
+                    false
+                }
+                None => {
+                    seen.insert(key, d.reg);
+                    true
+                }
+            }
+        });
+        f.blocks[b].insts = insts;
+    }
+    // Later blocks may use what an earlier one has dropped; blocks are walked in layout order, so only uses in blocks
+    // before the definition (loops) are left.
+    for inst in f.blocks.iter_mut().flat_map(|b| &mut b.insts) {
+        for o in &mut inst.srcs {
+            if let Opnd::V(p) = o
+                && let Some(to) = renamed.get(&p.reg)
+            {
+                p.reg = *to;
+            }
+        }
+    }
+}
+
+/// `t = op ...; d = copy t` becomes `d = op ...`.
+fn sink_copies(f: &mut Function) {
+    let defs = count(f, for_each_def_of);
+    let uses = count(f, for_each_use_of);
+    for b in 0..f.blocks.len() {
+        let insts = &f.blocks[b].insts;
+        let mut defined_at: FxHashMap<VReg, usize> = FxHashMap::default();
+        let mut touched_at: FxHashMap<(VReg, u8), usize> = FxHashMap::default();
+        let mut sinks: Vec<(usize, usize, Part)> = Vec::new();
+        for (i, inst) in insts.iter().enumerate() {
+            if let (Some(op::V_MOV_B32 | op::S_MOV_B32), [Opnd::V(d)], [Opnd::V(t)]) =
+                (inst.op(), &inst.dsts[..], &inst.srcs[..])
+                && inst.mods.is_empty()
+                && (defs[t.reg.0 as usize], uses[t.reg.0 as usize]) == (1, 1)
+                && f.vreg(t.reg).dwords == 1
+                && f.vreg(t.reg).class == f.vreg(d.reg).class
+                && let Some(&at) = defined_at.get(&t.reg)
+                && touched_at.get(&(d.reg, d.first)).is_none_or(|last| *last < at)
+            {
+                sinks.push((at, i, *d));
+            }
+            for_each_use(inst, f.target, |p| {
+                (p.first..p.first + p.len).for_each(|k| {
+                    touched_at.insert((p.reg, k), i);
+                });
+            });
+            for_each_def(inst, |p| {
+                defined_at.insert(p.reg, i);
+                (p.first..p.first + p.len).for_each(|k| {
+                    touched_at.insert((p.reg, k), i);
+                });
+            });
+        }
+        let mut dead = vec![false; insts.len()];
+        for (at, copy, d) in sinks {
+            let inst = &mut f.blocks[b].insts[at];
+            let reads_old = inst.info(f.target).is_some_and(|x| x.dsts.iter().any(|s| s.read));
+            if inst.dsts.len() == 1 && !reads_old {
+                inst.dsts[0] = Opnd::V(d);
+                dead[copy] = true;
+            }
+        }
+        let mut k = 0;
+        f.blocks[b].insts.retain(|_| {
+            k += 1;
+            !dead[k - 1]
+        });
+    }
+}
+
+fn remove_dead(f: &mut Function) {
+    let live = Liveness::of(f);
+    for b in 0..f.blocks.len() {
+        let mut alive = live.live_out[b].clone();
+        let mut keep = vec![true; f.blocks[b].insts.len()];
+        for (i, inst) in f.blocks[b].insts.iter().enumerate().rev() {
+            let mut used = false;
+            for_each_def(inst, |p| used |= live.units.of_part(p).any(|u| alive.contains(u)));
+            let writes_scc = inst.info(f.target).is_some_and(|x| x.writes.contains(&barewave_isa::Reg::SCC));
+            let scc_matters = writes_scc && scc_is_read(f, b, i);
+            if !used && is_pure(f, inst) && !scc_matters {
+                keep[i] = false;
+                continue;
+            }
+            for_each_def(inst, |p| live.units.of_part(p).for_each(|u| alive.remove(u)));
+            for_each_use(inst, f.target, |p| live.units.of_part(p).for_each(|u| alive.insert(u)));
+        }
+        let mut k = 0;
+        f.blocks[b].insts.retain(|_| {
+            k += 1;
+            keep[k - 1]
+        });
+    }
+}
+
+/// True when an instruction after `i` reads SCC before another one writes it.
+fn scc_is_read(f: &Function, b: usize, i: usize) -> bool {
+    for inst in &f.blocks[b].insts[i + 1..] {
+        let Some(info) = inst.info(f.target) else { return true };
+        if info.reads.contains(&barewave_isa::Reg::SCC) {
+            return true;
+        }
+        if info.writes.contains(&barewave_isa::Reg::SCC) {
+            return false;
+        }
+    }
+    false
+}

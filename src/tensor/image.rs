@@ -1,0 +1,459 @@
+//! Images in and out.
+//!
+//! An image becomes a tensor in four steps: decode, convert to the colour the model wants, bring to its size, and
+//! normalise each channel as `(pixel / 255 - mean) / std`. What the model wants comes from the shape of its input, from the
+//! command line, or from its own metadata:
+//!
+//! | key            | value                                        | default              |
+//! |----------------|----------------------------------------------|----------------------|
+//! | `image.color`  | `gray`, `rgb` or `bgr`                       | by channels          |
+//! | `image.mean`   | one number, or one per channel, in 0..1      | 0                    |
+//! | `image.std`    | one number, or one per channel, in 0..1      | 1                    |
+//! | `image.layout` | `NCHW` or `NHWC`                             | by the input's shape |
+//! | `image.resize` | `stretch`, `crop` (short side, centre) or `fit` (long side, black borders) | `stretch` |
+//! | `labels`       | names of the classes, separated by commas or lines | none           |
+
+use super::{DType, Error, HostTensor};
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::path::Path;
+use std::str::FromStr;
+
+/// Order of the dimensions of an image tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Channels before rows.
+    Nchw,
+    /// Channels last.
+    Nhwc,
+}
+
+/// Channels of an image tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Color {
+    /// One channel.
+    Gray,
+    /// Red, green, blue.
+    Rgb,
+    /// Blue, green, red.
+    Bgr,
+}
+
+/// How an image is brought to the model's size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resize {
+    /// Both sides independently.
+    Stretch,
+    /// The short side to its extent, then the centre is cut out.
+    Crop,
+    /// The long side to its extent, with black borders.
+    Fit,
+}
+
+impl FromStr for Layout {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s.to_ascii_uppercase().as_str() {
+            "NCHW" | "CHW" => Ok(Layout::Nchw),
+            "NHWC" | "HWC" => Ok(Layout::Nhwc),
+            _ => Err(format!("unknown image layout `{s}`; NCHW and NHWC are known")),
+        }
+    }
+}
+
+impl FromStr for Color {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s.to_ascii_lowercase().as_str() {
+            "gray" | "grey" => Ok(Color::Gray),
+            "rgb" => Ok(Color::Rgb),
+            "bgr" => Ok(Color::Bgr),
+            _ => Err(format!("unknown image colour `{s}`; gray, rgb and bgr are known")),
+        }
+    }
+}
+
+impl FromStr for Resize {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s.to_ascii_lowercase().as_str() {
+            "stretch" => Ok(Resize::Stretch),
+            "crop" => Ok(Resize::Crop),
+            "fit" => Ok(Resize::Fit),
+            _ => Err(format!("unknown way to resize `{s}`; stretch, crop and fit are known")),
+        }
+    }
+}
+
+/// How images become tensors. What is `None` follows from the model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ImageOptions {
+    /// Subtracted from each channel (or all), in units of full scale.
+    pub mean: Option<Vec<f32>>,
+    /// Divides each channel (or all), in units of full scale.
+    pub std: Option<Vec<f32>>,
+    /// Order of dimensions.
+    pub layout: Option<Layout>,
+    /// Channels.
+    pub color: Option<Color>,
+    /// How to reach the model's size.
+    pub resize: Option<Resize>,
+}
+
+/// Numbers separated by commas.
+fn numbers(text: &str) -> Result<Vec<f32>, String> {
+    text.split(',').map(|s| s.trim().parse().map_err(|_| format!("`{text}` is not a list of numbers"))).collect()
+}
+
+impl ImageOptions {
+    /// What the metadata of a model says.
+    pub fn from_metadata(metadata: &BTreeMap<String, String>) -> Result<ImageOptions, Error> {
+        let get = |key: &str| metadata.get(key).map(String::as_str);
+        let wrong = |key: &str| {
+            let key = key.to_string();
+            move |e: String| Error::other(format!("the model's metadata `{key}`: {e}"))
+        };
+        Ok(ImageOptions {
+            mean: get("image.mean").map(numbers).transpose().map_err(wrong("image.mean"))?,
+            std: get("image.std").map(numbers).transpose().map_err(wrong("image.std"))?,
+            layout: get("image.layout").map(str::parse).transpose().map_err(wrong("image.layout"))?,
+            color: get("image.color").map(str::parse).transpose().map_err(wrong("image.color"))?,
+            resize: get("image.resize").map(str::parse).transpose().map_err(wrong("image.resize"))?,
+        })
+    }
+
+    /// These options, with what they leave open taken from `other`.
+    pub fn or(self, other: ImageOptions) -> ImageOptions {
+        ImageOptions {
+            mean: self.mean.or(other.mean),
+            std: self.std.or(other.std),
+            layout: self.layout.or(other.layout),
+            color: self.color.or(other.color),
+            resize: self.resize.or(other.resize),
+        }
+    }
+}
+
+struct Frame {
+    layout: Layout,
+    channels: usize,
+    height: usize,
+    width: usize,
+}
+
+/// What a tensor shape means as an image.
+fn frame(shape: &[usize], layout: Option<Layout>) -> Result<Frame, String> {
+    let dims = match shape {
+        [1, d @ ..] if d.len() == 3 => d,
+        d if d.len() == 3 => d,
+        _ => return Err(format!("shape {shape:?} is not that of one image ([1, channels, height, width])")),
+    };
+    let is_color = |c: usize| c == 1 || c == 3;
+    let layout = match layout {
+        Some(l) => l,
+        None if is_color(dims[0]) => Layout::Nchw,
+        None => Layout::Nhwc,
+    };
+    let [channels, height, width] = match layout {
+        Layout::Nchw => [dims[0], dims[1], dims[2]],
+        Layout::Nhwc => [dims[2], dims[0], dims[1]],
+    };
+    if !is_color(channels) || height == 0 || width == 0 {
+        return Err(format!("shape {shape:?} is not that of one image with 1 or 3 channels"));
+    }
+    Ok(Frame { layout, channels, height, width })
+}
+
+/// Decoded pixels: interleaved, 1 or 3 channels of 0..=255.
+#[derive(Clone, Debug, PartialEq)]
+struct Pixels {
+    width: usize,
+    height: usize,
+    channels: usize,
+    data: Vec<f32>,
+}
+
+/// Decoders refuse images with more pixels than this.
+const MAX_PIXELS: usize = 1 << 28;
+
+impl Pixels {
+    fn new(width: usize, height: usize, channels: usize, bytes: &[u8]) -> Result<Pixels, String> {
+        if width.checked_mul(height).is_none_or(|n| n == 0 || n > MAX_PIXELS || bytes.len() < n * channels) {
+            return Err(format!("an image of {width} x {height} pixels is not supported"));
+        }
+        // Alpha is dropped.
+        let kept = if channels < 3 { 1 } else { 3 };
+        let data = bytes.chunks_exact(channels).take(width * height).flat_map(|p| &p[..kept]).map(|&b| b as f32);
+        Ok(Pixels { width, height, channels: kept, data: data.collect() })
+    }
+
+    fn png(bytes: &[u8]) -> Result<Pixels, String> {
+        let mut decoder = png::Decoder::new(Cursor::new(bytes));
+        decoder.set_transformations(png::Transformations::normalize_to_color8());
+        let mut reader = decoder.read_info().map_err(|e| e.to_string())?;
+        let size = reader.output_buffer_size().ok_or("it is too large")?;
+        let mut data = vec![0; size];
+        let info = reader.next_frame(&mut data).map_err(|e| e.to_string())?;
+        Pixels::new(info.width as usize, info.height as usize, info.color_type.samples(), &data[..info.buffer_size()])
+    }
+
+    fn jpeg(bytes: &[u8]) -> Result<Pixels, String> {
+        let mut decoder = zune_jpeg::JpegDecoder::new(zune_jpeg::zune_core::bytestream::ZCursor::new(bytes));
+        let data = decoder.decode().map_err(|e| e.to_string())?;
+        let info = decoder.info().ok_or("it has no header")?;
+        let channels = decoder.output_colorspace().map_or(3, |c| c.num_components());
+        Pixels::new(info.width as usize, info.height as usize, channels, &data)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Pixels, String> {
+        match bytes {
+            [0x89, b'P', b'N', b'G', ..] => Pixels::png(bytes),
+            [0xff, 0xd8, 0xff, ..] => Pixels::jpeg(bytes),
+            _ => Err("neither a PNG nor a JPEG".into()),
+        }
+    }
+
+    /// One channel of brightness (ITU-R 601), or three equal ones.
+    fn with_channels(self, channels: usize) -> Pixels {
+        let data = match (self.channels, channels) {
+            (3, 1) => {
+                let luma = |p: &[f32; 3]| (p[0] * 0.299 + p[1] * 0.587 + p[2] * 0.114).round();
+                self.data.as_chunks().0.iter().map(luma).collect()
+            }
+            (1, 3) => self.data.iter().flat_map(|&v| [v; 3]).collect(),
+            _ => self.data,
+        };
+        Pixels { channels, data, ..self }
+    }
+
+    /// Linear interpolation; when shrinking, the filter grows with the factor so that every pixel counts.
+    fn resized(&self, width: usize, height: usize) -> Pixels {
+        if (self.width, self.height) == (width, height) {
+            return self.clone();
+        }
+        let c = self.channels;
+        let (columns, rows) = (filter(self.width, width), filter(self.height, height));
+        let mut wide = vec![0.0; width * self.height * c];
+        for y in 0..self.height {
+            for (x, (first, weights)) in columns.iter().enumerate() {
+                for (i, w) in weights.iter().enumerate() {
+                    for k in 0..c {
+                        wide[(y * width + x) * c + k] += w * self.data[(y * self.width + first + i) * c + k];
+                    }
+                }
+            }
+        }
+        let mut data = vec![0.0; width * height * c];
+        for (y, (first, weights)) in rows.iter().enumerate() {
+            for (i, w) in weights.iter().enumerate() {
+                let source = &wide[(first + i) * width * c..][..width * c];
+                data[y * width * c..][..width * c].iter_mut().zip(source).for_each(|(o, v)| *o += w * v);
+            }
+        }
+        data.iter_mut().for_each(|v| *v = v.round().clamp(0.0, 255.0));
+        Pixels { width, height, channels: c, data }
+    }
+
+    /// A window of `width` x `height` whose corner is at `x`, `y` of this image; black outside of it.
+    fn window(&self, x: i64, y: i64, width: usize, height: usize) -> Pixels {
+        let mut data = Vec::with_capacity(width * height * self.channels);
+        for row in 0..height as i64 {
+            for column in 0..width as i64 {
+                let (sx, sy) = (column + x, row + y);
+                let inside = (0..self.width as i64).contains(&sx) && (0..self.height as i64).contains(&sy);
+                for k in 0..self.channels {
+                    let at = || (sy as usize * self.width + sx as usize) * self.channels + k;
+                    data.push(if inside { self.data[at()] } else { 0.0 });
+                }
+            }
+        }
+        Pixels { width, height, channels: self.channels, data }
+    }
+
+    fn bring_to_size(&self, width: usize, height: usize, how: Resize) -> Pixels {
+        let (sx, sy) = (width as f64 / self.width as f64, height as f64 / self.height as f64);
+        let s = match how {
+            Resize::Stretch => return self.resized(width, height),
+            Resize::Crop => sx.max(sy),
+            Resize::Fit => sx.min(sy),
+        };
+        let side = |v: usize| ((v as f64 * s).round() as usize).clamp(1, MAX_PIXELS / width.max(height));
+        let (w, h) = (side(self.width), side(self.height));
+        let offset = |have: usize, want: usize| (have as i64 - want as i64).div_euclid(2);
+        self.resized(w, h).window(offset(w, width), offset(h, height), width, height)
+    }
+}
+
+/// For each of `to` output positions over `from` input positions: the first input and the weights from there on.
+fn filter(from: usize, to: usize) -> Vec<(usize, Vec<f32>)> {
+    let scale = from as f64 / to as f64;
+    let reach = scale.max(1.0);
+    let at = |o: usize| {
+        let center = (o as f64 + 0.5) * scale - 0.5;
+        let first = (center - reach).ceil().max(0.0) as usize;
+        let last = ((center + reach).floor() as usize).min(from - 1);
+        let weight = |i: usize| (1.0 - (i as f64 - center).abs() / reach).max(0.0);
+        let sum: f64 = (first..=last).map(weight).sum();
+        (first, (first..=last).map(|i| (weight(i) / sum) as f32).collect())
+    };
+    (0..to).map(at).collect()
+}
+
+/// Reads a PNG or JPEG file as a tensor of this type and shape. `u8` tensors get the pixels as they are.
+pub fn load_image(path: &Path, dtype: DType, shape: &[usize], options: &ImageOptions) -> Result<HostTensor, Error> {
+    let f = frame(shape, options.layout).map_err(|e| Error::file(path, format!("the model's input of {e}")))?;
+    let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;
+    let decoded = Pixels::decode(&bytes)
+        .map_err(|e| Error::file(path, format!("not a readable image ({e}); PNG and JPEG are supported")))?;
+    let color = match (options.color, f.channels) {
+        (Some(Color::Gray), 3) | (Some(Color::Rgb | Color::Bgr), 1) => {
+            return Err(Error::file(
+                path,
+                format!("the chosen colour does not have the {} channels of {shape:?}", f.channels),
+            ));
+        }
+        (Some(c), _) => c,
+        (None, 1) => Color::Gray,
+        (None, _) => Color::Rgb,
+    };
+    let how = options.resize.unwrap_or(Resize::Stretch);
+    let image = decoded.with_channels(f.channels).bring_to_size(f.width, f.height, how);
+    let pick = |list: &Option<Vec<f32>>, default: f32, c: usize, what: &str| match list.as_deref() {
+        None => Ok(default),
+        Some([one]) => Ok(*one),
+        Some(l) if l.len() == f.channels => Ok(l[c]),
+        Some(l) => Err(Error::file(path, format!("{} values of {what} for {} channels", l.len(), f.channels))),
+    };
+    let mut values = vec![0.0; f.channels * f.height * f.width];
+    for c in 0..f.channels {
+        let (mean, std) = (pick(&options.mean, 0.0, c, "mean")?, pick(&options.std, 1.0, c, "std")?);
+        if std == 0.0 {
+            return Err(Error::file(path, "a std of 0 divides by zero"));
+        }
+        let source = if color == Color::Bgr { 2 - c } else { c };
+        for i in 0..f.width * f.height {
+            let (x, y) = (i % f.width, i / f.width);
+            let at = match f.layout {
+                Layout::Nchw => (c * f.height + y) * f.width + x,
+                Layout::Nhwc => (y * f.width + x) * f.channels + c,
+            };
+            let raw = image.data[i * f.channels + source] as f64;
+            values[at] = if dtype == DType::U8 { raw } else { (raw / 255.0 - mean as f64) / std as f64 };
+        }
+    }
+    Ok(HostTensor::from_f64(dtype, shape, &values))
+}
+
+/// Writes a tensor of one image as PNG. Float values of 0..1 become 0..255 after undoing the normalisation of `options`;
+/// `u8` values are written as they are.
+pub fn save_image(path: &Path, tensor: &HostTensor, options: &ImageOptions) -> Result<(), Error> {
+    let f = frame(tensor.shape(), options.layout).map_err(|e| Error::file(path, e))?;
+    let values = tensor.to_f64();
+    let pick = |list: &Option<Vec<f32>>, default: f32, c: usize| match list.as_deref() {
+        Some([one]) => *one,
+        Some(l) => l.get(c).copied().unwrap_or(default),
+        None => default,
+    };
+    let mut pixels = Vec::with_capacity(f.channels * f.height * f.width);
+    for i in 0..f.width * f.height {
+        let (x, y) = (i % f.width, i / f.width);
+        for k in 0..f.channels {
+            let c = if options.color == Some(Color::Bgr) && f.channels == 3 { 2 - k } else { k };
+            let at = match f.layout {
+                Layout::Nchw => (c * f.height + y) * f.width + x,
+                Layout::Nhwc => (y * f.width + x) * f.channels + c,
+            };
+            let v = if tensor.dtype() == DType::U8 {
+                values[at]
+            } else {
+                (values[at] * pick(&options.std, 1.0, c) as f64 + pick(&options.mean, 0.0, c) as f64) * 255.0
+            };
+            pixels.push(v.round().clamp(0.0, 255.0) as u8);
+        }
+    }
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, f.width as u32, f.height as u32);
+    encoder.set_color(if f.channels == 1 { png::ColorType::Grayscale } else { png::ColorType::Rgb });
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder
+        .write_header()
+        .and_then(|mut w| w.write_image_data(&pixels))
+        .map_err(|e| Error::file(path, format!("cannot make a PNG: {e}")))?;
+    std::fs::write(path, bytes).map_err(|e| Error::io("write", path, &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn temp(name: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("barewave-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn written_images_read_back_in_every_layout() {
+        let path = temp("rgb.png");
+        let values: Vec<f64> = (0..3 * 4 * 5).map(|i| i as f64 * 4.0 / 255.0).collect();
+        let t = HostTensor::from_f64(DType::F32, &[1, 3, 4, 5], &values);
+        let options = ImageOptions { mean: Some(vec![0.5, 0.4, 0.3]), std: Some(vec![0.2]), ..Default::default() };
+        save_image(&path, &t, &ImageOptions::default()).unwrap();
+        let back = load_image(&path, DType::F32, &[1, 3, 4, 5], &ImageOptions::default()).unwrap();
+        assert!(back.to_f64().iter().zip(&values).all(|(a, b)| (a - b).abs() < 1e-6));
+        let last = load_image(&path, DType::U8, &[1, 4, 5, 3], &ImageOptions::default()).unwrap();
+        assert_eq!(last.to_i64()[..3], [0, 80, 160]);
+        let bgr = ImageOptions { color: Some(Color::Bgr), ..Default::default() };
+        assert_eq!(load_image(&path, DType::U8, &[1, 4, 5, 3], &bgr).unwrap().to_i64()[..3], [160, 80, 0]);
+        let scaled = load_image(&path, DType::F32, &[1, 3, 4, 5], &options).unwrap().to_f64();
+        assert!((scaled[0] + 0.5 / 0.2).abs() < 1e-6 && (scaled[59] - (236.0 / 255.0 - 0.3) / 0.2).abs() < 1e-5);
+        save_image(&path, &HostTensor::from_f64(DType::F32, &[1, 3, 4, 5], &scaled), &options).unwrap();
+        let again = load_image(&path, DType::F32, &[1, 3, 4, 5], &ImageOptions::default()).unwrap();
+        assert_eq!(again, back);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn sizes_are_reached_in_three_ways() {
+        // A white image twice as wide as high.
+        let image = Pixels { width: 8, height: 4, channels: 3, data: vec![255.0; 96] };
+        for how in [Resize::Stretch, Resize::Crop, Resize::Fit] {
+            let out = image.bring_to_size(6, 6, how);
+            assert_eq!((out.width, out.height, out.data.len()), (6, 6, 108));
+            let black = out.data.iter().filter(|&&v| v == 0.0).count();
+            assert_eq!(black, if how == Resize::Fit { 54 } else { 0 }, "{how:?}");
+        }
+    }
+
+    #[test]
+    fn shrinking_averages_and_growing_interpolates() {
+        let step =
+            Pixels { width: 8, height: 1, channels: 1, data: vec![0.0, 0.0, 0.0, 0.0, 200.0, 200.0, 200.0, 200.0] };
+        // Pillow's bilinear filter gives the same numbers.
+        assert_eq!(step.resized(4, 1).data, [0.0, 25.0, 175.0, 200.0]);
+        let pair = Pixels { width: 2, height: 1, channels: 1, data: vec![0.0, 100.0] };
+        assert_eq!(pair.resized(4, 1).data, [0.0, 25.0, 75.0, 100.0]);
+    }
+
+    #[test]
+    fn a_jpeg_is_decoded() {
+        // 8 x 8 pixels, gray.
+        let bytes = include_bytes!("../../tests/models/gray.jpg");
+        let p = Pixels::decode(bytes).unwrap();
+        assert_eq!((p.width, p.height), (8, 8));
+        assert!(p.data.iter().all(|v| (v - 128.0).abs() <= 2.0), "{:?}", p.data);
+    }
+
+    #[test]
+    fn wrong_files_and_shapes_are_explained() {
+        let path = temp("bad.png");
+        std::fs::write(&path, b"\x89PNG\r\n\x1a\nbroken").unwrap();
+        let load =
+            |shape: &[usize]| load_image(&path, DType::F32, shape, &ImageOptions::default()).unwrap_err().to_string();
+        assert!(load(&[1, 3, 4, 4]).contains("not a readable image"));
+        assert!(load(&[1, 10]).contains("not that of one image"));
+        assert!(load(&[1, 7, 4, 5]).contains("1 or 3 channels"));
+        std::fs::remove_file(&path).unwrap();
+        assert!(load(&[1, 3, 4, 4]).contains("cannot read"));
+        let metadata = BTreeMap::from([("image.mean".to_string(), "a,b".to_string())]);
+        assert!(ImageOptions::from_metadata(&metadata).unwrap_err().to_string().contains("image.mean"));
+    }
+}

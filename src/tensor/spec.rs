@@ -1,0 +1,227 @@
+//! Input specs of the command line, and writing outputs by file name.
+//!
+//! | spec                       | tensor                                                                     |
+//! |----------------------------|----------------------------------------------------------------------------|
+//! | `1x3x224x224xf32=0`        | filled with a number                                                       |
+//! | `1x3x224x224xf32=random:7` | seeded: floats uniform in `[-1, 1)`, integers in `0..256`, bools           |
+//! | `@x.npy`                   | a NumPy array                                                              |
+//! | `@all.npz`                 | the array of the archive that has the input's name                         |
+//! | `@input_0.pb`              | an ONNX `TensorProto`                                                      |
+//! | `cat.png`, `cat.jpg`       | an image, see [`ImageOptions`]                                             |
+//!
+//! Each may be preceded by `NAME=`.
+
+use super::{DType, Error, HostTensor, ImageOptions, SplitMix64, element_count, image, npy, pb};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Where an input comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// One number everywhere.
+    Fill(DType, Vec<usize>, f64),
+    /// Seeded random numbers.
+    Random(DType, Vec<usize>, u64),
+    /// A file.
+    File(PathBuf),
+}
+
+/// A parsed input spec.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InputSpec {
+    /// The input it is for; by position when absent.
+    pub name: Option<String>,
+    /// Where the values come from.
+    pub source: Source,
+}
+
+/// What the model wants for an input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// The input's name.
+    pub name: String,
+    /// Its type.
+    pub dtype: DType,
+    /// Its shape.
+    pub shape: Vec<usize>,
+}
+
+/// `1x3xf32` as shape and type.
+fn shape_and_type(text: &str) -> Option<(Vec<usize>, DType)> {
+    let mut parts: Vec<&str> = text.split('x').collect();
+    let dtype = DType::from_name(parts.pop()?)?;
+    let shape = parts.into_iter().map(|p| p.parse().ok()).collect::<Option<_>>()?;
+    Some((shape, dtype))
+}
+
+impl FromStr for InputSpec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<InputSpec, Error> {
+        let parse_source = |s: &str| -> Result<Source, Error> {
+            if let Some((kind, value)) = s.split_once('=')
+                && let Some((shape, dtype)) = shape_and_type(kind)
+            {
+                if element_count(&shape).is_none() {
+                    return Err(Error::other(format!("input `{text}`: the shape is too large")));
+                }
+                if let Some(seed) = value.strip_prefix("random:") {
+                    let seed =
+                        seed.parse().map_err(|_| Error::other(format!("input `{text}`: the seed is not a number")))?;
+                    return Ok(Source::Random(dtype, shape, seed));
+                }
+                let value = value.parse().map_err(|_| {
+                    Error::other(format!("input `{text}`: `{value}` is neither a number nor random:SEED"))
+                })?;
+                return Ok(Source::Fill(dtype, shape, value));
+            }
+            let path = s.strip_prefix('@').unwrap_or(s);
+            if path.is_empty() {
+                return Err(Error::other(format!("input `{text}` names no file")));
+            }
+            if shape_and_type(path).is_some() {
+                return Err(Error::other(format!("input `{text}` has no value; write {path}=0 or {path}=random:1")));
+            }
+            Ok(Source::File(path.into()))
+        };
+        match text.split_once('=') {
+            Some((name, rest)) if shape_and_type(name).is_none() && !name.is_empty() && !name.starts_with('@') => {
+                Ok(InputSpec { name: Some(name.into()), source: parse_source(rest)? })
+            }
+            _ => Ok(InputSpec { name: None, source: parse_source(text)? }),
+        }
+    }
+}
+
+impl InputSpec {
+    /// Makes or reads the tensor and checks that it is what the model wants.
+    pub fn load(&self, wanted: &Wanted, options: &ImageOptions) -> Result<HostTensor, Error> {
+        let tensor = match &self.source {
+            Source::Fill(dtype, shape, value) => {
+                let n = shape.iter().product();
+                HostTensor::from_f64(*dtype, shape, &vec![*value; n])
+            }
+            Source::Random(dtype, shape, seed) => random(*dtype, shape, *seed),
+            Source::File(path) => load_file(path, wanted, options)?,
+        };
+        if tensor.dtype() != wanted.dtype || tensor.shape() != wanted.shape {
+            return Err(Error::other(format!(
+                "input `{}` is {}{:?}, but {}{:?} was given",
+                wanted.name,
+                wanted.dtype,
+                wanted.shape,
+                tensor.dtype(),
+                tensor.shape()
+            )));
+        }
+        Ok(tensor)
+    }
+}
+
+fn random(dtype: DType, shape: &[usize], seed: u64) -> HostTensor {
+    let mut rng = SplitMix64(seed);
+    let n: usize = shape.iter().product();
+    let value = |rng: &mut SplitMix64| match dtype {
+        DType::Bool => (rng.next_u64() >> 63) as f64,
+        t if t.is_float() => 2.0 * rng.next_unit() - 1.0,
+        DType::I8 => (rng.next_u64() >> 56) as i8 as f64,
+        _ => (rng.next_u64() >> 56) as f64,
+    };
+    let values: Vec<f64> = (0..n).map(|_| value(&mut rng)).collect();
+    HostTensor::from_f64(dtype, shape, &values)
+}
+
+fn extension(path: &Path) -> String {
+    path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default()
+}
+
+fn load_file(path: &Path, wanted: &Wanted, options: &ImageOptions) -> Result<HostTensor, Error> {
+    match extension(path).as_str() {
+        "npy" => npy::load_npy(path),
+        "npz" => {
+            let mut all = npy::load_npz(path)?;
+            let names: Vec<String> = all.keys().cloned().collect();
+            all.remove(&wanted.name).ok_or_else(|| {
+                Error::file(path, format!("has no array `{}`; it has: {}", wanted.name, names.join(", ")))
+            })
+        }
+        "pb" => pb::load_pb(path).map(|(_, t)| t),
+        "png" | "jpg" | "jpeg" => image::load_image(path, wanted.dtype, &wanted.shape, options),
+        _ => Err(Error::file(path, "unknown kind of file; .npy, .npz, .pb, .png and .jpg are known")),
+    }
+}
+
+/// Writes a tensor as the file name's extension says: `.npy`, `.npz` (one array of this name), `.pb` or `.png`.
+pub fn save(path: &Path, name: &str, tensor: &HostTensor, options: &ImageOptions) -> Result<(), Error> {
+    match extension(path).as_str() {
+        "npy" => npy::save_npy(path, tensor),
+        "npz" => npy::save_npz(path, &[(name.to_string(), tensor.clone())].into()),
+        "pb" => std::fs::write(path, pb::to_pb(name, tensor)).map_err(|e| Error::io("write", path, &e)),
+        "png" => image::save_image(path, tensor, options),
+        _ => Err(Error::file(path, "unknown kind of file; .npy, .npz, .pb and .png can be written")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(s: &str) -> Result<InputSpec, String> {
+        s.parse::<InputSpec>().map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn every_form_of_spec() {
+        let spec = |name: Option<&str>, source| Ok(InputSpec { name: name.map(str::to_string), source });
+        let f = |p: &str| Source::File(p.into());
+        assert_eq!(parse("2x3xf32=0.5"), spec(None, Source::Fill(DType::F32, vec![2, 3], 0.5)));
+        assert_eq!(parse("f32=1"), spec(None, Source::Fill(DType::F32, vec![], 1.0)));
+        assert_eq!(parse("x=4xi64=random:7"), spec(Some("x"), Source::Random(DType::I64, vec![4], 7)));
+        assert_eq!(parse("@x.npy"), spec(None, f("x.npy")));
+        assert_eq!(parse("data=@dir/x.npz"), spec(Some("data"), f("dir/x.npz")));
+        assert_eq!(parse("cat.png"), spec(None, f("cat.png")));
+        assert_eq!(parse("img=cat.png"), spec(Some("img"), f("cat.png")));
+    }
+
+    #[test]
+    fn wrong_specs_are_explained() {
+        for (s, word) in [
+            ("2x3xf32=zero", "neither a number"),
+            ("2x3xf32=random:x", "seed"),
+            ("2x3xf32", "has no value"),
+            ("x=", "names no file"),
+            ("99999999999x99999999999xf32=0", "too large"),
+        ] {
+            let e = parse(s).unwrap_err();
+            assert!(e.contains(word), "{s}: {e}");
+        }
+    }
+
+    #[test]
+    fn what_is_given_must_be_what_is_wanted() {
+        let wanted = Wanted { name: "x".into(), dtype: DType::F32, shape: vec![2] };
+        let load = |s: &str| parse(s).unwrap().load(&wanted, &ImageOptions::default());
+        assert_eq!(load("2xf32=3").unwrap().to_f64(), [3.0, 3.0]);
+        assert_eq!(load("2xf32=random:1"), load("2xf32=random:1"));
+        assert_ne!(load("2xf32=random:1"), load("2xf32=random:2"));
+        assert!(load("3xf32=3").unwrap_err().to_string().contains("input `x` is f32[2]"));
+        assert!(load("2xi32=3").is_err());
+        assert!(load("@none.npy").unwrap_err().to_string().contains("cannot read none.npy"));
+        assert!(load("@none.txt").unwrap_err().to_string().contains("unknown kind"));
+    }
+
+    #[test]
+    fn every_kind_of_file_round_trips() {
+        let t = random(DType::F32, &[1, 3, 2, 2], 3);
+        let wanted = Wanted { name: "x".into(), dtype: DType::F32, shape: vec![1, 3, 2, 2] };
+        for kind in ["npy", "npz", "pb"] {
+            let path = std::env::temp_dir().join(format!("barewave-spec-{}.{kind}", std::process::id()));
+            save(&path, "x", &t, &ImageOptions::default()).unwrap();
+            let spec = parse(&format!("@{}", path.display())).unwrap();
+            assert_eq!(spec.load(&wanted, &ImageOptions::default()).unwrap(), t, "{kind}");
+            std::fs::remove_file(path).unwrap();
+        }
+        let unwritable = Path::new("/nonexistent/x.npy");
+        assert!(save(unwritable, "x", &t, &ImageOptions::default()).unwrap_err().to_string().contains("cannot write"));
+    }
+}

@@ -1,0 +1,133 @@
+//! The command line as users and scripts see it: results, messages, exit codes.
+
+use pretty_assertions::assert_eq;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn barewave(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_barewave")).args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The command fails with this code and a message that contains all the words; nothing is printed as a result.
+fn fails(args: &[&str], code: i32, words: &[&str]) {
+    let out = barewave(args);
+    let err = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(code), "{args:?}: {err}");
+    assert!(!err.contains("panicked"), "{args:?}: {err}");
+    for w in words {
+        assert!(err.contains(w), "{args:?} should mention '{w}': {err}");
+    }
+}
+
+const DIGITS: &str = "examples/digits/digits.onnx";
+
+#[test]
+fn the_main_job() {
+    let out = barewave(&["run", DIGITS, "--input", "examples/digits/7.png"]);
+    let stdout = text(&out.stdout);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    for w in ["device   emulated gfx942", "compile  ", "run      ", "kernels", "top 3:\n  7  0."] {
+        assert!(stdout.contains(w), "{w} in {stdout}");
+    }
+}
+
+#[test]
+fn a_compiled_file_runs_without_compiling() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("digits.hsaco");
+    let file = file.to_str().unwrap();
+    for target in ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100"] {
+        let out = barewave(&["compile", DIGITS, "--target", target, "-o", file]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        let out = barewave(&["run", file, "--input", "examples/digits/4.png", "--top", "1"]);
+        let stdout = text(&out.stdout);
+        assert!(stdout.contains("compile  none") && stdout.contains("\n  4  "), "{stdout}{}", text(&out.stderr));
+        assert!(stdout.contains(&format!("emulated {target}")), "{stdout}");
+    }
+    // The same input gives the same bytes.
+    let first = std::fs::read(file).unwrap();
+    barewave(&["compile", DIGITS, "--target", "gfx1100", "-o", file]);
+    assert_eq!(first.len(), std::fs::read(file).unwrap().len());
+    assert!(first == std::fs::read(file).unwrap(), "compilation is not deterministic");
+    // A file for one target does not run on another.
+    fails(&["run", file, "--device", "emu:gfx942"], 1, &["gfx1100", "gfx942"]);
+}
+
+#[test]
+fn intermediate_forms() {
+    let asm = text(&barewave(&["compile", DIGITS, "--target", "gfx906", "--emit", "asm"]).stdout);
+    assert!(asm.contains("; conv: conv1+relu1") && asm.contains("v_fmac_f32") && asm.contains("s_endpgm"), "{asm}");
+    let mir = text(&barewave(&["compile", DIGITS, "--target", "gfx1100", "--emit", "mir"]).stdout);
+    let kernels: Vec<&str> = mir.split("\nkernel ").collect();
+    assert_eq!(kernels.len(), 6);
+    for k in kernels {
+        let k = if k.starts_with("kernel ") { k.to_string() } else { format!("kernel {k}") };
+        let parsed = barewave::mir::parse(&k).unwrap();
+        assert_eq!(parsed.to_string().trim(), k.trim());
+    }
+    let plan = text(&barewave(&["compile", DIGITS, "--target", "gfx1100", "--emit", "plan"]).stdout);
+    assert!(plan.contains("\"launches\"") && plan.contains("\"probabilities\""), "{plan}");
+    let graph = text(&barewave(&["compile", DIGITS, "--target", "gfx1100", "--emit", "graph"]).stdout);
+    assert!(graph.contains("conv1+relu1"), "{graph}");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("d.hsaco");
+    let out = barewave(&["compile", DIGITS, "--target", "mi300x", "--stats", "--json", "-o", file.to_str().unwrap()]);
+    let stats: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(stats.as_array().unwrap().len(), 6);
+    assert!(stats.as_array().unwrap().iter().all(|k| k["spills"] == 0 && k["instructions"].as_u64().unwrap() > 20));
+}
+
+#[test]
+fn wrong_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let whole = std::fs::read(DIGITS).unwrap();
+    std::fs::write(at("truncated.onnx"), &whole[..whole.len() / 2]).unwrap();
+    std::fs::write(at("text.onnx"), "this is not a model").unwrap();
+    std::fs::write(at("empty.onnx"), "").unwrap();
+    std::fs::write(at("broken.hsaco"), [b"\x7fELF".as_slice(), &[0; 100]].concat()).unwrap();
+    std::fs::write(at("broken.png"), "not a picture").unwrap();
+    fails(&["run", &at("none.onnx")], 1, &["none.onnx"]);
+    fails(&["run", &at("truncated.onnx")], 1, &["truncated.onnx"]);
+    fails(&["run", &at("text.onnx")], 1, &["text.onnx", "ONNX"]);
+    fails(&["run", &at("empty.onnx")], 1, &["empty.onnx"]);
+    fails(&["run", &at("broken.hsaco")], 1, &["broken.hsaco"]);
+    fails(&["run", DIGITS, "--input", &at("broken.png")], 1, &["broken.png"]);
+    fails(&["run", DIGITS, "--input", &at("none.png")], 1, &["none.png"]);
+    fails(&["compile", DIGITS, "--target", "gfx906", "-o", &at("no/such/dir.hsaco")], 1, &["cannot write", "dir.hsaco"]);
+    fails(&["compile", DIGITS, "--target", "gfx906", "-o", dir.path().to_str().unwrap()], 1, &["cannot write"]);
+    if Path::new("/dev/full").exists() {
+        fails(&["run", DIGITS, "--output", "/no/such/place.npy"], 1, &["place.npy"]);
+    }
+}
+
+#[test]
+fn wrong_words() {
+    fails(&["run", DIGITS, "--device", "emu:gfx943"], 2, &["gfx943", "gfx942"]);
+    fails(&["compile", DIGITS, "--target", "mi300y"], 2, &["mi300y", "mi300"]);
+    fails(&["compile", DIGITS, "--target", "gfx906", "--dim", "N"], 2, &["NAME=N"]);
+    fails(&["compile", DIGITS], 2, &["--target"]);
+    fails(&["frobnicate"], 2, &["frobnicate"]);
+    fails(&["run", DIGITS, "--device", "cuda"], 1, &["cuda", "emu:TARGET"]);
+    fails(&["run", DIGITS, "--input", "picture=1x1x8x8xf32=0"], 1, &["picture", "'image'"]);
+    fails(&["run", DIGITS, "--input", "1x1x8x9xf32=0"], 1, &["image", "8"]);
+    fails(&["run", DIGITS, "--input", "1x1x8x8xi32=0"], 1, &["image", "f32"]);
+    fails(&["run", DIGITS, "--input", "image=1x1x8x8xf99=0"], 2, &["f99"]);
+    fails(&["run", DIGITS, "--input", "examples/digits/1.png", "--input", "examples/digits/2.png"], 1, &["2 inputs"]);
+    fails(&["run", DIGITS, "--output", "logits=/tmp/x.npy"], 1, &["logits", "'probabilities'"]);
+    fails(&["conformance", "examples"], 1, &["no test cases"]);
+}
+
+#[test]
+fn lists() {
+    let devices = text(&barewave(&["devices"]).stdout);
+    assert!(devices.contains("emu:gfx906") && devices.contains("emu:gfx1201"), "{devices}");
+    let json: serde_json::Value = serde_json::from_slice(&barewave(&["devices", "--json"]).stdout).unwrap();
+    assert!(json.as_array().unwrap().len() > 15);
+    let help = barewave(&["run", "--help"]);
+    assert!(help.status.success() && text(&help.stdout).contains("Example:"));
+}

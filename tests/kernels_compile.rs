@@ -1,0 +1,71 @@
+//! Every kernel family compiles for every target that has code generation.
+
+use barewave::graph::expr::{Binary, Expr};
+use barewave::graph::fused::*;
+use barewave::graph::view::View;
+use barewave::kernels;
+use barewave::passes;
+use barewave::tensor::{DType, HostTensor};
+use barewave_isa::Target;
+
+const TARGETS: [&str; 5] = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100"];
+
+fn tensor(g: &mut FusedGraph, name: &str, shape: &[usize], role: Role) -> TensorId {
+    g.add_tensor(Tensor { name: name.into(), dtype: DType::F32, shape: shape.to_vec(), role })
+}
+
+fn compile(g: &FusedGraph) {
+    g.check().unwrap();
+    for t in TARGETS {
+        let target = Target::parse(t).unwrap();
+        for step in &g.steps {
+            for k in kernels::lower(g, step, target, "k").unwrap() {
+                let m = passes::compile(k.function).unwrap_or_else(|e| panic!("{t} {}: {e}", step.kind.name()));
+                eprintln!("{t} {} {} insts {:?}", step.kind.name(), m.emitted.insts, m.usage);
+            }
+        }
+    }
+}
+
+#[test]
+fn vector_add() {
+    let mut g = FusedGraph::default();
+    let a = tensor(&mut g, "a", &[1000], Role::Input(0));
+    let b = tensor(&mut g, "b", &[1000], Role::Input(1));
+    let c = tensor(&mut g, "c", &[1000], Role::Output(0));
+    let v = View::dense(&[1000]);
+    let mut e = Expr::new();
+    let (x, y) = (e.input(0, DType::F32), e.input(1, DType::F32));
+    let s = e.binary(Binary::Add, x, y);
+    g.steps.push(Step {
+        name: "add".into(),
+        kind: StepKind::Pointwise,
+        inputs: vec![Access::new(a, v.clone()), Access::new(b, v.clone())],
+        expr: e.finish(s),
+        output: Access::new(c, v),
+    });
+    g.outputs.push(c);
+    compile(&g);
+}
+
+#[test]
+fn convolution() {
+    let mut g = FusedGraph::default();
+    let x = tensor(&mut g, "x", &[1, 64, 56, 56], Role::Input(0));
+    let weights = HostTensor::from_f32(&[64, 64, 3, 3], &vec![0.5; 64 * 64 * 9]);
+    let w = tensor(&mut g, "w", &[64, 64, 3, 3], Role::Constant(weights));
+    let c = tensor(&mut g, "c", &[1, 64, 56, 56], Role::Output(0));
+    let d = View::dense(&[1, 64, 56, 56]);
+    g.steps.push(Step {
+        name: "conv".into(),
+        kind: StepKind::Conv {
+            window: Window { kernel: vec![3, 3], strides: vec![1, 1], dilations: vec![1, 1], pads: vec![1, 1] },
+            groups: 1,
+        },
+        inputs: vec![Access::new(x, d.clone()), Access::new(w, View::dense(&[64, 64, 3, 3]))],
+        expr: Expr::acc(DType::F32),
+        output: Access::new(c, d),
+    });
+    g.outputs.push(c);
+    compile(&g);
+}
