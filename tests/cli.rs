@@ -98,7 +98,11 @@ fn wrong_files() {
     fails(&["run", &at("broken.hsaco")], 1, &["broken.hsaco"]);
     fails(&["run", DIGITS, "--input", &at("broken.png")], 1, &["broken.png"]);
     fails(&["run", DIGITS, "--input", &at("none.png")], 1, &["none.png"]);
-    fails(&["compile", DIGITS, "--target", "gfx906", "-o", &at("no/such/dir.hsaco")], 1, &["cannot write", "dir.hsaco"]);
+    fails(
+        &["compile", DIGITS, "--target", "gfx906", "-o", &at("no/such/dir.hsaco")],
+        1,
+        &["cannot write", "dir.hsaco"],
+    );
     fails(&["compile", DIGITS, "--target", "gfx906", "-o", dir.path().to_str().unwrap()], 1, &["cannot write"]);
     if Path::new("/dev/full").exists() {
         fails(&["run", DIGITS, "--output", "/no/such/place.npy"], 1, &["place.npy"]);
