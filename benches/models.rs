@@ -117,10 +117,16 @@ fn main() {
         return;
     };
     let rate = host_fma_rate();
-    println!("host: {} threads, {:.1} G multiply-adds/s in a vectorised loop", rayon::current_num_threads(), rate / 1e9);
+    println!(
+        "host: {} threads, {:.1} G multiply-adds/s in a vectorised loop",
+        rayon::current_num_threads(),
+        rate / 1e9
+    );
     println!("\n{:14} {:8} {:>12} {:>12} {:>8}", "model", "target", "compile CPU", "IREE CPU", "ratio");
     let path = |name: &str| -> PathBuf { Path::new(&data).join(format!("light/light_{name}.onnx")) };
-    for (name, targets) in [("resnet50", &["gfx942", "gfx1100"][..]), ("squeezenet", &["gfx942"]), ("densenet121", &["gfx942"])] {
+    for (name, targets) in
+        [("resnet50", &["gfx942", "gfx1100"][..]), ("squeezenet", &["gfx942"]), ("densenet121", &["gfx942"])]
+    {
         for t in targets {
             let target = Target::parse(t).expect("a known target");
             let ours = compile_ms(&path(name), target);
@@ -130,7 +136,10 @@ fn main() {
             println!("{name:14} {t:8} {ours:>9.0} ms {theirs:>12} {ratio:>8}");
         }
     }
-    println!("\n{:14} {:8} {:>10} {:>18} {:>12} {:>14}", "model", "target", "emulated", "instructions", "limit", "share of limit");
+    println!(
+        "\n{:14} {:8} {:>10} {:>18} {:>12} {:>14}",
+        "model", "target", "emulated", "instructions", "limit", "share of limit"
+    );
     for (name, t) in [("resnet50", "gfx942"), ("resnet50", "gfx1100"), ("squeezenet", "gfx942")] {
         let target = Target::parse(t).expect("a known target");
         let (seconds, instructions, flops) = run_seconds(&path(name), target);

@@ -634,3 +634,44 @@ fn sorting_in_lds_with_wide_accesses() {
         v
     });
 }
+
+#[test]
+fn eight_bit_floats() {
+    if !available() {
+        return;
+    }
+    let source = "__kernel void k(__global const uint *a, __global uint *o) {
+        int x = a[GID]; float s = __builtin_amdgcn_cvt_f32_fp8(x, 1), t = __builtin_amdgcn_cvt_f32_bf8(x, 3);
+        o[2 * GID] = __builtin_astype(s, uint) ^ (__builtin_astype(t, uint) >> 1);
+        int p = __builtin_amdgcn_cvt_pk_fp8_f32(s, s * 0.97f, 0x11223344, false);
+        o[2 * GID + 1] = __builtin_amdgcn_cvt_pk_bf8_f32(t, t * 1.04f, p, true); }";
+    // Nearest by search over all codes: the largest even code wins ties.
+    let value = |c: u8, m: u32, fnuz: bool| -> f32 {
+        let (e, f) = (((c & 127) >> m) as i32, (c & ((1 << m) - 1)) as f32 / (1 << m) as f32);
+        let bias = (1 << (6 - m)) - if fnuz { 0 } else { 1 };
+        let v = if e == 0 { f * 2f32.powi(1 - bias) } else { (1.0 + f) * 2f32.powi(e - bias) };
+        if c & 128 != 0 { -v } else { v }
+    };
+    let nearest = |x: f32, m: u32, fnuz: bool| -> u8 {
+        let best = (0..=255u8)
+            .filter(|c| value(*c, m, fnuz).is_sign_negative() == x.is_sign_negative())
+            .map(|c| ((value(c, m, fnuz) - x).abs(), c & 1, c))
+            .min_by(|p, q| p.partial_cmp(q).unwrap());
+        best.unwrap().2
+    };
+    for (name, fnuz) in [("gfx942", true), ("gfx950", false), ("gfx1200", false)] {
+        let t = Target::parse(name).unwrap();
+        // Bytes 1 and 3 hold codes without NaN, infinity, or results that overflow.
+        let input: Vec<u32> = random(31, 256).iter().map(|x| x & 0xbfff_bfff | 0x0400_0400).collect();
+        let (mut a, mut o) = (bytes_of_ints(&input), vec![0; 2048]);
+        let args = &mut [Arg::Buffer(&mut a), Arg::Buffer(&mut o)];
+        run(t, &compile(t, source, &[]), "k", [4, 1, 1], [64, 1, 1], args, &fast()).unwrap_or_else(|f| panic!("{f}"));
+        for (x, got) in input.iter().zip(ints(&o).chunks(2)) {
+            let (s, b) = (value((x >> 8) as u8, 3, fnuz), value((x >> 24) as u8, 2, fnuz));
+            assert_eq!(got[0], s.to_bits() ^ b.to_bits() >> 1, "{name} {x:#x}");
+            let low = nearest(s, 3, fnuz) as u32 | (nearest(s * 0.97, 3, fnuz) as u32) << 8;
+            let high = nearest(b, 2, fnuz) as u32 | (nearest(b * 1.04, 2, fnuz) as u32) << 8;
+            assert_eq!(format!("{:#x}", got[1]), format!("{:#x}", low | high << 16), "{name} {x:#x} {s} {b}");
+        }
+    }
+}

@@ -115,7 +115,10 @@ fn targets(json: bool) -> Result {
     println!("{:8} {:10} {:7} {:>10} {:>8}  products", "target", "code name", "wave", "VGPRs/SIMD", "LDS");
     for r in rows {
         let products = r.products.join(" ");
-        println!("{:8} {:10} wave{:<3} {:>10} {:>8}  {products}", r.name, r.code_name, r.wave_size, r.vgprs, r.lds_bytes);
+        println!(
+            "{:8} {:10} wave{:<3} {:>10} {:>8}  {products}",
+            r.name, r.code_name, r.wave_size, r.vgprs, r.lds_bytes
+        );
     }
     Ok(())
 }
@@ -140,11 +143,11 @@ fn show(name: &str, target: Option<&str>, json: bool) -> Result {
     let only = target.map(Target::parse).transpose().map_err(Failure::usage)?;
     let found = |t: Target| ops(t).find(|i| i.name == name).map(|i| i.op);
     let op = Op::by_name(name).or_else(|| Target::all().find_map(found));
-    let op = op.ok_or_else(|| Failure::new(format!("no target has an instruction '{name}'; `barewave isa list` names them")))?;
-    let rows: Vec<Row> = Target::all()
-        .filter(|t| only.is_none_or(|o| o == *t))
-        .filter_map(|t| t.op(op).map(|i| row(t, i)))
-        .collect();
+    let op = op.ok_or_else(|| {
+        Failure::new(format!("no target has an instruction '{name}'; `barewave isa list` names them"))
+    })?;
+    let rows: Vec<Row> =
+        Target::all().filter(|t| only.is_none_or(|o| o == *t)).filter_map(|t| t.op(op).map(|i| row(t, i))).collect();
     if rows.is_empty() {
         return Err(Failure::new(format!("{} has no {name}", only.map_or("no target", |t| t.info().name))));
     }

@@ -244,7 +244,7 @@ mod tests {
         assert!(m.write(b, &[1, 2, 3]));
         let mut out = [0; 3];
         assert!(m.read(b, &mut out) && out == [1, 2, 3]);
-        assert!(!m.write(b - (1 << 40), &[1]) && !m.read(u64::MAX, &mut out));
+        assert!(!m.write(BASE - 1, &[1]) && !m.read(u64::MAX, &mut out));
         assert_eq!(m.allocation_of(b + 99), Some((b, 100)));
         assert_eq!(m.allocation_of(b + 100), None);
         assert!(m.free(a) && !m.free(a));

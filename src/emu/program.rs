@@ -288,7 +288,7 @@ impl Builder<'_> {
 
     fn build(&self) -> Built {
         let name = self.raw.op().name();
-        if let Some(sem) = sem::of(self.raw.op()) {
+        if let Some(sem) = sem::of(self.raw.op(), self.m.quirks().fnuz) {
             return self.valu(name, sem);
         }
         if let Some(run) = flow::find(name) {
@@ -671,6 +671,7 @@ impl Builder<'_> {
                 _ => true,
             };
         }
+        self.byte_selects(name, &mut e);
         if name.starts_with("v_dot4_i32_iu8") || name.starts_with("v_dot8_i32_iu4") {
             let signed = [e.neg & 1 != 0, e.neg & 2 != 0];
             op.kernel = sem::dot_signs(name, signed).ok_or(Refusal::Unimplemented)?.kernel.on(self.m.host);
@@ -696,6 +697,30 @@ impl Builder<'_> {
     }
 }
 
+impl Builder<'_> {
+    /// Conversions of 8-bit floats choose a byte or word of a register with op_sel or a modifier of their own.
+    fn byte_selects(&self, name: &str, e: &mut Ext) {
+        let plain = Sdwa { src: [6, 6], dst: 6, unused: 0 };
+        let byte = self.get(ModName::ByteSel) as u8 & 3;
+        match name {
+            "v_cvt_f32_fp8" | "v_cvt_f32_bf8" if e.sdwa.is_none() && byte != 0 => {
+                e.sdwa = Some(Sdwa { src: [byte, 6], ..plain });
+            }
+            "v_cvt_pk_f32_fp8" | "v_cvt_pk_f32_bf8" if e.op_sel & 1 != 0 => {
+                e.sdwa = Some(Sdwa { src: [5, 6], ..plain });
+                e.op_sel = 0;
+            }
+            "v_cvt_pk_fp8_f32" | "v_cvt_pk_bf8_f32" => e.keep_half = true,
+            "v_cvt_sr_fp8_f32" | "v_cvt_sr_bf8_f32" => {
+                let byte = byte.max(e.op_sel >> 2 & 3);
+                e.sdwa = Some(Sdwa { dst: byte, unused: 2, ..plain });
+                e.op_sel = 0;
+            }
+            _ => {}
+        }
+    }
+}
+
 /// 16-bit instructions of gfx9 that leave the upper half of their destination alone; the others clear it.
 fn keeps_half_on_gfx9(name: &str) -> bool {
     matches!(
@@ -714,7 +739,7 @@ fn keeps_half_on_gfx9(name: &str) -> bool {
 /// True when an operation has a handler.
 pub fn implements(target: Target, name: &str, op: barewave_isa::Op) -> bool {
     let vector = [("global_", 0), ("buffer_", 1), ("flat_", 2), ("scratch_", 3)];
-    sem::of(op).is_some()
+    sem::of(op, false).is_some()
         || flow::find(name).is_some()
         || salu::find(name).is_some()
         || lane::find(name).is_some()

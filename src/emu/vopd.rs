@@ -115,7 +115,7 @@ pub fn decode(bytes: &[u8]) -> Option<Pair> {
 
 /// Micro-operation of one half, writing row `dst`.
 fn build(m: &Machine, lanes: usize, h: &Half, dst: u32, pc: u32) -> Option<UOp> {
-    let sem = sem::of(h.op)?;
+    let sem = sem::of(h.op, false)?;
     let mut op = blank(valu::map, pc, 8);
     op.kernel = sem.kernel.on(m.host);
     op.form = sem.form;

@@ -5,7 +5,7 @@
 //! register can be read before it is written (nothing but preloaded values is live at the entry).
 
 use super::liveness::Liveness;
-use super::{Code, Function, MInst, Opnd, RegClass};
+use super::{Code, Function, Gen, MInst, Opnd, RegClass};
 use barewave_isa::{Class, Flags, Slot};
 
 /// What is wrong, where, and which pass had just run.
@@ -28,6 +28,16 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
         index,
         what,
     };
+    let Some(last) = f.blocks.last() else {
+        let (kernel, block) = (f.name.clone(), String::new());
+        return Err(VerifyError { kernel, pass, block, index: 0, what: "it has no blocks".to_string() });
+    };
+    let preloads = [f.preloads.kernarg, f.preloads.workitem_id].into_iter().chain(f.preloads.workgroup_id);
+    for (v, dwords) in preloads.zip([2, 1, 1, 1, 1]).filter_map(|(v, n)| v.map(|v| (v, n))) {
+        if f.vregs.get(v.0 as usize).is_none_or(|info| info.dwords != dwords) {
+            return Err(fail(0, 0, format!("%{} cannot be preloaded: it must have {dwords} dwords", v.0)));
+        }
+    }
     for (b, block) in f.blocks.iter().enumerate() {
         let mut ended = false;
         for (i, inst) in block.insts.iter().enumerate() {
@@ -42,8 +52,9 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
     if f.successors(f.blocks.len() - 1).iter().any(|s| *s >= f.blocks.len()) {
         return Err(fail(f.blocks.len() - 1, 0, "a branch leads out of the function".to_string()));
     }
-    let last = f.blocks.last().and_then(|b| b.insts.last());
     let ends = last
+        .insts
+        .last()
         .and_then(|i| i.info(f.target))
         .is_some_and(|x| x.flags.has(Flags::TERMINATOR) && !x.flags.has(Flags::CONDITIONAL));
     if !ends {
@@ -78,7 +89,10 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), String> {
             _ => {}
         }
     }
-    let Code::Isa(op) = inst.code else { return Ok(()) };
+    let op = match inst.code {
+        Code::Isa(op) => op,
+        Code::Gen(g) => return check_generic(g, inst),
+    };
     let Some(info) = f.target.op(op) else {
         return Err(format!("{} is not an instruction of {}", op.name(), f.target.info().name));
     };
@@ -95,6 +109,36 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), String> {
     let dsts = inst.dsts.iter().zip(info.dsts).map(|(o, s)| (o, s, true));
     for (o, slot, is_dst) in dsts.chain(inst.srcs.iter().zip(info.srcs).map(|(o, s)| (o, s, false))) {
         check_operand(f, o, slot, is_dst)?;
+    }
+    Ok(())
+}
+
+/// Number and kind of a generic operation's operands.
+fn check_generic(g: Gen, inst: &MInst) -> Result<(), String> {
+    let (dsts, srcs) = match g {
+        Gen::Barrier => (0, 0),
+        Gen::Copy => (1, 1),
+        Gen::Mad | Gen::Fma => (1, 3),
+        _ => (1, 2),
+    };
+    if (inst.dsts.len(), inst.srcs.len()) != (dsts, srcs) {
+        return Err(format!("{} takes {dsts} destinations and {srcs} sources", g.name()));
+    }
+    let width = |o: &Opnd| match o {
+        Opnd::V(p) => Some(p.len),
+        Opnd::P(r) => Some(r.dwords),
+        Opnd::Imm(_) => None,
+        Opnd::Off | Opnd::Block(_) => Some(0),
+    };
+    for d in &inst.dsts {
+        let Opnd::V(p) = d else { return Err("the result must be a virtual register".to_string()) };
+        let want = if g == Gen::Copy { p.len } else { 1 };
+        if p.len != want || inst.srcs.iter().any(|s| width(s).is_some_and(|w| w != want)) {
+            return Err(format!("operands of {} must be as wide as its result", g.name()));
+        }
+    }
+    if matches!(g, Gen::Udiv | Gen::Umod) && !matches!(inst.srcs[1], Opnd::Imm(d) if d as u32 != 0) {
+        return Err(format!("{} needs a constant divisor other than 0", g.name()));
     }
     Ok(())
 }

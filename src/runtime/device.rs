@@ -74,6 +74,14 @@ impl EmulatedDevice {
         let options = LaunchOptions { strict, ..LaunchOptions::default() };
         Ok(EmulatedDevice { device, modules: Vec::new(), options })
     }
+
+    /// A device that ends a launch with an error when one workgroup executes more instructions than this: for code that
+    /// is not trusted to end.
+    pub fn with_limit(target: Target, max_instructions: u64) -> Result<EmulatedDevice, DeviceError> {
+        let mut device = EmulatedDevice::new(target, false)?;
+        device.options.max_instructions = max_instructions;
+        Ok(device)
+    }
 }
 
 impl From<emu::EmuError> for DeviceError {

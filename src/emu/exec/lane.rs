@@ -1,7 +1,6 @@
 //! Vector instructions that cross lanes or have scalar results: readlane, writelane, permlane, mbcnt, swap, movrel.
 
 use super::ds::write_row;
-use super::valu;
 use crate::emu::wave::{Ctl, Kind, M0, Run, Src, UOp, Wave};
 
 fn value(w: &Wave, s: &Src, lane: usize) -> u32 {
@@ -252,6 +251,3 @@ pub fn find(name: &str) -> Option<(Run, bool)> {
         _ => return None,
     })
 }
-
-/// The general handler of vector arithmetic, for modifiers on instructions of this module.
-pub const GENERAL: Run = valu::general;

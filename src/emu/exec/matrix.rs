@@ -9,6 +9,7 @@ use crate::codeobj::Family;
 use crate::emu::lanes::{Bf16, F16, Host};
 use crate::emu::numeric::*;
 use crate::emu::program::Machine;
+use crate::emu::sem::fp8;
 use crate::emu::wave::{Ctl, Kind, Run, Src, UOp, Wave};
 use barewave_isa::{Inst, ModName};
 
@@ -182,32 +183,6 @@ pub fn prepare(op: &mut UOp, inst: &Inst, m: &Machine, lanes: usize) -> Option<(
     Some(())
 }
 
-/// 8-bit float to single. FNUZ formats have a bias one larger, no infinity and one NaN (0x80).
-fn fp8(x: u8, mantissa: u32, fnuz: bool) -> f32 {
-    let sign = if x & 0x80 != 0 { -1.0 } else { 1.0 };
-    let (e, m) = ((x & 0x7f) >> mantissa, (x & ((1 << mantissa) - 1)) as f32);
-    let bits = 7 - mantissa;
-    let top = (1 << bits) - 1;
-    if fnuz && x == 0x80 {
-        return f32::NAN;
-    }
-    if !fnuz {
-        if mantissa == 2 && e as u32 == top {
-            return if m == 0.0 { sign * f32::INFINITY } else { f32::NAN };
-        }
-        if mantissa == 3 && x & 0x7f == 0x7f {
-            return f32::NAN;
-        }
-    }
-    let bias = (1 << (bits - 1)) - if fnuz { 0 } else { 1 };
-    let scale = 1 << mantissa;
-    if e == 0 {
-        sign * m / scale as f32 * 2f32.powi(1 - bias)
-    } else {
-        sign * (1.0 + m / scale as f32) * 2f32.powi(e as i32 - bias)
-    }
-}
-
 /// Element `index` of a lane's packed registers.
 #[inline(always)]
 fn raw(w: &Wave, s: &Src, lane: usize, index: usize, bits: u32) -> u32 {
@@ -226,8 +201,8 @@ fn number(x: u32, e: Elem, fnuz: bool) -> f32 {
         Elem::Xf32 => f32::from_bits(x & 0xffff_e000),
         Elem::F16 => f16_to_f32(F16(x as u16)),
         Elem::Bf16 => bf16_to_f32(Bf16(x as u16)),
-        Elem::Fp8 => fp8(x as u8, 3, fnuz),
-        Elem::Bf8 => fp8(x as u8, 2, fnuz),
+        Elem::Fp8 => fp8::decode(x as u8, fp8::FP8, fnuz),
+        Elem::Bf8 => fp8::decode(x as u8, fp8::BF8, fnuz),
         _ => 0.0,
     }
 }

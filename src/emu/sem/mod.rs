@@ -7,6 +7,7 @@
 mod cmp;
 mod cvt;
 mod float;
+pub mod fp8;
 mod int;
 mod packed;
 
@@ -151,9 +152,12 @@ fn find(name: &str) -> Option<Sem> {
         .or_else(|| cmp::find(name))
 }
 
-/// The semantics of a vector instruction that works lane by lane; `None` for all others.
-pub fn of(op: Op) -> Option<&'static Sem> {
-    static TABLE: OnceLock<Vec<Option<Sem>>> = OnceLock::new();
-    let table = TABLE.get_or_init(|| (0..Op::COUNT as u16).map(|i| find(Op(i).name())).collect());
+/// The semantics of a vector instruction that works lane by lane; `None` for all others. `fnuz` chooses the encodings of
+/// 8-bit floats.
+pub fn of(op: Op, fnuz: bool) -> Option<&'static Sem> {
+    static TABLES: [OnceLock<Vec<Option<Sem>>>; 2] = [OnceLock::new(), OnceLock::new()];
+    let table = TABLES[usize::from(fnuz)].get_or_init(|| {
+        (0..Op::COUNT as u16).map(|i| find(Op(i).name()).or_else(|| fp8::find(Op(i).name(), fnuz))).collect()
+    });
     table.get(op.0 as usize)?.as_ref()
 }

@@ -1,0 +1,284 @@
+//! The emulated device on code made by our own encoder: modifiers, faults and strict mode. Needs no other tool.
+
+use barewave::codeobj::{Abi, CodeObject, Kernel};
+use barewave::emu::{EmuDevice, Fault, FaultKind, LaunchOptions};
+use barewave_isa::{Inst, ModName, Op, Operand, Regs, Target, encode, op};
+use pretty_assertions::assert_eq;
+
+fn v(n: u16) -> Operand {
+    Operand::Regs(Regs::v(n, 1))
+}
+fn vs(n: u16, dwords: u8) -> Operand {
+    Operand::Regs(Regs::v(n, dwords))
+}
+fn ss(n: u16, dwords: u8) -> Operand {
+    Operand::Regs(Regs::s(n, dwords))
+}
+fn imm(x: u64) -> Operand {
+    Operand::Imm(x)
+}
+fn i(op: Op, dsts: &[Operand], srcs: &[Operand]) -> Inst {
+    Inst::new(op, dsts, srcs)
+}
+fn with(mut inst: Inst, mods: &[(ModName, i32)]) -> Inst {
+    for &(m, x) in mods {
+        inst.mods.set(m, x);
+    }
+    inst
+}
+
+/// Waits for everything outstanding.
+fn wait_all(t: Target) -> Vec<Inst> {
+    let all: Vec<_> = t.info().counters.iter().map(|c| (c.counter, 0)).collect();
+    t.encode_waits(&all).into_iter().collect()
+}
+
+struct Setup {
+    target: Target,
+    lds: u32,
+    groups: u32,
+    block: u32,
+    options: LaunchOptions,
+}
+
+fn setup(target: Target) -> Setup {
+    Setup { target, lds: 1024, groups: 1, block: target.info().wave_size, options: LaunchOptions::default() }
+}
+
+fn strict(target: Target) -> Setup {
+    let s = setup(target);
+    Setup { options: LaunchOptions { strict: true, ..s.options }, ..s }
+}
+
+/// Runs `body` with the output's address in v[2:3] (plus 4 bytes per workitem) and stores v4 there.
+fn run(s: &Setup, body: &[Inst]) -> Result<Vec<u32>, Fault> {
+    let t = s.target;
+    let mut code = Vec::new();
+    let mut put = |inst: &Inst| {
+        encode(t, inst, &mut code).unwrap_or_else(|e| panic!("{}: {e}", inst.op));
+    };
+    // The kernel argument pointer is s[0:1]; the argument is the output's address.
+    put(&i(op::S_LOAD_DWORDX2, &[ss(8, 2)], &[ss(0, 2), imm(0)]));
+    wait_all(t).iter().for_each(&mut put);
+    put(&i(op::V_AND_B32, &[v(0)], &[imm(0x3ff), v(0)]));
+    put(&i(op::V_LSHLREV_B32, &[v(1)], &[imm(2), v(0)]));
+    put(&i(op::V_MOV_B32, &[v(2)], &[v(1)]));
+    body.iter().for_each(&mut put);
+    wait_all(t).iter().for_each(&mut put);
+    for _ in 0..2 {
+        put(&i(op::S_NOP, &[], &[imm(7)]));
+    }
+    put(&i(op::GLOBAL_STORE_DWORD, &[], &[v(2), v(4), ss(8, 2)]));
+    put(&i(op::S_ENDPGM, &[], &[imm(0)]));
+    let mut k = Kernel::new(t, "k", code);
+    (k.vgprs, k.sgprs, k.lds_bytes, k.kernarg_size, k.workgroup_ids) = (32, 32, s.lds, 8, [false; 3]);
+    let file = CodeObject { target: t, abi: Abi::V5, kernels: vec![k], sections: vec![] };
+    let device = EmuDevice::with_memory(t, 1 << 30).unwrap();
+    let module = device.load(&file.to_bytes().unwrap()).unwrap();
+    let out = device.alloc(4 * s.block as u64).unwrap();
+    device.launch(&module.kernel("k").unwrap(), [s.groups, 1, 1], [s.block, 1, 1], &out.to_le_bytes(), &s.options)?;
+    let mut bytes = vec![0; 4 * s.block as usize];
+    device.read(out, &mut bytes).unwrap();
+    Ok(bytes.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect())
+}
+
+fn targets() -> Vec<Target> {
+    ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"].map(|n| Target::parse(n).unwrap()).to_vec()
+}
+
+fn lane0(t: Target, body: &[Inst]) -> f32 {
+    f32::from_bits(run(&setup(t), body).unwrap_or_else(|f| panic!("{f}"))[0])
+}
+
+#[test]
+fn source_and_output_modifiers() {
+    for t in targets() {
+        let base = [i(op::V_MOV_B32, &[v(5)], &[Operand::f32(-3.0)]), i(op::V_MOV_B32, &[v(6)], &[Operand::f32(0.5)])];
+        let f = |inst: Inst| {
+            let mut b = base.to_vec();
+            b.push(inst);
+            lane0(t, &b)
+        };
+        let add = i(op::V_ADD_F32, &[v(4)], &[v(5), v(6)]);
+        assert_eq!(f(add.clone()), -2.5);
+        assert_eq!(f(with(add.clone(), &[(ModName::Neg, 1)])), 3.5);
+        assert_eq!(f(with(add.clone(), &[(ModName::Abs, 1)])), 3.5);
+        assert_eq!(f(with(add.clone(), &[(ModName::Abs, 1), (ModName::Neg, 3)])), -3.5);
+        assert_eq!(f(with(add.clone(), &[(ModName::Omod, 1)])), -5.0);
+        assert_eq!(f(with(add.clone(), &[(ModName::Omod, 3)])), -1.25);
+        assert_eq!(f(with(add.clone(), &[(ModName::Clamp, 1)])), 0.0);
+        assert_eq!(f(with(add, &[(ModName::Neg, 1), (ModName::Clamp, 1)])), 1.0);
+        let fma = i(op::V_FMA_F32, &[v(4)], &[v(5), v(6), Operand::f32(4.0)]);
+        assert_eq!(f(fma.clone()), 2.5);
+        assert_eq!(f(with(fma, &[(ModName::Neg, 4)])), -5.5);
+        let max = i(op::V_MAX_F32, &[v(4)], &[v(5), v(6)]);
+        assert_eq!(f(max), 0.5);
+    }
+}
+
+#[test]
+fn data_parallel_primitives() {
+    let t = Target::GFX906;
+    let mov = |mods: &[(ModName, i32)]| {
+        let body = [
+            i(op::V_MOV_B32, &[v(4)], &[imm(1000)]),
+            i(op::S_NOP, &[], &[imm(1)]),
+            with(i(op::V_MOV_B32, &[v(4)], &[v(0)]), mods),
+        ];
+        run(&strict(t), &body).unwrap_or_else(|f| panic!("{f}"))
+    };
+    // row_shr:1 keeps the old value where there is no source lane.
+    let r = mov(&[(ModName::DppCtrl, 0x111)]);
+    assert_eq!(r[..18], [1000, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 1000, 16]);
+    let r = mov(&[(ModName::DppCtrl, 0x111), (ModName::BoundCtrl, 1)]);
+    assert_eq!((r[0], r[16], r[17]), (0, 0, 16));
+    // quad_perm:[3,2,1,0], mirror, row mask.
+    assert_eq!(mov(&[(ModName::DppCtrl, 0x1b)])[..4], [3, 2, 1, 0]);
+    assert_eq!(mov(&[(ModName::DppCtrl, 0x140)])[..2], [15, 14]);
+    let r = mov(&[(ModName::DppCtrl, 0x1b), (ModName::RowMask, 2)]);
+    assert_eq!((r[0], r[16], r[32]), (1000, 19, 1000));
+    // SDWA: a byte of the source into the upper word, the rest preserved.
+    let body = [
+        i(op::V_MOV_B32, &[v(5)], &[imm(0x8099_5511)]),
+        i(op::V_MOV_B32, &[v(4)], &[imm(0x1234_5678)]),
+        with(
+            i(op::V_MOV_B32, &[v(4)], &[v(5)]),
+            &[(ModName::Src0Sel, 3), (ModName::DstSel, 5), (ModName::DstUnused, 2)],
+        ),
+    ];
+    assert_eq!(run(&setup(t), &body).unwrap()[0], 0x0080_5678);
+}
+
+#[test]
+fn denormals_follow_the_mode() {
+    for t in targets() {
+        let tiny = f32::from_bits(0x0040_0000);
+        let body = |mode: u64| {
+            vec![
+                // MODE bits 7:4: all denormals kept, or those of f32 flushed.
+                i(op::S_SETREG_IMM32_B32, &[], &[imm(1 | 4 << 6 | 3 << 11), imm(mode)]),
+                i(op::V_MOV_B32, &[v(5)], &[Operand::f32(tiny)]),
+                i(op::S_NOP, &[], &[imm(1)]),
+                i(op::V_ADD_F32, &[v(4)], &[v(5), v(5)]),
+            ]
+        };
+        assert_eq!(lane0(t, &body(0xf)), tiny + tiny, "{t} keeps");
+        assert_eq!(lane0(t, &body(0xc)), 0.0, "{t} flushes");
+    }
+}
+
+#[test]
+fn faults_name_the_place() {
+    for t in targets() {
+        // A wild address.
+        let body = [
+            i(op::V_MOV_B32, &[v(10)], &[imm(0x1234_5678)]),
+            i(op::V_MOV_B32, &[v(11)], &[imm(0)]),
+            i(op::GLOBAL_LOAD_DWORD, &[v(4)], &[vs(10, 2), Operand::Off]),
+        ];
+        let f = run(&setup(t), &body).unwrap_err();
+        assert_eq!(f.kind, FaultKind::OutOfBounds { addr: 0x1234_5678, size: 4, store: false });
+        assert_eq!((f.kernel.as_str(), f.wave, f.lane), ("k", 0, Some(0)));
+        let text = f.to_string();
+        assert!(
+            text.contains("global_load") && text.contains("pc 0x") && text.contains("workgroup (0, 0, 0)"),
+            "{text}"
+        );
+        // LDS beyond the workgroup's.
+        let body = [i(op::V_MOV_B32, &[v(5)], &[imm(1022)]), i(op::DS_WRITE_B32, &[], &[v(5), v(0)])];
+        let f = run(&setup(t), &body).unwrap_err();
+        assert_eq!(f.kind, FaultKind::LdsOutOfBounds { addr: 1022, size: 4, limit: 1024 });
+        // An endless loop.
+        let s = Setup { options: LaunchOptions { max_instructions: 100_000, ..Default::default() }, ..setup(t) };
+        let f = run(&s, &[i(op::S_BRANCH, &[], &[imm(u64::MAX)])]).unwrap_err();
+        assert_eq!(f.kind, FaultKind::InstructionLimit(100_000));
+    }
+}
+
+#[test]
+fn strict_mode_reports_what_hardware_leaves_undefined() {
+    for t in targets() {
+        let address = i(op::V_LSHLREV_B32, &[v(5)], &[imm(2), v(0)]);
+        // An undefined value may be moved, but not stored.
+        let f = run(&strict(t), &[i(op::V_ADD_U32, &[v(4)], &[v(20), v(0)])]).unwrap_err();
+        assert_eq!(f.kind, FaultKind::UndefinedRegister("v4".into()), "{t}");
+        // More registers than the kernel allocates.
+        let f = run(&strict(t), &[i(op::V_MOV_B32, &[v(4)], &[v(99)])]).unwrap_err();
+        assert!(f.to_string().contains("v99 is used, the kernel allocates 32 VGPRs"), "{f}");
+        // LDS that nobody wrote.
+        let body = [address.clone(), i(op::DS_READ_B32, &[v(4)], &[v(5)])];
+        let f = run(&strict(t), &body).unwrap_err();
+        assert_eq!(f.kind, FaultKind::UninitialisedRead { space: "LDS", addr: 0 }, "{t}");
+        // A result before its wait, by reading and by overwriting.
+        let write = i(op::DS_WRITE_B32, &[], &[v(5), v(0)]);
+        let read = i(op::DS_READ_B32, &[v(4)], &[v(5)]);
+        let mut body = vec![address.clone(), write.clone(), read.clone()];
+        assert_eq!(run(&strict(t), &body).unwrap()[7], 7, "{t}");
+        body.push(i(op::V_ADD_U32, &[v(4)], &[v(4), v(0)]));
+        let f = run(&strict(t), &body).unwrap_err();
+        assert!(matches!(&f.kind, FaultKind::MissingWait { register, .. } if register == "v4"), "{f}");
+        // A race: every wave writes the same bytes.
+        let s = Setup { block: 4 * t.info().wave_size, ..strict(t) };
+        let same = [i(op::V_MOV_B32, &[v(5)], &[imm(0)]), write.clone(), i(op::V_MOV_B32, &[v(4)], &[v(0)])];
+        let f = run(&s, &same).unwrap_err();
+        assert_eq!(f.kind, FaultKind::LdsRace { addr: 0, other_wave: 0 }, "{t}");
+        assert!(f.wave > 0);
+        // Past the end of an allocation but inside of memory.
+        let body = [
+            i(op::V_MOV_B32, &[v(5)], &[imm(300)]),
+            i(op::V_MOV_B32, &[v(4)], &[v(0)]),
+            i(op::GLOBAL_STORE_DWORD, &[], &[v(5), v(0), ss(8, 2)]),
+        ];
+        assert!(run(&setup(t), &body).is_ok());
+        let f = run(&strict(t), &body).unwrap_err();
+        assert!(matches!(f.kind, FaultKind::OutOfBounds { store: true, .. }), "{f}");
+    }
+    // Wait states: an SGPR written by the VALU and used as lane select needs four on gfx9.
+    let t = Target::GFX906;
+    let body = |states: u64| {
+        vec![
+            i(op::V_READFIRSTLANE_B32, &[ss(10, 1)], &[v(0)]),
+            i(op::S_NOP, &[], &[imm(states - 1)]),
+            i(op::V_READLANE_B32, &[ss(11, 1)], &[v(0), ss(10, 1)]),
+            i(op::V_MOV_B32, &[v(4)], &[ss(11, 1)]),
+        ]
+    };
+    assert!(run(&strict(t), &body(4)).is_ok());
+    let f = run(&strict(t), &body(3)).unwrap_err();
+    assert!(matches!(f.kind, FaultKind::MissingWaitStates { need: 4, have: 3, .. }), "{f}");
+}
+
+#[test]
+fn code_for_another_target_and_unknown_kernels_are_refused() {
+    let k = Kernel::new(Target::GFX942, "k", 0xbf81_0000u32.to_le_bytes().to_vec());
+    let file =
+        CodeObject { target: Target::GFX942, abi: Abi::V5, kernels: vec![k], sections: vec![] }.to_bytes().unwrap();
+    let device = EmuDevice::with_memory(Target::GFX1100, 1 << 28).unwrap();
+    assert!(device.load(&file).err().unwrap().to_string().contains("for gfx942, the device is gfx1100"));
+    let device = EmuDevice::with_memory(Target::GFX942, 1 << 28).unwrap();
+    let module = device.load(&file).unwrap();
+    assert!(module.kernel("q").err().unwrap().to_string().contains("it has: k"));
+    let kernel = module.kernel("k").unwrap();
+    let launch = |block| device.launch(&kernel, [1, 1, 1], block, &[], &LaunchOptions::default());
+    assert!(launch([2048, 1, 1]).unwrap_err().to_string().contains("1 to 1024"));
+    assert_eq!(launch([64, 4, 1]).unwrap().waves, 4);
+    assert!(device.free(12345).is_err());
+}
+
+#[test]
+fn same_launch_gives_the_same_bytes_on_any_number_of_threads() {
+    let t = Target::GFX1100;
+    let body = [
+        i(op::V_LSHLREV_B32, &[v(5)], &[imm(2), v(0)]),
+        i(op::DS_WRITE_B32, &[], &[v(5), v(0)]),
+        i(op::V_MOV_B32, &[v(4)], &[v(0)]),
+    ];
+    let many = Setup { groups: 64, block: 128, ..setup(t) };
+    let one = Setup {
+        options: LaunchOptions { single_thread: true, ..Default::default() },
+        groups: 64,
+        block: 128,
+        ..setup(t)
+    };
+    assert_eq!(run(&many, &body).unwrap(), run(&one, &body).unwrap());
+}
