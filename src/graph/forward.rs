@@ -81,6 +81,10 @@ fn redirected(graph: &FusedGraph, s: usize, from: TensorId, to: TensorId, target
             *a = Access::new(to, redirect(&a.view, &radix, &place, target)?);
         }
     }
+    // Vectors of a pointwise kernel may reach past the elements it reads, into those it writes.
+    if step.kind == StepKind::Pointwise && step.inputs.iter().any(|a| a.tensor == step.output.tensor) {
+        return None;
+    }
     graph.step_promises(&step).ok()?;
     Some(step)
 }

@@ -22,7 +22,7 @@
 //! * A tensor may be written by several steps, each a disjoint part (Concat, Pad, transposed convolution); all of them
 //!   precede the first reader of those parts.
 //! * A step never reads an element that it writes. It may read other parts of the tensor it writes (DenseNet's growing
-//!   concatenations do).
+//!   concatenations do), except that `Pointwise` steps never read the tensor they write.
 
 use super::expr::{Expr, Op, Scalar};
 use super::view::View;
@@ -367,6 +367,9 @@ impl FusedGraph {
             }
             if !access.is_plain() && step.kind != StepKind::Pointwise {
                 return Err(format!("operand {i} has a guard or an index table"));
+            }
+            if access.tensor == out.tensor && step.kind == StepKind::Pointwise {
+                return Err(format!("operand {i} is in the tensor it writes"));
             }
             if i >= main && access.view.dims != out.view.dims {
                 return Err(format!(
