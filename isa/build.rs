@@ -1,5 +1,7 @@
 //! Compiles `tables/*.isa` to static Rust in `OUT_DIR`. Uses the standard library only.
 
+#[path = "build/alu.rs"]
+mod alu;
 #[path = "build/emit.rs"]
 mod emit;
 #[path = "build/expand.rs"]

@@ -98,8 +98,7 @@ fn style(o: &Operand) -> &'static str {
         return match o.ty.as_str() {
             "u16" => "U16",
             "i16" => "I16",
-            "i32" => "I32",
-            _ => "Plain",
+            _ => "I32",
         };
     }
     style

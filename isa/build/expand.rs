@@ -4,6 +4,7 @@
 //! them are here: which field takes which operand, which modifiers an operand's type brings along, and which bits of
 //! unused fields must be zero.
 
+use crate::alu::{scalar, vector};
 use crate::formats::{self, Field, Format, Formats, Piece, Unused};
 use crate::rows::Row;
 use crate::text::{Fail, Result};
@@ -85,23 +86,23 @@ fn put(pieces: &[Piece], mut value: u64, fixed: &mut u128, mask: &mut u128) {
     }
 }
 
-fn all_bits(pieces: &[Piece]) -> u128 {
+pub fn all_bits(pieces: &[Piece]) -> u128 {
     pieces.iter().map(|p| ((1u128 << p.len) - 1) << p.lo).fold(0, |a, b| a | b)
 }
 
 /// Width of a type word and the word without prefix and suffixes.
-struct Typed<'a> {
-    name: Option<&'a str>,
-    prefix: &'a str,
-    ty: &'a str,
-    bits: u16,
-    read: bool,
-    plus: bool,
-    minus: bool,
-    ignored: bool,
+pub struct Typed<'a> {
+    pub name: Option<&'a str>,
+    pub prefix: &'a str,
+    pub ty: &'a str,
+    pub bits: u16,
+    pub read: bool,
+    pub plus: bool,
+    pub minus: bool,
+    pub ignored: bool,
 }
 
-fn typed(word: &str) -> Typed<'_> {
+pub fn typed(word: &str) -> Typed<'_> {
     let (name, rest) = match word.split_once(':') {
         Some((n, r)) => (Some(n), r),
         None => (None, word),
@@ -139,34 +140,36 @@ fn is_half(ty: &str) -> bool {
     matches!(ty, "f16" | "bf16" | "i16" | "u16" | "b16")
 }
 
-struct Builder<'a> {
-    format: Format,
-    name: &'a str,
-    row: &'a Row,
-    fixed: u128,
-    mask: u128,
-    used: BTreeSet<String>,
+pub struct Builder<'a> {
+    pub format: Format,
+    pub name: &'a str,
+    pub row: &'a Row,
+    pub fixed: u128,
+    pub mask: u128,
+    pub used: BTreeSet<String>,
     /// Modifier bits that an operand ignores.
-    ignored: u128,
-    operands: Vec<Operand>,
-    t16: bool,
-    f16: bool,
+    pub ignored: u128,
+    /// Bits that a modifier of the operation's own takes from the fields of the format.
+    pub reserved: u128,
+    pub operands: Vec<Operand>,
+    pub t16: bool,
+    pub f16: bool,
 }
 
 impl Builder<'_> {
-    fn fail(&self, word: &str, what: &str) -> Fail {
+    pub fn fail(&self, word: &str, what: &str) -> Fail {
         Fail::new(&self.row.file, self.row.line, word, what)
     }
 
-    fn has(&self, word: &str) -> bool {
+    pub fn has(&self, word: &str) -> bool {
         self.row.sig.words.iter().any(|w| w == word)
     }
 
-    fn field(&self, name: &str) -> Option<&Field> {
+    pub fn field(&self, name: &str) -> Option<&Field> {
         self.format.fields.get(name)
     }
 
-    fn add(&mut self, name: &str, role: u8, kind: &str, ty: &str, bits: u16, flags: u16, pieces: &[Piece]) {
+    pub fn add(&mut self, name: &str, role: u8, kind: &str, ty: &str, bits: u16, flags: u16, pieces: &[Piece]) {
         let mut shift = 0;
         let pieces = pieces
             .iter()
@@ -189,7 +192,7 @@ impl Builder<'_> {
     }
 
     /// An operand that sits in the field of that name.
-    fn operand(&mut self, field: &str, role: u8, word: &str) -> Result<()> {
+    pub fn operand(&mut self, field: &str, role: u8, word: &str) -> Result<()> {
         let t = typed(word);
         let f = self
             .field(field)
@@ -224,7 +227,9 @@ impl Builder<'_> {
         if t.prefix == "a" && kind == "SRC" {
             kind = "SRCG".into();
         }
-        if IMMEDIATES.contains(&t.ty) && (kind != "S" && kind != "SS" || matches!(t.ty, "gpridx" | "msg")) || kind == "U" {
+        if IMMEDIATES.contains(&t.ty) && (kind != "S" && kind != "SS" || matches!(t.ty, "gpridx" | "msg"))
+            || kind == "U"
+        {
             kind = "IMM".into();
         }
         let half = is_half(t.ty);
@@ -274,7 +279,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn vcc(&mut self, role: u8) {
+    pub fn vcc(&mut self, role: u8) {
         self.operands.push(Operand {
             name: "vcc".into(),
             role,
@@ -287,22 +292,28 @@ impl Builder<'_> {
     }
 
     /// A modifier whose bits are the whole field.
-    fn modifier(&mut self, name: &str) {
+    pub fn modifier(&mut self, name: &str) {
         if let Some(f) = self.field(name).cloned() {
             self.add(name, 2, "MOD", "b32", 0, 0, &f.pieces);
         }
     }
 
     /// A modifier with one bit per source; `keep` says which sources have it.
-    fn per_source(&mut self, field: &str, name: &str, keep: &[bool]) {
+    pub fn per_source(&mut self, field: &str, name: &str, keep: &[bool]) {
         let Some(f) = self.field(field).cloned() else { return };
         let pieces: Vec<Piece> = f
             .pieces
             .iter()
             .enumerate()
-            .map(|(i, p)| if keep.get(i).copied().unwrap_or(false) { *p } else { Piece { lo: 0, len: 0 } })
+            .map(|(i, p)| {
+                let free = all_bits(&[*p]) & self.reserved == 0;
+                if free && keep.get(i).copied().unwrap_or(false) { *p } else { Piece { lo: 0, len: 0 } }
+            })
             .collect();
         for (i, p) in f.pieces.iter().enumerate() {
+            if all_bits(&[*p]) & self.reserved != 0 {
+                continue;
+            }
             if p.len > 0 && !keep.get(i).copied().unwrap_or(false) && f.unused != Unused::Any {
                 if f.unused == Unused::Ones {
                     self.fixed |= all_bits(&[*p]);
@@ -319,7 +330,7 @@ impl Builder<'_> {
         }
     }
 
-    fn source_flags(&self, test: impl Fn(&Operand) -> bool) -> Vec<bool> {
+    pub fn source_flags(&self, test: impl Fn(&Operand) -> bool) -> Vec<bool> {
         let mut out = vec![false; 5];
         for o in self.operands.iter().filter(|o| o.role == 1) {
             if let Some(i) = source_index(&o.name) {
@@ -330,7 +341,7 @@ impl Builder<'_> {
     }
 
     /// Marks the bits of fields that were not used.
-    fn finish(&mut self) {
+    pub fn finish(&mut self) {
         let occupied: u128 = self
             .operands
             .iter()
@@ -388,7 +399,9 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
         &[(true, false)]
     } else if halves && cx.true16 {
         &[(false, true), (true, false)]
-    } else { &[(false, false)] };
+    } else {
+        &[(false, false)]
+    };
     // a second signature for wave64 gives each encoding twice
     if let Some(narrow) = row.sig.words.iter().find_map(|w| w.strip_prefix("w64=")) {
         let (mut w32, mut w64) = (row.clone(), row.clone());
@@ -396,7 +409,10 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
         w64.sig.words.retain(|w| !w.starts_with("w64="));
         let mut types = narrow.split(',');
         for slot in w64.sig.dsts.iter_mut().chain(w64.sig.srcs.iter_mut()) {
-            *slot = types.next().ok_or_else(|| Fail::new(&row.file, row.line, narrow, "fewer types than operands"))?.to_string();
+            *slot = types
+                .next()
+                .ok_or_else(|| Fail::new(&row.file, row.line, narrow, "fewer types than operands"))?
+                .to_string();
         }
         if let Some(key) = types.next() {
             for w in w64.sig.words.iter_mut().filter(|w| w.starts_with("indexkey")) {
@@ -532,6 +548,7 @@ fn one(
         mask,
         used: BTreeSet::new(),
         ignored: 0,
+        reserved: 0,
         operands: Vec::new(),
         t16,
         f16,
@@ -569,258 +586,4 @@ fn fix_sdwa(name: &str, pieces: &[Piece], at: u8) -> Vec<Piece> {
         return pieces.to_vec();
     }
     pieces.iter().map(|p| Piece { lo: p.lo + at, len: p.len }).collect()
-}
-
-fn scalar(b: &mut Builder) -> Result<()> {
-    let sig = b.row.sig.clone();
-    for d in &sig.dsts {
-        b.operand("sdst", 0, d)?;
-    }
-    let mut n = 0;
-    for s in &sig.srcs {
-        let t = typed(s);
-        let field = match (b.name, t.name) {
-            (_, Some(name)) => name.to_string(),
-            ("SOPP" | "SOPK", None) if t.ty == "i32" && b.name == "SOPK" => "imm".to_string(),
-            ("SOPP" | "SOPK", None) => "simm16".to_string(),
-            _ => {
-                n += 1;
-                format!("src{}", n - 1)
-            }
-        };
-        if field == "imm" {
-            // s_setreg_imm32_b32, s_fmaak_f32: a dword that follows
-            let at = b.format.bytes * 8;
-            b.format.bytes += 4;
-            b.add("imm", 1, "IMM", t.ty, 32, 0, &[Piece { lo: at, len: 32 }]);
-            continue;
-        }
-        if t.ty == "k32" {
-            let at = b.format.bytes * 8;
-            b.format.bytes += 4;
-            b.add("imm", 1, "IMM", "k32", 32, 0, &[Piece { lo: at, len: 32 }]);
-            n -= 1;
-            continue;
-        }
-        b.operand(&field, 1, s)?;
-    }
-    Ok(())
-}
-
-fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTreeSet<String>) -> Result<()> {
-    let sig = b.row.sig.clone();
-    let e32 = matches!(fname, "VOP1" | "VOP2" | "VOPC" | "VOP2K");
-    for (i, d) in sig.dsts.iter().enumerate() {
-        let mask = typed(d).ty == "mask";
-        if mask && e32 && !(fname == "VOPC" && b.field("sdst").is_some()) {
-            b.vcc(0);
-        } else if mask || (i == 1 && fname == "VOP3B" && !b.has("permctl")) {
-            b.operand("sdst", 0, d)?;
-        } else if i == 1 {
-            // v_swap: the second destination sits in src0
-            b.operand("src0", 0, &format!("v.{d}"))?;
-        } else {
-            b.operand("vdst", 0, d)?;
-        }
-    }
-    // v_cmpx of gfx10 and later: the destination field is ignored, exec is written there
-    if sig.dsts.is_empty() && fname == "VOP3" && b.has(">exec") {
-        b.used.insert("vdst".into());
-        b.used.insert("sdst".into());
-        b.fixed |= 0x7e;
-    }
-    let mut n = 0;
-    for s in &sig.srcs {
-        let t = typed(s);
-        match t.ty {
-            "k32" | "k16" | "k64" => {
-                let f = b.field("imm").cloned().ok_or_else(|| b.fail(s, "the format has no literal"))?;
-                let mut pieces = f.pieces.clone();
-                if t.ty == "k64" {
-                    pieces = vec![Piece { lo: 32, len: 64 }];
-                    b.format.bytes = 12;
-                }
-                b.add("imm", 1, "IMM", t.ty, if t.ty == "k64" { 64 } else { 32 }, 0, &pieces);
-                continue;
-            }
-            "attr" | "attrchan" => {
-                b.operand(t.ty, 1, s)?;
-                continue;
-            }
-            "slot" => {
-                let field = if b.field("vsrc").is_some() { "vsrc" } else { "src1" };
-                let p = b.field(field).map(|f| f.pieces.clone()).unwrap_or_default();
-                b.add(field, 1, "IMM", "slot", 32, 0, &p);
-                n = 1;
-                continue;
-            }
-            _ => {}
-        }
-        if b.field("vsrc").is_some() {
-            b.operand("vsrc", 1, s)?;
-            continue;
-        }
-        if fname == "VOP3I" {
-            // the attribute sits in src0; registers start at src1
-            let field = if n == 0 { "src1" } else { "src2" };
-            n += 1;
-            b.operand(field, 1, s)?;
-            continue;
-        }
-        if t.ty == "mask" && e32 {
-            b.vcc(1);
-            continue;
-        }
-        let field = format!("src{n}");
-        n += 1;
-        let word = if overlay.is_some_and(|o| o.starts_with("DPP")) && !e32 && !s.contains('.') {
-            format!("c.{s}")
-        } else {
-            s.clone()
-        };
-        b.operand(&field, 1, &word)?;
-    }
-    let floats = b.source_flags(|o| o.flags & flag::FLOAT_MODS != 0);
-    let all = b.source_flags(|_| true);
-    let vop3p = matches!(fname, "VOP3P" | "WMMA" | "WMMA16" | "ACC");
-    if b.has("f8f6f4") {
-        words.insert("f8f6f4".into());
-    }
-    if fname == "MAI" || fname == "MAI16" {
-        for m in ["opsel", "opselhi"] {
-            b.modifier(m);
-        }
-        for m in ["cbsz", "abid", "blgp"] {
-            if b.has(m) {
-                b.modifier(m);
-            }
-        }
-        if b.field("acd").is_some() {
-            b.used.insert("acd".into());
-        }
-        return Ok(());
-    }
-    if b.has("permctl") && fname == "VOP3" {
-        b.modifier("permbc");
-        b.modifier("permfi");
-    }
-    for m in ["bytesel", "bytesel2", "high"] {
-        if b.has(m) {
-            b.modifier(m);
-        }
-    }
-    if vop3p {
-        let pk = b.has("pk");
-        for m in ["matrixafmt", "matrixbfmt"] {
-            if b.has(m) {
-                b.modifier(m);
-            }
-        }
-        for m in ["matrixascale", "matrixbscale", "matrixascalefmt", "matrixbscalefmt", "matrixareuse", "matrixbreuse"] {
-            if b.has(m) || b.has("scales") {
-                b.modifier(m);
-            }
-        }
-        for m in ["indexkey8bit", "indexkey16bit", "indexkey32bit"] {
-            if b.has(m) {
-                b.modifier(m);
-            }
-        }
-        if pk || b.has("opsel") {
-            b.per_source("opsel", "opsel", &all[..3]);
-        }
-        if pk || b.has("opselhi") {
-            b.per_source("opselhi", "opselhi", &all[..3]);
-        }
-        if pk || b.has("neglo") {
-            let keep = if fname.starts_with("WMMA") { &floats[..3] } else { &all[..3] };
-            b.per_source("neg", "neg", keep);
-        }
-        if pk || b.has("neghi") {
-            let keep = if fname.starts_with("WMMA") { &floats[..3] } else { &all[..3] };
-            b.per_source("neghi", "neghi", keep);
-        }
-        if !pk && !b.has("neglo") && fname == "VOP3P" && floats.iter().any(|f| *f) {
-            // fma_mix: neg and |abs| on the operands
-            b.per_source("neg", "neg", &floats[..3]);
-            b.per_source("neghi", "abs", &floats[..3]);
-            words.insert("mix".into());
-        }
-        if b.has("clamp") {
-            b.modifier("clamp");
-        }
-    } else {
-        let opsel = b.has("opsel") || b.t16 && !e32;
-        if opsel && b.field("opsel").is_some() {
-            let mut keep = all.clone();
-            if b.row.mnemonic.starts_with("v_permlane") {
-                keep = vec![true, true, false, false];
-            }
-            if b.has("hidesel") {
-                words.insert("hidesel".into());
-            }
-            if b.t16 && !b.has("opsel") {
-                keep = b.source_flags(|o| o.flags & flag::HALF != 0);
-            }
-            keep[3] = b.operands.iter().any(|o| {
-                o.role == 0
-                    && o.flags & (flag::MASK | flag::SCALAR_ONLY) == 0
-                    && (!b.t16 || o.flags & flag::HALF != 0 || b.has("opsel"))
-            });
-            b.per_source("opsel", "opsel", &keep);
-        }
-        if fname == "VINTERP" && b.has("clamp") {
-            // clamp comes first in this format
-            if let Some(i) = b.operands.iter().position(|o| o.name == "opsel") {
-                let opsel = b.operands.remove(i);
-                b.modifier("clamp");
-                b.operands.push(opsel);
-            }
-        }
-        let sdwa = overlay.is_some_and(|o| o.starts_with("SDWA"));
-        if (b.has("clamp") || sdwa) && !b.used.contains("clamp") {
-            b.modifier("clamp");
-        }
-        if b.has("omod") {
-            b.modifier("omod");
-        }
-        b.per_source("neg", "neg", &floats);
-        b.per_source("abs", "abs", &floats);
-        if sdwa {
-            let ints = b.source_flags(|o| o.flags & flag::SEXT != 0);
-            b.per_source("sext", "sext", &ints);
-            if !sig.dsts.is_empty() && !b.has("nodstsel") {
-                b.modifier("dstsel");
-                b.modifier("dstunused");
-            }
-            if b.has("nodstsel") && let Some(f) = b.field("dstsel").cloned() {
-                // the whole destination is written
-                b.fixed |= 6 << f.pieces[0].lo;
-                b.mask |= all_bits(&f.pieces);
-                b.used.insert("dstsel".into());
-            }
-            if all[0] {
-                b.modifier("src0sel");
-            }
-            if all[1] {
-                b.modifier("src1sel");
-            }
-        }
-    }
-    if overlay.is_some_and(|o| o.starts_with("DPP")) {
-        for m in ["dpp8", "dppctrl", "rowmask", "bankmask", "boundctrl", "fi"] {
-            b.modifier(m);
-        }
-    }
-    for m in ["waitexp", "waitvdst", "waitvsrc"] {
-        if b.field(m).is_some() {
-            b.modifier(m);
-        }
-    }
-    for m in ["bitop3", "scalesel"] {
-        if b.has(m) {
-            b.modifier(m);
-        }
-    }
-    Ok(())
 }

@@ -261,7 +261,7 @@ pub fn expand(
             .map(|&(lo, len, _)| ((1u128 << len) - 1) << lo)
             .fold(0, |a, b| a | b);
         for (n, x) in &f.fields {
-            if !c.used.contains(n) && !(lds && n == "vdst") {
+            if !(c.used.contains(n) || lds && n == "vdst") {
                 if n == "saddr" {
                     // an address that is not there reads as `off`
                     c.fixed |= 0x7c << x.pieces.first().map_or(0, |p| p.lo);

@@ -3,6 +3,32 @@
 use crate::codes::Codes;
 use crate::{Op, Target};
 
+/// Draft names of gfx10 and gfx11 that no table row has, and the canonical ones.
+const RENAMED: [(&str, &str); 7] = [
+    ("v_xor_add_u32", "v_xad_u32"),
+    ("v_add3_nc_u32", "v_add3_u32"),
+    ("v_interp_p2_new_f32", "v_interp_p2_inreg_f32"),
+    ("ds_subrev_u64", "ds_rsub_u64"),
+    ("ds_subrev_rtn_u64", "ds_rsub_rtn_u64"),
+    ("ds_subrev_u32", "ds_rsub_u32"),
+    ("ds_subrev_rtn_u32", "ds_rsub_rtn_u32"),
+];
+
+/// Transposing loads, as gfx12 and as drafts of gfx1250 called them.
+const TRANSPOSED: [(&str, &str); 11] = [
+    ("global_load_b128_tr_b16", "global_load_tr16_b128"),
+    ("global_load_b64_tr_b8", "global_load_tr8_b64"),
+    ("global_load_b64_tr_b4", "global_load_tr4_b64"),
+    ("global_load_b96_tr_b6", "global_load_tr6_b96"),
+    ("global_load_tr_b128", "global_load_tr16_b128"),
+    ("global_load_tr_b64", "global_load_tr8_b64"),
+    ("ds_load_b64_tr_b4", "ds_load_tr4_b64"),
+    ("ds_load_b64_tr_b8", "ds_load_tr8_b64"),
+    ("ds_load_b96_tr_b6", "ds_load_tr6_b96"),
+    ("ds_load_b128_tr_b16", "ds_load_tr16_b128"),
+    ("ds_load_tr_b128", "ds_load_tr16_b128"),
+];
+
 /// The target's own mnemonic for a name that another generation uses.
 pub(crate) fn own_name(target: Target, name: &str) -> Option<&'static str> {
     if let "v_accvgpr_read" | "v_accvgpr_write" = name {
@@ -13,6 +39,11 @@ pub(crate) fn own_name(target: Target, name: &str) -> Option<&'static str> {
     }
     if name == "v_mul_lo_i32" && target.codes() < Codes::Gfx10 {
         return Some("v_mul_lo_u32");
+    }
+    if target.codes() == Codes::Gfx1250
+        && let Some(&(_, own)) = TRANSPOSED.iter().find(|(other, _)| *other == name)
+    {
+        return Some(own);
     }
     if name.starts_with("v_mfma_") || name.starts_with("v_smfmac_") {
         let want = matrix_name(name);
@@ -25,6 +56,10 @@ pub(crate) fn own_name(target: Target, name: &str) -> Option<&'static str> {
     if target.codes() < Codes::Gfx11 {
         return None;
     }
+    if let Some((head, tail)) = name.split_once("_tru_") {
+        return own_name(target, &format!("{head}_t_{tail}"));
+    }
+    let name = RENAMED.iter().find(|(other, _)| *other == name).map_or(name, |(_, own)| own);
     let op = Op::by_name(name).or_else(|| {
         Target::all().find_map(|t| crate::table::table(t).rows.iter().find(|r| r.mnemonic() == name).map(|r| r.op))
     })?;

@@ -175,7 +175,12 @@ pub fn assemble(target: Target, mode: Mode, source: &str) -> Result<Assembly, Ve
             return if pass.errors.is_empty() { Ok(pass.finish()) } else { Err(pass.errors) };
         }
     }
-    Err(vec![AsmError { line: 1, column: 1, message: "the sizes of instructions do not settle".into(), text: String::new() }])
+    Err(vec![AsmError {
+        line: 1,
+        column: 1,
+        message: "the sizes of instructions do not settle".into(),
+        text: String::new(),
+    }])
 }
 
 struct Pass {
@@ -197,10 +202,29 @@ struct Pass {
 const PLACEHOLDER: i64 = 0x7eab_cd01;
 
 impl Pass {
-    fn new(target: Target, mode: Mode, known: BTreeMap<String, Value>, homes: BTreeMap<String, usize>, first: bool) -> Pass {
+    fn new(
+        target: Target,
+        mode: Mode,
+        known: BTreeMap<String, Value>,
+        homes: BTreeMap<String, usize>,
+        first: bool,
+    ) -> Pass {
         let text = Section { name: ".text".into(), align: 256, ..Section::default() };
         let out = Assembly { sections: vec![text], ..Assembly::default() };
-        Pass { target, mode, known, homes, first, defined: BTreeMap::new(), out, errors: Vec::new(), section: 0, kernel: None, next_vgpr: 0, next_sgpr: 0 }
+        Pass {
+            target,
+            mode,
+            known,
+            homes,
+            first,
+            defined: BTreeMap::new(),
+            out,
+            errors: Vec::new(),
+            section: 0,
+            kernel: None,
+            next_vgpr: 0,
+            next_sgpr: 0,
+        }
     }
 
     fn pc(&self) -> i64 {
@@ -225,14 +249,23 @@ impl Pass {
                 metadata = Some(String::new());
                 continue;
             }
-            if let Err(e) = self.line(&line) {
-                if self.errors.len() < 100 {
-                    self.errors.push(AsmError { line: n + 1, column: e.column + 1, message: e.message, text: raw.to_string() });
-                }
+            if let Err(e) = self.line(&line)
+                && self.errors.len() < 100
+            {
+                self.errors.push(AsmError {
+                    line: n + 1,
+                    column: e.column + 1,
+                    message: e.message,
+                    text: raw.to_string(),
+                });
             }
         }
         let end = source.lines().count().max(1);
-        let open = if metadata.is_some() { Some(".amdgpu_metadata has no .end_amdgpu_metadata") } else { self.kernel.as_ref().map(|_| ".amdhsa_kernel has no .end_amdhsa_kernel") };
+        let open = if metadata.is_some() {
+            Some(".amdgpu_metadata has no .end_amdgpu_metadata")
+        } else {
+            self.kernel.as_ref().map(|_| ".amdhsa_kernel has no .end_amdhsa_kernel")
+        };
         if let Some(message) = open {
             self.errors.push(AsmError { line: end, column: 1, message: message.into(), text: String::new() });
         }
@@ -248,7 +281,11 @@ impl Pass {
             rest = trimmed;
             let Some(colon) = rest.find(':') else { break };
             let name = &rest[..colon];
-            if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$')) || rest[colon + 1..].starts_with(':') || name.starts_with(|c: char| c.is_ascii_digit()) {
+            if name.is_empty()
+                || !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$'))
+                || rest[colon + 1..].starts_with(':')
+                || name.starts_with(|c: char| c.is_ascii_digit())
+            {
                 break;
             }
             self.label(name, at)?;
@@ -288,7 +325,10 @@ impl Pass {
     }
 
     fn symbol(&mut self, name: &str) -> &mut Symbol {
-        self.out.symbols.entry(name.to_string()).or_insert_with(|| Symbol { name: name.to_string(), ..Symbol::default() })
+        self.out
+            .symbols
+            .entry(name.to_string())
+            .or_insert_with(|| Symbol { name: name.to_string(), ..Symbol::default() })
     }
 
     fn set(&mut self, name: &str, v: Value) {
@@ -359,14 +399,21 @@ impl Pass {
         let cx = Context { target: self.target, mode: self.mode, resolve: &resolve, pc };
         let raw = parse_with(&cx, text)?;
         let mut bytes = raw.bytes();
-        if used.get() && let Some((symbol, kind)) = wanted.into_inner() {
+        if used.get()
+            && let Some((symbol, kind)) = wanted.into_inner()
+        {
             let n = bytes.len();
             let literal = i64::from(raw.literal().unwrap_or(PLACEHOLDER as u32) as i32);
             for b in bytes.iter_mut().skip(n.saturating_sub(4)) {
                 *b = 0;
             }
             let offset = pc as u64 + n as u64 - 4;
-            self.out.sections[self.section].relocations.push(Relocation { offset, symbol, kind, addend: literal - PLACEHOLDER });
+            self.out.sections[self.section].relocations.push(Relocation {
+                offset,
+                symbol,
+                kind,
+                addend: literal - PLACEHOLDER,
+            });
         }
         self.count_registers(&raw.inst());
         self.out.sections[self.section].bytes.extend_from_slice(&bytes);
@@ -388,7 +435,11 @@ impl Pass {
 
     fn put(&mut self, v: Value, size: usize) {
         let bytes = &mut self.out.sections[self.section].bytes;
-        let n = if v.float && size == 4 { u64::from((f64::from_bits(v.number as u64) as f32).to_bits()) } else { v.number as u64 };
+        let n = if v.float && size == 4 {
+            u64::from((f64::from_bits(v.number as u64) as f32).to_bits())
+        } else {
+            v.number as u64
+        };
         bytes.extend_from_slice(&n.to_le_bytes()[..size.min(8)]);
     }
 
@@ -451,16 +502,19 @@ impl Pass {
             }
             ".p2align" => {
                 let n = self.value(arg(0)).map_err(shift(at(0)))?.number;
-                let fill = if arg(1).is_empty() { None } else { Some(self.value(arg(1)).map_err(shift(at(1)))?.number) };
+                let fill =
+                    if arg(1).is_empty() { None } else { Some(self.value(arg(1)).map_err(shift(at(1)))?.number) };
                 let max = if arg(2).is_empty() { None } else { Some(self.value(arg(2)).map_err(shift(at(2)))?.number) };
                 self.align(1u64.checked_shl(n.clamp(0, 63) as u32).unwrap_or(0), fill, max)?;
             }
             ".align" | ".balign" => {
                 let n = self.value(arg(0)).map_err(shift(at(0)))?.number;
-                let fill = if arg(1).is_empty() { None } else { Some(self.value(arg(1)).map_err(shift(at(1)))?.number) };
+                let fill =
+                    if arg(1).is_empty() { None } else { Some(self.value(arg(1)).map_err(shift(at(1)))?.number) };
                 self.align(n.max(0) as u64, fill, None)?;
             }
-            ".byte" | ".short" | ".2byte" | ".hword" | ".value" | ".long" | ".4byte" | ".int" | ".word" | ".quad" | ".8byte" | ".float" | ".double" => {
+            ".byte" | ".short" | ".2byte" | ".hword" | ".value" | ".long" | ".4byte" | ".int" | ".word" | ".quad"
+            | ".8byte" | ".float" | ".double" => {
                 let size = match name {
                     ".byte" => 1,
                     ".short" | ".2byte" | ".hword" | ".value" => 2,
@@ -492,7 +546,8 @@ impl Pass {
             }
             ".ascii" | ".asciz" | ".string" => {
                 for (i, (_, a)) in list.iter().enumerate() {
-                    let bytes = unquote(a).ok_or(ParseError { column: at(i), message: "expected a string in quotes".into() })?;
+                    let bytes = unquote(a)
+                        .ok_or(ParseError { column: at(i), message: "expected a string in quotes".into() })?;
                     let out = &mut self.out.sections[self.section].bytes;
                     out.extend(bytes);
                     if name != ".ascii" {
@@ -526,11 +581,16 @@ impl Pass {
                 let id = args.trim().trim_matches('"').to_string();
                 let arch = id.rsplit("--").next().unwrap_or("").split(':').next().unwrap_or("");
                 if arch != self.target.info().name {
-                    return Err(ParseError { column: base + 1, message: format!("the source is for `{arch}`, not {}", self.target) });
+                    return Err(ParseError {
+                        column: base + 1,
+                        message: format!("the source is for `{arch}`, not {}", self.target),
+                    });
                 }
                 self.out.target_id = Some(id);
             }
-            ".local" | ".ident" | ".file" | ".loc" | ".addrsig" | ".addrsig_sym" | ".cfi_startproc" | ".cfi_endproc" | ".cfi_sections" | ".p2alignl" | ".amdgpu_hsa_kernel" | ".popsection" | ".pushsection" | ".version" => {
+            ".local" | ".ident" | ".file" | ".loc" | ".addrsig" | ".addrsig_sym" | ".cfi_startproc"
+            | ".cfi_endproc" | ".cfi_sections" | ".p2alignl" | ".amdgpu_hsa_kernel" | ".popsection"
+            | ".pushsection" | ".version" => {
                 if name == ".p2alignl" {
                     let n = self.value(arg(0)).map_err(shift(at(0)))?.number;
                     let fill = self.value(if arg(1).is_empty() { "0" } else { arg(1) }).map_err(shift(at(1)))?;
@@ -605,7 +665,12 @@ fn strip(line: &str, open: &mut bool) -> String {
     let mut rest = line;
     while let Some(c) = rest.chars().next() {
         if *open {
-            let n = if rest.starts_with("*/") { *open = false; 2 } else { c.len_utf8() };
+            let n = if rest.starts_with("*/") {
+                *open = false;
+                2
+            } else {
+                c.len_utf8()
+            };
             out.extend(std::iter::repeat_n(' ', n));
             rest = &rest[n..];
             continue;

@@ -121,6 +121,10 @@ impl Raw {
         Raw { bits, row, len, target, mode }
     }
 
+    pub(crate) fn row_index(&self) -> u16 {
+        self.row
+    }
+
     pub(crate) fn row(&self) -> &'static Row {
         let rows = &table::table(self.target).rows;
         &rows[usize::from(self.row).min(rows.len() - 1)]
@@ -338,7 +342,9 @@ impl Raw {
         if o.role != Role::Src || !self.shape().has("f8f6f4") {
             return None;
         }
-        let format = |m: ModName| self.shape().operands.iter().find(|x| x.role == Role::Mod && x.modifier == m).map(|x| x.get(self.bits));
+        let format = |m: ModName| {
+            self.shape().operands.iter().find(|x| x.role == Role::Mod && x.modifier == m).map(|x| x.get(self.bits))
+        };
         element_dwords(o.name, format)
     }
 
@@ -385,10 +391,13 @@ impl Raw {
         if code == 255 {
             let k = self.shape().operands.iter().find(|o| matches!(o.style, Style::K32 | Style::K16 | Style::K64));
             let literal = k.map(|k| k.get(self.bits) as u32).or(self.literal()).unwrap_or(0);
-            return Operand::Imm(widen_literal(literal, o.ty, o.bits));
+            return Operand::Imm(widen_literal(literal, o.ty));
         }
         if code == 254 && codes == Codes::Gfx1250 {
-            return Operand::Imm(self.literal64());
+            let own = self.shape().operands.iter().find(|k| k.style == Style::K64);
+            let value = own.map_or_else(|| self.literal64(), |k| k.get(self.bits));
+            let unused = 64 - crate::codes::constant_bits(o.ty, o.bits).clamp(1, 64);
+            return Operand::Imm(value << unused >> unused);
         }
         self.scalar(codes, code, dwords)
     }
@@ -455,16 +464,13 @@ pub(crate) fn sign_extend(v: u64, bits: u32) -> i64 {
 }
 
 /// A 32-bit literal as an operand of a type sees it.
-pub(crate) fn widen_literal(literal: u32, ty: Type, bits: u16) -> u64 {
+pub(crate) fn widen_literal(literal: u32, ty: Type) -> u64 {
     let l = u64::from(literal);
     match ty {
         Type::F64 => l << 32,
         Type::I64 => i64::from(literal as i32) as u64,
         Type::F16 | Type::Bf16 | Type::I16 | Type::U16 | Type::B16 => l & 0xffff,
-        _ => {
-            let _ = bits;
-            l
-        }
+        _ => l,
     }
 }
 
@@ -495,9 +501,11 @@ pub(crate) fn element_dwords(operand: &str, format: impl Fn(ModName) -> Option<u
         (Some(v), _) => (v, 1),
         (None, v) => (v.unwrap_or(0), 2),
     };
-    Some(unit * match value {
-        0 | 1 => 8,
-        2 | 3 => 6,
-        _ => 4,
-    })
+    Some(
+        unit * match value {
+            0 | 1 => 8,
+            2 | 3 => 6,
+            _ => 4,
+        },
+    )
 }

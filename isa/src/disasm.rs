@@ -74,7 +74,9 @@ pub fn disassemble(target: Target, mode: Mode, code: &[u8], names: &BTreeMap<usi
                 let bytes = code.get(l.offset..l.offset + l.len).unwrap_or(&[]);
                 l.text = match <[u8; 4]>::try_from(bytes) {
                     Ok(b) => format!(".long {:#010x}", u32::from_le_bytes(b)),
-                    Err(_) => format!(".byte {}", bytes.iter().map(|b| format!("{b:#04x}")).collect::<Vec<_>>().join(", ")),
+                    Err(_) => {
+                        format!(".byte {}", bytes.iter().map(|b| format!("{b:#04x}")).collect::<Vec<_>>().join(", "))
+                    }
                 };
             }
         }

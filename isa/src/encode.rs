@@ -256,7 +256,11 @@ impl Attempt<'_> {
         if o.role == Role::Src && self.row.shape().has("f8f6f4") {
             let shape = self.row.shape();
             let given = |m: ModName| {
-                shape.operands.iter().any(|x| x.role == Role::Mod && x.modifier == m).then(|| self.inst.mods.get(m).unwrap_or(0) as u64)
+                shape
+                    .operands
+                    .iter()
+                    .any(|x| x.role == Role::Mod && x.modifier == m)
+                    .then(|| self.inst.mods.get(m).unwrap_or(0) as u64)
             };
             if let Some(n) = crate::decode::element_dwords(o.name, given) {
                 return n;
@@ -334,7 +338,7 @@ impl Attempt<'_> {
         } else {
             4
         };
-        if matches!(r.first.file(), RegFile::Sgpr | RegFile::Ttmp) && r.first.index() % align != 0 {
+        if matches!(r.first.file(), RegFile::Sgpr | RegFile::Ttmp) && !r.first.index().is_multiple_of(align) {
             return Err(self.bad(o, x, "an SGPR run aligned to its size (2 or 4)"));
         }
         let code = self.codes.code(r.first).ok_or_else(|| self.bad(o, x, "a register that this target has"))?;
@@ -403,8 +407,13 @@ impl Attempt<'_> {
             _ => v as u32,
         };
         // gfx1250 sign-extends: a set top bit needs the 64-bit form
-        let signed = self.codes == Codes::Gfx1250 && width == 64 && o.ty != Type::F64 && v >> 31 == 1;
-        let (literal, bytes, code) = if !signed && widen_literal(literal, o.ty, o.bits) & keep == v & keep {
+        let signed =
+            self.codes == Codes::Gfx1250 && width == 64 && self.row.bytes == 4 && o.ty != Type::F64 && v >> 31 == 1;
+        let own = self.row.shape().operands.iter().any(|k| k.style == Style::K64);
+        let (literal, bytes, code) = if own {
+            // v_fmaak_f64: the constant that is part of the encoding
+            (v, 8, 254)
+        } else if !signed && widen_literal(literal, o.ty) & keep == v & keep {
             let l = if width == 16 { literal & 0xffff } else { literal };
             (u64::from(l), 4, 255)
         } else if self.codes == Codes::Gfx1250 && width == 64 && self.row.bytes == 4 {
@@ -482,10 +491,8 @@ impl Attempt<'_> {
                 }
                 if matches!(o.style, Style::K32 | Style::K16 | Style::K64) {
                     // the literal field doubles as the literal of other sources
-                    if w <= 32 {
-                        if self.literal.is_some_and(|l| l != v & keep) {
-                            return Err(EncodeError::Literals { op: self.inst.op });
-                        }
+                    if self.literal.is_some_and(|l| l != v & keep) {
+                        return Err(EncodeError::Literals { op: self.inst.op });
                     }
                 }
                 v & keep
@@ -718,18 +725,17 @@ impl Attempt<'_> {
         }
         let limit = usize::from(self.target.info().constant_bus);
         let mut seen: smallvec::SmallVec<[Reg; 4]> = smallvec::SmallVec::new();
-        let mut s = 0;
         let mut offender = None;
-        for o in shape.operands.iter().filter(|o| o.role == Role::Src) {
+        for (s, o) in shape.operands.iter().filter(|o| o.role == Role::Src).enumerate() {
             if let Some(Operand::Regs(r)) = self.inst.srcs.get(s)
                 && !r.first.is_vector()
                 && r.first != Reg::NULL
+                && r.first != Reg::LDS_DIRECT
                 && !seen.contains(&r.first)
             {
                 seen.push(r.first);
                 offender = Some((o, Operand::Regs(*r)));
             }
-            s += 1;
         }
         let n = seen.len()
             + usize::from(

@@ -192,6 +192,34 @@ impl Flags {
     /// Conditional on SCC/VCC/EXEC (branches, cselect, cmov).
     pub const CONDITIONAL: Flags = Flags(1 << 23);
 
+    /// Every property with its name in the tables.
+    pub const NAMES: &'static [(Flags, &'static str)] = &[
+        (Flags::LOAD, "load"),
+        (Flags::STORE, "store"),
+        (Flags::ATOMIC, "atomic"),
+        (Flags::READS_EXEC, "reads exec"),
+        (Flags::BRANCH, "branch"),
+        (Flags::TERMINATOR, "terminator"),
+        (Flags::BARRIER, "barrier"),
+        (Flags::SIDE_EFFECTS, "side effects"),
+        (Flags::TRANS, "transcendental"),
+        (Flags::PACKED, "packed"),
+        (Flags::DOT, "dot product"),
+        (Flags::CROSS_LANE, "cross-lane"),
+        (Flags::COMMUTATIVE, "commutative"),
+        (Flags::MATRIX, "matrix"),
+        (Flags::FP, "floating point"),
+        (Flags::FLAT, "flat"),
+        (Flags::SCRATCH, "scratch"),
+        (Flags::LDS, "LDS"),
+        (Flags::DUAL, "pair"),
+        (Flags::VALU_WRITES_SGPR, "vector writes SGPR"),
+        (Flags::XDL, "XDL"),
+        (Flags::DGEMM, "f64 matrix"),
+        (Flags::OUT_OF_ORDER, "out of order"),
+        (Flags::CONDITIONAL, "conditional"),
+    ];
+
     /// True when every bit of `other` is set.
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0

@@ -82,11 +82,6 @@ impl<'a> Cursor<'a> {
         self.rest().is_empty()
     }
 
-    pub fn peek(&mut self) -> Option<char> {
-        self.skip();
-        self.rest().chars().next()
-    }
-
     pub fn eat(&mut self, token: &str) -> bool {
         self.skip();
         if self.rest().starts_with(token) {

@@ -15,6 +15,7 @@ mod operation;
 mod opinfo;
 mod parse;
 mod print;
+mod query;
 mod reg;
 mod syntax;
 mod syntax_parse;
@@ -22,8 +23,8 @@ mod table;
 mod target;
 mod waits;
 pub use asm::{AsmError, Assembly, KERNEL_DIRECTIVES, KernelDirectives, Relocation, Section, Symbol, assemble};
-pub use disasm::{Line, disassemble};
 pub use decode::{Decoder, Mode, Raw, decode};
+pub use disasm::{Line, disassemble};
 pub use encode::{EncodeError, Form, encode, encode_raw, encoded_size};
 pub use generated::op;
 pub use hazards::{
@@ -36,5 +37,9 @@ pub use operation::Op;
 pub use opinfo::Evidence;
 pub use parse::{Context, parse, parse_with};
 pub use print::Displayed;
+pub use query::{
+    Coverage, Difference, Encoding, claimed_twice, coverage, difference, encodings, encodings_of, find, operations,
+    page,
+};
 pub use reg::*;
 pub use target::*;

@@ -278,13 +278,7 @@ fn th(target: Target, c: &mut Cursor) -> Result<Given> {
     c.at += word.len();
     let find = |list: &[&str], w: &str| list.iter().position(|n| *n == w).map(|i| i as i64);
     let v = if let Some(w) = word.strip_prefix("TH_LOAD_") {
-        if w == "BYPASS" {
-            Some(3)
-        } else if w == "LU" {
-            Some(3)
-        } else {
-            find(&TH_LOAD, w)
-        }
+        if matches!(w, "BYPASS" | "LU") { Some(3) } else { find(&TH_LOAD, w) }
     } else if let Some(w) = word.strip_prefix("TH_STORE_") {
         match w {
             "BYPASS" | "WB" | "RT_WB" => Some(3),

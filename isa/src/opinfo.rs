@@ -331,13 +331,7 @@ fn counters(
             let flat = flags.has(Flags::FLAT);
             if flags.has(Flags::SIDE_EFFECTS) && !store && !flags.has(Flags::LOAD) && no_dst {
                 // cache control
-                return if mnemonic.contains("inv") {
-                    &[Vm]
-                } else if scheme == WaitScheme::Waitcnt {
-                    &[Vm]
-                } else {
-                    &[Vs]
-                };
+                return if mnemonic.contains("inv") || scheme == WaitScheme::Waitcnt { &[Vm] } else { &[Vs] };
             }
             if split
                 && (mnemonic.starts_with("image_sample")

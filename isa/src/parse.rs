@@ -149,7 +149,7 @@ fn read(cx: &Context, c: &mut Cursor, rows: &[u16]) -> Result<Parts> {
     let style = rows
         .first()
         .and_then(|&i| table.rows.get(usize::from(i)))
-        .and_then(|r| r.shape().operands.iter().find(|o| !matches!(o.style, Style::None | Style::Plain)))
+        .and_then(|r| r.shape().operands.iter().find(|o| !matches!(o.style, Style::None)))
         .map_or(Style::None, |o| o.style);
     let mut out = Parts::default();
     let mut expect = false;
@@ -571,7 +571,7 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
         let source = o.source_index();
         let folded = matches!(a.what, What::Value(v) if o.ty != Type::F64 || v.float) && !takes_signs;
         for (i, on) in [a.neg && !folded, a.abs && !folded, a.sext, a.lit].into_iter().enumerate() {
-            if on {
+            if on && !(i == 3 && matches!(o.style, Style::K32 | Style::K16 | Style::K64)) {
                 let Some(s) = source.filter(|_| o.role == Role::Src) else {
                     return Err((
                         progress,

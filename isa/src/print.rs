@@ -164,7 +164,8 @@ impl Raw {
         let x = self.operand(o);
         let bit = o.source_index().map_or(0, |i| 1u64 << i);
         let source = o.role == Role::Src && bit != 0 && o.kind != Kind::Imm;
-        let packed = self.shape().format == "VOP3P" && !self.shape().has("mix") || self.shape().format.starts_with("WMMA");
+        let packed =
+            self.shape().format == "VOP3P" && !self.shape().has("mix") || self.shape().format.starts_with("WMMA");
         let neg = source && !packed && self.mod_value(ModName::Neg) & bit != 0;
         let abs = source && !packed && self.mod_value(ModName::Abs) & bit != 0;
         let sext = source && self.mod_value(ModName::Sext) & bit != 0;
@@ -205,7 +206,7 @@ impl Raw {
         let target = self.target();
         match o.style {
             Style::None => {}
-            Style::Plain | Style::I32 | Style::U16 | Style::I16 | Style::S16 => {
+            Style::I32 | Style::U16 | Style::I16 | Style::S16 => {
                 return syntax::print_number(field, o, out);
             }
             Style::I8 => {
@@ -228,7 +229,8 @@ impl Raw {
             Style::Version => return syntax::print_version(field, out),
             Style::GprIdx => return syntax::print_gpridx(field, out),
             Style::Barrier => {}
-            Style::K32 | Style::K16 | Style::K64 => {
+            Style::K64 => return syntax::print_wide(v, Type::F64, out),
+            Style::K32 | Style::K16 => {
                 let _ = write!(out, "{v:#x}");
                 return;
             }
@@ -265,6 +267,9 @@ impl Raw {
             Kind::SrcSdwa | Kind::Ssrc => field & 255,
             _ => field & 511,
         };
+        if code == 254 && target.codes() == Codes::Gfx1250 {
+            return syntax::print_wide(v, o.ty, out);
+        }
         let inline = (128..=208).contains(&code) || (240..=248).contains(&code);
         if !inline {
             if let Some(c) = crate::codes::inline_code(v, o.ty, o.bits)
@@ -293,6 +298,8 @@ impl Raw {
         out.push_str(syntax::inline_text(code, o.ty, o.bits));
     }
 
+    // An arm that prints nothing must not fall through to the next.
+    #[allow(clippy::collapsible_match)]
     fn print_modifier(&self, o: &Field, out: &mut String) {
         let v = self.modifier(o);
         let s = self.shape();
@@ -417,7 +424,7 @@ impl Raw {
                 let _ = write!(out, " byte_sel:{v}");
             }
             ModName::BitOp3 if v != 0 => {
-                let _ = write!(out, " bitop3:{v:#x}");
+                let _ = if v < 10 { write!(out, " bitop3:{v}") } else { write!(out, " bitop3:{v:#x}") };
             }
             ModName::ScaleOpSel if v != 0 => {
                 let _ = write!(out, " scale_sel:{v}");

@@ -60,7 +60,7 @@ pub(crate) fn number_formats(target: Target) -> &'static [(u16, &'static str)] {
 pub(crate) fn print_number(v: u64, o: &Field, out: &mut String) {
     let small = match o.style {
         Style::S16 | Style::U16 => false,
-        Style::I16 | Style::Plain | Style::I32 => v <= 64,
+        Style::I16 | Style::I32 => v <= 64,
         _ => true,
     };
     let _ = if small { write!(out, "{v}") } else { write!(out, "{v:#x}") };
@@ -74,6 +74,17 @@ pub(crate) fn print_literal(v: u64, o: &Field, out: &mut String) {
         _ => v,
     };
     let _ = write!(out, "{v:#x}");
+}
+
+/// A 64-bit literal: marked when it looks like one of 32 bits.
+pub(crate) fn print_wide(v: u64, ty: Type, out: &mut String) {
+    let _ = if ty == Type::F64 && v & 0xffff_ffff == 0 {
+        write!(out, "{:#x}", v >> 32)
+    } else if v >> 32 == 0 {
+        write!(out, "lit64({v:#x})")
+    } else {
+        write!(out, "{v:#x}")
+    };
 }
 
 /// Text of a floating inline constant.
@@ -188,21 +199,16 @@ pub(crate) fn print_depctr(target: Target, v: u64, out: &mut String) {
     let fields = depctr_fields(target.codes());
     let defined: Vec<_> = fields.iter().filter(|f| f.0 != "depctr_hold_cnt" || has_hold_cnt(target)).collect();
     let mask: u64 = defined.iter().map(|&&(_, lo, n)| ((1u64 << n) - 1) << lo).fold(0, |a, b| a | b);
-    // bits outside the fields must have their defaults, ones
-    if v | mask != 0xffff & (v | mask | 0xff9f) || v & !mask & 0x60 != 0 && false {
-        let _ = write!(out, "{v:#x}");
-        return;
-    }
+    let default = depctr_default(target);
     let unused = 0xffff & !mask;
-    if v & unused != DEPCTR_DEFAULT & unused {
+    if v & unused != default & unused {
         let _ = write!(out, "{v:#x}");
         return;
     }
-    let all_default =
-        defined.iter().all(|&&(_, lo, n)| v >> lo & ((1 << n) - 1) == DEPCTR_DEFAULT >> lo & ((1 << n) - 1));
+    let all_default = defined.iter().all(|&&(_, lo, n)| v >> lo & ((1 << n) - 1) == default >> lo & ((1 << n) - 1));
     let mut first = true;
     for &&(name, lo, n) in &defined {
-        let (x, d) = (v >> lo & ((1 << n) - 1), DEPCTR_DEFAULT >> lo & ((1 << n) - 1));
+        let (x, d) = (v >> lo & ((1 << n) - 1), default >> lo & ((1 << n) - 1));
         if x != d || all_default {
             let _ = write!(out, "{}{name}({x})", if first { "" } else { " " });
             first = false;
@@ -211,7 +217,9 @@ pub(crate) fn print_depctr(target: Target, v: u64, out: &mut String) {
 }
 
 /// The value of s_waitcnt_depctr that waits for nothing.
-pub(crate) const DEPCTR_DEFAULT: u64 = 0xff9f;
+pub(crate) fn depctr_default(target: Target) -> u64 {
+    if has_hold_cnt(target) { 0xff9f } else { 0xff1f }
+}
 
 pub(crate) const DELAYS: [&str; 12] = [
     "NO_DEP",
@@ -316,7 +324,7 @@ pub(crate) fn has_sc_bits(target: Target) -> bool {
 /// Cache policy of loads, stores and atomics.
 pub(crate) fn print_cpol(target: Target, v: u64, flags: Flags, format: &str, out: &mut String) {
     if target.codes() >= Codes::Gfx12 {
-        return print_th(target, v, flags, format, out);
+        return print_th(target, v, flags, out);
     }
     let sc = has_sc_bits(target);
     let smem = format == "SMEM";
@@ -339,7 +347,7 @@ pub(crate) const TH_LOAD: [&str; 8] = ["RT", "NT", "HT", "LU", "NT_RT", "RT_NT",
 pub(crate) const TH_STORE: [&str; 8] = ["RT", "NT", "HT", "WB", "NT_RT", "RT_NT", "NT_HT", "NT_WB"];
 pub(crate) const SCOPES: [&str; 4] = ["SCOPE_CU", "SCOPE_SE", "SCOPE_DEV", "SCOPE_SYS"];
 
-fn print_th(target: Target, v: u64, flags: Flags, format: &str, out: &mut String) {
+fn print_th(target: Target, v: u64, flags: Flags, out: &mut String) {
     let (th, scope) = (v & 7, v >> 3 & 3);
     let _ = target;
     if v & 0x800 != 0 {
@@ -350,9 +358,6 @@ fn print_th(target: Target, v: u64, flags: Flags, format: &str, out: &mut String
         if flags.has(Flags::ATOMIC) {
             if th & 4 != 0 && scope >= 2 {
                 out.push_str(if th & 2 != 0 { "TH_ATOMIC_CASCADE_NT" } else { "TH_ATOMIC_CASCADE_RT" });
-                if th & 1 != 0 {
-                    // returning cascades have no name
-                }
             } else if th & 4 != 0 {
                 let _ = write!(out, "{th:#x}");
             } else {
@@ -368,8 +373,6 @@ fn print_th(target: Target, v: u64, flags: Flags, format: &str, out: &mut String
             let prefix = if store { "TH_STORE_" } else { "TH_LOAD_" };
             if th == 7 && !store && scope != 3 {
                 let _ = write!(out, "{th:#x}");
-            } else if th == 3 && store && false {
-                let _ = write!(out, "{th:#x}");
             } else if th == 3 && scope == 3 {
                 let _ = write!(out, "{prefix}BYPASS");
             } else {
@@ -377,7 +380,6 @@ fn print_th(target: Target, v: u64, flags: Flags, format: &str, out: &mut String
             }
         }
     }
-    let _ = format;
     if scope != 0 {
         let _ = write!(out, " scope:{}", SCOPES[scope as usize]);
     }
@@ -482,7 +484,7 @@ pub(crate) fn print_swizzle(v: u64, target: Target, out: &mut String) {
             let _ = write!(out, "swizzle(REVERSE,{})", xor + 1);
         } else {
             let group = 32 - and;
-            if group > 1 && (group as u64).is_power_of_two() && or < group && xor == 0 {
+            if group > 1 && group.is_power_of_two() && or < group && xor == 0 {
                 let _ = write!(out, "swizzle(BROADCAST,{group},{or})");
                 return;
             }

@@ -3,7 +3,7 @@
 use crate::codes::Codes;
 use crate::lex::{Cursor, ParseError, Result};
 use crate::parse::What;
-use crate::syntax::{self, DELAYS, DEPCTR_DEFAULT, GPRIDX, GS_OPS, SKIPS, SYS_OPS, VERSIONS};
+use crate::syntax::{self, DELAYS, GPRIDX, GS_OPS, SKIPS, SYS_OPS, VERSIONS};
 use crate::table::Style;
 use crate::waits::{pack, unpack};
 use crate::{Counter, Target};
@@ -206,7 +206,7 @@ fn waitcnt(target: Target, c: &mut Cursor) -> Result<u64> {
 }
 
 fn depctr(target: Target, c: &mut Cursor) -> Result<u64> {
-    let mut v = DEPCTR_DEFAULT;
+    let mut v = syntax::depctr_default(target);
     loop {
         c.skip();
         let start = c.at;

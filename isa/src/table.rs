@@ -57,7 +57,6 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Style {
     None,
-    Plain,
     S16,
     U16,
     I16,
@@ -121,7 +120,10 @@ impl Operand {
 
     /// Largest value the field holds.
     pub fn max(&self) -> u64 {
-        self.segs.iter().map(|&(_, len, shift)| (u64::MAX >> (64 - u32::from(len).clamp(1, 64))) << shift).fold(0, |a, b| a | b)
+        self.segs
+            .iter()
+            .map(|&(_, len, shift)| (u64::MAX >> (64 - u32::from(len).clamp(1, 64))) << shift)
+            .fold(0, |a, b| a | b)
     }
 
     pub fn get(&self, bits: u128) -> u64 {

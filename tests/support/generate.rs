@@ -4,7 +4,7 @@ use super::build::{Builder, float, int, ints, text};
 use barewave::tensor::{DType, HostTensor};
 
 /// The operators that [`operator`] can make.
-pub const OPERATORS: [&str; 30] = [
+pub const OPERATORS: [&str; 36] = [
     "Conv",
     "ConvTranspose",
     "MaxPool",
@@ -35,6 +35,12 @@ pub const OPERATORS: [&str; 30] = [
     "Expand",
     "Tile",
     "Where",
+    "LayerNormalization",
+    "CumSum",
+    "Trilu",
+    "QuantizeLinear",
+    "Attention",
+    "RotaryEmbedding",
 ];
 
 /// One operator on random operands.
@@ -240,6 +246,69 @@ pub fn operator(b: &mut Builder, op: &str) {
             let (x, y, z) = (b.input(&[3, 4]), b.input(&[4]), b.input(&[2, 1, 1]));
             let c = b.node("Less", &[&x, &y], &[]);
             b.node(op, &[&c, &x, &z], &[])
+        }
+        "LayerNormalization" => {
+            let shape = image(b, 3);
+            let x = b.input(&shape);
+            let d = b.between(1, shape.len() - 1);
+            let (s, t) = (b.weight(&shape[d..]), b.weight(&shape[d..]));
+            let all = b.node_n(op, &[&x, &s, &t], &[("axis", int(d as i64))], 3);
+            b.output(&all[1]);
+            b.output(&all[2]);
+            all[0].clone()
+        }
+        "CumSum" => {
+            let shape = image(b, 4);
+            let x = b.input(&shape);
+            let d = b.below(shape.len()) as i64;
+            let axis = b.constant(HostTensor::from_i64(&[], &[d]));
+            let (reverse, exclusive) = (b.below(2) as i64, b.below(2) as i64);
+            b.node(op, &[&x, &axis], &[("reverse", int(reverse)), ("exclusive", int(exclusive))])
+        }
+        "Trilu" => {
+            let shape = image(b, 3);
+            let x = b.input(&shape);
+            let k = b.below(5) as i64 - 2;
+            let k = b.constant(HostTensor::from_i64(&[], &[k]));
+            let upper = b.below(2) as i64;
+            b.node(op, &[&x, &k], &[("upper", int(upper))])
+        }
+        "QuantizeLinear" => {
+            let shape = image(b, 4);
+            let x = b.input(&shape);
+            let per_channel = b.coin();
+            let dims = if per_channel { vec![4] } else { vec![] };
+            let n = dims.iter().product();
+            let scale: Vec<f64> = (0..n).map(|_| 0.001 + 0.01 * b.rng.next_unit()).collect();
+            let scale = b.constant(HostTensor::from_f64(DType::F32, &dims, &scale));
+            let zero: Vec<i64> = (0..n).map(|_| b.below(256) as i64).collect();
+            let zero = b.constant(HostTensor::from_ints(DType::U8, &dims, &zero));
+            let y = b.node(op, &[&x, &scale, &zero], &[]);
+            b.node("DequantizeLinear", &[&y, &scale, &zero], &[])
+        }
+        "Attention" => {
+            let (group, hk, s, t) = (b.between(1, 2), b.between(1, 3), b.between(1, 5), b.between(1, 7));
+            let (d, dv) = (b.between(1, 6), b.between(1, 6));
+            let (q, k) = (b.input(&[2, group * hk, s, d]), b.input(&[2, hk, t, d]));
+            let v = b.input(&[2, hk, t, dv]);
+            let mut inputs = vec![q, k, v];
+            if b.coin() {
+                // Every query sees the first key.
+                let seen: Vec<i64> = (0..s * t).map(|i| (i % t == 0 || b.coin()) as i64).collect();
+                inputs.push(b.input_of(HostTensor::from_ints(DType::Bool, &[s, t], &seen)));
+            }
+            let causal = b.below(2) as i64;
+            let names: Vec<&str> = inputs.iter().map(String::as_str).collect();
+            b.node(op, &names, &[("is_causal", int(causal))])
+        }
+        "RotaryEmbedding" => {
+            let (h, s, d) = (b.between(1, 3), b.between(1, 5), 2 * b.between(1, 4));
+            let x = b.input(&[2, h, s, d]);
+            let (cos, sin) = (b.weight(&[9, d / 2]), b.weight(&[9, d / 2]));
+            let ids: Vec<i64> = (0..2 * s).map(|_| b.below(9) as i64).collect();
+            let ids = b.input_of(HostTensor::from_i64(&[2, s], &ids));
+            let interleaved = b.below(2) as i64;
+            b.node(op, &[&x, &cos, &sin, &ids], &[("interleaved", int(interleaved))])
         }
         other => panic!("no generator for {other}"),
     };

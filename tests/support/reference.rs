@@ -209,6 +209,78 @@ fn evaluate(node: &Node, x: &[Option<&Array>]) -> Vec<Array> {
             }
             Array { shape: x0.shape.clone(), data }
         }
+        "LayerNormalization" => {
+            let d = axis(a.int("axis", -1), x0.shape.len());
+            let n: usize = x0.shape[d..].iter().product();
+            let mut out = [vec![], vec![], vec![]];
+            for w in x0.data.chunks(n) {
+                let mean = w.iter().sum::<f64>() / n as f64;
+                let var = w.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n as f64;
+                let inverse = 1.0 / (var + a.float("epsilon", 1e-5f32 as f64)).sqrt();
+                let scale = |i: usize| x[1].unwrap().data[i];
+                let bias = |i: usize| x.get(2).copied().flatten().map_or(0.0, |b| b.data[i]);
+                out[0].extend(w.iter().enumerate().map(|(i, v)| (v - mean) * inverse * scale(i) + bias(i)));
+                out[1].push(mean);
+                out[2].push(inverse);
+            }
+            let mut kept = x0.shape.clone();
+            kept[d..].fill(1);
+            let shapes = [&x0.shape, &kept, &kept];
+            return out.into_iter().zip(shapes).map(|(data, s)| Array { shape: s.clone(), data }).collect();
+        }
+        "CumSum" => {
+            let d = axis(list(1)[0], x0.shape.len());
+            let (reverse, exclusive) = (a.int("reverse", 0) != 0, a.int("exclusive", 0) != 0);
+            Array::new(&x0.shape, |c| {
+                let mut at = c.to_vec();
+                let inside = |i: usize| if reverse { i > c[d] } else { i < c[d] } || (i == c[d] && !exclusive);
+                (0..x0.shape[d])
+                    .filter(|&i| inside(i))
+                    .map(|i| {
+                        at[d] = i;
+                        x0.at(&at)
+                    })
+                    .sum()
+            })
+        }
+        "Trilu" => {
+            let k = x.get(1).copied().flatten().map_or(0, |k| k.data[0] as i64);
+            let r = x0.shape.len();
+            Array::new(&x0.shape, |c| {
+                let above = c[r - 1] as i64 - c[r - 2] as i64;
+                let keep = if a.int("upper", 1) != 0 { above >= k } else { above <= k };
+                if keep { x0.at(c) } else { 0.0 }
+            })
+        }
+        "QuantizeLinear" => {
+            let (scale, zero) = (x[1].unwrap(), x[2].unwrap());
+            let d = if scale.data.len() == 1 { 0 } else { a.int("axis", 1) as usize };
+            let of = |p: &Array, c: &[usize]| p.data[if p.data.len() == 1 { 0 } else { c[d] }];
+            // The quotient is rounded to f32 before it is rounded to an integer, as the operator's type demands.
+            let q = |v: f64, s: f64| ((v / s) as f32).round_ties_even() as f64;
+            Array::new(&x0.shape, |c| (q(x0.at(c), of(scale, c)) + of(zero, c)).clamp(0.0, 255.0))
+        }
+        "DequantizeLinear" => {
+            let (scale, zero) = (x[1].unwrap(), x[2].unwrap());
+            let d = if scale.data.len() == 1 { 0 } else { a.int("axis", 1) as usize };
+            let of = |p: &Array, c: &[usize]| p.data[if p.data.len() == 1 { 0 } else { c[d] }];
+            Array::new(&x0.shape, |c| (x0.at(c) - of(zero, c)) * of(scale, c))
+        }
+        "Attention" => attention(&a, x),
+        "RotaryEmbedding" => {
+            let [b, h, s, d] = x0.shape[..] else { panic!() };
+            let (cos, sin) = (x[1].unwrap(), x[2].unwrap());
+            let (ids, interleaved) = (x[3].unwrap(), a.int("interleaved", 0) != 0);
+            Array::new(&[b, h, s, d], |c| {
+                let (pair, imaginary) =
+                    if interleaved { (c[3] / 2, c[3] % 2 == 1) } else { (c[3] % (d / 2), c[3] >= d / 2) };
+                let element =
+                    |i: usize| x0.at(&[c[0], c[1], c[2], if interleaved { 2 * pair + i } else { pair + i * d / 2 }]);
+                let position = ids.at(&[c[0], c[2]]) as usize;
+                let (co, si) = (cos.at(&[position, pair]), sin.at(&[position, pair]));
+                if imaginary { si * element(0) + co * element(1) } else { co * element(0) - si * element(1) }
+            })
+        }
         "LRN" => {
             let (size, alpha) = (a.int("size", 1), a.float("alpha", 1e-4));
             let (beta, bias) = (a.float("beta", 0.75), a.float("bias", 1.0));
@@ -412,6 +484,26 @@ fn evaluate(node: &Node, x: &[Option<&Array>]) -> Vec<Array> {
         other => panic!("the reference does not know {other}"),
     };
     vec![one]
+}
+
+/// Softmax of scaled products, with a boolean mask and grouped heads.
+fn attention(a: &Attrs<'_>, x: &[Option<&Array>]) -> Array {
+    let (q, k, v) = (x[0].unwrap(), x[1].unwrap(), x[2].unwrap());
+    let [b, h, s, d] = q.shape[..] else { panic!() };
+    let (hk, t, dv) = (k.shape[1], k.shape[2], v.shape[3]);
+    let mask = x.get(3).copied().flatten();
+    let causal = a.int("is_causal", 0) != 0;
+    Array::new(&[b, h, s, dv], |c| {
+        let group = c[1] / (h / hk);
+        let score = |j: usize| -> f64 {
+            let dot: f64 = (0..d).map(|i| q.at(&[c[0], c[1], c[2], i]) * k.at(&[c[0], group, j, i])).sum();
+            let hidden = (causal && j > c[2]) || mask.is_some_and(|m| m.cast(&[c[0], c[1], c[2], j]) == 0.0);
+            if hidden { f64::NEG_INFINITY } else { dot / (d as f64).sqrt() }
+        };
+        let weights: Vec<f64> = (0..t).map(|j| score(j).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        (0..t).map(|j| weights[j] / sum * v.at(&[c[0], group, j, c[3]])).sum()
+    })
 }
 
 fn or_ones(list: Option<Vec<i64>>, n: usize) -> Vec<i64> {

@@ -14,7 +14,7 @@ fn data(cx: &mut Lowering<'_>, v: ValueId) -> Lazy {
     super::pad::without_tables(cx, lazy)
 }
 
-fn check_index(cx: &Lowering<'_>, v: ValueId) -> Res<()> {
+pub(super) fn check_index(cx: &Lowering<'_>, v: ValueId) -> Res<()> {
     match cx.dtype(v) {
         DType::I32 | DType::I64 => Ok(()),
         t => Err(format!("the indices have type {t}; i32 and i64 are supported")),

@@ -9,6 +9,7 @@ mod conv;
 mod elementwise;
 mod gather;
 mod layout;
+mod loss;
 mod matmul;
 mod normalize;
 mod pad;
@@ -126,6 +127,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("Mod",                   "fmod",                             elementwise::modulo),
     map("Mul",                   "axis broadcast consumed_inputs",   elementwise::mul),
     map("Neg",                   "consumed_inputs",                  elementwise::neg),
+    op ("NegativeLogLikelihoodLoss", "ignore_index reduction",       loss::negative_log_likelihood),
     map("Not",                   "",                                 elementwise::not),
     op ("OneHot",                "axis",                             source::one_hot),
     map("Or",                    "axis broadcast",                   elementwise::or),
@@ -161,6 +163,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("Size",                  "",                                 source::size),
     op ("Slice",                 "axes ends starts",                 layout::slice),
     op ("Softmax",               "axis",                             reduce::softmax),
+    op ("SoftmaxCrossEntropyLoss", "ignore_index reduction",         loss::softmax_cross_entropy),
     map("Softplus",              "",                                 activation::softplus),
     map("Softsign",              "",                                 activation::softsign),
     op ("SpaceToDepth",          "blocksize",                        layout::space_to_depth),

@@ -1,0 +1,181 @@
+//! Properties of the tables as a whole, and of the functions over them, for every target.
+
+use barewave_isa::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// Words that exercise every row: each row's own fixed bits with its free bits cleared, set and mixed.
+fn samples(target: Target) -> Vec<(Encoding, Vec<u8>)> {
+    encodings(target)
+        .flat_map(|r| {
+            [0u128, u128::MAX, 0x5a5a_c3c3_0f0f_3c3c_a5a5_3c3c_f0f0_c3c3].map(|fill| (r, r.with_free_bits(fill)))
+        })
+        .collect()
+}
+
+#[test]
+fn no_opcode_is_claimed_twice_and_every_row_is_reached() {
+    for target in Target::all() {
+        let mut reached: BTreeMap<usize, bool> = BTreeMap::new();
+        for (row, bytes) in samples(target) {
+            let hit = reached.entry(row.index()).or_default();
+            for (wave64, true16) in [(false, false), (false, true), (true, false), (true, true)] {
+                let found = decode(target, Mode { wave64, true16 }, &bytes);
+                *hit |= found.is_some_and(|r| r.table_row() == row);
+            }
+        }
+        let missed: Vec<_> =
+            encodings(target).filter(|r| reached.get(&r.index()) != Some(&true)).map(|r| r.to_string()).collect();
+        assert!(missed.is_empty(), "{target}: no bits reach {missed:?}");
+        let twice = claimed_twice(target);
+        assert!(twice.is_empty(), "{target}: the same bits belong to {twice:?}");
+    }
+}
+
+#[test]
+fn every_operation_of_a_target_has_properties() {
+    for target in Target::all() {
+        let mut n = 0;
+        for op in (0..Op::COUNT as u16).map(Op).filter(|op| target.has(*op)) {
+            let info = target.op(op).expect("has() said so");
+            assert!(!info.name.is_empty());
+            assert_eq!(Op::by_name(op.name()), Some(op));
+            n += 1;
+        }
+        assert!(n > 800, "{target}: {n} operations");
+    }
+}
+
+#[test]
+fn targets_by_name_product_and_number() {
+    assert_eq!(Target::parse("GFX942"), Ok(Target::GFX942));
+    assert_eq!(Target::parse("mi300x"), Ok(Target::GFX942));
+    let error = Target::parse("gfx943").unwrap_err().to_string();
+    assert!(error.contains("gfx942"), "{error}");
+    for t in Target::all() {
+        assert_eq!(Target::by_elf_mach(t.info().elf_mach), Some(t));
+        assert_eq!(Target::parse(&t.to_string()), Ok(t));
+    }
+}
+
+#[test]
+fn waits_round_trip() {
+    for target in Target::all() {
+        for info in target.info().counters {
+            for count in [0, 1, info.max / 2] {
+                let insts = target.encode_waits(&[(info.counter, count)]);
+                assert!(!insts.is_empty(), "{target} {:?}", info.counter);
+                let back =
+                    insts.iter().find_map(|i| target.decode_wait(i)?.iter().find(|w| w.0 == info.counter).copied());
+                assert_eq!(back, Some((info.counter, count)), "{target}");
+                for inst in &insts {
+                    let mut bytes = Vec::new();
+                    encode(target, inst, &mut bytes).expect("a wait encodes");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn errors_name_the_operand_and_the_column() {
+    let mode = Mode::of(Target::GFX942);
+    let error = parse(Target::GFX942, mode, "v_add_f32 v0, v1, vv2").unwrap_err();
+    assert_eq!(error.column, 18, "{error}");
+    let error = parse(Target::GFX942, mode, "v_ad_f32 v0, v1, v2").unwrap_err();
+    assert!(error.message.contains("v_add_f32"), "{error}");
+    let error = parse(Target::GFX942, mode, "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]").unwrap_err();
+    assert!(error.message.contains("gfx1100"), "{error}");
+    let inst = Inst::new(
+        op::V_ADD_F32,
+        &[Regs::from(Reg::s(0)).into()],
+        &[Regs::from(Reg::v(0)).into(), Regs::from(Reg::v(1)).into()],
+    );
+    let error = encode(Target::GFX942, &inst, &mut Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("vdst") && error.contains("VGPR"), "{error}");
+}
+
+#[test]
+fn assembles_labels_symbols_and_kernels() {
+    let source = "
+        .amdgcn_target \"amdgcn-amd-amdhsa--gfx942\"
+        .text
+        .globl k
+        .p2align 8
+        .type k,@function
+    .set count, 3
+    k:
+        s_mov_b32 s0, count * 2 // six
+    loop:
+        s_sub_u32 s0, s0, 1
+        s_cmp_lg_u32 s0, 0
+        s_cbranch_scc1 loop
+        s_endpgm
+    .Lend:
+        .size k, .Lend-k
+        .rodata
+        .amdhsa_kernel k
+            .amdhsa_next_free_vgpr 12
+            .amdhsa_next_free_sgpr 8
+            .amdhsa_accum_offset 12
+        .end_amdhsa_kernel
+    ";
+    let target = Target::GFX942;
+    let out = assemble(target, Mode::of(target), source).expect("assembles");
+    let text = out.sections.iter().find(|s| s.name == ".text").expect(".text");
+    let lines = disassemble(target, Mode::of(target), &text.bytes, &BTreeMap::from([(0, "k".to_string())]));
+    let listing: Vec<&str> = lines.iter().map(|l| l.text.trim()).collect();
+    assert_eq!(
+        listing,
+        ["s_mov_b32 s0, 6", "s_sub_u32 s0, s0, 1", "s_cmp_lg_u32 s0, 0", "s_cbranch_scc1 L0", "s_endpgm"]
+    );
+    assert_eq!(out.kernels.len(), 1);
+    let errors = assemble(target, Mode::of(target), "s_nop 0\n  s_nop zero\n s_branch nowhere\n").unwrap_err();
+    assert_eq!(errors.iter().map(|e| e.line).collect::<Vec<_>>(), [2, 3]);
+}
+
+fn any_target() -> impl Strategy<Value = Target> {
+    prop::sample::select(Target::all().collect::<Vec<_>>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+    /// Whatever the bytes are: no panic, and what decodes comes back from its typed form and prints.
+    #[test]
+    fn hostile_bytes(target in any_target(), bytes in prop::collection::vec(any::<u8>(), 0..24), wave64: bool, true16: bool) {
+        let mode = Mode { wave64, true16 };
+        if let Some(raw) = decode(target, mode, &bytes) {
+            prop_assert!(raw.len() <= bytes.len());
+            let inst = raw.inst();
+            let _ = raw.to_string();
+            if let Ok(again) = encode_raw(target, mode, raw.form(), &inst) {
+                prop_assert_eq!(again.inst(), inst);
+            }
+        }
+    }
+
+    /// Text that is no assembly gives errors, not panics.
+    #[test]
+    fn hostile_text(target in any_target(), text in "[ -~\n]{0,60}") {
+        let _ = assemble(target, Mode::of(target), &text);
+    }
+}
+
+#[test]
+fn every_row_survives_the_typed_form() {
+    for target in Target::all() {
+        for (row, bytes) in samples(target) {
+            for (wave64, true16) in [(false, false), (true, true)] {
+                let mode = Mode { wave64, true16 };
+                let Some(raw) = decode(target, mode, &bytes) else { continue };
+                let inst = raw.inst();
+                let text = raw.to_string();
+                assert!(!text.is_empty(), "{target} {row}");
+                if let Ok(again) = encode_raw(target, mode, raw.form(), &inst) {
+                    assert_eq!(again.inst(), inst, "{target} {row}: {text}");
+                }
+            }
+        }
+    }
+}
