@@ -64,9 +64,7 @@ impl Machine {
             buffer_gfx11: self.family >= Family::Gfx11,
             flat_scratch_gfx8: self.family == Family::Gfx8,
             fnuz: self.target.info().name.starts_with("gfx94"),
-            hwreg_gfx12: self.family >= Family::Gfx12,
             hwreg_gfx10: self.family == Family::Gfx10,
-            gfx12: self.family >= Family::Gfx12,
         }
     }
 }

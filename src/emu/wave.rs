@@ -159,8 +159,6 @@ pub struct Ext {
     pub mix: bool,
     /// A 16-bit result leaves the other half of its register alone.
     pub keep_half: bool,
-    /// On gfx90a control values 0x150.. broadcast a lane of the row.
-    pub row_newbcast: bool,
 }
 
 impl Ext {
@@ -178,7 +176,6 @@ impl Ext {
         sdwa: None,
         mix: false,
         keep_half: false,
-        row_newbcast: false,
     };
 }
 
@@ -286,12 +283,8 @@ pub struct Quirks {
     pub flat_scratch_gfx8: bool,
     /// fp8 numbers are AMD's FNUZ encodings (gfx942).
     pub fnuz: bool,
-    /// HW_REG numbers of gfx12.
-    pub hwreg_gfx12: bool,
     /// HW_REG numbers of gfx10 and gfx11.
     pub hwreg_gfx10: bool,
-    /// gfx12.
-    pub gfx12: bool,
 }
 
 /// High dword of the flat address range that means LDS.

@@ -1,7 +1,7 @@
 //! Branches, calls, barriers, waits, messages, hardware registers.
 
 use crate::emu::fault::FaultKind;
-use crate::emu::wave::{Ctl, Kind, Run, SCC, UOp, VCC, Wave};
+use crate::emu::wave::{Ctl, Run, SCC, UOp, VCC, Wave};
 
 /// Micro-operation index that stands for "not in this program".
 pub const NOWHERE: i64 = -1;
@@ -158,11 +158,6 @@ pub fn find(name: &str) -> Option<Run> {
         "s_denorm_mode" => h!(|w, op| { let m = w.mode & !0xf0 | (op.src[0].value as u32 & 15) << 4; w.set_mode(m); Ctl::Next }),
         _ => return None,
     })
-}
-
-/// The number of a register operand given as a field (`s_setreg` names its register among the operands).
-pub fn field_operand(op: &UOp) -> Option<usize> {
-    op.src.iter().position(|s| s.kind == Kind::Const)
 }
 
 /// Placed where the bytes are not an instruction.

@@ -178,7 +178,7 @@ fn fetch(w: &Wave, s: &Src, dwords: usize, out: &mut Full) {
 }
 
 /// Source lane of a DPP16 control, or `None` where there is no such lane.
-pub fn dpp_lane(ctrl: u16, lane: usize, lanes: usize, newbcast: bool) -> Option<usize> {
+pub fn dpp_lane(ctrl: u16, lane: usize, lanes: usize) -> Option<usize> {
     let (row, i) = (lane & !15, lane & 15);
     let n = (ctrl & 15) as usize;
     match ctrl {
@@ -195,17 +195,15 @@ pub fn dpp_lane(ctrl: u16, lane: usize, lanes: usize, newbcast: bool) -> Option<
         // Lane 15 of each row goes to the next row; lane 31 to the upper half.
         0x142 => row.checked_sub(1),
         0x143 => (lane >= 32).then_some(31),
-        0x150..=0x15f => {
-            let _ = newbcast;
-            Some(row + n)
-        }
+        // row_newbcast on gfx90a, row_share from gfx10 on: the same.
+        0x150..=0x15f => Some(row + n),
         0x160..=0x16f => Some(row + (i ^ n)),
         _ => None,
     }
 }
 
 /// Permutes source 0; returns the lanes that may be written.
-fn apply_dpp(w: &Wave, dpp: Dpp, newbcast: bool, x: &mut Full) -> u64 {
+fn apply_dpp(w: &Wave, dpp: Dpp, x: &mut Full) -> u64 {
     let exec = w.exec();
     let old = x.clone();
     let mut mask = 0u64;
@@ -216,7 +214,7 @@ fn apply_dpp(w: &Wave, dpp: Dpp, newbcast: bool, x: &mut Full) -> u64 {
                 if rows >> (lane / 16) & 1 == 0 || banks >> (lane / 4 % 4) & 1 == 0 {
                     continue;
                 }
-                (dpp_lane(ctrl, lane, w.lanes, newbcast), bound, fi)
+                (dpp_lane(ctrl, lane, w.lanes), bound, fi)
             }
         };
         match from.filter(|&f| fi || exec >> f & 1 == 1) {
@@ -410,7 +408,7 @@ pub unsafe fn general(w: &mut Wave, op: &UOp) -> Ctl {
         if i == 0
             && let Some(dpp) = e.dpp
         {
-            mask &= apply_dpp(w, dpp, e.row_newbcast, &mut x[0]);
+            mask &= apply_dpp(w, dpp, &mut x[0]);
         }
         for l in 0..w.lanes {
             let (mut lo, mut hi) = (x[i].lo[l], x[i].hi[l]);
