@@ -24,12 +24,6 @@ fn random(shape: &[usize], seed: u64) -> HostTensor {
     spec.load(&wanted, &ImageOptions::default()).unwrap()
 }
 
-/// An architecture of the backend suite, if it is at hand.
-fn light(name: &str) -> Option<PathBuf> {
-    let path = Path::new(&std::env::var_os("BAREWAVE_ONNX_DATA")?).join(format!("light/light_{name}.onnx"));
-    path.exists().then_some(path)
-}
-
 #[test]
 fn digits_reach_the_reported_accuracy_on_every_target() {
     let (model, graph) = fused("examples/digits/digits.onnx");
@@ -105,10 +99,20 @@ fn super_resolution_matches_onnxruntime() {
 }
 
 #[test]
-fn residual_and_squeezing_networks_match_onnxruntime() {
-    for (name, targets) in [("squeezenet", &["gfx906", "gfx90a", "gfx1100"][..]), ("resnet50", &["gfx942", "gfx1030"])]
-    {
-        let Some(path) = light(name) else {
+fn real_architectures_match_onnxruntime() {
+    let cases: [(&str, &[&str]); 9] = [
+        ("squeezenet", &["gfx906", "gfx90a", "gfx1100"]),
+        ("resnet50", &["gfx942", "gfx1030"]),
+        ("shufflenet", &["gfx906", "gfx1100"]),
+        ("densenet121", &["gfx90a"]),
+        ("inception_v1", &["gfx1030"]),
+        ("inception_v2", &["gfx1100"]),
+        ("bvlc_alexnet", &["gfx942"]),
+        ("zfnet512", &["gfx906"]),
+        ("vgg19", &["gfx1100"]),
+    ];
+    for (name, targets) in cases {
+        let Some(path) = support::light(name) else {
             println!("skipped: BAREWAVE_ONNX_DATA does not name the onnx backend data");
             return;
         };
@@ -136,7 +140,7 @@ fn no_kernel_of_a_real_model_spills() {
     let mut models = vec![PathBuf::from("examples/super_resolution/super_resolution.onnx")];
     for name in ["bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet"]
     {
-        models.extend(light(name));
+        models.extend(support::light(name));
     }
     for path in models {
         let (_, graph) = fused(path.to_str().unwrap());

@@ -9,14 +9,10 @@ use std::path::Path;
 use support::build::{Builder, int, ints};
 
 fn files() -> Vec<(String, Vec<u8>)> {
-    let names = [
-        "examples/digits/digits.onnx",
-        "examples/vector_add/vector_add.onnx",
-        "examples/lenet/lenet.onnx",
-        "tests/models/light_squeezenet.onnx",
-        "tests/models/light_shufflenet.onnx",
-    ];
-    names.iter().map(|n| (n.to_string(), std::fs::read(n).unwrap())).collect()
+    let names = ["examples/digits/digits.onnx", "examples/vector_add/vector_add.onnx", "examples/lenet/lenet.onnx"];
+    let real = ["squeezenet", "shufflenet"].into_iter().filter_map(support::light);
+    let all = names.iter().map(|n| Path::new(n).to_path_buf()).chain(real);
+    all.map(|p| (p.display().to_string(), std::fs::read(&p).unwrap())).collect()
 }
 
 #[test]
@@ -44,7 +40,8 @@ fn damaged_bytes() {
 fn extreme_numbers() {
     let extremes = [i64::MIN, -1_000_000, -1, 0, 1, 2, 7, 1 << 20, 1 << 40, i64::MAX];
     let mut errors = 0;
-    for model in [everything(), Model::load(Path::new("tests/models/light_shufflenet.onnx")).unwrap()] {
+    let real = support::light("shufflenet").map(|p| Model::load(&p).unwrap());
+    for model in std::iter::once(everything()).chain(real) {
         assert_eq!(graph::fuse(&model, &Options::default()).map(|_| ()), Ok(()));
         for n in 0..model.graph.nodes.len() {
             for name in model.graph.nodes[n].attributes.keys() {

@@ -1,9 +1,12 @@
-//! Whole models through import, fusion and the host interpreter, compared with what onnxruntime computed.
+//! Whole models through import, fusion and the host interpreter, compared with what onnxruntime computed. The larger ones
+//! run in `device_models`.
+
+mod support;
 
 use barewave::graph::interpret::Interpreter;
 use barewave::graph::{self, Options, plan};
 use barewave::onnx::Model;
-use barewave::tensor::{Comparison, DType, HostTensor, ImageOptions, InputSpec, Wanted, compare, load_image, load_npz};
+use barewave::tensor::{DType, HostTensor, ImageOptions, InputSpec, Wanted, compare, load_image, load_npz};
 use std::path::Path;
 
 fn random(shape: &[usize], seed: u64) -> HostTensor {
@@ -11,49 +14,6 @@ fn random(shape: &[usize], seed: u64) -> HostTensor {
     let spec: InputSpec = format!("{}xf32=random:{seed}", dims.join("x")).parse().unwrap();
     let wanted = Wanted { name: "x".into(), dtype: DType::F32, shape: shape.to_vec() };
     spec.load(&wanted, &ImageOptions::default()).unwrap()
-}
-
-fn light(name: &str) -> Model {
-    let mut model = Model::load(Path::new(&format!("tests/models/light_{name}.onnx"))).unwrap();
-    model.seed_weights(1);
-    model
-}
-
-/// Runs a light model on the host and compares its logits.
-fn check_light(name: &str) -> Comparison {
-    let mut model = light(name);
-    if let Some(at) = model.graph.nodes.iter().position(|n| n.op == "Softmax") {
-        let logits = model.graph.nodes[at].inputs[0].clone();
-        model.graph.nodes.truncate(at);
-        model.graph.outputs[0].name = logits;
-    }
-    let fused = graph::fuse(&model, &Options::default()).unwrap();
-    let input = random(&[1, 3, 224, 224], 7);
-    let got = Interpreter::new(&fused).run(&fused, &[input]).unwrap().remove(0);
-    let want = &load_npz(Path::new(&format!("tests/models/light_{name}.npz"))).unwrap()["logits"];
-    compare(&got, want, 0.0, 0.0).unwrap()
-}
-
-#[test]
-fn squeezenet_matches() {
-    let c = check_light("squeezenet");
-    assert!(c.relative() < 1e-5, "{c}");
-}
-
-#[test]
-fn shufflenet_matches() {
-    let c = check_light("shufflenet");
-    assert!(c.relative() < 1e-5, "{c}");
-}
-
-#[test]
-#[ignore = "minutes on the host interpreter"]
-fn all_light_models_match() {
-    for name in ["bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "vgg19", "zfnet512"] {
-        let c = check_light(name);
-        println!("{name}: {c}");
-        assert!(c.relative() < 1e-5, "{name}: {c}");
-    }
 }
 
 #[test]
@@ -70,7 +30,8 @@ fn light_models_fuse_into_few_kernels() {
         ("zfnet512", 14),
     ];
     for (name, steps) in expected {
-        let model = Model::load(Path::new(&format!("tests/models/light_{name}.onnx"))).unwrap();
+        let Some(path) = support::light(name) else { return };
+        let model = Model::load(&path).unwrap();
         let fused = graph::fuse(&model, &Options::default()).unwrap();
         assert_eq!(fused.steps.len(), steps, "{name}");
         let p = plan::plan(&fused);
@@ -129,27 +90,4 @@ fn lenet_matches_on_many_inputs() {
             assert!(compare(&y, &first, 0.0, 0.0).unwrap().relative() < 1e-5);
         }
     }
-}
-
-#[test]
-#[ignore = "half a minute on the host interpreter"]
-fn super_resolution_matches() {
-    let model = Model::load(Path::new("examples/super_resolution/super_resolution.onnx")).unwrap();
-    let fused = graph::fuse(&model, &Options::default()).unwrap();
-    let options = ImageOptions::from_metadata(&model.metadata).unwrap();
-    let picture = Path::new("examples/super_resolution/picture.png");
-    let x = load_image(picture, DType::F32, &[1, 3, 64, 64], &options).unwrap();
-    let y = Interpreter::new(&fused).run(&fused, &[x]).unwrap().remove(0).to_f64();
-    let want = load_npz(Path::new("tests/models/super_resolution.npz")).unwrap()["result"].to_f64();
-    let mut i = 0;
-    for c in 0..3 {
-        for row in (0..256).step_by(3) {
-            for column in (0..256).step_by(3) {
-                let got = y[(c * 256 + row) * 256 + column];
-                assert!((got - want[i]).abs() < 1e-5, "channel {c} row {row} column {column}: {got} for {}", want[i]);
-                i += 1;
-            }
-        }
-    }
-    assert_eq!(i, want.len());
 }

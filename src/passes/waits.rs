@@ -92,9 +92,13 @@ impl State {
         for &counter in info.counters {
             let c = counter as usize;
             self.issued[c] += 1;
-            // The counter cannot exceed its maximum: issue stalls until older operations are done.
-            if in_order(self.kinds[c]) {
-                self.done[c] = self.done[c].max(self.issued[c].saturating_sub(max[c] + 1));
+            // No wait tells operations apart that are older than the counter's maximum: they share a score, so that
+            // the states of a loop stay finite.
+            let oldest = self.issued[c].saturating_sub(max[c] + 1);
+            if oldest > self.done[c] {
+                self.done[c] = oldest;
+                let old = self.writes.iter_mut().filter(|((_, k), score)| *k as usize == c && **score <= oldest);
+                old.for_each(|(_, score)| *score = oldest + 1);
             }
             self.kinds[c] |= 1 << info.pipe as u16;
             if info.flags.has(Flags::OUT_OF_ORDER) {

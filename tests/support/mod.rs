@@ -1,7 +1,16 @@
 //! Shared by the integration tests; each test file uses a part of it.
 #![allow(dead_code)]
 
+use std::path::{Path, PathBuf};
+
 pub mod build;
 pub mod device;
 pub mod generate;
 pub mod reference;
+
+/// A real architecture of the ONNX backend suite. They are not part of the repository: `BAREWAVE_ONNX_DATA` names the
+/// directory `onnx/backend/test/data` of the onnx 1.22 wheel. Without it there is nothing to check.
+pub fn light(name: &str) -> Option<PathBuf> {
+    let path = Path::new(&std::env::var_os("BAREWAVE_ONNX_DATA")?).join(format!("light/light_{name}.onnx"));
+    path.exists().then_some(path)
+}
