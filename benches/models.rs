@@ -38,7 +38,7 @@ fn host_fma_rate() -> f64 {
             for i in 0..N / 128 {
                 let x = i as f32 * 1e-9;
                 for a in acc.iter_mut().flatten() {
-                    *a = std::hint::black_box(x) * 0.5 + *a;
+                    *a += std::hint::black_box(x) * 0.5;
                 }
             }
             acc.iter().flatten().sum::<f32>()

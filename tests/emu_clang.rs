@@ -239,7 +239,6 @@ fn singles() {
         ("as(__builtin_fmaxf(F(a), F(b)))", |a, b| m(a).max(m(b)).to_bits() as u64),
         ("as(__builtin_copysignf(F(a), F(b)))", |a, b| m(a).copysign(m(b)).to_bits() as u64),
         ("as(__builtin_ldexpf(F(a), (int)(b % 40) - 20))", |a, b| {
-            (m(a) as f64 * 2f64.powi((b % 40) as i32 - 20)).to_bits();
             ((m(a) as f64 * 2f64.powi((b % 40) as i32 - 20)) as f32).to_bits() as u64
         }),
         ("(uint)(int)F(a)", |a, _| m(a) as i32 as u32 as u64),
@@ -521,7 +520,7 @@ fn private_arrays_and_recursion() {
                 for i in 0..32 {
                     let j = (a >> i & 15) as usize;
                     s = s.wrapping_mul(31).wrapping_add(t[j]);
-                    t[j * 7 & 15] ^= s;
+                    t[(j * 7) & 15] ^= s;
                 }
                 s.wrapping_add(walk(a & 7, s))
             })
@@ -589,7 +588,7 @@ fn lanes_exchange_values() {
                 r ^= x(0).wrapping_mul(3);
                 r = r.wrapping_add(x(l ^ 12));
                 r ^= x(l ^ 2);
-                r = r.wrapping_add(if l % 16 == 0 { 7 } else { x(l - 1) });
+                r = r.wrapping_add(if l.is_multiple_of(16) { 7 } else { x(l - 1) });
                 r = r.wrapping_add((l & 31) as u32);
                 r.wrapping_add(x(9))
             })

@@ -183,7 +183,10 @@ fn read_inputs(args: &Args, plan: &Plan, images: &ImageOptions) -> Result<Vec<Ho
                 specs.insert(name, spec);
             }
             Some(name) => {
-                return Err(Failure::new(format!("the model has no input '{name}'; it has {}", names(&plan.inputs))));
+                return Err(Failure::new(format!(
+                    "the model has no input '{name}'; it has {} (a spec such as 1x3xf32=0 needs a known element type)",
+                    names(&plan.inputs)
+                )));
             }
             None => unnamed.push(spec),
         }

@@ -597,10 +597,12 @@ impl Checker {
                         let align = uop.access.bytes as u32;
                         return Err((FaultKind::Misaligned { addr, align }, Some(lane)));
                     }
-                    if reads && l.memory.tracked.load(Ordering::Relaxed) && uop.access.space != Space::Scratch {
-                        if let Some(addr) = l.memory.first_unwritten(addr, size as u64) {
-                            return Err((FaultKind::UninitialisedRead { space: "memory", addr }, Some(lane)));
-                        }
+                    let tracked = l.memory.tracked.load(Ordering::Relaxed) && uop.access.space != Space::Scratch;
+                    if reads
+                        && tracked
+                        && let Some(addr) = l.memory.first_unwritten(addr, size as u64)
+                    {
+                        return Err((FaultKind::UninitialisedRead { space: "memory", addr }, Some(lane)));
                     }
                     if writes || !reads {
                         l.memory.mark(addr, size as u64, true);
@@ -712,13 +714,8 @@ impl Checker {
             } else if (scalar(r) as usize) < SCALARS {
                 // Lane masks and bitwise results are known bit by bit; SCC only when all of the result is.
                 let known = match d.bits {
-                    Some(b) if r == Reg::SCC => {
-                        if b & w.all() == w.all() {
-                            u32::MAX
-                        } else {
-                            0
-                        }
-                    }
+                    Some(b) if r == Reg::SCC && b & w.all() == w.all() => u32::MAX,
+                    Some(_) if r == Reg::SCC => 0,
                     // The old EXEC.
                     Some(_) if f.logic.is_some_and(|l| l.exec) => u32::MAX,
                     Some(b) => (b >> (32 * i.min(1))) as u32,

@@ -6,7 +6,7 @@
 use super::expr::{Expr, Op};
 use super::fused::{Access, Role, Step, StepKind, Tensor, TensorId};
 use super::lazy::{Lazy, ProducerId, reshape_access, split_access, without_ones};
-use super::lower::{Lowering, Value};
+use super::lower::Lowering;
 use super::view::View;
 use crate::tensor::{DType, HostTensor, element_count};
 

@@ -268,7 +268,7 @@ fn apply64(op: Atomic, old: u64, a: u64, b: u64) -> u64 {
 pub unsafe fn rmw32(p: *mut u8, op: Atomic, a: u32, b: u32) -> u32 {
     // SAFETY: promised by the caller; alignment is checked.
     unsafe {
-        if p as usize % 4 != 0 {
+        if !(p as usize).is_multiple_of(4) {
             let old = p.cast::<u32>().read_unaligned();
             p.cast::<u32>().write_unaligned(apply32(op, old, a, b));
             return old;
@@ -291,7 +291,7 @@ pub unsafe fn rmw32(p: *mut u8, op: Atomic, a: u32, b: u32) -> u32 {
 pub unsafe fn rmw64(p: *mut u8, op: Atomic, a: u64, b: u64) -> u64 {
     // SAFETY: promised by the caller; alignment is checked.
     unsafe {
-        if p as usize % 8 != 0 {
+        if !(p as usize).is_multiple_of(8) {
             let old = p.cast::<u64>().read_unaligned();
             p.cast::<u64>().write_unaligned(apply64(op, old, a, b));
             return old;

@@ -364,7 +364,7 @@ fn floats(w: &mut Wave, op: &UOp, x: &Matrix) {
     let mut c = [0f32; SIDE * SIDE];
     let mut results = vec![0u32; x.blocks * x.m * x.n];
     let negated = |i: usize, k: usize, v: f32| {
-        let mask = if k % 2 == 0 { x.neg } else { x.neg_hi };
+        let mask = if k.is_multiple_of(2) { x.neg } else { x.neg_hi };
         if x.layout != Layout::Mfma && mask >> i & 1 == 1 { -v } else { v }
     };
     for block in 0..x.blocks {

@@ -2,6 +2,9 @@
 //!
 //! One function per instruction, written as a body over typed operands; the macro [`s!`] adds reading and writing.
 
+// `lg` is "ordered and unequal", which `!=` is not for NaN.
+#![allow(clippy::double_comparisons)]
+
 use crate::emu::lanes::F16;
 use crate::emu::numeric::*;
 use crate::emu::wave::{Ctl, EXEC, M0, Run, SCC, Src, UOp, Wave};
@@ -291,8 +294,8 @@ pub fn find(name: &str) -> Option<Run> {
         "s_sub_nc_u64" => s!(|w, a: u64, b: u64| -> u64 { a.wrapping_sub(b) }),
         "s_mul_u64" => s!(|w, a: u64, b: u64| -> u64 { a.wrapping_mul(b) }),
         "s_mul_i32" => s!(|w, a: u32, b: u32| -> u32 { a.wrapping_mul(b) }),
-        "s_mul_hi_u32" => s!(|w, a: u32, b: u32| -> u32 { (a as u64 * b as u64 >> 32) as u32 }),
-        "s_mul_hi_i32" => s!(|w, a: i32, b: i32| -> i32 { (a as i64 * b as i64 >> 32) as i32 }),
+        "s_mul_hi_u32" => s!(|w, a: u32, b: u32| -> u32 { ((a as u64 * b as u64) >> 32) as u32 }),
+        "s_mul_hi_i32" => s!(|w, a: i32, b: i32| -> i32 { ((a as i64 * b as i64) >> 32) as i32 }),
         // The destination is a source too (appended when decoded).
         "s_addk_i32" => s!(|w, k: i32, a: i32| -> i32 { let (r, c) = a.overflowing_add(k); w.set_scc(c); r }),
         "s_mulk_i32" => s!(|w, k: u32, a: u32| -> u32 { a.wrapping_mul(k) }),

@@ -45,7 +45,7 @@ pub fn shape(name: &str) -> Option<Shape> {
 /// Handler of a parsed instruction. Sources: base, offset operand (if any); `imm` holds the constant offset.
 pub fn find(s: &Shape) -> Run {
     match (s.store, s.buffer) {
-        (false, false) if s.bytes % 4 == 0 => load,
+        (false, false) if s.bytes.is_multiple_of(4) => load,
         (false, false) => load_small,
         (false, true) => buffer_load,
         (true, _) => store,

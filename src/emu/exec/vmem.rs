@@ -24,8 +24,6 @@ pub const ADDR64: u16 = 16;
 pub const OFFEN: u16 = 32;
 /// Buffer: an index comes from the address operand.
 pub const IDXEN: u16 = 64;
-/// Data goes to or comes from LDS.
-pub const LDS: u16 = 128;
 /// Write access (stores and atomics), for faults.
 pub const STORE: u16 = 256;
 

@@ -1,7 +1,10 @@
 //! Compares: `v_cmp_<relation>_<type>` and `v_cmpx_...`, `v_cmp_class_...`.
 
+// `lg` is "ordered and unequal", which `!=` is not for NaN.
+#![allow(clippy::double_comparisons)]
+
 use super::{Form, Sem, t};
-use crate::emu::lanes::{F16, Lane, No, Ty};
+use crate::emu::lanes::{F16, Lane, Ty};
 use crate::emu::numeric::{class, f16_to_f32};
 
 /// All relations of a numeric type; `$v` reads an operand.

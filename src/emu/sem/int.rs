@@ -52,10 +52,7 @@ fn perm(a: u32, b: u32, sel: u32) -> u32 {
     out
 }
 #[inline(always)]
-fn med3<T: Ord>(a: T, b: T, c: T) -> T
-where
-    T: Copy,
-{
+fn med3<T: Ord + Copy>(a: T, b: T, c: T) -> T {
     a.min(b).max(a.max(b).min(c))
 }
 #[inline(always)]
@@ -155,12 +152,12 @@ pub fn find(name: &str) -> Option<Sem> {
         "v_mad_u32_u16" => m!(|a: u16, b: u16, c: u32| -> u32 { (a as u32 * b as u32).wrapping_add(c) }),
         "v_mad_i32_i16" => m!(|a: i16, b: i16, c: i32| -> i32 { (a as i32 * b as i32).wrapping_add(c) }),
         "v_mul_lo_u32" | "v_mul_lo_i32" => m!(|a: u32, b: u32| -> u32 { a.wrapping_mul(b) }),
-        "v_mul_hi_u32" => m!(|a: u32, b: u32| -> u32 { (a as u64 * b as u64 >> 32) as u32 }),
-        "v_mul_hi_i32" => m!(|a: i32, b: i32| -> i32 { (a as i64 * b as i64 >> 32) as i32 }),
+        "v_mul_hi_u32" => m!(|a: u32, b: u32| -> u32 { ((a as u64 * b as u64) >> 32) as u32 }),
+        "v_mul_hi_i32" => m!(|a: i32, b: i32| -> i32 { ((a as i64 * b as i64) >> 32) as i32 }),
         "v_mul_u32_u24" => m!(|a: u32, b: u32| -> u32 { u24(a).wrapping_mul(u24(b)) }),
         "v_mul_i32_i24" => m!(|a: u32, b: u32| -> i32 { i24(a).wrapping_mul(i24(b)) }),
-        "v_mul_hi_u32_u24" => m!(|a: u32, b: u32| -> u32 { (u24(a) as u64 * u24(b) as u64 >> 32) as u32 }),
-        "v_mul_hi_i32_i24" => m!(|a: u32, b: u32| -> i32 { (i24(a) as i64 * i24(b) as i64 >> 32) as i32 }),
+        "v_mul_hi_u32_u24" => m!(|a: u32, b: u32| -> u32 { ((u24(a) as u64 * u24(b) as u64) >> 32) as u32 }),
+        "v_mul_hi_i32_i24" => m!(|a: u32, b: u32| -> i32 { ((i24(a) as i64 * i24(b) as i64) >> 32) as i32 }),
         "v_mad_u32_u24" => m!(|a: u32, b: u32, c: u32| -> u32 { u24(a).wrapping_mul(u24(b)).wrapping_add(c) }),
         "v_mad_i32_i24" => m!(|a: u32, b: u32, c: i32| -> i32 { i24(a).wrapping_mul(i24(b)).wrapping_add(c) }),
         "v_mad_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { a.wrapping_mul(b).wrapping_add(c) }),

@@ -222,12 +222,12 @@ pub(super) fn rotary(cx: &mut Lowering<'_>) -> Res<()> {
     let plain = stored.plain().expect("a stored tensor has plain dimensions");
     let interleaved = cx.int("interleaved", 0)? != 0;
     let (first, second) = if interleaved { ((0, 2), (1, 2)) } else { ((0, 1), (half as i64, 1)) };
-    let mut cut =
+    let cut =
         |cx: &mut Lowering<'_>, (start, step): (i64, i64), n| super::layout::sliced(cx, &plain, &[(3, start, step, n)]);
     let (p, q) = (cut(cx, first, half), cut(cx, second, half));
     let dims = [b, h, s, half];
     let terms = vec![p, q, caches[0].clone(), caches[1].clone()];
-    let mut turn = |cx: &mut Lowering<'_>, real: bool| {
+    let turn = |cx: &mut Lowering<'_>, real: bool| {
         cx.combine(terms.clone(), &dims, |e, v| {
             let (a, c) = if real { (v[2], v[3]) } else { (v[3], v[2]) };
             let (l, r) = (e.binary(Binary::Mul, v[0], a), e.binary(Binary::Mul, v[1], c));

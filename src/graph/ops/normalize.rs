@@ -198,7 +198,7 @@ fn statistics(cx: &mut Lowering<'_>, x: ValueId, axis: usize, epsilon: f64) -> R
     let mut kept = shape[..axis].to_vec();
     kept.resize(shape.len(), 1);
     let inner = [&outer[..], &shape[axis..]].concat();
-    let mut sum = |cx: &mut Lowering<'_>, data: Access, prologue: Expr| {
+    let sum = |cx: &mut Lowering<'_>, data: Access, prologue: Expr| {
         let view = data.view.reshaped(&inner).unwrap_or_else(|| View::dense(&inner));
         let kind = StepKind::Reduce { op: ReduceOp::Sum, prologue };
         cx.produce(kind, vec![Access::new(data.tensor, view)], &outer, dtype).reshaped(&kept)
