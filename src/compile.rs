@@ -266,7 +266,7 @@ impl<'a> Layout<'a> {
 }
 
 impl Program {
-    /// The ELF file: code, launch plan and weights.
+    /// The ELF file: code, launch plan and weights, as code object v5 (`abi` may be changed).
     pub fn code_object(&self) -> CodeObject<'_> {
         let plan = serde_json::to_vec(&self.plan).expect("a plan is plain data");
         CodeObject {

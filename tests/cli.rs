@@ -48,6 +48,14 @@ fn a_compiled_file_runs_without_compiling() {
         assert!(stdout.contains("compile  none") && stdout.contains("\n  4  "), "{stdout}{}", text(&out.stderr));
         assert!(stdout.contains(&format!("emulated {target}")), "{stdout}");
     }
+    for version in ["4", "6"] {
+        let versioned = ["compile", DIGITS, "--target", "gfx1100", "--code-object-version", version, "-o", file];
+        assert!(barewave(&versioned).status.success());
+        assert_eq!(std::fs::read(file).unwrap()[8], version.parse::<u8>().unwrap() - 2, "ELF ABI version");
+        let out = barewave(&["run", file, "--input", "examples/digits/4.png", "--top", "1"]);
+        assert!(text(&out.stdout).contains("\n  4  "), "{}", text(&out.stderr));
+    }
+    barewave(&["compile", DIGITS, "--target", "gfx1100", "-o", file]);
     // The same input gives the same bytes.
     let first = std::fs::read(file).unwrap();
     barewave(&["compile", DIGITS, "--target", "gfx1100", "-o", file]);

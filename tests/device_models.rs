@@ -8,6 +8,7 @@ mod support;
 use barewave::graph::{self, Options};
 use barewave::onnx::Model;
 use barewave::tensor::{DType, HostTensor, ImageOptions, InputSpec, Wanted, compare, load_image, load_npz, top_k};
+use barewave_isa::Target;
 use std::path::{Path, PathBuf};
 use support::device::{TARGETS, run, session};
 
@@ -30,7 +31,9 @@ fn digits_reach_the_reported_accuracy_on_every_target() {
     let data = load_npz(Path::new("examples/digits/held_out.npz")).unwrap();
     let (images, labels) = (data["images"].to_f64(), data["labels"].to_i64());
     assert_eq!(labels.len(), 450);
-    for target in TARGETS {
+    // Tables for gfx1250 exist, code generation does not yet.
+    let targets = Target::all().map(|t| t.info().name).filter(|t| *t != "gfx1250");
+    for target in targets {
         let (mut session, _) = session(&graph, target, false).unwrap();
         let mut right = 0;
         for (pixels, &label) in images.chunks(64).zip(&labels) {

@@ -1,6 +1,7 @@
 //! `barewave compile`: an ONNX model becomes one ELF file with code, launch plan and weights.
 
 use super::{Failure, Result, stats};
+use crate::codeobj::Abi;
 use crate::compile::{Program, compile};
 use crate::graph::fused::FusedGraph;
 use crate::graph::{self, Options};
@@ -31,6 +32,9 @@ pub struct Args {
     /// What to write: the code object, or an intermediate form as text to standard output.
     #[arg(long, value_enum, default_value = "code")]
     emit: Emit,
+    /// Code object version.
+    #[arg(long, value_parser = ["4", "5", "6"], default_value = "5")]
+    code_object_version: String,
     /// Print a table of the kernels.
     #[arg(long)]
     stats: bool,
@@ -111,7 +115,12 @@ pub fn run(args: &Args) -> Result {
 
 fn write_code(args: &Args, program: &Program) -> Result {
     let path = args.output.clone().unwrap_or_else(|| args.model.with_extension("hsaco"));
-    let object = program.code_object();
+    let mut object = program.code_object();
+    object.abi = match args.code_object_version.as_str() {
+        "4" => Abi::V4,
+        "6" => Abi::V6,
+        _ => Abi::V5,
+    };
     output::write(&path, |w| object.write_to(w).map_err(std::io::Error::other))?;
     Ok(())
 }
