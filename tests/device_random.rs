@@ -45,7 +45,7 @@ fn check_all(models: impl Iterator<Item = (String, Builder)>) {
 #[test]
 fn operators() {
     check_all(OPERATORS.iter().flat_map(|op| {
-        (0..4).map(move |seed| {
+        (0..12).map(move |seed| {
             let mut b = Builder::new(17, seed);
             operator(&mut b, op);
             (format!("{op} seed {seed}"), b)
