@@ -181,7 +181,7 @@ fn gather_loader(
     // positive; what lies before the tensor is masked out and never read.
     let shift: i64 = (0..n).map(|d| window.pads[d] as i64 * x.strides[d + 2] * 4).sum();
     let buf = w.buffer(cx, Arg::Input(0))?;
-    let buf = shifted(w, buf, shift as u32, cx.graph.tensor(cx.step.inputs[0].tensor).bytes() as u32);
+    let buf = shifted(w, buf, shift as u32, cx.reach(Arg::Input(0)) as u32);
     let table = w.blob_pointer(Blob::Data(offset_table(window, x, depth, tile.k as usize)));
     let item = w.b.workitem_id();
     let (cols, _) = tile::gather_shape(tile);

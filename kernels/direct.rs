@@ -24,7 +24,13 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kerne
     let position = w.b.add(base, item);
     let channel = w.b.workgroup_id(1);
     let image = w.b.workgroup_id(2);
-    let coords = address::coordinates(&mut w.b, position, &out.dims[2..]);
+    // Lanes behind the last position compute it again; only their stores are masked.
+    let at = if positions.is_multiple_of(size as usize) {
+        position
+    } else {
+        w.b.gen_op(Gen::Umin, &[position.into(), (positions as u32 - 1).into()])
+    };
+    let coords = address::coordinates(&mut w.b, at, &out.dims[2..]);
     let taps_at = Taps::new(&mut w, window, &coords, x, &cx.step.output.view);
     // Scalar offset of the first input channel, and address of the channel's weights.
     let group = w.b.udiv(channel, per_group as u32);

@@ -164,6 +164,17 @@ impl Cx<'_> {
             Arg::Blob(_) => unreachable!("a blob is no tensor"),
         }
     }
+    /// Bytes of an argument's tensor that the step touches, from its start: a buffer ends there, so that lanes beyond an
+    /// edge do not read parts of a growing tensor that nobody has written yet.
+    fn reach(&self, arg: Arg) -> usize {
+        let t = self.graph.tensor(self.tensor(arg));
+        let plain = match arg {
+            Arg::Input(i) if self.step.inputs[i].is_plain() => Some(&self.step.inputs[i].view),
+            _ => None,
+        };
+        let end = plain.and_then(|v| v.extent()).and_then(|(_, last)| usize::try_from(last + 1).ok());
+        end.map_or(t.bytes(), |end| (end * t.dtype.size()).min(t.bytes()))
+    }
     fn kernel(&self, workgroup_size: u32) -> Writer {
         Writer { b: Builder::new(self.target, self.name, workgroup_size), args: Vec::new(), blobs: Vec::new() }
     }
@@ -190,7 +201,7 @@ impl Writer {
         if bytes >= MAX_TENSOR_BYTES {
             return Err(format!("tensor {} has {bytes} bytes; kernels address less than 1 GiB per tensor", t.name));
         }
-        let buf = self.b.buffer_arg(self.args.len() as u32, bytes as u32);
+        let buf = self.b.buffer_arg(self.args.len() as u32, cx.reach(arg) as u32);
         self.args.push((arg, buf));
         Ok(buf)
     }

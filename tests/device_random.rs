@@ -55,7 +55,7 @@ fn operators() {
 
 #[test]
 fn networks() {
-    check_all((0..40).map(|seed| (format!("network {seed}"), network(seed))));
+    check_all((0..150).map(|seed| (format!("network {seed}"), network(seed))));
 }
 
 #[test]
