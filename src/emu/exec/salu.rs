@@ -7,7 +7,7 @@
 
 use crate::emu::lanes::F16;
 use crate::emu::numeric::*;
-use crate::emu::wave::{Ctl, EXEC, M0, Run, SCC, Src, UOp, Wave};
+use crate::emu::wave::{Ctl, EXEC, M0, Run, SCC, SINK, Src, UOp, Wave};
 
 /// A type that scalar operands are read as.
 trait Scalar: Copy {
@@ -253,7 +253,7 @@ fn float_cmp(name: &str) -> Option<Run> {
 
 /// Relative scalar moves: M0 is added to the register number.
 fn moved(w: &Wave, at: u32) -> usize {
-    (at as usize + w.s[M0] as usize).min(crate::emu::wave::SINK as usize)
+    (at as usize + w.s[M0] as usize).min(SINK as usize)
 }
 
 /// Handler by name.
@@ -390,6 +390,19 @@ pub fn find(name: &str) -> Option<Run> {
             unsafe fn f(w: &mut Wave, op: &UOp) -> Ctl {
                 let i = moved(w, op.dst);
                 w.s[i] = w.r32(&op.src[0]);
+                Ctl::Next
+            }
+            f
+        }
+        // M0 bits 9:0 move the source, 25:16 the destination.
+        "s_movrelsd_2_b32" => {
+            unsafe fn f(w: &mut Wave, op: &UOp) -> Ctl {
+                let m0 = w.s[M0];
+                let from = (op.src[0].at + (m0 & 0x3ff)) as usize;
+                let to = (op.dst + (m0 >> 16 & 0x3ff)) as usize;
+                if from < SINK as usize && to < SINK as usize {
+                    w.s[to] = w.s[from];
+                }
                 Ctl::Next
             }
             f
