@@ -7,7 +7,7 @@
 
 use barewave::codeobj::{Abi, CodeObject, Kernel};
 use barewave::emu::{EmuDevice, LaunchOptions};
-use barewave_isa::{Inst, Mode, Op, Operand, Regs, Target, encode, op, parse};
+use barewave_isa::{Inst, Mode, Op, Operand, Reg, Regs, Target, encode, op, parse};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -258,11 +258,12 @@ fn execute(t: Target, wave: usize, text: &str, file: &File, agprs: bool) -> File
         put(&i(op::GLOBAL_LOAD_DWORD, &[v(r)], &[v(1), pair(8)]));
         put(&step);
     }
-    let acc = |n: usize| Operand::Regs(Regs::a(n as u16, 1));
+    let acc = |n: usize| Operand::Regs(Regs::new(Reg::a(n as u16), 1));
     if agprs {
         (0..64).for_each(|r| put(&i(op::V_ACCVGPR_WRITE_B32, &[acc(r)], &[v(C + r)])));
     }
-    let raw = parse(t, Mode { wave64: wave == 64, true16: false }, text).unwrap_or_else(|e| panic!("{text}: {}", e.message));
+    let raw =
+        parse(t, Mode { wave64: wave == 64, true16: false }, text).unwrap_or_else(|e| panic!("{text}: {}", e.message));
     put(&raw.inst());
     if agprs {
         (0..64).for_each(|r| put(&i(op::V_ACCVGPR_READ_B32, &[v(C + r)], &[acc(r)])));

@@ -9,7 +9,8 @@ use super::memory::Memory;
 use super::program::{Machine, Program};
 use super::strict::Checker;
 use super::wave::{
-    Ctl, EXEC, GroupState, LaunchState, POISON, PRIVATE_APERTURE, SCALARS, SHARED_APERTURE, VCC, Wave, scalar,
+    Ctl, DX10_CLAMP, EXEC, FP16_OVFL, GroupState, IEEE, LaunchState, POISON, PRIVATE_APERTURE, SCALARS,
+    SHARED_APERTURE, VCC, Wave, scalar,
 };
 use crate::codeobj::{Descriptor, Family, KernelInfo};
 use barewave_isa::Reg;
@@ -183,7 +184,9 @@ impl Launch<'_> {
         w.fault = None;
         w.scratch_size = per_wave;
         w.hidden_private = scratch;
-        w.set_mode(d.float_mode());
+        let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+        let bits = flag(d.dx10_clamp(family), DX10_CLAMP) | flag(d.ieee_mode(family), IEEE);
+        w.set_mode(d.float_mode() | bits | flag(d.fp16_overflow(), FP16_OVFL));
         let left = self.threads() - index * lanes as u32;
         let exec = if left >= lanes as u32 { w.all() } else { (1u64 << left) - 1 };
         for r in scalar(Reg::VCC_LO)..SCALARS as u32 {

@@ -65,6 +65,7 @@ impl Machine {
             buffer_gfx11: self.family >= Family::Gfx11,
             flat_scratch_gfx8: self.family == Family::Gfx8,
             fnuz: self.target.info().name.starts_with("gfx94"),
+            fixed_modes: !self.family.has_ieee_mode(),
             hwreg_gfx10: self.family == Family::Gfx10,
         }
     }
@@ -207,6 +208,7 @@ pub fn blank(run: Run, pc: u32, len: u8) -> UOp {
         matrix: None,
         dual: None,
         inner: None,
+        round: None,
         convert: None,
         typed: None,
     }
@@ -370,6 +372,13 @@ impl Builder<'_> {
 
     fn salu(&self, name: &str, run: Run) -> Built {
         let mut op = self.blank(run);
+        let float = |ty: &str| name.starts_with("s_") && name.ends_with(ty) && !name.starts_with("s_c");
+        if float("_f32") || float("_f16") {
+            // Arithmetic that MODE may change.
+            let ty = if float("_f32") { Ty::F32 } else { Ty::F16 };
+            (op.inner, op.run, op.types) = (Some(run), salu::float, [ty; 4]);
+            op.round = sem::round::of(name);
+        }
         for (i, s) in self.inst.srcs.iter().take(4).enumerate() {
             op.src[i] = self.src(s)?;
             op.n += 1;
@@ -661,6 +670,8 @@ impl Builder<'_> {
         op.form = sem.form;
         op.float = sem.float;
         op.types = [sem.src[0], sem.src[1], sem.src[2], sem.dst];
+        op.round = sem::round::of(name);
+        op.access.flags |= valu::flags(name);
         if sem.flush {
             op.access.flags |= valu::FLUSH;
         }

@@ -132,6 +132,8 @@ fn build(m: &Machine, lanes: usize, h: &Half, dst: u32, pc: u32) -> Option<UOp> 
     op.kernel = sem.kernel.on(m.host);
     op.form = sem.form;
     op.float = sem.float;
+    op.round = sem::round::of(h.op.name());
+    op.access.flags |= valu::flags(h.op.name());
     op.types = [sem.src[0], sem.src[1], sem.src[2], sem.dst];
     op.dst = dst;
     for (i, s) in h.srcs.iter().enumerate() {

@@ -218,6 +218,8 @@ pub struct UOp {
     pub dual: Option<Box<[UOp; 2]>>,
     /// Handler that a wrapping handler (register indexing, GDS) calls.
     pub inner: Option<Run>,
+    /// What MODE's rounding mode governs.
+    pub round: Option<crate::emu::sem::round::Rounded>,
     /// Scaled conversion.
     pub convert: Option<crate::emu::exec::convert::Conversion>,
     /// Typed buffer access.
@@ -383,9 +385,18 @@ pub struct Quirks {
     pub flat_scratch_gfx8: bool,
     /// fp8 numbers are AMD's FNUZ encodings (gfx942).
     pub fnuz: bool,
+    /// MODE has no bits for DX10_CLAMP and IEEE: both are always on.
+    pub fixed_modes: bool,
     /// HW_REG numbers of gfx10 and gfx11.
     pub hwreg_gfx10: bool,
 }
+
+/// MODE: clamping a NaN gives 0.
+pub const DX10_CLAMP: u32 = 1 << 8;
+/// MODE: signalling NaNs come out quiet; minimum and maximum return a quieted signalling operand.
+pub const IEEE: u32 = 1 << 9;
+/// MODE: conversions to f16 and 8-bit floats saturate instead of overflowing.
+pub const FP16_OVFL: u32 = 1 << 23;
 
 /// High dword of the flat address range that means LDS.
 pub const SHARED_APERTURE: u32 = 0x0001_0000;
@@ -409,7 +420,7 @@ impl Wave {
             elements,
             lanes,
             s: [0; SCALARS],
-            mode: 0xf0,
+            mode: 0xf0 | DX10_CLAMP | IEEE,
             plain_float: true,
             ip: 0,
             program: std::ptr::null(),
@@ -542,9 +553,10 @@ impl Wave {
     }
     /// Sets MODE and what depends on it.
     pub fn set_mode(&mut self, mode: u32) {
-        self.mode = mode;
-        // Round to nearest everywhere, all denormals kept.
-        self.plain_float = mode & 0xff == 0xf0;
+        // Later generations have no bits for these: clamping a NaN gives 0, signalling NaNs are quieted.
+        self.mode = if self.quirks.fixed_modes { mode | DX10_CLAMP | IEEE } else { mode };
+        // Round to nearest everywhere, all denormals kept, IEEE, no saturation of f16.
+        self.plain_float = self.mode & (0xff | IEEE | FP16_OVFL) == 0xf0 | IEEE;
     }
     /// One lane of a row.
     #[inline(always)]

@@ -10,6 +10,7 @@ mod float;
 pub mod fp8;
 mod int;
 mod packed;
+pub mod round;
 pub mod small;
 
 use super::lanes::{Kernel, Ty};

@@ -165,7 +165,9 @@ fn directed64(r: f64, err: f64, d: Direction) -> f64 {
 
 /// Sign of zero of an exact cancellation: minus when rounding down.
 fn cancel(r: f64, a: f64, b: f64, d: Direction) -> f64 {
-    if r == 0.0 && a != 0.0 && d == Direction::Down || r == 0.0 && d == Direction::Down && a == 0.0 && (a.is_sign_negative() != b.is_sign_negative()) {
+    if r == 0.0 && a != 0.0 && d == Direction::Down
+        || r == 0.0 && d == Direction::Down && a == 0.0 && (a.is_sign_negative() != b.is_sign_negative())
+    {
         -0.0
     } else {
         r
@@ -313,7 +315,8 @@ mod tests {
             x >> 32
         };
         for _ in 0..100_000 {
-            let v: [u32; 3] = std::array::from_fn(|_| next() as u32 & 0x83ff_ffff | 0x3000_0000 | (next() as u32 & 0x0c00_0000));
+            let v: [u32; 3] =
+                std::array::from_fn(|_| next() as u32 & 0x83ff_ffff | 0x3000_0000 | (next() as u32 & 0x0c00_0000));
             let f = v.map(|b| f32::from_bits(b) as f64);
             for op in [Add, Sub, Mul, Fma] {
                 let get = |mode| {
