@@ -45,6 +45,10 @@ fn camel(kind: &str) -> String {
         "AUX" => "Aux",
         "EXP" => "ExportSrc",
         "VDSTY" => "VgprOdd",
+        "IDATA" => "ImageData",
+        "IDATAA" => "ImageDataAcc",
+        "IADDR" => "ImageAddr",
+        "ILIST" => "ImageList",
         other => return format!("Unknown_{other}"),
     }
     .to_string()
@@ -129,7 +133,7 @@ fn modifier(name: &str) -> &'static str {
         "unorm" => "Unorm",
         "r128" => "R128",
         "a16" => "A16",
-        "d16" => "D16",
+        "d16" | "d16u" => "D16",
         "lwe" => "Lwe",
         "da" => "Da",
         "dppctrl" => "DppCtrl",
@@ -186,6 +190,14 @@ fn operand_literal(o: &Operand) -> String {
     )
 }
 
+fn image(i: &crate::image::Image) -> String {
+    format!(
+        "Some(&Image {{ extra: {}, gradients: {}, coords: {}, lod: {}, gather: {}, packed: {}, slots: {}, partial: {}, \
+         rays: &{:?}, addrs: &{:?}, datas: &{:?} }})",
+        i.extra, i.gradients, i.coords, i.lod, i.gather, i.packed, i.slots, i.partial, i.rays, i.addrs, i.datas
+    )
+}
+
 /// Returns (`tables.rs`, `rows.bin`).
 pub fn emit(t: &Tables, out: &mut String) -> Vec<u8> {
     let mnemonics: BTreeSet<&str> = t.targets.iter().flatten().map(|e| e.mnemonic.as_str()).collect();
@@ -214,10 +226,11 @@ pub fn emit(t: &Tables, out: &mut String) -> Vec<u8> {
         let (base, overlay) = s.format.split_once('_').unwrap_or((&s.format, ""));
         let _ = writeln!(
             out,
-            "Shape {{ format: {base:?}, overlay: {overlay:?}, bytes: {}, operands: &[{}], words: &{:?} }},",
+            "Shape {{ format: {base:?}, overlay: {overlay:?}, bytes: {}, operands: &[{}], words: &{:?}, image: {} }},",
             s.bytes,
             list.join(", "),
-            s.words.iter().collect::<Vec<_>>()
+            s.words.iter().collect::<Vec<_>>(),
+            s.image.as_ref().map_or("None".to_string(), image)
         );
     }
     out.push_str("];\n");

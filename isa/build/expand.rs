@@ -51,6 +51,7 @@ pub struct Shape {
     pub bytes: u8,
     pub operands: Vec<Operand>,
     pub words: BTreeSet<String>,
+    pub image: Option<crate::image::Image>,
 }
 
 /// An encoding of an operation on a target.
@@ -567,13 +568,16 @@ fn one(
         "SMEM" | "DS" | "FLAT" | "GLOBAL" | "SCRATCH" | "MUBUF" | "MTBUF" => {
             return crate::memory::expand(op, row, cx, fname, b.format, b.fixed, b.mask);
         }
+        "MIMG" | "VIMAGE" | "VSAMPLE" => {
+            return crate::image::expand(op, row, cx, fname, b.format, b.fixed, b.mask);
+        }
         _ => vector(&mut b, fname, overlay, &mut words)?,
     }
     b.finish();
     Ok(vec![Encoding {
         op: op.to_string(),
         mnemonic: row.mnemonic.clone(),
-        shape: Shape { format: label, bytes: b.format.bytes, operands: b.operands, words },
+        shape: Shape { format: label, bytes: b.format.bytes, operands: b.operands, words, image: None },
         fixed: b.fixed,
         mask: b.mask,
         variant,

@@ -280,7 +280,7 @@ pub fn expand(
         out.push(Encoding {
             op: op.to_string(),
             mnemonic: row.mnemonic.clone(),
-            shape: Shape { format: name.to_string(), bytes: f.bytes, operands: c.operands, words: c.words },
+            shape: Shape { format: name.to_string(), bytes: f.bytes, operands: c.operands, words: c.words, image: None },
             fixed: c.fixed,
             mask: c.mask,
             variant: crate::expand::implicit(row),

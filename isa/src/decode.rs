@@ -35,6 +35,8 @@ impl Mode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Raw {
     bits: u128,
+    /// Bytes beyond the first sixteen: addresses of image instructions.
+    tail: u32,
     row: u16,
     len: u8,
     target: Target,
@@ -110,15 +112,19 @@ impl Decoder {
                 return None;
             }
             let keep = if len >= 16 { u128::MAX } else { (1u128 << (len * 8)) - 1 };
-            return Some(Raw { bits: bits & keep, row: i, len, target: self.target, mode: self.mode });
+            let tail = match bytes.get(16..20) {
+                Some(&[a, b, c, d]) if len > 16 => u32::from_le_bytes([a, b, c, d]),
+                _ => 0,
+            };
+            return Some(Raw { bits: bits & keep, tail, row: i, len, target: self.target, mode: self.mode });
         }
         None
     }
 }
 
 impl Raw {
-    pub(crate) fn new(target: Target, mode: Mode, row: u16, bits: u128, len: u8) -> Raw {
-        Raw { bits, row, len, target, mode }
+    pub(crate) fn new(target: Target, mode: Mode, row: u16, bits: u128, tail: u32, len: u8) -> Raw {
+        Raw { bits, tail, row, len, target, mode }
     }
 
     pub(crate) fn row_index(&self) -> u16 {
@@ -185,8 +191,11 @@ impl Raw {
     }
 
     /// The instruction's bytes.
-    pub fn bytes(&self) -> SmallVec<[u8; 16]> {
-        SmallVec::from_slice(&self.bits.to_le_bytes()[..self.len().min(16)])
+    pub fn bytes(&self) -> SmallVec<[u8; 20]> {
+        let mut out = SmallVec::from_slice(&self.bits.to_le_bytes());
+        out.extend_from_slice(&self.tail.to_le_bytes());
+        out.truncate(self.len());
+        out
     }
 
     /// The literal dword, when an operand uses one.
@@ -215,6 +224,7 @@ impl Raw {
         for o in shape.operands {
             match o.role {
                 Role::Dst => inst.dsts.push(self.operand(o)),
+                Role::Src if o.kind == Kind::ImageList => inst.srcs.extend(self.image_list(o)),
                 Role::Src => {
                     inst.srcs.push(self.operand(o));
                     if o.kind == Kind::SmemOffset {
@@ -332,6 +342,14 @@ impl Raw {
             Kind::VgprOdd => vgpr(v << 1 | (self.aux("vdstX") & 1 ^ 1), 1),
             Kind::ExportSrc if self.aux("en") >> o.source_index().unwrap_or(0) & 1 == 0 => Operand::Off,
             Kind::ExportSrc => vgpr(v, 1),
+            Kind::ImageData => vgpr(v, self.image_sizes().0),
+            Kind::ImageDataAcc if v & 256 != 0 => agpr(v, self.image_sizes().0),
+            Kind::ImageDataAcc => vgpr(v, self.image_sizes().0),
+            Kind::ImageAddr => {
+                let rays = self.shape().image.and_then(|i| i.rays.first());
+                vgpr(v, rays.map_or_else(|| self.image_sizes().1, |n| *n))
+            }
+            Kind::ImageList => self.image_list(o).first().copied().unwrap_or(Operand::Off),
             Kind::SmemOffset => self.smem_offset(o),
             Kind::Modifier | Kind::ModifierSigned | Kind::Aux => Operand::Imm(v),
         }

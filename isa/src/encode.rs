@@ -146,6 +146,7 @@ struct Attempt<'a> {
     row: &'a Row,
     inst: &'a Inst,
     bits: u128,
+    tail: u32,
     literal: Option<u64>,
     literal_bytes: u8,
     /// op_sel bits that register halves ask for.
@@ -169,7 +170,8 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
     if dsts != inst.dsts.len() {
         return Err((0, EncodeError::Count { op, what: "destinations", want: dsts, got: inst.dsts.len() }));
     }
-    if srcs != inst.srcs.len() {
+    let listed = shape.image.is_some_and(|i| i.slots > 0);
+    if if listed { inst.srcs.len() < srcs } else { srcs != inst.srcs.len() } {
         return Err((0, EncodeError::Count { op, what: "sources", want: srcs, got: inst.srcs.len() }));
     }
     // every given modifier must exist here
@@ -203,6 +205,7 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
         row,
         inst,
         bits: row.fixed,
+        tail: 0,
         literal: None,
         literal_bytes: 0,
         halves: 0,
@@ -214,6 +217,13 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
             Role::Dst => {
                 d += 1;
                 inst.dsts.get(d - 1)
+            }
+            Role::Src if o.kind == Kind::ImageList => {
+                let list = &inst.srcs[s..s + inst.srcs.len() + 1 - srcs];
+                s += list.len();
+                a.image_list(o, list).map_err(|e| (progress, e))?;
+                progress += 1;
+                continue;
             }
             Role::Src => {
                 s += 1;
@@ -236,7 +246,7 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
         a.bits |= u128::from(l) << (u32::from(row.bytes) * 8);
         len += a.literal_bytes;
     }
-    Ok(Raw::new(target, mode, index, a.bits, len))
+    Ok(Raw::new(target, mode, index, a.bits, a.tail, len))
 }
 
 fn show(x: Operand) -> String {
@@ -536,6 +546,17 @@ impl Attempt<'_> {
             Kind::ExportSrc if x == Operand::Off => 0,
             Kind::ExportSrc => self.vector(o, x, 1)?,
             Kind::SmemOffset => return self.smem_offset(o, x),
+            Kind::ImageData | Kind::ImageDataAcc => {
+                let n = self.image_data();
+                let acc = is_agpr && o.kind == Kind::ImageDataAcc;
+                if acc { self.agpr(o, x, n)? | 256 } else { self.vector(o, x, n)? }
+            }
+            Kind::ImageAddr => {
+                let n = self.image_run(o, x)?;
+                self.vector(o, x, n)?
+            }
+            // taken before
+            Kind::ImageList => 0,
             Kind::Modifier | Kind::ModifierSigned | Kind::Aux => 0,
         };
         if o.role == Role::Dst && matches!(o.kind, Kind::VgprAcc) && self.agpr_dst.is_none() {
@@ -563,6 +584,67 @@ impl Attempt<'_> {
                 return Err(self.bad(o, x, "the same kind of register (VGPR or AGPR) as the other data operand"));
             }
             self.agpr_dst = Some(agpr);
+        }
+        Ok(())
+    }
+
+    fn given(&self, name: ModName) -> u64 {
+        self.inst.mods.get(name).unwrap_or(0) as u64
+    }
+
+    /// Registers that the data of an image instruction takes with its modifiers.
+    fn image_data(&self) -> u8 {
+        self.row.shape().image.map_or(1, |i| i.data_dwords(|m| self.given(m)))
+    }
+
+    /// Registers that the address of an image instruction takes; none where the dimension is not known.
+    fn image_addr(&self) -> Option<u8> {
+        let image = self.row.shape().image?;
+        if !image.rays.is_empty() {
+            return Some(image.rays.iter().sum());
+        }
+        let known = self.row.shape().operand("dim").is_some();
+        known.then(|| image.run(image.addr_dwords(self.given(ModName::Dim), self.given(ModName::A16) == 1)))
+    }
+
+    /// Length of an address in one run of registers.
+    fn image_run(&self, o: &Field, x: Operand) -> Result<u8, EncodeError> {
+        let given = if let Operand::Regs(r) = x { r.dwords } else { 0 };
+        let sizes = self.row.shape().image.map_or(&[][..], |i| i.addrs);
+        match self.image_addr() {
+            // eight registers may stand for five to seven
+            Some(5..=7) if given == 8 => Ok(8),
+            Some(n) => Ok(n),
+            None if sizes.contains(&given) => Ok(given),
+            None => Err(self.bad(o, x, "an address of the length that this operation takes")),
+        }
+    }
+
+    /// An address that is given register by register.
+    fn image_list(&mut self, o: &Field, list: &[Operand]) -> Result<(), EncodeError> {
+        let Some(image) = self.row.shape().image else { return Ok(()) };
+        let want = self.image_addr().unwrap_or(1);
+        let slots = usize::from(image.slots);
+        let nth = |i: usize| -> u8 {
+            match image.rays.get(i) {
+                Some(n) => *n,
+                None if i + 1 == slots => want.saturating_sub(i as u8).max(1),
+                None => 1,
+            }
+        };
+        let n = if image.rays.is_empty() { usize::from(want).min(slots) } else { image.rays.len() };
+        if list.len() != n || image.rays.is_empty() && !image.addrs.contains(&want) {
+            let allowed = "an address of as many registers as dimension and operation ask for";
+            return Err(self.bad(o, list.first().copied().unwrap_or(Operand::Off), allowed));
+        }
+        for (i, x) in list.iter().enumerate() {
+            let v = self.vector(o, *x, nth(i))?;
+            let at = crate::image::address_byte(o, i);
+            if at < 16 {
+                self.bits = self.bits & !(0xff << (8 * at)) | u128::from(v) << (8 * at);
+            } else {
+                self.tail |= (v as u32) << (8 * (at - 16));
+            }
         }
         Ok(())
     }

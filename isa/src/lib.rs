@@ -7,6 +7,7 @@ mod disasm;
 mod encode;
 mod generated;
 mod hazards;
+mod image;
 mod info;
 mod inst;
 mod lex;

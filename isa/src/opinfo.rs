@@ -154,7 +154,8 @@ fn slot(target: Target, shape: &Shape, o: &Field) -> Slot {
     let scalar = sgpr.or(null);
     let mut class = match o.kind {
         Kind::Vgpr | Kind::VgprOdd | Kind::BufferAddr | Kind::GlobalAddr | Kind::ScratchAddr => Class::VGPR,
-        Kind::VgprAcc => Class::VGPR.or(Class::AGPR),
+        Kind::ImageData | Kind::ImageAddr | Kind::ImageList => Class::VGPR,
+        Kind::VgprAcc | Kind::ImageDataAcc => Class::VGPR.or(Class::AGPR),
         Kind::Agpr | Kind::SrcAgpr => Class::AGPR,
         Kind::Src | Kind::SrcSdwa | Kind::SrcAcc => {
             let mut c = Class::VGPR;

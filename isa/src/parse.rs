@@ -131,6 +131,8 @@ pub(crate) struct Arg {
 pub(crate) enum What {
     Regs(Regs),
     Off,
+    /// `[v1, v[2:3]]` of an image instruction.
+    List(SmallVec<[Regs; 5]>),
     Value(Value),
     /// A notation that gives the whole field: `hwreg(..)`, `vmcnt(0)`, `sendmsg(..)`.
     Field(u64),
@@ -151,6 +153,8 @@ fn read(cx: &Context, c: &mut Cursor, rows: &[u16]) -> Result<Parts> {
         .and_then(|&i| table.rows.get(usize::from(i)))
         .and_then(|r| r.shape().operands.iter().find(|o| !matches!(o.style, Style::None)))
         .map_or(Style::None, |o| o.style);
+    let image =
+        rows.first().and_then(|&i| table.rows.get(usize::from(i))).is_some_and(|r| r.shape().image.is_some());
     let mut out = Parts::default();
     let mut expect = false;
     loop {
@@ -167,7 +171,7 @@ fn read(cx: &Context, c: &mut Cursor, rows: &[u16]) -> Result<Parts> {
             }
             if !out.mods.is_empty() {
                 // typed buffers put the format before the last operand
-                out.args.push(arg(cx, c, style)?);
+                out.args.push(arg(cx, c, style, image)?);
                 c.eat(",");
                 continue;
             }
@@ -183,18 +187,21 @@ fn read(cx: &Context, c: &mut Cursor, rows: &[u16]) -> Result<Parts> {
                 return c.fail(format!("`{word}` is no modifier here"));
             }
         }
-        out.args.push(arg(cx, c, style)?);
+        out.args.push(arg(cx, c, style, image)?);
         expect = c.eat(",");
     }
     Ok(out)
 }
 
-fn arg(cx: &Context, c: &mut Cursor, style: Style) -> Result<Arg> {
+fn arg(cx: &Context, c: &mut Cursor, style: Style, image: bool) -> Result<Arg> {
     c.skip();
     let mut out = Arg { at: c.at, what: What::Off, neg: false, abs: false, sext: false, lit: false };
     let closes = wrapped(c, &mut out);
     if let Some(field) = special::field(cx.target, style, c)? {
         out.what = field;
+    } else if image && c.rest().starts_with('[') {
+        let list = registers(cx, c)?;
+        out.what = if let [one] = list[..] { What::Regs(one) } else { What::List(list) };
     } else if let Some(regs) = register(cx, c)? {
         out.what = What::Regs(regs);
     } else if c.eat_word("off") {
@@ -374,27 +381,41 @@ fn half(c: &mut Cursor) -> Half {
     }
 }
 
-/// `[v0, v1, v2]`: consecutive registers.
-fn list(cx: &Context, c: &mut Cursor) -> Result<Regs> {
-    let start = c.at;
+/// `[v0, v1, v2]`: the registers as they stand.
+fn registers(cx: &Context, c: &mut Cursor) -> Result<SmallVec<[Regs; 5]>> {
     c.expect("[")?;
-    let mut out: Option<Regs> = None;
+    let mut out = SmallVec::new();
     loop {
-        let Some(r) = register(cx, c)? else { return c.fail("expected a register") };
-        out = Some(match out {
-            None => r,
-            Some(o) if r.first == o.first.offset(u16::from(o.dwords)) && o.dwords < 32 => {
-                Regs::new(o.first, o.dwords + r.dwords)
-            }
-            Some(_) => {
-                return Err(ParseError { column: start, message: "registers of a list must be consecutive".into() });
-            }
-        });
+        // a list in a list would be no register
+        c.skip();
+        let Some(r) = (if c.rest().starts_with('[') { None } else { register(cx, c)? }) else {
+            return c.fail("expected a register");
+        };
+        out.push(r);
         if c.eat("]") {
-            return out.ok_or(ParseError { column: start, message: "empty list".into() });
+            return Ok(out);
         }
         c.expect(",")?;
     }
+}
+
+/// `[v0, v1, v2]`: consecutive registers as one run.
+fn list(cx: &Context, c: &mut Cursor) -> Result<Regs> {
+    let start = c.at;
+    let parts = registers(cx, c)?;
+    let fail = |message: &str| Err(ParseError { column: start, message: message.into() });
+    let Some((&first, rest)) = parts.split_first() else { return fail("empty list") };
+    let mut out = first;
+    for r in rest {
+        if r.first != out.first.offset(u16::from(out.dwords)) {
+            return fail("registers of a list must be consecutive");
+        }
+        if out.dwords + r.dwords > 32 {
+            return fail("at most 32 registers");
+        }
+        out = Regs::new(out.first, out.dwords + r.dwords);
+    }
+    Ok(out)
 }
 
 /// True when the row is of the form that the suffix asked for.
@@ -538,12 +559,20 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
             continue;
         };
         progress += 1;
+        if let What::List(list) = &a.what {
+            if o.kind != Kind::ImageList {
+                let message = format!("{} takes no list of registers in this encoding", o.name);
+                return Err((progress, ParseError { column: a.at, message }));
+            }
+            inst.srcs.extend(list.iter().map(|r| Operand::Regs(*r)));
+            continue;
+        }
         let x = match &a.what {
             What::Regs(r) if r.half == Half::Lo && row.variant & FAKE16 != 0 && o.bits == 16 => {
                 Operand::Regs(Regs { half: Half::Full, ..*r })
             }
             What::Regs(r) => Operand::Regs(fit(cx, o, *r)),
-            What::Off => Operand::Off,
+            What::Off | What::List(_) => Operand::Off,
             What::Field(v) => Operand::Imm(*v),
             What::AttrChan(at, c) => {
                 chan = *c;

@@ -73,6 +73,22 @@ fn suffix(raw: &Raw, s: &Shape) -> &'static str {
     }
 }
 
+/// `[v1, v[2:3]]`; a single register stands alone.
+fn print_list(list: &[Operand], out: &mut String) {
+    let open = list.len() > 1;
+    if open {
+        out.push('[');
+    }
+    for (i, x) in list.iter().enumerate() {
+        if let Operand::Regs(r) = x {
+            let _ = write!(out, "{}{r}", if i > 0 { ", " } else { "" });
+        }
+    }
+    if open {
+        out.push(']');
+    }
+}
+
 impl Raw {
     /// Appends the instruction's text.
     pub fn print(&self, out: &mut String) {
@@ -104,6 +120,10 @@ impl Raw {
                 continue;
             }
             first = false;
+            if o.kind == Kind::ImageList {
+                print_list(&self.image_list(o), out);
+                continue;
+            }
             self.print_operand(o, out);
         }
         if s.format == "EXP" && self.mod_value(ModName::Compr) == 1 {

@@ -50,6 +50,14 @@ pub(crate) enum Kind {
     ExportSrc,
     /// Destination of a pair's second half: the low bit is the inverse of the first half's.
     VgprOdd,
+    /// Data of an image instruction: as many registers as its modifiers say.
+    ImageData,
+    /// The same, in VGPRs or AGPRs.
+    ImageDataAcc,
+    /// Address of an image instruction, one run of registers.
+    ImageAddr,
+    /// Address of an image instruction, register by register.
+    ImageList,
     Aux,
 }
 
@@ -169,6 +177,23 @@ pub(crate) struct Shape {
     pub bytes: u8,
     pub operands: &'static [&'static Operand],
     pub words: &'static [&'static str],
+    pub image: Option<&'static Image>,
+}
+
+/// What decides how many registers data and address of an image instruction take; `build/image.rs` explains it.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub extra: u8,
+    pub gradients: u8,
+    pub coords: bool,
+    pub lod: bool,
+    pub gather: bool,
+    pub packed: bool,
+    pub slots: u8,
+    pub partial: bool,
+    pub rays: &'static [u8],
+    pub addrs: &'static [u8],
+    pub datas: &'static [u8],
 }
 
 impl Shape {
