@@ -178,6 +178,10 @@ pub fn expand(
                     mods.extend(["offset", "cpol"]);
                 } else if has("cpol") {
                     mods.push("cpol");
+                } else if let Some(x) = f.fields.get("cpol") {
+                    // cache control ignores slc, and only that
+                    c.used.insert("cpol".into());
+                    c.mask |= bits(&x.pieces.iter().enumerate().filter(|(i, _)| *i != 1).map(|p| *p.1).collect::<Vec<_>>());
                 }
                 if has("tfe") && !lds {
                     mods.push("tfe");
@@ -232,6 +236,9 @@ pub fn expand(
             for (i, p) in x.pieces.iter().enumerate() {
                 if p.len > 0 {
                     // a returning atomic has the first policy bit set, the other form has it clear
+                    if m == "cpol" && (i == 0 && has("noglc") || i == 4 && has("nosc1")) {
+                        c.mask |= bits(&[*p]);
+                    }
                     if m == "cpol" && i == 0 && returns.is_some() {
                         let glc = Piece { lo: p.lo, len: 1 };
                         c.mask |= bits(&[glc]);
@@ -265,12 +272,13 @@ pub fn expand(
                 if n == "saddr" {
                     // an address that is not there reads as `off`
                     c.fixed |= 0x7c << x.pieces.first().map_or(0, |p| p.lo);
+                    c.mask |= bits(&x.pieces);
                     continue;
                 }
                 match x.unused {
                     Unused::Zero => c.mask |= bits(&x.pieces) & !occupied,
                     Unused::Any => {}
-                    Unused::Ones => c.fixed |= bits(&x.pieces) & !occupied,
+                    Unused::Ones | Unused::MustOnes => c.fixed |= bits(&x.pieces) & !occupied,
                 }
             }
         }

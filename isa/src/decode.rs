@@ -212,6 +212,12 @@ impl Raw {
         self.bits
     }
 
+    /// Value of a modifier, 0 when the encoding has it not.
+    fn modifier_value(&self, name: ModName) -> u64 {
+        let find = |o: &&&Field| o.role == Role::Mod && o.modifier == name;
+        self.shape().operands.iter().find(find).map_or(0, |o| o.get(self.bits))
+    }
+
     /// Value of a named field, 0 when the encoding has none.
     pub(crate) fn aux(&self, name: &str) -> u64 {
         self.shape().operand(name).map_or(0, |o| o.get(self.bits))
@@ -341,6 +347,11 @@ impl Raw {
             Kind::ScratchSaddr => self.scalar(codes, v, 1),
             Kind::VgprOdd => vgpr(v << 1 | (self.aux("vdstX") & 1 ^ 1), 1),
             Kind::ExportSrc if self.aux("en") >> o.source_index().unwrap_or(0) & 1 == 0 => Operand::Off,
+            // two registers hold four halves: each stands for two sources
+            Kind::ExportSrc if self.modifier_value(ModName::Compr) == 1 => {
+                let from = if o.source_index().unwrap_or(0) < 2 { "src0" } else { "src1" };
+                vgpr(self.aux(from), 1)
+            }
             Kind::ExportSrc => vgpr(v, 1),
             Kind::ImageData => vgpr(v, self.image_sizes().0),
             Kind::ImageDataAcc if v & 256 != 0 => agpr(v, self.image_sizes().0),

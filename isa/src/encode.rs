@@ -543,8 +543,7 @@ impl Attempt<'_> {
                 }
                 n >> 1
             }
-            Kind::ExportSrc if x == Operand::Off => 0,
-            Kind::ExportSrc => self.vector(o, x, 1)?,
+            Kind::ExportSrc => return self.export_source(o, x),
             Kind::SmemOffset => return self.smem_offset(o, x),
             Kind::ImageData | Kind::ImageDataAcc => {
                 let n = self.image_data();
@@ -584,6 +583,28 @@ impl Attempt<'_> {
                 return Err(self.bad(o, x, "the same kind of register (VGPR or AGPR) as the other data operand"));
             }
             self.agpr_dst = Some(agpr);
+        }
+        Ok(())
+    }
+
+    /// A source of an export. With `compr` the first two stand for one register and the others for the second.
+    fn export_source(&mut self, o: &Field, x: Operand) -> Result<(), EncodeError> {
+        if x == Operand::Off {
+            return Ok(());
+        }
+        let n = self.vector(o, x, 1)?;
+        let i = o.source_index().unwrap_or(0);
+        if self.given(ModName::Compr) == 0 {
+            o.put(&mut self.bits, n);
+            return Ok(());
+        }
+        if let Some(Operand::Regs(partner)) = self.inst.srcs.get((i ^ 1) + 1)
+            && u64::from(partner.first.index()) != n
+        {
+            return Err(self.bad(o, x, "the same register as its neighbour: compr packs two halves into one"));
+        }
+        if let Some(to) = self.row.shape().operand(if i < 2 { "src0" } else { "src1" }) {
+            to.put(&mut self.bits, n);
         }
         Ok(())
     }
@@ -739,7 +760,12 @@ impl Attempt<'_> {
         let given = self.inst.mods.get(o.modifier);
         let mut v = given.map_or(default_of(o, self.row.shape()), i64::from);
         if o.modifier == ModName::En && given.is_none() {
-            v = (0..4).filter(|&i| self.inst.srcs.get(i + 1).is_some_and(|s| *s != Operand::Off)).map(|i| 1 << i).sum();
+            let on = |i: usize| self.inst.srcs.get(i + 1).is_some_and(|s| *s != Operand::Off);
+            v = if self.given(ModName::Compr) == 1 {
+                3 * i64::from(on(0) || on(1)) | 12 * i64::from(on(2) || on(3))
+            } else {
+                (0..4).filter(|&i| on(i)).map(|i| 1 << i).sum()
+            };
         }
         if o.modifier == ModName::OpSel {
             v |= self.halves as i64;

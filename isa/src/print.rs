@@ -126,20 +126,6 @@ impl Raw {
             }
             self.print_operand(o, out);
         }
-        if s.format == "EXP" && self.mod_value(ModName::Compr) == 1 {
-            // two registers hold four halves: each is written twice
-            let list: Vec<String> = out.split(", ").map(str::to_string).collect();
-            if let [head, a, b, c, d] = &list[..] {
-                let _ = d;
-                let pair = |on: bool, r: &str| if on { r.to_string() } else { "off".to_string() };
-                let en = self.mod_value(ModName::En);
-                let src = |n: &str| s.operand(n).map_or(0, |o| o.get(self.bits()));
-                let (x, y) =
-                    (pair(en & 3 != 0, &format!("v{}", src("src0"))), pair(en & 12 != 0, &format!("v{}", src("src1"))));
-                let _ = (a, b, c);
-                *out = format!("{head}, {x}, {x}, {y}, {y}");
-            }
-        }
         if s.format == "EXP"
             && let Some(i) = out.find(", ")
         {
@@ -226,12 +212,8 @@ impl Raw {
         let target = self.target();
         match o.style {
             Style::None => {}
-            Style::I32 | Style::U16 | Style::I16 | Style::S16 => {
+            Style::I32 | Style::U16 | Style::I16 | Style::S16 | Style::I8 => {
                 return syntax::print_number(field, o, out);
-            }
-            Style::I8 => {
-                let _ = write!(out, "{}", field);
-                return;
             }
             Style::HwReg => return syntax::print_hwreg(target, field, out),
             Style::Label => {
@@ -388,7 +370,10 @@ impl Raw {
             }
             ModName::Dim => syntax::print_dim(v as u64, out),
             ModName::Format => syntax::print_format(target, v as u64, out),
-            ModName::DppCtrl => syntax::print_dpp(target, v as u64, out),
+            ModName::DppCtrl => {
+                let double = s.operands.iter().any(|x| x.bits >= 64 && matches!(x.role, Role::Dst | Role::Src));
+                syntax::print_dpp(target, double, v as u64, out)
+            }
             ModName::RowMask => {
                 let _ = write!(out, " row_mask:{v:#x}");
             }
@@ -413,7 +398,7 @@ impl Raw {
                 let _ = write!(out, " {name}:{}", syntax::SDWA_SEL.get(v as usize).copied().unwrap_or("?"));
             }
             ModName::DstUnused => {
-                let _ = write!(out, " dst_unused:{}", syntax::SDWA_UNUSED.get(v as usize).copied().unwrap_or("?"));
+                let _ = write!(out, " dst_unused:{}", syntax::SDWA_UNUSED.get(v as usize).copied().unwrap_or(syntax::SDWA_UNUSED[0]));
             }
             ModName::Cbsz | ModName::Abid => {
                 if v != 0 {

@@ -61,6 +61,7 @@ pub(crate) fn print_number(v: u64, o: &Field, out: &mut String) {
     let small = match o.style {
         Style::S16 | Style::U16 => false,
         Style::I16 | Style::I32 => v <= 64,
+        Style::I8 => v <= 64,
         _ => true,
     };
     let _ = if small { write!(out, "{v}") } else { write!(out, "{v:#x}") };
@@ -359,7 +360,7 @@ fn print_th(target: Target, v: u64, flags: Flags, out: &mut String) {
             if th & 4 != 0 && scope >= 2 {
                 out.push_str(if th & 2 != 0 { "TH_ATOMIC_CASCADE_NT" } else { "TH_ATOMIC_CASCADE_RT" });
             } else if th & 4 != 0 {
-                let _ = write!(out, "{th:#x}");
+                let _ = write!(out, "TH_ATOMIC_{th:#x}");
             } else {
                 out.push_str(match th {
                     1 => "TH_ATOMIC_RETURN",
@@ -371,7 +372,7 @@ fn print_th(target: Target, v: u64, flags: Flags, out: &mut String) {
             let store = flags.has(Flags::STORE);
             let list = if store { &TH_STORE } else { &TH_LOAD };
             let prefix = if store { "TH_STORE_" } else { "TH_LOAD_" };
-            if th == 7 && !store && scope != 3 {
+            if th == 7 && !store {
                 let _ = write!(out, "{th:#x}");
             } else if th == 3 && scope == 3 {
                 let _ = write!(out, "{prefix}BYPASS");
@@ -419,28 +420,43 @@ pub(crate) fn print_format(target: Target, v: u64, out: &mut String) {
     };
 }
 
-/// DPP16 lane control.
-pub(crate) fn print_dpp(target: Target, v: u64, out: &mut String) {
-    let shared = if target.codes() >= Codes::Gfx10 { "row_share" } else { "row_newbcast" };
+/// DPP16 lane control. `double`: the operation is of 64 bits, for which gfx90a and its heirs know one control only.
+pub(crate) fn print_dpp(target: Target, double: bool, v: u64, out: &mut String) {
+    let gfx10 = target.codes() >= Codes::Gfx10;
+    let (share, broadcast) =
+        if gfx10 { ("row_share", target.codes() == Codes::Gfx1250) } else { ("row_newbcast", target.info().unified_agprs) };
+    if double && broadcast && !(0x150..=0x15f).contains(&v) {
+        let _ = write!(out, " /* DP ALU dpp only supports {share} */");
+        return;
+    }
+    let late = |name: &str, out: &mut String| {
+        if gfx10 {
+            let _ = write!(out, " /* {name} is not supported starting from GFX10 */");
+        } else {
+            let _ = write!(out, " {name}:1");
+        }
+    };
     let _ = match v {
         0..=0xff => write!(out, " quad_perm:[{},{},{},{}]", v & 3, v >> 2 & 3, v >> 4 & 3, v >> 6 & 3),
         0x101..=0x10f => write!(out, " row_shl:{}", v - 0x100),
         0x111..=0x11f => write!(out, " row_shr:{}", v - 0x110),
         0x121..=0x12f => write!(out, " row_ror:{}", v - 0x120),
-        0x130 => write!(out, " wave_shl:1"),
-        0x134 => write!(out, " wave_rol:1"),
-        0x138 => write!(out, " wave_shr:1"),
-        0x13c => write!(out, " wave_ror:1"),
+        0x130 => return late("wave_shl", out),
+        0x134 => return late("wave_rol", out),
+        0x138 => return late("wave_shr", out),
+        0x13c => return late("wave_ror", out),
         0x140 => write!(out, " row_mirror"),
         0x141 => write!(out, " row_half_mirror"),
+        0x142 | 0x143 if gfx10 => write!(out, " /* row_bcast is not supported starting from GFX10 */"),
         0x142 => write!(out, " row_bcast:15"),
         0x143 => write!(out, " row_bcast:31"),
-        0x150..=0x15f if target.codes() < Codes::Gfx10 && !target.info().unified_agprs => {
+        0x150..=0x15f if !gfx10 && !target.info().unified_agprs => {
             write!(out, " /* row_newbcast/row_share is not supported on ASICs earlier than GFX90A/GFX10 */")
         }
-        0x150..=0x15f => write!(out, " {shared}:{}", v - 0x150),
+        0x150..=0x15f => write!(out, " {share}:{}", v - 0x150),
+        0x160..=0x16f if !gfx10 => write!(out, " /* row_xmask is not supported on ASICs earlier than GFX10 */"),
         0x160..=0x16f => write!(out, " row_xmask:{}", v - 0x160),
-        _ => write!(out, " /* invalid dpp_ctrl value */"),
+        _ => write!(out, " /* Invalid dpp_ctrl value */"),
     };
 }
 
