@@ -214,10 +214,15 @@ pub fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut B
             if b.t16 && !b.has("opsel") {
                 keep = b.source_flags(|o| o.flags & flag::HALF != 0);
             }
+            // conversions keep the bits of both sides
+            if b.t16 && !b.has("opsel") && b.row.encodings.iter().any(|e| e.0 == "VOP1") {
+                keep[0] = true;
+            }
+            let vop1 = keep[0] && b.t16 && b.row.encodings.iter().any(|e| e.0 == "VOP1");
             keep[3] = b.operands.iter().any(|o| {
                 o.role == 0
                     && o.flags & (flag::MASK | flag::SCALAR_ONLY) == 0
-                    && (!b.t16 || o.flags & flag::HALF != 0 || b.has("opsel"))
+                    && (!b.t16 || o.flags & flag::HALF != 0 || b.has("opsel") || vop1)
             });
             b.per_source("opsel", "opsel", &keep);
         }

@@ -282,6 +282,13 @@ impl Builder<'_> {
         if field == "src1" && kind == "SDWA" && pieces.len() == 1 && pieces[0].len == 1 {
             pieces = vec![Piece { lo: 9, len: 8 }, pieces[0]];
         }
+        // halves in this format are VGPRs whatever the top bit of the code says
+        if self.name == "VINTERP" && half && self.t16 && role == 1 {
+            let p = pieces[0];
+            kind = "V".into();
+            self.fixed |= 1 << (p.lo + p.len - 1);
+            pieces = vec![Piece { lo: p.lo, len: p.len - 1 }];
+        }
         self.add(field, role, &kind, t.ty, t.bits, flags, &pieces);
         Ok(())
     }

@@ -34,18 +34,27 @@ pub struct Image {
     pub datas: Vec<u8>,
 }
 
-/// Address sizes of an image operation over all dimensions: samplers know no multisample images.
-fn sizes(image: &Image, sampler: bool, n: usize) -> Vec<u8> {
-    let base: Vec<u8> = match (sampler, image.gradients, image.lod) {
-        (false, ..) => vec![1, 2, 3, 4],
-        (true, 0, false) => vec![1, 2, 3],
-        (true, 0, true) => vec![1, 2, 3, 4],
-        (true, 1, false) => vec![2, 3, 4, 5, 6, 7, 8, 9],
-        (true, 1, true) => vec![2, 3, 4, 5, 6, 7, 8, 10],
-        (true, _, false) => vec![2, 3, 4, 5, 6, 7],
-        (true, _, true) => vec![2, 3, 4, 5, 6, 7, 8],
+/// Address sizes that an image operation has: as one run of registers, and listed.
+fn sizes(image: &Image, sampler: bool) -> (Vec<u8>, Vec<u8>) {
+    let (least, most) = match (sampler, image.gradients, image.lod) {
+        (false, ..) => (1, 4),
+        (true, 0, false) => (1, 3),
+        (true, 0, true) => (1, 4),
+        (true, 1, false) => (2, 9),
+        (true, 1, true) => (2, 10),
+        (true, _, false) => (2, 7),
+        (true, _, true) => (2, 8),
     };
-    base.iter().map(|b| b + image.extra).filter(|s| usize::from(*s) <= n).collect()
+    let extra = image.extra;
+    let list: Vec<u8> = (least + extra..=most + extra).collect();
+    // runs of three, of five to seven and of nine to eleven registers may also be of the next power of two or twelve
+    let mut run = list.clone();
+    for (from, to) in [(3..4, 4), (5..8, 8), (9..12, 12)] {
+        if list.iter().any(|n| from.contains(n)) && !run.contains(&to) {
+            run.push(to);
+        }
+    }
+    (run, list)
 }
 
 fn bits(pieces: &[Piece]) -> u128 {
@@ -104,12 +113,19 @@ pub fn expand(
         },
         coords: parts.contains('x'),
         lod: parts.contains('l'),
-        gather: data == "gather",
+        gather: matches!(data, "gather" | "samples"),
         packed: f.fields.contains_key("d16"),
-        datas: if data == "gather" { vec![2, 4, 5] } else { vec![1, 2, 3, 4, 5] },
+        // the first is what LLVM prints where the modifiers ask for a size that is not there
+        datas: match data {
+            "gather" => vec![2, 4, 5],
+            "samples" => vec![4, 2, 3, 5],
+            _ if has("cmpswap") => vec![2, 3, 4, 5],
+            _ if has("atomic") => vec![1, 2, 3],
+            _ => vec![1, 2, 3, 4, 5],
+        },
         ..Image::default()
     };
-    let all = sizes(&base, sampler, 32);
+    let (runs, all) = sizes(&base, sampler);
     let most = all.iter().copied().max().unwrap_or(1);
     // (extra dwords of addresses, image facts, a16 when fixed)
     let mut cases: Vec<(u8, Image, Option<u64>)> = Vec::new();
@@ -134,7 +150,7 @@ pub fn expand(
         }
     } else if let Some(n) = &nsa {
         let wide = n.pieces[0].len > 1;
-        let runs: Vec<u8> = all.iter().map(|s| if *s > 12 { 16 } else { *s }).collect();
+        let runs: Vec<u8> = runs.iter().map(|s| if *s > 12 { 16 } else { *s }).collect();
         cases.push((0, Image { addrs: runs, ..base.clone() }, None));
         for extra in 1..=if wide { (most.min(MOST) - 1).div_ceil(4) } else { 1 } {
             let limit = if wide { MOST } else { u8::MAX };
@@ -145,7 +161,7 @@ pub fn expand(
     } else if has_dim {
         cases.push((0, Image { slots: most.min(4), addrs: all, partial: true, ..base.clone() }, None));
     } else {
-        cases.push((0, Image { addrs: all, ..base.clone() }, None));
+        cases.push((0, Image { addrs: runs, ..base.clone() }, None));
     }
     let returns: &[Option<bool>] = if has("atomic") { &[Some(false), Some(true)] } else { &[None] };
     let mut out = Vec::new();

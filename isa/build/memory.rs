@@ -118,6 +118,13 @@ pub fn expand(
                 }
                 ("FLAT", "saddr") => add(&mut c, "saddr", 1, Some("FSADDR"), "b64", 64, 0)?,
                 ("SMEM", "soff") => {
+                    // a buffer's offset of 24 bits is not negative
+                    let offset = f.fields.get("offset").and_then(|o| o.pieces.first());
+                    if let Some(p) = offset.filter(|p| p.len == 24)
+                        && srcs.iter().any(|s| s == "sbase:b128")
+                    {
+                        c.mask |= 1 << (p.lo + p.len - 1);
+                    }
                     add(&mut c, "offset", 1, Some("SMEMOFF"), "b32", 32, 0)?;
                     for n in ["imm", "soffen", "soffset"] {
                         if let Some(x) = f.fields.get(n) {
@@ -260,6 +267,10 @@ pub fn expand(
                 flags: 0,
                 pieces,
             });
+        }
+        // bits that atomics must leave clear
+        if let (Some(x), true) = (f.fields.get("atomiczero"), has("atomic")) {
+            c.mask |= bits(&x.pieces);
         }
         let occupied: u128 = c
             .operands

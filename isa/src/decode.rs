@@ -77,15 +77,35 @@ impl Decoder {
                 u128::from_le_bytes(b)
             }
         };
+        let found = self.pick(bits, bytes, self.reject);
+        // halves of registers that no row takes: LLVM then reads them as whole registers
+        if found.is_none() && self.mode.true16 {
+            return self.pick(bits, bytes, self.reject & !FAKE16);
+        }
+        found
+    }
+
+    #[inline]
+    fn pick(&self, bits: u128, bytes: &[u8], reject: u16) -> Option<Raw> {
         for &i in self.table.candidates(bits as u32) {
             let row = self.table.rows.get(usize::from(i))?;
-            if (bits ^ row.fixed) & row.mask != 0 || row.variant & self.reject != 0 {
+            if (bits ^ row.fixed) & row.mask != 0 || row.variant & reject != 0 {
                 continue;
             }
             if row.variant & DPP8 != 0 {
                 let code = if row.bytes == 8 { bits as u32 } else { (bits >> 32) as u32 } & 0x1ff;
                 if code != 0xe9 && code != 0xea {
                     continue;
+                }
+            }
+            for &(lo, map) in &row.checks {
+                if lo == 0xff {
+                    break;
+                }
+                let (map, field) = self.table.maps.get(usize::from(map))?;
+                let v = (bits >> lo) as u16 & field;
+                if map[usize::from(v / 64) & 7] >> (v % 64) & 1 == 0 {
+                    return None;
                 }
             }
             let mut len = row.bytes;
@@ -204,6 +224,12 @@ impl Raw {
         (self.len > row.bytes).then(|| (self.bits >> (row.bytes * 8)) as u32)
     }
 
+    /// The literal that sources use: behind the instruction or part of it.
+    pub(crate) fn any_literal(&self) -> Option<u32> {
+        let k = self.shape().operands.iter().find(|o| matches!(o.style, Style::K32 | Style::K16 | Style::K64));
+        k.map(|k| k.get(self.bits) as u32).or(self.literal())
+    }
+
     pub(crate) fn literal64(&self) -> u64 {
         (self.bits >> (u32::from(self.row().bytes) * 8)) as u64
     }
@@ -312,13 +338,10 @@ impl Raw {
                 self.source(o, v, dwords)
             }
             Kind::SrcAcc => {
-                if v & 512 != 0 {
-                    return agpr(v, dwords);
+                if v & 256 == 0 {
+                    return self.source(o, v & 255, dwords);
                 }
-                if v & 256 != 0 {
-                    return vgpr(v, dwords);
-                }
-                self.source(o, v, dwords)
+                if v & 512 != 0 { agpr(v, dwords) } else { vgpr(v, dwords) }
             }
             Kind::SrcSdwa if v & 256 == 0 => Operand::Regs(Regs::v(v as u16, dwords)),
             Kind::SrcSdwa => self.source(o, v & 255, dwords),
@@ -418,9 +441,7 @@ impl Raw {
             return Operand::Imm(v);
         }
         if code == 255 {
-            let k = self.shape().operands.iter().find(|o| matches!(o.style, Style::K32 | Style::K16 | Style::K64));
-            let literal = k.map(|k| k.get(self.bits) as u32).or(self.literal()).unwrap_or(0);
-            return Operand::Imm(widen_literal(literal, o.ty));
+            return Operand::Imm(widen_literal(self.any_literal().unwrap_or(0), o.ty));
         }
         if code == 254 && codes == Codes::Gfx1250 {
             let own = self.shape().operands.iter().find(|k| k.style == Style::K64);
@@ -534,7 +555,8 @@ pub(crate) fn element_dwords(operand: &str, format: impl Fn(ModName) -> Option<u
         unit * match value {
             0 | 1 => 8,
             2 | 3 => 6,
-            _ => 4,
+            4 => 4,
+            _ => 8,
         },
     )
 }

@@ -86,9 +86,9 @@ impl Raw {
             .operands
             .iter()
             .find(|o| matches!(o.kind, Kind::ImageData | Kind::ImageDataAcc))
-            .is_none_or(|o| fits(o, data));
+            .is_none_or(|o| data == smallest.0 || fits(o, data));
         let addr_fits = shape.operands.iter().all(|o| match o.kind {
-            Kind::ImageAddr => fits(o, addr),
+            Kind::ImageAddr => addr == smallest.1 || fits(o, addr),
             Kind::ImageList if addr > image.slots => {
                 let last = usize::from(image.slots - 1);
                 image.partial && self.address(o, last) + u16::from(addr - image.slots) < 256

@@ -22,6 +22,7 @@ mod syntax;
 mod syntax_parse;
 mod table;
 mod target;
+mod valid;
 mod waits;
 pub use asm::{AsmError, Assembly, KERNEL_DIRECTIVES, KernelDirectives, Relocation, Section, Symbol, assemble};
 pub use decode::{Decoder, Mode, Raw, decode};

@@ -274,9 +274,13 @@ impl Raw {
         }
         let inline = (128..=208).contains(&code) || (240..=248).contains(&code);
         if !inline {
-            if let Some(c) = crate::codes::inline_code(v, o.ty, o.bits)
-                && code == 255
-            {
+            let inline = crate::codes::inline_code(v, o.ty, o.bits).filter(|_| code == 255);
+            // marked literals, and those of bf16, show all their bits
+            let v = match self.any_literal() {
+                Some(l) if code == 255 && o.bits == 16 && (inline.is_some() || o.ty == Type::Bf16) => u64::from(l),
+                _ => v,
+            };
+            if let Some(c) = inline {
                 if o.ty == Type::F64 {
                     out.push_str(syntax::inline_text(c, o.ty, o.bits));
                     return;

@@ -131,16 +131,14 @@ pub(crate) const SYS_OPS: [&str; 5] =
 pub(crate) fn print_message(target: Target, v: u64, out: &mut String) {
     let wide = target.codes() >= Codes::Gfx11;
     let (id, op, stream) = if wide { (v & 0xff, 0, 0) } else { (v & 15, v >> 4 & 7, v >> 8 & 3) };
-    let used = if wide { 0xff } else { 0x37f };
     let name = name_of(messages(target), id);
-    if v & !used != 0 {
-        let _ = write!(out, "{v}");
-        return;
-    }
+    let used = if wide { 0xff } else { 0x37f };
     match name {
         Some(n @ ("GS" | "GS_DONE")) => {
             let ok = op < 4 && (op != 0 || (n == "GS_DONE" && stream == 0));
-            if !ok {
+            if v & !used != 0 && !ok {
+                let _ = write!(out, "{v}");
+            } else if !ok {
                 let _ = write!(out, "sendmsg({id}, {op}, {stream})");
             } else if op == 0 {
                 let _ = write!(out, "sendmsg(MSG_{n}, {})", GS_OPS[0]);
@@ -153,6 +151,9 @@ pub(crate) fn print_message(target: Target, v: u64, out: &mut String) {
         }
         Some(n) if n != "SYSMSG" && op == 0 && stream == 0 => {
             let _ = write!(out, "sendmsg(MSG_{n})");
+        }
+        _ if v & !used != 0 => {
+            let _ = write!(out, "{v}");
         }
         _ => {
             let _ = write!(out, "sendmsg({id}, {op}, {stream})");
@@ -271,21 +272,20 @@ pub(crate) const VERSIONS: [(u64, &str); 8] = [
 
 /// `UC_VERSION_GFX10 | UC_VERSION_W64_BIT`.
 pub(crate) fn print_version(v: u64, out: &mut String) {
-    let base = VERSIONS.iter().find(|x| x.0 == v & 0xff);
-    match base {
-        Some((_, name)) if v & !0xe0ff == 0 => {
-            let mut text = name.to_string();
-            for (bit, word) in [(13, "UC_VERSION_W64_BIT"), (14, "UC_VERSION_W32_BIT"), (15, "UC_VERSION_MDP_BIT")] {
-                if v >> bit & 1 == 1 {
-                    text = if text.contains('|') { format!("({text})|{word}") } else { format!("{text}|{word}") };
-                }
-            }
-            out.push_str(&text);
-        }
-        _ => {
-            let _ = write!(out, "{v:#x}");
+    if v & !0xe0ff != 0 {
+        let _ = write!(out, "{v:#x}");
+        return;
+    }
+    let mut text = match VERSIONS.iter().find(|x| x.0 == v & 0xff) {
+        Some((_, name)) => name.to_string(),
+        None => (v & 0xff).to_string(),
+    };
+    for (bit, word) in [(13, "UC_VERSION_W64_BIT"), (14, "UC_VERSION_W32_BIT"), (15, "UC_VERSION_MDP_BIT")] {
+        if v >> bit & 1 == 1 {
+            text = if text.contains('|') { format!("({text})|{word}") } else { format!("{text}|{word}") };
         }
     }
+    out.push_str(&text);
 }
 
 pub(crate) const GPRIDX: [&str; 4] = ["SRC0", "SRC1", "SRC2", "DST"];

@@ -6,6 +6,7 @@
 
 use crate::generated::{MNEMONICS, ROWS_BIN, SHAPES, TARGET_ROWS, TARGETS};
 use crate::{ModName, Op, Target, Type};
+use crate::valid::{Map, Need};
 use std::sync::OnceLock;
 
 /// What an operand is to the instruction.
@@ -231,6 +232,8 @@ pub(crate) struct Row {
     /// First bits of up to three fields that may hold the code of a literal (0xff: none), 9 bits wide when the
     /// top bit is clear, else 8.
     pub literal: [u8; 3],
+    /// Fields that not every value suits: first bit and number of the map (0xff: no more).
+    pub checks: [(u8, u8); 4],
 }
 
 impl Row {
@@ -251,6 +254,8 @@ pub(crate) struct Table {
     buckets: Vec<Bucket>,
     lists: Vec<u16>,
     slots: Vec<(u32, u16)>,
+    /// Values that register fields may have, and how many bits the field has.
+    pub maps: Vec<(Map, u16)>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -275,6 +280,10 @@ impl Table {
         let (at, n) = TARGET_ROWS[target.min(TARGET_ROWS.len() - 1)];
         let wide_literal = TARGETS[target.min(TARGETS.len() - 1)].vop3_literal;
         let mut rows = Vec::with_capacity(n);
+        let codes = Target(target as u8).codes();
+        let mask_dwords = if TARGETS[target.min(TARGETS.len() - 1)].wave_size == 32 { 1 } else { 2 };
+        let mut needs: Vec<(Need, u16)> = Vec::new();
+        let mut maps = Vec::new();
         for i in 0..n {
             let id =
                 ROWS_BIN.get(at + 4 * i..at + 4 * i + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
@@ -288,6 +297,7 @@ impl Table {
                 variant: u16_at(r + 38),
                 bytes: 0,
                 literal: [0xff; 3],
+                checks: [(0xff, 0); 4],
             };
             let shape = row.shape();
             row.bytes = shape.bytes;
@@ -304,6 +314,26 @@ impl Table {
                     n += 1;
                 }
             }
+            let own = row.variant & OWN_LITERAL != 0;
+            let mut n = 0;
+            for o in shape.operands {
+                let literal = literal_field(shape, o, wide_literal) || own && o.role == Role::Src;
+                let Some(need) = Need::of(o, literal, row.variant, mask_dwords) else { continue };
+                let Some(&(lo, len, _)) = o.segs.first() else { continue };
+                let bits = (1u16 << len.min(9)) - 1;
+                let at = needs.iter().position(|x| *x == (need, bits)).unwrap_or_else(|| {
+                    needs.push((need, bits));
+                    maps.push((need.map(codes), bits));
+                    needs.len() - 1
+                });
+                // a map that holds every value of the field needs no look
+                let (map, _): (Map, u16) = maps[at];
+                let full = (0..=usize::from(bits)).all(|v| map[v / 64] >> (v % 64) & 1 == 1);
+                if !full && n < 4 {
+                    row.checks[n] = (lo, at as u8);
+                    n += 1;
+                }
+            }
             rows.push(row);
         }
         let mut start = vec![0u32; Op::COUNT + 1];
@@ -316,7 +346,7 @@ impl Table {
             start[i + 1] += start[i];
         }
         let mut table =
-            Table { rows, by_op, start, buckets: vec![Bucket::default(); 512], lists: Vec::new(), slots: Vec::new() };
+            Table { rows, by_op, start, buckets: vec![Bucket::default(); 512], lists: Vec::new(), slots: Vec::new(), maps };
         table.index();
         table
     }
