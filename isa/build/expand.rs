@@ -260,8 +260,8 @@ impl Builder<'_> {
             flags &= !flag::FLOAT_MODS;
         }
         // halves of registers take no signs as integers, and the bits are ignored
-        let half_int = !is_float(t.ty)
-            && (self.t16 && (half || self.has("t16signs")) || self.f16 && half && self.has("opsel"));
+        let half_int =
+            !is_float(t.ty) && (self.t16 && (half || self.has("t16signs")) || self.f16 && half && self.has("opsel"));
         // with SDWA the bits say sext and must otherwise be clear
         let sdwa = self.field("sext").is_some();
         if role == 1

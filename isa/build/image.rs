@@ -94,10 +94,9 @@ pub fn expand(
     }
     let rays: Vec<u8> = match word("rays=") {
         None => Vec::new(),
-        Some(list) => list
-            .split(',')
-            .map(|n| n.parse().map_err(|_| fail(list, "expected dwords")))
-            .collect::<Result<_>>()?,
+        Some(list) => {
+            list.split(',').map(|n| n.parse().map_err(|_| fail(list, "expected dwords"))).collect::<Result<_>>()?
+        }
     };
     let sampler = row.sig.srcs.iter().any(|s| s == "samp");
     let data = row.sig.dsts.iter().chain(&row.sig.srcs).find_map(|s| s.strip_prefix("vdata:"));
@@ -106,11 +105,7 @@ pub fn expand(
     let nsa = f.fields.get("nsa").cloned();
     let base = Image {
         extra: parts.chars().filter(|c| "obc".contains(*c)).count() as u8,
-        gradients: if parts.contains('g') {
-            2
-        } else {
-            u8::from(parts.contains('d'))
-        },
+        gradients: if parts.contains('g') { 2 } else { u8::from(parts.contains('d')) },
         coords: parts.contains('x'),
         lod: parts.contains('l'),
         gather: matches!(data, "gather" | "samples"),
@@ -243,8 +238,11 @@ pub fn expand(
                 used.insert("vaddr4");
             }
             let given: BTreeSet<String> = used.iter().map(|s| s.to_string()).collect();
-            let occupied: u128 =
-                operands.iter().flat_map(|o| &o.pieces).map(|&(lo, len, _)| ((1u128 << len) - 1) << lo).fold(0, |a, b| a | b);
+            let occupied: u128 = operands
+                .iter()
+                .flat_map(|o| &o.pieces)
+                .map(|&(lo, len, _)| ((1u128 << len) - 1) << lo)
+                .fold(0, |a, b| a | b);
             for (n, x) in &f.fields {
                 if !given.contains(n) && x.unused == Unused::Zero {
                     mask |= bits(&x.pieces) & !occupied;

@@ -188,7 +188,8 @@ pub fn expand(
                 } else if let Some(x) = f.fields.get("cpol") {
                     // cache control ignores slc, and only that
                     c.used.insert("cpol".into());
-                    c.mask |= bits(&x.pieces.iter().enumerate().filter(|(i, _)| *i != 1).map(|p| *p.1).collect::<Vec<_>>());
+                    c.mask |=
+                        bits(&x.pieces.iter().enumerate().filter(|(i, _)| *i != 1).map(|p| *p.1).collect::<Vec<_>>());
                 }
                 if has("tfe") && !lds {
                     mods.push("tfe");
@@ -299,7 +300,13 @@ pub fn expand(
         out.push(Encoding {
             op: op.to_string(),
             mnemonic: row.mnemonic.clone(),
-            shape: Shape { format: name.to_string(), bytes: f.bytes, operands: c.operands, words: c.words, image: None },
+            shape: Shape {
+                format: name.to_string(),
+                bytes: f.bytes,
+                operands: c.operands,
+                words: c.words,
+                image: None,
+            },
             fixed: c.fixed,
             mask: c.mask,
             variant: crate::expand::implicit(row),

@@ -226,7 +226,13 @@ fn pair(
     Encoding {
         op: format!("{} :: {}", x.op, y.op),
         mnemonic: format!("{} :: {}", name(x), name(y)),
-        shape: Shape { format: if wide { "VOPD3" } else { "VOPD" }.into(), bytes, operands, words: BTreeSet::new(), image: None },
+        shape: Shape {
+            format: if wide { "VOPD3" } else { "VOPD" }.into(),
+            bytes,
+            operands,
+            words: BTreeSet::new(),
+            image: None,
+        },
         fixed,
         mask,
         variant: 4,

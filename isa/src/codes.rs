@@ -83,7 +83,8 @@ impl Codes {
             125 => self >= Codes::Gfx10,
             230 | 231 => self == Codes::Gfx1250,
             235..=238 => self >= Codes::Gfx9,
-            239 => (Codes::Gfx9..=Codes::Gfx11).contains(&self),
+            239 => (Codes::Gfx9..=Codes::Gfx10).contains(&self),
+            251 | 252 => self < Codes::Gfx11,
             _ => true,
         }
     }

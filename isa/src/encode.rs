@@ -249,7 +249,7 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
     Ok(Raw::new(target, mode, index, a.bits, a.tail, len))
 }
 
-fn show(x: Operand) -> String {
+pub(crate) fn show(x: Operand) -> String {
     match x {
         Operand::Regs(r) => r.to_string(),
         Operand::Imm(v) => format!("{v:#x}"),
@@ -459,7 +459,7 @@ impl Attempt<'_> {
             Kind::Src | Kind::Ssrc => self.source(o, x, dwords)?,
             Kind::SrcAgpr => self.agpr(o, x, dwords)? | 256,
             Kind::SrcAcc if is_agpr => self.agpr(o, x, dwords)? | 256 | 512,
-            Kind::SrcAcc => self.source(o, x, dwords)?,
+            Kind::SrcAcc => self.vector(o, x, dwords)? | 256,
             Kind::SrcVgprAcc => match x {
                 Operand::Regs(_) => {
                     if !o.has(flag::VGPR_ONLY) && self.agpr_dst.unwrap_or(false) != is_agpr {
@@ -471,6 +471,7 @@ impl Attempt<'_> {
                     .ok_or_else(|| self.bad(o, x, "a register or an inline constant"))?,
                 Operand::Off => return Err(self.bad(o, x, "a register or an inline constant")),
             },
+            Kind::SrcSdwa if o.has(flag::VGPR_ONLY) => self.vector(o, x, dwords)?,
             Kind::SrcSdwa => match x {
                 Operand::Regs(r) if r.first.file() == RegFile::Vgpr => self.vector(o, x, dwords)?,
                 Operand::Regs(r) => self.scalar_regs(o, r, dwords)? | 256,
@@ -546,7 +547,9 @@ impl Attempt<'_> {
             Kind::ExportSrc => return self.export_source(o, x),
             Kind::SmemOffset => return self.smem_offset(o, x),
             Kind::ImageData | Kind::ImageDataAcc => {
-                let n = self.image_data();
+                let smallest = self.row.shape().image.and_then(|i| i.datas.first().copied());
+                let n =
+                    x.regs().map(|r| r.dwords).filter(|n| Some(*n) == smallest).unwrap_or_else(|| self.image_data());
                 let acc = is_agpr && o.kind == Kind::ImageDataAcc;
                 if acc { self.agpr(o, x, n)? | 256 } else { self.vector(o, x, n)? }
             }
@@ -633,8 +636,9 @@ impl Attempt<'_> {
         let given = if let Operand::Regs(r) = x { r.dwords } else { 0 };
         let sizes = self.row.shape().image.map_or(&[][..], |i| i.addrs);
         match self.image_addr() {
-            // eight registers may stand for five to seven
+            // eight registers may stand for five to seven, the smallest form for sizes that are not there
             Some(5..=7) if given == 8 => Ok(8),
+            Some(_) if sizes.first() == Some(&given) => Ok(given),
             Some(n) => Ok(n),
             None if sizes.contains(&given) => Ok(given),
             None => Err(self.bad(o, x, "an address of the length that this operation takes")),
@@ -654,12 +658,14 @@ impl Attempt<'_> {
             }
         };
         let n = if image.rays.is_empty() { usize::from(want).min(slots) } else { image.rays.len() };
-        if list.len() != n || image.rays.is_empty() && !image.addrs.contains(&want) {
+        let single = list.iter().all(|x| x.regs().is_some_and(|r| r.dwords == 1));
+        let whole = image.rays.is_empty() && list.len() == slots && single;
+        if !whole && (list.len() != n || image.rays.is_empty() && !image.addrs.contains(&want)) {
             let allowed = "an address of as many registers as dimension and operation ask for";
             return Err(self.bad(o, list.first().copied().unwrap_or(Operand::Off), allowed));
         }
         for (i, x) in list.iter().enumerate() {
-            let v = self.vector(o, *x, nth(i))?;
+            let v = self.vector(o, *x, if whole { 1 } else { nth(i) })?;
             let at = crate::image::address_byte(o, i);
             if at < 16 {
                 self.bits = self.bits & !(0xff << (8 * at)) | u128::from(v) << (8 * at);
@@ -832,24 +838,30 @@ impl Attempt<'_> {
             return Ok(());
         }
         let limit = usize::from(self.target.info().constant_bus);
-        let mut seen: smallvec::SmallVec<[Reg; 4]> = smallvec::SmallVec::new();
+        let mut seen: smallvec::SmallVec<[Regs; 4]> = smallvec::SmallVec::new();
+        // vcc and vcc_lo count as two, other registers as one at any width
+        let name = |r: Regs| if r.first == Reg::VCC_LO { r } else { Regs::new(r.first, 1) };
         let mut offender = None;
         for (s, o) in shape.operands.iter().filter(|o| o.role == Role::Src).enumerate() {
             if let Some(Operand::Regs(r)) = self.inst.srcs.get(s)
                 && !r.first.is_vector()
                 && r.first != Reg::NULL
                 && r.first != Reg::LDS_DIRECT
-                && !seen.contains(&r.first)
+                && !seen.contains(&name(*r))
             {
-                seen.push(r.first);
+                seen.push(name(*r));
                 offender = Some((o, Operand::Regs(*r)));
             }
+        }
+        // v_div_fmas reads vcc without saying so
+        if self.row.variant >> crate::table::READS & 2 != 0 && !seen.contains(&vcc(self.mode)) {
+            seen.push(vcc(self.mode));
         }
         let n = seen.len()
             + usize::from(
                 self.literal.is_some() || shape.operands.iter().any(|o| matches!(o.style, Style::K32 | Style::K16)),
             );
-        let lane = shape.operands.iter().any(|o| o.role == Role::Dst && o.has(flag::SCALAR_ONLY));
+        let lane = shape.operands.iter().any(|o| o.role == Role::Dst && o.has(flag::SCALAR_ONLY) && !o.has(flag::MASK));
         if n > limit
             && !lane
             && !self.row.mnemonic().starts_with("v_writelane")

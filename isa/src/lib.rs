@@ -10,6 +10,7 @@ mod hazards;
 mod image;
 mod info;
 mod inst;
+mod legal;
 mod lex;
 mod modifiers;
 mod operation;

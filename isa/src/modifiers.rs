@@ -116,7 +116,7 @@ pub(crate) fn starts(c: &mut Cursor) -> bool {
     let next = c.rest()[w.len()..].trim_start().chars().next();
     !w.is_empty()
         && (next == Some(':') && !c.rest()[w.len()..].trim_start().starts_with("::")
-            || FLAGS.iter().any(|f| f.0 == w) && w != "da"
+            || FLAGS.iter().any(|f| f.0 == w) && w != "da" && w != "a16"
             || CPOL.iter().any(|f| f.0 == w) && w != "scc"
             || w.starts_with("row_"))
 }
@@ -131,12 +131,17 @@ pub(crate) fn modifier(target: Target, c: &mut Cursor) -> Result<Option<Given>> 
     }
     let after = c.rest()[word.len()..].trim_start();
     let keyed = after.starts_with(':') && !after.starts_with("::");
+    if word == "a16" && after.starts_with(',') {
+        // the register
+        return Ok(None);
+    }
     if !keyed {
         let (name, value) = match word.strip_prefix("no") {
             Some(w) if CPOL.iter().any(|f| f.0 == w) || FLAGS.iter().any(|f| f.0 == w) => (w, 0),
             _ => (word, 1),
         };
-        if let Some(&(_, bit)) = CPOL.iter().find(|f| f.0 == name) {
+        let late = matches!(name, "nv" | "scale_offset") && target.codes() != Codes::Gfx1250;
+        if let Some(&(_, bit)) = CPOL.iter().find(|f| f.0 == name && !late) {
             c.at += word.len();
             return Ok(Some(Given {
                 name: ModName::Cpol,
@@ -271,9 +276,6 @@ fn th(target: Target, c: &mut Cursor) -> Result<Given> {
     let _ = target;
     let word = c.word();
     let give = |value: i64, part| Ok(Given { name: ModName::Cpol, value, part, list: None });
-    if word.starts_with(|x: char| x.is_ascii_digit()) {
-        return give(c.int()? & 7, 7);
-    }
     let start = c.at;
     c.at += word.len();
     let find = |list: &[&str], w: &str| list.iter().position(|n| *n == w).map(|i| i as i64);

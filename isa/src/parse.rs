@@ -153,8 +153,7 @@ fn read(cx: &Context, c: &mut Cursor, rows: &[u16]) -> Result<Parts> {
         .and_then(|&i| table.rows.get(usize::from(i)))
         .and_then(|r| r.shape().operands.iter().find(|o| !matches!(o.style, Style::None)))
         .map_or(Style::None, |o| o.style);
-    let image =
-        rows.first().and_then(|&i| table.rows.get(usize::from(i))).is_some_and(|r| r.shape().image.is_some());
+    let image = rows.first().and_then(|&i| table.rows.get(usize::from(i))).is_some_and(|r| r.shape().image.is_some());
     let mut out = Parts::default();
     let mut expect = false;
     loop {
@@ -459,7 +458,9 @@ fn choose(cx: &Context, rows: &[u16], form: Form, parts: &Parts, text: &str, sta
             continue;
         }
         match fill(cx, row, parts).and_then(|inst| {
-            try_row(cx.target, cx.mode, i, row, &inst).map_err(|(p, e)| (p, locate(&e, row, parts, text)))
+            try_row(cx.target, cx.mode, i, row, &inst)
+                .and_then(|raw| crate::legal::check(cx.target, row, &inst).map(|()| raw).map_err(|e| (99, e)))
+                .map_err(|(p, e)| (p, locate(&e, row, parts, text)))
         }) {
             Ok(raw) => {
                 if found.as_ref().is_none_or(|f| raw.len() < f.len()) {
@@ -517,6 +518,8 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
     let visible =
         shape.operands.iter().filter(|o| matches!(o.role, Role::Dst | Role::Src) && o.style != Style::AttrChan).count();
     let fixed = shape.operands.iter().filter(|o| o.kind == Kind::FixedVcc).count();
+    // a pair whose constant takes a sign has a longer form
+    let pair = shape.format == "VOPD";
     // vcc where the encoding leaves no choice need not be written
     let silent_vcc = fixed > 0 && parts.args.len() + fixed == visible;
     for o in shape.operands {
@@ -586,7 +589,7 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
                 bits[3].1 |= 256 << s;
                 Operand::Imm(constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?)
             }
-            What::Value(v) if (a.neg || a.abs) && !takes_signs && (o.ty != Type::F64 || v.float) => {
+            What::Value(v) if (a.neg || a.abs) && !takes_signs && !pair && (o.ty != Type::F64 || v.float) => {
                 let x = constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?;
                 let top = 1u64 << (crate::codes::constant_bits(o.ty, o.bits) - 1);
                 let x = if a.abs { x & !top } else { x };
@@ -598,7 +601,7 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
             }
         };
         let source = o.source_index();
-        let folded = matches!(a.what, What::Value(v) if o.ty != Type::F64 || v.float) && !takes_signs;
+        let folded = matches!(a.what, What::Value(v) if o.ty != Type::F64 || v.float) && !takes_signs && !pair;
         for (i, on) in [a.neg && !folded, a.abs && !folded, a.sext, a.lit].into_iter().enumerate() {
             if on && !(i == 3 && matches!(o.style, Style::K32 | Style::K16 | Style::K64)) {
                 let Some(s) = source.filter(|_| o.role == Role::Src) else {
@@ -631,6 +634,9 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
 fn fit(cx: &Context, o: &Field, r: Regs) -> Regs {
     let want = o.bits.div_ceil(32).max(1) as u8;
     let aperture = (Reg::SHARED_BASE.0..=Reg::POPS_EXITING_WAVE_ID.0).contains(&r.first.0);
+    if r.first == Reg::FLAT_SCRATCH_BASE_LO && want == 2 {
+        return Regs { dwords: 2, ..r };
+    }
     if aperture || matches!(r.first, Reg::NULL | Reg::SCC | Reg::VCCZ | Reg::EXECZ) {
         let dwords = if o.has(table::flag::MASK) { cx.mode.mask_dwords() } else { want };
         return Regs { dwords, ..r };

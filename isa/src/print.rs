@@ -402,7 +402,11 @@ impl Raw {
                 let _ = write!(out, " {name}:{}", syntax::SDWA_SEL.get(v as usize).copied().unwrap_or("?"));
             }
             ModName::DstUnused => {
-                let _ = write!(out, " dst_unused:{}", syntax::SDWA_UNUSED.get(v as usize).copied().unwrap_or(syntax::SDWA_UNUSED[0]));
+                let _ = write!(
+                    out,
+                    " dst_unused:{}",
+                    syntax::SDWA_UNUSED.get(v as usize).copied().unwrap_or(syntax::SDWA_UNUSED[0])
+                );
             }
             ModName::Cbsz | ModName::Abid => {
                 if v != 0 {

@@ -423,8 +423,11 @@ pub(crate) fn print_format(target: Target, v: u64, out: &mut String) {
 /// DPP16 lane control. `double`: the operation is of 64 bits, for which gfx90a and its heirs know one control only.
 pub(crate) fn print_dpp(target: Target, double: bool, v: u64, out: &mut String) {
     let gfx10 = target.codes() >= Codes::Gfx10;
-    let (share, broadcast) =
-        if gfx10 { ("row_share", target.codes() == Codes::Gfx1250) } else { ("row_newbcast", target.info().unified_agprs) };
+    let (share, broadcast) = if gfx10 {
+        ("row_share", target.codes() == Codes::Gfx1250)
+    } else {
+        ("row_newbcast", target.info().unified_agprs)
+    };
     if double && broadcast && !(0x150..=0x15f).contains(&v) {
         let _ = write!(out, " /* DP ALU dpp only supports {share} */");
         return;

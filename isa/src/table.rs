@@ -5,8 +5,8 @@
 //! leads to a bucket; the bucket names the bits that best tell its rows apart and holds a dense table of short row lists.
 
 use crate::generated::{MNEMONICS, ROWS_BIN, SHAPES, TARGET_ROWS, TARGETS};
-use crate::{ModName, Op, Target, Type};
 use crate::valid::{Map, Need};
+use crate::{ModName, Op, Target, Type};
 use std::sync::OnceLock;
 
 /// What an operand is to the instruction.
@@ -345,8 +345,15 @@ impl Table {
         for i in 0..Op::COUNT {
             start[i + 1] += start[i];
         }
-        let mut table =
-            Table { rows, by_op, start, buckets: vec![Bucket::default(); 512], lists: Vec::new(), slots: Vec::new(), maps };
+        let mut table = Table {
+            rows,
+            by_op,
+            start,
+            buckets: vec![Bucket::default(); 512],
+            lists: Vec::new(),
+            slots: Vec::new(),
+            maps,
+        };
         table.index();
         table
     }
