@@ -5,8 +5,7 @@
 
 use crate::codes::{Codes, inline_value};
 use crate::table::{
-    self, DPP8, FAKE16, Kind, OWN_LITERAL, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64, flag,
-};
+    self, At, DPP8, FAKE16, Kind, OWN_LITERAL, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64, flag, word};
 use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, Regs, Target, Type, VCC};
 use smallvec::SmallVec;
 
@@ -226,8 +225,7 @@ impl Raw {
 
     /// The literal that sources use: behind the instruction or part of it.
     pub(crate) fn any_literal(&self) -> Option<u32> {
-        let k = self.shape().operands.iter().find(|o| matches!(o.style, Style::K32 | Style::K16 | Style::K64));
-        k.map(|k| k.get(self.bits) as u32).or(self.literal())
+        self.shape().field(At::Constant).map(|k| k.get(self.bits) as u32).or(self.literal())
     }
 
     pub(crate) fn literal64(&self) -> u64 {
@@ -238,10 +236,10 @@ impl Raw {
         self.bits
     }
 
-    /// Value of a modifier, 0 when the encoding has it not.
-    fn modifier_value(&self, name: ModName) -> u64 {
-        let find = |o: &&&Field| o.role == Role::Mod && o.modifier == name;
-        self.shape().operands.iter().find(find).map_or(0, |o| o.get(self.bits))
+    /// Value of an operand or modifier that others depend on.
+    #[inline]
+    pub(crate) fn at(&self, at: At) -> u64 {
+        self.shape().value(at, self.bits)
     }
 
     /// Value of a named field, 0 when the encoding has none.
@@ -273,7 +271,7 @@ impl Raw {
                 Role::Aux => {}
             }
         }
-        if shape.has("lds") {
+        if shape.has(word::LDS) {
             inst.mods.set(ModName::Lds, 1);
         }
         inst
@@ -310,7 +308,7 @@ impl Raw {
     pub(crate) fn operand(&self, o: &Field) -> Operand {
         let v = o.get(self.bits);
         let mut dwords = if o.has(flag::MASK) { self.mode.mask_dwords() } else { o.bits.div_ceil(32).max(1) as u8 };
-        if o.name == "vdata" && self.aux("tfe") == 1 {
+        if o.has(flag::TFE_DATA) && self.at(At::Tfe) == 1 {
             dwords += 1;
         }
         if let Some(n) = self.element_dwords(o) {
@@ -354,13 +352,13 @@ impl Raw {
             Kind::Imm if o.style == Style::Label || o.style == Style::S16 => Operand::Imm(sign_extend(v, 16) as u64),
             Kind::Imm => Operand::Imm(v),
             Kind::ImmSigned => Operand::Imm(sign_extend(v, width_of(o)) as u64),
-            Kind::BufferAddr => match (self.aux("offen"), self.aux("idxen")) {
+            Kind::BufferAddr => match (self.at(At::Offen), self.at(At::Idxen)) {
                 (0, 0) => Operand::Off,
                 (1, 1) => vgpr(v, 2),
                 _ => vgpr(v, 1),
             },
             Kind::GlobalAddr => {
-                vgpr(v, if self.aux("saddr") == codes.off() || self.shape().operand("saddr").is_none() { 2 } else { 1 })
+                vgpr(v, if self.at(At::Saddr) == codes.off() || self.shape().field(At::Saddr).is_none() { 2 } else { 1 })
             }
             Kind::GlobalSaddr | Kind::FlatSaddr if v == codes.off() => Operand::Off,
             Kind::GlobalSaddr | Kind::FlatSaddr => self.scalar(codes, v, 2),
@@ -368,10 +366,10 @@ impl Raw {
             Kind::ScratchAddr => Operand::Off,
             Kind::ScratchSaddr if v == codes.off() || (codes == Codes::Gfx10 && v == 127) => Operand::Off,
             Kind::ScratchSaddr => self.scalar(codes, v, 1),
-            Kind::VgprOdd => vgpr(v << 1 | (self.aux("vdstX") & 1 ^ 1), 1),
-            Kind::ExportSrc if self.aux("en") >> o.source_index().unwrap_or(0) & 1 == 0 => Operand::Off,
+            Kind::VgprOdd => vgpr(v << 1 | (self.at(At::VdstX) & 1 ^ 1), 1),
+            Kind::ExportSrc if self.at(At::En) >> o.source_index().unwrap_or(0) & 1 == 0 => Operand::Off,
             // two registers hold four halves: each stands for two sources
-            Kind::ExportSrc if self.modifier_value(ModName::Compr) == 1 => {
+            Kind::ExportSrc if self.at(At::Compr) == 1 => {
                 let from = if o.source_index().unwrap_or(0) < 2 { "src0" } else { "src1" };
                 vgpr(self.aux(from), 1)
             }
@@ -391,7 +389,7 @@ impl Raw {
 
     /// Registers of A or B where their element format decides.
     fn element_dwords(&self, o: &Field) -> Option<u8> {
-        if o.role != Role::Src || !self.shape().has("f8f6f4") {
+        if o.role != Role::Src || !self.shape().has(word::F8F6F4) {
             return None;
         }
         let format = |m: ModName| {
@@ -408,7 +406,7 @@ impl Raw {
                 Role::Dst => 3,
                 _ => o.source_index().unwrap_or(0),
             };
-            let opsel = self.shape().operands.iter().find(|m| m.role == Role::Mod && m.modifier == ModName::OpSel);
+            let opsel = self.shape().field(At::OpSel);
             (n & 255, opsel.is_some_and(|m| m.get(self.bits) >> bit & 1 == 1))
         };
         Operand::Regs(Regs { first: Reg::v(n as u16), dwords: 1, half: if hi { Half::Hi } else { Half::Lo } })
@@ -421,9 +419,9 @@ impl Raw {
     }
 
     fn scratch_vaddr(&self) -> bool {
-        match self.shape().operand("sve") {
+        match self.shape().field(At::Sve) {
             Some(sve) => sve.get(self.bits) == 1,
-            None => self.aux("saddr") == self.target.codes().off(),
+            None => self.at(At::Saddr) == self.target.codes().off(),
         }
     }
 
@@ -456,7 +454,7 @@ impl Raw {
         let codes = self.target.codes();
         let shape = self.shape();
         let imm = self.modifier_like(o);
-        match (shape.operand("imm"), shape.operand("soffen"), shape.operand("soffset")) {
+        match (shape.field(At::Imm), shape.field(At::Soffen), shape.field(At::Soffset)) {
             (Some(i), soffen, soffset) => {
                 let (i, e) = (i.get(self.bits) == 1, soffen.is_some_and(|e| e.get(self.bits) == 1));
                 match (i, e) {
@@ -489,7 +487,7 @@ impl Raw {
         }
         let shape = self.shape();
         let v = self.modifier_like(o);
-        match (shape.operand("imm"), shape.operand("soffen")) {
+        match (shape.field(At::Imm), shape.field(At::Soffen)) {
             (Some(i), Some(e)) => (i.get(self.bits) == 1 && e.get(self.bits) == 1).then_some(v),
             (Some(_), None) => None,
             _ => (v != 0 || self.target.codes() >= Codes::Gfx12).then_some(v),
@@ -527,7 +525,7 @@ pub(crate) fn widen_literal(literal: u32, ty: Type) -> u64 {
 /// The value that a modifier has when nothing is said.
 pub(crate) fn default_of(o: &Field, shape: &Shape) -> i64 {
     match o.modifier {
-        ModName::OpSelHi if shape.has("mix") || shape.format == "MAI16" => 0,
+        ModName::OpSelHi if shape.has(word::MIX) || shape.format == "MAI16" => 0,
         ModName::OpSelHi => o.max() as i64,
         ModName::RowMask | ModName::BankMask => 15,
         ModName::DstSel | ModName::Src0Sel | ModName::Src1Sel => 6,

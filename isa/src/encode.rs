@@ -3,8 +3,7 @@
 use crate::codes::{Codes, constant_bits, inline_code};
 use crate::decode::{Mode, Raw, default_of, vcc, widen_literal, width_of};
 use crate::table::{
-    self, DPP8, FAKE16, Kind, Operand as Field, Role, Row, Style, TRUE16, WAVE32, WAVE64, flag, literal_field,
-};
+    self, DPP8, FAKE16, Kind, Operand as Field, Role, Row, Style, TRUE16, WAVE32, WAVE64, flag, literal_field, word};
 use crate::{Half, Inst, ModName, Op, Operand, Reg, RegFile, Regs, Target, Type};
 
 /// Why an instruction cannot be encoded.
@@ -177,7 +176,7 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
     // every given modifier must exist here
     for (name, value) in inst.mods.iter() {
         let known = shape.operands.iter().any(|o| o.role == Role::Mod && o.modifier == name)
-            || (name == ModName::Lds && shape.has("lds") && value == 1)
+            || (name == ModName::Lds && shape.has(word::LDS) && value == 1)
             || (name == ModName::Offset && shape.operands.iter().any(|o| o.kind == Kind::SmemOffset))
             || (name == ModName::OpSel && value == 0)
             || name == ModName::Other;
@@ -185,15 +184,15 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
             return Err((1, EncodeError::Modifier { op, modifier: name, value }));
         }
     }
-    if shape.has("lds")
+    if shape.has(word::LDS)
         && inst.mods.get(ModName::Lds) != Some(1)
         && shape.operand("vdata").is_none()
-        && !shape.has("ldsonly")
+        && !shape.has(word::LDS_ONLY)
     {
         let any = table::table(target)
             .rows_of(op)
             .iter()
-            .any(|&i| table::table(target).rows.get(usize::from(i)).is_some_and(|r| !r.shape().has("lds")));
+            .any(|&i| table::table(target).rows.get(usize::from(i)).is_some_and(|r| !r.shape().has(word::LDS)));
         if any {
             return Err((1, EncodeError::Modifier { op, modifier: ModName::Lds, value: 0 }));
         }
@@ -263,7 +262,7 @@ impl Attempt<'_> {
     }
 
     fn dwords(&self, o: &Field) -> u8 {
-        if o.role == Role::Src && self.row.shape().has("f8f6f4") {
+        if o.role == Role::Src && self.row.shape().has(word::F8F6F4) {
             let shape = self.row.shape();
             let given = |m: ModName| {
                 shape

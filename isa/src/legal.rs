@@ -3,7 +3,7 @@
 
 use crate::codes::{Codes, inline_code};
 use crate::encode::EncodeError;
-use crate::table::{Image, Kind, Operand as Field, Role, Row, Style, flag, literal_field};
+use crate::table::{Image, Kind, Operand as Field, Role, Row, Style, flag, literal_field, word};
 use crate::{Flags, Inst, ModName, Operand, Reg, RegFile, Regs, Target, Type};
 
 struct Check<'a> {
@@ -189,7 +189,7 @@ impl Check<'_> {
         }
         let stores = matches!(shape.format, "MUBUF" | "MTBUF")
             && shape.operands.iter().any(|o| o.role == Role::Src && o.name == "vdata")
-            && !shape.has("noret");
+            && !shape.has(word::NO_RETURN);
         if stores && self.given(ModName::Tfe) == Some(1) {
             return bad(ModName::Tfe, 1);
         }
@@ -213,7 +213,7 @@ impl Check<'_> {
         }
         if let Some(image) = shape.image.filter(|i| i.rays.is_empty()) {
             let dmask = self.given(ModName::Dmask).unwrap_or(0);
-            let atomic = shape.has("ret") || shape.has("noret");
+            let atomic = shape.has(word::RETURN) || shape.has(word::NO_RETURN);
             let want = image.data_dwords(|m| self.given(m).unwrap_or(0) as u64);
             for (o, x) in self.each() {
                 if matches!(o.kind, Kind::ImageData | Kind::ImageDataAcc) && x.regs().is_some_and(|r| r.dwords != want)

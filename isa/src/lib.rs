@@ -23,6 +23,7 @@ mod syntax;
 mod syntax_parse;
 mod table;
 mod target;
+mod text;
 mod valid;
 mod waits;
 pub use asm::{AsmError, Assembly, KERNEL_DIRECTIVES, KernelDirective, KernelDirectives, Relocation, RelocationKind, Section, Symbol, SymbolType, Visibility, assemble};

@@ -6,7 +6,7 @@ use crate::parse::Parts;
 use crate::syntax::{
     self, DIMS, MATRIX_FMT, MATRIX_SCALE, MATRIX_SCALE_FMT, SCOPES, SDWA_SEL, SDWA_UNUSED, TH_LOAD, TH_STORE,
 };
-use crate::table::{Kind, Role, Row};
+use crate::table::{Kind, Role, Row, word};
 use crate::{Flags, Inst, ModName, Target};
 
 /// A modifier as written.
@@ -440,7 +440,7 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
     for (at, m) in &parts.mods {
         let fail = |message: String| ParseError { column: *at, message };
         if m.name == ModName::Lds {
-            if !shape.has("lds") && m.value == 1 {
+            if !shape.has(word::LDS) && m.value == 1 {
                 return Err(fail("`lds` is not possible here".into()));
             }
             if m.value == 1 {
@@ -448,7 +448,7 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
             }
             continue;
         }
-        if m.name == ModName::Gds && shape.has("gdsonly") {
+        if m.name == ModName::Gds && shape.has(word::GDS_ONLY) {
             continue;
         }
         let known = field(m.name).is_some()
@@ -526,17 +526,17 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
             }
         }
     }
-    if shape.has("noret") || shape.has("ret") {
+    if shape.has(word::NO_RETURN) || shape.has(word::RETURN) {
         // the return bit follows from the form; glc or TH_ATOMIC_RETURN only picks it
         if let Some(v) = inst.mods.get(ModName::Cpol) {
             let ret = v & 1 == 1;
-            if ret != shape.has("ret") {
+            if ret != shape.has(word::RETURN) {
                 return Err(ParseError {
                     column: 0,
                     message: "a returning atomic needs a destination, and the other way round".into(),
                 });
             }
-        } else if shape.has("ret") {
+        } else if shape.has(word::RETURN) {
             return Err(ParseError {
                 column: 0,
                 message: format!(

@@ -5,7 +5,7 @@ use crate::codes::Codes;
 use crate::generated::{NAMES_DFMT, NAMES_FORMAT, NAMES_HWREG, NAMES_MSG, NAMES_NFMT};
 use crate::table::{Operand as Field, Style};
 use crate::waits::unpack;
-use crate::{Counter, Flags, ModName, Target, Type};
+use crate::{Counter, Flags, ModName, Target, Type, text};
 use std::fmt::Write;
 
 /// SDWA selects by number.
@@ -64,7 +64,7 @@ pub(crate) fn print_number(v: u64, o: &Field, out: &mut String) {
         Style::I8 => v <= 64,
         _ => true,
     };
-    let _ = if small { write!(out, "{v}") } else { write!(out, "{v:#x}") };
+    if small { text::dec(v, out) } else { text::hex(v, out) }
 }
 
 /// A literal constant.
@@ -74,7 +74,7 @@ pub(crate) fn print_literal(v: u64, o: &Field, out: &mut String) {
         Type::I64 => v & 0xffff_ffff,
         _ => v,
     };
-    let _ = write!(out, "{v:#x}");
+    text::hex(v, out);
 }
 
 /// A 64-bit literal: marked when it looks like one of 32 bits.
@@ -329,17 +329,14 @@ pub(crate) fn print_cpol(target: Target, v: u64, flags: Flags, format: &str, out
     }
     let sc = has_sc_bits(target);
     let smem = format == "SMEM";
-    if sc && !smem {
-        for (bit, name) in [(1, "sc0"), (2, "nt"), (16, "sc1")] {
-            if v & bit != 0 {
-                let _ = write!(out, " {name}");
-            }
-        }
-        return;
-    }
-    for (bit, name) in [(1, "glc"), (2, "slc"), (4, "dlc"), (16, "scc")] {
+    let words = if sc && !smem {
+        [(1, " sc0"), (2, " nt"), (16, " sc1"), (0, "")]
+    } else {
+        [(1, " glc"), (2, " slc"), (4, " dlc"), (16, " scc")]
+    };
+    for (bit, name) in words {
         if v & bit != 0 {
-            let _ = write!(out, " {name}");
+            out.push_str(name);
         }
     }
 }
@@ -440,7 +437,14 @@ pub(crate) fn print_dpp(target: Target, double: bool, v: u64, out: &mut String) 
         }
     };
     let _ = match v {
-        0..=0xff => write!(out, " quad_perm:[{},{},{},{}]", v & 3, v >> 2 & 3, v >> 4 & 3, v >> 6 & 3),
+        0..=0xff => {
+            for (i, head) in [" quad_perm:[", ",", ",", ","].iter().enumerate() {
+                out.push_str(head);
+                text::dec(v >> (2 * i) & 3, out);
+            }
+            out.push(']');
+            return;
+        }
         0x101..=0x10f => write!(out, " row_shl:{}", v - 0x100),
         0x111..=0x11f => write!(out, " row_shr:{}", v - 0x110),
         0x121..=0x12f => write!(out, " row_ror:{}", v - 0x120),
