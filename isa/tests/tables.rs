@@ -24,8 +24,24 @@ fn no_opcode_is_claimed_twice_and_every_row_is_reached() {
                 *hit |= found.is_some_and(|r| r.table_row() == row);
             }
         }
-        let missed: Vec<_> =
-            encodings(target).filter(|r| reached.get(&r.index()) != Some(&true)).map(|r| r.to_string()).collect();
+        let modes = [(false, false), (false, true), (true, false), (true, true)];
+        let missed: Vec<_> = encodings(target)
+            .filter(|r| reached.get(&r.index()) != Some(&true))
+            .filter(|r| {
+                // fields that must name existing registers: any bits that do
+                let mut seed = 1u128;
+                !(0..2000).any(|_| {
+                    seed = seed
+                        .wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645)
+                        .wrapping_add(0x5851_f42d_4c95_7f2d);
+                    let bytes = r.with_free_bits(seed ^ seed >> 64);
+                    modes.iter().any(|&(wave64, true16)| {
+                        decode(target, Mode { wave64, true16 }, &bytes).is_some_and(|d| d.table_row() == *r)
+                    })
+                })
+            })
+            .map(|r| r.to_string())
+            .collect();
         assert!(missed.is_empty(), "{target}: no bits reach {missed:?}");
         let twice = claimed_twice(target);
         assert!(twice.is_empty(), "{target}: the same bits belong to {twice:?}");
@@ -172,7 +188,10 @@ fn every_row_survives_the_typed_form() {
                 let inst = raw.inst();
                 let text = raw.to_string();
                 assert!(!text.is_empty(), "{target} {row}");
-                if let Ok(again) = encode_raw(target, mode, raw.form(), &inst) {
+                // registers that LLVM reads as whole ones come back as halves: another row
+                if let Ok(again) = encode_raw(target, mode, raw.form(), &inst)
+                    && (!true16 || again.table_row() == raw.table_row())
+                {
                     assert_eq!(again.inst(), inst, "{target} {row}: {text}");
                 }
             }
