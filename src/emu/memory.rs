@@ -135,6 +135,11 @@ impl Memory {
         self.size
     }
 
+    /// True for addresses of the reserved range.
+    pub fn owns(&self, addr: u64) -> bool {
+        addr.wrapping_sub(self.origin) < self.size
+    }
+
     /// Reserves `size` bytes; `None` when no range is free.
     pub fn alloc(&self, size: u64) -> Option<u64> {
         let mut a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());

@@ -163,6 +163,11 @@ impl EmuDevice {
         self.memory.allocation_of(addr)
     }
 
+    /// True for every address that allocations may have, whether one is there or not.
+    pub fn owns(&self, addr: u64) -> bool {
+        self.memory.owns(addr)
+    }
+
     /// Tells strict launches that a range holds meaningful data: host code may write to it behind the device's back.
     pub fn assume_written(&self, addr: u64, size: u64) {
         self.memory.mark(addr, size, true);
