@@ -23,6 +23,7 @@
 
 mod exec;
 mod fault;
+pub mod kernarg;
 mod lanes;
 mod launch;
 mod memory;
@@ -243,35 +244,20 @@ impl EmuDevice {
         if grid.contains(&0) {
             return Ok(LaunchStats::default());
         }
-        let threads = block.iter().map(|&b| b as u64).product::<u64>();
-        if threads == 0 || threads > 1024 {
-            return Err(refuse(format!("a workgroup of {threads} workitems, 1 to 1024 are possible")));
+        if let Err(e) = kernarg::check(self.target, info, grid, block, options.dynamic_lds) {
+            return Err(refuse(e.to_string()));
         }
-        if let Some(m) = &info.meta {
-            if m.max_flat_workgroup_size > 0 && threads > m.max_flat_workgroup_size as u64 {
-                return Err(refuse(format!("{threads} workitems, the kernel allows {}", m.max_flat_workgroup_size)));
-            }
-            if let Some(want) = m.reqd_workgroup_size
-                && want != block
-            {
-                return Err(refuse(format!("a workgroup of {block:?}, the kernel requires {want:?}")));
-            }
-        }
-        let lds = info.descriptor.lds_bytes as u64 + options.dynamic_lds as u64;
-        let limit = self.target.info().lds_bytes as u64;
-        if lds > limit {
-            return Err(refuse(format!("{lds} bytes of LDS, the target has {limit}")));
-        }
+        let lds = info.descriptor.lds_bytes + options.dynamic_lds;
         let size = (info.kernarg_size() as usize).max(args.len()).next_multiple_of(16);
         let no_memory = || refuse("no device memory is left for the arguments".into());
-        let kernarg = self.memory.alloc(size as u64 + 16).ok_or_else(no_memory)?;
+        let address = self.memory.alloc(size as u64 + 16).ok_or_else(no_memory)?;
         let packet = self.memory.alloc(64 + 256).ok_or_else(no_memory)?;
         let mut bytes = vec![0; size];
         bytes[..args.len()].copy_from_slice(args);
-        launch::hidden_arguments(info, grid, block, options.dynamic_lds, packet + 64, &mut bytes);
-        self.memory.write(kernarg, &bytes);
+        kernarg::fill_hidden(info, grid, block, options.dynamic_lds, packet + 64, &mut bytes);
+        self.memory.write(address, &bytes);
         let private = info.descriptor.scratch_bytes;
-        self.memory.write(packet, &launch::dispatch_packet(grid, block, private, lds as u32, kernarg));
+        self.memory.write(packet, &kernarg::dispatch_packet(grid, block, private, lds, address));
         if !options.strict {
             self.memory.tracked.store(false, Ordering::Relaxed);
         }
@@ -284,13 +270,13 @@ impl EmuDevice {
             entry: kernel.module.base + info.entry,
             grid,
             block,
-            kernarg,
+            kernarg: address,
             packet,
-            lds_size: lds as u32,
+            lds_size: lds,
             options,
         };
         let result = l.run();
-        self.memory.free(kernarg);
+        self.memory.free(address);
         self.memory.free(packet);
         result
     }
