@@ -22,7 +22,7 @@ mod syntax_parse;
 mod table;
 mod target;
 mod waits;
-pub use asm::{AsmError, Assembly, KERNEL_DIRECTIVES, KernelDirectives, Relocation, Section, Symbol, assemble};
+pub use asm::{AsmError, Assembly, KERNEL_DIRECTIVES, KernelDirective, KernelDirectives, Relocation, RelocationKind, Section, Symbol, SymbolType, Visibility, assemble};
 pub use decode::{Decoder, Mode, Raw, decode};
 pub use disasm::{Line, disassemble};
 pub use encode::{EncodeError, Form, encode, encode_raw, encoded_size};

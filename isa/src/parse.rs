@@ -5,12 +5,13 @@
 //! shortest encoding that fits wins. When none fits, the row that came furthest explains why.
 
 use crate::encode::{EncodeError, Form, try_row};
-use crate::lex::{Cursor, ParseError, Resolve, Result, Value};
+use crate::lex::{Base, Cursor, ParseError, Resolve, Result, Value};
 use crate::modifiers::{self, Given};
 use crate::syntax_parse as special;
 use crate::table::{self, FAKE16, Kind, Operand as Field, Role, Row, Style, TRUE16, WAVE32, WAVE64};
 use crate::{Half, Inst, ModName, Mode, Operand, Raw, Reg, Regs, Target, Type};
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -25,7 +26,12 @@ pub struct Context<'a> {
     pub resolve: Resolve<'a>,
     /// Offset of the instruction in its section.
     pub pc: i64,
+    /// Set when a literal holds [`PLACEHOLDER`]: to the number that belongs there, or is to be added to a symbol.
+    pub patch: &'a Cell<Option<i64>>,
 }
+
+/// Stands in a literal for what is not known yet, or must not become an inline constant.
+pub const PLACEHOLDER: u64 = 0x7eab_cd01;
 
 /// Rows by mnemonic, per target.
 static BY_NAME: [OnceLock<HashMap<&'static str, Vec<u16>>>; 64] = [const { OnceLock::new() }; 64];
@@ -46,7 +52,7 @@ fn by_name(target: Target) -> &'static HashMap<&'static str, Vec<u16>> {
 
 /// Parses one instruction without symbols.
 pub fn parse(target: Target, mode: Mode, text: &str) -> std::result::Result<Raw, ParseError> {
-    parse_with(&Context { target, mode, resolve: &|_| None, pc: 0 }, text)
+    parse_with(&Context { target, mode, resolve: &|_| None, pc: 0, patch: &Cell::new(None) }, text)
 }
 
 /// Parses one instruction.
@@ -612,7 +618,10 @@ fn fit(cx: &Context, o: &Field, r: Regs) -> Regs {
 /// The bits that a number means to an operand.
 fn constant(cx: &Context, o: &Field, v: Value) -> std::result::Result<u64, String> {
     if o.style == Style::Label {
-        if v.address {
+        if v.base == Base::Linked {
+            return Ok(0);
+        }
+        if v.base == Base::Here {
             let d = v.number - (cx.pc + 4);
             if d % 4 != 0 || !(-32768..=32767).contains(&(d / 4)) {
                 return Err("the branch target is out of reach or not aligned to 4 bytes".into());
@@ -623,6 +632,12 @@ fn constant(cx: &Context, o: &Field, v: Value) -> std::result::Result<u64, Strin
             return Err("expected a 16-bit branch distance".into());
         }
         return Ok(v.number as i16 as i64 as u64);
+    }
+    let field = matches!(o.kind, Kind::Imm | Kind::ImmSigned | Kind::SmemOffset);
+    if !field && (v.late || v.base != Base::None) {
+        cx.patch.set(Some(v.number));
+        let wide = o.ty == Type::F64 && o.bits == 64;
+        return Ok(if wide { PLACEHOLDER << 32 } else { PLACEHOLDER });
     }
     if !v.float {
         let n = v.number;

@@ -179,3 +179,62 @@ fn every_row_survives_the_typed_form() {
         }
     }
 }
+
+/// Sections' bytes of a source for gfx942.
+fn bytes_of(source: &str) -> Vec<Vec<u8>> {
+    let target = Target::GFX942;
+    match assemble(target, Mode::of(target), source) {
+        Ok(a) => a.sections.into_iter().map(|s| s.bytes).collect(),
+        Err(e) => panic!("{}", e[0]),
+    }
+}
+
+#[test]
+fn what_comes_later_keeps_its_place() {
+    // A difference of labels that come later takes a literal, small as it may turn out.
+    let text = &bytes_of("s_mov_b32 s0, end-start\nstart:\n s_nop 0\nend:\n s_branch 1f\n1:\n s_branch 1b\n")[0];
+    let words: Vec<u32> = text.chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
+    assert_eq!(words, [0xbe80_00ff, 4, 0xbf80_0000, 0xbf82_0000, 0xbf82_ffff]);
+    let data = &bytes_of(".set a, b+1\n.set b, c\n.set c, 4\n.long a, max(1, c), alignto(a, 4)\n")[0];
+    assert_eq!(data[..], [5, 0, 0, 0, 4, 0, 0, 0, 8, 0, 0, 0]);
+    let target = Target::GFX942;
+    let a = assemble(target, Mode::of(target), "s_add_u32 s0, s0, t@rel32@lo+4\n.data\nt: .quad .text_, t\n").unwrap();
+    let r: Vec<_> = a.sections.iter().flat_map(|s| &s.relocations).map(|r| (r.offset, &*r.symbol, r.addend)).collect();
+    assert_eq!(r, [(4, "t", 4), (0, ".text_", 0), (8, ".Lsection1", 0)]);
+}
+
+#[test]
+fn macros_repeat_and_choose() {
+    let source = "
+        .macro put a, b=2, c:vararg
+            .ifc \\a, one
+                .byte 1, \\b
+            .elseif \\b == 3
+                .byte 9\\@, \\c
+            .else
+                .exitm
+            .endif
+            .byte 0
+        .endm
+        .macro twice x
+            put \\x
+            put two b=3 4, 5
+        .endm
+        put one
+        put other
+        twice one
+        .rept 2
+            .irp v, 7, 8
+                .byte \\v
+            .endr
+        .endr
+        .ifdef nothing
+            .byte 100
+        .endif";
+    assert_eq!(bytes_of(source)[0], [1, 2, 0, 1, 2, 0, 94, 4, 5, 0, 7, 8, 7, 8]);
+    let target = Target::GFX942;
+    let fails = |s: &str| assemble(target, Mode::of(target), s).unwrap_err()[0].to_string();
+    assert!(fails(".macro f\n f\n.endm\n f\n").contains("nested too deeply"));
+    assert!(fails(".if 1\n").contains("no .endif"));
+    assert!(fails(".rept 3\n .byte 1\n").contains("no .endr"));
+}
