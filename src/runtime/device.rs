@@ -27,6 +27,17 @@ pub struct StreamId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct EventId(pub u64);
 
+/// How much of a kernel is launched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LaunchShape {
+    /// Workgroups in x, y, z.
+    pub grid: [u32; 3],
+    /// Workitems of a workgroup in x, y, z.
+    pub block: [u32; 3],
+    /// LDS added to what the kernel declares, bytes.
+    pub dynamic_lds: u32,
+}
+
 /// What an emulated device says about a launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LaunchStats {
@@ -199,15 +210,9 @@ pub trait Device: Send + Sync {
     fn copy_in(&self, stream: StreamId, address: u64, from: &HostBuffer) -> Result<(), DeviceError>;
     /// Puts a copy of device memory that fills a host buffer into a stream.
     fn copy_out(&self, stream: StreamId, into: &HostBuffer, address: u64) -> Result<(), DeviceError>;
-    /// Puts a launch into a stream: grid in workgroups, block in workitems, the explicit arguments as bytes.
-    fn launch(
-        &self,
-        stream: StreamId,
-        kernel: KernelId,
-        grid: [u32; 3],
-        block: [u32; 3],
-        kernarg: &[u8],
-    ) -> Result<(), DeviceError>;
+    /// Puts a launch into a stream, with the explicit arguments as the bytes that the kernel reads.
+    fn launch(&self, stream: StreamId, kernel: KernelId, shape: LaunchShape, kernarg: &[u8])
+    -> Result<(), DeviceError>;
     /// Waits until everything in a stream is done. Gives what is known of its launches since the last time, in order;
     /// empty where the device does not count. The first fault since then is the error.
     fn synchronize(&self, stream: StreamId) -> Result<Vec<LaunchStats>, DeviceError>;

@@ -1,6 +1,8 @@
 //! The emulated device behind the [`Device`] trait: a queue with its own thread is a stream.
 
-use super::device::{Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchStats, ModuleId, StreamId};
+use super::device::{
+    Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, StreamId,
+};
 use super::queue::{Event, Queue, pool};
 use super::target_id::TargetId;
 use crate::emu::{self, EmuDevice, LaunchOptions};
@@ -183,17 +185,17 @@ impl Device for EmulatedDevice {
         &self,
         stream: StreamId,
         kernel: KernelId,
-        grid: [u32; 3],
-        block: [u32; 3],
+        shape: LaunchShape,
         kernarg: &[u8],
     ) -> Result<(), DeviceError> {
         let kernel = self.tables().kernels.get(&kernel.0).map(|k| k.1.clone()).ok_or(DeviceError::Handle("kernel"))?;
         let stream = self.stream(stream)?;
         let (device, stats) = (self.device.clone(), stream.stats.clone());
-        let (options, kernarg) = (self.options.clone(), kernarg.to_vec());
+        let options = LaunchOptions { dynamic_lds: shape.dynamic_lds, ..self.options.clone() };
+        let kernarg = kernarg.to_vec();
         stream.queue.push(move || {
             let k = kernel.module.kernel(&kernel.name)?;
-            let done = pool().install(|| device.launch(&k, grid, block, &kernarg, &options));
+            let done = pool().install(|| device.launch(&k, shape.grid, shape.block, &kernarg, &options));
             let done = done.map_err(|fault| DeviceError::Emulated(fault.to_string()))?;
             let mut stats = stats.lock().unwrap_or_else(|e| e.into_inner());
             stats.push(LaunchStats { instructions: done.instructions });

@@ -12,7 +12,8 @@ mod session;
 mod target_id;
 
 pub use device::{
-    Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchStats, ModuleId, Opened, StreamId, open,
+    Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, Opened,
+    StreamId, open,
 };
 pub use emulated::EmulatedDevice;
 pub use session::{RunReport, Session, SessionError};

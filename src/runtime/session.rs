@@ -1,6 +1,6 @@
 //! A compiled model on a device: its stream, its arena, its weights, and runs.
 
-use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, ModuleId, StreamId};
+use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, LaunchShape, ModuleId, StreamId};
 use super::plan::{Address, Plan, Port, Region};
 use crate::tensor::HostTensor;
 use std::collections::BTreeMap;
@@ -57,8 +57,7 @@ pub struct RunReport {
 /// A launch with everything resolved.
 struct Prepared {
     kernel: KernelId,
-    grid: [u32; 3],
-    block: [u32; 3],
+    shape: LaunchShape,
     kernarg: Vec<u8>,
 }
 
@@ -157,7 +156,8 @@ impl Session {
             };
             let address = |a: &Address| if a.region == Region::Arena { arena + a.offset } else { at + a.offset };
             let kernarg = launch.args.iter().flat_map(|a| address(a).to_le_bytes()).collect();
-            launches.push(Prepared { kernel, grid: launch.grid, block: [launch.block, 1, 1], kernarg });
+            let shape = LaunchShape { grid: launch.grid, block: [launch.block, 1, 1], dynamic_lds: 0 };
+            launches.push(Prepared { kernel, shape, kernarg });
         }
         let buffers = |ports: &[Port]| -> Result<Vec<HostBuffer>, SessionError> {
             ports.iter().map(|p| Ok(device.host_buffer(p.bytes().ok_or_else(|| bad_port(p))?)?)).collect()
@@ -227,7 +227,7 @@ impl Session {
         }
         self.device.record(self.stream, self.events[0])?;
         for (i, l) in self.launches.iter().enumerate() {
-            self.device.launch(self.stream, l.kernel, l.grid, l.block, &l.kernarg)?;
+            self.device.launch(self.stream, l.kernel, l.shape, &l.kernarg)?;
             if self.timed {
                 self.device.record(self.stream, self.events[i + 1])?;
             }

@@ -12,7 +12,9 @@ pub mod types;
 pub use error::{HipError, code, describe, error_name, error_text, errors};
 pub use library::Library;
 
-use super::device::{Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchStats, ModuleId, StreamId};
+use super::device::{
+    Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, StreamId,
+};
 use super::target_id::TargetId;
 use crate::codeobj::{ElfFile, Family};
 use barewave_isa::Target;
@@ -252,8 +254,7 @@ impl Device for HipDevice {
         &self,
         stream: StreamId,
         kernel: KernelId,
-        grid: [u32; 3],
-        block: [u32; 3],
+        shape: LaunchShape,
         kernarg: &[u8],
     ) -> Result<(), DeviceError> {
         let handle = self.stream(stream)?;
@@ -268,11 +269,11 @@ impl Device for HipDevice {
             (&raw mut size).cast(),
             HIP_LAUNCH_PARAM_END as *mut c_void,
         ];
-        let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+        let LaunchShape { grid: [gx, gy, gz], block: [bx, by, bz], dynamic_lds } = shape;
         let extra = extra.as_mut_ptr();
         Ok(call!(
             self,
-            hipModuleLaunchKernel(function, gx, gy, gz, bx, by, bz, 0, handle, null_mut(), extra),
+            hipModuleLaunchKernel(function, gx, gy, gz, bx, by, bz, dynamic_lds, handle, null_mut(), extra),
             &format!("kernel {name}")
         )?)
     }

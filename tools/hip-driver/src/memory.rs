@@ -139,7 +139,8 @@ fn malloc(place: *mut *mut c_void, bytes: usize, kind: Kind, flags: u32) -> Resu
     if place.is_null() {
         return Err(INVALID);
     }
-    let p = if bytes == 0 { 0 } else { allocate(size(bytes).map_err(|_| Code(hipErrorOutOfMemory))?, kind, flags, None)? };
+    let p =
+        if bytes == 0 { 0 } else { allocate(size(bytes).map_err(|_| Code(hipErrorOutOfMemory))?, kind, flags, None)? };
     // SAFETY: not null, and the caller's word.
     unsafe { put(place, p as *mut c_void) }
 }
