@@ -312,6 +312,17 @@ hip! {
     fn hipMemsetD2D32(p: *mut c_void, pitch: usize, value: c_uint, width: usize, height: usize) {
         now(set_plane(p, pitch, value, 4, width, height)?)
     }
+    fn hipMemsetD2D8Async(p: *mut c_void, pitch: usize, value: u8, width: usize, height: usize, stream: hipStream_t) {
+        later(stream, set_plane(p, pitch, value.into(), 1, width, height)?)
+    }
+    fn hipMemsetD2D16Async(p: *mut c_void, pitch: usize, value: u16, width: usize, height: usize,
+        stream: hipStream_t) {
+        later(stream, set_plane(p, pitch, value.into(), 2, width, height)?)
+    }
+    fn hipMemsetD2D32Async(p: *mut c_void, pitch: usize, value: c_uint, width: usize, height: usize,
+        stream: hipStream_t) {
+        later(stream, set_plane(p, pitch, value, 4, width, height)?)
+    }
     fn hipMemset3D(p: hipPitchedPtr, value: c_int, extent: hipExtent) {
         now(set_block(p, value, extent)?)
     }
