@@ -117,7 +117,8 @@ pub fn run(args: &Args) -> Result {
     if args.timing {
         for (launch, (time, n)) in plan.launches.iter().zip(&report.per_launch) {
             let ms = time.as_secs_f64() * 1e3;
-            println!("  {ms:9.3} ms {n:12} instructions  {:16} {}", launch.kernel, launch.step);
+            let counted = n.map_or(String::new(), |n| format!("{n:12} instructions"));
+            println!("  {ms:9.3} ms {counted}  {:16} {}", launch.kernel, launch.step);
         }
     }
     print_top(args, &plan, &outputs)?;

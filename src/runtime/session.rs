@@ -50,8 +50,9 @@ pub struct RunReport {
     pub instructions: Option<u64>,
     /// Time from the first kernel's start to the last one's end, by the device's events.
     pub time: Duration,
-    /// Time of each launch and its instructions, in order; empty without [`Session::time_launches`].
-    pub per_launch: Vec<(Duration, u64)>,
+    /// Time of each launch and its instructions (where the device counts them), in order; empty without
+    /// [`Session::time_launches`].
+    pub per_launch: Vec<(Duration, Option<u64>)>,
 }
 
 /// A launch with everything resolved.
@@ -258,7 +259,7 @@ impl Session {
         if self.timed {
             for i in 0..self.launches.len() {
                 let time = self.device.elapsed(self.events[i], self.events[i + 1])?;
-                report.per_launch.push((time, stats.get(i).map_or(0, |s| s.instructions)));
+                report.per_launch.push((time, stats.get(i).map(|s| s.instructions)));
             }
         }
         let mut outputs = Vec::with_capacity(self.outputs.len());
