@@ -78,6 +78,9 @@ pub enum DeviceError {
     /// The emulated device refuses or has stopped.
     #[error("{0}")]
     Emulated(String),
+    /// The code object cannot be read.
+    #[error("{0}")]
+    Code(String),
     /// The HIP driver refuses or has stopped.
     #[error(transparent)]
     Hip(#[from] HipError),

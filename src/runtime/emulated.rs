@@ -89,6 +89,7 @@ impl From<emu::EmuError> for DeviceError {
     fn from(e: emu::EmuError) -> DeviceError {
         match e {
             emu::EmuError::WrongTarget { file, device } => DeviceError::WrongTarget { code: file, device },
+            emu::EmuError::CodeObject(e) => DeviceError::Code(e.to_string()),
             e => DeviceError::Emulated(e.to_string()),
         }
     }

@@ -6,6 +6,7 @@
 use super::error::{HipError, code, describe, error_name};
 use super::types::*;
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -91,8 +92,8 @@ pub struct Library {
     new_properties: Option<PropertiesFn<hipDeviceProp_tR0600>>,
     path: PathBuf,
     emulated: bool,
-    /// Keeps the functions valid.
-    _library: libloading::Library,
+    /// Keeps the functions valid. Never unloaded: drivers have threads of their own.
+    _library: ManuallyDrop<libloading::Library>,
 }
 
 /// Symbol that barewave's own emulated driver exports.
@@ -123,7 +124,7 @@ impl Library {
                 emulated: library.get::<*const c_void>(EMULATED_MARK).is_ok(),
                 f,
                 path,
-                _library: library,
+                _library: ManuallyDrop::new(library),
             })
         }
     }
@@ -255,11 +256,12 @@ impl Library {
     }
 }
 
-#[cfg(windows)]
-const NAMES: &[&str] = &["amdhip64.dll", "amdhip64_7.dll", "amdhip64_6.dll"];
 /// The unversioned name first: whoever sets `LD_LIBRARY_PATH` means that one.
-#[cfg(not(windows))]
-const NAMES: &[&str] = &["libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"];
+const NAMES: &[&str] = if cfg!(windows) {
+    &["amdhip64.dll", "amdhip64_7.dll", "amdhip64_6.dll"]
+} else {
+    &["libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"]
+};
 
 /// Where ROCm installs, in order.
 fn folders() -> Vec<PathBuf> {

@@ -179,7 +179,7 @@ impl Device for HipDevice {
     }
 
     fn load(&self, elf: &[u8]) -> Result<ModuleId, DeviceError> {
-        let file = ElfFile::parse(elf).map_err(|e| DeviceError::Emulated(e.to_string()))?;
+        let file = ElfFile::parse(elf).map_err(|e| DeviceError::Code(e.to_string()))?;
         let processor = Family::processor(file.mach).unwrap_or("an unknown processor");
         if processor.starts_with("gfx") && !processor.ends_with("-generic") && processor != self.info.id.processor {
             return Err(DeviceError::WrongTarget { code: processor.into(), device: self.info.id.processor.clone() });

@@ -1,10 +1,11 @@
 //! Types, constants and structures of the HIP API, by their names in `hip_runtime_api.h`.
 //!
 //! The HIP device uses those of the crate hip-sys when barewave is built with the feature `hip-sys`, and otherwise the
-//! same declared here: hip-sys's build script stops the build on a machine without HIP headers and asks the linker for
-//! libamdhip64 (neither can be switched off from a manifest: the environment or a cargo configuration file can, but
-//! those are not found by `cargo install` or with `--manifest-path`). With the feature, the compiler checks that
-//! every signature and layout here is hip-sys's own (`library.rs`, and the end of this file).
+//! same declared here. That is not the default because hip-sys cannot be had without HIP: its build script stops the build
+//! on a machine without HIP headers, and it asks the linker for libamdhip64. A cargo configuration file in the
+//! repository switches both off, but cargo does not find it with `--manifest-path` from elsewhere, or when barewave is
+//! another crate's dependency; no manifest can. With the feature, the compiler checks that every signature and layout
+//! here is hip-sys's own (`library.rs`, and the end of this file).
 //!
 //! Result codes are plain numbers everywhere: newer drivers return codes that older lists do not have.
 

@@ -61,8 +61,9 @@ fn fill(place: &mut [c_char], text: &str) {
     }
 }
 
-/// Global, shared and extended atomics, double, warp operations, fences, 3-D grids; no surfaces, no dynamic parallelism.
-const ARCH_BITS: u32 = 0x0000_bfff & !(1 << 13);
+/// Atomics on global and shared memory of 32 and 64 bits, double, warp votes, ballots and shuffles (bits 0 to 10), fences
+/// (12), 3-D grids (15); no funnel shift, surfaces or dynamic parallelism.
+const ARCH_BITS: u32 = 0x97ff;
 
 fn old_properties(d: &Device) -> hipDeviceProp_tR0000 {
     let f = facts(d);

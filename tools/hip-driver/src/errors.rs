@@ -63,6 +63,13 @@ pub extern "C" fn hipGetErrorString(code: u32) -> *const c_char {
 }
 
 /// Address of a function of this library by its name.
+#[cfg(not(unix))]
+fn address_of(_: &CStr) -> *mut c_void {
+    std::ptr::null_mut()
+}
+
+/// Address of a function of this library by its name.
+#[cfg(unix)]
 fn address_of(name: &CStr) -> *mut c_void {
     // SAFETY: `dladdr` fills the structure for an address of this library; opening it again only counts it.
     unsafe {

@@ -2,7 +2,7 @@
 
 use crate::api::{Code, INVALID, Result, err, get, log, put};
 use crate::op::{Op, submit};
-use crate::program::{check_target, function_of, image_for};
+use crate::program::{check_target, function_of, image_for, image_in};
 use crate::state::{self, Device, FUNCTIONS, MODULES, Stream};
 use crate::types::*;
 use barewave::codeobj::{Family, KernelInfo};
@@ -194,14 +194,22 @@ fn launch(stream: &Arc<Stream>, spec: LaunchSpec) -> Result {
     submit(stream, Op::Kernel(Arc::new(spec)))
 }
 
+fn add(place: *mut hipModule_t, device: &Device, elf: &[u8]) -> Result {
+    if place.is_null() {
+        return Err(INVALID);
+    }
+    let module = Module::load(device, elf)?;
+    // SAFETY: not null, and the caller's word.
+    unsafe { put(place, MODULES.add(Arc::new(module))) }
+}
+
 unsafe fn load(place: *mut hipModule_t, image: *const c_void) -> Result {
-    if image.is_null() || place.is_null() {
+    if image.is_null() {
         return Err(INVALID);
     }
     let device = state::current()?;
     // SAFETY: the caller's word.
-    let module = Module::load(device, unsafe { image_for(image, device)? })?;
-    unsafe { put(place, MODULES.add(Arc::new(module))) }
+    add(place, device, unsafe { image_for(image, device)? })
 }
 
 unsafe fn text<'a>(p: *const c_char) -> Result<&'a str> {
@@ -291,10 +299,8 @@ hip! {
             log(&format!("{path}: {e}"));
             Code(hipErrorFileNotFound)
         })?;
-        if bytes.len() < 64 {
-            return err(hipErrorInvalidImage);
-        }
-        load(module, bytes.as_ptr().cast())
+        let device = state::current()?;
+        add(module, device, image_in(&bytes, device)?)
     }
     fn hipModuleLoadData(module: *mut hipModule_t, image: *const c_void) {
         load(module, image)

@@ -62,6 +62,67 @@ fn entry_fits(entry: &str, device: &TargetId) -> bool {
     id.processor == device.processor && agrees(id.sramecc, device.sramecc) && agrees(id.xnack, device.xnack)
 }
 
+/// The entries of a bundle: name and place of each; `None` when it is damaged.
+fn entries(bundle: &[u8]) -> Option<Vec<(String, std::ops::Range<usize>)>> {
+    let number = |at: usize| {
+        let bytes = bundle.get(at..at.checked_add(8)?)?;
+        usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
+    };
+    let mut at = BUNDLE.len() + 8;
+    let mut list = Vec::new();
+    for _ in 0..number(BUNDLE.len())? {
+        let (offset, size, length) = (number(at)?, number(at + 8)?, number(at + 16)?);
+        let name = bundle.get(at + 24..at.checked_add(24)?.checked_add(length)?)?;
+        list.push((String::from_utf8_lossy(name).into_owned(), offset..offset.checked_add(size)?));
+        at += 24 + length;
+    }
+    Some(list)
+}
+
+/// Size of the bundle at a pointer: the end of its last entry.
+///
+/// # Safety
+/// A whole bundle is there.
+unsafe fn bundle_size(image: *const u8) -> u64 {
+    // SAFETY: the caller's promise covers the table of entries.
+    unsafe {
+        let (mut at, mut end) = (BUNDLE.len() + 8, 0);
+        for _ in 0..number::<8>(image, BUNDLE.len()) {
+            end = end.max(number::<8>(image, at).saturating_add(number::<8>(image, at + 8)));
+            at += 24 + number::<8>(image, at + 16) as usize;
+        }
+        end.max(at as u64)
+    }
+}
+
+/// The ELF file for a device, out of a file or bundle.
+pub fn image_in<'a>(file: &'a [u8], device: &Device) -> Result<&'a [u8]> {
+    if file.starts_with(b"\x7fELF") {
+        return Ok(file);
+    }
+    if file.starts_with(COMPRESSED) {
+        log("a compressed offload bundle: compile with --no-offload-compress");
+        return err(hipErrorInvalidImage);
+    }
+    if !file.starts_with(BUNDLE) {
+        log("an image that is neither ELF nor an offload bundle");
+        return err(hipErrorInvalidImage);
+    }
+    let damaged = || {
+        log("a damaged offload bundle");
+        Code(hipErrorInvalidImage)
+    };
+    let list = entries(file).ok_or_else(damaged)?;
+    match list.iter().find(|(name, place)| !place.is_empty() && entry_fits(name, &device.id)) {
+        Some((_, place)) => file.get(place.clone()).ok_or_else(damaged),
+        None => {
+            let names: Vec<&str> = list.iter().map(|e| e.0.as_str()).collect();
+            log(&format!("no code for {} in the offload bundle, which has {}", device.id, names.join(", ")));
+            err(hipErrorNoBinaryForGpu)
+        }
+    }
+}
+
 /// The ELF file for a device, out of what a pointer leads to.
 ///
 /// # Safety
@@ -70,31 +131,15 @@ pub unsafe fn image_for<'a>(image: *const c_void, device: &Device) -> Result<&'a
     let start = image.cast::<u8>();
     // SAFETY: the caller's promise; every image is longer than its magic number.
     unsafe {
-        if std::slice::from_raw_parts(start, 4) == b"\x7fELF" {
-            return Ok(std::slice::from_raw_parts(start, elf_size(start) as usize));
-        }
-        if std::slice::from_raw_parts(start, 4) == COMPRESSED {
-            log("a compressed offload bundle: compile with --no-offload-compress");
-            return err(hipErrorInvalidImage);
-        }
-        if std::slice::from_raw_parts(start, BUNDLE.len()) != BUNDLE {
-            log("an image that is neither ELF nor an offload bundle");
-            return err(hipErrorInvalidImage);
-        }
-        let mut at = BUNDLE.len() + 8;
-        let mut names = Vec::new();
-        for _ in 0..number::<8>(start, BUNDLE.len()).min(1 << 16) {
-            let (offset, size) = (number::<8>(start, at) as usize, number::<8>(start, at + 8) as usize);
-            let length = number::<8>(start, at + 16) as usize;
-            let name = String::from_utf8_lossy(std::slice::from_raw_parts(start.add(at + 24), length)).into_owned();
-            if size > 0 && entry_fits(&name, &device.id) {
-                return Ok(std::slice::from_raw_parts(start.add(offset), size));
-            }
-            names.push(name);
-            at += 24 + length;
-        }
-        log(&format!("no code for {} in the offload bundle, which has {}", device.id, names.join(", ")));
-        err(hipErrorNoBinaryForGpu)
+        let magic = |n| std::slice::from_raw_parts(start, n);
+        let size = if magic(4) == b"\x7fELF" {
+            elf_size(start)
+        } else if magic(4) == &BUNDLE[..4] && magic(BUNDLE.len()) == BUNDLE {
+            bundle_size(start)
+        } else {
+            4
+        };
+        image_in(std::slice::from_raw_parts(start, size as usize), device)
     }
 }
 
@@ -146,18 +191,9 @@ pub fn function_of(host: *const c_void) -> Result<Arc<Function>> {
     Function::of(module, &name).map(Arc::new).map_err(|_| Code(hipErrorInvalidDeviceFunction))
 }
 
-/// What a program's data section holds for each of its bundles.
-#[repr(C)]
-struct Wrapper {
-    magic: u32,
-    version: u32,
-    bundle: *const c_void,
-    unused: *const c_void,
-}
-
-/// "HIPF".
-const WRAPPER_MAGIC: u32 = 0x4850_4946;
-const WRAPPER_MAGIC_REVERSED: u32 = 0x4649_5048;
+/// First word of what a program's data section holds for each bundle: magic number (low half), version; the address of
+/// the bundle follows, and an unused word. "HIPF".
+const WRAPPER_MAGIC: u32 = 0x4849_5046;
 
 type Configuration = (dim3, dim3, usize, u64);
 
@@ -173,8 +209,7 @@ thread_local! {
 pub unsafe extern "C" fn __hipRegisterFatBinary(wrapper: *const c_void) -> *mut c_void {
     // SAFETY: the start code passes its wrapper.
     let Ok(w) = (unsafe { crate::api::get(wrapper.cast::<[u64; 3]>()) }) else { return std::ptr::null_mut() };
-    let magic = w[0] as u32;
-    if (magic != WRAPPER_MAGIC && magic != WRAPPER_MAGIC_REVERSED) || size_of::<Wrapper>() != size_of_val(&w) {
+    if w[0] as u32 != WRAPPER_MAGIC {
         log("a program registers device code in an unknown format");
         return std::ptr::null_mut();
     }
