@@ -361,7 +361,7 @@ impl<'a> State<'a> {
     /// The value of an expression whose symbols must be known.
     pub fn value(&self, text: &str) -> Outcome<Value> {
         let (v, met) = self.evaluate(text, &self.place())?;
-        known(&met)?;
+        known(&met, text)?;
         Ok(v)
     }
 
@@ -560,7 +560,7 @@ impl<'a> State<'a> {
                 // Only a branch may go to a symbol that another file defines, and it must say so.
                 let declared = |m: &Met| m.linked.borrow().iter().all(|(n, _)| self.symbols.contains_key(n));
                 if raw.branch_target(0).is_none() || !declared(&met) {
-                    known(&met)?;
+                    known(&met, &d.text)?;
                 }
                 let bytes = self.bytes_of(&raw, &met, patch, d.place)?;
                 if bytes.len() != *len {
@@ -578,16 +578,16 @@ impl<'a> State<'a> {
             }
             Waiting::Set { .. } => {
                 let (_, met) = self.evaluate(&d.text, &d.place)?;
-                known(&met)?;
+                known(&met, &d.text)?;
             }
             Waiting::Size { name } => {
                 let (v, met) = self.evaluate(&d.text, &d.place)?;
-                known(&met)?;
+                known(&met, &d.text)?;
                 self.symbol(name).size = v.number.max(0) as u64;
             }
             Waiting::Kernel { kernel, directive } => {
                 let (v, met) = self.evaluate(&d.text, &d.place)?;
-                known(&met)?;
+                known(&met, &d.text)?;
                 if let Some(x) = self.out.kernels.get_mut(*kernel).and_then(|k| k.values.get_mut(*directive)) {
                     x.value = v.number;
                 }
@@ -616,17 +616,16 @@ fn is_assignment(text: &str) -> bool {
     text.split_once('=').is_some_and(|(name, value)| source::is_name(name.trim_end()) && !value.starts_with('='))
 }
 
-fn known(met: &Met) -> Outcome {
-    match met.linked.borrow().first() {
-        None => Ok(()),
-        Some((name, _)) if met.later.get() => {
-            Err(ParseError { column: 0, message: format!("`{name}` is not defined") })
-        }
-        Some((name, _)) => {
-            let message = format!("`{name}` is in another section: its value is not known before linking");
-            Err(ParseError { column: 0, message })
-        }
-    }
+/// Fails when an expression or instruction met a symbol without a value.
+fn known(met: &Met, text: &str) -> Outcome {
+    let linked = met.linked.borrow();
+    let Some((name, _)) = linked.first() else { return Ok(()) };
+    let message = if met.later.get() {
+        format!("`{name}` is not defined")
+    } else {
+        format!("`{name}` is in another section: its value is not known before linking")
+    };
+    Err(ParseError { column: text.find(name.as_str()).unwrap_or(0), message })
 }
 
 fn one_symbol(met: &Met) -> Outcome<(String, Option<RelocationKind>)> {
