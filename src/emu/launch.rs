@@ -8,7 +8,7 @@ use super::memory::Memory;
 use super::program::{Machine, Program};
 use super::strict::Checker;
 use super::wave::{Ctl, EXEC, POISON, PRIVATE_APERTURE, SCALARS, SHARED_APERTURE, VCC, Wave, scalar};
-use crate::codeobj::{ArgKind, Descriptor, Family, KernelInfo};
+use crate::codeobj::{Descriptor, Family, KernelInfo};
 use barewave_isa::Reg;
 use rayon::prelude::*;
 use std::sync::Mutex;
@@ -286,55 +286,6 @@ impl Launch<'_> {
             }
         }
     }
-}
-
-/// Hidden kernel arguments (code object v5 metadata), written into `block`.
-pub fn hidden_arguments(k: &KernelInfo, grid: [u32; 3], block: [u32; 3], dynamic_lds: u32, queue: u64, out: &mut [u8]) {
-    let Some(meta) = &k.meta else { return };
-    let dims = (0..3).rev().find(|&i| grid[i] as u64 * block[i] as u64 > 1).map_or(1, |i| i + 1);
-    for a in &meta.args {
-        let ArgKind::Hidden(name) = &a.kind else { continue };
-        let axis = match name.as_bytes().last() {
-            Some(b'y') => 1,
-            Some(b'z') => 2,
-            _ => 0,
-        };
-        let v: u64 = match name.trim_end_matches(['x', 'y', 'z']).trim_end_matches('_') {
-            "block_count" => grid[axis] as u64,
-            "group_size" => block[axis] as u64,
-            "grid_dims" => dims as u64,
-            "dynamic_lds_size" => dynamic_lds as u64,
-            "private_base" => PRIVATE_APERTURE as u64,
-            "shared_base" => SHARED_APERTURE as u64,
-            "queue_ptr" => queue,
-            // Remainders, offsets, and services that there are none of.
-            _ => 0,
-        };
-        let (from, to) = (a.offset as usize, a.offset as usize + a.size.min(8) as usize);
-        if let Some(place) = out.get_mut(from..to) {
-            let n = place.len();
-            place.copy_from_slice(&v.to_le_bytes()[..n]);
-        }
-    }
-}
-
-/// The AQL dispatch packet, followed by the part of the queue that kernels read.
-pub fn dispatch_packet(grid: [u32; 3], block: [u32; 3], private: u32, lds: u32, kernarg: u64) -> [u8; 64 + 256] {
-    let mut p = [0u8; 64 + 256];
-    let mut put = |at: usize, bytes: &[u8]| p[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, &2u16.to_le_bytes());
-    put(2, &3u16.to_le_bytes());
-    for i in 0..3 {
-        put(4 + 2 * i, &(block[i] as u16).to_le_bytes());
-        put(12 + 4 * i, &grid[i].wrapping_mul(block[i]).to_le_bytes());
-    }
-    put(24, &private.to_le_bytes());
-    put(28, &lds.to_le_bytes());
-    put(40, &kernarg.to_le_bytes());
-    // amd_queue_t: apertures of LDS and scratch.
-    put(64 + 0x40, &SHARED_APERTURE.to_le_bytes());
-    put(64 + 0x44, &PRIVATE_APERTURE.to_le_bytes());
-    p
 }
 
 /// The waves and the LDS that one thread runs workgroups with.
