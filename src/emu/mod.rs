@@ -274,6 +274,7 @@ impl EmuDevice {
             packet,
             lds_size: lds,
             options,
+            state: Default::default(),
         };
         let result = l.run();
         self.memory.free(address);
