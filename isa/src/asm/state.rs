@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lex::{Base, Cursor, ParseError, Value};
-use crate::parse::PLACEHOLDER;
+use crate::parse::{PLACEHOLDER, Patch};
 use crate::{Context, Inst, Operand, Raw, RegFile, parse_with};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -368,11 +368,14 @@ impl<'a> State<'a> {
     /// Parses an instruction; with it the number that belongs into its literal, where that is a placeholder.
     fn parse(&self, text: &str, at: &Place) -> Outcome<(Raw, Met, Option<i64>)> {
         let met = Met::default();
-        let patch = Cell::new(None);
-        let resolve = |n: &str| self.resolve(n, at, &met);
+        let patch = Patch::default();
+        let resolve = |n: &str| {
+            patch.wide.set(patch.wide.get() || n.ends_with("@rel64") || n.ends_with("@abs64"));
+            self.resolve(n, at, &met)
+        };
         let context = Context { target: self.target, mode: self.mode, resolve: &resolve, pc: at.offset, patch: &patch };
         let raw = parse_with(&context, text)?;
-        Ok((raw, met, patch.get()))
+        Ok((raw, met, patch.number.get()))
     }
 
     fn instruction(&mut self, text: &str, column: usize) -> Outcome {
@@ -409,16 +412,19 @@ impl<'a> State<'a> {
             return Ok(bytes);
         }
         let (symbol, wanted) = one_symbol(met)?;
+        let wide = matches!(wanted, Some(RelocationKind::Rel64 | RelocationKind::Abs64));
+        let literal = bytes.len().saturating_sub(if wide { 8 } else { 4 });
+        let holds = |b: &[u8]| b.chunks(4).all(|w| w == (PLACEHOLDER as u32).to_le_bytes());
         let (kind, addend) = match patch {
-            Some(n) if bytes[end..] == (PLACEHOLDER as u32).to_le_bytes() => {
-                bytes[end..].fill(0);
+            Some(n) if holds(&bytes[literal..]) => {
+                bytes[literal..].fill(0);
                 (wanted.unwrap_or(RelocationKind::Abs32Lo), n)
             }
             None if raw.branch_target(0).is_some() => (RelocationKind::Rel16, 0),
             _ => return fail(format!("the address of `{symbol}` fits no field of this instruction")),
         };
         self.symbol(&symbol);
-        let offset = place.offset as u64 + end as u64;
+        let offset = place.offset as u64 + literal as u64;
         self.out.sections[place.section].relocations.push(Relocation { offset, symbol, kind, addend });
         Ok(bytes)
     }
