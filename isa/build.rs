@@ -10,6 +10,8 @@ mod expand;
 mod formats;
 #[path = "build/hazards.rs"]
 mod hazards;
+#[path = "build/image.rs"]
+mod image;
 #[path = "build/memory.rs"]
 mod memory;
 #[path = "build/names.rs"]
@@ -30,7 +32,7 @@ use std::{env, fs, path::Path, process};
 
 /// Files with instruction rows.
 const ROWS: &[&str] =
-    &["sop.isa", "smem.isa", "ds.isa", "buffer.isa", "flat.isa", "valu.isa", "vcmp.isa", "matrix.isa", "graphics.isa"];
+    &["sop.isa", "smem.isa", "ds.isa", "buffer.isa", "flat.isa", "valu.isa", "vcmp.isa", "matrix.isa", "graphics.isa", "image.isa"];
 
 fn run() -> text::Result<(String, Vec<u8>)> {
     let read = |name: &str| {

@@ -1,24 +1,38 @@
 //! Instructions a second of decoder, printer and assembler, beside LLVM's tools on the same gfx942 input when installed.
+//! Times are processor time of one core, so that other work on the machine does not count.
 
-use barewave_isa::{Decoder, Mode, Target, assemble, decode, encode};
+use barewave_isa::{Decoder, Mode, Target, assemble, encode};
 use std::hint::black_box;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+/// Seconds of processor time that this process used, and those its finished children used.
+fn used() -> (f64, f64) {
+    let own = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    let own = own.split(' ').next().and_then(|n| n.parse::<f64>().ok());
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<f64> =
+        stat.rsplit(')').next().unwrap_or("").split_whitespace().map(|f| f.parse().unwrap_or(0.0)).collect();
+    // cutime and cstime, in ticks of a hundredth
+    let children = fields.get(13).zip(fields.get(14)).map_or(0.0, |(u, s)| (u + s) / 100.0);
+    (own.map_or(0.0, |n| n / 1e9), children)
+}
+
 fn rate(name: &str, n: usize, mut run: impl FnMut()) -> f64 {
     run();
-    let start = Instant::now();
+    let (start, wall) = (used().0, Instant::now());
     run();
-    let rate = n as f64 / start.elapsed().as_secs_f64();
+    let spent = used().0 - start;
+    let rate = n as f64 / if spent > 0.0 { spent } else { wall.elapsed().as_secs_f64() };
     println!("{name:<28} {:8.2} M instructions/s", rate / 1e6);
     rate
 }
 
-/// Seconds that a command takes, and none when it is not there or fails.
+/// Processor seconds that a command takes, and none when it is not there or fails.
 fn peer(program: &str, args: &[&str]) -> Option<f64> {
-    let start = Instant::now();
+    let start = used().1;
     let status = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?;
-    status.success().then(|| start.elapsed().as_secs_f64())
+    status.success().then(|| used().1 - start)
 }
 
 /// Lines that LLVM's assembler refuses: the disassembler's vectors hold some.
@@ -70,7 +84,7 @@ fn main() {
     let mut text = String::new();
     let print = rate("decode and print", n, || {
         let mut at = 0;
-        while let Some(raw) = decode(target, mode, &bytes[at..]) {
+        while let Some(raw) = decoder.decode(&bytes[at..]) {
             at += raw.len();
             text.clear();
             raw.print(&mut text);

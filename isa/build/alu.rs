@@ -45,6 +45,9 @@ pub fn scalar(b: &mut Builder) -> Result<()> {
 pub fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTreeSet<String>) -> Result<()> {
     let sig = b.row.sig.clone();
     let e32 = matches!(fname, "VOP1" | "VOP2" | "VOPC" | "VOP2K");
+    if !e32 || overlay.is_none() && b.row.encodings.len() == 1 {
+        own_bits(b, overlay.is_none())?;
+    }
     for (i, d) in sig.dsts.iter().enumerate() {
         let mask = typed(d).ty == "mask";
         if mask && e32 && !(fname == "VOPC" && b.field("sdst").is_some()) {
@@ -211,10 +214,15 @@ pub fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut B
             if b.t16 && !b.has("opsel") {
                 keep = b.source_flags(|o| o.flags & flag::HALF != 0);
             }
+            // conversions keep the bits of both sides
+            if b.t16 && !b.has("opsel") && b.row.encodings.iter().any(|e| e.0 == "VOP1") {
+                keep[0] = true;
+            }
+            let vop1 = keep[0] && b.t16 && b.row.encodings.iter().any(|e| e.0 == "VOP1");
             keep[3] = b.operands.iter().any(|o| {
                 o.role == 0
                     && o.flags & (flag::MASK | flag::SCALAR_ONLY) == 0
-                    && (!b.t16 || o.flags & flag::HALF != 0 || b.has("opsel"))
+                    && (!b.t16 || o.flags & flag::HALF != 0 || b.has("opsel") || vop1)
             });
             b.per_source("opsel", "opsel", &keep);
         }
@@ -230,14 +238,20 @@ pub fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut B
             }
         }
         let sdwa = overlay.is_some_and(|o| o.starts_with("SDWA"));
-        if (b.has("clamp") || sdwa) && !b.used.contains("clamp") {
+        if (b.has("clamp") || sdwa && !sig.dsts.is_empty()) && !b.used.contains("clamp") {
             b.modifier("clamp");
         }
-        if b.has("omod") {
+        // SDWA does not scale integers
+        let int = sig.dsts.first().is_some_and(|d| typed(d).ty.starts_with(['i', 'u']));
+        if b.has("omod") && !(int && sdwa) {
             b.modifier("omod");
         }
         b.per_source("neg", "neg", &floats);
         b.per_source("abs", "abs", &floats);
+        if sdwa && sig.dsts.is_empty() && fname == "VOPC" && b.field("sdst").is_some() {
+            // the destination's number is ignored, the bit that says so is not
+            b.mask |= 1 << 47;
+        }
         if sdwa {
             let ints = b.source_flags(|o| o.flags & flag::SEXT != 0);
             b.per_source("sext", "sext", &ints);
@@ -272,6 +286,27 @@ pub fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut B
         }
     }
     own_modifiers(b, &["scalesel"]);
+    Ok(())
+}
+
+/// Bits that an operation treats otherwise than its format: `free=63,10` ignores them, `zero=` and `ones=` demand them,
+/// `bare=` demands zeros where no DPP is laid over.
+fn own_bits(b: &mut Builder, bare: bool) -> Result<()> {
+    for w in b.row.sig.words.clone() {
+        let Some((key @ ("free" | "zero" | "ones" | "bare"), list)) = w.split_once('=') else { continue };
+        for n in list.split(',') {
+            let bit: u32 = n.parse().map_err(|_| b.fail(n, "expected bit numbers"))?;
+            let bit = 1u128.checked_shl(bit).ok_or_else(|| b.fail(n, "expected bits up to 127"))?;
+            match key {
+                "free" => b.ignored |= bit,
+                "bare" if !bare => {}
+                _ => b.mask |= bit,
+            }
+            if key == "ones" {
+                b.fixed |= bit;
+            }
+        }
+    }
     Ok(())
 }
 

@@ -45,6 +45,10 @@ fn camel(kind: &str) -> String {
         "AUX" => "Aux",
         "EXP" => "ExportSrc",
         "VDSTY" => "VgprOdd",
+        "IDATA" => "ImageData",
+        "IDATAA" => "ImageDataAcc",
+        "IADDR" => "ImageAddr",
+        "ILIST" => "ImageList",
         other => return format!("Unknown_{other}"),
     }
     .to_string()
@@ -129,7 +133,7 @@ fn modifier(name: &str) -> &'static str {
         "unorm" => "Unorm",
         "r128" => "R128",
         "a16" => "A16",
-        "d16" => "D16",
+        "d16" | "d16u" => "D16",
         "lwe" => "Lwe",
         "da" => "Da",
         "dppctrl" => "DppCtrl",
@@ -170,19 +174,64 @@ fn modifier(name: &str) -> &'static str {
     }
 }
 
+/// Number of the source that a field holds, 255 for none; halves of a pair count on.
+fn source_index(name: &str) -> u8 {
+    match name {
+        "src0" | "src0X" => 0,
+        "src1" | "vsrc1X" => 1,
+        "src2" | "vsrc2X" => 2,
+        "src3" | "src0Y" => 3,
+        "src4" | "vsrc1Y" => 4,
+        "vsrc2Y" => 5,
+        _ => 255,
+    }
+}
+
+/// Words of a shape as bits, in the order of `word` in the crate's `table.rs`.
+const WORDS: &[&str] = &["f8f6f4", "gdsonly", "hidesel", "lds", "ldsonly", "mix", "noret", "ret", "swz"];
+
+/// Operands that others depend on, in the order of `At` in the crate's `table.rs`.
+const PLACES: &[&str] = &[
+    "neg", "abs", "sext", "opsel", "tfe", "saddr", "sve", "soffset", "imm", "soffen", "offen", "idxen", "en", "compr",
+    "vdstX", "dim", "a16", "dmask", "d16", "K", "SMEMOFF",
+];
+
+fn places(s: &Shape) -> String {
+    let find = |place: &&str| {
+        s.operands.iter().position(|o| match *place {
+            "K" => matches!(o.ty.as_str(), "k32" | "k16" | "k64"),
+            "SMEMOFF" => o.kind == "SMEMOFF",
+            // the modifier, not the fields of the same name
+            "neg" | "abs" | "sext" | "opsel" | "d16" => o.role == 2 && o.name.trim_end_matches('u') == *place,
+            name => o.name == name,
+        })
+    };
+    let list: Vec<String> = PLACES.iter().map(|p| find(p).unwrap_or(255).to_string()).collect();
+    format!("[{}]", list.join(", "))
+}
+
 fn operand_literal(o: &Operand) -> String {
     let segs: Vec<String> = o.pieces.iter().map(|(lo, len, shift)| format!("({lo}, {len}, {shift})")).collect();
     let (ty, _) = type_name(&o.ty);
     let modname = if o.role == 2 { modifier(&o.name) } else { "Other" };
     format!(
-        "Operand {{ name: {:?}, role: Role::{}, kind: Kind::{}, style: Style::{}, ty: Type::{ty}, bits: {}, flags: {}, modifier: ModName::{modname}, segs: &[{}] }}",
+        "Operand {{ name: {:?}, role: Role::{}, kind: Kind::{}, style: Style::{}, ty: Type::{ty}, bits: {}, flags: {}, modifier: ModName::{modname}, index: {}, segs: &[{}] }}",
         o.name,
         ["Dst", "Src", "Mod", "Aux"][usize::from(o.role)],
         camel(&o.kind),
         style(o),
         o.bits,
-        o.flags,
+        o.flags | if o.name == "vdata" { 4096 } else { 0 },
+        source_index(&o.name),
         segs.join(", ")
+    )
+}
+
+fn image(i: &crate::image::Image) -> String {
+    format!(
+        "Some(&Image {{ extra: {}, gradients: {}, coords: {}, lod: {}, gather: {}, packed: {}, slots: {}, partial: {}, \
+         rays: &{:?}, addrs: &{:?}, datas: &{:?} }})",
+        i.extra, i.gradients, i.coords, i.lod, i.gather, i.packed, i.slots, i.partial, i.rays, i.addrs, i.datas
     )
 }
 
@@ -212,12 +261,18 @@ pub fn emit(t: &Tables, out: &mut String) -> Vec<u8> {
     for s in &shapes {
         let list: Vec<String> = s.operands.iter().map(|o| format!("&OPERANDS[{}]", index(o))).collect();
         let (base, overlay) = s.format.split_once('_').unwrap_or((&s.format, ""));
+        let words: u32 = WORDS.iter().enumerate().map(|(i, w)| u32::from(s.words.contains(*w)) << i).sum();
+        let packed = base == "VOP3P" && !s.words.contains("mix") || base.starts_with("WMMA");
         let _ = writeln!(
             out,
-            "Shape {{ format: {base:?}, overlay: {overlay:?}, bytes: {}, operands: &[{}], words: &{:?} }},",
+            "Shape {{ format: {base:?}, overlay: {overlay:?}, bytes: {}, operands: &[{}], words: {words}, at: {}, packed: {packed}, \
+             vector: {}, wide: {}, image: {} }},",
             s.bytes,
             list.join(", "),
-            s.words.iter().collect::<Vec<_>>()
+            places(s),
+            base.starts_with("VOP"),
+            base.starts_with("VOP3"),
+            s.image.as_ref().map_or("None".to_string(), image)
         );
     }
     out.push_str("];\n");

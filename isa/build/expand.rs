@@ -51,6 +51,7 @@ pub struct Shape {
     pub bytes: u8,
     pub operands: Vec<Operand>,
     pub words: BTreeSet<String>,
+    pub image: Option<crate::image::Image>,
 }
 
 /// An encoding of an operation on a target.
@@ -132,7 +133,7 @@ const IMMEDIATES: &[&str] = &[
     "gpridx", "k32", "k16", "k64", "barrier", "i8", "attr", "attrchan", "slot",
 ];
 
-fn is_float(ty: &str) -> bool {
+pub fn is_float(ty: &str) -> bool {
     matches!(ty, "f16" | "f32" | "f64" | "bf16" | "pf16" | "pbf16" | "pf32")
 }
 
@@ -258,11 +259,17 @@ impl Builder<'_> {
             flags |= flag::SEXT;
             flags &= !flag::FLOAT_MODS;
         }
+        // halves of registers take no signs as integers, and the bits are ignored
+        let half_int =
+            !is_float(t.ty) && (self.t16 && (half || self.has("t16signs")) || self.f16 && half && self.has("opsel"));
+        // with SDWA the bits say sext and must otherwise be clear
+        let sdwa = self.field("sext").is_some();
         if role == 1
-            && t.ignored
+            && (t.ignored || half_int)
+            && !sdwa
             && let Some(i) = source_index(field)
         {
-            for m in ["neg", "abs"] {
+            for m in ["neg", "abs", "neghi"] {
                 if let Some(p) = self.field(m).and_then(|f| f.pieces.get(i)).copied() {
                     self.ignored |= all_bits(&[p]);
                 }
@@ -274,6 +281,13 @@ impl Builder<'_> {
         }
         if field == "src1" && kind == "SDWA" && pieces.len() == 1 && pieces[0].len == 1 {
             pieces = vec![Piece { lo: 9, len: 8 }, pieces[0]];
+        }
+        // halves in this format are VGPRs whatever the top bit of the code says
+        if self.name == "VINTERP" && half && self.t16 && role == 1 {
+            let p = pieces[0];
+            kind = "V".into();
+            self.fixed |= 1 << (p.lo + p.len - 1);
+            pieces = vec![Piece { lo: p.lo, len: p.len - 1 }];
         }
         self.add(field, role, &kind, t.ty, t.bits, flags, &pieces);
         Ok(())
@@ -315,19 +329,24 @@ impl Builder<'_> {
                 continue;
             }
             if p.len > 0 && !keep.get(i).copied().unwrap_or(false) && f.unused != Unused::Any {
-                if f.unused == Unused::Ones {
+                if matches!(f.unused, Unused::Ones | Unused::MustOnes) {
                     self.fixed |= all_bits(&[*p]);
                 } else if self.ignored & all_bits(&[*p]) == 0 {
                     self.mask |= all_bits(&[*p]);
                 }
-            } else if field == "opsel" && !keep.get(i).copied().unwrap_or(false) && i < 3 {
-                self.mask |= all_bits(&[*p]);
+            } else if field == "opsel" && !keep.get(i).copied().unwrap_or(false) && (i < 3 || self.compare()) {
+                self.mask |= all_bits(&[*p]) & !self.ignored;
             }
         }
         self.used.insert(field.to_string());
         if pieces.iter().any(|p| p.len > 0) {
             self.add(name, 2, "MOD", "b32", 0, 0, &pieces);
         }
+    }
+
+    /// True when the result is no VGPR: comparisons.
+    fn compare(&self) -> bool {
+        self.t16 && !self.operands.iter().any(|o| o.role == 0 && o.kind == "V")
     }
 
     pub fn source_flags(&self, test: impl Fn(&Operand) -> bool) -> Vec<bool> {
@@ -357,6 +376,10 @@ impl Builder<'_> {
                 Unused::Zero => self.mask |= bits,
                 Unused::Any => {}
                 Unused::Ones => self.fixed |= bits & !self.mask,
+                Unused::MustOnes => {
+                    self.fixed |= bits & !self.mask;
+                    self.mask |= bits;
+                }
             }
         }
     }
@@ -415,9 +438,8 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
                 .to_string();
         }
         if let Some(key) = types.next() {
-            for w in w64.sig.words.iter_mut().filter(|w| w.starts_with("indexkey")) {
-                *w = key.to_string();
-            }
+            w64.sig.words.retain(|w| !w.starts_with("indexkey"));
+            w64.sig.words.push(key.to_string());
         }
         for (row, bit) in [(&w32, 4), (&w64, 8)] {
             out.extend(expand(op, row, cx)?.into_iter().map(|mut e| {
@@ -533,6 +555,8 @@ fn one(
                 .collect();
             let pieces = if name == "SDWA" || name == "SDWAC" { fix_sdwa(n, &field.pieces, at) } else { pieces };
             if n == "src1" && name.starts_with("SDWA") && !f.fields.contains_key("src1") {
+                // the scalar bit of a source that is not there
+                f.fields.insert("scalar1".into(), Field { pieces, kind: "N".into(), unused: Unused::Zero });
                 continue;
             }
             f.fields.insert(n.clone(), Field { pieces, kind: field.kind.clone(), unused: field.unused });
@@ -567,13 +591,16 @@ fn one(
         "SMEM" | "DS" | "FLAT" | "GLOBAL" | "SCRATCH" | "MUBUF" | "MTBUF" => {
             return crate::memory::expand(op, row, cx, fname, b.format, b.fixed, b.mask);
         }
+        "MIMG" | "VIMAGE" | "VSAMPLE" => {
+            return crate::image::expand(op, row, cx, fname, b.format, b.fixed, b.mask);
+        }
         _ => vector(&mut b, fname, overlay, &mut words)?,
     }
     b.finish();
     Ok(vec![Encoding {
         op: op.to_string(),
         mnemonic: row.mnemonic.clone(),
-        shape: Shape { format: label, bytes: b.format.bytes, operands: b.operands, words },
+        shape: Shape { format: label, bytes: b.format.bytes, operands: b.operands, words, image: None },
         fixed: b.fixed,
         mask: b.mask,
         variant,

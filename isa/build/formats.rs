@@ -16,6 +16,8 @@ pub enum Unused {
     Zero,
     Any,
     Ones,
+    /// Ones, and other values are no instruction.
+    MustOnes,
 }
 
 #[derive(Clone, Debug)]
@@ -94,6 +96,8 @@ pub fn parse(file: &str, text: &str) -> Result<Formats> {
             let kind = words.get(i + 2).ok_or_else(|| at(words[i], "expected a kind after the bits"))?;
             let (kind, unused) = if let Some(k) = kind.strip_suffix("?1") {
                 (k, Unused::Ones)
+            } else if let Some(k) = kind.strip_suffix('!') {
+                (k, Unused::MustOnes)
             } else if let Some(k) = kind.strip_suffix('?') {
                 (k, Unused::Any)
             } else {

@@ -118,6 +118,13 @@ pub fn expand(
                 }
                 ("FLAT", "saddr") => add(&mut c, "saddr", 1, Some("FSADDR"), "b64", 64, 0)?,
                 ("SMEM", "soff") => {
+                    // a buffer's offset of 24 bits is not negative
+                    let offset = f.fields.get("offset").and_then(|o| o.pieces.first());
+                    if let Some(p) = offset.filter(|p| p.len == 24)
+                        && srcs.iter().any(|s| s == "sbase:b128")
+                    {
+                        c.mask |= 1 << (p.lo + p.len - 1);
+                    }
                     add(&mut c, "offset", 1, Some("SMEMOFF"), "b32", 32, 0)?;
                     for n in ["imm", "soffen", "soffset"] {
                         if let Some(x) = f.fields.get(n) {
@@ -178,6 +185,11 @@ pub fn expand(
                     mods.extend(["offset", "cpol"]);
                 } else if has("cpol") {
                     mods.push("cpol");
+                } else if let Some(x) = f.fields.get("cpol") {
+                    // cache control ignores slc, and only that
+                    c.used.insert("cpol".into());
+                    c.mask |=
+                        bits(&x.pieces.iter().enumerate().filter(|(i, _)| *i != 1).map(|p| *p.1).collect::<Vec<_>>());
                 }
                 if has("tfe") && !lds {
                     mods.push("tfe");
@@ -232,6 +244,9 @@ pub fn expand(
             for (i, p) in x.pieces.iter().enumerate() {
                 if p.len > 0 {
                     // a returning atomic has the first policy bit set, the other form has it clear
+                    if m == "cpol" && (i == 0 && has("noglc") || i == 4 && has("nosc1")) {
+                        c.mask |= bits(&[*p]);
+                    }
                     if m == "cpol" && i == 0 && returns.is_some() {
                         let glc = Piece { lo: p.lo, len: 1 };
                         c.mask |= bits(&[glc]);
@@ -254,6 +269,10 @@ pub fn expand(
                 pieces,
             });
         }
+        // bits that atomics must leave clear
+        if let (Some(x), true) = (f.fields.get("atomiczero"), has("atomic")) {
+            c.mask |= bits(&x.pieces);
+        }
         let occupied: u128 = c
             .operands
             .iter()
@@ -265,12 +284,13 @@ pub fn expand(
                 if n == "saddr" {
                     // an address that is not there reads as `off`
                     c.fixed |= 0x7c << x.pieces.first().map_or(0, |p| p.lo);
+                    c.mask |= bits(&x.pieces);
                     continue;
                 }
                 match x.unused {
                     Unused::Zero => c.mask |= bits(&x.pieces) & !occupied,
                     Unused::Any => {}
-                    Unused::Ones => c.fixed |= bits(&x.pieces) & !occupied,
+                    Unused::Ones | Unused::MustOnes => c.fixed |= bits(&x.pieces) & !occupied,
                 }
             }
         }
@@ -280,7 +300,13 @@ pub fn expand(
         out.push(Encoding {
             op: op.to_string(),
             mnemonic: row.mnemonic.clone(),
-            shape: Shape { format: name.to_string(), bytes: f.bytes, operands: c.operands, words: c.words },
+            shape: Shape {
+                format: name.to_string(),
+                bytes: f.bytes,
+                operands: c.operands,
+                words: c.words,
+                image: None,
+            },
             fixed: c.fixed,
             mask: c.mask,
             variant: crate::expand::implicit(row),

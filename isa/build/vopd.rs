@@ -192,6 +192,14 @@ fn pair(
             }
             n += 1;
         }
+        // fields of sources that are not there
+        let has = |name: &str| operands.iter().any(|o| o.name == format!("{name}{side}"));
+        for (name, lo) in [("vsrc1", vsrc1), ("vsrc2", vsrc2)] {
+            let bitop = wide && half.op == "v_bitop2_b32" && name == "vsrc2";
+            if !has(name) && !bitop && (wide || name == "vsrc1") {
+                mask |= 0xff << lo;
+            }
+        }
     }
     if wide {
         for bit in 41..=46 {
@@ -218,7 +226,13 @@ fn pair(
     Encoding {
         op: format!("{} :: {}", x.op, y.op),
         mnemonic: format!("{} :: {}", name(x), name(y)),
-        shape: Shape { format: if wide { "VOPD3" } else { "VOPD" }.into(), bytes, operands, words: BTreeSet::new() },
+        shape: Shape {
+            format: if wide { "VOPD3" } else { "VOPD" }.into(),
+            bytes,
+            operands,
+            words: BTreeSet::new(),
+            image: None,
+        },
         fixed,
         mask,
         variant: 4,

@@ -4,7 +4,9 @@ use crate::codes::Codes;
 use crate::{Op, Target};
 
 /// Draft names of gfx10 and gfx11 that no table row has, and the canonical ones.
-const RENAMED: [(&str, &str); 7] = [
+const RENAMED: [(&str, &str); 9] = [
+    ("image_atomic_max_num_flt", "image_atomic_fmax"),
+    ("image_atomic_min_num_flt", "image_atomic_fmin"),
     ("v_xor_add_u32", "v_xad_u32"),
     ("v_add3_nc_u32", "v_add3_u32"),
     ("v_interp_p2_new_f32", "v_interp_p2_inreg_f32"),

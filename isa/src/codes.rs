@@ -56,19 +56,17 @@ impl Codes {
             (_, 108..=123) => Reg::ttmp(c - 108),
             (Codes::Gfx8 | Codes::Gfx9 | Codes::Gfx10, 124) => Reg::M0,
             (Codes::Gfx10, 125) => Reg::NULL,
-            (Codes::Gfx8 | Codes::Gfx9, 125) => return None,
+            (Codes::Gfx8 | Codes::Gfx9, 125) => Reg::NULL,
             (_, 124) => Reg::NULL,
             (_, 125) => Reg::M0,
             (_, 126) => Reg::EXEC_LO,
             (_, 127) => Reg::EXEC_HI,
-            (Codes::Gfx1250, 230) => Reg::FLAT_SCRATCH_BASE_LO,
-            (Codes::Gfx1250, 231) => Reg::FLAT_SCRATCH_BASE_HI,
-            (Codes::Gfx8, 235..=239) => return None,
+            (_, 230) => Reg::FLAT_SCRATCH_BASE_LO,
+            (_, 231) => Reg::FLAT_SCRATCH_BASE_HI,
             (_, 235) => Reg::SHARED_BASE,
             (_, 236) => Reg::SHARED_LIMIT,
             (_, 237) => Reg::PRIVATE_BASE,
             (_, 238) => Reg::PRIVATE_LIMIT,
-            (Codes::Gfx12 | Codes::Gfx1250, 239) => return None,
             (_, 239) => Reg::POPS_EXITING_WAVE_ID,
             (_, 251) => Reg::VCCZ,
             (_, 252) => Reg::EXECZ,
@@ -77,6 +75,18 @@ impl Codes {
             (_, 254) => Reg::LDS_DIRECT,
             _ => return None,
         })
+    }
+
+    /// False for codes that LLVM names on every target though only some have them.
+    fn owns(self, code: u64) -> bool {
+        match code {
+            125 => self >= Codes::Gfx10,
+            230 | 231 => self == Codes::Gfx1250,
+            235..=238 => self >= Codes::Gfx9,
+            239 => (Codes::Gfx9..=Codes::Gfx10).contains(&self),
+            251 | 252 => self < Codes::Gfx11,
+            _ => true,
+        }
     }
 
     /// The code of a scalar register or special source.
@@ -88,7 +98,7 @@ impl Codes {
                 let base = if self == Codes::Gfx8 { 112 } else { 108 };
                 return (base + n <= 123).then_some(base + n);
             }
-            _ => (102..=254).find(|&c| c >= self.sgprs() && self.register(c) == Some(reg))?,
+            _ => (102..=254).find(|&c| c >= self.sgprs() && self.owns(c) && self.register(c) == Some(reg))?,
         })
     }
 }

@@ -5,8 +5,7 @@
 
 use crate::codes::{Codes, inline_value};
 use crate::table::{
-    self, DPP8, FAKE16, Kind, OWN_LITERAL, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64, flag,
-};
+    self, At, DPP8, FAKE16, Kind, OWN_LITERAL, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64, flag, word};
 use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, Regs, Target, Type, VCC};
 use smallvec::SmallVec;
 
@@ -35,6 +34,8 @@ impl Mode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Raw {
     bits: u128,
+    /// Bytes beyond the first sixteen: addresses of image instructions.
+    tail: u32,
     row: u16,
     len: u8,
     target: Target,
@@ -75,15 +76,35 @@ impl Decoder {
                 u128::from_le_bytes(b)
             }
         };
+        let found = self.pick(bits, bytes, self.reject);
+        // halves of registers that no row takes: LLVM then reads them as whole registers
+        if found.is_none() && self.mode.true16 {
+            return self.pick(bits, bytes, self.reject & !FAKE16);
+        }
+        found
+    }
+
+    #[inline]
+    fn pick(&self, bits: u128, bytes: &[u8], reject: u16) -> Option<Raw> {
         for &i in self.table.candidates(bits as u32) {
             let row = self.table.rows.get(usize::from(i))?;
-            if (bits ^ row.fixed) & row.mask != 0 || row.variant & self.reject != 0 {
+            if (bits ^ row.fixed) & row.mask != 0 || row.variant & reject != 0 {
                 continue;
             }
             if row.variant & DPP8 != 0 {
                 let code = if row.bytes == 8 { bits as u32 } else { (bits >> 32) as u32 } & 0x1ff;
                 if code != 0xe9 && code != 0xea {
                     continue;
+                }
+            }
+            for &(lo, map) in &row.checks {
+                if lo == 0xff {
+                    break;
+                }
+                let (map, field) = self.table.maps.get(usize::from(map))?;
+                let v = (bits >> lo) as u16 & field;
+                if map[usize::from(v / 64) & 7] >> (v % 64) & 1 == 0 {
+                    return None;
                 }
             }
             let mut len = row.bytes;
@@ -110,15 +131,19 @@ impl Decoder {
                 return None;
             }
             let keep = if len >= 16 { u128::MAX } else { (1u128 << (len * 8)) - 1 };
-            return Some(Raw { bits: bits & keep, row: i, len, target: self.target, mode: self.mode });
+            let tail = match bytes.get(16..20) {
+                Some(&[a, b, c, d]) if len > 16 => u32::from_le_bytes([a, b, c, d]),
+                _ => 0,
+            };
+            return Some(Raw { bits: bits & keep, tail, row: i, len, target: self.target, mode: self.mode });
         }
         None
     }
 }
 
 impl Raw {
-    pub(crate) fn new(target: Target, mode: Mode, row: u16, bits: u128, len: u8) -> Raw {
-        Raw { bits, row, len, target, mode }
+    pub(crate) fn new(target: Target, mode: Mode, row: u16, bits: u128, tail: u32, len: u8) -> Raw {
+        Raw { bits, tail, row, len, target, mode }
     }
 
     pub(crate) fn row_index(&self) -> u16 {
@@ -185,8 +210,11 @@ impl Raw {
     }
 
     /// The instruction's bytes.
-    pub fn bytes(&self) -> SmallVec<[u8; 16]> {
-        SmallVec::from_slice(&self.bits.to_le_bytes()[..self.len().min(16)])
+    pub fn bytes(&self) -> SmallVec<[u8; 20]> {
+        let mut out = SmallVec::from_slice(&self.bits.to_le_bytes());
+        out.extend_from_slice(&self.tail.to_le_bytes());
+        out.truncate(self.len());
+        out
     }
 
     /// The literal dword, when an operand uses one.
@@ -195,12 +223,23 @@ impl Raw {
         (self.len > row.bytes).then(|| (self.bits >> (row.bytes * 8)) as u32)
     }
 
+    /// The literal that sources use: behind the instruction or part of it.
+    pub(crate) fn any_literal(&self) -> Option<u32> {
+        self.shape().field(At::Constant).map(|k| k.get(self.bits) as u32).or(self.literal())
+    }
+
     pub(crate) fn literal64(&self) -> u64 {
         (self.bits >> (u32::from(self.row().bytes) * 8)) as u64
     }
 
     pub(crate) fn bits(&self) -> u128 {
         self.bits
+    }
+
+    /// Value of an operand or modifier that others depend on.
+    #[inline]
+    pub(crate) fn at(&self, at: At) -> u64 {
+        self.shape().value(at, self.bits)
     }
 
     /// Value of a named field, 0 when the encoding has none.
@@ -215,6 +254,7 @@ impl Raw {
         for o in shape.operands {
             match o.role {
                 Role::Dst => inst.dsts.push(self.operand(o)),
+                Role::Src if o.kind == Kind::ImageList => inst.srcs.extend(self.image_list(o)),
                 Role::Src => {
                     inst.srcs.push(self.operand(o));
                     if o.kind == Kind::SmemOffset {
@@ -231,7 +271,7 @@ impl Raw {
                 Role::Aux => {}
             }
         }
-        if shape.has("lds") {
+        if shape.has(word::LDS) {
             inst.mods.set(ModName::Lds, 1);
         }
         inst
@@ -268,7 +308,7 @@ impl Raw {
     pub(crate) fn operand(&self, o: &Field) -> Operand {
         let v = o.get(self.bits);
         let mut dwords = if o.has(flag::MASK) { self.mode.mask_dwords() } else { o.bits.div_ceil(32).max(1) as u8 };
-        if o.name == "vdata" && self.aux("tfe") == 1 {
+        if o.has(flag::TFE_DATA) && self.at(At::Tfe) == 1 {
             dwords += 1;
         }
         if let Some(n) = self.element_dwords(o) {
@@ -296,13 +336,10 @@ impl Raw {
                 self.source(o, v, dwords)
             }
             Kind::SrcAcc => {
-                if v & 512 != 0 {
-                    return agpr(v, dwords);
+                if v & 256 == 0 {
+                    return self.source(o, v & 255, dwords);
                 }
-                if v & 256 != 0 {
-                    return vgpr(v, dwords);
-                }
-                self.source(o, v, dwords)
+                if v & 512 != 0 { agpr(v, dwords) } else { vgpr(v, dwords) }
             }
             Kind::SrcSdwa if v & 256 == 0 => Operand::Regs(Regs::v(v as u16, dwords)),
             Kind::SrcSdwa => self.source(o, v & 255, dwords),
@@ -315,13 +352,13 @@ impl Raw {
             Kind::Imm if o.style == Style::Label || o.style == Style::S16 => Operand::Imm(sign_extend(v, 16) as u64),
             Kind::Imm => Operand::Imm(v),
             Kind::ImmSigned => Operand::Imm(sign_extend(v, width_of(o)) as u64),
-            Kind::BufferAddr => match (self.aux("offen"), self.aux("idxen")) {
+            Kind::BufferAddr => match (self.at(At::Offen), self.at(At::Idxen)) {
                 (0, 0) => Operand::Off,
                 (1, 1) => vgpr(v, 2),
                 _ => vgpr(v, 1),
             },
             Kind::GlobalAddr => {
-                vgpr(v, if self.aux("saddr") == codes.off() || self.shape().operand("saddr").is_none() { 2 } else { 1 })
+                vgpr(v, if self.at(At::Saddr) == codes.off() || self.shape().field(At::Saddr).is_none() { 2 } else { 1 })
             }
             Kind::GlobalSaddr | Kind::FlatSaddr if v == codes.off() => Operand::Off,
             Kind::GlobalSaddr | Kind::FlatSaddr => self.scalar(codes, v, 2),
@@ -329,9 +366,22 @@ impl Raw {
             Kind::ScratchAddr => Operand::Off,
             Kind::ScratchSaddr if v == codes.off() || (codes == Codes::Gfx10 && v == 127) => Operand::Off,
             Kind::ScratchSaddr => self.scalar(codes, v, 1),
-            Kind::VgprOdd => vgpr(v << 1 | (self.aux("vdstX") & 1 ^ 1), 1),
-            Kind::ExportSrc if self.aux("en") >> o.source_index().unwrap_or(0) & 1 == 0 => Operand::Off,
+            Kind::VgprOdd => vgpr(v << 1 | (self.at(At::VdstX) & 1 ^ 1), 1),
+            Kind::ExportSrc if self.at(At::En) >> o.source_index().unwrap_or(0) & 1 == 0 => Operand::Off,
+            // two registers hold four halves: each stands for two sources
+            Kind::ExportSrc if self.at(At::Compr) == 1 => {
+                let from = if o.source_index().unwrap_or(0) < 2 { "src0" } else { "src1" };
+                vgpr(self.aux(from), 1)
+            }
             Kind::ExportSrc => vgpr(v, 1),
+            Kind::ImageData => vgpr(v, self.image_sizes().0),
+            Kind::ImageDataAcc if v & 256 != 0 => agpr(v, self.image_sizes().0),
+            Kind::ImageDataAcc => vgpr(v, self.image_sizes().0),
+            Kind::ImageAddr => {
+                let rays = self.shape().image.and_then(|i| i.rays.first());
+                vgpr(v, rays.map_or_else(|| self.image_sizes().1, |n| *n))
+            }
+            Kind::ImageList => self.image_list(o).first().copied().unwrap_or(Operand::Off),
             Kind::SmemOffset => self.smem_offset(o),
             Kind::Modifier | Kind::ModifierSigned | Kind::Aux => Operand::Imm(v),
         }
@@ -339,7 +389,7 @@ impl Raw {
 
     /// Registers of A or B where their element format decides.
     fn element_dwords(&self, o: &Field) -> Option<u8> {
-        if o.role != Role::Src || !self.shape().has("f8f6f4") {
+        if o.role != Role::Src || !self.shape().has(word::F8F6F4) {
             return None;
         }
         let format = |m: ModName| {
@@ -356,7 +406,7 @@ impl Raw {
                 Role::Dst => 3,
                 _ => o.source_index().unwrap_or(0),
             };
-            let opsel = self.shape().operands.iter().find(|m| m.role == Role::Mod && m.modifier == ModName::OpSel);
+            let opsel = self.shape().field(At::OpSel);
             (n & 255, opsel.is_some_and(|m| m.get(self.bits) >> bit & 1 == 1))
         };
         Operand::Regs(Regs { first: Reg::v(n as u16), dwords: 1, half: if hi { Half::Hi } else { Half::Lo } })
@@ -369,9 +419,9 @@ impl Raw {
     }
 
     fn scratch_vaddr(&self) -> bool {
-        match self.shape().operand("sve") {
+        match self.shape().field(At::Sve) {
             Some(sve) => sve.get(self.bits) == 1,
-            None => self.aux("saddr") == self.target.codes().off(),
+            None => self.at(At::Saddr) == self.target.codes().off(),
         }
     }
 
@@ -389,9 +439,7 @@ impl Raw {
             return Operand::Imm(v);
         }
         if code == 255 {
-            let k = self.shape().operands.iter().find(|o| matches!(o.style, Style::K32 | Style::K16 | Style::K64));
-            let literal = k.map(|k| k.get(self.bits) as u32).or(self.literal()).unwrap_or(0);
-            return Operand::Imm(widen_literal(literal, o.ty));
+            return Operand::Imm(widen_literal(self.any_literal().unwrap_or(0), o.ty));
         }
         if code == 254 && codes == Codes::Gfx1250 {
             let own = self.shape().operands.iter().find(|k| k.style == Style::K64);
@@ -406,7 +454,7 @@ impl Raw {
         let codes = self.target.codes();
         let shape = self.shape();
         let imm = self.modifier_like(o);
-        match (shape.operand("imm"), shape.operand("soffen"), shape.operand("soffset")) {
+        match (shape.field(At::Imm), shape.field(At::Soffen), shape.field(At::Soffset)) {
             (Some(i), soffen, soffset) => {
                 let (i, e) = (i.get(self.bits) == 1, soffen.is_some_and(|e| e.get(self.bits) == 1));
                 match (i, e) {
@@ -439,7 +487,7 @@ impl Raw {
         }
         let shape = self.shape();
         let v = self.modifier_like(o);
-        match (shape.operand("imm"), shape.operand("soffen")) {
+        match (shape.field(At::Imm), shape.field(At::Soffen)) {
             (Some(i), Some(e)) => (i.get(self.bits) == 1 && e.get(self.bits) == 1).then_some(v),
             (Some(_), None) => None,
             _ => (v != 0 || self.target.codes() >= Codes::Gfx12).then_some(v),
@@ -477,7 +525,7 @@ pub(crate) fn widen_literal(literal: u32, ty: Type) -> u64 {
 /// The value that a modifier has when nothing is said.
 pub(crate) fn default_of(o: &Field, shape: &Shape) -> i64 {
     match o.modifier {
-        ModName::OpSelHi if shape.has("mix") || shape.format == "MAI16" => 0,
+        ModName::OpSelHi if shape.has(word::MIX) || shape.format == "MAI16" => 0,
         ModName::OpSelHi => o.max() as i64,
         ModName::RowMask | ModName::BankMask => 15,
         ModName::DstSel | ModName::Src0Sel | ModName::Src1Sel => 6,
@@ -505,7 +553,8 @@ pub(crate) fn element_dwords(operand: &str, format: impl Fn(ModName) -> Option<u
         unit * match value {
             0 | 1 => 8,
             2 | 3 => 6,
-            _ => 4,
+            4 => 4,
+            _ => 8,
         },
     )
 }

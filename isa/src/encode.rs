@@ -3,8 +3,7 @@
 use crate::codes::{Codes, constant_bits, inline_code};
 use crate::decode::{Mode, Raw, default_of, vcc, widen_literal, width_of};
 use crate::table::{
-    self, DPP8, FAKE16, Kind, Operand as Field, Role, Row, Style, TRUE16, WAVE32, WAVE64, flag, literal_field,
-};
+    self, DPP8, FAKE16, Kind, Operand as Field, Role, Row, Style, TRUE16, WAVE32, WAVE64, flag, literal_field, word};
 use crate::{Half, Inst, ModName, Op, Operand, Reg, RegFile, Regs, Target, Type};
 
 /// Why an instruction cannot be encoded.
@@ -146,6 +145,7 @@ struct Attempt<'a> {
     row: &'a Row,
     inst: &'a Inst,
     bits: u128,
+    tail: u32,
     literal: Option<u64>,
     literal_bytes: u8,
     /// op_sel bits that register halves ask for.
@@ -169,13 +169,14 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
     if dsts != inst.dsts.len() {
         return Err((0, EncodeError::Count { op, what: "destinations", want: dsts, got: inst.dsts.len() }));
     }
-    if srcs != inst.srcs.len() {
+    let listed = shape.image.is_some_and(|i| i.slots > 0);
+    if if listed { inst.srcs.len() < srcs } else { srcs != inst.srcs.len() } {
         return Err((0, EncodeError::Count { op, what: "sources", want: srcs, got: inst.srcs.len() }));
     }
     // every given modifier must exist here
     for (name, value) in inst.mods.iter() {
         let known = shape.operands.iter().any(|o| o.role == Role::Mod && o.modifier == name)
-            || (name == ModName::Lds && shape.has("lds") && value == 1)
+            || (name == ModName::Lds && shape.has(word::LDS) && value == 1)
             || (name == ModName::Offset && shape.operands.iter().any(|o| o.kind == Kind::SmemOffset))
             || (name == ModName::OpSel && value == 0)
             || name == ModName::Other;
@@ -183,15 +184,15 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
             return Err((1, EncodeError::Modifier { op, modifier: name, value }));
         }
     }
-    if shape.has("lds")
+    if shape.has(word::LDS)
         && inst.mods.get(ModName::Lds) != Some(1)
         && shape.operand("vdata").is_none()
-        && !shape.has("ldsonly")
+        && !shape.has(word::LDS_ONLY)
     {
         let any = table::table(target)
             .rows_of(op)
             .iter()
-            .any(|&i| table::table(target).rows.get(usize::from(i)).is_some_and(|r| !r.shape().has("lds")));
+            .any(|&i| table::table(target).rows.get(usize::from(i)).is_some_and(|r| !r.shape().has(word::LDS)));
         if any {
             return Err((1, EncodeError::Modifier { op, modifier: ModName::Lds, value: 0 }));
         }
@@ -203,6 +204,7 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
         row,
         inst,
         bits: row.fixed,
+        tail: 0,
         literal: None,
         literal_bytes: 0,
         halves: 0,
@@ -214,6 +216,13 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
             Role::Dst => {
                 d += 1;
                 inst.dsts.get(d - 1)
+            }
+            Role::Src if o.kind == Kind::ImageList => {
+                let list = &inst.srcs[s..s + inst.srcs.len() + 1 - srcs];
+                s += list.len();
+                a.image_list(o, list).map_err(|e| (progress, e))?;
+                progress += 1;
+                continue;
             }
             Role::Src => {
                 s += 1;
@@ -236,10 +245,10 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
         a.bits |= u128::from(l) << (u32::from(row.bytes) * 8);
         len += a.literal_bytes;
     }
-    Ok(Raw::new(target, mode, index, a.bits, len))
+    Ok(Raw::new(target, mode, index, a.bits, a.tail, len))
 }
 
-fn show(x: Operand) -> String {
+pub(crate) fn show(x: Operand) -> String {
     match x {
         Operand::Regs(r) => r.to_string(),
         Operand::Imm(v) => format!("{v:#x}"),
@@ -253,7 +262,7 @@ impl Attempt<'_> {
     }
 
     fn dwords(&self, o: &Field) -> u8 {
-        if o.role == Role::Src && self.row.shape().has("f8f6f4") {
+        if o.role == Role::Src && self.row.shape().has(word::F8F6F4) {
             let shape = self.row.shape();
             let given = |m: ModName| {
                 shape
@@ -449,7 +458,7 @@ impl Attempt<'_> {
             Kind::Src | Kind::Ssrc => self.source(o, x, dwords)?,
             Kind::SrcAgpr => self.agpr(o, x, dwords)? | 256,
             Kind::SrcAcc if is_agpr => self.agpr(o, x, dwords)? | 256 | 512,
-            Kind::SrcAcc => self.source(o, x, dwords)?,
+            Kind::SrcAcc => self.vector(o, x, dwords)? | 256,
             Kind::SrcVgprAcc => match x {
                 Operand::Regs(_) => {
                     if !o.has(flag::VGPR_ONLY) && self.agpr_dst.unwrap_or(false) != is_agpr {
@@ -461,6 +470,7 @@ impl Attempt<'_> {
                     .ok_or_else(|| self.bad(o, x, "a register or an inline constant"))?,
                 Operand::Off => return Err(self.bad(o, x, "a register or an inline constant")),
             },
+            Kind::SrcSdwa if o.has(flag::VGPR_ONLY) => self.vector(o, x, dwords)?,
             Kind::SrcSdwa => match x {
                 Operand::Regs(r) if r.first.file() == RegFile::Vgpr => self.vector(o, x, dwords)?,
                 Operand::Regs(r) => self.scalar_regs(o, r, dwords)? | 256,
@@ -533,9 +543,21 @@ impl Attempt<'_> {
                 }
                 n >> 1
             }
-            Kind::ExportSrc if x == Operand::Off => 0,
-            Kind::ExportSrc => self.vector(o, x, 1)?,
+            Kind::ExportSrc => return self.export_source(o, x),
             Kind::SmemOffset => return self.smem_offset(o, x),
+            Kind::ImageData | Kind::ImageDataAcc => {
+                let smallest = self.row.shape().image.and_then(|i| i.datas.first().copied());
+                let n =
+                    x.regs().map(|r| r.dwords).filter(|n| Some(*n) == smallest).unwrap_or_else(|| self.image_data());
+                let acc = is_agpr && o.kind == Kind::ImageDataAcc;
+                if acc { self.agpr(o, x, n)? | 256 } else { self.vector(o, x, n)? }
+            }
+            Kind::ImageAddr => {
+                let n = self.image_run(o, x)?;
+                self.vector(o, x, n)?
+            }
+            // taken before
+            Kind::ImageList => 0,
             Kind::Modifier | Kind::ModifierSigned | Kind::Aux => 0,
         };
         if o.role == Role::Dst && matches!(o.kind, Kind::VgprAcc) && self.agpr_dst.is_none() {
@@ -563,6 +585,92 @@ impl Attempt<'_> {
                 return Err(self.bad(o, x, "the same kind of register (VGPR or AGPR) as the other data operand"));
             }
             self.agpr_dst = Some(agpr);
+        }
+        Ok(())
+    }
+
+    /// A source of an export. With `compr` the first two stand for one register and the others for the second.
+    fn export_source(&mut self, o: &Field, x: Operand) -> Result<(), EncodeError> {
+        if x == Operand::Off {
+            return Ok(());
+        }
+        let n = self.vector(o, x, 1)?;
+        let i = o.source_index().unwrap_or(0);
+        if self.given(ModName::Compr) == 0 {
+            o.put(&mut self.bits, n);
+            return Ok(());
+        }
+        if let Some(Operand::Regs(partner)) = self.inst.srcs.get((i ^ 1) + 1)
+            && u64::from(partner.first.index()) != n
+        {
+            return Err(self.bad(o, x, "the same register as its neighbour: compr packs two halves into one"));
+        }
+        if let Some(to) = self.row.shape().operand(if i < 2 { "src0" } else { "src1" }) {
+            to.put(&mut self.bits, n);
+        }
+        Ok(())
+    }
+
+    fn given(&self, name: ModName) -> u64 {
+        self.inst.mods.get(name).unwrap_or(0) as u64
+    }
+
+    /// Registers that the data of an image instruction takes with its modifiers.
+    fn image_data(&self) -> u8 {
+        self.row.shape().image.map_or(1, |i| i.data_dwords(|m| self.given(m)))
+    }
+
+    /// Registers that the address of an image instruction takes; none where the dimension is not known.
+    fn image_addr(&self) -> Option<u8> {
+        let image = self.row.shape().image?;
+        if !image.rays.is_empty() {
+            return Some(image.rays.iter().sum());
+        }
+        let known = self.row.shape().operand("dim").is_some();
+        known.then(|| image.run(image.addr_dwords(self.given(ModName::Dim), self.given(ModName::A16) == 1)))
+    }
+
+    /// Length of an address in one run of registers.
+    fn image_run(&self, o: &Field, x: Operand) -> Result<u8, EncodeError> {
+        let given = if let Operand::Regs(r) = x { r.dwords } else { 0 };
+        let sizes = self.row.shape().image.map_or(&[][..], |i| i.addrs);
+        match self.image_addr() {
+            // eight registers may stand for five to seven, the smallest form for sizes that are not there
+            Some(5..=7) if given == 8 => Ok(8),
+            Some(_) if sizes.first() == Some(&given) => Ok(given),
+            Some(n) => Ok(n),
+            None if sizes.contains(&given) => Ok(given),
+            None => Err(self.bad(o, x, "an address of the length that this operation takes")),
+        }
+    }
+
+    /// An address that is given register by register.
+    fn image_list(&mut self, o: &Field, list: &[Operand]) -> Result<(), EncodeError> {
+        let Some(image) = self.row.shape().image else { return Ok(()) };
+        let want = self.image_addr().unwrap_or(1);
+        let slots = usize::from(image.slots);
+        let nth = |i: usize| -> u8 {
+            match image.rays.get(i) {
+                Some(n) => *n,
+                None if i + 1 == slots => want.saturating_sub(i as u8).max(1),
+                None => 1,
+            }
+        };
+        let n = if image.rays.is_empty() { usize::from(want).min(slots) } else { image.rays.len() };
+        let single = list.iter().all(|x| x.regs().is_some_and(|r| r.dwords == 1));
+        let whole = image.rays.is_empty() && list.len() == slots && single;
+        if !whole && (list.len() != n || image.rays.is_empty() && !image.addrs.contains(&want)) {
+            let allowed = "an address of as many registers as dimension and operation ask for";
+            return Err(self.bad(o, list.first().copied().unwrap_or(Operand::Off), allowed));
+        }
+        for (i, x) in list.iter().enumerate() {
+            let v = self.vector(o, *x, if whole { 1 } else { nth(i) })?;
+            let at = crate::image::address_byte(o, i);
+            if at < 16 {
+                self.bits = self.bits & !(0xff << (8 * at)) | u128::from(v) << (8 * at);
+            } else {
+                self.tail |= (v as u32) << (8 * (at - 16));
+            }
         }
         Ok(())
     }
@@ -657,7 +765,12 @@ impl Attempt<'_> {
         let given = self.inst.mods.get(o.modifier);
         let mut v = given.map_or(default_of(o, self.row.shape()), i64::from);
         if o.modifier == ModName::En && given.is_none() {
-            v = (0..4).filter(|&i| self.inst.srcs.get(i + 1).is_some_and(|s| *s != Operand::Off)).map(|i| 1 << i).sum();
+            let on = |i: usize| self.inst.srcs.get(i + 1).is_some_and(|s| *s != Operand::Off);
+            v = if self.given(ModName::Compr) == 1 {
+                3 * i64::from(on(0) || on(1)) | 12 * i64::from(on(2) || on(3))
+            } else {
+                (0..4).filter(|&i| on(i)).map(|i| 1 << i).sum()
+            };
         }
         if o.modifier == ModName::OpSel {
             v |= self.halves as i64;
@@ -724,24 +837,30 @@ impl Attempt<'_> {
             return Ok(());
         }
         let limit = usize::from(self.target.info().constant_bus);
-        let mut seen: smallvec::SmallVec<[Reg; 4]> = smallvec::SmallVec::new();
+        let mut seen: smallvec::SmallVec<[Regs; 4]> = smallvec::SmallVec::new();
+        // vcc and vcc_lo count as two, other registers as one at any width
+        let name = |r: Regs| if r.first == Reg::VCC_LO { r } else { Regs::new(r.first, 1) };
         let mut offender = None;
         for (s, o) in shape.operands.iter().filter(|o| o.role == Role::Src).enumerate() {
             if let Some(Operand::Regs(r)) = self.inst.srcs.get(s)
                 && !r.first.is_vector()
                 && r.first != Reg::NULL
                 && r.first != Reg::LDS_DIRECT
-                && !seen.contains(&r.first)
+                && !seen.contains(&name(*r))
             {
-                seen.push(r.first);
+                seen.push(name(*r));
                 offender = Some((o, Operand::Regs(*r)));
             }
+        }
+        // v_div_fmas reads vcc without saying so
+        if self.row.variant >> crate::table::READS & 2 != 0 && !seen.contains(&vcc(self.mode)) {
+            seen.push(vcc(self.mode));
         }
         let n = seen.len()
             + usize::from(
                 self.literal.is_some() || shape.operands.iter().any(|o| matches!(o.style, Style::K32 | Style::K16)),
             );
-        let lane = shape.operands.iter().any(|o| o.role == Role::Dst && o.has(flag::SCALAR_ONLY));
+        let lane = shape.operands.iter().any(|o| o.role == Role::Dst && o.has(flag::SCALAR_ONLY) && !o.has(flag::MASK));
         if n > limit
             && !lane
             && !self.row.mnemonic().starts_with("v_writelane")

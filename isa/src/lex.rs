@@ -26,18 +26,38 @@ pub struct Value {
     pub number: i64,
     /// The bits of the number are of a floating constant (f64).
     pub float: bool,
-    /// It is an address in the current section.
-    pub address: bool,
+    /// What the number is counted from.
+    pub base: Base,
+    /// The statement's size was settled before the number was known: constants take a literal.
+    pub late: bool,
+}
+
+/// What a value is counted from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Base {
+    /// Nothing: a plain number.
+    #[default]
+    None,
+    /// The start of the current section.
+    Here,
+    /// A symbol that is not placed yet; the number is added to its address.
+    Linked,
+    /// The same, less the start of the current section.
+    Relative,
 }
 
 impl Value {
     /// A plain integer.
     pub const fn int(number: i64) -> Value {
-        Value { number, float: false, address: false }
+        Value { number, float: false, base: Base::None, late: false }
+    }
+    /// An address in the current section.
+    pub const fn address(number: i64) -> Value {
+        Value { number, float: false, base: Base::Here, late: false }
     }
     /// A floating constant.
     pub fn float(x: f64) -> Value {
-        Value { number: x.to_bits() as i64, float: true, address: false }
+        Value { number: x.to_bits() as i64, float: true, base: Base::None, late: false }
     }
 }
 
@@ -212,8 +232,15 @@ impl<'a> Cursor<'a> {
             "&&" => i64::from(x != 0 && y != 0),
             _ => i64::from(x != 0 || y != 0),
         };
-        let address = if op == "-" && a.address && b.address { false } else { a.address || b.address };
-        Ok(Value { number, float: false, address })
+        let base = match (op, a.base, b.base) {
+            (_, base, Base::None) => base,
+            ("-", Base::Here, Base::Here) => Base::None,
+            ("-", Base::Linked, Base::Here) => Base::Relative,
+            (_, Base::None, base) => base,
+            (_, Base::Here, Base::Here) => Base::Here,
+            _ => Base::Linked,
+        };
+        Ok(Value { number, float: false, base, late: a.late || b.late })
     }
 
     fn unary(&mut self) -> Result<Value> {
@@ -264,10 +291,45 @@ impl<'a> Cursor<'a> {
         if w.is_empty() {
             return self.fail("expected an operand");
         }
+        if self.rest().starts_with('(') && matches!(w, "max" | "or" | "alignto") {
+            return self.call(w);
+        }
         match (self.resolve)(w) {
             Some(v) => Ok(v),
             None => Err(ParseError { column: start, message: format!("`{w}` is not defined") }),
         }
+    }
+
+    /// `max(..)`, `or(..)`, `alignto(value, multiple)`.
+    fn call(&mut self, name: &str) -> Result<Value> {
+        let start = self.at;
+        self.expect("(")?;
+        let mut values = Vec::new();
+        loop {
+            values.push(self.binary(0)?);
+            if self.eat(")") {
+                break;
+            }
+            self.expect(",")?;
+        }
+        let mut result = values[0];
+        for v in &values[1..] {
+            result = Value {
+                number: match name {
+                    "max" => result.number.max(v.number),
+                    "or" => result.number | v.number,
+                    _ if v.number > 0 => {
+                        result.number.div_euclid(v.number).wrapping_mul(v.number)
+                            + if result.number.rem_euclid(v.number) > 0 { v.number } else { 0 }
+                    }
+                    _ => return Err(ParseError { column: start, message: "expected a positive multiple".into() }),
+                },
+                base: if v.base == Base::None { result.base } else { v.base },
+                late: result.late || v.late,
+                float: false,
+            };
+        }
+        Ok(result)
     }
 
     fn number(&mut self) -> Result<Value> {
@@ -293,6 +355,13 @@ impl<'a> Cursor<'a> {
         let word = &rest[..end];
         let start = self.at;
         self.at += end;
+        // `1b`, `2f`: the nearest label of that number before or after.
+        if let Some(digits) = word.strip_suffix(['b', 'f'])
+            && digits.bytes().all(|c| c.is_ascii_digit())
+            && let Some(v) = (self.resolve)(word)
+        {
+            return Ok(v);
+        }
         let bad = || ParseError { column: start, message: format!("`{word}` is no number") };
         if float && !hex {
             return word.parse::<f64>().map(Value::float).map_err(|_| bad());

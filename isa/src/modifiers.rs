@@ -6,7 +6,7 @@ use crate::parse::Parts;
 use crate::syntax::{
     self, DIMS, MATRIX_FMT, MATRIX_SCALE, MATRIX_SCALE_FMT, SCOPES, SDWA_SEL, SDWA_UNUSED, TH_LOAD, TH_STORE,
 };
-use crate::table::{Kind, Role, Row};
+use crate::table::{Kind, Role, Row, word};
 use crate::{Flags, Inst, ModName, Target};
 
 /// A modifier as written.
@@ -116,7 +116,7 @@ pub(crate) fn starts(c: &mut Cursor) -> bool {
     let next = c.rest()[w.len()..].trim_start().chars().next();
     !w.is_empty()
         && (next == Some(':') && !c.rest()[w.len()..].trim_start().starts_with("::")
-            || FLAGS.iter().any(|f| f.0 == w) && w != "da"
+            || FLAGS.iter().any(|f| f.0 == w) && w != "da" && w != "a16"
             || CPOL.iter().any(|f| f.0 == w) && w != "scc"
             || w.starts_with("row_"))
 }
@@ -131,12 +131,17 @@ pub(crate) fn modifier(target: Target, c: &mut Cursor) -> Result<Option<Given>> 
     }
     let after = c.rest()[word.len()..].trim_start();
     let keyed = after.starts_with(':') && !after.starts_with("::");
+    if word == "a16" && after.starts_with(',') {
+        // the register
+        return Ok(None);
+    }
     if !keyed {
         let (name, value) = match word.strip_prefix("no") {
             Some(w) if CPOL.iter().any(|f| f.0 == w) || FLAGS.iter().any(|f| f.0 == w) => (w, 0),
             _ => (word, 1),
         };
-        if let Some(&(_, bit)) = CPOL.iter().find(|f| f.0 == name) {
+        let late = matches!(name, "nv" | "scale_offset") && target.codes() != Codes::Gfx1250;
+        if let Some(&(_, bit)) = CPOL.iter().find(|f| f.0 == name && !late) {
             c.at += word.len();
             return Ok(Some(Given {
                 name: ModName::Cpol,
@@ -271,9 +276,6 @@ fn th(target: Target, c: &mut Cursor) -> Result<Given> {
     let _ = target;
     let word = c.word();
     let give = |value: i64, part| Ok(Given { name: ModName::Cpol, value, part, list: None });
-    if word.starts_with(|x: char| x.is_ascii_digit()) {
-        return give(c.int()? & 7, 7);
-    }
     let start = c.at;
     c.at += word.len();
     let find = |list: &[&str], w: &str| list.iter().position(|n| *n == w).map(|i| i as i64);
@@ -438,7 +440,7 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
     for (at, m) in &parts.mods {
         let fail = |message: String| ParseError { column: *at, message };
         if m.name == ModName::Lds {
-            if !shape.has("lds") && m.value == 1 {
+            if !shape.has(word::LDS) && m.value == 1 {
                 return Err(fail("`lds` is not possible here".into()));
             }
             if m.value == 1 {
@@ -446,7 +448,7 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
             }
             continue;
         }
-        if m.name == ModName::Gds && shape.has("gdsonly") {
+        if m.name == ModName::Gds && shape.has(word::GDS_ONLY) {
             continue;
         }
         let known = field(m.name).is_some()
@@ -524,17 +526,17 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
             }
         }
     }
-    if shape.has("noret") || shape.has("ret") {
+    if shape.has(word::NO_RETURN) || shape.has(word::RETURN) {
         // the return bit follows from the form; glc or TH_ATOMIC_RETURN only picks it
         if let Some(v) = inst.mods.get(ModName::Cpol) {
             let ret = v & 1 == 1;
-            if ret != shape.has("ret") {
+            if ret != shape.has(word::RETURN) {
                 return Err(ParseError {
                     column: 0,
                     message: "a returning atomic needs a destination, and the other way round".into(),
                 });
             }
-        } else if shape.has("ret") {
+        } else if shape.has(word::RETURN) {
             return Err(ParseError {
                 column: 0,
                 message: format!(

@@ -4,7 +4,7 @@
 //! encoding with most operands (for atomics the returning one), each slot's class joined over all encodings.
 
 use crate::generated::{CLASS_NAMES, LATENCY, OP_CLASS, OP_CLASS_OF, OP_PROPS, TARGETS, prop};
-use crate::table::{self, Kind, Operand as Field, READS, Role, Row, Shape, WRITES, flag, literal_field};
+use crate::table::{self, Kind, Operand as Field, READS, Role, Row, Shape, WRITES, flag, literal_field, word};
 use crate::{Class, Counter, Flags, Inst, ModName, Op, OpInfo, Pipe, Reg, Slot, Target, WaitScheme};
 use std::sync::OnceLock;
 
@@ -154,7 +154,8 @@ fn slot(target: Target, shape: &Shape, o: &Field) -> Slot {
     let scalar = sgpr.or(null);
     let mut class = match o.kind {
         Kind::Vgpr | Kind::VgprOdd | Kind::BufferAddr | Kind::GlobalAddr | Kind::ScratchAddr => Class::VGPR,
-        Kind::VgprAcc => Class::VGPR.or(Class::AGPR),
+        Kind::ImageData | Kind::ImageAddr | Kind::ImageList => Class::VGPR,
+        Kind::VgprAcc | Kind::ImageDataAcc => Class::VGPR.or(Class::AGPR),
         Kind::Agpr | Kind::SrcAgpr => Class::AGPR,
         Kind::Src | Kind::SrcSdwa | Kind::SrcAcc => {
             let mut c = Class::VGPR;
@@ -313,7 +314,7 @@ fn counters(
         Pipe::Lds if shape.format == "LDSDIR" => &[Exp],
         Pipe::Lds if mnemonic == "ds_nop" => &[],
         Pipe::Lds => {
-            if shape.has("gdsonly") {
+            if shape.has(word::GDS_ONLY) {
                 &[Lgkm, Exp]
             } else {
                 &[Lgkm]

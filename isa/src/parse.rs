@@ -5,12 +5,13 @@
 //! shortest encoding that fits wins. When none fits, the row that came furthest explains why.
 
 use crate::encode::{EncodeError, Form, try_row};
-use crate::lex::{Cursor, ParseError, Resolve, Result, Value};
+use crate::lex::{Base, Cursor, ParseError, Resolve, Result, Value};
 use crate::modifiers::{self, Given};
 use crate::syntax_parse as special;
 use crate::table::{self, FAKE16, Kind, Operand as Field, Role, Row, Style, TRUE16, WAVE32, WAVE64};
 use crate::{Half, Inst, ModName, Mode, Operand, Raw, Reg, Regs, Target, Type};
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -25,7 +26,21 @@ pub struct Context<'a> {
     pub resolve: Resolve<'a>,
     /// Offset of the instruction in its section.
     pub pc: i64,
+    /// What belongs in a literal that holds [`PLACEHOLDER`].
+    pub patch: &'a Patch,
 }
+
+/// A literal that is filled in after parsing.
+#[derive(Default)]
+pub struct Patch {
+    /// The number that belongs there, or is to be added to a symbol.
+    pub number: Cell<Option<i64>>,
+    /// The literal is to have 64 bits.
+    pub wide: Cell<bool>,
+}
+
+/// Stands in a literal for what is not known yet, or must not become an inline constant.
+pub const PLACEHOLDER: u64 = 0x7eab_cd01;
 
 /// Rows by mnemonic, per target.
 static BY_NAME: [OnceLock<HashMap<&'static str, Vec<u16>>>; 64] = [const { OnceLock::new() }; 64];
@@ -46,7 +61,7 @@ fn by_name(target: Target) -> &'static HashMap<&'static str, Vec<u16>> {
 
 /// Parses one instruction without symbols.
 pub fn parse(target: Target, mode: Mode, text: &str) -> std::result::Result<Raw, ParseError> {
-    parse_with(&Context { target, mode, resolve: &|_| None, pc: 0 }, text)
+    parse_with(&Context { target, mode, resolve: &|_| None, pc: 0, patch: &Patch::default() }, text)
 }
 
 /// Parses one instruction.
@@ -131,6 +146,8 @@ pub(crate) struct Arg {
 pub(crate) enum What {
     Regs(Regs),
     Off,
+    /// `[v1, v[2:3]]` of an image instruction.
+    List(SmallVec<[Regs; 5]>),
     Value(Value),
     /// A notation that gives the whole field: `hwreg(..)`, `vmcnt(0)`, `sendmsg(..)`.
     Field(u64),
@@ -151,6 +168,7 @@ fn read(cx: &Context, c: &mut Cursor, rows: &[u16]) -> Result<Parts> {
         .and_then(|&i| table.rows.get(usize::from(i)))
         .and_then(|r| r.shape().operands.iter().find(|o| !matches!(o.style, Style::None)))
         .map_or(Style::None, |o| o.style);
+    let image = rows.first().and_then(|&i| table.rows.get(usize::from(i))).is_some_and(|r| r.shape().image.is_some());
     let mut out = Parts::default();
     let mut expect = false;
     loop {
@@ -167,7 +185,7 @@ fn read(cx: &Context, c: &mut Cursor, rows: &[u16]) -> Result<Parts> {
             }
             if !out.mods.is_empty() {
                 // typed buffers put the format before the last operand
-                out.args.push(arg(cx, c, style)?);
+                out.args.push(arg(cx, c, style, image)?);
                 c.eat(",");
                 continue;
             }
@@ -183,18 +201,21 @@ fn read(cx: &Context, c: &mut Cursor, rows: &[u16]) -> Result<Parts> {
                 return c.fail(format!("`{word}` is no modifier here"));
             }
         }
-        out.args.push(arg(cx, c, style)?);
+        out.args.push(arg(cx, c, style, image)?);
         expect = c.eat(",");
     }
     Ok(out)
 }
 
-fn arg(cx: &Context, c: &mut Cursor, style: Style) -> Result<Arg> {
+fn arg(cx: &Context, c: &mut Cursor, style: Style, image: bool) -> Result<Arg> {
     c.skip();
     let mut out = Arg { at: c.at, what: What::Off, neg: false, abs: false, sext: false, lit: false };
     let closes = wrapped(c, &mut out);
     if let Some(field) = special::field(cx.target, style, c)? {
         out.what = field;
+    } else if image && c.rest().starts_with('[') {
+        let list = registers(cx, c)?;
+        out.what = if let [one] = list[..] { What::Regs(one) } else { What::List(list) };
     } else if let Some(regs) = register(cx, c)? {
         out.what = What::Regs(regs);
     } else if c.eat_word("off") {
@@ -374,27 +395,41 @@ fn half(c: &mut Cursor) -> Half {
     }
 }
 
-/// `[v0, v1, v2]`: consecutive registers.
-fn list(cx: &Context, c: &mut Cursor) -> Result<Regs> {
-    let start = c.at;
+/// `[v0, v1, v2]`: the registers as they stand.
+fn registers(cx: &Context, c: &mut Cursor) -> Result<SmallVec<[Regs; 5]>> {
     c.expect("[")?;
-    let mut out: Option<Regs> = None;
+    let mut out = SmallVec::new();
     loop {
-        let Some(r) = register(cx, c)? else { return c.fail("expected a register") };
-        out = Some(match out {
-            None => r,
-            Some(o) if r.first == o.first.offset(u16::from(o.dwords)) && o.dwords < 32 => {
-                Regs::new(o.first, o.dwords + r.dwords)
-            }
-            Some(_) => {
-                return Err(ParseError { column: start, message: "registers of a list must be consecutive".into() });
-            }
-        });
+        // a list in a list would be no register
+        c.skip();
+        let Some(r) = (if c.rest().starts_with('[') { None } else { register(cx, c)? }) else {
+            return c.fail("expected a register");
+        };
+        out.push(r);
         if c.eat("]") {
-            return out.ok_or(ParseError { column: start, message: "empty list".into() });
+            return Ok(out);
         }
         c.expect(",")?;
     }
+}
+
+/// `[v0, v1, v2]`: consecutive registers as one run.
+fn list(cx: &Context, c: &mut Cursor) -> Result<Regs> {
+    let start = c.at;
+    let parts = registers(cx, c)?;
+    let fail = |message: &str| Err(ParseError { column: start, message: message.into() });
+    let Some((&first, rest)) = parts.split_first() else { return fail("empty list") };
+    let mut out = first;
+    for r in rest {
+        if r.first != out.first.offset(u16::from(out.dwords)) {
+            return fail("registers of a list must be consecutive");
+        }
+        if out.dwords + r.dwords > 32 {
+            return fail("at most 32 registers");
+        }
+        out = Regs::new(out.first, out.dwords + r.dwords);
+    }
+    Ok(out)
 }
 
 /// True when the row is of the form that the suffix asked for.
@@ -438,7 +473,9 @@ fn choose(cx: &Context, rows: &[u16], form: Form, parts: &Parts, text: &str, sta
             continue;
         }
         match fill(cx, row, parts).and_then(|inst| {
-            try_row(cx.target, cx.mode, i, row, &inst).map_err(|(p, e)| (p, locate(&e, row, parts, text)))
+            try_row(cx.target, cx.mode, i, row, &inst)
+                .and_then(|raw| crate::legal::check(cx.target, row, &inst).map(|()| raw).map_err(|e| (99, e)))
+                .map_err(|(p, e)| (p, locate(&e, row, parts, text)))
         }) {
             Ok(raw) => {
                 if found.as_ref().is_none_or(|f| raw.len() < f.len()) {
@@ -496,6 +533,8 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
     let visible =
         shape.operands.iter().filter(|o| matches!(o.role, Role::Dst | Role::Src) && o.style != Style::AttrChan).count();
     let fixed = shape.operands.iter().filter(|o| o.kind == Kind::FixedVcc).count();
+    // a pair whose constant takes a sign has a longer form
+    let pair = shape.format == "VOPD";
     // vcc where the encoding leaves no choice need not be written
     let silent_vcc = fixed > 0 && parts.args.len() + fixed == visible;
     for o in shape.operands {
@@ -538,12 +577,20 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
             continue;
         };
         progress += 1;
+        if let What::List(list) = &a.what {
+            if o.kind != Kind::ImageList {
+                let message = format!("{} takes no list of registers in this encoding", o.name);
+                return Err((progress, ParseError { column: a.at, message }));
+            }
+            inst.srcs.extend(list.iter().map(|r| Operand::Regs(*r)));
+            continue;
+        }
         let x = match &a.what {
             What::Regs(r) if r.half == Half::Lo && row.variant & FAKE16 != 0 && o.bits == 16 => {
                 Operand::Regs(Regs { half: Half::Full, ..*r })
             }
             What::Regs(r) => Operand::Regs(fit(cx, o, *r)),
-            What::Off => Operand::Off,
+            What::Off | What::List(_) => Operand::Off,
             What::Field(v) => Operand::Imm(*v),
             What::AttrChan(at, c) => {
                 chan = *c;
@@ -557,7 +604,7 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
                 bits[3].1 |= 256 << s;
                 Operand::Imm(constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?)
             }
-            What::Value(v) if (a.neg || a.abs) && !takes_signs && (o.ty != Type::F64 || v.float) => {
+            What::Value(v) if (a.neg || a.abs) && !takes_signs && !pair && (o.ty != Type::F64 || v.float) => {
                 let x = constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?;
                 let top = 1u64 << (crate::codes::constant_bits(o.ty, o.bits) - 1);
                 let x = if a.abs { x & !top } else { x };
@@ -569,7 +616,7 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
             }
         };
         let source = o.source_index();
-        let folded = matches!(a.what, What::Value(v) if o.ty != Type::F64 || v.float) && !takes_signs;
+        let folded = matches!(a.what, What::Value(v) if o.ty != Type::F64 || v.float) && !takes_signs && !pair;
         for (i, on) in [a.neg && !folded, a.abs && !folded, a.sext, a.lit].into_iter().enumerate() {
             if on && !(i == 3 && matches!(o.style, Style::K32 | Style::K16 | Style::K64)) {
                 let Some(s) = source.filter(|_| o.role == Role::Src) else {
@@ -602,6 +649,9 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
 fn fit(cx: &Context, o: &Field, r: Regs) -> Regs {
     let want = o.bits.div_ceil(32).max(1) as u8;
     let aperture = (Reg::SHARED_BASE.0..=Reg::POPS_EXITING_WAVE_ID.0).contains(&r.first.0);
+    if r.first == Reg::FLAT_SCRATCH_BASE_LO && want == 2 {
+        return Regs { dwords: 2, ..r };
+    }
     if aperture || matches!(r.first, Reg::NULL | Reg::SCC | Reg::VCCZ | Reg::EXECZ) {
         let dwords = if o.has(table::flag::MASK) { cx.mode.mask_dwords() } else { want };
         return Regs { dwords, ..r };
@@ -612,7 +662,10 @@ fn fit(cx: &Context, o: &Field, r: Regs) -> Regs {
 /// The bits that a number means to an operand.
 fn constant(cx: &Context, o: &Field, v: Value) -> std::result::Result<u64, String> {
     if o.style == Style::Label {
-        if v.address {
+        if v.base == Base::Linked {
+            return Ok(0);
+        }
+        if v.base == Base::Here {
             let d = v.number - (cx.pc + 4);
             if d % 4 != 0 || !(-32768..=32767).contains(&(d / 4)) {
                 return Err("the branch target is out of reach or not aligned to 4 bytes".into());
@@ -623,6 +676,15 @@ fn constant(cx: &Context, o: &Field, v: Value) -> std::result::Result<u64, Strin
             return Err("expected a 16-bit branch distance".into());
         }
         return Ok(v.number as i16 as i64 as u64);
+    }
+    let field = matches!(o.kind, Kind::Imm | Kind::ImmSigned | Kind::SmemOffset);
+    if !field && (v.late || v.base != Base::None) {
+        cx.patch.number.set(Some(v.number));
+        return Ok(match () {
+            () if cx.patch.wide.get() && o.bits == 64 => PLACEHOLDER << 32 | PLACEHOLDER,
+            () if o.ty == Type::F64 && o.bits == 64 => PLACEHOLDER << 32,
+            () => PLACEHOLDER,
+        });
     }
     if !v.float {
         let n = v.number;

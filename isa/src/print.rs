@@ -5,10 +5,10 @@
 
 use crate::codes::Codes;
 use crate::decode::default_of;
-use crate::syntax;
-use crate::table::{self, Kind, Operand as Field, Role, Shape, Style, flag};
-use crate::{Flags, Inst, ModName, Mode, Operand, Raw, Reg, Regs, Target, Type, encode_raw};
-use std::fmt::{self, Write};
+use crate::table::{self, At, Kind, Operand as Field, Role, Style, flag, word};
+use crate::{syntax, text};
+use crate::{Flags, Inst, ModName, Mode, Operand, Raw, Target, Type, encode_raw};
+use std::fmt;
 
 /// A decoded instruction prints as LLVM prints it, branch distances as numbers.
 impl fmt::Display for Raw {
@@ -41,150 +41,113 @@ impl fmt::Display for Displayed<'_> {
     }
 }
 
-/// True when the target has the operation in a 32-bit vector encoding (`narrow`) or in VOP3.
-fn has_form(raw: &Raw, narrow: bool) -> bool {
-    let table = table::table(raw.target());
-    table.rows_of(raw.op()).iter().filter_map(|&i| table.rows.get(usize::from(i))).any(|r| {
-        let s = r.shape();
-        s.overlay.is_empty()
-            && if narrow {
-                matches!(s.format, "VOP1" | "VOP2" | "VOPC" | "VINTRP")
-            } else {
-                s.format.starts_with("VOP3")
-            }
-    })
+/// `[v1, v[2:3]]`; a single register stands alone.
+fn print_list(list: &[Operand], out: &mut String) {
+    let open = list.len() > 1;
+    if open {
+        out.push('[');
+    }
+    for (i, x) in list.iter().enumerate() {
+        if i > 0 {
+            out.push_str(", ");
+        }
+        if let Operand::Regs(r) = x {
+            text::any_register(*r, out);
+        }
+    }
+    if open {
+        out.push(']');
+    }
 }
 
-/// The suffix that names the encoding.
-fn suffix(raw: &Raw, s: &Shape) -> &'static str {
-    let no_dst = !s.operands.iter().any(|o| o.role == Role::Dst);
-    match (s.format, s.overlay) {
-        _ if no_dst && s.operands.iter().all(|o| o.role != Role::Src) => "",
-        ("VINTRP", _) => "_e32",
-        ("VOPC", "SDWAC") if raw.target().codes() == Codes::Gfx8 => "",
-        ("VOPC", "") => "_e32",
-        ("VOPC", "DPP" | "DPP8") => "",
-        ("VOP1" | "VOP2", "") if has_form(raw, false) => "_e32",
-        ("VOP3" | "VOP3P", "DPP" | "DPP8") => "_e64_dpp",
-        ("VOP3", "") if has_form(raw, true) => "_e64",
-        (_, "DPP" | "DPP8") => "_dpp",
-        (_, "SDWA" | "SDWAC") => "_sdwa",
-        _ => "",
-    }
+/// Sources with a sign, one bit each.
+struct Signs {
+    neg: u64,
+    abs: u64,
+    sext: u64,
 }
 
 impl Raw {
     /// Appends the instruction's text.
     pub fn print(&self, out: &mut String) {
+        let table = table::table(self.target());
         let s = self.shape();
-        let (mnemonic, mut second) = match self.mnemonic().split_once(" :: ") {
-            Some((x, y)) => (x, Some(y)),
-            None => (self.mnemonic(), None),
-        };
-        out.push_str(mnemonic);
-        out.push_str(suffix(self, s));
-        let mut first = true;
+        out.push_str(table.head(self.row_index()));
+        let sign = |at| if s.packed { 0 } else { s.value(at, self.bits()) };
+        let signs = Signs { neg: sign(At::Neg), abs: sign(At::Abs), sext: s.value(At::Sext, self.bits()) };
+        let pair = s.at[At::VdstX as usize] != 255;
+        let export = s.at[At::En as usize] != 255;
+        let mut separator = " ";
         for o in s.operands {
             if !matches!(o.role, Role::Dst | Role::Src) || self.hidden(o) {
                 continue;
             }
-            if o.name == "vdstY"
-                && let Some(y) = second.take()
-            {
-                out.push_str(" :: ");
-                out.push_str(y);
-                first = true;
-            }
-            out.push_str(if first { " " } else { ", " });
             if o.style == Style::AttrChan {
                 // written as part of the attribute
-                out.truncate(out.len() - if first { 1 } else { 2 });
-                let c = ["x", "y", "z", "w"].get(o.get(self.bits()) as usize).copied().unwrap_or("?");
-                let _ = write!(out, ".{c}");
+                out.push_str([".x", ".y", ".z", ".w"].get(o.get(self.bits()) as usize).copied().unwrap_or(".?"));
                 continue;
             }
-            first = false;
-            self.print_operand(o, out);
-        }
-        if s.format == "EXP" && self.mod_value(ModName::Compr) == 1 {
-            // two registers hold four halves: each is written twice
-            let list: Vec<String> = out.split(", ").map(str::to_string).collect();
-            if let [head, a, b, c, d] = &list[..] {
-                let _ = d;
-                let pair = |on: bool, r: &str| if on { r.to_string() } else { "off".to_string() };
-                let en = self.mod_value(ModName::En);
-                let src = |n: &str| s.operand(n).map_or(0, |o| o.get(self.bits()));
-                let (x, y) =
-                    (pair(en & 3 != 0, &format!("v{}", src("src0"))), pair(en & 12 != 0, &format!("v{}", src("src1"))));
-                let _ = (a, b, c);
-                *out = format!("{head}, {x}, {x}, {y}, {y}");
+            if pair && o.name == "vdstY" {
+                out.push_str(" :: ");
+                out.push_str(self.mnemonic().split_once(" :: ").map_or("?", |(_, y)| y));
+                separator = " ";
             }
+            out.push_str(separator);
+            // the target of an export stands apart without a comma
+            separator = if export && o.style == Style::ExpTgt { " " } else { ", " };
+            if o.kind == Kind::ImageList {
+                print_list(&self.image_list(o), out);
+                continue;
+            }
+            self.print_operand(o, &signs, out);
         }
-        if s.format == "EXP"
-            && let Some(i) = out.find(", ")
-        {
-            out.replace_range(i..i + 2, " ");
-        }
-        if let Some(o) = s.operands.iter().find(|o| o.kind == Kind::SmemOffset)
+        if let Some(o) = s.field(At::SmemOffset)
             && let Some(v) = self.smem_extra(o)
         {
             out.push_str(" offset:");
-            let _ = if v < 0 { write!(out, "-{:#x}", -v) } else { write!(out, "{v:#x}") };
+            text::signed_hex(v, out);
         }
-        for o in s.operands.iter().filter(|o| o.role == Role::Mod) {
-            self.print_modifier(o, out);
+        for o in s.operands {
+            if o.role == Role::Mod {
+                self.print_modifier(o, out);
+            }
         }
-        if s.has("lds") {
+        if s.has(word::LDS) {
             out.push_str(" lds");
         }
-        if s.has("gdsonly") {
+        if s.has(word::GDS_ONLY) {
             out.push_str(" gds");
         }
     }
 
     /// Operands that assembly leaves out.
     fn hidden(&self, o: &Field) -> bool {
-        match o.style {
-            Style::Endpgm => o.get(self.bits()) == 0,
-            _ if o.kind == Kind::FixedVcc && self.shape().format == "VOPD" => true,
-            _ => o.kind == Kind::FlatSaddr && self.operand(o) == Operand::Off,
+        match (o.style, o.kind) {
+            (Style::Endpgm, _) => o.get(self.bits()) == 0,
+            (_, Kind::FixedVcc) => self.shape().format == "VOPD",
+            (_, Kind::FlatSaddr) => self.operand(o) == Operand::Off,
+            _ => false,
         }
     }
 
-    /// Value of a modifier of this instruction, by name.
-    fn mod_value(&self, name: ModName) -> u64 {
-        self.shape()
-            .operands
-            .iter()
-            .find(|o| o.role == Role::Mod && o.modifier == name)
-            .map_or(0, |o| o.get(self.bits()))
-    }
-
-    fn print_operand(&self, o: &Field, out: &mut String) {
+    fn print_operand(&self, o: &Field, signs: &Signs, out: &mut String) {
         let x = self.operand(o);
-        let bit = o.source_index().map_or(0, |i| 1u64 << i);
-        let source = o.role == Role::Src && bit != 0 && o.kind != Kind::Imm;
-        let packed =
-            self.shape().format == "VOP3P" && !self.shape().has("mix") || self.shape().format.starts_with("WMMA");
-        let neg = source && !packed && self.mod_value(ModName::Neg) & bit != 0;
-        let abs = source && !packed && self.mod_value(ModName::Abs) & bit != 0;
-        let sext = source && self.mod_value(ModName::Sext) & bit != 0;
-        let immediate = matches!(x, Operand::Imm(_));
+        if o.index == 255 || o.role != Role::Src || o.kind == Kind::Imm || signs.neg | signs.abs | signs.sext == 0 {
+            return self.print_plain(o, x, out);
+        }
+        let bit = 1u64 << o.index;
+        let (neg, abs, sext) = (signs.neg & bit != 0, signs.abs & bit != 0, signs.sext & bit != 0);
         if sext {
             out.push_str("sext(");
         }
-        let paren = neg && immediate && !abs;
+        let paren = neg && !abs && matches!(x, Operand::Imm(_));
         if neg {
             out.push_str(if paren { "neg(" } else { "-" });
         }
         if abs {
             out.push('|');
         }
-        match x {
-            Operand::Regs(r) => self.print_regs(o, r, out),
-            Operand::Off => out.push_str("off"),
-            Operand::Imm(v) => self.print_immediate(o, v, out),
-        }
+        self.print_plain(o, x, out);
         if abs {
             out.push('|');
         }
@@ -193,12 +156,13 @@ impl Raw {
         }
     }
 
-    fn print_regs(&self, o: &Field, r: Regs, out: &mut String) {
-        let _ = o;
-        let _ = match r.first {
-            Reg::SCC => write!(out, "src_scc"),
-            _ => write!(out, "{r}"),
-        };
+    #[inline]
+    fn print_plain(&self, o: &Field, x: Operand, out: &mut String) {
+        match x {
+            Operand::Regs(r) => text::any_register(r, out),
+            Operand::Off => out.push_str("off"),
+            Operand::Imm(v) => self.print_immediate(o, v, out),
+        }
     }
 
     fn print_immediate(&self, o: &Field, v: u64, out: &mut String) {
@@ -206,37 +170,24 @@ impl Raw {
         let target = self.target();
         match o.style {
             Style::None => {}
-            Style::I32 | Style::U16 | Style::I16 | Style::S16 => {
+            Style::I32 | Style::U16 | Style::I16 | Style::S16 | Style::I8 => {
                 return syntax::print_number(field, o, out);
             }
-            Style::I8 => {
-                let _ = write!(out, "{}", field);
-                return;
-            }
             Style::HwReg => return syntax::print_hwreg(target, field, out),
-            Style::Label => {
-                let _ = write!(out, "{}", field & 0xffff);
-                return;
-            }
+            Style::Label => return text::dec(field & 0xffff, out),
             Style::Message => return syntax::print_message(target, field, out),
             Style::Waitcnt => return syntax::print_waitcnt(target, field, out),
             Style::DepCtr => return syntax::print_depctr(target, field, out),
             Style::Delay => return syntax::print_delay(field, out),
-            Style::Endpgm => {
-                let _ = write!(out, "{field}");
-                return;
-            }
+            Style::Endpgm => return text::dec(field, out),
             Style::Version => return syntax::print_version(field, out),
             Style::GprIdx => return syntax::print_gpridx(field, out),
             Style::Barrier => {}
             Style::K64 => return syntax::print_wide(v, Type::F64, out),
-            Style::K32 | Style::K16 => {
-                let _ = write!(out, "{v:#x}");
-                return;
-            }
+            Style::K32 | Style::K16 => return text::hex(v, out),
             Style::Attr => {
-                let _ = write!(out, "attr{field}");
-                return;
+                out.push_str("attr");
+                return text::dec(field, out);
             }
             Style::AttrChan => return,
             Style::Slot => {
@@ -247,7 +198,8 @@ impl Raw {
                     _ => "invalid_param",
                 });
                 if field > 2 {
-                    let _ = write!(out, "_{field}");
+                    out.push('_');
+                    text::dec(field, out);
                 }
                 return;
             }
@@ -258,9 +210,7 @@ impl Raw {
             return;
         }
         if o.kind == Kind::SmemOffset || matches!(o.kind, Kind::ImmSigned) {
-            let v = v as i64;
-            let _ = if v < 0 { write!(out, "-{:#x}", -v) } else { write!(out, "{v:#x}") };
-            return;
+            return text::signed_hex(v as i64, out);
         }
         // a source constant: inline or literal
         let code = match o.kind {
@@ -272,9 +222,13 @@ impl Raw {
         }
         let inline = (128..=208).contains(&code) || (240..=248).contains(&code);
         if !inline {
-            if let Some(c) = crate::codes::inline_code(v, o.ty, o.bits)
-                && code == 255
-            {
+            let inline = crate::codes::inline_code(v, o.ty, o.bits).filter(|_| code == 255);
+            // marked literals, and those of bf16, show all their bits
+            let v = match self.any_literal() {
+                Some(l) if code == 255 && o.bits == 16 && (inline.is_some() || o.ty == Type::Bf16) => u64::from(l),
+                _ => v,
+            };
+            if let Some(c) = inline {
                 if o.ty == Type::F64 {
                     out.push_str(syntax::inline_text(c, o.ty, o.bits));
                     return;
@@ -288,12 +242,10 @@ impl Raw {
         }
         if code < 240 {
             let n = if code <= 192 { code as i64 - 128 } else { 192 - code as i64 };
-            let _ = write!(out, "{n}");
-            return;
+            return text::signed(n, out);
         }
         if matches!(o.ty, Type::I16 | Type::U16 | Type::B16) {
-            let _ = write!(out, "{v:#x}");
-            return;
+            return text::hex(v, out);
         }
         out.push_str(syntax::inline_text(code, o.ty, o.bits));
     }
@@ -311,15 +263,19 @@ impl Raw {
                 out.push_str(word);
             }
         };
+        let number = |head: &str, out: &mut String| {
+            out.push_str(head);
+            text::signed(v, out);
+        };
         match o.modifier {
-            ModName::Neg | ModName::NegHi if s.format == "VOP3P" && !s.has("mix") || s.format.starts_with("WMMA") => {
+            ModName::Neg | ModName::NegHi if s.packed => {
                 if v != 0 {
                     self.print_bits(if o.modifier == ModName::Neg { " neg_lo:[" } else { " neg_hi:[" }, o, v, out);
                 }
             }
             ModName::Neg | ModName::Abs | ModName::Sext | ModName::NegHi => {}
             ModName::OpSel => {
-                if v != 0 && !s.has("hidesel") {
+                if v != 0 && !s.has(word::HIDE_SEL) {
                     self.print_bits(" op_sel:[", o, v, out);
                 }
             }
@@ -335,17 +291,12 @@ impl Raw {
                 3 => " div:2",
                 _ => "",
             }),
-            ModName::Offset if s.has("swz") => syntax::print_swizzle(v as u64, self.target(), out),
-            ModName::Offset if v != 0 => {
-                let _ = write!(out, " offset:{v}");
-            }
-            ModName::Offset0 if v != 0 => {
-                let _ = write!(out, " offset0:{v}");
-            }
-            ModName::Offset1 if v != 0 => {
-                let _ = write!(out, " offset1:{v}");
-            }
+            ModName::Offset if s.has(word::SWIZZLE) => syntax::print_swizzle(v as u64, self.target(), out),
+            ModName::Offset if v != 0 => number(" offset:", out),
+            ModName::Offset0 if v != 0 => number(" offset0:", out),
+            ModName::Offset1 if v != 0 => number(" offset1:", out),
             ModName::Offset | ModName::Offset0 | ModName::Offset1 => {}
+            ModName::Cpol if v == 0 => {}
             ModName::Cpol => {
                 let flags = target.op(self.op()).map_or(Flags::default(), |i| i.flags);
                 syntax::print_cpol(target, v as u64, flags, s.format, out);
@@ -363,75 +314,71 @@ impl Raw {
             ModName::Da => flag_word("da", out),
             ModName::Dmask => {
                 if v != 0 {
-                    let _ = write!(out, " dmask:{v:#x}");
+                    out.push_str(" dmask:");
+                    text::hex(v as u64, out);
                 }
             }
             ModName::Dim => syntax::print_dim(v as u64, out),
             ModName::Format => syntax::print_format(target, v as u64, out),
-            ModName::DppCtrl => syntax::print_dpp(target, v as u64, out),
+            ModName::DppCtrl => {
+                let double = s.operands.iter().any(|x| x.bits >= 64 && matches!(x.role, Role::Dst | Role::Src));
+                syntax::print_dpp(target, double, v as u64, out)
+            }
             ModName::RowMask => {
-                let _ = write!(out, " row_mask:{v:#x}");
+                out.push_str(" row_mask:");
+                text::hex(v as u64, out);
             }
             ModName::BankMask => {
-                let _ = write!(out, " bank_mask:{v:#x}");
+                out.push_str(" bank_mask:");
+                text::hex(v as u64, out);
             }
             ModName::BoundCtrl => flag_word("bound_ctrl:1", out),
             ModName::Fi => flag_word("fi:1", out),
             ModName::Dpp8 => {
                 out.push_str(" dpp8:[");
                 for i in 0..8 {
-                    let _ = write!(out, "{}{}", if i > 0 { "," } else { "" }, v >> (3 * i) & 7);
+                    if i > 0 {
+                        out.push(',');
+                    }
+                    text::dec(v as u64 >> (3 * i) & 7, out);
                 }
                 out.push(']');
             }
             ModName::DstSel | ModName::Src0Sel | ModName::Src1Sel => {
-                let name = match o.modifier {
-                    ModName::DstSel => "dst_sel",
-                    ModName::Src0Sel => "src0_sel",
-                    _ => "src1_sel",
-                };
-                let _ = write!(out, " {name}:{}", syntax::SDWA_SEL.get(v as usize).copied().unwrap_or("?"));
+                out.push_str(match o.modifier {
+                    ModName::DstSel => " dst_sel:",
+                    ModName::Src0Sel => " src0_sel:",
+                    _ => " src1_sel:",
+                });
+                out.push_str(syntax::SDWA_SEL.get(v as usize).copied().unwrap_or("?"));
             }
             ModName::DstUnused => {
-                let _ = write!(out, " dst_unused:{}", syntax::SDWA_UNUSED.get(v as usize).copied().unwrap_or("?"));
+                out.push_str(" dst_unused:");
+                out.push_str(syntax::SDWA_UNUSED.get(v as usize).copied().unwrap_or(syntax::SDWA_UNUSED[0]));
             }
-            ModName::Cbsz | ModName::Abid => {
-                if v != 0 {
-                    let _ = write!(out, " {}:{v}", if o.modifier == ModName::Cbsz { "cbsz" } else { "abid" });
+            ModName::Cbsz if v != 0 => number(" cbsz:", out),
+            ModName::Abid if v != 0 => number(" abid:", out),
+            ModName::Blgp if v != 0 => {
+                let dgemm = target.op(self.op()).is_some_and(|i| i.flags.has(Flags::DGEMM));
+                if dgemm && target.has(crate::op::V_MOV_B64) {
+                    text::bits(" neg:[", 3, v as u64, out);
+                    out.push(']');
+                } else {
+                    number(" blgp:", out);
                 }
             }
-            ModName::Blgp => {
-                if v != 0 {
-                    let dgemm = target.op(self.op()).is_some_and(|i| i.flags.has(Flags::DGEMM));
-                    if dgemm && target.has(crate::op::V_MOV_B64) {
-                        let _ = write!(out, " neg:[{},{},{}]", v & 1, v >> 1 & 1, v >> 2 & 1);
-                    } else {
-                        let _ = write!(out, " blgp:{v}");
-                    }
-                }
+            ModName::WaitExp => number(" wait_exp:", out),
+            ModName::WaitVdst if target.codes() >= Codes::Gfx12 => number(" wait_va_vdst:", out),
+            ModName::WaitVdst => number(" wait_vdst:", out),
+            ModName::WaitVmVsrc => number(" wait_vm_vsrc:", out),
+            ModName::ByteSel if v != 0 => number(" byte_sel:", out),
+            ModName::BitOp3 if v > 9 => {
+                out.push_str(" bitop3:");
+                text::hex(v as u64, out);
             }
-            ModName::WaitExp => {
-                let _ = write!(out, " wait_exp:{v}");
-            }
-            ModName::WaitVdst => {
-                let _ =
-                    write!(out, " {}:{v}", if target.codes() >= Codes::Gfx12 { "wait_va_vdst" } else { "wait_vdst" });
-            }
-            ModName::WaitVmVsrc => {
-                let _ = write!(out, " wait_vm_vsrc:{v}");
-            }
-            ModName::ByteSel if v != 0 => {
-                let _ = write!(out, " byte_sel:{v}");
-            }
-            ModName::BitOp3 if v != 0 => {
-                let _ = if v < 10 { write!(out, " bitop3:{v}") } else { write!(out, " bitop3:{v:#x}") };
-            }
-            ModName::ScaleOpSel if v != 0 => {
-                let _ = write!(out, " scale_sel:{v}");
-            }
-            ModName::IndexKey if v != 0 => {
-                let _ = write!(out, " index_key:{v}");
-            }
+            ModName::BitOp3 if v != 0 => number(" bitop3:", out),
+            ModName::ScaleOpSel if v != 0 => number(" scale_sel:", out),
+            ModName::IndexKey if v != 0 => number(" index_key:", out),
             ModName::MatrixAReuse => flag_word("matrix_a_reuse", out),
             ModName::MatrixBReuse => flag_word("matrix_b_reuse", out),
             ModName::MatrixAFmt
@@ -455,7 +402,6 @@ impl Raw {
 
     /// `op_sel:[0,1]` and relatives: one number per source, and the destination's for op_sel that has it.
     fn print_bits(&self, head: &str, o: &Field, v: i64, out: &mut String) {
-        out.push_str(head);
         let s = self.shape();
         let mut n = 0;
         for x in s.operands.iter().filter(|x| x.role == Role::Src) {
@@ -478,11 +424,9 @@ impl Raw {
             && vdst.is_some()
             && !self.mnemonic().starts_with("v_permlane")
             && !(dpp && vdst.is_none_or(|d| d.name != "vdst"));
-        for i in 0..n {
-            let _ = write!(out, "{}{}", if i > 0 { "," } else { "" }, v >> i & 1);
-        }
+        text::bits(head, n, v as u64, out);
         if dst {
-            let _ = write!(out, ",{}", v >> 3 & 1);
+            out.push_str(if v >> 3 & 1 == 1 { ",1" } else { ",0" });
         }
         out.push(']');
     }

@@ -69,6 +69,7 @@ impl Encoding {
             bits = bits & !(0x1ff << at) | 0xe9 << at;
         }
         let mut bytes = bits.to_le_bytes()[..usize::from(row.bytes).min(16)].to_vec();
+        bytes.resize(usize::from(row.bytes), fill as u8);
         bytes.extend([0u8; 8]);
         bytes
     }

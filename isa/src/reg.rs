@@ -227,7 +227,7 @@ impl fmt::Display for Regs {
 }
 
 /// Name of a special register operand of `dwords` dwords.
-fn special_name(first: Reg, dwords: u8) -> &'static str {
+pub(crate) fn special_name(first: Reg, dwords: u8) -> &'static str {
     match (first, dwords) {
         (Reg::VCC_LO, 1) => "vcc_lo",
         (Reg::VCC_LO, _) => "vcc",

@@ -5,7 +5,7 @@ use crate::codes::Codes;
 use crate::generated::{NAMES_DFMT, NAMES_FORMAT, NAMES_HWREG, NAMES_MSG, NAMES_NFMT};
 use crate::table::{Operand as Field, Style};
 use crate::waits::unpack;
-use crate::{Counter, Flags, ModName, Target, Type};
+use crate::{Counter, Flags, ModName, Target, Type, text};
 use std::fmt::Write;
 
 /// SDWA selects by number.
@@ -61,9 +61,10 @@ pub(crate) fn print_number(v: u64, o: &Field, out: &mut String) {
     let small = match o.style {
         Style::S16 | Style::U16 => false,
         Style::I16 | Style::I32 => v <= 64,
+        Style::I8 => v <= 64,
         _ => true,
     };
-    let _ = if small { write!(out, "{v}") } else { write!(out, "{v:#x}") };
+    if small { text::dec(v, out) } else { text::hex(v, out) }
 }
 
 /// A literal constant.
@@ -73,7 +74,7 @@ pub(crate) fn print_literal(v: u64, o: &Field, out: &mut String) {
         Type::I64 => v & 0xffff_ffff,
         _ => v,
     };
-    let _ = write!(out, "{v:#x}");
+    text::hex(v, out);
 }
 
 /// A 64-bit literal: marked when it looks like one of 32 bits.
@@ -130,16 +131,14 @@ pub(crate) const SYS_OPS: [&str; 5] =
 pub(crate) fn print_message(target: Target, v: u64, out: &mut String) {
     let wide = target.codes() >= Codes::Gfx11;
     let (id, op, stream) = if wide { (v & 0xff, 0, 0) } else { (v & 15, v >> 4 & 7, v >> 8 & 3) };
-    let used = if wide { 0xff } else { 0x37f };
     let name = name_of(messages(target), id);
-    if v & !used != 0 {
-        let _ = write!(out, "{v}");
-        return;
-    }
+    let used = if wide { 0xff } else { 0x37f };
     match name {
         Some(n @ ("GS" | "GS_DONE")) => {
             let ok = op < 4 && (op != 0 || (n == "GS_DONE" && stream == 0));
-            if !ok {
+            if v & !used != 0 && !ok {
+                let _ = write!(out, "{v}");
+            } else if !ok {
                 let _ = write!(out, "sendmsg({id}, {op}, {stream})");
             } else if op == 0 {
                 let _ = write!(out, "sendmsg(MSG_{n}, {})", GS_OPS[0]);
@@ -152,6 +151,9 @@ pub(crate) fn print_message(target: Target, v: u64, out: &mut String) {
         }
         Some(n) if n != "SYSMSG" && op == 0 && stream == 0 => {
             let _ = write!(out, "sendmsg(MSG_{n})");
+        }
+        _ if v & !used != 0 => {
+            let _ = write!(out, "{v}");
         }
         _ => {
             let _ = write!(out, "sendmsg({id}, {op}, {stream})");
@@ -270,21 +272,20 @@ pub(crate) const VERSIONS: [(u64, &str); 8] = [
 
 /// `UC_VERSION_GFX10 | UC_VERSION_W64_BIT`.
 pub(crate) fn print_version(v: u64, out: &mut String) {
-    let base = VERSIONS.iter().find(|x| x.0 == v & 0xff);
-    match base {
-        Some((_, name)) if v & !0xe0ff == 0 => {
-            let mut text = name.to_string();
-            for (bit, word) in [(13, "UC_VERSION_W64_BIT"), (14, "UC_VERSION_W32_BIT"), (15, "UC_VERSION_MDP_BIT")] {
-                if v >> bit & 1 == 1 {
-                    text = if text.contains('|') { format!("({text})|{word}") } else { format!("{text}|{word}") };
-                }
-            }
-            out.push_str(&text);
-        }
-        _ => {
-            let _ = write!(out, "{v:#x}");
+    if v & !0xe0ff != 0 {
+        let _ = write!(out, "{v:#x}");
+        return;
+    }
+    let mut text = match VERSIONS.iter().find(|x| x.0 == v & 0xff) {
+        Some((_, name)) => name.to_string(),
+        None => (v & 0xff).to_string(),
+    };
+    for (bit, word) in [(13, "UC_VERSION_W64_BIT"), (14, "UC_VERSION_W32_BIT"), (15, "UC_VERSION_MDP_BIT")] {
+        if v >> bit & 1 == 1 {
+            text = if text.contains('|') { format!("({text})|{word}") } else { format!("{text}|{word}") };
         }
     }
+    out.push_str(&text);
 }
 
 pub(crate) const GPRIDX: [&str; 4] = ["SRC0", "SRC1", "SRC2", "DST"];
@@ -328,17 +329,14 @@ pub(crate) fn print_cpol(target: Target, v: u64, flags: Flags, format: &str, out
     }
     let sc = has_sc_bits(target);
     let smem = format == "SMEM";
-    if sc && !smem {
-        for (bit, name) in [(1, "sc0"), (2, "nt"), (16, "sc1")] {
-            if v & bit != 0 {
-                let _ = write!(out, " {name}");
-            }
-        }
-        return;
-    }
-    for (bit, name) in [(1, "glc"), (2, "slc"), (4, "dlc"), (16, "scc")] {
+    let words = if sc && !smem {
+        [(1, " sc0"), (2, " nt"), (16, " sc1"), (0, "")]
+    } else {
+        [(1, " glc"), (2, " slc"), (4, " dlc"), (16, " scc")]
+    };
+    for (bit, name) in words {
         if v & bit != 0 {
-            let _ = write!(out, " {name}");
+            out.push_str(name);
         }
     }
 }
@@ -359,7 +357,7 @@ fn print_th(target: Target, v: u64, flags: Flags, out: &mut String) {
             if th & 4 != 0 && scope >= 2 {
                 out.push_str(if th & 2 != 0 { "TH_ATOMIC_CASCADE_NT" } else { "TH_ATOMIC_CASCADE_RT" });
             } else if th & 4 != 0 {
-                let _ = write!(out, "{th:#x}");
+                let _ = write!(out, "TH_ATOMIC_{th:#x}");
             } else {
                 out.push_str(match th {
                     1 => "TH_ATOMIC_RETURN",
@@ -371,7 +369,7 @@ fn print_th(target: Target, v: u64, flags: Flags, out: &mut String) {
             let store = flags.has(Flags::STORE);
             let list = if store { &TH_STORE } else { &TH_LOAD };
             let prefix = if store { "TH_STORE_" } else { "TH_LOAD_" };
-            if th == 7 && !store && scope != 3 {
+            if th == 7 && !store {
                 let _ = write!(out, "{th:#x}");
             } else if th == 3 && scope == 3 {
                 let _ = write!(out, "{prefix}BYPASS");
@@ -419,28 +417,53 @@ pub(crate) fn print_format(target: Target, v: u64, out: &mut String) {
     };
 }
 
-/// DPP16 lane control.
-pub(crate) fn print_dpp(target: Target, v: u64, out: &mut String) {
-    let shared = if target.codes() >= Codes::Gfx10 { "row_share" } else { "row_newbcast" };
+/// DPP16 lane control. `double`: the operation is of 64 bits, for which gfx90a and its heirs know one control only.
+pub(crate) fn print_dpp(target: Target, double: bool, v: u64, out: &mut String) {
+    let gfx10 = target.codes() >= Codes::Gfx10;
+    let (share, broadcast) = if gfx10 {
+        ("row_share", target.codes() == Codes::Gfx1250)
+    } else {
+        ("row_newbcast", target.info().unified_agprs)
+    };
+    if double && broadcast && !(0x150..=0x15f).contains(&v) {
+        let _ = write!(out, " /* DP ALU dpp only supports {share} */");
+        return;
+    }
+    let late = |name: &str, out: &mut String| {
+        if gfx10 {
+            let _ = write!(out, " /* {name} is not supported starting from GFX10 */");
+        } else {
+            let _ = write!(out, " {name}:1");
+        }
+    };
     let _ = match v {
-        0..=0xff => write!(out, " quad_perm:[{},{},{},{}]", v & 3, v >> 2 & 3, v >> 4 & 3, v >> 6 & 3),
+        0..=0xff => {
+            for (i, head) in [" quad_perm:[", ",", ",", ","].iter().enumerate() {
+                out.push_str(head);
+                text::dec(v >> (2 * i) & 3, out);
+            }
+            out.push(']');
+            return;
+        }
         0x101..=0x10f => write!(out, " row_shl:{}", v - 0x100),
         0x111..=0x11f => write!(out, " row_shr:{}", v - 0x110),
         0x121..=0x12f => write!(out, " row_ror:{}", v - 0x120),
-        0x130 => write!(out, " wave_shl:1"),
-        0x134 => write!(out, " wave_rol:1"),
-        0x138 => write!(out, " wave_shr:1"),
-        0x13c => write!(out, " wave_ror:1"),
+        0x130 => return late("wave_shl", out),
+        0x134 => return late("wave_rol", out),
+        0x138 => return late("wave_shr", out),
+        0x13c => return late("wave_ror", out),
         0x140 => write!(out, " row_mirror"),
         0x141 => write!(out, " row_half_mirror"),
+        0x142 | 0x143 if gfx10 => write!(out, " /* row_bcast is not supported starting from GFX10 */"),
         0x142 => write!(out, " row_bcast:15"),
         0x143 => write!(out, " row_bcast:31"),
-        0x150..=0x15f if target.codes() < Codes::Gfx10 && !target.info().unified_agprs => {
+        0x150..=0x15f if !gfx10 && !target.info().unified_agprs => {
             write!(out, " /* row_newbcast/row_share is not supported on ASICs earlier than GFX90A/GFX10 */")
         }
-        0x150..=0x15f => write!(out, " {shared}:{}", v - 0x150),
+        0x150..=0x15f => write!(out, " {share}:{}", v - 0x150),
+        0x160..=0x16f if !gfx10 => write!(out, " /* row_xmask is not supported on ASICs earlier than GFX10 */"),
         0x160..=0x16f => write!(out, " row_xmask:{}", v - 0x160),
-        _ => write!(out, " /* invalid dpp_ctrl value */"),
+        _ => write!(out, " /* Invalid dpp_ctrl value */"),
     };
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn field(target: Target, style: Style, c: &mut Cursor) -> Result<Opti
         Style::DepCtr if word.starts_with("depctr_") => depctr(target, c)?,
         Style::Delay if word.starts_with("inst") => delay(c)?,
         Style::GprIdx if word == "gpr_idx" => gpridx(c)?,
-        Style::Version if word.starts_with("UC_VERSION") || c.rest().starts_with('(') => version(c)?,
+        Style::Version if word.starts_with("UC_VERSION") || c.rest().contains("UC_VERSION") => version(c)?,
         Style::Attr | Style::Slot | Style::AttrChan if word.starts_with("attr") => {
             let start = c.at;
             c.at += word.len();
@@ -284,6 +284,7 @@ fn version(c: &mut Cursor) -> Result<u64> {
             "UC_VERSION_MDP_BIT" => 1 << 15,
             _ => match VERSIONS.iter().find(|x| x.1 == w && !w.is_empty()) {
                 Some(x) => x.0,
+                None if matches!(w.parse::<u64>(), Ok(0..=255)) => w.parse().unwrap_or(0),
                 None => return c.fail("expected a version name"),
             },
         };

@@ -5,6 +5,7 @@
 //! leads to a bucket; the bucket names the bits that best tell its rows apart and holds a dense table of short row lists.
 
 use crate::generated::{MNEMONICS, ROWS_BIN, SHAPES, TARGET_ROWS, TARGETS};
+use crate::valid::{Map, Need};
 use crate::{ModName, Op, Target, Type};
 use std::sync::OnceLock;
 
@@ -50,6 +51,14 @@ pub(crate) enum Kind {
     ExportSrc,
     /// Destination of a pair's second half: the low bit is the inverse of the first half's.
     VgprOdd,
+    /// Data of an image instruction: as many registers as its modifiers say.
+    ImageData,
+    /// The same, in VGPRs or AGPRs.
+    ImageDataAcc,
+    /// Address of an image instruction, one run of registers.
+    ImageAddr,
+    /// Address of an image instruction, register by register.
+    ImageList,
     Aux,
 }
 
@@ -96,6 +105,8 @@ pub(crate) mod flag {
     pub const AGPR_ONLY: u16 = 512;
     pub const LDS_DIRECT: u16 = 1024;
     pub const NO_INLINE: u16 = 2048;
+    /// Data of a buffer instruction, which `tfe` makes one register longer.
+    pub const TFE_DATA: u16 = 4096;
 }
 
 /// An operand or modifier of an encoding.
@@ -109,6 +120,8 @@ pub(crate) struct Operand {
     pub bits: u16,
     pub flags: u16,
     pub modifier: ModName,
+    /// Number of the source, 255 for none.
+    pub index: u8,
     /// (first bit, bits, shift in the value)
     pub segs: &'static [(u8, u8, u8)],
 }
@@ -142,22 +155,9 @@ impl Operand {
         }
     }
 
-    /// Source index from the field's name.
+    /// Number of the source; halves of a pair count on.
     pub fn source_index(&self) -> Option<usize> {
-        match self.name {
-            "src0" => Some(0),
-            "src1" => Some(1),
-            "src2" => Some(2),
-            "src3" => Some(3),
-            "src4" => Some(4),
-            "src0X" => Some(0),
-            "vsrc1X" => Some(1),
-            "vsrc2X" => Some(2),
-            "src0Y" => Some(3),
-            "vsrc1Y" => Some(4),
-            "vsrc2Y" => Some(5),
-            _ => None,
-        }
+        (self.index != 255).then_some(usize::from(self.index))
     }
 }
 
@@ -168,16 +168,92 @@ pub(crate) struct Shape {
     pub overlay: &'static str,
     pub bytes: u8,
     pub operands: &'static [&'static Operand],
-    pub words: &'static [&'static str],
+    /// Bits of [`word`].
+    pub words: u32,
+    /// Positions of operands in the order of [`At`], 255 for none.
+    pub at: [u8; 21],
+    /// Signs are printed behind the operands (`neg_lo:[..]`).
+    pub packed: bool,
+    /// VOP1, VOP2, VOPC, VOP3 or a pair.
+    pub vector: bool,
+    /// VOP3 or VOP3P.
+    pub wide: bool,
+    pub image: Option<&'static Image>,
+}
+
+/// What decides how many registers data and address of an image instruction take; `build/image.rs` explains it.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub extra: u8,
+    pub gradients: u8,
+    pub coords: bool,
+    pub lod: bool,
+    pub gather: bool,
+    pub packed: bool,
+    pub slots: u8,
+    pub partial: bool,
+    pub rays: &'static [u8],
+    pub addrs: &'static [u8],
+    pub datas: &'static [u8],
 }
 
 impl Shape {
     pub fn operand(&self, name: &str) -> Option<&'static Operand> {
         self.operands.iter().find(|o| o.name == name).copied()
     }
-    pub fn has(&self, word: &str) -> bool {
-        self.words.contains(&word)
+    pub fn has(&self, word: u32) -> bool {
+        self.words & word != 0
     }
+    /// The operand or modifier of a kind.
+    #[inline]
+    pub fn field(&self, at: At) -> Option<&'static Operand> {
+        self.operands.get(usize::from(self.at[at as usize])).copied()
+    }
+    /// Value of an operand or modifier, 0 when there is none.
+    #[inline]
+    pub fn value(&self, at: At, bits: u128) -> u64 {
+        self.field(at).map_or(0, |o| o.get(bits))
+    }
+}
+
+/// Words of a shape; `build/emit.rs` has the same order.
+pub(crate) mod word {
+    pub const F8F6F4: u32 = 1;
+    pub const GDS_ONLY: u32 = 2;
+    pub const HIDE_SEL: u32 = 4;
+    pub const LDS: u32 = 8;
+    pub const LDS_ONLY: u32 = 16;
+    pub const MIX: u32 = 32;
+    pub const NO_RETURN: u32 = 64;
+    pub const RETURN: u32 = 128;
+    pub const SWIZZLE: u32 = 256;
+}
+
+/// Operands that the meaning of others depends on; `build/emit.rs` has the same order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(dead_code)]
+pub(crate) enum At {
+    Neg,
+    Abs,
+    Sext,
+    OpSel,
+    Tfe,
+    Saddr,
+    Sve,
+    Soffset,
+    Imm,
+    Soffen,
+    Offen,
+    Idxen,
+    En,
+    Compr,
+    VdstX,
+    Dim,
+    A16,
+    Dmask,
+    D16,
+    Constant,
+    SmemOffset,
 }
 
 /// Variant bits of a row.
@@ -206,6 +282,8 @@ pub(crate) struct Row {
     /// First bits of up to three fields that may hold the code of a literal (0xff: none), 9 bits wide when the
     /// top bit is clear, else 8.
     pub literal: [u8; 3],
+    /// Fields that not every value suits: first bit and number of the map (0xff: no more).
+    pub checks: [(u8, u8); 4],
 }
 
 impl Row {
@@ -226,6 +304,11 @@ pub(crate) struct Table {
     buckets: Vec<Bucket>,
     lists: Vec<u16>,
     slots: Vec<(u32, u16)>,
+    /// Values that register fields may have, and how many bits the field has.
+    pub maps: Vec<(Map, u16)>,
+    /// Mnemonics with the suffix of their encoding, one behind the other, and where each row's ends.
+    heads: String,
+    head_ends: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -250,6 +333,10 @@ impl Table {
         let (at, n) = TARGET_ROWS[target.min(TARGET_ROWS.len() - 1)];
         let wide_literal = TARGETS[target.min(TARGETS.len() - 1)].vop3_literal;
         let mut rows = Vec::with_capacity(n);
+        let codes = Target(target as u8).codes();
+        let mask_dwords = if TARGETS[target.min(TARGETS.len() - 1)].wave_size == 32 { 1 } else { 2 };
+        let mut needs: Vec<(Need, u16)> = Vec::new();
+        let mut maps = Vec::new();
         for i in 0..n {
             let id =
                 ROWS_BIN.get(at + 4 * i..at + 4 * i + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
@@ -263,6 +350,7 @@ impl Table {
                 variant: u16_at(r + 38),
                 bytes: 0,
                 literal: [0xff; 3],
+                checks: [(0xff, 0); 4],
             };
             let shape = row.shape();
             row.bytes = shape.bytes;
@@ -279,6 +367,26 @@ impl Table {
                     n += 1;
                 }
             }
+            let own = row.variant & OWN_LITERAL != 0;
+            let mut n = 0;
+            for o in shape.operands {
+                let literal = literal_field(shape, o, wide_literal) || own && o.role == Role::Src;
+                let Some(need) = Need::of(o, literal, row.variant, mask_dwords) else { continue };
+                let Some(&(lo, len, _)) = o.segs.first() else { continue };
+                let bits = (1u16 << len.min(9)) - 1;
+                let at = needs.iter().position(|x| *x == (need, bits)).unwrap_or_else(|| {
+                    needs.push((need, bits));
+                    maps.push((need.map(codes), bits));
+                    needs.len() - 1
+                });
+                // a map that holds every value of the field needs no look
+                let (map, _): (Map, u16) = maps[at];
+                let full = (0..=usize::from(bits)).all(|v| map[v / 64] >> (v % 64) & 1 == 1);
+                if !full && n < 4 {
+                    row.checks[n] = (lo, at as u8);
+                    n += 1;
+                }
+            }
             rows.push(row);
         }
         let mut start = vec![0u32; Op::COUNT + 1];
@@ -290,10 +398,64 @@ impl Table {
         for i in 0..Op::COUNT {
             start[i + 1] += start[i];
         }
-        let mut table =
-            Table { rows, by_op, start, buckets: vec![Bucket::default(); 512], lists: Vec::new(), slots: Vec::new() };
+        let mut table = Table {
+            rows,
+            by_op,
+            start,
+            buckets: vec![Bucket::default(); 512],
+            lists: Vec::new(),
+            slots: Vec::new(),
+            maps,
+            heads: String::new(),
+            head_ends: Vec::new(),
+        };
         table.index();
+        for i in 0..table.rows.len() {
+            let row = table.rows[i];
+            let (first, _) = row.mnemonic().split_once(" :: ").unwrap_or((row.mnemonic(), ""));
+            let suffix = table.suffix(&row, codes);
+            table.heads.push_str(first);
+            table.heads.push_str(suffix);
+            table.head_ends.push(table.heads.len() as u32);
+        }
         table
+    }
+
+    /// Mnemonic of a row as it is printed: of a pair, the first half's.
+    #[inline]
+    pub fn head(&self, row: u16) -> &str {
+        let i = usize::from(row);
+        let start = i.checked_sub(1).and_then(|i| self.head_ends.get(i)).map_or(0, |e| *e as usize);
+        self.head_ends.get(i).and_then(|e| self.heads.get(start..*e as usize)).unwrap_or("?")
+    }
+
+    /// True when the operation has a 32-bit vector encoding (`narrow`) or VOP3.
+    fn has_form(&self, op: Op, narrow: bool) -> bool {
+        self.rows_of(op).iter().filter_map(|&i| self.rows.get(usize::from(i))).any(|r| {
+            let s = r.shape();
+            let fits = if narrow { matches!(s.format, "VOP1" | "VOP2" | "VOPC" | "VINTRP") } else { s.wide };
+            s.overlay.is_empty() && fits
+        })
+    }
+
+    /// The suffix that names the encoding.
+    fn suffix(&self, row: &Row, codes: crate::codes::Codes) -> &'static str {
+        let s = row.shape();
+        if s.operands.iter().all(|o| !matches!(o.role, Role::Dst | Role::Src)) {
+            return "";
+        }
+        match (s.format, s.overlay) {
+            ("VINTRP", _) => "_e32",
+            ("VOPC", "SDWAC") if codes == crate::codes::Codes::Gfx8 => "",
+            ("VOPC", "") => "_e32",
+            ("VOPC", "DPP" | "DPP8") => "",
+            ("VOP1" | "VOP2", "") if self.has_form(row.op, false) => "_e32",
+            ("VOP3" | "VOP3P", "DPP" | "DPP8") => "_e64_dpp",
+            ("VOP3", "") if self.has_form(row.op, true) => "_e64",
+            (_, "DPP" | "DPP8") => "_dpp",
+            (_, "SDWA" | "SDWAC") => "_sdwa",
+            _ => "",
+        }
     }
 
     /// Builds the decode index.

@@ -53,6 +53,8 @@ pub struct TargetInfo {
     pub min_preloaded_sgprs: u16,
     /// SGPRs a kernel may use besides VCC and its like (102 or 106).
     pub max_sgprs: u32,
+    /// The second source of a wide encoding with DPP may be scalar (gfx1150 on).
+    pub dpp_scalar_src1: bool,
     /// Waves a SIMD can hold.
     pub max_waves: u32,
     /// SIMDs per CU.

@@ -7,45 +7,9 @@
 
 mod common;
 
+use common::exceptions::{Exceptions, glob};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// A line of `exceptions.txt`: targets, `asm` or `dis` or `both`, a glob on the text (words joined by one blank).
-struct Exception {
-    targets: Vec<&'static str>,
-    kind: &'static str,
-    text: &'static str,
-}
-
-fn exceptions() -> Vec<Exception> {
-    include_str!("exceptions.txt")
-        .lines()
-        .filter(|l| !l.starts_with('#') && !l.trim().is_empty())
-        .map(|line| {
-            let fields: Vec<&str> = line.split(" | ").map(str::trim).collect();
-            let [targets, kind, text, reason] = fields.as_slice() else { panic!("exceptions.txt: {line:?}") };
-            assert!(!reason.is_empty(), "exceptions.txt: no reason in {line:?}");
-            Exception { targets: targets.split(' ').collect(), kind, text }
-        })
-        .collect()
-}
-
-/// `*` matches any run of characters.
-fn glob(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let first = parts.next().unwrap_or("");
-    let Some(mut rest) = text.strip_prefix(first) else { return false };
-    let mut last = None;
-    for part in parts {
-        if let Some(middle) = last.replace(part) {
-            match rest.find(middle) {
-                Some(i) => rest = &rest[i + middle.len()..],
-                None => return false,
-            }
-        }
-    }
-    last.map_or(rest.is_empty(), |tail| rest.ends_with(tail))
-}
 
 fn directory() -> Option<PathBuf> {
     let shared = match std::env::var_os("BAREWAVE_SHARED") {
@@ -68,7 +32,7 @@ fn run(kind: &str, check: fn(&common::Vector) -> Result<(), String>) {
     };
     let only = std::env::var("BAREWAVE_TARGETS").ok();
     let list = std::env::var("BAREWAVE_LIST").is_ok();
-    let exceptions = exceptions();
+    let exceptions = Exceptions::load();
     let mut failures = Vec::new();
     for target in barewave_isa::Target::all().map(|t| t.to_string()) {
         if only.as_ref().is_some_and(|o| !o.split(',').any(|t| t == target)) {
@@ -90,12 +54,7 @@ fn run(kind: &str, check: fn(&common::Vector) -> Result<(), String>) {
                 passed += 1;
                 continue;
             };
-            let words = vector.text.split_whitespace().collect::<Vec<_>>().join(" ");
-            let known = exceptions.iter().any(|e| {
-                (e.kind == kind || e.kind == "both")
-                    && e.targets.iter().any(|t| glob(t, &target))
-                    && glob(e.text, &words)
-            });
+            let known = exceptions.excuse(&target, kind, vector.text);
             if known {
                 excepted += 1;
             } else {

@@ -12,6 +12,7 @@ use crate::tensor::{DType, HostTensor, ImageOptions, InputSpec, Source, Wanted, 
 use barewave_isa::Target;
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Runs a kernel of a code object that any compiler wrote.
@@ -38,7 +39,7 @@ pub struct Args {
     /// Argument; see above.
     #[arg(long = "arg", value_name = "SPEC", allow_hyphen_values = true)]
     args: Vec<String>,
-    /// Device: auto (what the code is for), or emu:TARGET.
+    /// Device: auto (the emulated one for the code), emu:TARGET, hip or hip:N.
     #[arg(long, default_value = "auto")]
     device: String,
     /// Dynamic LDS, bytes, added to what the kernel declares.
@@ -178,7 +179,7 @@ fn value(t: DType, text: &str) -> Option<Vec<u8>> {
 /// A device that a kernel can be launched on: the emulated one directly, others through the runtime's interface.
 enum Runner {
     Emulated(Box<EmuDevice>),
-    Other(Box<dyn runtime::Device>),
+    Other(Arc<dyn runtime::Device>),
 }
 
 impl Runner {
@@ -190,14 +191,14 @@ impl Runner {
                 None => return Err(Failure::new("the code is for a processor that has no emulated device")),
             },
             None if strict => return Err(Failure::usage("--strict needs an emulated device")),
-            None => return Ok(Runner::Other(runtime::open(name, code, false)?)),
+            None => return Ok(Runner::Other(runtime::open(name, code, false)?.device)),
         };
         Ok(Runner::Emulated(Box::new(EmuDevice::new(target)?)))
     }
     fn name(&self) -> String {
         match self {
             Runner::Emulated(d) => format!("emulated {}", d.target().info().name),
-            Runner::Other(d) => d.name(),
+            Runner::Other(d) => d.info().name.clone(),
         }
     }
     fn target(&self) -> Target {
@@ -323,11 +324,12 @@ fn launch(args: &Args, device: &mut Runner, code: &[u8], block: &[u8], lds: u32)
                 }
             }
         }
-        Runner::Other(_) if lds > 0 => Err(Failure::new("dynamic LDS needs an emulated device")),
         Runner::Other(d) => {
-            let module = d.load(code)?;
-            d.launch(module, &args.kernel, args.grid, args.block, block)?;
-            d.synchronize()?;
+            let kernel = d.kernel(d.load(code)?, &args.kernel)?;
+            let stream = d.create_stream()?;
+            let shape = runtime::LaunchShape { grid: args.grid, block: args.block, dynamic_lds: lds };
+            d.launch(stream, kernel, shape, block)?;
+            d.synchronize(stream)?;
             Ok(Counts { workgroups, waves: None, instructions: None })
         }
     }

@@ -103,12 +103,23 @@ impl EmuDevice {
 
     /// A device with a given amount of memory (less when the host refuses that much address space).
     pub fn with_memory(target: Target, bytes: u64) -> Result<EmuDevice, EmuError> {
+        EmuDevice::over(target, Arc::new(Memory::reserve(bytes, false).map_err(EmuError::Reserve)?))
+    }
+
+    /// A device whose addresses are the host's: what it allocates can be read and written through plain pointers, and
+    /// host memory can be lent to its kernels.
+    pub fn unified(target: Target, bytes: u64) -> Result<EmuDevice, EmuError> {
+        EmuDevice::over(target, Arc::new(Memory::reserve(bytes, true).map_err(EmuError::Reserve)?))
+    }
+
+    /// Another device in the same address space and memory.
+    pub fn beside(&self, target: Target) -> Result<EmuDevice, EmuError> {
+        EmuDevice::over(target, self.memory.clone())
+    }
+
+    fn over(target: Target, memory: Arc<Memory>) -> Result<EmuDevice, EmuError> {
         let unknown = || EmuError::Relocation(format!("{} has no known generation", target.info().name));
-        Ok(EmuDevice {
-            target,
-            machine: Machine::new(target).ok_or_else(unknown)?,
-            memory: Arc::new(Memory::reserve(bytes).map_err(EmuError::Reserve)?),
-        })
+        Ok(EmuDevice { target, machine: Machine::new(target).ok_or_else(unknown)?, memory })
     }
 
     /// The target it emulates.
@@ -151,6 +162,39 @@ impl EmuDevice {
     /// Start and size of the allocation that an address lies in.
     pub fn allocation_of(&self, addr: u64) -> Option<(u64, u64)> {
         self.memory.allocation_of(addr)
+    }
+
+    /// True for every address that allocations may have, whether one is there or not.
+    pub fn owns(&self, addr: u64) -> bool {
+        self.memory.owns(addr)
+    }
+
+    /// Tells strict launches that a range holds meaningful data: host code may write to it behind the device's back.
+    pub fn assume_written(&self, addr: u64, size: u64) {
+        self.memory.mark(addr, size, true);
+    }
+
+    /// Lets kernels use host memory under the host's address.
+    ///
+    /// # Safety
+    /// The bytes stay readable and writable until [`EmuDevice::take_back`], and no launch that uses them is running then.
+    pub unsafe fn lend(&self, start: *mut u8, size: u64) -> Result<(), EmuError> {
+        // SAFETY: the caller's promise.
+        if unsafe { self.memory.lend(start, size) } {
+            Ok(())
+        } else {
+            Err(EmuError::BadAddress { addr: start as u64, size })
+        }
+    }
+
+    /// Ends [`EmuDevice::lend`].
+    pub fn take_back(&self, start: u64) -> Result<(), EmuError> {
+        if self.memory.take_back(start) { Ok(()) } else { Err(EmuError::BadAddress { addr: start, size: 0 }) }
+    }
+
+    /// Start and size of the lent host memory that an address lies in.
+    pub fn lent_range_of(&self, addr: u64) -> Option<(u64, u64)> {
+        self.memory.lent_range_of(addr)
     }
 
     /// Loads a code object: its segments are copied into device memory and relocated.
