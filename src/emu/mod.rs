@@ -21,6 +21,7 @@
 //! flush f32 denormals; sums inside matrix instructions are taken in order of k, each product added with a fused
 //! multiply-add in single precision.
 
+mod builder;
 mod exec;
 mod fault;
 pub mod kernarg;
@@ -41,7 +42,6 @@ use crate::codeobj::{ElfFile, KernelInfo};
 use barewave_isa::{Op, Target};
 use memory::Memory;
 use program::{Machine, Program};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 /// What can go wrong outside of a running kernel.
@@ -259,7 +259,7 @@ impl EmuDevice {
         let private = info.descriptor.scratch_bytes;
         self.memory.write(packet, &kernarg::dispatch_packet(grid, block, private, lds, address));
         if !options.strict {
-            self.memory.tracked.store(false, Ordering::Relaxed);
+            self.memory.stop_recording();
         }
         let program = kernel.module.program(info);
         let l = launch::Launch {
