@@ -52,6 +52,8 @@ struct Pending {
     name: &'static str,
     /// LDS bytes it touches: address, size, is a write.
     lds: Vec<(u32, u32, bool)>,
+    /// A read-modify-write.
+    atomic: bool,
     /// It is a load from memory to LDS, whose bytes are there only after a wait.
     dma: bool,
 }
@@ -75,6 +77,8 @@ struct Byte {
     writer: u8,
     /// Wave + 1; 255 when several.
     reader: u8,
+    /// Wave + 1 of read-modify-writes, which may meet each other but nothing else; 255 when several.
+    atomic: u8,
 }
 
 /// State of the checks of one workgroup.
@@ -262,13 +266,18 @@ impl Checker {
     /// All waves have met: accesses before the barrier are ordered before those behind it.
     pub fn barrier(&mut self) {
         for b in &mut self.lds {
-            (b.writer, b.reader) = (0, 0);
+            (b.writer, b.reader, b.atomic) = (0, 0, 0);
         }
         for (wave, s) in self.waves.iter().enumerate() {
             for p in &s.pending {
                 for &(addr, size, write) in &p.lds {
                     for b in self.lds.iter_mut().skip(addr as usize).take(size as usize) {
-                        if write { b.writer = wave as u8 + 1 } else { b.reader = wave as u8 + 1 }
+                        let who = wave as u8 + 1;
+                        match (p.atomic, write) {
+                            (true, _) => b.atomic = if b.atomic == 0 { who } else { 255 },
+                            (_, true) => b.writer = who,
+                            _ => b.reader = who,
+                        }
                     }
                 }
             }
@@ -655,6 +664,7 @@ impl Checker {
                     fills: fills.clone(),
                     name: f.info.name,
                     lds: touched.clone(),
+                    atomic: flags.has(Flags::ATOMIC),
                     dma,
                 });
             }
@@ -708,13 +718,18 @@ impl Checker {
             if !write && !b.written {
                 return Err((FaultKind::UninitialisedRead { space: "LDS", addr: i as u64 }, Some(lane)));
             }
+            if b.writer != 0 && b.writer != me {
+                return race(b.writer);
+            }
+            if write && b.reader != 0 && b.reader != me {
+                return race(b.reader);
+            }
             // Atomics of several waves may meet.
-            if !atomic {
-                if b.writer != 0 && b.writer != me {
-                    return race(b.writer);
-                }
-                if write && b.reader != 0 && b.reader != me {
-                    return race(b.reader);
+            if atomic {
+                b.atomic = if b.atomic == 0 || b.atomic == me { me } else { 255 };
+            } else {
+                if b.atomic != 0 && b.atomic != me {
+                    return race(b.atomic);
                 }
                 if write {
                     b.writer = me;
