@@ -369,6 +369,16 @@ macro_rules! kernel {
         unsafe fn body($a: &LaneArgs) -> u64 {
             $body
         }
+        unsafe fn portable(a: &LaneArgs) -> u64 {
+            // SAFETY: passed on.
+            unsafe { body(a) }
+        }
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+        unsafe fn avx2(a: &LaneArgs) -> u64 {
+            // SAFETY: passed on.
+            unsafe { body(a) }
+        }
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512cd,avx512vl")]
         unsafe fn avx512(a: &LaneArgs) -> u64 {
@@ -376,9 +386,9 @@ macro_rules! kernel {
             unsafe { body(a) }
         }
         #[cfg(target_arch = "x86_64")]
-        let k = Kernel { by_host: [avx512, avx512, avx512] };
+        let k = Kernel { by_host: [portable, avx2, avx512] };
         #[cfg(not(target_arch = "x86_64"))]
-        let k = unreachable!();
+        let k = Kernel { by_host: [portable, portable, portable] };
         k
     }};
 }
