@@ -3,7 +3,8 @@
 use crate::codes::{Codes, constant_bits, inline_code};
 use crate::decode::{Mode, Raw, default_of, vcc, widen_literal, width_of};
 use crate::table::{
-    self, DPP8, FAKE16, Kind, Operand as Field, Role, Row, Style, TRUE16, WAVE32, WAVE64, flag, literal_field, word};
+    self, DPP8, FAKE16, Kind, Operand as Field, Role, Row, Style, TRUE16, WAVE32, WAVE64, flag, literal_field, word,
+};
 use crate::{Half, Inst, ModName, Op, Operand, Reg, RegFile, Regs, Target, Type};
 
 /// Why an instruction cannot be encoded.
