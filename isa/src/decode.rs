@@ -5,7 +5,9 @@
 
 use crate::codes::{Codes, inline_value};
 use crate::table::{
-    self, At, DPP8, FAKE16, Kind, OWN_LITERAL, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64, flag, word};
+    self, At, DPP8, FAKE16, Kind, OWN_LITERAL, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64, flag,
+    word,
+};
 use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, Regs, Target, Type, VCC};
 use smallvec::SmallVec;
 
@@ -357,9 +359,10 @@ impl Raw {
                 (1, 1) => vgpr(v, 2),
                 _ => vgpr(v, 1),
             },
-            Kind::GlobalAddr => {
-                vgpr(v, if self.at(At::Saddr) == codes.off() || self.shape().field(At::Saddr).is_none() { 2 } else { 1 })
-            }
+            Kind::GlobalAddr => vgpr(
+                v,
+                if self.at(At::Saddr) == codes.off() || self.shape().field(At::Saddr).is_none() { 2 } else { 1 },
+            ),
             Kind::GlobalSaddr | Kind::FlatSaddr if v == codes.off() => Operand::Off,
             Kind::GlobalSaddr | Kind::FlatSaddr => self.scalar(codes, v, 2),
             Kind::ScratchAddr if self.scratch_vaddr() => vgpr(v, 1),

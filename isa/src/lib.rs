@@ -26,7 +26,10 @@ mod target;
 mod text;
 mod valid;
 mod waits;
-pub use asm::{AsmError, Assembly, KERNEL_DIRECTIVES, KernelDirective, KernelDirectives, Relocation, RelocationKind, Section, Symbol, SymbolType, Visibility, assemble};
+pub use asm::{
+    AsmError, Assembly, KERNEL_DIRECTIVES, KernelDirective, KernelDirectives, Relocation, RelocationKind, Section,
+    Symbol, SymbolType, Visibility, assemble,
+};
 pub use decode::{Decoder, Mode, Raw, decode};
 pub use disasm::{Line, disassemble};
 pub use encode::{EncodeError, Form, encode, encode_raw, encoded_size};

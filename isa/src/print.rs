@@ -6,8 +6,8 @@
 use crate::codes::Codes;
 use crate::decode::default_of;
 use crate::table::{self, At, Kind, Operand as Field, Role, Style, flag, word};
-use crate::{syntax, text};
 use crate::{Flags, Inst, ModName, Mode, Operand, Raw, Target, Type, encode_raw};
+use crate::{syntax, text};
 use std::fmt;
 
 /// A decoded instruction prints as LLVM prints it, branch distances as numbers.
@@ -107,9 +107,11 @@ impl Raw {
             out.push_str(" offset:");
             text::signed_hex(v, out);
         }
-        for o in s.operands {
-            if o.role == Role::Mod {
-                self.print_modifier(o, out);
+        if self.bits() & self.row().quiet != 0 {
+            for o in s.operands {
+                if o.role == Role::Mod {
+                    self.print_modifier(o, out);
+                }
             }
         }
         if s.has(word::LDS) {
