@@ -119,12 +119,12 @@ fn run_seconds(path: &Path, target: Target) -> (f64, u64, u64) {
         .map(|p| HostTensor::from_f32(&p.shape, &vec![0.5; p.shape.iter().product()]))
         .collect();
     let device = open(&format!("emu:{}", target.info().name), None, false).expect("emulated devices exist");
-    let mut session = Session::new(device, program.plan, &code, &program.weights).expect("the model loads");
+    let mut session = Session::new(device.device, program.plan, &code, &program.weights).expect("the model loads");
     let mut best = (f64::INFINITY, 0);
     for _ in 0..3 {
         let (_, report) = session.run(&inputs).expect("the model runs");
         if report.time.as_secs_f64() < best.0 {
-            best = (report.time.as_secs_f64(), report.instructions);
+            best = (report.time.as_secs_f64(), report.instructions.unwrap_or(0));
         }
     }
     (best.0, best.1, flops)

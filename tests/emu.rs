@@ -104,8 +104,20 @@ fn source_and_output_modifiers() {
         assert_eq!(f(with(add.clone(), &[(ModName::Neg, 1)])), 3.5);
         assert_eq!(f(with(add.clone(), &[(ModName::Abs, 1)])), 3.5);
         assert_eq!(f(with(add.clone(), &[(ModName::Abs, 1), (ModName::Neg, 3)])), -3.5);
-        assert_eq!(f(with(add.clone(), &[(ModName::Omod, 1)])), -5.0);
-        assert_eq!(f(with(add.clone(), &[(ModName::Omod, 3)])), -1.25);
+        // Output modifiers work only where denormals are flushed and IEEE mode is off.
+        assert_eq!(f(with(add.clone(), &[(ModName::Omod, 1)])), -2.5);
+        let flushing = |inst: Inst| {
+            let mode = |from: u64, n: u64| imm(1 | from << 6 | (n - 1) << 11);
+            let mut b = vec![
+                i(op::S_SETREG_IMM32_B32, &[], &[mode(4, 2), imm(0)]),
+                i(op::S_SETREG_IMM32_B32, &[], &[mode(9, 1), imm(0)]),
+            ];
+            b.extend(base.iter().cloned());
+            b.push(inst);
+            lane0(t, &b)
+        };
+        assert_eq!(flushing(with(add.clone(), &[(ModName::Omod, 1)])), -5.0);
+        assert_eq!(flushing(with(add.clone(), &[(ModName::Omod, 3)])), -1.25);
         assert_eq!(f(with(add.clone(), &[(ModName::Clamp, 1)])), 0.0);
         assert_eq!(f(with(add, &[(ModName::Neg, 1), (ModName::Clamp, 1)])), 1.0);
         let fma = i(op::V_FMA_F32, &[v(4)], &[v(5), v(6), Operand::f32(4.0)]);

@@ -13,6 +13,7 @@ use barewave::runtime::{EmulatedDevice, Session};
 use barewave::tensor::SplitMix64;
 use barewave_isa::Target;
 use std::path::Path;
+use std::sync::Arc;
 
 fn program(target: Target) -> barewave::compile::Program {
     let model = Model::load(Path::new("examples/digits/digits.onnx")).unwrap();
@@ -75,7 +76,7 @@ fn damaged_code_runs_to_an_error_or_an_end() {
     for _ in 0..150 {
         let damaged = damage(&code, &mut rng);
         let device = EmulatedDevice::with_limit(p.target, 200_000).unwrap();
-        if let Ok(mut session) = Session::new(Box::new(device), p.plan.clone(), &damaged, &p.weights) {
+        if let Ok(mut session) = Session::new(Arc::new(device), p.plan.clone(), &damaged, &p.weights) {
             let x = barewave::tensor::HostTensor::from_f32(&[1, 1, 8, 8], &[0.5; 64]);
             let _ = session.run(&[x]);
         }
@@ -91,7 +92,7 @@ fn launch_plans() {
     for _ in 0..3_000 {
         if let Ok(plan) = serde_json::from_slice::<Plan>(&damage(&text, &mut rng)) {
             let device = EmulatedDevice::with_limit(p.target, 200_000).unwrap();
-            let _ = Session::new(Box::new(device), plan, &code, &p.weights);
+            let _ = Session::new(Arc::new(device), plan, &code, &p.weights);
         }
     }
 }

@@ -27,6 +27,7 @@ pub const PROPS: &[&str] = &[
     "valu_sgpr",
     "out_of_order",
     "message",
+    "graphics",
 ];
 
 struct Class {

@@ -33,8 +33,15 @@ impl Raw {
     }
 }
 
-/// Disassembles code. `names` gives symbols by offset; other branch targets inside the code are called `L0`, `L1`, ...
-pub fn disassemble(target: Target, mode: Mode, code: &[u8], names: &BTreeMap<usize, String>) -> Vec<Line> {
+/// Disassembles code. `names` gives symbols by offset; other branch targets inside the code are called `.L0`, `.L1`, ...,
+/// counted from `first_label`.
+pub fn disassemble(
+    target: Target,
+    mode: Mode,
+    code: &[u8],
+    names: &BTreeMap<usize, String>,
+    first_label: usize,
+) -> Vec<Line> {
     let decoder = Decoder::new(target, mode);
     let mut lines = Vec::new();
     let mut at = 0;
@@ -56,7 +63,7 @@ pub fn disassemble(target: Target, mode: Mode, code: &[u8], names: &BTreeMap<usi
         }
     }
     for (n, t) in targets.into_iter().filter(|t| !names.contains_key(t)).enumerate() {
-        labels.insert(t, format!("L{n}"));
+        labels.insert(t, format!(".L{}", first_label + n));
     }
     for l in &mut lines {
         match l.raw {

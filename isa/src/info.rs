@@ -191,6 +191,8 @@ impl Flags {
     pub const OUT_OF_ORDER: Flags = Flags(1 << 22);
     /// Conditional on SCC/VCC/EXEC (branches, cselect, cmov).
     pub const CONDITIONAL: Flags = Flags(1 << 23);
+    /// Only of use to graphics: images, ray tracing, interpolation, export, ordered counters.
+    pub const GRAPHICS: Flags = Flags(1 << 24);
 
     /// Every property with its name in the tables.
     pub const NAMES: &'static [(Flags, &'static str)] = &[
@@ -218,6 +220,7 @@ impl Flags {
         (Flags::DGEMM, "f64 matrix"),
         (Flags::OUT_OF_ORDER, "out of order"),
         (Flags::CONDITIONAL, "conditional"),
+        (Flags::GRAPHICS, "graphics"),
     ];
 
     /// True when every bit of `other` is set.

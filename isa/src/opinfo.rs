@@ -276,6 +276,7 @@ fn flags(shape: &Shape, props: u32, pipe: Pipe, vector: bool, target: Target) ->
     set(has(prop::DGEMM), Flags::DGEMM);
     set(has(prop::OUT_OF_ORDER), Flags::OUT_OF_ORDER);
     set(has(prop::CONDITIONAL), Flags::CONDITIONAL);
+    set(has(prop::GRAPHICS), Flags::GRAPHICS);
     let _ = target;
     f
 }

@@ -28,8 +28,17 @@ pub struct Context<'a> {
     pub resolve: Resolve<'a>,
     /// Offset of the instruction in its section.
     pub pc: i64,
-    /// Set when a literal holds [`PLACEHOLDER`]: to the number that belongs there, or is to be added to a symbol.
-    pub patch: &'a Cell<Option<i64>>,
+    /// What belongs in a literal that holds [`PLACEHOLDER`].
+    pub patch: &'a Patch,
+}
+
+/// A literal that is filled in after parsing.
+#[derive(Default)]
+pub struct Patch {
+    /// The number that belongs there, or is to be added to a symbol.
+    pub number: Cell<Option<i64>>,
+    /// The literal is to have 64 bits.
+    pub wide: Cell<bool>,
 }
 
 /// Stands in a literal for what is not known yet, or must not become an inline constant.
@@ -74,7 +83,7 @@ fn by_name(target: Target) -> &'static Names {
 
 /// Parses one instruction without symbols.
 pub fn parse(target: Target, mode: Mode, text: &str) -> std::result::Result<Raw, ParseError> {
-    parse_with(&Context { target, mode, resolve: &|_| None, pc: 0, patch: &Cell::new(None) }, text)
+    parse_with(&Context { target, mode, resolve: &|_| None, pc: 0, patch: &Patch::default() }, text)
 }
 
 /// Parses one instruction.
@@ -775,9 +784,12 @@ fn constant(cx: &Context, o: &Field, v: Value) -> std::result::Result<u64, Strin
     }
     let field = matches!(o.kind, Kind::Imm | Kind::ImmSigned | Kind::SmemOffset);
     if !field && (v.late || v.base != Base::None) {
-        cx.patch.set(Some(v.number));
-        let wide = o.ty == Type::F64 && o.bits == 64;
-        return Ok(if wide { PLACEHOLDER << 32 } else { PLACEHOLDER });
+        cx.patch.number.set(Some(v.number));
+        return Ok(match () {
+            () if cx.patch.wide.get() && o.bits == 64 => PLACEHOLDER << 32 | PLACEHOLDER,
+            () if o.ty == Type::F64 && o.bits == 64 => PLACEHOLDER << 32,
+            () => PLACEHOLDER,
+        });
     }
     if !v.float {
         let n = v.number;

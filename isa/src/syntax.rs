@@ -528,3 +528,15 @@ pub(crate) fn print_swizzle(v: u64, target: Target, out: &mut String) {
     }
     let _ = write!(out, "{v}");
 }
+
+impl Target {
+    /// Name of a typed buffer format (`8_8_UNORM`, `32_32_FLOAT`) by its number: the unified one from gfx10 on, data format
+    /// in bits 3:0 and number format in bits 6:4 before.
+    pub fn buffer_format(self, code: u64) -> Option<String> {
+        if self.codes() >= Codes::Gfx10 {
+            return name_of(formats(self), code).map(str::to_owned);
+        }
+        let (data, number) = (name_of(data_formats(self), code & 15)?, name_of(number_formats(self), code >> 4 & 7)?);
+        Some(format!("{data}_{number}"))
+    }
+}

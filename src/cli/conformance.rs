@@ -15,6 +15,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Runs an ONNX backend test tree on an emulated device.
 ///
@@ -189,7 +190,7 @@ fn execute(
     })?;
     let code = program.code().map_err(|e| fail(&e))?;
     let device = EmulatedDevice::new(target, strict).map_err(|e| fail(&e))?;
-    let mut session = Session::new(Box::new(device), program.plan, &code, &program.weights).map_err(|e| fail(&e))?;
+    let mut session = Session::new(Arc::new(device), program.plan, &code, &program.weights).map_err(|e| fail(&e))?;
     let mut inputs = Vec::new();
     for v in model.required_inputs() {
         inputs.push(given.get(&v.name).cloned().ok_or_else(|| Verdict::Fail(format!("no data for input {}", v.name)))?);

@@ -1,10 +1,9 @@
 //! `barewave disasm` and `barewave asm`: machine code to text and back, in LLVM's syntax.
 
 use super::{Failure, Result};
-use crate::codeobj::{ElfFile, SymbolKind};
-use barewave_isa::{Decoder, Mode, Target, disassemble};
+use crate::codeobj::{Abi, ElfFile, Family, Listing, code_objects, link_assembly, list};
+use barewave_isa::{Decoder, Mode, Target, assemble};
 use clap::ValueEnum;
-use std::collections::BTreeMap;
 use std::io::{BufWriter, Read, Write, stdout};
 use std::path::{Path, PathBuf};
 
@@ -38,7 +37,7 @@ impl ModeArgs {
     }
 }
 
-/// Disassembles a code object, or raw hexadecimal bytes.
+/// Disassembles a code object, an offload bundle, or raw hexadecimal bytes.
 ///
 /// Example: barewave disasm model.hsaco --kernel conv_0
 #[derive(clap::Args)]
@@ -51,6 +50,15 @@ pub struct DisasmArgs {
     /// Only this kernel.
     #[arg(long)]
     kernel: Option<String>,
+    /// Print the kernel descriptors too, as .amdhsa_kernel directives.
+    #[arg(long)]
+    descriptors: bool,
+    /// Print the metadata too, as YAML.
+    #[arg(long)]
+    metadata: bool,
+    /// Print all that is needed to assemble the text again: symbols, data, descriptors and metadata.
+    #[arg(long, conflicts_with = "kernel")]
+    full: bool,
     /// The input is hexadecimal, an instruction a line; prints a line each, <invalid> where it does not decode.
     #[arg(long)]
     hex: bool,
@@ -58,7 +66,11 @@ pub struct DisasmArgs {
     mode: ModeArgs,
 }
 
-/// Assembles instructions.
+/// Assembles a source to a code object, or shows encodings.
+///
+/// Without --wave the source's .amdhsa_wavefront_size32 decides, then the target's default.
+///
+/// Example: barewave asm kernel.s --target gfx942 -o kernel.hsaco
 ///
 /// Example: echo 's_mov_b32 s0, 1' | barewave asm --show-encoding - --target gfx942
 #[derive(clap::Args)]
@@ -68,6 +80,12 @@ pub struct AsmArgs {
     /// Target.
     #[arg(long)]
     target: String,
+    /// Code object to write (default: the source's name with .hsaco).
+    #[arg(short, long, conflicts_with = "show_encoding")]
+    output: Option<PathBuf>,
+    /// Code object version, where the source does not say.
+    #[arg(long, default_value = "5", value_parser = ["4", "5", "6"])]
+    code_object_version: String,
     /// Print a line for each line of input: its bytes in hexadecimal, or <error> and why.
     #[arg(long)]
     show_encoding: bool,
@@ -99,15 +117,49 @@ pub fn disasm(args: &DisasmArgs) -> Result {
     }
     let bytes = read(&args.file)?;
     let name = args.file.display();
-    let file = ElfFile::parse(&bytes).map_err(|e| Failure::new(format!("{name}: {e}")))?;
-    let target = match (file.target, target) {
-        (_, Some(t)) => t,
-        (Some(t), None) => t,
-        (None, None) => {
-            return Err(Failure::new(format!("{name} is for a processor without tables (machine {:#x})", file.mach)));
-        }
+    let entries = code_objects(&bytes).map_err(|e| Failure::new(format!("{name}: {e}")))?;
+    let listing = Listing {
+        kernel: args.kernel.clone(),
+        descriptors: args.descriptors,
+        metadata: args.metadata,
+        full: args.full,
+        wave: args.mode.wave.as_deref().map(|w| if w == "64" { 64 } else { 32 }),
+        true16: args.mode.true16.map(|t| t == Switch::On),
     };
-    disasm_file(&file, &bytes, target, args)
+    // Of a bundle, --target picks the entries of one processor.
+    let bundle = entries.iter().any(|e| !e.id.is_empty());
+    let wanted = target.map(|t| t.info().name);
+    let chosen: Vec<_> =
+        entries.iter().filter(|e| !bundle || wanted.is_none_or(|t| e.target().split(':').next() == Some(t))).collect();
+    if chosen.is_empty() {
+        let ids: Vec<&str> = entries.iter().map(|e| e.target()).collect();
+        return Err(Failure::new(match wanted {
+            Some(t) if !ids.is_empty() => format!("{name} has no code for {t}; it has: {}", ids.join(", ")),
+            _ => format!("{name} is an offload bundle without AMDGPU code"),
+        }));
+    }
+    let mut out = BufWriter::new(stdout().lock());
+    for (i, e) in chosen.iter().enumerate() {
+        let label = if bundle { format!("{name} ({})", e.id) } else { name.to_string() };
+        let file = ElfFile::parse(&e.data).map_err(|e| Failure::new(format!("{label}: {e}")))?;
+        let decode_as = match (target.filter(|_| !bundle), file.target, Family::nearest_tables(file.mach)) {
+            (Some(t), ..) | (None, Some(t), _) => t,
+            (None, None, Some(near)) => {
+                let processor = Family::processor(file.mach).unwrap_or("its processor");
+                eprintln!("note: no tables for {processor}: decoded as {near}");
+                Target::parse(near).map_err(Failure::new)?
+            }
+            (None, None, None) => {
+                let what = format!("{label} is for a processor without tables (machine {:#x})", file.mach);
+                return Err(Failure::new(what));
+            }
+        };
+        if bundle {
+            writeln!(out, "{}; {}", if i > 0 { "\n" } else { "" }, e.id)?;
+        }
+        list(&file, &e.data, decode_as, &listing, &mut out).map_err(|e| Failure::new(format!("{label}: {e}")))?;
+    }
+    Ok(out.flush()?)
 }
 
 fn disasm_hex(text: &str, target: Target, mode: Mode) -> Result {
@@ -142,48 +194,6 @@ fn parse_hex(line: &str) -> Option<Vec<u8>> {
     Some(digits.chunks(2).map(|p| p[0] << 4 | p[1]).collect())
 }
 
-fn disasm_file(file: &ElfFile, bytes: &[u8], target: Target, args: &DisasmArgs) -> Result {
-    let mut out = BufWriter::new(stdout().lock());
-    writeln!(out, "\t.amdgcn_target \"amdgcn-amd-amdhsa--{}\"\n\t.text", target.info().name)?;
-    if let Some(k) = &args.kernel
-        && file.kernel(k).is_none()
-    {
-        let known: Vec<&str> = file.kernels.iter().map(|k| k.name.as_str()).collect();
-        return Err(Failure::new(format!("no kernel '{k}'; the file has: {}", known.join(", "))));
-    }
-    let mut mode = args.mode.mode(target);
-    for segment in file.segments.iter().filter(|s| s.executable) {
-        let Some(code) = bytes.get(segment.file.clone()) else { continue };
-        let functions: BTreeMap<usize, (String, u64)> = file
-            .symbols
-            .iter()
-            .filter(|s| s.kind == SymbolKind::Function && s.defined && s.addr >= segment.addr)
-            .map(|s| ((s.addr - segment.addr) as usize, (s.name.clone(), s.size)))
-            .collect();
-        for (start, (name, size)) in &functions {
-            if args.kernel.as_ref().is_some_and(|k| k != name) {
-                continue;
-            }
-            // Waves of the kernel decide how masks read.
-            if let (Some(k), None) = (file.kernel(name), &args.mode.wave) {
-                mode.wave64 = !k.descriptor.wave32();
-            }
-            let next = functions.range(start + 1..).next().map_or(code.len(), |f| *f.0);
-            let end = if *size > 0 { start + *size as usize } else { next };
-            let Some(body) = code.get(*start..end.min(code.len())) else { continue };
-            let names = BTreeMap::from([(0, name.clone())]);
-            writeln!(out)?;
-            for line in disassemble(target, mode, body, &names) {
-                if let Some(label) = &line.label {
-                    writeln!(out, "{label}:")?;
-                }
-                writeln!(out, "\t{}", line.text)?;
-            }
-        }
-    }
-    Ok(out.flush()?)
-}
-
 pub fn asm(args: &AsmArgs) -> Result {
     let target = Target::parse(&args.target).map_err(Failure::usage)?;
     let mode = args.mode.mode(target);
@@ -203,5 +213,39 @@ pub fn asm(args: &AsmArgs) -> Result {
         }
         return Ok(out.flush()?);
     }
-    Err(Failure::usage("asm prints encodings only so far: add --show-encoding"))
+    let output = match &args.output {
+        Some(o) => o.clone(),
+        None if args.file == Path::new("-") => return Err(Failure::usage("name the file to write with -o")),
+        None => args.file.with_extension("hsaco"),
+    };
+    let mut mode = mode;
+    if args.mode.wave.is_none()
+        && let Some(wave32) = wavefront_directive(&source)
+    {
+        mode.wave64 = !wave32;
+    }
+    let abi = match args.code_object_version.as_str() {
+        "4" => Abi::V4,
+        "6" => Abi::V6,
+        _ => Abi::V5,
+    };
+    let name = args.file.display();
+    let assembly = assemble(target, mode, &source).map_err(|errors| {
+        let list: Vec<String> = errors.iter().map(|e| format!("{name}:{e}")).collect();
+        let count = if errors.len() > 1 { format!("\n{} errors", errors.len()) } else { String::new() };
+        Failure::new(format!("{}{count}", list.join("\n")))
+    })?;
+    let bytes = link_assembly(target, mode, &assembly, abi).map_err(|e| Failure::new(format!("{name}: {e}")))?;
+    crate::output::write(&output, |to| to.write_all(&bytes))?;
+    Ok(())
+}
+
+/// What the first `.amdhsa_wavefront_size32` of a source says.
+fn wavefront_directive(source: &str) -> Option<bool> {
+    let line = source.lines().find_map(|l| l.trim().strip_prefix(".amdhsa_wavefront_size32"))?;
+    match line.split_whitespace().next()? {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
 }

@@ -43,7 +43,8 @@ pub enum Command {
         /// Second target.
         to: String,
     },
-    /// Counts, per target, instructions that can be encoded and those the emulated device executes.
+    /// Counts, per target, instructions that can be encoded and those the emulated device executes. Compute instructions
+    /// are all but images, ray tracing, interpolation, export and ordered counters (property `graphics` of the tables).
     Coverage {
         /// Machine-readable output.
         #[arg(long)]
@@ -216,6 +217,7 @@ fn properties(f: Flags) -> Vec<&'static str> {
         (Flags::SIDE_EFFECTS, "side effects"),
         (Flags::OUT_OF_ORDER, "completes out of order"),
         (Flags::DUAL, "dual issue"),
+        (Flags::GRAPHICS, "graphics only"),
     ];
     all.iter().filter(|(x, _)| f.has(*x)).map(|(_, n)| *n).collect()
 }
@@ -255,20 +257,34 @@ fn coverage(json: bool) -> Result {
         target: &'static str,
         encodable: usize,
         emulated: usize,
+        compute: usize,
+        compute_emulated: usize,
+        missing: Vec<&'static str>,
     }
     let rows: Vec<Coverage> = Target::all()
-        .map(|t| Coverage {
-            target: t.info().name,
-            encodable: ops(t).count(),
-            emulated: ops(t).filter(|i| emu::implements(t, i.op)).count(),
+        .map(|t| {
+            let emulated = |i: &&OpInfo| emu::implements(t, i.op);
+            let compute = |i: &&OpInfo| !i.flags.has(Flags::GRAPHICS);
+            Coverage {
+                target: t.info().name,
+                encodable: ops(t).count(),
+                emulated: ops(t).filter(emulated).count(),
+                compute: ops(t).filter(compute).count(),
+                compute_emulated: ops(t).filter(compute).filter(emulated).count(),
+                missing: ops(t).filter(compute).filter(|i| !emulated(i)).map(|i| i.name).collect(),
+            }
         })
         .collect();
     if json {
         return print_json(&rows);
     }
-    println!("{:8} {:>10} {:>10}", "target", "encodable", "emulated");
+    println!("{:8} {:>10} {:>10} {:>10} {:>10}", "target", "encodable", "emulated", "compute", "emulated");
     for r in rows {
-        println!("{:8} {:>10} {:>10}", r.target, r.encodable, r.emulated);
+        let percent = 100.0 * r.compute_emulated as f64 / r.compute.max(1) as f64;
+        // Rounded down: 100% means all.
+        let percent = (percent * 10.0).floor() / 10.0;
+        let (t, n, e, c, ce) = (r.target, r.encodable, r.emulated, r.compute, r.compute_emulated);
+        println!("{t:8} {n:>10} {e:>10} {c:>10} {ce:>10} {percent:>6}%");
     }
     Ok(())
 }

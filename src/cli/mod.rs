@@ -7,6 +7,7 @@ mod conformance;
 mod devices;
 mod disasm;
 mod isa;
+mod launch;
 mod run;
 mod stats;
 
@@ -62,6 +63,7 @@ enum Command {
     Devices(devices::Args),
     Compile(compile::Args),
     Run(run::Args),
+    Launch(launch::Args),
     Conformance(conformance::Args),
     Asm(disasm::AsmArgs),
     Disasm(disasm::DisasmArgs),
@@ -82,6 +84,7 @@ pub fn main() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Compile(args) => compile::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Launch(args) => launch::run(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Asm(args) => disasm::asm(&args),
         Command::Disasm(args) => disasm::disasm(&args),

@@ -5,11 +5,12 @@ use super::{Failure, Result};
 use crate::codeobj::ElfFile;
 use crate::compile::compile;
 use crate::runtime::plan::{PLAN_SECTION, Plan, Port, WEIGHTS_SECTION};
-use crate::runtime::{Session, open};
+use crate::runtime::{Device, DeviceError, Session, open};
 use crate::tensor::{HostTensor, ImageOptions, InputSpec, Wanted, compare, format_top, save, top_k};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Runs a model: an ONNX file, or a file that `barewave compile` wrote.
@@ -19,7 +20,7 @@ use std::time::Instant;
 pub struct Args {
     /// ONNX file or compiled model.
     model: PathBuf,
-    /// Device: auto, or emu:TARGET for an emulated one.
+    /// Device: auto (a GPU if there is one), hip or hip:N for a GPU, emu:TARGET for an emulated one.
     #[arg(long, default_value = "auto")]
     device: String,
     /// Input as [NAME=]SPEC: 1x3xf32=0, 1x3xf32=random:7, @x.npy, @all.npz, @x.pb, cat.png. Missing ones are random.
@@ -79,15 +80,23 @@ struct Loaded {
 
 pub fn run(args: &Args) -> Result {
     let is_elf = starts_with_elf(&args.model)?;
-    let loaded = if is_elf { read_compiled(&args.model)? } else { compile_now(args)? };
-    let target = Target::parse(&loaded.plan.target)?;
-    let device = open(&args.device, Some(target), args.strict)?;
+    let (loaded, device) = if is_elf {
+        let loaded = read_compiled(&args.model)?;
+        let target = Target::parse(&loaded.plan.target)?;
+        (loaded, open_device(args, Some(target))?)
+    } else {
+        let device = open_device(args, None)?;
+        (compile_now(args, device.target())?, device)
+    };
     let mut session = Session::new(device, loaded.plan, &loaded.code, &loaded.weights)?;
+    if args.timing {
+        session.time_launches()?;
+    }
     drop((loaded.code, loaded.weights));
     let plan = session.plan().clone();
     let images = image_options(args, &plan)?;
     let inputs = read_inputs(args, &plan, &images)?;
-    println!("device   {}", session.device_name());
+    println!("device   {}", session.device().info().name);
     let mut best = None;
     let mut outputs = Vec::new();
     for _ in 0..args.repeat.max(1) {
@@ -103,11 +112,13 @@ pub fn run(args: &Args) -> Result {
         None => println!("compile  none (ahead of time)"),
     }
     let ms = report.time.as_secs_f64() * 1e3;
-    println!("run      {ms:.1} ms, {} kernels, {} wave instructions", report.launches, report.instructions);
+    let counted = report.instructions.map_or(String::new(), |n| format!(", {n} wave instructions"));
+    println!("run      {ms:.1} ms, {} kernels{counted}", report.launches);
     if args.timing {
         for (launch, (time, n)) in plan.launches.iter().zip(&report.per_launch) {
             let ms = time.as_secs_f64() * 1e3;
-            println!("  {ms:9.3} ms {n:12} instructions  {:16} {}", launch.kernel, launch.step);
+            let counted = n.map_or(String::new(), |n| format!("{n:12} instructions"));
+            println!("  {ms:9.3} ms {counted}  {:16} {}", launch.kernel, launch.step);
         }
     }
     print_top(args, &plan, &outputs)?;
@@ -131,11 +142,19 @@ fn starts_with_elf(path: &Path) -> Result<bool> {
     }
 }
 
-fn compile_now(args: &Args) -> Result<Loaded> {
-    let target = match args.device.strip_prefix("emu:") {
-        Some(t) => Target::parse(t).map_err(Failure::usage)?,
-        None => open(&args.device, None, false)?.target(),
-    };
+/// Opens the device that was asked for; one line says so when it is not a GPU and might have been.
+fn open_device(args: &Args, preferred: Option<Target>) -> Result<Arc<dyn Device>> {
+    let opened = open(&args.device, preferred, args.strict).map_err(|e| match e {
+        DeviceError::Target(e) => Failure::usage(e),
+        e => e.into(),
+    })?;
+    if let Some(note) = opened.note {
+        eprintln!("note: {note}");
+    }
+    Ok(opened.device)
+}
+
+fn compile_now(args: &Args, target: Target) -> Result<Loaded> {
     let start = Instant::now();
     let graph = load(&args.model, &options(&args.dims)?)?;
     let program = compile(&graph, target)?;

@@ -101,6 +101,8 @@ pub enum ScratchSetup {
 impl Descriptor {
     /// Size of a descriptor in the file.
     pub const SIZE: usize = 64;
+    /// Where in it the distance to the entry point stands.
+    pub const ENTRY_AT: usize = 16;
 
     /// Computes the descriptor of `k`, with `entry_offset` 0, for the machine `mach` (EF_AMDGPU_MACH).
     pub fn for_kernel(k: &Kernel, mach: u32) -> Result<Descriptor, Error> {
@@ -273,8 +275,7 @@ impl Descriptor {
     }
     /// User SGPRs, padding included.
     pub fn user_sgpr_count(&self, family: Family) -> u16 {
-        let bits = if family == Family::Gfx125 { 0x3f } else { 0x1f };
-        (self.rsrc2 >> 1 & bits) as u16
+        (self.rsrc2 >> 1 & family.max_user_sgpr_field()) as u16
     }
     /// Workgroup ids x, y, z enabled.
     pub fn workgroup_ids(&self) -> [bool; 3] {

@@ -50,6 +50,21 @@ impl Family {
     pub fn of_mach(mach: u32) -> Option<Family> {
         MACHS.iter().find(|m| m.0 == mach & EF_MACH).map(|m| m.2)
     }
+    /// The processor whose instruction tables serve for an EF_AMDGPU_MACH value that has none of its own: generic
+    /// targets, and chips that differ from a sibling in a few instructions only.
+    pub fn nearest_tables(mach: u32) -> Option<&'static str> {
+        Some(match Family::processor(mach)? {
+            "gfx801" | "gfx802" | "gfx805" | "gfx810" => "gfx803",
+            "gfx904" | "gfx909" | "gfx90c" | "gfx9-generic" => "gfx900",
+            "gfx940" | "gfx941" | "gfx9-4-generic" => "gfx942",
+            "gfx1011" | "gfx1012" | "gfx1013" | "gfx10-1-generic" => "gfx1010",
+            "gfx1033" | "gfx1034" | "gfx10-3-generic" => "gfx1030",
+            "gfx1152" | "gfx1153" => "gfx1150",
+            "gfx11-generic" => "gfx1100",
+            "gfx12-generic" => "gfx1200",
+            _ => return None,
+        })
+    }
     /// LLVM's processor name for an EF_AMDGPU_MACH value.
     pub fn processor(mach: u32) -> Option<&'static str> {
         MACHS.iter().find(|m| m.0 == mach & EF_MACH).map(|m| m.1)
@@ -63,6 +78,10 @@ impl Family {
             _ if wave32 => 8,
             _ => 4,
         }
+    }
+    /// Largest value of the descriptor's count of user SGPRs.
+    pub fn max_user_sgpr_field(self) -> u32 {
+        if self == Family::Gfx125 { 0x3f } else { 0x1f }
     }
     /// SGPRs are allocated per wave, so the descriptor counts them (up to gfx9).
     pub fn counts_sgprs(self) -> bool {

@@ -42,6 +42,12 @@ impl Arg {
     }
 }
 
+impl std::fmt::Display for ArgKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.to_name())
+    }
+}
+
 impl ArgKind {
     fn to_name(&self) -> String {
         match self {

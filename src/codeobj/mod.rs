@@ -10,16 +10,29 @@
 //!
 //! Source of the formats: LLVM's "User Guide for AMDGPU Backend" (code object, kernel descriptor, metadata).
 
+mod assemble;
+mod bundle;
 mod descriptor;
+mod directives;
+mod elf;
 mod family;
+mod link;
+mod listing;
 mod metadata;
 mod read;
+mod target_id;
 mod write;
+mod yaml;
 
+pub use assemble::link_assembly;
+pub use bundle::{Entry, code_objects};
 pub use descriptor::{Descriptor, Properties, ScratchSetup, SystemSgprs, UserSgprLayout};
 pub use family::Family;
+pub use listing::{Listing, list};
 pub use metadata::{Arg, ArgKind, KernelMeta};
-pub use read::{ElfFile, KernelInfo, Relocation, Segment, Symbol, SymbolKind};
+pub use read::{ElfFile, KernelInfo, Relocation, SectionInfo, Segment, Symbol, SymbolKind};
+pub use target_id::TargetId;
+pub use yaml::metadata_to_yaml;
 
 use barewave_isa::Target;
 use std::borrow::Cow;

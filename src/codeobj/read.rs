@@ -2,8 +2,8 @@
 //! and errors name the place.
 
 use super::family::EF_MACH;
-use super::{Descriptor, Error, Family, KernelMeta, metadata};
-use barewave_isa::Target;
+use super::{Descriptor, Error, Family, KernelMeta, elf, metadata};
+use barewave_isa::{Target, Visibility};
 use goblin::elf::Elf;
 use goblin::elf::program_header::{PT_LOAD, PT_NOTE};
 use std::ops::Range;
@@ -47,6 +47,12 @@ pub struct Symbol {
     pub kind: SymbolKind,
     /// False for symbols that another file must define.
     pub defined: bool,
+    /// It is a number, not a place.
+    pub absolute: bool,
+    /// Other files see it.
+    pub global: bool,
+    /// Other files cannot replace it (protected) or cannot see it (hidden).
+    pub visibility: Visibility,
 }
 
 /// A dynamic relocation to apply after loading.
@@ -111,8 +117,31 @@ pub struct ElfFile {
     pub dynamic_symbols: Vec<Symbol>,
     /// Relocations to apply.
     pub relocations: Vec<Relocation>,
-    /// All named sections with contents: name and bytes of the file.
-    pub sections: Vec<(String, Range<usize>)>,
+    /// All named sections.
+    pub sections: Vec<SectionInfo>,
+    /// The metadata: MessagePack (code object version 3 on).
+    pub metadata: Option<Range<usize>>,
+}
+
+/// A named section.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SectionInfo {
+    /// Name.
+    pub name: String,
+    /// Address relative to the load address; 0 when it is not loaded.
+    pub addr: u64,
+    /// Size in memory, bytes.
+    pub size: u64,
+    /// Bytes of the file; empty for a section of zeros.
+    pub file: Range<usize>,
+    /// It is loaded.
+    pub loaded: bool,
+    /// It may be written.
+    pub writable: bool,
+    /// It holds code.
+    pub executable: bool,
+    /// Bytes, a power of two.
+    pub align: u64,
 }
 
 const EM_AMDGPU: u16 = 224;
@@ -154,16 +183,24 @@ impl ElfFile {
         if !bytes.starts_with(b"\x7fELF") {
             return Err(Error::Elf("it does not start with the ELF magic number".into()));
         }
-        let elf = Elf::parse(bytes).map_err(|e| Error::Elf(e.to_string()))?;
-        if elf.header.e_machine != EM_AMDGPU {
-            return Err(Error::NotAmdgpu(format!("it is for machine {}, AMDGPU is {EM_AMDGPU}", elf.header.e_machine)));
+        let file_elf = Elf::parse(bytes).map_err(|e| Error::Elf(e.to_string()))?;
+        if file_elf.header.e_machine != EM_AMDGPU {
+            return Err(Error::NotAmdgpu(format!(
+                "it is for machine {}, AMDGPU is {EM_AMDGPU}",
+                file_elf.header.e_machine
+            )));
         }
-        if !elf.is_64 || !elf.little_endian {
+        if !file_elf.is_64 || !file_elf.little_endian {
             return Err(Error::NotAmdgpu("it is not 64-bit little-endian".into()));
         }
-        let e_flags = elf.header.e_flags;
+        const ET_REL: u16 = 1;
+        if file_elf.header.e_type == ET_REL {
+            let what = "it is a relocatable object, not a code object: link it first (ld.lld -shared)";
+            return Err(Error::NotAmdgpu(what.into()));
+        }
+        let e_flags = file_elf.header.e_flags;
         let mach = e_flags & EF_MACH;
-        let abi_version = elf.header.e_ident[8];
+        let abi_version = file_elf.header.e_ident[8];
         let version = abi_version.saturating_add(2);
         if version > 6 {
             return Err(Error::NotAmdgpu(format!("its ELF ABI version {abi_version} is unknown")));
@@ -173,7 +210,7 @@ impl ElfFile {
 
         let mut segments = Vec::new();
         let mut note = None;
-        for p in &elf.program_headers {
+        for p in &file_elf.program_headers {
             match p.p_type {
                 PT_LOAD => {
                     let file = range(bytes, p.p_offset, p.p_filesz, "a loaded segment")?;
@@ -210,13 +247,20 @@ impl ElfFile {
                 _ => SymbolKind::Other,
             },
             defined: s.st_shndx != 0,
+            absolute: s.st_shndx == usize::from(elf::SHN_ABS),
+            global: s.st_bind() != elf::STB_LOCAL,
+            visibility: match s.st_other & 3 {
+                elf::STV_DEFAULT => Visibility::Default,
+                elf::STV_PROTECTED => Visibility::Protected,
+                _ => Visibility::Hidden,
+            },
         };
         let dynamic_symbols: Vec<Symbol> =
-            elf.dynsyms.iter().map(|s| symbol(&s, elf.dynstrtab.get_at(s.st_name))).collect();
+            file_elf.dynsyms.iter().map(|s| symbol(&s, file_elf.dynstrtab.get_at(s.st_name))).collect();
         let mut v2_kernels = Vec::new();
         let mut symbols: Vec<Symbol> = Vec::new();
-        for s in elf.syms.iter() {
-            let sym = symbol(&s, elf.strtab.get_at(s.st_name));
+        for s in file_elf.syms.iter() {
+            let sym = symbol(&s, file_elf.strtab.get_at(s.st_name));
             if s.st_type() == STT_AMDGPU_HSA_KERNEL {
                 v2_kernels.push(sym.clone());
             }
@@ -229,23 +273,35 @@ impl ElfFile {
         symbols.sort_by(|a, b| (a.addr, &a.name).cmp(&(b.addr, &b.name)));
 
         let mut relocations = Vec::new();
-        for r in elf.dynrelas.iter().chain(elf.dynrels.iter()).chain(elf.pltrelocs.iter()) {
+        for r in file_elf.dynrelas.iter().chain(file_elf.dynrels.iter()).chain(file_elf.pltrelocs.iter()) {
             let (symbol, addend) = (r.r_sym, r.r_addend.unwrap_or(0));
             relocations.push(Relocation { addr: r.r_offset, kind: r.r_type, symbol, addend });
         }
 
         let mut sections = Vec::new();
-        for h in &elf.section_headers {
-            const SHT_NOBITS: u32 = 8;
-            let name = elf.shdr_strtab.get_at(h.sh_name).unwrap_or("");
-            if h.sh_type == SHT_NOBITS || h.sh_type == 0 || name.is_empty() {
+        for h in &file_elf.section_headers {
+            let name = file_elf.shdr_strtab.get_at(h.sh_name).unwrap_or("");
+            if h.sh_type == 0 || name.is_empty() {
                 continue;
             }
-            sections.push((name.to_owned(), range(bytes, h.sh_offset, h.sh_size, &format!("section `{name}`"))?));
+            let file = match h.sh_type {
+                elf::SHT_NOBITS => 0..0,
+                _ => range(bytes, h.sh_offset, h.sh_size, &format!("section `{name}`"))?,
+            };
+            sections.push(SectionInfo {
+                name: name.to_owned(),
+                addr: h.sh_addr,
+                size: h.sh_size,
+                file,
+                loaded: h.sh_flags & elf::SHF_ALLOC != 0,
+                writable: h.sh_flags & elf::SHF_WRITE != 0,
+                executable: h.sh_flags & elf::SHF_EXEC != 0,
+                align: if h.sh_addralign.is_power_of_two() { h.sh_addralign } else { 1 },
+            });
         }
         if note.is_none() {
-            let found = sections.iter().find(|s| s.0 == ".note");
-            note = found.and_then(|(_, r)| metadata_note(&bytes[r.clone()]));
+            let found = sections.iter().find(|s| s.name == ".note");
+            note = found.and_then(|s| metadata_note(&bytes[s.file.clone()]));
         }
 
         let (meta, target_name) = match note {
@@ -265,6 +321,11 @@ impl ElfFile {
             dynamic_symbols,
             relocations,
             sections,
+            metadata: note.filter(|_| version > 2).map(|n| {
+                // The note is a part of the file.
+                let start = n.as_ptr() as usize - bytes.as_ptr() as usize;
+                start..start + n.len()
+            }),
         };
         file.kernels = file.find_kernels(bytes, &v2_kernels, meta)?;
         Ok(file)
@@ -332,7 +393,7 @@ impl ElfFile {
 
     /// Place of a named section in the file, e.g. one written as an extra section of a code object.
     pub fn section(&self, name: &str) -> Option<Range<usize>> {
-        self.sections.iter().find(|s| s.0 == name).map(|s| s.1.clone())
+        self.sections.iter().find(|s| s.name == name).map(|s| s.file.clone())
     }
 
     /// The symbol that covers an address, for messages: the last function that starts at or before it.

@@ -3,12 +3,16 @@
 //! Threads take workgroups in order of their number. Within a workgroup waves take turns: each runs until a barrier, a
 //! sleep, its time slice or its end; when all that are left stand at a barrier they go on.
 
+use super::exec::barrier;
 use super::fault::{Fault, FaultKind};
 use super::memory::Memory;
 use super::program::{Machine, Program};
 use super::strict::Checker;
-use super::wave::{Ctl, EXEC, POISON, PRIVATE_APERTURE, SCALARS, SHARED_APERTURE, VCC, Wave, scalar};
-use crate::codeobj::{ArgKind, Descriptor, Family, KernelInfo};
+use super::wave::{
+    Ctl, DX10_CLAMP, EXEC, FP16_OVFL, GroupState, IEEE, LaunchState, POISON, PRIVATE_APERTURE, SCALARS,
+    SHARED_APERTURE, VCC, Wave, scalar,
+};
+use crate::codeobj::{Descriptor, Family, KernelInfo};
 use barewave_isa::Reg;
 use rayon::prelude::*;
 use std::sync::Mutex;
@@ -68,6 +72,8 @@ pub struct Launch<'a> {
     pub lds_size: u32,
     /// Options.
     pub options: &'a LaunchOptions,
+    /// Shared by all waves.
+    pub state: LaunchState,
 }
 
 /// Bytes of stack for kernels whose stack grows at run time.
@@ -173,12 +179,14 @@ impl Launch<'_> {
         w.index = index;
         w.workgroup = workgroup;
         w.count = 0;
-        w.signalled = false;
+        (w.passed, w.waits_for, w.joined, w.gws_phase, w.vskip) = (0, None, None, None, false);
         w.gpr_idx = (0, 0);
         w.fault = None;
         w.scratch_size = per_wave;
         w.hidden_private = scratch;
-        w.set_mode(d.float_mode());
+        let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+        let bits = flag(d.dx10_clamp(family), DX10_CLAMP) | flag(d.ieee_mode(family), IEEE);
+        w.set_mode(d.float_mode() | bits | flag(d.fp16_overflow(), FP16_OVFL));
         let left = self.threads() - index * lanes as u32;
         let exec = if left >= lanes as u32 { w.all() } else { (1u64 << left) - 1 };
         for r in scalar(Reg::VCC_LO)..SCALARS as u32 {
@@ -288,55 +296,6 @@ impl Launch<'_> {
     }
 }
 
-/// Hidden kernel arguments (code object v5 metadata), written into `block`.
-pub fn hidden_arguments(k: &KernelInfo, grid: [u32; 3], block: [u32; 3], dynamic_lds: u32, queue: u64, out: &mut [u8]) {
-    let Some(meta) = &k.meta else { return };
-    let dims = (0..3).rev().find(|&i| grid[i] as u64 * block[i] as u64 > 1).map_or(1, |i| i + 1);
-    for a in &meta.args {
-        let ArgKind::Hidden(name) = &a.kind else { continue };
-        let axis = match name.as_bytes().last() {
-            Some(b'y') => 1,
-            Some(b'z') => 2,
-            _ => 0,
-        };
-        let v: u64 = match name.trim_end_matches(['x', 'y', 'z']).trim_end_matches('_') {
-            "block_count" => grid[axis] as u64,
-            "group_size" => block[axis] as u64,
-            "grid_dims" => dims as u64,
-            "dynamic_lds_size" => dynamic_lds as u64,
-            "private_base" => PRIVATE_APERTURE as u64,
-            "shared_base" => SHARED_APERTURE as u64,
-            "queue_ptr" => queue,
-            // Remainders, offsets, and services that there are none of.
-            _ => 0,
-        };
-        let (from, to) = (a.offset as usize, a.offset as usize + a.size.min(8) as usize);
-        if let Some(place) = out.get_mut(from..to) {
-            let n = place.len();
-            place.copy_from_slice(&v.to_le_bytes()[..n]);
-        }
-    }
-}
-
-/// The AQL dispatch packet, followed by the part of the queue that kernels read.
-pub fn dispatch_packet(grid: [u32; 3], block: [u32; 3], private: u32, lds: u32, kernarg: u64) -> [u8; 64 + 256] {
-    let mut p = [0u8; 64 + 256];
-    let mut put = |at: usize, bytes: &[u8]| p[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, &2u16.to_le_bytes());
-    put(2, &3u16.to_le_bytes());
-    for i in 0..3 {
-        put(4 + 2 * i, &(block[i] as u16).to_le_bytes());
-        put(12 + 4 * i, &grid[i].wrapping_mul(block[i]).to_le_bytes());
-    }
-    put(24, &private.to_le_bytes());
-    put(28, &lds.to_le_bytes());
-    put(40, &kernarg.to_le_bytes());
-    // amd_queue_t: apertures of LDS and scratch.
-    put(64 + 0x40, &SHARED_APERTURE.to_le_bytes());
-    put(64 + 0x44, &PRIVATE_APERTURE.to_le_bytes());
-    p
-}
-
 /// The waves and the LDS that one thread runs workgroups with.
 struct Group {
     waves: Vec<Wave>,
@@ -344,6 +303,7 @@ struct Group {
     scratch: u64,
     per_wave: u64,
     checker: Option<Checker>,
+    state: Box<GroupState>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -371,9 +331,10 @@ impl Group {
             w.waves = n as u32;
             w.quirks = l.machine.quirks();
             w.cu = thread as u32;
+            w.launch = &l.state;
         }
         let checker = l.options.strict.then(|| Checker::new(l, n));
-        Ok(Group { waves, lds: vec![0; l.lds_size as usize + 64], scratch, per_wave, checker })
+        Ok(Group { waves, lds: vec![0; l.lds_size as usize + 64], scratch, per_wave, checker, state: Box::default() })
     }
 
     fn release(&mut self, l: &Launch) {
@@ -393,7 +354,10 @@ impl Group {
         let Some(entry) = l.program.index_of(l.entry) else {
             return Err(Box::new(l.launch_fault(FaultKind::BadJump(l.entry))));
         };
+        *self.state = GroupState { arrived: vec![0; self.waves.len()], ..GroupState::default() };
+        let state: *mut GroupState = &mut *self.state;
         for (i, w) in self.waves.iter_mut().enumerate() {
+            w.group = state;
             w.lds = lds;
             w.lds_size = l.lds_size;
             l.start(w, i as u32, workgroup, self.scratch, self.per_wave);
@@ -436,12 +400,31 @@ impl Group {
             if alive == 0 {
                 return Ok(total);
             }
-            if states.iter().all(|s| *s != State::Ready) {
-                states.iter_mut().filter(|s| **s == State::AtBarrier).for_each(|s| *s = State::Ready);
-                if let Some(c) = &mut self.checker {
-                    c.barrier();
-                }
+            self.release_waves(&mut states);
+            if states.iter().all(|s| matches!(s, State::Done | State::AtBarrier))
+                && let Some(i) = states.iter().position(|s| *s == State::AtBarrier)
+            {
+                let w = &mut self.waves[i];
+                // The barrier is the operation before the one that would come next.
+                w.ip = w.ip.saturating_sub(1);
+                w.fault = Some((FaultKind::BarrierDeadlock, None));
+                return Err(Box::new(fault(l, w)));
             }
+        }
+    }
+
+    /// Lets waves go on whose barrier is complete.
+    fn release_waves(&mut self, states: &mut [State]) {
+        let before = states.to_vec();
+        let mut met = false;
+        for (i, w) in self.waves.iter_mut().enumerate() {
+            if before[i] == State::AtBarrier && barrier::released(w, |n| before[n] != State::Done) {
+                states[i] = State::Ready;
+                met |= w.waits_for.is_none();
+            }
+        }
+        if met && let Some(c) = &mut self.checker {
+            c.barrier();
         }
     }
 }
@@ -462,6 +445,9 @@ fn fault(l: &Launch, w: &mut Wave) -> Fault {
 
 /// Runs a wave until it stops; `w.ip` then is the next operation (or the one that failed).
 fn interpret(w: &mut Wave, program: &Program) -> Ctl {
+    if w.vskip {
+        return interpret_scalars(w, program);
+    }
     let ops = program.ops.as_ptr();
     let mut ip = w.ip;
     let mut count = w.count;
@@ -490,4 +476,29 @@ fn interpret(w: &mut Wave, program: &Program) -> Ctl {
     w.ip = ip;
     w.count = count;
     ctl
+}
+
+/// As [`interpret`] while vector instructions are skipped (s_setvskip of gfx8 and gfx9).
+fn interpret_scalars(w: &mut Wave, program: &Program) -> Ctl {
+    let stop = w.count + SLICE;
+    while w.vskip {
+        let op = &program.ops[w.ip];
+        w.count += 1;
+        if program.is_vector(w.ip) {
+            w.ip += 1;
+            continue;
+        }
+        // SAFETY: operands were resolved for waves like this one.
+        match unsafe { (op.run)(w, op) } {
+            Ctl::Next => w.ip += 1,
+            Ctl::Jump if w.count > stop => return Ctl::Yield,
+            Ctl::Jump => {}
+            c @ (Ctl::Barrier | Ctl::Yield) => {
+                w.ip += 1;
+                return c;
+            }
+            c => return c,
+        }
+    }
+    Ctl::Yield
 }

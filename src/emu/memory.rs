@@ -1,7 +1,11 @@
 //! Device memory: one reserved range of host address space, of which the host commits pages when they are touched.
 //!
-//! Device addresses are [`BASE`] + offset, the same on every run. Allocations are rounded to 256 bytes and separated by
-//! a gap, so that strict mode can tell an overrun from an access to the neighbour.
+//! Device addresses are [`BASE`] + offset, the same on every run; in a unified address space they are the host's own
+//! addresses, so that both sides can follow the same pointers. Allocations are rounded to 256 bytes and separated by a
+//! gap, so that strict mode can tell an overrun from an access to the neighbour.
+//!
+//! Beside that range, host memory can be lent to kernels under its own addresses ([`Memory::lend`]). An access looks
+//! there only after it missed the reserved range.
 //!
 //! A second, equally lazy range holds one bit per byte: "was written". It is filled by host writes and by launches in
 //! strict mode, and believed only as long as every launch was strict.
@@ -9,10 +13,10 @@
 use memmap2::{MmapMut, MmapOptions};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, RwLock};
 
-/// Lowest device address.
+/// Lowest device address where the address space is not unified.
 pub const BASE: u64 = 0x10_0000_0000;
 const ALIGN: u64 = 256;
 const GAP: u64 = 256;
@@ -21,7 +25,22 @@ const GAP: u64 = 256;
 #[derive(Clone, Copy)]
 pub struct View {
     base: *mut u8,
+    origin: u64,
     limit: u64,
+    lent: *const Lent,
+}
+
+/// Host memory that kernels may use: start to size in bytes.
+#[derive(Default)]
+struct Lent(RwLock<BTreeMap<u64, u64>>);
+
+impl Lent {
+    /// True when a range lies inside of one that was lent.
+    fn holds(&self, addr: u64, size: u64) -> bool {
+        let ranges = self.0.read().unwrap_or_else(|e| e.into_inner());
+        let last = ranges.range(..=addr).next_back();
+        last.is_some_and(|(&start, &len)| size <= len && addr - start <= len - size)
+    }
 }
 
 // SAFETY: the view is a pointer into a mapping that outlives every launch; kernels on several threads may race on the
@@ -33,19 +52,30 @@ impl View {
     /// Device address of a host address inside of the mapping.
     pub fn address_of(&self, p: *const u8) -> Option<u64> {
         let offset = (p as u64).wrapping_sub(self.base as u64);
-        (offset < self.limit).then(|| BASE + offset)
+        if offset < self.limit {
+            return Some(self.origin + offset);
+        }
+        // SAFETY: the view lives no longer than the memory that it was made from.
+        unsafe { &*self.lent }.holds(p as u64, 1).then_some(p as u64)
     }
 
     /// Host address of `size` bytes at a device address, if they are inside of the part of memory in use.
     #[inline(always)]
     pub fn at(&self, addr: u64, size: u64) -> Option<*mut u8> {
-        let offset = addr.wrapping_sub(BASE);
+        let offset = addr.wrapping_sub(self.origin);
         if offset < self.limit && size <= self.limit - offset {
             // SAFETY: the offset is inside of the mapping.
             Some(unsafe { self.base.add(offset as usize) })
         } else {
-            None
+            self.elsewhere(addr, size)
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn elsewhere(&self, addr: u64, size: u64) -> Option<*mut u8> {
+        // SAFETY: the view lives no longer than the memory that it was made from.
+        unsafe { &*self.lent }.holds(addr, size).then_some(addr as *mut u8)
     }
 }
 
@@ -62,6 +92,9 @@ pub struct Memory {
     map: MmapMut,
     written: MmapMut,
     size: u64,
+    /// Device address of the first byte.
+    origin: u64,
+    lent: Lent,
     /// End of the part ever used, offset from the start.
     extent: AtomicU64,
     allocations: Mutex<Allocations>,
@@ -70,8 +103,9 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Reserves up to `size` bytes; less when the host refuses that much address space.
-    pub fn reserve(size: u64) -> io::Result<Memory> {
+    /// Reserves up to `size` bytes; less when the host refuses that much address space. With `unified`, device addresses
+    /// are the host's.
+    pub fn reserve(size: u64, unified: bool) -> io::Result<Memory> {
         let mut size = size;
         loop {
             let map = MmapOptions::new().len(size as usize).no_reserve_swap().map_anon();
@@ -80,6 +114,8 @@ impl Memory {
                 (Ok(map), Ok(written)) => {
                     let allocations = Allocations { used: BTreeMap::new(), free: BTreeMap::new(), top: 0 };
                     return Ok(Memory {
+                        origin: if unified { map.as_ptr() as u64 } else { BASE },
+                        lent: Lent::default(),
                         map,
                         written,
                         size,
@@ -97,6 +133,11 @@ impl Memory {
     /// Bytes that can be allocated in all.
     pub fn capacity(&self) -> u64 {
         self.size
+    }
+
+    /// True for addresses of the reserved range.
+    pub fn owns(&self, addr: u64) -> bool {
+        addr.wrapping_sub(self.origin) < self.size
     }
 
     /// Reserves `size` bytes; `None` when no range is free.
@@ -122,13 +163,13 @@ impl Memory {
             }
         };
         a.used.insert(offset, size);
-        Some(BASE + offset)
+        Some(self.origin + offset)
     }
 
     /// Frees an allocation; false when `addr` is not the start of one.
     pub fn free(&self, addr: u64) -> bool {
         let mut a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
-        let Some(mut offset) = addr.checked_sub(BASE) else { return false };
+        let Some(mut offset) = addr.checked_sub(self.origin) else { return false };
         let Some(size) = a.used.remove(&offset) else { return false };
         let mut len = size.max(1).next_multiple_of(ALIGN) + GAP;
         self.mark(addr, size, false);
@@ -149,21 +190,62 @@ impl Memory {
 
     /// Size of the allocation that contains `addr`, and its start.
     pub fn allocation_of(&self, addr: u64) -> Option<(u64, u64)> {
-        let offset = addr.checked_sub(BASE)?;
+        let offset = addr.checked_sub(self.origin)?;
         let a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
         let (&start, &size) = a.used.range(..=offset).next_back()?;
-        (offset - start < size).then_some((BASE + start, size))
+        (offset - start < size).then_some((self.origin + start, size))
     }
 
     /// The allocations of the moment, as (address, size), in order: strict launches look addresses up in this.
     pub fn snapshot(&self) -> Vec<(u64, u64)> {
         let a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
-        a.used.iter().map(|(&o, &s)| (BASE + o, s)).collect()
+        let lent = self.lent.0.read().unwrap_or_else(|e| e.into_inner());
+        let mut all: Vec<(u64, u64)> = a.used.iter().map(|(&o, &s)| (self.origin + o, s)).collect();
+        all.extend(lent.iter().map(|(&start, &size)| (start, size)));
+        all.sort_unstable();
+        all
+    }
+
+    /// Lets kernels use `size` bytes of host memory at `start`, under the host's address; false when part of the range is
+    /// lent already or device memory.
+    ///
+    /// # Safety
+    /// The bytes stay readable and writable until [`Memory::take_back`], and no launch is running then.
+    pub unsafe fn lend(&self, start: *mut u8, size: u64) -> bool {
+        let from = start as u64;
+        let Some(end) = from.checked_add(size) else { return false };
+        let own = self.map.as_ptr() as u64;
+        let mut ranges = self.lent.0.write().unwrap_or_else(|e| e.into_inner());
+        let before = ranges.range(..end).next_back();
+        let free = before.is_none_or(|(&s, &len)| s + len <= from)
+            && (end <= self.origin || from >= self.origin + self.size)
+            && (end <= own || from >= own + self.size);
+        if free && size > 0 {
+            ranges.insert(from, size);
+        }
+        free && size > 0
+    }
+
+    /// Ends [`Memory::lend`]; false when no range starts there.
+    pub fn take_back(&self, start: u64) -> bool {
+        self.lent.0.write().unwrap_or_else(|e| e.into_inner()).remove(&start).is_some()
+    }
+
+    /// Start and size of the lent host memory that contains `addr`.
+    pub fn lent_range_of(&self, addr: u64) -> Option<(u64, u64)> {
+        let ranges = self.lent.0.read().unwrap_or_else(|e| e.into_inner());
+        let (&start, &size) = ranges.range(..=addr).next_back()?;
+        (addr - start < size).then_some((start, size))
     }
 
     /// Access for waves.
     pub fn view(&self) -> View {
-        View { base: self.map.as_ptr().cast_mut(), limit: self.extent.load(Ordering::Relaxed) }
+        View {
+            base: self.map.as_ptr().cast_mut(),
+            origin: self.origin,
+            limit: self.extent.load(Ordering::Relaxed),
+            lent: &self.lent,
+        }
     }
 
     /// Copies device memory to the host; false when the range is outside of device memory.
@@ -194,7 +276,7 @@ impl Memory {
 
     /// Records that bytes were written (or are undefined again). The range must be inside of memory.
     pub fn mark(&self, addr: u64, size: u64, written: bool) {
-        let Some(from) = addr.checked_sub(BASE) else { return };
+        let Some(from) = addr.checked_sub(self.origin) else { return };
         let Some(to) = from.checked_add(size).filter(|&t| t <= self.size) else { return };
         let bits = self.written.as_ptr().cast_mut();
         let one = |byte: u64, mask: u8| {
@@ -225,10 +307,10 @@ impl Memory {
 
     /// First byte of the range that nothing has written.
     pub fn first_unwritten(&self, addr: u64, size: u64) -> Option<u64> {
-        let from = addr.checked_sub(BASE)?;
+        let from = addr.checked_sub(self.origin)?;
         (from..from.checked_add(size)?.min(self.size))
             .find(|o| self.written[(o / 8) as usize] >> (o % 8) & 1 == 0)
-            .map(|o| BASE + o)
+            .map(|o| self.origin + o)
     }
 }
 
@@ -238,7 +320,7 @@ mod tests {
 
     #[test]
     fn huge_memory_costs_nothing_and_ranges_are_reused() {
-        let m = Memory::reserve(192 << 30).unwrap();
+        let m = Memory::reserve(192 << 30, false).unwrap();
         let a = m.alloc(1 << 30).unwrap();
         let b = m.alloc(100).unwrap();
         assert!(m.write(b, &[1, 2, 3]));
@@ -254,7 +336,7 @@ mod tests {
 
     #[test]
     fn written_bytes_are_remembered() {
-        let m = Memory::reserve(1 << 28).unwrap();
+        let m = Memory::reserve(1 << 28, false).unwrap();
         let a = m.alloc(100).unwrap();
         for (from, to) in [(3, 5), (8, 16), (21, 43)] {
             m.mark(a + from, to - from, true);
@@ -264,5 +346,25 @@ mod tests {
         }
         m.mark(a + 24, 2, false);
         assert_eq!(m.first_unwritten(a + 21, 20), Some(a + 24));
+    }
+
+    #[test]
+    fn unified_addresses_and_lent_memory() {
+        let m = Memory::reserve(1 << 28, true).unwrap();
+        let a = m.alloc(16).unwrap();
+        assert!(m.write(a, &[7; 16]));
+        // SAFETY: the allocation has 16 bytes, and device addresses are the host's.
+        assert_eq!(unsafe { *(a as *const u8) }, 7);
+        let mut host = [1u8; 64];
+        let at = host.as_mut_ptr();
+        // SAFETY: `host` outlives the loan.
+        unsafe { assert!(m.lend(at, 64) && !m.lend(at.add(8), 8) && !m.lend(a as *mut u8, 8)) };
+        let v = m.view();
+        assert_eq!(v.at(at as u64 + 60, 4), Some(at.wrapping_add(60)));
+        assert_eq!(v.at(at as u64 + 61, 4), None);
+        assert_eq!((v.address_of(at.wrapping_add(64)), v.address_of(at)), (None, Some(at as u64)));
+        assert_eq!(m.lent_range_of(at as u64 + 9), Some((at as u64, 64)));
+        assert!(m.snapshot().contains(&(at as u64, 64)));
+        assert!(m.take_back(at as u64) && !m.take_back(at as u64) && v.at(at as u64, 1).is_none());
     }
 }

@@ -23,6 +23,7 @@
 
 mod exec;
 mod fault;
+pub mod kernarg;
 mod lanes;
 mod launch;
 mod memory;
@@ -102,12 +103,23 @@ impl EmuDevice {
 
     /// A device with a given amount of memory (less when the host refuses that much address space).
     pub fn with_memory(target: Target, bytes: u64) -> Result<EmuDevice, EmuError> {
+        EmuDevice::over(target, Arc::new(Memory::reserve(bytes, false).map_err(EmuError::Reserve)?))
+    }
+
+    /// A device whose addresses are the host's: what it allocates can be read and written through plain pointers, and
+    /// host memory can be lent to its kernels.
+    pub fn unified(target: Target, bytes: u64) -> Result<EmuDevice, EmuError> {
+        EmuDevice::over(target, Arc::new(Memory::reserve(bytes, true).map_err(EmuError::Reserve)?))
+    }
+
+    /// Another device in the same address space and memory.
+    pub fn beside(&self, target: Target) -> Result<EmuDevice, EmuError> {
+        EmuDevice::over(target, self.memory.clone())
+    }
+
+    fn over(target: Target, memory: Arc<Memory>) -> Result<EmuDevice, EmuError> {
         let unknown = || EmuError::Relocation(format!("{} has no known generation", target.info().name));
-        Ok(EmuDevice {
-            target,
-            machine: Machine::new(target).ok_or_else(unknown)?,
-            memory: Arc::new(Memory::reserve(bytes).map_err(EmuError::Reserve)?),
-        })
+        Ok(EmuDevice { target, machine: Machine::new(target).ok_or_else(unknown)?, memory })
     }
 
     /// The target it emulates.
@@ -150,6 +162,39 @@ impl EmuDevice {
     /// Start and size of the allocation that an address lies in.
     pub fn allocation_of(&self, addr: u64) -> Option<(u64, u64)> {
         self.memory.allocation_of(addr)
+    }
+
+    /// True for every address that allocations may have, whether one is there or not.
+    pub fn owns(&self, addr: u64) -> bool {
+        self.memory.owns(addr)
+    }
+
+    /// Tells strict launches that a range holds meaningful data: host code may write to it behind the device's back.
+    pub fn assume_written(&self, addr: u64, size: u64) {
+        self.memory.mark(addr, size, true);
+    }
+
+    /// Lets kernels use host memory under the host's address.
+    ///
+    /// # Safety
+    /// The bytes stay readable and writable until [`EmuDevice::take_back`], and no launch that uses them is running then.
+    pub unsafe fn lend(&self, start: *mut u8, size: u64) -> Result<(), EmuError> {
+        // SAFETY: the caller's promise.
+        if unsafe { self.memory.lend(start, size) } {
+            Ok(())
+        } else {
+            Err(EmuError::BadAddress { addr: start as u64, size })
+        }
+    }
+
+    /// Ends [`EmuDevice::lend`].
+    pub fn take_back(&self, start: u64) -> Result<(), EmuError> {
+        if self.memory.take_back(start) { Ok(()) } else { Err(EmuError::BadAddress { addr: start, size: 0 }) }
+    }
+
+    /// Start and size of the lent host memory that an address lies in.
+    pub fn lent_range_of(&self, addr: u64) -> Option<(u64, u64)> {
+        self.memory.lent_range_of(addr)
     }
 
     /// Loads a code object: its segments are copied into device memory and relocated.
@@ -199,35 +244,20 @@ impl EmuDevice {
         if grid.contains(&0) {
             return Ok(LaunchStats::default());
         }
-        let threads = block.iter().map(|&b| b as u64).product::<u64>();
-        if threads == 0 || threads > 1024 {
-            return Err(refuse(format!("a workgroup of {threads} workitems, 1 to 1024 are possible")));
+        if let Err(e) = kernarg::check(self.target, info, grid, block, options.dynamic_lds) {
+            return Err(refuse(e.to_string()));
         }
-        if let Some(m) = &info.meta {
-            if m.max_flat_workgroup_size > 0 && threads > m.max_flat_workgroup_size as u64 {
-                return Err(refuse(format!("{threads} workitems, the kernel allows {}", m.max_flat_workgroup_size)));
-            }
-            if let Some(want) = m.reqd_workgroup_size
-                && want != block
-            {
-                return Err(refuse(format!("a workgroup of {block:?}, the kernel requires {want:?}")));
-            }
-        }
-        let lds = info.descriptor.lds_bytes as u64 + options.dynamic_lds as u64;
-        let limit = self.target.info().lds_bytes as u64;
-        if lds > limit {
-            return Err(refuse(format!("{lds} bytes of LDS, the target has {limit}")));
-        }
+        let lds = info.descriptor.lds_bytes + options.dynamic_lds;
         let size = (info.kernarg_size() as usize).max(args.len()).next_multiple_of(16);
         let no_memory = || refuse("no device memory is left for the arguments".into());
-        let kernarg = self.memory.alloc(size as u64 + 16).ok_or_else(no_memory)?;
+        let address = self.memory.alloc(size as u64 + 16).ok_or_else(no_memory)?;
         let packet = self.memory.alloc(64 + 256).ok_or_else(no_memory)?;
         let mut bytes = vec![0; size];
         bytes[..args.len()].copy_from_slice(args);
-        launch::hidden_arguments(info, grid, block, options.dynamic_lds, packet + 64, &mut bytes);
-        self.memory.write(kernarg, &bytes);
+        kernarg::fill_hidden(info, grid, block, options.dynamic_lds, packet + 64, &mut bytes);
+        self.memory.write(address, &bytes);
         let private = info.descriptor.scratch_bytes;
-        self.memory.write(packet, &launch::dispatch_packet(grid, block, private, lds as u32, kernarg));
+        self.memory.write(packet, &kernarg::dispatch_packet(grid, block, private, lds, address));
         if !options.strict {
             self.memory.tracked.store(false, Ordering::Relaxed);
         }
@@ -240,13 +270,14 @@ impl EmuDevice {
             entry: kernel.module.base + info.entry,
             grid,
             block,
-            kernarg,
+            kernarg: address,
             packet,
-            lds_size: lds as u32,
+            lds_size: lds,
             options,
+            state: Default::default(),
         };
         let result = l.run();
-        self.memory.free(kernarg);
+        self.memory.free(address);
         self.memory.free(packet);
         result
     }

@@ -5,13 +5,13 @@
 //! harm. Branch targets are resolved to operation indices afterwards; computed jumps look their address up in a table
 //! with one entry per dword.
 
-use super::exec::{ds, flow, lane, matrix, salu, smem, valu, vmem};
+use super::exec::{convert, ds, flow, format, lane, matrix, salu, smem, valu, vmem};
 use super::lanes::{Host, Ty};
 use super::sem::{self, Form};
 use super::vopd;
 use super::wave::{Dpp, EXEC, Ext, Kind, Quirks, Run, SCALARS, SINK, Sdwa, Space, Src, UOp, scalar};
 use crate::codeobj::Family;
-use barewave_isa::{Decoder, Half, Inst, ModName, Mode, Operand, Raw, Reg, Regs, Target};
+use barewave_isa::{Decoder, Flags, Half, Inst, ModName, Mode, Operand, Pipe, Raw, Reg, Regs, Target};
 
 /// Decoded code of one executable segment, for one wave size.
 pub struct Program {
@@ -25,6 +25,7 @@ pub struct Program {
     index: Vec<u32>,
     /// Lanes of a wave.
     pub lanes: usize,
+    target: Target,
 }
 
 /// Rows behind the registers, for handlers.
@@ -64,6 +65,7 @@ impl Machine {
             buffer_gfx11: self.family >= Family::Gfx11,
             flat_scratch_gfx8: self.family == Family::Gfx8,
             fnuz: self.target.info().name.starts_with("gfx94"),
+            fixed_modes: !self.family.has_ieee_mode(),
             hwreg_gfx10: self.family == Family::Gfx10,
         }
     }
@@ -97,8 +99,14 @@ impl Program {
         let lanes = if wave32 { 32 } else { 64 };
         let true16 = m.family >= Family::Gfx11;
         let decoder = Decoder::new(m.target, Mode { wave64: !wave32, true16 });
-        let mut p =
-            Program { base, ops: Vec::new(), raws: Vec::new(), index: vec![u32::MAX; bytes.len() / 4 + 1], lanes };
+        let mut p = Program {
+            base,
+            ops: Vec::new(),
+            raws: Vec::new(),
+            index: vec![u32::MAX; bytes.len() / 4 + 1],
+            lanes,
+            target: m.target,
+        };
         let mut at = 0;
         let mut indexed = false;
         while at + 4 <= bytes.len() {
@@ -125,7 +133,7 @@ impl Program {
                 }
             };
             if indexed && op.types != [Ty::None; 4] {
-                op.imm = op.run as usize as i64;
+                op.inner = Some(op.run);
                 op.run = lane::indexed;
             }
             p.ops.push(op);
@@ -149,6 +157,12 @@ impl Program {
     pub fn index_of(&self, addr: u64) -> Option<usize> {
         let offset = addr.checked_sub(self.base).filter(|o| o % 4 == 0)?;
         self.index.get(usize::try_from(offset / 4).ok()?).copied().filter(|&i| i != u32::MAX).map(|i| i as usize)
+    }
+
+    /// True when the operation is a vector instruction (of the ALU, memory, LDS or export).
+    pub fn is_vector(&self, ip: usize) -> bool {
+        let info = self.raws.get(ip).copied().flatten().and_then(|r| self.target.op(r.op()));
+        info.is_some_and(|i| !matches!(i.pipe, Pipe::Salu | Pipe::Smem | Pipe::Branch))
     }
 
     /// Mnemonic of the instruction at a byte offset.
@@ -193,6 +207,10 @@ pub fn blank(run: Run, pc: u32, len: u8) -> UOp {
         ext: None,
         matrix: None,
         dual: None,
+        inner: None,
+        round: None,
+        convert: None,
+        typed: None,
     }
 }
 
@@ -298,6 +316,12 @@ impl Builder<'_> {
         if let Some((run, scalar_result)) = lane::find(name) {
             return self.lane(run, scalar_result);
         }
+        if let Some(c) = convert::parse(name) {
+            return self.convert(c);
+        }
+        if let Some(shape) = format::shape(name) {
+            return self.typed(&shape);
+        }
         if let Some(shape) = smem::shape(name) {
             return self.smem(&shape);
         }
@@ -326,8 +350,14 @@ impl Builder<'_> {
         if let Some(d) = self.inst.dsts.first() {
             op.dst = self.scalar_dst(d)?;
         }
-        let branch = name == "s_branch" || name.starts_with("s_cbranch_") || name == "s_call_b64";
+        op.imm = self.get(ModName::Offset) as i64;
+        let branch = name == "s_branch" || name == "s_call_b64" || name.starts_with("s_subvector_loop_");
+        let branch = branch || name.starts_with("s_cbranch_") && !matches!(name, "s_cbranch_g_fork" | "s_cbranch_join");
         if branch {
+            // A register that the instruction writes may stand among the sources.
+            if let [first @ Operand::Regs(_), _] = &self.inst.srcs[..] {
+                op.dst = self.scalar_dst(first)?;
+            }
             let Some(Operand::Imm(v)) = self.inst.srcs.last() else { return Err(Refusal::Illegal) };
             let next = self.pc as i64 + self.raw.len() as i64;
             op.src[1].value = self.base.wrapping_add((next + (*v as i64) * 4) as u64);
@@ -342,6 +372,13 @@ impl Builder<'_> {
 
     fn salu(&self, name: &str, run: Run) -> Built {
         let mut op = self.blank(run);
+        let float = |ty: &str| name.starts_with("s_") && name.ends_with(ty) && !name.starts_with("s_c");
+        if float("_f32") || float("_f16") {
+            // Arithmetic that MODE may change.
+            let ty = if float("_f32") { Ty::F32 } else { Ty::F16 };
+            (op.inner, op.run, op.types) = (Some(run), salu::float, [ty; 4]);
+            op.round = sem::round::of(name);
+        }
         for (i, s) in self.inst.srcs.iter().take(4).enumerate() {
             op.src[i] = self.src(s)?;
             op.n += 1;
@@ -368,7 +405,8 @@ impl Builder<'_> {
             op.dst2 = self.vector_dst(d)?;
         }
         op.imm = self.get(ModName::BitOp3) as i64;
-        let op_sel = self.get(ModName::OpSel) as u8;
+        let high = |i: usize| matches!(self.inst.dsts.get(i), Some(Operand::Regs(Regs { half: Half::Hi, .. })));
+        let op_sel = self.get(ModName::OpSel) as u8 | if high(0) { 8 } else { 0 } | if high(1) { 4 } else { 0 };
         if op_sel != 0 {
             op.ext = Some(Box::new(Ext { op_sel, ..Ext::NONE }));
         }
@@ -381,7 +419,11 @@ impl Builder<'_> {
     fn smem(&self, shape: &smem::Shape) -> Built {
         let mut op = self.blank(smem::find(shape));
         let srcs = &self.inst.srcs[..];
-        let (data, rest) = if shape.store { (srcs.first(), srcs.get(1..).unwrap_or(&[])) } else { (None, srcs) };
+        let (data, rest) = if shape.store || shape.atomic.is_some() {
+            (srcs.first(), srcs.get(1..).unwrap_or(&[]))
+        } else {
+            (None, srcs)
+        };
         let base = rest.first().ok_or(Refusal::Illegal)?;
         op.src[0] = self.src(base)?;
         if op.src[0].kind != Kind::Scalar {
@@ -399,7 +441,16 @@ impl Builder<'_> {
             op.dst = self.scalar_dst(self.dst(0)?)?;
         }
         op.access.bytes = shape.bytes;
-        op.access.flags = u16::from(shape.signed) | u16::from(shape.buffer) << 1;
+        op.access.flags = shape.flags();
+        if let Some(a) = shape.atomic {
+            op.access.atomic = a as u8;
+            if self.get(ModName::Cpol) & 1 != 0 {
+                op.access.flags |= smem::RETURN;
+            }
+            if op.src[2].kind != Kind::Scalar {
+                return Err(Refusal::Illegal);
+            }
+        }
         if !shape.buffer {
             op.access.space = Space::Scalar;
         }
@@ -407,10 +458,11 @@ impl Builder<'_> {
     }
 
     fn ds(&self, name: &str, shape: &ds::Shape) -> Built {
-        if self.get(ModName::Gds) != 0 {
-            return Err(Refusal::Unimplemented);
-        }
         let mut op = self.blank(shape.run);
+        if self.get(ModName::Gds) != 0 {
+            op.run = ds::gds;
+            op.inner = Some(shape.run);
+        }
         for (i, s) in self.inst.srcs.iter().take(3).enumerate() {
             op.src[i] = self.src(s)?;
             if op.src[i].kind != Kind::Vector {
@@ -430,12 +482,14 @@ impl Builder<'_> {
         op.access.bytes = shape.bytes;
         op.access.flags = shape.flags;
         op.access.atomic = shape.atomic;
-        if shape.addressed {
+        if shape.addressed && op.inner.is_none() {
             op.access.space = Space::Lds { second: shape.scale > 0 };
         }
         // Operands that the handler will read must be there.
         let needs = match name {
             n if n.contains("append") || n.contains("consume") || n == "ds_read_addtid_b32" => 0,
+            "lds_direct_load" => 0,
+            n if n.contains("_src2_") => 1,
             n if n.contains("write2") || n.contains("cmpst") || n.contains("wrxchg2") || n.contains("mskor") => 3,
             n if n.starts_with("ds_read") || n.contains("swizzle") || n.contains("addtid") => 1,
             _ => 2,
@@ -469,7 +523,20 @@ impl Builder<'_> {
         if let Some(d) = self.inst.dsts.first() {
             op.dst = self.vector_dst(d)?;
         }
-        let writes = !matches!(shape.action, vmem::Action::Load | vmem::Action::LoadLds);
+        let writes = match shape.action {
+            vmem::Action::Load | vmem::Action::LoadLds | vmem::Action::StoreLds | vmem::Action::Transpose => false,
+            vmem::Action::Block => shape.flags & vmem::STORE != 0,
+            vmem::Action::Store | vmem::Action::Atomic(_) => true,
+        };
+        if op.access.flags & vmem::ADDTID != 0 {
+            // No address register.
+            op.src[1] = self.src(srcs.last().ok_or(Refusal::Illegal)?)?;
+            if writes {
+                op.src[2] = self.src(&srcs[0])?;
+            }
+            let complete = op.src[2].kind == Kind::Vector || !writes && !self.inst.dsts.is_empty();
+            return if complete { Ok(op) } else { Err(Refusal::Illegal) };
+        }
         let mut data = None;
         if space == 1 {
             let rest = match srcs.len() {
@@ -543,13 +610,57 @@ impl Builder<'_> {
         Ok(op)
     }
 
-    fn matrix(&self, run: Run) -> Built {
-        let mut op = self.blank(run);
+    /// Scaled conversions of gfx950.
+    fn convert(&self, c: convert::Conversion) -> Built {
+        let mut op = self.blank(convert::RUN);
         for (i, s) in self.inst.srcs.iter().take(4).enumerate() {
             op.src[i] = self.src(s)?;
         }
         op.dst = self.vector_dst(self.dst(0)?)?;
-        matrix::prepare(&mut op, &self.inst, self.m, self.lanes).ok_or(Refusal::Unimplemented)?;
+        op.convert = Some(c);
+        op.ext = Some(Box::new(Ext {
+            op_sel: self.get(ModName::OpSel) as u8,
+            neg: self.get(ModName::Neg) as u8,
+            abs: self.get(ModName::Abs) as u8,
+            ..Ext::NONE
+        }));
+        if self.inst.srcs.len() < c.operands() {
+            return Err(Refusal::Illegal);
+        }
+        Ok(op)
+    }
+
+    /// Typed buffer accesses.
+    fn typed(&self, shape: &format::Shape) -> Built {
+        let action = if shape.flags & vmem::STORE != 0 { vmem::Action::Store } else { vmem::Action::Load };
+        let like = vmem::Shape { action, bytes: 4, flags: shape.flags };
+        let mut op = self.vmem(1, &like)?;
+        op.run = format::find(shape);
+        let data = match action {
+            vmem::Action::Store => self.inst.srcs.first(),
+            _ => self.inst.dsts.first(),
+        };
+        let dwords = data.and_then(|d| d.regs()).map_or(0, |r| r.dwords as usize);
+        let d16 = shape.flags & (vmem::D16 | vmem::D16_HI) != 0;
+        let packed = d16 && dwords == shape.count.div_ceil(2) && self.m.family > Family::Gfx8;
+        let named = self.m.target.buffer_format(self.inst.mods.get(ModName::Format).unwrap_or(1) as u64);
+        let format = match shape.typed {
+            true => Some(named.and_then(|n| format::Format::parse(&n)).ok_or(Refusal::Illegal)?),
+            false => None,
+        };
+        op.typed = Some(Box::new(format::Typed { format, target: self.m.target, count: shape.count, packed }));
+        Ok(op)
+    }
+
+    fn matrix(&self, run: Run) -> Built {
+        let mut op = self.blank(run);
+        let srcs = self.inst.srcs.iter().map(|s| self.src(s)).collect::<Result<Vec<Src>, Refusal>>()?;
+        for (to, s) in op.src.iter_mut().zip(&srcs) {
+            *to = *s;
+        }
+        op.dst = self.vector_dst(self.dst(0)?)?;
+        matrix::prepare(&mut op, &self.inst, self.m, self.lanes, srcs.get(3..).unwrap_or(&[]))
+            .ok_or(Refusal::Unimplemented)?;
         Ok(op)
     }
 
@@ -559,6 +670,8 @@ impl Builder<'_> {
         op.form = sem.form;
         op.float = sem.float;
         op.types = [sem.src[0], sem.src[1], sem.src[2], sem.dst];
+        op.round = sem::round::of(name);
+        op.access.flags |= valu::flags(name);
         if sem.flush {
             op.access.flags |= valu::FLUSH;
         }
@@ -731,18 +844,24 @@ fn keeps_half_on_gfx9(name: &str) -> bool {
             | "v_mac_f16"
             | "v_madak_f16"
             | "v_madmk_f16"
+            | "v_cvt_sr_f16_f32"
+            | "v_cvt_sr_bf16_f32"
     )
 }
 
 /// True when an operation has a handler.
 pub fn implements(target: Target, name: &str, op: barewave_isa::Op) -> bool {
-    let vector = [("global_", 0), ("buffer_", 1), ("flat_", 2), ("scratch_", 3)];
+    let vector = ["global_", "buffer_", "flat_", "scratch_"];
+    let pair = target.op(op).is_some_and(|i| i.flags.has(Flags::DUAL));
     sem::of(op, false).is_some()
         || flow::find(name).is_some()
         || salu::find(name).is_some()
         || lane::find(name).is_some()
+        || convert::parse(name).is_some()
+        || format::shape(name).is_some()
         || smem::shape(name).is_some()
         || ds::find(name).is_some()
-        || vector.iter().any(|(p, _)| name.strip_prefix(p).and_then(vmem::shape).is_some())
+        || vector.iter().any(|p| name.strip_prefix(p).and_then(vmem::shape).is_some())
+        || pair && vopd::knows(name)
         || Machine::new(target).is_some_and(|m| matrix::find(name, &m).is_some())
 }

@@ -80,6 +80,18 @@ const NAMES: [&str; 19] = [
     "v_and_b32",
 ];
 
+/// True when both halves of an operation called `v_dual_x :: v_dual_y` are known.
+pub fn knows(name: &str) -> bool {
+    let half = |h: &str| {
+        let own = h.replace("v_dual_", "v_");
+        let renamed =
+            [("dot2acc", "dot2c"), ("mul_dx9_zero", "mul_legacy"), ("_num_f32", "_f32"), ("add_nc_u32", "add_u32")];
+        let own = renamed.iter().fold(own, |n, (from, to)| n.replace(from, to));
+        NAMES.contains(&own.as_str())
+    };
+    name.split_once(" :: ").is_some_and(|(x, y)| half(x) && half(y))
+}
+
 /// Decodes a pair; `None` when the bytes are not one.
 pub fn decode(bytes: &[u8]) -> Option<Pair> {
     let word = |i: usize| Some(u32::from_le_bytes(bytes.get(4 * i..4 * i + 4)?.try_into().ok()?));
@@ -120,6 +132,8 @@ fn build(m: &Machine, lanes: usize, h: &Half, dst: u32, pc: u32) -> Option<UOp> 
     op.kernel = sem.kernel.on(m.host);
     op.form = sem.form;
     op.float = sem.float;
+    op.round = sem::round::of(h.op.name());
+    op.access.flags |= valu::flags(h.op.name());
     op.types = [sem.src[0], sem.src[1], sem.src[2], sem.dst];
     op.dst = dst;
     for (i, s) in h.srcs.iter().enumerate() {

@@ -38,6 +38,8 @@ pub enum Ctl {
     Barrier,
     /// Let other waves run.
     Yield,
+    /// Let other waves run, then try this micro-operation again.
+    Retry,
     /// The wave is done.
     End,
     /// `Wave::fault` was set.
@@ -214,6 +216,94 @@ pub struct UOp {
     pub matrix: Option<Box<crate::emu::exec::matrix::Matrix>>,
     /// The halves of a VOPD pair.
     pub dual: Option<Box<[UOp; 2]>>,
+    /// Handler that a wrapping handler (register indexing, GDS) calls.
+    pub inner: Option<Run>,
+    /// What MODE's rounding mode governs.
+    pub round: Option<crate::emu::sem::round::Rounded>,
+    /// Scaled conversion.
+    pub convert: Option<crate::emu::exec::convert::Conversion>,
+    /// Typed buffer access.
+    pub typed: Option<Box<crate::emu::exec::format::Typed>>,
+}
+
+/// The set bits of a lane mask, in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Lanes(pub u64);
+
+impl Iterator for Lanes {
+    type Item = usize;
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let n = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(n)
+    }
+}
+
+/// A named barrier of a workgroup (gfx12).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NamedBarrier {
+    /// Signals that complete a phase.
+    pub members: u32,
+    /// Signals of this phase so far.
+    pub signals: u32,
+    /// Phases completed.
+    pub phase: u64,
+}
+
+impl NamedBarrier {
+    /// Starts the next phase when enough have signalled.
+    pub fn settle(&mut self) {
+        if self.members > 0 && self.signals >= self.members {
+            (self.signals, self.phase) = (0, self.phase + 1);
+        }
+    }
+}
+
+/// What the waves of a workgroup share besides LDS.
+#[derive(Clone, Debug, Default)]
+pub struct GroupState {
+    /// Times each wave arrived at the workgroup's barrier.
+    pub arrived: Vec<u64>,
+    /// Named barriers.
+    pub named: [NamedBarrier; 32],
+}
+
+/// A global wave sync resource: a semaphore or barrier for all workgroups of a launch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gws {
+    /// Counter of the semaphore; waves still missing at the barrier.
+    pub counter: u32,
+    /// Phases of the barrier.
+    pub phase: u64,
+}
+
+/// What all waves of a launch share.
+#[derive(Debug)]
+pub struct LaunchState {
+    /// Global wave sync resources.
+    pub gws: std::sync::Mutex<[Gws; 64]>,
+    gds: std::sync::OnceLock<Vec<std::sync::atomic::AtomicU8>>,
+}
+
+/// Bytes of global data share.
+pub const GDS_BYTES: usize = 1 << 16;
+
+impl Default for LaunchState {
+    fn default() -> Self {
+        LaunchState { gws: std::sync::Mutex::new([Gws::default(); 64]), gds: std::sync::OnceLock::new() }
+    }
+}
+
+impl LaunchState {
+    /// Global data share, zero at first use; [`GDS_BYTES`] long.
+    pub fn gds(&self) -> *mut u8 {
+        let cells = self.gds.get_or_init(|| (0..GDS_BYTES).map(|_| std::sync::atomic::AtomicU8::new(0)).collect());
+        cells.as_ptr().cast_mut().cast()
+    }
 }
 
 /// A wave.
@@ -264,8 +354,20 @@ pub struct Wave {
     pub gpr_idx: (u32, u32),
     /// Instructions executed.
     pub count: u64,
-    /// Barrier state of split barriers: signalled but not waited yet.
-    pub signalled: bool,
+    /// Workgroup barriers passed.
+    pub passed: u64,
+    /// The named barrier that the wave waits for, if it waits for one (else for the workgroup's).
+    pub waits_for: Option<usize>,
+    /// Named barrier joined, and its phase when the wave last looked.
+    pub joined: Option<(usize, u64)>,
+    /// Phase of the global wave sync barrier that the wave waits for the end of.
+    pub gws_phase: Option<u64>,
+    /// Vector instructions are skipped (s_setvskip).
+    pub vskip: bool,
+    /// Shared by the workgroup.
+    pub group: *mut GroupState,
+    /// Shared by the launch.
+    pub launch: *const LaunchState,
     /// Fills a chunk with one value.
     pub splat: SplatFn,
     /// Generation of hardware-dependent details.
@@ -283,9 +385,18 @@ pub struct Quirks {
     pub flat_scratch_gfx8: bool,
     /// fp8 numbers are AMD's FNUZ encodings (gfx942).
     pub fnuz: bool,
+    /// MODE has no bits for DX10_CLAMP and IEEE: both are always on.
+    pub fixed_modes: bool,
     /// HW_REG numbers of gfx10 and gfx11.
     pub hwreg_gfx10: bool,
 }
+
+/// MODE: clamping a NaN gives 0.
+pub const DX10_CLAMP: u32 = 1 << 8;
+/// MODE: signalling NaNs come out quiet; minimum and maximum return a quieted signalling operand.
+pub const IEEE: u32 = 1 << 9;
+/// MODE: conversions to f16 and 8-bit floats saturate instead of overflowing.
+pub const FP16_OVFL: u32 = 1 << 23;
 
 /// High dword of the flat address range that means LDS.
 pub const SHARED_APERTURE: u32 = 0x0001_0000;
@@ -309,7 +420,7 @@ impl Wave {
             elements,
             lanes,
             s: [0; SCALARS],
-            mode: 0xf0,
+            mode: 0xf0 | DX10_CLAMP | IEEE,
             plain_float: true,
             ip: 0,
             program: std::ptr::null(),
@@ -327,7 +438,13 @@ impl Wave {
             cu: 0,
             gpr_idx: (0, 0),
             count: 0,
-            signalled: false,
+            passed: 0,
+            waits_for: None,
+            joined: None,
+            gws_phase: None,
+            vskip: false,
+            group: std::ptr::null_mut(),
+            launch: std::ptr::null(),
             splat: Host::detect().splat(),
             quirks: Quirks::default(),
         }
@@ -436,9 +553,10 @@ impl Wave {
     }
     /// Sets MODE and what depends on it.
     pub fn set_mode(&mut self, mode: u32) {
-        self.mode = mode;
-        // Round to nearest everywhere, all denormals kept.
-        self.plain_float = mode & 0xff == 0xf0;
+        // Later generations have no bits for these: clamping a NaN gives 0, signalling NaNs are quieted.
+        self.mode = if self.quirks.fixed_modes { mode | DX10_CLAMP | IEEE } else { mode };
+        // Round to nearest everywhere, all denormals kept, IEEE, no saturation of f16.
+        self.plain_float = self.mode & (0xff | IEEE | FP16_OVFL) == 0xf0 | IEEE;
     }
     /// One lane of a row.
     #[inline(always)]

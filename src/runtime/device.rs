@@ -1,28 +1,89 @@
 //! A device that runs code objects. One trait, so that nothing above it knows whether a GPU is there.
+//!
+//! Work goes to streams: what is put into one stream happens in that order, streams run beside each other, events order
+//! them and tell time. Nothing that was put into a stream is waited for before [`Device::synchronize`], which is also
+//! where faults of kernels surface. Copies in streams go through [`HostBuffer`]s, memory of the host that the device can
+//! reach on its own.
 
-use crate::emu::{self, EmuDevice, LaunchOptions};
-use barewave_isa::Target;
+use super::emulated::EmulatedDevice;
+use super::hip::{HipDevice, HipError, Library};
+use super::queue::QueueError;
+use super::target_id::{Mismatch, TargetId};
+use barewave_isa::{Target, UnknownTarget};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A code object loaded on a device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ModuleId(pub usize);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ModuleId(pub u64);
+/// A kernel of a loaded code object.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct KernelId(pub u64);
+/// A stream of a device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct StreamId(pub u64);
+/// An event of a device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct EventId(pub u64);
 
-/// What a device says about a launch.
+/// How much of a kernel is launched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LaunchShape {
+    /// Workgroups in x, y, z.
+    pub grid: [u32; 3],
+    /// Workitems of a workgroup in x, y, z.
+    pub block: [u32; 3],
+    /// LDS added to what the kernel declares, bytes.
+    pub dynamic_lds: u32,
+}
+
+/// What an emulated device says about a launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LaunchStats {
-    /// Wavefront instructions executed; 0 where the device does not count.
+    /// Wavefront instructions executed.
     pub instructions: u64,
 }
 
+/// What is known of a device.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DeviceInfo {
+    /// Name for people (`emulated gfx942`, `AMD Instinct MI300X`).
+    pub name: String,
+    /// Architecture and features as the device reports them.
+    pub id: TargetId,
+    /// Its target in our tables.
+    pub target: Target,
+    /// Compute units; `None` for an emulated device, which has none.
+    pub compute_units: Option<u32>,
+    /// Lanes of a wave.
+    pub wave_size: u32,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// LDS that a workgroup may use, bytes.
+    pub lds_bytes: u64,
+    /// HIP driver: version and file; `None` for an emulated device.
+    pub driver: Option<(String, PathBuf)>,
+}
+
 /// What can go wrong on a device.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum DeviceError {
     /// No device of that name.
-    #[error("no device '{0}': use auto, emu:TARGET (`barewave devices` lists them)")]
+    #[error("no device '{0}': use auto, hip, hip:N or emu:TARGET (`barewave devices` lists them)")]
     Unknown(String),
+    /// No target of that name.
+    #[error(transparent)]
+    Target(#[from] UnknownTarget),
     /// The emulated device refuses or has stopped.
     #[error("{0}")]
     Emulated(String),
+    /// The code object cannot be read.
+    #[error("{0}")]
+    Code(String),
+    /// The HIP driver refuses or has stopped.
+    #[error(transparent)]
+    Hip(#[from] HipError),
     /// The code is for another target.
     #[error("the code object is for {code}, the device is {device}: compile with --target {device}")]
     WrongTarget {
@@ -31,116 +92,205 @@ pub enum DeviceError {
         /// Target of the device.
         device: String,
     },
+    /// The code needs features that the device does not have switched on (or off).
+    #[error(transparent)]
+    Features(#[from] Mismatch),
+    /// A handle of another device, or one that was given back.
+    #[error("no such {0} on this device")]
+    Handle(&'static str),
+    /// A host buffer is too small, or still in use by copies that were not waited for.
+    #[error("{0}")]
+    Buffer(String),
 }
 
-/// A device: memory, modules, launches in order.
-pub trait Device {
-    /// Name for people (`emulated gfx942`).
-    fn name(&self) -> String;
+impl QueueError for DeviceError {
+    fn panicked(message: String) -> DeviceError {
+        DeviceError::Emulated(format!("internal error in the emulated device: {message}"))
+    }
+}
+
+/// Memory of the host that a device reaches on its own. Clones share the bytes; copies in flight hold a clone, so that
+/// the bytes can be had only when no copy uses them.
+#[derive(Clone)]
+pub struct HostBuffer(Arc<Pinned>);
+
+struct Pinned {
+    start: *mut u8,
+    len: usize,
+    /// Gives the memory back.
+    release: Box<dyn Fn(*mut u8, usize) + Send + Sync>,
+}
+
+// SAFETY: the bytes belong to the buffer alone; they are reached by `bytes` with exclusive access, or by the device's
+// copies, which are ordered by their stream.
+unsafe impl Send for Pinned {}
+unsafe impl Sync for Pinned {}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        (self.release)(self.start, self.len);
+    }
+}
+
+impl HostBuffer {
+    /// Wraps memory that a device driver gave.
+    ///
+    /// # Safety
+    /// `start` is valid for `len` initialised bytes, by nobody else used, until `release` is called with it.
+    pub(super) unsafe fn new(
+        start: *mut u8,
+        len: usize,
+        release: impl Fn(*mut u8, usize) + Send + Sync + 'static,
+    ) -> HostBuffer {
+        HostBuffer(Arc::new(Pinned { start, len, release: Box::new(release) }))
+    }
+
+    /// A buffer in ordinary memory.
+    pub(super) fn ordinary(len: usize) -> HostBuffer {
+        let start = Box::into_raw(vec![0u8; len].into_boxed_slice()).cast::<u8>();
+        // SAFETY: the box is taken apart here and put together again by the release.
+        let release = |p: *mut u8, n| drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(p, n)) });
+        // SAFETY: as above.
+        unsafe { HostBuffer::new(start, len, release) }
+    }
+
+    /// Size in bytes.
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// True when it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// Start of the bytes, for the device's copies.
+    pub(super) fn start(&self) -> *mut u8 {
+        self.0.start
+    }
+
+    /// The bytes, when no copy is under way.
+    pub fn bytes(&mut self) -> Result<&mut [u8], DeviceError> {
+        let p = Arc::get_mut(&mut self.0)
+            .ok_or_else(|| DeviceError::Buffer("a host buffer is still used by a copy: synchronise first".into()))?;
+        // SAFETY: valid by construction, and nobody else holds the buffer.
+        Ok(unsafe { std::slice::from_raw_parts_mut(p.start, p.len) })
+    }
+}
+
+/// A device: memory, modules, streams. All methods may be called from several threads.
+pub trait Device: Send + Sync {
+    /// What is known of it.
+    fn info(&self) -> &DeviceInfo;
     /// Architecture.
-    fn target(&self) -> Target;
+    fn target(&self) -> Target {
+        self.info().target
+    }
+
     /// Reserves device memory, 256-byte aligned.
-    fn alloc(&mut self, bytes: u64) -> Result<u64, DeviceError>;
-    /// Copies to the device.
-    fn write(&mut self, address: u64, data: &[u8]) -> Result<(), DeviceError>;
-    /// Copies from the device.
-    fn read(&mut self, address: u64, data: &mut [u8]) -> Result<(), DeviceError>;
-    /// Loads a code object from the bytes of its ELF file.
-    fn load(&mut self, elf: &[u8]) -> Result<ModuleId, DeviceError>;
-    /// Runs a kernel: grid in workgroups, block in workitems.
-    fn launch(
-        &mut self,
-        module: ModuleId,
-        kernel: &str,
-        grid: [u32; 3],
-        block: [u32; 3],
-        kernarg: &[u8],
-    ) -> Result<LaunchStats, DeviceError>;
-    /// Waits until all launches are done.
-    fn synchronize(&mut self) -> Result<(), DeviceError>;
+    fn alloc(&self, bytes: u64) -> Result<u64, DeviceError>;
+    /// Gives memory back. Work that uses it must be done.
+    fn free(&self, address: u64) -> Result<(), DeviceError>;
+    /// Host memory for copies in streams, zeroed.
+    fn host_buffer(&self, bytes: usize) -> Result<HostBuffer, DeviceError>;
+    /// Copies to the device and waits until it is done.
+    fn write(&self, address: u64, data: &[u8]) -> Result<(), DeviceError>;
+    /// Copies from the device and waits until it is done.
+    fn read(&self, address: u64, data: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Loads a code object from the bytes of its ELF file, after a check that it fits the device.
+    fn load(&self, elf: &[u8]) -> Result<ModuleId, DeviceError>;
+    /// Unloads one. Its kernels must not be running.
+    fn unload(&self, module: ModuleId) -> Result<(), DeviceError>;
+    /// A kernel by its name.
+    fn kernel(&self, module: ModuleId, name: &str) -> Result<KernelId, DeviceError>;
+
+    /// A new stream.
+    fn create_stream(&self) -> Result<StreamId, DeviceError>;
+    /// Ends a stream, after its work.
+    fn destroy_stream(&self, stream: StreamId) -> Result<(), DeviceError>;
+    /// Puts a copy of a whole host buffer to device memory into a stream.
+    fn copy_in(&self, stream: StreamId, address: u64, from: &HostBuffer) -> Result<(), DeviceError>;
+    /// Puts a copy of device memory that fills a host buffer into a stream.
+    fn copy_out(&self, stream: StreamId, into: &HostBuffer, address: u64) -> Result<(), DeviceError>;
+    /// Puts a launch into a stream, with the explicit arguments as the bytes that the kernel reads.
+    fn launch(&self, stream: StreamId, kernel: KernelId, shape: LaunchShape, kernarg: &[u8])
+    -> Result<(), DeviceError>;
+    /// Waits until everything in a stream is done. Gives what is known of its launches since the last time, in order;
+    /// empty where the device does not count. The first fault since then is the error.
+    fn synchronize(&self, stream: StreamId) -> Result<Vec<LaunchStats>, DeviceError>;
+
+    /// A new event.
+    fn create_event(&self) -> Result<EventId, DeviceError>;
+    /// Gives an event back.
+    fn destroy_event(&self, event: EventId) -> Result<(), DeviceError>;
+    /// Puts an event into a stream.
+    fn record(&self, stream: StreamId, event: EventId) -> Result<(), DeviceError>;
+    /// Lets what follows in a stream wait for the latest recording of an event, in whatever stream.
+    fn wait(&self, stream: StreamId, event: EventId) -> Result<(), DeviceError>;
+    /// Time between two events that were reached.
+    fn elapsed(&self, start: EventId, end: EventId) -> Result<Duration, DeviceError>;
 }
 
-/// An emulated device.
-pub struct EmulatedDevice {
-    device: EmuDevice,
-    modules: Vec<emu::Module>,
-    options: LaunchOptions,
+/// A device opened by name, and what the user should know about the choice.
+pub struct Opened {
+    /// The device.
+    pub device: Arc<dyn Device>,
+    /// One line: why no GPU is used. `None` when the device is what was asked for.
+    pub note: Option<String>,
 }
 
-impl EmulatedDevice {
-    /// A device of `target`; with `strict` every launch is checked for undefined behaviour (slow).
-    pub fn new(target: Target, strict: bool) -> Result<EmulatedDevice, DeviceError> {
-        let device = EmuDevice::new(target).map_err(|e| DeviceError::Emulated(e.to_string()))?;
-        let options = LaunchOptions { strict, ..LaunchOptions::default() };
-        Ok(EmulatedDevice { device, modules: Vec::new(), options })
+/// Opens a device by its name on the command line: `emu:TARGET` (or `emu`), `hip` (or `hip:N`), `auto`.
+///
+/// `auto` is the first GPU whose target is `preferred` (any that code can be made for, when there is no preference),
+/// and otherwise an emulated device for `preferred` or gfx942, with a note. Emulated HIP drivers are passed over: they
+/// are used only when `hip` asks for them. `strict` concerns emulated devices: every launch is checked.
+pub fn open(name: &str, preferred: Option<Target>, strict: bool) -> Result<Opened, DeviceError> {
+    let emulated = |target| Ok::<_, DeviceError>(Arc::new(EmulatedDevice::new(target, strict)?));
+    if let Some(t) = name.strip_prefix("emu:") {
+        let target = Target::parse(t)?;
+        return Ok(Opened { device: emulated(target)?, note: None });
     }
-
-    /// A device that ends a launch with an error when one workgroup executes more instructions than this: for code that
-    /// is not trusted to end.
-    pub fn with_limit(target: Target, max_instructions: u64) -> Result<EmulatedDevice, DeviceError> {
-        let mut device = EmulatedDevice::new(target, false)?;
-        device.options.max_instructions = max_instructions;
-        Ok(device)
+    let fallback = preferred.unwrap_or(Target::GFX942);
+    if name == "emu" {
+        return Ok(Opened { device: emulated(fallback)?, note: None });
     }
-}
-
-impl From<emu::EmuError> for DeviceError {
-    fn from(e: emu::EmuError) -> DeviceError {
-        match e {
-            emu::EmuError::WrongTarget { file, device } => DeviceError::WrongTarget { code: file, device },
-            e => DeviceError::Emulated(e.to_string()),
+    if let Some(ordinal) = name.strip_prefix("hip") {
+        let ordinal = match ordinal.strip_prefix(':') {
+            None if ordinal.is_empty() => 0,
+            Some(n) => n.parse().map_err(|_| DeviceError::Unknown(name.to_string()))?,
+            None => return Err(DeviceError::Unknown(name.to_string())),
+        };
+        let device = HipDevice::open(Library::get()?, ordinal)?;
+        return Ok(Opened { device: Arc::new(device), note: None });
+    }
+    if name != "auto" {
+        return Err(DeviceError::Unknown(name.to_string()));
+    }
+    match first_gpu(preferred) {
+        Ok(device) => Ok(Opened { device: Arc::new(device), note: None }),
+        Err(why) => {
+            let note = format!("{why}; going on with the emulated {fallback}");
+            Ok(Opened { device: emulated(fallback)?, note: Some(note) })
         }
     }
 }
 
-impl Device for EmulatedDevice {
-    fn name(&self) -> String {
-        format!("emulated {}", self.device.target().info().name)
+/// The first GPU for `preferred`, or why there is none.
+fn first_gpu(preferred: Option<Target>) -> Result<HipDevice, String> {
+    let library = Library::get().map_err(|e| e.to_string())?;
+    if library.is_emulated() {
+        return Err(format!("{} is an emulated driver (--device hip uses it)", library.path().display()));
     }
-    fn target(&self) -> Target {
-        self.device.target()
+    let count = library.device_count().map_err(|e| e.to_string())?;
+    let mut others = Vec::new();
+    for ordinal in 0..count {
+        match HipDevice::open(library.clone(), ordinal) {
+            Ok(d) if preferred.is_none_or(|t| t == d.target()) => return Ok(d),
+            Ok(d) => others.push(d.info().id.to_string()),
+            Err(e) => others.push(format!("hip:{ordinal} ({e})")),
+        }
     }
-    fn alloc(&mut self, bytes: u64) -> Result<u64, DeviceError> {
-        Ok(self.device.alloc(bytes)?)
-    }
-    fn write(&mut self, address: u64, data: &[u8]) -> Result<(), DeviceError> {
-        Ok(self.device.write(address, data)?)
-    }
-    fn read(&mut self, address: u64, data: &mut [u8]) -> Result<(), DeviceError> {
-        Ok(self.device.read(address, data)?)
-    }
-    fn load(&mut self, elf: &[u8]) -> Result<ModuleId, DeviceError> {
-        self.modules.push(self.device.load(elf)?);
-        Ok(ModuleId(self.modules.len() - 1))
-    }
-    fn launch(
-        &mut self,
-        module: ModuleId,
-        kernel: &str,
-        grid: [u32; 3],
-        block: [u32; 3],
-        kernarg: &[u8],
-    ) -> Result<LaunchStats, DeviceError> {
-        let module = self.modules.get(module.0).ok_or_else(|| DeviceError::Emulated("no such module".into()))?;
-        let kernel = module.kernel(kernel)?;
-        let stats = self
-            .device
-            .launch(&kernel, grid, block, kernarg, &self.options)
-            .map_err(|fault| DeviceError::Emulated(fault.to_string()))?;
-        Ok(LaunchStats { instructions: stats.instructions })
-    }
-    fn synchronize(&mut self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-}
-
-/// Opens a device by its name on the command line: `auto`, or `emu:TARGET`. `auto` is an emulated device for
-/// `preferred`, the target of the code at hand, or gfx942 where the code can still be made for any.
-pub fn open(name: &str, preferred: Option<Target>, strict: bool) -> Result<Box<dyn Device>, DeviceError> {
-    let target = match name.strip_prefix("emu:") {
-        Some(t) => Target::parse(t).map_err(|e| DeviceError::Emulated(e.to_string()))?,
-        None if name == "auto" || name == "emu" => preferred.unwrap_or(Target::GFX942),
-        None => return Err(DeviceError::Unknown(name.to_string())),
-    };
-    Ok(Box::new(EmulatedDevice::new(target, strict)?))
+    let wanted = preferred.map_or("known targets".to_string(), |t| t.to_string());
+    Err(format!("no GPU for {wanted} among {}", others.join(", ")))
 }

@@ -1,8 +1,20 @@
-//! Running compiled models: devices, launch plans, sessions.
+//! Running compiled models: devices, streams, launch plans, sessions.
+//!
+//! [`Device`] has two implementations: [`EmulatedDevice`] and, through the HIP module API, [`hip::HipDevice`]. A
+//! [`Session`] is a model on a device.
 
 mod device;
+mod emulated;
+pub mod hip;
 pub mod plan;
+pub mod queue;
 mod session;
+mod target_id;
 
-pub use device::{Device, DeviceError, EmulatedDevice, LaunchStats, ModuleId, open};
+pub use device::{
+    Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, Opened,
+    StreamId, open,
+};
+pub use emulated::EmulatedDevice;
 pub use session::{RunReport, Session, SessionError};
+pub use target_id::{BadTargetId, Mismatch, TargetId};

@@ -5,6 +5,7 @@ use barewave::graph::fused::FusedGraph;
 use barewave::runtime::{EmulatedDevice, RunReport, Session};
 use barewave::tensor::HostTensor;
 use barewave_isa::Target;
+use std::sync::Arc;
 
 /// Targets that tests run on: one of each kind of wave, counter and register file.
 pub const TARGETS: [&str; 7] = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx803", "gfx1201"];
@@ -15,7 +16,7 @@ pub fn session(fused: &FusedGraph, target: &str, strict: bool) -> Result<(Sessio
     let program = compile(fused, target).map_err(|e| e.to_string())?;
     let code = program.code().map_err(|e| e.to_string())?;
     let device = EmulatedDevice::new(target, strict).map_err(|e| e.to_string())?;
-    let session = Session::new(Box::new(device), program.plan.clone(), &code, &program.weights);
+    let session = Session::new(Arc::new(device), program.plan.clone(), &code, &program.weights);
     Ok((session.map_err(|e| e.to_string())?, program))
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lex::{Base, Cursor, ParseError, Value};
-use crate::parse::PLACEHOLDER;
+use crate::parse::{PLACEHOLDER, Patch};
 use crate::{Context, Inst, Operand, Raw, RegFile, parse_with};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -361,18 +361,21 @@ impl<'a> State<'a> {
     /// The value of an expression whose symbols must be known.
     pub fn value(&self, text: &str) -> Outcome<Value> {
         let (v, met) = self.evaluate(text, &self.place())?;
-        known(&met)?;
+        known(&met, text)?;
         Ok(v)
     }
 
     /// Parses an instruction; with it the number that belongs into its literal, where that is a placeholder.
     fn parse(&self, text: &str, at: &Place) -> Outcome<(Raw, Met, Option<i64>)> {
         let met = Met::default();
-        let patch = Cell::new(None);
-        let resolve = |n: &str| self.resolve(n, at, &met);
+        let patch = Patch::default();
+        let resolve = |n: &str| {
+            patch.wide.set(patch.wide.get() || n.ends_with("@rel64") || n.ends_with("@abs64"));
+            self.resolve(n, at, &met)
+        };
         let context = Context { target: self.target, mode: self.mode, resolve: &resolve, pc: at.offset, patch: &patch };
         let raw = parse_with(&context, text)?;
-        Ok((raw, met, patch.get()))
+        Ok((raw, met, patch.number.get()))
     }
 
     fn instruction(&mut self, text: &str, column: usize) -> Outcome {
@@ -409,16 +412,19 @@ impl<'a> State<'a> {
             return Ok(bytes);
         }
         let (symbol, wanted) = one_symbol(met)?;
+        let wide = matches!(wanted, Some(RelocationKind::Rel64 | RelocationKind::Abs64));
+        let literal = bytes.len().saturating_sub(if wide { 8 } else { 4 });
+        let holds = |b: &[u8]| b.chunks(4).all(|w| w == (PLACEHOLDER as u32).to_le_bytes());
         let (kind, addend) = match patch {
-            Some(n) if bytes[end..] == (PLACEHOLDER as u32).to_le_bytes() => {
-                bytes[end..].fill(0);
+            Some(n) if holds(&bytes[literal..]) => {
+                bytes[literal..].fill(0);
                 (wanted.unwrap_or(RelocationKind::Abs32Lo), n)
             }
             None if raw.branch_target(0).is_some() => (RelocationKind::Rel16, 0),
             _ => return fail(format!("the address of `{symbol}` fits no field of this instruction")),
         };
         self.symbol(&symbol);
-        let offset = place.offset as u64 + end as u64;
+        let offset = place.offset as u64 + literal as u64;
         self.out.sections[place.section].relocations.push(Relocation { offset, symbol, kind, addend });
         Ok(bytes)
     }
@@ -560,7 +566,7 @@ impl<'a> State<'a> {
                 // Only a branch may go to a symbol that another file defines, and it must say so.
                 let declared = |m: &Met| m.linked.borrow().iter().all(|(n, _)| self.symbols.contains_key(n));
                 if raw.branch_target(0).is_none() || !declared(&met) {
-                    known(&met)?;
+                    known(&met, &d.text)?;
                 }
                 let bytes = self.bytes_of(&raw, &met, patch, d.place)?;
                 if bytes.len() != *len {
@@ -578,16 +584,16 @@ impl<'a> State<'a> {
             }
             Waiting::Set { .. } => {
                 let (_, met) = self.evaluate(&d.text, &d.place)?;
-                known(&met)?;
+                known(&met, &d.text)?;
             }
             Waiting::Size { name } => {
                 let (v, met) = self.evaluate(&d.text, &d.place)?;
-                known(&met)?;
+                known(&met, &d.text)?;
                 self.symbol(name).size = v.number.max(0) as u64;
             }
             Waiting::Kernel { kernel, directive } => {
                 let (v, met) = self.evaluate(&d.text, &d.place)?;
-                known(&met)?;
+                known(&met, &d.text)?;
                 if let Some(x) = self.out.kernels.get_mut(*kernel).and_then(|k| k.values.get_mut(*directive)) {
                     x.value = v.number;
                 }
@@ -619,17 +625,16 @@ fn is_assignment(text: &str) -> bool {
     name > 0 && after.next() == Some(&b'=') && after.next() != Some(&b'=')
 }
 
-fn known(met: &Met) -> Outcome {
-    match met.linked.borrow().first() {
-        None => Ok(()),
-        Some((name, _)) if met.later.get() => {
-            Err(ParseError { column: 0, message: format!("`{name}` is not defined") })
-        }
-        Some((name, _)) => {
-            let message = format!("`{name}` is in another section: its value is not known before linking");
-            Err(ParseError { column: 0, message })
-        }
-    }
+/// Fails when an expression or instruction met a symbol without a value.
+fn known(met: &Met, text: &str) -> Outcome {
+    let linked = met.linked.borrow();
+    let Some((name, _)) = linked.first() else { return Ok(()) };
+    let message = if met.later.get() {
+        format!("`{name}` is not defined")
+    } else {
+        format!("`{name}` is in another section: its value is not known before linking")
+    };
+    Err(ParseError { column: text.find(name.as_str()).unwrap_or(0), message })
 }
 
 fn one_symbol(met: &Met) -> Outcome<(String, Option<RelocationKind>)> {

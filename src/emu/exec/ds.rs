@@ -3,7 +3,7 @@
 use super::atomic::{Atomic, rmw32, rmw64};
 use super::vmem::{extend, lds_at, memory_from_rows, place, rows_from_memory};
 use crate::emu::lanes::CHUNK;
-use crate::emu::wave::{Ctl, EXEC, Kind, M0, Run, Src, UOp, Wave};
+use crate::emu::wave::{Ctl, EXEC, GDS_BYTES, Kind, Lanes, M0, Run, Src, UOp, Wave};
 
 /// Sources: 0 = address, 1 = data0, 2 = data1. `imm` is the offset (or first offset), `dst2` the second offset.
 const ADDR: usize = 0;
@@ -182,11 +182,7 @@ unsafe fn write2<const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
     }
 }
 unsafe fn read_small(w: &mut Wave, op: &UOp) -> Ctl {
-    let exec = w.exec();
-    for lane in 0..w.lanes {
-        if exec >> lane & 1 == 0 {
-            continue;
-        }
+    for lane in Lanes(w.exec()) {
         match lds_at(w, addr(w, op, lane).wrapping_add(op.imm as u32) as u64, op.access.bytes as u64) {
             Ok(p) => {
                 // SAFETY: the range was checked.
@@ -403,37 +399,144 @@ unsafe fn exchange2(w: &mut Wave, op: &UOp) -> Ctl {
     Ctl::Next
 }
 
-/// Transposing reads of gfx950: lanes exchange elements within groups of 16 so that each holds a column.
-///
-/// A group of 16 lanes reads 16 rows of 64 bits (96 for b6); element `e` of lane `l`'s result is element
-/// `l % (elements)` ... of row `e`; derived from the layout that LLVM's tests describe for MFMA operands.
-unsafe fn read_tr16(w: &mut Wave, op: &UOp) -> Ctl {
-    let exec = w.exec();
-    let mut rows = [[0u16; 4]; 64];
-    for lane in 0..w.lanes {
-        if exec >> lane & 1 == 0 {
-            continue;
-        }
-        match lds_at(w, addr(w, op, lane).wrapping_add(op.imm as u32) as u64, 8) {
-            // SAFETY: the range was checked.
-            Ok(p) => rows[lane] = unsafe { p.cast::<[u16; 4]>().read_unaligned() },
+/// Transposing reads of gfx950: every 16 lanes read a matrix whose rows have 16 elements of `BITS` bits, a row spread
+/// over as many lanes as it takes; each lane then gets a column (source: the operand layouts of MFMA, which these
+/// instructions serve, and the lowering of MLIR's `amdgpu.transpose_load`).
+unsafe fn read_tr<const BITS: usize>(w: &mut Wave, op: &UOp) -> Ctl {
+    let dwords = op.access.bytes as usize / 4;
+    let mut rows = [[0u32; 4]; 64];
+    for lane in Lanes(w.exec()) {
+        match lds_at(w, addr(w, op, lane).wrapping_add(op.imm as u32) as u64, 4 * dwords as u64) {
+            Ok(p) => {
+                for d in 0..dwords {
+                    // SAFETY: the range was checked.
+                    rows[lane][d] = unsafe { p.cast::<u32>().add(d).read_unaligned() };
+                }
+            }
             Err(e) => return w.fail(e, Some(lane as u32)),
         }
     }
-    for lane in 0..w.lanes {
-        if exec >> lane & 1 == 0 {
-            continue;
-        }
-        // 16 lanes hold a 16 x 4 block by rows of 4 lanes; the result is its transpose.
+    transpose(w, op.dst, &rows, dwords, BITS);
+    Ctl::Next
+}
+
+/// Bits `at..at + n` of a row of dwords.
+fn bits_of(row: &[u32; 4], at: usize, n: usize) -> u32 {
+    let high = row.get(at / 32 + 1).copied().unwrap_or(0);
+    let v = (row[at / 32] as u64 | (high as u64) << 32) >> (at % 32);
+    (v & ((1u64 << n) - 1)) as u32
+}
+
+/// Transposes within groups of 16 lanes, each of which holds `dwords` of elements of `bits` bits, and stores the result.
+pub fn transpose(w: &mut Wave, dst: u32, rows: &[[u32; 4]; 64], dwords: usize, bits: usize) {
+    let per = 32 * dwords / bits;
+    for lane in Lanes(w.exec()) {
         let (group, l) = (lane & !15, lane & 15);
-        let mut v = [0u16; 4];
-        for e in 0..4 {
-            v[e] = rows[group + 4 * e + l / 4][l % 4];
+        let mut out = [0u32; 5];
+        for e in 0..per {
+            let x = bits_of(&rows[group + e * 16 / per + l / per], l % per * bits, bits) as u64;
+            let at = e * bits;
+            out[at / 32] |= (x << (at % 32)) as u32;
+            out[at / 32 + 1] |= (x << (at % 32) >> 32) as u32;
         }
-        w.set_lane(op.dst, lane, v[0] as u32 | (v[1] as u32) << 16);
-        w.set_lane(op.dst + w.lanes as u32, lane, v[2] as u32 | (v[3] as u32) << 16);
+        for d in 0..dwords {
+            w.set_lane(dst + (d * w.lanes) as u32, lane, out[d]);
+        }
+    }
+}
+
+/// LDS on LDS ("src2", up to RDNA1): the cell at the lane's address is combined with a second one, whose distance in
+/// dwords stands in the offset, or in the upper bits of the address when offset1 has its top bit set.
+unsafe fn src2(w: &mut Wave, op: &UOp) -> Ctl {
+    let (bytes, kind) = (op.access.bytes as u64, Atomic::from_u8(op.access.atomic));
+    let offset = op.imm as u32 & 0xffff;
+    for lane in Lanes(w.exec()) {
+        let a = addr(w, op, lane);
+        let (first, distance) = match offset >> 15 {
+            0 => (a, ((offset << 17) as i32 >> 17) as i64),
+            _ => (a & 0x1_ffff, (a as i32 >> 17) as i64),
+        };
+        let second = (first as i64 + 4 * distance) as u64 & 0xffff_ffff;
+        match (lds_at(w, first as u64, bytes), lds_at(w, second, bytes)) {
+            // SAFETY: the ranges were checked.
+            (Ok(p), Ok(q)) => unsafe {
+                if bytes == 8 {
+                    rmw64(p, kind, q.cast::<u64>().read_unaligned(), 0);
+                } else {
+                    rmw32(p, kind, q.cast::<u32>().read_unaligned(), 0);
+                }
+            },
+            (Err(e), _) | (_, Err(e)) => return w.fail(e, Some(lane as u32)),
+        }
     }
     Ctl::Next
+}
+
+/// ds_condxchg32: each of two dwords is exchanged for the low 31 bits of its operand when that has bit 31 set.
+unsafe fn condxchg(w: &mut Wave, op: &UOp) -> Ctl {
+    let row = w.lanes as u32;
+    for lane in Lanes(w.exec()) {
+        match lds_at(w, addr(w, op, lane).wrapping_add(op.imm as u32) as u64 & !7, 8) {
+            Ok(p) => {
+                for d in 0..2 {
+                    let v = w.lane(op.src[DATA0].at + d * row, lane);
+                    // SAFETY: the range was checked.
+                    unsafe {
+                        let cell = p.cast::<u32>().add(d as usize);
+                        let old = cell.read_unaligned();
+                        if v >> 31 == 1 {
+                            cell.write_unaligned(v & 0x7fff_ffff);
+                        }
+                        w.set_lane(op.dst + d * row, lane, old);
+                    }
+                }
+            }
+            Err(e) => return w.fail(e, Some(lane as u32)),
+        }
+    }
+    Ctl::Next
+}
+
+/// lds_direct_load: one dword (or less) at M0 goes to all active lanes. M0 bits 15:0 are the address, 18:16 the type.
+unsafe fn direct(w: &mut Wave, op: &UOp) -> Ctl {
+    let m0 = w.s[M0];
+    let (bytes, signed) = match m0 >> 16 & 7 {
+        0 => (1, false),
+        1 => (2, false),
+        4 => (1, true),
+        5 => (2, true),
+        _ => (4, false),
+    };
+    match lds_at(w, (m0 & 0xffff) as u64, bytes) {
+        Ok(p) => {
+            let mut v = [0; 4];
+            // SAFETY: the range was checked.
+            unsafe { std::ptr::copy_nonoverlapping(p, v.as_mut_ptr(), bytes as usize) };
+            let v = u32::from_le_bytes(v);
+            let shift = 32 - 8 * bytes as u32;
+            let v = if signed { ((v << shift) as i32 >> shift) as u32 } else { v };
+            let exec = w.exec();
+            write_row(w, op.dst, exec, &[v; 64]);
+            Ctl::Next
+        }
+        Err(e) => w.fail(e, None),
+    }
+}
+
+/// An LDS instruction that works on global data share: the handler in `UOp::inner` runs with GDS in the place of LDS.
+///
+/// # Safety
+/// As every handler.
+pub unsafe fn gds(w: &mut Wave, op: &UOp) -> Ctl {
+    let Some(run) = op.inner else { return Ctl::Next };
+    // SAFETY: the launch sets the pointer for as long as the wave runs.
+    let at = unsafe { (*w.launch).gds() };
+    let own = (w.lds, w.lds_size);
+    (w.lds, w.lds_size) = (at, GDS_BYTES as u32);
+    // SAFETY: passed on.
+    let ctl = unsafe { run(w, op) };
+    (w.lds, w.lds_size) = own;
+    ctl
 }
 
 /// What a DS mnemonic does.
@@ -458,6 +561,9 @@ const ADDRESSED: [&str; 2] = ["read_", "write_"];
 /// Parses a mnemonic.
 pub fn find(name: &str) -> Option<Shape> {
     use super::vmem::{D16, D16_HI, RETURN, SIGNED};
+    if name == "lds_direct_load" {
+        return Some(Shape { run: direct, bytes: 4, flags: 0, atomic: 0, scale: 0, addressed: false });
+    }
     let rest = name.strip_prefix("ds_")?;
     let plain = |run: Run, bytes: u8, flags: u16| {
         Some(Shape {
@@ -514,9 +620,20 @@ pub fn find(name: &str) -> Option<Shape> {
         "consume" => plain(append::<true>, 4, 0),
         "read_addtid_b32" => plain(addtid::<false>, 4, 0),
         "write_addtid_b32" => plain(addtid::<true>, 4, 0),
-        "read_b64_tr_b16" => plain(read_tr16, 8, 0),
+        "read_b64_tr_b16" => plain(read_tr::<16>, 8, 0),
+        "read_b64_tr_b8" => plain(read_tr::<8>, 8, 0),
+        "read_b64_tr_b4" => plain(read_tr::<4>, 8, 0),
+        "read_b96_tr_b6" => plain(read_tr::<6>, 12, 0),
+        "condxchg32_rtn_b64" => pair(condxchg, 8, 0),
         _ => {
-            if rest.contains("src2") || rest.contains("gs_reg") || rest.starts_with("gws") {
+            if let Some((base, ty)) = rest.split_once("_src2_") {
+                let (kind, bytes) = match base {
+                    "write" => (Atomic::Swap, if ty == "b64" { 8 } else { 4 }),
+                    _ => Atomic::of_ds(&format!("{base}_{ty}"))?,
+                };
+                return Some(Shape { run: src2, bytes, flags: 0, atomic: kind as u8, scale: 0, addressed: true });
+            }
+            if rest.contains("gs_reg") {
                 return None;
             }
             let returns = rest.contains("_rtn_");

@@ -6,8 +6,9 @@ use crate::emu::wave::{Ctl, Run, SCC, UOp, VCC, Wave};
 /// Micro-operation index that stands for "not in this program".
 pub const NOWHERE: i64 = -1;
 
+/// Goes to the operation's target when `taken`.
 #[inline(always)]
-fn branch(w: &mut Wave, op: &UOp, taken: bool) -> Ctl {
+pub fn branch(w: &mut Wave, op: &UOp, taken: bool) -> Ctl {
     if !taken {
         return Ctl::Next;
     }
@@ -20,13 +21,13 @@ fn branch(w: &mut Wave, op: &UOp, taken: bool) -> Ctl {
 }
 
 /// Device address of the instruction after `op`.
-fn next_address(w: &Wave, op: &UOp) -> u64 {
+pub fn next_address(w: &Wave, op: &UOp) -> u64 {
     // SAFETY: the program outlives the launch.
     unsafe { &*w.program }.base + op.pc as u64 + op.len as u64
 }
 
 /// Continues at a device address.
-fn go(w: &mut Wave, addr: u64) -> Ctl {
+pub fn go(w: &mut Wave, addr: u64) -> Ctl {
     // SAFETY: the program outlives the launch.
     match unsafe { &*w.program }.index_of(addr) {
         Some(ip) => {
@@ -110,7 +111,8 @@ pub fn find(name: &str) -> Option<Run> {
         | "s_dcache_inv" | "s_dcache_inv_vol" | "s_dcache_wb" | "s_dcache_wb_vol" | "s_gl1_inv" | "s_version" | "s_prefetch_inst"
         | "s_prefetch_inst_pc_rel" | "s_prefetch_data" | "s_prefetch_data_pc_rel" | "s_buffer_prefetch_data" | "s_setkill" | "s_sethalt"
         | "s_wakeup" | "v_nop" | "v_pipeflush" | "ds_nop" | "buffer_wbinvl1" | "buffer_wbinvl1_vol" | "buffer_gl0_inv" | "buffer_gl1_inv" | "buffer_inv"
-        | "buffer_wbl2" | "buffer_invl2" | "global_inv" | "global_wb" | "global_wbinv" | "v_clrexcp" | "s_icache_inv_wg" => h!(|w, op| Ctl::Next),
+        | "buffer_wbl2" | "buffer_invl2" | "global_inv" | "global_wb" | "global_wbinv" | "v_clrexcp" | "s_icache_inv_wg" | "s_atc_probe" | "s_atc_probe_buffer" | "s_dcache_discard" | "s_dcache_discard_x2"
+        | "v_mfma_ld_scale_b32" => h!(|w, op| Ctl::Next),
         "s_sleep" | "s_sleep_var" | "s_monitor_sleep" => h!(|w, op| Ctl::Yield),
         "s_endpgm" | "s_endpgm_saved" | "s_endpgm_ordered_ps_done" => h!(|w, op| Ctl::End),
         "s_code_end" => h!(|w, op| w.fail(FaultKind::BadJump(0), None)),
@@ -131,15 +133,13 @@ pub fn find(name: &str) -> Option<Run> {
         }),
         "s_call_b64" => h!(|w, op| { let back = next_address(w, op); w.set_pair(op.dst as usize, back); branch(w, op, true) }),
         "s_add_pc_i64" => h!(|w, op| { let to = next_address(w, op).wrapping_add(w.r64(&op.src[0])); go(w, to) }),
-        "s_barrier" => h!(|w, op| Ctl::Barrier),
-        // Split barriers: the signal is remembered, the wait is where waves meet.
-        "s_barrier_signal" => h!(|w, op| { w.signalled = true; Ctl::Next }),
-        "s_barrier_signal_isfirst" => h!(|w, op| { w.signalled = true; let first = w.index == 0; w.set_scc(first); Ctl::Next }),
-        "s_barrier_wait" => h!(|w, op| { w.signalled = false; Ctl::Barrier }),
         "s_sendmsg" => h!(|w, op| Ctl::Next),
         "s_sendmsg_rtn_b32" => h!(|w, op| { w.s[op.dst as usize] = now(w) as u32; Ctl::Next }),
         "s_sendmsg_rtn_b64" => h!(|w, op| { let t = now(w); w.set_pair(op.dst as usize, t); Ctl::Next }),
         "s_sendmsghalt" => h!(|w, op| w.fail(FaultKind::Unsupported("s_sendmsghalt halts the wave".into()), None)),
+        // The allocation is fixed here: asking for more fails, as it may on hardware.
+        "s_alloc_vgpr" => h!(|w, op| { w.set_scc(false); Ctl::Next }),
+        "v_illegal" => illegal,
         "s_trap" => h!(|w, op| { let n = op.src[0].value as u32; w.fail(FaultKind::Trap(n), None) }),
         "s_memtime" | "s_memrealtime" | "s_get_shader_cycles_u64" => h!(|w, op| { let t = now(w); w.set_pair(op.dst as usize, t); Ctl::Next }),
         "s_get_waveid_in_workgroup" => h!(|w, op| { w.s[op.dst as usize] = w.index; Ctl::Next }),
@@ -156,7 +156,7 @@ pub fn find(name: &str) -> Option<Run> {
         }),
         "s_round_mode" => h!(|w, op| { let m = w.mode & !15 | op.src[0].value as u32 & 15; w.set_mode(m); Ctl::Next }),
         "s_denorm_mode" => h!(|w, op| { let m = w.mode & !0xf0 | (op.src[0].value as u32 & 15) << 4; w.set_mode(m); Ctl::Next }),
-        _ => return None,
+        _ => return super::barrier::find(name).or_else(|| super::fork::find(name)),
     })
 }
 

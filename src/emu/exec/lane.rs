@@ -1,7 +1,7 @@
 //! Vector instructions that cross lanes or have scalar results: readlane, writelane, permlane, mbcnt, swap, movrel.
 
 use super::ds::write_row;
-use crate::emu::wave::{Ctl, Kind, M0, Run, Src, UOp, Wave};
+use crate::emu::wave::{Ctl, Kind, Lanes, M0, Run, Src, UOp, Wave};
 
 fn value(w: &Wave, s: &Src, lane: usize) -> u32 {
     if s.kind == Kind::Vector { w.lane(s.at, lane) } else { w.r32(s) }
@@ -52,35 +52,74 @@ unsafe fn swap(w: &mut Wave, op: &UOp) -> Ctl {
     }
     Ctl::Next
 }
-/// v_permlane16 and v_permlanex16: within a row of 16 (or from the other row of the pair), selects of 4 bits from two
-/// scalars. `op_sel` bit 0 fetches inactive lanes, bit 1 gives zero for them.
-unsafe fn permlane16<const OTHER: bool>(w: &mut Wave, op: &UOp) -> Ctl {
-    let exec = w.exec();
-    let sel = w.r32(&op.src[1]) as u64 | (w.r32(&op.src[2]) as u64) << 32;
+/// v_swap_b16: halves; `op_sel` bit 3 is the upper half of the first register, bit 2 of the second.
+unsafe fn swap16(w: &mut Wave, op: &UOp) -> Ctl {
     let flags = op.ext.as_ref().map_or(0, |e| e.op_sel);
-    let mut out = [0; 64];
-    for lane in 0..w.lanes {
-        let i = (sel >> (4 * (lane & 15)) & 15) as usize;
-        let from = (lane & !15 ^ if OTHER { 16 } else { 0 }) + i;
-        out[lane] = if exec >> from & 1 == 1 || flags & 1 != 0 {
-            value(w, &op.src[0], from)
-        } else if flags & 2 != 0 {
-            0
-        } else {
-            w.lane(op.dst, lane)
-        };
+    let shifts = [8, 4].map(|bit| if flags & bit != 0 { 16 } else { 0 });
+    for lane in Lanes(w.exec()) {
+        let at = [op.dst, op.dst2];
+        let half = [0, 1].map(|i| w.lane(at[i], lane) >> shifts[i] & 0xffff);
+        for i in 0..2 {
+            let old = w.lane(at[i], lane);
+            w.set_lane(at[i], lane, old & !(0xffff << shifts[i]) | half[1 - i] << shifts[i]);
+        }
     }
-    write_row(w, op.dst, exec, &out);
     Ctl::Next
 }
-/// The same with the select in a vector register.
-unsafe fn permlane16_var<const OTHER: bool>(w: &mut Wave, op: &UOp) -> Ctl {
+/// Register row moved by a number of registers, if it stays in the file.
+fn moved(w: &Wave, at: u32, by: u32) -> Option<u32> {
+    let to = at as usize + by as usize * w.lanes;
+    (to + w.lanes <= w.elements()).then_some(to as u32)
+}
+/// v_movrelsd_2 and v_swaprel: M0 bits 9:0 move the source, 25:16 the destination.
+unsafe fn movrel2<const SWAP: bool>(w: &mut Wave, op: &UOp) -> Ctl {
+    let m0 = w.s[M0];
+    let source = if SWAP { op.dst2 } else { op.src[0].at };
+    let (Some(from), Some(to)) = (moved(w, source, m0 & 0x3ff), moved(w, op.dst, m0 >> 16 & 0x3ff)) else {
+        return out_of_file(w);
+    };
+    for lane in Lanes(w.exec()) {
+        let (a, b) = (w.lane(from, lane), w.lane(to, lane));
+        w.set_lane(to, lane, a);
+        if SWAP {
+            w.set_lane(from, lane, b);
+        }
+    }
+    Ctl::Next
+}
+/// v_mqsad_u32_u8: four sums of absolute differences of bytes, at four byte offsets of the first operand; bytes of the
+/// second that are zero do not count.
+unsafe fn mqsad_u32(w: &mut Wave, op: &UOp) -> Ctl {
+    let row = w.lanes as u32;
+    for lane in Lanes(w.exec()) {
+        let word = |s: &Src, i: u32| match s.kind {
+            Kind::Vector => w.lane(s.at + i * row, lane),
+            _ => (w.r64(s) >> (32 * i)) as u32,
+        };
+        let (a, b) = (word(&op.src[0], 0) as u64 | (word(&op.src[0], 1) as u64) << 32, word(&op.src[1], 0));
+        let sums: [u32; 4] = std::array::from_fn(|i| {
+            let start = w.lane(op.src[2].at + i as u32 * row, lane);
+            (0..4).fold(start, |s, n| {
+                let (x, y) = ((a >> (8 * (i + n))) as u8, (b >> (8 * n)) as u8);
+                if y == 0 { s } else { s.saturating_add(x.abs_diff(y) as u32) }
+            })
+        });
+        for (i, v) in sums.into_iter().enumerate() {
+            w.set_lane(op.dst + i as u32 * row, lane, v);
+        }
+    }
+    Ctl::Next
+}
+/// v_permlane16 and v_permlanex16: within a row of 16 (or from the other row of the pair), selects of 4 bits from two
+/// scalars (`VAR`: from a vector register). `op_sel` bit 0 fetches inactive lanes, bit 1 gives zero for them.
+unsafe fn permlane16<const OTHER: bool, const VAR: bool>(w: &mut Wave, op: &UOp) -> Ctl {
     let exec = w.exec();
+    let select = if VAR { 0 } else { w.r32(&op.src[1]) as u64 | (w.r32(&op.src[2]) as u64) << 32 };
     let flags = op.ext.as_ref().map_or(0, |e| e.op_sel);
     let mut out = [0; 64];
     for lane in 0..w.lanes {
-        let i = (value(w, &op.src[1], lane) & 15) as usize;
-        let from = (lane & !15 ^ if OTHER { 16 } else { 0 }) + i;
+        let i = if VAR { value(w, &op.src[1], lane) as u64 } else { select >> (4 * (lane & 15)) } & 15;
+        let from = (lane & !15 ^ if OTHER { 16 } else { 0 }) + i as usize;
         out[lane] = if exec >> from & 1 == 1 || flags & 1 != 0 {
             value(w, &op.src[0], from)
         } else if flags & 2 != 0 {
@@ -115,11 +154,8 @@ unsafe fn permlane_swap<const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
 }
 /// v_movrels: the source register number is offset by M0; v_movreld: the destination's.
 unsafe fn movrel<const SRC: bool, const DST: bool>(w: &mut Wave, op: &UOp) -> Ctl {
-    let m0 = w.s[M0] as usize;
-    let move_by = |at: u32| {
-        let to = at as usize + m0 * w.lanes;
-        (to + w.lanes <= w.elements()).then_some(to as u32)
-    };
+    let m0 = w.s[M0];
+    let move_by = |at: u32| moved(w, at, m0);
     let mut src = op.src[0];
     let mut dst = op.dst;
     if SRC && src.kind == Kind::Vector {
@@ -195,11 +231,10 @@ pub unsafe fn indexed(w: &mut Wave, op: &UOp) -> Ctl {
     if bad {
         return out_of_file(w);
     }
-    // The plain handler was kept in `imm` when the program was decoded.
-    // SAFETY: `imm` holds a handler; operands were checked above.
-    unsafe {
-        let run: Run = std::mem::transmute::<usize, Run>(op.imm as usize);
-        run(w, &moved)
+    match op.inner {
+        // SAFETY: operands were checked above.
+        Some(run) => unsafe { run(w, &moved) },
+        None => Ctl::Next,
     }
 }
 
@@ -232,10 +267,14 @@ pub fn find(name: &str) -> Option<(Run, bool)> {
         "v_mbcnt_lo_u32_b32" => (mbcnt::<false>, false),
         "v_mbcnt_hi_u32_b32" => (mbcnt::<true>, false),
         "v_swap_b32" => (swap, false),
-        "v_permlane16_b32" => (permlane16::<false>, false),
-        "v_permlanex16_b32" => (permlane16::<true>, false),
-        "v_permlane16_var_b32" => (permlane16_var::<false>, false),
-        "v_permlanex16_var_b32" => (permlane16_var::<true>, false),
+        "v_swap_b16" => (swap16, false),
+        "v_swaprel_b32" => (movrel2::<true>, false),
+        "v_movrelsd_2_b32" => (movrel2::<false>, false),
+        "v_mqsad_u32_u8" => (mqsad_u32, false),
+        "v_permlane16_b32" => (permlane16::<false, false>, false),
+        "v_permlanex16_b32" => (permlane16::<true, false>, false),
+        "v_permlane16_var_b32" => (permlane16::<false, true>, false),
+        "v_permlanex16_var_b32" => (permlane16::<true, true>, false),
         "v_permlane64_b32" => (permlane64, false),
         "v_permlane16_swap_b32" => (permlane_swap::<16>, false),
         "v_permlane32_swap_b32" => (permlane_swap::<32>, false),

@@ -7,7 +7,8 @@
 
 use crate::emu::lanes::F16;
 use crate::emu::numeric::*;
-use crate::emu::wave::{Ctl, EXEC, M0, Run, SCC, Src, UOp, Wave};
+use crate::emu::sem::round;
+use crate::emu::wave::{Ctl, EXEC, Kind, M0, Run, SCC, SINK, Src, UOp, Wave};
 
 /// A type that scalar operands are read as.
 trait Scalar: Copy {
@@ -253,7 +254,41 @@ fn float_cmp(name: &str) -> Option<Run> {
 
 /// Relative scalar moves: M0 is added to the register number.
 fn moved(w: &Wave, at: u32) -> usize {
-    (at as usize + w.s[M0] as usize).min(crate::emu::wave::SINK as usize)
+    (at as usize + w.s[M0] as usize).min(SINK as usize)
+}
+
+/// Float arithmetic: where MODE is not the usual one, denormals are flushed and results rounded as it says; `UOp::inner`
+/// is the plain handler.
+///
+/// # Safety
+/// As every handler.
+pub unsafe fn float(w: &mut Wave, op: &UOp) -> Ctl {
+    let Some(run) = op.inner else { return Ctl::Next };
+    if w.plain_float {
+        // SAFETY: passed on.
+        return unsafe { run(w, op) };
+    }
+    let ty = op.types[3];
+    let mut flushed = op.clone();
+    let mut x = [(0, 0); 3];
+    for (i, s) in flushed.src.iter_mut().enumerate().take(op.n.min(3) as usize) {
+        let v = super::valu::flush_source(w.mode, false, ty, w.r32(s), 0);
+        *s = Src { kind: Kind::Const, at: 0, value: v.0 as u64 };
+        x[i] = v;
+    }
+    let at = op.dst as usize;
+    match op.round {
+        Some(r) if super::valu::rounds(w.mode, ty) => w.s[at] = round::lane(r, op.types, x, w.mode).0,
+        _ => {
+            // SAFETY: passed on.
+            let ctl = unsafe { run(w, &flushed) };
+            if ctl != Ctl::Next {
+                return ctl;
+            }
+        }
+    }
+    w.s[at] = super::valu::flush_result(w.mode, false, ty, w.s[at], 0).0;
+    Ctl::Next
 }
 
 /// Handler by name.
@@ -390,6 +425,19 @@ pub fn find(name: &str) -> Option<Run> {
             unsafe fn f(w: &mut Wave, op: &UOp) -> Ctl {
                 let i = moved(w, op.dst);
                 w.s[i] = w.r32(&op.src[0]);
+                Ctl::Next
+            }
+            f
+        }
+        // M0 bits 9:0 move the source, 25:16 the destination.
+        "s_movrelsd_2_b32" => {
+            unsafe fn f(w: &mut Wave, op: &UOp) -> Ctl {
+                let m0 = w.s[M0];
+                let from = (op.src[0].at + (m0 & 0x3ff)) as usize;
+                let to = (op.dst + (m0 >> 16 & 0x3ff)) as usize;
+                if from < SINK as usize && to < SINK as usize {
+                    w.s[to] = w.s[from];
+                }
                 Ctl::Next
             }
             f

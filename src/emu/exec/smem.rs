@@ -1,5 +1,8 @@
-//! Scalar memory: s_load, s_buffer_load and their stores.
+//! Scalar memory: s_load, s_buffer_load, s_scratch_load, their stores, and scalar atomics (gfx9, gfx10).
+//!
+//! Scalar scratch counts its register offset in units of 64 bytes ("Vega" manual, scalar memory addressing).
 
+use super::atomic::{Atomic, rmw32, rmw64};
 use crate::emu::fault::FaultKind;
 use crate::emu::wave::{Ctl, Kind, Run, UOp, Wave};
 
@@ -13,12 +16,39 @@ pub struct Shape {
     pub buffer: bool,
     /// Memory is written.
     pub store: bool,
+    /// The register offset counts 64 bytes.
+    pub scratch: bool,
+    /// A read-modify-write.
+    pub atomic: Option<Atomic>,
+}
+
+/// Flags of `UOp::access`.
+const SIGNED: u16 = 1;
+const BUFFER: u16 = 2;
+const SCRATCH: u16 = 4;
+/// The data registers receive the old value.
+pub const RETURN: u16 = 8;
+
+impl Shape {
+    /// Flags that handlers read.
+    pub fn flags(&self) -> u16 {
+        [(self.signed, SIGNED), (self.buffer, BUFFER), (self.scratch, SCRATCH)]
+            .iter()
+            .fold(0, |f, (on, bit)| if *on { f | bit } else { f })
+    }
 }
 
 /// Parses the name.
 pub fn shape(name: &str) -> Option<Shape> {
     let rest = name.strip_prefix("s_")?;
     let (buffer, rest) = match rest.strip_prefix("buffer_") {
+        Some(r) => (true, r),
+        None => (false, rest),
+    };
+    if let Some((atomic, bytes)) = rest.strip_prefix("atomic_").and_then(Atomic::of_vmem) {
+        return Some(Shape { bytes, signed: false, buffer, store: false, scratch: false, atomic: Some(atomic) });
+    }
+    let (scratch, rest) = match rest.strip_prefix("scratch_") {
         Some(r) => (true, r),
         None => (false, rest),
     };
@@ -39,11 +69,14 @@ pub fn shape(name: &str) -> Option<Shape> {
         "u16" => (2, false),
         _ => return None,
     };
-    Some(Shape { bytes, signed, buffer, store })
+    Some(Shape { bytes, signed, buffer, store, scratch, atomic: None })
 }
 
 /// Handler of a parsed instruction. Sources: base, offset operand (if any); `imm` holds the constant offset.
 pub fn find(s: &Shape) -> Run {
+    if s.atomic.is_some() {
+        return atomic;
+    }
     match (s.store, s.buffer) {
         (false, false) if s.bytes.is_multiple_of(4) => load,
         (false, false) => load_small,
@@ -56,6 +89,7 @@ pub fn find(s: &Shape) -> Run {
 fn offset(w: &Wave, op: &UOp) -> u64 {
     let o = &op.src[1];
     let reg = if o.kind == Kind::None { 0 } else { w.r32(o) as u64 };
+    let reg = if op.access.flags & SCRATCH != 0 { 64 * reg } else { reg };
     reg.wrapping_add(op.imm as u64)
 }
 
@@ -87,7 +121,7 @@ unsafe fn load_small(w: &mut Wave, op: &UOp) -> Ctl {
 unsafe fn small(p: *mut u8, op: &UOp) -> u32 {
     // SAFETY: promised by the caller.
     unsafe {
-        match (op.access.bytes, op.access.flags & 1 != 0) {
+        match (op.access.bytes, op.access.flags & SIGNED != 0) {
             (1, false) => p.read() as u32,
             (1, true) => p.read() as i8 as i32 as u32,
             (_, false) => p.cast::<u16>().read_unaligned() as u32,
@@ -135,7 +169,7 @@ unsafe fn buffer_load(w: &mut Wave, op: &UOp) -> Ctl {
 
 /// s_store_dword and s_buffer_store_dword: data is source 2.
 unsafe fn store(w: &mut Wave, op: &UOp) -> Ctl {
-    let buffer = op.access.flags & 2 != 0;
+    let buffer = op.access.flags & BUFFER != 0;
     let base = if buffer { w.pair(op.src[0].at as usize) & 0xffff_ffff_ffff } else { w.r64(&op.src[0]) };
     let addr = base.wrapping_add(offset(w, op)) & !3;
     let bytes = op.access.bytes as usize;
@@ -145,5 +179,36 @@ unsafe fn store(w: &mut Wave, op: &UOp) -> Ctl {
     let d = op.src[2].at as usize;
     // SAFETY: as `load`.
     unsafe { std::ptr::copy_nonoverlapping(w.s.as_ptr().add(d).cast::<u8>(), p, bytes) };
+    Ctl::Next
+}
+
+/// Scalar atomics; data is source 2, a compare-and-swap has the new value first and the comparand behind it.
+unsafe fn atomic(w: &mut Wave, op: &UOp) -> Ctl {
+    let bytes = op.access.bytes as u64;
+    let at = op.src[0].at as usize;
+    let buffer = op.access.flags & BUFFER != 0;
+    let base = if buffer { w.pair(at) & 0xffff_ffff_ffff } else { w.r64(&op.src[0]) };
+    let addr = base.wrapping_add(offset(w, op)) & !3;
+    let Some(p) = w.mem.at(addr, bytes) else {
+        return w.fail(FaultKind::OutOfBounds { addr, size: bytes as u32, store: true }, None);
+    };
+    let (d, kind) = (op.src[2].at as usize, Atomic::from_u8(op.access.atomic));
+    let returns = op.access.flags & RETURN != 0;
+    // SAFETY: the range was checked.
+    unsafe {
+        if bytes == 8 {
+            let c = if kind.two_operands() { w.pair(d + 2) } else { 0 };
+            let old = rmw64(p, kind, w.pair(d), c);
+            if returns {
+                w.set_pair(d, old);
+            }
+        } else {
+            let c = if kind.two_operands() { w.s[d + 1] } else { 0 };
+            let old = rmw32(p, kind, w.s[d], c);
+            if returns {
+                w.s[d] = old;
+            }
+        }
+    }
     Ctl::Next
 }

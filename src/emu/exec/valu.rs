@@ -7,8 +7,8 @@
 
 use crate::emu::lanes::{Bf16, CHUNK, F16, LaneArgs, Ty};
 use crate::emu::numeric::*;
-use crate::emu::sem::Form;
-use crate::emu::wave::{Ctl, Dpp, EXEC, Ext, Kind, Src, UOp, VCC, Wave};
+use crate::emu::sem::{Form, fp8, round};
+use crate::emu::wave::{Ctl, DX10_CLAMP, Dpp, EXEC, Ext, FP16_OVFL, IEEE, Kind, Lanes, Src, UOp, VCC, Wave};
 
 /// One value repeated over a chunk, per source: low dwords, then high dwords.
 #[repr(C, align(64))]
@@ -239,20 +239,74 @@ fn sdwa_select(v: u32, sel: u8, sext: bool) -> u32 {
     if sext { ((x as i32) >> (32 - bits)) as u32 } else { x >> (32 - bits) }
 }
 
-/// Flushes denormals of a value by its type where MODE says so.
-fn flush_lane(mode: u32, always: bool, ty: Ty, lo: u32, hi: u32) -> (u32, u32) {
-    let f32_flush = always || mode >> 4 & 3 != 3;
-    let rest_flush = mode >> 6 & 3 != 3;
+/// Bits of MODE that say how denormals of a type are treated: bit 0 keeps those of sources, bit 1 those of results.
+fn denormals(mode: u32, ty: Ty) -> u32 {
     match ty {
-        Ty::F32 if f32_flush => (flush(f32::from_bits(lo)).to_bits(), hi),
-        Ty::PkF32 if f32_flush => (flush(f32::from_bits(lo)).to_bits(), flush(f32::from_bits(hi)).to_bits()),
-        Ty::F16 if rest_flush => (flush16(lo as u16) as u32 | lo & 0xffff_0000, hi),
-        Ty::PkF16 if rest_flush => (flush16(lo as u16) as u32 | (flush16((lo >> 16) as u16) as u32) << 16, hi),
-        Ty::F64 if rest_flush => {
+        Ty::F32 | Ty::PkF32 => mode >> 4 & 3,
+        _ => mode >> 6 & 3,
+    }
+}
+
+/// True when MODE asks for another rounding mode than to nearest even for a type.
+pub fn rounds(mode: u32, ty: Ty) -> bool {
+    match ty {
+        Ty::F32 | Ty::PkF32 => mode & 3 != 0,
+        _ => mode >> 2 & 3 != 0,
+    }
+}
+
+fn flush_lane(ty: Ty, lo: u32, hi: u32) -> (u32, u32) {
+    match ty {
+        Ty::F32 => (flush(f32::from_bits(lo)).to_bits(), hi),
+        Ty::PkF32 => (flush(f32::from_bits(lo)).to_bits(), flush(f32::from_bits(hi)).to_bits()),
+        Ty::F16 => (flush16(lo as u16) as u32 | lo & 0xffff_0000, hi),
+        Ty::PkF16 => (flush16(lo as u16) as u32 | (flush16((lo >> 16) as u16) as u32) << 16, hi),
+        Ty::F64 => {
             let v = flush64(lo as u64 | (hi as u64) << 32);
             (v as u32, (v >> 32) as u32)
         }
         _ => (lo, hi),
+    }
+}
+
+/// Flushes denormals of a source where MODE says so, or `always`.
+pub fn flush_source(mode: u32, always: bool, ty: Ty, lo: u32, hi: u32) -> (u32, u32) {
+    if (always && matches!(ty, Ty::F32)) || denormals(mode, ty) & 1 == 0 { flush_lane(ty, lo, hi) } else { (lo, hi) }
+}
+
+/// Flushes denormals of a result.
+pub fn flush_result(mode: u32, always: bool, ty: Ty, lo: u32, hi: u32) -> (u32, u32) {
+    if (always && matches!(ty, Ty::F32)) || denormals(mode, ty) & 2 == 0 { flush_lane(ty, lo, hi) } else { (lo, hi) }
+}
+
+/// Quiets a signalling NaN, so that minimum and maximum drop it (IEEE mode off).
+fn quieted(ty: Ty, lo: u32, hi: u32) -> (u32, u32) {
+    let half = |h: u32| if h & 0x7fff > 0x7c00 { h | 0x200 } else { h };
+    match ty {
+        Ty::F32 if lo & 0x7fff_ffff > 0x7f80_0000 => (lo | 0x40_0000, hi),
+        Ty::F16 => (half(lo & 0xffff) | lo & 0xffff_0000, hi),
+        Ty::PkF16 => (half(lo & 0xffff) | half(lo >> 16) << 16, hi),
+        Ty::F64 if f64::from_bits(lo as u64 | (hi as u64) << 32).is_nan() => (lo, hi | 1 << 19),
+        _ => (lo, hi),
+    }
+}
+
+/// With FP16_OVFL a finite number that is too large becomes the largest one.
+fn saturate16(ty: Ty, x: &[Full; 3], n: usize, lane: usize, types: &[Ty; 4], v: u32) -> u32 {
+    let infinite = |i: usize| match types[i] {
+        Ty::F32 => x[i].lo[lane] & 0x7f80_0000 == 0x7f80_0000,
+        Ty::F16 => x[i].lo[lane] & 0x7c00 == 0x7c00,
+        Ty::PkF16 => x[i].lo[lane] & 0x7c00 == 0x7c00 || x[i].lo[lane] & 0x7c00_0000 == 0x7c00_0000,
+        _ => false,
+    };
+    if (0..n).any(infinite) {
+        return v;
+    }
+    let half = |h: u32| if h & 0x7fff == 0x7c00 { h - 1 } else { h };
+    match ty {
+        Ty::F16 => half(v & 0xffff) | v & 0xffff_0000,
+        Ty::PkF16 => half(v & 0xffff) | half(v >> 16) << 16,
+        _ => v,
     }
 }
 
@@ -313,13 +367,15 @@ fn scale(omod: u8) -> f64 {
     [1.0, 2.0, 4.0, 0.5][omod as usize & 3]
 }
 
-fn clamp32(x: f32) -> f32 {
-    // With DX10_CLAMP, which compilers set, NaN becomes 0.
-    if x.is_nan() { 0.0 } else { x.clamp(0.0, 1.0) }
-}
-
-/// Output modifier and clamp of one lane.
-fn finish(e: &Ext, dst: Ty, lo: u32, hi: u32) -> (u32, u32) {
+/// Output modifier and clamp of one lane. A NaN is clamped to 0 with DX10_CLAMP, which compilers set.
+fn finish(e: &Ext, mode: u32, dst: Ty, lo: u32, hi: u32) -> (u32, u32) {
+    let keep_nan = mode & DX10_CLAMP == 0;
+    let clamp32 = |x: f32| match x.is_nan() {
+        true if keep_nan => x,
+        true => 0.0,
+        // max and min in this order also turn -0 into +0.
+        false => x.max(0.0).min(1.0),
+    };
     let half = |h: u16| {
         let mut v = f16_to_f32(F16(h));
         if e.omod != 0 {
@@ -337,7 +393,13 @@ fn finish(e: &Ext, dst: Ty, lo: u32, hi: u32) -> (u32, u32) {
             let v = f64::from_bits(lo as u64 | (hi as u64) << 32);
             let v = if e.omod != 0 { v * scale(e.omod) } else { v };
             let v = match e.clamp {
-                true if v.is_nan() => 0.0,
+                true if v.is_nan() => {
+                    if keep_nan {
+                        v
+                    } else {
+                        0.0
+                    }
+                }
                 true => v.clamp(0.0, 1.0),
                 false => v,
             }
@@ -393,9 +455,6 @@ fn merge(e: &Ext, dst: Ty, old: u32, new: u32) -> u32 {
 pub unsafe fn general(w: &mut Wave, op: &UOp) -> Ctl {
     const PLAIN: Ext = Ext::NONE;
     let e = op.ext.as_deref().unwrap_or(&PLAIN);
-    if op.float && w.mode & 0xf != 0 {
-        return w.fail(crate::emu::fault::FaultKind::Unsupported(format!("rounding mode {:#x}", w.mode & 0xf)), None);
-    }
     let always = op.access.flags & FLUSH != 0;
     let mut x = [Full::ZERO, Full::ZERO, Full::ZERO];
     let mut mask = w.exec();
@@ -417,7 +476,17 @@ pub unsafe fn general(w: &mut Wave, op: &UOp) -> Ctl {
             }
             (lo, hi) = modify(e, i, op.types[i], lo, hi);
             if op.float {
-                (lo, hi) = flush_lane(w.mode, always, ty, lo, hi);
+                (lo, hi) = flush_source(w.mode, always, ty, lo, hi);
+            }
+            if op.access.flags & MINMAX != 0 && w.mode & IEEE == 0 {
+                (lo, hi) = quieted(ty, lo, hi);
+            }
+            if w.mode & FP16_OVFL != 0
+                && let Some(limit) = small_limit(op.access.flags, w.quirks.fnuz)
+                && ty == Ty::F32
+            {
+                let v = f32::from_bits(lo);
+                lo = if v.is_nan() { lo } else { v.clamp(-limit, limit).to_bits() };
             }
             (x[i].lo[l], x[i].hi[l]) = (lo, hi);
         }
@@ -436,6 +505,17 @@ pub unsafe fn general(w: &mut Wave, op: &UOp) -> Ctl {
     // SAFETY: the temporaries hold 64 lanes; `lo` and `hi` are adjacent in `Full`.
     let bits = unsafe { (op.kernel)(&a) };
     let dst = op.types[3];
+    let n = op.n.min(3) as usize;
+    if let Some(r) = op.round.filter(|_| rounds(w.mode, dst)) {
+        let types = if e.mix { [Ty::F32, Ty::F32, Ty::F32, dst] } else { op.types };
+        for l in Lanes(mask) {
+            (out.lo[l], out.hi[l]) = round::lane(r, types, [0, 1, 2].map(|i| (x[i].lo[l], x[i].hi[l])), w.mode);
+        }
+    }
+    // Output modifiers do nothing where denormal results are kept, or in IEEE mode where there is such a mode.
+    let ieee = w.mode & IEEE != 0 && !w.quirks.fixed_modes;
+    let omod = e.omod != 0 && !ieee && denormals(w.mode, dst) & 2 == 0;
+    let e = &Ext { omod: if omod { e.omod } else { 0 }, ..e.clone() };
     if dst != Ty::None {
         for l in 0..w.lanes {
             if mask >> l & 1 == 0 {
@@ -443,10 +523,13 @@ pub unsafe fn general(w: &mut Wave, op: &UOp) -> Ctl {
             }
             let (mut lo, mut hi) = (out.lo[l], out.hi[l]);
             if op.float {
-                (lo, hi) = flush_lane(w.mode, always, dst, lo, hi);
+                (lo, hi) = flush_result(w.mode, always, dst, lo, hi);
+                if w.mode & FP16_OVFL != 0 {
+                    lo = saturate16(dst, &x, n, l, &op.types, lo);
+                }
             }
             if e.omod != 0 || e.clamp {
-                (lo, hi) = finish(e, dst, lo, hi);
+                (lo, hi) = finish(e, w.mode, dst, lo, hi);
             }
             let old = w.lane(op.dst, l);
             w.set_lane(op.dst, l, merge(e, dst, old, lo));
@@ -457,6 +540,33 @@ pub unsafe fn general(w: &mut Wave, op: &UOp) -> Ctl {
     }
     bits_out(w, op, bits);
     Ctl::Next
+}
+
+/// `UOp::access.flags` bit of minimum and maximum.
+pub const MINMAX: u16 = 1;
+/// `UOp::access.flags` bit of conversions to fp8.
+pub const TO_FP8: u16 = 2;
+/// `UOp::access.flags` bit of conversions to bf8.
+pub const TO_BF8: u16 = 4;
+
+/// Flags of an instruction that follow from its name.
+pub fn flags(name: &str) -> u16 {
+    let minmax = ["v_min", "v_max", "v_med3", "v_pk_min", "v_pk_max"].iter().any(|p| name.starts_with(p));
+    match name {
+        "v_cvt_pk_fp8_f32" | "v_cvt_sr_fp8_f32" => TO_FP8,
+        "v_cvt_pk_bf8_f32" | "v_cvt_sr_bf8_f32" => TO_BF8,
+        _ if minmax && !name.contains("imum") => MINMAX,
+        _ => 0,
+    }
+}
+
+/// Largest number of the 8-bit format that an instruction converts to.
+fn small_limit(flags: u16, fnuz: bool) -> Option<f32> {
+    match flags & (TO_FP8 | TO_BF8) {
+        TO_FP8 => Some(fp8::largest(fp8::FP8, fnuz)),
+        TO_BF8 => Some(fp8::largest(fp8::BF8, fnuz)),
+        _ => None,
+    }
 }
 
 /// `UOp::access.flags` bit of instructions that flush f32 denormals whatever MODE says.

@@ -7,6 +7,7 @@
 use super::atomic::{Atomic, rmw32, rmw64};
 use crate::emu::fault::FaultKind;
 use crate::emu::lanes::CHUNK;
+pub use crate::emu::wave::Lanes;
 use crate::emu::wave::{Ctl, Kind, M0, PRIVATE_APERTURE, Run, SHARED_APERTURE, UOp, Wave, scalar};
 use barewave_isa::Reg;
 
@@ -24,6 +25,8 @@ pub const ADDR64: u16 = 16;
 pub const OFFEN: u16 = 32;
 /// Buffer: an index comes from the address operand.
 pub const IDXEN: u16 = 64;
+/// The address grows by 4 bytes from lane to lane.
+pub const ADDTID: u16 = 128;
 /// Write access (stores and atomics), for faults.
 pub const STORE: u16 = 256;
 
@@ -65,7 +68,7 @@ fn out_of_bounds(op: &UOp, addr: u64, size: u64) -> FaultKind {
 fn vaddr(w: &Wave, op: &UOp, lane: usize) -> u64 {
     let s = &op.src[VADDR];
     if s.kind == Kind::None {
-        return 0;
+        return if op.access.flags & ADDTID != 0 { 4 * lane as u64 } else { 0 };
     }
     let lo = w.lane(s.at, lane) as u64;
     if op.access.flags & ADDR64 != 0 { lo | (w.lane(s.at + w.lanes as u32, lane) as u64) << 32 } else { lo }
@@ -436,12 +439,8 @@ fn bytewise<S: Space>(w: &Wave, op: &UOp, b: S::Base, lane: usize, addr: u64, e:
 
 /// Loads of a byte or word per lane, with extension or into half a register.
 unsafe fn load_small<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
-    let exec = w.exec();
     let b = S::base(w, op);
-    for lane in 0..w.lanes {
-        if exec >> lane & 1 == 0 {
-            continue;
-        }
+    for lane in Lanes(w.exec()) {
         let a = S::lane(w, op, b, lane);
         let v = match S::ptr(w, op, b, lane, a, 0, op.access.bytes as u64) {
             // SAFETY: the range was checked.
@@ -529,12 +528,8 @@ unsafe fn store<S: Space, const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
 
 /// Stores of a byte or word per lane.
 unsafe fn store_small<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
-    let exec = w.exec();
     let b = S::base(w, op);
-    for lane in 0..w.lanes {
-        if exec >> lane & 1 == 0 {
-            continue;
-        }
+    for lane in Lanes(w.exec()) {
         let a = S::lane(w, op, b, lane);
         let v = w.lane(op.src[DATA].at, lane) >> if op.access.flags & D16_HI != 0 { 16 } else { 0 };
         match S::ptr(w, op, b, lane, a, 0, op.access.bytes as u64) {
@@ -616,9 +611,84 @@ unsafe fn load_lds<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
     Ctl::Next
 }
 
+/// LDS to memory: lane `i` reads LDS at M0 + offset + 4 `i`.
+unsafe fn store_lds<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
+    let b = S::base(w, op);
+    let start = (w.s[M0] & 0xffff) as u64 + op.imm as u64;
+    for lane in Lanes(w.exec()) {
+        let a = S::lane(w, op, b, lane);
+        let v = match lds_at(w, start + 4 * lane as u64, 4) {
+            // SAFETY: the range was checked.
+            Ok(p) => unsafe { p.cast::<u32>().read_unaligned() },
+            Err(e) => return w.fail(e, Some(lane as u32)),
+        };
+        match S::ptr(w, op, b, lane, a, 0, 4) {
+            // SAFETY: the range was checked.
+            Ok(Some(p)) => unsafe { p.cast::<u32>().write_unaligned(v) },
+            Ok(None) => {}
+            Err(e) => return w.fail(e, Some(lane as u32)),
+        }
+    }
+    Ctl::Next
+}
+
+/// Loads and stores of up to 32 registers (gfx12): M0 has a bit for each that takes part; memory has room for all.
+unsafe fn block<S: Space, const STORES: bool>(w: &mut Wave, op: &UOp) -> Ctl {
+    let b = S::base(w, op);
+    let chosen = w.s[M0];
+    let row = w.lanes as u32;
+    for lane in Lanes(w.exec()) {
+        let a = S::lane(w, op, b, lane);
+        for d in (0..32u32).filter(|d| chosen >> d & 1 == 1) {
+            match S::ptr(w, op, b, lane, a, 4 * d as u64, 4) {
+                // SAFETY: the range was checked.
+                Ok(Some(p)) => unsafe {
+                    if STORES {
+                        p.cast::<u32>().write_unaligned(w.lane(op.src[DATA].at + d * row, lane));
+                    } else {
+                        w.set_lane(op.dst + d * row, lane, p.cast::<u32>().read_unaligned());
+                    }
+                },
+                Ok(None) => {}
+                Err(e) => return w.fail(e, Some(lane as u32)),
+            }
+        }
+    }
+    Ctl::Next
+}
+
+/// Transposing loads of gfx12 (see `ds::transpose`): lanes load rows, and get columns of 16- or 8-bit elements. Which
+/// lanes hold which rows is not documented; here groups of 16 lanes exchange, as with the LDS instructions of gfx950.
+unsafe fn load_transposed<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
+    let b = S::base(w, op);
+    // A wave of 64 has half as much in each lane.
+    let bytes = op.access.bytes as usize * 32 / w.lanes;
+    let bits = op.access.bytes as usize;
+    let mut rows = [[0u32; 4]; 64];
+    for lane in Lanes(w.exec()) {
+        let a = S::lane(w, op, b, lane);
+        for d in 0..bytes / 4 {
+            match S::ptr(w, op, b, lane, a, 4 * d as u64, 4) {
+                // SAFETY: the range was checked.
+                Ok(Some(p)) => rows[lane][d] = unsafe { p.cast::<u32>().read_unaligned() },
+                Ok(None) => {}
+                Err(e) => return w.fail(e, Some(lane as u32)),
+            }
+        }
+    }
+    super::ds::transpose(w, op.dst, &rows, bytes / 4, bits);
+    Ctl::Next
+}
+
 /// What a mnemonic does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
+    /// LDS to memory.
+    StoreLds,
+    /// Many registers, chosen by M0.
+    Block,
+    /// A load with a transposition.
+    Transpose,
     /// Memory to registers.
     Load,
     /// Memory to LDS.
@@ -652,8 +722,18 @@ pub fn shape(rest: &str) -> Option<Shape> {
     } else {
         (Action::Store, rest.strip_prefix("store_")?)
     };
+    match (rest, action) {
+        ("store_lds_dword", _) => return Some(Shape { action: Action::StoreLds, bytes: 4, flags: STORE }),
+        ("load_block", _) => return Some(Shape { action: Action::Block, bytes: 128, flags: 0 }),
+        ("store_block", _) => return Some(Shape { action: Action::Block, bytes: 128, flags: STORE }),
+        // 16-bit elements in 128 bits of each lane, 8-bit ones in 64.
+        ("load_tr_b128", _) => return Some(Shape { action: Action::Transpose, bytes: 16, flags: 0 }),
+        ("load_tr_b64", _) => return Some(Shape { action: Action::Transpose, bytes: 8, flags: 0 }),
+        _ => {}
+    }
     let (bytes, flags) = match what {
         "dword" => (4, 0),
+        "dword_addtid" => (4, ADDTID),
         "dwordx2" => (8, 0),
         "dwordx3" => (12, 0),
         "dwordx4" => (16, 0),
@@ -675,6 +755,10 @@ pub fn shape(rest: &str) -> Option<Shape> {
 /// Handler of a parsed instruction.
 pub fn find<S: Space>(s: &Shape) -> Run {
     match (s.action, s.bytes) {
+        (Action::StoreLds, _) => store_lds::<S>,
+        (Action::Block, _) if s.flags & STORE != 0 => block::<S, true>,
+        (Action::Block, _) => block::<S, false>,
+        (Action::Transpose, _) => load_transposed::<S>,
         (Action::Load, 4) => load::<S, 1>,
         (Action::Load, 8) => load::<S, 2>,
         (Action::Load, 12) => load::<S, 3>,

@@ -79,6 +79,10 @@ pub fn find(name: &str) -> Option<Sem> {
         "v_cvt_pk_i16_f32" => m!(|a: f32, b: f32| -> u32 { pack(a as i16 as u16, b as i16 as u16) }),
         "v_cvt_pk_u16_f32" => m!(|a: f32, b: f32| -> u32 { pack(a as u16, b as u16) }),
         "v_cvt_pk_u8_f32" => m!(|a: f32, b: u32, c: u32| -> u32 { insert_byte(a as u8 as u32, b, c) }),
+        // The byte of the destination that the second operand names.
+        "v_cvt_pkaccum_u8_f32" => m!(|a: f32, b: u32, c: u32| -> u32 { insert_byte(a as u8 as u32, b, c) }),
+        "v_cvt_sr_f16_f32" => m!(|a: f32, b: u32| -> F16 { sr_f16(a, b) }),
+        "v_cvt_sr_bf16_f32" => m!(|a: f32, b: u32| -> Bf16 { sr_bf16(a, b) }),
         "v_pack_b32_f16" => m!(|a: F16, b: F16| -> u32 { pack(a.0, b.0) }),
         "v_cvt_sr_pk_bf16_f32" => m!(|a: f32, b: f32, c: u32| -> Pk<Bf16> { Pk(sr_bf16(a, c << 16), sr_bf16(b, c)) }),
         "v_cvt_sr_pk_f16_f32" => m!(|a: f32, b: f32, c: u32| -> Pk<F16> { Pk(sr_f16(a, c << 16), sr_f16(b, c)) }),

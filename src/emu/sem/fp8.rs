@@ -30,7 +30,7 @@ fn bias(mantissa: u32, fnuz: bool) -> i32 {
 }
 
 /// Largest finite number.
-fn largest(mantissa: u32, fnuz: bool) -> f32 {
+pub fn largest(mantissa: u32, fnuz: bool) -> f32 {
     let code = match (mantissa, fnuz) {
         (_, true) => 0x7f,
         (FP8, _) => 0x7e,

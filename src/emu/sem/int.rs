@@ -82,10 +82,26 @@ fn qsad(a: u64, b: u32, c: u64, f: fn(u32, u32) -> u32) -> u64 {
     out
 }
 
+/// Which of four shader engines a rectangle of 32-pixel tiles covers (V_SCREEN_PARTITION_4SE_B32): operand bits 7:6 and
+/// 5:4 are the first tile's x and y, 3:2 and 1:0 the last one's, modulo 4; tile (x, y) belongs to engine
+/// {x[0] ^ y[1], y[0] ^ x[1]}.
+fn screen_partition(a: u32) -> u32 {
+    let range =
+        |from: u32, to: u32| (0..4).map(move |i| (from + i) & 3).take(((to.wrapping_sub(from) & 3) + 1) as usize);
+    let mut engines = 0;
+    for x in range(a >> 6 & 3, a >> 2 & 3) {
+        for y in range(a >> 4 & 3, a & 3) {
+            engines |= 1 << ((x & 1 ^ y >> 1) << 1 | (y & 1 ^ x >> 1));
+        }
+    }
+    engines
+}
+
 /// Semantics by name.
 pub fn find(name: &str) -> Option<Sem> {
     Some(match name {
         "v_mov_b32" | "v_accvgpr_read_b32" | "v_accvgpr_write_b32" | "v_accvgpr_mov_b32" => m!(|a: u32| -> u32 { a }),
+        "v_screen_partition_4se_b32" => m!(|a: u32| -> u32 { screen_partition(a) }),
         "v_mov_b64" => m!(|a: u64| -> u64 { a }),
         "v_mov_b16" => m!(|a: u16| -> u16 { a }),
         "v_not_b32" => m!(|a: u32| -> u32 { !a }),

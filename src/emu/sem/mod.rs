@@ -10,6 +10,8 @@ mod float;
 pub mod fp8;
 mod int;
 mod packed;
+pub mod round;
+pub mod small;
 
 use super::lanes::{Kernel, Ty};
 use barewave_isa::Op;

@@ -1,0 +1,99 @@
+//! Target ids: `amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-`, in text and in the `e_flags` of a file.
+//!
+//! A feature that the id leaves out may be on or off: the code runs either way. Source: LLVM's AMDGPU usage guide.
+
+/// Processor and the features that code depends on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TargetId {
+    /// LLVM's processor name.
+    pub processor: String,
+    /// XNACK replay must be on or off; none when the code runs with either.
+    pub xnack: Option<bool>,
+    /// SRAM ECC must be on or off; none when the code runs with either.
+    pub sramecc: Option<bool>,
+}
+
+const XNACK_SHIFT: u32 = 8;
+const SRAMECC_SHIFT: u32 = 10;
+const ANY: u32 = 1;
+const OFF: u32 = 2;
+const ON: u32 = 3;
+
+impl TargetId {
+    /// Parses an id, with or without the triple before `--`.
+    ///
+    /// Fails with a message that names a feature it does not know.
+    pub fn parse(text: &str) -> Result<TargetId, String> {
+        let own = text.rsplit("--").next().unwrap_or(text);
+        let own = own.strip_prefix("amdgcn-amd-amdhsa-unknown-").unwrap_or(own);
+        let mut parts = own.split(':');
+        let mut id = TargetId { processor: parts.next().unwrap_or("").to_string(), ..TargetId::default() };
+        for part in parts {
+            let value = match part.as_bytes().last() {
+                Some(b'+') => true,
+                Some(b'-') => false,
+                _ => return Err(format!("`{part}` in target id `{text}` must end with + or -")),
+            };
+            match &part[..part.len() - 1] {
+                "xnack" => id.xnack = Some(value),
+                "sramecc" => id.sramecc = Some(value),
+                other => return Err(format!("unknown feature `{other}` in target id `{text}`: xnack or sramecc")),
+            }
+        }
+        Ok(id)
+    }
+
+    /// The id that a file's flags describe.
+    pub fn of_flags(processor: &str, e_flags: u32) -> TargetId {
+        let feature = |shift: u32| match e_flags >> shift & 3 {
+            ON => Some(true),
+            OFF => Some(false),
+            _ => None,
+        };
+        TargetId { processor: processor.into(), xnack: feature(XNACK_SHIFT), sramecc: feature(SRAMECC_SHIFT) }
+    }
+
+    /// Flags of a file: `mach` is the processor's number, `any` has the features that it can switch set to "any".
+    pub fn e_flags(&self, mach: u32, any: u32) -> u32 {
+        let feature = |shift: u32, value: Option<bool>| match (any >> shift & 3, value) {
+            (0, _) => 0,
+            (_, None) => ANY << shift,
+            (_, Some(false)) => OFF << shift,
+            (_, Some(true)) => ON << shift,
+        };
+        mach | feature(XNACK_SHIFT, self.xnack) | feature(SRAMECC_SHIFT, self.sramecc)
+    }
+
+    /// True when the code may run with XNACK replay on, on a processor whose features are `any`.
+    pub fn may_need_xnack(&self, any: u32) -> bool {
+        any >> XNACK_SHIFT & 3 != 0 && self.xnack != Some(false)
+    }
+
+    /// Why code of this id cannot run on a device of another id (whose features are all given); none when it can.
+    pub fn mismatch(&self, device: &TargetId) -> Option<String> {
+        if self.processor != device.processor {
+            return Some(format!("the code is for {}, the device is {}", self.processor, device.processor));
+        }
+        for (name, need, have) in [("xnack", self.xnack, device.xnack), ("sramecc", self.sramecc, device.sramecc)] {
+            if let (Some(need), Some(have)) = (need, have)
+                && need != have
+            {
+                let word = |on| if on { "on" } else { "off" };
+                return Some(format!("the code needs {name} {}, on this device it is {}", word(need), word(have)));
+            }
+        }
+        None
+    }
+}
+
+impl std::fmt::Display for TargetId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.processor)?;
+        for (name, value) in [("sramecc", self.sramecc), ("xnack", self.xnack)] {
+            if let Some(on) = value {
+                write!(f, ":{name}{}", if on { '+' } else { '-' })?;
+            }
+        }
+        Ok(())
+    }
+}

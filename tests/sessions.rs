@@ -1,0 +1,166 @@
+//! Several models on one device at once: own streams and arenas, work that is waited for once, faults that surface
+//! where a stream is synchronised. (The same through the HIP API: `tools/hip-driver/tests`.)
+
+mod support;
+
+use barewave::compile::{Program, compile};
+use barewave::graph::{self, Options};
+use barewave::onnx::Model;
+use barewave::runtime::{Device, DeviceError, EmulatedDevice, LaunchShape, Session, SessionError, TargetId, open};
+use barewave::tensor::{DType, HostTensor, ImageOptions, InputSpec, Wanted};
+use barewave_isa::Target;
+use std::path::Path;
+use std::sync::Arc;
+
+fn random(shape: &[usize], seed: u64) -> HostTensor {
+    let dims: Vec<String> = shape.iter().map(usize::to_string).collect();
+    let spec: InputSpec = format!("{}xf32=random:{seed}", dims.join("x")).parse().unwrap();
+    let wanted = Wanted { name: "x".into(), dtype: DType::F32, shape: shape.to_vec() };
+    spec.load(&wanted, &ImageOptions::default()).unwrap()
+}
+
+fn program(path: &str, target: Target) -> Program {
+    let model = Model::load(Path::new(path)).unwrap();
+    compile(&graph::fuse(&model, &Options::default()).unwrap(), target).unwrap()
+}
+
+fn session(device: &Arc<dyn Device>, p: &Program) -> Session {
+    Session::new(device.clone(), p.plan.clone(), &p.code().unwrap(), &p.weights).unwrap()
+}
+
+const MODELS: [(&str, [usize; 4]); 3] = [
+    ("examples/digits/digits.onnx", [1, 1, 8, 8]),
+    ("examples/lenet/lenet.onnx", [1, 3, 28, 28]),
+    ("examples/digits/digits.onnx", [1, 1, 8, 8]),
+];
+
+#[test]
+fn models_that_share_a_device_do_not_disturb_each_other() {
+    for target in [Target::GFX942, Target::GFX1100] {
+        let programs = MODELS.map(|(path, _)| program(path, target));
+        let alone = |p: &Program, x: &HostTensor| {
+            let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, false).unwrap());
+            session(&device, p).run(std::slice::from_ref(x)).unwrap().0
+        };
+        let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, false).unwrap());
+        let mut sessions: Vec<Session> = programs.iter().map(|p| session(&device, p)).collect();
+        for seed in 0..20 {
+            let inputs: Vec<HostTensor> =
+                MODELS.iter().enumerate().map(|(i, (_, shape))| random(shape, seed * 3 + i as u64)).collect();
+            // All are under way before the first is waited for, and they are waited for in another order.
+            for (s, x) in sessions.iter_mut().zip(&inputs) {
+                s.start(std::slice::from_ref(x)).unwrap();
+            }
+            for i in [2, 0, 1] {
+                let (got, report) = sessions[i].finish().unwrap();
+                assert_eq!(got, alone(&programs[i], &inputs[i]), "{target}, seed {seed}, model {i}");
+                assert!(report.instructions.unwrap() > 1000 && !report.time.is_zero());
+            }
+        }
+        assert!(matches!(sessions[0].finish(), Err(SessionError::NotStarted)));
+    }
+}
+
+#[test]
+fn sessions_run_from_several_threads() {
+    let target = Target::GFX906;
+    let programs = MODELS.map(|(path, _)| program(path, target));
+    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, false).unwrap());
+    std::thread::scope(|scope| {
+        for (p, (_, shape)) in programs.iter().zip(MODELS) {
+            let device = device.clone();
+            scope.spawn(move || {
+                let mut shared = session(&device, p);
+                let own: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, false).unwrap());
+                let mut alone = session(&own, p);
+                for seed in 0..20 {
+                    let x = [random(&shape, seed)];
+                    assert_eq!(shared.run(&x).unwrap().0, alone.run(&x).unwrap().0);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn timing_measures_every_launch() {
+    let p = program(MODELS[0].0, Target::GFX942);
+    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Target::GFX942, false).unwrap());
+    let mut s = session(&device, &p);
+    let x = [random(&[1, 1, 8, 8], 1)];
+    assert!(s.run(&x).unwrap().1.per_launch.is_empty());
+    s.time_launches().unwrap();
+    let report = s.run(&x).unwrap().1;
+    assert_eq!(report.per_launch.len(), p.plan.launches.len());
+    let sum: std::time::Duration = report.per_launch.iter().map(|l| l.0).sum();
+    assert!(report.per_launch.iter().all(|l| !l.0.is_zero()) && sum <= report.time);
+    assert_eq!(Some(report.per_launch.iter().filter_map(|l| l.1).sum()), report.instructions);
+}
+
+#[test]
+fn faults_surface_when_the_stream_is_synchronised() {
+    for strict in [false, true] {
+        let device = EmulatedDevice::new(Target::GFX1100, strict).unwrap();
+        let p = program("examples/vector_add/vector_add.onnx", Target::GFX1100);
+        let l = &p.plan.launches[0];
+        let module = device.load(&p.code().unwrap()).unwrap();
+        let kernel = device.kernel(module, &l.kernel).unwrap();
+        let (bad, good) = (device.create_stream().unwrap(), device.create_stream().unwrap());
+        let buffer = device.alloc(1 << 16).unwrap();
+        device.write(buffer, &[0; 1 << 16]).unwrap();
+        let launch = |stream, addresses: [u64; 3]| {
+            let kernarg: Vec<u8> = addresses.iter().flat_map(|a| a.to_le_bytes()).collect();
+            let shape = LaunchShape { grid: l.grid, block: [l.block, 1, 1], dynamic_lds: 0 };
+            device.launch(stream, kernel, shape, &kernarg).unwrap();
+        };
+        launch(bad, [buffer, 64, buffer + 32768]);
+        // What follows in the stream is skipped; other streams go on.
+        launch(bad, [buffer; 3]);
+        launch(good, [buffer, buffer, buffer + 32768]);
+        assert_eq!(device.synchronize(good).unwrap().len(), 1);
+        let e = device.synchronize(bad).unwrap_err().to_string();
+        for part in ["outside of device memory", "kernel `", "workgroup (", "lane "] {
+            assert!(e.contains(part), "{part}: {e}");
+        }
+        // The error is told once.
+        assert!(device.synchronize(bad).unwrap().is_empty());
+        device.unload(module).unwrap();
+        assert!(matches!(device.kernel(module, &l.kernel), Err(DeviceError::Handle("module"))));
+    }
+}
+
+#[test]
+fn host_buffers_belong_to_the_copies_under_way() {
+    let device = EmulatedDevice::new(Target::GFX90A, false).unwrap();
+    let stream = device.create_stream().unwrap();
+    let (address, size) = (device.alloc(1 << 20).unwrap(), 1 << 20);
+    let (mut from, mut to) = (device.host_buffer(size).unwrap(), device.host_buffer(size).unwrap());
+    from.bytes().unwrap().fill(7);
+    let held = from.clone();
+    assert!(from.bytes().is_err(), "somebody else holds the buffer");
+    drop(held);
+    device.copy_in(stream, address, &from).unwrap();
+    device.copy_out(stream, &to, address).unwrap();
+    device.synchronize(stream).unwrap();
+    assert!(to.bytes().unwrap().iter().all(|b| *b == 7) && from.bytes().is_ok());
+    // Copies beyond memory are refused where they are waited for.
+    device.copy_in(stream, u64::MAX - 8, &from).unwrap();
+    assert!(device.synchronize(stream).unwrap_err().to_string().contains("bad device address"));
+}
+
+#[test]
+fn devices_are_opened_by_name() {
+    for (name, preferred, want) in [
+        ("emu:mi300x", None, "emulated gfx942"),
+        ("emu", Some(Target::GFX803), "emulated gfx803"),
+        ("emu", None, "emulated gfx942"),
+    ] {
+        let opened = open(name, preferred, false).unwrap();
+        assert_eq!((opened.device.info().name.as_str(), opened.note), (want, None));
+    }
+    for name in ["cuda", "hip:x", "hipster", ""] {
+        assert!(matches!(open(name, None, false), Err(DeviceError::Unknown(_))), "{name}");
+    }
+    let usual = TargetId::usual("gfx90a", Target::GFX90A.info().elf_features);
+    assert_eq!(usual.to_string(), "gfx90a:sramecc+:xnack-");
+}

@@ -1,0 +1,354 @@
+//! Memory: device, host and managed allocations, all in the one address space that devices and host share.
+
+use crate::api::{Code, INVALID, Result, err, put};
+use crate::op::{Op, submit};
+use crate::pool::Pool;
+use crate::state::{self, lock, size};
+use crate::types::*;
+use barewave::runtime::hip::code::*;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+/// What an allocation is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// `hipMalloc`.
+    Device,
+    /// `hipHostMalloc`.
+    Host,
+    /// `hipMallocManaged`.
+    Managed,
+    /// `hipHostRegister`.
+    Registered,
+}
+
+/// An allocation.
+#[derive(Clone)]
+pub struct Allocation {
+    /// Address.
+    pub start: u64,
+    /// Bytes.
+    pub size: u64,
+    /// What it is for.
+    pub kind: Kind,
+    /// Number of its device.
+    pub device: i32,
+    /// Flags it was made with.
+    pub flags: u32,
+    /// Pool it came from.
+    pub pool: Option<Arc<Pool>>,
+}
+
+static ALLOCATIONS: Mutex<BTreeMap<u64, Allocation>> = Mutex::new(BTreeMap::new());
+
+/// The allocation that an address lies in.
+pub fn find(address: u64) -> Option<Allocation> {
+    let all = lock(&ALLOCATIONS);
+    let (_, a) = all.range(..=address).next_back()?;
+    (address - a.start < a.size.max(1)).then(|| a.clone())
+}
+
+/// Checks that `bytes` at an address lie inside of one allocation. An address that is in none belongs to the host, of
+/// which nothing is known.
+pub fn check(address: u64, bytes: u64) -> Result<Option<Allocation>> {
+    if bytes == 0 {
+        return Ok(None);
+    }
+    if address == 0 {
+        return Err(INVALID);
+    }
+    match find(address) {
+        Some(a) if bytes > a.size - (address - a.start) => Err(INVALID),
+        Some(a) => Ok(Some(a)),
+        None if state::current()?.emu.owns(address) => Err(INVALID),
+        None => Ok(None),
+    }
+}
+
+/// Tells strict launches that a range was written, where it is device memory.
+pub fn wrote(address: u64, bytes: u64) {
+    if let Ok(d) = state::device(0) {
+        d.emu.assume_written(address, bytes);
+    }
+}
+
+/// Makes an allocation on the current device.
+pub fn allocate(bytes: u64, kind: Kind, flags: u32, pool: Option<Arc<Pool>>) -> Result<u64> {
+    let device = match &pool {
+        Some(p) => state::device(p.device)?,
+        None => state::current()?,
+    };
+    let on_device = kind == Kind::Device;
+    if on_device {
+        let used = device.used.fetch_add(bytes, Ordering::AcqRel);
+        if used.saturating_add(bytes) > device.memory {
+            device.used.fetch_sub(bytes, Ordering::AcqRel);
+            return err(hipErrorOutOfMemory);
+        }
+    }
+    let Ok(start) = device.emu.alloc(bytes) else {
+        if on_device {
+            device.used.fetch_sub(bytes, Ordering::AcqRel);
+        }
+        return err(hipErrorOutOfMemory);
+    };
+    if !on_device {
+        // The host writes to it without telling.
+        device.emu.assume_written(start, bytes);
+    }
+    if let Some(p) = &pool {
+        p.took(bytes);
+    }
+    let a = Allocation { start, size: bytes, kind, device: device.ordinal, flags, pool };
+    lock(&ALLOCATIONS).insert(start, a);
+    Ok(start)
+}
+
+/// Gives an allocation back.
+pub fn release(start: u64) -> Result {
+    let a = lock(&ALLOCATIONS).remove(&start).ok_or(INVALID)?;
+    let device = state::device(a.device)?;
+    if a.kind == Kind::Device {
+        device.used.fetch_sub(a.size, Ordering::AcqRel);
+    }
+    if let Some(p) = &a.pool {
+        p.gave(a.size);
+    }
+    device.emu.free(start).map_err(|_| INVALID)
+}
+
+/// Waits for every device, then gives memory back: what `hipFree` and its like do.
+fn free_after_work(p: *mut c_void, kinds: &[Kind]) -> Result {
+    if p.is_null() {
+        return Ok(());
+    }
+    let a = lock(&ALLOCATIONS).get(&(p as u64)).cloned().ok_or(INVALID)?;
+    if !kinds.contains(&a.kind) {
+        return Err(INVALID);
+    }
+    for d in state::devices() {
+        // A fault is told at the next call that waits; memory can be given back all the same.
+        let _ = d.synchronize();
+    }
+    release(a.start)
+}
+
+fn malloc(place: *mut *mut c_void, bytes: usize, kind: Kind, flags: u32) -> Result {
+    if place.is_null() {
+        return Err(INVALID);
+    }
+    let p =
+        if bytes == 0 { 0 } else { allocate(size(bytes).map_err(|_| Code(hipErrorOutOfMemory))?, kind, flags, None)? };
+    // SAFETY: not null, and the caller's word.
+    unsafe { put(place, p as *mut c_void) }
+}
+
+const PITCH: usize = 256;
+
+fn malloc_pitch(place: *mut *mut c_void, pitch: *mut usize, width: usize, height: usize) -> Result {
+    if place.is_null() || pitch.is_null() {
+        return Err(INVALID);
+    }
+    let p = width.checked_next_multiple_of(PITCH).ok_or(INVALID)?;
+    malloc(place, p.checked_mul(height).ok_or(Code(hipErrorOutOfMemory))?, Kind::Device, 0)?;
+    // SAFETY: not null, and the caller's word.
+    unsafe { put(pitch, p) }
+}
+
+/// `hipMemoryType` of HIP 6 and later.
+fn memory_type(kind: Kind) -> c_uint {
+    match kind {
+        Kind::Host | Kind::Registered => 1,
+        Kind::Device => 2,
+        Kind::Managed => 3,
+    }
+}
+
+fn attributes_of(p: u64) -> hipPointerAttribute_t {
+    let at = p as *mut c_void;
+    match find(p) {
+        Some(a) => hipPointerAttribute_t {
+            memory_type: memory_type(a.kind),
+            device: a.device,
+            device_pointer: at,
+            host_pointer: if a.kind == Kind::Device { std::ptr::null_mut() } else { at },
+            is_managed: c_int::from(a.kind == Kind::Managed),
+            allocation_flags: a.flags,
+        },
+        None => hipPointerAttribute_t {
+            memory_type: 0,
+            device: -2,
+            device_pointer: std::ptr::null_mut(),
+            host_pointer: std::ptr::null_mut(),
+            is_managed: 0,
+            allocation_flags: 0,
+        },
+    }
+}
+
+hip! {
+    fn hipMalloc(p: *mut *mut c_void, bytes: usize) {
+        malloc(p, bytes, Kind::Device, 0)
+    }
+    fn hipExtMallocWithFlags(p: *mut *mut c_void, bytes: usize, flags: c_uint) {
+        malloc(p, bytes, Kind::Device, flags)
+    }
+    fn hipMallocManaged(p: *mut *mut c_void, bytes: usize, flags: c_uint) {
+        if bytes == 0 || !(1..=2).contains(&flags) {
+            return Err(INVALID);
+        }
+        malloc(p, bytes, Kind::Managed, flags)
+    }
+    fn hipHostMalloc(p: *mut *mut c_void, bytes: usize, flags: c_uint) {
+        malloc(p, bytes, Kind::Host, flags)
+    }
+    fn hipHostAlloc(p: *mut *mut c_void, bytes: usize, flags: c_uint) {
+        malloc(p, bytes, Kind::Host, flags)
+    }
+    fn hipMallocHost(p: *mut *mut c_void, bytes: usize) {
+        malloc(p, bytes, Kind::Host, 0)
+    }
+    fn hipMemAllocHost(p: *mut *mut c_void, bytes: usize) {
+        malloc(p, bytes, Kind::Host, 0)
+    }
+    fn hipMallocPitch(p: *mut *mut c_void, pitch: *mut usize, width: usize, height: usize) {
+        malloc_pitch(p, pitch, width, height)
+    }
+    fn hipMemAllocPitch(p: *mut *mut c_void, pitch: *mut usize, width: usize, height: usize, _element: c_uint) {
+        malloc_pitch(p, pitch, width, height)
+    }
+    fn hipMalloc3D(p: *mut hipPitchedPtr, extent: hipExtent) {
+        let (mut at, mut pitch) = (std::ptr::null_mut(), 0);
+        let rows = extent.height.checked_mul(extent.depth).ok_or(Code(hipErrorOutOfMemory))?;
+        malloc_pitch(&mut at, &mut pitch, extent.width, rows)?;
+        put(p, hipPitchedPtr { ptr: at, pitch, xsize: extent.width, ysize: extent.height })
+    }
+    fn hipFree(p: *mut c_void) {
+        free_after_work(p, &[Kind::Device, Kind::Managed])
+    }
+    fn hipHostFree(p: *mut c_void) {
+        free_after_work(p, &[Kind::Host])
+    }
+    fn hipFreeHost(p: *mut c_void) {
+        free_after_work(p, &[Kind::Host])
+    }
+    fn hipMallocAsync(p: *mut *mut c_void, bytes: usize, stream: hipStream_t) {
+        let device = state::device(state::stream(stream)?.device)?;
+        let pool = lock(&device.pool).clone();
+        crate::pool::malloc_from(p, bytes, pool)
+    }
+    fn hipFreeAsync(p: *mut c_void, stream: hipStream_t) {
+        let s = state::stream(stream)?;
+        if lock(&ALLOCATIONS).get(&(p as u64)).is_none_or(|a| a.kind != Kind::Device) {
+            return Err(INVALID);
+        }
+        submit(&s, Op::Free(p.into()))
+    }
+
+    fn hipHostRegister(p: *mut c_void, bytes: usize, flags: c_uint) {
+        if p.is_null() || bytes == 0 {
+            return Err(INVALID);
+        }
+        let device = state::current()?;
+        let bytes = size(bytes)?;
+        device.emu.lend(p.cast(), bytes).map_err(|_| Code(hipErrorHostMemoryAlreadyRegistered))?;
+        let a = Allocation {
+            start: p as u64,
+            size: bytes,
+            kind: Kind::Registered,
+            device: device.ordinal,
+            flags,
+            pool: None,
+        };
+        lock(&ALLOCATIONS).insert(a.start, a);
+        Ok(())
+    }
+    fn hipHostUnregister(p: *mut c_void) {
+        let known = lock(&ALLOCATIONS).get(&(p as u64)).is_some_and(|a| a.kind == Kind::Registered);
+        if !known {
+            return err(hipErrorHostMemoryNotRegistered);
+        }
+        for d in state::devices() {
+            let _ = d.synchronize();
+        }
+        lock(&ALLOCATIONS).remove(&(p as u64));
+        state::device(0)?.emu.take_back(p as u64).map_err(|_| Code(hipErrorHostMemoryNotRegistered))
+    }
+    fn hipHostGetDevicePointer(device: *mut *mut c_void, host: *mut c_void, flags: c_uint) {
+        if flags != 0 || find(host as u64).is_none_or(|a| a.kind == Kind::Device) {
+            return Err(INVALID);
+        }
+        put(device, host)
+    }
+    fn hipHostGetFlags(flags: *mut c_uint, p: *mut c_void) {
+        let a = find(p as u64).filter(|a| matches!(a.kind, Kind::Host | Kind::Registered)).ok_or(INVALID)?;
+        put(flags, a.flags)
+    }
+
+    fn hipMemGetInfo(free: *mut usize, total: *mut usize) {
+        let d = state::current()?;
+        if !free.is_null() {
+            put(free, (d.memory - d.used.load(Ordering::Acquire).min(d.memory)) as usize)?;
+        }
+        if !total.is_null() {
+            put(total, d.memory as usize)?;
+        }
+        Ok(())
+    }
+    fn hipDeviceTotalMem(bytes: *mut usize, device: hipDevice_t) {
+        put(bytes, state::device(device)?.memory as usize)
+    }
+    fn hipMemPtrGetInfo(p: *mut c_void, bytes: *mut usize) {
+        put(bytes, find(p as u64).ok_or(INVALID)?.size as usize)
+    }
+    fn hipMemGetAddressRange(base: *mut *mut c_void, bytes: *mut usize, p: *mut c_void) {
+        let a = find(p as u64).ok_or(Code(hipErrorNotFound))?;
+        if !base.is_null() {
+            put(base, a.start as *mut c_void)?;
+        }
+        if !bytes.is_null() {
+            put(bytes, a.size as usize)?;
+        }
+        Ok(())
+    }
+    fn hipPointerGetAttributes(attributes: *mut hipPointerAttribute_t, p: *const c_void) {
+        if p.is_null() {
+            return Err(INVALID);
+        }
+        put(attributes, attributes_of(p as u64))
+    }
+    fn hipPointerGetAttribute(data: *mut c_void, attribute: c_uint, p: *mut c_void) {
+        let a = find(p as u64).ok_or(INVALID)?;
+        let t = attributes_of(p as u64);
+        match attribute {
+            1 => put(data.cast(), state::context_of(a.device)),
+            2 => put(data.cast(), t.memory_type),
+            3 => put(data.cast(), t.device_pointer),
+            4 => put(data.cast(), t.host_pointer),
+            7 => put(data.cast(), a.start),
+            8 => put(data.cast(), t.is_managed as u8),
+            9 => put(data.cast(), a.device),
+            11 => put(data.cast(), a.start),
+            12 => put(data.cast(), a.size as usize),
+            13 => put(data.cast(), 1u8),
+            _ => err(hipErrorNotSupported),
+        }
+    }
+
+    fn hipMemPrefetchAsync(p: *const c_void, bytes: usize, device: c_int, stream: hipStream_t) {
+        // Memory is where the host is: there is nothing to move. -1 is the host.
+        state::stream(stream)?;
+        if device != -1 {
+            state::device(device)?;
+        }
+        if p.is_null() || bytes == 0 { Err(INVALID) } else { check(p as u64, size(bytes)?).map(drop) }
+    }
+    fn hipMemAdvise(p: *const c_void, bytes: usize, _advice: c_uint, device: c_int) {
+        if device != -1 {
+            state::device(device)?;
+        }
+        if p.is_null() || bytes == 0 { Err(INVALID) } else { check(p as u64, size(bytes)?).map(drop) }
+    }
+}

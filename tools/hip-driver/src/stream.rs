@@ -1,0 +1,233 @@
+//! Streams and events.
+
+use crate::api::{Code, INVALID, Result, err, put};
+use crate::op::{HostCall, Op, Ptr, submit};
+use crate::state::{self, Device, EVENTS, EventEntry, STREAMS, Stream, lock};
+use crate::types::*;
+use barewave::runtime::hip::code::*;
+use barewave::runtime::queue::Event;
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::{Arc, Mutex};
+
+/// Flag: the stream does not wait for the default one.
+const NON_BLOCKING: c_uint = 1;
+/// Flag of events that take no time.
+const DISABLE_TIMING: c_uint = 2;
+
+/// The default stream waits for all streams that are not made non-blocking, and they wait for it.
+pub fn order_with_default(device: &Device, stream: &Arc<Stream>) {
+    let default = &device.default_stream;
+    let after = |other: &Stream| {
+        if !other.queue.idle() {
+            let e = Event::new();
+            other.queue.record(&e);
+            stream.queue.wait_for(&e);
+        }
+    };
+    if Arc::ptr_eq(stream, default) {
+        for other in device.all_streams() {
+            if !Arc::ptr_eq(&other, default) && other.flags & NON_BLOCKING == 0 {
+                after(&other);
+            }
+        }
+    } else if stream.flags & NON_BLOCKING == 0 {
+        after(default);
+    }
+}
+
+fn create(place: *mut hipStream_t, flags: c_uint, priority: c_int) -> Result {
+    if flags & !NON_BLOCKING != 0 || place.is_null() {
+        return Err(INVALID);
+    }
+    let device = state::current()?;
+    let s = Stream::new(device.ordinal, flags, priority.clamp(-1, 1));
+    lock(&device.streams).push(Arc::downgrade(&s));
+    // SAFETY: not null, and the caller's word.
+    unsafe { put(place, STREAMS.add(s)) }
+}
+
+fn create_event(place: *mut hipEvent_t, flags: c_uint) -> Result {
+    let known = 1 | DISABLE_TIMING | 4 | 0x2000_0000 | 0x4000_0000 | 0x8000_0000;
+    if flags & !known != 0 || place.is_null() {
+        return Err(INVALID);
+    }
+    state::current()?;
+    let e = EventEntry { event: Event::new(), flags, captured: Mutex::new(None) };
+    // SAFETY: not null, and the caller's word.
+    unsafe { put(place, EVENTS.add(Arc::new(e))) }
+}
+
+/// Callbacks of the older kind also get stream and status.
+struct Callback {
+    function: unsafe extern "C" fn(hipStream_t, u32, *mut c_void),
+    stream: u64,
+    device: c_int,
+    argument: u64,
+}
+
+unsafe extern "C" fn run_callback(p: *mut c_void) {
+    // SAFETY: made by `hipStreamAddCallback` and run once.
+    let c = unsafe { Box::from_raw(p.cast::<Callback>()) };
+    let status = state::device(c.device).and_then(|d| d.check_fault()).map_or_else(|e| e.0, |()| 0);
+    // SAFETY: the caller of the API gave the function for this.
+    unsafe { (c.function)(c.stream as hipStream_t, status, c.argument as *mut c_void) };
+}
+
+fn write_value(stream: hipStream_t, to: *mut c_void, value: u64, bytes: u32) -> Result {
+    if to.is_null() || to as u64 % u64::from(bytes) != 0 {
+        return Err(INVALID);
+    }
+    submit(&state::stream(stream)?, Op::Write { to: to.into(), value, bytes })
+}
+
+fn wait_value(stream: hipStream_t, from: *mut c_void, value: u64, condition: u32, mask: u64, bytes: u32) -> Result {
+    if from.is_null() || from as u64 % u64::from(bytes) != 0 || condition > 3 {
+        return Err(INVALID);
+    }
+    submit(&state::stream(stream)?, Op::Until { from: from.into(), value, mask, condition, bytes })
+}
+
+hip! {
+    fn hipStreamCreate(stream: *mut hipStream_t) {
+        create(stream, 0, 0)
+    }
+    fn hipStreamCreateWithFlags(stream: *mut hipStream_t, flags: c_uint) {
+        create(stream, flags, 0)
+    }
+    fn hipStreamCreateWithPriority(stream: *mut hipStream_t, flags: c_uint, priority: c_int) {
+        create(stream, flags, priority)
+    }
+    fn hipExtStreamCreateWithCUMask(stream: *mut hipStream_t, words: u32, mask: *const u32) {
+        if words == 0 || mask.is_null() {
+            return Err(INVALID);
+        }
+        create(stream, 0, 0)
+    }
+    fn hipDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) {
+        if !least.is_null() {
+            put(least, 1)?;
+        }
+        if !greatest.is_null() {
+            put(greatest, -1)?;
+        }
+        Ok(())
+    }
+    fn hipStreamDestroy(stream: hipStream_t) {
+        if (stream as u64) <= 2 {
+            return err(hipErrorInvalidHandle);
+        }
+        // What was put into it is still done.
+        STREAMS.remove(stream).map(drop).ok_or(Code(hipErrorInvalidHandle))
+    }
+    fn hipStreamQuery(stream: hipStream_t) {
+        let s = state::stream(stream)?;
+        if crate::graph::is_capturing(&s) {
+            return err(hipErrorStreamCaptureUnsupported);
+        }
+        state::device(s.device)?.check_fault()?;
+        if s.queue.idle() { Ok(()) } else { err(hipErrorNotReady) }
+    }
+    fn hipStreamSynchronize(stream: hipStream_t) {
+        let s = state::stream(stream)?;
+        if crate::graph::is_capturing(&s) {
+            return err(hipErrorStreamCaptureUnsupported);
+        }
+        let device = state::device(s.device)?;
+        order_with_default(device, &s);
+        let done = s.queue.wait();
+        done.and(device.check_fault())
+    }
+    fn hipStreamWaitEvent(stream: hipStream_t, event: hipEvent_t, flags: c_uint) {
+        if flags > 1 {
+            return Err(INVALID);
+        }
+        let (s, e) = (state::stream(stream)?, state::event(event)?);
+        if crate::graph::join(&s, &e)? {
+            return Ok(());
+        }
+        submit(&s, Op::Wait(e))
+    }
+    fn hipStreamGetFlags(stream: hipStream_t, flags: *mut c_uint) {
+        put(flags, state::stream(stream)?.flags)
+    }
+    fn hipStreamGetPriority(stream: hipStream_t, priority: *mut c_int) {
+        put(priority, state::stream(stream)?.priority)
+    }
+    fn hipStreamGetDevice(stream: hipStream_t, device: *mut hipDevice_t) {
+        put(device, state::stream(stream)?.device)
+    }
+    fn hipStreamGetId(stream: hipStream_t, id: *mut u64) {
+        put(id, state::stream(stream)?.number)
+    }
+    fn hipStreamAddCallback(stream: hipStream_t, callback: hipStreamCallback_t, argument: *mut c_void, flags: c_uint) {
+        let function = callback.filter(|_| flags == 0).ok_or(INVALID)?;
+        let s = state::stream(stream)?;
+        let c = Callback { function, stream: stream as u64, device: s.device, argument: argument as u64 };
+        let argument = Ptr(Box::into_raw(Box::new(c)) as u64);
+        submit(&s, Op::Host(HostCall { function: Some(run_callback), argument }))
+    }
+    fn hipLaunchHostFunc(stream: hipStream_t, function: hipHostFn_t, argument: *mut c_void) {
+        if function.is_none() {
+            return Err(INVALID);
+        }
+        submit(&state::stream(stream)?, Op::Host(HostCall { function, argument: argument.into() }))
+    }
+    fn hipStreamWriteValue32(stream: hipStream_t, to: *mut c_void, value: u32, _flags: c_uint) {
+        write_value(stream, to, value.into(), 4)
+    }
+    fn hipStreamWriteValue64(stream: hipStream_t, to: *mut c_void, value: u64, _flags: c_uint) {
+        write_value(stream, to, value, 8)
+    }
+    fn hipStreamWaitValue32(stream: hipStream_t, from: *mut c_void, value: u32, condition: c_uint, mask: u32) {
+        wait_value(stream, from, value.into(), condition, mask.into(), 4)
+    }
+    fn hipStreamWaitValue64(stream: hipStream_t, from: *mut c_void, value: u64, condition: c_uint, mask: u64) {
+        wait_value(stream, from, value, condition, mask, 8)
+    }
+    fn hipStreamAttachMemAsync(stream: hipStream_t, memory: *mut c_void, _length: usize, _flags: c_uint) {
+        state::stream(stream)?;
+        if memory.is_null() { Err(INVALID) } else { Ok(()) }
+    }
+
+    fn hipEventCreate(event: *mut hipEvent_t) {
+        create_event(event, 0)
+    }
+    fn hipEventCreateWithFlags(event: *mut hipEvent_t, flags: c_uint) {
+        create_event(event, flags)
+    }
+    fn hipEventDestroy(event: hipEvent_t) {
+        EVENTS.remove(event).map(drop).ok_or(Code(hipErrorInvalidHandle))
+    }
+    fn hipEventRecord(event: hipEvent_t, stream: hipStream_t) {
+        crate::graph::record(&state::stream(stream)?, state::event(event)?)
+    }
+    fn hipEventRecordWithFlags(event: hipEvent_t, stream: hipStream_t, _flags: c_uint) {
+        crate::graph::record(&state::stream(stream)?, state::event(event)?)
+    }
+    fn hipEventSynchronize(event: hipEvent_t) {
+        let e = state::event(event)?;
+        if lock(&e.captured).is_some() {
+            return err(hipErrorCapturedEvent);
+        }
+        e.event.wait();
+        state::current()?.check_fault()
+    }
+    fn hipEventQuery(event: hipEvent_t) {
+        let e = state::event(event)?;
+        if lock(&e.captured).is_some() {
+            return err(hipErrorCapturedEvent);
+        }
+        if !e.event.done() {
+            return err(hipErrorNotReady);
+        }
+        state::current()?.check_fault()
+    }
+    fn hipEventElapsedTime(ms: *mut f32, start: hipEvent_t, stop: hipEvent_t) {
+        let (a, b) = (state::event(start)?, state::event(stop)?);
+        if !a.event.recorded() || !b.event.recorded() || (a.flags | b.flags) & DISABLE_TIMING != 0 {
+            return err(hipErrorInvalidHandle);
+        }
+        let seconds = a.event.seconds_until(&b.event).ok_or(Code(hipErrorNotReady))?;
+        put(ms, (seconds * 1e3) as f32)
+    }
+}
