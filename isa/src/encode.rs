@@ -3,7 +3,8 @@
 use crate::codes::{Codes, constant_bits, inline_code};
 use crate::decode::{Mode, Raw, default_of, vcc, widen_literal, width_of};
 use crate::table::{
-    self, DPP8, FAKE16, Kind, Operand as Field, Role, Row, Style, TRUE16, WAVE32, WAVE64, flag, literal_field, word,
+    self, At, DPP8, FAKE16, Kind, Operand as Field, Over, Role, Row, Style, TRUE16, WAVE32, WAVE64, flag,
+    literal_field, word,
 };
 use crate::{Half, Inst, ModName, Op, Operand, Reg, RegFile, Regs, Target, Type};
 
@@ -126,16 +127,16 @@ pub fn encode_raw(target: Target, mode: Mode, form: Form, inst: &Inst) -> Result
     }
 }
 
-fn form_fits(row: &Row, form: Form) -> bool {
+pub(crate) fn form_fits(row: &Row, form: Form) -> bool {
     let s = row.shape();
-    let wide = s.format.starts_with("VOP3");
+    let dpp = matches!(s.over, Over::Dpp | Over::Dpp8);
     match form {
         Form::Any => true,
-        Form::E32 => s.overlay.is_empty() && !wide,
-        Form::E64 => s.overlay.is_empty() && wide,
-        Form::Sdwa => s.overlay.starts_with("SDWA"),
-        Form::Dpp => s.overlay.starts_with("DPP") && !wide,
-        Form::E64Dpp => s.overlay.starts_with("DPP") && wide,
+        Form::E32 => s.over == Over::None && !s.wide,
+        Form::E64 => s.over == Over::None && s.wide,
+        Form::Sdwa => s.over == Over::Sdwa,
+        Form::Dpp => dpp && !s.wide,
+        Form::E64Dpp => dpp && s.wide,
     }
 }
 
@@ -159,14 +160,7 @@ pub(crate) type Try<T> = Result<T, (u32, EncodeError)>;
 pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &Inst) -> Try<Raw> {
     let shape = row.shape();
     let op = inst.op;
-    let (mut dsts, mut srcs) = (0, 0);
-    for o in shape.operands {
-        match o.role {
-            Role::Dst => dsts += 1,
-            Role::Src => srcs += 1,
-            _ => {}
-        }
-    }
+    let (dsts, srcs) = (usize::from(shape.dsts), usize::from(shape.srcs));
     if dsts != inst.dsts.len() {
         return Err((0, EncodeError::Count { op, what: "destinations", want: dsts, got: inst.dsts.len() }));
     }
@@ -176,9 +170,9 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
     }
     // every given modifier must exist here
     for (name, value) in inst.mods.iter() {
-        let known = shape.operands.iter().any(|o| o.role == Role::Mod && o.modifier == name)
+        let known = row.mods >> name as u32 & 1 == 1
             || (name == ModName::Lds && shape.has(word::LDS) && value == 1)
-            || (name == ModName::Offset && shape.operands.iter().any(|o| o.kind == Kind::SmemOffset))
+            || (name == ModName::Offset && shape.field(At::SmemOffset).is_some())
             || (name == ModName::OpSel && value == 0)
             || name == ModName::Other;
         if !known {
@@ -276,7 +270,7 @@ impl Attempt<'_> {
                 return n;
             }
         }
-        let tfe = o.name == "vdata" && self.inst.mods.get(ModName::Tfe) == Some(1);
+        let tfe = o.has(flag::TFE_DATA) && self.inst.mods.get(ModName::Tfe) == Some(1);
         if o.has(flag::MASK) { self.mode.mask_dwords() } else { o.bits.div_ceil(32).max(1) as u8 + u8::from(tfe) }
     }
 
@@ -764,6 +758,16 @@ impl Attempt<'_> {
 
     fn modifier(&mut self, o: &Field) -> Result<(), EncodeError> {
         let given = self.inst.mods.get(o.modifier);
+        if given.is_none()
+            && !matches!(o.modifier, ModName::OpSel | ModName::En)
+            && default_of(o, self.row.shape()) == 0
+        {
+            // the bits are clear already, but for those that the row fixes
+            let mut field = 0;
+            o.put(&mut field, o.max());
+            self.bits &= !(field & !self.row.mask);
+            return Ok(());
+        }
         let mut v = given.map_or(default_of(o, self.row.shape()), i64::from);
         if o.modifier == ModName::En && given.is_none() {
             let on = |i: usize| self.inst.srcs.get(i + 1).is_some_and(|s| *s != Operand::Off);
@@ -814,8 +818,8 @@ impl Attempt<'_> {
                 value: self.halves as i32,
             });
         }
-        if let Some(imm) = shape.operands.iter().find(|o| matches!(o.style, Style::K32 | Style::K16))
-            && let Some(l) = self.literal
+        if let Some(l) = self.literal
+            && let Some(imm) = shape.field(At::Constant).filter(|o| o.style != Style::K64)
         {
             if imm.get(self.bits) != l {
                 return Err(EncodeError::Literals { op: self.inst.op });
@@ -834,7 +838,8 @@ impl Attempt<'_> {
     /// VALU instructions may read only so many scalar values.
     fn constant_bus(&self) -> Result<(), EncodeError> {
         let shape = self.row.shape();
-        if !shape.format.starts_with("VOP") {
+        let scalar = |x: &Operand| matches!(x, Operand::Regs(r) if !r.first.is_vector());
+        if !shape.vector || !self.inst.srcs.iter().any(scalar) {
             return Ok(());
         }
         let limit = usize::from(self.target.info().constant_bus);
@@ -858,12 +863,11 @@ impl Attempt<'_> {
             seen.push(vcc(self.mode));
         }
         let n = seen.len()
-            + usize::from(
-                self.literal.is_some() || shape.operands.iter().any(|o| matches!(o.style, Style::K32 | Style::K16)),
-            );
-        let lane = shape.operands.iter().any(|o| o.role == Role::Dst && o.has(flag::SCALAR_ONLY) && !o.has(flag::MASK));
+            + usize::from(self.literal.is_some() || shape.field(At::Constant).is_some_and(|o| o.style != Style::K64));
+        let lane =
+            || shape.operands.iter().any(|o| o.role == Role::Dst && o.has(flag::SCALAR_ONLY) && !o.has(flag::MASK));
         if n > limit
-            && !lane
+            && !lane()
             && !self.row.mnemonic().starts_with("v_writelane")
             && let Some((o, x)) = offender
         {

@@ -6,8 +6,8 @@ use crate::parse::Parts;
 use crate::syntax::{
     self, DIMS, MATRIX_FMT, MATRIX_SCALE, MATRIX_SCALE_FMT, SCOPES, SDWA_SEL, SDWA_UNUSED, TH_LOAD, TH_STORE,
 };
-use crate::table::{Kind, Role, Row, word};
-use crate::{Flags, Inst, ModName, Target};
+use crate::table::{Kind, Operand as Field, Role, Row, word};
+use crate::{Inst, ModName, Target};
 
 /// A modifier as written.
 #[derive(Clone, Debug)]
@@ -420,9 +420,11 @@ fn swizzle(c: &mut Cursor) -> Result<i64> {
 /// Gives the modifiers to the instruction as the row understands them.
 pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -> Result<()> {
     let shape = row.shape();
-    let field = |name: ModName| shape.operands.iter().find(|o| o.role == Role::Mod && o.modifier == name);
-    let flags = target.op(row.op).map_or(Flags::default(), |i| i.flags);
-    let _ = flags;
+    let has = |name: ModName| row.mods >> name as u32 & 1 == 1;
+    let field = |name: ModName| {
+        let find = |o: &&&Field| o.role == Role::Mod && o.modifier == name;
+        if has(name) { shape.operands.iter().find(find) } else { None }
+    };
     // typed buffers: data format 1 unless said
     if field(ModName::Format).is_some() {
         inst.mods.set(ModName::Format, 1);

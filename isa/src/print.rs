@@ -107,9 +107,11 @@ impl Raw {
             out.push_str(" offset:");
             text::signed_hex(v, out);
         }
-        for o in s.operands {
-            if o.role == Role::Mod {
-                self.print_modifier(o, out);
+        if self.bits() & self.row().quiet != 0 {
+            for o in s.operands {
+                if o.role == Role::Mod {
+                    self.print_modifier(o, out);
+                }
             }
         }
         if s.has(word::LDS) {
