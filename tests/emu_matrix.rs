@@ -7,7 +7,7 @@
 
 use barewave::codeobj::{Abi, CodeObject, Kernel};
 use barewave::emu::{EmuDevice, LaunchOptions};
-use barewave_isa::{Inst, Mode, Op, Operand, Reg, Regs, Target, encode, op, parse};
+use barewave_isa::{Form, Inst, Mode, Op, Operand, Reg, Regs, Target, encode_raw, op, parse};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -243,9 +243,11 @@ const ROWS: usize = 128;
 /// Runs one instruction over a register file that holds A, B, C and indices; returns registers from `C` on.
 fn execute(t: Target, wave: usize, text: &str, file: &File, agprs: bool) -> File {
     let v = |n: usize| Operand::Regs(Regs::v(n as u16, 1));
+    let mode = Mode { wave64: wave == 64, true16: false };
     let mut code = Vec::new();
     let mut put = |inst: &Inst| {
-        encode(t, inst, &mut code).unwrap_or_else(|e| panic!("{}: {e}", inst.op));
+        let raw = encode_raw(t, mode, Form::Any, inst).unwrap_or_else(|e| panic!("{}: {e}", inst.op));
+        code.extend_from_slice(&raw.bytes());
     };
     let i = |o: Op, d: &[Operand], s: &[Operand]| Inst::new(o, d, s);
     let pair = |n| Operand::Regs(Regs::s(n, 2));
@@ -262,8 +264,7 @@ fn execute(t: Target, wave: usize, text: &str, file: &File, agprs: bool) -> File
     if agprs {
         (0..64).for_each(|r| put(&i(op::V_ACCVGPR_WRITE_B32, &[acc(r)], &[v(C + r)])));
     }
-    let raw =
-        parse(t, Mode { wave64: wave == 64, true16: false }, text).unwrap_or_else(|e| panic!("{text}: {}", e.message));
+    let raw = parse(t, mode, text).unwrap_or_else(|e| panic!("{text}: {}", e.message));
     put(&raw.inst());
     if agprs {
         (0..64).for_each(|r| put(&i(op::V_ACCVGPR_READ_B32, &[v(C + r)], &[acc(r)])));

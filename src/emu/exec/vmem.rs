@@ -55,6 +55,11 @@ pub trait Space {
         skip: u64,
         size: u64,
     ) -> Result<Option<*mut u8>, FaultKind>;
+    /// Host address of all `size` bytes of a lane, when they lie together and may be accessed.
+    #[inline(always)]
+    fn whole(_w: &Wave, _op: &UOp, _b: Self::Base, _addr: u64, _size: u64) -> Option<*mut u8> {
+        None
+    }
     /// Host address of a whole chunk of `16 * size` contiguous bytes, when the space allows it.
     fn chunk(w: &Wave, op: &UOp, b: Self::Base, addr: u64, size: u64) -> Option<*mut u8>;
 }
@@ -102,6 +107,10 @@ impl Space for Global {
             Some(p) => Ok(Some(p)),
             None => Err(out_of_bounds(op, addr.wrapping_add(skip), size)),
         }
+    }
+    #[inline(always)]
+    fn whole(w: &Wave, _op: &UOp, _b: u64, addr: u64, size: u64) -> Option<*mut u8> {
+        w.mem.at(addr, size)
     }
     #[inline(always)]
     fn chunk(w: &Wave, _op: &UOp, _b: u64, addr: u64, size: u64) -> Option<*mut u8> {
@@ -315,6 +324,12 @@ impl Space for Buffer {
         w.mem.at(at, size).map(Some).ok_or_else(|| out_of_bounds(op, at, size))
     }
     #[inline(always)]
+    fn whole(w: &Wave, _op: &UOp, b: Resource, addr: u64, size: u64) -> Option<*mut u8> {
+        let at = (addr & 0xffff_ffff) + b.stride * (addr >> 32);
+        let inside = b.check == 3 && b.swizzle.is_none() && at + b.soffset + size <= b.records;
+        if inside { w.mem.at(b.base.wrapping_add(b.soffset).wrapping_add(at), size) } else { None }
+    }
+    #[inline(always)]
     fn chunk(w: &Wave, _op: &UOp, b: Resource, addr: u64, size: u64) -> Option<*mut u8> {
         let end = addr + b.soffset + size * CHUNK as u64;
         if addr >> 32 != 0 || b.swizzle.is_some() || b.check != 3 || end > b.records {
@@ -399,6 +414,23 @@ unsafe fn load<S: Space, const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
         {
             // SAFETY: the range was checked; rows are checked when the program is decoded.
             unsafe { rows_from_memory::<N>(p, w.v().add(op.dst as usize + first), w.lanes) };
+            continue;
+        }
+        // All lanes somewhere: their elements side by side, then as above.
+        let mut together = [[0u32; N]; CHUNK];
+        let mut found = mask == 0xffff;
+        for i in 0..CHUNK {
+            if found {
+                match S::whole(w, op, b, a[i], 4 * N as u64) {
+                    // SAFETY: the range was checked.
+                    Some(p) => together[i] = unsafe { p.cast::<[u32; N]>().read_unaligned() },
+                    None => found = false,
+                }
+            }
+        }
+        if found {
+            // SAFETY: rows are checked when the program is decoded.
+            unsafe { rows_from_memory::<N>(together.as_ptr().cast(), w.v().add(op.dst as usize + first), w.lanes) };
             continue;
         }
         for i in 0..CHUNK {

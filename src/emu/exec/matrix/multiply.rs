@@ -221,18 +221,29 @@ fn negate<T: Number>(rows: *mut Rows<T>, n: usize, even: bool, odd: bool) {
 /// Multiplies rows of A and B that belong to a block and adds to `c`.
 #[inline(always)]
 fn multiply<T: Number>(x: &Matrix, a: &[[T; SIDE]], b: &[[T; SIDE]], c: &mut [[T; SIDE]]) {
-    for (i, row) in c.iter_mut().enumerate().take(x.shape.m) {
-        for j in (0..x.shape.n).step_by(16) {
-            let mut sum = [T::default(); 16];
-            sum.copy_from_slice(&row[j..j + 16]);
-            for k in 0..x.shape.k {
-                let p = a[k][i];
-                let q = &b[k][j..j + 16];
-                for l in 0..16 {
-                    sum[l] = T::product(p, q[l], sum[l]);
+    if x.shape.n == 32 { multiply_wide::<T, 32>(x, a, b, c) } else { multiply_wide::<T, 16>(x, a, b, c) }
+}
+
+/// Four rows of `W` columns at a time stay in registers (narrower products compute columns that nobody reads).
+#[inline(always)]
+fn multiply_wide<T: Number, const W: usize>(x: &Matrix, a: &[[T; SIDE]], b: &[[T; SIDE]], c: &mut [[T; SIDE]]) {
+    let k = x.shape.k;
+    let (a, b) = (&a[..k], &b[..k]);
+    for i in (0..x.shape.m).step_by(4) {
+        let mut sums = [[T::default(); W]; 4];
+        for r in 0..4 {
+            sums[r].copy_from_slice(&c[i + r][..W]);
+        }
+        for (p, q) in a.iter().zip(b) {
+            for r in 0..4 {
+                let p = p[i + r];
+                for l in 0..W {
+                    sums[r][l] = T::product(p, q[l], sums[r][l]);
                 }
             }
-            row[j..j + 16].copy_from_slice(&sum);
+        }
+        for r in 0..4 {
+            c[i + r][..W].copy_from_slice(&sums[r]);
         }
     }
 }
@@ -271,6 +282,22 @@ fn row_at(w: &Wave, first: u32, c: &Column) -> usize {
     first as usize + c.reg as usize * w.lanes + c.lane as usize
 }
 
+/// Copies a row of 32, 16 or fewer numbers.
+///
+/// # Safety
+/// Both places hold as many.
+#[inline(always)]
+unsafe fn copy_row(from: *const f32, to: *mut f32, n: usize) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match n {
+            32 => to.cast::<[f32; 32]>().write_unaligned(from.cast::<[f32; 32]>().read_unaligned()),
+            16 => to.cast::<[f32; 16]>().write_unaligned(from.cast::<[f32; 16]>().read_unaligned()),
+            _ => std::ptr::copy(from, to, n),
+        }
+    }
+}
+
 #[inline(always)]
 fn floats(w: &mut Wave, op: &UOp, x: &Matrix) {
     let mut a = MaybeUninit::<Rows<f32>>::uninit();
@@ -295,8 +322,18 @@ fn floats(w: &mut Wave, op: &UOp, x: &Matrix) {
         scale(w, x, &scales[0], &x.a, s.m, a.as_mut_ptr());
         scale(w, x, &scales[1], &x.b, n, b.as_mut_ptr());
     }
+    let plain = x.d_type == Elem::F32 && x.neg & 4 == 0 && x.neg_hi & 4 == 0;
     for (i, col) in x.d.iter().enumerate() {
         let mut row = [0f32; SIDE];
+        if plain && !s.sparse && op.src[2].kind == Kind::Vector {
+            // SAFETY: registers are checked when the program is decoded; rows of D are runs of lanes.
+            unsafe {
+                let from = w.v().add(row_at(w, op.src[2].at, col)).cast::<f32>();
+                copy_row(from, row.as_mut_ptr(), n);
+                (&raw mut (*c.as_mut_ptr())[i]).write(row);
+            }
+            continue;
+        }
         let source = if s.sparse { Some(op.dst) } else { (op.src[2].kind == Kind::Vector).then_some(op.src[2].at) };
         for j in 0..n {
             let word = match source {
@@ -327,17 +364,18 @@ fn floats(w: &mut Wave, op: &UOp, x: &Matrix) {
     };
     for (i, col) in x.d.iter().enumerate() {
         let at = row_at(w, op.dst, col);
+        if x.d_type == Elem::F32 {
+            // SAFETY: as above.
+            unsafe { copy_row(c[i].as_ptr(), w.v().add(at).cast(), n) };
+            continue;
+        }
         for j in 0..n {
             // SAFETY: registers are checked when the program is decoded.
             unsafe {
                 let p = w.v().add(at + j);
                 let half = match x.d_type {
                     Elem::F16 => f32_to_f16(c[i][j]).0 as u32,
-                    Elem::Bf16 => f32_to_bf16(c[i][j]).0 as u32,
-                    _ => {
-                        *p = c[i][j].to_bits();
-                        continue;
-                    }
+                    _ => f32_to_bf16(c[i][j]).0 as u32,
                 };
                 *p = *p & !(0xffff << col.shift) | half << col.shift;
             }
