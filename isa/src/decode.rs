@@ -8,7 +8,7 @@ use crate::table::{
     self, At, DPP8, FAKE16, Kind, OWN_LITERAL, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64, flag,
     word,
 };
-use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, Regs, Target, Type, VCC};
+use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, RegFile, Regs, Target, Type, VCC};
 use smallvec::SmallVec;
 
 /// How the wave runs, where the meaning of bits depends on it.
@@ -428,8 +428,15 @@ impl Raw {
         }
     }
 
+    /// A scalar operand. Tuples start at a multiple of their width (of four from 128 bits on): LLVM rounds others down.
     fn scalar(&self, codes: Codes, code: u64, dwords: u8) -> Operand {
-        match codes.register(code) {
+        let align = match dwords {
+            0 | 1 => 0,
+            2 => 1,
+            _ => 3,
+        };
+        let tuple = codes.register(code).is_some_and(|r| matches!(r.file(), RegFile::Sgpr | RegFile::Ttmp));
+        match codes.register(if tuple { code & !align } else { code }) {
             Some(r) => Operand::Regs(Regs::new(r, dwords)),
             None => Operand::Imm(code),
         }

@@ -375,6 +375,12 @@ impl Attempt<'_> {
             Operand::Imm(v) => {
                 let forced =
                     o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> i & 1 == 1);
+                if self.row.shape().has(word::SPLAT) {
+                    return match splat_code(v).filter(|_| !forced) {
+                        Some(c) => Ok(c),
+                        None => self.use_literal(o, x, v, forced),
+                    };
+                }
                 if !forced
                     && let Some(c) = inline_code(v, o.ty, o.bits)
                     && (o.ty != Type::F64 && o.ty != Type::B64 || fits_inline(v, o))
@@ -393,13 +399,13 @@ impl Attempt<'_> {
                 {
                     return Ok(c);
                 }
-                self.use_literal(o, x, v)
+                self.use_literal(o, x, v, forced)
             }
             Operand::Off => Err(self.bad(o, x, "a source operand")),
         }
     }
 
-    fn use_literal(&mut self, o: &Field, x: Operand, v: u64) -> Result<u64, EncodeError> {
+    fn use_literal(&mut self, o: &Field, x: Operand, v: u64, forced: bool) -> Result<u64, EncodeError> {
         let vop3 = self.target.info().vop3_literal;
         if !literal_field(self.row.shape(), o, vop3) {
             return Err(self.bad(o, x, "a register or an inline constant in this encoding"));
@@ -411,16 +417,17 @@ impl Attempt<'_> {
             _ => v as u32,
         };
         // gfx1250 sign-extends: a set top bit needs the 64-bit form
-        let signed =
-            self.codes == Codes::Gfx1250 && width == 64 && self.row.bytes == 4 && o.ty != Type::F64 && v >> 31 == 1;
+        let may_be_wide = self.codes == Codes::Gfx1250 && width == 64 && self.row.bytes == 4;
+        let signed = may_be_wide && (o.ty != Type::F64 && v >> 31 == 1 || forced);
         let own = self.row.shape().operands.iter().any(|k| k.style == Style::K64);
         let (literal, bytes, code) = if own {
             // v_fmaak_f64: the constant that is part of the encoding
             (v, 8, 254)
         } else if !signed && widen_literal(literal, o.ty) & keep == v & keep {
-            let l = if width == 16 { literal & 0xffff } else { literal };
+            let narrow = width == 16 && matches!(literal >> 16, 0 | 0xffff);
+            let l = if narrow { literal & 0xffff } else { literal };
             (u64::from(l), 4, 255)
-        } else if self.codes == Codes::Gfx1250 && width == 64 && self.row.bytes == 4 {
+        } else if may_be_wide {
             (v, 8, 254)
         } else {
             return Err(self.bad(o, x, "a 64-bit constant whose significant half is 32 bits wide"));
@@ -470,8 +477,8 @@ impl Attempt<'_> {
                 Operand::Regs(r) if r.first.file() == RegFile::Vgpr => self.vector(o, x, dwords)?,
                 Operand::Regs(r) => self.scalar_regs(o, r, dwords)? | 256,
                 Operand::Imm(v) => {
-                    inline_code(v, o.ty, o.bits).ok_or_else(|| self.bad(o, x, "a register or an inline constant"))?
-                        | 256
+                    let ty = if matches!(o.ty, Type::I16 | Type::U16 | Type::B16) { Type::F16 } else { o.ty };
+                    inline_code(v, ty, o.bits).ok_or_else(|| self.bad(o, x, "a register or an inline constant"))? | 256
                 }
                 Operand::Off => return Err(self.bad(o, x, "a register")),
             },
@@ -819,7 +826,7 @@ impl Attempt<'_> {
             });
         }
         if let Some(l) = self.literal
-            && let Some(imm) = shape.field(At::Constant).filter(|o| o.style != Style::K64)
+            && let Some(imm) = shape.field(At::Constant)
         {
             if imm.get(self.bits) != l {
                 return Err(EncodeError::Literals { op: self.inst.op });
@@ -875,6 +882,12 @@ impl Attempt<'_> {
         }
         Ok(())
     }
+}
+
+/// The inline constant that both halves of a value are.
+fn splat_code(v: u64) -> Option<u64> {
+    let (lo, hi) = (v & 0xffff, v >> 16 & 0xffff);
+    inline_code(lo, Type::F16, 16).filter(|_| lo == hi)
 }
 
 fn fits_inline(v: u64, o: &Field) -> bool {

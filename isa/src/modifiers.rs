@@ -343,13 +343,14 @@ fn format(target: Target, c: &mut Cursor) -> Result<i64> {
         return Ok(v);
     }
     if split && target.codes() >= Codes::Gfx10 {
-        // unified formats: find the one with both parts
+        // unified formats: find the one with both parts; half of one that does not exist spoils the whole
         let (d, n) = (
             syntax::data_formats(target).iter().find(|x| i64::from(x.0) == data).map_or("", |x| x.1),
             syntax::number_formats(target).iter().find(|x| i64::from(x.0) == num).map_or("", |x| x.1),
         );
         return match syntax::id_of(syntax::formats(target), &format!("{d}_{n}")) {
             Some(v) => Ok(v as i64),
+            None if d == "INVALID" => Ok(0),
             None => c.fail("the target has no such combination of data and number format"),
         };
     }
@@ -499,6 +500,7 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
                         .filter_map(|o| o.source_index())
                         .max()
                         .map_or(0, |i| i + 1);
+                    let n = if shape.has(word::OPSEL4) && list.len() > 3 { 3 } else { n };
                     let has_dst = field(ModName::OpSel).is_some_and(|o| o.segs.iter().any(|s| s.2 == 3));
                     let dst_at = if list.len() == n + 2 { n + 1 } else { n };
                     if has_dst && list.len() > n && n < 3 {

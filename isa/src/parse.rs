@@ -4,11 +4,12 @@
 //! modifiers are read without knowing the row, then each row tries to take them in its own order and types; the
 //! shortest encoding that fits wins. When none fits, the row that came furthest explains why.
 
+use crate::codes::Codes;
 use crate::encode::{EncodeError, Form, try_row};
 use crate::lex::{Base, Cursor, ParseError, Resolve, Result, Value};
 use crate::modifiers::{self, Given};
 use crate::syntax_parse as special;
-use crate::table::{self, FAKE16, Kind, Operand as Field, Over, Role, Row, Style, TRUE16, WAVE32, WAVE64};
+use crate::table::{self, At, FAKE16, Kind, Operand as Field, Over, Role, Row, Style, TRUE16, WAVE32, WAVE64};
 use crate::{Half, Inst, ModName, Mode, Operand, Raw, Reg, Regs, Target, Type};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -175,6 +176,8 @@ pub(crate) struct Arg {
     pub abs: bool,
     pub sext: bool,
     pub lit: bool,
+    /// `lit64(..)`
+    pub lit64: bool,
 }
 
 /// What an operand is.
@@ -197,6 +200,11 @@ pub(crate) struct Parts {
     pub mods: SmallVec<[(usize, Given); 4]>,
 }
 
+fn has_operands(target: Target, rows: &[u16]) -> bool {
+    let row = rows.first().and_then(|&i| table::table(target).rows.get(usize::from(i)));
+    row.is_some_and(|r| r.shape().operands.iter().any(|o| o.role != Role::Mod))
+}
+
 fn read(cx: &Context, c: &mut Cursor, rows: &[u16], out: &mut Parts) -> Result<()> {
     let table = table::table(cx.target);
     let style = rows
@@ -214,7 +222,9 @@ fn read(cx: &Context, c: &mut Cursor, rows: &[u16], out: &mut Parts) -> Result<(
         let at = c.at;
         c.skip();
         let plain = out.mods.len() == mods && (expect || out.args.len() == args) && plain_register(c);
-        if !plain && (!expect || out.mods.len() != mods || modifiers::starts(c)) {
+        // a register where operands are still to come, otherwise a cache policy
+        let scc = !plain && out.args.len() == args && c.word() == "scc" && has_operands(cx.target, rows);
+        if !plain && !scc && (!expect || out.mods.len() != mods || modifiers::starts(c)) {
             if let Some(m) = modifiers::modifier(cx.target, c)? {
                 out.mods.push((at, m));
                 c.eat(",");
@@ -299,7 +309,7 @@ fn usual_register(c: &mut Cursor) -> Option<Regs> {
 
 fn arg(cx: &Context, c: &mut Cursor, style: Style, image: bool) -> Result<Arg> {
     c.skip();
-    let mut out = Arg { at: c.at, what: What::Off, neg: false, abs: false, sext: false, lit: false };
+    let mut out = Arg { at: c.at, what: What::Off, neg: false, abs: false, sext: false, lit: false, lit64: false };
     if !image && let Some(regs) = usual_register(c) {
         out.what = What::Regs(regs);
         return Ok(out);
@@ -348,7 +358,7 @@ fn wrapped(c: &mut Cursor, out: &mut Arg) -> SmallVec<[&'static str; 3]> {
             c.at += 1;
             out.abs = true;
             closes.push("|");
-        } else if let Some((word, which)) = [("neg", 0), ("abs", 1), ("sext", 2), ("lit64", 3), ("lit", 3)]
+        } else if let Some((word, which)) = [("neg", 0), ("abs", 1), ("sext", 2), ("lit64", 4), ("lit", 3)]
             .iter()
             .find(|(w, _)| word == *w && rest[w.len()..].trim_start().starts_with('('))
         {
@@ -358,7 +368,10 @@ fn wrapped(c: &mut Cursor, out: &mut Arg) -> SmallVec<[&'static str; 3]> {
                 0 => out.neg = true,
                 1 => out.abs = true,
                 2 => out.sext = true,
-                _ => out.lit = true,
+                which => {
+                    out.lit = true;
+                    out.lit64 = *which == 4;
+                }
             }
             closes.push(")");
         } else {
@@ -704,10 +717,17 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
             What::Value(v)
                 if v.float && matches!(o.ty, Type::I16 | Type::U16 | Type::B16) && o.source_index().is_some() =>
             {
-                // a floating constant keeps its code although the operand is an integer
+                // an inline floating constant keeps its code although the operand is an integer; others have 32 bits
                 let s = o.source_index().unwrap_or(0);
-                bits[3].1 |= 256 << s;
-                Operand::Imm(constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?)
+                let x = f64::from_bits(v.number as u64);
+                let half = u64::from(half_bits(x));
+                if a.lit || crate::codes::inline_code(half, Type::F16, 16).is_none_or(|c| c < 240) && half != 0 {
+                    bits[3].1 |= 1 << s;
+                    Operand::Imm(u64::from((x as f32).to_bits()))
+                } else {
+                    bits[3].1 |= 256 << s;
+                    Operand::Imm(half)
+                }
             }
             What::Value(v) if (a.neg || a.abs) && !takes_signs && !pair && (o.ty != Type::F64 || v.float) => {
                 let x = constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?;
@@ -716,9 +736,9 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
                 let x = if a.neg { x ^ top } else { x };
                 Operand::Imm(x)
             }
-            What::Value(v) => {
-                Operand::Imm(constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?)
-            }
+            What::Value(v) => Operand::Imm(
+                literal(cx, row, o, a, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?,
+            ),
         };
         let source = o.source_index();
         let folded = matches!(a.what, What::Value(v) if o.ty != Type::F64 || v.float) && !takes_signs && !pair;
@@ -762,6 +782,26 @@ fn fit(cx: &Context, o: &Field, r: Regs) -> Regs {
         return Regs { dwords, ..r };
     }
     r
+}
+
+/// The bits of a number that may become a 64-bit literal (gfx1250), or is marked as a literal.
+fn literal(cx: &Context, row: &Row, o: &Field, a: &Arg, v: Value) -> std::result::Result<u64, String> {
+    let known = !v.late && v.base == Base::None;
+    if o.bits != 64 || !known || !matches!(o.role, Role::Src) {
+        return constant(cx, o, v);
+    }
+    let double = o.ty == Type::F64 || o.style == Style::K64;
+    let wide = cx.target.codes() == Codes::Gfx1250
+        && (row.bytes == 4 || row.shape().field(At::Constant).is_some_and(|k| k.style == Style::K64));
+    Ok(match (wide, v.float) {
+        (true, _) if a.lit64 => v.number as u64,
+        (true, true) if a.lit && double => v.number as u64 >> 32,
+        (true, true) if double => v.number as u64,
+        (true, false) if a.lit || o.ty == Type::I64 => v.number as u64,
+        (true, false) if o.style == Style::K64 && u32::try_from(v.number).is_ok() => (v.number as u64) << 32,
+        (false, false) if a.lit && double && u32::try_from(v.number).is_ok() => (v.number as u64) << 32,
+        _ => constant(cx, o, v)?,
+    })
 }
 
 /// The bits that a number means to an operand.

@@ -5,7 +5,7 @@
 
 use crate::codes::Codes;
 use crate::decode::default_of;
-use crate::table::{self, At, Kind, Operand as Field, Role, Style, flag, word};
+use crate::table::{self, At, Kind, Operand as Field, Role, Style, word};
 use crate::{Flags, Inst, ModName, Mode, Operand, Raw, Target, Type, encode_raw};
 use crate::{syntax, text};
 use std::fmt;
@@ -231,6 +231,10 @@ impl Raw {
                 _ => v,
             };
             if let Some(c) = inline {
+                if self.shape().has(word::SPLAT) {
+                    let small = (v as i64) < 65;
+                    return if small { text::signed(v as i64, out) } else { text::hex(v, out) };
+                }
                 if o.ty == Type::F64 {
                     out.push_str(syntax::inline_text(c, o.ty, o.bits));
                     return;
@@ -303,7 +307,7 @@ impl Raw {
                 let flags = target.op(self.op()).map_or(Flags::default(), |i| i.flags);
                 syntax::print_cpol(target, v as u64, flags, s.format, out);
             }
-            ModName::Gds if syntax::has_sc_bits(target) => {}
+            ModName::Gds if target.info().unified_agprs => {}
             ModName::Gds => flag_word("gds", out),
             ModName::Tfe => flag_word("tfe", out),
             ModName::Offen => flag_word("offen", out),
@@ -418,7 +422,7 @@ impl Raw {
         }
         let dpp = s.overlay.starts_with("DPP");
         let vdst = s.operands.iter().find(|x| x.role == Role::Dst);
-        if dpp && vdst.is_some_and(|d| d.has(flag::READ)) && n == 2 {
+        if s.has(word::OPSEL4) {
             n = 3;
         }
         let dst = o.modifier == ModName::OpSel

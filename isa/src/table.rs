@@ -245,6 +245,10 @@ pub(crate) mod word {
     pub const NO_RETURN: u32 = 64;
     pub const RETURN: u32 = 128;
     pub const SWIZZLE: u32 = 256;
+    /// Constants count as both halves only where both are written.
+    pub const SPLAT: u32 = 512;
+    /// op_sel shows the destination as a third source.
+    pub const OPSEL4: u32 = 1024;
 }
 
 /// Operands that the meaning of others depends on; `build/emit.rs` has the same order.
