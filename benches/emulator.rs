@@ -270,7 +270,7 @@ fn gemm_f16(target: Target) -> Vec<u8> {
 
 /// Inputs of a matrix product: numbers with few bits, so that sums are exact in any order.
 fn element(i: usize) -> f32 {
-    ((i * 2654435761 >> 7) % 17) as f32 / 8.0 - 1.0
+    (((i * 2654435761) >> 7) % 17) as f32 / 8.0 - 1.0
 }
 
 /// Runs a product, checks some of it, and prints its time; returns the time on one core.

@@ -362,8 +362,6 @@ fn one_wave(t: Target, elf: &[u8], lanes: u32, inputs: [&[u8]; 3], out: usize) -
     let [mut a, mut b, mut c] = inputs.map(<[u8]>::to_vec);
     let mut o = vec![0; out];
     let args = &mut [Arg::Buffer(&mut a), Arg::Buffer(&mut b), Arg::Buffer(&mut c), Arg::Buffer(&mut o)];
-    // On gfx908 the hazard table asks for more than clang leaves between v_accvgpr_write and the accumulator.
-    let run = if t.info().name == "gfx908" { run_once } else { run };
     run(t, elf, "k", [1, 1, 1], [lanes, 1, 1], args, &fast()).unwrap_or_else(|f| panic!("{f}"));
     o
 }

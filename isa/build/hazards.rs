@@ -29,6 +29,7 @@ pub const WORDS: &[&str] = &[
     "message",
     "same_op",
     "other_op",
+    "to_agpr",
 ];
 
 fn predicate(text: &str, ops: &[String], at: &dyn Fn(&str, &str) -> Fail) -> Result<String> {

@@ -114,6 +114,7 @@ const FP_ATOMIC: u32 = word(18);
 const MESSAGE: u32 = word(19);
 const SAME_OP: u32 = word(20);
 const OTHER_OP: u32 = word(21);
+const TO_AGPR: u32 = word(22);
 
 impl Seen<'_> {
     fn new<'a>(target: Target, inst: &'a Inst) -> Option<Seen<'a>> {
@@ -159,6 +160,8 @@ impl Seen<'_> {
             FP_ATOMIC,
         );
         set(name.starts_with("s_sendmsg"), MESSAGE);
+        let accumulators = Reg::A0.0..Reg::A0.0 + 256;
+        set(inst.dsts.iter().any(|d| d.regs().is_some_and(|r| accumulators.contains(&r.first.0))), TO_AGPR);
         Some(Seen { inst, info, words })
     }
 

@@ -260,7 +260,7 @@ pub fn run(args: &Args) -> Result {
         let Spec::Buffer { tensor, read_back: true, file, .. } = spec else { continue };
         let mut data = vec![0; tensor.bytes().len()];
         device.read(*address, &mut data)?;
-        *tensor = HostTensor::new(tensor.dtype(), &tensor.shape().to_vec(), data)?;
+        *tensor = HostTensor::new(tensor.dtype(), tensor.shape(), data)?;
         if let Some(f) = file {
             save(f, "data", tensor, &ImageOptions::default())?;
         }

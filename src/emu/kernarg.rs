@@ -184,7 +184,7 @@ pub fn occupancy(target: Target, kernel: &KernelInfo, block: [u32; 3], dynamic_l
     let threads = block.iter().product::<u32>().max(1);
     let waves = threads.div_ceil(lanes);
     let lds = (d.lds_bytes + dynamic_lds).next_multiple_of(t.lds_granule.max(1));
-    let by_lds = if lds == 0 { u32::MAX } else { t.lds_bytes / lds };
+    let by_lds = t.lds_bytes.checked_div(lds).unwrap_or(u32::MAX);
     let workgroups = (by_registers * t.simds / waves).min(by_lds);
     Occupancy { workgroups, waves_per_simd: (workgroups * waves).div_ceil(t.simds.max(1)) }
 }

@@ -29,11 +29,14 @@ pub struct LaunchOptions {
     pub dynamic_lds: u32,
     /// Run on the calling thread only.
     pub single_thread: bool,
+    /// Strict mode only: behave as if the instruction at this address (relative to the load address) were not there. For
+    /// finding out whether a wait or a gap is needed.
+    pub without: Option<u64>,
 }
 
 impl Default for LaunchOptions {
     fn default() -> Self {
-        LaunchOptions { strict: false, max_instructions: 1 << 36, dynamic_lds: 0, single_thread: false }
+        LaunchOptions { strict: false, max_instructions: 1 << 36, dynamic_lds: 0, single_thread: false, without: None }
     }
 }
 

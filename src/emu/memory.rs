@@ -8,12 +8,12 @@
 //! there only after it missed the reserved range.
 //!
 //! A second, equally lazy range holds one bit per byte: "was written". It is filled by host writes and by launches in
-//! strict mode, and believed only as long as every launch was strict.
+//! strict mode, and believed for allocations that no other launch could have written.
 
 use memmap2::{MmapMut, MmapOptions};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 
 /// Lowest device address where the address space is not unified.
@@ -80,8 +80,8 @@ impl View {
 }
 
 struct Allocations {
-    /// Start to size in bytes as asked for.
-    used: BTreeMap<u64, u64>,
+    /// Start to size in bytes as asked for, and when it was made.
+    used: BTreeMap<u64, (u64, u64)>,
     /// Start to size of free ranges below `top`.
     free: BTreeMap<u64, u64>,
     top: u64,
@@ -98,8 +98,21 @@ pub struct Memory {
     /// End of the part ever used, offset from the start.
     extent: AtomicU64,
     allocations: Mutex<Allocations>,
-    /// Every launch so far was strict.
-    pub tracked: AtomicBool,
+    /// Number of allocations made so far.
+    made: AtomicU64,
+    /// Allocations that are older than this may have been written by launches that kept no record.
+    unrecorded: AtomicU64,
+}
+
+/// An allocation as strict launches see it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Allocation {
+    /// Device address.
+    pub start: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Every write to it was recorded.
+    pub recorded: bool,
 }
 
 impl Memory {
@@ -121,7 +134,8 @@ impl Memory {
                         size,
                         extent: AtomicU64::new(0),
                         allocations: Mutex::new(allocations),
-                        tracked: AtomicBool::new(true),
+                        made: AtomicU64::new(0),
+                        unrecorded: AtomicU64::new(0),
                     });
                 }
                 (Err(e), _) | (_, Err(e)) if size <= 1 << 28 => return Err(e),
@@ -162,7 +176,7 @@ impl Memory {
                 a.top - need
             }
         };
-        a.used.insert(offset, size);
+        a.used.insert(offset, (size, self.made.fetch_add(1, Ordering::Relaxed)));
         Some(self.origin + offset)
     }
 
@@ -170,7 +184,7 @@ impl Memory {
     pub fn free(&self, addr: u64) -> bool {
         let mut a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
         let Some(mut offset) = addr.checked_sub(self.origin) else { return false };
-        let Some(size) = a.used.remove(&offset) else { return false };
+        let Some((size, _)) = a.used.remove(&offset) else { return false };
         let mut len = size.max(1).next_multiple_of(ALIGN) + GAP;
         self.mark(addr, size, false);
         if let Some((&before, &s)) = a.free.range(..offset).next_back()
@@ -192,16 +206,28 @@ impl Memory {
     pub fn allocation_of(&self, addr: u64) -> Option<(u64, u64)> {
         let offset = addr.checked_sub(self.origin)?;
         let a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
-        let (&start, &size) = a.used.range(..=offset).next_back()?;
+        let (&start, &(size, _)) = a.used.range(..=offset).next_back()?;
         (offset - start < size).then_some((self.origin + start, size))
     }
 
-    /// The allocations of the moment, as (address, size), in order: strict launches look addresses up in this.
-    pub fn snapshot(&self) -> Vec<(u64, u64)> {
+    /// A launch is about to run that does not record what it writes.
+    pub fn stop_recording(&self) {
+        self.unrecorded.store(self.made.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// The allocations of the moment, in order: strict launches look addresses up in this.
+    pub fn snapshot(&self) -> Vec<Allocation> {
         let a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
         let lent = self.lent.0.read().unwrap_or_else(|e| e.into_inner());
-        let mut all: Vec<(u64, u64)> = a.used.iter().map(|(&o, &s)| (self.origin + o, s)).collect();
-        all.extend(lent.iter().map(|(&start, &size)| (start, size)));
+        let since = self.unrecorded.load(Ordering::Relaxed);
+        let own = a.used.iter().map(|(&o, &(size, born))| Allocation {
+            start: self.origin + o,
+            size,
+            recorded: born >= since,
+        });
+        // The host writes what it lends without telling.
+        let lent = lent.iter().map(|(&start, &size)| Allocation { start, size, recorded: false });
+        let mut all: Vec<Allocation> = own.chain(lent).collect();
         all.sort_unstable();
         all
     }
@@ -364,7 +390,7 @@ mod tests {
         assert_eq!(v.at(at as u64 + 61, 4), None);
         assert_eq!((v.address_of(at.wrapping_add(64)), v.address_of(at)), (None, Some(at as u64)));
         assert_eq!(m.lent_range_of(at as u64 + 9), Some((at as u64, 64)));
-        assert!(m.snapshot().contains(&(at as u64, 64)));
+        assert!(m.snapshot().iter().any(|r| (r.start, r.size) == (at as u64, 64)));
         assert!(m.take_back(at as u64) && !m.take_back(at as u64) && v.at(at as u64, 1).is_none());
     }
 }

@@ -19,8 +19,15 @@
 //! What hardware leaves undefined (registers and LDS that nobody wrote) holds a recognisable pattern here. What AMD does
 //! not document is settled as follows: transcendentals are correctly rounded almost always (AMD promises 1 ULP) and
 //! flush f32 denormals; sums inside matrix instructions are taken in order of k, each product added with a fused
-//! multiply-add in single precision.
+//! multiply-add in single precision; matrix shapes that only gfx950 has follow the pattern of the older ones
+//! (`exec::matrix::layout`); transposing loads exchange within 16 lanes (`exec::vmem`, `exec::ds`); stochastic conversions of
+//! several numbers use one seed (`exec::convert`); integers that do not fit a typed buffer's component saturate
+//! (`exec::format`).
+//!
+//! Trap handlers, image sampling and export are not emulated; `s_trap` is a fault. Every setting of MODE is: rounding and
+//! denormals of each format, DX10_CLAMP, IEEE, FP16_OVFL; output modifiers are ignored where the manuals say so.
 
+mod builder;
 mod exec;
 mod fault;
 pub mod kernarg;
@@ -41,7 +48,6 @@ use crate::codeobj::{ElfFile, KernelInfo};
 use barewave_isa::{Op, Target};
 use memory::Memory;
 use program::{Machine, Program};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 /// What can go wrong outside of a running kernel.
@@ -259,7 +265,7 @@ impl EmuDevice {
         let private = info.descriptor.scratch_bytes;
         self.memory.write(packet, &kernarg::dispatch_packet(grid, block, private, lds, address));
         if !options.strict {
-            self.memory.tracked.store(false, Ordering::Relaxed);
+            self.memory.stop_recording();
         }
         let program = kernel.module.program(info);
         let l = launch::Launch {

@@ -17,6 +17,7 @@
 use super::exec::vmem;
 use super::fault::FaultKind;
 use super::launch::Launch;
+use super::memory::Allocation;
 use super::sem::Form;
 use super::wave::{Ctl, EXEC, M0, SCALARS, SCC, Space, UOp, VCC, Wave, scalar};
 use barewave_isa::{
@@ -25,7 +26,6 @@ use barewave_isa::{
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// What is known of an instruction without running it.
 pub struct Facts {
@@ -52,6 +52,10 @@ struct Pending {
     name: &'static str,
     /// LDS bytes it touches: address, size, is a write.
     lds: Vec<(u32, u32, bool)>,
+    /// A read-modify-write.
+    atomic: bool,
+    /// It is a load from memory to LDS, whose bytes are there only after a wait.
+    dma: bool,
 }
 
 /// Per wave.
@@ -73,6 +77,8 @@ struct Byte {
     writer: u8,
     /// Wave + 1; 255 when several.
     reader: u8,
+    /// Wave + 1 of read-modify-writes, which may meet each other but nothing else; 255 when several.
+    atomic: u8,
 }
 
 /// State of the checks of one workgroup.
@@ -82,12 +88,14 @@ pub struct Checker {
     facts: Arc<Vec<Option<Facts>>>,
     hazards: HashMap<(usize, usize), u8>,
     reach: u32,
-    allocations: Vec<(u64, u64)>,
+    allocations: Vec<Allocation>,
     rows: usize,
     /// Row of the first AGPR.
     first_agpr: usize,
     vgprs: u32,
     agprs: u32,
+    /// The operation that is left out.
+    without: Option<usize>,
 }
 
 /// Special registers that never count as undefined or as data.
@@ -205,6 +213,7 @@ impl Checker {
             first_agpr: l.machine.vgprs as usize,
             vgprs,
             agprs,
+            without: l.options.without.and_then(|a| l.program.index_of(l.entry - l.kernel.entry + a)),
         }
     }
 
@@ -257,13 +266,18 @@ impl Checker {
     /// All waves have met: accesses before the barrier are ordered before those behind it.
     pub fn barrier(&mut self) {
         for b in &mut self.lds {
-            (b.writer, b.reader) = (0, 0);
+            (b.writer, b.reader, b.atomic) = (0, 0, 0);
         }
         for (wave, s) in self.waves.iter().enumerate() {
             for p in &s.pending {
                 for &(addr, size, write) in &p.lds {
                     for b in self.lds.iter_mut().skip(addr as usize).take(size as usize) {
-                        if write { b.writer = wave as u8 + 1 } else { b.reader = wave as u8 + 1 }
+                        let who = wave as u8 + 1;
+                        match (p.atomic, write) {
+                            (true, _) => b.atomic = if b.atomic == 0 { who } else { 255 },
+                            (_, true) => b.writer = who,
+                            _ => b.reader = who,
+                        }
                     }
                 }
             }
@@ -276,6 +290,10 @@ impl Checker {
         let stop = w.count + (1 << 20);
         loop {
             let ip = w.ip;
+            if self.without == Some(ip) {
+                w.ip += 1;
+                continue;
+            }
             let uop = &l.program.ops[ip];
             w.count += 1;
             let mut defined = None;
@@ -564,6 +582,7 @@ impl Checker {
     fn memory(&mut self, w: &Wave, l: &Launch, uop: &UOp, f: &Facts, d: &Defined) -> Result<(), Problem> {
         let mut touched = Vec::new();
         let flags = f.info.flags;
+        let dma = uop.access.flags & vmem::TO_LDS != 0 && !matches!(uop.access.space, Space::Lds { .. });
         let (reads, writes) = (flags.has(Flags::LOAD), flags.has(Flags::STORE) || flags.has(Flags::ATOMIC));
         match uop.access.space {
             Space::Lds { second } => {
@@ -576,6 +595,7 @@ impl Checker {
                     for offset in two.into_iter().flatten() {
                         let addr = base.wrapping_add(offset);
                         touched.push((addr, uop.access.bytes as u32, writes));
+                        self.filled(w.index as usize, addr, uop.access.bytes as u32).map_err(|k| (k, Some(lane)))?;
                         self.lds_access(w, l, lane, addr, uop.access.bytes as u32, writes, atomic, d)?;
                     }
                 }
@@ -591,21 +611,29 @@ impl Checker {
                         self.lds_access(w, l, lane, at, size, writes || !reads, atomic, d)?;
                         continue;
                     };
-                    self.inside(addr, size, writes && !reads).map_err(|k| (k, Some(lane)))?;
+                    let recorded = self.inside(addr, size, writes && !reads).map_err(|k| (k, Some(lane)))?;
                     let atomic = flags.has(Flags::ATOMIC);
                     if atomic && addr % uop.access.bytes.max(1) as u64 != 0 {
                         let align = uop.access.bytes as u32;
                         return Err((FaultKind::Misaligned { addr, align }, Some(lane)));
                     }
-                    let tracked = l.memory.tracked.load(Ordering::Relaxed) && uop.access.space != Space::Scratch;
                     if reads
-                        && tracked
+                        && recorded
+                        && uop.access.space != Space::Scratch
                         && let Some(addr) = l.memory.first_unwritten(addr, size as u64)
                     {
                         return Err((FaultKind::UninitialisedRead { space: "memory", addr }, Some(lane)));
                     }
                     if writes || !reads {
                         l.memory.mark(addr, size as u64, true);
+                    }
+                }
+                if dma {
+                    // What arrives is as defined as memory.
+                    let known = Defined { scalar: true, lanes: w.all(), low: true, low_lanes: w.all(), bits: None };
+                    for (lane, addr, size) in vmem::lds_filled(w, uop) {
+                        touched.push((addr, size, true));
+                        self.lds_access(w, l, lane, addr, size, true, false, &known)?;
                     }
                 }
             }
@@ -636,17 +664,33 @@ impl Checker {
                     fills: fills.clone(),
                     name: f.info.name,
                     lds: touched.clone(),
+                    atomic: flags.has(Flags::ATOMIC),
+                    dma,
                 });
             }
         }
         Ok(())
     }
 
-    fn inside(&self, addr: u64, size: u32, store: bool) -> Result<(), FaultKind> {
-        let n = self.allocations.partition_point(|a| a.0 <= addr);
-        let ok =
-            n > 0 && addr + size as u64 <= self.allocations[n - 1].0 + self.allocations[n - 1].1.next_multiple_of(4);
-        if ok { Ok(()) } else { Err(FaultKind::OutOfBounds { addr, size, store }) }
+    /// Whether an access lies in an allocation, and all writes to that were recorded.
+    fn inside(&self, addr: u64, size: u32, store: bool) -> Result<bool, FaultKind> {
+        let n = self.allocations.partition_point(|a| a.start <= addr);
+        let found = n.checked_sub(1).map(|i| self.allocations[i]);
+        match found.filter(|a| addr + size as u64 <= a.start + a.size.next_multiple_of(4)) {
+            Some(a) => Ok(a.recorded),
+            None => Err(FaultKind::OutOfBounds { addr, size, store }),
+        }
+    }
+
+    /// Whether LDS bytes are still on their way from memory, by a load of the same wave.
+    fn filled(&self, wave: usize, addr: u32, size: u32) -> Result<(), FaultKind> {
+        for p in self.waves[wave].pending.iter().filter(|p| p.dma) {
+            if p.lds.iter().any(|&(at, n, _)| at < addr.wrapping_add(size) && addr < at + n) {
+                let pending = format!("{} ({:?} counter)", p.name, p.counter).to_lowercase();
+                return Err(FaultKind::MissingWait { register: format!("LDS at {addr:#x}"), pending });
+            }
+        }
+        Ok(())
     }
 
     fn lds_access(
@@ -674,13 +718,18 @@ impl Checker {
             if !write && !b.written {
                 return Err((FaultKind::UninitialisedRead { space: "LDS", addr: i as u64 }, Some(lane)));
             }
+            if b.writer != 0 && b.writer != me {
+                return race(b.writer);
+            }
+            if write && b.reader != 0 && b.reader != me {
+                return race(b.reader);
+            }
             // Atomics of several waves may meet.
-            if !atomic {
-                if b.writer != 0 && b.writer != me {
-                    return race(b.writer);
-                }
-                if write && b.reader != 0 && b.reader != me {
-                    return race(b.reader);
+            if atomic {
+                b.atomic = if b.atomic == 0 || b.atomic == me { me } else { 255 };
+            } else {
+                if b.atomic != 0 && b.atomic != me {
+                    return race(b.atomic);
                 }
                 if write {
                     b.writer = me;

@@ -1,5 +1,8 @@
 //! Foreign code objects: OpenCL C compiled by clang for any target.
 
+// Each test uses some of this.
+#![allow(dead_code)]
+
 use barewave::emu::{EmuDevice, Fault, LaunchOptions, LaunchStats};
 use barewave_isa::Target;
 use std::path::{Path, PathBuf};

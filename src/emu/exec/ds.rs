@@ -1,7 +1,8 @@
 //! LDS: reads, writes, pairs, atomics, and the cross-lane instructions that use its crossbar.
 
 use super::atomic::{Atomic, rmw32, rmw64};
-use super::vmem::{extend, lds_at, memory_from_rows, place, rows_from_memory};
+use super::space::lds_at;
+use super::vmem::{extend, memory_from_rows, place, rows_from_memory};
 use crate::emu::lanes::CHUNK;
 use crate::emu::wave::{Ctl, EXEC, GDS_BYTES, Kind, Lanes, M0, Run, Src, UOp, Wave};
 

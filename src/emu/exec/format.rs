@@ -5,10 +5,11 @@
 //! lacks read as 0, a missing w as 1. Sources: "Vega" and "RDNA2" instruction set manuals, buffer resource descriptor
 //! and data format tables. Integers too large for a stored component saturate, which AMD does not document.
 
-use super::vmem::{D16, D16_HI, Lanes, STORE, Space};
+use super::space::{Buffer, Space};
+use super::vmem::{D16, D16_HI, STORE};
 use crate::emu::lanes::F16;
 use crate::emu::numeric::*;
-use crate::emu::wave::{Ctl, Run, Src, UOp, Wave};
+use crate::emu::wave::{Ctl, Lanes, Run, Src, UOp, Wave};
 use barewave_isa::Target;
 
 /// How a component's bits are a number.
@@ -196,14 +197,14 @@ fn place(w: &Wave, op: &UOp, t: &Typed, n: usize) -> (u32, Option<bool>) {
 unsafe fn load(w: &mut Wave, op: &UOp) -> Ctl {
     let Some(t) = &op.typed else { return Ctl::Next };
     let (format, select) = settings(w, op, t);
-    let b = super::vmem::Buffer::base(w, op);
+    let b = Buffer::base(w, op);
     for lane in Lanes(w.exec()) {
-        let a = super::vmem::Buffer::lane(w, op, b, lane);
+        let a = Buffer::lane(w, op, b, lane);
         let mut element = 0u128;
         let mut inside = format.is_some();
         let bytes = format.map_or(0, |f| f.bytes());
         for skip in 0..bytes as u64 {
-            match super::vmem::Buffer::ptr(w, op, b, lane, a, skip, 1) {
+            match Buffer::ptr(w, op, b, lane, a, skip, 1) {
                 // SAFETY: the range was checked.
                 Ok(Some(p)) => element |= (unsafe { p.read() } as u128) << (8 * skip),
                 Ok(None) => inside = false,
@@ -245,7 +246,7 @@ unsafe fn store(w: &mut Wave, op: &UOp) -> Ctl {
     let Some(t) = &op.typed else { return Ctl::Next };
     let (format, _) = settings(w, op, t);
     let Some(f) = format else { return Ctl::Next };
-    let b = super::vmem::Buffer::base(w, op);
+    let b = Buffer::base(w, op);
     let data: Src = op.src[2];
     for lane in Lanes(w.exec()) {
         let mut element = 0u128;
@@ -265,9 +266,9 @@ unsafe fn store(w: &mut Wave, op: &UOp) -> Ctl {
             };
             element |= f.store(n, v);
         }
-        let a = super::vmem::Buffer::lane(w, op, b, lane);
+        let a = Buffer::lane(w, op, b, lane);
         for skip in 0..f.bytes() as u64 {
-            match super::vmem::Buffer::ptr(w, op, b, lane, a, skip, 1) {
+            match Buffer::ptr(w, op, b, lane, a, skip, 1) {
                 // SAFETY: the range was checked.
                 Ok(Some(p)) => unsafe { p.write((element >> (8 * skip)) as u8) },
                 Ok(None) => break,

@@ -11,5 +11,6 @@ pub mod lane;
 pub mod matrix;
 pub mod salu;
 pub mod smem;
+pub mod space;
 pub mod valu;
 pub mod vmem;

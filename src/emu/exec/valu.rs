@@ -373,8 +373,8 @@ fn finish(e: &Ext, mode: u32, dst: Ty, lo: u32, hi: u32) -> (u32, u32) {
     let clamp32 = |x: f32| match x.is_nan() {
         true if keep_nan => x,
         true => 0.0,
-        // max and min in this order also turn -0 into +0.
-        false => x.max(0.0).min(1.0),
+        // The addition turns -0 into +0.
+        false => x.clamp(0.0, 1.0) + 0.0,
     };
     let half = |h: u16| {
         let mut v = f16_to_f32(F16(h));

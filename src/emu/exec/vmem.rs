@@ -5,11 +5,10 @@
 //! ([`Space`]) and is decided when the program is decoded.
 
 use super::atomic::{Atomic, rmw32, rmw64};
+use super::space::{Buffer, Flat, Global, Scratch, Space, lds_at};
 use crate::emu::fault::FaultKind;
 use crate::emu::lanes::CHUNK;
-pub use crate::emu::wave::Lanes;
-use crate::emu::wave::{Ctl, Kind, M0, PRIVATE_APERTURE, Run, SHARED_APERTURE, UOp, Wave, scalar};
-use barewave_isa::Reg;
+use crate::emu::wave::{Ctl, Lanes, M0, Run, SHARED_APERTURE, UOp, Wave};
 
 /// Sub-dword loads extend the sign.
 pub const SIGNED: u16 = 1;
@@ -29,315 +28,11 @@ pub const IDXEN: u16 = 64;
 pub const ADDTID: u16 = 128;
 /// Write access (stores and atomics), for faults.
 pub const STORE: u16 = 256;
+/// A load that goes to LDS.
+pub const TO_LDS: u16 = 512;
 
-/// Sources: 0 = vaddr, 1 = saddr or resource, 2 = data, 3 = soffset. `imm` is the constant offset.
-const VADDR: usize = 0;
-const SADDR: usize = 1;
+/// Source that holds the data (the others are in `space`).
 const DATA: usize = 2;
-const SOFFSET: usize = 3;
-
-/// How a lane finds its memory.
-pub trait Space {
-    /// What is the same for all lanes.
-    type Base: Copy;
-    /// Computes it.
-    fn base(w: &Wave, op: &UOp) -> Self::Base;
-    /// Address of a lane, in whatever form `ptr` understands.
-    fn lane(w: &Wave, op: &UOp, b: Self::Base, lane: usize) -> u64;
-    /// Host address of `size` bytes `skip` bytes behind a lane's address. `Ok(None)`: the access is dropped and loads
-    /// give zero.
-    fn ptr(
-        w: &Wave,
-        op: &UOp,
-        b: Self::Base,
-        lane: usize,
-        addr: u64,
-        skip: u64,
-        size: u64,
-    ) -> Result<Option<*mut u8>, FaultKind>;
-    /// Host address of all `size` bytes of a lane, when they lie together and may be accessed.
-    #[inline(always)]
-    fn whole(_w: &Wave, _op: &UOp, _b: Self::Base, _addr: u64, _size: u64) -> Option<*mut u8> {
-        None
-    }
-    /// Host address of a whole chunk of `16 * size` contiguous bytes, when the space allows it.
-    fn chunk(w: &Wave, op: &UOp, b: Self::Base, addr: u64, size: u64) -> Option<*mut u8>;
-}
-
-fn out_of_bounds(op: &UOp, addr: u64, size: u64) -> FaultKind {
-    FaultKind::OutOfBounds { addr, size: size as u32, store: op.access.flags & STORE != 0 }
-}
-
-/// The address operand of a lane: 32 or 64 bits, or nothing.
-#[inline(always)]
-fn vaddr(w: &Wave, op: &UOp, lane: usize) -> u64 {
-    let s = &op.src[VADDR];
-    if s.kind == Kind::None {
-        return if op.access.flags & ADDTID != 0 { 4 * lane as u64 } else { 0 };
-    }
-    let lo = w.lane(s.at, lane) as u64;
-    if op.access.flags & ADDR64 != 0 { lo | (w.lane(s.at + w.lanes as u32, lane) as u64) << 32 } else { lo }
-}
-
-/// `global_*`.
-pub struct Global;
-impl Space for Global {
-    type Base = u64;
-    #[inline(always)]
-    fn base(w: &Wave, op: &UOp) -> u64 {
-        let s = &op.src[SADDR];
-        let base = if s.kind == Kind::None { 0 } else { w.r64(s) };
-        base.wrapping_add(op.imm as u64)
-    }
-    #[inline(always)]
-    fn lane(w: &Wave, op: &UOp, b: u64, lane: usize) -> u64 {
-        b.wrapping_add(vaddr(w, op, lane))
-    }
-    #[inline(always)]
-    fn ptr(
-        w: &Wave,
-        op: &UOp,
-        _b: u64,
-        _lane: usize,
-        addr: u64,
-        skip: u64,
-        size: u64,
-    ) -> Result<Option<*mut u8>, FaultKind> {
-        match w.mem.at(addr.wrapping_add(skip), size) {
-            Some(p) => Ok(Some(p)),
-            None => Err(out_of_bounds(op, addr.wrapping_add(skip), size)),
-        }
-    }
-    #[inline(always)]
-    fn whole(w: &Wave, _op: &UOp, _b: u64, addr: u64, size: u64) -> Option<*mut u8> {
-        w.mem.at(addr, size)
-    }
-    #[inline(always)]
-    fn chunk(w: &Wave, _op: &UOp, _b: u64, addr: u64, size: u64) -> Option<*mut u8> {
-        w.mem.at(addr, size * CHUNK as u64)
-    }
-}
-
-/// Base of the wave's scratch, device address.
-fn scratch_base(w: &Wave) -> u64 {
-    if w.architected_scratch || w.quirks.hwreg_gfx10 {
-        return w.flat_scratch;
-    }
-    let (lo, hi) = (w.s[scalar(Reg::FLAT_SCRATCH_LO) as usize], w.s[scalar(Reg::FLAT_SCRATCH_HI) as usize]);
-    if w.quirks.flat_scratch_gfx8 {
-        // Size per lane and offset in units of 256 bytes.
-        let _ = lo;
-        w.hidden_private + ((hi as u64) << 8)
-    } else {
-        lo as u64 | (hi as u64) << 32
-    }
-}
-
-/// Scratch is interleaved: consecutive dwords of a lane are one row of the wave apart.
-fn scratch_at(
-    w: &Wave,
-    op: &UOp,
-    base: u64,
-    lane: usize,
-    offset: u64,
-    size: u64,
-) -> Result<Option<*mut u8>, FaultKind> {
-    let per_lane = w.scratch_size / w.lanes as u64;
-    if offset % 4 + size > 4 || offset + size > per_lane.max(4) {
-        return Err(out_of_bounds(op, offset, size));
-    }
-    let addr = base + (offset & !3) * w.lanes as u64 + 4 * lane as u64 + offset % 4;
-    w.mem.at(addr, size).map(Some).ok_or_else(|| out_of_bounds(op, addr, size))
-}
-
-/// `scratch_*`.
-pub struct Scratch;
-impl Space for Scratch {
-    type Base = (u64, u64);
-    fn base(w: &Wave, op: &UOp) -> (u64, u64) {
-        let s = &op.src[SADDR];
-        let off = if s.kind == Kind::None { 0 } else { w.r32(s) as u64 };
-        (scratch_base(w), off.wrapping_add(op.imm as u64))
-    }
-    fn lane(w: &Wave, op: &UOp, b: (u64, u64), lane: usize) -> u64 {
-        (b.1.wrapping_add(vaddr(w, op, lane))) & 0xffff_ffff
-    }
-    fn ptr(
-        w: &Wave,
-        op: &UOp,
-        b: (u64, u64),
-        lane: usize,
-        addr: u64,
-        skip: u64,
-        size: u64,
-    ) -> Result<Option<*mut u8>, FaultKind> {
-        scratch_at(w, op, b.0, lane, addr + skip, size)
-    }
-    fn chunk(_w: &Wave, _op: &UOp, _b: (u64, u64), _addr: u64, _size: u64) -> Option<*mut u8> {
-        None
-    }
-}
-
-/// `flat_*`: global, LDS or scratch by the upper half of the address.
-pub struct Flat;
-impl Space for Flat {
-    type Base = u64;
-    fn base(_w: &Wave, op: &UOp) -> u64 {
-        op.imm as u64
-    }
-    fn lane(w: &Wave, op: &UOp, b: u64, lane: usize) -> u64 {
-        b.wrapping_add(vaddr(w, op, lane))
-    }
-    fn ptr(
-        w: &Wave,
-        op: &UOp,
-        _b: u64,
-        lane: usize,
-        addr: u64,
-        skip: u64,
-        size: u64,
-    ) -> Result<Option<*mut u8>, FaultKind> {
-        let at = addr.wrapping_add(skip);
-        match (addr >> 32) as u32 {
-            SHARED_APERTURE => lds_at(w, at & 0xffff_ffff, size).map(Some),
-            PRIVATE_APERTURE => scratch_at(w, op, scratch_base(w), lane, at & 0xffff_ffff, size),
-            _ => w.mem.at(at, size).map(Some).ok_or_else(|| out_of_bounds(op, at, size)),
-        }
-    }
-    fn chunk(w: &Wave, _op: &UOp, _b: u64, addr: u64, size: u64) -> Option<*mut u8> {
-        w.mem.at(addr, size * CHUNK as u64)
-    }
-}
-
-/// Host address of LDS bytes.
-pub fn lds_at(w: &Wave, addr: u64, size: u64) -> Result<*mut u8, FaultKind> {
-    if addr + size <= w.lds_size as u64 {
-        // SAFETY: inside of the workgroup's LDS.
-        Ok(unsafe { w.lds.add(addr as usize) })
-    } else {
-        Err(FaultKind::LdsOutOfBounds { addr: addr as u32, size: size as u32, limit: w.lds_size })
-    }
-}
-
-/// A decoded buffer resource.
-#[derive(Clone, Copy)]
-pub struct Resource {
-    base: u64,
-    soffset: u64,
-    stride: u64,
-    records: u64,
-    /// Element size and index stride of a swizzled buffer.
-    swizzle: Option<(u64, u64)>,
-    add_tid: bool,
-    /// How bounds are checked: 0 index and offset, 1 index, 2 not at all, 3 bytes.
-    check: u8,
-}
-
-/// `buffer_*`.
-pub struct Buffer;
-impl Buffer {
-    fn index(w: &Wave, op: &UOp, b: &Resource, lane: usize) -> u64 {
-        let i = if op.access.flags & IDXEN != 0 { w.lane(op.src[VADDR].at, lane) as u64 } else { 0 };
-        i + if b.add_tid { lane as u64 } else { 0 }
-    }
-    fn offset(w: &Wave, op: &UOp, lane: usize) -> u64 {
-        let mut o = op.imm as u64;
-        if op.access.flags & OFFEN != 0 {
-            let second = if op.access.flags & IDXEN != 0 { w.lanes as u32 } else { 0 };
-            o += w.lane(op.src[VADDR].at + second, lane) as u64;
-        }
-        o
-    }
-    fn swizzled(b: &Resource, index: u64, offset: u64) -> u64 {
-        match b.swizzle {
-            None => offset + b.stride * index,
-            Some((element, indices)) => {
-                (index / indices * b.stride + offset / element * element) * indices
-                    + index % indices * element
-                    + offset % element
-            }
-        }
-    }
-}
-impl Space for Buffer {
-    type Base = Resource;
-    fn base(w: &Wave, op: &UOp) -> Resource {
-        let at = op.src[SADDR].at as usize;
-        let (w0, w1, w2, w3) = (w.s[at], w.s[at + 1], w.s[at + 2], w.s[at + 3]);
-        let q = w.quirks;
-        let soffset = if op.src[SOFFSET].kind == Kind::None { 0 } else { w.r32(&op.src[SOFFSET]) as u64 };
-        let stride = (w1 >> 16 & 0x3fff) as u64;
-        let index_stride = 8u64 << (w3 >> 21 & 3);
-        let swizzle = if q.buffer_gfx11 {
-            [None, Some(4), Some(8), Some(16)][(w1 >> 30) as usize]
-        } else if w1 >> 31 == 0 {
-            None
-        } else if q.buffer_gfx10 {
-            Some(4)
-        } else {
-            Some(2u64 << (w3 >> 19 & 3))
-        };
-        let check = if q.buffer_gfx10 {
-            (w3 >> 28 & 3) as u8
-        } else if stride == 0 || (swizzle.is_none() && op.access.flags & IDXEN == 0) {
-            3
-        } else {
-            1
-        };
-        Resource {
-            base: w0 as u64 | ((w1 & 0xffff) as u64) << 32,
-            soffset,
-            stride,
-            records: w2 as u64,
-            swizzle: swizzle.map(|e| (e, index_stride)),
-            add_tid: w3 >> 23 & 1 != 0,
-            check,
-        }
-    }
-    /// The address before swizzling is kept in two halves: index in the upper, offset in the lower 32 bits.
-    #[inline(always)]
-    fn lane(w: &Wave, op: &UOp, b: Resource, lane: usize) -> u64 {
-        let (index, offset) = (Buffer::index(w, op, &b, lane), Buffer::offset(w, op, lane));
-        index << 32 | offset & 0xffff_ffff
-    }
-    fn ptr(
-        w: &Wave,
-        op: &UOp,
-        b: Resource,
-        _lane: usize,
-        addr: u64,
-        skip: u64,
-        size: u64,
-    ) -> Result<Option<*mut u8>, FaultKind> {
-        let (index, offset) = (addr >> 32, (addr & 0xffff_ffff) + skip);
-        let out = match b.check {
-            0 => index >= b.records || (b.stride != 0 && offset + size > b.stride),
-            1 => index >= b.records,
-            2 => b.records == 0,
-            // soffset counts against the size of a raw buffer.
-            _ => offset + b.stride * index + size + b.soffset > b.records,
-        };
-        if out {
-            return Ok(None);
-        }
-        let at = b.base.wrapping_add(b.soffset).wrapping_add(Buffer::swizzled(&b, index, offset));
-        w.mem.at(at, size).map(Some).ok_or_else(|| out_of_bounds(op, at, size))
-    }
-    #[inline(always)]
-    fn whole(w: &Wave, _op: &UOp, b: Resource, addr: u64, size: u64) -> Option<*mut u8> {
-        let at = (addr & 0xffff_ffff) + b.stride * (addr >> 32);
-        let inside = b.check == 3 && b.swizzle.is_none() && at + b.soffset + size <= b.records;
-        if inside { w.mem.at(b.base.wrapping_add(b.soffset).wrapping_add(at), size) } else { None }
-    }
-    #[inline(always)]
-    fn chunk(w: &Wave, _op: &UOp, b: Resource, addr: u64, size: u64) -> Option<*mut u8> {
-        let end = addr + b.soffset + size * CHUNK as u64;
-        if addr >> 32 != 0 || b.swizzle.is_some() || b.check != 3 || end > b.records {
-            return None;
-        }
-        w.mem.at(b.base + b.soffset + addr, size * CHUNK as u64)
-    }
-}
 
 /// Addresses of a chunk's lanes.
 #[inline(always)]
@@ -831,6 +526,13 @@ pub fn touched(w: &Wave, op: &UOp) -> Vec<(u32, *mut u8, u32)> {
         Kind::Scratch => all::<Scratch>(w, op),
         _ => Vec::new(),
     }
+}
+
+/// LDS bytes that a load to LDS fills: lane, address, size.
+pub fn lds_filled(w: &Wave, op: &UOp) -> Vec<(u32, u32, u32)> {
+    let element = (op.access.bytes as u32).max(4);
+    let start = (w.s[M0] & 0xffff).wrapping_add(op.imm as u32);
+    Lanes(w.exec()).map(|l| (l as u32, start + l as u32 * element, element)).collect()
 }
 
 /// True when an active lane of a flat access addresses LDS.
