@@ -22,7 +22,8 @@ fuzz_target!(|data: &[u8]| {
         if let Ok(again) = parse(target, mode, &text) {
             assert!(again.len() <= 20, "{text}");
         }
-        let _ = raw.shape();
+        let inst = raw.inst();
+        assert!(target.op(inst.op).is_some(), "{text}");
     }
     assert_eq!(covered, code.len());
 });

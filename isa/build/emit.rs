@@ -189,7 +189,7 @@ fn source_index(name: &str) -> u8 {
 
 /// Words of a shape as bits, in the order of `word` in the crate's `table.rs`.
 const WORDS: &[&str] =
-    &["f8f6f4", "gdsonly", "hidesel", "lds", "ldsonly", "mix", "noret", "ret", "swz", "splat", "opsel4"];
+    &["f8f6f4", "gdsonly", "hidesel", "lds", "ldsonly", "mix", "noret", "ret", "swz", "splat", "opsel4", "nosuffix"];
 
 /// Operands that others depend on, in the order of `At` in the crate's `table.rs`.
 const PLACES: &[&str] = &[

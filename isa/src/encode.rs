@@ -1,5 +1,7 @@
 //! Instructions to bytes: the shortest encoding whose operands, fixed registers and modifiers fit.
 
+mod bus;
+
 use crate::codes::{Codes, constant_bits, inline_code};
 use crate::decode::{Mode, Raw, default_of, vcc, widen_literal, width_of};
 use crate::table::{
@@ -376,7 +378,8 @@ impl Attempt<'_> {
                 let forced =
                     o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> i & 1 == 1);
                 if self.row.shape().has(word::SPLAT) {
-                    return match splat_code(v).filter(|_| !forced) {
+                    let narrow = self.row.bytes == 4;
+                    return match splat_code(v, narrow).filter(|_| !forced) {
                         Some(c) => Ok(c),
                         None => self.use_literal(o, x, v, forced),
                     };
@@ -841,53 +844,13 @@ impl Attempt<'_> {
         }
         self.constant_bus()
     }
-
-    /// VALU instructions may read only so many scalar values.
-    fn constant_bus(&self) -> Result<(), EncodeError> {
-        let shape = self.row.shape();
-        let scalar = |x: &Operand| matches!(x, Operand::Regs(r) if !r.first.is_vector());
-        if !shape.vector || !self.inst.srcs.iter().any(scalar) {
-            return Ok(());
-        }
-        let limit = usize::from(self.target.info().constant_bus);
-        let mut seen: smallvec::SmallVec<[Regs; 4]> = smallvec::SmallVec::new();
-        // vcc and vcc_lo count as two, other registers as one at any width
-        let name = |r: Regs| if r.first == Reg::VCC_LO { r } else { Regs::new(r.first, 1) };
-        let mut offender = None;
-        for (s, o) in shape.operands.iter().filter(|o| o.role == Role::Src).enumerate() {
-            if let Some(Operand::Regs(r)) = self.inst.srcs.get(s)
-                && !r.first.is_vector()
-                && r.first != Reg::NULL
-                && r.first != Reg::LDS_DIRECT
-                && !seen.contains(&name(*r))
-            {
-                seen.push(name(*r));
-                offender = Some((o, Operand::Regs(*r)));
-            }
-        }
-        // v_div_fmas reads vcc without saying so
-        if self.row.variant >> crate::table::READS & 2 != 0 && !seen.contains(&vcc(self.mode)) {
-            seen.push(vcc(self.mode));
-        }
-        let n = seen.len()
-            + usize::from(self.literal.is_some() || shape.field(At::Constant).is_some_and(|o| o.style != Style::K64));
-        let lane =
-            || shape.operands.iter().any(|o| o.role == Role::Dst && o.has(flag::SCALAR_ONLY) && !o.has(flag::MASK));
-        if n > limit
-            && !lane()
-            && !self.row.mnemonic().starts_with("v_writelane")
-            && let Some((o, x)) = offender
-        {
-            return Err(self.bad(o, x, "one of fewer scalar sources: the constant bus is full"));
-        }
-        Ok(())
-    }
 }
 
-/// The inline constant that both halves of a value are.
-fn splat_code(v: u64) -> Option<u64> {
+/// The inline constant that both halves of a value are. The short encoding has whole integers, too.
+fn splat_code(v: u64, narrow: bool) -> Option<u64> {
     let (lo, hi) = (v & 0xffff, v >> 16 & 0xffff);
-    inline_code(lo, Type::F16, 16).filter(|_| lo == hi)
+    let whole = inline_code(v, Type::I32, 32).filter(|&c| narrow && c < 240);
+    whole.or_else(|| inline_code(lo, Type::F16, 16).filter(|_| lo == hi))
 }
 
 fn fits_inline(v: u64, o: &Field) -> bool {

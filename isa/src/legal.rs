@@ -195,6 +195,9 @@ impl Check<'_> {
             return bad(ModName::Tfe, 1);
         }
         let scaled = self.given(ModName::Cpol).unwrap_or(0) & 0x800 != 0;
+        if scaled && shape.operands.iter().any(|o| o.name == "sbase" && o.bits == 128) {
+            return bad(ModName::Cpol, 0x800);
+        }
         if scaled && matches!(shape.format, "FLAT" | "GLOBAL" | "SCRATCH") {
             // an index is scaled: that takes an address in an SGPR and one in a VGPR
             let scalar = self.each().any(|(o, x)| o.name == "saddr" && x != Operand::Off);

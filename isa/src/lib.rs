@@ -2,6 +2,7 @@
 mod alias;
 mod asm;
 mod codes;
+mod constants;
 mod decode;
 mod disasm;
 mod encode;

@@ -6,7 +6,7 @@ use crate::parse::Parts;
 use crate::syntax::{
     self, DIMS, MATRIX_FMT, MATRIX_SCALE, MATRIX_SCALE_FMT, SCOPES, SDWA_SEL, SDWA_UNUSED, TH_LOAD, TH_STORE,
 };
-use crate::table::{Kind, Operand as Field, Role, Row, word};
+use crate::table::{Kind, Operand as Field, Role, Row, Style, word};
 use crate::{Inst, ModName, Target};
 
 /// A modifier as written.
@@ -60,8 +60,9 @@ const CPOL: [(&str, u64); 9] = [
     ("scale_offset", 0x800),
 ];
 
-const KEYS: [(&str, ModName); 24] = [
+const KEYS: [(&str, ModName); 25] = [
     ("offset", ModName::Offset),
+    ("inst_offset", ModName::Offset),
     ("offset0", ModName::Offset0),
     ("offset1", ModName::Offset1),
     ("row_mask", ModName::RowMask),
@@ -509,6 +510,10 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
                     }
                     if !has_dst && list.len() > n {
                         v &= (1 << n) - 1;
+                    }
+                    if shape.operands.iter().any(|o| o.style == Style::Attr) {
+                        // the attribute stands between the two registers
+                        v &= !2;
                     }
                     if list.len() > 4 || list.iter().any(|x| !(0..=1).contains(x)) {
                         return Err(fail("expected up to four numbers, 0 or 1".into()));

@@ -220,7 +220,11 @@ impl Raw {
             _ => field & 511,
         };
         if code == 254 && target.codes() == Codes::Gfx1250 {
-            return syntax::print_wide(v, o.ty, out);
+            return match (o.ty, crate::codes::constant_bits(o.ty, o.bits)) {
+                (_, 64) => syntax::print_wide(v, o.ty, out),
+                (Type::Bf16, _) => text::hex(self.literal64() & 0xffff_ffff, out),
+                _ => text::hex(v, out),
+            };
         }
         let inline = (128..=208).contains(&code) || (240..=248).contains(&code);
         if !inline {

@@ -249,6 +249,8 @@ pub(crate) mod word {
     pub const SPLAT: u32 = 512;
     /// op_sel shows the destination as a third source.
     pub const OPSEL4: u32 = 1024;
+    /// Text does not name the encoding.
+    pub const NO_SUFFIX: u32 = 2048;
 }
 
 /// Operands that the meaning of others depends on; `build/emit.rs` has the same order.
@@ -475,7 +477,8 @@ impl Table {
     /// The suffix that names the encoding.
     fn suffix(&self, row: &Row, codes: crate::codes::Codes) -> &'static str {
         let s = row.shape();
-        if s.operands.iter().all(|o| !matches!(o.role, Role::Dst | Role::Src)) {
+        let named = !(s.has(word::NO_SUFFIX) && s.overlay.is_empty());
+        if !named || s.operands.iter().all(|o| !matches!(o.role, Role::Dst | Role::Src)) {
             return "";
         }
         match (s.format, s.overlay) {
