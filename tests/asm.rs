@@ -1,11 +1,13 @@
 //! The way from assembly text to a code object and back: descriptors as llvm-mc writes them, clang's code objects
 //! printed in full and assembled again, clang's own assembly text, bundles, and errors.
 
-use barewave::codeobj::{
-    Abi, Descriptor, ElfFile, Family, Listing, Properties, code_objects, link_assembly, list, metadata_to_yaml,
-};
-use barewave_isa::{Mode, Target, assemble};
+#[path = "support/round_trip.rs"]
+mod round_trip;
+
+use barewave::codeobj::{Descriptor, ElfFile, Family, Properties, code_objects};
+use barewave_isa::{Mode, Target};
 use pretty_assertions::assert_eq;
+use round_trip::{link, round_trip, section};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,54 +27,6 @@ fn run(program: &str, args: &[&str]) -> String {
     let o = Command::new(program).args(args).output().unwrap();
     assert!(o.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&o.stderr));
     String::from_utf8_lossy(&o.stdout).into_owned()
-}
-
-fn link(target: Target, mode: Mode, source: &str) -> Result<Vec<u8>, String> {
-    let a =
-        assemble(target, mode, source).map_err(|e| e.iter().map(|e| e.to_string()).collect::<Vec<_>>().join("\n"))?;
-    link_assembly(target, mode, &a, Abi::V5).map_err(|e| e.to_string())
-}
-
-/// All text of a code object, and the wave size that it is to be read with.
-fn full_text(bytes: &[u8], target: Target) -> (String, Mode) {
-    let file = ElfFile::parse(bytes).unwrap();
-    let mut mode = Mode::of(target);
-    if let Some(k) = file.kernels.first() {
-        mode.wave64 = !k.descriptor.wave32();
-    }
-    let mut text = Vec::new();
-    list(&file, bytes, target, &Listing { full: true, ..Listing::default() }, &mut text).unwrap();
-    (String::from_utf8(text).unwrap(), mode)
-}
-
-fn section<'a>(file: &ElfFile, bytes: &'a [u8], name: &str) -> &'a [u8] {
-    file.section(name).map_or(&[], |r| &bytes[r])
-}
-
-/// Printed in full and assembled again: the same code, data, descriptors, symbols and metadata.
-fn round_trip(what: &str, bytes: &[u8], target: Target) {
-    let file = ElfFile::parse(bytes).unwrap();
-    let (text, mode) = full_text(bytes, target);
-    let again = link(target, mode, &text).unwrap_or_else(|e| panic!("{what}: {e}\n{text}"));
-    let file_again = ElfFile::parse(&again).unwrap();
-    assert!(section(&file, bytes, ".text") == section(&file_again, &again, ".text"), "{what}: .text\n{text}");
-    assert_eq!(file.e_flags, file_again.e_flags, "{what}");
-    assert_eq!(file.kernels.len(), file_again.kernels.len(), "{what}");
-    for (a, b) in file.kernels.iter().zip(&file_again.kernels) {
-        let b = Descriptor { entry_offset: a.descriptor.entry_offset, ..b.descriptor };
-        assert_eq!((&a.name, a.descriptor, &a.meta), (&a.name, b, &a.meta), "{what}");
-    }
-    let yaml = |f: &ElfFile, b: &[u8]| f.metadata.clone().map(|r| metadata_to_yaml(&b[r]).unwrap());
-    assert_eq!(yaml(&file, bytes), yaml(&file_again, &again), "{what}");
-    // The places are the same too, so that distances in the code still hold.
-    let places = |f: &ElfFile| -> Vec<(String, u64, u64)> {
-        f.symbols.iter().filter(|s| s.defined && !s.absolute).map(|s| (s.name.clone(), s.addr, s.size)).collect()
-    };
-    let (mut a, mut b) = (places(&file), places(&file_again));
-    a.retain(|s| s.0 != "_DYNAMIC");
-    a.sort();
-    b.sort();
-    assert_eq!(a, b, "{what}");
 }
 
 const SOURCE: &str = "
@@ -128,27 +82,6 @@ fn clang_code_objects_survive() {
             round_trip(&format!("{} {options:?}", t.info().name), &std::fs::read(&path).unwrap(), t);
         }
     }
-}
-
-/// Triton's and IREE's code objects, from a directory that `BAREWAVE_FOREIGN` names (skipped without it).
-#[test]
-fn foreign_code_objects_survive() {
-    let Some(dir) = std::env::var_os("BAREWAVE_FOREIGN") else {
-        eprintln!("skipped: BAREWAVE_FOREIGN names no directory of code objects");
-        return;
-    };
-    let mut seen = 0;
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        let bytes = std::fs::read(&path).unwrap();
-        if !bytes.starts_with(b"\x7fELF") {
-            continue;
-        }
-        let target = ElfFile::parse(&bytes).unwrap().target.unwrap();
-        round_trip(&path.display().to_string(), &bytes, target);
-        seen += 1;
-    }
-    assert!(seen > 0, "no code object in BAREWAVE_FOREIGN");
 }
 
 /// clang's assembly text gives what clang's own assembler and lld make of it.

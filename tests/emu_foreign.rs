@@ -3,10 +3,14 @@
 //! Triton is used when the interpreter named by BAREWAVE_PYTHON (else `python3`) can import it; IREE when
 //! `iree-compile` is on the PATH or named by BAREWAVE_IREE_COMPILE. Neither needs a GPU to compile.
 
+#[path = "support/round_trip.rs"]
+mod round_trip;
+
 use barewave::emu::{EmuDevice, LaunchOptions, kernarg};
 use barewave_isa::Target;
 use half::f16;
 use pretty_assertions::assert_eq;
+use round_trip::round_trip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,8 +31,32 @@ enum Arg<'a> {
     Null,
 }
 
-/// Loads, launches in strict mode, reads buffers back.
+/// Launches a kernel in strict mode: from a copy of the file that went through text and the assembler, then from the file
+/// itself. Both must leave the same in the buffers.
 fn launch(target: &str, elf: &[u8], kernel: &str, grid: [u32; 3], threads: u32, lds: u32, args: &mut [Arg]) {
+    let again = round_trip(&format!("{target} {kernel}"), elf, Target::parse(target).unwrap());
+    let mut copies: Vec<Vec<u8>> =
+        args.iter().map(|a| if let Arg::Buffer(b) = a { b.to_vec() } else { Vec::new() }).collect();
+    let mut copy: Vec<Arg> = args
+        .iter()
+        .zip(&mut copies)
+        .map(|(a, b)| match a {
+            Arg::Buffer(_) => Arg::Buffer(b),
+            Arg::Int(n) => Arg::Int(*n),
+            Arg::Null => Arg::Null,
+        })
+        .collect();
+    launch_file(target, &again, kernel, grid, threads, lds, &mut copy);
+    launch_file(target, elf, kernel, grid, threads, lds, args);
+    for (a, b) in args.iter().zip(&copies) {
+        if let Arg::Buffer(a) = a {
+            assert!(*a == b, "{target} {kernel}: the file that was assembled again computes something else");
+        }
+    }
+}
+
+/// Loads, launches in strict mode, reads buffers back.
+fn launch_file(target: &str, elf: &[u8], kernel: &str, grid: [u32; 3], threads: u32, lds: u32, args: &mut [Arg]) {
     let target = Target::parse(target).unwrap();
     let device = EmuDevice::new(target).unwrap();
     let module = device.load(elf).unwrap();

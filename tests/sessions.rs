@@ -6,7 +6,7 @@ mod support;
 use barewave::compile::{Program, compile};
 use barewave::graph::{self, Options};
 use barewave::onnx::Model;
-use barewave::runtime::{Device, DeviceError, EmulatedDevice, LaunchShape, Session, SessionError, TargetId, open};
+use barewave::runtime::{Device, DeviceError, EmulatedDevice, LaunchShape, Session, SessionError, open};
 use barewave::tensor::{DType, HostTensor, ImageOptions, InputSpec, Wanted};
 use barewave_isa::Target;
 use std::path::Path;
@@ -161,6 +161,6 @@ fn devices_are_opened_by_name() {
     for name in ["cuda", "hip:x", "hipster", ""] {
         assert!(matches!(open(name, None, false), Err(DeviceError::Unknown(_))), "{name}");
     }
-    let usual = TargetId::usual("gfx90a", Target::GFX90A.info().elf_features);
-    assert_eq!(usual.to_string(), "gfx90a:sramecc+:xnack-");
+    let device = open("emu:mi210", None, false).unwrap().device;
+    assert_eq!(device.info().id.to_string(), "gfx90a:sramecc+:xnack-");
 }

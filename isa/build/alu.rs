@@ -126,6 +126,11 @@ pub fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut B
     let floats = b.source_flags(|o| o.flags & flag::FLOAT_MODS != 0);
     let all = b.source_flags(|_| true);
     let vop3p = matches!(fname, "VOP3P" | "WMMA" | "WMMA16" | "ACC");
+    for w in ["splat", "nosuffix"] {
+        if b.has(w) {
+            words.insert(w.into());
+        }
+    }
     if b.has("f8f6f4") {
         words.insert("f8f6f4".into());
     }
@@ -208,8 +213,20 @@ pub fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut B
             if b.row.mnemonic.starts_with("v_permlane") {
                 keep = vec![true, true, false, false];
             }
-            if b.has("hidesel") {
-                words.insert("hidesel".into());
+            if b.row.mnemonic == "v_interp_p2_f16" {
+                // the attribute stands between the two registers
+                keep = vec![true, false, true, true];
+            }
+            for w in ["hidesel", "opsel4"] {
+                if b.has(w) {
+                    words.insert(w.into());
+                }
+            }
+            keep[2] |= b.has("opsel4") && b.has("opsel");
+            if b.has("packedsel") && overlay.is_some_and(|o| o.starts_with("DPP")) {
+                // the halves of packed sources stay as they are
+                keep[..2].fill(false);
+                b.ignored |= 3 << 11;
             }
             if b.t16 && !b.has("opsel") {
                 keep = b.source_flags(|o| o.flags & flag::HALF != 0);
@@ -229,8 +246,8 @@ pub fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut B
         if b.has("opsel") {
             own_modifiers(b, &["bytesel", "bytesel2"]);
         }
-        if fname == "VINTERP" && b.has("clamp") {
-            // clamp comes first in this format
+        if (fname == "VINTERP" || b.row.mnemonic == "v_interp_p2_f16") && b.has("clamp") {
+            // clamp comes first in these
             if let Some(i) = b.operands.iter().position(|o| o.name == "opsel") {
                 let opsel = b.operands.remove(i);
                 b.modifier("clamp");

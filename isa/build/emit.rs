@@ -188,7 +188,8 @@ fn source_index(name: &str) -> u8 {
 }
 
 /// Words of a shape as bits, in the order of `word` in the crate's `table.rs`.
-const WORDS: &[&str] = &["f8f6f4", "gdsonly", "hidesel", "lds", "ldsonly", "mix", "noret", "ret", "swz"];
+const WORDS: &[&str] =
+    &["f8f6f4", "gdsonly", "hidesel", "lds", "ldsonly", "mix", "noret", "ret", "swz", "splat", "opsel4", "nosuffix"];
 
 /// Operands that others depend on, in the order of `At` in the crate's `table.rs`.
 const PLACES: &[&str] = &[
@@ -262,16 +263,24 @@ pub fn emit(t: &Tables, out: &mut String) -> Vec<u8> {
         let list: Vec<String> = s.operands.iter().map(|o| format!("&OPERANDS[{}]", index(o))).collect();
         let (base, overlay) = s.format.split_once('_').unwrap_or((&s.format, ""));
         let words: u32 = WORDS.iter().enumerate().map(|(i, w)| u32::from(s.words.contains(*w)) << i).sum();
+        let over = match overlay {
+            "DPP" => "Dpp",
+            "DPP8" => "Dpp8",
+            "" => "None",
+            _ => "Sdwa",
+        };
         let packed = base == "VOP3P" && !s.words.contains("mix") || base.starts_with("WMMA");
         let _ = writeln!(
             out,
             "Shape {{ format: {base:?}, overlay: {overlay:?}, bytes: {}, operands: &[{}], words: {words}, at: {}, packed: {packed}, \
-             vector: {}, wide: {}, image: {} }},",
+             vector: {}, wide: {}, over: Over::{over}, dsts: {}, srcs: {}, image: {} }},",
             s.bytes,
             list.join(", "),
             places(s),
             base.starts_with("VOP"),
             base.starts_with("VOP3"),
+            s.operands.iter().filter(|o| o.role == 0).count(),
+            s.operands.iter().filter(|o| o.role == 1).count(),
             s.image.as_ref().map_or("None".to_string(), image)
         );
     }

@@ -588,7 +588,7 @@ fn one(
                 b.modifier(m);
             }
         }
-        "SMEM" | "DS" | "FLAT" | "GLOBAL" | "SCRATCH" | "MUBUF" | "MTBUF" => {
+        "SMEM" | "DS" | "FLAT" | "GLOBAL" | "SCRATCH" | "MUBUF" | "MTBUF" | "TENSOR" => {
             return crate::memory::expand(op, row, cx, fname, b.format, b.fixed, b.mask);
         }
         "MIMG" | "VIMAGE" | "VSAMPLE" => {

@@ -35,9 +35,11 @@ pub fn expand(
     let has = |w: &str| row.sig.words.iter().any(|x| x == w);
     let fail = |word: &str, what: &str| Fail::new(&row.file, row.line, word, what);
     let mut out = Vec::new();
-    // (returning atomic, load to LDS)
+    // (returning atomic, load to LDS or the short form of a tensor copy)
     let mut cases: Vec<(Option<bool>, bool)> = Vec::new();
-    if has("atomic") {
+    if name == "TENSOR" {
+        cases.extend([(None, false), (None, true)]);
+    } else if has("atomic") {
         cases.push((Some(false), false));
         cases.push((Some(true), false));
     } else {
@@ -100,6 +102,16 @@ pub fn expand(
         if name == "SMEM" && returns == Some(true) {
             srcs.remove(0);
         }
+        if name == "TENSOR" && lds {
+            // tensors of one or two dimensions: the last two groups of the descriptor are absent
+            for s in srcs.drain(2..) {
+                let field = s.split(':').next().and_then(|n| f.fields.get(n));
+                let at = field.and_then(|x| x.pieces.first()).ok_or_else(|| fail(&s, "no such field"))?;
+                c.fixed |= 0x7c << at.lo;
+                c.mask |= bits(&[*at]);
+                c.used.extend(s.split(':').next().map(String::from));
+            }
+        }
         for s in &srcs {
             let (field, ty) = s.split_once(':').unwrap_or((s, "b32"));
             match (name, field) {
@@ -109,7 +121,7 @@ pub fn expand(
                     add(&mut c, "soffset", 1, None, "b32", 32, flag::SCALAR_ONLY | flag::NO_LITERAL)?
                 }
                 ("GLOBAL", "vaddr") => add(&mut c, "vaddr", 1, Some("GADDR"), "b64", 64, 0)?,
-                ("GLOBAL", "saddr") => add(&mut c, "saddr", 1, Some("GSADDR"), "b64", 64, 0)?,
+                ("GLOBAL", "saddr") if !s.contains(':') => add(&mut c, "saddr", 1, Some("GSADDR"), "b64", 64, 0)?,
                 ("SCRATCH", "vaddr") => add(&mut c, "vaddr", 1, Some("SVADDR"), "b32", 32, 0)?,
                 ("SCRATCH", "saddr") => add(&mut c, "saddr", 1, Some("SSADDR"), "b32", 32, 0)?,
                 ("FLAT", "vaddr") => {
@@ -208,6 +220,7 @@ pub fn expand(
                     mods.push("cpol");
                 }
             }
+            "TENSOR" => mods.extend(["r128", "cpol"]),
             _ => {
                 if !has("nooffset") {
                     mods.push("offset");

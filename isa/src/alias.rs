@@ -4,7 +4,7 @@ use crate::codes::Codes;
 use crate::{Op, Target};
 
 /// Draft names of gfx10 and gfx11 that no table row has, and the canonical ones.
-const RENAMED: [(&str, &str); 9] = [
+const RENAMED: [(&str, &str); 18] = [
     ("image_atomic_max_num_flt", "image_atomic_fmax"),
     ("image_atomic_min_num_flt", "image_atomic_fmin"),
     ("v_xor_add_u32", "v_xad_u32"),
@@ -14,6 +14,15 @@ const RENAMED: [(&str, &str); 9] = [
     ("ds_subrev_rtn_u64", "ds_rsub_rtn_u64"),
     ("ds_subrev_u32", "ds_rsub_u32"),
     ("ds_subrev_rtn_u32", "ds_rsub_rtn_u32"),
+    ("ds_bvh_stack_rtn_b32", "ds_bvh_stack_push4_pop1_rtn_b32"),
+    ("v_dot4_i32_i8", "v_dot4_i32_iu8"),
+    ("v_dot8_i32_i4", "v_dot8_i32_iu4"),
+    ("s_add_u64", "s_add_nc_u64"),
+    ("s_sub_u64", "s_sub_nc_u64"),
+    ("flat_atomic_csub_u32", "flat_atomic_csub"),
+    ("bvh64_intersect_ray", "image_bvh64_intersect_ray"),
+    ("bvh8_intersect_ray", "image_bvh8_intersect_ray"),
+    ("bvh_dual_intersect_ray", "image_bvh_dual_intersect_ray"),
 ];
 
 /// Transposing loads, as gfx12 and as drafts of gfx1250 called them.

@@ -2,6 +2,7 @@
 
 use crate::generated::TARGET_CODES;
 use crate::{Reg, Target, Type};
+use std::sync::OnceLock;
 
 /// Which map of codes a target uses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -18,6 +19,26 @@ impl Target {
     pub(crate) fn codes(self) -> Codes {
         TARGET_CODES.get(usize::from(self.0)).copied().unwrap_or(Codes::Gfx9)
     }
+}
+
+/// Codes of the special registers of each map, by distance from the first; 0 for those it lacks.
+static SPECIAL: OnceLock<[[u8; 32]; 6]> = OnceLock::new();
+
+fn specials() -> [[u8; 32]; 6] {
+    [Codes::Gfx8, Codes::Gfx9, Codes::Gfx10, Codes::Gfx11, Codes::Gfx12, Codes::Gfx1250].map(|codes| {
+        let mut out = [0; 32];
+        for code in (102..=254u8).rev() {
+            let reg = codes.register(u64::from(code)).filter(|r| r.0 >= Reg::VCC_LO.0);
+            let wide = u64::from(code);
+            if wide >= codes.sgprs()
+                && codes.owns(wide)
+                && let Some(slot) = reg.and_then(|r| out.get_mut(usize::from(r.0 - Reg::VCC_LO.0)))
+            {
+                *slot = code;
+            }
+        }
+        out
+    })
 }
 
 impl Codes {
@@ -92,14 +113,18 @@ impl Codes {
     /// The code of a scalar register or special source.
     pub fn code(self, reg: Reg) -> Option<u64> {
         let n = u64::from(reg.index());
-        Some(match reg {
-            Reg(1280..1408) => return (n < self.sgprs()).then_some(n),
+        match reg {
+            Reg(1280..1408) => (n < self.sgprs()).then_some(n),
             Reg(1408..1424) => {
                 let base = if self == Codes::Gfx8 { 112 } else { 108 };
-                return (base + n <= 123).then_some(base + n);
+                (base + n <= 123).then_some(base + n)
             }
-            _ => (102..=254).find(|&c| c >= self.sgprs() && self.owns(c) && self.register(c) == Some(reg))?,
-        })
+            _ => {
+                let i = usize::from(reg.0.checked_sub(Reg::VCC_LO.0)?);
+                let code = u64::from(*SPECIAL.get_or_init(specials)[self as usize].get(i)?);
+                (code != 0).then_some(code)
+            }
+        }
     }
 }
 

@@ -5,8 +5,10 @@
 
 use crate::codes::{Codes, inline_value};
 use crate::table::{
-    self, At, DPP8, FAKE16, Kind, OWN_LITERAL, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64, flag, word};
-use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, Regs, Target, Type, VCC};
+    self, At, DPP8, FAKE16, Kind, OWN_LITERAL, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64, flag,
+    word,
+};
+use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, RegFile, Regs, Target, Type, VCC};
 use smallvec::SmallVec;
 
 /// How the wave runs, where the meaning of bits depends on it.
@@ -357,9 +359,10 @@ impl Raw {
                 (1, 1) => vgpr(v, 2),
                 _ => vgpr(v, 1),
             },
-            Kind::GlobalAddr => {
-                vgpr(v, if self.at(At::Saddr) == codes.off() || self.shape().field(At::Saddr).is_none() { 2 } else { 1 })
-            }
+            Kind::GlobalAddr => vgpr(
+                v,
+                if self.at(At::Saddr) == codes.off() || self.shape().field(At::Saddr).is_none() { 2 } else { 1 },
+            ),
             Kind::GlobalSaddr | Kind::FlatSaddr if v == codes.off() => Operand::Off,
             Kind::GlobalSaddr | Kind::FlatSaddr => self.scalar(codes, v, 2),
             Kind::ScratchAddr if self.scratch_vaddr() => vgpr(v, 1),
@@ -425,8 +428,15 @@ impl Raw {
         }
     }
 
+    /// A scalar operand. Tuples start at a multiple of their width (of four from 128 bits on): LLVM rounds others down.
     fn scalar(&self, codes: Codes, code: u64, dwords: u8) -> Operand {
-        match codes.register(code) {
+        let align = match dwords {
+            0 | 1 => 0,
+            2 => 1,
+            _ => 3,
+        };
+        let tuple = codes.register(code).is_some_and(|r| matches!(r.file(), RegFile::Sgpr | RegFile::Ttmp));
+        match codes.register(if tuple { code & !align } else { code }) {
             Some(r) => Operand::Regs(Regs::new(r, dwords)),
             None => Operand::Imm(code),
         }

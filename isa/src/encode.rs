@@ -1,9 +1,13 @@
 //! Instructions to bytes: the shortest encoding whose operands, fixed registers and modifiers fit.
 
+mod bus;
+
 use crate::codes::{Codes, constant_bits, inline_code};
 use crate::decode::{Mode, Raw, default_of, vcc, widen_literal, width_of};
 use crate::table::{
-    self, DPP8, FAKE16, Kind, Operand as Field, Role, Row, Style, TRUE16, WAVE32, WAVE64, flag, literal_field, word};
+    self, At, DPP8, FAKE16, Kind, Operand as Field, Over, Role, Row, Style, TRUE16, WAVE32, WAVE64, flag,
+    literal_field, word,
+};
 use crate::{Half, Inst, ModName, Op, Operand, Reg, RegFile, Regs, Target, Type};
 
 /// Why an instruction cannot be encoded.
@@ -125,16 +129,16 @@ pub fn encode_raw(target: Target, mode: Mode, form: Form, inst: &Inst) -> Result
     }
 }
 
-fn form_fits(row: &Row, form: Form) -> bool {
+pub(crate) fn form_fits(row: &Row, form: Form) -> bool {
     let s = row.shape();
-    let wide = s.format.starts_with("VOP3");
+    let dpp = matches!(s.over, Over::Dpp | Over::Dpp8);
     match form {
         Form::Any => true,
-        Form::E32 => s.overlay.is_empty() && !wide,
-        Form::E64 => s.overlay.is_empty() && wide,
-        Form::Sdwa => s.overlay.starts_with("SDWA"),
-        Form::Dpp => s.overlay.starts_with("DPP") && !wide,
-        Form::E64Dpp => s.overlay.starts_with("DPP") && wide,
+        Form::E32 => s.over == Over::None && !s.wide,
+        Form::E64 => s.over == Over::None && s.wide,
+        Form::Sdwa => s.over == Over::Sdwa,
+        Form::Dpp => dpp && !s.wide,
+        Form::E64Dpp => dpp && s.wide,
     }
 }
 
@@ -158,14 +162,7 @@ pub(crate) type Try<T> = Result<T, (u32, EncodeError)>;
 pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &Inst) -> Try<Raw> {
     let shape = row.shape();
     let op = inst.op;
-    let (mut dsts, mut srcs) = (0, 0);
-    for o in shape.operands {
-        match o.role {
-            Role::Dst => dsts += 1,
-            Role::Src => srcs += 1,
-            _ => {}
-        }
-    }
+    let (dsts, srcs) = (usize::from(shape.dsts), usize::from(shape.srcs));
     if dsts != inst.dsts.len() {
         return Err((0, EncodeError::Count { op, what: "destinations", want: dsts, got: inst.dsts.len() }));
     }
@@ -175,9 +172,9 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
     }
     // every given modifier must exist here
     for (name, value) in inst.mods.iter() {
-        let known = shape.operands.iter().any(|o| o.role == Role::Mod && o.modifier == name)
+        let known = row.mods >> name as u32 & 1 == 1
             || (name == ModName::Lds && shape.has(word::LDS) && value == 1)
-            || (name == ModName::Offset && shape.operands.iter().any(|o| o.kind == Kind::SmemOffset))
+            || (name == ModName::Offset && shape.field(At::SmemOffset).is_some())
             || (name == ModName::OpSel && value == 0)
             || name == ModName::Other;
         if !known {
@@ -275,7 +272,7 @@ impl Attempt<'_> {
                 return n;
             }
         }
-        let tfe = o.name == "vdata" && self.inst.mods.get(ModName::Tfe) == Some(1);
+        let tfe = o.has(flag::TFE_DATA) && self.inst.mods.get(ModName::Tfe) == Some(1);
         if o.has(flag::MASK) { self.mode.mask_dwords() } else { o.bits.div_ceil(32).max(1) as u8 + u8::from(tfe) }
     }
 
@@ -380,6 +377,13 @@ impl Attempt<'_> {
             Operand::Imm(v) => {
                 let forced =
                     o.source_index().is_some_and(|i| self.inst.mods.get(ModName::Other).unwrap_or(0) >> i & 1 == 1);
+                if self.row.shape().has(word::SPLAT) {
+                    let narrow = self.row.bytes == 4;
+                    return match splat_code(v, narrow).filter(|_| !forced) {
+                        Some(c) => Ok(c),
+                        None => self.use_literal(o, x, v, forced),
+                    };
+                }
                 if !forced
                     && let Some(c) = inline_code(v, o.ty, o.bits)
                     && (o.ty != Type::F64 && o.ty != Type::B64 || fits_inline(v, o))
@@ -398,13 +402,13 @@ impl Attempt<'_> {
                 {
                     return Ok(c);
                 }
-                self.use_literal(o, x, v)
+                self.use_literal(o, x, v, forced)
             }
             Operand::Off => Err(self.bad(o, x, "a source operand")),
         }
     }
 
-    fn use_literal(&mut self, o: &Field, x: Operand, v: u64) -> Result<u64, EncodeError> {
+    fn use_literal(&mut self, o: &Field, x: Operand, v: u64, forced: bool) -> Result<u64, EncodeError> {
         let vop3 = self.target.info().vop3_literal;
         if !literal_field(self.row.shape(), o, vop3) {
             return Err(self.bad(o, x, "a register or an inline constant in this encoding"));
@@ -416,16 +420,17 @@ impl Attempt<'_> {
             _ => v as u32,
         };
         // gfx1250 sign-extends: a set top bit needs the 64-bit form
-        let signed =
-            self.codes == Codes::Gfx1250 && width == 64 && self.row.bytes == 4 && o.ty != Type::F64 && v >> 31 == 1;
+        let may_be_wide = self.codes == Codes::Gfx1250 && width == 64 && self.row.bytes == 4;
+        let signed = may_be_wide && (o.ty != Type::F64 && v >> 31 == 1 || forced);
         let own = self.row.shape().operands.iter().any(|k| k.style == Style::K64);
         let (literal, bytes, code) = if own {
             // v_fmaak_f64: the constant that is part of the encoding
             (v, 8, 254)
         } else if !signed && widen_literal(literal, o.ty) & keep == v & keep {
-            let l = if width == 16 { literal & 0xffff } else { literal };
+            let narrow = width == 16 && matches!(literal >> 16, 0 | 0xffff);
+            let l = if narrow { literal & 0xffff } else { literal };
             (u64::from(l), 4, 255)
-        } else if self.codes == Codes::Gfx1250 && width == 64 && self.row.bytes == 4 {
+        } else if may_be_wide {
             (v, 8, 254)
         } else {
             return Err(self.bad(o, x, "a 64-bit constant whose significant half is 32 bits wide"));
@@ -475,8 +480,8 @@ impl Attempt<'_> {
                 Operand::Regs(r) if r.first.file() == RegFile::Vgpr => self.vector(o, x, dwords)?,
                 Operand::Regs(r) => self.scalar_regs(o, r, dwords)? | 256,
                 Operand::Imm(v) => {
-                    inline_code(v, o.ty, o.bits).ok_or_else(|| self.bad(o, x, "a register or an inline constant"))?
-                        | 256
+                    let ty = if matches!(o.ty, Type::I16 | Type::U16 | Type::B16) { Type::F16 } else { o.ty };
+                    inline_code(v, ty, o.bits).ok_or_else(|| self.bad(o, x, "a register or an inline constant"))? | 256
                 }
                 Operand::Off => return Err(self.bad(o, x, "a register")),
             },
@@ -763,6 +768,16 @@ impl Attempt<'_> {
 
     fn modifier(&mut self, o: &Field) -> Result<(), EncodeError> {
         let given = self.inst.mods.get(o.modifier);
+        if given.is_none()
+            && !matches!(o.modifier, ModName::OpSel | ModName::En)
+            && default_of(o, self.row.shape()) == 0
+        {
+            // the bits are clear already, but for those that the row fixes
+            let mut field = 0;
+            o.put(&mut field, o.max());
+            self.bits &= !(field & !self.row.mask);
+            return Ok(());
+        }
         let mut v = given.map_or(default_of(o, self.row.shape()), i64::from);
         if o.modifier == ModName::En && given.is_none() {
             let on = |i: usize| self.inst.srcs.get(i + 1).is_some_and(|s| *s != Operand::Off);
@@ -813,8 +828,8 @@ impl Attempt<'_> {
                 value: self.halves as i32,
             });
         }
-        if let Some(imm) = shape.operands.iter().find(|o| matches!(o.style, Style::K32 | Style::K16))
-            && let Some(l) = self.literal
+        if let Some(l) = self.literal
+            && let Some(imm) = shape.field(At::Constant)
         {
             if imm.get(self.bits) != l {
                 return Err(EncodeError::Literals { op: self.inst.op });
@@ -829,47 +844,13 @@ impl Attempt<'_> {
         }
         self.constant_bus()
     }
+}
 
-    /// VALU instructions may read only so many scalar values.
-    fn constant_bus(&self) -> Result<(), EncodeError> {
-        let shape = self.row.shape();
-        if !shape.format.starts_with("VOP") {
-            return Ok(());
-        }
-        let limit = usize::from(self.target.info().constant_bus);
-        let mut seen: smallvec::SmallVec<[Regs; 4]> = smallvec::SmallVec::new();
-        // vcc and vcc_lo count as two, other registers as one at any width
-        let name = |r: Regs| if r.first == Reg::VCC_LO { r } else { Regs::new(r.first, 1) };
-        let mut offender = None;
-        for (s, o) in shape.operands.iter().filter(|o| o.role == Role::Src).enumerate() {
-            if let Some(Operand::Regs(r)) = self.inst.srcs.get(s)
-                && !r.first.is_vector()
-                && r.first != Reg::NULL
-                && r.first != Reg::LDS_DIRECT
-                && !seen.contains(&name(*r))
-            {
-                seen.push(name(*r));
-                offender = Some((o, Operand::Regs(*r)));
-            }
-        }
-        // v_div_fmas reads vcc without saying so
-        if self.row.variant >> crate::table::READS & 2 != 0 && !seen.contains(&vcc(self.mode)) {
-            seen.push(vcc(self.mode));
-        }
-        let n = seen.len()
-            + usize::from(
-                self.literal.is_some() || shape.operands.iter().any(|o| matches!(o.style, Style::K32 | Style::K16)),
-            );
-        let lane = shape.operands.iter().any(|o| o.role == Role::Dst && o.has(flag::SCALAR_ONLY) && !o.has(flag::MASK));
-        if n > limit
-            && !lane
-            && !self.row.mnemonic().starts_with("v_writelane")
-            && let Some((o, x)) = offender
-        {
-            return Err(self.bad(o, x, "one of fewer scalar sources: the constant bus is full"));
-        }
-        Ok(())
-    }
+/// The inline constant that both halves of a value are. The short encoding has whole integers, too.
+fn splat_code(v: u64, narrow: bool) -> Option<u64> {
+    let (lo, hi) = (v & 0xffff, v >> 16 & 0xffff);
+    let whole = inline_code(v, Type::I32, 32).filter(|&c| narrow && c < 240);
+    whole.or_else(|| inline_code(lo, Type::F16, 16).filter(|_| lo == hi))
 }
 
 fn fits_inline(v: u64, o: &Field) -> bool {

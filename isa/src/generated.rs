@@ -3,7 +3,7 @@
 
 use crate::codes::Codes;
 use crate::hazards::{Fix, HazardRule, Match, Relation};
-use crate::table::{Image, Kind, Operand, Role, Shape, Style};
+use crate::table::{Image, Kind, Operand, Over, Role, Shape, Style};
 use crate::{Counter, CounterInfo, ModName, Op, Target, TargetInfo, Type, WaitScheme};
 
 include!(concat!(env!("OUT_DIR"), "/tables.rs"));

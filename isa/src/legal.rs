@@ -187,13 +187,17 @@ impl Check<'_> {
                 return bad(ModName::Offset, v);
             }
         }
-        let stores = matches!(shape.format, "MUBUF" | "MTBUF")
+        let stores = self.given(ModName::Tfe) == Some(1)
+            && matches!(shape.format, "MUBUF" | "MTBUF")
             && shape.operands.iter().any(|o| o.role == Role::Src && o.name == "vdata")
             && !shape.has(word::NO_RETURN);
-        if stores && self.given(ModName::Tfe) == Some(1) {
+        if stores {
             return bad(ModName::Tfe, 1);
         }
         let scaled = self.given(ModName::Cpol).unwrap_or(0) & 0x800 != 0;
+        if scaled && shape.operands.iter().any(|o| o.name == "sbase" && o.bits == 128) {
+            return bad(ModName::Cpol, 0x800);
+        }
         if scaled && matches!(shape.format, "FLAT" | "GLOBAL" | "SCRATCH") {
             // an index is scaled: that takes an address in an SGPR and one in a VGPR
             let scalar = self.each().any(|(o, x)| o.name == "saddr" && x != Operand::Off);
@@ -202,8 +206,13 @@ impl Check<'_> {
                 return bad(ModName::Cpol, 0x800);
             }
         }
-        let dot = self.target.op(self.row.op).is_some_and(|i| i.flags.has(Flags::DOT));
-        if dot && shape.format == "VOP3P" && self.target.info().unified_agprs && self.target.has(crate::op::V_MOV_B64) {
+        let dot = || self.target.op(self.row.op).is_some_and(|i| i.flags.has(Flags::DOT));
+        if shape.packed
+            && shape.format == "VOP3P"
+            && dot()
+            && self.target.info().unified_agprs
+            && self.target.has(crate::op::V_MOV_B64)
+        {
             if let Some(v @ 1..) = self.given(ModName::OpSel) {
                 return bad(ModName::OpSel, v);
             }

@@ -75,9 +75,16 @@ pub(crate) struct Cursor<'a> {
     depth: u8,
 }
 
-fn is_word(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$' | '@')
-}
+/// Bytes of words.
+static WORD: [bool; 256] = {
+    let mut out = [false; 256];
+    let mut c = 0;
+    while c < 256 {
+        out[c] = (c as u8).is_ascii_alphanumeric() || matches!(c as u8, b'_' | b'.' | b'$' | b'@');
+        c += 1;
+    }
+    out
+};
 
 impl<'a> Cursor<'a> {
     pub fn new(text: &'a str, resolve: Resolve<'a>) -> Cursor<'a> {
@@ -92,19 +99,34 @@ impl<'a> Cursor<'a> {
         Err(ParseError { column: self.at, message: message.into() })
     }
 
+    /// The byte at the cursor; 0 at the end.
+    #[inline]
+    pub fn peek(&self) -> u8 {
+        self.text.as_bytes().get(self.at).copied().unwrap_or(0)
+    }
+
+    #[inline]
     pub fn skip(&mut self) {
-        let rest = self.rest();
-        self.at += rest.len() - rest.trim_start().len();
+        while matches!(self.peek(), b' ' | b'\t') {
+            self.at += 1;
+        }
+        // other white space is rare
+        if !self.peek().is_ascii_graphic() && self.at < self.text.len() {
+            let rest = self.rest();
+            self.at += rest.len() - rest.trim_start().len();
+        }
     }
 
     pub fn done(&mut self) -> bool {
         self.skip();
-        self.rest().is_empty()
+        self.at >= self.text.len()
     }
 
+    #[inline]
     pub fn eat(&mut self, token: &str) -> bool {
         self.skip();
-        if self.rest().starts_with(token) {
+        let rest = self.text.as_bytes().get(self.at..).unwrap_or(&[]);
+        if rest.starts_with(token.as_bytes()) {
             self.at += token.len();
             return true;
         }
@@ -118,8 +140,12 @@ impl<'a> Cursor<'a> {
     /// The word at the cursor without taking it.
     pub fn word(&mut self) -> &'a str {
         self.skip();
-        let rest = self.rest();
-        &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())]
+        let bytes = self.text.as_bytes();
+        let mut end = self.at;
+        while end < bytes.len() && WORD[usize::from(bytes[end])] {
+            end += 1;
+        }
+        self.text.get(self.at..end).unwrap_or("")
     }
 
     /// Takes the word at the cursor.
@@ -167,6 +193,9 @@ impl<'a> Cursor<'a> {
 
     fn operator(&mut self) -> Option<(&'static str, u8)> {
         self.skip();
+        if !matches!(self.peek(), b'!'..=b'/' | b'<'..=b'>' | b'^' | b'|') {
+            return None;
+        }
         let r = self.rest();
         const OPS: [(&str, u8); 18] = [
             ("||", 1),

@@ -2,6 +2,7 @@
 mod alias;
 mod asm;
 mod codes;
+mod constants;
 mod decode;
 mod disasm;
 mod encode;
@@ -26,7 +27,10 @@ mod target;
 mod text;
 mod valid;
 mod waits;
-pub use asm::{AsmError, Assembly, KERNEL_DIRECTIVES, KernelDirective, KernelDirectives, Relocation, RelocationKind, Section, Symbol, SymbolType, Visibility, assemble};
+pub use asm::{
+    AsmError, Assembly, KERNEL_DIRECTIVES, KernelDirective, KernelDirectives, Relocation, RelocationKind, Section,
+    Symbol, SymbolType, Visibility, assemble,
+};
 pub use decode::{Decoder, Mode, Raw, decode};
 pub use disasm::{Line, disassemble};
 pub use encode::{EncodeError, Form, encode, encode_raw, encoded_size};
@@ -41,9 +45,6 @@ pub use operation::Op;
 pub use opinfo::Evidence;
 pub use parse::{Context, parse, parse_with};
 pub use print::Displayed;
-pub use query::{
-    Coverage, Difference, Encoding, claimed_twice, coverage, difference, encodings, encodings_of, find, operations,
-    page,
-};
+pub use query::{Difference, Encoding, claimed_twice, difference, encodings, encodings_of, find, operations, page};
 pub use reg::*;
 pub use target::*;

@@ -6,8 +6,8 @@ use crate::parse::Parts;
 use crate::syntax::{
     self, DIMS, MATRIX_FMT, MATRIX_SCALE, MATRIX_SCALE_FMT, SCOPES, SDWA_SEL, SDWA_UNUSED, TH_LOAD, TH_STORE,
 };
-use crate::table::{Kind, Role, Row, word};
-use crate::{Flags, Inst, ModName, Target};
+use crate::table::{Kind, Operand as Field, Role, Row, Style, word};
+use crate::{Inst, ModName, Target};
 
 /// A modifier as written.
 #[derive(Clone, Debug)]
@@ -60,8 +60,9 @@ const CPOL: [(&str, u64); 9] = [
     ("scale_offset", 0x800),
 ];
 
-const KEYS: [(&str, ModName); 24] = [
+const KEYS: [(&str, ModName); 25] = [
     ("offset", ModName::Offset),
+    ("inst_offset", ModName::Offset),
     ("offset0", ModName::Offset0),
     ("offset1", ModName::Offset1),
     ("row_mask", ModName::RowMask),
@@ -343,13 +344,14 @@ fn format(target: Target, c: &mut Cursor) -> Result<i64> {
         return Ok(v);
     }
     if split && target.codes() >= Codes::Gfx10 {
-        // unified formats: find the one with both parts
+        // unified formats: find the one with both parts; half of one that does not exist spoils the whole
         let (d, n) = (
             syntax::data_formats(target).iter().find(|x| i64::from(x.0) == data).map_or("", |x| x.1),
             syntax::number_formats(target).iter().find(|x| i64::from(x.0) == num).map_or("", |x| x.1),
         );
         return match syntax::id_of(syntax::formats(target), &format!("{d}_{n}")) {
             Some(v) => Ok(v as i64),
+            None if d == "INVALID" => Ok(0),
             None => c.fail("the target has no such combination of data and number format"),
         };
     }
@@ -420,9 +422,11 @@ fn swizzle(c: &mut Cursor) -> Result<i64> {
 /// Gives the modifiers to the instruction as the row understands them.
 pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -> Result<()> {
     let shape = row.shape();
-    let field = |name: ModName| shape.operands.iter().find(|o| o.role == Role::Mod && o.modifier == name);
-    let flags = target.op(row.op).map_or(Flags::default(), |i| i.flags);
-    let _ = flags;
+    let has = |name: ModName| row.mods >> name as u32 & 1 == 1;
+    let field = |name: ModName| {
+        let find = |o: &&&Field| o.role == Role::Mod && o.modifier == name;
+        if has(name) { shape.operands.iter().find(find) } else { None }
+    };
     // typed buffers: data format 1 unless said
     if field(ModName::Format).is_some() {
         inst.mods.set(ModName::Format, 1);
@@ -497,6 +501,7 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
                         .filter_map(|o| o.source_index())
                         .max()
                         .map_or(0, |i| i + 1);
+                    let n = if shape.has(word::OPSEL4) && list.len() > 3 { 3 } else { n };
                     let has_dst = field(ModName::OpSel).is_some_and(|o| o.segs.iter().any(|s| s.2 == 3));
                     let dst_at = if list.len() == n + 2 { n + 1 } else { n };
                     if has_dst && list.len() > n && n < 3 {
@@ -505,6 +510,10 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
                     }
                     if !has_dst && list.len() > n {
                         v &= (1 << n) - 1;
+                    }
+                    if shape.operands.iter().any(|o| o.style == Style::Attr) {
+                        // the attribute stands between the two registers
+                        v &= !2;
                     }
                     if list.len() > 4 || list.iter().any(|x| !(0..=1).contains(x)) {
                         return Err(fail("expected up to four numbers, 0 or 1".into()));

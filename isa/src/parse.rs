@@ -4,15 +4,18 @@
 //! modifiers are read without knowing the row, then each row tries to take them in its own order and types; the
 //! shortest encoding that fits wins. When none fits, the row that came furthest explains why.
 
+use crate::constants::{constant, half_bits, literal};
 use crate::encode::{EncodeError, Form, try_row};
-use crate::lex::{Base, Cursor, ParseError, Resolve, Result, Value};
+use crate::lex::{Cursor, ParseError, Resolve, Result, Value};
 use crate::modifiers::{self, Given};
 use crate::syntax_parse as special;
-use crate::table::{self, FAKE16, Kind, Operand as Field, Role, Row, Style, TRUE16, WAVE32, WAVE64};
+use crate::table::{self, FAKE16, Kind, Operand as Field, Over, Role, Row, Style, TRUE16, WAVE32, WAVE64};
 use crate::{Half, Inst, ModName, Mode, Operand, Raw, Reg, Regs, Target, Type};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::OnceLock;
 
 /// What an instruction's text may refer to.
@@ -42,13 +45,33 @@ pub struct Patch {
 /// Stands in a literal for what is not known yet, or must not become an inline constant.
 pub const PLACEHOLDER: u64 = 0x7eab_cd01;
 
-/// Rows by mnemonic, per target.
-static BY_NAME: [OnceLock<HashMap<&'static str, Vec<u16>>>; 64] = [const { OnceLock::new() }; 64];
+/// Hashes short names: a multiplication for each eight bytes.
+#[derive(Default)]
+struct NameHasher(u64);
 
-fn by_name(target: Target) -> &'static HashMap<&'static str, Vec<u16>> {
+impl Hasher for NameHasher {
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 29
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.0 = (self.0.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x517c_c1b7_2722_0a95);
+        }
+    }
+    fn write_u8(&mut self, _: u8) {}
+}
+
+type Names = HashMap<&'static str, Vec<u16>, BuildHasherDefault<NameHasher>>;
+
+/// Rows by mnemonic, per target, the shortest encodings first.
+static BY_NAME: [OnceLock<Names>; 64] = [const { OnceLock::new() }; 64];
+
+fn by_name(target: Target) -> &'static Names {
     BY_NAME[usize::from(target.0).min(63)].get_or_init(|| {
         let table = table::table(target);
-        let mut out: HashMap<&'static str, Vec<u16>> = HashMap::new();
+        let mut out = Names::default();
         for (i, r) in table.rows.iter().enumerate() {
             out.entry(r.mnemonic()).or_default().push(i as u16);
         }
@@ -70,23 +93,37 @@ pub fn parse_with(cx: &Context, text: &str) -> std::result::Result<Raw, ParseErr
     c.skip();
     let start = c.at;
     let name = c.take_word();
-    let lower = name.to_ascii_lowercase();
-    let name = lower.as_str();
+    let lower = if name.bytes().any(|c| c.is_ascii_uppercase()) {
+        Cow::Owned(name.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(name)
+    };
+    let name = &*lower;
+    let pair = name.starts_with("v_dual") && text.contains("::");
     let (rows, form) = match find(cx.target, name) {
         Some(x) => x,
-        None if text.contains("::") => (&[][..], Form::Any),
+        None if pair => (&[][..], Form::Any),
         None => return Err(ParseError { column: start, message: unknown(cx.target, name) }),
     };
-    if text.contains("::") {
+    if pair {
         return dual(cx, c, name);
     }
-    let given = read(cx, &mut c, rows)?;
+    let mut given = Parts::default();
+    read(cx, &mut c, rows, &mut given)?;
     choose(cx, rows, form, &given, text, start)
 }
 
 /// Rows of a mnemonic and the form its suffix asks for.
 fn find(target: Target, name: &str) -> Option<(&'static [u16], Form)> {
     let map = by_name(target);
+    // most vector instructions come with a suffix
+    for (suffix, form) in [("_e32", Form::E32), ("_e64", Form::E64)] {
+        if let Some(base) = name.strip_suffix(suffix)
+            && let Some(rows) = map.get(base)
+        {
+            return Some((rows.as_slice(), form));
+        }
+    }
     if let Some(rows) = map.get(name) {
         return Some((rows.as_slice(), Form::Any));
     }
@@ -139,6 +176,8 @@ pub(crate) struct Arg {
     pub abs: bool,
     pub sext: bool,
     pub lit: bool,
+    /// `lit64(..)`
+    pub lit64: bool,
 }
 
 /// What an operand is.
@@ -157,11 +196,16 @@ pub(crate) enum What {
 /// Everything after the mnemonic.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parts {
-    pub args: Vec<Arg>,
-    pub mods: Vec<(usize, Given)>,
+    pub args: SmallVec<[Arg; 6]>,
+    pub mods: SmallVec<[(usize, Given); 4]>,
 }
 
-fn read(cx: &Context, c: &mut Cursor, rows: &[u16]) -> Result<Parts> {
+fn has_operands(target: Target, rows: &[u16]) -> bool {
+    let row = rows.first().and_then(|&i| table::table(target).rows.get(usize::from(i)));
+    row.is_some_and(|r| r.shape().operands.iter().any(|o| o.role != Role::Mod))
+}
+
+fn read(cx: &Context, c: &mut Cursor, rows: &[u16], out: &mut Parts) -> Result<()> {
     let table = table::table(cx.target);
     let style = rows
         .first()
@@ -169,28 +213,32 @@ fn read(cx: &Context, c: &mut Cursor, rows: &[u16]) -> Result<Parts> {
         .and_then(|r| r.shape().operands.iter().find(|o| !matches!(o.style, Style::None)))
         .map_or(Style::None, |o| o.style);
     let image = rows.first().and_then(|&i| table.rows.get(usize::from(i))).is_some_and(|r| r.shape().image.is_some());
-    let mut out = Parts::default();
+    let (args, mods) = (out.args.len(), out.mods.len());
     let mut expect = false;
     loop {
         if c.done() || (c.rest().starts_with("::") && !expect) {
             break;
         }
         let at = c.at;
-        if !expect || !out.mods.is_empty() || modifiers::starts(c) {
+        c.skip();
+        let plain = out.mods.len() == mods && (expect || out.args.len() == args) && plain_register(c);
+        // a register where operands are still to come, otherwise a cache policy
+        let scc = !plain && out.args.len() == args && c.word() == "scc" && has_operands(cx.target, rows);
+        if !plain && !scc && (!expect || out.mods.len() != mods || modifiers::starts(c)) {
             if let Some(m) = modifiers::modifier(cx.target, c)? {
                 out.mods.push((at, m));
                 c.eat(",");
                 expect = false;
                 continue;
             }
-            if !out.mods.is_empty() {
+            if out.mods.len() != mods {
                 // typed buffers put the format before the last operand
                 out.args.push(arg(cx, c, style, image)?);
                 c.eat(",");
                 continue;
             }
         }
-        if !out.args.is_empty() && !expect {
+        if !plain && out.args.len() != args && !expect {
             // a comma may be missing before what can only be an operand
             let word = c.word();
             let operand = word.is_empty()
@@ -204,21 +252,79 @@ fn read(cx: &Context, c: &mut Cursor, rows: &[u16]) -> Result<Parts> {
         out.args.push(arg(cx, c, style, image)?);
         expect = c.eat(",");
     }
-    Ok(out)
+    Ok(())
+}
+
+/// True when `v7`, `s[4:5]` or the like stands at the cursor.
+#[inline]
+fn plain_register(c: &Cursor) -> bool {
+    let b = c.text.as_bytes();
+    matches!(c.peek(), b'v' | b's' | b'a') && b.get(c.at + 1).is_some_and(|n| n.is_ascii_digit() || *n == b'[')
+}
+
+/// `v7`, `s[4:5]` in their usual spelling; anything else is left to [`register`].
+#[inline]
+fn usual_register(c: &mut Cursor) -> Option<Regs> {
+    let b = c.text.as_bytes();
+    let (base, limit) = match c.peek() {
+        b'v' => (Reg::V0, 256),
+        b's' => (Reg::S0, 106),
+        b'a' => (Reg::A0, 256),
+        _ => return None,
+    };
+    let mut at = c.at + 1;
+    let bracket = b.get(at) == Some(&b'[');
+    at += usize::from(bracket);
+    let number = |at: &mut usize| -> Option<u16> {
+        let start = *at;
+        let mut n = 0u16;
+        while let Some(d) = b.get(*at).filter(|d| d.is_ascii_digit()) {
+            n = n * 10 + u16::from(d - b'0');
+            *at += 1;
+            if *at - start > 3 {
+                return None;
+            }
+        }
+        (*at > start && (b[start] != b'0' || *at == start + 1)).then_some(n)
+    };
+    let first = number(&mut at)?;
+    let mut last = first;
+    if bracket {
+        if b.get(at) != Some(&b':') {
+            return None;
+        }
+        at += 1;
+        last = number(&mut at)?;
+        if b.get(at) != Some(&b']') || last < first || last - first > 31 {
+            return None;
+        }
+        at += 1;
+    }
+    if last >= limit || b.get(at).is_some_and(|&n| !matches!(n, b',' | b' ' | b'|' | b')')) {
+        return None;
+    }
+    c.at = at;
+    Some(Regs::new(base.offset(first), (last - first + 1) as u8))
 }
 
 fn arg(cx: &Context, c: &mut Cursor, style: Style, image: bool) -> Result<Arg> {
     c.skip();
-    let mut out = Arg { at: c.at, what: What::Off, neg: false, abs: false, sext: false, lit: false };
+    let mut out = Arg { at: c.at, what: What::Off, neg: false, abs: false, sext: false, lit: false, lit64: false };
+    if !image && let Some(regs) = usual_register(c) {
+        out.what = What::Regs(regs);
+        return Ok(out);
+    }
     let closes = wrapped(c, &mut out);
-    if let Some(field) = special::field(cx.target, style, c)? {
+    if style != Style::None
+        && let Some(field) = special::field(cx.target, style, c)?
+    {
         out.what = field;
     } else if image && c.rest().starts_with('[') {
         let list = registers(cx, c)?;
         out.what = if let [one] = list[..] { What::Regs(one) } else { What::List(list) };
     } else if let Some(regs) = register(cx, c)? {
         out.what = What::Regs(regs);
-    } else if c.eat_word("off") {
+    } else if c.peek() == b'o' && c.eat_word("off") {
         out.what = What::Off;
     } else {
         c.in_abs = out.abs;
@@ -237,7 +343,11 @@ fn wrapped(c: &mut Cursor, out: &mut Arg) -> SmallVec<[&'static str; 3]> {
     let mut closes = SmallVec::new();
     loop {
         c.skip();
+        if !matches!(c.peek(), b'-' | b'|' | b'n' | b'a' | b's' | b'l') {
+            return closes;
+        }
         let rest = c.rest();
+        let word = c.word();
         if rest.starts_with('-')
             && !rest[1..].trim_start().starts_with(|x: char| x.is_ascii_digit() || x == '(' || x == '.')
             && is_register_ahead(&rest[1..])
@@ -248,9 +358,9 @@ fn wrapped(c: &mut Cursor, out: &mut Arg) -> SmallVec<[&'static str; 3]> {
             c.at += 1;
             out.abs = true;
             closes.push("|");
-        } else if let Some((word, which)) = [("neg", 0), ("abs", 1), ("sext", 2), ("lit64", 3), ("lit", 3)]
+        } else if let Some((word, which)) = [("neg", 0), ("abs", 1), ("sext", 2), ("lit64", 4), ("lit", 3)]
             .iter()
-            .find(|(w, _)| c.word() == *w && rest[w.len()..].trim_start().starts_with('('))
+            .find(|(w, _)| word == *w && rest[w.len()..].trim_start().starts_with('('))
         {
             c.at += word.len();
             c.eat("(");
@@ -258,7 +368,10 @@ fn wrapped(c: &mut Cursor, out: &mut Arg) -> SmallVec<[&'static str; 3]> {
                 0 => out.neg = true,
                 1 => out.abs = true,
                 2 => out.sext = true,
-                _ => out.lit = true,
+                which => {
+                    out.lit = true;
+                    out.lit64 = *which == 4;
+                }
             }
             closes.push(")");
         } else {
@@ -330,8 +443,15 @@ fn register(cx: &Context, c: &mut Cursor) -> Result<Option<Regs>> {
     if c.rest().starts_with('[') {
         return list(cx, c).map(Some);
     }
-    let word = c.word().to_ascii_lowercase();
-    if let Some((reg, dwords)) = special_register(&word) {
+    let word = c.word();
+    let lower;
+    let word = if word.bytes().any(|c| c.is_ascii_uppercase()) {
+        lower = word.to_ascii_lowercase();
+        lower.as_str()
+    } else {
+        word
+    };
+    if let Some((reg, dwords)) = special_register(word) {
         c.at += word.len();
         return Ok(Some(Regs::new(reg, dwords)));
     }
@@ -435,27 +555,23 @@ fn list(cx: &Context, c: &mut Cursor) -> Result<Regs> {
 /// True when the row is of the form that the suffix asked for.
 fn form_fits(row: &Row, form: Form, dpp: bool, sdwa: bool) -> bool {
     let s = row.shape();
-    let wide = s.format.starts_with("VOP3");
-    let overlay = s.overlay;
     match form {
-        Form::Any => match overlay {
-            "" => !dpp && !sdwa,
-            "DPP" | "DPP8" => dpp,
-            _ => sdwa,
+        Form::Any => match s.over {
+            Over::None => !dpp && !sdwa,
+            Over::Dpp | Over::Dpp8 => dpp,
+            Over::Sdwa => sdwa,
         },
-        Form::E32 => overlay.is_empty() && !wide,
-        Form::E64 => overlay.is_empty() && wide,
-        Form::Sdwa => overlay.starts_with("SDWA"),
-        Form::Dpp => overlay.starts_with("DPP") && !wide,
-        Form::E64Dpp => overlay.starts_with("DPP") && wide,
+        _ => crate::encode::form_fits(row, form),
     }
 }
 
 fn choose(cx: &Context, rows: &[u16], form: Form, parts: &Parts, text: &str, start: usize) -> Result<Raw> {
     let table = table::table(cx.target);
     let reject = if cx.mode.true16 { FAKE16 } else { TRUE16 } | if cx.mode.wave64 { WAVE32 } else { WAVE64 };
-    let has = |names: &[ModName]| parts.mods.iter().any(|(_, m)| names.contains(&m.name));
+    let given = parts.mods.iter().fold(0u64, |m, (_, g)| m | 1 << g.name as u32);
+    let has = |names: &[ModName]| names.iter().any(|n| given >> *n as u32 & 1 == 1);
     let dpp = has(&[ModName::DppCtrl, ModName::Dpp8, ModName::RowMask, ModName::BankMask]);
+    let dpp8 = has(&[ModName::Dpp8]);
     let sdwa = has(&[ModName::DstSel, ModName::DstUnused, ModName::Src0Sel, ModName::Src1Sel, ModName::Sext]);
     let mut found: Option<Raw> = None;
     let mut best: Option<(u32, ParseError)> = None;
@@ -464,9 +580,12 @@ fn choose(cx: &Context, rows: &[u16], form: Form, parts: &Parts, text: &str, sta
         if row.variant & reject != 0 || !form_fits(row, form, dpp, sdwa) {
             continue;
         }
-        let vop3p_dpp = row.shape().overlay == "DPP8" && !has(&[ModName::Dpp8])
-            || row.shape().overlay == "DPP" && has(&[ModName::Dpp8]);
-        if vop3p_dpp {
+        let other_dpp = match row.shape().over {
+            Over::Dpp8 => !dpp8,
+            Over::Dpp => dpp8,
+            _ => false,
+        };
+        if other_dpp {
             continue;
         }
         if found.as_ref().is_some_and(|f| f.len() <= usize::from(row.bytes)) {
@@ -528,8 +647,7 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
     let mut bits = [(ModName::Neg, 0i32), (ModName::Abs, 0), (ModName::Sext, 0), (ModName::Other, 0)];
     let mut progress = 0;
     let mut chan = 0;
-    let takes_signs = shape.operands.iter().any(|o| o.role == Role::Mod && o.modifier == ModName::Neg)
-        || row.variant & table::DPP8 != 0;
+    let takes_signs = row.mods >> ModName::Neg as u32 & 1 == 1 || row.variant & table::DPP8 != 0;
     let visible =
         shape.operands.iter().filter(|o| matches!(o.role, Role::Dst | Role::Src) && o.style != Style::AttrChan).count();
     let fixed = shape.operands.iter().filter(|o| o.kind == Kind::FixedVcc).count();
@@ -599,10 +717,17 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
             What::Value(v)
                 if v.float && matches!(o.ty, Type::I16 | Type::U16 | Type::B16) && o.source_index().is_some() =>
             {
-                // a floating constant keeps its code although the operand is an integer
+                // an inline floating constant keeps its code although the operand is an integer; others have 32 bits
                 let s = o.source_index().unwrap_or(0);
-                bits[3].1 |= 256 << s;
-                Operand::Imm(constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?)
+                let x = f64::from_bits(v.number as u64);
+                let half = u64::from(half_bits(x));
+                if a.lit || crate::codes::inline_code(half, Type::F16, 16).is_none_or(|c| c < 240) && half != 0 {
+                    bits[3].1 |= 1 << s;
+                    Operand::Imm(u64::from((x as f32).to_bits()))
+                } else {
+                    bits[3].1 |= 256 << s;
+                    Operand::Imm(half)
+                }
             }
             What::Value(v) if (a.neg || a.abs) && !takes_signs && !pair && (o.ty != Type::F64 || v.float) => {
                 let x = constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?;
@@ -611,9 +736,9 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
                 let x = if a.neg { x ^ top } else { x };
                 Operand::Imm(x)
             }
-            What::Value(v) => {
-                Operand::Imm(constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?)
-            }
+            What::Value(v) => Operand::Imm(
+                literal(cx, row, o, a, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?,
+            ),
         };
         let source = o.source_index();
         let folded = matches!(a.what, What::Value(v) if o.ty != Type::F64 || v.float) && !takes_signs && !pair;
@@ -659,112 +784,19 @@ fn fit(cx: &Context, o: &Field, r: Regs) -> Regs {
     r
 }
 
-/// The bits that a number means to an operand.
-fn constant(cx: &Context, o: &Field, v: Value) -> std::result::Result<u64, String> {
-    if o.style == Style::Label {
-        if v.base == Base::Linked {
-            return Ok(0);
-        }
-        if v.base == Base::Here {
-            let d = v.number - (cx.pc + 4);
-            if d % 4 != 0 || !(-32768..=32767).contains(&(d / 4)) {
-                return Err("the branch target is out of reach or not aligned to 4 bytes".into());
-            }
-            return Ok((d / 4) as u64);
-        }
-        if !(-32768..=65535).contains(&v.number) {
-            return Err("expected a 16-bit branch distance".into());
-        }
-        return Ok(v.number as i16 as i64 as u64);
-    }
-    let field = matches!(o.kind, Kind::Imm | Kind::ImmSigned | Kind::SmemOffset);
-    if !field && (v.late || v.base != Base::None) {
-        cx.patch.number.set(Some(v.number));
-        return Ok(match () {
-            () if cx.patch.wide.get() && o.bits == 64 => PLACEHOLDER << 32 | PLACEHOLDER,
-            () if o.ty == Type::F64 && o.bits == 64 => PLACEHOLDER << 32,
-            () => PLACEHOLDER,
-        });
-    }
-    if !v.float {
-        let n = v.number;
-        return Ok(match o.ty {
-            Type::F64 if o.bits == 64 && !(-16..=64).contains(&n) => {
-                if (-(1i64 << 31)..1i64 << 32).contains(&n) {
-                    u64::from(n as u32) << 32
-                } else {
-                    n as u64
-                }
-            }
-            _ if o.kind == Kind::Imm || o.kind == Kind::ImmSigned || o.kind == Kind::SmemOffset => n as u64,
-            Type::I64 if (0..1i64 << 32).contains(&n) && !(-16..=64).contains(&n) => i64::from(n as u32 as i32) as u64,
-            Type::U64 | Type::B64 if (-(1i64 << 31)..-16).contains(&n) => u64::from(n as u32),
-            _ if crate::codes::constant_bits(o.ty, o.bits) == 64 => n as u64,
-            _ if crate::codes::constant_bits(o.ty, o.bits) == 16 => {
-                if !(-32768..=65535).contains(&n) && !(-(1i64 << 31)..1i64 << 32).contains(&n) {
-                    return Err("the constant does not fit 16 bits".into());
-                }
-                n as u64 & 0xffff_ffff
-            }
-            _ => {
-                if !(-(1i64 << 31)..1i64 << 32).contains(&n) {
-                    return Err("the constant does not fit 32 bits".into());
-                }
-                n as u64 & 0xffff_ffff
-            }
-        });
-    }
-    let x = f64::from_bits(v.number as u64);
-    Ok(match o.ty {
-        Type::F16 | Type::PkF16 | Type::I16 | Type::U16 | Type::B16 => u64::from(half_bits(x)),
-        Type::Bf16 | Type::PkBf16 => u64::from((x as f32).to_bits() >> 16),
-        _ if o.style == Style::K16 => u64::from(half_bits(x)),
-        Type::PkF32 => u64::from((x as f32).to_bits()),
-        Type::F64 if o.bits == 64 && crate::codes::inline_code(x.to_bits(), o.ty, o.bits).is_none() => {
-            x.to_bits() & !0xffff_ffff
-        }
-        _ if o.bits == 64 && o.style != Style::K32 => x.to_bits(),
-        _ => u64::from((x as f32).to_bits()),
-    })
-}
-
-/// f64 to f16, round to nearest even.
-fn half_bits(x: f64) -> u16 {
-    let b = x.to_bits();
-    let sign = (b >> 48) as u16 & 0x8000;
-    let exp = (b >> 52 & 0x7ff) as i32 - 1023;
-    let frac = b & ((1 << 52) - 1);
-    if exp == 1024 {
-        return sign | if frac == 0 { 0x7c00 } else { 0x7e00 };
-    }
-    if exp > 15 {
-        return sign | 0x7c00;
-    }
-    let (mant, shift) = if exp >= -14 { (frac | 1 << 52, 42) } else { (frac | 1 << 52, 42 + (-14 - exp)) };
-    if shift > 63 {
-        return sign;
-    }
-    let (q, rest, tie) = (mant >> shift, mant & ((1 << shift) - 1), 1u64 << (shift - 1));
-    let q = q + u64::from(rest > tie || (rest == tie && q & 1 == 1));
-    let out = if exp >= -14 { ((exp + 14) as u64).wrapping_shl(10) + q } else { q };
-    sign | out.min(0x7c00) as u16
-}
-
 /// `v_dual_x .. :: v_dual_y ..`
 fn dual(cx: &Context, mut c: Cursor, first: &str) -> Result<Raw> {
     let start = c.at - first.len();
-    let x = read(cx, &mut c, &[])?;
+    let mut parts = Parts::default();
+    read(cx, &mut c, &[], &mut parts)?;
     c.expect("::")?;
     c.skip();
     let second = c.take_word().to_ascii_lowercase();
-    let y = read(cx, &mut c, &[])?;
+    // the text has destination and sources of X, then of Y; rows keep the same order
+    read(cx, &mut c, &[], &mut parts)?;
     let name = format!("{first} :: {second}");
     let Some(rows) = by_name(cx.target).get(name.as_str()) else {
         return Err(ParseError { column: start, message: format!("`{name}` is no pair on {}", cx.target) });
     };
-    // the text has destination and sources of X, then of Y; rows keep the same order
-    let mut parts = x;
-    parts.args.extend(y.args);
-    parts.mods.extend(y.mods);
     choose(cx, rows, Form::Any, &parts, c.text, start)
 }

@@ -5,9 +5,9 @@
 
 use crate::codes::Codes;
 use crate::decode::default_of;
-use crate::table::{self, At, Kind, Operand as Field, Role, Style, flag, word};
-use crate::{syntax, text};
+use crate::table::{self, At, Kind, Operand as Field, Role, Style, word};
 use crate::{Flags, Inst, ModName, Mode, Operand, Raw, Target, Type, encode_raw};
+use crate::{syntax, text};
 use std::fmt;
 
 /// A decoded instruction prints as LLVM prints it, branch distances as numbers.
@@ -107,9 +107,11 @@ impl Raw {
             out.push_str(" offset:");
             text::signed_hex(v, out);
         }
-        for o in s.operands {
-            if o.role == Role::Mod {
-                self.print_modifier(o, out);
+        if self.bits() & self.row().quiet != 0 {
+            for o in s.operands {
+                if o.role == Role::Mod {
+                    self.print_modifier(o, out);
+                }
             }
         }
         if s.has(word::LDS) {
@@ -218,7 +220,11 @@ impl Raw {
             _ => field & 511,
         };
         if code == 254 && target.codes() == Codes::Gfx1250 {
-            return syntax::print_wide(v, o.ty, out);
+            return match (o.ty, crate::codes::constant_bits(o.ty, o.bits)) {
+                (_, 64) => syntax::print_wide(v, o.ty, out),
+                (Type::Bf16, _) => text::hex(self.literal64() & 0xffff_ffff, out),
+                _ => text::hex(v, out),
+            };
         }
         let inline = (128..=208).contains(&code) || (240..=248).contains(&code);
         if !inline {
@@ -229,6 +235,10 @@ impl Raw {
                 _ => v,
             };
             if let Some(c) = inline {
+                if self.shape().has(word::SPLAT) {
+                    let small = (v as i64) < 65;
+                    return if small { text::signed(v as i64, out) } else { text::hex(v, out) };
+                }
                 if o.ty == Type::F64 {
                     out.push_str(syntax::inline_text(c, o.ty, o.bits));
                     return;
@@ -301,7 +311,7 @@ impl Raw {
                 let flags = target.op(self.op()).map_or(Flags::default(), |i| i.flags);
                 syntax::print_cpol(target, v as u64, flags, s.format, out);
             }
-            ModName::Gds if syntax::has_sc_bits(target) => {}
+            ModName::Gds if target.info().unified_agprs => {}
             ModName::Gds => flag_word("gds", out),
             ModName::Tfe => flag_word("tfe", out),
             ModName::Offen => flag_word("offen", out),
@@ -416,7 +426,7 @@ impl Raw {
         }
         let dpp = s.overlay.starts_with("DPP");
         let vdst = s.operands.iter().find(|x| x.role == Role::Dst);
-        if dpp && vdst.is_some_and(|d| d.has(flag::READ)) && n == 2 {
+        if s.has(word::OPSEL4) {
             n = 3;
         }
         let dst = o.modifier == ModName::OpSel

@@ -163,30 +163,6 @@ pub fn operations(target: Target) -> Vec<Op> {
     ops
 }
 
-/// What a target can encode.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Coverage {
-    /// Operations with at least one encoding, pairs left out.
-    pub operations: usize,
-    /// Pairs that issue together.
-    pub pairs: usize,
-    /// Encodings of all of them.
-    pub encodings: usize,
-    /// Encodings by format.
-    pub formats: BTreeMap<String, usize>,
-}
-
-/// Counts operations and encodings.
-pub fn coverage(target: Target) -> Coverage {
-    let ops = operations(target);
-    let pairs = ops.iter().filter(|op| op.dual_parts().is_some()).count();
-    let mut formats = BTreeMap::new();
-    for e in encodings(target) {
-        *formats.entry(e.format()).or_insert(0) += 1;
-    }
-    Coverage { operations: ops.len() - pairs, pairs, encodings: formats.values().sum(), formats }
-}
-
 /// What changes from one target to another.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Difference {
@@ -251,10 +227,11 @@ pub fn find(words: &str) -> Vec<Op> {
     ops
 }
 
-/// A page about an operation: per group of targets that agree, its name, encodings, operands, properties and timing.
-pub fn page(op: Op) -> String {
+/// A page about an operation: per group of targets that agree (or of the `only` one), its name, encodings, operands,
+/// properties and timing.
+pub fn page(op: Op, only: Option<Target>) -> String {
     let mut groups: Vec<(String, Vec<Target>)> = Vec::new();
-    for target in Target::all().filter(|t| t.has(op)) {
+    for target in Target::all().filter(|t| t.has(op) && only.is_none_or(|o| o == *t)) {
         let text = section(target, op);
         match groups.iter_mut().find(|g| g.0 == text) {
             Some(g) => g.1.push(target),

@@ -139,7 +139,11 @@ impl Operand {
             .fold(0, |a, b| a | b)
     }
 
+    #[inline]
     pub fn get(&self, bits: u128) -> u64 {
+        if let [(lo, len, 0)] = *self.segs {
+            return (bits >> lo) as u64 & (u64::MAX >> (64 - u32::from(len).max(1)));
+        }
         let mut v = 0u64;
         for &(lo, len, shift) in self.segs {
             v |= (((bits >> lo) as u64) & (u64::MAX >> (64 - u32::from(len).max(1)))) << shift;
@@ -178,6 +182,11 @@ pub(crate) struct Shape {
     pub vector: bool,
     /// VOP3 or VOP3P.
     pub wide: bool,
+    /// What is laid over the encoding.
+    pub over: Over,
+    /// Number of destinations and sources.
+    pub dsts: u8,
+    pub srcs: u8,
     pub image: Option<&'static Image>,
 }
 
@@ -216,6 +225,15 @@ impl Shape {
     }
 }
 
+/// What is laid over a vector encoding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Over {
+    None,
+    Dpp,
+    Dpp8,
+    Sdwa,
+}
+
 /// Words of a shape; `build/emit.rs` has the same order.
 pub(crate) mod word {
     pub const F8F6F4: u32 = 1;
@@ -227,6 +245,12 @@ pub(crate) mod word {
     pub const NO_RETURN: u32 = 64;
     pub const RETURN: u32 = 128;
     pub const SWIZZLE: u32 = 256;
+    /// Constants count as both halves only where both are written.
+    pub const SPLAT: u32 = 512;
+    /// op_sel shows the destination as a third source.
+    pub const OPSEL4: u32 = 1024;
+    /// Text does not name the encoding.
+    pub const NO_SUFFIX: u32 = 2048;
 }
 
 /// Operands that the meaning of others depends on; `build/emit.rs` has the same order.
@@ -282,6 +306,10 @@ pub(crate) struct Row {
     /// First bits of up to three fields that may hold the code of a literal (0xff: none), 9 bits wide when the
     /// top bit is clear, else 8.
     pub literal: [u8; 3],
+    /// Modifiers that the encoding has, a bit each.
+    pub mods: u64,
+    /// Bits of modifiers that print nothing when they are clear; all ones when others are among them.
+    pub quiet: u128,
     /// Fields that not every value suits: first bit and number of the map (0xff: no more).
     pub checks: [(u8, u8); 4],
 }
@@ -351,11 +379,19 @@ impl Table {
                 bytes: 0,
                 literal: [0xff; 3],
                 checks: [(0xff, 0); 4],
+                mods: 0,
+                quiet: 0,
             };
             let shape = row.shape();
             row.bytes = shape.bytes;
+            row.mods = shape.operands.iter().filter(|o| o.role == Role::Mod).fold(0, |m, o| m | 1 << o.modifier as u32);
             if shape.operands.iter().any(|o| matches!(o.style, Style::K32 | Style::K16 | Style::K64)) {
                 row.variant |= OWN_LITERAL;
+            }
+            for o in shape.operands.iter().filter(|o| o.role == Role::Mod) {
+                let mut field = 0;
+                o.put(&mut field, o.max());
+                row.quiet |= if prints_zero(o) || shape.has(word::SWIZZLE) { u128::MAX } else { field };
             }
             let mut n = 0;
             for o in shape.operands {
@@ -441,7 +477,8 @@ impl Table {
     /// The suffix that names the encoding.
     fn suffix(&self, row: &Row, codes: crate::codes::Codes) -> &'static str {
         let s = row.shape();
-        if s.operands.iter().all(|o| !matches!(o.role, Role::Dst | Role::Src)) {
+        let named = !(s.has(word::NO_SUFFIX) && s.overlay.is_empty());
+        if !named || s.operands.iter().all(|o| !matches!(o.role, Role::Dst | Role::Src)) {
             return "";
         }
         match (s.format, s.overlay) {
@@ -516,27 +553,30 @@ impl Table {
                 bucket.mask |= ((1u64 << w) - 1) << s;
             }
             bucket.first = self.slots.len() as u32;
-            for key in 0..1usize << total {
-                let w0 = bucket.widths[0];
-                let part = ((key & ((1 << w0) - 1)) << bucket.shifts[0]) as u64
-                    | (((key >> w0) as u64 & ((1u64 << bucket.widths[1]) - 1)) << bucket.shifts[1]);
+            // every slot that agrees with a row's fixed bits holds it
+            let (w0, w1) = (u32::from(bucket.widths[0]), u32::from(bucket.widths[1]));
+            let key = |bits: u64| {
+                (bits >> bucket.shifts[0] & ((1 << w0) - 1)) | (bits >> bucket.shifts[1] & ((1 << w1) - 1)) << w0
+            };
+            let mut slots: Vec<Vec<u16>> = vec![Vec::new(); 1 << total];
+            for &i in list {
+                let r = &rows[usize::from(i)];
+                let (fixed, free) = (key((r.fixed & r.mask) as u64), key(!r.mask as u64));
+                let mut sub = 0;
+                loop {
+                    slots[(fixed | sub) as usize].push(i);
+                    sub = sub.wrapping_sub(free) & free;
+                    if sub == 0 {
+                        break;
+                    }
+                }
+            }
+            for mut here in slots {
                 let at = self.lists.len();
-                let mut here: Vec<u16> = list
-                    .iter()
-                    .copied()
-                    .filter(|&i| {
-                        let r = &rows[usize::from(i)];
-                        (r.fixed as u64 ^ part) & (r.mask as u64) & bucket.mask == 0
-                    })
-                    .collect();
                 // the most specific row wins
                 here.sort_by_key(|&i| {
-                    (
-                        std::cmp::Reverse(
-                            (rows[usize::from(i)].mask).count_ones() + u32::from(rows[usize::from(i)].variant & DPP8),
-                        ),
-                        i,
-                    )
+                    let r = &rows[usize::from(i)];
+                    (std::cmp::Reverse(r.mask.count_ones() + u32::from(r.variant & DPP8)), i)
                 });
                 self.lists.extend(&here);
                 self.slots.push((at as u32, here.len() as u16));
@@ -564,6 +604,27 @@ impl Table {
             _ => &[],
         }
     }
+}
+
+/// True when a modifier shows although its bits are clear.
+fn prints_zero(o: &Operand) -> bool {
+    matches!(
+        o.modifier,
+        ModName::OpSelHi
+            | ModName::RowMask
+            | ModName::BankMask
+            | ModName::DstSel
+            | ModName::DstUnused
+            | ModName::Src0Sel
+            | ModName::Src1Sel
+            | ModName::DppCtrl
+            | ModName::Dpp8
+            | ModName::Dim
+            | ModName::Format
+            | ModName::WaitExp
+            | ModName::WaitVdst
+            | ModName::WaitVmVsrc
+    )
 }
 
 /// True when the field can hold the code of a literal in this encoding.

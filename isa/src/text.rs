@@ -3,49 +3,68 @@
 
 use crate::{Half, Reg, RegFile, Regs};
 
-/// `v0`, `s17`, `255`: all names that a prefix and a number below `N` give, in one string each.
+/// Bytes that one name takes in [`Names`].
+const WIDTH: usize = 5;
+
+/// `v0`, `s17`, `255`: all names that a prefix and a number make, one behind the other, and how long each is.
 struct Names<const N: usize> {
-    bytes: [[u8; 8]; N],
+    text: &'static str,
     lens: [u8; N],
 }
 
-const fn names<const N: usize>(prefix: &str) -> Names<N> {
-    let p = prefix.as_bytes();
-    let mut out = Names { bytes: [[0; 8]; N], lens: [0; N] };
+/// The names of a prefix (0: none) and the numbers below `N`, each filled up with blanks.
+const fn bytes<const N: usize, const BYTES: usize>(prefix: u8) -> ([u8; BYTES], [u8; N]) {
+    let (mut out, mut lens) = ([b' '; BYTES], [0; N]);
     let mut n = 0;
     while n < N {
         let mut len = 0;
-        while len < p.len() {
-            out.bytes[n][len] = p[len];
-            len += 1;
+        if prefix != 0 {
+            out[n * WIDTH] = prefix;
+            len = 1;
         }
         let mut unit = 1;
         while unit * 10 <= n {
             unit *= 10;
         }
         while unit > 0 {
-            out.bytes[n][len] = b'0' + (n / unit % 10) as u8;
+            out[n * WIDTH + len] = b'0' + (n / unit % 10) as u8;
             len += 1;
             unit /= 10;
         }
-        out.lens[n] = len as u8;
+        lens[n] = len as u8;
         n += 1;
     }
-    out
+    (out, lens)
 }
+
+const fn utf8(bytes: &[u8]) -> &str {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(_) => panic!("digits are text"),
+    }
+}
+
+macro_rules! names {
+    ($name:ident, $prefix:expr, $n:expr) => {
+        static $name: Names<$n> = {
+            const MADE: ([u8; $n * WIDTH], [u8; $n]) = bytes($prefix);
+            static BYTES: [u8; $n * WIDTH] = MADE.0;
+            Names { text: utf8(&BYTES), lens: MADE.1 }
+        };
+    };
+}
+
+names!(NUMBERS, 0, 1024);
+names!(VGPRS, b'v', 1024);
+names!(AGPRS, b'a', 256);
+names!(SGPRS, b's', 128);
 
 impl<const N: usize> Names<N> {
     #[inline]
-    fn get(&self, n: usize) -> Option<&str> {
-        let bytes = self.bytes.get(n)?.get(..usize::from(*self.lens.get(n)?))?;
-        std::str::from_utf8(bytes).ok()
+    fn get(&self, n: usize) -> Option<&'static str> {
+        self.text.get(n * WIDTH..n * WIDTH + usize::from(*self.lens.get(n)?))
     }
 }
-
-static NUMBERS: Names<1024> = names("");
-static VGPRS: Names<1024> = names("v");
-static AGPRS: Names<256> = names("a");
-static SGPRS: Names<128> = names("s");
 
 /// Appends a decimal number.
 #[inline]

@@ -13,14 +13,11 @@ mod common;
 
 use barewave_isa::{Mode, Target, decode, parse};
 use common::exceptions::Exceptions;
+use common::hex;
 use std::path::PathBuf;
 
 fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// What is wrong with a line in the direction from bytes to text.
@@ -91,7 +88,7 @@ fn agrees_with_llvm() {
                 ("asm", verdict.and_then(|v| assembly(target, mode, &bytes, &text, v))),
             ] {
                 let Some(why) = why else { continue };
-                if exceptions.excuse(name, kind, &text) {
+                if exceptions.excuse(name, kind, &text, &hex(&bytes)) {
                     excused += 1;
                     continue;
                 }

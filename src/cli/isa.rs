@@ -2,6 +2,7 @@
 
 use super::{Failure, Result};
 use crate::emu;
+use crate::passes::selectable;
 use barewave_isa::{Class, Flags, Op, OpInfo, Slot, Target};
 use serde::Serialize;
 
@@ -43,7 +44,8 @@ pub enum Command {
         /// Second target.
         to: String,
     },
-    /// Counts, per target, instructions that can be encoded and those the emulated device executes. Compute instructions
+    /// Counts, per target, instructions that can be encoded, that the compiler selects, and that the emulated device
+    /// executes; the last columns leave out graphics. Compute instructions
     /// are all but images, ray tracing, interpolation, export and ordered counters (property `graphics` of the tables).
     Coverage {
         /// Machine-readable output.
@@ -67,6 +69,7 @@ struct Row {
     properties: Vec<&'static str>,
     memory_bytes: u8,
     emulated: bool,
+    selectable: bool,
 }
 
 pub fn run(command: &Command) -> Result {
@@ -81,7 +84,7 @@ pub fn run(command: &Command) -> Result {
 
 /// All instructions of a target.
 fn ops(target: Target) -> impl Iterator<Item = &'static OpInfo> {
-    (0..Op::COUNT).filter_map(move |n| target.op(Op(n as u16)))
+    barewave_isa::operations(target).into_iter().filter_map(move |op| target.op(op))
 }
 
 fn print_json(value: &impl Serialize) -> Result {
@@ -145,7 +148,9 @@ fn show(name: &str, target: Option<&str>, json: bool) -> Result {
     let found = |t: Target| ops(t).find(|i| i.name == name).map(|i| i.op);
     let op = Op::by_name(name).or_else(|| Target::all().find_map(found));
     let op = op.ok_or_else(|| {
-        Failure::new(format!("no target has an instruction '{name}'; `barewave isa list` names them"))
+        let near: Vec<&str> = barewave_isa::find(name).iter().take(8).map(|op| op.name()).collect();
+        let near = if near.is_empty() { String::new() } else { format!("; there is {}", near.join(", ")) };
+        Failure::new(format!("no target has an instruction '{name}'{near}; `barewave isa list` names them"))
     })?;
     let rows: Vec<Row> =
         Target::all().filter(|t| only.is_none_or(|o| o == *t)).filter_map(|t| t.op(op).map(|i| row(t, i))).collect();
@@ -155,19 +160,24 @@ fn show(name: &str, target: Option<&str>, json: bool) -> Result {
     if json {
         return print_json(&rows);
     }
-    println!("{}", op.name());
-    for r in rows {
-        println!("  {:8} {} {}", r.target, r.name, r.operands);
-        let cycles = format!("{}, latency {} cycles, busy {}", r.pipe, r.latency, r.busy);
-        println!("           {cycles}{}", if r.emulated { ", emulated" } else { "" });
-        for (what, list) in [("counts on", &r.counters), ("also reads", &r.reads), ("also writes", &r.writes)] {
-            if !list.is_empty() {
-                println!("           {what} {}", list.join(", "));
-            }
+    print!("{}", barewave_isa::page(op, only));
+    let names: Vec<&str> = rows.iter().filter(|r| r.emulated).map(|r| r.target).collect();
+    println!("\nemulated on: {}", if names.is_empty() { "no target".into() } else { names.join(" ") });
+    let names: Vec<&str> = rows.iter().filter(|r| r.selectable).map(|r| r.target).collect();
+    if !names.is_empty() {
+        println!("selected by the compiler on: {}", names.join(" "));
+    }
+    // Targets that place elements alike share a paragraph.
+    let mut layouts: Vec<(String, Vec<&str>)> = Vec::new();
+    for t in Target::all().filter(|t| rows.iter().any(|r| r.target == t.info().name)) {
+        let Some(text) = emu::matrix_layout(t, op) else { continue };
+        match layouts.iter_mut().find(|l| l.0 == text) {
+            Some(l) => l.1.push(t.info().name),
+            None => layouts.push((text, vec![t.info().name])),
         }
-        if !r.properties.is_empty() {
-            println!("           {}", r.properties.join(", "));
-        }
+    }
+    for (text, names) in layouts {
+        println!("\nlane layout on {}:\n{text}", names.join(" "));
     }
     Ok(())
 }
@@ -189,6 +199,7 @@ fn row(target: Target, i: &'static OpInfo) -> Row {
         properties: properties(i.flags),
         memory_bytes: i.mem_bytes,
         emulated: emu::implements(target, i.op),
+        selectable: selectable(target, i.op),
     }
 }
 
@@ -201,25 +212,7 @@ fn operand(s: &Slot) -> String {
 }
 
 fn properties(f: Flags) -> Vec<&'static str> {
-    let all = [
-        (Flags::LOAD, "load"),
-        (Flags::STORE, "store"),
-        (Flags::ATOMIC, "atomic"),
-        (Flags::READS_EXEC, "masked by exec"),
-        (Flags::COMMUTATIVE, "commutative"),
-        (Flags::TRANS, "transcendental"),
-        (Flags::PACKED, "packed"),
-        (Flags::DOT, "dot product"),
-        (Flags::CROSS_LANE, "reads other lanes"),
-        (Flags::MATRIX, "matrix"),
-        (Flags::BRANCH, "branch"),
-        (Flags::BARRIER, "barrier"),
-        (Flags::SIDE_EFFECTS, "side effects"),
-        (Flags::OUT_OF_ORDER, "completes out of order"),
-        (Flags::DUAL, "dual issue"),
-        (Flags::GRAPHICS, "graphics only"),
-    ];
-    all.iter().filter(|(x, _)| f.has(*x)).map(|(_, n)| *n).collect()
+    Flags::NAMES.iter().filter(|(flag, _)| f.has(*flag)).map(|(_, name)| *name).collect()
 }
 
 fn diff(from: &str, to: &str) -> Result {
@@ -236,18 +229,27 @@ fn diff(from: &str, to: &str) -> Result {
     for (what, p, q) in facts.iter().filter(|f| f.1 != f.2) {
         println!("~ {what}: {p} -> {q}");
     }
-    for n in 0..Op::COUNT {
-        let op = Op(n as u16);
-        match (a.op(op), b.op(op)) {
-            (Some(i), None) => println!("- {}", i.name),
-            (None, Some(i)) => println!("+ {}", i.name),
-            (Some(i), Some(j)) if i.name != j.name => println!("= {} -> {}", i.name, j.name),
-            (Some(i), Some(j)) if (i.latency, i.busy) != (j.latency, j.busy) => {
-                println!("~ {}: latency {} -> {}, busy {} -> {}", i.name, i.latency, j.latency, i.busy, j.busy);
-            }
-            _ => {}
+    let d = barewave_isa::difference(a, b);
+    let name = |t: Target, op: Op| t.op(op).map_or(op.name(), |i| i.name);
+    d.removed.iter().for_each(|op| println!("- {}", name(a, *op)));
+    d.added.iter().for_each(|op| println!("+ {}", name(b, *op)));
+    d.renamed.iter().for_each(|(_, old, new)| println!("= {old} -> {new}"));
+    for (op, old, new) in &d.recoded {
+        let or_none = |s: &str| if s.is_empty() { "none".to_string() } else { s.to_string() };
+        println!("# {}: {} -> {}", name(b, *op), or_none(old), or_none(new));
+    }
+    for i in ops(b) {
+        if let Some(old) = a.op(i.op).filter(|old| (old.latency, old.busy) != (i.latency, i.busy)) {
+            println!("~ {}: latency {} -> {}, busy {} -> {}", i.name, old.latency, i.latency, old.busy, i.busy);
         }
     }
+    eprintln!(
+        "{} removed (-), {} added (+), {} renamed (=), {} encoded otherwise (#)",
+        d.removed.len(),
+        d.added.len(),
+        d.renamed.len(),
+        d.recoded.len()
+    );
     Ok(())
 }
 
@@ -256,6 +258,7 @@ fn coverage(json: bool) -> Result {
     struct Coverage {
         target: &'static str,
         encodable: usize,
+        selectable: usize,
         emulated: usize,
         compute: usize,
         compute_emulated: usize,
@@ -268,6 +271,7 @@ fn coverage(json: bool) -> Result {
             Coverage {
                 target: t.info().name,
                 encodable: ops(t).count(),
+                selectable: ops(t).filter(|i| selectable(t, i.op)).count(),
                 emulated: ops(t).filter(emulated).count(),
                 compute: ops(t).filter(compute).count(),
                 compute_emulated: ops(t).filter(compute).filter(emulated).count(),
@@ -278,13 +282,16 @@ fn coverage(json: bool) -> Result {
     if json {
         return print_json(&rows);
     }
-    println!("{:8} {:>10} {:>10} {:>10} {:>10}", "target", "encodable", "emulated", "compute", "emulated");
+    println!(
+        "{:8} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        "target", "encodable", "selectable", "emulated", "compute", "emulated"
+    );
     for r in rows {
         let percent = 100.0 * r.compute_emulated as f64 / r.compute.max(1) as f64;
         // Rounded down: 100% means all.
         let percent = (percent * 10.0).floor() / 10.0;
-        let (t, n, e, c, ce) = (r.target, r.encodable, r.emulated, r.compute, r.compute_emulated);
-        println!("{t:8} {n:>10} {e:>10} {c:>10} {ce:>10} {percent:>6}%");
+        let (t, n, s, e, c, ce) = (r.target, r.encodable, r.selectable, r.emulated, r.compute, r.compute_emulated);
+        println!("{t:8} {n:>10} {s:>10} {e:>10} {c:>10} {ce:>10} {percent:>6}%");
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! and errors name the place.
 
 use super::family::EF_MACH;
-use super::{Descriptor, Error, Family, KernelMeta, elf, metadata};
+use super::{Descriptor, Error, Family, KernelMeta, TargetId, elf, metadata};
 use barewave_isa::{Target, Visibility};
 use goblin::elf::Elf;
 use goblin::elf::program_header::{PT_LOAD, PT_NOTE};
@@ -384,6 +384,13 @@ impl ElfFile {
             let end = from.checked_add(size)?;
             (end <= s.file.len() as u64).then(|| s.file.start + from as usize..s.file.start + end as usize)
         })
+    }
+
+    /// Processor and the features that the code depends on.
+    pub fn target_id(&self) -> TargetId {
+        let processor = Family::processor(self.mach).unwrap_or("an unknown processor");
+        // Versions 2 and 3 have other bits there.
+        TargetId::of_flags(processor, if self.version < 4 { 0 } else { self.e_flags })
     }
 
     /// The kernel of a name.

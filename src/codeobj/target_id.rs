@@ -69,17 +69,26 @@ impl TargetId {
         any >> XNACK_SHIFT & 3 != 0 && self.xnack != Some(false)
     }
 
+    /// What a device reports by default, as AMD's drivers do: XNACK replay off, ECC on, where code for the processor can
+    /// switch them (`any` as in [`TargetId::e_flags`]).
+    pub fn of_device(processor: &str, any: u32) -> TargetId {
+        let of = |shift: u32, usual| (any >> shift & 3 != 0).then_some(usual);
+        TargetId { processor: processor.into(), xnack: of(XNACK_SHIFT, false), sramecc: of(SRAMECC_SHIFT, true) }
+    }
+
     /// Why code of this id cannot run on a device of another id (whose features are all given); none when it can.
     pub fn mismatch(&self, device: &TargetId) -> Option<String> {
         if self.processor != device.processor {
             return Some(format!("the code is for {}, the device is {}", self.processor, device.processor));
         }
         for (name, need, have) in [("xnack", self.xnack, device.xnack), ("sramecc", self.sramecc, device.sramecc)] {
-            if let (Some(need), Some(have)) = (need, have)
-                && need != have
-            {
-                let word = |on| if on { "on" } else { "off" };
-                return Some(format!("the code needs {name} {}, on this device it is {}", word(need), word(have)));
+            let word = |on| if on { "on" } else { "off" };
+            match (need, have) {
+                (Some(need), Some(have)) if need != have => {
+                    return Some(format!("the code needs {name} {}, on this device it is {}", word(need), word(have)));
+                }
+                (Some(true), None) => return Some(format!("the code needs {name} on, this device has no {name}")),
+                _ => {}
             }
         }
         None
@@ -95,5 +104,26 @@ impl std::fmt::Display for TargetId {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_and_code_must_agree() {
+        let device = TargetId::of_device("gfx90a", 0x500);
+        assert_eq!(device.to_string(), "gfx90a:sramecc+:xnack-");
+        for fits in [0x000, 0x500, 0xe00, 0x600, 0xd00] {
+            assert_eq!(TargetId::of_flags("gfx90a", fits).mismatch(&device), None, "{fits:#x}");
+        }
+        let why = |flags| TargetId::of_flags("gfx90a", flags).mismatch(&device).unwrap();
+        assert_eq!(why(0x700), "the code needs xnack on, on this device it is off");
+        assert_eq!(why(0x900), "the code needs sramecc off, on this device it is on");
+        let plain = TargetId::of_device("gfx1100", 0);
+        assert_eq!(plain.to_string(), "gfx1100");
+        assert!(TargetId::of_flags("gfx1100", 0x300).mismatch(&plain).is_some());
+        assert!(TargetId::of_flags("gfx1101", 0).mismatch(&plain).is_some());
     }
 }

@@ -393,6 +393,8 @@ impl Kernel<'_> {
     }
 }
 
+pub use exec::matrix::describe as matrix_layout;
+
 /// True when the emulator has semantics for an operation.
 pub fn implements(target: Target, op: Op) -> bool {
     program::implements(target, op.name(), op)

@@ -9,8 +9,11 @@ pub mod listing;
 pub mod regalloc;
 pub mod schedule;
 pub mod select;
+mod selectable;
 pub mod simplify;
 pub mod waits;
+
+pub use selectable::selectable;
 
 use crate::mir::{Function, VerifyError, verify};
 use std::sync::OnceLock;

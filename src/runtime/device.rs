@@ -8,7 +8,7 @@
 use super::emulated::EmulatedDevice;
 use super::hip::{HipDevice, HipError, Library};
 use super::queue::QueueError;
-use super::target_id::{Mismatch, TargetId};
+use crate::codeobj::{ElfFile, TargetId};
 use barewave_isa::{Target, UnknownTarget};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -93,8 +93,13 @@ pub enum DeviceError {
         device: String,
     },
     /// The code needs features that the device does not have switched on (or off).
-    #[error(transparent)]
-    Features(#[from] Mismatch),
+    #[error("{why}: the device is {device}; compile for {} without features, which runs with either", device.processor)]
+    Features {
+        /// Which feature, and how.
+        why: String,
+        /// The device.
+        device: TargetId,
+    },
     /// A handle of another device, or one that was given back.
     #[error("no such {0} on this device")]
     Handle(&'static str),
@@ -106,6 +111,22 @@ pub enum DeviceError {
 impl QueueError for DeviceError {
     fn panicked(message: String) -> DeviceError {
         DeviceError::Emulated(format!("internal error in the emulated device: {message}"))
+    }
+}
+
+/// Checks that code is for a device: its architecture, and features such as XNACK. Code for a generic processor is left
+/// to the driver.
+pub(super) fn check_code(file: &ElfFile, device: &TargetId) -> Result<(), DeviceError> {
+    let mut code = file.target_id();
+    if code.processor.ends_with("-generic") {
+        code.processor.clone_from(&device.processor);
+    }
+    if code.processor != device.processor {
+        return Err(DeviceError::WrongTarget { code: code.processor, device: device.processor.clone() });
+    }
+    match code.mismatch(device) {
+        Some(why) => Err(DeviceError::Features { why, device: device.clone() }),
+        None => Ok(()),
     }
 }
 

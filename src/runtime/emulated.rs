@@ -2,9 +2,10 @@
 
 use super::device::{
     Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, StreamId,
+    check_code,
 };
 use super::queue::{Event, Queue, pool};
-use super::target_id::TargetId;
+use crate::codeobj::TargetId;
 use crate::emu::{self, EmuDevice, LaunchOptions};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
@@ -55,7 +56,7 @@ impl EmulatedDevice {
         let t = target.info();
         let info = DeviceInfo {
             name: format!("emulated {}", t.name),
-            id: TargetId::usual(t.name, t.elf_features),
+            id: TargetId::of_device(t.name, t.elf_features),
             target,
             compute_units: None,
             wave_size: t.wave_size,
@@ -133,7 +134,7 @@ impl Device for EmulatedDevice {
 
     fn load(&self, elf: &[u8]) -> Result<ModuleId, DeviceError> {
         let module = self.device.load(elf)?;
-        self.info.id.check(module.file())?;
+        check_code(module.file(), &self.info.id)?;
         let mut t = self.tables();
         let id = t.id();
         t.modules.insert(id, Arc::new(module));

@@ -9,7 +9,6 @@ pub mod hip;
 pub mod plan;
 pub mod queue;
 mod session;
-mod target_id;
 
 pub use device::{
     Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, Opened,
@@ -17,4 +16,3 @@ pub use device::{
 };
 pub use emulated::EmulatedDevice;
 pub use session::{RunReport, Session, SessionError};
-pub use target_id::{BadTargetId, Mismatch, TargetId};

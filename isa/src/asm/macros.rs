@@ -94,6 +94,11 @@ fn word(line: &str) -> (&str, &str) {
 impl State<'_> {
     /// Deals with a line that belongs to a block or a condition; false when it is an ordinary statement.
     pub(super) fn takes_line(&mut self, line: &str) -> Outcome<bool> {
+        // what opens or closes something starts with a dot
+        let first = line.bytes().find(|c| !c.is_ascii_whitespace());
+        if first != Some(b'.') && self.macros.block.is_none() {
+            return Ok(!self.macros.active());
+        }
         let (name, rest) = word(line);
         if let Some(open) = &mut self.macros.block {
             let is_macro = open.head.starts_with(".macro");

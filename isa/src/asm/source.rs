@@ -2,11 +2,24 @@
 
 use std::borrow::Cow;
 
+/// Bytes that a comment or a string may start with.
+static MARKS: [bool; 256] = {
+    let mut out = [false; 256];
+    out[b'"' as usize] = true;
+    out[b';' as usize] = true;
+    out[b'#' as usize] = true;
+    out[b'/' as usize] = true;
+    out
+};
+
 /// Takes comments out, keeping columns. `open` tells that a `/*` of an earlier line is still open.
 ///
 /// Comments start with `;` or `//` and, at the start of a line, `#`.
 pub fn strip<'a>(line: &'a str, open: &mut bool) -> Cow<'a, str> {
     let b = line.as_bytes();
+    if !*open && !b.iter().any(|&c| MARKS[usize::from(c)]) {
+        return Cow::Borrowed(line.trim_end());
+    }
     if !*open {
         // Most lines have no block comment: then the rest of the line goes, nothing is copied.
         let mut quoted = false;

@@ -131,7 +131,7 @@ impl<'a> State<'a> {
                 break;
             }
         }
-        self.line = source.lines().count().max(1);
+        self.line = self.line.max(1);
         let open = match () {
             () if self.metadata.is_some() => Some(".amdgpu_metadata has no .end_amdgpu_metadata".to_string()),
             () if self.kernel.is_some() => Some(".amdhsa_kernel has no .end_amdhsa_kernel".to_string()),
@@ -166,7 +166,7 @@ impl<'a> State<'a> {
         if self.takes_line(&line)? {
             return Ok(());
         }
-        if line.trim() == ".amdgpu_metadata" {
+        if line.ends_with(".amdgpu_metadata") && line.trim() == ".amdgpu_metadata" {
             self.metadata = Some(String::new());
             return Ok(());
         }
@@ -619,7 +619,10 @@ pub(super) fn section(name: &str) -> Section {
 
 /// `name = value`, and not a comparison.
 fn is_assignment(text: &str) -> bool {
-    text.split_once('=').is_some_and(|(name, value)| source::is_name(name.trim_end()) && !value.starts_with('='))
+    let bytes = text.as_bytes();
+    let name = bytes.iter().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'.' | b'$')).count();
+    let mut after = bytes[name..].iter().skip_while(|c| c.is_ascii_whitespace());
+    name > 0 && after.next() == Some(&b'=') && after.next() != Some(&b'=')
 }
 
 /// Fails when an expression or instruction met a symbol without a value.

@@ -1,7 +1,17 @@
 //! Vectors that we do not reproduce on purpose, from `exceptions.txt`.
 
-/// A line of `exceptions.txt`: targets, `asm` or `dis` or `both`, a glob on the text (words joined by one blank).
-pub struct Exceptions(Vec<(Vec<&'static str>, &'static str, &'static str)>);
+/// The lines of `exceptions.txt`.
+pub struct Exceptions(Vec<Line>);
+
+struct Line {
+    targets: Vec<&'static str>,
+    /// `asm`, `dis` or `both`.
+    kind: &'static str,
+    /// A glob on the text, its words joined by one blank.
+    text: &'static str,
+    /// What the bytes start with, in hex; a dot is any digit.
+    bytes: &'static str,
+}
 
 impl Exceptions {
     /// Reads the list.
@@ -10,17 +20,22 @@ impl Exceptions {
             let fields: Vec<&str> = line.split(" | ").map(str::trim).collect();
             let [targets, kind, text, reason] = fields.as_slice() else { panic!("exceptions.txt: {line:?}") };
             assert!(!reason.is_empty(), "exceptions.txt: no reason in {line:?}");
-            (targets.split(' ').collect(), *kind, *text)
+            let (text, bytes) = text.split_once(" @ ").unwrap_or((text, ""));
+            Line { targets: targets.split(' ').collect(), kind, text, bytes }
         };
         let lines = include_str!("../exceptions.txt").lines();
         Exceptions(lines.filter(|l| !l.starts_with('#') && !l.trim().is_empty()).map(line).collect())
     }
 
     /// True when the vector is one of them.
-    pub fn excuse(&self, target: &str, kind: &str, text: &str) -> bool {
+    pub fn excuse(&self, target: &str, kind: &str, text: &str, bytes: &str) -> bool {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        self.0.iter().any(|(targets, k, pattern)| {
-            (*k == kind || *k == "both") && targets.iter().any(|t| glob(t, target)) && glob(pattern, &words)
+        self.0.iter().any(|l| {
+            (l.kind == kind || l.kind == "both")
+                && l.targets.iter().any(|t| glob(t, target))
+                && l.bytes.len() <= bytes.len()
+                && l.bytes.chars().zip(bytes.chars()).all(|(p, b)| p == '.' || p == b)
+                && glob(l.text, &words)
         })
     }
 }

@@ -14,9 +14,9 @@ pub use library::Library;
 
 use super::device::{
     Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, StreamId,
+    check_code,
 };
-use super::target_id::TargetId;
-use crate::codeobj::{ElfFile, Family};
+use crate::codeobj::{ElfFile, TargetId};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_int, c_void};
@@ -77,7 +77,10 @@ impl HipDevice {
     pub fn open(library: Arc<Library>, ordinal: u32) -> Result<HipDevice, DeviceError> {
         let p = library.properties(ordinal)?;
         let unknown = || HipError::UnknownArch { ordinal, arch: p.arch.clone() };
-        let id: TargetId = p.arch.parse().map_err(|_| unknown())?;
+        // Features that later drivers may report say nothing about our code.
+        let known = |part: &&str| ["gfx", "xnack", "sramecc"].iter().any(|w| part.starts_with(w));
+        let arch: Vec<&str> = p.arch.split(':').filter(known).collect();
+        let id = TargetId::parse(&arch.join(":")).map_err(|_| unknown())?;
         let target = Target::all().find(|t| t.info().name == id.processor).ok_or_else(unknown)?;
         let info = DeviceInfo {
             name: p.name,
@@ -180,14 +183,10 @@ impl Device for HipDevice {
 
     fn load(&self, elf: &[u8]) -> Result<ModuleId, DeviceError> {
         let file = ElfFile::parse(elf).map_err(|e| DeviceError::Code(e.to_string()))?;
-        let processor = Family::processor(file.mach).unwrap_or("an unknown processor");
-        if processor.starts_with("gfx") && !processor.ends_with("-generic") && processor != self.info.id.processor {
-            return Err(DeviceError::WrongTarget { code: processor.into(), device: self.info.id.processor.clone() });
-        }
-        self.info.id.check(&file)?;
+        check_code(&file, &self.info.id)?;
         self.current()?;
         let mut module = null_mut();
-        call!(self, hipModuleLoadData(&mut module, elf.as_ptr().cast()), &format!("code for {processor}"))?;
+        call!(self, hipModuleLoadData(&mut module, elf.as_ptr().cast()), &format!("code for {}", file.target_id()))?;
         let mut t = self.tables();
         let id = t.id();
         t.modules.insert(id, Handle(module));

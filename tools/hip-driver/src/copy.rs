@@ -159,7 +159,7 @@ pub fn set_op(to: Rows, value: u32, element: u32, extent: [u64; 3]) -> Result<Op
     if extent.contains(&0) {
         return Ok(Op::Empty);
     }
-    if to.start.0 % u64::from(element) != 0 {
+    if !to.start.0.is_multiple_of(u64::from(element)) {
         return Err(INVALID);
     }
     check_side(to, extent, true)?;

@@ -209,7 +209,8 @@ unsafe fn load(place: *mut hipModule_t, image: *const c_void) -> Result {
     }
     let device = state::current()?;
     // SAFETY: the caller's word.
-    add(place, device, unsafe { image_for(image, device)? })
+    let elf = unsafe { image_for(image, device)? };
+    add(place, device, &elf)
 }
 
 unsafe fn text<'a>(p: *const c_char) -> Result<&'a str> {
@@ -300,7 +301,7 @@ hip! {
             Code(hipErrorFileNotFound)
         })?;
         let device = state::current()?;
-        add(module, device, image_in(&bytes, device)?)
+        add(module, device, &image_in(&bytes, device)?)
     }
     fn hipModuleLoadData(module: *mut hipModule_t, image: *const c_void) {
         load(module, image)

@@ -6,9 +6,9 @@ use crate::api::{Code, Result, err, log};
 use crate::module::{Function, Module};
 use crate::state::{self, Device, lock};
 use crate::types::dim3;
-use barewave::codeobj::ElfFile;
-use barewave::runtime::TargetId;
+use barewave::codeobj::{ElfFile, Entry, TargetId, code_objects};
 use barewave::runtime::hip::code::*;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -54,31 +54,6 @@ unsafe fn elf_size(image: *const u8) -> u64 {
     }
 }
 
-/// True when a bundle entry such as `hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-` is for a device.
-fn entry_fits(entry: &str, device: &TargetId) -> bool {
-    let Some((_, id)) = entry.rsplit_once("--") else { return false };
-    let Ok(id) = id.parse::<TargetId>() else { return false };
-    let agrees = |code: Option<bool>, device: Option<bool>| code.is_none() || code == device;
-    id.processor == device.processor && agrees(id.sramecc, device.sramecc) && agrees(id.xnack, device.xnack)
-}
-
-/// The entries of a bundle: name and place of each; `None` when it is damaged.
-fn entries(bundle: &[u8]) -> Option<Vec<(String, std::ops::Range<usize>)>> {
-    let number = |at: usize| {
-        let bytes = bundle.get(at..at.checked_add(8)?)?;
-        usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
-    };
-    let mut at = BUNDLE.len() + 8;
-    let mut list = Vec::new();
-    for _ in 0..number(BUNDLE.len())? {
-        let (offset, size, length) = (number(at)?, number(at + 8)?, number(at + 16)?);
-        let name = bundle.get(at + 24..at.checked_add(24)?.checked_add(length)?)?;
-        list.push((String::from_utf8_lossy(name).into_owned(), offset..offset.checked_add(size)?));
-        at += 24 + length;
-    }
-    Some(list)
-}
-
 /// Size of the bundle at a pointer: the end of its last entry.
 ///
 /// # Safety
@@ -95,28 +70,36 @@ unsafe fn bundle_size(image: *const u8) -> u64 {
     }
 }
 
-/// The ELF file for a device, out of a file or bundle.
-pub fn image_in<'a>(file: &'a [u8], device: &Device) -> Result<&'a [u8]> {
-    if file.starts_with(b"\x7fELF") {
-        return Ok(file);
+/// Size of the compressed bundle at a pointer; `None` for the oldest version, which does not tell.
+///
+/// # Safety
+/// A whole bundle is there.
+unsafe fn compressed_size(image: *const u8) -> Option<u64> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match number::<2>(image, 4) {
+            2 => Some(number::<4>(image, 8)),
+            3 => Some(number::<8>(image, 8)),
+            _ => None,
+        }
     }
-    if file.starts_with(COMPRESSED) {
-        log("a compressed offload bundle: compile with --no-offload-compress");
-        return err(hipErrorInvalidImage);
-    }
-    if !file.starts_with(BUNDLE) {
-        log("an image that is neither ELF nor an offload bundle");
-        return err(hipErrorInvalidImage);
-    }
-    let damaged = || {
-        log("a damaged offload bundle");
+}
+
+/// The ELF file for a device, out of a file, bundle or compressed bundle.
+pub fn image_in<'a>(file: &'a [u8], device: &Device) -> Result<Cow<'a, [u8]>> {
+    let refuse = |why: &dyn std::fmt::Display| {
+        log(&why.to_string());
         Code(hipErrorInvalidImage)
     };
-    let list = entries(file).ok_or_else(damaged)?;
-    match list.iter().find(|(name, place)| !place.is_empty() && entry_fits(name, &device.id)) {
-        Some((_, place)) => file.get(place.clone()).ok_or_else(damaged),
+    let mut list = code_objects(file).map_err(|e| refuse(&e))?;
+    let fits = |e: &Entry| {
+        // A file that is no bundle is checked when it is loaded.
+        e.target().is_empty() || TargetId::parse(e.target()).is_ok_and(|id| id.mismatch(&device.id).is_none())
+    };
+    match list.iter().position(fits) {
+        Some(i) => Ok(list.swap_remove(i).data),
         None => {
-            let names: Vec<&str> = list.iter().map(|e| e.0.as_str()).collect();
+            let names: Vec<&str> = list.iter().map(Entry::target).collect();
             log(&format!("no code for {} in the offload bundle, which has {}", device.id, names.join(", ")));
             err(hipErrorNoBinaryForGpu)
         }
@@ -127,17 +110,23 @@ pub fn image_in<'a>(file: &'a [u8], device: &Device) -> Result<&'a [u8]> {
 ///
 /// # Safety
 /// A whole ELF file or bundle is there, and stays while the result is used.
-pub unsafe fn image_for<'a>(image: *const c_void, device: &Device) -> Result<&'a [u8]> {
+pub unsafe fn image_for<'a>(image: *const c_void, device: &Device) -> Result<Cow<'a, [u8]>> {
     let start = image.cast::<u8>();
     // SAFETY: the caller's promise; every image is longer than its magic number.
     unsafe {
         let magic = |n| std::slice::from_raw_parts(start, n);
         let size = if magic(4) == b"\x7fELF" {
-            elf_size(start)
+            Some(elf_size(start))
+        } else if magic(4) == COMPRESSED {
+            compressed_size(start)
         } else if magic(4) == &BUNDLE[..4] && magic(BUNDLE.len()) == BUNDLE {
-            bundle_size(start)
+            Some(bundle_size(start))
         } else {
-            4
+            None
+        };
+        let Some(size) = size else {
+            log("an image that is neither ELF nor an offload bundle of a known version");
+            return err(hipErrorInvalidImage);
         };
         image_in(std::slice::from_raw_parts(start, size as usize), device)
     }
@@ -149,8 +138,8 @@ pub fn check_target(elf: &[u8], device: &Device) -> Result {
         log(&e.to_string());
         Code(hipErrorInvalidImage)
     })?;
-    if let Err(e) = device.id.check(&file) {
-        log(&e.to_string());
+    if let Some(why) = file.target_id().mismatch(&device.id) {
+        log(&why);
         return err(hipErrorNoBinaryForGpu);
     }
     Ok(())
@@ -183,7 +172,7 @@ pub fn function_of(host: *const c_void) -> Result<Arc<Function>> {
         None => {
             // SAFETY: registered by the program, whose image is there until it is unregistered.
             let elf = unsafe { image_for(r.bundle as *const c_void, device)? };
-            let m = Arc::new(Module::load(device, elf)?);
+            let m = Arc::new(Module::load(device, &elf)?);
             r.modules.insert(device.ordinal, m.clone());
             m
         }

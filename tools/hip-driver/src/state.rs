@@ -2,8 +2,8 @@
 
 use crate::api::{Code, INVALID, Result, err, log};
 use crate::types::Handle;
+use barewave::codeobj::TargetId;
 use barewave::emu::{DEFAULT_MEMORY, EmuDevice, Fault, FaultKind};
-use barewave::runtime::TargetId;
 use barewave::runtime::hip::code;
 use barewave::runtime::queue::{Event, Queue, QueueError};
 use barewave_isa::Target;
@@ -201,10 +201,10 @@ fn make_devices() -> std::result::Result<Vec<Arc<Device>>, String> {
         let (word, features) = name.split_once(':').map_or((name, ""), |(w, f)| (w, f));
         let target = Target::parse(word).map_err(|e| format!("BAREWAVE_TARGET: {e}"))?;
         let info = target.info();
-        let mut id = TargetId::usual(info.name, info.elf_features);
+        let mut id = TargetId::of_device(info.name, info.elf_features);
         if !features.is_empty() {
-            let given: TargetId =
-                format!("{}:{features}", info.name).parse().map_err(|e| format!("BAREWAVE_TARGET: {e}"))?;
+            let given =
+                TargetId::parse(&format!("{}:{features}", info.name)).map_err(|e| format!("BAREWAVE_TARGET: {e}"))?;
             // Only what the target has can be switched.
             id.sramecc = id.sramecc.map(|usual| given.sramecc.unwrap_or(usual));
             id.xnack = id.xnack.map(|usual| given.xnack.unwrap_or(usual));

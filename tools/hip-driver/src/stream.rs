@@ -74,14 +74,14 @@ unsafe extern "C" fn run_callback(p: *mut c_void) {
 }
 
 fn write_value(stream: hipStream_t, to: *mut c_void, value: u64, bytes: u32) -> Result {
-    if to.is_null() || to as u64 % u64::from(bytes) != 0 {
+    if to.is_null() || !(to as u64).is_multiple_of(u64::from(bytes)) {
         return Err(INVALID);
     }
     submit(&state::stream(stream)?, Op::Write { to: to.into(), value, bytes })
 }
 
 fn wait_value(stream: hipStream_t, from: *mut c_void, value: u64, condition: u32, mask: u64, bytes: u32) -> Result {
-    if from.is_null() || from as u64 % u64::from(bytes) != 0 || condition > 3 {
+    if from.is_null() || !(from as u64).is_multiple_of(u64::from(bytes)) || condition > 3 {
         return Err(INVALID);
     }
     submit(&state::stream(stream)?, Op::Until { from: from.into(), value, mask, condition, bytes })

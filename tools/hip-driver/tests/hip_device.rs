@@ -124,7 +124,7 @@ fn features_child() {
     // xnack off, sramecc any.
     code[49] = 0x06;
     match device.load(&code) {
-        Err(DeviceError::Features(e)) => assert!(e.to_string().contains("xnack off"), "{e}"),
+        Err(e @ DeviceError::Features { .. }) => assert!(e.to_string().contains("xnack off"), "{e}"),
         other => panic!("{other:?}"),
     }
     let other = program("examples/vector_add/vector_add.onnx", "gfx1100").code().unwrap();

@@ -6,8 +6,11 @@
 //! the accumulator; denormals are kept, MODE has no influence. Two stored elements of a sparse row with the same index,
 //! which is undefined, are added.
 
+mod describe;
 pub mod layout;
 mod multiply;
+
+pub use describe::describe;
 
 use super::super::sem::small;
 use crate::codeobj::Family;
