@@ -31,8 +31,18 @@ use std::collections::BTreeMap;
 use std::{env, fs, path::Path, process};
 
 /// Files with instruction rows.
-const ROWS: &[&str] =
-    &["sop.isa", "smem.isa", "ds.isa", "buffer.isa", "flat.isa", "valu.isa", "vcmp.isa", "matrix.isa", "graphics.isa", "image.isa"];
+const ROWS: &[&str] = &[
+    "sop.isa",
+    "smem.isa",
+    "ds.isa",
+    "buffer.isa",
+    "flat.isa",
+    "valu.isa",
+    "vcmp.isa",
+    "matrix.isa",
+    "graphics.isa",
+    "image.isa",
+];
 
 fn run() -> text::Result<(String, Vec<u8>)> {
     let read = |name: &str| {

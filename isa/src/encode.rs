@@ -782,7 +782,7 @@ impl Attempt<'_> {
         if o.modifier == ModName::En && given.is_none() {
             let on = |i: usize| self.inst.srcs.get(i + 1).is_some_and(|s| *s != Operand::Off);
             v = if self.given(ModName::Compr) == 1 {
-                3 * i64::from(on(0) || on(1)) | 12 * i64::from(on(2) || on(3))
+                (3 * i64::from(on(0) || on(1))) | (12 * i64::from(on(2) || on(3)))
             } else {
                 (0..4).filter(|&i| on(i)).map(|i| 1 << i).sum()
             };

@@ -107,10 +107,8 @@ impl Check<'_> {
         let x = Operand::Regs(r);
         let shape = self.row.shape();
         self.dpp_src1(o, x)?;
-        if r.first == Reg::NULL {
-            if matches!(o.name, "srsrc" | "rsrc" | "samp") {
-                return Err(self.bad(o, x, "a tuple of SGPRs, not null"));
-            }
+        if r.first == Reg::NULL && matches!(o.name, "srsrc" | "rsrc" | "samp") {
+            return Err(self.bad(o, x, "a tuple of SGPRs, not null"));
         }
         if matches!(r.first, Reg::XNACK_MASK_LO | Reg::XNACK_MASK_HI) && self.codes == Codes::Gfx8 {
             return Err(self.bad(o, x, "a register that this target has"));
