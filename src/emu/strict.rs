@@ -21,7 +21,7 @@ use super::memory::Allocation;
 use super::sem::Form;
 use super::wave::{Ctl, EXEC, M0, SCALARS, SCC, Space, UOp, VCC, Wave, scalar};
 use barewave_isa::{
-    Counter, Flags, Inst, OpInfo, Operand, Pipe, Reg, Regs, Target, max_required_states, op, required_states,
+    Counter, Flags, Inst, ModName, OpInfo, Operand, Pipe, Reg, Regs, Target, max_required_states, op, required_states,
 };
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -42,6 +42,8 @@ pub struct Facts {
     logic: Option<Logic>,
     /// The low dword of a 64-bit result depends on the low dwords of the sources only.
     split: bool,
+    /// A packed instruction on pairs of dwords: which dword of each source makes the low and the high result, a bit each.
+    halves: Option<[u32; 2]>,
 }
 
 /// A memory operation that has been issued.
@@ -134,7 +136,12 @@ fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
     };
     let split = splits(inst.op.name());
     let logic = logic(inst.op.name());
-    Some(Facts { inst, info, reads, writes, wait, states, logic, split })
+    let pairs =
+        info.flags.has(Flags::PACKED) && inst.dsts.first().and_then(|o| o.regs()).is_some_and(|r| r.dwords == 2);
+    let select = |name| inst.mods.get(name).unwrap_or(0) as u32;
+    let halves =
+        (pairs && info.srcs.iter().all(|s| s.bits == 64)).then(|| [select(ModName::OpSel), select(ModName::OpSelHi)]);
+    Some(Facts { inst, info, reads, writes, wait, states, logic, split, halves })
 }
 
 /// Scalar bitwise instructions, whose results can be known although operands are not.
@@ -482,7 +489,10 @@ impl Checker {
         if !d.low {
             d.low_lanes = 0;
         }
-        if !f.split {
+        if let Some(select) = f.halves {
+            let [low, high] = select.map(|bits| self.selected(w, f, bits));
+            (d.low, d.low_lanes, d.scalar, d.lanes) = (low != 0, low, high != 0, high);
+        } else if !f.split {
             (d.low, d.low_lanes) = (d.scalar, d.lanes);
         }
         d.low &= d.low_lanes & exec == exec;
@@ -494,6 +504,21 @@ impl Checker {
         }
         d.scalar &= d.lanes & exec == exec;
         d
+    }
+
+    /// Lanes in which the dwords that `bits` selects of a packed instruction's sources are all defined.
+    fn selected(&self, w: &Wave, f: &Facts, bits: u32) -> u64 {
+        let s = &self.waves[w.index as usize];
+        let mut lanes = w.all();
+        for (n, r) in f.inst.srcs.iter().enumerate().filter_map(|(n, o)| Some((n, o.regs()?))) {
+            let Some(r) = r.iter().nth((bits >> n & 1) as usize) else { continue };
+            if r.is_vector() {
+                lanes &= self.lanes(w.index as usize, r);
+            } else if tracked(r) && s.scalar[scalar(r) as usize] != u32::MAX {
+                lanes = 0;
+            }
+        }
+        lanes
     }
 
     /// Defined bits of a scalar logic instruction's result: a known 0 decides an AND, a known 1 an OR.
