@@ -67,6 +67,10 @@ fn run(kind: &str, check: fn(&common::Vector) -> Result<(), String>) {
         eprintln!("{failure}");
     }
     assert!(failures.is_empty(), "{} vectors fail", failures.len());
+    if only.is_none() {
+        let wrong = exceptions.miscounted(kind);
+        assert!(wrong.is_empty(), "exceptions.txt is out of date:\n{}", wrong.join("\n"));
+    }
 }
 
 #[test]

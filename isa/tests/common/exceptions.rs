@@ -1,9 +1,16 @@
-//! Vectors that we do not reproduce on purpose, from `exceptions.txt`.
+//! What we do not reproduce on purpose, from a list like `exceptions.txt`.
+//!
+//! A line names targets, `asm`, `dis` or `both`, a glob on the text (with ` @ ` a pattern of the bytes), how many vectors
+//! it excuses, and the reason. The counts are what keeps a wide glob from hiding a regression: a vector more than
+//! stated, or one less, fails the test.
 
-/// The lines of `exceptions.txt`.
+use std::cell::Cell;
+
+/// The lines of a list.
 pub struct Exceptions(Vec<Line>);
 
 struct Line {
+    source: &'static str,
     targets: Vec<&'static str>,
     /// `asm`, `dis` or `both`.
     kind: &'static str,
@@ -11,32 +18,49 @@ struct Line {
     text: &'static str,
     /// What the bytes start with, in hex; a dot is any digit.
     bytes: &'static str,
+    /// Vectors it excuses: texts (`dis`) and bytes (`asm`).
+    stated: [usize; 2],
+    used: Cell<usize>,
 }
 
 impl Exceptions {
     /// Reads the list.
     pub fn load() -> Exceptions {
-        let line = |line: &'static str| {
-            let fields: Vec<&str> = line.split(" | ").map(str::trim).collect();
-            let [targets, kind, text, reason] = fields.as_slice() else { panic!("exceptions.txt: {line:?}") };
-            assert!(!reason.is_empty(), "exceptions.txt: no reason in {line:?}");
+        let line = |source: &'static str| {
+            let fields: Vec<&str> = source.split(" | ").map(str::trim).collect();
+            let [targets, kind, text, counts, reason] = fields.as_slice() else { panic!("exceptions.txt: {source:?}") };
+            assert!(!reason.is_empty(), "exceptions.txt: no reason in {source:?}");
             let (text, bytes) = text.split_once(" @ ").unwrap_or((text, ""));
-            Line { targets: targets.split(' ').collect(), kind, text, bytes }
+            let count = |n: &str| n.parse().unwrap_or_else(|e| panic!("exceptions.txt: {source:?}: {e}"));
+            let (dis, asm) = counts.split_once(' ').unwrap_or_else(|| panic!("exceptions.txt: {source:?}"));
+            let stated = [count(dis), count(asm)];
+            Line { source, targets: targets.split(' ').collect(), kind, text, bytes, stated, used: Cell::new(0) }
         };
         let lines = include_str!("../exceptions.txt").lines();
         Exceptions(lines.filter(|l| !l.starts_with('#') && !l.trim().is_empty()).map(line).collect())
     }
 
-    /// True when the vector is one of them.
+    /// True when the vector is one of them. The first line that fits counts it.
     pub fn excuse(&self, target: &str, kind: &str, text: &str, bytes: &str) -> bool {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        self.0.iter().any(|l| {
+        let line = self.0.iter().find(|l| {
             (l.kind == kind || l.kind == "both")
                 && l.targets.iter().any(|t| glob(t, target))
                 && l.bytes.len() <= bytes.len()
                 && l.bytes.chars().zip(bytes.chars()).all(|(p, b)| p == '.' || p == b)
                 && glob(l.text, &words)
-        })
+        });
+        if let Some(l) = line {
+            l.used.set(l.used.get() + 1);
+        }
+        line.is_some()
+    }
+
+    /// Lines that excused another number of vectors than they state, in a run over all vectors of one direction.
+    pub fn miscounted(&self, kind: &str) -> Vec<String> {
+        let at = usize::from(kind == "asm");
+        let wrong = self.0.iter().filter(|l| l.used.get() != l.stated[at]);
+        wrong.map(|l| format!("{kind}: excuses {}, not {}: {}", l.used.get(), l.stated[at], l.source)).collect()
     }
 }
 
