@@ -104,7 +104,7 @@ impl Decoder {
                     break;
                 }
                 let (map, field) = self.table.maps.get(usize::from(map))?;
-                let v = (bits >> lo) as u16 & field;
+                let v = low_field(bits, lo) as u16 & field;
                 if map[usize::from(v / 64) & 7] >> (v % 64) & 1 == 0 {
                     return None;
                 }
@@ -114,15 +114,14 @@ impl Decoder {
                 if f == 0xff {
                     break;
                 }
-                let code = (bits >> (f & 0x7f)) as u32 & if f & 0x80 != 0 { 0xff } else { 0x1ff };
-                if code == 249 || code == 250 {
+                let code = low_field(bits, f & 0x7f) & if f & 0x80 != 0 { 0xff } else { 0x1ff };
+                match code {
+                    0..=248 | 256.. => {}
                     // the codes of SDWA and DPP: the overlay did not match
-                    return None;
-                }
-                if code == 255 {
-                    len = len.max(row.bytes + 4);
-                } else if code == 254 && self.lit64 {
-                    len = row.bytes + 8;
+                    249 | 250 => return None,
+                    255 => len = len.max(row.bytes + 4),
+                    254 if self.lit64 => len = row.bytes + 8,
+                    _ => {}
                 }
             }
             // a literal that is part of the encoding serves the sources too
@@ -132,16 +131,35 @@ impl Decoder {
             if usize::from(len) > bytes.len() {
                 return None;
             }
-            let keep = if len >= 16 { u128::MAX } else { (1u128 << (len * 8)) - 1 };
-            let tail = match bytes.get(16..20) {
-                Some(&[a, b, c, d]) if len > 16 => u32::from_le_bytes([a, b, c, d]),
-                _ => 0,
+            let tail = if len > 16 {
+                bytes.get(16..20).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+            } else {
+                0
             };
-            return Some(Raw { bits: bits & keep, tail, row: i, len, target: self.target, mode: self.mode });
+            let bits = bits & KEEP[usize::from(len) & 31];
+            return Some(Raw { bits, tail, row: i, len, target: self.target, mode: self.mode });
         }
         None
     }
 }
+
+/// The bits from `lo` on; fields that decoding looks at do not cross the middle of an instruction (a test says so).
+#[inline]
+fn low_field(bits: u128, lo: u8) -> u32 {
+    let half = if lo < 64 { bits as u64 } else { (bits >> 64) as u64 };
+    (half >> (lo & 63)) as u32
+}
+
+/// The bits of an instruction of so many bytes.
+static KEEP: [u128; 32] = {
+    let mut keep = [u128::MAX; 32];
+    let mut n = 0;
+    while n < 16 {
+        keep[n] = (1 << (8 * n)) - 1;
+        n += 1;
+    }
+    keep
+};
 
 impl Raw {
     pub(crate) fn new(target: Target, mode: Mode, row: u16, bits: u128, tail: u32, len: u8) -> Raw {
