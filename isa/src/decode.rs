@@ -577,6 +577,9 @@ pub(crate) fn element_dwords(operand: &str, format: impl Fn(ModName) -> Option<u
         (Some(v), _) => (v, 1),
         (None, v) => (v.unwrap_or(0), 2),
     };
+    // one format that does not exist leaves both operands at their longest
+    let known = [ModName::MatrixAFmt, ModName::MatrixBFmt].into_iter().all(|m| format(m).is_none_or(|v| v <= 4));
+    let value = if known { value } else { 0 };
     Some(
         unit * match value {
             0 | 1 => 8,

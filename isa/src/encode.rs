@@ -286,8 +286,8 @@ impl Attempt<'_> {
             return Err(self.bad(o, x, width_text(dwords)));
         }
         let n = u64::from(r.first.index());
-        if n + u64::from(dwords) > 256 {
-            return Err(self.bad(o, x, "VGPRs v0 to v255"));
+        if n > 255 || n + u64::from(dwords) > u64::from(self.target.info().max_vgprs) {
+            return Err(self.bad(o, x, "VGPRs that this target can name"));
         }
         if o.has(flag::HALF) {
             let hi = r.half == Half::Hi;
@@ -465,6 +465,9 @@ impl Attempt<'_> {
             Kind::SrcAcc if is_agpr => self.agpr(o, x, dwords)? | 256 | 512,
             Kind::SrcAcc => self.vector(o, x, dwords)? | 256,
             Kind::SrcVgprAcc => match x {
+                Operand::Regs(r) if r.first == Reg::NULL && self.codes >= Codes::Gfx11 => {
+                    self.scalar_regs(o, r, dwords)?
+                }
                 Operand::Regs(_) => {
                     if !o.has(flag::VGPR_ONLY) && self.agpr_dst.unwrap_or(false) != is_agpr {
                         return Err(self.bad(o, x, "the same kind of register as the destination"));

@@ -251,6 +251,28 @@ pub(crate) mod word {
     pub const OPSEL4: u32 = 1024;
     /// Text does not name the encoding.
     pub const NO_SUFFIX: u32 = 2048;
+    /// op_sel has two bits, which speak of no operands.
+    pub const OPSEL2: u32 = 4096;
+    /// A tuple of three registers may start anywhere.
+    pub const UNALIGNED: u32 = 8192;
+    /// No source can be lds_direct.
+    pub const NO_DIRECT: u32 = 1 << 14;
+    /// The scalar operand can only be null.
+    pub const NULL_ONLY: u32 = 1 << 15;
+    /// The last source selects a lane.
+    pub const LANE_SELECT: u32 = 1 << 16;
+    /// One scalar source only.
+    pub const ONE_BUS: u32 = 1 << 17;
+    /// SDWA writes all of the destination.
+    pub const WHOLE_DST: u32 = 1 << 18;
+    /// Reads every sample of a pixel: the dimension must be a multisampled one.
+    pub const MSAA: u32 = 1 << 19;
+    /// Two halves of a pair that are both of this operation may read the same bank.
+    pub const SAME_BANK: u32 = 1 << 20;
+    /// With DPP the second source is a VGPR.
+    pub const DPP_VGPR: u32 = 1 << 21;
+    /// Written only where no other encoding fits.
+    pub const SPARE: u32 = 1 << 22;
 }
 
 /// Operands that the meaning of others depends on; `build/emit.rs` has the same order.
@@ -395,7 +417,7 @@ impl Table {
             }
             let mut n = 0;
             for o in shape.operands {
-                if literal_field(shape, o, wide_literal)
+                if reads_literal(shape, o, wide_literal)
                     && let Some(&(lo, len, _)) = o.segs.first()
                     && n < 3
                 {
@@ -406,7 +428,7 @@ impl Table {
             let own = row.variant & OWN_LITERAL != 0;
             let mut n = 0;
             for o in shape.operands {
-                let literal = literal_field(shape, o, wide_literal) || own && o.role == Role::Src;
+                let literal = reads_literal(shape, o, wide_literal) || own && o.role == Role::Src;
                 let Some(need) = Need::of(o, literal, row.variant, mask_dwords) else { continue };
                 let Some(&(lo, len, _)) = o.segs.first() else { continue };
                 let bits = (1u16 << len.min(9)) - 1;
@@ -637,6 +659,19 @@ pub(crate) fn literal_field(shape: &Shape, o: &Operand, vop3_literal: bool) -> b
         && (shape.bytes == 4
             || matches!(shape.format, "VOP2K" | "VOPD" | "SOP2")
             || (shape.bytes == 8 && vop3_literal && shape.format.starts_with("VOP3")))
+}
+
+/// True when the field, holding the code of a literal, is decoded with one: LLVM also reads literals behind encodings that
+/// the manuals give none, and refuses to assemble them.
+fn reads_literal(shape: &Shape, o: &Operand, vop3_literal: bool) -> bool {
+    let source = o.role == Role::Src && matches!(o.kind, Kind::Src | Kind::Ssrc | Kind::SrcVgprAcc);
+    let dpp = shape.wide && matches!(shape.over, Over::Dpp | Over::Dpp8);
+    let extra = vop3_literal
+        && (dpp && !o.has(flag::VGPR_ONLY | flag::MASK)
+            || o.name == "soffset" && o.kind == Kind::Ssrc
+            || o.kind == Kind::SrcVgprAcc && shape.over == Over::None
+            || shape.format == "VOPD3" && !o.has(flag::MASK));
+    literal_field(shape, o, vop3_literal) || source && extra || shape.format == "SOP2" && source
 }
 
 static TABLES: [OnceLock<Table>; 64] = [const { OnceLock::new() }; 64];

@@ -87,6 +87,7 @@ impl Need {
             Kind::SrcVgprAcc => {
                 v & 256 != 0
                     || matches!(v, 128..=208 | 240..=248) && !self.has(flag::VGPR_ONLY)
+                    || v == 255 && self.literal
                     || matches!(v, 235..=239 | 251..=253)
                     || codes.register(v) == Some(Reg::NULL)
             }
