@@ -88,42 +88,63 @@ impl Decoder {
     #[inline]
     fn pick(&self, bits: u128, bytes: &[u8], reject: u16) -> Option<Raw> {
         let index = &self.table.index;
-        for &i in index.candidates(bits as u32) {
-            let probe = index.probes.get(usize::from(i))?;
-            if (bits as u64 ^ probe.fixed) & probe.mask != 0 || u16::from(probe.variant) & reject != 0 {
-                continue;
+        let slot = index.slot(bits as u32)?;
+        let mut row = slot.first;
+        let mut fit = self.fit(row, bits, reject);
+        if fit == Fit::Other {
+            for &other in index.others(slot) {
+                row = other;
+                fit = self.fit(row, bits, reject);
+                if fit != Fit::Other {
+                    break;
+                }
             }
-            if probe.deep && !self.fits(i, bits) {
-                continue;
-            }
-            let verdict = index.verdict(probe, bits);
-            let len = match verdict {
-                0 => probe.bytes,
-                WORD => probe.bytes + 4,
-                v if v & NONE != 0 => return None,
-                v if v & OVERLAY != 0 => continue,
-                _ => probe.bytes + 8,
-            };
-            if usize::from(len) > bytes.len() {
-                return None;
-            }
-            let tail = if len > 16 {
-                bytes.get(16..20).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
-            } else {
-                0
-            };
-            let bits = bits & KEEP[usize::from(len) & 31];
-            return Some(Raw { bits, tail, row: i, len, target: self.target, mode: self.mode });
         }
-        None
+        let Fit::Length(len) = fit else { return None };
+        if usize::from(len) > bytes.len() {
+            return None;
+        }
+        let tail =
+            if len > 16 { bytes.get(16..20).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes) } else { 0 };
+        let bits = bits & KEEP[usize::from(len) & 31];
+        Some(Raw { bits, tail, row, len, target: self.target, mode: self.mode })
+    }
+
+    #[inline(always)]
+    fn fit(&self, row: u16, bits: u128, reject: u16) -> Fit {
+        let index = &self.table.index;
+        let Some(probe) = index.probes.get(usize::from(row)) else { return Fit::Other };
+        let misses = (bits as u64 ^ probe.fixed) & probe.mask != 0 || u16::from(probe.variant) & reject != 0;
+        if misses || probe.deep && !self.fits_deep(row, bits) {
+            return Fit::Other;
+        }
+        match index.verdict(probe, bits) {
+            0 => Fit::Length(probe.bytes),
+            WORD => Fit::Length(probe.bytes + 4),
+            v if v & NONE != 0 => Fit::Invalid,
+            v if v & OVERLAY != 0 => Fit::Other,
+            _ => Fit::Length(probe.bytes + 8),
+        }
     }
 
     /// True when all fixed bits of a row agree, and its DPP8 code.
-    fn fits(&self, row: u16, bits: u128) -> bool {
+    #[inline(never)]
+    fn fits_deep(&self, row: u16, bits: u128) -> bool {
         let Some(row) = self.table.rows.get(usize::from(row)) else { return false };
         let code = if row.bytes == 8 { bits as u32 } else { (bits >> 32) as u32 } & 0x1ff;
         (bits ^ row.fixed) & row.mask == 0 && (row.variant & DPP8 == 0 || matches!(code, 0xe9 | 0xea))
     }
+}
+
+/// Whether bits are an instruction of a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// They are one, of so many bytes.
+    Length(u8),
+    /// Another row may take them.
+    Other,
+    /// No row does.
+    Invalid,
 }
 
 /// The bits of an instruction of so many bytes.

@@ -68,12 +68,17 @@ impl Bucket {
     }
 }
 
-/// Rows that agree in the bits that pick the slot: `lists[at..at + len]`.
-#[derive(Clone, Copy, Default)]
-struct Slot {
+/// Rows that agree in the bits that pick the slot: the first, and the others in `lists`.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot {
+    /// The most specific row.
+    pub first: u16,
+    others: u16,
     at: u32,
-    len: u16,
 }
+
+/// What no row's number reaches: the end of a slot's rows.
+const NO_ROW: u16 = u16::MAX;
 
 impl Index {
     /// The index over a target's rows.
@@ -213,7 +218,6 @@ impl Index {
                 }
             }
             for mut here in slots {
-                let at = self.lists.len();
                 // the most specific row wins; what is laid over a row comes after it, because most code is plain
                 here.sort_by_key(|&i| {
                     let r = &rows[usize::from(i)];
@@ -223,19 +227,25 @@ impl Index {
                     let turn = if told { 0 } else { 2 - u8::from(over) };
                     (std::cmp::Reverse(counted.count_ones()), turn, std::cmp::Reverse(r.mask.count_ones()), i)
                 });
-                self.lists.extend(&here);
-                self.slots.push(Slot { at: at as u32, len: here.len() as u16 });
+                let (first, others) = here.split_first().map_or((NO_ROW, &[][..]), |(f, o)| (*f, o));
+                self.slots.push(Slot { first, others: others.len() as u16, at: self.lists.len() as u32 });
+                self.lists.extend(others);
             }
         }
     }
 
-    /// Rows that may match a first dword, most specific first.
+    /// The rows that may match a first dword.
     #[inline]
-    pub fn candidates(&self, w0: u32) -> &[u16] {
+    pub fn slot(&self, w0: u32) -> Option<&Slot> {
         let bucket = &self.buckets[(w0 >> 23) as usize];
-        let slot = self.slots.get((bucket.first + bucket.key(w0)) as usize).copied().unwrap_or_default();
+        self.slots.get((bucket.first + bucket.key(w0)) as usize)
+    }
+
+    /// The rows to try after a slot's first.
+    #[inline]
+    pub fn others(&self, slot: &Slot) -> &[u16] {
         let at = slot.at as usize;
-        self.lists.get(at..at + usize::from(slot.len)).unwrap_or(&[])
+        self.lists.get(at..at + usize::from(slot.others)).unwrap_or(&[])
     }
 
     /// The joined verdicts on the fields of a row.
