@@ -212,6 +212,8 @@ const WORDS: &[&str] = &[
     "samebank",
     "dppvgpr",
     "spare",
+    "nosext",
+    "sextregs",
 ];
 
 /// Words that a shape takes from its row as they are; the others say which of a row's encodings it is.
@@ -231,6 +233,8 @@ pub const CARRIED: &[&str] = &[
     "wholedst",
     "msaa",
     "dppvgpr",
+    "nosext",
+    "sextregs",
 ];
 
 /// Operands that others depend on, in the order of `At` in the crate's `table.rs`.

@@ -5,9 +5,10 @@
 
 use crate::codes::{Codes, inline_value};
 use crate::table::{
-    self, At, DPP8, FAKE16, Kind, NONE, OVERLAY, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64,
-    WORD, flag, word,
+    self, At, DPP8, FAKE16, Index, Kind, NONE, OVERLAY, Operand as Field, Over, Role, Row, Shape, Style, TRUE16,
+    WAVE32, WAVE64, WORD, flag, word,
 };
+use crate::valid::sdwa_exists;
 use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, RegFile, Regs, Target, Type, VCC};
 use smallvec::SmallVec;
 
@@ -54,6 +55,7 @@ pub fn decode(target: Target, mode: Mode, bytes: &[u8]) -> Option<Raw> {
 #[derive(Clone, Copy)]
 pub struct Decoder {
     table: &'static table::Table,
+    index: &'static Index,
     target: Target,
     mode: Mode,
     reject: u16,
@@ -63,7 +65,8 @@ impl Decoder {
     /// A decoder for a target.
     pub fn new(target: Target, mode: Mode) -> Decoder {
         let reject = if mode.true16 { FAKE16 } else { TRUE16 } | if mode.wave64 { WAVE32 } else { WAVE64 };
-        Decoder { table: table::table(target), target, mode, reject }
+        let table = table::table(target);
+        Decoder { table, index: table.index(target, mode.wave64), target, mode, reject }
     }
 
     /// Decodes the instruction at the start of `bytes`.
@@ -87,7 +90,7 @@ impl Decoder {
 
     #[inline]
     fn pick(&self, bits: u128, bytes: &[u8], reject: u16) -> Option<Raw> {
-        let index = &self.table.index;
+        let index = self.index;
         let slot = index.slot(bits as u32)?;
         let mut row = slot.first;
         let mut fit = self.fit(row, bits, reject);
@@ -112,7 +115,7 @@ impl Decoder {
 
     #[inline(always)]
     fn fit(&self, row: u16, bits: u128, reject: u16) -> Fit {
-        let index = &self.table.index;
+        let index = self.index;
         let Some(probe) = index.probes.get(usize::from(row)) else { return Fit::Other };
         let misses = (bits as u64 ^ probe.fixed) & probe.mask != 0 || u16::from(probe.variant) & reject != 0;
         if misses || probe.deep && !self.fits_deep(row, bits) {
@@ -127,12 +130,14 @@ impl Decoder {
         }
     }
 
-    /// True when all fixed bits of a row agree, and its DPP8 code.
+    /// True when all fixed bits of a row agree, its DPP8 code, and the operands of SDWA exist.
     #[inline(never)]
     fn fits_deep(&self, row: u16, bits: u128) -> bool {
         let Some(row) = self.table.rows.get(usize::from(row)) else { return false };
         let code = if row.bytes == 8 { bits as u32 } else { (bits >> 32) as u32 } & 0x1ff;
-        (bits ^ row.fixed) & row.mask == 0 && (row.variant & DPP8 == 0 || matches!(code, 0xe9 | 0xea))
+        (bits ^ row.fixed) & row.mask == 0
+            && (row.variant & DPP8 == 0 || matches!(code, 0xe9 | 0xea))
+            && (row.shape().over != Over::Sdwa || sdwa_exists(self.target.codes(), row, bits, self.mode.wave64))
     }
 }
 

@@ -152,6 +152,8 @@ struct Attempt<'a> {
     tail: u32,
     literal: Option<u64>,
     literal_bytes: u8,
+    /// The constant that is part of the encoding.
+    constant: Option<u64>,
     /// op_sel bits that register halves ask for.
     halves: u64,
     agpr_dst: Option<bool>,
@@ -204,6 +206,7 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
         tail: 0,
         literal: None,
         literal_bytes: 0,
+        constant: None,
         halves: 0,
         agpr_dst: None,
     };
@@ -465,8 +468,13 @@ impl Attempt<'_> {
             Kind::SrcAcc if is_agpr => self.agpr(o, x, dwords)? | 256 | 512,
             Kind::SrcAcc => self.vector(o, x, dwords)? | 256,
             Kind::SrcVgprAcc => match x {
-                Operand::Regs(r) if r.first == Reg::NULL && self.codes >= Codes::Gfx11 => {
-                    self.scalar_regs(o, r, dwords)?
+                // values that are as wide as the operand asks for
+                Operand::Regs(r)
+                    if self.codes >= Codes::Gfx11
+                        && !o.has(flag::VGPR_ONLY)
+                        && (Reg::NULL.0..Reg::MODE.0).contains(&r.first.0) =>
+                {
+                    self.codes.code(r.first).ok_or_else(|| self.bad(o, x, "a register that this target has"))?
                 }
                 Operand::Regs(_) => {
                     if !o.has(flag::VGPR_ONLY) && self.agpr_dst.unwrap_or(false) != is_agpr {
@@ -509,9 +517,10 @@ impl Attempt<'_> {
                 }
                 if matches!(o.style, Style::K32 | Style::K16 | Style::K64) {
                     // the literal field doubles as the literal of other sources
-                    if self.literal.is_some_and(|l| l != v & keep) {
+                    if self.constant.or(self.literal).is_some_and(|l| l != v & keep) {
                         return Err(EncodeError::Literals { op: self.inst.op });
                     }
+                    self.constant = Some(v & keep);
                 }
                 v & keep
             }
@@ -613,7 +622,10 @@ impl Attempt<'_> {
         {
             return Err(self.bad(o, x, "the same register as its neighbour: compr packs two halves into one"));
         }
-        if let Some(to) = self.row.shape().operand(if i < 2 { "src0" } else { "src1" }) {
+        // without `en` the first of each two sources counts
+        if let Some(to) = self.row.shape().operand(if i < 2 { "src0" } else { "src1" })
+            && (i % 2 == 0 || self.inst.mods.get(ModName::En).is_some())
+        {
             to.put(&mut self.bits, n);
         }
         Ok(())
@@ -785,7 +797,8 @@ impl Attempt<'_> {
         if o.modifier == ModName::En && given.is_none() {
             let on = |i: usize| self.inst.srcs.get(i + 1).is_some_and(|s| *s != Operand::Off);
             v = if self.given(ModName::Compr) == 1 {
-                (3 * i64::from(on(0) || on(1))) | (12 * i64::from(on(2) || on(3)))
+                // the first of each two sources counts
+                (3 * i64::from(on(0))) | (12 * i64::from(on(2)))
             } else {
                 (0..4).filter(|&i| on(i)).map(|i| 1 << i).sum()
             };
@@ -849,10 +862,13 @@ impl Attempt<'_> {
     }
 }
 
-/// The inline constant that both halves of a value are. The short encoding has whole integers, too.
+/// The inline constant that both halves of a value are, or a whole integer; the long encoding knows none.
 fn splat_code(v: u64, narrow: bool) -> Option<u64> {
+    if !narrow {
+        return None;
+    }
     let (lo, hi) = (v & 0xffff, v >> 16 & 0xffff);
-    let whole = inline_code(v, Type::I32, 32).filter(|&c| narrow && c < 240);
+    let whole = inline_code(v, Type::I32, 32).filter(|&c| c < 240);
     whole.or_else(|| inline_code(lo, Type::F16, 16).filter(|_| lo == hi))
 }
 

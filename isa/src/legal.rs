@@ -120,20 +120,21 @@ impl Check<'_> {
         if matches!(r.first, Reg::XNACK_MASK_LO | Reg::XNACK_MASK_HI) && self.codes == Codes::Gfx8 {
             return Err(self.bad(o, x, "a register that this target has"));
         }
-        if shape.format == "MAI" && !self.target.info().unified_agprs {
+        if shape.format == "MAI" && !self.target.info().unified_agprs && r.first != Reg::LDS_DIRECT {
             return Err(self.bad(o, x, "a VGPR or an AGPR on this target"));
         }
         if shape.has(word::NULL_ONLY) && r.first != Reg::NULL {
             return Err(self.bad(o, x, "null on this target"));
         }
-        if o.style == Style::Barrier && !matches!(r.first, Reg::M0 | Reg::NULL) {
+        if o.style == Style::Barrier && r.first != Reg::M0 {
             return Err(self.bad(o, x, "m0 or the number of a barrier"));
         }
         if o.name == "sbase" && o.bits == 128 && r.first == Reg::NULL {
             return Err(self.bad(o, x, "the descriptor of a buffer, not null"));
         }
-        let read_only = r.first.0 >= Reg::SHARED_BASE.0 && r.first.0 <= Reg::POPS_EXITING_WAVE_ID.0;
-        if o.role == Role::Dst && o.has(flag::SCALAR_ONLY) && !o.has(flag::MASK) && read_only {
+        let aperture = (Reg::SHARED_BASE.0..Reg::POPS_EXITING_WAVE_ID.0).contains(&r.first.0);
+        let read_only = aperture || r.first == Reg::POPS_EXITING_WAVE_ID;
+        if o.role == Role::Dst && o.has(flag::SCALAR_ONLY) && !o.has(flag::MASK) && aperture {
             return Err(self.bad(o, x, "a register that can be written"));
         }
         let special = read_only || matches!(r.first, Reg::SCC | Reg::VCCZ | Reg::EXECZ | Reg::LDS_DIRECT);
@@ -240,6 +241,16 @@ impl Check<'_> {
                 }
             }
         }
+        let sext = self.given(ModName::Sext).unwrap_or(0);
+        if shape.has(word::NO_SEXT) && sext != 0 {
+            return bad(ModName::Sext, sext);
+        }
+        for (o, x) in self.each() {
+            let marked = o.role == Role::Src && o.source_index().is_some_and(|i| sext >> i & 1 == 1);
+            if shape.has(word::SEXT_REGS) && marked && matches!(x, Operand::Imm(_)) {
+                return Err(self.bad(o, x, "a register where sext is applied"));
+            }
+        }
         if shape.has(word::WHOLE_DST)
             && let Some(v @ 0..=5) = self.given(ModName::DstSel)
         {
@@ -264,7 +275,7 @@ impl Check<'_> {
                 let all = shape.operands.iter().find(|m| m.modifier == ModName::OpSelHi).map_or(0, |m| m.max());
                 let high = self.given(ModName::OpSel).unwrap_or(0) >> i & 1 == 1
                     || self.given(ModName::OpSelHi).unwrap_or(all as i32) >> i & 1 == 1;
-                if o.role == Role::Src && o.ty == Type::PkF32 && !r.first.is_vector() && high {
+                if o.role == Role::Src && o.ty == Type::PkF32 && !r.first.is_vector() && r.first != Reg::NULL && high {
                     return Err(self.bad(o, x, "a scalar only with op_sel and op_sel_hi of 0 for it"));
                 }
             }
@@ -325,9 +336,6 @@ impl Check<'_> {
     /// Halves of a pair read their VGPRs from different banks and write different registers.
     fn banks(&self) -> Result<(), EncodeError> {
         let shape = self.row.shape();
-        if shape.has(word::SAME_BANK) {
-            return Ok(());
-        }
         let long = shape.format == "VOPD3";
         let mut seen: [Option<Regs>; 4] = [None; 4];
         let mut constant = false;
@@ -367,6 +375,9 @@ impl Check<'_> {
                     if a.overlaps(r) {
                         return Err(self.bad(o, x, "a register that the first half does not write"));
                     }
+                    continue;
+                }
+                if shape.has(word::SAME_BANK) {
                     continue;
                 }
                 let mask = if slot == 2 && !long { 1 } else { 3 };

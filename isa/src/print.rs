@@ -5,7 +5,7 @@
 
 use crate::codes::Codes;
 use crate::decode::default_of;
-use crate::table::{self, At, Kind, Operand as Field, Role, Style, TRUE16, word};
+use crate::table::{self, At, Kind, Operand as Field, Role, Style, TRUE16, flag, word};
 use crate::{Flags, Inst, ModName, Mode, Operand, Raw, Target, Type, encode_raw};
 use crate::{syntax, text};
 use std::fmt;
@@ -77,7 +77,8 @@ impl Raw {
         let signs = Signs { neg: sign(At::Neg), abs: sign(At::Abs), sext: s.value(At::Sext, self.bits()) };
         let pair = s.at[At::VdstX as usize] != 255;
         let export = s.at[At::En as usize] != 255;
-        let mut separator = " ";
+        let usual = !s.has(word::F8F6F4) && signs.neg | signs.abs | signs.sext == 0;
+        let mut comma = false;
         for o in s.operands {
             if !matches!(o.role, Role::Dst | Role::Src) || self.hidden(o) {
                 continue;
@@ -90,11 +91,17 @@ impl Raw {
             if pair && o.name == "vdstY" {
                 out.push_str(" :: ");
                 out.push_str(self.mnemonic().split_once(" :: ").map_or("?", |(_, y)| y));
-                separator = " ";
+                comma = false;
             }
-            out.push_str(separator);
+            if comma {
+                out.push(',');
+            }
+            out.push(' ');
             // the target of an export stands apart without a comma
-            separator = if export && o.style == Style::ExpTgt { " " } else { ", " };
+            comma = !(export && o.style == Style::ExpTgt);
+            if usual && self.print_usual(o, out) {
+                continue;
+            }
             if o.kind == Kind::ImageList {
                 print_list(&self.image_list(o), out);
                 continue;
@@ -134,6 +141,24 @@ impl Raw {
             (Style::Endpgm, _) => o.get(self.bits()) == 0,
             (_, Kind::FixedVcc) => self.shape().format == "VOPD",
             (_, Kind::FlatSaddr) => self.operand(o) == Operand::Off,
+            _ => false,
+        }
+    }
+
+    /// Prints whole VGPRs and SGPRs without a detour; false for all else.
+    #[inline]
+    fn print_usual(&self, o: &Field, out: &mut String) -> bool {
+        if o.has(flag::MASK | flag::HALF | flag::TFE_DATA) {
+            return false;
+        }
+        let (v, dwords) = (o.get(self.bits()), o.bits.div_ceil(32).max(1) as u8);
+        match o.kind {
+            Kind::Vgpr => text::vgprs(v as usize & 255, dwords, out),
+            Kind::Src | Kind::Ssrc if v & 256 != 0 => text::vgprs(v as usize & 255, dwords, out),
+            Kind::Src | Kind::Ssrc | Kind::Sgpr => {
+                let aligned = dwords == 1 || v & if dwords == 2 { 1 } else { 3 } == 0;
+                aligned && v + u64::from(dwords) <= 102 && text::sgprs(v as usize, dwords, out)
+            }
             _ => false,
         }
     }

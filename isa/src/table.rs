@@ -9,7 +9,7 @@ use crate::{ModName, Op, Target, Type};
 use std::sync::OnceLock;
 
 mod index;
-use index::Index;
+pub(crate) use index::Index;
 pub(crate) use index::{NONE, OVERLAY, WORD};
 
 /// What an operand is to the instruction.
@@ -276,6 +276,10 @@ pub(crate) mod word {
     pub const DPP_VGPR: u32 = 1 << 21;
     /// Written only where no other encoding fits.
     pub const SPARE: u32 = 1 << 22;
+    /// SDWA has no sext in assembly.
+    pub const NO_SEXT: u32 = 1 << 23;
+    /// SDWA has sext of registers only in assembly.
+    pub const SEXT_REGS: u32 = 1 << 24;
 }
 
 /// Operands that the meaning of others depends on; `build/emit.rs` has the same order.
@@ -349,8 +353,10 @@ pub(crate) struct Table {
     /// Row numbers by operation: `by_op[start[op] .. start[op + 1]]`, shortest encoding first.
     pub by_op: Vec<u16>,
     pub start: Vec<u32>,
-    /// What decoding looks up.
-    pub index: Index,
+    /// What decoding looks up in the target's own wave size.
+    index: Index,
+    /// The same for waves of 64 lanes where the target's own have 32.
+    wide_index: OnceLock<Index>,
     /// Mnemonics with the suffix of their encoding, one behind the other, and where each row's ends.
     heads: String,
     head_ends: Vec<u32>,
@@ -406,8 +412,10 @@ impl Table {
         for i in 0..Op::COUNT {
             start[i + 1] += start[i];
         }
-        let index = Index::new(target, &rows);
-        let mut table = Table { rows, by_op, start, index, heads: String::new(), head_ends: Vec::new() };
+        let narrow = TARGETS[target.min(TARGETS.len() - 1)].wave_size == 32;
+        let index = Index::new(target, &rows, !narrow);
+        let (heads, head_ends, wide_index) = (String::new(), Vec::new(), OnceLock::new());
+        let mut table = Table { rows, by_op, start, index, wide_index, heads, head_ends };
         for i in 0..table.rows.len() {
             let row = table.rows[i];
             let (first, _) = row.mnemonic().split_once(" :: ").unwrap_or((row.mnemonic(), ""));
@@ -417,6 +425,15 @@ impl Table {
             table.head_ends.push(table.heads.len() as u32);
         }
         table
+    }
+
+    /// The decode index for a wave size: masks of 64 lanes take pairs of registers.
+    #[inline]
+    pub fn index(&self, target: Target, wave64: bool) -> &Index {
+        if wave64 && target.info().wave_size == 32 {
+            return self.wide_index.get_or_init(|| Index::new(usize::from(target.0), &self.rows, true));
+        }
+        &self.index
     }
 
     /// Mnemonic of a row as it is printed: of a pair, the first half's.

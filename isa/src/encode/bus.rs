@@ -7,7 +7,7 @@ impl Attempt<'_> {
     /// Every scalar register that is read counts once at each width, and so does a literal.
     pub(super) fn constant_bus(&self) -> Result<(), EncodeError> {
         let shape = self.row.shape();
-        let scalar = |x: &Operand| matches!(x, Operand::Regs(r) if !r.first.is_vector());
+        let scalar = |x: &Operand| !matches!(x, Operand::Regs(r) if r.first.is_vector());
         if !shape.vector || !self.inst.srcs.iter().any(scalar) {
             return Ok(());
         }
@@ -15,7 +15,14 @@ impl Attempt<'_> {
         let mut seen: smallvec::SmallVec<[Regs; 4]> = implicit(self.row).collect();
         let mut offender = None;
         for (s, o) in shape.operands.iter().filter(|o| o.role == Role::Src).enumerate() {
-            let Some(&Operand::Regs(r)) = self.inst.srcs.get(s) else { continue };
+            let r = match self.inst.srcs.get(s) {
+                Some(&Operand::Regs(r)) => r,
+                Some(x @ Operand::Imm(_)) => {
+                    offender = offender.or(Some((o, *x)));
+                    continue;
+                }
+                _ => continue,
+            };
             let r = match r.first {
                 // what the encoding says without a field counts as the pair in both wave sizes
                 _ if o.kind == Kind::FixedVcc => crate::VCC,
@@ -27,7 +34,7 @@ impl Attempt<'_> {
                 seen.push(r);
                 offender = Some((o, Operand::Regs(r)));
             }
-            if o.kind != Kind::FixedVcc && r.first == Reg::M0 && shape.has(word::LANE_SELECT) {
+            if s == 1 && r.first == Reg::M0 && shape.has(word::LANE_SELECT) {
                 // lane selects may be m0 beside another register
                 return Ok(());
             }

@@ -35,7 +35,7 @@ pub(crate) struct Probe {
     pub variant: u8,
     /// Bytes without a literal.
     pub bytes: u8,
-    /// The row fixes bits beyond the first eight bytes, or its DPP8 code is to be looked at.
+    /// The row fixes bits beyond the first eight bytes, or its DPP8 code or SDWA operands are to be looked at.
     pub deep: bool,
     /// More than three fields, or one beyond the first eight bytes.
     more: bool,
@@ -81,8 +81,8 @@ pub(crate) struct Slot {
 const NO_ROW: u16 = u16::MAX;
 
 impl Index {
-    /// The index over a target's rows.
-    pub fn new(target: usize, rows: &[Row]) -> Index {
+    /// The index over a target's rows; `wave64`: masks take two registers.
+    pub fn new(target: usize, rows: &[Row], wave64: bool) -> Index {
         let mut index = Index {
             buckets: Box::new([Bucket::default(); 512]),
             slots: Vec::new(),
@@ -90,15 +90,15 @@ impl Index {
             probes: Vec::with_capacity(rows.len()),
             verdicts: no_verdicts(),
         };
-        index.probe_all(target, rows);
+        index.probe_all(target, rows, wave64);
         index.fill(rows);
         index
     }
 
-    fn probe_all(&mut self, target: usize, rows: &[Row]) {
+    fn probe_all(&mut self, target: usize, rows: &[Row], wave64: bool) {
         let mut known = Vec::new();
         for row in rows {
-            let looks = self.looks(target, row, &mut known);
+            let looks = self.looks(target, row, wave64, &mut known);
             let mut probe = Probe {
                 fixed: row.fixed as u64,
                 mask: row.mask as u64,
@@ -106,7 +106,7 @@ impl Index {
                 at: [0; 6],
                 variant: row.variant as u8,
                 bytes: row.bytes,
-                deep: row.mask >> 64 != 0 || row.variant & DPP8 != 0,
+                deep: row.mask >> 64 != 0 || row.variant & DPP8 != 0 || row.shape().over == Over::Sdwa,
                 more: looks.len() > 3 || looks.iter().any(|l| l.0 > 63),
             };
             // a test proves that six suffice
@@ -118,10 +118,16 @@ impl Index {
     }
 
     /// The fields of a row that decoding looks at: first bit, bits and where the verdicts begin.
-    fn looks(&mut self, target: usize, row: &Row, known: &mut Vec<(Reason, bool)>) -> SmallVec<[(u8, u8, u16); 8]> {
+    fn looks(
+        &mut self,
+        target: usize,
+        row: &Row,
+        wave64: bool,
+        known: &mut Vec<(Reason, bool)>,
+    ) -> SmallVec<[(u8, u8, u16); 8]> {
         let info = &TARGETS[target.min(TARGETS.len() - 1)];
         let codes = Target(target as u8).codes();
-        let mask_dwords = if info.wave_size == 32 { 1 } else { 2 };
+        let mask_dwords = if wave64 { 2 } else { 1 };
         let shape = row.shape();
         let own = row.variant & OWN_LITERAL != 0;
         let mut out = SmallVec::new();
@@ -330,7 +336,7 @@ mod tests {
             };
             let mut known = Vec::new();
             for row in rows {
-                let looks = index.looks(usize::from(target.0), row, &mut known);
+                let looks = index.looks(usize::from(target.0), row, true, &mut known);
                 assert!(looks.len() <= 6, "{target} {}: {looks:?}", row.mnemonic());
                 let crosses = looks.iter().any(|(lo, len, _)| *lo < 64 && lo + len > 64);
                 assert!(!crosses, "{target} {}: {looks:?}", row.mnemonic());
