@@ -154,7 +154,16 @@ pub fn expand(
                         }
                     }
                 }
-                ("SMEM", "sdata") if ty == "i8" => add(&mut c, "sdata", 1, Some("IMM"), "i8", 8, 0)?,
+                ("SMEM", "sdata") if ty == "i8" => {
+                    add(&mut c, "sdata", 1, Some("IMM"), "i8", 8, 0)?;
+                    // five bits of the field hold a number, the others are clear
+                    if let (true, Some(o)) = (has("imm5"), c.operands.last_mut())
+                        && let Some((lo, len, _)) = o.pieces.first_mut()
+                    {
+                        c.mask |= ((1u128 << (*len - 5)) - 1) << (*lo + 5);
+                        *len = 5;
+                    }
+                }
                 ("DS", "addr") => add(&mut c, "addr", 1, None, "b32", 32, 0)?,
                 _ => add(&mut c, field, 1, None, ty, width(ty), 0)?,
             }
@@ -211,6 +220,9 @@ pub fn expand(
                 {
                     c.fixed |= bits(&x.pieces);
                     c.mask |= bits(&x.pieces);
+                    // nothing of the data field says AGPR
+                    let data = f.fields.get("vdata").filter(|_| lds);
+                    c.mask |= data.map_or(0, |d| bits(d.pieces.get(1..).unwrap_or(&[])));
                     c.used.insert("lds".into());
                     c.words.insert("lds".into());
                 }

@@ -5,8 +5,8 @@
 
 use crate::codes::{Codes, inline_value};
 use crate::table::{
-    self, At, DPP8, FAKE16, Index, Kind, NONE, OVERLAY, Operand as Field, Over, Role, Row, Shape, Style, TRUE16,
-    WAVE32, WAVE64, WORD, flag, word,
+    self, At, DPP8, FAKE16, Index, Kind, LAST, LONG, NONE, OVERLAY, Operand as Field, Over, Role, Row, Shape, Style,
+    TRUE16, WAVE32, WAVE64, WORD, flag, word,
 };
 use crate::valid::sdwa_exists;
 use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, RegFile, Regs, Target, Type, VCC};
@@ -126,7 +126,25 @@ impl Decoder {
             WORD => Fit::Length(probe.bytes + 4),
             v if v & NONE != 0 => Fit::Invalid,
             v if v & OVERLAY != 0 => Fit::Other,
+            v if v & LAST != 0 => self.fits_last(row, bits, v, probe.bytes),
             _ => Fit::Length(probe.bytes + 8),
+        }
+    }
+
+    /// The same where a tuple leaves its file: AGPRs end there, the names of VGPRs go on.
+    #[inline(never)]
+    fn fits_last(&self, row: u16, bits: u128, verdict: u8, bytes: u8) -> Fit {
+        let Some(shape) = self.table.rows.get(usize::from(row)).map(Row::shape) else { return Fit::Other };
+        let raw = Raw { bits, tail: 0, row, len: bytes, target: self.target, mode: self.mode };
+        let past = |o: &&Field| {
+            let regs = if matches!(o.role, Role::Dst | Role::Src) { raw.operand(o).regs() } else { None };
+            regs.is_some_and(|r| r.first.file() == RegFile::Agpr && r.first.index() + u16::from(r.dwords) > 256)
+        };
+        match verdict {
+            _ if shape.operands.iter().any(|o| past(&o)) => Fit::Invalid,
+            LAST => Fit::Length(bytes),
+            v if v & LONG != 0 => Fit::Length(bytes + 8),
+            _ => Fit::Length(bytes + 4),
         }
     }
 
@@ -248,6 +266,11 @@ impl Raw {
     /// The literal that sources use: behind the instruction or part of it.
     pub(crate) fn any_literal(&self) -> Option<u32> {
         self.shape().field(At::Constant).map(|k| k.get(self.bits) as u32).or(self.literal())
+    }
+
+    /// True when a literal of eight bytes follows.
+    pub(crate) fn has_long_literal(&self) -> bool {
+        self.len == self.row().bytes + 8
     }
 
     pub(crate) fn literal64(&self) -> u64 {
@@ -468,6 +491,8 @@ impl Raw {
         if let Some(v) = inline_value(code, o.ty, o.bits) {
             return Operand::Imm(v);
         }
+        // sources share one literal at its longest
+        let code = if code == 255 && self.has_long_literal() { 254 } else { code };
         if code == 255 {
             return Operand::Imm(widen_literal(self.any_literal().unwrap_or(0), o.ty));
         }
