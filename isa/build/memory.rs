@@ -22,6 +22,13 @@ fn width(ty: &str) -> u16 {
     ty.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(32)
 }
 
+/// The sign of the 24-bit offset of a scalar load: a buffer's is not negative.
+fn not_negative(f: &Format, srcs: &[String]) -> u128 {
+    let offset = f.fields.get("offset").and_then(|o| o.pieces.first());
+    let wide = offset.filter(|p| p.len == 24 && srcs.iter().any(|s| s == "sbase:b128"));
+    wide.map_or(0, |p| 1 << (p.lo + p.len - 1))
+}
+
 /// The encodings of a row in a memory format. `fixed` and `mask` hold format and opcode.
 pub fn expand(
     op: &str,
@@ -130,13 +137,7 @@ pub fn expand(
                 }
                 ("FLAT", "saddr") => add(&mut c, "saddr", 1, Some("FSADDR"), "b64", 64, 0)?,
                 ("SMEM", "soff") => {
-                    // a buffer's offset of 24 bits is not negative
-                    let offset = f.fields.get("offset").and_then(|o| o.pieces.first());
-                    if let Some(p) = offset.filter(|p| p.len == 24)
-                        && srcs.iter().any(|s| s == "sbase:b128")
-                    {
-                        c.mask |= 1 << (p.lo + p.len - 1);
-                    }
+                    c.mask |= not_negative(&f, &srcs);
                     add(&mut c, "offset", 1, Some("SMEMOFF"), "b32", 32, 0)?;
                     for n in ["imm", "soffen", "soffset"] {
                         if let Some(x) = f.fields.get(n) {
@@ -153,6 +154,10 @@ pub fn expand(
                             });
                         }
                     }
+                }
+                ("SMEM", "offset") => {
+                    c.mask |= not_negative(&f, &srcs);
+                    add(&mut c, "offset", 1, None, ty, width(ty), 0)?;
                 }
                 ("SMEM", "sdata") if ty == "i8" => {
                     add(&mut c, "sdata", 1, Some("IMM"), "i8", 8, 0)?;
@@ -220,9 +225,6 @@ pub fn expand(
                 {
                     c.fixed |= bits(&x.pieces);
                     c.mask |= bits(&x.pieces);
-                    // nothing of the data field says AGPR
-                    let data = f.fields.get("vdata").filter(|_| lds);
-                    c.mask |= data.map_or(0, |d| bits(d.pieces.get(1..).unwrap_or(&[])));
                     c.used.insert("lds".into());
                     c.words.insert("lds".into());
                 }
@@ -299,6 +301,21 @@ pub fn expand(
         // bits that atomics must leave clear
         if let (Some(x), true) = (f.fields.get("atomiczero"), has("atomic")) {
             c.mask |= bits(&x.pieces);
+        }
+        // the bit that says AGPR says nothing without data
+        for x in f.fields.values().filter(|x| x.kind == "VA") {
+            let acc = bits(x.pieces.get(1..).unwrap_or(&[]));
+            let used = c.operands.iter().flat_map(|o| &o.pieces).any(|p| acc >> p.0 & 1 == 1);
+            if !used {
+                c.mask |= acc;
+            }
+        }
+        // bits that the operation demands clear
+        for list in row.sig.words.iter().filter_map(|w| w.strip_prefix("zero=")) {
+            for n in list.split(',') {
+                let bit: u32 = n.parse().map_err(|_| fail(n, "expected bit numbers"))?;
+                c.mask |= 1u128.checked_shl(bit).ok_or_else(|| fail(n, "expected bits up to 127"))?;
+            }
         }
         let occupied: u128 = c
             .operands

@@ -138,7 +138,9 @@ impl Decoder {
         let raw = Raw { bits, tail: 0, row, len: bytes, target: self.target, mode: self.mode };
         let past = |o: &&Field| {
             let regs = if matches!(o.role, Role::Dst | Role::Src) { raw.operand(o).regs() } else { None };
-            regs.is_some_and(|r| r.first.file() == RegFile::Agpr && r.first.index() + u16::from(r.dwords) > 256)
+            // the widest that the operand can be counts
+            let end = |r: Regs| r.first.index() + u16::from(r.dwords).max(o.bits / 32);
+            regs.is_some_and(|r| r.first.file() == RegFile::Agpr && end(r) > 256)
         };
         match verdict {
             _ if shape.operands.iter().any(|o| past(&o)) => Fit::Invalid,

@@ -138,7 +138,7 @@ impl Check<'_> {
             return Err(self.bad(o, x, "a register that can be written"));
         }
         let special = read_only || matches!(r.first, Reg::SCC | Reg::VCCZ | Reg::EXECZ | Reg::LDS_DIRECT);
-        if o.role == Role::Src && o.has(flag::NO_INLINE) && (if o.bits > 32 { special } else { read_only }) {
+        if o.role == Role::Src && o.has(flag::NO_INLINE) && (if o.bits > 32 { special } else { aperture }) {
             return Err(self.bad(o, x, "an SGPR, VCC, M0, EXEC or null"));
         }
         if r.first.file() == RegFile::Ttmp && self.codes == Codes::Gfx8 && r.first.index() + u16::from(r.dwords) > 12 {
@@ -275,7 +275,13 @@ impl Check<'_> {
                 let all = shape.operands.iter().find(|m| m.modifier == ModName::OpSelHi).map_or(0, |m| m.max());
                 let high = self.given(ModName::OpSel).unwrap_or(0) >> i & 1 == 1
                     || self.given(ModName::OpSelHi).unwrap_or(all as i32) >> i & 1 == 1;
-                if o.role == Role::Src && o.ty == Type::PkF32 && !r.first.is_vector() && r.first != Reg::NULL && high {
+                if o.role == Role::Src
+                    && o.ty == Type::PkF32
+                    && !r.first.is_vector()
+                    && r.first != Reg::NULL
+                    && r.first.file() != RegFile::Ttmp
+                    && high
+                {
                     return Err(self.bad(o, x, "a scalar only with op_sel and op_sel_hi of 0 for it"));
                 }
             }

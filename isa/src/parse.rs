@@ -743,6 +743,16 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
                 let x = if a.neg { x ^ top } else { x };
                 Operand::Imm(x)
             }
+            // of 16-bit integers only numbers with a sign are the negative inline constants
+            What::Value(v)
+                if matches!(o.ty, Type::I16 | Type::U16 | Type::B16)
+                    && o.source_index().is_some()
+                    && !v.float
+                    && (0xfff0..=0xffff).contains(&v.number) =>
+            {
+                bits[3].1 |= 1 << o.source_index().unwrap_or(0);
+                Operand::Imm(v.number as u64)
+            }
             What::Value(v)
                 if (a.neg || a.abs)
                     && o.ty == Type::F64

@@ -18,15 +18,15 @@ pub(crate) struct Need {
     dwords: u8,
     flags: u16,
     literal: bool,
-    /// The literal is part of the encoding, and of 32 bits.
-    own: bool,
+    /// A literal has 32 bits.
+    narrow: bool,
     low_half: bool,
 }
 
 impl Need {
-    /// The need of an operand, and none when it takes all values. `literal`: it may hold the code of a literal; `own`: one
-    /// of 32 bits that is part of the encoding.
-    pub fn of(o: &Field, literal: bool, own: bool, variant: u16, mask_dwords: u8) -> Option<Need> {
+    /// The need of an operand, and none when it takes all values. `literal`: it may hold the code of a literal; `narrow`:
+    /// not of one of 64 bits.
+    pub fn of(o: &Field, literal: bool, narrow: bool, variant: u16, mask_dwords: u8) -> Option<Need> {
         let low_half = o.has(flag::LO128) && variant & FAKE16 != 0;
         let scalar = matches!(
             o.kind,
@@ -51,7 +51,7 @@ impl Need {
         }
         let dwords = if o.has(flag::MASK) { mask_dwords } else { o.bits.div_ceil(32).max(1) as u8 };
         let flags = o.flags & (flag::VGPR_ONLY | flag::NO_INLINE | flag::SCALAR_ONLY | flag::LDS_DIRECT);
-        Some(Need { kind: o.kind, dwords, flags, literal, own, low_half })
+        Some(Need { kind: o.kind, dwords, flags, literal, narrow, low_half })
     }
 
     fn has(&self, flag: u16) -> bool {
@@ -81,7 +81,7 @@ impl Need {
                 _ if anywhere(v) || codes.register(v) == Some(Reg::NULL) => true,
                 128..=208 | 240..=248 => !self.has(flag::VGPR_ONLY | flag::NO_INLINE),
                 255 => self.literal,
-                254 if codes == Codes::Gfx1250 => self.literal && !self.own,
+                254 if codes == Codes::Gfx1250 => self.literal && !self.narrow,
                 _ if self.has(flag::VGPR_ONLY) => self.has(flag::LDS_DIRECT) && v == 254,
                 _ => run_exists(codes, v, self.dwords),
             }
@@ -112,7 +112,7 @@ impl Need {
 
 /// True when the operands of SDWA exist: sources in nine bits with a hole, and masks beside a bit that says VCC.
 pub(crate) fn sdwa_exists(codes: Codes, row: &Row, bits: u128, wave64: bool) -> bool {
-    let scalar = Need { kind: Kind::Src, dwords: 1, flags: 0, literal: false, own: false, low_half: false };
+    let scalar = Need { kind: Kind::Src, dwords: 1, flags: 0, literal: false, narrow: false, low_half: false };
     row.shape().operands.iter().all(|o| {
         let v = o.get(bits);
         match o.kind {

@@ -135,7 +135,8 @@ impl Index {
         let mut out = SmallVec::new();
         for o in shape.operands {
             let source = reads_literal(shape, o, info.vop3_literal);
-            let narrow = own && shape.operands.iter().all(|k| k.style != Style::K64);
+            let dpp = matches!(shape.over, Over::Dpp | Over::Dpp8);
+            let narrow = dpp || own && shape.operands.iter().all(|k| k.style != Style::K64);
             let need = Need::of(o, source || own && o.role == Role::Src, narrow, row.variant, mask_dwords);
             let Some(&(lo, len, _)) = o.segs.first() else { continue };
             // a literal that is part of the encoding serves the sources too
