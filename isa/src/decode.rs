@@ -139,7 +139,8 @@ impl Decoder {
         let past = |o: &&Field| {
             let regs = if matches!(o.role, Role::Dst | Role::Src) { raw.operand(o).regs() } else { None };
             // the widest that the operand can be counts
-            let end = |r: Regs| r.first.index() + u16::from(r.dwords).max(o.bits / 32);
+            let longest = if shape.has(word::F8F6F4) && o.role == Role::Src { 8 } else { o.bits / 32 };
+            let end = |r: Regs| r.first.index() + u16::from(r.dwords).max(longest);
             regs.is_some_and(|r| r.first.file() == RegFile::Agpr && end(r) > 256)
         };
         match verdict {

@@ -6,7 +6,7 @@
 //! A field's value picks a verdict from a table of 512 bytes. The verdicts of the first three are joined without a
 //! branch; few rows have more, or fields beyond the first eight bytes.
 
-use super::{DPP8, Kind, OWN_LITERAL, Operand, Over, Role, Row, Style, TARGETS, reads_literal};
+use super::{DPP8, Kind, OWN_LITERAL, Operand, Over, Role, Row, Style, TARGETS, reads_literal, word};
 use crate::Target;
 use crate::codes::Codes;
 use crate::valid::Need;
@@ -142,7 +142,10 @@ impl Index {
             // a literal that is part of the encoding serves the sources too
             let overlaid = overlaid(row, o);
             let either = matches!(o.kind, Kind::VgprAcc | Kind::SrcVgprAcc | Kind::SrcAcc);
-            let tuple = if either { o.bits.div_ceil(32).max(1) as u8 } else { 1 };
+            // sources whose length a format decides count at their longest
+            let longest = shape.has(word::F8F6F4) && matches!(o.name, "src0" | "src1");
+            let tuple = if longest { 8 } else { o.bits.div_ceil(32).max(1) as u8 };
+            let tuple = if either { tuple } else { 1 };
             let reason = Reason { need, source, overlaid, literal: source && !own, tuple, bits: len.min(9) };
             let n = known.iter().position(|k| k.0 == reason).unwrap_or_else(|| {
                 let verdicts = reason.verdicts(codes);
