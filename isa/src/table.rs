@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 mod index;
 use index::Index;
-pub(crate) use index::{NONE, OVERLAY, WORD};
+pub(crate) use index::{NONE, ODD, OVERLAY, WORD};
 
 /// What an operand is to the instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
