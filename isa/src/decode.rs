@@ -5,9 +5,10 @@
 
 use crate::codes::{Codes, inline_value};
 use crate::table::{
-    self, At, DPP8, FAKE16, Kind, NONE, ODD, OVERLAY, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32,
-    WAVE64, WORD, flag, word,
+    self, At, DPP8, FAKE16, Index, Kind, NONE, ODD, OVERLAY, Operand as Field, Over, Role, Row, Shape, Style, TRUE16,
+    WAVE32, WAVE64, WORD, flag, word,
 };
+use crate::valid::sdwa_exists;
 use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, RegFile, Regs, Target, Type, VCC};
 use smallvec::SmallVec;
 
@@ -55,6 +56,7 @@ pub fn decode(target: Target, mode: Mode, bytes: &[u8]) -> Option<Raw> {
 #[derive(Clone, Copy)]
 pub struct Decoder {
     table: &'static table::Table,
+    index: &'static Index,
     target: Target,
     mode: Mode,
     reject: u16,
@@ -64,7 +66,8 @@ impl Decoder {
     /// A decoder for a target.
     pub fn new(target: Target, mode: Mode) -> Decoder {
         let reject = if mode.true16 { FAKE16 } else { TRUE16 } | if mode.wave64 { WAVE32 } else { WAVE64 };
-        Decoder { table: table::table(target), target, mode, reject }
+        let table = table::table(target);
+        Decoder { table, index: table.index(target, mode.wave64), target, mode, reject }
     }
 
     /// Decodes the instruction at the start of `bytes`.
@@ -87,7 +90,7 @@ impl Decoder {
     #[inline]
     fn read(&self, window: &[u8; 20]) -> Option<Raw> {
         let bits = u128::from_le_bytes(*window.first_chunk()?);
-        let index = &self.table.index;
+        let index = self.index;
         if let Some((row, probe, len)) = index.first(bits as u32)
             && (bits as u64 ^ probe.fixed) & probe.mask == 0
             && u16::from(probe.variant) & (self.reject | ODD) == 0
@@ -115,7 +118,7 @@ impl Decoder {
     /// Tries all rows.
     #[inline(never)]
     fn search(&self, bits: u128, tail: u32, reject: u16) -> Option<Raw> {
-        let index = &self.table.index;
+        let index = self.index;
         for (i, probe) in index.candidates(bits as u32) {
             let misses = (bits as u64 ^ probe.fixed) & probe.mask != 0 || u16::from(probe.variant) & reject != 0;
             let odd = u16::from(probe.variant) & ODD != 0;
@@ -135,11 +138,13 @@ impl Decoder {
         None
     }
 
-    /// True when all fixed bits of a row agree, and its DPP8 code.
+    /// True when all fixed bits of a row agree, its DPP8 code, and the operands of SDWA exist.
     fn fits(&self, row: u16, bits: u128) -> bool {
         let Some(row) = self.table.rows.get(usize::from(row)) else { return false };
         let code = if row.bytes == 8 { bits as u32 } else { (bits >> 32) as u32 } & 0x1ff;
-        (bits ^ row.fixed) & row.mask == 0 && (row.variant & DPP8 == 0 || matches!(code, 0xe9 | 0xea))
+        (bits ^ row.fixed) & row.mask == 0
+            && (row.variant & DPP8 == 0 || matches!(code, 0xe9 | 0xea))
+            && (row.shape().over != Over::Sdwa || sdwa_exists(self.target.codes(), row, bits, self.mode.wave64))
     }
 }
 
@@ -570,6 +575,9 @@ pub(crate) fn element_dwords(operand: &str, format: impl Fn(ModName) -> Option<u
         (Some(v), _) => (v, 1),
         (None, v) => (v.unwrap_or(0), 2),
     };
+    // one format that does not exist leaves both operands at their longest
+    let known = [ModName::MatrixAFmt, ModName::MatrixBFmt].into_iter().all(|m| format(m).is_none_or(|v| v <= 4));
+    let value = if known { value } else { 0 };
     Some(
         unit * match value {
             0 | 1 => 8,

@@ -152,6 +152,8 @@ struct Attempt<'a> {
     tail: u32,
     literal: Option<u64>,
     literal_bytes: u8,
+    /// The constant that is part of the encoding.
+    constant: Option<u64>,
     /// op_sel bits that register halves ask for.
     halves: u64,
     agpr_dst: Option<bool>,
@@ -204,6 +206,7 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
         tail: 0,
         literal: None,
         literal_bytes: 0,
+        constant: None,
         halves: 0,
         agpr_dst: None,
     };
@@ -231,8 +234,10 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
         a.operand(o, *given).map_err(|e| (progress, e))?;
         progress += 1;
     }
+    // a modifier that is not given leaves its bits clear, unless something else decides them
+    let wanted = inst.mods.iter().fold(row.decided, |all, (name, _)| all | 1 << name as u32);
     for o in shape.operands {
-        if o.role == Role::Mod {
+        if o.role == Role::Mod && wanted >> o.modifier as u32 & 1 == 1 {
             a.modifier(o).map_err(|e| (progress, e))?;
         }
     }
@@ -286,8 +291,8 @@ impl Attempt<'_> {
             return Err(self.bad(o, x, width_text(dwords)));
         }
         let n = u64::from(r.first.index());
-        if n + u64::from(dwords) > 256 {
-            return Err(self.bad(o, x, "VGPRs v0 to v255"));
+        if n > 255 || n + u64::from(dwords) > u64::from(self.target.info().max_vgprs) {
+            return Err(self.bad(o, x, "VGPRs that this target can name"));
         }
         if o.has(flag::HALF) {
             let hi = r.half == Half::Hi;
@@ -465,6 +470,14 @@ impl Attempt<'_> {
             Kind::SrcAcc if is_agpr => self.agpr(o, x, dwords)? | 256 | 512,
             Kind::SrcAcc => self.vector(o, x, dwords)? | 256,
             Kind::SrcVgprAcc => match x {
+                // values that are as wide as the operand asks for
+                Operand::Regs(r)
+                    if self.codes >= Codes::Gfx11
+                        && !o.has(flag::VGPR_ONLY)
+                        && (Reg::NULL.0..Reg::MODE.0).contains(&r.first.0) =>
+                {
+                    self.codes.code(r.first).ok_or_else(|| self.bad(o, x, "a register that this target has"))?
+                }
                 Operand::Regs(_) => {
                     if !o.has(flag::VGPR_ONLY) && self.agpr_dst.unwrap_or(false) != is_agpr {
                         return Err(self.bad(o, x, "the same kind of register as the destination"));
@@ -506,9 +519,10 @@ impl Attempt<'_> {
                 }
                 if matches!(o.style, Style::K32 | Style::K16 | Style::K64) {
                     // the literal field doubles as the literal of other sources
-                    if self.literal.is_some_and(|l| l != v & keep) {
+                    if self.constant.or(self.literal).is_some_and(|l| l != v & keep) {
                         return Err(EncodeError::Literals { op: self.inst.op });
                     }
+                    self.constant = Some(v & keep);
                 }
                 v & keep
             }
@@ -610,7 +624,10 @@ impl Attempt<'_> {
         {
             return Err(self.bad(o, x, "the same register as its neighbour: compr packs two halves into one"));
         }
-        if let Some(to) = self.row.shape().operand(if i < 2 { "src0" } else { "src1" }) {
+        // without `en` the first of each two sources counts
+        if let Some(to) = self.row.shape().operand(if i < 2 { "src0" } else { "src1" })
+            && (i.is_multiple_of(2) || self.inst.mods.get(ModName::En).is_some())
+        {
             to.put(&mut self.bits, n);
         }
         Ok(())
@@ -768,21 +785,12 @@ impl Attempt<'_> {
 
     fn modifier(&mut self, o: &Field) -> Result<(), EncodeError> {
         let given = self.inst.mods.get(o.modifier);
-        if given.is_none()
-            && !matches!(o.modifier, ModName::OpSel | ModName::En)
-            && default_of(o, self.row.shape()) == 0
-        {
-            // the bits are clear already, but for those that the row fixes
-            let mut field = 0;
-            o.put(&mut field, o.max());
-            self.bits &= !(field & !self.row.mask);
-            return Ok(());
-        }
         let mut v = given.map_or(default_of(o, self.row.shape()), i64::from);
         if o.modifier == ModName::En && given.is_none() {
             let on = |i: usize| self.inst.srcs.get(i + 1).is_some_and(|s| *s != Operand::Off);
             v = if self.given(ModName::Compr) == 1 {
-                (3 * i64::from(on(0) || on(1))) | (12 * i64::from(on(2) || on(3)))
+                // the first of each two sources counts
+                (3 * i64::from(on(0))) | (12 * i64::from(on(2)))
             } else {
                 (0..4).filter(|&i| on(i)).map(|i| 1 << i).sum()
             };
@@ -846,10 +854,13 @@ impl Attempt<'_> {
     }
 }
 
-/// The inline constant that both halves of a value are. The short encoding has whole integers, too.
+/// The inline constant that both halves of a value are, or a whole integer; the long encoding knows none.
 fn splat_code(v: u64, narrow: bool) -> Option<u64> {
+    if !narrow {
+        return None;
+    }
     let (lo, hi) = (v & 0xffff, v >> 16 & 0xffff);
-    let whole = inline_code(v, Type::I32, 32).filter(|&c| narrow && c < 240);
+    let whole = inline_code(v, Type::I32, 32).filter(|&c| c < 240);
     whole.or_else(|| inline_code(lo, Type::F16, 16).filter(|_| lo == hi))
 }
 

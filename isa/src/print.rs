@@ -5,7 +5,7 @@
 
 use crate::codes::Codes;
 use crate::decode::default_of;
-use crate::table::{self, At, Kind, Operand as Field, Role, Style, flag, word};
+use crate::table::{self, At, Kind, Operand as Field, Role, Style, TRUE16, flag, word};
 use crate::{Flags, Inst, ModName, Mode, Operand, Raw, Target, Type, encode_raw};
 use crate::{syntax, text};
 use std::fmt;
@@ -114,14 +114,20 @@ impl Raw {
             out.push_str(" offset:");
             text::signed_hex(v, out);
         }
+        // stores from LDS say so before their cache policy, loads to it behind
+        let mut lds = s.has(word::LDS);
         if self.bits() & self.row().quiet != 0 {
             for o in s.operands {
                 if o.role == Role::Mod {
+                    if lds && o.modifier == ModName::Cpol && s.has(word::LDS_ONLY) {
+                        out.push_str(" lds");
+                        lds = false;
+                    }
                     self.print_modifier(o, out);
                 }
             }
         }
-        if s.has(word::LDS) {
+        if lds {
             out.push_str(" lds");
         }
         if s.has(word::GDS_ONLY) {
@@ -254,6 +260,11 @@ impl Raw {
         let inline = (128..=208).contains(&code) || (240..=248).contains(&code);
         if !inline {
             let inline = crate::codes::inline_code(v, o.ty, o.bits).filter(|_| code == 255);
+            // of a literal that is more than the small integer in its low half, that half shows
+            let whole = self.row().variant & TRUE16 != 0 || self.any_literal().is_none_or(|l| l >> 16 == 0);
+            if inline.is_some() && matches!(o.ty, Type::I16 | Type::U16 | Type::B16) && !whole {
+                return text::hex(v, out);
+            }
             // marked literals, and those of bf16, show all their bits
             let v = match self.any_literal() {
                 Some(l) if code == 255 && o.bits == 16 && (inline.is_some() || o.ty == Type::Bf16) => u64::from(l),
@@ -281,6 +292,10 @@ impl Raw {
         }
         if matches!(o.ty, Type::I16 | Type::U16 | Type::B16) {
             return text::hex(v, out);
+        }
+        if self.shape().has(word::SPLAT) && self.row().bytes != 4 {
+            // not the halves that the constant gives but its value as f32
+            return text::hex(crate::codes::inline_value(code, Type::F32, 32).unwrap_or(v), out);
         }
         out.push_str(syntax::inline_text(code, o.ty, o.bits));
     }
@@ -446,7 +461,7 @@ impl Raw {
         }
         match s.format {
             "MAI16" | "WMMA16" => n = 3,
-            _ if self.mnemonic().starts_with("v_permlane") => n = 2,
+            _ if s.has(word::OPSEL2) => n = 2,
             _ => {}
         }
         let dpp = s.overlay.starts_with("DPP");
@@ -457,7 +472,7 @@ impl Raw {
         let dst = o.modifier == ModName::OpSel
             && matches!(s.format, "VOP3" | "VINTERP")
             && vdst.is_some()
-            && !self.mnemonic().starts_with("v_permlane")
+            && !s.has(word::OPSEL2)
             && !(dpp && vdst.is_none_or(|d| d.name != "vdst"));
         text::bits(head, n, v as u64, out);
         if dst {

@@ -6,7 +6,7 @@
 //! A field's value picks a verdict from a table of 512 bytes. The verdicts of the first three are joined without a
 //! branch; few rows have more, or fields beyond the first eight bytes.
 
-use super::{DPP8, FAKE16, OWN_LITERAL, Operand, Over, Role, Row, TARGETS, TRUE16, WAVE32, WAVE64, literal_field};
+use super::{DPP8, FAKE16, OWN_LITERAL, Operand, Over, Role, Row, TARGETS, TRUE16, WAVE32, WAVE64, reads_literal};
 use crate::codes::Codes;
 use crate::valid::Need;
 use crate::{Op, Target};
@@ -38,8 +38,8 @@ pub(crate) struct Probe {
     pub bytes: u8,
 }
 
-/// Variant bit of a probe: not all that counts is in it (fixed bits beyond the eighth byte, a DPP8 code, more than three
-/// fields or one beyond the eighth byte), or the row is not as long as its bucket says.
+/// Variant bit of a probe: not all that counts is in it (fixed bits beyond the eighth byte, a DPP8 code, the
+/// operands of SDWA, more than three fields or one beyond the eighth byte), or the row is not as long as its bucket says.
 pub(crate) const ODD: u16 = 128;
 
 /// The decode index of a target.
@@ -83,8 +83,8 @@ struct Slot {
 const NO_ROW: u16 = u16::MAX;
 
 impl Index {
-    /// The index over a target's rows.
-    pub fn new(target: usize, rows: &[Row]) -> Index {
+    /// The index over a target's rows; `wave64`: masks take two registers.
+    pub fn new(target: usize, rows: &[Row], wave64: bool) -> Index {
         let mut index = Index {
             buckets: Box::new([Bucket::default(); 512]),
             slots: Vec::new(),
@@ -92,15 +92,15 @@ impl Index {
             probes: Vec::with_capacity(rows.len()),
             verdicts: no_verdicts(),
         };
-        index.probe_all(target, rows);
+        index.probe_all(target, rows, wave64);
         index.fill(rows);
         index
     }
 
-    fn probe_all(&mut self, target: usize, rows: &[Row]) {
+    fn probe_all(&mut self, target: usize, rows: &[Row], wave64: bool) {
         let mut known = Vec::new();
         for row in rows {
-            let looks = self.looks(target, row, &mut known);
+            let looks = self.looks(target, row, wave64, &mut known);
             let mut probe = Probe {
                 fixed: row.fixed as u64,
                 mask: row.mask as u64,
@@ -111,7 +111,8 @@ impl Index {
                 bytes: row.bytes,
             };
             let more = looks.len() > 3 || looks.iter().any(|l| l.0 > 63);
-            if row.mask >> 64 != 0 || row.variant & DPP8 != 0 || more || row.bytes > 16 {
+            let deep = row.mask >> 64 != 0 || row.variant & DPP8 != 0 || row.shape().over == Over::Sdwa;
+            if deep || more || row.bytes > 16 {
                 probe.variant |= ODD as u8;
             }
             // a test proves that six suffice
@@ -123,15 +124,21 @@ impl Index {
     }
 
     /// The fields of a row that decoding looks at: first bit, bits and where the verdicts begin.
-    fn looks(&mut self, target: usize, row: &Row, known: &mut Vec<(Reason, bool)>) -> SmallVec<[(u8, u8, u16); 8]> {
+    fn looks(
+        &mut self,
+        target: usize,
+        row: &Row,
+        wave64: bool,
+        known: &mut Vec<(Reason, bool)>,
+    ) -> SmallVec<[(u8, u8, u16); 8]> {
         let info = &TARGETS[target.min(TARGETS.len() - 1)];
         let codes = Target(target as u8).codes();
-        let mask_dwords = if info.wave_size == 32 { 1 } else { 2 };
+        let mask_dwords = if wave64 { 2 } else { 1 };
         let shape = row.shape();
         let own = row.variant & OWN_LITERAL != 0;
         let mut out = SmallVec::new();
         for o in shape.operands {
-            let source = literal_field(shape, o, info.vop3_literal);
+            let source = reads_literal(shape, o, info.vop3_literal);
             let need = Need::of(o, source || own && o.role == Role::Src, row.variant, mask_dwords);
             let Some(&(lo, len, _)) = o.segs.first() else { continue };
             // a literal that is part of the encoding serves the sources too
@@ -344,7 +351,7 @@ mod tests {
             };
             let mut known = Vec::new();
             for row in rows {
-                let looks = index.looks(usize::from(target.0), row, &mut known);
+                let looks = index.looks(usize::from(target.0), row, true, &mut known);
                 assert!(looks.len() <= 6, "{target} {}: {looks:?}", row.mnemonic());
                 let crosses = looks.iter().any(|(lo, len, _)| *lo < 64 && lo + len > 64);
                 assert!(!crosses, "{target} {}: {looks:?}", row.mnemonic());
