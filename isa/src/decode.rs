@@ -5,8 +5,8 @@
 
 use crate::codes::{Codes, inline_value};
 use crate::table::{
-    self, At, DPP8, FAKE16, Index, Kind, LAST, LONG, NONE, OVERLAY, Operand as Field, Over, Role, Row, Shape, Style,
-    TRUE16, WAVE32, WAVE64, WORD, flag, word,
+    self, At, DPP8, FAKE16, Index, Kind, LAST, LONG, NONE, ODD, OVERLAY, Operand as Field, Over, Role, Row, Shape,
+    Style, TRUE16, WAVE32, WAVE64, WORD, flag, word,
 };
 use crate::valid::sdwa_exists;
 use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, RegFile, Regs, Target, Type, VCC};
@@ -40,6 +40,7 @@ pub struct Raw {
     /// Bytes beyond the first sixteen: addresses of image instructions.
     tail: u32,
     row: u16,
+    op: Op,
     len: u8,
     target: Target,
     mode: Mode,
@@ -72,105 +73,95 @@ impl Decoder {
     /// Decodes the instruction at the start of `bytes`.
     #[inline]
     pub fn decode(&self, bytes: &[u8]) -> Option<Raw> {
-        let bits = match bytes.get(..16).and_then(|b| <[u8; 16]>::try_from(b).ok()) {
-            Some(b) => u128::from_le_bytes(b),
-            None => {
-                let mut b = [0u8; 16];
-                b.get_mut(..bytes.len())?.copy_from_slice(bytes);
-                u128::from_le_bytes(b)
-            }
-        };
-        let found = self.pick(bits, bytes, self.reject);
-        // halves of registers that no row takes: LLVM then reads them as whole registers
-        if found.is_none() && self.mode.true16 {
-            return self.pick(bits, bytes, self.reject & !FAKE16);
+        match bytes.first_chunk() {
+            Some(window) => self.read(window),
+            None => self.read_last(bytes),
         }
-        found
+    }
+
+    /// Near the end of the code: an instruction must not reach beyond it.
+    #[inline(never)]
+    fn read_last(&self, bytes: &[u8]) -> Option<Raw> {
+        let mut window = [0; 20];
+        window.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        self.read(&window).filter(|raw| raw.len() <= bytes.len())
     }
 
     #[inline]
-    fn pick(&self, bits: u128, bytes: &[u8], reject: u16) -> Option<Raw> {
+    fn read(&self, window: &[u8; 20]) -> Option<Raw> {
+        let bits = u128::from_le_bytes(*window.first_chunk()?);
         let index = self.index;
-        let slot = index.slot(bits as u32)?;
-        let mut row = slot.first;
-        let mut fit = self.fit(row, bits, reject);
-        if fit == Fit::Other {
-            for &other in index.others(slot) {
-                row = other;
-                fit = self.fit(row, bits, reject);
-                if fit != Fit::Other {
-                    break;
-                }
+        if let Some((row, probe, len)) = index.first(bits as u32)
+            && (bits as u64 ^ probe.fixed) & probe.mask == 0
+            && u16::from(probe.variant) & (self.reject | ODD) == 0
+        {
+            match index.verdict(probe, bits as u64) {
+                0 => return Some(self.raw(bits, 0, row, probe.op, len)),
+                WORD => return Some(self.raw(bits, 0, row, probe.op, len + 4)),
+                _ => {}
             }
         }
-        let Fit::Length(len) = fit else { return None };
-        if usize::from(len) > bytes.len() {
-            return None;
-        }
-        let tail =
-            if len > 16 { bytes.get(16..20).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes) } else { 0 };
+        let tail = window.last_chunk().map_or(0, |t| u32::from_le_bytes(*t));
+        // halves of registers that no row takes: LLVM then reads them as whole registers
+        self.search(bits, tail, self.reject).or_else(|| {
+            let whole = self.reject & !FAKE16;
+            self.mode.true16.then(|| self.search(bits, tail, whole))?
+        })
+    }
+
+    #[inline]
+    fn raw(&self, bits: u128, tail: u32, row: u16, op: Op, len: u8) -> Raw {
         let bits = bits & KEEP[usize::from(len) & 31];
-        Some(Raw { bits, tail, row, len, target: self.target, mode: self.mode })
+        Raw { bits, tail, row, op, len, target: self.target, mode: self.mode }
     }
 
-    #[inline(always)]
-    fn fit(&self, row: u16, bits: u128, reject: u16) -> Fit {
-        let index = self.index;
-        let Some(probe) = index.probes.get(usize::from(row)) else { return Fit::Other };
-        let misses = (bits as u64 ^ probe.fixed) & probe.mask != 0 || u16::from(probe.variant) & reject != 0;
-        if misses || probe.deep && !self.fits_deep(row, bits) {
-            return Fit::Other;
-        }
-        match index.verdict(probe, bits) {
-            0 => Fit::Length(probe.bytes),
-            WORD => Fit::Length(probe.bytes + 4),
-            v if v & NONE != 0 => Fit::Invalid,
-            v if v & OVERLAY != 0 => Fit::Other,
-            v if v & LAST != 0 => self.fits_last(row, bits, v, probe.bytes),
-            _ => Fit::Length(probe.bytes + 8),
-        }
-    }
-
-    /// The same where a tuple leaves its file: AGPRs end there, the names of VGPRs go on.
+    /// Tries all rows.
     #[inline(never)]
-    fn fits_last(&self, row: u16, bits: u128, verdict: u8, bytes: u8) -> Fit {
-        let Some(shape) = self.table.rows.get(usize::from(row)).map(Row::shape) else { return Fit::Other };
-        let raw = Raw { bits, tail: 0, row, len: bytes, target: self.target, mode: self.mode };
-        let past = |o: &&Field| {
-            let regs = if matches!(o.role, Role::Dst | Role::Src) { raw.operand(o).regs() } else { None };
+    fn search(&self, bits: u128, tail: u32, reject: u16) -> Option<Raw> {
+        let index = self.index;
+        for (i, probe) in index.candidates(bits as u32) {
+            let misses = (bits as u64 ^ probe.fixed) & probe.mask != 0 || u16::from(probe.variant) & reject != 0;
+            let odd = u16::from(probe.variant) & ODD != 0;
+            if misses || odd && !self.fits(i, bits) {
+                continue;
+            }
+            let verdict = if odd { index.verdicts(probe, bits) } else { index.verdict(probe, bits as u64) };
+            let len = match verdict {
+                0 => probe.bytes,
+                WORD => probe.bytes + 4,
+                v if v & NONE != 0 => return None,
+                v if v & OVERLAY != 0 => continue,
+                v if v & LAST != 0 && self.leaves_file(i, bits, probe.bytes) => return None,
+                v if v & !LAST == 0 => probe.bytes,
+                v if v & LONG == 0 => probe.bytes + 4,
+                _ => probe.bytes + 8,
+            };
+            return Some(self.raw(bits, if len > 16 { tail } else { 0 }, i, probe.op, len));
+        }
+        None
+    }
+
+    /// True when a tuple of AGPRs runs past the last one; the names of VGPRs go on.
+    #[inline(never)]
+    fn leaves_file(&self, row: u16, bits: u128, len: u8) -> bool {
+        let Some(row_data) = self.table.rows.get(usize::from(row)) else { return false };
+        let (raw, shape) = (self.raw(bits, 0, row, row_data.op, len), row_data.shape());
+        shape.operands.iter().filter(|o| matches!(o.role, Role::Dst | Role::Src)).any(|o| {
             // the widest that the operand can be counts
             let longest = if shape.has(word::F8F6F4) && o.role == Role::Src { 8 } else { o.bits / 32 };
             let end = |r: Regs| r.first.index() + u16::from(r.dwords).max(longest);
-            regs.is_some_and(|r| r.first.file() == RegFile::Agpr && end(r) > 256)
-        };
-        match verdict {
-            _ if shape.operands.iter().any(|o| past(&o)) => Fit::Invalid,
-            LAST => Fit::Length(bytes),
-            v if v & LONG != 0 => Fit::Length(bytes + 8),
-            _ => Fit::Length(bytes + 4),
-        }
+            raw.operand(o).regs().is_some_and(|r| r.first.file() == RegFile::Agpr && end(r) > 256)
+        })
     }
 
     /// True when all fixed bits of a row agree, its DPP8 code, and the operands of SDWA exist.
-    #[inline(never)]
-    fn fits_deep(&self, row: u16, bits: u128) -> bool {
+    fn fits(&self, row: u16, bits: u128) -> bool {
         let Some(row) = self.table.rows.get(usize::from(row)) else { return false };
         let code = if row.bytes == 8 { bits as u32 } else { (bits >> 32) as u32 } & 0x1ff;
         (bits ^ row.fixed) & row.mask == 0
             && (row.variant & DPP8 == 0 || matches!(code, 0xe9 | 0xea))
             && (row.shape().over != Over::Sdwa || sdwa_exists(self.target.codes(), row, bits, self.mode.wave64))
     }
-}
-
-/// Whether bits are an instruction of a row.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fit {
-    /// They are one, of so many bytes.
-    Length(u8),
-    /// Another row may take them.
-    Other,
-    /// No row does.
-    Invalid,
 }
 
 /// The bits of an instruction of so many bytes.
@@ -185,8 +176,8 @@ static KEEP: [u128; 32] = {
 };
 
 impl Raw {
-    pub(crate) fn new(target: Target, mode: Mode, row: u16, bits: u128, tail: u32, len: u8) -> Raw {
-        Raw { bits, tail, row, len, target, mode }
+    pub(crate) fn new(target: Target, mode: Mode, row: u16, op: Op, bits: u128, tail: u32, len: u8) -> Raw {
+        Raw { bits, tail, row, op, len, target, mode }
     }
 
     pub(crate) fn row_index(&self) -> u16 {
@@ -204,7 +195,7 @@ impl Raw {
 
     /// The operation.
     pub fn op(&self) -> Op {
-        self.row().op
+        self.op
     }
 
     /// Length in bytes, with literal.

@@ -337,7 +337,17 @@ pub fn explain_hazards(target: Target, producer: &Inst, consumer: &Inst) -> Vec<
 
 /// The largest number of wait states that any rule of the target can ask for: how far back a search must go.
 pub fn max_required_states(target: Target) -> u8 {
-    target.hazards().iter().filter(|r| r.fix == Fix::Nop).flat_map(|r| r.states).map(|s| s.1).max().unwrap_or(0)
+    max_states(target, |f| f == Fix::Nop)
+}
+
+/// The largest number of VALU instructions over which a hazard with another fix than wait states reaches; 0 when the
+/// target has none.
+pub fn max_fix_reach(target: Target) -> u8 {
+    max_states(target, |f| f != Fix::Nop)
+}
+
+fn max_states(target: Target, wanted: impl Fn(Fix) -> bool) -> u8 {
+    target.hazards().iter().filter(|r| wanted(r.fix)).flat_map(|r| r.states).map(|s| s.1).max().unwrap_or(0)
 }
 
 #[cfg(test)]

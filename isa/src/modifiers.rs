@@ -1,7 +1,7 @@
 //! Modifiers in assembly text: reading them, and giving them to an instruction.
 
 use crate::codes::Codes;
-use crate::lex::{Cursor, ParseError, Result};
+use crate::lex::{Cursor, List, ParseError, Result};
 use crate::parse::Parts;
 use crate::syntax::{
     self, DIMS, MATRIX_FMT, MATRIX_SCALE, MATRIX_SCALE_FMT, SCOPES, SDWA_SEL, SDWA_UNUSED, TH_LOAD, TH_STORE,
@@ -17,7 +17,7 @@ pub(crate) struct Given {
     /// Bits of the cpol field that this word speaks of.
     pub part: u64,
     /// Values of a list, for `op_sel:[..]` and relatives.
-    pub list: Option<Vec<i64>>,
+    pub list: Option<List>,
     /// What a temporal hint is for.
     pub hint: Option<Hint>,
 }

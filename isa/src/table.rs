@@ -4,13 +4,13 @@
 //! operation for the encoder, and a two-level decode index. Level one takes the top nine bits of the first dword and
 //! leads to a bucket; the bucket names the bits that best tell its rows apart and holds a dense table of short row lists.
 
+use crate::decode::default_of;
 use crate::generated::{MNEMONICS, ROWS_BIN, SHAPES, TARGET_ROWS, TARGETS};
 use crate::{ModName, Op, Target, Type};
 use std::sync::OnceLock;
 
 mod index;
-pub(crate) use index::Index;
-pub(crate) use index::{LAST, LONG, NONE, OVERLAY, WORD};
+pub(crate) use index::{Index, LAST, LONG, NONE, ODD, OVERLAY, WORD};
 
 /// What an operand is to the instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -334,6 +334,8 @@ pub(crate) struct Row {
     pub bytes: u8,
     /// Modifiers that the encoding has, a bit each.
     pub mods: u64,
+    /// Modifiers whose bits are not simply clear when they are not given.
+    pub decided: u64,
     /// Bits of modifiers that print nothing when they are clear; all ones when others are among them.
     pub quiet: u128,
 }
@@ -388,6 +390,7 @@ impl Table {
                 variant: u16_at(r + 38),
                 bytes: 0,
                 mods: 0,
+                decided: 0,
                 quiet: 0,
             };
             let shape = row.shape();
@@ -399,6 +402,9 @@ impl Table {
             for o in shape.operands.iter().filter(|o| o.role == Role::Mod) {
                 let mut field = 0;
                 o.put(&mut field, o.max());
+                if matches!(o.modifier, ModName::OpSel | ModName::En) || default_of(o, shape) != 0 {
+                    row.decided |= 1 << o.modifier as u32;
+                }
                 row.quiet |= if prints_zero(o) || shape.has(word::SWIZZLE) { u128::MAX } else { field };
             }
             rows.push(row);

@@ -96,9 +96,6 @@ pub fn verify(f: &Function) -> Result<(), Hazard> {
 /// `s_waitcnt_depctr va_vdst(0)`: all VALU results written, nothing else waited for.
 const VA_VDST_0: u32 = 0x0fff;
 
-/// Farthest, in VALU instructions, that a hazard with another fix than wait states reaches.
-const FIX_REACH: u32 = 16;
-
 /// A hazard before instruction `i` of block `b` that wait states do not resolve and nothing has resolved yet.
 fn unfixed<'a>(
     f: &Function,
@@ -107,7 +104,8 @@ fn unfixed<'a>(
     b: usize,
     i: usize,
 ) -> Option<(Fix, &'a Inst)> {
-    if f.target.hazards().iter().all(|r| r.fix == Fix::Nop) {
+    let farthest = u32::from(barewave_isa::max_fix_reach(f.target));
+    if farthest == 0 {
         return None;
     }
     let consumer = &code[b][i];
@@ -116,7 +114,7 @@ fn unfixed<'a>(
     while let Some((b, before, mut valus)) = paths.pop() {
         let mut k = before;
         let mut resolved = false;
-        while k > 0 && valus < FIX_REACH && !resolved {
+        while k > 0 && valus < farthest && !resolved {
             k -= 1;
             let producer = &code[b][k];
             if let Some((fix, reach)) = barewave_isa::required_fix(f.target, producer, consumer)
@@ -128,7 +126,7 @@ fn unfixed<'a>(
             valus += u32::from(matches!(pipe, Some(Pipe::Valu | Pipe::Trans | Pipe::Matrix)));
             resolved = producer.op == op::S_WAITCNT_DEPCTR;
         }
-        if k == 0 && valus < FIX_REACH && !resolved {
+        if k == 0 && valus < farthest && !resolved {
             for &p in &preds[b] {
                 if !seen.iter().any(|&(q, s)| q == p && s <= valus) {
                     seen.push((p, valus));

@@ -6,10 +6,13 @@
 //! A field's value picks a verdict from a table of 512 bytes. The verdicts of the first three are joined without a
 //! branch; few rows have more, or fields beyond the first eight bytes.
 
-use super::{DPP8, Kind, OWN_LITERAL, Operand, Over, Role, Row, Style, TARGETS, reads_literal, word};
-use crate::Target;
+use super::{
+    DPP8, FAKE16, Kind, OWN_LITERAL, Operand, Over, Role, Row, Style, TARGETS, TRUE16, WAVE32, WAVE64, reads_literal,
+    word,
+};
 use crate::codes::Codes;
 use crate::valid::Need;
+use crate::{Op, Target};
 use smallvec::SmallVec;
 
 /// Verdict on a field's value: no operand has this code.
@@ -33,15 +36,16 @@ pub(crate) struct Probe {
     table: [u16; 6],
     /// First bits of the fields.
     at: [u8; 6],
-    /// Variant bits of the row that a mode may reject.
+    pub op: Op,
+    /// Variant bits of the row that a mode may reject, and [`ODD`].
     pub variant: u8,
     /// Bytes without a literal.
     pub bytes: u8,
-    /// The row fixes bits beyond the first eight bytes, or its DPP8 code or SDWA operands are to be looked at.
-    pub deep: bool,
-    /// More than three fields, or one beyond the first eight bytes.
-    more: bool,
 }
+
+/// Variant bit of a probe: not all that counts is in it (fixed bits beyond the eighth byte, a DPP8 code, the
+/// operands of SDWA, more than three fields or one beyond the eighth byte), or the row is not as long as its bucket says.
+pub(crate) const ODD: u16 = 128;
 
 /// The decode index of a target.
 pub(crate) struct Index {
@@ -59,6 +63,8 @@ struct Bucket {
     first: u32,
     masks: [u32; 2],
     shifts: [u8; 2],
+    /// Length of most of its rows in bytes.
+    bytes: u8,
 }
 
 impl Bucket {
@@ -72,9 +78,8 @@ impl Bucket {
 
 /// Rows that agree in the bits that pick the slot: the first, and the others in `lists`.
 #[derive(Clone, Copy)]
-pub(crate) struct Slot {
-    /// The most specific row.
-    pub first: u16,
+struct Slot {
+    first: u16,
     others: u16,
     at: u32,
 }
@@ -106,11 +111,15 @@ impl Index {
                 mask: row.mask as u64,
                 table: [0; 6],
                 at: [0; 6],
-                variant: row.variant as u8,
+                op: row.op,
+                variant: row.variant as u8 & (FAKE16 | TRUE16 | WAVE32 | WAVE64) as u8,
                 bytes: row.bytes,
-                deep: row.mask >> 64 != 0 || row.variant & DPP8 != 0 || row.shape().over == Over::Sdwa,
-                more: looks.len() > 3 || looks.iter().any(|l| l.0 > 63),
             };
+            let more = looks.len() > 3 || looks.iter().any(|l| l.0 > 63);
+            let deep = row.mask >> 64 != 0 || row.variant & DPP8 != 0 || row.shape().over == Over::Sdwa;
+            if deep || more || row.bytes > 16 {
+                probe.variant |= ODD as u8;
+            }
             // a test proves that six suffice
             for ((at, table), look) in probe.at.iter_mut().zip(&mut probe.table).zip(looks) {
                 (*at, *table) = (look.0, look.2);
@@ -217,6 +226,14 @@ impl Index {
                 bucket.shifts[n] = if n == 0 { s } else { 16 + s - total };
                 total += w;
             }
+            let sizes = list.iter().map(|&i| rows[usize::from(i)].bytes);
+            bucket.bytes =
+                [4, 8, 12, 16].into_iter().max_by_key(|n| sizes.clone().filter(|s| s == n).count()).unwrap_or(4);
+            for &i in list {
+                if rows[usize::from(i)].bytes != bucket.bytes {
+                    self.probes[usize::from(i)].variant |= ODD as u8;
+                }
+            }
             bucket.first = self.slots.len() as u32;
             // every slot that agrees with a row's fixed bits holds it
             let mut slots: Vec<Vec<u16>> = vec![Vec::new(); 1 << total];
@@ -249,35 +266,36 @@ impl Index {
         }
     }
 
-    /// The rows that may match a first dword.
+    /// The first row that may match a first dword, and how long most rows like it are. Taking the length from here and
+    /// not from the row lets the processor begin the next instruction before it has found this one.
     #[inline]
-    pub fn slot(&self, w0: u32) -> Option<&Slot> {
+    pub fn first(&self, w0: u32) -> Option<(u16, &Probe, u8)> {
         let bucket = &self.buckets[(w0 >> 23) as usize];
-        self.slots.get((bucket.first + bucket.key(w0)) as usize)
+        let slot = self.slots.get((bucket.first + bucket.key(w0)) as usize)?;
+        Some((slot.first, self.probes.get(usize::from(slot.first))?, bucket.bytes))
     }
 
-    /// The rows to try after a slot's first.
-    #[inline]
-    pub fn others(&self, slot: &Slot) -> &[u16] {
-        let at = slot.at as usize;
-        self.lists.get(at..at + usize::from(slot.others)).unwrap_or(&[])
+    /// All rows that may match a first dword, most specific first.
+    pub fn candidates(&self, w0: u32) -> impl Iterator<Item = (u16, &Probe)> {
+        let bucket = &self.buckets[(w0 >> 23) as usize];
+        let slot = self.slots.get((bucket.first + bucket.key(w0)) as usize);
+        let others = slot.and_then(|s| self.lists.get(s.at as usize..s.at as usize + usize::from(s.others)));
+        let rows = slot.map(|s| s.first).into_iter().chain(others.into_iter().flatten().copied());
+        rows.filter_map(|i| Some((i, self.probes.get(usize::from(i))?)))
     }
 
-    /// The joined verdicts on the fields of a row.
+    /// The joined verdicts on the first three fields of a row.
     #[inline]
-    pub fn verdict(&self, probe: &Probe, bits: u128) -> u8 {
+    pub fn verdict(&self, probe: &Probe, bits: u64) -> u8 {
         let look = |n: usize| {
-            let value = (bits as u64 >> (probe.at[n] & 63)) as u16 & 511;
+            let value = (bits >> (probe.at[n] & 63)) as u16 & 511;
             self.verdicts[usize::from(probe.table[n] | value)]
         };
-        if probe.more {
-            return self.more_verdicts(probe, bits);
-        }
         look(0) | look(1) | look(2)
     }
 
-    #[inline(never)]
-    fn more_verdicts(&self, probe: &Probe, bits: u128) -> u8 {
+    /// The joined verdicts on all fields of a row.
+    pub fn verdicts(&self, probe: &Probe, bits: u128) -> u8 {
         probe
             .at
             .iter()
