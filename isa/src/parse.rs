@@ -396,7 +396,17 @@ fn choose(cx: &Context, rows: &[u16], form: Form, parts: &Parts, text: &str, sta
         (Some(raw), _) => Ok(raw),
         (None, Some((_, e))) => Err(e),
         (None, None) => {
-            Err(ParseError { column: start, message: "the instruction has no such encoding on this target".into() })
+            let asked = match form {
+                Form::Sdwa => "SDWA",
+                Form::Dpp | Form::E64Dpp => "DPP",
+                Form::E32 => "short (_e32)",
+                Form::E64 => "long (_e64)",
+                Form::Any if sdwa => "SDWA",
+                Form::Any if dpp => "DPP",
+                Form::Any => "plain",
+            };
+            let message = format!("the instruction has no {asked} encoding on {}", cx.target);
+            Err(ParseError { column: start, message })
         }
     }
 }
@@ -418,6 +428,24 @@ fn locate(e: &EncodeError, row: &Row, parts: &Parts, text: &str) -> ParseError {
         _ => None,
     };
     let start = text.len() - text.trim_start().len();
+    if let EncodeError::Modifier { modifier, .. } = e
+        && let Some(at) = column
+    {
+        let written = text.get(at..).and_then(|t| t.split([':', ' ', ',']).next()).unwrap_or("the modifier");
+        let field = row.shape().operands.iter().find(|o| o.role == Role::Mod && o.modifier == *modifier);
+        let message = match field {
+            Some(o) if o.kind == Kind::ModifierSigned => {
+                format!(
+                    "`{written}` has no such value here; its field holds {} to {}",
+                    -(o.max() as i64 / 2) - 1,
+                    o.max() / 2
+                )
+            }
+            Some(o) => format!("`{written}` has no such value here; its field holds 0 to {}", o.max()),
+            None => format!("`{written}` does not exist in this encoding"),
+        };
+        return ParseError { column: at, message };
+    }
     let message = e.to_string();
     let message = message.split_once(": ").map_or(message.clone(), |(_, m)| m.to_string());
     ParseError { column: column.unwrap_or(start), message }
