@@ -132,6 +132,9 @@ impl Check<'_> {
         if o.name == "sbase" && o.bits == 128 && r.first == Reg::NULL {
             return Err(self.bad(o, x, "the descriptor of a buffer, not null"));
         }
+        if self.row.shape().format == "TENSOR" && r.first == Reg::NULL {
+            return Err(self.bad(o, x, "SGPRs of a descriptor, not null"));
+        }
         let aperture = (Reg::SHARED_BASE.0..Reg::POPS_EXITING_WAVE_ID.0).contains(&r.first.0);
         let read_only = aperture || r.first == Reg::POPS_EXITING_WAVE_ID;
         if o.role == Role::Dst && o.has(flag::SCALAR_ONLY) && !o.has(flag::MASK) && aperture {
@@ -240,6 +243,9 @@ impl Check<'_> {
                     return Err(self.bad(o, x, "the half that op_sel names: leave op_sel out"));
                 }
             }
+        }
+        if shape.format == "TENSOR" && self.given(ModName::R128) == Some(1) {
+            return bad(ModName::R128, 1);
         }
         let sext = self.given(ModName::Sext).unwrap_or(0);
         if shape.has(word::NO_SEXT) && sext != 0 {
@@ -356,6 +362,8 @@ impl Check<'_> {
                 return Err(self.bad(o, x, "a register or an integer from -16 to 64 in the long form of pairs"));
             }
             let Operand::Regs(r) = x else { continue };
+            // lds_direct counts as a register of bank 1
+            let r = if r.first == Reg::LDS_DIRECT { Regs::v(1, 1) } else { r };
             if r.first.file() != RegFile::Vgpr {
                 continue;
             }
