@@ -759,8 +759,9 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
         };
         let source = o.source_index();
         let folded = matches!(a.what, What::Value(v) if o.ty != Type::F64 || v.float) && !takes_signs && !pair;
-        for (i, on) in [a.neg && !folded, a.abs && !folded, a.sext, a.lit].into_iter().enumerate() {
-            if on && !(i == 3 && matches!(o.style, Style::K32 | Style::K16 | Style::K64)) {
+        let signs = [a.neg && !folded, a.abs && !folded, a.sext, a.lit];
+        for (i, _) in signs.iter().enumerate().filter(|s| *s.1) {
+            if !(i == 3 && matches!(o.style, Style::K32 | Style::K16 | Style::K64)) {
                 let Some(s) = source.filter(|_| o.role == Role::Src) else {
                     return Err((
                         progress,

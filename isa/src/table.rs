@@ -154,7 +154,17 @@ impl Operand {
         v
     }
 
+    #[inline]
     pub fn put(&self, bits: &mut u128, value: u64) {
+        if let [(lo, len, 0)] = *self.segs
+            && lo + len <= 64
+        {
+            // most fields lie in the first eight bytes
+            let low = *bits as u64;
+            let differs = (low >> lo ^ value) & u64::MAX >> (64 - u32::from(len).max(1));
+            *bits ^= u128::from(differs << lo);
+            return;
+        }
         for &(lo, len, shift) in self.segs {
             let m = u64::MAX >> (64 - u32::from(len).max(1));
             let differs = ((*bits >> lo) as u64 ^ value >> shift) & m;
