@@ -37,7 +37,7 @@ impl Check<'_> {
         let inst = self.inst;
         let shape = self.row.shape();
         let srcs = usize::from(shape.srcs);
-        shape.operands.iter().filter_map(move |o| {
+        shape.shown().iter().filter_map(move |o| {
             let x = match o.role {
                 Role::Dst => {
                     d += 1;

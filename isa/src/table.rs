@@ -226,6 +226,16 @@ impl Shape {
     pub fn has(&self, word: u32) -> bool {
         self.words & word != 0
     }
+    /// Destinations and sources, in the order of assembly text.
+    #[inline]
+    pub fn shown(&self) -> &'static [&'static Operand] {
+        self.operands.get(..usize::from(self.dsts + self.srcs)).unwrap_or(&[])
+    }
+    /// Modifiers and bits that others depend on.
+    #[inline]
+    pub fn modifiers(&self) -> &'static [&'static Operand] {
+        self.operands.get(usize::from(self.dsts + self.srcs)..).unwrap_or(&[])
+    }
     /// The operand or modifier of a kind.
     #[inline]
     pub fn field(&self, at: At) -> Option<&'static Operand> {
