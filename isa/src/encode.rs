@@ -212,7 +212,7 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
         agpr_dst: None,
     };
     let (mut d, mut s, mut progress) = (0, 0, 2);
-    for o in shape.operands {
+    for &o in shape.shown() {
         let given = match o.role {
             Role::Dst => {
                 d += 1;
@@ -237,7 +237,7 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
     }
     // a modifier that is not given leaves its bits clear, unless something else decides them
     let wanted = inst.mods.iter().fold(row.decided, |all, (name, _)| all | 1 << name as u32);
-    for o in shape.operands {
+    for &o in shape.modifiers() {
         if o.role == Role::Mod && wanted >> o.modifier as u32 & 1 == 1 {
             a.modifier(o).map_err(|e| (progress, e))?;
         }

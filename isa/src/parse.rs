@@ -460,17 +460,13 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
     let mut progress = 0;
     let mut chan = 0;
     let takes_signs = row.mods >> ModName::Neg as u32 & 1 == 1 || row.variant & table::DPP8 != 0;
-    let visible =
-        shape.operands.iter().filter(|o| matches!(o.role, Role::Dst | Role::Src) && o.style != Style::AttrChan).count();
-    let fixed = shape.operands.iter().filter(|o| o.kind == Kind::FixedVcc).count();
+    let visible = shape.shown().iter().filter(|o| o.style != Style::AttrChan).count();
+    let fixed = shape.shown().iter().filter(|o| o.kind == Kind::FixedVcc).count();
     // a pair whose constant takes a sign has a longer form
     let pair = shape.format == "VOPD";
     // vcc where the encoding leaves no choice need not be written
     let silent_vcc = fixed > 0 && parts.args.len() + fixed == visible;
-    for o in shape.operands {
-        if !matches!(o.role, Role::Dst | Role::Src) {
-            continue;
-        }
+    for &o in shape.shown() {
         if o.kind == Kind::FixedVcc && silent_vcc {
             let vcc = Operand::Regs(crate::decode::vcc(cx.mode));
             if o.role == Role::Dst {
@@ -574,8 +570,9 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
         };
         let source = o.source_index();
         let folded = matches!(a.what, What::Value(v) if o.ty != Type::F64 || v.float) && !takes_signs && !pair;
-        for (i, on) in [a.neg && !folded, a.abs && !folded, a.sext, a.lit].into_iter().enumerate() {
-            if on && !(i == 3 && matches!(o.style, Style::K32 | Style::K16 | Style::K64)) {
+        let signs = [a.neg && !folded, a.abs && !folded, a.sext, a.lit];
+        for (i, _) in signs.iter().enumerate().filter(|s| *s.1) {
+            if !(i == 3 && matches!(o.style, Style::K32 | Style::K16 | Style::K64)) {
                 let Some(s) = source.filter(|_| o.role == Role::Src) else {
                     return Err((
                         progress,

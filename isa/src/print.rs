@@ -79,8 +79,8 @@ impl Raw {
         let export = s.at[At::En as usize] != 255;
         let usual = !s.has(word::F8F6F4) && signs.neg | signs.abs | signs.sext == 0;
         let mut comma = false;
-        for o in s.operands {
-            if !matches!(o.role, Role::Dst | Role::Src) || self.hidden(o) {
+        for &o in s.shown() {
+            if self.hidden(o) {
                 continue;
             }
             if o.style == Style::AttrChan {

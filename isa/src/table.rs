@@ -154,11 +154,21 @@ impl Operand {
         v
     }
 
+    #[inline]
     pub fn put(&self, bits: &mut u128, value: u64) {
+        if let [(lo, len, 0)] = *self.segs
+            && lo + len <= 64
+        {
+            // most fields lie in the first eight bytes
+            let low = *bits as u64;
+            let differs = (low >> lo ^ value) & u64::MAX >> (64 - u32::from(len).max(1));
+            *bits ^= u128::from(differs << lo);
+            return;
+        }
         for &(lo, len, shift) in self.segs {
             let m = u64::MAX >> (64 - u32::from(len).max(1));
-            *bits &= !(u128::from(m) << lo);
-            *bits |= u128::from((value >> shift) & m) << lo;
+            let differs = ((*bits >> lo) as u64 ^ value >> shift) & m;
+            *bits ^= u128::from(differs) << lo;
         }
     }
 
@@ -215,6 +225,16 @@ impl Shape {
     }
     pub fn has(&self, word: u32) -> bool {
         self.words & word != 0
+    }
+    /// Destinations and sources, in the order of assembly text.
+    #[inline]
+    pub fn shown(&self) -> &'static [&'static Operand] {
+        self.operands.get(..usize::from(self.dsts + self.srcs)).unwrap_or(&[])
+    }
+    /// Modifiers and bits that others depend on.
+    #[inline]
+    pub fn modifiers(&self) -> &'static [&'static Operand] {
+        self.operands.get(usize::from(self.dsts + self.srcs)..).unwrap_or(&[])
     }
     /// The operand or modifier of a kind.
     #[inline]
