@@ -4,7 +4,7 @@
 use crate::codes::{Codes, inline_code};
 use crate::encode::EncodeError;
 use crate::syntax;
-use crate::table::{Image, Kind, Operand as Field, Role, Row, Style, TRUE16, flag, literal_field, word};
+use crate::table::{Image, Kind, Operand as Field, Over, Role, Row, Style, TRUE16, flag, literal_field, word};
 use crate::{Flags, Half, Inst, ModName, Operand, Reg, RegFile, Regs, Target, Type};
 
 struct Check<'a> {
@@ -233,68 +233,15 @@ impl Check<'_> {
                 return bad(ModName::Cpol, 0x800);
             }
         }
-        if let Some(v @ 1..) = self.given(ModName::OpSel)
-            && self.row.variant & TRUE16 != 0
-        {
-            for (o, x) in self.each() {
-                let Operand::Regs(r) = x else { continue };
-                let high = i32::from(r.half == Half::Hi);
-                let differs = |bit: usize| v >> bit & 1 != high;
-                let at = if o.role == Role::Dst { Some(3) } else { o.source_index() };
-                let addend = o.role == Role::Dst && shape.has(word::OPSEL4);
-                let wrong = at.is_some_and(differs) || addend && differs(2);
-                if r.half != Half::Full && wrong {
-                    return Err(self.bad(o, x, "the half that op_sel names: leave op_sel out"));
-                }
-            }
+        self.halves()?;
+        if shape.over == Over::Sdwa {
+            self.sdwa()?;
         }
         if shape.format == "TENSOR" && self.given(ModName::R128) == Some(1) {
             return bad(ModName::R128, 1);
         }
-        let sext = self.given(ModName::Sext).unwrap_or(0);
-        if shape.has(word::NO_SEXT) && sext != 0 {
-            return bad(ModName::Sext, sext);
-        }
-        for (o, x) in self.each() {
-            let marked = o.role == Role::Src && o.source_index().is_some_and(|i| sext >> i & 1 == 1);
-            if shape.has(word::SEXT_REGS) && marked && matches!(x, Operand::Imm(_)) {
-                return Err(self.bad(o, x, "a register where sext is applied"));
-            }
-        }
-        if shape.has(word::WHOLE_DST)
-            && let Some(v @ 0..=5) = self.given(ModName::DstSel)
-        {
-            return bad(ModName::DstSel, v);
-        }
-        for (m, names) in [
-            (ModName::MatrixAFmt, syntax::MATRIX_FMT.len()),
-            (ModName::MatrixBFmt, syntax::MATRIX_FMT.len()),
-            (ModName::MatrixAScaleFmt, syntax::MATRIX_SCALE_FMT.len()),
-            (ModName::MatrixBScaleFmt, syntax::MATRIX_SCALE_FMT.len()),
-        ] {
-            if let Some(v) = self.given(m)
-                && v as usize >= names
-            {
-                return bad(m, v);
-            }
-        }
-        // pairs of f32: a scalar source gives its low half twice where op_sel_hi exists for it
-        if self.codes == Codes::Gfx1250 {
-            for (o, x) in self.each() {
-                let (Some(i), Operand::Regs(r)) = (o.source_index(), x) else { continue };
-                let all = shape.operands.iter().find(|m| m.modifier == ModName::OpSelHi).map_or(0, |m| m.max());
-                let high = self.given(ModName::OpSel).unwrap_or(0) >> i & 1 == 1
-                    || self.given(ModName::OpSelHi).unwrap_or(all as i32) >> i & 1 == 1;
-                if o.role == Role::Src
-                    && o.ty == Type::PkF32
-                    && !r.first.is_vector()
-                    && r.first != Reg::NULL
-                    && r.first.file() != RegFile::Ttmp
-                    && high
-                {
-                    return Err(self.bad(o, x, "a scalar only with op_sel and op_sel_hi of 0 for it"));
-                }
-            }
+        if shape.packed {
+            self.packed()?;
         }
         let dot = || self.target.op(self.row.op).is_some_and(|i| i.flags.has(Flags::DOT));
         if shape.packed
@@ -327,6 +274,72 @@ impl Check<'_> {
             }
             if image.gather && !matches!(dmask, 1 | 2 | 4 | 8) || atomic && !matches!(dmask, 1 | 3 | 15) {
                 return bad(ModName::Dmask, dmask);
+            }
+        }
+        Ok(())
+    }
+
+    /// What op_sel says about halves of registers that the operands name, too.
+    fn halves(&self) -> Result<(), EncodeError> {
+        let v = self.given(ModName::OpSel).unwrap_or(0);
+        if v == 0 || self.row.variant & TRUE16 == 0 {
+            return Ok(());
+        }
+        for (o, x) in self.each() {
+            let Operand::Regs(r) = x else { continue };
+            let differs = |bit: usize| v >> bit & 1 != i32::from(r.half == Half::Hi);
+            let at = if o.role == Role::Dst { Some(3) } else { o.source_index() };
+            let addend = o.role == Role::Dst && self.row.shape().has(word::OPSEL4);
+            if r.half != Half::Full && (at.is_some_and(differs) || addend && differs(2)) {
+                return Err(self.bad(o, x, "the half that op_sel names: leave op_sel out"));
+            }
+        }
+        Ok(())
+    }
+
+    fn sdwa(&self) -> Result<(), EncodeError> {
+        let shape = self.row.shape();
+        let bad = |modifier, value| Err(EncodeError::Modifier { op: self.inst.op, modifier, value });
+        let sext = self.given(ModName::Sext).unwrap_or(0);
+        if shape.has(word::NO_SEXT) && sext != 0 {
+            return bad(ModName::Sext, sext);
+        }
+        if shape.has(word::SEXT_REGS) {
+            for (o, x) in self.each() {
+                let marked = o.role == Role::Src && o.source_index().is_some_and(|i| sext >> i & 1 == 1);
+                if marked && matches!(x, Operand::Imm(_)) {
+                    return Err(self.bad(o, x, "a register where sext is applied"));
+                }
+            }
+        }
+        match self.given(ModName::DstSel) {
+            Some(v @ 0..=5) if shape.has(word::WHOLE_DST) => bad(ModName::DstSel, v),
+            _ => Ok(()),
+        }
+    }
+
+    /// Formats of matrix operands that exist, and pairs of f32, of which a scalar gives its low half only.
+    fn packed(&self) -> Result<(), EncodeError> {
+        if self.codes != Codes::Gfx1250 {
+            return Ok(());
+        }
+        for (modifier, names) in [
+            (ModName::MatrixAFmt, syntax::MATRIX_FMT.len()),
+            (ModName::MatrixBFmt, syntax::MATRIX_FMT.len()),
+            (ModName::MatrixAScaleFmt, syntax::MATRIX_SCALE_FMT.len()),
+            (ModName::MatrixBScaleFmt, syntax::MATRIX_SCALE_FMT.len()),
+        ] {
+            if let Some(value) = self.given(modifier).filter(|v| *v as usize >= names) {
+                return Err(EncodeError::Modifier { op: self.inst.op, modifier, value });
+            }
+        }
+        let all = self.row.shape().operands.iter().find(|m| m.modifier == ModName::OpSelHi).map_or(0, |m| m.max());
+        let high = self.given(ModName::OpSel).unwrap_or(0) | self.given(ModName::OpSelHi).unwrap_or(all as i32);
+        for (o, x) in self.each() {
+            let (Some(i), Operand::Regs(r)) = (o.source_index(), x) else { continue };
+            let scalar = !r.first.is_vector() && r.first != Reg::NULL && r.first.file() != RegFile::Ttmp;
+            if o.role == Role::Src && o.ty == Type::PkF32 && scalar && high >> i & 1 == 1 {
+                return Err(self.bad(o, x, "a scalar only with op_sel and op_sel_hi of 0 for it"));
             }
         }
         Ok(())

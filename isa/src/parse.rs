@@ -162,9 +162,12 @@ fn unknown(target: Target, name: &str) -> String {
     if !elsewhere.is_empty() {
         return format!("`{name}` does not exist on {target}; it does on {}", elsewhere.join(", "));
     }
-    let near = by_name(target).keys().map(|k| (crate::target::distance(base, k), *k)).min();
+    // names of much other length are not near
+    let far = 3.max(base.len() / 4);
+    let candidates = by_name(target).keys().filter(|k| k.len().abs_diff(base.len()) <= far);
+    let near = candidates.map(|k| (crate::target::distance(base, k), *k)).min();
     match near {
-        Some((d, k)) if d <= 3.max(base.len() / 4) => format!("unknown instruction `{name}`; did you mean `{k}`?"),
+        Some((d, k)) if d <= far => format!("unknown instruction `{name}`; did you mean `{k}`?"),
         _ => format!("unknown instruction `{name}`"),
     }
 }
