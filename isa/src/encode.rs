@@ -450,7 +450,8 @@ impl Attempt<'_> {
             return Err(EncodeError::Literals { op: self.inst.op });
         }
         self.literal = Some(literal);
-        self.literal_bytes = bytes;
+        // sources that share it take it at its longest
+        self.literal_bytes = self.literal_bytes.max(bytes);
         Ok(code)
     }
 
