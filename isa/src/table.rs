@@ -10,7 +10,7 @@ use crate::{ModName, Op, Target, Type};
 use std::sync::OnceLock;
 
 mod index;
-pub(crate) use index::{Index, NONE, ODD, OVERLAY, WORD};
+pub(crate) use index::{Index, LAST, LONG, NONE, ODD, OVERLAY, WORD};
 
 /// What an operand is to the instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -551,11 +551,13 @@ pub(crate) fn literal_field(shape: &Shape, o: &Operand, vop3_literal: bool) -> b
 /// the manuals give none, and refuses to assemble them.
 pub(crate) fn reads_literal(shape: &Shape, o: &Operand, vop3_literal: bool) -> bool {
     let source = o.role == Role::Src && matches!(o.kind, Kind::Src | Kind::Ssrc | Kind::SrcVgprAcc);
-    let dpp = shape.wide && matches!(shape.over, Over::Dpp | Over::Dpp8);
+    let vgpr = shape.has(word::DPP_VGPR) && o.name == "src1";
+    let dpp = shape.wide && matches!(shape.over, Over::Dpp | Over::Dpp8) && !vgpr;
     let extra = vop3_literal
         && (dpp && !o.has(flag::VGPR_ONLY | flag::MASK)
             || o.name == "soffset" && o.kind == Kind::Ssrc
             || o.kind == Kind::SrcVgprAcc && shape.over == Over::None
+            || shape.format.starts_with("WMMA") && !o.has(flag::VGPR_ONLY)
             || shape.format == "VOPD3" && !o.has(flag::MASK));
     literal_field(shape, o, vop3_literal) || source && extra || shape.format == "SOP2" && source
 }
