@@ -473,7 +473,8 @@ impl Builder<'_> {
     }
 
     fn valu(&self, name: &str, sem: &'static sem::Sem) -> Built {
-        let mut op = self.blank(valu::map);
+        let handlers = valu::handlers(self.m.host);
+        let mut op = self.blank(handlers.map);
         op.kernel = sem.kernel.on(self.m.host);
         op.form = sem.form;
         op.float = sem.float;
@@ -608,10 +609,12 @@ impl Builder<'_> {
             op.run = valu::general;
             op.ext = Some(Box::new(e));
         } else if sem.form != Form::Map {
-            op.run = valu::bits;
+            op.run = handlers.bits;
         } else if n == 3 && op.src[..3].iter().all(|s| s.kind == Kind::Vector) {
-            op.run = valu::map_vvv;
+            op.run = handlers.registers;
         }
+        op.rows = valu::rows(&op.src, self.lanes);
+        op.batch = valu::joins_batch(name, &op).into();
         Ok(op)
     }
 }

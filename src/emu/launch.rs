@@ -459,6 +459,14 @@ fn interpret(w: &mut Wave, program: &Program) -> Ctl {
         // SAFETY: `ip` is an index of the program: it starts as one, jumps only go to indices, and the last operation
         // never falls through.
         let op = unsafe { &*ops.add(ip) };
+        if op.batch > 1 && w.plain_float {
+            let n = op.batch as usize;
+            // SAFETY: so many operations of the kind follow, all resolved for waves like this one.
+            unsafe { (program.multiply_adds)(w, std::slice::from_raw_parts(ops.add(ip), n)) };
+            ip += n;
+            count += n as u64;
+            continue;
+        }
         count += 1;
         // SAFETY: operands were resolved for waves like this one.
         match unsafe { (op.run)(w, op) } {

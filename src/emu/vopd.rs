@@ -128,7 +128,8 @@ pub fn decode(bytes: &[u8]) -> Option<Pair> {
 /// Micro-operation of one half, writing row `dst`.
 fn build(m: &Machine, lanes: usize, h: &Half, dst: u32, pc: u32) -> Option<UOp> {
     let sem = sem::of(h.op, false)?;
-    let mut op = blank(valu::map, pc, 8);
+    let handlers = valu::handlers(m.host);
+    let mut op = blank(handlers.map, pc, 8);
     op.kernel = sem.kernel.on(m.host);
     op.form = sem.form;
     op.float = sem.float;
@@ -152,13 +153,14 @@ fn build(m: &Machine, lanes: usize, h: &Half, dst: u32, pc: u32) -> Option<UOp> 
         op.src[3] = Src { kind: Kind::Scalar, at: VCC as u32, value: 0 };
     }
     if sem.form != Form::Map {
-        op.run = valu::bits;
+        op.run = handlers.bits;
     } else if op.n == 3 && op.src[..3].iter().all(|s| s.kind == Kind::Vector) {
-        op.run = valu::map_vvv;
+        op.run = handlers.registers;
     }
     if op.types[..3].iter().any(|t| t.is_packed() && *t != Ty::None) {
         op.ext = Some(Box::new(Ext::NONE));
     }
+    op.rows = valu::rows(&op.src, lanes);
     Some(op)
 }
 
