@@ -70,7 +70,7 @@ impl Machine {
             buffer_gfx10: self.family >= Family::Gfx10,
             buffer_gfx11: self.family >= Family::Gfx11,
             flat_scratch_gfx8: self.family == Family::Gfx8,
-            fnuz: self.target.info().name.starts_with("gfx94"),
+            fnuz: self.target.info().fnuz,
             fixed_modes: !self.family.has_ieee_mode(),
             hwreg_gfx10: self.family == Family::Gfx10,
         }
