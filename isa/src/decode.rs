@@ -5,8 +5,8 @@
 
 use crate::codes::{Codes, inline_value};
 use crate::table::{
-    self, At, DPP8, FAKE16, Kind, OWN_LITERAL, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64, flag,
-    word,
+    self, At, DPP8, FAKE16, Kind, NONE, OVERLAY, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64,
+    WORD, flag, word,
 };
 use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, RegFile, Regs, Target, Type, VCC};
 use smallvec::SmallVec;
@@ -57,14 +57,13 @@ pub struct Decoder {
     target: Target,
     mode: Mode,
     reject: u16,
-    lit64: bool,
 }
 
 impl Decoder {
     /// A decoder for a target.
     pub fn new(target: Target, mode: Mode) -> Decoder {
         let reject = if mode.true16 { FAKE16 } else { TRUE16 } | if mode.wave64 { WAVE32 } else { WAVE64 };
-        Decoder { table: table::table(target), target, mode, reject, lit64: target.codes() == Codes::Gfx1250 }
+        Decoder { table: table::table(target), target, mode, reject }
     }
 
     /// Decodes the instruction at the start of `bytes`.
@@ -88,46 +87,23 @@ impl Decoder {
 
     #[inline]
     fn pick(&self, bits: u128, bytes: &[u8], reject: u16) -> Option<Raw> {
-        for &i in self.table.candidates(bits as u32) {
-            let row = self.table.rows.get(usize::from(i))?;
-            if (bits ^ row.fixed) & row.mask != 0 || row.variant & reject != 0 {
+        let index = &self.table.index;
+        for &i in index.candidates(bits as u32) {
+            let probe = index.probes.get(usize::from(i))?;
+            if (bits as u64 ^ probe.fixed) & probe.mask != 0 || u16::from(probe.variant) & reject != 0 {
                 continue;
             }
-            if row.variant & DPP8 != 0 {
-                let code = if row.bytes == 8 { bits as u32 } else { (bits >> 32) as u32 } & 0x1ff;
-                if code != 0xe9 && code != 0xea {
-                    continue;
-                }
+            if probe.deep && !self.fits(i, bits) {
+                continue;
             }
-            for &(lo, map) in &row.checks {
-                if lo == 0xff {
-                    break;
-                }
-                let (map, field) = self.table.maps.get(usize::from(map))?;
-                let v = low_field(bits, lo) as u16 & field;
-                if map[usize::from(v / 64) & 7] >> (v % 64) & 1 == 0 {
-                    return None;
-                }
-            }
-            let mut len = row.bytes;
-            for &f in &row.literal {
-                if f == 0xff {
-                    break;
-                }
-                let code = low_field(bits, f & 0x7f) & if f & 0x80 != 0 { 0xff } else { 0x1ff };
-                match code {
-                    0..=248 | 256.. => {}
-                    // the codes of SDWA and DPP: the overlay did not match
-                    249 | 250 => return None,
-                    255 => len = len.max(row.bytes + 4),
-                    254 if self.lit64 => len = row.bytes + 8,
-                    _ => {}
-                }
-            }
-            // a literal that is part of the encoding serves the sources too
-            if len != row.bytes && row.variant & OWN_LITERAL != 0 {
-                len = row.bytes;
-            }
+            let verdict = index.verdict(probe, bits);
+            let len = match verdict {
+                0 => probe.bytes,
+                WORD => probe.bytes + 4,
+                v if v & NONE != 0 => return None,
+                v if v & OVERLAY != 0 => continue,
+                _ => probe.bytes + 8,
+            };
             if usize::from(len) > bytes.len() {
                 return None;
             }
@@ -141,13 +117,13 @@ impl Decoder {
         }
         None
     }
-}
 
-/// The bits from `lo` on; fields that decoding looks at do not cross the middle of an instruction (a test says so).
-#[inline]
-fn low_field(bits: u128, lo: u8) -> u32 {
-    let half = if lo < 64 { bits as u64 } else { (bits >> 64) as u64 };
-    (half >> (lo & 63)) as u32
+    /// True when all fixed bits of a row agree, and its DPP8 code.
+    fn fits(&self, row: u16, bits: u128) -> bool {
+        let Some(row) = self.table.rows.get(usize::from(row)) else { return false };
+        let code = if row.bytes == 8 { bits as u32 } else { (bits >> 32) as u32 } & 0x1ff;
+        (bits ^ row.fixed) & row.mask == 0 && (row.variant & DPP8 == 0 || matches!(code, 0xe9 | 0xea))
+    }
 }
 
 /// The bits of an instruction of so many bytes.
