@@ -125,7 +125,7 @@ impl Builder<'_> {
             return self.convert(c);
         }
         if let Some(shape) = format::shape(name) {
-            return self.typed(&shape);
+            return self.typed(&shape).map(|op| self.with_status(op));
         }
         if let Some(shape) = smem::shape(name) {
             return self.smem(&shape);
@@ -135,7 +135,7 @@ impl Builder<'_> {
         }
         for (prefix, space) in [("global_", 0), ("buffer_", 1), ("flat_", 2), ("scratch_", 3)] {
             if let Some(shape) = name.strip_prefix(prefix).and_then(vmem::shape) {
-                return self.vmem(space, &shape);
+                return self.vmem(space, &shape).map(|op| self.with_status(op));
             }
         }
         if let Some(run) = matrix::find(name, self.m) {
@@ -311,9 +311,6 @@ impl Builder<'_> {
         if self.get(ModName::Lds) != 0 && shape.action == vmem::Action::Load {
             shape.action = vmem::Action::LoadLds;
         }
-        if self.get(ModName::Tfe) != 0 {
-            return Err(Refusal::Unimplemented);
-        }
         let run = match space {
             0 => vmem::find::<space::Global>(&shape),
             1 => vmem::find::<space::Buffer>(&shape),
@@ -418,6 +415,17 @@ impl Builder<'_> {
         Ok(op)
     }
 
+    /// With `tfe` the register behind the data receives the status of the access.
+    fn with_status(&self, mut op: UOp) -> UOp {
+        if self.get(ModName::Tfe) != 0
+            && let Some(Operand::Regs(r)) = self.inst.dsts.first()
+        {
+            op.dst2 = op.dst + (r.dwords as u32 - 1) * self.lanes as u32;
+            (op.inner, op.run) = (Some(op.run), vmem::with_status);
+        }
+        op
+    }
+
     /// Scaled conversions of gfx950.
     fn convert(&self, c: convert::Conversion) -> Built {
         let mut op = self.blank(convert::RUN);
@@ -448,7 +456,8 @@ impl Builder<'_> {
             vmem::Action::Store => self.inst.srcs.first(),
             _ => self.inst.dsts.first(),
         };
-        let dwords = data.and_then(|d| d.regs()).map_or(0, |r| r.dwords as usize);
+        let status = usize::from(self.get(ModName::Tfe) != 0 && action == vmem::Action::Load);
+        let dwords = data.and_then(|d| d.regs()).map_or(0, |r| r.dwords as usize) - status;
         let d16 = shape.flags & (vmem::D16 | vmem::D16_HI) != 0;
         let packed = d16 && dwords == shape.count.div_ceil(2) && self.m.family > Family::Gfx8;
         let named = self.m.target.buffer_format(self.inst.mods.get(ModName::Format).unwrap_or(1) as u64);

@@ -67,8 +67,8 @@ impl Machine {
     /// Generation details for handlers.
     pub fn quirks(&self) -> Quirks {
         Quirks {
-            buffer_gfx10: self.family >= Family::Gfx10,
-            buffer_gfx11: self.family >= Family::Gfx11,
+            gfx10: self.family >= Family::Gfx10,
+            gfx11: self.family >= Family::Gfx11,
             flat_scratch_gfx8: self.family == Family::Gfx8,
             fnuz: self.target.info().fnuz,
             fixed_modes: !self.family.has_ieee_mode(),

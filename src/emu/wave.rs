@@ -382,10 +382,10 @@ pub struct Wave {
 /// Differences between generations that handlers ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Quirks {
-    /// Buffer bounds checks as on gfx10 and later.
-    pub buffer_gfx10: bool,
+    /// gfx10 and later: buffer bounds checks, a crossbar of 32 lanes.
+    pub gfx10: bool,
     /// gfx11 and later (buffer resource word 3 layout).
-    pub buffer_gfx11: bool,
+    pub gfx11: bool,
     /// gfx8: flat scratch words are offset and size.
     pub flat_scratch_gfx8: bool,
     /// fp8 numbers are AMD's FNUZ encodings (gfx942).

@@ -256,12 +256,19 @@ unsafe fn atomic(w: &mut Wave, op: &UOp) -> Ctl {
 /// Flag of atomics whose comparand is the first data operand.
 pub const SWAPPED: u16 = 1 << 12;
 
-/// ds_bpermute: each lane fetches the value of the lane its address names (4 bytes a lane).
+/// The lane that an address names for ds_permute and ds_bpermute, 4 bytes a lane. From gfx10 on the crossbar is 32 lanes
+/// wide and the halves of a wave of 64 are separate ("RDNA3" manual, DS_BPERMUTE_B32: lane numbers are modulo 32).
+fn named_lane(w: &Wave, op: &UOp, lane: usize) -> usize {
+    let n = (addr(w, op, lane).wrapping_add(op.imm as u32) / 4) as usize;
+    if w.quirks.gfx10 { lane & !31 | n % 32 } else { n % w.lanes }
+}
+
+/// ds_bpermute: each lane fetches the value of the lane its address names.
 unsafe fn bpermute(w: &mut Wave, op: &UOp) -> Ctl {
     let exec = w.exec();
     let mut out = [0; 64];
     for lane in 0..w.lanes {
-        let from = (addr(w, op, lane).wrapping_add(op.imm as u32) / 4) as usize % w.lanes;
+        let from = named_lane(w, op, lane);
         // Lanes that are switched off give zero (not with the `fi` form).
         let on = exec >> from & 1 == 1 || op.access.flags & FETCH_INACTIVE != 0;
         out[lane] = if on { w.lane(op.src[DATA0].at, from) } else { 0 };
@@ -279,7 +286,7 @@ unsafe fn permute(w: &mut Wave, op: &UOp) -> Ctl {
     let mut out = [0; 64];
     for lane in 0..w.lanes {
         if exec >> lane & 1 == 1 {
-            let to = (addr(w, op, lane).wrapping_add(op.imm as u32) / 4) as usize % w.lanes;
+            let to = named_lane(w, op, lane);
             out[to] = w.lane(op.src[DATA0].at, lane);
         }
     }

@@ -407,6 +407,19 @@ unsafe fn load_transposed<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
     Ctl::Next
 }
 
+/// A load with `tfe`: the handler in `UOp::inner`, then the status in the row `dst2`. It is 0, all memory being resident
+/// ("RDNA2" manual, texture fail enable).
+///
+/// # Safety
+/// As every handler.
+pub unsafe fn with_status(w: &mut Wave, op: &UOp) -> Ctl {
+    let Some(run) = op.inner else { return Ctl::Next };
+    // SAFETY: passed on.
+    let ctl = unsafe { run(w, op) };
+    super::ds::write_row(w, op.dst2, w.exec(), &[0; 64]);
+    ctl
+}
+
 /// What a mnemonic does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
