@@ -8,7 +8,7 @@ mod machine;
 
 use barewave_isa::Target;
 use half::f16;
-use machine::{run, target, true16};
+use machine::{again_on_other_instruction_sets, run, target, true16};
 
 fn halves() -> Vec<u32> {
     (0..=0xffff).collect()
@@ -264,4 +264,9 @@ fn scaled_conversions_of_small_floats() {
             }
         }
     }
+}
+
+#[test]
+fn the_same_on_other_instruction_sets() {
+    again_on_other_instruction_sets("the_same_on_other_instruction_sets");
 }

@@ -224,10 +224,11 @@ impl Builder<'_> {
     fn smem(&self, shape: &smem::Shape) -> Built {
         let mut op = self.blank(smem::find(shape));
         let srcs = &self.inst.srcs[..];
-        let (data, rest) = if shape.store || shape.atomic.is_some() {
-            (srcs.first(), srcs.get(1..).unwrap_or(&[]))
-        } else {
-            (None, srcs)
+        // The data of an atomic that returns the old value stand among the destinations.
+        let (data, rest) = match self.inst.dsts.first() {
+            Some(d) if shape.atomic.is_some() => (Some(d), srcs),
+            _ if shape.store || shape.atomic.is_some() => (srcs.first(), srcs.get(1..).unwrap_or(&[])),
+            _ => (None, srcs),
         };
         let base = rest.first().ok_or(Refusal::Illegal)?;
         op.src[0] = self.src(base)?;
@@ -619,7 +620,7 @@ impl Builder<'_> {
             op.ext = Some(Box::new(e));
         } else if sem.form != Form::Map {
             op.run = handlers.bits;
-        } else if n == 3 && op.src[..3].iter().all(|s| s.kind == Kind::Vector) {
+        } else if op.src[..n].iter().all(|s| s.kind == Kind::Vector) {
             op.run = handlers.registers;
         }
         op.rows = valu::rows(&op.src, self.lanes);

@@ -154,7 +154,7 @@ fn build(m: &Machine, lanes: usize, h: &Half, dst: u32, pc: u32) -> Option<UOp> 
     }
     if sem.form != Form::Map {
         op.run = handlers.bits;
-    } else if op.n == 3 && op.src[..3].iter().all(|s| s.kind == Kind::Vector) {
+    } else if op.src[..op.n as usize].iter().all(|s| s.kind == Kind::Vector) {
         op.run = handlers.registers;
     }
     if op.types[..3].iter().any(|t| t.is_packed() && *t != Ty::None) {

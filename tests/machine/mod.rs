@@ -141,3 +141,16 @@ impl Setup {
         bytes.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect()
     }
 }
+
+/// Runs the other tests of this executable again, each with another instruction set of the host in the place of the best.
+pub fn again_on_other_instruction_sets(this_test: &str) {
+    for host in ["portable", "avx2"] {
+        let out = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--skip", this_test])
+            .env("BAREWAVE_HOST", host)
+            .output()
+            .unwrap();
+        let text = [out.stdout, out.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());
+        assert!(out.status.success() && text[0].contains("test result: ok"), "{host}: {}\n{}", text[0], text[1]);
+    }
+}

@@ -1,4 +1,7 @@
 //! LDS: reads, writes, pairs, atomics, and the cross-lane instructions that use its crossbar.
+//!
+//! Source: "Vega" manual, chapter "Data Share Operations" and the DS pseudocode of chapter "Instructions" (DS_SWIZZLE_B32,
+//! DS_PERMUTE_B32, DS_*_SRC2_*, DS_APPEND, DS_CONDXCHG32); "RDNA3" manual for LDS_DIRECT_LOAD and permutes in waves of 64.
 
 use super::atomic::{Atomic, rmw32, rmw64};
 use super::space::lds_at;
@@ -409,7 +412,7 @@ unsafe fn exchange2(w: &mut Wave, op: &UOp) -> Ctl {
 
 /// Transposing reads of gfx950: every 16 lanes read a matrix whose rows have 16 elements of `BITS` bits, a row spread
 /// over as many lanes as it takes; each lane then gets a column (source: the operand layouts of MFMA, which these
-/// instructions serve, and the lowering of MLIR's `amdgpu.transpose_load`).
+/// instructions serve, the lowering of MLIR's `amdgpu.transpose_load`, and Triton's parameters of these instructions).
 unsafe fn read_tr<const BITS: usize>(w: &mut Wave, op: &UOp) -> Ctl {
     let dwords = op.access.bytes as usize / 4;
     let mut rows = [[0u32; 4]; 64];
@@ -435,14 +438,16 @@ fn bits_of(row: &[u32; 4], at: usize, n: usize) -> u32 {
     (v & ((1u64 << n) - 1)) as u32
 }
 
-/// Transposes within groups of 16 lanes, each of which holds `dwords` of elements of `bits` bits, and stores the result.
+/// Transposes within groups of a quarter of the wave, each lane of which holds `dwords` of elements of `bits` bits, and
+/// stores the result: a group of n lanes holds rows of n elements, one after the other, and lane i gets column i.
 pub fn transpose(w: &mut Wave, dst: u32, rows: &[[u32; 4]; 64], dwords: usize, bits: usize) {
     let per = 32 * dwords / bits;
+    let n = w.lanes / 4;
     for lane in Lanes(w.exec()) {
-        let (group, l) = (lane & !15, lane & 15);
+        let (group, l) = (lane / n * n, lane % n);
         let mut out = [0u32; 5];
         for e in 0..per {
-            let x = bits_of(&rows[group + e * 16 / per + l / per], l % per * bits, bits) as u64;
+            let x = bits_of(&rows[group + e * n / per + l / per], l % per * bits, bits) as u64;
             let at = e * bits;
             out[at / 32] |= (x << (at % 32)) as u32;
             out[at / 32 + 1] |= (x << (at % 32) >> 32) as u32;

@@ -1,4 +1,7 @@
 //! Address spaces of vector memory: where a lane's address comes from and what it may reach.
+//!
+//! Source: "Vega", "RDNA2" and "RDNA3" manuals, chapters "Vector Memory Operations" (buffer resource, swizzle, range
+//! checks: formulas of section "Buffer Addressing") and "Flat Memory Instructions" (apertures, scratch).
 
 use super::vmem::{ADDR64, ADDTID, IDXEN, OFFEN, STORE};
 use crate::emu::fault::FaultKind;

@@ -2,9 +2,11 @@
 //!
 //! The fast path hands register rows straight to the kernel; scalars and constants become one 16-lane row that is
 //! reused for every chunk. Runs of f32 multiply-adds, which matrix products are made of, are one call ([`Batch`]). The
-//! general path first builds each source in a temporary row (DPP, SDWA, `op_sel`, absolute
-//! value, negation, denormal flushing), runs the same kernel on those, and then applies output modifiers, clamping and
-//! partial writes.
+//! general path first builds each source in a temporary row (DPP, SDWA, `op_sel`, absolute value, negation, denormal
+//! flushing), runs the same kernel on those, and then applies output modifiers, clamping and partial writes.
+//!
+//! Source: "Vega", "CDNA3", "RDNA2" and "RDNA3" manuals, chapter "Vector ALU Operations" (input and output modifiers, DPP,
+//! SDWA, packed math) and the MODE register's table in chapter "Kernel State".
 
 use crate::emu::lanes::{Bf16, CHUNK, F16, Host, Rows, Ty, on_hosts};
 use crate::emu::numeric::*;
@@ -92,7 +94,7 @@ unsafe fn map_on(w: &mut Wave, op: &UOp) -> Ctl {
     Ctl::Next
 }
 
-/// As [`map_on`] with three register sources.
+/// As [`map_on`] with sources that are all registers.
 #[inline(always)]
 unsafe fn registers_on(w: &mut Wave, op: &UOp) -> Ctl {
     if op.float && !w.plain_float {
@@ -174,7 +176,7 @@ unsafe fn multiply_adds<const CHUNKS: usize, const ALL: bool>(w: &mut Wave, ops:
 pub struct Handlers {
     /// Lane values in, lane value out.
     pub map: Run,
-    /// The same with three register sources: the inner loops of matrix products.
+    /// The same with sources that are all registers.
     pub registers: Run,
     /// Lane bits in or out.
     pub bits: Run,

@@ -1,4 +1,7 @@
 //! Floating-point arithmetic.
+//!
+//! Source: VOP1, VOP2 and VOP3 pseudocode of the "Vega", "CDNA3", "RDNA3" and "RDNA4" manuals. Of transcendental functions
+//! they give a bound (1 ULP) and no more; see `numeric` for what is computed.
 
 use super::{Sem, c, m};
 use crate::emu::lanes::{Bf16, F16, Lane, No};
