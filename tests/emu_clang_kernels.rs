@@ -145,7 +145,8 @@ fn dot_instructions() {
             source += "r3 = __builtin_amdgcn_sudot4(true, (int)x, false, (int)y, -5, false);\n";
         }
         if halves {
-            source += "r1 = __builtin_astype(__builtin_amdgcn_fdot2(__builtin_astype((x & 0x00070007) | 0x44004400, h2),
+            source +=
+                "r1 = __builtin_astype(__builtin_amdgcn_fdot2(__builtin_astype((x & 0x00070007) | 0x44004400, h2),
                 __builtin_astype((y & 0x80078007) | 0x3c003c00, h2), 0.5f, false), uint);\n";
         }
         if nibbles {

@@ -124,9 +124,7 @@ fn typed_buffers_convert_as_their_formats_say() {
             body.push(format!(
                 "tbuffer_store_format_xyzw v[OUT:{{OUT+3}}], v0, s[12:15], {zero} {written} idxen offset:32"
             ));
-            body.push(format!(
-                "buffer_store_format_xyzw v[{{OUT+4}}:{{OUT+7}}], v0, s[12:15], {zero} idxen offset:40"
-            ));
+            body.push(format!("buffer_store_format_xyzw v[{{OUT+4}}:{{OUT+7}}], v0, s[12:15], {zero} idxen offset:40"));
             for (n, offset) in [(8, 32), (10, 40)] {
                 body.push(format!(
                     "buffer_load_dwordx2 v[{{OUT+{n}}}:{{OUT+{}}}], v0, s[12:15], {zero} idxen offset:{offset}",
@@ -219,7 +217,9 @@ fn scalar_atomics_return_the_old_value() {
             body.push(format!("v_mov_b32 v{{OUT+{n}}}, s20"));
         }
         // Without glc nothing comes back; 64 bits carry over.
-        body.extend(["s_mov_b32 s20, 1", "s_mov_b32 s21, 0", "s_atomic_add_x2 s[20:21], s[4:5], 0x0"].map(String::from));
+        body.extend(
+            ["s_mov_b32 s20, 1", "s_mov_b32 s21, 0", "s_atomic_add_x2 s[20:21], s[4:5], 0x0"].map(String::from),
+        );
         body.push("v_mov_b32 v{OUT+9}, s20".into());
         body.push("s_load_dwordx2 s[20:21], s[4:5], 0x0".into());
         body.extend(["v_mov_b32 v{OUT+10}, s20", "v_mov_b32 v{OUT+11}, s21"].map(String::from));
@@ -255,7 +255,8 @@ fn global_data_share_and_wave_sync() {
         // A semaphore that wave 0 raises three times lets three waves pass, which have waited for it.
         let four = Setup { waves: 4, ..m };
         let shift = m.lanes.trailing_zeros();
-        let mut body: Vec<String> = ["s_mov_b32 m0, 0", "v_mov_b32 v20, 0", "v_readfirstlane_b32 s20, v0"].map(String::from).into();
+        let mut body: Vec<String> =
+            ["s_mov_b32 m0, 0", "v_mov_b32 v20, 0", "v_readfirstlane_b32 s20, v0"].map(String::from).into();
         body.push(format!("s_lshr_b32 s20, s20, {shift}"));
         body.extend(
             [
@@ -470,6 +471,36 @@ fn permutes_reach_as_far_as_the_crossbar() {
     }
 }
 
+#[test]
+fn swizzles_follow_their_modes() {
+    for name in ["gfx906", "gfx942", "gfx1030", "gfx1201"] {
+        let m = setup(target(name));
+        // Offset, first lanes that the first lanes read. The FFT orders are those of the "Vega" manual's table.
+        let cases: [(u32, [usize; 16]); 9] = [
+            (0xe000, [0, 16, 8, 24, 4, 20, 12, 28, 2, 18, 10, 26, 6, 22, 14, 30]),
+            (0xe010, [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15]),
+            (0xe01c, [0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15]),
+            (0xe01f, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]),
+            // Rotation by 3 within 8 lanes, either way.
+            (0xc000 | 3 << 5 | 0x18, [3, 4, 5, 6, 7, 0, 1, 2, 11, 12, 13, 14, 15, 8, 9, 10]),
+            (0xc400 | 3 << 5 | 0x18, [5, 6, 7, 0, 1, 2, 3, 4, 13, 14, 15, 8, 9, 10, 11, 12]),
+            // A permutation of four, and and/or/xor masks: broadcast of lane 3 of 8, exchange with distance 4.
+            (0x8000 | 0x1b, [3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12]),
+            (0x18 | 3 << 5, [3, 3, 3, 3, 3, 3, 3, 3, 11, 11, 11, 11, 11, 11, 11, 11]),
+            (0x1f | 4 << 10, [4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11]),
+        ];
+        let input = random(16, m.lanes);
+        for (offset, from) in cases {
+            let out = m.run(&[&format!("ds_swizzle_b32 vOUT, v3 offset:{offset}")], &input, 1, 1);
+            for half in (0..m.lanes).step_by(32) {
+                for (lane, &f) in from.iter().enumerate() {
+                    assert_eq!(out[half + lane], input[half + f], "{name} {offset:#x} lane {}", half + lane);
+                }
+            }
+        }
+    }
+}
+
 /// `s_setreg` of a field of MODE.
 fn mode(m: &Setup, offset: u32, width: u32, value: u32) -> String {
     let text = |register: &str| format!("s_setreg_imm32_b32 hwreg({register}, {offset}, {width}), {value:#x}");
@@ -574,7 +605,8 @@ fn halves_round_as_the_mode_says() {
                     }
                     assert_eq!(got[n] & 0xffff, want, "{name} mode {direction}, result {n} of {a} and {b}");
                 }
-                let want = half_in_direction(a * a, direction) as u32 | (half_in_direction(b * b, direction) as u32) << 16;
+                let want =
+                    half_in_direction(a * a, direction) as u32 | (half_in_direction(b * b, direction) as u32) << 16;
                 assert_eq!(got[4], want, "{name} mode {direction}: squares of {a} and {b}");
             }
         }
@@ -635,8 +667,7 @@ fn doubles_round_as_the_host_does_in_the_same_mode() {
                 let known = m.knows("v_add_f64 v[8:9], v[20:21], v[22:23]");
                 text(if known { "v_add_f64" } else { "v_add_f64_e64" })
             };
-            let mut body: Vec<String> =
-                (0..4).map(|i| format!("v_mov_b32 v{}, v{}", 20 + i, 3 + i)).collect();
+            let mut body: Vec<String> = (0..4).map(|i| format!("v_mov_b32 v{}, v{}", 20 + i, 3 + i)).collect();
             body.push(mode(&m, 2, 2, direction));
             body.extend([
                 add(0, "v[22:23]"),

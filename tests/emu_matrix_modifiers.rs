@@ -23,9 +23,18 @@ fn blocks_and_lane_groups_are_broadcast() {
     let small: Vec<f32> = random(1, 3 * 64).iter().map(|x| (x % 7) as f32 - 3.0).collect();
     let bits: Vec<u32> = small.iter().map(|v| v.to_bits()).collect();
     for name in ["gfx90a", "gfx942", "gfx950"] {
-        for (cbsz, abid, blgp) in
-            [(0, 0, 0), (1, 1, 0), (2, 3, 0), (3, 5, 0), (4, 9, 0), (0, 0, 1), (0, 0, 2), (0, 0, 3), (2, 1, 6), (0, 0, 7)]
-        {
+        for (cbsz, abid, blgp) in [
+            (0, 0, 0),
+            (1, 1, 0),
+            (2, 3, 0),
+            (3, 5, 0),
+            (4, 9, 0),
+            (0, 0, 1),
+            (0, 0, 2),
+            (0, 0, 3),
+            (2, 1, 6),
+            (0, 0, 7),
+        ] {
             let text = format!(
                 "v_mfma_f32_4x4x1_16b_f32 v[OUT:{{OUT+3}}], v3, v4, v[OUT:{{OUT+3}}] cbsz:{cbsz} abid:{abid} blgp:{blgp}"
             );
@@ -62,8 +71,7 @@ fn blocks_and_lane_groups_are_broadcast() {
 fn doubles_are_negated() {
     // 4 blocks of 4 x 4 x 4: lane 16 k + 4 b + i holds A[i][k] of block b and B[k][i]; D[i][j] is in lane 16 i + 4 b + j.
     let numbers: Vec<f64> = random(2, 3 * 64).iter().map(|x| (x % 9) as f64 - 4.0).collect();
-    let words: Vec<u32> =
-        numbers.iter().flat_map(|v| [v.to_bits() as u32, (v.to_bits() >> 32) as u32]).collect();
+    let words: Vec<u32> = numbers.iter().flat_map(|v| [v.to_bits() as u32, (v.to_bits() >> 32) as u32]).collect();
     for neg in 0..8usize {
         let bit = |n: usize| if neg >> n & 1 == 1 { -1.0 } else { 1.0 };
         let text = format!(
@@ -167,8 +175,9 @@ const FORMATS: [Small; 5] = [
 fn operand(f: Small, side: usize, depth: usize, seed: u32) -> (Vec<Vec<f32>>, Vec<[u32; 8]>) {
     let codes = f.codes();
     let mut numbers = random(seed, side * depth).into_iter();
-    let chosen: Vec<Vec<u32>> =
-        (0..side).map(|_| (0..depth).map(|_| codes[numbers.next().unwrap() as usize % codes.len()]).collect()).collect();
+    let chosen: Vec<Vec<u32>> = (0..side)
+        .map(|_| (0..depth).map(|_| codes[numbers.next().unwrap() as usize % codes.len()]).collect())
+        .collect();
     let groups = 64 / side;
     let registers = (0..64)
         .map(|lane| {
@@ -196,7 +205,10 @@ fn products_of_small_floats_with_and_without_scales() {
             let (a, ra) = operand(FORMATS[fa], side, depth, 7 + fa as u32);
             let (b, rb) = operand(FORMATS[fb], side, depth, 70 + fb as u32);
             // Scales 1/2, 1 and 2 in all bytes.
-            let scales: Vec<u32> = random(700, 128).iter().map(|x| (0..4).fold(0, |w, n| w | (126 + (x >> (4 * n)) % 3) << (8 * n))).collect();
+            let scales: Vec<u32> = random(700, 128)
+                .iter()
+                .map(|x| (0..4).fold(0, |w, n| w | (126 + (x >> (4 * n)) % 3) << (8 * n)))
+                .collect();
             let words: Vec<u32> =
                 (0..64).flat_map(|l| [&ra[l][..], &rb[l], &scales[2 * l..2 * l + 2]].concat()).collect();
             let mut body: Vec<String> = (0..16).map(|n| format!("v_mov_b32 v{}, v{}", 60 + n, 3 + n)).collect();
@@ -225,9 +237,8 @@ fn products_of_small_floats_with_and_without_scales() {
                         16 => (4 * (lane / 16) + r, lane % 16),
                         _ => (8 * (r / 4) + 4 * (lane / 32) + r % 4, lane % 32),
                     };
-                    let want = (0..depth).fold(1.0f32, |sum, k| {
-                        sum + a[i][k] * factor(0, 3, i, k) * b[j][k] * factor(1, 2, j, k)
-                    });
+                    let want = (0..depth)
+                        .fold(1.0f32, |sum, k| sum + a[i][k] * factor(0, 3, i, k) * b[j][k] * factor(1, 2, j, k));
                     let got = f32::from_bits(out[results * lane + r]);
                     assert_eq!(got, want, "{side}x{side}x{depth} formats {fa} {fb} scaled {scaled}: D[{i}][{j}]");
                 }

@@ -85,7 +85,8 @@ impl Setup {
         // gfx8 has no global instructions: flat ones with the whole address.
         let flat = !self.knows("global_load_dword v3, v1, s[4:5]") && !self.knows("global_load_b32 v3, v1, s[4:5]");
         let address = |lo: usize, base: usize, offset: &str, n: usize| {
-            let mut lines = vec![format!("s_add_u32 s10, s{base}, {}", 4 * n), format!("s_addc_u32 s11, s{}, 0", base + 1)];
+            let mut lines =
+                vec![format!("s_add_u32 s10, s{base}, {}", 4 * n), format!("s_addc_u32 s11, s{}, 0", base + 1)];
             lines.push(format!("v_mov_b32 v{}, s11", lo + 1));
             lines.push(format!("v_add_u32 v{lo}, vcc, s10, {offset}"));
             lines.push(format!("v_addc_u32 v{}, vcc, 0, v{}, vcc", lo + 1, lo + 1));

@@ -263,7 +263,7 @@ pub const SWAPPED: u16 = 1 << 12;
 /// wide and the halves of a wave of 64 are separate ("RDNA3" manual, DS_BPERMUTE_B32: lane numbers are modulo 32).
 fn named_lane(w: &Wave, op: &UOp, lane: usize) -> usize {
     let n = (addr(w, op, lane).wrapping_add(op.imm as u32) / 4) as usize;
-    if w.quirks.gfx10 { lane & !31 | n % 32 } else { n % w.lanes }
+    if w.quirks.gfx10 { lane & !31 | (n % 32) } else { n % w.lanes }
 }
 
 /// ds_bpermute: each lane fetches the value of the lane its address names.
@@ -310,11 +310,9 @@ pub fn write_row(w: &mut Wave, dst: u32, exec: u64, out: &[u32; 64]) {
 /// rotation and FFT modes with bits 15:14 set).
 fn swizzle_lane(offset: u32, lane: usize) -> usize {
     if offset >= 0xe000 {
-        // FFT: bit-reversed order within groups given by the low bits.
-        let l = lane as u32 & 31;
-        let fft = offset & 31;
-        let rev = l.reverse_bits() >> 27;
-        let from = if fft == 31 { l } else { (l & !(31 >> fft.min(5))) | rev & (31 >> fft.min(5)) };
+        // FFT: the bits of the lane number that the mask does not keep are reversed.
+        let (l, mask) = (lane as u32 & 31, offset & 31);
+        let from = l.reverse_bits() >> 27 >> mask.count_ones() | l & mask;
         return lane & !31 | from as usize;
     }
     if offset >= 0xc000 {

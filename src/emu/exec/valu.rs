@@ -30,16 +30,7 @@ static ROWS: [[Rows; 8]; 2] = {
     }
     const fn all(lanes: usize) -> [Rows; 8] {
         let l = lanes;
-        [
-            layout(l, 0),
-            layout(l, 1),
-            layout(l, 2),
-            layout(l, 3),
-            layout(l, 4),
-            layout(l, 5),
-            layout(l, 6),
-            layout(l, 7),
-        ]
+        [layout(l, 0), layout(l, 1), layout(l, 2), layout(l, 3), layout(l, 4), layout(l, 5), layout(l, 6), layout(l, 7)]
     }
     [all(32), all(64)]
 };
