@@ -552,6 +552,34 @@ fn clamps_of_nan_and_overflowing_halves_follow_the_mode() {
     }
 }
 
+#[test]
+fn unfused_multiply_adds_know_no_denormals() {
+    let bits = |v: f32| v.to_bits();
+    // A denormal factor, product, addend and sum count as zero, whatever MODE says; what remains is exact.
+    let cases = [
+        ([1e-40, 1e20, 1.5], 1.5),
+        ([1e-20, 1e-20, 2e-38], 2e-38),
+        ([1.0, 3.0, 1e-39], 3.0),
+        ([1.5e-38, 1.0, -1.2e-38], 0.0),
+        ([2.0, 3.0, 4.0], 10.0),
+    ];
+    for name in ["gfx803", "gfx906", "gfx1010"] {
+        let m = setup(target(name));
+        let input: Vec<u32> = (0..m.lanes).flat_map(|l| cases[l % cases.len()].0.map(bits)).collect();
+        let body = [
+            "v_mad_f32 vOUT, v3, v4, v5",
+            "v_mad_f32 v{OUT+1}, -v3, v4, -v5",
+            "v_mac_f32 v5, v3, v4",
+            "v_mov_b32 v{OUT+2}, v5",
+        ];
+        for (l, got) in m.run(&body, &input, 3, 3).chunks(3).enumerate() {
+            let want = cases[l % cases.len()].1;
+            let got: Vec<f32> = got.iter().map(|b| f32::from_bits(*b)).collect();
+            assert_eq!(got, [want, -want, want], "{name} {:?}", cases[l % cases.len()]);
+        }
+    }
+}
+
 /// A number between two halves, rounded by searching all halves.
 fn half_in_direction(exact: f64, mode: u32) -> u16 {
     if exact.is_nan() || exact == 0.0 {
@@ -696,21 +724,25 @@ fn transposing_reads_of_local_memory() {
     let m = setup(target("gfx950"));
     // Element bits, dwords a lane, text: each group of 16 lanes reads rows of 16 elements, a row over as many lanes as it
     // takes, and lane l of the group gets column l.
-    for (bits, dwords, text) in [
+    for (bits, words, text) in [
         (16, 2, "ds_read_b64_tr_b16 v[OUT:{OUT+1}], v20"),
         (8, 2, "ds_read_b64_tr_b8 v[OUT:{OUT+1}], v20"),
         (4, 2, "ds_read_b64_tr_b4 v[OUT:{OUT+1}], v20"),
+        (6, 3, "ds_read_b96_tr_b6 v[OUT:{OUT+2}], v20"),
     ] {
-        let body = ["v_lshlrev_b32 v20, 3, v0", "ds_write2_b32 v20, v3, v4 offset1:1", text];
-        let input = random(14, 128);
-        let out = run(m.target, &body, &input, 2, dwords);
-        let element = |words: &[u32], i: usize| words[i * bits / 32] >> (i * bits % 32) & ((1 << bits) - 1);
-        let per_lane = 64 / bits;
+        let mut body = vec![format!("v_mul_u32_u24 v20, {}, v0", 4 * words)];
+        body.extend((0..words).map(|n| format!("ds_write_b32 v20, v{} offset:{}", 3 + n, 4 * n)));
+        body.push(text.into());
+        let input = random(14, words * 64);
+        let out = run(m.target, &lines(&body), &input, words, words);
+        let element = |words: &[u32], i: usize| {
+            (0..bits).fold(0, |v, b| v | (words[(i * bits + b) / 32] >> ((i * bits + b) % 32) & 1) << b)
+        };
         for lane in 0..64 {
-            let group = &input[lane / 16 * 32..lane / 16 * 32 + 32];
-            for e in 0..per_lane {
+            let group = &input[lane / 16 * 16 * words..];
+            for e in 0..32 * words / bits {
                 let want = element(group, e * 16 + lane % 16);
-                assert_eq!(element(&out[2 * lane..2 * lane + 2], e), want, "b{bits} lane {lane} element {e}");
+                assert_eq!(element(&out[words * lane..], e), want, "b{bits} lane {lane} element {e}");
             }
         }
     }

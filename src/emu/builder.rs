@@ -616,7 +616,8 @@ impl Builder<'_> {
             e.clamp = false;
         }
         if e != Ext::NONE {
-            op.run = valu::general;
+            let signs = sem.form == Form::Map && valu::only_signs(&e);
+            op.run = if signs { handlers.signs } else { valu::general };
             op.ext = Some(Box::new(e));
         } else if sem.form != Form::Map {
             op.run = handlers.bits;

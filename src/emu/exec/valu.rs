@@ -45,9 +45,9 @@ pub fn rows(src: &[Src; 4], lanes: usize) -> &'static Rows {
 #[repr(C, align(64))]
 struct Splat([[[u32; CHUNK]; 2]; 3]);
 
-/// Rows of the sources; those that are no registers are repeated in `tmp`.
+/// Rows of the sources; those that are no registers are repeated in `tmp`, their value changed by `f`.
 #[inline(always)]
-fn sources(w: &Wave, op: &UOp, tmp: *mut Splat) -> [*const u32; 3] {
+fn sources(w: &Wave, op: &UOp, tmp: *mut Splat, f: impl Fn(usize, u64) -> u64) -> [*const u32; 3] {
     let mut rows = [std::ptr::null(); 3];
     for i in 0..3 {
         let s = &op.src[i];
@@ -63,7 +63,7 @@ fn sources(w: &Wave, op: &UOp, tmp: *mut Splat) -> [*const u32; 3] {
         };
         // SAFETY: `tmp` has room for three splats.
         unsafe {
-            let row = &raw mut (*tmp).0[i];
+            let (row, v) = (&raw mut (*tmp).0[i], f(i, v));
             row.write([[v as u32; CHUNK], [(v >> 32) as u32; CHUNK]]);
             rows[i] = row.cast();
         }
@@ -79,7 +79,7 @@ unsafe fn map_on(w: &mut Wave, op: &UOp) -> Ctl {
         return unsafe { general(w, op) };
     }
     let mut tmp = std::mem::MaybeUninit::<Splat>::uninit();
-    let [x, y, z] = sources(w, op, tmp.as_mut_ptr());
+    let [x, y, z] = sources(w, op, tmp.as_mut_ptr(), |_, v| v);
     // SAFETY: rows are checked when the program is decoded.
     unsafe { (op.kernel)(w.v().add(op.dst as usize), x, y, z, w.exec(), op.rows) };
     Ctl::Next
@@ -101,6 +101,64 @@ unsafe fn registers_on(w: &mut Wave, op: &UOp) -> Ctl {
     Ctl::Next
 }
 
+/// What absolute value and negation do to the bits of a source: a mask to keep, and one to flip.
+fn signs(e: &Ext, ty: Ty, i: usize) -> (u64, u64) {
+    let bit = |m: u8, sign: u64| if m >> i & 1 == 1 { sign } else { 0 };
+    match ty {
+        Ty::Pk16 => (!0, 0),
+        Ty::PkF16 | Ty::PkBf16 => (!0, bit(e.neg, 1 << 15) | bit(e.neg_hi, 1 << 31)),
+        Ty::PkF32 => (!0, bit(e.neg, 1 << 31) | bit(e.neg_hi, 1 << 63)),
+        _ => {
+            let sign = match ty {
+                _ if ty.is_16() => 1 << 15,
+                _ if ty.dwords() == 2 => 1 << 63,
+                _ => 1 << 31,
+            };
+            (!bit(e.abs, sign), bit(e.neg, sign))
+        }
+    }
+}
+
+/// True for modifiers that are nothing but [`signs`].
+pub fn only_signs(e: &Ext) -> bool {
+    *e == Ext { neg: e.neg, neg_hi: e.neg_hi, abs: e.abs, ..Ext::NONE }
+}
+
+/// As [`map_on`] with negated or absolute sources: copies of their rows with other signs take their place.
+#[inline(always)]
+unsafe fn signs_on(w: &mut Wave, op: &UOp) -> Ctl {
+    let Some(e) = op.ext.as_deref().filter(|_| !op.float || w.plain_float) else {
+        // SAFETY: passed on.
+        return unsafe { general(w, op) };
+    };
+    let masks = [0, 1, 2].map(|i| signs(e, op.types[i], i));
+    let mut tmp = std::mem::MaybeUninit::<Splat>::uninit();
+    let mut copies = std::mem::MaybeUninit::<[[[u32; CHUNK]; 8]; 3]>::uninit();
+    let mut rows = sources(w, op, tmp.as_mut_ptr(), |i, v| v & masks[i].0 ^ masks[i].1);
+    for i in 0..3 {
+        let (keep, flip) = masks[i];
+        if (keep, flip) == (!0, 0) || op.src[i].kind != Kind::Vector {
+            continue;
+        }
+        let chunks = w.chunks();
+        // SAFETY: rows are checked when the program is decoded; a copy has room for two rows of 64 lanes.
+        unsafe {
+            let (from, to) =
+                (rows[i].cast::<[u32; CHUNK]>(), (&raw mut (*copies.as_mut_ptr())[i]).cast::<[u32; CHUNK]>());
+            for c in 0..chunks * op.types[i].dwords() {
+                let shift = if c < chunks { 0 } else { 32 };
+                let (keep, flip) = ((keep >> shift) as u32, (flip >> shift) as u32);
+                to.add(c).write((*from.add(c)).map(|x| x & keep ^ flip));
+            }
+            rows[i] = to.cast_const().cast();
+        }
+    }
+    let [x, y, z] = rows;
+    // SAFETY: rows are checked when the program is decoded.
+    unsafe { (op.kernel)(w.v().add(op.dst as usize), x, y, z, w.exec(), op.rows) };
+    Ctl::Next
+}
+
 /// Instructions with lane bits in or out: compares, carries, selects.
 #[inline(always)]
 unsafe fn bits_on(w: &mut Wave, op: &UOp) -> Ctl {
@@ -109,7 +167,7 @@ unsafe fn bits_on(w: &mut Wave, op: &UOp) -> Ctl {
         return unsafe { general(w, op) };
     }
     let mut tmp = std::mem::MaybeUninit::<Splat>::uninit();
-    let [x, y, z] = sources(w, op, tmp.as_mut_ptr());
+    let [x, y, z] = sources(w, op, tmp.as_mut_ptr(), |_, v| v);
     let rows = Rows { carry: bits_in(w, op), ..*op.rows };
     // SAFETY: rows are checked when the program is decoded.
     let out = unsafe { (op.kernel)(w.v().add(op.dst as usize), x, y, z, w.exec(), &rows) };
@@ -169,6 +227,8 @@ pub struct Handlers {
     pub map: Run,
     /// The same with sources that are all registers.
     pub registers: Run,
+    /// Lane values in, lane value out, sources negated or absolute.
+    pub signs: Run,
     /// Lane bits in or out.
     pub bits: Run,
     /// Runs of f32 multiply-adds.
@@ -185,6 +245,10 @@ pub fn handlers(host: Host) -> Handlers {
         on_hosts!(registers_on(w: &mut Wave, op: &UOp) -> Ctl);
         [portable, avx2, avx512]
     };
+    const SIGNS: [Run; 3] = {
+        on_hosts!(signs_on(w: &mut Wave, op: &UOp) -> Ctl);
+        [portable, avx2, avx512]
+    };
     const BITS: [Run; 3] = {
         on_hosts!(bits_on(w: &mut Wave, op: &UOp) -> Ctl);
         [portable, avx2, avx512]
@@ -194,7 +258,7 @@ pub fn handlers(host: Host) -> Handlers {
         [portable, avx2, avx512]
     };
     let n = host as usize;
-    Handlers { map: MAP[n], registers: REGISTERS[n], bits: BITS[n], multiply_adds: MULTIPLY_ADDS[n] }
+    Handlers { map: MAP[n], registers: REGISTERS[n], signs: SIGNS[n], bits: BITS[n], multiply_adds: MULTIPLY_ADDS[n] }
 }
 
 /// True for an operation that may stand in a run of multiply-adds: f32, no modifiers, all but the first source registers.
