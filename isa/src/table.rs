@@ -4,13 +4,13 @@
 //! operation for the encoder, and a two-level decode index. Level one takes the top nine bits of the first dword and
 //! leads to a bucket; the bucket names the bits that best tell its rows apart and holds a dense table of short row lists.
 
+use crate::decode::default_of;
 use crate::generated::{MNEMONICS, ROWS_BIN, SHAPES, TARGET_ROWS, TARGETS};
 use crate::{ModName, Op, Target, Type};
 use std::sync::OnceLock;
 
 mod index;
-use index::Index;
-pub(crate) use index::{NONE, OVERLAY, WORD};
+pub(crate) use index::{Index, NONE, ODD, OVERLAY, WORD};
 
 /// What an operand is to the instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -254,6 +254,32 @@ pub(crate) mod word {
     pub const OPSEL4: u32 = 1024;
     /// Text does not name the encoding.
     pub const NO_SUFFIX: u32 = 2048;
+    /// op_sel has two bits, which speak of no operands.
+    pub const OPSEL2: u32 = 4096;
+    /// A tuple of three registers may start anywhere.
+    pub const UNALIGNED: u32 = 8192;
+    /// No source can be lds_direct.
+    pub const NO_DIRECT: u32 = 1 << 14;
+    /// The scalar operand can only be null.
+    pub const NULL_ONLY: u32 = 1 << 15;
+    /// The last source selects a lane.
+    pub const LANE_SELECT: u32 = 1 << 16;
+    /// One scalar source only.
+    pub const ONE_BUS: u32 = 1 << 17;
+    /// SDWA writes all of the destination.
+    pub const WHOLE_DST: u32 = 1 << 18;
+    /// Reads every sample of a pixel: the dimension must be a multisampled one.
+    pub const MSAA: u32 = 1 << 19;
+    /// Two halves of a pair that are both of this operation may read the same bank.
+    pub const SAME_BANK: u32 = 1 << 20;
+    /// With DPP the second source is a VGPR.
+    pub const DPP_VGPR: u32 = 1 << 21;
+    /// Written only where no other encoding fits.
+    pub const SPARE: u32 = 1 << 22;
+    /// SDWA has no sext in assembly.
+    pub const NO_SEXT: u32 = 1 << 23;
+    /// SDWA has sext of registers only in assembly.
+    pub const SEXT_REGS: u32 = 1 << 24;
 }
 
 /// Operands that the meaning of others depends on; `build/emit.rs` has the same order.
@@ -308,6 +334,8 @@ pub(crate) struct Row {
     pub bytes: u8,
     /// Modifiers that the encoding has, a bit each.
     pub mods: u64,
+    /// Modifiers whose bits are not simply clear when they are not given.
+    pub decided: u64,
     /// Bits of modifiers that print nothing when they are clear; all ones when others are among them.
     pub quiet: u128,
 }
@@ -327,8 +355,10 @@ pub(crate) struct Table {
     /// Row numbers by operation: `by_op[start[op] .. start[op + 1]]`, shortest encoding first.
     pub by_op: Vec<u16>,
     pub start: Vec<u32>,
-    /// What decoding looks up.
-    pub index: Index,
+    /// What decoding looks up in the target's own wave size.
+    index: Index,
+    /// The same for waves of 64 lanes where the target's own have 32.
+    wide_index: OnceLock<Index>,
     /// Mnemonics with the suffix of their encoding, one behind the other, and where each row's ends.
     heads: String,
     head_ends: Vec<u32>,
@@ -360,6 +390,7 @@ impl Table {
                 variant: u16_at(r + 38),
                 bytes: 0,
                 mods: 0,
+                decided: 0,
                 quiet: 0,
             };
             let shape = row.shape();
@@ -371,6 +402,9 @@ impl Table {
             for o in shape.operands.iter().filter(|o| o.role == Role::Mod) {
                 let mut field = 0;
                 o.put(&mut field, o.max());
+                if matches!(o.modifier, ModName::OpSel | ModName::En) || default_of(o, shape) != 0 {
+                    row.decided |= 1 << o.modifier as u32;
+                }
                 row.quiet |= if prints_zero(o) || shape.has(word::SWIZZLE) { u128::MAX } else { field };
             }
             rows.push(row);
@@ -384,8 +418,10 @@ impl Table {
         for i in 0..Op::COUNT {
             start[i + 1] += start[i];
         }
-        let index = Index::new(target, &rows);
-        let mut table = Table { rows, by_op, start, index, heads: String::new(), head_ends: Vec::new() };
+        let narrow = TARGETS[target.min(TARGETS.len() - 1)].wave_size == 32;
+        let index = Index::new(target, &rows, !narrow);
+        let (heads, head_ends, wide_index) = (String::new(), Vec::new(), OnceLock::new());
+        let mut table = Table { rows, by_op, start, index, wide_index, heads, head_ends };
         for i in 0..table.rows.len() {
             let row = table.rows[i];
             let (first, _) = row.mnemonic().split_once(" :: ").unwrap_or((row.mnemonic(), ""));
@@ -395,6 +431,15 @@ impl Table {
             table.head_ends.push(table.heads.len() as u32);
         }
         table
+    }
+
+    /// The decode index for a wave size: masks of 64 lanes take pairs of registers.
+    #[inline]
+    pub fn index(&self, target: Target, wave64: bool) -> &Index {
+        if wave64 && target.info().wave_size == 32 {
+            return self.wide_index.get_or_init(|| Index::new(usize::from(target.0), &self.rows, true));
+        }
+        &self.index
     }
 
     /// Mnemonic of a row as it is printed: of a pair, the first half's.
@@ -476,6 +521,19 @@ pub(crate) fn literal_field(shape: &Shape, o: &Operand, vop3_literal: bool) -> b
         && (shape.bytes == 4
             || matches!(shape.format, "VOP2K" | "VOPD" | "SOP2")
             || (shape.bytes == 8 && vop3_literal && shape.format.starts_with("VOP3")))
+}
+
+/// True when the field, holding the code of a literal, is decoded with one: LLVM also reads literals behind encodings that
+/// the manuals give none, and refuses to assemble them.
+pub(crate) fn reads_literal(shape: &Shape, o: &Operand, vop3_literal: bool) -> bool {
+    let source = o.role == Role::Src && matches!(o.kind, Kind::Src | Kind::Ssrc | Kind::SrcVgprAcc);
+    let dpp = shape.wide && matches!(shape.over, Over::Dpp | Over::Dpp8);
+    let extra = vop3_literal
+        && (dpp && !o.has(flag::VGPR_ONLY | flag::MASK)
+            || o.name == "soffset" && o.kind == Kind::Ssrc
+            || o.kind == Kind::SrcVgprAcc && shape.over == Over::None
+            || shape.format == "VOPD3" && !o.has(flag::MASK));
+    literal_field(shape, o, vop3_literal) || source && extra || shape.format == "SOP2" && source
 }
 
 static TABLES: [OnceLock<Table>; 64] = [const { OnceLock::new() }; 64];

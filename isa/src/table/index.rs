@@ -6,10 +6,10 @@
 //! A field's value picks a verdict from a table of 512 bytes. The verdicts of the first three are joined without a
 //! branch; few rows have more, or fields beyond the first eight bytes.
 
-use super::{DPP8, OWN_LITERAL, Operand, Over, Role, Row, TARGETS, literal_field};
-use crate::Target;
+use super::{DPP8, FAKE16, OWN_LITERAL, Operand, Over, Role, Row, TARGETS, TRUE16, WAVE32, WAVE64, reads_literal};
 use crate::codes::Codes;
 use crate::valid::Need;
+use crate::{Op, Target};
 use smallvec::SmallVec;
 
 /// Verdict on a field's value: no operand has this code.
@@ -31,15 +31,16 @@ pub(crate) struct Probe {
     table: [u16; 6],
     /// First bits of the fields.
     at: [u8; 6],
-    /// Variant bits of the row that a mode may reject.
+    pub op: Op,
+    /// Variant bits of the row that a mode may reject, and [`ODD`].
     pub variant: u8,
     /// Bytes without a literal.
     pub bytes: u8,
-    /// The row fixes bits beyond the first eight bytes, or its DPP8 code is to be looked at.
-    pub deep: bool,
-    /// More than three fields, or one beyond the first eight bytes.
-    more: bool,
 }
+
+/// Variant bit of a probe: not all that counts is in it (fixed bits beyond the eighth byte, a DPP8 code, the
+/// operands of SDWA, more than three fields or one beyond the eighth byte), or the row is not as long as its bucket says.
+pub(crate) const ODD: u16 = 128;
 
 /// The decode index of a target.
 pub(crate) struct Index {
@@ -57,6 +58,8 @@ struct Bucket {
     first: u32,
     masks: [u32; 2],
     shifts: [u8; 2],
+    /// Length of most of its rows in bytes.
+    bytes: u8,
 }
 
 impl Bucket {
@@ -68,16 +71,20 @@ impl Bucket {
     }
 }
 
-/// Rows that agree in the bits that pick the slot: `lists[at..at + len]`.
-#[derive(Clone, Copy, Default)]
+/// Rows that agree in the bits that pick the slot: the first, and the others in `lists`.
+#[derive(Clone, Copy)]
 struct Slot {
+    first: u16,
+    others: u16,
     at: u32,
-    len: u16,
 }
 
+/// What no row's number reaches: the end of a slot's rows.
+const NO_ROW: u16 = u16::MAX;
+
 impl Index {
-    /// The index over a target's rows.
-    pub fn new(target: usize, rows: &[Row]) -> Index {
+    /// The index over a target's rows; `wave64`: masks take two registers.
+    pub fn new(target: usize, rows: &[Row], wave64: bool) -> Index {
         let mut index = Index {
             buckets: Box::new([Bucket::default(); 512]),
             slots: Vec::new(),
@@ -85,25 +92,29 @@ impl Index {
             probes: Vec::with_capacity(rows.len()),
             verdicts: no_verdicts(),
         };
-        index.probe_all(target, rows);
+        index.probe_all(target, rows, wave64);
         index.fill(rows);
         index
     }
 
-    fn probe_all(&mut self, target: usize, rows: &[Row]) {
+    fn probe_all(&mut self, target: usize, rows: &[Row], wave64: bool) {
         let mut known = Vec::new();
         for row in rows {
-            let looks = self.looks(target, row, &mut known);
+            let looks = self.looks(target, row, wave64, &mut known);
             let mut probe = Probe {
                 fixed: row.fixed as u64,
                 mask: row.mask as u64,
                 table: [0; 6],
                 at: [0; 6],
-                variant: row.variant as u8,
+                op: row.op,
+                variant: row.variant as u8 & (FAKE16 | TRUE16 | WAVE32 | WAVE64) as u8,
                 bytes: row.bytes,
-                deep: row.mask >> 64 != 0 || row.variant & DPP8 != 0,
-                more: looks.len() > 3 || looks.iter().any(|l| l.0 > 63),
             };
+            let more = looks.len() > 3 || looks.iter().any(|l| l.0 > 63);
+            let deep = row.mask >> 64 != 0 || row.variant & DPP8 != 0 || row.shape().over == Over::Sdwa;
+            if deep || more || row.bytes > 16 {
+                probe.variant |= ODD as u8;
+            }
             // a test proves that six suffice
             for ((at, table), look) in probe.at.iter_mut().zip(&mut probe.table).zip(looks) {
                 (*at, *table) = (look.0, look.2);
@@ -113,15 +124,21 @@ impl Index {
     }
 
     /// The fields of a row that decoding looks at: first bit, bits and where the verdicts begin.
-    fn looks(&mut self, target: usize, row: &Row, known: &mut Vec<(Reason, bool)>) -> SmallVec<[(u8, u8, u16); 8]> {
+    fn looks(
+        &mut self,
+        target: usize,
+        row: &Row,
+        wave64: bool,
+        known: &mut Vec<(Reason, bool)>,
+    ) -> SmallVec<[(u8, u8, u16); 8]> {
         let info = &TARGETS[target.min(TARGETS.len() - 1)];
         let codes = Target(target as u8).codes();
-        let mask_dwords = if info.wave_size == 32 { 1 } else { 2 };
+        let mask_dwords = if wave64 { 2 } else { 1 };
         let shape = row.shape();
         let own = row.variant & OWN_LITERAL != 0;
         let mut out = SmallVec::new();
         for o in shape.operands {
-            let source = literal_field(shape, o, info.vop3_literal);
+            let source = reads_literal(shape, o, info.vop3_literal);
             let need = Need::of(o, source || own && o.role == Role::Src, row.variant, mask_dwords);
             let Some(&(lo, len, _)) = o.segs.first() else { continue };
             // a literal that is part of the encoding serves the sources too
@@ -197,6 +214,14 @@ impl Index {
                 bucket.shifts[n] = if n == 0 { s } else { 16 + s - total };
                 total += w;
             }
+            let sizes = list.iter().map(|&i| rows[usize::from(i)].bytes);
+            bucket.bytes =
+                [4, 8, 12, 16].into_iter().max_by_key(|n| sizes.clone().filter(|s| s == n).count()).unwrap_or(4);
+            for &i in list {
+                if rows[usize::from(i)].bytes != bucket.bytes {
+                    self.probes[usize::from(i)].variant |= ODD as u8;
+                }
+            }
             bucket.first = self.slots.len() as u32;
             // every slot that agrees with a row's fixed bits holds it
             let mut slots: Vec<Vec<u16>> = vec![Vec::new(); 1 << total];
@@ -213,7 +238,6 @@ impl Index {
                 }
             }
             for mut here in slots {
-                let at = self.lists.len();
                 // the most specific row wins; what is laid over a row comes after it, because most code is plain
                 here.sort_by_key(|&i| {
                     let r = &rows[usize::from(i)];
@@ -223,36 +247,43 @@ impl Index {
                     let turn = if told { 0 } else { 2 - u8::from(over) };
                     (std::cmp::Reverse(counted.count_ones()), turn, std::cmp::Reverse(r.mask.count_ones()), i)
                 });
-                self.lists.extend(&here);
-                self.slots.push(Slot { at: at as u32, len: here.len() as u16 });
+                let (first, others) = here.split_first().map_or((NO_ROW, &[][..]), |(f, o)| (*f, o));
+                self.slots.push(Slot { first, others: others.len() as u16, at: self.lists.len() as u32 });
+                self.lists.extend(others);
             }
         }
     }
 
-    /// Rows that may match a first dword, most specific first.
+    /// The first row that may match a first dword, and how long most rows like it are. Taking the length from here and
+    /// not from the row lets the processor begin the next instruction before it has found this one.
     #[inline]
-    pub fn candidates(&self, w0: u32) -> &[u16] {
+    pub fn first(&self, w0: u32) -> Option<(u16, &Probe, u8)> {
         let bucket = &self.buckets[(w0 >> 23) as usize];
-        let slot = self.slots.get((bucket.first + bucket.key(w0)) as usize).copied().unwrap_or_default();
-        let at = slot.at as usize;
-        self.lists.get(at..at + usize::from(slot.len)).unwrap_or(&[])
+        let slot = self.slots.get((bucket.first + bucket.key(w0)) as usize)?;
+        Some((slot.first, self.probes.get(usize::from(slot.first))?, bucket.bytes))
     }
 
-    /// The joined verdicts on the fields of a row.
+    /// All rows that may match a first dword, most specific first.
+    pub fn candidates(&self, w0: u32) -> impl Iterator<Item = (u16, &Probe)> {
+        let bucket = &self.buckets[(w0 >> 23) as usize];
+        let slot = self.slots.get((bucket.first + bucket.key(w0)) as usize);
+        let others = slot.and_then(|s| self.lists.get(s.at as usize..s.at as usize + usize::from(s.others)));
+        let rows = slot.map(|s| s.first).into_iter().chain(others.into_iter().flatten().copied());
+        rows.filter_map(|i| Some((i, self.probes.get(usize::from(i))?)))
+    }
+
+    /// The joined verdicts on the first three fields of a row.
     #[inline]
-    pub fn verdict(&self, probe: &Probe, bits: u128) -> u8 {
+    pub fn verdict(&self, probe: &Probe, bits: u64) -> u8 {
         let look = |n: usize| {
-            let value = (bits as u64 >> (probe.at[n] & 63)) as u16 & 511;
+            let value = (bits >> (probe.at[n] & 63)) as u16 & 511;
             self.verdicts[usize::from(probe.table[n] | value)]
         };
-        if probe.more {
-            return self.more_verdicts(probe, bits);
-        }
         look(0) | look(1) | look(2)
     }
 
-    #[inline(never)]
-    fn more_verdicts(&self, probe: &Probe, bits: u128) -> u8 {
+    /// The joined verdicts on all fields of a row.
+    pub fn verdicts(&self, probe: &Probe, bits: u128) -> u8 {
         probe
             .at
             .iter()
@@ -320,7 +351,7 @@ mod tests {
             };
             let mut known = Vec::new();
             for row in rows {
-                let looks = index.looks(usize::from(target.0), row, &mut known);
+                let looks = index.looks(usize::from(target.0), row, true, &mut known);
                 assert!(looks.len() <= 6, "{target} {}: {looks:?}", row.mnemonic());
                 let crosses = looks.iter().any(|(lo, len, _)| *lo < 64 && lo + len > 64);
                 assert!(!crosses, "{target} {}: {looks:?}", row.mnemonic());
