@@ -116,6 +116,60 @@ fn every_half_through_every_conversion() {
     }
 }
 
+#[test]
+fn every_half_taken_apart() {
+    // Mantissa in [0.5, 1) and exponent of a finite number; infinities and NaN are themselves, with exponent 0.
+    let parts = |v: f64| -> (f64, i32) {
+        if v == 0.0 || !v.is_finite() {
+            return (v, 0);
+        }
+        let mut e = 0;
+        let mut m = v;
+        while m.abs() >= 1.0 {
+            (m, e) = (m / 2.0, e + 1);
+        }
+        while m.abs() < 0.5 {
+            (m, e) = (m * 2.0, e - 1);
+        }
+        (m, e)
+    };
+    for name in TARGETS {
+        let t = target(name);
+        let get = |op: &str| run(t, &["v_mov_b32 vOUT, 0", &unary16(t, op)], &halves(), 1, 1);
+        let (mantissas, exponents, fractions) =
+            (get("v_frexp_mant_f16"), get("v_frexp_exp_i16_f16"), get("v_fract_f16"));
+        for x in halves() {
+            let v = f16::from_bits(x as u16).to_f64();
+            let (mantissa, exponent) = parts(v);
+            let at = x as usize;
+            let got = f16::from_bits(mantissas[at] as u16);
+            assert!(got.to_f64() == mantissa || got.is_nan() && v.is_nan(), "{name} mantissa of {v}: {got}");
+            assert_eq!(exponents[at] as u16 as i16 as i32, exponent, "{name} exponent of {v}");
+            if v.is_finite() {
+                // Below one, where rounding would reach it.
+                let want = f16::from_f64(v - v.floor()).to_bits().min(0x3bff);
+                assert_eq!(fractions[at] as u16, want, "{name} fraction of {v}");
+            }
+        }
+    }
+}
+
+#[test]
+fn singles_become_bf16_as_an_independent_library_has_it() {
+    let t = target("gfx950");
+    // All bf16 numbers, the middles between them and the neighbours of those.
+    let singles: Vec<u32> =
+        (0..0x10000u32).flat_map(|x| [x << 16, x << 16 | 0x8000, x << 16 | 0x7fff, x << 16 | 0x8001]).collect();
+    let out = run(t, &["v_cvt_pk_bf16_f32 vOUT, v3, -v3"], &singles, 1, 1);
+    for (x, got) in singles.iter().zip(out) {
+        let v = f32::from_bits(*x);
+        for (v, got) in [(v, got as u16), (-v, (got >> 16) as u16)] {
+            let (want, got) = (half::bf16::from_f32(v), half::bf16::from_bits(got));
+            assert!(want.to_bits() == got.to_bits() || want.is_nan() && got.is_nan(), "{v:e}: {got} for {want}");
+        }
+    }
+}
+
 /// A small format by its definition: exponent and mantissa bits, bias, what the top codes are.
 struct Small {
     exponent: u32,
