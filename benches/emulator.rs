@@ -387,6 +387,13 @@ fn main() {
     for (name, body) in bodies {
         line(name, instruction(target, &sixty_four(body)));
     }
+    if let Ok(rdna) = Target::parse("gfx1100") {
+        let pair = |i: usize| {
+            let (x, y, a, b) = (2 * (i % 8), 2 * (i % 8) + 1, 16 + i % 4, 20 + (i + 1) % 4);
+            format!("v_dual_fmac_f32 v{x}, v{a}, v24 :: v_dual_fmac_f32 v{y}, v{b}, v25")
+        };
+        line("v_dual_fmac_f32 pair, gfx1100", instruction(rdna, &sixty_four(&pair)));
+    }
     let mfma = Target::GFX942;
     product("f32 1024 x 1024 x 1024, gfx942", mfma, false, own);
     product("f16 MFMA 1024 x 1024 x 1024", mfma, true, own);

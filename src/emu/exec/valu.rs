@@ -192,30 +192,44 @@ unsafe fn multiply_adds_on(w: &mut Wave, ops: &[UOp]) {
 
 #[inline(always)]
 unsafe fn multiply_adds<const CHUNKS: usize, const ALL: bool>(w: &mut Wave, ops: &[UOp], exec: u64) {
+    for op in ops {
+        // SAFETY: passed on.
+        unsafe {
+            match &op.dual {
+                None => multiply_add::<CHUNKS, ALL>(w, op, exec),
+                Some(halves) => {
+                    multiply_add::<CHUNKS, ALL>(w, &halves[0], exec);
+                    multiply_add::<CHUNKS, ALL>(w, &halves[1], exec);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn multiply_add<const CHUNKS: usize, const ALL: bool>(w: &mut Wave, op: &UOp, exec: u64) {
     type Row = [f32; CHUNK];
     let v = w.v().cast::<f32>();
-    for op in ops {
-        let scalar = op.src[0].kind != Kind::Vector;
-        let same = if scalar { f32::from_bits(w.r32(&op.src[0])) } else { 0.0 };
-        // SAFETY: rows are checked when the program is decoded.
-        unsafe {
-            let (x, d) = (v.add(op.src[0].at as usize), v.add(op.dst as usize));
-            let (y, z) = (v.add(op.src[1].at as usize), v.add(op.src[2].at as usize));
-            for c in 0..CHUNKS {
-                let a = if scalar { [same; CHUNK] } else { *x.add(c * CHUNK).cast::<Row>() };
-                let (b, mut sum) = (*y.add(c * CHUNK).cast::<Row>(), *z.add(c * CHUNK).cast::<Row>());
-                for i in 0..CHUNK {
-                    sum[i] = fma(a[i], b[i], sum[i]);
-                }
-                let to = d.add(c * CHUNK).cast::<Row>();
-                if !ALL {
-                    let old = *to;
-                    for i in 0..CHUNK {
-                        sum[i] = if exec >> (c * CHUNK + i) & 1 == 1 { sum[i] } else { old[i] };
-                    }
-                }
-                *to = sum;
+    let scalar = op.src[0].kind != Kind::Vector;
+    let same = if scalar { f32::from_bits(w.r32(&op.src[0])) } else { 0.0 };
+    // SAFETY: rows are checked when the program is decoded.
+    unsafe {
+        let (x, d) = (v.add(op.src[0].at as usize), v.add(op.dst as usize));
+        let (y, z) = (v.add(op.src[1].at as usize), v.add(op.src[2].at as usize));
+        for c in 0..CHUNKS {
+            let a = if scalar { [same; CHUNK] } else { *x.add(c * CHUNK).cast::<Row>() };
+            let (b, mut sum) = (*y.add(c * CHUNK).cast::<Row>(), *z.add(c * CHUNK).cast::<Row>());
+            for i in 0..CHUNK {
+                sum[i] = fma(a[i], b[i], sum[i]);
             }
+            let to = d.add(c * CHUNK).cast::<Row>();
+            if !ALL {
+                let old = *to;
+                for i in 0..CHUNK {
+                    sum[i] = if exec >> (c * CHUNK + i) & 1 == 1 { sum[i] } else { old[i] };
+                }
+            }
+            *to = sum;
         }
     }
 }
