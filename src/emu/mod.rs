@@ -23,7 +23,10 @@
 //! (`exec::matrix::layout`); transposing loads exchange within a quarter of the wave (`exec::vmem`,
 //! `exec::ds`); stochastic conversions of
 //! several numbers use one seed (`exec::convert`); integers that do not fit a typed buffer's component saturate
-//! (`exec::format`).
+//! (`exec::format`); dot products of floats add in an order and precision of their own (`sem::packed`).
+//!
+//! Results do not depend on the host: its instruction sets (AVX-512, AVX2, what the build guarantees) give the same bits,
+//! but for the payloads of NaN. The best one is used; `BAREWAVE_HOST=portable` or `avx2` asks for a lesser one.
 //!
 //! Trap handlers, image sampling and export are not emulated; `s_trap` is a fault. Every setting of MODE is: rounding and
 //! denormals of each format, DX10_CLAMP, IEEE, FP16_OVFL; output modifiers are ignored where the manuals say so.
