@@ -197,11 +197,12 @@ fn workgroups_wait_for_each_other() {
     let total = a.iter().fold(0u32, |s, x| s.wrapping_add(*x));
     let targets: Vec<Target> = Target::all().filter(|t| !t.info().name.starts_with("gfx125")).collect();
     targets.par_iter().for_each(|&t| {
+        let elf = compile(t, source, &[]);
         for single_thread in [false, true] {
             let options = LaunchOptions { single_thread, ..LaunchOptions::default() };
             let (mut input, mut o) = (bytes_of_ints(&a), vec![0; 4 * (81 + a.len())]);
             let args = &mut [Arg::Buffer(&mut input), Arg::Buffer(&mut o)];
-            run_once(t, &compile(t, source, &[]), "k", [40, 1, 1], [64, 1, 1], args, &options)
+            run_once(t, &elf, "k", [40, 1, 1], [64, 1, 1], args, &options)
                 .unwrap_or_else(|f| panic!("{}: {f}", t.info().name));
             let o = ints(&o);
             for g in 0..40 {
