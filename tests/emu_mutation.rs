@@ -348,7 +348,7 @@ fn models() -> Vec<(String, FusedGraph, Vec<HostTensor>)> {
     b.output(&y);
     add("Attention", b);
     for (shape, cout, groups, k, stride) in
-        [([1, 3, 13, 11], 40, 1, 3, 2), ([1, 8, 9, 9], 20, 1, 1, 1), ([1, 12, 9, 9], 12, 12, 3, 1)]
+        [([1, 3, 13, 11], 40, 1, 3, 2), ([1, 20, 9, 9], 20, 1, 1, 1), ([1, 12, 9, 9], 12, 12, 3, 1)]
     {
         let mut b = Builder::new(17, 3);
         let x = b.input(&shape);

@@ -122,6 +122,7 @@ impl Checker {
                 counter,
                 in_order: !flags.has(Flags::OUT_OF_ORDER) || (flat && !to_lds),
                 fills: fills.clone(),
+                halves: f.fills,
                 name: f.info.name,
                 touched: touched.clone(),
                 dma,

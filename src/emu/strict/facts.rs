@@ -14,6 +14,8 @@ pub struct Facts {
     pub writes: Vec<Regs>,
     /// Counters that it increments.
     pub counters: &'static [Counter],
+    /// Halves of its destination that it fills: low 1, high 2.
+    pub fills: u8,
     /// What it waits for.
     pub wait: Option<Vec<(Counter, u8)>>,
     /// Wait states that the instruction itself provides.
@@ -72,8 +74,10 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
         (op::S_NOP, Some(Operand::Imm(n))) => *n as u32 + 1,
         _ => 1,
     };
-    let split = splits(inst.op.name());
-    let logic = logic(inst.op.name());
+    let name = inst.op.name();
+    let fills = if name.ends_with("d16_hi") { 2 } else { 3 - 2 * u8::from(name.ends_with("_d16")) };
+    let split = splits(name);
+    let logic = logic(name);
     let pairs =
         info.flags.has(Flags::PACKED) && inst.dsts.first().and_then(|o| o.regs()).is_some_and(|r| r.dwords == 2);
     let select = |name| inst.mods.get(name).unwrap_or(0) as u32;
@@ -91,6 +95,7 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
         reads,
         writes,
         counters,
+        fills,
         wait,
         states,
         logic,

@@ -344,7 +344,7 @@ mod tests {
         }
         s.access(&actor(1, 1), Read, 0, 4).unwrap();
         s.note(&after_barrier(0, 2), Atomic, 0, 4);
-        assert_eq!(s.access(&after_barrier(1, 2), Read, 0, 4), Err((0, Race { wave: Some(0) })));
+        assert_eq!(s.access(&after_barrier(1, 2), Read, 0, 4), Err((0, Race { wave: None })));
         // A lock of another workgroup is released by a store; within a group a store races.
         s.access(&actor(0, 1), Atomic, 32, 4).unwrap();
         s.access(&actor(2, 1), Write, 32, 4).unwrap();

@@ -37,6 +37,8 @@ pub struct Pending {
     pub counter: Counter,
     pub in_order: bool,
     pub fills: Vec<Regs>,
+    /// It fills only these halves of them: low 1, high 2.
+    pub halves: u8,
     pub name: &'static str,
     pub touched: Vec<Touched>,
     /// It is a load from memory to LDS, whose bytes are there only after a wait.
@@ -109,9 +111,12 @@ impl Issued {
         // The same kind of operation may fill a register again where results come in order: not on gfx12.
         let ordered = target.info().waits != WaitScheme::Split && f.info.flags.has(Flags::LOAD);
         for p in &self.pending {
+            // Loads of the two halves of a register do not meet.
+            let apart = f.fills & p.halves == 0;
             for fill in &p.fills {
-                let again =
-                    |r: &&Regs| r.overlaps(*fill) && !(p.in_order && ordered && f.counters.contains(&p.counter));
+                let again = |r: &&Regs| {
+                    r.overlaps(*fill) && !apart && !(p.in_order && ordered && f.counters.contains(&p.counter))
+                };
                 let hit = f.reads.iter().find(|r| r.overlaps(*fill)).or(f.writes.iter().find(again));
                 if let Some(r) = hit {
                     return Err((FaultKind::MissingWait { register: r.to_string(), pending: p.describe() }, None));
