@@ -126,14 +126,6 @@ pub fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut B
     let floats = b.source_flags(|o| o.flags & flag::FLOAT_MODS != 0);
     let all = b.source_flags(|_| true);
     let vop3p = matches!(fname, "VOP3P" | "WMMA" | "WMMA16" | "ACC");
-    for w in ["splat", "nosuffix"] {
-        if b.has(w) {
-            words.insert(w.into());
-        }
-    }
-    if b.has("f8f6f4") {
-        words.insert("f8f6f4".into());
-    }
     if fname == "MAI" || fname == "MAI16" {
         for m in ["opsel", "opselhi"] {
             b.modifier(m);
@@ -171,14 +163,10 @@ pub fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut B
                 b.modifier(m);
             }
         }
+        own_modifiers(b, &["indexkey8bit", "indexkey16bit", "indexkey32bit"]);
         for m in ["matrixascale", "matrixbscale", "matrixascalefmt", "matrixbscalefmt", "matrixareuse", "matrixbreuse"]
         {
             if b.has(m) || b.has("scales") {
-                b.modifier(m);
-            }
-        }
-        for m in ["indexkey8bit", "indexkey16bit", "indexkey32bit"] {
-            if b.has(m) {
                 b.modifier(m);
             }
         }
@@ -210,20 +198,15 @@ pub fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut B
         let opsel = b.has("opsel") || b.t16 && !e32;
         if opsel && b.field("opsel").is_some() {
             let mut keep = all.clone();
-            if b.row.mnemonic.starts_with("v_permlane") {
+            if b.has("opsel2") {
                 keep = vec![true, true, false, false];
             }
-            if b.row.mnemonic == "v_interp_p2_f16" {
+            if fname == "VOP3I" {
                 // the attribute stands between the two registers
                 keep = vec![true, false, true, true];
             }
-            for w in ["hidesel", "opsel4"] {
-                if b.has(w) {
-                    words.insert(w.into());
-                }
-            }
             keep[2] |= b.has("opsel4") && b.has("opsel");
-            if b.has("packedsel") && overlay.is_some_and(|o| o.starts_with("DPP")) {
+            if b.has("packedsel") {
                 // the halves of packed sources stay as they are
                 keep[..2].fill(false);
                 b.ignored |= 3 << 11;
@@ -236,17 +219,18 @@ pub fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut B
                 keep[0] = true;
             }
             let vop1 = keep[0] && b.t16 && b.row.encodings.iter().any(|e| e.0 == "VOP1");
-            keep[3] = b.operands.iter().any(|o| {
-                o.role == 0
-                    && o.flags & (flag::MASK | flag::SCALAR_ONLY) == 0
-                    && (!b.t16 || o.flags & flag::HALF != 0 || b.has("opsel") || vop1)
-            });
+            keep[3] = !b.has("opsel2")
+                && b.operands.iter().any(|o| {
+                    o.role == 0
+                        && o.flags & (flag::MASK | flag::SCALAR_ONLY) == 0
+                        && (!b.t16 || o.flags & flag::HALF != 0 || b.has("opsel") || vop1)
+                });
             b.per_source("opsel", "opsel", &keep);
         }
         if b.has("opsel") {
             own_modifiers(b, &["bytesel", "bytesel2"]);
         }
-        if (fname == "VINTERP" || b.row.mnemonic == "v_interp_p2_f16") && b.has("clamp") {
+        if matches!(fname, "VINTERP" | "VOP3I") && b.has("clamp") {
             // clamp comes first in these
             if let Some(i) = b.operands.iter().position(|o| o.name == "opsel") {
                 let opsel = b.operands.remove(i);

@@ -188,8 +188,54 @@ fn source_index(name: &str) -> u8 {
 }
 
 /// Words of a shape as bits, in the order of `word` in the crate's `table.rs`.
-const WORDS: &[&str] =
-    &["f8f6f4", "gdsonly", "hidesel", "lds", "ldsonly", "mix", "noret", "ret", "swz", "splat", "opsel4", "nosuffix"];
+const WORDS: &[&str] = &[
+    "f8f6f4",
+    "gdsonly",
+    "hidesel",
+    "lds",
+    "ldsonly",
+    "mix",
+    "noret",
+    "ret",
+    "swz",
+    "splat",
+    "opsel4",
+    "nosuffix",
+    "opsel2",
+    "unaligned",
+    "nodirect",
+    "nullonly",
+    "laneselect",
+    "onebus",
+    "wholedst",
+    "msaa",
+    "samebank",
+    "dppvgpr",
+    "spare",
+    "nosext",
+    "sextregs",
+];
+
+/// Words that a shape takes from its row as they are; the others say which of a row's encodings it is.
+pub const CARRIED: &[&str] = &[
+    "f8f6f4",
+    "hidesel",
+    "ldsonly",
+    "splat",
+    "opsel4",
+    "nosuffix",
+    "opsel2",
+    "unaligned",
+    "nodirect",
+    "nullonly",
+    "laneselect",
+    "onebus",
+    "wholedst",
+    "msaa",
+    "dppvgpr",
+    "nosext",
+    "sextregs",
+];
 
 /// Operands that others depend on, in the order of `At` in the crate's `table.rs`.
 const PLACES: &[&str] = &[

@@ -480,7 +480,11 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
         }
         for (format, opcode, overlay) in todo {
             for &(t16, f16) in modes {
-                let list = one(op, row, cx, format, opcode, overlay, t16, f16)?;
+                let mut list = one(op, row, cx, format, opcode, overlay, t16, f16)?;
+                for e in &mut list {
+                    let carried = row.sig.words.iter().filter(|w| crate::emit::CARRIED.contains(&w.as_str()));
+                    e.shape.words.extend(carried.cloned());
+                }
                 out.extend(list);
             }
         }

@@ -198,10 +198,10 @@ pub fn expand(
                 } else if has("cpol") {
                     mods.push("cpol");
                 } else if let Some(x) = f.fields.get("cpol") {
-                    // cache control ignores slc, and only that
+                    // cache control ignores slc, and most operations of it only that
                     c.used.insert("cpol".into());
-                    c.mask |=
-                        bits(&x.pieces.iter().enumerate().filter(|(i, _)| *i != 1).map(|p| *p.1).collect::<Vec<_>>());
+                    let checked = x.pieces.iter().enumerate().filter(|(i, _)| *i != 1 && !has("anypolicy"));
+                    c.mask |= bits(&checked.map(|p| *p.1).collect::<Vec<_>>());
                 }
                 if has("tfe") && !lds {
                     mods.push("tfe");
@@ -254,8 +254,10 @@ pub fn expand(
             let signed = x.kind == "I";
             let mut shift = 0;
             let mut pieces = Vec::new();
+            // the second policy bit means nothing to cache control
+            let control = buffer && m == "cpol" && !srcs.iter().any(|s| s == "srsrc");
             for (i, p) in x.pieces.iter().enumerate() {
-                if p.len > 0 {
+                if p.len > 0 && !(control && i == 1) {
                     // a returning atomic has the first policy bit set, the other form has it clear
                     if m == "cpol" && (i == 0 && has("noglc") || i == 4 && has("nosc1")) {
                         c.mask |= bits(&[*p]);

@@ -4,6 +4,13 @@ use crate::expand::{Encoding, Operand, Shape, flag};
 use crate::text::{Fail, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// An opcode, and whether text is encoded to it only where no other form fits.
+#[derive(Clone, Copy)]
+struct Code {
+    value: u64,
+    spare: bool,
+}
+
 /// A half of a pair.
 #[derive(Clone)]
 struct Half {
@@ -11,8 +18,10 @@ struct Half {
     mnemonic: String,
     ty: String,
     srcs: Vec<char>,
+    /// Target from which on two of these may read the same bank.
+    same: BTreeMap<String, ()>,
     /// slot (`X`, `Y`, `X3`, `Y3`) -> target -> opcode
-    opcodes: BTreeMap<String, BTreeMap<String, Option<u64>>>,
+    opcodes: BTreeMap<String, BTreeMap<String, Option<Code>>>,
     renames: BTreeMap<String, String>,
 }
 
@@ -35,7 +44,8 @@ pub fn parse(text: &str) -> Result<Pairs> {
             op: op.to_string(),
             mnemonic: mnemonic.to_string(),
             ty: ty.to_string(),
-            srcs: srcs.iter().filter_map(|s| s.chars().next()).collect(),
+            srcs: srcs.iter().filter(|s| s.len() == 1).filter_map(|s| s.chars().next()).collect(),
+            same: srcs.iter().filter_map(|s| Some((s.strip_prefix("samebank=")?.to_string(), ()))).collect(),
             opcodes: BTreeMap::new(),
             renames: BTreeMap::new(),
         };
@@ -46,10 +56,12 @@ pub fn parse(text: &str) -> Result<Pairs> {
                 if let Some((target, name)) = w.split_once(':') {
                     half.renames.insert(target.to_string(), name.to_string());
                 } else if let Some((target, op)) = w.split_once('=') {
+                    let digits = op.trim_end_matches('?');
                     let op = if op == "-" {
                         None
                     } else {
-                        Some(u64::from_str_radix(op, 16).map_err(|_| at(w, "expected hex"))?)
+                        let value = u64::from_str_radix(digits, 16).map_err(|_| at(w, "expected hex"))?;
+                        Some(Code { value, spare: digits != op })
                     };
                     half.opcodes.entry(slot.clone()).or_default().insert(target.to_string(), op);
                 } else {
@@ -92,7 +104,7 @@ fn field(name: String, role: u8, kind: &str, ty: &str, bits: u16, flags: u16, lo
 impl Pairs {
     pub fn expand(&self, target: &str, parents: &BTreeMap<String, Option<String>>, out: &mut Vec<Encoding>) {
         for wide in [false, true] {
-            let slot = |half: &Half, which: &str| -> Option<u64> {
+            let slot = |half: &Half, which: &str| -> Option<Code> {
                 let name = format!("{which}{}", if wide { "3" } else { "" });
                 half.opcodes.get(&name).and_then(|m| inherit(m, target, parents)).copied().flatten()
             };
@@ -110,8 +122,8 @@ impl Pairs {
 fn pair(
     x: &Half,
     y: &Half,
-    ox: u64,
-    oy: u64,
+    ox: Code,
+    oy: Code,
     wide: bool,
     target: &str,
     parents: &BTreeMap<String, Option<String>>,
@@ -124,12 +136,12 @@ fn pair(
     };
     if wide {
         put(24, 8, 0xcf);
-        put(18, 6, ox);
-        put(12, 6, oy);
+        put(18, 6, ox.value);
+        put(12, 6, oy.value);
     } else {
         put(26, 6, 0x32);
-        put(22, 4, ox);
-        put(17, 5, oy);
+        put(22, 4, ox.value);
+        put(17, 5, oy.value);
     }
     let literal = x.srcs.contains(&'k') || y.srcs.contains(&'k');
     let bytes = if wide || literal { 12 } else { 8 };
@@ -222,17 +234,18 @@ fn pair(
             operands.push(field("bitop3".into(), 2, "MOD", "b32", 0, 0, 80, 8));
         }
     }
+    let mut words = BTreeSet::new();
+    if ox.spare || oy.spare {
+        words.insert("spare".to_string());
+    }
+    if x.op == y.op && inherit(&x.same, target, parents).is_some() {
+        words.insert("samebank".to_string());
+    }
     let name = |half: &Half| inherit(&half.renames, target, parents).cloned().unwrap_or_else(|| half.mnemonic.clone());
     Encoding {
         op: format!("{} :: {}", x.op, y.op),
         mnemonic: format!("{} :: {}", name(x), name(y)),
-        shape: Shape {
-            format: if wide { "VOPD3" } else { "VOPD" }.into(),
-            bytes,
-            operands,
-            words: BTreeSet::new(),
-            image: None,
-        },
+        shape: Shape { format: if wide { "VOPD3" } else { "VOPD" }.into(), bytes, operands, words, image: None },
         fixed,
         mask,
         variant: 4,

@@ -68,7 +68,7 @@ pub(crate) fn constant(cx: &Context, o: &Field, v: Value) -> std::result::Result
             Type::U64 | Type::B64 if (-(1i64 << 31)..-16).contains(&n) => u64::from(n as u32),
             _ if crate::codes::constant_bits(o.ty, o.bits) == 64 => n as u64,
             _ if crate::codes::constant_bits(o.ty, o.bits) == 16 => {
-                if !(-32768..=65535).contains(&n) && !(-(1i64 << 31)..1i64 << 32).contains(&n) {
+                if !(-32768..=65535).contains(&n) {
                     return Err("the constant does not fit 16 bits".into());
                 }
                 n as u64 & 0xffff_ffff

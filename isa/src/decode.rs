@@ -5,9 +5,10 @@
 
 use crate::codes::{Codes, inline_value};
 use crate::table::{
-    self, At, DPP8, FAKE16, Kind, OWN_LITERAL, Operand as Field, Role, Row, Shape, Style, TRUE16, WAVE32, WAVE64, flag,
-    word,
+    self, At, DPP8, FAKE16, Index, Kind, NONE, ODD, OVERLAY, Operand as Field, Over, Role, Row, Shape, Style, TRUE16,
+    WAVE32, WAVE64, WORD, flag, word,
 };
+use crate::valid::sdwa_exists;
 use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, RegFile, Regs, Target, Type, VCC};
 use smallvec::SmallVec;
 
@@ -39,6 +40,7 @@ pub struct Raw {
     /// Bytes beyond the first sixteen: addresses of image instructions.
     tail: u32,
     row: u16,
+    op: Op,
     len: u8,
     target: Target,
     mode: Mode,
@@ -54,100 +56,96 @@ pub fn decode(target: Target, mode: Mode, bytes: &[u8]) -> Option<Raw> {
 #[derive(Clone, Copy)]
 pub struct Decoder {
     table: &'static table::Table,
+    index: &'static Index,
     target: Target,
     mode: Mode,
     reject: u16,
-    lit64: bool,
 }
 
 impl Decoder {
     /// A decoder for a target.
     pub fn new(target: Target, mode: Mode) -> Decoder {
         let reject = if mode.true16 { FAKE16 } else { TRUE16 } | if mode.wave64 { WAVE32 } else { WAVE64 };
-        Decoder { table: table::table(target), target, mode, reject, lit64: target.codes() == Codes::Gfx1250 }
+        let table = table::table(target);
+        Decoder { table, index: table.index(target, mode.wave64), target, mode, reject }
     }
 
     /// Decodes the instruction at the start of `bytes`.
     #[inline]
     pub fn decode(&self, bytes: &[u8]) -> Option<Raw> {
-        let bits = match bytes.get(..16).and_then(|b| <[u8; 16]>::try_from(b).ok()) {
-            Some(b) => u128::from_le_bytes(b),
-            None => {
-                let mut b = [0u8; 16];
-                b.get_mut(..bytes.len())?.copy_from_slice(bytes);
-                u128::from_le_bytes(b)
-            }
-        };
-        let found = self.pick(bits, bytes, self.reject);
-        // halves of registers that no row takes: LLVM then reads them as whole registers
-        if found.is_none() && self.mode.true16 {
-            return self.pick(bits, bytes, self.reject & !FAKE16);
+        match bytes.first_chunk() {
+            Some(window) => self.read(window),
+            None => self.read_last(bytes),
         }
-        found
+    }
+
+    /// Near the end of the code: an instruction must not reach beyond it.
+    #[inline(never)]
+    fn read_last(&self, bytes: &[u8]) -> Option<Raw> {
+        let mut window = [0; 20];
+        window.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        self.read(&window).filter(|raw| raw.len() <= bytes.len())
     }
 
     #[inline]
-    fn pick(&self, bits: u128, bytes: &[u8], reject: u16) -> Option<Raw> {
-        for &i in self.table.candidates(bits as u32) {
-            let row = self.table.rows.get(usize::from(i))?;
-            if (bits ^ row.fixed) & row.mask != 0 || row.variant & reject != 0 {
+    fn read(&self, window: &[u8; 20]) -> Option<Raw> {
+        let bits = u128::from_le_bytes(*window.first_chunk()?);
+        let index = self.index;
+        if let Some((row, probe, len)) = index.first(bits as u32)
+            && (bits as u64 ^ probe.fixed) & probe.mask == 0
+            && u16::from(probe.variant) & (self.reject | ODD) == 0
+        {
+            match index.verdict(probe, bits as u64) {
+                0 => return Some(self.raw(bits, 0, row, probe.op, len)),
+                WORD => return Some(self.raw(bits, 0, row, probe.op, len + 4)),
+                _ => {}
+            }
+        }
+        let tail = window.last_chunk().map_or(0, |t| u32::from_le_bytes(*t));
+        // halves of registers that no row takes: LLVM then reads them as whole registers
+        self.search(bits, tail, self.reject).or_else(|| {
+            let whole = self.reject & !FAKE16;
+            self.mode.true16.then(|| self.search(bits, tail, whole))?
+        })
+    }
+
+    #[inline]
+    fn raw(&self, bits: u128, tail: u32, row: u16, op: Op, len: u8) -> Raw {
+        let bits = bits & KEEP[usize::from(len) & 31];
+        Raw { bits, tail, row, op, len, target: self.target, mode: self.mode }
+    }
+
+    /// Tries all rows.
+    #[inline(never)]
+    fn search(&self, bits: u128, tail: u32, reject: u16) -> Option<Raw> {
+        let index = self.index;
+        for (i, probe) in index.candidates(bits as u32) {
+            let misses = (bits as u64 ^ probe.fixed) & probe.mask != 0 || u16::from(probe.variant) & reject != 0;
+            let odd = u16::from(probe.variant) & ODD != 0;
+            if misses || odd && !self.fits(i, bits) {
                 continue;
             }
-            if row.variant & DPP8 != 0 {
-                let code = if row.bytes == 8 { bits as u32 } else { (bits >> 32) as u32 } & 0x1ff;
-                if code != 0xe9 && code != 0xea {
-                    continue;
-                }
-            }
-            for &(lo, map) in &row.checks {
-                if lo == 0xff {
-                    break;
-                }
-                let (map, field) = self.table.maps.get(usize::from(map))?;
-                let v = low_field(bits, lo) as u16 & field;
-                if map[usize::from(v / 64) & 7] >> (v % 64) & 1 == 0 {
-                    return None;
-                }
-            }
-            let mut len = row.bytes;
-            for &f in &row.literal {
-                if f == 0xff {
-                    break;
-                }
-                let code = low_field(bits, f & 0x7f) & if f & 0x80 != 0 { 0xff } else { 0x1ff };
-                match code {
-                    0..=248 | 256.. => {}
-                    // the codes of SDWA and DPP: the overlay did not match
-                    249 | 250 => return None,
-                    255 => len = len.max(row.bytes + 4),
-                    254 if self.lit64 => len = row.bytes + 8,
-                    _ => {}
-                }
-            }
-            // a literal that is part of the encoding serves the sources too
-            if len != row.bytes && row.variant & OWN_LITERAL != 0 {
-                len = row.bytes;
-            }
-            if usize::from(len) > bytes.len() {
-                return None;
-            }
-            let tail = if len > 16 {
-                bytes.get(16..20).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
-            } else {
-                0
+            let verdict = if odd { index.verdicts(probe, bits) } else { index.verdict(probe, bits as u64) };
+            let len = match verdict {
+                0 => probe.bytes,
+                WORD => probe.bytes + 4,
+                v if v & NONE != 0 => return None,
+                v if v & OVERLAY != 0 => continue,
+                _ => probe.bytes + 8,
             };
-            let bits = bits & KEEP[usize::from(len) & 31];
-            return Some(Raw { bits, tail, row: i, len, target: self.target, mode: self.mode });
+            return Some(self.raw(bits, if len > 16 { tail } else { 0 }, i, probe.op, len));
         }
         None
     }
-}
 
-/// The bits from `lo` on; fields that decoding looks at do not cross the middle of an instruction (a test says so).
-#[inline]
-fn low_field(bits: u128, lo: u8) -> u32 {
-    let half = if lo < 64 { bits as u64 } else { (bits >> 64) as u64 };
-    (half >> (lo & 63)) as u32
+    /// True when all fixed bits of a row agree, its DPP8 code, and the operands of SDWA exist.
+    fn fits(&self, row: u16, bits: u128) -> bool {
+        let Some(row) = self.table.rows.get(usize::from(row)) else { return false };
+        let code = if row.bytes == 8 { bits as u32 } else { (bits >> 32) as u32 } & 0x1ff;
+        (bits ^ row.fixed) & row.mask == 0
+            && (row.variant & DPP8 == 0 || matches!(code, 0xe9 | 0xea))
+            && (row.shape().over != Over::Sdwa || sdwa_exists(self.target.codes(), row, bits, self.mode.wave64))
+    }
 }
 
 /// The bits of an instruction of so many bytes.
@@ -162,8 +160,8 @@ static KEEP: [u128; 32] = {
 };
 
 impl Raw {
-    pub(crate) fn new(target: Target, mode: Mode, row: u16, bits: u128, tail: u32, len: u8) -> Raw {
-        Raw { bits, tail, row, len, target, mode }
+    pub(crate) fn new(target: Target, mode: Mode, row: u16, op: Op, bits: u128, tail: u32, len: u8) -> Raw {
+        Raw { bits, tail, row, op, len, target, mode }
     }
 
     pub(crate) fn row_index(&self) -> u16 {
@@ -181,7 +179,7 @@ impl Raw {
 
     /// The operation.
     pub fn op(&self) -> Op {
-        self.row().op
+        self.op
     }
 
     /// Length in bytes, with literal.
@@ -577,6 +575,9 @@ pub(crate) fn element_dwords(operand: &str, format: impl Fn(ModName) -> Option<u
         (Some(v), _) => (v, 1),
         (None, v) => (v.unwrap_or(0), 2),
     };
+    // one format that does not exist leaves both operands at their longest
+    let known = [ModName::MatrixAFmt, ModName::MatrixBFmt].into_iter().all(|m| format(m).is_none_or(|v| v <= 4));
+    let value = if known { value } else { 0 };
     Some(
         unit * match value {
             0 | 1 => 8,

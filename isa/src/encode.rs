@@ -1,5 +1,6 @@
 //! Instructions to bytes: the shortest encoding whose operands, fixed registers and modifiers fit.
 
+mod address;
 mod bus;
 
 use crate::codes::{Codes, constant_bits, inline_code};
@@ -152,6 +153,8 @@ struct Attempt<'a> {
     tail: u32,
     literal: Option<u64>,
     literal_bytes: u8,
+    /// The constant that is part of the encoding.
+    constant: Option<u64>,
     /// op_sel bits that register halves ask for.
     halves: u64,
     agpr_dst: Option<bool>,
@@ -204,6 +207,7 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
         tail: 0,
         literal: None,
         literal_bytes: 0,
+        constant: None,
         halves: 0,
         agpr_dst: None,
     };
@@ -231,8 +235,10 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
         a.operand(o, *given).map_err(|e| (progress, e))?;
         progress += 1;
     }
+    // a modifier that is not given leaves its bits clear, unless something else decides them
+    let wanted = inst.mods.iter().fold(row.decided, |all, (name, _)| all | 1 << name as u32);
     for o in shape.operands {
-        if o.role == Role::Mod {
+        if o.role == Role::Mod && wanted >> o.modifier as u32 & 1 == 1 {
             a.modifier(o).map_err(|e| (progress, e))?;
         }
     }
@@ -242,7 +248,7 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
         a.bits |= u128::from(l) << (u32::from(row.bytes) * 8);
         len += a.literal_bytes;
     }
-    Ok(Raw::new(target, mode, index, a.bits, a.tail, len))
+    Ok(Raw::new(target, mode, index, op, a.bits, a.tail, len))
 }
 
 pub(crate) fn show(x: Operand) -> String {
@@ -286,8 +292,8 @@ impl Attempt<'_> {
             return Err(self.bad(o, x, width_text(dwords)));
         }
         let n = u64::from(r.first.index());
-        if n + u64::from(dwords) > 256 {
-            return Err(self.bad(o, x, "VGPRs v0 to v255"));
+        if n > 255 || n + u64::from(dwords) > u64::from(self.target.info().max_vgprs) {
+            return Err(self.bad(o, x, "VGPRs that this target can name"));
         }
         if o.has(flag::HALF) {
             let hi = r.half == Half::Hi;
@@ -465,6 +471,14 @@ impl Attempt<'_> {
             Kind::SrcAcc if is_agpr => self.agpr(o, x, dwords)? | 256 | 512,
             Kind::SrcAcc => self.vector(o, x, dwords)? | 256,
             Kind::SrcVgprAcc => match x {
+                // values that are as wide as the operand asks for
+                Operand::Regs(r)
+                    if self.codes >= Codes::Gfx11
+                        && !o.has(flag::VGPR_ONLY)
+                        && (Reg::NULL.0..Reg::MODE.0).contains(&r.first.0) =>
+                {
+                    self.codes.code(r.first).ok_or_else(|| self.bad(o, x, "a register that this target has"))?
+                }
                 Operand::Regs(_) => {
                     if !o.has(flag::VGPR_ONLY) && self.agpr_dst.unwrap_or(false) != is_agpr {
                         return Err(self.bad(o, x, "the same kind of register as the destination"));
@@ -506,9 +520,10 @@ impl Attempt<'_> {
                 }
                 if matches!(o.style, Style::K32 | Style::K16 | Style::K64) {
                     // the literal field doubles as the literal of other sources
-                    if self.literal.is_some_and(|l| l != v & keep) {
+                    if self.constant.or(self.literal).is_some_and(|l| l != v & keep) {
                         return Err(EncodeError::Literals { op: self.inst.op });
                     }
+                    self.constant = Some(v & keep);
                 }
                 v & keep
             }
@@ -594,195 +609,18 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// A source of an export. With `compr` the first two stand for one register and the others for the second.
-    fn export_source(&mut self, o: &Field, x: Operand) -> Result<(), EncodeError> {
-        if x == Operand::Off {
-            return Ok(());
-        }
-        let n = self.vector(o, x, 1)?;
-        let i = o.source_index().unwrap_or(0);
-        if self.given(ModName::Compr) == 0 {
-            o.put(&mut self.bits, n);
-            return Ok(());
-        }
-        if let Some(Operand::Regs(partner)) = self.inst.srcs.get((i ^ 1) + 1)
-            && u64::from(partner.first.index()) != n
-        {
-            return Err(self.bad(o, x, "the same register as its neighbour: compr packs two halves into one"));
-        }
-        if let Some(to) = self.row.shape().operand(if i < 2 { "src0" } else { "src1" }) {
-            to.put(&mut self.bits, n);
-        }
-        Ok(())
-    }
-
     fn given(&self, name: ModName) -> u64 {
         self.inst.mods.get(name).unwrap_or(0) as u64
     }
 
-    /// Registers that the data of an image instruction takes with its modifiers.
-    fn image_data(&self) -> u8 {
-        self.row.shape().image.map_or(1, |i| i.data_dwords(|m| self.given(m)))
-    }
-
-    /// Registers that the address of an image instruction takes; none where the dimension is not known.
-    fn image_addr(&self) -> Option<u8> {
-        let image = self.row.shape().image?;
-        if !image.rays.is_empty() {
-            return Some(image.rays.iter().sum());
-        }
-        let known = self.row.shape().operand("dim").is_some();
-        known.then(|| image.run(image.addr_dwords(self.given(ModName::Dim), self.given(ModName::A16) == 1)))
-    }
-
-    /// Length of an address in one run of registers.
-    fn image_run(&self, o: &Field, x: Operand) -> Result<u8, EncodeError> {
-        let given = if let Operand::Regs(r) = x { r.dwords } else { 0 };
-        let sizes = self.row.shape().image.map_or(&[][..], |i| i.addrs);
-        match self.image_addr() {
-            // eight registers may stand for five to seven, the smallest form for sizes that are not there
-            Some(5..=7) if given == 8 => Ok(8),
-            Some(_) if sizes.first() == Some(&given) => Ok(given),
-            Some(n) => Ok(n),
-            None if sizes.contains(&given) => Ok(given),
-            None => Err(self.bad(o, x, "an address of the length that this operation takes")),
-        }
-    }
-
-    /// An address that is given register by register.
-    fn image_list(&mut self, o: &Field, list: &[Operand]) -> Result<(), EncodeError> {
-        let Some(image) = self.row.shape().image else { return Ok(()) };
-        let want = self.image_addr().unwrap_or(1);
-        let slots = usize::from(image.slots);
-        let nth = |i: usize| -> u8 {
-            match image.rays.get(i) {
-                Some(n) => *n,
-                None if i + 1 == slots => want.saturating_sub(i as u8).max(1),
-                None => 1,
-            }
-        };
-        let n = if image.rays.is_empty() { usize::from(want).min(slots) } else { image.rays.len() };
-        let single = list.iter().all(|x| x.regs().is_some_and(|r| r.dwords == 1));
-        let whole = image.rays.is_empty() && list.len() == slots && single;
-        if !whole && (list.len() != n || image.rays.is_empty() && !image.addrs.contains(&want)) {
-            let allowed = "an address of as many registers as dimension and operation ask for";
-            return Err(self.bad(o, list.first().copied().unwrap_or(Operand::Off), allowed));
-        }
-        for (i, x) in list.iter().enumerate() {
-            let v = self.vector(o, *x, if whole { 1 } else { nth(i) })?;
-            let at = crate::image::address_byte(o, i);
-            if at < 16 {
-                self.bits = self.bits & !(0xff << (8 * at)) | u128::from(v) << (8 * at);
-            } else {
-                self.tail |= (v as u32) << (8 * (at - 16));
-            }
-        }
-        Ok(())
-    }
-
-    fn scratch_saddr(&self, o: &Field, x: Operand) -> Result<u64, EncodeError> {
-        let has_vaddr = self.inst.srcs.iter().any(|s| matches!(s, Operand::Regs(r) if r.first.is_vector()))
-            && self.row.shape().operand("vaddr").is_some()
-            && !self.vaddr_off();
-        if x == Operand::Off {
-            let sve = self.row.shape().operand("sve").is_some();
-            return Ok(if has_vaddr || sve {
-                self.codes.off()
-            } else if self.codes == Codes::Gfx10 {
-                127
-            } else {
-                return Err(self.bad(o, x, "an SGPR when there is no address VGPR"));
-            });
-        }
-        if has_vaddr && self.row.shape().operand("sve").is_none() {
-            return Err(self.bad(o, x, "off beside an address VGPR on this target"));
-        }
-        self.scalar(o, x, 1)
-    }
-
-    fn vaddr_off(&self) -> bool {
-        let mut s = 0;
-        for o in self.row.shape().operands {
-            if o.role == Role::Src {
-                if o.kind == Kind::ScratchAddr {
-                    return self.inst.srcs.get(s) == Some(&Operand::Off);
-                }
-                s += 1;
-            }
-        }
-        false
-    }
-
-    fn smem_offset(&mut self, o: &Field, x: Operand) -> Result<(), EncodeError> {
-        let shape = self.row.shape();
-        let extra = self.inst.mods.get(ModName::Offset);
-        let w = width_of(o);
-        let fits =
-            |v: i64, signed: bool| if signed { v >= -(1 << (w - 1)) && v < 1 << (w - 1) } else { v >= 0 && v < 1 << w };
-        let (imm, soffen, soffset) = (shape.operand("imm"), shape.operand("soffen"), shape.operand("soffset"));
-        let signed = self.codes != Codes::Gfx8;
-        match x {
-            Operand::Imm(v) => {
-                let v = v as i64;
-                if !fits(v, signed) {
-                    return Err(self.bad(o, x, "an offset that the field can hold"));
-                }
-                if let Some(imm) = imm {
-                    imm.put(&mut self.bits, 1);
-                } else if let Some(s) = soffset {
-                    s.put(&mut self.bits, if self.codes == Codes::Gfx10 { 125 } else { self.codes.off() });
-                }
-                o.put(&mut self.bits, v as u64 & o.max());
-            }
-            Operand::Regs(r) => {
-                let code = self.scalar(o, Operand::Regs(r), 1)?;
-                let e = i64::from(extra.unwrap_or(0));
-                if !fits(e, signed) {
-                    return Err(EncodeError::Modifier { op: self.inst.op, modifier: ModName::Offset, value: e as i32 });
-                }
-                match (imm, soffen, soffset) {
-                    (Some(imm), Some(en), Some(s)) if extra.is_some() => {
-                        imm.put(&mut self.bits, 1);
-                        en.put(&mut self.bits, 1);
-                        s.put(&mut self.bits, code);
-                        o.put(&mut self.bits, e as u64 & o.max());
-                    }
-                    (Some(_), _, _) if extra.is_none() => o.put(&mut self.bits, code),
-                    (None, _, Some(s)) => {
-                        s.put(&mut self.bits, code);
-                        o.put(&mut self.bits, e as u64 & o.max());
-                    }
-                    _ => {
-                        return Err(EncodeError::Modifier {
-                            op: self.inst.op,
-                            modifier: ModName::Offset,
-                            value: e as i32,
-                        });
-                    }
-                }
-            }
-            Operand::Off => return Err(self.bad(o, x, "an SGPR or a number")),
-        }
-        Ok(())
-    }
-
     fn modifier(&mut self, o: &Field) -> Result<(), EncodeError> {
         let given = self.inst.mods.get(o.modifier);
-        if given.is_none()
-            && !matches!(o.modifier, ModName::OpSel | ModName::En)
-            && default_of(o, self.row.shape()) == 0
-        {
-            // the bits are clear already, but for those that the row fixes
-            let mut field = 0;
-            o.put(&mut field, o.max());
-            self.bits &= !(field & !self.row.mask);
-            return Ok(());
-        }
         let mut v = given.map_or(default_of(o, self.row.shape()), i64::from);
         if o.modifier == ModName::En && given.is_none() {
             let on = |i: usize| self.inst.srcs.get(i + 1).is_some_and(|s| *s != Operand::Off);
             v = if self.given(ModName::Compr) == 1 {
-                (3 * i64::from(on(0) || on(1))) | (12 * i64::from(on(2) || on(3)))
+                // the first of each two sources counts
+                (3 * i64::from(on(0))) | (12 * i64::from(on(2)))
             } else {
                 (0..4).filter(|&i| on(i)).map(|i| 1 << i).sum()
             };
@@ -846,10 +684,13 @@ impl Attempt<'_> {
     }
 }
 
-/// The inline constant that both halves of a value are. The short encoding has whole integers, too.
+/// The inline constant that both halves of a value are, or a whole integer; the long encoding knows none.
 fn splat_code(v: u64, narrow: bool) -> Option<u64> {
+    if !narrow {
+        return None;
+    }
     let (lo, hi) = (v & 0xffff, v >> 16 & 0xffff);
-    let whole = inline_code(v, Type::I32, 32).filter(|&c| narrow && c < 240);
+    let whole = inline_code(v, Type::I32, 32).filter(|&c| c < 240);
     whole.or_else(|| inline_code(lo, Type::F16, 16).filter(|_| lo == hi))
 }
 

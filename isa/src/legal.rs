@@ -3,8 +3,9 @@
 
 use crate::codes::{Codes, inline_code};
 use crate::encode::EncodeError;
-use crate::table::{Image, Kind, Operand as Field, Role, Row, Style, flag, literal_field, word};
-use crate::{Flags, Inst, ModName, Operand, Reg, RegFile, Regs, Target, Type};
+use crate::syntax;
+use crate::table::{Image, Kind, Operand as Field, Role, Row, Style, TRUE16, flag, literal_field, word};
+use crate::{Flags, Half, Inst, ModName, Operand, Reg, RegFile, Regs, Target, Type};
 
 struct Check<'a> {
     target: Target,
@@ -68,8 +69,7 @@ impl Check<'_> {
             match x {
                 Operand::Regs(r) if r.first.is_vector() => {
                     let pair = r.dwords > 1 || o.name == "gdata";
-                    // loads that transpose 6-bit elements take any three registers
-                    let pair = pair && !(r.dwords == 3 && self.row.mnemonic().contains("_tr"));
+                    let pair = pair && !(r.dwords == 3 && shape.has(word::UNALIGNED));
                     if align > 1 && pair && !r.first.index().is_multiple_of(u16::from(align)) {
                         return Err(self.bad(o, x, "a tuple that starts at an even register on this target"));
                     }
@@ -79,7 +79,7 @@ impl Check<'_> {
                 }
                 Operand::Regs(r) => self.scalar(o, r)?,
                 Operand::Imm(v) => {
-                    self.dpp_src1(o, x)?;
+                    self.dpp_source(o, x)?;
                     self.number(o, x, v)?;
                 }
                 Operand::Off => {}
@@ -95,10 +95,17 @@ impl Check<'_> {
         role == Role::Dst
     }
 
-    /// The second source of DPP in the wide encodings.
-    fn dpp_src1(&self, o: &Field, x: Operand) -> Result<(), EncodeError> {
-        if o.name == "src1" && self.row.shape().overlay.starts_with("DPP") && !self.target.info().dpp_scalar_src1 {
+    /// Scalar sources and constants of DPP in the wide encodings.
+    fn dpp_source(&self, o: &Field, x: Operand) -> Result<(), EncodeError> {
+        let shape = self.row.shape();
+        if !shape.overlay.starts_with("DPP") {
+            return Ok(());
+        }
+        if o.name == "src1" && !self.target.info().dpp_scalar_src1 {
             return Err(self.bad(o, x, "a VGPR beside DPP on this target"));
+        }
+        if shape.has(word::DPP_VGPR) && (o.name == "src1" || o.name == "src2" && !shape.has(word::MIX)) {
+            return Err(self.bad(o, x, "a VGPR beside DPP in this instruction"));
         }
         Ok(())
     }
@@ -106,31 +113,43 @@ impl Check<'_> {
     fn scalar(&self, o: &Field, r: Regs) -> Result<(), EncodeError> {
         let x = Operand::Regs(r);
         let shape = self.row.shape();
-        self.dpp_src1(o, x)?;
+        self.dpp_source(o, x)?;
         if r.first == Reg::NULL && matches!(o.name, "srsrc" | "rsrc" | "samp") {
             return Err(self.bad(o, x, "a tuple of SGPRs, not null"));
         }
         if matches!(r.first, Reg::XNACK_MASK_LO | Reg::XNACK_MASK_HI) && self.codes == Codes::Gfx8 {
             return Err(self.bad(o, x, "a register that this target has"));
         }
-        if shape.format == "MAI" && !self.target.info().unified_agprs {
-            return Err(self.bad(o, x, "a VGPR or an inline constant on this target"));
+        if shape.format == "MAI" && !self.target.info().unified_agprs && r.first != Reg::LDS_DIRECT {
+            return Err(self.bad(o, x, "a VGPR or an AGPR on this target"));
         }
-        let null_only = self.codes >= Codes::Gfx11 && self.row.mnemonic().starts_with("s_waitcnt_");
-        if null_only && r.first != Reg::NULL {
+        if shape.has(word::NULL_ONLY) && r.first != Reg::NULL {
             return Err(self.bad(o, x, "null on this target"));
         }
-        if o.style == Style::Barrier && matches!(r.first.file(), RegFile::Sgpr | RegFile::Ttmp) {
+        if o.style == Style::Barrier && r.first != Reg::M0 {
             return Err(self.bad(o, x, "m0 or the number of a barrier"));
         }
+        if o.name == "sbase" && o.bits == 128 && r.first == Reg::NULL {
+            return Err(self.bad(o, x, "the descriptor of a buffer, not null"));
+        }
+        let aperture = (Reg::SHARED_BASE.0..Reg::POPS_EXITING_WAVE_ID.0).contains(&r.first.0);
+        let read_only = aperture || r.first == Reg::POPS_EXITING_WAVE_ID;
+        if o.role == Role::Dst && o.has(flag::SCALAR_ONLY) && !o.has(flag::MASK) && aperture {
+            return Err(self.bad(o, x, "a register that can be written"));
+        }
+        let special = read_only || matches!(r.first, Reg::SCC | Reg::VCCZ | Reg::EXECZ | Reg::LDS_DIRECT);
+        if o.role == Role::Src && o.has(flag::NO_INLINE) && (if o.bits > 32 { special } else { read_only }) {
+            return Err(self.bad(o, x, "an SGPR, VCC, M0, EXEC or null"));
+        }
+        if r.first.file() == RegFile::Ttmp && self.codes == Codes::Gfx8 && r.first.index() + u16::from(r.dwords) > 12 {
+            return Err(self.bad(o, x, "ttmp0 to ttmp11 on this target"));
+        }
         if r.first == Reg::LDS_DIRECT && !shape.format.starts_with("VOPD") {
-            let mnemonic = self.row.mnemonic();
-            // operations that swap their sources and those of other pipes cannot read it
-            let never = mnemonic.contains("rev_") && !mnemonic.starts_with("v_bfrev");
             if self.codes >= Codes::Gfx11 || self.target.info().unified_agprs {
                 return Err(self.bad(o, x, "a register that this target has"));
             }
-            if never {
+            // operations that swap their sources
+            if shape.has(word::NO_DIRECT) {
                 return Err(self.bad(o, x, "anything but lds_direct in this instruction"));
             }
             if o.name != "src0" || shape.overlay.starts_with("SDWA") {
@@ -144,10 +163,13 @@ impl Check<'_> {
         if o.style == Style::Attr && v > 32 {
             return Err(self.bad(o, x, "attr0 to attr32"));
         }
+        if self.row.shape().format == "MAI" && o.name == "src2" && !self.target.info().unified_agprs {
+            return Err(self.bad(o, x, "AGPRs: inline constants are read wrongly on this target"));
+        }
         if o.style == Style::GprIdx && v > 15 {
             return Err(self.bad(o, x, "gpr_idx(..) or a number from 0 to 15"));
         }
-        if o.style == Style::K16 && (0x1_0000..0xffff_8000).contains(&v) {
+        if o.style == Style::K16 && (0x1_0000..-32768i64 as u64).contains(&v) {
             return Err(self.bad(o, x, "a constant of 16 bits"));
         }
         let literal = literal_field(self.row.shape(), o, self.target.info().vop3_literal);
@@ -204,6 +226,60 @@ impl Check<'_> {
                 return bad(ModName::Cpol, 0x800);
             }
         }
+        if let Some(v @ 1..) = self.given(ModName::OpSel)
+            && self.row.variant & TRUE16 != 0
+        {
+            for (o, x) in self.each() {
+                let Operand::Regs(r) = x else { continue };
+                let high = i32::from(r.half == Half::Hi);
+                let differs = |bit: usize| v >> bit & 1 != high;
+                let at = if o.role == Role::Dst { Some(3) } else { o.source_index() };
+                let addend = o.role == Role::Dst && shape.has(word::OPSEL4);
+                let wrong = at.is_some_and(differs) || addend && differs(2);
+                if r.half != Half::Full && wrong {
+                    return Err(self.bad(o, x, "the half that op_sel names: leave op_sel out"));
+                }
+            }
+        }
+        let sext = self.given(ModName::Sext).unwrap_or(0);
+        if shape.has(word::NO_SEXT) && sext != 0 {
+            return bad(ModName::Sext, sext);
+        }
+        for (o, x) in self.each() {
+            let marked = o.role == Role::Src && o.source_index().is_some_and(|i| sext >> i & 1 == 1);
+            if shape.has(word::SEXT_REGS) && marked && matches!(x, Operand::Imm(_)) {
+                return Err(self.bad(o, x, "a register where sext is applied"));
+            }
+        }
+        if shape.has(word::WHOLE_DST)
+            && let Some(v @ 0..=5) = self.given(ModName::DstSel)
+        {
+            return bad(ModName::DstSel, v);
+        }
+        for (m, names) in [
+            (ModName::MatrixAFmt, syntax::MATRIX_FMT.len()),
+            (ModName::MatrixBFmt, syntax::MATRIX_FMT.len()),
+            (ModName::MatrixAScaleFmt, syntax::MATRIX_SCALE_FMT.len()),
+            (ModName::MatrixBScaleFmt, syntax::MATRIX_SCALE_FMT.len()),
+        ] {
+            if let Some(v) = self.given(m)
+                && v as usize >= names
+            {
+                return bad(m, v);
+            }
+        }
+        // pairs of f32: a scalar source gives its low half twice where op_sel_hi exists for it
+        if self.codes == Codes::Gfx1250 {
+            for (o, x) in self.each() {
+                let (Some(i), Operand::Regs(r)) = (o.source_index(), x) else { continue };
+                let all = shape.operands.iter().find(|m| m.modifier == ModName::OpSelHi).map_or(0, |m| m.max());
+                let high = self.given(ModName::OpSel).unwrap_or(0) >> i & 1 == 1
+                    || self.given(ModName::OpSelHi).unwrap_or(all as i32) >> i & 1 == 1;
+                if o.role == Role::Src && o.ty == Type::PkF32 && !r.first.is_vector() && r.first != Reg::NULL && high {
+                    return Err(self.bad(o, x, "a scalar only with op_sel and op_sel_hi of 0 for it"));
+                }
+            }
+        }
         let dot = || self.target.op(self.row.op).is_some_and(|i| i.flags.has(Flags::DOT));
         if shape.packed
             && shape.format == "VOP3P"
@@ -229,6 +305,10 @@ impl Check<'_> {
                 }
             }
             self.image_address(image)?;
+            let dim = self.given(ModName::Dim).unwrap_or(0);
+            if shape.has(word::MSAA) && !matches!(dim, 6 | 7) {
+                return bad(ModName::Dim, dim);
+            }
             if image.gather && !matches!(dmask, 1 | 2 | 4 | 8) || atomic && !matches!(dmask, 1 | 3 | 15) {
                 return bad(ModName::Dmask, dmask);
             }
@@ -253,13 +333,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Halves of a pair read their VGPRs from different banks.
+    /// Halves of a pair read their VGPRs from different banks and write different registers.
     fn banks(&self) -> Result<(), EncodeError> {
-        let mut seen: [Option<Regs>; 3] = [None; 3];
-        // two moves may share a bank on gfx12
-        if self.codes >= Codes::Gfx12 && self.row.mnemonic() == "v_dual_mov_b32 :: v_dual_mov_b32" {
-            return Ok(());
-        }
+        let shape = self.row.shape();
+        let long = shape.format == "VOPD3";
+        let mut seen: [Option<Regs>; 4] = [None; 4];
         let mut constant = false;
         for (o, x) in self.each() {
             constant = match o.name {
@@ -267,28 +345,49 @@ impl Check<'_> {
                 n if n.starts_with("src0") => false,
                 _ => constant,
             };
+            // halves of constants are no inline constants of the long form
+            if long && matches!(o.ty, Type::PkF16 | Type::PkBf16) && matches!(x, Operand::Imm(65..=0xffff_ffef)) {
+                return Err(self.bad(o, x, "a register or an integer from -16 to 64 in the long form of pairs"));
+            }
             let Operand::Regs(r) = x else { continue };
+            if r.first.file() != RegFile::Vgpr {
+                continue;
+            }
             let slot = match o.name {
                 "src0X" | "src0Y" => 0,
                 // behind a constant stands the third source
                 "vsrc1X" | "vsrc1Y" if constant => 2,
                 "vsrc1X" | "vsrc1Y" => 1,
                 "vsrc2X" | "vsrc2Y" => 2,
-                "vdstX" | "vdstY" if o.has(flag::READ) => 2,
+                "vdstX" | "vdstY" => 3,
                 _ => continue,
             };
-            if r.first.file() != RegFile::Vgpr {
-                continue;
-            }
-            if o.name.ends_with('X') {
-                seen[slot] = Some(r);
-                continue;
-            }
-            let mask = if slot == 2 && self.row.shape().format == "VOPD" { 1 } else { 3 };
-            let same =
-                |a: Regs| (a.first.index() ^ r.first.index()) & mask == 0 && (a != r || self.codes != Codes::Gfx1250);
-            if seen[slot].is_some_and(same) {
-                return Err(self.bad(o, x, "a VGPR of another bank (number modulo 4) than the first half's"));
+            let first = o.name.ends_with('X');
+            // a destination that is also the addend stands for the third source, too
+            let slots: &[usize] = if slot == 3 && o.has(flag::READ) { &[3, 2] } else { &[slot] };
+            for &slot in slots {
+                if first {
+                    seen[slot] = Some(r);
+                    continue;
+                }
+                let Some(a) = seen[slot] else { continue };
+                if slot == 3 {
+                    if a.overlaps(r) {
+                        return Err(self.bad(o, x, "a register that the first half does not write"));
+                    }
+                    continue;
+                }
+                if shape.has(word::SAME_BANK) {
+                    continue;
+                }
+                let mask = if slot == 2 && !long { 1 } else { 3 };
+                let bank = |r: Regs, part: u16| (r.first.index() + part) & mask;
+                let same = bank(a, 0) == bank(r, 0)
+                    || a.dwords > 1 && bank(a, 1) == bank(r, 0)
+                    || r.dwords > 1 && bank(a, 0) == bank(r, 1);
+                if same && (a != r || self.codes != Codes::Gfx1250) {
+                    return Err(self.bad(o, x, "a VGPR of another bank (number modulo 4) than the first half's"));
+                }
             }
         }
         Ok(())
@@ -300,6 +399,7 @@ impl Check<'_> {
         for (o, x) in self.each() {
             if let (Operand::Regs(r), "src2") = (x, o.name)
                 && dst.dwords > 4
+                && !self.row.shape().has(word::F8F6F4)
                 && !o.has(flag::VGPR_ONLY)
                 && r != dst
                 && r.overlaps(dst)

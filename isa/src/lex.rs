@@ -1,5 +1,7 @@
 //! Words, numbers and expressions of assembly text.
 
+use smallvec::SmallVec;
+
 /// A position in the line and what is wrong there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
@@ -60,6 +62,9 @@ impl Value {
         Value { number: x.to_bits() as i64, float: true, base: Base::None, late: false }
     }
 }
+
+/// Numbers in brackets.
+pub(crate) type List = SmallVec<[i64; 4]>;
 
 /// Looks up a symbol.
 pub type Resolve<'a> = &'a dyn Fn(&str) -> Option<Value>;
@@ -175,9 +180,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// `[a,b,..]`.
-    pub fn int_list(&mut self) -> Result<Vec<i64>> {
+    pub fn int_list(&mut self) -> Result<List> {
         self.expect("[")?;
-        let mut out = Vec::new();
+        let mut out = List::new();
         loop {
             out.push(self.int()?);
             if self.eat("]") {
@@ -188,7 +193,35 @@ impl<'a> Cursor<'a> {
     }
 
     pub fn expression(&mut self) -> Result<Value> {
-        self.binary(0)
+        match self.usual_number() {
+            Some(n) => Ok(Value::int(n)),
+            None => self.binary(0),
+        }
+    }
+
+    /// Takes `7` or `0x1f` where nothing is computed with it; anything else is left to [`Self::binary`].
+    fn usual_number(&mut self) -> Option<i64> {
+        self.skip();
+        let b = self.text.as_bytes().get(self.at..)?;
+        let hex = b.starts_with(b"0x");
+        let (start, base) = if hex { (2, 16) } else { (0, 10) };
+        let mut end = start;
+        let mut n = 0i64;
+        while let Some(digit) = b.get(end).and_then(|c| char::from(*c).to_digit(base)) {
+            n = n << 4 | i64::from(digit);
+            if !hex {
+                n = (n >> 4) * 10 + i64::from(digit);
+            }
+            end += 1;
+        }
+        let plain = end > start && end - start < 15 && (hex || b[0] != b'0' || end == 1);
+        let follows = b[end..].iter().position(|c| *c != b' ').unwrap_or(0);
+        let next = b.get(end + follows).copied().unwrap_or(b',');
+        let ends = matches!(next, b',' | b']' | b')') || follows > 0 && next.is_ascii_alphabetic();
+        (plain && ends).then(|| {
+            self.at += end;
+            n
+        })
     }
 
     fn operator(&mut self) -> Option<(&'static str, u8)> {

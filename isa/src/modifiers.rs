@@ -1,13 +1,13 @@
 //! Modifiers in assembly text: reading them, and giving them to an instruction.
 
 use crate::codes::Codes;
-use crate::lex::{Cursor, ParseError, Result};
+use crate::lex::{Cursor, List, ParseError, Result};
 use crate::parse::Parts;
 use crate::syntax::{
     self, DIMS, MATRIX_FMT, MATRIX_SCALE, MATRIX_SCALE_FMT, SCOPES, SDWA_SEL, SDWA_UNUSED, TH_LOAD, TH_STORE,
 };
 use crate::table::{Kind, Operand as Field, Role, Row, Style, word};
-use crate::{Inst, ModName, Target};
+use crate::{Flags, Inst, ModName, Target};
 
 /// A modifier as written.
 #[derive(Clone, Debug)]
@@ -17,11 +17,20 @@ pub(crate) struct Given {
     /// Bits of the cpol field that this word speaks of.
     pub part: u64,
     /// Values of a list, for `op_sel:[..]` and relatives.
-    pub list: Option<Vec<i64>>,
+    pub list: Option<List>,
+    /// What a temporal hint is for.
+    pub hint: Option<Hint>,
+}
+
+/// Temporal hints name the kind of access they are for, and one name of the value 3 is for the widest scope only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Hint {
+    access: Flags,
+    bypass: bool,
 }
 
 fn plain(name: ModName, value: i64) -> Given {
-    Given { name, value, part: u64::MAX, list: None }
+    Given { name, value, part: u64::MAX, list: None, hint: None }
 }
 
 const FLAGS: [(&str, ModName); 21] = [
@@ -149,6 +158,7 @@ pub(crate) fn modifier(target: Target, c: &mut Cursor) -> Result<Option<Given>> 
                 value: if value == 1 { bit as i64 } else { 0 },
                 part: bit,
                 list: None,
+                hint: None,
             }));
         }
         if let Some(&(_, m)) = FLAGS.iter().find(|f| f.0 == name) {
@@ -171,7 +181,7 @@ pub(crate) fn modifier(target: Target, c: &mut Cursor) -> Result<Option<Given>> 
     if let Some(&(_, m)) = LISTS.iter().find(|l| l.0 == word) {
         let list = c.int_list()?;
         let value = list.iter().enumerate().map(|(i, v)| (v & 1) << i.min(62)).sum();
-        return Ok(Some(Given { name: m, value, part: u64::MAX, list: Some(list) }));
+        return Ok(Some(Given { name: m, value, part: u64::MAX, list: Some(list), hint: None }));
     }
     if word == "offset" && c.word() == "swizzle" {
         return Ok(Some(plain(ModName::Offset, swizzle(c)?)));
@@ -239,14 +249,14 @@ pub(crate) fn modifier(target: Target, c: &mut Cursor) -> Result<Option<Given>> 
                 None => return Err(bad(format!("`{w}` is no dimension"))),
             }
         }
-        "th" => return th(target, c).map(Some),
+        "th" => return th(c).map(Some),
         "scope" => {
             let v = if c.word().starts_with("SCOPE") { named(c, &SCOPES, "")? } else { c.int()? };
-            Given { name: ModName::Cpol, value: v << 3, part: 0x18, list: None }
+            Given { name: ModName::Cpol, value: v << 3, part: 0x18, list: None, hint: None }
         }
         "format" => plain(ModName::Format, format(target, c)?),
-        "dfmt" => Given { name: ModName::Format, value: c.int()?, part: 0xf, list: None },
-        "nfmt" => Given { name: ModName::Format, value: c.int()? << 4, part: 0x70, list: None },
+        "dfmt" => Given { name: ModName::Format, value: c.int()?, part: 0xf, list: None, hint: None },
+        "nfmt" => Given { name: ModName::Format, value: c.int()? << 4, part: 0x70, list: None, hint: None },
         "matrix_a_fmt" => plain(ModName::MatrixAFmt, named(c, &MATRIX_FMT, "")?),
         "matrix_b_fmt" => plain(ModName::MatrixBFmt, named(c, &MATRIX_FMT, "")?),
         "matrix_a_scale" => plain(ModName::MatrixAScale, named(c, &MATRIX_SCALE, "")?),
@@ -273,41 +283,59 @@ fn named(c: &mut Cursor, list: &[&str], prefix: &str) -> Result<i64> {
 }
 
 /// `th:TH_LOAD_NT`.
-fn th(target: Target, c: &mut Cursor) -> Result<Given> {
-    let _ = target;
+fn th(c: &mut Cursor) -> Result<Given> {
     let word = c.word();
-    let give = |value: i64, part| Ok(Given { name: ModName::Cpol, value, part, list: None });
     let start = c.at;
     c.at += word.len();
     let find = |list: &[&str], w: &str| list.iter().position(|n| *n == w).map(|i| i as i64);
-    let v = if let Some(w) = word.strip_prefix("TH_LOAD_") {
-        if matches!(w, "BYPASS" | "LU") { Some(3) } else { find(&TH_LOAD, w) }
-    } else if let Some(w) = word.strip_prefix("TH_STORE_") {
-        match w {
-            "BYPASS" | "WB" | "RT_WB" => Some(3),
-            "NT_WB" => Some(7),
-            _ => find(&TH_STORE, w),
-        }
-    } else if let Some(w) = word.strip_prefix("TH_ATOMIC_") {
-        match w {
-            "RT" => Some(0),
-            "RETURN" | "RT_RETURN" => Some(1),
-            "NT" => Some(2),
-            "NT_RETURN" => Some(3),
-            "CASCADE_RT" => Some(4),
-            "CASCADE_NT" => Some(6),
-            _ => None,
-        }
-    } else {
-        match word {
-            "TH_DEFAULT" => Some(0),
-            "TH_BYPASS" => Some(3),
-            _ => None,
-        }
+    let (access, name) = match word.strip_prefix("TH_").and_then(|w| w.split_once('_')) {
+        Some(("LOAD", w)) => (Flags::LOAD, w),
+        Some(("STORE", w)) => (Flags::STORE, w),
+        Some(("ATOMIC", w)) => (Flags::ATOMIC, w),
+        _ => (Flags::default(), word),
+    };
+    let v = match (access, name) {
+        (Flags::LOAD, "BYPASS" | "LU") | (Flags::STORE, "BYPASS" | "WB" | "RT_WB") => Some(3),
+        (Flags::LOAD, w) => find(&TH_LOAD, w),
+        (Flags::STORE, "NT_WB") => Some(7),
+        (Flags::STORE, w) => find(&TH_STORE, w),
+        (Flags::ATOMIC, "RT") => Some(0),
+        (Flags::ATOMIC, "RETURN" | "RT_RETURN") => Some(1),
+        (Flags::ATOMIC, "NT") => Some(2),
+        (Flags::ATOMIC, "NT_RETURN") => Some(3),
+        (Flags::ATOMIC, "CASCADE_RT") => Some(4),
+        (Flags::ATOMIC, "CASCADE_NT") => Some(6),
+        (_, "TH_DEFAULT") => Some(0),
+        _ => None,
     };
     match v {
-        Some(v) => give(v, 7),
-        None => Err(ParseError { column: start, message: format!("`{word}` is no temporal hint") }),
+        Some(value) => {
+            let hint = Some(Hint { access, bypass: name == "BYPASS" }).filter(|_| value != 0);
+            Ok(Given { name: ModName::Cpol, value, part: 7, list: None, hint })
+        }
+        None => Err(ParseError {
+            column: start,
+            message: format!("`{word}` is no temporal hint: expected TH_LOAD_.., TH_STORE_.. or TH_ATOMIC_.."),
+        }),
+    }
+}
+
+/// What is wrong with a temporal hint for an instruction with this cache policy.
+fn misused(target: Target, row: &Row, hint: Hint, cpol: i32) -> Option<&'static str> {
+    let flags = target.op(row.op).map_or(Flags::default(), |i| i.flags);
+    let wanted = [Flags::ATOMIC, Flags::STORE, Flags::LOAD].into_iter().find(|f| flags.has(*f));
+    let (th, system) = (cpol & 7, cpol >> 3 & 3 == 3);
+    match wanted {
+        Some(w) if w != hint.access => Some(match w {
+            Flags::ATOMIC => "an atomic takes a temporal hint TH_ATOMIC_..",
+            Flags::STORE => "a store takes a temporal hint TH_STORE_..",
+            _ => "a load takes a temporal hint TH_LOAD_..",
+        }),
+        _ if row.shape().format == "SMEM" && (4..=6).contains(&th) => Some("scalar loads have no such temporal hint"),
+        _ if th == 3 && hint.bypass != system => {
+            Some("BYPASS belongs to SCOPE_SYS, and nothing else of its value does")
+        }
+        _ => None,
     }
 }
 
@@ -533,6 +561,12 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
                 let v = i32::try_from(m.value).map_err(|_| fail("the number is too large".into()))?;
                 inst.mods.set(m.name, v);
             }
+        }
+    }
+    for (at, m) in &parts.mods {
+        let cpol = inst.mods.get(ModName::Cpol).unwrap_or(0);
+        if let Some(what) = m.hint.and_then(|hint| misused(target, row, hint, cpol)) {
+            return Err(ParseError { column: *at, message: what.into() });
         }
     }
     if shape.has(word::NO_RETURN) || shape.has(word::RETURN) {

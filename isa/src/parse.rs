@@ -4,12 +4,13 @@
 //! modifiers are read without knowing the row, then each row tries to take them in its own order and types; the
 //! shortest encoding that fits wins. When none fits, the row that came furthest explains why.
 
+use crate::codes::inline_code;
 use crate::constants::{constant, half_bits, literal};
 use crate::encode::{EncodeError, Form, try_row};
 use crate::lex::{Cursor, ParseError, Resolve, Result, Value};
 use crate::modifiers::{self, Given};
 use crate::syntax_parse as special;
-use crate::table::{self, FAKE16, Kind, Operand as Field, Over, Role, Row, Style, TRUE16, WAVE32, WAVE64};
+use crate::table::{self, FAKE16, Kind, Operand as Field, Over, Role, Row, Style, TRUE16, WAVE32, WAVE64, word};
 use crate::{Half, Inst, ModName, Mode, Operand, Raw, Reg, Regs, Target, Type};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -575,35 +576,41 @@ fn choose(cx: &Context, rows: &[u16], form: Form, parts: &Parts, text: &str, sta
     let sdwa = has(&[ModName::DstSel, ModName::DstUnused, ModName::Src0Sel, ModName::Src1Sel, ModName::Sext]);
     let mut found: Option<Raw> = None;
     let mut best: Option<(u32, ParseError)> = None;
-    for &i in rows {
-        let Some(row) = table.rows.get(usize::from(i)) else { continue };
-        if row.variant & reject != 0 || !form_fits(row, form, dpp, sdwa) {
-            continue;
+    // encodings that only serve where no other fits come last
+    for spare in [false, true] {
+        if found.is_some() {
+            break;
         }
-        let other_dpp = match row.shape().over {
-            Over::Dpp8 => !dpp8,
-            Over::Dpp => dpp8,
-            _ => false,
-        };
-        if other_dpp {
-            continue;
-        }
-        if found.as_ref().is_some_and(|f| f.len() <= usize::from(row.bytes)) {
-            continue;
-        }
-        match fill(cx, row, parts).and_then(|inst| {
-            try_row(cx.target, cx.mode, i, row, &inst)
-                .and_then(|raw| crate::legal::check(cx.target, row, &inst).map(|()| raw).map_err(|e| (99, e)))
-                .map_err(|(p, e)| (p, locate(&e, row, parts, text)))
-        }) {
-            Ok(raw) => {
-                if found.as_ref().is_none_or(|f| raw.len() < f.len()) {
-                    found = Some(raw);
-                }
+        for &i in rows {
+            let Some(row) = table.rows.get(usize::from(i)) else { continue };
+            if row.variant & reject != 0 || !form_fits(row, form, dpp, sdwa) || row.shape().has(word::SPARE) != spare {
+                continue;
             }
-            Err((progress, e)) => {
-                if best.as_ref().is_none_or(|(p, _)| progress >= *p) {
-                    best = Some((progress, e));
+            let other_dpp = match row.shape().over {
+                Over::Dpp8 => !dpp8,
+                Over::Dpp => dpp8,
+                _ => false,
+            };
+            if other_dpp {
+                continue;
+            }
+            if found.as_ref().is_some_and(|f| f.len() <= usize::from(row.bytes)) {
+                continue;
+            }
+            match fill(cx, row, parts).and_then(|inst| {
+                try_row(cx.target, cx.mode, i, row, &inst)
+                    .and_then(|raw| crate::legal::check(cx.target, row, &inst).map(|()| raw).map_err(|e| (99, e)))
+                    .map_err(|(p, e)| (p, locate(&e, row, parts, text)))
+            }) {
+                Ok(raw) => {
+                    if found.as_ref().is_none_or(|f| raw.len() < f.len()) {
+                        found = Some(raw);
+                    }
+                }
+                Err((progress, e)) => {
+                    if best.as_ref().is_none_or(|(p, _)| progress >= *p) {
+                        best = Some((progress, e));
+                    }
                 }
             }
         }
@@ -721,7 +728,7 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
                 let s = o.source_index().unwrap_or(0);
                 let x = f64::from_bits(v.number as u64);
                 let half = u64::from(half_bits(x));
-                if a.lit || crate::codes::inline_code(half, Type::F16, 16).is_none_or(|c| c < 240) && half != 0 {
+                if a.lit || inline_code(half, Type::F16, 16).is_none_or(|c| c < 240) && half != 0 {
                     bits[3].1 |= 1 << s;
                     Operand::Imm(u64::from((x as f32).to_bits()))
                 } else {
@@ -735,6 +742,16 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
                 let x = if a.abs { x & !top } else { x };
                 let x = if a.neg { x ^ top } else { x };
                 Operand::Imm(x)
+            }
+            What::Value(v)
+                if (a.neg || a.abs)
+                    && o.ty == Type::F64
+                    && !v.float
+                    && !v.late
+                    && inline_code(v.number as u64, o.ty, o.bits).is_none() =>
+            {
+                let message = "an integer that becomes a literal of 64 bits takes no sign".into();
+                return Err((progress, ParseError { column: a.at, message }));
             }
             What::Value(v) => Operand::Imm(
                 literal(cx, row, o, a, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?,

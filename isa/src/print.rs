@@ -5,7 +5,7 @@
 
 use crate::codes::Codes;
 use crate::decode::default_of;
-use crate::table::{self, At, Kind, Operand as Field, Role, Style, word};
+use crate::table::{self, At, Kind, Operand as Field, Role, Style, TRUE16, flag, word};
 use crate::{Flags, Inst, ModName, Mode, Operand, Raw, Target, Type, encode_raw};
 use crate::{syntax, text};
 use std::fmt;
@@ -77,7 +77,8 @@ impl Raw {
         let signs = Signs { neg: sign(At::Neg), abs: sign(At::Abs), sext: s.value(At::Sext, self.bits()) };
         let pair = s.at[At::VdstX as usize] != 255;
         let export = s.at[At::En as usize] != 255;
-        let mut separator = " ";
+        let usual = !s.has(word::F8F6F4) && signs.neg | signs.abs | signs.sext == 0;
+        let mut comma = false;
         for o in s.operands {
             if !matches!(o.role, Role::Dst | Role::Src) || self.hidden(o) {
                 continue;
@@ -90,11 +91,17 @@ impl Raw {
             if pair && o.name == "vdstY" {
                 out.push_str(" :: ");
                 out.push_str(self.mnemonic().split_once(" :: ").map_or("?", |(_, y)| y));
-                separator = " ";
+                comma = false;
             }
-            out.push_str(separator);
+            if comma {
+                out.push(',');
+            }
+            out.push(' ');
             // the target of an export stands apart without a comma
-            separator = if export && o.style == Style::ExpTgt { " " } else { ", " };
+            comma = !(export && o.style == Style::ExpTgt);
+            if usual && self.print_usual(o, out) {
+                continue;
+            }
             if o.kind == Kind::ImageList {
                 print_list(&self.image_list(o), out);
                 continue;
@@ -107,14 +114,20 @@ impl Raw {
             out.push_str(" offset:");
             text::signed_hex(v, out);
         }
+        // stores from LDS say so before their cache policy, loads to it behind
+        let mut lds = s.has(word::LDS);
         if self.bits() & self.row().quiet != 0 {
             for o in s.operands {
                 if o.role == Role::Mod {
+                    if lds && o.modifier == ModName::Cpol && s.has(word::LDS_ONLY) {
+                        out.push_str(" lds");
+                        lds = false;
+                    }
                     self.print_modifier(o, out);
                 }
             }
         }
-        if s.has(word::LDS) {
+        if lds {
             out.push_str(" lds");
         }
         if s.has(word::GDS_ONLY) {
@@ -128,6 +141,24 @@ impl Raw {
             (Style::Endpgm, _) => o.get(self.bits()) == 0,
             (_, Kind::FixedVcc) => self.shape().format == "VOPD",
             (_, Kind::FlatSaddr) => self.operand(o) == Operand::Off,
+            _ => false,
+        }
+    }
+
+    /// Prints whole VGPRs and SGPRs without a detour; false for all else.
+    #[inline]
+    fn print_usual(&self, o: &Field, out: &mut String) -> bool {
+        if o.has(flag::MASK | flag::HALF | flag::TFE_DATA) {
+            return false;
+        }
+        let (v, dwords) = (o.get(self.bits()), o.bits.div_ceil(32).max(1) as u8);
+        match o.kind {
+            Kind::Vgpr => text::vgprs(v as usize & 255, dwords, out),
+            Kind::Src | Kind::Ssrc if v & 256 != 0 => text::vgprs(v as usize & 255, dwords, out),
+            Kind::Src | Kind::Ssrc | Kind::Sgpr => {
+                let aligned = dwords == 1 || v & if dwords == 2 { 1 } else { 3 } == 0;
+                aligned && v + u64::from(dwords) <= 102 && text::sgprs(v as usize, dwords, out)
+            }
             _ => false,
         }
     }
@@ -229,6 +260,11 @@ impl Raw {
         let inline = (128..=208).contains(&code) || (240..=248).contains(&code);
         if !inline {
             let inline = crate::codes::inline_code(v, o.ty, o.bits).filter(|_| code == 255);
+            // of a literal that is more than the small integer in its low half, that half shows
+            let whole = self.row().variant & TRUE16 != 0 || self.any_literal().is_none_or(|l| l >> 16 == 0);
+            if inline.is_some() && matches!(o.ty, Type::I16 | Type::U16 | Type::B16) && !whole {
+                return text::hex(v, out);
+            }
             // marked literals, and those of bf16, show all their bits
             let v = match self.any_literal() {
                 Some(l) if code == 255 && o.bits == 16 && (inline.is_some() || o.ty == Type::Bf16) => u64::from(l),
@@ -256,6 +292,10 @@ impl Raw {
         }
         if matches!(o.ty, Type::I16 | Type::U16 | Type::B16) {
             return text::hex(v, out);
+        }
+        if self.shape().has(word::SPLAT) && self.row().bytes != 4 {
+            // not the halves that the constant gives but its value as f32
+            return text::hex(crate::codes::inline_value(code, Type::F32, 32).unwrap_or(v), out);
         }
         out.push_str(syntax::inline_text(code, o.ty, o.bits));
     }
@@ -421,7 +461,7 @@ impl Raw {
         }
         match s.format {
             "MAI16" | "WMMA16" => n = 3,
-            _ if self.mnemonic().starts_with("v_permlane") => n = 2,
+            _ if s.has(word::OPSEL2) => n = 2,
             _ => {}
         }
         let dpp = s.overlay.starts_with("DPP");
@@ -432,7 +472,7 @@ impl Raw {
         let dst = o.modifier == ModName::OpSel
             && matches!(s.format, "VOP3" | "VINTERP")
             && vdst.is_some()
-            && !self.mnemonic().starts_with("v_permlane")
+            && !s.has(word::OPSEL2)
             && !(dpp && vdst.is_none_or(|d| d.name != "vdst"));
         text::bits(head, n, v as u64, out);
         if dst {

@@ -259,16 +259,8 @@ pub(crate) fn print_delay(v: u64, out: &mut String) {
     out.push_str(&parts.join(" | "));
 }
 
-pub(crate) const VERSIONS: [(u64, &str); 8] = [
-    (0, "UC_VERSION_GFX7"),
-    (1, "UC_VERSION_GFX8"),
-    (2, "UC_VERSION_GFX9_GENERIC"),
-    (4, "UC_VERSION_GFX10"),
-    (6, "UC_VERSION_GFX11"),
-    (9, "UC_VERSION_GFX12"),
-    (10, "UC_VERSION_GFX1250"),
-    (u64::MAX, ""),
-];
+pub(crate) const VERSIONS: [(u64, &str); 4] =
+    [(0, "UC_VERSION_GFX7"), (4, "UC_VERSION_GFX10"), (6, "UC_VERSION_GFX11"), (9, "UC_VERSION_GFX12")];
 
 /// `UC_VERSION_GFX10 | UC_VERSION_W64_BIT`.
 pub(crate) fn print_version(v: u64, out: &mut String) {

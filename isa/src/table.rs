@@ -4,10 +4,13 @@
 //! operation for the encoder, and a two-level decode index. Level one takes the top nine bits of the first dword and
 //! leads to a bucket; the bucket names the bits that best tell its rows apart and holds a dense table of short row lists.
 
+use crate::decode::default_of;
 use crate::generated::{MNEMONICS, ROWS_BIN, SHAPES, TARGET_ROWS, TARGETS};
-use crate::valid::{Map, Need};
 use crate::{ModName, Op, Target, Type};
 use std::sync::OnceLock;
+
+mod index;
+pub(crate) use index::{Index, NONE, ODD, OVERLAY, WORD};
 
 /// What an operand is to the instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -251,6 +254,32 @@ pub(crate) mod word {
     pub const OPSEL4: u32 = 1024;
     /// Text does not name the encoding.
     pub const NO_SUFFIX: u32 = 2048;
+    /// op_sel has two bits, which speak of no operands.
+    pub const OPSEL2: u32 = 4096;
+    /// A tuple of three registers may start anywhere.
+    pub const UNALIGNED: u32 = 8192;
+    /// No source can be lds_direct.
+    pub const NO_DIRECT: u32 = 1 << 14;
+    /// The scalar operand can only be null.
+    pub const NULL_ONLY: u32 = 1 << 15;
+    /// The last source selects a lane.
+    pub const LANE_SELECT: u32 = 1 << 16;
+    /// One scalar source only.
+    pub const ONE_BUS: u32 = 1 << 17;
+    /// SDWA writes all of the destination.
+    pub const WHOLE_DST: u32 = 1 << 18;
+    /// Reads every sample of a pixel: the dimension must be a multisampled one.
+    pub const MSAA: u32 = 1 << 19;
+    /// Two halves of a pair that are both of this operation may read the same bank.
+    pub const SAME_BANK: u32 = 1 << 20;
+    /// With DPP the second source is a VGPR.
+    pub const DPP_VGPR: u32 = 1 << 21;
+    /// Written only where no other encoding fits.
+    pub const SPARE: u32 = 1 << 22;
+    /// SDWA has no sext in assembly.
+    pub const NO_SEXT: u32 = 1 << 23;
+    /// SDWA has sext of registers only in assembly.
+    pub const SEXT_REGS: u32 = 1 << 24;
 }
 
 /// Operands that the meaning of others depends on; `build/emit.rs` has the same order.
@@ -303,15 +332,12 @@ pub(crate) struct Row {
     pub shape: u16,
     pub variant: u16,
     pub bytes: u8,
-    /// First bits of up to three fields that may hold the code of a literal (0xff: none), 9 bits wide when the
-    /// top bit is clear, else 8.
-    pub literal: [u8; 3],
     /// Modifiers that the encoding has, a bit each.
     pub mods: u64,
+    /// Modifiers whose bits are not simply clear when they are not given.
+    pub decided: u64,
     /// Bits of modifiers that print nothing when they are clear; all ones when others are among them.
     pub quiet: u128,
-    /// Fields that not every value suits: first bit and number of the map (0xff: no more).
-    pub checks: [(u8, u8); 4],
 }
 
 impl Row {
@@ -329,23 +355,13 @@ pub(crate) struct Table {
     /// Row numbers by operation: `by_op[start[op] .. start[op + 1]]`, shortest encoding first.
     pub by_op: Vec<u16>,
     pub start: Vec<u32>,
-    buckets: Vec<Bucket>,
-    lists: Vec<u16>,
-    slots: Vec<(u32, u16)>,
-    /// Values that register fields may have, and how many bits the field has.
-    pub maps: Vec<(Map, u16)>,
+    /// What decoding looks up in the target's own wave size.
+    index: Index,
+    /// The same for waves of 64 lanes where the target's own have 32.
+    wide_index: OnceLock<Index>,
     /// Mnemonics with the suffix of their encoding, one behind the other, and where each row's ends.
     heads: String,
     head_ends: Vec<u32>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Bucket {
-    /// Bits of the first two dwords that pick the slot.
-    mask: u64,
-    first: u32,
-    shifts: [u8; 2],
-    widths: [u8; 2],
 }
 
 fn u16_at(at: usize) -> u16 {
@@ -359,12 +375,8 @@ fn u128_at(at: usize) -> u128 {
 impl Table {
     fn load(target: usize) -> Table {
         let (at, n) = TARGET_ROWS[target.min(TARGET_ROWS.len() - 1)];
-        let wide_literal = TARGETS[target.min(TARGETS.len() - 1)].vop3_literal;
         let mut rows = Vec::with_capacity(n);
         let codes = Target(target as u8).codes();
-        let mask_dwords = if TARGETS[target.min(TARGETS.len() - 1)].wave_size == 32 { 1 } else { 2 };
-        let mut needs: Vec<(Need, u16)> = Vec::new();
-        let mut maps = Vec::new();
         for i in 0..n {
             let id =
                 ROWS_BIN.get(at + 4 * i..at + 4 * i + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
@@ -377,9 +389,8 @@ impl Table {
                 shape: u16_at(r + 36),
                 variant: u16_at(r + 38),
                 bytes: 0,
-                literal: [0xff; 3],
-                checks: [(0xff, 0); 4],
                 mods: 0,
+                decided: 0,
                 quiet: 0,
             };
             let shape = row.shape();
@@ -391,37 +402,10 @@ impl Table {
             for o in shape.operands.iter().filter(|o| o.role == Role::Mod) {
                 let mut field = 0;
                 o.put(&mut field, o.max());
+                if matches!(o.modifier, ModName::OpSel | ModName::En) || default_of(o, shape) != 0 {
+                    row.decided |= 1 << o.modifier as u32;
+                }
                 row.quiet |= if prints_zero(o) || shape.has(word::SWIZZLE) { u128::MAX } else { field };
-            }
-            let mut n = 0;
-            for o in shape.operands {
-                if literal_field(shape, o, wide_literal)
-                    && let Some(&(lo, len, _)) = o.segs.first()
-                    && n < 3
-                {
-                    row.literal[n] = lo | if len == 8 { 0x80 } else { 0 };
-                    n += 1;
-                }
-            }
-            let own = row.variant & OWN_LITERAL != 0;
-            let mut n = 0;
-            for o in shape.operands {
-                let literal = literal_field(shape, o, wide_literal) || own && o.role == Role::Src;
-                let Some(need) = Need::of(o, literal, row.variant, mask_dwords) else { continue };
-                let Some(&(lo, len, _)) = o.segs.first() else { continue };
-                let bits = (1u16 << len.min(9)) - 1;
-                let at = needs.iter().position(|x| *x == (need, bits)).unwrap_or_else(|| {
-                    needs.push((need, bits));
-                    maps.push((need.map(codes), bits));
-                    needs.len() - 1
-                });
-                // a map that holds every value of the field needs no look
-                let (map, _): (Map, u16) = maps[at];
-                let full = (0..=usize::from(bits)).all(|v| map[v / 64] >> (v % 64) & 1 == 1);
-                if !full && n < 4 {
-                    row.checks[n] = (lo, at as u8);
-                    n += 1;
-                }
             }
             rows.push(row);
         }
@@ -434,18 +418,10 @@ impl Table {
         for i in 0..Op::COUNT {
             start[i + 1] += start[i];
         }
-        let mut table = Table {
-            rows,
-            by_op,
-            start,
-            buckets: vec![Bucket::default(); 512],
-            lists: Vec::new(),
-            slots: Vec::new(),
-            maps,
-            heads: String::new(),
-            head_ends: Vec::new(),
-        };
-        table.index();
+        let narrow = TARGETS[target.min(TARGETS.len() - 1)].wave_size == 32;
+        let index = Index::new(target, &rows, !narrow);
+        let (heads, head_ends, wide_index) = (String::new(), Vec::new(), OnceLock::new());
+        let mut table = Table { rows, by_op, start, index, wide_index, heads, head_ends };
         for i in 0..table.rows.len() {
             let row = table.rows[i];
             let (first, _) = row.mnemonic().split_once(" :: ").unwrap_or((row.mnemonic(), ""));
@@ -455,6 +431,15 @@ impl Table {
             table.head_ends.push(table.heads.len() as u32);
         }
         table
+    }
+
+    /// The decode index for a wave size: masks of 64 lanes take pairs of registers.
+    #[inline]
+    pub fn index(&self, target: Target, wave64: bool) -> &Index {
+        if wave64 && target.info().wave_size == 32 {
+            return self.wide_index.get_or_init(|| Index::new(usize::from(target.0), &self.rows, true));
+        }
+        &self.index
     }
 
     /// Mnemonic of a row as it is printed: of a pair, the first half's.
@@ -492,107 +477,6 @@ impl Table {
             (_, "DPP" | "DPP8") => "_dpp",
             (_, "SDWA" | "SDWAC") => "_sdwa",
             _ => "",
-        }
-    }
-
-    /// Builds the decode index.
-    fn index(&mut self) {
-        let rows = &self.rows;
-        let mut members: Vec<Vec<u16>> = vec![Vec::new(); 512];
-        for (i, r) in rows.iter().enumerate() {
-            let m = ((r.mask >> 23) & 0x1ff) as usize;
-            let f = ((r.fixed >> 23) & 0x1ff) as usize;
-            let free = !m & 0x1ff;
-            // every value of the nine bits that agrees with the row
-            let mut sub = 0;
-            loop {
-                members[(f & m) | sub].push(i as u16);
-                sub = sub.wrapping_sub(free) & free;
-                if sub == 0 {
-                    break;
-                }
-            }
-        }
-        for (b, list) in members.iter().enumerate() {
-            let bucket = &mut self.buckets[b];
-            // choose the bits: those that most rows fix and that differ between rows, at most 12, in at most two runs
-            let mut votes = [0u32; 64];
-            let mut value = [[false; 2]; 64];
-            for &i in list {
-                let r = &rows[usize::from(i)];
-                for bit in 0..64 {
-                    if r.mask >> bit & 1 == 1 {
-                        votes[bit] += 1;
-                        value[bit][(r.fixed >> bit & 1) as usize] = true;
-                    }
-                }
-            }
-            let useful: Vec<bool> =
-                (0..64).map(|k| k < 23 && value[k][0] && value[k][1] && votes[k] as usize * 4 >= list.len()).collect();
-            let mut runs: Vec<(u8, u8)> = Vec::new();
-            let mut k = 0;
-            while k < 64 {
-                if useful[k] {
-                    let s = k;
-                    while k < 64 && useful[k] {
-                        k += 1;
-                    }
-                    runs.push((s as u8, (k - s) as u8));
-                } else {
-                    k += 1;
-                }
-            }
-            runs.sort_by_key(|r| std::cmp::Reverse(r.1));
-            runs.truncate(2);
-            let mut total = 0;
-            for (n, &(s, w)) in runs.iter().enumerate() {
-                let w = w.min(11 - total);
-                total += w;
-                bucket.shifts[n] = s;
-                bucket.widths[n] = w;
-                bucket.mask |= ((1u64 << w) - 1) << s;
-            }
-            bucket.first = self.slots.len() as u32;
-            // every slot that agrees with a row's fixed bits holds it
-            let (w0, w1) = (u32::from(bucket.widths[0]), u32::from(bucket.widths[1]));
-            let key = |bits: u64| {
-                (bits >> bucket.shifts[0] & ((1 << w0) - 1)) | (bits >> bucket.shifts[1] & ((1 << w1) - 1)) << w0
-            };
-            let mut slots: Vec<Vec<u16>> = vec![Vec::new(); 1 << total];
-            for &i in list {
-                let r = &rows[usize::from(i)];
-                let (fixed, free) = (key((r.fixed & r.mask) as u64), key(!r.mask as u64));
-                let mut sub = 0;
-                loop {
-                    slots[(fixed | sub) as usize].push(i);
-                    sub = sub.wrapping_sub(free) & free;
-                    if sub == 0 {
-                        break;
-                    }
-                }
-            }
-            for mut here in slots {
-                let at = self.lists.len();
-                // the most specific row wins
-                here.sort_by_key(|&i| {
-                    let r = &rows[usize::from(i)];
-                    (std::cmp::Reverse(r.mask.count_ones() + u32::from(r.variant & DPP8)), i)
-                });
-                self.lists.extend(&here);
-                self.slots.push((at as u32, here.len() as u16));
-            }
-        }
-    }
-
-    /// Rows that may match a first dword, most specific first.
-    #[inline]
-    pub fn candidates(&self, w0: u32) -> &[u16] {
-        let b = &self.buckets[(w0 >> 23) as usize & 511];
-        let (s, w) = (b.shifts, b.widths);
-        let key = ((w0 >> s[0]) & ((1 << w[0]) - 1)) | (((w0 >> s[1]) & ((1 << w[1]) - 1)) << w[0]);
-        match self.slots.get(b.first as usize + key as usize) {
-            Some(&(at, n)) => self.lists.get(at as usize..at as usize + usize::from(n)).unwrap_or(&[]),
-            None => &[],
         }
     }
 
@@ -637,6 +521,19 @@ pub(crate) fn literal_field(shape: &Shape, o: &Operand, vop3_literal: bool) -> b
         && (shape.bytes == 4
             || matches!(shape.format, "VOP2K" | "VOPD" | "SOP2")
             || (shape.bytes == 8 && vop3_literal && shape.format.starts_with("VOP3")))
+}
+
+/// True when the field, holding the code of a literal, is decoded with one: LLVM also reads literals behind encodings that
+/// the manuals give none, and refuses to assemble them.
+pub(crate) fn reads_literal(shape: &Shape, o: &Operand, vop3_literal: bool) -> bool {
+    let source = o.role == Role::Src && matches!(o.kind, Kind::Src | Kind::Ssrc | Kind::SrcVgprAcc);
+    let dpp = shape.wide && matches!(shape.over, Over::Dpp | Over::Dpp8);
+    let extra = vop3_literal
+        && (dpp && !o.has(flag::VGPR_ONLY | flag::MASK)
+            || o.name == "soffset" && o.kind == Kind::Ssrc
+            || o.kind == Kind::SrcVgprAcc && shape.over == Over::None
+            || shape.format == "VOPD3" && !o.has(flag::MASK));
+    literal_field(shape, o, vop3_literal) || source && extra || shape.format == "SOP2" && source
 }
 
 static TABLES: [OnceLock<Table>; 64] = [const { OnceLock::new() }; 64];

@@ -4,23 +4,24 @@
 use crate::{Half, Reg, RegFile, Regs};
 
 /// Bytes that one name takes in [`Names`].
-const WIDTH: usize = 5;
+const WIDTH: usize = 8;
 
-/// `v0`, `s17`, `255`: all names that a prefix and a number make, one behind the other, and how long each is.
+/// `v0`, `s17`, `255`, `v[16:`: all names that a number makes with what stands around it, one behind the other and filled
+/// up with blanks, and how long each is.
 struct Names<const N: usize> {
     text: &'static str,
     lens: [u8; N],
 }
 
-/// The names of a prefix (0: none) and the numbers below `N`, each filled up with blanks.
-const fn bytes<const N: usize, const BYTES: usize>(prefix: u8) -> ([u8; BYTES], [u8; N]) {
+/// The names of the numbers below `N` between `before` and `after`.
+const fn bytes<const N: usize, const BYTES: usize>(before: &[u8], after: &[u8]) -> ([u8; BYTES], [u8; N]) {
     let (mut out, mut lens) = ([b' '; BYTES], [0; N]);
     let mut n = 0;
     while n < N {
         let mut len = 0;
-        if prefix != 0 {
-            out[n * WIDTH] = prefix;
-            len = 1;
+        while len < before.len() {
+            out[n * WIDTH + len] = before[len];
+            len += 1;
         }
         let mut unit = 1;
         while unit * 10 <= n {
@@ -30,6 +31,12 @@ const fn bytes<const N: usize, const BYTES: usize>(prefix: u8) -> ([u8; BYTES], 
             out[n * WIDTH + len] = b'0' + (n / unit % 10) as u8;
             len += 1;
             unit /= 10;
+        }
+        let mut k = 0;
+        while k < after.len() {
+            out[n * WIDTH + len] = after[k];
+            len += 1;
+            k += 1;
         }
         lens[n] = len as u8;
         n += 1;
@@ -45,39 +52,49 @@ const fn utf8(bytes: &[u8]) -> &str {
 }
 
 macro_rules! names {
-    ($name:ident, $prefix:expr, $n:expr) => {
+    ($name:ident, $before:literal, $after:literal, $n:expr) => {
         static $name: Names<$n> = {
-            const MADE: ([u8; $n * WIDTH], [u8; $n]) = bytes($prefix);
+            const MADE: ([u8; $n * WIDTH], [u8; $n]) = bytes($before, $after);
             static BYTES: [u8; $n * WIDTH] = MADE.0;
             Names { text: utf8(&BYTES), lens: MADE.1 }
         };
     };
 }
 
-names!(NUMBERS, 0, 1024);
-names!(VGPRS, b'v', 1024);
-names!(AGPRS, b'a', 256);
-names!(SGPRS, b's', 128);
+names!(NUMBERS, b"", b"", 1024);
+names!(VGPRS, b"v", b"", 1024);
+names!(AGPRS, b"a", b"", 256);
+names!(SGPRS, b"s", b"", 128);
+// the two parts of `v[16:17]`
+names!(VGPR_RUNS, b"v[", b":", 1024);
+names!(AGPR_RUNS, b"a[", b":", 256);
+names!(SGPR_RUNS, b"s[", b":", 128);
+names!(ENDS, b"", b"]", 1024);
 
 impl<const N: usize> Names<N> {
+    /// Appends a name; false when the number has none. All its room is copied and then cut, because copies of a known
+    /// size need no call.
     #[inline]
-    fn get(&self, n: usize) -> Option<&'static str> {
-        self.text.get(n * WIDTH..n * WIDTH + usize::from(*self.lens.get(n)?))
+    fn push(&self, n: usize, out: &mut String) -> bool {
+        let (Some(name), Some(&len)) = (self.text.get(n * WIDTH..n * WIDTH + WIDTH), self.lens.get(n)) else {
+            return false;
+        };
+        let end = out.len() + usize::from(len);
+        out.push_str(name);
+        out.truncate(end);
+        true
     }
 }
 
 /// Appends a decimal number.
 #[inline]
 pub(crate) fn dec(v: u64, out: &mut String) {
-    match NUMBERS.get(v as usize) {
-        Some(text) => out.push_str(text),
-        None => {
-            dec(v / 1000, out);
-            let rest = v % 1000;
-            out.push((b'0' + (rest / 100) as u8) as char);
-            out.push((b'0' + (rest / 10 % 10) as u8) as char);
-            out.push((b'0' + (rest % 10) as u8) as char);
-        }
+    if !NUMBERS.push(usize::try_from(v).unwrap_or(usize::MAX), out) {
+        dec(v / 1000, out);
+        let rest = v % 1000;
+        out.push((b'0' + (rest / 100) as u8) as char);
+        out.push((b'0' + (rest / 10 % 10) as u8) as char);
+        out.push((b'0' + (rest % 10) as u8) as char);
     }
 }
 
@@ -117,29 +134,47 @@ pub(crate) fn signed_hex(v: i64, out: &mut String) {
     hex(v.unsigned_abs(), out);
 }
 
+/// Appends `v7` or `v[4:7]`.
+#[inline]
+pub(crate) fn vgprs(first: usize, dwords: u8, out: &mut String) -> bool {
+    run(&VGPRS, &VGPR_RUNS, first, dwords, out)
+}
+
+/// Appends `s7` or `s[4:7]`.
+#[inline]
+pub(crate) fn sgprs(first: usize, dwords: u8, out: &mut String) -> bool {
+    run(&SGPRS, &SGPR_RUNS, first, dwords, out)
+}
+
+#[inline]
+fn run<const N: usize>(one: &Names<N>, many: &Names<N>, first: usize, dwords: u8, out: &mut String) -> bool {
+    if dwords == 1 {
+        return one.push(first, out);
+    }
+    many.push(first, out) && ENDS.push((first + usize::from(dwords)).saturating_sub(1), out)
+}
+
 /// Appends a register or a run of registers as LLVM prints them; false for a special one.
 #[inline]
 pub(crate) fn register(r: Regs, out: &mut String) -> bool {
     let n = usize::from(r.first.index());
-    let (name, prefix) = match r.first.file() {
-        RegFile::Vgpr => (VGPRS.get(n), "v["),
-        RegFile::Agpr => (AGPRS.get(n), "a["),
-        RegFile::Sgpr => (SGPRS.get(n), "s["),
-        RegFile::Ttmp => (None, "ttmp["),
+    let _ = match r.first.file() {
+        RegFile::Vgpr => vgprs(n, r.dwords, out),
+        RegFile::Agpr => run(&AGPRS, &AGPR_RUNS, n, r.dwords, out),
+        RegFile::Sgpr => sgprs(n, r.dwords, out),
+        RegFile::Ttmp => {
+            out.push_str("ttmp");
+            if r.dwords == 1 {
+                NUMBERS.push(n, out)
+            } else {
+                out.push('[');
+                dec(n as u64, out);
+                out.push(':');
+                ENDS.push((n + usize::from(r.dwords)).saturating_sub(1), out)
+            }
+        }
         RegFile::Special => return false,
     };
-    if r.dwords != 1 {
-        out.push_str(prefix);
-        dec(n as u64, out);
-        out.push(':');
-        dec((n + usize::from(r.dwords)).saturating_sub(1) as u64, out);
-        out.push(']');
-    } else if let Some(name) = name {
-        out.push_str(name);
-    } else {
-        out.push_str(&prefix[..prefix.len() - 1]);
-        dec(n as u64, out);
-    }
     match r.half {
         Half::Full => {}
         Half::Lo => out.push_str(".l"),

@@ -5,7 +5,7 @@
 //! look-up a field, and fields that any value suits cost nothing.
 
 use crate::codes::Codes;
-use crate::table::{FAKE16, Kind, Operand as Field, Role, flag};
+use crate::table::{FAKE16, Kind, Operand as Field, Role, Row, flag};
 use crate::{Reg, RegFile};
 
 /// One bit for each value of a field of up to nine bits.
@@ -64,14 +64,15 @@ impl Need {
     }
 
     fn accepts(&self, codes: Codes, v: u64) -> bool {
+        // LLVM takes these wherever a source may stand
+        let anywhere =
+            |v: u64| matches!(v, 235..=239 | 251..=253) || v == 230 && self.dwords <= 2 || v == 231 && self.dwords == 1;
         let source = |v: u64| {
             if v & 256 != 0 {
                 return !self.low_half || v & 128 == 0;
             }
-            // LLVM takes these wherever a source may stand
-            let anywhere = matches!(v, 235..=239 | 251..=253) || v == 230 || v == 231 && self.dwords == 1;
             match v {
-                _ if anywhere && self.dwords <= 2 || codes.register(v) == Some(Reg::NULL) => true,
+                _ if anywhere(v) && self.dwords <= 2 || codes.register(v) == Some(Reg::NULL) => true,
                 128..=208 | 240..=248 => !self.has(flag::VGPR_ONLY | flag::NO_INLINE),
                 255 => self.literal,
                 254 if codes == Codes::Gfx1250 => self.literal,
@@ -82,22 +83,37 @@ impl Need {
         match self.kind {
             Kind::Vgpr => v & 128 == 0,
             Kind::Src | Kind::Ssrc => source(v),
-            Kind::SrcAgpr => v & 256 != 0 || matches!(v, 235..=239 | 251..=253) || codes.register(v) == Some(Reg::NULL),
+            Kind::SrcAgpr => v & 256 != 0 || anywhere(v) || codes.register(v) == Some(Reg::NULL),
             Kind::SrcAcc => v & 256 != 0 || source(v),
             Kind::SrcVgprAcc => {
                 v & 256 != 0
                     || matches!(v, 128..=208 | 240..=248) && !self.has(flag::VGPR_ONLY)
-                    || matches!(v, 235..=239 | 251..=253)
+                    || v == 255 && self.literal
+                    || anywhere(v)
                     || codes.register(v) == Some(Reg::NULL)
             }
             Kind::SgprPair => run_exists(codes, v * 2, self.dwords),
             Kind::SgprQuad => run_exists(codes, v * 4, self.dwords),
             Kind::GlobalSaddr | Kind::FlatSaddr | Kind::ScratchSaddr => {
-                v == codes.off() || v == 127 || run_exists(codes, v, self.dwords)
+                let off = v == codes.off() || self.kind == Kind::ScratchSaddr && codes == Codes::Gfx10 && v == 127;
+                off || run_exists(codes, v, self.dwords)
             }
             _ => run_exists(codes, v, self.dwords),
         }
     }
+}
+
+/// True when the operands of SDWA exist: sources in nine bits with a hole, and masks beside a bit that says VCC.
+pub(crate) fn sdwa_exists(codes: Codes, row: &Row, bits: u128, wave64: bool) -> bool {
+    let scalar = Need { kind: Kind::Src, dwords: 1, flags: 0, literal: false, low_half: false };
+    row.shape().operands.iter().all(|o| {
+        let v = o.get(bits);
+        match o.kind {
+            Kind::SrcSdwa => v & 256 == 0 || scalar.accepts(codes, v & 255),
+            Kind::SdwaSdst => v & 128 == 0 || run_exists(codes, v & 127, if wave64 { 2 } else { 1 }),
+            _ => true,
+        }
+    })
 }
 
 /// True when a run of registers from a code exists. A run that is not aligned counts as the aligned one below it.

@@ -93,7 +93,8 @@ fn agrees_with_llvm() {
                     continue;
                 }
                 *if kind == "dis" { &mut dis } else { &mut asm } += 1;
-                failures.push(format!("{name}\t{}\t{text}\t{kind} {why}", hex(&bytes)));
+                let mode = if wave64 { "-w64" } else { "" };
+                failures.push(format!("{name}{mode}\t{}\t{text}\t{kind} {why}", hex(&bytes)));
             }
         }
         eprintln!("{file}: {total} instructions, {dis} print otherwise, {asm} assemble otherwise, {excused} excepted");

@@ -2,23 +2,15 @@
 
 use std::borrow::Cow;
 
-/// Bytes that a comment or a string may start with.
-static MARKS: [bool; 256] = {
-    let mut out = [false; 256];
-    out[b'"' as usize] = true;
-    out[b';' as usize] = true;
-    out[b'#' as usize] = true;
-    out[b'/' as usize] = true;
-    out
-};
-
 /// Takes comments out, keeping columns. `open` tells that a `/*` of an earlier line is still open.
 ///
 /// Comments start with `;` or `//` and, at the start of a line, `#`.
 pub fn strip<'a>(line: &'a str, open: &mut bool) -> Cow<'a, str> {
     let b = line.as_bytes();
-    if !*open && !b.iter().any(|&c| MARKS[usize::from(c)]) {
-        return Cow::Borrowed(line.trim_end());
+    // all bytes are looked at, because a loop that ends early is not vectorised
+    let marked = b.iter().fold(false, |m, &c| m | (c == b'"') | (c == b';') | (c == b'#') | (c == b'/'));
+    if !*open && !marked {
+        return Cow::Borrowed(line.trim_ascii_end());
     }
     if !*open {
         // Most lines have no block comment: then the rest of the line goes, nothing is copied.
@@ -50,7 +42,7 @@ pub fn strip<'a>(line: &'a str, open: &mut bool) -> Cow<'a, str> {
             blank &= c.is_ascii_whitespace();
         }
         if !block {
-            return Cow::Borrowed(line[..end].trim_end());
+            return Cow::Borrowed(line[..end].trim_ascii_end());
         }
     }
     let mut out = String::with_capacity(line.len());
@@ -84,26 +76,47 @@ pub fn strip<'a>(line: &'a str, open: &mut bool) -> Cow<'a, str> {
     Cow::Owned(out)
 }
 
-/// True for a name of a symbol: letters, digits, `_`, `.`, `$`.
+/// Bytes of names of symbols: letters, digits, `_`, `.`, `$`.
+static NAME: [bool; 256] = {
+    let mut out = [false; 256];
+    let mut c = 0;
+    while c < 256 {
+        out[c] = (c as u8).is_ascii_alphanumeric() || matches!(c as u8, b'_' | b'.' | b'$');
+        c += 1;
+    }
+    out
+};
+
+/// True for a name of a symbol.
 pub fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'.' | b'$'))
+    !text.is_empty() && text.bytes().all(|c| NAME[usize::from(c)])
+}
+
+/// What starts a statement: its name, where that begins and ends, and the first byte after it that is not blank.
+fn head(text: &str) -> (usize, usize, Option<(usize, u8)>) {
+    let b = text.as_bytes();
+    let after = |from: usize, f: fn(u8) -> bool| (from..b.len()).find(|&i| !f(b[i])).unwrap_or(b.len());
+    let start = after(0, |c| c.is_ascii_whitespace());
+    let end = after(start, |c| NAME[usize::from(c)]);
+    let next = after(end, |c| c.is_ascii_whitespace());
+    (start, end, b.get(next).map(|c| (next, *c)))
 }
 
 /// The label that a statement starts with, and the offset of what follows its colon.
 pub fn label(text: &str) -> Option<(&str, usize)> {
-    let start = text.len() - text.trim_start().len();
+    let (start, end, next) = head(text);
     if text[start..].starts_with('"') {
         let end = start + 1 + text[start + 1..].find('"')?;
         return text[end + 1..].starts_with(':').then(|| (&text[start + 1..end], end + 2));
     }
-    let end =
-        start + text[start..].bytes().position(|c| !(c.is_ascii_alphanumeric() || matches!(c, b'_' | b'.' | b'$')))?;
-    let after = &text[end..];
-    let spaces = after.len() - after.trim_start().len();
-    if end == start || !after[spaces..].starts_with(':') || after[spaces + 1..].starts_with(':') {
-        return None;
-    }
-    Some((&text[start..end], end + spaces + 1))
+    let (colon, b':') = next? else { return None };
+    (end > start && !text[colon + 1..].starts_with(':')).then(|| (&text[start..end], colon + 1))
+}
+
+/// True for `name = value`, and not for a comparison.
+pub fn is_assignment(text: &str) -> bool {
+    let (start, end, next) = head(text);
+    start == 0 && end > 0 && matches!(next, Some((at, b'=')) if text.as_bytes().get(at + 1) != Some(&b'='))
 }
 
 /// Splits arguments at commas outside quotes and brackets: offset and text of each, without white space around.

@@ -182,16 +182,16 @@ impl<'a> State<'a> {
             at += after;
         }
         let rest = &line[at..];
-        let lead = rest.len() - rest.trim_start().len();
+        let lead = rest.len() - rest.trim_ascii_start().len();
         let (rest, at) = (&rest[lead..], at + lead);
         if rest.is_empty() {
             return Ok(());
         }
         let shift = |e: ParseError| ParseError { column: e.column + at, ..e };
-        if rest.starts_with('.') && !rest.starts_with(".amdgcn.") && !is_assignment(rest) {
+        if rest.starts_with('.') && !rest.starts_with(".amdgcn.") && !source::is_assignment(rest) {
             return self.directive(rest).map_err(shift);
         }
-        if is_assignment(rest)
+        if source::is_assignment(rest)
             && let Some((name, value)) = rest.split_once('=')
         {
             let column = name.len() + 1;
@@ -615,14 +615,6 @@ pub(super) fn section(name: &str) -> Section {
         zeros: is(".bss"),
         ..Section::default()
     }
-}
-
-/// `name = value`, and not a comparison.
-fn is_assignment(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let name = bytes.iter().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'.' | b'$')).count();
-    let mut after = bytes[name..].iter().skip_while(|c| c.is_ascii_whitespace());
-    name > 0 && after.next() == Some(&b'=') && after.next() != Some(&b'=')
 }
 
 /// Fails when an expression or instruction met a symbol without a value.

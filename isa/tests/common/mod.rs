@@ -55,7 +55,11 @@ pub fn check_disassembly(v: &Vector) -> Result<(), String> {
         return Err(format!("prints {}", text.trim()));
     }
     let inst = raw.inst();
-    let again = encode_raw(v.target, v.mode, raw.form(), &inst).map_err(|e| format!("does not encode: {e}"))?;
+    let again = match encode_raw(v.target, v.mode, raw.form(), &inst) {
+        // LLVM prints registers past the file, and literals without room, and refuses that text; so do we
+        Err(_) if parse(v.target, v.mode, v.text).is_err() => return Ok(()),
+        again => again.map_err(|e| format!("does not encode: {e}"))?,
+    };
     let bytes = again.bytes();
     // A literal that an inline constant can express comes back shorter; bits nobody reads come back as zero.
     let same = bytes.as_slice() == v.bytes

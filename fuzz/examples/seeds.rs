@@ -1,0 +1,102 @@
+//! First inputs of the fuzz targets, written to `corpus/`: golden vectors as bytes and as text, and code objects: our
+//! own of every target, assembled ones with data and relocations, and, where clang and its bundler are installed,
+//! theirs of code object versions 4 to 6, in a bundle and in a compressed one.
+
+use barewave::codeobj::{Abi, Arg, CodeObject, Kernel, link_assembly};
+use barewave_isa::{Mode, Target, assemble, parse};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// A kernel with data, a table of addresses and metadata.
+const SOURCE: &str = "
+k: s_endpgm
+f: s_setpc_b64 s[30:31]
+.rodata
+.p2align 6
+.amdhsa_kernel k
+  .amdhsa_next_free_vgpr 8
+  .amdhsa_next_free_sgpr 8
+  ACCUM
+.end_amdhsa_kernel
+.data
+table: .quad k
+.quad f+4
+.asciz \"text\"
+.amdgpu_metadata
+amdhsa.version: [1, 2]
+amdhsa.target: amdgcn-amd-amdhsa--TARGET
+amdhsa.kernels:
+  - .name: k
+    .symbol: k.kd
+    .kernarg_segment_size: 8
+    .args: [{.offset: 0, .size: 8, .value_kind: global_buffer}]
+.end_amdgpu_metadata
+";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let corpus = here.join("corpus");
+    for kind in ["decoder", "assembler", "elf"] {
+        fs::create_dir_all(corpus.join(kind))?;
+    }
+    for (number, target) in (0u8..).zip(Target::all()) {
+        let name = target.info().name;
+        if let Ok(golden) = fs::read_to_string(here.join(format!("../isa/tests/golden/{name}.tsv"))) {
+            let texts: Vec<&str> = golden.lines().filter_map(|l| l.split('\t').nth(1)).collect();
+            for (i, part) in texts.chunks(8).enumerate() {
+                fs::write(corpus.join(format!("assembler/{name}.{i}")), [&[number], part.join("\n").as_bytes()].concat())?;
+                let code = part.iter().filter_map(|t| parse(target, Mode::of(target), t).ok());
+                let code = code.flat_map(|raw| raw.bytes().to_vec());
+                fs::write(corpus.join(format!("decoder/{name}.{i}")), [number].into_iter().chain(code).collect::<Vec<_>>())?;
+            }
+        }
+        let mut kernel = Kernel::new(target, "k", vec![0x00, 0x00, 0x81, 0xbf]);
+        (kernel.vgprs, kernel.sgprs, kernel.kernarg_size) = (8, 16, 12);
+        kernel.args = vec![Arg::buffer("x", 0), Arg::value("n", 8, 4)];
+        let abi = [Abi::V4, Abi::V5, Abi::V6][usize::from(number) % 3];
+        let file = CodeObject { target, abi, kernels: vec![kernel], sections: Vec::new() }.to_bytes()?;
+        fs::write(corpus.join(format!("elf/{name}")), file)?;
+        let accum = if target.info().unified_agprs { ".amdhsa_accum_offset 8" } else { "" };
+        let source = SOURCE.replace("ACCUM", accum).replace("TARGET", name);
+        let assembled = assemble(target, Mode::of(target), &source).map_err(|e| format!("{name}: {e:?}"))?;
+        fs::write(corpus.join(format!("elf/{name}.s")), link_assembly(target, Mode::of(target), &assembled, abi)?)?;
+    }
+    if let Err(e) = foreign(&corpus.join("elf")) {
+        eprintln!("no code objects of clang: {e}");
+    }
+    Ok(())
+}
+
+fn run(tool: &str, arguments: &[&str]) -> Result<(), Box<dyn Error>> {
+    let status = Command::new(tool).args(arguments).status().map_err(|e| format!("{tool}: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{tool}: {status}").into()) }
+}
+
+/// Code objects of clang-22, and bundles of them.
+fn foreign(out: &Path) -> Result<(), Box<dyn Error>> {
+    let source = env::temp_dir().join(format!("barewave-seed-{}.cl", std::process::id()));
+    fs::write(&source, "kernel void k(global float *x, int n) { x[get_global_id(0)] += n; }\n")?;
+    let path = |p: &PathBuf| p.display().to_string();
+    let mut inputs = vec!["-input=/dev/null".to_string()];
+    let mut names = "-targets=host-x86_64-unknown-linux-gnu".to_string();
+    for (target, version) in [("gfx906", 4), ("gfx942", 5), ("gfx1100", 5), ("gfx1201", 6)] {
+        let file = out.join(format!("clang.{target}"));
+        let (cpu, abi) = (format!("-mcpu={target}"), format!("-mcode-object-version={version}"));
+        run(
+            "clang-22",
+            &["--target=amdgcn-amd-amdhsa", "-nogpulib", "-O2", &cpu, &abi, "-x", "cl", &path(&source), "-o", &path(&file)],
+        )?;
+        inputs.push(format!("-input={}", path(&file)));
+        names += &format!(",hipv4-amdgcn-amd-amdhsa--{target}");
+    }
+    for (name, option) in [("bundle", "-bundle-align=64"), ("compressed", "-compress")] {
+        let output = format!("-output={}", path(&out.join(name)));
+        let mut arguments = vec!["-type=o", &names, &output, option];
+        arguments.extend(inputs.iter().map(String::as_str));
+        run("clang-offload-bundler-22", &arguments)?;
+    }
+    fs::remove_file(source)?;
+    Ok(())
+}
