@@ -190,8 +190,8 @@ impl Checker {
         (0..size.div_ceil(4)).filter(unwritten).fold(0, |holes, i| holes | 1 << i)
     }
 
-    /// Up to gfx8 LDS takes aligned addresses only, from then on HSA turns unaligned ones on, except for atomics. Source:
-    /// LLVM, features `unaligned-ds-access` and `unaligned-access-mode`.
+    /// Up to gfx8 LDS takes aligned addresses only; from then on HSA turns unaligned ones on, as it does for device memory
+    /// on all targets, except for atomics. Source: LLVM, features `unaligned-ds-access` and `unaligned-access-mode`.
     fn lds_aligned(&self, l: &Launch, access: Access, addr: u32, size: u32) -> Result<(), FaultKind> {
         let align = if size == 12 { 16 } else { size.max(1) };
         let must = access == Access::Atomic || l.machine.family == Family::Gfx8;

@@ -131,6 +131,7 @@ fn acquires(inst: &Inst, info: &OpInfo) -> bool {
     let name = inst.op.name();
     match inst.op {
         op::BUFFER_WBINVL1 | op::BUFFER_WBINVL1_VOL | op::BUFFER_GL1_INV => true,
+        op::S_DCACHE_INV | op::S_DCACHE_INV_VOL | op::S_GL1_INV => true,
         op::BUFFER_INV | op::GLOBAL_INV => device_scope(inst),
         _ => {
             name.starts_with("ds_gws_") || info.flags.has(Flags::ATOMIC) && matches!(info.pipe, Pipe::Vmem | Pipe::Smem)
