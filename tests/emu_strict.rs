@@ -180,6 +180,8 @@ fn loads_to_lds_before_their_wait() {
         [("gfx906", buffer), ("gfx90a", buffer), ("gfx942", buffer), ("gfx942", "global_load_lds_dword v1, s[8:9]")]
     {
         on(target).passes(&body(load, "s_waitcnt vmcnt(0)", read));
+        let no_m0 = body(load, "s_waitcnt vmcnt(0)", read).replace("s_mov_b32 m0, 0\n", "");
+        on(target).fails(&no_m0, &["m0 is read but was never written"]);
         let name = load.split(' ').next().unwrap();
         let report = [&format!("LDS at 0x0 is used before a wait for {name} (vm counter)"), "ds_read_b32", "lane 0"];
         on(target).fails(&body(load, "", read), &report);

@@ -189,6 +189,9 @@ impl Known {
                 self.require(w, r, exec)?;
             }
         }
+        if f.takes_m0 {
+            self.require(w, Regs::from(Reg::M0), exec)?;
+        }
         for r in f.info.reads.iter().filter(|r| !memory && tracked(**r)) {
             self.require(w, Regs::from(*r), exec)?;
         }

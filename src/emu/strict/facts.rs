@@ -32,6 +32,8 @@ pub struct Facts {
     pub scalars: Option<ScalarUse>,
     /// Works on global data share.
     pub gds: bool,
+    /// A memory instruction that takes an address from M0.
+    pub takes_m0: bool,
     /// Waves meet: all lanes should be there.
     pub meets: bool,
     /// Loads and stores as atomics do.
@@ -66,7 +68,10 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
     reads.extend(info.reads.iter().filter(used).map(implicit));
     writes.extend(info.writes.iter().filter(used).map(implicit));
     // Memory instructions name M0 as a habit; only some use it.
-    if matches!(info.pipe, Pipe::Lds | Pipe::Vmem) && !inst.op.name().contains("addtid") {
+    let name = inst.op.name();
+    let to_lds = info.pipe == Pipe::Vmem && (inst.mods.get(ModName::Lds) == Some(1) || name.contains("_lds_"));
+    let takes_m0 = to_lds || name.contains("addtid");
+    if matches!(info.pipe, Pipe::Lds | Pipe::Vmem) && !takes_m0 {
         reads.retain(|r| r.first != Reg::M0);
     }
     let wait = target.decode_wait(&inst).map(|l| l.into_iter().collect());
@@ -74,7 +79,6 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
         (op::S_NOP, Some(Operand::Imm(n))) => *n as u32 + 1,
         _ => 1,
     };
-    let name = inst.op.name();
     let fills = if name.ends_with("d16_hi") { 2 } else { 3 - 2 * u8::from(name.ends_with("_d16")) };
     let split = splits(name);
     let logic = logic(name);
@@ -104,6 +108,7 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
         produces,
         scalars,
         gds,
+        takes_m0,
         meets,
         coherent,
         acquires,
