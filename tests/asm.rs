@@ -29,6 +29,19 @@ fn run(program: &str, args: &[&str]) -> String {
     String::from_utf8_lossy(&o.stdout).into_owned()
 }
 
+/// What llvm-mc puts into .rodata.
+fn llvm_rodata(target: &str, name: &str, text: &str) -> Vec<u8> {
+    let path = |end: &str| temp(&format!("{name}-{target}.{end}")).display().to_string();
+    let (source, object) = (path("s"), path("o"));
+    std::fs::write(&source, text).unwrap();
+    let cpu = format!("-mcpu={target}");
+    run("llvm-mc-22", &["-triple=amdgcn-amd-amdhsa", &cpu, "-filetype=obj", &source, "-o", &object]);
+    let bytes = std::fs::read(&object).unwrap();
+    let elf = goblin::elf::Elf::parse(&bytes).unwrap();
+    let h = elf.section_headers.iter().find(|h| elf.shdr_strtab.get_at(h.sh_name) == Some(".rodata")).unwrap();
+    bytes[h.sh_offset as usize..][..h.sh_size as usize].to_vec()
+}
+
 const SOURCE: &str = "
     __constant int table[4] = {1, 5, 9, 11};
     __global int counter = 3;
@@ -154,17 +167,7 @@ fn descriptors_equal_llvm_mcs() {
             printed += 1;
         }
         assert_eq!(printed, 40, "{name}");
-        let (source, object) = (temp(&format!("kd-{name}.s")), temp(&format!("kd-{name}.o")));
-        std::fs::write(&source, &text).unwrap();
-        let (source, object) = (source.display().to_string(), object.display().to_string());
-        run(
-            "llvm-mc-22",
-            &["-triple=amdgcn-amd-amdhsa", &format!("-mcpu={name}"), "-filetype=obj", &source, "-o", &object],
-        );
-        let bytes = std::fs::read(&object).unwrap();
-        let elf = goblin::elf::Elf::parse(&bytes).unwrap();
-        let h = elf.section_headers.iter().find(|h| elf.shdr_strtab.get_at(h.sh_name) == Some(".rodata")).unwrap();
-        let data = &bytes[h.sh_offset as usize..][..h.sh_size as usize];
+        let data = llvm_rodata(name, "kd", &text);
         for (i, want) in wanted.iter().enumerate() {
             let theirs = Descriptor::from_bytes(&data[64 * i..]).unwrap();
             assert_eq!(theirs, *want, "{name} k{i}\n{}", want.to_directives("k", family).unwrap());
@@ -192,17 +195,7 @@ fn defaults_equal_llvm_mcs() {
              .amdhsa_kernel k\n.amdhsa_next_free_vgpr .amdgcn.next_free_vgpr\n.amdhsa_next_free_sgpr .amdgcn.next_free_sgpr\n\
              {offset}\n.amdhsa_user_sgpr_kernarg_segment_ptr 1\n.end_amdhsa_kernel\n"
         );
-        let (source, object) = (temp(&format!("default-{name}.s")), temp(&format!("default-{name}.o")));
-        std::fs::write(&source, &text).unwrap();
-        let (source, object) = (source.display().to_string(), object.display().to_string());
-        run(
-            "llvm-mc-22",
-            &["-triple=amdgcn-amd-amdhsa", &format!("-mcpu={name}"), "-filetype=obj", &source, "-o", &object],
-        );
-        let bytes = std::fs::read(&object).unwrap();
-        let elf = goblin::elf::Elf::parse(&bytes).unwrap();
-        let h = elf.section_headers.iter().find(|h| elf.shdr_strtab.get_at(h.sh_name) == Some(".rodata")).unwrap();
-        let theirs = Descriptor::from_bytes(&bytes[h.sh_offset as usize..]).unwrap();
+        let theirs = Descriptor::from_bytes(&llvm_rodata(name, "default", &text)).unwrap();
         let ours = link(t, Mode::of(t), &text).unwrap();
         let k = ElfFile::parse(&ours).unwrap().kernels.remove(0);
         assert_eq!(Descriptor { entry_offset: 0, ..k.descriptor }, theirs, "{name}");

@@ -146,7 +146,7 @@ def lenet():
     return g, {}
 
 
-def super_resolution(features=32, blocks=16):
+def super_resolution(features=16, blocks=16):
     """37 convolutions, 64x64 to 256x256, in the manner of EDSR: head, 16 residual blocks of two, a closing one, two
     upsampling ones, an output one. The weights are random: it makes an image, not a good one. A nearest upsampling of the
     input is added, so that the result looks like it."""

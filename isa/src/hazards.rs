@@ -347,9 +347,6 @@ pub struct Distance {
 }
 
 impl Distance {
-    /// Farthest, in vector instructions, that a hazard reaches.
-    const REACH: u8 = 16;
-
     /// True when a hazard that reaches over `reach` vector instructions holds.
     pub fn within(self, fix: Fix, reach: u8) -> bool {
         // A second transcendental instruction is issued when the first is done.
@@ -357,12 +354,15 @@ impl Distance {
         self.valus < reach && !(fix == Fix::DepCtr && done)
     }
 
-    /// One more instruction lies between; false when no hazard can hold any more.
-    pub fn pass(&mut self, target: Target, between: &Inst) -> bool {
+    /// One more instruction lies between; false when it is farther than `farthest` ([`max_fix_reach`]).
+    pub fn pass(&mut self, target: Target, between: &Inst, farthest: u8) -> bool {
         let Some(info) = target.op(between.op) else { return true };
         match info.pipe {
-            Pipe::Valu | Pipe::Matrix => self.valus += 1,
-            Pipe::Trans => (self.valus, self.transcendental) = (self.valus + 1, self.transcendental + 1),
+            Pipe::Valu | Pipe::Matrix => self.valus = self.valus.saturating_add(1),
+            Pipe::Trans => {
+                self.valus = self.valus.saturating_add(1);
+                self.transcendental = self.transcendental.saturating_add(1);
+            }
             // These read their vector registers when all results are written.
             Pipe::Vmem | Pipe::Lds | Pipe::Export => self.waited = true,
             _ => {}
@@ -370,7 +370,7 @@ impl Distance {
         if let (op::S_WAITCNT_DEPCTR, Some(Operand::Imm(v))) = (between.op, between.srcs.first()) {
             self.waited |= v >> 12 & 15 == 0;
         }
-        self.valus < Self::REACH
+        self.valus < farthest
     }
 }
 
@@ -382,7 +382,17 @@ pub fn explain_hazards(target: Target, producer: &Inst, consumer: &Inst) -> Vec<
 
 /// The largest number of wait states that any rule of the target can ask for: how far back a search must go.
 pub fn max_required_states(target: Target) -> u8 {
-    target.hazards().iter().filter(|r| r.fix == Fix::Nop).flat_map(|r| r.states).map(|s| s.1).max().unwrap_or(0)
+    max_states(target, |f| f == Fix::Nop)
+}
+
+/// The largest number of VALU instructions over which a hazard with another fix than wait states reaches; 0 when the
+/// target has none.
+pub fn max_fix_reach(target: Target) -> u8 {
+    max_states(target, |f| f != Fix::Nop)
+}
+
+fn max_states(target: Target, wanted: impl Fn(Fix) -> bool) -> u8 {
+    target.hazards().iter().filter(|r| wanted(r.fix)).flat_map(|r| r.states).map(|s| s.1).max().unwrap_or(0)
 }
 
 #[cfg(test)]

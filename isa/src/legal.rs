@@ -36,7 +36,7 @@ impl Check<'_> {
         let (mut d, mut s) = (0, 0);
         let inst = self.inst;
         let shape = self.row.shape();
-        let srcs = shape.operands.iter().filter(|o| o.role == Role::Src).count();
+        let srcs = usize::from(shape.srcs);
         shape.operands.iter().filter_map(move |o| {
             let x = match o.role {
                 Role::Dst => {
@@ -191,6 +191,10 @@ impl Check<'_> {
 
     fn modifiers(&self) -> Result<(), EncodeError> {
         let shape = self.row.shape();
+        // what is said by leaving modifiers out matters to these only
+        if self.inst.mods.is_empty() && shape.image.is_none() && self.codes != Codes::Gfx1250 {
+            return Ok(());
+        }
         let bad = |modifier, value| Err(EncodeError::Modifier { op: self.inst.op, modifier, value });
         if let Some(v) = self.given(ModName::Offset) {
             // one bit less than the field has, which counts as its sign in other segments

@@ -37,7 +37,8 @@ pub use disasm::{Line, disassemble};
 pub use encode::{EncodeError, Form, encode, encode_raw, encoded_size};
 pub use generated::op;
 pub use hazards::{
-    Distance, Fix, HazardRule, Match, Relation, explain_hazards, max_required_states, required_fix, required_states,
+    Distance, Fix, HazardRule, Match, Relation, explain_hazards, max_fix_reach, max_required_states, required_fix,
+    required_states,
 };
 pub use info::*;
 pub use inst::*;

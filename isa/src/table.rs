@@ -157,8 +157,8 @@ impl Operand {
     pub fn put(&self, bits: &mut u128, value: u64) {
         for &(lo, len, shift) in self.segs {
             let m = u64::MAX >> (64 - u32::from(len).max(1));
-            *bits &= !(u128::from(m) << lo);
-            *bits |= u128::from((value >> shift) & m) << lo;
+            let differs = ((*bits >> lo) as u64 ^ value >> shift) & m;
+            *bits ^= u128::from(differs) << lo;
         }
     }
 

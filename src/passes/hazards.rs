@@ -159,7 +159,8 @@ fn unfixed<'a>(
     b: usize,
     i: usize,
 ) -> Option<(Fix, &'a Inst)> {
-    if f.target.hazards().iter().all(|r| r.fix == Fix::Nop) {
+    let farthest = barewave_isa::max_fix_reach(f.target);
+    if farthest == 0 {
         return None;
     }
     let consumer = &code[b][i];
@@ -173,7 +174,7 @@ fn unfixed<'a>(
             {
                 return Some((fix, producer));
             }
-            more = distance.pass(f.target, producer);
+            more = distance.pass(f.target, producer, farthest);
             if !more {
                 break;
             }

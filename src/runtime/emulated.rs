@@ -8,7 +8,6 @@ use super::queue::{Event, Queue, pool};
 use crate::codeobj::TargetId;
 use crate::emu::{self, EmuDevice, LaunchOptions};
 use barewave_isa::Target;
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -24,21 +23,7 @@ struct Kernel {
     name: Arc<str>,
 }
 
-#[derive(Default)]
-struct Tables {
-    next: u64,
-    modules: BTreeMap<u64, Arc<emu::Module>>,
-    kernels: BTreeMap<u64, (ModuleId, Kernel)>,
-    streams: BTreeMap<u64, Arc<Stream>>,
-    events: BTreeMap<u64, Event>,
-}
-
-impl Tables {
-    fn id(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-}
+type Tables = super::tables::Tables<Arc<emu::Module>, Kernel, Arc<Stream>, Event>;
 
 /// An emulated device.
 pub struct EmulatedDevice {

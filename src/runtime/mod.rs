@@ -9,6 +9,7 @@ pub mod hip;
 pub mod plan;
 pub mod queue;
 mod session;
+mod tables;
 
 pub use device::{
     Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, Opened,

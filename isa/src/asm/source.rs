@@ -92,31 +92,36 @@ pub fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|c| NAME[usize::from(c)])
 }
 
-/// What starts a statement: its name, where that begins and ends, and the first byte after it that is not blank.
-fn head(text: &str) -> (usize, usize, Option<(usize, u8)>) {
+/// How a statement starts.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Start<'a> {
+    /// A label, and the offset of what follows its colon.
+    Label(&'a str, usize),
+    /// `name = value`, and not a comparison.
+    Assignment,
+    /// Anything else.
+    Other,
+}
+
+/// Looks at the name that a statement starts with and at what follows it.
+pub fn start(text: &str) -> Start<'_> {
     let b = text.as_bytes();
     let after = |from: usize, f: fn(u8) -> bool| (from..b.len()).find(|&i| !f(b[i])).unwrap_or(b.len());
-    let start = after(0, |c| c.is_ascii_whitespace());
-    let end = after(start, |c| NAME[usize::from(c)]);
+    let begin = after(0, |c| c.is_ascii_whitespace());
+    let (name, end) = match text[begin..].strip_prefix('"').and_then(|quoted| quoted.split_once('"')) {
+        Some((name, _)) => (name, begin + name.len() + 2),
+        None => {
+            let end = after(begin, |c| NAME[usize::from(c)]);
+            (&text[begin..end], end)
+        }
+    };
     let next = after(end, |c| c.is_ascii_whitespace());
-    (start, end, b.get(next).map(|c| (next, *c)))
-}
-
-/// The label that a statement starts with, and the offset of what follows its colon.
-pub fn label(text: &str) -> Option<(&str, usize)> {
-    let (start, end, next) = head(text);
-    if text[start..].starts_with('"') {
-        let end = start + 1 + text[start + 1..].find('"')?;
-        return text[end + 1..].starts_with(':').then(|| (&text[start + 1..end], end + 2));
+    let second = b.get(next + 1);
+    match b.get(next) {
+        Some(b':') if end > begin && second != Some(&b':') => Start::Label(name, next + 1),
+        Some(b'=') if end > begin && second != Some(&b'=') => Start::Assignment,
+        _ => Start::Other,
     }
-    let (colon, b':') = next? else { return None };
-    (end > start && !text[colon + 1..].starts_with(':')).then(|| (&text[start..end], colon + 1))
-}
-
-/// True for `name = value`, and not for a comparison.
-pub fn is_assignment(text: &str) -> bool {
-    let (start, end, next) = head(text);
-    start == 0 && end > 0 && matches!(next, Some((at, b'=')) if text.as_bytes().get(at + 1) != Some(&b'='))
 }
 
 /// Splits arguments at commas outside quotes and brackets: offset and text of each, without white space around.

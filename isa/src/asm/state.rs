@@ -1,5 +1,6 @@
 //! Sections, symbols and open statements of an assembly in progress.
 
+use super::source::{Start, start};
 use super::*;
 use crate::lex::{Base, Cursor, ParseError, Value};
 use crate::parse::{PLACEHOLDER, Patch};
@@ -176,11 +177,14 @@ impl<'a> State<'a> {
     fn statement(&mut self, line: &str) -> Outcome {
         self.order += 1;
         let mut at = 0;
-        while let Some((name, after)) = source::label(&line[at..]) {
+        let mut head = start(line);
+        while let Start::Label(name, after) = head {
             let column = at + line[at..].find(name).unwrap_or(0);
             self.define_label(name, column)?;
             at += after;
+            head = start(&line[at..]);
         }
+        let assigns = head == Start::Assignment;
         let rest = &line[at..];
         let lead = rest.len() - rest.trim_ascii_start().len();
         let (rest, at) = (&rest[lead..], at + lead);
@@ -188,12 +192,10 @@ impl<'a> State<'a> {
             return Ok(());
         }
         let shift = |e: ParseError| ParseError { column: e.column + at, ..e };
-        if rest.starts_with('.') && !rest.starts_with(".amdgcn.") && !source::is_assignment(rest) {
+        if rest.starts_with('.') && !rest.starts_with(".amdgcn.") && !assigns {
             return self.directive(rest).map_err(shift);
         }
-        if source::is_assignment(rest)
-            && let Some((name, value)) = rest.split_once('=')
-        {
+        if assigns && let Some((name, value)) = rest.split_once('=') {
             let column = name.len() + 1;
             return self.set(name.trim(), value, column).map_err(shift);
         }

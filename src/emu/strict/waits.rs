@@ -14,8 +14,8 @@ use super::race::Access;
 use crate::emu::fault::FaultKind;
 use crate::emu::launch::Launch;
 use barewave_isa::{
-    Counter, Distance, Fix, Flags, Regs, ScalarHistory, Target, WaitScheme, max_required_states, required_fix,
-    required_states,
+    Counter, Distance, Fix, Flags, Regs, ScalarHistory, Target, WaitScheme, max_fix_reach, max_required_states,
+    required_fix, required_states,
 };
 use std::collections::{HashMap, VecDeque};
 
@@ -70,8 +70,8 @@ pub struct Hazards {
     fixes: HashMap<(usize, usize), Option<(Fix, u8)>>,
     /// Largest number of wait states.
     reach: u32,
-    /// Some hazards are not a matter of wait states.
-    fixable: bool,
+    /// Largest number of vector instructions over which hazards reach that are no matter of wait states.
+    farthest: u8,
 }
 
 impl Hazards {
@@ -82,7 +82,7 @@ impl Hazards {
             states: HashMap::new(),
             fixes: HashMap::new(),
             reach: max_required_states(target) as u32,
-            fixable: target.hazards().iter().any(|r| r.fix != Fix::Nop),
+            farthest: max_fix_reach(target),
         }
     }
 }
@@ -162,7 +162,7 @@ impl Issued {
         all: &[Option<Facts>],
     ) -> Result<(), Problem> {
         self.wait_states(l, h, ip, f, all)?;
-        if h.fixable {
+        if h.farthest > 0 {
             self.fixes(l, h, ip, f, all)?;
         }
         if let Some(u) = &f.scalars {
@@ -230,7 +230,7 @@ impl Issued {
                 return Err((FaultKind::MissingGap { what, wait }, None));
             }
         }
-        self.producers.retain_mut(|(_, distance)| distance.pass(h.target, &f.inst));
+        self.producers.retain_mut(|(_, distance)| distance.pass(h.target, &f.inst, h.farthest));
         if f.produces {
             self.producers.push((ip, Distance::default()));
         }

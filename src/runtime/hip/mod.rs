@@ -18,7 +18,6 @@ use super::device::{
 };
 use crate::codeobj::{ElfFile, TargetId};
 use barewave_isa::Target;
-use std::collections::BTreeMap;
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -36,21 +35,7 @@ struct Stream {
     in_flight: Vec<HostBuffer>,
 }
 
-#[derive(Default)]
-struct Tables {
-    next: u64,
-    modules: BTreeMap<u64, Handle<hipModule_t>>,
-    kernels: BTreeMap<u64, (ModuleId, String, Handle<hipFunction_t>)>,
-    streams: BTreeMap<u64, Stream>,
-    events: BTreeMap<u64, Handle<hipEvent_t>>,
-}
-
-impl Tables {
-    fn id(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-}
+type Tables = super::tables::Tables<Handle<hipModule_t>, (String, Handle<hipFunction_t>), Stream, Handle<hipEvent_t>>;
 
 /// A GPU that the HIP driver found.
 pub struct HipDevice {
@@ -195,7 +180,7 @@ impl Device for HipDevice {
     fn unload(&self, module: ModuleId) -> Result<(), DeviceError> {
         let handle = {
             let mut t = self.tables();
-            t.kernels.retain(|_, (m, ..)| *m != module);
+            t.kernels.retain(|_, (m, _)| *m != module);
             t.modules.remove(&module.0).ok_or(DeviceError::Handle("module"))?
         };
         self.current()?;
@@ -209,7 +194,7 @@ impl Device for HipDevice {
         call!(self, hipModuleGetFunction(&mut function, handle, text.as_ptr()), name)?;
         let mut t = self.tables();
         let id = t.id();
-        t.kernels.insert(id, (module, name.to_string(), Handle(function)));
+        t.kernels.insert(id, (module, (name.to_string(), Handle(function))));
         Ok(KernelId(id))
     }
 
@@ -257,7 +242,7 @@ impl Device for HipDevice {
         kernarg: &[u8],
     ) -> Result<(), DeviceError> {
         let handle = self.stream(stream)?;
-        let found = self.tables().kernels.get(&kernel.0).map(|k| (k.1.clone(), k.2.0));
+        let found = self.tables().kernels.get(&kernel.0).map(|(_, (name, function))| (name.clone(), function.0));
         let (name, function) = found.ok_or(DeviceError::Handle("kernel"))?;
         self.current()?;
         let mut size = kernarg.len();

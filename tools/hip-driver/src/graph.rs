@@ -174,6 +174,31 @@ pub unsafe fn numbers(shared: &Shared, list: *const hipGraphNode_t, count: usize
     Ok(out)
 }
 
+/// The edges that two lists of handles name, as numbers of nodes.
+///
+/// # Safety
+/// Both lists have `count` handles, or are null.
+unsafe fn edges(
+    handle: hipGraph_t,
+    from: *const hipGraphNode_t,
+    to: *const hipGraphNode_t,
+    count: usize,
+) -> Result<Vec<(usize, usize)>> {
+    let g = graph(handle)?;
+    if count > 0 && (from.is_null() || to.is_null()) {
+        return Err(INVALID);
+    }
+    // SAFETY: the caller's promise.
+    let one = |list: *const hipGraphNode_t| unsafe { numbers(&g, list, 1) }.map(|n| n.into_iter().next());
+    let mut out = Vec::new();
+    for i in 0..count {
+        // SAFETY: the caller's promise.
+        let (from, to) = unsafe { (one(from.add(i))?, one(to.add(i))?) };
+        out.extend(from.zip(to));
+    }
+    Ok(out)
+}
+
 /// True while a stream is captured.
 pub fn is_capturing(stream: &Stream) -> bool {
     lock(&stream.capture).is_some()
@@ -380,35 +405,21 @@ hip! {
     }
     fn hipGraphAddDependencies(handle: hipGraph_t, from: *const hipGraphNode_t, to: *const hipGraphNode_t,
         count: usize) {
-        let g = graph(handle)?;
-        for i in 0..count {
-            if from.is_null() || to.is_null() {
+        for (from, to) in edges(handle, from, to, count)? {
+            if from == to {
                 return Err(INVALID);
             }
-            let (a, b) = (numbers(&g, from.add(i), 1)?, numbers(&g, to.add(i), 1)?);
-            for to in b {
-                if a.contains(&to) {
-                    return Err(INVALID);
-                }
-                if let Some(n) = &mut lock(&g).nodes[to] {
-                    n.after.extend(&a);
-                }
+            if let Some(n) = &mut lock(&*graph(handle)?).nodes[to] {
+                n.after.insert(from);
             }
         }
         Ok(())
     }
     fn hipGraphRemoveDependencies(handle: hipGraph_t, from: *const hipGraphNode_t, to: *const hipGraphNode_t,
         count: usize) {
-        let g = graph(handle)?;
-        for i in 0..count {
-            if from.is_null() || to.is_null() {
-                return Err(INVALID);
-            }
-            let (a, b) = (numbers(&g, from.add(i), 1)?, numbers(&g, to.add(i), 1)?);
-            for to in b {
-                if let Some(n) = &mut lock(&g).nodes[to] {
-                    n.after.retain(|x| !a.contains(x));
-                }
+        for (from, to) in edges(handle, from, to, count)? {
+            if let Some(n) = &mut lock(&*graph(handle)?).nodes[to] {
+                n.after.remove(&from);
             }
         }
         Ok(())

@@ -1,16 +1,15 @@
 //! barewave's HIP path for real: HIP device -> types of the HIP API -> driver library -> code object -> results, and
 //! always the same numbers as on the emulated device directly.
 //!
-//! A driver reads its environment once per process, so that every kind of machine is a process of its own: the tests
-//! start this executable again with an ignored test.
+//! A driver reads its environment once per process, so that every kind of machine is a process of its own: a test starts
+//! this executable again with itself as the only test.
 
 mod common;
 
 use barewave::runtime::hip::{HipDevice, HipError, Library, code};
 use barewave::runtime::{Device, DeviceError, EmulatedDevice, LaunchShape, Session};
 use barewave::tensor::{DType, HostTensor, InputSpec, Wanted};
-use common::{child, driver, program, repository};
-use std::process::Output;
+use common::{alone, driver, in_own_process, program, repository};
 use std::sync::Arc;
 
 fn random(shape: &[usize], seed: u64) -> HostTensor {
@@ -23,16 +22,8 @@ fn library() -> Arc<Library> {
     Arc::new(Library::open(&driver()).unwrap())
 }
 
-fn succeeds(out: &Output) -> String {
-    let (stdout, stderr) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success() && stdout.contains("1 passed"), "{stdout}\n{stderr}");
-    stderr.into_owned()
-}
-
 /// Each device of the process runs two models; their runs interleave.
-#[test]
-#[ignore = "run in a process of its own by `models_on_hip_devices`"]
-fn models_child() {
+fn models_alone() {
     let library = library();
     assert!(library.is_emulated());
     for ordinal in 0..library.device_count().unwrap() {
@@ -71,16 +62,17 @@ fn models_child() {
 
 #[test]
 fn models_on_hip_devices() {
-    succeeds(&child("models_child", &[("BAREWAVE_TARGET", "gfx942,gfx1100,gfx906,gfx1030")]));
+    if alone() {
+        return models_alone();
+    }
+    in_own_process("models_on_hip_devices", &[("BAREWAVE_TARGET", "gfx942,gfx1100,gfx906,gfx1030")]);
     // Strict launches find nothing to complain about.
-    let log = succeeds(&child("models_child", &[("BAREWAVE_TARGET", "gfx1201"), ("BAREWAVE_STRICT", "1")]));
+    let log = in_own_process("models_on_hip_devices", &[("BAREWAVE_TARGET", "gfx1201"), ("BAREWAVE_STRICT", "1")]);
     assert!(!log.contains("fault"), "{log}");
 }
 
 /// A kernel that reads where nothing is.
-#[test]
-#[ignore = "run in a process of its own by `a_fault_is_a_hip_error_with_a_report`"]
-fn fault_child() {
+fn fault_alone() {
     let device = HipDevice::open(library(), 0).unwrap();
     let p = program("examples/vector_add/vector_add.onnx", "gfx942");
     let launch = &p.plan.launches[0];
@@ -103,20 +95,25 @@ fn fault_child() {
 
 #[test]
 fn a_fault_is_a_hip_error_with_a_report() {
+    if alone() {
+        return fault_alone();
+    }
     for strict in ["0", "1"] {
-        let log = succeeds(&child("fault_child", &[("BAREWAVE_TARGET", "gfx942"), ("BAREWAVE_STRICT", strict)]));
+        let log = in_own_process(
+            "a_fault_is_a_hip_error_with_a_report",
+            &[("BAREWAVE_TARGET", "gfx942"), ("BAREWAVE_STRICT", strict)],
+        );
         for part in ["fault on device 0 (gfx942", "is outside of device memory", "kernel `", "workgroup (", "lane "] {
             assert!(log.contains(part), "{part}: {log}");
         }
     }
-    let quiet = succeeds(&child("fault_child", &[("BAREWAVE_TARGET", "gfx942"), ("BAREWAVE_LOG", "0")]));
+    let quiet =
+        in_own_process("a_fault_is_a_hip_error_with_a_report", &[("BAREWAVE_TARGET", "gfx942"), ("BAREWAVE_LOG", "0")]);
     assert!(!quiet.contains("fault on device"), "{quiet}");
 }
 
 /// Code for other features than the device's is refused before the driver sees it.
-#[test]
-#[ignore = "run in a process of its own by `features_are_checked`"]
-fn features_child() {
+fn features_alone() {
     let device = HipDevice::open(library(), 0).unwrap();
     assert_eq!(device.info().id.to_string(), "gfx90a:sramecc+:xnack+");
     let mut code = program("examples/vector_add/vector_add.onnx", "gfx90a").code().unwrap();
@@ -133,7 +130,10 @@ fn features_child() {
 
 #[test]
 fn features_are_checked() {
-    succeeds(&child("features_child", &[("BAREWAVE_TARGET", "gfx90a:xnack+")]));
+    if alone() {
+        return features_alone();
+    }
+    in_own_process("features_are_checked", &[("BAREWAVE_TARGET", "gfx90a:xnack+")]);
 }
 
 /// The command finds the driver through the loader's path.

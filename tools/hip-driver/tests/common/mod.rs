@@ -32,12 +32,27 @@ pub fn program(path: &str, target: &str) -> Program {
     compile(&graph, Target::parse(target).unwrap()).unwrap()
 }
 
-/// The child process of a test: this executable with one of its ignored tests.
-pub fn child(test: &str, environment: &[(&str, &str)]) -> std::process::Output {
+/// Says that a test is to do its work in this process.
+const ALONE: &str = "BAREWAVE_TEST_ALONE";
+
+/// Runs this test again in a process of its own with such an environment, and returns what it wrote to stderr.
+///
+/// # Panics
+/// When the test fails there, or this process is already its own: the caller should have asked [`alone`].
+pub fn in_own_process(test: &str, environment: &[(&str, &str)]) -> String {
+    assert!(!alone(), "a test of a process of its own starts another");
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ALONE, "1");
     for name in ["BAREWAVE_TARGET", "BAREWAVE_STRICT", "BAREWAVE_LOG", "BAREWAVE_MEMORY", "AMD_LOG_LEVEL"] {
         command.env_remove(name);
     }
-    command.envs(environment.iter().copied()).output().unwrap()
+    let out = command.envs(environment.iter().copied()).output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success() && stdout.contains("1 passed"), "{stdout}\n{stderr}");
+    stderr.into_owned()
+}
+
+/// True in the process that [`in_own_process`] started.
+pub fn alone() -> bool {
+    std::env::var_os(ALONE).is_some()
 }
