@@ -81,6 +81,10 @@ fn run() -> text::Result<(String, Vec<u8>)> {
     let every: std::collections::BTreeSet<String> =
         tables.ops.iter().cloned().chain(tables.targets.iter().flatten().map(|e| e.op.clone())).collect();
     tables.ops = every.into_iter().collect();
+    // operands first, then modifiers: `Shape::operands` and `Shape::modifiers` are parts of one list
+    for e in tables.targets.iter_mut().flatten() {
+        e.shape.operands.sort_by_key(|o| o.role > 1);
+    }
     let bin = emit::emit(&tables, &mut out);
     let csv = read("../latency/latency.csv")?;
     let names: Vec<String> = all.iter().map(|t| t.name.clone()).collect();

@@ -195,6 +195,15 @@ fn damaged_files_are_refused() {
             let _ = ElfFile::parse(&bad);
         }
     }
+    // A section whose end is beyond all addresses (found by fuzzing the listing).
+    let table = u64::from_le_bytes(good[40..48].try_into().unwrap()) as usize;
+    let count = usize::from(good[60]);
+    for header in (1..count).map(|i| table + 64 * i) {
+        let mut bad = good.clone();
+        bad[header + 16..header + 24].fill(0xff);
+        let loaded = bad[header + 8] & 2 != 0;
+        assert_eq!(ElfFile::parse(&bad).is_err(), loaded, "section header at {header}");
+    }
     let mut other = good.clone();
     other[18] = 62;
     assert!(ElfFile::parse(&other).unwrap_err().to_string().contains("machine 62"));

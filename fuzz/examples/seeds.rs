@@ -46,10 +46,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         if let Ok(golden) = fs::read_to_string(here.join(format!("../isa/tests/golden/{name}.tsv"))) {
             let texts: Vec<&str> = golden.lines().filter_map(|l| l.split('\t').nth(1)).collect();
             for (i, part) in texts.chunks(8).enumerate() {
-                fs::write(corpus.join(format!("assembler/{name}.{i}")), [&[number], part.join("\n").as_bytes()].concat())?;
+                fs::write(
+                    corpus.join(format!("assembler/{name}.{i}")),
+                    [&[number], part.join("\n").as_bytes()].concat(),
+                )?;
                 let code = part.iter().filter_map(|t| parse(target, Mode::of(target), t).ok());
                 let code = code.flat_map(|raw| raw.bytes().to_vec());
-                fs::write(corpus.join(format!("decoder/{name}.{i}")), [number].into_iter().chain(code).collect::<Vec<_>>())?;
+                fs::write(
+                    corpus.join(format!("decoder/{name}.{i}")),
+                    [number].into_iter().chain(code).collect::<Vec<_>>(),
+                )?;
             }
         }
         let mut kernel = Kernel::new(target, "k", vec![0x00, 0x00, 0x81, 0xbf]);
@@ -86,7 +92,18 @@ fn foreign(out: &Path) -> Result<(), Box<dyn Error>> {
         let (cpu, abi) = (format!("-mcpu={target}"), format!("-mcode-object-version={version}"));
         run(
             "clang-22",
-            &["--target=amdgcn-amd-amdhsa", "-nogpulib", "-O2", &cpu, &abi, "-x", "cl", &path(&source), "-o", &path(&file)],
+            &[
+                "--target=amdgcn-amd-amdhsa",
+                "-nogpulib",
+                "-O2",
+                &cpu,
+                &abi,
+                "-x",
+                "cl",
+                &path(&source),
+                "-o",
+                &path(&file),
+            ],
         )?;
         inputs.push(format!("-input={}", path(&file)));
         names += &format!(",hipv4-amdgcn-amd-amdhsa--{target}");

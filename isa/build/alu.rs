@@ -1,8 +1,8 @@
 //! Operands and modifiers of scalar and vector arithmetic: which field each word of a row's signature goes to, in the
 //! order in which assembly writes them. Memory formats are in `memory.rs`.
 
-use crate::expand::{Builder, all_bits, flag, typed};
-use crate::formats::Piece;
+use crate::expand::{Builder, flag, typed};
+use crate::formats::{Piece, all_bits};
 use crate::text::Result;
 use std::collections::BTreeSet;
 

@@ -5,7 +5,7 @@
 //! unused fields must be zero.
 
 use crate::alu::{scalar, vector};
-use crate::formats::{self, Field, Format, Formats, Piece, Unused};
+use crate::formats::{self, Field, Format, Formats, Piece, Unused, all_bits, segments};
 use crate::rows::Row;
 use crate::text::{Fail, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,10 +85,6 @@ fn put(pieces: &[Piece], mut value: u64, fixed: &mut u128, mask: &mut u128) {
         *mask |= m << p.lo;
         value >>= p.len;
     }
-}
-
-pub fn all_bits(pieces: &[Piece]) -> u128 {
-    pieces.iter().map(|p| ((1u128 << p.len) - 1) << p.lo).fold(0, |a, b| a | b)
 }
 
 /// Width of a type word and the word without prefix and suffixes.
@@ -171,15 +167,6 @@ impl Builder<'_> {
     }
 
     pub fn add(&mut self, name: &str, role: u8, kind: &str, ty: &str, bits: u16, flags: u16, pieces: &[Piece]) {
-        let mut shift = 0;
-        let pieces = pieces
-            .iter()
-            .filter_map(|p| {
-                let out = (p.len > 0).then_some((p.lo, p.len, shift));
-                shift += p.len.max(1);
-                out
-            })
-            .collect();
         self.used.insert(name.to_string());
         self.operands.push(Operand {
             name: name.to_string(),
@@ -188,7 +175,7 @@ impl Builder<'_> {
             ty: ty.to_string(),
             bits,
             flags,
-            pieces,
+            pieces: segments(pieces),
         });
     }
 
@@ -361,28 +348,24 @@ impl Builder<'_> {
 
     /// Marks the bits of fields that were not used.
     pub fn finish(&mut self) {
-        let occupied: u128 = self
-            .operands
-            .iter()
-            .flat_map(|o| o.pieces.iter())
-            .map(|&(lo, len, _)| ((1u128 << len) - 1) << lo)
-            .fold(0, |a, b| a | b);
-        for (name, f) in &self.format.fields {
-            if self.used.contains(name) {
-                continue;
-            }
-            let bits = all_bits(&f.pieces) & !occupied & !self.ignored;
-            match f.unused {
-                Unused::Zero => self.mask |= bits,
-                Unused::Any => {}
-                Unused::Ones => self.fixed |= bits & !self.mask,
-                Unused::MustOnes => {
-                    self.fixed |= bits & !self.mask;
-                    self.mask |= bits;
-                }
-            }
-        }
+        let (ones, checked) = unused(&self.format, &self.operands, |name| self.used.contains(name));
+        self.fixed |= ones & !self.ignored & !self.mask;
+        self.mask |= checked & !self.ignored;
     }
+}
+
+/// The bits of fields that an instruction does not use, where no operand lies: those that are ones, and those that are
+/// looked at.
+pub fn unused(f: &Format, operands: &[Operand], used: impl Fn(&str) -> bool) -> (u128, u128) {
+    let taken = |o: &Operand| o.pieces.iter().fold(0, |all, &(lo, len, _)| all | ((1u128 << len) - 1) << lo);
+    let occupied = operands.iter().map(taken).fold(0, |a, b| a | b);
+    let (mut ones, mut checked) = (0, 0);
+    for (_, x) in f.fields.iter().filter(|(name, _)| !used(name)) {
+        let bits = all_bits(&x.pieces) & !occupied;
+        ones |= if matches!(x.unused, Unused::Ones | Unused::MustOnes) { bits } else { 0 };
+        checked |= if matches!(x.unused, Unused::Zero | Unused::MustOnes) { bits } else { 0 };
+    }
+    (ones, checked)
 }
 
 fn source_index(field: &str) -> Option<usize> {

@@ -10,6 +10,24 @@ pub struct Piece {
     pub len: u8,
 }
 
+/// The bits of a field.
+pub fn all_bits(pieces: &[Piece]) -> u128 {
+    pieces.iter().map(|p| ((1u128 << p.len) - 1) << p.lo).fold(0, |a, b| a | b)
+}
+
+/// A field's pieces as (first bit, bits, shift in the value); holes leave room in the value.
+pub fn segments(pieces: &[Piece]) -> Vec<(u8, u8, u8)> {
+    let mut shift = 0;
+    let mut out = Vec::new();
+    for p in pieces {
+        if p.len > 0 {
+            out.push((p.lo, p.len, shift));
+        }
+        shift += p.len.max(1);
+    }
+    out
+}
+
 /// What bits of a field that an instruction does not use must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unused {

@@ -5,8 +5,8 @@
 //! compare, `d` derivatives, `g` the same in 16 bits, `x` coordinates, `l` level or its clamp. Rays have parts of fixed
 //! size: `rays=2,1,3,3,3` dwords.
 
-use crate::expand::{Context, Encoding, Operand, Shape, flag};
-use crate::formats::{Format, Piece, Unused};
+use crate::expand::{Context, Encoding, Operand, Shape, flag, unused};
+use crate::formats::{Format, all_bits, segments};
 use crate::rows::Row;
 use crate::text::{Fail, Result};
 use std::collections::BTreeSet;
@@ -55,22 +55,6 @@ fn sizes(image: &Image, sampler: bool) -> (Vec<u8>, Vec<u8>) {
         }
     }
     (run, list)
-}
-
-fn bits(pieces: &[Piece]) -> u128 {
-    pieces.iter().filter(|p| p.len > 0).map(|p| ((1u128 << p.len) - 1) << p.lo).fold(0, |a, b| a | b)
-}
-
-fn segments(pieces: &[Piece]) -> Vec<(u8, u8, u8)> {
-    let mut shift = 0;
-    let mut out = Vec::new();
-    for p in pieces {
-        if p.len > 0 {
-            out.push((p.lo, p.len, shift));
-        }
-        shift += p.len.max(1);
-    }
-    out
 }
 
 /// Largest number of addresses that any encoding lists.
@@ -208,7 +192,7 @@ pub fn expand(
             }
             if let Some(n) = &nsa {
                 fixed |= u128::from(extra) << n.pieces[0].lo;
-                mask |= bits(&n.pieces);
+                mask |= all_bits(&n.pieces);
                 used.insert("nsa");
             }
             if let (Some(glc), Some(ret)) = (f.fields.get("cpol"), returning) {
@@ -220,7 +204,7 @@ pub fn expand(
                 for (field, value) in [("dmask", 15), ("unorm", 1), ("r128", 1), ("a16", half.unwrap_or(0))] {
                     let Some(x) = f.fields.get(field) else { continue };
                     fixed |= u128::from(value) << x.pieces[0].lo;
-                    mask |= bits(&x.pieces);
+                    mask |= all_bits(&x.pieces);
                     used.insert(if field == "a16" { "a16" } else { "dmask" });
                 }
             }
@@ -233,21 +217,11 @@ pub fn expand(
                 if let Some(fifth) = f.fields.get("vaddr4")
                     && image.slots < 5
                 {
-                    mask |= bits(&fifth.pieces);
+                    mask |= all_bits(&fifth.pieces);
                 }
                 used.insert("vaddr4");
             }
-            let given: BTreeSet<String> = used.iter().map(|s| s.to_string()).collect();
-            let occupied: u128 = operands
-                .iter()
-                .flat_map(|o| &o.pieces)
-                .map(|&(lo, len, _)| ((1u128 << len) - 1) << lo)
-                .fold(0, |a, b| a | b);
-            for (n, x) in &f.fields {
-                if !given.contains(n) && x.unused == Unused::Zero {
-                    mask |= bits(&x.pieces) & !occupied;
-                }
-            }
+            mask |= unused(&f, &operands, |name| used.contains(name)).1;
             let mut words = BTreeSet::new();
             if let Some(ret) = returning {
                 words.insert(if ret { "ret" } else { "noret" }.to_string());

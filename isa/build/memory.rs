@@ -1,7 +1,7 @@
 //! Memory encodings: addressing modes, returning atomics and loads to LDS of one row.
 
-use crate::expand::{Context, Encoding, Operand, Shape, flag};
-use crate::formats::{Format, Piece, Unused};
+use crate::expand::{Context, Encoding, Operand, Shape, flag, unused};
+use crate::formats::{Format, Piece, all_bits, segments};
 use crate::rows::Row;
 use crate::text::{Fail, Result};
 use std::collections::BTreeSet;
@@ -14,12 +14,15 @@ struct Case {
     mask: u128,
 }
 
-fn bits(pieces: &[Piece]) -> u128 {
-    pieces.iter().filter(|p| p.len > 0).map(|p| ((1u128 << p.len) - 1) << p.lo).fold(0, |a, b| a | b)
-}
-
 fn width(ty: &str) -> u16 {
     ty.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(32)
+}
+
+/// The sign of the 24-bit offset of a scalar load: a buffer's is not negative.
+fn not_negative(f: &Format, srcs: &[String]) -> u128 {
+    let offset = f.fields.get("offset").and_then(|o| o.pieces.first());
+    let wide = offset.filter(|p| p.len == 24 && srcs.iter().any(|s| s == "sbase:b128"));
+    wide.map_or(0, |p| 1 << (p.lo + p.len - 1))
 }
 
 /// The encodings of a row in a memory format. `fixed` and `mask` hold format and opcode.
@@ -57,15 +60,6 @@ pub fn expand(
                     None if kind.is_some() => (Vec::new(), String::new()),
                     None => return Err(fail(field, &format!("{name} has no such field on {}", cx.target))),
                 };
-                let mut shift = 0;
-                let pieces = pieces
-                    .iter()
-                    .filter_map(|p| {
-                        let o = (p.len > 0).then_some((p.lo, p.len, shift));
-                        shift += p.len.max(1);
-                        o
-                    })
-                    .collect();
                 c.used.insert(field.to_string());
                 let kind = kind.map_or(k, str::to_string);
                 c.operands.push(Operand {
@@ -75,7 +69,7 @@ pub fn expand(
                     ty: ty.to_string(),
                     bits: width,
                     flags,
-                    pieces,
+                    pieces: segments(&pieces),
                 });
                 Ok(())
             };
@@ -108,7 +102,7 @@ pub fn expand(
                 let field = s.split(':').next().and_then(|n| f.fields.get(n));
                 let at = field.and_then(|x| x.pieces.first()).ok_or_else(|| fail(&s, "no such field"))?;
                 c.fixed |= 0x7c << at.lo;
-                c.mask |= bits(&[*at]);
+                c.mask |= all_bits(&[*at]);
                 c.used.extend(s.split(':').next().map(String::from));
             }
         }
@@ -130,13 +124,7 @@ pub fn expand(
                 }
                 ("FLAT", "saddr") => add(&mut c, "saddr", 1, Some("FSADDR"), "b64", 64, 0)?,
                 ("SMEM", "soff") => {
-                    // a buffer's offset of 24 bits is not negative
-                    let offset = f.fields.get("offset").and_then(|o| o.pieces.first());
-                    if let Some(p) = offset.filter(|p| p.len == 24)
-                        && srcs.iter().any(|s| s == "sbase:b128")
-                    {
-                        c.mask |= 1 << (p.lo + p.len - 1);
-                    }
+                    c.mask |= not_negative(&f, &srcs);
                     add(&mut c, "offset", 1, Some("SMEMOFF"), "b32", 32, 0)?;
                     for n in ["imm", "soffen", "soffset"] {
                         if let Some(x) = f.fields.get(n) {
@@ -154,7 +142,20 @@ pub fn expand(
                         }
                     }
                 }
-                ("SMEM", "sdata") if ty == "i8" => add(&mut c, "sdata", 1, Some("IMM"), "i8", 8, 0)?,
+                ("SMEM", "offset") => {
+                    c.mask |= not_negative(&f, &srcs);
+                    add(&mut c, "offset", 1, None, ty, width(ty), 0)?;
+                }
+                ("SMEM", "sdata") if ty == "i8" => {
+                    add(&mut c, "sdata", 1, Some("IMM"), "i8", 8, 0)?;
+                    // five bits of the field hold a number, the others are clear
+                    if let (true, Some(o)) = (has("imm5"), c.operands.last_mut())
+                        && let Some((lo, len, _)) = o.pieces.first_mut()
+                    {
+                        c.mask |= ((1u128 << (*len - 5)) - 1) << (*lo + 5);
+                        *len = 5;
+                    }
+                }
                 ("DS", "addr") => add(&mut c, "addr", 1, None, "b32", 32, 0)?,
                 _ => add(&mut c, field, 1, None, ty, width(ty), 0)?,
             }
@@ -172,8 +173,8 @@ pub fn expand(
                     mods.push("gds");
                 } else if has("gdsonly") {
                     let p = &f.fields["gds"].pieces;
-                    c.fixed |= bits(p);
-                    c.mask |= bits(p);
+                    c.fixed |= all_bits(p);
+                    c.mask |= all_bits(p);
                     c.used.insert("gds".into());
                     c.words.insert("gdsonly".into());
                 }
@@ -183,7 +184,7 @@ pub fn expand(
                 c.used.extend(["offset", "offset0", "offset1"].map(String::from));
                 let offset = &f.fields["offset"].pieces;
                 if !has("offset") && !has("offset2") && !has("swz") {
-                    c.mask |= bits(offset);
+                    c.mask |= all_bits(offset);
                 }
             }
             "MUBUF" | "MTBUF" => {
@@ -201,7 +202,7 @@ pub fn expand(
                     // cache control ignores slc, and most operations of it only that
                     c.used.insert("cpol".into());
                     let checked = x.pieces.iter().enumerate().filter(|(i, _)| *i != 1 && !has("anypolicy"));
-                    c.mask |= bits(&checked.map(|p| *p.1).collect::<Vec<_>>());
+                    c.mask |= all_bits(&checked.map(|p| *p.1).collect::<Vec<_>>());
                 }
                 if has("tfe") && !lds {
                     mods.push("tfe");
@@ -209,8 +210,8 @@ pub fn expand(
                 if (lds || has("ldsonly"))
                     && let Some(x) = f.fields.get("lds")
                 {
-                    c.fixed |= bits(&x.pieces);
-                    c.mask |= bits(&x.pieces);
+                    c.fixed |= all_bits(&x.pieces);
+                    c.mask |= all_bits(&x.pieces);
                     c.used.insert("lds".into());
                     c.words.insert("lds".into());
                 }
@@ -225,12 +226,10 @@ pub fn expand(
                 if !has("nooffset") {
                     mods.push("offset");
                 }
-                if !has("nocpol") {
-                    mods.push("cpol");
-                }
+                mods.push("cpol");
                 if lds && let Some(x) = f.fields.get("lds") {
-                    c.fixed |= bits(&x.pieces);
-                    c.mask |= bits(&x.pieces);
+                    c.fixed |= all_bits(&x.pieces);
+                    c.mask |= all_bits(&x.pieces);
                     c.used.insert("lds".into());
                     c.words.insert("lds".into());
                 }
@@ -260,13 +259,13 @@ pub fn expand(
                 if p.len > 0 && !(control && i == 1) {
                     // a returning atomic has the first policy bit set, the other form has it clear
                     if m == "cpol" && (i == 0 && has("noglc") || i == 4 && has("nosc1")) {
-                        c.mask |= bits(&[*p]);
+                        c.mask |= all_bits(&[*p]);
                     }
                     if m == "cpol" && i == 0 && returns.is_some() {
                         let glc = Piece { lo: p.lo, len: 1 };
-                        c.mask |= bits(&[glc]);
+                        c.mask |= all_bits(&[glc]);
                         if returns == Some(true) {
-                            c.fixed |= bits(&[glc]);
+                            c.fixed |= all_bits(&[glc]);
                         }
                     }
                     pieces.push((p.lo, p.len, shift));
@@ -286,29 +285,32 @@ pub fn expand(
         }
         // bits that atomics must leave clear
         if let (Some(x), true) = (f.fields.get("atomiczero"), has("atomic")) {
-            c.mask |= bits(&x.pieces);
+            c.mask |= all_bits(&x.pieces);
         }
-        let occupied: u128 = c
-            .operands
-            .iter()
-            .flat_map(|o| o.pieces.iter())
-            .map(|&(lo, len, _)| ((1u128 << len) - 1) << lo)
-            .fold(0, |a, b| a | b);
-        for (n, x) in &f.fields {
-            if !(c.used.contains(n) || lds && n == "vdst") {
-                if n == "saddr" {
-                    // an address that is not there reads as `off`
-                    c.fixed |= 0x7c << x.pieces.first().map_or(0, |p| p.lo);
-                    c.mask |= bits(&x.pieces);
-                    continue;
-                }
-                match x.unused {
-                    Unused::Zero => c.mask |= bits(&x.pieces) & !occupied,
-                    Unused::Any => {}
-                    Unused::Ones | Unused::MustOnes => c.fixed |= bits(&x.pieces) & !occupied,
-                }
+        // the bit that says AGPR says nothing without data
+        for x in f.fields.values().filter(|x| x.kind == "VA") {
+            let acc = all_bits(x.pieces.get(1..).unwrap_or(&[]));
+            let used = c.operands.iter().flat_map(|o| &o.pieces).any(|p| acc >> p.0 & 1 == 1);
+            if !used {
+                c.mask |= acc;
             }
         }
+        // bits that the operation demands clear
+        for list in row.sig.words.iter().filter_map(|w| w.strip_prefix("zero=")) {
+            for n in list.split(',') {
+                let bit: u32 = n.parse().map_err(|_| fail(n, "expected bit numbers"))?;
+                c.mask |= 1u128.checked_shl(bit).ok_or_else(|| fail(n, "expected bits up to 127"))?;
+            }
+        }
+        if let Some(x) = f.fields.get("saddr").filter(|_| !c.used.contains("saddr")) {
+            // an address that is not there reads as `off`
+            c.fixed |= 0x7c << x.pieces.first().map_or(0, |p| p.lo);
+            c.mask |= all_bits(&x.pieces);
+            c.used.insert("saddr".into());
+        }
+        let (ones, checked) = unused(&f, &c.operands, |name| c.used.contains(name) || lds && name == "vdst");
+        c.fixed |= ones;
+        c.mask |= checked;
         if returns.is_some() {
             c.words.insert(if returns == Some(true) { "ret" } else { "noret" }.into());
         }

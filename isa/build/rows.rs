@@ -27,6 +27,29 @@ pub struct Row {
 /// Operation name -> target -> row (`None`: removed there).
 pub type Rows = BTreeMap<String, BTreeMap<String, Option<Row>>>;
 
+/// Words that a row may carry; README.md beside the tables says what each means.
+#[rustfmt::skip]
+const WORDS: &[&str] = &[
+    // modifiers
+    "clamp", "omod", "opsel", "opselhi", "neglo", "neghi", "pk", "high", "bytesel", "bytesel2", "bitop3", "scalesel",
+    "cbsz", "abid", "blgp", "indexkey8bit", "indexkey16bit", "indexkey32bit", "matrixafmt", "matrixbfmt", "scales",
+    "matrixascale", "matrixbscale", "matrixascalefmt", "matrixbscalefmt", "matrixareuse", "matrixbreuse",
+    "offset", "offset2", "swz", "gds", "gdsonly", "cpol", "tfe", "lds", "ldsonly", "d16", "a16",
+    // what the operation does with them
+    "atomic", "cmpswap", "t16", "t16only", "t16signs", "f8f6f4", "permctl", "packedsel", "opsel2", "opsel4", "hidesel",
+    "splat", "nosuffix", "nodstsel", "nooffset", "noglc", "nosc1", "anypolicy", "imm5",
+    // rules of the assembler
+    "nodirect", "nullonly", "laneselect", "onebus", "unaligned", "wholedst", "dppvgpr", "nosext", "sextregs", "msaa",
+];
+
+/// Words with a value.
+const VALUED: &[&str] = &["addr", "rays", "w64", "free", "zero", "ones", "bare"];
+
+fn is_word(word: &str) -> bool {
+    let register = word.strip_prefix(['<', '>']).is_some_and(|r| matches!(r, "scc" | "vcc" | "exec" | "m0" | "mode"));
+    register || WORDS.contains(&word) || word.split_once('=').is_some_and(|(key, _)| VALUED.contains(&key))
+}
+
 fn signature(text: &str) -> Signature {
     let (operands, words) = text.split_once(" :").unwrap_or((text, ""));
     let (dsts, srcs) = operands.split_once("<-").unwrap_or((operands, ""));
@@ -71,15 +94,12 @@ pub fn parse(file: &str, text: &str, parents: &BTreeMap<String, Option<String>>,
             if let Some(open) = rest.find('(') {
                 let close = rest.rfind(')').ok_or_else(|| at(rest, "missing `)`"))?;
                 row.sig = signature(&rest[open + 1..close]);
-                let tail = rest[close + 1..].to_string();
-                let lead = rest[..open].to_string();
-                for word in lead.split_whitespace() {
+                for word in rest[..open].split_whitespace() {
                     if let Some(m) = word.strip_prefix(':') {
                         row.mnemonic = m.to_string();
                     }
                 }
                 rest = &rest[close + 1..];
-                let _ = tail;
             }
             let mut encodings = Vec::new();
             for word in rest.split_whitespace() {
@@ -97,6 +117,9 @@ pub fn parse(file: &str, text: &str, parents: &BTreeMap<String, Option<String>>,
                 } else {
                     return Err(at(word, "expected an encoding, `:mnemonic`, `+word` or `-word`"));
                 }
+            }
+            if let Some(word) = row.sig.words.iter().find(|w| !is_word(w)) {
+                return Err(at(word, "no such word; README.md beside the tables lists them"));
             }
             if !encodings.is_empty() {
                 row.encodings = encodings;

@@ -5,8 +5,8 @@
 
 use crate::codes::{Codes, inline_value};
 use crate::table::{
-    self, At, DPP8, FAKE16, Index, Kind, NONE, ODD, OVERLAY, Operand as Field, Over, Role, Row, Shape, Style, TRUE16,
-    WAVE32, WAVE64, WORD, flag, word,
+    self, At, DPP8, FAKE16, Index, Kind, LAST, LONG, NONE, ODD, OVERLAY, Operand as Field, Over, Role, Row, Shape,
+    Style, TRUE16, WAVE32, WAVE64, WORD, flag, word,
 };
 use crate::valid::sdwa_exists;
 use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, RegFile, Regs, Target, Type, VCC};
@@ -131,11 +131,27 @@ impl Decoder {
                 WORD => probe.bytes + 4,
                 v if v & NONE != 0 => return None,
                 v if v & OVERLAY != 0 => continue,
+                v if v & LAST != 0 && self.leaves_file(i, bits, probe.bytes) => return None,
+                v if v & !LAST == 0 => probe.bytes,
+                v if v & LONG == 0 => probe.bytes + 4,
                 _ => probe.bytes + 8,
             };
             return Some(self.raw(bits, if len > 16 { tail } else { 0 }, i, probe.op, len));
         }
         None
+    }
+
+    /// True when a tuple of AGPRs runs past the last one; the names of VGPRs go on.
+    #[inline(never)]
+    fn leaves_file(&self, row: u16, bits: u128, len: u8) -> bool {
+        let Some(row_data) = self.table.rows.get(usize::from(row)) else { return false };
+        let (raw, shape) = (self.raw(bits, 0, row, row_data.op, len), row_data.shape());
+        shape.operands.iter().filter(|o| matches!(o.role, Role::Dst | Role::Src)).any(|o| {
+            // the widest that the operand can be counts
+            let longest = if shape.has(word::F8F6F4) && o.role == Role::Src { 8 } else { o.bits / 32 };
+            let end = |r: Regs| r.first.index() + u16::from(r.dwords).max(longest);
+            raw.operand(o).regs().is_some_and(|r| r.first.file() == RegFile::Agpr && end(r) > 256)
+        })
     }
 
     /// True when all fixed bits of a row agree, its DPP8 code, and the operands of SDWA exist.
@@ -244,6 +260,11 @@ impl Raw {
     /// The literal that sources use: behind the instruction or part of it.
     pub(crate) fn any_literal(&self) -> Option<u32> {
         self.shape().field(At::Constant).map(|k| k.get(self.bits) as u32).or(self.literal())
+    }
+
+    /// True when a literal of eight bytes follows.
+    pub(crate) fn has_long_literal(&self) -> bool {
+        self.len == self.row().bytes + 8
     }
 
     pub(crate) fn literal64(&self) -> u64 {
@@ -464,6 +485,8 @@ impl Raw {
         if let Some(v) = inline_value(code, o.ty, o.bits) {
             return Operand::Imm(v);
         }
+        // sources share one literal at its longest
+        let code = if code == 255 && self.has_long_literal() { 254 } else { code };
         if code == 255 {
             return Operand::Imm(widen_literal(self.any_literal().unwrap_or(0), o.ty));
         }

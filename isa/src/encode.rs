@@ -35,7 +35,7 @@ pub enum EncodeError {
         got: usize,
     },
     /// An operand does not fit.
-    #[error("{op}: {operand} cannot be {got}: {allowed}")]
+    #[error("{op}: {operand} cannot be {got}; expected {allowed}")]
     Operand {
         /// The operation.
         op: Op,
@@ -212,7 +212,7 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
         agpr_dst: None,
     };
     let (mut d, mut s, mut progress) = (0, 0, 2);
-    for o in shape.operands {
+    for &o in shape.shown() {
         let given = match o.role {
             Role::Dst => {
                 d += 1;
@@ -237,7 +237,7 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
     }
     // a modifier that is not given leaves its bits clear, unless something else decides them
     let wanted = inst.mods.iter().fold(row.decided, |all, (name, _)| all | 1 << name as u32);
-    for o in shape.operands {
+    for &o in shape.modifiers() {
         if o.role == Role::Mod && wanted >> o.modifier as u32 & 1 == 1 {
             a.modifier(o).map_err(|e| (progress, e))?;
         }
@@ -341,7 +341,12 @@ impl Attempt<'_> {
         let null = r.first == Reg::NULL;
         let aperture = (Reg::SHARED_BASE.0..=Reg::POPS_EXITING_WAVE_ID.0).contains(&r.first.0);
         if r.dwords != dwords && !null && !aperture && r.first != Reg::M0 {
-            return Err(self.bad(o, x, width_text(dwords)));
+            let width = match (o.has(flag::MASK), dwords) {
+                (true, 1) => "one register, the mask of a wave of 32 lanes",
+                (true, _) => "two registers, the mask of a wave of 64 lanes",
+                _ => width_text(dwords),
+            };
+            return Err(self.bad(o, x, width));
         }
         let align = if dwords == 1 {
             1

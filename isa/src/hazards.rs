@@ -4,7 +4,7 @@
 //! A rule joins two predicates by a relation between registers. [`required_states`] evaluates all rules of a target
 //! for a pair and takes the largest need; rules whose fix is not a plain wait state are reported by [`required_fix`].
 
-use crate::generated::{HAZARDS, HAZARDS_OF};
+use crate::generated::{HAZARDS, HAZARDS_OF, OP_PROPS, prop};
 use crate::{Flags, Inst, ModName, Op, OpInfo, Operand, Pipe, Reg, RegFile, Regs, Target, op};
 use smallvec::SmallVec;
 
@@ -143,26 +143,22 @@ impl Seen<'_> {
         set(f.has(Flags::DOT), DOT);
         let m = |n| inst.mods.get(n);
         set(m(ModName::DppCtrl).is_some() || m(ModName::Dpp8).is_some(), DPP);
-        let name = inst.op.name();
+        let props = OP_PROPS.get(usize::from(inst.op.0)).copied().unwrap_or(0);
+        let is = |p: u32| props & p != 0;
         set(
             m(ModName::DstSel).is_some_and(|s| s != 6)
                 || m(ModName::OpSel).is_some_and(|s| s & 8 != 0) && !f.has(Flags::PACKED)
-                || name.starts_with("v_cvt_")
-                    && (name.contains("fp8_f") || name.contains("bf8_f"))
-                    && info.dsts.first().is_some_and(|d| d.read),
+                || is(prop::BYTE_RESULTS) && info.dsts.first().is_some_and(|d| d.read),
             PARTIAL,
         );
         let wide =
             inst.srcs.iter().zip(info.srcs).any(|(x, s)| s.name == "vdata" && x.regs().is_some_and(|r| r.dwords > 2));
         let scalar_offset = inst.srcs.iter().zip(info.srcs).any(|(x, s)| s.name == "soffset" && x.regs().is_some());
         set(info.pipe == Pipe::Vmem && f.has(Flags::STORE) && wide && !scalar_offset, WIDE_STORE);
-        set(m(ModName::Gds) == Some(1) || name.starts_with("ds_gws") || name == "ds_ordered_count", GDS);
-        set(info.pipe == Pipe::Vmem && (m(ModName::Lds) == Some(1) || name.contains("_lds_")), LDSDMA);
-        set(
-            info.pipe == Pipe::Vmem && f.has(Flags::ATOMIC) && (name.contains("_f") || name.contains("pk_add")),
-            FP_ATOMIC,
-        );
-        set(name.starts_with("s_sendmsg"), MESSAGE);
+        set(m(ModName::Gds) == Some(1) || is(prop::GDS), GDS);
+        set(info.pipe == Pipe::Vmem && (m(ModName::Lds) == Some(1) || is(prop::LDS_DMA)), LDSDMA);
+        set(info.pipe == Pipe::Vmem && f.has(Flags::ATOMIC) && is(prop::FP_ATOMIC), FP_ATOMIC);
+        set(is(prop::MESSAGE) && inst.op != op::S_GET_BARRIER_STATE, MESSAGE);
         let accumulators = Reg::A0.0..Reg::A0.0 + 256;
         set(inst.dsts.iter().any(|d| d.regs().is_some_and(|r| accumulators.contains(&r.first.0))), TO_AGPR);
         Some(Seen { inst, info, words })

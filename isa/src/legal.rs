@@ -37,7 +37,7 @@ impl Check<'_> {
         let inst = self.inst;
         let shape = self.row.shape();
         let srcs = usize::from(shape.srcs);
-        shape.operands.iter().filter_map(move |o| {
+        shape.shown().iter().filter_map(move |o| {
             let x = match o.role {
                 Role::Dst => {
                     d += 1;
@@ -132,13 +132,16 @@ impl Check<'_> {
         if o.name == "sbase" && o.bits == 128 && r.first == Reg::NULL {
             return Err(self.bad(o, x, "the descriptor of a buffer, not null"));
         }
+        if self.row.shape().format == "TENSOR" && r.first == Reg::NULL {
+            return Err(self.bad(o, x, "SGPRs of a descriptor, not null"));
+        }
         let aperture = (Reg::SHARED_BASE.0..Reg::POPS_EXITING_WAVE_ID.0).contains(&r.first.0);
         let read_only = aperture || r.first == Reg::POPS_EXITING_WAVE_ID;
         if o.role == Role::Dst && o.has(flag::SCALAR_ONLY) && !o.has(flag::MASK) && aperture {
             return Err(self.bad(o, x, "a register that can be written"));
         }
         let special = read_only || matches!(r.first, Reg::SCC | Reg::VCCZ | Reg::EXECZ | Reg::LDS_DIRECT);
-        if o.role == Role::Src && o.has(flag::NO_INLINE) && (if o.bits > 32 { special } else { read_only }) {
+        if o.role == Role::Src && o.has(flag::NO_INLINE) && (if o.bits > 32 { special } else { aperture }) {
             return Err(self.bad(o, x, "an SGPR, VCC, M0, EXEC or null"));
         }
         if r.first.file() == RegFile::Ttmp && self.codes == Codes::Gfx8 && r.first.index() + u16::from(r.dwords) > 12 {
@@ -245,6 +248,9 @@ impl Check<'_> {
                 }
             }
         }
+        if shape.format == "TENSOR" && self.given(ModName::R128) == Some(1) {
+            return bad(ModName::R128, 1);
+        }
         let sext = self.given(ModName::Sext).unwrap_or(0);
         if shape.has(word::NO_SEXT) && sext != 0 {
             return bad(ModName::Sext, sext);
@@ -279,7 +285,13 @@ impl Check<'_> {
                 let all = shape.operands.iter().find(|m| m.modifier == ModName::OpSelHi).map_or(0, |m| m.max());
                 let high = self.given(ModName::OpSel).unwrap_or(0) >> i & 1 == 1
                     || self.given(ModName::OpSelHi).unwrap_or(all as i32) >> i & 1 == 1;
-                if o.role == Role::Src && o.ty == Type::PkF32 && !r.first.is_vector() && r.first != Reg::NULL && high {
+                if o.role == Role::Src
+                    && o.ty == Type::PkF32
+                    && !r.first.is_vector()
+                    && r.first != Reg::NULL
+                    && r.first.file() != RegFile::Ttmp
+                    && high
+                {
                     return Err(self.bad(o, x, "a scalar only with op_sel and op_sel_hi of 0 for it"));
                 }
             }
@@ -354,6 +366,8 @@ impl Check<'_> {
                 return Err(self.bad(o, x, "a register or an integer from -16 to 64 in the long form of pairs"));
             }
             let Operand::Regs(r) = x else { continue };
+            // lds_direct counts as a register of bank 1
+            let r = if r.first == Reg::LDS_DIRECT { Regs::v(1, 1) } else { r };
             if r.first.file() != RegFile::Vgpr {
                 continue;
             }

@@ -20,6 +20,7 @@ mod parse;
 mod print;
 mod query;
 mod reg;
+mod register_text;
 mod scalar_hazard;
 mod syntax;
 mod syntax_parse;

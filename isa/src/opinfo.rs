@@ -3,9 +3,9 @@
 //! Built once per target on first use. An operation with several encodings gets the union: the operand list of the
 //! encoding with most operands (for atomics the returning one), each slot's class joined over all encodings.
 
-use crate::generated::{CLASS_NAMES, LATENCY, OP_CLASS, OP_CLASS_OF, OP_PROPS, TARGETS, prop};
+use crate::generated::{CLASS_NAMES, LATENCY, OP_BYTES, OP_CLASS, OP_CLASS_OF, OP_PROPS, TARGETS, prop};
 use crate::table::{self, Kind, Operand as Field, READS, Role, Row, Shape, WRITES, flag, literal_field, word};
-use crate::{Class, Counter, Flags, Inst, ModName, Op, OpInfo, Pipe, Reg, Slot, Target, WaitScheme};
+use crate::{Class, Counter, Flags, Inst, Op, OpInfo, Pipe, Reg, Slot, Target, WaitScheme};
 use std::sync::OnceLock;
 
 static INFOS: [OnceLock<Vec<Option<OpInfo>>>; 64] = [const { OnceLock::new() }; 64];
@@ -137,7 +137,7 @@ fn build(target: Target, op: Op) -> Option<OpInfo> {
         writes: leak(writes),
         flags,
         pipe,
-        counters: counters(target, shape, props, flags, pipe, dsts.is_empty(), main.mnemonic()),
+        counters: counters(target, shape, props, flags, pipe, dsts.is_empty()),
         latency,
         busy,
         mem_bytes: mem_bytes(op, shape),
@@ -281,29 +281,15 @@ fn flags(shape: &Shape, props: u32, pipe: Pipe, vector: bool, target: Target) ->
     f
 }
 
-fn counters(
-    target: Target,
-    shape: &Shape,
-    props: u32,
-    flags: Flags,
-    pipe: Pipe,
-    no_dst: bool,
-    mnemonic: &str,
-) -> &'static [Counter] {
+fn counters(target: Target, shape: &Shape, props: u32, flags: Flags, pipe: Pipe, no_dst: bool) -> &'static [Counter] {
     use Counter::*;
     let scheme = target.info().waits;
     let split = scheme == WaitScheme::Split;
     let store = flags.has(Flags::STORE);
     let atomic = flags.has(Flags::ATOMIC);
-    let lds_dma = mnemonic.contains("_lds_") || mnemonic.contains("to_lds");
+    let has = |p: u32| props & p != 0;
     match pipe {
-        Pipe::Smem
-            if mnemonic.contains("prefetch")
-                || mnemonic.starts_with("s_dcache_inv")
-                || mnemonic.starts_with("s_gl1") =>
-        {
-            &[]
-        }
+        Pipe::Smem | Pipe::Lds | Pipe::Vmem if has(prop::UNCOUNTED) => &[],
         Pipe::Smem => {
             if split {
                 &[Km]
@@ -312,7 +298,6 @@ fn counters(
             }
         }
         Pipe::Lds if shape.format == "LDSDIR" => &[Exp],
-        Pipe::Lds if mnemonic == "ds_nop" => &[],
         Pipe::Lds => {
             if shape.has(word::GDS_ONLY) {
                 &[Lgkm, Exp]
@@ -328,29 +313,23 @@ fn counters(
                 &[Lgkm]
             }
         }
-        Pipe::Vmem if mnemonic.contains("prefetch") => &[],
         Pipe::Vmem => {
             let flat = flags.has(Flags::FLAT);
             if flags.has(Flags::SIDE_EFFECTS) && !store && !flags.has(Flags::LOAD) && no_dst {
                 // cache control
-                return if mnemonic.contains("inv") || scheme == WaitScheme::Waitcnt { &[Vm] } else { &[Vs] };
+                return if has(prop::INVALIDATE) || scheme == WaitScheme::Waitcnt { &[Vm] } else { &[Vs] };
             }
-            if split
-                && (mnemonic.starts_with("image_sample")
-                    || mnemonic.starts_with("image_gather")
-                    || mnemonic == "image_get_lod"
-                    || mnemonic == "image_msaa_load")
-            {
+            if split && has(prop::SAMPLED) {
                 return &[Sample];
             }
-            if split && mnemonic.starts_with("image_bvh") {
+            if split && has(prop::RAYS) {
                 return &[Bvh];
             }
             match (scheme, store || (atomic && no_dst), atomic && !no_dst, flat) {
                 (WaitScheme::Waitcnt, _, _, true) => &[Vm, Lgkm],
                 (WaitScheme::Waitcnt, ..) => &[Vm],
                 (_, true, _, true) => &[Vs, Lgkm],
-                (_, true, _, false) if !lds_dma => &[Vs],
+                (_, true, _, false) if !has(prop::LDS_DMA) => &[Vs],
                 (_, _, true, true) => &[Vm, Vs, Lgkm],
                 (_, _, true, false) => &[Vm, Vs],
                 (_, _, _, true) => &[Vm, Lgkm],
@@ -365,47 +344,6 @@ fn mem_bytes(op: Op, shape: &Shape) -> u8 {
     if !matches!(shape.format, "SMEM" | "DS" | "MUBUF" | "MTBUF" | "FLAT" | "GLOBAL" | "SCRATCH") {
         return 0;
     }
-    let name = op.name();
-    let small = [
-        ("_ubyte", 1),
-        ("_sbyte", 1),
-        ("_byte", 1),
-        ("_u8", 1),
-        ("_i8", 1),
-        ("_b8", 1),
-        ("_ushort", 2),
-        ("_sshort", 2),
-        ("_short", 2),
-        ("_u16", 2),
-        ("_i16", 2),
-        ("_b16", 2),
-    ];
-    if !name.contains("_atomic") && !name.contains("_tr_") && !name.contains("pk_add") {
-        if let Some(&(_, n)) = small.iter().find(|(s, _)| name.contains(s)) {
-            return n;
-        }
-        if name.contains("format_d16") {
-            return match name.rsplit('_').next().map_or(1, str::len) {
-                1 => 2,
-                n => (2 * n) as u8,
-            };
-        }
-    }
-    let lanes: u16 = if name.contains("lds_dwordx4") || name.contains("lds_b128") {
-        16
-    } else if name.contains("lds_dwordx3") {
-        12
-    } else if name.contains("lds_b64") {
-        8
-    } else if name.contains("lds_dword") || name.contains("lds_b32") {
-        4
-    } else {
-        0
-    };
-    if lanes != 0 {
-        return lanes as u8;
-    }
-    let compare = name.contains("cmpswap");
     let width: u16 = shape
         .operands
         .iter()
@@ -413,8 +351,11 @@ fn mem_bytes(op: Op, shape: &Shape) -> u8 {
         .map(|o| o.bits)
         .max()
         .unwrap_or(0);
-    let double =
-        shape.format == "DS" && shape.operands.iter().any(|o| o.modifier == ModName::Offset1) && name.contains("write");
-    let bytes = width / 8 * if double { 2 } else { 1 } / if compare && !name.starts_with("ds_") { 2 } else { 1 };
+    let bytes = match OP_BYTES.get(usize::from(op.0)).copied().unwrap_or(0) {
+        0 => width / 8,
+        254 => width / 16,
+        255 => width / 4,
+        n => return n,
+    };
     u8::try_from(bytes).unwrap_or(u8::MAX)
 }

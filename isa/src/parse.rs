@@ -9,6 +9,7 @@ use crate::constants::{constant, half_bits, literal};
 use crate::encode::{EncodeError, Form, try_row};
 use crate::lex::{Cursor, ParseError, Resolve, Result, Value};
 use crate::modifiers::{self, Given};
+use crate::register_text::{is_register_ahead, plain_register, register, registers, usual_register};
 use crate::syntax_parse as special;
 use crate::table::{self, FAKE16, Kind, Operand as Field, Over, Role, Row, Style, TRUE16, WAVE32, WAVE64, word};
 use crate::{Half, Inst, ModName, Mode, Operand, Raw, Reg, Regs, Target, Type};
@@ -256,58 +257,6 @@ fn read(cx: &Context, c: &mut Cursor, rows: &[u16], out: &mut Parts) -> Result<(
     Ok(())
 }
 
-/// True when `v7`, `s[4:5]` or the like stands at the cursor.
-#[inline]
-fn plain_register(c: &Cursor) -> bool {
-    let b = c.text.as_bytes();
-    matches!(c.peek(), b'v' | b's' | b'a') && b.get(c.at + 1).is_some_and(|n| n.is_ascii_digit() || *n == b'[')
-}
-
-/// `v7`, `s[4:5]` in their usual spelling; anything else is left to [`register`].
-#[inline]
-fn usual_register(c: &mut Cursor) -> Option<Regs> {
-    let b = c.text.as_bytes();
-    let (base, limit) = match c.peek() {
-        b'v' => (Reg::V0, 256),
-        b's' => (Reg::S0, 106),
-        b'a' => (Reg::A0, 256),
-        _ => return None,
-    };
-    let mut at = c.at + 1;
-    let bracket = b.get(at) == Some(&b'[');
-    at += usize::from(bracket);
-    let number = |at: &mut usize| -> Option<u16> {
-        let start = *at;
-        let mut n = 0u16;
-        while let Some(d) = b.get(*at).filter(|d| d.is_ascii_digit()) {
-            n = n * 10 + u16::from(d - b'0');
-            *at += 1;
-            if *at - start > 3 {
-                return None;
-            }
-        }
-        (*at > start && (b[start] != b'0' || *at == start + 1)).then_some(n)
-    };
-    let first = number(&mut at)?;
-    let mut last = first;
-    if bracket {
-        if b.get(at) != Some(&b':') {
-            return None;
-        }
-        at += 1;
-        last = number(&mut at)?;
-        if b.get(at) != Some(&b']') || last < first || last - first > 31 {
-            return None;
-        }
-        at += 1;
-    }
-    if last >= limit || b.get(at).is_some_and(|&n| !matches!(n, b',' | b' ' | b'|' | b')')) {
-        return None;
-    }
-    c.at = at;
-    Some(Regs::new(base.offset(first), (last - first + 1) as u8))
-}
-
 fn arg(cx: &Context, c: &mut Cursor, style: Style, image: bool) -> Result<Arg> {
     c.skip();
     let mut out = Arg { at: c.at, what: What::Off, neg: false, abs: false, sext: false, lit: false, lit64: false };
@@ -321,9 +270,9 @@ fn arg(cx: &Context, c: &mut Cursor, style: Style, image: bool) -> Result<Arg> {
     {
         out.what = field;
     } else if image && c.rest().starts_with('[') {
-        let list = registers(cx, c)?;
+        let list = registers(c)?;
         out.what = if let [one] = list[..] { What::Regs(one) } else { What::List(list) };
-    } else if let Some(regs) = register(cx, c)? {
+    } else if let Some(regs) = register(c)? {
         out.what = What::Regs(regs);
     } else if c.peek() == b'o' && c.eat_word("off") {
         out.what = What::Off;
@@ -379,178 +328,6 @@ fn wrapped(c: &mut Cursor, out: &mut Arg) -> SmallVec<[&'static str; 3]> {
             return closes;
         }
     }
-}
-
-/// True when a register or an absolute value follows a minus sign.
-fn is_register_ahead(rest: &str) -> bool {
-    let rest = rest.trim_start();
-    if rest.starts_with('|') || rest.starts_with('[') {
-        return true;
-    }
-    let word: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.')).collect();
-    special_register(&word).is_some()
-        || matches!(word.as_str(), "abs" | "sext")
-        || ["v", "s", "a", "ttmp"].iter().any(|p| {
-            word.strip_prefix(p).is_some_and(|n| {
-                (n.is_empty() && rest[word.len()..].starts_with('['))
-                    || (!n.is_empty()
-                        && n.trim_end_matches(".l").trim_end_matches(".h").chars().all(|c| c.is_ascii_digit()))
-            })
-        })
-}
-
-/// Special registers by name: first register and dwords (0: as the mode says).
-fn special_register(name: &str) -> Option<(Reg, u8)> {
-    Some(match name {
-        "vcc" => (Reg::VCC_LO, 2),
-        "vcc_lo" => (Reg::VCC_LO, 1),
-        "vcc_hi" => (Reg::VCC_HI, 1),
-        "exec" => (Reg::EXEC_LO, 2),
-        "exec_lo" => (Reg::EXEC_LO, 1),
-        "exec_hi" => (Reg::EXEC_HI, 1),
-        "flat_scratch" => (Reg::FLAT_SCRATCH_LO, 2),
-        "flat_scratch_lo" => (Reg::FLAT_SCRATCH_LO, 1),
-        "flat_scratch_hi" => (Reg::FLAT_SCRATCH_HI, 1),
-        "xnack_mask" => (Reg::XNACK_MASK_LO, 2),
-        "xnack_mask_lo" => (Reg::XNACK_MASK_LO, 1),
-        "xnack_mask_hi" => (Reg::XNACK_MASK_HI, 1),
-        "tba" => (Reg::TBA_LO, 2),
-        "tba_lo" => (Reg::TBA_LO, 1),
-        "tba_hi" => (Reg::TBA_HI, 1),
-        "tma" => (Reg::TMA_LO, 2),
-        "tma_lo" => (Reg::TMA_LO, 1),
-        "tma_hi" => (Reg::TMA_HI, 1),
-        "m0" => (Reg::M0, 1),
-        "null" => (Reg::NULL, 1),
-        "scc" | "src_scc" => (Reg::SCC, 1),
-        "vccz" | "src_vccz" => (Reg::VCCZ, 1),
-        "execz" | "src_execz" => (Reg::EXECZ, 1),
-        "lds_direct" | "src_lds_direct" => (Reg::LDS_DIRECT, 1),
-        "shared_base" | "src_shared_base" => (Reg::SHARED_BASE, 2),
-        "shared_limit" | "src_shared_limit" => (Reg::SHARED_LIMIT, 2),
-        "private_base" | "src_private_base" => (Reg::PRIVATE_BASE, 2),
-        "private_limit" | "src_private_limit" => (Reg::PRIVATE_LIMIT, 2),
-        "pops_exiting_wave_id" | "src_pops_exiting_wave_id" => (Reg::POPS_EXITING_WAVE_ID, 1),
-        "src_flat_scratch_base_lo" => (Reg::FLAT_SCRATCH_BASE_LO, 1),
-        "src_flat_scratch_base_hi" => (Reg::FLAT_SCRATCH_BASE_HI, 1),
-        _ => return None,
-    })
-}
-
-/// A register, a range or a list, if one stands here.
-fn register(cx: &Context, c: &mut Cursor) -> Result<Option<Regs>> {
-    c.skip();
-    let start = c.at;
-    if c.rest().starts_with('[') {
-        return list(cx, c).map(Some);
-    }
-    let word = c.word();
-    let lower;
-    let word = if word.bytes().any(|c| c.is_ascii_uppercase()) {
-        lower = word.to_ascii_lowercase();
-        lower.as_str()
-    } else {
-        word
-    };
-    if let Some((reg, dwords)) = special_register(word) {
-        c.at += word.len();
-        return Ok(Some(Regs::new(reg, dwords)));
-    }
-    for (prefix, base) in [("ttmp", Reg::TTMP0), ("v", Reg::V0), ("s", Reg::S0), ("a", Reg::A0), ("acc", Reg::A0)] {
-        let Some(number) = word.strip_prefix(prefix) else { continue };
-        if number.is_empty() {
-            if !c.rest()[word.len()..].trim_start().starts_with('[') {
-                continue;
-            }
-            c.at += word.len();
-            c.expect("[")?;
-            let first = c.int()?;
-            let last = if c.eat(":") { c.int()? } else { first };
-            c.expect("]")?;
-            if first < 0 || last < first || last - first > 31 || last > 1023 {
-                return Err(ParseError {
-                    column: start,
-                    message: "expected a range like [0:3], at most 32 registers".into(),
-                });
-            }
-            let half = half(c);
-            return Ok(Some(Regs { first: base.offset(first as u16), dwords: (last - first + 1) as u8, half }));
-        }
-        let (digits, half) = match (number.strip_suffix(".l"), number.strip_suffix(".h")) {
-            (Some(d), _) => (d, Half::Lo),
-            (_, Some(d)) => (d, Half::Hi),
-            _ => (number, Half::Full),
-        };
-        if let Ok(n) = digits.parse::<u16>()
-            && (digits.len() == 1 || !digits.starts_with('0'))
-        {
-            if n > 1023 {
-                return Err(ParseError { column: start, message: format!("there is no register {word}") });
-            }
-            let limit = match base {
-                Reg::V0 => 1024,
-                Reg::A0 => 256,
-                Reg::S0 => 128,
-                _ => 16,
-            };
-            if n >= limit {
-                return Err(ParseError { column: start, message: format!("there is no register {word}") });
-            }
-            c.at += word.len();
-            return Ok(Some(Regs { first: base.offset(n), dwords: 1, half }));
-        }
-    }
-    let _ = cx;
-    Ok(None)
-}
-
-fn half(c: &mut Cursor) -> Half {
-    if c.rest().starts_with(".l") {
-        c.at += 2;
-        Half::Lo
-    } else if c.rest().starts_with(".h") {
-        c.at += 2;
-        Half::Hi
-    } else {
-        Half::Full
-    }
-}
-
-/// `[v0, v1, v2]`: the registers as they stand.
-fn registers(cx: &Context, c: &mut Cursor) -> Result<SmallVec<[Regs; 5]>> {
-    c.expect("[")?;
-    let mut out = SmallVec::new();
-    loop {
-        // a list in a list would be no register
-        c.skip();
-        let Some(r) = (if c.rest().starts_with('[') { None } else { register(cx, c)? }) else {
-            return c.fail("expected a register");
-        };
-        out.push(r);
-        if c.eat("]") {
-            return Ok(out);
-        }
-        c.expect(",")?;
-    }
-}
-
-/// `[v0, v1, v2]`: consecutive registers as one run.
-fn list(cx: &Context, c: &mut Cursor) -> Result<Regs> {
-    let start = c.at;
-    let parts = registers(cx, c)?;
-    let fail = |message: &str| Err(ParseError { column: start, message: message.into() });
-    let Some((&first, rest)) = parts.split_first() else { return fail("empty list") };
-    let mut out = first;
-    for r in rest {
-        if r.first != out.first.offset(u16::from(out.dwords)) {
-            return fail("registers of a list must be consecutive");
-        }
-        if out.dwords + r.dwords > 32 {
-            return fail("at most 32 registers");
-        }
-        out = Regs::new(out.first, out.dwords + r.dwords);
-    }
-    Ok(out)
 }
 
 /// True when the row is of the form that the suffix asked for.
@@ -619,7 +396,17 @@ fn choose(cx: &Context, rows: &[u16], form: Form, parts: &Parts, text: &str, sta
         (Some(raw), _) => Ok(raw),
         (None, Some((_, e))) => Err(e),
         (None, None) => {
-            Err(ParseError { column: start, message: "the instruction has no such encoding on this target".into() })
+            let asked = match form {
+                Form::Sdwa => "SDWA",
+                Form::Dpp | Form::E64Dpp => "DPP",
+                Form::E32 => "short (_e32)",
+                Form::E64 => "long (_e64)",
+                Form::Any if sdwa => "SDWA",
+                Form::Any if dpp => "DPP",
+                Form::Any => "plain",
+            };
+            let message = format!("the instruction has no {asked} encoding on {}", cx.target);
+            Err(ParseError { column: start, message })
         }
     }
 }
@@ -641,6 +428,24 @@ fn locate(e: &EncodeError, row: &Row, parts: &Parts, text: &str) -> ParseError {
         _ => None,
     };
     let start = text.len() - text.trim_start().len();
+    if let EncodeError::Modifier { modifier, .. } = e
+        && let Some(at) = column
+    {
+        let written = text.get(at..).and_then(|t| t.split([':', ' ', ',']).next()).unwrap_or("the modifier");
+        let field = row.shape().operands.iter().find(|o| o.role == Role::Mod && o.modifier == *modifier);
+        let message = match field {
+            Some(o) if o.kind == Kind::ModifierSigned => {
+                format!(
+                    "`{written}` has no such value here; its field holds {} to {}",
+                    -(o.max() as i64 / 2) - 1,
+                    o.max() / 2
+                )
+            }
+            Some(o) => format!("`{written}` has no such value here; its field holds 0 to {}", o.max()),
+            None => format!("`{written}` does not exist in this encoding"),
+        };
+        return ParseError { column: at, message };
+    }
     let message = e.to_string();
     let message = message.split_once(": ").map_or(message.clone(), |(_, m)| m.to_string());
     ParseError { column: column.unwrap_or(start), message }
@@ -655,17 +460,13 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
     let mut progress = 0;
     let mut chan = 0;
     let takes_signs = row.mods >> ModName::Neg as u32 & 1 == 1 || row.variant & table::DPP8 != 0;
-    let visible =
-        shape.operands.iter().filter(|o| matches!(o.role, Role::Dst | Role::Src) && o.style != Style::AttrChan).count();
-    let fixed = shape.operands.iter().filter(|o| o.kind == Kind::FixedVcc).count();
+    let visible = shape.shown().iter().filter(|o| o.style != Style::AttrChan).count();
+    let fixed = shape.shown().iter().filter(|o| o.kind == Kind::FixedVcc).count();
     // a pair whose constant takes a sign has a longer form
     let pair = shape.format == "VOPD";
     // vcc where the encoding leaves no choice need not be written
     let silent_vcc = fixed > 0 && parts.args.len() + fixed == visible;
-    for o in shape.operands {
-        if !matches!(o.role, Role::Dst | Role::Src) {
-            continue;
-        }
+    for &o in shape.shown() {
         if o.kind == Kind::FixedVcc && silent_vcc {
             let vcc = Operand::Regs(crate::decode::vcc(cx.mode));
             if o.role == Role::Dst {
@@ -743,6 +544,16 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
                 let x = if a.neg { x ^ top } else { x };
                 Operand::Imm(x)
             }
+            // of 16-bit integers only numbers with a sign are the negative inline constants
+            What::Value(v)
+                if matches!(o.ty, Type::I16 | Type::U16 | Type::B16)
+                    && o.source_index().is_some()
+                    && !v.float
+                    && (0xfff0..=0xffff).contains(&v.number) =>
+            {
+                bits[3].1 |= 1 << o.source_index().unwrap_or(0);
+                Operand::Imm(v.number as u64)
+            }
             What::Value(v)
                 if (a.neg || a.abs)
                     && o.ty == Type::F64
@@ -759,8 +570,9 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
         };
         let source = o.source_index();
         let folded = matches!(a.what, What::Value(v) if o.ty != Type::F64 || v.float) && !takes_signs && !pair;
-        for (i, on) in [a.neg && !folded, a.abs && !folded, a.sext, a.lit].into_iter().enumerate() {
-            if on && !(i == 3 && matches!(o.style, Style::K32 | Style::K16 | Style::K64)) {
+        let signs = [a.neg && !folded, a.abs && !folded, a.sext, a.lit];
+        for (i, _) in signs.iter().enumerate().filter(|s| *s.1) {
+            if !(i == 3 && matches!(o.style, Style::K32 | Style::K16 | Style::K64)) {
                 let Some(s) = source.filter(|_| o.role == Role::Src) else {
                     return Err((
                         progress,

@@ -5,7 +5,7 @@
 
 use crate::codes::Codes;
 use crate::decode::default_of;
-use crate::table::{self, At, Kind, Operand as Field, Role, Style, TRUE16, flag, word};
+use crate::table::{self, At, Kind, Operand as Field, Role, Style, flag, word};
 use crate::{Flags, Inst, ModName, Mode, Operand, Raw, Target, Type, encode_raw};
 use crate::{syntax, text};
 use std::fmt;
@@ -79,8 +79,8 @@ impl Raw {
         let export = s.at[At::En as usize] != 255;
         let usual = !s.has(word::F8F6F4) && signs.neg | signs.abs | signs.sext == 0;
         let mut comma = false;
-        for o in s.operands {
-            if !matches!(o.role, Role::Dst | Role::Src) || self.hidden(o) {
+        for &o in s.shown() {
+            if self.hidden(o) {
                 continue;
             }
             if o.style == Style::AttrChan {
@@ -154,6 +154,7 @@ impl Raw {
         let (v, dwords) = (o.get(self.bits()), o.bits.div_ceil(32).max(1) as u8);
         match o.kind {
             Kind::Vgpr => text::vgprs(v as usize & 255, dwords, out),
+            Kind::VgprAcc if v & 256 == 0 => text::vgprs(v as usize, dwords, out),
             Kind::Src | Kind::Ssrc if v & 256 != 0 => text::vgprs(v as usize & 255, dwords, out),
             Kind::Src | Kind::Ssrc | Kind::Sgpr => {
                 let aligned = dwords == 1 || v & if dwords == 2 { 1 } else { 3 } == 0;
@@ -180,7 +181,13 @@ impl Raw {
         if abs {
             out.push('|');
         }
+        let start = out.len();
         self.print_plain(o, x, out);
+        // literals that are marked as such take a bare sign
+        if paren && out[start..].starts_with("lit") {
+            out.replace_range(start - "neg(".len()..start, "-");
+            return;
+        }
         if abs {
             out.push('|');
         }
@@ -250,6 +257,7 @@ impl Raw {
             Kind::SrcSdwa | Kind::Ssrc => field & 255,
             _ => field & 511,
         };
+        let code = if code == 255 && self.has_long_literal() { 254 } else { code };
         if code == 254 && target.codes() == Codes::Gfx1250 {
             return match (o.ty, crate::codes::constant_bits(o.ty, o.bits)) {
                 (_, 64) => syntax::print_wide(v, o.ty, out),
@@ -260,10 +268,16 @@ impl Raw {
         let inline = (128..=208).contains(&code) || (240..=248).contains(&code);
         if !inline {
             let inline = crate::codes::inline_code(v, o.ty, o.bits).filter(|_| code == 255);
-            // of a literal that is more than the small integer in its low half, that half shows
-            let whole = self.row().variant & TRUE16 != 0 || self.any_literal().is_none_or(|l| l >> 16 == 0);
-            if inline.is_some() && matches!(o.ty, Type::I16 | Type::U16 | Type::B16) && !whole {
-                return text::hex(v, out);
+            // integers of 16 bits: a literal that would be an inline constant of 32 bits is marked, of others the half shows
+            if code == 255 && matches!(o.ty, Type::I16 | Type::U16 | Type::B16) {
+                let l = u64::from(self.any_literal().unwrap_or(0));
+                if crate::codes::inline_code(l, Type::F32, 32).is_none() {
+                    return text::hex(v, out);
+                }
+                out.push_str("lit(");
+                text::hex(l, out);
+                out.push(')');
+                return;
             }
             // marked literals, and those of bf16, show all their bits
             let v = match self.any_literal() {
@@ -422,7 +436,7 @@ impl Raw {
             ModName::WaitVdst => number(" wait_vdst:", out),
             ModName::WaitVmVsrc => number(" wait_vm_vsrc:", out),
             ModName::ByteSel if v != 0 => number(" byte_sel:", out),
-            ModName::BitOp3 if v > 9 => {
+            ModName::BitOp3 if v > 10 => {
                 out.push_str(" bitop3:");
                 text::hex(v as u64, out);
             }

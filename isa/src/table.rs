@@ -10,7 +10,7 @@ use crate::{ModName, Op, Target, Type};
 use std::sync::OnceLock;
 
 mod index;
-pub(crate) use index::{Index, NONE, ODD, OVERLAY, WORD};
+pub(crate) use index::{Index, LAST, LONG, NONE, ODD, OVERLAY, WORD};
 
 /// What an operand is to the instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,6 +145,10 @@ impl Operand {
     #[inline]
     pub fn get(&self, bits: u128) -> u64 {
         if let [(lo, len, 0)] = *self.segs {
+            // most fields lie in the first eight bytes
+            if lo + len <= 64 {
+                return bits as u64 >> lo & (u64::MAX >> (64 - u32::from(len).max(1)));
+            }
             return (bits >> lo) as u64 & (u64::MAX >> (64 - u32::from(len).max(1)));
         }
         let mut v = 0u64;
@@ -154,7 +158,17 @@ impl Operand {
         v
     }
 
+    #[inline]
     pub fn put(&self, bits: &mut u128, value: u64) {
+        if let [(lo, len, 0)] = *self.segs
+            && lo + len <= 64
+        {
+            // most fields lie in the first eight bytes
+            let low = *bits as u64;
+            let differs = (low >> lo ^ value) & u64::MAX >> (64 - u32::from(len).max(1));
+            *bits ^= u128::from(differs << lo);
+            return;
+        }
         for &(lo, len, shift) in self.segs {
             let m = u64::MAX >> (64 - u32::from(len).max(1));
             let differs = ((*bits >> lo) as u64 ^ value >> shift) & m;
@@ -215,6 +229,16 @@ impl Shape {
     }
     pub fn has(&self, word: u32) -> bool {
         self.words & word != 0
+    }
+    /// Destinations and sources, in the order of assembly text.
+    #[inline]
+    pub fn shown(&self) -> &'static [&'static Operand] {
+        self.operands.get(..usize::from(self.dsts + self.srcs)).unwrap_or(&[])
+    }
+    /// Modifiers and bits that others depend on.
+    #[inline]
+    pub fn modifiers(&self) -> &'static [&'static Operand] {
+        self.operands.get(usize::from(self.dsts + self.srcs)..).unwrap_or(&[])
     }
     /// The operand or modifier of a kind.
     #[inline]
@@ -527,11 +551,13 @@ pub(crate) fn literal_field(shape: &Shape, o: &Operand, vop3_literal: bool) -> b
 /// the manuals give none, and refuses to assemble them.
 pub(crate) fn reads_literal(shape: &Shape, o: &Operand, vop3_literal: bool) -> bool {
     let source = o.role == Role::Src && matches!(o.kind, Kind::Src | Kind::Ssrc | Kind::SrcVgprAcc);
-    let dpp = shape.wide && matches!(shape.over, Over::Dpp | Over::Dpp8);
+    let vgpr = shape.has(word::DPP_VGPR) && o.name == "src1";
+    let dpp = shape.wide && matches!(shape.over, Over::Dpp | Over::Dpp8) && !vgpr;
     let extra = vop3_literal
         && (dpp && !o.has(flag::VGPR_ONLY | flag::MASK)
             || o.name == "soffset" && o.kind == Kind::Ssrc
             || o.kind == Kind::SrcVgprAcc && shape.over == Over::None
+            || shape.format.starts_with("WMMA") && !o.has(flag::VGPR_ONLY)
             || shape.format == "VOPD3" && !o.has(flag::MASK));
     literal_field(shape, o, vop3_literal) || source && extra || shape.format == "SOP2" && source
 }

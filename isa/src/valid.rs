@@ -18,12 +18,15 @@ pub(crate) struct Need {
     dwords: u8,
     flags: u16,
     literal: bool,
+    /// A literal has 32 bits.
+    narrow: bool,
     low_half: bool,
 }
 
 impl Need {
-    /// The need of an operand, and none when it takes all values. `literal`: it may hold the code of a literal.
-    pub fn of(o: &Field, literal: bool, variant: u16, mask_dwords: u8) -> Option<Need> {
+    /// The need of an operand, and none when it takes all values. `literal`: it may hold the code of a literal; `narrow`:
+    /// not of one of 64 bits.
+    pub fn of(o: &Field, literal: bool, narrow: bool, variant: u16, mask_dwords: u8) -> Option<Need> {
         let low_half = o.has(flag::LO128) && variant & FAKE16 != 0;
         let scalar = matches!(
             o.kind,
@@ -40,12 +43,15 @@ impl Need {
                 | Kind::ScratchSaddr
         );
         let one = o.segs.len() == 1 || o.kind == Kind::SrcAcc;
-        if !matches!(o.role, Role::Dst | Role::Src) || !one || !(scalar || o.kind == Kind::Vgpr && low_half) {
+        if !matches!(o.role, Role::Dst | Role::Src)
+            || !one
+            || !(scalar || o.kind == Kind::Agpr || o.kind == Kind::Vgpr && low_half)
+        {
             return None;
         }
         let dwords = if o.has(flag::MASK) { mask_dwords } else { o.bits.div_ceil(32).max(1) as u8 };
         let flags = o.flags & (flag::VGPR_ONLY | flag::NO_INLINE | flag::SCALAR_ONLY | flag::LDS_DIRECT);
-        Some(Need { kind: o.kind, dwords, flags, literal, low_half })
+        Some(Need { kind: o.kind, dwords, flags, literal, narrow, low_half })
     }
 
     fn has(&self, flag: u16) -> bool {
@@ -66,29 +72,30 @@ impl Need {
     fn accepts(&self, codes: Codes, v: u64) -> bool {
         // LLVM takes these wherever a source may stand
         let anywhere =
-            |v: u64| matches!(v, 235..=239 | 251..=253) || v == 230 && self.dwords <= 2 || v == 231 && self.dwords == 1;
+            |v: u64| matches!(v, 230 | 235..=239 | 251..=253) && self.dwords <= 2 || v == 231 && self.dwords == 1;
         let source = |v: u64| {
             if v & 256 != 0 {
                 return !self.low_half || v & 128 == 0;
             }
             match v {
-                _ if anywhere(v) && self.dwords <= 2 || codes.register(v) == Some(Reg::NULL) => true,
+                _ if anywhere(v) || codes.register(v) == Some(Reg::NULL) => true,
                 128..=208 | 240..=248 => !self.has(flag::VGPR_ONLY | flag::NO_INLINE),
                 255 => self.literal,
-                254 if codes == Codes::Gfx1250 => self.literal,
+                254 if codes == Codes::Gfx1250 => self.literal && !self.narrow,
                 _ if self.has(flag::VGPR_ONLY) => self.has(flag::LDS_DIRECT) && v == 254,
                 _ => run_exists(codes, v, self.dwords),
             }
         };
         match self.kind {
             Kind::Vgpr => v & 128 == 0,
+            Kind::Agpr => v + u64::from(self.dwords) <= 256,
             Kind::Src | Kind::Ssrc => source(v),
             Kind::SrcAgpr => v & 256 != 0 || anywhere(v) || codes.register(v) == Some(Reg::NULL),
             Kind::SrcAcc => v & 256 != 0 || source(v),
             Kind::SrcVgprAcc => {
                 v & 256 != 0
                     || matches!(v, 128..=208 | 240..=248) && !self.has(flag::VGPR_ONLY)
-                    || v == 255 && self.literal
+                    || (v == 255 || v == 254 && codes == Codes::Gfx1250) && self.literal
                     || anywhere(v)
                     || codes.register(v) == Some(Reg::NULL)
             }
@@ -105,7 +112,7 @@ impl Need {
 
 /// True when the operands of SDWA exist: sources in nine bits with a hole, and masks beside a bit that says VCC.
 pub(crate) fn sdwa_exists(codes: Codes, row: &Row, bits: u128, wave64: bool) -> bool {
-    let scalar = Need { kind: Kind::Src, dwords: 1, flags: 0, literal: false, low_half: false };
+    let scalar = Need { kind: Kind::Src, dwords: 1, flags: 0, literal: false, narrow: false, low_half: false };
     row.shape().operands.iter().all(|o| {
         let v = o.get(bits);
         match o.kind {
@@ -128,7 +135,8 @@ fn run_exists(codes: Codes, code: u64, dwords: u8) -> bool {
     match first.file() {
         // s[100:103] counts everywhere
         RegFile::Sgpr => whole(if dwords > 2 { 104 } else { codes.sgprs() }),
-        RegFile::Ttmp => whole(16),
+        // LLVM knows no three registers from ttmp12 on
+        RegFile::Ttmp => whole(16) && (dwords != 3 || n < 12),
         _ if dwords <= 1 => true,
         _ if first == Reg::NULL => true,
         _ if dwords > 2 => false,

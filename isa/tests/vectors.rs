@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::exceptions::{Exceptions, glob};
+use common::exceptions::{Exceptions, digits, glob};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -89,4 +89,7 @@ fn globs() {
     assert!(glob("*a, *z", "a, b, z"));
     assert!(!glob("*a*b", "bca"));
     assert!(!glob("ab", "abc"));
+    assert!(digits(".a[89]", "fa9c"));
+    assert!(!digits(".a[89]f", "fa9c"));
+    assert!(!digits(".a", "f"));
 }

@@ -122,8 +122,7 @@ impl Lister<'_> {
     fn code(&mut self, s: &SectionInfo) -> Result<(), Error> {
         let Some(code) = self.bytes.get(s.file.clone()) else { return Ok(()) };
         self.section_head(s)?;
-        let end = s.addr + code.len() as u64;
-        let inside = |a: u64| (s.addr..end).contains(&a).then(|| (a - s.addr) as usize);
+        let inside = |a: u64| a.checked_sub(s.addr).filter(|at| *at < code.len() as u64).map(|at| at as usize);
         // Functions by offset; several symbols may name one place.
         let mut functions: BTreeMap<usize, Vec<&Symbol>> = BTreeMap::new();
         for f in self.file.symbols.iter().filter(|f| f.defined && !f.absolute && f.kind != SymbolKind::Object) {
@@ -145,8 +144,8 @@ impl Lister<'_> {
             let next = starts.get(i + 1).copied().unwrap_or(code.len());
             let symbols = functions.get(&start).map(Vec::as_slice).unwrap_or(&[]);
             let size = symbols.iter().map(|f| f.size as usize).max().unwrap_or(0);
-            let end = if size > 0 { next.min(start + size) } else { next };
-            let kernel = self.kernel_at(s.addr + start as u64).cloned();
+            let end = if size > 0 { next.min(start.saturating_add(size)) } else { next };
+            let kernel = self.kernel_at(s.addr.wrapping_add(start as u64)).cloned();
             if let Some(name) = &self.what.kernel
                 && kernel.as_ref().is_none_or(|k| k.name != *name)
             {

@@ -288,6 +288,10 @@ impl ElfFile {
                 elf::SHT_NOBITS => 0..0,
                 _ => range(bytes, h.sh_offset, h.sh_size, &format!("section `{name}`"))?,
             };
+            if h.sh_addr.checked_add(h.sh_size).is_none_or(|end| end > 1 << 40) && h.sh_flags & elf::SHF_ALLOC != 0 {
+                let what = format!("section `{name}` of {:#x} bytes at address {:#x}", h.sh_size, h.sh_addr);
+                return Err(Error::malformed(what, format!("offset {:#x}", h.sh_offset)));
+            }
             sections.push(SectionInfo {
                 name: name.to_owned(),
                 addr: h.sh_addr,

@@ -42,7 +42,7 @@ impl Attempt<'_> {
         let literal = self.literal.is_some() || shape.field(At::Constant).is_some_and(|o| o.style != Style::K64);
         match offender {
             Some((o, x)) if seen.len() + usize::from(literal) > limit => {
-                Err(self.bad(o, x, "one of fewer scalar sources: the constant bus is full"))
+                Err(self.bad(o, x, "fewer scalar sources, which share the constant bus"))
             }
             _ => Ok(()),
         }

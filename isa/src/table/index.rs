@@ -6,7 +6,10 @@
 //! A field's value picks a verdict from a table of 512 bytes. The verdicts of the first three are joined without a
 //! branch; few rows have more, or fields beyond the first eight bytes.
 
-use super::{DPP8, FAKE16, OWN_LITERAL, Operand, Over, Role, Row, TARGETS, TRUE16, WAVE32, WAVE64, reads_literal};
+use super::{
+    DPP8, FAKE16, Kind, OWN_LITERAL, Operand, Over, Role, Row, Style, TARGETS, TRUE16, WAVE32, WAVE64, reads_literal,
+    word,
+};
 use crate::codes::Codes;
 use crate::valid::Need;
 use crate::{Op, Target};
@@ -20,6 +23,8 @@ pub(crate) const OVERLAY: u8 = 8;
 pub(crate) const WORD: u8 = 2;
 /// Verdict: a literal of eight bytes follows.
 pub(crate) const LONG: u8 = 4;
+/// Verdict: a tuple that leaves its file, which is no operand when it is of AGPRs.
+pub(crate) const LAST: u8 = 16;
 
 /// What decoding looks at in a row.
 #[derive(Clone, Copy, Debug)]
@@ -139,11 +144,18 @@ impl Index {
         let mut out = SmallVec::new();
         for o in shape.operands {
             let source = reads_literal(shape, o, info.vop3_literal);
-            let need = Need::of(o, source || own && o.role == Role::Src, row.variant, mask_dwords);
+            let dpp = matches!(shape.over, Over::Dpp | Over::Dpp8);
+            let narrow = dpp || own && shape.operands.iter().all(|k| k.style != Style::K64);
+            let need = Need::of(o, source || own && o.role == Role::Src, narrow, row.variant, mask_dwords);
             let Some(&(lo, len, _)) = o.segs.first() else { continue };
             // a literal that is part of the encoding serves the sources too
             let overlaid = overlaid(row, o);
-            let reason = Reason { need, source, overlaid, literal: source && !own, bits: len.min(9) };
+            let either = matches!(o.kind, Kind::VgprAcc | Kind::SrcVgprAcc | Kind::SrcAcc);
+            // sources whose length a format decides count at their longest
+            let longest = shape.has(word::F8F6F4) && matches!(o.name, "src0" | "src1");
+            let tuple = if longest { 8 } else { o.bits.div_ceil(32).max(1) as u8 };
+            let tuple = if either { tuple } else { 1 };
+            let reason = Reason { need, source, overlaid, literal: source && !own, tuple, bits: len.min(9) };
             let n = known.iter().position(|k| k.0 == reason).unwrap_or_else(|| {
                 let verdicts = reason.verdicts(codes);
                 known.push((reason, verdicts.iter().any(|v| *v != 0)));
@@ -311,6 +323,8 @@ struct Reason {
     overlaid: bool,
     /// A literal may follow.
     literal: bool,
+    /// Registers of a tuple of VGPRs or AGPRs.
+    tuple: u8,
     bits: u8,
 }
 
@@ -327,6 +341,7 @@ impl Reason {
                 249 | 250 if self.source => NONE,
                 255 if self.literal => WORD,
                 254 if self.literal && codes == Codes::Gfx1250 => LONG,
+                _ if (self.bits == 8 || v & 256 != 0) && (v & 255) + usize::from(self.tuple) > 256 => LAST,
                 _ => 0,
             };
         }

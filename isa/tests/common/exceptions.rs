@@ -16,7 +16,7 @@ struct Line {
     kind: &'static str,
     /// A glob on the text, its words joined by one blank.
     text: &'static str,
-    /// What the bytes start with, in hex; a dot is any digit.
+    /// What the bytes start with, in hex; a dot is any digit, `[89a]` one of these.
     bytes: &'static str,
     /// Vectors it excuses: texts (`dis`) and bytes (`asm`).
     stated: [usize; 2],
@@ -49,8 +49,7 @@ impl Exceptions {
         let line = self.0.iter().find(|l| {
             (l.kind == kind || l.kind == "both")
                 && l.targets.iter().any(|t| glob(t, target))
-                && l.bytes.len() <= bytes.len()
-                && l.bytes.chars().zip(bytes.chars()).all(|(p, b)| p == '.' || p == b)
+                && digits(l.bytes, bytes)
                 && glob(l.text, &words)
         });
         if let Some(l) = line {
@@ -65,6 +64,25 @@ impl Exceptions {
         let wrong = self.0.iter().filter(|l| l.used.get() != l.stated[at]);
         wrong.map(|l| format!("{kind}: excuses {}, not {}: {}", l.used.get(), l.stated[at], l.source)).collect()
     }
+}
+
+/// True when hex digits start with a pattern of digits, dots and sets in brackets.
+pub fn digits(pattern: &str, bytes: &str) -> bool {
+    let mut pattern = pattern.chars();
+    let mut bytes = bytes.chars();
+    while let Some(p) = pattern.next() {
+        let Some(b) = bytes.next() else { return false };
+        let fits = match p {
+            '.' => true,
+            // the adapter stops behind the closing bracket
+            '[' => pattern.by_ref().take_while(|c| *c != ']').fold(false, |any, c| any | (c == b)),
+            p => p == b,
+        };
+        if !fits {
+            return false;
+        }
+    }
+    true
 }
 
 /// `*` matches any run of characters.

@@ -1,4 +1,8 @@
 //! Read-modify-write operations of memory and LDS.
+//!
+//! Source: the pseudocode of the DS_*_RTN, BUFFER_ATOMIC_*, GLOBAL_ATOMIC_* and FLAT_ATOMIC_* instructions in the "Vega"
+//! manual (chapter "Instructions", LDS and MUBUF sections); packed and f64 additions "CDNA3", clamped subtraction and
+//! conditional subtraction "RDNA4".
 
 use crate::emu::lanes::{Bf16, F16};
 use crate::emu::numeric::*;

@@ -1,4 +1,7 @@
 //! LDS: reads, writes, pairs, atomics, and the cross-lane instructions that use its crossbar.
+//!
+//! Source: "Vega" manual, chapter "Data Share Operations" and the DS pseudocode of chapter "Instructions" (DS_SWIZZLE_B32,
+//! DS_PERMUTE_B32, DS_*_SRC2_*, DS_APPEND, DS_CONDXCHG32); "RDNA3" manual for LDS_DIRECT_LOAD and permutes in waves of 64.
 
 use super::atomic::{Atomic, rmw32, rmw64};
 use super::space::lds_at;
@@ -238,12 +241,19 @@ unsafe fn atomic(w: &mut Wave, op: &UOp) -> Ctl {
 /// Flag of atomics whose comparand is the first data operand.
 pub const SWAPPED: u16 = 1 << 12;
 
-/// ds_bpermute: each lane fetches the value of the lane its address names (4 bytes a lane).
+/// The lane that an address names for ds_permute and ds_bpermute, 4 bytes a lane. From gfx10 on the crossbar is 32 lanes
+/// wide and the halves of a wave of 64 are separate ("RDNA3" manual, DS_BPERMUTE_B32: lane numbers are modulo 32).
+fn named_lane(w: &Wave, op: &UOp, lane: usize) -> usize {
+    let n = (addr(w, op, lane).wrapping_add(op.imm as u32) / 4) as usize;
+    if w.quirks.gfx10 { lane & !31 | (n % 32) } else { n % w.lanes }
+}
+
+/// ds_bpermute: each lane fetches the value of the lane its address names.
 unsafe fn bpermute(w: &mut Wave, op: &UOp) -> Ctl {
     let exec = w.exec();
     let mut out = [0; 64];
     for lane in 0..w.lanes {
-        let from = (addr(w, op, lane).wrapping_add(op.imm as u32) / 4) as usize % w.lanes;
+        let from = named_lane(w, op, lane);
         // Lanes that are switched off give zero (not with the `fi` form).
         let on = exec >> from & 1 == 1 || op.access.flags & FETCH_INACTIVE != 0;
         out[lane] = if on { w.lane(op.src[DATA0].at, from) } else { 0 };
@@ -261,7 +271,7 @@ unsafe fn permute(w: &mut Wave, op: &UOp) -> Ctl {
     let mut out = [0; 64];
     for lane in 0..w.lanes {
         if exec >> lane & 1 == 1 {
-            let to = (addr(w, op, lane).wrapping_add(op.imm as u32) / 4) as usize % w.lanes;
+            let to = named_lane(w, op, lane);
             out[to] = w.lane(op.src[DATA0].at, lane);
         }
     }
@@ -280,11 +290,9 @@ pub fn write_row(w: &mut Wave, dst: u32, exec: u64, out: &[u32; 64]) {
 /// rotation and FFT modes with bits 15:14 set).
 fn swizzle_lane(offset: u32, lane: usize) -> usize {
     if offset >= 0xe000 {
-        // FFT: bit-reversed order within groups given by the low bits.
-        let l = lane as u32 & 31;
-        let fft = offset & 31;
-        let rev = l.reverse_bits() >> 27;
-        let from = if fft == 31 { l } else { (l & !(31 >> fft.min(5))) | rev & (31 >> fft.min(5)) };
+        // FFT: the bits of the lane number that the mask does not keep are reversed.
+        let (l, mask) = (lane as u32 & 31, offset & 31);
+        let from = l.reverse_bits() >> 27 >> mask.count_ones() | l & mask;
         return lane & !31 | from as usize;
     }
     if offset >= 0xc000 {
@@ -374,7 +382,7 @@ unsafe fn exchange2(w: &mut Wave, op: &UOp) -> Ctl {
 
 /// Transposing reads of gfx950: every 16 lanes read a matrix whose rows have 16 elements of `BITS` bits, a row spread
 /// over as many lanes as it takes; each lane then gets a column (source: the operand layouts of MFMA, which these
-/// instructions serve, and the lowering of MLIR's `amdgpu.transpose_load`).
+/// instructions serve, the lowering of MLIR's `amdgpu.transpose_load`, and Triton's parameters of these instructions).
 unsafe fn read_tr<const BITS: usize>(w: &mut Wave, op: &UOp) -> Ctl {
     let dwords = op.access.bytes as usize / 4;
     let mut rows = [[0u32; 4]; 64];
@@ -397,14 +405,16 @@ fn bits_of(row: &[u32; 4], at: usize, n: usize) -> u32 {
     (v & ((1u64 << n) - 1)) as u32
 }
 
-/// Transposes within groups of 16 lanes, each of which holds `dwords` of elements of `bits` bits, and stores the result.
+/// Transposes within groups of a quarter of the wave, each lane of which holds `dwords` of elements of `bits` bits, and
+/// stores the result: a group of n lanes holds rows of n elements, one after the other, and lane i gets column i.
 pub fn transpose(w: &mut Wave, dst: u32, rows: &[[u32; 4]; 64], dwords: usize, bits: usize) {
     let per = 32 * dwords / bits;
+    let n = w.lanes / 4;
     for lane in Lanes(w.exec()) {
-        let (group, l) = (lane & !15, lane & 15);
+        let (group, l) = (lane / n * n, lane % n);
         let mut out = [0u32; 5];
         for e in 0..per {
-            let x = bits_of(&rows[group + e * 16 / per + l / per], l % per * bits, bits) as u64;
+            let x = bits_of(&rows[group + e * n / per + l / per], l % per * bits, bits) as u64;
             let at = e * bits;
             out[at / 32] |= (x << (at % 32)) as u32;
             out[at / 32 + 1] |= (x << (at % 32) >> 32) as u32;

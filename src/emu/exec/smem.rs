@@ -1,6 +1,7 @@
 //! Scalar memory: s_load, s_buffer_load, s_scratch_load, their stores, and scalar atomics (gfx9, gfx10).
 //!
-//! Scalar scratch counts its register offset in units of 64 bytes ("Vega" manual, scalar memory addressing).
+//! Source: "Vega" manual, chapter "Scalar Memory Operations" (scalar scratch counts its register offset in units of 64
+//! bytes); loads of bytes and halves "RDNA4".
 
 use super::atomic::{Atomic, rmw32, rmw64};
 use crate::emu::fault::FaultKind;

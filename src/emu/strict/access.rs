@@ -223,6 +223,10 @@ impl Checker {
         if access == Access::Write {
             written.fill(d.lanes >> lane & 1 == 1);
         }
+        // A wave alone races with nobody.
+        if a.waves == 1 {
+            return Ok(());
+        }
         self.lds.access(a, access, addr as u64, size as u64).map_err(|(byte, Race { wave })| {
             let other_wave = wave.map(|w| (w as u64).wrapping_sub(self.first) as u32);
             (FaultKind::LdsRace { addr: byte as u32, other_wave }, Some(lane))

@@ -177,7 +177,7 @@ impl Checker {
     /// Runs a wave until it stops.
     pub fn interpret(&mut self, w: &mut Wave, l: &Launch) -> Ctl {
         let all = self.facts.clone();
-        let stop = w.count + (1 << 20);
+        let stop = w.count + super::launch::SLICE;
         loop {
             let ip = w.ip;
             if self.without == Some(ip) {
