@@ -12,7 +12,7 @@ use super::exec::barrier;
 use super::fault::{Fault, FaultKind};
 use super::memory::Memory;
 use super::program::{Machine, Program};
-use super::strict::Checker;
+use super::strict::{Checker, Shadow};
 use super::wave::{
     Ctl, DX10_CLAMP, EXEC, FP16_OVFL, GroupState, IEEE, LaunchState, POISON, PRIVATE_APERTURE, SCALARS,
     SHARED_APERTURE, VCC, Wave, scalar,
@@ -82,6 +82,8 @@ pub struct Launch<'a> {
     pub options: &'a LaunchOptions,
     /// Shared by all waves.
     pub state: LaunchState,
+    /// Who touched device memory, in strict mode.
+    pub shadow: Option<&'a Shadow>,
 }
 
 /// Bytes of stack for kernels whose stack grows at run time.
@@ -205,9 +207,16 @@ impl Launch<'_> {
         })
     }
 
+    /// Coordinates of workgroup `id`.
+    pub fn workgroup(&self, id: u64) -> [u32; 3] {
+        let [gx, gy, _] = self.grid.map(u64::from);
+        [(id % gx) as u32, (id / gx % gy) as u32, (id / gx / gy) as u32]
+    }
+
     fn launch_fault(&self, kind: FaultKind) -> Fault {
         Fault {
             kind,
+            operator: None,
             kernel: self.kernel.name.clone(),
             pc: self.kernel.entry,
             instruction: String::new(),
@@ -382,7 +391,8 @@ impl Group {
             w.cu = thread as u32;
             w.launch = &l.state;
         }
-        let checker = l.options.strict.then(|| Checker::new(l, n));
+        let refused = |e| FaultKind::Launch(format!("the host has no memory for strict mode: {e}"));
+        let checker = l.options.strict.then(|| Checker::new(l, n)).transpose().map_err(refused)?;
         Ok(Group {
             id: 0,
             count: 0,
@@ -410,8 +420,7 @@ impl Group {
     /// Puts everything into the state in which workgroup `id` starts.
     fn begin(&mut self, l: &Launch, id: u64) -> Result<(), Box<Fault>> {
         (self.id, self.count) = (id, 0);
-        let [gx, gy, _] = l.grid.map(u64::from);
-        let workgroup = [(id % gx) as u32, (id / gx % gy) as u32, (id / gx / gy) as u32];
+        let workgroup = l.workgroup(id);
         // Undefined LDS holds a pattern that is neither zero nor a small number.
         for (i, b) in self.lds.iter_mut().enumerate() {
             *b = POISON.to_le_bytes()[i % 4];
@@ -430,7 +439,7 @@ impl Group {
             w.ip = entry;
         }
         if let Some(c) = &mut self.checker {
-            c.begin(l, &self.waves);
+            c.begin(l, id, &self.waves);
         }
         self.states = vec![State::Ready; self.waves.len()];
         Ok(())
@@ -464,7 +473,7 @@ impl Group {
         if !alive {
             return Ok(true);
         }
-        self.release_waves();
+        self.release_waves(l);
         let stuck = self.states.iter().all(|s| matches!(s, State::Done | State::AtBarrier));
         if let (true, Some(i)) = (stuck, self.states.iter().position(|s| *s == State::AtBarrier)) {
             let w = &mut self.waves[i];
@@ -477,17 +486,17 @@ impl Group {
     }
 
     /// Lets waves go on whose barrier is complete.
-    fn release_waves(&mut self) {
+    fn release_waves(&mut self, l: &Launch) {
         let before = self.states.clone();
         let mut met = false;
         for (i, w) in self.waves.iter_mut().enumerate() {
             if before[i] == State::AtBarrier && barrier::released(w, |n| before[n] != State::Done) {
                 self.states[i] = State::Ready;
-                met |= w.waits_for.is_none();
+                met = true;
             }
         }
         if met && let Some(c) = &mut self.checker {
-            c.barrier();
+            c.barrier(l);
         }
     }
 }
@@ -497,6 +506,7 @@ fn fault(l: &Launch, w: &mut Wave) -> Fault {
     let pc = l.program.ops[w.ip.min(l.program.ops.len() - 1)].pc;
     Fault {
         kind,
+        operator: None,
         kernel: l.kernel.name.clone(),
         pc: (l.program.base + pc as u64).wrapping_sub(l.entry).wrapping_add(l.kernel.entry),
         instruction: l.program.text_at(pc),

@@ -243,6 +243,7 @@ impl EmuDevice {
         let info = kernel.info();
         let refuse = |what: String| Fault {
             kind: FaultKind::Launch(what),
+            operator: None,
             kernel: info.name.clone(),
             pc: info.entry,
             instruction: String::new(),
@@ -270,6 +271,8 @@ impl EmuDevice {
         if !options.strict {
             self.memory.stop_recording();
         }
+        let shadow = options.strict.then(|| strict::Shadow::new(self.memory.extent())).transpose();
+        let shadow = shadow.map_err(|e| refuse(format!("the host has no memory for strict mode: {e}")))?;
         let program = kernel.module.program(info);
         let l = launch::Launch {
             machine: &self.machine,
@@ -284,6 +287,7 @@ impl EmuDevice {
             lds_size: lds,
             options,
             state: Default::default(),
+            shadow: shadow.as_ref(),
         };
         let result = l.run();
         self.memory.free(address);

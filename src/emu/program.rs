@@ -12,7 +12,7 @@ use super::sem::{self, Form};
 use super::vopd;
 use super::wave::{Batch, Kind, Quirks, Run, SINK, Src, UOp};
 use crate::codeobj::Family;
-use barewave_isa::{Decoder, Flags, Mode, Operand, Pipe, Raw, Target};
+use barewave_isa::{Decoder, Flags, Mode, Pipe, Raw, Target};
 
 /// Decoded code of one executable segment, for one wave size.
 pub struct Program {
@@ -75,28 +75,6 @@ impl Machine {
             hwreg_gfx10: self.family == Family::Gfx10,
         }
     }
-}
-
-/// The text of an instruction, for messages.
-pub fn text(raw: &Raw) -> String {
-    use std::fmt::Write;
-    let inst = raw.inst();
-    let mut s = raw.mnemonic().to_owned();
-    let mut first = true;
-    for o in inst.dsts.iter().chain(&inst.srcs) {
-        s.push_str(if first { " " } else { ", " });
-        first = false;
-        let _ = match o {
-            Operand::Regs(r) => write!(s, "{r}"),
-            Operand::Imm(v) if *v < 1 << 16 => write!(s, "{v}"),
-            Operand::Imm(v) => write!(s, "{v:#x}"),
-            Operand::Off => write!(s, "off"),
-        };
-    }
-    for (name, v) in inst.mods.iter() {
-        let _ = write!(s, " {}:{v}", format!("{name:?}").to_lowercase());
-    }
-    s
 }
 
 impl Program {
@@ -185,7 +163,7 @@ impl Program {
 
     /// Text of the instruction at a byte offset, empty when there is none.
     pub fn text_at(&self, pc: u32) -> String {
-        self.raw_at(pc).map_or(String::new(), |r| text(&r))
+        self.raw_at(pc).map_or(String::new(), |r| r.to_string())
     }
 
     fn raw_at(&self, pc: u32) -> Option<Raw> {

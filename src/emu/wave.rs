@@ -5,6 +5,7 @@ use super::lanes::{CHUNK, LaneFn, Rows, Ty};
 use super::memory::View;
 use super::program::Program;
 use super::sem::Form;
+use super::strict::Clock;
 use barewave_isa::Reg;
 
 /// Entries of the scalar file: all scalar registers by [`Reg`] number from `S0`, then a sink for discarded writes.
@@ -293,6 +294,8 @@ pub struct Gws {
 pub struct LaunchState {
     /// Global wave sync resources.
     pub gws: std::sync::Mutex<[Gws; 64]>,
+    /// Ticks when waves synchronise, in strict mode.
+    pub clock: Clock,
     gds: std::sync::OnceLock<Vec<std::sync::atomic::AtomicU8>>,
 }
 
@@ -301,7 +304,11 @@ pub const GDS_BYTES: usize = 1 << 16;
 
 impl Default for LaunchState {
     fn default() -> Self {
-        LaunchState { gws: std::sync::Mutex::new([Gws::default(); 64]), gds: std::sync::OnceLock::new() }
+        LaunchState {
+            gws: std::sync::Mutex::new([Gws::default(); 64]),
+            clock: Clock::default(),
+            gds: std::sync::OnceLock::new(),
+        }
     }
 }
 
