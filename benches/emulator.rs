@@ -8,7 +8,7 @@
 //!   `v_mfma_f32_32x32x8_f16`, on one core and on all. Results are compared with the host's.
 //! * Start-up: `barewave launch` as a process, and what a device of 192 GB costs.
 //!
-//! Each number is the best of several runs.
+//! Each number is the best of several runs; those of single instructions are short, so that some run undisturbed.
 
 use barewave::codeobj::{Abi, CodeObject, Kernel};
 use barewave::emu::{EmuDevice, LaunchOptions, LaunchStats};
@@ -72,7 +72,7 @@ impl Setup {
 
 /// Nanoseconds per instruction of a loop body.
 fn instruction(target: Target, body: &[String]) -> f64 {
-    let count = 20_000;
+    let count = 1_000;
     let mut c = Code::new(target);
     for r in 0..32 {
         c.put(&format!("v_mov_b32 v{r}, 1.0"));
@@ -86,7 +86,7 @@ fn instruction(target: Target, body: &[String]) -> f64 {
     c.branch("s_cbranch_scc1", start);
     c.put("s_endpgm");
     let s = setup(target, c.bytes, 64, 4096);
-    s.time([1, 1, 1], &[], 5, true).0 * 1e9 / (count as f64 * body.len() as f64)
+    s.time([1, 1, 1], &[], 100, true).0 * 1e9 / (count as f64 * body.len() as f64)
 }
 
 /// 16 accumulators of 64 lanes.
@@ -115,9 +115,9 @@ fn host_avx2(acc: &mut [[f32; 64]; 16], a: &[[f32; 64]; 8], b: &[[f32; 64]; 8], 
 /// Nanoseconds that the host takes for the multiply-adds of one wave64 instruction, on one core.
 fn host() -> f64 {
     let (mut acc, a, b) = ([[0f32; 64]; 16], [[1f32; 64]; 8], [[0.5f32; 64]; 8]);
-    let count = 200_000;
+    let count = 4_000;
     let mut best = f64::MAX;
-    for _ in 0..5 {
+    for _ in 0..100 {
         let t = Instant::now();
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the features are checked first.
@@ -370,16 +370,29 @@ fn main() {
     let scalar = |i: usize| format!("v_fma_f32 v{0}, s2, v{1}, v{0}", i % 16, 24 + i % 7);
     let add = |i: usize| format!("v_xor_b32 v{}, v{}, v24", i % 16, 16 + i % 8);
     let salu = |i: usize| format!("s_add_u32 s{}, s5, s6", 4 + i % 8);
-    let exp = |i: usize| format!("v_exp_f32 v{}, v{}", i % 16, 16 + i % 8);
-    let bodies: [(&str, &dyn Fn(usize) -> String); 5] = [
+    let unary = |name: &'static str| move |i: usize| format!("{name} v{}, v{}", i % 16, 16 + i % 8);
+    let (exp, log, sin, rcp, rsq) =
+        (unary("v_exp_f32"), unary("v_log_f32"), unary("v_sin_f32"), unary("v_rcp_f32"), unary("v_rsq_f32"));
+    let bodies: [(&str, &dyn Fn(usize) -> String); 9] = [
         ("v_fma_f32 v, v, v, v", &fma),
         ("v_fma_f32 v, s, v, v", &scalar),
         ("v_xor_b32", &add),
         ("s_add_u32", &salu),
         ("v_exp_f32", &exp),
+        ("v_log_f32", &log),
+        ("v_sin_f32", &sin),
+        ("v_rcp_f32", &rcp),
+        ("v_rsq_f32", &rsq),
     ];
     for (name, body) in bodies {
         line(name, instruction(target, &sixty_four(body)));
+    }
+    if let Ok(rdna) = Target::parse("gfx1100") {
+        let pair = |i: usize| {
+            let (x, y, a, b) = (2 * (i % 8), 2 * (i % 8) + 1, 16 + i % 4, 20 + (i + 1) % 4);
+            format!("v_dual_fmac_f32 v{x}, v{a}, v24 :: v_dual_fmac_f32 v{y}, v{b}, v25")
+        };
+        line("v_dual_fmac_f32 pair, gfx1100", instruction(rdna, &sixty_four(&pair)));
     }
     let mfma = Target::GFX942;
     product("f32 1024 x 1024 x 1024, gfx942", mfma, false, own);

@@ -161,16 +161,21 @@ impl Lines {
             out
         };
         let mut current = values.to_vec();
-        // Earlier readers of this LDS are done before it is written again.
-        w.b.barrier();
         write(w, &current);
         let mut distance = TEAM / 2;
         while distance > 0 {
-            w.b.barrier();
+            // Partners nearer than a wave are in the same one, whose accesses are done in order. So are the last ones
+            // before this LDS is written for the next result.
+            let apart = distance >= w.b.wave_size();
+            if apart {
+                w.b.barrier();
+            }
             // A butterfly: every workitem combines with its partner, so all end with the same result.
             let partner = w.b.gen_op(Gen::Xor, &[home.into(), (distance * 4).into()]);
             let other = read(w, partner);
-            w.b.barrier();
+            if apart {
+                w.b.barrier();
+            }
             current = merge(w, &current, &other)?;
             write(w, &current);
             distance /= 2;

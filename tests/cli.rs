@@ -144,3 +144,33 @@ fn lists() {
     let help = barewave(&["run", "--help"]);
     assert!(help.status.success() && text(&help.stdout).contains("Example:"));
 }
+
+#[test]
+fn a_fault_names_the_operator() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("digits.hsaco");
+    let name = file.to_str().unwrap();
+    for target in ["gfx942", "gfx1100"] {
+        assert!(barewave(&["compile", DIGITS, "--target", target, "-o", name]).status.success());
+        // The kernel of the second convolution forgets to wait for its arguments.
+        let mut bytes = std::fs::read(&file).unwrap();
+        let elf = barewave::codeobj::ElfFile::parse(&bytes).unwrap();
+        let kernel = elf.kernel("conv_2").unwrap();
+        let code = elf.file_range(kernel.entry, kernel.code_size).unwrap();
+        let t = barewave_isa::Target::parse(target).unwrap();
+        let decoder = barewave_isa::Decoder::new(t, barewave_isa::Mode::of(t));
+        let mut at = code.start;
+        loop {
+            let inst = decoder.decode(&bytes[at..code.end]).unwrap();
+            if t.decode_wait(&inst.inst()).is_some() {
+                break;
+            }
+            at += inst.len();
+        }
+        let s_nop = 0xbf80_0000u32;
+        bytes[at..at + 4].copy_from_slice(&s_nop.to_le_bytes());
+        std::fs::write(&file, bytes).unwrap();
+        let words = ["is used before a wait for s_load_", "operator conv2+relu2, kernel `conv_2` at pc 0x", "wave 0"];
+        fails(&["run", name, "--strict"], 1, &words);
+    }
+}

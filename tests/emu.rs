@@ -233,7 +233,7 @@ fn strict_mode_reports_what_hardware_leaves_undefined() {
         let s = Setup { block: 4 * t.info().wave_size, ..strict(t) };
         let same = [i(op::V_MOV_B32, &[v(5)], &[imm(0)]), write.clone(), i(op::V_MOV_B32, &[v(4)], &[v(0)])];
         let f = run(&s, &same).unwrap_err();
-        assert_eq!(f.kind, FaultKind::LdsRace { addr: 0, other_wave: 0 }, "{t}");
+        assert_eq!(f.kind, FaultKind::LdsRace { addr: 0, other_wave: Some(0) }, "{t}");
         assert!(f.wave > 0);
         // Past the end of an allocation but inside of memory.
         let body = [

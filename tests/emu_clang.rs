@@ -437,7 +437,7 @@ fn matrix_instructions() {
         let got: Vec<f32> = ints(&o).iter().map(|x| *x as i32 as f32).collect();
         assert_eq!(got, product(&a, &b, &c, (16, 16, 32)), "{name} 16x16x32 i8");
     }
-    for name in ["gfx1100", "gfx1151"] {
+    for name in ["gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151"] {
         let t = Target::parse(name).unwrap();
         let source = format!(
             "{types}__kernel void k(__global half *a, __global half *b, __global float *c, __global float *o) {{

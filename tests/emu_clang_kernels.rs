@@ -1,5 +1,5 @@
-//! More kernels that clang wrote, on every target with code generation: scan, softmax, mandelbrot, dot products. Each runs
-//! plainly and in strict mode and is compared with the host.
+//! More kernels that clang wrote, on every target with code generation: scan, softmax, mandelbrot, dot products, workgroups
+//! that wait for each other. Each runs plainly and in strict mode and is compared with the host.
 
 mod clang;
 
@@ -114,4 +114,103 @@ fn dot_products_of_bytes_and_halves() {
         })
         .collect();
     every(source, 4, 64, &bytes_of_ints(&a), 3072, |t, o| assert_eq!(ints(o), want, "{t}"));
+}
+
+/// The dot instructions of the targets that have them, through clang's builtins.
+#[test]
+fn dot_instructions() {
+    if !available() {
+        return;
+    }
+    let a = random(44, 256);
+    let byte = |x: u32, n: usize| x.to_le_bytes()[n];
+    for t in Target::all().filter(|t| !t.info().name.starts_with("gfx125")) {
+        let has = |name: &str| barewave_isa::Op::by_name(name).is_some_and(|op| t.has(op));
+        let (bytes, halves, nibbles, mixed) =
+            (has("v_dot4_i32_i8"), has("v_dot2_f32_f16"), has("v_dot8_u32_u4"), has("v_dot4_i32_iu8"));
+        if !(bytes || halves || mixed) {
+            continue;
+        }
+        let mut source = String::from(
+            "typedef half h2 __attribute__((ext_vector_type(2)));
+            __kernel void k(__global const uint *a, __global uint *o) {
+            uint x = a[GID], y = a[(GID * 5 + 3) & 255]; uint r0 = 0, r1 = 0, r2 = 0, r3 = 0;\n",
+        );
+        if bytes {
+            source += "r0 = __builtin_amdgcn_sdot4((int)x, (int)y, 77, false);\n";
+        } else if mixed {
+            source += "r0 = __builtin_amdgcn_sudot4(true, (int)x, true, (int)y, 77, false);\n";
+        }
+        if mixed {
+            source += "r3 = __builtin_amdgcn_sudot4(true, (int)x, false, (int)y, -5, false);\n";
+        }
+        if halves {
+            source +=
+                "r1 = __builtin_astype(__builtin_amdgcn_fdot2(__builtin_astype((x & 0x00070007) | 0x44004400, h2),
+                __builtin_astype((y & 0x80078007) | 0x3c003c00, h2), 0.5f, false), uint);\n";
+        }
+        if nibbles {
+            source += "r2 = __builtin_amdgcn_udot8(x, y, 9u, false);\n";
+        }
+        source += "o[4 * GID] = r0; o[4 * GID + 1] = r1; o[4 * GID + 2] = r2; o[4 * GID + 3] = r3; }";
+        let (mut input, mut o) = (bytes_of_ints(&a), vec![0; 4096]);
+        let args = &mut [Arg::Buffer(&mut input), Arg::Buffer(&mut o)];
+        run(t, &compile(t, &source, &[]), "k", [4, 1, 1], [64, 1, 1], args, &LaunchOptions::default())
+            .unwrap_or_else(|f| panic!("{}: {f}", t.info().name));
+        for (g, got) in ints(&o).chunks(4).enumerate() {
+            let (x, y) = (a[g], a[(g * 5 + 3) & 255]);
+            let signed: i32 = (0..4).map(|n| byte(x, n) as i8 as i32 * byte(y, n) as i8 as i32).sum();
+            let both: i32 = (0..4).map(|n| byte(x, n) as i8 as i32 * byte(y, n) as i32).sum();
+            let h = |v: u32, s: u32| half::f16::from_bits((v >> s) as u16).to_f32();
+            let (p, q) = ((x & 0x0007_0007) | 0x4400_4400, (y & 0x8007_8007) | 0x3c00_3c00);
+            let float = h(p, 0) * h(q, 0) + h(p, 16) * h(q, 16) + 0.5;
+            let fours: u32 = (0..8).map(|n| (x >> (4 * n) & 15) * (y >> (4 * n) & 15)).sum();
+            let want = [
+                if bytes || mixed { (signed + 77) as u32 } else { 0 },
+                if halves { float.to_bits() } else { 0 },
+                if nibbles { fours + 9 } else { 0 },
+                if mixed { (both - 5) as u32 } else { 0 },
+            ];
+            assert_eq!(got, want, "{} item {g}", t.info().name);
+        }
+    }
+}
+
+/// A scan over workgroups whose every workgroup waits for the one after it: none of those that a thread starts first
+/// can end before later ones ran. Then a barrier of the whole grid.
+#[test]
+fn workgroups_wait_for_each_other() {
+    let source = "__kernel void k(__global const uint *a, __global uint *o) {
+        __local uint sum, behind; uint groups = 40, g = GROUP; if (LID == 0) sum = 0; BARRIER();
+        __atomic_fetch_add(&sum, a[GID], __ATOMIC_RELAXED); BARRIER();
+        if (LID == 0) {
+            uint v = 0;
+            if (g + 1 < groups) { while (__atomic_load_n(&o[2 * g + 2], __ATOMIC_ACQUIRE) == 0); v = o[2 * g + 3]; }
+            o[2 * g + 1] = v + sum; __atomic_store_n(&o[2 * g], 1, __ATOMIC_RELEASE);
+            __atomic_fetch_add(&o[80], 1, __ATOMIC_ACQ_REL); while (__atomic_load_n(&o[80], __ATOMIC_ACQUIRE) < groups);
+            behind = o[1]; }
+        BARRIER(); o[81 + GID] = behind - a[GID]; }";
+    if !available() {
+        return;
+    }
+    let a = random(45, 40 * 64);
+    let total = a.iter().fold(0u32, |s, x| s.wrapping_add(*x));
+    let targets: Vec<Target> = Target::all().filter(|t| !t.info().name.starts_with("gfx125")).collect();
+    targets.par_iter().for_each(|&t| {
+        let elf = compile(t, source, &[]);
+        for single_thread in [false, true] {
+            let options = LaunchOptions { single_thread, ..LaunchOptions::default() };
+            let (mut input, mut o) = (bytes_of_ints(&a), vec![0; 4 * (81 + a.len())]);
+            let args = &mut [Arg::Buffer(&mut input), Arg::Buffer(&mut o)];
+            run_once(t, &elf, "k", [40, 1, 1], [64, 1, 1], args, &options)
+                .unwrap_or_else(|f| panic!("{}: {f}", t.info().name));
+            let o = ints(&o);
+            for g in 0..40 {
+                let want = a[64 * g..].iter().fold(0u32, |s, x| s.wrapping_add(*x));
+                assert_eq!(o[2 * g + 1], want, "{} workgroup {g}", t.info().name);
+            }
+            let want: Vec<u32> = a.iter().map(|x| total.wrapping_sub(*x)).collect();
+            assert_eq!(o[81..], want, "{}", t.info().name);
+        }
+    });
 }

@@ -5,6 +5,8 @@
 //! the result, found by the formulas again, is compared with a product on the host. Numbers are small integers, so every
 //! sum is exact. Nothing of our own layout code takes part.
 
+mod machine;
+
 use barewave::codeobj::{Abi, CodeObject, Kernel};
 use barewave::emu::{EmuDevice, LaunchOptions};
 use barewave_isa::{Form, Inst, Mode, Op, Operand, Reg, Regs, Target, encode_raw, op, parse};
@@ -419,4 +421,9 @@ fn every_published_layout() {
         }
     }
     assert!(checked > 150, "only {checked} instructions were found in the listings");
+}
+
+#[test]
+fn the_same_on_other_instruction_sets() {
+    machine::again_on_other_instruction_sets("the_same_on_other_instruction_sets");
 }

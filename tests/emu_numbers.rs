@@ -4,77 +4,11 @@
 //!
 //! AMD promises 1 ULP for transcendental functions; that is what is asked of them here. All else must be exact.
 
-use barewave::codeobj::{Abi, CodeObject, Kernel};
-use barewave::emu::{EmuDevice, LaunchOptions};
-use barewave_isa::{Mode, Target, parse};
+mod machine;
+
+use barewave_isa::Target;
 use half::f16;
-
-fn target(name: &str) -> Target {
-    Target::parse(name).unwrap()
-}
-
-/// Runs `body` on every input word: the input is in v3 (and its successors where `words` is more than one), the result is
-/// taken from v8 on, `results` words. Immediates such as scales may be set up in the body.
-fn run(t: Target, body: &[&str], inputs: &[u32], words: usize, results: usize) -> Vec<u32> {
-    let true16 = t.info().wave_size == 32 && t.info().elf_mach >= 0x41;
-    let mode = Mode { wave64: t.info().wave_size == 64, true16 };
-    let lanes = t.info().wave_size as usize;
-    let mut code = Vec::new();
-    let mut put = |text: &str| {
-        let raw = parse(t, mode, text).unwrap_or_else(|e| panic!("{}: {text}: {}", t.info().name, e.message));
-        code.extend_from_slice(&raw.bytes());
-    };
-    // Names differ between generations; both are tried.
-    let known = |text: &str| parse(t, mode, text).is_ok();
-    let either = |a: String, b: String| if known(&a) { a } else { b };
-    put(&either("s_load_dwordx4 s[4:7], s[0:1], 0x0".into(), "s_load_b128 s[4:7], s[0:1], 0x0".into()));
-    put("v_and_b32 v0, 0x3ff, v0");
-    // Item: group * lanes + lane. Groups come behind the argument pointer, behind 15 preloaded registers, or in ttmp9.
-    let group = match (t.info().architected_sgprs, t.info().min_preloaded_sgprs) {
-        (true, _) => "ttmp9",
-        (_, 0) => "s2",
-        _ => "s15",
-    };
-    put(&format!("s_mul_i32 s8, {group}, {lanes}"));
-    put(&either("v_add_u32 v0, s8, v0".into(), "v_add_nc_u32 v0, s8, v0".into()));
-    for (reg, n) in [(1, words), (2, results)] {
-        put(&format!("s_movk_i32 s9, {}", 4 * n));
-        put(&format!("v_mul_lo_u32 v{reg}, v0, s9"));
-    }
-    for w in 0..words {
-        let (a, b) = ("global_load_dword", "global_load_b32");
-        let tail = format!("v{}, v1, s[4:5] offset:{}", 3 + w, 4 * w);
-        put(&either(format!("{a} {tail}"), format!("{b} {tail}")));
-    }
-    let start = 3 + words;
-    let out = start.next_multiple_of(8).max(8);
-    body.iter().for_each(|l| put(&l.replace("OUT", &out.to_string())));
-    for w in 0..results {
-        let tail = format!("v2, v{}, s[6:7] offset:{}", out + w, 4 * w);
-        put(&either(format!("global_store_dword {tail}"), format!("global_store_b32 {tail}")));
-    }
-    put("s_endpgm");
-    let mut k = Kernel::new(t, "k", code);
-    (k.vgprs, k.sgprs, k.kernarg_size, k.workgroup_ids) = (96, 32, 16, [true, false, false]);
-    let elf = CodeObject { target: t, abi: Abi::V5, kernels: vec![k], sections: vec![] }.to_bytes().unwrap();
-    let device = EmuDevice::with_memory(t, 1 << 28).unwrap();
-    let module = device.load(&elf).unwrap();
-    let items = inputs.len() / words;
-    assert_eq!(items % lanes, 0);
-    let (from, to) =
-        (device.alloc(4 * inputs.len() as u64).unwrap(), device.alloc(4 * (items * results) as u64).unwrap());
-    device.write(from, &inputs.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>()).unwrap();
-    device.fill(to, 0, 4 * (items * results) as u64).unwrap();
-    let args: Vec<u8> = [from, to].iter().flat_map(|a| a.to_le_bytes()).collect();
-    let grid = [(items / lanes) as u32, 1, 1];
-    let kernel = module.kernel("k").unwrap();
-    device
-        .launch(&kernel, grid, [lanes as u32, 1, 1], &args, &LaunchOptions::default())
-        .unwrap_or_else(|f| panic!("{}: {f}", t.info().name));
-    let mut bytes = vec![0; 4 * items * results];
-    device.read(to, &mut bytes).unwrap();
-    bytes.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect()
-}
+use machine::{again_on_other_instruction_sets, run, target, true16};
 
 fn halves() -> Vec<u32> {
     (0..=0xffff).collect()
@@ -82,7 +16,7 @@ fn halves() -> Vec<u32> {
 
 /// A 16-bit instruction's text: registers are halves from gfx11 on.
 fn unary16(t: Target, name: &str) -> String {
-    let h = if t.info().wave_size == 32 && t.info().elf_mach >= 0x41 { ".l" } else { "" };
+    let h = if true16(t) { ".l" } else { "" };
     format!("{name} vOUT{h}, v3{h}")
 }
 
@@ -178,6 +112,60 @@ fn every_half_through_every_conversion() {
             let want = f16::from_f32(v);
             let same = if v.is_nan() { f16::from_bits(got as u16).is_nan() } else { want.to_bits() == got as u16 };
             assert!(same, "{name} v_cvt_f16_f32 {x:#x}: {got:#x} instead of {:#x}", want.to_bits());
+        }
+    }
+}
+
+#[test]
+fn every_half_taken_apart() {
+    // Mantissa in [0.5, 1) and exponent of a finite number; infinities and NaN are themselves, with exponent 0.
+    let parts = |v: f64| -> (f64, i32) {
+        if v == 0.0 || !v.is_finite() {
+            return (v, 0);
+        }
+        let mut e = 0;
+        let mut m = v;
+        while m.abs() >= 1.0 {
+            (m, e) = (m / 2.0, e + 1);
+        }
+        while m.abs() < 0.5 {
+            (m, e) = (m * 2.0, e - 1);
+        }
+        (m, e)
+    };
+    for name in TARGETS {
+        let t = target(name);
+        let get = |op: &str| run(t, &["v_mov_b32 vOUT, 0", &unary16(t, op)], &halves(), 1, 1);
+        let (mantissas, exponents, fractions) =
+            (get("v_frexp_mant_f16"), get("v_frexp_exp_i16_f16"), get("v_fract_f16"));
+        for x in halves() {
+            let v = f16::from_bits(x as u16).to_f64();
+            let (mantissa, exponent) = parts(v);
+            let at = x as usize;
+            let got = f16::from_bits(mantissas[at] as u16);
+            assert!(got.to_f64() == mantissa || got.is_nan() && v.is_nan(), "{name} mantissa of {v}: {got}");
+            assert_eq!(exponents[at] as u16 as i16 as i32, exponent, "{name} exponent of {v}");
+            if v.is_finite() {
+                // Below one, where rounding would reach it.
+                let want = f16::from_f64(v - v.floor()).to_bits().min(0x3bff);
+                assert_eq!(fractions[at] as u16, want, "{name} fraction of {v}");
+            }
+        }
+    }
+}
+
+#[test]
+fn singles_become_bf16_as_an_independent_library_has_it() {
+    let t = target("gfx950");
+    // All bf16 numbers, the middles between them and the neighbours of those.
+    let singles: Vec<u32> =
+        (0..0x10000u32).flat_map(|x| [x << 16, x << 16 | 0x8000, x << 16 | 0x7fff, x << 16 | 0x8001]).collect();
+    let out = run(t, &["v_cvt_pk_bf16_f32 vOUT, v3, -v3"], &singles, 1, 1);
+    for (x, got) in singles.iter().zip(out) {
+        let v = f32::from_bits(*x);
+        for (v, got) in [(v, got as u16), (-v, (got >> 16) as u16)] {
+            let (want, got) = (half::bf16::from_f32(v), half::bf16::from_bits(got));
+            assert!(want.to_bits() == got.to_bits() || want.is_nan() && got.is_nan(), "{v:e}: {got} for {want}");
         }
     }
 }
@@ -330,4 +318,9 @@ fn scaled_conversions_of_small_floats() {
             }
         }
     }
+}
+
+#[test]
+fn the_same_on_other_instruction_sets() {
+    again_on_other_instruction_sets("the_same_on_other_instruction_sets");
 }

@@ -91,6 +91,7 @@ pub fn emit(
             "writes>writes" => "WritesWrites",
             "writes>touches" => "WritesTouches",
             "sgpr>reads" => "SgprReads",
+            "sgpr>again" => "SgprAgain",
             "sgpr>lane" => "SgprLane",
             "writes>ab" => "WritesAb",
             "writes>c" => "WritesC",

@@ -72,7 +72,8 @@ pub fn emit(targets: &[Target], out: &mut String) -> Result<()> {
              wave32_and_64: {}, vgprs_per_simd: {}, vgpr_granule: {}, max_vgprs: {}, max_agprs: {}, unified_agprs: {}, \
              max_sgprs: {}, max_waves: {}, simds: {}, lds_bytes: {}, lds_granule: {}, constant_bus: {}, vop3_literal: {}, \
              architected_sgprs: {}, architected_flat_scratch: {}, packed_workitem_ids: {}, waits: WaitScheme::{waits}, \
-             counters: &[{counters}], interlocked: {}, vgpr_tuple_align: {}, raw_buffer_word3: {}, min_preloaded_sgprs: {}, dpp_scalar_src1: {} }},",
+             counters: &[{counters}], interlocked: {}, vgpr_tuple_align: {}, raw_buffer_word3: {}, min_preloaded_sgprs: {}, dpp_scalar_src1: {}, \
+             fnuz: {} }},",
             t.name,
             get("code")?,
             products.join(", "),
@@ -100,6 +101,7 @@ pub fn emit(targets: &[Target], out: &mut String) -> Result<()> {
             get("buffer_word3")?,
             get("init_sgprs")?,
             flag("dpp_sgpr")?,
+            flag("fnuz")?,
         );
     }
     out.push_str("];\npub(crate) static TARGET_CODES: &[Codes] = &[");

@@ -101,6 +101,13 @@ impl Decoder {
                 _ => {}
             }
         }
+        self.read_odd(window)
+    }
+
+    /// What is not the first row of its slot with usual operands.
+    #[inline(never)]
+    fn read_odd(&self, window: &[u8; 20]) -> Option<Raw> {
+        let bits = u128::from_le_bytes(*window.first_chunk()?);
         let tail = window.last_chunk().map_or(0, |t| u32::from_le_bytes(*t));
         // halves of registers that no row takes: LLVM then reads them as whole registers
         self.search(bits, tail, self.reject).or_else(|| {
@@ -116,7 +123,6 @@ impl Decoder {
     }
 
     /// Tries all rows.
-    #[inline(never)]
     fn search(&self, bits: u128, tail: u32, reject: u16) -> Option<Raw> {
         let index = self.index;
         for (i, probe) in index.candidates(bits as u32) {

@@ -28,6 +28,9 @@ pub enum Relation {
     WritesTouches,
     /// A scalar register (or VCC) written is read.
     SgprReads,
+    /// A scalar register written is read whose pair a vector instruction has read before: not a matter of the two
+    /// instructions alone, see [`crate::ScalarHistory`].
+    SgprAgain,
     /// A scalar register written selects the lane.
     SgprLane,
     /// A register written is A or B of a matrix or dot instruction, or the index of a sparse one.
@@ -237,7 +240,7 @@ impl HazardRule {
                 let w = vectors(&p.writes());
                 overlap(&w, &vectors(&c.reads())) || overlap(&w, &vectors(&c.writes()))
             }
-            Relation::SgprReads => {
+            Relation::SgprReads | Relation::SgprAgain => {
                 let w: SmallVec<[Regs; 4]> = p.writes().into_iter().filter(is_scalar).collect();
                 overlap(&w, &c.reads())
             }
@@ -323,10 +326,48 @@ fn required(
     let (p, c) = (Seen::new(target, producer)?, Seen::new(target, consumer)?);
     rules
         .iter()
-        .filter(|r| r.between.is_none() && wanted(r.fix))
+        .filter(|r| r.between.is_none() && r.relation != Relation::SgprAgain && wanted(r.fix))
         .map(|r| (r, r.states(target, &p, &c)))
         .filter(|r| r.1 > 0)
         .max_by_key(|r| r.1)
+}
+
+/// What lies between two instructions, as hazards count that wait states do not resolve. Source: LLVM 22,
+/// `GCNHazardRecognizer.cpp`, `fixVALUTransUseHazard`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Distance {
+    valus: u8,
+    transcendental: u8,
+    /// The vector ALU was waited for.
+    waited: bool,
+}
+
+impl Distance {
+    /// True when a hazard that reaches over `reach` vector instructions holds.
+    pub fn within(self, fix: Fix, reach: u8) -> bool {
+        // A second transcendental instruction is issued when the first is done.
+        let done = self.waited || self.transcendental > 1;
+        self.valus < reach && !(fix == Fix::DepCtr && done)
+    }
+
+    /// One more instruction lies between; false when it is farther than `farthest` ([`max_fix_reach`]).
+    pub fn pass(&mut self, target: Target, between: &Inst, farthest: u8) -> bool {
+        let Some(info) = target.op(between.op) else { return true };
+        match info.pipe {
+            Pipe::Valu | Pipe::Matrix => self.valus = self.valus.saturating_add(1),
+            Pipe::Trans => {
+                self.valus = self.valus.saturating_add(1);
+                self.transcendental = self.transcendental.saturating_add(1);
+            }
+            // These read their vector registers when all results are written.
+            Pipe::Vmem | Pipe::Lds | Pipe::Export => self.waited = true,
+            _ => {}
+        }
+        if let (op::S_WAITCNT_DEPCTR, Some(Operand::Imm(v))) = (between.op, between.srcs.first()) {
+            self.waited |= v >> 12 & 15 == 0;
+        }
+        self.valus < farthest
+    }
 }
 
 /// Why two instructions need distance: the names of all rules that apply, with their wait states.

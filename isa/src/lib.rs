@@ -21,6 +21,7 @@ mod print;
 mod query;
 mod reg;
 mod register_text;
+mod scalar_hazard;
 mod syntax;
 mod syntax_parse;
 mod table;
@@ -37,7 +38,7 @@ pub use disasm::{Line, disassemble};
 pub use encode::{EncodeError, Form, encode, encode_raw, encoded_size};
 pub use generated::op;
 pub use hazards::{
-    Fix, HazardRule, Match, Relation, explain_hazards, max_fix_reach, max_required_states, required_fix,
+    Distance, Fix, HazardRule, Match, Relation, explain_hazards, max_fix_reach, max_required_states, required_fix,
     required_states,
 };
 pub use info::*;
@@ -49,4 +50,5 @@ pub use parse::{Context, parse, parse_with};
 pub use print::Displayed;
 pub use query::{Difference, Encoding, claimed_twice, difference, encodings, encodings_of, find, operations, page};
 pub use reg::*;
+pub use scalar_hazard::{AluWaits, ScalarHistory, ScalarUse};
 pub use target::*;

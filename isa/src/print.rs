@@ -154,6 +154,7 @@ impl Raw {
         let (v, dwords) = (o.get(self.bits()), o.bits.div_ceil(32).max(1) as u8);
         match o.kind {
             Kind::Vgpr => text::vgprs(v as usize & 255, dwords, out),
+            Kind::VgprAcc if v & 256 == 0 => text::vgprs(v as usize, dwords, out),
             Kind::Src | Kind::Ssrc if v & 256 != 0 => text::vgprs(v as usize & 255, dwords, out),
             Kind::Src | Kind::Ssrc | Kind::Sgpr => {
                 let aligned = dwords == 1 || v & if dwords == 2 { 1 } else { 3 } == 0;

@@ -145,6 +145,10 @@ impl Operand {
     #[inline]
     pub fn get(&self, bits: u128) -> u64 {
         if let [(lo, len, 0)] = *self.segs {
+            // most fields lie in the first eight bytes
+            if lo + len <= 64 {
+                return bits as u64 >> lo & (u64::MAX >> (64 - u32::from(len).max(1)));
+            }
             return (bits >> lo) as u64 & (u64::MAX >> (64 - u32::from(len).max(1)));
         }
         let mut v = 0u64;

@@ -55,6 +55,8 @@ pub struct TargetInfo {
     pub max_sgprs: u32,
     /// The second source of a wide encoding with DPP may be scalar (gfx1150 on).
     pub dpp_scalar_src1: bool,
+    /// 8-bit floats are AMD's FNUZ encodings (gfx942: one larger bias, one NaN, no infinities), not the OCP ones.
+    pub fnuz: bool,
     /// Waves a SIMD can hold.
     pub max_waves: u32,
     /// SIMDs per CU.

@@ -253,6 +253,10 @@ impl Descriptor {
     pub fn accum_offset(&self, family: Family) -> Option<u32> {
         family.unified_agprs().then_some(((self.rsrc3 & 0x3f) + 1) * 4)
     }
+    /// Waves of a workgroup need not share a first-level cache: WGP mode of RDNA, split thread groups of CDNA.
+    pub fn splits_workgroups(&self, family: Family) -> bool {
+        (family >= Family::Gfx10 && self.rsrc1 >> 29 & 1 != 0) || (family.unified_agprs() && self.rsrc3 >> 16 & 1 != 0)
+    }
     /// Initial MODE bits 7:0: rounding (3:0) and denormals (7:4).
     pub fn float_mode(&self) -> u32 {
         self.rsrc1 >> 12 & 0xff

@@ -125,7 +125,7 @@ impl Builder<'_> {
             return self.convert(c);
         }
         if let Some(shape) = format::shape(name) {
-            return self.typed(&shape);
+            return self.typed(&shape).map(|op| self.with_status(op));
         }
         if let Some(shape) = smem::shape(name) {
             return self.smem(&shape);
@@ -135,7 +135,7 @@ impl Builder<'_> {
         }
         for (prefix, space) in [("global_", 0), ("buffer_", 1), ("flat_", 2), ("scratch_", 3)] {
             if let Some(shape) = name.strip_prefix(prefix).and_then(vmem::shape) {
-                return self.vmem(space, &shape);
+                return self.vmem(space, &shape).map(|op| self.with_status(op));
             }
         }
         if let Some(run) = matrix::find(name, self.m) {
@@ -224,10 +224,11 @@ impl Builder<'_> {
     fn smem(&self, shape: &smem::Shape) -> Built {
         let mut op = self.blank(smem::find(shape));
         let srcs = &self.inst.srcs[..];
-        let (data, rest) = if shape.store || shape.atomic.is_some() {
-            (srcs.first(), srcs.get(1..).unwrap_or(&[]))
-        } else {
-            (None, srcs)
+        // The data of an atomic that returns the old value stand among the destinations.
+        let (data, rest) = match self.inst.dsts.first() {
+            Some(d) if shape.atomic.is_some() => (Some(d), srcs),
+            _ if shape.store || shape.atomic.is_some() => (srcs.first(), srcs.get(1..).unwrap_or(&[])),
+            _ => (None, srcs),
         };
         let base = rest.first().ok_or(Refusal::Illegal)?;
         op.src[0] = self.src(base)?;
@@ -310,9 +311,6 @@ impl Builder<'_> {
         let mut shape = vmem::Shape { action: shape.action, bytes: shape.bytes, flags: shape.flags };
         if self.get(ModName::Lds) != 0 && shape.action == vmem::Action::Load {
             shape.action = vmem::Action::LoadLds;
-        }
-        if self.get(ModName::Tfe) != 0 {
-            return Err(Refusal::Unimplemented);
         }
         let run = match space {
             0 => vmem::find::<space::Global>(&shape),
@@ -418,6 +416,17 @@ impl Builder<'_> {
         Ok(op)
     }
 
+    /// With `tfe` the register behind the data receives the status of the access.
+    fn with_status(&self, mut op: UOp) -> UOp {
+        if self.get(ModName::Tfe) != 0
+            && let Some(Operand::Regs(r)) = self.inst.dsts.first()
+        {
+            op.dst2 = op.dst + (r.dwords as u32 - 1) * self.lanes as u32;
+            (op.inner, op.run) = (Some(op.run), vmem::with_status);
+        }
+        op
+    }
+
     /// Scaled conversions of gfx950.
     fn convert(&self, c: convert::Conversion) -> Built {
         let mut op = self.blank(convert::RUN);
@@ -448,7 +457,8 @@ impl Builder<'_> {
             vmem::Action::Store => self.inst.srcs.first(),
             _ => self.inst.dsts.first(),
         };
-        let dwords = data.and_then(|d| d.regs()).map_or(0, |r| r.dwords as usize);
+        let status = usize::from(self.get(ModName::Tfe) != 0 && action == vmem::Action::Load);
+        let dwords = data.and_then(|d| d.regs()).map_or(0, |r| r.dwords as usize) - status;
         let d16 = shape.flags & (vmem::D16 | vmem::D16_HI) != 0;
         let packed = d16 && dwords == shape.count.div_ceil(2) && self.m.family > Family::Gfx8;
         let named = self.m.target.buffer_format(self.inst.mods.get(ModName::Format).unwrap_or(1) as u64);
@@ -473,7 +483,8 @@ impl Builder<'_> {
     }
 
     fn valu(&self, name: &str, sem: &'static sem::Sem) -> Built {
-        let mut op = self.blank(valu::map);
+        let handlers = valu::handlers(self.m.host);
+        let mut op = self.blank(handlers.map);
         op.kernel = sem.kernel.on(self.m.host);
         op.form = sem.form;
         op.float = sem.float;
@@ -605,13 +616,16 @@ impl Builder<'_> {
             e.clamp = false;
         }
         if e != Ext::NONE {
-            op.run = valu::general;
+            let signs = sem.form == Form::Map && valu::only_signs(&e);
+            op.run = if signs { handlers.signs } else { valu::general };
             op.ext = Some(Box::new(e));
         } else if sem.form != Form::Map {
-            op.run = valu::bits;
-        } else if n == 3 && op.src[..3].iter().all(|s| s.kind == Kind::Vector) {
-            op.run = valu::map_vvv;
+            op.run = handlers.bits;
+        } else if op.src[..n].iter().all(|s| s.kind == Kind::Vector) {
+            op.run = handlers.registers;
         }
+        op.rows = valu::rows(&op.src, self.lanes);
+        op.batch = valu::joins_batch(name, &op).into();
         Ok(op)
     }
 }

@@ -54,6 +54,13 @@ pub enum FaultKind {
         /// Register or resource, and the earlier instruction.
         what: String,
     },
+    /// Strict mode: something other than wait states is missing between two instructions.
+    MissingGap {
+        /// The earlier instruction, or what it did.
+        what: String,
+        /// What is missing.
+        wait: String,
+    },
     /// Strict mode: bytes of LDS or device memory are read that nothing has written.
     UninitialisedRead {
         /// `LDS` or `memory`.
@@ -65,8 +72,22 @@ pub enum FaultKind {
     LdsRace {
         /// Byte address.
         addr: u32,
-        /// The other wave of the workgroup.
-        other_wave: u32,
+        /// The other wave of the workgroup; `None` when there are several.
+        other_wave: Option<u32>,
+    },
+    /// Strict mode: two waves access the same bytes of device memory and nothing orders them, at least one writes.
+    MemoryRace {
+        /// Device address.
+        addr: u64,
+        /// Workgroup of the other wave, and its number there; `None` when there are several.
+        other: Option<([u32; 3], u32)>,
+    },
+    /// Strict mode: a wave reaches a barrier while some of the lanes that were launched are masked off.
+    DivergentBarrier {
+        /// Active lanes.
+        active: u64,
+        /// Lanes that were launched.
+        launched: u64,
     },
     /// Waves of a workgroup disagree: some wait at a barrier for ever.
     BarrierDeadlock,
@@ -102,8 +123,18 @@ impl fmt::Display for FaultKind {
             MissingWait { register, pending } => write!(f, "{register} is used before a wait for {pending}"),
             MissingWaitStates { need, have, what } => write!(f, "{need} wait states needed after {what}, {have} found"),
             UninitialisedRead { space, addr } => write!(f, "uninitialised {space} is read at {addr:#x}"),
+            MissingGap { what, wait } => write!(f, "missing after {what}: {wait}"),
             LdsRace { addr, other_wave } => {
-                write!(f, "LDS race at {addr:#x} with wave {other_wave}: no barrier between the accesses")
+                let other = other_wave.map_or("several waves".into(), |w| format!("wave {w}"));
+                write!(f, "LDS race at {addr:#x} with {other}: no barrier between the accesses")
+            }
+            MemoryRace { addr, other } => {
+                let name = |([x, y, z], w): &([u32; 3], u32)| format!("wave {w} of workgroup ({x}, {y}, {z})");
+                let other = other.as_ref().map_or("several waves".into(), name);
+                write!(f, "memory race at {addr:#x} with {other}: nothing orders the accesses")
+            }
+            DivergentBarrier { active, launched } => {
+                write!(f, "divergent barrier: lanes {launched:#x} were launched, only {active:#x} are active")
             }
             BarrierDeadlock => write!(f, "waves of the workgroup wait at a barrier that the others never reach"),
             InstructionLimit(n) => write!(f, "more than {n} instructions in a workgroup: endless loop?"),
@@ -118,6 +149,8 @@ impl fmt::Display for FaultKind {
 pub struct Fault {
     /// What happened.
     pub kind: FaultKind,
+    /// Source operators that the kernel computes, where they are known.
+    pub operator: Option<String>,
     /// Kernel that was launched.
     pub kernel: String,
     /// Address of the instruction relative to the load address (as `llvm-objdump` prints it).
@@ -135,7 +168,11 @@ pub struct Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [x, y, z] = self.workgroup;
-        write!(f, "{}: kernel `{}` at pc {:#x}", self.kind, self.kernel, self.pc)?;
+        write!(f, "{}: ", self.kind)?;
+        if let Some(o) = &self.operator {
+            write!(f, "operator {o}, ")?;
+        }
+        write!(f, "kernel `{}` at pc {:#x}", self.kernel, self.pc)?;
         if !self.instruction.is_empty() {
             write!(f, " `{}`", self.instruction)?;
         }

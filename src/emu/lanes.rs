@@ -10,29 +10,41 @@
 pub const CHUNK: usize = 16;
 
 /// Operands of one kernel call. All pointers are to 32-bit rows of a wave's register file or of scratch space.
-///
-/// The 64-bit value of a lane is split over two rows, `hi` elements apart.
-pub struct LaneArgs {
+pub struct LaneArgs<'a> {
     /// Destination row.
     pub dst: *mut u32,
-    /// Distance from the destination's low to its high row, in elements.
-    pub dst_hi: usize,
     /// Source rows.
     pub src: [*const u32; 3],
+    /// Lanes to store.
+    pub mask: u64,
+    /// How rows are laid out.
+    pub rows: &'a Rows,
+}
+
+/// Layout of the rows that a kernel works on. The 64-bit value of a lane is split over two rows, `hi` elements apart.
+pub struct Rows {
+    /// Distance from the destination's low to its high row, in elements.
+    pub dst_hi: usize,
     /// Elements from chunk to chunk: `CHUNK` for registers, 0 for one chunk that serves all.
     pub stride: [usize; 3],
     /// Distance from a source's low to its high row, in elements.
     pub src_hi: [usize; 3],
-    /// Lanes to store.
-    pub mask: u64,
     /// One bit per lane read by carry and select instructions.
     pub carry: u64,
     /// Chunks in the wave: 2 or 4.
     pub chunks: usize,
 }
 
-/// A compiled kernel; compares return their lane mask, carry instructions their carry out, others 0.
-pub type LaneFn = unsafe fn(&LaneArgs) -> u64;
+impl Rows {
+    /// All operands are registers of a wave with `lanes` lanes.
+    pub const fn registers(lanes: usize) -> Rows {
+        Rows { dst_hi: lanes, stride: [CHUNK; 3], src_hi: [lanes; 3], carry: 0, chunks: lanes / CHUNK }
+    }
+}
+
+/// A compiled kernel: destination, sources, lanes to store, layout (what [`LaneArgs`] holds, but in the host's
+/// registers). Compares return their lane mask, carry instructions their carry out, others 0.
+pub type LaneFn = unsafe fn(*mut u32, *const u32, *const u32, *const u32, u64, &Rows) -> u64;
 
 /// How a value's bits are read by modifiers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -160,9 +172,9 @@ unsafe fn load<T: Lane>(a: &LaneArgs, n: usize, c: usize) -> (Row, Row) {
     }
     // SAFETY: the caller of a kernel passes rows that hold `chunks` chunks.
     unsafe {
-        let p = a.src[n].add(c * a.stride[n]);
+        let p = a.src[n].add(c * a.rows.stride[n]);
         let lo = *(p as *const Row);
-        let hi = if T::TY.dwords() == 2 { *(p.add(a.src_hi[n]) as *const Row) } else { [0; CHUNK] };
+        let hi = if T::TY.dwords() == 2 { *(p.add(a.rows.src_hi[n]) as *const Row) } else { [0; CHUNK] };
         (lo, hi)
     }
 }
@@ -187,10 +199,10 @@ unsafe fn store(p: *mut u32, row: &Row, mask: u32) {
 /// Runs `f` over all lanes, storing its results.
 ///
 /// # Safety
-/// The rows of `a` must hold `a.chunks` chunks.
+/// The rows of `a` must hold `a.rows.chunks` chunks.
 #[inline(always)]
 pub unsafe fn map<A: Lane, B: Lane, C: Lane, D: Lane>(a: &LaneArgs, f: impl Fn(A, B, C) -> D) -> u64 {
-    for c in 0..a.chunks {
+    for c in 0..a.rows.chunks {
         let mask = (a.mask >> (c * CHUNK)) as u32 & 0xffff;
         // SAFETY: promised by the caller.
         unsafe {
@@ -205,7 +217,7 @@ pub unsafe fn map<A: Lane, B: Lane, C: Lane, D: Lane>(a: &LaneArgs, f: impl Fn(A
             let p = a.dst.add(c * CHUNK);
             store(p, &lo, mask);
             if D::TY.dwords() == 2 {
-                store(p.add(a.dst_hi), &hi, mask);
+                store(p.add(a.rows.dst_hi), &hi, mask);
             }
         }
     }
@@ -219,7 +231,7 @@ pub unsafe fn map<A: Lane, B: Lane, C: Lane, D: Lane>(a: &LaneArgs, f: impl Fn(A
 #[inline(always)]
 pub unsafe fn test<A: Lane, B: Lane>(a: &LaneArgs, f: impl Fn(A, B) -> bool) -> u64 {
     let mut out = 0u64;
-    for c in 0..a.chunks {
+    for c in 0..a.rows.chunks {
         // SAFETY: promised by the caller.
         let ((x, xh), (y, yh)) = unsafe { (load::<A>(a, 0, c), load::<B>(a, 1, c)) };
         let mut bits = 0u32;
@@ -238,9 +250,9 @@ pub unsafe fn test<A: Lane, B: Lane>(a: &LaneArgs, f: impl Fn(A, B) -> bool) -> 
 #[inline(always)]
 pub unsafe fn carry<A: Lane, B: Lane, C: Lane, D: Lane>(a: &LaneArgs, f: impl Fn(A, B, C, bool) -> (D, bool)) -> u64 {
     let mut out = 0u64;
-    for c in 0..a.chunks {
+    for c in 0..a.rows.chunks {
         let mask = (a.mask >> (c * CHUNK)) as u32 & 0xffff;
-        let bits_in = (a.carry >> (c * CHUNK)) as u32;
+        let bits_in = (a.rows.carry >> (c * CHUNK)) as u32;
         // SAFETY: promised by the caller.
         unsafe {
             let (x, xh) = load::<A>(a, 0, c);
@@ -258,7 +270,7 @@ pub unsafe fn carry<A: Lane, B: Lane, C: Lane, D: Lane>(a: &LaneArgs, f: impl Fn
             let p = a.dst.add(c * CHUNK);
             store(p, &lo, mask);
             if D::TY.dwords() == 2 {
-                store(p.add(a.dst_hi), &hi, mask);
+                store(p.add(a.rows.dst_hi), &hi, mask);
             }
         }
     }
@@ -277,8 +289,18 @@ pub enum Host {
 }
 
 impl Host {
-    /// The best that this machine has.
+    /// The best that this machine has, or what BAREWAVE_HOST names (`portable`, `avx2`, `avx512`) when it has that too.
     pub fn detect() -> Host {
+        let best = Host::best();
+        let named = match std::env::var("BAREWAVE_HOST").as_deref() {
+            Ok("portable") => Host::Portable,
+            Ok("avx2") => Host::Avx2,
+            _ => Host::Avx512,
+        };
+        best.min(named)
+    }
+
+    fn best() -> Host {
         #[cfg(target_arch = "x86_64")]
         {
             let fma = is_x86_feature_detected!("avx2")
@@ -303,47 +325,6 @@ impl Host {
     }
 }
 
-/// Repeats a value over a chunk: the low dword, then the high dword behind it.
-pub type SplatFn = unsafe fn(*mut [u32; 2 * CHUNK], u64);
-
-#[inline(always)]
-unsafe fn splat(to: *mut [u32; 2 * CHUNK], v: u64) {
-    // SAFETY: promised by the caller.
-    let row = unsafe { &mut *to };
-    row[..CHUNK].fill(v as u32);
-    row[CHUNK..].fill((v >> 32) as u32);
-}
-// One wide store: narrower ones would not forward to the kernel's wide load.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-unsafe fn splat_avx2(to: *mut [u32; 2 * CHUNK], v: u64) {
-    // SAFETY: promised by the caller.
-    unsafe { splat(to, v) }
-}
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-unsafe fn splat_avx512(to: *mut [u32; 2 * CHUNK], v: u64) {
-    use std::arch::x86_64::{_mm512_set1_epi32, _mm512_storeu_si512};
-    // SAFETY: promised by the caller.
-    unsafe {
-        _mm512_storeu_si512(to.cast(), _mm512_set1_epi32(v as i32));
-        _mm512_storeu_si512(to.cast::<u32>().add(CHUNK).cast(), _mm512_set1_epi32((v >> 32) as i32));
-    }
-}
-
-impl Host {
-    /// The copy of [`SplatFn`] for this host.
-    pub fn splat(self) -> SplatFn {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Host::Avx2 => splat_avx2,
-            #[cfg(target_arch = "x86_64")]
-            Host::Avx512 => splat_avx512,
-            _ => splat,
-        }
-    }
-}
-
 /// One kernel compiled for every instruction set.
 #[derive(Clone, Copy)]
 pub struct Kernel {
@@ -362,34 +343,47 @@ impl Kernel {
 /// [`Kernel`] with one function per [`Host`], each holding its own copy of the loop.
 macro_rules! kernel {
     (|$a:ident| $body:expr) => {{
-        use $crate::emu::lanes::{Kernel, LaneArgs};
+        use $crate::emu::lanes::{Kernel, LaneArgs, Rows};
         /// # Safety
-        /// The rows of `$a` must hold `$a.chunks` chunks.
+        /// The rows must hold `rows.chunks` chunks.
         #[inline(always)]
-        unsafe fn body($a: &LaneArgs) -> u64 {
+        unsafe fn body(dst: *mut u32, x: *const u32, y: *const u32, z: *const u32, mask: u64, rows: &Rows) -> u64 {
+            let $a = &LaneArgs { dst, src: [x, y, z], mask, rows };
             $body
         }
-        unsafe fn portable(a: &LaneArgs) -> u64 {
-            // SAFETY: passed on.
-            unsafe { body(a) }
-        }
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-        unsafe fn avx2(a: &LaneArgs) -> u64 {
-            // SAFETY: passed on.
-            unsafe { body(a) }
-        }
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512cd,avx512vl")]
-        unsafe fn avx512(a: &LaneArgs) -> u64 {
-            // SAFETY: passed on.
-            unsafe { body(a) }
-        }
-        #[cfg(target_arch = "x86_64")]
-        let k = Kernel { by_host: [portable, avx2, avx512] };
-        #[cfg(not(target_arch = "x86_64"))]
-        let k = Kernel { by_host: [portable, portable, portable] };
-        k
+        $crate::emu::lanes::on_hosts!(
+            body(dst: *mut u32, x: *const u32, y: *const u32, z: *const u32, mask: u64, rows: &Rows) -> u64
+        );
+        Kernel { by_host: [portable, avx2, avx512] }
     }};
 }
 pub(crate) use kernel;
+
+/// Compiles an unsafe function once for every [`Host`]: `on_hosts!(f(x: u32) -> u64)` defines `portable`, `avx2` and
+/// `avx512`, which call `f` and differ in the instructions that they may use. `f` should be `#[inline(always)]`. Off
+/// x86-64 the three are the same function.
+macro_rules! on_hosts {
+    ($f:ident($($x:ident: $t:ty),*) -> $r:ty) => {
+        unsafe fn portable($($x: $t),*) -> $r {
+            // SAFETY: passed on.
+            unsafe { $f($($x),*) }
+        }
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+        unsafe fn avx2($($x: $t),*) -> $r {
+            // SAFETY: passed on.
+            unsafe { $f($($x),*) }
+        }
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512cd,avx512vl")]
+        unsafe fn avx512($($x: $t),*) -> $r {
+            // SAFETY: passed on.
+            unsafe { $f($($x),*) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        use portable as avx2;
+        #[cfg(not(target_arch = "x86_64"))]
+        use portable as avx512;
+    };
+}
+pub(crate) use on_hosts;

@@ -2,12 +2,17 @@
 //!
 //! Threads take workgroups in order of their number. Within a workgroup waves take turns: each runs until a barrier, a
 //! sleep, its time slice or its end; when all that are left stand at a barrier they go on.
+//!
+//! A workgroup may wait in a loop for one that has a higher number (barriers of a whole grid do). A thread that works
+//! for long without finishing a workgroup therefore starts more of them, twice as many each time, and lets them take
+//! turns; how many may run at once is bounded by the memory for their registers ([`RESIDENT_BYTES`]), as it is on
+//! hardware.
 
 use super::exec::barrier;
 use super::fault::{Fault, FaultKind};
 use super::memory::Memory;
 use super::program::{Machine, Program};
-use super::strict::Checker;
+use super::strict::{Checker, Shadow};
 use super::wave::{
     Ctl, DX10_CLAMP, EXEC, FP16_OVFL, GroupState, IEEE, LaunchState, POISON, PRIVATE_APERTURE, SCALARS,
     SHARED_APERTURE, VCC, Wave, scalar,
@@ -77,12 +82,20 @@ pub struct Launch<'a> {
     pub options: &'a LaunchOptions,
     /// Shared by all waves.
     pub state: LaunchState,
+    /// Who touched device memory, in strict mode.
+    pub shadow: Option<&'a Shadow>,
 }
 
 /// Bytes of stack for kernels whose stack grows at run time.
 const DYNAMIC_STACK: u32 = 1 << 15;
 /// Instructions after which a wave lets others run, so that waves may wait for each other in loops.
-const SLICE: u64 = 1 << 20;
+pub const SLICE: u64 = 1 << 14;
+/// Instructions that a thread runs without finishing a workgroup before it starts more.
+const PATIENCE: u64 = 1 << 22;
+/// What a turn of a workgroup costs besides its instructions, counted in instructions.
+const TURN: u64 = 64;
+/// Bytes of registers and LDS of the workgroups that one thread runs at once.
+const RESIDENT_BYTES: usize = 1 << 30;
 
 impl Launch<'_> {
     fn descriptor(&self) -> &Descriptor {
@@ -118,34 +131,65 @@ impl Launch<'_> {
         let fault: Mutex<Option<(u64, Fault)>> = Mutex::new(None);
         let instructions = AtomicU64::new(0);
         let threads = if self.options.single_thread { 1 } else { rayon::current_num_threads() as u64 };
+        let report = |id: u64, f: Fault| {
+            stop.store(true, Ordering::Relaxed);
+            let mut slot = fault.lock().unwrap_or_else(|e| e.into_inner());
+            if slot.as_ref().is_none_or(|(other, _)| id < *other) {
+                *slot = Some((id, f));
+            }
+        };
         let worker = |n: u64| {
-            let mut group = match Group::new(self, n) {
-                Ok(g) => g,
-                Err(kind) => {
-                    let f = self.launch_fault(kind);
-                    *fault.lock().unwrap_or_else(|e| e.into_inner()) = Some((0, f));
-                    return;
-                }
-            };
+            let (mut running, mut idle): (Vec<Group>, Vec<Group>) = (Vec::new(), Vec::new());
+            // How many workgroups may run at once, and the work since one ended or the number grew.
+            let (mut room, mut work) = (1, 0);
             while !stop.load(Ordering::Relaxed) {
-                let id = next.fetch_add(1, Ordering::Relaxed);
-                if id >= total {
+                while running.len() < room {
+                    let made = idle.pop().map_or_else(|| Group::new(self, n), Ok);
+                    let mut group = match made {
+                        Ok(g) => g,
+                        Err(kind) if running.is_empty() => return report(0, self.launch_fault(kind)),
+                        // No memory for more: those that run have to do.
+                        Err(_) => break,
+                    };
+                    let id = next.fetch_add(1, Ordering::Relaxed);
+                    if id >= total {
+                        idle.push(group);
+                        break;
+                    }
+                    if let Err(f) = group.begin(self, id) {
+                        report(id, *f);
+                    }
+                    running.push(group);
+                }
+                if running.is_empty() {
                     break;
                 }
-                match group.run(self, id) {
-                    Ok(count) => {
-                        instructions.fetch_add(count, Ordering::Relaxed);
-                    }
-                    Err(f) => {
-                        stop.store(true, Ordering::Relaxed);
-                        let mut slot = fault.lock().unwrap_or_else(|e| e.into_inner());
-                        if slot.as_ref().is_none_or(|(other, _)| id < *other) {
-                            *slot = Some((id, *f));
-                        }
+                let before = running.len();
+                let mut i = 0;
+                while i < running.len() {
+                    let group = &mut running[i];
+                    let count = group.count;
+                    let done = group.turn(self).unwrap_or_else(|f| {
+                        report(group.id, *f);
+                        true
+                    });
+                    // A turn costs something, however few instructions it has.
+                    work += group.count - count + TURN;
+                    if done {
+                        instructions.fetch_add(group.count, Ordering::Relaxed);
+                        idle.push(running.remove(i));
+                    } else {
+                        i += 1;
                     }
                 }
+                if running.len() < before {
+                    (room, work) = (1, 0);
+                } else if work > PATIENCE {
+                    room = (2 * before).min((RESIDENT_BYTES / running[0].bytes()).max(1));
+                    work = 0;
+                }
             }
-            group.release(self);
+            running.iter_mut().chain(&mut idle).for_each(|g| g.release(self));
         };
         let workers = threads.min(total);
         if workers <= 1 {
@@ -163,9 +207,16 @@ impl Launch<'_> {
         })
     }
 
+    /// Coordinates of workgroup `id`.
+    pub fn workgroup(&self, id: u64) -> [u32; 3] {
+        let [gx, gy, _] = self.grid.map(u64::from);
+        [(id % gx) as u32, (id / gx % gy) as u32, (id / gx / gy) as u32]
+    }
+
     fn launch_fault(&self, kind: FaultKind) -> Fault {
         Fault {
             kind,
+            operator: None,
             kernel: self.kernel.name.clone(),
             pc: self.kernel.entry,
             instruction: String::new(),
@@ -299,8 +350,12 @@ impl Launch<'_> {
     }
 }
 
-/// The waves and the LDS that one thread runs workgroups with.
+/// The waves and the LDS of a workgroup that runs, used again for later ones.
 struct Group {
+    id: u64,
+    /// Instructions executed.
+    count: u64,
+    states: Vec<State>,
     waves: Vec<Wave>,
     lds: Vec<u8>,
     scratch: u64,
@@ -336,8 +391,19 @@ impl Group {
             w.cu = thread as u32;
             w.launch = &l.state;
         }
-        let checker = l.options.strict.then(|| Checker::new(l, n));
-        Ok(Group { waves, lds: vec![0; l.lds_size as usize + 64], scratch, per_wave, checker, state: Box::default() })
+        let refused = |e| FaultKind::Launch(format!("the host has no memory for strict mode: {e}"));
+        let checker = l.options.strict.then(|| Checker::new(l, n)).transpose().map_err(refused)?;
+        Ok(Group {
+            id: 0,
+            count: 0,
+            states: Vec::new(),
+            waves,
+            lds: vec![0; l.lds_size as usize + 64],
+            scratch,
+            per_wave,
+            checker,
+            state: Box::default(),
+        })
     }
 
     fn release(&mut self, l: &Launch) {
@@ -346,9 +412,15 @@ impl Group {
         }
     }
 
-    fn run(&mut self, l: &Launch, id: u64) -> Result<u64, Box<Fault>> {
-        let [gx, gy, _] = l.grid.map(u64::from);
-        let workgroup = [(id % gx) as u32, (id / gx % gy) as u32, (id / gx / gy) as u32];
+    /// Host memory of its registers and LDS.
+    fn bytes(&self) -> usize {
+        self.waves.iter().map(|w| 4 * w.elements()).sum::<usize>() + self.lds.len()
+    }
+
+    /// Puts everything into the state in which workgroup `id` starts.
+    fn begin(&mut self, l: &Launch, id: u64) -> Result<(), Box<Fault>> {
+        (self.id, self.count) = (id, 0);
+        let workgroup = l.workgroup(id);
         // Undefined LDS holds a pattern that is neither zero nor a small number.
         for (i, b) in self.lds.iter_mut().enumerate() {
             *b = POISON.to_le_bytes()[i % 4];
@@ -367,67 +439,64 @@ impl Group {
             w.ip = entry;
         }
         if let Some(c) = &mut self.checker {
-            c.begin(l, &self.waves);
+            c.begin(l, id, &self.waves);
         }
-        let mut states = vec![State::Ready; self.waves.len()];
-        let mut total = 0;
-        loop {
-            let mut alive = 0;
-            for i in 0..self.waves.len() {
-                if states[i] == State::Done {
-                    continue;
-                }
-                alive += 1;
-                while states[i] == State::Ready {
-                    let w = &mut self.waves[i];
-                    let before = w.count;
-                    let ctl = match &mut self.checker {
-                        None => interpret(w, l.program),
-                        Some(c) => c.interpret(w, l),
-                    };
-                    total += w.count - before;
-                    match ctl {
-                        Ctl::End => states[i] = State::Done,
-                        Ctl::Barrier => states[i] = State::AtBarrier,
-                        Ctl::Fault => return Err(Box::new(fault(l, w))),
-                        _ => {
-                            if total > l.options.max_instructions {
-                                w.fault = Some((FaultKind::InstructionLimit(l.options.max_instructions), None));
-                                return Err(Box::new(fault(l, w)));
-                            }
-                            break;
-                        }
-                    }
-                }
+        self.states = vec![State::Ready; self.waves.len()];
+        Ok(())
+    }
+
+    /// Gives every wave that is ready a time slice; true when all waves have ended.
+    fn turn(&mut self, l: &Launch) -> Result<bool, Box<Fault>> {
+        let mut alive = false;
+        for (w, state) in self.waves.iter_mut().zip(&mut self.states) {
+            alive |= *state != State::Done;
+            if *state != State::Ready {
+                continue;
             }
-            if alive == 0 {
-                return Ok(total);
-            }
-            self.release_waves(&mut states);
-            if states.iter().all(|s| matches!(s, State::Done | State::AtBarrier))
-                && let Some(i) = states.iter().position(|s| *s == State::AtBarrier)
-            {
-                let w = &mut self.waves[i];
-                // The barrier is the operation before the one that would come next.
-                w.ip = w.ip.saturating_sub(1);
-                w.fault = Some((FaultKind::BarrierDeadlock, None));
-                return Err(Box::new(fault(l, w)));
+            let before = w.count;
+            let ctl = match &mut self.checker {
+                None => interpret(w, l.program),
+                Some(c) => c.interpret(w, l),
+            };
+            self.count += w.count - before;
+            match ctl {
+                Ctl::End => *state = State::Done,
+                Ctl::Barrier => *state = State::AtBarrier,
+                Ctl::Fault => return Err(Box::new(fault(l, w))),
+                _ if self.count > l.options.max_instructions => {
+                    w.fault = Some((FaultKind::InstructionLimit(l.options.max_instructions), None));
+                    return Err(Box::new(fault(l, w)));
+                }
+                _ => {}
             }
         }
+        if !alive {
+            return Ok(true);
+        }
+        self.release_waves(l);
+        let stuck = self.states.iter().all(|s| matches!(s, State::Done | State::AtBarrier));
+        if let (true, Some(i)) = (stuck, self.states.iter().position(|s| *s == State::AtBarrier)) {
+            let w = &mut self.waves[i];
+            // The barrier is the operation before the one that would come next.
+            w.ip = w.ip.saturating_sub(1);
+            w.fault = Some((FaultKind::BarrierDeadlock, None));
+            return Err(Box::new(fault(l, w)));
+        }
+        Ok(false)
     }
 
     /// Lets waves go on whose barrier is complete.
-    fn release_waves(&mut self, states: &mut [State]) {
-        let before = states.to_vec();
+    fn release_waves(&mut self, l: &Launch) {
+        let before = self.states.clone();
         let mut met = false;
         for (i, w) in self.waves.iter_mut().enumerate() {
             if before[i] == State::AtBarrier && barrier::released(w, |n| before[n] != State::Done) {
-                states[i] = State::Ready;
-                met |= w.waits_for.is_none();
+                self.states[i] = State::Ready;
+                met = true;
             }
         }
         if met && let Some(c) = &mut self.checker {
-            c.barrier();
+            c.barrier(l);
         }
     }
 }
@@ -437,6 +506,7 @@ fn fault(l: &Launch, w: &mut Wave) -> Fault {
     let pc = l.program.ops[w.ip.min(l.program.ops.len() - 1)].pc;
     Fault {
         kind,
+        operator: None,
         kernel: l.kernel.name.clone(),
         pc: (l.program.base + pc as u64).wrapping_sub(l.entry).wrapping_add(l.kernel.entry),
         instruction: l.program.text_at(pc),
@@ -459,6 +529,14 @@ fn interpret(w: &mut Wave, program: &Program) -> Ctl {
         // SAFETY: `ip` is an index of the program: it starts as one, jumps only go to indices, and the last operation
         // never falls through.
         let op = unsafe { &*ops.add(ip) };
+        if op.batch > 1 && w.plain_float {
+            let n = op.batch as usize;
+            // SAFETY: so many operations of the kind follow, all resolved for waves like this one.
+            unsafe { (program.multiply_adds)(w, std::slice::from_raw_parts(ops.add(ip), n)) };
+            ip += n;
+            count += n as u64;
+            continue;
+        }
         count += 1;
         // SAFETY: operands were resolved for waves like this one.
         match unsafe { (op.run)(w, op) } {

@@ -215,6 +215,16 @@ impl Memory {
         self.unrecorded.store(self.made.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
+    /// Offset of a device address in the reserved range.
+    pub fn offset_of(&self, addr: u64) -> Option<u64> {
+        addr.checked_sub(self.origin).filter(|&o| o < self.size)
+    }
+
+    /// Bytes from the start of the reserved range that were ever allocated.
+    pub fn extent(&self) -> u64 {
+        self.extent.load(Ordering::Relaxed)
+    }
+
     /// The allocations of the moment, in order: strict launches look addresses up in this.
     pub fn snapshot(&self) -> Vec<Allocation> {
         let a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
@@ -266,12 +276,7 @@ impl Memory {
 
     /// Access for waves.
     pub fn view(&self) -> View {
-        View {
-            base: self.map.as_ptr().cast_mut(),
-            origin: self.origin,
-            limit: self.extent.load(Ordering::Relaxed),
-            lent: &self.lent,
-        }
+        View { base: self.map.as_ptr().cast_mut(), origin: self.origin, limit: self.extent(), lent: &self.lent }
     }
 
     /// Copies device memory to the host; false when the range is outside of device memory.

@@ -20,9 +20,12 @@
 //! not document is settled as follows: transcendentals are correctly rounded almost always (AMD promises 1 ULP) and
 //! flush f32 denormals; sums inside matrix instructions are taken in order of k, each product added with a fused
 //! multiply-add in single precision; matrix shapes that only gfx950 has follow the pattern of the older ones
-//! (`exec::matrix::layout`); transposing loads exchange within 16 lanes (`exec::vmem`, `exec::ds`); stochastic conversions of
-//! several numbers use one seed (`exec::convert`); integers that do not fit a typed buffer's component saturate
-//! (`exec::format`).
+//! (`exec::matrix::layout`); transposing loads exchange within a quarter of the wave (`exec::vmem`, `exec::ds`);
+//! stochastic conversions of several numbers use one seed (`exec::convert`); integers that do not fit a typed buffer's
+//! component saturate (`exec::format`); dot products of floats add in an order and precision of their own (`sem::packed`).
+//!
+//! Results do not depend on the host: its instruction sets (AVX-512, AVX2, what the build guarantees) give the same bits,
+//! but for the payloads of NaN. The best one is used; `BAREWAVE_HOST=portable` or `avx2` asks for a lesser one.
 //!
 //! Trap handlers, image sampling and export are not emulated; `s_trap` is a fault. Every setting of MODE is: rounding and
 //! denormals of each format, DX10_CLAMP, IEEE, FP16_OVFL; output modifiers are ignored where the manuals say so.
@@ -240,6 +243,7 @@ impl EmuDevice {
         let info = kernel.info();
         let refuse = |what: String| Fault {
             kind: FaultKind::Launch(what),
+            operator: None,
             kernel: info.name.clone(),
             pc: info.entry,
             instruction: String::new(),
@@ -267,6 +271,8 @@ impl EmuDevice {
         if !options.strict {
             self.memory.stop_recording();
         }
+        let shadow = options.strict.then(|| strict::Shadow::new(self.memory.extent())).transpose();
+        let shadow = shadow.map_err(|e| refuse(format!("the host has no memory for strict mode: {e}")))?;
         let program = kernel.module.program(info);
         let l = launch::Launch {
             machine: &self.machine,
@@ -281,6 +287,7 @@ impl EmuDevice {
             lds_size: lds,
             options,
             state: Default::default(),
+            shadow: shadow.as_ref(),
         };
         let result = l.run();
         self.memory.free(address);

@@ -251,7 +251,12 @@ pub fn rcp(x: f32) -> f32 {
 #[inline(always)]
 pub fn rsq(x: f32) -> f32 {
     let x = flush(x);
-    (1.0 / (x as f64).sqrt()) as f32
+    let near = 1.0 / x.sqrt();
+    // One step of Newton's iteration in double precision.
+    let r = near as f64;
+    let error = 1.0 - x as f64 * (r * r);
+    let better = (r + 0.5 * r * error) as f32;
+    if near.is_finite() && near != 0.0 { better } else { near }
 }
 
 /// V_SQRT_F32.
@@ -260,32 +265,30 @@ pub fn sqrt(x: f32) -> f32 {
     flush(x).sqrt()
 }
 
-/// `2^x` in double precision good to about 1e-12, by splitting off the integer part and a polynomial; no branches.
+/// Added to a double of moderate size, this rounds it to an integer, which then stands in the lowest bits of the sum.
+const ROUNDER: f64 = 6755399441055744.0;
+
+/// `c[0] + c[1] x + ... + c[7] x^7` in three levels (Estrin), so that the multiplications of a level overlap.
+#[inline(always)]
+fn polynomial(x: f64, c: [f64; 8]) -> f64 {
+    let x2 = x * x;
+    let low = (c[0] + c[1] * x) + (c[2] + c[3] * x) * x2;
+    let high = (c[4] + c[5] * x) + (c[6] + c[7] * x) * x2;
+    low + high * (x2 * x2)
+}
+
+/// `2^x` of a small number in double precision, good to about 1e-12, by splitting off the integer part and a polynomial;
+/// no branches.
 #[inline(always)]
 fn exp2_core(x: f64) -> f64 {
-    let n = (x + 6755399441055744.0) - 6755399441055744.0;
-    let t = (x - n) * std::f64::consts::LN_2;
-    // Taylor on |t| <= 0.347: the last term is below 1e-15.
-    let mut p = 1.0 / 6227020800.0;
-    for c in [
-        1.0 / 479001600.0,
-        1.0 / 39916800.0,
-        1.0 / 3628800.0,
-        1.0 / 362880.0,
-        1.0 / 40320.0,
-        1.0 / 5040.0,
-        1.0 / 720.0,
-        1.0 / 120.0,
-        1.0 / 24.0,
-        1.0 / 6.0,
-        0.5,
-        1.0,
-        1.0,
-    ] {
-        p = p * t + c;
-    }
-    let e = ((n as f32 as i32 as i64) + 1023) << 52;
-    p * f64::from_bits(e as u64)
+    let rounded = x + ROUNDER;
+    let t = (x - (rounded - ROUNDER)) * std::f64::consts::LN_2;
+    // Taylor on |t| <= 0.347: the first term left out is below 3e-13.
+    let low = [1.0, 1.0, 0.5, 1.0 / 6.0, 1.0 / 24.0, 1.0 / 120.0, 1.0 / 720.0, 1.0 / 5040.0];
+    let t8 = (t * t) * (t * t) * ((t * t) * (t * t));
+    let high = (1.0 / 40320.0 + t * (1.0 / 362880.0)) + t * t * (1.0 / 3628800.0);
+    let p = polynomial(t, low) + high * t8;
+    p * f64::from_bits(rounded.to_bits().wrapping_add(1023) << 52)
 }
 
 /// V_EXP_F32: `2^x`; denormal operands count as zero, denormal results are flushed.
@@ -303,7 +306,7 @@ pub fn exp2_16(x: F16) -> F16 {
     if v.is_nan() { F16(x.0 | 0x200) } else { r }
 }
 
-/// `log2 x` of a positive normal number, good to about 1e-14.
+/// `log2 x` of a positive normal number, good to about 1e-13.
 #[inline(always)]
 fn log2_core(x: f64) -> f64 {
     let b = x.to_bits();
@@ -311,14 +314,8 @@ fn log2_core(x: f64) -> f64 {
     let e = (b.wrapping_sub(0x3fe6_a09e_667f_3bcd) as i64) >> 52;
     let m = f64::from_bits(b.wrapping_sub((e << 52) as u64));
     let s = (m - 1.0) / (m + 1.0);
-    let z = s * s;
-    let mut p = 1.0 / 21.0;
-    for c in
-        [1.0 / 19.0, 1.0 / 17.0, 1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 1.0 / 5.0, 1.0 / 3.0, 1.0]
-    {
-        p = p * z + c;
-    }
-    (e as i32 as f64) + 2.0 * s * p * std::f64::consts::LOG2_E
+    let odd = [1.0, 1.0 / 3.0, 1.0 / 5.0, 1.0 / 7.0, 1.0 / 9.0, 1.0 / 11.0, 1.0 / 13.0, 1.0 / 15.0];
+    (e as i32 as f64) + s * polynomial(s * s, odd) * (2.0 * std::f64::consts::LOG2_E)
 }
 
 /// V_LOG_F32: `log2 x`; denormal operands count as zero.
@@ -342,26 +339,50 @@ pub fn log2_16(x: F16) -> F16 {
     })
 }
 
+/// `sin(2 pi (x + shift / 4))`, good to about 1e-14 and exact at multiples of a quarter; NaN for infinities.
+#[inline(always)]
+fn sine(x: f32, shift: u64) -> f32 {
+    let v = flush(x) as f64;
+    // From 2^24 on all singles are whole turns.
+    let turn = if v.abs() < 16777216.0 { v - ((v + ROUNDER) - ROUNDER) } else { 0.0 };
+    let rounded = 4.0 * turn + ROUNDER;
+    let y = (turn - 0.25 * (rounded - ROUNDER)) * std::f64::consts::TAU;
+    let w = y * y;
+    // Taylor on |y| <= pi / 4.
+    let sin = y * polynomial(
+        w,
+        [
+            1.0,
+            -1.0 / 6.0,
+            1.0 / 120.0,
+            -1.0 / 5040.0,
+            1.0 / 362880.0,
+            -1.0 / 39916800.0,
+            1.0 / 6227020800.0,
+            -1.0 / 1307674368000.0,
+        ],
+    );
+    let cos = polynomial(
+        w,
+        [1.0, -0.5, 1.0 / 24.0, -1.0 / 720.0, 1.0 / 40320.0, -1.0 / 3628800.0, 1.0 / 479001600.0, -1.0 / 87178291200.0],
+    );
+    let quarter = rounded.to_bits().wrapping_add(shift);
+    let r = if quarter & 1 == 1 { cos } else { sin };
+    // Zeros at whole and half turns are positive, except that of -0.
+    let r = if quarter & 2 == 2 { 0.0 - r } else { r } as f32;
+    if x.is_finite() { r } else { f32::from_bits(0x7fc0_0000 | x.to_bits() & 0x8000_0000) }
+}
+
 /// V_SIN_F32: `sin(2 pi x)`.
+#[inline(always)]
 pub fn sin_turns(x: f32) -> f32 {
-    if !x.is_finite() {
-        return f32::from_bits(0x7fc0_0000 | x.to_bits() & 0x8000_0000);
-    }
-    let x = flush(x) as f64;
-    let r = x - x.round_ties_even();
-    let s = if r.abs() == 0.5 { 0.0 } else { (r * std::f64::consts::TAU).sin() };
-    s as f32
+    sine(x, 0)
 }
 
 /// V_COS_F32: `cos(2 pi x)`.
+#[inline(always)]
 pub fn cos_turns(x: f32) -> f32 {
-    if !x.is_finite() {
-        return f32::from_bits(0x7fc0_0000 | x.to_bits() & 0x8000_0000);
-    }
-    let x = flush(x) as f64;
-    let r = x - x.round_ties_even();
-    let c = if r.abs() == 0.25 { 0.0 } else { (r * std::f64::consts::TAU).cos() };
-    c as f32
+    sine(x, 1)
 }
 
 /// Fraction as the hardware gives it: at most the largest number below one.
@@ -594,8 +615,13 @@ mod tests {
                 let want = (v as f64).log2() as f32;
                 assert!((log2(v) - want).abs() <= want.abs() * 2e-7, "{v:e}");
             }
+            let v = (x as f32 / u32::MAX as f32 - 0.5) * 40.0;
+            let turn = (v as f64).fract() * std::f64::consts::TAU;
+            wrong += usize::from(turn.sin().abs() > 1e-3 && sin_turns(v) != turn.sin() as f32);
+            wrong += usize::from(turn.cos().abs() > 1e-3 && cos_turns(v) != turn.cos() as f32);
         }
         assert!(wrong < 10, "{wrong}");
+        assert_eq!((sin_turns(0.5).to_bits(), sin_turns(-0.0).to_bits(), cos_turns(3e30)), (0, 1 << 31, 1.0));
         assert_eq!((exp2(0.0), exp2(-1.0), exp2(f32::INFINITY), exp2(-127.0)), (1.0, 0.5, f32::INFINITY, 0.0));
         assert_eq!((log2(8.0), log2(0.0), log2(1.0)), (3.0, f32::NEG_INFINITY, 0.0));
         assert_eq!((sin_turns(0.25), cos_turns(0.5), cos_turns(0.25)), (1.0, -1.0, 0.0));

@@ -6,14 +6,13 @@
 //! with one entry per dword.
 
 use super::builder::Builder;
-use super::exec::{convert, ds, flow, format, lane, matrix, salu, smem, vmem};
-use super::lanes::Host;
-use super::lanes::Ty;
+use super::exec::{convert, ds, flow, format, lane, matrix, salu, smem, valu, vmem};
+use super::lanes::{Host, Rows, Ty};
 use super::sem::{self, Form};
 use super::vopd;
-use super::wave::{Kind, Quirks, Run, SINK, Src, UOp};
+use super::wave::{Batch, Kind, Quirks, Run, SINK, Src, UOp};
 use crate::codeobj::Family;
-use barewave_isa::{Decoder, Flags, Mode, Operand, Pipe, Raw, Target};
+use barewave_isa::{Decoder, Flags, Mode, Pipe, Raw, Target};
 
 /// Decoded code of one executable segment, for one wave size.
 pub struct Program {
@@ -27,8 +26,13 @@ pub struct Program {
     index: Vec<u32>,
     /// Lanes of a wave.
     pub lanes: usize,
+    /// Executes runs of multiply-adds (`UOp::batch`).
+    pub multiply_adds: Batch,
     target: Target,
 }
+
+/// Longest run of operations executed in one call.
+const MAX_BATCH: u16 = 1 << 10;
 
 /// Rows behind the registers, for handlers.
 const SPARE_ROWS: usize = 1;
@@ -63,36 +67,14 @@ impl Machine {
     /// Generation details for handlers.
     pub fn quirks(&self) -> Quirks {
         Quirks {
-            buffer_gfx10: self.family >= Family::Gfx10,
-            buffer_gfx11: self.family >= Family::Gfx11,
+            gfx10: self.family >= Family::Gfx10,
+            gfx11: self.family >= Family::Gfx11,
             flat_scratch_gfx8: self.family == Family::Gfx8,
-            fnuz: self.target.info().name.starts_with("gfx94"),
+            fnuz: self.target.info().fnuz,
             fixed_modes: !self.family.has_ieee_mode(),
             hwreg_gfx10: self.family == Family::Gfx10,
         }
     }
-}
-
-/// The text of an instruction, for messages.
-pub fn text(raw: &Raw) -> String {
-    use std::fmt::Write;
-    let inst = raw.inst();
-    let mut s = raw.mnemonic().to_owned();
-    let mut first = true;
-    for o in inst.dsts.iter().chain(&inst.srcs) {
-        s.push_str(if first { " " } else { ", " });
-        first = false;
-        let _ = match o {
-            Operand::Regs(r) => write!(s, "{r}"),
-            Operand::Imm(v) if *v < 1 << 16 => write!(s, "{v}"),
-            Operand::Imm(v) => write!(s, "{v:#x}"),
-            Operand::Off => write!(s, "off"),
-        };
-    }
-    for (name, v) in inst.mods.iter() {
-        let _ = write!(s, " {}:{v}", format!("{name:?}").to_lowercase());
-    }
-    s
 }
 
 impl Program {
@@ -107,6 +89,7 @@ impl Program {
             raws: Vec::new(),
             index: vec![u32::MAX; bytes.len() / 4 + 1],
             lanes,
+            multiply_adds: valu::handlers(m.host).multiply_adds,
             target: m.target,
         };
         let mut at = 0;
@@ -137,6 +120,7 @@ impl Program {
             if indexed && op.types != [Ty::None; 4] {
                 op.inner = Some(op.run);
                 op.run = lane::indexed;
+                op.batch = 0;
             }
             p.ops.push(op);
             p.raws.push(raw);
@@ -146,6 +130,11 @@ impl Program {
         p.index[bytes.len() / 4] = p.ops.len() as u32;
         p.ops.push(blank(flow::illegal, bytes.len() as u32, 4));
         p.raws.push(None);
+        for i in (0..p.ops.len() - 1).rev() {
+            if p.ops[i].batch > 0 {
+                p.ops[i].batch = p.ops[i + 1].batch.saturating_add(1).min(MAX_BATCH);
+            }
+        }
         for i in 0..p.ops.len() {
             if p.ops[i].src[1].kind == Kind::None && p.ops[i].access.flags == BRANCH {
                 let target = p.ops[i].src[1].value;
@@ -174,7 +163,7 @@ impl Program {
 
     /// Text of the instruction at a byte offset, empty when there is none.
     pub fn text_at(&self, pc: u32) -> String {
-        self.raw_at(pc).map_or(String::new(), |r| text(&r))
+        self.raw_at(pc).map_or(String::new(), |r| r.to_string())
     }
 
     fn raw_at(&self, pc: u32) -> Option<Raw> {
@@ -186,7 +175,7 @@ impl Program {
 /// `access.flags` of branches, until their targets are resolved.
 pub const BRANCH: u16 = 1 << 14;
 
-unsafe fn none(_: &super::lanes::LaneArgs) -> u64 {
+unsafe fn none(_: *mut u32, _: *const u32, _: *const u32, _: *const u32, _: u64, _: &Rows) -> u64 {
     0
 }
 
@@ -195,6 +184,8 @@ pub fn blank(run: Run, pc: u32, len: u8) -> UOp {
     UOp {
         run,
         kernel: none,
+        rows: valu::rows(&[Src::default(); 4], 64),
+        batch: 0,
         src: [Src::default(); 4],
         dst: SINK,
         dst2: SINK,

@@ -1,17 +1,18 @@
 //! VOPD: two vector instructions in one encoding (RDNA3, RDNA4).
 //!
-//! Both halves read their operands before either writes. The Y half is therefore computed into a spare register row
-//! first, then the X half runs, then Y's row is copied to its place.
+//! Both halves read their operands before either writes. The half that reads what the other writes therefore runs first;
+//! when each does, the second one's result goes to a spare register row and is copied to its place at the end. Runs of
+//! pairs of multiply-adds are executed in one call (`exec::valu`).
 //!
 //! Encoding (RDNA3 manual, "VOPD"): dword 0 holds src0X (8:0), vsrc1X (16:9), opY (21:17), opX (25:22) and 0b110010
 //! (31:26); dword 1 holds src0Y (8:0), vsrc1Y (16:9), vdstY (23:17, its lowest bit is the inverse of vdstX's) and vdstX
 //! (31:24). A literal is shared.
 
 use super::exec::valu;
-use super::lanes::{CHUNK, Ty};
+use super::lanes::Ty;
 use super::program::{Machine, blank};
 use super::sem::{self, Form};
-use super::wave::{Ctl, Ext, Kind, Src, UOp, VCC, Wave, scalar};
+use super::wave::{Ctl, Ext, Kind, Lanes, Src, UOp, VCC, Wave, scalar};
 use barewave_isa::{Op, Operand, Reg, Regs};
 
 /// One half.
@@ -128,7 +129,8 @@ pub fn decode(bytes: &[u8]) -> Option<Pair> {
 /// Micro-operation of one half, writing row `dst`.
 fn build(m: &Machine, lanes: usize, h: &Half, dst: u32, pc: u32) -> Option<UOp> {
     let sem = sem::of(h.op, false)?;
-    let mut op = blank(valu::map, pc, 8);
+    let handlers = valu::handlers(m.host);
+    let mut op = blank(handlers.map, pc, 8);
     op.kernel = sem.kernel.on(m.host);
     op.form = sem.form;
     op.float = sem.float;
@@ -152,51 +154,57 @@ fn build(m: &Machine, lanes: usize, h: &Half, dst: u32, pc: u32) -> Option<UOp> 
         op.src[3] = Src { kind: Kind::Scalar, at: VCC as u32, value: 0 };
     }
     if sem.form != Form::Map {
-        op.run = valu::bits;
-    } else if op.n == 3 && op.src[..3].iter().all(|s| s.kind == Kind::Vector) {
-        op.run = valu::map_vvv;
+        op.run = handlers.bits;
+    } else if op.src[..op.n as usize].iter().all(|s| s.kind == Kind::Vector) {
+        op.run = handlers.registers;
     }
     if op.types[..3].iter().any(|t| t.is_packed() && *t != Ty::None) {
         op.ext = Some(Box::new(Ext::NONE));
     }
+    op.rows = valu::rows(&op.src, lanes);
     Some(op)
 }
 
 /// The micro-operation of a pair. `spare` is the element offset of a row that no register uses.
 pub fn lower(m: &Machine, lanes: usize, pair: &Pair, spare: u32, pc: u32) -> Option<UOp> {
     let row = |n: u16| n as u32 * lanes as u32;
-    let [x, y] = &pair.halves;
+    let reads = |a: &Half, b: &Half| a.srcs.iter().any(|s| s.regs().is_some_and(|r| r.first == Reg::v(b.dst)));
+    let [mut first, mut second] = pair.halves.each_ref();
+    if reads(second, first) {
+        (first, second) = (second, first);
+    }
     let mut op = blank(run, pc, pair.len as u8);
-    let y_reads_x = y.srcs.iter().any(|s| s.regs().is_some_and(|r| r.first == Reg::v(x.dst)));
-    let y_dst = if y_reads_x { spare } else { row(y.dst) };
-    op.dual = Some(Box::new([build(m, lanes, x, row(x.dst), pc)?, build(m, lanes, y, y_dst, pc)?]));
-    op.dst = row(y.dst);
-    op.dst2 = y_dst;
+    let crossed = reads(second, first);
+    let halves = [
+        build(m, lanes, first, row(first.dst), pc)?,
+        build(m, lanes, second, if crossed { spare } else { row(second.dst) }, pc)?,
+    ];
+    (op.dst, op.dst2) = (row(second.dst), halves[1].dst);
+    let multiply_adds = [first, second].iter().zip(&halves).all(|(h, op)| valu::joins_batch(h.op.name(), op));
+    op.batch = (multiply_adds && !crossed).into();
+    op.dual = Some(Box::new(halves));
     Some(op)
 }
 
 /// Runs both halves.
 unsafe fn run(w: &mut Wave, op: &UOp) -> Ctl {
     let Some(halves) = &op.dual else { return Ctl::Next };
-    let [x, y] = &**halves;
+    let [first, second] = &**halves;
     // SAFETY: both halves were resolved for waves like this one.
     unsafe {
         if op.dst == op.dst2 {
-            // Y does not read what X writes: X first, then Y.
-            let c = (x.run)(w, x);
-            return if c == Ctl::Next { (y.run)(w, y) } else { c };
+            let c = (first.run)(w, first);
+            return if c == Ctl::Next { (second.run)(w, second) } else { c };
         }
-        let c = (y.run)(w, y);
+        // The second one's result waits in the spare row.
+        let c = (second.run)(w, second);
         if c != Ctl::Next {
             return c;
         }
-        let c = (x.run)(w, x);
-        let exec = w.exec();
-        for l in 0..w.chunks() * CHUNK {
-            if exec >> l & 1 == 1 {
-                let v = w.lane(op.dst2, l);
-                w.set_lane(op.dst, l, v);
-            }
+        let c = (first.run)(w, first);
+        for l in Lanes(w.exec()) {
+            let v = w.lane(op.dst2, l);
+            w.set_lane(op.dst, l, v);
         }
         c
     }

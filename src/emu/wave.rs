@@ -1,10 +1,11 @@
 //! State of one wave, and the micro-operations that work on it.
 
 use super::fault::FaultKind;
-use super::lanes::{CHUNK, Host, LaneFn, SplatFn, Ty};
+use super::lanes::{CHUNK, LaneFn, Rows, Ty};
 use super::memory::View;
 use super::program::Program;
 use super::sem::Form;
+use super::strict::Clock;
 use barewave_isa::Reg;
 
 /// Entries of the scalar file: all scalar registers by [`Reg`] number from `S0`, then a sink for discarded writes.
@@ -48,6 +49,9 @@ pub enum Ctl {
 
 /// A handler: executes one micro-operation.
 pub type Run = unsafe fn(&mut Wave, &UOp) -> Ctl;
+
+/// Executes a run of micro-operations of one kind.
+pub type Batch = unsafe fn(&mut Wave, &[UOp]);
 
 /// Where an operand is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -188,6 +192,8 @@ pub struct UOp {
     pub run: Run,
     /// Lane kernel of vector instructions.
     pub kernel: LaneFn,
+    /// How the rows of its operands are laid out.
+    pub rows: &'static Rows,
     /// Sources.
     pub src: [Src; 4],
     /// Destination: element offset of a row, or scalar index.
@@ -202,6 +208,8 @@ pub struct UOp {
     pub len: u8,
     /// Sources in use.
     pub n: u8,
+    /// Length of the run of multiply-adds that starts here ([`Batch`]).
+    pub batch: u16,
     /// Lane bits in and out.
     pub form: Form,
     /// Needs the general path when MODE is not the usual one.
@@ -286,6 +294,8 @@ pub struct Gws {
 pub struct LaunchState {
     /// Global wave sync resources.
     pub gws: std::sync::Mutex<[Gws; 64]>,
+    /// Ticks when waves synchronise, in strict mode.
+    pub clock: Clock,
     gds: std::sync::OnceLock<Vec<std::sync::atomic::AtomicU8>>,
 }
 
@@ -294,7 +304,11 @@ pub const GDS_BYTES: usize = 1 << 16;
 
 impl Default for LaunchState {
     fn default() -> Self {
-        LaunchState { gws: std::sync::Mutex::new([Gws::default(); 64]), gds: std::sync::OnceLock::new() }
+        LaunchState {
+            gws: std::sync::Mutex::new([Gws::default(); 64]),
+            clock: Clock::default(),
+            gds: std::sync::OnceLock::new(),
+        }
     }
 }
 
@@ -368,8 +382,6 @@ pub struct Wave {
     pub group: *mut GroupState,
     /// Shared by the launch.
     pub launch: *const LaunchState,
-    /// Fills a chunk with one value.
-    pub splat: SplatFn,
     /// Generation of hardware-dependent details.
     pub quirks: Quirks,
 }
@@ -377,10 +389,10 @@ pub struct Wave {
 /// Differences between generations that handlers ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Quirks {
-    /// Buffer bounds checks as on gfx10 and later.
-    pub buffer_gfx10: bool,
+    /// gfx10 and later: buffer bounds checks, a crossbar of 32 lanes.
+    pub gfx10: bool,
     /// gfx11 and later (buffer resource word 3 layout).
-    pub buffer_gfx11: bool,
+    pub gfx11: bool,
     /// gfx8: flat scratch words are offset and size.
     pub flat_scratch_gfx8: bool,
     /// fp8 numbers are AMD's FNUZ encodings (gfx942).
@@ -445,7 +457,6 @@ impl Wave {
             vskip: false,
             group: std::ptr::null_mut(),
             launch: std::ptr::null(),
-            splat: Host::detect().splat(),
             quirks: Quirks::default(),
         }
     }

@@ -462,9 +462,11 @@ impl Builder {
         assert!(offset < 65536, "LDS offset {offset} does not fit its field");
         if offset > 0 { Mods::new().with(ModName::Offset, offset as i32) } else { Mods::new() }
     }
-    /// Barrier of the workgroup.
+    /// Barrier of the workgroup. A single wave needs none: its accesses to LDS are done in order.
     pub fn barrier(&mut self) {
-        self.emit(Gen::Barrier, &[], &[]);
+        if self.f.workgroup_size > self.wave_size() {
+            self.emit(Gen::Barrier, &[], &[]);
+        }
     }
 
     /// Runs `body` with a scalar counter 0, `step`, ... while it is below `limit`, at least once.

@@ -4,11 +4,12 @@
 //! instruction of the same wave; `s_nop n` counts for `n + 1`. From each instruction the search goes backwards over
 //! all paths until as many states have passed as any rule can ask for; what is missing is made up by one `s_nop`.
 //! Some hazards of RDNA are resolved differently: by VALU instructions in between or by a wait for the VALU's
-//! dependency counters. They count VALU instructions, and the same search finds them.
+//! dependency counters. They count VALU instructions, and the same search finds them. Where scalar registers that the VALU
+//! has read must be waited for after every later write, their uses are followed forwards over all paths.
 
 use super::emit::lower_inst;
 use crate::mir::{Function, MInst};
-use barewave_isa::{Fix, Inst, Pipe, op};
+use barewave_isa::{AluWaits, Distance, Fix, Inst, Operand, Reg, Regs, ScalarHistory, op};
 
 /// Two instructions that are too close.
 #[derive(Debug, thiserror::Error)]
@@ -37,13 +38,9 @@ pub fn hazards(f: &mut Function) {
     for b in 0..f.blocks.len() {
         let mut i = 0;
         while i < lowered[b].len() {
-            if let Some((fix, producer)) = unfixed(f, &preds, &lowered, b, i) {
+            if let Some((fix, _)) = unfixed(f, &preds, &lowered, b, i) {
                 let inst = match fix {
-                    Fix::DepCtr => {
-                        let trans = f.target.op(producer.op).is_some_and(|x| x.pipe == Pipe::Trans);
-                        let wait: u32 = if trans { VA_VDST_0 } else { 0 };
-                        MInst::new(op::S_WAITCNT_DEPCTR, &[], &[wait.into()])
-                    }
+                    Fix::DepCtr => MInst::new(op::S_WAITCNT_DEPCTR, &[], &[VA_VDST_0.into()]),
                     _ => MInst::new(op::V_NOP, &[], &[]),
                 };
                 lowered[b].insert(i, lower_inst(&inst, |_| 0).expect("a target instruction"));
@@ -63,6 +60,11 @@ pub fn hazards(f: &mut Function) {
             i += 1;
         }
     }
+    let mut inserts = Vec::new();
+    scalar_hazards(f, &lowered, &mut |b, i, _, wait| inserts.push((b, i, wait)));
+    for (b, i, wait) in inserts.into_iter().rev() {
+        f.blocks[b].insts.insert(i, MInst::new(op::S_WAITCNT_DEPCTR, &[], &[wait.immediate().into()]));
+    }
 }
 
 /// Proves that all required wait states are there.
@@ -79,18 +81,71 @@ pub fn verify(f: &Function) -> Result<(), Hazard> {
                 (missing, producer) = (missing.max(1), Some(p));
             }
             if missing > 0 {
-                return Err(Hazard {
-                    kernel: f.name.clone(),
-                    block: f.blocks[b].name.clone(),
-                    index: i,
-                    missing,
-                    producer: producer.map_or(String::new(), |p| format!("{p:?}")),
-                    consumer: format!("{:?}", lowered[b][i]),
-                });
+                let producer = producer.map_or(String::new(), |p| format!("{p:?}"));
+                return Err(hazard(f, &lowered, b, i, missing, producer));
             }
         }
     }
-    Ok(())
+    let mut first = None;
+    scalar_hazards(f, &lowered, &mut |b, i, register, wait| {
+        first.get_or_insert_with(|| {
+            hazard(f, &lowered, b, i, 1, format!("the write of {} ({wait})", Regs::from(register)))
+        });
+    });
+    first.map_or(Ok(()), Err)
+}
+
+fn hazard(f: &Function, code: &[Vec<Inst>], b: usize, i: usize, missing: u32, producer: String) -> Hazard {
+    Hazard {
+        kernel: f.name.clone(),
+        block: f.blocks[b].name.clone(),
+        index: i,
+        missing,
+        producer,
+        consumer: format!("{:?}", code[b][i]),
+    }
+}
+
+/// Calls `on_need` in order of place with every instruction before which a scalar register must be waited for; what is
+/// found is taken as waited for from there on.
+fn scalar_hazards(f: &Function, code: &[Vec<Inst>], on_need: &mut dyn FnMut(usize, usize, Reg, AluWaits)) {
+    let uses: Vec<Vec<_>> = code.iter().map(|b| b.iter().map(|i| f.target.scalar_use(i)).collect()).collect();
+    if uses.iter().flatten().all(Option::is_none) {
+        return;
+    }
+    let wait =
+        |w: AluWaits| f.target.scalar_use(&Inst::new(op::S_WAITCNT_DEPCTR, &[], &[Operand::Imm(w.immediate().into())]));
+    let walk = |b: usize, h: &mut ScalarHistory, on_need: &mut dyn FnMut(usize, usize, Reg, AluWaits)| {
+        for (i, u) in uses[b].iter().enumerate() {
+            let Some(u) = u else { continue };
+            if let Some((register, waits)) = h.missing(u) {
+                on_need(b, i, register, waits);
+                h.pass(&wait(waits).expect("the target has the hazard"));
+            }
+            h.pass(u);
+        }
+    };
+    let mut entry: Vec<Option<ScalarHistory>> = vec![None; code.len()];
+    entry[0] = Some(ScalarHistory::default());
+    let mut work = vec![0];
+    while let Some(b) = work.pop() {
+        let mut h = entry[b].expect("a block on the list has a state");
+        walk(b, &mut h, &mut |_, _, _, _| {});
+        for s in f.successors(b) {
+            let changed = match &mut entry[s] {
+                Some(old) => old.merge(&h),
+                none => none.replace(h).is_none(),
+            };
+            if changed && !work.contains(&s) {
+                work.push(s);
+            }
+        }
+    }
+    for (b, h) in entry.into_iter().enumerate() {
+        if let Some(mut h) = h {
+            walk(b, &mut h, on_need);
+        }
+    }
 }
 
 /// `s_waitcnt_depctr va_vdst(0)`: all VALU results written, nothing else waited for.
@@ -104,34 +159,30 @@ fn unfixed<'a>(
     b: usize,
     i: usize,
 ) -> Option<(Fix, &'a Inst)> {
-    let farthest = u32::from(barewave_isa::max_fix_reach(f.target));
+    let farthest = barewave_isa::max_fix_reach(f.target);
     if farthest == 0 {
         return None;
     }
     let consumer = &code[b][i];
-    let mut paths = vec![(b, i, 0u32)];
-    let mut seen: Vec<(usize, u32)> = Vec::new();
-    while let Some((b, before, mut valus)) = paths.pop() {
-        let mut k = before;
-        let mut resolved = false;
-        while k > 0 && valus < farthest && !resolved {
-            k -= 1;
-            let producer = &code[b][k];
+    let mut paths = vec![(b, i, Distance::default())];
+    let mut seen: Vec<(usize, Distance)> = Vec::new();
+    while let Some((b, before, mut distance)) = paths.pop() {
+        let mut more = true;
+        for producer in code[b][..before].iter().rev() {
             if let Some((fix, reach)) = barewave_isa::required_fix(f.target, producer, consumer)
-                && valus < reach as u32
+                && distance.within(fix, reach)
             {
                 return Some((fix, producer));
             }
-            let pipe = f.target.op(producer.op).map(|x| x.pipe);
-            valus += u32::from(matches!(pipe, Some(Pipe::Valu | Pipe::Trans | Pipe::Matrix)));
-            resolved = producer.op == op::S_WAITCNT_DEPCTR;
+            more = distance.pass(f.target, producer, farthest);
+            if !more {
+                break;
+            }
         }
-        if k == 0 && valus < farthest && !resolved {
-            for &p in &preds[b] {
-                if !seen.iter().any(|&(q, s)| q == p && s <= valus) {
-                    seen.push((p, valus));
-                    paths.push((p, code[p].len(), valus));
-                }
+        for &p in preds[b].iter().filter(|_| more) {
+            if !seen.contains(&(p, distance)) {
+                seen.push((p, distance));
+                paths.push((p, code[p].len(), distance));
             }
         }
     }
@@ -155,7 +206,7 @@ fn lower_all(f: &Function) -> Vec<Vec<Inst>> {
 
 fn states(i: &Inst) -> u32 {
     match (i.op == op::S_NOP, i.srcs.first()) {
-        (true, Some(barewave_isa::Operand::Imm(n))) => *n as u32 + 1,
+        (true, Some(Operand::Imm(n))) => *n as u32 + 1,
         _ => 1,
     }
 }

@@ -10,10 +10,13 @@
 //!
 //! A wait for the counter's maximum would wait for nothing, so the largest wait is one less.
 //!
+//! A register that a load of vector memory will fill may be filled by another one without a wait: results come in the
+//! order of issue, except on gfx12.
+//!
 //! Store data needs no wait: from gfx7 on it is read before later instructions can overwrite it.
 
 use crate::mir::{Function, MInst, Opnd};
-use barewave_isa::{Counter, Flags, Inst, OpInfo, Operand, Pipe, Reg, Target};
+use barewave_isa::{Counter, Flags, Inst, OpInfo, Operand, Pipe, Reg, Target, WaitScheme};
 use std::collections::BTreeMap;
 
 const COUNTERS: usize = 8;
@@ -48,8 +51,9 @@ pub struct MissingWait {
 }
 
 impl State {
-    /// Waits that the instruction needs: most operations that may be outstanding, per counter.
-    fn needed(&self, info: &OpInfo, touched: &[Reg]) -> [Option<u32>; COUNTERS] {
+    /// Waits that the instruction needs: most operations that may be outstanding, per counter. Registers that are only
+    /// `filled` may be outstanding on the counters `ordered`.
+    fn needed(&self, info: &OpInfo, touched: &[Reg], filled: &[Reg], ordered: &[Counter]) -> [Option<u32>; COUNTERS] {
         let mut need = [None; COUNTERS];
         let mut require = |c: usize, score: u32| {
             if score > self.done[c] {
@@ -61,6 +65,13 @@ impl State {
             for &r in touched {
                 for (&(_, c), &score) in self.writes.range((r, 0)..=(r, u8::MAX)) {
                     require(c as usize, score);
+                }
+            }
+            for &r in filled {
+                for (&(_, c), &score) in self.writes.range((r, 0)..=(r, u8::MAX)) {
+                    if !(in_order(self.kinds[c as usize]) && ordered.iter().any(|&o| o as u8 == c)) {
+                        require(c as usize, score);
+                    }
                 }
             }
         }
@@ -248,7 +259,7 @@ fn solve(f: &Function) -> Vec<Option<State>> {
 /// Runs the model over a block, telling where waits are needed; the model assumes that they are then made.
 fn walk_block(f: &Function, b: usize, state: &mut State, on_need: &mut OnNeed) {
     let max = counter_limits(f.target);
-    let mut touched: Vec<Reg> = Vec::new();
+    let (mut touched, mut filled): (Vec<Reg>, Vec<Reg>) = Default::default();
     for (i, inst) in f.blocks[b].insts.iter().enumerate() {
         let Some(info) = inst.info(f.target) else { continue };
         if let Some(list) = decode_wait(f.target, inst) {
@@ -258,13 +269,18 @@ fn walk_block(f: &Function, b: usize, state: &mut State, on_need: &mut OnNeed) {
             continue;
         }
         touched.clear();
-        for o in inst.srcs.iter().chain(&inst.dsts) {
-            if let Opnd::P(r) = o {
-                touched.extend(r.iter());
+        filled.clear();
+        for (list, regs) in [(&inst.srcs[..], &mut touched), (&inst.dsts[..], &mut filled)] {
+            for o in list {
+                if let Opnd::P(r) = o {
+                    regs.extend(r.iter());
+                }
             }
         }
         touched.extend(info.reads.iter().chain(info.writes));
-        let need = state.needed(info, &touched);
+        let load = info.pipe == Pipe::Vmem && info.flags.has(Flags::LOAD);
+        let ordered = if load && f.target.info().waits != WaitScheme::Split { info.counters } else { &[] };
+        let need = state.needed(info, &touched, &filled, ordered);
         if need.iter().any(Option::is_some) {
             let list: Vec<(Counter, u32)> = f
                 .target

@@ -9,6 +9,7 @@ use super::emulated::EmulatedDevice;
 use super::hip::{HipDevice, HipError, Library};
 use super::queue::QueueError;
 use crate::codeobj::{ElfFile, TargetId};
+use crate::emu::Fault;
 use barewave_isa::{Target, UnknownTarget};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -78,6 +79,14 @@ pub enum DeviceError {
     /// The emulated device refuses or has stopped.
     #[error("{0}")]
     Emulated(String),
+    /// A kernel on the emulated device faulted.
+    #[error("{fault}")]
+    Fault {
+        /// What happened where.
+        fault: Box<Fault>,
+        /// Launches of the stream that were done since it was last waited for.
+        launch: usize,
+    },
     /// The code object cannot be read.
     #[error("{0}")]
     Code(String),

@@ -183,8 +183,8 @@ impl Device for EmulatedDevice {
         stream.queue.push(move || {
             let k = kernel.module.kernel(&kernel.name)?;
             let done = pool().install(|| device.launch(&k, shape.grid, shape.block, &kernarg, &options));
-            let done = done.map_err(|fault| DeviceError::Emulated(fault.to_string()))?;
             let mut stats = stats.lock().unwrap_or_else(|e| e.into_inner());
+            let done = done.map_err(|f| DeviceError::Fault { fault: Box::new(f), launch: stats.len() })?;
             stats.push(LaunchStats { instructions: done.instructions });
             Ok(())
         });

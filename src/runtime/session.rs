@@ -1,6 +1,6 @@
 //! A compiled model on a device: its stream, its arena, its weights, and runs.
 
-use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, LaunchShape, ModuleId, StreamId};
+use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, StreamId};
 use super::plan::{Address, Plan, Port, Region};
 use crate::tensor::HostTensor;
 use std::collections::BTreeMap;
@@ -205,6 +205,17 @@ impl Session {
         }
     }
 
+    /// Waits for the stream. A fault names the operators whose kernel it came from.
+    fn synchronize(&self) -> Result<Vec<LaunchStats>, DeviceError> {
+        self.device.synchronize(self.stream).map_err(|e| match e {
+            DeviceError::Fault { mut fault, launch } => {
+                fault.operator = self.plan.launches.get(launch).map(|l| l.step.clone());
+                DeviceError::Fault { fault, launch }
+            }
+            e => e,
+        })
+    }
+
     /// Runs the model once: inputs in the model's order, outputs likewise.
     pub fn run(&mut self, inputs: &[HostTensor]) -> Result<(Vec<HostTensor>, RunReport), SessionError> {
         self.start(inputs)?;
@@ -217,7 +228,7 @@ impl Session {
         self.check_inputs(inputs)?;
         if self.running {
             self.running = false;
-            self.device.synchronize(self.stream)?;
+            self.synchronize()?;
         }
         for (buffer, t) in self.inputs.iter_mut().zip(inputs) {
             buffer.bytes()?.copy_from_slice(t.bytes());
@@ -248,7 +259,7 @@ impl Session {
             return Err(SessionError::NotStarted);
         }
         self.running = false;
-        let stats = self.device.synchronize(self.stream)?;
+        let stats = self.synchronize()?;
         let last = if self.timed { self.launches.len() } else { 1 };
         let mut report = RunReport {
             launches: self.launches.len(),

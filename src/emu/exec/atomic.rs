@@ -1,4 +1,8 @@
 //! Read-modify-write operations of memory and LDS.
+//!
+//! Source: the pseudocode of the DS_*_RTN, BUFFER_ATOMIC_*, GLOBAL_ATOMIC_* and FLAT_ATOMIC_* instructions in the "Vega"
+//! manual (chapter "Instructions", LDS and MUBUF sections); packed and f64 additions "CDNA3", clamped subtraction and
+//! conditional subtraction "RDNA4".
 
 use crate::emu::lanes::{Bf16, F16};
 use crate::emu::numeric::*;
@@ -135,174 +139,83 @@ fn bf16x2(a: u32, b: u32) -> u32 {
     f(a, b) | f(a >> 16, b >> 16) << 16
 }
 
-/// New value of a 32-bit cell: old value, data, second operand (comparand, mask).
-fn apply32(op: Atomic, old: u32, a: u32, b: u32) -> u32 {
-    let f = f32::from_bits;
+/// What only 32-bit cells know: old value, data, second operand.
+fn other32(op: Atomic, old: u32, a: u32, b: u32) -> u32 {
     match op {
-        Swap => a,
-        CmpSwap => {
-            if old == b {
-                a
-            } else {
-                old
-            }
-        }
-        Add => old.wrapping_add(a),
-        Sub => old.wrapping_sub(a),
-        Rsub => a.wrapping_sub(old),
-        SMin => (old as i32).min(a as i32) as u32,
-        UMin => old.min(a),
-        SMax => (old as i32).max(a as i32) as u32,
-        UMax => old.max(a),
-        And => old & a,
-        Or => old | a,
-        Xor => old ^ a,
-        Inc => {
-            if old >= a {
-                0
-            } else {
-                old + 1
-            }
-        }
-        Dec => {
-            if old == 0 || old > a {
-                a
-            } else {
-                old - 1
-            }
-        }
-        CSub => old.saturating_sub(a),
-        CondSub => {
-            if old >= a {
-                old - a
-            } else {
-                old
-            }
-        }
-        FAdd => (f(old) + f(a)).to_bits(),
-        FMin => min_num(f(old), f(a)).to_bits(),
-        FMax => max_num(f(old), f(a)).to_bits(),
-        FCmpSwap => {
-            if f(old) == f(b) {
-                a
-            } else {
-                old
-            }
-        }
         PkAddF16 => f16x2(old, a),
         PkAddBf16 => bf16x2(old, a),
-        // data0 is the mask, data1 the bits.
-        MskOr => old & !a | b,
-        Wrap => {
-            if old >= a {
-                old.wrapping_sub(a)
-            } else {
-                old.wrapping_add(b)
-            }
-        }
+        Wrap if old >= a => old.wrapping_sub(a),
+        Wrap => old.wrapping_add(b),
+        _ => old,
     }
 }
 
-fn apply64(op: Atomic, old: u64, a: u64, b: u64) -> u64 {
-    let f = f64::from_bits;
-    match op {
-        Swap => a,
-        CmpSwap => {
-            if old == b {
-                a
-            } else {
-                old
-            }
-        }
-        Add => old.wrapping_add(a),
-        Sub => old.wrapping_sub(a),
-        Rsub => a.wrapping_sub(old),
-        SMin => (old as i64).min(a as i64) as u64,
-        UMin => old.min(a),
-        SMax => (old as i64).max(a as i64) as u64,
-        UMax => old.max(a),
-        And => old & a,
-        Or => old | a,
-        Xor => old ^ a,
-        Inc => {
-            if old >= a {
-                0
-            } else {
-                old + 1
-            }
-        }
-        Dec => {
-            if old == 0 || old > a {
-                a
-            } else {
-                old - 1
-            }
-        }
-        CSub => old.saturating_sub(a),
-        CondSub => {
-            if old >= a {
-                old - a
-            } else {
-                old
-            }
-        }
-        FAdd => (f(old) + f(a)).to_bits(),
-        FMin => min_num64(f(old), f(a)).to_bits(),
-        FMax => max_num64(f(old), f(a)).to_bits(),
-        FCmpSwap => {
-            if f(old) == f(b) {
-                a
-            } else {
-                old
-            }
-        }
-        MskOr => old & !a | b,
-        PkAddF16 | PkAddBf16 | Wrap => old,
-    }
+fn other64(_: Atomic, old: u64, _: u64, _: u64) -> u64 {
+    old
 }
 
-/// Performs the operation on a 32-bit cell and returns the old value.
-///
-/// # Safety
-/// `p` points to four bytes that only other atomics and raw accesses touch.
-pub unsafe fn rmw32(p: *mut u8, op: Atomic, a: u32, b: u32) -> u32 {
-    // SAFETY: promised by the caller; alignment is checked.
-    unsafe {
-        if !(p as usize).is_multiple_of(4) {
-            let old = p.cast::<u32>().read_unaligned();
-            p.cast::<u32>().write_unaligned(apply32(op, old, a, b));
-            return old;
-        }
-        let cell = AtomicU32::from_ptr(p.cast());
-        let mut old = cell.load(Ordering::Relaxed);
-        loop {
-            match cell.compare_exchange_weak(old, apply32(op, old, a, b), Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return old,
-                Err(now) => old = now,
+/// The new value of a cell, and the function that performs the operation, for one size of cell.
+macro_rules! cell {
+    ($apply:ident, $rmw:ident, $u:ty, $i:ty, $f:ty, $cell:ty, $min:ident, $max:ident, $other:ident) => {
+        /// New value of a cell: old value, data, second operand (comparand, mask).
+        fn $apply(op: Atomic, old: $u, a: $u, b: $u) -> $u {
+            let f = <$f>::from_bits;
+            match op {
+                Swap => a,
+                CmpSwap if old == b => a,
+                CmpSwap => old,
+                Add => old.wrapping_add(a),
+                Sub => old.wrapping_sub(a),
+                Rsub => a.wrapping_sub(old),
+                SMin => (old as $i).min(a as $i) as $u,
+                UMin => old.min(a),
+                SMax => (old as $i).max(a as $i) as $u,
+                UMax => old.max(a),
+                And => old & a,
+                Or => old | a,
+                Xor => old ^ a,
+                Inc if old >= a => 0,
+                Inc => old + 1,
+                Dec if old == 0 || old > a => a,
+                Dec => old - 1,
+                CSub => old.saturating_sub(a),
+                CondSub if old >= a => old - a,
+                CondSub => old,
+                FAdd => (f(old) + f(a)).to_bits(),
+                FMin => $min(f(old), f(a)).to_bits(),
+                FMax => $max(f(old), f(a)).to_bits(),
+                FCmpSwap if f(old) == f(b) => a,
+                FCmpSwap => old,
+                // data0 is the mask, data1 the bits.
+                MskOr => old & !a | b,
+                PkAddF16 | PkAddBf16 | Wrap => $other(op, old, a, b),
             }
         }
-    }
+
+        /// Performs the operation on a cell and returns the old value.
+        ///
+        /// # Safety
+        /// `p` points to as many bytes as the cell has, which only other atomics and raw accesses touch.
+        pub unsafe fn $rmw(p: *mut u8, op: Atomic, a: $u, b: $u) -> $u {
+            // SAFETY: promised by the caller; alignment is checked.
+            unsafe {
+                if !(p as usize).is_multiple_of(size_of::<$u>()) {
+                    let old = p.cast::<$u>().read_unaligned();
+                    p.cast::<$u>().write_unaligned($apply(op, old, a, b));
+                    return old;
+                }
+                let cell = <$cell>::from_ptr(p.cast());
+                let mut old = cell.load(Ordering::Relaxed);
+                loop {
+                    match cell.compare_exchange_weak(old, $apply(op, old, a, b), Ordering::AcqRel, Ordering::Relaxed) {
+                        Ok(_) => return old,
+                        Err(now) => old = now,
+                    }
+                }
+            }
+        }
+    };
 }
 
-/// Performs the operation on a 64-bit cell and returns the old value.
-///
-/// # Safety
-/// As [`rmw32`] with eight bytes.
-pub unsafe fn rmw64(p: *mut u8, op: Atomic, a: u64, b: u64) -> u64 {
-    // SAFETY: promised by the caller; alignment is checked.
-    unsafe {
-        if !(p as usize).is_multiple_of(8) {
-            let old = p.cast::<u64>().read_unaligned();
-            p.cast::<u64>().write_unaligned(apply64(op, old, a, b));
-            return old;
-        }
-        let cell = AtomicU64::from_ptr(p.cast());
-        let mut old = cell.load(Ordering::Relaxed);
-        loop {
-            match cell.compare_exchange_weak(old, apply64(op, old, a, b), Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return old,
-                Err(now) => old = now,
-            }
-        }
-    }
-}
+cell!(apply32, rmw32, u32, i32, f32, AtomicU32, min_num, max_num, other32);
+cell!(apply64, rmw64, u64, i64, f64, AtomicU64, min_num64, max_num64, other64);

@@ -1,10 +1,13 @@
 //! LDS: reads, writes, pairs, atomics, and the cross-lane instructions that use its crossbar.
+//!
+//! Source: "Vega" manual, chapter "Data Share Operations" and the DS pseudocode of chapter "Instructions" (DS_SWIZZLE_B32,
+//! DS_PERMUTE_B32, DS_*_SRC2_*, DS_APPEND, DS_CONDXCHG32); "RDNA3" manual for LDS_DIRECT_LOAD and permutes in waves of 64.
 
 use super::atomic::{Atomic, rmw32, rmw64};
 use super::space::lds_at;
 use super::vmem::{extend, memory_from_rows, place, rows_from_memory};
 use crate::emu::lanes::CHUNK;
-use crate::emu::wave::{Ctl, EXEC, GDS_BYTES, Kind, Lanes, M0, Run, Src, UOp, Wave};
+use crate::emu::wave::{Ctl, GDS_BYTES, Kind, Lanes, M0, Run, Src, UOp, Wave};
 
 /// Sources: 0 = address, 1 = data0, 2 = data1. `imm` is the offset (or first offset), `dst2` the second offset.
 const ADDR: usize = 0;
@@ -15,6 +18,18 @@ const DATA1: usize = 2;
 fn addr(w: &Wave, op: &UOp, lane: usize) -> u32 {
     let s = &op.src[ADDR];
     if s.kind == Kind::Vector { w.lane(s.at, lane) } else { 0 }
+}
+
+/// Calls `f` for each active lane with the host address of the `bytes` bytes of LDS at its address plus `offset`.
+#[inline(always)]
+fn each(w: &mut Wave, op: &UOp, offset: u32, bytes: u64, mut f: impl FnMut(&mut Wave, usize, *mut u8)) -> Ctl {
+    for lane in Lanes(w.exec()) {
+        match lds_at(w, addr(w, op, lane).wrapping_add(offset) as u64, bytes) {
+            Ok(p) => f(w, lane, p),
+            Err(e) => return w.fail(e, Some(lane as u32)),
+        }
+    }
+    Ctl::Next
 }
 
 /// True when lane addresses of a chunk follow each other at `size` bytes.
@@ -142,7 +157,6 @@ unsafe fn write<const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
 /// Two elements of `N` dwords at offsets that are already in bytes. The address may be among the destinations, so it
 /// is read for both elements before anything is written.
 unsafe fn read2<const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
-    let exec = w.exec();
     let (o0, o1) = (op.imm as u32, op.dst2);
     let rows = op.src[ADDR].at;
     let overlaps = rows >= op.dst && rows < op.dst + (2 * N * w.lanes) as u32;
@@ -153,10 +167,7 @@ unsafe fn read2<const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
             c => c,
         };
     }
-    for lane in 0..w.lanes {
-        if exec >> lane & 1 == 0 {
-            continue;
-        }
+    for lane in Lanes(w.exec()) {
         let a = addr(w, op, lane);
         for (k, o) in [o0, o1].into_iter().enumerate() {
             match lds_at(w, a.wrapping_add(o) as u64, 4 * N as u64) {
@@ -183,42 +194,26 @@ unsafe fn write2<const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
     }
 }
 unsafe fn read_small(w: &mut Wave, op: &UOp) -> Ctl {
-    for lane in Lanes(w.exec()) {
-        match lds_at(w, addr(w, op, lane).wrapping_add(op.imm as u32) as u64, op.access.bytes as u64) {
-            Ok(p) => {
-                // SAFETY: the range was checked.
-                let v = place(op, w.lane(op.dst, lane), unsafe { extend(p, op) });
-                w.set_lane(op.dst, lane, v);
-            }
-            Err(e) => return w.fail(e, Some(lane as u32)),
-        }
-    }
-    Ctl::Next
+    each(w, op, op.imm as u32, op.access.bytes as u64, |w, lane, p| {
+        // SAFETY: the range was checked.
+        let v = place(op, w.lane(op.dst, lane), unsafe { extend(p, op) });
+        w.set_lane(op.dst, lane, v);
+    })
 }
 unsafe fn write_small(w: &mut Wave, op: &UOp) -> Ctl {
-    let exec = w.exec();
     let shift = if op.access.flags & super::vmem::D16_HI != 0 { 16 } else { 0 };
-    for lane in 0..w.lanes {
-        if exec >> lane & 1 == 0 {
-            continue;
-        }
+    each(w, op, op.imm as u32, op.access.bytes as u64, |w, lane, p| {
         let v = w.lane(op.src[DATA0].at, lane) >> shift;
-        match lds_at(w, addr(w, op, lane).wrapping_add(op.imm as u32) as u64, op.access.bytes as u64) {
-            // SAFETY: the range was checked.
-            Ok(p) => unsafe {
-                if op.access.bytes == 1 { p.write(v as u8) } else { p.cast::<u16>().write_unaligned(v as u16) }
-            },
-            Err(e) => return w.fail(e, Some(lane as u32)),
-        }
-    }
-    Ctl::Next
+        // SAFETY: the range was checked.
+        unsafe { if op.access.bytes == 1 { p.write(v as u8) } else { p.cast::<u16>().write_unaligned(v as u16) } }
+    })
 }
 
 /// LDS atomics, lanes in order. `RETURN` among the flags writes the old value.
 unsafe fn atomic(w: &mut Wave, op: &UOp) -> Ctl {
-    let exec = w.exec();
     let kind = Atomic::from_u8(op.access.atomic);
     let row = w.lanes as u32;
+    let wide = op.access.bytes == 8;
     let ret = op.access.flags & super::vmem::RETURN != 0;
     // Compare-and-swap of gfx11 has its operands the other way around.
     let (first, second) = if op.access.flags & SWAPPED != 0 { (DATA1, DATA0) } else { (DATA0, DATA1) };
@@ -228,40 +223,37 @@ unsafe fn atomic(w: &mut Wave, op: &UOp) -> Ctl {
             return 0;
         }
         let lo = w.lane(s.at, lane) as u64;
-        if op.access.bytes == 8 { lo | (w.lane(s.at + row, lane) as u64) << 32 } else { lo }
+        if wide { lo | (w.lane(s.at + row, lane) as u64) << 32 } else { lo }
     };
-    for lane in 0..w.lanes {
-        if exec >> lane & 1 == 0 {
-            continue;
-        }
-        let p = match lds_at(w, addr(w, op, lane).wrapping_add(op.imm as u32) as u64, op.access.bytes as u64) {
-            Ok(p) => p,
-            Err(e) => return w.fail(e, Some(lane as u32)),
-        };
+    each(w, op, op.imm as u32, op.access.bytes as u64, |w, lane, p| {
         let (a, b) = (take(w, &x, lane), take(w, &y, lane));
         // SAFETY: the range was checked.
-        let old = unsafe {
-            if op.access.bytes == 8 { rmw64(p, kind, a, b) } else { rmw32(p, kind, a as u32, b as u32) as u64 }
-        };
+        let old = unsafe { if wide { rmw64(p, kind, a, b) } else { rmw32(p, kind, a as u32, b as u32) as u64 } };
         if ret {
             w.set_lane(op.dst, lane, old as u32);
-            if op.access.bytes == 8 {
+            if wide {
                 w.set_lane(op.dst + row, lane, (old >> 32) as u32);
             }
         }
-    }
-    Ctl::Next
+    })
 }
 
 /// Flag of atomics whose comparand is the first data operand.
 pub const SWAPPED: u16 = 1 << 12;
 
-/// ds_bpermute: each lane fetches the value of the lane its address names (4 bytes a lane).
+/// The lane that an address names for ds_permute and ds_bpermute, 4 bytes a lane. From gfx10 on the crossbar is 32 lanes
+/// wide and the halves of a wave of 64 are separate ("RDNA3" manual, DS_BPERMUTE_B32: lane numbers are modulo 32).
+fn named_lane(w: &Wave, op: &UOp, lane: usize) -> usize {
+    let n = (addr(w, op, lane).wrapping_add(op.imm as u32) / 4) as usize;
+    if w.quirks.gfx10 { lane & !31 | (n % 32) } else { n % w.lanes }
+}
+
+/// ds_bpermute: each lane fetches the value of the lane its address names.
 unsafe fn bpermute(w: &mut Wave, op: &UOp) -> Ctl {
     let exec = w.exec();
     let mut out = [0; 64];
     for lane in 0..w.lanes {
-        let from = (addr(w, op, lane).wrapping_add(op.imm as u32) / 4) as usize % w.lanes;
+        let from = named_lane(w, op, lane);
         // Lanes that are switched off give zero (not with the `fi` form).
         let on = exec >> from & 1 == 1 || op.access.flags & FETCH_INACTIVE != 0;
         out[lane] = if on { w.lane(op.src[DATA0].at, from) } else { 0 };
@@ -279,7 +271,7 @@ unsafe fn permute(w: &mut Wave, op: &UOp) -> Ctl {
     let mut out = [0; 64];
     for lane in 0..w.lanes {
         if exec >> lane & 1 == 1 {
-            let to = (addr(w, op, lane).wrapping_add(op.imm as u32) / 4) as usize % w.lanes;
+            let to = named_lane(w, op, lane);
             out[to] = w.lane(op.src[DATA0].at, lane);
         }
     }
@@ -289,10 +281,8 @@ unsafe fn permute(w: &mut Wave, op: &UOp) -> Ctl {
 
 /// Stores the active lanes of a row.
 pub fn write_row(w: &mut Wave, dst: u32, exec: u64, out: &[u32; 64]) {
-    for lane in 0..w.lanes {
-        if exec >> lane & 1 == 1 {
-            w.set_lane(dst, lane, out[lane]);
-        }
+    for lane in Lanes(exec) {
+        w.set_lane(dst, lane, out[lane]);
     }
 }
 
@@ -300,11 +290,9 @@ pub fn write_row(w: &mut Wave, dst: u32, exec: u64, out: &[u32; 64]) {
 /// rotation and FFT modes with bits 15:14 set).
 fn swizzle_lane(offset: u32, lane: usize) -> usize {
     if offset >= 0xe000 {
-        // FFT: bit-reversed order within groups given by the low bits.
-        let l = lane as u32 & 31;
-        let fft = offset & 31;
-        let rev = l.reverse_bits() >> 27;
-        let from = if fft == 31 { l } else { (l & !(31 >> fft.min(5))) | rev & (31 >> fft.min(5)) };
+        // FFT: the bits of the lane number that the mask does not keep are reversed.
+        let (l, mask) = (lane as u32 & 31, offset & 31);
+        let from = l.reverse_bits() >> 27 >> mask.count_ones() | l & mask;
         return lane & !31 | from as usize;
     }
     if offset >= 0xc000 {
@@ -351,11 +339,7 @@ unsafe fn append<const CONSUME: bool>(w: &mut Wave, op: &UOp) -> Ctl {
 }
 
 unsafe fn addtid<const WRITE: bool>(w: &mut Wave, op: &UOp) -> Ctl {
-    let exec = w.bits(EXEC);
-    for lane in 0..w.lanes {
-        if exec >> lane & 1 == 0 {
-            continue;
-        }
+    for lane in Lanes(w.exec()) {
         let at = (w.s[M0] & 0xffff) as u64 + op.imm as u64 + 4 * lane as u64;
         match lds_at(w, at, 4) {
             // SAFETY: the range was checked.
@@ -374,13 +358,9 @@ unsafe fn addtid<const WRITE: bool>(w: &mut Wave, op: &UOp) -> Ctl {
 
 /// Exchange of two elements: ds_wrxchg2.
 unsafe fn exchange2(w: &mut Wave, op: &UOp) -> Ctl {
-    let exec = w.exec();
     let n = op.access.bytes as usize / 4;
     let row = w.lanes as u32;
-    for lane in 0..w.lanes {
-        if exec >> lane & 1 == 0 {
-            continue;
-        }
+    for lane in Lanes(w.exec()) {
         let a = addr(w, op, lane);
         for (k, (o, s)) in [(op.imm as u32, op.src[DATA0]), (op.dst2, op.src[DATA1])].into_iter().enumerate() {
             match lds_at(w, a.wrapping_add(o) as u64, op.access.bytes as u64) {
@@ -402,23 +382,20 @@ unsafe fn exchange2(w: &mut Wave, op: &UOp) -> Ctl {
 
 /// Transposing reads of gfx950: every 16 lanes read a matrix whose rows have 16 elements of `BITS` bits, a row spread
 /// over as many lanes as it takes; each lane then gets a column (source: the operand layouts of MFMA, which these
-/// instructions serve, and the lowering of MLIR's `amdgpu.transpose_load`).
+/// instructions serve, the lowering of MLIR's `amdgpu.transpose_load`, and Triton's parameters of these instructions).
 unsafe fn read_tr<const BITS: usize>(w: &mut Wave, op: &UOp) -> Ctl {
     let dwords = op.access.bytes as usize / 4;
     let mut rows = [[0u32; 4]; 64];
-    for lane in Lanes(w.exec()) {
-        match lds_at(w, addr(w, op, lane).wrapping_add(op.imm as u32) as u64, 4 * dwords as u64) {
-            Ok(p) => {
-                for d in 0..dwords {
-                    // SAFETY: the range was checked.
-                    rows[lane][d] = unsafe { p.cast::<u32>().add(d).read_unaligned() };
-                }
-            }
-            Err(e) => return w.fail(e, Some(lane as u32)),
+    let ctl = each(w, op, op.imm as u32, 4 * dwords as u64, |_, lane, p| {
+        for d in 0..dwords {
+            // SAFETY: the range was checked.
+            rows[lane][d] = unsafe { p.cast::<u32>().add(d).read_unaligned() };
         }
+    });
+    if ctl == Ctl::Next {
+        transpose(w, op.dst, &rows, dwords, BITS);
     }
-    transpose(w, op.dst, &rows, dwords, BITS);
-    Ctl::Next
+    ctl
 }
 
 /// Bits `at..at + n` of a row of dwords.
@@ -428,14 +405,16 @@ fn bits_of(row: &[u32; 4], at: usize, n: usize) -> u32 {
     (v & ((1u64 << n) - 1)) as u32
 }
 
-/// Transposes within groups of 16 lanes, each of which holds `dwords` of elements of `bits` bits, and stores the result.
+/// Transposes within groups of a quarter of the wave, each lane of which holds `dwords` of elements of `bits` bits, and
+/// stores the result: a group of n lanes holds rows of n elements, one after the other, and lane i gets column i.
 pub fn transpose(w: &mut Wave, dst: u32, rows: &[[u32; 4]; 64], dwords: usize, bits: usize) {
     let per = 32 * dwords / bits;
+    let n = w.lanes / 4;
     for lane in Lanes(w.exec()) {
-        let (group, l) = (lane & !15, lane & 15);
+        let (group, l) = (lane / n * n, lane % n);
         let mut out = [0u32; 5];
         for e in 0..per {
-            let x = bits_of(&rows[group + e * 16 / per + l / per], l % per * bits, bits) as u64;
+            let x = bits_of(&rows[group + e * n / per + l / per], l % per * bits, bits) as u64;
             let at = e * bits;
             out[at / 32] |= (x << (at % 32)) as u32;
             out[at / 32 + 1] |= (x << (at % 32) >> 32) as u32;

@@ -1,4 +1,8 @@
 //! Branches, calls, barriers, waits, messages, hardware registers.
+//!
+//! Source: "Vega", "RDNA2", "RDNA3" and "RDNA4" manuals, chapter "Program Flow Control" and the SOPP, SOPK and SOP1
+//! pseudocode; numbers and fields of hardware registers from S_GETREG_B32 and the MODE and STATUS tables of chapter
+//! "Kernel State". Clocks and SHADER_CYCLES count instructions of the wave, messages have no effect.
 
 use crate::emu::fault::FaultKind;
 use crate::emu::wave::{Ctl, Run, SCC, UOp, VCC, Wave};

@@ -174,7 +174,7 @@ fn settings(w: &Wave, op: &UOp, t: &Typed) -> (Option<Format>, [u32; 4]) {
     }
     let word = w.s[op.src[1].at as usize + 3];
     let q = w.quirks;
-    let code = match (q.buffer_gfx11, q.buffer_gfx10) {
+    let code = match (q.gfx11, q.gfx10) {
         (true, _) => word >> 12 & 0x3f,
         (_, true) => word >> 12 & 0x7f,
         _ => (word >> 15 & 15) | (word >> 12 & 7) << 4,

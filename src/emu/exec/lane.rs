@@ -1,4 +1,7 @@
 //! Vector instructions that cross lanes or have scalar results: readlane, writelane, permlane, mbcnt, swap, movrel.
+//!
+//! Source: VOP1 and VOP3 pseudocode of the "Vega" (V_READLANE_B32, V_MBCNT_*, V_MQSAD_U32_U8, S_SET_GPR_IDX_*), "RDNA2"
+//! (V_PERMLANE16_B32, V_MOVREL*), "RDNA4" (V_PERMLANE16_VAR_B32) and "CDNA4" (V_PERMLANE*_SWAP_B32, V_BITOP3_B32) manuals.
 
 use super::ds::write_row;
 use crate::emu::wave::{Ctl, Kind, Lanes, M0, Run, Src, UOp, Wave};

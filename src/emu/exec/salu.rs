@@ -1,6 +1,9 @@
 //! Scalar ALU: arithmetic, logic, compares, mask instructions of EXEC.
 //!
 //! One function per instruction, written as a body over typed operands; the macro [`s!`] adds reading and writing.
+//!
+//! Source: chapter "Scalar ALU Operations" and the SOP2, SOPK, SOP1 and SOPC pseudocode of the "Vega" and "RDNA2" manuals;
+//! floating-point instructions "RDNA4" ("RDNA3.5").
 
 // `lg` is "ordered and unequal", which `!=` is not for NaN.
 #![allow(clippy::double_comparisons)]

@@ -1,6 +1,7 @@
 //! Scalar memory: s_load, s_buffer_load, s_scratch_load, their stores, and scalar atomics (gfx9, gfx10).
 //!
-//! Scalar scratch counts its register offset in units of 64 bytes ("Vega" manual, scalar memory addressing).
+//! Source: "Vega" manual, chapter "Scalar Memory Operations" (scalar scratch counts its register offset in units of 64
+//! bytes); loads of bytes and halves "RDNA4".
 
 use super::atomic::{Atomic, rmw32, rmw64};
 use crate::emu::fault::FaultKind;
@@ -211,4 +212,18 @@ unsafe fn atomic(w: &mut Wave, op: &UOp) -> Ctl {
         }
     }
     Ctl::Next
+}
+
+/// Device address and size of what an instruction accesses, for checks: low address bits as given, and without what bounds
+/// checks of a buffer leave out.
+pub fn range(w: &Wave, op: &UOp) -> (u64, u64) {
+    let (off, bytes) = (offset(w, op), op.access.bytes as u64);
+    if op.access.flags & BUFFER == 0 {
+        return (w.r64(&op.src[0]).wrapping_add(off), bytes);
+    }
+    let at = op.src[0].at as usize;
+    let stride = (w.s[at + 1] >> 16 & 0x3fff).max(1) as u64;
+    let left = (w.s[at + 2] as u64 * stride).saturating_sub(off);
+    let inside = if bytes < 4 { if left < bytes { 0 } else { bytes } } else { bytes.min(left & !3) };
+    ((w.pair(at) & 0xffff_ffff_ffff).wrapping_add(off), inside)
 }

@@ -1,4 +1,7 @@
 //! Address spaces of vector memory: where a lane's address comes from and what it may reach.
+//!
+//! Source: "Vega", "RDNA2" and "RDNA3" manuals, chapters "Vector Memory Operations" (buffer resource, swizzle, range
+//! checks: formulas of section "Buffer Addressing") and "Flat Memory Instructions" (apertures, scratch).
 
 use super::vmem::{ADDR64, ADDTID, IDXEN, OFFEN, STORE};
 use crate::emu::fault::FaultKind;
@@ -243,16 +246,16 @@ impl Space for Buffer {
         let soffset = if op.src[SOFFSET].kind == Kind::None { 0 } else { w.r32(&op.src[SOFFSET]) as u64 };
         let stride = (w1 >> 16 & 0x3fff) as u64;
         let index_stride = 8u64 << (w3 >> 21 & 3);
-        let swizzle = if q.buffer_gfx11 {
+        let swizzle = if q.gfx11 {
             [None, Some(4), Some(8), Some(16)][(w1 >> 30) as usize]
         } else if w1 >> 31 == 0 {
             None
-        } else if q.buffer_gfx10 {
+        } else if q.gfx10 {
             Some(4)
         } else {
             Some(2u64 << (w3 >> 19 & 3))
         };
-        let check = if q.buffer_gfx10 {
+        let check = if q.gfx10 {
             (w3 >> 28 & 3) as u8
         } else if stride == 0 || (swizzle.is_none() && op.access.flags & IDXEN == 0) {
             3

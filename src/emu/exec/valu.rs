@@ -1,30 +1,60 @@
 //! Vector ALU: from operands to lane kernels and back.
 //!
 //! The fast path hands register rows straight to the kernel; scalars and constants become one 16-lane row that is
-//! reused for every chunk. The general path first builds each source in a temporary row (DPP, SDWA, `op_sel`, absolute
-//! value, negation, denormal flushing), runs the same kernel on those, and then applies output modifiers, clamping and
-//! partial writes.
+//! reused for every chunk. Runs of f32 multiply-adds, which matrix products are made of, are one call ([`Batch`]). The
+//! general path first builds each source in a temporary row (DPP, SDWA, `op_sel`, absolute value, negation, denormal
+//! flushing), runs the same kernel on those, and then applies output modifiers, clamping and partial writes.
+//!
+//! Source: "Vega", "CDNA3", "RDNA2" and "RDNA3" manuals, chapter "Vector ALU Operations" (input and output modifiers, DPP,
+//! SDWA, packed math) and the MODE register's table in chapter "Kernel State".
 
-use crate::emu::lanes::{Bf16, CHUNK, F16, LaneArgs, Ty};
+use crate::emu::lanes::{Bf16, CHUNK, F16, Host, Rows, Ty, on_hosts};
 use crate::emu::numeric::*;
 use crate::emu::sem::{Form, fp8, round};
-use crate::emu::wave::{Ctl, DX10_CLAMP, Dpp, EXEC, Ext, FP16_OVFL, IEEE, Kind, Lanes, Src, UOp, VCC, Wave};
+use crate::emu::wave::{
+    Batch, Ctl, DX10_CLAMP, Dpp, EXEC, Ext, FP16_OVFL, IEEE, Kind, Lanes, Run, Src, UOp, VCC, Wave,
+};
+
+/// Row layouts by wave size (32, 64) and by which sources are registers (a bit each); the others are one repeated chunk.
+static ROWS: [[Rows; 8]; 2] = {
+    const fn layout(lanes: usize, registers: usize) -> Rows {
+        let mut r = Rows::registers(lanes);
+        let mut i = 0;
+        while i < 3 {
+            if registers >> i & 1 == 0 {
+                (r.stride[i], r.src_hi[i]) = (0, CHUNK);
+            }
+            i += 1;
+        }
+        r
+    }
+    const fn all(lanes: usize) -> [Rows; 8] {
+        let l = lanes;
+        [layout(l, 0), layout(l, 1), layout(l, 2), layout(l, 3), layout(l, 4), layout(l, 5), layout(l, 6), layout(l, 7)]
+    }
+    [all(32), all(64)]
+};
+
+/// The layout of an operation's rows in waves of `lanes` lanes.
+pub fn rows(src: &[Src; 4], lanes: usize) -> &'static Rows {
+    let registers = (0..3).filter(|&i| src[i].kind == Kind::Vector).fold(0, |bits, i| bits | 1 << i);
+    &ROWS[usize::from(lanes == 64)][registers]
+}
 
 /// One value repeated over a chunk, per source: low dwords, then high dwords.
 #[repr(C, align(64))]
-struct Splat([[u32; 2 * CHUNK]; 3]);
+struct Splat([[[u32; CHUNK]; 2]; 3]);
 
-/// Splats the scalar sources and points `a` at all of them.
+/// Rows of the sources; those that are no registers are repeated in `tmp`, their value changed by `f`.
 #[inline(always)]
-fn sources(w: &Wave, op: &UOp, tmp: *mut Splat, a: &mut LaneArgs) {
+fn sources(w: &Wave, op: &UOp, tmp: *mut Splat, f: impl Fn(usize, u64) -> u64) -> [*const u32; 3] {
+    let mut rows = [std::ptr::null(); 3];
     for i in 0..3 {
         let s = &op.src[i];
         let v = match s.kind {
             Kind::Vector => {
                 // SAFETY: rows are checked when the program is decoded.
-                a.src[i] = unsafe { w.v().add(s.at as usize) };
-                a.stride[i] = CHUNK;
-                a.src_hi[i] = w.lanes;
+                rows[i] = unsafe { w.v().add(s.at as usize) };
                 continue;
             }
             Kind::Const => s.value,
@@ -33,52 +63,31 @@ fn sources(w: &Wave, op: &UOp, tmp: *mut Splat, a: &mut LaneArgs) {
         };
         // SAFETY: `tmp` has room for three splats.
         unsafe {
-            let row = (&raw mut (*tmp).0[i]).cast();
-            (w.splat)(row, v);
-            a.src[i] = row.cast();
+            let (row, v) = (&raw mut (*tmp).0[i], f(i, v));
+            row.write([[v as u32; CHUNK], [(v >> 32) as u32; CHUNK]]);
+            rows[i] = row.cast();
         }
-        a.stride[i] = 0;
-        a.src_hi[i] = CHUNK;
     }
-}
-
-#[inline(always)]
-fn args(w: &Wave, op: &UOp, mask: u64) -> LaneArgs {
-    LaneArgs {
-        // SAFETY: rows are checked when the program is decoded.
-        dst: unsafe { w.v().add(op.dst as usize) },
-        dst_hi: w.lanes,
-        src: [std::ptr::null(); 3],
-        stride: [0; 3],
-        src_hi: [0; 3],
-        mask,
-        carry: 0,
-        chunks: w.chunks(),
-    }
+    rows
 }
 
 /// Lane values in, lane value out, no modifiers.
-///
-/// # Safety
-/// `op` was decoded for waves like `w`; the same holds for every handler.
-pub unsafe fn map(w: &mut Wave, op: &UOp) -> Ctl {
+#[inline(always)]
+unsafe fn map_on(w: &mut Wave, op: &UOp) -> Ctl {
     if op.float && !w.plain_float {
         // SAFETY: passed on.
         return unsafe { general(w, op) };
     }
     let mut tmp = std::mem::MaybeUninit::<Splat>::uninit();
-    let mut a = args(w, op, w.exec());
-    sources(w, op, tmp.as_mut_ptr(), &mut a);
-    // SAFETY: sources and destination are set up.
-    unsafe { (op.kernel)(&a) };
+    let [x, y, z] = sources(w, op, tmp.as_mut_ptr(), |_, v| v);
+    // SAFETY: rows are checked when the program is decoded.
+    unsafe { (op.kernel)(w.v().add(op.dst as usize), x, y, z, w.exec(), op.rows) };
     Ctl::Next
 }
 
-/// Three register sources, full path without scalars: the inner loops of matrix products.
-///
-/// # Safety
-/// As [`map`].
-pub unsafe fn map_vvv(w: &mut Wave, op: &UOp) -> Ctl {
+/// As [`map_on`] with sources that are all registers.
+#[inline(always)]
+unsafe fn registers_on(w: &mut Wave, op: &UOp) -> Ctl {
     if op.float && !w.plain_float {
         // SAFETY: passed on.
         return unsafe { general(w, op) };
@@ -86,38 +95,193 @@ pub unsafe fn map_vvv(w: &mut Wave, op: &UOp) -> Ctl {
     let v = w.v();
     // SAFETY: rows are checked when the program is decoded.
     unsafe {
-        let a = LaneArgs {
-            dst: v.add(op.dst as usize),
-            dst_hi: w.lanes,
-            src: [v.add(op.src[0].at as usize), v.add(op.src[1].at as usize), v.add(op.src[2].at as usize)],
-            stride: [CHUNK; 3],
-            src_hi: [w.lanes; 3],
-            mask: w.exec(),
-            carry: 0,
-            chunks: w.chunks(),
-        };
-        (op.kernel)(&a);
+        let [x, y, z] = [0, 1, 2].map(|i| v.add(op.src[i].at as usize).cast_const());
+        (op.kernel)(v.add(op.dst as usize), x, y, z, w.exec(), op.rows);
     }
     Ctl::Next
 }
 
+/// What absolute value and negation do to the bits of a source: a mask to keep, and one to flip.
+fn signs(e: &Ext, ty: Ty, i: usize) -> (u64, u64) {
+    let bit = |m: u8, sign: u64| if m >> i & 1 == 1 { sign } else { 0 };
+    match ty {
+        Ty::Pk16 => (!0, 0),
+        Ty::PkF16 | Ty::PkBf16 => (!0, bit(e.neg, 1 << 15) | bit(e.neg_hi, 1 << 31)),
+        Ty::PkF32 => (!0, bit(e.neg, 1 << 31) | bit(e.neg_hi, 1 << 63)),
+        _ => {
+            let sign = match ty {
+                _ if ty.is_16() => 1 << 15,
+                _ if ty.dwords() == 2 => 1 << 63,
+                _ => 1 << 31,
+            };
+            (!bit(e.abs, sign), bit(e.neg, sign))
+        }
+    }
+}
+
+/// True for modifiers that are nothing but [`signs`].
+pub fn only_signs(e: &Ext) -> bool {
+    *e == Ext { neg: e.neg, neg_hi: e.neg_hi, abs: e.abs, ..Ext::NONE }
+}
+
+/// As [`map_on`] with negated or absolute sources: copies of their rows with other signs take their place.
+#[inline(always)]
+unsafe fn signs_on(w: &mut Wave, op: &UOp) -> Ctl {
+    let Some(e) = op.ext.as_deref().filter(|_| !op.float || w.plain_float) else {
+        // SAFETY: passed on.
+        return unsafe { general(w, op) };
+    };
+    let masks = [0, 1, 2].map(|i| signs(e, op.types[i], i));
+    let mut tmp = std::mem::MaybeUninit::<Splat>::uninit();
+    let mut copies = std::mem::MaybeUninit::<[[[u32; CHUNK]; 8]; 3]>::uninit();
+    let mut rows = sources(w, op, tmp.as_mut_ptr(), |i, v| v & masks[i].0 ^ masks[i].1);
+    for i in 0..3 {
+        let (keep, flip) = masks[i];
+        if (keep, flip) == (!0, 0) || op.src[i].kind != Kind::Vector {
+            continue;
+        }
+        let chunks = w.chunks();
+        // SAFETY: rows are checked when the program is decoded; a copy has room for two rows of 64 lanes.
+        unsafe {
+            let (from, to) =
+                (rows[i].cast::<[u32; CHUNK]>(), (&raw mut (*copies.as_mut_ptr())[i]).cast::<[u32; CHUNK]>());
+            for c in 0..chunks * op.types[i].dwords() {
+                let shift = if c < chunks { 0 } else { 32 };
+                let (keep, flip) = ((keep >> shift) as u32, (flip >> shift) as u32);
+                to.add(c).write((*from.add(c)).map(|x| x & keep ^ flip));
+            }
+            rows[i] = to.cast_const().cast();
+        }
+    }
+    let [x, y, z] = rows;
+    // SAFETY: rows are checked when the program is decoded.
+    unsafe { (op.kernel)(w.v().add(op.dst as usize), x, y, z, w.exec(), op.rows) };
+    Ctl::Next
+}
+
 /// Instructions with lane bits in or out: compares, carries, selects.
-///
-/// # Safety
-/// As [`map`].
-pub unsafe fn bits(w: &mut Wave, op: &UOp) -> Ctl {
+#[inline(always)]
+unsafe fn bits_on(w: &mut Wave, op: &UOp) -> Ctl {
     if op.float && !w.plain_float {
         // SAFETY: passed on.
         return unsafe { general(w, op) };
     }
     let mut tmp = std::mem::MaybeUninit::<Splat>::uninit();
-    let mut a = args(w, op, w.exec());
-    a.carry = bits_in(w, op);
-    sources(w, op, tmp.as_mut_ptr(), &mut a);
-    // SAFETY: sources and destination are set up.
-    let out = unsafe { (op.kernel)(&a) };
+    let [x, y, z] = sources(w, op, tmp.as_mut_ptr(), |_, v| v);
+    let rows = Rows { carry: bits_in(w, op), ..*op.rows };
+    // SAFETY: rows are checked when the program is decoded.
+    let out = unsafe { (op.kernel)(w.v().add(op.dst as usize), x, y, z, w.exec(), &rows) };
     bits_out(w, op, out);
     Ctl::Next
+}
+
+/// One multiply-add after the other ([`batches`]), all with the same EXEC and MODE.
+#[inline(always)]
+unsafe fn multiply_adds_on(w: &mut Wave, ops: &[UOp]) {
+    let exec = w.exec();
+    // SAFETY: passed on.
+    unsafe {
+        match (w.lanes, exec == w.all()) {
+            (64, true) => multiply_adds::<4, true>(w, ops, exec),
+            (64, _) => multiply_adds::<4, false>(w, ops, exec),
+            (_, true) => multiply_adds::<2, true>(w, ops, exec),
+            _ => multiply_adds::<2, false>(w, ops, exec),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn multiply_adds<const CHUNKS: usize, const ALL: bool>(w: &mut Wave, ops: &[UOp], exec: u64) {
+    for op in ops {
+        // SAFETY: passed on.
+        unsafe {
+            match &op.dual {
+                None => multiply_add::<CHUNKS, ALL>(w, op, exec),
+                Some(halves) => {
+                    multiply_add::<CHUNKS, ALL>(w, &halves[0], exec);
+                    multiply_add::<CHUNKS, ALL>(w, &halves[1], exec);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn multiply_add<const CHUNKS: usize, const ALL: bool>(w: &mut Wave, op: &UOp, exec: u64) {
+    type Row = [f32; CHUNK];
+    let v = w.v().cast::<f32>();
+    let scalar = op.src[0].kind != Kind::Vector;
+    let same = if scalar { f32::from_bits(w.r32(&op.src[0])) } else { 0.0 };
+    // SAFETY: rows are checked when the program is decoded.
+    unsafe {
+        let (x, d) = (v.add(op.src[0].at as usize), v.add(op.dst as usize));
+        let (y, z) = (v.add(op.src[1].at as usize), v.add(op.src[2].at as usize));
+        for c in 0..CHUNKS {
+            let a = if scalar { [same; CHUNK] } else { *x.add(c * CHUNK).cast::<Row>() };
+            let (b, mut sum) = (*y.add(c * CHUNK).cast::<Row>(), *z.add(c * CHUNK).cast::<Row>());
+            for i in 0..CHUNK {
+                sum[i] = fma(a[i], b[i], sum[i]);
+            }
+            let to = d.add(c * CHUNK).cast::<Row>();
+            if !ALL {
+                let old = *to;
+                for i in 0..CHUNK {
+                    sum[i] = if exec >> (c * CHUNK + i) & 1 == 1 { sum[i] } else { old[i] };
+                }
+            }
+            *to = sum;
+        }
+    }
+}
+
+/// Handlers of instructions without modifiers, compiled for one host.
+#[derive(Clone, Copy)]
+pub struct Handlers {
+    /// Lane values in, lane value out.
+    pub map: Run,
+    /// The same with sources that are all registers.
+    pub registers: Run,
+    /// Lane values in, lane value out, sources negated or absolute.
+    pub signs: Run,
+    /// Lane bits in or out.
+    pub bits: Run,
+    /// Runs of f32 multiply-adds.
+    pub multiply_adds: Batch,
+}
+
+/// Handlers for a host.
+pub fn handlers(host: Host) -> Handlers {
+    const MAP: [Run; 3] = {
+        on_hosts!(map_on(w: &mut Wave, op: &UOp) -> Ctl);
+        [portable, avx2, avx512]
+    };
+    const REGISTERS: [Run; 3] = {
+        on_hosts!(registers_on(w: &mut Wave, op: &UOp) -> Ctl);
+        [portable, avx2, avx512]
+    };
+    const SIGNS: [Run; 3] = {
+        on_hosts!(signs_on(w: &mut Wave, op: &UOp) -> Ctl);
+        [portable, avx2, avx512]
+    };
+    const BITS: [Run; 3] = {
+        on_hosts!(bits_on(w: &mut Wave, op: &UOp) -> Ctl);
+        [portable, avx2, avx512]
+    };
+    const MULTIPLY_ADDS: [Batch; 3] = {
+        on_hosts!(multiply_adds_on(w: &mut Wave, ops: &[UOp]) -> ());
+        [portable, avx2, avx512]
+    };
+    let n = host as usize;
+    Handlers { map: MAP[n], registers: REGISTERS[n], signs: SIGNS[n], bits: BITS[n], multiply_adds: MULTIPLY_ADDS[n] }
+}
+
+/// True for an operation that may stand in a run of multiply-adds: f32, no modifiers, all but the first source registers.
+pub fn joins_batch(name: &str, op: &UOp) -> bool {
+    let [first, rest @ ..] = &op.src;
+    matches!(name, "v_fma_f32" | "v_fmac_f32")
+        && op.ext.is_none()
+        && matches!(first.kind, Kind::Vector | Kind::Scalar | Kind::Const)
+        && rest[..2].iter().all(|s| s.kind == Kind::Vector)
 }
 
 /// The lane bits an instruction reads: its last operand, or VCC.
@@ -451,7 +615,7 @@ fn merge(e: &Ext, dst: Ty, old: u32, new: u32) -> u32 {
 /// Any vector instruction with any modifiers.
 ///
 /// # Safety
-/// As [`map`].
+/// `op` was decoded for waves like `w`; the same holds for every handler.
 pub unsafe fn general(w: &mut Wave, op: &UOp) -> Ctl {
     const PLAIN: Ext = Ext::NONE;
     let e = op.ext.as_deref().unwrap_or(&PLAIN);
@@ -492,18 +656,10 @@ pub unsafe fn general(w: &mut Wave, op: &UOp) -> Ctl {
         }
     }
     let mut out = Full::ZERO;
-    let a = LaneArgs {
-        dst: (&raw mut out).cast(),
-        dst_hi: 64,
-        src: [(&raw const x[0]).cast(), (&raw const x[1]).cast(), (&raw const x[2]).cast()],
-        stride: [CHUNK; 3],
-        src_hi: [64; 3],
-        mask,
-        carry: bits_in(w, op),
-        chunks: w.chunks(),
-    };
+    let rows = Rows { dst_hi: 64, src_hi: [64; 3], carry: bits_in(w, op), ..Rows::registers(w.lanes) };
+    let [sx, sy, sz] = [0, 1, 2].map(|i| (&raw const x[i]).cast());
     // SAFETY: the temporaries hold 64 lanes; `lo` and `hi` are adjacent in `Full`.
-    let bits = unsafe { (op.kernel)(&a) };
+    let bits = unsafe { (op.kernel)((&raw mut out).cast(), sx, sy, sz, mask, &rows) };
     let dst = op.types[3];
     let n = op.n.min(3) as usize;
     if let Some(r) = op.round.filter(|_| rounds(w.mode, dst)) {

@@ -3,6 +3,9 @@
 //! Lanes are handled in chunks of 16. A chunk whose lanes are all active and whose addresses follow each other is one
 //! copy; other chunks go lane by lane. What differs between address spaces is how a lane's address comes about
 //! ([`Space`]) and is decided when the program is decoded.
+//!
+//! Source: "Vega", "CDNA3" and "RDNA4" manuals, chapters "Vector Memory Operations" and "Flat Memory Instructions", and the
+//! MUBUF, FLAT, GLOBAL and SCRATCH sections of chapter "Instructions" (D16 forms, loads to LDS, block and transposing loads).
 
 use super::atomic::{Atomic, rmw32, rmw64};
 use super::space::{Buffer, Flat, Global, Scratch, Space, lds_at};
@@ -385,7 +388,8 @@ unsafe fn block<S: Space, const STORES: bool>(w: &mut Wave, op: &UOp) -> Ctl {
 }
 
 /// Transposing loads of gfx12 (see `ds::transpose`): lanes load rows, and get columns of 16- or 8-bit elements. Which
-/// lanes hold which rows is not documented; here groups of 16 lanes exchange, as with the LDS instructions of gfx950.
+/// lanes exchange is not in the manual; Triton gives a quarter of the wave for the LDS instructions of gfx950 and gfx1250
+/// (8 lanes with 8 elements each in a wave of 32), and here it is the same.
 unsafe fn load_transposed<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
     let b = S::base(w, op);
     // A wave of 64 has half as much in each lane.
@@ -405,6 +409,19 @@ unsafe fn load_transposed<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
     }
     super::ds::transpose(w, op.dst, &rows, bytes / 4, bits);
     Ctl::Next
+}
+
+/// A load with `tfe`: the handler in `UOp::inner`, then the status in the row `dst2`. It is 0, all memory being resident
+/// ("RDNA2" manual, texture fail enable).
+///
+/// # Safety
+/// As every handler.
+pub unsafe fn with_status(w: &mut Wave, op: &UOp) -> Ctl {
+    let Some(run) = op.inner else { return Ctl::Next };
+    // SAFETY: passed on.
+    let ctl = unsafe { run(w, op) };
+    super::ds::write_row(w, op.dst2, w.exec(), &[0; 64]);
+    ctl
 }
 
 /// What a mnemonic does.

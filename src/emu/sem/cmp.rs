@@ -1,4 +1,6 @@
 //! Compares: `v_cmp_<relation>_<type>` and `v_cmpx_...`, `v_cmp_class_...`.
+//!
+//! Source: VOPC section of the "Vega" and "RDNA3" manuals (table of the sixteen relations, mask of V_CMP_CLASS_F32).
 
 // `lg` is "ordered and unequal", which `!=` is not for NaN.
 #![allow(clippy::double_comparisons)]

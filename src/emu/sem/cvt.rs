@@ -1,4 +1,6 @@
 //! Conversions between number formats.
+//!
+//! Source: VOP1 and VOP3 pseudocode (V_CVT_*) of the "Vega", "CDNA3" and "RDNA3" manuals.
 
 use super::{Sem, m};
 use crate::emu::lanes::{Bf16, F16, Lane, No, Pk};

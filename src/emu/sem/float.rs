@@ -1,4 +1,7 @@
 //! Floating-point arithmetic.
+//!
+//! Source: VOP1, VOP2 and VOP3 pseudocode of the "Vega", "CDNA3", "RDNA3" and "RDNA4" manuals. Of transcendental functions
+//! they give a bound (1 ULP) and no more; see `numeric` for what is computed.
 
 use super::{Sem, c, m};
 use crate::emu::lanes::{Bf16, F16, Lane, No};
@@ -12,6 +15,15 @@ fn mul_legacy(a: f32, b: f32) -> f32 {
 #[inline(always)]
 fn fma_legacy(a: f32, b: f32, c: f32) -> f32 {
     if a == 0.0 || b == 0.0 { fma(0.0, 0.0, c) } else { fma(a, b, c) }
+}
+/// Multiplication and addition without denormals, each rounded.
+#[inline(always)]
+fn mad(a: f32, b: f32, c: f32) -> f32 {
+    flush(flush(flush(a) * flush(b)) + flush(c))
+}
+#[inline(always)]
+fn mad_legacy(a: f32, b: f32, c: f32) -> f32 {
+    flush(flush(mul_legacy(flush(a), flush(b))) + flush(c))
 }
 #[inline(always)]
 fn round_even(x: f32) -> f32 {
@@ -103,13 +115,13 @@ pub fn find(name: &str) -> Option<Sem> {
         "v_mul_legacy_f32" => m!(|a: f32, b: f32| -> f32 { mul_legacy(a, b) }),
         "v_fma_f32" | "v_fmac_f32" | "v_fmamk_f32" | "v_fmaak_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { fma(a, b, c) }),
         "v_fma_legacy_f32" | "v_fmac_legacy_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { fma_legacy(a, b, c) }),
-        "v_mad_f32" | "v_mac_f32" | "v_madmk_f32" | "v_madak_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { flush(a * b) + c }).flushing(),
-        "v_mad_legacy_f32" | "v_mac_legacy_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { flush(mul_legacy(a, b)) + c }).flushing(),
+        "v_mad_f32" | "v_mac_f32" | "v_madmk_f32" | "v_madak_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { mad(a, b, c) }).flushing(),
+        "v_mad_legacy_f32" | "v_mac_legacy_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { mad_legacy(a, b, c) }).flushing(),
         // Mixed precision: sources arrive as singles.
         "v_fma_mix_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { fma(a, b, c) }),
         "v_fma_mixlo_f16" | "v_fma_mixhi_f16" => m!(|a: f32, b: f32, c: f32| -> F16 { f32_to_f16(fma(a, b, c)) }),
-        "v_mad_mix_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { flush(a * b) + c }).flushing(),
-        "v_mad_mixlo_f16" | "v_mad_mixhi_f16" => m!(|a: f32, b: f32, c: f32| -> F16 { f32_to_f16(flush(flush(a * b) + c)) }).flushing(),
+        "v_mad_mix_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { mad(a, b, c) }).flushing(),
+        "v_mad_mixlo_f16" | "v_mad_mixhi_f16" => m!(|a: f32, b: f32, c: f32| -> F16 { f32_to_f16(mad(a, b, c)) }).flushing(),
         "v_min_f32" => m!(|a: f32, b: f32| -> f32 { min_num(a, b) }),
         "v_max_f32" => m!(|a: f32, b: f32| -> f32 { max_num(a, b) }),
         "v_min3_f32" => m!(|a: f32, b: f32, c: f32| -> f32 { min_num(min_num(a, b), c) }),

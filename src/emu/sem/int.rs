@@ -1,4 +1,6 @@
 //! Integer, bit and move instructions.
+//!
+//! Source: VOP1, VOP2 and VOP3 pseudocode of the "Vega", "RDNA2" and "RDNA3" manuals.
 
 use super::{Sem, c, m};
 use crate::emu::lanes::{Lane, No, Pk};

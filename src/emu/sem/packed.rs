@@ -2,6 +2,10 @@
 //!
 //! `op_sel` and `neg` have been applied when a function sees its operands. In integer dot products of gfx11 on, the
 //! `neg` bits say which operands are signed; they arrive as different kernels, see [`dot_signs`].
+//!
+//! Source: VOP3P section of the "Vega" (7 nm), "CDNA3" and "RDNA3" manuals. In which order and with what rounding dot
+//! products of floats add is not documented: here those of halves add in double precision, those of bf16 and 8-bit floats
+//! term by term with fused multiply-adds in single precision.
 
 use super::{Sem, m};
 use crate::emu::lanes::{Bf16, F16, Lane, No, Pk};
@@ -55,7 +59,7 @@ fn dot8(a: u32, b: u32, c: i32, f: fn(u32, u32) -> i32, g: fn(u32, u32) -> i32) 
     }
     sum
 }
-/// Products in single precision are exact; they are added to the accumulator one after the other.
+/// Products are exact in double precision, where they are added up; the sum is rounded once more.
 #[inline(always)]
 fn dot2(a: Pk<F16>, b: Pk<F16>, c: f32) -> f32 {
     let p = f16_to_f32(a.0) as f64 * f16_to_f32(b.0) as f64 + f16_to_f32(a.1) as f64 * f16_to_f32(b.1) as f64;

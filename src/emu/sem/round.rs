@@ -210,11 +210,20 @@ fn exact64(op: Rounded, a: f64, b: f64, c: f64) -> (f64, f64) {
             if r.is_infinite() && [a, b, c].iter().all(|x| x.is_finite()) {
                 return (r, -r);
             }
-            let (p, pl) = product(a, b);
+            // Far down the product's error is no double. There the addend is either as small, and everything is computed
+            // in a scaled world, or so large that the product alone tells the sign.
+            let tiny = (a * b).abs() < 1e-250 && a != 0.0 && b != 0.0;
+            let scale = if tiny && c.abs() < 1e-115 { 700 } else { 0 };
+            let (a, b) = (ldexp64(a, scale), ldexp64(b, scale));
+            let (c, rounded) = (ldexp64(c, 2 * scale), ldexp64(r, 2 * scale));
+            let (p, pl) = match tiny && scale == 0 {
+                true => (1e-300f64.copysign(a * b), 0.0),
+                false => (a * b, a.mul_add(b, -(a * b))),
+            };
             let (s, sl) = two_sum(p, c);
             let (t, tl) = two_sum(sl, pl);
             // The three parts s + t + tl are the exact value.
-            let (d, dl) = two_sum(s - r, t);
+            let (d, dl) = two_sum(s - rounded, t);
             (r, d + (dl + tl))
         }
         Rounded::Ldexp => {

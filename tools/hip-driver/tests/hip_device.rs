@@ -174,4 +174,43 @@ fn the_command_uses_the_driver() {
     assert_eq!(list[1]["wave_size"], 64);
     assert!(list[0]["driver_path"].as_str().unwrap().ends_with("libamdhip64.so"));
     assert!(list[0]["compute_units"].as_u64().unwrap() > 0 && list[0]["driver_version"] == "7.0.0");
+    // A single kernel, with its buffers as arguments: on each device the bytes that the emulated device gives.
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    for (device, target) in [("hip", "gfx1100"), ("hip:1", "gfx90a")] {
+        let p = program("examples/vector_add/vector_add.onnx", target);
+        std::fs::write(path("add.hsaco"), p.code().unwrap()).unwrap();
+        let launch = &p.plan.launches[0];
+        let (n, output) = (p.plan.outputs[0].shape.iter().product::<usize>(), &p.plan.outputs[0].address);
+        let shape = |x: [u32; 3]| format!("{},{},{}", x[0], x[1], x[2]);
+        let run = |device: &str, file: &str| {
+            let mut command = vec!["launch".into(), path("add.hsaco"), "--device".into(), device.into()];
+            command.extend(["--kernel".into(), launch.kernel.clone(), "--grid".into(), shape(launch.grid)]);
+            command.extend(["--block".into(), shape([launch.block, 1, 1])]);
+            for (i, address) in launch.args.iter().enumerate() {
+                let spec = match address == output {
+                    true => format!("out:{n}xf32@{}", path(file)),
+                    false => format!("in:{n}xf32=random:{}", i + 1),
+                };
+                command.extend(["--arg".into(), spec]);
+            }
+            let (status, out, err) = run(&command.iter().map(String::as_str).collect::<Vec<&str>>());
+            assert_eq!(status, Some(0), "{device}: {err}");
+            (out, std::fs::read(path(file)).unwrap())
+        };
+        let ((out, got), (_, want)) = (run(device, "got.npy"), run(&format!("emu:{target}"), "want.npy"));
+        assert!(out.contains(&format!("device   barewave emulated {target}")), "{out}");
+        assert!(got == want && got[got.len() - 4 * n..].iter().any(|b| *b != 0), "{device}");
+    }
+    // Code for another device is refused by name, checks need the emulator.
+    let refused = |arguments: &[&str], part: &str| {
+        let code = path("add.hsaco");
+        let common = ["launch", &code, "--kernel", "k", "--grid", "1", "--block", "64", "--device"];
+        let kernel = program("examples/vector_add/vector_add.onnx", "gfx90a").plan.launches[0].kernel.clone();
+        let common = common.map(|a| if a == "k" { kernel.as_str() } else { a });
+        let (status, _, err) = run(&[&common, arguments].concat());
+        assert!(status != Some(0) && err.contains(part), "{err}");
+    };
+    refused(&["hip"], "is for gfx90a, the device is gfx1100");
+    refused(&["hip:1", "--strict"], "--strict needs an emulated device");
 }

@@ -5,6 +5,9 @@
 //! sums: here each product is added with a fused multiply-add in single precision (double for f64), in order of k, to
 //! the accumulator; denormals are kept, MODE has no influence. Two stored elements of a sparse row with the same index,
 //! which is undefined, are added.
+//!
+//! Source: chapter "Matrix Arithmetic Instructions" of the "CDNA3" and "CDNA4" manuals (CBSZ, ABID, BLGP, formats and
+//! scales), WMMA and SWMMAC sections of "RDNA3" and "RDNA4".
 
 mod describe;
 pub mod layout;

@@ -23,34 +23,26 @@ trait Number: Copy + Default + PartialEq {
     fn add(a: Self, b: Self) -> Self;
     fn negated(self) -> Self;
 }
-impl Number for f32 {
-    #[inline(always)]
-    fn product(a: f32, b: f32, c: f32) -> f32 {
-        a.mul_add(b, c)
-    }
-    #[inline(always)]
-    fn add(a: f32, b: f32) -> f32 {
-        a + b
-    }
-    #[inline(always)]
-    fn negated(self) -> f32 {
-        -self
-    }
+macro_rules! float {
+    ($f:ty) => {
+        impl Number for $f {
+            #[inline(always)]
+            fn product(a: $f, b: $f, c: $f) -> $f {
+                a.mul_add(b, c)
+            }
+            #[inline(always)]
+            fn add(a: $f, b: $f) -> $f {
+                a + b
+            }
+            #[inline(always)]
+            fn negated(self) -> $f {
+                -self
+            }
+        }
+    };
 }
-impl Number for f64 {
-    #[inline(always)]
-    fn product(a: f64, b: f64, c: f64) -> f64 {
-        a.mul_add(b, c)
-    }
-    #[inline(always)]
-    fn add(a: f64, b: f64) -> f64 {
-        a + b
-    }
-    #[inline(always)]
-    fn negated(self) -> f64 {
-        -self
-    }
-}
+float!(f32);
+float!(f64);
 impl Number for i32 {
     #[inline(always)]
     fn product(a: i32, b: i32, c: i32) -> i32 {

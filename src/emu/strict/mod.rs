@@ -1,0 +1,259 @@
+//! Strict mode: everything that hardware leaves undefined is reported.
+//!
+//! Before each instruction runs, its operands (from the instruction tables, the same description that the compiler's
+//! passes use) are checked against what is known about the wave:
+//!
+//! * definedness of registers ([`defined`]),
+//! * waits for memory operations, and distances between instructions ([`waits`]),
+//! * bounds, alignment and initialisation of memory and LDS ([`access`]),
+//! * races between waves ([`race`]). An operation that is still outstanding when its wave reaches a barrier counts as
+//!   happening after it.
+//! * At a barrier all lanes that were launched are active.
+
+mod access;
+mod defined;
+mod facts;
+mod race;
+mod waits;
+
+pub use race::{Clock, Shadow};
+
+use super::fault::FaultKind;
+use super::launch::Launch;
+use super::memory::Allocation;
+use super::wave::{Ctl, EXEC, M0, SCALARS, SCC, Space, UOp, VCC, Wave, scalar};
+use barewave_isa::Reg;
+use defined::{Defined, Known};
+use facts::{Facts, facts};
+use race::Actor;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use waits::{Hazards, Issued};
+
+/// Why a check failed, and the lane.
+type Problem = (FaultKind, Option<u32>);
+
+/// Per wave.
+struct State {
+    known: Known,
+    issued: Issued,
+    /// Lanes that were launched.
+    launched: u64,
+}
+
+/// State of the checks of one workgroup.
+pub struct Checker {
+    waves: Vec<State>,
+    /// Who touched LDS.
+    lds: Shadow,
+    /// LDS bytes that hold something.
+    written: Vec<bool>,
+    facts: Arc<Vec<Option<Facts>>>,
+    hazards: Hazards,
+    allocations: Vec<Allocation>,
+    /// Device addresses of the workgroup's private memory.
+    scratch: Range<u64>,
+    /// Number of the workgroup's first wave in the launch.
+    first: u64,
+    /// When the workgroup last met at a barrier.
+    barrier: u32,
+    /// When it last acquired what others have written.
+    acquired: u32,
+    /// Waves of a workgroup may use several caches: memory operations must be done before a barrier orders them.
+    keeps_stores: bool,
+    vgprs: u32,
+    agprs: u32,
+    /// The operation that is left out.
+    without: Option<usize>,
+}
+
+impl Checker {
+    /// A checker for workgroups of `waves` waves.
+    pub fn new(l: &Launch, waves: usize) -> io::Result<Checker> {
+        let target = l.machine.target;
+        let lanes = l.program.lanes;
+        let facts = l.program.raws.iter().map(|r| facts(target, r.as_ref()?.inst(), lanes)).collect();
+        let d = &l.kernel.descriptor;
+        let total = d.vgprs(l.machine.family);
+        let (vgprs, agprs) = match d.accum_offset(l.machine.family) {
+            Some(a) => (a.min(total), total.saturating_sub(a)),
+            None => (total, l.machine.agprs),
+        };
+        let state = || State {
+            known: Known::new(l.machine.rows(), l.machine.vgprs as usize),
+            issued: Issued::default(),
+            launched: 0,
+        };
+        Ok(Checker {
+            waves: (0..waves).map(|_| state()).collect(),
+            lds: Shadow::new(l.lds_size as u64)?,
+            written: vec![false; l.lds_size as usize],
+            facts: Arc::new(facts),
+            hazards: Hazards::new(target),
+            allocations: Vec::new(),
+            scratch: 0..0,
+            first: 0,
+            barrier: 0,
+            acquired: 0,
+            keeps_stores: waves > 1 && d.splits_workgroups(l.machine.family),
+            vgprs,
+            agprs,
+            without: l.options.without.and_then(|a| l.program.index_of(l.entry - l.kernel.entry + a)),
+        })
+    }
+
+    /// Workgroup `id` starts: registers that the launch sets are defined.
+    pub fn begin(&mut self, l: &Launch, id: u64, waves: &[Wave]) {
+        self.lds.clear(l.lds_size as u64);
+        self.written.fill(false);
+        self.allocations = l.memory.snapshot();
+        self.first = id * waves.len() as u64;
+        (self.barrier, self.acquired) = (0, 0);
+        if let Some(w) = waves.first() {
+            self.scratch = w.hidden_private..w.hidden_private + w.scratch_size * waves.len() as u64;
+        }
+        let d = &l.kernel.descriptor;
+        let family = l.machine.family;
+        let layout = d.user_sgpr_layout(family);
+        for (s, w) in self.waves.iter_mut().zip(waves) {
+            s.launched = w.exec();
+            s.issued.clear();
+            let known = &mut s.known;
+            known.vector.fill(0);
+            known.scalar = [0; SCALARS];
+            let ids = if family.packed_workitem_ids() { 0 } else { d.workitem_ids() as usize };
+            known.vector[..=ids].fill(w.all());
+            let mut set = |at: Option<u16>, n: u16| {
+                if let Some(at) = at {
+                    known.scalar[at as usize..(at + n) as usize].fill(u32::MAX);
+                }
+            };
+            set(layout.private_segment_buffer, 4);
+            set(layout.dispatch_ptr, 2);
+            set(layout.queue_ptr, 2);
+            set(layout.kernarg_segment_ptr, 2);
+            set(layout.dispatch_id, 2);
+            set(layout.flat_scratch_init, 2);
+            set(layout.private_segment_size, 1);
+            if let Some((at, n, _)) = layout.kernarg_preload {
+                set(Some(at), n);
+            }
+            for at in layout.system.workgroup_id {
+                set(at, 1);
+            }
+            set(layout.system.workgroup_info, 1);
+            set(layout.system.scratch_wave_offset, 1);
+            for r in scalar(Reg::TTMP0) as usize..SCALARS {
+                known.scalar[r] = if matches!(r, VCC..EXEC | M0 | SCC) { 0 } else { u32::MAX };
+            }
+            known.scalar[EXEC] = u32::MAX;
+            known.scalar[EXEC + 1] = u32::MAX;
+        }
+    }
+
+    /// All waves have met: accesses before the barrier are ordered before those behind it, except for what is not done.
+    pub fn barrier(&mut self, l: &Launch) {
+        self.barrier = l.state.clock.tick();
+        let waves = self.waves.len() as u32;
+        for (n, s) in self.waves.iter().enumerate() {
+            let actor = Actor {
+                wave: self.first + n as u64,
+                first: self.first,
+                waves,
+                now: self.barrier,
+                barrier: self.barrier,
+                acquired: self.acquired,
+            };
+            for t in s.issued.pending.iter().flat_map(|p| &p.touched) {
+                let shadow = if t.lds { Some(&self.lds) } else { l.shadow };
+                if let Some(shadow) = shadow {
+                    shadow.note(&actor, t.access, t.at, t.size);
+                }
+            }
+        }
+    }
+
+    /// Runs a wave until it stops.
+    pub fn interpret(&mut self, w: &mut Wave, l: &Launch) -> Ctl {
+        let all = self.facts.clone();
+        let stop = w.count + super::launch::SLICE;
+        loop {
+            let ip = w.ip;
+            if self.without == Some(ip) {
+                w.ip += 1;
+                continue;
+            }
+            let uop = &l.program.ops[ip];
+            w.count += 1;
+            let mut defined = None;
+            if let Some(f) = &all[ip] {
+                match self.before(w, l, ip, uop, f, &all) {
+                    Ok(d) => defined = Some(d),
+                    Err((kind, lane)) => return w.fail(kind, lane),
+                }
+            }
+            // SAFETY: as in the fast interpreter.
+            let ctl = unsafe { (uop.run)(w, uop) };
+            if let (Some(f), Some(d)) = (&all[ip], defined)
+                && ctl != Ctl::Fault
+            {
+                self.waves[w.index as usize].known.after(w, f, d);
+                if f.acquires {
+                    self.acquired = l.state.clock.tick();
+                }
+            }
+            match ctl {
+                Ctl::Next => w.ip += 1,
+                Ctl::Jump if w.count > stop => return Ctl::Yield,
+                Ctl::Jump => {}
+                c @ (Ctl::Barrier | Ctl::Yield) => {
+                    w.ip += 1;
+                    return c;
+                }
+                c => return c,
+            }
+        }
+    }
+
+    fn before(
+        &mut self,
+        w: &Wave,
+        l: &Launch,
+        ip: usize,
+        uop: &UOp,
+        f: &Facts,
+        all: &[Option<Facts>],
+    ) -> Result<Defined, Problem> {
+        self.allocated(f)?;
+        let exec = w.exec();
+        let s = &mut self.waves[w.index as usize];
+        s.issued.waits(l.machine.target, f)?;
+        s.issued.gaps(l, &mut self.hazards, ip, f, all)?;
+        if f.meets && exec != s.launched {
+            let (active, launched) = (exec, s.launched);
+            return Err((FaultKind::DivergentBarrier { active, launched }, None));
+        }
+        let mut d = s.known.defined(w, uop, f, exec);
+        s.known.decides(w, f, exec, &d)?;
+        if exec != 0 || uop.access.space == Space::Scalar {
+            self.memory(w, l, uop, f, &mut d)?;
+        }
+        Ok(d)
+    }
+
+    /// Registers beyond the kernel's allocation.
+    fn allocated(&self, f: &Facts) -> Result<(), Problem> {
+        for r in f.reads.iter().chain(&f.writes).filter(|r| r.first.is_vector()) {
+            let last = r.first.offset(r.dwords as u16 - 1);
+            let (n, limit, what) = match last.0 >= Reg::A0.0 {
+                true => ((last.0 - Reg::A0.0) as u32, self.agprs, "AGPRs"),
+                false => (last.0 as u32, self.vgprs, "VGPRs"),
+            };
+            if n >= limit {
+                return Err((FaultKind::Launch(format!("{r} is used, the kernel allocates {limit} {what}")), None));
+            }
+        }
+        Ok(())
+    }
+}

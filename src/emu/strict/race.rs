@@ -1,0 +1,360 @@
+//! Races: two waves touch the same bytes, at least one of them writes, and nothing orders the two accesses.
+//!
+//! Two records stand for all past accesses of a cell of four bytes: its last write, and its last read (or that there were
+//! several, which nothing orders among themselves), as in Flanagan and Freund, "FastTrack: Efficient and Precise Dynamic
+//! Race Detection" (2009). Instead of vector clocks one clock serves a launch; it ticks whenever waves synchronise. An
+//! access of wave A at time t comes before one of wave B when
+//!
+//! * A is B;
+//! * both are of one workgroup, which has met at a barrier since t;
+//! * B's workgroup has *acquired* since t: by an atomic, by dropping caches that the device shares, or at a global wave
+//!   sync resource.
+//!
+//! What A released is not followed, and a record that gives way to a newer one is forgotten: some races go unseen, but
+//! there is none where one is reported. Atomics do not race with each other; nor with loads, since compilers begin loops
+//! around compare-and-swap with a plain one; nor, between workgroups, with stores, since one that releases a lock looks
+//! like any other. But an access that is still *outstanding* when its wave passes a barrier is meant to be over: it races
+//! with everything.
+//!
+//! Records are exchanged atomically, since workgroups run on several threads: of two accesses at the same moment one sees
+//! the other.
+
+use memmap2::{MmapMut, MmapOptions};
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Bytes of a cell.
+const CELL: u64 = 4;
+/// The clock stops here, and nothing is reported any more.
+const END_OF_TIME: u32 = (1 << 26) - 1;
+const WAVES: u32 = 1 << 30;
+
+/// What a wave does to bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Loads.
+    Read,
+    /// Stores.
+    Write,
+    /// Read-modify-write.
+    Atomic,
+}
+
+/// Which waves a record speaks of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Whose {
+    /// The wave itself.
+    One,
+    /// Several of its workgroup.
+    Group,
+    /// Several of several workgroups.
+    Any,
+}
+
+/// An access that was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Record {
+    /// Number of the wave in the launch.
+    wave: u32,
+    whose: Whose,
+    time: u32,
+    atomic: bool,
+    /// It was outstanding at a barrier.
+    outstanding: bool,
+    /// Bytes of the cell, a bit each; a record without bytes is none.
+    bytes: u8,
+}
+
+impl Record {
+    fn pack(self) -> u64 {
+        let flags = (self.whose as u64) << 4 | u64::from(self.atomic) << 6 | u64::from(self.outstanding) << 7;
+        u64::from(self.bytes) | flags | u64::from(self.time) << 8 | u64::from(self.wave) << 34
+    }
+
+    fn unpack(v: u64) -> Record {
+        Record {
+            wave: (v >> 34) as u32,
+            whose: match v >> 4 & 3 {
+                0 => Whose::One,
+                1 => Whose::Group,
+                _ => Whose::Any,
+            },
+            time: (v >> 8) as u32 & END_OF_TIME,
+            atomic: v >> 6 & 1 == 1,
+            outstanding: v >> 7 & 1 == 1,
+            bytes: v as u8 & 15,
+        }
+    }
+}
+
+/// The clock of a launch.
+#[derive(Debug)]
+pub struct Clock(AtomicU32);
+
+impl Default for Clock {
+    fn default() -> Self {
+        Clock(AtomicU32::new(1))
+    }
+}
+
+impl Clock {
+    /// The time.
+    pub fn now(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Waves have synchronised: what was done so far happened before the time that is returned.
+    pub fn tick(&self) -> u32 {
+        let next = |t: u32| (t < END_OF_TIME).then_some(t + 1);
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).map_or(END_OF_TIME, |t| t + 1)
+    }
+}
+
+/// A wave that is about to access memory, and what it knows of the others.
+#[derive(Clone, Copy, Debug)]
+pub struct Actor {
+    /// Number of the wave in the launch.
+    pub wave: u64,
+    /// Number of the first wave of its workgroup.
+    pub first: u64,
+    /// Waves of its workgroup.
+    pub waves: u32,
+    /// Time.
+    pub now: u32,
+    /// Time of the workgroup's last barrier.
+    pub barrier: u32,
+    /// Time when the workgroup last acquired.
+    pub acquired: u32,
+}
+
+impl Actor {
+    fn me(&self) -> u32 {
+        (self.wave % u64::from(WAVES)) as u32
+    }
+
+    /// Whether a wave is of the same workgroup.
+    fn beside(&self, wave: u32) -> bool {
+        let first = (self.first % u64::from(WAVES)) as u32;
+        wave.wrapping_sub(first) % WAVES < self.waves
+    }
+
+    /// Whether what the record speaks of happened before now.
+    fn follows(&self, r: Record) -> bool {
+        r.time < self.acquired
+            || match r.whose {
+                Whose::One => r.wave == self.me() || (self.beside(r.wave) && r.time < self.barrier),
+                Whose::Group => self.beside(r.wave) && r.time < self.barrier,
+                Whose::Any => false,
+            }
+    }
+
+    fn record(&self, bytes: u8, atomic: bool) -> Record {
+        Record { wave: self.me(), whose: Whose::One, time: self.now, atomic, outstanding: false, bytes }
+    }
+
+    /// The record of the wave's access, which nothing orders with that of `old`.
+    fn beside_others(&self, old: Record, bytes: u8, atomic: bool) -> Record {
+        let mine = self.record(bytes, atomic);
+        if old.bytes & bytes == 0 || old.atomic != atomic {
+            return mine;
+        }
+        if self.follows(old) {
+            let same = old.whose == Whose::One && old.wave == mine.wave && old.time == self.now;
+            return Record { bytes: if same { old.bytes | bytes } else { bytes }, ..mine };
+        }
+        let outstanding = old.outstanding;
+        let whose = if old.whose != Whose::Any && self.beside(old.wave) { Whose::Group } else { Whose::Any };
+        // Bytes that not all of them touch are forgotten.
+        Record { whose, outstanding, bytes: old.bytes & bytes, ..mine }
+    }
+}
+
+/// With whom an access races.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Race {
+    /// Number of the other wave in the launch; `None` when there are several.
+    pub wave: Option<u32>,
+}
+
+/// The records of a cell: last write, last read.
+#[repr(transparent)]
+struct Cell([AtomicU64; 2]);
+
+impl Cell {
+    /// Checks and records an access to some bytes of the cell.
+    fn access(&self, a: &Actor, access: Access, bytes: u8) -> Result<(), Race> {
+        let [write, read] = &self.0;
+        let race = |r: Record| match r.whose {
+            _ if r.bytes & bytes == 0 || a.follows(r) => Ok(()),
+            Whose::One => Err(Race { wave: Some(r.wave) }),
+            _ => Err(Race { wave: None }),
+        };
+        let update = |cell: &AtomicU64, atomic: bool| {
+            let mut old = cell.load(Ordering::SeqCst);
+            loop {
+                let new = a.beside_others(Record::unpack(old), bytes, atomic).pack();
+                if new == old {
+                    return Record::unpack(old);
+                }
+                match cell.compare_exchange_weak(old, new, Ordering::SeqCst, Ordering::SeqCst) {
+                    Ok(_) => return Record::unpack(old),
+                    Err(now) => old = now,
+                }
+            }
+        };
+        let load = |cell: &AtomicU64| Record::unpack(cell.load(Ordering::SeqCst));
+        match access {
+            Access::Read => {
+                update(read, false);
+                let old = load(write);
+                if old.atomic && !old.outstanding { Ok(()) } else { race(old) }
+            }
+            Access::Write => {
+                let old = Record::unpack(write.swap(a.record(bytes, false).pack(), Ordering::SeqCst));
+                if !old.atomic || (old.whose != Whose::Any && a.beside(old.wave)) {
+                    race(old)?;
+                }
+                race(load(read))
+            }
+            Access::Atomic => {
+                let old = update(write, true);
+                if !old.atomic && a.beside(old.wave) {
+                    race(old)?;
+                }
+                let old = load(read);
+                if old.outstanding { race(old) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Notes an access that is outstanding at a barrier, without a check.
+    fn note(&self, a: &Actor, access: Access, bytes: u8) {
+        let [write, read] = &self.0;
+        let cell = if access == Access::Read { read } else { write };
+        let old = Record::unpack(cell.load(Ordering::SeqCst));
+        let new = match access {
+            Access::Write => a.record(bytes, false),
+            _ => a.beside_others(old, bytes, access == Access::Atomic),
+        };
+        cell.store(Record { outstanding: true, ..new }.pack(), Ordering::SeqCst);
+    }
+}
+
+/// The records of a range of memory. Pages of the host are used when they are touched.
+pub struct Shadow {
+    map: MmapMut,
+    cells: u64,
+}
+
+impl Shadow {
+    /// Records for `bytes` bytes of memory.
+    pub fn new(bytes: u64) -> io::Result<Shadow> {
+        let cells = bytes.div_ceil(CELL);
+        let len = cells.max(1) as usize * size_of::<Cell>();
+        Ok(Shadow { map: MmapOptions::new().len(len).no_reserve_swap().map_anon()?, cells })
+    }
+
+    /// The records of the bytes from `at` on, with the bytes' mask in each cell. What lies outside is left out.
+    fn cells(&self, at: u64, size: u64) -> impl Iterator<Item = (u64, &Cell, u8)> {
+        let end = at.saturating_add(size).min(self.cells * CELL);
+        let cells = self.map.as_ptr().cast::<Cell>();
+        (at / CELL..end.div_ceil(CELL)).filter(move |_| at < end).map(move |n| {
+            let (low, high) = (at.saturating_sub(n * CELL), (end - n * CELL).min(CELL));
+            // SAFETY: the mapping has room for `cells` cells; all zeros are valid ones.
+            (n * CELL + low, unsafe { &*cells.add(n as usize) }, (0xf << low & !(0xf << high) & 0xf) as u8)
+        })
+    }
+
+    /// Checks and records an access; the error has the first byte that it races for.
+    pub fn access(&self, a: &Actor, access: Access, at: u64, size: u64) -> Result<(), (u64, Race)> {
+        if a.now == END_OF_TIME {
+            return Ok(());
+        }
+        self.cells(at, size).try_for_each(|(at, cell, bytes)| cell.access(a, access, bytes).map_err(|r| (at, r)))
+    }
+
+    /// Records an access that was checked before and is outstanding at a barrier.
+    pub fn note(&self, a: &Actor, access: Access, at: u64, size: u64) {
+        self.cells(at, size).for_each(|(_, cell, bytes)| cell.note(a, access, bytes));
+    }
+
+    /// Forgets everything about the first bytes.
+    pub fn clear(&mut self, bytes: u64) {
+        for (_, cell, _) in self.cells(0, bytes) {
+            cell.0.iter().for_each(|r| r.store(0, Ordering::Relaxed));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Access::*;
+
+    /// Two workgroups of two waves.
+    fn actor(wave: u64, now: u32) -> Actor {
+        Actor { wave, first: wave & !1, waves: 2, now, barrier: 1, acquired: 1 }
+    }
+
+    fn after_barrier(wave: u64, now: u32) -> Actor {
+        Actor { barrier: now, ..actor(wave, now) }
+    }
+
+    #[test]
+    fn records_survive_packing() {
+        let wave = WAVES - 2;
+        let (whose, time) = (Whose::Any, END_OF_TIME - 1);
+        let r = Record { wave, whose, time, atomic: true, outstanding: false, bytes: 9 };
+        assert_eq!(Record::unpack(r.pack()), r);
+        let r = Record { wave: 1, whose: Whose::Group, time: 1, atomic: false, outstanding: true, bytes: 6 };
+        assert_eq!(Record::unpack(r.pack()), r);
+    }
+
+    #[test]
+    fn barriers_order_waves_of_a_group_only() {
+        let s = Shadow::new(64).unwrap();
+        s.access(&actor(0, 1), Write, 8, 4).unwrap();
+        assert_eq!(s.access(&actor(1, 1), Read, 8, 4), Err((8, Race { wave: Some(0) })));
+        s.access(&after_barrier(1, 2), Read, 10, 2).unwrap();
+        assert_eq!(s.access(&after_barrier(2, 2), Read, 6, 4), Err((8, Race { wave: Some(0) })));
+        let acquired = Actor { acquired: 3, ..actor(3, 3) };
+        s.access(&acquired, Write, 8, 4).unwrap();
+    }
+
+    #[test]
+    fn several_readers_and_a_writer() {
+        let s = Shadow::new(64).unwrap();
+        for w in 0..2 {
+            s.access(&actor(w, 1), Read, 0, 8).unwrap();
+        }
+        s.access(&after_barrier(0, 2), Write, 0, 4).unwrap();
+        assert_eq!(s.access(&actor(0, 1), Write, 4, 4), Err((4, Race { wave: None })));
+        // A wave writes what it alone has read, its neighbour what lies beside it in the cell.
+        s.access(&actor(2, 2), Read, 16, 2).unwrap();
+        s.access(&actor(3, 2), Read, 18, 2).unwrap();
+        s.access(&actor(2, 2), Write, 16, 2).unwrap();
+        s.access(&actor(3, 2), Write, 18, 2).unwrap();
+    }
+
+    #[test]
+    fn atomics_meet_each_other() {
+        let s = Shadow::new(64).unwrap();
+        for w in 0..4 {
+            s.access(&actor(w, 1), Atomic, 0, 8).unwrap();
+        }
+        s.access(&actor(1, 1), Read, 0, 4).unwrap();
+        s.note(&after_barrier(0, 2), Atomic, 0, 4);
+        assert_eq!(s.access(&after_barrier(1, 2), Read, 0, 4), Err((0, Race { wave: None })));
+        // A lock of another workgroup is released by a store; within a group a store races.
+        s.access(&actor(0, 1), Atomic, 32, 4).unwrap();
+        s.access(&actor(2, 1), Write, 32, 4).unwrap();
+        assert!(s.access(&actor(3, 1), Atomic, 32, 4).is_err());
+    }
+
+    #[test]
+    fn the_end_of_time_ends_reports() {
+        let s = Shadow::new(8).unwrap();
+        s.access(&actor(0, 1), Write, 0, 4).unwrap();
+        s.access(&actor(1, END_OF_TIME), Write, 0, 4).unwrap();
+    }
+}

@@ -1,0 +1,239 @@
+//! Waits, wait states, and waits for the ALUs.
+//!
+//! * Every memory operation is queued per counter with the registers it fills. Touching such a register before a wait that
+//!   proves completion is a fault. A wait for `n` leaves the `n` youngest when all queued operations complete in order; when
+//!   some do not, only a wait for 0 proves anything.
+//! * The hazard table says how many wait states must lie between two instructions, or how many vector instructions, or that
+//!   a wait for the ALUs must.
+//! * Where scalar registers that vector instructions have read must be waited for after a write (gfx12), the uses of scalar
+//!   registers are followed ([`ScalarHistory`]).
+
+use super::Problem;
+use super::facts::Facts;
+use super::race::Access;
+use crate::emu::fault::FaultKind;
+use crate::emu::launch::Launch;
+use barewave_isa::{
+    Counter, Distance, Fix, Flags, Regs, ScalarHistory, Target, WaitScheme, max_fix_reach, max_required_states,
+    required_fix, required_states,
+};
+use std::collections::{HashMap, VecDeque};
+
+/// Bytes that an operation touches.
+#[derive(Clone, Copy, Debug)]
+pub struct Touched {
+    /// They are in LDS; else in device memory.
+    pub lds: bool,
+    /// First byte: address in LDS, offset in the shadow of memory.
+    pub at: u64,
+    /// How many.
+    pub size: u64,
+    /// What it does to them.
+    pub access: Access,
+}
+
+/// A memory operation that has been issued.
+pub struct Pending {
+    pub counter: Counter,
+    pub in_order: bool,
+    pub fills: Vec<Regs>,
+    /// It fills only these halves of them: low 1, high 2.
+    pub halves: u8,
+    pub name: &'static str,
+    pub touched: Vec<Touched>,
+    /// It is a load from memory to LDS, whose bytes are there only after a wait.
+    pub dma: bool,
+}
+
+impl Pending {
+    fn describe(&self) -> String {
+        format!("{} ({:?} counter)", self.name, self.counter).to_lowercase()
+    }
+}
+
+/// What a wave has issued.
+#[derive(Default)]
+pub struct Issued {
+    pub pending: VecDeque<Pending>,
+    /// Recently issued: operation index, wait states before the next instruction.
+    recent: VecDeque<(usize, u32)>,
+    /// Recently issued that others may have to keep away from by more than wait states, and what has come since.
+    producers: Vec<(usize, Distance)>,
+    scalars: ScalarHistory,
+}
+
+/// Hazards between pairs of instructions of a program.
+pub struct Hazards {
+    target: Target,
+    /// Wait states by pair of operations, where asked for before.
+    states: HashMap<(usize, usize), u8>,
+    fixes: HashMap<(usize, usize), Option<(Fix, u8)>>,
+    /// Largest number of wait states.
+    reach: u32,
+    /// Largest number of vector instructions over which hazards reach that are no matter of wait states.
+    farthest: u8,
+}
+
+impl Hazards {
+    /// Those of a target.
+    pub fn new(target: Target) -> Hazards {
+        Hazards {
+            target,
+            states: HashMap::new(),
+            fixes: HashMap::new(),
+            reach: max_required_states(target) as u32,
+            farthest: max_fix_reach(target),
+        }
+    }
+}
+
+impl Issued {
+    /// A new wave.
+    pub fn clear(&mut self) {
+        *self = Issued::default();
+    }
+
+    /// A wait takes effect; anything else must not touch what is outstanding.
+    pub fn waits(&mut self, target: Target, f: &Facts) -> Result<(), Problem> {
+        if let Some(list) = &f.wait {
+            for &(counter, n) in list {
+                let queued = self.pending.iter().filter(|p| p.counter == counter).count();
+                let in_order = self.pending.iter().filter(|p| p.counter == counter).all(|p| p.in_order);
+                let mut done = if n == 0 || in_order { queued.saturating_sub(n as usize) } else { 0 };
+                self.pending.retain(|p| {
+                    let drop = p.counter == counter && done > 0;
+                    done -= usize::from(drop);
+                    !drop
+                });
+            }
+            return Ok(());
+        }
+        // The same kind of operation may fill a register again where results come in order: not on gfx12.
+        let ordered = target.info().waits != WaitScheme::Split && f.info.flags.has(Flags::LOAD);
+        for p in &self.pending {
+            // Loads of the two halves of a register do not meet.
+            let apart = f.fills & p.halves == 0;
+            for fill in &p.fills {
+                let again = |r: &&Regs| {
+                    r.overlaps(*fill) && !apart && !(p.in_order && ordered && f.counters.contains(&p.counter))
+                };
+                let hit = f.reads.iter().find(|r| r.overlaps(*fill)).or(f.writes.iter().find(again));
+                if let Some(r) = hit {
+                    return Err((FaultKind::MissingWait { register: r.to_string(), pending: p.describe() }, None));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An operation is queued. A counter that is full makes the wave wait for the oldest.
+    pub fn push(&mut self, target: Target, p: Pending) {
+        let most = target.info().counters.iter().find(|c| c.counter == p.counter).map_or(63, |c| c.max as usize);
+        let mut queued = self.pending.iter().enumerate().filter(|(_, q)| q.counter == p.counter);
+        let oldest = queued.clone().next().map(|q| q.0);
+        if let Some(oldest) = oldest
+            && queued.clone().count() >= most
+            && queued.all(|(_, q)| q.in_order)
+        {
+            self.pending.remove(oldest);
+        }
+        self.pending.push_back(p);
+    }
+
+    /// Whether LDS bytes are still on their way from memory, by a load of the same wave.
+    pub fn filled(&self, addr: u32, size: u32) -> Result<(), FaultKind> {
+        let (from, to) = (addr as u64, addr as u64 + size as u64);
+        for p in self.pending.iter().filter(|p| p.dma) {
+            if p.touched.iter().any(|t| t.lds && t.at < to && from < t.at + t.size) {
+                let register = format!("LDS at {addr:#x}");
+                return Err(FaultKind::MissingWait { register, pending: p.describe() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the distance from earlier instructions, and records this one.
+    pub fn gaps(
+        &mut self,
+        l: &Launch,
+        h: &mut Hazards,
+        ip: usize,
+        f: &Facts,
+        all: &[Option<Facts>],
+    ) -> Result<(), Problem> {
+        self.wait_states(l, h, ip, f, all)?;
+        if h.farthest > 0 {
+            self.fixes(l, h, ip, f, all)?;
+        }
+        if let Some(u) = &f.scalars {
+            if let Some((register, wait)) = self.scalars.missing(u) {
+                let what = format!("the write of {}", Regs::from(register));
+                return Err((FaultKind::MissingGap { what, wait: wait.to_string() }, None));
+            }
+            self.scalars.pass(u);
+        }
+        Ok(())
+    }
+
+    fn wait_states(
+        &mut self,
+        l: &Launch,
+        h: &mut Hazards,
+        ip: usize,
+        f: &Facts,
+        all: &[Option<Facts>],
+    ) -> Result<(), Problem> {
+        if h.reach == 0 {
+            return Ok(());
+        }
+        let mut between = 0;
+        for &(other, states) in self.recent.iter().rev() {
+            if let Some(p) = &all[other] {
+                let find = || required_states(h.target, &p.inst, &f.inst);
+                let need = *h.states.entry((other, ip)).or_insert_with(find) as u32;
+                if need > between {
+                    let what = l.program.text_at(l.program.ops[other].pc);
+                    return Err((FaultKind::MissingWaitStates { need, have: between, what }, None));
+                }
+            }
+            between += states;
+            if between >= h.reach {
+                break;
+            }
+        }
+        self.recent.push_back((ip, f.states));
+        if self.recent.len() > h.reach as usize + 1 {
+            self.recent.pop_front();
+        }
+        Ok(())
+    }
+
+    fn fixes(
+        &mut self,
+        l: &Launch,
+        h: &mut Hazards,
+        ip: usize,
+        f: &Facts,
+        all: &[Option<Facts>],
+    ) -> Result<(), Problem> {
+        for &(other, distance) in &self.producers {
+            let Some(p) = &all[other] else { continue };
+            let find = || required_fix(h.target, &p.inst, &f.inst);
+            if let Some((fix, reach)) = *h.fixes.entry((other, ip)).or_insert_with(find)
+                && distance.within(fix, reach)
+            {
+                let wait = match fix {
+                    Fix::DepCtr => "a wait for the vector ALU".into(),
+                    _ => format!("{reach} vector instructions"),
+                };
+                let what = l.program.text_at(l.program.ops[other].pc);
+                return Err((FaultKind::MissingGap { what, wait }, None));
+            }
+        }
+        self.producers.retain_mut(|(_, distance)| distance.pass(h.target, &f.inst, h.farthest));
+        if f.produces {
+            self.producers.push((ip, Distance::default()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,779 @@
+//! Instructions beyond plain arithmetic, on the device, against values worked out by hand from AMD's manuals ("Vega",
+//! "RDNA2", "RDNA3" and "RDNA4" instruction sets) or by a reference written from their definitions: typed buffers, scalar
+//! atomics, global data share, barriers, forks, LDS on LDS, clamping and saturation modes, rounding modes.
+
+mod machine;
+
+use barewave_isa::Target;
+use half::f16;
+use machine::{Setup, again_on_other_instruction_sets, run, setup, target, true16};
+
+/// Numbers that look random.
+fn random(seed: u32, n: usize) -> Vec<u32> {
+    let mut x = seed;
+    (0..n)
+        .map(|_| {
+            x = x.wrapping_mul(1664525).wrapping_add(1013904223);
+            x ^ x >> 16
+        })
+        .collect()
+}
+
+fn lines(body: &[String]) -> Vec<&str> {
+    body.iter().map(String::as_str).collect()
+}
+
+/// Data format and number format stand side by side in resources and instructions (gfx8, gfx9).
+fn split_formats(t: Target) -> bool {
+    t.info().name.len() == 6
+}
+
+/// A buffer format as a resource holds it.
+fn resource_format(t: Target, name: &str) -> u32 {
+    let code = (0..128u64).find(|c| t.buffer_format(*c).as_deref() == Some(name));
+    let code = code.unwrap_or_else(|| panic!("{} has no format {name}", t.info().name)) as u32;
+    if split_formats(t) { (code & 15) << 15 | (code >> 4) << 12 } else { code << 12 }
+}
+
+/// `s[12:15]` describe the buffer at an SGPR pair, with records of `stride` bytes.
+fn resource(base: usize, stride: usize, records: usize, word3: u32) -> Vec<String> {
+    vec![
+        format!("s_mov_b32 s12, s{base}"),
+        format!("s_or_b32 s13, s{}, {:#x}", base + 1, stride << 16),
+        format!("s_movk_i32 s14, {records}"),
+        format!("s_mov_b32 s15, {word3:#x}"),
+    ]
+}
+
+/// x, y, z, w from a destination select.
+const XYZW: u32 = 4 | 5 << 3 | 6 << 6 | 7 << 9;
+
+/// What a component of `bits` bits is as a number, written from the definitions of the formats.
+fn component(raw: u32, bits: u32, kind: &str) -> u32 {
+    let signed = ((raw << (32 - bits)) as i32) >> (32 - bits);
+    let top = ((1u64 << bits) - 1) as f64;
+    match kind {
+        "UINT" => raw,
+        "SINT" => signed as u32,
+        "USCALED" => (raw as f32).to_bits(),
+        "SSCALED" => (signed as f32).to_bits(),
+        "UNORM" => ((raw as f64 / top) as f32).to_bits(),
+        "SNORM" => ((signed as f64 / ((1u64 << (bits - 1)) - 1) as f64).max(-1.0) as f32).to_bits(),
+        _ if bits == 32 => raw,
+        _ if bits == 16 => f16::from_bits(raw as u16).to_f32().to_bits(),
+        // Five bits of exponent with bias 15, no sign.
+        _ => {
+            let (m, e) = (raw & ((1 << (bits - 5)) - 1), (raw >> (bits - 5)) as i32);
+            let f = m as f64 / (1u32 << (bits - 5)) as f64;
+            let v = match e {
+                0 => f * 2f64.powi(-14),
+                31 if m == 0 => f64::INFINITY,
+                31 => f64::NAN,
+                _ => (1.0 + f) * 2f64.powi(e - 15),
+            };
+            (v as f32).to_bits()
+        }
+    }
+}
+
+const FORMATS: [(&str, [u32; 4]); 5] = [
+    ("8_8_8_8", [8, 8, 8, 8]),
+    ("16_16", [16, 16, 0, 0]),
+    ("16_16_16_16", [16, 16, 16, 16]),
+    ("2_10_10_10", [10, 10, 10, 2]),
+    ("32_32", [32, 32, 0, 0]),
+];
+
+#[test]
+fn typed_buffers_convert_as_their_formats_say() {
+    for name in ["gfx803", "gfx906", "gfx1030", "gfx1100", "gfx1201"] {
+        let t = target(name);
+        let m = setup(t);
+        let (words, lanes) = (2usize, m.lanes);
+        // No NaN among the halves, and no -128: those would not come back as they were.
+        let input: Vec<u32> = random(3, words * lanes).iter().map(|x| x & 0x3b3b_3b3b | 0x0100_0001).collect();
+        let zero = if m.knows("buffer_load_format_x v8, v0, s[12:15], null idxen") { "null" } else { "0" };
+        let mut cases: Vec<(String, [u32; 4])> = Vec::new();
+        for (sizes, bits) in FORMATS {
+            for kind in ["UNORM", "SNORM", "USCALED", "SSCALED", "UINT", "SINT", "FLOAT"] {
+                let exists = match sizes {
+                    "32_32" => matches!(kind, "UINT" | "SINT" | "FLOAT"),
+                    "8_8_8_8" | "2_10_10_10" => kind != "FLOAT",
+                    _ => true,
+                };
+                let format = format!("{sizes}_{kind}");
+                if exists && (0..128).any(|c| t.buffer_format(c).as_deref() == Some(&format)) {
+                    cases.push((format, bits));
+                }
+            }
+        }
+        cases.push(("10_11_11_FLOAT".into(), [11, 11, 10, 0]));
+        assert!(cases.len() > 15, "{name}: {} formats", cases.len());
+        for (format, bits) in cases {
+            let (sizes, kind) = format.rsplit_once('_').unwrap();
+            let written = if split_formats(t) {
+                format!("format:[BUF_DATA_FORMAT_{sizes},BUF_NUM_FORMAT_{kind}]")
+            } else {
+                format!("format:[BUF_FMT_{format}]")
+            };
+            let mut body = resource(4, 8, lanes, XYZW | resource_format(t, &format));
+            body.push(format!("tbuffer_load_format_xyzw v[OUT:{{OUT+3}}], v0, s[12:15], {zero} {written} idxen"));
+            body.push(format!("buffer_load_format_xyzw v[{{OUT+4}}:{{OUT+7}}], v0, s[12:15], {zero} idxen"));
+            // Back to the results' memory through the format, and from there as it is.
+            body.extend(resource(6, 48, lanes, XYZW | resource_format(t, &format)));
+            body.push(format!(
+                "tbuffer_store_format_xyzw v[OUT:{{OUT+3}}], v0, s[12:15], {zero} {written} idxen offset:32"
+            ));
+            body.push(format!("buffer_store_format_xyzw v[{{OUT+4}}:{{OUT+7}}], v0, s[12:15], {zero} idxen offset:40"));
+            for (n, offset) in [(8, 32), (10, 40)] {
+                body.push(format!(
+                    "buffer_load_dwordx2 v[{{OUT+{n}}}:{{OUT+{}}}], v0, s[12:15], {zero} idxen offset:{offset}",
+                    n + 1
+                ));
+            }
+            let out = m.run(&lines(&body), &input, words, 12);
+            for (lane, (got, raw)) in out.chunks(12).zip(input.chunks(2)).enumerate() {
+                let element = raw[0] as u64 | (raw[1] as u64) << 32;
+                let one = if kind.ends_with("INT") { 1 } else { 1f32.to_bits() };
+                let mut at = 0;
+                let want: Vec<u32> = (0..4)
+                    .map(|n| {
+                        if bits[n] == 0 {
+                            return if n == 3 { one } else { 0 };
+                        }
+                        let v = (element >> at) as u32 & ((1u64 << bits[n]) - 1) as u32;
+                        at += bits[n];
+                        component(v, bits[n], kind)
+                    })
+                    .collect();
+                assert_eq!(got[..4], want, "{name} {format} lane {lane} of {element:#x}");
+                assert_eq!(got[4..8], want, "{name} {format} of the resource, lane {lane}");
+                let size = bits.iter().sum::<u32>();
+                let kept = if size == 64 { u64::MAX } else { (1 << size) - 1 };
+                for pair in [&got[8..10], &got[10..12]] {
+                    let back = pair[0] as u64 | (pair[1] as u64) << 32;
+                    assert_eq!(back & kept, element & kept, "{name} {format} stored by lane {lane}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn resources_select_components_and_bound_their_records() {
+    for name in ["gfx906", "gfx1030", "gfx1100", "gfx1201"] {
+        let t = target(name);
+        let m = setup(t);
+        let zero = if m.knows("buffer_load_format_x v8, v0, s[12:15], null idxen") { "null" } else { "0" };
+        // w, z, one, zero; half of the records exist.
+        let word3 = 7 | 6 << 3 | 1 << 6 | resource_format(t, "8_8_8_8_UINT");
+        let mut body = resource(4, 4, m.lanes / 2, word3);
+        body.push(format!("buffer_load_format_xyzw v[OUT:{{OUT+3}}], v0, s[12:15], {zero} idxen"));
+        let input = random(5, m.lanes);
+        let out = m.run(&lines(&body), &input, 1, 4);
+        for (lane, (got, x)) in out.chunks(4).zip(&input).enumerate() {
+            let want = if lane < m.lanes / 2 { [x >> 24, x >> 16 & 255, 1, 0] } else { [0; 4] };
+            assert_eq!(got, want, "{name} lane {lane}");
+        }
+    }
+}
+
+#[test]
+fn loads_with_a_status_say_that_memory_was_there() {
+    for name in ["gfx906", "gfx1030", "gfx1100"] {
+        let m = setup(target(name));
+        let mut body = resource(4, 4, m.lanes, XYZW | resource_format(m.target, "32_UINT"));
+        body.extend((0..5).map(|n| format!("v_mov_b32 v{{OUT+{n}}}, -1")));
+        body.push("buffer_load_dword v[OUT:{OUT+1}], v0, s[12:15], 0 idxen tfe".into());
+        body.push("buffer_load_format_xy v[{OUT+2}:{OUT+4}], v0, s[12:15], 0 idxen tfe".into());
+        let input = random(6, m.lanes);
+        for (got, x) in m.run(&lines(&body), &input, 1, 5).chunks(5).zip(&input) {
+            assert_eq!(got, [*x, 0, *x, 0, 0], "{name}");
+        }
+    }
+}
+
+#[test]
+fn scalar_atomics_return_the_old_value() {
+    for name in ["gfx906", "gfx1010"] {
+        let m = setup(target(name));
+        // Operation, operands, old value, in order; the cell starts at 100.
+        let steps: [(&str, &[u32], u32); 9] = [
+            ("add", &[5], 100),
+            ("umax", &[200], 105),
+            ("sub", &[3], 200),
+            ("cmpswap", &[7, 197], 197),
+            ("cmpswap", &[8, 9], 7),
+            ("xor", &[0xf0], 7),
+            ("inc", &[10], 0xf7),
+            ("dec", &[9], 0),
+            ("smin", &[u32::MAX], 9),
+        ];
+        let mut body = Vec::new();
+        for (n, (op, operands, _)) in steps.iter().enumerate() {
+            body.extend(operands.iter().enumerate().map(|(i, v)| format!("s_mov_b32 s{}, {v:#x}", 20 + i)));
+            let data = if operands.len() == 2 { "s[20:21]" } else { "s20" };
+            body.push(format!("s_atomic_{op} {data}, s[4:5], 0x0 glc"));
+            body.push(format!("v_mov_b32 v{{OUT+{n}}}, s20"));
+        }
+        // Without glc nothing comes back; 64 bits carry over.
+        body.extend(
+            ["s_mov_b32 s20, 1", "s_mov_b32 s21, 0", "s_atomic_add_x2 s[20:21], s[4:5], 0x0"].map(String::from),
+        );
+        body.push("v_mov_b32 v{OUT+9}, s20".into());
+        body.push("s_load_dwordx2 s[20:21], s[4:5], 0x0".into());
+        body.extend(["v_mov_b32 v{OUT+10}, s20", "v_mov_b32 v{OUT+11}, s21"].map(String::from));
+        let mut input = vec![0; m.lanes];
+        (input[0], input[1]) = (100, 41);
+        let out = m.run(&lines(&body), &input, 1, 12);
+        let olds: Vec<u32> = steps.iter().map(|s| s.2).collect();
+        assert_eq!(out[..9], olds, "{name}");
+        assert_eq!(out[9..12], [1, 0, 42], "{name}");
+    }
+}
+
+#[test]
+fn global_data_share_and_wave_sync() {
+    for name in ["gfx803", "gfx906", "gfx1030"] {
+        let m = setup(target(name));
+        let body = [
+            "v_mov_b32 v20, 0",
+            "v_mov_b32 v21, 0",
+            "s_mov_b32 m0, -1",
+            "ds_write_b32 v20, v21 gds",
+            "v_mov_b32 v21, 3",
+            "ds_add_rtn_u32 vOUT, v20, v21 gds",
+            "ds_write_b32 v20, v21",
+            "ds_read_b32 v{OUT+1}, v20 gds",
+            "ds_read_b32 v{OUT+2}, v20",
+        ];
+        let out = m.run(&body, &vec![0; m.lanes], 1, 3);
+        let lanes = m.lanes as u32;
+        for (lane, got) in out.chunks(3).enumerate() {
+            assert_eq!(got, [3 * lane as u32, 3 * lanes, 3], "{name} lane {lane}");
+        }
+        // A semaphore that wave 0 raises three times lets three waves pass, which have waited for it.
+        let four = Setup { waves: 4, ..m };
+        let shift = m.lanes.trailing_zeros();
+        let mut body: Vec<String> =
+            ["s_mov_b32 m0, 0", "v_mov_b32 v20, 0", "v_readfirstlane_b32 s20, v0"].map(String::from).into();
+        body.push(format!("s_lshr_b32 s20, s20, {shift}"));
+        body.extend(
+            [
+                "ds_gws_init v20 gds",
+                "v_mov_b32 v21, 64",
+                "ds_write_b32 v20, v20",
+                "s_barrier",
+                "s_cmp_eq_u32 s20, 0",
+                "s_cbranch_scc1 3",
+                "ds_gws_sema_p gds",
+                "s_branch 8",
+                // Wave 0: the work that the others wait for.
+                "ds_write_b32 v20, v21",
+                "ds_gws_sema_v gds",
+                "ds_gws_sema_v gds",
+                "ds_gws_sema_v gds",
+                "ds_read_b32 vOUT, v20",
+            ]
+            .map(String::from),
+        );
+        let out = four.run(&lines(&body), &vec![0; 4 * m.lanes], 1, 1);
+        assert!(out.iter().all(|v| *v == 64), "{name}: {out:?}");
+    }
+}
+
+#[test]
+fn split_barriers_order_writes_and_reads() {
+    for name in ["gfx1200", "gfx1201"] {
+        let m = Setup { waves: 4, ..setup(target(name)) };
+        let body = [
+            "v_lshlrev_b32 v20, 2, v0",
+            "ds_store_b32 v20, v0",
+            "s_barrier_signal_isfirst -1",
+            "s_cselect_b32 s20, 1, 0",
+            "v_mov_b32 v{OUT+1}, s20",
+            // Work that needs nobody stands between signal and wait.
+            "v_sub_nc_u32 v21, 0x1fc, v20",
+            "s_barrier_wait -1",
+            "ds_load_b32 vOUT, v21",
+        ];
+        let out = m.run(&body, &vec![0; 4 * m.lanes], 1, 2);
+        for (item, got) in out.chunks(2).enumerate() {
+            assert_eq!(got[0], 127 - item as u32, "{name}");
+        }
+        let first: Vec<u32> = out.chunks(2 * m.lanes).map(|w| w[1]).collect();
+        assert_eq!(first.iter().sum::<u32>(), 1, "{name}: {first:?}");
+    }
+}
+
+#[test]
+fn named_barriers_hold_their_members_only() {
+    let m = Setup { waves: 4, ..setup(target("gfx1201")) };
+    let body = [
+        "v_lshlrev_b32 v20, 2, v0",
+        "v_readfirstlane_b32 s20, v0",
+        "s_lshr_b32 s20, s20, 6",
+        // Waves 0 and 1 meet at barrier 1, waves 2 and 3 at barrier 2: two members each.
+        "s_add_u32 s21, s20, 1",
+        "s_or_b32 m0, s21, 0x20000",
+        "s_barrier_init m0",
+        "s_barrier_signal -1",
+        "s_barrier_wait -1",
+        "s_barrier_join m0",
+        "ds_store_b32 v20, v0",
+        "s_barrier_signal m0",
+        "s_barrier_wait 1",
+        "v_xor_b32 v21, 0x80, v20",
+        "ds_load_b32 vOUT, v21",
+        // The barrier exists and has two members, nobody has signalled again.
+        "s_get_barrier_state s22, m0",
+        "v_mov_b32 v{OUT+1}, s22",
+        "s_barrier_signal -1",
+        "s_barrier_wait -1",
+        "s_barrier_leave",
+        "s_cselect_b32 s23, 1, 0",
+        "v_mov_b32 v{OUT+2}, s23",
+    ];
+    let out = m.run(&body, &vec![0; 4 * m.lanes], 1, 3);
+    for (item, got) in out.chunks(3).enumerate() {
+        assert_eq!(got, [item as u32 ^ 32, 1 | 2 << 4, 1]);
+    }
+}
+
+#[test]
+fn block_loads_and_stores_move_the_registers_of_m0() {
+    let m = setup(target("gfx1201"));
+    let body = [
+        "v_mov_b32 v{OUT+2}, 77",
+        "v_mov_b32 v{OUT+4}, 78",
+        "v_mov_b32 v{OUT+5}, 79",
+        "s_movk_i32 m0, 11",
+        "global_load_block v[OUT:{OUT+31}], v1, s[4:5]",
+        "s_movk_i32 m0, 32",
+        "global_store_block v2, v[OUT:{OUT+31}], s[6:7]",
+        "global_load_b64 v[{OUT+4}:{OUT+5}], v2, s[6:7] offset:16",
+    ];
+    let input = random(9, 4 * m.lanes);
+    for (got, x) in m.run(&body, &input, 4, 6).chunks(6).zip(input.chunks(4)) {
+        assert_eq!(got, [x[0], x[1], 77, x[3], 0, 79]);
+    }
+}
+
+#[test]
+fn forks_run_both_sides_and_join() {
+    for name in ["gfx803", "gfx906"] {
+        for (few, label) in [(20, true), (50, true), (20, false), (50, false), (0, true), (64, false)] {
+            let m = setup(target(name));
+            let mut body: Vec<String> = vec![
+                "s_mov_b64 s[22:23], exec".into(),
+                format!("s_movk_i32 s24, {few}"),
+                "v_cmp_gt_u32 s[10:11], s24, v0".into(),
+                "v_mov_b32 v{OUT+1}, 0".into(),
+                "s_mov_b32 s20, 0".into(),
+            ];
+            match label {
+                true => body.push("s_cbranch_i_fork s[10:11], 2".into()),
+                false => body.extend(
+                    ["s_getpc_b64 s[16:17]", "s_add_u32 s16, s16, 20", "s_addc_u32 s17, s17, 0"].map(String::from),
+                ),
+            }
+            if !label {
+                body.push("s_cbranch_g_fork s[10:11], s[16:17]".into());
+            }
+            body.extend(
+                [
+                    "v_mov_b32 vOUT, 7",
+                    "s_branch 1",
+                    "v_mov_b32 vOUT, 9",
+                    "s_cbranch_join s20",
+                    "s_mov_b64 exec, s[22:23]",
+                    "v_mov_b32 v{OUT+1}, 1",
+                ]
+                .map(String::from),
+            );
+            let out = m.run(&lines(&body), &vec![0; 64], 1, 2);
+            for (lane, got) in out.chunks(2).enumerate() {
+                assert_eq!(got, [if lane < few { 9 } else { 7 }, 1], "{name} {few} {label} lane {lane}");
+            }
+        }
+    }
+}
+
+#[test]
+fn local_memory_combines_with_itself() {
+    for name in ["gfx803", "gfx906"] {
+        let m = setup(target(name));
+        // Each lane writes four dwords of a known pattern; the instruction's lanes work on the first of their four.
+        let cell = |i: usize| (i as u32).wrapping_mul(2654435761) >> 7;
+        let input: Vec<u32> = (0..256).map(cell).collect();
+        let signed = |f: fn(i32, i32) -> i32| move |a: u32, b: u32| f(a as i32, b as i32) as u32;
+        let cases: [(&str, i32, Box<dyn Fn(u32, u32) -> u32>); 6] = [
+            ("ds_add_src2_u32 v20 offset:1", 1, Box::new(u32::wrapping_add)),
+            ("ds_max_src2_u32 v20 offset:3", 3, Box::new(u32::max)),
+            ("ds_min_src2_i32 v20 offset:2", 2, Box::new(signed(i32::min))),
+            ("ds_xor_src2_b32 v20 offset:1", 1, Box::new(|a, b| a ^ b)),
+            ("ds_rsub_src2_u32 v20 offset:2", 2, Box::new(|a, b| b.wrapping_sub(a))),
+            ("ds_write_src2_b32 v20 offset:3", 3, Box::new(|_, b| b)),
+        ];
+        for (text, distance, f) in cases {
+            let body = [
+                "s_mov_b32 m0, -1",
+                "v_lshlrev_b32 v20, 4, v0",
+                "ds_write2_b32 v20, v3, v4 offset1:1",
+                "ds_write2_b32 v20, v5, v6 offset0:2 offset1:3",
+                text,
+                "ds_read_b32 vOUT, v20",
+            ];
+            for (lane, got) in m.run(&body, &input, 4, 1).into_iter().enumerate() {
+                let want = f(cell(4 * lane), cell(4 * lane + distance as usize));
+                assert_eq!(got, want, "{name} {text} lane {lane}");
+            }
+        }
+        // Bit 15 of the offset: the distance stands in the upper bits of the address, here -2 dwords.
+        let body = [
+            "s_mov_b32 m0, -1",
+            "v_lshlrev_b32 v20, 4, v0",
+            "ds_write2_b32 v20, v3, v4 offset1:1",
+            "ds_write2_b32 v20, v5, v6 offset0:2 offset1:3",
+            "v_add_u32 v21, vcc, 12, v20",
+            "v_or_b32 v21, 0xfffc0000, v21",
+            "ds_add_src2_u32 v21 offset:32768",
+            "ds_read_b32 vOUT, v20 offset:12",
+        ];
+        let body = body.map(|l| m.either(l, &l.replace("vcc, ", "")));
+        for (lane, got) in m.run(&lines(&body), &input, 4, 1).into_iter().enumerate() {
+            assert_eq!(got, cell(4 * lane + 3).wrapping_add(cell(4 * lane + 1)), "{name} lane {lane}");
+        }
+    }
+}
+
+#[test]
+fn permutes_reach_as_far_as_the_crossbar() {
+    for (name, lanes) in [("gfx906", 64), ("gfx1030", 64), ("gfx1100", 64), ("gfx1030", 32), ("gfx1201", 32)] {
+        let m = Setup { lanes, ..setup(target(name)) };
+        // Lane l asks for (and sends to) lane 17 l + 5.
+        let body = [
+            "v_mul_u32_u24 v20, 0x44, v0",
+            "v_mov_b32 vOUT, -1",
+            "ds_bpermute_b32 vOUT, v20, v3 offset:20",
+            "ds_permute_b32 v{OUT+1}, v20, v3 offset:20",
+        ];
+        let input = random(8, lanes);
+        let width = if name == "gfx906" { 64 } else { 32 };
+        let out = m.run(&body, &input, 1, 2);
+        for lane in 0..lanes {
+            let half = lane / width * width;
+            let named = |l: usize| half + (17 * l + 5) % width;
+            assert_eq!(out[2 * lane], input[named(lane)], "{name} wave{lanes} lane {lane}");
+            let sender = (half..half + width).find(|l| named(*l) == lane).unwrap();
+            assert_eq!(out[2 * lane + 1], input[sender], "{name} wave{lanes} lane {lane}");
+        }
+    }
+}
+
+#[test]
+fn swizzles_follow_their_modes() {
+    for name in ["gfx906", "gfx942", "gfx1030", "gfx1201"] {
+        let m = setup(target(name));
+        // Offset, first lanes that the first lanes read. The FFT orders are those of the "Vega" manual's table.
+        let cases: [(u32, [usize; 16]); 9] = [
+            (0xe000, [0, 16, 8, 24, 4, 20, 12, 28, 2, 18, 10, 26, 6, 22, 14, 30]),
+            (0xe010, [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15]),
+            (0xe01c, [0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15]),
+            (0xe01f, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]),
+            // Rotation by 3 within 8 lanes, either way.
+            (0xc000 | 3 << 5 | 0x18, [3, 4, 5, 6, 7, 0, 1, 2, 11, 12, 13, 14, 15, 8, 9, 10]),
+            (0xc400 | 3 << 5 | 0x18, [5, 6, 7, 0, 1, 2, 3, 4, 13, 14, 15, 8, 9, 10, 11, 12]),
+            // A permutation of four, and and/or/xor masks: broadcast of lane 3 of 8, exchange with distance 4.
+            (0x8000 | 0x1b, [3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12]),
+            (0x18 | 3 << 5, [3, 3, 3, 3, 3, 3, 3, 3, 11, 11, 11, 11, 11, 11, 11, 11]),
+            (0x1f | 4 << 10, [4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11]),
+        ];
+        let input = random(16, m.lanes);
+        for (offset, from) in cases {
+            let out = m.run(&[&format!("ds_swizzle_b32 vOUT, v3 offset:{offset}")], &input, 1, 1);
+            for half in (0..m.lanes).step_by(32) {
+                for (lane, &f) in from.iter().enumerate() {
+                    assert_eq!(out[half + lane], input[half + f], "{name} {offset:#x} lane {}", half + lane);
+                }
+            }
+        }
+    }
+}
+
+/// `s_setreg` of a field of MODE.
+fn mode(m: &Setup, offset: u32, width: u32, value: u32) -> String {
+    let text = |register: &str| format!("s_setreg_imm32_b32 hwreg({register}, {offset}, {width}), {value:#x}");
+    m.either(&text("HW_REG_MODE"), &text("HW_REG_WAVE_MODE"))
+}
+
+#[test]
+fn clamps_of_nan_and_overflowing_halves_follow_the_mode() {
+    for name in ["gfx803", "gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"] {
+        let m = setup(target(name));
+        let inputs: Vec<u32> = [f32::NAN, -3.0, 0.25, 7.0, f32::INFINITY, f32::NEG_INFINITY, 1e6, -1e6]
+            .iter()
+            .cycle()
+            .take(m.lanes)
+            .map(|v| v.to_bits())
+            .collect();
+        let clamp = m.either("v_add_f32 vOUT, 0, v3 clamp", "v_add_f32_e64 vOUT, 0, v3 clamp");
+        let h = if true16(m.target) { ".l" } else { "" };
+        for dx10 in [1, 0] {
+            let body = [mode(&m, 8, 1, dx10), clamp.clone()];
+            let out = m.run(&lines(&body), &inputs, 1, 1);
+            let nan = f32::from_bits(out[0]);
+            // gfx12 has no such bit: NaN becomes 0.
+            let keeps = dx10 == 0 && !m.target.info().architected_sgprs;
+            assert!(if keeps { nan.is_nan() } else { nan == 0.0 }, "{name} dx10_clamp {dx10}: {nan}");
+            let rest: Vec<f32> = out[1..8].iter().map(|b| f32::from_bits(*b)).collect();
+            assert_eq!(rest, [0.0, 0.25, 1.0, 1.0, 0.0, 1.0, 0.0], "{name}");
+        }
+        if name == "gfx803" {
+            continue;
+        }
+        for saturates in [0, 1] {
+            let body = [
+                mode(&m, 23, 1, saturates),
+                "v_mov_b32 vOUT, 0".into(),
+                format!("v_cvt_f16_f32 vOUT{h}, v3"),
+                "v_mov_b32 v{OUT+1}, 0".into(),
+                format!("v_add_f16 v{{OUT+1}}{h}, vOUT{h}, vOUT{h}"),
+            ];
+            let out = m.run(&lines(&body), &inputs, 1, 2);
+            let (top, infinity) = (0x7bff, 0x7c00);
+            let limit = if saturates == 1 { top } else { infinity };
+            let halves: Vec<u32> = out.chunks(2).skip(4).take(4).map(|v| v[0]).collect();
+            // Infinities stay what they are.
+            assert_eq!(halves, [infinity, infinity | 0x8000, limit, limit | 0x8000], "{name} {saturates}");
+            let sums: Vec<u32> = out.chunks(2).skip(4).take(4).map(|v| v[1]).collect();
+            assert_eq!(sums, [infinity, infinity | 0x8000, limit, limit | 0x8000], "{name} {saturates}");
+        }
+    }
+}
+
+#[test]
+fn unfused_multiply_adds_know_no_denormals() {
+    let bits = |v: f32| v.to_bits();
+    // A denormal factor, product, addend and sum count as zero, whatever MODE says; what remains is exact.
+    let cases = [
+        ([1e-40, 1e20, 1.5], 1.5),
+        ([1e-20, 1e-20, 2e-38], 2e-38),
+        ([1.0, 3.0, 1e-39], 3.0),
+        ([1.5e-38, 1.0, -1.2e-38], 0.0),
+        ([2.0, 3.0, 4.0], 10.0),
+    ];
+    for name in ["gfx803", "gfx906", "gfx1010"] {
+        let m = setup(target(name));
+        let input: Vec<u32> = (0..m.lanes).flat_map(|l| cases[l % cases.len()].0.map(bits)).collect();
+        let body = [
+            "v_mad_f32 vOUT, v3, v4, v5",
+            "v_mad_f32 v{OUT+1}, -v3, v4, -v5",
+            "v_mac_f32 v5, v3, v4",
+            "v_mov_b32 v{OUT+2}, v5",
+        ];
+        for (l, got) in m.run(&body, &input, 3, 3).chunks(3).enumerate() {
+            let want = cases[l % cases.len()].1;
+            let got: Vec<f32> = got.iter().map(|b| f32::from_bits(*b)).collect();
+            assert_eq!(got, [want, -want, want], "{name} {:?}", cases[l % cases.len()]);
+        }
+    }
+}
+
+/// A number between two halves, rounded by searching all halves.
+fn half_in_direction(exact: f64, mode: u32) -> u16 {
+    if exact.is_nan() || exact == 0.0 {
+        return f16::from_f64(exact).to_bits();
+    }
+    // All finite halves in order, infinities at the ends.
+    let at = |i: i32| -> u16 { if i < 0 { 0x8000 | (-i) as u16 } else { i as u16 } };
+    let value = |i: i32| f16::from_bits(at(i)).to_f64();
+    let (mut low, mut high) = (-0x7c00, 0x7c00);
+    while high - low > 1 {
+        let middle = (low + high) / 2;
+        if value(middle) <= exact { low = middle } else { high = middle }
+    }
+    if value(low) == exact || exact.is_infinite() {
+        return f16::from_f64(exact).to_bits();
+    }
+    let sign = if exact < 0.0 { 0x8000 } else { 0 };
+    match mode {
+        1 => at(high) | if high == 0 { sign } else { 0 },
+        2 => at(low),
+        3 if exact > 0.0 => at(low),
+        3 => at(high) | if high == 0 { sign } else { 0 },
+        _ => f16::from_f64(exact).to_bits(),
+    }
+}
+
+#[test]
+fn halves_round_as_the_mode_says() {
+    for name in ["gfx906", "gfx90a", "gfx1030", "gfx1100", "gfx1201"] {
+        let m = setup(target(name));
+        let h = if true16(m.target) { ".l" } else { "" };
+        // Halves of moderate size in the low and high parts.
+        let inputs: Vec<u32> = random(11, 64 * m.lanes).iter().map(|x| x & 0xb7ff_b7ff | 0x0400_0400).collect();
+        for direction in 0..4 {
+            let mut body = vec![mode(&m, 2, 2, direction), "v_lshrrev_b32 v20, 16, v3".into()];
+            for (n, op) in ["v_add_f16", "v_sub_f16", "v_mul_f16"].iter().enumerate() {
+                body.push(format!("v_mov_b32 v{{OUT+{n}}}, 0"));
+                body.push(format!("{op} v{{OUT+{n}}}{h}, v3{h}, v20{h}"));
+            }
+            body.push("v_mov_b32 v{OUT+3}, 0".into());
+            body.push(format!("v_fma_f16 v{{OUT+3}}{h}, v3{h}, v20{h}, v3{h}"));
+            body.push("v_pk_mul_f16 v{OUT+4}, v3, v3".into());
+            for (x, got) in inputs.iter().zip(m.run(&lines(&body), &inputs, 1, 5).chunks(5)) {
+                let [a, b] = [x & 0xffff, x >> 16].map(|v| f16::from_bits(v as u16).to_f64());
+                // Exact in double precision.
+                for (n, exact) in [a + b, a - b, a * b, a.mul_add(b, a)].into_iter().enumerate() {
+                    let mut want = half_in_direction(exact, direction) as u32;
+                    if exact == 0.0 && n != 2 && direction == 2 {
+                        // Cancellation gives -0 when rounding down.
+                        want = 0x8000;
+                    }
+                    assert_eq!(got[n] & 0xffff, want, "{name} mode {direction}, result {n} of {a} and {b}");
+                }
+                let want =
+                    half_in_direction(a * a, direction) as u32 | (half_in_direction(b * b, direction) as u32) << 16;
+                assert_eq!(got[4], want, "{name} mode {direction}: squares of {a} and {b}");
+            }
+        }
+    }
+}
+
+/// The host's own f64 arithmetic in a rounding mode of AMD's numbering: sum, difference, product, fused multiply-add.
+#[cfg(target_arch = "x86_64")]
+fn host_doubles(a: f64, b: f64, direction: u32) -> [f64; 4] {
+    use std::arch::asm;
+    let control: [u32; 2] = [0x1f80 | [0, 2, 1, 3][direction as usize] << 13, 0x1f80];
+    let (mut sum, mut difference, mut product, mut fused) = (a, a, a, a);
+    // SAFETY: the control register is set back before anything else computes; FMA is there by the caller's check.
+    unsafe {
+        asm!(
+            "ldmxcsr dword ptr [{c}]",
+            "addsd {s}, {b}",
+            "subsd {d}, {b}",
+            "mulsd {p}, {b}",
+            "vfmadd213sd {f}, {b}, {a}",
+            "ldmxcsr dword ptr [{c} + 4]",
+            c = in(reg) control.as_ptr(),
+            a = in(xmm_reg) a,
+            b = in(xmm_reg) b,
+            s = inout(xmm_reg) sum,
+            d = inout(xmm_reg) difference,
+            p = inout(xmm_reg) product,
+            f = inout(xmm_reg) fused,
+        );
+    }
+    [sum, difference, product, fused]
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn doubles_round_as_the_host_does_in_the_same_mode() {
+    if !is_x86_feature_detected!("fma") {
+        eprintln!("skipped: the host has no FMA");
+        return;
+    }
+    for name in ["gfx906", "gfx90a", "gfx1030", "gfx1201"] {
+        let m = setup(target(name));
+        // Exponents near each other, far apart, and at both ends of the range.
+        let mut inputs = random(12, 4 * 16 * m.lanes);
+        for (i, x) in inputs.chunks_mut(2).enumerate() {
+            let n = x[1] >> 20 & 63;
+            let exponent = match i / 2 % 4 {
+                0 => 1023 - 32 + n,
+                1 => 1023 - 900 + 28 * n,
+                2 => n,
+                _ => 2046 - n,
+            };
+            x[1] = x[1] & 0x800f_ffff | exponent << 20;
+        }
+        for direction in 0..4 {
+            let add = |d: usize, b: &str| {
+                let text = |op: &str| format!("{op} v[{{OUT+{d}}}:{{OUT+{}}}], v[20:21], {b}", d + 1);
+                let known = m.knows("v_add_f64 v[8:9], v[20:21], v[22:23]");
+                text(if known { "v_add_f64" } else { "v_add_f64_e64" })
+            };
+            let mut body: Vec<String> = (0..4).map(|i| format!("v_mov_b32 v{}, v{}", 20 + i, 3 + i)).collect();
+            body.push(mode(&m, 2, 2, direction));
+            body.extend([
+                add(0, "v[22:23]"),
+                add(2, "-v[22:23]"),
+                add(4, "v[22:23]").replace("_add_", "_mul_"),
+                "v_fma_f64 v[{OUT+6}:{OUT+7}], v[20:21], v[22:23], v[20:21]".into(),
+            ]);
+            for (x, got) in inputs.chunks(4).zip(m.run(&lines(&body), &inputs, 4, 8).chunks(8)) {
+                let number = |p: &[u32]| f64::from_bits(p[0] as u64 | (p[1] as u64) << 32);
+                let (a, b) = (number(&x[..2]), number(&x[2..]));
+                for (n, want) in host_doubles(a, b, direction).into_iter().enumerate() {
+                    let got = number(&got[2 * n..]);
+                    assert_eq!(
+                        got.to_bits(),
+                        want.to_bits(),
+                        "{name} mode {direction}, result {n} of {a:e} and {b:e}: {got:e} for {want:e}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn transposing_reads_of_local_memory() {
+    let m = setup(target("gfx950"));
+    // Element bits, dwords a lane, text: each group of 16 lanes reads rows of 16 elements, a row over as many lanes as it
+    // takes, and lane l of the group gets column l.
+    for (bits, words, text) in [
+        (16, 2, "ds_read_b64_tr_b16 v[OUT:{OUT+1}], v20"),
+        (8, 2, "ds_read_b64_tr_b8 v[OUT:{OUT+1}], v20"),
+        (4, 2, "ds_read_b64_tr_b4 v[OUT:{OUT+1}], v20"),
+        (6, 3, "ds_read_b96_tr_b6 v[OUT:{OUT+2}], v20"),
+    ] {
+        let mut body = vec![format!("v_mul_u32_u24 v20, {}, v0", 4 * words)];
+        body.extend((0..words).map(|n| format!("ds_write_b32 v20, v{} offset:{}", 3 + n, 4 * n)));
+        body.push(text.into());
+        let input = random(14, words * 64);
+        let out = run(m.target, &lines(&body), &input, words, words);
+        let element = |words: &[u32], i: usize| {
+            (0..bits).fold(0, |v, b| v | (words[(i * bits + b) / 32] >> ((i * bits + b) % 32) & 1) << b)
+        };
+        for lane in 0..64 {
+            let group = &input[lane / 16 * 16 * words..];
+            for e in 0..32 * words / bits {
+                let want = element(group, e * 16 + lane % 16);
+                assert_eq!(element(&out[words * lane..], e), want, "b{bits} lane {lane} element {e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn transposing_loads_of_memory() {
+    for (lanes, bits, text) in [
+        (32, 16, "global_load_tr_b128 v[OUT:{OUT+3}], v1, s[4:5]"),
+        (32, 8, "global_load_tr_b64 v[OUT:{OUT+1}], v1, s[4:5]"),
+        (64, 16, "global_load_tr_b128 v[OUT:{OUT+1}], v1, s[4:5]"),
+        (64, 8, "global_load_tr_b64 vOUT, v1, s[4:5]"),
+    ] {
+        let m = Setup { lanes, ..setup(target("gfx1201")) };
+        // 16 x 16 elements in all; a quarter of the wave holds rows as long as it has lanes.
+        let (n, words) = (lanes / 4, 8 * bits / lanes);
+        let per_lane = 32 * words / bits;
+        let input = random(15, words * lanes);
+        let out = m.run(&[text], &input, words, words);
+        let element = |words: &[u32], i: usize| words[i * bits / 32] >> (i * bits % 32) & ((1 << bits) - 1);
+        for lane in 0..lanes {
+            let group = &input[lane / n * n * words..];
+            for e in 0..per_lane {
+                let want = element(group, e * n + lane % n);
+                assert_eq!(element(&out[lane * words..], e), want, "wave{lanes} b{bits} lane {lane} element {e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_on_other_instruction_sets() {
+    again_on_other_instruction_sets("the_same_on_other_instruction_sets");
+}
