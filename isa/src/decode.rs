@@ -5,8 +5,8 @@
 
 use crate::codes::{Codes, inline_value};
 use crate::table::{
-    self, At, DPP8, FAKE16, Index, Kind, LAST, LONG, NONE, ODD, OVERLAY, Operand as Field, Over, Role, Row, Shape,
-    Style, TRUE16, WAVE32, WAVE64, WORD, flag, word,
+    self, At, DPP8, FAKE16, Index, Kind, LAST, LONG, NONE, ODD, OVERLAY, Operand as Field, Over, Probe, Role, Row,
+    Shape, Style, TRUE16, WAVE32, WAVE64, WORD, flag, word,
 };
 use crate::valid::sdwa_exists;
 use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, RegFile, Regs, Target, Type, VCC};
@@ -41,6 +41,7 @@ pub struct Raw {
     tail: u32,
     row: u16,
     op: Op,
+    shape: u16,
     len: u8,
     target: Target,
     mode: Mode,
@@ -96,8 +97,8 @@ impl Decoder {
             && u16::from(probe.variant) & (self.reject | ODD) == 0
         {
             match index.verdict(probe, bits as u64) {
-                0 => return Some(self.raw(bits, 0, row, probe.op, len)),
-                WORD => return Some(self.raw(bits, 0, row, probe.op, len + 4)),
+                0 => return Some(self.raw(bits, 0, row, probe, len)),
+                WORD => return Some(self.raw(bits, 0, row, probe, len + 4)),
                 _ => {}
             }
         }
@@ -117,9 +118,10 @@ impl Decoder {
     }
 
     #[inline]
-    fn raw(&self, bits: u128, tail: u32, row: u16, op: Op, len: u8) -> Raw {
+    fn raw(&self, bits: u128, tail: u32, row: u16, probe: &Probe, len: u8) -> Raw {
         let bits = bits & KEEP[usize::from(len) & 31];
-        Raw { bits, tail, row, op, len, target: self.target, mode: self.mode }
+        let (op, shape) = (probe.op, probe.shape);
+        Raw { bits, tail, row, op, shape, len, target: self.target, mode: self.mode }
     }
 
     /// Tries all rows.
@@ -137,27 +139,14 @@ impl Decoder {
                 WORD => probe.bytes + 4,
                 v if v & NONE != 0 => return None,
                 v if v & OVERLAY != 0 => continue,
-                v if v & LAST != 0 && self.leaves_file(i, bits, probe.bytes) => return None,
+                v if v & LAST != 0 && leaves_file(&self.raw(bits, 0, i, probe, probe.bytes)) => return None,
                 v if v & !LAST == 0 => probe.bytes,
                 v if v & LONG == 0 => probe.bytes + 4,
                 _ => probe.bytes + 8,
             };
-            return Some(self.raw(bits, if len > 16 { tail } else { 0 }, i, probe.op, len));
+            return Some(self.raw(bits, if len > 16 { tail } else { 0 }, i, probe, len));
         }
         None
-    }
-
-    /// True when a tuple of AGPRs runs past the last one; the names of VGPRs go on.
-    #[inline(never)]
-    fn leaves_file(&self, row: u16, bits: u128, len: u8) -> bool {
-        let Some(row_data) = self.table.rows.get(usize::from(row)) else { return false };
-        let (raw, shape) = (self.raw(bits, 0, row, row_data.op, len), row_data.shape());
-        shape.operands.iter().filter(|o| matches!(o.role, Role::Dst | Role::Src)).any(|o| {
-            // the widest that the operand can be counts
-            let longest = if shape.has(word::F8F6F4) && o.role == Role::Src { 8 } else { o.bits / 32 };
-            let end = |r: Regs| r.first.index() + u16::from(r.dwords).max(longest);
-            raw.operand(o).regs().is_some_and(|r| r.first.file() == RegFile::Agpr && end(r) > 256)
-        })
     }
 
     /// True when all fixed bits of a row agree, its DPP8 code, and the operands of SDWA exist.
@@ -168,6 +157,18 @@ impl Decoder {
             && (row.variant & DPP8 == 0 || matches!(code, 0xe9 | 0xea))
             && (row.shape().over != Over::Sdwa || sdwa_exists(self.target.codes(), row, bits, self.mode.wave64))
     }
+}
+
+/// True when a tuple of AGPRs runs past the last one; the names of VGPRs go on.
+#[inline(never)]
+fn leaves_file(raw: &Raw) -> bool {
+    let shape = raw.shape();
+    shape.shown().iter().any(|o| {
+        // the widest that the operand can be counts
+        let longest = if shape.has(word::F8F6F4) && o.role == Role::Src { 8 } else { o.bits / 32 };
+        let end = |r: Regs| r.first.index() + u16::from(r.dwords).max(longest);
+        raw.operand(o).regs().is_some_and(|r| r.first.file() == RegFile::Agpr && end(r) > 256)
+    })
 }
 
 /// The bits of an instruction of so many bytes.
@@ -182,30 +183,34 @@ static KEEP: [u128; 32] = {
 };
 
 impl Raw {
-    pub(crate) fn new(target: Target, mode: Mode, row: u16, op: Op, bits: u128, tail: u32, len: u8) -> Raw {
-        Raw { bits, tail, row, op, len, target, mode }
+    pub(crate) fn new(target: Target, mode: Mode, at: u16, row: &Row, bits: u128, tail: u32, len: u8) -> Raw {
+        Raw { bits, tail, row: at, op: row.op, shape: row.shape, len, target, mode }
     }
 
     pub(crate) fn row_index(&self) -> u16 {
         self.row
     }
 
+    #[inline]
     pub(crate) fn row(&self) -> &'static Row {
         let rows = &table::table(self.target).rows;
         &rows[usize::from(self.row).min(rows.len() - 1)]
     }
 
+    #[inline]
     pub(crate) fn shape(&self) -> &'static Shape {
-        self.row().shape()
+        table::shape(self.shape)
     }
 
     /// The operation.
+    #[inline]
     pub fn op(&self) -> Op {
         self.op
     }
 
     /// Length in bytes, with literal.
     #[allow(clippy::len_without_is_empty)]
+    #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.len)
     }
@@ -277,6 +282,7 @@ impl Raw {
         (self.bits >> (u32::from(self.row().bytes) * 8)) as u64
     }
 
+    #[inline]
     pub(crate) fn bits(&self) -> u128 {
         self.bits
     }

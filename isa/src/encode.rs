@@ -248,7 +248,7 @@ pub(crate) fn try_row(target: Target, mode: Mode, index: u16, row: &Row, inst: &
         a.bits |= u128::from(l) << (u32::from(row.bytes) * 8);
         len += a.literal_bytes;
     }
-    Ok(Raw::new(target, mode, index, op, a.bits, a.tail, len))
+    Ok(Raw::new(target, mode, index, row, a.bits, a.tail, len))
 }
 
 pub(crate) fn show(x: Operand) -> String {

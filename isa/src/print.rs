@@ -5,7 +5,7 @@
 
 use crate::codes::Codes;
 use crate::decode::default_of;
-use crate::table::{self, At, Kind, Operand as Field, Role, Style, flag, word};
+use crate::table::{self, At, Kind, Operand as Field, Role, Style, flag, prints_zero, word};
 use crate::{Flags, Inst, ModName, Mode, Operand, Raw, Target, Type, encode_raw};
 use crate::{syntax, text};
 use std::fmt;
@@ -117,12 +117,16 @@ impl Raw {
         // stores from LDS say so before their cache policy, loads to it behind
         let mut lds = s.has(word::LDS);
         if self.bits() & self.row().quiet != 0 {
-            for o in s.operands {
-                if o.role == Role::Mod {
-                    if lds && o.modifier == ModName::Cpol && s.has(word::LDS_ONLY) {
-                        out.push_str(" lds");
-                        lds = false;
-                    }
+            let every = s.has(word::SWIZZLE);
+            for &o in s.modifiers() {
+                if o.role != Role::Mod {
+                    continue;
+                }
+                if lds && o.modifier == ModName::Cpol && s.has(word::LDS_ONLY) {
+                    out.push_str(" lds");
+                    lds = false;
+                }
+                if every || o.get(self.bits()) != 0 || prints_zero(o) {
                     self.print_modifier(o, out);
                 }
             }
@@ -156,9 +160,14 @@ impl Raw {
             Kind::Vgpr => text::vgprs(v as usize & 255, dwords, out),
             Kind::VgprAcc if v & 256 == 0 => text::vgprs(v as usize, dwords, out),
             Kind::Src | Kind::Ssrc if v & 256 != 0 => text::vgprs(v as usize & 255, dwords, out),
-            Kind::Src | Kind::Ssrc | Kind::Sgpr => {
-                let aligned = dwords == 1 || v & if dwords == 2 { 1 } else { 3 } == 0;
-                aligned && v + u64::from(dwords) <= 102 && text::sgprs(v as usize, dwords, out)
+            Kind::Src | Kind::Ssrc | Kind::Sgpr | Kind::SgprPair | Kind::SgprQuad => {
+                let first = match o.kind {
+                    Kind::SgprPair => v * 2,
+                    Kind::SgprQuad => v * 4,
+                    _ => v,
+                };
+                let aligned = dwords == 1 || first & if dwords == 2 { 1 } else { 3 } == 0;
+                aligned && first + u64::from(dwords) <= 102 && text::sgprs(first as usize, dwords, out)
             }
             _ => false,
         }

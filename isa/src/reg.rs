@@ -105,6 +105,7 @@ impl Reg {
         Reg(Self::TTMP0.0 + n)
     }
     /// The file this register lives in.
+    #[inline]
     pub const fn file(self) -> RegFile {
         match self.0 {
             0..1024 => RegFile::Vgpr,
@@ -115,6 +116,7 @@ impl Reg {
         }
     }
     /// Number within its file (`v7` is 7); for special registers the distance from [`Reg::VCC_LO`].
+    #[inline]
     pub const fn index(self) -> u16 {
         match self.file() {
             RegFile::Vgpr => self.0,
@@ -125,10 +127,12 @@ impl Reg {
         }
     }
     /// True for VGPRs and AGPRs.
+    #[inline]
     pub const fn is_vector(self) -> bool {
         self.0 < Self::S0.0
     }
     /// The register `n` further on in the same file.
+    #[inline]
     pub const fn offset(self, n: u16) -> Reg {
         Reg(self.0 + n)
     }
@@ -159,10 +163,12 @@ pub struct Regs {
 
 impl Regs {
     /// `dwords` registers from `first`.
+    #[inline]
     pub const fn new(first: Reg, dwords: u8) -> Regs {
         Regs { first, dwords, half: Half::Full }
     }
     /// VGPRs `n ..`.
+    #[inline]
     pub const fn v(n: u16, dwords: u8) -> Regs {
         Regs::new(Reg::v(n), dwords)
     }

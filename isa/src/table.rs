@@ -10,7 +10,7 @@ use crate::{ModName, Op, Target, Type};
 use std::sync::OnceLock;
 
 mod index;
-pub(crate) use index::{Index, LAST, LONG, NONE, ODD, OVERLAY, WORD};
+pub(crate) use index::{Index, LAST, LONG, NONE, ODD, OVERLAY, Probe, WORD};
 
 /// What an operand is to the instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,6 +130,7 @@ pub(crate) struct Operand {
 }
 
 impl Operand {
+    #[inline]
     pub fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
@@ -227,6 +228,7 @@ impl Shape {
     pub fn operand(&self, name: &str) -> Option<&'static Operand> {
         self.operands.iter().find(|o| o.name == name).copied()
     }
+    #[inline]
     pub fn has(&self, word: u32) -> bool {
         self.words & word != 0
     }
@@ -365,12 +367,19 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    #[inline]
     pub fn shape(&self) -> &'static Shape {
-        &SHAPES[usize::from(self.shape).min(SHAPES.len() - 1)]
+        shape(self.shape)
     }
     pub fn mnemonic(&self) -> &'static str {
         MNEMONICS.get(usize::from(self.mnemonic)).copied().unwrap_or("?")
     }
+}
+
+/// An encoding by number.
+#[inline]
+pub(crate) fn shape(number: u16) -> &'static Shape {
+    &SHAPES[usize::from(number).min(SHAPES.len() - 1)]
 }
 
 /// Rows of a target with their indices.
@@ -515,7 +524,8 @@ impl Table {
 }
 
 /// True when a modifier shows although its bits are clear.
-fn prints_zero(o: &Operand) -> bool {
+#[inline]
+pub(crate) fn prints_zero(o: &Operand) -> bool {
     matches!(
         o.modifier,
         ModName::OpSelHi

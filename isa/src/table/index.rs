@@ -37,6 +37,7 @@ pub(crate) struct Probe {
     /// First bits of the fields.
     at: [u8; 6],
     pub op: Op,
+    pub shape: u16,
     /// Variant bits of the row that a mode may reject, and [`ODD`].
     pub variant: u8,
     /// Bytes without a literal.
@@ -112,6 +113,7 @@ impl Index {
                 table: [0; 6],
                 at: [0; 6],
                 op: row.op,
+                shape: row.shape,
                 variant: row.variant as u8 & (FAKE16 | TRUE16 | WAVE32 | WAVE64) as u8,
                 bytes: row.bytes,
             };
