@@ -179,6 +179,22 @@ fn resources_select_components_and_bound_their_records() {
 }
 
 #[test]
+fn strides_go_on_where_the_lane_is_the_index() {
+    // The lane's number is added to the index: then the data format holds bits 14 to 17 of the stride.
+    const STRIDE: usize = 1 << 14 | 4;
+    for name in ["gfx803", "gfx906", "gfx90a"] {
+        let m = setup(target(name));
+        let mut body = resource(4, STRIDE & 0x3fff, 0, XYZW | ((STRIDE >> 14) as u32) << 15 | 1 << 23);
+        body.push("s_mov_b32 s14, -1".into());
+        body.push("buffer_load_dword v[OUT], off, s[12:15], 0".into());
+        let input = random(7, m.lanes * STRIDE / 4);
+        for (lane, got) in m.run(&lines(&body), &input, 1, 1).iter().take(m.lanes).enumerate() {
+            assert_eq!(*got, input[lane * STRIDE / 4], "{name} lane {lane}");
+        }
+    }
+}
+
+#[test]
 fn loads_with_a_status_say_that_memory_was_there() {
     for name in ["gfx906", "gfx1030", "gfx1100"] {
         let m = setup(target(name));

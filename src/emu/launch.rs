@@ -269,7 +269,7 @@ impl Launch<'_> {
             let swizzle = 4 | 5 << 3 | 6 << 6 | 7 << 9;
             w.s[at + 3] = match family {
                 Family::Gfx10 => swizzle | 22 << 12 | stride_index << 21 | 1 << 23 | 1 << 24 | 2 << 28,
-                _ => swizzle | 4 << 12 | 4 << 15 | 1 << 19 | stride_index << 21 | 1 << 23,
+                _ => swizzle | 4 << 12 | 1 << 19 | stride_index << 21 | 1 << 23,
             };
         }
         let mut pair = |at: Option<u16>, v: u64| {

@@ -244,7 +244,10 @@ impl Space for Buffer {
         let (w0, w1, w2, w3) = (w.s[at], w.s[at + 1], w.s[at + 2], w.s[at + 3]);
         let q = w.quirks;
         let soffset = if op.src[SOFFSET].kind == Kind::None { 0 } else { w.r32(&op.src[SOFFSET]) as u64 };
-        let stride = (w1 >> 16 & 0x3fff) as u64;
+        let add_tid = w3 >> 23 & 1 != 0;
+        // gfx8 and gfx9 keep the upper bits of the stride in the place of the data format ("Vega", "Buffer Resource")
+        let upper = if add_tid && !q.gfx10 { w3 >> 15 & 15 } else { 0 };
+        let stride = (upper << 14 | w1 >> 16 & 0x3fff) as u64;
         let index_stride = 8u64 << (w3 >> 21 & 3);
         let swizzle = if q.gfx11 {
             [None, Some(4), Some(8), Some(16)][(w1 >> 30) as usize]
@@ -268,7 +271,7 @@ impl Space for Buffer {
             stride,
             records: w2 as u64,
             swizzle: swizzle.map(|e| (e, index_stride)),
-            add_tid: w3 >> 23 & 1 != 0,
+            add_tid,
             check,
         }
     }
