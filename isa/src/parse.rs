@@ -157,8 +157,12 @@ fn find(target: Target, name: &str) -> Option<(&'static [u16], Form)> {
 /// The message for a mnemonic that the target lacks.
 fn unknown(target: Target, name: &str) -> String {
     let base = ["_e64_dpp", "_e32", "_e64", "_sdwa", "_dpp"].iter().find_map(|s| name.strip_suffix(s)).unwrap_or(name);
-    let elsewhere: Vec<&str> =
-        Target::all().filter(|t| by_name(*t).contains_key(base)).map(|t| t.info().name).collect();
+    let half = |t: Target| by_name(t).keys().any(|k| k.split_once(" :: ").is_some_and(|(x, _)| x == base));
+    let exists = |t: Target| by_name(t).contains_key(base) || base.starts_with("v_dual_") && half(t);
+    if exists(target) {
+        return format!("`{name}` is the first half of a pair: write the second behind `::`");
+    }
+    let elsewhere: Vec<&str> = Target::all().filter(|t| exists(*t)).map(|t| t.info().name).collect();
     if !elsewhere.is_empty() {
         return format!("`{name}` does not exist on {target}; it does on {}", elsewhere.join(", "));
     }

@@ -102,6 +102,10 @@ fn errors_name_the_operand_and_the_column() {
     assert!(error.message.contains("v_add_f32"), "{error}");
     let error = parse(Target::GFX942, mode, "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]").unwrap_err();
     assert!(error.message.contains("gfx1100"), "{error}");
+    let error = parse(Target::GFX942, mode, "v_dual_mov_b32 v0, v1").unwrap_err();
+    assert!(error.message.contains("it does on gfx1100"), "{error}");
+    let error = parse(Target::GFX1100, Mode::of(Target::GFX1100), "v_dual_mov_b32 v0, v1").unwrap_err();
+    assert!(error.message.contains("first half of a pair"), "{error}");
     let inst = Inst::new(
         op::V_ADD_F32,
         &[Regs::from(Reg::s(0)).into()],
