@@ -1,7 +1,7 @@
 //! The parts of assembly text that are more than a number: counter fields, hardware registers, messages, lane
 //! controls, cache policies, formats. Each notation has its printer here; the parser reads the same notations back.
 
-use crate::codes::Codes;
+use crate::codes::{Codes, inline_code};
 use crate::generated::{NAMES_DFMT, NAMES_FORMAT, NAMES_HWREG, NAMES_MSG, NAMES_NFMT};
 use crate::table::{Operand as Field, Style};
 use crate::waits::unpack;
@@ -58,6 +58,14 @@ pub(crate) fn number_formats(target: Target) -> &'static [(u16, &'static str)] {
 
 /// A plain number in a field: small ones decimal, others hexadecimal.
 pub(crate) fn print_number(v: u64, o: &Field, out: &mut String) {
+    // a whole dword shows as a source operand of this value would
+    if o.style == Style::I32 && o.max() == u64::from(u32::MAX) {
+        return match inline_code(v, Type::F32, 32) {
+            Some(code @ 240..) => out.push_str(inline_text(code, Type::F32, 32)),
+            Some(_) => text::signed(i64::from(v as i32), out),
+            None => text::hex(v, out),
+        };
+    }
     let small = match o.style {
         Style::S16 | Style::U16 => false,
         Style::I16 | Style::I32 => v <= 64,
