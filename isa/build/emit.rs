@@ -187,55 +187,40 @@ fn source_index(name: &str) -> u8 {
     }
 }
 
-/// Words of a shape as bits, in the order of `word` in the crate's `table.rs`.
-const WORDS: &[&str] = &[
-    "f8f6f4",
-    "gdsonly",
-    "hidesel",
-    "lds",
-    "ldsonly",
-    "mix",
-    "noret",
-    "ret",
-    "swz",
-    "splat",
-    "opsel4",
-    "nosuffix",
-    "opsel2",
-    "unaligned",
-    "nodirect",
-    "nullonly",
-    "laneselect",
-    "onebus",
-    "wholedst",
-    "msaa",
-    "samebank",
-    "dppvgpr",
-    "spare",
-    "nosext",
-    "sextregs",
+/// Words of a shape as bits, in the order of `word` in the crate's `table.rs`, and whether a shape takes the word from its
+/// row as it is; the others say which of a row's encodings it is.
+const WORDS: &[(&str, bool)] = &[
+    ("f8f6f4", true),
+    ("gdsonly", false),
+    ("hidesel", true),
+    ("lds", false),
+    ("ldsonly", true),
+    ("mix", false),
+    ("noret", false),
+    ("ret", false),
+    ("swz", false),
+    ("splat", true),
+    ("opsel4", true),
+    ("nosuffix", true),
+    ("opsel2", true),
+    ("unaligned", true),
+    ("nodirect", true),
+    ("nullonly", true),
+    ("laneselect", true),
+    ("onebus", true),
+    ("wholedst", true),
+    ("msaa", true),
+    ("samebank", false),
+    ("dppvgpr", true),
+    ("spare", false),
+    ("nosext", true),
+    ("sextregs", true),
 ];
 
-/// Words that a shape takes from its row as they are; the others say which of a row's encodings it is.
-pub const CARRIED: &[&str] = &[
-    "f8f6f4",
-    "hidesel",
-    "ldsonly",
-    "splat",
-    "opsel4",
-    "nosuffix",
-    "opsel2",
-    "unaligned",
-    "nodirect",
-    "nullonly",
-    "laneselect",
-    "onebus",
-    "wholedst",
-    "msaa",
-    "dppvgpr",
-    "nosext",
-    "sextregs",
-];
+/// True for a word that every shape of a row carries.
+pub fn is_carried(word: &str) -> bool {
+    WORDS.contains(&(word, true))
+}
 
 /// Operands that others depend on, in the order of `At` in the crate's `table.rs`.
 const PLACES: &[&str] = &[
@@ -308,7 +293,7 @@ pub fn emit(t: &Tables, out: &mut String) -> Vec<u8> {
     for s in &shapes {
         let list: Vec<String> = s.operands.iter().map(|o| format!("&OPERANDS[{}]", index(o))).collect();
         let (base, overlay) = s.format.split_once('_').unwrap_or((&s.format, ""));
-        let words: u32 = WORDS.iter().enumerate().map(|(i, w)| u32::from(s.words.contains(*w)) << i).sum();
+        let words: u32 = WORDS.iter().enumerate().map(|(i, w)| u32::from(s.words.contains(w.0)) << i).sum();
         let over = match overlay {
             "DPP" => "Dpp",
             "DPP8" => "Dpp8",

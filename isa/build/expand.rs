@@ -465,7 +465,7 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
             for &(t16, f16) in modes {
                 let mut list = one(op, row, cx, format, opcode, overlay, t16, f16)?;
                 for e in &mut list {
-                    let carried = row.sig.words.iter().filter(|w| crate::emit::CARRIED.contains(&w.as_str()));
+                    let carried = row.sig.words.iter().filter(|w| crate::emit::is_carried(w));
                     e.shape.words.extend(carried.cloned());
                 }
                 out.extend(list);

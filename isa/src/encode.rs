@@ -97,36 +97,51 @@ pub fn encoded_size(target: Target, inst: &Inst) -> Result<usize, EncodeError> {
 /// Encodes with a given mode and form.
 pub fn encode_raw(target: Target, mode: Mode, form: Form, inst: &Inst) -> Result<Raw, EncodeError> {
     let table = table::table(target);
-    let mut best: Option<(u32, EncodeError)> = None;
-    let mut found: Option<Raw> = None;
+    let mut choice = Choice::default();
     let reject = if mode.true16 { FAKE16 } else { TRUE16 } | if mode.wave64 { WAVE32 } else { WAVE64 };
     for &i in table.rows_of(inst.op) {
         let Some(row) = table.rows.get(usize::from(i)) else { continue };
-        if row.variant & reject != 0 || !form_fits(row, form) {
-            continue;
+        if row.variant & reject == 0 && form_fits(row, form) && choice.wants(row) {
+            choice.add(try_row(target, mode, i, row, inst));
         }
-        if let Some(f) = &found
-            && f.len() <= usize::from(row.bytes)
-        {
-            continue;
-        }
-        match try_row(target, mode, i, row, inst) {
-            Ok(raw) => {
-                if found.as_ref().is_none_or(|f| raw.len() < f.len()) {
-                    found = Some(raw);
-                }
-            }
+    }
+    choice.result().unwrap_or(Err(EncodeError::NoOp { op: inst.op, target }))
+}
+
+/// The shortest encoding that fits, or why the one that came furthest does not.
+pub(crate) struct Choice<E> {
+    pub found: Option<Raw>,
+    best: Option<(u32, E)>,
+}
+
+impl<E> Default for Choice<E> {
+    fn default() -> Self {
+        Choice { found: None, best: None }
+    }
+}
+
+impl<E> Choice<E> {
+    /// True when a row could give something shorter than what was found.
+    pub fn wants(&self, row: &Row) -> bool {
+        self.found.as_ref().is_none_or(|f| f.len() > usize::from(row.bytes))
+    }
+
+    /// Takes the outcome of a row; an error says how far it came.
+    pub fn add(&mut self, outcome: Result<Raw, (u32, E)>) {
+        match outcome {
+            Ok(raw) if self.found.as_ref().is_none_or(|f| raw.len() < f.len()) => self.found = Some(raw),
+            Ok(_) => {}
             Err((progress, e)) => {
-                if best.as_ref().is_none_or(|(p, _)| progress >= *p) {
-                    best = Some((progress, e));
+                if self.best.as_ref().is_none_or(|(p, _)| progress >= *p) {
+                    self.best = Some((progress, e));
                 }
             }
         }
     }
-    match (found, best) {
-        (Some(raw), _) => Ok(raw),
-        (None, Some((_, e))) => Err(e),
-        (None, None) => Err(EncodeError::NoOp { op: inst.op, target }),
+
+    /// The outcome; none when no row was tried.
+    pub fn result(self) -> Option<Result<Raw, E>> {
+        self.found.map(Ok).or(self.best.map(|(_, e)| Err(e)))
     }
 }
 

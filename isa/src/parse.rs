@@ -6,7 +6,7 @@
 
 use crate::codes::inline_code;
 use crate::constants::{constant, half_bits, literal};
-use crate::encode::{EncodeError, Form, try_row};
+use crate::encode::{Choice, EncodeError, Form, try_row};
 use crate::lex::{Cursor, ParseError, Resolve, Result, Value};
 use crate::modifiers::{self, Given};
 use crate::register_text::{is_register_ahead, plain_register, register, registers, usual_register};
@@ -358,11 +358,10 @@ fn choose(cx: &Context, rows: &[u16], form: Form, parts: &Parts, text: &str, sta
     let dpp = has(&[ModName::DppCtrl, ModName::Dpp8, ModName::RowMask, ModName::BankMask]);
     let dpp8 = has(&[ModName::Dpp8]);
     let sdwa = has(&[ModName::DstSel, ModName::DstUnused, ModName::Src0Sel, ModName::Src1Sel, ModName::Sext]);
-    let mut found: Option<Raw> = None;
-    let mut best: Option<(u32, ParseError)> = None;
+    let mut choice = Choice::default();
     // encodings that only serve where no other fits come last
     for spare in [false, true] {
-        if found.is_some() {
+        if choice.found.is_some() {
             break;
         }
         for &i in rows {
@@ -378,31 +377,19 @@ fn choose(cx: &Context, rows: &[u16], form: Form, parts: &Parts, text: &str, sta
             if other_dpp {
                 continue;
             }
-            if found.as_ref().is_some_and(|f| f.len() <= usize::from(row.bytes)) {
+            if !choice.wants(row) {
                 continue;
             }
-            match fill(cx, row, parts).and_then(|inst| {
+            choice.add(fill(cx, row, parts).and_then(|inst| {
                 try_row(cx.target, cx.mode, i, row, &inst)
                     .and_then(|raw| crate::legal::check(cx.target, row, &inst).map(|()| raw).map_err(|e| (99, e)))
                     .map_err(|(p, e)| (p, locate(&e, row, parts, text)))
-            }) {
-                Ok(raw) => {
-                    if found.as_ref().is_none_or(|f| raw.len() < f.len()) {
-                        found = Some(raw);
-                    }
-                }
-                Err((progress, e)) => {
-                    if best.as_ref().is_none_or(|(p, _)| progress >= *p) {
-                        best = Some((progress, e));
-                    }
-                }
-            }
+            }));
         }
     }
-    match (found, best) {
-        (Some(raw), _) => Ok(raw),
-        (None, Some((_, e))) => Err(e),
-        (None, None) => {
+    match choice.result() {
+        Some(outcome) => outcome,
+        None => {
             let asked = match form {
                 Form::Sdwa => "SDWA",
                 Form::Dpp | Form::E64Dpp => "DPP",

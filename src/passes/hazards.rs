@@ -34,11 +34,12 @@ pub fn hazards(f: &mut Function) {
         return;
     }
     let preds = predecessors(f);
+    let farthest = barewave_isa::max_fix_reach(f.target);
     let mut lowered = lower_all(f);
     for b in 0..f.blocks.len() {
         let mut i = 0;
         while i < lowered[b].len() {
-            if let Some((fix, _)) = unfixed(f, &preds, &lowered, b, i) {
+            if let Some((fix, _)) = unfixed(f, &preds, &lowered, farthest, b, i) {
                 let inst = match fix {
                     Fix::DepCtr => MInst::new(op::S_WAITCNT_DEPCTR, &[], &[VA_VDST_0.into()]),
                     _ => MInst::new(op::V_NOP, &[], &[]),
@@ -73,11 +74,12 @@ pub fn verify(f: &Function) -> Result<(), Hazard> {
         return Ok(());
     }
     let preds = predecessors(f);
+    let farthest = barewave_isa::max_fix_reach(f.target);
     let lowered = lower_all(f);
     for b in 0..f.blocks.len() {
         for i in 0..lowered[b].len() {
             let (mut missing, mut producer) = missing_states(f, &preds, &lowered, b, i);
-            if let Some((_, p)) = unfixed(f, &preds, &lowered, b, i) {
+            if let Some((_, p)) = unfixed(f, &preds, &lowered, farthest, b, i) {
                 (missing, producer) = (missing.max(1), Some(p));
             }
             if missing > 0 {
@@ -156,10 +158,10 @@ fn unfixed<'a>(
     f: &Function,
     preds: &[Vec<usize>],
     code: &'a [Vec<Inst>],
+    farthest: u8,
     b: usize,
     i: usize,
 ) -> Option<(Fix, &'a Inst)> {
-    let farthest = barewave_isa::max_fix_reach(f.target);
     if farthest == 0 {
         return None;
     }
