@@ -9,10 +9,12 @@ use super::builder::Builder;
 use super::exec::{convert, ds, flow, format, lane, matrix, salu, smem, valu, vmem};
 use super::lanes::{Host, Rows, Ty};
 use super::sem::{self, Form};
+use super::strict::{Facts, facts};
 use super::vopd;
 use super::wave::{Batch, Kind, Quirks, Run, SINK, Src, UOp};
 use crate::codeobj::Family;
 use barewave_isa::{Decoder, Flags, Mode, Pipe, Raw, Target};
+use std::sync::{Arc, OnceLock};
 
 /// Decoded code of one executable segment, for one wave size.
 pub struct Program {
@@ -28,6 +30,8 @@ pub struct Program {
     pub lanes: usize,
     /// Executes runs of multiply-adds (`UOp::batch`).
     pub multiply_adds: Batch,
+    /// What strict mode asks about each operation, made for the first launch that does.
+    facts: OnceLock<Arc<Vec<Option<Facts>>>>,
     target: Target,
 }
 
@@ -78,6 +82,15 @@ impl Machine {
 }
 
 impl Program {
+    /// What strict mode asks about each operation.
+    pub fn facts(&self) -> Arc<Vec<Option<Facts>>> {
+        let make = || {
+            let of = |r: &Option<Raw>| facts(self.target, r.as_ref()?.inst(), self.lanes);
+            Arc::new(self.raws.iter().map(of).collect())
+        };
+        self.facts.get_or_init(make).clone()
+    }
+
     /// Decodes `bytes`, which are loaded at device address `base`.
     pub fn decode(m: &Machine, wave32: bool, base: u64, bytes: &[u8]) -> Program {
         let lanes = if wave32 { 32 } else { 64 };
@@ -90,6 +103,7 @@ impl Program {
             index: vec![u32::MAX; bytes.len() / 4 + 1],
             lanes,
             multiply_adds: valu::handlers(m.host).multiply_adds,
+            facts: OnceLock::new(),
             target: m.target,
         };
         let mut at = 0;

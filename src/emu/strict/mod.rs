@@ -24,7 +24,7 @@ use super::memory::Allocation;
 use super::wave::{Ctl, EXEC, M0, SCALARS, SCC, Space, UOp, VCC, Wave, scalar};
 use barewave_isa::Reg;
 use defined::{Defined, Known};
-use facts::{Facts, facts};
+pub use facts::{Facts, facts};
 use race::Actor;
 use std::io;
 use std::ops::Range;
@@ -72,8 +72,6 @@ impl Checker {
     /// A checker for workgroups of `waves` waves.
     pub fn new(l: &Launch, waves: usize) -> io::Result<Checker> {
         let target = l.machine.target;
-        let lanes = l.program.lanes;
-        let facts = l.program.raws.iter().map(|r| facts(target, r.as_ref()?.inst(), lanes)).collect();
         let d = &l.kernel.descriptor;
         let total = d.vgprs(l.machine.family);
         let (vgprs, agprs) = match d.accum_offset(l.machine.family) {
@@ -89,7 +87,7 @@ impl Checker {
             waves: (0..waves).map(|_| state()).collect(),
             lds: Shadow::new(l.lds_size as u64)?,
             written: vec![false; l.lds_size as usize],
-            facts: Arc::new(facts),
+            facts: l.program.facts(),
             hazards: Hazards::new(target),
             allocations: Vec::new(),
             scratch: 0..0,
