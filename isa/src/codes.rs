@@ -158,7 +158,9 @@ pub(crate) fn constant_bits(ty: Type, bits: u16) -> u32 {
     match ty {
         Type::F16 | Type::Bf16 | Type::I16 | Type::U16 | Type::B16 => 16,
         Type::PkF32 => 32,
-        _ if bits >= 64 => 64,
+        // longer tuples hold dwords
+        Type::F64 => 64,
+        _ if bits == 64 => 64,
         _ => 32,
     }
 }

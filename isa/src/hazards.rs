@@ -1,8 +1,9 @@
 //! Hazards as data, and the question that insertion, verifier and strict emulation all ask of it:
 //! how many wait states must lie between two instructions.
 //!
-//! A rule joins two predicates by a relation between registers. [`required_states`] evaluates all rules of a target
-//! for a pair and takes the largest need; rules whose fix is not a plain wait state are reported by [`required_fix`].
+//! A rule joins two predicates by a relation between registers. [`HazardInst`] evaluates the predicates once for an
+//! instruction; for a pair, [`HazardInst::states_after`] evaluates the relations of the rules that both take part in and
+//! takes the largest need. Rules whose fix is not a plain wait state are reported by [`HazardInst::fix_after`].
 
 use crate::generated::{HAZARDS, HAZARDS_OF, OP_PROPS, prop};
 use crate::{Flags, Inst, ModName, Op, OpInfo, Operand, Pipe, Reg, RegFile, Regs, Target, op};
@@ -85,11 +86,38 @@ pub struct HazardRule {
     pub between: Option<Match>,
 }
 
-/// An instruction with what the predicates ask, computed once.
-struct Seen<'a> {
-    inst: &'a Inst,
+/// An instruction with what the rules ask of it: made once, asked for every pair. Most pairs have no rule in common,
+/// which a look at two bit sets tells.
+#[derive(Clone, Debug)]
+pub struct HazardInst {
+    inst: Inst,
+    target: Target,
     info: &'static OpInfo,
     words: u32,
+    /// Rules that speak of it as producer, a bit for each of [`Target::hazards`].
+    starts: u64,
+    /// Rules that may speak of it as consumer.
+    ends: u64,
+    /// Rules that want it between the two.
+    between: u64,
+}
+
+/// Rules for which the instruction that they want between two others was met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Between(u64);
+
+impl Between {
+    /// One more instruction lies between.
+    pub fn pass(&mut self, inst: &HazardInst) {
+        self.0 |= inst.between;
+    }
+}
+
+impl std::ops::Deref for HazardInst {
+    type Target = Inst;
+    fn deref(&self) -> &Inst {
+        &self.inst
+    }
 }
 
 const fn word(i: u32) -> u32 {
@@ -119,8 +147,9 @@ const SAME_OP: u32 = word(20);
 const OTHER_OP: u32 = word(21);
 const TO_AGPR: u32 = word(22);
 
-impl Seen<'_> {
-    fn new<'a>(target: Target, inst: &'a Inst) -> Option<Seen<'a>> {
+impl HazardInst {
+    /// Looks up what the rules say of an instruction; none when the target does not have the operation.
+    pub fn new(target: Target, inst: Inst) -> Option<HazardInst> {
         let info = target.op(inst.op)?;
         let f = info.flags;
         let mut words = ANY;
@@ -161,7 +190,53 @@ impl Seen<'_> {
         set(is(prop::MESSAGE) && inst.op != op::S_GET_BARRIER_STATE, MESSAGE);
         let accumulators = Reg::A0.0..Reg::A0.0 + 256;
         set(inst.dsts.iter().any(|d| d.regs().is_some_and(|r| accumulators.contains(&r.first.0))), TO_AGPR);
-        Some(Seen { inst, info, words })
+        let mut x = HazardInst { inst, target, info, words, starts: 0, ends: 0, between: 0 };
+        for (i, r) in target.hazards().iter().enumerate() {
+            x.starts |= u64::from(r.producer.holds(&x, x.words)) << i;
+            x.ends |= u64::from(r.consumer.holds(&x, x.words | SAME_OP | OTHER_OP)) << i;
+            x.between |= u64::from(r.between.is_some_and(|b| b.holds(&x, x.words))) << i;
+        }
+        Some(x)
+    }
+
+    /// Rules that want distance from an earlier instruction, with the wait states, or instructions, that they want.
+    fn rules_after<'a>(
+        &'a self,
+        producer: &'a HazardInst,
+        between: Between,
+    ) -> impl Iterator<Item = (&'static HazardRule, u8)> + 'a {
+        let mut common = producer.starts & self.ends;
+        let rules = self.target.hazards();
+        let next = move || {
+            let i = common.trailing_zeros() as usize;
+            common &= common.wrapping_sub(1);
+            rules.get(i).map(|r| (r, between.0 >> i & 1 == 1))
+        };
+        std::iter::from_fn(next)
+            .filter(|(r, met)| *met || r.between.is_none())
+            .map(|(r, _)| (r, r.states(producer, self)))
+            .filter(|r| r.1 > 0)
+    }
+
+    /// Wait states that must lie between an earlier instruction and this; 0 when it may follow. Counts only hazards
+    /// that plain wait states resolve.
+    pub fn states_after(&self, producer: &HazardInst, between: Between) -> u8 {
+        self.rules_after(producer, between).filter(|(r, _)| r.fix == Fix::Nop).map(|r| r.1).max().unwrap_or(0)
+    }
+
+    /// The hazard between an earlier instruction and this that wait states do not resolve, if there is one: how, and
+    /// over how many VALU instructions it reaches.
+    pub fn fix_after(&self, producer: &HazardInst) -> Option<(Fix, u8)> {
+        // what goes on for ever is no matter of two instructions
+        let wanted = |r: &HazardRule| r.fix != Fix::Nop && r.relation != Relation::SgprAgain;
+        let rules = self.rules_after(producer, Between::default()).filter(|(r, _)| wanted(r));
+        rules.map(|(r, n)| (r.fix, n)).max_by_key(|r| r.1)
+    }
+
+    /// Rules that speak of it as producer.
+    pub fn starts(&self) -> impl Iterator<Item = &'static HazardRule> {
+        let starts = self.starts;
+        self.target.hazards().iter().enumerate().filter(move |(i, _)| starts >> i & 1 == 1).map(|(_, r)| r)
     }
 
     /// Registers written, explicit and implicit.
@@ -205,34 +280,26 @@ fn is_scalar(r: &Regs) -> bool {
 }
 
 impl Match {
-    fn holds(&self, s: &Seen, other: Option<&Seen>) -> bool {
-        let mut words = s.words;
-        if let Some(o) = other {
-            words |= if o.inst.op == s.inst.op { SAME_OP } else { OTHER_OP };
-        }
+    fn holds(&self, x: &HazardInst, words: u32) -> bool {
         if words & self.all != self.all || words & self.none != 0 {
             return false;
         }
-        (self.any == 0 && self.ops.is_empty()) || words & self.any != 0 || self.ops.binary_search(&s.inst.op).is_ok()
-    }
-
-    /// True when the instruction is one that the rule speaks of.
-    pub fn matches(&self, target: Target, inst: &Inst) -> bool {
-        Seen::new(target, inst).is_some_and(|s| self.holds(&s, None))
+        (self.any == 0 && self.ops.is_empty()) || words & self.any != 0 || self.ops.binary_search(&x.inst.op).is_ok()
     }
 }
 
 impl HazardRule {
-    /// Wait states that the rule wants between the two; 0 when it does not apply.
-    fn states(&self, target: Target, p: &Seen, c: &Seen) -> u8 {
-        if !self.producer.holds(p, None) || !self.consumer.holds(c, Some(p)) || !self.related(p, c) {
+    /// Wait states that the rule wants between two instructions that it may speak of; 0 when it does not apply.
+    fn states(&self, p: &HazardInst, c: &HazardInst) -> u8 {
+        let same = if p.inst.op == c.inst.op { SAME_OP } else { OTHER_OP };
+        if !self.consumer.holds(c, c.words | same) || !self.related(p, c) {
             return 0;
         }
-        let passes = target.passes(p.inst).unwrap_or(0);
+        let passes = p.target.passes(&p.inst).unwrap_or(0);
         self.states.iter().find(|s| s.0 == 0 || s.0 == passes).map_or(0, |s| s.1)
     }
 
-    fn related(&self, p: &Seen, c: &Seen) -> bool {
+    fn related(&self, p: &HazardInst, c: &HazardInst) -> bool {
         match self.relation {
             Relation::WritesReads => overlap(&vectors(&p.writes()), &vectors(&c.reads())),
             Relation::WritesWrites => overlap(&vectors(&p.writes()), &vectors(&c.writes())),
@@ -263,7 +330,7 @@ impl HazardRule {
             Relation::Exec => p.writes_reg(&[Reg::EXEC_LO, Reg::EXEC_HI]),
             Relation::Vcc => p.writes_reg(&[Reg::VCC_LO, Reg::VCC_HI]),
             Relation::M0 => p.writes_reg(&[Reg::M0]),
-            Relation::HwReg => hwreg(p.inst).is_some() && hwreg(p.inst) == hwreg(c.inst),
+            Relation::HwReg => hwreg(&p.inst).is_some() && hwreg(&p.inst) == hwreg(&c.inst),
             Relation::Order => true,
         }
     }
@@ -298,38 +365,6 @@ impl Target {
             && [ModName::Cbsz, ModName::Blgp].iter().any(|&m| inst.mods.get(m).unwrap_or(0) < 2);
         u8::try_from(info.busy / 4 * if wide { 2 } else { 1 }).ok()
     }
-}
-
-/// Wait states that must lie between producer and consumer; 0 when they may follow each other. Counts only hazards that
-/// plain wait states resolve.
-pub fn required_states(target: Target, producer: &Inst, consumer: &Inst) -> u8 {
-    required(target, producer, consumer, |f| f == Fix::Nop).map_or(0, |r| r.1)
-}
-
-/// The hazard between two instructions that wait states do not resolve, if there is one: how, and over how many VALU
-/// instructions it reaches.
-pub fn required_fix(target: Target, producer: &Inst, consumer: &Inst) -> Option<(Fix, u8)> {
-    required(target, producer, consumer, |f| f != Fix::Nop).map(|(rule, n)| (rule.fix, n))
-}
-
-/// The rule with the largest need, among those with a fix that `wanted` accepts.
-fn required(
-    target: Target,
-    producer: &Inst,
-    consumer: &Inst,
-    wanted: impl Fn(Fix) -> bool,
-) -> Option<(&'static HazardRule, u8)> {
-    let rules = target.hazards();
-    if rules.is_empty() {
-        return None;
-    }
-    let (p, c) = (Seen::new(target, producer)?, Seen::new(target, consumer)?);
-    rules
-        .iter()
-        .filter(|r| r.between.is_none() && r.relation != Relation::SgprAgain && wanted(r.fix))
-        .map(|r| (r, r.states(target, &p, &c)))
-        .filter(|r| r.1 > 0)
-        .max_by_key(|r| r.1)
 }
 
 /// What lies between two instructions, as hazards count that wait states do not resolve. Source: LLVM 22,
@@ -370,12 +405,6 @@ impl Distance {
     }
 }
 
-/// Why two instructions need distance: the names of all rules that apply, with their wait states.
-pub fn explain_hazards(target: Target, producer: &Inst, consumer: &Inst) -> Vec<(&'static str, u8)> {
-    let (Some(p), Some(c)) = (Seen::new(target, producer), Seen::new(target, consumer)) else { return Vec::new() };
-    target.hazards().iter().map(|r| (r.name, r.states(target, &p, &c))).filter(|r| r.1 > 0).collect()
-}
-
 /// The largest number of wait states that any rule of the target can ask for: how far back a search must go.
 pub fn max_required_states(target: Target) -> u8 {
     max_states(target, |f| f == Fix::Nop)
@@ -400,6 +429,23 @@ mod tests {
     }
     fn s(n: u16, d: u8) -> Operand {
         Operand::Regs(Regs::s(n, d))
+    }
+
+    fn pair(t: Target, p: &Inst, c: &Inst) -> [HazardInst; 2] {
+        [p, c].map(|i| HazardInst::new(t, i.clone()).unwrap())
+    }
+    fn required_states(t: Target, p: &Inst, c: &Inst) -> u8 {
+        let [p, c] = pair(t, p, c);
+        c.states_after(&p, Between::default())
+    }
+    fn required_fix(t: Target, p: &Inst, c: &Inst) -> Option<(Fix, u8)> {
+        let [p, c] = pair(t, p, c);
+        c.fix_after(&p)
+    }
+
+    #[test]
+    fn a_bit_set_holds_the_rules_of_every_target() {
+        assert!(Target::all().all(|t| t.hazards().len() <= 64));
     }
 
     #[test]
@@ -436,6 +482,22 @@ mod tests {
         let cmp = Inst::new(op::V_CMP_LT_F32, &[Operand::Regs(crate::VCC)], &[v(0, 1), v(1, 1)]);
         let fmas = Inst::new(op::V_DIV_FMAS_F32, &[v(2, 1)], &[v(3, 1), v(4, 1), v(5, 1)]);
         assert_eq!(required_states(Target::GFX906, &cmp, &fmas), 4);
-        assert_eq!(explain_hazards(Target::GFX906, &cmp, &fmas), [("div_fmas", 4)]);
+        let [p, c] = pair(Target::GFX906, &cmp, &fmas);
+        assert_eq!(
+            c.rules_after(&p, Between::default()).map(|(r, n)| (r.name, n)).collect::<Vec<_>>(),
+            [("div_fmas", 4)]
+        );
+    }
+
+    #[test]
+    fn a_dgemm_between_delays_addresses() {
+        let add = Inst::new(op::V_ADD_U32, &[v(0, 1)], &[v(1, 1), v(2, 1)]);
+        let dgemm = Inst::new(op::V_MFMA_F64_4X4X4_4B_F64, &[v(10, 2)], &[v(4, 2), v(6, 2), v(8, 2)]);
+        let load = Inst::new(op::DS_READ_B32, &[v(3, 1)], &[v(0, 1)]);
+        let [add, load] = pair(Target::GFX90A, &add, &load);
+        assert_eq!(load.states_after(&add, Between::default()), 0);
+        let mut between = Between::default();
+        between.pass(&HazardInst::new(Target::GFX90A, dgemm).unwrap());
+        assert_eq!(load.states_after(&add, between), 2);
     }
 }

@@ -38,8 +38,7 @@ pub use disasm::{Line, disassemble};
 pub use encode::{EncodeError, Form, encode, encode_raw, encoded_size};
 pub use generated::op;
 pub use hazards::{
-    Distance, Fix, HazardRule, Match, Relation, explain_hazards, max_fix_reach, max_required_states, required_fix,
-    required_states,
+    Between, Distance, Fix, HazardInst, HazardRule, Match, Relation, max_fix_reach, max_required_states,
 };
 pub use info::*;
 pub use inst::*;

@@ -266,12 +266,18 @@ impl Raw {
             Kind::SrcSdwa | Kind::Ssrc => field & 255,
             _ => field & 511,
         };
-        let code = if code == 255 && self.has_long_literal() { 254 } else { code };
+        let mut code = if code == 255 && self.has_long_literal() { 254 } else { code };
         if code == 254 && target.codes() == Codes::Gfx1250 {
-            return match (o.ty, crate::codes::constant_bits(o.ty, o.bits)) {
-                (_, 64) => syntax::print_wide(v, o.ty, out),
-                (Type::Bf16, _) => text::hex(self.literal64() & 0xffff_ffff, out),
-                _ => text::hex(v, out),
+            if crate::codes::constant_bits(o.ty, o.bits) == 64 {
+                return syntax::print_wide(v, o.ty, out);
+            }
+            // what fits of it is shown as if it stood alone; of integers, what fits of 32 bits
+            let small = (-16..=64).contains(&(self.literal64() as i32));
+            let integer = matches!(o.ty, Type::I16 | Type::U16 | Type::B16);
+            code = match crate::codes::inline_code(v, o.ty, o.bits).filter(|_| small || !integer) {
+                Some(inline) => inline,
+                None if o.ty == Type::Bf16 => return text::hex(self.literal64() & 0xffff_ffff, out),
+                None => return text::hex(v, out),
             };
         }
         let inline = (128..=208).contains(&code) || (240..=248).contains(&code);

@@ -552,6 +552,7 @@ pub(crate) fn literal_field(shape: &Shape, o: &Operand, vop3_literal: bool) -> b
         && !o.has(flag::VGPR_ONLY | flag::NO_LITERAL | flag::MASK | flag::NO_INLINE)
         && shape.overlay.is_empty()
         && o.name != "soffset"
+        && o.style != Style::Barrier
         && (shape.bytes == 4
             || matches!(shape.format, "VOP2K" | "VOPD" | "SOP2")
             || (shape.bytes == 8 && vop3_literal && shape.format.starts_with("VOP3")))
@@ -568,8 +569,10 @@ pub(crate) fn reads_literal(shape: &Shape, o: &Operand, vop3_literal: bool) -> b
             || o.name == "soffset" && o.kind == Kind::Ssrc
             || o.kind == Kind::SrcVgprAcc && shape.over == Over::None
             || shape.format.starts_with("WMMA") && !o.has(flag::VGPR_ONLY)
+            || shape.format == "VOP3" && shape.over == Over::None && o.has(flag::SCALAR_ONLY) && !o.has(flag::MASK)
             || shape.format == "VOPD3" && !o.has(flag::MASK));
-    literal_field(shape, o, vop3_literal) || source && extra || shape.format == "SOP2" && source
+    let everywhere = shape.format == "SOP2" || o.style == Style::Barrier;
+    literal_field(shape, o, vop3_literal) || source && (extra || everywhere)
 }
 
 static TABLES: [OnceLock<Table>; 64] = [const { OnceLock::new() }; 64];

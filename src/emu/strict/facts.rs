@@ -1,12 +1,12 @@
 //! What strict mode knows of an instruction without running it.
 
 use barewave_isa::{
-    Counter, Fix, Flags, Inst, ModName, OpInfo, Operand, Pipe, Reg, Regs, ScalarUse, Target, WaitScheme, op,
+    Counter, Fix, Flags, HazardInst, Inst, ModName, OpInfo, Operand, Pipe, Reg, Regs, ScalarUse, Target, WaitScheme, op,
 };
 
 /// What is known of an instruction without running it.
 pub struct Facts {
-    pub inst: Inst,
+    pub inst: HazardInst,
     pub info: &'static OpInfo,
     /// Registers read, implicit ones included.
     pub reads: Vec<Regs>,
@@ -50,6 +50,7 @@ pub fn tracked(r: Reg) -> bool {
 
 pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
     let info = target.op(inst.op)?;
+    let inst = HazardInst::new(target, inst)?;
     // Lane masks of a wave of 32 are one register.
     let used = |r: &&Reg| !(lanes == 32 && **r == Reg::VCC_HI);
     let mut reads: Vec<Regs> = inst.srcs.iter().filter_map(|o| o.regs()).collect();
@@ -92,7 +93,7 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
     let (coherent, acquires) = (coherent(target, &inst, info.flags), acquires(&inst, info));
     let meets = matches!(inst.op, op::S_BARRIER | op::S_BARRIER_SIGNAL | op::S_BARRIER_SIGNAL_ISFIRST);
     let gds = inst.mods.get(ModName::Gds) == Some(1);
-    let produces = target.hazards().iter().any(|r| r.fix != Fix::Nop && r.producer.matches(target, &inst));
+    let produces = inst.starts().any(|r| r.fix != Fix::Nop);
     Some(Facts {
         inst,
         info,

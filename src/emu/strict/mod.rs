@@ -29,7 +29,7 @@ use race::Actor;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use waits::{Hazards, Issued};
+use waits::{Issued, Reach};
 
 /// Why a check failed, and the lane.
 type Problem = (FaultKind, Option<u32>);
@@ -50,7 +50,7 @@ pub struct Checker {
     /// LDS bytes that hold something.
     written: Vec<bool>,
     facts: Arc<Vec<Option<Facts>>>,
-    hazards: Hazards,
+    reach: Reach,
     allocations: Vec<Allocation>,
     /// Device addresses of the workgroup's private memory.
     scratch: Range<u64>,
@@ -88,7 +88,7 @@ impl Checker {
             lds: Shadow::new(l.lds_size as u64)?,
             written: vec![false; l.lds_size as usize],
             facts: l.program.facts(),
-            hazards: Hazards::new(target),
+            reach: Reach::of(target),
             allocations: Vec::new(),
             scratch: 0..0,
             first: 0,
@@ -227,7 +227,7 @@ impl Checker {
         let exec = w.exec();
         let s = &mut self.waves[w.index as usize];
         s.issued.waits(l.machine.target, f)?;
-        s.issued.gaps(l, &mut self.hazards, ip, f, all)?;
+        s.issued.gaps(l, &self.reach, ip, all)?;
         if f.meets && exec != s.launched {
             let (active, launched) = (exec, s.launched);
             return Err((FaultKind::DivergentBarrier { active, launched }, None));

@@ -14,10 +14,9 @@ use super::race::Access;
 use crate::emu::fault::FaultKind;
 use crate::emu::launch::Launch;
 use barewave_isa::{
-    Counter, Distance, Fix, Flags, Regs, ScalarHistory, Target, WaitScheme, max_fix_reach, max_required_states,
-    required_fix, required_states,
+    Between, Counter, Distance, Fix, Flags, Regs, ScalarHistory, Target, WaitScheme, max_fix_reach, max_required_states,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Bytes that an operation touches.
 #[derive(Clone, Copy, Debug)]
@@ -62,28 +61,18 @@ pub struct Issued {
     scalars: ScalarHistory,
 }
 
-/// Hazards between pairs of instructions of a program.
-pub struct Hazards {
-    target: Target,
-    /// Wait states by pair of operations, where asked for before.
-    states: HashMap<(usize, usize), u8>,
-    fixes: HashMap<(usize, usize), Option<(Fix, u8)>>,
+/// How far hazards reach on a target.
+pub struct Reach {
     /// Largest number of wait states.
-    reach: u32,
+    states: u32,
     /// Largest number of vector instructions over which hazards reach that are no matter of wait states.
-    farthest: u8,
+    vectors: u8,
 }
 
-impl Hazards {
-    /// Those of a target.
-    pub fn new(target: Target) -> Hazards {
-        Hazards {
-            target,
-            states: HashMap::new(),
-            fixes: HashMap::new(),
-            reach: max_required_states(target) as u32,
-            farthest: max_fix_reach(target),
-        }
+impl Reach {
+    /// That of a target.
+    pub fn of(target: Target) -> Reach {
+        Reach { states: max_required_states(target).into(), vectors: max_fix_reach(target) }
     }
 }
 
@@ -152,18 +141,48 @@ impl Issued {
         Ok(())
     }
 
-    /// Checks the distance from earlier instructions, and records this one.
-    pub fn gaps(
-        &mut self,
-        l: &Launch,
-        h: &mut Hazards,
-        ip: usize,
-        f: &Facts,
-        all: &[Option<Facts>],
-    ) -> Result<(), Problem> {
-        self.wait_states(l, h, ip, f, all)?;
-        if h.farthest > 0 {
-            self.fixes(l, h, ip, f, all)?;
+    /// Checks the distance from earlier instructions, and records this one: operation `ip` of `l`.
+    pub fn gaps(&mut self, l: &Launch, reach: &Reach, ip: usize, all: &[Option<Facts>]) -> Result<(), Problem> {
+        let Some(f) = &all[ip] else { return Ok(()) };
+        let text = |other: usize| l.program.text_at(l.program.ops[other].pc);
+        if reach.states > 0 {
+            let mut have = 0;
+            let mut between = Between::default();
+            for &(other, states) in self.recent.iter().rev() {
+                if let Some(p) = &all[other] {
+                    let need = f.inst.states_after(&p.inst, between).into();
+                    if need > have {
+                        return Err((FaultKind::MissingWaitStates { need, have, what: text(other) }, None));
+                    }
+                    between.pass(&p.inst);
+                }
+                have += states;
+                if have >= reach.states {
+                    break;
+                }
+            }
+            self.recent.push_back((ip, f.states));
+            if self.recent.len() > reach.states as usize + 1 {
+                self.recent.pop_front();
+            }
+        }
+        if reach.vectors > 0 {
+            for &(other, distance) in &self.producers {
+                let fix = all[other].as_ref().and_then(|p| f.inst.fix_after(&p.inst));
+                if let Some((fix, vectors)) = fix
+                    && distance.within(fix, vectors)
+                {
+                    let wait = match fix {
+                        Fix::DepCtr => "a wait for the vector ALU".into(),
+                        _ => format!("{vectors} vector instructions"),
+                    };
+                    return Err((FaultKind::MissingGap { what: text(other), wait }, None));
+                }
+            }
+            self.producers.retain_mut(|(_, distance)| distance.pass(l.machine.target, &f.inst, reach.vectors));
+            if f.produces {
+                self.producers.push((ip, Distance::default()));
+            }
         }
         if let Some(u) = &f.scalars {
             if let Some((register, wait)) = self.scalars.missing(u) {
@@ -171,68 +190,6 @@ impl Issued {
                 return Err((FaultKind::MissingGap { what, wait: wait.to_string() }, None));
             }
             self.scalars.pass(u);
-        }
-        Ok(())
-    }
-
-    fn wait_states(
-        &mut self,
-        l: &Launch,
-        h: &mut Hazards,
-        ip: usize,
-        f: &Facts,
-        all: &[Option<Facts>],
-    ) -> Result<(), Problem> {
-        if h.reach == 0 {
-            return Ok(());
-        }
-        let mut between = 0;
-        for &(other, states) in self.recent.iter().rev() {
-            if let Some(p) = &all[other] {
-                let find = || required_states(h.target, &p.inst, &f.inst);
-                let need = *h.states.entry((other, ip)).or_insert_with(find) as u32;
-                if need > between {
-                    let what = l.program.text_at(l.program.ops[other].pc);
-                    return Err((FaultKind::MissingWaitStates { need, have: between, what }, None));
-                }
-            }
-            between += states;
-            if between >= h.reach {
-                break;
-            }
-        }
-        self.recent.push_back((ip, f.states));
-        if self.recent.len() > h.reach as usize + 1 {
-            self.recent.pop_front();
-        }
-        Ok(())
-    }
-
-    fn fixes(
-        &mut self,
-        l: &Launch,
-        h: &mut Hazards,
-        ip: usize,
-        f: &Facts,
-        all: &[Option<Facts>],
-    ) -> Result<(), Problem> {
-        for &(other, distance) in &self.producers {
-            let Some(p) = &all[other] else { continue };
-            let find = || required_fix(h.target, &p.inst, &f.inst);
-            if let Some((fix, reach)) = *h.fixes.entry((other, ip)).or_insert_with(find)
-                && distance.within(fix, reach)
-            {
-                let wait = match fix {
-                    Fix::DepCtr => "a wait for the vector ALU".into(),
-                    _ => format!("{reach} vector instructions"),
-                };
-                let what = l.program.text_at(l.program.ops[other].pc);
-                return Err((FaultKind::MissingGap { what, wait }, None));
-            }
-        }
-        self.producers.retain_mut(|(_, distance)| distance.pass(h.target, &f.inst, h.farthest));
-        if f.produces {
-            self.producers.push((ip, Distance::default()));
         }
         Ok(())
     }
