@@ -192,8 +192,8 @@ impl HazardInst {
         set(inst.dsts.iter().any(|d| d.regs().is_some_and(|r| accumulators.contains(&r.first.0))), TO_AGPR);
         let mut x = HazardInst { inst, target, info, words, starts: 0, ends: 0, between: 0 };
         for (i, r) in target.hazards().iter().enumerate() {
-            x.starts |= u64::from(r.producer.holds(&x, x.words)) << i;
-            x.ends |= u64::from(r.consumer.holds(&x, x.words | SAME_OP | OTHER_OP)) << i;
+            x.starts |= u64::from(r.producer.holds(&x, x.words) && r.relation.may_start(&x)) << i;
+            x.ends |= u64::from(r.consumer.holds(&x, x.words | SAME_OP | OTHER_OP) && r.relation.may_end(&x)) << i;
             x.between |= u64::from(r.between.is_some_and(|b| b.holds(&x, x.words))) << i;
         }
         Some(x)
@@ -288,6 +288,32 @@ impl Match {
     }
 }
 
+impl Relation {
+    /// False when the producer alone rules it out.
+    fn may_start(self, p: &HazardInst) -> bool {
+        match self {
+            Relation::WritesReads | Relation::WritesWrites | Relation::WritesTouches => {
+                !vectors(&p.writes()).is_empty()
+            }
+            Relation::SgprReads | Relation::SgprAgain | Relation::SgprLane => p.writes().iter().any(is_scalar),
+            Relation::Exec => p.writes_reg(&[Reg::EXEC_LO, Reg::EXEC_HI]),
+            Relation::Vcc => p.writes_reg(&[Reg::VCC_LO, Reg::VCC_HI]),
+            Relation::M0 => p.writes_reg(&[Reg::M0]),
+            Relation::HwReg => hwreg(&p.inst).is_some(),
+            _ => true,
+        }
+    }
+
+    /// False when the consumer alone rules it out.
+    fn may_end(self, c: &HazardInst) -> bool {
+        match self {
+            Relation::SgprReads | Relation::SgprAgain => c.reads().iter().any(is_scalar),
+            Relation::WritesReads => !vectors(&c.reads()).is_empty(),
+            _ => true,
+        }
+    }
+}
+
 impl HazardRule {
     /// Wait states that the rule wants between two instructions that it may speak of; 0 when it does not apply.
     fn states(&self, p: &HazardInst, c: &HazardInst) -> u8 {
@@ -327,11 +353,9 @@ impl HazardRule {
                     p.inst.srcs.iter().zip(p.info.srcs).find(|(_, s)| s.name == "vdata").and_then(|(x, _)| x.regs());
                 data.is_some_and(|d| overlap(&[d], &c.writes()))
             }
-            Relation::Exec => p.writes_reg(&[Reg::EXEC_LO, Reg::EXEC_HI]),
-            Relation::Vcc => p.writes_reg(&[Reg::VCC_LO, Reg::VCC_HI]),
-            Relation::M0 => p.writes_reg(&[Reg::M0]),
-            Relation::HwReg => hwreg(&p.inst).is_some() && hwreg(&p.inst) == hwreg(&c.inst),
-            Relation::Order => true,
+            Relation::HwReg => hwreg(&p.inst) == hwreg(&c.inst),
+            // the producer has told (`may_start`)
+            Relation::Exec | Relation::Vcc | Relation::M0 | Relation::Order => true,
         }
     }
 }
@@ -353,6 +377,12 @@ impl Target {
     pub fn hazards(self) -> &'static [HazardRule] {
         let i = HAZARDS_OF.get(usize::from(self.0)).copied().unwrap_or(0);
         HAZARDS.get(usize::from(i)).copied().unwrap_or(&[])
+    }
+
+    /// Hazards that an operation may start, whatever its operands.
+    pub fn hazards_after(self, op: Op) -> impl Iterator<Item = &'static HazardRule> {
+        let inst = HazardInst::new(self, Inst::new(op, &[], &[]));
+        self.hazards().iter().filter(move |r| inst.as_ref().is_some_and(|x| r.producer.holds(x, x.words)))
     }
 
     /// Passes (of four clocks) of a matrix instruction. The f8f6f4 forms take twice as many when A or B has 8-bit elements.

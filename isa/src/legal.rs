@@ -140,10 +140,8 @@ impl Check<'_> {
         if o.role == Role::Dst && o.has(flag::SCALAR_ONLY) && !o.has(flag::MASK) && aperture {
             return Err(self.bad(o, x, "a register that can be written"));
         }
-        let special = read_only || matches!(
-                r.first,
-                Reg::SCC | Reg::VCCZ | Reg::EXECZ | Reg::LDS_DIRECT | Reg::FLAT_SCRATCH_BASE_LO
-            );
+        let special = read_only
+            || matches!(r.first, Reg::SCC | Reg::VCCZ | Reg::EXECZ | Reg::LDS_DIRECT | Reg::FLAT_SCRATCH_BASE_LO);
         if o.role == Role::Src && o.has(flag::NO_INLINE) && (if o.bits > 32 { special } else { aperture }) {
             return Err(self.bad(o, x, "an SGPR, VCC, M0, EXEC or null"));
         }

@@ -2,7 +2,7 @@
 //! all there is to say about one operation.
 
 use crate::table::{self, DPP8, FAKE16, Role, Row, TRUE16, WAVE32, WAVE64};
-use crate::{Counter, Flags, HazardInst, Inst, Op, Raw, Target};
+use crate::{Counter, Flags, Op, Raw, Target};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 
@@ -278,8 +278,7 @@ fn section(target: Target, op: Op) -> String {
         let names: Vec<String> = info.counters.iter().map(|c: &Counter| format!("{c:?}")).collect();
         let _ = writeln!(out, "  counts {}", names.join(", "));
     }
-    let rules = HazardInst::new(target, Inst::new(op, &[], &[]));
-    let rules: Vec<&str> = rules.iter().flat_map(|r| r.starts()).map(|r| r.name).collect();
+    let rules: Vec<&str> = target.hazards_after(op).map(|r| r.name).collect();
     if !rules.is_empty() {
         let _ = writeln!(out, "  may start hazards: {}", rules.join(", "));
     }

@@ -58,7 +58,7 @@ fn common_subexpressions(f: &mut Function, defs: &[u32]) {
     let mut renamed: FxHashMap<VReg, VReg> = FxHashMap::default();
     for b in 0..f.blocks.len() {
         let mut seen: FxHashMap<String, VReg> = FxHashMap::default();
-        let carries: Vec<bool> = (0..f.blocks[b].insts.len()).map(|i| scc_is_read(f, b, i)).collect();
+        let carries = scc_reads(f, b);
         let mut insts = std::mem::take(&mut f.blocks[b].insts);
         let mut i = 0;
         insts.retain_mut(|inst| {
@@ -160,11 +160,12 @@ fn remove_dead(f: &mut Function) {
     for b in 0..f.blocks.len() {
         let mut alive = live.live_out[b].clone();
         let mut keep = vec![true; f.blocks[b].insts.len()];
+        let carries = scc_reads(f, b);
         for (i, inst) in f.blocks[b].insts.iter().enumerate().rev() {
             let mut used = false;
             for_each_def(inst, |p| used |= live.units.of_part(p).any(|u| alive.contains(u)));
             let writes_scc = inst.info(f.target).is_some_and(|x| x.writes.contains(&barewave_isa::Reg::SCC));
-            let scc_matters = writes_scc && scc_is_read(f, b, i);
+            let scc_matters = writes_scc && carries[i];
             if !used && is_pure(f, inst) && !scc_matters {
                 keep[i] = false;
                 continue;
@@ -180,16 +181,20 @@ fn remove_dead(f: &mut Function) {
     }
 }
 
-/// True when an instruction after `i` reads SCC before another one writes it.
-fn scc_is_read(f: &Function, b: usize, i: usize) -> bool {
-    for inst in &f.blocks[b].insts[i + 1..] {
-        let Some(info) = inst.info(f.target) else { return true };
-        if info.reads.contains(&barewave_isa::Reg::SCC) {
-            return true;
+/// For every instruction of a block: one after it reads SCC before another one writes it.
+fn scc_reads(f: &Function, b: usize) -> Vec<bool> {
+    let mut read = false;
+    let before = |inst: &MInst| {
+        let after = read;
+        match inst.info(f.target) {
+            Some(info) if info.reads.contains(&barewave_isa::Reg::SCC) => read = true,
+            Some(info) if info.writes.contains(&barewave_isa::Reg::SCC) => read = false,
+            Some(_) => {}
+            None => read = true,
         }
-        if info.writes.contains(&barewave_isa::Reg::SCC) {
-            return false;
-        }
-    }
-    false
+        after
+    };
+    let mut reads: Vec<bool> = f.blocks[b].insts.iter().rev().map(before).collect();
+    reads.reverse();
+    reads
 }
