@@ -146,6 +146,34 @@ fn lists() {
 }
 
 #[test]
+fn the_tables_can_be_read() {
+    let isa = |args: &[&str]| text(&barewave(&[&["isa"], args].concat()).stdout);
+    let page = isa(&["show", "v_readlane_b32", "--target", "gfx906"]);
+    for w in [
+        "VOP3         8 bytes, bits 00000000d2890000 of f8000000ffff8700",
+        "may start hazards: vmem_sgpr, dpp_exec, div_fmas, lane_select\n",
+        "Valu pipe, latency 16 cycles",
+    ] {
+        assert!(page.contains(w), "{w} in {page}");
+    }
+    let page = isa(&["show", "v_mfma_f32_32x32x8_f16"]);
+    assert!(page.contains("lane layout on") && page.contains("k4: 32-63 v0[15:0]"), "{page}");
+    let changes = isa(&["diff", "gfx90a", "gfx942"]);
+    for w in ["\n- buffer_wbinvl1\n", "\n+ buffer_inv\n", "v_mfma_f32_32x32x8_f16: latency 68 -> 36, busy 64 -> 32"] {
+        assert!(changes.contains(w), "{w} in {changes}");
+    }
+    let coverage: serde_json::Value = serde_json::from_str(&isa(&["coverage", "--json"])).unwrap();
+    for row in coverage.as_array().unwrap().iter().filter(|r| r["target"] != "gfx1250") {
+        assert_eq!(row["compute"], row["compute_emulated"], "{row}");
+        assert!(row["encodable"].as_u64() >= row["compute"].as_u64(), "{row}");
+    }
+    let list = isa(&["list", "gfx942", "--filter", "mfma"]);
+    assert!(list.lines().count() > 20 && list.lines().all(|l| l.contains("mfma") && l.contains("MATRIX")), "{list}");
+    fails(&["isa", "show", "v_mfma_f32_32x32x8"], 1, &["v_mfma_f32_32x32x8_f16", "isa list"]);
+    fails(&["isa", "diff", "gfx90a", "gfx94"], 2, &["gfx94"]);
+}
+
+#[test]
 fn a_fault_names_the_operator() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("digits.hsaco");

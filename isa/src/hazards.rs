@@ -6,7 +6,7 @@
 //! takes the largest need. Rules whose fix is not a plain wait state are reported by [`HazardInst::fix_after`].
 
 use crate::generated::{HAZARDS, HAZARDS_OF, OP_PROPS, prop};
-use crate::{Flags, Inst, ModName, Op, OpInfo, Operand, Pipe, Reg, RegFile, Regs, Target, op};
+use crate::{Class, Flags, Inst, ModName, Op, OpInfo, Operand, Pipe, Reg, RegFile, Regs, Slot, Target, op};
 use smallvec::SmallVec;
 
 /// A predicate over one instruction.
@@ -235,8 +235,7 @@ impl HazardInst {
 
     /// Rules that speak of it as producer.
     pub fn starts(&self) -> impl Iterator<Item = &'static HazardRule> {
-        let starts = self.starts;
-        self.target.hazards().iter().enumerate().filter(move |(i, _)| starts >> i & 1 == 1).map(|(_, r)| r)
+        rules_in(self.target, self.starts)
     }
 
     /// Registers written, explicit and implicit.
@@ -269,6 +268,11 @@ impl HazardInst {
         let n = if self.info.dsts.first().is_some_and(|d| d.read) { 3 } else { 2 };
         self.inst.srcs.iter().take(n).filter_map(|s| s.regs()).collect()
     }
+}
+
+/// The rules of a set.
+fn rules_in(target: Target, set: u64) -> impl Iterator<Item = &'static HazardRule> {
+    target.hazards().iter().enumerate().filter(move |(i, _)| set >> i & 1 == 1).map(|(_, r)| r)
 }
 
 fn overlap(a: &[Regs], b: &[Regs]) -> bool {
@@ -379,10 +383,28 @@ impl Target {
         HAZARDS.get(usize::from(i)).copied().unwrap_or(&[])
     }
 
-    /// Hazards that an operation may start, whatever its operands.
+    /// Hazards that an operation may start with some operands.
     pub fn hazards_after(self, op: Op) -> impl Iterator<Item = &'static HazardRule> {
-        let inst = HazardInst::new(self, Inst::new(op, &[], &[]));
-        self.hazards().iter().filter(move |r| inst.as_ref().is_some_and(|x| r.producer.holds(x, x.words)))
+        const FILES: [(Class, Reg); 6] = [
+            (Class::VGPR, Reg::V0),
+            (Class::AGPR, Reg::A0),
+            (Class::SGPR, Reg::S0),
+            (Class::SGPR, Reg::VCC_LO),
+            (Class::EXEC, Reg::EXEC_LO),
+            (Class::M0, Reg::M0),
+        ];
+        let slots = self.op(op).map_or((&[] as &[Slot], &[] as &[Slot]), |i| (i.dsts, i.srcs));
+        let operand = |slot: &Slot, (class, reg)| match slot.class.contains(class) {
+            true => Operand::Regs(Regs::new(reg, slot.dwords().max(1))),
+            false => Operand::Imm(0),
+        };
+        let with = |file| {
+            let dsts: SmallVec<[Operand; 4]> = slots.0.iter().map(|s| operand(s, file)).collect();
+            let srcs: SmallVec<[Operand; 4]> = slots.1.iter().map(|s| operand(s, FILES[0])).collect();
+            HazardInst::new(self, Inst::new(op, &dsts, &srcs)).map_or(0, |x| x.starts)
+        };
+        let starts = FILES.into_iter().fold(0, |all, file| all | with(file));
+        rules_in(self, starts)
     }
 
     /// Passes (of four clocks) of a matrix instruction. The f8f6f4 forms take twice as many when A or B has 8-bit elements.
@@ -529,5 +551,15 @@ mod tests {
         let mut between = Between::default();
         between.pass(&HazardInst::new(Target::GFX90A, dgemm).unwrap());
         assert_eq!(load.states_after(&add, between), 2);
+    }
+
+    #[test]
+    fn hazards_by_operation() {
+        let names = |t: Target, op| t.hazards_after(op).map(|r| r.name).collect::<Vec<_>>();
+        assert_eq!(names(Target::GFX906, op::V_READLANE_B32), ["vmem_sgpr", "dpp_exec", "div_fmas", "lane_select"]);
+        assert_eq!(names(Target::GFX906, op::V_ADD_F32), ["dpp_vgpr"]);
+        assert_eq!(names(Target::GFX906, op::V_CMPX_EQ_F32), ["vmem_sgpr", "dpp_exec", "div_fmas", "lane_select"]);
+        assert_eq!(names(Target::GFX906, op::S_SETREG_B32), ["setreg_getreg", "setreg_setreg", "setreg_rfe"]);
+        assert_eq!(names(Target::GFX906, op::BUFFER_STORE_DWORDX4), ["store_data"]);
     }
 }
