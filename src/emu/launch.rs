@@ -570,15 +570,9 @@ fn interpret_scalars(w: &mut Wave, program: &Program) -> Ctl {
             continue;
         }
         // SAFETY: operands were resolved for waves like this one.
-        match unsafe { (op.run)(w, op) } {
-            Ctl::Next => w.ip += 1,
-            Ctl::Jump if w.count > stop => return Ctl::Yield,
-            Ctl::Jump => {}
-            c @ (Ctl::Barrier | Ctl::Yield) => {
-                w.ip += 1;
-                return c;
-            }
-            c => return c,
+        let ctl = unsafe { (op.run)(w, op) };
+        if let Some(ctl) = w.proceed(ctl, stop) {
+            return ctl;
         }
     }
     Ctl::Yield

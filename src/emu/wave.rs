@@ -419,6 +419,22 @@ pub const PRIVATE_APERTURE: u32 = 0x0002_0000;
 pub const POISON: u32 = 0x7fd0_dead;
 
 impl Wave {
+    /// Goes on as an executed micro-operation says. What stops the wave, if something does: after `stop` operations the
+    /// next jump.
+    pub fn proceed(&mut self, ctl: Ctl, stop: u64) -> Option<Ctl> {
+        match ctl {
+            Ctl::Next => self.ip += 1,
+            Ctl::Jump if self.count > stop => return Some(Ctl::Yield),
+            Ctl::Jump => {}
+            Ctl::Barrier | Ctl::Yield => {
+                self.ip += 1;
+                return Some(ctl);
+            }
+            Ctl::Retry | Ctl::End | Ctl::Fault => return Some(ctl),
+        }
+        None
+    }
+
     /// A wave with registers for `rows` rows; everything else is set by the launch.
     pub fn new(lanes: usize, rows: usize, mem: View) -> Wave {
         let elements = rows * lanes;

@@ -201,15 +201,8 @@ impl Checker {
                     self.acquired = l.state.clock.tick();
                 }
             }
-            match ctl {
-                Ctl::Next => w.ip += 1,
-                Ctl::Jump if w.count > stop => return Ctl::Yield,
-                Ctl::Jump => {}
-                c @ (Ctl::Barrier | Ctl::Yield) => {
-                    w.ip += 1;
-                    return c;
-                }
-                c => return c,
+            if let Some(ctl) = w.proceed(ctl, stop) {
+                return ctl;
             }
         }
     }
