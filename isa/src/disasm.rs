@@ -2,30 +2,45 @@
 //!
 //! Bytes that are no instruction become `.long` and decoding goes on with the next dword, so data between kernels or
 //! an instruction of an unknown generation costs one line, not the rest of the section.
+//!
+//! The code is read twice: once for the targets of its branches, and again line by line, so that a line costs no memory.
 
 use crate::table::Style;
 use crate::{Decoder, Mode, Operand, Raw, Target};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Code whose branch targets have names.
+pub struct Disassembly<'a> {
+    decoder: Decoder,
+    code: &'a [u8],
+    /// Names by offset, in order.
+    names: Vec<(usize, String)>,
+}
 
 /// One line of disassembly.
-#[derive(Clone, Debug)]
-pub struct Line {
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
     /// Offset from the start of the bytes.
     pub offset: usize,
-    /// Length in bytes.
-    pub len: usize,
+    /// What the line stands for.
+    pub bytes: &'a [u8],
     /// The instruction; none for data.
     pub raw: Option<Raw>,
-    /// Text without label.
-    pub text: String,
-    /// Label that stands before the line.
-    pub label: Option<String>,
+    /// Name that stands before the line.
+    pub label: Option<&'a str>,
+    /// Name of the place that it branches to.
+    to: Option<&'a str>,
 }
 
 impl Raw {
     /// Offset that a branch at `offset` goes to.
     pub fn branch_target(&self, offset: usize) -> Option<i64> {
-        let o = self.shape().operands.iter().find(|o| o.style == Style::Label)?;
+        let shape = self.shape();
+        if shape.bytes != 4 || shape.vector {
+            return None;
+        }
+        let o = shape.operands.iter().find(|o| o.style == Style::Label)?;
         match self.operand(o) {
             Operand::Imm(d) => Some(offset as i64 + 4 + 4 * d as i64),
             _ => None,
@@ -33,61 +48,87 @@ impl Raw {
     }
 }
 
-/// Disassembles code. `names` gives symbols by offset; other branch targets inside the code are called `.L0`, `.L1`, ...,
-/// counted from `first_label`.
-pub fn disassemble(
-    target: Target,
-    mode: Mode,
-    code: &[u8],
-    names: &BTreeMap<usize, String>,
-    first_label: usize,
-) -> Vec<Line> {
-    let decoder = Decoder::new(target, mode);
-    let mut lines = Vec::new();
-    let mut at = 0;
-    while at < code.len() {
-        let raw = code.get(at..).and_then(|b| decoder.decode(b));
-        let len = raw.map_or(4.min(code.len() - at), |r| r.len());
-        lines.push(Line { offset: at, len, raw, text: String::new(), label: None });
-        at += len;
-    }
-    let starts: BTreeSet<usize> = lines.iter().map(|l| l.offset).collect();
-    let mut labels: BTreeMap<usize, String> = names.clone();
-    let mut targets: BTreeSet<usize> = BTreeSet::new();
-    for l in &lines {
-        if let Some(t) = l.raw.and_then(|r| r.branch_target(l.offset))
-            && let Ok(t) = usize::try_from(t)
-            && (starts.contains(&t) || t == code.len())
-        {
-            targets.insert(t);
+impl<'a> Disassembly<'a> {
+    /// Reads code. `names` gives symbols by offset; other branch targets inside the code are called `.L0`, `.L1`, ...,
+    /// counted from `first_label`.
+    pub fn new(
+        target: Target,
+        mode: Mode,
+        code: &'a [u8],
+        names: &BTreeMap<usize, String>,
+        first_label: usize,
+    ) -> Disassembly<'a> {
+        let mut d = Disassembly { decoder: Decoder::new(target, mode), code, names: Vec::new() };
+        let mut targets = Vec::new();
+        let mut starts = Vec::with_capacity(code.len() / 4);
+        let mut at = 0;
+        while at < code.len() {
+            starts.push(at);
+            let (raw, len) = d.decode(at);
+            let to = raw.and_then(|r| r.branch_target(at)).and_then(|t| usize::try_from(t).ok());
+            targets.extend(to.filter(|t| !names.contains_key(t)));
+            at += len;
         }
+        targets.sort_unstable();
+        targets.dedup();
+        targets.retain(|t| *t == code.len() || starts.binary_search(t).is_ok());
+        let local = targets.into_iter().enumerate().map(|(n, t)| (t, format!(".L{}", first_label + n)));
+        d.names = names.iter().map(|(at, n)| (*at, n.clone())).chain(local).collect();
+        d.names.sort_by_key(|n| n.0);
+        d
     }
-    for (n, t) in targets.into_iter().filter(|t| !names.contains_key(t)).enumerate() {
-        labels.insert(t, format!(".L{}", first_label + n));
+
+    /// The instruction at an offset, and how many bytes the line takes.
+    fn decode(&self, at: usize) -> (Option<Raw>, usize) {
+        let rest = &self.code[at..];
+        let raw = self.decoder.decode(rest);
+        (raw, raw.map_or(rest.len().min(4), |r| r.len()))
     }
-    for l in &mut lines {
-        match l.raw {
-            Some(r) => {
-                r.print(&mut l.text);
-                let to = r.branch_target(l.offset).and_then(|t| usize::try_from(t).ok()).and_then(|t| labels.get(&t));
-                if let Some(name) = to
-                    && let Some(cut) = l.text.rfind(' ')
-                {
-                    l.text.truncate(cut + 1);
-                    l.text.push_str(name);
-                }
+
+    fn name(&self, at: usize) -> Option<&str> {
+        self.names.binary_search_by_key(&at, |n| n.0).ok().map(|i| self.names[i].1.as_str())
+    }
+
+    /// The lines, in order.
+    pub fn lines(&self) -> impl Iterator<Item = Line<'_>> {
+        let mut offset = 0;
+        let mut names = self.names.iter().peekable();
+        std::iter::from_fn(move || {
+            let at = offset;
+            if at >= self.code.len() {
+                return None;
             }
-            None => {
-                let bytes = code.get(l.offset..l.offset + l.len).unwrap_or(&[]);
-                l.text = match <[u8; 4]>::try_from(bytes) {
-                    Ok(b) => format!(".long {:#010x}", u32::from_le_bytes(b)),
-                    Err(_) => {
-                        format!(".byte {}", bytes.iter().map(|b| format!("{b:#04x}")).collect::<Vec<_>>().join(", "))
-                    }
-                };
+            let (raw, len) = self.decode(at);
+            offset += len;
+            // names inside of an instruction stand nowhere
+            while names.next_if(|n| n.0 < at).is_some() {}
+            let label = names.next_if(|n| n.0 == at).map(|n| n.1.as_str());
+            let to = raw.and_then(|r| r.branch_target(at)).and_then(|t| self.name(usize::try_from(t).ok()?));
+            Some(Line { offset: at, bytes: &self.code[at..at + len], raw, label, to })
+        })
+    }
+}
+
+impl Line<'_> {
+    /// Appends the text, without label.
+    pub fn print(&self, out: &mut String) {
+        if let Some(raw) = &self.raw {
+            let start = out.len();
+            raw.print(out);
+            if let Some(name) = self.to
+                && let Some(cut) = out[start..].rfind(' ')
+            {
+                out.truncate(start + cut + 1);
+                out.push_str(name);
             }
+            return;
         }
-        l.label = labels.get(&l.offset).cloned();
+        let _ = match <[u8; 4]>::try_from(self.bytes) {
+            Ok(word) => write!(out, ".long {:#010x}", u32::from_le_bytes(word)),
+            Err(_) => {
+                let list: Vec<String> = self.bytes.iter().map(|b| format!("{b:#04x}")).collect();
+                write!(out, ".byte {}", list.join(", "))
+            }
+        };
     }
-    lines
 }

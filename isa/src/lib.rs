@@ -34,7 +34,7 @@ pub use asm::{
     Symbol, SymbolType, Visibility, assemble,
 };
 pub use decode::{Decoder, Mode, Raw, decode};
-pub use disasm::{Line, disassemble};
+pub use disasm::{Disassembly, Line};
 pub use encode::{EncodeError, Form, encode, encode_raw, encoded_size};
 pub use generated::op;
 pub use hazards::{

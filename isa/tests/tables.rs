@@ -143,11 +143,19 @@ fn assembles_labels_symbols_and_kernels() {
     let target = Target::GFX942;
     let out = assemble(target, Mode::of(target), source).expect("assembles");
     let text = out.sections.iter().find(|s| s.name == ".text").expect(".text");
-    let lines = disassemble(target, Mode::of(target), &text.bytes, &BTreeMap::from([(0, "k".to_string())]), 0);
-    let listing: Vec<&str> = lines.iter().map(|l| l.text.trim()).collect();
+    let names = BTreeMap::from([(0, "k".to_string())]);
+    let code = Disassembly::new(target, Mode::of(target), &text.bytes, &names, 0);
+    let listing: Vec<String> = code
+        .lines()
+        .map(|l| {
+            let mut text = l.label.map_or(String::new(), |name| format!("{name}: "));
+            l.print(&mut text);
+            text
+        })
+        .collect();
     assert_eq!(
         listing,
-        ["s_mov_b32 s0, 6", "s_sub_u32 s0, s0, 1", "s_cmp_lg_u32 s0, 0", "s_cbranch_scc1 .L0", "s_endpgm"]
+        ["k: s_mov_b32 s0, 6", ".L0: s_sub_u32 s0, s0, 1", "s_cmp_lg_u32 s0, 0", "s_cbranch_scc1 .L0", "s_endpgm"]
     );
     assert_eq!(out.kernels.len(), 1);
     let errors = assemble(target, Mode::of(target), "s_nop 0\n  s_nop zero\n s_branch nowhere\n").unwrap_err();

@@ -6,7 +6,7 @@
 //! and data; an instruction with bits that its text does not show is printed as `.long` for that reason.
 
 use super::{Descriptor, ElfFile, Error, KernelInfo, SectionInfo, Symbol, SymbolKind, TargetId, metadata_to_yaml};
-use barewave_isa::{Mode, Raw, Target, Visibility, disassemble, parse};
+use barewave_isa::{Disassembly, Mode, Target, Visibility, parse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
@@ -135,8 +135,12 @@ impl Lister<'_> {
         // A kernel of version 2 has its descriptor in front of its code, which then has no name.
         let mut starts: BTreeSet<usize> = functions.keys().copied().collect();
         starts.extend(self.file.kernels.iter().filter_map(|k| inside(k.entry)));
+        if starts.is_empty() {
+            // nothing says what it holds
+            starts.insert(0);
+        }
         let starts: Vec<usize> = starts.into_iter().collect();
-        let first = starts.first().copied().unwrap_or(code.len());
+        let first = starts[0];
         if self.what.kernel.is_none() {
             self.gap(code, 0..first, true)?;
         }
@@ -161,31 +165,36 @@ impl Lister<'_> {
             let local: BTreeMap<usize, String> =
                 names.range(start..end).map(|(at, n)| (at - start, n.clone())).collect();
             let mode = self.mode(kernel.as_ref());
-            for line in disassemble(self.target, mode, &code[start..end], &local, self.labels) {
+            let disassembly = Disassembly::new(self.target, mode, &code[start..end], &local, self.labels);
+            let mut text = String::new();
+            for line in disassembly.lines() {
                 if line.offset == 0 {
                     symbols.iter().skip(1).try_for_each(|f| writeln!(self.out, "{}:", f.name))?;
                 }
-                if let Some(label) = &line.label {
+                if let Some(label) = line.label {
                     self.labels += usize::from(!local.contains_key(&line.offset));
                     writeln!(self.out, "{label}:")?;
                 }
+                text.clear();
+                text.push('\t');
                 // Bits that no text shows (fields that the instruction ignores) stay as they are.
-                let own = &code[start + line.offset..start + line.offset + line.len];
-                let same = |raw: &Raw| {
-                    let mut text = String::new();
+                if self.what.full
+                    && let Some(raw) = &line.raw
+                {
                     raw.print(&mut text);
-                    parse(self.target, mode, &text).is_ok_and(|again| again.bytes()[..] == *own)
-                };
-                match &line.raw {
-                    Some(raw) if self.what.full && !same(raw) => {
-                        for w in own.chunks(4) {
+                    let again = parse(self.target, mode, &text);
+                    text.truncate(1);
+                    if !again.is_ok_and(|again| again.bytes()[..] == *line.bytes) {
+                        for w in line.bytes.chunks(4) {
                             let value = w.iter().rev().fold(0u32, |n, b| n << 8 | u32::from(*b));
                             writeln!(self.out, "\t.long {value:#010x}")?;
                         }
-                        writeln!(self.out, "\t// {}", line.text)?;
+                        text.push_str("// ");
                     }
-                    _ => writeln!(self.out, "\t{}", line.text)?,
                 }
+                line.print(&mut text);
+                text.push('\n');
+                self.out.write_all(text.as_bytes())?;
             }
             if self.what.full {
                 for f in symbols.iter().filter(|f| f.size > 0) {
