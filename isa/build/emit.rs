@@ -243,11 +243,15 @@ fn places(s: &Shape) -> String {
 }
 
 fn operand_literal(o: &Operand) -> String {
+    let (lo, mask) = match *o.pieces {
+        [(lo, len, 0)] if len > 0 && lo + len <= 64 => (lo, u64::MAX >> (64 - len)),
+        _ => (0, 0),
+    };
     let segs: Vec<String> = o.pieces.iter().map(|(lo, len, shift)| format!("({lo}, {len}, {shift})")).collect();
     let (ty, _) = type_name(&o.ty);
     let modname = if o.role == 2 { modifier(&o.name) } else { "Other" };
     format!(
-        "Operand {{ name: {:?}, role: Role::{}, kind: Kind::{}, style: Style::{}, ty: Type::{ty}, bits: {}, flags: {}, modifier: ModName::{modname}, index: {}, segs: &[{}] }}",
+        "Operand {{ name: {:?}, role: Role::{}, kind: Kind::{}, style: Style::{}, ty: Type::{ty}, bits: {}, flags: {}, modifier: ModName::{modname}, index: {}, lo: {lo}, mask: {mask}, segs: &[{}] }}",
         o.name,
         ["Dst", "Src", "Mod", "Aux"][usize::from(o.role)],
         camel(&o.kind),

@@ -543,15 +543,12 @@ impl Raw {
 
     /// The offset beside a register offset, when the encoding has one.
     pub(crate) fn smem_extra(&self, o: &Field) -> Option<i64> {
-        if !matches!(self.smem_offset(o), Operand::Regs(_)) {
-            return None;
-        }
         let shape = self.shape();
-        let v = self.modifier_like(o);
         match (shape.field(At::Imm), shape.field(At::Soffen)) {
-            (Some(i), Some(e)) => (i.get(self.bits) == 1 && e.get(self.bits) == 1).then_some(v),
+            (Some(i), Some(e)) => (i.get(self.bits) == 1 && e.get(self.bits) == 1).then(|| self.modifier_like(o)),
             (Some(_), None) => None,
-            _ => (v != 0 || self.target.codes() >= Codes::Gfx12).then_some(v),
+            _ if !matches!(self.smem_offset(o), Operand::Regs(_)) => None,
+            _ => Some(self.modifier_like(o)).filter(|v| *v != 0 || self.target.codes() >= Codes::Gfx12),
         }
     }
 

@@ -77,7 +77,8 @@ impl Raw {
         let signs = Signs { neg: sign(At::Neg), abs: sign(At::Abs), sext: s.value(At::Sext, self.bits()) };
         let pair = s.at[At::VdstX as usize] != 255;
         let export = s.at[At::En as usize] != 255;
-        let usual = !s.has(word::F8F6F4) && signs.neg | signs.abs | signs.sext == 0;
+        let usual = !s.has(word::F8F6F4);
+        let signed = signs.neg | signs.abs | signs.sext;
         let mut comma = false;
         for &o in s.shown() {
             if self.hidden(o) {
@@ -99,7 +100,8 @@ impl Raw {
             out.push(' ');
             // the target of an export stands apart without a comma
             comma = !(export && o.style == Style::ExpTgt);
-            if usual && self.print_usual(o, out) {
+            // operands without a number ask for bit 63, which is never set
+            if usual && signed >> (o.index & 63) & 1 == 0 && self.print_usual(o, out) {
                 continue;
             }
             if o.kind == Kind::ImageList {
@@ -140,6 +142,7 @@ impl Raw {
     }
 
     /// Operands that assembly leaves out.
+    #[inline]
     fn hidden(&self, o: &Field) -> bool {
         match (o.style, o.kind) {
             (Style::Endpgm, _) => o.get(self.bits()) == 0,
@@ -152,10 +155,11 @@ impl Raw {
     /// Prints whole VGPRs and SGPRs without a detour; false for all else.
     #[inline]
     fn print_usual(&self, o: &Field, out: &mut String) -> bool {
-        if o.has(flag::MASK | flag::HALF | flag::TFE_DATA) {
+        if o.has(flag::HALF) || o.has(flag::TFE_DATA) && self.shape().value(At::Tfe, self.bits()) == 1 {
             return false;
         }
-        let (v, dwords) = (o.get(self.bits()), o.bits.div_ceil(32).max(1) as u8);
+        let v = o.get(self.bits());
+        let dwords = if o.has(flag::MASK) { self.mode().mask_dwords() } else { o.bits.div_ceil(32).max(1) as u8 };
         match o.kind {
             Kind::Vgpr => text::vgprs(v as usize & 255, dwords, out),
             Kind::VgprAcc if v & 256 == 0 => text::vgprs(v as usize, dwords, out),

@@ -436,6 +436,11 @@ pub(crate) fn print_dpp(target: Target, double: bool, v: u64, out: &mut String) 
             let _ = write!(out, " {name}:1");
         }
     };
+    let mut number = |head: &str, first: u64| {
+        out.push_str(head);
+        text::dec(v - first, out);
+        Ok(())
+    };
     let _ = match v {
         0..=0xff => {
             for (i, head) in [" quad_perm:[", ",", ",", ","].iter().enumerate() {
@@ -445,9 +450,9 @@ pub(crate) fn print_dpp(target: Target, double: bool, v: u64, out: &mut String) 
             out.push(']');
             return;
         }
-        0x101..=0x10f => write!(out, " row_shl:{}", v - 0x100),
-        0x111..=0x11f => write!(out, " row_shr:{}", v - 0x110),
-        0x121..=0x12f => write!(out, " row_ror:{}", v - 0x120),
+        0x101..=0x10f => number(" row_shl:", 0x100),
+        0x111..=0x11f => number(" row_shr:", 0x110),
+        0x121..=0x12f => number(" row_ror:", 0x120),
         0x130 => return late("wave_shl", out),
         0x134 => return late("wave_rol", out),
         0x138 => return late("wave_shr", out),

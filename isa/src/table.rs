@@ -125,6 +125,10 @@ pub(crate) struct Operand {
     pub modifier: ModName,
     /// Number of the source, 255 for none.
     pub index: u8,
+    /// First bit, when the field is one piece of the first eight bytes, as most are.
+    pub lo: u8,
+    /// As many ones as the field has bits then, 0 for all others.
+    pub mask: u64,
     /// (first bit, bits, shift in the value)
     pub segs: &'static [(u8, u8, u8)],
 }
@@ -145,29 +149,18 @@ impl Operand {
 
     #[inline]
     pub fn get(&self, bits: u128) -> u64 {
-        if let [(lo, len, 0)] = *self.segs {
-            // most fields lie in the first eight bytes
-            if lo + len <= 64 {
-                return bits as u64 >> lo & (u64::MAX >> (64 - u32::from(len).max(1)));
-            }
-            return (bits >> lo) as u64 & (u64::MAX >> (64 - u32::from(len).max(1)));
+        if self.mask != 0 {
+            return bits as u64 >> self.lo & self.mask;
         }
-        let mut v = 0u64;
-        for &(lo, len, shift) in self.segs {
-            v |= (((bits >> lo) as u64) & (u64::MAX >> (64 - u32::from(len).max(1)))) << shift;
-        }
-        v
+        let part = |lo: u8, len: u8| (bits >> lo) as u64 & u64::MAX >> (64 - u32::from(len).max(1));
+        self.segs.iter().fold(0, |v, &(lo, len, shift)| v | part(lo, len) << shift)
     }
 
     #[inline]
     pub fn put(&self, bits: &mut u128, value: u64) {
-        if let [(lo, len, 0)] = *self.segs
-            && lo + len <= 64
-        {
-            // most fields lie in the first eight bytes
-            let low = *bits as u64;
-            let differs = (low >> lo ^ value) & u64::MAX >> (64 - u32::from(len).max(1));
-            *bits ^= u128::from(differs << lo);
+        if self.mask != 0 {
+            let differs = (*bits as u64 >> self.lo ^ value) & self.mask;
+            *bits ^= u128::from(differs << self.lo);
             return;
         }
         for &(lo, len, shift) in self.segs {

@@ -90,15 +90,24 @@ impl<const N: usize> Names<N> {
 #[inline]
 pub(crate) fn dec(v: u64, out: &mut String) {
     if !NUMBERS.push(usize::try_from(v).unwrap_or(usize::MAX), out) {
-        dec(v / 1000, out);
-        let rest = v % 1000;
-        out.push((b'0' + (rest / 100) as u8) as char);
-        out.push((b'0' + (rest / 10 % 10) as u8) as char);
-        out.push((b'0' + (rest % 10) as u8) as char);
+        long_dec(v, out);
     }
 }
 
+fn long_dec(v: u64, out: &mut String) {
+    let mut buffer = [0u8; 20];
+    let mut at = buffer.len();
+    let mut v = v;
+    while v > 0 {
+        at -= 1;
+        buffer[at] = b'0' + (v % 10) as u8;
+        v /= 10;
+    }
+    out.push_str(std::str::from_utf8(&buffer[at..]).unwrap_or("?"));
+}
+
 /// Appends a signed decimal number.
+#[inline]
 pub(crate) fn signed(v: i64, out: &mut String) {
     if v < 0 {
         out.push('-');
