@@ -4,7 +4,7 @@
 #[path = "support/round_trip.rs"]
 mod round_trip;
 
-use barewave::codeobj::{Descriptor, ElfFile, Family, Properties, code_objects};
+use barewave::codeobj::{Descriptor, ElfFile, Family, Listing, Properties, code_objects, list};
 use barewave_isa::{Mode, Target};
 use pretty_assertions::assert_eq;
 use round_trip::{link, round_trip, section};
@@ -116,6 +116,56 @@ fn clang_assembly_text_assembles() {
             assert!(section(&a, &ours, name) == section(&b, &theirs, name), "{} {name}", t.info().name);
         }
     }
+}
+
+/// What clang has not linked is linked as lld does it, and damage to it is an error or another file.
+#[test]
+fn relocatable_objects_are_linked() {
+    if !tool("clang-22") {
+        return;
+    }
+    for t in Target::all() {
+        let name = t.info().name;
+        let (object, linked) = (temp(&format!("unlinked-{name}.o")), temp(&format!("linked-{name}.co")));
+        clang(t, &["-O2", "-c"], &object);
+        clang(t, &["-O2"], &linked);
+        let (mut bytes, theirs) = (std::fs::read(&object).unwrap(), std::fs::read(&linked).unwrap());
+        assert!(ElfFile::parse(&bytes).unwrap_err().to_string().contains("link it first"));
+        let ours = code_objects(&bytes).unwrap_or_else(|e| panic!("{name}: {e}")).remove(0).data.into_owned();
+        let (a, b) = (ElfFile::parse(&ours).unwrap(), ElfFile::parse(&theirs).unwrap());
+        assert_eq!(a.kernels, b.kernels, "{name}");
+        assert_eq!((a.e_flags, a.version, &a.target_name), (b.e_flags, b.version, &b.target_name));
+        for part in [".text", ".rodata"] {
+            assert!(section(&a, &ours, part) == section(&b, &theirs, part), "{name} {part}");
+        }
+        let mut random = Random(1);
+        for _ in 0..200 {
+            let at = random.next() as usize % bytes.len();
+            let old = bytes[at];
+            bytes[at] = random.next() as u8;
+            let _ = code_objects(&bytes);
+            let _ = code_objects(&bytes[..at]);
+            bytes[at] = old;
+        }
+    }
+}
+
+/// Code without a single symbol is code all the same.
+#[test]
+fn an_assembled_file_without_symbols_is_disassembled() {
+    if !tool("llvm-mc-22") {
+        return;
+    }
+    let (source, object) = (temp("bare.s"), temp("bare.o"));
+    std::fs::write(&source, "s_mov_b32 s0, 1\nv_add_f32 v0, v1, v2\ns_endpgm\n").unwrap();
+    let (source, object) = (source.display().to_string(), object.display().to_string());
+    run("llvm-mc-22", &["-triple=amdgcn-amd-amdhsa", "-mcpu=gfx942", "-filetype=obj", &source, "-o", &object]);
+    let bytes = std::fs::read(&object).unwrap();
+    let linked = code_objects(&bytes).unwrap().remove(0).data;
+    let mut text = Vec::new();
+    list(&ElfFile::parse(&linked).unwrap(), &linked, Target::GFX942, &Listing::default(), &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.ends_with("\ts_mov_b32 s0, 1\n\tv_add_f32_e32 v0, v1, v2\n\ts_endpgm\n"), "{text}");
 }
 
 /// A small generator: the same numbers on every run.

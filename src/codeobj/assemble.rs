@@ -104,9 +104,6 @@ pub fn link_assembly(target: Target, mode: Mode, source: &Assembly, abi: Abi) ->
             },
         });
     }
-    // What is only declared, and never used, is not asked for.
-    let used: std::collections::BTreeSet<&str> =
-        source.sections.iter().flat_map(|s| &s.relocations).map(|r| r.symbol.as_str()).collect();
     let mut fixups = Vec::new();
     for (i, s) in source.sections.iter().enumerate() {
         let Some(&section) = place.get(&i) else { continue };
@@ -118,20 +115,11 @@ pub fn link_assembly(target: Target, mode: Mode, source: &Assembly, abi: Abi) ->
             fixups.push(Fixup { section, offset: r.offset, symbol, kind: r.kind, addend: r.addend });
         }
     }
-    let keep: Vec<bool> = symbols.iter().map(|s| s.home != Home::Undefined || used.contains(s.name.as_str())).collect();
-    let mut new = vec![0; symbols.len()];
-    let mut kept = Vec::new();
-    for (i, s) in symbols.into_iter().enumerate() {
-        new[i] = kept.len();
-        if keep[i] {
-            kept.push(s);
-        }
-    }
-    fixups.iter_mut().for_each(|f| f.symbol = new[f.symbol]);
-
     let metadata = source.metadata.as_deref().map(yaml::to_msgpack).transpose()?;
     let e_flags = id.e_flags(info.elf_mach, info.elf_features);
     let mut out = Vec::new();
-    Image { abi, e_flags, metadata, sections, symbols: kept, fixups, extra: &[] }.write_to(&mut out)?;
+    let mut image = Image { abi, e_flags, metadata, sections, symbols, fixups, extra: &[] };
+    image.drop_unused();
+    image.write_to(&mut out)?;
     Ok(out)
 }

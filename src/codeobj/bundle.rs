@@ -6,6 +6,7 @@
 //! clang-offload-bundler.
 
 use super::Error;
+use super::relocatable::{is_relocatable, link_relocatable};
 use byteorder::{ByteOrder, LE};
 use std::borrow::Cow;
 use std::io::Read;
@@ -37,8 +38,16 @@ impl Entry<'_> {
 }
 
 /// The code objects of a file: the file itself, those of a bundle, of a compressed one, or of an executable's
-/// `.hip_fatbin`. Host code and empty entries are left out.
+/// `.hip_fatbin`. Host code and empty entries are left out; relocatable objects are linked.
 pub fn code_objects(bytes: &[u8]) -> Result<Vec<Entry<'_>>, Error> {
+    let mut list = entries(bytes)?;
+    for e in list.iter_mut().filter(|e| is_relocatable(&e.data)) {
+        e.data = Cow::Owned(link_relocatable(&e.data)?);
+    }
+    Ok(list)
+}
+
+fn entries(bytes: &[u8]) -> Result<Vec<Entry<'_>>, Error> {
     if bytes.starts_with(MAGIC) || bytes.starts_with(COMPRESSED) {
         let mut list = Vec::new();
         bundles(bytes, &mut list)?;

@@ -11,6 +11,7 @@
 use super::elf::{self, Out, Shdr, Strings, Sym, push32, push64};
 use super::{Abi, Error, Section};
 use barewave_isa::RelocationKind;
+use std::collections::BTreeSet;
 use std::io::Write;
 
 const PAGE: u64 = 0x1000;
@@ -106,6 +107,21 @@ struct Placed {
 }
 
 impl Image<'_> {
+    /// Forgets symbols that are only declared: what is never used is not asked for.
+    pub fn drop_unused(&mut self) {
+        let used: BTreeSet<usize> = self.fixups.iter().map(|f| f.symbol).collect();
+        let mut new = Vec::with_capacity(self.symbols.len());
+        let mut kept = Vec::new();
+        for (i, s) in std::mem::take(&mut self.symbols).into_iter().enumerate() {
+            new.push(kept.len());
+            if s.home != Home::Undefined || used.contains(&i) {
+                kept.push(s);
+            }
+        }
+        self.symbols = kept;
+        self.fixups.iter_mut().for_each(|f| f.symbol = new[f.symbol]);
+    }
+
     /// Writes the file. Fails when a symbol is missing, a distance does not fit its field, or `to` fails.
     pub fn write_to(mut self, to: &mut dyn Write) -> Result<(), Error> {
         let got = self.add_got();

@@ -20,6 +20,7 @@ mod link;
 mod listing;
 mod metadata;
 mod read;
+mod relocatable;
 mod target_id;
 mod write;
 mod yaml;
@@ -31,6 +32,7 @@ pub use family::Family;
 pub use listing::{Listing, list};
 pub use metadata::{Arg, ArgKind, KernelMeta};
 pub use read::{ElfFile, KernelInfo, Relocation, SectionInfo, Segment, Symbol, SymbolKind};
+pub use relocatable::link_relocatable;
 pub use target_id::TargetId;
 pub use yaml::metadata_to_yaml;
 

@@ -5,6 +5,7 @@ use super::family::EF_MACH;
 use super::{Descriptor, Error, Family, KernelMeta, TargetId, elf, metadata};
 use barewave_isa::{Target, Visibility};
 use goblin::elf::Elf;
+use goblin::elf::header::{EM_AMDGPU, ET_REL};
 use goblin::elf::program_header::{PT_LOAD, PT_NOTE};
 use std::ops::Range;
 
@@ -144,11 +145,10 @@ pub struct SectionInfo {
     pub align: u64,
 }
 
-const EM_AMDGPU: u16 = 224;
 const NOTE_METADATA: u32 = 32;
 const STT_AMDGPU_HSA_KERNEL: u8 = 10;
 
-fn range(bytes: &[u8], offset: u64, size: u64, what: &str) -> Result<Range<usize>, Error> {
+pub(super) fn range(bytes: &[u8], offset: u64, size: u64, what: &str) -> Result<Range<usize>, Error> {
     let end = offset.checked_add(size).filter(|&e| e <= bytes.len() as u64);
     match end {
         Some(end) => Ok(offset as usize..end as usize),
@@ -160,7 +160,7 @@ fn range(bytes: &[u8], offset: u64, size: u64, what: &str) -> Result<Range<usize
 }
 
 /// The metadata note's contents, if there is one among these notes.
-fn metadata_note(mut notes: &[u8]) -> Option<&[u8]> {
+pub(super) fn metadata_note(mut notes: &[u8]) -> Option<&[u8]> {
     while notes.len() >= 12 {
         let word = |i: usize| u32::from_le_bytes([notes[i], notes[i + 1], notes[i + 2], notes[i + 3]]);
         let (name_size, desc_size, kind) = (word(0) as usize, word(4) as usize, word(8));
@@ -193,9 +193,8 @@ impl ElfFile {
         if !file_elf.is_64 || !file_elf.little_endian {
             return Err(Error::NotAmdgpu("it is not 64-bit little-endian".into()));
         }
-        const ET_REL: u16 = 1;
         if file_elf.header.e_type == ET_REL {
-            let what = "it is a relocatable object, not a code object: link it first (ld.lld -shared)";
+            let what = "it is a relocatable object: link it first";
             return Err(Error::NotAmdgpu(what.into()));
         }
         let e_flags = file_elf.header.e_flags;
