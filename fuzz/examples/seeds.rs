@@ -90,21 +90,10 @@ fn foreign(out: &Path) -> Result<(), Box<dyn Error>> {
     for (target, version) in [("gfx906", 4), ("gfx942", 5), ("gfx1100", 5), ("gfx1201", 6)] {
         let file = out.join(format!("clang.{target}"));
         let (cpu, abi) = (format!("-mcpu={target}"), format!("-mcode-object-version={version}"));
-        run(
-            "clang-22",
-            &[
-                "--target=amdgcn-amd-amdhsa",
-                "-nogpulib",
-                "-O2",
-                &cpu,
-                &abi,
-                "-x",
-                "cl",
-                &path(&source),
-                "-o",
-                &path(&file),
-            ],
-        )?;
+        let options = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-O2", &cpu, &abi, "-x", "cl", &path(&source), "-o"];
+        run("clang-22", &[&options[..], &[&path(&file)]].concat())?;
+        let unlinked = path(&out.join(format!("unlinked.{target}")));
+        run("clang-22", &[&["-c"], &options[..], &[&unlinked]].concat())?;
         inputs.push(format!("-input={}", path(&file)));
         names += &format!(",hipv4-amdgcn-amd-amdhsa--{target}");
     }

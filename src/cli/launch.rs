@@ -25,7 +25,7 @@ use std::time::Instant;
 /// --arg out:1000xf32@c.npy --arg u32:1000
 #[derive(clap::Args)]
 pub struct Args {
-    /// Code object (ELF).
+    /// Code object, relocatable object or offload bundle.
     code: PathBuf,
     /// Kernel to run.
     #[arg(long)]
