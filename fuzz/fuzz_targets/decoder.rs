@@ -1,7 +1,7 @@
 //! Any bytes decode or do not; what decodes has a text, and the text assembles or is refused.
 #![no_main]
 
-use barewave_isa::{Mode, Target, disassemble, parse};
+use barewave_isa::{Disassembly, Mode, Target, parse};
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeMap;
 
@@ -11,12 +11,16 @@ fuzz_target!(|data: &[u8]| {
     let target = targets[usize::from(selector & 0x7f) % targets.len()];
     let mut mode = Mode::of(target);
     mode.wave64 |= selector & 0x80 != 0;
-    let lines = disassemble(target, mode, code, &BTreeMap::new(), 0);
+    let disassembly = Disassembly::new(target, mode, code, &BTreeMap::new(), 0);
+    let mut shown = String::new();
     let mut covered = 0;
-    for line in &lines {
+    for line in disassembly.lines() {
         assert_eq!(line.offset, covered, "lines follow one another");
-        assert!(line.len > 0);
-        covered += line.len;
+        assert!(!line.bytes.is_empty());
+        covered += line.bytes.len();
+        shown.clear();
+        line.print(&mut shown);
+        assert!(!shown.is_empty());
         let Some(raw) = line.raw else { continue };
         let text = raw.to_string();
         if let Ok(again) = parse(target, mode, &text) {
