@@ -83,7 +83,7 @@ fn run(tool: &str, arguments: &[&str]) -> Result<(), Box<dyn Error>> {
 /// Code objects of clang-22, and bundles of them.
 fn foreign(out: &Path) -> Result<(), Box<dyn Error>> {
     let source = env::temp_dir().join(format!("barewave-seed-{}.cl", std::process::id()));
-    fs::write(&source, "kernel void k(global float *x, int n) { x[get_global_id(0)] += n; }\n")?;
+    fs::write(&source, "kernel void k(global float *x, int n) { x[__builtin_amdgcn_workitem_id_x()] += n; }\n")?;
     let path = |p: &PathBuf| p.display().to_string();
     let mut inputs = vec!["-input=/dev/null".to_string()];
     let mut names = "-targets=host-x86_64-unknown-linux-gnu".to_string();
