@@ -1,7 +1,7 @@
 //! Code objects: what we write, our reader, goblin and LLVM's tools agree on; what clang writes, our reader reads;
 //! what is damaged gives an error.
 
-use barewave::codeobj::{Abi, Arg, ArgKind, CodeObject, ElfFile, Kernel, Section};
+use barewave::codeobj::{Abi, Arg, ArgKind, CodeObject, ElfFile, Kernel, Section, code_objects};
 use barewave_isa::Target;
 use pretty_assertions::assert_eq;
 use std::borrow::Cow;
@@ -213,4 +213,53 @@ fn damaged_files_are_refused() {
     assert!(object(&k).to_bytes().unwrap_err().to_string().contains("kernel `k`: code of 3 bytes"));
     (k.code, k.vgprs) = (vec![0; 4], 300);
     assert!(object(&k).to_bytes().unwrap_err().to_string().contains("300 VGPRs"));
+}
+
+/// A file of `kind` (ET_*) whose symbols all have one long name and whose sections of code all are one stretch of bytes.
+fn greedy(kind: u16, symbols: usize, sections: usize) -> Vec<u8> {
+    let name = [&[0][..], &[b'a'; 1 << 20], &[0]].concat();
+    let mut f = b"\x7fELF\x02\x01\x01\x40\x03\0\0\0\0\0\0\0".to_vec();
+    let push = |f: &mut Vec<u8>, halves: &[u16]| halves.iter().for_each(|h| f.extend(h.to_le_bytes()));
+    push(&mut f, &[kind, 224, 1, 0]);
+    let at_names = 64u64;
+    let at_symbols = at_names + name.len() as u64;
+    let headers = at_symbols + 24 * symbols as u64;
+    for v in [0, 0, headers] {
+        f.extend(v.to_le_bytes());
+    }
+    f.extend(0x4cu32.to_le_bytes());
+    push(&mut f, &[64, 56, 0, 64, 3 + sections as u16, 1]);
+    f.extend(&name);
+    for _ in 0..symbols {
+        f.extend([1, 0, 0, 0, 0x12, 0, 3, 0]);
+        f.extend([0; 16]);
+    }
+    let mut header = |words: [u32; 2], quads: [u64; 4], links: [u32; 2], rest: [u64; 2]| {
+        words.iter().for_each(|w| f.extend(w.to_le_bytes()));
+        quads.iter().for_each(|w| f.extend(w.to_le_bytes()));
+        links.iter().for_each(|w| f.extend(w.to_le_bytes()));
+        rest.iter().for_each(|w| f.extend(w.to_le_bytes()));
+    };
+    header([0, 0], [0; 4], [0, 0], [0, 0]);
+    header([1 << 20, 3], [0, 0, at_names, name.len() as u64], [0, 0], [1, 0]);
+    header([1 << 20, 2], [0, 0, at_symbols, 24 * symbols as u64], [1, 0], [8, 24]);
+    for _ in 0..sections {
+        header([1 << 20, 1], [6, 0, at_names, name.len() as u64], [0, 0], [4, 0]);
+    }
+    f
+}
+
+#[test]
+fn files_cannot_ask_for_more_than_they_are() {
+    let error = |f: &[u8]| match code_objects(f).map(|e| ElfFile::parse(&e[0].data)) {
+        Ok(Ok(_)) => String::new(),
+        Ok(Err(e)) | Err(e) => e.to_string(),
+    };
+    for (kind, name) in [(1, "relocatable"), (3, "linked")] {
+        assert_eq!(error(&greedy(kind, 10, 1)), "", "{name}");
+        let e = error(&greedy(kind, 20_000, 1));
+        assert!(e.contains("more bytes of names than a file like this holds"), "{name}: {e}");
+    }
+    let e = error(&greedy(1, 1, 1000));
+    assert!(e.contains("more than a file like this holds"), "{e}");
 }

@@ -159,6 +159,27 @@ pub(super) fn range(bytes: &[u8], offset: u64, size: u64, what: &str) -> Result<
     }
 }
 
+/// Copies names out of string tables, as many bytes as a file of its size may hold: names that overlap would otherwise
+/// multiply.
+pub(super) struct Names {
+    left: usize,
+}
+
+impl Names {
+    /// For a file of so many bytes. Linkers let names share their ends, which is why they may be longer than the file.
+    pub fn new(file: usize) -> Names {
+        Names { left: file.saturating_mul(16) }
+    }
+
+    pub fn copy(&mut self, name: Option<&str>) -> Result<String, Error> {
+        let name = name.unwrap_or("");
+        self.left = self.left.checked_sub(name.len()).ok_or_else(|| {
+            Error::malformed("more bytes of names than a file like this holds", "its string tables".to_string())
+        })?;
+        Ok(name.to_owned())
+    }
+}
+
 /// The metadata note's contents, if there is one among these notes.
 pub(super) fn metadata_note(mut notes: &[u8]) -> Option<&[u8]> {
     while notes.len() >= 12 {
@@ -236,8 +257,9 @@ impl ElfFile {
             return Err(Error::malformed("overlapping segments", format!("address {:#x}", w[1].addr)));
         }
 
-        let symbol = |s: &goblin::elf::Sym, name: Option<&str>| Symbol {
-            name: name.unwrap_or("").to_owned(),
+        let mut names = Names::new(bytes.len());
+        let symbol = |s: &goblin::elf::Sym, name: String| Symbol {
+            name,
             addr: s.st_value,
             size: s.st_size,
             kind: match s.st_type() {
@@ -254,12 +276,14 @@ impl ElfFile {
                 _ => Visibility::Hidden,
             },
         };
-        let dynamic_symbols: Vec<Symbol> =
-            file_elf.dynsyms.iter().map(|s| symbol(&s, file_elf.dynstrtab.get_at(s.st_name))).collect();
+        let mut dynamic_symbols = Vec::new();
+        for s in file_elf.dynsyms.iter() {
+            dynamic_symbols.push(symbol(&s, names.copy(file_elf.dynstrtab.get_at(s.st_name))?));
+        }
         let mut v2_kernels = Vec::new();
         let mut symbols: Vec<Symbol> = Vec::new();
         for s in file_elf.syms.iter() {
-            let sym = symbol(&s, file_elf.strtab.get_at(s.st_name));
+            let sym = symbol(&s, names.copy(file_elf.strtab.get_at(s.st_name))?);
             if s.st_type() == STT_AMDGPU_HSA_KERNEL {
                 v2_kernels.push(sym.clone());
             }
@@ -279,7 +303,7 @@ impl ElfFile {
 
         let mut sections = Vec::new();
         for h in &file_elf.section_headers {
-            let name = file_elf.shdr_strtab.get_at(h.sh_name).unwrap_or("");
+            let name = names.copy(file_elf.shdr_strtab.get_at(h.sh_name))?;
             if h.sh_type == 0 || name.is_empty() {
                 continue;
             }
@@ -292,7 +316,7 @@ impl ElfFile {
                 return Err(Error::malformed(what, format!("offset {:#x}", h.sh_offset)));
             }
             sections.push(SectionInfo {
-                name: name.to_owned(),
+                name,
                 addr: h.sh_addr,
                 size: h.sh_size,
                 file,

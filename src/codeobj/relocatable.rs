@@ -2,7 +2,7 @@
 //! loaded sections, symbols and relocations become an [`Image`], which is laid out like any other code object.
 
 use super::link::{Access, Fixup, Home, Image, LinkSymbol, Loaded};
-use super::read::{metadata_note, range};
+use super::read::{Names, metadata_note, range};
 use super::{Abi, Error, elf};
 use barewave_isa::RelocationKind;
 use goblin::elf::Elf;
@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 
 /// Most bytes of zeros (`.bss`) that an object may ask for.
 const MOST_ZEROS: u64 = 1 << 30;
+/// Most bytes that its sections may take beyond its own size: room for what aligns them. Sections that overlap would
+/// otherwise multiply.
+const MOST_PADDING: u64 = 1 << 26;
 
 /// True for a relocatable object of this architecture.
 pub(super) fn is_relocatable(bytes: &[u8]) -> bool {
@@ -33,13 +36,22 @@ pub fn link_relocatable(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     // Place of each section that is loaded, by its number in the file.
     let mut place = BTreeMap::new();
     let (mut sections, mut metadata) = (Vec::new(), None);
+    let mut names = Names::new(bytes.len());
+    let (mut left, mut zeros_left) = (bytes.len() as u64 + MOST_PADDING, MOST_ZEROS);
     for (i, h) in file.section_headers.iter().enumerate().filter(|(_, h)| h.sh_flags & elf::SHF_ALLOC != 0) {
-        let name = file.shdr_strtab.get_at(h.sh_name).unwrap_or("").to_owned();
+        let name = names.copy(file.shdr_strtab.get_at(h.sh_name))?;
         let zeros = h.sh_type == elf::SHT_NOBITS;
-        let contents = match zeros {
-            true if h.sh_size > MOST_ZEROS => {
-                return Err(Error::malformed(format!("{:#x} bytes of zeros", h.sh_size), name));
+        let align = h.sh_addralign.max(1);
+        let left = if zeros { &mut zeros_left } else { &mut left };
+        match left.checked_sub(h.sh_size).and_then(|l| l.checked_sub(align)) {
+            Some(rest) if align.is_power_of_two() => *left = rest,
+            Some(_) => return Err(Error::malformed(format!("an alignment of {align:#x} bytes"), name)),
+            None => {
+                let what = format!("more than a file like this holds: {:#x} bytes aligned to {align:#x}", h.sh_size);
+                return Err(Error::malformed(what, name));
             }
+        }
+        let contents = match zeros {
             true => vec![0; h.sh_size as usize],
             false => bytes[range(bytes, h.sh_offset, h.sh_size, &format!("section `{name}`"))?].to_vec(),
         };
@@ -55,18 +67,15 @@ pub fn link_relocatable(bytes: &[u8]) -> Result<Vec<u8>, Error> {
             (_, true) => Access::Write,
             _ => Access::Read,
         };
-        if !h.sh_addralign.max(1).is_power_of_two() || h.sh_addralign > MOST_ZEROS {
-            return Err(Error::malformed(format!("an alignment of {:#x} bytes", h.sh_addralign), name));
-        }
         place.insert(i, sections.len());
-        sections.push(Loaded { name, access, align: h.sh_addralign.max(1), bytes: contents, zeros });
+        sections.push(Loaded { name, access, align, bytes: contents, zeros });
     }
 
     // Symbols; none in place of those that lie in sections that are left out.
     let mut symbols = Vec::new();
     let mut index = Vec::new();
     for s in file.syms.iter() {
-        let name = file.strtab.get_at(s.st_name).unwrap_or("");
+        let name = names.copy(file.strtab.get_at(s.st_name))?;
         let home = match (s.st_shndx, place.get(&s.st_shndx)) {
             (0, _) => Some(Home::Undefined),
             (n, _) if n == usize::from(elf::SHN_ABS) => Some(Home::Absolute),
@@ -80,7 +89,7 @@ pub fn link_relocatable(bytes: &[u8]) -> Result<Vec<u8>, Error> {
         index.push(Some(symbols.len()));
         symbols.push(LinkSymbol {
             // symbols of sections serve relocations only
-            name: if section { ".L".to_owned() } else { name.to_owned() },
+            name: if section { ".L".to_owned() } else { name },
             home,
             value: s.st_value,
             size: s.st_size,
