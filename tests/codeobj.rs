@@ -260,6 +260,8 @@ fn files_cannot_ask_for_more_than_they_are() {
         let e = error(&greedy(kind, 20_000, 1));
         assert!(e.contains("more bytes of names than a file like this holds"), "{name}: {e}");
     }
+    let e = error(&greedy(3, 1, 2));
+    assert!(e.contains("of code overlap"), "{e}");
     let e = error(&greedy(1, 1, 1000));
     assert!(e.contains("more than a file like this holds"), "{e}");
 }

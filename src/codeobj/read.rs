@@ -326,6 +326,12 @@ impl ElfFile {
                 align: if h.sh_addralign.is_power_of_two() { h.sh_addralign } else { 1 },
             });
         }
+        let mut code: Vec<&SectionInfo> = sections.iter().filter(|s| s.executable && s.loaded).collect();
+        code.sort_by_key(|s| s.file.start);
+        if let Some(w) = code.windows(2).find(|w| w[0].file.end > w[1].file.start) {
+            let what = format!("sections `{}` and `{}` of code overlap", w[0].name, w[1].name);
+            return Err(Error::malformed(what, format!("offset {:#x}", w[1].file.start)));
+        }
         if note.is_none() {
             let found = sections.iter().find(|s| s.name == ".note");
             note = found.and_then(|s| metadata_note(&bytes[s.file.clone()]));
