@@ -4,7 +4,7 @@
 #[path = "support/round_trip.rs"]
 mod round_trip;
 
-use barewave::codeobj::{Descriptor, ElfFile, Family, Listing, Properties, code_objects, list};
+use barewave::codeobj::{Descriptor, ElfFile, Family, Listing, Properties, code_objects, code_objects_for, list};
 use barewave_isa::{Mode, Target};
 use pretty_assertions::assert_eq;
 use round_trip::{link, round_trip, section};
@@ -110,11 +110,18 @@ fn clang_assembly_text_assembles() {
         let source = std::fs::read_to_string(&text).unwrap();
         let ours = link(t, Mode::of(t), &source).unwrap_or_else(|e| panic!("{}: {e}", t.info().name));
         let theirs = std::fs::read(&object).unwrap();
-        let (a, b) = (ElfFile::parse(&ours).unwrap(), ElfFile::parse(&theirs).unwrap());
-        assert_eq!(a.kernels, b.kernels, "{}", t.info().name);
-        for name in [".text", ".rodata"] {
-            assert!(section(&a, &ours, name) == section(&b, &theirs, name), "{} {name}", t.info().name);
-        }
+        same_code(t, &ours, &theirs);
+    }
+}
+
+/// Two code objects have the same kernels, code and constants, for the same device.
+fn same_code(t: Target, ours: &[u8], theirs: &[u8]) {
+    let (a, b) = (ElfFile::parse(ours).unwrap(), ElfFile::parse(theirs).unwrap());
+    let name = t.info().name;
+    assert_eq!(a.kernels, b.kernels, "{name}");
+    assert_eq!((a.e_flags, a.version, &a.target_name), (b.e_flags, b.version, &b.target_name), "{name}");
+    for part in [".text", ".rodata"] {
+        assert!(section(&a, ours, part) == section(&b, theirs, part), "{name} {part}");
     }
 }
 
@@ -132,12 +139,7 @@ fn relocatable_objects_are_linked() {
         let (mut bytes, theirs) = (std::fs::read(&object).unwrap(), std::fs::read(&linked).unwrap());
         assert!(ElfFile::parse(&bytes).unwrap_err().to_string().contains("link it first"));
         let ours = code_objects(&bytes).unwrap_or_else(|e| panic!("{name}: {e}")).remove(0).data.into_owned();
-        let (a, b) = (ElfFile::parse(&ours).unwrap(), ElfFile::parse(&theirs).unwrap());
-        assert_eq!(a.kernels, b.kernels, "{name}");
-        assert_eq!((a.e_flags, a.version, &a.target_name), (b.e_flags, b.version, &b.target_name));
-        for part in [".text", ".rodata"] {
-            assert!(section(&a, &ours, part) == section(&b, &theirs, part), "{name} {part}");
-        }
+        same_code(t, &ours, &theirs);
         let mut random = Random(1);
         for _ in 0..200 {
             let at = random.next() as usize % bytes.len();
@@ -277,6 +279,9 @@ fn bundles_plain_and_compressed() {
         let entries = code_objects(&bytes).unwrap();
         let ids: Vec<&str> = entries.iter().map(|e| e.target()).collect();
         assert_eq!(ids, ["gfx942", "gfx1100"], "{options:?}");
+        let of = |processor| code_objects_for(&bytes, processor).map(|e| e.len()).map_err(|e| e.to_string());
+        assert_eq!((of(None), of(Some("gfx1100"))), (Ok(2), Ok(1)));
+        assert!(of(Some("gfx906")).unwrap_err().contains("no code for gfx906; it has: gfx942, gfx1100"));
         for (e, t) in entries.iter().zip(targets) {
             assert_eq!(e.data[..], std::fs::read(temp(&format!("bundle-{}.co", t.info().name))).unwrap());
         }

@@ -3,7 +3,8 @@
 //! Bytes that are no instruction become `.long` and decoding goes on with the next dword, so data between kernels or
 //! an instruction of an unknown generation costs one line, not the rest of the section.
 //!
-//! The code is read twice: once for the targets of its branches, and again line by line, so that a line costs no memory.
+//! The code is read twice: once for the targets of its branches, and again line by line, so that a line
+//! costs no more memory than where it starts.
 
 use crate::table::Style;
 use crate::{Decoder, Mode, Operand, Raw, Target};

@@ -94,6 +94,10 @@ pub struct HazardInst {
     target: Target,
     info: &'static OpInfo,
     words: u32,
+    /// Registers written, explicit and implicit.
+    writes: SmallVec<[Regs; 4]>,
+    /// Registers read: sources, destinations that are also read, implicit ones.
+    reads: SmallVec<[Regs; 8]>,
     /// Rules that speak of it as producer, a bit for each of [`Target::hazards`].
     starts: u64,
     /// Rules that may speak of it as consumer.
@@ -190,7 +194,12 @@ impl HazardInst {
         set(is(prop::MESSAGE) && inst.op != op::S_GET_BARRIER_STATE, MESSAGE);
         let accumulators = Reg::A0.0..Reg::A0.0 + 256;
         set(inst.dsts.iter().any(|d| d.regs().is_some_and(|r| accumulators.contains(&r.first.0))), TO_AGPR);
-        let mut x = HazardInst { inst, target, info, words, starts: 0, ends: 0, between: 0 };
+        let explicit = inst.dsts.iter().filter_map(|d| d.regs());
+        let writes = explicit.chain(info.writes.iter().map(|&r| Regs::from(r))).collect();
+        let tied = inst.dsts.iter().zip(info.dsts).filter(|(_, s)| s.read).filter_map(|(d, _)| d.regs());
+        let srcs = inst.srcs.iter().filter_map(|s| s.regs());
+        let reads = srcs.chain(tied).chain(info.reads.iter().map(|&r| Regs::from(r))).collect();
+        let mut x = HazardInst { inst, target, info, words, writes, reads, starts: 0, ends: 0, between: 0 };
         for (i, r) in target.hazards().iter().enumerate() {
             x.starts |= u64::from(r.producer.holds(&x, x.words) && r.relation.may_start(&x)) << i;
             x.ends |= u64::from(r.consumer.holds(&x, x.words | SAME_OP | OTHER_OP) && r.relation.may_end(&x)) << i;
@@ -238,21 +247,8 @@ impl HazardInst {
         rules_in(self.target, self.starts)
     }
 
-    /// Registers written, explicit and implicit.
-    fn writes(&self) -> SmallVec<[Regs; 4]> {
-        let explicit = self.inst.dsts.iter().filter_map(|d| d.regs());
-        explicit.chain(self.info.writes.iter().map(|&r| Regs::from(r))).collect()
-    }
-
-    /// Registers read: sources, destinations that are also read, implicit ones.
-    fn reads(&self) -> SmallVec<[Regs; 8]> {
-        let tied = self.inst.dsts.iter().zip(self.info.dsts).filter(|(_, s)| s.read).filter_map(|(d, _)| d.regs());
-        let srcs = self.inst.srcs.iter().filter_map(|s| s.regs());
-        srcs.chain(tied).chain(self.info.reads.iter().map(|&r| Regs::from(r))).collect()
-    }
-
     fn writes_reg(&self, regs: &[Reg]) -> bool {
-        self.writes().iter().any(|w| regs.iter().any(|&r| w.overlaps(Regs::from(r))))
+        self.writes.iter().any(|w| regs.iter().any(|&r| w.overlaps(Regs::from(r))))
     }
 
     /// The accumulator of a matrix or dot instruction.
@@ -296,10 +292,8 @@ impl Relation {
     /// False when the producer alone rules it out.
     fn may_start(self, p: &HazardInst) -> bool {
         match self {
-            Relation::WritesReads | Relation::WritesWrites | Relation::WritesTouches => {
-                !vectors(&p.writes()).is_empty()
-            }
-            Relation::SgprReads | Relation::SgprAgain | Relation::SgprLane => p.writes().iter().any(is_scalar),
+            Relation::WritesReads | Relation::WritesWrites | Relation::WritesTouches => !vectors(&p.writes).is_empty(),
+            Relation::SgprReads | Relation::SgprAgain | Relation::SgprLane => p.writes.iter().any(is_scalar),
             Relation::Exec => p.writes_reg(&[Reg::EXEC_LO, Reg::EXEC_HI]),
             Relation::Vcc => p.writes_reg(&[Reg::VCC_LO, Reg::VCC_HI]),
             Relation::M0 => p.writes_reg(&[Reg::M0]),
@@ -311,8 +305,8 @@ impl Relation {
     /// False when the consumer alone rules it out.
     fn may_end(self, c: &HazardInst) -> bool {
         match self {
-            Relation::SgprReads | Relation::SgprAgain => c.reads().iter().any(is_scalar),
-            Relation::WritesReads => !vectors(&c.reads()).is_empty(),
+            Relation::SgprReads | Relation::SgprAgain => c.reads.iter().any(is_scalar),
+            Relation::WritesReads => !vectors(&c.reads).is_empty(),
             _ => true,
         }
     }
@@ -331,31 +325,31 @@ impl HazardRule {
 
     fn related(&self, p: &HazardInst, c: &HazardInst) -> bool {
         match self.relation {
-            Relation::WritesReads => overlap(&vectors(&p.writes()), &vectors(&c.reads())),
-            Relation::WritesWrites => overlap(&vectors(&p.writes()), &vectors(&c.writes())),
+            Relation::WritesReads => overlap(&vectors(&p.writes), &vectors(&c.reads)),
+            Relation::WritesWrites => overlap(&vectors(&p.writes), &vectors(&c.writes)),
             Relation::WritesTouches => {
-                let w = vectors(&p.writes());
-                overlap(&w, &vectors(&c.reads())) || overlap(&w, &vectors(&c.writes()))
+                let w = vectors(&p.writes);
+                overlap(&w, &vectors(&c.reads)) || overlap(&w, &vectors(&c.writes))
             }
             Relation::SgprReads | Relation::SgprAgain => {
-                let w: SmallVec<[Regs; 4]> = p.writes().into_iter().filter(is_scalar).collect();
-                overlap(&w, &c.reads())
+                let w: SmallVec<[Regs; 4]> = p.writes.iter().copied().filter(is_scalar).collect();
+                overlap(&w, &c.reads)
             }
             Relation::SgprLane => {
                 let lane = c.inst.srcs.get(1).and_then(|s| s.regs());
-                lane.is_some_and(|l| overlap(&p.writes(), &[l]))
+                lane.is_some_and(|l| overlap(&p.writes, &[l]))
             }
-            Relation::WritesAb => overlap(&p.writes(), &c.ab()),
+            Relation::WritesAb => overlap(&p.writes, &c.ab()),
             Relation::WritesC => {
                 let acc = c.accumulator();
-                acc.is_some_and(|a| p.writes().iter().any(|w| w.overlaps(a) && w.first != a.first))
+                acc.is_some_and(|a| p.writes.iter().any(|w| w.overlaps(a) && w.first != a.first))
             }
-            Relation::WritesSameC => c.accumulator().is_some_and(|a| p.writes().iter().any(|w| w.first == a.first)),
-            Relation::CWrites => p.accumulator().is_some_and(|a| overlap(&[a], &c.writes())),
+            Relation::WritesSameC => c.accumulator().is_some_and(|a| p.writes.iter().any(|w| w.first == a.first)),
+            Relation::CWrites => p.accumulator().is_some_and(|a| overlap(&[a], &c.writes)),
             Relation::DataWrites => {
                 let data =
                     p.inst.srcs.iter().zip(p.info.srcs).find(|(_, s)| s.name == "vdata").and_then(|(x, _)| x.regs());
-                data.is_some_and(|d| overlap(&[d], &c.writes()))
+                data.is_some_and(|d| overlap(&[d], &c.writes))
             }
             Relation::HwReg => hwreg(&p.inst) == hwreg(&c.inst),
             // the producer has told (`may_start`)

@@ -1,7 +1,7 @@
 //! `barewave disasm` and `barewave asm`: machine code to text and back, in LLVM's syntax.
 
 use super::{Failure, Result};
-use crate::codeobj::{Abi, ElfFile, Family, Listing, code_objects, link_assembly, list};
+use crate::codeobj::{Abi, ElfFile, Family, Listing, code_objects_for, link_assembly, list};
 use barewave_isa::{Decoder, Mode, Target, assemble};
 use clap::ValueEnum;
 use std::io::{BufWriter, Read, Write, stdout};
@@ -117,7 +117,10 @@ pub fn disasm(args: &DisasmArgs) -> Result {
     }
     let bytes = read(&args.file)?;
     let name = args.file.display();
-    let entries = code_objects(&bytes).map_err(|e| Failure::new(format!("{name}: {e}")))?;
+    // Of a bundle, --target picks the entries of one processor.
+    let wanted = target.map(|t| t.info().name);
+    let entries = code_objects_for(&bytes, wanted).map_err(|e| Failure::new(format!("{name}: {e}")))?;
+    let bundle = entries.iter().any(|e| !e.id.is_empty());
     let listing = Listing {
         kernel: args.kernel.clone(),
         descriptors: args.descriptors,
@@ -126,20 +129,8 @@ pub fn disasm(args: &DisasmArgs) -> Result {
         wave: args.mode.wave.as_deref().map(|w| if w == "64" { 64 } else { 32 }),
         true16: args.mode.true16.map(|t| t == Switch::On),
     };
-    // Of a bundle, --target picks the entries of one processor.
-    let bundle = entries.iter().any(|e| !e.id.is_empty());
-    let wanted = target.map(|t| t.info().name);
-    let chosen: Vec<_> =
-        entries.iter().filter(|e| !bundle || wanted.is_none_or(|t| e.target().split(':').next() == Some(t))).collect();
-    if chosen.is_empty() {
-        let ids: Vec<&str> = entries.iter().map(|e| e.target()).collect();
-        return Err(Failure::new(match wanted {
-            Some(t) if !ids.is_empty() => format!("{name} has no code for {t}; it has: {}", ids.join(", ")),
-            _ => format!("{name} is an offload bundle without AMDGPU code"),
-        }));
-    }
     let mut out = BufWriter::new(stdout().lock());
-    for (i, e) in chosen.iter().enumerate() {
+    for (i, e) in entries.iter().enumerate() {
         let label = if bundle { format!("{name} ({})", e.id) } else { name.to_string() };
         let file = ElfFile::parse(&e.data).map_err(|e| Failure::new(format!("{label}: {e}")))?;
         let decode_as = match (target.filter(|_| !bundle), file.target, Family::nearest_tables(file.mach)) {

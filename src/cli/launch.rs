@@ -5,7 +5,7 @@
 //! arguments the kernel wants, says the metadata of the code object ([`crate::emu::kernarg`]).
 
 use super::{Failure, Result};
-use crate::codeobj::{ElfFile, Entry, KernelInfo, code_objects};
+use crate::codeobj::{ElfFile, KernelInfo, code_objects_for};
 use crate::emu::{EmuDevice, LaunchOptions, kernarg};
 use crate::runtime;
 use crate::tensor::{DType, HostTensor, ImageOptions, InputSpec, Source, Wanted, element_count, load_npy, save};
@@ -236,18 +236,10 @@ pub fn run(args: &Args) -> Result {
     }
     let file = args.code.display();
     let bytes = std::fs::read(&args.code).map_err(|e| Failure::new(format!("cannot read {file}: {e}")))?;
-    let mut entries = code_objects(&bytes).map_err(|e| Failure::new(format!("{file}: {e}")))?;
     // Of a bundle, the device says which; else the first.
     let wanted = args.device.strip_prefix("emu:").and_then(|t| Target::parse(t).ok()).map(|t| t.info().name);
-    let fits = |e: &Entry| e.id.is_empty() || wanted.is_none_or(|t| e.target().split(':').next() == Some(t));
-    let Some(i) = entries.iter().position(fits) else {
-        let ids: Vec<&str> = entries.iter().map(Entry::target).collect();
-        return Err(Failure::new(match wanted.filter(|_| !ids.is_empty()) {
-            Some(t) => format!("{file} has no code for {t}; it has: {}", ids.join(", ")),
-            None => format!("{file} is an offload bundle without AMDGPU code"),
-        }));
-    };
-    let bytes = entries.swap_remove(i).data;
+    let mut entries = code_objects_for(&bytes, wanted).map_err(|e| Failure::new(format!("{file}: {e}")))?;
+    let bytes = entries.swap_remove(0).data;
     let elf = ElfFile::parse(&bytes).map_err(|e| Failure::new(format!("{file}: {e}")))?;
     let Some(kernel) = elf.kernels.iter().find(|k| k.name == args.kernel) else {
         let names: Vec<&str> = elf.kernels.iter().map(|k| k.name.as_str()).collect();

@@ -47,6 +47,21 @@ pub fn code_objects(bytes: &[u8]) -> Result<Vec<Entry<'_>>, Error> {
     Ok(list)
 }
 
+/// The code objects of a file that are for a processor, or all when none is named; a file that is no bundle is taken as it
+/// is. Fails naming what the bundle has.
+pub fn code_objects_for<'a>(bytes: &'a [u8], processor: Option<&str>) -> Result<Vec<Entry<'a>>, Error> {
+    let mut list = code_objects(bytes)?;
+    let has: Vec<String> = list.iter().map(|e| e.target().to_owned()).collect();
+    list.retain(|e| e.id.is_empty() || processor.is_none_or(|p| e.target().split(':').next() == Some(p)));
+    match processor {
+        _ if !list.is_empty() => Ok(list),
+        Some(p) if !has.is_empty() => {
+            Err(Error::NotAmdgpu(format!("the offload bundle has no code for {p}; it has: {}", has.join(", "))))
+        }
+        _ => Err(Error::NotAmdgpu("it is an offload bundle without AMDGPU code".into())),
+    }
+}
+
 fn entries(bytes: &[u8]) -> Result<Vec<Entry<'_>>, Error> {
     if bytes.starts_with(MAGIC) || bytes.starts_with(COMPRESSED) {
         let mut list = Vec::new();

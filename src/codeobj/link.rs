@@ -11,10 +11,12 @@
 use super::elf::{self, Out, Shdr, Strings, Sym, push32, push64};
 use super::{Abi, Error, Section};
 use barewave_isa::RelocationKind;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 const PAGE: u64 = 0x1000;
+/// Most sections of a file: their numbers have 16 bits, the last 256 are taken, and up to 15 sections are our own.
+const MOST_SECTIONS: usize = 0xff00 - 15;
 
 /// Which part of the address space a section belongs to, in order of address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -125,6 +127,10 @@ impl Image<'_> {
     /// Writes the file. Fails when a symbol is missing, a distance does not fit its field, or `to` fails.
     pub fn write_to(mut self, to: &mut dyn Write) -> Result<(), Error> {
         let got = self.add_got();
+        if self.sections.len() + self.extra.len() > MOST_SECTIONS {
+            let what = format!("{} sections, of which an ELF file can number {MOST_SECTIONS}", self.sections.len());
+            return Err(Error::malformed(what, "the section headers"));
+        }
         self.sort_sections();
         let dynamic_symbols = self.dynamic_symbols();
         // Addresses that the loader fills in, and how many of them only move with the file.
@@ -408,21 +414,20 @@ impl Image<'_> {
         Ok(())
     }
 
-    /// Makes a global offset table of the symbols that are reached through one: symbol of each entry.
-    fn add_got(&mut self) -> Vec<usize> {
-        let mut entries: Vec<usize> = Vec::new();
+    /// Makes a global offset table of the symbols that are reached through one: offset of each symbol's entry.
+    fn add_got(&mut self) -> BTreeMap<usize, u64> {
+        let mut entries = BTreeMap::new();
         for f in &self.fixups {
-            let wanted = matches!(f.kind, RelocationKind::GotPcRel32Lo | RelocationKind::GotPcRel32Hi);
-            if wanted && !entries.contains(&f.symbol) {
-                entries.push(f.symbol);
+            if matches!(f.kind, RelocationKind::GotPcRel32Lo | RelocationKind::GotPcRel32Hi) {
+                let offset = 8 * entries.len() as u64;
+                entries.entry(f.symbol).or_insert(offset);
             }
         }
         if entries.is_empty() {
             return entries;
         }
         let section = self.sections.len();
-        for (i, &symbol) in entries.iter().enumerate() {
-            let offset = 8 * i as u64;
+        for (&symbol, &offset) in &entries {
             self.fixups.push(Fixup { section, offset, symbol, kind: RelocationKind::Abs64, addend: 0 });
         }
         let bytes = vec![0; 8 * entries.len()];
@@ -466,12 +471,13 @@ impl Image<'_> {
         &mut self,
         placed: &[Placed],
         index: &[usize],
-        got: &[usize],
+        got: &BTreeMap<usize, u64>,
         dynamic_symbols: &[usize],
         address: &dyn Fn(&LinkSymbol) -> u64,
     ) -> Result<Vec<u8>, Error> {
         // Relative ones come first.
         let (mut rela, mut named) = (Vec::new(), Vec::new());
+        let dynamic: BTreeMap<usize, u64> = dynamic_symbols.iter().copied().zip(0..).collect();
         let got_section = self.sections.iter().position(|s| s.name == ".got");
         for f in &self.fixups {
             let symbol = &self.symbols[f.symbol];
@@ -480,18 +486,18 @@ impl Image<'_> {
                 |what: String| Error::malformed(what, format!("{}+{:#x}", self.sections[f.section].name, f.offset));
             use RelocationKind::*;
             if symbol.home == Home::Undefined {
-                let Some(at) = dynamic_symbols.iter().position(|&i| i == f.symbol).filter(|_| f.kind == Abs64) else {
+                let Some(at) = dynamic.get(&f.symbol).filter(|_| f.kind == Abs64) else {
                     return Err(bad(format!("`{}` is not defined", symbol.name)));
                 };
-                push64(&mut named, &[p, (at as u64 + 1) << 32 | R_ABS64, f.addend as u64]);
+                push64(&mut named, &[p, (at + 1) << 32 | R_ABS64, f.addend as u64]);
                 continue;
             }
             let s = address(symbol).wrapping_add_signed(f.addend);
             let near = s.wrapping_sub(p);
             let far = || {
-                let entry = got.iter().position(|&i| i == f.symbol).unwrap_or(0) as u64;
+                let entry = got.get(&f.symbol).copied().unwrap_or(0);
                 let table = got_section.map_or(0, |i| placed[index[i]].addr);
-                (table + 8 * entry).wrapping_add_signed(f.addend).wrapping_sub(p)
+                (table + entry).wrapping_add_signed(f.addend).wrapping_sub(p)
             };
             let (value, size) = match f.kind {
                 Abs64 if symbol.home != Home::Absolute => {

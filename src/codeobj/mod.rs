@@ -26,7 +26,7 @@ mod write;
 mod yaml;
 
 pub use assemble::link_assembly;
-pub use bundle::{Entry, code_objects};
+pub use bundle::{Entry, code_objects, code_objects_for};
 pub use descriptor::{Descriptor, Properties, ScratchSetup, SystemSgprs, UserSgprLayout};
 pub use family::Family;
 pub use listing::{Listing, list};

@@ -174,7 +174,7 @@ impl Names {
     pub fn copy(&mut self, name: Option<&str>) -> Result<String, Error> {
         let name = name.unwrap_or("");
         self.left = self.left.checked_sub(name.len()).ok_or_else(|| {
-            Error::malformed("more bytes of names than a file like this holds", "its string tables".to_string())
+            Error::malformed("more bytes of names than a file like this holds", "the end of a string table")
         })?;
         Ok(name.to_owned())
     }
