@@ -13,3 +13,4 @@ pub mod output;
 pub mod passes;
 pub mod runtime;
 pub mod tensor;
+pub mod verify;
