@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn barewave(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_barewave")).args(args).output().unwrap()
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    Command::new(env!("CARGO_BIN_EXE_barewave")).args(args).current_dir(root).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
