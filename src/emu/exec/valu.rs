@@ -11,9 +11,7 @@
 use crate::lanes::{Bf16, CHUNK, F16, Host, Rows, Ty, on_hosts};
 use crate::numeric::*;
 use crate::sem::{Form, fp8, round};
-use crate::wave::{
-    Batch, Ctl, DX10_CLAMP, Dpp, EXEC, Ext, FP16_OVFL, IEEE, Kind, Lanes, Run, Src, UOp, VCC, Wave,
-};
+use crate::wave::{Batch, Ctl, DX10_CLAMP, Dpp, EXEC, Ext, FP16_OVFL, IEEE, Kind, Lanes, Run, Src, UOp, VCC, Wave};
 
 /// Row layouts by wave size (32, 64) and by which sources are registers (a bit each); the others are one repeated chunk.
 static ROWS: [[Rows; 8]; 2] = {

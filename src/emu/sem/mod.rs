@@ -110,9 +110,7 @@ macro_rules! t {
     ($form:expr, |$a:ident: $A:ty, $b:ident: $B:ty| $body:expr) => {
         $crate::sem::Sem {
             // SAFETY: passed on to the kernel's caller.
-            kernel: $crate::lanes::kernel!(|x| unsafe {
-                $crate::lanes::test::<$A, $B>(x, |$a: $A, $b: $B| $body)
-            }),
+            kernel: $crate::lanes::kernel!(|x| unsafe { $crate::lanes::test::<$A, $B>(x, |$a: $A, $b: $B| $body) }),
             src: [<$A as Lane>::TY, <$B as Lane>::TY, Ty::None],
             dst: Ty::None,
             form: $form,

@@ -4,8 +4,8 @@
 //! loader looks (`LD_LIBRARY_PATH`, the loader's cache), then in `ROCM_PATH`, `HIP_PATH` and `/opt/rocm*`.
 
 use super::error::HipError;
-use super::{code, describe, error_name};
 use super::types::*;
+use super::{code, describe, error_name};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};

@@ -6,12 +6,10 @@ use crate::program::{check_target, function_of, image_for, image_in};
 use crate::state::{self, Device, FUNCTIONS, MODULES, Stream};
 use crate::types::*;
 use barewave_emu::codeobj::{Family, KernelInfo};
-use barewave_emu::{EmuError, LaunchOptions, kernarg};
 use barewave_emu::hip::code::*;
-use barewave_emu::hip::types::{
-    HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END,
-};
+use barewave_emu::hip::types::{HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END};
 use barewave_emu::queue::pool;
+use barewave_emu::{EmuError, LaunchOptions, kernarg};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, OnceLock};
 

@@ -3,9 +3,9 @@
 use crate::api::{Code, INVALID, Result, err, log};
 use crate::types::Handle;
 use barewave_emu::codeobj::TargetId;
-use barewave_emu::{DEFAULT_MEMORY, EmuDevice, Fault, FaultKind};
 use barewave_emu::hip::code;
 use barewave_emu::queue::{Event, Queue, QueueError};
+use barewave_emu::{DEFAULT_MEMORY, EmuDevice, Fault, FaultKind};
 use barewave_isa::Target;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
