@@ -2,9 +2,9 @@
 
 use super::disasm::read;
 use super::{Failure, Result};
-use crate::codeobj::{ElfFile, code_objects_for};
-use crate::runtime::plan::PLAN_SECTION;
-use crate::verify::{self, KernelReport, Options};
+use barewave::codeobj::{ElfFile, code_objects_for};
+use barewave::runtime::plan::PLAN_SECTION;
+use barewave::verify::{self, KernelReport, Options};
 use std::io::{self, BufWriter, Write, stdout};
 use std::path::PathBuf;
 
