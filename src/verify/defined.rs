@@ -10,14 +10,14 @@
 //! certain: no path and no lane has ever written the register.
 
 use super::code::{Code, Graph};
-use super::inst::{IMPLIED, Line, TIED};
+use super::inst::{IMPLIED, Line, TIED, Use};
 use super::regs::{Set, Span};
 use super::report::{Finding, Findings, Rule};
-use crate::codeobj::{Descriptor, Family};
+use crate::codeobj::{Descriptor, Family, ScratchSetup};
 use barewave_isa::{Flags, Pipe, Reg, Regs, Traits, op};
 
 /// Registers that the hardware sets when a wave of the kernel starts.
-pub fn at_start(d: &Descriptor, family: Family) -> Set {
+fn at_start(d: &Descriptor, family: Family) -> Set {
     let mut set = Set::default();
     let mut add = |r: Regs| {
         if let Some(s) = Span::of(r) {
@@ -62,8 +62,13 @@ fn matters(s: Span) -> bool {
     !matches!(r, Reg::EXEC_LO | Reg::EXEC_HI | Reg::M0) && !(Reg::FLAT_SCRATCH_LO.0..Reg::M0.0).contains(&r.0)
 }
 
-/// Checks a kernel whose waves start with these registers set.
-pub fn check(code: &Code, g: &Graph, start: Set, out: &mut Findings) {
+/// Checks a kernel.
+pub fn check(code: &Code, g: &Graph, d: &Descriptor, out: &mut Findings) {
+    let family = code.file.family;
+    let start = at_start(d, family);
+    // the description of scratch that compilers keep where functions expect it
+    let by_kernel = d.scratch_setup(family) == ScratchSetup::ByKernel && d.scratch_enabled();
+    let frame = Span::of(Regs::s(0, 4)).filter(|_| by_kernel);
     if g.blocks.is_empty() {
         return;
     }
@@ -79,7 +84,7 @@ pub fn check(code: &Code, g: &Graph, start: Set, out: &mut Findings) {
                 continue;
             }
             let Some(mut state) = entry[b] else { continue };
-            walk(code, g, b, &mut state, None);
+            walk(code, g, frame, b, &mut state, None);
             // what a function does not touch is as it was before the call
             let behind: &[u32] = if g.blocks[b].calls.is_empty() { &[] } else { &g.blocks[b].next };
             for s in g.blocks[b].successors().chain(behind.iter().map(|s| *s as usize)) {
@@ -100,15 +105,15 @@ pub fn check(code: &Code, g: &Graph, start: Set, out: &mut Findings) {
     }
     for &b in &order {
         if let Some(mut state) = entry[b as usize] {
-            walk(code, g, b as usize, &mut state, Some(out));
+            walk(code, g, frame, b as usize, &mut state, Some(out));
         }
     }
 }
 
-fn walk(code: &Code, g: &Graph, b: usize, s: &mut Set, mut out: Option<&mut Findings>) {
+fn walk(code: &Code, g: &Graph, frame: Option<Span>, b: usize, s: &mut Set, mut out: Option<&mut Findings>) {
     for (_, line) in g.lines(code, b) {
         if let Some(out) = out.as_deref_mut() {
-            decides(line, s, out);
+            decides(line, s, frame, out);
         }
         pass(line, s);
     }
@@ -139,11 +144,7 @@ fn pass(line: &Line, s: &mut Set) {
         return;
     }
     let loads = line.has(Flags::LOAD) || line.info.pipe == Pipe::Smem || line.has(Flags::ATOMIC);
-    let undefined = !loads
-        && !ignores_operands(line)
-        && line.uses.iter().any(|u| {
-            u.reads && u.source != TIED && !(u.source == IMPLIED && line.is(Traits::LDS)) && is_undefined(s, u.span)
-        });
+    let undefined = !loads && is_result_undefined(line, s);
     for w in line.writes() {
         if !undefined {
             s.insert(w);
@@ -154,6 +155,29 @@ fn pass(line: &Line, s: &mut Set) {
     }
 }
 
+/// Nothing that the result is made of was written.
+fn is_result_undefined(line: &Line, s: &Set) -> bool {
+    let mut operands = line.uses.iter().filter(|u| {
+        let habit =
+            u.source == IMPLIED && (line.is(Traits::LDS) || matches!(u.span.regs().first, Reg::EXEC_LO | Reg::M0));
+        u.reads && u.source != TIED && !habit
+    });
+    if is_mask_logic(line) {
+        // bits of lanes: those that one operand leaves undefined the other takes out
+        let explicit = |u: &&Use| u.source < IMPLIED;
+        let names_exec = line.uses.iter().any(|u| u.reads && u.span.regs().first == Reg::EXEC_LO);
+        return !names_exec && operands.clone().any(|u| explicit(&u)) && operands.all(|u| is_undefined(s, u.span));
+    }
+    !ignores_operands(line) && operands.any(|u| is_undefined(s, u.span))
+}
+
+/// Bitwise logic of scalar registers with two operands, EXEC among them where the name says so.
+fn is_mask_logic(line: &Line) -> bool {
+    let name = line.inst.op.name();
+    let logic = ["s_and", "s_or", "s_xor", "s_nand", "s_nor", "s_xnor"].iter().any(|p| name.starts_with(p));
+    logic && (name.ends_with("_b32") || name.ends_with("_b64"))
+}
+
 /// The result does not depend on the operands: `x ^ x`, `x - x`.
 fn ignores_operands(line: &Line) -> bool {
     let name = line.inst.op.name();
@@ -162,7 +186,7 @@ fn ignores_operands(line: &Line) -> bool {
 }
 
 /// Reports undefined values that decide something.
-fn decides(line: &Line, s: &Set, out: &mut Findings) {
+fn decides(line: &Line, s: &Set, frame: Option<Span>, out: &mut Findings) {
     if line.is_indexed() {
         return;
     }
@@ -170,6 +194,9 @@ fn decides(line: &Line, s: &Set, out: &mut Findings) {
     let writes_exec = line.writes().any(|w| w.regs().first == Reg::EXEC_LO);
     let branches = line.has(Flags::BRANCH);
     if !(memory || writes_exec || branches) || ignores_operands(line) {
+        return;
+    }
+    if writes_exec && is_mask_logic(line) && !is_result_undefined(line, s) {
         return;
     }
     for u in line.uses.iter().filter(|u| u.reads && u.source != TIED) {
@@ -190,6 +217,9 @@ fn decides(line: &Line, s: &Set, out: &mut Findings) {
         } else if data && line.info.pipe == Pipe::Lds {
             // LDS may hold anything; what is read from it later is not followed
             continue;
+        } else if data && in_scratch(line, frame) {
+            // registers are saved whatever they hold
+            continue;
         } else if data {
             "it is stored"
         } else {
@@ -206,6 +236,11 @@ fn decides(line: &Line, s: &Set, out: &mut Findings) {
             return;
         }
     }
+}
+
+/// A store to the stack. `frame` holds the description of scratch, where there is one.
+fn in_scratch(line: &Line, frame: Option<Span>) -> bool {
+    line.has(Flags::SCRATCH) || frame.is_some() && line.named("srsrc") == frame
 }
 
 /// M0 is part of the address; other memory instructions name it as a habit.

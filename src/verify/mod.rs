@@ -105,7 +105,7 @@ fn check_kernel(code: &Code, g: &Graph, k: &KernelInfo, options: &Options) -> Ke
     waits::check(code, g, one_wave, &mut out);
     hazards::check(code, g, &mut out);
     scalar::check(code, g, &mut out);
-    defined::check(code, g, defined::at_start(&k.descriptor, code.file.family), &mut out);
+    defined::check(code, g, &k.descriptor, &mut out);
     resources::check(code, g, &resources::Kernel { info: k, fixed_lds: options.fixed_lds }, &mut out);
     unreachable(code, g, k, &mut out);
     for &i in &g.unresolved {

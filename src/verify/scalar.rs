@@ -141,7 +141,8 @@ fn walk(code: &Code, g: &Graph, b: usize, s: &mut State, mut out: Option<&mut Fi
                     }
                 }
                 s.by_scalar |= writes & s.read;
-                s.by_vector &= !(writes & VCC);
+                // the last writer counts
+                s.by_vector &= !writes;
             } else {
                 let pairs = (reads | reads >> 1) & EVEN;
                 s.read |= pairs | pairs << 1;
