@@ -69,7 +69,7 @@ impl<'a> Code<'a> {
         let holds = |d: &&mut Decoded| d.segment.addr <= at && at - d.segment.addr < d.segment.file.len() as u64;
         let d = self.segments.iter_mut().find(holds).ok_or(Astray::Outside)?;
         let offset = (at - d.segment.addr) as usize;
-        if offset % 4 != 0 {
+        if !offset.is_multiple_of(4) {
             return Err(Astray::Odd);
         }
         match d.starts.get(offset / 4).copied().unwrap_or(INSIDE) {

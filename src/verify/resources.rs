@@ -32,7 +32,7 @@ pub fn check(code: &Code, g: &Graph, k: &Kernel, out: &mut Findings) {
     if let Some(m) = &k.info.meta {
         metadata(code, k.info, m, &used, out);
     }
-    if k.info.entry % 256 != 0 {
+    if !k.info.entry.is_multiple_of(256) {
         let what = format!("the kernel begins at {:#x}, which is no multiple of 256", k.info.entry);
         out.add(fault(what, "align its code to 256 bytes"));
     }

@@ -136,7 +136,8 @@ impl State {
                     (Some(x), Some(y)) if key(x) == key(y) => {
                         changed |= y.younger < x.younger;
                         merged.push(Event { younger: x.younger.min(y.younger), ..**x });
-                        (a.next(), b.next());
+                        a.next();
+                        b.next();
                     }
                     (Some(x), Some(y)) if key(x) < key(y) => {
                         merged.push(**x);
