@@ -30,6 +30,8 @@ pub struct Code<'a> {
     segments: Vec<Decoded<'a>>,
     /// Instructions in order of discovery.
     pub lines: Vec<Line>,
+    /// Address of an instruction that is left out.
+    without: Option<u64>,
     /// Relocations by address: their numbers.
     relocations: FxHashMap<u64, usize>,
 }
@@ -59,13 +61,24 @@ pub enum Astray {
 
 impl<'a> Code<'a> {
     /// Nothing decoded yet.
-    pub fn new(file: &'a ElfFile, bytes: &'a [u8], target: Target, wave64: bool) -> Code<'a> {
+    pub fn new(file: &'a ElfFile, bytes: &'a [u8], target: Target, wave64: bool, without: Option<u64>) -> Code<'a> {
         let mode = Mode { wave64, true16: has_halves(file.family) };
         let segments = file.segments.iter().filter(|s| s.executable);
         let segments = segments.map(|segment| Decoded { segment, starts: vec![NOTHING; segment.file.len() / 4] });
         let (decoder, segments) = (Decoder::new(target, mode), segments.collect());
         let relocations = file.relocations.iter().enumerate().map(|(i, r)| (r.addr, i)).collect();
-        Code { file, bytes, target, wave64, decoder, names: Names::new(), segments, lines: Vec::new(), relocations }
+        Code {
+            file,
+            bytes,
+            target,
+            wave64,
+            decoder,
+            names: Names::new(),
+            segments,
+            lines: Vec::new(),
+            without,
+            relocations,
+        }
     }
 
     /// The instruction at an address.
@@ -87,7 +100,8 @@ impl<'a> Code<'a> {
         if d.starts.get(first..last).is_none_or(|s| s.iter().any(|s| *s != NOTHING)) {
             return Err(Astray::Inside);
         }
-        let line = Line::new(self.target, self.wave64, &mut self.names, at, raw).ok_or(Astray::Illegal)?;
+        let mut line = Line::new(self.target, self.wave64, &mut self.names, at, raw).ok_or(Astray::Illegal)?;
+        line.left_out = self.without == Some(at);
         let i = self.lines.len() as u32;
         d.starts[first..last].fill(INSIDE);
         d.starts[first] = i;
@@ -225,7 +239,8 @@ impl Graph {
 
     /// The instructions of a block.
     pub fn lines<'c>(&self, code: &'c Code, block: usize) -> impl Iterator<Item = (u32, &'c Line)> + use<'c, '_> {
-        self.order[self.blocks[block].lines.clone()].iter().map(|&i| (i, &code.lines[i as usize]))
+        let lines = self.order[self.blocks[block].lines.clone()].iter().map(|&i| (i, &code.lines[i as usize]));
+        lines.filter(|(_, l)| !l.left_out)
     }
 
     /// Finds `by_rank` and `rank`.

@@ -191,8 +191,13 @@ fn decides(line: &Line, s: &Set, frame: Option<Span>) -> Option<(Span, &'static 
     if !(memory || writes_exec || branches) || ignores_operands(line) {
         return None;
     }
-    if writes_exec && line.words.has(Words::SCALAR_LOGIC) && !is_result_undefined(line, s) {
-        return None;
+    if writes_exec && line.words.has(Words::SCALAR_LOGIC) {
+        // lanes come from the operands besides EXEC; of two, one may leave out what the other leaves undefined
+        let mut masks =
+            line.uses.iter().filter(|u| u.reads && u.source < IMPLIED && u.span.regs().first != Reg::EXEC_LO);
+        let first = masks.next()?.span;
+        let undefined = is_undefined(s, first) && masks.all(|u| is_undefined(s, u.span));
+        return undefined.then_some((first, "it decides which lanes are on"));
     }
     for u in line.uses.iter().filter(|u| u.reads && u.source != TIED) {
         let name = if u.source < IMPLIED { line.source_name(u.source) } else { "" };

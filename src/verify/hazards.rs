@@ -266,6 +266,9 @@ fn walk(a: &Hazards, b: usize, state: &mut State, mut out: Option<&mut Findings>
     for n in g.blocks[b].lines.clone() {
         let i = g.order[n];
         let line = &code.lines[i as usize];
+        if line.left_out {
+            continue;
+        }
         let side = sides[n];
         if side.ends != 0
             && let Some(f) = look_back(rules, code, state, now, line, side)

@@ -134,6 +134,8 @@ pub struct Line {
     pub flow: Flow,
     /// Counters that it increments.
     pub counters: &'static [Counter],
+    /// It is taken for absent.
+    pub left_out: bool,
 }
 
 impl Line {
@@ -180,6 +182,7 @@ impl Line {
             uses,
             flow: Flow::Next,
             counters: target.counters(&inst),
+            left_out: false,
             inst,
         };
         line.flow = line.find_flow();

@@ -26,13 +26,19 @@ pub use report::{Finding, Findings, Rule};
 use crate::codeobj::{ElfFile, Family, KernelInfo};
 use barewave_isa::{Target, op};
 use code::{Astray, Code, Graph};
-use std::collections::BTreeMap;
+use rayon::prelude::*;
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher, Hasher};
+use std::sync::{LazyLock, Mutex};
 
 /// What the caller knows of the file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Launches add no LDS to what descriptors say: true of what barewave compiles.
     pub fixed_lds: bool,
+    /// The instruction at this address is left out: what would be found if it were not there.
+    pub without: Option<u64>,
 }
 
 /// What was found in one kernel, or in a function that no kernel calls.
@@ -86,17 +92,64 @@ pub fn check(
         let list: Vec<&str> = file.kernels.iter().map(|k| k.name.as_str()).collect();
         return Err(Error::NoKernel { name: name.into(), list: list.join(", ") });
     }
-    let mut reports = Vec::new();
-    // by wave size
-    let mut codes: BTreeMap<bool, Code> = BTreeMap::new();
-    let mut left = MOST_STEPS;
-    for k in file.kernels.iter().filter(|k| kernel.is_none_or(|n| n == k.name)) {
-        let wave64 = !k.descriptor.wave32();
-        let code = codes.entry(wave64).or_insert_with(|| Code::new(file, bytes, target, wave64));
-        let report = check_kernel(code, k, options, &mut left).ok_or_else(|| Error::TooLarge(k.name.clone()))?;
-        reports.push(report);
+    let kernels: Vec<&KernelInfo> = file.kernels.iter().filter(|k| kernel.is_none_or(|n| n == k.name)).collect();
+    // each thread decodes for itself what its kernels share
+    let part = kernels.len().div_ceil(rayon::current_num_threads()).max(1);
+    let reports: Vec<Vec<KernelReport>> = kernels
+        .par_chunks(part)
+        .map(|part| {
+            let mut codes: BTreeMap<bool, Code> = BTreeMap::new();
+            let mut left = MOST_STEPS;
+            let check = |k: &&KernelInfo| {
+                let wave64 = !k.descriptor.wave32();
+                let code =
+                    codes.entry(wave64).or_insert_with(|| Code::new(file, bytes, target, wave64, options.without));
+                check_kernel(code, k, options, &mut left).ok_or_else(|| Error::TooLarge(k.name.clone()))
+            };
+            part.iter().map(check).collect()
+        })
+        .collect::<Result<_, Error>>()?;
+    Ok(reports.into_iter().flatten().collect())
+}
+
+/// Why machine code is not loaded.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum Refused {
+    #[error(transparent)]
+    Unreadable(#[from] crate::codeobj::Error),
+    #[error(transparent)]
+    Unchecked(#[from] Error),
+    #[error("the machine code of kernel `{kernel}` breaks a rule of the hardware and is not loaded: {finding}{more}")]
+    Found { kernel: String, finding: Box<Finding>, more: String },
+}
+
+/// Admits machine code of barewave's own to a device: nothing was found in it. What was admitted once is not checked again.
+pub fn admit(bytes: &[u8]) -> Result<(), Refused> {
+    static ADMITTED: LazyLock<(RandomState, Mutex<HashSet<u64>>)> = LazyLock::new(Default::default);
+    let (hasher, admitted) = &*ADMITTED;
+    let file = ElfFile::parse(bytes)?;
+    // weights and the like are not loaded as code
+    let mut hash = hasher.build_hasher();
+    hash.write_u32(file.e_flags);
+    for range in file.segments.iter().map(|s| &s.file).chain(&file.metadata) {
+        hash.write_usize(range.len());
+        hash.write(bytes.get(range.clone()).unwrap_or(&[]));
     }
-    Ok(reports)
+    let hash = hash.finish();
+    if admitted.lock().is_ok_and(|a| a.contains(&hash)) {
+        return Ok(());
+    }
+    let reports = check(&file, bytes, None, &Options { fixed_lds: true, without: None })?;
+    let count: usize = reports.iter().map(|r| r.findings.list.len()).sum();
+    if let Some((r, f)) = reports.iter().find_map(|r| Some((r, r.findings.list.first()?))) {
+        let more = if count > 1 { format!(" (and {} more findings)", count - 1) } else { String::new() };
+        return Err(Refused::Found { kernel: r.name.clone(), finding: Box::new(f.clone()), more });
+    }
+    if let Ok(mut admitted) = admitted.lock() {
+        admitted.insert(hash);
+    }
+    Ok(())
 }
 
 fn check_kernel(code: &mut Code, k: &KernelInfo, options: &Options, budget: &mut usize) -> Option<KernelReport> {

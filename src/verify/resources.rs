@@ -241,7 +241,7 @@ fn memory(code: &Code, g: &Graph, k: &Kernel, budget: &mut usize, out: &mut Find
         for (_, line) in g.lines(code, b) {
             let problem = match line.info.pipe {
                 Pipe::Smem => arguments(line, &v, k.info),
-                Pipe::Vmem if !dynamic_stack => in_scratch(line, &v, scratch, code.target),
+                Pipe::Vmem if d.scratch_enabled() && !dynamic_stack => in_scratch(line, &v, scratch, code.target),
                 Pipe::Lds if !dynamic_lds && line.touches_lds() => in_lds(line, d.lds_bytes),
                 _ => None,
             };
