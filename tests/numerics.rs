@@ -146,7 +146,7 @@ fn attention_to_nothing_is_zero() {
     let y = b.node("Attention", &[&q, &k, &v, &m], &[]);
     b.output(&y);
     let graph = fuse(&b.model, &Options::default()).unwrap();
-    let host = barewave::graph::interpret::run(&graph, &b.inputs).unwrap();
+    let host = barewave::graph::interpret::Interpreter::new(&graph).run(&graph, &b.inputs).unwrap();
     for target in device::TARGETS {
         let (out, _) = device::run(&graph, &b.inputs, target, true).unwrap();
         for out in [&out[0], &host[0]] {
