@@ -251,13 +251,13 @@ pub(super) fn tanh(b: &mut Builder, x: Opnd) -> Part {
     let d = add(b, 1.0f32, e);
     let r = b.op(op::V_RCP_F32, &[d.into()]);
     let big = b.fma(-2.0f32, r, 1.0f32);
-    let big = copysign(b, big, x.into());
-    let s = mul(b, x, x);
+    let s = mul(b, a, a);
     let p = polynomial(b, s, &[-5.704_988_7e-3, 2.063_909e-2, -5.373_972e-2, 1.333_144_2e-1, -3.333_328e-1]);
-    let sx = mul(b, s, x);
-    let small = b.fma(p, sx, x);
+    let sa = mul(b, s, a);
+    let small = b.fma(p, sa, a);
     let is_small = b.op(op::V_CMP_GT_F32, &[0.625f32.into(), a.into()]);
     let r = b.select(is_small, small, big);
+    let r = copysign(b, r, x.into());
     keep_nan(b, x.into(), r)
 }
 

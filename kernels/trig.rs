@@ -57,8 +57,7 @@ fn payne_hanek(b: &mut Builder, a: Part) -> (Part, Part, Part) {
         }
     }
     let by = b.sub(120u32, exponent);
-    let window: Vec<Part> =
-        (0..3).map(|i| b.op(op::V_ALIGNBIT_B32, &[words[i], words[i + 1], by.into()])).collect();
+    let window: Vec<Part> = (0..3).map(|i| b.op(op::V_ALIGNBIT_B32, &[words[i], words[i + 1], by.into()])).collect();
     // The upper 64 of the product's lower 96 bits: `high` and `mid`, an integer of two bits before the point.
     let sum = b.v(2);
     let carry = b.mask();

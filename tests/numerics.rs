@@ -1,12 +1,13 @@
 //! Elementwise functions over whole ranges and at their edges. `tools/ulp` measures all 2^32 single-precision operands;
 //! here every f16 operand and every operand that bf16 can hold is tried.
 
-#[path = "../tools/ulp/src/measure.rs"]
-mod measure;
+#[allow(dead_code)]
 #[path = "support/build.rs"]
 mod build;
 #[path = "support/device.rs"]
 mod device;
+#[path = "../tools/ulp/src/measure.rs"]
+mod measure;
 
 use barewave::graph::{Options, fuse};
 use barewave::tensor::{DType, HostTensor};
@@ -48,8 +49,24 @@ fn every_bf16_operand() {
 #[test]
 fn trigonometric_functions_at_hard_arguments() {
     let mut bits: Vec<u32> = vec![
-        0x0000_0001, 0x007f_ffff, 0x0080_0000, 0x3f49_0fda, 0x3f49_0fdb, 0x3f49_0fdc, 0x3fc9_0fda, 0x3fc9_0fdb, 0x3fc9_0fdc,
-        0x4049_0fda, 0x4049_0fdb, 0x4049_0fdc, 0x7f7f_ffff, 0x7e80_0000, 0x7f80_0000, 0x7fc0_0000, 0x6f79_be45, 0x5c5e_c0dd,
+        0x0000_0001,
+        0x007f_ffff,
+        0x0080_0000,
+        0x3f49_0fda,
+        0x3f49_0fdb,
+        0x3f49_0fdc,
+        0x3fc9_0fda,
+        0x3fc9_0fdb,
+        0x3fc9_0fdc,
+        0x4049_0fda,
+        0x4049_0fdb,
+        0x4049_0fdc,
+        0x7f7f_ffff,
+        0x7e80_0000,
+        0x7f80_0000,
+        0x7fc0_0000,
+        0x6f79_be45,
+        0x5c5e_c0dd,
     ];
     // Every multiple of π/2 up to 2^24, thinned out, and its neighbours.
     for k in (1..10_000u32).chain((10_000..10_000_000).step_by(997)) {
@@ -73,7 +90,13 @@ fn trigonometric_functions_at_hard_arguments() {
 }
 
 /// Runs a node of two operands on every target.
-fn binary(op: &str, attributes: &[(&str, barewave::onnx::Attribute)], x: &[f32], y: &[f32], check: impl Fn(&[f32], &str)) {
+fn binary(
+    op: &str,
+    attributes: &[(&str, barewave::onnx::Attribute)],
+    x: &[f32],
+    y: &[f32],
+    check: impl Fn(&[f32], &str),
+) {
     let mut b = Builder::new(22, 1);
     let names = [x, y].map(|v| b.input_of(HostTensor::from_f32(&[v.len()], v)));
     let out = b.node(op, &[&names[0], &names[1]], attributes);
@@ -93,8 +116,30 @@ fn same(a: f32, b: f32) -> bool {
 #[test]
 fn remainders_are_exact() {
     let special = [
-        0.0, -0.0, 1e-45, -1e-45, 1.1754942e-38, 1.1754944e-38, 0.1, -0.1, 0.5, 1.0, -1.0, 3.0, 7.5, 1e8, -1e8, 16777216.0, 3e38,
-        f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 2.3283064e-10, 6.2831855,
+        0.0,
+        -0.0,
+        1e-45,
+        -1e-45,
+        1.1754942e-38,
+        1.1754944e-38,
+        0.1,
+        -0.1,
+        0.5,
+        1.0,
+        -1.0,
+        3.0,
+        7.5,
+        1e8,
+        -1e8,
+        16777216.0,
+        3e38,
+        f32::MAX,
+        f32::MIN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        2.3283064e-10,
+        6.2831855,
     ];
     let (mut x, mut y): (Vec<f32>, Vec<f32>) = special.iter().flat_map(|&a| special.map(|b| (a, b))).unzip();
     let mut rng = Builder::new(22, 7).rng;
@@ -120,8 +165,26 @@ fn remainders_are_exact() {
 #[test]
 fn powers_at_their_edges() {
     let special = [
-        0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 1e-40, -1e-40, 1e30, -1e30, f32::INFINITY, f32::NEG_INFINITY, f32::NAN,
-        16777217.0, 0.9999999, 1.0000001,
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        -0.5,
+        2.0,
+        -2.0,
+        3.0,
+        -3.0,
+        1e-40,
+        -1e-40,
+        1e30,
+        -1e30,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        16777217.0,
+        0.9999999,
+        1.0000001,
     ];
     let (x, y): (Vec<f32>, Vec<f32>) = special.iter().flat_map(|&a| special.map(|b| (a, b))).unzip();
     binary("Pow", &[], &x, &y, |got, target| {

@@ -88,11 +88,8 @@ impl Operator {
     pub fn new(op: &str, dtype: DType, target: Target, batch: usize) -> Result<Operator, String> {
         let mut model = Model::default();
         model.opsets.insert(String::new(), 22);
-        let value = |name: &str| ValueInfo {
-            name: name.into(),
-            dtype: Some(dtype),
-            shape: Some(vec![Dim::Known(batch)]),
-        };
+        let value =
+            |name: &str| ValueInfo { name: name.into(), dtype: Some(dtype), shape: Some(vec![Dim::Known(batch)]) };
         model.graph.inputs = vec![value("x")];
         model.graph.outputs = vec![value("y")];
         model.graph.nodes = vec![Node {
