@@ -100,7 +100,7 @@ pub(super) fn exp_minus_one(b: &mut Builder, x: Opnd) -> Part {
     let n = b.op(op::V_RNDNE_F32, &[t.into()]);
     let minus_n = neg(b, n.into());
     // ln 2 in two parts.
-    let f = b.fma(minus_n, 0.693_147_2f32, c);
+    let f = b.fma(minus_n, std::f32::consts::LN_2, c);
     let f = b.fma(minus_n, -1.904_654_2e-9f32, f);
     let p = polynomial(b, f, &[1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5]);
     let square = mul(b, f, f);
