@@ -98,6 +98,8 @@ pub fn emit(
             "writes=c" => "WritesSameC",
             "c>writes" => "CWrites",
             "data>writes" => "DataWrites",
+            "reads>sgpr" => "ReadsSgpr",
+            "reads>exec" => "ReadsExec",
             "exec" => "Exec",
             "vcc" => "Vcc",
             "m0" => "M0",
@@ -115,7 +117,10 @@ pub fn emit(
             "nop" => "Nop",
             "vnop" => "VNop",
             "depctr" => "DepCtr",
-            _ => return Err(at(fix, "expected nop, vnop or depctr")),
+            "vsrc" => "VmVsrc",
+            "sdst" => "SaSdst",
+            "salu" => "Salu",
+            _ => return Err(at(fix, "expected nop, vnop, depctr, vsrc, sdst or salu")),
         };
         let between = match rest {
             [] => "None".to_string(),

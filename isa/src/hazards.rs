@@ -34,6 +34,10 @@ pub enum Relation {
     SgprAgain,
     /// A scalar register written selects the lane.
     SgprLane,
+    /// A scalar register that was read is written: not a matter of distance.
+    ReadsSgpr,
+    /// EXEC that was read is written: not a matter of distance.
+    ReadsExec,
     /// A register written is A or B of a matrix or dot instruction, or the index of a sparse one.
     WritesAb,
     /// Registers written overlap the accumulator but do not start where it starts.
@@ -65,6 +69,19 @@ pub enum Fix {
     VNop,
     /// `s_waitcnt_depctr` (gfx10, gfx11) or `s_wait_alu` (gfx12), or the given number of VALU instructions.
     DepCtr,
+    /// `s_waitcnt_depctr` with vm_vsrc(0), or a VALU instruction, anywhere in between.
+    VmVsrc,
+    /// `s_waitcnt_depctr` with sa_sdst(0), or a VALU instruction that writes an SGPR, anywhere in between.
+    SaSdst,
+    /// A scalar ALU instruction (`s_mov_b32 null, 0`), or a wait for scalar loads, anywhere in between.
+    Salu,
+}
+
+impl Relation {
+    /// The rule speaks of two instructions however far apart: what lies between decides, not how much of it.
+    pub const fn is_endless(self) -> bool {
+        matches!(self, Relation::SgprAgain | Relation::ReadsSgpr | Relation::ReadsExec)
+    }
 }
 
 /// One hazard.
@@ -266,7 +283,7 @@ impl HazardInst {
     /// over how many VALU instructions it reaches.
     pub fn fix_after(&self, producer: &HazardInst) -> Option<(Fix, u8)> {
         // what goes on for ever is no matter of two instructions
-        let wanted = |r: &HazardRule| r.fix != Fix::Nop && r.relation != Relation::SgprAgain;
+        let wanted = |r: &HazardRule| r.fix != Fix::Nop && !r.relation.is_endless();
         let rules = self.rules_after(producer, Between::default()).filter(|(r, _)| wanted(r));
         rules.map(|(r, n)| (r.fix, n)).max_by_key(|r| r.1)
     }
@@ -392,6 +409,7 @@ impl HazardRule {
                 data.is_some_and(|d| overlap(&[d], &c.writes))
             }
             Relation::HwReg => hwreg(&p.inst) == hwreg(&c.inst),
+            Relation::ReadsSgpr | Relation::ReadsExec => false,
             // the producer has told (`may_start`)
             Relation::Exec | Relation::Vcc | Relation::M0 | Relation::Order => true,
         }
@@ -503,7 +521,14 @@ pub fn max_fix_reach(target: Target) -> u8 {
 }
 
 fn max_states(target: Target, wanted: impl Fn(Fix) -> bool) -> u8 {
-    target.hazards().iter().filter(|r| wanted(r.fix)).flat_map(|r| r.states).map(|s| s.1).max().unwrap_or(0)
+    target
+        .hazards()
+        .iter()
+        .filter(|r| wanted(r.fix) && !r.relation.is_endless())
+        .flat_map(|r| r.states)
+        .map(|s| s.1)
+        .max()
+        .unwrap_or(0)
 }
 
 #[cfg(test)]

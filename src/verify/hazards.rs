@@ -120,7 +120,7 @@ impl Rules {
         let mut s = *self.known.entry((op, line.traits)).or_insert_with(|| {
             let mut s = Sides::default();
             // what goes on for ever is followed elsewhere
-            for (i, r) in list.iter().enumerate().filter(|(_, r)| r.relation != Relation::SgprAgain) {
+            for (i, r) in list.iter().enumerate().filter(|(_, r)| !r.relation.is_endless()) {
                 s.starts |= u64::from(r.producer.holds(op, line.traits)) << i;
                 s.ends |= u64::from(r.consumer.may_hold(op, line.traits)) << i;
                 s.between |= u64::from(r.between.is_some_and(|b| b.holds(op, line.traits))) << i;
@@ -189,7 +189,7 @@ fn meet(relation: Relation, p: &Line, c: &Line) -> bool {
         Relation::HwReg => hardware_register(p) == hardware_register(c),
         // the producer alone decides
         Relation::Exec | Relation::Vcc | Relation::M0 | Relation::Order => true,
-        Relation::SgprAgain => false,
+        Relation::SgprAgain | Relation::ReadsSgpr | Relation::ReadsExec => false,
     }
 }
 
@@ -379,7 +379,7 @@ fn finding(f: &TooClose, line: &Line) -> Finding {
     let (unit, fix) = match rule.fix {
         Fix::Nop => ("wait states", format!("put `s_nop {}` in front of it", need - have - 1)),
         Fix::VNop => ("vector instructions", "put `v_nop` in front of it".to_string()),
-        Fix::DepCtr => ("vector instructions", "put `s_waitcnt_depctr depctr_va_vdst(0)` in front of it".to_string()),
+        _ => ("vector instructions", "put `s_waitcnt_depctr depctr_va_vdst(0)` in front of it".to_string()),
     };
     let name = rule.name;
     Finding {

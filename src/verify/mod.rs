@@ -1,7 +1,7 @@
 //! A static verifier of machine code: proofs over the bytes of a code object, of whatever compiler.
 //!
 //! Each kernel is decoded along the ways that control can take ([`code`]), and what the hardware demands of programs is
-//! checked on the graph: waits for memory ([`waits`]), distances between instructions ([`hazards`], [`scalar`]), registers
+//! checked on the graph: waits for memory ([`waits`]), distances between instructions ([`hazards`], [`scalar`], [`endless`]), registers
 //! that nobody has written ([`defined`]), descriptor and metadata against what the code uses ([`resources`]), ways that
 //! leave the code, and code that nothing leads to.
 //!
@@ -11,6 +11,7 @@
 
 mod code;
 mod defined;
+mod endless;
 mod hazards;
 mod inst;
 mod regs;
@@ -161,6 +162,7 @@ fn check_kernel(code: &mut Code, k: &KernelInfo, options: &Options, budget: &mut
     waits::check(code, g, one_wave, budget, &mut out)?;
     hazards::check(code, g, budget, &mut out)?;
     scalar::check(code, g, budget, &mut out)?;
+    endless::check(code, g, budget, &mut out)?;
     defined::check(code, g, &k.descriptor, budget, &mut out)?;
     let kernel = resources::Kernel { info: k, fixed_lds: options.fixed_lds };
     resources::check(code, g, &kernel, budget, &mut out)?;
