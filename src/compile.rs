@@ -298,6 +298,7 @@ fn descriptor(k: &CompiledKernel) -> codeobj::Kernel {
     out.lds_bytes = f.lds_bytes;
     out.scratch_bytes = f.scratch_bytes;
     out.kernarg_size = f.kernarg_bytes;
+    out.user_sgprs.private_segment_buffer = f.preloads.scratch.is_some();
     out.user_sgprs.kernarg_segment_ptr = f.preloads.kernarg.is_some();
     out.workgroup_ids = f.preloads.workgroup_id.map(|v| v.is_some());
     out.max_flat_workgroup_size = f.workgroup_size;
