@@ -1,9 +1,6 @@
 //! barewave compiles ONNX models straight to AMD GPU machine code and runs them, on a GPU or on an emulated device.
 
-pub mod cli;
-pub mod codeobj;
 pub mod compile;
-pub mod emu;
 pub mod graph;
 #[path = "../kernels/mod.rs"]
 pub mod kernels;
@@ -13,3 +10,5 @@ pub mod output;
 pub mod passes;
 pub mod runtime;
 pub mod tensor;
+
+pub use barewave_emu::{self as emu, codeobj};

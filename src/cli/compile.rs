@@ -1,13 +1,13 @@
 //! `barewave compile`: an ONNX model becomes one ELF file with code, launch plan and weights.
 
 use super::{Failure, Result, stats};
-use crate::codeobj::Abi;
-use crate::compile::{Program, compile};
-use crate::graph::fused::FusedGraph;
-use crate::graph::{self, Options};
-use crate::onnx::Model;
-use crate::output;
-use crate::passes::listing::listing;
+use barewave::codeobj::Abi;
+use barewave::compile::{Program, compile};
+use barewave::graph::fused::FusedGraph;
+use barewave::graph::{self, Options};
+use barewave::onnx::Model;
+use barewave::output;
+use barewave::passes::listing::listing;
 use barewave_isa::Target;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};

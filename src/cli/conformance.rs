@@ -5,11 +5,11 @@
 //! counts as a pass like any other. Tolerance is the suite's own: rtol 1e-3, atol 1e-7.
 
 use super::{Failure, Result};
-use crate::compile;
-use crate::graph::{self, Options, fused::FusedGraph};
-use crate::onnx::Model;
-use crate::runtime::{EmulatedDevice, Session};
-use crate::tensor::{HostTensor, compare, load_pb};
+use barewave::compile;
+use barewave::graph::{self, Options, fused::FusedGraph};
+use barewave::onnx::Model;
+use barewave::runtime::{EmulatedDevice, Session};
+use barewave::tensor::{HostTensor, compare, load_pb};
 use barewave_isa::Target;
 use rayon::prelude::*;
 use serde::Serialize;

@@ -1,8 +1,8 @@
 //! `barewave devices`: what there is to run on.
 
 use super::Result;
-use crate::runtime::hip::{HipDevice, HipError, Library};
-use crate::runtime::{Device as _, DeviceError, DeviceInfo};
+use barewave::runtime::hip::{HipDevice, HipError, Library};
+use barewave::runtime::{Device as _, DeviceError, DeviceInfo};
 use barewave_isa::Target;
 use serde::Serialize;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ fn emulated(target: Target) -> Device {
         compute_units: None,
         wave_size: t.wave_size,
         lds_bytes: t.lds_bytes.into(),
-        memory_bytes: crate::emu::DEFAULT_MEMORY,
+        memory_bytes: barewave::emu::DEFAULT_MEMORY,
         driver_version: None,
         driver_path: None,
     }

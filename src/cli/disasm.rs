@@ -1,7 +1,7 @@
 //! `barewave disasm` and `barewave asm`: machine code to text and back, in LLVM's syntax.
 
 use super::{Failure, Result};
-use crate::codeobj::{Abi, ElfFile, Family, Listing, code_objects_for, link_assembly, list};
+use barewave::codeobj::{Abi, ElfFile, Family, Listing, code_objects_for, link_assembly, list};
 use barewave_isa::{Decoder, Mode, Target, assemble};
 use clap::ValueEnum;
 use std::io::{BufWriter, Read, Write, stdout};
@@ -227,7 +227,7 @@ pub fn asm(args: &AsmArgs) -> Result {
         Failure::new(format!("{}{count}", list.join("\n")))
     })?;
     let bytes = link_assembly(target, mode, &assembly, abi).map_err(|e| Failure::new(format!("{name}: {e}")))?;
-    crate::output::write(&output, |to| to.write_all(&bytes))?;
+    barewave::output::write(&output, |to| to.write_all(&bytes))?;
     Ok(())
 }
 

@@ -1,8 +1,8 @@
 //! `barewave isa`: reads the instruction tables.
 
 use super::{Failure, Result};
-use crate::emu;
-use crate::passes::selectable;
+use barewave::emu;
+use barewave::passes::selectable;
 use barewave_isa::{Class, Flags, Op, OpInfo, Slot, Target};
 use serde::Serialize;
 

@@ -2,13 +2,13 @@
 //!
 //! Arguments are given in the order of the kernel's signature. Buffers are allocated on the device, filled, and read
 //! back after the launch; values are converted to bytes. Where they go in the argument block, and which hidden
-//! arguments the kernel wants, says the metadata of the code object ([`crate::emu::kernarg`]).
+//! arguments the kernel wants, says the metadata of the code object ([`barewave::emu::kernarg`]).
 
 use super::{Failure, Result};
-use crate::codeobj::{ElfFile, KernelInfo, code_objects_for};
-use crate::emu::{EmuDevice, LaunchOptions, kernarg};
-use crate::runtime;
-use crate::tensor::{DType, HostTensor, ImageOptions, InputSpec, Source, Wanted, element_count, load_npy, save};
+use barewave::codeobj::{ElfFile, KernelInfo, code_objects_for};
+use barewave::emu::{EmuDevice, LaunchOptions, kernarg};
+use barewave::runtime;
+use barewave::tensor::{DType, HostTensor, ImageOptions, InputSpec, Source, Wanted, element_count, load_npy, save};
 use barewave_isa::Target;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -249,7 +249,7 @@ pub fn run(args: &Args) -> Result {
     let mut specs = args.args.iter().map(|a| parse(a)).collect::<Result<Vec<Spec>>>()?;
     let mut device = Runner::open(&args.device, elf.target, args.strict)?;
     if elf.target.is_some_and(|t| t != device.target()) || elf.target.is_none() {
-        let code = crate::codeobj::Family::processor(elf.mach).unwrap_or("an unknown processor");
+        let code = barewave::codeobj::Family::processor(elf.mach).unwrap_or("an unknown processor");
         let name = device.target().info().name;
         return Err(Failure::new(format!("{file} is for {code}, the device is {name}")));
     }

@@ -2,11 +2,11 @@
 
 use super::compile::{load, options};
 use super::{Failure, Result};
-use crate::codeobj::ElfFile;
-use crate::compile::compile;
-use crate::runtime::plan::{PLAN_SECTION, Plan, Port, WEIGHTS_SECTION};
-use crate::runtime::{Device, DeviceError, Session, open};
-use crate::tensor::{HostTensor, ImageOptions, InputSpec, Wanted, compare, format_top, save, top_k};
+use barewave::codeobj::ElfFile;
+use barewave::compile::compile;
+use barewave::runtime::plan::{PLAN_SECTION, Plan, Port, WEIGHTS_SECTION};
+use barewave::runtime::{Device, DeviceError, Session, open};
+use barewave::tensor::{HostTensor, ImageOptions, InputSpec, Wanted, compare, format_top, save, top_k};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result {
     let mut outputs = Vec::new();
     for _ in 0..args.repeat.max(1) {
         let (out, report) = session.run(&inputs)?;
-        if best.as_ref().is_none_or(|b: &crate::runtime::RunReport| report.time < b.time) {
+        if best.as_ref().is_none_or(|b: &barewave::runtime::RunReport| report.time < b.time) {
             best = Some(report);
         }
         outputs = out;

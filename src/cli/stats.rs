@@ -1,6 +1,6 @@
 //! The table of kernels that `barewave compile --stats` prints.
 
-use crate::compile::{CompiledKernel, Program};
+use barewave::compile::{CompiledKernel, Program};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 

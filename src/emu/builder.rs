@@ -517,9 +517,9 @@ impl Builder<'_> {
             }
             if mix && op.src[i].kind == Kind::Const && self.inst.mods.get(ModName::OpSelHi).unwrap_or(0) >> i & 1 == 0 {
                 // Constants of an f32 operand: the table types them as halves.
-                let h = crate::emu::lanes::F16(op.src[i].value as u16);
+                let h = crate::lanes::F16(op.src[i].value as u16);
                 if op.src[i].value <= 0xffff && h.0 & 0x7c00 != 0 {
-                    op.src[i].value = crate::emu::numeric::f16_to_f32(h).to_bits() as u64;
+                    op.src[i].value = crate::numeric::f16_to_f32(h).to_bits() as u64;
                 }
             }
         }

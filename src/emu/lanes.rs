@@ -1,6 +1,6 @@
 //! Lane kernels: one scalar function per instruction, run over all lanes of a wave with the host's vectors.
 //!
-//! A kernel is written once, as a function of one lane's values. The [`kernel!`](crate::emu::lanes) macro wraps it into
+//! A kernel is written once, as a function of one lane's values. The [`kernel!`](crate::lanes) macro wraps it into
 //! a loop over chunks of 16 lanes and compiles that loop several times with different host instruction sets; LLVM
 //! turns each into vector code. Which copy runs is decided when a program is decoded, by [`Host::detect`].
 //!
@@ -343,7 +343,7 @@ impl Kernel {
 /// [`Kernel`] with one function per [`Host`], each holding its own copy of the loop.
 macro_rules! kernel {
     (|$a:ident| $body:expr) => {{
-        use $crate::emu::lanes::{Kernel, LaneArgs, Rows};
+        use $crate::lanes::{Kernel, LaneArgs, Rows};
         /// # Safety
         /// The rows must hold `rows.chunks` chunks.
         #[inline(always)]
@@ -351,7 +351,7 @@ macro_rules! kernel {
             let $a = &LaneArgs { dst, src: [x, y, z], mask, rows };
             $body
         }
-        $crate::emu::lanes::on_hosts!(
+        $crate::lanes::on_hosts!(
             body(dst: *mut u32, x: *const u32, y: *const u32, z: *const u32, mask: u64, rows: &Rows) -> u64
         );
         Kernel { by_host: [portable, avx2, avx512] }

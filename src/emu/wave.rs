@@ -221,17 +221,17 @@ pub struct UOp {
     /// Modifiers.
     pub ext: Option<Box<Ext>>,
     /// Matrix instruction.
-    pub matrix: Option<Box<crate::emu::exec::matrix::Matrix>>,
+    pub matrix: Option<Box<crate::exec::matrix::Matrix>>,
     /// The halves of a VOPD pair.
     pub dual: Option<Box<[UOp; 2]>>,
     /// Handler that a wrapping handler (register indexing, GDS) calls.
     pub inner: Option<Run>,
     /// What MODE's rounding mode governs.
-    pub round: Option<crate::emu::sem::round::Rounded>,
+    pub round: Option<crate::sem::round::Rounded>,
     /// Scaled conversion.
-    pub convert: Option<crate::emu::exec::convert::Conversion>,
+    pub convert: Option<crate::exec::convert::Conversion>,
     /// Typed buffer access.
-    pub typed: Option<Box<crate::emu::exec::format::Typed>>,
+    pub typed: Option<Box<crate::exec::format::Typed>>,
 }
 
 /// The set bits of a lane mask, in order.

@@ -7,10 +7,10 @@ mod device;
 mod emulated;
 pub mod hip;
 pub mod plan;
-pub mod queue;
 mod session;
 mod tables;
 
+pub use barewave_emu::queue;
 pub use device::{
     Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, Opened,
     StreamId, open,

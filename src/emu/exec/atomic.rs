@@ -4,8 +4,8 @@
 //! manual (chapter "Instructions", LDS and MUBUF sections); packed and f64 additions "CDNA3", clamped subtraction and
 //! conditional subtraction "RDNA4".
 
-use crate::emu::lanes::{Bf16, F16};
-use crate::emu::numeric::*;
+use crate::lanes::{Bf16, F16};
+use crate::numeric::*;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Which read-modify-write.

@@ -7,7 +7,7 @@
 //! Global wave sync resources are semaphores and barriers for all workgroups of a launch; a wave that cannot go on tries
 //! again. Source: "RDNA4" and "Vega" instruction set manuals, SOP1/SOPP barrier instructions and DS_GWS.
 
-use crate::emu::wave::{Ctl, GroupState, Kind, LaunchState, M0, Run, UOp, Wave};
+use crate::wave::{Ctl, GroupState, Kind, LaunchState, M0, Run, UOp, Wave};
 
 fn group(w: &mut Wave) -> &mut GroupState {
     // SAFETY: the launch sets the pointer for as long as the wave runs; waves of a group run on one thread.

@@ -7,11 +7,11 @@
 //! Source: AMD CDNA4 instruction set, VOP3 chapter; operand selection as LLVM's intrinsics describe it. Not documented
 //! and chosen here: NaN to 4- and 6-bit formats (the largest number), the seed of the second and later numbers (the same).
 
-use crate::emu::lanes::{Bf16, F16};
-use crate::emu::numeric::*;
-use crate::emu::sem::fp8;
-use crate::emu::sem::small::{BF6, FP4, FP6, Small};
-use crate::emu::wave::{Ctl, Kind, Run, Src, UOp, Wave};
+use crate::lanes::{Bf16, F16};
+use crate::numeric::*;
+use crate::sem::fp8;
+use crate::sem::small::{BF6, FP4, FP6, Small};
+use crate::wave::{Ctl, Kind, Run, Src, UOp, Wave};
 
 /// A number format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

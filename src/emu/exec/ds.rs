@@ -6,8 +6,8 @@
 use super::atomic::{Atomic, rmw32, rmw64};
 use super::space::lds_at;
 use super::vmem::{extend, memory_from_rows, place, rows_from_memory};
-use crate::emu::lanes::CHUNK;
-use crate::emu::wave::{Ctl, GDS_BYTES, Kind, Lanes, M0, Run, Src, UOp, Wave};
+use crate::lanes::CHUNK;
+use crate::wave::{Ctl, GDS_BYTES, Kind, Lanes, M0, Run, Src, UOp, Wave};
 
 /// Sources: 0 = address, 1 = data0, 2 = data1. `imm` is the offset (or first offset), `dst2` the second offset.
 const ADDR: usize = 0;

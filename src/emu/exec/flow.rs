@@ -4,8 +4,8 @@
 //! pseudocode; numbers and fields of hardware registers from S_GETREG_B32 and the MODE and STATUS tables of chapter
 //! "Kernel State". Clocks and SHADER_CYCLES count instructions of the wave, messages have no effect.
 
-use crate::emu::fault::FaultKind;
-use crate::emu::wave::{Ctl, Run, SCC, UOp, VCC, Wave};
+use crate::fault::FaultKind;
+use crate::wave::{Ctl, Run, SCC, UOp, VCC, Wave};
 
 /// Micro-operation index that stands for "not in this program".
 pub const NOWHERE: i64 = -1;
@@ -56,7 +56,7 @@ fn hwreg(w: &Wave, id: u32) -> u32 {
         // LDS_ALLOC: size in units of 64 or 128 dwords.
         6 => (w.lds_size / 512) << 12,
         // MEM_BASES of gfx9: private and shared aperture.
-        15 => (crate::emu::wave::PRIVATE_APERTURE >> 16) | crate::emu::wave::SHARED_APERTURE,
+        15 => (crate::wave::PRIVATE_APERTURE >> 16) | crate::wave::SHARED_APERTURE,
         20 if q.hwreg_gfx10 => w.flat_scratch as u32,
         21 if q.hwreg_gfx10 => (w.flat_scratch >> 32) as u32,
         // SHADER_CYCLES.

@@ -4,8 +4,8 @@
 //! S_SETVSKIP). The depth of the fork stack is kept in MODE bits 31:29, as the hardware does; an entry is four SGPRs.
 
 use super::flow::{branch, go, next_address};
-use crate::emu::fault::FaultKind;
-use crate::emu::wave::{Ctl, EXEC, Run, UOp, Wave};
+use crate::fault::FaultKind;
+use crate::wave::{Ctl, EXEC, Run, UOp, Wave};
 
 fn depth(w: &Wave) -> usize {
     (w.mode >> 29) as usize

@@ -7,9 +7,9 @@
 
 use super::space::{Buffer, Space};
 use super::vmem::{D16, D16_HI, STORE};
-use crate::emu::lanes::F16;
-use crate::emu::numeric::*;
-use crate::emu::wave::{Ctl, Lanes, Run, Src, UOp, Wave};
+use crate::lanes::F16;
+use crate::numeric::*;
+use crate::wave::{Ctl, Lanes, Run, Src, UOp, Wave};
 use barewave_isa::Target;
 
 /// How a component's bits are a number.

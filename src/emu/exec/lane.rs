@@ -4,7 +4,7 @@
 //! (V_PERMLANE16_B32, V_MOVREL*), "RDNA4" (V_PERMLANE16_VAR_B32) and "CDNA4" (V_PERMLANE*_SWAP_B32, V_BITOP3_B32) manuals.
 
 use super::ds::write_row;
-use crate::emu::wave::{Ctl, Kind, Lanes, M0, Run, Src, UOp, Wave};
+use crate::wave::{Ctl, Kind, Lanes, M0, Run, Src, UOp, Wave};
 
 fn value(w: &Wave, s: &Src, lane: usize) -> u32 {
     if s.kind == Kind::Vector { w.lane(s.at, lane) } else { w.r32(s) }
@@ -205,7 +205,7 @@ unsafe fn bitop3<const MASK: u32>(w: &mut Wave, op: &UOp) -> Ctl {
 }
 fn out_of_file(w: &mut Wave) -> Ctl {
     let m0 = w.s[M0];
-    w.fail(crate::emu::fault::FaultKind::Unsupported(format!("m0 = {m0} moves a register out of the file")), None)
+    w.fail(crate::fault::FaultKind::Unsupported(format!("m0 = {m0} moves a register out of the file")), None)
 }
 
 /// A vector instruction between s_set_gpr_idx_on and _off (gfx8, gfx9): M0-like index is added to the enabled operands.

@@ -8,10 +8,10 @@
 // `lg` is "ordered and unequal", which `!=` is not for NaN.
 #![allow(clippy::double_comparisons)]
 
-use crate::emu::lanes::F16;
-use crate::emu::numeric::*;
-use crate::emu::sem::round;
-use crate::emu::wave::{Ctl, EXEC, Kind, M0, Run, SCC, SINK, Src, UOp, Wave};
+use crate::lanes::F16;
+use crate::numeric::*;
+use crate::sem::round;
+use crate::wave::{Ctl, EXEC, Kind, M0, Run, SCC, SINK, Src, UOp, Wave};
 
 /// A type that scalar operands are read as.
 trait Scalar: Copy {

@@ -4,8 +4,8 @@
 //! bytes); loads of bytes and halves "RDNA4".
 
 use super::atomic::{Atomic, rmw32, rmw64};
-use crate::emu::fault::FaultKind;
-use crate::emu::wave::{Ctl, Kind, Run, UOp, Wave};
+use crate::fault::FaultKind;
+use crate::wave::{Ctl, Kind, Run, UOp, Wave};
 
 /// Bytes of a scalar memory instruction by name, and whether it is a buffer access or a store.
 pub struct Shape {

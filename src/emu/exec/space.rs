@@ -4,9 +4,9 @@
 //! checks: formulas of section "Buffer Addressing") and "Flat Memory Instructions" (apertures, scratch).
 
 use super::vmem::{ADDR64, ADDTID, IDXEN, OFFEN, STORE};
-use crate::emu::fault::FaultKind;
-use crate::emu::lanes::CHUNK;
-use crate::emu::wave::{Kind, PRIVATE_APERTURE, SHARED_APERTURE, UOp, Wave, scalar};
+use crate::fault::FaultKind;
+use crate::lanes::CHUNK;
+use crate::wave::{Kind, PRIVATE_APERTURE, SHARED_APERTURE, UOp, Wave, scalar};
 use barewave_isa::Reg;
 
 /// Sources: 0 = vaddr, 1 = saddr or resource, 3 = soffset. `imm` is the constant offset.

@@ -8,12 +8,10 @@
 //! Source: "Vega", "CDNA3", "RDNA2" and "RDNA3" manuals, chapter "Vector ALU Operations" (input and output modifiers, DPP,
 //! SDWA, packed math) and the MODE register's table in chapter "Kernel State".
 
-use crate::emu::lanes::{Bf16, CHUNK, F16, Host, Rows, Ty, on_hosts};
-use crate::emu::numeric::*;
-use crate::emu::sem::{Form, fp8, round};
-use crate::emu::wave::{
-    Batch, Ctl, DX10_CLAMP, Dpp, EXEC, Ext, FP16_OVFL, IEEE, Kind, Lanes, Run, Src, UOp, VCC, Wave,
-};
+use crate::lanes::{Bf16, CHUNK, F16, Host, Rows, Ty, on_hosts};
+use crate::numeric::*;
+use crate::sem::{Form, fp8, round};
+use crate::wave::{Batch, Ctl, DX10_CLAMP, Dpp, EXEC, Ext, FP16_OVFL, IEEE, Kind, Lanes, Run, Src, UOp, VCC, Wave};
 
 /// Row layouts by wave size (32, 64) and by which sources are registers (a bit each); the others are one repeated chunk.
 static ROWS: [[Rows; 8]; 2] = {

@@ -9,9 +9,9 @@
 
 use super::atomic::{Atomic, rmw32, rmw64};
 use super::space::{Buffer, Flat, Global, Scratch, Space, lds_at};
-use crate::emu::fault::FaultKind;
-use crate::emu::lanes::CHUNK;
-use crate::emu::wave::{Ctl, Lanes, M0, Run, SHARED_APERTURE, UOp, Wave};
+use crate::fault::FaultKind;
+use crate::lanes::CHUNK;
+use crate::wave::{Ctl, Lanes, M0, Run, SHARED_APERTURE, UOp, Wave};
 
 /// Sub-dword loads extend the sign.
 pub const SIGNED: u16 = 1;
@@ -535,7 +535,7 @@ pub fn touched(w: &Wave, op: &UOp) -> Vec<(u32, *mut u8, u32)> {
         }
         out
     }
-    use crate::emu::wave::Space as Kind;
+    use crate::wave::Space as Kind;
     match op.access.space {
         Kind::Global => all::<Global>(w, op),
         Kind::Buffer => all::<Buffer>(w, op),

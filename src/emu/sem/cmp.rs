@@ -6,8 +6,8 @@
 #![allow(clippy::double_comparisons)]
 
 use super::{Form, Sem, t};
-use crate::emu::lanes::{F16, Lane, Ty};
-use crate::emu::numeric::{class, f16_to_f32};
+use crate::lanes::{F16, Lane, Ty};
+use crate::numeric::{class, f16_to_f32};
 
 /// All relations of a numeric type; `$v` reads an operand.
 macro_rules! relations {

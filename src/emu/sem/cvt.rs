@@ -3,8 +3,8 @@
 //! Source: VOP1 and VOP3 pseudocode (V_CVT_*) of the "Vega", "CDNA3" and "RDNA3" manuals.
 
 use super::{Sem, m};
-use crate::emu::lanes::{Bf16, F16, Lane, No, Pk};
-use crate::emu::numeric::*;
+use crate::lanes::{Bf16, F16, Lane, No, Pk};
+use crate::numeric::*;
 
 #[inline(always)]
 fn norm_i16(x: f32) -> i16 {

@@ -4,8 +4,8 @@
 //! they give a bound (1 ULP) and no more; see `numeric` for what is computed.
 
 use super::{Sem, c, m};
-use crate::emu::lanes::{Bf16, F16, Lane, No};
-use crate::emu::numeric::*;
+use crate::lanes::{Bf16, F16, Lane, No};
+use crate::numeric::*;
 
 #[inline(always)]
 fn mul_legacy(a: f32, b: f32) -> f32 {

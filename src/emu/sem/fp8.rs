@@ -2,7 +2,7 @@
 //! OCP ones (e4m3 without infinity, e5m2 with).
 
 use super::{Sem, m};
-use crate::emu::lanes::{Lane, No, Pk};
+use crate::lanes::{Lane, No, Pk};
 
 /// Mantissa bits of fp8 (e4m3).
 pub const FP8: u32 = 3;

@@ -3,7 +3,7 @@
 //! Source: VOP1, VOP2 and VOP3 pseudocode of the "Vega", "RDNA2" and "RDNA3" manuals.
 
 use super::{Sem, c, m};
-use crate::emu::lanes::{Lane, No, Pk};
+use crate::lanes::{Lane, No, Pk};
 
 #[inline(always)]
 fn i24(x: u32) -> i32 {

@@ -93,13 +93,13 @@ macro_rules! m {
         m!(@ $A, $B, $C, $D, |$a: $A, $b: $B, $c: $C| -> $D { $($body)* })
     };
     (@ $A:ty, $B:ty, $C:ty, $D:ty, $f:expr) => {
-        $crate::emu::sem::Sem {
+        $crate::sem::Sem {
             // SAFETY: passed on to the kernel's caller.
-            kernel: $crate::emu::lanes::kernel!(|x| unsafe { $crate::emu::lanes::map::<$A, $B, $C, $D>(x, $f) }),
+            kernel: $crate::lanes::kernel!(|x| unsafe { $crate::lanes::map::<$A, $B, $C, $D>(x, $f) }),
             src: [<$A as Lane>::TY, <$B as Lane>::TY, <$C as Lane>::TY],
             dst: <$D as Lane>::TY,
-            form: $crate::emu::sem::Form::Map,
-            float: $crate::emu::sem::any_float(&[<$A as Lane>::TY, <$B as Lane>::TY, <$C as Lane>::TY, <$D as Lane>::TY]),
+            form: $crate::sem::Form::Map,
+            float: $crate::sem::any_float(&[<$A as Lane>::TY, <$B as Lane>::TY, <$C as Lane>::TY, <$D as Lane>::TY]),
             flush: false,
         }
     };
@@ -108,15 +108,13 @@ macro_rules! m {
 /// A compare: `t!(Compare, |a: f32, b: f32| a < b)`.
 macro_rules! t {
     ($form:expr, |$a:ident: $A:ty, $b:ident: $B:ty| $body:expr) => {
-        $crate::emu::sem::Sem {
+        $crate::sem::Sem {
             // SAFETY: passed on to the kernel's caller.
-            kernel: $crate::emu::lanes::kernel!(|x| unsafe {
-                $crate::emu::lanes::test::<$A, $B>(x, |$a: $A, $b: $B| $body)
-            }),
+            kernel: $crate::lanes::kernel!(|x| unsafe { $crate::lanes::test::<$A, $B>(x, |$a: $A, $b: $B| $body) }),
             src: [<$A as Lane>::TY, <$B as Lane>::TY, Ty::None],
             dst: Ty::None,
             form: $form,
-            float: $crate::emu::sem::any_float(&[<$A as Lane>::TY, <$B as Lane>::TY]),
+            float: $crate::sem::any_float(&[<$A as Lane>::TY, <$B as Lane>::TY]),
             flush: false,
         }
     };
@@ -125,17 +123,17 @@ macro_rules! t {
 /// An instruction with a lane bit in or out: `c!(BitOut, |a: u32, b: u32, c: No, bit| -> u32 { (value, bit) })`.
 macro_rules! c {
     ($form:ident, |$a:ident: $A:ty, $b:ident: $B:ty, $c:ident: $C:ty, $bit:ident| -> $D:ty { $($body:tt)* }) => {
-        $crate::emu::sem::Sem {
+        $crate::sem::Sem {
             // SAFETY: passed on to the kernel's caller.
-            kernel: $crate::emu::lanes::kernel!(|x| unsafe {
-                $crate::emu::lanes::carry::<$A, $B, $C, $D>(x, |$a: $A, $b: $B, $c: $C, $bit: bool| -> ($D, bool) {
+            kernel: $crate::lanes::kernel!(|x| unsafe {
+                $crate::lanes::carry::<$A, $B, $C, $D>(x, |$a: $A, $b: $B, $c: $C, $bit: bool| -> ($D, bool) {
                     $($body)*
                 })
             }),
             src: [<$A as Lane>::TY, <$B as Lane>::TY, <$C as Lane>::TY],
             dst: <$D as Lane>::TY,
-            form: $crate::emu::sem::Form::$form,
-            float: $crate::emu::sem::any_float(&[<$A as Lane>::TY, <$B as Lane>::TY, <$C as Lane>::TY, <$D as Lane>::TY]),
+            form: $crate::sem::Form::$form,
+            float: $crate::sem::any_float(&[<$A as Lane>::TY, <$B as Lane>::TY, <$C as Lane>::TY, <$D as Lane>::TY]),
             flush: false,
         }
     };
@@ -167,7 +165,7 @@ pub fn of(op: Op, fnuz: bool) -> Option<&'static Sem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::emu::lanes::{CHUNK, Host, Rows};
+    use crate::lanes::{CHUNK, Host, Rows};
 
     /// The copies of a kernel for the host's instruction sets differ in no bit, but for the payloads of NaN.
     #[test]

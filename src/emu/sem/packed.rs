@@ -8,8 +8,8 @@
 //! term by term with fused multiply-adds in single precision.
 
 use super::{Sem, m};
-use crate::emu::lanes::{Bf16, F16, Lane, No, Pk};
-use crate::emu::numeric::*;
+use crate::lanes::{Bf16, F16, Lane, No, Pk};
+use crate::numeric::*;
 
 #[inline(always)]
 fn both<A: Copy, B: Copy, D>(a: Pk<A>, b: Pk<B>, f: impl Fn(A, B) -> D) -> Pk<D> {

@@ -9,8 +9,8 @@
 //! float format, and ldexp; the transcendental ones, divisions' helpers, dot products and matrix instructions do not
 //! ("RDNA2" manual, section "MODE register"). The emulation tests compare with the host's own rounding modes.
 
-use crate::emu::lanes::{F16, Ty};
-use crate::emu::numeric::*;
+use crate::lanes::{F16, Ty};
+use crate::numeric::*;
 
 /// A direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,10 +6,10 @@ use super::race::{Access, Actor, Race};
 use super::waits::{Pending, Touched};
 use super::{Checker, Problem};
 use crate::codeobj::Family;
-use crate::emu::exec::{smem, vmem};
-use crate::emu::fault::FaultKind;
-use crate::emu::launch::Launch;
-use crate::emu::wave::{Lanes, Space, UOp, Wave};
+use crate::exec::{smem, vmem};
+use crate::fault::FaultKind;
+use crate::launch::Launch;
+use crate::wave::{Lanes, Space, UOp, Wave};
 use barewave_isa::{Counter, Flags, Pipe, Regs};
 
 /// What an instruction does to the bytes that it addresses.

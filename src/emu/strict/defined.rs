@@ -5,9 +5,9 @@
 
 use super::Problem;
 use super::facts::{Facts, Logic, tracked};
-use crate::emu::fault::FaultKind;
-use crate::emu::sem::Form;
-use crate::emu::wave::{EXEC, SCALARS, UOp, Wave, scalar};
+use crate::fault::FaultKind;
+use crate::sem::Form;
+use crate::wave::{EXEC, SCALARS, UOp, Wave, scalar};
 use barewave_isa::{Flags, Pipe, Reg, Regs, op};
 
 /// What is known of a wave's registers.

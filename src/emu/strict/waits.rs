@@ -11,8 +11,8 @@
 use super::Problem;
 use super::facts::Facts;
 use super::race::Access;
-use crate::emu::fault::FaultKind;
-use crate::emu::launch::Launch;
+use crate::fault::FaultKind;
+use crate::launch::Launch;
 use barewave_isa::{
     Between, Counter, Distance, Fix, Flags, Regs, ScalarHistory, Target, WaitScheme, max_fix_reach, max_required_states,
 };

@@ -3,8 +3,9 @@
 //! Nothing of HIP is needed to build barewave. The first use looks for the library by its names where the system's
 //! loader looks (`LD_LIBRARY_PATH`, the loader's cache), then in `ROCM_PATH`, `HIP_PATH` and `/opt/rocm*`.
 
-use super::error::{HipError, code, describe, error_name};
+use super::error::HipError;
 use super::types::*;
+use super::{code, describe, error_name};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};

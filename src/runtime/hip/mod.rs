@@ -7,9 +7,9 @@
 
 mod error;
 mod library;
-pub mod types;
 
-pub use error::{HipError, code, describe, error_name, error_text, errors};
+pub use barewave_emu::hip::{code, describe, error_name, error_text, errors, types};
+pub use error::HipError;
 pub use library::Library;
 
 use super::device::{

@@ -1,6 +1,6 @@
 //! The boundary: exported functions, their results, and what happens when something goes wrong inside.
 
-use barewave::runtime::hip::{code, error_name};
+use barewave_emu::hip::{code, error_name};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;

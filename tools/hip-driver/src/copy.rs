@@ -5,7 +5,7 @@ use crate::memory::check;
 use crate::op::{Op, Rows, submit, submit_and_wait};
 use crate::state::{self, size};
 use crate::types::*;
-use barewave::runtime::hip::code::*;
+use barewave_emu::hip::code::*;
 use std::ffi::{c_int, c_uint, c_void};
 
 /// Directions: host to host 0, host to device 1, device to host 2, device to device 3, by the addresses 4, and device to

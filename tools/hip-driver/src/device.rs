@@ -5,8 +5,8 @@
 use crate::api::{Code, INVALID, Result, err, get, put};
 use crate::state::{self, Device, device};
 use crate::types::*;
-use barewave::runtime::hip::code::*;
-use barewave::runtime::queue::pool;
+use barewave_emu::hip::code::*;
+use barewave_emu::queue::pool;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
@@ -474,7 +474,7 @@ pub unsafe extern "C" fn hipGetStreamDeviceId(stream: *mut c_void) -> c_int {
 }
 
 fn text_of_arch(chars: &[c_char]) -> String {
-    barewave::runtime::hip::types::text_of(chars)
+    barewave_emu::hip::types::text_of(chars)
 }
 
 /// The first device of an architecture, or the first one.

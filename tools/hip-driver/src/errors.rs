@@ -2,8 +2,8 @@
 
 use crate::api::{Result, err, put};
 use crate::state;
-use barewave::runtime::hip::code::*;
-use barewave::runtime::hip::{error_name, error_text, errors};
+use barewave_emu::hip::code::*;
+use barewave_emu::hip::{error_name, error_text, errors};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;

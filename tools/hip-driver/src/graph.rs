@@ -8,7 +8,7 @@ use crate::api::{Code, INVALID, Result, err, get, put};
 use crate::op::{Op, submit};
 use crate::state::{self, EXECS, EventEntry, GRAPHS, NODES, Stream, lock};
 use crate::types::*;
-use barewave::runtime::hip::code::*;
+use barewave_emu::hip::code::*;
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_uint};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,7 +5,7 @@ use crate::op::{Op, submit};
 use crate::pool::Pool;
 use crate::state::{self, lock, size};
 use crate::types::*;
-use barewave::runtime::hip::code::*;
+use barewave_emu::hip::code::*;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;

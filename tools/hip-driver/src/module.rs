@@ -5,20 +5,18 @@ use crate::op::{Op, submit};
 use crate::program::{check_target, function_of, image_for, image_in};
 use crate::state::{self, Device, FUNCTIONS, MODULES, Stream};
 use crate::types::*;
-use barewave::codeobj::{Family, KernelInfo};
-use barewave::emu::{self, EmuError, LaunchOptions, kernarg};
-use barewave::runtime::hip::code::*;
-use barewave::runtime::hip::types::{
-    HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END,
-};
-use barewave::runtime::queue::pool;
+use barewave_emu::codeobj::{Family, KernelInfo};
+use barewave_emu::hip::code::*;
+use barewave_emu::hip::types::{HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END};
+use barewave_emu::queue::pool;
+use barewave_emu::{EmuError, LaunchOptions, kernarg};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, OnceLock};
 
 /// A loaded code object.
 pub struct Module {
     /// The code.
-    pub code: emu::Module,
+    pub code: barewave_emu::Module,
     /// Number of its device.
     pub device: i32,
 }

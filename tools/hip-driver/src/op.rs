@@ -255,7 +255,7 @@ pub fn submit(stream: &Arc<Stream>, op: Op) -> Result {
 /// Does an operation in a stream and waits for it.
 pub fn submit_and_wait(stream: &Arc<Stream>, op: Op) -> Result {
     if crate::graph::is_capturing(stream) {
-        return Err(Code(barewave::runtime::hip::code::hipErrorStreamCaptureUnsupported));
+        return Err(Code(barewave_emu::hip::code::hipErrorStreamCaptureUnsupported));
     }
     submit(stream, op)?;
     let done = stream.queue.wait();

@@ -5,7 +5,7 @@ use crate::api::{Code, INVALID, Result, err, get, put};
 use crate::memory::{self, Kind};
 use crate::state::{self, POOLS, lock, size};
 use crate::types::*;
-use barewave::runtime::hip::code::*;
+use barewave_emu::hip::code::*;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex};
 

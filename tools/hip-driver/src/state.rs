@@ -2,10 +2,10 @@
 
 use crate::api::{Code, INVALID, Result, err, log};
 use crate::types::Handle;
-use barewave::codeobj::TargetId;
-use barewave::emu::{DEFAULT_MEMORY, EmuDevice, Fault, FaultKind};
-use barewave::runtime::hip::code;
-use barewave::runtime::queue::{Event, Queue, QueueError};
+use barewave_emu::codeobj::TargetId;
+use barewave_emu::hip::code;
+use barewave_emu::queue::{Event, Queue, QueueError};
+use barewave_emu::{DEFAULT_MEMORY, EmuDevice, Fault, FaultKind};
 use barewave_isa::Target;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -218,7 +218,7 @@ fn make_devices() -> std::result::Result<Vec<Arc<Device>>, String> {
         }
         Err(_) => DEFAULT_MEMORY,
     };
-    let cannot = |e: barewave::emu::EmuError| format!("no emulated device can be made ({e})");
+    let cannot = |e: barewave_emu::EmuError| format!("no emulated device can be made ({e})");
     let count = ids.len() as u64;
     let first = EmuDevice::unified(ids[0].0, wanted.saturating_mul(count)).map_err(cannot)?;
     let memory = wanted.min(first.capacity() / count);

@@ -4,8 +4,8 @@ use crate::api::{Code, INVALID, Result, err, put};
 use crate::op::{HostCall, Op, Ptr, submit};
 use crate::state::{self, Device, EVENTS, EventEntry, STREAMS, Stream, lock};
 use crate::types::*;
-use barewave::runtime::hip::code::*;
-use barewave::runtime::queue::Event;
+use barewave_emu::hip::code::*;
+use barewave_emu::queue::Event;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex};
 

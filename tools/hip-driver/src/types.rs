@@ -1,6 +1,6 @@
 //! Handles and structures of the HIP API beyond those that barewave's own HIP device uses.
 
-pub use barewave::runtime::hip::types::{dim3, hipDeviceProp_tR0000, hipDeviceProp_tR0600, hipHostFn_t};
+pub use barewave_emu::hip::types::{dim3, hipDeviceProp_tR0000, hipDeviceProp_tR0600, hipHostFn_t};
 use std::ffi::{c_int, c_uint, c_void};
 
 /// A handle: a number that a table knows.

@@ -8,7 +8,7 @@ macro_rules! unsupported {
         pub extern "C" fn $name() -> u32 {
             $crate::api::call(stringify!($name), String::new, || {
                 $crate::api::log(concat!(stringify!($name), " is not supported by the emulated driver"));
-                $crate::api::err(barewave::runtime::hip::code::hipErrorNotSupported)
+                $crate::api::err(barewave_emu::hip::code::hipErrorNotSupported)
             })
         }
     )*};

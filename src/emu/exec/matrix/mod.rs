@@ -17,9 +17,9 @@ pub use describe::describe;
 
 use super::super::sem::small;
 use crate::codeobj::Family;
-use crate::emu::program::Machine;
-use crate::emu::sem::fp8;
-use crate::emu::wave::{Ctl, Kind, Run, Src, UOp, Wave};
+use crate::program::Machine;
+use crate::sem::fp8;
+use crate::wave::{Ctl, Kind, Run, Src, UOp, Wave};
 use barewave_isa::{Inst, ModName};
 use layout::{Column, Shape};
 use std::sync::OnceLock;

@@ -5,9 +5,9 @@
 
 use super::layout::Column;
 use super::{Elem, Matrix, SIDE, decode_tables};
-use crate::emu::lanes::{Bf16, F16, Host};
-use crate::emu::numeric::*;
-use crate::emu::wave::{Kind, Src, UOp, Wave};
+use crate::lanes::{Bf16, F16, Host};
+use crate::numeric::*;
+use crate::wave::{Kind, Src, UOp, Wave};
 use std::mem::MaybeUninit;
 
 /// Rows of operands: blocks * k is at most this.

@@ -1,4 +1,4 @@
-//! The command line: one file per command.
+//! The `barewave` command: one file per subcommand.
 //!
 //! Exit status: 0 on success, 2 for wrong usage, 1 for any other failure. Results go to stdout, messages to stderr.
 
@@ -71,8 +71,13 @@ enum Command {
     Isa(isa::Command),
 }
 
-/// Runs the command that the process was started with.
-pub fn main() -> ExitCode {
+fn main() -> ExitCode {
+    // A reader that closes the pipe (`barewave ... | head`) ends the process quietly, as with other tools.
+    #[cfg(unix)]
+    // SAFETY: no other thread runs yet, and the default action is always valid.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {

@@ -6,7 +6,7 @@
 //! Workgroups run in parallel on all cores.
 //!
 //! ```no_run
-//! use barewave::emu::{EmuDevice, LaunchOptions};
+//! use barewave_emu::{EmuDevice, LaunchOptions};
 //! let device = EmuDevice::new(barewave_isa::Target::GFX942)?;
 //! let module = device.load(&std::fs::read("add.hsaco")?)?;
 //! let x = device.alloc(4096)?;
@@ -31,14 +31,18 @@
 //! denormals of each format, DX10_CLAMP, IEEE, FP16_OVFL; output modifiers are ignored where the manuals say so.
 
 mod builder;
+#[path = "../codeobj/mod.rs"]
+pub mod codeobj;
 mod exec;
 mod fault;
+pub mod hip;
 pub mod kernarg;
 mod lanes;
 mod launch;
 mod memory;
 mod numeric;
 mod program;
+pub mod queue;
 mod sem;
 mod strict;
 mod vopd;

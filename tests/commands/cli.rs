@@ -4,8 +4,11 @@ use pretty_assertions::assert_eq;
 use std::path::Path;
 use std::process::{Command, Output};
 
+/// Where the command is run; paths of the tests are relative to it.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
 fn barewave(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_barewave")).args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_barewave")).args(args).current_dir(ROOT).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -93,7 +96,7 @@ fn intermediate_forms() {
 fn wrong_files() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
-    let whole = std::fs::read(DIGITS).unwrap();
+    let whole = std::fs::read(Path::new(ROOT).join(DIGITS)).unwrap();
     std::fs::write(at("truncated.onnx"), &whole[..whole.len() / 2]).unwrap();
     std::fs::write(at("text.onnx"), "this is not a model").unwrap();
     std::fs::write(at("empty.onnx"), "").unwrap();
