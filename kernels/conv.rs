@@ -268,7 +268,7 @@ fn valid_taps(w: &mut Writer, window: &Window, coords: &[Option<Part>], input: &
             let bit = b.to_vector(1u32 << (first_bit(window, d) + k));
             let zero = b.to_vector(0u32);
             let set = b.select(inside, bit, zero);
-            b.emit(crate::mir::Gen::Or, &[bits.into()], &[bits.into(), set.into()]);
+            b.emit(crate::mir::Gen::Or.of(crate::mir::Type::U32), &[bits.into()], &[bits.into(), set.into()]);
         }
     }
     bits

@@ -12,7 +12,7 @@ use super::tile::{Loader, Tile};
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr};
 use crate::graph::view::View;
-use crate::mir::{Gen, Opnd, Part};
+use crate::mir::{Gen, Opnd, Part, Type};
 use barewave_isa::op;
 
 /// Added to the offset of rows beyond the end; with a column's own mark the sum stays out of bounds.
@@ -85,7 +85,7 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
     let next = b.scalar(0);
     b.loop_while("k", k_tiles, 1, |b, _| {
         b.pin();
-        b.emit(Gen::Add, &[next.into()], &[next.into(), tile.k.into()]);
+        b.emit(Gen::Add.of(Type::I32), &[next.into()], &[next.into(), tile.k.into()]);
         ops.a.issue(b, next);
         ops.b.issue(b, next);
         let mut frags = read_fragments(b, tile, read_a, read_b, (pitch_a, pitch_b), size_a, 0);
@@ -106,7 +106,7 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
             }
         }
         for address in [ops.a.lds(), ops.b.lds(), read_a, read_b] {
-            b.emit(Gen::Xor, &[address.into()], &[swap.into(), address.into()]);
+            b.emit(Gen::Xor.of(Type::U32), &[address.into()], &[swap.into(), address.into()]);
         }
         ops.a.commit(b, 0);
         ops.b.commit(b, size_a);

@@ -3,7 +3,7 @@
 //! The dependence graph of a block has an edge for each value read after it is written (weighted with the producer's
 //! latency), for each value overwritten, between memory accesses of one address space of which one writes, and
 //! between instructions with side effects. Priority is the longest latency path to the end of the block. While the
-//! number of live vector registers is at the goal, the first ready instruction of the source order goes, so that what has
+//! number of live vector or scalar registers is at the goal, the first ready instruction of the source order goes, so that what has
 //! been begun is ended and hoisted loads do not cost occupancy. Ties keep the source order, so scheduling is
 //! deterministic. Blocks whose order the kernel's author has fixed are left alone.
 //!
@@ -24,14 +24,17 @@ use std::collections::BinaryHeap;
 /// gets if registers do not limit it. Returns the goal: the most VGPRs that cost no wave.
 pub fn schedule(f: &mut Function, budget: u32, reach: u32) -> u32 {
     let live = Liveness::of(f);
-    let goal = next_step(f, pressure(f, &live), reach).min(budget);
+    let files = files_of_units(f);
+    let goal = next_step(f, pressure(f, &live, &files), reach).min(budget);
+    // Tuples leave gaps; scalars have no steps to aim at.
+    let goals = [goal as i64, f.target.info().max_sgprs as i64 - 8];
     for b in 0..f.blocks.len() {
         if f.blocks[b].pinned || f.blocks[b].insts.len() < 3 {
             continue;
         }
         let graph = Graph::of(f, &f.blocks[b].insts);
         // The order that the block came in stays within the goal.
-        let Some(order) = list_schedule(f, &live, b, &graph, goal) else { continue };
+        let Some(order) = list_schedule(f, &live, b, &graph, &files, goals) else { continue };
         let mut old: Vec<Option<MInst>> = std::mem::take(&mut f.blocks[b].insts).into_iter().map(Some).collect();
         f.blocks[b].insts = order.into_iter().map(|i| old[i].take().expect("each instruction once")).collect();
     }
@@ -48,9 +51,8 @@ fn next_step(f: &Function, pressure: u32, reach: u32) -> u32 {
 }
 
 /// Most VGPRs that are live at once.
-fn pressure(f: &Function, live: &Liveness) -> u32 {
-    let vector: Vec<bool> = units_of_vectors(f);
-    let count = |set: &UnitSet| set.iter().filter(|u| vector[*u]).count() as u32;
+fn pressure(f: &Function, live: &Liveness, files: &[usize]) -> u32 {
+    let count = |set: &UnitSet| set.iter().filter(|u| files[*u] == VGPRS).count() as u32;
     let mut most = 0;
     for (b, block) in f.blocks.iter().enumerate() {
         let mut alive = live.live_out[b].clone();
@@ -59,13 +61,13 @@ fn pressure(f: &Function, live: &Liveness) -> u32 {
         for inst in block.insts.iter().rev() {
             for_each_def(inst, |p| {
                 for u in live.units.of_part(p) {
-                    now -= u32::from(vector[u] && alive.contains(u));
+                    now -= u32::from(files[u] == VGPRS && alive.contains(u));
                     alive.remove(u);
                 }
             });
             for_each_use(inst, f.target, |p| {
                 for u in live.units.of_part(p) {
-                    now += u32::from(vector[u] && !alive.contains(u));
+                    now += u32::from(files[u] == VGPRS && !alive.contains(u));
                     alive.insert(u);
                 }
             });
@@ -75,9 +77,19 @@ fn pressure(f: &Function, live: &Liveness) -> u32 {
     most
 }
 
-/// For every unit: it is (part of) a VGPR.
-fn units_of_vectors(f: &Function) -> Vec<bool> {
-    f.vregs.iter().flat_map(|v| std::iter::repeat_n(v.class == RegClass::V, v.dwords as usize)).collect()
+/// Register files whose pressure is watched, and all others.
+const VGPRS: usize = 0;
+const SGPRS: usize = 1;
+const OTHER: usize = 2;
+
+/// The register file of every unit.
+fn files_of_units(f: &Function) -> Vec<usize> {
+    let file = |class| match class {
+        RegClass::V => VGPRS,
+        RegClass::S => SGPRS,
+        RegClass::A => OTHER,
+    };
+    f.vregs.iter().flat_map(|v| std::iter::repeat_n(file(v.class), v.dwords as usize)).collect()
 }
 
 /// Dependence graph of a block.
@@ -189,51 +201,54 @@ fn accesses(f: &Function, inst: &MInst) -> (Vec<Place>, Vec<Place>) {
     (reads, writes)
 }
 
-/// An order of the block's instructions that stays within the goal; `None` when the greedy choice did not.
-fn list_schedule(f: &Function, live: &Liveness, b: usize, g: &Graph, goal: u32) -> Option<Vec<usize>> {
+/// An order of the block's instructions that stays within the goals (VGPRs, SGPRs); `None` when the greedy choice did not.
+fn list_schedule(
+    f: &Function,
+    live: &Liveness,
+    b: usize,
+    g: &Graph,
+    files: &[usize],
+    goals: [i64; 2],
+) -> Option<Vec<usize>> {
     let insts = &f.blocks[b].insts;
     let n = insts.len();
-    let vector = units_of_vectors(f);
     // Uses of each unit that are still to come in this block, and which units are live now.
     let mut uses_left = vec![0u32; live.units.count()];
-    let mut widest = 0;
+    let mut widest = [0i64; 3];
     for inst in insts {
         for_each_use(inst, f.target, |p| live.units.of_part(p).for_each(|u| uses_left[u] += 1));
-        let mut defined = 0;
-        for_each_def(inst, |p| defined += p.len as i64);
-        widest = widest.max(defined);
+        let mut defined = [0i64; 3];
+        for_each_def(inst, |p| defined[files[live.units.of_part(p).start]] += p.len as i64);
+        (0..3).for_each(|k| widest[k] = widest[k].max(defined[k]));
     }
     let mut alive = live.live_in[b].clone();
-    let mut vgprs = alive.iter().filter(|u| vector[*u]).count() as i64;
+    let mut held = [0i64; 3];
+    alive.iter().for_each(|u| held[files[u]] += 1);
     let mut incoming = g.incoming.clone();
     let mut ready = Ready { earliest: vec![0; n], done: vec![false; n], ..Ready::default() };
     (0..n).filter(|i| incoming[*i] == 0).for_each(|i| ready.add(i, g.height[i]));
     let mut order = Vec::with_capacity(n);
     let mut now = 0u32;
-    let mut peak = vgprs;
-    while let Some(i) = ready.take(now, vgprs + widest > goal as i64) {
-        let growth = |i: usize| -> i64 {
-            let mut d = 0i64;
-            for_each_def(&insts[i], |p| {
-                d += live.units.of_part(p).filter(|&u| vector[u] && !alive.contains(u)).count() as i64;
-            });
-            for_each_use(&insts[i], f.target, |p| {
-                let last = |&u: &usize| vector[u] && uses_left[u] == 1 && !live.live_out[b].contains(u);
-                d -= live.units.of_part(p).filter(last).count() as i64;
-            });
-            d
-        };
-        vgprs += growth(i);
-        peak = peak.max(vgprs);
+    let short = |held: &[i64; 3]| (0..2).any(|k| held[k] + widest[k] > goals[k]);
+    while let Some(i) = ready.take(now, short(&held)) {
         for_each_use(&insts[i], f.target, |p| {
             for u in live.units.of_part(p) {
                 uses_left[u] -= 1;
-                if uses_left[u] == 0 && !live.live_out[b].contains(u) {
+                if uses_left[u] == 0 && !live.live_out[b].contains(u) && alive.contains(u) {
                     alive.remove(u);
+                    held[files[u]] -= 1;
                 }
             }
         });
-        for_each_def(&insts[i], |p| live.units.of_part(p).for_each(|u| alive.insert(u)));
+        for_each_def(&insts[i], |p| {
+            for u in live.units.of_part(p) {
+                held[files[u]] += i64::from(!alive.contains(u));
+                alive.insert(u);
+            }
+        });
+        if (0..2).any(|k| held[k] > goals[k]) {
+            return None;
+        }
         now = now.max(ready.earliest[i]) + insts[i].info(f.target).map_or(1, |x| x.busy.max(1) as u32);
         order.push(i);
         for &(k, l) in &g.out[i] {
@@ -244,7 +259,7 @@ fn list_schedule(f: &Function, live: &Liveness, b: usize, g: &Graph, goal: u32) 
             }
         }
     }
-    (peak <= goal as i64).then_some(order)
+    Some(order)
 }
 
 /// Instructions whose predecessors have all been placed.

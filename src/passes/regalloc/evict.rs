@@ -10,7 +10,7 @@
 //! are reserved and the allocation is made once more. The instructions are inserted when all have a place.
 
 use super::pools::Pool;
-use super::view::{Touch, Value, View, touches};
+use super::view::{Touch, Value, View, touches, weights};
 use super::{Limits, Places};
 use crate::mir::{Function, MInst, Opnd, Part, RegClass, VReg};
 use barewave_isa::{ModName, Mods, Op, Reg, op};
@@ -64,6 +64,8 @@ pub(super) struct Evictor<'a> {
     touches: Vec<Vec<Touch>>,
     homes: BTreeMap<VReg, Home>,
     segments: BTreeMap<VReg, Segment>,
+    /// How often the instructions of each block count.
+    weights: Vec<u64>,
     positions: u32,
     /// Dwords of scratch handed out.
     scratch_end: u32,
@@ -73,7 +75,7 @@ pub(super) struct Evictor<'a> {
 /// Places all values, inserting code into `f` for those that have no register.
 pub(super) fn allocate(f: &mut Function, view: View, limits: &Limits) -> Result<(Places, u32), Failure> {
     let positions = view.positions;
-    let touches = touches(f);
+    let (touches, weights) = (touches(f), weights(f));
     let n = view.values.len();
     let wave = f.target.info().wave_size;
     let mut e = Evictor {
@@ -82,12 +84,13 @@ pub(super) fn allocate(f: &mut Function, view: View, limits: &Limits) -> Result<
         place: vec![None; n],
         pools: limits.pools(positions),
         scratch: Pool::new(Reg::V0, SCRATCH_DWORDS, positions),
-        lanes: Pool::new(Reg::V0, wave * 4, positions),
+        lanes: Pool::new(Reg::V0, wave * 16, positions),
         lane_regs: Vec::new(),
         queue: BinaryHeap::new(),
         touches,
         homes: BTreeMap::new(),
         segments: BTreeMap::new(),
+        weights,
         positions,
         scratch_end: 0,
         spilled: 0,
@@ -215,7 +218,7 @@ impl Evictor<'_> {
         let end = if tail.written != 0 { 2 * tail.inst + 2 } else { 2 * tail.inst + 1 };
         let info = self.f.vreg(of);
         // A single instruction's registers cannot be had for less.
-        let cost = (touches.len() > 1).then(|| 64 * touches.len() as u64);
+        let cost = (touches.len() > 1).then(|| self.weights[head.block as usize] * touches.len() as u64);
         let temp = self.add(info.class, vec![vec![(start, end)]; info.dwords as usize], cost).reg;
         self.segments.insert(temp, Segment { of, temp, touches });
         self.enqueue(temp.0);
