@@ -2,6 +2,7 @@
 //!
 //! Exit status: 0 on success, 2 for wrong usage, 1 for any other failure. Results go to stdout, messages to stderr.
 
+mod check;
 mod compile;
 mod conformance;
 mod devices;
@@ -64,6 +65,7 @@ enum Command {
     Compile(compile::Args),
     Run(run::Args),
     Launch(launch::Args),
+    Check(check::Args),
     Conformance(conformance::Args),
     Asm(disasm::AsmArgs),
     Disasm(disasm::DisasmArgs),
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         Command::Compile(args) => compile::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Launch(args) => launch::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Asm(args) => disasm::asm(&args),
         Command::Disasm(args) => disasm::disasm(&args),
