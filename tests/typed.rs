@@ -32,11 +32,8 @@ fn kernel(target: Target, g: Generic, items: u32) -> Function {
         });
     }
     let r = b.generic(g, &srcs);
-    let r = if g.op.compares() {
-        b.generic(Gen::Select.of(Type::U32), &[r.into(), Opnd::Imm(1), Opnd::Imm(0)])
-    } else {
-        r
-    };
+    let r =
+        if g.op.compares() { b.generic(Gen::Select.of(Type::U32), &[r.into(), Opnd::Imm(1), Opnd::Imm(0)]) } else { r };
     b.store(buffers[n], r, at, Opnd::Imm(0), 0);
     b.finish()
 }
@@ -221,9 +218,7 @@ fn right(g: Generic, x: &[u64], got: u64) -> bool {
         Gen::Sub if t == Type::F64 => f[0] - f[1],
         Gen::Mul if t == Type::F64 => f[0] * f[1],
         Gen::Fma if t == Type::F64 => f[0].mul_add(f[1], f[2]),
-        Gen::Fma if step == Type::F32 => {
-            twice((f[0] as f32).mul_add(f[1] as f32, f[2] as f32).to_bits().into())
-        }
+        Gen::Fma if step == Type::F32 => twice((f[0] as f32).mul_add(f[1] as f32, f[2] as f32).to_bits().into()),
         Gen::Add => {
             let (h, l) = two_sum(f[0], f[1]);
             twice(round(step, h, l))
@@ -276,7 +271,6 @@ fn right(g: Generic, x: &[u64], got: u64) -> bool {
     };
     same_float(want)
 }
-
 
 fn right_conversion(g: Generic, x: u64, got: u64) -> bool {
     let (from, to) = (g.from, g.ty);
@@ -375,9 +369,8 @@ fn check(target: Target, g: Generic) -> Result<(), String> {
         operands[0] = (0..65536).map(|x| x | 0xabcd_0000).collect();
     }
     let got = run(target, g, &operands);
-    let wrong: Vec<usize> = (0..got.len())
-        .filter(|&k| !right(g, &operands.iter().map(|o| o[k]).collect::<Vec<_>>(), got[k]))
-        .collect();
+    let wrong: Vec<usize> =
+        (0..got.len()).filter(|&k| !right(g, &operands.iter().map(|o| o[k]).collect::<Vec<_>>(), got[k])).collect();
     match wrong.first() {
         None => Ok(()),
         Some(&k) => {

@@ -280,10 +280,7 @@ impl Gen {
     }
     /// The result is a mask.
     pub fn compares(self) -> bool {
-        matches!(
-            self,
-            Gen::CmpEq | Gen::CmpNe | Gen::CmpLt | Gen::CmpLe | Gen::CmpGt | Gen::CmpGe | Gen::CmpUnordered
-        )
+        matches!(self, Gen::CmpEq | Gen::CmpNe | Gen::CmpLt | Gen::CmpLe | Gen::CmpGt | Gen::CmpGe | Gen::CmpUnordered)
     }
     /// Number of sources.
     pub fn sources(self) -> usize {

@@ -172,11 +172,8 @@ impl Selector {
         let scalar = matches!(d, Opnd::V(p) if f.vreg(p.reg).class == RegClass::S);
         match g.op {
             Gen::Add | Gen::Sub if scalar => {
-                let ops = if g.op == Gen::Add {
-                    [op::S_ADD_U32, op::S_ADDC_U32]
-                } else {
-                    [op::S_SUB_U32, op::S_SUBB_U32]
-                };
+                let ops =
+                    if g.op == Gen::Add { [op::S_ADD_U32, op::S_ADDC_U32] } else { [op::S_SUB_U32, op::S_SUBB_U32] };
                 for (i, o) in (0..2).zip(ops) {
                     self.push(o, dword(d, i), &[dword(x, i), dword(y, i)]);
                 }
@@ -356,11 +353,8 @@ impl Selector {
         let sticky = self.compute(f, Gen::Or.of(U32), &[Opnd::Imm(0x800), cleared])?;
         let folded = self.compute(f, Gen::Select.of(U32), &[some, sticky, low])?;
         // Only numbers beyond 2^53 lose bits on the way.
-        let sign = if from.is_signed() {
-            self.compute(f, Gen::Shr.of(I32), &[high, Opnd::Imm(31)])?
-        } else {
-            Opnd::Imm(0)
-        };
+        let sign =
+            if from.is_signed() { self.compute(f, Gen::Shr.of(I32), &[high, Opnd::Imm(31)])? } else { Opnd::Imm(0) };
         let size = self.compute(f, Gen::Xor.of(U32), &[sign, high])?;
         let large = self.compute(f, Gen::CmpLt.of(U32), &[Opnd::Imm(0x1f_ffff), size])?;
         let low = self.compute(f, Gen::Select.of(U32), &[large, folded, low])?;

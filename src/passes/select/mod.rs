@@ -98,7 +98,8 @@ impl Selector {
             Gen::Mul if matches!(g.ty, Type::I32 | Type::U32) => return self.mul(f, g.ty, d, srcs[0], srcs[1]),
             Gen::Mad => return self.mad(f, vector, d, [srcs[0], srcs[1], srcs[2]]),
             Gen::Div | Gen::Rem => {
-                let by = imm(srcs[1]).filter(|x| *x != 0).ok_or(format!("{g} needs a constant divisor other than 0"))?;
+                let by =
+                    imm(srcs[1]).filter(|x| *x != 0).ok_or(format!("{g} needs a constant divisor other than 0"))?;
                 return if g.op == Gen::Div { self.udiv(f, d, srcs[0], by) } else { self.umod(f, d, srcs[0], by) };
             }
             _ => {}
