@@ -4,7 +4,9 @@
 //! once and what is uniform stays in scalar registers. Memory is reached through raw buffers: a lane whose offset is
 //! [`Builder::OUT_OF_BOUNDS`] reads zero and stores nothing, which is how kernels mask lanes at tensor edges.
 
-use super::{Block, BlockId, Code, Function, Gen, Generic, MInst, Opnd, Part, Preloads, RegClass, Type, VReg};
+use super::{
+    Block, BlockId, Code, Function, Gen, Generic, Lds, MInst, Memory, Opnd, Part, Preloads, RegClass, Space, Type, VReg,
+};
 use barewave_isa::{Flags, ModName, Mods, Op, Reg, Target, op};
 
 /// A raw buffer: base address and size in a scalar descriptor.
@@ -12,6 +14,14 @@ use barewave_isa::{Flags, ModName, Mods, Op, Reg, Target, op};
 pub struct Buffer {
     /// Four scalar dwords.
     pub desc: Part,
+    /// What it is a buffer of.
+    pub memory: Memory,
+}
+
+impl Buffer {
+    fn space(self) -> Space {
+        Space { memory: self.memory, ..Space::default() }
+    }
 }
 
 /// Builds one kernel. Create with [`Builder::new`], end with [`Builder::finish`].
@@ -21,6 +31,8 @@ pub struct Builder {
     places: Vec<Option<u32>>,
     /// A vector that holds [`Builder::OUT_OF_BOUNDS`], made in the entry block.
     out_of_bounds: Option<Part>,
+    /// The part of LDS that accesses are said to touch.
+    lds_part: Lds,
 }
 
 impl Builder {
@@ -41,7 +53,7 @@ impl Builder {
             workgroup_size,
             scratch_bytes: 0,
         };
-        let mut b = Builder { f, places: Vec::new(), out_of_bounds: None };
+        let mut b = Builder { f, places: Vec::new(), out_of_bounds: None, lds_part: Lds::Any };
         let entry = b.label();
         b.place(entry, "entry");
         // Before gfx9 LDS instructions clamp addresses to M0.
@@ -333,7 +345,7 @@ impl Builder {
         self.scalar_load_into(desc.slice(0, 2), base, arg * 8);
         self.copy_into(desc.dword(2), bytes);
         self.copy_into(desc.dword(3), self.f.target.info().raw_buffer_word3);
-        Buffer { desc }
+        Buffer { desc, memory: Memory::Arg(arg.min(255) as u8) }
     }
     /// The 64-bit address in kernel argument number `arg`.
     pub fn pointer_arg(&mut self, arg: u32) -> Part {
@@ -381,19 +393,22 @@ impl Builder {
         let op = [op::BUFFER_LOAD_DWORD, op::BUFFER_LOAD_DWORDX2, op::BUFFER_LOAD_DWORDX3, op::BUFFER_LOAD_DWORDX4]
             [dst.len as usize - 1];
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
-        self.push(MInst { mods, ..MInst::new(op, &[dst.into()], &srcs) });
+        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
     }
     /// Stores 1 to 4 dwords per lane at byte offset `voff + soff + imm`.
     pub fn store(&mut self, buf: Buffer, data: Part, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) {
         let op = [op::BUFFER_STORE_DWORD, op::BUFFER_STORE_DWORDX2, op::BUFFER_STORE_DWORDX3, op::BUFFER_STORE_DWORDX4]
             [data.len as usize - 1];
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
-        self.push(MInst { mods, ..MInst::new(op, &[], &[data.into(), srcs[0], srcs[1], srcs[2]]) });
+        let srcs = [data.into(), srcs[0], srcs[1], srcs[2]];
+        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[], &srcs) });
     }
     /// A memory instruction of another width (`buffer_load_ubyte`, `buffer_store_short`, ...): loads return a value.
     pub fn load_op(&mut self, op: Op, buf: Buffer, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) -> Part {
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
-        self.op_with(op, &srcs, mods)
+        let dst = self.result_of(op);
+        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
+        dst
     }
     /// Store counterpart of [`Builder::load_op`].
     pub fn store_op(
@@ -406,7 +421,8 @@ impl Builder {
         imm: u32,
     ) {
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
-        self.push(MInst { mods, ..MInst::new(op, &[], &[data.into(), srcs[0], srcs[1], srcs[2]]) });
+        let srcs = [data.into(), srcs[0], srcs[1], srcs[2]];
+        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[], &srcs) });
     }
     /// Buffer operands (`vaddr`, `srsrc`, `soffset`) and modifiers of an access; constants beyond the offset field's
     /// 4095 go to `soffset`.
@@ -434,6 +450,13 @@ impl Builder {
         ([voff, buf.desc.into(), soff], mods)
     }
 
+    /// Says which part of LDS the accesses that follow touch; [`Lds::Any`] takes it back.
+    pub fn in_lds(&mut self, part: Lds) {
+        self.lds_part = part;
+    }
+    fn lds_space(&self) -> Space {
+        Space { lds: self.lds_part, ..Space::default() }
+    }
     /// Reserves LDS and returns its byte offset (16-byte aligned).
     pub fn lds(&mut self, bytes: u32) -> u32 {
         let at = self.f.lds_bytes.next_multiple_of(16);
@@ -455,7 +478,8 @@ impl Builder {
             n => panic!("no LDS read of {n} dwords"),
         };
         let mods = Self::lds_mods(offset);
-        self.push(MInst { mods, ..MInst::new(op, &[dst.into()], &[addr.into()]) });
+        let space = self.lds_space();
+        self.push(MInst { mods, space, ..MInst::new(op, &[dst.into()], &[addr.into()]) });
     }
     /// Writes 1, 2 or 4 dwords to LDS at `addr + offset` (aligned to the width).
     pub fn lds_write(&mut self, addr: Part, data: Part, offset: u32) {
@@ -466,7 +490,8 @@ impl Builder {
             n => panic!("no LDS write of {n} dwords"),
         };
         let mods = Self::lds_mods(offset);
-        self.push(MInst { mods, ..MInst::new(op, &[], &[addr.into(), data.into()]) });
+        let space = self.lds_space();
+        self.push(MInst { mods, space, ..MInst::new(op, &[], &[addr.into(), data.into()]) });
     }
     fn lds_mods(offset: u32) -> Mods {
         assert!(offset < 65536, "LDS offset {offset} does not fit its field");

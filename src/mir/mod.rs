@@ -10,11 +10,13 @@
 mod builder;
 mod generic;
 pub mod liveness;
+mod space;
 mod text;
 mod verify;
 
 pub use builder::{Buffer, Builder};
 pub use generic::{Gen, Generic, Type};
+pub use space::{Lds, Memory, Space};
 pub use text::{ParseError, parse};
 pub use verify::{VerifyError, verify};
 
@@ -159,6 +161,8 @@ pub struct MInst {
     pub srcs: SmallVec<[Opnd; 4]>,
     /// Modifiers.
     pub mods: Mods,
+    /// Memory that it touches.
+    pub space: Space,
 }
 
 impl MInst {
@@ -169,6 +173,7 @@ impl MInst {
             dsts: SmallVec::from_slice(dsts),
             srcs: SmallVec::from_slice(srcs),
             mods: Mods::new(),
+            space: Space::default(),
         }
     }
     /// The target instruction; `None` for generic operations.
@@ -181,6 +186,10 @@ impl MInst {
     /// Table row on `target`.
     pub fn info(&self, target: Target) -> Option<&'static OpInfo> {
         self.op().and_then(|op| target.op(op))
+    }
+    /// It loads from memory straight to LDS.
+    pub fn loads_to_lds(&self, target: Target) -> bool {
+        self.op().is_some_and(|op| target.loads_to_lds(op, &self.mods))
     }
     /// Operands that are read: sources, and destinations whose old value matters.
     pub fn uses(&self, target: Target) -> impl Iterator<Item = Opnd> + '_ {

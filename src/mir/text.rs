@@ -59,6 +59,7 @@ impl Function {
             let mods: Vec<String> = inst.mods.iter().map(|(n, v)| format!("{}={v}", n.name())).collect();
             let _ = write!(s, " {{{}}}", mods.join(" "));
         }
+        let _ = write!(s, "{}", inst.space);
         s
     }
 }
@@ -244,6 +245,10 @@ fn parse_reg_decl(f: &mut Function, w: &str) -> Result<(), String> {
 }
 
 fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, String> {
+    let (line, space) = match line.split_once(" in ") {
+        Some((l, s)) => (l, Space::parse(s)?),
+        None => (line, Space::default()),
+    };
     let (body, mods_text) = match line.split_once(" {") {
         Some((b, m)) => (b, m.strip_suffix('}').ok_or("modifiers end with }")?),
         None => (line, ""),
@@ -264,7 +269,7 @@ fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, String
         let name = ModName::by_name(k).ok_or(format!("no modifier '{k}'"))?;
         mods.set(name, v.parse().map_err(|_| format!("'{v}' is not a number"))?);
     }
-    Ok(MInst { code, dsts: list(dsts)?.into_iter().collect(), srcs: list(srcs)?, mods })
+    Ok(MInst { code, dsts: list(dsts)?.into_iter().collect(), srcs: list(srcs)?, mods, space })
 }
 
 fn parse_operand(f: &Function, blocks: &[&str], w: &str) -> Result<Opnd, String> {

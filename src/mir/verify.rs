@@ -5,8 +5,8 @@
 //! register can be read before it is written (nothing but preloaded values is live at the entry).
 
 use super::liveness::Liveness;
-use super::{Code, Function, Gen, Generic, MInst, Opnd, RegClass, Type};
-use barewave_isa::{Class, Flags, Slot};
+use super::{Code, Function, Gen, Generic, Lds, MInst, Memory, Opnd, RegClass, Type};
+use barewave_isa::{Class, Flags, OpInfo, Pipe, Slot};
 
 /// What is wrong, where, and which pass had just run.
 #[derive(Debug, thiserror::Error)]
@@ -97,11 +97,14 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), String> {
     let Some(info) = f.target.op(op) else {
         return Err(format!("{} is not an instruction of {}", op.name(), f.target.info().name));
     };
-    if inst.dsts.len() != info.dsts.len() || inst.srcs.len() != info.srcs.len() {
+    check_space(f, inst, info)?;
+    // A load to LDS has no result, whatever its row says of the load to registers.
+    let dsts = if inst.loads_to_lds(f.target) { 0 } else { info.dsts.len() };
+    if inst.dsts.len() != dsts || inst.srcs.len() != info.srcs.len() {
         return Err(format!(
             "{} takes {} destinations and {} sources, not {} and {}",
             info.name,
-            info.dsts.len(),
+            dsts,
             info.srcs.len(),
             inst.dsts.len(),
             inst.srcs.len()
@@ -110,6 +113,19 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), String> {
     let dsts = inst.dsts.iter().zip(info.dsts).map(|(o, s)| (o, s, true));
     for (o, slot, is_dst) in dsts.chain(inst.srcs.iter().zip(info.srcs).map(|(o, s)| (o, s, false))) {
         check_operand(f, o, slot, is_dst)?;
+    }
+    Ok(())
+}
+
+/// Memory is named only where it is touched.
+fn check_space(f: &Function, inst: &MInst, info: &OpInfo) -> Result<(), String> {
+    let memory = matches!(info.pipe, Pipe::Vmem | Pipe::Smem);
+    let lds = info.pipe == Pipe::Lds || info.flags.has(Flags::BARRIER) || inst.loads_to_lds(f.target);
+    if inst.space.memory != Memory::Any && !memory {
+        return Err(format!("{} touches no memory", info.name));
+    }
+    if inst.space.lds != Lds::Any && !lds {
+        return Err(format!("{} touches no LDS", info.name));
     }
     Ok(())
 }

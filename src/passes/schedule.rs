@@ -1,7 +1,8 @@
 //! Instruction scheduling before register allocation: top-down list scheduling of each block.
 //!
 //! The dependence graph of a block has an edge for each value read after it is written (weighted with the producer's
-//! latency), for each value overwritten, between memory accesses of one address space of which one writes, and
+//! latency), for each value overwritten, between accesses of memory or LDS that may meet ([`Space`]) and of which one writes
+//! (a load to LDS reads memory and writes LDS), and
 //! between instructions with side effects. Priority is the longest latency path to the end of the block. While the
 //! number of live vector or scalar registers is at the goal, the first ready instruction of the source order goes, so that what has
 //! been begun is ended and hoisted loads do not cost occupancy. Ties keep the source order, so scheduling is
@@ -11,10 +12,11 @@
 //! in the order that the block came in, or as LDS and the workgroup's size allow. So reordering never costs a
 //! wave, and uses all registers that cost none.
 //!
+//! [`Space`]: crate::mir::Space
 //! [`Target::vgpr_steps`]: barewave_isa::Target::vgpr_steps
 
 use crate::mir::liveness::{Liveness, UnitSet, for_each_def, for_each_use};
-use crate::mir::{Function, MInst, Opnd, Part, RegClass};
+use crate::mir::{Function, Lds, MInst, Memory, Opnd, Part, RegClass};
 use barewave_isa::{Flags, Pipe, Reg};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -106,8 +108,8 @@ struct Graph {
 enum Place {
     Dword(u32, u8),
     Fixed(Reg),
-    Lds,
-    Memory,
+    Lds(Lds),
+    Memory(Memory),
     Effects,
 }
 
@@ -121,11 +123,12 @@ impl Graph {
     fn of(f: &Function, insts: &[MInst]) -> Graph {
         let n = insts.len();
         let mut g = Graph { out: vec![Vec::new(); n], incoming: vec![0; n], height: vec![0; n] };
+        let named = Named::of(insts);
         let mut places: FxHashMap<Place, Access> = FxHashMap::default();
         let mut before: Vec<(usize, u32)> = Vec::new();
         for (i, inst) in insts.iter().enumerate() {
             before.clear();
-            let (reads, writes) = accesses(f, inst);
+            let (reads, writes) = accesses(f, inst, &named);
             for p in &reads {
                 let a = places.entry(*p).or_default();
                 if let Some(w) = a.writer {
@@ -161,12 +164,45 @@ impl Graph {
 
 fn latency(f: &Function, producer: &MInst, place: Place) -> u32 {
     match place {
-        Place::Lds | Place::Memory | Place::Effects => 1,
+        Place::Lds(_) | Place::Memory(_) | Place::Effects => 1,
         _ => producer.info(f.target).map_or(1, |x| x.latency.max(1) as u32),
     }
 }
 
-fn accesses(f: &Function, inst: &MInst) -> (Vec<Place>, Vec<Place>) {
+/// The memory that a block's instructions name: what names none touches all of it.
+struct Named {
+    lds: Vec<Lds>,
+    memory: Vec<Memory>,
+}
+
+impl Named {
+    fn of(insts: &[MInst]) -> Named {
+        let (mut lds, mut memory) = (vec![Lds::Any], vec![Memory::Any]);
+        for i in insts {
+            lds.push(i.space.lds);
+            memory.push(i.space.memory);
+        }
+        lds.sort_unstable();
+        lds.dedup();
+        memory.sort_unstable();
+        memory.dedup();
+        Named { lds, memory }
+    }
+    fn lds(&self, l: Lds) -> &[Lds] {
+        match self.lds.binary_search(&l) {
+            Ok(i) if l != Lds::Any => &self.lds[i..=i],
+            _ => &self.lds,
+        }
+    }
+    fn memory(&self, m: Memory) -> &[Memory] {
+        match self.memory.binary_search(&m) {
+            Ok(i) if m != Memory::Any => &self.memory[i..=i],
+            _ => &self.memory,
+        }
+    }
+}
+
+fn accesses(f: &Function, inst: &MInst, named: &Named) -> (Vec<Place>, Vec<Place>) {
     let (mut reads, mut writes) = (Vec::new(), Vec::new());
     let dwords = |p: Part| (p.first..p.first + p.len).map(move |i| Place::Dword(p.reg.0, i));
     for_each_use(inst, f.target, |p| reads.extend(dwords(p)));
@@ -182,17 +218,20 @@ fn accesses(f: &Function, inst: &MInst) -> (Vec<Place>, Vec<Place>) {
         // EXEC and MODE are read by everything; only writers of them order anything.
         reads.extend(info.reads.iter().map(|r| Place::Fixed(*r)));
         writes.extend(info.writes.iter().map(|r| Place::Fixed(*r)));
-        let space = match info.pipe {
-            Pipe::Lds => Some(Place::Lds),
-            Pipe::Vmem => Some(Place::Memory),
-            _ => None,
-        };
-        if let Some(space) = space {
-            let store = info.flags.has(Flags::STORE) || info.flags.has(Flags::ATOMIC);
-            if store { writes.push(space) } else { reads.push(space) }
-        }
-        if info.flags.has(Flags::BARRIER) {
-            writes.push(Place::Lds);
+        let store = info.flags.has(Flags::STORE) || info.flags.has(Flags::ATOMIC);
+        let lds = named.lds(inst.space.lds).iter().map(|l| Place::Lds(*l));
+        let memory = named.memory(inst.space.memory).iter().map(|m| Place::Memory(*m));
+        match info.pipe {
+            Pipe::Lds if store => writes.extend(lds),
+            Pipe::Lds => reads.extend(lds),
+            Pipe::Vmem if inst.loads_to_lds(f.target) => {
+                reads.extend(memory);
+                writes.extend(lds);
+            }
+            Pipe::Vmem if store => writes.extend(memory),
+            Pipe::Vmem => reads.extend(memory),
+            _ if info.flags.has(Flags::BARRIER) => writes.extend(lds),
+            _ => {}
         }
         if info.flags.has(Flags::SIDE_EFFECTS) {
             writes.push(Place::Effects);

@@ -55,23 +55,17 @@ impl Fragment {
         Fragment { lane, position: along.chain(deep).collect(), bits: 32, spacing: 32 }
     }
 
-    /// Finds the contributions of all bits; `None` when the places are not sums of such.
-    pub(super) fn from_places(
-        places: &[Placed],
-        lanes: usize,
-        copies: usize,
-        bits: u32,
-        spacing: u32,
-    ) -> Option<Fragment> {
+    /// Finds the contributions of all bits; `None` when the places are not sums of such. Lanes behind the last place
+    /// hold copies, or what nobody reads.
+    pub(super) fn from_places(places: &[Placed], lanes: usize, bits: u32, spacing: u32) -> Option<Fragment> {
         let position = |reg: usize, shift: u32| (reg as u32 * 32 + shift) / spacing;
         let element_at = |lane: usize, at: u32| {
             let found = places.iter().find(|p| p.1 == lane && position(p.2, p.3) == at)?;
             Some(Step { row: found.0.0 as u32, col: found.0.1 as u32 })
         };
-        let per_lane = (places.len() * copies / lanes) as u32;
-        let lane_bits = lanes.trailing_zeros();
-        let held = lanes / copies;
-        let lane = (0..lane_bits)
+        let held = places.iter().map(|p| p.1 + 1).max()?;
+        let per_lane = (places.len() / held) as u32;
+        let lane = (0..lanes.trailing_zeros())
             .map(|b| if 1 << b < held { element_at(1 << b, 0) } else { Some(Step::default()) })
             .collect::<Option<Vec<_>>>()?;
         let steps = (0..per_lane.trailing_zeros()).map(|b| element_at(0, 1 << b)).collect::<Option<Vec<_>>>()?;
@@ -79,7 +73,7 @@ impl Fragment {
         let exact = places.iter().all(|&((row, col), lane, reg, shift)| {
             f.element(lane as u32, position(reg, shift)) == (row as u32, col as u32)
         });
-        (exact && per_lane.is_power_of_two()).then_some(f)
+        (exact && held.is_power_of_two() && per_lane.is_power_of_two()).then_some(f)
     }
 
     /// Lanes that take part.

@@ -212,13 +212,11 @@ impl MatrixOp {
                 places.push((element, usize::from(run.lane) + i, usize::from(run.reg), u32::from(run.shift)));
             }
         }
-        // Both halves of a gfx11 wave hold the same A and B.
-        let copies = if s.layout == Layout::Wmma11 && operand != Operand::D { s.lanes / side } else { 1 };
         // A 16-bit result of gfx11 leaves every other half of a register alone.
         let spacing = match (operand, s.layout) {
             (Operand::D, Layout::Wmma11) => 32,
             _ => elem.bits(),
         };
-        Fragment::from_places(&places, s.lanes, copies, elem.bits(), spacing)
+        Fragment::from_places(&places, s.lanes, elem.bits(), spacing)
     }
 }

@@ -12,7 +12,7 @@
 use super::pools::Pool;
 use super::view::{Touch, Value, View, touches, weights};
 use super::{Limits, Places};
-use crate::mir::{Function, MInst, Opnd, Part, RegClass, VReg};
+use crate::mir::{Function, MInst, Memory, Opnd, Part, RegClass, Space, VReg};
 use barewave_isa::{ModName, Mods, Op, Reg, op};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -286,19 +286,22 @@ impl Evictor<'_> {
 
     /// Code that fills a dword of a segment's register.
     fn fill(&self, home: &Home, i: u8, to: Part) -> MInst {
+        let space = Space { memory: Memory::Scratch, ..Space::default() };
         match home {
             Home::Remake(inst) => MInst { dsts: [Opnd::V(to)].into_iter().collect(), ..inst.clone() },
             Home::Agprs(p) => MInst::new(op::V_ACCVGPR_READ_B32, &[to.into()], &[p.dword(i).into()]),
             Home::Scratch(at) => {
                 let mods = Mods::new().with(ModName::Offset, 4 * (*at as i32 + i as i32));
                 match self.f.preloads.scratch {
-                    _ if self.architected() => {
-                        MInst { mods, ..MInst::new(op::SCRATCH_LOAD_DWORD, &[to.into()], &[Opnd::Off, Opnd::Off]) }
-                    }
+                    _ if self.architected() => MInst {
+                        mods,
+                        space,
+                        ..MInst::new(op::SCRATCH_LOAD_DWORD, &[to.into()], &[Opnd::Off, Opnd::Off])
+                    },
                     Some([desc, wave]) => {
                         let (desc, wave) = (self.f.whole(desc), self.f.whole(wave));
                         let srcs = [Opnd::Off, desc.into(), wave.into()];
-                        MInst { mods, ..MInst::new(op::BUFFER_LOAD_DWORD, &[to.into()], &srcs) }
+                        MInst { mods, space, ..MInst::new(op::BUFFER_LOAD_DWORD, &[to.into()], &srcs) }
                     }
                     None => unreachable!("homes in scratch are given out when it can be reached"),
                 }
@@ -312,6 +315,7 @@ impl Evictor<'_> {
 
     /// Code that saves a dword of a segment's register.
     fn save(&self, home: &Home, i: u8, from: Part) -> Option<MInst> {
+        let space = Space { memory: Memory::Scratch, ..Space::default() };
         Some(match home {
             Home::Remake(_) => return None,
             Home::Agprs(p) => MInst::new(op::V_ACCVGPR_WRITE_B32, &[p.dword(i).into()], &[from.into()]),
@@ -320,12 +324,12 @@ impl Evictor<'_> {
                 match self.f.preloads.scratch {
                     _ if self.architected() => {
                         let srcs = [Opnd::Off, from.into(), Opnd::Off];
-                        MInst { mods, ..MInst::new(op::SCRATCH_STORE_DWORD, &[], &srcs) }
+                        MInst { mods, space, ..MInst::new(op::SCRATCH_STORE_DWORD, &[], &srcs) }
                     }
                     Some([desc, wave]) => {
                         let (desc, wave) = (self.f.whole(desc), self.f.whole(wave));
                         let srcs = [from.into(), Opnd::Off, desc.into(), wave.into()];
-                        MInst { mods, ..MInst::new(op::BUFFER_STORE_DWORD, &[], &srcs) }
+                        MInst { mods, space, ..MInst::new(op::BUFFER_STORE_DWORD, &[], &srcs) }
                     }
                     None => unreachable!("homes in scratch are given out when it can be reached"),
                 }
