@@ -475,3 +475,53 @@ fn jumps_through_tables_of_known_addresses_are_followed() {
     let found = findings(&file("gfx906", body, ""));
     assert!(found.iter().any(|f| f.rule == Rule::Undefined), "{found:?}");
 }
+
+/// What the compiler believes about a wave's start is what the descriptor that it writes says.
+#[test]
+fn kernels_start_as_their_descriptors_say() {
+    use barewave::codeobj::{Family, Kernel};
+    use barewave::mir::{Builder, RegClass, abi};
+    use barewave_isa::{Reg, Regs};
+    for t in Target::all().filter(|t| !t.info().name.starts_with("gfx125")) {
+        let family = Family::of_mach(t.info().elf_mach).unwrap();
+        for bits in 0..32u32 {
+            let mut f = Builder::new(t, "k", 64).finish();
+            f.preloads = Default::default();
+            let (pointer, ids) = (bits & 1 != 0, [bits & 2 != 0, bits & 4 != 0, bits & 8 != 0]);
+            let scratch = bits & 16 != 0 && !t.info().architected_flat_scratch;
+            let mut new = |dwords| f.new_vreg(RegClass::S, dwords).reg;
+            let kernarg = pointer.then(|| new(2));
+            let group = ids.map(|id| id.then(|| new(1)));
+            let frame = scratch.then(|| [new(4), new(1)]);
+            (f.preloads.kernarg, f.preloads.workgroup_id, f.preloads.scratch) = (kernarg, group, frame);
+            let mut k = Kernel::new(t, "k", vec![0; 4]);
+            k.scratch_bytes = if scratch { 64 } else { 0 };
+            k.user_sgprs.kernarg_segment_ptr = pointer;
+            k.user_sgprs.private_segment_buffer = scratch;
+            k.workgroup_ids = ids;
+            let l = Descriptor::for_kernel(&k, t.info().elf_mach).unwrap().user_sgpr_layout(family);
+            let says = |v| {
+                if kernarg == Some(v) {
+                    return l.kernarg_segment_ptr;
+                }
+                if let Some(i) = group.iter().position(|g| *g == Some(v)) {
+                    return l.system.workgroup_id[i];
+                }
+                let [description, wave] = frame.expect("nothing else was asked for");
+                if v == description {
+                    l.private_segment_buffer
+                } else {
+                    assert_eq!(v, wave);
+                    l.system.scratch_wave_offset
+                }
+            };
+            for (v, r) in abi::preloaded(&f) {
+                // gfx12 has the ids elsewhere
+                if t.info().architected_sgprs && group.contains(&Some(v)) {
+                    continue;
+                }
+                assert_eq!(says(v).map(Reg::s), Some(r), "{t}, preloads {bits:05b}: {}", Regs::from(r));
+            }
+        }
+    }
+}

@@ -7,6 +7,7 @@
 //! `exec`, `m0`) come from its table row. The same structure holds the code before and after register allocation:
 //! operands are then physical [`Regs`].
 
+pub mod abi;
 mod builder;
 mod generic;
 pub mod liveness;

@@ -63,7 +63,7 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
     }
     let live = Liveness::of(f);
     let given: Vec<usize> =
-        crate::passes::regalloc::fixed_places(f).iter().flat_map(|(v, _)| live.units.of_part(f.whole(*v))).collect();
+        super::abi::preloaded(f).iter().flat_map(|(v, _)| live.units.of_part(f.whole(*v))).collect();
     if let Some(u) = live.live_in[0].iter().find(|u| !given.contains(u)) {
         let v = (0..f.vregs.len() as u32).find(|v| live.units.of_part(f.whole(super::VReg(*v))).contains(&u));
         return Err(fail(0, 0, format!("virtual register %{} may be read before it is written", v.unwrap_or(0))));

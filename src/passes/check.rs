@@ -5,13 +5,22 @@
 //! before allocation says which names the operands must carry; the function after allocation says in which physical
 //! registers they are looked for. If on every path each operand finds its name, every instruction sees the value it
 //! would have seen with virtual registers. When a name is written its older copies become stale, so they are dropped
-//! everywhere. Where paths meet, a register keeps only the names it holds on all of them; the analysis starts from
-//! "every name" and shrinks to a fixpoint, so loops are covered. Both functions must have the same instructions in
-//! the same order (spill code is in both), which is checked too.
+//! everywhere. Where paths meet, a place keeps only the name it holds on all of them; the analysis starts from
+//! "every name" and shrinks to a fixpoint, so loops are covered.
+//!
+//! What the allocator adds to move values out of the registers and back is part of the proof: such an instruction copies a
+//! name between a register and an AGPR, a lane of a VGPR, or a slot of scratch memory, which are places like registers;
+//! scratch is reached only through registers that hold the names of its description. A value that is one constant may be
+//! made anew instead. Nothing else may be added, and nothing but the move that made such a constant may be missing: the
+//! function keeps its blocks, and each block its instructions in their order.
+//!
+//! Besides, every operand is in a register file that the instruction takes, aligned as it must be, within the file; and
+//! a result that the hardware may write before it has read all operands shares no register with them.
 
+use crate::mir::abi::preloaded;
 use crate::mir::liveness::Units;
-use crate::mir::{Function, MInst, Opnd};
-use barewave_isa::{Reg, Regs};
+use crate::mir::{Function, MInst, Memory, Opnd, Part};
+use barewave_isa::{Class, Flags, ModName, OpInfo, Pipe, Reg, RegFile, Regs, Slot, Target, op};
 use std::collections::BTreeMap;
 
 /// A disproof.
@@ -24,17 +33,67 @@ pub struct CheckError {
     what: String,
 }
 
-/// Which name each register holds.
-type State = BTreeMap<Reg, u32>;
+/// What a place holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Name {
+    /// A dword of a virtual register.
+    Unit(u32),
+    /// A constant.
+    Constant(u64),
+    /// A dword of the description of scratch, or [`WAVE_OFFSET`].
+    Frame(u8),
+}
 
-/// Checks that `after` is `before` with virtual registers replaced by physical ones so that every operand still
-/// carries its value. `entry` tells which registers hold which virtual registers at the start.
-pub fn check(before: &Function, after: &Function, entry: &[(crate::mir::VReg, Reg)]) -> Result<(), CheckError> {
+/// Number of the wave's offset into scratch among the dwords that describe it.
+const WAVE_OFFSET: u8 = 4;
+
+/// Where a dword can be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Place {
+    Reg(Reg),
+    /// A lane of a VGPR that holds scalars.
+    Lane(Reg, u64),
+    /// Byte offset in scratch.
+    Scratch(i32),
+}
+
+type State = BTreeMap<Place, Name>;
+
+/// What the checks know of the function before allocation.
+struct Original<'a> {
+    f: &'a Function,
+    units: Units,
+    /// Dwords that only ever hold one constant.
+    constants: BTreeMap<u32, u64>,
+}
+
+/// Checks that `after` is `before` with virtual registers replaced by physical ones, and with code that moves values out
+/// of registers and back, so that every operand still carries its value.
+pub fn check(before: &Function, after: &Function) -> Result<(), CheckError> {
     let units = Units::of(before);
+    let constants = constants(before, &units);
+    let original = Original { f: before, units, constants };
+    let fail = |b: usize, index: usize, what: String| CheckError {
+        kernel: before.name.clone(),
+        block: before.blocks.get(b).map_or(String::new(), |b| b.name.clone()),
+        index,
+        what,
+    };
+    if before.blocks.len() != after.blocks.len() {
+        return Err(fail(0, 0, "the number of blocks differs".to_string()));
+    }
     let mut start = State::new();
-    for &(v, r) in entry {
-        for (i, u) in units.of_part(before.whole(v)).enumerate() {
-            start.insert(r.offset(i as u16), u as u32);
+    let frame = after.preloads.scratch;
+    for (v, r) in preloaded(after) {
+        for i in 0..after.vreg(v).dwords {
+            let name = match frame {
+                Some([description, _]) if description == v => Name::Frame(i),
+                Some([_, wave]) if wave == v => Name::Frame(WAVE_OFFSET),
+                // what the allocator wants preloaded besides holds nothing that the program knows
+                _ if v.0 as usize >= before.vregs.len() => continue,
+                _ => Name::Unit(original.units.base(v) as u32 + u32::from(i)),
+            };
+            start.insert(Place::Reg(r.offset(u16::from(i))), name);
         }
     }
     let mut at_block: Vec<Option<State>> = vec![None; before.blocks.len()];
@@ -42,19 +101,10 @@ pub fn check(before: &Function, after: &Function, entry: &[(crate::mir::VReg, Re
     let mut work: Vec<usize> = vec![0];
     while let Some(b) = work.pop() {
         let mut state = at_block[b].clone().expect("a block on the list has a state");
-        let fail = |index: usize, what: String| CheckError {
-            kernel: before.name.clone(),
-            block: before.blocks[b].name.clone(),
-            index,
-            what,
-        };
-        if before.blocks[b].insts.len() != after.blocks[b].insts.len() {
-            return Err(fail(0, "the number of instructions differs".to_string()));
-        }
-        for (i, (x, y)) in before.blocks[b].insts.iter().zip(&after.blocks[b].insts).enumerate() {
-            step(before, &units, x, y, &mut state).map_err(|what| fail(i, what))?;
-        }
-        for s in after.successors(b) {
+        original
+            .block(&before.blocks[b].insts, &after.blocks[b].insts, &mut state)
+            .map_err(|(i, what)| fail(b, i, what))?;
+        for s in before.successors(b) {
             let new = match &at_block[s] {
                 None => state.clone(),
                 Some(old) => old.iter().filter(|(r, u)| state.get(r) == Some(u)).map(|(r, u)| (*r, *u)).collect(),
@@ -68,56 +118,274 @@ pub fn check(before: &Function, after: &Function, entry: &[(crate::mir::VReg, Re
     Ok(())
 }
 
-/// Executes one instruction on the abstract machine.
-fn step(f: &Function, units: &Units, x: &MInst, y: &MInst, state: &mut State) -> Result<(), String> {
-    if x.code != y.code || x.mods != y.mods || x.dsts.len() != y.dsts.len() || x.srcs.len() != y.srcs.len() {
-        return Err(format!("it became another instruction: {x:?} is now {y:?}"));
-    }
-    let paired = |a: Opnd, b: Opnd| -> Result<Option<(std::ops::Range<usize>, Regs)>, String> {
-        match (a, b) {
-            (Opnd::V(p), Opnd::P(r)) if p.len == r.dwords => Ok(Some((units.of_part(p), r))),
-            (a, b) if a == b && !matches!(a, Opnd::V(_)) => Ok(None),
-            (a, b) => Err(format!("operand {a:?} became {b:?}")),
+/// Dwords whose only writer is a move of a constant.
+fn constants(f: &Function, units: &Units) -> BTreeMap<u32, u64> {
+    let mut writers: BTreeMap<u32, (u32, Option<u64>)> = BTreeMap::new();
+    for inst in f.blocks.iter().flat_map(|b| &b.insts) {
+        let value = constant_of(inst);
+        for p in inst.dsts.iter().filter_map(|o| if let Opnd::V(p) = o { Some(*p) } else { None }) {
+            for u in units.of_part(p) {
+                let w = writers.entry(u as u32).or_default();
+                w.0 += 1;
+                w.1 = value.filter(|_| p.len == 1);
+            }
         }
+    }
+    let given: Vec<u32> = preloaded(f).iter().flat_map(|(v, _)| units.of_part(f.whole(*v))).map(|u| u as u32).collect();
+    let single = writers.into_iter().filter(|(u, (n, _))| *n == 1 && !given.contains(u));
+    single.filter_map(|(u, (_, v))| Some((u, v?))).collect()
+}
+
+/// The constant that a move writes.
+fn constant_of(inst: &MInst) -> Option<u64> {
+    match (inst.op()?, &inst.srcs[..]) {
+        (op::V_MOV_B32 | op::S_MOV_B32, [Opnd::Imm(v)]) if inst.mods.is_empty() => Some(*v),
+        _ => None,
+    }
+}
+
+impl Original<'_> {
+    /// Runs a block of both functions.
+    fn block(&self, xs: &[MInst], ys: &[MInst], state: &mut State) -> Result<(), (usize, String)> {
+        let mut rest = xs.iter().peekable();
+        for (j, y) in ys.iter().enumerate() {
+            loop {
+                let Some(&x) = rest.peek() else {
+                    self.moves(y, state).map_err(|e| (j, e))?;
+                    break;
+                };
+                match self.same(x, y, state) {
+                    Ok(()) => {
+                        rest.next();
+                        break;
+                    }
+                    Err(why) => match self.moves(y, state) {
+                        Ok(()) => break,
+                        // the move of a constant that is made anew where it is read
+                        Err(_) if self.is_dropped(x) => {
+                            rest.next();
+                        }
+                        Err(_) => return Err((j, why)),
+                    },
+                }
+            }
+            self.constraints(y).map_err(|e| (j, e))?;
+        }
+        match rest.find(|x| !self.is_dropped(x)) {
+            Some(x) => Err((ys.len(), format!("{x:?} is missing"))),
+            None => Ok(()),
+        }
+    }
+
+    fn is_dropped(&self, x: &MInst) -> bool {
+        let target = |o: &Opnd| if let Opnd::V(p) = o { Some(*p) } else { None };
+        let Some(p) = x.dsts.first().and_then(target) else { return false };
+        constant_of(x).is_some() && self.units.of_part(p).all(|u| self.constants.contains_key(&(u as u32)))
+    }
+
+    /// Executes one instruction of the program on the abstract machine, if `y` is `x` with its operands in registers.
+    fn same(&self, x: &MInst, y: &MInst, state: &mut State) -> Result<(), String> {
+        let alike = x.code == y.code && x.mods == y.mods && x.space == y.space;
+        if !alike || x.dsts.len() != y.dsts.len() || x.srcs.len() != y.srcs.len() {
+            return Err(format!("{x:?} became another instruction: {y:?}"));
+        }
+        let paired = |a: Opnd, b: Opnd| -> Result<Option<(Part, Regs)>, String> {
+            match (a, b) {
+                (Opnd::V(p), Opnd::P(r)) if p.len == r.dwords => Ok(Some((p, r))),
+                (a, b) if a == b && !matches!(a, Opnd::V(_)) => Ok(None),
+                (a, b) => Err(format!("operand {a:?} became {b:?} in {y:?}")),
+            }
+        };
+        for (a, b) in x.uses(self.f.target).zip(y.uses(self.f.target)) {
+            let Some((part, regs)) = paired(a, b)? else { continue };
+            for (u, r) in self.units.of_part(part).map(|u| u as u32).zip(regs.iter()) {
+                match state.get(&Place::Reg(r)) {
+                    Some(Name::Unit(held)) if *held == u => {}
+                    Some(Name::Constant(c)) if self.constants.get(&u) == Some(c) => {}
+                    Some(held) => {
+                        return Err(format!("{r:?} should hold dword {u} of {a:?} but holds {held:?} in {y:?}"));
+                    }
+                    None => {
+                        return Err(format!("{r:?} should hold dword {u} of {a:?} but holds nothing known in {y:?}"));
+                    }
+                }
+            }
+        }
+        self.apart(x, y)?;
+        let mut written: Vec<(u32, Reg)> = Vec::new();
+        for (a, b) in x.dsts.iter().zip(&y.dsts) {
+            if let Some((part, regs)) = paired(*a, *b)? {
+                for (u, r) in self.units.of_part(part).map(|u| u as u32).zip(regs.iter()) {
+                    if written.iter().any(|w| w.1 == r) {
+                        return Err(format!("{r:?} is written twice by {y:?}"));
+                    }
+                    written.push((u, r));
+                }
+            }
+        }
+        // What was there before goes, and so do older copies of the names.
+        if !written.is_empty() {
+            let stale = |name: &Name| matches!(name, Name::Unit(held) if written.iter().any(|w| w.0 == *held));
+            state.retain(|_, name| !stale(name));
+        }
+        for r in y.dsts.iter().filter_map(|o| if let Opnd::P(r) = o { Some(*r) } else { None }) {
+            r.iter().for_each(|r| forget(state, r));
+        }
+        y.info(self.f.target).map_or(&[][..], |i| i.writes).iter().for_each(|r| forget(state, *r));
+        for (u, r) in written {
+            state.insert(Place::Reg(r), Name::Unit(u));
+        }
+        Ok(())
+    }
+
+    /// Executes an instruction that only moves a value.
+    fn moves(&self, y: &MInst, state: &mut State) -> Result<(), String> {
+        let other = || format!("{y:?} was added and moves no value");
+        let single = |o: Option<&Opnd>| match o {
+            Some(Opnd::P(r)) if r.dwords == 1 => Some(r.first),
+            _ => None,
+        };
+        let (to, from) = (single(y.dsts.first()), single(y.srcs.first()));
+        let lane = |o: Option<&Opnd>| if let Some(Opnd::Imm(n)) = o { Some(*n) } else { None };
+        let offset = y.mods.get(ModName::Offset).unwrap_or(0);
+        let (source, place) = match (y.op().ok_or_else(other)?, to, from) {
+            (op::V_ACCVGPR_WRITE_B32 | op::V_ACCVGPR_READ_B32 | op::V_ACCVGPR_MOV_B32, Some(to), Some(from)) => {
+                (Some(Place::Reg(from)), Place::Reg(to))
+            }
+            (op::V_WRITELANE_B32, Some(to), Some(from)) => {
+                (Some(Place::Reg(from)), Place::Lane(to, lane(y.srcs.get(1)).ok_or_else(other)?))
+            }
+            (op::V_READLANE_B32, Some(to), Some(from)) => {
+                (Some(Place::Lane(from, lane(y.srcs.get(1)).ok_or_else(other)?)), Place::Reg(to))
+            }
+            (_, Some(to), None) if constant_of(y).is_some() => {
+                forget(state, to);
+                if let Some(v) = constant_of(y) {
+                    state.insert(Place::Reg(to), Name::Constant(v));
+                }
+                return Ok(());
+            }
+            (o, to, from) if y.space.memory == Memory::Scratch => {
+                self.frame(y, state)?;
+                match (o, to, from) {
+                    (op::BUFFER_LOAD_DWORD | op::SCRATCH_LOAD_DWORD, Some(to), _) => {
+                        (Some(Place::Scratch(offset)), Place::Reg(to))
+                    }
+                    (op::BUFFER_STORE_DWORD, _, Some(from)) => (Some(Place::Reg(from)), Place::Scratch(offset)),
+                    (op::SCRATCH_STORE_DWORD, ..) => {
+                        let from = single(y.srcs.get(1)).ok_or_else(other)?;
+                        (Some(Place::Reg(from)), Place::Scratch(offset))
+                    }
+                    _ => return Err(other()),
+                }
+            }
+            _ => return Err(other()),
+        };
+        let name = source.and_then(|s| state.get(&s).copied());
+        match place {
+            Place::Reg(r) => forget(state, r),
+            // the register holds lanes from now on, and no value of its own
+            Place::Lane(r, _) => {
+                state.remove(&Place::Reg(r));
+                state.remove(&place);
+            }
+            Place::Scratch(_) => {
+                state.remove(&place);
+            }
+        }
+        if let Some(name) = name {
+            state.insert(place, name);
+        }
+        Ok(())
+    }
+
+    /// Scratch is reached as the kernel was given it.
+    fn frame(&self, y: &MInst, state: &State) -> Result<(), String> {
+        let holds = |r: Reg, n: u8| state.get(&Place::Reg(r)) == Some(&Name::Frame(n));
+        for o in y.srcs.iter().filter_map(|o| if let Opnd::P(r) = o { Some(*r) } else { None }) {
+            let right = match (o.first.file(), o.dwords) {
+                (RegFile::Vgpr | RegFile::Agpr, _) => true,
+                (_, 4) => o.iter().zip(0..).all(|(r, n)| holds(r, n)),
+                _ => o.dwords == 1 && holds(o.first, WAVE_OFFSET),
+            };
+            if !right {
+                return Err(format!("{o} does not describe scratch in {y:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A result that may be written before all operands are read shares no register with them, unless the author named one
+    /// value for both.
+    fn apart(&self, x: &MInst, y: &MInst) -> Result<(), String> {
+        let Some(info) = y.info(self.f.target) else { return Ok(()) };
+        let ([Opnd::V(to)], [Opnd::P(result)]) = (&x.dsts[..], &y.dsts[..]) else { return Ok(()) };
+        let loads = info.mem_bytes > 0 && info.pipe != Pipe::Smem;
+        if result.dwords < 2 || loads || info.flags.has(Flags::VALU_WRITES_SGPR) {
+            return Ok(());
+        }
+        for (a, b) in x.srcs.iter().zip(&y.srcs) {
+            if let (Opnd::V(from), Opnd::P(operand)) = (a, b)
+                && from.reg != to.reg
+                && operand.overlaps(*result)
+            {
+                return Err(format!("{result} may be written before {operand} is read by {y:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every operand is where the instruction can have it.
+    fn constraints(&self, y: &MInst) -> Result<(), String> {
+        let Some(info): Option<&OpInfo> = y.info(self.f.target) else { return Ok(()) };
+        let pairs = y.dsts.iter().zip(info.dsts).chain(y.srcs.iter().zip(info.srcs));
+        for (o, slot) in pairs {
+            if let Opnd::P(r) = o {
+                fits(self.f.target, *r, slot)
+                    .map_err(|what| format!("{r} cannot be {} of {y:?}: {what}", slot.name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nothing is known of a register any more, nor of its lanes.
+fn forget(state: &mut State, r: Reg) {
+    state.remove(&Place::Reg(r));
+    let lanes: Vec<Place> =
+        state.range(Place::Lane(r, 0)..=Place::Lane(r, u64::MAX)).map(|(place, _)| *place).collect();
+    lanes.iter().for_each(|l| {
+        state.remove(l);
+    });
+}
+
+/// Whether an operand may be in these registers.
+fn fits(target: Target, r: Regs, slot: &Slot) -> Result<(), String> {
+    let t = target.info();
+    let (class, size) = match r.first.file() {
+        RegFile::Vgpr => (Class::VGPR, t.max_vgprs),
+        RegFile::Agpr => (Class::AGPR, t.max_agprs),
+        RegFile::Sgpr => (Class::SGPR, t.max_sgprs),
+        RegFile::Ttmp => (Class::SGPR, 16),
+        RegFile::Special => match r.first {
+            Reg::M0 => (Class::M0, u32::MAX),
+            Reg::EXEC_LO | Reg::EXEC_HI => (Class::EXEC, u32::MAX),
+            Reg::NULL => (Class::NULL, u32::MAX),
+            Reg::VCC_LO | Reg::VCC_HI | Reg::FLAT_SCRATCH_LO | Reg::FLAT_SCRATCH_HI => (Class::SGPR, u32::MAX),
+            _ => return Ok(()),
+        },
     };
-    for (a, b) in x.uses(f.target).zip(y.uses(f.target)) {
-        if let Some((names, regs)) = paired(a, b)? {
-            for (u, r) in names.zip(regs.iter()) {
-                match state.get(&r) {
-                    Some(&held) if held as usize == u => {}
-                    Some(held) => return Err(format!("{r:?} should hold dword {u} of {a:?} but holds dword {held}")),
-                    None => return Err(format!("{r:?} should hold dword {u} of {a:?} but holds nothing known")),
-                }
-            }
-        }
+    if !slot.class.contains(class) {
+        return Err("it takes no register of that kind".into());
     }
-    let mut written: Vec<Reg> = Vec::new();
-    for (a, b) in x.dsts.iter().zip(&y.dsts) {
-        if let Some((names, regs)) = paired(*a, *b)? {
-            for (u, r) in names.zip(regs.iter()) {
-                if written.contains(&r) {
-                    return Err(format!("{r:?} is written twice by one instruction"));
-                }
-                written.push(r);
-                state.retain(|_, held| *held as usize != u);
-                state.insert(r, u as u32);
-            }
-        }
+    if size != u32::MAX && u32::from(r.first.index()) + u32::from(r.dwords) > size {
+        return Err(format!("there are {size}"));
     }
-    // Fixed registers that the instruction writes besides its operands hold nothing known afterwards.
-    if let Some(info) = y.info(f.target) {
-        for r in info.writes {
-            if !written.contains(r) {
-                state.remove(r);
-            }
-        }
-    }
-    for b in &y.dsts {
-        if let Opnd::P(r) = b {
-            r.iter().filter(|r| !written.contains(r)).for_each(|r| {
-                state.remove(&r);
-            });
-        }
+    let tuple = r.dwords > 1 && matches!(r.first.file(), RegFile::Vgpr | RegFile::Agpr | RegFile::Sgpr);
+    // an operand narrower than the widest encoding is aligned by its own width
+    let align = u16::from(slot.align.max(1)).min(u16::from(r.dwords).next_power_of_two());
+    if tuple && !r.first.index().is_multiple_of(align) {
+        return Err(format!("it must start at a multiple of {align}"));
     }
     Ok(())
 }

@@ -6,17 +6,20 @@
 //! all paths until as many states have passed as any rule can ask for; what is missing is made up by one `s_nop`.
 //! Some hazards of RDNA are resolved differently: by VALU instructions in between or by a wait for the VALU's
 //! dependency counters. They count VALU instructions, and the same search finds them. Where scalar registers that the VALU
-//! has read must be waited for after every later write, their uses are followed forwards over all paths.
+//! has read must be waited for after every later write, their uses are followed forwards over all paths. Registers that
+//! may still be read when they are written are the business of `still_read`.
 
 use super::emit::lower_inst;
+use super::still_read::still_read;
 use crate::mir::{Function, MInst};
 use barewave_isa::{AluWaits, Between, Distance, Fix, HazardInst, Inst, Operand, ScalarHistory, Target, op};
 
 /// Largest number that one `s_nop` can wait for on every target.
 const NOP_STATES: u32 = 8;
 
-/// Inserts `s_nop` where the function needs wait states. Operands must be physical.
+/// Inserts `s_nop` where the function needs wait states, and what resolves other hazards. Operands must be physical.
 pub fn hazards(f: &mut Function) {
+    still_read(f);
     let Some(mut code) = Code::of(f) else { return };
     for b in 0..f.blocks.len() {
         let mut i = 0;

@@ -11,6 +11,7 @@ pub mod schedule;
 pub mod select;
 mod selectable;
 pub mod simplify;
+mod still_read;
 pub mod waits;
 
 pub use selectable::selectable;
@@ -64,10 +65,10 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     after(&f, "simplify")?;
     let wanted = schedule::schedule(&mut f, most.min(addressable), reach);
     after(&f, "schedule")?;
-    let allocation = regalloc::allocate(&mut f, regalloc::Goal { wanted, most })?;
     let before = f.clone();
+    let allocation = regalloc::allocate(&mut f, regalloc::Goal { wanted, most })?;
     regalloc::rewrite(&mut f, &allocation);
-    check::check(&before, &f, &regalloc::fixed_places(&before)).map_err(Box::new)?;
+    check::check(&before, &f).map_err(Box::new)?;
     regalloc::remove_identities(&mut f);
     dump(&f, "regalloc");
     waits::waits(&mut f);

@@ -6,6 +6,7 @@
 //! A temporary whose only use is a copy into (part of) another value is computed there directly, when nothing between
 //! touches that part. What nobody uses is removed.
 
+use crate::mir::abi::preloaded;
 use crate::mir::liveness::{Liveness, for_each_def, for_each_use};
 use crate::mir::{Code, Function, MInst, Opnd, Part, RegClass, VReg};
 use barewave_isa::{Flags, Pipe, op};
@@ -63,7 +64,7 @@ struct Key {
 }
 
 fn common_subexpressions(f: &mut Function, defs: &[u32]) {
-    let preloaded: Vec<VReg> = super::regalloc::fixed_places(f).iter().map(|p| p.0).collect();
+    let preloaded: Vec<VReg> = preloaded(f).iter().map(|p| p.0).collect();
     let once = |p: &Part| defs[p.reg.0 as usize] + u32::from(preloaded.contains(&p.reg)) == 1;
     let mut renamed: FxHashMap<VReg, VReg> = FxHashMap::default();
     for b in 0..f.blocks.len() {

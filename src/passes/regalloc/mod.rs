@@ -20,7 +20,7 @@ mod evict;
 mod pools;
 mod view;
 
-use crate::mir::{Function, MInst, Opnd, Part, RegClass, VReg};
+use crate::mir::{Function, MInst, Opnd, Part, RegClass};
 use barewave_isa::{Reg, RegFile, Regs, Resources, Target, op};
 use evict::Failure;
 use pools::Pool;
@@ -251,31 +251,4 @@ fn note(usage: &mut Usage, r: Regs) {
         RegFile::Sgpr => usage.sgprs = usage.sgprs.max(end),
         _ => usage.vcc = true,
     }
-}
-
-/// Physical registers of the values that the hardware preloads, in the order of the kernel descriptor's conventions.
-pub fn fixed_places(f: &Function) -> Vec<(VReg, Reg)> {
-    let mut out = Vec::new();
-    let mut next = 0;
-    if let Some([desc, _]) = f.preloads.scratch {
-        out.push((desc, Reg::s(next)));
-        next += 4;
-    }
-    if let Some(v) = f.preloads.kernarg {
-        out.push((v, Reg::s(next)));
-        next += 2;
-    }
-    let ids = f.preloads.workgroup_id.iter().flatten().count() as u16;
-    next = next.max(f.target.info().min_preloaded_sgprs.saturating_sub(ids));
-    for v in f.preloads.workgroup_id.into_iter().flatten() {
-        out.push((v, Reg::s(next)));
-        next += 1;
-    }
-    if let Some([_, wave]) = f.preloads.scratch {
-        out.push((wave, Reg::s(next)));
-    }
-    if let Some(v) = f.preloads.workitem_id {
-        out.push((v, Reg::v(0)));
-    }
-    out
 }

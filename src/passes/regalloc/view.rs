@@ -4,7 +4,7 @@
 //! cost to keep it elsewhere. Positions are those of [`Liveness::ranges`]: instruction `i` reads at `2 i` and writes at
 //! `2 i + 1`.
 
-use super::fixed_places;
+use crate::mir::abi::preloaded;
 use crate::mir::liveness::{Liveness, for_each_def, for_each_use};
 use crate::mir::{Function, MInst, Opnd, Part, RegClass, VReg};
 use barewave_isa::{Flags, Pipe, Reg, op};
@@ -52,7 +52,7 @@ impl View {
         let live = Liveness::of(f);
         let mut ranges = live.ranges(f);
         extend_early_clobbers(f, &live, &mut ranges);
-        let fixed = fixed_places(f);
+        let fixed = preloaded(f);
         // A preloaded register exists from the first instruction on, whenever it is first read.
         for (v, _) in &fixed {
             for u in live.units.of_part(f.whole(*v)) {

@@ -1,0 +1,167 @@
+//! Who may import whom: rooms of the house by the paths in their sources.
+//!
+//! Data flows one way, from a model to machine code to a device; a room imports only from rooms that it is listed with.
+//! Paths in comments do not count, nor do modules of tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// A room: its name, where its sources are, and the rooms that it may import.
+const ROOMS: &[(&str, &[&str], &[&str])] = &[
+    ("isa", &["isa/src", "isa/build"], &[]),
+    ("codeobj", &["src/codeobj"], &["isa"]),
+    ("emu", &["src/emu"], &["isa", "codeobj"]),
+    ("mir", &["src/mir"], &["isa"]),
+    ("passes", &["src/passes"], &["mir", "isa"]),
+    ("verify", &["src/verify"], &["codeobj", "isa"]),
+    ("tensor", &["src/tensor"], &[]),
+    ("onnx", &["src/onnx"], &["tensor"]),
+    ("graph", &["src/graph"], &["onnx", "tensor"]),
+    ("kernels", &["kernels"], &["mir", "graph", "tensor", "isa"]),
+    ("runtime", &["src/runtime"], &["codeobj", "emu", "tensor", "verify", "isa"]),
+    ("output", &["src/output.rs"], &[]),
+    ("compile", &["src/compile.rs"], &["codeobj", "graph", "kernels", "mir", "passes", "runtime", "verify", "isa"]),
+];
+
+fn sources(path: &Path, out: &mut Vec<PathBuf>) {
+    if path.is_file() {
+        out.extend(path.extension().is_some_and(|e| e == "rs").then(|| path.to_owned()));
+        return;
+    }
+    let mut list: Vec<PathBuf> = std::fs::read_dir(path).unwrap().map(|e| e.unwrap().path()).collect();
+    list.sort();
+    list.iter().for_each(|p| sources(p, out));
+}
+
+/// The code of a source without comments and without the module of its tests.
+fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or("");
+    text.lines().filter(|l| !l.trim_start().starts_with("//")).map(|l| l.split(" // ").next().unwrap_or("")).fold(
+        String::new(),
+        |mut out, l| {
+            out += l;
+            out.push('\n');
+            out
+        },
+    )
+}
+
+/// First names behind a prefix: `graph` and `onnx` of `crate::graph::x` and `crate::{onnx, graph}`.
+fn names(code: &str, prefix: &str) -> BTreeSet<String> {
+    let mut out = BTreeSet::new();
+    for (at, _) in code.match_indices(prefix) {
+        // `barewave::` is the end of `my_barewave::` too
+        if code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') {
+            continue;
+        }
+        let rest = &code[at + prefix.len()..];
+        let word = |s: &str| s.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+        match rest.strip_prefix('{') {
+            None => {
+                out.insert(word(rest));
+            }
+            Some(list) => {
+                let (mut depth, mut start) = (1, 0);
+                for (i, c) in list.char_indices() {
+                    match c {
+                        '{' => depth += 1,
+                        '}' => depth -= 1,
+                        _ => {}
+                    }
+                    if depth == 1 && c == ',' || depth == 0 {
+                        out.insert(word(&list[start..i]));
+                        start = i + 1;
+                    }
+                    if depth == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    out.retain(|n| !n.is_empty());
+    out
+}
+
+/// Rooms that a source imports.
+fn imports(code: &str, known: &BTreeMap<&str, &[&str]>) -> BTreeSet<String> {
+    let mut out: BTreeSet<String> = BTreeSet::new();
+    for prefix in ["crate::", "barewave::", "barewave_emu::"] {
+        out.extend(names(code, prefix).into_iter().filter(|n| known.contains_key(n.as_str())));
+    }
+    let other = names(code, "barewave_emu::").iter().any(|n| !known.contains_key(n.as_str()));
+    for (room, used) in [("isa", code.contains("barewave_isa")), ("emu", other)] {
+        out.extend(used.then(|| room.to_owned()));
+    }
+    out
+}
+
+#[test]
+fn rooms_import_only_what_they_may() {
+    let known: BTreeMap<&str, &[&str]> = ROOMS.iter().map(|r| (r.0, r.2)).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for (room, places, may) in ROOMS {
+        let mut files = Vec::new();
+        places.iter().for_each(|p| sources(&root.join(p), &mut files));
+        assert!(!files.is_empty(), "{room} has no sources: is it where this test looks?");
+        for file in files {
+            let text = std::fs::read_to_string(&file).unwrap();
+            seen += 1;
+            for import in imports(&code(&text), &known) {
+                if import != *room && !may.contains(&import.as_str()) {
+                    let path = file.strip_prefix(root).unwrap_or(&file).display().to_string();
+                    wrong.push(format!("{path} is of {room}, which may not import {import}"));
+                }
+            }
+        }
+    }
+    assert!(seen > 150, "only {seen} sources");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn rooms_form_no_circle() {
+    let may: BTreeMap<&str, &[&str]> = ROOMS.iter().map(|r| (r.0, r.2)).collect();
+    let mut placed: BTreeSet<&str> = BTreeSet::new();
+    while placed.len() < may.len() {
+        let ready: Vec<&str> = may
+            .iter()
+            .filter(|(r, m)| !placed.contains(*r) && m.iter().all(|x| placed.contains(x)))
+            .map(|r| *r.0)
+            .collect();
+        assert!(
+            !ready.is_empty(),
+            "a circle among {:?}",
+            may.keys().filter(|r| !placed.contains(*r)).collect::<Vec<_>>()
+        );
+        placed.extend(ready);
+    }
+}
+
+#[test]
+fn every_room_of_the_library_is_listed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let library = std::fs::read_to_string(root.join("src/lib.rs")).unwrap();
+    for line in code(&library).lines() {
+        if let Some(name) = line.trim().strip_prefix("pub mod ").or(line.trim().strip_prefix("mod ")) {
+            let name = name.trim_end_matches(';');
+            assert!(ROOMS.iter().any(|r| r.0 == name), "`{name}` of src/lib.rs has no line in the table of rooms");
+        }
+    }
+}
+
+#[test]
+fn imports_are_read_as_the_compiler_reads_them() {
+    let known: BTreeMap<&str, &[&str]> = ROOMS.iter().map(|r| (r.0, r.2)).collect();
+    let of = |text: &str| imports(&code(text), &known).into_iter().collect::<Vec<_>>();
+    assert_eq!(of("use crate::graph::fused::Step;"), ["graph"]);
+    assert_eq!(of("use crate::{graph::{self, view}, mir, util};"), ["graph", "mir"]);
+    assert_eq!(of("let x = crate::passes::compile(f); // crate::emu"), ["passes"]);
+    assert_eq!(of("/// See [`crate::graph`].\nfn f() {}\n#[cfg(test)]\nmod tests { use crate::emu::X; }"), [""; 0]);
+    assert_eq!(
+        of("use barewave_isa::Target; use barewave_emu::EmuDevice; use barewave_emu::codeobj::Abi;"),
+        ["codeobj", "emu", "isa"]
+    );
+}
