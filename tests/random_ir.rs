@@ -247,6 +247,8 @@ fn function(target: Target, seed: u64) -> Function {
     for i in 0..2 {
         let small = g.b.generic(Gen::And.of(Type::U32), &[wide.dword(i).into(), Opnd::Imm(0x807f_ffff)]);
         let float = g.b.generic(Gen::Or.of(Type::U32), &[small.into(), Opnd::Imm(0x3f00_0000)]);
+        // a copy has no type of its own
+        let float = g.b.to_vector(float);
         g.values.push((float, Type::F32));
     }
     let steps = if rng.chance(10) { 400 } else { 10 + rng.below(60) };
@@ -261,12 +263,13 @@ fn function(target: Target, seed: u64) -> Function {
             // the bits above are unspecified
             t => {
                 let mask = Opnd::Imm((1 << t.bits()) - 1);
-                vec![g.b.generic(Gen::And.of(Type::U32), &[p.into(), mask]).into()]
+                vec![g.b.generic(Gen::And.of(Type::B32), &[p.into(), mask]).into()]
             }
         };
         for w in words {
+            let w = g.b.to_vector(w);
             let m = g.b.generic(Gen::Mul.of(Type::U32), &[mixed.into(), Opnd::Imm(31)]);
-            let m = g.b.generic(Gen::Add.of(Type::U32), &[m.into(), w]);
+            let m = g.b.generic(Gen::Add.of(Type::U32), &[m.into(), w.into()]);
             g.b.copy_into(mixed, m);
         }
     }
@@ -296,8 +299,8 @@ struct Machine<'a> {
     lds: Vec<u32>,
 }
 
-impl Machine<'_> {
-    fn new(f: &Function, input: &[u32]) -> (Machine<'_>, Vec<Wave>) {
+impl<'a> Machine<'a> {
+    fn new(f: &'a Function, input: &[u32]) -> (Machine<'a>, Vec<Wave>) {
         let mut base = vec![0];
         f.vregs.iter().for_each(|v| base.push(base[base.len() - 1] + v.dwords as usize));
         let lanes = f.target.info().wave_size as usize;

@@ -14,7 +14,8 @@ use super::race::Access;
 use crate::fault::FaultKind;
 use crate::launch::Launch;
 use barewave_isa::{
-    Between, Counter, Distance, Fix, Flags, Regs, ScalarHistory, Target, WaitScheme, max_fix_reach, max_required_states,
+    Between, Counter, Distance, Fix, Flags, HazardRule, Operand, Pipe, Reg, Regs, Relation, ScalarHistory, Target,
+    Traits, WaitScheme, max_fix_reach, max_required_states, op,
 };
 use std::collections::VecDeque;
 
@@ -59,6 +60,8 @@ pub struct Issued {
     /// Recently issued that others may have to keep away from by more than wait states, and what has come since.
     producers: Vec<(usize, Distance)>,
     scalars: ScalarHistory,
+    /// Scalar registers that may still be read, for each rule of [`Reach::still_read`].
+    still_read: Vec<Vec<Regs>>,
 }
 
 /// How far hazards reach on a target.
@@ -67,12 +70,19 @@ pub struct Reach {
     states: u32,
     /// Largest number of vector instructions over which hazards reach that are no matter of wait states.
     vectors: u8,
+    /// Rules of what must not be written while it may still be read, however long ago the read was issued.
+    still_read: Vec<&'static HazardRule>,
 }
 
 impl Reach {
     /// That of a target.
     pub fn of(target: Target) -> Reach {
-        Reach { states: max_required_states(target).into(), vectors: max_fix_reach(target) }
+        let still_read = |r: &&HazardRule| matches!(r.relation, Relation::ReadsSgpr | Relation::ReadsExec);
+        Reach {
+            states: max_required_states(target).into(),
+            vectors: max_fix_reach(target),
+            still_read: target.hazards().iter().filter(still_read).collect(),
+        }
     }
 }
 
@@ -184,6 +194,10 @@ impl Issued {
                 self.producers.push((ip, Distance::default()));
             }
         }
+        self.still_read.resize(reach.still_read.len(), Vec::new());
+        for (rule, read) in reach.still_read.iter().zip(&mut self.still_read) {
+            overwrites(rule, f, read)?;
+        }
         if let Some(u) = &f.scalars {
             if let Some((register, wait)) = self.scalars.missing(u) {
                 let what = format!("the write of {}", Regs::from(register));
@@ -193,4 +207,44 @@ impl Issued {
         }
         Ok(())
     }
+}
+
+/// Checks an instruction against a rule of registers that may still be read, and adds what it reads.
+fn overwrites(rule: &HazardRule, f: &Facts, read: &mut Vec<Regs>) -> Result<(), Problem> {
+    let traits = Traits::of(f.info, &f.inst);
+    let valu = traits.has(Traits::VALU);
+    // what scalar instructions write besides their results is interlocked
+    let named = if valu { f.writes.len() } else { f.inst.dsts.len() };
+    let written: Vec<Regs> = f.writes.iter().take(named).copied().filter(|r| !r.first.is_vector()).collect();
+    if rule.consumer.holds(f.inst.op, traits)
+        && let Some(w) = written.iter().find(|w| read.iter().any(|r| r.overlaps(**w)))
+    {
+        let what = format!("a read of {w}");
+        return Err((FaultKind::MissingGap { what, wait: format!("what resolves {}", rule.name) }, None));
+    }
+    let field = |shift: u32, mask: u64| match (f.inst.op, f.inst.srcs.first()) {
+        (op::S_WAITCNT_DEPCTR, Some(Operand::Imm(v))) => v >> shift & mask == 0,
+        _ => false,
+    };
+    let zero = matches!((f.inst.op, f.inst.srcs.first()), (op::S_WAITCNT, Some(Operand::Imm(0))));
+    let scalars_come = f.wait.as_ref().is_some_and(|w| w.contains(&(Counter::Lgkm, 0)));
+    let resolved = match rule.fix {
+        Fix::VmVsrc => valu || zero || field(2, 7),
+        Fix::SaSdst => valu && !written.is_empty() || field(0, 1),
+        Fix::Salu => f.info.pipe == Pipe::Salu && f.wait.is_none() || scalars_come,
+        _ => false,
+    };
+    if resolved {
+        read.clear();
+    }
+    if rule.producer.holds(f.inst.op, traits) {
+        let exec = |r: &Regs| matches!(r.first, Reg::EXEC_LO | Reg::EXEC_HI);
+        let wanted = |r: &&Regs| !r.first.is_vector() && (rule.relation == Relation::ReadsSgpr || exec(r));
+        for r in f.reads.iter().filter(wanted) {
+            if !read.contains(r) {
+                read.push(*r);
+            }
+        }
+    }
+    Ok(())
 }
