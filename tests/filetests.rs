@@ -15,10 +15,13 @@ fn run_pass(pass: &str, mut f: Function) -> Result<String, String> {
     match pass {
         "select" => select::select(&mut f).map_err(|e| err(&e))?,
         "simplify" => simplify::simplify(&mut f),
-        "schedule" => schedule::schedule(&mut f, 8),
+        "schedule" => {
+            let reach = f.target.info().max_waves;
+            schedule::schedule(&mut f, 8, reach);
+        }
         "regalloc" => {
-            let limit = 8;
-            let a = regalloc::allocate(&mut f, limit).map_err(|e| err(&e))?;
+            let goal = regalloc::Goal { wanted: 8, most: 8 };
+            let a = regalloc::allocate(&mut f, goal).map_err(|e| err(&e))?;
             let before = f.clone();
             regalloc::rewrite(&mut f, &a);
             check::check(&before, &f, &regalloc::fixed_places(&before)).map_err(|e| err(&e))?;

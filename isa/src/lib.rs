@@ -14,6 +14,7 @@ mod inst;
 mod legal;
 mod lex;
 mod modifiers;
+mod occupancy;
 mod operation;
 mod opinfo;
 mod parse;
@@ -43,6 +44,7 @@ pub use hazards::{
 pub use info::*;
 pub use inst::*;
 pub use lex::{ParseError, Resolve, Value};
+pub use occupancy::{Occupancy, OccupancyLimit, Resources};
 pub use operation::Op;
 pub use opinfo::Evidence;
 pub use parse::{Context, parse, parse_with};

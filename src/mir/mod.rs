@@ -290,6 +290,9 @@ pub struct Preloads {
     pub workgroup_id: [Option<VReg>; 3],
     /// Flat workitem id (one-dimensional workgroups), a VGPR.
     pub workitem_id: Option<VReg>,
+    /// Scratch memory where hardware does not set it up: its buffer resource (four SGPRs) and the byte offset of the
+    /// wave's part. The register allocator asks for it when it spills.
+    pub scratch: Option<[VReg; 2]>,
 }
 
 /// One kernel.

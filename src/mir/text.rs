@@ -91,6 +91,9 @@ impl Display for Function {
         if let Some(v) = self.preloads.workitem_id {
             write!(out, " workitem_id %{}", v.0)?;
         }
+        if let Some([desc, wave]) = self.preloads.scratch {
+            write!(out, " scratch %{} scratch_offset %{}", desc.0, wave.0)?;
+        }
         for (i, v) in self.vregs.iter().enumerate() {
             if i % 12 == 0 {
                 out.write_str("\nregs")?;
@@ -206,6 +209,11 @@ fn parse_preloads(f: &mut Function, words: &[&str]) -> Result<(), String> {
             "workgroup_id_y" => f.preloads.workgroup_id[1] = v,
             "workgroup_id_z" => f.preloads.workgroup_id[2] = v,
             "workitem_id" => f.preloads.workitem_id = v,
+            "scratch" => f.preloads.scratch = Some([vreg_number(reg)?; 2]),
+            "scratch_offset" => match &mut f.preloads.scratch {
+                Some([_, wave]) => *wave = vreg_number(reg)?,
+                None => return Err("scratch_offset follows scratch".into()),
+            },
             k => return Err(format!("unknown preload '{k}'")),
         }
     }

@@ -33,7 +33,8 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
         return Err(VerifyError { kernel, pass, block, index: 0, what: "it has no blocks".to_string() });
     };
     let preloads = [f.preloads.kernarg, f.preloads.workitem_id].into_iter().chain(f.preloads.workgroup_id);
-    for (v, dwords) in preloads.zip([2, 1, 1, 1, 1]).filter_map(|(v, n)| v.map(|v| (v, n))) {
+    let scratch = f.preloads.scratch.into_iter().flatten().map(Some);
+    for (v, dwords) in preloads.chain(scratch).zip([2, 1, 1, 1, 1, 4, 1]).filter_map(|(v, n)| v.map(|v| (v, n))) {
         if f.vregs.get(v.0 as usize).is_none_or(|info| info.dwords != dwords) {
             return Err(fail(0, 0, format!("%{} cannot be preloaded: it must have {dwords} dwords", v.0)));
         }
