@@ -15,7 +15,7 @@ use barewave_isa::Target;
 use std::path::Path;
 use std::sync::Arc;
 
-fn program(target: Target) -> barewave::compile::Program {
+fn program(target: Target) -> barewave::Compiled {
     let model = Model::load(Path::new("examples/digits/digits.onnx")).unwrap();
     compile(&graph::fuse(&model, &Options::default()).unwrap(), target).unwrap()
 }
@@ -75,8 +75,8 @@ fn damaged_code_runs_to_an_error_or_an_end() {
     let mut rng = SplitMix64(2);
     for _ in 0..150 {
         let damaged = damage(&code, &mut rng);
-        let device = EmulatedDevice::with_limit(p.target, 200_000).unwrap();
-        if let Ok(mut session) = Session::new(Arc::new(device), p.plan.clone(), &damaged, &p.weights) {
+        let device = EmulatedDevice::with_limit(p.target(), 200_000).unwrap();
+        if let Ok(mut session) = Session::from_parts(Arc::new(device), p.plan().clone(), &damaged, p.weights()) {
             let x = barewave::tensor::HostTensor::from_f32(&[1, 1, 8, 8], &[0.5; 64]);
             let _ = session.run(&[x]);
         }
@@ -86,13 +86,13 @@ fn damaged_code_runs_to_an_error_or_an_end() {
 #[test]
 fn launch_plans() {
     let p = program(Target::GFX906);
-    let text = serde_json::to_vec(&p.plan).unwrap();
+    let text = serde_json::to_vec(p.plan()).unwrap();
     let code = p.code().unwrap();
     let mut rng = SplitMix64(3);
     for _ in 0..3_000 {
         if let Ok(plan) = serde_json::from_slice::<Plan>(&damage(&text, &mut rng)) {
-            let device = EmulatedDevice::with_limit(p.target, 200_000).unwrap();
-            let _ = Session::new(Arc::new(device), plan, &code, &p.weights);
+            let device = EmulatedDevice::with_limit(p.target(), 200_000).unwrap();
+            let _ = Session::from_parts(Arc::new(device), plan, &code, p.weights());
         }
     }
 }
@@ -101,7 +101,7 @@ fn launch_plans() {
 fn machine_ir_text() {
     let p = program(Target::GFX90A);
     let mut rng = SplitMix64(4);
-    for k in &p.kernels {
+    for k in p.ir() {
         let text = k.source.to_string();
         for _ in 0..300 {
             let damaged = String::from_utf8_lossy(&damage(text.as_bytes(), &mut rng)).into_owned();

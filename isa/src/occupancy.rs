@@ -163,9 +163,8 @@ mod tests {
 
     #[test]
     fn accumulation_registers_share_the_file_or_have_their_own() {
-        let waves = |t: Target, vgprs, agprs| {
-            t.occupancy(&Resources { agprs, ..resources(64, 64, vgprs, 0) }).waves_per_simd
-        };
+        let waves =
+            |t: Target, vgprs, agprs| t.occupancy(&Resources { agprs, ..resources(64, 64, vgprs, 0) }).waves_per_simd;
         assert_eq!(waves(Target::GFX908, 128, 128), 2);
         assert_eq!(waves(Target::GFX908, 64, 128), 2);
         assert_eq!(waves(Target::GFX90A, 128, 128), 2);

@@ -283,11 +283,8 @@ mod tests {
         for i in 0..40 {
             get(&KernelCache::in_folder(dir.path(), 16 << 10), &format!("step {i}"), i);
         }
-        let bytes: u64 = list(dir.path())
-            .into_iter()
-            .flat_map(|d| list(&d.path()))
-            .map(|f| f.metadata().unwrap().len())
-            .sum();
+        let bytes: u64 =
+            list(dir.path()).into_iter().flat_map(|d| list(&d.path())).map(|f| f.metadata().unwrap().len()).sum();
         assert!((4 << 10..=16 << 10).contains(&bytes), "{bytes}");
         let cache = KernelCache::in_folder("/dev/null/none", DEFAULT_BYTES);
         assert_eq!(*get(&cache, "a", 1), code(1));

@@ -7,7 +7,7 @@ use crate::onnx::Model;
 use barewave_isa::Target;
 use rayon::prelude::*;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What becomes of one node.
@@ -69,8 +69,7 @@ impl fmt::Display for Support {
             writeln!(f, "{op}: {why} (node `{first}`{times})")?;
         }
         let count = |what: fn(&Verdict) -> bool| self.nodes.iter().filter(|n| what(&n.verdict)).count();
-        let (good, blocked) =
-            (count(|v| *v == Verdict::Supported), count(|v| matches!(v, Verdict::Blocked(_))));
+        let (good, blocked) = (count(|v| *v == Verdict::Supported), count(|v| matches!(v, Verdict::Blocked(_))));
         write!(f, "{good} of {} nodes compile", self.nodes.len())?;
         if blocked > 0 {
             write!(f, "; {blocked} read what these do not compute and were not looked at")?;
@@ -81,16 +80,23 @@ impl fmt::Display for Support {
 
 pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Result<Support, graph::Error> {
     let (outcomes, graph) = survey(model, options)?;
-    // Kernels that cannot be written, by the names of the nodes they were for.
-    let mut keys = BTreeSet::new();
-    let different: Vec<_> = graph.steps.iter().filter(|s| keys.insert(kernels::key(&graph, s))).collect();
-    let mut refused: BTreeMap<String, String> = BTreeMap::new();
-    let failed: Vec<_> =
-        different.par_iter().filter_map(|s| kernels::lower(&graph, s, target, "kernel").err()).collect();
-    for e in failed {
-        // The step computes several nodes; its kind is that of the first.
-        if let Some(first) = e.step.split('+').next() {
-            refused.entry(first.to_string()).or_insert(e.what);
+    // Steps that no kernel can be written for, by the first of the nodes they compute, whose operator gave the kind.
+    let mut equal: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (i, step) in graph.steps.iter().enumerate() {
+        equal.entry(kernels::key(&graph, step)).or_default().push(i);
+    }
+    let failed: Vec<(&Vec<usize>, String)> = equal
+        .par_iter()
+        .filter_map(|(_, steps)| {
+            let e = kernels::lower(&graph, &graph.steps[steps[0]], target, "kernel").err()?;
+            Some((steps, e.what))
+        })
+        .collect();
+    let mut refused: BTreeMap<&str, String> = BTreeMap::new();
+    for (steps, what) in failed {
+        for i in steps {
+            let first = graph.steps[*i].name.split('+').next().unwrap_or_default();
+            refused.entry(first).or_insert_with(|| what.clone());
         }
     }
     let nodes = outcomes.into_iter().map(|(node, outcome)| NodeSupport {
@@ -99,7 +105,10 @@ pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Resu
         verdict: match outcome {
             Outcome::Blocked(value) => Verdict::Blocked(value),
             Outcome::Refused(why) => Verdict::Unsupported(why),
-            Outcome::Lowered => refused.remove(&node.name).map_or(Verdict::Supported, Verdict::Unsupported),
+            Outcome::Lowered => match refused.get(node.name.as_str()) {
+                Some(why) => Verdict::Unsupported(why.clone()),
+                None => Verdict::Supported,
+            },
         },
     });
     Ok(Support { nodes: nodes.collect() })

@@ -320,7 +320,8 @@ impl Session {
         if !self.stale {
             return Ok(());
         }
-        let ports = self.plan.inputs.iter().zip(&mut self.inputs).chain(self.plan.outputs.iter().zip(&mut self.outputs));
+        let ports =
+            self.plan.inputs.iter().zip(&mut self.inputs).chain(self.plan.outputs.iter().zip(&mut self.outputs));
         for (port, slot) in ports {
             if let Buffer::Unset = slot {
                 let bytes = port.bytes().ok_or_else(|| bad_port(port))?;
@@ -471,8 +472,7 @@ impl Session {
     }
 
     fn check_outputs(&self, outputs: &[TensorViewMut]) -> Result<(), SessionError> {
-        let given =
-            || self.plan.outputs.iter().zip(&self.outputs).filter(|(_, slot)| !slot.is_bound()).map(|(p, _)| p);
+        let given = || self.plan.outputs.iter().zip(&self.outputs).filter(|(_, slot)| !slot.is_bound()).map(|(p, _)| p);
         if outputs.len() != given().count() {
             return Err(SessionError::OutputCount { expected: given().count(), given: outputs.len() });
         }

@@ -191,10 +191,8 @@ impl Evictor<'_> {
                 self.spilled += u32::from(!matches!(home, Home::Remake(_)));
                 self.homes.insert(reg, home);
                 let list = std::mem::take(&mut self.touches[id as usize]);
-                groups = list
-                    .chunk_by(|a, b| a.block == b.block && b.inst - a.inst <= GAP)
-                    .map(<[Touch]>::to_vec)
-                    .collect();
+                groups =
+                    list.chunk_by(|a, b| a.block == b.block && b.inst - a.inst <= GAP).map(<[Touch]>::to_vec).collect();
             }
         }
         let remade = matches!(self.homes[&of], Home::Remake(_));

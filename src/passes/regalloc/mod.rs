@@ -279,4 +279,3 @@ pub fn fixed_places(f: &Function) -> Vec<(VReg, Reg)> {
     }
     out
 }
-
