@@ -1,6 +1,7 @@
 //! Scalar expressions of the graph as instructions on one element per lane.
 
 use super::math;
+use super::trig;
 use super::values::{self, Kind, Value, kind};
 use crate::graph::expr::{Binary, Expr, Node, Op, Scalar, Unary, Val};
 use crate::mir::{Builder, Opnd, Part};
@@ -150,12 +151,13 @@ fn float_unary(b: &mut Builder, op: Unary, x: Opnd) -> Option<Value> {
         Unary::Tanh => math::tanh(b, x),
         Unary::Sigmoid => math::sigmoid(b, x),
         Unary::Erf => math::erf(b, x),
-        Unary::Sin => math::sin_cos(b, false, x),
-        Unary::Cos => math::sin_cos(b, true, x),
-        Unary::Tan => {
-            let (s, c) = (math::sin_cos(b, false, x), math::sin_cos(b, true, x));
-            math::div(b, s.into(), c.into())
-        }
+        Unary::Sin => trig::sin_cos(b, false, x),
+        Unary::Cos => trig::sin_cos(b, true, x),
+        Unary::Tan => trig::tan(b, x),
+        Unary::Sinh => math::sinh(b, x),
+        Unary::Cosh => math::cosh(b, x),
+        Unary::ExpMinusOne => math::exp_minus_one(b, x),
+        Unary::LogOnePlus => math::log_one_plus(b, x),
         Unary::Sign => {
             let v = vector(b, x);
             let (one, minus) = (b.to_vector(1.0f32), b.to_vector(-1.0f32));
@@ -171,13 +173,6 @@ fn float_unary(b: &mut Builder, op: Unary, x: Opnd) -> Option<Value> {
         Unary::IsInf => {
             let a = math::abs(b, x);
             return Some(Value::Mask(b.op(op::V_CMP_EQ_F32, &[f32::INFINITY.into(), a.into()])));
-        }
-        Unary::Sinh | Unary::Cosh => {
-            let e = math::exp(b, x);
-            let m = math::neg(b, x);
-            let f = math::exp(b, m.into());
-            let s = if op == Unary::Sinh { math::sub(b, e, f) } else { math::add(b, e, f) };
-            math::mul(b, 0.5f32, s)
         }
         _ => return None,
     })))
@@ -214,13 +209,8 @@ fn float_binary(b: &mut Builder, op: Binary, x: Opnd, y: Opnd) -> Option<Value> 
         Binary::Eq => return Some(cmp(b, op::V_CMP_EQ_F32)),
         Binary::Lt => return Some(cmp(b, op::V_CMP_LT_F32)),
         Binary::Le => return Some(cmp(b, op::V_CMP_LE_F32)),
-        Binary::Rem | Binary::Mod => {
-            // x - trunc(x / y) y, or with floor for the divisor's sign.
-            let q = math::div(b, x, y);
-            let q = b.op(if op == Binary::Rem { op::V_TRUNC_F32 } else { op::V_FLOOR_F32 }, &[q.into()]);
-            let m = math::neg(b, q.into());
-            b.fma(m, y, x)
-        }
+        Binary::Rem => math::remainder(b, x, y),
+        Binary::Mod => math::modulo(b, x, y),
         _ => return None,
     })))
 }

@@ -1,8 +1,9 @@
 //! Elementary functions on f32, from the hardware's base-2 transcendentals and polynomials.
 //!
-//! Accuracy: the hardware's `v_exp_f32`, `v_log_f32`, `v_rcp_f32` and `v_sqrt_f32` are within 1 ulp; reductions
-//! around them carry the low part of each constant, so results stay within a few ulp over the whole range. A NaN
-//! operand gives a NaN.
+//! Accuracy: every function of one operand is within 4 ULP of the exact result for every f32, denormal ones among
+//! operands and results; `tools/ulp` measures it. The hardware's own `v_exp_f32`, `v_log_f32`, `v_rcp_f32` and
+//! `v_sqrt_f32` are chosen as the core because they are within 1 ULP and an instruction each; they flush denormals, so
+//! reductions around them scale, and carry the low part of each constant. A NaN operand gives a NaN.
 
 use crate::mir::{Builder, Opnd, Part};
 use barewave_isa::{ModName, Mods, Regs, VCC, op};
@@ -45,7 +46,7 @@ fn keep_nan(b: &mut Builder, x: Opnd, value: Part) -> Part {
     b.select(nan, x, value)
 }
 
-fn as_vector(b: &mut Builder, x: Opnd) -> Part {
+pub(super) fn as_vector(b: &mut Builder, x: Opnd) -> Part {
     match x {
         Opnd::V(p) if b.is_vector(x) => p,
         _ => b.to_vector(x),
@@ -65,10 +66,15 @@ pub(super) fn extremum(b: &mut Builder, max: bool, x: Opnd, y: Opnd) -> Part {
     r
 }
 
-/// `e^x`: `x = n ln 2 + f`, `2^(f / ln 2)` by the hardware, scaled by `2^n`.
+/// `e^x`.
 pub(super) fn exp(b: &mut Builder, x: Opnd) -> Part {
-    let lo = b.to_vector(-104.0f32);
-    let hi = b.to_vector(89.0f32);
+    exp_scaled(b, x, 0)
+}
+
+/// `2^scale e^x`: `x = n ln 2 + f`, `2^(f / ln 2)` by the hardware, scaled by `2^(n + scale)`.
+fn exp_scaled(b: &mut Builder, x: Opnd, scale: i32) -> Part {
+    let lo = b.to_vector(-105.0f32);
+    let hi = b.to_vector(90.0f32);
     let c = b.op(op::V_MED3_F32, &[x, lo.into(), hi.into()]);
     let log2e = b.to_vector(std::f32::consts::LOG2_E);
     let t = mul(b, c, log2e);
@@ -79,7 +85,35 @@ pub(super) fn exp(b: &mut Builder, x: Opnd) -> Part {
     let f = b.fma(c, 1.925_963e-8f32, f);
     let p = b.op(op::V_EXP_F32, &[f.into()]);
     let n = b.op(op::V_CVT_I32_F32, &[n.into()]);
+    let n = if scale == 0 { n } else { b.add(n, scale) };
     let r = b.op(op::V_LDEXP_F32, &[p.into(), n.into()]);
+    keep_nan(b, x, r)
+}
+
+/// `e^x - 1`: `x = n ln 2 + f`, a polynomial `p = e^f - 1`, then `2^n p + (2^n - 1)`, all halved so that `2^n` does not
+/// overflow before the result does.
+pub(super) fn exp_minus_one(b: &mut Builder, x: Opnd) -> Part {
+    let lo = b.to_vector(-30.0f32);
+    let hi = b.to_vector(89.0f32);
+    let c = b.op(op::V_MED3_F32, &[x, lo.into(), hi.into()]);
+    let t = mul(b, c, std::f32::consts::LOG2_E);
+    let n = b.op(op::V_RNDNE_F32, &[t.into()]);
+    let minus_n = neg(b, n.into());
+    // ln 2 in two parts.
+    let f = b.fma(minus_n, std::f32::consts::LN_2, c);
+    let f = b.fma(minus_n, -1.904_654_2e-9f32, f);
+    let p = polynomial(b, f, &[1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5]);
+    let square = mul(b, f, f);
+    let p = b.fma(square, p, f);
+    let n = b.op(op::V_CVT_I32_F32, &[n.into()]);
+    let n = b.sub(n, 1u32);
+    let scale = b.op(op::V_LDEXP_F32, &[1.0f32.into(), n.into()]);
+    let whole = add(b, -0.5f32, scale);
+    let half = b.fma(scale, p, whole);
+    let r = add(b, half, half);
+    // Where n is 0 that is p; tiny operands pass unchanged.
+    let zero = b.op(op::V_CMP_EQ_U32, &[(-1i32).into(), n.into()]);
+    let r = b.select(zero, p, r);
     keep_nan(b, x, r)
 }
 
@@ -110,6 +144,22 @@ pub(super) fn log(b: &mut Builder, x: Opnd) -> Part {
     b.select(finite, r, t)
 }
 
+/// `ln(1 + x)`: the logarithm of the rounded sum, and what the rounding took.
+pub(super) fn log_one_plus(b: &mut Builder, x: Opnd) -> Part {
+    let x = as_vector(b, x);
+    let u = add(b, 1.0f32, x);
+    let l = log(b, u.into());
+    let taken = add(b, -1.0f32, u);
+    let lost = sub(b, x, taken);
+    let r = b.op(op::V_RCP_F32, &[u.into()]);
+    let sum = b.fma(lost, r, l);
+    // At the pole and at infinity nothing is lost.
+    let max = b.to_vector(f32::MAX);
+    let size = abs(b, l.into());
+    let finite = b.op(op::V_CMP_LE_F32, &[size.into(), max.into()]);
+    b.select(finite, sum, l)
+}
+
 /// `n / d`, correctly rounded: scaled operands, Newton-Raphson, final fix-up of special cases.
 pub(super) fn div(b: &mut Builder, n: Opnd, d: Opnd) -> Part {
     let (n, d) = (as_vector(b, n), as_vector(b, d));
@@ -130,16 +180,23 @@ pub(super) fn div(b: &mut Builder, n: Opnd, d: Opnd) -> Part {
     b.op(op::V_DIV_FIXUP_F32, &[q.into(), d.into(), n.into()])
 }
 
-/// Square root: the hardware's result corrected by one Newton step in the residual.
+/// Square root: the hardware's, of operands that it would flush times an even power of two.
 pub(super) fn sqrt(b: &mut Builder, x: Opnd) -> Part {
-    b.op(op::V_SQRT_F32, &[x])
+    let x = as_vector(b, x);
+    let small = b.op(op::V_CMP_GT_F32, &[f32::MIN_POSITIVE.into(), x.into()]);
+    let up = b.select(small, 32u32, 0u32);
+    let scaled = b.op(op::V_LDEXP_F32, &[x.into(), up.into()]);
+    let r = b.op(op::V_SQRT_F32, &[scaled.into()]);
+    let down = b.select(small, -16i32, 0u32);
+    b.op(op::V_LDEXP_F32, &[r.into(), down.into()])
 }
 
-/// `1 / (1 + e^-x)`.
+/// `1 / (1 + e^-x)`, for negative operands `e^x / (1 + e^x)`: the exponential is at most 1, and small results keep its
+/// precision.
 pub(super) fn sigmoid(b: &mut Builder, x: Opnd) -> Part {
-    let m = neg(b, x);
-    let limit = b.to_vector(87.0f32);
-    let m = b.op(op::V_MIN_F32, &[m.into(), limit.into()]);
+    let x = as_vector(b, x);
+    let a = abs(b, x.into());
+    let m = neg(b, a.into());
     let e = exp(b, m.into());
     let d = add(b, 1.0f32, e);
     let r = b.op(op::V_RCP_F32, &[d.into()]);
@@ -147,7 +204,39 @@ pub(super) fn sigmoid(b: &mut Builder, x: Opnd) -> Part {
     let md = neg(b, d.into());
     let err = b.fma(md, r, 1.0f32);
     let r = b.fma(err, r, r);
-    keep_nan(b, x, r)
+    let below = mul(b, e, r);
+    let negative = b.op(op::V_CMP_GT_F32, &[0.0f32.into(), x.into()]);
+    let r = b.select(negative, below, r);
+    keep_nan(b, x.into(), r)
+}
+
+/// Hyperbolic cosine: `h + 1 / 4h` with `h = e^|x| / 2`, which overflows only where the result does.
+pub(super) fn cosh(b: &mut Builder, x: Opnd) -> Part {
+    let (h, r) = half_exp(b, x);
+    b.fma(r, 0.25f32, h)
+}
+
+/// Hyperbolic sine: `h - 1 / 4h` with the sign of `x`; below 1 its Taylor series.
+pub(super) fn sinh(b: &mut Builder, x: Opnd) -> Part {
+    let x = as_vector(b, x);
+    let (h, r) = half_exp(b, x.into());
+    let big = b.fma(r, -0.25f32, h);
+    let big = copysign(b, big, x.into());
+    let s = mul(b, x, x);
+    let p = polynomial(b, s, &[1.0 / 39_916_800.0, 1.0 / 362_880.0, 1.0 / 5040.0, 1.0 / 120.0, 1.0 / 6.0]);
+    let cube = mul(b, x, s);
+    let small = b.fma(p, cube, x);
+    let a = abs(b, x.into());
+    let is_big = b.op(op::V_CMP_LT_F32, &[1.0f32.into(), a.into()]);
+    b.select(is_big, big, small)
+}
+
+/// `e^|x| / 2` and its reciprocal.
+fn half_exp(b: &mut Builder, x: Opnd) -> (Part, Part) {
+    let a = abs(b, x);
+    let h = exp_scaled(b, a.into(), -1);
+    let r = b.op(op::V_RCP_F32, &[h.into()]);
+    (h, r)
 }
 
 /// Hyperbolic tangent: `1 - 2 / (e^2|x| + 1)` with the sign of `x`; below 0.625 the odd polynomial of the Cephes
@@ -162,13 +251,13 @@ pub(super) fn tanh(b: &mut Builder, x: Opnd) -> Part {
     let d = add(b, 1.0f32, e);
     let r = b.op(op::V_RCP_F32, &[d.into()]);
     let big = b.fma(-2.0f32, r, 1.0f32);
-    let big = copysign(b, big, x.into());
-    let s = mul(b, x, x);
+    let s = mul(b, a, a);
     let p = polynomial(b, s, &[-5.704_988_7e-3, 2.063_909e-2, -5.373_972e-2, 1.333_144_2e-1, -3.333_328e-1]);
-    let sx = mul(b, s, x);
-    let small = b.fma(p, sx, x);
+    let sa = mul(b, s, a);
+    let small = b.fma(p, sa, a);
     let is_small = b.op(op::V_CMP_GT_F32, &[0.625f32.into(), a.into()]);
     let r = b.select(is_small, small, big);
+    let r = copysign(b, r, x.into());
     keep_nan(b, x.into(), r)
 }
 
@@ -210,42 +299,87 @@ pub(super) fn erf(b: &mut Builder, x: Opnd) -> Part {
     keep_nan(b, x.into(), r)
 }
 
-/// Sine or cosine of radians: the argument in revolutions, reduced to one, to the hardware's function. Absolute error
-/// below 1e-6 up to a few hundred revolutions.
-pub(super) fn sin_cos(b: &mut Builder, cos: bool, x: Opnd) -> Part {
-    let x = as_vector(b, x);
-    let k = b.to_vector(0.159_154_94f32);
-    let t = mul(b, x, k);
-    let n = b.op(op::V_RNDNE_F32, &[t.into()]);
-    let mn = neg(b, n.into());
-    let f = b.fma(x, k, mn);
-    let f = b.fma(x, 4.616_412e-9f32, f);
-    b.op(if cos { op::V_COS_F32 } else { op::V_SIN_F32 }, &[f.into()])
-}
-
-/// `x^y`: exact sign rules of `pow`, magnitude `2^(y log2 |x|)` with the logarithm in two parts.
+/// `x^y`: the special cases of C's `pow`, magnitude `2^(y log2 |x|)`.
 pub(super) fn pow(b: &mut Builder, x: Opnd, y: Opnd) -> Part {
     let (x, y) = (as_vector(b, x), as_vector(b, y));
     let a = abs(b, x.into());
     let l = log(b, a.into());
     let p = mul(b, l, y);
     let r = exp(b, p.into());
-    // y == 0 gives 1 for every x; a negative base needs an integral exponent.
+    // 1 and -1 stay 1 whatever the exponent, infinities and NaN included (a NaN exponent of -1 is not integral).
+    let one = b.to_vector(1.0f32);
+    let unit = b.op(op::V_CMP_EQ_F32, &[1.0f32.into(), a.into()]);
+    let r = b.select(unit, one, r);
+    // Odd exponents keep the sign, that of zeros and infinities too; a finite negative base needs an integral exponent.
     let whole = b.op(op::V_TRUNC_F32, &[y.into()]);
     let integral = b.op(op::V_CMP_EQ_F32, &[whole.into(), y.into()]);
     let half = mul(b, y, 0.5f32);
     let half_whole = b.op(op::V_TRUNC_F32, &[half.into()]);
     let odd = b.op(op::V_CMP_NEQ_F32, &[half_whole.into(), half.into()]);
     let odd = b.mask_and(integral, odd);
-    let minus = neg(b, r.into());
-    let signed = b.select(odd, minus, r);
-    let nan = b.to_vector(f32::NAN);
-    let signed = b.select(integral, signed, nan);
+    let signed = copysign(b, r, x.into());
+    let r = b.select(odd, signed, r);
     let negative = b.op(op::V_CMP_GT_F32, &[0.0f32.into(), x.into()]);
-    let r = b.select(negative, signed, r);
+    let finite = b.op(op::V_CMP_GT_F32, &[f32::INFINITY.into(), a.into()]);
+    let negative = b.mask_and(negative, finite);
+    let nan = b.to_vector(f32::NAN);
+    let inside = b.select(integral, r, nan);
+    let r = b.select(negative, inside, r);
+    // y == 0 gives 1 for every x.
     let zero = b.op(op::V_CMP_EQ_F32, &[0.0f32.into(), y.into()]);
-    let one = b.to_vector(1.0f32);
     b.select(zero, one, r)
+}
+
+/// C's `fmod`: what division leaves, with the sign of `x`, exact for every quotient.
+///
+/// A round takes from `r = |x|` a whole number of `s = |y| 2^k`, where `k` makes that number fit in 23 bits. The quotient
+/// rounds to at most one too many, so `r - q s` lies between `-s` and `s`; as a multiple of the last bit of `s` it is
+/// exact. Every round takes 22 bits off the quotient: one round is enough below 2^22, thirteen always.
+pub(super) fn remainder(b: &mut Builder, x: Opnd, y: Opnd) -> Part {
+    let (x, y) = (as_vector(b, x), as_vector(b, y));
+    let (a, d) = (abs(b, x.into()), abs(b, y.into()));
+    // NaN where there is no remainder: an infinite dividend, a divisor of 0, a NaN operand.
+    let finite = b.op(op::V_CMP_GT_F32, &[f32::INFINITY.into(), a.into()]);
+    let some = b.op(op::V_CMP_LT_F32, &[0.0f32.into(), d.into()]);
+    let defined = b.mask_and(finite, some);
+    // An infinite divisor leaves everything; lanes without a remainder have nothing to do.
+    let d = b.select(defined, d, f32::INFINITY);
+    let start = b.select(defined, a, 0u32);
+    let r = b.v(1);
+    b.copy_into(r, start);
+    b.loop_while_any("remainder", |b| {
+        let (er, ed) = (b.op(op::V_FREXP_EXP_I32_F32, &[r.into()]), b.op(op::V_FREXP_EXP_I32_F32, &[d.into()]));
+        let k = b.sub(er, ed);
+        let k = b.sub(k, 22u32);
+        let k = b.op(op::V_MAX_I32, &[k.into(), 0u32.into()]);
+        let s = b.op(op::V_LDEXP_F32, &[d.into(), k.into()]);
+        let q = div(b, r.into(), s.into());
+        let q = b.op(op::V_TRUNC_F32, &[q.into()]);
+        let minus = neg(b, q.into());
+        let left = b.fma(minus, s, r);
+        let over = b.op(op::V_CMP_GT_F32, &[0.0f32.into(), left.into()]);
+        let back = add(b, left, s);
+        let left = b.select(over, back, left);
+        let more = b.op(op::V_CMP_GE_F32, &[r.into(), d.into()]);
+        let left = b.select(more, left, r);
+        b.copy_into(r, left);
+        b.op(op::V_CMP_GE_F32, &[r.into(), d.into()])
+    });
+    let signed = copysign(b, r, x.into());
+    let nan = b.to_vector(f32::NAN);
+    b.select(defined, signed, nan)
+}
+
+/// Python's `%`: the remainder with the divisor's sign.
+pub(super) fn modulo(b: &mut Builder, x: Opnd, y: Opnd) -> Part {
+    let y = as_vector(b, y);
+    let r = remainder(b, x, y.into());
+    let signs = b.op(op::V_XOR_B32, &[r.into(), y.into()]);
+    let differ = b.op(op::V_CMP_GT_I32, &[0u32.into(), signs.into()]);
+    let some = b.op(op::V_CMP_NEQ_F32, &[0.0f32.into(), r.into()]);
+    let differ = b.mask_and(differ, some);
+    let moved = add(b, r, y);
+    b.select(differ, moved, r)
 }
 
 /// Unsigned 32-bit quotient and remainder, through a double-precision estimate corrected by one.

@@ -18,6 +18,7 @@ mod pool;
 mod reduce;
 mod softmax;
 mod tile;
+mod trig;
 mod values;
 
 use crate::graph::fused::{FusedGraph, Step, StepKind, TensorId};
@@ -135,7 +136,7 @@ pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Res
         StepKind::MatMul => matmul::lower(&cx),
         StepKind::Pool { op, window, prologue } => pool::lower(&cx, *op, window, prologue),
         StepKind::Reduce { op, prologue } => reduce::lower(&cx, *op, prologue),
-        StepKind::Softmax { log } => softmax::softmax(&cx, *log),
+        StepKind::Softmax { log, masked } => softmax::softmax(&cx, *log, *masked),
         StepKind::Normalize { axes, epsilon, center } => softmax::normalize(&cx, *axes, *epsilon, *center),
     };
     let mut kernels = kernels.map_err(|what| Unsupported { step: step.name.clone(), kind: step.kind.name(), what })?;

@@ -86,7 +86,7 @@ impl Walk<'_> {
 }
 
 /// Softmax over the last dimension: maximum, sum of exponentials, result.
-pub(super) fn softmax(cx: &Cx, log: bool) -> Result<Vec<Kernel>, String> {
+pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Result<Vec<Kernel>, String> {
     check_types(cx)?;
     let out = &cx.step.output.view;
     let outer = out.rank() - 1;
@@ -99,7 +99,11 @@ pub(super) fn softmax(cx: &Cx, log: bool) -> Result<Vec<Kernel>, String> {
         Ok(())
     })?;
     let merge = |w: &mut Writer, a: &[Part], b: &[Part]| Ok(vec![w.b.op(op::V_MAX_F32, &[a[0].into(), b[0].into()])]);
-    let max = walk.lines.combine(&mut w, &[max], merge)?[0];
+    let mut max = walk.lines.combine(&mut w, &[max], merge)?[0];
+    if masked {
+        // A line of -inf: the differences stay -inf, and the sum of exponentials is 0.
+        max = w.b.op(op::V_MAX_F32, &[f32::MIN.into(), max.into()]);
+    }
     let sum = held(&mut w, Value::Word(0.0f32.into()));
     walk.each(&mut w, "sum", f32::NEG_INFINITY, |w, x| {
         let d = math::sub(&mut w.b, x, max);
@@ -107,7 +111,11 @@ pub(super) fn softmax(cx: &Cx, log: bool) -> Result<Vec<Kernel>, String> {
         w.b.emit(op::V_ADD_F32, &[sum.into()], &[sum.into(), e.into()]);
         Ok(())
     })?;
-    let sum = walk.sum(&mut w, sum)?;
+    let mut sum = walk.sum(&mut w, sum)?;
+    if masked {
+        // Every other line has a sum of at least 1, or a NaN, which wins.
+        sum = math::extremum(&mut w.b, true, sum.into(), f32::MIN_POSITIVE.into());
+    }
     let scale = if log { math::log(&mut w.b, sum.into()) } else { math::div(&mut w.b, 1.0f32.into(), sum.into()) };
     walk.write(&mut w, |w, x| {
         let d = math::sub(&mut w.b, x, max);

@@ -95,6 +95,10 @@ pub enum Unary {
     Exp,
     /// Natural logarithm.
     Log,
+    /// `e^x - 1`, precise near 0.
+    ExpMinusOne,
+    /// `ln(1 + x)`, precise near 0.
+    LogOnePlus,
     /// Hyperbolic tangent.
     Tanh,
     /// `1 / (1 + e^-x)`

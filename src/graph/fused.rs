@@ -240,6 +240,8 @@ pub enum StepKind {
     Softmax {
         /// Take the logarithm.
         log: bool,
+        /// Where all of `in0[c,..]` is hidden (-inf) the result is 0, not NaN: attention without anything to attend to.
+        masked: bool,
     },
     /// `O[c,j..] = (in0[c,j..] - mean) / sqrt(variance + epsilon)`, mean and (biased) variance over the last
     /// `axes` dimensions. Layer, instance and group normalisation; their scale and bias are in the epilogue.
@@ -548,7 +550,7 @@ impl fmt::Display for FusedGraph {
                 StepKind::Conv { window, groups } => writeln!(f, "    {window}, groups {groups}")?,
                 StepKind::Pool { op, window, prologue } => writeln!(f, "    {op:?} of {prologue}, {window}")?,
                 StepKind::Reduce { op, prologue } => writeln!(f, "    {op:?} of {prologue}")?,
-                StepKind::Softmax { log } => writeln!(f, "    log {log}")?,
+                StepKind::Softmax { log, masked } => writeln!(f, "    log {log}, masked {masked}")?,
                 StepKind::Normalize { axes, epsilon, center } => {
                     writeln!(f, "    over the last {axes}, epsilon {epsilon:e}, center {center}")?;
                 }

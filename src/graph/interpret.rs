@@ -186,11 +186,14 @@ impl Interpreter {
                 Data::Float(pool(self.floats(step.inputs[0].tensor)?, x(0), *op, window, prologue, dims))
             }
             StepKind::Reduce { op, prologue } => reduce(self.data(step.inputs[0].tensor), x(0), *op, prologue, dims),
-            StepKind::Softmax { log } => {
+            StepKind::Softmax { log, masked } => {
                 let (a, v) = (self.floats(step.inputs[0].tensor)?, x(0));
                 let mut out = Vec::with_capacity(v.len());
                 rows(v, 1, |at| {
                     let m = at.iter().map(|&i| a[i]).fold(f64::NEG_INFINITY, f64::max);
+                    if *masked && at.iter().all(|&i| a[i] == f64::NEG_INFINITY) {
+                        return out.extend(at.iter().map(|_| 0.0));
+                    }
                     let sum: f64 = at.iter().map(|&i| (a[i] - m).exp()).sum();
                     out.extend(at.iter().map(|&i| if *log { a[i] - m - sum.ln() } else { (a[i] - m).exp() / sum }));
                 });
@@ -474,6 +477,8 @@ fn float_unary(op: Unary, x: f64) -> f64 {
         Unary::Recip => 1.0 / x,
         Unary::Exp => x.exp(),
         Unary::Log => x.ln(),
+        Unary::ExpMinusOne => x.exp_m1(),
+        Unary::LogOnePlus => x.ln_1p(),
         Unary::Tanh => x.tanh(),
         Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         Unary::Erf => erf(x),

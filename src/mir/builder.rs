@@ -479,6 +479,16 @@ impl Builder {
         self.emit(op::S_CBRANCH_SCC1, &[], &[Opnd::Block(head)]);
         self.block("after");
     }
+    /// Runs `body` until the mask that it gives is empty: while any lane needs another round.
+    pub fn loop_while_any(&mut self, name: &str, body: impl FnOnce(&mut Builder) -> Part) {
+        let head = self.block(name);
+        let mask = body(self);
+        // The scalar condition code tells whether the result has a bit set.
+        let (any, op) = (self.mask(), if mask.len == 2 { op::S_OR_B64 } else { op::S_OR_B32 });
+        self.emit(op, &[any.into()], &[mask.into(), mask.into()]);
+        self.emit(op::S_CBRANCH_SCC1, &[], &[Opnd::Block(head)]);
+        self.block("after");
+    }
     /// Branches to `to` when scalar `a < b`, unsigned; continues in a new block.
     pub fn branch_lt(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>, to: BlockId) {
         self.emit(op::S_CMP_LT_U32, &[], &[a.into(), b.into()]);

@@ -40,8 +40,7 @@ fn if_negative(e: &mut Expr, x: Val, negative: Val) -> Val {
 
 /// `e^x - 1`, or `scale` times that.
 fn exp_minus_one(e: &mut Expr, x: Val, scale: f64) -> Val {
-    let y = e.unary(Unary::Exp, x);
-    let y = add(e, y, -1.0);
+    let y = e.unary(Unary::ExpMinusOne, x);
     mul(e, y, scale)
 }
 
@@ -50,8 +49,7 @@ fn soft_plus(e: &mut Expr, x: Val) -> Val {
     let a = e.unary(Unary::Abs, x);
     let n = e.unary(Unary::Neg, a);
     let n = e.unary(Unary::Exp, n);
-    let n = add(e, n, 1.0);
-    let l = e.unary(Unary::Log, n);
+    let l = e.unary(Unary::LogOnePlus, n);
     let p = at_least(e, x, 0.0);
     e.binary(Binary::Add, p, l)
 }

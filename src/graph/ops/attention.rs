@@ -97,7 +97,7 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
     let capped = if cx.wants(3) && mode < 2 { cx.stored(capped) } else { capped };
     let masked = mask(cx, capped.clone(), &dims, (b, h, hk, past))?;
     let rows = cx.operand_of(masked.clone(), |_| true);
-    let weights = cx.produce(StepKind::Softmax { log: false }, vec![rows.clone()], &dims, dtype);
+    let weights = cx.produce(StepKind::Softmax { log: false, masked: true }, vec![rows.clone()], &dims, dtype);
     let weights = cx.operand_of(weights, |_| true);
     let values = cx.operand_of(v.clone().reshaped(&[b, hk, 1, t, dv]), super::matmul::good);
     let y = product(cx, weights.clone(), values, dtype)?.reshaped(&[b, h, s, dv]);

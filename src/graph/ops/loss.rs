@@ -105,7 +105,7 @@ pub(super) fn softmax_cross_entropy(cx: &mut Lowering<'_>) -> Res<()> {
     let moved = cx.permute(lazy, &order);
     let dims = moved.shape.clone();
     let access = cx.operand_of(moved, |_| true);
-    let log = cx.produce(StepKind::Softmax { log: true }, vec![access], &dims, dtype);
+    let log = cx.produce(StepKind::Softmax { log: true, masked: false }, vec![access], &dims, dtype);
     let mut back = vec![0; rank];
     order.iter().enumerate().for_each(|(i, &o)| back[o] = i);
     let log = cx.permute(log, &back);

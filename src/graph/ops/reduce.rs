@@ -256,7 +256,7 @@ fn softmax_with(cx: &mut Lowering<'_>, log: bool) -> Res<()> {
         dims.insert(0, 1);
         access.view = access.view.repeated(0, 1);
     }
-    let mut y = cx.produce(StepKind::Softmax { log }, vec![access], &dims, dtype);
+    let mut y = cx.produce(StepKind::Softmax { log, masked: false }, vec![access], &dims, dtype);
     if axis + 1 != shape.len() {
         let mut back = vec![0; order.len()];
         order.iter().enumerate().for_each(|(i, &o)| back[o] = i);

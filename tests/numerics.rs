@@ -1,0 +1,238 @@
+//! Elementwise functions over whole ranges and at their edges. `tools/ulp` measures all 2^32 single-precision operands;
+//! here every f16 operand and every operand that bf16 can hold is tried.
+
+#[allow(dead_code)]
+#[path = "support/build.rs"]
+mod build;
+#[path = "support/device.rs"]
+mod device;
+#[path = "../tools/ulp/src/measure.rs"]
+mod measure;
+
+use barewave::graph::{Options, fuse};
+use barewave::tensor::{DType, HostTensor};
+use barewave_isa::Target;
+use build::{Builder, int};
+use measure::{FUNCTIONS, Operator, compare, error};
+
+/// One target per instruction set with other transcendentals or another wave size.
+const WIDTHS: [&str; 2] = ["gfx942", "gfx1100"];
+
+#[test]
+fn every_f16_operand() {
+    for target in WIDTHS {
+        let target = Target::parse(target).unwrap();
+        for f in FUNCTIONS {
+            let mut op = Operator::new(f.op, DType::F16, target, 1 << 16).unwrap();
+            let (x, got) = op.run(0..1 << 16).unwrap();
+            let w = compare(DType::F16, f.exact, &x, &got);
+            // A result within the bound in f32 rounds to one of the neighbours.
+            assert!(w.ulp <= if f.bound == 0.0 { 0.0 } else { 0.5 + f.bound / 8192.0 }, "{} {target}: {w:?}", f.op);
+        }
+    }
+}
+
+#[test]
+fn every_bf16_operand() {
+    for target in device::TARGETS {
+        let target = Target::parse(target).unwrap();
+        for f in FUNCTIONS {
+            let mut op = Operator::new(f.op, DType::F32, target, 1 << 16).unwrap();
+            let (x, got) = op.run((0..1 << 16).map(|b| b << 16)).unwrap();
+            let w = compare(DType::F32, f.exact, &x, &got);
+            assert!(w.ulp <= f.bound, "{} {target}: {w:?}", f.op);
+        }
+    }
+}
+
+/// The worst arguments for range reduction: huge ones, those nearest to multiples of a quarter turn, poles, edges.
+#[test]
+fn trigonometric_functions_at_hard_arguments() {
+    let mut bits: Vec<u32> = vec![
+        0x0000_0001,
+        0x007f_ffff,
+        0x0080_0000,
+        0x3f49_0fda,
+        0x3f49_0fdb,
+        0x3f49_0fdc,
+        0x3fc9_0fda,
+        0x3fc9_0fdb,
+        0x3fc9_0fdc,
+        0x4049_0fda,
+        0x4049_0fdb,
+        0x4049_0fdc,
+        0x7f7f_ffff,
+        0x7e80_0000,
+        0x7f80_0000,
+        0x7fc0_0000,
+        0x6f79_be45,
+        0x5c5e_c0dd,
+    ];
+    // Every multiple of π/2 up to 2^24, thinned out, and its neighbours.
+    for k in (1..10_000u32).chain((10_000..10_000_000).step_by(997)) {
+        let near = (f64::from(k) * std::f64::consts::FRAC_PI_2) as f32;
+        bits.extend([near.to_bits() - 1, near.to_bits(), near.to_bits() + 1]);
+    }
+    // Every power of two, and 1e4, 1e8.
+    bits.extend((1..255).flat_map(|e| [e << 23, e << 23 | 0x0049_0fdb, e << 23 | 0x007f_ffff]));
+    bits.extend([1e4f32, 1e8, 1e20, 1e38].map(f32::to_bits));
+    bits.extend(bits.clone().into_iter().map(|b| b | 0x8000_0000));
+    let n = bits.len();
+    for target in device::TARGETS {
+        let target = Target::parse(target).unwrap();
+        for name in ["Sin", "Cos", "Tan"] {
+            let f = FUNCTIONS.iter().find(|f| f.op == name).unwrap();
+            let (x, got) = Operator::new(name, DType::F32, target, n).unwrap().run(bits.iter().copied()).unwrap();
+            let w = compare(DType::F32, f.exact, &x, &got);
+            assert!(w.ulp <= 4.0, "{name} {target}: {w:?}");
+        }
+    }
+}
+
+/// Runs a node of two operands on every target.
+fn binary(
+    op: &str,
+    attributes: &[(&str, barewave::onnx::Attribute)],
+    x: &[f32],
+    y: &[f32],
+    check: impl Fn(&[f32], &str),
+) {
+    let mut b = Builder::new(22, 1);
+    let names = [x, y].map(|v| b.input_of(HostTensor::from_f32(&[v.len()], v)));
+    let out = b.node(op, &[&names[0], &names[1]], attributes);
+    b.output(&out);
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    for target in device::TARGETS {
+        let (out, _) = device::run(&graph, &b.inputs, target, true).unwrap();
+        check(&out[0].to_f32(), target);
+    }
+}
+
+/// The same number, or both NaN.
+fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
+}
+
+#[test]
+fn remainders_are_exact() {
+    let special = [
+        0.0,
+        -0.0,
+        1e-45,
+        -1e-45,
+        1.1754942e-38,
+        1.1754944e-38,
+        0.1,
+        -0.1,
+        0.5,
+        1.0,
+        -1.0,
+        3.0,
+        7.5,
+        1e8,
+        -1e8,
+        16777216.0,
+        3e38,
+        f32::MAX,
+        f32::MIN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        2.3283064e-10,
+        6.2831855,
+    ];
+    let (mut x, mut y): (Vec<f32>, Vec<f32>) = special.iter().flat_map(|&a| special.map(|b| (a, b))).unzip();
+    let mut rng = Builder::new(22, 7).rng;
+    while !x.len().is_multiple_of(4) || x.len() < 6000 {
+        let mut any = || f32::from_bits((rng.next_u64() >> 32) as u32);
+        x.push(any());
+        y.push(any());
+    }
+    binary("Mod", &[("fmod", int(1))], &x, &y, |got, target| {
+        for i in 0..x.len() {
+            let want = x[i] % y[i];
+            assert!(same(got[i], want), "fmod({:e}, {:e}) is {want:e}, not {:e} ({target})", x[i], y[i], got[i]);
+        }
+    });
+    binary("Mod", &[], &x, &y, |got, target| {
+        for i in 0..x.len() {
+            let r = x[i] % y[i];
+            let want = if r != 0.0 && (r < 0.0) != (y[i] < 0.0) { r + y[i] } else { r };
+            assert!(same(got[i], want), "{:e} mod {:e} is {want:e}, not {:e} ({target})", x[i], y[i], got[i]);
+        }
+    });
+}
+
+#[test]
+fn powers_at_their_edges() {
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        -0.5,
+        2.0,
+        -2.0,
+        3.0,
+        -3.0,
+        1e-40,
+        -1e-40,
+        1e30,
+        -1e30,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        16777217.0,
+        0.9999999,
+        1.0000001,
+    ];
+    let (x, y): (Vec<f32>, Vec<f32>) = special.iter().flat_map(|&a| special.map(|b| (a, b))).unzip();
+    binary("Pow", &[], &x, &y, |got, target| {
+        for i in 0..x.len() {
+            let want = f64::from(x[i]).powf(f64::from(y[i]));
+            // What is special (zeros, infinities, NaN, 1) is exact, with its sign; the rest is close.
+            let exact = same(got[i], want as f32);
+            let close = error(DType::F32, got[i].into(), want) < 256.0 && want.abs() > 1e-38;
+            assert!(exact || close, "pow({:e}, {:e}) is {want:e}, not {:e} ({target})", x[i], y[i], got[i]);
+        }
+    });
+}
+
+#[test]
+fn attention_to_nothing_is_zero() {
+    let mut b = Builder::new(23, 3);
+    let q = b.input(&[1, 1, 3, 8]);
+    let k = b.input(&[1, 1, 4, 8]);
+    let v = b.input(&[1, 1, 4, 8]);
+    let seen = [1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0];
+    let m = b.constant(HostTensor::from_ints(DType::Bool, &[3, 4], &seen));
+    let y = b.node("Attention", &[&q, &k, &v, &m], &[]);
+    b.output(&y);
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    let host = barewave::graph::interpret::Interpreter::new(&graph).run(&graph, &b.inputs).unwrap();
+    for target in device::TARGETS {
+        let (out, _) = device::run(&graph, &b.inputs, target, true).unwrap();
+        for out in [&out[0], &host[0]] {
+            let out = out.to_f32();
+            assert!(out.iter().all(|x| x.is_finite()), "{target}: {out:?}");
+            assert!(out[8..16].iter().all(|&x| x == 0.0), "{target}: {out:?}");
+            // A single visible key gives its value.
+            let value = &b.inputs[2].to_f32()[8..16];
+            assert!(out[16..].iter().zip(value).all(|(a, b)| (a - b).abs() < 1e-6), "{target}: {out:?}");
+            assert!(out[..8].iter().any(|&x| x != 0.0));
+        }
+    }
+}
+
+#[test]
+fn a_softmax_of_nothing_stays_nan() {
+    let mut b = Builder::new(22, 3);
+    let x = b.input_of(HostTensor::from_f32(&[2, 4], &[[f32::NEG_INFINITY; 4], [0.0; 4]].concat()));
+    let y = b.node("Softmax", &[&x], &[]);
+    b.output(&y);
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    let (out, _) = device::run(&graph, &b.inputs, "gfx942", true).unwrap();
+    let out = out[0].to_f32();
+    assert!(out[..4].iter().all(|x| x.is_nan()) && out[4..] == [0.25; 4], "{out:?}");
+}

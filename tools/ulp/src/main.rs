@@ -1,0 +1,90 @@
+//! Prints the worst error of every elementwise function, over all 2^32 single-precision operands or a sample of them,
+//! as machine code generated for a target computes it on the emulated device.
+
+mod measure;
+
+use barewave::tensor::DType;
+use barewave_isa::Target;
+use clap::Parser;
+use measure::{FUNCTIONS, Function, Operator, Worst, compare};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Worst error of elementwise functions in units in the last place.
+///
+/// Examples: barewave-ulp                       a sample of every function
+///           barewave-ulp --every 1 Sin Tan     all 4294967296 operands of two functions
+#[derive(Parser)]
+#[command(verbatim_doc_comment)]
+struct Args {
+    /// ONNX operators; all when none is named.
+    functions: Vec<String>,
+    /// Target that code is generated for.
+    #[arg(long, default_value = "gfx942")]
+    target: String,
+    /// Take one operand of so many; 1 takes all. Odd numbers meet every exponent and every low bit.
+    #[arg(long, default_value_t = 1009, value_parser = clap::value_parser!(u32).range(1..))]
+    every: u32,
+}
+
+/// Operands of one launch.
+const BATCH: usize = 1 << 20;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<bool, String> {
+    let target = Target::parse(&args.target).map_err(|e| e.to_string())?;
+    let known = |n: &String| FUNCTIONS.iter().any(|f| f.op == *n);
+    if let Some(name) = args.functions.iter().find(|n| !known(n)) {
+        let all: Vec<&str> = FUNCTIONS.iter().map(|f| f.op).collect();
+        return Err(format!("no function '{name}'; there are {}", all.join(", ")));
+    }
+    let operands = (1u64 << 32).div_ceil(args.every.into());
+    println!("{operands} operands each, {}", target.info().name);
+    println!("{:12} {:>8} {:>6}  at operand, got, exact", "function", "ULP", "bound");
+    let mut good = true;
+    let chosen = FUNCTIONS.iter().filter(|f| args.functions.is_empty() || args.functions.iter().any(|n| n == f.op));
+    for f in chosen {
+        let start = Instant::now();
+        let w = worst(f, target, args.every)?;
+        let passes = w.ulp <= f.bound;
+        good &= passes;
+        println!(
+            "{:12} {:8.3} {:6.1}  {:e} ({:#010x}), {:e}, {:e}{}  [{:.0} s]",
+            f.op,
+            w.ulp,
+            f.bound,
+            w.x,
+            (w.x as f32).to_bits(),
+            w.got,
+            w.want,
+            if passes { "" } else { "  TOO LARGE" },
+            start.elapsed().as_secs_f64()
+        );
+    }
+    Ok(good)
+}
+
+fn worst(f: &Function, target: Target, every: u32) -> Result<Worst, String> {
+    let mut operator = Operator::new(f.op, DType::F32, target, BATCH)?;
+    let mut worst = Worst::default();
+    let mut next = 0u64;
+    while next < 1 << 32 {
+        // The last batch is filled up with its last operand.
+        let bits = (0..BATCH as u64).map(|i| (next + i * u64::from(every)).min(u64::from(u32::MAX)) as u32);
+        let (x, got) = operator.run(bits)?;
+        worst = worst.or(compare(DType::F32, f.exact, &x, &got));
+        next += BATCH as u64 * u64::from(every);
+    }
+    Ok(worst)
+}

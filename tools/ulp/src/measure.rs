@@ -1,0 +1,177 @@
+//! The error of an elementwise function in units in the last place (ULP).
+//!
+//! A model of one node is compiled and run on an emulated device, and each result compared with the function computed in
+//! double precision. A ULP is the distance of the two neighbours of the exact result, 2^-149 (f16: 2^-24) where it is
+//! denormal. A result that rounds to an infinity is measured as the first power of two that does not fit. Zeros of the
+//! wrong sign, NaN where there is a number, and numbers where there is a NaN are infinitely wrong.
+
+use barewave::compile::compile;
+use barewave::graph::{Options, fuse};
+use barewave::onnx::{Dim, Model, Node, ValueInfo};
+use barewave::runtime::{EmulatedDevice, Session};
+use barewave::tensor::{DType, HostTensor};
+use barewave_isa::Target;
+use rayon::prelude::*;
+use std::f64::consts::FRAC_2_SQRT_PI;
+use std::sync::Arc;
+
+/// An operator of one operand and what it computes.
+pub struct Function {
+    /// The ONNX operator.
+    pub op: &'static str,
+    /// The function with the operator's default attributes.
+    pub exact: fn(f64) -> f64,
+    /// The largest error that is allowed, ULP of the result.
+    pub bound: f64,
+}
+
+const fn f(op: &'static str, exact: fn(f64) -> f64, bound: f64) -> Function {
+    Function { op, exact, bound }
+}
+
+/// Every operator of one float operand that compiles. The bound is 4 where not stated.
+pub const FUNCTIONS: &[Function] = &[
+    f("Abs", f64::abs, 0.0),
+    f("Ceil", f64::ceil, 0.0),
+    f("Cos", f64::cos, 4.0),
+    f("Cosh", f64::cosh, 4.0),
+    f("Elu", |x| if x < 0.0 { x.exp_m1() } else { x }, 4.0),
+    f("Erf", erf, 4.0),
+    f("Exp", f64::exp, 4.0),
+    f("Floor", f64::floor, 0.0),
+    f("LeakyRelu", |x| if x < 0.0 { x * 0.01f32 as f64 } else { x }, 0.5),
+    f("Log", f64::ln, 4.0),
+    f("Neg", |x| -x, 0.0),
+    f("Reciprocal", |x| 1.0 / x, 1.0),
+    f("Round", f64::round_ties_even, 0.0),
+    f("Sigmoid", |x| 1.0 / (1.0 + (-x).exp()), 4.0),
+    f("Sign", |x| if x == 0.0 || x.is_nan() { x } else { x.signum() }, 0.0),
+    f("Sin", f64::sin, 4.0),
+    f("Sinh", f64::sinh, 4.0),
+    f("Softplus", |x| if x > 40.0 { x } else { x.exp().ln_1p() }, 4.0),
+    f("Softsign", |x| if x.is_infinite() { f64::NAN } else { x / (1.0 + x.abs()) }, 4.0),
+    f("Sqrt", f64::sqrt, 4.0),
+    f("Tan", f64::tan, 4.0),
+    f("Tanh", f64::tanh, 4.0),
+];
+
+/// The error function: its Taylor series near 0, the continued fraction of erfc further out.
+fn erf(x: f64) -> f64 {
+    let a = x.abs();
+    if a.is_nan() || a > 6.0 {
+        return if a.is_nan() { x } else { 1f64.copysign(x) };
+    }
+    let r = if a < 2.5 {
+        let (mut term, mut sum, mut n) = (a, a, 0.0);
+        while term.abs() > 1e-17 * sum.abs() {
+            n += 1.0;
+            term *= -a * a / n;
+            sum += term / (2.0 * n + 1.0);
+        }
+        sum * FRAC_2_SQRT_PI
+    } else {
+        let t = (1..=40).rev().fold(0.0, |t, k| k as f64 / 2.0 / (a + t));
+        1.0 - (-a * a).exp() / (a + t) * FRAC_2_SQRT_PI / 2.0
+    };
+    r.copysign(x)
+}
+
+/// An operator on an emulated device, for batches of one size.
+pub struct Operator {
+    session: Session,
+    dtype: DType,
+    batch: usize,
+}
+
+impl Operator {
+    /// Compiles the operator for batches of `batch` elements.
+    pub fn new(op: &str, dtype: DType, target: Target, batch: usize) -> Result<Operator, String> {
+        let mut model = Model::default();
+        model.opsets.insert(String::new(), 22);
+        let value =
+            |name: &str| ValueInfo { name: name.into(), dtype: Some(dtype), shape: Some(vec![Dim::Known(batch)]) };
+        model.graph.inputs = vec![value("x")];
+        model.graph.outputs = vec![value("y")];
+        model.graph.nodes = vec![Node {
+            name: op.into(),
+            op: op.into(),
+            domain: String::new(),
+            inputs: vec!["x".into()],
+            outputs: vec!["y".into()],
+            attributes: Default::default(),
+        }];
+        let graph = fuse(&model, &Options::default()).map_err(|e| e.to_string())?;
+        let program = compile(&graph, target).map_err(|e| e.to_string())?;
+        let code = program.code().map_err(|e| e.to_string())?;
+        let device = EmulatedDevice::new(target, false).map_err(|e| e.to_string())?;
+        let session = Session::new(Arc::new(device), program.plan.clone(), &code, &program.weights);
+        Ok(Operator { session: session.map_err(|e| e.to_string())?, dtype, batch })
+    }
+
+    /// The operator's results for operands given by their bits, as doubles (and the operands likewise).
+    pub fn run(&mut self, bits: impl Iterator<Item = u32>) -> Result<(Vec<f64>, Vec<f64>), String> {
+        let size = self.dtype.size();
+        let bytes: Vec<u8> = bits.flat_map(|b| b.to_le_bytes().into_iter().take(size)).collect();
+        let x = HostTensor::new(self.dtype, &[self.batch], bytes).map_err(|e| e.to_string())?;
+        let (mut out, _) = self.session.run(std::slice::from_ref(&x)).map_err(|e| e.to_string())?;
+        Ok((x.to_f64(), out.remove(0).to_f64()))
+    }
+}
+
+/// The worst error seen, and where.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Worst {
+    /// The error in ULP.
+    pub ulp: f64,
+    /// The operand.
+    pub x: f64,
+    /// What came.
+    pub got: f64,
+    /// The exact result.
+    pub want: f64,
+}
+
+impl Worst {
+    /// The worse of two.
+    pub fn or(self, other: Worst) -> Worst {
+        if other.ulp > self.ulp { other } else { self }
+    }
+}
+
+/// Compares a batch of results with the exact function.
+pub fn compare(dtype: DType, exact: fn(f64) -> f64, x: &[f64], got: &[f64]) -> Worst {
+    let each = |(&x, &got): (&f64, &f64)| {
+        let want = exact(x);
+        Worst { ulp: error(dtype, got, want), x, got, want }
+    };
+    x.par_iter().zip(got).with_min_len(4096).map(each).reduce(Worst::default, Worst::or)
+}
+
+/// Bits of the fraction, least exponent of a normal number, and the first power of two that is too large.
+fn format(dtype: DType) -> (i32, i32, i32) {
+    match dtype {
+        DType::F16 => (10, -14, 16),
+        DType::BF16 => (7, -126, 128),
+        _ => (23, -126, 128),
+    }
+}
+
+/// Error of `got` in ULP of the exact result `want`.
+pub fn error(dtype: DType, got: f64, want: f64) -> f64 {
+    let (fraction, least, top) = format(dtype);
+    if want.is_nan() || got.is_nan() {
+        return if want.is_nan() && got.is_nan() { 0.0 } else { f64::INFINITY };
+    }
+    if got == want {
+        let signs_differ = want == 0.0 && got.is_sign_negative() != want.is_sign_negative();
+        return if signs_differ { f64::INFINITY } else { 0.0 };
+    }
+    if want.is_infinite() || (got != 0.0 && want != 0.0 && got.is_sign_negative() != want.is_sign_negative()) {
+        return f64::INFINITY;
+    }
+    // Everything beyond the largest number rounds to infinity.
+    let limit = 2f64.powi(top);
+    let (g, w) = (got.clamp(-limit, limit), want.clamp(-limit, limit));
+    let exponent = (((w.to_bits() >> 52) & 0x7ff) as i32 - 1023).clamp(least, top - 1);
+    (g - w).abs() / 2f64.powi(exponent - fraction)
+}
