@@ -13,6 +13,7 @@ mod info;
 mod inst;
 mod legal;
 mod lex;
+pub mod matrix;
 mod modifiers;
 mod occupancy;
 mod operation;

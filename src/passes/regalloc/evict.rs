@@ -10,9 +10,9 @@
 //! are reserved and the allocation is made once more. The instructions are inserted when all have a place.
 
 use super::pools::Pool;
-use super::view::{Touch, Value, View, touches};
+use super::view::{Touch, Value, View, touches, weights};
 use super::{Limits, Places};
-use crate::mir::{Function, MInst, Opnd, Part, RegClass, VReg};
+use crate::mir::{Function, MInst, Memory, Opnd, Part, RegClass, Space, VReg};
 use barewave_isa::{ModName, Mods, Op, Reg, op};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -64,6 +64,8 @@ pub(super) struct Evictor<'a> {
     touches: Vec<Vec<Touch>>,
     homes: BTreeMap<VReg, Home>,
     segments: BTreeMap<VReg, Segment>,
+    /// How often the instructions of each block count.
+    weights: Vec<u64>,
     positions: u32,
     /// Dwords of scratch handed out.
     scratch_end: u32,
@@ -73,7 +75,7 @@ pub(super) struct Evictor<'a> {
 /// Places all values, inserting code into `f` for those that have no register.
 pub(super) fn allocate(f: &mut Function, view: View, limits: &Limits) -> Result<(Places, u32), Failure> {
     let positions = view.positions;
-    let touches = touches(f);
+    let (touches, weights) = (touches(f), weights(f));
     let n = view.values.len();
     let wave = f.target.info().wave_size;
     let mut e = Evictor {
@@ -82,12 +84,13 @@ pub(super) fn allocate(f: &mut Function, view: View, limits: &Limits) -> Result<
         place: vec![None; n],
         pools: limits.pools(positions),
         scratch: Pool::new(Reg::V0, SCRATCH_DWORDS, positions),
-        lanes: Pool::new(Reg::V0, wave * 4, positions),
+        lanes: Pool::new(Reg::V0, wave * 16, positions),
         lane_regs: Vec::new(),
         queue: BinaryHeap::new(),
         touches,
         homes: BTreeMap::new(),
         segments: BTreeMap::new(),
+        weights,
         positions,
         scratch_end: 0,
         spilled: 0,
@@ -213,7 +216,7 @@ impl Evictor<'_> {
         let end = if tail.written != 0 { 2 * tail.inst + 2 } else { 2 * tail.inst + 1 };
         let info = self.f.vreg(of);
         // A single instruction's registers cannot be had for less.
-        let cost = (touches.len() > 1).then(|| 64 * touches.len() as u64);
+        let cost = (touches.len() > 1).then(|| self.weights[head.block as usize] * touches.len() as u64);
         let temp = self.add(info.class, vec![vec![(start, end)]; info.dwords as usize], cost).reg;
         self.segments.insert(temp, Segment { of, temp, touches });
         self.enqueue(temp.0);
@@ -283,19 +286,22 @@ impl Evictor<'_> {
 
     /// Code that fills a dword of a segment's register.
     fn fill(&self, home: &Home, i: u8, to: Part) -> MInst {
+        let space = Space { memory: Memory::Scratch, ..Space::default() };
         match home {
             Home::Remake(inst) => MInst { dsts: [Opnd::V(to)].into_iter().collect(), ..inst.clone() },
             Home::Agprs(p) => MInst::new(op::V_ACCVGPR_READ_B32, &[to.into()], &[p.dword(i).into()]),
             Home::Scratch(at) => {
                 let mods = Mods::new().with(ModName::Offset, 4 * (*at as i32 + i as i32));
                 match self.f.preloads.scratch {
-                    _ if self.architected() => {
-                        MInst { mods, ..MInst::new(op::SCRATCH_LOAD_DWORD, &[to.into()], &[Opnd::Off, Opnd::Off]) }
-                    }
+                    _ if self.architected() => MInst {
+                        mods,
+                        space,
+                        ..MInst::new(op::SCRATCH_LOAD_DWORD, &[to.into()], &[Opnd::Off, Opnd::Off])
+                    },
                     Some([desc, wave]) => {
                         let (desc, wave) = (self.f.whole(desc), self.f.whole(wave));
                         let srcs = [Opnd::Off, desc.into(), wave.into()];
-                        MInst { mods, ..MInst::new(op::BUFFER_LOAD_DWORD, &[to.into()], &srcs) }
+                        MInst { mods, space, ..MInst::new(op::BUFFER_LOAD_DWORD, &[to.into()], &srcs) }
                     }
                     None => unreachable!("homes in scratch are given out when it can be reached"),
                 }
@@ -309,6 +315,7 @@ impl Evictor<'_> {
 
     /// Code that saves a dword of a segment's register.
     fn save(&self, home: &Home, i: u8, from: Part) -> Option<MInst> {
+        let space = Space { memory: Memory::Scratch, ..Space::default() };
         Some(match home {
             Home::Remake(_) => return None,
             Home::Agprs(p) => MInst::new(op::V_ACCVGPR_WRITE_B32, &[p.dword(i).into()], &[from.into()]),
@@ -317,12 +324,12 @@ impl Evictor<'_> {
                 match self.f.preloads.scratch {
                     _ if self.architected() => {
                         let srcs = [Opnd::Off, from.into(), Opnd::Off];
-                        MInst { mods, ..MInst::new(op::SCRATCH_STORE_DWORD, &[], &srcs) }
+                        MInst { mods, space, ..MInst::new(op::SCRATCH_STORE_DWORD, &[], &srcs) }
                     }
                     Some([desc, wave]) => {
                         let (desc, wave) = (self.f.whole(desc), self.f.whole(wave));
                         let srcs = [from.into(), Opnd::Off, desc.into(), wave.into()];
-                        MInst { mods, ..MInst::new(op::BUFFER_STORE_DWORD, &[], &srcs) }
+                        MInst { mods, space, ..MInst::new(op::BUFFER_STORE_DWORD, &[], &srcs) }
                     }
                     None => unreachable!("homes in scratch are given out when it can be reached"),
                 }

@@ -95,23 +95,21 @@ impl View {
     }
 }
 
-/// Loop depth of each block: how many branches back reach over it.
-fn depths(f: &Function) -> Vec<u32> {
-    let mut depth = vec![0; f.blocks.len()];
+/// How often the instructions of each block count: sixteen times for every branch back that reaches over it.
+pub(super) fn weights(f: &Function) -> Vec<u64> {
+    let mut depth = vec![0u32; f.blocks.len()];
     for b in 0..f.blocks.len() {
         for s in f.successors(b).into_iter().filter(|s| *s <= b) {
             depth[s..=b].iter_mut().for_each(|d| *d += 1);
         }
     }
-    depth
+    depth.into_iter().map(|d| 16u64.pow(d.min(4))).collect()
 }
 
-/// Costs: reads and writes, in loops sixteen times as many for each; and what can be made anew.
+/// Costs (weighted reads and writes), and what can be made anew.
 fn weigh(f: &Function, values: &mut [Value]) {
-    let depths = depths(f);
     let mut defs = vec![0u32; values.len()];
-    for (block, depth) in f.blocks.iter().zip(depths) {
-        let weight = 16u64.pow(depth.min(4));
+    for (block, weight) in f.blocks.iter().zip(weights(f)) {
         let mut touch = |p: Part| {
             if let Some(c) = &mut values[p.reg.0 as usize].cost {
                 *c += weight * p.len as u64;
