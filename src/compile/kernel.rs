@@ -62,6 +62,17 @@ pub struct KernelIr {
 
 impl KernelCode {
     fn new(kernel: &Kernel, m: &Machine) -> KernelCode {
+        KernelCode {
+            grid: kernel.grid,
+            args: kernel.args.clone(),
+            blobs: kernel.blobs.clone(),
+            flops: kernel.flops,
+            ..KernelCode::of_machine(m)
+        }
+    }
+
+    /// The code alone: no arguments, one workgroup.
+    fn of_machine(m: &Machine) -> KernelCode {
         let f = &m.function;
         KernelCode {
             code: m.emitted.code.clone(),
@@ -78,10 +89,10 @@ impl KernelCode {
             wants_scratch_resource: f.preloads.scratch.is_some(),
             wants_kernarg: f.preloads.kernarg.is_some(),
             wants_workgroup_id: f.preloads.workgroup_id.map(|v| v.is_some()),
-            grid: kernel.grid,
-            args: kernel.args.clone(),
-            blobs: kernel.blobs.clone(),
-            flops: kernel.flops,
+            grid: [1; 3],
+            args: Vec::new(),
+            blobs: Vec::new(),
+            flops: 0,
         }
     }
 
@@ -102,6 +113,12 @@ impl KernelCode {
         out.args = (0..self.args.len()).map(|i| codeobj::Arg::buffer(format!("arg{i}"), i as u32 * 8)).collect();
         out
     }
+}
+
+/// A compiled function for a code object: its code, and what its descriptor says.
+pub fn kernel_of(m: &Machine, args: Vec<codeobj::Arg>) -> codeobj::Kernel {
+    let kernel = KernelCode::of_machine(m).object(m.function.target, &m.function.name);
+    codeobj::Kernel { args, ..kernel }
 }
 
 /// Why a step has no kernel.

@@ -14,7 +14,7 @@ mod weights;
 
 pub use cache::{CacheStats, KernelCache};
 pub use compiled::{Compiled, LoadError};
-pub use kernel::{KernelCode, KernelError, KernelIr};
+pub use kernel::{KernelCode, KernelError, KernelIr, kernel_of};
 pub use support::{NodeSupport, Support, Verdict};
 
 use crate::graph::fused::{FusedGraph, Step, TensorId};
