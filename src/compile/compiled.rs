@@ -91,6 +91,11 @@ impl Compiled {
         &self.plan.kernels
     }
 
+    /// True when the static verifier has passed the code, as it does with everything that was compiled here.
+    pub fn is_verified(&self) -> bool {
+        matches!(self.code, Code::Kernels(_))
+    }
+
     /// Constants as the kernels want them.
     pub fn weights(&self) -> &Bytes {
         &self.weights

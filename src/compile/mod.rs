@@ -23,6 +23,7 @@ use crate::graph::{self, Options as GraphOptions};
 use crate::kernels::{self, Arg, Blob};
 use crate::onnx::Model;
 use crate::runtime::plan::{Address, KernelStats, Launch, PLAN_VERSION, Plan, Port, Region};
+use crate::verify;
 use barewave_isa::Target;
 use cache::StepCode;
 use kernel::{compile_step, symbol};
@@ -46,6 +47,9 @@ pub enum Error {
     /// The compiled kernels cannot be put into a file.
     #[error(transparent)]
     CodeObject(#[from] crate::codeobj::Error),
+    /// The static verifier found fault with the machine code: a defect of barewave.
+    #[error("internal error: {0}")]
+    Refused(#[from] verify::Refused),
 }
 
 impl From<KernelError> for Error {
@@ -174,7 +178,10 @@ impl Compiler {
             metadata: graph.metadata.clone(),
         };
         let ir = compiled.into_iter().flat_map(|(_, ir)| ir).collect();
-        Ok(Compiled::new(self.target, plan, kernels, weights, ir))
+        let compiled = Compiled::new(self.target, plan, kernels, weights, ir);
+        // The last word: an independent proof over the bytes, wherever the kernels came from.
+        verify::admit(&compiled.code()?)?;
+        Ok(compiled)
     }
 
     /// The kernels of a group of equal steps, from the cache or made.

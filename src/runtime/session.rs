@@ -8,6 +8,7 @@ use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, LaunchSh
 use super::plan::{Address, Plan, Port, Region};
 use crate::compile::Compiled;
 use crate::tensor::{AsTensor, HostTensor, TensorViewMut};
+use crate::verify;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,12 +65,15 @@ pub enum SessionError {
         /// Number asked for, from 0.
         number: usize,
     },
-    /// The model cannot be compiled into what a device loads.
+    /// The model's kernels do not fit into a file that a device loads.
     #[error("{0}")]
-    Code(String),
+    Object(String),
     /// There is no run to finish.
     #[error("no run was started")]
     NotStarted,
+    /// The machine code is not fit to run.
+    #[error(transparent)]
+    Code(#[from] verify::Refused),
     /// The plan makes no sense.
     #[error("the launch plan is damaged: {0}")]
     Plan(String),
@@ -196,8 +200,11 @@ impl Session {
     /// # Errors
     /// When the model is for another target, its plan makes no sense, or the device has no room for it.
     pub fn new(device: Arc<dyn Device>, model: &Compiled) -> Result<Session, SessionError> {
-        let code = model.code().map_err(|e| SessionError::Code(e.to_string()))?;
-        Session::from_parts(device, model.plan().clone(), &code, model.weights())
+        let code = model.code().map_err(|e| SessionError::Object(e.to_string()))?;
+        if !model.is_verified() {
+            verify::admit(&code)?;
+        }
+        Session::load(device, model.plan().clone(), &code, model.weights())
     }
 
     /// As [`Session::new`], from a plan, the bytes of the ELF file with its code, and its weights.
@@ -207,6 +214,11 @@ impl Session {
         code: &[u8],
         weights: &[u8],
     ) -> Result<Session, SessionError> {
+        verify::admit(code)?;
+        Session::load(device, plan, code, weights)
+    }
+
+    fn load(device: Arc<dyn Device>, plan: Plan, code: &[u8], weights: &[u8]) -> Result<Session, SessionError> {
         check_plan(&plan, weights.len() as u64)?;
         if plan.target != device.target().info().name {
             return Err(DeviceError::WrongTarget {
