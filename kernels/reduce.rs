@@ -10,7 +10,7 @@ use crate::graph::expr as gexpr;
 use crate::graph::expr::{Binary, Expr, Scalar};
 use crate::graph::fused::ReduceOp;
 use crate::graph::view::View;
-use crate::mir::{Gen, Part, Type};
+use crate::mir::{Gen, Part, Pipeline, Type};
 use crate::tensor::DType;
 use barewave_isa::op;
 
@@ -24,13 +24,9 @@ pub(super) fn scalar_loop(
     n: u32,
     body: impl FnOnce(&mut Writer, Part) -> Result<(), String>,
 ) -> Result<(), String> {
-    let i = w.b.scalar(0);
-    let head = w.b.block(name);
-    body(w, i)?;
-    w.b.emit(op::S_ADD_U32, &[i.into()], &[i.into(), 1u32.into()]);
-    w.b.emit(op::S_CMP_LT_U32, &[], &[i.into(), n.into()]);
-    w.b.emit(op::S_CBRANCH_SCC1, &[], &[crate::mir::Opnd::Block(head)]);
-    w.b.block("after");
+    let node = w.b.begin_loop(name);
+    body(w, node.counter())?;
+    w.b.end_loop(node, n, 1, Pipeline::Off, false);
     Ok(())
 }
 

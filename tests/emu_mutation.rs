@@ -14,7 +14,7 @@ use barewave::compile::compile as compile_graph;
 use barewave::emu::{EmuDevice, Fault, LaunchOptions};
 use barewave::graph::fused::FusedGraph;
 use barewave::graph::{self, Options};
-use barewave::mir::{Block, BlockId, Function, MInst, Opnd, Preloads};
+use barewave::mir::{Block, BlockId, Function, MInst, Opnd, Order, Preloads};
 use barewave::onnx::Model;
 use barewave::passes::{hazards, waits};
 use barewave::runtime::plan::{Address, Region};
@@ -80,7 +80,7 @@ fn lifted(t: Target, lines: &[Line], without: Option<usize>) -> Function {
     starts.dedup();
     let mut blocks: Vec<Block> = starts
         .iter()
-        .map(|s| Block { name: format!("at_{s:x}"), insts: Vec::new(), pinned: true, comment: String::new() })
+        .map(|s| Block { name: format!("at_{s:x}"), insts: Vec::new(), order: Order::Fixed, comment: String::new() })
         .collect();
     for (n, l) in lines.iter().enumerate() {
         if without == Some(n) {
@@ -100,6 +100,7 @@ fn lifted(t: Target, lines: &[Line], without: Option<usize>) -> Function {
         target: t,
         vregs: Vec::new(),
         blocks,
+        loops: Vec::new(),
         preloads: Preloads::default(),
         lds_bytes: 0,
         kernarg_bytes: 0,

@@ -191,7 +191,7 @@ fn right(g: Generic, x: &[u64], got: u64) -> bool {
             Gen::Add => i[0] + i[1],
             Gen::Sub => i[0] - i[1],
             Gen::Mul => i[0].wrapping_mul(i[1]),
-            Gen::MulHi => i[0] * i[1] >> 32,
+            Gen::MulHi => (i[0] * i[1]) >> 32,
             Gen::Mad => i[0] * i[1] + i[2],
             Gen::And => i[0] & i[1],
             Gen::Or => i[0] | i[1],

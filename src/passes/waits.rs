@@ -248,6 +248,7 @@ pub fn lift(i: Inst) -> MInst {
         srcs: i.srcs.iter().map(operand).collect(),
         mods: i.mods,
         space: Default::default(),
+        stage: 0,
     }
 }
 

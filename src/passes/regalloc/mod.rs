@@ -116,7 +116,7 @@ impl Limits {
 /// Assigns physical registers, inserting spill code into `f` where needed.
 pub fn allocate(f: &mut Function, goal: Goal) -> Result<Allocation, OutOfRegisters> {
     let mut view = View::of(f);
-    let agprs = f.vregs.iter().any(|v| v.class == RegClass::A).then(|| agprs_needed(f, &view)).unwrap_or(0);
+    let agprs = agprs_needed(f, &view);
     let mut tries = vec![goal.wanted.min(goal.most), goal.most];
     tries.dedup();
     for vectors in tries {
