@@ -12,6 +12,7 @@ use crate::graph::plan::{self, MemoryPlan, Place};
 use crate::kernels::{self, Arg, Kernel, Unsupported};
 use crate::passes::{self, CompileError, Machine};
 use crate::runtime::plan::{Address, Launch, PLAN_SECTION, PLAN_VERSION, Plan, Port, Region, WEIGHTS_SECTION};
+use crate::verify;
 use barewave_isa::Target;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
@@ -30,6 +31,8 @@ pub enum Error {
     Graph(String),
     #[error(transparent)]
     CodeObject(#[from] codeobj::Error),
+    #[error("internal error: {0}")]
+    Refused(#[from] verify::Refused),
 }
 
 /// One compiled kernel and where it is used.
@@ -103,7 +106,10 @@ pub fn compile(graph: &FusedGraph, target: Target) -> Result<Program, Error> {
         metadata: graph.metadata.clone(),
     };
     let kernels = compiled.drain(..).flatten().collect();
-    Ok(Program { target, kernels, plan, weights })
+    let program = Program { target, kernels, plan, weights };
+    // the last word: an independent proof over the bytes
+    verify::admit(&program.code()?)?;
+    Ok(program)
 }
 
 /// Steps that share their kernels.

@@ -53,10 +53,6 @@ pub enum CompileError {
     #[error(transparent)]
     Check(#[from] Box<check::CheckError>),
     #[error(transparent)]
-    Waits(#[from] Box<waits::MissingWait>),
-    #[error(transparent)]
-    Hazards(#[from] Box<hazards::Hazard>),
-    #[error(transparent)]
     Emit(#[from] emit::EmitError),
 }
 
@@ -83,8 +79,6 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     dump(&f, "waits");
     hazards::hazards(&mut f);
     dump(&f, "hazards");
-    waits::verify(&f).map_err(Box::new)?;
-    hazards::verify(&f).map_err(Box::new)?;
     let emitted = emit::emit(&f)?;
     Ok(Machine { function: f, emitted, usage: allocation.usage })
 }

@@ -268,6 +268,8 @@ fn accesses(f: &Function, inst: &MInst, named: &Named) -> (Vec<Place>, Vec<Place
             Pipe::Lds if store => writes.extend(lds),
             Pipe::Lds => reads.extend(lds),
             Pipe::Vmem if inst.loads_to_lds(f.target) => {
+                // M0 has the address in LDS.
+                reads.push(Place::Fixed(Reg::M0));
                 reads.extend(memory);
                 writes.extend(lds);
             }

@@ -1,4 +1,4 @@
-//! Wait insertion and its verifier: one model of the wait counters for both.
+//! Wait insertion. Whether the waits suffice is proved over the bytes, by `verify`.
 //!
 //! The hardware counts outstanding memory operations per counter; a wait for `n` returns when at most `n` are left.
 //! The model gives every operation of a counter a score, its number in issue order. A register that an outstanding
@@ -43,20 +43,6 @@ enum Cell {
 }
 
 const OUT_OF_ORDER: u16 = 1 << 15;
-
-/// A read of a register that nothing waits for.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "kernel {kernel}, {block}, instruction {index} ({inst}): {counter:?} must be at most {limit} here, and no wait says so"
-)]
-pub struct MissingWait {
-    kernel: String,
-    block: String,
-    index: usize,
-    inst: String,
-    counter: Counter,
-    limit: u32,
-}
 
 impl State {
     /// Waits that the instruction needs: most operations that may be outstanding, per counter. Registers that are only
@@ -213,30 +199,8 @@ pub fn waits(f: &mut Function) {
     }
 }
 
-/// Proves that no instruction touches a register before the operation that writes it is waited for.
-pub fn verify(f: &Function) -> Result<(), MissingWait> {
-    let mut error = None;
-    let entry = solve(f);
-    for (b, state) in entry.into_iter().enumerate() {
-        let Some(mut state) = state else { continue };
-        walk_block(f, b, &mut state, &mut |index, need| {
-            if error.is_none() {
-                error = Some(MissingWait {
-                    kernel: f.name.clone(),
-                    block: f.blocks[b].name.clone(),
-                    index,
-                    inst: format!("{:?}", f.blocks[b].insts[index]),
-                    counter: need[0].0,
-                    limit: need[0].1,
-                });
-            }
-        });
-    }
-    error.map_or(Ok(()), Err)
-}
-
 /// The same instruction in the machine IR.
-pub fn lift(i: Inst) -> MInst {
+fn lift(i: Inst) -> MInst {
     let operand = |o: &Operand| match *o {
         Operand::Regs(r) => Opnd::P(r),
         Operand::Imm(x) => Opnd::Imm(x),
