@@ -13,7 +13,6 @@ use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr};
 use crate::graph::view::View;
 use crate::mir::{Gen, Lds, Opnd, Part, Pipeline, Type};
-use barewave_isa::op;
 
 /// Added to the offset of rows beyond the end; with a column's own mark the sum stays out of bounds.
 const ROW_OUT: u32 = 0x4000_0000;
@@ -215,7 +214,7 @@ pub(super) fn store(
         let delta = chunk * (tile.n as usize / chunks_n) + g * group;
         let at = if delta > 0 { w.b.add(place.n, delta as u32) } else { place.n };
         let inside = (!place.cols.is_multiple_of(tile.n as usize))
-            .then(|| w.b.op(op::V_CMP_GT_U32, &[(place.cols as u32).into(), at.into()]));
+            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(place.cols as u32).into(), at.into()]));
         let coords = super::address::coordinates(&mut w.b, at, &dims);
         col_coords.push((coords, inside));
     }
@@ -245,7 +244,7 @@ pub(super) fn store(
         let delta = (row / cm) * (tile.m as usize / chunks_m) + row % cm;
         let at = if delta > 0 { w.b.add(place.m, delta as u32) } else { place.m };
         let inside = (!place.rows.is_multiple_of(tile.m as usize))
-            .then(|| w.b.op(op::V_CMP_GT_U32, &[(place.rows as u32).into(), at.into()]));
+            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(place.rows as u32).into(), at.into()]));
         store_row(w, cx, &plans, delta, inside, acc_row, group)?;
     }
     Ok(())

@@ -191,8 +191,8 @@ fn loads_from_memory_straight_to_lds() {
         let base = b.uniform(base);
         for phase in 0..2u8 {
             let lds = Lds::Part { buffer: 0, phase };
-            let to = b.add(base, u32::from(phase) * n * 4);
-            b.emit(op::S_MOV_B32, &[Opnd::P(Reg::M0.into())], &[to.into()]);
+            // The offset of the instruction counts for both addresses.
+            b.emit(op::S_MOV_B32, &[Opnd::P(Reg::M0.into())], &[base.into()]);
             let mut mods = Mods::new();
             mods.set(ModName::Offen, 1);
             mods.set(ModName::Lds, 1);

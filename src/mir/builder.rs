@@ -168,9 +168,13 @@ impl Builder {
     pub fn emit(&mut self, code: impl Into<Code>, dsts: &[Opnd], srcs: &[Opnd]) {
         self.push(MInst::new(code, dsts, srcs));
     }
-    /// Appends a target instruction with one new destination of the width its table row says.
-    pub fn op(&mut self, op: Op, srcs: &[Opnd]) -> Part {
-        self.op_with(op, srcs, Mods::new())
+    /// Appends a target instruction with one new destination, of the width and type its table row says, or a generic
+    /// operation.
+    pub fn op(&mut self, code: impl Into<Code>, srcs: &[Opnd]) -> Part {
+        match code.into() {
+            Code::Isa(op) => self.op_with(op, srcs, Mods::new()),
+            Code::Gen(g) => self.generic(g, srcs),
+        }
     }
     /// [`Builder::op`] with modifiers.
     pub fn op_with(&mut self, op: Op, srcs: &[Opnd], mods: Mods) -> Part {
