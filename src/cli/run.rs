@@ -2,11 +2,11 @@
 
 use super::compile::{load, options};
 use super::{Failure, Result};
-use barewave::codeobj::ElfFile;
-use barewave::compile::compile;
-use barewave::runtime::plan::{PLAN_SECTION, Plan, Port, WEIGHTS_SECTION};
+use barewave::compile::KernelCache;
+use barewave::runtime::plan::{Plan, Port};
 use barewave::runtime::{Device, DeviceError, Session, open};
 use barewave::tensor::{HostTensor, ImageOptions, InputSpec, Wanted, compare, format_top, save, top_k};
+use barewave::{Compiled, Compiler};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -70,29 +70,23 @@ pub struct Args {
     resize: Option<String>,
 }
 
-/// A model ready to be loaded.
-struct Loaded {
-    plan: Plan,
-    code: Vec<u8>,
-    weights: Vec<u8>,
-    compile_ms: Option<f64>,
-}
-
 pub fn run(args: &Args) -> Result {
     let is_elf = starts_with_elf(&args.model)?;
-    let (loaded, device) = if is_elf {
-        let loaded = read_compiled(&args.model)?;
-        let target = Target::parse(&loaded.plan.target)?;
-        (loaded, open_device(args, Some(target))?)
+    let (compiled, device, compile_ms) = if is_elf {
+        let compiled = Compiled::load(&args.model)?;
+        let device = open_device(args, Some(compiled.target()))?;
+        (compiled, device, None)
     } else {
         let device = open_device(args, None)?;
-        (compile_now(args, device.target())?, device)
+        let start = Instant::now();
+        let compiled = compile_now(args, device.target())?;
+        (compiled, device, Some(start.elapsed().as_secs_f64() * 1e3))
     };
-    let mut session = Session::new(device, loaded.plan, &loaded.code, &loaded.weights)?;
+    let mut session = Session::new(device, &compiled)?;
+    drop(compiled);
     if args.timing {
         session.time_launches()?;
     }
-    drop((loaded.code, loaded.weights));
     let plan = session.plan().clone();
     let images = image_options(args, &plan)?;
     let inputs = read_inputs(args, &plan, &images)?;
@@ -107,7 +101,7 @@ pub fn run(args: &Args) -> Result {
         outputs = out;
     }
     let report = best.expect("at least one run");
-    match loaded.compile_ms {
+    match compile_ms {
         Some(ms) => println!("compile  {ms:.1} ms"),
         None => println!("compile  none (ahead of time)"),
     }
@@ -154,31 +148,10 @@ fn open_device(args: &Args, preferred: Option<Target>) -> Result<Arc<dyn Device>
     Ok(opened.device)
 }
 
-fn compile_now(args: &Args, target: Target) -> Result<Loaded> {
-    let start = Instant::now();
+fn compile_now(args: &Args, target: Target) -> Result<Compiled> {
     let graph = load(&args.model, &options(&args.dims)?)?;
-    let program = compile(&graph, target)?;
-    let code = program.code()?;
-    let ms = start.elapsed().as_secs_f64() * 1e3;
-    Ok(Loaded { plan: program.plan, code, weights: program.weights, compile_ms: Some(ms) })
-}
-
-fn read_compiled(path: &Path) -> Result<Loaded> {
-    let name = path.display();
-    let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("cannot read {name}: {e}")))?;
-    let file = ElfFile::parse(&bytes).map_err(|e| Failure::new(format!("{name}: {e}")))?;
-    let section = |n: &str| {
-        let range = file.section(n).ok_or_else(|| {
-            Failure::new(format!(
-                "{name} has no {n} section: it is code without a model; run its kernels with `barewave launch`"
-            ))
-        })?;
-        bytes.get(range).ok_or_else(|| Failure::new(format!("{name}: section {n} lies outside of the file")))
-    };
-    let plan: Plan = serde_json::from_slice(section(PLAN_SECTION)?)
-        .map_err(|e| Failure::new(format!("{name}: the launch plan cannot be read: {e}")))?;
-    let weights = section(WEIGHTS_SECTION)?.to_vec();
-    Ok(Loaded { plan, weights, code: bytes, compile_ms: None })
+    let options = barewave::Options { cache: Arc::new(KernelCache::of_user()), keep_ir: false };
+    Ok(Compiler::new(target, options).compile_graph(&graph)?)
 }
 
 fn image_options(args: &Args, plan: &Plan) -> Result<ImageOptions> {
