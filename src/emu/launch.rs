@@ -22,6 +22,7 @@ use barewave_isa::Reg;
 use rayon::prelude::*;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 /// How to launch.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct LaunchOptions {
     pub strict: bool,
     /// Bound on instructions of one workgroup, against endless loops.
     pub max_instructions: u64,
+    /// When kernels that still run are stopped.
+    pub deadline: Option<Instant>,
     /// LDS added to what the kernel declares, bytes.
     pub dynamic_lds: u32,
     /// Run on the calling thread only.
@@ -41,7 +44,14 @@ pub struct LaunchOptions {
 
 impl Default for LaunchOptions {
     fn default() -> Self {
-        LaunchOptions { strict: false, max_instructions: 1 << 36, dynamic_lds: 0, single_thread: false, without: None }
+        LaunchOptions {
+            strict: false,
+            max_instructions: 1 << 32,
+            deadline: None,
+            dynamic_lds: 0,
+            single_thread: false,
+            without: None,
+        }
     }
 }
 
@@ -162,6 +172,13 @@ impl Launch<'_> {
                     running.push(group);
                 }
                 if running.is_empty() {
+                    break;
+                }
+                if self.options.deadline.is_some_and(|d| Instant::now() >= d) {
+                    let group = &mut running[0];
+                    let n = group.states.iter().position(|s| *s != State::Done).unwrap_or(0);
+                    group.waves[n].fault = Some((FaultKind::Timeout, None));
+                    report(group.id, fault(self, &mut group.waves[n]));
                     break;
                 }
                 let before = running.len();

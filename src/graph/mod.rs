@@ -32,12 +32,14 @@ use std::collections::BTreeMap;
 pub struct Options {
     /// Extents of the model's symbolic dimensions, by name.
     pub dims: BTreeMap<String, usize>,
+    /// Shapes of the arrays that will be given, by the input's name.
+    pub shapes: BTreeMap<String, Vec<usize>>,
 }
 
 /// Turns a model into kernel launches.
 pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     let resolved = resolve::resolve(model)?;
-    let shapes = shapes::input_shapes(model, &options.dims)?;
+    let shapes = shapes::input_shapes(model, options)?;
     let clusters = clusters::find_clusters(&resolved);
     let mut graph = lower::lower(&resolved, &shapes, clusters)?;
     check(&graph, "lower")?;

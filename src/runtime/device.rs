@@ -5,7 +5,7 @@
 //! where faults of kernels surface. Copies in streams go through [`HostBuffer`]s, memory of the host that the device can
 //! reach on its own.
 
-use super::emulated::EmulatedDevice;
+use super::emulated::{EmulatedDevice, EmulatedSettings};
 use super::hip::{HipDevice, HipError, Library};
 use super::queue::QueueError;
 use crate::codeobj::{ElfFile, TargetId};
@@ -270,13 +270,20 @@ pub struct Opened {
     pub note: Option<String>,
 }
 
+/// [`open_with`] the default limits; `strict` concerns emulated devices: every launch is checked.
+pub fn open(name: &str, preferred: Option<Target>, strict: bool) -> Result<Opened, DeviceError> {
+    let mut settings = EmulatedSettings::default();
+    settings.options.strict = strict;
+    open_with(name, preferred, &settings)
+}
+
 /// Opens a device by its name on the command line: `emu:TARGET` (or `emu`), `hip` (or `hip:N`), `auto`.
 ///
 /// `auto` is the first GPU whose target is `preferred` (any that code can be made for, when there is no preference),
 /// and otherwise an emulated device for `preferred` or gfx942, with a note. Emulated HIP drivers are passed over: they
-/// are used only when `hip` asks for them. `strict` concerns emulated devices: every launch is checked.
-pub fn open(name: &str, preferred: Option<Target>, strict: bool) -> Result<Opened, DeviceError> {
-    let emulated = |target| Ok::<_, DeviceError>(Arc::new(EmulatedDevice::new(target, strict)?));
+/// are used only when `hip` asks for them. `settings` concern emulated devices.
+pub fn open_with(name: &str, preferred: Option<Target>, settings: &EmulatedSettings) -> Result<Opened, DeviceError> {
+    let emulated = |target| Ok::<_, DeviceError>(Arc::new(EmulatedDevice::with_settings(target, settings.clone())?));
     if let Some(t) = name.strip_prefix("emu:") {
         let target = Target::parse(t)?;
         return Ok(Opened { device: emulated(target)?, note: None });

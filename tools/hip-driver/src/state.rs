@@ -64,7 +64,7 @@ impl Device {
         let c = match fault.kind {
             FaultKind::OutOfBounds { .. } => code::hipErrorIllegalAddress,
             FaultKind::Launch(_) => code::hipErrorLaunchOutOfResources,
-            FaultKind::InstructionLimit(_) => code::hipErrorLaunchTimeOut,
+            FaultKind::InstructionLimit(_) | FaultKind::Timeout => code::hipErrorLaunchTimeOut,
             _ => code::hipErrorLaunchFailure,
         };
         log(&format!("fault on device {} ({}): {fault}", self.ordinal, self.id));
