@@ -10,5 +10,6 @@ pub mod output;
 pub mod passes;
 pub mod runtime;
 pub mod tensor;
+pub mod verify;
 
 pub use barewave_emu::{self as emu, codeobj};

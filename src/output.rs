@@ -42,9 +42,11 @@ fn write_unnamed(path: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -
             out.flush()
         }
         Destination::File(path, old) => {
-            let mut out = BufWriter::new(New::create(directory(&path))?);
+            let new = New::create(directory(&path))?;
+            let mut out = BufWriter::new(new.file());
             fill(&mut out)?;
-            let new = out.into_inner().map_err(|e| e.into_error())?;
+            out.flush()?;
+            drop(out);
             new.name(&path, old.as_ref())
         }
     }

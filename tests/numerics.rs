@@ -145,7 +145,8 @@ fn remainders_are_exact() {
     let mut rng = Builder::new(22, 7).rng;
     while !x.len().is_multiple_of(4) || x.len() < 6000 {
         let mut any = || f32::from_bits((rng.next_u64() >> 32) as u32);
-        (x.push(any()), y.push(any()));
+        x.push(any());
+        y.push(any());
     }
     binary("Mod", &[("fmod", int(1))], &x, &y, |got, target| {
         for i in 0..x.len() {

@@ -93,7 +93,7 @@ pub struct HazardInst {
     inst: Inst,
     target: Target,
     info: &'static OpInfo,
-    words: u32,
+    traits: Traits,
     /// Registers written, explicit and implicit.
     writes: SmallVec<[Regs; 4]>,
     /// Registers read: sources, destinations that are also read, implicit ones.
@@ -124,86 +124,112 @@ impl std::ops::Deref for HazardInst {
     }
 }
 
-const fn word(i: u32) -> u32 {
-    1 << i
-}
-const ANY: u32 = word(0);
-const VALU: u32 = word(1);
-const SALU: u32 = word(2);
-const VMEM: u32 = word(3);
-const SMEM: u32 = word(4);
-const LDS: u32 = word(5);
-const MEM: u32 = word(6);
-const MATRIX: u32 = word(7);
-const XDL: u32 = word(8);
-const SGEMM: u32 = word(9);
-const DGEMM: u32 = word(10);
-const TRANS: u32 = word(11);
-const DOT: u32 = word(12);
-const DPP: u32 = word(13);
-const PARTIAL: u32 = word(14);
-const WIDE_STORE: u32 = word(15);
-const GDS: u32 = word(16);
-const LDSDMA: u32 = word(17);
-const FP_ATOMIC: u32 = word(18);
-const MESSAGE: u32 = word(19);
-const SAME_OP: u32 = word(20);
-const OTHER_OP: u32 = word(21);
-const TO_AGPR: u32 = word(22);
+/// What kind of instruction it is, in the words that rules use.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Traits(u32);
 
-impl HazardInst {
-    /// Looks up what the rules say of an instruction; none when the target does not have the operation.
-    pub fn new(target: Target, inst: Inst) -> Option<HazardInst> {
-        let info = target.op(inst.op)?;
+#[allow(missing_docs)]
+impl Traits {
+    pub const ANY: Traits = Traits(1);
+    pub const VALU: Traits = Traits(1 << 1);
+    pub const SALU: Traits = Traits(1 << 2);
+    pub const VMEM: Traits = Traits(1 << 3);
+    pub const SMEM: Traits = Traits(1 << 4);
+    pub const LDS: Traits = Traits(1 << 5);
+    /// VMEM, LDS or export.
+    pub const MEM: Traits = Traits(1 << 6);
+    pub const MATRIX: Traits = Traits(1 << 7);
+    pub const XDL: Traits = Traits(1 << 8);
+    pub const SGEMM: Traits = Traits(1 << 9);
+    pub const DGEMM: Traits = Traits(1 << 10);
+    pub const TRANS: Traits = Traits(1 << 11);
+    pub const DOT: Traits = Traits(1 << 12);
+    pub const DPP: Traits = Traits(1 << 13);
+    /// Writes a part of its destination.
+    pub const PARTIAL: Traits = Traits(1 << 14);
+    /// Stores more than 8 bytes, without a scalar offset.
+    pub const WIDE_STORE: Traits = Traits(1 << 15);
+    pub const GDS: Traits = Traits(1 << 16);
+    /// Loads from memory to LDS.
+    pub const LDSDMA: Traits = Traits(1 << 17);
+    pub const FP_ATOMIC: Traits = Traits(1 << 18);
+    pub const MESSAGE: Traits = Traits(1 << 19);
+    /// Of a pair: the same operation as the producer.
+    pub const SAME_OP: Traits = Traits(1 << 20);
+    /// Of a pair: another operation.
+    pub const OTHER_OP: Traits = Traits(1 << 21);
+    pub const TO_AGPR: Traits = Traits(1 << 22);
+
+    /// True when every trait of `other` is in `self`.
+    pub const fn has(self, other: Traits) -> bool {
+        self.0 & other.0 == other.0
+    }
+    /// Union.
+    pub const fn or(self, other: Traits) -> Traits {
+        Traits(self.0 | other.0)
+    }
+
+    /// The traits of an instruction, which `info` describes.
+    pub fn of(info: &OpInfo, inst: &Inst) -> Traits {
         let f = info.flags;
-        let mut words = ANY;
-        let mut set = |on: bool, w: u32| {
+        let mut traits = Traits::ANY;
+        let mut set = |on: bool, t: Traits| {
             if on {
-                words |= w;
+                traits = traits.or(t);
             }
         };
-        set(matches!(info.pipe, Pipe::Valu | Pipe::Trans | Pipe::Matrix), VALU);
-        set(info.pipe == Pipe::Salu, SALU);
-        set(info.pipe == Pipe::Vmem, VMEM | MEM);
-        set(info.pipe == Pipe::Smem, SMEM);
-        set(info.pipe == Pipe::Lds, LDS | MEM);
-        set(info.pipe == Pipe::Export, MEM);
-        set(f.has(Flags::MATRIX), MATRIX);
-        set(f.has(Flags::MATRIX) && f.has(Flags::XDL), XDL);
-        set(f.has(Flags::DGEMM), DGEMM);
-        set(f.has(Flags::MATRIX) && !f.has(Flags::XDL) && !f.has(Flags::DGEMM), SGEMM);
-        set(f.has(Flags::TRANS), TRANS);
-        set(f.has(Flags::DOT), DOT);
+        set(matches!(info.pipe, Pipe::Valu | Pipe::Trans | Pipe::Matrix), Traits::VALU);
+        set(info.pipe == Pipe::Salu, Traits::SALU);
+        set(info.pipe == Pipe::Vmem, Traits::VMEM.or(Traits::MEM));
+        set(info.pipe == Pipe::Smem, Traits::SMEM);
+        set(info.pipe == Pipe::Lds, Traits::LDS.or(Traits::MEM));
+        set(info.pipe == Pipe::Export, Traits::MEM);
+        set(f.has(Flags::MATRIX), Traits::MATRIX);
+        set(f.has(Flags::MATRIX) && f.has(Flags::XDL), Traits::XDL);
+        set(f.has(Flags::DGEMM), Traits::DGEMM);
+        set(f.has(Flags::MATRIX) && !f.has(Flags::XDL) && !f.has(Flags::DGEMM), Traits::SGEMM);
+        set(f.has(Flags::TRANS), Traits::TRANS);
+        set(f.has(Flags::DOT), Traits::DOT);
         let m = |n| inst.mods.get(n);
-        set(m(ModName::DppCtrl).is_some() || m(ModName::Dpp8).is_some(), DPP);
+        set(m(ModName::DppCtrl).is_some() || m(ModName::Dpp8).is_some(), Traits::DPP);
         let props = OP_PROPS.get(usize::from(inst.op.0)).copied().unwrap_or(0);
         let is = |p: u32| props & p != 0;
         set(
             m(ModName::DstSel).is_some_and(|s| s != 6)
                 || m(ModName::OpSel).is_some_and(|s| s & 8 != 0) && !f.has(Flags::PACKED)
                 || is(prop::BYTE_RESULTS) && info.dsts.first().is_some_and(|d| d.read),
-            PARTIAL,
+            Traits::PARTIAL,
         );
         let wide =
             inst.srcs.iter().zip(info.srcs).any(|(x, s)| s.name == "vdata" && x.regs().is_some_and(|r| r.dwords > 2));
         let scalar_offset = inst.srcs.iter().zip(info.srcs).any(|(x, s)| s.name == "soffset" && x.regs().is_some());
-        set(info.pipe == Pipe::Vmem && f.has(Flags::STORE) && wide && !scalar_offset, WIDE_STORE);
-        set(m(ModName::Gds) == Some(1) || is(prop::GDS), GDS);
-        set(info.pipe == Pipe::Vmem && (m(ModName::Lds) == Some(1) || is(prop::LDS_DMA)), LDSDMA);
-        set(info.pipe == Pipe::Vmem && f.has(Flags::ATOMIC) && is(prop::FP_ATOMIC), FP_ATOMIC);
-        set(is(prop::MESSAGE) && inst.op != op::S_GET_BARRIER_STATE, MESSAGE);
+        set(info.pipe == Pipe::Vmem && f.has(Flags::STORE) && wide && !scalar_offset, Traits::WIDE_STORE);
+        set(m(ModName::Gds) == Some(1) || is(prop::GDS), Traits::GDS);
+        set(info.pipe == Pipe::Vmem && (m(ModName::Lds) == Some(1) || is(prop::LDS_DMA)), Traits::LDSDMA);
+        set(info.pipe == Pipe::Vmem && f.has(Flags::ATOMIC) && is(prop::FP_ATOMIC), Traits::FP_ATOMIC);
+        set(is(prop::MESSAGE) && inst.op != op::S_GET_BARRIER_STATE, Traits::MESSAGE);
         let accumulators = Reg::A0.0..Reg::A0.0 + 256;
-        set(inst.dsts.iter().any(|d| d.regs().is_some_and(|r| accumulators.contains(&r.first.0))), TO_AGPR);
+        let to_agpr = inst.dsts.iter().any(|d| d.regs().is_some_and(|r| accumulators.contains(&r.first.0)));
+        set(to_agpr, Traits::TO_AGPR);
+        traits
+    }
+}
+
+impl HazardInst {
+    /// Looks up what the rules say of an instruction; none when the target does not have the operation.
+    pub fn new(target: Target, inst: Inst) -> Option<HazardInst> {
+        let info = target.op(inst.op)?;
+        let traits = Traits::of(info, &inst);
         let explicit = inst.dsts.iter().filter_map(|d| d.regs());
         let writes = explicit.chain(info.writes.iter().map(|&r| Regs::from(r))).collect();
         let tied = inst.dsts.iter().zip(info.dsts).filter(|(_, s)| s.read).filter_map(|(d, _)| d.regs());
         let srcs = inst.srcs.iter().filter_map(|s| s.regs());
         let reads = srcs.chain(tied).chain(info.reads.iter().map(|&r| Regs::from(r))).collect();
-        let mut x = HazardInst { inst, target, info, words, writes, reads, starts: 0, ends: 0, between: 0 };
+        let mut x = HazardInst { inst, target, info, traits, writes, reads, starts: 0, ends: 0, between: 0 };
         for (i, r) in target.hazards().iter().enumerate() {
-            x.starts |= u64::from(r.producer.holds(&x, x.words) && r.relation.may_start(&x)) << i;
-            x.ends |= u64::from(r.consumer.holds(&x, x.words | SAME_OP | OTHER_OP) && r.relation.may_end(&x)) << i;
-            x.between |= u64::from(r.between.is_some_and(|b| b.holds(&x, x.words))) << i;
+            x.starts |= u64::from(r.producer.holds(x.op, x.traits) && r.relation.may_start(&x)) << i;
+            x.ends |= u64::from(r.consumer.may_hold(x.op, x.traits) && r.relation.may_end(&x)) << i;
+            x.between |= u64::from(r.between.is_some_and(|b| b.holds(x.op, x.traits))) << i;
         }
         Some(x)
     }
@@ -280,11 +306,23 @@ fn is_scalar(r: &Regs) -> bool {
 }
 
 impl Match {
-    fn holds(&self, x: &HazardInst, words: u32) -> bool {
+    /// True for an instruction of the operation `op` with the given traits.
+    pub fn holds(&self, op: Op, traits: Traits) -> bool {
+        let words = traits.0;
         if words & self.all != self.all || words & self.none != 0 {
             return false;
         }
-        (self.any == 0 && self.ops.is_empty()) || words & self.any != 0 || self.ops.binary_search(&x.inst.op).is_ok()
+        (self.any == 0 && self.ops.is_empty()) || words & self.any != 0 || self.ops.binary_search(&op).is_ok()
+    }
+
+    /// True when it holds after some producer.
+    pub fn may_hold(&self, op: Op, traits: Traits) -> bool {
+        self.holds(op, traits.or(Traits::SAME_OP).or(Traits::OTHER_OP))
+    }
+
+    /// True for a consumer of the operation `op` after a producer of the operation `producer`.
+    pub fn holds_after(&self, producer: Op, op: Op, traits: Traits) -> bool {
+        self.holds(op, traits.or(if producer == op { Traits::SAME_OP } else { Traits::OTHER_OP }))
     }
 }
 
@@ -315,8 +353,7 @@ impl Relation {
 impl HazardRule {
     /// Wait states that the rule wants between two instructions that it may speak of; 0 when it does not apply.
     fn states(&self, p: &HazardInst, c: &HazardInst) -> u8 {
-        let same = if p.inst.op == c.inst.op { SAME_OP } else { OTHER_OP };
-        if !self.consumer.holds(c, c.words | same) || !self.related(p, c) {
+        if !self.consumer.holds_after(p.inst.op, c.inst.op, c.traits) || !self.related(p, c) {
             return 0;
         }
         let passes = p.target.passes(&p.inst).unwrap_or(0);

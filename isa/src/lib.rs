@@ -38,7 +38,7 @@ pub use disasm::{Disassembly, Line};
 pub use encode::{EncodeError, Form, encode, encode_raw, encoded_size};
 pub use generated::op;
 pub use hazards::{
-    Between, Distance, Fix, HazardInst, HazardRule, Match, Relation, max_fix_reach, max_required_states,
+    Between, Distance, Fix, HazardInst, HazardRule, Match, Relation, Traits, max_fix_reach, max_required_states,
 };
 pub use info::*;
 pub use inst::*;

@@ -94,7 +94,7 @@ pub struct AsmArgs {
 }
 
 /// Bytes of a file or of standard input.
-fn read(path: &Path) -> Result<Vec<u8>> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let result = if path == Path::new("-") {
         std::io::stdin().read_to_end(&mut bytes).map(|_| ())

@@ -5,6 +5,7 @@
 #[macro_use]
 mod terminal;
 
+mod check;
 mod compile;
 mod conformance;
 mod devices;
@@ -82,6 +83,7 @@ enum Command {
     Compile(compile::Args),
     Run(run::Args),
     Launch(launch::Args),
+    Check(check::Args),
     Conformance(conformance::Args),
     Asm(disasm::AsmArgs),
     Disasm(disasm::DisasmArgs),
@@ -109,6 +111,7 @@ fn main() -> ExitCode {
         Command::Compile(args) => compile::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Launch(args) => launch::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Asm(args) => disasm::asm(&args),
         Command::Disasm(args) => disasm::disasm(&args),

@@ -138,12 +138,12 @@ impl Launch<'_> {
         let total = self.grid.iter().map(|&g| g as u64).product::<u64>();
         let next = AtomicU64::new(0);
         let stop = AtomicBool::new(false);
-        let fault: Mutex<Option<(u64, Fault)>> = Mutex::new(None);
+        let first: Mutex<Option<(u64, Fault)>> = Mutex::new(None);
         let instructions = AtomicU64::new(0);
         let threads = if self.options.single_thread { 1 } else { rayon::current_num_threads() as u64 };
         let report = |id: u64, f: Fault| {
             stop.store(true, Ordering::Relaxed);
-            let mut slot = fault.lock().unwrap_or_else(|e| e.into_inner());
+            let mut slot = first.lock().unwrap_or_else(|e| e.into_inner());
             if slot.as_ref().is_none_or(|(other, _)| id < *other) {
                 *slot = Some((id, f));
             }
@@ -214,7 +214,7 @@ impl Launch<'_> {
         } else {
             (0..workers as usize).into_par_iter().with_max_len(1).for_each(|n| worker(n as u64));
         }
-        if let Some((_, f)) = fault.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        if let Some((_, f)) = first.into_inner().unwrap_or_else(|e| e.into_inner()) {
             return Err(f);
         }
         Ok(LaunchStats {

@@ -163,7 +163,7 @@ impl Npz {
 
     /// Names of the arrays, in the archive's order.
     pub fn names(&self) -> Vec<String> {
-        self.archive.file_names().map(|n| n.trim_end_matches(".npy").to_string()).collect()
+        self.archive.file_names().flatten().map(|n| n.trim_end_matches(".npy").to_string()).collect()
     }
 
     /// Reads an array; `None` when there is none of that name.

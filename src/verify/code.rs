@@ -1,0 +1,395 @@
+//! From bytes to a control-flow graph.
+//!
+//! Instructions are decoded where control can reach them, from the kernel's entry on, through branches and calls. An
+//! address that lies inside of an instruction reached otherwise, outside of the code, or where no instruction is, is
+//! reported. Jumps through registers are followed where the address is known: a distance added to `s_getpc_b64`, an entry
+//! of the global offset table. A jump through registers in a function that was called is taken for its return; one in a
+//! kernel, and a call of an unknown function, are listed as unresolved: what follows a call is then checked as if the
+//! function kept to the usual convention, to wait for its own loads and to return nothing undefined.
+
+use super::inst::{Flow, Line, has_halves};
+use super::values::Values;
+use crate::codeobj::{ElfFile, KernelInfo, Segment};
+use barewave_isa::{Decoder, Mode, Target, op};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+
+/// A file's code for one wave size, decoded as far as anybody asked.
+pub struct Code<'a> {
+    /// The file.
+    pub file: &'a ElfFile,
+    /// All its bytes.
+    pub bytes: &'a [u8],
+    /// Its target.
+    pub target: Target,
+    /// Waves have 64 lanes.
+    pub wave64: bool,
+    decoder: Decoder,
+    segments: Vec<Decoded<'a>>,
+    /// Instructions in order of discovery.
+    pub lines: Vec<Line>,
+}
+
+struct Decoded<'a> {
+    segment: &'a Segment,
+    /// Per dword: the instruction that starts there, or one of the marks below.
+    starts: Vec<u32>,
+}
+
+const NOTHING: u32 = u32::MAX;
+/// The dword belongs to an instruction that starts before it.
+const INSIDE: u32 = u32::MAX - 1;
+
+/// Why there is no instruction at an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Astray {
+    /// No executable segment has it.
+    Outside,
+    /// It is not a multiple of four.
+    Odd,
+    /// The bits are no instruction of the target.
+    Illegal,
+    /// An instruction that is reached otherwise covers it.
+    Inside,
+}
+
+impl<'a> Code<'a> {
+    /// Nothing decoded yet.
+    pub fn new(file: &'a ElfFile, bytes: &'a [u8], target: Target, wave64: bool) -> Code<'a> {
+        let mode = Mode { wave64, true16: has_halves(file.family) };
+        let segments = file.segments.iter().filter(|s| s.executable);
+        let segments = segments.map(|segment| Decoded { segment, starts: vec![NOTHING; segment.file.len() / 4] });
+        let (decoder, segments) = (Decoder::new(target, mode), segments.collect());
+        Code { file, bytes, target, wave64, decoder, segments, lines: Vec::new() }
+    }
+
+    /// The instruction at an address.
+    pub fn line_at(&mut self, at: u64) -> Result<u32, Astray> {
+        let holds = |d: &&mut Decoded| d.segment.addr <= at && at - d.segment.addr < d.segment.file.len() as u64;
+        let d = self.segments.iter_mut().find(holds).ok_or(Astray::Outside)?;
+        let offset = (at - d.segment.addr) as usize;
+        if !offset.is_multiple_of(4) {
+            return Err(Astray::Odd);
+        }
+        match d.starts.get(offset / 4).copied().unwrap_or(INSIDE) {
+            INSIDE => return Err(Astray::Inside),
+            NOTHING => {}
+            i => return Ok(i),
+        }
+        let bytes = self.bytes.get(d.segment.file.clone()).and_then(|b| b.get(offset..)).ok_or(Astray::Outside)?;
+        let raw = self.decoder.decode(bytes).ok_or(Astray::Illegal)?;
+        let (first, last) = (offset / 4, offset / 4 + raw.len().div_ceil(4));
+        if d.starts.get(first..last).is_none_or(|s| s.iter().any(|s| *s != NOTHING)) {
+            return Err(Astray::Inside);
+        }
+        let line = Line::new(self.target, self.wave64, at, raw).ok_or(Astray::Illegal)?;
+        let i = self.lines.len() as u32;
+        d.starts[first..last].fill(INSIDE);
+        d.starts[first] = i;
+        self.lines.push(line);
+        Ok(i)
+    }
+}
+
+impl Code<'_> {
+    /// The instruction that the bits at an address would be, reached or not.
+    pub fn peek(&self, at: u64) -> Option<Line> {
+        let range = self.file.file_range(at, 4)?;
+        let segment = self.segments.iter().find(|d| d.segment.file.contains(&range.start))?;
+        let raw = self.decoder.decode(self.bytes.get(range.start..segment.segment.file.end)?)?;
+        Line::new(self.target, self.wave64, at, raw)
+    }
+}
+
+/// A run of instructions that control enters at the top only.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    /// Numbers of the instructions in [`Graph::order`].
+    pub lines: std::ops::Range<usize>,
+    /// Blocks that may come next, without those of calls and returns.
+    pub next: SmallVec<[u32; 2]>,
+    /// What its last instruction calls.
+    pub calls: SmallVec<[u32; 1]>,
+    /// Its last instruction calls something unknown.
+    pub calls_unknown: bool,
+    /// Its last instruction returns to where the function was called.
+    pub returns: bool,
+    /// Where returns may go: filled for blocks that return.
+    pub back: SmallVec<[u32; 2]>,
+}
+
+impl Block {
+    /// All blocks that may come next.
+    pub fn successors(&self) -> impl Iterator<Item = usize> + '_ {
+        // behind a call comes what the call returns to, unless the way through the function is known
+        let next = if self.calls.is_empty() { &self.next[..] } else { &[] };
+        next.iter().chain(&self.calls).chain(&self.back).map(|b| *b as usize)
+    }
+}
+
+/// Something odd about the way that control takes.
+#[derive(Clone, Debug)]
+pub struct Stray {
+    /// The instruction, by its number in [`Code::lines`]; none for the entry point.
+    pub line: Option<u32>,
+    /// Where it leads.
+    pub to: u64,
+    /// What is there.
+    pub why: Astray,
+    /// It is reached by going on, not by a jump.
+    pub falls: bool,
+}
+
+/// The code of one kernel and all that it calls.
+#[derive(Default)]
+pub struct Graph {
+    /// Instructions by address: numbers in [`Code::lines`].
+    pub order: Vec<u32>,
+    /// Blocks by address; the first instruction of the kernel is in block `entry`.
+    pub blocks: Vec<Block>,
+    /// Where the kernel begins.
+    pub entry: usize,
+    /// Blocks that functions begin with.
+    pub functions: Vec<u32>,
+    /// Ways that lead nowhere.
+    pub strays: Vec<Stray>,
+    /// Jumps and calls through registers whose addresses are not known.
+    pub unresolved: Vec<u32>,
+}
+
+/// What a search through the code has found.
+#[derive(Default)]
+struct Found {
+    /// Reached, by number of the line.
+    reached: Vec<bool>,
+    order: Vec<u32>,
+    leaders: BTreeSet<u64>,
+    /// Addresses of functions that are called.
+    functions: BTreeSet<u64>,
+    /// Known addresses of jumps and calls through registers.
+    targets: FxHashMap<u32, u64>,
+    strays: Vec<Stray>,
+}
+
+impl Graph {
+    /// Follows control from an address.
+    pub fn new(code: &mut Code, entry: u64) -> Graph {
+        let mut f = Found::default();
+        let mut work = vec![(entry, None, false)];
+        f.leaders.insert(entry);
+        while let Some((at, from, falls)) = work.pop() {
+            f.follow(code, at, from, falls, &mut work);
+        }
+        f.order.sort_unstable_by_key(|&i| code.lines[i as usize].at);
+        f.graph(code, entry)
+    }
+
+    /// Follows control from a kernel's entry.
+    pub fn of_kernel(code: &mut Code, k: &KernelInfo) -> Graph {
+        Graph::new(code, k.entry)
+    }
+
+    /// The instructions of a block.
+    pub fn lines<'c>(&self, code: &'c Code, block: usize) -> impl Iterator<Item = (u32, &'c Line)> + use<'c, '_> {
+        self.order[self.blocks[block].lines.clone()].iter().map(|&i| (i, &code.lines[i as usize]))
+    }
+
+    /// Blocks that control can come to, in an order that takes predecessors first where there is no loop.
+    pub fn reverse_postorder(&self) -> Vec<u32> {
+        let mut seen = vec![false; self.blocks.len()];
+        let mut out = Vec::with_capacity(self.blocks.len());
+        let mut stack: Vec<(usize, SmallVec<[u32; 4]>)> = Vec::new();
+        let successors = |b: usize| -> SmallVec<[u32; 4]> { self.blocks[b].successors().map(|s| s as u32).collect() };
+        if self.blocks.is_empty() {
+            return out;
+        }
+        seen[self.entry] = true;
+        stack.push((self.entry, successors(self.entry)));
+        while let Some((b, list)) = stack.last_mut() {
+            match list.pop() {
+                Some(s) if !seen[s as usize] => {
+                    seen[s as usize] = true;
+                    stack.push((s as usize, successors(s as usize)));
+                }
+                Some(_) => {}
+                None => {
+                    out.push(*b as u32);
+                    stack.pop();
+                }
+            }
+        }
+        out.reverse();
+        out
+    }
+}
+
+impl Found {
+    /// Decodes from an address to where control must go elsewhere.
+    fn follow(
+        &mut self,
+        code: &mut Code,
+        at: u64,
+        from: Option<u32>,
+        falls: bool,
+        work: &mut Vec<(u64, Option<u32>, bool)>,
+    ) {
+        let (mut at, mut from, mut falls) = (at, from, falls);
+        let mut values = Values::default();
+        loop {
+            let i = match code.line_at(at) {
+                Ok(i) => i,
+                Err(why) => {
+                    self.strays.push(Stray { line: from, to: at, why, falls });
+                    return;
+                }
+            };
+            if self.reached.len() <= i as usize {
+                self.reached.resize(i as usize + 1, false);
+            }
+            if std::mem::replace(&mut self.reached[i as usize], true) {
+                return;
+            }
+            self.order.push(i);
+            let line = &code.lines[i as usize];
+            let next = line.end();
+            let mut jump = |to: u64, leaders: &mut BTreeSet<u64>| {
+                leaders.insert(to);
+                work.push((to, Some(i), false));
+            };
+            match line.flow {
+                Flow::Next => {
+                    values.pass(line, code.file, code.bytes);
+                    (at, from, falls) = (next, Some(i), true);
+                    continue;
+                }
+                Flow::End => return,
+                Flow::Jump(to) => jump(to, &mut self.leaders),
+                Flow::Branch(to) => {
+                    jump(to, &mut self.leaders);
+                    self.leaders.insert(next);
+                    work.push((next, Some(i), true));
+                }
+                Flow::Indirect(r) => {
+                    if let Some(to) = values.address(r) {
+                        self.targets.insert(i, to);
+                        jump(to, &mut self.leaders);
+                    }
+                }
+                Flow::Call(to) => {
+                    self.functions.insert(to);
+                    jump(to, &mut self.leaders);
+                    self.leaders.insert(next);
+                    work.push((next, Some(i), true));
+                }
+                Flow::CallRegister(r) => {
+                    if let Some(to) = values.address(r) {
+                        self.targets.insert(i, to);
+                        self.functions.insert(to);
+                        jump(to, &mut self.leaders);
+                    }
+                    self.leaders.insert(next);
+                    work.push((next, Some(i), true));
+                }
+            }
+            return;
+        }
+    }
+
+    fn graph(self, code: &Code, entry: u64) -> Graph {
+        let Found { order, leaders, functions, targets, strays, .. } = self;
+        let mut g = Graph { order, strays, ..Graph::default() };
+        let mut block_at: FxHashMap<u64, u32> = FxHashMap::default();
+        let mut start = 0;
+        for n in 0..g.order.len() {
+            let line = &code.lines[g.order[n] as usize];
+            let next = g.order.get(n + 1).map(|&i| code.lines[i as usize].at);
+            if line.flow != Flow::Next || next != Some(line.end()) || next.is_some_and(|a| leaders.contains(&a)) {
+                block_at.insert(code.lines[g.order[start] as usize].at, g.blocks.len() as u32);
+                g.blocks.push(Block { lines: start..n + 1, ..Block::default() });
+                start = n + 1;
+            }
+        }
+        g.entry = block_at.get(&entry).map_or(0, |b| *b as usize);
+        g.functions = functions.iter().filter_map(|f| block_at.get(f).copied()).collect();
+        let mut indirect = Vec::new();
+        for (n, b) in g.blocks.iter_mut().enumerate() {
+            let Some(&last) = b.lines.clone().next_back().and_then(|i| g.order.get(i)) else { continue };
+            let line = &code.lines[last as usize];
+            let after = block_at.get(&line.end()).copied();
+            let known = targets.get(&last).and_then(|to| block_at.get(to)).copied();
+            match line.flow {
+                Flow::Next => b.next.extend(after),
+                Flow::End => {}
+                Flow::Jump(to) => b.next.extend(block_at.get(&to).copied()),
+                Flow::Branch(to) => {
+                    b.next.extend(after);
+                    b.next.extend(block_at.get(&to).copied().filter(|t| Some(*t) != after));
+                }
+                Flow::Indirect(_) => match known {
+                    Some(to) => b.next.push(to),
+                    None => indirect.push((n, last)),
+                },
+                Flow::Call(to) => {
+                    b.next.extend(after);
+                    b.calls.extend(block_at.get(&to).copied());
+                }
+                Flow::CallRegister(_) => {
+                    b.next.extend(after);
+                    b.calls.extend(known);
+                    b.calls_unknown = known.is_none();
+                    if known.is_none() {
+                        g.unresolved.push(last);
+                    }
+                }
+            }
+        }
+        g.find_returns(indirect);
+        g
+    }
+}
+
+impl Graph {
+    /// Jumps through registers in functions return to behind all calls of the function; others are unresolved.
+    fn find_returns(&mut self, indirect: Vec<(usize, u32)>) {
+        if indirect.is_empty() {
+            return;
+        }
+        let mut returns = vec![None; self.blocks.len()];
+        for &(b, line) in &indirect {
+            returns[b] = Some(line);
+        }
+        let mut lost: BTreeSet<u32> = indirect.iter().map(|i| i.1).collect();
+        for n in 0..self.functions.len() {
+            let f = self.functions[n];
+            let behind: SmallVec<[u32; 4]> =
+                self.blocks.iter().filter(|b| b.calls.contains(&f)).flat_map(|b| b.next.iter().copied()).collect();
+            // the blocks of the function itself, over the calls in it
+            let mut seen = vec![false; self.blocks.len()];
+            let mut work = vec![f as usize];
+            while let Some(b) = work.pop() {
+                if std::mem::replace(&mut seen[b], true) {
+                    continue;
+                }
+                if let Some(line) = returns[b] {
+                    lost.remove(&line);
+                    let block = &mut self.blocks[b];
+                    block.returns = true;
+                    for &to in &behind {
+                        if !block.back.contains(&to) {
+                            block.back.push(to);
+                        }
+                    }
+                }
+                work.extend(self.blocks[b].next.iter().map(|b| *b as usize));
+            }
+        }
+        self.unresolved.extend(lost);
+        self.unresolved.sort_unstable();
+    }
+}
+
+/// True when control may go on behind the instruction into what is no code: the wave does not come back.
+pub fn may_end(line: &Line) -> bool {
+    matches!(line.inst.op, op::S_TRAP | op::S_SETHALT | op::S_SENDMSGHALT)
+}

@@ -1,0 +1,249 @@
+//! Undefined registers: nothing that no instruction has written decides anything or reaches memory.
+//!
+//! Forwards over all paths the set of registers that may hold a value of the program: at the start what descriptor and
+//! hardware put there, later all results whose operands may hold one. An operand all of whose registers nobody can have
+//! written makes the result undefined. Such a value may be moved about: compilers leave operands undefined that do not
+//! matter. It must not be an address, a condition, a new EXEC, the target of a jump, or data for device memory.
+//!
+//! A path is enough to define a register, and a vector instruction defines it though EXEC may turn lanes off: a register
+//! that is written under a condition is read, by correct programs, by the lanes that wrote it. What is reported is therefore
+//! certain: no path and no lane has ever written the register.
+
+use super::code::{Code, Graph};
+use super::inst::{IMPLIED, Line, TIED, Use};
+use super::regs::{Set, Span};
+use super::report::{Finding, Findings, Rule};
+use crate::codeobj::{Descriptor, Family, ScratchSetup};
+use barewave_isa::{Flags, Pipe, Reg, Regs, Traits, op};
+
+/// Registers that the hardware sets when a wave of the kernel starts.
+fn at_start(d: &Descriptor, family: Family) -> Set {
+    let mut set = Set::default();
+    let mut add = |r: Regs| {
+        if let Some(s) = Span::of(r) {
+            set.insert(s);
+        }
+    };
+    let layout = d.user_sgpr_layout(family);
+    let values = [
+        (layout.private_segment_buffer, 4),
+        (layout.dispatch_ptr, 2),
+        (layout.queue_ptr, 2),
+        (layout.kernarg_segment_ptr, 2),
+        (layout.dispatch_id, 2),
+        (layout.flat_scratch_init, 2),
+        (layout.private_segment_size, 1),
+        (layout.system.workgroup_id[0], 1),
+        (layout.system.workgroup_id[1], 1),
+        (layout.system.workgroup_id[2], 1),
+        (layout.system.workgroup_info, 1),
+        (layout.system.scratch_wave_offset, 1),
+    ];
+    for (at, n) in values {
+        at.into_iter().for_each(|at| add(Regs::s(at, n)));
+    }
+    if let Some((at, n, _)) = layout.kernarg_preload {
+        (0..n).for_each(|i| add(Regs::s(at + i, 1)));
+    }
+    let ids = if family.packed_workitem_ids() { 0 } else { u16::from(d.workitem_ids()) };
+    (0..=ids.min(2)).for_each(|i| add(Regs::v(i, 1)));
+    (0..16).for_each(|i| add(Regs::from(Reg::ttmp(i))));
+    // what is not a register of the program always reads as something
+    for r in [Reg::EXEC_LO, Reg::EXEC_HI, Reg::FLAT_SCRATCH_LO, Reg::FLAT_SCRATCH_HI, Reg::XNACK_MASK_LO] {
+        add(Regs::from(r));
+    }
+    add(Regs::from(Reg::XNACK_MASK_HI));
+    set
+}
+
+/// Registers whose undefined values are no fault: the hardware sets them, or instructions name them as a habit.
+fn matters(s: Span) -> bool {
+    let r = s.regs().first;
+    !matches!(r, Reg::EXEC_LO | Reg::EXEC_HI | Reg::M0) && !(Reg::FLAT_SCRATCH_LO.0..Reg::M0.0).contains(&r.0)
+}
+
+/// Checks a kernel.
+pub fn check(code: &Code, g: &Graph, d: &Descriptor, out: &mut Findings) {
+    let family = code.file.family;
+    let start = at_start(d, family);
+    // the description of scratch that compilers keep where functions expect it
+    let by_kernel = d.scratch_setup(family) == ScratchSetup::ByKernel && d.scratch_enabled();
+    let frame = Span::of(Regs::s(0, 4)).filter(|_| by_kernel);
+    if g.blocks.is_empty() {
+        return;
+    }
+    let mut entry: Vec<Option<Set>> = vec![None; g.blocks.len()];
+    entry[g.entry] = Some(start);
+    let order = g.reverse_postorder();
+    let mut dirty = vec![true; g.blocks.len()];
+    loop {
+        let mut again = false;
+        for &b in &order {
+            let b = b as usize;
+            if !std::mem::take(&mut dirty[b]) {
+                continue;
+            }
+            let Some(mut state) = entry[b] else { continue };
+            walk(code, g, frame, b, &mut state, None);
+            // what a function does not touch is as it was before the call
+            let behind: &[u32] = if g.blocks[b].calls.is_empty() { &[] } else { &g.blocks[b].next };
+            for s in g.blocks[b].successors().chain(behind.iter().map(|s| *s as usize)) {
+                let changed = match &mut entry[s] {
+                    Some(old) => old.join(&state),
+                    none => {
+                        *none = Some(state);
+                        true
+                    }
+                };
+                dirty[s] |= changed;
+                again |= changed;
+            }
+        }
+        if !again {
+            break;
+        }
+    }
+    for &b in &order {
+        if let Some(mut state) = entry[b as usize] {
+            walk(code, g, frame, b as usize, &mut state, Some(out));
+        }
+    }
+}
+
+fn walk(code: &Code, g: &Graph, frame: Option<Span>, b: usize, s: &mut Set, mut out: Option<&mut Findings>) {
+    for (_, line) in g.lines(code, b) {
+        if let Some(out) = out.as_deref_mut() {
+            decides(line, s, frame, out);
+        }
+        pass(line, s);
+    }
+    if g.blocks[b].calls_unknown {
+        // arguments and results are not known
+        *s = Set::ALL;
+    }
+}
+
+/// The operand is undefined as a whole.
+fn is_undefined(s: &Set, span: Span) -> bool {
+    matters(span) && !s.meets(span)
+}
+
+fn pass(line: &Line, s: &mut Set) {
+    if line.is_indexed() {
+        // which register it is depends on an index
+        if line.writes().any(Span::is_vector) || line.inst.op.name().contains("movreld") {
+            *s = Set::ALL;
+            return;
+        }
+        line.writes().for_each(|w| s.insert(w));
+        return;
+    }
+    if line.inst.op == op::S_SET_GPR_IDX_ON || line.inst.op == op::S_SET_GPR_IDX_MODE {
+        // so do the registers of what follows
+        *s = Set::ALL;
+        return;
+    }
+    let loads = line.has(Flags::LOAD) || line.info.pipe == Pipe::Smem || line.has(Flags::ATOMIC);
+    let undefined = !loads && is_result_undefined(line, s);
+    for w in line.writes() {
+        if !undefined {
+            s.insert(w);
+        } else if !w.is_vector() && w.regs().first != Reg::EXEC_LO {
+            // lanes that are turned off keep what vector registers hold
+            s.remove(w);
+        }
+    }
+}
+
+/// Nothing that the result is made of was written.
+fn is_result_undefined(line: &Line, s: &Set) -> bool {
+    let mut operands = line.uses.iter().filter(|u| {
+        let habit =
+            u.source == IMPLIED && (line.is(Traits::LDS) || matches!(u.span.regs().first, Reg::EXEC_LO | Reg::M0));
+        u.reads && u.source != TIED && !habit
+    });
+    if is_mask_logic(line) {
+        // bits of lanes: those that one operand leaves undefined the other takes out
+        let explicit = |u: &&Use| u.source < IMPLIED;
+        let names_exec = line.uses.iter().any(|u| u.reads && u.span.regs().first == Reg::EXEC_LO);
+        return !names_exec && operands.clone().any(|u| explicit(&u)) && operands.all(|u| is_undefined(s, u.span));
+    }
+    !ignores_operands(line) && operands.any(|u| is_undefined(s, u.span))
+}
+
+/// Bitwise logic of scalar registers with two operands, EXEC among them where the name says so.
+fn is_mask_logic(line: &Line) -> bool {
+    let name = line.inst.op.name();
+    let logic = ["s_and", "s_or", "s_xor", "s_nand", "s_nor", "s_xnor"].iter().any(|p| name.starts_with(p));
+    logic && (name.ends_with("_b32") || name.ends_with("_b64"))
+}
+
+/// The result does not depend on the operands: `x ^ x`, `x - x`.
+fn ignores_operands(line: &Line) -> bool {
+    let name = line.inst.op.name();
+    let cancels = name.contains("_xor_") || name.contains("_sub_");
+    cancels && line.inst.srcs.len() >= 2 && line.inst.srcs[0] == line.inst.srcs[1]
+}
+
+/// Reports undefined values that decide something.
+fn decides(line: &Line, s: &Set, frame: Option<Span>, out: &mut Findings) {
+    if line.is_indexed() {
+        return;
+    }
+    let memory = line.has(Flags::LOAD) || line.has(Flags::STORE) || line.has(Flags::ATOMIC);
+    let writes_exec = line.writes().any(|w| w.regs().first == Reg::EXEC_LO);
+    let branches = line.has(Flags::BRANCH);
+    if !(memory || writes_exec || branches) || ignores_operands(line) {
+        return;
+    }
+    if writes_exec && is_mask_logic(line) && !is_result_undefined(line, s) {
+        return;
+    }
+    for u in line.uses.iter().filter(|u| u.reads && u.source != TIED) {
+        let name = if u.source < IMPLIED { line.source_name(u.source) } else { "" };
+        let data = name.contains("data");
+        let m0 = u.span.regs().first == Reg::M0;
+        let what = if branches && !memory {
+            "it decides where to go"
+        } else if writes_exec {
+            "it decides which lanes are on"
+        } else if m0 {
+            if !takes_m0(line) || s.meets(u.span) {
+                continue;
+            }
+            "it is an address"
+        } else if u.source == IMPLIED {
+            continue;
+        } else if data && line.info.pipe == Pipe::Lds {
+            // LDS may hold anything; what is read from it later is not followed
+            continue;
+        } else if data && in_scratch(line, frame) {
+            // registers are saved whatever they hold
+            continue;
+        } else if data {
+            "it is stored"
+        } else {
+            "it is an address"
+        };
+        let undefined = if data || !memory { is_undefined(s, u.span) } else { matters(u.span) && !s.covers(u.span) };
+        if undefined || m0 {
+            out.add(Finding {
+                rule: Rule::Undefined,
+                line: Some((line.at, line.raw)),
+                what: format!("nothing has written {} on any way to here, and {what}", u.span.regs()),
+                fix: "write it first, or have the descriptor provide it".into(),
+            });
+            return;
+        }
+    }
+}
+
+/// A store to the stack. `frame` holds the description of scratch, where there is one.
+fn in_scratch(line: &Line, frame: Option<Span>) -> bool {
+    line.has(Flags::SCRATCH) || frame.is_some() && line.named("srsrc") == frame
+}
+
+/// M0 is part of the address; other memory instructions name it as a habit.
+fn takes_m0(line: &Line) -> bool {
+    line.is(Traits::LDSDMA) || line.inst.op.name().contains("addtid")
+}

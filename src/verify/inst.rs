@@ -1,0 +1,237 @@
+//! What the checks ask about one instruction: which registers it touches and how, and where control goes.
+
+use super::regs::Span;
+use crate::codeobj::Family;
+use barewave_isa::{Counter, Flags, Inst, ModName, OpInfo, Operand, Pipe, Raw, Reg, Target, Traits, op};
+use smallvec::SmallVec;
+
+/// How an instruction uses a run of registers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Use {
+    /// The registers.
+    pub span: Span,
+    /// Its value decides what the instruction does.
+    pub reads: bool,
+    /// They hold something else afterwards.
+    pub writes: bool,
+    /// Position among the sources; 255 for destinations and what no operand names.
+    pub source: u8,
+}
+
+/// `Use::source` of a destination that is also read.
+pub const TIED: u8 = 254;
+/// `Use::source` of registers that no operand names.
+pub const IMPLIED: u8 = 253;
+/// `Use::source` of destinations.
+pub const RESULT: u8 = 255;
+
+/// Where control goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// To the next instruction.
+    Next,
+    /// To an address.
+    Jump(u64),
+    /// To an address or the next instruction.
+    Branch(u64),
+    /// To an address in registers.
+    Indirect(Span),
+    /// To an address in registers; the address of the next instruction is kept.
+    CallRegister(Span),
+    /// To an address; the address of the next instruction is kept.
+    Call(u64),
+    /// Nowhere.
+    End,
+}
+
+/// A decoded instruction.
+pub struct Line {
+    /// Its address, relative to the load address.
+    pub at: u64,
+    /// The bits.
+    pub raw: Raw,
+    /// Typed operands.
+    pub inst: Inst,
+    /// The row of the tables.
+    pub info: &'static OpInfo,
+    /// Words that hazards use.
+    pub traits: Traits,
+    /// Registers.
+    pub uses: SmallVec<[Use; 6]>,
+    /// Control flow.
+    pub flow: Flow,
+    /// Counters that it increments.
+    pub counters: &'static [Counter],
+}
+
+impl Line {
+    /// Describes the instruction at an address.
+    pub fn new(target: Target, wave64: bool, at: u64, raw: Raw) -> Option<Line> {
+        let info = target.op(raw.op())?;
+        let inst = raw.inst();
+        let mut uses = SmallVec::new();
+        let mut add = |span: Option<Span>, reads, writes, source| {
+            if let Some(span) = span {
+                uses.push(Use { span, reads, writes, source });
+            }
+        };
+        let swaps = matches!(inst.op, op::V_SWAP_B32 | op::V_SWAP_B16 | op::V_SWAPREL_B32);
+        for (i, o) in inst.srcs.iter().enumerate() {
+            add(o.regs().and_then(Span::of), true, false, i as u8);
+        }
+        for (i, o) in inst.dsts.iter().enumerate() {
+            let span = o.regs().and_then(Span::of);
+            add(span, false, true, RESULT);
+            if info.dsts.get(i).is_some_and(|s| s.read) || swaps {
+                add(span, true, false, TIED);
+            }
+        }
+        // The tables name the whole mask for targets whose own waves have 64 lanes only.
+        let mut implied = |list: &[Reg], reads| {
+            for &r in list {
+                let span = Span::one(r).map(|s| match r {
+                    Reg::VCC_LO | Reg::EXEC_LO if wave64 => Span { count: 2, ..s },
+                    _ => s,
+                });
+                let other_half = matches!(r, Reg::VCC_HI | Reg::EXEC_HI);
+                add(span.filter(|_| !other_half), reads, !reads, if reads { IMPLIED } else { RESULT });
+            }
+        };
+        implied(info.reads, true);
+        implied(info.writes, false);
+        let mut line = Line {
+            at,
+            raw,
+            info,
+            traits: Traits::of(info, &inst),
+            uses,
+            flow: Flow::Next,
+            counters: target.counters(&inst),
+            inst,
+        };
+        line.flow = line.find_flow();
+        Some(line)
+    }
+
+    /// One past its last byte.
+    pub fn end(&self) -> u64 {
+        self.at + self.raw.len() as u64
+    }
+
+    /// True when it has the trait.
+    pub fn is(&self, t: Traits) -> bool {
+        self.traits.has(t)
+    }
+
+    /// True when it has the property.
+    pub fn has(&self, f: Flags) -> bool {
+        self.info.flags.has(f)
+    }
+
+    /// Registers read.
+    pub fn reads(&self) -> impl Iterator<Item = Span> + '_ {
+        self.uses.iter().filter(|u| u.reads).map(|u| u.span)
+    }
+
+    /// Registers written.
+    pub fn writes(&self) -> impl Iterator<Item = Span> + '_ {
+        self.uses.iter().filter(|u| u.writes).map(|u| u.span)
+    }
+
+    /// The number that a source is.
+    pub fn constant(&self, i: usize) -> Option<u64> {
+        match self.inst.srcs.get(i) {
+            Some(Operand::Imm(v)) => Some(*v),
+            _ => None,
+        }
+    }
+
+    /// The registers that a source is.
+    pub fn source(&self, i: usize) -> Option<Span> {
+        self.inst.srcs.get(i)?.regs().and_then(Span::of)
+    }
+
+    /// The registers of the first destination.
+    pub fn result(&self) -> Option<Span> {
+        self.inst.dsts.first()?.regs().and_then(Span::of)
+    }
+
+    /// The registers of the source with a name in the tables.
+    pub fn named(&self, name: &str) -> Option<Span> {
+        let i = self.info.srcs.iter().position(|s| s.name == name)?;
+        self.source(i)
+    }
+
+    /// The name that the tables give a source.
+    pub fn source_name(&self, i: u8) -> &'static str {
+        self.info.srcs.get(usize::from(i)).map_or("", |s| s.name)
+    }
+
+    /// Halves of the destination that a load fills: low 1, high 2.
+    pub fn fills(&self) -> u8 {
+        let name = self.inst.op.name();
+        match (name.ends_with("d16_hi") || name.ends_with("d16_hi_x"), name.contains("_d16")) {
+            (true, _) => 2,
+            // a format of several halves fills whole registers
+            (_, true) if self.result().is_some_and(|r| r.count == 1) && self.info.mem_bytes <= 2 => 1,
+            _ => 3,
+        }
+    }
+
+    /// True when it accesses LDS through a counter: reads or writes its bytes.
+    pub fn touches_lds(&self) -> bool {
+        let name = self.inst.op.name();
+        self.info.pipe == Pipe::Lds
+            && !self.is(Traits::GDS)
+            && !self.counters.is_empty()
+            && (self.has(Flags::LOAD) || self.has(Flags::STORE) || self.has(Flags::ATOMIC))
+            && !["ds_permute", "ds_bpermute", "ds_swizzle"].iter().any(|p| name.starts_with(p))
+    }
+
+    /// Wait states that it takes: the time of one instruction, or what `s_nop` says.
+    pub fn states(&self) -> u32 {
+        match (self.inst.op, self.constant(0)) {
+            (op::S_NOP, Some(n)) => (n & 15) as u32 + 1,
+            _ => 1,
+        }
+    }
+
+    /// True when VGPR numbers of the operands may be relative to an index.
+    pub fn is_indexed(&self) -> bool {
+        self.inst.op.name().contains("movrel") || self.inst.op == op::V_SWAPREL_B32
+    }
+
+    /// True for what compilers put between functions: it does nothing and is never meant to run.
+    pub fn is_padding(&self) -> bool {
+        matches!(self.inst.op, op::S_NOP | op::S_CODE_END)
+    }
+
+    fn find_flow(&self) -> Flow {
+        let label = || {
+            let words =
+                self.inst.srcs.last().and_then(|o| if let Operand::Imm(v) = o { Some(*v as i64) } else { None });
+            self.end().wrapping_add_signed(words.unwrap_or(0).wrapping_mul(4))
+        };
+        match self.inst.op {
+            op::S_SETPC_B64 | op::S_RFE_B64 => self.source(0).map_or(Flow::End, Flow::Indirect),
+            op::S_SWAPPC_B64 => self.source(0).map_or(Flow::End, Flow::CallRegister),
+            op::S_CALL_B64 => Flow::Call(label()),
+            _ if !self.has(Flags::BRANCH) && !self.has(Flags::TERMINATOR) => Flow::Next,
+            _ if !self.has(Flags::BRANCH) => Flow::End,
+            _ if self.has(Flags::CONDITIONAL) => Flow::Branch(label()),
+            op::S_BRANCH => Flow::Jump(label()),
+            // fork and join of gfx8 keep their own stack
+            _ => Flow::Branch(label()),
+        }
+    }
+
+    /// Modifier value, 0 when it is not given.
+    pub fn modifier(&self, name: ModName) -> i32 {
+        self.inst.mods.get(name).unwrap_or(0)
+    }
+}
+
+/// True when 16-bit operands name halves of registers: how the hardware reads them, whatever an assembler prints.
+pub fn has_halves(family: Family) -> bool {
+    family >= Family::Gfx11
+}

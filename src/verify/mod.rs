@@ -1,0 +1,187 @@
+//! A static verifier of machine code: proofs over the bytes of a code object, of whatever compiler.
+//!
+//! Each kernel is decoded along the ways that control can take ([`code`]), and what the hardware demands of programs is
+//! checked on the graph: waits for memory ([`waits`]), distances between instructions ([`hazards`], [`scalar`]), registers
+//! that nobody has written ([`defined`]), descriptor and metadata against what the code uses ([`resources`]), ways that
+//! leave the code, and code that nothing leads to.
+//!
+//! It reads the instruction tables and the code object, and shares no analysis with the compiler's passes or the emulator:
+//! what it accepts was argued twice. Its findings are certain: where an analysis cannot know, it accepts, and says so in a
+//! note when whole parts could not be followed.
+
+mod code;
+mod defined;
+mod hazards;
+mod inst;
+mod regs;
+mod report;
+mod resources;
+mod scalar;
+mod values;
+mod waits;
+
+pub use report::{Finding, Findings, Rule};
+
+use crate::codeobj::{ElfFile, Family, KernelInfo};
+use barewave_isa::Target;
+use code::{Astray, Code, Graph};
+use std::collections::BTreeMap;
+
+/// What the caller knows of the file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Launches add no LDS to what descriptors say: true of what barewave compiles.
+    pub fixed_lds: bool,
+}
+
+/// What was found in one kernel, or in a function that no kernel calls.
+#[derive(Clone, Debug)]
+pub struct KernelReport {
+    /// Its name.
+    pub name: String,
+    /// Instructions that were checked.
+    pub instructions: usize,
+    /// What is wrong, in order of address, and what could not be followed.
+    pub findings: Findings,
+}
+
+/// Why a file could not be checked at all.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum Error {
+    #[error("it is for {processor}, which there are no instruction tables for")]
+    NoTables { processor: String },
+    #[error("it has no kernel `{name}`; it has: {list}")]
+    NoKernel { name: String, list: String },
+    #[error("its kernels have more than {MOST_INSTRUCTIONS} instructions to check together")]
+    TooLarge,
+}
+
+/// Most instructions of all kernels of a file together: kernels that share functions could make them many times the
+/// file's.
+const MOST_INSTRUCTIONS: usize = 1 << 26;
+
+/// The target whose tables serve for a file.
+pub fn target_of(file: &ElfFile) -> Result<Target, Error> {
+    let near = || Family::nearest_tables(file.mach).and_then(|n| Target::parse(n).ok());
+    file.target.or_else(near).ok_or_else(|| Error::NoTables {
+        processor: Family::processor(file.mach).unwrap_or("an unknown processor").to_owned(),
+    })
+}
+
+/// Checks all kernels of a code object, or one. `bytes` is the whole file.
+pub fn check(
+    file: &ElfFile,
+    bytes: &[u8],
+    kernel: Option<&str>,
+    options: &Options,
+) -> Result<Vec<KernelReport>, Error> {
+    let target = target_of(file)?;
+    if let Some(name) = kernel
+        && file.kernel(name).is_none()
+    {
+        let list: Vec<&str> = file.kernels.iter().map(|k| k.name.as_str()).collect();
+        return Err(Error::NoKernel { name: name.into(), list: list.join(", ") });
+    }
+    let mut reports = Vec::new();
+    // by wave size
+    let mut codes: BTreeMap<bool, Code> = BTreeMap::new();
+    let mut left = MOST_INSTRUCTIONS;
+    for k in file.kernels.iter().filter(|k| kernel.is_none_or(|n| n == k.name)) {
+        let wave64 = !k.descriptor.wave32();
+        let code = codes.entry(wave64).or_insert_with(|| Code::new(file, bytes, target, wave64));
+        let g = Graph::of_kernel(code, k);
+        left = left.checked_sub(g.order.len()).ok_or(Error::TooLarge)?;
+        reports.push(check_kernel(code, &g, k, options));
+    }
+    Ok(reports)
+}
+
+fn check_kernel(code: &Code, g: &Graph, k: &KernelInfo, options: &Options) -> KernelReport {
+    let mut out = Findings::default();
+    strays(code, g, &mut out);
+    let lanes = if code.wave64 { 64 } else { 32 };
+    let one_wave = k.meta.as_ref().is_some_and(|m| (1..=lanes).contains(&m.max_flat_workgroup_size));
+    waits::check(code, g, one_wave, &mut out);
+    hazards::check(code, g, &mut out);
+    scalar::check(code, g, &mut out);
+    defined::check(code, g, &k.descriptor, &mut out);
+    resources::check(code, g, &resources::Kernel { info: k, fixed_lds: options.fixed_lds }, &mut out);
+    unreachable(code, g, k, &mut out);
+    for &i in &g.unresolved {
+        let l = &code.lines[i as usize];
+        out.notes.push(format!("{:#x} `{}`: where it leads is not known, so that was not checked", l.at, l.raw));
+    }
+    out.list.sort_by_key(|f| f.line.map_or(0, |l| l.0));
+    KernelReport { name: k.name.clone(), instructions: g.order.len(), findings: out }
+}
+
+/// Ways that lead nowhere.
+fn strays(code: &Code, g: &Graph, out: &mut Findings) {
+    for s in &g.strays {
+        let line = s.line.map(|i| &code.lines[i as usize]);
+        if s.falls && line.is_some_and(code::may_end) {
+            continue;
+        }
+        let there = match s.why {
+            Astray::Outside => "which is outside of the code",
+            Astray::Odd => "which is no multiple of 4",
+            Astray::Illegal => "where the bits are no instruction",
+            Astray::Inside => "which is inside of an instruction",
+        };
+        let way = match (line, s.falls) {
+            (None, _) => "the kernel begins",
+            (_, true) => "the program goes on",
+            _ => "it leads",
+        };
+        out.add(Finding {
+            rule: Rule::Branch,
+            line: line.map(|l| (l.at, l.raw)),
+            what: format!("{way} at {:#x}, {there}", s.to),
+            fix: if s.falls { "end it with s_endpgm or a jump" } else { "let it lead to an instruction" }.into(),
+        });
+    }
+}
+
+/// Instructions between a kernel's first and last that nothing leads to.
+fn unreachable(code: &Code, g: &Graph, k: &KernelInfo, out: &mut Findings) {
+    let end = match k.code_size {
+        0 => return,
+        n => k.entry.saturating_add(n),
+    };
+    // what is called or jumped to by way of registers may lead anywhere
+    if !g.unresolved.is_empty() {
+        return;
+    }
+    let mut at = k.entry;
+    for &i in &g.order {
+        let l = &code.lines[i as usize];
+        if l.at < k.entry || l.at >= end {
+            continue;
+        }
+        gap(code, at, l.at, out);
+        at = at.max(l.end());
+    }
+    gap(code, at, end, out);
+}
+
+/// Reports what lies in a gap, unless it is padding.
+fn gap(code: &Code, from: u64, to: u64, out: &mut Findings) {
+    let mut at = from;
+    while at < to {
+        match code.peek(at) {
+            Some(l) if !l.is_padding() => {
+                let bytes = to - at;
+                out.add(Finding {
+                    rule: Rule::Unreachable,
+                    line: Some((l.at, l.raw)),
+                    what: format!("nothing leads to this and what follows ({bytes} bytes)"),
+                    fix: "remove it, or let something lead to it".into(),
+                });
+                return;
+            }
+            Some(l) => at = l.end(),
+            None => at += 4,
+        }
+    }
+}
