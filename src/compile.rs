@@ -28,6 +28,8 @@ pub enum Error {
     Kernel(#[from] CompileError),
     #[error("internal error: {0}")]
     Graph(String),
+    #[error("{0}")]
+    Environment(&'static str),
     #[error(transparent)]
     CodeObject(#[from] codeobj::Error),
 }
@@ -65,6 +67,7 @@ const ALIGN: u64 = 256;
 
 /// Compiles a graph for a target.
 pub fn compile(graph: &FusedGraph, target: Target) -> Result<Program, Error> {
+    passes::dumped().map_err(Error::Environment)?;
     graph.check().map_err(Error::Graph)?;
     let groups = group_steps(graph);
     let mut compiled: Vec<Vec<CompiledKernel>> = groups

@@ -4,12 +4,14 @@ pub mod compile;
 pub mod graph;
 #[path = "../kernels/mod.rs"]
 pub mod kernels;
+pub mod mapped;
 pub mod mir;
 pub mod onnx;
 pub mod output;
 pub mod passes;
 pub mod runtime;
 pub mod tensor;
+pub mod text;
 pub mod verify;
 
 pub use barewave_emu::{self as emu, codeobj};

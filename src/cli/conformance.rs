@@ -132,14 +132,16 @@ fn fuse(
     names: &[String],
     given: &BTreeMap<String, HostTensor>,
 ) -> std::result::Result<FusedGraph, graph::Error> {
-    let first = match graph::fuse(model, &Options::default()) {
+    let shapes = given.iter().map(|(name, t)| (name.clone(), t.shape().to_vec())).collect();
+    let options = Options { shapes, ..Options::default() };
+    let first = match graph::fuse(model, &options) {
         Ok(f) => return Ok(f),
         Err(e) => e,
     };
     for name in names.iter().skip(1).chain(names.first()) {
         if let Some(t) = given.get(name) {
             model.graph.initializers.insert(name.clone(), t.clone());
-            if let Ok(f) = graph::fuse(model, &Options::default()) {
+            if let Ok(f) = graph::fuse(model, &options) {
                 return Ok(f);
             }
         }

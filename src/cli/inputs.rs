@@ -7,9 +7,7 @@
 use super::{Failure, Result};
 use barewave::graph::Options;
 use barewave::onnx::Dim;
-use barewave::tensor::{
-    DType, HostTensor, ImageOptions, InputSpec, Npz, Source, Wanted, check_save, kind_of, save,
-};
+use barewave::tensor::{HostTensor, ImageOptions, InputSpec, Npz, Source, Wanted, check_save, kind_of, save};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -17,8 +15,6 @@ use std::path::{Path, PathBuf};
 pub struct Declared {
     /// Its name.
     pub name: String,
-    /// Its element type, if known.
-    pub dtype: Option<DType>,
     /// Its extents, if the rank is known.
     pub shape: Option<Vec<Dim>>,
     /// Shape and type for people.
@@ -153,23 +149,14 @@ fn read(spec: InputSpec, name: &str, limit: Option<u64>) -> Result<Given> {
 }
 
 /// Takes every input that an archive holds.
-fn archive(
-    path: &Path,
-    declared: &[Declared],
-    given: &mut BTreeMap<String, Given>,
-    limit: Option<u64>,
-) -> Result {
+fn archive(path: &Path, declared: &[Declared], given: &mut BTreeMap<String, Given>, limit: Option<u64>) -> Result {
     let mut file = Npz::open(path, limit)?;
     let mut found = false;
     for d in declared {
         let Some(t) = file.array(&d.name)? else { continue };
         found = true;
         if given.insert(d.name.clone(), Given::Array(t)).is_some() {
-            return Err(Failure::usage(format!(
-                "input '{}' is given twice: it is in {} too",
-                d.name,
-                path.display()
-            )));
+            return Err(Failure::usage(format!("input '{}' is given twice: it is in {} too", d.name, path.display())));
         }
     }
     if found {
@@ -191,7 +178,7 @@ pub fn names<'a>(list: impl Iterator<Item = &'a str>) -> String {
 
 /// Files and the outputs that go to (or come from) each: `[NAME=]FILE`. An archive without a name is for all outputs,
 /// other files without a name are for the outputs in their order.
-pub fn files(option: &str, texts: &[String], outputs: &[Wanted]) -> Result<Vec<(PathBuf, Vec<usize>)>> {
+pub fn files(option: &str, texts: &[String], outputs: &[&str]) -> Result<Vec<(PathBuf, Vec<usize>)>> {
     let mut out: Vec<(PathBuf, Vec<usize>)> = Vec::new();
     let mut next = 0;
     for text in texts {
@@ -203,11 +190,8 @@ pub fn files(option: &str, texts: &[String], outputs: &[Wanted]) -> Result<Vec<(
         let archive = kind_of(&file) == "npz";
         let which = match name {
             Some(n) => {
-                let at = outputs.iter().position(|o| o.name == n).ok_or_else(|| {
-                    Failure::new(format!(
-                        "the model has no output '{n}'; it has {}",
-                        names(outputs.iter().map(|o| o.name.as_str()))
-                    ))
+                let at = outputs.iter().position(|o| *o == n).ok_or_else(|| {
+                    Failure::new(format!("the model has no output '{n}'; it has {}", names(outputs.iter().copied())))
                 })?;
                 vec![at]
             }
@@ -220,7 +204,7 @@ pub fn files(option: &str, texts: &[String], outputs: &[Wanted]) -> Result<Vec<(
                 return Err(Failure::usage(format!(
                     "--{option} {text}: the model has only {} outputs: {}",
                     outputs.len(),
-                    names(outputs.iter().map(|o| o.name.as_str()))
+                    names(outputs.iter().copied())
                 )));
             }
         };
@@ -234,6 +218,10 @@ pub fn files(option: &str, texts: &[String], outputs: &[Wanted]) -> Result<Vec<(
     Ok(out)
 }
 
+fn own(outputs: &[Wanted]) -> Vec<&str> {
+    outputs.iter().map(|o| o.name.as_str()).collect()
+}
+
 /// Where outputs go.
 pub struct Outputs {
     files: Vec<(PathBuf, Vec<usize>)>,
@@ -242,7 +230,7 @@ pub struct Outputs {
 impl Outputs {
     /// Parses and checks `--output`s.
     pub fn prepare(texts: &[String], outputs: &[Wanted], images: &ImageOptions) -> Result<Outputs> {
-        let files = files("output", texts, outputs)?;
+        let files = files("output", texts, &own(outputs))?;
         for (file, which) in &files {
             let shapes: Vec<&[usize]> = which.iter().map(|&i| outputs[i].shape.as_slice()).collect();
             check_save(file, &shapes, images)?;
@@ -272,7 +260,7 @@ impl Outputs {
 /// Reads what outputs are expected to be: number of the output and its values.
 pub fn expected(texts: &[String], outputs: &[Wanted], limit: Option<u64>) -> Result<Vec<(usize, HostTensor)>> {
     let mut all = Vec::new();
-    for (file, which) in files("expect", texts, outputs)? {
+    for (file, which) in files("expect", texts, &own(outputs))? {
         for i in which {
             let source = Source::File(file.clone());
             let spec = InputSpec { name: None, source };

@@ -7,11 +7,10 @@
 use super::limits::Limits;
 use super::{Failure, Result};
 use barewave::codeobj::{ElfFile, KernelInfo, code_objects_for};
+use barewave::emu::kernarg::LaunchError;
 use barewave::emu::{EmuDevice, LaunchOptions, kernarg};
 use barewave::runtime;
-use barewave::tensor::{
-    DType, HostTensor, ImageOptions, InputSpec, Source, check_save, element_count, load_npy, save,
-};
+use barewave::tensor::{DType, HostTensor, ImageOptions, InputSpec, Source, check_save, element_count, load_npy, save};
 use barewave_isa::Target;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -268,7 +267,10 @@ pub fn run(args: &Args) -> Result {
         return Err(Failure::new(format!("{file} is for {code}, the device is {name}")));
     }
     let (values, addresses, lds) = place(&mut device, &specs, kernel, args.lds)?;
-    let block = kernarg::pack(kernel, &values).map_err(Failure::usage)?;
+    let block = kernarg::pack(kernel, &values).map_err(|e| match e {
+        LaunchError::ArgumentCount { .. } | LaunchError::ArgumentSize { .. } => Failure::usage(e),
+        e => e.into(),
+    })?;
     kernarg::check(device.target(), kernel, args.grid, args.block, lds)?;
     let start = Instant::now();
     let stats = launch(args, &mut device, &bytes, &block, lds)?;

@@ -19,7 +19,10 @@ pub struct Limits {
 }
 
 fn seconds(text: &str) -> std::result::Result<f64, String> {
-    text.parse().ok().filter(|s: &f64| *s > 0.0 && *s <= 1e9).ok_or_else(|| format!("'{text}' is not a time in seconds"))
+    text.parse()
+        .ok()
+        .filter(|s: &f64| *s > 0.0 && *s <= 1e9)
+        .ok_or_else(|| format!("'{text}' is not a time in seconds"))
 }
 
 /// A number of bytes with K, M, G or T.

@@ -99,6 +99,7 @@ fn main() -> ExitCode {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }
     barewave::output::clean_up_on_signals();
+    barewave::mapped::explain_lost_files();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
@@ -106,6 +107,11 @@ fn main() -> ExitCode {
             return ExitCode::from(if e.use_stderr() { 2 } else { shown.is_err() as u8 });
         }
     };
+    let environment = barewave::emu::check_environment().map_err(|e| e.to_string());
+    if let Err(e) = environment.and_then(|()| barewave::passes::dumped().map(drop).map_err(str::to_string)) {
+        eprintln!("error: {e}");
+        return ExitCode::from(2);
+    }
     let result = match cli.command {
         Command::Devices(args) => devices::run(&args),
         Command::Compile(args) => compile::run(&args),

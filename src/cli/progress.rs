@@ -1,9 +1,9 @@
 //! A progress bar on a terminal; nothing on a pipe, and nothing for work that is done at once.
 
 use std::io::{IsTerminal, Write, stderr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 

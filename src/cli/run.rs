@@ -11,7 +11,10 @@ use barewave::graph;
 use barewave::onnx::{Dim, Model};
 use barewave::runtime::plan::{PLAN_SECTION, Plan, Port, WEIGHTS_SECTION};
 use barewave::runtime::{Device, DeviceError, EmulatedSettings, RunReport, Session, open_with};
-use barewave::tensor::{Comparison, HostTensor, ImageOptions, InputSpec, Wanted, compare, format_top, top_k};
+use barewave::tensor::{
+    Comparison, HostTensor, ImageOptions, InputSpec, Wanted, check_save, compare, format_top, top_k,
+};
+use barewave::text::printable;
 use barewave_isa::Target;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -106,6 +109,10 @@ pub fn run(args: &Args) -> Result {
     let specs = inputs::parse(&args.inputs)?;
     check_sizes(args, &specs)?;
     let labels = read_labels(args)?;
+    for text in &args.outputs {
+        let file = text.split_once('=').map_or(text.as_str(), |x| x.1);
+        check_save(Path::new(file.trim_start_matches('@')), &[], &ImageOptions::default())?;
+    }
     let given_options = image_options(args)?;
     let (loaded, device, given) = if starts_with_elf(&args.model)? {
         if let Some(dim) = args.dims.first() {
@@ -114,18 +121,25 @@ pub fn run(args: &Args) -> Result {
         }
         let loaded = read_compiled(&args.model)?;
         let target = Target::parse(&loaded.plan.target)?;
+        check_names(args, loaded.plan.outputs.iter().map(|p| p.name.as_str()).collect())?;
+        let device = open_device(args, Some(target))?;
+        if device.target() != target {
+            let (code, device) = (target.info().name.to_string(), device.target().info().name.to_string());
+            return Err(DeviceError::WrongTarget { code, device }.into());
+        }
         let declared: Vec<Declared> = loaded.plan.inputs.iter().map(declared_port).collect();
         let given = Inputs::gather(specs, &declared, args.random_inputs, args.limits.asked_memory())?;
-        (loaded, open_device(args, Some(target))?, given)
+        (loaded, device, given)
     } else {
         let mut options = options(&args.dims)?;
         let start = Instant::now();
         let model = Model::load(&args.model)?;
         let reading = start.elapsed();
+        check_names(args, model.graph.outputs.iter().map(|v| v.name.as_str()).collect())?;
+        let device = open_device(args, None)?;
         let declared: Vec<Declared> = model.required_inputs().map(declared_value).collect();
         let given = Inputs::gather(specs, &declared, args.random_inputs, args.limits.asked_memory())?;
         given.shapes(&declared, &mut options);
-        let device = open_device(args, None)?;
         let start = Instant::now();
         let progress = Progress::start("compiling", 0);
         let graph = graph::fuse(&model, &options)?;
@@ -157,15 +171,14 @@ pub fn run(args: &Args) -> Result {
         .map(|(i, want)| Ok((*i, compare(&results[*i], want, args.rtol, args.atol).map_err(Failure::new)?)))
         .collect::<Result<Vec<(usize, Comparison)>>>()?;
     let k = args.top.unwrap_or(if labels.is_empty() && !plan.metadata.contains_key("labels") { 0 } else { 3 });
-    let labels = if labels.is_empty() { plan.metadata.get("labels").map(|l| split(l)).unwrap_or_default() } else { labels };
+    let labels =
+        if labels.is_empty() { plan.metadata.get("labels").map(|l| split(l)).unwrap_or_default() } else { labels };
     let best = results.first().map(|first| top_k(first, k)).unwrap_or_default();
     let written = outputs.write(&makes, &results, &images)?;
     let failed = compared.iter().filter(|(_, c)| !c.passes()).count();
     if args.json {
-        let top: Vec<_> = best
-            .iter()
-            .map(|(i, value)| json!({ "index": i, "value": value, "label": labels.get(*i) }))
-            .collect();
+        let top: Vec<_> =
+            best.iter().map(|(i, value)| json!({ "index": i, "value": value, "label": labels.get(*i) })).collect();
         let launches: Vec<_> = plan
             .launches
             .iter()
@@ -236,15 +249,20 @@ fn repeat(args: &Args, session: &mut Session, tensors: &[HostTensor]) -> Result<
     Ok((outputs, best))
 }
 
+/// Checks the names in `--output` and `--expect`.
+fn check_names(args: &Args, outputs: Vec<&str>) -> Result {
+    inputs::files("output", &args.outputs, &outputs)?;
+    inputs::files("expect", &args.expect, &outputs).map(drop)
+}
+
 fn declared_value(v: &barewave::onnx::ValueInfo) -> Declared {
-    Declared { name: v.name.clone(), dtype: v.dtype, shape: v.shape.clone(), described: v.described() }
+    Declared { name: v.name.clone(), shape: v.shape.clone(), described: v.described() }
 }
 
 fn declared_port(p: &Port) -> Declared {
     let dims: String = p.shape.iter().map(|d| format!("{d}x")).collect();
     Declared {
         name: p.name.clone(),
-        dtype: p.element_type(),
         shape: Some(p.shape.iter().map(|d| Dim::Known(*d)).collect()),
         described: dims + &p.dtype,
     }
@@ -308,8 +326,14 @@ fn read_compiled(path: &Path) -> Result<Loaded> {
         })?;
         bytes.get(range).ok_or_else(|| Failure::new(format!("{name}: section {n} lies outside of the file")))
     };
-    let plan: Plan = serde_json::from_slice(section(PLAN_SECTION)?)
+    let mut plan: Plan = serde_json::from_slice(section(PLAN_SECTION)?)
         .map_err(|e| Failure::new(format!("{name}: the launch plan cannot be read: {e}")))?;
+    for port in plan.inputs.iter_mut().chain(&mut plan.outputs) {
+        port.name = printable(&port.name).into_owned();
+    }
+    for launch in &mut plan.launches {
+        launch.step = printable(&launch.step).into_owned();
+    }
     let weights = section(WEIGHTS_SECTION)?.to_vec();
     Ok(Loaded { plan, weights, code: bytes, compile_ms: None })
 }
@@ -326,8 +350,8 @@ fn image_options(args: &Args) -> Result<ImageOptions> {
 
 fn read_labels(args: &Args) -> Result<Vec<String>> {
     let Some(path) = &args.labels else { return Ok(Vec::new()) };
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))?;
     Ok(text.lines().map(str::to_string).collect())
 }
 

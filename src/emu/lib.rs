@@ -93,6 +93,9 @@ pub enum EmuError {
     /// A relocation that cannot be applied.
     #[error("cannot relocate: {0}")]
     Relocation(String),
+    /// An environment variable makes no sense.
+    #[error("{0}")]
+    Environment(String),
     /// The host gave no address space.
     #[error("cannot reserve device memory: {0}")]
     Reserve(std::io::Error),
@@ -103,6 +106,11 @@ pub struct EmuDevice {
     target: Target,
     machine: Machine,
     memory: Arc<Memory>,
+}
+
+/// Fails when an environment variable that concerns emulated devices makes no sense.
+pub fn check_environment() -> Result<(), EmuError> {
+    lanes::Host::asked().map(drop).map_err(EmuError::Environment)
 }
 
 /// Memory of a device by default: that of an MI300X.
@@ -131,6 +139,7 @@ impl EmuDevice {
     }
 
     fn over(target: Target, memory: Arc<Memory>) -> Result<EmuDevice, EmuError> {
+        check_environment()?;
         let unknown = || EmuError::Relocation(format!("{} has no known generation", target.info().name));
         Ok(EmuDevice { target, machine: Machine::new(target).ok_or_else(unknown)?, memory })
     }

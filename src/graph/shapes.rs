@@ -1,7 +1,7 @@
 //! Gives the model's inputs concrete types and shapes.
 
-use super::error::Error;
 use super::Options;
+use super::error::Error;
 use crate::onnx::{Dim, Model, ValueInfo};
 use crate::tensor::{DType, element_count};
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +106,11 @@ mod tests {
         ValueInfo { name: name.into(), dtype: Some(DType::F32), shape: Some(dims) }
     }
 
-    fn shapes(inputs: &[ValueInfo], dims: &[(&str, usize)], given: &[(&str, &[usize])]) -> Result<Vec<Vec<usize>>, String> {
+    fn shapes(
+        inputs: &[ValueInfo],
+        dims: &[(&str, usize)],
+        given: &[(&str, &[usize])],
+    ) -> Result<Vec<Vec<usize>>, String> {
         let mut m = Model::default();
         m.graph.inputs = inputs.to_vec();
         let options = Options {

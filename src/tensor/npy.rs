@@ -82,7 +82,9 @@ fn read_npy(from: &mut dyn Read, limit: u64) -> Result<HostTensor, String> {
         .collect::<Result<_, _>>()?;
     let size = element_count(&shape).ok_or("the shape is too large")? * dtype.size();
     if size as u64 > limit {
-        return Err(format!("{dtype}{shape:?} needs {size} bytes, there are at most {limit}; it is truncated or damaged"));
+        return Err(format!(
+            "{dtype}{shape:?} needs {size} bytes, there are at most {limit}; it is truncated or damaged"
+        ));
     }
     let mut data = vec![0; size];
     fill(&mut data, "data")?;

@@ -200,11 +200,12 @@ pub fn save(path: &Path, tensors: &[(&str, &HostTensor)], options: &ImageOptions
 
 const UNKNOWN: &str = "unknown kind of file; .npy, .npz, .pb and .png can be written";
 
-/// Fails when [`save`] of tensors of these shapes would, as far as that can be told before.
+/// Fails when [`save`] of tensors of these shapes would, as far as that can be told before; without shapes, as far as the
+/// path tells.
 pub fn check_save(path: &Path, shapes: &[&[usize]], options: &ImageOptions) -> Result<(), Error> {
     let wrong = |e: String| Error::file(path, e);
     match (kind_of(path).as_str(), shapes) {
-        ("npz", _) | ("npy" | "pb", [_]) => {}
+        ("npz", _) | ("npy" | "pb", [_]) | ("npy" | "pb" | "png", []) => {}
         ("png", [shape]) => image::is_image(shape, options).map_err(wrong)?,
         ("npy" | "pb" | "png", _) => return Err(wrong(format!("holds one tensor, not {}", shapes.len()))),
         _ => return Err(wrong(UNKNOWN.into())),
@@ -272,6 +273,8 @@ mod tests {
             std::fs::remove_file(path).unwrap();
         }
         let unwritable = Path::new("/nonexistent/x.npy");
-        assert!(save(unwritable, &[("x", &t)], &ImageOptions::default()).unwrap_err().to_string().contains("cannot write"));
+        assert!(
+            save(unwritable, &[("x", &t)], &ImageOptions::default()).unwrap_err().to_string().contains("cannot write")
+        );
     }
 }
