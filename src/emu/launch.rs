@@ -46,7 +46,7 @@ impl Default for LaunchOptions {
     fn default() -> Self {
         LaunchOptions {
             strict: false,
-            max_instructions: 1 << 32,
+            max_instructions: 1 << 30,
             deadline: None,
             dynamic_lds: 0,
             single_thread: false,
