@@ -11,7 +11,7 @@ pub mod output;
 pub mod passes;
 pub mod runtime;
 pub mod tensor;
-pub mod text;
+pub use barewave_emu::text;
 pub mod verify;
 
 pub use barewave_emu::{self as emu, codeobj};

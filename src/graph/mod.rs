@@ -43,6 +43,7 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     let clusters = clusters::find_clusters(&resolved);
     let mut graph = lower::lower(&resolved, &shapes, clusters)?;
     check(&graph, "lower")?;
+    check_outputs(model, &graph)?;
     forward::forward_writes(&mut graph);
     check(&graph, "forward_writes")?;
     prune::prune(&mut graph);
@@ -50,6 +51,22 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     collapse::collapse_views(&mut graph);
     check(&graph, "collapse_views")?;
     Ok(graph)
+}
+
+/// Fails when the model declares an output of another type than it computes: whoever reads it would misread it.
+fn check_outputs(model: &Model, graph: &FusedGraph) -> Result<(), Error> {
+    for (declared, id) in model.graph.outputs.iter().zip(&graph.outputs) {
+        let computed = graph.tensor(*id).dtype;
+        if let Some(dtype) = declared.dtype
+            && dtype != computed
+        {
+            return Err(Error::Model(format!(
+                "output `{}` is declared as {dtype}, but the model computes {computed}; the model is damaged",
+                declared.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn check(graph: &FusedGraph, pass: &'static str) -> Result<(), Error> {

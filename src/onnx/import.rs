@@ -26,7 +26,16 @@ impl Model {
         }
         let size = bytes.len();
         let proto = ModelProto::decode(bytes).map_err(|e| {
-            not_onnx(format!("{e}. The file has {size} bytes; if it is an ONNX model it is truncated: copy it again"))
+            let text = e.to_string();
+            if text.ends_with("recursion limit reached") {
+                return not_onnx(
+                    "its subgraphs (If, Loop, Scan) are nested too deeply; at most 30 levels are read".into(),
+                );
+            }
+            // The way to the damage can be long: its end tells where it is.
+            let way: Vec<&str> = text.split(": ").collect();
+            let end = way[way.len().saturating_sub(4)..].join(": ");
+            not_onnx(format!("{end}. The file has {size} bytes; if it is an ONNX model it is truncated: copy it again"))
         })?;
         let Some(graph) = proto.graph else {
             return Err(not_onnx("it contains no graph. If it is an ONNX model it is truncated: copy it again".into()));

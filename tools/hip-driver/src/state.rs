@@ -194,6 +194,8 @@ pub fn devices() -> &'static [Arc<Device>] {
 }
 
 fn make_devices() -> std::result::Result<Vec<Arc<Device>>, String> {
+    crate::module::Environment::read()?;
+    crate::fork::watch();
     let names = std::env::var("BAREWAVE_TARGET").unwrap_or_default();
     let names = if names.trim().is_empty() { "gfx942".to_string() } else { names };
     let mut ids = Vec::new();
