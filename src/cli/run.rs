@@ -293,8 +293,8 @@ fn starts_with_elf(path: &Path) -> Result<bool> {
     }
 }
 
-/// Opens the device that was asked for. Why it is not a GPU, when it might have been, is said with --verbose, or when
-/// there seems to be a GPU.
+/// Opens the device that was asked for. Why it is not a GPU, when it might have been, is said when there is a driver or
+/// seems to be a GPU, and with --verbose.
 fn open_device(args: &Args, preferred: Option<Target>) -> Result<Arc<dyn Device>> {
     let settings = EmulatedSettings { options: args.limits.options(args.strict), memory: Some(args.limits.memory()) };
     let opened = open_with(&args.device, preferred, &settings).map_err(|e| match e {
@@ -302,7 +302,7 @@ fn open_device(args: &Args, preferred: Option<Target>) -> Result<Arc<dyn Device>
         e => e.into(),
     })?;
     if let Some(note) = opened.note
-        && (args.verbose || gpu_seems_present())
+        && (args.verbose || !opened.no_driver || gpu_seems_present())
     {
         eprintln!("note: {note}");
     }

@@ -268,6 +268,8 @@ pub struct Opened {
     pub device: Arc<dyn Device>,
     /// One line: why no GPU is used. `None` when the device is what was asked for.
     pub note: Option<String>,
+    /// A HIP driver was looked for, and there is none: for most machines that is as it should be.
+    pub no_driver: bool,
 }
 
 /// [`open_with`] the default limits; `strict` concerns emulated devices: every launch is checked.
@@ -286,11 +288,11 @@ pub fn open_with(name: &str, preferred: Option<Target>, settings: &EmulatedSetti
     let emulated = |target| Ok::<_, DeviceError>(Arc::new(EmulatedDevice::with_settings(target, settings.clone())?));
     if let Some(t) = name.strip_prefix("emu:") {
         let target = Target::parse(t)?;
-        return Ok(Opened { device: emulated(target)?, note: None });
+        return Ok(Opened { device: emulated(target)?, note: None, no_driver: false });
     }
     let fallback = preferred.unwrap_or(Target::GFX942);
     if name == "emu" {
-        return Ok(Opened { device: emulated(fallback)?, note: None });
+        return Ok(Opened { device: emulated(fallback)?, note: None, no_driver: false });
     }
     if let Some(ordinal) = name.strip_prefix("hip") {
         let ordinal = match ordinal.strip_prefix(':') {
@@ -299,16 +301,16 @@ pub fn open_with(name: &str, preferred: Option<Target>, settings: &EmulatedSetti
             None => return Err(DeviceError::Unknown(name.to_string())),
         };
         let device = HipDevice::open(Library::get()?, ordinal)?;
-        return Ok(Opened { device: Arc::new(device), note: None });
+        return Ok(Opened { device: Arc::new(device), note: None, no_driver: false });
     }
     if name != "auto" {
         return Err(DeviceError::Unknown(name.to_string()));
     }
     match first_gpu(preferred) {
-        Ok(device) => Ok(Opened { device: Arc::new(device), note: None }),
+        Ok(device) => Ok(Opened { device: Arc::new(device), note: None, no_driver: false }),
         Err(why) => {
             let note = format!("{why}; going on with the emulated {fallback}");
-            Ok(Opened { device: emulated(fallback)?, note: Some(note) })
+            Ok(Opened { device: emulated(fallback)?, note: Some(note), no_driver: Library::get().is_err() })
         }
     }
 }

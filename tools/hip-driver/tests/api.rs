@@ -538,7 +538,7 @@ fn with_variable() -> Vec<u8> {
     ";
     let target = barewave_isa::Target::GFX942;
     let mode = barewave_isa::Mode::of(target);
-    let assembly = barewave_isa::asm::assemble(target, mode, source).unwrap();
+    let assembly = barewave_isa::assemble(target, mode, source).unwrap();
     barewave::codeobj::link_assembly(target, mode, &assembly, barewave::codeobj::Abi::V5).unwrap()
 }
 
@@ -549,15 +549,19 @@ fn variables_of_modules_are_copied_and_set() {
     let mut size = 0;
     let p = made(|p| hipModuleGetGlobal(p, &mut size, m, c"table".as_ptr()));
     assert_eq!(size, 16);
+    let fetch = |kind| {
+        let mut host = [0u32; 4];
+        assert_eq!(hipMemcpy((&raw mut host).cast(), p, 16, kind), hipSuccess);
+        host
+    };
+    assert_eq!(fetch(2), [1, 2, 3, 4]);
+    assert_eq!(hipMemset(p.wrapping_byte_add(4), 0, 8), hipSuccess);
+    assert_eq!(fetch(4), [1, 0, 0, 4]);
+    let nines = [9u32; 4];
+    assert_eq!(hipMemcpy(p, nines.as_ptr().cast(), 16, 1), hipSuccess);
+    assert_eq!(fetch(2), nines);
     let mut host = [0u32; 4];
     let here = (&raw mut host).cast();
-    assert_eq!(hipMemcpy(here, p, 16, 2), hipSuccess);
-    assert_eq!(host, [1, 2, 3, 4]);
-    assert_eq!(hipMemset(p.wrapping_byte_add(4), 0, 8), hipSuccess);
-    assert_eq!(hipMemcpy(here, p, 16, 4), hipSuccess);
-    assert_eq!(host, [1, 0, 0, 4]);
-    host = [9; 4];
-    assert_eq!(hipMemcpy(p, here, 16, 1), hipSuccess);
     assert_eq!(hipMemcpy(here, p, 1 << 30, 2), hipErrorInvalidValue);
     assert_eq!(hipFree(p), hipErrorInvalidValue);
     assert_eq!(hipModuleUnload(m), hipSuccess);
