@@ -7,11 +7,13 @@
 //! same model for the same target and the ratio is printed. Run time is wall time on the emulated device, best of
 //! three; its limit is what the host needs for the model's multiply-adds alone, in a vectorised loop on all cores.
 
+use barewave::codeobj::ElfFile;
 use barewave::compile::compile;
 use barewave::graph::{self, Options};
 use barewave::onnx::Model;
 use barewave::runtime::{Session, open};
 use barewave::tensor::HostTensor;
+use barewave::verify;
 use barewave_isa::Target;
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
@@ -106,6 +108,22 @@ fn iree_seconds(path: &Path, target: Target) -> Option<f64> {
     text.lines().last().map(|l| l.split_whitespace().filter_map(seconds).sum())
 }
 
+/// Processor time of the static verifier over a model's code, milliseconds: of twenty runs, for a clock that ticks every
+/// 10 ms.
+fn check_ms(path: &Path, target: Target) -> f64 {
+    const TIMES: u32 = 20;
+    let model = Model::load(path).expect("the model is readable");
+    let graph = graph::fuse(&model, &Options::default()).expect("the model is supported");
+    let code = compile(&graph, target).expect("the model compiles").code().expect("the code object can be written");
+    let before = cpu_time();
+    for _ in 0..TIMES {
+        let file = ElfFile::parse(&code).expect("our code objects are readable");
+        let reports = verify::check(&file, &code, None, &verify::Options::default()).expect("it can be checked");
+        assert!(reports.iter().all(|r| r.findings.list.is_empty()));
+    }
+    (cpu_time() - before).as_secs_f64() * 1e3 / f64::from(TIMES)
+}
+
 fn run_seconds(path: &Path, target: Target) -> (f64, u64, u64) {
     let model = Model::load(path).expect("the model is readable");
     let graph = graph::fuse(&model, &Options::default()).expect("the model is supported");
@@ -141,7 +159,10 @@ fn main() {
         rayon::current_num_threads(),
         rate / 1e9
     );
-    println!("\n{:14} {:8} {:>12} {:>12} {:>8}", "model", "target", "compile CPU", "IREE CPU", "ratio");
+    println!(
+        "\n{:14} {:8} {:>12} {:>18} {:>12} {:>8}",
+        "model", "target", "compile CPU", "of it checking", "IREE CPU", "ratio"
+    );
     let path = |name: &str| -> PathBuf { Path::new(&data).join(format!("light/light_{name}.onnx")) };
     for (name, targets) in
         [("resnet50", &["gfx942", "gfx1100"][..]), ("squeezenet", &["gfx942"]), ("densenet121", &["gfx942"])]
@@ -152,7 +173,9 @@ fn main() {
             let peer = iree_seconds(&path(name), target);
             let theirs = peer.map_or("-".to_string(), |s| format!("{s:.1} s"));
             let ratio = peer.map_or("-".to_string(), |s| format!("{:.0}x", s * 1e3 / ours));
-            println!("{name:14} {t:8} {ours:>9.0} ms {theirs:>12} {ratio:>8}");
+            let check = check_ms(&path(name), target);
+            let share = format!("{check:.1} ms {:.1}%", 100.0 * check / ours);
+            println!("{name:14} {t:8} {ours:>9.0} ms {share:>18} {theirs:>12} {ratio:>8}");
         }
     }
     println!(

@@ -220,7 +220,7 @@ fn shifted(w: &mut Writer, buf: Buffer, shift: u32, bytes: u32) -> Buffer {
     w.b.emit(op::S_SUBB_U32, &[desc.dword(1).into()], &[at(1), 0u32.into()]);
     w.b.copy_into(desc.dword(2), bytes + shift);
     w.b.copy_into(desc.dword(3), at(3));
-    Buffer { desc }
+    Buffer { desc, memory: buf.memory }
 }
 
 /// Bit numbers of the window coordinates: dimension d begins at the sum of the extents before it.
@@ -268,7 +268,7 @@ fn valid_taps(w: &mut Writer, window: &Window, coords: &[Option<Part>], input: &
             let bit = b.to_vector(1u32 << (first_bit(window, d) + k));
             let zero = b.to_vector(0u32);
             let set = b.select(inside, bit, zero);
-            b.emit(crate::mir::Gen::Or, &[bits.into()], &[bits.into(), set.into()]);
+            b.emit(crate::mir::Gen::Or.of(crate::mir::Type::U32), &[bits.into()], &[bits.into(), set.into()]);
         }
     }
     bits

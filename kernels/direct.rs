@@ -5,7 +5,7 @@ use super::values::Value;
 use super::{Arg, Cx, Kernel, Writer, address, epilogue};
 use crate::graph::fused::Window;
 use crate::graph::view::View;
-use crate::mir::{Gen, Opnd, Part};
+use crate::mir::{Gen, Opnd, Part, Type};
 use barewave_isa::op;
 
 pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kernel>, String> {
@@ -28,7 +28,7 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kerne
     let at = if positions.is_multiple_of(size as usize) {
         position
     } else {
-        w.b.gen_op(Gen::Umin, &[position.into(), (positions as u32 - 1).into()])
+        w.b.generic(Gen::Min.of(Type::U32), &[position.into(), (positions as u32 - 1).into()])
     };
     let coords = address::coordinates(&mut w.b, at, &out.dims[2..]);
     let taps_at = Taps::new(&mut w, window, &coords, x, &cx.step.output.view);
@@ -58,7 +58,7 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kerne
             let v = w.b.load(buf, 1, voff, at, 0);
             w.b.fma_into(sum, *weight, v);
         }
-        w.b.emit(Gen::Add, &[at.into()], &[at.into(), ((x.strides[1] * 4) as u32).into()]);
+        w.b.emit(Gen::Add.of(Type::I32), &[at.into()], &[at.into(), ((x.strides[1] * 4) as u32).into()]);
         advance(w, pointer, (taps as u32 * 4).into());
     };
     if last == 1 {

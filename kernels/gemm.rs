@@ -12,7 +12,7 @@ use super::tile::{Loader, Tile};
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr};
 use crate::graph::view::View;
-use crate::mir::{Gen, Opnd, Part};
+use crate::mir::{Gen, Lds, Opnd, Part, Type};
 use barewave_isa::op;
 
 /// Added to the offset of rows beyond the end; with a column's own mark the sum stays out of bounds.
@@ -54,6 +54,10 @@ pub(super) fn item_grid(w: &mut Writer, tile: &Tile) -> (Part, Part) {
     (y, x)
 }
 
+/// LDS of the tiles between two barriers.
+const TILES_READ: Lds = Lds::Part { buffer: 0, phase: 0 };
+const TILES_FILLED: Lds = Lds::Part { buffer: 0, phase: 1 };
+
 /// Multiplies and gives the accumulators: `[row][chunk of columns]`.
 pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u32) -> Vec<Vec<Part>> {
     let (y, x) = item_grid(w, tile);
@@ -78,6 +82,8 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
     let zero = b.scalar(0);
     ops.a.issue(b, zero);
     ops.b.issue(b, zero);
+    // Phase 0 is the buffer that is read between two barriers, phase 1 the one that is filled.
+    b.in_lds(TILES_FILLED);
     ops.a.commit(b, 0);
     ops.b.commit(b, size_a);
     b.barrier();
@@ -85,9 +91,10 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
     let next = b.scalar(0);
     b.loop_while("k", k_tiles, 1, |b, _| {
         b.pin();
-        b.emit(Gen::Add, &[next.into()], &[next.into(), tile.k.into()]);
+        b.emit(Gen::Add.of(Type::I32), &[next.into()], &[next.into(), tile.k.into()]);
         ops.a.issue(b, next);
         ops.b.issue(b, next);
+        b.in_lds(TILES_READ);
         let mut frags = read_fragments(b, tile, read_a, read_b, (pitch_a, pitch_b), size_a, 0);
         for k in 0..tile.k {
             let ahead =
@@ -106,12 +113,14 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
             }
         }
         for address in [ops.a.lds(), ops.b.lds(), read_a, read_b] {
-            b.emit(Gen::Xor, &[address.into()], &[swap.into(), address.into()]);
+            b.emit(Gen::Xor.of(Type::U32), &[address.into()], &[swap.into(), address.into()]);
         }
+        b.in_lds(TILES_FILLED);
         ops.a.commit(b, 0);
         ops.b.commit(b, size_a);
         b.barrier();
     });
+    b.in_lds(Lds::Any);
     debug_assert_eq!(chunks_m * cm, tile.tm);
     acc
 }

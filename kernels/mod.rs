@@ -22,7 +22,7 @@ mod trig;
 mod values;
 
 use crate::graph::fused::{FusedGraph, Step, StepKind, TensorId};
-use crate::mir::{Buffer, Builder, Function};
+use crate::mir::{Buffer, Builder, Function, Memory};
 use crate::tensor::DType;
 use barewave_isa::Target;
 
@@ -202,7 +202,13 @@ impl Writer {
         if bytes >= MAX_TENSOR_BYTES {
             return Err(format!("tensor {} has {bytes} bytes; kernels address less than 1 GiB per tensor", t.name));
         }
-        let buf = self.b.buffer_arg(self.args.len() as u32, cx.reach(arg) as u32);
+        let mut buf = self.b.buffer_arg(self.args.len() as u32, cx.reach(arg) as u32);
+        // The same tensor behind two arguments is the same memory.
+        let id = cx.tensor(arg);
+        let same = self.args.iter().find(|(a, b)| !matches!(a, Arg::Blob(_)) && cx.tensor(*a) == id && b.desc.len == 4);
+        if let Some((_, first)) = same {
+            buf.memory = first.memory;
+        }
         self.args.push((arg, buf));
         Ok(buf)
     }
@@ -216,7 +222,7 @@ impl Writer {
     /// The address of constant data.
     fn blob_pointer(&mut self, data: Blob) -> crate::mir::Part {
         let p = self.b.pointer_arg(self.args.len() as u32);
-        self.args.push((Arg::Blob(self.blobs.len()), Buffer { desc: p }));
+        self.args.push((Arg::Blob(self.blobs.len()), Buffer { desc: p, memory: Memory::Any }));
         self.blobs.push(data);
         p
     }
@@ -224,7 +230,7 @@ impl Writer {
     fn pointer(&mut self, arg: Arg) -> crate::mir::Part {
         let p = self.b.pointer_arg(self.args.len() as u32);
         // A second argument slot for the same operand: never looked up as a buffer.
-        self.args.push((arg, Buffer { desc: p }));
+        self.args.push((arg, Buffer { desc: p, memory: Memory::Any }));
         p
     }
     fn finish(self, grid: [u32; 3], flops: u64) -> Kernel {

@@ -6,7 +6,7 @@ use super::{Arg, Cx, Kernel, Writer, address, epilogue, expr, math, reduce};
 use crate::graph::expr::{Expr, Scalar};
 use crate::graph::fused::{PoolOp, Window};
 use crate::graph::view::View;
-use crate::mir::{Gen, Part};
+use crate::mir::{Gen, Part, Type};
 use barewave_isa::op;
 
 const WORKGROUP: u32 = 256;
@@ -217,7 +217,7 @@ fn divisor(
             let inside = b.op(op::V_CMP_GT_U32, &[limit.into(), at.into()]);
             let (one, zero) = (b.to_vector(1u32), b.to_vector(0u32));
             let add = b.select(inside, one, zero);
-            b.emit(Gen::Add, &[n.into()], &[n.into(), add.into()]);
+            b.emit(Gen::Add.of(Type::I32), &[n.into()], &[n.into(), add.into()]);
         }
         count = Some(match count {
             Some(p) => b.mul(p, n),

@@ -10,7 +10,7 @@ use crate::graph::expr as gexpr;
 use crate::graph::expr::{Binary, Expr, Scalar};
 use crate::graph::fused::ReduceOp;
 use crate::graph::view::View;
-use crate::mir::{Gen, Part};
+use crate::mir::{Gen, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::op;
 
@@ -171,7 +171,7 @@ impl Lines {
                 w.b.barrier();
             }
             // A butterfly: every workitem combines with its partner, so all end with the same result.
-            let partner = w.b.gen_op(Gen::Xor, &[home.into(), (distance * 4).into()]);
+            let partner = w.b.generic(Gen::Xor.of(Type::U32), &[home.into(), (distance * 4).into()]);
             let other = read(w, partner);
             if apart {
                 w.b.barrier();

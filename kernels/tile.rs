@@ -253,7 +253,7 @@ impl Wide {
             b.load_into(self.regs[p as usize], self.src.buf, voff, self.soff, p * step);
         }
         let total = self.regs.len() as u32 * step;
-        b.emit(crate::mir::Gen::Add, &[self.soff.into()], &[self.soff.into(), total.into()]);
+        b.emit(crate::mir::Gen::Add.of(crate::mir::Type::I32), &[self.soff.into()], &[self.soff.into(), total.into()]);
         debug_assert_eq!(self.width % self.vec, 0);
     }
 }
@@ -272,7 +272,7 @@ impl Deep {
             b.load_into(self.regs[p as usize], self.src.buf, voff, self.soff, p * step);
         }
         let total = self.depth * 4;
-        b.emit(crate::mir::Gen::Add, &[self.soff.into()], &[self.soff.into(), total.into()]);
+        b.emit(crate::mir::Gen::Add.of(crate::mir::Type::I32), &[self.soff.into()], &[self.soff.into(), total.into()]);
         debug_assert!(self.vec == 1 || self.src.depth.is_multiple_of(4));
     }
 }

@@ -12,6 +12,7 @@ use crate::graph::plan::{self, MemoryPlan, Place};
 use crate::kernels::{self, Arg, Kernel, Unsupported};
 use crate::passes::{self, CompileError, Machine};
 use crate::runtime::plan::{Address, Launch, PLAN_SECTION, PLAN_VERSION, Plan, Port, Region, WEIGHTS_SECTION};
+use crate::verify;
 use barewave_isa::Target;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
@@ -32,6 +33,8 @@ pub enum Error {
     Environment(&'static str),
     #[error(transparent)]
     CodeObject(#[from] codeobj::Error),
+    #[error("internal error: {0}")]
+    Refused(#[from] verify::Refused),
 }
 
 /// One compiled kernel and where it is used.
@@ -106,7 +109,10 @@ pub fn compile(graph: &FusedGraph, target: Target) -> Result<Program, Error> {
         metadata: graph.metadata.clone(),
     };
     let kernels = compiled.drain(..).flatten().collect();
-    Ok(Program { target, kernels, plan, weights })
+    let program = Program { target, kernels, plan, weights };
+    // the last word: an independent proof over the bytes
+    verify::admit(&program.code()?)?;
+    Ok(program)
 }
 
 /// Steps that share their kernels.
@@ -275,7 +281,14 @@ impl Program {
         CodeObject {
             target: self.target,
             abi: codeobj::Abi::V5,
-            kernels: self.kernels.iter().map(descriptor).collect(),
+            kernels: self
+                .kernels
+                .iter()
+                .map(|k| {
+                    let args = (0..k.kernel.args.len()).map(|i| codeobj::Arg::buffer(format!("arg{i}"), i as u32 * 8));
+                    kernel_of(&k.machine, args.collect())
+                })
+                .collect(),
             sections: vec![
                 Section { name: PLAN_SECTION.to_string(), data: Cow::Owned(plan) },
                 Section { name: WEIGHTS_SECTION.to_string(), data: Cow::Borrowed(&self.weights) },
@@ -291,21 +304,21 @@ impl Program {
     }
 }
 
-/// What the kernel descriptor says.
-fn descriptor(k: &CompiledKernel) -> codeobj::Kernel {
-    let f = &k.machine.function;
-    let mut out = codeobj::Kernel::new(f.target, &k.name, k.machine.emitted.code.clone());
-    out.vgprs = k.machine.usage.vgprs;
-    out.agprs = k.machine.usage.agprs;
-    out.sgprs = k.machine.usage.sgprs;
+/// A compiled kernel for a code object: its code, and what its descriptor says.
+pub fn kernel_of(m: &Machine, args: Vec<codeobj::Arg>) -> codeobj::Kernel {
+    let f = &m.function;
+    let mut out = codeobj::Kernel::new(f.target, &f.name, m.emitted.code.clone());
+    out.vgprs = m.usage.vgprs;
+    out.agprs = m.usage.agprs;
+    out.sgprs = m.usage.sgprs;
     out.lds_bytes = f.lds_bytes;
     out.scratch_bytes = f.scratch_bytes;
     out.kernarg_size = f.kernarg_bytes;
+    out.user_sgprs.private_segment_buffer = f.preloads.scratch.is_some();
     out.user_sgprs.kernarg_segment_ptr = f.preloads.kernarg.is_some();
     out.workgroup_ids = f.preloads.workgroup_id.map(|v| v.is_some());
     out.max_flat_workgroup_size = f.workgroup_size;
     out.reqd_workgroup_size = Some([f.workgroup_size, 1, 1]);
-    out.args =
-        k.kernel.args.iter().enumerate().map(|(i, _)| codeobj::Arg::buffer(format!("arg{i}"), i as u32 * 8)).collect();
+    out.args = args;
     out
 }

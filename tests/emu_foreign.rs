@@ -1,4 +1,5 @@
-//! Code objects of Triton and IREE run unmodified, in strict mode, and give what the host computes.
+//! Code objects of Triton and IREE run unmodified, in strict mode, and give what the host computes; the static verifier finds
+//! nothing in them.
 //!
 //! Triton is used when the interpreter named by BAREWAVE_PYTHON (else `python3`) can import it; IREE when
 //! `iree-compile` is on the PATH or named by BAREWAVE_IREE_COMPILE. Neither needs a GPU to compile.
@@ -6,7 +7,9 @@
 #[path = "support/round_trip.rs"]
 mod round_trip;
 
+use barewave::codeobj::ElfFile;
 use barewave::emu::{EmuDevice, LaunchOptions, kernarg};
+use barewave::verify;
 use barewave_isa::Target;
 use half::f16;
 use pretty_assertions::assert_eq;
@@ -46,6 +49,12 @@ fn launch(target: &str, elf: &[u8], kernel: &str, grid: [u32; 3], threads: u32, 
             Arg::Null => Arg::Null,
         })
         .collect();
+    for bytes in [elf, &again] {
+        let file = ElfFile::parse(bytes).unwrap();
+        for r in verify::check(&file, bytes, None, &verify::Options::default()).unwrap() {
+            assert!(r.findings.list.is_empty(), "{target}, {}: {}", r.name, r.findings.list[0]);
+        }
+    }
     launch_file(target, &again, kernel, grid, threads, lds, &mut copy);
     launch_file(target, elf, kernel, grid, threads, lds, args);
     for (a, b) in args.iter().zip(&copies) {

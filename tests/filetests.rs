@@ -15,24 +15,21 @@ fn run_pass(pass: &str, mut f: Function) -> Result<String, String> {
     match pass {
         "select" => select::select(&mut f).map_err(|e| err(&e))?,
         "simplify" => simplify::simplify(&mut f),
-        "schedule" => schedule::schedule(&mut f, 8),
+        "schedule" => {
+            let reach = f.target.info().max_waves;
+            schedule::schedule(&mut f, 8, reach);
+        }
         "regalloc" => {
-            let limit = 8;
-            let a = regalloc::allocate(&mut f, limit).map_err(|e| err(&e))?;
+            let goal = regalloc::Goal { wanted: 8, most: 8 };
+            let a = regalloc::allocate(&mut f, goal).map_err(|e| err(&e))?;
             let before = f.clone();
             regalloc::rewrite(&mut f, &a);
             check::check(&before, &f, &regalloc::fixed_places(&before)).map_err(|e| err(&e))?;
             regalloc::remove_identities(&mut f);
             return Ok(format!("; {:?}\n{}", a.usage, body(&f)));
         }
-        "waits" => {
-            waits::waits(&mut f);
-            waits::verify(&f).map_err(|e| err(&e))?;
-        }
-        "hazards" => {
-            hazards::hazards(&mut f);
-            hazards::verify(&f).map_err(|e| err(&e))?;
-        }
+        "waits" => waits::waits(&mut f),
+        "hazards" => hazards::hazards(&mut f),
         "emit" => {
             let emitted = emit::emit(&f).map_err(|e| err(&e))?;
             let bytes: Vec<String> =

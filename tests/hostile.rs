@@ -5,12 +5,14 @@
 
 use barewave::codeobj::ElfFile;
 use barewave::compile::compile;
+use barewave::emu::{EmuDevice, LaunchOptions};
 use barewave::graph::{self, Options};
 use barewave::mir;
 use barewave::onnx::Model;
 use barewave::runtime::plan::Plan;
 use barewave::runtime::{EmulatedDevice, Session};
 use barewave::tensor::SplitMix64;
+use barewave::verify;
 use barewave_isa::Target;
 use std::path::Path;
 use std::sync::Arc;
@@ -69,16 +71,46 @@ fn code_objects() {
 }
 
 #[test]
+fn damaged_code_is_checked_to_an_end() {
+    for (target, seed) in [(Target::GFX1100, 20), (Target::GFX90A, 21), (Target::GFX906, 22)] {
+        let p = program(target);
+        let code = p.code().unwrap();
+        let mut rng = SplitMix64(seed);
+        let (mut found, mut refused) = (0, 0);
+        for _ in 0..1_500 {
+            let damaged = damage(&code, &mut rng);
+            if let Ok(file) = ElfFile::parse(&damaged) {
+                match verify::check(&file, &damaged, None, &verify::Options::default()) {
+                    Ok(reports) => found += usize::from(reports.iter().any(|r| !r.findings.list.is_empty())),
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+        assert!(found > 100, "{target}: findings in {found} files, {refused} could not be checked");
+        // what is not admitted is not loaded
+        let damaged = damage(&code, &mut rng);
+        if verify::admit(&damaged).is_err() {
+            let device = EmulatedDevice::with_limit(p.target, 200_000).unwrap();
+            assert!(Session::new(Arc::new(device), p.plan.clone(), &damaged, &p.weights).is_err());
+        }
+    }
+}
+
+#[test]
 fn damaged_code_runs_to_an_error_or_an_end() {
     let p = program(Target::GFX1100);
     let code = p.code().unwrap();
     let mut rng = SplitMix64(2);
     for _ in 0..150 {
         let damaged = damage(&code, &mut rng);
-        let device = EmulatedDevice::with_limit(p.target, 200_000).unwrap();
-        if let Ok(mut session) = Session::new(Arc::new(device), p.plan.clone(), &damaged, &p.weights) {
-            let x = barewave::tensor::HostTensor::from_f32(&[1, 1, 8, 8], &[0.5; 64]);
-            let _ = session.run(&[x]);
+        let device = EmuDevice::with_memory(p.target, 1 << 30).unwrap();
+        let Ok(module) = device.load(&damaged) else { continue };
+        let memory = device.alloc(1 << 20).unwrap();
+        for launch in &p.plan.launches {
+            let Ok(kernel) = module.kernel(&launch.kernel) else { continue };
+            let args: Vec<u8> = launch.args.iter().flat_map(|_| memory.to_le_bytes()).collect();
+            let options = LaunchOptions { max_instructions: 200_000, ..LaunchOptions::default() };
+            let _ = device.launch(&kernel, launch.grid, [launch.block, 1, 1], &args, &options);
         }
     }
 }

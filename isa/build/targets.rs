@@ -70,7 +70,7 @@ pub fn emit(targets: &[Target], out: &mut String) -> Result<()> {
             out,
             "TargetInfo {{ name: {:?}, code_name: {:?}, products: &[{}], elf_mach: {}, elf_features: {}, wave_size: {}, \
              wave32_and_64: {}, vgprs_per_simd: {}, vgpr_granule: {}, max_vgprs: {}, max_agprs: {}, unified_agprs: {}, \
-             max_sgprs: {}, max_waves: {}, simds: {}, lds_bytes: {}, lds_granule: {}, constant_bus: {}, vop3_literal: {}, \
+             max_sgprs: {}, sgprs_per_simd: {}, barriers: {}, max_waves: {}, simds: {}, lds_bytes: {}, lds_granule: {}, constant_bus: {}, vop3_literal: {}, \
              architected_sgprs: {}, architected_flat_scratch: {}, packed_workitem_ids: {}, waits: WaitScheme::{waits}, \
              counters: &[{counters}], interlocked: {}, vgpr_tuple_align: {}, raw_buffer_word3: {}, min_preloaded_sgprs: {}, dpp_scalar_src1: {}, \
              fnuz: {} }},",
@@ -87,6 +87,8 @@ pub fn emit(targets: &[Target], out: &mut String) -> Result<()> {
             get("agprs")?,
             flag("unified")?,
             get("sgprs")?,
+            get("sgpr_file")?,
+            get("barriers")?,
             get("waves")?,
             get("simds")?,
             get("lds")?,

@@ -200,10 +200,13 @@ impl Traits {
                 || is(prop::BYTE_RESULTS) && info.dsts.first().is_some_and(|d| d.read),
             Traits::PARTIAL,
         );
-        let wide =
-            inst.srcs.iter().zip(info.srcs).any(|(x, s)| s.name == "vdata" && x.regs().is_some_and(|r| r.dwords > 2));
-        let scalar_offset = inst.srcs.iter().zip(info.srcs).any(|(x, s)| s.name == "soffset" && x.regs().is_some());
-        set(info.pipe == Pipe::Vmem && f.has(Flags::STORE) && wide && !scalar_offset, Traits::WIDE_STORE);
+        if info.pipe == Pipe::Vmem && f.has(Flags::STORE) {
+            let named = |name: &'static str| {
+                inst.srcs.iter().zip(info.srcs).filter(move |(_, s)| s.name == name).filter_map(|(x, _)| x.regs())
+            };
+            let wide = named("vdata").any(|r| r.dwords > 2);
+            set(wide && named("soffset").next().is_none(), Traits::WIDE_STORE);
+        }
         set(m(ModName::Gds) == Some(1) || is(prop::GDS), Traits::GDS);
         set(info.pipe == Pipe::Vmem && (m(ModName::Lds) == Some(1) || is(prop::LDS_DMA)), Traits::LDSDMA);
         set(info.pipe == Pipe::Vmem && f.has(Flags::ATOMIC) && is(prop::FP_ATOMIC), Traits::FP_ATOMIC);

@@ -13,7 +13,9 @@ mod info;
 mod inst;
 mod legal;
 mod lex;
+pub mod matrix;
 mod modifiers;
+mod occupancy;
 mod operation;
 mod opinfo;
 mod parse;
@@ -43,6 +45,7 @@ pub use hazards::{
 pub use info::*;
 pub use inst::*;
 pub use lex::{ParseError, Resolve, Value};
+pub use occupancy::{Occupancy, OccupancyLimit, Resources};
 pub use operation::Op;
 pub use opinfo::Evidence;
 pub use parse::{Context, parse, parse_with};

@@ -31,6 +31,13 @@ pub enum Evidence {
 }
 
 impl Target {
+    /// True when an instruction loads from memory straight to LDS.
+    pub fn loads_to_lds(self, op: Op, mods: &crate::Mods) -> bool {
+        let props = OP_PROPS.get(usize::from(op.0)).copied().unwrap_or(0);
+        let named = props & prop::LDS_DMA != 0 || mods.get(crate::ModName::Lds) == Some(1);
+        named && self.op(op).is_some_and(|i| i.pipe == Pipe::Vmem && !i.flags.has(Flags::STORE))
+    }
+
     /// Name of the operation's latency class, and how well its numbers are known.
     pub fn latency_class(self, op: Op) -> (&'static str, Evidence) {
         let class = class(self, op);

@@ -38,7 +38,7 @@ pub struct TargetInfo {
     pub vgprs_per_simd: u32,
     /// Allocation granule in VGPRs at the default wave size.
     pub vgpr_granule: u32,
-    /// Largest number of addressable VGPRs in one wave (256; 512 on gfx1250).
+    /// Largest number of addressable VGPRs in one wave (256; 1024 on gfx1250).
     pub max_vgprs: u32,
     /// AGPRs addressable (0 or 256).
     pub max_agprs: u32,
@@ -57,6 +57,10 @@ pub struct TargetInfo {
     pub dpp_scalar_src1: bool,
     /// 8-bit floats are AMD's FNUZ encodings (gfx942: one larger bias, one NaN, no infinities), not the OCP ones.
     pub fnuz: bool,
+    /// SGPRs of a SIMD that resident waves share; 0 where every wave has a full set (gfx10 on).
+    pub sgprs_per_simd: u32,
+    /// Workgroups of more than one wave that a CU can hold: each needs a barrier.
+    pub barriers: u32,
     /// Waves a SIMD can hold.
     pub max_waves: u32,
     /// SIMDs per CU.

@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> Result {
     for e in &objects {
         let label = if e.id.is_empty() { name.to_string() } else { format!("{name} ({})", e.id) };
         let file = ElfFile::parse(&e.data).map_err(|e| Failure::new(format!("{label}: {e}")))?;
-        let options = Options { fixed_lds: file.section(PLAN_SECTION).is_some() };
+        let options = Options { fixed_lds: file.section(PLAN_SECTION).is_some(), without: None };
         match verify::check(&file, &e.data, args.kernel.as_deref(), &options) {
             Ok(kernels) => entries.push(Entry { id: e.id.clone(), target: file.target_id().to_string(), kernels }),
             // a kernel need not be in all entries of a bundle

@@ -170,7 +170,7 @@ fn show(name: &str, target: Option<&str>, json: bool) -> Result {
     // Targets that place elements alike share a paragraph.
     let mut layouts: Vec<(String, Vec<&str>)> = Vec::new();
     for t in Target::all().filter(|t| rows.iter().any(|r| r.target == t.info().name)) {
-        let Some(text) = emu::matrix_layout(t, op) else { continue };
+        let Some(text) = barewave_isa::matrix::describe(t, op) else { continue };
         match layouts.iter_mut().find(|l| l.0 == text) {
             Some(l) => l.1.push(t.info().name),
             None => layouts.push((text, vec![t.info().name])),

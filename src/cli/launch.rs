@@ -10,7 +10,9 @@ use barewave::codeobj::{ElfFile, KernelInfo, code_objects_for};
 use barewave::emu::kernarg::LaunchError;
 use barewave::emu::{EmuDevice, LaunchOptions, kernarg};
 use barewave::runtime;
+use barewave::runtime::plan::PLAN_SECTION;
 use barewave::tensor::{DType, HostTensor, ImageOptions, InputSpec, Source, check_save, element_count, load_npy, save};
+use barewave::verify;
 use barewave_isa::Target;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -249,6 +251,9 @@ pub fn run(args: &Args) -> Result {
     let mut entries = code_objects_for(&bytes, wanted).map_err(|e| Failure::new(format!("{file}: {e}")))?;
     let bytes = entries.swap_remove(0).data;
     let elf = ElfFile::parse(&bytes).map_err(|e| Failure::new(format!("{file}: {e}")))?;
+    if elf.section(PLAN_SECTION).is_some() {
+        verify::admit(&bytes).map_err(|e| Failure::new(format!("{file}: {e}")))?;
+    }
     let Some(kernel) = elf.kernels.iter().find(|k| k.name == args.kernel) else {
         let names: Vec<&str> = elf.kernels.iter().map(|k| k.name.as_str()).collect();
         let has = if names.is_empty() { "no kernels".to_string() } else { names.join(", ") };

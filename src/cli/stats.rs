@@ -35,22 +35,6 @@ pub struct KernelStats {
     pub flops: u64,
 }
 
-/// Waves of a kernel that fit on a SIMD, by registers and LDS (LLVM's formula: the register file divided by what a wave
-/// takes, rounded up to the granule).
-pub fn occupancy(k: &CompiledKernel) -> u32 {
-    let f = &k.machine.function;
-    let t = f.target.info();
-    let u = &k.machine.usage;
-    let registers = if t.unified_agprs && u.agprs > 0 { u.vgprs.next_multiple_of(4) + u.agprs } else { u.vgprs };
-    let by_registers = t.vgprs_per_simd / registers.max(1).next_multiple_of(t.vgpr_granule);
-    let waves = f.workgroup_size.div_ceil(t.wave_size);
-    let by_lds = match f.lds_bytes {
-        0 => u32::MAX,
-        lds => (t.lds_bytes / lds.next_multiple_of(t.lds_granule)) * waves / t.simds,
-    };
-    by_registers.min(by_lds).clamp(1, t.max_waves)
-}
-
 /// Statistics of all kernels in order of their first launch.
 pub fn stats(program: &Program) -> Vec<KernelStats> {
     let of = |k: &CompiledKernel| {
@@ -66,7 +50,7 @@ pub fn stats(program: &Program) -> Vec<KernelStats> {
             sgprs: u.sgprs,
             lds: k.machine.function.lds_bytes,
             spills: u.spills,
-            occupancy: occupancy(k),
+            occupancy: k.machine.occupancy().waves_per_simd,
             workgroups: k.kernel.grid.iter().map(|g| *g as u64).product(),
             workgroup_size: k.machine.function.workgroup_size,
             flops: k.kernel.flops,

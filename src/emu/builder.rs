@@ -138,7 +138,7 @@ impl Builder<'_> {
                 return self.vmem(space, &shape).map(|op| self.with_status(op));
             }
         }
-        if let Some(run) = matrix::find(name, self.m) {
+        if let Some(run) = matrix::find(self.inst.op, self.m) {
             return self.matrix(run);
         }
         Err(Refusal::Unimplemented)

@@ -7,7 +7,7 @@
 
 use super::wave::{PRIVATE_APERTURE, SHARED_APERTURE};
 use crate::codeobj::{Arg, ArgKind, KernelInfo};
-use barewave_isa::Target;
+use barewave_isa::{Resources, Target};
 
 /// Why a kernel cannot be launched as asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -164,32 +164,19 @@ pub fn check(
     Ok(())
 }
 
-/// What fits on a compute unit at once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Occupancy {
-    /// Workgroups per compute unit.
-    pub workgroups: u32,
-    /// Waves per SIMD that these make, rounded up.
-    pub waves_per_simd: u32,
-}
-
-/// Occupancy of a kernel by registers, LDS and wave slots (the formula of LLVM's `getNumWavesPerEUWithNumVGPRs`; SGPRs
-/// are taken as no limit, which holds from gfx10 on and for up to 80 SGPRs before).
-pub fn occupancy(target: Target, kernel: &KernelInfo, block: [u32; 3], dynamic_lds: u32) -> Occupancy {
-    let t = target.info();
+/// What a launch of a kernel asks of a compute unit, for [`Target::occupancy`].
+pub fn resources(target: Target, kernel: &KernelInfo, workgroup_size: u32, dynamic_lds: u32) -> Resources {
     let d = &kernel.descriptor;
-    let lanes = if d.wave32() { 32 } else { 64 };
-    let family = crate::codeobj::Family::of_mach(t.elf_mach);
-    let registers = family.map_or(1, |f| d.vgprs(f)).max(1).next_multiple_of(t.vgpr_granule);
-    // The table counts registers of the default wave size; a wave of 64 takes two of 32.
-    let per_simd = if lanes == t.wave_size { t.vgprs_per_simd } else { t.vgprs_per_simd * t.wave_size / lanes };
-    let by_registers = (per_simd / registers).min(t.max_waves);
-    let threads = block.iter().product::<u32>().max(1);
-    let waves = threads.div_ceil(lanes);
-    let lds = (d.lds_bytes + dynamic_lds).next_multiple_of(t.lds_granule.max(1));
-    let by_lds = t.lds_bytes.checked_div(lds).unwrap_or(u32::MAX);
-    let workgroups = (by_registers * t.simds / waves).min(by_lds);
-    Occupancy { workgroups, waves_per_simd: (workgroups * waves).div_ceil(t.simds.max(1)) }
+    let family = crate::codeobj::Family::of_mach(target.info().elf_mach);
+    Resources {
+        wave_size: if d.wave32() { 32 } else { 64 },
+        workgroup_size,
+        vgprs: family.map_or(1, |f| d.vgprs(f)),
+        // The descriptor counts them among the VGPRs where they share a file, and not at all where they do not.
+        agprs: 0,
+        sgprs: family.map_or(0, |f| d.sgprs(f)),
+        lds_bytes: d.lds_bytes + dynamic_lds,
+    }
 }
 
 /// Writes the hidden arguments of code object v3 to v5 metadata into `block`. `grid` counts workgroups, all of them
@@ -292,11 +279,10 @@ mod tests {
     }
 
     #[test]
-    fn occupancy_of_known_kernels() {
-        // MI300X: 512 registers a lane, 8 waves a SIMD, 64 KiB of LDS.
-        let of = |vgprs, lds, threads| occupancy(Target::GFX942, &kernel(vec![], vgprs, lds), [threads, 1, 1], 0);
-        assert_eq!(of(64, 0, 256), Occupancy { workgroups: 8, waves_per_simd: 8 });
-        assert_eq!(of(128, 0, 256), Occupancy { workgroups: 4, waves_per_simd: 4 });
-        assert_eq!(of(64, 33000, 256), Occupancy { workgroups: 1, waves_per_simd: 1 });
+    fn resources_come_from_the_descriptor() {
+        let k = kernel(vec![], 64, 1000);
+        let r = resources(Target::GFX942, &k, 256, 24);
+        assert_eq!((r.wave_size, r.workgroup_size, r.vgprs, r.lds_bytes), (64, 256, 64, 1024));
+        assert_eq!(Target::GFX942.occupancy(&r).waves_per_simd, 8);
     }
 }

@@ -235,5 +235,5 @@ pub fn implements(target: Target, name: &str, op: barewave_isa::Op) -> bool {
         || ds::find(name).is_some()
         || vector.iter().any(|p| name.strip_prefix(p).and_then(vmem::shape).is_some())
         || pair && vopd::knows(name)
-        || Machine::new(target).is_some_and(|m| matrix::find(name, &m).is_some())
+        || Machine::new(target).is_some_and(|m| matrix::find(op, &m).is_some())
 }

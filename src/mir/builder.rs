@@ -4,7 +4,9 @@
 //! once and what is uniform stays in scalar registers. Memory is reached through raw buffers: a lane whose offset is
 //! [`Builder::OUT_OF_BOUNDS`] reads zero and stores nothing, which is how kernels mask lanes at tensor edges.
 
-use super::{Block, BlockId, Code, Function, Gen, MInst, Opnd, Part, Preloads, RegClass, VReg};
+use super::{
+    Block, BlockId, Code, Function, Gen, Generic, Lds, MInst, Memory, Opnd, Part, Preloads, RegClass, Space, Type, VReg,
+};
 use barewave_isa::{Flags, ModName, Mods, Op, Reg, Target, op};
 
 /// A raw buffer: base address and size in a scalar descriptor.
@@ -12,6 +14,14 @@ use barewave_isa::{Flags, ModName, Mods, Op, Reg, Target, op};
 pub struct Buffer {
     /// Four scalar dwords.
     pub desc: Part,
+    /// What it is a buffer of.
+    pub memory: Memory,
+}
+
+impl Buffer {
+    fn space(self) -> Space {
+        Space { memory: self.memory, ..Space::default() }
+    }
 }
 
 /// Builds one kernel. Create with [`Builder::new`], end with [`Builder::finish`].
@@ -21,6 +31,8 @@ pub struct Builder {
     places: Vec<Option<u32>>,
     /// A vector that holds [`Builder::OUT_OF_BOUNDS`], made in the entry block.
     out_of_bounds: Option<Part>,
+    /// The part of LDS that accesses are said to touch.
+    lds_part: Lds,
 }
 
 impl Builder {
@@ -41,7 +53,7 @@ impl Builder {
             workgroup_size,
             scratch_bytes: 0,
         };
-        let mut b = Builder { f, places: Vec::new(), out_of_bounds: None };
+        let mut b = Builder { f, places: Vec::new(), out_of_bounds: None, lds_part: Lds::Any };
         let entry = b.label();
         b.place(entry, "entry");
         // Before gfx9 LDS instructions clamp addresses to M0.
@@ -149,7 +161,7 @@ impl Builder {
         let slot = info.dsts.first().unwrap_or_else(|| panic!("{} has no destination", op.name()));
         use barewave_isa::Class;
         if slot.class.contains(Class::VGPR) {
-            self.v(slot.dwords())
+            self.f.new_typed(RegClass::V, slot.dwords(), element_of(slot))
         } else if info.flags.has(Flags::VALU_WRITES_SGPR) && slot.bits != 32 {
             self.mask()
         } else if slot.class.contains(Class::AGPR) {
@@ -158,49 +170,59 @@ impl Builder {
             self.s(slot.dwords())
         }
     }
-    /// A generic operation with a new 32-bit destination.
-    pub fn gen_op(&mut self, g: Gen, srcs: &[Opnd]) -> Part {
-        let vector = g == Gen::Fma || srcs.iter().any(|s| self.is_vector(*s));
-        let dst = if vector { self.v(1) } else { self.s(1) };
+    /// A generic operation with a new destination: scalar where all operands are and the type is no float, else a vector; a
+    /// mask for comparisons.
+    pub fn generic(&mut self, g: Generic, srcs: &[Opnd]) -> Part {
+        let dst = if g.op.compares() {
+            self.mask()
+        } else {
+            let vector = g.ty.is_float() || g.op == Gen::Select || srcs.iter().any(|s| self.is_vector(*s));
+            let class = if vector { RegClass::V } else { RegClass::S };
+            self.f.new_typed(class, g.ty.dwords(), g.ty)
+        };
         self.emit(g, &[dst.into()], srcs);
         dst
     }
-
-    /// `a + b`.
-    pub fn add(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
-        self.gen_op(Gen::Add, &[a.into(), b.into()])
+    /// A conversion.
+    pub fn convert(&mut self, from: Type, to: Type, x: impl Into<Opnd>) -> Part {
+        self.generic(Generic::convert(from, to), &[x.into()])
     }
-    /// `a - b`.
+
+    /// i32 `a + b`.
+    pub fn add(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
+        self.generic(Gen::Add.of(Type::I32), &[a.into(), b.into()])
+    }
+    /// i32 `a - b`.
     pub fn sub(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
-        self.gen_op(Gen::Sub, &[a.into(), b.into()])
+        self.generic(Gen::Sub.of(Type::I32), &[a.into(), b.into()])
     }
     /// `a * b`, low 32 bits.
     pub fn mul(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
-        self.gen_op(Gen::Mul, &[a.into(), b.into()])
+        self.generic(Gen::Mul.of(Type::I32), &[a.into(), b.into()])
     }
     /// `a * b + c`, low 32 bits.
     pub fn mad(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>, c: impl Into<Opnd>) -> Part {
-        self.gen_op(Gen::Mad, &[a.into(), b.into(), c.into()])
+        self.generic(Gen::Mad.of(Type::I32), &[a.into(), b.into(), c.into()])
     }
     /// `a & b`.
     pub fn and(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
-        self.gen_op(Gen::And, &[a.into(), b.into()])
+        self.generic(Gen::And.of(Type::U32), &[a.into(), b.into()])
     }
     /// `a << b`.
     pub fn shl(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
-        self.gen_op(Gen::Shl, &[a.into(), b.into()])
+        self.generic(Gen::Shl.of(Type::U32), &[a.into(), b.into()])
     }
     /// `a >> b`, unsigned.
     pub fn shr(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>) -> Part {
-        self.gen_op(Gen::Shr, &[a.into(), b.into()])
+        self.generic(Gen::Shr.of(Type::U32), &[a.into(), b.into()])
     }
     /// `a / d`, unsigned.
     pub fn udiv(&mut self, a: impl Into<Opnd>, d: u32) -> Part {
-        self.gen_op(Gen::Udiv, &[a.into(), d.into()])
+        self.generic(Gen::Div.of(Type::U32), &[a.into(), d.into()])
     }
     /// `a % d`, unsigned.
     pub fn umod(&mut self, a: impl Into<Opnd>, d: u32) -> Part {
-        self.gen_op(Gen::Umod, &[a.into(), d.into()])
+        self.generic(Gen::Rem.of(Type::U32), &[a.into(), d.into()])
     }
     /// `(a / d, a % d)`, unsigned.
     pub fn divmod(&mut self, a: impl Into<Opnd>, d: u32) -> (Part, Part) {
@@ -223,15 +245,15 @@ impl Builder {
     }
     /// f32 `a * b + c`.
     pub fn fma(&mut self, a: impl Into<Opnd>, b: impl Into<Opnd>, c: impl Into<Opnd>) -> Part {
-        self.gen_op(Gen::Fma, &[a.into(), b.into(), c.into()])
+        self.generic(Gen::Fma.of(Type::F32), &[a.into(), b.into(), c.into()])
     }
     /// f32 `acc += a * b`.
     pub fn fma_into(&mut self, acc: Part, a: impl Into<Opnd>, b: impl Into<Opnd>) {
-        self.emit(Gen::Fma, &[acc.into()], &[a.into(), b.into(), acc.into()]);
+        self.emit(Gen::Fma.of(Type::F32), &[acc.into()], &[a.into(), b.into(), acc.into()]);
     }
     /// Copies `src` into `dst`.
     pub fn copy_into(&mut self, dst: Part, src: impl Into<Opnd>) {
-        self.emit(Gen::Copy, &[dst.into()], &[src.into()]);
+        self.emit(Gen::Copy.of(Type::B32), &[dst.into()], &[src.into()]);
     }
     /// A new vector copy of `src`.
     pub fn to_vector(&mut self, src: impl Into<Opnd>) -> Part {
@@ -266,7 +288,7 @@ impl Builder {
             Some(p) => p,
             None => {
                 let p = self.v(1);
-                let set = MInst::new(Gen::Copy, &[p.into()], &[Self::OUT_OF_BOUNDS.into()]);
+                let set = MInst::new(Gen::Copy.of(Type::B32), &[p.into()], &[Self::OUT_OF_BOUNDS.into()]);
                 self.f.blocks[0].insts.insert(0, set);
                 self.out_of_bounds = Some(p);
                 p
@@ -323,7 +345,7 @@ impl Builder {
         self.scalar_load_into(desc.slice(0, 2), base, arg * 8);
         self.copy_into(desc.dword(2), bytes);
         self.copy_into(desc.dword(3), self.f.target.info().raw_buffer_word3);
-        Buffer { desc }
+        Buffer { desc, memory: Memory::Arg(arg.min(255) as u8) }
     }
     /// The 64-bit address in kernel argument number `arg`.
     pub fn pointer_arg(&mut self, arg: u32) -> Part {
@@ -371,19 +393,22 @@ impl Builder {
         let op = [op::BUFFER_LOAD_DWORD, op::BUFFER_LOAD_DWORDX2, op::BUFFER_LOAD_DWORDX3, op::BUFFER_LOAD_DWORDX4]
             [dst.len as usize - 1];
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
-        self.push(MInst { mods, ..MInst::new(op, &[dst.into()], &srcs) });
+        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
     }
     /// Stores 1 to 4 dwords per lane at byte offset `voff + soff + imm`.
     pub fn store(&mut self, buf: Buffer, data: Part, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) {
         let op = [op::BUFFER_STORE_DWORD, op::BUFFER_STORE_DWORDX2, op::BUFFER_STORE_DWORDX3, op::BUFFER_STORE_DWORDX4]
             [data.len as usize - 1];
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
-        self.push(MInst { mods, ..MInst::new(op, &[], &[data.into(), srcs[0], srcs[1], srcs[2]]) });
+        let srcs = [data.into(), srcs[0], srcs[1], srcs[2]];
+        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[], &srcs) });
     }
     /// A memory instruction of another width (`buffer_load_ubyte`, `buffer_store_short`, ...): loads return a value.
     pub fn load_op(&mut self, op: Op, buf: Buffer, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) -> Part {
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
-        self.op_with(op, &srcs, mods)
+        let dst = self.result_of(op);
+        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
+        dst
     }
     /// Store counterpart of [`Builder::load_op`].
     pub fn store_op(
@@ -396,7 +421,8 @@ impl Builder {
         imm: u32,
     ) {
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
-        self.push(MInst { mods, ..MInst::new(op, &[], &[data.into(), srcs[0], srcs[1], srcs[2]]) });
+        let srcs = [data.into(), srcs[0], srcs[1], srcs[2]];
+        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[], &srcs) });
     }
     /// Buffer operands (`vaddr`, `srsrc`, `soffset`) and modifiers of an access; constants beyond the offset field's
     /// 4095 go to `soffset`.
@@ -412,7 +438,7 @@ impl Builder {
         } else if matches!(soff, Opnd::Imm(x) if x > 64) {
             let x = soff;
             soff = self.s(1).into();
-            self.emit(Gen::Copy, &[soff], &[x]);
+            self.emit(Gen::Copy.of(Type::B32), &[soff], &[x]);
         }
         let mut mods = Mods::new();
         if voff != Opnd::Off {
@@ -424,6 +450,13 @@ impl Builder {
         ([voff, buf.desc.into(), soff], mods)
     }
 
+    /// Says which part of LDS the accesses that follow touch; [`Lds::Any`] takes it back.
+    pub fn in_lds(&mut self, part: Lds) {
+        self.lds_part = part;
+    }
+    fn lds_space(&self) -> Space {
+        Space { lds: self.lds_part, ..Space::default() }
+    }
     /// Reserves LDS and returns its byte offset (16-byte aligned).
     pub fn lds(&mut self, bytes: u32) -> u32 {
         let at = self.f.lds_bytes.next_multiple_of(16);
@@ -445,7 +478,8 @@ impl Builder {
             n => panic!("no LDS read of {n} dwords"),
         };
         let mods = Self::lds_mods(offset);
-        self.push(MInst { mods, ..MInst::new(op, &[dst.into()], &[addr.into()]) });
+        let space = self.lds_space();
+        self.push(MInst { mods, space, ..MInst::new(op, &[dst.into()], &[addr.into()]) });
     }
     /// Writes 1, 2 or 4 dwords to LDS at `addr + offset` (aligned to the width).
     pub fn lds_write(&mut self, addr: Part, data: Part, offset: u32) {
@@ -456,7 +490,8 @@ impl Builder {
             n => panic!("no LDS write of {n} dwords"),
         };
         let mods = Self::lds_mods(offset);
-        self.push(MInst { mods, ..MInst::new(op, &[], &[addr.into(), data.into()]) });
+        let space = self.lds_space();
+        self.push(MInst { mods, space, ..MInst::new(op, &[], &[addr.into(), data.into()]) });
     }
     fn lds_mods(offset: u32) -> Mods {
         assert!(offset < 65536, "LDS offset {offset} does not fit its field");
@@ -465,7 +500,7 @@ impl Builder {
     /// Barrier of the workgroup. A single wave needs none: its accesses to LDS are done in order.
     pub fn barrier(&mut self) {
         if self.f.workgroup_size > self.wave_size() {
-            self.emit(Gen::Barrier, &[], &[]);
+            self.emit(Gen::Barrier.of(Type::B32), &[], &[]);
         }
     }
 
@@ -511,6 +546,25 @@ impl Builder {
         }
         self.f
     }
+}
+
+/// What a destination of a target instruction holds, as far as its row says so and a value of the type fills it.
+fn element_of(slot: &barewave_isa::Slot) -> Type {
+    use barewave_isa::Type as Row;
+    let ty = match slot.ty {
+        Row::F16 => Type::F16,
+        Row::Bf16 => Type::Bf16,
+        Row::F32 => Type::F32,
+        Row::F64 => Type::F64,
+        Row::I16 => Type::I16,
+        Row::U16 => Type::U16,
+        Row::I32 => Type::I32,
+        Row::U32 => Type::U32,
+        Row::I64 => Type::I64,
+        Row::U64 => Type::U64,
+        _ => Type::B32,
+    };
+    if ty.dwords() == slot.dwords() { ty } else { Type::B32 }
 }
 
 impl From<VReg> for u32 {

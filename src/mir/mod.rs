@@ -1,4 +1,4 @@
-//! Machine IR: target instructions and a few generic operations over virtual registers.
+//! Machine IR: target instructions and typed generic operations over virtual registers.
 //!
 //! A [`Function`] is one kernel: blocks in layout order, each a list of instructions; a block falls through to the
 //! next one unless it ends in an unconditional branch or `s_endpgm`. Values are virtual registers of a class (vector,
@@ -8,11 +8,15 @@
 //! operands are then physical [`Regs`].
 
 mod builder;
+mod generic;
 pub mod liveness;
+mod space;
 mod text;
 mod verify;
 
 pub use builder::{Buffer, Builder};
+pub use generic::{Gen, Generic, Type};
+pub use space::{Lds, Memory, Space};
 pub use text::{ParseError, parse};
 pub use verify::{VerifyError, verify};
 
@@ -47,6 +51,8 @@ pub struct VRegInfo {
     pub dwords: u8,
     /// Required alignment of its first physical register.
     pub align: u8,
+    /// Type of its elements; [`Type::B32`] when nothing is known of them. A register may hold several elements.
+    pub ty: Type,
 }
 
 /// `len` dwords of a virtual register, from dword `first`.
@@ -124,91 +130,13 @@ impl From<f32> for Opnd {
     }
 }
 
-/// Generic operations: `select` replaces each by what the target does best. All on 32-bit values unless noted; a
-/// result of class S takes scalar operands only.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum Gen {
-    /// Copies any width between classes (vector to scalar is not a copy).
-    Copy,
-    /// Integer sum.
-    Add,
-    /// Integer difference.
-    Sub,
-    /// Low 32 bits of the integer product.
-    Mul,
-    /// High 32 bits of the unsigned product.
-    MulHi,
-    /// `a * b + c`, low 32 bits.
-    Mad,
-    /// Bitwise and.
-    And,
-    /// Bitwise or.
-    Or,
-    /// Bitwise exclusive or.
-    Xor,
-    /// `a << b`.
-    Shl,
-    /// `a >> b`, unsigned.
-    Shr,
-    /// `a >> b`, signed.
-    Ashr,
-    /// Unsigned minimum.
-    Umin,
-    /// Unsigned maximum.
-    Umax,
-    /// Signed minimum.
-    Imin,
-    /// Signed maximum.
-    Imax,
-    /// Unsigned quotient by a constant (second operand an immediate, not 0).
-    Udiv,
-    /// Unsigned remainder by a constant.
-    Umod,
-    /// f32 `a * b + c`, one rounding.
-    Fma,
-    /// Barrier of the workgroup: LDS accesses before it are done before any after it.
-    Barrier,
-}
-
-impl Gen {
-    /// All of them, with their names in the text form.
-    pub const NAMES: [(Gen, &'static str); 20] = [
-        (Gen::Copy, "copy"),
-        (Gen::Add, "add"),
-        (Gen::Sub, "sub"),
-        (Gen::Mul, "mul"),
-        (Gen::MulHi, "mulhi"),
-        (Gen::Mad, "mad"),
-        (Gen::And, "and"),
-        (Gen::Or, "or"),
-        (Gen::Xor, "xor"),
-        (Gen::Shl, "shl"),
-        (Gen::Shr, "shr"),
-        (Gen::Ashr, "ashr"),
-        (Gen::Umin, "umin"),
-        (Gen::Umax, "umax"),
-        (Gen::Imin, "imin"),
-        (Gen::Imax, "imax"),
-        (Gen::Udiv, "udiv"),
-        (Gen::Umod, "umod"),
-        (Gen::Fma, "fma"),
-        (Gen::Barrier, "barrier"),
-    ];
-
-    /// Name in the text form.
-    pub fn name(self) -> &'static str {
-        Self::NAMES[self as usize].1
-    }
-}
-
 /// What an instruction does: a target instruction, or a generic operation before `select`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Code {
     /// A target instruction.
     Isa(Op),
     /// A generic operation.
-    Gen(Gen),
+    Gen(Generic),
 }
 
 impl From<Op> for Code {
@@ -216,8 +144,8 @@ impl From<Op> for Code {
         Code::Isa(op)
     }
 }
-impl From<Gen> for Code {
-    fn from(g: Gen) -> Code {
+impl From<Generic> for Code {
+    fn from(g: Generic) -> Code {
         Code::Gen(g)
     }
 }
@@ -233,6 +161,8 @@ pub struct MInst {
     pub srcs: SmallVec<[Opnd; 4]>,
     /// Modifiers.
     pub mods: Mods,
+    /// Memory that it touches.
+    pub space: Space,
 }
 
 impl MInst {
@@ -243,6 +173,7 @@ impl MInst {
             dsts: SmallVec::from_slice(dsts),
             srcs: SmallVec::from_slice(srcs),
             mods: Mods::new(),
+            space: Space::default(),
         }
     }
     /// The target instruction; `None` for generic operations.
@@ -255,6 +186,10 @@ impl MInst {
     /// Table row on `target`.
     pub fn info(&self, target: Target) -> Option<&'static OpInfo> {
         self.op().and_then(|op| target.op(op))
+    }
+    /// It loads from memory straight to LDS.
+    pub fn loads_to_lds(&self, target: Target) -> bool {
+        self.op().is_some_and(|op| target.loads_to_lds(op, &self.mods))
     }
     /// Operands that are read: sources, and destinations whose old value matters.
     pub fn uses(&self, target: Target) -> impl Iterator<Item = Opnd> + '_ {
@@ -290,6 +225,9 @@ pub struct Preloads {
     pub workgroup_id: [Option<VReg>; 3],
     /// Flat workitem id (one-dimensional workgroups), a VGPR.
     pub workitem_id: Option<VReg>,
+    /// Scratch memory where hardware does not set it up: its buffer resource (four SGPRs) and the byte offset of the
+    /// wave's part. The register allocator asks for it when it spills.
+    pub scratch: Option<[VReg; 2]>,
 }
 
 /// One kernel.
@@ -326,10 +264,14 @@ impl Function {
     pub fn whole(&self, v: VReg) -> Part {
         Part { reg: v, first: 0, len: self.vreg(v).dwords }
     }
-    /// Adds a virtual register.
+    /// Adds a virtual register for any bits.
     pub fn new_vreg(&mut self, class: RegClass, dwords: u8) -> Part {
+        self.new_typed(class, dwords, Type::B32)
+    }
+    /// Adds a virtual register for elements of a type.
+    pub fn new_typed(&mut self, class: RegClass, dwords: u8, ty: Type) -> Part {
         let align = natural_align(self.target, class, dwords);
-        self.vregs.push(VRegInfo { class, dwords, align });
+        self.vregs.push(VRegInfo { class, dwords, align, ty });
         Part { reg: VReg(self.vregs.len() as u32 - 1), first: 0, len: dwords }
     }
     /// Dwords of a wavefront mask: 2 in wave64, 1 in wave32.

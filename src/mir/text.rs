@@ -3,13 +3,13 @@
 //! ```text
 //! kernel @relu target gfx942 workgroup 256 lds 0 kernarg 16 scratch 0
 //! preload kernarg %0 workgroup_id_x %1 workitem_id %2
-//! regs %0:s2 %1:s1 %2:v1 %3:v4
+//! regs %0:s2 %1:s1 %2:v1 %3:v4.f32
 //! block entry_0 pinned ; reads four elements
 //!   %3 = buffer_load_dwordx4 %2, %5, 0 {offset=16 offen=1}
 //!   %3[0] = v_max_f32 0, %3[0]
 //!   s_cbranch_scc1 @loop_1
 //! ```
-//! Generic operations are written with a `g.` prefix, target instructions by the name that is the same on all targets.
+//! Generic operations are written with a `g.` prefix and their type (`g.add.i32`, `g.cvt.f32.f16`), target instructions by the name that is the same on all targets.
 
 use super::*;
 use barewave_isa::{Half, ModName, Reg, RegFile};
@@ -48,8 +48,7 @@ impl Function {
         match inst.code {
             Code::Isa(op) => s.push_str(op.name()),
             Code::Gen(g) => {
-                s.push_str("g.");
-                s.push_str(g.name());
+                let _ = write!(s, "g.{g}");
             }
         }
         if !inst.srcs.is_empty() {
@@ -60,6 +59,7 @@ impl Function {
             let mods: Vec<String> = inst.mods.iter().map(|(n, v)| format!("{}={v}", n.name())).collect();
             let _ = write!(s, " {{{}}}", mods.join(" "));
         }
+        let _ = write!(s, "{}", inst.space);
         s
     }
 }
@@ -91,6 +91,9 @@ impl Display for Function {
         if let Some(v) = self.preloads.workitem_id {
             write!(out, " workitem_id %{}", v.0)?;
         }
+        if let Some([desc, wave]) = self.preloads.scratch {
+            write!(out, " scratch %{} scratch_offset %{}", desc.0, wave.0)?;
+        }
         for (i, v) in self.vregs.iter().enumerate() {
             if i % 12 == 0 {
                 out.write_str("\nregs")?;
@@ -101,6 +104,9 @@ impl Display for Function {
                 RegClass::S => 's',
             };
             write!(out, " %{i}:{class}{}", v.dwords)?;
+            if v.ty != Type::B32 {
+                write!(out, ".{}", v.ty.name())?;
+            }
         }
         writeln!(out)?;
         for b in &self.blocks {
@@ -206,6 +212,11 @@ fn parse_preloads(f: &mut Function, words: &[&str]) -> Result<(), String> {
             "workgroup_id_y" => f.preloads.workgroup_id[1] = v,
             "workgroup_id_z" => f.preloads.workgroup_id[2] = v,
             "workitem_id" => f.preloads.workitem_id = v,
+            "scratch" => f.preloads.scratch = Some([vreg_number(reg)?; 2]),
+            "scratch_offset" => match &mut f.preloads.scratch {
+                Some([_, wave]) => *wave = vreg_number(reg)?,
+                None => return Err("scratch_offset follows scratch".into()),
+            },
             k => return Err(format!("unknown preload '{k}'")),
         }
     }
@@ -213,7 +224,7 @@ fn parse_preloads(f: &mut Function, words: &[&str]) -> Result<(), String> {
 }
 
 fn parse_reg_decl(f: &mut Function, w: &str) -> Result<(), String> {
-    let bad = || format!("'{w}' is not a register declaration like %3:v4");
+    let bad = || format!("'{w}' is not a register declaration like %3:v4 or %3:v2.f64");
     let (number, kind) = w.split_once(':').ok_or_else(bad)?;
     let class = match kind.get(..1) {
         Some("v") => RegClass::V,
@@ -221,15 +232,23 @@ fn parse_reg_decl(f: &mut Function, w: &str) -> Result<(), String> {
         Some("s") => RegClass::S,
         _ => return Err(bad()),
     };
-    let dwords: u8 = kind[1..].parse().ok().filter(|n| (1..=32).contains(n)).ok_or_else(bad)?;
+    let (dwords, ty) = match kind[1..].split_once('.') {
+        Some((n, t)) => (n, Type::by_name(t).ok_or(format!("no type '{t}'"))?),
+        None => (&kind[1..], Type::B32),
+    };
+    let dwords: u8 = dwords.parse().ok().filter(|n| (1..=32).contains(n)).ok_or_else(bad)?;
     if vreg_number(number)?.0 as usize != f.vregs.len() {
         return Err(format!("expected the declaration of %{}", f.vregs.len()));
     }
-    f.new_vreg(class, dwords);
+    f.new_typed(class, dwords, ty);
     Ok(())
 }
 
 fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, String> {
+    let (line, space) = match line.split_once(" in ") {
+        Some((l, s)) => (l, Space::parse(s)?),
+        None => (line, Space::default()),
+    };
     let (body, mods_text) = match line.split_once(" {") {
         Some((b, m)) => (b, m.strip_suffix('}').ok_or("modifiers end with }")?),
         None => (line, ""),
@@ -238,9 +257,7 @@ fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, String
     let rest = rest.trim();
     let (name, srcs) = rest.split_once(' ').unwrap_or((rest, ""));
     let code = match name.strip_prefix("g.") {
-        Some(g) => Code::Gen(
-            Gen::NAMES.iter().find(|(_, n)| *n == g).map(|x| x.0).ok_or(format!("no generic operation '{g}'"))?,
-        ),
+        Some(g) => Code::Gen(Generic::by_name(g)?),
         None => Code::Isa(Op::by_name(name).ok_or(format!("no instruction '{name}'"))?),
     };
     let list = |text: &str| -> Result<SmallVec<[Opnd; 4]>, String> {
@@ -252,7 +269,7 @@ fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, String
         let name = ModName::by_name(k).ok_or(format!("no modifier '{k}'"))?;
         mods.set(name, v.parse().map_err(|_| format!("'{v}' is not a number"))?);
     }
-    Ok(MInst { code, dsts: list(dsts)?.into_iter().collect(), srcs: list(srcs)?, mods })
+    Ok(MInst { code, dsts: list(dsts)?.into_iter().collect(), srcs: list(srcs)?, mods, space })
 }
 
 fn parse_operand(f: &Function, blocks: &[&str], w: &str) -> Result<Opnd, String> {

@@ -5,8 +5,8 @@
 //! register can be read before it is written (nothing but preloaded values is live at the entry).
 
 use super::liveness::Liveness;
-use super::{Code, Function, Gen, MInst, Opnd, RegClass};
-use barewave_isa::{Class, Flags, Slot};
+use super::{Code, Function, Gen, Generic, Lds, MInst, Memory, Opnd, RegClass, Type};
+use barewave_isa::{Class, Flags, OpInfo, Pipe, Slot};
 
 /// What is wrong, where, and which pass had just run.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,8 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
         return Err(VerifyError { kernel, pass, block, index: 0, what: "it has no blocks".to_string() });
     };
     let preloads = [f.preloads.kernarg, f.preloads.workitem_id].into_iter().chain(f.preloads.workgroup_id);
-    for (v, dwords) in preloads.zip([2, 1, 1, 1, 1]).filter_map(|(v, n)| v.map(|v| (v, n))) {
+    let scratch = f.preloads.scratch.into_iter().flatten().map(Some);
+    for (v, dwords) in preloads.chain(scratch).zip([2, 1, 1, 1, 1, 4, 1]).filter_map(|(v, n)| v.map(|v| (v, n))) {
         if f.vregs.get(v.0 as usize).is_none_or(|info| info.dwords != dwords) {
             return Err(fail(0, 0, format!("%{} cannot be preloaded: it must have {dwords} dwords", v.0)));
         }
@@ -91,16 +92,19 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), String> {
     }
     let op = match inst.code {
         Code::Isa(op) => op,
-        Code::Gen(g) => return check_generic(g, inst),
+        Code::Gen(g) => return check_generic(f, g, inst),
     };
     let Some(info) = f.target.op(op) else {
         return Err(format!("{} is not an instruction of {}", op.name(), f.target.info().name));
     };
-    if inst.dsts.len() != info.dsts.len() || inst.srcs.len() != info.srcs.len() {
+    check_space(f, inst, info)?;
+    // A load to LDS has no result, whatever its row says of the load to registers.
+    let dsts = if inst.loads_to_lds(f.target) { 0 } else { info.dsts.len() };
+    if inst.dsts.len() != dsts || inst.srcs.len() != info.srcs.len() {
         return Err(format!(
             "{} takes {} destinations and {} sources, not {} and {}",
             info.name,
-            info.dsts.len(),
+            dsts,
             info.srcs.len(),
             inst.dsts.len(),
             inst.srcs.len()
@@ -113,32 +117,76 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), String> {
     Ok(())
 }
 
-/// Number and kind of a generic operation's operands.
-fn check_generic(g: Gen, inst: &MInst) -> Result<(), String> {
-    let (dsts, srcs) = match g {
-        Gen::Barrier => (0, 0),
-        Gen::Copy => (1, 1),
-        Gen::Mad | Gen::Fma => (1, 3),
-        _ => (1, 2),
-    };
-    if (inst.dsts.len(), inst.srcs.len()) != (dsts, srcs) {
-        return Err(format!("{} takes {dsts} destinations and {srcs} sources", g.name()));
+/// Memory is named only where it is touched.
+fn check_space(f: &Function, inst: &MInst, info: &OpInfo) -> Result<(), String> {
+    let memory = matches!(info.pipe, Pipe::Vmem | Pipe::Smem);
+    let lds = info.pipe == Pipe::Lds || info.flags.has(Flags::BARRIER) || inst.loads_to_lds(f.target);
+    if inst.space.memory != Memory::Any && !memory {
+        return Err(format!("{} touches no memory", info.name));
     }
-    let width = |o: &Opnd| match o {
-        Opnd::V(p) => Some(p.len),
-        Opnd::P(r) => Some(r.dwords),
-        Opnd::Imm(_) => None,
-        Opnd::Off | Opnd::Block(_) => Some(0),
-    };
-    for d in &inst.dsts {
-        let Opnd::V(p) = d else { return Err("the result must be a virtual register".to_string()) };
-        let want = if g == Gen::Copy { p.len } else { 1 };
-        if p.len != want || inst.srcs.iter().any(|s| width(s).is_some_and(|w| w != want)) {
-            return Err(format!("operands of {} must be as wide as its result", g.name()));
+    if inst.space.lds != Lds::Any && !lds {
+        return Err(format!("{} touches no LDS", info.name));
+    }
+    Ok(())
+}
+
+/// Number, width and type of a generic operation's operands.
+fn check_generic(f: &Function, g: Generic, inst: &MInst) -> Result<(), String> {
+    let dsts = usize::from(g.op != Gen::Barrier);
+    if (inst.dsts.len(), inst.srcs.len()) != (dsts, g.op.sources()) {
+        return Err(format!("{g} takes {dsts} destinations and {} sources", g.op.sources()));
+    }
+    if !g.op.takes(g.ty) || !g.op.takes(g.from) {
+        return Err(format!("{} is not defined on {}", g.op.name(), g.ty.name()));
+    }
+    let Some(d) = inst.dsts.first() else { return Ok(()) };
+    let Opnd::V(d) = d else { return Err("the result must be a virtual register".to_string()) };
+    let scalar = f.vreg(d.reg).class == RegClass::S;
+    let width = if g.op == Gen::Copy { d.len } else { g.ty.dwords() };
+    if g.op.compares() {
+        if !scalar || d.len != f.mask_dwords() {
+            return Err(format!("the result of {g} must be a mask"));
+        }
+    } else {
+        check_typed(f, Opnd::V(*d), Some(g.ty), width, "result")?;
+    }
+    for (i, s) in inst.srcs.iter().enumerate() {
+        let ty = g.source_type(i);
+        let width = match ty {
+            _ if g.op == Gen::Copy => width,
+            Some(t) => t.dwords(),
+            None => f.mask_dwords(),
+        };
+        check_typed(f, *s, ty, width, "operand")?;
+        let vector = matches!(s, Opnd::V(p) if f.vreg(p.reg).class != RegClass::S);
+        if vector && scalar && !g.op.compares() {
+            return Err(format!("a scalar {} cannot be computed from a vector", g.op.name()));
         }
     }
-    if matches!(g, Gen::Udiv | Gen::Umod) && !matches!(inst.srcs[1], Opnd::Imm(d) if d as u32 != 0) {
-        return Err(format!("{} needs a constant divisor other than 0", g.name()));
+    if scalar && !g.op.compares() && g.ty.is_float() {
+        return Err(format!("{g} has no scalar form: its result must be a vector"));
+    }
+    if matches!(g.op, Gen::Div | Gen::Rem) && !matches!(inst.srcs[1], Opnd::Imm(d) if d as u32 != 0) {
+        return Err(format!("{g} needs a constant divisor other than 0"));
+    }
+    Ok(())
+}
+
+/// An operand of a generic operation: so many dwords, of the type (`None`: a mask).
+fn check_typed(f: &Function, o: Opnd, ty: Option<Type>, width: u8, what: &str) -> Result<(), String> {
+    let len = match o {
+        Opnd::V(p) => p.len,
+        Opnd::P(r) => r.dwords,
+        Opnd::Imm(_) if ty.is_some() => return Ok(()),
+        Opnd::Imm(_) | Opnd::Off | Opnd::Block(_) => return Err(format!("the {what} {o:?} is not a register")),
+    };
+    if len != width {
+        return Err(format!("the {what} must have {width} dwords, not {len}"));
+    }
+    if let (Opnd::V(p), Some(ty)) = (o, ty)
+        && !f.vreg(p.reg).ty.reads_as(ty)
+    {
+        return Err(format!("the {what} %{} is {}, not {}", p.reg.0, f.vreg(p.reg).ty.name(), ty.name()));
     }
     Ok(())
 }

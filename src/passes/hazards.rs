@@ -1,4 +1,5 @@
-//! Hazard insertion and its verifier: wait states between instructions that the hardware does not interlock.
+//! Hazard insertion: wait states between instructions that the hardware does not interlock. Whether they suffice is proved
+//! over the bytes, by `verify`.
 //!
 //! The tables say for a pair of instructions how many wait states must lie between them. A wait state is one issued
 //! instruction of the same wave; `s_nop n` counts for `n + 1`. From each instruction the search goes backwards over
@@ -9,21 +10,7 @@
 
 use super::emit::lower_inst;
 use crate::mir::{Function, MInst};
-use barewave_isa::{AluWaits, Between, Distance, Fix, HazardInst, Inst, Operand, Reg, Regs, ScalarHistory, Target, op};
-
-/// Two instructions that are too close.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "kernel {kernel}, {block}, instruction {index}: {missing} more wait states are needed between {producer} and {consumer}"
-)]
-pub struct Hazard {
-    kernel: String,
-    block: String,
-    index: usize,
-    missing: u32,
-    producer: String,
-    consumer: String,
-}
+use barewave_isa::{AluWaits, Between, Distance, Fix, HazardInst, Inst, Operand, ScalarHistory, Target, op};
 
 /// Largest number that one `s_nop` can wait for on every target.
 const NOP_STATES: u32 = 8;
@@ -34,7 +21,7 @@ pub fn hazards(f: &mut Function) {
     for b in 0..f.blocks.len() {
         let mut i = 0;
         while i < code.blocks[b].len() {
-            if let Some((fix, _)) = code.unfixed(b, i) {
+            if let Some(fix) = code.unfixed(b, i) {
                 let inst = match fix {
                     Fix::DepCtr => MInst::new(op::S_WAITCNT_DEPCTR, &[], &[VA_VDST_0.into()]),
                     _ => MInst::new(op::V_NOP, &[], &[]),
@@ -42,7 +29,7 @@ pub fn hazards(f: &mut Function) {
                 code.insert(f, b, i, inst);
                 continue;
             }
-            let (mut left, _) = code.missing_states(b, i);
+            let mut left = code.missing_states(b, i);
             while left > 0 {
                 let n = left.min(NOP_STATES);
                 code.insert(f, b, i, MInst::new(op::S_NOP, &[], &[(n - 1).into()]));
@@ -53,41 +40,10 @@ pub fn hazards(f: &mut Function) {
         }
     }
     let mut inserts = Vec::new();
-    code.scalar_hazards(f, &mut |b, i, _, wait| inserts.push((b, i, wait)));
+    code.scalar_hazards(f, &mut |b, i, wait| inserts.push((b, i, wait)));
     for (b, i, wait) in inserts.into_iter().rev() {
         f.blocks[b].insts.insert(i, MInst::new(op::S_WAITCNT_DEPCTR, &[], &[wait.immediate().into()]));
     }
-}
-
-/// Proves that all required wait states are there.
-pub fn verify(f: &Function) -> Result<(), Hazard> {
-    let Some(code) = Code::of(f) else { return Ok(()) };
-    let hazard = |b: usize, i: usize, missing, producer| Hazard {
-        kernel: f.name.clone(),
-        block: f.blocks[b].name.clone(),
-        index: i,
-        missing,
-        producer,
-        consumer: format!("{:?}", *code.blocks[b][i]),
-    };
-    for b in 0..code.blocks.len() {
-        for i in 0..code.blocks[b].len() {
-            let (mut missing, mut producer) = code.missing_states(b, i);
-            if let Some((_, p)) = code.unfixed(b, i) {
-                (missing, producer) = (missing.max(1), Some(p));
-            }
-            if missing > 0 {
-                let producer = producer.map_or(String::new(), |p| format!("{p:?}"));
-                return Err(hazard(b, i, missing, producer));
-            }
-        }
-    }
-    let mut first = None;
-    code.scalar_hazards(f, &mut |b, i, register, wait| {
-        let what = || hazard(b, i, 1, format!("the write of {} ({wait})", Regs::from(register)));
-        first.get_or_insert_with(what);
-    });
-    first.map_or(Ok(()), Err)
 }
 
 /// `s_waitcnt_depctr va_vdst(0)`: all VALU results written, nothing else waited for.
@@ -142,19 +98,17 @@ impl Code {
         f.blocks[b].insts.insert(i, inst);
     }
 
-    /// Wait states missing before instruction `i` of block `b`, and the producer that asks for them.
-    fn missing_states(&self, b: usize, i: usize) -> (u32, Option<&Inst>) {
+    /// Wait states missing before instruction `i` of block `b`.
+    fn missing_states(&self, b: usize, i: usize) -> u32 {
         let consumer = &self.blocks[b][i];
-        let mut worst = (0, None);
+        let mut worst = 0;
         // (block, number of its instructions that precede, states passed, what lies between)
         let mut paths = vec![(b, i, 0, Between::default())];
         let mut seen: Vec<(usize, u32, Between)> = Vec::new();
         while let Some((b, before, mut passed, mut between)) = paths.pop() {
             for producer in self.blocks[b][..before].iter().rev() {
                 let need = u32::from(consumer.states_after(producer, between));
-                if need > passed && need - passed > worst.0 {
-                    worst = (need - passed, Some(&**producer));
-                }
+                worst = worst.max(need.saturating_sub(passed));
                 passed += states(producer);
                 between.pass(producer);
                 if passed >= self.most_states {
@@ -174,7 +128,7 @@ impl Code {
     }
 
     /// A hazard before instruction `i` of block `b` that wait states do not resolve and nothing has resolved yet.
-    fn unfixed(&self, b: usize, i: usize) -> Option<(Fix, &Inst)> {
+    fn unfixed(&self, b: usize, i: usize) -> Option<Fix> {
         if self.farthest == 0 {
             return None;
         }
@@ -187,7 +141,7 @@ impl Code {
                 if let Some((fix, reach)) = consumer.fix_after(producer)
                     && distance.within(fix, reach)
                 {
-                    return Some((fix, producer));
+                    return Some(fix);
                 }
                 more = distance.pass(self.target, producer, self.farthest);
                 if !more {
@@ -206,7 +160,7 @@ impl Code {
 
     /// Calls `on_need` in order of place with every instruction before which a scalar register must be waited for; what
     /// is found is taken as waited for from there on.
-    fn scalar_hazards(&self, f: &Function, on_need: &mut dyn FnMut(usize, usize, Reg, AluWaits)) {
+    fn scalar_hazards(&self, f: &Function, on_need: &mut dyn FnMut(usize, usize, AluWaits)) {
         let uses: Vec<Vec<_>> =
             self.blocks.iter().map(|b| b.iter().map(|i| self.target.scalar_use(i)).collect()).collect();
         if uses.iter().flatten().all(Option::is_none) {
@@ -215,11 +169,11 @@ impl Code {
         let wait = |w: AluWaits| {
             self.target.scalar_use(&Inst::new(op::S_WAITCNT_DEPCTR, &[], &[Operand::Imm(w.immediate().into())]))
         };
-        let walk = |b: usize, h: &mut ScalarHistory, on_need: &mut dyn FnMut(usize, usize, Reg, AluWaits)| {
+        let walk = |b: usize, h: &mut ScalarHistory, on_need: &mut dyn FnMut(usize, usize, AluWaits)| {
             for (i, u) in uses[b].iter().enumerate() {
                 let Some(u) = u else { continue };
-                if let Some((register, waits)) = h.missing(u) {
-                    on_need(b, i, register, waits);
+                if let Some((_, waits)) = h.missing(u) {
+                    on_need(b, i, waits);
                     h.pass(&wait(waits).expect("the target has the hazard"));
                 }
                 h.pass(u);
@@ -230,7 +184,7 @@ impl Code {
         let mut work = vec![0];
         while let Some(b) = work.pop() {
             let mut h = entry[b].expect("a block on the list has a state");
-            walk(b, &mut h, &mut |_, _, _, _| {});
+            walk(b, &mut h, &mut |_, _, _| {});
             for s in f.successors(b) {
                 let changed = match &mut entry[s] {
                     Some(old) => old.merge(&h),

@@ -16,6 +16,7 @@ pub mod waits;
 pub use selectable::selectable;
 
 use crate::mir::{Function, VerifyError, verify};
+use barewave_isa::{Occupancy, Resources};
 use std::io::Write;
 use std::sync::OnceLock;
 
@@ -28,6 +29,13 @@ pub struct Machine {
     pub emitted: emit::Emitted,
     /// Registers in use.
     pub usage: regalloc::Usage,
+}
+
+impl Machine {
+    /// How many of it fit on a compute unit.
+    pub fn occupancy(&self) -> Occupancy {
+        self.function.target.occupancy(&self.usage.resources(&self.function))
+    }
 }
 
 /// Why a kernel could not be compiled. Every variant but [`CompileError::Registers`] is a defect of barewave.
@@ -43,24 +51,21 @@ pub enum CompileError {
     #[error(transparent)]
     Check(#[from] Box<check::CheckError>),
     #[error(transparent)]
-    Waits(#[from] Box<waits::MissingWait>),
-    #[error(transparent)]
-    Hazards(#[from] Box<hazards::Hazard>),
-    #[error(transparent)]
     Emit(#[from] emit::EmitError),
 }
 
 /// Compiles one kernel: the pipeline in full.
 pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
-    let vgprs = vgpr_budget(&f);
+    let most = vector_budget(&f);
+    let (reach, addressable) = (waves_within_reach(&f), f.target.info().max_vgprs);
     verify(&f, "build")?;
     select::select(&mut f)?;
     after(&f, "select")?;
     simplify::simplify(&mut f);
     after(&f, "simplify")?;
-    schedule::schedule(&mut f, vgprs * 3 / 4);
+    let wanted = schedule::schedule(&mut f, most.min(addressable), reach);
     after(&f, "schedule")?;
-    let allocation = regalloc::allocate(&mut f, vgprs)?;
+    let allocation = regalloc::allocate(&mut f, regalloc::Goal { wanted, most })?;
     let before = f.clone();
     regalloc::rewrite(&mut f, &allocation);
     check::check(&before, &f, &regalloc::fixed_places(&before)).map_err(Box::new)?;
@@ -70,17 +75,23 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     dump(&f, "waits");
     hazards::hazards(&mut f);
     dump(&f, "hazards");
-    waits::verify(&f).map_err(Box::new)?;
-    hazards::verify(&f).map_err(Box::new)?;
     let emitted = emit::emit(&f)?;
     Ok(Machine { function: f, emitted, usage: allocation.usage })
 }
 
-/// VGPRs a wave may use so that its whole workgroup fits on a compute unit.
-fn vgpr_budget(f: &Function) -> u32 {
+/// Vector registers a wave may use so that its whole workgroup fits on a compute unit.
+fn vector_budget(f: &Function) -> u32 {
     let t = f.target.info();
     let waves = f.workgroup_size.div_ceil(t.wave_size);
-    regalloc::vgpr_limit(f.target, waves.div_ceil(t.simds))
+    f.target.most_vgprs(t.wave_size, waves.div_ceil(t.simds))
+}
+
+/// Waves per SIMD that a function reaches if registers do not limit it.
+fn waves_within_reach(f: &Function) -> u32 {
+    let wave_size = f.target.info().wave_size;
+    let (workgroup_size, lds_bytes) = (f.workgroup_size, f.lds_bytes);
+    let light = Resources { wave_size, workgroup_size, vgprs: 1, agprs: 0, sgprs: 0, lds_bytes };
+    f.target.occupancy(&light).waves_per_simd.max(1)
 }
 
 fn after(f: &Function, pass: &'static str) -> Result<(), CompileError> {

@@ -1,29 +1,97 @@
 //! Instruction scheduling before register allocation: top-down list scheduling of each block.
 //!
 //! The dependence graph of a block has an edge for each value read after it is written (weighted with the producer's
-//! latency), for each value overwritten, between memory accesses of one address space of which one writes, and
+//! latency), for each value overwritten, between accesses of memory or LDS that may meet ([`Space`]) and of which one writes
+//! (a load to LDS reads memory and writes LDS), and
 //! between instructions with side effects. Priority is the longest latency path to the end of the block. While the
-//! number of live vector registers is above the limit, the ready instruction that frees most registers goes first,
-//! so that hoisted loads do not cost occupancy. Ties keep the source order, so scheduling is deterministic. Blocks
-//! whose order the kernel's author has fixed are left alone.
+//! number of live vector or scalar registers is at the goal, the first ready instruction of the source order goes, so that what has
+//! been begun is ended and hoisted loads do not cost occupancy. Ties keep the source order, so scheduling is
+//! deterministic. Blocks whose order the kernel's author has fixed are left alone.
+//!
+//! The goal is an occupancy step ([`Target::vgpr_steps`]): the most registers with which as many waves fit on a SIMD as
+//! in the order that the block came in, or as LDS and the workgroup's size allow. So reordering never costs a
+//! wave, and uses all registers that cost none.
+//!
+//! [`Space`]: crate::mir::Space
+//! [`Target::vgpr_steps`]: barewave_isa::Target::vgpr_steps
 
-use crate::mir::liveness::{Liveness, for_each_def, for_each_use};
-use crate::mir::{Function, MInst, Opnd, Part, RegClass};
+use crate::mir::liveness::{Liveness, UnitSet, for_each_def, for_each_use};
+use crate::mir::{Function, Lds, MInst, Memory, Opnd, Part, RegClass};
 use barewave_isa::{Flags, Pipe, Reg};
 use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
-/// Reorders the instructions of unpinned blocks; `vgpr_goal` is the number of live VGPRs to stay below if possible.
-pub fn schedule(f: &mut Function, vgpr_goal: u32) {
+/// Reorders the instructions of unpinned blocks. The kernel may use `budget` VGPRs; `reach` waves per SIMD is what it
+/// gets if registers do not limit it. Returns the goal: the most VGPRs that cost no wave.
+pub fn schedule(f: &mut Function, budget: u32, reach: u32) -> u32 {
     let live = Liveness::of(f);
+    let files = files_of_units(f);
+    let goal = next_step(f, pressure(f, &live, &files), reach).min(budget);
+    // Tuples leave gaps; scalars have no steps to aim at.
+    let goals = [goal as i64, f.target.info().max_sgprs as i64 - 8];
     for b in 0..f.blocks.len() {
         if f.blocks[b].pinned || f.blocks[b].insts.len() < 3 {
             continue;
         }
         let graph = Graph::of(f, &f.blocks[b].insts);
-        let order = list_schedule(f, &live, b, &graph, vgpr_goal);
+        // The order that the block came in stays within the goal.
+        let Some(order) = list_schedule(f, &live, b, &graph, &files, goals) else { continue };
         let mut old: Vec<Option<MInst>> = std::mem::take(&mut f.blocks[b].insts).into_iter().map(Some).collect();
         f.blocks[b].insts = order.into_iter().map(|i| old[i].take().expect("each instruction once")).collect();
     }
+    goal
+}
+
+/// Most VGPRs that cost no wave against `pressure` of them, or against `reach` waves.
+fn next_step(f: &Function, pressure: u32, reach: u32) -> u32 {
+    let wave_size = f.target.info().wave_size;
+    let free = f.target.most_vgprs(wave_size, reach);
+    let steps = f.target.vgpr_steps(wave_size);
+    let step = steps.iter().map(|s| s.1).find(|most| *most >= pressure).unwrap_or(u32::MAX);
+    step.max(free)
+}
+
+/// Most VGPRs that are live at once.
+fn pressure(f: &Function, live: &Liveness, files: &[usize]) -> u32 {
+    let count = |set: &UnitSet| set.iter().filter(|u| files[*u] == VGPRS).count() as u32;
+    let mut most = 0;
+    for (b, block) in f.blocks.iter().enumerate() {
+        let mut alive = live.live_out[b].clone();
+        let mut now = count(&alive);
+        most = most.max(now);
+        for inst in block.insts.iter().rev() {
+            for_each_def(inst, |p| {
+                for u in live.units.of_part(p) {
+                    now -= u32::from(files[u] == VGPRS && alive.contains(u));
+                    alive.remove(u);
+                }
+            });
+            for_each_use(inst, f.target, |p| {
+                for u in live.units.of_part(p) {
+                    now += u32::from(files[u] == VGPRS && !alive.contains(u));
+                    alive.insert(u);
+                }
+            });
+            most = most.max(now);
+        }
+    }
+    most
+}
+
+/// Register files whose pressure is watched, and all others.
+const VGPRS: usize = 0;
+const SGPRS: usize = 1;
+const OTHER: usize = 2;
+
+/// The register file of every unit.
+fn files_of_units(f: &Function) -> Vec<usize> {
+    let file = |class| match class {
+        RegClass::V => VGPRS,
+        RegClass::S => SGPRS,
+        RegClass::A => OTHER,
+    };
+    f.vregs.iter().flat_map(|v| std::iter::repeat_n(file(v.class), v.dwords as usize)).collect()
 }
 
 /// Dependence graph of a block.
@@ -40,8 +108,8 @@ struct Graph {
 enum Place {
     Dword(u32, u8),
     Fixed(Reg),
-    Lds,
-    Memory,
+    Lds(Lds),
+    Memory(Memory),
     Effects,
 }
 
@@ -55,11 +123,12 @@ impl Graph {
     fn of(f: &Function, insts: &[MInst]) -> Graph {
         let n = insts.len();
         let mut g = Graph { out: vec![Vec::new(); n], incoming: vec![0; n], height: vec![0; n] };
+        let named = Named::of(insts);
         let mut places: FxHashMap<Place, Access> = FxHashMap::default();
         let mut before: Vec<(usize, u32)> = Vec::new();
         for (i, inst) in insts.iter().enumerate() {
             before.clear();
-            let (reads, writes) = accesses(f, inst);
+            let (reads, writes) = accesses(f, inst, &named);
             for p in &reads {
                 let a = places.entry(*p).or_default();
                 if let Some(w) = a.writer {
@@ -95,12 +164,45 @@ impl Graph {
 
 fn latency(f: &Function, producer: &MInst, place: Place) -> u32 {
     match place {
-        Place::Lds | Place::Memory | Place::Effects => 1,
+        Place::Lds(_) | Place::Memory(_) | Place::Effects => 1,
         _ => producer.info(f.target).map_or(1, |x| x.latency.max(1) as u32),
     }
 }
 
-fn accesses(f: &Function, inst: &MInst) -> (Vec<Place>, Vec<Place>) {
+/// The memory that a block's instructions name: what names none touches all of it.
+struct Named {
+    lds: Vec<Lds>,
+    memory: Vec<Memory>,
+}
+
+impl Named {
+    fn of(insts: &[MInst]) -> Named {
+        let (mut lds, mut memory) = (vec![Lds::Any], vec![Memory::Any]);
+        for i in insts {
+            lds.push(i.space.lds);
+            memory.push(i.space.memory);
+        }
+        lds.sort_unstable();
+        lds.dedup();
+        memory.sort_unstable();
+        memory.dedup();
+        Named { lds, memory }
+    }
+    fn lds(&self, l: Lds) -> &[Lds] {
+        match self.lds.binary_search(&l) {
+            Ok(i) if l != Lds::Any => &self.lds[i..=i],
+            _ => &self.lds,
+        }
+    }
+    fn memory(&self, m: Memory) -> &[Memory] {
+        match self.memory.binary_search(&m) {
+            Ok(i) if m != Memory::Any => &self.memory[i..=i],
+            _ => &self.memory,
+        }
+    }
+}
+
+fn accesses(f: &Function, inst: &MInst, named: &Named) -> (Vec<Place>, Vec<Place>) {
     let (mut reads, mut writes) = (Vec::new(), Vec::new());
     let dwords = |p: Part| (p.first..p.first + p.len).map(move |i| Place::Dword(p.reg.0, i));
     for_each_use(inst, f.target, |p| reads.extend(dwords(p)));
@@ -116,17 +218,20 @@ fn accesses(f: &Function, inst: &MInst) -> (Vec<Place>, Vec<Place>) {
         // EXEC and MODE are read by everything; only writers of them order anything.
         reads.extend(info.reads.iter().map(|r| Place::Fixed(*r)));
         writes.extend(info.writes.iter().map(|r| Place::Fixed(*r)));
-        let space = match info.pipe {
-            Pipe::Lds => Some(Place::Lds),
-            Pipe::Vmem => Some(Place::Memory),
-            _ => None,
-        };
-        if let Some(space) = space {
-            let store = info.flags.has(Flags::STORE) || info.flags.has(Flags::ATOMIC);
-            if store { writes.push(space) } else { reads.push(space) }
-        }
-        if info.flags.has(Flags::BARRIER) {
-            writes.push(Place::Lds);
+        let store = info.flags.has(Flags::STORE) || info.flags.has(Flags::ATOMIC);
+        let lds = named.lds(inst.space.lds).iter().map(|l| Place::Lds(*l));
+        let memory = named.memory(inst.space.memory).iter().map(|m| Place::Memory(*m));
+        match info.pipe {
+            Pipe::Lds if store => writes.extend(lds),
+            Pipe::Lds => reads.extend(lds),
+            Pipe::Vmem if inst.loads_to_lds(f.target) => {
+                reads.extend(memory);
+                writes.extend(lds);
+            }
+            Pipe::Vmem if store => writes.extend(memory),
+            Pipe::Vmem => reads.extend(memory),
+            _ if info.flags.has(Flags::BARRIER) => writes.extend(lds),
+            _ => {}
         }
         if info.flags.has(Flags::SIDE_EFFECTS) {
             writes.push(Place::Effects);
@@ -135,80 +240,110 @@ fn accesses(f: &Function, inst: &MInst) -> (Vec<Place>, Vec<Place>) {
     (reads, writes)
 }
 
-fn list_schedule(f: &Function, live: &Liveness, b: usize, g: &Graph, goal: u32) -> Vec<usize> {
+/// An order of the block's instructions that stays within the goals (VGPRs, SGPRs); `None` when the greedy choice did not.
+fn list_schedule(
+    f: &Function,
+    live: &Liveness,
+    b: usize,
+    g: &Graph,
+    files: &[usize],
+    goals: [i64; 2],
+) -> Option<Vec<usize>> {
     let insts = &f.blocks[b].insts;
     let n = insts.len();
-    let vector = |p: Part| f.vreg(p.reg).class == RegClass::V;
     // Uses of each unit that are still to come in this block, and which units are live now.
-    let mut uses_left: FxHashMap<usize, u32> = FxHashMap::default();
+    let mut uses_left = vec![0u32; live.units.count()];
+    let mut widest = [0i64; 3];
     for inst in insts {
-        for_each_use(inst, f.target, |p| {
-            live.units.of_part(p).for_each(|u| *uses_left.entry(u).or_default() += 1);
-        });
+        for_each_use(inst, f.target, |p| live.units.of_part(p).for_each(|u| uses_left[u] += 1));
+        let mut defined = [0i64; 3];
+        for_each_def(inst, |p| defined[files[live.units.of_part(p).start]] += p.len as i64);
+        (0..3).for_each(|k| widest[k] = widest[k].max(defined[k]));
     }
     let mut alive = live.live_in[b].clone();
-    let mut vgprs: i64 = f
-        .vregs
-        .iter()
-        .enumerate()
-        .filter(|(_, v)| v.class == RegClass::V)
-        .map(|(i, v)| {
-            let base = live.units.base(crate::mir::VReg(i as u32));
-            (base..base + v.dwords as usize).filter(|u| alive.contains(*u)).count() as i64
-        })
-        .sum();
+    let mut held = [0i64; 3];
+    alive.iter().for_each(|u| held[files[u]] += 1);
     let mut incoming = g.incoming.clone();
-    let mut earliest = vec![0u32; n];
-    let mut ready: Vec<usize> = (0..n).filter(|i| incoming[*i] == 0).collect();
+    let mut ready = Ready { earliest: vec![0; n], done: vec![false; n], ..Ready::default() };
+    (0..n).filter(|i| incoming[*i] == 0).for_each(|i| ready.add(i, g.height[i]));
     let mut order = Vec::with_capacity(n);
     let mut now = 0u32;
-    while !ready.is_empty() {
-        let growth = |i: usize| -> i64 {
-            let mut d = 0i64;
-            for_each_def(&insts[i], |p| {
-                if vector(p) {
-                    d += live.units.of_part(p).filter(|u| !alive.contains(*u)).count() as i64;
-                }
-            });
-            for_each_use(&insts[i], f.target, |p| {
-                if vector(p) {
-                    let last = |u: &usize| uses_left.get(u) == Some(&1) && !live.live_out[b].contains(*u);
-                    d -= live.units.of_part(p).filter(last).count() as i64;
-                }
-            });
-            d
-        };
-        let pressed = vgprs >= goal as i64;
-        let best = (0..ready.len())
-            .min_by_key(|&k| {
-                let i = ready[k];
-                let stall = earliest[i].saturating_sub(now);
-                let frees = if pressed { growth(i) } else { 0 };
-                (frees, stall, std::cmp::Reverse(g.height[i]), i)
-            })
-            .expect("the ready list is not empty");
-        let i = ready.swap_remove(best);
-        vgprs += growth(i);
+    let short = |held: &[i64; 3]| (0..2).any(|k| held[k] + widest[k] > goals[k]);
+    while let Some(i) = ready.take(now, short(&held)) {
         for_each_use(&insts[i], f.target, |p| {
             for u in live.units.of_part(p) {
-                if let Some(k) = uses_left.get_mut(&u) {
-                    *k -= 1;
-                    if *k == 0 && !live.live_out[b].contains(u) {
-                        alive.remove(u);
-                    }
+                uses_left[u] -= 1;
+                if uses_left[u] == 0 && !live.live_out[b].contains(u) && alive.contains(u) {
+                    alive.remove(u);
+                    held[files[u]] -= 1;
                 }
             }
         });
-        for_each_def(&insts[i], |p| live.units.of_part(p).for_each(|u| alive.insert(u)));
-        now = now.max(earliest[i]) + insts[i].info(f.target).map_or(1, |x| x.busy.max(1) as u32);
+        for_each_def(&insts[i], |p| {
+            for u in live.units.of_part(p) {
+                held[files[u]] += i64::from(!alive.contains(u));
+                alive.insert(u);
+            }
+        });
+        if (0..2).any(|k| held[k] > goals[k]) {
+            return None;
+        }
+        now = now.max(ready.earliest[i]) + insts[i].info(f.target).map_or(1, |x| x.busy.max(1) as u32);
         order.push(i);
         for &(k, l) in &g.out[i] {
-            earliest[k] = earliest[k].max(now.saturating_sub(1) + l);
+            ready.earliest[k] = ready.earliest[k].max(now.saturating_sub(1) + l);
             incoming[k] -= 1;
             if incoming[k] == 0 {
-                ready.push(k);
+                ready.add(k, g.height[k]);
             }
         }
     }
-    order
+    Some(order)
+}
+
+/// Instructions whose predecessors have all been placed.
+#[derive(Default)]
+struct Ready {
+    /// Cycle in which an instruction's operands are there.
+    earliest: Vec<u32>,
+    done: Vec<bool>,
+    /// Those that can go at once, by height; ties keep the source order.
+    now: BinaryHeap<(u32, Reverse<usize>)>,
+    /// Those that would stall, by the cycle they wait for.
+    later: BinaryHeap<Reverse<(u32, Reverse<u32>, usize)>>,
+    /// All of them in source order.
+    source: BinaryHeap<Reverse<usize>>,
+}
+
+impl Ready {
+    fn add(&mut self, i: usize, height: u32) {
+        self.later.push(Reverse((self.earliest[i], Reverse(height), i)));
+        self.source.push(Reverse(i));
+    }
+
+    /// The next instruction: while registers are short the first one of the source order, which ends what has been
+    /// begun; else the highest one that does not stall, or the one that stalls least.
+    fn take(&mut self, now: u32, short: bool) -> Option<usize> {
+        while let Some(&Reverse((at, Reverse(height), i))) = self.later.peek() {
+            if at > now {
+                break;
+            }
+            self.later.pop();
+            self.now.push((height, Reverse(i)));
+        }
+        let i = loop {
+            let i = if short {
+                self.source.pop()?.0
+            } else if let Some((_, Reverse(i))) = self.now.pop() {
+                i
+            } else {
+                self.later.pop()?.0.2
+            };
+            if !self.done[i] {
+                break i;
+            }
+        };
+        self.done[i] = true;
+        Some(i)
+    }
 }

@@ -7,9 +7,10 @@
 //! touches that part. What nobody uses is removed.
 
 use crate::mir::liveness::{Liveness, for_each_def, for_each_use};
-use crate::mir::{Function, MInst, Opnd, Part, VReg};
+use crate::mir::{Code, Function, MInst, Opnd, Part, RegClass, VReg};
 use barewave_isa::{Flags, Pipe, op};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// Simplifies a function of target instructions over virtual registers.
 pub fn simplify(f: &mut Function) {
@@ -52,12 +53,21 @@ fn is_pure(f: &Function, i: &MInst) -> bool {
         && info.dsts.iter().all(|s| !s.read)
 }
 
+/// Instructions with equal keys compute the same from the same operands.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    code: Code,
+    class: RegClass,
+    srcs: SmallVec<[Opnd; 4]>,
+    mods: SmallVec<[(u16, i32); 2]>,
+}
+
 fn common_subexpressions(f: &mut Function, defs: &[u32]) {
     let preloaded: Vec<VReg> = super::regalloc::fixed_places(f).iter().map(|p| p.0).collect();
     let once = |p: &Part| defs[p.reg.0 as usize] + u32::from(preloaded.contains(&p.reg)) == 1;
     let mut renamed: FxHashMap<VReg, VReg> = FxHashMap::default();
     for b in 0..f.blocks.len() {
-        let mut seen: FxHashMap<String, VReg> = FxHashMap::default();
+        let mut seen: FxHashMap<Key, VReg> = FxHashMap::default();
         let carries = scc_reads(f, b);
         let mut insts = std::mem::take(&mut f.blocks[b].insts);
         let mut i = 0;
@@ -78,7 +88,8 @@ fn common_subexpressions(f: &mut Function, defs: &[u32]) {
                 return true;
             }
             let class = f.vreg(d.reg).class;
-            let key = format!("{:?}{class:?}{:?}{:?}", inst.code, inst.srcs, inst.mods);
+            let mods = inst.mods.iter().map(|(name, value)| (name as u16, value)).collect();
+            let key = Key { code: inst.code, class, srcs: inst.srcs.clone(), mods };
             match seen.get(&key) {
                 Some(first) => {
                     renamed.insert(d.reg, *first);

@@ -1,9 +1,10 @@
-//! Wait insertion and its verifier: one model of the wait counters for both.
+//! Wait insertion. Whether the waits suffice is proved over the bytes, by `verify`.
 //!
 //! The hardware counts outstanding memory operations per counter; a wait for `n` returns when at most `n` are left.
 //! The model gives every operation of a counter a score, its number in issue order. A register that an outstanding
 //! operation will write remembers the score. When an instruction touches that register, operations up to the score
-//! must be done: at most `issued - score` may be left. Where operations of a counter can finish out of order (scalar
+//! must be done: at most `issued - score` may be left. So does a part of LDS that a load from memory will fill, until an
+//! instruction of the wave touches it or a barrier separates it. Where operations of a counter can finish out of order (scalar
 //! loads, or two kinds of operation on one counter) only a wait for zero proves anything. Before a barrier LDS
 //! accesses must be done. At block starts the states of all predecessors are merged by aligning the newest score
 //! and keeping the younger one for each register; loops iterate to a fixpoint.
@@ -15,7 +16,7 @@
 //!
 //! Store data needs no wait: from gfx7 on it is read before later instructions can overwrite it.
 
-use crate::mir::{Function, MInst, Opnd};
+use crate::mir::{Function, Lds, MInst, Opnd};
 use barewave_isa::{Counter, Flags, Inst, OpInfo, Operand, Pipe, Reg, Target, WaitScheme};
 use std::collections::BTreeMap;
 
@@ -30,30 +31,32 @@ struct State {
     done: [u32; COUNTERS],
     /// Kinds of operation outstanding: bit per pipe, top bit when they finish out of order.
     kinds: [u16; COUNTERS],
-    /// Score of the newest operation that writes a register.
-    writes: BTreeMap<(Reg, u8), u32>,
+    /// Score of the newest operation that writes a register, or of the newest load to a part of LDS.
+    writes: BTreeMap<(Cell, u8), u32>,
+}
+
+/// What an outstanding operation will write.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Cell {
+    Reg(Reg),
+    Lds(Lds),
 }
 
 const OUT_OF_ORDER: u16 = 1 << 15;
 
-/// A read of a register that nothing waits for.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "kernel {kernel}, {block}, instruction {index} ({inst}): {counter:?} must be at most {limit} here, and no wait says so"
-)]
-pub struct MissingWait {
-    kernel: String,
-    block: String,
-    index: usize,
-    inst: String,
-    counter: Counter,
-    limit: u32,
-}
-
 impl State {
     /// Waits that the instruction needs: most operations that may be outstanding, per counter. Registers that are only
     /// `filled` may be outstanding on the counters `ordered`.
-    fn needed(&self, info: &OpInfo, touched: &[Reg], filled: &[Reg], ordered: &[Counter]) -> [Option<u32>; COUNTERS] {
+    ///
+    /// `lds` is the part of LDS that the instruction touches or, as a barrier, separates.
+    fn needed(
+        &self,
+        info: &OpInfo,
+        touched: &[Reg],
+        filled: &[Reg],
+        ordered: &[Counter],
+        lds: Option<Lds>,
+    ) -> [Option<u32>; COUNTERS] {
         let mut need = [None; COUNTERS];
         let mut require = |c: usize, score: u32| {
             if score > self.done[c] {
@@ -63,15 +66,22 @@ impl State {
         };
         if !self.writes.is_empty() {
             for &r in touched {
-                for (&(_, c), &score) in self.writes.range((r, 0)..=(r, u8::MAX)) {
+                for (&(_, c), &score) in self.writes.range((Cell::Reg(r), 0)..=(Cell::Reg(r), u8::MAX)) {
                     require(c as usize, score);
                 }
             }
             for &r in filled {
-                for (&(_, c), &score) in self.writes.range((r, 0)..=(r, u8::MAX)) {
+                for (&(_, c), &score) in self.writes.range((Cell::Reg(r), 0)..=(Cell::Reg(r), u8::MAX)) {
                     if !(in_order(self.kinds[c as usize]) && ordered.iter().any(|&o| o as u8 == c)) {
                         require(c as usize, score);
                     }
+                }
+            }
+        }
+        if let Some(mine) = lds {
+            for (&(cell, c), &score) in self.writes.range((Cell::Lds(Lds::Any), 0)..) {
+                if matches!(cell, Cell::Lds(theirs) if theirs.meets(mine)) {
+                    require(c as usize, score);
                 }
             }
         }
@@ -98,8 +108,8 @@ impl State {
     }
 
     /// The instruction has been issued.
-    fn issue(&mut self, info: &OpInfo, written: impl Iterator<Item = Reg>, max: &[u32; COUNTERS]) {
-        let written: Vec<Reg> = if info.counters.is_empty() { Vec::new() } else { written.collect() };
+    fn issue(&mut self, info: &OpInfo, written: impl Iterator<Item = Cell>, max: &[u32; COUNTERS]) {
+        let written: Vec<Cell> = if info.counters.is_empty() { Vec::new() } else { written.collect() };
         for &counter in info.counters {
             let c = counter as usize;
             self.issued[c] += 1;
@@ -189,30 +199,8 @@ pub fn waits(f: &mut Function) {
     }
 }
 
-/// Proves that no instruction touches a register before the operation that writes it is waited for.
-pub fn verify(f: &Function) -> Result<(), MissingWait> {
-    let mut error = None;
-    let entry = solve(f);
-    for (b, state) in entry.into_iter().enumerate() {
-        let Some(mut state) = state else { continue };
-        walk_block(f, b, &mut state, &mut |index, need| {
-            if error.is_none() {
-                error = Some(MissingWait {
-                    kernel: f.name.clone(),
-                    block: f.blocks[b].name.clone(),
-                    index,
-                    inst: format!("{:?}", f.blocks[b].insts[index]),
-                    counter: need[0].0,
-                    limit: need[0].1,
-                });
-            }
-        });
-    }
-    error.map_or(Ok(()), Err)
-}
-
 /// The same instruction in the machine IR.
-pub fn lift(i: Inst) -> MInst {
+fn lift(i: Inst) -> MInst {
     let operand = |o: &Operand| match *o {
         Operand::Regs(r) => Opnd::P(r),
         Operand::Imm(x) => Opnd::Imm(x),
@@ -223,6 +211,7 @@ pub fn lift(i: Inst) -> MInst {
         dsts: i.dsts.iter().map(operand).collect(),
         srcs: i.srcs.iter().map(operand).collect(),
         mods: i.mods,
+        space: Default::default(),
     }
 }
 
@@ -280,7 +269,8 @@ fn walk_block(f: &Function, b: usize, state: &mut State, on_need: &mut OnNeed) {
         touched.extend(info.reads.iter().chain(info.writes));
         let load = info.pipe == Pipe::Vmem && info.flags.has(Flags::LOAD);
         let ordered = if load && f.target.info().waits != WaitScheme::Split { info.counters } else { &[] };
-        let need = state.needed(info, &touched, &filled, ordered);
+        let touches_lds = info.pipe == Pipe::Lds || info.flags.has(Flags::BARRIER);
+        let need = state.needed(info, &touched, &filled, ordered, touches_lds.then_some(inst.space.lds));
         if need.iter().any(Option::is_some) {
             let list: Vec<(Counter, u32)> = f
                 .target
@@ -295,7 +285,8 @@ fn walk_block(f: &Function, b: usize, state: &mut State, on_need: &mut OnNeed) {
             }
         }
         let written = inst.dsts.iter().filter_map(|o| if let Opnd::P(r) = o { Some(*r) } else { None });
-        state.issue(info, written.flat_map(|r| r.iter()), &max);
+        let to_lds = inst.loads_to_lds(f.target).then_some(Cell::Lds(inst.space.lds));
+        state.issue(info, written.flat_map(|r| r.iter()).map(Cell::Reg).chain(to_lds), &max);
     }
 }
 

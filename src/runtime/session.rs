@@ -3,6 +3,7 @@
 use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, StreamId};
 use super::plan::{Address, Plan, Port, Region};
 use crate::tensor::HostTensor;
+use crate::verify;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +37,9 @@ pub enum SessionError {
     /// There is no run to finish.
     #[error("no run was started")]
     NotStarted,
+    /// The machine code is not fit to run.
+    #[error(transparent)]
+    Code(#[from] verify::Refused),
     /// The plan makes no sense.
     #[error("the launch plan is damaged: {0}")]
     Plan(String),
@@ -136,6 +140,7 @@ impl Session {
         }
         let mut held =
             Held { device: device.clone(), module: None, memory: Vec::new(), stream: None, events: Vec::new() };
+        verify::admit(code)?;
         let module = device.load(code)?;
         held.module = Some(module);
         let arena = held.alloc(plan.arena_bytes)?;

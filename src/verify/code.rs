@@ -7,10 +7,10 @@
 //! kernel, and a call of an unknown function, are listed as unresolved: what follows a call is then checked as if the
 //! function kept to the usual convention, to wait for its own loads and to return nothing undefined.
 
-use super::inst::{Flow, Line, has_halves};
-use super::values::Values;
-use crate::codeobj::{ElfFile, KernelInfo, Segment};
-use barewave_isa::{Decoder, Mode, Target, op};
+use super::inst::{Flow, Line, Names, has_halves};
+use super::values::{self, Values};
+use crate::codeobj::{ElfFile, Segment};
+use barewave_isa::{Decoder, Mode, Raw, Target, op};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -26,9 +26,14 @@ pub struct Code<'a> {
     /// Waves have 64 lanes.
     pub wave64: bool,
     decoder: Decoder,
+    names: Names,
     segments: Vec<Decoded<'a>>,
     /// Instructions in order of discovery.
     pub lines: Vec<Line>,
+    /// Address of an instruction that is left out.
+    without: Option<u64>,
+    /// Relocations by address: their numbers.
+    relocations: FxHashMap<u64, usize>,
 }
 
 struct Decoded<'a> {
@@ -56,12 +61,24 @@ pub enum Astray {
 
 impl<'a> Code<'a> {
     /// Nothing decoded yet.
-    pub fn new(file: &'a ElfFile, bytes: &'a [u8], target: Target, wave64: bool) -> Code<'a> {
+    pub fn new(file: &'a ElfFile, bytes: &'a [u8], target: Target, wave64: bool, without: Option<u64>) -> Code<'a> {
         let mode = Mode { wave64, true16: has_halves(file.family) };
         let segments = file.segments.iter().filter(|s| s.executable);
         let segments = segments.map(|segment| Decoded { segment, starts: vec![NOTHING; segment.file.len() / 4] });
         let (decoder, segments) = (Decoder::new(target, mode), segments.collect());
-        Code { file, bytes, target, wave64, decoder, segments, lines: Vec::new() }
+        let relocations = file.relocations.iter().enumerate().map(|(i, r)| (r.addr, i)).collect();
+        Code {
+            file,
+            bytes,
+            target,
+            wave64,
+            decoder,
+            names: Names::new(),
+            segments,
+            lines: Vec::new(),
+            without,
+            relocations,
+        }
     }
 
     /// The instruction at an address.
@@ -83,7 +100,8 @@ impl<'a> Code<'a> {
         if d.starts.get(first..last).is_none_or(|s| s.iter().any(|s| *s != NOTHING)) {
             return Err(Astray::Inside);
         }
-        let line = Line::new(self.target, self.wave64, at, raw).ok_or(Astray::Illegal)?;
+        let mut line = Line::new(self.target, self.wave64, &mut self.names, at, raw).ok_or(Astray::Illegal)?;
+        line.left_out = self.without == Some(at);
         let i = self.lines.len() as u32;
         d.starts[first..last].fill(INSIDE);
         d.starts[first] = i;
@@ -94,11 +112,28 @@ impl<'a> Code<'a> {
 
 impl Code<'_> {
     /// The instruction that the bits at an address would be, reached or not.
-    pub fn peek(&self, at: u64) -> Option<Line> {
+    pub fn peek(&self, at: u64) -> Option<Raw> {
         let range = self.file.file_range(at, 4)?;
         let segment = self.segments.iter().find(|d| d.segment.file.contains(&range.start))?;
-        let raw = self.decoder.decode(self.bytes.get(range.start..segment.segment.file.end)?)?;
-        Line::new(self.target, self.wave64, at, raw)
+        self.decoder.decode(self.bytes.get(range.start..segment.segment.file.end)?)
+    }
+}
+
+impl Code<'_> {
+    /// The 64 bits at an address of the loaded file, relocated; none when a program may write them.
+    pub fn content(&self, addr: u64) -> Option<u64> {
+        const RELATIVE64: u32 = 13;
+        if let Some(r) = self.relocations.get(&addr).and_then(|&i| self.file.relocations.get(i)) {
+            if r.kind == RELATIVE64 {
+                return Some(r.addend as u64);
+            }
+            let symbol = self.file.dynamic_symbols.get(r.symbol).filter(|s| s.defined)?;
+            return Some(symbol.addr.wrapping_add_signed(r.addend));
+        }
+        let holds = |s: &&Segment| s.addr <= addr && addr - s.addr < s.mem_size;
+        self.file.segments.iter().find(holds).filter(|s| !s.writable)?;
+        let at = self.file.file_range(addr, 8)?;
+        self.bytes.get(at)?.try_into().ok().map(u64::from_le_bytes)
     }
 }
 
@@ -115,8 +150,9 @@ pub struct Block {
     pub calls_unknown: bool,
     /// Its last instruction returns to where the function was called.
     pub returns: bool,
-    /// Where returns may go: filled for blocks that return.
-    pub back: SmallVec<[u32; 2]>,
+    /// Blocks without instructions that lead from the ends of a function to behind its calls: filled for blocks that
+    /// return.
+    pub back: SmallVec<[u32; 1]>,
 }
 
 impl Block {
@@ -156,6 +192,10 @@ pub struct Graph {
     pub strays: Vec<Stray>,
     /// Jumps and calls through registers whose addresses are not known.
     pub unresolved: Vec<u32>,
+    /// Blocks in an order that takes predecessors first where there is no loop; only those that control can come to.
+    pub by_rank: Vec<u32>,
+    /// Place of each block in it.
+    pub rank: Vec<u32>,
 }
 
 /// What a search through the code has found.
@@ -173,30 +213,48 @@ struct Found {
 }
 
 impl Graph {
-    /// Follows control from an address.
-    pub fn new(code: &mut Code, entry: u64) -> Graph {
-        let mut f = Found::default();
-        let mut work = vec![(entry, None, false)];
-        f.leaders.insert(entry);
-        while let Some((at, from, falls)) = work.pop() {
-            f.follow(code, at, from, falls, &mut work);
+    /// Follows control from an address. None when that takes more than `budget` steps.
+    pub fn new(code: &mut Code, entry: u64, budget: &mut usize) -> Option<Graph> {
+        let mut targets = FxHashMap::default();
+        loop {
+            let mut f = Found { targets, ..Found::default() };
+            let mut work = vec![(entry, None, false)];
+            f.leaders.insert(entry);
+            while let Some((at, from, falls)) = work.pop() {
+                f.follow(code, at, from, falls, &mut work);
+            }
+            *budget = budget.checked_sub(f.order.len() + 1)?;
+            f.order.sort_unstable_by_key(|&i| code.lines[i as usize].at);
+            let (g, known) = f.graph(code, entry, budget)?;
+            targets = known;
+            let before = targets.len();
+            if !g.unresolved.is_empty() {
+                values::resolve(code, &g, &mut targets, budget)?;
+            }
+            if targets.len() == before {
+                return Some(g);
+            }
         }
-        f.order.sort_unstable_by_key(|&i| code.lines[i as usize].at);
-        f.graph(code, entry)
-    }
-
-    /// Follows control from a kernel's entry.
-    pub fn of_kernel(code: &mut Code, k: &KernelInfo) -> Graph {
-        Graph::new(code, k.entry)
     }
 
     /// The instructions of a block.
     pub fn lines<'c>(&self, code: &'c Code, block: usize) -> impl Iterator<Item = (u32, &'c Line)> + use<'c, '_> {
-        self.order[self.blocks[block].lines.clone()].iter().map(|&i| (i, &code.lines[i as usize]))
+        let lines = self.order[self.blocks[block].lines.clone()].iter().map(|&i| (i, &code.lines[i as usize]));
+        lines.filter(|(_, l)| !l.left_out)
     }
 
-    /// Blocks that control can come to, in an order that takes predecessors first where there is no loop.
-    pub fn reverse_postorder(&self) -> Vec<u32> {
+    /// Finds `by_rank` and `rank`.
+    fn sort(&mut self) {
+        let mut order = self.postorder();
+        order.reverse();
+        self.rank = vec![u32::MAX; self.blocks.len()];
+        for (n, b) in order.iter().enumerate() {
+            self.rank[*b as usize] = n as u32;
+        }
+        self.by_rank = order;
+    }
+
+    fn postorder(&self) -> Vec<u32> {
         let mut seen = vec![false; self.blocks.len()];
         let mut out = Vec::with_capacity(self.blocks.len());
         let mut stack: Vec<(usize, SmallVec<[u32; 4]>)> = Vec::new();
@@ -219,7 +277,6 @@ impl Graph {
                 }
             }
         }
-        out.reverse();
         out
     }
 }
@@ -259,7 +316,7 @@ impl Found {
             };
             match line.flow {
                 Flow::Next => {
-                    values.pass(line, code.file, code.bytes);
+                    values.pass(line, code);
                     (at, from, falls) = (next, Some(i), true);
                     continue;
                 }
@@ -271,7 +328,7 @@ impl Found {
                     work.push((next, Some(i), true));
                 }
                 Flow::Indirect(r) => {
-                    if let Some(to) = values.address(r) {
+                    if let Some(to) = self.targets.get(&i).copied().or_else(|| values.address(r)) {
                         self.targets.insert(i, to);
                         jump(to, &mut self.leaders);
                     }
@@ -283,7 +340,7 @@ impl Found {
                     work.push((next, Some(i), true));
                 }
                 Flow::CallRegister(r) => {
-                    if let Some(to) = values.address(r) {
+                    if let Some(to) = self.targets.get(&i).copied().or_else(|| values.address(r)) {
                         self.targets.insert(i, to);
                         self.functions.insert(to);
                         jump(to, &mut self.leaders);
@@ -296,7 +353,8 @@ impl Found {
         }
     }
 
-    fn graph(self, code: &Code, entry: u64) -> Graph {
+    /// The graph, and the known addresses of jumps through registers.
+    fn graph(self, code: &Code, entry: u64, budget: &mut usize) -> Option<(Graph, FxHashMap<u32, u64>)> {
         let Found { order, leaders, functions, targets, strays, .. } = self;
         let mut g = Graph { order, strays, ..Graph::default() };
         let mut block_at: FxHashMap<u64, u32> = FxHashMap::default();
@@ -344,48 +402,50 @@ impl Found {
                 }
             }
         }
-        g.find_returns(indirect);
-        g
+        g.find_returns(indirect, budget)?;
+        g.sort();
+        Some((g, targets))
     }
 }
 
 impl Graph {
     /// Jumps through registers in functions return to behind all calls of the function; others are unresolved.
-    fn find_returns(&mut self, indirect: Vec<(usize, u32)>) {
-        if indirect.is_empty() {
-            return;
-        }
+    fn find_returns(&mut self, indirect: Vec<(usize, u32)>, budget: &mut usize) -> Option<()> {
         let mut returns = vec![None; self.blocks.len()];
         for &(b, line) in &indirect {
             returns[b] = Some(line);
         }
         let mut lost: BTreeSet<u32> = indirect.iter().map(|i| i.1).collect();
+        let mut behind: FxHashMap<u32, SmallVec<[u32; 2]>> = FxHashMap::default();
+        for b in &self.blocks {
+            b.calls.iter().for_each(|f| behind.entry(*f).or_default().extend(b.next.iter().copied()));
+        }
+        // stamps save the clearing
+        let mut seen = vec![u32::MAX; self.blocks.len()];
         for n in 0..self.functions.len() {
             let f = self.functions[n];
-            let behind: SmallVec<[u32; 4]> =
-                self.blocks.iter().filter(|b| b.calls.contains(&f)).flat_map(|b| b.next.iter().copied()).collect();
+            let exit = self.blocks.len() as u32;
+            let next = behind.remove(&f).unwrap_or_default();
+            self.blocks.push(Block { next: next.into_iter().collect(), ..Block::default() });
             // the blocks of the function itself, over the calls in it
-            let mut seen = vec![false; self.blocks.len()];
-            let mut work = vec![f as usize];
+            let mut work = vec![f];
             while let Some(b) = work.pop() {
-                if std::mem::replace(&mut seen[b], true) {
+                *budget = budget.checked_sub(1)?;
+                if std::mem::replace(&mut seen[b as usize], n as u32) == n as u32 {
                     continue;
                 }
-                if let Some(line) = returns[b] {
+                let block = &mut self.blocks[b as usize];
+                if let Some(line) = returns[b as usize] {
                     lost.remove(&line);
-                    let block = &mut self.blocks[b];
                     block.returns = true;
-                    for &to in &behind {
-                        if !block.back.contains(&to) {
-                            block.back.push(to);
-                        }
-                    }
+                    block.back.push(exit);
                 }
-                work.extend(self.blocks[b].next.iter().map(|b| *b as usize));
+                work.extend(block.next.iter().copied());
             }
         }
         self.unresolved.extend(lost);
         self.unresolved.sort_unstable();
+        Some(())
     }
 }
 

@@ -10,9 +10,10 @@
 //! certain: no path and no lane has ever written the register.
 
 use super::code::{Code, Graph};
-use super::inst::{IMPLIED, Line, TIED, Use};
+use super::inst::{IMPLIED, Line, TIED, Use, Words};
 use super::regs::{Set, Span};
 use super::report::{Finding, Findings, Rule};
+use super::solve::{Analysis, solve};
 use crate::codeobj::{Descriptor, Family, ScratchSetup};
 use barewave_isa::{Flags, Pipe, Reg, Regs, Traits, op};
 
@@ -62,58 +63,60 @@ fn matters(s: Span) -> bool {
     !matches!(r, Reg::EXEC_LO | Reg::EXEC_HI | Reg::M0) && !(Reg::FLAT_SCRATCH_LO.0..Reg::M0.0).contains(&r.0)
 }
 
-/// Checks a kernel.
-pub fn check(code: &Code, g: &Graph, d: &Descriptor, out: &mut Findings) {
-    let family = code.file.family;
-    let start = at_start(d, family);
-    // the description of scratch that compilers keep where functions expect it
-    let by_kernel = d.scratch_setup(family) == ScratchSetup::ByKernel && d.scratch_enabled();
-    let frame = Span::of(Regs::s(0, 4)).filter(|_| by_kernel);
-    if g.blocks.is_empty() {
-        return;
+struct Defined<'a, 'c> {
+    code: &'a Code<'c>,
+    graph: &'a Graph,
+    /// The description of scratch that compilers keep where functions expect it.
+    frame: Option<Span>,
+}
+
+impl Analysis for Defined<'_, '_> {
+    type State = Set;
+
+    fn pass(&self, block: usize, state: &mut Set) -> bool {
+        walk(self, block, state, None)
     }
-    let mut entry: Vec<Option<Set>> = vec![None; g.blocks.len()];
-    entry[g.entry] = Some(start);
-    let order = g.reverse_postorder();
-    let mut dirty = vec![true; g.blocks.len()];
-    loop {
-        let mut again = false;
-        for &b in &order {
-            let b = b as usize;
-            if !std::mem::take(&mut dirty[b]) {
-                continue;
-            }
-            let Some(mut state) = entry[b] else { continue };
-            walk(code, g, frame, b, &mut state, None);
+
+    fn join(&self, state: &mut Set, other: &Set) -> bool {
+        state.join(other)
+    }
+
+    fn follow(&self, block: usize, state: &Set, to: &mut dyn FnMut(usize, &Set)) {
+        let b = &self.graph.blocks[block];
+        b.successors().for_each(|s| to(s, state));
+        if !b.calls.is_empty() {
             // what a function does not touch is as it was before the call
-            let behind: &[u32] = if g.blocks[b].calls.is_empty() { &[] } else { &g.blocks[b].next };
-            for s in g.blocks[b].successors().chain(behind.iter().map(|s| *s as usize)) {
-                let changed = match &mut entry[s] {
-                    Some(old) => old.join(&state),
-                    none => {
-                        *none = Some(state);
-                        true
-                    }
-                };
-                dirty[s] |= changed;
-                again |= changed;
-            }
-        }
-        if !again {
-            break;
-        }
-    }
-    for &b in &order {
-        if let Some(mut state) = entry[b as usize] {
-            walk(code, g, frame, b as usize, &mut state, Some(out));
+            b.next.iter().for_each(|s| to(*s as usize, state));
         }
     }
 }
 
-fn walk(code: &Code, g: &Graph, frame: Option<Span>, b: usize, s: &mut Set, mut out: Option<&mut Findings>) {
+/// Checks a kernel.
+pub fn check(code: &Code, g: &Graph, d: &Descriptor, budget: &mut usize, out: &mut Findings) -> Option<()> {
+    let family = code.file.family;
+    let by_kernel = d.scratch_setup(family) == ScratchSetup::ByKernel && d.scratch_enabled();
+    let frame = Span::of(Regs::s(0, 4)).filter(|_| by_kernel);
+    let a = Defined { code, graph: g, frame };
+    for (b, mut state) in solve(g, &a, at_start(d, family), budget)? {
+        walk(&a, b, &mut state, Some(out));
+    }
+    Some(())
+}
+
+fn walk(a: &Defined, b: usize, s: &mut Set, mut out: Option<&mut Findings>) -> bool {
+    let mut found = false;
+    let Defined { code, graph: g, frame } = *a;
     for (_, line) in g.lines(code, b) {
-        if let Some(out) = out.as_deref_mut() {
-            decides(line, s, frame, out);
+        if let Some((span, what)) = decides(line, s, frame) {
+            found = true;
+            if let Some(out) = out.as_deref_mut() {
+                out.add(Finding {
+                    rule: Rule::Undefined,
+                    line: Some((line.at, line.raw)),
+                    what: format!("nothing has written {} on any way to here, and {what}", span.regs()),
+                    fix: "write it first, or have the descriptor provide it".into(),
+                });
+            }
         }
         pass(line, s);
     }
@@ -121,6 +124,7 @@ fn walk(code: &Code, g: &Graph, frame: Option<Span>, b: usize, s: &mut Set, mut 
         // arguments and results are not known
         *s = Set::ALL;
     }
+    found
 }
 
 /// The operand is undefined as a whole.
@@ -129,9 +133,9 @@ fn is_undefined(s: &Set, span: Span) -> bool {
 }
 
 fn pass(line: &Line, s: &mut Set) {
-    if line.is_indexed() {
+    if line.words.has(Words::INDEXED) {
         // which register it is depends on an index
-        if line.writes().any(Span::is_vector) || line.inst.op.name().contains("movreld") {
+        if line.writes().any(Span::is_vector) || line.inst.dsts.is_empty() {
             *s = Set::ALL;
             return;
         }
@@ -162,7 +166,7 @@ fn is_result_undefined(line: &Line, s: &Set) -> bool {
             u.source == IMPLIED && (line.is(Traits::LDS) || matches!(u.span.regs().first, Reg::EXEC_LO | Reg::M0));
         u.reads && u.source != TIED && !habit
     });
-    if is_mask_logic(line) {
+    if line.words.has(Words::SCALAR_LOGIC) {
         // bits of lanes: those that one operand leaves undefined the other takes out
         let explicit = |u: &&Use| u.source < IMPLIED;
         let names_exec = line.uses.iter().any(|u| u.reads && u.span.regs().first == Reg::EXEC_LO);
@@ -171,33 +175,29 @@ fn is_result_undefined(line: &Line, s: &Set) -> bool {
     !ignores_operands(line) && operands.any(|u| is_undefined(s, u.span))
 }
 
-/// Bitwise logic of scalar registers with two operands, EXEC among them where the name says so.
-fn is_mask_logic(line: &Line) -> bool {
-    let name = line.inst.op.name();
-    let logic = ["s_and", "s_or", "s_xor", "s_nand", "s_nor", "s_xnor"].iter().any(|p| name.starts_with(p));
-    logic && (name.ends_with("_b32") || name.ends_with("_b64"))
-}
-
 /// The result does not depend on the operands: `x ^ x`, `x - x`.
 fn ignores_operands(line: &Line) -> bool {
-    let name = line.inst.op.name();
-    let cancels = name.contains("_xor_") || name.contains("_sub_");
-    cancels && line.inst.srcs.len() >= 2 && line.inst.srcs[0] == line.inst.srcs[1]
+    line.words.has(Words::CANCELS) && line.inst.srcs.len() >= 2 && line.inst.srcs[0] == line.inst.srcs[1]
 }
 
-/// Reports undefined values that decide something.
-fn decides(line: &Line, s: &Set, frame: Option<Span>, out: &mut Findings) {
-    if line.is_indexed() {
-        return;
+/// An undefined value that decides something, and what.
+fn decides(line: &Line, s: &Set, frame: Option<Span>) -> Option<(Span, &'static str)> {
+    if line.words.has(Words::INDEXED) {
+        return None;
     }
     let memory = line.has(Flags::LOAD) || line.has(Flags::STORE) || line.has(Flags::ATOMIC);
     let writes_exec = line.writes().any(|w| w.regs().first == Reg::EXEC_LO);
     let branches = line.has(Flags::BRANCH);
     if !(memory || writes_exec || branches) || ignores_operands(line) {
-        return;
+        return None;
     }
-    if writes_exec && is_mask_logic(line) && !is_result_undefined(line, s) {
-        return;
+    if writes_exec && line.words.has(Words::SCALAR_LOGIC) {
+        // lanes come from the operands besides EXEC; of two, one may leave out what the other leaves undefined
+        let mut masks =
+            line.uses.iter().filter(|u| u.reads && u.source < IMPLIED && u.span.regs().first != Reg::EXEC_LO);
+        let first = masks.next()?.span;
+        let undefined = is_undefined(s, first) && masks.all(|u| is_undefined(s, u.span));
+        return undefined.then_some((first, "it decides which lanes are on"));
     }
     for u in line.uses.iter().filter(|u| u.reads && u.source != TIED) {
         let name = if u.source < IMPLIED { line.source_name(u.source) } else { "" };
@@ -227,15 +227,10 @@ fn decides(line: &Line, s: &Set, frame: Option<Span>, out: &mut Findings) {
         };
         let undefined = if data || !memory { is_undefined(s, u.span) } else { matters(u.span) && !s.covers(u.span) };
         if undefined || m0 {
-            out.add(Finding {
-                rule: Rule::Undefined,
-                line: Some((line.at, line.raw)),
-                what: format!("nothing has written {} on any way to here, and {what}", u.span.regs()),
-                fix: "write it first, or have the descriptor provide it".into(),
-            });
-            return;
+            return Some((u.span, what));
         }
     }
+    None
 }
 
 /// A store to the stack. `frame` holds the description of scratch, where there is one.
@@ -245,5 +240,5 @@ fn in_scratch(line: &Line, frame: Option<Span>) -> bool {
 
 /// M0 is part of the address; other memory instructions name it as a habit.
 fn takes_m0(line: &Line) -> bool {
-    line.is(Traits::LDSDMA) || line.inst.op.name().contains("addtid")
+    line.is(Traits::LDSDMA) || line.words.has(Words::ADDS_LANE)
 }

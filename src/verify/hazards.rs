@@ -12,6 +12,7 @@ use super::code::{Code, Graph};
 use super::inst::{Flow, Line};
 use super::regs::{Span, number};
 use super::report::{Finding, Findings, Rule};
+use super::solve::{Analysis, solve};
 use barewave_isa::{
     Fix, HazardRule, Op, Operand, Pipe, Reg, Relation, Target, Traits, max_fix_reach, max_required_states, op,
 };
@@ -23,12 +24,8 @@ struct Recent {
     line: u32,
     /// Rules that it starts.
     starts: u64,
-    /// Least wait states since.
-    states: u8,
-    /// Least vector instructions since.
-    vectors: u8,
-    /// Least transcendental ones among them.
-    transcendental: u8,
+    /// When it was issued: at block boundaries before the clock, as little as on any path.
+    at: Clock,
     /// The vector ALU was waited for on all paths.
     waited: bool,
     /// Rules whose instruction in between was met on some path.
@@ -36,6 +33,33 @@ struct Recent {
 }
 
 type State = Vec<Recent>;
+
+/// What has been issued since the start of a block: wait states, vector instructions, transcendental ones among them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Clock {
+    states: i32,
+    vectors: i32,
+    transcendental: i32,
+}
+
+impl Clock {
+    /// What was issued since `other`, and not at it.
+    fn since(self, other: Clock) -> Clock {
+        Clock {
+            states: self.states - other.states,
+            vectors: self.vectors - other.vectors,
+            transcendental: self.transcendental - other.transcendental,
+        }
+    }
+    /// The later of each.
+    fn latest(self, other: Clock) -> Clock {
+        Clock {
+            states: self.states.max(other.states),
+            vectors: self.vectors.max(other.vectors),
+            transcendental: self.transcendental.max(other.transcendental),
+        }
+    }
+}
 
 /// Rules that an instruction takes part in, by number.
 #[derive(Clone, Copy, Default)]
@@ -50,6 +74,8 @@ struct Rules {
     list: &'static [HazardRule],
     states: u8,
     vectors: u8,
+    /// The largest need of each rule.
+    most: Vec<u8>,
     /// Rules of each relation.
     vector_writes: u64,
     scalar_writes: u64,
@@ -75,6 +101,7 @@ impl Rules {
             list,
             states: max_required_states(target),
             vectors: max_fix_reach(target),
+            most: list.iter().map(|r| r.states.iter().map(|s| s.1).max().unwrap_or(0)).collect(),
             vector_writes: of(&|r| matches!(r, WritesReads | WritesWrites | WritesTouches)),
             scalar_writes: of(&|r| matches!(r, SgprReads | SgprLane)),
             exec_writes: of(&|r| r == Exec),
@@ -166,48 +193,42 @@ fn meet(relation: Relation, p: &Line, c: &Line) -> bool {
     }
 }
 
+struct Hazards<'a, 'c> {
+    rules: Rules,
+    code: &'a Code<'c>,
+    graph: &'a Graph,
+    /// By place in the graph's order.
+    sides: Vec<Sides>,
+}
+
+impl Analysis for Hazards<'_, '_> {
+    type State = State;
+
+    fn pass(&self, block: usize, state: &mut State) -> bool {
+        walk(self, block, state, None)
+    }
+
+    fn join(&self, state: &mut State, other: &State) -> bool {
+        join(state, other)
+    }
+
+    fn follow(&self, block: usize, state: &State, to: &mut dyn FnMut(usize, &State)) {
+        self.graph.blocks[block].successors().for_each(|s| to(s, state));
+    }
+}
+
 /// Checks a kernel.
-pub fn check(code: &Code, g: &Graph, out: &mut Findings) {
+pub fn check(code: &Code, g: &Graph, budget: &mut usize, out: &mut Findings) -> Option<()> {
     let mut rules = Rules::new(code.target);
-    if rules.list.is_empty() || g.blocks.is_empty() || rules.states == 0 && rules.vectors == 0 {
-        return;
+    if rules.states == 0 && rules.vectors == 0 {
+        return Some(());
     }
-    let sides: Vec<Sides> = g.order.iter().map(|&i| rules.sides(&code.lines[i as usize])).collect();
-    let mut entry: Vec<Option<State>> = vec![None; g.blocks.len()];
-    entry[g.entry] = Some(State::new());
-    let order = g.reverse_postorder();
-    let mut dirty = vec![true; g.blocks.len()];
-    loop {
-        let mut again = false;
-        for &b in &order {
-            let b = b as usize;
-            if !std::mem::take(&mut dirty[b]) {
-                continue;
-            }
-            let Some(mut state) = entry[b].clone() else { continue };
-            walk(&rules, code, g, &sides, b, &mut state, None);
-            state.sort_unstable_by_key(|r| r.line);
-            for s in g.blocks[b].successors() {
-                let changed = match &mut entry[s] {
-                    Some(old) => join(old, &state),
-                    none => {
-                        *none = Some(state.clone());
-                        true
-                    }
-                };
-                dirty[s] |= changed;
-                again |= changed;
-            }
-        }
-        if !again {
-            break;
-        }
+    let sides = g.order.iter().map(|&i| rules.sides(&code.lines[i as usize])).collect();
+    let a = Hazards { rules, code, graph: g, sides };
+    for (b, mut state) in solve(g, &a, State::new(), budget)? {
+        walk(&a, b, &mut state, Some(out));
     }
-    for &b in &order {
-        if let Some(mut state) = entry[b as usize].take() {
-            walk(&rules, code, g, &sides, b as usize, &mut state, Some(out));
-        }
-    }
+    Some(())
 }
 
 fn join(a: &mut State, b: &State) -> bool {
@@ -217,9 +238,7 @@ fn join(a: &mut State, b: &State) -> bool {
             Ok(i) => {
                 let old = a[i];
                 let x = &mut a[i];
-                x.states = x.states.min(r.states);
-                x.vectors = x.vectors.min(r.vectors);
-                x.transcendental = x.transcendental.min(r.transcendental);
+                x.at = x.at.latest(r.at);
                 x.waited &= r.waited;
                 x.between |= r.between;
                 changed |= *x != old;
@@ -233,91 +252,115 @@ fn join(a: &mut State, b: &State) -> bool {
     changed
 }
 
-fn walk(
-    rules: &Rules,
-    code: &Code,
-    g: &Graph,
-    sides: &[Sides],
-    b: usize,
-    state: &mut State,
-    mut out: Option<&mut Findings>,
-) {
+/// Recent instructions that are kept before those are dropped that are too far to matter.
+const MANY: usize = 40;
+
+fn walk(a: &Hazards, b: usize, state: &mut State, mut out: Option<&mut Findings>) -> bool {
+    let Hazards { rules, code, graph: g, sides } = a;
+    let mut found = false;
+    let mut now = Clock::default();
+    let far = |now: Clock, r: &Recent| {
+        let since = now.since(r.at);
+        since.states >= i32::from(rules.states) && since.vectors >= i32::from(rules.vectors)
+    };
     for n in g.blocks[b].lines.clone() {
         let i = g.order[n];
         let line = &code.lines[i as usize];
-        let side = sides[n];
-        if let Some(out) = out.as_deref_mut()
-            && side.ends != 0
-        {
-            look_back(rules, code, state, line, side, out);
+        if line.left_out {
+            continue;
         }
-        let states = line.states().min(255) as u8;
-        let (vector, transcendental) = match line.info.pipe {
-            Pipe::Valu | Pipe::Matrix => (1, 0),
-            Pipe::Trans => (1, 1),
-            _ => (0, 0),
-        };
+        let side = sides[n];
+        if side.ends != 0
+            && let Some(f) = look_back(rules, code, state, now, line, side)
+        {
+            found = true;
+            if let Some(out) = out.as_deref_mut() {
+                out.add(finding(&f, line));
+            }
+        }
+        now.states += line.states() as i32;
+        match line.info.pipe {
+            Pipe::Valu | Pipe::Matrix => now.vectors += 1,
+            Pipe::Trans => {
+                now.vectors += 1;
+                now.transcendental += 1;
+            }
+            _ => {}
+        }
         // these read vector registers when all results are written
-        let waits = matches!(line.info.pipe, Pipe::Vmem | Pipe::Lds | Pipe::Export)
-            || line.inst.op == op::S_WAITCNT_DEPCTR && line.constant(0).is_some_and(|v| v >> 12 & 15 == 0);
-        state.retain_mut(|r| {
-            r.states = r.states.saturating_add(states);
-            r.vectors = r.vectors.saturating_add(vector);
-            r.transcendental = r.transcendental.saturating_add(transcendental);
-            r.waited |= waits;
-            r.between |= side.between;
-            r.states < rules.states || r.vectors < rules.vectors
-        });
+        let waits = rules.vectors > 0
+            && (matches!(line.info.pipe, Pipe::Vmem | Pipe::Lds | Pipe::Export)
+                || line.inst.op == op::S_WAITCNT_DEPCTR && line.constant(0).is_some_and(|v| v >> 12 & 15 == 0));
+        if waits || side.between != 0 {
+            for r in state.iter_mut() {
+                r.waited |= waits;
+                r.between |= side.between;
+            }
+        }
         if matches!(line.flow, Flow::Indirect(_) | Flow::CallRegister(_) | Flow::Call(_)) {
             state.clear();
         } else if side.starts != 0 {
-            state.retain(|r| r.line != i);
-            let r = Recent {
-                line: i,
-                starts: side.starts,
-                states: 0,
-                vectors: 0,
-                transcendental: 0,
-                waited: false,
-                between: 0,
-            };
-            state.push(r);
+            if state.len() > MANY {
+                state.retain(|r| !far(now, r));
+            }
+            state.push(Recent { line: i, starts: side.starts, at: now, waited: false, between: 0 });
         }
     }
+    state.retain(|r| !far(now, r));
+    state.iter_mut().for_each(|r| r.at = r.at.since(now));
+    // of an instruction that a short loop issued again the last time counts
+    state.sort_by_key(|r| (r.line, -r.at.states));
+    state.dedup_by_key(|r| r.line);
+    found
 }
 
-/// Compares an instruction with the recent ones.
-fn look_back(rules: &Rules, code: &Code, state: &State, line: &Line, side: Sides, out: &mut Findings) {
-    let mut worst: Option<(u32, Finding)> = None;
+/// Two instructions that are too close.
+struct TooClose<'a> {
+    rule: &'static HazardRule,
+    producer: &'a Line,
+    need: i32,
+    have: i32,
+}
+
+/// Compares an instruction with the recent ones: the pair that misses most.
+fn look_back<'a>(
+    rules: &Rules,
+    code: &'a Code,
+    state: &State,
+    now: Clock,
+    line: &Line,
+    side: Sides,
+) -> Option<TooClose<'a>> {
+    let mut worst: Option<TooClose> = None;
     for r in state {
-        let p = &code.lines[r.line as usize];
         let mut common = r.starts & side.ends;
+        if common == 0 {
+            continue;
+        }
+        let p = &code.lines[r.line as usize];
+        let since = now.since(r.at);
         while common != 0 {
             let n = common.trailing_zeros() as usize;
             common &= common - 1;
             let rule = &rules.list[n];
-            if rule.between.is_some() && r.between >> n & 1 == 0 {
+            let have = if rule.fix == Fix::Nop { since.states } else { since.vectors };
+            // the largest need comes first: most pairs are far enough for any
+            if have >= i32::from(rules.most[n]) || rule.between.is_some() && r.between >> n & 1 == 0 {
                 continue;
             }
-            let need = need(rules.target, rule, p);
-            let have = if rule.fix == Fix::Nop { r.states } else { r.vectors };
-            let done = rule.fix == Fix::DepCtr && (r.waited || r.transcendental > 1);
-            if have >= need
-                || done
-                || !rule.consumer.holds_after(p.inst.op, line.inst.op, line.traits)
-                || !meet(rule.relation, p, line)
+            let need = i32::from(need(rules.target, rule, p));
+            let done = rule.fix == Fix::DepCtr && (r.waited || since.transcendental > 1);
+            if have < need
+                && !done
+                && worst.as_ref().is_none_or(|w| need - have > w.need - w.have)
+                && rule.consumer.holds_after(p.inst.op, line.inst.op, line.traits)
+                && meet(rule.relation, p, line)
             {
-                continue;
-            }
-            let missing = u32::from(need - have);
-            if worst.as_ref().is_none_or(|w| missing > w.0) {
-                worst = Some((missing, finding(rule, need, have, p, line)));
+                worst = Some(TooClose { rule, producer: p, need, have });
             }
         }
     }
-    if let Some((_, f)) = worst {
-        out.add(f);
-    }
+    worst
 }
 
 fn need(target: Target, rule: &HazardRule, p: &Line) -> u8 {
@@ -331,19 +374,18 @@ fn need(target: Target, rule: &HazardRule, p: &Line) -> u8 {
     }
 }
 
-fn finding(rule: &HazardRule, need: u8, have: u8, p: &Line, line: &Line) -> Finding {
+fn finding(f: &TooClose, line: &Line) -> Finding {
+    let TooClose { rule, producer: p, need, have } = f;
     let (unit, fix) = match rule.fix {
         Fix::Nop => ("wait states", format!("put `s_nop {}` in front of it", need - have - 1)),
         Fix::VNop => ("vector instructions", "put `v_nop` in front of it".to_string()),
         Fix::DepCtr => ("vector instructions", "put `s_waitcnt_depctr depctr_va_vdst(0)` in front of it".to_string()),
     };
+    let name = rule.name;
     Finding {
         rule: Rule::Hazard,
         line: Some((line.at, line.raw)),
-        what: format!(
-            "{need} {unit} must lie between `{}` at {:#x} and this, there are {have} ({})",
-            p.raw, p.at, rule.name
-        ),
+        what: format!("{need} {unit} must lie between `{}` at {:#x} and this, there are {have} ({name})", p.raw, p.at),
         fix,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::regs::Span;
 use crate::codeobj::Family;
-use barewave_isa::{Counter, Flags, Inst, ModName, OpInfo, Operand, Pipe, Raw, Reg, Target, Traits, op};
+use barewave_isa::{Counter, Flags, Inst, ModName, Op, OpInfo, Operand, Pipe, Raw, Reg, Target, Traits, op};
 use smallvec::SmallVec;
 
 /// How an instruction uses a run of registers.
@@ -44,6 +44,76 @@ pub enum Flow {
     End,
 }
 
+/// What names of operations say that no property does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Words(u16);
+
+impl Words {
+    /// VGPR numbers of the operands are relative to an index.
+    pub const INDEXED: Words = Words(1);
+    /// Bitwise logic of scalar registers.
+    pub const SCALAR_LOGIC: Words = Words(1 << 1);
+    /// The same value twice gives a constant.
+    pub const CANCELS: Words = Words(1 << 2);
+    /// Exchanges values between lanes by way of LDS hardware, not its bytes.
+    pub const LANES: Words = Words(1 << 3);
+    /// Fills the upper half of a register.
+    pub const HIGH_HALF: Words = Words(1 << 4);
+    /// Fills a half of a register, or halves.
+    pub const HALVES: Words = Words(1 << 5);
+    /// Names a description of a buffer or image.
+    pub const DESCRIBED: Words = Words(1 << 6);
+    /// Adds the lane's number to an address.
+    pub const ADDS_LANE: Words = Words(1 << 7);
+    /// Two accesses in one.
+    pub const TWO: Words = Words(1 << 8);
+    const KNOWN: Words = Words(1 << 15);
+
+    fn of(op: Op) -> Words {
+        let name = op.name();
+        let any = |list: &[&str]| list.iter().any(|p| name.starts_with(p));
+        let logic = any(&["s_and", "s_or", "s_xor", "s_nand", "s_nor", "s_xnor"]);
+        let high = name.ends_with("d16_hi") || name.ends_with("d16_hi_x");
+        [
+            (name.contains("movrel") || name.contains("swaprel"), Words::INDEXED),
+            (logic && (name.ends_with("_b32") || name.ends_with("_b64")), Words::SCALAR_LOGIC),
+            (name.contains("_xor_") || name.contains("_sub_"), Words::CANCELS),
+            (any(&["ds_permute", "ds_bpermute", "ds_swizzle"]), Words::LANES),
+            (high, Words::HIGH_HALF),
+            (name.contains("_d16"), Words::HALVES),
+            (any(&["buffer_", "tbuffer_", "image_"]), Words::DESCRIBED),
+            (name.contains("addtid"), Words::ADDS_LANE),
+            (any(&["ds_read2", "ds_write2"]), Words::TWO),
+        ]
+        .iter()
+        .filter(|w| w.0)
+        .fold(Words::KNOWN, |all, w| Words(all.0 | w.1.0))
+    }
+
+    /// True when it has the word.
+    pub fn has(self, w: Words) -> bool {
+        self.0 & w.0 != 0
+    }
+}
+
+/// Words of operations met so far.
+pub struct Names(Vec<Words>);
+
+impl Names {
+    /// None yet.
+    pub fn new() -> Names {
+        Names(vec![Words(0); Op::COUNT])
+    }
+
+    fn get(&mut self, op: Op) -> Words {
+        let Some(w) = self.0.get_mut(usize::from(op.0)) else { return Words::of(op) };
+        if !w.has(Words::KNOWN) {
+            *w = Words::of(op);
+        }
+        *w
+    }
+}
+
 /// A decoded instruction.
 pub struct Line {
     /// Its address, relative to the load address.
@@ -56,17 +126,21 @@ pub struct Line {
     pub info: &'static OpInfo,
     /// Words that hazards use.
     pub traits: Traits,
+    /// Words from its name.
+    pub words: Words,
     /// Registers.
     pub uses: SmallVec<[Use; 6]>,
     /// Control flow.
     pub flow: Flow,
     /// Counters that it increments.
     pub counters: &'static [Counter],
+    /// It is taken for absent.
+    pub left_out: bool,
 }
 
 impl Line {
     /// Describes the instruction at an address.
-    pub fn new(target: Target, wave64: bool, at: u64, raw: Raw) -> Option<Line> {
+    pub fn new(target: Target, wave64: bool, names: &mut Names, at: u64, raw: Raw) -> Option<Line> {
         let info = target.op(raw.op())?;
         let inst = raw.inst();
         let mut uses = SmallVec::new();
@@ -104,9 +178,11 @@ impl Line {
             raw,
             info,
             traits: Traits::of(info, &inst),
+            words: names.get(inst.op),
             uses,
             flow: Flow::Next,
             counters: target.counters(&inst),
+            left_out: false,
             inst,
         };
         line.flow = line.find_flow();
@@ -169,8 +245,7 @@ impl Line {
 
     /// Halves of the destination that a load fills: low 1, high 2.
     pub fn fills(&self) -> u8 {
-        let name = self.inst.op.name();
-        match (name.ends_with("d16_hi") || name.ends_with("d16_hi_x"), name.contains("_d16")) {
+        match (self.words.has(Words::HIGH_HALF), self.words.has(Words::HALVES)) {
             (true, _) => 2,
             // a format of several halves fills whole registers
             (_, true) if self.result().is_some_and(|r| r.count == 1) && self.info.mem_bytes <= 2 => 1,
@@ -180,12 +255,11 @@ impl Line {
 
     /// True when it accesses LDS through a counter: reads or writes its bytes.
     pub fn touches_lds(&self) -> bool {
-        let name = self.inst.op.name();
         self.info.pipe == Pipe::Lds
             && !self.is(Traits::GDS)
             && !self.counters.is_empty()
             && (self.has(Flags::LOAD) || self.has(Flags::STORE) || self.has(Flags::ATOMIC))
-            && !["ds_permute", "ds_bpermute", "ds_swizzle"].iter().any(|p| name.starts_with(p))
+            && !self.words.has(Words::LANES)
     }
 
     /// Wait states that it takes: the time of one instruction, or what `s_nop` says.
@@ -194,16 +268,6 @@ impl Line {
             (op::S_NOP, Some(n)) => (n & 15) as u32 + 1,
             _ => 1,
         }
-    }
-
-    /// True when VGPR numbers of the operands may be relative to an index.
-    pub fn is_indexed(&self) -> bool {
-        self.inst.op.name().contains("movrel") || self.inst.op == op::V_SWAPREL_B32
-    }
-
-    /// True for what compilers put between functions: it does nothing and is never meant to run.
-    pub fn is_padding(&self) -> bool {
-        matches!(self.inst.op, op::S_NOP | op::S_CODE_END)
     }
 
     fn find_flow(&self) -> Flow {

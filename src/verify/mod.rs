@@ -17,21 +17,28 @@ mod regs;
 mod report;
 mod resources;
 mod scalar;
+mod solve;
 mod values;
 mod waits;
 
 pub use report::{Finding, Findings, Rule};
 
 use crate::codeobj::{ElfFile, Family, KernelInfo};
-use barewave_isa::Target;
+use barewave_isa::{Target, op};
 use code::{Astray, Code, Graph};
-use std::collections::BTreeMap;
+use rayon::prelude::*;
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher, Hasher};
+use std::sync::{LazyLock, Mutex};
 
 /// What the caller knows of the file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Launches add no LDS to what descriptors say: true of what barewave compiles.
     pub fixed_lds: bool,
+    /// The instruction at this address is left out: what would be found if it were not there.
+    pub without: Option<u64>,
 }
 
 /// What was found in one kernel, or in a function that no kernel calls.
@@ -53,13 +60,15 @@ pub enum Error {
     NoTables { processor: String },
     #[error("it has no kernel `{name}`; it has: {list}")]
     NoKernel { name: String, list: String },
-    #[error("its kernels have more than {MOST_INSTRUCTIONS} instructions to check together")]
-    TooLarge,
+    #[error(
+        "kernel `{0}`: its code, or that of the kernels before it, winds too much to be checked in reasonable time"
+    )]
+    TooLarge(String),
 }
 
-/// Most instructions of all kernels of a file together: kernels that share functions could make them many times the
-/// file's.
-const MOST_INSTRUCTIONS: usize = 1 << 26;
+/// Most instructions that all analyses look at together, over and over where there are loops: some minutes' work.
+/// Compilers' code takes a handful of looks at each instruction; code made for the purpose could take millions.
+const MOST_STEPS: usize = 1 << 29;
 
 /// The target whose tables serve for a file.
 pub fn target_of(file: &ElfFile) -> Result<Target, Error> {
@@ -83,37 +92,85 @@ pub fn check(
         let list: Vec<&str> = file.kernels.iter().map(|k| k.name.as_str()).collect();
         return Err(Error::NoKernel { name: name.into(), list: list.join(", ") });
     }
-    let mut reports = Vec::new();
-    // by wave size
-    let mut codes: BTreeMap<bool, Code> = BTreeMap::new();
-    let mut left = MOST_INSTRUCTIONS;
-    for k in file.kernels.iter().filter(|k| kernel.is_none_or(|n| n == k.name)) {
-        let wave64 = !k.descriptor.wave32();
-        let code = codes.entry(wave64).or_insert_with(|| Code::new(file, bytes, target, wave64));
-        let g = Graph::of_kernel(code, k);
-        left = left.checked_sub(g.order.len()).ok_or(Error::TooLarge)?;
-        reports.push(check_kernel(code, &g, k, options));
-    }
-    Ok(reports)
+    let kernels: Vec<&KernelInfo> = file.kernels.iter().filter(|k| kernel.is_none_or(|n| n == k.name)).collect();
+    // each thread decodes for itself what its kernels share
+    let part = kernels.len().div_ceil(rayon::current_num_threads()).max(1);
+    let reports: Vec<Vec<KernelReport>> = kernels
+        .par_chunks(part)
+        .map(|part| {
+            let mut codes: BTreeMap<bool, Code> = BTreeMap::new();
+            let mut left = MOST_STEPS;
+            let check = |k: &&KernelInfo| {
+                let wave64 = !k.descriptor.wave32();
+                let code =
+                    codes.entry(wave64).or_insert_with(|| Code::new(file, bytes, target, wave64, options.without));
+                check_kernel(code, k, options, &mut left).ok_or_else(|| Error::TooLarge(k.name.clone()))
+            };
+            part.iter().map(check).collect()
+        })
+        .collect::<Result<_, Error>>()?;
+    Ok(reports.into_iter().flatten().collect())
 }
 
-fn check_kernel(code: &Code, g: &Graph, k: &KernelInfo, options: &Options) -> KernelReport {
+/// Why machine code is not loaded.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum Refused {
+    #[error(transparent)]
+    Unreadable(#[from] crate::codeobj::Error),
+    #[error(transparent)]
+    Unchecked(#[from] Error),
+    #[error("the machine code of kernel `{kernel}` breaks a rule of the hardware and is not loaded: {finding}{more}")]
+    Found { kernel: String, finding: Box<Finding>, more: String },
+}
+
+/// Admits machine code of barewave's own to a device: nothing was found in it. What was admitted once is not checked again.
+pub fn admit(bytes: &[u8]) -> Result<(), Refused> {
+    static ADMITTED: LazyLock<(RandomState, Mutex<HashSet<u64>>)> = LazyLock::new(Default::default);
+    let (hasher, admitted) = &*ADMITTED;
+    let file = ElfFile::parse(bytes)?;
+    // weights and the like are not loaded as code
+    let mut hash = hasher.build_hasher();
+    hash.write_u32(file.e_flags);
+    for range in file.segments.iter().map(|s| &s.file).chain(&file.metadata) {
+        hash.write_usize(range.len());
+        hash.write(bytes.get(range.clone()).unwrap_or(&[]));
+    }
+    let hash = hash.finish();
+    if admitted.lock().is_ok_and(|a| a.contains(&hash)) {
+        return Ok(());
+    }
+    let reports = check(&file, bytes, None, &Options { fixed_lds: true, without: None })?;
+    let count: usize = reports.iter().map(|r| r.findings.list.len()).sum();
+    if let Some((r, f)) = reports.iter().find_map(|r| Some((r, r.findings.list.first()?))) {
+        let more = if count > 1 { format!(" (and {} more findings)", count - 1) } else { String::new() };
+        return Err(Refused::Found { kernel: r.name.clone(), finding: Box::new(f.clone()), more });
+    }
+    if let Ok(mut admitted) = admitted.lock() {
+        admitted.insert(hash);
+    }
+    Ok(())
+}
+
+fn check_kernel(code: &mut Code, k: &KernelInfo, options: &Options, budget: &mut usize) -> Option<KernelReport> {
+    let g = &Graph::new(code, k.entry, budget)?;
     let mut out = Findings::default();
     strays(code, g, &mut out);
     let lanes = if code.wave64 { 64 } else { 32 };
     let one_wave = k.meta.as_ref().is_some_and(|m| (1..=lanes).contains(&m.max_flat_workgroup_size));
-    waits::check(code, g, one_wave, &mut out);
-    hazards::check(code, g, &mut out);
-    scalar::check(code, g, &mut out);
-    defined::check(code, g, &k.descriptor, &mut out);
-    resources::check(code, g, &resources::Kernel { info: k, fixed_lds: options.fixed_lds }, &mut out);
+    waits::check(code, g, one_wave, budget, &mut out)?;
+    hazards::check(code, g, budget, &mut out)?;
+    scalar::check(code, g, budget, &mut out)?;
+    defined::check(code, g, &k.descriptor, budget, &mut out)?;
+    let kernel = resources::Kernel { info: k, fixed_lds: options.fixed_lds };
+    resources::check(code, g, &kernel, budget, &mut out)?;
     unreachable(code, g, k, &mut out);
     for &i in &g.unresolved {
         let l = &code.lines[i as usize];
         out.notes.push(format!("{:#x} `{}`: where it leads is not known, so that was not checked", l.at, l.raw));
     }
     out.list.sort_by_key(|f| f.line.map_or(0, |l| l.0));
-    KernelReport { name: k.name.clone(), instructions: g.order.len(), findings: out }
+    Some(KernelReport { name: k.name.clone(), instructions: g.order.len(), findings: out })
 }
 
 /// Ways that lead nowhere.
@@ -170,17 +227,18 @@ fn gap(code: &Code, from: u64, to: u64, out: &mut Findings) {
     let mut at = from;
     while at < to {
         match code.peek(at) {
-            Some(l) if !l.is_padding() => {
+            // compilers put these between functions
+            Some(raw) if !matches!(raw.op(), op::S_NOP | op::S_CODE_END) => {
                 let bytes = to - at;
                 out.add(Finding {
                     rule: Rule::Unreachable,
-                    line: Some((l.at, l.raw)),
+                    line: Some((at, raw)),
                     what: format!("nothing leads to this and what follows ({bytes} bytes)"),
                     fix: "remove it, or let something lead to it".into(),
                 });
                 return;
             }
-            Some(l) => at = l.end(),
+            Some(raw) => at += raw.len() as u64,
             None => at += 4,
         }
     }

@@ -1,11 +1,12 @@
 //! Descriptor and metadata against code: a wave must get what its code uses, and both must say the same.
 
 use super::code::{Code, Graph};
+use super::inst::{Line, Words};
 use super::regs::{Set, number};
 use super::report::{Finding, Findings, Rule};
-use super::values::{Value, Values};
+use super::values::{self, Value, Values};
 use crate::codeobj::{ArgKind, KernelInfo, KernelMeta};
-use barewave_isa::{Flags, Inst, ModName, Operand, Pipe, Reg, Target, op};
+use barewave_isa::{Flags, Inst, ModName, Operand, Pipe, Reg, Target};
 
 /// Facts that the checks share.
 pub struct Kernel<'a> {
@@ -20,7 +21,7 @@ fn fault(what: String, fix: impl Into<String>) -> Finding {
 }
 
 /// Checks a kernel.
-pub fn check(code: &Code, g: &Graph, k: &Kernel, out: &mut Findings) {
+pub fn check(code: &Code, g: &Graph, k: &Kernel, budget: &mut usize, out: &mut Findings) -> Option<()> {
     let mut used = Set::default();
     for &i in &g.order {
         for u in &code.lines[i as usize].uses {
@@ -37,7 +38,7 @@ pub fn check(code: &Code, g: &Graph, k: &Kernel, out: &mut Findings) {
         out.add(fault(what, "align its code to 256 bytes"));
     }
     waves(code, g, out);
-    memory(code, g, k, out);
+    memory(code, g, k, budget, out)
 }
 
 /// Names the instruction that uses the register with the largest number.
@@ -211,13 +212,12 @@ fn at_start(code: &Code, k: &KernelInfo) -> Values {
 }
 
 /// Memory whose place is known: arguments, scratch, LDS.
-fn memory(code: &Code, g: &Graph, k: &Kernel, out: &mut Findings) {
+fn memory(code: &Code, g: &Graph, k: &Kernel, budget: &mut usize, out: &mut Findings) -> Option<()> {
     let d = &k.info.descriptor;
     let scratch = d.scratch_bytes;
     let dynamic_stack = k.info.meta.as_ref().is_some_and(|m| m.dynamic_stack)
         || d.properties.contains(crate::codeobj::Properties::DYNAMIC_STACK);
-    let first =
-        |f: &dyn Fn(&super::inst::Line) -> bool| g.order.iter().map(|&i| &code.lines[i as usize]).find(|l| f(l));
+    let first = |f: &dyn Fn(&Line) -> bool| g.order.iter().map(|&i| &code.lines[i as usize]).find(|l| f(l));
     if !d.scratch_enabled()
         && let Some(l) = first(&|l| l.has(Flags::SCRATCH) && (l.has(Flags::LOAD) || l.has(Flags::STORE)))
     {
@@ -235,64 +235,27 @@ fn memory(code: &Code, g: &Graph, k: &Kernel, out: &mut Findings) {
             "use less LDS",
         ));
     }
-    let mut entry: Vec<Option<Values>> = vec![None; g.blocks.len()];
-    if g.blocks.is_empty() {
-        return;
-    }
-    entry[g.entry] = Some(at_start(code, k.info));
-    let order = g.reverse_postorder();
-    let mut dirty = vec![true; g.blocks.len()];
-    loop {
-        let mut again = false;
-        for &b in &order {
-            let b = b as usize;
-            if !std::mem::take(&mut dirty[b]) {
-                continue;
-            }
-            let Some(mut v) = entry[b].clone() else { continue };
-            for (_, line) in g.lines(code, b) {
-                v.pass(line, code.file, code.bytes);
-            }
-            if !g.blocks[b].calls.is_empty() || g.blocks[b].calls_unknown {
-                v = Values::default();
-            }
-            for s in g.blocks[b].successors() {
-                let changed = match &mut entry[s] {
-                    Some(old) => old.join(&v),
-                    none => {
-                        *none = Some(v.clone());
-                        true
-                    }
-                };
-                dirty[s] |= changed;
-                again |= changed;
-            }
-        }
-        if !again {
-            break;
-        }
-    }
     let dynamic_lds = !k.fixed_lds
         || k.info.meta.as_ref().is_some_and(|m| m.args.iter().any(|a| a.kind == ArgKind::DynamicSharedPointer));
-    for &b in &order {
-        let Some(mut v) = entry[b as usize].take() else { continue };
-        for (_, line) in g.lines(code, b as usize) {
+    for (b, mut v) in values::find(code, g, at_start(code, k.info), budget)? {
+        for (_, line) in g.lines(code, b) {
             let problem = match line.info.pipe {
                 Pipe::Smem => arguments(line, &v, k.info),
-                Pipe::Vmem if !dynamic_stack => in_scratch(line, &v, scratch, code.target),
+                Pipe::Vmem if d.scratch_enabled() && !dynamic_stack => in_scratch(line, &v, scratch, code.target),
                 Pipe::Lds if !dynamic_lds && line.touches_lds() => in_lds(line, d.lds_bytes),
                 _ => None,
             };
             if let Some((what, fix)) = problem {
                 out.add(Finding { rule: Rule::Resources, line: Some((line.at, line.raw)), what, fix });
             }
-            v.pass(line, code.file, code.bytes);
+            v.pass(line, code);
         }
     }
+    Some(())
 }
 
 /// Scalar loads of arguments stay inside of them. Compilers load a whole 16 bytes where fewer are left.
-fn arguments(line: &super::inst::Line, v: &Values, k: &KernelInfo) -> Option<(String, String)> {
+fn arguments(line: &Line, v: &Values, k: &KernelInfo) -> Option<(String, String)> {
     let size = u64::from(k.kernarg_size());
     let at = v.argument_offset(line.source(0)?)?;
     if !line.has(Flags::LOAD) || size == 0 {
@@ -318,7 +281,7 @@ fn arguments(line: &super::inst::Line, v: &Values, k: &KernelInfo) -> Option<(St
 }
 
 /// Scratch accesses at known places stay inside of it.
-fn in_scratch(line: &super::inst::Line, v: &Values, scratch: u32, target: Target) -> Option<(String, String)> {
+fn in_scratch(line: &Line, v: &Values, scratch: u32, target: Target) -> Option<(String, String)> {
     if !line.has(Flags::LOAD) && !line.has(Flags::STORE) {
         return None;
     }
@@ -361,9 +324,8 @@ fn in_scratch(line: &super::inst::Line, v: &Values, scratch: u32, target: Target
 }
 
 /// LDS accesses whose offset alone leaves it.
-fn in_lds(line: &super::inst::Line, bytes: u32) -> Option<(String, String)> {
-    let two = line.inst.op.name().starts_with("ds_read2") || line.inst.op.name().starts_with("ds_write2");
-    if two || line.inst.op == op::DS_READ_ADDTID_B32 || line.inst.op == op::DS_WRITE_ADDTID_B32 {
+fn in_lds(line: &Line, bytes: u32) -> Option<(String, String)> {
+    if line.words.has(Words::TWO) || line.words.has(Words::ADDS_LANE) {
         return None;
     }
     let end = line.modifier(ModName::Offset) as u32 + u32::from(line.info.mem_bytes);

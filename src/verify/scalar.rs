@@ -6,9 +6,10 @@
 //! memory and buffer instructions wait by themselves, and so do scalar instructions for the vector ALU.
 
 use super::code::{Code, Graph};
-use super::inst::Line;
+use super::inst::{Flow, Line, Words};
 use super::report::{Finding, Findings, Rule};
-use barewave_isa::{Flags, Pipe, Reg, Relation, Traits, op};
+use super::solve::{Analysis, solve};
+use barewave_isa::{Pipe, Reg, Relation, Traits, op};
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct State {
@@ -55,41 +56,40 @@ fn name(bit: u32) -> String {
     format!("{r:?}")
 }
 
-/// Checks a kernel.
-pub fn check(code: &Code, g: &Graph, out: &mut Findings) {
-    if g.blocks.is_empty() || code.target.hazards().iter().all(|r| r.relation != Relation::SgprAgain) {
-        return;
+struct Scalars<'a, 'c> {
+    code: &'a Code<'c>,
+    graph: &'a Graph,
+}
+
+impl Analysis for Scalars<'_, '_> {
+    type State = State;
+
+    fn pass(&self, block: usize, state: &mut State) -> bool {
+        walk(self.code, self.graph, block, state, None)
     }
-    let mut entry: Vec<Option<State>> = vec![None; g.blocks.len()];
-    entry[g.entry] = Some(State::default());
-    let order = g.reverse_postorder();
-    loop {
-        let mut again = false;
-        for &b in &order {
-            let Some(mut state) = entry[b as usize] else { continue };
-            walk(code, g, b as usize, &mut state, None);
-            for s in g.blocks[b as usize].successors() {
-                again |= match &mut entry[s] {
-                    Some(old) => old.join(&state),
-                    none => {
-                        *none = Some(state);
-                        true
-                    }
-                };
-            }
-        }
-        if !again {
-            break;
-        }
+
+    fn join(&self, state: &mut State, other: &State) -> bool {
+        state.join(other)
     }
-    for &b in &order {
-        if let Some(mut state) = entry[b as usize] {
-            walk(code, g, b as usize, &mut state, Some(out));
-        }
+
+    fn follow(&self, block: usize, state: &State, to: &mut dyn FnMut(usize, &State)) {
+        self.graph.blocks[block].successors().for_each(|s| to(s, state));
     }
 }
 
-fn walk(code: &Code, g: &Graph, b: usize, s: &mut State, mut out: Option<&mut Findings>) {
+/// Checks a kernel.
+pub fn check(code: &Code, g: &Graph, budget: &mut usize, out: &mut Findings) -> Option<()> {
+    if code.target.hazards().iter().all(|r| r.relation != Relation::SgprAgain) {
+        return Some(());
+    }
+    for (b, mut state) in solve(g, &Scalars { code, graph: g }, State::default(), budget)? {
+        walk(code, g, b, &mut state, Some(out));
+    }
+    Some(())
+}
+
+fn walk(code: &Code, g: &Graph, b: usize, s: &mut State, mut out: Option<&mut Findings>) -> bool {
+    let mut found = false;
     for (_, line) in g.lines(code, b) {
         let vector = line.is(Traits::VALU);
         let scalar = matches!(line.info.pipe, Pipe::Salu | Pipe::Branch);
@@ -104,15 +104,16 @@ fn walk(code: &Code, g: &Graph, b: usize, s: &mut State, mut out: Option<&mut Fi
             if v >> 9 & 7 == 0 {
                 s.by_vector &= VCC;
             }
-        } else if line.info.pipe == Pipe::Smem
-            || line.info.pipe == Pipe::Vmem && !line.has(Flags::FLAT) && is_buffer(line)
-        {
+        } else if line.info.pipe == Pipe::Smem || line.info.pipe == Pipe::Vmem && line.words.has(Words::DESCRIBED) {
             (s.by_scalar, s.by_vector) = (0, 0);
         } else if vector || scalar {
-            let (reads, writes) = (bits(line, false), bits(line, true));
+            // the address that a call keeps is there when the function begins
+            let calls = matches!(line.flow, Flow::Call(_) | Flow::CallRegister(_));
+            let (reads, writes) = (bits(line, false), if calls { 0 } else { bits(line, true) });
             let after_scalar = reads & s.read & s.by_scalar;
             let after_vector = if vector { reads & s.read & s.by_vector } else { 0 };
             if after_scalar | after_vector != 0 {
+                found = true;
                 if let Some(out) = out.as_deref_mut() {
                     let bit = (after_scalar | after_vector).trailing_zeros();
                     let (by, wait) = match (after_scalar != 0, after_vector & VCC != 0) {
@@ -154,9 +155,5 @@ fn walk(code: &Code, g: &Graph, b: usize, s: &mut State, mut out: Option<&mut Fi
     if g.blocks[b].calls_unknown {
         *s = State::default();
     }
-}
-
-/// Vector memory with a description of a buffer or image.
-fn is_buffer(line: &Line) -> bool {
-    ["buffer_", "tbuffer_", "image_"].iter().any(|p| line.inst.op.name().starts_with(p))
+    found
 }

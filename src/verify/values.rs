@@ -4,10 +4,13 @@
 //! Addresses are counted from the load address, as the file's are: `s_getpc_b64` and the additions of a distance that
 //! compilers make calls and tables of come out right whatever the load address is.
 
-use super::inst::Line;
-use super::regs::{Span, number};
-use crate::codeobj::ElfFile;
+use super::code::{Code, Graph};
+use super::inst::{self, Line};
+use super::regs::{Set, Span, number};
+use super::solve::{Analysis, solve};
 use barewave_isa::{Operand, Pipe, Reg, op};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 /// What a 32-bit scalar register holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -100,7 +103,7 @@ impl Values {
     }
 
     /// The instruction has run.
-    pub fn pass(&mut self, line: &Line, file: &ElfFile, bytes: &[u8]) {
+    pub fn pass(&mut self, line: &Line, code: &Code) {
         let scalar = matches!(line.info.pipe, Pipe::Salu | Pipe::Smem | Pipe::Branch);
         if !scalar {
             // what the vector ALU writes is not followed
@@ -158,7 +161,7 @@ impl Values {
             }
             _ => keeps_scc = !line.writes().any(|s| s.regs().first == Reg::SCC),
         }
-        let loaded = if line.info.pipe == Pipe::Smem { self.loaded(line, file, bytes) } else { None };
+        let loaded = if line.info.pipe == Pipe::Smem { self.loaded(line, code) } else { None };
         line.writes().for_each(|s| self.forget(s));
         if !keeps_scc {
             self.scc = scc;
@@ -175,7 +178,7 @@ impl Values {
     }
 
     /// What a load of a 64-bit constant gives: an address of the global offset table, or of a table of code.
-    fn loaded(&self, line: &Line, file: &ElfFile, bytes: &[u8]) -> Option<u64> {
+    fn loaded(&self, line: &Line, code: &Code) -> Option<u64> {
         if line.inst.op != op::S_LOAD_DWORDX2 {
             return None;
         }
@@ -184,7 +187,7 @@ impl Values {
             Operand::Imm(v) => *v,
             _ => return None,
         };
-        content(file, bytes, base.wrapping_add(offset))
+        code.content(base.wrapping_add(offset))
     }
 
     /// Nothing is known of these any more.
@@ -196,17 +199,108 @@ impl Values {
     }
 }
 
-/// The 64 bits at an address of the loaded file, relocated; none when a program may write them.
-pub fn content(file: &ElfFile, bytes: &[u8], addr: u64) -> Option<u64> {
-    const RELATIVE64: u32 = 13;
-    if let Some(r) = file.relocations.iter().find(|r| r.addr == addr) {
-        if r.kind == RELATIVE64 {
-            return Some(r.addend as u64);
-        }
-        let symbol = file.dynamic_symbols.get(r.symbol).filter(|s| s.defined)?;
-        return Some(symbol.addr.wrapping_add_signed(r.addend));
+/// Values over all ways. Calls are stepped over: what the function does not write is as before.
+struct Flow<'a, 'c> {
+    code: &'a Code<'c>,
+    graph: &'a Graph,
+    /// Scalar registers that each function writes, with all that it calls.
+    written: FxHashMap<u32, Set>,
+}
+
+impl Analysis for Flow<'_, '_> {
+    type State = Values;
+
+    fn pass(&self, block: usize, v: &mut Values) -> bool {
+        self.graph.lines(self.code, block).for_each(|(_, line)| v.pass(line, self.code));
+        true
     }
-    file.segments.iter().find(|s| s.addr <= addr && addr < s.addr + s.mem_size).filter(|s| !s.writable)?;
-    let at = file.file_range(addr, 8)?;
-    bytes.get(at)?.try_into().ok().map(u64::from_le_bytes)
+
+    fn join(&self, v: &mut Values, other: &Values) -> bool {
+        v.join(other)
+    }
+
+    fn follow(&self, block: usize, v: &Values, to: &mut dyn FnMut(usize, &Values)) {
+        let b = &self.graph.blocks[block];
+        if b.calls.is_empty() && !b.calls_unknown {
+            b.next.iter().for_each(|s| to(*s as usize, v));
+            return;
+        }
+        b.calls.iter().for_each(|s| to(*s as usize, v));
+        let mut after = if b.calls_unknown { Values::default() } else { v.clone() };
+        for f in &b.calls {
+            let all = Set::ALL;
+            let written = self.written.get(f).unwrap_or(&all);
+            (FIRST..FIRST + COUNT as u16).filter(|n| written.has(*n)).for_each(|n| after.set(n, Value::Unknown));
+            after.scc = None;
+        }
+        b.next.iter().for_each(|s| to(*s as usize, &after));
+    }
+}
+
+/// Finds the values at the start of each block.
+pub fn find(code: &Code, g: &Graph, start: Values, budget: &mut usize) -> Option<Vec<(usize, Values)>> {
+    let flow = Flow { code, graph: g, written: written(code, g, budget)? };
+    solve(g, &flow, start, budget)
+}
+
+/// What each function writes, with all that it calls.
+fn written(code: &Code, g: &Graph, budget: &mut usize) -> Option<FxHashMap<u32, Set>> {
+    let mut own = FxHashMap::default();
+    let mut seen = vec![u32::MAX; g.blocks.len()];
+    for &f in &g.functions {
+        let (mut set, mut calls) = (Set::default(), Vec::new());
+        let mut work = vec![f];
+        while let Some(b) = work.pop() {
+            if std::mem::replace(&mut seen[b as usize], f) == f {
+                continue;
+            }
+            let block = &g.blocks[b as usize];
+            *budget = budget.checked_sub(block.lines.len() + 1)?;
+            g.lines(code, b as usize).for_each(|(_, l)| l.writes().for_each(|w| set.insert(w)));
+            if block.calls_unknown {
+                set = Set::ALL;
+            }
+            calls.extend(block.calls.iter().copied());
+            work.extend(block.next.iter().copied());
+        }
+        own.insert(f, (set, calls));
+    }
+    loop {
+        let mut again = false;
+        for &f in &g.functions {
+            let Some((mut set, calls)) = own.get(&f).cloned() else { continue };
+            *budget = budget.checked_sub(calls.len() + 1)?;
+            let more = calls.iter().filter_map(|c| own.get(c)).fold(false, |more, c| set.join(&c.0) | more);
+            if more {
+                again = true;
+                own.insert(f, (set, calls));
+            }
+        }
+        if !again {
+            return Some(own.into_iter().map(|(f, (set, _))| (f, set)).collect());
+        }
+    }
+}
+
+/// Finds where jumps and calls through registers lead that are not known yet.
+pub fn resolve(code: &Code, g: &Graph, targets: &mut FxHashMap<u32, u64>, budget: &mut usize) -> Option<()> {
+    let values = find(code, g, Values::default(), budget)?;
+    let wanted: BTreeSet<u32> = g.unresolved.iter().copied().collect();
+    for (b, mut v) in values {
+        let Some(last) = g.blocks[b].lines.clone().next_back() else { continue };
+        let last = g.order[last];
+        if !wanted.contains(&last) {
+            continue;
+        }
+        for (i, line) in g.lines(code, b) {
+            if i == last
+                && let inst::Flow::Indirect(r) | inst::Flow::CallRegister(r) = line.flow
+                && let Some(to) = v.address(r)
+            {
+                targets.insert(i, to);
+            }
+            v.pass(line, code);
+        }
+    }
+    Some(())
 }

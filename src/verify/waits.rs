@@ -19,6 +19,7 @@ use super::code::{Code, Graph};
 use super::inst::{Line, Use};
 use super::regs::{Set, Span};
 use super::report::{Finding, Findings, Rule};
+use super::solve::{Analysis, solve};
 use barewave_isa::{Counter, Flags, Pipe, Target, Traits, WaitScheme, op};
 
 const COUNTERS: usize = 8;
@@ -262,47 +263,39 @@ fn is_result(line: &Line, u: &Use) -> bool {
     line.inst.dsts.iter().any(|o| o.regs().and_then(Span::of).is_some_and(|s| s == u.span))
 }
 
+struct Waits<'a, 'c> {
+    machine: Machine,
+    code: &'a Code<'c>,
+    graph: &'a Graph,
+    /// Blocks behind whose end LDS is written before the next barrier.
+    rewritten: Vec<bool>,
+}
+
+impl Analysis for Waits<'_, '_> {
+    type State = State;
+
+    fn pass(&self, block: usize, state: &mut State) -> bool {
+        walk(&self.machine, self.code, self.graph, block, state, self.rewritten[block], None)
+    }
+
+    fn join(&self, state: &mut State, other: &State) -> bool {
+        state.join(other)
+    }
+
+    fn follow(&self, block: usize, state: &State, to: &mut dyn FnMut(usize, &State)) {
+        self.graph.blocks[block].successors().for_each(|s| to(s, state));
+    }
+}
+
 /// Checks a kernel. `one_wave` when no workgroup has more than one wave.
-pub fn check(code: &Code, g: &Graph, one_wave: bool, out: &mut Findings) {
-    let m = Machine::new(code.target, !one_wave);
-    let rewritten = if m.barriers { written_after(code, g) } else { vec![false; g.blocks.len()] };
-    let mut entry: Vec<Option<State>> = vec![None; g.blocks.len()];
-    if g.blocks.is_empty() {
-        return;
+pub fn check(code: &Code, g: &Graph, one_wave: bool, budget: &mut usize, out: &mut Findings) -> Option<()> {
+    let machine = Machine::new(code.target, !one_wave);
+    let rewritten = if machine.barriers { written_after(code, g, budget)? } else { vec![false; g.blocks.len()] };
+    let a = Waits { machine, code, graph: g, rewritten };
+    for (b, mut state) in solve(g, &a, State::default(), budget)? {
+        walk(&a.machine, code, g, b, &mut state, a.rewritten[b], Some(out));
     }
-    entry[g.entry] = Some(State::default());
-    let order = g.reverse_postorder();
-    let mut dirty = vec![true; g.blocks.len()];
-    loop {
-        let mut again = false;
-        for &b in &order {
-            let b = b as usize;
-            if !std::mem::take(&mut dirty[b]) {
-                continue;
-            }
-            let Some(mut state) = entry[b].clone() else { continue };
-            walk(&m, code, g, b, &mut state, rewritten[b], None);
-            for s in g.blocks[b].successors() {
-                let changed = match &mut entry[s] {
-                    Some(old) => old.join(&state),
-                    none => {
-                        *none = Some(state.clone());
-                        true
-                    }
-                };
-                dirty[s] |= changed;
-                again |= changed;
-            }
-        }
-        if !again {
-            break;
-        }
-    }
-    for &b in &order {
-        if let Some(mut state) = entry[b as usize].take() {
-            walk(&m, code, g, b as usize, &mut state, rewritten[b as usize], Some(out));
-        }
-    }
+    Some(())
 }
 
 fn walk(
@@ -313,7 +306,8 @@ fn walk(
     state: &mut State,
     rewritten_after: bool,
     mut out: Option<&mut Findings>,
-) {
+) -> bool {
+    let mut found = false;
     for (i, line) in g.lines(code, b) {
         if line.info.pipe == Pipe::Branch
             && line.info.counters.is_empty()
@@ -326,6 +320,7 @@ fn walk(
             for u in &line.uses {
                 while state.filled.meets(u.span) {
                     let Some(&e) = state.conflict(m, line, u) else { break };
+                    found = true;
                     if let Some(out) = out.as_deref_mut() {
                         report(m, code, state, line, u, &e, out);
                     }
@@ -352,6 +347,7 @@ fn walk(
                     fix: format!("wait for {} 0 in front of it", counter_name(m.target, Counter::Lgkm)),
                 });
             }
+            found |= what.is_some();
             if what.is_some() {
                 (state.stores, state.loads) = (None, None);
             }
@@ -364,6 +360,7 @@ fn walk(
             state.wait(m, c, 0);
         }
     }
+    found
 }
 
 /// The waves of a workgroup meet at the instruction, or it says that this one has come.
@@ -386,31 +383,30 @@ fn rewritten_in(code: &Code, g: &Graph, b: usize, after: u32) -> Option<bool> {
 }
 
 /// Blocks behind whose end LDS is written before the next barrier.
-fn written_after(code: &Code, g: &Graph) -> Vec<bool> {
-    let whole: Vec<Option<bool>> = (0..g.blocks.len())
-        .map(|b| {
-            g.lines(code, b).find_map(|(_, l)| match (writes_lds(l), l.has(Flags::BARRIER) && meets(l)) {
-                (true, _) => Some(true),
-                (_, true) => Some(false),
-                _ => None,
-            })
-        })
-        .collect();
+fn written_after(code: &Code, g: &Graph, budget: &mut usize) -> Option<Vec<bool>> {
+    let mut whole: Vec<Option<bool>> = Vec::with_capacity(g.blocks.len());
+    for b in 0..g.blocks.len() {
+        whole.push(g.lines(code, b).find_map(|(_, l)| match (writes_lds(l), l.has(Flags::BARRIER) && meets(l)) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        }));
+    }
     let mut after = vec![false; g.blocks.len()];
-    if !whole.contains(&Some(true)) {
-        return after;
+    let mut before: Vec<Vec<u32>> = vec![Vec::new(); if whole.contains(&Some(true)) { g.blocks.len() } else { 0 }];
+    for b in 0..before.len() {
+        g.blocks[b].successors().for_each(|s| before[s].push(b as u32));
     }
-    loop {
-        let mut again = false;
-        for b in (0..g.blocks.len()).rev() {
-            let now = g.blocks[b].successors().any(|s| whole[s].unwrap_or(after[s]));
-            again |= now != after[b];
-            after[b] = now;
-        }
-        if !again {
-            return after;
+    let mut work: Vec<u32> = (0..before.len() as u32).filter(|b| whole[*b as usize] == Some(true)).collect();
+    while let Some(b) = work.pop() {
+        for &p in &before[b as usize] {
+            *budget = budget.checked_sub(1)?;
+            if !std::mem::replace(&mut after[p as usize], true) && whole[p as usize].is_none() {
+                work.push(p);
+            }
         }
     }
+    Some(after)
 }
 
 fn report(m: &Machine, code: &Code, state: &State, line: &Line, u: &Use, e: &Event, out: &mut Findings) {

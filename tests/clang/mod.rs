@@ -3,7 +3,9 @@
 // Each test uses some of this.
 #![allow(dead_code)]
 
+use barewave::codeobj::ElfFile;
 use barewave::emu::{EmuDevice, Fault, LaunchOptions, LaunchStats};
+use barewave::verify;
 use barewave_isa::Target;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -48,11 +50,20 @@ pub fn compile(target: Target, source: &str, flags: &[&str]) -> Vec<u8> {
         .unwrap();
     assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr));
     let bytes = std::fs::read(&out).unwrap();
+    nothing_is_found(&format!("clang's code for {}", target.info().name), &bytes);
     if std::env::var_os("BAREWAVE_KEEP").is_none() {
         let _ = std::fs::remove_file(&cl);
         let _ = std::fs::remove_file(&out);
     }
     bytes
+}
+
+/// The static verifier has nothing to say about a code object.
+pub fn nothing_is_found(name: &str, elf: &[u8]) {
+    let file = ElfFile::parse(elf).unwrap();
+    for r in verify::check(&file, elf, None, &verify::Options::default()).unwrap() {
+        assert!(r.findings.list.is_empty(), "{name}, {}: {}", r.name, r.findings.list[0]);
+    }
 }
 
 /// An argument: a buffer that is read back, or bytes by value.

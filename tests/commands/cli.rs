@@ -205,3 +205,61 @@ fn a_fault_names_the_operator() {
         fails(&["run", name, "--strict", "--random-inputs"], 1, &words);
     }
 }
+
+#[test]
+fn check_says_what_is_wrong_and_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (source, good, bad) = (at("k.s"), at("good.hsaco"), at("bad.hsaco"));
+    let text_of = |wait: &str| {
+        format!(
+            "\t.text\n\t.globl k\n\t.p2align 8\n\t.type k,@function\nk:\n\ts_load_dword s2, s[0:1], 0x0\n{wait}\
+             \ts_add_u32 s3, s2, s2\n\ts_endpgm\n.Lend:\n\t.size k, .Lend-k\n\t.rodata\n\t.amdhsa_kernel k\n\
+             \t.amdhsa_next_free_vgpr 1\n\t.amdhsa_next_free_sgpr 8\n\t.amdhsa_user_sgpr_kernarg_segment_ptr 1\n\
+             \t.amdhsa_kernarg_size 8\n\t.end_amdhsa_kernel\n"
+        )
+    };
+    for (wait, file) in [("\ts_waitcnt lgkmcnt(0)\n", &good), ("", &bad)] {
+        std::fs::write(&source, text_of(wait)).unwrap();
+        let out = barewave(&["asm", &source, "--target", "gfx906", "-o", file]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+    }
+    let out = barewave(&["check", &good]);
+    assert!(out.status.success(), "{}", text(&out.stdout));
+    assert!(text(&out.stdout).contains("1 kernel, 4 instructions: nothing found"), "{}", text(&out.stdout));
+    let out = barewave(&["check", &bad]);
+    assert_eq!(out.status.code(), Some(1));
+    let stdout = text(&out.stdout);
+    for w in ["k\n", "wait", "s_add_u32 s3, s2, s2", "s2 is read", "s_load_dword", "wait for lgkmcnt 0", "found in 1"] {
+        assert!(stdout.contains(w), "{w} in {stdout}");
+    }
+    assert!(text(&out.stderr).contains("1 finding"), "{}", text(&out.stderr));
+    let out = barewave(&["check", &bad, "--json", "--kernel", "k"]);
+    assert_eq!(out.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let finding = &json["code_objects"][0]["kernels"][0]["findings"][0];
+    assert_eq!(finding["rule"], "wait");
+    assert_eq!(finding["instruction"], "s_add_u32 s3, s2, s2");
+    assert!(finding["address"].as_u64().is_some_and(|a| a % 256 == 8), "{finding}");
+    fails(&["check", &good, "--kernel", "nope"], 1, &["nope", "it has: k"]);
+    fails(&["check"], 2, &["FILE"]);
+    fails(&["check", "Cargo.toml"], 1, &["Cargo.toml"]);
+    // what our compiler makes
+    let model = at("digits.hsaco");
+    for target in ["gfx803", "gfx908", "gfx90a", "gfx950", "gfx1010", "gfx1102", "gfx1201"] {
+        assert!(barewave(&["compile", DIGITS, "--target", target, "-o", &model]).status.success());
+        let out = barewave(&["check", &model]);
+        assert!(out.status.success(), "{target}: {}", text(&out.stdout));
+        assert!(text(&out.stdout).contains(target) && text(&out.stdout).contains("6 kernels"), "{}", text(&out.stdout));
+    }
+    // a model whose code was damaged is not run
+    let mut bytes = std::fs::read(&model).unwrap();
+    let file = barewave::codeobj::ElfFile::parse(&bytes).unwrap();
+    let k = &file.kernels[0];
+    let code = file.file_range(k.entry, k.code_size).unwrap();
+    let wait = 0xbfc7_0000u32.to_le_bytes();
+    let at = code.clone().step_by(4).find(|&i| bytes[i..i + 4] == wait).expect("a wait for scalar loads");
+    bytes[at..at + 4].copy_from_slice(&0xbf80_0000u32.to_le_bytes());
+    std::fs::write(&model, &bytes).unwrap();
+    fails(&["run", &model, "--input", "examples/digits/7.png"], 1, &["breaks a rule", "kmcnt", &k.name]);
+}

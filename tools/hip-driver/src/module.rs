@@ -274,7 +274,7 @@ fn active_blocks(f: &Function, threads: c_int, shared: usize) -> Result<u32> {
     if kernarg::check(target, &f.info, [1; 3], [threads, 1, 1], shared).is_err() {
         return Ok(0);
     }
-    Ok(kernarg::occupancy(target, &f.info, [threads, 1, 1], shared).workgroups)
+    Ok(target.occupancy(&kernarg::resources(target, &f.info, threads, shared)).workgroups)
 }
 
 /// The workgroup size, a multiple of the wave size up to a limit, at which most workitems are on a compute unit.

@@ -3,11 +3,11 @@
 //! Operands become plain arrays, one row of [`SIDE`] numbers for each k. A row of D is kept in registers of the host
 //! while all k are added: C first, then the products in order of k, each with one fused multiply-add.
 
-use super::layout::Column;
-use super::{Elem, Matrix, SIDE, decode_tables};
+use super::{Matrix, SIDE, decode_tables};
 use crate::lanes::{Bf16, F16, Host};
 use crate::numeric::*;
 use crate::wave::{Kind, Src, UOp, Wave};
+use barewave_isa::matrix::{Column, Elem};
 use std::mem::MaybeUninit;
 
 /// Rows of operands: blocks * k is at most this.

@@ -1,14 +1,19 @@
 //! Instruction selection: generic operations become target instructions, and operands become encodable.
 //!
-//! Each generic operation expands to the best instructions the target has ("has" is asked of the tables). Then every
+//! Each generic operation becomes the best instruction the target has ([`rules`], one table by operation and type; "has" is
+//! asked of the instruction tables), or a sequence of such ([`expand`]). Then every
 //! instruction is tried on the encoder with stand-in registers; when no encoding takes its operands (a literal in a
 //! VOP3 of GCN, too many scalar operands, a scalar where only a VGPR fits) commutable sources are swapped, then
 //! constants move to scalar registers and scalars to vector registers, until one does. So the rules of operand
 //! legality stand in one place, the tables. Constants that were moved are reused within their block.
 
+mod expand;
+mod rules;
+
 use super::emit;
-use crate::mir::{Block, Code, Function, Gen, MInst, Opnd, Part, RegClass};
+use crate::mir::{Block, Code, Function, Gen, Generic, MInst, Opnd, Part, RegClass, Type};
 use barewave_isa::{Flags, Op, Reg, Regs, op};
+use rules::Form;
 use rustc_hash::FxHashMap;
 
 /// An operation that the target cannot do.
@@ -29,7 +34,11 @@ pub fn select(f: &mut Function) -> Result<(), SelectError> {
         for inst in block.insts {
             let from = s.out.len();
             match inst.code {
-                Code::Gen(g) => s.expand(f, g, &inst),
+                Code::Gen(g) => {
+                    let d = inst.dsts.first().copied().unwrap_or(Opnd::Off);
+                    let expanded = s.expand(f, g, d, &inst.srcs);
+                    expanded.map_err(|what| SelectError { kernel: f.name.clone(), what })?;
+                }
                 Code::Isa(_) => s.out.push(inst),
             }
             let expanded = s.out.split_off(from);
@@ -68,83 +77,85 @@ impl Selector {
         self.out.push(MInst::new(op, &[dst], srcs));
     }
 
+    /// A new register for an intermediate result that goes where `like` goes.
     fn temp(&mut self, f: &mut Function, like: Opnd) -> Opnd {
-        f.new_vreg(class_of(f, like), 1).into()
+        f.new_typed(class_of(f, like), 1, Type::U32).into()
     }
 
-    fn expand(&mut self, f: &mut Function, g: Gen, inst: &MInst) {
+    /// Appends what computes an operation into `d`.
+    fn expand(&mut self, f: &mut Function, g: Generic, d: Opnd, srcs: &[Opnd]) -> Result<(), String> {
         let t = f.target;
-        if g == Gen::Barrier {
-            if t.has(op::S_BARRIER) {
-                self.out.push(MInst::new(op::S_BARRIER, &[], &[]));
-            } else {
-                // Barrier -1 is the workgroup's; the wait has it in a 16-bit field.
-                self.out.push(MInst::new(op::S_BARRIER_SIGNAL, &[], &[(-1i32).into()]));
-                self.out.push(MInst::new(op::S_BARRIER_WAIT, &[], &[0xffffu32.into()]));
+        let vector = g.op.compares() || class_of(f, d) != RegClass::S;
+        match g.op {
+            Gen::Barrier => {
+                self.barrier(t.has(op::S_BARRIER));
+                return Ok(());
             }
-            return;
+            Gen::Copy => {
+                self.copy(f, d, srcs[0]);
+                return Ok(());
+            }
+            Gen::Mul if matches!(g.ty, Type::I32 | Type::U32) => return self.mul(f, g.ty, d, srcs[0], srcs[1]),
+            Gen::Mad => return self.mad(f, vector, d, [srcs[0], srcs[1], srcs[2]]),
+            Gen::Div | Gen::Rem => {
+                let by =
+                    imm(srcs[1]).filter(|x| *x != 0).ok_or(format!("{g} needs a constant divisor other than 0"))?;
+                return if g.op == Gen::Div { self.udiv(f, d, srcs[0], by) } else { self.umod(f, d, srcs[0], by) };
+            }
+            _ => {}
         }
-        let d = inst.dsts[0];
-        let vector = class_of(f, d) != RegClass::S;
-        let src = |i: usize| inst.srcs[i];
-        match g {
-            Gen::Copy => self.copy(f, d, src(0)),
-            Gen::Add => self.sum(f, vector, false, d, src(0), src(1)),
-            Gen::Sub => self.sum(f, vector, true, d, src(0), src(1)),
-            Gen::Mul => self.mul(f, vector, d, src(0), src(1)),
-            Gen::MulHi => self.mul_hi(f, vector, d, src(0), src(1)),
-            Gen::Mad => self.mad(f, vector, d, [src(0), src(1), src(2)]),
-            Gen::And => self.pick(vector, (op::V_AND_B32, op::S_AND_B32), d, src(0), src(1)),
-            Gen::Or => self.pick(vector, (op::V_OR_B32, op::S_OR_B32), d, src(0), src(1)),
-            Gen::Xor => self.pick(vector, (op::V_XOR_B32, op::S_XOR_B32), d, src(0), src(1)),
-            Gen::Umin => self.pick(vector, (op::V_MIN_U32, op::S_MIN_U32), d, src(0), src(1)),
-            Gen::Umax => self.pick(vector, (op::V_MAX_U32, op::S_MAX_U32), d, src(0), src(1)),
-            Gen::Imin => self.pick(vector, (op::V_MIN_I32, op::S_MIN_I32), d, src(0), src(1)),
-            Gen::Imax => self.pick(vector, (op::V_MAX_I32, op::S_MAX_I32), d, src(0), src(1)),
-            Gen::Shl => self.shift(vector, (op::V_LSHLREV_B32, op::S_LSHL_B32), d, src(0), src(1)),
-            Gen::Shr => self.shift(vector, (op::V_LSHRREV_B32, op::S_LSHR_B32), d, src(0), src(1)),
-            Gen::Ashr => self.shift(vector, (op::V_ASHRREV_I32, op::S_ASHR_I32), d, src(0), src(1)),
-            Gen::Udiv => self.udiv(f, vector, d, src(0), imm(src(1)).expect("udiv takes a constant divisor")),
-            Gen::Umod => self.umod(f, vector, d, src(0), imm(src(1)).expect("umod takes a constant divisor")),
-            Gen::Fma if d == src(2) && t.has(op::V_FMAC_F32) => self.push(op::V_FMAC_F32, d, &[src(0), src(1)]),
-            Gen::Fma => self.push(op::V_FMA_F32, d, &inst.srcs),
-            Gen::Barrier => unreachable!("handled above"),
+        let accumulates = srcs.last() == Some(&d);
+        match rules::find(t, g, vector, accumulates) {
+            Some((rule, op)) => {
+                self.apply(f, g, op, if vector { rule.form } else { Form::Plain }, d, srcs);
+                Ok(())
+            }
+            None if g.op == Gen::MulHi && !vector => self.scalar_mul_hi(f, d, srcs[0], srcs[1]),
+            None => self.fallback(f, g, d, srcs),
         }
     }
 
-    fn pick(&mut self, vector: bool, (v, s): (Op, Op), d: Opnd, a: Opnd, b: Opnd) {
-        self.push(if vector { v } else { s }, d, &[a, b]);
+    /// The instruction of a row.
+    fn apply(&mut self, f: &mut Function, g: Generic, op: Op, form: Form, d: Opnd, srcs: &[Opnd]) {
+        let mut srcs: Vec<Opnd> = srcs.to_vec();
+        for (i, s) in srcs.iter_mut().enumerate() {
+            // Wide and packed constants have encodings of their own kind: all but zero go through registers.
+            if let (Opnd::Imm(x @ 1..), Some(ty)) = (*s, g.source_type(i)) {
+                if ty.dwords() == 2 {
+                    *s = self.constant_pair(f, ty, x);
+                } else if ty.element().is_some() {
+                    *s = self.constant(f, x as u32).into();
+                }
+            }
+        }
+        match form {
+            Form::Plain => self.push(op, d, &srcs),
+            Form::Swapped => self.push(op, d, &[srcs[1], srcs[0]]),
+            Form::Accumulate => self.push(op, d, &srcs[..2]),
+            Form::Carry => {
+                let mask = f.new_vreg(RegClass::S, f.mask_dwords());
+                self.out.push(MInst::new(op, &[d, mask.into()], &srcs));
+            }
+        }
     }
 
-    /// Sum or difference. Before gfx9 every vector sum writes a carry.
-    fn sum(&mut self, f: &mut Function, vector: bool, minus: bool, d: Opnd, a: Opnd, b: Opnd) {
-        let (plain, carry, scalar) = if minus {
-            (op::V_SUB_U32, op::V_SUB_CO_U32, op::S_SUB_U32)
+    fn barrier(&mut self, whole: bool) {
+        if whole {
+            self.out.push(MInst::new(op::S_BARRIER, &[], &[]));
         } else {
-            (op::V_ADD_U32, op::V_ADD_CO_U32, op::S_ADD_U32)
-        };
-        if vector && !f.target.has(plain) {
-            let mask = f.new_vreg(RegClass::S, f.mask_dwords());
-            self.out.push(MInst::new(carry, &[d, mask.into()], &[a, b]));
-        } else {
-            self.pick(vector, (plain, scalar), d, a, b);
+            // Barrier -1 is the workgroup's; the wait has it in a 16-bit field.
+            self.out.push(MInst::new(op::S_BARRIER_SIGNAL, &[], &[(-1i32).into()]));
+            self.out.push(MInst::new(op::S_BARRIER_WAIT, &[], &[0xffffu32.into()]));
         }
     }
 
-    /// High half of the product; scalars go through a vector register where the target has no scalar instruction.
-    fn mul_hi(&mut self, f: &mut Function, vector: bool, d: Opnd, a: Opnd, b: Opnd) {
-        if vector || f.target.has(op::S_MUL_HI_U32) {
-            return self.pick(vector, (op::V_MUL_HI_U32, op::S_MUL_HI_U32), d, a, b);
-        }
+    /// High half of the product of scalars where the target has no scalar instruction: through a vector register.
+    fn scalar_mul_hi(&mut self, f: &mut Function, d: Opnd, a: Opnd, b: Opnd) -> Result<(), String> {
         let (x, t) = (f.new_vreg(RegClass::V, 1), f.new_vreg(RegClass::V, 1));
         self.push(op::V_MOV_B32, x.into(), &[a]);
         self.push(op::V_MUL_HI_U32, t.into(), &[x.into(), b]);
         self.push(op::V_READFIRSTLANE_B32, d, &[t.into()]);
-    }
-
-    /// Vector shifts take the amount first.
-    fn shift(&mut self, vector: bool, (v, s): (Op, Op), d: Opnd, a: Opnd, amount: Opnd) {
-        if vector { self.push(v, d, &[amount, a]) } else { self.push(s, d, &[a, amount]) }
+        Ok(())
     }
 
     fn copy(&mut self, f: &Function, d: Opnd, s: Opnd) {
@@ -176,58 +187,65 @@ impl Selector {
         }
     }
 
-    fn mul(&mut self, f: &mut Function, vector: bool, d: Opnd, a: Opnd, b: Opnd) {
+    fn mul(&mut self, f: &mut Function, ty: Type, d: Opnd, a: Opnd, b: Opnd) -> Result<(), String> {
         let (a, b) = if imm(a).is_some() { (b, a) } else { (a, b) };
         match imm(b) {
             Some(0) => self.copy(f, d, 0u32.into()),
             Some(1) => self.copy(f, d, a),
             Some(x) if x.is_power_of_two() => {
-                self.shift(vector, (op::V_LSHLREV_B32, op::S_LSHL_B32), d, a, x.trailing_zeros().into());
+                return self.expand(f, Gen::Shl.of(ty), d, &[a, x.trailing_zeros().into()]);
             }
-            _ => self.pick(vector, (op::V_MUL_LO_U32, op::S_MUL_I32), d, a, b),
+            _ => {
+                let vector = class_of(f, d) != RegClass::S;
+                let (rule, op) =
+                    rules::find(f.target, Gen::Mul.of(ty), vector, false).ok_or(format!("{} has no mul", f.target))?;
+                self.apply(f, Gen::Mul.of(ty), op, rule.form, d, &[a, b]);
+            }
         }
+        Ok(())
     }
 
-    fn mad(&mut self, f: &mut Function, vector: bool, d: Opnd, [a, b, c]: [Opnd; 3]) {
+    fn mad(&mut self, f: &mut Function, vector: bool, d: Opnd, [a, b, c]: [Opnd; 3]) -> Result<(), String> {
         let (a, b) = if imm(a).is_some() { (b, a) } else { (a, b) };
         match imm(b) {
-            Some(1) => self.sum(f, vector, false, d, a, c),
+            Some(1) => self.expand(f, Gen::Add.of(Type::U32), d, &[a, c]),
             Some(x) if vector && x.is_power_of_two() && f.target.has(op::V_LSHL_ADD_U32) => {
                 self.push(op::V_LSHL_ADD_U32, d, &[a, x.trailing_zeros().into(), c]);
+                Ok(())
             }
             _ => {
                 let t = self.temp(f, d);
-                self.mul(f, vector, t, a, b);
-                self.sum(f, vector, false, d, t, c);
+                self.mul(f, Type::U32, t, a, b)?;
+                self.expand(f, Gen::Add.of(Type::U32), d, &[t, c])
             }
         }
     }
 
     /// `a / c` for `a` below 2^31: with `s = floor(log2 c)` and `m = ceil(2^(32+s) / c)` the error `m c - 2^(32+s)`
     /// is below `c <= 2^(s+1)`, so `mulhi(a, m) >> s` is the quotient (Granlund and Montgomery, PLDI 1994).
-    fn udiv(&mut self, f: &mut Function, vector: bool, d: Opnd, a: Opnd, c: u32) {
-        assert!(c != 0, "division by zero");
-        if c.is_power_of_two() {
-            if c == 1 {
-                return self.copy(f, d, a);
-            }
-            return self.shift(vector, (op::V_LSHRREV_B32, op::S_LSHR_B32), d, a, c.trailing_zeros().into());
+    fn udiv(&mut self, f: &mut Function, d: Opnd, a: Opnd, c: u32) -> Result<(), String> {
+        if c == 1 {
+            self.copy(f, d, a);
+            return Ok(());
         }
         let s = c.ilog2();
+        if c.is_power_of_two() {
+            return self.expand(f, Gen::Shr.of(Type::U32), d, &[a, s.into()]);
+        }
         let m = (1u64 << (32 + s)).div_ceil(c as u64) as u32;
         let t = self.temp(f, d);
-        self.mul_hi(f, vector, t, a, m.into());
-        self.shift(vector, (op::V_LSHRREV_B32, op::S_LSHR_B32), d, t, s.into());
+        self.expand(f, Gen::MulHi.of(Type::U32), t, &[a, m.into()])?;
+        self.expand(f, Gen::Shr.of(Type::U32), d, &[t, s.into()])
     }
 
-    fn umod(&mut self, f: &mut Function, vector: bool, d: Opnd, a: Opnd, c: u32) {
+    fn umod(&mut self, f: &mut Function, d: Opnd, a: Opnd, c: u32) -> Result<(), String> {
         if c.is_power_of_two() {
-            return self.pick(vector, (op::V_AND_B32, op::S_AND_B32), d, a, (c - 1).into());
+            return self.expand(f, Gen::And.of(Type::U32), d, &[a, (c - 1).into()]);
         }
         let (q, p) = (self.temp(f, d), self.temp(f, d));
-        self.udiv(f, vector, q, a, c);
-        self.mul(f, vector, p, q, c.into());
-        self.sum(f, vector, true, d, a, p);
+        self.udiv(f, q, a, c)?;
+        self.mul(f, Type::U32, p, q, c.into())?;
+        self.expand(f, Gen::Sub.of(Type::U32), d, &[a, p])
     }
 
     /// Appends an instruction, with moves before it where its operands need them.

@@ -1,36 +1,21 @@
 //! Layouts of matrix instructions as text: which lanes, register and bits hold each element.
 
-use super::layout::{Column, Shape};
-use super::{Elem, Layout, parse};
-use crate::codeobj::Family;
-use barewave_isa::{Op, Target};
+use super::{Column, Elem, Layout, MatrixOp};
+use crate::{Op, Target};
 use std::fmt::Write;
 
 /// The layout of a matrix instruction on a target, for the target's usual wave size: a line per operand and group of
 /// elements. `None` for other instructions, and for gfx1250, whose layouts are not known.
 pub fn describe(target: Target, op: Op) -> Option<String> {
-    let n = parse(op.name())?;
-    let family = Family::of_mach(target.info().elf_mach)?;
-    if family >= Family::Gfx125 {
-        return None;
-    }
-    let info = target.op(op)?;
-    let lanes = target.info().wave_size as usize;
-    let layout = if n.layout != Layout::Mfma && family >= Family::Gfx12 { Layout::Wmma12 } else { n.layout };
-    let dwords = usize::from(info.dsts.first()?.dwords());
-    let blocks = match layout {
-        Layout::Mfma => (dwords * 64 / (n.d.bits() as usize / 32) / (n.m * n.n)).max(1),
-        _ => 1,
-    };
-    let split8 = op.name().ends_with("f8f6f4");
-    let shape = Shape { layout, lanes, m: n.m, n: n.n, k: n.k, blocks, sparse: n.sparse, split8 };
+    let MatrixOp { shape, a, b, d } = MatrixOp::of(target, op, target.info().wave_size as usize)?;
     let mut out = String::new();
-    let stored = if n.sparse { n.k / 2 } else { n.k };
-    let what = if n.sparse { "stored element" } else { "column" };
-    operand(&mut out, "A", (n.m, stored, n.a), (what, "k", "i"), n.m, stored, &shape.a(n.a));
-    operand(&mut out, "B", (n.k, n.n, n.b), ("row", "k", "j"), n.n, n.k, &shape.b(n.b));
-    operand(&mut out, "C, D", (n.m, n.n, n.d), ("row", "i", "j"), n.n, n.m, &shape.d(n.d, false));
-    if layout == Layout::Wmma11 {
+    let stored = if shape.sparse { shape.k / 2 } else { shape.k };
+    let what = if shape.sparse { "stored element" } else { "column" };
+    let (m, n, k) = (shape.m, shape.n, shape.k);
+    operand(&mut out, "A", (m, stored, a), (what, "k", "i"), m, stored, &shape.a(a));
+    operand(&mut out, "B", (k, n, b), ("row", "k", "j"), n, k, &shape.b(b));
+    operand(&mut out, "C, D", (m, n, d), ("row", "i", "j"), n, m, &shape.d(d, false));
+    if shape.layout == Layout::Wmma11 {
         out.push_str("both halves of a wave64, and of a wave32 lanes 0-15 and 16-31, hold the same A and B\n");
     }
     Some(out)

@@ -3,7 +3,7 @@
 //! In every layout a column of A (fixed k), a row of B (fixed k) and a row of D (fixed i) is a run of lanes of one
 //! register, at one bit position. A layout is therefore a list of [`Column`]s, computed once per instruction.
 //!
-//! Source: AMD's matrix instruction calculator 1.3.2 (`tests/emu_matrix.rs` compares all of its maps). It does not know
+//! Source: AMD's matrix instruction calculator 1.3.2 (the emulator's tests compare all of its maps). It does not know
 //! gfx950; what is added there follows the same pattern (each lane holds a run of k as long as its registers), except
 //! that 8-bit operands of the f8f6f4 instructions hold two runs of 16 (AMD's "CDNA4 GEMM kernels" article).
 

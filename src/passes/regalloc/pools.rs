@@ -1,0 +1,133 @@
+//! Register files and who is in them when.
+
+use super::view::{Range, Value};
+use barewave_isa::Reg;
+
+/// One register file: a bitmap over positions for each register, and its tenants.
+pub(super) struct Pool {
+    pub first: Reg,
+    regs: usize,
+    words: usize,
+    bits: Vec<u64>,
+    /// Value numbers with a dword in the register.
+    tenants: Vec<Vec<u32>>,
+}
+
+impl Pool {
+    pub fn new(first: Reg, regs: u32, positions: u32) -> Pool {
+        let (regs, words) = (regs as usize, (positions as usize).div_ceil(64).max(1));
+        Pool { first, regs, words, bits: vec![0; regs * words], tenants: vec![Vec::new(); regs] }
+    }
+
+    fn masks((s, e): Range) -> impl Iterator<Item = (usize, u64)> {
+        let (first, last) = (s as usize / 64, (e as usize - 1) / 64);
+        (first..=last).map(move |w| {
+            let mut m = u64::MAX;
+            if w == first {
+                m &= u64::MAX << (s % 64);
+            }
+            if w == last {
+                m &= u64::MAX >> (63 - (e - 1) % 64);
+            }
+            (w, m)
+        })
+    }
+
+    fn free(&self, reg: usize, ranges: &[Range]) -> bool {
+        let row = &self.bits[reg * self.words..][..self.words];
+        ranges.iter().all(|&r| Self::masks(r).all(|(w, m)| row[w] & m == 0))
+    }
+
+    /// True when the value fits at a register.
+    pub fn fits(&self, v: &Value, at: usize) -> bool {
+        at.is_multiple_of(v.align as usize)
+            && at + v.dwords as usize <= self.regs
+            && v.ranges.iter().enumerate().all(|(i, r)| self.free(at + i, r))
+    }
+
+    /// The lowest place for a value.
+    pub fn find(&self, v: &Value) -> Option<usize> {
+        let last = self.regs.checked_sub(v.dwords as usize)?;
+        (0..=last).step_by(v.align as usize).find(|&at| self.fits(v, at))
+    }
+
+    pub fn take(&mut self, id: u32, v: &Value, at: usize) {
+        for (i, ranges) in v.ranges.iter().enumerate() {
+            let row = &mut self.bits[(at + i) * self.words..][..self.words];
+            for &r in ranges {
+                Self::masks(r).for_each(|(w, m)| row[w] |= m);
+            }
+            self.tenants[at + i].push(id);
+        }
+    }
+
+    pub fn release(&mut self, id: u32, v: &Value, at: usize) {
+        for (i, ranges) in v.ranges.iter().enumerate() {
+            let row = &mut self.bits[(at + i) * self.words..][..self.words];
+            for &r in ranges {
+                Self::masks(r).for_each(|(w, m)| row[w] &= !m);
+            }
+            self.tenants[at + i].retain(|t| *t != id);
+        }
+    }
+
+    /// The place at which making room for `v` costs least, and who has to go. `cost` is `None` for a tenant that
+    /// cannot go; places that cost `limit` or more are not taken.
+    pub fn cheapest(
+        &self,
+        v: &Value,
+        values: &[Value],
+        limit: u64,
+        dword_of: impl Fn(u32, usize) -> usize,
+    ) -> Option<Vec<u32>> {
+        let mut best: Option<(u64, Vec<u32>)> = None;
+        let last = self.regs.checked_sub(v.dwords as usize)?;
+        for at in (0..=last).step_by(v.align as usize) {
+            let bound = best.as_ref().map_or(limit, |b| b.0);
+            if let Some((cost, who)) = self.blockers(v, at, values, bound, &dword_of) {
+                best = Some((cost, who));
+            }
+        }
+        best.map(|b| b.1)
+    }
+
+    fn blockers(
+        &self,
+        v: &Value,
+        at: usize,
+        values: &[Value],
+        bound: u64,
+        dword_of: impl Fn(u32, usize) -> usize,
+    ) -> Option<(u64, Vec<u32>)> {
+        let (mut cost, mut who) = (0u64, Vec::new());
+        for (i, mine) in v.ranges.iter().enumerate() {
+            let reg = at + i;
+            if self.free(reg, mine) {
+                continue;
+            }
+            for &t in &self.tenants[reg] {
+                let theirs = &values[t as usize].ranges[dword_of(t, reg)];
+                if !who.contains(&t) && overlap(mine, theirs) {
+                    cost += values[t as usize].cost?;
+                    if cost >= bound {
+                        return None;
+                    }
+                    who.push(t);
+                }
+            }
+        }
+        Some((cost, who))
+    }
+}
+
+/// True when two ascending lists of ranges have a position in common.
+fn overlap(a: &[Range], b: &[Range]) -> bool {
+    let (mut i, mut k) = (0, 0);
+    while i < a.len() && k < b.len() {
+        if a[i].0 < b[k].1 && b[k].0 < a[i].1 {
+            return true;
+        }
+        if a[i].1 <= b[k].1 { i += 1 } else { k += 1 }
+    }
+    false
+}
