@@ -65,7 +65,7 @@ pub fn find(address: u64) -> Option<Allocation> {
     }
     let images = lock(&IMAGES);
     let (&start, &(size, device)) = images.range(..=address).next_back()?;
-    (address - start < size).then(|| Allocation { start, size, kind: Kind::Device, device, flags: 0, pool: None })
+    (address - start < size).then_some(Allocation { start, size, kind: Kind::Device, device, flags: 0, pool: None })
 }
 
 /// Checks that `bytes` at an address lie inside of one allocation. An address that is in none belongs to the host, of
