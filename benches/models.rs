@@ -128,16 +128,15 @@ fn run_seconds(path: &Path, target: Target) -> (f64, u64, u64) {
     let model = Model::load(path).expect("the model is readable");
     let graph = graph::fuse(&model, &Options::default()).expect("the model is supported");
     let program = compile(&graph, target).expect("the model compiles");
-    let code = program.code().expect("the code object can be written");
-    let flops = program.plan.launches.iter().map(|l| l.flops).sum();
+    let flops = program.plan().launches.iter().map(|l| l.flops).sum();
     let inputs: Vec<HostTensor> = program
-        .plan
+        .plan()
         .inputs
         .iter()
         .map(|p| HostTensor::from_f32(&p.shape, &vec![0.5; p.shape.iter().product()]))
         .collect();
     let device = open(&format!("emu:{}", target.info().name), None, false).expect("emulated devices exist");
-    let mut session = Session::new(device.device, program.plan, &code, &program.weights).expect("the model loads");
+    let mut session = Session::new(device.device, &program).expect("the model loads");
     let mut best = (f64::INFINITY, 0);
     for _ in 0..3 {
         let (_, report) = session.run(&inputs).expect("the model runs");

@@ -25,9 +25,10 @@ use crate::graph::fused::{FusedGraph, Step, StepKind, TensorId};
 use crate::mir::{Buffer, Builder, Function, Memory};
 use crate::tensor::DType;
 use barewave_isa::Target;
+use serde::{Deserialize, Serialize};
 
 /// What a kernel argument (a 64-bit address) points to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Arg {
     /// Operand `i` of the step.
     Input(usize),
@@ -40,7 +41,7 @@ pub enum Arg {
 }
 
 /// Constant data that comes with a kernel.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Blob {
     /// The same for every step that uses the kernel.
     Data(Vec<u8>),

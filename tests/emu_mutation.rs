@@ -14,7 +14,7 @@ use barewave::emu::{EmuDevice, Fault, LaunchOptions};
 use barewave::graph::fused::FusedGraph;
 use barewave::graph::{self, Options};
 use barewave::onnx::Model;
-use barewave::runtime::plan::{Address, Region};
+use barewave::runtime::plan::{Address, Port, Region};
 use barewave::tensor::HostTensor;
 use barewave::verify;
 use barewave_isa::{Decoder, Mode, Target, op};
@@ -200,15 +200,30 @@ fn drop_each_of_model(what: &str, graph: &FusedGraph, inputs: &[HostTensor], tar
     }
     let t = Target::parse(target).unwrap();
     let program = compile_graph(graph, t).unwrap();
-    let (elf, plan) = (program.code().unwrap(), &program.plan);
+    let (elf, plan) = (program.code().unwrap(), program.plan());
     let device = EmuDevice::with_memory(t, 1 << 30).unwrap();
     let module = device.load(&elf).unwrap();
-    let (arena, weights) = (device.alloc(plan.arena_bytes).unwrap(), device.alloc(plan.weights_bytes).unwrap());
-    let address = |a: &Address| a.offset + if a.region == Region::Arena { arena } else { weights };
-    device.write(weights, &program.weights).unwrap();
-    for (port, x) in plan.inputs.iter().zip(inputs) {
-        device.write(address(&port.address), x.bytes()).unwrap();
+    let alloc = |bytes: u64| device.alloc(bytes.max(1)).unwrap();
+    let (arena, weights) = (alloc(plan.arena_bytes), alloc(plan.weights_bytes));
+    let ports = |list: &[Port]| -> Vec<(u64, usize)> {
+        list.iter().map(|p| p.bytes().unwrap()).map(|bytes| (alloc(bytes as u64), bytes)).collect()
+    };
+    let (ins, outs) = (ports(&plan.inputs), ports(&plan.outputs));
+    let address = |a: &Address| {
+        a.offset
+            + match a.region {
+                Region::Arena => arena,
+                Region::Weights => weights,
+                Region::Input(i) => ins[i].0,
+                Region::Output(i) => outs[i].0,
+            }
+    };
+    device.write(weights, program.weights()).unwrap();
+    for (port, x) in ins.iter().zip(inputs) {
+        device.write(port.0, x.bytes()).unwrap();
     }
+    // What kernels write.
+    let written: Vec<(u64, usize)> = outs.iter().copied().chain([(arena, plan.arena_bytes as usize)]).collect();
     let mut seen = BTreeSet::new();
     let mut counts = Vec::new();
     for launch in &plan.launches {
@@ -220,14 +235,19 @@ fn drop_each_of_model(what: &str, graph: &FusedGraph, inputs: &[HostTensor], tar
         };
         if seen.insert(&launch.kernel) {
             // Results may take the place of operands: every run starts from the same memory.
-            let mut before = vec![0; plan.arena_bytes as usize];
-            device.read(arena, &mut before).unwrap();
+            let read = |(at, bytes): &(u64, usize)| {
+                let mut data = vec![0; *bytes];
+                device.read(*at, &mut data).unwrap();
+                (*at, data)
+            };
+            let before: Vec<(u64, Vec<u8>)> = written.iter().map(read).collect();
+            let restore = || before.iter().for_each(|(at, data)| device.write(*at, data).unwrap());
             let name = format!("{what}, {} on {target}", launch.kernel);
             counts.push(drop_each(&name, t, &elf, &launch.kernel, |without| {
-                device.write(arena, &before).unwrap();
+                restore();
                 go(without)
             }));
-            device.write(arena, &before).unwrap();
+            restore();
         }
         go(None).unwrap();
     }

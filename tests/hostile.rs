@@ -17,7 +17,7 @@ use barewave_isa::Target;
 use std::path::Path;
 use std::sync::Arc;
 
-fn program(target: Target) -> barewave::compile::Program {
+fn program(target: Target) -> barewave::Compiled {
     let model = Model::load(Path::new("examples/digits/digits.onnx")).unwrap();
     compile(&graph::fuse(&model, &Options::default()).unwrap(), target).unwrap()
 }
@@ -90,8 +90,8 @@ fn damaged_code_is_checked_to_an_end() {
         // what is not admitted is not loaded
         let damaged = damage(&code, &mut rng);
         if verify::admit(&damaged).is_err() {
-            let device = EmulatedDevice::with_limit(p.target, 200_000).unwrap();
-            assert!(Session::new(Arc::new(device), p.plan.clone(), &damaged, &p.weights).is_err());
+            let device = EmulatedDevice::with_limit(p.target(), 200_000).unwrap();
+            assert!(Session::from_parts(Arc::new(device), p.plan().clone(), &damaged, p.weights()).is_err());
         }
     }
 }
@@ -103,10 +103,10 @@ fn damaged_code_runs_to_an_error_or_an_end() {
     let mut rng = SplitMix64(2);
     for _ in 0..150 {
         let damaged = damage(&code, &mut rng);
-        let device = EmuDevice::with_memory(p.target, 1 << 30).unwrap();
+        let device = EmuDevice::with_memory(p.target(), 1 << 30).unwrap();
         let Ok(module) = device.load(&damaged) else { continue };
         let memory = device.alloc(1 << 20).unwrap();
-        for launch in &p.plan.launches {
+        for launch in &p.plan().launches {
             let Ok(kernel) = module.kernel(&launch.kernel) else { continue };
             let args: Vec<u8> = launch.args.iter().flat_map(|_| memory.to_le_bytes()).collect();
             let options = LaunchOptions { max_instructions: 200_000, ..LaunchOptions::default() };
@@ -118,13 +118,13 @@ fn damaged_code_runs_to_an_error_or_an_end() {
 #[test]
 fn launch_plans() {
     let p = program(Target::GFX906);
-    let text = serde_json::to_vec(&p.plan).unwrap();
+    let text = serde_json::to_vec(p.plan()).unwrap();
     let code = p.code().unwrap();
     let mut rng = SplitMix64(3);
     for _ in 0..3_000 {
         if let Ok(plan) = serde_json::from_slice::<Plan>(&damage(&text, &mut rng)) {
-            let device = EmulatedDevice::with_limit(p.target, 200_000).unwrap();
-            let _ = Session::new(Arc::new(device), plan, &code, &p.weights);
+            let device = EmulatedDevice::with_limit(p.target(), 200_000).unwrap();
+            let _ = Session::from_parts(Arc::new(device), plan, &code, p.weights());
         }
     }
 }
@@ -133,7 +133,7 @@ fn launch_plans() {
 fn machine_ir_text() {
     let p = program(Target::GFX90A);
     let mut rng = SplitMix64(4);
-    for k in &p.kernels {
+    for k in p.ir() {
         let text = k.source.to_string();
         for _ in 0..300 {
             let damaged = String::from_utf8_lossy(&damage(text.as_bytes(), &mut rng)).into_owned();

@@ -3,7 +3,8 @@
 
 mod support;
 
-use barewave::compile::{Program, compile};
+use barewave::Compiled;
+use barewave::compile::compile;
 use barewave::graph::{self, Options};
 use barewave::onnx::Model;
 use barewave::runtime::{Device, DeviceError, EmulatedDevice, LaunchShape, Session, SessionError, open};
@@ -19,13 +20,13 @@ fn random(shape: &[usize], seed: u64) -> HostTensor {
     spec.load(&wanted, &ImageOptions::default()).unwrap()
 }
 
-fn program(path: &str, target: Target) -> Program {
+fn program(path: &str, target: Target) -> Compiled {
     let model = Model::load(Path::new(path)).unwrap();
     compile(&graph::fuse(&model, &Options::default()).unwrap(), target).unwrap()
 }
 
-fn session(device: &Arc<dyn Device>, p: &Program) -> Session {
-    Session::new(device.clone(), p.plan.clone(), &p.code().unwrap(), &p.weights).unwrap()
+fn session(device: &Arc<dyn Device>, p: &Compiled) -> Session {
+    Session::new(device.clone(), p).unwrap()
 }
 
 const MODELS: [(&str, [usize; 4]); 3] = [
@@ -38,7 +39,7 @@ const MODELS: [(&str, [usize; 4]); 3] = [
 fn models_that_share_a_device_do_not_disturb_each_other() {
     for target in [Target::GFX942, Target::GFX1100] {
         let programs = MODELS.map(|(path, _)| program(path, target));
-        let alone = |p: &Program, x: &HostTensor| {
+        let alone = |p: &Compiled, x: &HostTensor| {
             let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, false).unwrap());
             session(&device, p).run(std::slice::from_ref(x)).unwrap().0
         };
@@ -91,7 +92,7 @@ fn timing_measures_every_launch() {
     assert!(s.run(&x).unwrap().1.per_launch.is_empty());
     s.time_launches().unwrap();
     let report = s.run(&x).unwrap().1;
-    assert_eq!(report.per_launch.len(), p.plan.launches.len());
+    assert_eq!(report.per_launch.len(), p.plan().launches.len());
     let sum: std::time::Duration = report.per_launch.iter().map(|l| l.0).sum();
     assert!(report.per_launch.iter().all(|l| !l.0.is_zero()) && sum <= report.time);
     assert_eq!(Some(report.per_launch.iter().filter_map(|l| l.1).sum()), report.instructions);
@@ -102,7 +103,7 @@ fn faults_surface_when_the_stream_is_synchronised() {
     for strict in [false, true] {
         let device = EmulatedDevice::new(Target::GFX1100, strict).unwrap();
         let p = program("examples/vector_add/vector_add.onnx", Target::GFX1100);
-        let l = &p.plan.launches[0];
+        let l = &p.plan().launches[0];
         let module = device.load(&p.code().unwrap()).unwrap();
         let kernel = device.kernel(module, &l.kernel).unwrap();
         let (bad, good) = (device.create_stream().unwrap(), device.create_stream().unwrap());

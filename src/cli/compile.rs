@@ -2,15 +2,16 @@
 
 use super::{Failure, Result, stats};
 use barewave::codeobj::Abi;
-use barewave::compile::{Program, compile};
+use barewave::compile::KernelCache;
 use barewave::graph::fused::FusedGraph;
 use barewave::graph::{self, Options};
 use barewave::onnx::Model;
-use barewave::output;
 use barewave::passes::listing::listing;
+use barewave::{Compiled, Compiler};
 use barewave_isa::Target;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Compiles a model.
@@ -84,43 +85,43 @@ pub fn run(args: &Args) -> Result {
         print!("{graph}");
         return Ok(());
     }
-    let program = compile(&graph, target)?;
+    let keep_ir = matches!(args.emit, Emit::Asm | Emit::Mir);
+    let cache = Arc::new(KernelCache::of_user());
+    let program = Compiler::new(target, barewave::Options { cache, keep_ir }).compile_graph(&graph)?;
     let compiled = start.elapsed();
     match args.emit {
         Emit::Code => write_code(args, &program)?,
-        Emit::Mir => program.kernels.iter().for_each(|k| println!("{}", k.source)),
-        Emit::Plan => println!("{}", serde_json::to_string_pretty(&program.plan)?),
+        Emit::Mir => program.ir().iter().for_each(|k| println!("{}", k.source)),
+        Emit::Plan => println!("{}", serde_json::to_string_pretty(program.plan())?),
         Emit::Asm => {
             println!("\t.amdgcn_target \"amdgcn-amd-amdhsa--{}\"\n\t.text", target.info().name);
-            program.kernels.iter().for_each(|k| print!("{}", listing(&k.machine)));
+            program.ir().iter().for_each(|k| print!("{}", listing(&k.machine)));
         }
         Emit::Graph => unreachable!("handled above"),
     }
     if args.stats && args.json {
-        println!("{}", serde_json::to_string_pretty(&stats::stats(&program))?);
+        println!("{}", serde_json::to_string_pretty(program.stats())?);
     } else if args.stats {
         stats::print(&program);
     }
     eprintln!(
         "{}: {} launches of {} kernels for {}, graph {:.1} ms, code {:.1} ms",
         args.model.display(),
-        program.plan.launches.len(),
-        program.kernels.len(),
-        program.plan.target,
+        program.plan().launches.len(),
+        program.stats().len(),
+        program.plan().target,
         read.as_secs_f64() * 1e3,
         (compiled - read).as_secs_f64() * 1e3
     );
     Ok(())
 }
 
-fn write_code(args: &Args, program: &Program) -> Result {
+fn write_code(args: &Args, program: &Compiled) -> Result {
     let path = args.output.clone().unwrap_or_else(|| args.model.with_extension("hsaco"));
-    let mut object = program.code_object();
-    object.abi = match args.code_object_version.as_str() {
+    let abi = match args.code_object_version.as_str() {
         "4" => Abi::V4,
         "6" => Abi::V6,
         _ => Abi::V5,
     };
-    output::write(&path, |w| object.write_to(w).map_err(std::io::Error::other))?;
-    Ok(())
+    Ok(program.save(&path, abi)?)
 }

@@ -196,9 +196,8 @@ fn execute(
         compile::Error::Unsupported(u) => Verdict::Unsupported(u.to_string()),
         e => fail(&e),
     })?;
-    let code = program.code().map_err(|e| fail(&e))?;
     let device = EmulatedDevice::new(target, strict).map_err(|e| fail(&e))?;
-    let mut session = Session::new(Arc::new(device), program.plan, &code, &program.weights).map_err(|e| fail(&e))?;
+    let mut session = Session::new(Arc::new(device), &program).map_err(|e| fail(&e))?;
     let mut inputs = Vec::new();
     for v in model.required_inputs() {
         inputs.push(given.get(&v.name).cloned().ok_or_else(|| Verdict::Fail(format!("no data for input {}", v.name)))?);

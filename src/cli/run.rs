@@ -5,16 +5,14 @@ use super::inputs::{self, Declared, Inputs, Outputs};
 use super::limits::Limits;
 use super::progress::Progress;
 use super::{Failure, Result};
-use barewave::codeobj::ElfFile;
-use barewave::compile::compile;
-use barewave::graph;
+use barewave::compile::KernelCache;
 use barewave::onnx::{Dim, Model};
-use barewave::runtime::plan::{PLAN_SECTION, Plan, Port, WEIGHTS_SECTION};
+use barewave::runtime::plan::Port;
 use barewave::runtime::{Device, DeviceError, EmulatedSettings, RunReport, Session, open_with};
 use barewave::tensor::{
     Comparison, HostTensor, ImageOptions, InputSpec, Wanted, check_save, compare, format_top, top_k,
 };
-use barewave::text::printable;
+use barewave::{Compiled, Compiler};
 use barewave_isa::Target;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -97,14 +95,6 @@ fn tolerance(text: &str) -> std::result::Result<f64, String> {
     text.parse().ok().filter(|t: &f64| t.is_finite() && *t >= 0.0).ok_or_else(wrong)
 }
 
-/// A model ready to be loaded.
-struct Loaded {
-    plan: Plan,
-    code: Vec<u8>,
-    weights: Vec<u8>,
-    compile_ms: Option<f64>,
-}
-
 pub fn run(args: &Args) -> Result {
     let specs = inputs::parse(&args.inputs)?;
     check_sizes(args, &specs)?;
@@ -114,22 +104,22 @@ pub fn run(args: &Args) -> Result {
         check_save(Path::new(file.trim_start_matches('@')), &[], &ImageOptions::default())?;
     }
     let given_options = image_options(args)?;
-    let (loaded, device, given) = if starts_with_elf(&args.model)? {
+    let (compiled, device, given, compile_ms) = if starts_with_elf(&args.model)? {
         if let Some(dim) = args.dims.first() {
             let model = args.model.display();
             return Err(Failure::usage(format!("--dim {dim}: {model} is compiled, its extents are fixed")));
         }
-        let loaded = read_compiled(&args.model)?;
-        let target = Target::parse(&loaded.plan.target)?;
-        check_names(args, loaded.plan.outputs.iter().map(|p| p.name.as_str()).collect())?;
+        let compiled = Compiled::load(&args.model)?;
+        let target = compiled.target();
+        check_names(args, compiled.plan().outputs.iter().map(|p| p.name.as_str()).collect())?;
         let device = open_device(args, Some(target))?;
         if device.target() != target {
             let (code, device) = (target.info().name.to_string(), device.target().info().name.to_string());
             return Err(DeviceError::WrongTarget { code, device }.into());
         }
-        let declared: Vec<Declared> = loaded.plan.inputs.iter().map(declared_port).collect();
+        let declared: Vec<Declared> = compiled.plan().inputs.iter().map(declared_port).collect();
         let given = Inputs::gather(specs, &declared, args.random_inputs, args.limits.asked_memory())?;
-        (loaded, device, given)
+        (compiled, device, given, None)
     } else {
         let mut options = options(&args.dims)?;
         let start = Instant::now();
@@ -142,26 +132,26 @@ pub fn run(args: &Args) -> Result {
         given.shapes(&declared, &mut options);
         let start = Instant::now();
         let progress = Progress::start("compiling", 0);
-        let graph = graph::fuse(&model, &options)?;
-        let program = compile(&graph, device.target())?;
-        let code = program.code()?;
+        let cache = Arc::new(KernelCache::of_user());
+        let compiler = Compiler::new(device.target(), barewave::Options { cache, keep_ir: false });
+        let compiled = compiler.compile(&model, &options)?;
         drop(progress);
         let ms = (reading + start.elapsed()).as_secs_f64() * 1e3;
-        (Loaded { plan: program.plan, code, weights: program.weights, compile_ms: Some(ms) }, device, given)
+        (compiled, device, given, Some(ms))
     };
     // Everything that can be wrong with files is found before the model runs.
-    let plan = loaded.plan.clone();
+    let plan = compiled.plan().clone();
     let images = given_options.or(ImageOptions::from_metadata(&plan.metadata)?);
     let wanted = |ports: &[Port]| ports.iter().map(wanted).collect::<Result<Vec<Wanted>>>();
     let (takes, makes) = (wanted(&plan.inputs)?, wanted(&plan.outputs)?);
     let outputs = Outputs::prepare(&args.outputs, &makes, &images)?;
     let expected = inputs::expected(&args.expect, &makes, args.limits.asked_memory())?;
     let tensors = given.load(&takes, &images)?;
-    let mut session = Session::new(device, loaded.plan, &loaded.code, &loaded.weights)?;
+    let mut session = Session::new(device, &compiled)?;
     if args.timing {
         session.time_launches()?;
     }
-    drop((loaded.code, loaded.weights));
+    drop(compiled);
     if !args.json {
         println!("device   {}", session.device().info().name);
     }
@@ -201,14 +191,14 @@ pub fn run(args: &Args) -> Result {
         let outputs: Vec<_> =
             makes.iter().map(|w| json!({ "name": w.name, "type": w.dtype.name(), "shape": w.shape })).collect();
         let all = json!({
-            "device": session.device().info().name, "target": plan.target, "compile_ms": loaded.compile_ms,
+            "device": session.device().info().name, "target": plan.target, "compile_ms": compile_ms,
             "run_ms": report.time.as_secs_f64() * 1e3, "kernels": report.launches,
             "instructions": report.instructions, "outputs": outputs, "top": top, "launches": launches,
             "written": written, "expected": expected,
         });
         println!("{all:#}");
     } else {
-        match loaded.compile_ms {
+        match compile_ms {
             Some(ms) => println!("compile  {ms:.1} ms"),
             None => println!("compile  none (ahead of time)"),
         }
@@ -312,30 +302,6 @@ fn open_device(args: &Args, preferred: Option<Target>) -> Result<Arc<dyn Device>
 /// True when the kernel's driver for AMD GPUs has made its device.
 fn gpu_seems_present() -> bool {
     Path::new("/dev/kfd").exists()
-}
-
-fn read_compiled(path: &Path) -> Result<Loaded> {
-    let name = path.display();
-    let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("cannot read {name}: {e}")))?;
-    let file = ElfFile::parse(&bytes).map_err(|e| Failure::new(format!("{name}: {e}")))?;
-    let section = |n: &str| {
-        let range = file.section(n).ok_or_else(|| {
-            Failure::new(format!(
-                "{name} has no {n} section: it is code without a model; run its kernels with `barewave launch`"
-            ))
-        })?;
-        bytes.get(range).ok_or_else(|| Failure::new(format!("{name}: section {n} lies outside of the file")))
-    };
-    let mut plan: Plan = serde_json::from_slice(section(PLAN_SECTION)?)
-        .map_err(|e| Failure::new(format!("{name}: the launch plan cannot be read: {e}")))?;
-    for port in plan.inputs.iter_mut().chain(&mut plan.outputs) {
-        port.name = printable(&port.name).into_owned();
-    }
-    for launch in &mut plan.launches {
-        launch.step = printable(&launch.step).into_owned();
-    }
-    let weights = section(WEIGHTS_SECTION)?.to_vec();
-    Ok(Loaded { plan, weights, code: bytes, compile_ms: None })
 }
 
 fn image_options(args: &Args) -> Result<ImageOptions> {

@@ -1,66 +1,10 @@
 //! The table of kernels that `barewave compile --stats` prints.
 
-use barewave::compile::{CompiledKernel, Program};
+use barewave::Compiled;
 use comfy_table::{CellAlignment, Table, presets};
-use serde::Serialize;
-
-/// What is known of a kernel without running it.
-#[derive(Clone, Debug, Serialize)]
-pub struct KernelStats {
-    /// Symbol.
-    pub kernel: String,
-    /// Source operators of its first launch.
-    pub step: String,
-    /// Launches.
-    pub launches: usize,
-    /// Instructions.
-    pub instructions: usize,
-    /// VGPRs.
-    pub vgprs: u32,
-    /// AGPRs.
-    pub agprs: u32,
-    /// SGPRs.
-    pub sgprs: u32,
-    /// LDS bytes per workgroup.
-    pub lds: u32,
-    /// Values spilled.
-    pub spills: u32,
-    /// Waves that fit on a SIMD at once.
-    pub occupancy: u32,
-    /// Workgroups per launch.
-    pub workgroups: u64,
-    /// Workitems per workgroup.
-    pub workgroup_size: u32,
-    /// Floating-point operations per launch.
-    pub flops: u64,
-}
-
-/// Statistics of all kernels in order of their first launch.
-pub fn stats(program: &Program) -> Vec<KernelStats> {
-    let of = |k: &CompiledKernel| {
-        let step = program.plan.launches.iter().find(|l| l.kernel == k.name).map_or("", |l| l.step.as_str());
-        let u = &k.machine.usage;
-        KernelStats {
-            kernel: k.name.clone(),
-            step: step.to_string(),
-            launches: k.uses,
-            instructions: k.machine.emitted.insts,
-            vgprs: u.vgprs,
-            agprs: u.agprs,
-            sgprs: u.sgprs,
-            lds: k.machine.function.lds_bytes,
-            spills: u.spills,
-            occupancy: k.machine.occupancy().waves_per_simd,
-            workgroups: k.kernel.grid.iter().map(|g| *g as u64).product(),
-            workgroup_size: k.machine.function.workgroup_size,
-            flops: k.kernel.flops,
-        }
-    };
-    program.kernels.iter().map(of).collect()
-}
 
 /// Prints the table and the memory plan.
-pub fn print(program: &Program) {
+pub fn print(compiled: &Compiled) {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.set_header([
@@ -77,10 +21,10 @@ pub fn print(program: &Program) {
         "MFLOP",
         "operators",
     ]);
-    for s in stats(program) {
+    for s in compiled.stats() {
         let mflop = format!("{:.1}", s.flops as f64 / 1e6);
         table.add_row([
-            s.kernel,
+            s.kernel.clone(),
             s.launches.to_string(),
             s.instructions.to_string(),
             s.vgprs.to_string(),
@@ -101,10 +45,10 @@ pub fn print(program: &Program) {
     }
     println!("{table}");
     let mib = |b: u64| b as f64 / (1 << 20) as f64;
-    let p = &program.plan;
+    let p = compiled.plan();
     println!(
         "memory: {:.2} MiB for intermediate tensors at the peak, {:.2} MiB without reuse; weights {:.2} MiB",
-        mib(p.peak_bytes),
+        mib(p.arena_bytes),
         mib(p.sum_bytes),
         mib(p.weights_bytes)
     );

@@ -68,49 +68,12 @@ pub(crate) fn lower(
     shapes: &[(DType, Vec<usize>)],
     inline: Vec<bool>,
 ) -> Result<FusedGraph, Error> {
-    let count = resolved.sources.len();
-    let mut cx = Lowering {
-        resolved,
-        graph: FusedGraph { name: resolved.model.graph.name.clone(), ..FusedGraph::default() },
-        values: vec![None; count],
-        stored_consts: vec![None; count],
-        producers: Vec::new(),
-        inline,
-        current: 0,
-    };
-    cx.graph.metadata = resolved.model.metadata.clone();
-    for (i, source) in resolved.sources.iter().enumerate() {
-        match source {
-            Source::Node => {}
-            Source::Initializer(t) => cx.values[i] = Some(Value::Const((*t).clone())),
-            Source::Input(k) => {
-                let (dtype, shape) = shapes[*k].clone();
-                let view = View::dense(&shape);
-                let empty = view.is_empty();
-                let id = cx.graph.add_tensor(Tensor {
-                    name: resolved.names[i].into(),
-                    dtype,
-                    shape: shape.clone(),
-                    role: Role::Input(*k),
-                });
-                cx.graph.inputs.push(id);
-                cx.values[i] = Some(if empty {
-                    Value::Const(HostTensor::from_f64(dtype, &shape, &[]))
-                } else {
-                    Value::Lazy(Lazy::read(Access::new(id, view), dtype))
-                });
-            }
-        }
-    }
+    let mut cx = Lowering::new(resolved, shapes, inline);
     for i in 0..resolved.nodes.len() {
         cx.current = i;
         let node = resolved.nodes[i].node;
         cx.lower_node().map_err(|what| match what.strip_prefix(UNKNOWN) {
-            Some(hint) => Error::Operator {
-                node: node.name.clone(),
-                op: if node.domain.is_empty() { node.op.clone() } else { format!("{}.{}", node.domain, node.op) },
-                hint: hint.into(),
-            },
+            Some(hint) => Error::Operator { node: node.name.clone(), op: qualified(node), hint: hint.into() },
             None => Error::Node { node: node.name.clone(), op: node.op.clone(), what },
         })?;
     }
@@ -118,9 +81,97 @@ pub(crate) fn lower(
     Ok(cx.graph)
 }
 
+/// How a node fares in [`survey`].
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Outcome {
+    /// It is lowered.
+    Lowered,
+    /// It is not, and why.
+    Refused(String),
+    /// It reads a value, named here, that an earlier node should have computed.
+    Blocked(String),
+}
+
+/// Lowers whatever can be lowered, node by node. The graph has the steps of all nodes that were, but need not compute
+/// the model.
+pub(crate) fn survey(
+    resolved: &Resolved<'_>,
+    shapes: &[(DType, Vec<usize>)],
+    inline: Vec<bool>,
+) -> (Vec<Outcome>, FusedGraph) {
+    let mut cx = Lowering::new(resolved, shapes, inline);
+    let mut outcomes = Vec::with_capacity(resolved.nodes.len());
+    for (i, node) in resolved.nodes.iter().enumerate() {
+        cx.current = i;
+        let missing = node.inputs.iter().flatten().find(|v| cx.values[v.index()].is_none());
+        outcomes.push(match missing {
+            Some(v) => Outcome::Blocked(resolved.names[v.index()].to_string()),
+            None => match cx.lower_node() {
+                Ok(()) => Outcome::Lowered,
+                Err(what) => {
+                    node.outputs.iter().flatten().for_each(|o| cx.values[o.index()] = None);
+                    let named = what.strip_prefix(UNKNOWN).map(|hint| format!("not supported{hint}"));
+                    Outcome::Refused(named.unwrap_or(what))
+                }
+            },
+        });
+    }
+    // Every value that waits to be part of a kernel becomes one.
+    for v in resolved.nodes.iter().flat_map(|n| n.outputs.iter().flatten()) {
+        if matches!(&cx.values[v.index()], Some(Value::Lazy(l)) if l.base.is_some() || !l.expr.is_copy()) {
+            cx.store(*v);
+        }
+    }
+    (outcomes, cx.graph)
+}
+
+/// The operator with its domain, when that is not ONNX's own.
+pub(crate) fn qualified(node: &crate::onnx::Node) -> String {
+    if node.domain.is_empty() { node.op.clone() } else { format!("{}.{}", node.domain, node.op) }
+}
+
 const UNKNOWN: &str = "unknown operator";
 
 impl<'m> Lowering<'m> {
+    /// Inputs and constants are values, no node is lowered yet.
+    fn new(resolved: &'m Resolved<'m>, shapes: &[(DType, Vec<usize>)], inline: Vec<bool>) -> Lowering<'m> {
+        let count = resolved.sources.len();
+        let mut cx = Lowering {
+            resolved,
+            graph: FusedGraph { name: resolved.model.graph.name.clone(), ..FusedGraph::default() },
+            values: vec![None; count],
+            stored_consts: vec![None; count],
+            producers: Vec::new(),
+            inline,
+            current: 0,
+        };
+        cx.graph.metadata = resolved.model.metadata.clone();
+        for (i, source) in resolved.sources.iter().enumerate() {
+            match source {
+                Source::Node => {}
+                Source::Initializer(t) => cx.values[i] = Some(Value::Const((*t).clone())),
+                Source::Input(k) => {
+                    let (dtype, shape) = shapes[*k].clone();
+                    let view = View::dense(&shape);
+                    let empty = view.is_empty();
+                    let id = cx.graph.add_tensor(Tensor {
+                        name: resolved.names[i].into(),
+                        dtype,
+                        shape: shape.clone(),
+                        role: Role::Input(*k),
+                    });
+                    cx.graph.inputs.push(id);
+                    cx.values[i] = Some(if empty {
+                        Value::Const(HostTensor::from_f64(dtype, &shape, &[]))
+                    } else {
+                        Value::Lazy(Lazy::read(Access::new(id, view), dtype))
+                    });
+                }
+            }
+        }
+        cx
+    }
+
     fn lower_node(&mut self) -> Res<()> {
         let resolved: &'m Resolved<'m> = self.resolved;
         let node = &resolved.nodes[self.current];

@@ -11,7 +11,7 @@ mod forward;
 pub mod fused;
 pub mod interpret;
 mod lazy;
-mod lower;
+pub(crate) mod lower;
 mod ops;
 pub mod plan;
 mod prune;
@@ -34,6 +34,19 @@ pub struct Options {
     pub dims: BTreeMap<String, usize>,
     /// Shapes of the arrays that will be given, by the input's name.
     pub shapes: BTreeMap<String, Vec<usize>>,
+}
+
+/// How the nodes of a model fare one by one: each node that some output needs with what becomes of it, and the steps of
+/// those that can be lowered.
+pub(crate) fn survey<'m>(
+    model: &'m Model,
+    options: &Options,
+) -> Result<(Vec<(&'m crate::onnx::Node, lower::Outcome)>, FusedGraph), Error> {
+    let resolved = resolve::resolve(model)?;
+    let shapes = shapes::input_shapes(model, options)?;
+    let clusters = clusters::find_clusters(&resolved);
+    let (outcomes, graph) = lower::survey(&resolved, &shapes, clusters);
+    Ok((resolved.nodes.iter().map(|n| n.node).zip(outcomes).collect(), graph))
 }
 
 /// Turns a model into kernel launches.

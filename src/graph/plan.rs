@@ -3,10 +3,12 @@
 //! Intermediate tensors share one arena. A tensor is live from its first writer to its last reader; tensors that are
 //! never live together may overlap. They are placed by decreasing size, each at the lowest address that is free during
 //! its whole life (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020: greedy by
-//! size), which is within a few percent of the lower bound on common networks. Constants lie one after the other in the
-//! weights.
+//! size), which is within a few percent of the lower bound on common networks. Constants that kernels read lie one after
+//! the other in the weights, equal ones once, and behind them the data made for kernels. Inputs and outputs are the
+//! caller's buffers.
 
 use super::fused::{FusedGraph, Role, TensorId};
+use rustc_hash::FxHashMap;
 
 /// Every address is a multiple of this many bytes.
 pub const ALIGNMENT: usize = 256;
@@ -22,6 +24,8 @@ pub enum Place {
     Weights(usize),
     /// In the arena, at this byte.
     Arena(usize),
+    /// Nowhere: a constant that no kernel reads as it is.
+    Nowhere,
 }
 
 /// Places of all tensors of a graph.
@@ -29,6 +33,8 @@ pub enum Place {
 pub struct MemoryPlan {
     /// One place per tensor.
     pub places: Vec<Place>,
+    /// Where each blob lies in the weights, in bytes.
+    pub blobs: Vec<usize>,
     /// Size of the arena in bytes: the peak.
     pub arena_bytes: usize,
     /// What the intermediate tensors need without sharing.
@@ -56,8 +62,9 @@ struct Life {
     offset: usize,
 }
 
-/// Places all tensors.
-pub fn plan(graph: &FusedGraph) -> MemoryPlan {
+/// Places all tensors. Of the constants those for which `reads` holds are placed; `blobs` are the sizes in bytes of data
+/// made for kernels.
+pub fn plan(graph: &FusedGraph, reads: impl Fn(TensorId) -> bool, blobs: &[usize]) -> MemoryPlan {
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; graph.tensors.len()];
     for (i, step) in graph.steps.iter().enumerate() {
         let mut touch = |t: TensorId| {
@@ -72,15 +79,19 @@ pub fn plan(graph: &FusedGraph) -> MemoryPlan {
     }
     let mut plan = MemoryPlan { places: Vec::with_capacity(graph.tensors.len()), ..MemoryPlan::default() };
     let mut list = Vec::new();
+    // Constants that share their bytes (clones of one initializer) by where these start and how many they are.
+    let mut same: FxHashMap<(*const u8, usize), usize> = FxHashMap::default();
     for (i, t) in graph.tensors.iter().enumerate() {
         let size = align(t.bytes().max(1));
-        plan.places.push(match t.role {
-            Role::Input(k) => Place::Input(k),
-            Role::Output(k) => Place::Output(k),
-            Role::Constant(_) => {
-                plan.weights_bytes += size;
-                Place::Weights(plan.weights_bytes - size)
+        plan.places.push(match &t.role {
+            Role::Input(k) => Place::Input(*k),
+            Role::Output(k) => Place::Output(*k),
+            Role::Constant(data) if reads(TensorId(i as u32)) => {
+                let at = *same.entry((data.bytes().as_ptr(), t.bytes())).or_insert(plan.weights_bytes);
+                plan.weights_bytes = plan.weights_bytes.max(at + size);
+                Place::Weights(at)
             }
+            Role::Constant(_) => Place::Nowhere,
             Role::Intermediate => {
                 plan.sum_bytes += size;
                 let (first, last) = lives[i].unwrap_or((0, 0));
@@ -88,6 +99,10 @@ pub fn plan(graph: &FusedGraph) -> MemoryPlan {
                 Place::Arena(0)
             }
         });
+    }
+    for bytes in blobs {
+        plan.blobs.push(plan.weights_bytes);
+        plan.weights_bytes += align((*bytes).max(1));
     }
     list.sort_by_key(|l| (std::cmp::Reverse(l.size), l.first, l.tensor));
     let mut placed: Vec<Life> = Vec::with_capacity(list.len());
@@ -138,7 +153,7 @@ mod tests {
         }
         let out = g.add_tensor(tensor("y".into(), 1, Role::Output(0)));
         g.steps.push(copy(last, out));
-        let p = plan(&g);
+        let p = plan(&g, |_| true, &[]);
         assert_eq!(p.arena_bytes, align(8000) + align(2000));
         assert_eq!(p.sum_bytes, align(4000) + 256 + align(2000) + align(8000) + 256);
     }
@@ -156,7 +171,7 @@ mod tests {
                 g.steps.push(copy(from, t));
                 ids.push(t);
             }
-            let p = plan(&g);
+            let p = plan(&g, |_| true, &[]);
             let life = |t: TensorId| {
                 let uses = |s: &Step| s.output.tensor == t || s.inputs[0].tensor == t;
                 let first = g.steps.iter().position(uses).unwrap();

@@ -1,8 +1,8 @@
 //! The launch plan: what a compiled model does, kernel by kernel, and where its tensors live.
 //!
 //! A plan travels with the code as a section of the ELF file ([`PLAN_SECTION`], JSON) beside the weights
-//! ([`WEIGHTS_SECTION`], raw bytes). Every address is an offset into one of two regions of device memory: the arena
-//! (inputs, outputs and intermediate tensors, reused by liveness) and the weights.
+//! ([`WEIGHTS_SECTION`], raw bytes). Every address is an offset into a region of device memory: the weights, the arena of
+//! intermediate tensors (reused by liveness), or a buffer of the caller's for one input or output.
 
 use crate::tensor::DType;
 use serde::{Deserialize, Serialize};
@@ -13,16 +13,20 @@ pub const PLAN_SECTION: &str = ".barewave.plan";
 /// Name of the ELF section with the weights.
 pub const WEIGHTS_SECTION: &str = ".barewave.weights";
 /// Version of the plan's format.
-pub const PLAN_VERSION: u32 = 1;
+pub const PLAN_VERSION: u32 = 2;
 
 /// A region of device memory that a plan addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Region {
-    /// Inputs, outputs and intermediate tensors.
+    /// Intermediate tensors.
     Arena,
     /// Constants.
     Weights,
+    /// The input of this number.
+    Input(usize),
+    /// The output of this number.
+    Output(usize),
 }
 
 /// An address.
@@ -43,8 +47,6 @@ pub struct Port {
     pub dtype: String,
     /// Extents.
     pub shape: Vec<usize>,
-    /// Where it lives. A constant output lives among the weights.
-    pub address: Address,
 }
 
 impl Port {
@@ -76,6 +78,39 @@ pub struct Launch {
     pub flops: u64,
 }
 
+/// What is known of a kernel without running it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KernelStats {
+    /// Symbol.
+    pub kernel: String,
+    /// Source operators of its first launch.
+    pub step: String,
+    /// Launches.
+    pub launches: usize,
+    /// Instructions.
+    pub instructions: u32,
+    /// VGPRs of a wave.
+    pub vgprs: u32,
+    /// AGPRs of a wave.
+    pub agprs: u32,
+    /// SGPRs of a wave.
+    pub sgprs: u32,
+    /// LDS of a workgroup, bytes.
+    pub lds: u32,
+    /// Scratch of a workitem, bytes.
+    pub scratch: u32,
+    /// Values spilled.
+    pub spills: u32,
+    /// Waves that fit on a SIMD at once.
+    pub occupancy: u32,
+    /// Workgroups of a launch.
+    pub workgroups: u64,
+    /// Workitems of a workgroup.
+    pub workgroup_size: u32,
+    /// Floating-point operations of a launch.
+    pub flops: u64,
+}
+
 /// A compiled model.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Plan {
@@ -89,16 +124,16 @@ pub struct Plan {
     pub inputs: Vec<Port>,
     /// Outputs in the model's order.
     pub outputs: Vec<Port>,
-    /// Bytes of the arena, with inputs and outputs.
+    /// Bytes of the arena: what intermediate tensors take at their peak.
     pub arena_bytes: u64,
-    /// Bytes that intermediate tensors take at their peak.
-    pub peak_bytes: u64,
     /// Bytes that intermediate tensors would take without reuse.
     pub sum_bytes: u64,
     /// Bytes of the weights.
     pub weights_bytes: u64,
     /// Kernel launches in order.
     pub launches: Vec<Launch>,
+    /// The kernels, in order of their first launches.
+    pub kernels: Vec<KernelStats>,
     /// The model's own metadata (class labels, image normalisation, ...).
     pub metadata: BTreeMap<String, String>,
 }

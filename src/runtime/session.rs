@@ -1,8 +1,13 @@
 //! A compiled model on a device: its stream, its arena, its weights, and runs.
+//!
+//! Inputs and outputs are host tensors unless the caller binds them to device memory of its own; then nothing is copied,
+//! and one model's output can be the next one's input. With a stream of the caller's, runs of several models and other
+//! work follow each other without waiting.
 
 use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, StreamId};
 use super::plan::{Address, Plan, Port, Region};
-use crate::tensor::HostTensor;
+use crate::compile::Compiled;
+use crate::tensor::{AsTensor, HostTensor, TensorViewMut};
 use crate::verify;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,13 +32,42 @@ pub enum SessionError {
     /// Number of inputs.
     #[error("the model takes {expected} inputs ({names}), not {given}")]
     InputCount {
-        /// How many the model takes.
+        /// How many the model takes, of those that are not bound to device memory.
         expected: usize,
         /// Their names.
         names: String,
         /// How many were given.
         given: usize,
     },
+    /// An output does not fit the memory given for it.
+    #[error("output '{name}' is {expected}, the memory given for it {given}")]
+    Output {
+        /// Output.
+        name: String,
+        /// Type and shape the model gives.
+        expected: String,
+        /// What it should go to.
+        given: String,
+    },
+    /// Number of outputs.
+    #[error("the model gives {expected} outputs to host memory, not {given}")]
+    OutputCount {
+        /// How many the model gives, of those that are not bound to device memory.
+        expected: usize,
+        /// How many were wanted.
+        given: usize,
+    },
+    /// No input or output of that number.
+    #[error("the model has no {what} number {number}")]
+    NoPort {
+        /// `input` or `output`.
+        what: &'static str,
+        /// Number asked for, from 0.
+        number: usize,
+    },
+    /// The model's kernels do not fit into a file that a device loads.
+    #[error("{0}")]
+    Object(String),
     /// There is no run to finish.
     #[error("no run was started")]
     NotStarted,
@@ -59,11 +93,33 @@ pub struct RunReport {
     pub per_launch: Vec<(Duration, Option<u64>)>,
 }
 
-/// A launch with everything resolved.
+/// A launch; its arguments are addresses once memory is bound.
 struct Prepared {
     kernel: KernelId,
     shape: LaunchShape,
     kernarg: Vec<u8>,
+}
+
+/// Where an input or output lies.
+enum Buffer {
+    /// In memory of the session, filled from or read into a host buffer.
+    Own { address: u64, staging: HostBuffer },
+    /// In memory of the caller.
+    Bound { address: u64 },
+    /// In memory of the session that is not there yet.
+    Unset,
+}
+
+impl Buffer {
+    fn address(&self) -> u64 {
+        match self {
+            Buffer::Own { address, .. } | Buffer::Bound { address } => *address,
+            Buffer::Unset => 0,
+        }
+    }
+    fn is_bound(&self) -> bool {
+        matches!(self, Buffer::Bound { .. })
+    }
 }
 
 /// A model loaded on a device: its own stream, arena and weights, so that several can run on one device at once.
@@ -75,14 +131,16 @@ pub struct Session {
     plan: Plan,
     held: Held,
     launches: Vec<Prepared>,
-    inputs: Vec<HostBuffer>,
-    outputs: Vec<HostBuffer>,
+    inputs: Vec<Buffer>,
+    outputs: Vec<Buffer>,
     arena: u64,
     weights: u64,
     stream: StreamId,
     /// Before the first launch, and after the last; with timing also in between.
     events: Vec<EventId>,
     timed: bool,
+    /// Addresses changed since the arguments were made.
+    stale: bool,
     running: bool,
 }
 
@@ -92,12 +150,17 @@ struct Held {
     module: Option<ModuleId>,
     memory: Vec<u64>,
     stream: Option<StreamId>,
+    /// The stream that work was last put into, if it is the caller's.
+    foreign: Option<StreamId>,
     events: Vec<EventId>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         // A device that fails here has failed before, where somebody was told.
+        if let Some(stream) = self.foreign {
+            let _ = self.device.synchronize(stream);
+        }
         if let Some(stream) = self.stream {
             let _ = self.device.synchronize(stream);
             let _ = self.device.destroy_stream(stream);
@@ -120,6 +183,10 @@ impl Held {
         self.memory.push(address);
         Ok(address)
     }
+    fn free(&mut self, address: u64) -> Result<(), DeviceError> {
+        self.memory.retain(|a| *a != address);
+        self.device.free(address)
+    }
     fn event(&mut self) -> Result<EventId, DeviceError> {
         let event = self.device.create_event()?;
         self.events.push(event);
@@ -128,8 +195,30 @@ impl Held {
 }
 
 impl Session {
-    /// Loads code and weights. `code` are the bytes of the ELF file.
-    pub fn new(device: Arc<dyn Device>, plan: Plan, code: &[u8], weights: &[u8]) -> Result<Session, SessionError> {
+    /// Loads a compiled model on a device.
+    ///
+    /// # Errors
+    /// When the model is for another target, its plan makes no sense, or the device has no room for it.
+    pub fn new(device: Arc<dyn Device>, model: &Compiled) -> Result<Session, SessionError> {
+        let code = model.code().map_err(|e| SessionError::Object(e.to_string()))?;
+        if !model.is_verified() {
+            verify::admit(&code)?;
+        }
+        Session::load(device, model.plan().clone(), &code, model.weights())
+    }
+
+    /// As [`Session::new`], from a plan, the bytes of the ELF file with its code, and its weights.
+    pub fn from_parts(
+        device: Arc<dyn Device>,
+        plan: Plan,
+        code: &[u8],
+        weights: &[u8],
+    ) -> Result<Session, SessionError> {
+        verify::admit(code)?;
+        Session::load(device, plan, code, weights)
+    }
+
+    fn load(device: Arc<dyn Device>, plan: Plan, code: &[u8], weights: &[u8]) -> Result<Session, SessionError> {
         check_plan(&plan, weights.len() as u64)?;
         if plan.target != device.target().info().name {
             return Err(DeviceError::WrongTarget {
@@ -138,9 +227,14 @@ impl Session {
             }
             .into());
         }
-        let mut held =
-            Held { device: device.clone(), module: None, memory: Vec::new(), stream: None, events: Vec::new() };
-        verify::admit(code)?;
+        let mut held = Held {
+            device: device.clone(),
+            module: None,
+            memory: Vec::new(),
+            stream: None,
+            foreign: None,
+            events: Vec::new(),
+        };
         let module = device.load(code)?;
         held.module = Some(module);
         let arena = held.alloc(plan.arena_bytes)?;
@@ -160,27 +254,23 @@ impl Session {
                     k
                 }
             };
-            let address = |a: &Address| if a.region == Region::Arena { arena + a.offset } else { at + a.offset };
-            let kernarg = launch.args.iter().flat_map(|a| address(a).to_le_bytes()).collect();
             let shape = LaunchShape { grid: launch.grid, block: [launch.block, 1, 1], dynamic_lds: 0 };
-            launches.push(Prepared { kernel, shape, kernarg });
+            launches.push(Prepared { kernel, shape, kernarg: Vec::new() });
         }
-        let buffers = |ports: &[Port]| -> Result<Vec<HostBuffer>, SessionError> {
-            ports.iter().map(|p| Ok(device.host_buffer(p.bytes().ok_or_else(|| bad_port(p))?)?)).collect()
-        };
-        let (inputs, outputs) = (buffers(&plan.inputs)?, buffers(&plan.outputs)?);
+        let unset = |ports: &[Port]| ports.iter().map(|_| Buffer::Unset).collect();
         Ok(Session {
             device: device.clone(),
+            inputs: unset(&plan.inputs),
+            outputs: unset(&plan.outputs),
             plan,
             held,
             launches,
-            inputs,
-            outputs,
             arena,
             weights: at,
             stream,
             events,
             timed: false,
+            stale: true,
             running: false,
         })
     }
@@ -203,11 +293,68 @@ impl Session {
         Ok(())
     }
 
-    fn address(&self, a: Address) -> u64 {
-        match a.region {
-            Region::Arena => self.arena + a.offset,
-            Region::Weights => self.weights + a.offset,
+    /// Takes input `number` from device memory at `address` from now on, which holds the whole tensor whenever the kernels
+    /// run; with `None` from a host tensor again. Input tensors given to a run are then those of the other inputs.
+    pub fn bind_input(&mut self, number: usize, address: Option<u64>) -> Result<(), SessionError> {
+        self.drain()?;
+        let slot = self.inputs.get_mut(number).ok_or(SessionError::NoPort { what: "input", number })?;
+        self.stale = true;
+        bind(&mut self.held, slot, address)
+    }
+
+    /// Puts output `number` into device memory at `address` from now on, which has room for the whole tensor; with `None`
+    /// into a host tensor again. Output tensors of a run are then those of the other outputs.
+    pub fn bind_output(&mut self, number: usize, address: Option<u64>) -> Result<(), SessionError> {
+        self.drain()?;
+        let slot = self.outputs.get_mut(number).ok_or(SessionError::NoPort { what: "output", number })?;
+        self.stale = true;
+        bind(&mut self.held, slot, address)
+    }
+
+    /// Runs in a stream of the caller's from now on, which has to outlive the session; with `None` in its own again.
+    pub fn use_stream(&mut self, stream: Option<StreamId>) -> Result<(), SessionError> {
+        self.drain()?;
+        self.held.foreign = stream;
+        self.stream = stream.or(self.held.stream).ok_or(DeviceError::Handle("stream"))?;
+        Ok(())
+    }
+
+    /// Ends a run that was started and not finished; its outputs are lost.
+    fn drain(&mut self) -> Result<(), SessionError> {
+        if std::mem::take(&mut self.running) {
+            self.synchronize()?;
         }
+        Ok(())
+    }
+
+    /// Gives every input and output that is not bound memory of the session's own, and makes the kernels' arguments.
+    fn prepare(&mut self) -> Result<(), SessionError> {
+        if !self.stale {
+            return Ok(());
+        }
+        let ports =
+            self.plan.inputs.iter().zip(&mut self.inputs).chain(self.plan.outputs.iter().zip(&mut self.outputs));
+        for (port, slot) in ports {
+            if let Buffer::Unset = slot {
+                let bytes = port.bytes().ok_or_else(|| bad_port(port))?;
+                let staging = self.device.host_buffer(bytes)?;
+                *slot = Buffer::Own { address: self.held.alloc(bytes as u64)?, staging };
+            }
+        }
+        for (launch, planned) in self.launches.iter_mut().zip(&self.plan.launches) {
+            let address = |a: &Address| {
+                a.offset
+                    + match a.region {
+                        Region::Arena => self.arena,
+                        Region::Weights => self.weights,
+                        Region::Input(i) => self.inputs[i].address(),
+                        Region::Output(i) => self.outputs[i].address(),
+                    }
+            };
+            launch.kernarg = planned.args.iter().flat_map(|a| address(a).to_le_bytes()).collect();
+        }
+        self.stale = false;
+        Ok(())
     }
 
     /// Waits for the stream. A fault names the operators whose kernel it came from.
@@ -221,26 +368,45 @@ impl Session {
         })
     }
 
-    /// Runs the model once: inputs in the model's order, outputs likewise.
-    pub fn run(&mut self, inputs: &[HostTensor]) -> Result<(Vec<HostTensor>, RunReport), SessionError> {
+    /// Runs the model once: inputs in the model's order, outputs likewise, but for those bound to device memory.
+    pub fn run<T: AsTensor>(&mut self, inputs: &[T]) -> Result<(Vec<HostTensor>, RunReport), SessionError> {
         self.start(inputs)?;
         self.finish()
     }
 
+    /// As [`Session::run`], with the outputs written to memory that the caller has.
+    pub fn run_into<T: AsTensor>(
+        &mut self,
+        inputs: &[T],
+        outputs: &mut [TensorViewMut],
+    ) -> Result<RunReport, SessionError> {
+        self.check_outputs(outputs)?;
+        self.start(inputs)?;
+        let report = self.wait()?;
+        let own = self.outputs.iter_mut().filter_map(|b| match b {
+            Buffer::Own { staging, .. } => Some(staging),
+            _ => None,
+        });
+        for (staging, out) in own.zip(outputs) {
+            out.bytes_mut().copy_from_slice(staging.bytes()?);
+        }
+        Ok(report)
+    }
+
     /// Puts a run into the model's stream and returns without waiting for it. A run that was started before is finished
     /// first and its outputs are lost.
-    pub fn start(&mut self, inputs: &[HostTensor]) -> Result<(), SessionError> {
+    pub fn start<T: AsTensor>(&mut self, inputs: &[T]) -> Result<(), SessionError> {
         self.check_inputs(inputs)?;
-        if self.running {
-            self.running = false;
-            self.synchronize()?;
-        }
-        for (buffer, t) in self.inputs.iter_mut().zip(inputs) {
-            buffer.bytes()?.copy_from_slice(t.bytes());
-        }
+        self.drain()?;
+        self.prepare()?;
+        let mut given = inputs.iter();
         self.running = true;
-        for (port, buffer) in self.plan.inputs.iter().zip(&self.inputs) {
-            self.device.copy_in(self.stream, self.address(port.address), buffer)?;
+        for slot in &mut self.inputs {
+            let Buffer::Own { address, staging } = slot else { continue };
+            if let Some(t) = given.next() {
+                staging.bytes()?.copy_from_slice(t.view().bytes());
+            }
+            self.device.copy_in(self.stream, *address, staging)?;
         }
         self.device.record(self.stream, self.events[0])?;
         for (i, l) in self.launches.iter().enumerate() {
@@ -252,18 +418,32 @@ impl Session {
         if !self.timed {
             self.device.record(self.stream, self.events[1])?;
         }
-        for (port, buffer) in self.plan.outputs.iter().zip(&self.outputs) {
-            self.device.copy_out(self.stream, buffer, self.address(port.address))?;
+        for slot in &self.outputs {
+            if let Buffer::Own { address, staging } = slot {
+                self.device.copy_out(self.stream, staging, *address)?;
+            }
         }
         Ok(())
     }
 
-    /// Waits for the run that was started and gives its outputs.
+    /// Waits for the run that was started and gives its outputs, but for those bound to device memory.
     pub fn finish(&mut self) -> Result<(Vec<HostTensor>, RunReport), SessionError> {
-        if !self.running {
+        let report = self.wait()?;
+        let mut outputs = Vec::with_capacity(self.outputs.len());
+        for (port, slot) in self.plan.outputs.iter().zip(&mut self.outputs) {
+            let Buffer::Own { staging, .. } = slot else { continue };
+            let dtype = port.element_type().ok_or_else(|| bad_port(port))?;
+            let data = staging.bytes()?.to_vec();
+            outputs.push(HostTensor::new(dtype, &port.shape, data).map_err(|e| SessionError::Plan(e.to_string()))?);
+        }
+        Ok((outputs, report))
+    }
+
+    /// Waits for the run that was started.
+    fn wait(&mut self) -> Result<RunReport, SessionError> {
+        if !std::mem::take(&mut self.running) {
             return Err(SessionError::NotStarted);
         }
-        self.running = false;
         let stats = self.synchronize()?;
         let last = if self.timed { self.launches.len() } else { 1 };
         let mut report = RunReport {
@@ -278,24 +458,20 @@ impl Session {
                 report.per_launch.push((time, stats.get(i).map(|s| s.instructions)));
             }
         }
-        let mut outputs = Vec::with_capacity(self.outputs.len());
-        for (port, buffer) in self.plan.outputs.iter().zip(&mut self.outputs) {
-            let dtype = port.element_type().ok_or_else(|| bad_port(port))?;
-            let data = buffer.bytes()?.to_vec();
-            outputs.push(HostTensor::new(dtype, &port.shape, data).map_err(|e| SessionError::Plan(e.to_string()))?);
-        }
-        Ok((outputs, report))
+        Ok(report)
     }
 
-    fn check_inputs(&self, inputs: &[HostTensor]) -> Result<(), SessionError> {
-        if inputs.len() != self.plan.inputs.len() {
+    fn check_inputs<T: AsTensor>(&self, inputs: &[T]) -> Result<(), SessionError> {
+        let wanted = || self.plan.inputs.iter().zip(&self.inputs).filter(|(_, slot)| !slot.is_bound()).map(|(p, _)| p);
+        if inputs.len() != wanted().count() {
             return Err(SessionError::InputCount {
-                expected: self.plan.inputs.len(),
-                names: self.plan.inputs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", "),
+                expected: wanted().count(),
+                names: wanted().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", "),
                 given: inputs.len(),
             });
         }
-        for (port, t) in self.plan.inputs.iter().zip(inputs) {
+        for (port, t) in wanted().zip(inputs) {
+            let t = t.view();
             if t.dtype().name() != port.dtype || t.shape() != port.shape {
                 return Err(SessionError::Input {
                     name: port.name.clone(),
@@ -305,6 +481,32 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    fn check_outputs(&self, outputs: &[TensorViewMut]) -> Result<(), SessionError> {
+        let given = || self.plan.outputs.iter().zip(&self.outputs).filter(|(_, slot)| !slot.is_bound()).map(|(p, _)| p);
+        if outputs.len() != given().count() {
+            return Err(SessionError::OutputCount { expected: given().count(), given: outputs.len() });
+        }
+        for (port, t) in given().zip(outputs) {
+            if t.dtype().name() != port.dtype || t.shape() != port.shape {
+                return Err(SessionError::Output {
+                    name: port.name.clone(),
+                    expected: describe(&port.dtype, &port.shape),
+                    given: describe(t.dtype().name(), t.shape()),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Binds an input or output to memory of the caller's, or to none, giving back what the session had for it.
+fn bind(held: &mut Held, slot: &mut Buffer, address: Option<u64>) -> Result<(), SessionError> {
+    let new = address.map_or(Buffer::Unset, |address| Buffer::Bound { address });
+    match std::mem::replace(slot, new) {
+        Buffer::Own { address, .. } => Ok(held.free(address)?),
+        Buffer::Bound { .. } | Buffer::Unset => Ok(()),
     }
 }
 
@@ -329,18 +531,18 @@ fn check_plan(plan: &Plan, weights: u64) -> Result<(), SessionError> {
     if plan.weights_bytes != weights {
         return Err(SessionError::Plan(format!("{} bytes of weights, it says {}", weights, plan.weights_bytes)));
     }
-    let size = |a: &Address| match a.region {
-        Region::Arena => plan.arena_bytes,
-        Region::Weights => plan.weights_bytes,
-    };
     for port in plan.inputs.iter().chain(&plan.outputs) {
-        let bytes = port.bytes().ok_or_else(|| bad_port(port))? as u64;
-        if port.address.offset.checked_add(bytes).is_none_or(|end| end > size(&port.address)) {
-            return Err(SessionError::Plan(format!("tensor {} lies outside of its region", port.name)));
-        }
+        port.bytes().ok_or_else(|| bad_port(port))?;
     }
+    let of = |ports: &[Port], i: usize| ports.get(i).and_then(Port::bytes).map(|b| b as u64);
+    let size = |a: &Address| match a.region {
+        Region::Arena => Some(plan.arena_bytes),
+        Region::Weights => Some(plan.weights_bytes),
+        Region::Input(i) => of(&plan.inputs, i),
+        Region::Output(i) => of(&plan.outputs, i),
+    };
     for launch in &plan.launches {
-        if let Some(a) = launch.args.iter().find(|a| a.offset > size(a)) {
+        if let Some(a) = launch.args.iter().find(|a| size(a).is_none_or(|s| a.offset > s)) {
             return Err(SessionError::Plan(format!(
                 "{}: argument at {} outside of its region",
                 launch.kernel, a.offset

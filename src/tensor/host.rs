@@ -35,18 +35,21 @@ pub struct SizeMismatch {
     got: usize,
 }
 
+impl SizeMismatch {
+    /// `expected` bytes (`None`: more than fit in memory), not `got`.
+    pub(super) fn new(dtype: DType, shape: &[usize], expected: Option<usize>, got: usize) -> SizeMismatch {
+        let expected = expected.map_or("too many".into(), |n| n.to_string());
+        SizeMismatch { dtype, shape: shape.to_vec(), expected, got }
+    }
+}
+
 impl HostTensor {
     /// Wraps little-endian bytes. Fails when their number does not fit the shape.
     pub fn new(dtype: DType, shape: &[usize], data: impl Into<Bytes>) -> Result<Self, SizeMismatch> {
         let data = data.into();
         let expected = element_count(shape).and_then(|n| n.checked_mul(dtype.size()));
         if expected != Some(data.len()) {
-            return Err(SizeMismatch {
-                dtype,
-                shape: shape.to_vec(),
-                expected: expected.map_or("too many".into(), |n| n.to_string()),
-                got: data.len(),
-            });
+            return Err(SizeMismatch::new(dtype, shape, expected, data.len()));
         }
         Ok(HostTensor { dtype, shape: shape.to_vec(), data })
     }

@@ -9,6 +9,7 @@ mod npy;
 pub(crate) mod pb;
 mod random;
 mod spec;
+mod view;
 
 pub use compare::{Comparison, compare, format_top, top_k};
 pub use dtype::DType;
@@ -19,3 +20,4 @@ pub use npy::{Npz, load_npy, load_npz};
 pub use pb::{load_pb, to_pb};
 pub use random::SplitMix64;
 pub use spec::{InputSpec, Source, Wanted, check_save, kind_of, save};
+pub use view::{AsTensor, TensorView, TensorViewMut};

@@ -1,6 +1,7 @@
 //! Compiles a fused graph and runs it on an emulated device, from the bytes of the code object.
 
-use barewave::compile::{Program, compile};
+use barewave::Compiled;
+use barewave::compile::compile;
 use barewave::graph::fused::FusedGraph;
 use barewave::runtime::{EmulatedDevice, RunReport, Session};
 use barewave::tensor::HostTensor;
@@ -11,12 +12,11 @@ use std::sync::Arc;
 pub const TARGETS: [&str; 7] = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx803", "gfx1201"];
 
 /// A model loaded on an emulated device. `strict` checks every launch for undefined behaviour.
-pub fn session(fused: &FusedGraph, target: &str, strict: bool) -> Result<(Session, Program), String> {
+pub fn session(fused: &FusedGraph, target: &str, strict: bool) -> Result<(Session, Compiled), String> {
     let target = Target::parse(target).map_err(|e| e.to_string())?;
     let program = compile(fused, target).map_err(|e| e.to_string())?;
-    let code = program.code().map_err(|e| e.to_string())?;
     let device = EmulatedDevice::new(target, strict).map_err(|e| e.to_string())?;
-    let session = Session::new(Arc::new(device), program.plan.clone(), &code, &program.weights);
+    let session = Session::new(Arc::new(device), &program);
     Ok((session.map_err(|e| e.to_string())?, program))
 }
 

@@ -149,7 +149,7 @@ impl Adder {
     fn new() -> Adder {
         let p = program("examples/vector_add/vector_add.onnx", "gfx942");
         let code = p.code().unwrap();
-        let launch = p.plan.launches[0].clone();
+        let launch = p.plan().launches[0].clone();
         let module = made(|m| hipModuleLoadData(m, code.as_ptr().cast()));
         let name = std::ffi::CString::new(launch.kernel.as_str()).unwrap();
         let function = made(|f| hipModuleGetFunction(f, module, name.as_ptr()));

@@ -7,6 +7,7 @@
 mod common;
 
 use barewave::runtime::hip::{HipDevice, HipError, Library, code};
+use barewave::runtime::plan::Region;
 use barewave::runtime::{Device, DeviceError, EmulatedDevice, LaunchShape, Session};
 use barewave::tensor::{DType, HostTensor, InputSpec, Wanted};
 use common::{alone, driver, in_own_process, program, repository};
@@ -32,11 +33,7 @@ fn models_alone() {
         let emulated: Arc<dyn Device> = Arc::new(EmulatedDevice::new(device.target(), false).unwrap());
         let paths = ["examples/digits/digits.onnx", "examples/lenet/lenet.onnx"];
         let programs = paths.map(|p| program(p, target));
-        let make = |device: &Arc<dyn Device>| {
-            programs
-                .each_ref()
-                .map(|p| Session::new(device.clone(), p.plan.clone(), &p.code().unwrap(), &p.weights).unwrap())
-        };
+        let make = |device: &Arc<dyn Device>| programs.each_ref().map(|p| Session::new(device.clone(), p).unwrap());
         let (mut ours, mut theirs) = (make(&device), make(&emulated));
         for seed in 0..3 {
             let inputs = [random(&[1, 1, 8, 8], seed), random(&[1, 3, 28, 28], seed)];
@@ -75,7 +72,7 @@ fn models_on_hip_devices() {
 fn fault_alone() {
     let device = HipDevice::open(library(), 0).unwrap();
     let p = program("examples/vector_add/vector_add.onnx", "gfx942");
-    let launch = &p.plan.launches[0];
+    let launch = &p.plan().launches[0];
     let kernel = device.kernel(device.load(&p.code().unwrap()).unwrap(), &launch.kernel).unwrap();
     let stream = device.create_stream().unwrap();
     let shape = LaunchShape { grid: launch.grid, block: [launch.block, 1, 1], dynamic_lds: 0 };
@@ -116,7 +113,7 @@ fn a_fault_is_a_hip_error_with_a_report() {
 fn features_alone() {
     let device = HipDevice::open(library(), 0).unwrap();
     assert_eq!(device.info().id.to_string(), "gfx90a:sramecc+:xnack+");
-    let mut code = program("examples/vector_add/vector_add.onnx", "gfx90a").code().unwrap();
+    let mut code = program("examples/vector_add/vector_add.onnx", "gfx90a").code().unwrap().to_vec();
     assert!(device.load(&code).is_ok());
     // xnack off, sramecc any.
     code[49] = 0x06;
@@ -180,15 +177,15 @@ fn the_command_uses_the_driver() {
     for (device, target) in [("hip", "gfx1100"), ("hip:1", "gfx90a")] {
         let p = program("examples/vector_add/vector_add.onnx", target);
         std::fs::write(path("add.hsaco"), p.code().unwrap()).unwrap();
-        let launch = &p.plan.launches[0];
-        let (n, output) = (p.plan.outputs[0].shape.iter().product::<usize>(), &p.plan.outputs[0].address);
+        let launch = &p.plan().launches[0];
+        let (n, output) = (p.plan().outputs[0].shape.iter().product::<usize>(), Region::Output(0));
         let shape = |x: [u32; 3]| format!("{},{},{}", x[0], x[1], x[2]);
         let run = |device: &str, file: &str| {
             let mut command = vec!["launch".into(), path("add.hsaco"), "--device".into(), device.into()];
             command.extend(["--kernel".into(), launch.kernel.clone(), "--grid".into(), shape(launch.grid)]);
             command.extend(["--block".into(), shape([launch.block, 1, 1])]);
             for (i, address) in launch.args.iter().enumerate() {
-                let spec = match address == output {
+                let spec = match address.region == output {
                     true => format!("out:{n}xf32@{}", path(file)),
                     false => format!("in:{n}xf32=random:{}", i + 1),
                 };
@@ -206,7 +203,7 @@ fn the_command_uses_the_driver() {
     let refused = |arguments: &[&str], part: &str| {
         let code = path("add.hsaco");
         let common = ["launch", &code, "--kernel", "k", "--grid", "1", "--block", "64", "--device"];
-        let kernel = program("examples/vector_add/vector_add.onnx", "gfx90a").plan.launches[0].kernel.clone();
+        let kernel = program("examples/vector_add/vector_add.onnx", "gfx90a").plan().launches[0].kernel.clone();
         let common = common.map(|a| if a == "k" { kernel.as_str() } else { a });
         let (status, _, err) = run(&[&common, arguments].concat());
         assert!(status != Some(0) && err.contains(part), "{err}");

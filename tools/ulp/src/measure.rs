@@ -102,9 +102,8 @@ impl Operator {
         }];
         let graph = fuse(&model, &Options::default()).map_err(|e| e.to_string())?;
         let program = compile(&graph, target).map_err(|e| e.to_string())?;
-        let code = program.code().map_err(|e| e.to_string())?;
         let device = EmulatedDevice::new(target, false).map_err(|e| e.to_string())?;
-        let session = Session::new(Arc::new(device), program.plan.clone(), &code, &program.weights);
+        let session = Session::new(Arc::new(device), &program);
         Ok(Operator { session: session.map_err(|e| e.to_string())?, dtype, batch })
     }
 

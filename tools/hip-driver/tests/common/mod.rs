@@ -2,7 +2,8 @@
 
 #![allow(dead_code)]
 
-use barewave::compile::{Program, compile};
+use barewave::Compiled;
+use barewave::compile::compile;
 use barewave::graph::{self, Options};
 use barewave::onnx::Model;
 use barewave_isa::Target;
@@ -26,7 +27,7 @@ pub fn repository(path: &str) -> PathBuf {
 }
 
 /// A model of the examples, compiled.
-pub fn program(path: &str, target: &str) -> Program {
+pub fn program(path: &str, target: &str) -> Compiled {
     let model = Model::load(&repository(path)).unwrap();
     let graph = graph::fuse(&model, &Options::default()).unwrap();
     compile(&graph, Target::parse(target).unwrap()).unwrap()

@@ -1,0 +1,171 @@
+//! A compiled model: in memory, and as one ELF file of code, launch plan and weights.
+
+use super::{Error, KernelIr};
+use crate::codeobj::{self, Abi, CodeObject, ElfFile, Section};
+use crate::output;
+use crate::runtime::plan::{KernelStats, PLAN_SECTION, Plan, WEIGHTS_SECTION};
+use crate::text::printable;
+use barewave_isa::Target;
+use bytes::Bytes;
+use std::borrow::Cow;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// A compiled model.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    target: Target,
+    plan: Plan,
+    code: Code,
+    weights: Bytes,
+    ir: Vec<KernelIr>,
+}
+
+#[derive(Clone, Debug)]
+enum Code {
+    /// Kernels as they were compiled.
+    Kernels(Vec<codeobj::Kernel>),
+    /// A file that was read, with everything in it.
+    File(Bytes),
+}
+
+/// Why a compiled file could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// It is not a code object.
+    #[error("{path}: {source}")]
+    CodeObject {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: codeobj::Error,
+    },
+    /// It is a code object without a model.
+    #[error("{path} has no {section} section: it is code without a model; run its kernels with `barewave launch`")]
+    NoModel {
+        /// The file.
+        path: PathBuf,
+        /// The section that is missing.
+        section: &'static str,
+    },
+    /// Its launch plan cannot be read.
+    #[error("{path}: the launch plan cannot be read: {reason}")]
+    Plan {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Compiled {
+    pub(super) fn new(
+        target: Target,
+        plan: Plan,
+        kernels: Vec<codeobj::Kernel>,
+        weights: Bytes,
+        ir: Vec<KernelIr>,
+    ) -> Compiled {
+        Compiled { target, plan, code: Code::Kernels(kernels), weights, ir }
+    }
+
+    /// Target of the code.
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
+    /// The launch plan: inputs, outputs, launches.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What is known of each kernel without running it, in order of the first launches.
+    pub fn stats(&self) -> &[KernelStats] {
+        &self.plan.kernels
+    }
+
+    /// True when the static verifier has passed the code, as it does with everything that was compiled here.
+    pub fn is_verified(&self) -> bool {
+        matches!(self.code, Code::Kernels(_))
+    }
+
+    /// Constants as the kernels want them.
+    pub fn weights(&self) -> &Bytes {
+        &self.weights
+    }
+
+    /// Machine IR of the kernels, in the order of [`Compiled::stats`]; empty unless the compiler was asked to keep it.
+    pub fn ir(&self) -> &[KernelIr] {
+        &self.ir
+    }
+
+    /// An ELF file with the code, for a device to load. Whether it also holds plan and weights is left open.
+    pub fn code(&self) -> Result<Bytes, Error> {
+        match &self.code {
+            Code::File(bytes) => Ok(bytes.clone()),
+            Code::Kernels(kernels) => Ok(self.object(kernels, Abi::V5, Vec::new()).to_bytes()?.into()),
+        }
+    }
+
+    fn object<'a>(&self, kernels: &[codeobj::Kernel], abi: Abi, sections: Vec<Section<'a>>) -> CodeObject<'a> {
+        CodeObject { target: self.target, abi, kernels: kernels.to_vec(), sections }
+    }
+
+    /// Writes the whole file: code, plan and weights. A model that was loaded is written as it was, whatever `abi` says.
+    pub fn write_to(&self, abi: Abi, to: &mut dyn Write) -> Result<(), codeobj::Error> {
+        match &self.code {
+            Code::File(bytes) => Ok(to.write_all(bytes)?),
+            Code::Kernels(kernels) => {
+                let plan = serde_json::to_vec(&self.plan).map_err(std::io::Error::other)?;
+                let sections = vec![
+                    Section { name: PLAN_SECTION.to_string(), data: Cow::Owned(plan) },
+                    Section { name: WEIGHTS_SECTION.to_string(), data: Cow::Borrowed(&self.weights[..]) },
+                ];
+                self.object(kernels, abi, sections).write_to(to)
+            }
+        }
+    }
+
+    /// Saves the model as one ELF file, whole or not at all.
+    pub fn save(&self, path: &Path, abi: Abi) -> std::io::Result<()> {
+        output::write(path, |w| self.write_to(abi, w).map_err(std::io::Error::other))
+    }
+
+    /// Loads a file that [`Compiled::save`] wrote.
+    pub fn load(path: &Path) -> Result<Compiled, LoadError> {
+        let bytes = std::fs::read(path).map_err(|source| LoadError::Io { path: path.into(), source })?;
+        Compiled::from_bytes(bytes.into(), path)
+    }
+
+    /// As [`Compiled::load`], from the bytes of the file; `path` is for messages.
+    pub fn from_bytes(bytes: Bytes, path: &Path) -> Result<Compiled, LoadError> {
+        let unreadable = |source| LoadError::CodeObject { path: path.into(), source };
+        let damaged = |reason: String| LoadError::Plan { path: path.into(), reason };
+        let file = ElfFile::parse(&bytes).map_err(unreadable)?;
+        let section = |section: &'static str| {
+            let range = file.section(section).ok_or_else(|| LoadError::NoModel { path: path.into(), section })?;
+            if bytes.get(range.clone()).is_none() {
+                return Err(damaged(format!("section {section} lies outside of the file")));
+            }
+            Ok(bytes.slice(range))
+        };
+        let mut plan: Plan = serde_json::from_slice(&section(PLAN_SECTION)?).map_err(|e| damaged(e.to_string()))?;
+        for port in plan.inputs.iter_mut().chain(&mut plan.outputs) {
+            port.name = printable(&port.name).into_owned();
+        }
+        for launch in &mut plan.launches {
+            launch.step = printable(&launch.step).into_owned();
+        }
+        let target = Target::parse(&plan.target).map_err(|e| damaged(e.to_string()))?;
+        let weights = section(WEIGHTS_SECTION)?;
+        Ok(Compiled { target, plan, code: Code::File(bytes), weights, ir: Vec::new() })
+    }
+}

@@ -1,0 +1,154 @@
+//! A compiled kernel by itself: machine code, what its descriptor says, how it is launched. It knows neither the model
+//! nor its own name, so that equal steps of any model share it ([`super::cache`]).
+
+use crate::codeobj;
+use crate::graph::fused::{FusedGraph, Step};
+use crate::kernels::{self, Arg, Blob, Kernel, Unsupported};
+use crate::mir::Function;
+use crate::passes::{self, CompileError, Machine};
+use barewave_isa::Target;
+use serde::{Deserialize, Serialize};
+
+/// Machine code of a kernel and everything needed to launch it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KernelCode {
+    /// Machine code.
+    #[serde(with = "serde_bytes")]
+    pub code: Vec<u8>,
+    /// Instructions in it.
+    pub instructions: u32,
+    /// VGPRs of a wave.
+    pub vgprs: u32,
+    /// AGPRs of a wave.
+    pub agprs: u32,
+    /// SGPRs of a wave, without VCC and its like.
+    pub sgprs: u32,
+    /// Values that were spilled.
+    pub spills: u32,
+    /// LDS of a workgroup in bytes.
+    pub lds_bytes: u32,
+    /// Scratch of a workitem in bytes.
+    pub scratch_bytes: u32,
+    /// Kernel arguments in bytes.
+    pub kernarg_bytes: u32,
+    /// Workitems of a workgroup, in one dimension.
+    pub workgroup_size: u32,
+    /// Waves that fit on a SIMD.
+    pub waves_per_simd: u32,
+    /// The kernel wants the scratch buffer resource in its first SGPRs.
+    pub wants_scratch_resource: bool,
+    /// The kernel wants the address of its arguments.
+    pub wants_kernarg: bool,
+    /// The kernel wants its workgroup's number in x, y, z.
+    pub wants_workgroup_id: [bool; 3],
+    /// Workgroups of a launch in x, y, z.
+    pub grid: [u32; 3],
+    /// Kernel arguments; argument `i` is at byte `8 i`.
+    pub args: Vec<Arg>,
+    /// Constant data made for the kernel, addressed by [`Arg::Blob`].
+    pub blobs: Vec<Blob>,
+    /// Floating-point operations of a launch.
+    pub flops: u64,
+}
+
+/// What a kernel was made from, for those who want to look at it.
+#[derive(Clone, Debug)]
+pub struct KernelIr {
+    /// Machine IR as the kernel's author wrote it.
+    pub source: Function,
+    /// The allocated function and its bytes.
+    pub machine: Machine,
+}
+
+impl KernelCode {
+    fn new(kernel: &Kernel, m: &Machine) -> KernelCode {
+        KernelCode {
+            grid: kernel.grid,
+            args: kernel.args.clone(),
+            blobs: kernel.blobs.clone(),
+            flops: kernel.flops,
+            ..KernelCode::of_machine(m)
+        }
+    }
+
+    /// The code alone: no arguments, one workgroup.
+    fn of_machine(m: &Machine) -> KernelCode {
+        let f = &m.function;
+        KernelCode {
+            code: m.emitted.code.clone(),
+            instructions: m.emitted.insts as u32,
+            vgprs: m.usage.vgprs,
+            agprs: m.usage.agprs,
+            sgprs: m.usage.sgprs,
+            spills: m.usage.spills,
+            lds_bytes: f.lds_bytes,
+            scratch_bytes: f.scratch_bytes,
+            kernarg_bytes: f.kernarg_bytes,
+            workgroup_size: f.workgroup_size,
+            waves_per_simd: m.occupancy().waves_per_simd,
+            wants_scratch_resource: f.preloads.scratch.is_some(),
+            wants_kernarg: f.preloads.kernarg.is_some(),
+            wants_workgroup_id: f.preloads.workgroup_id.map(|v| v.is_some()),
+            grid: [1; 3],
+            args: Vec::new(),
+            blobs: Vec::new(),
+            flops: 0,
+        }
+    }
+
+    /// The kernel for a code object, under a name.
+    pub fn object(&self, target: Target, name: &str) -> codeobj::Kernel {
+        let mut out = codeobj::Kernel::new(target, name, self.code.clone());
+        out.vgprs = self.vgprs;
+        out.agprs = self.agprs;
+        out.sgprs = self.sgprs;
+        out.lds_bytes = self.lds_bytes;
+        out.scratch_bytes = self.scratch_bytes;
+        out.kernarg_size = self.kernarg_bytes;
+        out.user_sgprs.private_segment_buffer = self.wants_scratch_resource;
+        out.user_sgprs.kernarg_segment_ptr = self.wants_kernarg;
+        out.workgroup_ids = self.wants_workgroup_id;
+        out.max_flat_workgroup_size = self.workgroup_size;
+        out.reqd_workgroup_size = Some([self.workgroup_size, 1, 1]);
+        out.args = (0..self.args.len()).map(|i| codeobj::Arg::buffer(format!("arg{i}"), i as u32 * 8)).collect();
+        out
+    }
+}
+
+/// A compiled function for a code object: its code, and what its descriptor says.
+pub fn kernel_of(m: &Machine, args: Vec<codeobj::Arg>) -> codeobj::Kernel {
+    let kernel = KernelCode::of_machine(m).object(m.function.target, &m.function.name);
+    codeobj::Kernel { args, ..kernel }
+}
+
+/// Why a step has no kernel.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// No kernel family takes the step.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// A pass failed: a defect of barewave.
+    #[error("internal error: {0}")]
+    Pass(#[from] CompileError),
+}
+
+/// Compiles the kernels of one step, in launch order; `name` is what listings call the first.
+pub fn compile_step(
+    graph: &FusedGraph,
+    step: &Step,
+    target: Target,
+    name: &str,
+) -> Result<Vec<(KernelCode, KernelIr)>, KernelError> {
+    let mut out = Vec::new();
+    for (i, mut kernel) in kernels::lower(graph, step, target, name)?.into_iter().enumerate() {
+        kernel.function.name = symbol(name, i);
+        let machine = passes::compile(kernel.function.clone())?;
+        out.push((KernelCode::new(&kernel, &machine), KernelIr { source: kernel.function, machine }));
+    }
+    Ok(out)
+}
+
+/// Name of kernel `i` of a step whose first kernel is called `name`.
+pub fn symbol(name: &str, i: usize) -> String {
+    if i == 0 { name.to_string() } else { format!("{name}_{i}") }
+}

@@ -1,0 +1,115 @@
+//! What the compiler can do with a model, node by node, without stopping at the first thing it cannot.
+
+use crate::graph::lower::Outcome;
+use crate::graph::{self, Options, survey};
+use crate::kernels;
+use crate::onnx::Model;
+use barewave_isa::Target;
+use rayon::prelude::*;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What becomes of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "verdict", content = "reason", rename_all = "lowercase")]
+pub enum Verdict {
+    /// It compiles.
+    Supported,
+    /// It does not, and why.
+    Unsupported(String),
+    /// It reads the value named here, which a node before it does not compute.
+    Blocked(String),
+}
+
+/// A node and what becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeSupport {
+    /// The node's name.
+    pub node: String,
+    /// Its operator, with the domain when that is not ONNX's own.
+    pub op: String,
+    /// What becomes of it.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+}
+
+/// What the compiler can do with a model: all nodes that its outputs need, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Support {
+    /// The nodes.
+    pub nodes: Vec<NodeSupport>,
+}
+
+impl Support {
+    /// True when the whole model compiles.
+    pub fn is_complete(&self) -> bool {
+        self.nodes.iter().all(|n| n.verdict == Verdict::Supported)
+    }
+
+    /// What is missing: operator and reason, how many nodes it concerns, the first of them. Most frequent first.
+    pub fn missing(&self) -> Vec<(&str, &str, usize, &str)> {
+        let mut found: BTreeMap<(&str, &str), (usize, &str)> = BTreeMap::new();
+        for n in &self.nodes {
+            if let Verdict::Unsupported(reason) = &n.verdict {
+                found.entry((&n.op, reason)).or_insert((0, &n.node)).0 += 1;
+            }
+        }
+        let mut list: Vec<_> = found.into_iter().map(|((op, why), (count, first))| (op, why, count, first)).collect();
+        list.sort_by_key(|m| std::cmp::Reverse(m.2));
+        list
+    }
+}
+
+impl fmt::Display for Support {
+    /// One line for each thing that is missing, and one that counts.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (op, why, count, first) in self.missing() {
+            let times = if count == 1 { String::new() } else { format!(", {count} times") };
+            writeln!(f, "{op}: {why} (node `{first}`{times})")?;
+        }
+        let count = |what: fn(&Verdict) -> bool| self.nodes.iter().filter(|n| what(&n.verdict)).count();
+        let (good, blocked) = (count(|v| *v == Verdict::Supported), count(|v| matches!(v, Verdict::Blocked(_))));
+        write!(f, "{good} of {} nodes compile", self.nodes.len())?;
+        if blocked > 0 {
+            write!(f, "; {blocked} read what these do not compute and were not looked at")?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Result<Support, graph::Error> {
+    let (outcomes, graph) = survey(model, options)?;
+    // Steps that no kernel can be written for, by the first of the nodes they compute, whose operator gave the kind.
+    let mut equal: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (i, step) in graph.steps.iter().enumerate() {
+        equal.entry(kernels::key(&graph, step)).or_default().push(i);
+    }
+    let failed: Vec<(&Vec<usize>, String)> = equal
+        .par_iter()
+        .filter_map(|(_, steps)| {
+            let e = kernels::lower(&graph, &graph.steps[steps[0]], target, "kernel").err()?;
+            Some((steps, e.what))
+        })
+        .collect();
+    let mut refused: BTreeMap<&str, String> = BTreeMap::new();
+    for (steps, what) in failed {
+        for i in steps {
+            let first = graph.steps[*i].name.split('+').next().unwrap_or_default();
+            refused.entry(first).or_insert_with(|| what.clone());
+        }
+    }
+    let nodes = outcomes.into_iter().map(|(node, outcome)| NodeSupport {
+        node: node.name.clone(),
+        op: graph::lower::qualified(node),
+        verdict: match outcome {
+            Outcome::Blocked(value) => Verdict::Blocked(value),
+            Outcome::Refused(why) => Verdict::Unsupported(why),
+            Outcome::Lowered => match refused.get(node.name.as_str()) {
+                Some(why) => Verdict::Unsupported(why.clone()),
+                None => Verdict::Supported,
+            },
+        },
+    });
+    Ok(Support { nodes: nodes.collect() })
+}
