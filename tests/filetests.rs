@@ -14,7 +14,7 @@
 //! ;|   ...
 //! ```
 //!
-//! `select`, `simplify`, `schedule`, `regalloc`, `waits`, `hazards` and `emit` run that pass and give its result. What waits
+//! `select`, `simplify`, `pipeline`, `schedule`, `regalloc`, `waits`, `hazards` and `emit` run that pass and give its result. What waits
 //! and hazards make is also emitted and must pass the static verifier. `compile` runs all passes and gives assembly; `run` runs
 //! the kernel too, strictly, on one workgroup: the arguments are an input and an output of 256 words each, and the result is what
 //! the output begins with. `error` gives the message with which compilation fails. `check` emits the function as it
@@ -25,7 +25,9 @@
 use barewave::codeobj::{self, CodeObject, ElfFile};
 use barewave::emu::{EmuDevice, LaunchOptions};
 use barewave::mir::{self, Function};
-use barewave::passes::{self, Machine, check, emit, hazards, listing, regalloc, schedule, select, simplify, waits};
+use barewave::passes::{
+    self, Machine, check, emit, hazards, listing, pipeline, regalloc, schedule, select, simplify, waits,
+};
 use barewave::verify::{self, Finding, Rule};
 use barewave_isa::Target;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -162,6 +164,7 @@ fn result(test: &Test, mut f: Function) -> Result<String, String> {
     match test.what.as_str() {
         "select" => select::select(&mut f).map_err(|e| err(&e))?,
         "simplify" => simplify::simplify(&mut f),
+        "pipeline" => pipeline::pipeline(&mut f).map_err(|e| err(&e))?,
         "schedule" => {
             let reach = f.target.info().max_waves;
             schedule::schedule(&mut f, test.vgprs, reach);

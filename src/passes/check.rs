@@ -20,7 +20,7 @@
 use crate::mir::abi::preloaded;
 use crate::mir::liveness::Units;
 use crate::mir::{Function, MInst, Memory, Opnd, Part};
-use barewave_isa::{Class, Flags, ModName, OpInfo, Pipe, Reg, RegFile, Regs, Slot, Target, op};
+use barewave_isa::{Class, Flags, ModName, OpInfo, Pipe, Reg, RegFile, Regs, Target, op};
 use std::collections::BTreeMap;
 
 /// A disproof.
@@ -33,31 +33,106 @@ pub struct CheckError {
     what: String,
 }
 
-/// What a place holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Name {
-    /// A dword of a virtual register.
-    Unit(u32),
-    /// A constant.
-    Constant(u64),
-    /// A dword of the description of scratch, or [`WAVE_OFFSET`].
-    Frame(u8),
-}
+/// What a place holds: a dword of a virtual register by its unit, or one of the names below.
+type Name = u32;
 
-/// Number of the wave's offset into scratch among the dwords that describe it.
-const WAVE_OFFSET: u8 = 4;
+/// No name.
+const NOTHING: Name = u32::MAX;
+/// The dwords of the description of scratch, and behind them the wave's offset.
+const FRAME: Name = 0xffff_ff00;
+/// Number of the wave's offset among them.
+const WAVE_OFFSET: Name = FRAME + 4;
+/// Constants that values are made anew from, by their number in [`Original::values`].
+const CONSTANT: Name = 0x8000_0000;
 
-/// Where a dword can be.
+/// Where a dword can be besides registers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Place {
-    Reg(Reg),
+enum Slot {
     /// A lane of a VGPR that holds scalars.
     Lane(Reg, u64),
     /// Byte offset in scratch.
     Scratch(i32),
 }
 
-type State = BTreeMap<Place, Name>;
+#[derive(Clone, Copy)]
+enum Place {
+    Reg(Reg),
+    Slot(Slot),
+}
+
+/// Which name each place holds, and how many places hold each unit.
+#[derive(Clone, PartialEq)]
+struct State {
+    names: Vec<Name>,
+    slots: BTreeMap<Slot, Name>,
+    holders: Vec<u16>,
+}
+
+impl State {
+    fn new(units: usize) -> State {
+        State { names: vec![NOTHING; Reg::COUNT], slots: BTreeMap::new(), holders: vec![0; units] }
+    }
+    fn get(&self, at: Place) -> Option<Name> {
+        match at {
+            Place::Reg(r) => self.names.get(usize::from(r.0)).copied().filter(|n| *n != NOTHING),
+            Place::Slot(s) => self.slots.get(&s).copied(),
+        }
+    }
+    /// Nothing is known of a place any more.
+    fn forget(&mut self, at: Place) {
+        let Some(name) = self.get(at) else { return };
+        if let Some(n) = self.holders.get_mut(name as usize) {
+            *n -= 1;
+        }
+        match at {
+            Place::Reg(r) => self.names[usize::from(r.0)] = NOTHING,
+            Place::Slot(s) => {
+                self.slots.remove(&s);
+            }
+        }
+    }
+    /// A register holds something else, and so do its lanes.
+    fn overwrite(&mut self, r: Reg) {
+        self.forget(Place::Reg(r));
+        if !self.slots.is_empty() {
+            let lanes: Vec<Slot> =
+                self.slots.range(Slot::Lane(r, 0)..=Slot::Lane(r, u64::MAX)).map(|(slot, _)| *slot).collect();
+            lanes.into_iter().for_each(|l| self.forget(Place::Slot(l)));
+        }
+    }
+    fn put(&mut self, at: Place, name: Name) {
+        self.forget(at);
+        if let Some(n) = self.holders.get_mut(name as usize) {
+            *n += 1;
+        }
+        match at {
+            Place::Reg(r) => self.names[usize::from(r.0)] = name,
+            Place::Slot(s) => {
+                self.slots.insert(s, name);
+            }
+        }
+    }
+    /// A name is computed anew: its copies are stale.
+    fn expire(&mut self, unit: Name) {
+        if std::mem::take(&mut self.holders[unit as usize]) > 0 {
+            self.names.iter_mut().filter(|n| **n == unit).for_each(|n| *n = NOTHING);
+            self.slots.retain(|_, n| *n != unit);
+        }
+    }
+    /// What both hold.
+    fn meet(&self, other: &State) -> State {
+        let mut out = self.clone();
+        for (at, theirs) in other.names.iter().enumerate() {
+            if out.names[at] != *theirs {
+                out.forget(Place::Reg(Reg(at as u16)));
+            }
+        }
+        let gone: Vec<Slot> =
+            out.slots.iter().filter(|(s, n)| other.slots.get(s) != Some(n)).map(|(s, _)| *s).collect();
+        gone.into_iter().for_each(|s| out.forget(Place::Slot(s)));
+        out
+    }
+}
 
 /// What the checks know of the function before allocation.
 struct Original<'a> {
@@ -65,6 +140,8 @@ struct Original<'a> {
     units: Units,
     /// Dwords that only ever hold one constant.
     constants: BTreeMap<u32, u64>,
+    /// Those constants.
+    values: Vec<u64>,
 }
 
 /// Checks that `after` is `before` with virtual registers replaced by physical ones, and with code that moves values out
@@ -72,7 +149,10 @@ struct Original<'a> {
 pub fn check(before: &Function, after: &Function) -> Result<(), CheckError> {
     let units = Units::of(before);
     let constants = constants(before, &units);
-    let original = Original { f: before, units, constants };
+    let mut values: Vec<u64> = constants.values().copied().collect();
+    values.sort_unstable();
+    values.dedup();
+    let original = Original { f: before, units, constants, values };
     let fail = |b: usize, index: usize, what: String| CheckError {
         kernel: before.name.clone(),
         block: before.blocks.get(b).map_or(String::new(), |b| b.name.clone()),
@@ -82,18 +162,18 @@ pub fn check(before: &Function, after: &Function) -> Result<(), CheckError> {
     if before.blocks.len() != after.blocks.len() {
         return Err(fail(0, 0, "the number of blocks differs".to_string()));
     }
-    let mut start = State::new();
+    let mut start = State::new(original.units.count());
     let frame = after.preloads.scratch;
     for (v, r) in preloaded(after) {
         for i in 0..after.vreg(v).dwords {
             let name = match frame {
-                Some([description, _]) if description == v => Name::Frame(i),
-                Some([_, wave]) if wave == v => Name::Frame(WAVE_OFFSET),
+                Some([description, _]) if description == v => FRAME + Name::from(i),
+                Some([_, wave]) if wave == v => WAVE_OFFSET,
                 // what the allocator wants preloaded besides holds nothing that the program knows
                 _ if v.0 as usize >= before.vregs.len() => continue,
-                _ => Name::Unit(original.units.base(v) as u32 + u32::from(i)),
+                _ => original.units.base(v) as Name + Name::from(i),
             };
-            start.insert(Place::Reg(r.offset(u16::from(i))), name);
+            start.put(Place::Reg(r.offset(u16::from(i))), name);
         }
     }
     let mut at_block: Vec<Option<State>> = vec![None; before.blocks.len()];
@@ -107,7 +187,7 @@ pub fn check(before: &Function, after: &Function) -> Result<(), CheckError> {
         for s in before.successors(b) {
             let new = match &at_block[s] {
                 None => state.clone(),
-                Some(old) => old.iter().filter(|(r, u)| state.get(r) == Some(u)).map(|(r, u)| (*r, *u)).collect(),
+                Some(old) => old.meet(&state),
             };
             if at_block[s].as_ref() != Some(&new) {
                 at_block[s] = Some(new);
@@ -199,11 +279,10 @@ impl Original<'_> {
         for (a, b) in x.uses(self.f.target).zip(y.uses(self.f.target)) {
             let Some((part, regs)) = paired(a, b)? else { continue };
             for (u, r) in self.units.of_part(part).map(|u| u as u32).zip(regs.iter()) {
-                match state.get(&Place::Reg(r)) {
-                    Some(Name::Unit(held)) if *held == u => {}
-                    Some(Name::Constant(c)) if self.constants.get(&u) == Some(c) => {}
+                match state.get(Place::Reg(r)) {
+                    Some(held) if held == u || self.is_constant(u, held) => {}
                     Some(held) => {
-                        return Err(format!("{r:?} should hold dword {u} of {a:?} but holds {held:?} in {y:?}"));
+                        return Err(format!("{r:?} should hold dword {u} of {a:?} but holds dword {held} in {y:?}"));
                     }
                     None => {
                         return Err(format!("{r:?} should hold dword {u} of {a:?} but holds nothing known in {y:?}"));
@@ -223,19 +302,25 @@ impl Original<'_> {
                 }
             }
         }
-        // What was there before goes, and so do older copies of the names.
-        if !written.is_empty() {
-            let stale = |name: &Name| matches!(name, Name::Unit(held) if written.iter().any(|w| w.0 == *held));
-            state.retain(|_, name| !stale(name));
-        }
+        written.iter().for_each(|w| state.expire(w.0));
         for r in y.dsts.iter().filter_map(|o| if let Opnd::P(r) = o { Some(*r) } else { None }) {
-            r.iter().for_each(|r| forget(state, r));
+            r.iter().for_each(|r| state.overwrite(r));
         }
-        y.info(self.f.target).map_or(&[][..], |i| i.writes).iter().for_each(|r| forget(state, *r));
+        y.info(self.f.target).map_or(&[][..], |i| i.writes).iter().for_each(|r| state.overwrite(*r));
         for (u, r) in written {
-            state.insert(Place::Reg(r), Name::Unit(u));
+            state.put(Place::Reg(r), u);
         }
         Ok(())
+    }
+
+    /// The name of a constant that values are made anew from.
+    fn constant(&self, v: u64) -> Name {
+        self.values.binary_search(&v).map_or(NOTHING, |i| CONSTANT + i as Name)
+    }
+
+    /// The dword only ever holds the constant of this name.
+    fn is_constant(&self, unit: u32, name: Name) -> bool {
+        self.constants.get(&unit).is_some_and(|v| self.constant(*v) == name)
     }
 
     /// Executes an instruction that only moves a value.
@@ -248,64 +333,58 @@ impl Original<'_> {
         let (to, from) = (single(y.dsts.first()), single(y.srcs.first()));
         let lane = |o: Option<&Opnd>| if let Some(Opnd::Imm(n)) = o { Some(*n) } else { None };
         let offset = y.mods.get(ModName::Offset).unwrap_or(0);
-        let (source, place) = match (y.op().ok_or_else(other)?, to, from) {
+        let copy = |to, from| (Place::Reg(to), Place::Reg(from));
+        let (to, from) = match (y.op().ok_or_else(other)?, to, from) {
             (op::V_ACCVGPR_WRITE_B32 | op::V_ACCVGPR_READ_B32 | op::V_ACCVGPR_MOV_B32, Some(to), Some(from)) => {
-                (Some(Place::Reg(from)), Place::Reg(to))
+                copy(to, from)
             }
             (op::V_WRITELANE_B32, Some(to), Some(from)) => {
-                (Some(Place::Reg(from)), Place::Lane(to, lane(y.srcs.get(1)).ok_or_else(other)?))
+                (Place::Slot(Slot::Lane(to, lane(y.srcs.get(1)).ok_or_else(other)?)), Place::Reg(from))
             }
             (op::V_READLANE_B32, Some(to), Some(from)) => {
-                (Some(Place::Lane(from, lane(y.srcs.get(1)).ok_or_else(other)?)), Place::Reg(to))
+                (Place::Reg(to), Place::Slot(Slot::Lane(from, lane(y.srcs.get(1)).ok_or_else(other)?)))
             }
             (_, Some(to), None) if constant_of(y).is_some() => {
-                forget(state, to);
-                if let Some(v) = constant_of(y) {
-                    state.insert(Place::Reg(to), Name::Constant(v));
+                state.overwrite(to);
+                let name = constant_of(y).map_or(NOTHING, |v| self.constant(v));
+                if name != NOTHING {
+                    state.put(Place::Reg(to), name);
                 }
                 return Ok(());
             }
             (o, to, from) if y.space.memory == Memory::Scratch => {
                 self.frame(y, state)?;
+                let slot = Place::Slot(Slot::Scratch(offset));
                 match (o, to, from) {
-                    (op::BUFFER_LOAD_DWORD | op::SCRATCH_LOAD_DWORD, Some(to), _) => {
-                        (Some(Place::Scratch(offset)), Place::Reg(to))
-                    }
-                    (op::BUFFER_STORE_DWORD, _, Some(from)) => (Some(Place::Reg(from)), Place::Scratch(offset)),
-                    (op::SCRATCH_STORE_DWORD, ..) => {
-                        let from = single(y.srcs.get(1)).ok_or_else(other)?;
-                        (Some(Place::Reg(from)), Place::Scratch(offset))
-                    }
+                    (op::BUFFER_LOAD_DWORD | op::SCRATCH_LOAD_DWORD, Some(to), _) => (Place::Reg(to), slot),
+                    (op::BUFFER_STORE_DWORD, _, Some(from)) => (slot, Place::Reg(from)),
+                    (op::SCRATCH_STORE_DWORD, ..) => (slot, Place::Reg(single(y.srcs.get(1)).ok_or_else(other)?)),
                     _ => return Err(other()),
                 }
             }
             _ => return Err(other()),
         };
-        let name = source.and_then(|s| state.get(&s).copied());
-        match place {
-            Place::Reg(r) => forget(state, r),
+        let name = state.get(from);
+        match to {
+            Place::Reg(r) => state.overwrite(r),
             // the register holds lanes from now on, and no value of its own
-            Place::Lane(r, _) => {
-                state.remove(&Place::Reg(r));
-                state.remove(&place);
-            }
-            Place::Scratch(_) => {
-                state.remove(&place);
-            }
+            Place::Slot(Slot::Lane(r, _)) => state.forget(Place::Reg(r)),
+            Place::Slot(_) => {}
         }
+        state.forget(to);
         if let Some(name) = name {
-            state.insert(place, name);
+            state.put(to, name);
         }
         Ok(())
     }
 
     /// Scratch is reached as the kernel was given it.
     fn frame(&self, y: &MInst, state: &State) -> Result<(), String> {
-        let holds = |r: Reg, n: u8| state.get(&Place::Reg(r)) == Some(&Name::Frame(n));
+        let holds = |r: Reg, name: Name| state.get(Place::Reg(r)) == Some(name);
         for o in y.srcs.iter().filter_map(|o| if let Opnd::P(r) = o { Some(*r) } else { None }) {
             let right = match (o.first.file(), o.dwords) {
                 (RegFile::Vgpr | RegFile::Agpr, _) => true,
-                (_, 4) => o.iter().zip(0..).all(|(r, n)| holds(r, n)),
+                (_, 4) => o.iter().zip(FRAME..).all(|(r, n)| holds(r, n)),
                 _ => o.dwords == 1 && holds(o.first, WAVE_OFFSET),
             };
             if !right {
@@ -349,18 +428,8 @@ impl Original<'_> {
     }
 }
 
-/// Nothing is known of a register any more, nor of its lanes.
-fn forget(state: &mut State, r: Reg) {
-    state.remove(&Place::Reg(r));
-    let lanes: Vec<Place> =
-        state.range(Place::Lane(r, 0)..=Place::Lane(r, u64::MAX)).map(|(place, _)| *place).collect();
-    lanes.iter().for_each(|l| {
-        state.remove(l);
-    });
-}
-
 /// Whether an operand may be in these registers.
-fn fits(target: Target, r: Regs, slot: &Slot) -> Result<(), String> {
+fn fits(target: Target, r: Regs, slot: &barewave_isa::Slot) -> Result<(), String> {
     let t = target.info();
     let (class, size) = match r.first.file() {
         RegFile::Vgpr => (Class::VGPR, t.max_vgprs),
