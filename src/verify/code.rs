@@ -111,15 +111,18 @@ impl<'a> Code<'a> {
 }
 
 impl Code<'_> {
+    /// True when the loaded file has a dword at this address.
+    pub fn holds(&self, at: u64) -> bool {
+        self.file.file_range(at, 4).is_some()
+    }
+
     /// The instruction that the bits at an address would be, reached or not.
     pub fn peek(&self, at: u64) -> Option<Raw> {
         let range = self.file.file_range(at, 4)?;
         let segment = self.segments.iter().find(|d| d.segment.file.contains(&range.start))?;
         self.decoder.decode(self.bytes.get(range.start..segment.segment.file.end)?)
     }
-}
 
-impl Code<'_> {
     /// The 64 bits at an address of the loaded file, relocated; none when a program may write them.
     pub fn content(&self, addr: u64) -> Option<u64> {
         const RELATIVE64: u32 = 13;

@@ -239,6 +239,8 @@ fn gap(code: &Code, from: u64, to: u64, out: &mut Findings) {
                 return;
             }
             Some(raw) => at += raw.len() as u64,
+            // a symbol may claim more than the file holds
+            None if !code.holds(at) => return,
             None => at += 4,
         }
     }
