@@ -88,8 +88,8 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
         b.in_lds(TILES_READ);
         let mut frags = read_fragments(b, tile, &place, read_a, read_b, (pitch_a, pitch_b), size_a, 0);
         for k in 0..tile.k {
-            let ahead =
-                (k + 1 < tile.k).then(|| read_fragments(b, tile, &place, read_a, read_b, (pitch_a, pitch_b), size_a, k + 1));
+            let ahead = (k + 1 < tile.k)
+                .then(|| read_fragments(b, tile, &place, read_a, read_b, (pitch_a, pitch_b), size_a, k + 1));
             let (fa, fb) = &frags;
             for (row, acc_row) in acc.iter().enumerate() {
                 let a = fa[row / cm as usize].dword(row as u8 % cm as u8);
