@@ -133,7 +133,7 @@ fn archives_that_unpack_to_anything() {
     let bomb = zip("a.npy", &|w| {
         w.write_all(&header(n)).unwrap();
         let zeros = vec![0u8; 1 << 20];
-        (0..n * 4 >> 20).for_each(|_| w.write_all(&zeros).unwrap());
+        (0..(n * 4) >> 20).for_each(|_| w.write_all(&zeros).unwrap());
     });
     assert!(bomb.len() < 2 << 20);
     let path = put(&dir, "bomb.npz", bomb);
