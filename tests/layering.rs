@@ -14,13 +14,23 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("mir", &["src/mir"], &["isa"]),
     ("passes", &["src/passes"], &["mir", "isa"]),
     ("verify", &["src/verify"], &["codeobj", "isa"]),
-    ("tensor", &["src/tensor"], &[]),
-    ("onnx", &["src/onnx"], &["tensor"]),
+    ("mapped", &["src/mapped.rs"], &[]),
+    ("tensor", &["src/tensor"], &["mapped"]),
+    ("onnx", &["src/onnx"], &["tensor", "mapped"]),
     ("graph", &["src/graph"], &["onnx", "tensor"]),
     ("kernels", &["kernels"], &["mir", "graph", "tensor", "isa"]),
     ("runtime", &["src/runtime"], &["codeobj", "emu", "tensor", "verify", "isa"]),
     ("output", &["src/output.rs"], &[]),
-    ("compile", &["src/compile.rs"], &["codeobj", "graph", "kernels", "mir", "passes", "runtime", "verify", "isa"]),
+    (
+        "compile",
+        &["src/compile"],
+        &[
+            "codeobj", "graph", "kernels", "mapped", "mir", "onnx", "output", "passes", "runtime", "tensor", "verify",
+            "isa",
+        ],
+    ),
+    // sessions run what the compiler made: the facade's side of the runtime
+    ("session", &["src/runtime/session.rs"], &["compile", "runtime", "codeobj", "emu", "tensor", "verify", "isa"]),
 ];
 
 fn sources(path: &Path, out: &mut Vec<PathBuf>) {
@@ -105,6 +115,9 @@ fn rooms_import_only_what_they_may() {
     for (room, places, may) in ROOMS {
         let mut files = Vec::new();
         places.iter().for_each(|p| sources(&root.join(p), &mut files));
+        // a file with a line of its own
+        let own = |f: &PathBuf| ROOMS.iter().any(|r| r.0 != *room && r.1.iter().any(|p| root.join(p) == *f));
+        files.retain(|f| !own(f));
         assert!(!files.is_empty(), "{room} has no sources: is it where this test looks?");
         for file in files {
             let text = std::fs::read_to_string(&file).unwrap();
