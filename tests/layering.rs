@@ -15,7 +15,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("passes", &["src/passes"], &["mir", "isa"]),
     ("verify", &["src/verify"], &["codeobj", "isa"]),
     ("mapped", &["src/mapped.rs"], &[]),
-    ("tensor", &["src/tensor"], &["mapped"]),
+    ("tensor", &["src/tensor"], &["mapped", "output"]),
     ("onnx", &["src/onnx"], &["tensor", "mapped"]),
     ("graph", &["src/graph"], &["onnx", "tensor"]),
     ("kernels", &["kernels"], &["mir", "graph", "tensor", "isa"]),
