@@ -4,6 +4,7 @@
 //! inputs by position; an input that the compiler needs to know (shapes, axes) is made a constant, and the verdict
 //! counts as a pass like any other. Tolerance is the suite's own: rtol 1e-3, atol 1e-7.
 
+use super::progress::Progress;
 use super::{Failure, Result};
 use barewave::compile;
 use barewave::graph::{self, Options, fused::FusedGraph};
@@ -12,6 +13,7 @@ use barewave::runtime::{EmulatedDevice, Session};
 use barewave::tensor::{HostTensor, compare, load_pb};
 use barewave_isa::Target;
 use rayon::prelude::*;
+use regex::Regex;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,8 +29,8 @@ pub struct Args {
     /// Target of the emulated device.
     #[arg(long, default_value = "gfx942")]
     target: String,
-    /// Only cases whose name contains this text.
-    #[arg(long, default_value = "")]
+    /// Only cases whose name this regular expression matches (anywhere; ^ and $ tie it to the ends).
+    #[arg(long, value_name = "RE", default_value = "")]
     filter: String,
     /// Machine-readable output.
     #[arg(long)]
@@ -58,6 +60,7 @@ struct Case {
 
 pub fn run(args: &Args) -> Result {
     let target = Target::parse(&args.target).map_err(Failure::usage)?;
+    let filter = Regex::new(&args.filter).map_err(|e| Failure::usage(format!("--filter {}: {e}", args.filter)))?;
     let cannot = |e| Failure::new(format!("cannot read {}: {e}", args.dir.display()));
     let mut dirs: Vec<PathBuf> = std::fs::read_dir(&args.dir)
         .map_err(cannot)?
@@ -67,18 +70,21 @@ pub fn run(args: &Args) -> Result {
         .collect();
     dirs.sort();
     let name = |p: &Path| p.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned());
-    dirs.retain(|d| name(d).contains(&args.filter));
+    dirs.retain(|d| filter.is_match(&name(d)));
     if dirs.is_empty() {
         return Err(Failure::new(format!("no test cases (directories with model.onnx) in {}", args.dir.display())));
     }
+    let progress = Progress::start("cases", dirs.len() as u64);
     let cases: Vec<Case> = dirs
         .par_iter()
         .map(|d| {
             let verdict = std::panic::catch_unwind(|| run_case(d, target, args.strict));
             let verdict = verdict.unwrap_or_else(|_| Verdict::Fail("panicked".into()));
+            progress.advance();
             Case { name: name(d), verdict }
         })
         .collect();
+    drop(progress);
     let count = |f: fn(&Verdict) -> bool| cases.iter().filter(|c| f(&c.verdict)).count();
     let passed = count(|v| matches!(v, Verdict::Pass));
     let failed = count(|v| matches!(v, Verdict::Fail(_)));
@@ -126,14 +132,16 @@ fn fuse(
     names: &[String],
     given: &BTreeMap<String, HostTensor>,
 ) -> std::result::Result<FusedGraph, graph::Error> {
-    let first = match graph::fuse(model, &Options::default()) {
+    let shapes = given.iter().map(|(name, t)| (name.clone(), t.shape().to_vec())).collect();
+    let options = Options { shapes, ..Options::default() };
+    let first = match graph::fuse(model, &options) {
         Ok(f) => return Ok(f),
         Err(e) => e,
     };
     for name in names.iter().skip(1).chain(names.first()) {
         if let Some(t) = given.get(name) {
             model.graph.initializers.insert(name.clone(), t.clone());
-            if let Ok(f) = graph::fuse(model, &Options::default()) {
+            if let Ok(f) = graph::fuse(model, &options) {
                 return Ok(f);
             }
         }

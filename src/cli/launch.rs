@@ -4,12 +4,14 @@
 //! back after the launch; values are converted to bytes. Where they go in the argument block, and which hidden
 //! arguments the kernel wants, says the metadata of the code object ([`barewave::emu::kernarg`]).
 
+use super::limits::Limits;
 use super::{Failure, Result};
 use barewave::codeobj::{ElfFile, KernelInfo, code_objects_for};
+use barewave::emu::kernarg::LaunchError;
 use barewave::emu::{EmuDevice, LaunchOptions, kernarg};
 use barewave::runtime;
 use barewave::runtime::plan::PLAN_SECTION;
-use barewave::tensor::{DType, HostTensor, ImageOptions, InputSpec, Source, Wanted, element_count, load_npy, save};
+use barewave::tensor::{DType, HostTensor, ImageOptions, InputSpec, Source, check_save, element_count, load_npy, save};
 use barewave::verify;
 use barewave_isa::Target;
 use serde_json::json;
@@ -50,9 +52,8 @@ pub struct Args {
     /// Check the launch on the emulated device for undefined behaviour (slow).
     #[arg(long)]
     strict: bool,
-    /// Stop a workgroup after this many instructions.
-    #[arg(long, value_name = "N")]
-    max_instructions: Option<u64>,
+    #[command(flatten)]
+    limits: Limits,
     /// Model the cycles of the launch.
     #[arg(long)]
     cycles: bool,
@@ -96,7 +97,7 @@ fn at_file(text: &str) -> (&str, Option<PathBuf>) {
     }
 }
 
-fn parse(text: &str) -> Result<Spec> {
+fn parse(text: &str, limits: &Limits) -> Result<Spec> {
     let usage = |what: String| Failure::usage(format!("--arg {text}: {what}"));
     if text == "null" {
         return Ok(Spec::Value(vec![0; 8]));
@@ -115,9 +116,9 @@ fn parse(text: &str) -> Result<Spec> {
                     existing(path)?;
                     load_npy(path)?
                 }
-                Source::Fill(dtype, shape, _) | Source::Random(dtype, shape, _) => {
-                    let wanted = Wanted { name: text.into(), dtype: *dtype, shape: shape.clone() };
-                    spec.load(&wanted, &ImageOptions::default())?
+                Source::Fill(..) | Source::Random(..) => {
+                    limits.check(&format!("--arg {text}"), spec.bytes().unwrap_or(u64::MAX))?;
+                    spec.array(text, None)?
                 }
             };
             Ok(Spec::Buffer { tensor, filled: true, read_back: false, file: None })
@@ -140,7 +141,8 @@ fn parse(text: &str) -> Result<Spec> {
                 return Err(usage("write out:SHAPExTYPE@FILE, for example out:16x64xf32@c.npy".into()));
             };
             let n = element_count(&dims).and_then(|n| n.checked_mul(dtype.size()));
-            let n = n.filter(|n| *n <= 1 << 40).ok_or_else(|| usage("the shape is too large".into()))?;
+            let n = n.ok_or_else(|| usage("the shape is too large".into()))?;
+            limits.check(&format!("--arg {text}"), n as u64)?;
             let tensor = HostTensor::new(dtype, &dims, vec![0; n]).map_err(|e| usage(e.to_string()))?;
             Ok(Spec::Buffer { tensor, filled: false, read_back: true, file })
         }
@@ -185,7 +187,7 @@ enum Runner {
 }
 
 impl Runner {
-    fn open(name: &str, code: Option<Target>, strict: bool) -> Result<Runner> {
+    fn open(name: &str, code: Option<Target>, strict: bool, memory: u64) -> Result<Runner> {
         let target = match name.strip_prefix("emu:") {
             Some(t) => Target::parse(t).map_err(Failure::usage)?,
             None if matches!(name, "auto" | "emu") => match code {
@@ -193,9 +195,15 @@ impl Runner {
                 None => return Err(Failure::new("the code is for a processor that has no emulated device")),
             },
             None if strict => return Err(Failure::usage("--strict needs an emulated device")),
-            None => return Ok(Runner::Other(runtime::open(name, code, false)?.device)),
+            None => {
+                let opened = runtime::open(name, code, false).map_err(|e| match e {
+                    runtime::DeviceError::Unknown(_) => Failure::usage(e),
+                    e => e.into(),
+                })?;
+                return Ok(Runner::Other(opened.device));
+            }
         };
-        Ok(Runner::Emulated(Box::new(EmuDevice::new(target)?)))
+        Ok(Runner::Emulated(Box::new(EmuDevice::with_memory(target, memory)?)))
     }
     fn name(&self) -> String {
         match self {
@@ -251,15 +259,23 @@ pub fn run(args: &Args) -> Result {
         let has = if names.is_empty() { "no kernels".to_string() } else { names.join(", ") };
         return Err(Failure::new(format!("{file} has no kernel '{}'; it has {has}", args.kernel)));
     };
-    let mut specs = args.args.iter().map(|a| parse(a)).collect::<Result<Vec<Spec>>>()?;
-    let mut device = Runner::open(&args.device, elf.target, args.strict)?;
+    let mut specs = args.args.iter().map(|a| parse(a, &args.limits)).collect::<Result<Vec<Spec>>>()?;
+    for spec in &specs {
+        if let Spec::Buffer { tensor, file: Some(file), .. } = spec {
+            check_save(file, &[tensor.shape()], &ImageOptions::default())?;
+        }
+    }
+    let mut device = Runner::open(&args.device, elf.target, args.strict, args.limits.memory())?;
     if elf.target.is_some_and(|t| t != device.target()) || elf.target.is_none() {
         let code = barewave::codeobj::Family::processor(elf.mach).unwrap_or("an unknown processor");
         let name = device.target().info().name;
         return Err(Failure::new(format!("{file} is for {code}, the device is {name}")));
     }
     let (values, addresses, lds) = place(&mut device, &specs, kernel, args.lds)?;
-    let block = kernarg::pack(kernel, &values)?;
+    let block = kernarg::pack(kernel, &values).map_err(|e| match e {
+        LaunchError::ArgumentCount { .. } | LaunchError::ArgumentSize { .. } => Failure::usage(e),
+        e => e.into(),
+    })?;
     kernarg::check(device.target(), kernel, args.grid, args.block, lds)?;
     let start = Instant::now();
     let stats = launch(args, &mut device, &bytes, &block, lds)?;
@@ -271,7 +287,7 @@ pub fn run(args: &Args) -> Result {
         device.read(*address, &mut data)?;
         *tensor = HostTensor::new(tensor.dtype(), tensor.shape(), data)?;
         if let Some(f) = file {
-            save(f, "data", tensor, &ImageOptions::default())?;
+            save(f, &[("data", tensor)], &ImageOptions::default())?;
         }
         outputs.push((i, tensor.clone(), file.clone()));
     }
@@ -316,8 +332,7 @@ fn launch(args: &Args, device: &mut Runner, code: &[u8], block: &[u8], lds: u32)
     let workgroups = args.grid.iter().map(|&g| g as u64).product();
     match device {
         Runner::Emulated(d) => {
-            let mut options = LaunchOptions { strict: args.strict, dynamic_lds: lds, ..LaunchOptions::default() };
-            options.max_instructions = args.max_instructions.unwrap_or(options.max_instructions);
+            let options = LaunchOptions { dynamic_lds: lds, ..args.limits.options(args.strict) };
             let module = d.load(code)?;
             match d.launch(&module.kernel(&args.kernel)?, args.grid, args.block, block, &options) {
                 Ok(s) => Ok(Counts { workgroups, waves: Some(s.waves), instructions: Some(s.instructions) }),
@@ -410,16 +425,24 @@ mod tests {
 
     #[test]
     fn wrong_specs_say_what_is_wrong() {
+        #[derive(clap::Parser)]
+        struct Only {
+            #[command(flatten)]
+            limits: Limits,
+        }
+        let limits = <Only as clap::Parser>::parse_from(["launch"]).limits;
         for (text, part) in [
             ("in", "KIND:VALUE"),
             ("in:@", "names no file"),
             ("out:4y4", "SHAPExTYPE"),
             ("out:99999999999x99999999999xf32", "too large"),
+            ("out:99999999999999xf32", "--max-memory"),
+            ("in:99999999999999xf32=0", "--max-memory"),
             ("quux:1", "unknown kind 'quux'"),
             ("i32:1.5", "is not a i32"),
             ("inout:a.npy", "inout:@FILE"),
         ] {
-            let e = parse(text).unwrap_err();
+            let e = parse(text, &limits).unwrap_err();
             assert!(e.message.contains(part), "{text}: {}", e.message);
         }
     }

@@ -2,13 +2,19 @@
 //!
 //! Exit status: 0 on success, 2 for wrong usage, 1 for any other failure. Results go to stdout, messages to stderr.
 
+#[macro_use]
+mod terminal;
+
 mod check;
 mod compile;
 mod conformance;
 mod devices;
 mod disasm;
+mod inputs;
 mod isa;
 mod launch;
+mod limits;
+mod progress;
 mod run;
 mod stats;
 
@@ -53,11 +59,23 @@ type Result<T = ()> = std::result::Result<T, Failure>;
 
 /// Compiles neural networks straight to AMD GPU machine code and runs them.
 #[derive(Parser)]
-#[command(version, about, max_term_width = 110)]
+#[command(version, about, max_term_width = 110, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  barewave run model.onnx --input cat.png                     compile for the GPU (or an emulated one) and run
+  barewave run model.onnx --input @all.npz --output out.npz   every input and output by name
+  barewave compile model.onnx --target gfx1100 --stats        one ELF file: code, launch plan, weights
+  barewave launch add.hsaco --kernel add --grid 16 --block 64 --arg in:@a.npy --arg out:1000xf32@c.npy
+  barewave disasm model.hsaco | less                          any compiler's code objects and bundles
+  barewave isa show v_fma_f32                                 an instruction on every target
+  barewave devices                                            what there is to run on
+
+Each command explains itself: barewave run --help";
 
 #[derive(Subcommand)]
 enum Command {
@@ -80,13 +98,20 @@ fn main() -> ExitCode {
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }
+    barewave::output::clean_up_on_signals();
+    barewave::mapped::explain_lost_files();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
-            let _ = e.print();
-            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+            let shown = e.print();
+            return ExitCode::from(if e.use_stderr() { 2 } else { shown.is_err() as u8 });
         }
     };
+    let environment = barewave::emu::check_environment().map_err(|e| e.to_string());
+    if let Err(e) = environment.and_then(|()| barewave::passes::dumped().map(drop).map_err(str::to_string)) {
+        eprintln!("error: {e}");
+        return ExitCode::from(2);
+    }
     let result = match cli.command {
         Command::Devices(args) => devices::run(&args),
         Command::Compile(args) => compile::run(&args),
@@ -98,6 +123,7 @@ fn main() -> ExitCode {
         Command::Disasm(args) => disasm::disasm(&args),
         Command::Isa(command) => isa::run(&command),
     };
+    terminal::flush();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(f) => {

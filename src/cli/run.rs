@@ -1,14 +1,20 @@
 //! `barewave run`: compiles a model if needed and runs it.
 
-use super::compile::{load, options};
+use super::compile::options;
+use super::inputs::{self, Declared, Inputs, Outputs};
+use super::limits::Limits;
+use super::progress::Progress;
 use super::{Failure, Result};
 use barewave::compile::KernelCache;
-use barewave::runtime::plan::{Plan, Port};
-use barewave::runtime::{Device, DeviceError, Session, open};
-use barewave::tensor::{HostTensor, ImageOptions, InputSpec, Wanted, compare, format_top, save, top_k};
+use barewave::onnx::{Dim, Model};
+use barewave::runtime::plan::Port;
+use barewave::runtime::{Device, DeviceError, EmulatedSettings, RunReport, Session, open_with};
+use barewave::tensor::{
+    Comparison, HostTensor, ImageOptions, InputSpec, Wanted, check_save, compare, format_top, top_k,
+};
 use barewave::{Compiled, Compiler};
 use barewave_isa::Target;
-use std::collections::BTreeMap;
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,20 +29,25 @@ pub struct Args {
     /// Device: auto (a GPU if there is one), hip or hip:N for a GPU, emu:TARGET for an emulated one.
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Input as [NAME=]SPEC: 1x3xf32=0, 1x3xf32=random:7, @x.npy, @all.npz, @x.pb, cat.png. Missing ones are random.
+    /// Input as [NAME=]SPEC: 1x3xf32=0, 1x3xf32=random:7, @x.npy, @all.npz, @x.pb, cat.png. Without NAME an archive gives
+    /// every input that it holds, others go by position.
     #[arg(long = "input", value_name = "[NAME=]SPEC")]
     inputs: Vec<String>,
-    /// Write an output to [NAME=]FILE (.npy, .npz, .pb, .png).
+    /// Make up the inputs that are not given.
+    #[arg(long, value_name = "SEED", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    random_inputs: Option<u64>,
+    /// Write an output to [NAME=]FILE (.npy, .npz, .pb, .png). Without NAME an .npz takes every output, others go by
+    /// position.
     #[arg(long = "output", value_name = "[NAME=]FILE")]
     outputs: Vec<String>,
-    /// Compare an output with [NAME=]FILE and fail when it differs.
+    /// Compare an output with [NAME=]FILE and fail when it differs. Without NAME as --output.
     #[arg(long = "expect", value_name = "[NAME=]FILE")]
     expect: Vec<String>,
     /// Relative tolerance of --expect.
-    #[arg(long, default_value_t = 1e-3)]
+    #[arg(long, default_value_t = 1e-3, value_parser = tolerance)]
     rtol: f64,
     /// Absolute tolerance of --expect.
-    #[arg(long, default_value_t = 1e-5)]
+    #[arg(long, default_value_t = 1e-5, value_parser = tolerance)]
     atol: f64,
     /// Print the K largest elements of the first output (default: 3 when the model names its classes).
     #[arg(long, value_name = "K")]
@@ -44,11 +55,11 @@ pub struct Args {
     /// File with one class name a line.
     #[arg(long)]
     labels: Option<PathBuf>,
-    /// Extent of a symbolic dimension, as NAME=N.
+    /// Extent of a symbolic dimension that no given array tells, as NAME=N.
     #[arg(long = "dim", value_name = "NAME=N")]
     dims: Vec<String>,
     /// Run N times and print the fastest.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
     /// Check every launch on the emulated device for undefined behaviour (slow).
     #[arg(long)]
@@ -56,6 +67,14 @@ pub struct Args {
     /// Print time and instructions of each launch.
     #[arg(long)]
     timing: bool,
+    /// Machine-readable output.
+    #[arg(long)]
+    json: bool,
+    /// Say why no GPU is used.
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    limits: Limits,
     /// Channel means of image inputs, 0 to 1, separated by commas.
     #[arg(long, value_delimiter = ',')]
     mean: Option<Vec<f32>>,
@@ -70,58 +89,186 @@ pub struct Args {
     resize: Option<String>,
 }
 
+/// A NaN or an infinity would let everything pass.
+fn tolerance(text: &str) -> std::result::Result<f64, String> {
+    let wrong = || format!("'{text}' is not a tolerance: a number from 0 on");
+    text.parse().ok().filter(|t: &f64| t.is_finite() && *t >= 0.0).ok_or_else(wrong)
+}
+
 pub fn run(args: &Args) -> Result {
-    let is_elf = starts_with_elf(&args.model)?;
-    let (compiled, device, compile_ms) = if is_elf {
+    let specs = inputs::parse(&args.inputs)?;
+    check_sizes(args, &specs)?;
+    let labels = read_labels(args)?;
+    for text in &args.outputs {
+        let file = text.split_once('=').map_or(text.as_str(), |x| x.1);
+        check_save(Path::new(file.trim_start_matches('@')), &[], &ImageOptions::default())?;
+    }
+    let given_options = image_options(args)?;
+    let (compiled, device, given, compile_ms) = if starts_with_elf(&args.model)? {
+        if let Some(dim) = args.dims.first() {
+            let model = args.model.display();
+            return Err(Failure::usage(format!("--dim {dim}: {model} is compiled, its extents are fixed")));
+        }
         let compiled = Compiled::load(&args.model)?;
-        let device = open_device(args, Some(compiled.target()))?;
-        (compiled, device, None)
+        let target = compiled.target();
+        check_names(args, compiled.plan().outputs.iter().map(|p| p.name.as_str()).collect())?;
+        let device = open_device(args, Some(target))?;
+        if device.target() != target {
+            let (code, device) = (target.info().name.to_string(), device.target().info().name.to_string());
+            return Err(DeviceError::WrongTarget { code, device }.into());
+        }
+        let declared: Vec<Declared> = compiled.plan().inputs.iter().map(declared_port).collect();
+        let given = Inputs::gather(specs, &declared, args.random_inputs, args.limits.asked_memory())?;
+        (compiled, device, given, None)
     } else {
-        let device = open_device(args, None)?;
+        let mut options = options(&args.dims)?;
         let start = Instant::now();
-        let compiled = compile_now(args, device.target())?;
-        (compiled, device, Some(start.elapsed().as_secs_f64() * 1e3))
+        let model = Model::load(&args.model)?;
+        let reading = start.elapsed();
+        check_names(args, model.graph.outputs.iter().map(|v| v.name.as_str()).collect())?;
+        let device = open_device(args, None)?;
+        let declared: Vec<Declared> = model.required_inputs().map(declared_value).collect();
+        let given = Inputs::gather(specs, &declared, args.random_inputs, args.limits.asked_memory())?;
+        given.shapes(&declared, &mut options);
+        let start = Instant::now();
+        let progress = Progress::start("compiling", 0);
+        let cache = Arc::new(KernelCache::of_user());
+        let compiler = Compiler::new(device.target(), barewave::Options { cache, keep_ir: false });
+        let compiled = compiler.compile(&model, &options)?;
+        drop(progress);
+        let ms = (reading + start.elapsed()).as_secs_f64() * 1e3;
+        (compiled, device, given, Some(ms))
     };
+    // Everything that can be wrong with files is found before the model runs.
+    let plan = compiled.plan().clone();
+    let images = given_options.or(ImageOptions::from_metadata(&plan.metadata)?);
+    let wanted = |ports: &[Port]| ports.iter().map(wanted).collect::<Result<Vec<Wanted>>>();
+    let (takes, makes) = (wanted(&plan.inputs)?, wanted(&plan.outputs)?);
+    let outputs = Outputs::prepare(&args.outputs, &makes, &images)?;
+    let expected = inputs::expected(&args.expect, &makes, args.limits.asked_memory())?;
+    let tensors = given.load(&takes, &images)?;
     let mut session = Session::new(device, &compiled)?;
-    drop(compiled);
     if args.timing {
         session.time_launches()?;
     }
-    let plan = session.plan().clone();
-    let images = image_options(args, &plan)?;
-    let inputs = read_inputs(args, &plan, &images)?;
-    println!("device   {}", session.device().info().name);
-    let mut best = None;
-    let mut outputs = Vec::new();
-    for _ in 0..args.repeat.max(1) {
-        let (out, report) = session.run(&inputs)?;
-        if best.as_ref().is_none_or(|b: &barewave::runtime::RunReport| report.time < b.time) {
-            best = Some(report);
+    drop(compiled);
+    if !args.json {
+        println!("device   {}", session.device().info().name);
+    }
+    let (results, report) = repeat(args, &mut session, &tensors)?;
+    let compared = expected
+        .iter()
+        .map(|(i, want)| Ok((*i, compare(&results[*i], want, args.rtol, args.atol).map_err(Failure::new)?)))
+        .collect::<Result<Vec<(usize, Comparison)>>>()?;
+    let k = args.top.unwrap_or(if labels.is_empty() && !plan.metadata.contains_key("labels") { 0 } else { 3 });
+    let labels =
+        if labels.is_empty() { plan.metadata.get("labels").map(|l| split(l)).unwrap_or_default() } else { labels };
+    let best = results.first().map(|first| top_k(first, k)).unwrap_or_default();
+    let written = outputs.write(&makes, &results, &images)?;
+    let failed = compared.iter().filter(|(_, c)| !c.passes()).count();
+    if args.json {
+        let top: Vec<_> =
+            best.iter().map(|(i, value)| json!({ "index": i, "value": value, "label": labels.get(*i) })).collect();
+        let launches: Vec<_> = plan
+            .launches
+            .iter()
+            .zip(&report.per_launch)
+            .map(|(l, (time, n))| {
+                let ms = time.as_secs_f64() * 1e3;
+                json!({ "kernel": l.kernel, "operators": l.step, "milliseconds": ms, "instructions": n })
+            })
+            .collect();
+        let written: Vec<_> = written.iter().map(|(file, what)| json!({ "file": file, "outputs": what })).collect();
+        let expected: Vec<_> = compared
+            .iter()
+            .map(|(i, c)| {
+                json!({
+                    "output": makes[*i].name, "passes": c.passes(), "max_error": c.max_error, "at": c.worst,
+                    "relative_error": c.relative(), "outside": c.outside, "elements": c.count,
+                })
+            })
+            .collect();
+        let outputs: Vec<_> =
+            makes.iter().map(|w| json!({ "name": w.name, "type": w.dtype.name(), "shape": w.shape })).collect();
+        let all = json!({
+            "device": session.device().info().name, "target": plan.target, "compile_ms": compile_ms,
+            "run_ms": report.time.as_secs_f64() * 1e3, "kernels": report.launches,
+            "instructions": report.instructions, "outputs": outputs, "top": top, "launches": launches,
+            "written": written, "expected": expected,
+        });
+        println!("{all:#}");
+    } else {
+        match compile_ms {
+            Some(ms) => println!("compile  {ms:.1} ms"),
+            None => println!("compile  none (ahead of time)"),
         }
-        outputs = out;
-    }
-    let report = best.expect("at least one run");
-    match compile_ms {
-        Some(ms) => println!("compile  {ms:.1} ms"),
-        None => println!("compile  none (ahead of time)"),
-    }
-    let ms = report.time.as_secs_f64() * 1e3;
-    let counted = report.instructions.map_or(String::new(), |n| format!(", {n} wave instructions"));
-    println!("run      {ms:.1} ms, {} kernels{counted}", report.launches);
-    if args.timing {
+        let ms = report.time.as_secs_f64() * 1e3;
+        let counted = report.instructions.map_or(String::new(), |n| format!(", {n} wave instructions"));
+        println!("run      {ms:.1} ms, {} kernels{counted}", report.launches);
         for (launch, (time, n)) in plan.launches.iter().zip(&report.per_launch) {
             let ms = time.as_secs_f64() * 1e3;
             let counted = n.map_or(String::new(), |n| format!("{n:12} instructions"));
             println!("  {ms:9.3} ms {counted}  {:16} {}", launch.kernel, launch.step);
         }
+        if !best.is_empty() {
+            println!("top {}:", best.len());
+            print!("{}", format_top(&best, &labels));
+        }
+        for (file, what) in &written {
+            println!("wrote    {} ({what})", file.display());
+        }
+        for (i, c) in &compared {
+            println!("{} {c}", makes[*i].name);
+        }
     }
-    print_top(args, &plan, &outputs)?;
-    for spec in &args.outputs {
-        let (i, file) = port_and_file(spec, &plan.outputs)?;
-        save(&file, &plan.outputs[i].name, &outputs[i], &images)?;
-        println!("wrote    {} ({})", file.display(), plan.outputs[i].name);
+    if failed > 0 { Err(Failure::new(format!("{failed} outputs differ from what was expected"))) } else { Ok(()) }
+}
+
+/// Runs as often as asked; gives the last outputs and the fastest report.
+fn repeat(args: &Args, session: &mut Session, tensors: &[HostTensor]) -> Result<(Vec<HostTensor>, RunReport)> {
+    let progress = Progress::start("running", u64::from(args.repeat));
+    let (mut outputs, mut best) = session.run(tensors)?;
+    for n in 1..args.repeat {
+        progress.set(u64::from(n));
+        let (out, report) = session.run(tensors)?;
+        if report.time < best.time {
+            best = report;
+        }
+        outputs = out;
     }
-    check_expected(args, &plan, &outputs)
+    Ok((outputs, best))
+}
+
+/// Checks the names in `--output` and `--expect`.
+fn check_names(args: &Args, outputs: Vec<&str>) -> Result {
+    inputs::files("output", &args.outputs, &outputs)?;
+    inputs::files("expect", &args.expect, &outputs).map(drop)
+}
+
+fn declared_value(v: &barewave::onnx::ValueInfo) -> Declared {
+    Declared { name: v.name.clone(), shape: v.shape.clone(), described: v.described() }
+}
+
+fn declared_port(p: &Port) -> Declared {
+    let dims: String = p.shape.iter().map(|d| format!("{d}x")).collect();
+    Declared {
+        name: p.name.clone(),
+        shape: Some(p.shape.iter().map(|d| Dim::Known(*d)).collect()),
+        described: dims + &p.dtype,
+    }
+}
+
+fn wanted(port: &Port) -> Result<Wanted> {
+    let dtype = port.element_type().ok_or_else(|| Failure::new(format!("'{}' has no known type", port.name)))?;
+    Ok(Wanted { name: port.name.clone(), dtype, shape: port.shape.clone() })
+}
+
+/// Refuses inputs that are made up and do not fit in memory.
+fn check_sizes(args: &Args, specs: &[InputSpec]) -> Result {
+    specs.iter().zip(&args.inputs).try_for_each(|(spec, text)| match spec.bytes() {
+        Some(bytes) => args.limits.check(&format!("--input {text}"), bytes),
+        None => Ok(()),
+    })
 }
 
 fn starts_with_elf(path: &Path) -> Result<bool> {
@@ -136,124 +283,44 @@ fn starts_with_elf(path: &Path) -> Result<bool> {
     }
 }
 
-/// Opens the device that was asked for; one line says so when it is not a GPU and might have been.
+/// Opens the device that was asked for. Why it is not a GPU, when it might have been, is said when there is a driver or
+/// seems to be a GPU, and with --verbose.
 fn open_device(args: &Args, preferred: Option<Target>) -> Result<Arc<dyn Device>> {
-    let opened = open(&args.device, preferred, args.strict).map_err(|e| match e {
-        DeviceError::Target(e) => Failure::usage(e),
+    let settings = EmulatedSettings { options: args.limits.options(args.strict), memory: Some(args.limits.memory()) };
+    let opened = open_with(&args.device, preferred, &settings).map_err(|e| match e {
+        DeviceError::Target(_) | DeviceError::Unknown(_) => Failure::usage(e),
         e => e.into(),
     })?;
-    if let Some(note) = opened.note {
+    if let Some(note) = opened.note
+        && (args.verbose || !opened.no_driver || gpu_seems_present())
+    {
         eprintln!("note: {note}");
     }
     Ok(opened.device)
 }
 
-fn compile_now(args: &Args, target: Target) -> Result<Compiled> {
-    let graph = load(&args.model, &options(&args.dims)?)?;
-    let options = barewave::Options { cache: Arc::new(KernelCache::of_user()), keep_ir: false };
-    Ok(Compiler::new(target, options).compile_graph(&graph)?)
+/// True when the kernel's driver for AMD GPUs has made its device.
+fn gpu_seems_present() -> bool {
+    Path::new("/dev/kfd").exists()
 }
 
-fn image_options(args: &Args, plan: &Plan) -> Result<ImageOptions> {
-    let given = ImageOptions {
+fn image_options(args: &Args) -> Result<ImageOptions> {
+    Ok(ImageOptions {
         mean: args.mean.clone(),
         std: args.std.clone(),
         layout: args.layout.as_deref().map(str::parse).transpose().map_err(Failure::usage)?,
         color: None,
         resize: args.resize.as_deref().map(str::parse).transpose().map_err(Failure::usage)?,
-    };
-    Ok(given.or(ImageOptions::from_metadata(&plan.metadata)?))
+    })
 }
 
-fn read_inputs(args: &Args, plan: &Plan, images: &ImageOptions) -> Result<Vec<HostTensor>> {
-    let mut specs: BTreeMap<String, InputSpec> = BTreeMap::new();
-    let mut unnamed = Vec::new();
-    for text in &args.inputs {
-        let spec: InputSpec = text.parse().map_err(Failure::usage)?;
-        match spec.name.clone() {
-            Some(name) if plan.inputs.iter().any(|p| p.name == name) => {
-                specs.insert(name, spec);
-            }
-            Some(name) => {
-                return Err(Failure::new(format!(
-                    "the model has no input '{name}'; it has {} (a spec such as 1x3xf32=0 needs a known element type)",
-                    names(&plan.inputs)
-                )));
-            }
-            None => unnamed.push(spec),
-        }
-    }
-    if unnamed.len() > plan.inputs.len() {
-        return Err(Failure::new(format!("{} inputs given, the model has {}", unnamed.len(), names(&plan.inputs))));
-    }
-    let mut unnamed = unnamed.into_iter();
-    let mut out = Vec::new();
-    for (i, port) in plan.inputs.iter().enumerate() {
-        let dtype =
-            port.element_type().ok_or_else(|| Failure::new(format!("input {} has no known type", port.name)))?;
-        let wanted = Wanted { name: port.name.clone(), dtype, shape: port.shape.clone() };
-        let spec = match specs.remove(&port.name).or_else(|| unnamed.next()) {
-            Some(s) => s,
-            None => {
-                let dims: Vec<String> = port.shape.iter().map(usize::to_string).collect();
-                format!("{}x{}=random:{i}", dims.join("x"), port.dtype)
-                    .trim_start_matches('x')
-                    .parse()
-                    .map_err(Failure::new)?
-            }
-        };
-        out.push(spec.load(&wanted, images)?);
-    }
-    Ok(out)
+fn read_labels(args: &Args) -> Result<Vec<String>> {
+    let Some(path) = &args.labels else { return Ok(Vec::new()) };
+    let text =
+        std::fs::read_to_string(path).map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))?;
+    Ok(text.lines().map(str::to_string).collect())
 }
 
-fn names(ports: &[Port]) -> String {
-    ports.iter().map(|p| format!("'{}'", p.name)).collect::<Vec<_>>().join(", ")
-}
-
-/// Splits `[NAME=]FILE`; without a name it is the first output.
-fn port_and_file(spec: &str, ports: &[Port]) -> Result<(usize, PathBuf)> {
-    if let Some((name, file)) = spec.split_once('=') {
-        let i = ports.iter().position(|p| p.name == name);
-        let i = i.ok_or_else(|| Failure::new(format!("the model has no output '{name}'; it has {}", names(ports))))?;
-        return Ok((i, PathBuf::from(file.trim_start_matches('@'))));
-    }
-    if ports.is_empty() {
-        return Err(Failure::new("the model has no outputs"));
-    }
-    Ok((0, PathBuf::from(spec.trim_start_matches('@'))))
-}
-
-fn print_top(args: &Args, plan: &Plan, outputs: &[HostTensor]) -> Result {
-    let labels: Vec<String> = match (&args.labels, plan.metadata.get("labels")) {
-        (Some(path), _) => std::fs::read_to_string(path)
-            .map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))?
-            .lines()
-            .map(str::to_string)
-            .collect(),
-        (None, Some(list)) => list.split([',', '\n']).map(|s| s.trim().to_string()).collect(),
-        (None, None) => Vec::new(),
-    };
-    let k = args.top.unwrap_or(if labels.is_empty() { 0 } else { 3 });
-    if let (Some(first), true) = (outputs.first(), k > 0) {
-        println!("top {}:", k.min(first.len()));
-        print!("{}", format_top(&top_k(first, k), &labels));
-    }
-    Ok(())
-}
-
-fn check_expected(args: &Args, plan: &Plan, outputs: &[HostTensor]) -> Result {
-    let mut failed = 0;
-    for spec in &args.expect {
-        let (i, file) = port_and_file(spec, &plan.outputs)?;
-        let port = &plan.outputs[i];
-        let dtype = port.element_type().ok_or_else(|| Failure::new("an output has no known type"))?;
-        let wanted = Wanted { name: port.name.clone(), dtype, shape: port.shape.clone() };
-        let spec: InputSpec = format!("@{}", file.display()).parse().map_err(Failure::new)?;
-        let want = spec.load(&wanted, &ImageOptions::default())?;
-        let c = compare(&outputs[i], &want, args.rtol, args.atol).map_err(Failure::new)?;
-        println!("{} {c}", port.name);
-        failed += usize::from(!c.passes());
-    }
-    if failed > 0 { Err(Failure::new(format!("{failed} outputs differ from what was expected"))) } else { Ok(()) }
+fn split(list: &str) -> Vec<String> {
+    list.split([',', '\n']).map(|s| s.trim().to_string()).collect()
 }

@@ -1,6 +1,7 @@
 //! The metadata note: MessagePack maps that say what a runtime needs to know to launch a kernel.
 
 use super::{Abi, Error, Family, Kernel};
+use crate::text::printable;
 use rmpv::Value;
 
 /// What an argument is (`.value_kind`).
@@ -174,7 +175,7 @@ fn number(m: &Value, key: &str) -> u32 {
 }
 
 fn text(m: &Value, key: &str) -> String {
-    field(m, key).and_then(Value::as_str).unwrap_or("").to_owned()
+    field(m, key).and_then(Value::as_str).map(printable).unwrap_or_default().into_owned()
 }
 
 /// Reads the note's contents: the kernels and the target string.

@@ -3,6 +3,7 @@
 
 use super::family::EF_MACH;
 use super::{Descriptor, Error, Family, KernelMeta, TargetId, elf, metadata};
+use crate::text::printable;
 use barewave_isa::{Target, Visibility};
 use goblin::elf::Elf;
 use goblin::elf::header::{EM_AMDGPU, ET_REL};
@@ -176,7 +177,7 @@ impl Names {
         self.left = self.left.checked_sub(name.len()).ok_or_else(|| {
             Error::malformed("more bytes of names than a file like this holds", "the end of a string table")
         })?;
-        Ok(name.to_owned())
+        Ok(printable(name).into_owned())
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Error, KernelIr};
 use crate::codeobj::{self, Abi, CodeObject, ElfFile, Section};
 use crate::output;
 use crate::runtime::plan::{KernelStats, PLAN_SECTION, Plan, WEIGHTS_SECTION};
+use crate::text::printable;
 use barewave_isa::Target;
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -156,7 +157,13 @@ impl Compiled {
             }
             Ok(bytes.slice(range))
         };
-        let plan: Plan = serde_json::from_slice(&section(PLAN_SECTION)?).map_err(|e| damaged(e.to_string()))?;
+        let mut plan: Plan = serde_json::from_slice(&section(PLAN_SECTION)?).map_err(|e| damaged(e.to_string()))?;
+        for port in plan.inputs.iter_mut().chain(&mut plan.outputs) {
+            port.name = printable(&port.name).into_owned();
+        }
+        for launch in &mut plan.launches {
+            launch.step = printable(&launch.step).into_owned();
+        }
         let target = Target::parse(&plan.target).map_err(|e| damaged(e.to_string()))?;
         let weights = section(WEIGHTS_SECTION)?;
         Ok(Compiled { target, plan, code: Code::File(bytes), weights, ir: Vec::new() })

@@ -47,6 +47,9 @@ pub enum Error {
     /// The compiled kernels cannot be put into a file.
     #[error(transparent)]
     CodeObject(#[from] crate::codeobj::Error),
+    /// An environment variable makes no sense.
+    #[error("{0}")]
+    Environment(&'static str),
     /// The static verifier found fault with the machine code: a defect of barewave.
     #[error("internal error: {0}")]
     Refused(#[from] verify::Refused),
@@ -115,6 +118,7 @@ impl Compiler {
 
     /// Compiles a graph that is fused already.
     pub fn compile_graph(&self, graph: &FusedGraph) -> Result<Compiled, Error> {
+        crate::passes::dumped().map_err(Error::Environment)?;
         graph.check().map_err(|what| graph::Error::Internal { pass: "fuse", what })?;
         let groups = group_steps(graph);
         let compiled: Vec<(StepCode, Vec<KernelIr>)> =
@@ -188,7 +192,8 @@ impl Compiler {
     fn compile_group(&self, graph: &FusedGraph, group: &Group) -> Result<(StepCode, Vec<KernelIr>), Error> {
         let step = &graph.steps[group.steps[0]];
         let make = || compile_step(graph, step, self.target, &group.name);
-        if self.options.keep_ir {
+        // Dumps are made while a kernel is compiled.
+        if self.options.keep_ir || crate::passes::dumped().is_ok_and(|d| !d.is_empty()) {
             let (code, ir): (Vec<_>, Vec<_>) = make()?.into_iter().unzip();
             return Ok((Arc::new(code), ir));
         }

@@ -93,6 +93,8 @@ pub enum FaultKind {
     BarrierDeadlock,
     /// The bound on instructions was reached.
     InstructionLimit(u64),
+    /// The deadline of the launch was reached.
+    Timeout,
     /// `s_trap` or another request to the trap handler.
     Trap(u32),
     /// The kernel asks for something that this device cannot give.
@@ -137,7 +139,10 @@ impl fmt::Display for FaultKind {
                 write!(f, "divergent barrier: lanes {launched:#x} were launched, only {active:#x} are active")
             }
             BarrierDeadlock => write!(f, "waves of the workgroup wait at a barrier that the others never reach"),
-            InstructionLimit(n) => write!(f, "more than {n} instructions in a workgroup: endless loop?"),
+            InstructionLimit(n) => {
+                write!(f, "more than {n} instructions in a workgroup (the limit, max-instructions): endless loop?")
+            }
+            Timeout => write!(f, "still running when the time limit (timeout) was reached: endless loop?"),
             Trap(n) => write!(f, "trap {n}"),
             Launch(s) | Unsupported(s) => write!(f, "{s}"),
         }

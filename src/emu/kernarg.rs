@@ -103,6 +103,9 @@ pub fn describe(kernel: &KernelInfo) -> String {
 ///
 /// A pointer to dynamic LDS is passed as its byte offset in the workgroup's LDS, 4 bytes.
 pub fn pack<A: AsRef<[u8]>>(kernel: &KernelInfo, args: &[A]) -> Result<Vec<u8>, LaunchError> {
+    if kernel.meta.is_none() && args.is_empty() && kernel.kernarg_size() == 0 {
+        return Ok(Vec::new());
+    }
     let wanted: Vec<&Arg> = explicit(kernel).ok_or(LaunchError::NoMetadata)?.collect();
     if wanted.len() != args.len() {
         let list = describe(kernel);

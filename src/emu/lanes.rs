@@ -292,12 +292,19 @@ impl Host {
     /// The best that this machine has, or what BAREWAVE_HOST names (`portable`, `avx2`, `avx512`) when it has that too.
     pub fn detect() -> Host {
         let best = Host::best();
-        let named = match std::env::var("BAREWAVE_HOST").as_deref() {
-            Ok("portable") => Host::Portable,
-            Ok("avx2") => Host::Avx2,
-            _ => Host::Avx512,
-        };
-        best.min(named)
+        // A name that makes no sense is refused where devices are made.
+        Host::asked().ok().flatten().map_or(best, |named| best.min(named))
+    }
+
+    /// What BAREWAVE_HOST names.
+    pub fn asked() -> Result<Option<Host>, String> {
+        let Some(text) = std::env::var_os("BAREWAVE_HOST").filter(|t| !t.is_empty()) else { return Ok(None) };
+        match text.to_str() {
+            Some("portable") => Ok(Some(Host::Portable)),
+            Some("avx2") => Ok(Some(Host::Avx2)),
+            Some("avx512") => Ok(Some(Host::Avx512)),
+            _ => Err(format!("BAREWAVE_HOST={}: portable, avx2 and avx512 are known", text.display())),
+        }
     }
 
     fn best() -> Host {

@@ -22,6 +22,7 @@ use barewave_isa::Reg;
 use rayon::prelude::*;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 /// How to launch.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct LaunchOptions {
     pub strict: bool,
     /// Bound on instructions of one workgroup, against endless loops.
     pub max_instructions: u64,
+    /// When kernels that still run are stopped.
+    pub deadline: Option<Instant>,
     /// LDS added to what the kernel declares, bytes.
     pub dynamic_lds: u32,
     /// Run on the calling thread only.
@@ -41,7 +44,14 @@ pub struct LaunchOptions {
 
 impl Default for LaunchOptions {
     fn default() -> Self {
-        LaunchOptions { strict: false, max_instructions: 1 << 36, dynamic_lds: 0, single_thread: false, without: None }
+        LaunchOptions {
+            strict: false,
+            max_instructions: 1 << 30,
+            deadline: None,
+            dynamic_lds: 0,
+            single_thread: false,
+            without: None,
+        }
     }
 }
 
@@ -128,12 +138,12 @@ impl Launch<'_> {
         let total = self.grid.iter().map(|&g| g as u64).product::<u64>();
         let next = AtomicU64::new(0);
         let stop = AtomicBool::new(false);
-        let fault: Mutex<Option<(u64, Fault)>> = Mutex::new(None);
+        let first: Mutex<Option<(u64, Fault)>> = Mutex::new(None);
         let instructions = AtomicU64::new(0);
         let threads = if self.options.single_thread { 1 } else { rayon::current_num_threads() as u64 };
         let report = |id: u64, f: Fault| {
             stop.store(true, Ordering::Relaxed);
-            let mut slot = fault.lock().unwrap_or_else(|e| e.into_inner());
+            let mut slot = first.lock().unwrap_or_else(|e| e.into_inner());
             if slot.as_ref().is_none_or(|(other, _)| id < *other) {
                 *slot = Some((id, f));
             }
@@ -162,6 +172,13 @@ impl Launch<'_> {
                     running.push(group);
                 }
                 if running.is_empty() {
+                    break;
+                }
+                if self.options.deadline.is_some_and(|d| Instant::now() >= d) {
+                    let group = &mut running[0];
+                    let n = group.states.iter().position(|s| *s != State::Done).unwrap_or(0);
+                    group.waves[n].fault = Some((FaultKind::Timeout, None));
+                    report(group.id, fault(self, &mut group.waves[n]));
                     break;
                 }
                 let before = running.len();
@@ -197,7 +214,7 @@ impl Launch<'_> {
         } else {
             (0..workers as usize).into_par_iter().with_max_len(1).for_each(|n| worker(n as u64));
         }
-        if let Some((_, f)) = fault.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        if let Some((_, f)) = first.into_inner().unwrap_or_else(|e| e.into_inner()) {
             return Err(f);
         }
         Ok(LaunchStats {

@@ -45,6 +45,7 @@ mod program;
 pub mod queue;
 mod sem;
 mod strict;
+pub mod text;
 mod vopd;
 mod wave;
 
@@ -93,6 +94,9 @@ pub enum EmuError {
     /// A relocation that cannot be applied.
     #[error("cannot relocate: {0}")]
     Relocation(String),
+    /// An environment variable makes no sense.
+    #[error("{0}")]
+    Environment(String),
     /// The host gave no address space.
     #[error("cannot reserve device memory: {0}")]
     Reserve(std::io::Error),
@@ -104,6 +108,14 @@ pub struct EmuDevice {
     machine: Machine,
     memory: Arc<Memory>,
 }
+
+/// Fails when an environment variable that concerns emulated devices makes no sense.
+pub fn check_environment() -> Result<(), EmuError> {
+    lanes::Host::asked().map(drop).map_err(EmuError::Environment)
+}
+
+/// Scratch of a wave, bytes: what hardware's COMPUTE_TMPRING_SIZE.WAVESIZE can say (13 bits of KiB on gfx9).
+const MAX_SCRATCH: u64 = 8 << 20;
 
 /// Memory of a device by default: that of an MI300X.
 pub const DEFAULT_MEMORY: u64 = 192 << 30;
@@ -131,6 +143,7 @@ impl EmuDevice {
     }
 
     fn over(target: Target, memory: Arc<Memory>) -> Result<EmuDevice, EmuError> {
+        check_environment()?;
         let unknown = || EmuError::Relocation(format!("{} has no known generation", target.info().name));
         Ok(EmuDevice { target, machine: Machine::new(target).ok_or_else(unknown)?, memory })
     }
@@ -261,6 +274,13 @@ impl EmuDevice {
         if let Err(e) = kernarg::check(self.target, info, grid, block, options.dynamic_lds) {
             return Err(refuse(e.to_string()));
         }
+        let per_wave = u64::from(info.descriptor.scratch_bytes) * if info.descriptor.wave32() { 32 } else { 64 };
+        if per_wave > MAX_SCRATCH {
+            return Err(refuse(format!(
+                "the kernel asks for {} bytes of scratch a lane; a wave can have {MAX_SCRATCH} in all",
+                info.descriptor.scratch_bytes
+            )));
+        }
         let lds = info.descriptor.lds_bytes + options.dynamic_lds;
         let size = (info.kernarg_size() as usize).max(args.len()).next_multiple_of(16);
         let no_memory = || refuse("no device memory is left for the arguments".into());
@@ -317,6 +337,11 @@ impl Drop for Module {
 }
 
 impl Module {
+    /// Device address and size of the loaded image.
+    pub fn image(&self) -> (u64, u64) {
+        self.memory.allocation_of(self.base).unwrap_or((self.base, 0))
+    }
+
     /// The file as read.
     pub fn file(&self) -> &ElfFile {
         &self.file

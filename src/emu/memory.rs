@@ -20,6 +20,31 @@ use std::sync::{Mutex, RwLock};
 pub const BASE: u64 = 0x10_0000_0000;
 const ALIGN: u64 = 256;
 const GAP: u64 = 256;
+/// From so many bytes on, zeros are made by giving pages back to the host.
+const LARGE: u64 = 16 << 20;
+
+/// Makes a range of the reserved memory zero without touching its pages: the host gives fresh ones when they are.
+///
+/// # Safety
+/// The range lies in a private anonymous mapping, and nobody else uses it meanwhile.
+unsafe fn zero_pages(start: *mut u8, size: usize) {
+    const PAGE: usize = 1 << 16;
+    let head = (start as usize).next_multiple_of(PAGE) - start as usize;
+    let middle = (size - head) / PAGE * PAGE;
+    // SAFETY: the caller's promise; head, middle and tail are parts of the range.
+    unsafe {
+        let inner = start.add(head);
+        #[cfg(unix)]
+        let given_back = libc::madvise(inner.cast(), middle, libc::MADV_DONTNEED) == 0;
+        #[cfg(not(unix))]
+        let given_back = false;
+        if !given_back || cfg!(not(target_os = "linux")) {
+            std::ptr::write_bytes(inner, 0, middle);
+        }
+        std::ptr::write_bytes(start, 0, head);
+        std::ptr::write_bytes(inner.add(middle), 0, size - head - middle);
+    }
+}
 
 /// What waves need to reach memory: copied into each of them.
 #[derive(Clone, Copy)]
@@ -300,8 +325,19 @@ impl Memory {
     pub fn fill(&self, addr: u64, byte: u8, size: u64) -> bool {
         let Some(p) = self.view().at(addr, size) else { return false };
         // SAFETY: checked above.
-        unsafe { std::ptr::write_bytes(p, byte, size as usize) };
-        self.mark(addr, size, true);
+        unsafe {
+            if byte == 0 && size >= LARGE && addr.wrapping_sub(self.origin) < self.size {
+                zero_pages(p, size as usize);
+            } else {
+                std::ptr::write_bytes(p, byte, size as usize);
+            }
+        }
+        if byte == 0 && size >= LARGE {
+            // A bit for each byte would take memory that the zeros do not: such ranges count as written by others.
+            self.stop_recording();
+        } else {
+            self.mark(addr, size, true);
+        }
         true
     }
 

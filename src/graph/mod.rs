@@ -32,6 +32,8 @@ use std::collections::BTreeMap;
 pub struct Options {
     /// Extents of the model's symbolic dimensions, by name.
     pub dims: BTreeMap<String, usize>,
+    /// Shapes of the arrays that will be given, by the input's name.
+    pub shapes: BTreeMap<String, Vec<usize>>,
 }
 
 /// How the nodes of a model fare one by one: each node that some output needs with what becomes of it, and the steps of
@@ -41,7 +43,7 @@ pub(crate) fn survey<'m>(
     options: &Options,
 ) -> Result<(Vec<(&'m crate::onnx::Node, lower::Outcome)>, FusedGraph), Error> {
     let resolved = resolve::resolve(model)?;
-    let shapes = shapes::input_shapes(model, &options.dims)?;
+    let shapes = shapes::input_shapes(model, options)?;
     let clusters = clusters::find_clusters(&resolved);
     let (outcomes, graph) = lower::survey(&resolved, &shapes, clusters);
     Ok((resolved.nodes.iter().map(|n| n.node).zip(outcomes).collect(), graph))
@@ -50,10 +52,11 @@ pub(crate) fn survey<'m>(
 /// Turns a model into kernel launches.
 pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     let resolved = resolve::resolve(model)?;
-    let shapes = shapes::input_shapes(model, &options.dims)?;
+    let shapes = shapes::input_shapes(model, options)?;
     let clusters = clusters::find_clusters(&resolved);
     let mut graph = lower::lower(&resolved, &shapes, clusters)?;
     check(&graph, "lower")?;
+    check_outputs(model, &graph)?;
     forward::forward_writes(&mut graph);
     check(&graph, "forward_writes")?;
     prune::prune(&mut graph);
@@ -61,6 +64,22 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     collapse::collapse_views(&mut graph);
     check(&graph, "collapse_views")?;
     Ok(graph)
+}
+
+/// Fails when the model declares an output of another type than it computes: whoever reads it would misread it.
+fn check_outputs(model: &Model, graph: &FusedGraph) -> Result<(), Error> {
+    for (declared, id) in model.graph.outputs.iter().zip(&graph.outputs) {
+        let computed = graph.tensor(*id).dtype;
+        if let Some(dtype) = declared.dtype
+            && dtype != computed
+        {
+            return Err(Error::Model(format!(
+                "output `{}` is declared as {dtype}, but the model computes {computed}; the model is damaged",
+                declared.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn check(graph: &FusedGraph, pass: &'static str) -> Result<(), Error> {

@@ -2,8 +2,10 @@
 
 use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto};
 use super::{Attribute, Dim, Error, Graph, Model, Node, ValueInfo};
+use crate::mapped::map_file;
 use crate::tensor::DType;
-use crate::tensor::pb::{External, decode, map_file};
+use crate::tensor::pb::{External, decode};
+use crate::text::printable;
 use bytes::Bytes;
 use prost::Message;
 use std::collections::BTreeMap;
@@ -24,7 +26,16 @@ impl Model {
         }
         let size = bytes.len();
         let proto = ModelProto::decode(bytes).map_err(|e| {
-            not_onnx(format!("{e}. The file has {size} bytes; if it is an ONNX model it is truncated: copy it again"))
+            let text = e.to_string();
+            if text.ends_with("recursion limit reached") {
+                return not_onnx(
+                    "its subgraphs (If, Loop, Scan) are nested too deeply; at most 30 levels are read".into(),
+                );
+            }
+            // The way to the damage can be long: its end tells where it is.
+            let way: Vec<&str> = text.split(": ").collect();
+            let end = way[way.len().saturating_sub(4)..].join(": ");
+            not_onnx(format!("{end}. The file has {size} bytes; if it is an ONNX model it is truncated: copy it again"))
         })?;
         let Some(graph) = proto.graph else {
             return Err(not_onnx("it contains no graph. If it is an ONNX model it is truncated: copy it again".into()));
@@ -90,12 +101,12 @@ fn import_graph(g: &GraphProto, external: &mut External) -> Result<Graph, Locate
     if !g.sparse_initializer.is_empty() {
         return Err(("sparse initializers".into(), "not supported; convert them to dense ones".into()));
     }
-    let mut graph = Graph { name: g.name.clone(), ..Graph::default() };
+    let mut graph = Graph { name: printable(&g.name).into_owned(), ..Graph::default() };
     for t in &g.initializer {
-        let tensor = decode(t, Some(external)).map_err(|e| (format!("initializer `{}`", t.name), e))?;
-        graph.initializers.insert(t.name.clone(), tensor);
+        let tensor = decode(t, Some(external)).map_err(|e| (format!("initializer `{}`", printable(&t.name)), e))?;
+        graph.initializers.insert(printable(&t.name).into_owned(), tensor);
     }
-    let info = |v: &super::proto::ValueInfoProto| value_info(&v.name, v.r#type.as_ref());
+    let info = |v: &super::proto::ValueInfoProto| value_info(&printable(&v.name), v.r#type.as_ref());
     graph.inputs = g.input.iter().map(info).collect::<Result<_, _>>()?;
     graph.outputs = g.output.iter().map(info).collect::<Result<_, _>>()?;
     graph.nodes = g.node.iter().map(|n| import_node(n, external)).collect::<Result<_, _>>()?;
@@ -113,7 +124,7 @@ fn value_info(name: &str, t: Option<&TypeProto>) -> Result<ValueInfo, Located> {
                 (Some(v), _) => Dim::Known(
                     usize::try_from(v).map_err(|_| (format!("value `{name}`"), format!("has the dimension {v}")))?,
                 ),
-                (None, Some(s)) if !s.is_empty() => Dim::Symbol(s.clone()),
+                (None, Some(s)) if !s.is_empty() => Dim::Symbol(printable(s).into_owned()),
                 _ => Dim::Unknown,
             });
         }
@@ -123,19 +134,22 @@ fn value_info(name: &str, t: Option<&TypeProto>) -> Result<ValueInfo, Located> {
 }
 
 fn import_node(n: &NodeProto, external: &mut External) -> Result<Node, Located> {
+    let owned = |s: &String| printable(s).into_owned();
+    let op = owned(&n.op_type);
+    let outputs: Vec<String> = n.output.iter().map(owned).collect();
     let name = if !n.name.is_empty() {
-        n.name.clone()
+        owned(&n.name)
     } else {
-        format!("{}_{}", n.op_type, n.output.iter().find(|o| !o.is_empty()).map_or("", |o| o))
+        format!("{op}_{}", outputs.iter().find(|o| !o.is_empty()).map_or("", |o| o))
     };
     let mut attributes = BTreeMap::new();
     for a in &n.attribute {
         let value = attribute(a, external)
-            .map_err(|(what, e)| (format!("node `{name}` ({}), attribute `{}`{what}", n.op_type, a.name), e))?;
-        attributes.insert(a.name.clone(), value);
+            .map_err(|(what, e)| (format!("node `{name}` ({op}), attribute `{}`{what}", printable(&a.name)), e))?;
+        attributes.insert(owned(&a.name), value);
     }
-    let domain = if n.domain == "ai.onnx" { String::new() } else { n.domain.clone() };
-    Ok(Node { name, op: n.op_type.clone(), domain, inputs: n.input.clone(), outputs: n.output.clone(), attributes })
+    let domain = if n.domain == "ai.onnx" { String::new() } else { owned(&n.domain) };
+    Ok(Node { name, op, domain, inputs: n.input.iter().map(owned).collect(), outputs, attributes })
 }
 
 fn attribute(a: &AttributeProto, external: &mut External) -> Result<Attribute, Located> {
@@ -212,6 +226,16 @@ mod tests {
         assert_eq!(m.opset(), 17);
         assert_eq!(m.graph.nodes[0].name, "Add_y");
         assert_eq!(m.graph.initializers["w"].to_f32(), [1.0, 2.0]);
+    }
+
+    #[test]
+    fn names_cannot_hold_control_characters() {
+        let mut proto = ModelProto::decode(&tiny()[..]).unwrap();
+        let node = &mut proto.graph.as_mut().unwrap().node[0];
+        (node.name, node.output[0]) = ("a\x1b[2Jb\n\ts_endpgm".into(), "y\r".into());
+        let m = parse(proto.encode_to_vec()).unwrap();
+        assert_eq!(m.graph.nodes[0].name, "a\\u{1b}[2Jb\\n\\ts_endpgm");
+        assert_eq!(m.graph.nodes[0].outputs, ["y\\r"]);
     }
 
     #[test]

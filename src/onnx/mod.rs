@@ -39,6 +39,27 @@ pub struct ValueInfo {
     pub shape: Option<Vec<Dim>>,
 }
 
+impl ValueInfo {
+    /// Shape and type as input specs write them: `Nx3x224x224xf32`, `?` for what is not declared.
+    pub fn described(&self) -> String {
+        let mut out = String::new();
+        match &self.shape {
+            None => out.push_str("?x"),
+            Some(dims) => {
+                for d in dims {
+                    match d {
+                        Dim::Known(n) => out.push_str(&n.to_string()),
+                        Dim::Symbol(s) => out.push_str(s),
+                        Dim::Unknown => out.push('?'),
+                    }
+                    out.push('x');
+                }
+            }
+        }
+        out + self.dtype.map_or("?", DType::name)
+    }
+}
+
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attribute {

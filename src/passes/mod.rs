@@ -17,6 +17,7 @@ pub use selectable::selectable;
 
 use crate::mir::{Function, VerifyError, verify};
 use barewave_isa::{Occupancy, Resources};
+use std::io::Write;
 use std::sync::OnceLock;
 
 /// Machine code of a kernel and what its descriptor has to say.
@@ -98,10 +99,31 @@ fn after(f: &Function, pass: &'static str) -> Result<(), CompileError> {
     Ok(verify(f, pass)?)
 }
 
+/// The passes that can be named in BAREWAVE_DUMP, in their order.
+const PASSES: [&str; 6] = ["select", "simplify", "schedule", "regalloc", "waits", "hazards"];
+
+/// What BAREWAVE_DUMP names; fails when that is no pass.
+pub fn dumped() -> Result<&'static [String], &'static str> {
+    static WANTED: OnceLock<Result<Vec<String>, String>> = OnceLock::new();
+    let wanted = WANTED.get_or_init(|| {
+        let text = std::env::var_os("BAREWAVE_DUMP").unwrap_or_default();
+        let words = text.to_string_lossy();
+        let words = words.split(',').map(str::trim).filter(|w| !w.is_empty());
+        let known = |w: &&str| PASSES.contains(w) || *w == "all";
+        match words.clone().find(|w| !known(w)) {
+            Some(w) => {
+                Err(format!("BAREWAVE_DUMP={w}: there is no such pass; {} and all are known", PASSES.join(", ")))
+            }
+            None => Ok(words.map(str::to_string).collect()),
+        }
+    });
+    wanted.as_deref().map_err(String::as_str)
+}
+
 fn dump(f: &Function, pass: &str) {
-    static WANTED: OnceLock<String> = OnceLock::new();
-    let wanted = WANTED.get_or_init(|| std::env::var("BAREWAVE_DUMP").unwrap_or_default());
-    if !wanted.is_empty() && wanted.split(',').any(|w| w == pass || w == "all") {
-        eprintln!("; after {pass}\n{f}");
+    debug_assert!(PASSES.contains(&pass));
+    if dumped().unwrap_or_default().iter().any(|w| w == pass || w == "all") {
+        // Somebody may have closed the other end.
+        let _ = writeln!(std::io::stderr(), "; after {pass}\n{f}");
     }
 }

@@ -5,7 +5,7 @@
 //! where faults of kernels surface. Copies in streams go through [`HostBuffer`]s, memory of the host that the device can
 //! reach on its own.
 
-use super::emulated::EmulatedDevice;
+use super::emulated::{EmulatedDevice, EmulatedSettings};
 use super::hip::{HipDevice, HipError, Library};
 use super::queue::QueueError;
 use crate::codeobj::{ElfFile, TargetId};
@@ -268,22 +268,31 @@ pub struct Opened {
     pub device: Arc<dyn Device>,
     /// One line: why no GPU is used. `None` when the device is what was asked for.
     pub note: Option<String>,
+    /// A HIP driver was looked for, and there is none: for most machines that is as it should be.
+    pub no_driver: bool,
+}
+
+/// [`open_with`] the default limits; `strict` concerns emulated devices: every launch is checked.
+pub fn open(name: &str, preferred: Option<Target>, strict: bool) -> Result<Opened, DeviceError> {
+    let mut settings = EmulatedSettings::default();
+    settings.options.strict = strict;
+    open_with(name, preferred, &settings)
 }
 
 /// Opens a device by its name on the command line: `emu:TARGET` (or `emu`), `hip` (or `hip:N`), `auto`.
 ///
 /// `auto` is the first GPU whose target is `preferred` (any that code can be made for, when there is no preference),
 /// and otherwise an emulated device for `preferred` or gfx942, with a note. Emulated HIP drivers are passed over: they
-/// are used only when `hip` asks for them. `strict` concerns emulated devices: every launch is checked.
-pub fn open(name: &str, preferred: Option<Target>, strict: bool) -> Result<Opened, DeviceError> {
-    let emulated = |target| Ok::<_, DeviceError>(Arc::new(EmulatedDevice::new(target, strict)?));
+/// are used only when `hip` asks for them. `settings` concern emulated devices.
+pub fn open_with(name: &str, preferred: Option<Target>, settings: &EmulatedSettings) -> Result<Opened, DeviceError> {
+    let emulated = |target| Ok::<_, DeviceError>(Arc::new(EmulatedDevice::with_settings(target, settings.clone())?));
     if let Some(t) = name.strip_prefix("emu:") {
         let target = Target::parse(t)?;
-        return Ok(Opened { device: emulated(target)?, note: None });
+        return Ok(Opened { device: emulated(target)?, note: None, no_driver: false });
     }
     let fallback = preferred.unwrap_or(Target::GFX942);
     if name == "emu" {
-        return Ok(Opened { device: emulated(fallback)?, note: None });
+        return Ok(Opened { device: emulated(fallback)?, note: None, no_driver: false });
     }
     if let Some(ordinal) = name.strip_prefix("hip") {
         let ordinal = match ordinal.strip_prefix(':') {
@@ -292,16 +301,16 @@ pub fn open(name: &str, preferred: Option<Target>, strict: bool) -> Result<Opene
             None => return Err(DeviceError::Unknown(name.to_string())),
         };
         let device = HipDevice::open(Library::get()?, ordinal)?;
-        return Ok(Opened { device: Arc::new(device), note: None });
+        return Ok(Opened { device: Arc::new(device), note: None, no_driver: false });
     }
     if name != "auto" {
         return Err(DeviceError::Unknown(name.to_string()));
     }
     match first_gpu(preferred) {
-        Ok(device) => Ok(Opened { device: Arc::new(device), note: None }),
+        Ok(device) => Ok(Opened { device: Arc::new(device), note: None, no_driver: false }),
         Err(why) => {
             let note = format!("{why}; going on with the emulated {fallback}");
-            Ok(Opened { device: emulated(fallback)?, note: Some(note) })
+            Ok(Opened { device: emulated(fallback)?, note: Some(note), no_driver: Library::get().is_err() })
         }
     }
 }

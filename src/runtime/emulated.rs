@@ -25,6 +25,15 @@ struct Kernel {
 
 type Tables = super::tables::Tables<Arc<emu::Module>, Kernel, Arc<Stream>, Event>;
 
+/// How an emulated device runs kernels, and what they may use.
+#[derive(Clone, Debug, Default)]
+pub struct EmulatedSettings {
+    /// Checks and limits of every launch.
+    pub options: LaunchOptions,
+    /// Bytes of device memory.
+    pub memory: Option<u64>,
+}
+
 /// An emulated device.
 pub struct EmulatedDevice {
     device: Arc<EmuDevice>,
@@ -36,8 +45,15 @@ pub struct EmulatedDevice {
 impl EmulatedDevice {
     /// A device of `target`; with `strict` every launch is checked for undefined behaviour (slow).
     pub fn new(target: Target, strict: bool) -> Result<EmulatedDevice, DeviceError> {
-        let device = EmuDevice::new(target).map_err(|e| DeviceError::Emulated(e.to_string()))?;
         let options = LaunchOptions { strict, ..LaunchOptions::default() };
+        EmulatedDevice::with_settings(target, EmulatedSettings { options, memory: None })
+    }
+
+    /// A device with other limits than the default ones.
+    pub fn with_settings(target: Target, settings: EmulatedSettings) -> Result<EmulatedDevice, DeviceError> {
+        let memory = settings.memory.unwrap_or(emu::DEFAULT_MEMORY);
+        let device = EmuDevice::with_memory(target, memory).map_err(|e| DeviceError::Emulated(e.to_string()))?;
+        let options = settings.options;
         let t = target.info();
         let info = DeviceInfo {
             name: format!("emulated {}", t.name),

@@ -13,7 +13,7 @@ mod tables;
 pub use barewave_emu::queue;
 pub use device::{
     Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, Opened,
-    StreamId, open,
+    StreamId, open, open_with,
 };
-pub use emulated::EmulatedDevice;
+pub use emulated::{EmulatedDevice, EmulatedSettings};
 pub use session::{RunReport, Session, SessionError};

@@ -191,6 +191,18 @@ impl Pixels {
         let mut decoder = png::Decoder::new(Cursor::new(bytes));
         decoder.set_transformations(png::Transformations::normalize_to_color8());
         let mut reader = decoder.read_info().map_err(|e| e.to_string())?;
+        if reader.info().palette.as_ref().is_some_and(|p| p.len() % 3 != 0) {
+            return Err("its palette does not consist of colours".into());
+        }
+        // Deflate packs at most 1032 bytes into one: what claims to hold more is damaged, and is not made room for.
+        let (info, packed) = (reader.info(), bytes.len() as u64);
+        let raw = info.raw_row_length_from_width(info.width) as u64 * u64::from(info.height);
+        if raw > 1040 * packed {
+            return Err(format!(
+                "{} x {} pixels cannot be in {packed} bytes; it is truncated or damaged",
+                info.width, info.height
+            ));
+        }
         let size = reader.output_buffer_size().ok_or("it is too large")?;
         let mut data = vec![0; size];
         let info = reader.next_frame(&mut data).map_err(|e| e.to_string())?;
@@ -199,8 +211,18 @@ impl Pixels {
 
     fn jpeg(bytes: &[u8]) -> Result<Pixels, String> {
         let mut decoder = zune_jpeg::JpegDecoder::new(zune_jpeg::zune_core::bytestream::ZCursor::new(bytes));
-        let data = decoder.decode().map_err(|e| e.to_string())?;
+        decoder.decode_headers().map_err(|e| e.to_string())?;
         let info = decoder.info().ok_or("it has no header")?;
+        // A block of 64 pixels takes a bit at least.
+        if usize::from(info.width) * usize::from(info.height) > 1024 * bytes.len() {
+            return Err(format!(
+                "{} x {} pixels cannot be in {} bytes; it is truncated or damaged",
+                info.width,
+                info.height,
+                bytes.len()
+            ));
+        }
+        let data = decoder.decode().map_err(|e| e.to_string())?;
         let channels = decoder.output_colorspace().map_or(3, |c| c.num_components());
         Pixels::new(info.width as usize, info.height as usize, channels, &data)
     }
@@ -344,10 +366,10 @@ pub fn load_image(path: &Path, dtype: DType, shape: &[usize], options: &ImageOpt
     Ok(HostTensor::from_f64(dtype, shape, &values))
 }
 
-/// Writes a tensor of one image as PNG. Float values of 0..1 become 0..255 after undoing the normalisation of `options`;
+/// A tensor of one image as the bytes of a PNG. Float values of 0..1 become 0..255 after undoing the normalisation of `options`;
 /// `u8` values are written as they are.
-pub fn save_image(path: &Path, tensor: &HostTensor, options: &ImageOptions) -> Result<(), Error> {
-    let f = frame(tensor.shape(), options.layout).map_err(|e| Error::file(path, e))?;
+pub(crate) fn png_bytes(tensor: &HostTensor, options: &ImageOptions) -> Result<Vec<u8>, String> {
+    let f = frame(tensor.shape(), options.layout)?;
     let values = tensor.to_f64();
     let pick = |list: &Option<Vec<f32>>, default: f32, c: usize| match list.as_deref() {
         Some([one]) => *one,
@@ -378,8 +400,13 @@ pub fn save_image(path: &Path, tensor: &HostTensor, options: &ImageOptions) -> R
     encoder
         .write_header()
         .and_then(|mut w| w.write_image_data(&pixels))
-        .map_err(|e| Error::file(path, format!("cannot make a PNG: {e}")))?;
-    std::fs::write(path, bytes).map_err(|e| Error::io("write", path, &e))
+        .map_err(|e| format!("cannot make a PNG: {e}"))?;
+    Ok(bytes)
+}
+
+/// True when tensors of this shape are images.
+pub(crate) fn is_image(shape: &[usize], options: &ImageOptions) -> Result<(), String> {
+    frame(shape, options.layout).map(drop)
 }
 
 #[cfg(test)]
@@ -396,7 +423,7 @@ mod tests {
         let values: Vec<f64> = (0..3 * 4 * 5).map(|i| i as f64 * 4.0 / 255.0).collect();
         let t = HostTensor::from_f64(DType::F32, &[1, 3, 4, 5], &values);
         let options = ImageOptions { mean: Some(vec![0.5, 0.4, 0.3]), std: Some(vec![0.2]), ..Default::default() };
-        save_image(&path, &t, &ImageOptions::default()).unwrap();
+        std::fs::write(&path, png_bytes(&t, &ImageOptions::default()).unwrap()).unwrap();
         let back = load_image(&path, DType::F32, &[1, 3, 4, 5], &ImageOptions::default()).unwrap();
         assert!(back.to_f64().iter().zip(&values).all(|(a, b)| (a - b).abs() < 1e-6));
         let last = load_image(&path, DType::U8, &[1, 4, 5, 3], &ImageOptions::default()).unwrap();
@@ -405,7 +432,8 @@ mod tests {
         assert_eq!(load_image(&path, DType::U8, &[1, 4, 5, 3], &bgr).unwrap().to_i64()[..3], [160, 80, 0]);
         let scaled = load_image(&path, DType::F32, &[1, 3, 4, 5], &options).unwrap().to_f64();
         assert!((scaled[0] + 0.5 / 0.2).abs() < 1e-6 && (scaled[59] - (236.0 / 255.0 - 0.3) / 0.2).abs() < 1e-5);
-        save_image(&path, &HostTensor::from_f64(DType::F32, &[1, 3, 4, 5], &scaled), &options).unwrap();
+        std::fs::write(&path, png_bytes(&HostTensor::from_f64(DType::F32, &[1, 3, 4, 5], &scaled), &options).unwrap())
+            .unwrap();
         let again = load_image(&path, DType::F32, &[1, 3, 4, 5], &ImageOptions::default()).unwrap();
         assert_eq!(again, back);
         std::fs::remove_file(path).unwrap();

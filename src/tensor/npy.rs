@@ -5,12 +5,13 @@
 
 use super::{DType, Error, HostTensor, element_count};
 use std::collections::BTreeMap;
-use std::io::{Cursor, Read, Write};
-use std::path::Path;
+use std::fs::File;
+use std::io::{Cursor, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// Entries of archives larger than this are refused: a small file can claim to unpack to anything.
-const MAX_ENTRY: u64 = 1 << 34;
+/// No header is longer.
+const MAX_HEADER: usize = 1 << 20;
 
 fn descr(dtype: DType) -> Option<&'static str> {
     Some(match dtype {
@@ -40,17 +41,31 @@ fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
 
 /// Parses the bytes of an npy file.
 pub(crate) fn parse_npy(bytes: &[u8]) -> Result<HostTensor, String> {
-    let rest = bytes.strip_prefix(MAGIC).ok_or("not an npy file: its magic is missing")?;
-    let (&[major, _], rest) = rest.split_first_chunk().ok_or("the file is truncated")?;
-    let (len, rest) = if major == 1 {
-        let (n, rest) = rest.split_first_chunk().ok_or("the file is truncated")?;
-        (u16::from_le_bytes(*n) as usize, rest)
-    } else {
-        let (n, rest) = rest.split_first_chunk().ok_or("the file is truncated")?;
-        (u32::from_le_bytes(*n) as usize, rest)
+    read_npy(&mut &bytes[..], bytes.len() as u64)
+}
+
+/// Reads an npy file of at most `limit` bytes of elements: what the header asks for is not believed beyond that.
+fn read_npy(from: &mut dyn Read, limit: u64) -> Result<HostTensor, String> {
+    let mut fill = |buffer: &mut [u8], what: &str| {
+        from.read_exact(buffer).map_err(|e| match e.kind() {
+            ErrorKind::UnexpectedEof => format!("the {what} is truncated"),
+            _ => e.to_string(),
+        })
     };
-    let (header, data) = rest.split_at_checked(len).ok_or("the header is truncated")?;
-    let header = String::from_utf8_lossy(header);
+    let mut magic = [0; 8];
+    fill(&mut magic, "file")?;
+    if !magic.starts_with(MAGIC) {
+        return Err("not an npy file: its magic is missing".into());
+    }
+    let mut len = [0; 4];
+    fill(&mut len[..if magic[6] == 1 { 2 } else { 4 }], "file")?;
+    let len = u32::from_le_bytes(len) as usize;
+    if len > MAX_HEADER {
+        return Err(format!("a header of {len} bytes is not one"));
+    }
+    let mut header = vec![0; len];
+    fill(&mut header, "header")?;
+    let header = String::from_utf8_lossy(&header);
     let kind = entry(&header, "descr").ok_or("the header has no descr")?.trim_matches('\'');
     let (order, name) = kind.split_at_checked(1).ok_or("the header has an empty descr")?;
     let dtype = DType::ALL
@@ -66,10 +81,13 @@ pub(crate) fn parse_npy(bytes: &[u8]) -> Result<HostTensor, String> {
         .map(|s| s.parse().map_err(|_| format!("the shape ({shape}) is not valid")))
         .collect::<Result<_, _>>()?;
     let size = element_count(&shape).ok_or("the shape is too large")? * dtype.size();
-    if data.len() < size {
-        return Err(format!("{dtype}{shape:?} needs {size} bytes, the file has {}; it is truncated", data.len()));
+    if size as u64 > limit {
+        return Err(format!(
+            "{dtype}{shape:?} needs {size} bytes, there are at most {limit}; it is truncated or damaged"
+        ));
     }
-    let mut data = data[..size].to_vec();
+    let mut data = vec![0; size];
+    fill(&mut data, "data")?;
     if order == ">" {
         data.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
     }
@@ -124,39 +142,69 @@ pub fn load_npy(path: &Path) -> Result<HostTensor, Error> {
     parse_npy(&bytes).map_err(|e| Error::file(path, e))
 }
 
-/// Writes an npy file.
-pub fn save_npy(path: &Path, tensor: &HostTensor) -> Result<(), Error> {
-    std::fs::write(path, npy_bytes(tensor)).map_err(|e| Error::io("write", path, &e))
+/// An npz file: arrays by name, read one at a time.
+pub struct Npz {
+    path: PathBuf,
+    archive: zip::ZipArchive<File>,
+    /// The bytes that one array may unpack to.
+    limit: u64,
+}
+
+impl Npz {
+    /// Opens an archive. A small file can claim to unpack to anything: an array of more than `limit` bytes is refused;
+    /// without a limit, one of more than 64 MiB and a hundred times the file.
+    pub fn open(path: &Path, limit: Option<u64>) -> Result<Npz, Error> {
+        let io = |e: std::io::Error| Error::io("read", path, &e);
+        let file = File::open(path).map_err(io)?;
+        let size = file.metadata().map_err(io)?.len();
+        let archive = zip::ZipArchive::new(file)
+            .map_err(|e| Error::file(path, format!("not a valid npz file: {e}; it may be truncated")))?;
+        let limit = limit.unwrap_or(size.saturating_mul(100).saturating_add(64 << 20));
+        Ok(Npz { path: path.into(), archive, limit })
+    }
+
+    /// Names of the arrays, in the archive's order.
+    pub fn names(&self) -> Vec<String> {
+        self.archive.file_names().flatten().map(|n| n.trim_end_matches(".npy").to_string()).collect()
+    }
+
+    /// Reads an array; `None` when there is none of that name.
+    pub fn array(&mut self, name: &str) -> Result<Option<HostTensor>, Error> {
+        let wrong = |e: String| Error::file(&self.path, format!("array `{name}`: {e}"));
+        let Some(i) = [format!("{name}.npy"), name.to_string()].iter().find_map(|n| self.archive.index_for_name(n))
+        else {
+            return Ok(None);
+        };
+        let mut file = self.archive.by_index(i).map_err(|e| wrong(e.to_string()))?;
+        let t = read_npy(&mut file, self.limit).map_err(wrong)?;
+        Ok(Some(t))
+    }
 }
 
 /// Reads all arrays of an npz file, by name.
 pub fn load_npz(path: &Path) -> Result<BTreeMap<String, HostTensor>, Error> {
-    let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;
-    let broken = |e: zip::result::ZipError| Error::file(path, format!("not a valid npz file: {e}"));
-    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(broken)?;
+    let mut file = Npz::open(path, None)?;
     let mut out = BTreeMap::new();
-    for i in 0..archive.len() {
-        let file = archive.by_index(i).map_err(broken)?;
-        let name = file.name().map_err(broken)?.trim_end_matches(".npy").to_string();
-        let mut data = Vec::new();
-        file.take(MAX_ENTRY).read_to_end(&mut data).map_err(|e| Error::file(path, format!("array `{name}`: {e}")))?;
-        let t = parse_npy(&data).map_err(|e| Error::file(path, format!("array `{name}`: {e}")))?;
-        out.insert(name, t);
+    for name in file.names() {
+        if let Some(t) = file.array(&name)? {
+            out.insert(name, t);
+        }
     }
     Ok(out)
 }
 
-/// Writes arrays as an npz file, uncompressed as `numpy.savez` does.
-pub fn save_npz(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<(), Error> {
+/// Arrays as the bytes of an npz file, uncompressed as `numpy.savez` writes it.
+pub(crate) fn npz_bytes(tensors: &[(&str, &HostTensor)]) -> Result<Vec<u8>, String> {
     let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
-    let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
-    let failed = |e: &dyn std::fmt::Display| Error::file(path, format!("cannot make an npz file: {e}"));
     for (name, t) in tensors {
-        writer.start_file(format!("{name}.npy"), options).map_err(|e| failed(&e))?;
-        writer.write_all(&npy_bytes(t)).map_err(|e| failed(&e))?;
+        let bytes = npy_bytes(t);
+        let options = zip::write::SimpleFileOptions::default()
+            .compression_method(zip::CompressionMethod::Stored)
+            .large_file(bytes.len() as u64 >= u32::MAX.into());
+        writer.start_file(format!("{name}.npy"), options).map_err(|e| e.to_string())?;
+        writer.write_all(&bytes).map_err(|e| e.to_string())?;
     }
-    let bytes = writer.finish().map_err(|e| failed(&e))?.into_inner();
-    std::fs::write(path, bytes).map_err(|e| Error::io("write", path, &e))
+    Ok(writer.finish().map_err(|e| e.to_string())?.into_inner())
 }
 
 #[cfg(test)]
@@ -217,8 +265,10 @@ mod tests {
         let mut all = BTreeMap::new();
         all.insert("a".to_string(), HostTensor::from_f32(&[2], &[1.0, 2.0]));
         all.insert("b".to_string(), HostTensor::from_i64(&[], &[7]));
-        save_npz(&path, &all).unwrap();
+        let list: Vec<(&str, &HostTensor)> = all.iter().map(|(n, t)| (n.as_str(), t)).collect();
+        std::fs::write(&path, npz_bytes(&list).unwrap()).unwrap();
         assert_eq!(load_npz(&path).unwrap(), all);
+        assert!(Npz::open(&path, Some(7)).unwrap().array("a").unwrap_err().to_string().contains("needs 8 bytes"));
         std::fs::write(&path, b"nonsense").unwrap();
         assert!(load_npz(&path).unwrap_err().to_string().contains("not a valid npz"));
         std::fs::remove_file(&path).unwrap();

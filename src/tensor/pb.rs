@@ -5,10 +5,10 @@
 //! type of up to 32 bits, with half floats as bit patterns in its low 16 bits.
 
 use super::{DType, Error, HostTensor, element_count};
+use crate::mapped::{map_file, map_regular_file};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 
 // The names and numbers are those of the published schema.
@@ -60,6 +60,26 @@ impl External {
         External { model: model.to_path_buf(), maps: BTreeMap::new() }
     }
 
+    /// Where external data is looked for.
+    fn folder(&self) -> &Path {
+        match self.model.parent() {
+            Some(p) if !p.as_os_str().is_empty() => p,
+            _ => Path::new("."),
+        }
+    }
+
+    /// Fails when a path leads out of the model's folder through symbolic links. Where the model itself is a link, the
+    /// folder that it leads to counts too: caches keep files in one place and link to them from another.
+    fn stays(&self, path: &Path) -> std::io::Result<()> {
+        let place = path.canonicalize()?;
+        let mut roots = vec![self.folder().canonicalize()?];
+        roots.extend(self.model.canonicalize().ok().and_then(|m| m.parent().map(Path::to_path_buf)));
+        if roots.iter().any(|r| place.starts_with(r)) {
+            return Ok(());
+        }
+        Err(std::io::Error::other("it is a link to outside of the model's directory, which is not allowed"))
+    }
+
     fn read(&mut self, t: &TensorProto) -> Result<Bytes, String> {
         let get = |key: &str| t.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
         let number = |key: &str| match get(key) {
@@ -74,11 +94,11 @@ impl External {
                 "its external data `{location}` is outside the model's directory, which is not allowed"
             ));
         }
-        let path = self.model.parent().unwrap_or(Path::new("")).join(relative);
+        let path = self.folder().join(relative);
         let all = match self.maps.get(&path) {
             Some(b) => b.clone(),
             None => {
-                let b = map_file(&path).map_err(|e| {
+                let b = self.stays(&path).and_then(|()| map_regular_file(&path)).map_err(|e| {
                     format!("cannot read its external data {}: {e}; keep it next to the model", path.display())
                 })?;
                 self.maps.insert(path.clone(), b.clone());
@@ -163,25 +183,6 @@ fn typed_data(t: &TensorProto, dtype: DType, count: usize) -> Result<Bytes, Stri
     Ok(data.into())
 }
 
-/// Maps a file into memory; an empty file gives no bytes.
-pub(crate) fn map_file(path: &Path) -> std::io::Result<Bytes> {
-    let file = File::open(path)?;
-    let meta = file.metadata()?;
-    if meta.is_dir() {
-        return Err(std::io::Error::new(std::io::ErrorKind::IsADirectory, "it is a directory"));
-    }
-    if !meta.is_file() {
-        return std::fs::read(path).map(Bytes::from);
-    }
-    if meta.len() == 0 {
-        return Ok(Bytes::new());
-    }
-    // SAFETY: the mapping is private and read-only. Whoever shortens the file while it is in use makes the system end
-    // the process on the next access; that is the price of not copying weights, and the same as for a shared library.
-    let map = unsafe { memmap2::Mmap::map(&file)? };
-    Ok(Bytes::from_owner(map))
-}
-
 /// Reads a serialised `TensorProto`, the format of the `.pb` files of ONNX test data. Returns its name and content.
 pub fn load_pb(path: &Path) -> Result<(String, HostTensor), Error> {
     let bytes = map_file(path).map_err(|e| Error::io("read", path, &e))?;
@@ -251,6 +252,24 @@ mod tests {
         assert_eq!(decode(&t, Some(&mut external)).unwrap().to_i64(), [3, 4, 5]);
         t.external_data[1].value = "5".into();
         assert!(decode(&t, Some(&mut external)).unwrap_err().contains("truncated"));
+        #[cfg(unix)]
+        {
+            // Links may not lead out of the folder, and what is not a file is not waited for.
+            std::os::unix::fs::symlink("/etc/hostname", dir.join("out.bin")).unwrap();
+            std::os::unix::fs::symlink("w.bin", dir.join("in.bin")).unwrap();
+            let fifo = std::ffi::CString::new(dir.join("fifo").to_str().unwrap()).unwrap();
+            // SAFETY: a path that ends with a zero.
+            assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+            t.external_data.truncate(1);
+            let mut read = |name: &str| {
+                t.external_data[0].value = name.into();
+                t.dims = vec![6];
+                decode(&t, Some(&mut External::new(&dir.join("m.onnx"))))
+            };
+            assert_eq!(read("in.bin").unwrap().len(), 6);
+            assert!(read("out.bin").unwrap_err().contains("outside"));
+            assert!(read("fifo").unwrap_err().contains("not a file"));
+        }
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -11,7 +11,8 @@
 //!
 //! Each may be preceded by `NAME=`.
 
-use super::{DType, Error, HostTensor, ImageOptions, SplitMix64, element_count, image, npy, pb};
+use super::{DType, Error, HostTensor, ImageOptions, Npz, SplitMix64, element_count, image, load_image, npy, pb};
+use crate::output;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -97,25 +98,72 @@ impl InputSpec {
     /// Makes or reads the tensor and checks that it is what the model wants.
     pub fn load(&self, wanted: &Wanted, options: &ImageOptions) -> Result<HostTensor, Error> {
         let tensor = match &self.source {
-            Source::Fill(dtype, shape, value) => {
-                let n = shape.iter().product();
-                HostTensor::from_f64(*dtype, shape, &vec![*value; n])
-            }
-            Source::Random(dtype, shape, seed) => random(*dtype, shape, *seed),
-            Source::File(path) => load_file(path, wanted, options)?,
+            Source::File(path) if is_image(path) => load_image(path, wanted.dtype, &wanted.shape, options)?,
+            _ => self.array(&wanted.name, None)?,
         };
-        if tensor.dtype() != wanted.dtype || tensor.shape() != wanted.shape {
-            return Err(Error::other(format!(
-                "input `{}` is {}{:?}, but {}{:?} was given",
-                wanted.name,
-                wanted.dtype,
-                wanted.shape,
-                tensor.dtype(),
-                tensor.shape()
-            )));
-        }
+        wanted.check(&tensor)?;
         Ok(tensor)
     }
+
+    /// Bytes of a tensor that is made up, not read.
+    pub fn bytes(&self) -> Option<u64> {
+        match &self.source {
+            Source::Fill(dtype, shape, _) | Source::Random(dtype, shape, _) => {
+                Some(element_count(shape).map_or(u64::MAX, |n| (n * dtype.size()) as u64))
+            }
+            Source::File(_) => None,
+        }
+    }
+
+    /// True for pictures, whose size becomes the model's.
+    pub fn is_image(&self) -> bool {
+        matches!(&self.source, Source::File(path) if is_image(path))
+    }
+
+    /// Makes or reads the tensor of input `name` with the type and shape that it has itself. Not for pictures, which have
+    /// none. `limit` is that of [`Npz::open`].
+    pub fn array(&self, name: &str, limit: Option<u64>) -> Result<HostTensor, Error> {
+        match &self.source {
+            Source::Fill(dtype, shape, value) => {
+                let one = HostTensor::from_f64(*dtype, &[1], &[*value]);
+                let n = shape.iter().product();
+                HostTensor::new(*dtype, shape, one.bytes().repeat(n)).map_err(|e| Error::other(e.to_string()))
+            }
+            Source::Random(dtype, shape, seed) => Ok(random(*dtype, shape, *seed)),
+            Source::File(path) => match kind_of(path).as_str() {
+                "npy" => npy::load_npy(path),
+                "npz" => {
+                    let mut file = Npz::open(path, limit)?;
+                    file.array(name)?.ok_or_else(|| {
+                        Error::file(path, format!("has no array `{name}`; it has: {}", file.names().join(", ")))
+                    })
+                }
+                "pb" => pb::load_pb(path).map(|(_, t)| t),
+                _ => Err(Error::file(path, "unknown kind of file; .npy, .npz, .pb, .png and .jpg are known")),
+            },
+        }
+    }
+}
+
+impl Wanted {
+    /// Fails when a tensor is of another type or shape.
+    pub fn check(&self, tensor: &HostTensor) -> Result<(), Error> {
+        if tensor.dtype() == self.dtype && tensor.shape() == self.shape {
+            return Ok(());
+        }
+        Err(Error::other(format!(
+            "`{}` is {}{:?}, but {}{:?} was given",
+            self.name,
+            self.dtype,
+            self.shape,
+            tensor.dtype(),
+            tensor.shape()
+        )))
+    }
+}
+
+fn is_image(path: &Path) -> bool {
+    matches!(kind_of(path).as_str(), "png" | "jpg" | "jpeg")
 }
 
 fn random(dtype: DType, shape: &[usize], seed: u64) -> HostTensor {
@@ -131,35 +179,38 @@ fn random(dtype: DType, shape: &[usize], seed: u64) -> HostTensor {
     HostTensor::from_f64(dtype, shape, &values)
 }
 
-fn extension(path: &Path) -> String {
+/// What kind of file a name says: its extension in lower case.
+pub fn kind_of(path: &Path) -> String {
     path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default()
 }
 
-fn load_file(path: &Path, wanted: &Wanted, options: &ImageOptions) -> Result<HostTensor, Error> {
-    match extension(path).as_str() {
-        "npy" => npy::load_npy(path),
-        "npz" => {
-            let mut all = npy::load_npz(path)?;
-            let names: Vec<String> = all.keys().cloned().collect();
-            all.remove(&wanted.name).ok_or_else(|| {
-                Error::file(path, format!("has no array `{}`; it has: {}", wanted.name, names.join(", ")))
-            })
-        }
-        "pb" => pb::load_pb(path).map(|(_, t)| t),
-        "png" | "jpg" | "jpeg" => image::load_image(path, wanted.dtype, &wanted.shape, options),
-        _ => Err(Error::file(path, "unknown kind of file; .npy, .npz, .pb, .png and .jpg are known")),
-    }
+/// Writes tensors as the file name's extension says: `.npz` holds any number by their names, `.npy`, `.pb` and `.png` one.
+pub fn save(path: &Path, tensors: &[(&str, &HostTensor)], options: &ImageOptions) -> Result<(), Error> {
+    let wrong = |e: String| Error::file(path, e);
+    let bytes = match (kind_of(path).as_str(), tensors) {
+        ("npz", all) => npy::npz_bytes(all).map_err(wrong)?,
+        ("npy", [(_, t)]) => npy::npy_bytes(t),
+        ("pb", [(name, t)]) => pb::to_pb(name, t),
+        ("png", [(_, t)]) => image::png_bytes(t, options).map_err(wrong)?,
+        ("npy" | "pb" | "png", _) => return Err(wrong(format!("holds one tensor, not {}", tensors.len()))),
+        _ => return Err(wrong(UNKNOWN.into())),
+    };
+    output::write(path, |w| w.write_all(&bytes)).map_err(|e| Error::other(e.to_string()))
 }
 
-/// Writes a tensor as the file name's extension says: `.npy`, `.npz` (one array of this name), `.pb` or `.png`.
-pub fn save(path: &Path, name: &str, tensor: &HostTensor, options: &ImageOptions) -> Result<(), Error> {
-    match extension(path).as_str() {
-        "npy" => npy::save_npy(path, tensor),
-        "npz" => npy::save_npz(path, &[(name.to_string(), tensor.clone())].into()),
-        "pb" => std::fs::write(path, pb::to_pb(name, tensor)).map_err(|e| Error::io("write", path, &e)),
-        "png" => image::save_image(path, tensor, options),
-        _ => Err(Error::file(path, "unknown kind of file; .npy, .npz, .pb and .png can be written")),
+const UNKNOWN: &str = "unknown kind of file; .npy, .npz, .pb and .png can be written";
+
+/// Fails when [`save`] of tensors of these shapes would, as far as that can be told before; without shapes, as far as the
+/// path tells.
+pub fn check_save(path: &Path, shapes: &[&[usize]], options: &ImageOptions) -> Result<(), Error> {
+    let wrong = |e: String| Error::file(path, e);
+    match (kind_of(path).as_str(), shapes) {
+        ("npz", _) | ("npy" | "pb", [_]) | ("npy" | "pb" | "png", []) => {}
+        ("png", [shape]) => image::is_image(shape, options).map_err(wrong)?,
+        ("npy" | "pb" | "png", _) => return Err(wrong(format!("holds one tensor, not {}", shapes.len()))),
+        _ => return Err(wrong(UNKNOWN.into())),
     }
+    output::check(path).map_err(|e| Error::other(e.to_string()))
 }
 
 #[cfg(test)]
@@ -204,7 +255,7 @@ mod tests {
         assert_eq!(load("2xf32=3").unwrap().to_f64(), [3.0, 3.0]);
         assert_eq!(load("2xf32=random:1"), load("2xf32=random:1"));
         assert_ne!(load("2xf32=random:1"), load("2xf32=random:2"));
-        assert!(load("3xf32=3").unwrap_err().to_string().contains("input `x` is f32[2]"));
+        assert!(load("3xf32=3").unwrap_err().to_string().contains("`x` is f32[2]"));
         assert!(load("2xi32=3").is_err());
         assert!(load("@none.npy").unwrap_err().to_string().contains("cannot read none.npy"));
         assert!(load("@none.txt").unwrap_err().to_string().contains("unknown kind"));
@@ -216,12 +267,14 @@ mod tests {
         let wanted = Wanted { name: "x".into(), dtype: DType::F32, shape: vec![1, 3, 2, 2] };
         for kind in ["npy", "npz", "pb"] {
             let path = std::env::temp_dir().join(format!("barewave-spec-{}.{kind}", std::process::id()));
-            save(&path, "x", &t, &ImageOptions::default()).unwrap();
+            save(&path, &[("x", &t)], &ImageOptions::default()).unwrap();
             let spec = parse(&format!("@{}", path.display())).unwrap();
             assert_eq!(spec.load(&wanted, &ImageOptions::default()).unwrap(), t, "{kind}");
             std::fs::remove_file(path).unwrap();
         }
         let unwritable = Path::new("/nonexistent/x.npy");
-        assert!(save(unwritable, "x", &t, &ImageOptions::default()).unwrap_err().to_string().contains("cannot write"));
+        assert!(
+            save(unwritable, &[("x", &t)], &ImageOptions::default()).unwrap_err().to_string().contains("cannot write")
+        );
     }
 }

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 /// Deepest nesting of expansions.
 const MAX_DEPTH: usize = 64;
 /// Most bytes that expansions may produce.
-const MAX_EXPANSION: usize = 1 << 28;
+const MAX_EXPANSION: usize = 1 << 25;
 
 #[derive(Clone)]
 struct Parameter {
@@ -213,6 +213,11 @@ impl State<'_> {
             }
             ".rept" => {
                 let n = self.value(rest)?.number;
+                // What cannot end well is not begun.
+                let size = usize::try_from(n).unwrap_or(0).saturating_mul(open.body.len() + 1);
+                if size > MAX_EXPANSION {
+                    return fail(format!(".rept {n} of {} bytes makes more than {MAX_EXPANSION}", open.body.len()));
+                }
                 for _ in 0..n.max(0) {
                     self.feed_all(&open.body)?;
                 }

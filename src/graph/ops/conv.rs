@@ -47,6 +47,9 @@ impl Frame {
                 }
                 k
             }
+            (None, Some(w)) if w.contains(&0) => {
+                return Err(format!("the weights' kernel of {w:?} has no elements, which covers nothing"));
+            }
             (None, Some(w)) => w.to_vec(),
             (None, None) => return Err("attribute `kernel_shape` is missing".into()),
         };

@@ -98,6 +98,9 @@ pub(super) fn range(cx: &mut Lowering<'_>) -> Res<()> {
     let start = one(cx.const_floats(0, "the start")?, "start")?;
     let limit = one(cx.const_floats(1, "the limit")?, "limit")?;
     let delta = one(cx.const_floats(2, "the delta")?, "delta")?;
+    if delta == 0.0 || delta.is_nan() {
+        return Err(format!("the delta is {delta}: the range never reaches its limit"));
+    }
     let n = ((limit - start) / delta).ceil().max(0.0);
     if !n.is_finite() || n > MAX_GENERATED as f64 {
         return Err(format!("the range {start}, {limit}, {delta} is too long"));

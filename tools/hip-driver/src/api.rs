@@ -52,6 +52,11 @@ pub fn log(line: &str) {
 
 /// Runs the inside of a call: turns its result into a code, remembers errors, stops panics, traces.
 pub fn call(name: &str, arguments: impl Fn() -> String, inside: impl FnOnce() -> Result) -> u32 {
+    if crate::fork::forked() {
+        crate::fork::tell(name);
+        LAST.set(code::hipErrorNotInitialized);
+        return code::hipErrorNotInitialized;
+    }
     let result = match catch_unwind(AssertUnwindSafe(inside)) {
         Ok(Ok(())) => 0,
         Ok(Err(Code(c))) => c,

@@ -8,6 +8,7 @@
 //! | `BAREWAVE_TARGET` | devices: `gfx942` (default), `gfx1100,gfx90a:xnack+`, `mi300x` |
 //! | `BAREWAVE_STRICT=1` | every launch is checked for undefined behaviour |
 //! | `BAREWAVE_MEMORY` | memory of a device in GiB (192) |
+//! | `BAREWAVE_TIMEOUT` | seconds after which a kernel that still runs is stopped (600), 0 for never |
 //! | `BAREWAVE_LOG` | 0 nothing, 1 faults and unsupported calls (default), 3 every call; `AMD_LOG_LEVEL` counts likewise |
 //!
 //! **How it works.** All devices share one unified address space: device addresses are host addresses, so that managed
@@ -28,6 +29,7 @@ mod api;
 mod copy;
 mod device;
 mod errors;
+mod fork;
 mod graph;
 mod graph_nodes;
 mod memory;

@@ -43,11 +43,29 @@ pub struct Allocation {
 
 static ALLOCATIONS: Mutex<BTreeMap<u64, Allocation>> = Mutex::new(BTreeMap::new());
 
+/// Loaded code objects, with the variables in them: start to size and device.
+static IMAGES: Mutex<BTreeMap<u64, (u64, i32)>> = Mutex::new(BTreeMap::new());
+
+/// Tells where a code object was loaded: its variables can be copied to and from.
+pub fn image_loaded(start: u64, size: u64, device: i32) {
+    lock(&IMAGES).insert(start, (size, device));
+}
+
+/// Tells that it was unloaded.
+pub fn image_unloaded(start: u64) {
+    lock(&IMAGES).remove(&start);
+}
+
 /// The allocation that an address lies in.
 pub fn find(address: u64) -> Option<Allocation> {
-    let all = lock(&ALLOCATIONS);
-    let (_, a) = all.range(..=address).next_back()?;
-    (address - a.start < a.size.max(1)).then(|| a.clone())
+    if let Some((_, a)) = lock(&ALLOCATIONS).range(..=address).next_back()
+        && address - a.start < a.size.max(1)
+    {
+        return Some(a.clone());
+    }
+    let images = lock(&IMAGES);
+    let (&start, &(size, device)) = images.range(..=address).next_back()?;
+    (address - start < size).then_some(Allocation { start, size, kind: Kind::Device, device, flags: 0, pool: None })
 }
 
 /// Checks that `bytes` at an address lie inside of one allocation. An address that is in none belongs to the host, of

@@ -12,6 +12,7 @@ use barewave_emu::queue::pool;
 use barewave_emu::{EmuError, LaunchOptions, kernarg};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// A loaded code object.
 pub struct Module {
@@ -34,7 +35,15 @@ impl Module {
                 _ => hipErrorInvalidImage,
             })
         })?;
+        let (start, size) = code.image();
+        crate::memory::image_loaded(start, size, device.ordinal);
         Ok(Module { code, device: device.ordinal })
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        crate::memory::image_unloaded(self.code.image().0);
     }
 }
 
@@ -71,10 +80,40 @@ pub struct LaunchSpec {
     pub arguments: Vec<u8>,
 }
 
+/// What the environment says about every launch.
+#[derive(Clone, Copy)]
+pub struct Environment {
+    strict: bool,
+    timeout: Option<Duration>,
+}
+
+impl Environment {
+    /// Reads it; a value that makes no sense is an error.
+    pub fn read() -> std::result::Result<Environment, String> {
+        let text = |name: &str| std::env::var(name).unwrap_or_default().trim().to_string();
+        let strict = match &*text("BAREWAVE_STRICT") {
+            "" | "0" => false,
+            "1" => true,
+            other => return Err(format!("BAREWAVE_STRICT={other}: 0 or 1 is expected")),
+        };
+        let timeout = match &*text("BAREWAVE_TIMEOUT") {
+            "" => Some(600.0),
+            "0" => None,
+            other => match other.parse::<f64>() {
+                Ok(s) if s > 0.0 && s <= 1e9 => Some(s),
+                _ => return Err(format!("BAREWAVE_TIMEOUT={other}: seconds are expected, or 0 for no limit")),
+            },
+        };
+        Ok(Environment { strict, timeout: timeout.map(Duration::from_secs_f64) })
+    }
+}
+
 fn options(dynamic_lds: u32) -> LaunchOptions {
-    static STRICT: OnceLock<bool> = OnceLock::new();
-    let strict = *STRICT.get_or_init(|| std::env::var("BAREWAVE_STRICT").is_ok_and(|v| !matches!(&*v, "" | "0")));
-    LaunchOptions { strict, dynamic_lds, ..LaunchOptions::default() }
+    static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
+    // There are no devices when it makes no sense.
+    let e = ENVIRONMENT.get_or_init(|| Environment::read().unwrap_or(Environment { strict: false, timeout: None }));
+    let deadline = e.timeout.map(|t| Instant::now() + t);
+    LaunchOptions { strict: e.strict, dynamic_lds, deadline, ..LaunchOptions::default() }
 }
 
 impl LaunchSpec {

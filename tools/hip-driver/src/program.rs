@@ -247,6 +247,10 @@ pub unsafe extern "C" fn __hipRegisterVar() {}
 /// Called by a program's end code.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __hipUnregisterFatBinary(bundle: *mut c_void) {
+    // Nothing to give back in the child of a fork; a lock might be held for ever.
+    if crate::fork::forked() {
+        return;
+    }
     lock(&REGISTERED).remove(&(bundle as u64));
 }
 

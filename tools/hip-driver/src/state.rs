@@ -64,7 +64,7 @@ impl Device {
         let c = match fault.kind {
             FaultKind::OutOfBounds { .. } => code::hipErrorIllegalAddress,
             FaultKind::Launch(_) => code::hipErrorLaunchOutOfResources,
-            FaultKind::InstructionLimit(_) => code::hipErrorLaunchTimeOut,
+            FaultKind::InstructionLimit(_) | FaultKind::Timeout => code::hipErrorLaunchTimeOut,
             _ => code::hipErrorLaunchFailure,
         };
         log(&format!("fault on device {} ({}): {fault}", self.ordinal, self.id));
@@ -194,6 +194,8 @@ pub fn devices() -> &'static [Arc<Device>] {
 }
 
 fn make_devices() -> std::result::Result<Vec<Arc<Device>>, String> {
+    crate::module::Environment::read()?;
+    crate::fork::watch();
     let names = std::env::var("BAREWAVE_TARGET").unwrap_or_default();
     let names = if names.trim().is_empty() { "gfx942".to_string() } else { names };
     let mut ids = Vec::new();

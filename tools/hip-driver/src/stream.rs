@@ -116,16 +116,26 @@ hip! {
         if (stream as u64) <= 2 {
             return err(hipErrorInvalidHandle);
         }
-        // What was put into it is still done.
-        STREAMS.remove(stream).map(drop).ok_or(Code(hipErrorInvalidHandle))
+        let s = STREAMS.remove(stream).ok_or(Code(hipErrorInvalidHandle))?;
+        // What was put into it is still done: until then the stream lives, and whoever waits for the device waits for it.
+        let held = s.clone();
+        s.queue.push_always(move || drop(held));
+        Ok(())
     }
     fn hipStreamQuery(stream: hipStream_t) {
         let s = state::stream(stream)?;
         if crate::graph::is_capturing(&s) {
             return err(hipErrorStreamCaptureUnsupported);
         }
-        state::device(s.device)?.check_fault()?;
-        if s.queue.idle() { Ok(()) } else { err(hipErrorNotReady) }
+        let device = state::device(s.device)?;
+        device.check_fault()?;
+        // What the default stream waits for is part of its work.
+        let waits_for = |other: &Arc<Stream>| {
+            Arc::ptr_eq(other, &s)
+                || Arc::ptr_eq(&s, &device.default_stream) && other.flags & NON_BLOCKING == 0
+        };
+        let busy = device.all_streams().iter().any(|other| waits_for(other) && !other.queue.idle());
+        if busy || !s.queue.idle() { err(hipErrorNotReady) } else { Ok(()) }
     }
     fn hipStreamSynchronize(stream: hipStream_t) {
         let s = state::stream(stream)?;

@@ -82,6 +82,8 @@ api! {
     hipEventDestroy(e: P);
     hipModuleLoadData(m: *mut P, image: *const c_void);
     hipModuleUnload(m: P);
+    hipModuleGetGlobal(p: *mut P, n: *mut usize, m: P, name: *const c_char);
+    hipMemset(p: P, v: c_int, n: usize);
     hipModuleGetFunction(f: *mut P, m: P, name: *const c_char);
     hipModuleLaunchKernel(f: P, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
         s: P, params: *mut P, extra: *mut P);
@@ -463,4 +465,136 @@ fn mistakes_are_errors() {
     // What there is not says so.
     assert_eq!(hipMallocArray(null_mut()), hipErrorNotSupported);
     assert_eq!(hipDeviceSynchronize(), hipSuccess);
+}
+
+unsafe extern "C" fn slowly_set(flag: P) {
+    std::thread::sleep(std::time::Duration::from_millis(150));
+    // SAFETY: the tests pass flags that live for ever.
+    unsafe { &*flag.cast::<AtomicBool>() }.store(true, Ordering::SeqCst);
+}
+
+/// Work that is still queued when its stream is destroyed is done, and waited for by all that waits for the device.
+#[test]
+fn a_destroyed_stream_lives_until_its_work_is_done() {
+    type Wait = fn() -> u32;
+    let by_free: Wait = || hipFree(made(|p| hipMalloc(p, 64)));
+    let by_copy: Wait = || {
+        let (p, mut host) = (made(|p| hipMalloc(p, 4)), 0u32);
+        let r = hipMemcpy(p, (&raw mut host).cast(), 4, 1);
+        // A copy without a stream is one in the default stream, which waits for blocking ones.
+        assert_eq!(hipFree(p), hipSuccess);
+        r
+    };
+    let by_default: Wait = || hipStreamSynchronize(null_mut());
+    for wait in [|| hipDeviceSynchronize(), by_free, by_copy, by_default] {
+        let done: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        let s = made(|s| hipStreamCreateWithFlags(s, 0));
+        let flag = (done as *const AtomicBool).cast_mut().cast();
+        assert_eq!(hipLaunchHostFunc(s, Some(slowly_set), flag), hipSuccess);
+        assert_eq!(hipStreamDestroy(s), hipSuccess);
+        assert_eq!((hipStreamQuery(s), hipStreamDestroy(s)), (hipErrorInvalidHandle, hipErrorInvalidHandle));
+        assert_eq!(wait(), hipSuccess);
+        assert!(done.load(Ordering::SeqCst));
+    }
+}
+
+#[test]
+fn the_default_stream_is_busy_with_the_blocking_ones() {
+    let done: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+    let flag = (done as *const AtomicBool).cast_mut().cast();
+    let s = made(|s| hipStreamCreateWithFlags(s, 0));
+    assert_eq!(hipLaunchHostFunc(s, Some(slowly_set), flag), hipSuccess);
+    let query = hipStreamQuery(null_mut());
+    assert!(query == hipErrorNotReady || done.load(Ordering::SeqCst), "{query}");
+    assert_eq!(hipStreamSynchronize(null_mut()), hipSuccess);
+    assert!(done.load(Ordering::SeqCst));
+    assert_eq!(hipStreamDestroy(s), hipSuccess);
+}
+
+/// A code object with a variable of 16 bytes.
+fn with_variable() -> Vec<u8> {
+    let source = "
+        .text
+        .globl k
+        .p2align 8
+        .type k,@function
+    k:
+        s_endpgm
+        .size k, .-k
+        .data
+        .globl table
+        .p2align 4
+        .type table,@object
+    table:
+        .long 1, 2, 3, 4
+        .size table, 16
+        .rodata
+        .p2align 6
+        .amdhsa_kernel k
+            .amdhsa_next_free_vgpr 8
+            .amdhsa_next_free_sgpr 16
+            .amdhsa_accum_offset 8
+        .end_amdhsa_kernel
+    ";
+    let target = barewave_isa::Target::GFX942;
+    let mode = barewave_isa::Mode::of(target);
+    let assembly = barewave_isa::assemble(target, mode, source).unwrap();
+    barewave::codeobj::link_assembly(target, mode, &assembly, barewave::codeobj::Abi::V5).unwrap()
+}
+
+#[test]
+fn variables_of_modules_are_copied_and_set() {
+    let code = with_variable();
+    let m = made(|m| hipModuleLoadData(m, code.as_ptr().cast()));
+    let mut size = 0;
+    let p = made(|p| hipModuleGetGlobal(p, &mut size, m, c"table".as_ptr()));
+    assert_eq!(size, 16);
+    let fetch = |kind| {
+        let mut host = [0u32; 4];
+        assert_eq!(hipMemcpy((&raw mut host).cast(), p, 16, kind), hipSuccess);
+        host
+    };
+    assert_eq!(fetch(2), [1, 2, 3, 4]);
+    assert_eq!(hipMemset(p.wrapping_byte_add(4), 0, 8), hipSuccess);
+    assert_eq!(fetch(4), [1, 0, 0, 4]);
+    let nines = [9u32; 4];
+    assert_eq!(hipMemcpy(p, nines.as_ptr().cast(), 16, 1), hipSuccess);
+    assert_eq!(fetch(2), nines);
+    let mut host = [0u32; 4];
+    let here = (&raw mut host).cast();
+    assert_eq!(hipMemcpy(here, p, 1 << 30, 2), hipErrorInvalidValue);
+    assert_eq!(hipFree(p), hipErrorInvalidValue);
+    assert_eq!(hipModuleUnload(m), hipSuccess);
+    assert_eq!(hipMemcpy(here, p, 16, 2), hipErrorInvalidValue);
+}
+
+#[cfg(unix)]
+#[test]
+fn the_child_of_a_fork_fails_cleanly() {
+    let mut n = 0;
+    assert_eq!(hipGetDeviceCount(&mut n), hipSuccess);
+    let s = made(|s| hipStreamCreateWithFlags(s, 0));
+    assert_eq!(hipStreamSynchronize(s), hipSuccess);
+    // Found before the fork: the loader's locks may be held by another thread.
+    // SAFETY: the signature of the HIP API.
+    let wait = unsafe { DRIVER.get::<unsafe extern "C" fn() -> u32>(b"hipDeviceSynchronize\0").unwrap() };
+    // SAFETY: the child calls the driver once and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: as above.
+        unsafe { libc::_exit(if wait() == hipErrorNotInitialized { 7 } else { 8 }) };
+    }
+    let start = std::time::Instant::now();
+    let mut status = 0;
+    // SAFETY: waits for our own child.
+    while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
+        if start.elapsed().as_secs() > 20 {
+            // SAFETY: ends our own child.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            panic!("the child hangs");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(libc::WEXITSTATUS(status), 7);
+    assert_eq!(hipStreamDestroy(s), hipSuccess);
 }

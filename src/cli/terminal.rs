@@ -1,0 +1,59 @@
+//! Text for people: standard output and standard error without panics, and without control characters from files.
+//!
+//! [`println!`] and its siblings stand for those of the standard library in this crate. A terminal obeys escape
+//! sequences, and names in files may hold them: control characters other than line ends and tabs are shown as `\u{1b}`.
+
+use std::fmt::{Arguments, Write as _};
+use std::io::Write;
+
+/// Control characters made visible.
+fn visible(text: &Arguments) -> String {
+    let text = text.to_string();
+    let hidden = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(hidden) {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let _ = if hidden(c) { write!(out, "{}", c.escape_default()) } else { out.write_char(c) };
+    }
+    out
+}
+
+/// Prints results. When standard output takes no more (a full disk) the command has failed.
+pub fn print(text: Arguments, line: bool) {
+    let text = visible(&text) + if line { "\n" } else { "" };
+    if let Err(e) = std::io::stdout().lock().write_all(text.as_bytes()) {
+        lost(&e);
+    }
+}
+
+/// Gives out what is buffered.
+pub fn flush() {
+    if let Err(e) = std::io::stdout().lock().flush() {
+        lost(&e);
+    }
+}
+
+fn lost(e: &std::io::Error) -> ! {
+    message(format_args!("error: cannot write to standard output: {e}"));
+    std::process::exit(1);
+}
+
+/// Prints a message to standard error, if anybody listens.
+pub fn message(text: Arguments) {
+    let _ = std::io::stderr().lock().write_all((visible(&text) + "\n").as_bytes());
+}
+
+macro_rules! print {
+    ($($text:tt)*) => { $crate::terminal::print(format_args!($($text)*), false) };
+}
+
+macro_rules! println {
+    () => { $crate::terminal::print(format_args!(""), true) };
+    ($($text:tt)*) => { $crate::terminal::print(format_args!($($text)*), true) };
+}
+
+macro_rules! eprintln {
+    ($($text:tt)*) => { $crate::terminal::message(format_args!($($text)*)) };
+}

@@ -1,0 +1,16 @@
+//! Text from files, for people and for other text.
+
+use std::borrow::Cow;
+
+/// Text in which control characters are written out (`\u{1b}`, `\n`). Names in files may hold line ends and escape
+/// sequences; nothing that is made of names may become a line of its own or reach a terminal as a command.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    Cow::Owned(out)
+}

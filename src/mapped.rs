@@ -1,0 +1,122 @@
+//! Files mapped into memory: models and weights are used where they lie, without a copy.
+//!
+//! A file that is shortened while it is mapped has pages without content, and touching one ends the process with SIGBUS.
+//! [`explain_lost_files`] lets it end with a message that names the file.
+
+use bytes::Bytes;
+use std::fs::File;
+use std::io::{Error, ErrorKind, Result};
+use std::path::Path;
+
+/// Maps a file into memory; what is not a file (a pipe) is read to its end. An empty file gives no bytes.
+pub fn map_file(path: &Path) -> Result<Bytes> {
+    map(File::open(path)?, path, false)
+}
+
+/// Maps a file that a model names: never waits for somebody to write to a pipe.
+pub fn map_regular_file(path: &Path) -> Result<Bytes> {
+    let mut options = File::options();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(libc::O_NONBLOCK);
+    }
+    map(options.open(path)?, path, true)
+}
+
+fn map(mut file: File, path: &Path, regular_only: bool) -> Result<Bytes> {
+    let meta = file.metadata()?;
+    if meta.is_dir() {
+        return Err(Error::new(ErrorKind::IsADirectory, "it is a directory"));
+    }
+    if !meta.is_file() {
+        if regular_only {
+            return Err(Error::other("it is not a file"));
+        }
+        let mut all = Vec::new();
+        std::io::Read::read_to_end(&mut file, &mut all)?;
+        return Ok(all.into());
+    }
+    if meta.len() == 0 {
+        return Ok(Bytes::new());
+    }
+    // SAFETY: the mapping is private and read-only. Whoever shortens the file while it is in use makes the system end
+    // the process on the next access; that is the price of not copying weights, and the same as for a shared library.
+    let map = unsafe { memmap2::Mmap::map(&file)? };
+    lost::remember(&map, path);
+    Ok(Bytes::from_owner(map))
+}
+
+/// Lets the process end with a message, exit status 1, when a mapped file was shortened. For programs; a library does not
+/// change what signals do.
+pub fn explain_lost_files() {
+    lost::install();
+}
+
+#[cfg(unix)]
+mod lost {
+    use std::ffi::{CString, c_char, c_int, c_void};
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+    use std::ptr::null_mut;
+    use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+    /// Start, size and name of the files mapped last.
+    struct Place(AtomicUsize, AtomicUsize, AtomicPtr<c_char>);
+
+    static PLACES: [Place; 64] =
+        [const { Place(AtomicUsize::new(0), AtomicUsize::new(0), AtomicPtr::new(null_mut())) }; 64];
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+    pub fn remember(bytes: &[u8], path: &Path) {
+        // The name is kept for ever: a handler may read it at any time.
+        let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return };
+        let place = &PLACES[NEXT.fetch_add(1, Ordering::Relaxed) % PLACES.len()];
+        place.1.store(0, Ordering::Release);
+        place.2.store(name.into_raw(), Ordering::Release);
+        place.0.store(bytes.as_ptr() as usize, Ordering::Release);
+        place.1.store(bytes.len(), Ordering::Release);
+    }
+
+    extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+        let say = |text: *const c_char| {
+            // SAFETY: a string that ends with a zero and is never freed; write may be called in handlers.
+            unsafe { libc::write(2, text.cast(), libc::strlen(text)) };
+        };
+        // SAFETY: the system passes the address that was touched.
+        let at = unsafe { (*info).si_addr() } as usize;
+        let hit = PLACES.iter().find(|p| {
+            let (start, len) = (p.0.load(Ordering::Acquire), p.1.load(Ordering::Acquire));
+            at.wrapping_sub(start) < len
+        });
+        if let Some(place) = hit {
+            say(c"error: ".as_ptr());
+            say(place.2.load(Ordering::Acquire));
+            say(c" became shorter while it was read: something else writes to it\n".as_ptr());
+            // SAFETY: ends the process at once, as handlers may.
+            unsafe { libc::_exit(1) };
+        }
+        // Somebody else's mistake: as if there had been no handler.
+        // SAFETY: the default action is always valid.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+
+    pub fn install() {
+        // SAFETY: the handler calls nothing but what handlers may; the structure is filled.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = handler;
+            action.sa_sigaction = handler as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            libc::sigaction(libc::SIGBUS, &action, null_mut());
+        }
+    }
+}
+
+#[cfg(not(unix))]
+mod lost {
+    pub fn remember(_: &[u8], _: &std::path::Path) {}
+
+    pub fn install() {}
+}
