@@ -12,7 +12,7 @@ use super::tile::{self, GatherSource, Loader, Source, Tile};
 use super::{Arg, Blob, Cx, Kernel, Writer, address, direct};
 use crate::graph::fused::{FusedGraph, Role, Step, Window};
 use crate::graph::view::View;
-use crate::mir::{Buffer, Opnd, Part};
+use crate::mir::{Buffer, Gen, Opnd, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::op;
 
@@ -264,11 +264,11 @@ fn valid_taps(w: &mut Writer, window: &Window, coords: &[Option<Part>], input: &
         for k in 0..window.kernel[d] {
             let delta = (k * window.dilations[d]) as i32 - window.pads[d] as i32;
             let at = if delta != 0 { b.add(corner, delta) } else { corner };
-            let inside = b.op(op::V_CMP_GT_U32, &[(input[d] as u32).into(), at.into()]);
+            let inside = b.op(Gen::CmpGt.of(Type::U32), &[(input[d] as u32).into(), at.into()]);
             let bit = b.to_vector(1u32 << (first_bit(window, d) + k));
             let zero = b.to_vector(0u32);
             let set = b.select(inside, bit, zero);
-            b.emit(crate::mir::Gen::Or.of(crate::mir::Type::U32), &[bits.into()], &[bits.into(), set.into()]);
+            b.emit(Gen::Or.of(Type::U32), &[bits.into()], &[bits.into(), set.into()]);
         }
     }
     bits

@@ -70,7 +70,7 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kerne
         })?;
     }
     let inside = (!positions.is_multiple_of(size as usize))
-        .then(|| w.b.op(op::V_CMP_GT_U32, &[(positions as u32).into(), position.into()]));
+        .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(positions as u32).into(), position.into()]));
     let mut all = vec![(images > 1).then_some(image), (channels > 1).then_some(channel)];
     all.extend(coords);
     epilogue::finish(&mut w, cx, Value::Word(sum.into()), |w, arg| {
@@ -119,7 +119,7 @@ impl Taps {
                 let delta = reach as i32 - window.pads[d] as i32;
                 let at = if delta != 0 { b.add(corner, delta) } else { corner };
                 let leaves = delta < 0 || last + reach >= extent + window.pads[d];
-                let inside = leaves.then(|| b.op(op::V_CMP_GT_U32, &[(extent as u32).into(), at.into()]));
+                let inside = leaves.then(|| b.op(Gen::CmpGt.of(Type::U32), &[(extent as u32).into(), at.into()]));
                 taps.push((b.mul(at, (input.strides[d + 2] * 4) as i32), inside));
             }
             dims.push(taps);

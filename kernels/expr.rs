@@ -4,7 +4,7 @@ use super::math;
 use super::trig;
 use super::values::{self, Kind, Value, kind};
 use crate::graph::expr::{Binary, Expr, Node, Op, Scalar, Unary, Val};
-use crate::mir::{Builder, Opnd, Part};
+use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::{ModName, Mods, op};
 
@@ -67,11 +67,11 @@ fn unary(b: &mut Builder, op: Unary, (x, t): (Value, DType)) -> Result<Value, St
                     let v = vector(b, x);
                     b.sub(0u32, v)
                 }
-                Unary::Not => b.op(op::V_NOT_B32, &[x]),
+                Unary::Not => b.op(Gen::Not.of(Type::B32), &[x]),
                 Unary::Abs if signed => {
                     let v = vector(b, x);
                     let n = b.sub(0u32, v);
-                    b.op(op::V_MAX_I32, &[v.into(), n.into()])
+                    b.op(Gen::Max.of(Type::I32), &[v.into(), n.into()])
                 }
                 Unary::Abs => vector(b, x),
                 Unary::Sign if signed => {
@@ -81,7 +81,7 @@ fn unary(b: &mut Builder, op: Unary, (x, t): (Value, DType)) -> Result<Value, St
                 }
                 Unary::Sign => {
                     let v = vector(b, x);
-                    b.op(op::V_MIN_U32, &[1u32.into(), v.into()])
+                    b.op(Gen::Min.of(Type::U32), &[1u32.into(), v.into()])
                 }
                 Unary::Floor | Unary::Ceil | Unary::Round => vector(b, x),
                 _ => return Err(no(op, t)),
@@ -95,20 +95,20 @@ fn unary(b: &mut Builder, op: Unary, (x, t): (Value, DType)) -> Result<Value, St
                 Unary::Neg => Ok(Value::Pair(sub64(b, zero, p))),
                 Unary::Abs if signed => {
                     let n = sub64(b, zero, p);
-                    let m = b.op(op::V_CMP_GT_I64, &[zero64(), p.into()]);
+                    let m = b.op(Gen::CmpGt.of(Type::I64), &[zero64(), p.into()]);
                     Ok(values::select(b, m, Value::Pair(n), x))
                 }
                 Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round => Ok(x),
                 Unary::Not => {
                     let r = b.v(2);
                     for i in 0..2 {
-                        b.emit(op::V_NOT_B32, &[r.dword(i).into()], &[p.dword(i).into()]);
+                        b.emit(Gen::Not.of(Type::B32), &[r.dword(i).into()], &[p.dword(i).into()]);
                     }
                     Ok(Value::Pair(r))
                 }
                 Unary::Sign => {
-                    let less = b.op(op::V_CMP_GT_I64, &[zero64(), p.into()]);
-                    let zero_mask = b.op(op::V_CMP_EQ_U64, &[zero64(), p.into()]);
+                    let less = b.op(Gen::CmpGt.of(Type::I64), &[zero64(), p.into()]);
+                    let zero_mask = b.op(Gen::CmpEq.of(Type::U64), &[zero64(), p.into()]);
                     let (one, minus) = (pair(b, 1), pair(b, -1));
                     let s = values::select(b, less, Value::Pair(minus), Value::Pair(one));
                     Ok(values::select(b, zero_mask, Value::Pair(zero), s))
@@ -141,9 +141,9 @@ fn float_unary(b: &mut Builder, op: Unary, x: Opnd) -> Option<Value> {
     Some(Value::Word(Opnd::V(match op {
         Unary::Neg => math::neg(b, x),
         Unary::Abs => math::abs(b, x),
-        Unary::Floor => one(b, op::V_FLOOR_F32),
-        Unary::Ceil => one(b, op::V_CEIL_F32),
-        Unary::Round => one(b, op::V_RNDNE_F32),
+        Unary::Floor => one(b, Gen::Floor.of(Type::F32)),
+        Unary::Ceil => one(b, Gen::Ceil.of(Type::F32)),
+        Unary::Round => one(b, Gen::Round.of(Type::F32)),
         Unary::Sqrt => math::sqrt(b, x),
         Unary::Recip => math::div(b, 1.0f32.into(), x),
         Unary::Exp => math::exp(b, x),
@@ -161,18 +161,18 @@ fn float_unary(b: &mut Builder, op: Unary, x: Opnd) -> Option<Value> {
         Unary::Sign => {
             let v = vector(b, x);
             let (one, minus) = (b.to_vector(1.0f32), b.to_vector(-1.0f32));
-            let pos = b.op(op::V_CMP_LT_F32, &[0.0f32.into(), v.into()]);
-            let neg = b.op(op::V_CMP_GT_F32, &[0.0f32.into(), v.into()]);
+            let pos = b.op(Gen::CmpLt.of(Type::F32), &[0.0f32.into(), v.into()]);
+            let neg = b.op(Gen::CmpGt.of(Type::F32), &[0.0f32.into(), v.into()]);
             let r = b.select(pos, one, v);
             b.select(neg, minus, r)
         }
         Unary::IsNan => {
             let v = vector(b, x);
-            return Some(Value::Mask(b.op(op::V_CMP_U_F32, &[v.into(), v.into()])));
+            return Some(Value::Mask(b.op(Gen::CmpUnordered.of(Type::F32), &[v.into(), v.into()])));
         }
         Unary::IsInf => {
             let a = math::abs(b, x);
-            return Some(Value::Mask(b.op(op::V_CMP_EQ_F32, &[f32::INFINITY.into(), a.into()])));
+            return Some(Value::Mask(b.op(Gen::CmpEq.of(Type::F32), &[f32::INFINITY.into(), a.into()])));
         }
         _ => return None,
     })))
@@ -206,9 +206,9 @@ fn float_binary(b: &mut Builder, op: Binary, x: Opnd, y: Opnd) -> Option<Value> 
         Binary::Min => math::extremum(b, false, x, y),
         Binary::Max => math::extremum(b, true, x, y),
         Binary::Pow => math::pow(b, x, y),
-        Binary::Eq => return Some(cmp(b, op::V_CMP_EQ_F32)),
-        Binary::Lt => return Some(cmp(b, op::V_CMP_LT_F32)),
-        Binary::Le => return Some(cmp(b, op::V_CMP_LE_F32)),
+        Binary::Eq => return Some(cmp(b, Gen::CmpEq.of(Type::F32))),
+        Binary::Lt => return Some(cmp(b, Gen::CmpLt.of(Type::F32))),
+        Binary::Le => return Some(cmp(b, Gen::CmpLe.of(Type::F32))),
         Binary::Rem => math::remainder(b, x, y),
         Binary::Mod => math::modulo(b, x, y),
         _ => return None,
@@ -226,16 +226,16 @@ fn int_binary(b: &mut Builder, op: Binary, signed: bool, t: DType, x: Opnd, y: O
         Binary::Add => b.add(vx, y),
         Binary::Sub => b.sub(vx, vy),
         Binary::Mul => b.mul(vx, y),
-        Binary::Min => b.op(pick(op::V_MIN_I32, op::V_MIN_U32), &[x, vy.into()]),
-        Binary::Max => b.op(pick(op::V_MAX_I32, op::V_MAX_U32), &[x, vy.into()]),
-        Binary::And => b.op(op::V_AND_B32, &[x, vy.into()]),
-        Binary::Or => b.op(op::V_OR_B32, &[x, vy.into()]),
-        Binary::Xor => b.op(op::V_XOR_B32, &[x, vy.into()]),
+        Binary::Min => b.op(pick(Gen::Min.of(Type::I32), Gen::Min.of(Type::U32)), &[x, vy.into()]),
+        Binary::Max => b.op(pick(Gen::Max.of(Type::I32), Gen::Max.of(Type::U32)), &[x, vy.into()]),
+        Binary::And => b.op(Gen::And.of(Type::B32), &[x, vy.into()]),
+        Binary::Or => b.op(Gen::Or.of(Type::B32), &[x, vy.into()]),
+        Binary::Xor => b.op(Gen::Xor.of(Type::B32), &[x, vy.into()]),
         Binary::Shl => b.shl(vx, y),
         Binary::Shr => b.shr(vx, y),
-        Binary::Eq => return cmp(b, op::V_CMP_EQ_U32),
-        Binary::Lt => return cmp(b, pick(op::V_CMP_LT_I32, op::V_CMP_LT_U32)),
-        Binary::Le => return cmp(b, pick(op::V_CMP_LE_I32, op::V_CMP_LE_U32)),
+        Binary::Eq => return cmp(b, Gen::CmpEq.of(Type::U32)),
+        Binary::Lt => return cmp(b, pick(Gen::CmpLt.of(Type::I32), Gen::CmpLt.of(Type::U32))),
+        Binary::Le => return cmp(b, pick(Gen::CmpLe.of(Type::I32), Gen::CmpLe.of(Type::U32))),
         Binary::Div | Binary::Rem | Binary::Mod => divide(b, op, signed, vx, vy),
         Binary::Pow => return None,
     };
@@ -250,14 +250,14 @@ fn divide(b: &mut Builder, op: Binary, signed: bool, x: Part, y: Part) -> Part {
     }
     let sign = |b: &mut Builder, v: Part| b.op(op::V_ASHRREV_I32, &[31u32.into(), v.into()]);
     let flip = |b: &mut Builder, v: Part, s: Part| {
-        let t = b.op(op::V_XOR_B32, &[v.into(), s.into()]);
+        let t = b.op(Gen::Xor.of(Type::B32), &[v.into(), s.into()]);
         b.sub(t, s)
     };
     let (sx, sy) = (sign(b, x), sign(b, y));
     let (ax, ay) = (flip(b, x, sx), flip(b, y, sy));
     let (q, r) = math::udivrem(b, ax, ay);
     if op == Binary::Div {
-        let s = b.op(op::V_XOR_B32, &[sx.into(), sy.into()]);
+        let s = b.op(Gen::Xor.of(Type::B32), &[sx.into(), sy.into()]);
         return flip(b, q, s);
     }
     let r = flip(b, r, sx);
@@ -265,9 +265,9 @@ fn divide(b: &mut Builder, op: Binary, signed: bool, x: Part, y: Part) -> Part {
         return r;
     }
     // The divisor's sign: add it where remainder and divisor differ in sign and the remainder is not 0.
-    let s = b.op(op::V_XOR_B32, &[r.into(), y.into()]);
-    let differ = b.op(op::V_CMP_GT_I32, &[0u32.into(), s.into()]);
-    let some = b.op(op::V_CMP_NE_U32, &[0u32.into(), r.into()]);
+    let s = b.op(Gen::Xor.of(Type::B32), &[r.into(), y.into()]);
+    let differ = b.op(Gen::CmpGt.of(Type::I32), &[0u32.into(), s.into()]);
+    let some = b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), r.into()]);
     let m = b.mask_and(differ, some);
     let t = b.add(r, y);
     b.select(m, t, r)
@@ -282,14 +282,14 @@ fn long_binary(b: &mut Builder, op: Binary, signed: bool, p: Part, q: Part) -> O
         }
         Some(Value::Pair(r))
     };
-    let less = |b: &mut Builder| b.op(pick(op::V_CMP_LT_I64, op::V_CMP_LT_U64), &[p.into(), q.into()]);
+    let less = |b: &mut Builder| b.op(pick(Gen::CmpLt.of(Type::I64), Gen::CmpLt.of(Type::U64)), &[p.into(), q.into()]);
     match op {
         Binary::Add => Some(Value::Pair(add64(b, p, q))),
         Binary::Sub => Some(Value::Pair(sub64(b, p, q))),
         Binary::Mul => {
             let r = b.v(2);
             let lo = b.mul(p.dword(0), q.dword(0));
-            let hi = b.op(op::V_MUL_HI_U32, &[p.dword(0).into(), q.dword(0).into()]);
+            let hi = b.op(Gen::MulHi.of(Type::U32), &[p.dword(0).into(), q.dword(0).into()]);
             let x = b.mul(p.dword(0), q.dword(1));
             let y = b.mul(p.dword(1), q.dword(0));
             let hi = b.add(hi, x);
@@ -298,9 +298,9 @@ fn long_binary(b: &mut Builder, op: Binary, signed: bool, p: Part, q: Part) -> O
             b.copy_into(r.dword(1), hi);
             Some(Value::Pair(r))
         }
-        Binary::And => both(b, op::V_AND_B32),
-        Binary::Or => both(b, op::V_OR_B32),
-        Binary::Xor => both(b, op::V_XOR_B32),
+        Binary::And => both(b, Gen::And.of(Type::B32)),
+        Binary::Or => both(b, Gen::Or.of(Type::B32)),
+        Binary::Xor => both(b, Gen::Xor.of(Type::B32)),
         Binary::Min => {
             let m = less(b);
             Some(values::select(b, m, Value::Pair(p), Value::Pair(q)))
@@ -309,9 +309,11 @@ fn long_binary(b: &mut Builder, op: Binary, signed: bool, p: Part, q: Part) -> O
             let m = less(b);
             Some(values::select(b, m, Value::Pair(q), Value::Pair(p)))
         }
-        Binary::Eq => Some(Value::Mask(b.op(op::V_CMP_EQ_U64, &[p.into(), q.into()]))),
+        Binary::Eq => Some(Value::Mask(b.op(Gen::CmpEq.of(Type::U64), &[p.into(), q.into()]))),
         Binary::Lt => Some(Value::Mask(less(b))),
-        Binary::Le => Some(Value::Mask(b.op(pick(op::V_CMP_LE_I64, op::V_CMP_LE_U64), &[p.into(), q.into()]))),
+        Binary::Le => {
+            Some(Value::Mask(b.op(pick(Gen::CmpLe.of(Type::I64), Gen::CmpLe.of(Type::U64)), &[p.into(), q.into()])))
+        }
         _ => None,
     }
 }
@@ -367,22 +369,28 @@ fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Result<Value
     let to = node.dtype;
     Ok(match (kind(from)?, kind(to)?) {
         (Kind::Float, Kind::Float) if to == DType::F16 => {
-            let h = b.op(op::V_CVT_F16_F32, &[x.word()]);
-            Value::Word(b.op(op::V_CVT_F32_F16, &[h.into()]).into())
+            let h = b.op(Generic::convert(Type::F32, Type::F16), &[x.word()]);
+            Value::Word(b.op(Generic::convert(Type::F16, Type::F32), &[h.into()]).into())
         }
         (Kind::Float, Kind::Float) => x,
         (Kind::Float, Kind::Int { signed }) => {
             let x = x.word();
-            let r = b.op(if signed { op::V_CVT_I32_F32 } else { op::V_CVT_U32_F32 }, &[x]);
+            let r = b.op(
+                if signed { Generic::convert(Type::F32, Type::I32) } else { Generic::convert(Type::F32, Type::U32) },
+                &[x],
+            );
             Value::Word(saturate(b, r, to).into())
         }
         (Kind::Float, Kind::Long { .. }) => Value::Pair(float_to_long(b, x.word())),
         (Kind::Float, Kind::Bool) => {
             let v = x.reg(b);
-            Value::Mask(b.op(op::V_CMP_NEQ_F32, &[0.0f32.into(), v.into()]))
+            Value::Mask(b.op(Gen::CmpNe.of(Type::F32), &[0.0f32.into(), v.into()]))
         }
         (Kind::Int { signed }, Kind::Float) => {
-            let r = b.op(if signed { op::V_CVT_F32_I32 } else { op::V_CVT_F32_U32 }, &[x.word()]);
+            let r = b.op(
+                if signed { Generic::convert(Type::I32, Type::F32) } else { Generic::convert(Type::U32, Type::F32) },
+                &[x.word()],
+            );
             Value::Word(r.into())
         }
         (Kind::Int { .. }, Kind::Int { .. }) => {
@@ -401,16 +409,19 @@ fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Result<Value
         }
         (Kind::Int { .. }, Kind::Bool) => {
             let v = x.reg(b);
-            Value::Mask(b.op(op::V_CMP_NE_U32, &[0u32.into(), v.into()]))
+            Value::Mask(b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), v.into()]))
         }
         (Kind::Long { signed }, Kind::Float) => {
             let Value::Pair(p) = x else { return Err(no("Cast", from)) };
             // Through doubles: high word scaled by 2^32 plus low word.
-            let hi = b.op(if signed { op::V_CVT_F64_I32 } else { op::V_CVT_F64_U32 }, &[p.dword(1).into()]);
-            let hi = b.op(op::V_LDEXP_F64, &[hi.into(), 32u32.into()]);
-            let lo = b.op(op::V_CVT_F64_U32, &[p.dword(0).into()]);
-            let sum = b.op(op::V_ADD_F64, &[hi.into(), lo.into()]);
-            Value::Word(b.op(op::V_CVT_F32_F64, &[sum.into()]).into())
+            let hi = b.op(
+                if signed { Generic::convert(Type::I32, Type::F64) } else { Generic::convert(Type::U32, Type::F64) },
+                &[p.dword(1).into()],
+            );
+            let hi = b.op(Gen::Ldexp.of(Type::F64), &[hi.into(), 32u32.into()]);
+            let lo = b.op(Generic::convert(Type::U32, Type::F64), &[p.dword(0).into()]);
+            let sum = b.op(Gen::Add.of(Type::F64), &[hi.into(), lo.into()]);
+            Value::Word(b.op(Generic::convert(Type::F64, Type::F32), &[sum.into()]).into())
         }
         (Kind::Long { .. }, Kind::Int { .. }) => {
             let v = x.reg(b);
@@ -419,7 +430,7 @@ fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Result<Value
         (Kind::Long { .. }, Kind::Long { .. }) => x,
         (Kind::Long { .. }, Kind::Bool) => {
             let Value::Pair(p) = x else { return Err(no("Cast", from)) };
-            Value::Mask(b.op(op::V_CMP_NE_U64, &[zero64(), p.into()]))
+            Value::Mask(b.op(Gen::CmpNe.of(Type::U64), &[zero64(), p.into()]))
         }
         (Kind::Bool, Kind::Bool) => x,
         (Kind::Bool, to) => {
@@ -455,15 +466,15 @@ fn saturate(b: &mut Builder, r: Part, t: DType) -> Part {
 
 /// Truncates to a 64-bit integer: `hi = floor(x / 2^32)`, `lo = x - hi 2^32`, both exact in double precision.
 fn float_to_long(b: &mut Builder, x: Opnd) -> Part {
-    let t = b.op(op::V_TRUNC_F32, &[x]);
-    let d = b.op(op::V_CVT_F64_F32, &[t.into()]);
-    let h = b.op(op::V_LDEXP_F64, &[d.into(), (-32i32).into()]);
-    let h = b.op(op::V_FLOOR_F64, &[h.into()]);
-    let scaled = b.op(op::V_LDEXP_F64, &[h.into(), 32u32.into()]);
+    let t = b.op(Gen::Trunc.of(Type::F32), &[x]);
+    let d = b.op(Generic::convert(Type::F32, Type::F64), &[t.into()]);
+    let h = b.op(Gen::Ldexp.of(Type::F64), &[d.into(), (-32i32).into()]);
+    let h = b.op(Gen::Floor.of(Type::F64), &[h.into()]);
+    let scaled = b.op(Gen::Ldexp.of(Type::F64), &[h.into(), 32u32.into()]);
     let minus = Mods::new().with(ModName::Neg, 2);
     let l = b.op_with(op::V_ADD_F64, &[d.into(), scaled.into()], minus);
     let r = b.v(2);
-    b.emit(op::V_CVT_U32_F64, &[r.dword(0).into()], &[l.into()]);
-    b.emit(op::V_CVT_I32_F64, &[r.dword(1).into()], &[h.into()]);
+    b.emit(Generic::convert(Type::F64, Type::U32), &[r.dword(0).into()], &[l.into()]);
+    b.emit(Generic::convert(Type::F64, Type::I32), &[r.dword(1).into()], &[h.into()]);
     r
 }

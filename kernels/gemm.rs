@@ -12,8 +12,7 @@ use super::tile::{Loader, Tile};
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr};
 use crate::graph::view::View;
-use crate::mir::{Gen, Lds, Opnd, Part, Type};
-use barewave_isa::op;
+use crate::mir::{Gen, Lds, Opnd, Part, Pipeline, Type};
 
 /// Added to the offset of rows beyond the end; with a column's own mark the sum stays out of bounds.
 const ROW_OUT: u32 = 0x4000_0000;
@@ -54,7 +53,11 @@ pub(super) fn item_grid(w: &mut Writer, tile: &Tile) -> (Part, Part) {
     (y, x)
 }
 
-/// LDS of the tiles between two barriers.
+/// Stages of the loop over k.
+const LOAD: u8 = 0;
+const MULTIPLY: u8 = 1;
+
+/// LDS of the tiles between two barriers: one is read, the other filled.
 const TILES_READ: Lds = Lds::Part { buffer: 0, phase: 0 };
 const TILES_FILLED: Lds = Lds::Part { buffer: 0, phase: 1 };
 
@@ -79,21 +82,14 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
     let read_a = b.mul(y, cm * 4);
     let read_b = b.mul(x, cn * 4);
     let (read_a, read_b) = (vector_copy(b, read_a), vector_copy(b, read_b));
-    let zero = b.scalar(0);
-    ops.a.issue(b, zero);
-    ops.b.issue(b, zero);
-    // Phase 0 is the buffer that is read between two barriers, phase 1 the one that is filled.
-    b.in_lds(TILES_FILLED);
-    ops.a.commit(b, 0);
-    ops.b.commit(b, size_a);
-    b.barrier();
-    let k_tiles = depth.div_ceil(tile.k);
-    let next = b.scalar(0);
-    b.loop_while("k", k_tiles, 1, |b, _| {
-        b.pin();
-        b.emit(Gen::Add.of(Type::I32), &[next.into()], &[next.into(), tile.k.into()]);
-        ops.a.issue(b, next);
-        ops.b.issue(b, next);
+    // A round multiplies one tile while the next one comes from memory and goes to LDS. Loads behind the last tile are
+    // guarded and go to the buffer that nobody reads any more.
+    b.counted_loop("k", depth.next_multiple_of(tile.k), tile.k, Pipeline::Stated, true, |b, k| {
+        b.fix_order();
+        b.stage(LOAD);
+        ops.a.issue(b, k);
+        ops.b.issue(b, k);
+        b.stage(MULTIPLY);
         b.in_lds(TILES_READ);
         let mut frags = read_fragments(b, tile, read_a, read_b, (pitch_a, pitch_b), size_a, 0);
         for k in 0..tile.k {
@@ -112,15 +108,20 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
                 frags = f;
             }
         }
-        for address in [ops.a.lds(), ops.b.lds(), read_a, read_b] {
+        let change = |b: &mut crate::mir::Builder, address: Part| {
             b.emit(Gen::Xor.of(Type::U32), &[address.into()], &[swap.into(), address.into()]);
-        }
+        };
+        change(b, read_a);
+        change(b, read_b);
+        b.stage(LOAD);
         b.in_lds(TILES_FILLED);
         ops.a.commit(b, 0);
         ops.b.commit(b, size_a);
+        change(b, ops.a.lds());
+        change(b, ops.b.lds());
         b.barrier();
+        b.in_lds(Lds::Any);
     });
-    b.in_lds(Lds::Any);
     debug_assert_eq!(chunks_m * cm, tile.tm);
     acc
 }
@@ -213,7 +214,7 @@ pub(super) fn store(
         let delta = chunk * (tile.n as usize / chunks_n) + g * group;
         let at = if delta > 0 { w.b.add(place.n, delta as u32) } else { place.n };
         let inside = (!place.cols.is_multiple_of(tile.n as usize))
-            .then(|| w.b.op(op::V_CMP_GT_U32, &[(place.cols as u32).into(), at.into()]));
+            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(place.cols as u32).into(), at.into()]));
         let coords = super::address::coordinates(&mut w.b, at, &dims);
         col_coords.push((coords, inside));
     }
@@ -243,7 +244,7 @@ pub(super) fn store(
         let delta = (row / cm) * (tile.m as usize / chunks_m) + row % cm;
         let at = if delta > 0 { w.b.add(place.m, delta as u32) } else { place.m };
         let inside = (!place.rows.is_multiple_of(tile.m as usize))
-            .then(|| w.b.op(op::V_CMP_GT_U32, &[(place.rows as u32).into(), at.into()]));
+            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(place.rows as u32).into(), at.into()]));
         store_row(w, cx, &plans, delta, inside, acc_row, group)?;
     }
     Ok(())

@@ -5,32 +5,32 @@
 //! `v_sqrt_f32` are chosen as the core because they are within 1 ULP and an instruction each; they flush denormals, so
 //! reductions around them scale, and carry the low part of each constant. A NaN operand gives a NaN.
 
-use crate::mir::{Builder, Opnd, Part};
+use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
 use barewave_isa::{ModName, Mods, Regs, VCC, op};
 
 /// `-x`.
 pub(super) fn neg(b: &mut Builder, x: Opnd) -> Part {
-    b.op(op::V_XOR_B32, &[0x8000_0000u32.into(), x])
+    b.op(Gen::Xor.of(Type::B32), &[0x8000_0000u32.into(), x])
 }
 
 /// `|x|`.
 pub(super) fn abs(b: &mut Builder, x: Opnd) -> Part {
-    b.op(op::V_AND_B32, &[0x7fff_ffffu32.into(), x])
+    b.op(Gen::And.of(Type::B32), &[0x7fff_ffffu32.into(), x])
 }
 
 /// `a + b`.
 pub(super) fn add(b: &mut Builder, x: impl Into<Opnd>, y: impl Into<Opnd>) -> Part {
-    b.op(op::V_ADD_F32, &[x.into(), y.into()])
+    b.op(Gen::Add.of(Type::F32), &[x.into(), y.into()])
 }
 
 /// `a - b`.
 pub(super) fn sub(b: &mut Builder, x: impl Into<Opnd>, y: impl Into<Opnd>) -> Part {
-    b.op(op::V_SUB_F32, &[x.into(), y.into()])
+    b.op(Gen::Sub.of(Type::F32), &[x.into(), y.into()])
 }
 
 /// `a * b`.
 pub(super) fn mul(b: &mut Builder, x: impl Into<Opnd>, y: impl Into<Opnd>) -> Part {
-    b.op(op::V_MUL_F32, &[x.into(), y.into()])
+    b.op(Gen::Mul.of(Type::F32), &[x.into(), y.into()])
 }
 
 /// The magnitude of `x` with the sign of `s`.
@@ -42,7 +42,7 @@ fn copysign(b: &mut Builder, x: Part, s: Opnd) -> Part {
 /// `value`, or a NaN where `x` is one.
 fn keep_nan(b: &mut Builder, x: Opnd, value: Part) -> Part {
     let x = as_vector(b, x);
-    let nan = b.op(op::V_CMP_U_F32, &[x.into(), x.into()]);
+    let nan = b.op(Gen::CmpUnordered.of(Type::F32), &[x.into(), x.into()]);
     b.select(nan, x, value)
 }
 
@@ -55,7 +55,7 @@ pub(super) fn as_vector(b: &mut Builder, x: Opnd) -> Part {
 
 /// The larger or smaller operand; a NaN wins.
 pub(super) fn extremum(b: &mut Builder, max: bool, x: Opnd, y: Opnd) -> Part {
-    let r = b.op(if max { op::V_MAX_F32 } else { op::V_MIN_F32 }, &[x, y]);
+    let r = b.op(if max { Gen::Max.of(Type::F32) } else { Gen::Min.of(Type::F32) }, &[x, y]);
     // One ordered operand is enough: the hardware returns the other when one is a NaN.
     let mut r = r;
     for o in [x, y] {
@@ -78,15 +78,15 @@ fn exp_scaled(b: &mut Builder, x: Opnd, scale: i32) -> Part {
     let c = b.op(op::V_MED3_F32, &[x, lo.into(), hi.into()]);
     let log2e = b.to_vector(std::f32::consts::LOG2_E);
     let t = mul(b, c, log2e);
-    let n = b.op(op::V_RNDNE_F32, &[t.into()]);
+    let n = b.op(Gen::Round.of(Type::F32), &[t.into()]);
     // f = c * log2e - n with the product's rounding error and the constant's low part put back.
     let minus_n = neg(b, n.into());
     let f = b.fma(c, log2e, minus_n);
     let f = b.fma(c, 1.925_963e-8f32, f);
-    let p = b.op(op::V_EXP_F32, &[f.into()]);
-    let n = b.op(op::V_CVT_I32_F32, &[n.into()]);
+    let p = b.op(Gen::Exp2.of(Type::F32), &[f.into()]);
+    let n = b.op(Generic::convert(Type::F32, Type::I32), &[n.into()]);
     let n = if scale == 0 { n } else { b.add(n, scale) };
-    let r = b.op(op::V_LDEXP_F32, &[p.into(), n.into()]);
+    let r = b.op(Gen::Ldexp.of(Type::F32), &[p.into(), n.into()]);
     keep_nan(b, x, r)
 }
 
@@ -97,7 +97,7 @@ pub(super) fn exp_minus_one(b: &mut Builder, x: Opnd) -> Part {
     let hi = b.to_vector(89.0f32);
     let c = b.op(op::V_MED3_F32, &[x, lo.into(), hi.into()]);
     let t = mul(b, c, std::f32::consts::LOG2_E);
-    let n = b.op(op::V_RNDNE_F32, &[t.into()]);
+    let n = b.op(Gen::Round.of(Type::F32), &[t.into()]);
     let minus_n = neg(b, n.into());
     // ln 2 in two parts.
     let f = b.fma(minus_n, std::f32::consts::LN_2, c);
@@ -105,14 +105,14 @@ pub(super) fn exp_minus_one(b: &mut Builder, x: Opnd) -> Part {
     let p = polynomial(b, f, &[1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5]);
     let square = mul(b, f, f);
     let p = b.fma(square, p, f);
-    let n = b.op(op::V_CVT_I32_F32, &[n.into()]);
+    let n = b.op(Generic::convert(Type::F32, Type::I32), &[n.into()]);
     let n = b.sub(n, 1u32);
-    let scale = b.op(op::V_LDEXP_F32, &[1.0f32.into(), n.into()]);
+    let scale = b.op(Gen::Ldexp.of(Type::F32), &[1.0f32.into(), n.into()]);
     let whole = add(b, -0.5f32, scale);
     let half = b.fma(scale, p, whole);
     let r = add(b, half, half);
     // Where n is 0 that is p; tiny operands pass unchanged.
-    let zero = b.op(op::V_CMP_EQ_U32, &[(-1i32).into(), n.into()]);
+    let zero = b.op(Gen::CmpEq.of(Type::U32), &[(-1i32).into(), n.into()]);
     let r = b.select(zero, p, r);
     keep_nan(b, x, r)
 }
@@ -121,12 +121,12 @@ pub(super) fn exp_minus_one(b: &mut Builder, x: Opnd) -> Part {
 pub(super) fn log(b: &mut Builder, x: Opnd) -> Part {
     // Subnormal operands are scaled by 2^32 first.
     let x = as_vector(b, x);
-    let small = b.op(op::V_CMP_GT_F32, &[f32::MIN_POSITIVE.into(), x.into()]);
+    let small = b.op(Gen::CmpGt.of(Type::F32), &[f32::MIN_POSITIVE.into(), x.into()]);
     let one = b.to_vector(1.0f32);
     let scale = b.to_vector(4_294_967_296.0f32);
     let scale = b.select(small, scale, one);
     let s = mul(b, x, scale);
-    let l = b.op(op::V_LOG_F32, &[s.into()]);
+    let l = b.op(Gen::Log2.of(Type::F32), &[s.into()]);
     let zero = b.to_vector(0.0f32);
     let shift = b.to_vector(32.0f32);
     let shift = b.select(small, shift, zero);
@@ -140,7 +140,7 @@ pub(super) fn log(b: &mut Builder, x: Opnd) -> Part {
     // Infinities and the poles pass through the correction as NaN: take the plain product there.
     let max = b.to_vector(f32::MAX);
     let size = abs(b, t.into());
-    let finite = b.op(op::V_CMP_LE_F32, &[size.into(), max.into()]);
+    let finite = b.op(Gen::CmpLe.of(Type::F32), &[size.into(), max.into()]);
     b.select(finite, r, t)
 }
 
@@ -151,12 +151,12 @@ pub(super) fn log_one_plus(b: &mut Builder, x: Opnd) -> Part {
     let l = log(b, u.into());
     let taken = add(b, -1.0f32, u);
     let lost = sub(b, x, taken);
-    let r = b.op(op::V_RCP_F32, &[u.into()]);
+    let r = b.op(Gen::Rcp.of(Type::F32), &[u.into()]);
     let sum = b.fma(lost, r, l);
     // At the pole and at infinity nothing is lost.
     let max = b.to_vector(f32::MAX);
     let size = abs(b, l.into());
-    let finite = b.op(op::V_CMP_LE_F32, &[size.into(), max.into()]);
+    let finite = b.op(Gen::CmpLe.of(Type::F32), &[size.into(), max.into()]);
     b.select(finite, sum, l)
 }
 
@@ -168,7 +168,7 @@ pub(super) fn div(b: &mut Builder, n: Opnd, d: Opnd) -> Part {
     let (ds, ns) = (b.v(1), b.v(1));
     b.emit(op::V_DIV_SCALE_F32, &[ds.into(), unused.into()], &[d.into(), d.into(), n.into()]);
     b.emit(op::V_DIV_SCALE_F32, &[ns.into(), vcc.into()], &[n.into(), d.into(), n.into()]);
-    let r = b.op(op::V_RCP_F32, &[ds.into()]);
+    let r = b.op(Gen::Rcp.of(Type::F32), &[ds.into()]);
     let md = neg(b, ds.into());
     let e = b.fma(md, r, 1.0f32);
     let r = b.fma(e, r, r);
@@ -183,12 +183,12 @@ pub(super) fn div(b: &mut Builder, n: Opnd, d: Opnd) -> Part {
 /// Square root: the hardware's, of operands that it would flush times an even power of two.
 pub(super) fn sqrt(b: &mut Builder, x: Opnd) -> Part {
     let x = as_vector(b, x);
-    let small = b.op(op::V_CMP_GT_F32, &[f32::MIN_POSITIVE.into(), x.into()]);
+    let small = b.op(Gen::CmpGt.of(Type::F32), &[f32::MIN_POSITIVE.into(), x.into()]);
     let up = b.select(small, 32u32, 0u32);
-    let scaled = b.op(op::V_LDEXP_F32, &[x.into(), up.into()]);
-    let r = b.op(op::V_SQRT_F32, &[scaled.into()]);
+    let scaled = b.op(Gen::Ldexp.of(Type::F32), &[x.into(), up.into()]);
+    let r = b.op(Gen::Sqrt.of(Type::F32), &[scaled.into()]);
     let down = b.select(small, -16i32, 0u32);
-    b.op(op::V_LDEXP_F32, &[r.into(), down.into()])
+    b.op(Gen::Ldexp.of(Type::F32), &[r.into(), down.into()])
 }
 
 /// `1 / (1 + e^-x)`, for negative operands `e^x / (1 + e^x)`: the exponential is at most 1, and small results keep its
@@ -199,13 +199,13 @@ pub(super) fn sigmoid(b: &mut Builder, x: Opnd) -> Part {
     let m = neg(b, a.into());
     let e = exp(b, m.into());
     let d = add(b, 1.0f32, e);
-    let r = b.op(op::V_RCP_F32, &[d.into()]);
+    let r = b.op(Gen::Rcp.of(Type::F32), &[d.into()]);
     // One Newton step: r += r (1 - d r).
     let md = neg(b, d.into());
     let err = b.fma(md, r, 1.0f32);
     let r = b.fma(err, r, r);
     let below = mul(b, e, r);
-    let negative = b.op(op::V_CMP_GT_F32, &[0.0f32.into(), x.into()]);
+    let negative = b.op(Gen::CmpGt.of(Type::F32), &[0.0f32.into(), x.into()]);
     let r = b.select(negative, below, r);
     keep_nan(b, x.into(), r)
 }
@@ -227,7 +227,7 @@ pub(super) fn sinh(b: &mut Builder, x: Opnd) -> Part {
     let cube = mul(b, x, s);
     let small = b.fma(p, cube, x);
     let a = abs(b, x.into());
-    let is_big = b.op(op::V_CMP_LT_F32, &[1.0f32.into(), a.into()]);
+    let is_big = b.op(Gen::CmpLt.of(Type::F32), &[1.0f32.into(), a.into()]);
     b.select(is_big, big, small)
 }
 
@@ -235,7 +235,7 @@ pub(super) fn sinh(b: &mut Builder, x: Opnd) -> Part {
 fn half_exp(b: &mut Builder, x: Opnd) -> (Part, Part) {
     let a = abs(b, x);
     let h = exp_scaled(b, a.into(), -1);
-    let r = b.op(op::V_RCP_F32, &[h.into()]);
+    let r = b.op(Gen::Rcp.of(Type::F32), &[h.into()]);
     (h, r)
 }
 
@@ -245,17 +245,17 @@ pub(super) fn tanh(b: &mut Builder, x: Opnd) -> Part {
     let x = as_vector(b, x);
     let a = abs(b, x.into());
     let limit = b.to_vector(20.0f32);
-    let c = b.op(op::V_MIN_F32, &[a.into(), limit.into()]);
+    let c = b.op(Gen::Min.of(Type::F32), &[a.into(), limit.into()]);
     let twice = add(b, c, c);
     let e = exp(b, twice.into());
     let d = add(b, 1.0f32, e);
-    let r = b.op(op::V_RCP_F32, &[d.into()]);
+    let r = b.op(Gen::Rcp.of(Type::F32), &[d.into()]);
     let big = b.fma(-2.0f32, r, 1.0f32);
     let s = mul(b, a, a);
     let p = polynomial(b, s, &[-5.704_988_7e-3, 2.063_909e-2, -5.373_972e-2, 1.333_144_2e-1, -3.333_328e-1]);
     let sa = mul(b, s, a);
     let small = b.fma(p, sa, a);
-    let is_small = b.op(op::V_CMP_GT_F32, &[0.625f32.into(), a.into()]);
+    let is_small = b.op(Gen::CmpGt.of(Type::F32), &[0.625f32.into(), a.into()]);
     let r = b.select(is_small, small, big);
     let r = copysign(b, r, x.into());
     keep_nan(b, x.into(), r)
@@ -294,7 +294,7 @@ pub(super) fn erf(b: &mut Builder, x: Opnd) -> Part {
         &[-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_25e-1, -3.761_253_4e-1, 1.283_791_7e-1],
     );
     let small = b.fma(p, x, x);
-    let is_big = b.op(op::V_CMP_LT_F32, &[0.927_734_4f32.into(), t.into()]);
+    let is_big = b.op(Gen::CmpLt.of(Type::F32), &[0.927_734_4f32.into(), t.into()]);
     let r = b.select(is_big, big, small);
     keep_nan(b, x.into(), r)
 }
@@ -308,25 +308,25 @@ pub(super) fn pow(b: &mut Builder, x: Opnd, y: Opnd) -> Part {
     let r = exp(b, p.into());
     // 1 and -1 stay 1 whatever the exponent, infinities and NaN included (a NaN exponent of -1 is not integral).
     let one = b.to_vector(1.0f32);
-    let unit = b.op(op::V_CMP_EQ_F32, &[1.0f32.into(), a.into()]);
+    let unit = b.op(Gen::CmpEq.of(Type::F32), &[1.0f32.into(), a.into()]);
     let r = b.select(unit, one, r);
     // Odd exponents keep the sign, that of zeros and infinities too; a finite negative base needs an integral exponent.
-    let whole = b.op(op::V_TRUNC_F32, &[y.into()]);
-    let integral = b.op(op::V_CMP_EQ_F32, &[whole.into(), y.into()]);
+    let whole = b.op(Gen::Trunc.of(Type::F32), &[y.into()]);
+    let integral = b.op(Gen::CmpEq.of(Type::F32), &[whole.into(), y.into()]);
     let half = mul(b, y, 0.5f32);
-    let half_whole = b.op(op::V_TRUNC_F32, &[half.into()]);
-    let odd = b.op(op::V_CMP_NEQ_F32, &[half_whole.into(), half.into()]);
+    let half_whole = b.op(Gen::Trunc.of(Type::F32), &[half.into()]);
+    let odd = b.op(Gen::CmpNe.of(Type::F32), &[half_whole.into(), half.into()]);
     let odd = b.mask_and(integral, odd);
     let signed = copysign(b, r, x.into());
     let r = b.select(odd, signed, r);
-    let negative = b.op(op::V_CMP_GT_F32, &[0.0f32.into(), x.into()]);
-    let finite = b.op(op::V_CMP_GT_F32, &[f32::INFINITY.into(), a.into()]);
+    let negative = b.op(Gen::CmpGt.of(Type::F32), &[0.0f32.into(), x.into()]);
+    let finite = b.op(Gen::CmpGt.of(Type::F32), &[f32::INFINITY.into(), a.into()]);
     let negative = b.mask_and(negative, finite);
     let nan = b.to_vector(f32::NAN);
     let inside = b.select(integral, r, nan);
     let r = b.select(negative, inside, r);
     // y == 0 gives 1 for every x.
-    let zero = b.op(op::V_CMP_EQ_F32, &[0.0f32.into(), y.into()]);
+    let zero = b.op(Gen::CmpEq.of(Type::F32), &[0.0f32.into(), y.into()]);
     b.select(zero, one, r)
 }
 
@@ -339,8 +339,8 @@ pub(super) fn remainder(b: &mut Builder, x: Opnd, y: Opnd) -> Part {
     let (x, y) = (as_vector(b, x), as_vector(b, y));
     let (a, d) = (abs(b, x.into()), abs(b, y.into()));
     // NaN where there is no remainder: an infinite dividend, a divisor of 0, a NaN operand.
-    let finite = b.op(op::V_CMP_GT_F32, &[f32::INFINITY.into(), a.into()]);
-    let some = b.op(op::V_CMP_LT_F32, &[0.0f32.into(), d.into()]);
+    let finite = b.op(Gen::CmpGt.of(Type::F32), &[f32::INFINITY.into(), a.into()]);
+    let some = b.op(Gen::CmpLt.of(Type::F32), &[0.0f32.into(), d.into()]);
     let defined = b.mask_and(finite, some);
     // An infinite divisor leaves everything; lanes without a remainder have nothing to do.
     let d = b.select(defined, d, f32::INFINITY);
@@ -351,19 +351,19 @@ pub(super) fn remainder(b: &mut Builder, x: Opnd, y: Opnd) -> Part {
         let (er, ed) = (b.op(op::V_FREXP_EXP_I32_F32, &[r.into()]), b.op(op::V_FREXP_EXP_I32_F32, &[d.into()]));
         let k = b.sub(er, ed);
         let k = b.sub(k, 22u32);
-        let k = b.op(op::V_MAX_I32, &[k.into(), 0u32.into()]);
-        let s = b.op(op::V_LDEXP_F32, &[d.into(), k.into()]);
+        let k = b.op(Gen::Max.of(Type::I32), &[k.into(), 0u32.into()]);
+        let s = b.op(Gen::Ldexp.of(Type::F32), &[d.into(), k.into()]);
         let q = div(b, r.into(), s.into());
-        let q = b.op(op::V_TRUNC_F32, &[q.into()]);
+        let q = b.op(Gen::Trunc.of(Type::F32), &[q.into()]);
         let minus = neg(b, q.into());
         let left = b.fma(minus, s, r);
-        let over = b.op(op::V_CMP_GT_F32, &[0.0f32.into(), left.into()]);
+        let over = b.op(Gen::CmpGt.of(Type::F32), &[0.0f32.into(), left.into()]);
         let back = add(b, left, s);
         let left = b.select(over, back, left);
-        let more = b.op(op::V_CMP_GE_F32, &[r.into(), d.into()]);
+        let more = b.op(Gen::CmpGe.of(Type::F32), &[r.into(), d.into()]);
         let left = b.select(more, left, r);
         b.copy_into(r, left);
-        b.op(op::V_CMP_GE_F32, &[r.into(), d.into()])
+        b.op(Gen::CmpGe.of(Type::F32), &[r.into(), d.into()])
     });
     let signed = copysign(b, r, x.into());
     let nan = b.to_vector(f32::NAN);
@@ -374,9 +374,9 @@ pub(super) fn remainder(b: &mut Builder, x: Opnd, y: Opnd) -> Part {
 pub(super) fn modulo(b: &mut Builder, x: Opnd, y: Opnd) -> Part {
     let y = as_vector(b, y);
     let r = remainder(b, x, y.into());
-    let signs = b.op(op::V_XOR_B32, &[r.into(), y.into()]);
-    let differ = b.op(op::V_CMP_GT_I32, &[0u32.into(), signs.into()]);
-    let some = b.op(op::V_CMP_NEQ_F32, &[0.0f32.into(), r.into()]);
+    let signs = b.op(Gen::Xor.of(Type::B32), &[r.into(), y.into()]);
+    let differ = b.op(Gen::CmpGt.of(Type::I32), &[0u32.into(), signs.into()]);
+    let some = b.op(Gen::CmpNe.of(Type::F32), &[0.0f32.into(), r.into()]);
     let differ = b.mask_and(differ, some);
     let moved = add(b, r, y);
     b.select(differ, moved, r)
@@ -384,29 +384,29 @@ pub(super) fn modulo(b: &mut Builder, x: Opnd, y: Opnd) -> Part {
 
 /// Unsigned 32-bit quotient and remainder, through a double-precision estimate corrected by one.
 pub(super) fn udivrem(b: &mut Builder, n: Part, d: Part) -> (Part, Part) {
-    let nf = b.op(op::V_CVT_F64_U32, &[n.into()]);
-    let df = b.op(op::V_CVT_F64_U32, &[d.into()]);
-    let r = b.op(op::V_RCP_F64, &[df.into()]);
+    let nf = b.op(Generic::convert(Type::U32, Type::F64), &[n.into()]);
+    let df = b.op(Generic::convert(Type::U32, Type::F64), &[d.into()]);
+    let r = b.op(Gen::Rcp.of(Type::F64), &[df.into()]);
     let minus = Mods::new().with(ModName::Neg, 1);
     let one = f64_constant(b, 1.0);
     let mut r = r;
     for _ in 0..2 {
         let e = b.op_with(op::V_FMA_F64, &[df.into(), r.into(), one.into()], minus.clone());
-        r = b.op(op::V_FMA_F64, &[e.into(), r.into(), r.into()]);
+        r = b.op(Gen::Fma.of(Type::F64), &[e.into(), r.into(), r.into()]);
     }
-    let q = b.op(op::V_MUL_F64, &[nf.into(), r.into()]);
-    let q = b.op(op::V_CVT_U32_F64, &[q.into()]);
+    let q = b.op(Gen::Mul.of(Type::F64), &[nf.into(), r.into()]);
+    let q = b.op(Generic::convert(Type::F64, Type::U32), &[q.into()]);
     let qd = b.mul(q, d);
     let rem = b.sub(n, qd);
     // The estimate may be one too large or one too small.
     let q1 = b.sub(q, 1u32);
     let r1 = b.add(rem, d);
-    let too_large = b.op(op::V_CMP_GE_U32, &[qd.into(), n.into()]);
-    let exact = b.op(op::V_CMP_NE_U32, &[qd.into(), n.into()]);
+    let too_large = b.op(Gen::CmpGe.of(Type::U32), &[qd.into(), n.into()]);
+    let exact = b.op(Gen::CmpNe.of(Type::U32), &[qd.into(), n.into()]);
     let too_large = b.mask_and(too_large, exact);
     let q = b.select(too_large, q1, q);
     let rem = b.select(too_large, r1, rem);
-    let under = b.op(op::V_CMP_GE_U32, &[rem.into(), d.into()]);
+    let under = b.op(Gen::CmpGe.of(Type::U32), &[rem.into(), d.into()]);
     let q2 = b.add(q, 1u32);
     let r2 = b.sub(rem, d);
     (b.select(under, q2, q), b.select(under, r2, rem))

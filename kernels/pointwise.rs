@@ -8,7 +8,7 @@ use super::address::{self, Offset};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, expr};
 use crate::graph::fused::Access;
-use crate::mir::{Builder, Part};
+use crate::mir::{Builder, Gen, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::op;
 
@@ -38,7 +38,7 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Kernel>, String> {
     let size = cx.dtype(Arg::Output).size();
     let mut at = address::offset(&mut w.b, &out.view, size, &coords);
     if !groups.is_multiple_of(WORKGROUP as usize) {
-        let inside = w.b.op(op::V_CMP_GT_U32, &[(groups as u32).into(), index.into()]);
+        let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(groups as u32).into(), index.into()]);
         let reg = at.vector(&mut w.b);
         at.reg = Some(w.b.guard(inside, reg));
     }
@@ -109,7 +109,7 @@ fn load(
         let place = address::offset(b, &ind.view, it.size(), coords);
         let raw = values::load(b, it, table, place)?.reg(b);
         let wrapped = b.add(raw, ind.extent as u32);
-        let negative = b.op(op::V_CMP_GT_I32, &[0u32.into(), raw.into()]);
+        let negative = b.op(Gen::CmpGt.of(Type::I32), &[0u32.into(), raw.into()]);
         let index = b.select(negative, wrapped, raw);
         let (zero, top) = (b.to_vector(0u32), b.to_vector(ind.extent as u32 - 1));
         let index = b.op(op::V_MED3_I32, &[index.into(), zero.into(), top.into()]);
@@ -155,7 +155,7 @@ fn guard(b: &mut Builder, ranges: &[(usize, usize)], dims: &[usize], coords: &[O
         let c = coords[d]?;
         let c = if b.is_vector(c.into()) { c } else { b.to_vector(c) };
         let shifted = if lo > 0 { b.sub(c, lo as u32) } else { c };
-        let m = b.op(op::V_CMP_GT_U32, &[((hi - lo) as u32).into(), shifted.into()]);
+        let m = b.op(Gen::CmpGt.of(Type::U32), &[((hi - lo) as u32).into(), shifted.into()]);
         mask = Some(match mask {
             Some(p) => b.mask_and(p, m),
             None => m,

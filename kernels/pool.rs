@@ -6,8 +6,7 @@ use super::{Arg, Cx, Kernel, Writer, address, epilogue, expr, math, reduce};
 use crate::graph::expr::{Expr, Scalar};
 use crate::graph::fused::{PoolOp, Window};
 use crate::graph::view::View;
-use crate::mir::{Gen, Part, Type};
-use barewave_isa::op;
+use crate::mir::{Gen, Generic, Part, Type};
 
 const WORKGROUP: u32 = 256;
 
@@ -47,7 +46,7 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
     };
     let outputs = out.len();
     let inside = (!outputs.is_multiple_of(WORKGROUP as usize))
-        .then(|| w.b.op(op::V_CMP_GT_U32, &[(outputs as u32).into(), index.into()]));
+        .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(outputs as u32).into(), index.into()]));
     epilogue::finish(&mut w, cx, Value::Word(total.into()), |w, arg| {
         let view = match arg {
             Arg::Input(i) => &cx.step.inputs[i].view,
@@ -88,10 +87,10 @@ impl PoolWalk<'_> {
             x = values::select(&mut w.b, m, x, self.neutral);
         }
         let op = match (self.pool, self.float, self.prologue.dtype().is_signed_int()) {
-            (PoolOp::Max, true, _) => op::V_MAX_F32,
-            (PoolOp::Max, false, true) => op::V_MAX_I32,
-            (PoolOp::Max, false, false) => op::V_MAX_U32,
-            _ => op::V_ADD_F32,
+            (PoolOp::Max, true, _) => Gen::Max.of(Type::F32),
+            (PoolOp::Max, false, true) => Gen::Max.of(Type::I32),
+            (PoolOp::Max, false, false) => Gen::Max.of(Type::U32),
+            _ => Gen::Add.of(Type::F32),
         };
         let x = x.word();
         w.b.emit(op, &[self.acc.into()], &[x, self.acc.into()]);
@@ -155,7 +154,7 @@ impl PoolWalk<'_> {
                     }
                     None => *corner,
                 };
-                let inside = w.b.op(op::V_CMP_GT_U32, &[(view.dims[d + 2] as u32).into(), at.into()]);
+                let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(view.dims[d + 2] as u32).into(), at.into()]);
                 mask = Some(match mask {
                     Some(m) => w.b.mask_and(m, inside),
                     None => inside,
@@ -214,7 +213,7 @@ fn divisor(
             let shift = (k * step) as i32 - window.pads[d] as i32 + before[d] as i32;
             let at = b.add(corner, shift);
             let limit = (input.dims[d + 2] + after[d] + before[d]) as u32;
-            let inside = b.op(op::V_CMP_GT_U32, &[limit.into(), at.into()]);
+            let inside = b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), at.into()]);
             let (one, zero) = (b.to_vector(1u32), b.to_vector(0u32));
             let add = b.select(inside, one, zero);
             b.emit(Gen::Add.of(Type::I32), &[n.into()], &[n.into(), add.into()]);
@@ -228,7 +227,7 @@ fn divisor(
         None => Divisor::Constant(constant),
         Some(n) => {
             let n = if constant > 1 { b.mul(n, constant as u32) } else { n };
-            Divisor::Count(b.op(op::V_CVT_F32_U32, &[n.into()]))
+            Divisor::Count(b.op(Generic::convert(Type::U32, Type::F32), &[n.into()]))
         }
     })
 }

@@ -10,9 +10,8 @@ use crate::graph::expr as gexpr;
 use crate::graph::expr::{Binary, Expr, Scalar};
 use crate::graph::fused::ReduceOp;
 use crate::graph::view::View;
-use crate::mir::{Gen, Part, Type};
+use crate::mir::{Gen, Part, Pipeline, Type};
 use crate::tensor::DType;
-use barewave_isa::op;
 
 /// Workitems of a team.
 const TEAM: u32 = 256;
@@ -24,13 +23,9 @@ pub(super) fn scalar_loop(
     n: u32,
     body: impl FnOnce(&mut Writer, Part) -> Result<(), String>,
 ) -> Result<(), String> {
-    let i = w.b.scalar(0);
-    let head = w.b.block(name);
-    body(w, i)?;
-    w.b.emit(op::S_ADD_U32, &[i.into()], &[i.into(), 1u32.into()]);
-    w.b.emit(op::S_CMP_LT_U32, &[], &[i.into(), n.into()]);
-    w.b.emit(op::S_CBRANCH_SCC1, &[], &[crate::mir::Opnd::Block(head)]);
-    w.b.block("after");
+    let node = w.b.begin_loop(name);
+    body(w, node.counter())?;
+    w.b.end_loop(node, n, 1, Pipeline::Off, false);
     Ok(())
 }
 
@@ -57,7 +52,7 @@ impl Lines {
         if single {
             let line = super::pointwise::linear_index(&mut w.b);
             let inside = (!count.is_multiple_of(TEAM as usize))
-                .then(|| w.b.op(op::V_CMP_GT_U32, &[(count as u32).into(), line.into()]));
+                .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), line.into()]));
             (w, Lines { team: 1, count, length, line, inside, lds: 0 })
         } else {
             let line = w.b.workgroup_id(0);
@@ -78,7 +73,7 @@ impl Lines {
             self.inside
         } else {
             let item = w.b.workitem_id();
-            Some(w.b.op(op::V_CMP_EQ_U32, &[0u32.into(), item.into()]))
+            Some(w.b.op(Gen::CmpEq.of(Type::U32), &[0u32.into(), item.into()]))
         };
         self.guard(w, at, mask)
     }
@@ -116,7 +111,7 @@ impl Lines {
             let item = w.b.workitem_id();
             let at = w.b.add(base, item);
             let inside = (!self.length.is_multiple_of(TEAM as usize))
-                .then(|| w.b.op(op::V_CMP_GT_U32, &[(self.length as u32).into(), at.into()]));
+                .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(self.length as u32).into(), at.into()]));
             body(w, at, inside)
         })
     }
@@ -338,9 +333,9 @@ fn arg_extremum(cx: &Cx, op: ReduceOp, prologue: &Expr, mut w: Writer, lines: Li
     let source = cx.dtype(Arg::Input(0));
     let t = prologue.dtype();
     let (gt, lt) = match kind(t)? {
-        values::Kind::Float => (op::V_CMP_GT_F32, op::V_CMP_LT_F32),
-        values::Kind::Int { signed: true } => (op::V_CMP_GT_I32, op::V_CMP_LT_I32),
-        values::Kind::Int { signed: false } => (op::V_CMP_GT_U32, op::V_CMP_LT_U32),
+        values::Kind::Float => (Gen::CmpGt.of(Type::F32), Gen::CmpLt.of(Type::F32)),
+        values::Kind::Int { signed: true } => (Gen::CmpGt.of(Type::I32), Gen::CmpLt.of(Type::I32)),
+        values::Kind::Int { signed: false } => (Gen::CmpGt.of(Type::U32), Gen::CmpLt.of(Type::U32)),
         _ => return Err(format!("the index of the extremum of {t} elements has no kernel")),
     };
     let buf = w.buffer(cx, Arg::Input(0))?;
@@ -354,7 +349,8 @@ fn arg_extremum(cx: &Cx, op: ReduceOp, prologue: &Expr, mut w: Writer, lines: Li
         let better = b.op(if max { gt } else { lt }, &[y[0].into(), x[0].into()]);
         let worse = b.op(if max { lt } else { gt }, &[y[0].into(), x[0].into()]);
         // Where neither is better the index decides.
-        let by_index = b.op(if last { op::V_CMP_GT_U32 } else { op::V_CMP_LT_U32 }, &[y[1].into(), x[1].into()]);
+        let by_index =
+            b.op(if last { Gen::CmpGt.of(Type::U32) } else { Gen::CmpLt.of(Type::U32) }, &[y[1].into(), x[1].into()]);
         let (i, v) = (b.select(by_index, y[1], x[1]), x[0]);
         let i = b.select(better, y[1], i);
         let i = b.select(worse, x[1], i);

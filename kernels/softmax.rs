@@ -4,9 +4,8 @@ use super::address;
 use super::reduce::{Lines, held, part_offset};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, math};
-use crate::mir::Part;
+use crate::mir::{Gen, Part, Type};
 use crate::tensor::DType;
-use barewave_isa::op;
 
 fn check_types(cx: &Cx) -> Result<(), String> {
     let t = cx.dtype(Arg::Input(0));
@@ -95,20 +94,21 @@ pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Result<Vec<Kernel>, S
     let walk = Walk { cx, lines, outer };
     let max = w.b.to_vector(f32::NEG_INFINITY);
     walk.each(&mut w, "max", f32::NEG_INFINITY, |w, x| {
-        w.b.emit(op::V_MAX_F32, &[max.into()], &[max.into(), x.into()]);
+        w.b.emit(Gen::Max.of(Type::F32), &[max.into()], &[max.into(), x.into()]);
         Ok(())
     })?;
-    let merge = |w: &mut Writer, a: &[Part], b: &[Part]| Ok(vec![w.b.op(op::V_MAX_F32, &[a[0].into(), b[0].into()])]);
+    let merge =
+        |w: &mut Writer, a: &[Part], b: &[Part]| Ok(vec![w.b.op(Gen::Max.of(Type::F32), &[a[0].into(), b[0].into()])]);
     let mut max = walk.lines.combine(&mut w, &[max], merge)?[0];
     if masked {
         // A line of -inf: the differences stay -inf, and the sum of exponentials is 0.
-        max = w.b.op(op::V_MAX_F32, &[f32::MIN.into(), max.into()]);
+        max = w.b.op(Gen::Max.of(Type::F32), &[f32::MIN.into(), max.into()]);
     }
     let sum = held(&mut w, Value::Word(0.0f32.into()));
     walk.each(&mut w, "sum", f32::NEG_INFINITY, |w, x| {
         let d = math::sub(&mut w.b, x, max);
         let e = math::exp(&mut w.b, d.into());
-        w.b.emit(op::V_ADD_F32, &[sum.into()], &[sum.into(), e.into()]);
+        w.b.emit(Gen::Add.of(Type::F32), &[sum.into()], &[sum.into(), e.into()]);
         Ok(())
     })?;
     let mut sum = walk.sum(&mut w, sum)?;
@@ -141,7 +141,7 @@ pub(super) fn normalize(cx: &Cx, axes: usize, epsilon: f32, center: bool) -> Res
     let mean = if center {
         let sum = held(&mut w, Value::Word(0.0f32.into()));
         walk.each(&mut w, "mean", 0.0, |w, x| {
-            w.b.emit(op::V_ADD_F32, &[sum.into()], &[sum.into(), x.into()]);
+            w.b.emit(Gen::Add.of(Type::F32), &[sum.into()], &[sum.into(), x.into()]);
             Ok(())
         })?;
         let sum = walk.sum(&mut w, sum)?;

@@ -5,7 +5,7 @@
 //! and later commits them to LDS. What lies beyond the ends of m or n may be anything: those products are never
 //! stored. Beyond the end of k both operands must read as zero.
 
-use crate::mir::{Buffer, Builder, Opnd, Part};
+use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
 use barewave_isa::op;
 
 /// Sizes of one workgroup's work.
@@ -245,7 +245,7 @@ impl Wide {
                 // Rows left in the operand; none when the tile lies behind its end.
                 let row = if p > 0 { b.add(self.row, p * self.rows_per_pass) } else { self.row };
                 let row = b.add(row, k);
-                let inside = b.op(op::V_CMP_GT_U32, &[self.src.depth.into(), row.into()]);
+                let inside = b.op(Gen::CmpGt.of(Type::U32), &[self.src.depth.into(), row.into()]);
                 b.guard(inside, self.voff)
             } else {
                 self.voff
@@ -253,7 +253,7 @@ impl Wide {
             b.load_into(self.regs[p as usize], self.src.buf, voff, self.soff, p * step);
         }
         let total = self.regs.len() as u32 * step;
-        b.emit(crate::mir::Gen::Add.of(crate::mir::Type::I32), &[self.soff.into()], &[self.soff.into(), total.into()]);
+        b.emit(Gen::Add.of(Type::I32), &[self.soff.into()], &[self.soff.into(), total.into()]);
         debug_assert_eq!(self.width % self.vec, 0);
     }
 }
@@ -262,7 +262,7 @@ impl Deep {
     fn issue(&mut self, b: &mut Builder, k: Part) {
         let voff = if self.masked {
             let at = b.add(self.k_first, k);
-            let inside = b.op(op::V_CMP_GT_U32, &[self.src.depth.into(), at.into()]);
+            let inside = b.op(Gen::CmpGt.of(Type::U32), &[self.src.depth.into(), at.into()]);
             b.guard(inside, self.voff)
         } else {
             self.voff
@@ -272,7 +272,7 @@ impl Deep {
             b.load_into(self.regs[p as usize], self.src.buf, voff, self.soff, p * step);
         }
         let total = self.depth * 4;
-        b.emit(crate::mir::Gen::Add.of(crate::mir::Type::I32), &[self.soff.into()], &[self.soff.into(), total.into()]);
+        b.emit(Gen::Add.of(Type::I32), &[self.soff.into()], &[self.soff.into(), total.into()]);
         debug_assert!(self.vec == 1 || self.src.depth.is_multiple_of(4));
     }
 }
@@ -355,7 +355,7 @@ impl Gather {
                 let voff = match self.valid.get(c) {
                     Some(&bits) => {
                         let seen = b.and(bits, taps);
-                        let inside = b.op(op::V_CMP_EQ_U32, &[taps.into(), seen.into()]);
+                        let inside = b.op(Gen::CmpEq.of(Type::U32), &[taps.into(), seen.into()]);
                         b.guard(inside, self.columns[c])
                     }
                     None => self.columns[c],

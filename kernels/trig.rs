@@ -12,7 +12,7 @@
 //! the result for large `x` and near the zeros. It is not used.
 
 use super::math::{abs, add, as_vector, div, mul, neg, polynomial, sub};
-use crate::mir::{Builder, Opnd, Part};
+use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
 use barewave_isa::op;
 
 /// 2/π in binary, behind the point, after 32 zero bits.
@@ -31,7 +31,7 @@ struct Reduced {
 
 /// Reduces `|x|`, given as `a`. Infinities and NaN give anything.
 fn reduce(b: &mut Builder, a: Part) -> Reduced {
-    let small = b.op(op::V_CMP_GT_F32, &[std::f32::consts::FRAC_PI_4.into(), a.into()]);
+    let small = b.op(Gen::CmpGt.of(Type::F32), &[std::f32::consts::FRAC_PI_4.into(), a.into()]);
     let (quadrant, rest, low) = payne_hanek(b, a);
     Reduced {
         quadrant: b.select(small, 0u32, quadrant),
@@ -44,13 +44,13 @@ fn reduce(b: &mut Builder, a: Part) -> Reduced {
 fn payne_hanek(b: &mut Builder, a: Part) -> (Part, Part, Part) {
     let exponent = b.shr(a, 23u32);
     let fraction = b.and(a, 0x007f_ffffu32);
-    let m = b.op(op::V_OR_B32, &[0x0080_0000u32.into(), fraction.into()]);
+    let m = b.op(Gen::Or.of(Type::B32), &[0x0080_0000u32.into(), fraction.into()]);
     // |x| = m 2^(exponent - 150). The window starts two bits above the point of the product, at bit `exponent - 120` of
     // the table: in its word `(exponent - 121) / 32`, so that the shift right of two neighbours is below 32.
     let mut words: Vec<Opnd> = TWO_OVER_PI.map(Opnd::from).to_vec();
     for first in [153u32, 185, 217, 249] {
         // Once per word that the window lies further.
-        let further = b.op(op::V_CMP_LE_U32, &[first.into(), exponent.into()]);
+        let further = b.op(Gen::CmpLe.of(Type::U32), &[first.into(), exponent.into()]);
         let k = (first as usize - 153) / 32 + 1;
         for i in 0..4 {
             words[i] = b.select(further, Opnd::from(TWO_OVER_PI[i + k]), words[i]).into();
@@ -62,7 +62,7 @@ fn payne_hanek(b: &mut Builder, a: Part) -> (Part, Part, Part) {
     let sum = b.v(2);
     let carry = b.mask();
     b.copy_into(sum.dword(1), 0u32);
-    b.emit(op::V_MUL_HI_U32, &[sum.dword(0).into()], &[m.into(), window[2].into()]);
+    b.emit(Gen::MulHi.of(Type::U32), &[sum.dword(0).into()], &[m.into(), window[2].into()]);
     let product = b.v(2);
     b.emit(op::V_MAD_U64_U32, &[product.into(), carry.into()], &[m.into(), window[1].into(), sum.into()]);
     let mid = product.dword(0);
@@ -74,9 +74,9 @@ fn payne_hanek(b: &mut Builder, a: Part) -> (Part, Part, Part) {
     let lower = b.shl(mid, 2u32);
     // Its upper 24 bits and the 32 bits below as floats, then the product with π/2 in two parts.
     let exact = b.and(upper, 0xffff_ff00u32);
-    let exact = b.op(op::V_CVT_F32_I32, &[exact.into()]);
+    let exact = b.op(Generic::convert(Type::I32, Type::F32), &[exact.into()]);
     let tail = b.op(op::V_ALIGNBIT_B32, &[upper.into(), lower.into(), 8u32.into()]);
-    let tail = b.op(op::V_CVT_F32_U32, &[tail.into()]);
+    let tail = b.op(Generic::convert(Type::U32, Type::F32), &[tail.into()]);
     let unit = std::f64::consts::FRAC_PI_2 / 2f64.powi(32);
     let (unit, unit_low) = (unit as f32, (unit - unit as f32 as f64) as f32);
     let r = mul(b, exact, unit);
@@ -109,7 +109,7 @@ fn polynomials(b: &mut Builder, r: &Reduced) -> (Part, Part) {
 
 /// `value`, or a NaN where `x` is infinite or a NaN.
 fn finite_only(b: &mut Builder, x: Part, a: Part, value: Part) -> Part {
-    let finite = b.op(op::V_CMP_GT_F32, &[f32::INFINITY.into(), a.into()]);
+    let finite = b.op(Gen::CmpGt.of(Type::F32), &[f32::INFINITY.into(), a.into()]);
     let nan = sub(b, x, x);
     b.select(finite, value, nan)
 }
@@ -117,7 +117,7 @@ fn finite_only(b: &mut Builder, x: Part, a: Part, value: Part) -> Part {
 /// Mask of the lanes in an odd quadrant.
 fn is_odd(b: &mut Builder, quadrant: Part) -> Part {
     let odd = b.and(quadrant, 1u32);
-    b.op(op::V_CMP_NE_U32, &[0u32.into(), odd.into()])
+    b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), odd.into()])
 }
 
 /// Sine or cosine of radians.
@@ -134,9 +134,9 @@ pub(super) fn sin_cos(b: &mut Builder, cos: bool, x: Opnd) -> Part {
     };
     // The upper half of a turn is negative, and the sine is odd.
     let sign = b.shl(turns, 30u32);
-    let sign = if cos { sign } else { b.op(op::V_XOR_B32, &[sign.into(), x.into()]) };
+    let sign = if cos { sign } else { b.op(Gen::Xor.of(Type::B32), &[sign.into(), x.into()]) };
     let sign = b.and(sign, 0x8000_0000u32);
-    let value = b.op(op::V_XOR_B32, &[sign.into(), value.into()]);
+    let value = b.op(Gen::Xor.of(Type::B32), &[sign.into(), value.into()]);
     finite_only(b, x, a, value)
 }
 
@@ -150,8 +150,8 @@ pub(super) fn tan(b: &mut Builder, x: Opnd) -> Part {
     let (n, d) = (b.select(odd, cosine, sine), b.select(odd, sine, cosine));
     let t = div(b, n.into(), d.into());
     let sign = b.shl(r.quadrant, 31u32);
-    let sign = b.op(op::V_XOR_B32, &[sign.into(), x.into()]);
+    let sign = b.op(Gen::Xor.of(Type::B32), &[sign.into(), x.into()]);
     let sign = b.and(sign, 0x8000_0000u32);
-    let t = b.op(op::V_XOR_B32, &[sign.into(), t.into()]);
+    let t = b.op(Gen::Xor.of(Type::B32), &[sign.into(), t.into()]);
     finite_only(b, x, a, t)
 }

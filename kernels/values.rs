@@ -4,7 +4,7 @@
 //! integers are register pairs.
 
 use super::address::Offset;
-use crate::mir::{Buffer, Builder, Opnd, Part};
+use crate::mir::{Buffer, Builder, Gen, Generic, Opnd, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::op;
 
@@ -84,11 +84,11 @@ pub(super) fn load(b: &mut Builder, t: DType, buf: Buffer, at: Offset) -> Result
         DType::U16 => word(b, op::BUFFER_LOAD_USHORT),
         DType::F16 => {
             let h = b.load_op(op::BUFFER_LOAD_USHORT, buf, v, s, imm);
-            Value::Word(b.op(op::V_CVT_F32_F16, &[h.into()]).into())
+            Value::Word(b.op(Generic::convert(Type::F16, Type::F32), &[h.into()]).into())
         }
         DType::Bool => {
             let x = b.load_op(op::BUFFER_LOAD_UBYTE, buf, v, s, imm);
-            Value::Mask(b.op(op::V_CMP_NE_U32, &[0u32.into(), x.into()]))
+            Value::Mask(b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), x.into()]))
         }
         DType::I64 | DType::U64 => Value::Pair(b.load(buf, 2, v, s, imm)),
         DType::F64 | DType::BF16 => unreachable!("refused above"),
@@ -108,7 +108,7 @@ pub(super) fn store(b: &mut Builder, t: DType, buf: Buffer, at: Offset, value: V
         (DType::I64 | DType::U64, Value::Pair(p)) => b.store(buf, p, v, s, imm),
         (DType::F16, x) => {
             let x = x.reg(b);
-            let h = b.op(op::V_CVT_F16_F32, &[x.into()]);
+            let h = b.op(Generic::convert(Type::F32, Type::F16), &[x.into()]);
             b.store_op(op::BUFFER_STORE_SHORT, buf, h, v, s, imm);
         }
         (t, x) => {

@@ -5,7 +5,7 @@
 //! rewrites the results.
 
 use barewave::mir::{self, Function};
-use barewave::passes::{check, emit, hazards, listing, regalloc, schedule, select, simplify, waits};
+use barewave::passes::{check, emit, hazards, listing, pipeline, regalloc, schedule, select, simplify, waits};
 use pretty_assertions::StrComparison;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,7 @@ fn run_pass(pass: &str, mut f: Function) -> Result<String, String> {
     match pass {
         "select" => select::select(&mut f).map_err(|e| err(&e))?,
         "simplify" => simplify::simplify(&mut f),
+        "pipeline" => pipeline::pipeline(&mut f).map_err(|e| err(&e))?,
         "schedule" => {
             let reach = f.target.info().max_waves;
             schedule::schedule(&mut f, 8, reach);

@@ -4,8 +4,11 @@
 //! once and what is uniform stays in scalar registers. Memory is reached through raw buffers: a lane whose offset is
 //! [`Builder::OUT_OF_BOUNDS`] reads zero and stores nothing, which is how kernels mask lanes at tensor edges.
 
+use super::liveness::Liveness;
+use super::loops::carried;
 use super::{
-    Block, BlockId, Code, Function, Gen, Generic, Lds, MInst, Memory, Opnd, Part, Preloads, RegClass, Space, Type, VReg,
+    Block, BlockId, Code, Function, Gen, Generic, Lds, Loop, MInst, Memory, Opnd, Order, Part, Pipeline, Preloads,
+    RegClass, Space, Type, VReg,
 };
 use barewave_isa::{Flags, ModName, Mods, Op, Reg, Target, op};
 
@@ -16,6 +19,19 @@ pub struct Buffer {
     pub desc: Part,
     /// What it is a buffer of.
     pub memory: Memory,
+}
+
+/// A loop whose body is being written.
+pub struct OpenLoop {
+    counter: Part,
+    header: BlockId,
+}
+
+impl OpenLoop {
+    /// The scalar that counts.
+    pub fn counter(&self) -> Part {
+        self.counter
+    }
 }
 
 impl Buffer {
@@ -33,6 +49,8 @@ pub struct Builder {
     out_of_bounds: Option<Part>,
     /// The part of LDS that accesses are said to touch.
     lds_part: Lds,
+    /// Stage of instructions.
+    stage: u8,
 }
 
 impl Builder {
@@ -47,13 +65,14 @@ impl Builder {
             target,
             vregs: Vec::new(),
             blocks: Vec::new(),
+            loops: Vec::new(),
             preloads: Preloads::default(),
             lds_bytes: 0,
             kernarg_bytes: 0,
             workgroup_size,
             scratch_bytes: 0,
         };
-        let mut b = Builder { f, places: Vec::new(), out_of_bounds: None, lds_part: Lds::Any };
+        let mut b = Builder { f, places: Vec::new(), out_of_bounds: None, lds_part: Lds::Any, stage: 0 };
         let entry = b.label();
         b.place(entry, "entry");
         // Before gfx9 LDS instructions clamp addresses to M0.
@@ -94,9 +113,13 @@ impl Builder {
         self.place(l, name);
         l
     }
-    /// Keeps the scheduler from reordering the current block.
-    pub fn pin(&mut self) {
-        self.current().pinned = true;
+    /// Keeps the instructions of the current block as they stand.
+    pub fn fix_order(&mut self) {
+        self.current().order = Order::Fixed;
+    }
+    /// The stage of the loop body that the instructions which follow are in.
+    pub fn stage(&mut self, stage: u8) {
+        self.stage = stage;
     }
     /// Comment shown above the current block in assembly.
     pub fn comment(&mut self, text: &str) {
@@ -138,15 +161,20 @@ impl Builder {
 
     /// Appends an instruction.
     pub fn push(&mut self, inst: MInst) {
-        self.current().insts.push(inst);
+        let stage = self.stage;
+        self.current().insts.push(MInst { stage, ..inst });
     }
     /// Appends an instruction with explicit destinations.
     pub fn emit(&mut self, code: impl Into<Code>, dsts: &[Opnd], srcs: &[Opnd]) {
         self.push(MInst::new(code, dsts, srcs));
     }
-    /// Appends a target instruction with one new destination of the width its table row says.
-    pub fn op(&mut self, op: Op, srcs: &[Opnd]) -> Part {
-        self.op_with(op, srcs, Mods::new())
+    /// Appends a target instruction with one new destination, of the width and type its table row says, or a generic
+    /// operation.
+    pub fn op(&mut self, code: impl Into<Code>, srcs: &[Opnd]) -> Part {
+        match code.into() {
+            Code::Isa(op) => self.op_with(op, srcs, Mods::new()),
+            Code::Gen(g) => self.generic(g, srcs),
+        }
     }
     /// [`Builder::op`] with modifiers.
     pub fn op_with(&mut self, op: Op, srcs: &[Opnd], mods: Mods) -> Part {
@@ -506,12 +534,34 @@ impl Builder {
 
     /// Runs `body` with a scalar counter 0, `step`, ... while it is below `limit`, at least once.
     pub fn loop_while(&mut self, name: &str, limit: impl Into<Opnd>, step: u32, body: impl FnOnce(&mut Builder, Part)) {
-        let i = self.scalar(0);
-        let head = self.block(name);
-        body(self, i);
-        self.emit(op::S_ADD_U32, &[i.into()], &[i.into(), step.into()]);
-        self.emit(op::S_CMP_LT_U32, &[], &[i.into(), limit.into()]);
-        self.emit(op::S_CBRANCH_SCC1, &[], &[Opnd::Block(head)]);
+        self.counted_loop(name, limit, step, Pipeline::Off, false, body);
+    }
+    /// A loop node: `body` with a scalar counter 0, `step`, ... while it is below `limit`, at least once.
+    pub fn counted_loop(
+        &mut self,
+        name: &str,
+        limit: impl Into<Opnd>,
+        step: u32,
+        pipeline: Pipeline,
+        overrun: bool,
+        body: impl FnOnce(&mut Builder, Part),
+    ) {
+        let open = self.begin_loop(name);
+        body(self, open.counter);
+        self.end_loop(open, limit, step, pipeline, overrun);
+    }
+    /// Begins the body of a loop, which [`Builder::end_loop`] ends.
+    pub fn begin_loop(&mut self, name: &str) -> OpenLoop {
+        let counter = self.scalar(0);
+        self.block(name);
+        OpenLoop { counter, header: BlockId(self.f.blocks.len() as u32 - 1) }
+    }
+    /// Ends the body of a loop and goes on behind it.
+    pub fn end_loop(&mut self, open: OpenLoop, limit: impl Into<Opnd>, step: u32, pipeline: Pipeline, overrun: bool) {
+        self.stage = 0;
+        let latch = BlockId(self.f.blocks.len() as u32 - 1);
+        let (limit, counter, header) = (limit.into(), open.counter.reg, open.header);
+        self.f.loops.push(Loop { header, latch, counter, step, limit, carried: Vec::new(), pipeline, overrun });
         self.block("after");
     }
     /// Runs `body` until the mask that it gives is empty: while any lane needs another round.
@@ -543,6 +593,11 @@ impl Builder {
                     }
                 }
             }
+        }
+        if !self.f.loops.is_empty() {
+            let live = Liveness::of(&self.f);
+            let carried: Vec<_> = self.f.loops.iter().map(|l| carried(&self.f, &live, l)).collect();
+            self.f.loops.iter_mut().zip(carried).for_each(|(l, c)| l.carried = c);
         }
         self.f
     }

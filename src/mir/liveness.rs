@@ -133,8 +133,17 @@ impl Liveness {
             upward.push(up);
             killed.push(kill);
         }
-        let mut live_in = upward.clone();
+        let mut live_in = upward;
         let mut live_out = vec![UnitSet::new(n); f.blocks.len()];
+        // A loop reads its counter and limit behind its last block.
+        for l in &f.loops {
+            for p in [Some(f.whole(l.counter)), l.limit.part()].into_iter().flatten() {
+                units.of_part(p).for_each(|u| live_out[l.latch.0 as usize].insert(u));
+            }
+        }
+        for (b, out) in live_out.iter().enumerate() {
+            out.iter().filter(|u| !killed[b].contains(*u)).for_each(|u| live_in[b].insert(u));
+        }
         let mut changed = true;
         while changed {
             changed = false;

@@ -10,12 +10,14 @@
 mod builder;
 mod generic;
 pub mod liveness;
+mod loops;
 mod space;
 mod text;
 mod verify;
 
-pub use builder::{Buffer, Builder};
+pub use builder::{Buffer, Builder, OpenLoop};
 pub use generic::{Gen, Generic, Type};
+pub use loops::{Loop, Pipeline};
 pub use space::{Lds, Memory, Space};
 pub use text::{ParseError, parse};
 pub use verify::{VerifyError, verify};
@@ -163,6 +165,8 @@ pub struct MInst {
     pub mods: Mods,
     /// Memory that it touches.
     pub space: Space,
+    /// Stage of the loop body that it stands in; see [`Loop`]. 0 elsewhere.
+    pub stage: u8,
 }
 
 impl MInst {
@@ -174,6 +178,7 @@ impl MInst {
             srcs: SmallVec::from_slice(srcs),
             mods: Mods::new(),
             space: Space::default(),
+            stage: 0,
         }
     }
     /// The target instruction; `None` for generic operations.
@@ -203,6 +208,16 @@ impl MInst {
     }
 }
 
+/// Who orders the instructions of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// The scheduler.
+    #[default]
+    Free,
+    /// The author: they stay as they stand. In a pipelined loop that is the order of a round in steady state.
+    Fixed,
+}
+
 /// A straight run of instructions.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Block {
@@ -210,8 +225,8 @@ pub struct Block {
     pub name: String,
     /// Instructions; branches only at the end.
     pub insts: Vec<MInst>,
-    /// The author has ordered the instructions: `schedule` leaves them.
-    pub pinned: bool,
+    /// Who orders the instructions.
+    pub order: Order,
     /// Text shown above the block in assembly.
     pub comment: String,
 }
@@ -243,6 +258,8 @@ pub struct Function {
     pub vregs: Vec<VRegInfo>,
     /// Blocks in layout order; the first is the entry.
     pub blocks: Vec<Block>,
+    /// Loops that are not yet branches, in order of their latches. A block is the latch of at most one.
+    pub loops: Vec<Loop>,
     /// Hardware-provided values.
     pub preloads: Preloads,
     /// Static LDS in bytes.
@@ -282,6 +299,7 @@ impl Function {
     pub fn successors(&self, b: usize) -> SmallVec<[usize; 2]> {
         let mut out = SmallVec::new();
         let mut falls = b + 1 < self.blocks.len();
+        out.extend(self.loops.iter().filter(|l| l.latch.0 as usize == b).map(|l| l.header.0 as usize));
         for inst in &self.blocks[b].insts {
             for s in &inst.srcs {
                 if let Opnd::Block(t) = s {

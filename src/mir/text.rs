@@ -4,7 +4,8 @@
 //! kernel @relu target gfx942 workgroup 256 lds 0 kernarg 16 scratch 0
 //! preload kernarg %0 workgroup_id_x %1 workitem_id %2
 //! regs %0:s2 %1:s1 %2:v1 %3:v4.f32
-//! block entry_0 pinned ; reads four elements
+//! loop loop_1 loop_1 counter %4 step 1 limit 32 pipeline stated carried %3
+//! block entry_0 fixed ; reads four elements
 //!   %3 = buffer_load_dwordx4 %2, %5, 0 {offset=16 offen=1}
 //!   %3[0] = v_max_f32 0, %3[0]
 //!   s_cbranch_scc1 @loop_1
@@ -60,7 +61,33 @@ impl Function {
             let _ = write!(s, " {{{}}}", mods.join(" "));
         }
         let _ = write!(s, "{}", inst.space);
+        if inst.stage > 0 {
+            let _ = write!(s, " stage {}", inst.stage);
+        }
         s
+    }
+}
+
+impl Function {
+    fn write_loop(&self, l: &Loop, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |b: BlockId| self.blocks.get(b.0 as usize).map_or("?", |b| b.name.as_str());
+        write!(out, "loop {} {} counter %{} ", name(l.header), name(l.latch), l.counter.0)?;
+        write!(out, "step {} limit {}", l.step, Text(self, l.limit))?;
+        match l.pipeline {
+            Pipeline::Off => {}
+            Pipeline::Stated => out.write_str(" pipeline stated")?,
+            Pipeline::Modulo(n) => write!(out, " pipeline modulo {n}")?,
+        }
+        if l.overrun {
+            out.write_str(" overrun")?;
+        }
+        if !l.carried.is_empty() {
+            out.write_str(" carried")?;
+        }
+        for v in &l.carried {
+            write!(out, " %{}", v.0)?;
+        }
+        writeln!(out)
     }
 }
 
@@ -109,10 +136,13 @@ impl Display for Function {
             }
         }
         writeln!(out)?;
+        for l in &self.loops {
+            self.write_loop(l, out)?;
+        }
         for b in &self.blocks {
             write!(out, "block {}", b.name)?;
-            if b.pinned {
-                out.write_str(" pinned")?;
+            if b.order == Order::Fixed {
+                out.write_str(" fixed")?;
             }
             if !b.comment.is_empty() {
                 write!(out, " ; {}", b.comment)?;
@@ -161,12 +191,20 @@ pub fn parse(text: &str) -> Result<Function, ParseError> {
                     parse_reg_decl(f, w).map_err(err)?;
                 }
             }
+            "loop" => {
+                let l = parse_loop(f, &names, &words).map_err(err)?;
+                f.loops.push(l);
+            }
             "block" => {
                 let (head, comment) = line.split_once(" ; ").unwrap_or((line, ""));
                 let mut words = head.split_whitespace().skip(1);
                 f.blocks.push(Block {
                     name: words.next().ok_or_else(|| err("a block needs a name".into()))?.to_string(),
-                    pinned: words.next() == Some("pinned"),
+                    order: match words.next() {
+                        None => Order::Free,
+                        Some("fixed") => Order::Fixed,
+                        Some(w) => return Err(err(format!("'{w}' is no order of a block: fixed, or nothing"))),
+                    },
                     comment: comment.to_string(),
                     insts: Vec::new(),
                 });
@@ -195,6 +233,39 @@ fn parse_header(words: &[&str]) -> Result<Function, String> {
     f.kernarg_bytes = number("kernarg")?;
     f.scratch_bytes = number("scratch")?;
     Ok(f.clone())
+}
+
+/// `loop header latch counter %5 step 1 limit 32 pipeline stated overrun carried %7 %8`
+fn parse_loop(f: &Function, blocks: &[&str], words: &[&str]) -> Result<Loop, String> {
+    let block = |i: usize| {
+        let name = words.get(i).ok_or("a loop names its first and last block")?;
+        let at = blocks.iter().position(|b| b == name).ok_or(format!("no block '{name}'"))?;
+        Ok::<BlockId, String>(BlockId(at as u32))
+    };
+    let after = |key: &str| {
+        let at = words.iter().position(|w| *w == key)?;
+        words.get(at + 1).copied()
+    };
+    let need = |key: &str| after(key).ok_or(format!("the loop lacks {key}"));
+    let carried = words.iter().position(|w| *w == "carried").map_or(&[][..], |at| &words[at + 1..]);
+    Ok(Loop {
+        header: block(1)?,
+        latch: block(2)?,
+        counter: vreg_number(need("counter")?)?,
+        step: need("step")?.parse().map_err(|e| format!("step: {e}"))?,
+        limit: parse_operand(f, blocks, need("limit")?)?,
+        carried: carried.iter().map(|w| vreg_number(w)).collect::<Result<_, _>>()?,
+        pipeline: match after("pipeline") {
+            None => Pipeline::Off,
+            Some("stated") => Pipeline::Stated,
+            Some("modulo") => {
+                let at = words.iter().position(|w| *w == "modulo").and_then(|at| words.get(at + 1));
+                Pipeline::Modulo(at.and_then(|n| n.parse().ok()).ok_or("modulo needs the most stages")?)
+            }
+            Some(w) => return Err(format!("'{w}' is no way to pipeline: stated, or modulo 3")),
+        },
+        overrun: words.contains(&"overrun"),
+    })
 }
 
 fn vreg_number(w: &str) -> Result<VReg, String> {
@@ -245,6 +316,10 @@ fn parse_reg_decl(f: &mut Function, w: &str) -> Result<(), String> {
 }
 
 fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, String> {
+    let (line, stage) = match line.rsplit_once(" stage ") {
+        Some((l, s)) => (l, s.trim().parse().map_err(|_| format!("'{s}' is no stage"))?),
+        None => (line, 0),
+    };
     let (line, space) = match line.split_once(" in ") {
         Some((l, s)) => (l, Space::parse(s)?),
         None => (line, Space::default()),
@@ -269,7 +344,7 @@ fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, String
         let name = ModName::by_name(k).ok_or(format!("no modifier '{k}'"))?;
         mods.set(name, v.parse().map_err(|_| format!("'{v}' is not a number"))?);
     }
-    Ok(MInst { code, dsts: list(dsts)?.into_iter().collect(), srcs: list(srcs)?, mods, space })
+    Ok(MInst { code, dsts: list(dsts)?.into_iter().collect(), srcs: list(srcs)?, mods, space, stage })
 }
 
 fn parse_operand(f: &Function, blocks: &[&str], w: &str) -> Result<Opnd, String> {

@@ -53,6 +53,7 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
     if f.successors(f.blocks.len() - 1).iter().any(|s| *s >= f.blocks.len()) {
         return Err(fail(f.blocks.len() - 1, 0, "a branch leads out of the function".to_string()));
     }
+    check_loops(f, pass)?;
     let ends = last
         .insts
         .last()
@@ -113,6 +114,47 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), String> {
     let dsts = inst.dsts.iter().zip(info.dsts).map(|(o, s)| (o, s, true));
     for (o, slot, is_dst) in dsts.chain(inst.srcs.iter().zip(info.srcs).map(|(o, s)| (o, s, false))) {
         check_operand(f, o, slot, is_dst)?;
+    }
+    Ok(())
+}
+
+/// Loops lie within the function and say what they carry.
+fn check_loops(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
+    let mut live = None;
+    for (i, l) in f.loops.iter().enumerate() {
+        let latch = l.latch.0 as usize;
+        let fail = |what: String| VerifyError {
+            kernel: f.name.clone(),
+            pass,
+            block: f.blocks.get(latch).map_or(String::new(), |b| b.name.clone()),
+            index: 0,
+            what,
+        };
+        if l.header > l.latch || latch + 1 >= f.blocks.len() || l.header.0 == 0 {
+            return Err(fail("a loop must lie between other blocks".into()));
+        }
+        if f.loops[..i].iter().any(|k| k.latch >= l.latch) {
+            return Err(fail("loops stand in order of their last blocks, each block ending at most one".into()));
+        }
+        let scalar =
+            |v: super::VReg| f.vregs.get(v.0 as usize).is_some_and(|x| x.class == RegClass::S && x.dwords == 1);
+        let limit = match l.limit {
+            Opnd::Imm(_) => true,
+            Opnd::V(p) => p.len == 1 && f.vregs.get(p.reg.0 as usize).is_some_and(|x| x.class == RegClass::S),
+            _ => false,
+        };
+        if !scalar(l.counter) || !limit || l.step == 0 {
+            return Err(fail("a loop counts in a scalar, by steps above 0, to a constant or scalar".into()));
+        }
+        let branches =
+            f.blocks[latch].insts.iter().any(|i| i.info(f.target).is_some_and(|x| x.flags.has(Flags::TERMINATOR)));
+        if branches {
+            return Err(fail("the last block of a loop must not branch".into()));
+        }
+        let live = live.get_or_insert_with(|| Liveness::of(f));
+        if let Some(v) = super::loops::carried(f, live, l).into_iter().find(|v| !l.carried.contains(v)) {
+            return Err(fail(format!("the loop does not say that it carries %{}", v.0)));
+        }
     }
     Ok(())
 }

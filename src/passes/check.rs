@@ -12,7 +12,6 @@
 use crate::mir::liveness::Units;
 use crate::mir::{Function, MInst, Opnd};
 use barewave_isa::{Reg, Regs};
-use std::collections::BTreeMap;
 
 /// A disproof.
 #[derive(Debug, thiserror::Error)]
@@ -24,17 +23,58 @@ pub struct CheckError {
     what: String,
 }
 
-/// Which name each register holds.
-type State = BTreeMap<Reg, u32>;
+/// Which name each register holds, and how many registers hold each name.
+#[derive(Clone, PartialEq)]
+struct State {
+    names: Vec<u32>,
+    holders: Vec<u16>,
+}
+
+/// No name.
+const NOTHING: u32 = u32::MAX;
+
+impl State {
+    fn new(units: usize) -> State {
+        State { names: vec![NOTHING; Reg::COUNT], holders: vec![0; units] }
+    }
+    fn get(&self, r: Reg) -> Option<u32> {
+        self.names.get(usize::from(r.0)).copied().filter(|n| *n != NOTHING)
+    }
+    fn forget(&mut self, r: Reg) {
+        if let Some(name) = self.get(r) {
+            self.holders[name as usize] -= 1;
+            self.names[usize::from(r.0)] = NOTHING;
+        }
+    }
+    /// A register is written with a name: its older copies are stale.
+    fn write(&mut self, r: Reg, name: u32) {
+        self.forget(r);
+        if self.holders[name as usize] > 0 {
+            self.names.iter_mut().filter(|n| **n == name).for_each(|n| *n = NOTHING);
+        }
+        self.names[usize::from(r.0)] = name;
+        self.holders[name as usize] = 1;
+    }
+    /// What both hold.
+    fn meet(&self, other: &State) -> State {
+        let mut out = self.clone();
+        for (at, theirs) in other.names.iter().enumerate() {
+            if out.names[at] != *theirs {
+                out.forget(Reg(at as u16));
+            }
+        }
+        out
+    }
+}
 
 /// Checks that `after` is `before` with virtual registers replaced by physical ones so that every operand still
 /// carries its value. `entry` tells which registers hold which virtual registers at the start.
 pub fn check(before: &Function, after: &Function, entry: &[(crate::mir::VReg, Reg)]) -> Result<(), CheckError> {
     let units = Units::of(before);
-    let mut start = State::new();
+    let mut start = State::new(units.count());
     for &(v, r) in entry {
         for (i, u) in units.of_part(before.whole(v)).enumerate() {
-            start.insert(r.offset(i as u16), u as u32);
+            start.write(r.offset(i as u16), u as u32);
         }
     }
     let mut at_block: Vec<Option<State>> = vec![None; before.blocks.len()];
@@ -57,7 +97,7 @@ pub fn check(before: &Function, after: &Function, entry: &[(crate::mir::VReg, Re
         for s in after.successors(b) {
             let new = match &at_block[s] {
                 None => state.clone(),
-                Some(old) => old.iter().filter(|(r, u)| state.get(r) == Some(u)).map(|(r, u)| (*r, *u)).collect(),
+                Some(old) => old.meet(&state),
             };
             if at_block[s].as_ref() != Some(&new) {
                 at_block[s] = Some(new);
@@ -83,8 +123,8 @@ fn step(f: &Function, units: &Units, x: &MInst, y: &MInst, state: &mut State) ->
     for (a, b) in x.uses(f.target).zip(y.uses(f.target)) {
         if let Some((names, regs)) = paired(a, b)? {
             for (u, r) in names.zip(regs.iter()) {
-                match state.get(&r) {
-                    Some(&held) if held as usize == u => {}
+                match state.get(r) {
+                    Some(held) if held as usize == u => {}
                     Some(held) => return Err(format!("{r:?} should hold dword {u} of {a:?} but holds dword {held}")),
                     None => return Err(format!("{r:?} should hold dword {u} of {a:?} but holds nothing known")),
                 }
@@ -99,8 +139,7 @@ fn step(f: &Function, units: &Units, x: &MInst, y: &MInst, state: &mut State) ->
                     return Err(format!("{r:?} is written twice by one instruction"));
                 }
                 written.push(r);
-                state.retain(|_, held| *held as usize != u);
-                state.insert(r, u as u32);
+                state.write(r, u as u32);
             }
         }
     }
@@ -108,14 +147,14 @@ fn step(f: &Function, units: &Units, x: &MInst, y: &MInst, state: &mut State) ->
     if let Some(info) = y.info(f.target) {
         for r in info.writes {
             if !written.contains(r) {
-                state.remove(r);
+                state.forget(*r);
             }
         }
     }
     for b in &y.dsts {
         if let Opnd::P(r) = b {
             r.iter().filter(|r| !written.contains(r)).for_each(|r| {
-                state.remove(&r);
+                state.forget(r);
             });
         }
     }

@@ -6,6 +6,7 @@ pub mod check;
 pub mod emit;
 pub mod hazards;
 pub mod listing;
+pub mod pipeline;
 pub mod regalloc;
 pub mod schedule;
 pub mod select;
@@ -47,6 +48,8 @@ pub enum CompileError {
     #[error(transparent)]
     Select(#[from] select::SelectError),
     #[error(transparent)]
+    Pipeline(#[from] pipeline::Impossible),
+    #[error(transparent)]
     Registers(#[from] regalloc::OutOfRegisters),
     #[error(transparent)]
     Check(#[from] Box<check::CheckError>),
@@ -63,6 +66,8 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     after(&f, "select")?;
     simplify::simplify(&mut f);
     after(&f, "simplify")?;
+    pipeline::pipeline(&mut f)?;
+    after(&f, "pipeline")?;
     let wanted = schedule::schedule(&mut f, most.min(addressable), reach);
     after(&f, "schedule")?;
     let allocation = regalloc::allocate(&mut f, regalloc::Goal { wanted, most })?;

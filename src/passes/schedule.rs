@@ -16,13 +16,13 @@
 //! [`Target::vgpr_steps`]: barewave_isa::Target::vgpr_steps
 
 use crate::mir::liveness::{Liveness, UnitSet, for_each_def, for_each_use};
-use crate::mir::{Function, Lds, MInst, Memory, Opnd, Part, RegClass};
+use crate::mir::{Function, Lds, MInst, Memory, Opnd, Order, Part, RegClass, VReg};
 use barewave_isa::{Flags, Pipe, Reg};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Reorders the instructions of unpinned blocks. The kernel may use `budget` VGPRs; `reach` waves per SIMD is what it
+/// Reorders the instructions of blocks whose order is free. The kernel may use `budget` VGPRs; `reach` waves per SIMD is what it
 /// gets if registers do not limit it. Returns the goal: the most VGPRs that cost no wave.
 pub fn schedule(f: &mut Function, budget: u32, reach: u32) -> u32 {
     let live = Liveness::of(f);
@@ -31,7 +31,7 @@ pub fn schedule(f: &mut Function, budget: u32, reach: u32) -> u32 {
     // Tuples leave gaps; scalars have no steps to aim at.
     let goals = [goal as i64, f.target.info().max_sgprs as i64 - 8];
     for b in 0..f.blocks.len() {
-        if f.blocks[b].pinned || f.blocks[b].insts.len() < 3 {
+        if f.blocks[b].order == Order::Fixed || f.blocks[b].insts.len() < 3 {
             continue;
         }
         let graph = Graph::of(f, &f.blocks[b].insts);
@@ -104,13 +104,55 @@ struct Graph {
 }
 
 /// What instructions can conflict on: a dword of a virtual register, a fixed register, an address space.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Place {
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) enum Place {
     Dword(u32, u8),
     Fixed(Reg),
     Lds(Lds),
     Memory(Memory),
     Effects,
+}
+
+impl Place {
+    /// The virtual register that it is a dword of.
+    pub fn register(&self) -> Option<VReg> {
+        match self {
+            Place::Dword(v, _) => Some(VReg(*v)),
+            _ => None,
+        }
+    }
+    /// A register that all instructions share.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Place::Fixed(_))
+    }
+}
+
+/// That an instruction reads or writes a place.
+pub(super) struct Touch {
+    pub place: Place,
+    pub writes: bool,
+}
+
+/// What each instruction touches. Phases of LDS buffers are taken as one place: they change from iteration to iteration.
+pub(super) fn touches(f: &Function, insts: &[MInst]) -> Vec<Vec<Touch>> {
+    let merged: Vec<MInst> = insts
+        .iter()
+        .map(|i| {
+            let mut i = i.clone();
+            if let Lds::Part { phase, .. } = &mut i.space.lds {
+                *phase = 0;
+            }
+            i
+        })
+        .collect();
+    let named = Named::of(&merged);
+    let of = |i: &MInst| {
+        let (reads, writes) = accesses(f, i, &named);
+        let reads = reads.into_iter().map(|place| Touch { place, writes: false });
+        let writes = writes.into_iter().map(|place| Touch { place, writes: true });
+        reads.chain(writes).collect()
+    };
+    merged.iter().map(of).collect()
 }
 
 #[derive(Default)]
@@ -162,7 +204,8 @@ impl Graph {
     }
 }
 
-fn latency(f: &Function, producer: &MInst, place: Place) -> u32 {
+/// Cycles from a producer's issue to where its result can be used.
+pub(super) fn latency(f: &Function, producer: &MInst, place: Place) -> u32 {
     match place {
         Place::Lds(_) | Place::Memory(_) | Place::Effects => 1,
         _ => producer.info(f.target).map_or(1, |x| x.latency.max(1) as u32),
@@ -225,6 +268,8 @@ fn accesses(f: &Function, inst: &MInst, named: &Named) -> (Vec<Place>, Vec<Place
             Pipe::Lds if store => writes.extend(lds),
             Pipe::Lds => reads.extend(lds),
             Pipe::Vmem if inst.loads_to_lds(f.target) => {
+                // M0 has the address in LDS.
+                reads.push(Place::Fixed(Reg::M0));
                 reads.extend(memory);
                 writes.extend(lds);
             }

@@ -34,11 +34,18 @@ fn count(f: &Function, visit: fn(&Function, &MInst, &mut dyn FnMut(Part))) -> Ve
     for inst in f.blocks.iter().flat_map(|b| &b.insts) {
         visit(f, inst, &mut |p| n[p.reg.0 as usize] += 1);
     }
+    // A loop reads and writes its counter.
+    for l in &f.loops {
+        n[l.counter.0 as usize] += 1;
+        if let Opnd::V(p) = l.limit {
+            n[p.reg.0 as usize] += 1;
+        }
+    }
     n
 }
 
 /// Computes a value from its operands alone: it may be shared, moved and removed.
-fn is_pure(f: &Function, i: &MInst) -> bool {
+pub(super) fn is_pure(f: &Function, i: &MInst) -> bool {
     let Some(info) = i.info(f.target) else { return false };
     let alu = matches!(info.pipe, Pipe::Salu | Pipe::Valu | Pipe::Trans);
     let odd = Flags(Flags::SIDE_EFFECTS.0 | Flags::CROSS_LANE.0 | Flags::BRANCH.0 | Flags::BARRIER.0);

@@ -212,6 +212,7 @@ fn lift(i: Inst) -> MInst {
         srcs: i.srcs.iter().map(operand).collect(),
         mods: i.mods,
         space: Default::default(),
+        stage: 0,
     }
 }
 

@@ -32,7 +32,7 @@ pub fn select(f: &mut Function) -> Result<(), SelectError> {
         s.out = Vec::with_capacity(block.insts.len() * 2);
         s.constants.clear();
         for inst in block.insts {
-            let from = s.out.len();
+            let (from, stage) = (s.out.len(), inst.stage);
             match inst.code {
                 Code::Gen(g) => {
                     let d = inst.dsts.first().copied().unwrap_or(Opnd::Off);
@@ -42,9 +42,11 @@ pub fn select(f: &mut Function) -> Result<(), SelectError> {
                 Code::Isa(_) => s.out.push(inst),
             }
             let expanded = s.out.split_off(from);
-            for inst in expanded {
+            for mut inst in expanded {
+                inst.stage = stage;
                 s.legalize(f, inst).map_err(|what| SelectError { kernel: f.name.clone(), what })?;
             }
+            s.out[from..].iter_mut().for_each(|i| i.stage = stage);
         }
         f.blocks[b] = Block { insts: std::mem::take(&mut s.out), ..block };
     }

@@ -1,0 +1,73 @@
+//! Loops as nodes of a function.
+//!
+//! A [`Loop`] is a run of blocks in layout order whose last one goes back to the first. Its counter holds 0, `step`, `2 step`, ...
+//! and the body runs while the counter is below `limit`, at least once; no instruction of the blocks advances or tests it:
+//! [`pipeline`](crate::passes::pipeline) puts those in when it has taken the loop apart.
+//!
+//! The instructions of a body have *stages* ([`MInst::stage`](super::MInst::stage)). What an iteration computes is defined by its instructions in order of
+//! stage, and within a stage in the order they stand. In a pipelined loop stage s of iteration i runs beside stage 0 of
+//! iteration i + s. A body without stages (all 0) is a plain loop.
+
+use super::liveness::{Liveness, for_each_def};
+use super::{BlockId, Function, Opnd, VReg};
+
+/// How a loop is overlapped with itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Pipeline {
+    /// Not: iterations follow one another, stages only order the instructions of one.
+    #[default]
+    Off,
+    /// By the stages that the author has given.
+    Stated,
+    /// By stages that the compiler finds, at most so many.
+    Modulo(u8),
+}
+
+/// A counted loop.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Loop {
+    /// First block of the body; nothing but the block before it and the loop itself leads here.
+    pub header: BlockId,
+    /// Last block of the body, in layout order; behind it the loop goes on at `header` or ends.
+    pub latch: BlockId,
+    /// Scalar that counts. The code before the loop puts 0 there; its value after the loop is not defined.
+    pub counter: VReg,
+    /// Added after each iteration.
+    pub step: u32,
+    /// The body runs again while the counter is below this (unsigned): a constant or a scalar.
+    pub limit: Opnd,
+    /// Registers that carry values from one iteration to the next: written in the body and live at its start.
+    pub carried: Vec<VReg>,
+    /// How it is overlapped.
+    pub pipeline: Pipeline,
+    /// Stages before the last may run for iterations behind the end: what they load there is guarded, and nobody uses it.
+    /// A pipelined loop then needs no copy of its body behind it.
+    pub overrun: bool,
+}
+
+impl Loop {
+    /// How often the body runs, where that is known.
+    pub fn trips(&self) -> Option<u32> {
+        match self.limit {
+            Opnd::Imm(x) => Some((x as u32).div_ceil(self.step.max(1)).max(1)),
+            _ => None,
+        }
+    }
+}
+
+/// Registers that a loop carries besides its counter: written in the body and live at its start.
+pub(super) fn carried(f: &Function, live: &Liveness, l: &Loop) -> Vec<VReg> {
+    let (header, latch) = (l.header.0 as usize, l.latch.0 as usize);
+    let mut out = Vec::new();
+    for inst in f.blocks[header..=latch].iter().flat_map(|b| &b.insts) {
+        for_each_def(inst, |p| {
+            let starts = live.units.of_part(f.whole(p.reg)).any(|u| live.live_in[header].contains(u));
+            if starts && p.reg != l.counter {
+                out.push(p.reg);
+            }
+        });
+    }
+    out.sort_unstable();
+    out.dedup();
+    out
+}

@@ -1,0 +1,473 @@
+//! Software pipelining: loops are overlapped with themselves and then become branches.
+//!
+//! Every instruction of a body has a stage. In steady state one round of the loop runs stage s of iteration n - s, for
+//! all s: loads of a later iteration beside the arithmetic of an earlier one. Stages come from the kernel's author, or
+//! from a modulo schedule: with an initiation interval of what the body takes to issue, an instruction that can start t cycles
+//! after the iteration's begin is in stage t / interval (B. R. Rau, "Iterative modulo scheduling", 1994; the order
+//! within a round is the list scheduler's work). A stage assignment is possible when
+//!
+//! * a value is used in the stage it is computed in or later, and
+//! * an instruction that depends on one of the iteration before is at most one stage earlier than it.
+//!
+//! The first kind of mistake is mended where only address arithmetic has to move to an earlier stage; any other makes
+//! an error for stages that the author stated, and less overlap for those that were found.
+//!
+//! A round has its stages in falling order (or, in a block of fixed order, its instructions as they stand), so that a value is
+//! read by the older iteration before the younger one writes it. A value that lives across more rounds than that has
+//! registers in turn: the loop is unrolled by their number and each copy names its own. Rounds that fill the
+//! pipeline stand before the loop (prologue), those that drain it behind it (epilogue), with the counter's values as
+//! constants; so do the rounds that are left over from unrolling. What the body computes from nothing is moved before
+//! the loop.
+
+use super::schedule;
+use crate::mir::liveness::{Liveness, for_each_def};
+use crate::mir::{Block, BlockId, Function, Loop, MInst, Opnd, Order, Part, Pipeline, RegClass, VReg};
+use barewave_isa::op;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Stages that an author stated and that cannot be.
+#[derive(Debug, thiserror::Error)]
+#[error("kernel {kernel}, loop {block}: {first} is in stage {earlier} and what needs it, {second}, in stage {later}")]
+pub struct Impossible {
+    kernel: String,
+    block: String,
+    first: String,
+    second: String,
+    earlier: u8,
+    later: u8,
+}
+
+/// Overlaps the loops that ask for it and turns all loops into branches.
+pub fn pipeline(f: &mut Function) -> Result<(), Impossible> {
+    // From the last one on, so that block numbers of those before stay.
+    for i in (0..f.loops.len()).rev() {
+        sort_by_stage_unless_pipelined(f, i);
+        if f.loops[i].pipeline != Pipeline::Off && f.loops[i].header == f.loops[i].latch {
+            overlap(f, i)?;
+        }
+    }
+    lower(f);
+    Ok(())
+}
+
+/// Branches in the place of loop nodes.
+fn lower(f: &mut Function) {
+    for l in std::mem::take(&mut f.loops) {
+        let i: Opnd = f.whole(l.counter).into();
+        let block = &mut f.blocks[l.latch.0 as usize];
+        block.insts.push(MInst::new(op::S_ADD_U32, &[i], &[i, l.step.into()]));
+        block.insts.push(MInst::new(op::S_CMP_LT_U32, &[], &[i, l.limit]));
+        block.insts.push(MInst::new(op::S_CBRANCH_SCC1, &[], &[Opnd::Block(l.header)]));
+    }
+}
+
+/// An iteration is its instructions in order of stage.
+fn sort_by_stage_unless_pipelined(f: &mut Function, i: usize) {
+    let l = &f.loops[i];
+    if l.header == l.latch && (l.pipeline == Pipeline::Off || plan_is_hopeless(f, l)) {
+        f.blocks[l.header.0 as usize].insts.sort_by_key(|inst| inst.stage);
+        f.loops[i].pipeline = Pipeline::Off;
+    }
+}
+
+/// Without a known number of rounds nothing can be overlapped.
+fn plan_is_hopeless(f: &Function, l: &Loop) -> bool {
+    let insts = &f.blocks[l.header.0 as usize].insts;
+    l.trips().is_none() || l.pipeline == Pipeline::Stated && insts.iter().all(|i| i.stage == insts[0].stage)
+}
+
+/// A dependence: `to` must follow `from`, `distance` iterations later.
+struct Edge {
+    from: usize,
+    to: usize,
+    latency: u32,
+    distance: u8,
+    /// The value is in a register that all instructions share (SCC, VCC, M0): both must be in one stage.
+    together: bool,
+}
+
+/// The body in order of stage, with what is known of it.
+struct Body {
+    insts: Vec<MInst>,
+    stages: Vec<u8>,
+    edges: Vec<Edge>,
+    /// Registers that only one iteration uses: they may be renamed.
+    local: BTreeSet<VReg>,
+    /// Rounds keep the order in which the instructions stand.
+    fixed: bool,
+}
+
+fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
+    let l = f.loops[i].clone();
+    let at = l.header.0 as usize;
+    let trips = l.trips().expect("loops of unknown length are not overlapped");
+    let constants = take_constants(f, at);
+    let mut body = Body::of(f, &l);
+    let found = match l.pipeline {
+        Pipeline::Modulo(most) => body.find_stages(f, most),
+        _ => body.check_stages(f, &l)?,
+    };
+    let last = body.stages.iter().copied().max().unwrap_or(0) as u32;
+    let copies = body.copies();
+    // Rounds run stage 0 of iteration n; the loop itself has the full ones.
+    let first_full = last;
+    let end = if l.overrun { trips + last } else { trips };
+    let full = end.saturating_sub(first_full);
+    let rest = full % copies;
+    if !found || last == 0 || full < copies + rest {
+        let block = &mut f.blocks[at];
+        block.insts = body.insts;
+        let before = at - 1;
+        f.blocks[before].insts.extend(constants);
+        return Ok(());
+    }
+    let mut rename = Renamer { f, body: &body, counter: l.counter, copies, made: BTreeMap::new() };
+    let (mut prologue, mut epilogue, mut steady) = (constants, Vec::new(), Vec::new());
+    for n in 0..first_full + rest {
+        rename.round(n as i64, Some((0, u32::MAX)), Counter::Known(l.step), &mut prologue);
+    }
+    let begin = first_full + rest;
+    for j in 0..copies {
+        rename.round((begin + j) as i64, None, Counter::Running { step: l.step, begin }, &mut steady);
+    }
+    if !l.overrun {
+        for n in end..end + last {
+            rename.round(n as i64, Some((0, trips)), Counter::Known(l.step), &mut epilogue);
+        }
+    }
+    let counter: Opnd = f.whole(l.counter).into();
+    prologue.push(MInst::new(op::S_MOV_B32, &[counter], &[(begin * l.step).into()]));
+    let old = &f.blocks[at];
+    let order = old.order;
+    let part = |suffix: &str, insts: Vec<MInst>| Block {
+        name: format!("{}_{suffix}", old.name),
+        insts,
+        order,
+        comment: if suffix == "steady" { old.comment.clone() } else { format!("{suffix} of {}", old.name) },
+    };
+    let mut blocks = vec![part("prologue", prologue), part("steady", steady)];
+    if !epilogue.is_empty() {
+        blocks.push(part("epilogue", epilogue));
+    }
+    replace_block(f, at, blocks);
+    let l = &mut f.loops[i];
+    (l.header, l.latch) = (BlockId(at as u32 + 1), BlockId(at as u32 + 1));
+    (l.limit, l.step, l.pipeline) = ((end * l.step).into(), l.step * copies, Pipeline::Off);
+    Ok(())
+}
+
+/// Puts several blocks in the place of one. Branches to it go to the first of them.
+fn replace_block(f: &mut Function, at: usize, blocks: Vec<Block>) {
+    let more = blocks.len() as u32 - 1;
+    f.blocks.splice(at..=at, blocks);
+    let moved = |b: &mut BlockId| {
+        if b.0 as usize > at {
+            b.0 += more;
+        }
+    };
+    for inst in f.blocks.iter_mut().flat_map(|b| &mut b.insts) {
+        for s in &mut inst.srcs {
+            if let Opnd::Block(b) = s {
+                moved(b);
+            }
+        }
+    }
+    for l in &mut f.loops {
+        moved(&mut l.header);
+        moved(&mut l.latch);
+    }
+}
+
+/// Takes constant moves to registers that nothing else writes out of a block.
+fn take_constants(f: &mut Function, at: usize) -> Vec<MInst> {
+    let mut defs = vec![0u32; f.vregs.len()];
+    for inst in f.blocks.iter().flat_map(|b| &b.insts) {
+        for_each_def(inst, |p| defs[p.reg.0 as usize] += 1);
+    }
+    let constant = |i: &MInst| {
+        let mov = matches!(i.op(), Some(op::V_MOV_B32 | op::S_MOV_B32)) && i.mods.is_empty();
+        mov && matches!((&i.dsts[..], &i.srcs[..]), ([Opnd::V(d)], [Opnd::Imm(_)]) if defs[d.reg.0 as usize] == 1)
+    };
+    let (out, rest): (Vec<MInst>, Vec<MInst>) =
+        std::mem::take(&mut f.blocks[at].insts).into_iter().partition(|i| constant(i));
+    f.blocks[at].insts = rest;
+    out.into_iter().map(|i| MInst { stage: 0, ..i }).collect()
+}
+
+impl Body {
+    fn of(f: &Function, l: &Loop) -> Body {
+        let at = l.header.0 as usize;
+        let insts = f.blocks[at].insts.clone();
+        let live = Liveness::of(f);
+        let outside = |v: VReg| {
+            let units = live.units.of_part(f.whole(v));
+            let after = live.live_in.get(at + 1);
+            units.clone().any(|u| live.live_in[at].contains(u))
+                || after.is_some_and(|s| units.clone().any(|u| s.contains(u)))
+        };
+        let mut local = BTreeSet::new();
+        for inst in &insts {
+            for_each_def(inst, |p| {
+                if !outside(p.reg) {
+                    local.insert(p.reg);
+                }
+            });
+        }
+        let stages: Vec<u8> = insts.iter().map(|i| i.stage).collect();
+        let fixed = f.blocks[at].order == Order::Fixed;
+        let mut body = Body { insts, stages, edges: Vec::new(), local, fixed };
+        body.find_edges(f);
+        body
+    }
+
+    /// Instruction numbers in the order of one iteration.
+    fn sequence(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.insts.len()).collect();
+        order.sort_by_key(|&i| self.stages[i]);
+        order
+    }
+
+    /// All pairs that touch the same place, at least one writing: within an iteration, and with the next one.
+    fn find_edges(&mut self, f: &Function) {
+        let order = self.sequence();
+        let touched: Vec<Vec<schedule::Touch>> = schedule::touches(f, &self.insts);
+        let local = |p: &schedule::Place| p.register().is_some_and(|v| self.local.contains(&v));
+        let mut by_place: BTreeMap<schedule::Place, Vec<(usize, bool)>> = BTreeMap::new();
+        for &i in &order {
+            for t in &touched[i] {
+                by_place.entry(t.place).or_default().push((i, t.writes));
+            }
+        }
+        let mut edges = Vec::new();
+        for (place, list) in &by_place {
+            if !list.iter().any(|x| x.1) {
+                continue;
+            }
+            let together = place.is_shared();
+            let latency =
+                |from: usize, writes: bool| if writes { schedule::latency(f, &self.insts[from], *place) } else { 0 };
+            for (k, &(from, writes)) in list.iter().enumerate() {
+                // Up to the next write, which takes over.
+                for &(to, overwrites) in &list[k + 1..] {
+                    // Of a shared register only what a write reaches matters: rounds keep the order of the rest.
+                    if (writes || overwrites) && from != to && !(together && overwrites) {
+                        let latency = if overwrites && !writes { 0 } else { latency(from, writes) };
+                        edges.push(Edge { from, to, latency, distance: 0, together });
+                    }
+                    if overwrites {
+                        break;
+                    }
+                }
+                if !local(place) && !together {
+                    for &(to, overwrites) in list {
+                        if writes || overwrites {
+                            edges.push(Edge { from, to, latency: latency(from, writes), distance: 1, together });
+                        }
+                        if overwrites {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        self.edges = edges;
+    }
+
+    /// The stages that the author stated, with address arithmetic in the stages that need it.
+    fn check_stages(&mut self, f: &Function, l: &Loop) -> Result<bool, Impossible> {
+        let pure: Vec<bool> = self.insts.iter().map(|i| super::simplify::is_pure(f, i)).collect();
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for e in self.edges.iter().filter(|e| e.distance == 0) {
+                if self.stages[e.from] > self.stages[e.to] && pure[e.from] {
+                    self.stages[e.from] = self.stages[e.to];
+                    changed = true;
+                }
+            }
+        }
+        let wrong = self.edges.iter().find(|e| self.breaks(e));
+        match wrong {
+            None => Ok(true),
+            Some(e) => Err(Impossible {
+                kernel: f.name.clone(),
+                block: f.blocks[l.header.0 as usize].name.clone(),
+                first: f.inst_text(&self.insts[e.from]),
+                second: f.inst_text(&self.insts[e.to]),
+                earlier: self.stages[e.from],
+                later: self.stages[e.to],
+            }),
+        }
+    }
+
+    fn breaks(&self, e: &Edge) -> bool {
+        let (a, b) = (self.stages[e.from], self.stages[e.to]);
+        // What a round does for two iterations keeps their order only if it stands in that order.
+        let backwards = self.fixed && e.from >= e.to;
+        match e.distance {
+            0 if e.together => a != b,
+            0 => a > b,
+            _ => a > b + 1 || a == b + 1 && backwards,
+        }
+    }
+
+    /// Stages by earliest start over initiation interval, later where a dependence asks for it. False when nothing fits.
+    fn find_stages(&mut self, f: &Function, most: u8) -> bool {
+        let n = self.insts.len();
+        let issue = |i: &MInst| i.info(f.target).map_or(1, |x| x.busy.max(1) as u32);
+        let interval = self.insts.iter().map(issue).sum::<u32>().max(1);
+        let mut start = vec![0u32; n];
+        // Edges within an iteration lead forwards, so n rounds are enough.
+        for _ in 0..n {
+            let mut changed = false;
+            for e in self.edges.iter().filter(|e| e.distance == 0) {
+                let least = start[e.from] + e.latency;
+                changed |= least > start[e.to];
+                start[e.to] = start[e.to].max(least);
+            }
+            if !changed {
+                break;
+            }
+        }
+        let cap = most.max(1) - 1;
+        self.stages = start.iter().map(|t| (t / interval).min(u32::from(cap)) as u8).collect();
+        for _ in 0..=n * usize::from(most.max(1)) {
+            let Some(e) = self.edges.iter().find(|e| self.breaks(e)) else { return true };
+            let (a, b) = (self.stages[e.from], self.stages[e.to]);
+            if e.together {
+                let both = a.max(b);
+                (self.stages[e.from], self.stages[e.to]) = (both, both);
+            } else {
+                self.stages[e.to] = a - e.distance;
+            }
+        }
+        self.stages = vec![0; n];
+        false
+    }
+
+    /// Registers that each renamed value needs in turn: the most that any does.
+    fn copies(&self) -> u32 {
+        let mut most = 1;
+        for v in &self.local {
+            most = most.max(self.copies_of(*v));
+        }
+        most
+    }
+
+    /// Rounds from a value's first write to its last use; one more where the younger iteration's write stands before the older
+    /// one's use in the round.
+    fn copies_of(&self, v: VReg) -> u32 {
+        let (mut first, mut uses) = (u8::MAX, Vec::new());
+        let mut defs = Vec::new();
+        for (i, inst) in self.insts.iter().enumerate() {
+            let named = |o: &Opnd| matches!(o, Opnd::V(p) if p.reg == v);
+            if inst.dsts.iter().any(named) {
+                first = first.min(self.stages[i]);
+                defs.push(i);
+            }
+            if inst.srcs.iter().any(named) {
+                uses.push(i);
+            }
+        }
+        let mut copies = 1;
+        for &u in &uses {
+            for &d in &defs {
+                let rounds = u32::from(self.stages[u].saturating_sub(self.stages[d]));
+                // In falling order of stages a use of a later stage stands first; in a fixed order the text says.
+                let written_first = self.fixed_order_puts(d, u);
+                copies = copies.max(rounds + u32::from(rounds > 0 && written_first));
+            }
+        }
+        copies
+    }
+
+    /// In a round, `d` stands before `u` although it belongs to a younger iteration.
+    fn fixed_order_puts(&self, d: usize, u: usize) -> bool {
+        self.fixed && d < u
+    }
+}
+
+/// What a round knows of the loop's counter.
+#[derive(Clone, Copy)]
+enum Counter {
+    /// The iteration's number, times this.
+    Known(u32),
+    /// The register holds the value of stage 0 of the unrolled loop's first copy, which is round `begin`.
+    Running { step: u32, begin: u32 },
+}
+
+/// Writes rounds.
+struct Renamer<'a> {
+    f: &'a mut Function,
+    body: &'a Body,
+    counter: VReg,
+    copies: u32,
+    /// Registers of values that take turns.
+    made: BTreeMap<(VReg, u32), VReg>,
+}
+
+impl Renamer<'_> {
+    /// Round `n`: stage s of iteration `n - s`, for iterations within the limits (none: all).
+    fn round(&mut self, n: i64, limits: Option<(u32, u32)>, counter: Counter, out: &mut Vec<MInst>) {
+        let body = self.body;
+        let mut order = if body.fixed { (0..body.insts.len()).collect() } else { body.sequence() };
+        if !body.fixed {
+            order.sort_by_key(|&i| std::cmp::Reverse(body.stages[i]));
+        }
+        order.retain(|&i| {
+            let iteration = n - i64::from(body.stages[i]);
+            limits.is_none_or(|(low, high)| (i64::from(low)..i64::from(high)).contains(&iteration))
+        });
+        // The counter's value for each stage that asks for it, first of all: these additions write SCC.
+        let mut values: BTreeMap<u8, Opnd> = BTreeMap::new();
+        for &i in &order {
+            let stage = body.stages[i];
+            let asks = body.insts[i].srcs.iter().any(|o| matches!(o, Opnd::V(p) if p.reg == self.counter));
+            if asks && !values.contains_key(&stage) {
+                let value = self.counter_value(n - i64::from(stage), counter, out);
+                values.insert(stage, value);
+            }
+        }
+        for i in order {
+            let stage = body.stages[i];
+            let copy = (n - i64::from(stage)).rem_euclid(i64::from(self.copies)) as u32;
+            let mut inst = MInst { stage: 0, ..body.insts[i].clone() };
+            for o in inst.dsts.iter_mut().chain(&mut inst.srcs) {
+                if let Opnd::V(p) = *o {
+                    *o = match values.get(&stage) {
+                        Some(value) if p.reg == self.counter => *value,
+                        _ => Opnd::V(Part { reg: self.turn(p.reg, copy), ..p }),
+                    };
+                }
+            }
+            out.push(inst);
+        }
+    }
+
+    fn counter_value(&mut self, iteration: i64, counter: Counter, out: &mut Vec<MInst>) -> Opnd {
+        let running = self.f.whole(self.counter);
+        let (op, srcs): (_, Vec<Opnd>) = match counter {
+            Counter::Known(step) => (op::S_MOV_B32, vec![((iteration * i64::from(step)) as u32).into()]),
+            Counter::Running { begin, .. } if iteration == i64::from(begin) => return running.into(),
+            Counter::Running { step, begin } => {
+                let behind = (iteration - i64::from(begin)) * i64::from(step);
+                (op::S_ADD_U32, vec![running.into(), (behind as u32).into()])
+            }
+        };
+        let value = self.f.new_typed(RegClass::S, 1, self.f.vreg(self.counter).ty);
+        out.push(MInst::new(op, &[value.into()], &srcs));
+        value.into()
+    }
+
+    /// The register of a value in an iteration's turn.
+    fn turn(&mut self, v: VReg, copy: u32) -> VReg {
+        if copy == 0 || !self.body.local.contains(&v) || self.body.copies_of(v) == 1 {
+            return v;
+        }
+        let f = &mut *self.f;
+        *self.made.entry((v, copy)).or_insert_with(|| {
+            let info = f.vreg(v);
+            f.new_typed(info.class, info.dwords, info.ty).reg
+        })
+    }
+}

@@ -1,0 +1,216 @@
+//! Software-pipelined loops and loads to LDS on the emulated devices, in strict mode: every way to overlap a loop gives what
+//! the plain loop does, for all numbers of iterations around the pipeline's depth.
+
+use barewave::codeobj::{Abi, Arg, CodeObject};
+use barewave::emu::{EmuDevice, LaunchOptions};
+use barewave::mir::{Builder, Function, Gen, Lds, MInst, Opnd, Pipeline, Space, Type, parse};
+use barewave::{compile, passes};
+use barewave_isa::{ModName, Mods, Reg, Target, op};
+
+const TARGETS: [&str; 6] = ["gfx803", "gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
+
+/// Runs one workgroup: input words in, `words` words out.
+fn run(f: Function, input: &[u32], words: usize) -> Vec<u32> {
+    let (target, threads) = (f.target, f.workgroup_size);
+    let text = f.to_string();
+    assert_eq!(parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}")).to_string(), text);
+    let m = passes::compile(f).unwrap_or_else(|e| panic!("{target}: {e}\n{text}"));
+    let args = (0..2).map(|i| Arg::buffer(format!("a{i}"), 8 * i)).collect();
+    let object = CodeObject { target, abi: Abi::V5, kernels: vec![compile::kernel_of(&m, args)], sections: vec![] };
+    let device = EmuDevice::with_memory(target, 1 << 26).unwrap();
+    let module = device.load(&object.to_bytes().unwrap()).unwrap();
+    let (from, to) = (device.alloc(4 * input.len() as u64).unwrap(), device.alloc(4 * words as u64).unwrap());
+    device.write(from, &input.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()).unwrap();
+    device.fill(to, 0, 4 * words as u64).unwrap();
+    let kernarg: Vec<u8> = [from, to].iter().flat_map(|a| a.to_le_bytes()).collect();
+    let options = LaunchOptions { strict: true, ..LaunchOptions::default() };
+    device
+        .launch(&module.kernel("k").unwrap(), [1, 1, 1], [threads, 1, 1], &kernarg, &options)
+        .unwrap_or_else(|e| panic!("{target}: {e}\n{text}"));
+    let mut bytes = vec![0; 4 * words];
+    device.read(to, &mut bytes).unwrap();
+    bytes.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect()
+}
+
+fn ways() -> Vec<(Pipeline, bool)> {
+    let mut out = vec![(Pipeline::Off, false), (Pipeline::Stated, false), (Pipeline::Stated, true)];
+    out.extend((1..=4).map(|n| (Pipeline::Modulo(n), false)));
+    out
+}
+
+/// `out[t][item] = x^2 + t` for `x = in[t][item]`, and behind them the sum of all `x (t + 1)`: values that live across
+/// stages, the counter in two stages, a carried sum. `far` puts the last use two stages behind the load, which takes two
+/// registers in turn.
+fn columns(target: Target, trips: u32, way: (Pipeline, bool), far: bool, fixed: bool) -> Function {
+    let n = 64;
+    let mut b = Builder::new(target, "k", n);
+    let input = b.buffer_arg(0, trips * n * 4);
+    let out = b.buffer_arg(1, (trips + 1) * n * 4);
+    let item = b.workitem_id();
+    let at = b.shl(item, 2u32);
+    let sum = b.to_vector(0u32);
+    b.counted_loop("t", trips, 1, way.0, way.1, |b, t| {
+        if fixed {
+            b.fix_order();
+        }
+        let row = b.mul(t, n * 4);
+        let place = b.add(at, row);
+        let x = b.load(input, 1, place, Opnd::Imm(0), 0);
+        b.stage(1);
+        let square = b.mul(x, x);
+        b.stage(2);
+        let row = b.mul(t, n * 4);
+        let place = b.add(at, row);
+        let y = b.add(square, t);
+        b.store(out, y, place, Opnd::Imm(0), 0);
+        b.stage(if far { 2 } else { 1 });
+        let weight = b.add(t, 1u32);
+        let p = b.mul(x, weight);
+        let s = b.add(sum, p);
+        b.copy_into(sum, s);
+    });
+    b.store(out, sum, at, Opnd::Imm(0), trips * n * 4);
+    b.finish()
+}
+
+#[test]
+fn overlapped_loops_compute_what_plain_ones_do() {
+    for t in TARGETS {
+        let target = Target::parse(t).unwrap();
+        for trips in 1..=8u32 {
+            let input: Vec<u32> = (0..trips * 64).map(|i| i.wrapping_mul(2_654_435_761) >> 7).collect();
+            let mut want: Vec<u32> = (0..trips * 64)
+                .map(|i| input[i as usize].wrapping_mul(input[i as usize]).wrapping_add(i / 64))
+                .collect();
+            for item in 0..64 {
+                let column = (0..trips).map(|t| input[(t * 64 + item) as usize].wrapping_mul(t + 1));
+                want.push(column.fold(0, u32::wrapping_add));
+            }
+            for way in ways() {
+                // Nothing may be stored for iterations behind the end: here the stores are in the last stage.
+                for (far, fixed) in [(false, false), (true, false), (false, true), (true, true)] {
+                    let got = run(columns(target, trips, way, far, fixed), &input, want.len());
+                    assert_eq!(got, want, "{t}: {trips} iterations, {way:?}, far {far}, fixed {fixed}");
+                }
+            }
+        }
+    }
+}
+
+/// A double buffer in LDS: each item adds what its neighbour loaded, tile after tile.
+fn tiles(target: Target, trips: u32, overrun: bool) -> Function {
+    let n = 128;
+    let mut b = Builder::new(target, "k", n);
+    let input = b.buffer_arg(0, trips * n * 4);
+    let out = b.buffer_arg(1, n * 4);
+    let lds = b.lds(2 * n * 4);
+    assert_eq!(lds, 0);
+    let item = b.workitem_id();
+    let at = b.shl(item, 2u32);
+    let write = b.to_vector(at);
+    let next = b.add(item, 1u32);
+    let next = b.umod(next, n);
+    let next = b.shl(next, 2u32);
+    let read = b.to_vector(next);
+    let sum = b.to_vector(0u32);
+    b.counted_loop("t", trips, 1, Pipeline::Stated, overrun, |b, t| {
+        let row = b.mul(t, n * 4);
+        let place = b.add(at, row);
+        let x = b.load(input, 1, place, Opnd::Imm(0), 0);
+        b.stage(1);
+        b.in_lds(Lds::Part { buffer: 0, phase: 1 });
+        b.lds_write(write, x, 0);
+        b.emit(Gen::Xor.of(Type::U32), &[write.into()], &[(n * 4).into(), write.into()]);
+        b.barrier();
+        b.stage(2);
+        b.in_lds(Lds::Part { buffer: 0, phase: 0 });
+        let y = b.lds_read(1, read, 0);
+        b.emit(Gen::Xor.of(Type::U32), &[read.into()], &[(n * 4).into(), read.into()]);
+        let weight = b.add(t, 1u32);
+        let p = b.mul(y, weight);
+        let s = b.add(sum, p);
+        b.copy_into(sum, s);
+        b.in_lds(Lds::Any);
+    });
+    b.store(out, sum, at, Opnd::Imm(0), 0);
+    b.finish()
+}
+
+#[test]
+fn double_buffers_in_lds() {
+    for t in TARGETS {
+        let target = Target::parse(t).unwrap();
+        for trips in 1..=6u32 {
+            let input: Vec<u32> = (0..trips * 128).map(|i| i.wrapping_mul(2_654_435_761) >> 9).collect();
+            let want: Vec<u32> = (0..128)
+                .map(|item| {
+                    let mine = (0..trips).map(|t| input[(t * 128 + (item + 1) % 128) as usize].wrapping_mul(t + 1));
+                    mine.fold(0, u32::wrapping_add)
+                })
+                .collect();
+            for overrun in [false, true] {
+                assert_eq!(run(tiles(target, trips, overrun), &input, 128), want, "{t} {trips} {overrun}");
+            }
+        }
+    }
+}
+
+#[test]
+fn stages_that_cannot_be_are_refused() {
+    let mut b = Builder::new(Target::GFX942, "k", 64);
+    let input = b.buffer_arg(0, 4096);
+    let item = b.workitem_id();
+    let at = b.shl(item, 2u32);
+    let sum = b.to_vector(0u32);
+    b.counted_loop("t", 8u32, 1, Pipeline::Stated, false, |b, _| {
+        // The address depends on the sum of the iteration before, which is ready two stages later.
+        let place = b.add(at, sum);
+        let x = b.load(input, 1, place, Opnd::Imm(0), 0);
+        b.stage(2);
+        let s = b.add(sum, x);
+        b.copy_into(sum, s);
+    });
+    b.store(input, sum, at, Opnd::Imm(0), 0);
+    let e = passes::compile(b.finish()).unwrap_err().to_string();
+    assert!(e.contains("is in stage 2 and what needs it") && e.contains("in stage 0"), "{e}");
+}
+
+#[test]
+fn loads_from_memory_straight_to_lds() {
+    for t in ["gfx906", "gfx908", "gfx90a", "gfx942", "gfx950"] {
+        let target = Target::parse(t).unwrap();
+        let n = 256u32;
+        let mut b = Builder::new(target, "k", n);
+        let input = b.buffer_arg(0, 2 * n * 4);
+        let out = b.buffer_arg(1, n * 4);
+        b.lds(2 * n * 4);
+        let item = b.workitem_id();
+        let at = b.shl(item, 2u32);
+        let wave = b.shr(item, 6u32);
+        let base = b.shl(wave, 8u32);
+        let base = b.uniform(base);
+        for phase in 0..2u8 {
+            let lds = Lds::Part { buffer: 0, phase };
+            // The offset of the instruction counts for both addresses.
+            b.emit(op::S_MOV_B32, &[Opnd::P(Reg::M0.into())], &[base.into()]);
+            let mut mods = Mods::new();
+            mods.set(ModName::Offen, 1);
+            mods.set(ModName::Lds, 1);
+            mods.set(ModName::Offset, i32::from(phase) * n as i32 * 4);
+            let space = Space { memory: input.memory, lds };
+            let srcs = [at.into(), input.desc.into(), Opnd::Imm(0)];
+            b.push(MInst { mods, space, ..MInst::new(op::BUFFER_LOAD_DWORD, &[], &srcs) });
+        }
+        // Waves take each other's words.
+        b.barrier();
+        let other = b.generic(Gen::Xor.of(Type::U32), &[at.into(), 0x3fcu32.into()]);
+        let x = b.lds_read(1, other, 0);
+        let y = b.lds_read(1, other, n * 4);
+        let r = b.sub(x, y);
+        b.store(out, r, at, Opnd::Imm(0), 0);
+        let input: Vec<u32> = (0..2 * n).map(|i| i * i).collect();
+        let want: Vec<u32> =
+            (0..n).map(|i| input[(n - 1 - i) as usize].wrapping_sub(input[(2 * n - 1 - i) as usize])).collect();
+        assert_eq!(run(b.finish(), &input, n as usize), want, "{t}");
+    }
+}
