@@ -95,7 +95,7 @@ fn tensors_stay_in_the_callers_memory() {
     let compiled = digits(target);
     let mut session = Session::new(device.clone(), &compiled).unwrap();
     let x = image();
-    let (want, _) = session.run(&[x.clone()]).unwrap();
+    let (want, _) = session.run(std::slice::from_ref(&x)).unwrap();
     // Host memory of the caller on both sides.
     let mut out = vec![0u8; want[0].bytes().len()];
     let view = TensorView::new(DType::F32, x.shape(), x.bytes()).unwrap();
@@ -118,13 +118,13 @@ fn tensors_stay_in_the_callers_memory() {
     device.read(b, &mut got).unwrap();
     assert_eq!(got, out);
     // What was bound need not be given, and must not be.
-    let error = session.run(&[x.clone()]).unwrap_err();
+    let error = session.run(std::slice::from_ref(&x)).unwrap_err();
     assert!(matches!(error, SessionError::InputCount { expected: 0, given: 1, .. }), "{error}");
     // And back again.
     session.use_stream(None).unwrap();
     session.bind_input(0, None).unwrap();
     session.bind_output(0, None).unwrap();
-    assert_eq!(session.run(&[x.clone()]).unwrap().0, want);
+    assert_eq!(session.run(std::slice::from_ref(&x)).unwrap().0, want);
     assert!(matches!(session.bind_input(1, None), Err(SessionError::NoPort { what: "input", number: 1 })));
     let wrong = HostTensor::from_f32(&[64], &[0.0; 64]);
     assert!(session.run(&[wrong]).unwrap_err().to_string().contains("1x1x8x8xf32, not 64xf32"));
