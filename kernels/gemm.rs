@@ -8,11 +8,14 @@
 
 use super::address::Offset;
 use super::epilogue;
+use super::fragment;
 use super::tile::{Loader, Tile};
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr};
 use crate::graph::view::View;
 use crate::mir::{Gen, Lds, Opnd, Part, Pipeline, Type};
+
+use barewave_isa::matrix::Fragment;
 
 /// Added to the offset of rows beyond the end; with a column's own mark the sum stays out of bounds.
 const ROW_OUT: u32 = 0x4000_0000;
@@ -44,15 +47,6 @@ pub(super) struct Operands {
     pub b: Loader,
 }
 
-/// Row and column of this workitem within the workgroup's grid of workitems.
-pub(super) fn item_grid(w: &mut Writer, tile: &Tile) -> (Part, Part) {
-    let item = w.b.workitem_id();
-    let across = tile.n / tile.tn;
-    let y = w.b.udiv(item, across);
-    let x = w.b.umod(item, across);
-    (y, x)
-}
-
 /// Stages of the loop over k.
 const LOAD: u8 = 0;
 const MULTIPLY: u8 = 1;
@@ -63,8 +57,8 @@ const TILES_FILLED: Lds = Lds::Part { buffer: 0, phase: 1 };
 
 /// Multiplies and gives the accumulators: `[row][chunk of columns]`.
 pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u32) -> Vec<Vec<Part>> {
-    let (y, x) = item_grid(w, tile);
-    let (cm, cn) = (tile.tm.min(4), tile.tn.min(4));
+    let place = tile.fragment();
+    let (cm, cn) = tile.chunk();
     let (chunks_m, chunks_n) = (tile.tm / cm, tile.tn / cn);
     let (pitch_a, pitch_b) = (ops.a.pitch(), ops.b.pitch());
     let (size_a, size_b) = (tile.k * pitch_a * 4, tile.k * pitch_b * 4);
@@ -79,8 +73,9 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
         }
     }
     let b = &mut w.b;
-    let read_a = b.mul(y, cm * 4);
-    let read_b = b.mul(x, cn * 4);
+    let item = b.workitem_id();
+    let read_a = fragment::coordinate(b, &place, item, fragment::row, 4, None);
+    let read_b = fragment::coordinate(b, &place, item, fragment::col, 4, None);
     let (read_a, read_b) = (vector_copy(b, read_a), vector_copy(b, read_b));
     // A round multiplies one tile while the next one comes from memory and goes to LDS. Loads behind the last tile are
     // guarded and go to the buffer that nobody reads any more.
@@ -91,10 +86,10 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
         ops.b.issue(b, k);
         b.stage(MULTIPLY);
         b.in_lds(TILES_READ);
-        let mut frags = read_fragments(b, tile, read_a, read_b, (pitch_a, pitch_b), size_a, 0);
+        let mut frags = read_fragments(b, tile, &place, read_a, read_b, (pitch_a, pitch_b), size_a, 0);
         for k in 0..tile.k {
-            let ahead =
-                (k + 1 < tile.k).then(|| read_fragments(b, tile, read_a, read_b, (pitch_a, pitch_b), size_a, k + 1));
+            let ahead = (k + 1 < tile.k)
+                .then(|| read_fragments(b, tile, &place, read_a, read_b, (pitch_a, pitch_b), size_a, k + 1));
             let (fa, fb) = &frags;
             for (row, acc_row) in acc.iter().enumerate() {
                 let a = fa[row / cm as usize].dword(row as u8 % cm as u8);
@@ -133,18 +128,18 @@ fn vector_copy(b: &mut crate::mir::Builder, p: Part) -> Part {
 fn read_fragments(
     b: &mut crate::mir::Builder,
     tile: &Tile,
+    place: &Fragment,
     read_a: Part,
     read_b: Part,
     (pitch_a, pitch_b): (u32, u32),
     size_a: u32,
     k: u32,
 ) -> (Vec<Part>, Vec<Part>) {
-    let (cm, cn) = (tile.tm.min(4), tile.tn.min(4));
-    let (chunks_m, chunks_n) = (tile.tm / cm, tile.tn / cn);
-    let fa = (0..chunks_m).map(|c| b.lds_read(cm as u8, read_a, (k * pitch_a + c * (tile.m / chunks_m)) * 4)).collect();
-    let fb = (0..chunks_n)
-        .map(|c| b.lds_read(cn as u8, read_b, size_a + (k * pitch_b + c * (tile.n / chunks_n)) * 4))
-        .collect();
+    let (cm, cn) = tile.chunk();
+    let row = |c: u32| place.element(0, c * cm * tile.tn).0;
+    let col = |c: u32| place.element(0, c * cn).1;
+    let fa = (0..tile.tm / cm).map(|c| b.lds_read(cm as u8, read_a, (k * pitch_a + row(c)) * 4)).collect();
+    let fb = (0..tile.tn / cn).map(|c| b.lds_read(cn as u8, read_b, size_a + (k * pitch_b + col(c)) * 4)).collect();
     (fa, fb)
 }
 
@@ -175,11 +170,12 @@ pub(super) fn store(
     first: (Part, Part),
     mut outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
 ) -> Result<(), String> {
-    let (cm, cn) = (tile.tm.min(4) as usize, tile.tn.min(4) as usize);
+    let fragment = tile.fragment();
+    let cn = tile.chunk().1 as usize;
     let chunks_n = tile.tn as usize / cn;
-    let (y, x) = item_grid(w, tile);
-    let m = w.b.mad(y, cm as u32, first.0);
-    let n = w.b.mad(x, cn as u32, first.1);
+    let item = w.b.workitem_id();
+    let m = fragment::coordinate(&mut w.b, &fragment, item, fragment::row, 1, Some(first.0));
+    let n = fragment::coordinate(&mut w.b, &fragment, item, fragment::col, 1, Some(first.1));
     let out_view = &cx.step.output.view;
     let place = Place {
         m: vector_copy(&mut w.b, m),
@@ -210,9 +206,8 @@ pub(super) fn store(
     let groups_per_chunk = cn / group;
     let mut col_coords = Vec::new();
     for c in 0..chunks_n * groups_per_chunk {
-        let (chunk, g) = (c / groups_per_chunk, c % groups_per_chunk);
-        let delta = chunk * (tile.n as usize / chunks_n) + g * group;
-        let at = if delta > 0 { w.b.add(place.n, delta as u32) } else { place.n };
+        let delta = fragment.element(0, (c * group) as u32).1;
+        let at = if delta > 0 { w.b.add(place.n, delta) } else { place.n };
         let inside = (!place.cols.is_multiple_of(tile.n as usize))
             .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(place.cols as u32).into(), at.into()]));
         let coords = super::address::coordinates(&mut w.b, at, &dims);
@@ -240,12 +235,11 @@ pub(super) fn store(
         plans.push(Plan { arg, size, outer, row_stride, row, cols, col_stride, dtype });
     }
     for (row, acc_row) in acc.iter().enumerate() {
-        let chunks_m = tile.tm as usize / cm;
-        let delta = (row / cm) * (tile.m as usize / chunks_m) + row % cm;
-        let at = if delta > 0 { w.b.add(place.m, delta as u32) } else { place.m };
+        let delta = fragment.element(0, row as u32 * tile.tn).0;
+        let at = if delta > 0 { w.b.add(place.m, delta) } else { place.m };
         let inside = (!place.rows.is_multiple_of(tile.m as usize))
             .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(place.rows as u32).into(), at.into()]));
-        store_row(w, cx, &plans, delta, inside, acc_row, group)?;
+        store_row(w, cx, &plans, delta as usize, inside, acc_row, group)?;
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod conv;
 mod direct;
 mod epilogue;
 mod expr;
+mod fragment;
 mod gemm;
 mod math;
 mod matmul;

@@ -6,6 +6,7 @@
 //! stored. Beyond the end of k both operands must read as zero.
 
 use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
+use barewave_isa::matrix::Fragment;
 use barewave_isa::op;
 
 /// Sizes of one workgroup's work.
@@ -27,6 +28,16 @@ impl Tile {
     /// Workitems per workgroup.
     pub fn threads(&self) -> u32 {
         (self.m / self.tm) * (self.n / self.tn)
+    }
+
+    /// Rows and columns of a workitem's elements that lie together: LDS is read four at a time.
+    pub fn chunk(&self) -> (u32, u32) {
+        (self.tm.min(4), self.tn.min(4))
+    }
+
+    /// Where the elements of the tile are: which workitem has them in which of its registers.
+    pub fn fragment(&self) -> Fragment {
+        Fragment::blocked(self.threads(), self.n / self.tn, (self.tm, self.tn), self.chunk())
     }
 
     /// Tiles that were found to work well, largest first.

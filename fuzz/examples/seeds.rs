@@ -3,6 +3,9 @@
 //! theirs of code object versions 4 to 6, in a bundle and in a compressed one.
 
 use barewave::codeobj::{Abi, Arg, CodeObject, Kernel, link_assembly};
+use barewave::onnx::Model;
+use barewave::tensor::{HostTensor, ImageOptions, save};
+use barewave::{Compiler, Options, Shapes};
 use barewave_isa::{Mode, Target, assemble, parse};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -38,7 +41,7 @@ amdhsa.kernels:
 fn main() -> Result<(), Box<dyn Error>> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let corpus = here.join("corpus");
-    for kind in ["decoder", "assembler", "elf"] {
+    for kind in ["decoder", "assembler", "elf", "model", "tensors", "plan", "memory"] {
         fs::create_dir_all(corpus.join(kind))?;
     }
     for (number, target) in (0u8..).zip(Target::all()) {
@@ -69,9 +72,40 @@ fn main() -> Result<(), Box<dyn Error>> {
         let assembled = assemble(target, Mode::of(target), &source).map_err(|e| format!("{name}: {e:?}"))?;
         fs::write(corpus.join(format!("elf/{name}.s")), link_assembly(target, Mode::of(target), &assembled, abi)?)?;
     }
+    small(&here, &corpus)?;
     if let Err(e) = foreign(&corpus.join("elf")) {
         eprintln!("no code objects of clang: {e}");
     }
+    Ok(())
+}
+
+/// Small models, compiled ones, arrays and pictures.
+fn small(here: &Path, corpus: &Path) -> Result<(), Box<dyn Error>> {
+    let examples = here.join("../examples");
+    for name in ["vector_add/vector_add.onnx", "digits/digits.onnx"] {
+        let path = examples.join(name);
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        fs::copy(&path, corpus.join(format!("model/{stem}")))?;
+        let model = Model::load(&path)?;
+        for target in [Target::GFX942, Target::GFX1100] {
+            let compiled = Compiler::new(target, Options::default()).compile(&model, &Shapes::default())?;
+            compiled.save(&corpus.join(format!("plan/{stem}.{}", target.info().name)), Abi::V5)?;
+        }
+    }
+    let t = HostTensor::from_f32(&[2, 3], &[1.0, -2.0, 0.5, 1e30, 0.0, -0.0]);
+    let place = env::temp_dir();
+    for (format, kind) in [(0u8, "npy"), (1, "npz"), (2, "pb")] {
+        let file = place.join(format!("barewave-seed-{}.{kind}", std::process::id()));
+        save(&file, &[("x", &t)], &ImageOptions::default())?;
+        fs::write(corpus.join(format!("tensors/{kind}")), [&[format][..], &fs::read(&file)?].concat())?;
+        fs::remove_file(file)?;
+    }
+    for (name, file) in [("png", "examples/digits/7.png"), ("jpg", "tests/models/gray.jpg")] {
+        fs::write(corpus.join(format!("tensors/{name}")), [&[3][..], &fs::read(here.join("..").join(file))?].concat())?;
+    }
+    fs::write(corpus.join("tensors/spec"), b"\x04x=1x3xf32=random:7")?;
+    let operations: Vec<u8> = (0..60u8).flat_map(|i| [i, i.wrapping_mul(7), 1, 0, 0, i, 0, 0, 0, i & 2]).collect();
+    fs::write(corpus.join("memory/some"), operations)?;
     Ok(())
 }
 

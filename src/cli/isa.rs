@@ -5,6 +5,7 @@ use barewave::emu;
 use barewave::passes::selectable;
 use barewave_isa::{Class, Flags, Op, OpInfo, Slot, Target};
 use serde::Serialize;
+use serde_json::json;
 
 /// Reads the instruction tables.
 #[derive(clap::Subcommand)]
@@ -43,6 +44,9 @@ pub enum Command {
         from: String,
         /// Second target.
         to: String,
+        /// Machine-readable output.
+        #[arg(long)]
+        json: bool,
     },
     /// Counts, per target, instructions that can be encoded, that the compiler selects, and that the emulated device
     /// executes; the last columns leave out graphics. Compute instructions
@@ -77,7 +81,7 @@ pub fn run(command: &Command) -> Result {
         Command::Targets { json } => targets(*json),
         Command::List { target, filter, json } => list(target, filter, *json),
         Command::Show { instruction, target, json } => show(instruction, target.as_deref(), *json),
-        Command::Diff { from, to } => diff(from, to),
+        Command::Diff { from, to, json } => diff(from, to, *json),
         Command::Coverage { json } => coverage(*json),
     }
 }
@@ -215,7 +219,7 @@ fn properties(f: Flags) -> Vec<&'static str> {
     Flags::NAMES.iter().filter(|(flag, _)| f.has(*flag)).map(|(_, name)| *name).collect()
 }
 
-fn diff(from: &str, to: &str) -> Result {
+fn diff(from: &str, to: &str, json: bool) -> Result {
     let (a, b) = (Target::parse(from).map_err(Failure::usage)?, Target::parse(to).map_err(Failure::usage)?);
     let (x, y) = (a.info(), b.info());
     let facts = [
@@ -226,11 +230,31 @@ fn diff(from: &str, to: &str) -> Result {
         ("waves per SIMD", x.max_waves, y.max_waves),
         ("LDS bytes", x.lds_bytes, y.lds_bytes),
     ];
+    let d = barewave_isa::difference(a, b);
+    let name = |t: Target, op: Op| t.op(op).map_or(op.name(), |i| i.name);
+    if json {
+        let facts = facts.iter().filter(|f| f.1 != f.2).map(|f| json!({ "what": f.0, "from": f.1, "to": f.2 }));
+        let retimed = ops(b).filter_map(|i| {
+            let old = a.op(i.op).filter(|old| (old.latency, old.busy) != (i.latency, i.busy))?;
+            let (from, to) = ([old.latency, old.busy], [i.latency, i.busy]);
+            Some(json!({ "name": i.name, "latency": [from[0], to[0]], "busy": [from[1], to[1]] }))
+        });
+        let all = json!({
+            "from": x.name, "to": y.name,
+            "facts": facts.collect::<Vec<_>>(),
+            "removed": d.removed.iter().map(|op| name(a, *op)).collect::<Vec<_>>(),
+            "added": d.added.iter().map(|op| name(b, *op)).collect::<Vec<_>>(),
+            "renamed": d.renamed.iter().map(|(_, f, t)| json!({ "from": f, "to": t })).collect::<Vec<_>>(),
+            "recoded": d.recoded.iter().map(|(op, f, t)| json!({ "name": name(b, *op), "from": f, "to": t }))
+                .collect::<Vec<_>>(),
+            "retimed": retimed.collect::<Vec<_>>(),
+        });
+        println!("{all:#}");
+        return Ok(());
+    }
     for (what, p, q) in facts.iter().filter(|f| f.1 != f.2) {
         println!("~ {what}: {p} -> {q}");
     }
-    let d = barewave_isa::difference(a, b);
-    let name = |t: Target, op: Op| t.op(op).map_or(op.name(), |i| i.name);
     d.removed.iter().for_each(|op| println!("- {}", name(a, *op)));
     d.added.iter().for_each(|op| println!("+ {}", name(b, *op)));
     d.renamed.iter().for_each(|(_, old, new)| println!("= {old} -> {new}"));

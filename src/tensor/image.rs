@@ -323,9 +323,20 @@ fn filter(from: usize, to: usize) -> Vec<(usize, Vec<f32>)> {
 
 /// Reads a PNG or JPEG file as a tensor of this type and shape. `u8` tensors get the pixels as they are.
 pub fn load_image(path: &Path, dtype: DType, shape: &[usize], options: &ImageOptions) -> Result<HostTensor, Error> {
-    let f = frame(shape, options.layout).map_err(|e| Error::file(path, format!("the model's input of {e}")))?;
     let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;
-    let decoded = Pixels::decode(&bytes)
+    parse_image(&bytes, path, dtype, shape, options)
+}
+
+/// As [`load_image`], from the bytes of the file; `path` is for messages.
+pub fn parse_image(
+    bytes: &[u8],
+    path: &Path,
+    dtype: DType,
+    shape: &[usize],
+    options: &ImageOptions,
+) -> Result<HostTensor, Error> {
+    let f = frame(shape, options.layout).map_err(|e| Error::file(path, format!("the model's input of {e}")))?;
+    let decoded = Pixels::decode(bytes)
         .map_err(|e| Error::file(path, format!("not a readable image ({e}); PNG and JPEG are supported")))?;
     let color = match (options.color, f.channels) {
         (Some(Color::Gray), 3) | (Some(Color::Rgb | Color::Bgr), 1) => {

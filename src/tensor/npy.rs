@@ -6,7 +6,7 @@
 use super::{DType, Error, HostTensor, element_count};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Cursor, ErrorKind, Read, Write};
+use std::io::{Cursor, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -40,7 +40,7 @@ fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// Parses the bytes of an npy file.
-pub(crate) fn parse_npy(bytes: &[u8]) -> Result<HostTensor, String> {
+pub fn parse_npy(bytes: &[u8]) -> Result<HostTensor, String> {
     read_npy(&mut &bytes[..], bytes.len() as u64)
 }
 
@@ -142,10 +142,15 @@ pub fn load_npy(path: &Path) -> Result<HostTensor, Error> {
     parse_npy(&bytes).map_err(|e| Error::file(path, e))
 }
 
+/// Where an archive lies.
+trait Place: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> Place for T {}
+
 /// An npz file: arrays by name, read one at a time.
 pub struct Npz {
     path: PathBuf,
-    archive: zip::ZipArchive<File>,
+    archive: zip::ZipArchive<Box<dyn Place>>,
     /// The bytes that one array may unpack to.
     limit: u64,
 }
@@ -157,7 +162,16 @@ impl Npz {
         let io = |e: std::io::Error| Error::io("read", path, &e);
         let file = File::open(path).map_err(io)?;
         let size = file.metadata().map_err(io)?.len();
-        let archive = zip::ZipArchive::new(file)
+        Npz::over(Box::new(file), size, path, limit)
+    }
+
+    /// As [`Npz::open`], from the bytes of the file; `path` is for messages.
+    pub fn from_bytes(bytes: &[u8], path: &Path, limit: Option<u64>) -> Result<Npz, Error> {
+        Npz::over(Box::new(Cursor::new(bytes.to_vec())), bytes.len() as u64, path, limit)
+    }
+
+    fn over(place: Box<dyn Place>, size: u64, path: &Path, limit: Option<u64>) -> Result<Npz, Error> {
+        let archive = zip::ZipArchive::new(place)
             .map_err(|e| Error::file(path, format!("not a valid npz file: {e}; it may be truncated")))?;
         let limit = limit.unwrap_or(size.saturating_mul(100).saturating_add(64 << 20));
         Ok(Npz { path: path.into(), archive, limit })

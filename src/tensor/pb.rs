@@ -185,7 +185,11 @@ fn typed_data(t: &TensorProto, dtype: DType, count: usize) -> Result<Bytes, Stri
 
 /// Reads a serialised `TensorProto`, the format of the `.pb` files of ONNX test data. Returns its name and content.
 pub fn load_pb(path: &Path) -> Result<(String, HostTensor), Error> {
-    let bytes = map_file(path).map_err(|e| Error::io("read", path, &e))?;
+    parse_pb(map_file(path).map_err(|e| Error::io("read", path, &e))?, path)
+}
+
+/// As [`load_pb`], from the bytes of the file; `path` is for messages and external data.
+pub fn parse_pb(bytes: Bytes, path: &Path) -> Result<(String, HostTensor), Error> {
     let t = TensorProto::decode(bytes)
         .map_err(|e| Error::file(path, format!("not a TensorProto ({e}); the file may be truncated")))?;
     match decode(&t, Some(&mut External::new(path))) {

@@ -165,6 +165,10 @@ fn the_tables_can_be_read() {
     for w in ["\n- buffer_wbinvl1\n", "\n+ buffer_inv\n", "v_mfma_f32_32x32x8_f16: latency 68 -> 36, busy 64 -> 32"] {
         assert!(changes.contains(w), "{w} in {changes}");
     }
+    let json: serde_json::Value = serde_json::from_str(&isa(&["diff", "gfx90a", "gfx942", "--json"])).unwrap();
+    let holds = |list: &str, name: &str| json[list].as_array().unwrap().iter().any(|v| v == name || v["name"] == name);
+    assert!(holds("removed", "buffer_wbinvl1") && holds("added", "buffer_inv"), "{json}");
+    assert!(holds("retimed", "v_mfma_f32_32x32x8_f16"), "{json}");
     let coverage: serde_json::Value = serde_json::from_str(&isa(&["coverage", "--json"])).unwrap();
     for row in coverage.as_array().unwrap().iter().filter(|r| r["target"] != "gfx1250") {
         assert_eq!(row["compute"], row["compute_emulated"], "{row}");
