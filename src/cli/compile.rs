@@ -39,8 +39,12 @@ pub struct Args {
     /// Print a table of the kernels.
     #[arg(long)]
     stats: bool,
-    /// With --stats: machine-readable output.
-    #[arg(long, requires = "stats")]
+    /// Say what is missing to compile the model, all at once, and compile nothing: operators, types and attributes with
+    /// reason, count and first node. Fails when something is.
+    #[arg(long, conflicts_with_all = ["stats", "output", "emit"])]
+    check: bool,
+    /// With --stats or --check: machine-readable output.
+    #[arg(long)]
     json: bool,
 }
 
@@ -78,6 +82,12 @@ pub fn load(model: &Path, options: &Options) -> Result<FusedGraph> {
 
 pub fn run(args: &Args) -> Result {
     let target = Target::parse(&args.target).map_err(Failure::usage)?;
+    if args.json && !args.stats && !args.check {
+        return Err(Failure::usage("--json goes with --stats or --check"));
+    }
+    if args.check {
+        return check(args, target);
+    }
     let start = Instant::now();
     let graph = load(&args.model, &options(&args.dims)?)?;
     let read = start.elapsed();
@@ -114,6 +124,21 @@ pub fn run(args: &Args) -> Result {
         (compiled - read).as_secs_f64() * 1e3
     );
     Ok(())
+}
+
+/// Reports what becomes of each node.
+fn check(args: &Args, target: Target) -> Result {
+    let model = Model::load(&args.model)?;
+    let support = Compiler::new(target, barewave::Options::default()).supports(&model, &options(&args.dims)?)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&support)?);
+    } else {
+        println!("{support}");
+    }
+    if support.is_complete() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("{} does not compile for {}", args.model.display(), target.info().name)))
 }
 
 fn write_code(args: &Args, program: &Compiled) -> Result {

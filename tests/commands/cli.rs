@@ -267,3 +267,26 @@ fn check_says_what_is_wrong_and_what_to_do() {
     std::fs::write(&model, &bytes).unwrap();
     fails(&["run", &model, "--input", "examples/digits/7.png"], 1, &["breaks a rule", "kmcnt", &k.name]);
 }
+
+#[test]
+fn what_is_missing_is_listed() {
+    let out = barewave(&["compile", "--check", DIGITS, "--target", "gfx942"]);
+    assert_eq!((out.status.code(), text(&out.stdout).trim()), (Some(0), "9 of 9 nodes compile"));
+    let out = barewave(&["compile", "--check", DIGITS, "--target", "gfx942", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(report["nodes"].as_array().unwrap().iter().all(|n| n["verdict"] == "supported"));
+    // The same file with an operator that nobody knows.
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("odd.onnx");
+    let mut bytes = std::fs::read(Path::new(ROOT).join(DIGITS)).unwrap();
+    while let Some(at) = bytes.windows(4).position(|w| w == b"Relu") {
+        bytes[at..at + 4].copy_from_slice(b"Rely");
+    }
+    std::fs::write(&file, bytes).unwrap();
+    let out = barewave(&["compile", "--check", file.to_str().unwrap(), "--target", "gfx942"]);
+    assert_eq!(out.status.code(), Some(1));
+    let report = text(&out.stdout);
+    assert!(report.starts_with("Rely: not supported") && report.contains("node `relu1`"), "{report}");
+    assert!(report.contains("1 of 9 nodes compile; 7 read what these do not compute"), "{report}");
+    fails(&["compile", DIGITS, "--target", "gfx942", "--json"], 2, &["--stats or --check"]);
+}

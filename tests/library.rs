@@ -1,0 +1,211 @@
+//! The library as other programs call it: compiler, compiled models, sessions bound to the caller's memory and streams.
+
+use barewave::codeobj::Abi;
+use barewave::compile::{CacheStats, KernelCache, NodeSupport, Verdict};
+use barewave::onnx::{Dim, Node, ValueInfo};
+use barewave::runtime::{Device, EmulatedDevice, SessionError};
+use barewave::tensor::DType;
+use barewave::{Compiled, Compiler, HostTensor, Model, Options, Session, Shapes, TensorView, TensorViewMut};
+use barewave_isa::Target;
+use pretty_assertions::assert_eq;
+use std::path::Path;
+use std::sync::Arc;
+
+fn load(path: &str) -> Model {
+    Model::load(Path::new(path)).unwrap()
+}
+
+fn compiler(target: Target, cache: KernelCache) -> Compiler {
+    Compiler::new(target, Options { cache: Arc::new(cache), keep_ir: false })
+}
+
+fn digits(target: Target) -> Compiled {
+    let model = load("examples/digits/digits.onnx");
+    compiler(target, KernelCache::in_memory()).compile(&model, &Shapes::default()).unwrap()
+}
+
+fn image() -> HostTensor {
+    let pixels: Vec<f32> = (0..64).map(|i| (i * 7 % 17) as f32 / 16.0).collect();
+    HostTensor::from_f32(&[1, 1, 8, 8], &pixels)
+}
+
+#[test]
+fn a_saved_model_is_the_same_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("digits.hsaco");
+    let made = digits(Target::GFX1030);
+    made.save(&file, Abi::V5).unwrap();
+    let read = Compiled::load(&file).unwrap();
+    assert_eq!(read.plan(), made.plan());
+    assert_eq!(read.stats().len(), 6);
+    assert!(read.weights() == made.weights() && read.target() == Target::GFX1030);
+    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Target::GFX1030, false).unwrap());
+    let run = |c: &Compiled| Session::new(device.clone(), c).unwrap().run(&[image()]).unwrap().0;
+    assert_eq!(run(&read), run(&made));
+    // Saved again it is the same file.
+    let again = dir.path().join("again.hsaco");
+    read.save(&again, Abi::V5).unwrap();
+    assert!(std::fs::read(&again).unwrap() == std::fs::read(&file).unwrap());
+    let other: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Target::GFX942, false).unwrap());
+    assert!(Session::new(other, &read).err().unwrap().to_string().contains("gfx1030"));
+}
+
+#[test]
+fn the_cache_changes_nothing_but_the_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = load("examples/lenet/lenet.onnx");
+    let object = |c: &Compiled| {
+        let mut bytes = Vec::new();
+        c.write_to(Abi::V5, &mut bytes).unwrap();
+        bytes
+    };
+    let without = compiler(Target::GFX942, KernelCache::in_memory()).compile(&model, &Shapes::default()).unwrap();
+    let first = compiler(Target::GFX942, KernelCache::in_folder(dir.path(), 1 << 30));
+    let second = compiler(Target::GFX942, KernelCache::in_folder(dir.path(), 1 << 30));
+    for c in [&first, &second, &second] {
+        assert!(object(&c.compile(&model, &Shapes::default()).unwrap()) == object(&without));
+    }
+    let n = without.stats().len();
+    assert_eq!(first.cache().stats(), CacheStats { memory: 0, disk: 0, compiled: n });
+    assert_eq!(second.cache().stats(), CacheStats { memory: n, disk: n, compiled: 0 });
+    // IR is there when it is asked for, and only then.
+    assert!(without.ir().is_empty());
+    let ir = Compiler::new(Target::GFX942, Options { keep_ir: true, cache: first.cache().clone() });
+    assert_eq!(ir.compile(&model, &Shapes::default()).unwrap().ir().len(), n);
+}
+
+#[test]
+fn many_threads_share_a_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = load("examples/digits/digits.onnx");
+    std::thread::scope(|s| {
+        for i in 0..6 {
+            // Two caches on one folder, as two processes have them.
+            let c = compiler([Target::GFX942, Target::GFX1100][i % 2], KernelCache::in_folder(dir.path(), 1 << 30));
+            let model = &model;
+            s.spawn(move || c.compile(model, &Shapes::default()).unwrap());
+        }
+    });
+}
+
+#[test]
+fn tensors_stay_in_the_callers_memory() {
+    let target = Target::GFX906;
+    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, true).unwrap());
+    let compiled = digits(target);
+    let mut session = Session::new(device.clone(), &compiled).unwrap();
+    let x = image();
+    let (want, _) = session.run(std::slice::from_ref(&x)).unwrap();
+    // Host memory of the caller on both sides.
+    let mut out = vec![0u8; want[0].bytes().len()];
+    let view = TensorView::new(DType::F32, x.shape(), x.bytes()).unwrap();
+    let shape = want[0].shape().to_vec();
+    let into = TensorViewMut::new(DType::F32, &shape, &mut out).unwrap();
+    session.run_into(&[view], &mut [into]).unwrap();
+    assert!(out == want[0].bytes()[..]);
+    // Device memory on both sides, in a stream of the caller's.
+    let (a, b) = (device.alloc(256).unwrap(), device.alloc(want[0].bytes().len() as u64).unwrap());
+    device.write(a, x.bytes()).unwrap();
+    let stream = device.create_stream().unwrap();
+    session.use_stream(Some(stream)).unwrap();
+    session.bind_input(0, Some(a)).unwrap();
+    session.bind_output(0, Some(b)).unwrap();
+    let none: [HostTensor; 0] = [];
+    session.start(&none).unwrap();
+    let (outputs, report) = session.finish().unwrap();
+    assert!(outputs.is_empty() && report.launches == 6);
+    let mut got = vec![0; out.len()];
+    device.read(b, &mut got).unwrap();
+    assert_eq!(got, out);
+    // What was bound need not be given, and must not be.
+    let error = session.run(std::slice::from_ref(&x)).unwrap_err();
+    assert!(matches!(error, SessionError::InputCount { expected: 0, given: 1, .. }), "{error}");
+    // And back again.
+    session.use_stream(None).unwrap();
+    session.bind_input(0, None).unwrap();
+    session.bind_output(0, None).unwrap();
+    assert_eq!(session.run(std::slice::from_ref(&x)).unwrap().0, want);
+    assert!(matches!(session.bind_input(1, None), Err(SessionError::NoPort { what: "input", number: 1 })));
+    let wrong = HostTensor::from_f32(&[64], &[0.0; 64]);
+    assert!(session.run(&[wrong]).unwrap_err().to_string().contains("1x1x8x8xf32, not 64xf32"));
+    let mut small = [0u8; 8];
+    let into = TensorViewMut::new(DType::F32, &[2], &mut small).unwrap();
+    assert!(matches!(session.run_into(&[x], &mut [into]), Err(SessionError::Output { .. })));
+    drop(session);
+    device.destroy_stream(stream).unwrap();
+}
+
+#[test]
+fn one_models_output_is_the_next_ones_input() {
+    let target = Target::GFX1201;
+    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, true).unwrap());
+    let add = compiler(target, KernelCache::in_memory());
+    let add = add.compile(&load("examples/vector_add/vector_add.onnx"), &Shapes::default()).unwrap();
+    let n = add.plan().inputs[0].shape[0];
+    let between = device.alloc(n as u64 * 4).unwrap();
+    let stream = device.create_stream().unwrap();
+    let sessions = || Session::new(device.clone(), &add).unwrap();
+    let (mut first, mut second) = (sessions(), sessions());
+    for s in [&mut first, &mut second] {
+        s.use_stream(Some(stream)).unwrap();
+    }
+    first.bind_output(0, Some(between)).unwrap();
+    second.bind_input(0, Some(between)).unwrap();
+    let x = HostTensor::from_f32(&[n], &vec![1.5; n]);
+    first.start(&[x.clone(), x.clone()]).unwrap();
+    second.start(&[x]).unwrap();
+    assert_eq!(second.finish().unwrap().0[0].to_f32(), vec![4.5; n]);
+    first.finish().unwrap();
+}
+
+fn node(op: &str, inputs: &[&str], output: &str) -> Node {
+    let names = |list: &[&str]| list.iter().map(|s| s.to_string()).collect();
+    Node {
+        name: format!("the {output}"),
+        op: op.into(),
+        domain: String::new(),
+        inputs: names(inputs),
+        outputs: names(&[output]),
+        attributes: Default::default(),
+    }
+}
+
+#[test]
+fn everything_that_is_missing_is_named_at_once() {
+    let mut model = Model::default();
+    let info = |name: &str| ValueInfo {
+        name: name.into(),
+        dtype: Some(DType::F32),
+        shape: Some(vec![Dim::Known(4), Dim::Known(8)]),
+    };
+    model.graph.inputs = vec![info("x")];
+    model.graph.outputs = vec![info("d"), info("f"), info("g")];
+    model.graph.nodes = vec![
+        node("Relu", &["x"], "a"),
+        node("Frobnicate", &["a"], "b"),
+        node("Exp", &["b"], "c"),
+        node("Add", &["c", "a"], "d"),
+        node("Frobnicate", &["x"], "f"),
+        node("Softmax", &["a"], "g"),
+    ];
+    model.opsets.insert(String::new(), 21);
+    let support = compiler(Target::GFX942, KernelCache::in_memory()).supports(&model, &Shapes::default()).unwrap();
+    let verdicts: Vec<&str> = support
+        .nodes
+        .iter()
+        .map(|NodeSupport { verdict, .. }| match verdict {
+            Verdict::Supported => "yes",
+            Verdict::Unsupported(_) => "no",
+            Verdict::Blocked(_) => "blocked",
+        })
+        .collect();
+    assert_eq!(verdicts, ["yes", "no", "blocked", "blocked", "no", "yes"]);
+    assert!(!support.is_complete());
+    let [(op, _, 2, "the b")] = support.missing()[..] else { panic!("{support}") };
+    assert_eq!(op, "Frobnicate");
+    assert!(support.to_string().contains("2 of 6 nodes compile; 2 read"), "{support}");
+    // A model that compiles is supported, node by node.
+    let digits = load("examples/digits/digits.onnx");
+    let support = compiler(Target::GFX942, KernelCache::in_memory()).supports(&digits, &Shapes::default()).unwrap();
+    assert!(support.is_complete(), "{support}");
+}
