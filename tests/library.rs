@@ -136,6 +136,19 @@ fn tensors_stay_in_the_callers_memory() {
 }
 
 #[test]
+fn a_fault_names_the_operator() {
+    for (target, strict) in [(Target::GFX942, false), (Target::GFX1100, true)] {
+        let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, strict).unwrap());
+        let mut session = Session::new(device, &digits(target)).unwrap();
+        // Nothing is there.
+        session.bind_input(0, Some(64)).unwrap();
+        let none: [HostTensor; 0] = [];
+        let error = session.run(&none).unwrap_err().to_string();
+        assert!(error.contains("operator conv1+relu1, kernel `conv_0` at pc 0x"), "{error}");
+    }
+}
+
+#[test]
 fn one_models_output_is_the_next_ones_input() {
     let target = Target::GFX1201;
     let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, true).unwrap());
