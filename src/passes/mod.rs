@@ -106,7 +106,7 @@ fn after(f: &Function, pass: &'static str) -> Result<(), CompileError> {
 }
 
 /// The passes that can be named in BAREWAVE_DUMP, in their order.
-const PASSES: [&str; 6] = ["select", "simplify", "schedule", "regalloc", "waits", "hazards"];
+const PASSES: [&str; 7] = ["select", "simplify", "pipeline", "schedule", "regalloc", "waits", "hazards"];
 
 /// What BAREWAVE_DUMP names; fails when that is no pass.
 pub fn dumped() -> Result<&'static [String], &'static str> {
@@ -127,7 +127,7 @@ pub fn dumped() -> Result<&'static [String], &'static str> {
 }
 
 fn dump(f: &Function, pass: &str) {
-    debug_assert!(PASSES.contains(&pass));
+    assert!(PASSES.contains(&pass), "{pass} is not in the list of passes");
     if dumped().unwrap_or_default().iter().any(|w| w == pass || w == "all") {
         // Somebody may have closed the other end.
         let _ = writeln!(std::io::stderr(), "; after {pass}\n{f}");
