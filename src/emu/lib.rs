@@ -197,7 +197,7 @@ impl EmuDevice {
 
     /// Tells strict launches that a range holds meaningful data: host code may write to it behind the device's back.
     pub fn assume_written(&self, addr: u64, size: u64) {
-        self.memory.mark(addr, size, true);
+        self.memory.assume_written(addr, size);
     }
 
     /// Lets kernels use host memory under the host's address.

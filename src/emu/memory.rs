@@ -104,9 +104,20 @@ impl View {
     }
 }
 
+/// An allocation of the reserved range.
+#[derive(Clone, Copy)]
+struct Used {
+    /// Bytes, as asked for.
+    size: u64,
+    /// Number of the allocation in order of time.
+    born: u64,
+    /// Too large for a bit per byte, or written behind the device's back: nothing is known of its bytes.
+    opaque: bool,
+}
+
 struct Allocations {
-    /// Start to size in bytes as asked for, and when it was made.
-    used: BTreeMap<u64, (u64, u64)>,
+    /// By start.
+    used: BTreeMap<u64, Used>,
     /// Start to size of free ranges below `top`.
     free: BTreeMap<u64, u64>,
     top: u64,
@@ -201,7 +212,8 @@ impl Memory {
                 a.top - need
             }
         };
-        a.used.insert(offset, (size, self.made.fetch_add(1, Ordering::Relaxed)));
+        let born = self.made.fetch_add(1, Ordering::Relaxed);
+        a.used.insert(offset, Used { size, born, opaque: false });
         Some(self.origin + offset)
     }
 
@@ -209,9 +221,9 @@ impl Memory {
     pub fn free(&self, addr: u64) -> bool {
         let mut a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
         let Some(mut offset) = addr.checked_sub(self.origin) else { return false };
-        let Some((size, _)) = a.used.remove(&offset) else { return false };
+        let Some(Used { size, .. }) = a.used.remove(&offset) else { return false };
         let mut len = size.max(1).next_multiple_of(ALIGN) + GAP;
-        self.mark(addr, size, false);
+        self.forget(offset, size);
         if let Some((&before, &s)) = a.free.range(..offset).next_back()
             && before + s == offset
         {
@@ -231,8 +243,8 @@ impl Memory {
     pub fn allocation_of(&self, addr: u64) -> Option<(u64, u64)> {
         let offset = addr.checked_sub(self.origin)?;
         let a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
-        let (&start, &(size, _)) = a.used.range(..=offset).next_back()?;
-        (offset - start < size).then_some((self.origin + start, size))
+        let (&start, u) = a.used.range(..=offset).next_back()?;
+        (offset - start < u.size).then_some((self.origin + start, u.size))
     }
 
     /// A launch is about to run that does not record what it writes.
@@ -255,10 +267,10 @@ impl Memory {
         let a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
         let lent = self.lent.0.read().unwrap_or_else(|e| e.into_inner());
         let since = self.unrecorded.load(Ordering::Relaxed);
-        let own = a.used.iter().map(|(&o, &(size, born))| Allocation {
+        let own = a.used.iter().map(|(&o, u)| Allocation {
             start: self.origin + o,
-            size,
-            recorded: born >= since,
+            size: u.size,
+            recorded: u.born >= since && !u.opaque,
         });
         // The host writes what it lends without telling.
         let lent = lent.iter().map(|(&start, &size)| Allocation { start, size, recorded: false });
@@ -332,13 +344,36 @@ impl Memory {
                 std::ptr::write_bytes(p, byte, size as usize);
             }
         }
-        if byte == 0 && size >= LARGE {
-            // A bit for each byte would take memory that the zeros do not: such ranges count as written by others.
-            self.stop_recording();
-        } else {
-            self.mark(addr, size, true);
-        }
+        self.assume_written(addr, size);
         true
+    }
+
+    /// Notes that a range holds meaningful data. A bit for each byte of a large one would take time and memory: its
+    /// allocation counts as written by others instead.
+    pub fn assume_written(&self, addr: u64, size: u64) {
+        if size < LARGE {
+            return self.mark(addr, size, true);
+        }
+        let Some(offset) = self.offset_of(addr) else { return };
+        let mut a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((_, u)) = a.used.range_mut(..=offset).next_back() {
+            u.opaque = true;
+        }
+    }
+
+    /// Makes the bytes of an allocation that goes away undefined. What they take of the host is given back when there are
+    /// many, in time that depends only on the pages that were touched.
+    fn forget(&self, offset: u64, size: u64) {
+        if size < LARGE {
+            return self.mark(self.origin + offset, size, false);
+        }
+        // Only the bits of whole bytes belong to this allocation alone: starts and sizes are multiples of 256.
+        let bits = size.next_multiple_of(ALIGN) / 8;
+        // SAFETY: both ranges lie in private anonymous mappings, and nobody uses an allocation while it is freed.
+        unsafe {
+            zero_pages(self.written.as_ptr().cast_mut().add((offset / 8) as usize), bits as usize);
+            zero_pages(self.map.as_ptr().cast_mut().add(offset as usize), size as usize);
+        }
     }
 
     /// Records that bytes were written (or are undefined again). The range must be inside of memory.

@@ -8,7 +8,6 @@ use crate::types::*;
 use barewave_emu::codeobj::{Family, KernelInfo};
 use barewave_emu::hip::code::*;
 use barewave_emu::hip::types::{HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END};
-use barewave_emu::queue::pool;
 use barewave_emu::{EmuError, LaunchOptions, kernarg};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, OnceLock};
@@ -122,8 +121,8 @@ impl LaunchSpec {
         let f = &self.function;
         let kernel = f.module.code.kernel(&f.name).map_err(|_| Code(hipErrorNotFound))?;
         let options = options(self.shared);
-        let launch = || device.emu.launch(&kernel, self.grid, self.block, &self.arguments, &options);
-        pool().install(launch).map(drop).map_err(|fault| device.report(&fault))
+        let launched = device.emu.launch(&kernel, self.grid, self.block, &self.arguments, &options);
+        launched.map(drop).map_err(|fault| device.report(&fault))
     }
 }
 
