@@ -296,23 +296,31 @@ pub struct LaunchState {
     pub gws: std::sync::Mutex<[Gws; 64]>,
     /// Ticks when waves synchronise, in strict mode.
     pub clock: Clock,
+    /// Clocks of the device run in real time.
+    real_time: bool,
     gds: std::sync::OnceLock<Vec<std::sync::atomic::AtomicU8>>,
 }
 
 /// Bytes of global data share.
 pub const GDS_BYTES: usize = 1 << 16;
 
-impl Default for LaunchState {
-    fn default() -> Self {
+impl LaunchState {
+    /// The state at the start of a launch.
+    pub fn new(real_time: bool) -> LaunchState {
         LaunchState {
             gws: std::sync::Mutex::new([Gws::default(); 64]),
             clock: Clock::default(),
+            real_time,
             gds: std::sync::OnceLock::new(),
         }
     }
-}
 
-impl LaunchState {
+    /// Ticks of the device's constant clock of 100 MHz, if it runs.
+    pub fn ticks(&self) -> Option<u64> {
+        static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        self.real_time.then(|| (START.get_or_init(std::time::Instant::now).elapsed().as_nanos() / 10) as u64 + 1)
+    }
+
     /// Global data share, zero at first use; [`GDS_BYTES`] long.
     pub fn gds(&self) -> *mut u8 {
         let cells = self.gds.get_or_init(|| (0..GDS_BYTES).map(|_| std::sync::atomic::AtomicU8::new(0)).collect());
