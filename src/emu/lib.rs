@@ -56,8 +56,8 @@ use crate::codeobj::{ElfFile, KernelInfo};
 use barewave_isa::{Op, Target};
 use memory::Memory;
 use program::{Machine, Program};
-use wave::LaunchState;
 use std::sync::{Arc, Mutex};
+use wave::LaunchState;
 
 /// What can go wrong outside of a running kernel.
 #[derive(Debug, thiserror::Error)]

@@ -121,6 +121,17 @@ impl<E: QueueError> Queue<E> {
 
     /// Waits until everything pushed before is finished; the first error, if there was one.
     pub fn wait(&self) -> Result<(), E> {
+        let mut s = self.finish();
+        self.shared.failed.store(false, Ordering::SeqCst);
+        s.error.take().map_or(Ok(()), Err)
+    }
+
+    /// Waits like [`Queue::wait`] and leaves the error to who asks for it.
+    pub fn settle(&self) {
+        drop(self.finish());
+    }
+
+    fn finish(&self) -> MutexGuard<'_, State<E>> {
         let shared = &*self.shared;
         let mut s = lock(&shared.state);
         let target = s.pushed;
@@ -129,8 +140,7 @@ impl<E: QueueError> Queue<E> {
             s = shared.done.wait(s).unwrap_or_else(|e| e.into_inner());
         }
         shared.waiting.fetch_sub(1, Ordering::SeqCst);
-        shared.failed.store(false, Ordering::SeqCst);
-        s.error.take().map_or(Ok(()), Err)
+        s
     }
 
     /// True when nothing is left to do.

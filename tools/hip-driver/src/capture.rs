@@ -7,9 +7,11 @@ use crate::op::{Op, submit};
 use crate::state::{self, EventEntry, GRAPHS, Stream, lock};
 use crate::types::*;
 use barewave_emu::hip::code::*;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::{c_uint, c_void};
 use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 
 /// A place in a graph under capture.
 #[derive(Clone)]
@@ -20,6 +22,12 @@ pub struct Capturing {
     pub last: BTreeSet<usize>,
     /// Number of the stream in which the capture began.
     pub origin: u64,
+    /// Who may do what meanwhile: 0 nobody does anything unsafe, 1 this thread does not, 2 everybody may.
+    pub mode: u32,
+    /// The thread that began it.
+    pub thread: ThreadId,
+    /// Nodes that were in the graph before.
+    pub first: usize,
     /// Number of the capture.
     pub id: u64,
     /// Handle of the graph, once somebody has asked or given it.
@@ -69,6 +77,47 @@ pub fn join(stream: &Stream, event: &EventEntry) -> Result<bool> {
     }
 }
 
+/// Captures that are going on: number, mode, thread, and the device whose default stream has to wait.
+static ACTIVE: Mutex<Vec<(u64, u32, ThreadId, i32)>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// The mode that this thread has exchanged for its own: [`RELAXED`] allows everything.
+    static MODE: Cell<u32> = const { Cell::new(0) };
+}
+
+const RELAXED: u32 = 2;
+
+/// Fails when a capture forbids this thread what cannot be captured and may wait for captured work.
+pub fn check_safe() -> Result {
+    let here = std::thread::current().id();
+    let forbids = |mode: u32, thread: ThreadId| mode == 0 || mode == 1 && thread == here;
+    let active = lock(&ACTIVE);
+    if MODE.get() != RELAXED && active.iter().any(|a| forbids(a.1, a.2)) {
+        return err(hipErrorStreamCaptureUnsupported);
+    }
+    Ok(())
+}
+
+/// Fails while any stream of a device is captured: waiting for the device would wait for it too.
+pub fn check_device(ordinal: i32) -> Result {
+    if lock(&ACTIVE).iter().any(|a| a.3 == ordinal) { err(hipErrorStreamCaptureUnsupported) } else { Ok(()) }
+}
+
+/// Fails when a handle means the default stream and one that waits for it is captured.
+pub fn check_default(stream: hipStream_t) -> Result {
+    if (stream as u64) > 1 || lock(&ACTIVE).is_empty() {
+        return Ok(());
+    }
+    let device = state::current()?;
+    let waits = |s: &Arc<Stream>| s.flags & 1 == 0 && is_capturing(s);
+    if device.all_streams().iter().any(waits) { err(hipErrorStreamCaptureImplicit) } else { Ok(()) }
+}
+
+/// A stream is gone, or its capture has ended.
+pub fn ended(id: u64) {
+    lock(&ACTIVE).retain(|a| a.0 != id);
+}
+
 fn begin(stream: hipStream_t, mode: c_uint, into: Option<(Shared, hipGraph_t, BTreeSet<usize>)>) -> Result {
     let s = state::stream(stream)?;
     if mode > 2 {
@@ -87,7 +136,9 @@ fn begin(stream: hipStream_t, mode: c_uint, into: Option<(Shared, hipGraph_t, BT
         None => (Arc::new(Mutex::new(Graph::new())), None, BTreeSet::new()),
     };
     let id = Graph::new().identity;
-    *capture = Some(Capturing { graph, last, origin: s.number, id, handle, shown: Vec::new() });
+    let (first, thread) = (lock(&graph).nodes.len(), std::thread::current().id());
+    lock(&ACTIVE).push((id, mode, thread, s.device));
+    *capture = Some(Capturing { graph, last, origin: s.number, mode, thread, first, id, handle, shown: Vec::new() });
     Ok(())
 }
 
@@ -107,6 +158,10 @@ hip! {
         if c.origin != s.number {
             return err(hipErrorStreamCaptureUnmatched);
         }
+        if c.mode != RELAXED && c.thread != std::thread::current().id() {
+            return err(hipErrorStreamCaptureWrongThread);
+        }
+        ended(c.id);
         for d in state::devices() {
             for other in d.all_streams() {
                 let mut capture = lock(&other.capture);
@@ -117,8 +172,8 @@ hip! {
         }
         let unjoined = {
             let g = lock(&c.graph);
-            // What was in the graph before the capture began need not be joined.
-            c.handle.is_none() && g.before(&c.last).len() != g.numbers().len()
+            let joined = g.before(&c.last);
+            g.numbers().iter().any(|n| *n >= c.first && !joined.contains(n))
         };
         if unjoined {
             put(place, std::ptr::null_mut())?;
@@ -127,9 +182,17 @@ hip! {
         put(place, c.handle.map_or_else(|| GRAPHS.add(c.graph), |h| h as hipGraph_t))
     }
     fn hipStreamIsCapturing(stream: hipStream_t, status: *mut c_uint) {
+        if status.is_null() {
+            return Err(INVALID);
+        }
+        check_default(stream)?;
         put(status, c_uint::from(is_capturing(&*state::stream(stream)?)))
     }
     fn hipStreamGetCaptureInfo(stream: hipStream_t, status: *mut c_uint, id: *mut u64) {
+        if status.is_null() {
+            return Err(INVALID);
+        }
+        check_default(stream)?;
         let s = state::stream(stream)?;
         let c = lock(&s.capture).clone();
         put(status, c_uint::from(c.is_some()))?;
@@ -140,6 +203,10 @@ hip! {
     }
     fn hipStreamGetCaptureInfo_v2(stream: hipStream_t, status: *mut c_uint, id: *mut u64, place: *mut hipGraph_t,
         nodes: *mut *const hipGraphNode_t, count: *mut usize) {
+        if status.is_null() {
+            return Err(INVALID);
+        }
+        check_default(stream)?;
         let s = state::stream(stream)?;
         let mut capture = lock(&s.capture);
         put(status, c_uint::from(capture.is_some()))?;
@@ -171,10 +238,10 @@ hip! {
         Ok(())
     }
     fn hipThreadExchangeStreamCaptureMode(mode: *mut c_uint) {
-        // No call is forbidden during a capture, so that every mode is the relaxed one.
-        if get(mode)? > 2 {
+        let wanted = get(mode)?;
+        if wanted > 2 {
             return Err(INVALID);
         }
-        put(mode, 2)
+        put(mode, MODE.replace(wanted))
     }
 }

@@ -224,7 +224,7 @@ fn attribute(d: &Device, which: c_uint) -> Result<c_int> {
         90 => p.hostRegisterSupported,
         10000 | 10017 => CLOCK_KHZ,
         10011 => p.isLargeBar,
-        6 | 7 | 10013 | 10016 | 10018 => 1,
+        10 | 11 | 89 | 10013 | 10016 | 10018 => 1,
         10019 => d.emu.target().info().max_vgprs as c_int,
         0..=92 | 10000..=10020 => 0,
         _ => return Err(INVALID),
@@ -339,7 +339,9 @@ hip! {
         put(place, choose(&wanted)?)
     }
     fn hipDeviceSynchronize() {
-        state::current()?.synchronize()
+        let d = state::current()?;
+        crate::capture::check_device(d.ordinal)?;
+        d.synchronize()
     }
     fn hipDeviceReset() {
         reset(state::current()?);

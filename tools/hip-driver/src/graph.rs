@@ -6,6 +6,7 @@
 
 use crate::api::{Code, INVALID, Result, err, get, put};
 use crate::graph_memory::GraphMemory;
+use crate::memory::Kind;
 use crate::op::{Op, submit};
 use crate::state::{self, EVENTS, EXECS, GRAPHS, NODES, lock};
 use crate::types::*;
@@ -14,7 +15,7 @@ use barewave_emu::hip::code::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, c_char, c_uint};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 /// What a node is.
 #[derive(Clone)]
@@ -84,6 +85,8 @@ pub struct Graph {
     pub identity: u64,
     /// User objects that it holds.
     pub objects: Objects,
+    /// There while it is instantiated.
+    pub instance: Weak<()>,
 }
 
 /// A node of an instantiated graph.
@@ -111,6 +114,16 @@ pub struct Exec {
     pub flags: u64,
     /// User objects that it holds.
     pub _objects: Objects,
+    /// Tells the graph that it is instantiated.
+    pub _instance: Arc<()>,
+}
+
+impl Exec {
+    /// The kernel, copy or fill that a node of this instance's graph is.
+    fn own_step(&mut self, number: usize, identity: u64) -> Option<&mut Step> {
+        let own = self.identity == identity;
+        self.steps.iter_mut().find(|s| own && s.number == number && s.kind <= 2)
+    }
 }
 
 /// Memory that is still there from the launch before is freed.
@@ -146,6 +159,11 @@ impl Graph {
     pub fn add(&mut self, content: Content, after: BTreeSet<usize>) -> usize {
         self.nodes.push(Some(Node { content, given: None, attributes: BTreeMap::new(), after, handle: 0 }));
         self.nodes.len() - 1
+    }
+
+    /// It allocates or frees memory: then it has one instance at a time, is not copied, and keeps its edges.
+    pub fn allocates(&self) -> bool {
+        self.nodes.iter().flatten().any(|n| matches!(n.content.kind(), 10 | 11))
     }
 
     /// A node.
@@ -271,11 +289,18 @@ unsafe fn edges(
 
 fn instantiate(place: *mut hipGraphExec_t, handle: hipGraph_t, flags: u64) -> Result {
     let g = graph(handle)?;
-    if place.is_null() || flags > 15 {
+    // One flag at most.
+    if place.is_null() || !matches!(flags, 0 | 1 | 2 | 4 | 8) {
         return Err(INVALID);
     }
-    let g = lock(&g);
-    let exec = Exec { steps: g.steps()?, identity: g.identity, flags, _objects: g.objects.clone() };
+    let mut g = lock(&g);
+    if g.allocates() && g.instance.strong_count() > 0 {
+        return err(hipErrorNotSupported);
+    }
+    let instance = Arc::new(());
+    g.instance = Arc::downgrade(&instance);
+    let (steps, objects) = (g.steps()?, g.objects.clone());
+    let exec = Exec { steps, identity: g.identity, flags, _objects: objects, _instance: instance };
     // SAFETY: not null, and the caller's word.
     unsafe { put(place, EXECS.add(Arc::new(Mutex::new(exec)))) }
 }
@@ -297,6 +322,15 @@ fn launch_ops(exec: &Exec) -> Result<Vec<Op>> {
     Ok(done().cloned().collect())
 }
 
+/// Which sides of a copy are on a device.
+pub fn directions(op: &Op) -> Option<(bool, bool)> {
+    let on_device = |r: &crate::op::Rows| crate::memory::find(r.start.0).is_some_and(|a| a.kind == Kind::Device);
+    match op {
+        Op::Copy { to, from, .. } => Some((on_device(to), on_device(from))),
+        _ => None,
+    }
+}
+
 /// What came of an update of an instance (`hipGraphExecUpdateResult`), and the node to blame.
 fn update(exec: &mut Exec, new: Vec<Step>) -> (c_uint, Option<usize>) {
     if exec.steps.len() != new.len() {
@@ -308,6 +342,9 @@ fn update(exec: &mut Exec, new: Vec<Step>) -> (c_uint, Option<usize>) {
         }
         if old.after != new.after {
             return (2, Some(new.number));
+        }
+        if directions(&old.op) != directions(&new.op) {
+            return (5, Some(new.number));
         }
     }
     for (old, new) in exec.steps.iter_mut().zip(new) {
@@ -349,6 +386,10 @@ hip! {
     fn hipGraphClone(place: *mut hipGraph_t, handle: hipGraph_t) {
         let original = graph(handle)?;
         let mut copy = lock(&original).clone();
+        if copy.allocates() {
+            return err(hipErrorNotSupported);
+        }
+        copy.instance = Weak::new();
         let identity = copy.identity;
         copy.nodes.iter_mut().flatten().for_each(|n| n.handle = 0);
         copy.objects = Objects::default();
@@ -470,8 +511,11 @@ hip! {
     }
     fn hipGraphDestroyNode(handle: hipGraphNode_t) {
         let (g, number) = node(handle)?;
-        NODES.remove(handle);
         let mut g = lock(&g);
+        if g.allocates() {
+            return err(hipErrorNotSupported);
+        }
+        NODES.remove(handle);
         g.nodes[number] = None;
         g.nodes.iter_mut().flatten().for_each(|n| {
             n.after.remove(&number);
@@ -500,6 +544,9 @@ hip! {
         let list = edges(handle, from, to, count)?;
         let g = graph(handle)?;
         let mut g = lock(&g);
+        if g.allocates() && !list.is_empty() {
+            return err(hipErrorNotSupported);
+        }
         let mut seen = BTreeSet::new();
         for &(from, to) in &list {
             if !seen.insert((from, to)) || !g.node(to)?.after.contains(&from) {
@@ -512,17 +559,19 @@ hip! {
         Ok(())
     }
     fn hipGraphNodeSetEnabled(exec: hipGraphExec_t, handle: hipGraphNode_t, enabled: c_uint) {
-        let (e, (_, number)) = (EXECS.get(exec).ok_or(INVALID)?, node(handle)?);
+        let (e, (g, number)) = (EXECS.get(exec).ok_or(INVALID)?, node(handle)?);
+        let identity = lock(&g).identity;
         let mut e = lock(&e);
         // Kernels, copies, fills.
-        let step = e.steps.iter_mut().find(|s| s.number == number && s.kind <= 2).ok_or(INVALID)?;
+        let step = e.own_step(number, identity).ok_or(INVALID)?;
         step.enabled = enabled != 0;
         Ok(())
     }
     fn hipGraphNodeGetEnabled(exec: hipGraphExec_t, handle: hipGraphNode_t, enabled: *mut c_uint) {
-        let (e, (_, number)) = (EXECS.get(exec).ok_or(INVALID)?, node(handle)?);
-        let e = lock(&e);
-        let step = e.steps.iter().find(|s| s.number == number && s.kind <= 2).ok_or(INVALID)?;
+        let (e, (g, number)) = (EXECS.get(exec).ok_or(INVALID)?, node(handle)?);
+        let identity = lock(&g).identity;
+        let mut e = lock(&e);
+        let step = e.own_step(number, identity).ok_or(INVALID)?;
         put(enabled, c_uint::from(step.enabled))
     }
     fn hipGraphDebugDotPrint(handle: hipGraph_t, path: *const c_char, _flags: c_uint) {

@@ -18,27 +18,25 @@ pub struct GraphMemory {
     pub device: i32,
 }
 
-/// Bytes of graphs on a device: live, most so far, reserved, most so far.
+/// Bytes of graphs on a device: live, most so far; and the same once more as what is held for graphs.
 #[derive(Clone, Copy, Default)]
 pub struct Counters([u64; 4]);
 
 impl Counters {
-    fn count(&mut self, which: usize, bytes: u64, more: bool) {
-        let now = &mut self.0[which];
-        *now = if more { *now + bytes } else { now.saturating_sub(bytes) };
-        self.0[which + 1] = self.0[which + 1].max(self.0[which]);
+    fn count(&mut self, bytes: u64, more: bool) {
+        for which in [0, 2] {
+            let now = &mut self.0[which];
+            *now = if more { *now + bytes } else { now.saturating_sub(bytes) };
+            self.0[which + 1] = self.0[which + 1].max(self.0[which]);
+        }
     }
 }
-
-const LIVE: usize = 0;
-const RESERVED: usize = 2;
 
 impl GraphMemory {
     /// Reserves a range.
     pub fn reserve(on: i32, size: u64) -> Result<GraphMemory> {
         let d = device(on)?;
         let start = memory::reserve_for_graph(d, size)?;
-        lock(&d.graph_memory).count(RESERVED, size, true);
         Ok(GraphMemory { start, size, device: on })
     }
 
@@ -52,7 +50,7 @@ impl GraphMemory {
         if memory::set_live(self.start, true)
             && let Ok(d) = device(self.device)
         {
-            lock(&d.graph_memory).count(LIVE, self.size, true);
+            lock(&d.graph_memory).count(self.size, true);
         }
     }
 }
@@ -60,16 +58,16 @@ impl GraphMemory {
 /// Counts that memory of a graph was freed.
 pub fn freed(on: i32, size: u64) {
     if let Ok(d) = device(on) {
-        lock(&d.graph_memory).count(LIVE, size, false);
+        lock(&d.graph_memory).count(size, false);
     }
 }
 
 impl Drop for GraphMemory {
     fn drop(&mut self) {
-        memory::forget_graph_range(self.start);
-        if let Ok(d) = device(self.device) {
-            lock(&d.graph_memory).count(RESERVED, self.size, false);
+        if memory::set_live(self.start, false) {
+            freed(self.device, self.size);
         }
+        memory::forget_graph_range(self.start);
     }
 }
 
@@ -81,7 +79,7 @@ hip! {
     fn hipDeviceSetGraphMemAttribute(on: c_int, which: c_uint, value: *mut c_void) {
         let d = device(on)?;
         // Only the peaks can be set, and only back.
-        if get(value.cast::<u64>())? != 0 || !matches!(which, 1 | 3) {
+        if !matches!(which, 1 | 3) || get(value.cast::<u64>())? != 0 {
             return Err(INVALID);
         }
         let mut c = lock(&d.graph_memory);

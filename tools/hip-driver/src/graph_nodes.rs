@@ -1,8 +1,8 @@
 //! Nodes of graphs: adding them, changing what they do, in a graph or in an instance, and telling what they do.
 
-use crate::api::{INVALID, Result, err, get, put};
+use crate::api::{Code, INVALID, Result, err, get, put};
 use crate::copy::{block_of, block_of_parms, line, set_op};
-use crate::graph::{Content, Given, Graph, event_handle, graph, kind_of, node, node_handle, numbers};
+use crate::graph::{Content, Given, Graph, directions, event_handle, graph, kind_of, node, node_handle, numbers};
 use crate::graph_memory::GraphMemory;
 use crate::module::{function, prepare};
 use crate::op::{HostCall, Op, Rows};
@@ -74,6 +74,10 @@ fn change_exec(exec: hipGraphExec_t, handle: hipGraphNode_t, (content, _): Wante
             return Err(INVALID);
         }
     }
+    // A copy keeps its direction.
+    if directions(&step.op) != directions(&op) {
+        return Err(INVALID);
+    }
     step.op = op;
     Ok(())
 }
@@ -104,6 +108,11 @@ unsafe fn set(params: *const hipMemsetParams) -> Result<Wanted> {
     Ok(plain(set_op(to, p.value, p.element_size, [bytes, size(p.height)?, 1])?))
 }
 
+/// A pitch that makes no sense is an invalid value here.
+fn plain_error(e: Code) -> Code {
+    if e.0 == hipErrorInvalidPitchValue { INVALID } else { e }
+}
+
 /// A copy of nothing is no node.
 fn some(op: Op, given: Given) -> Result<Wanted> {
     if matches!(op, Op::Empty) { Err(INVALID) } else { Ok((Content::Op(op), Some(given))) }
@@ -111,16 +120,16 @@ fn some(op: Op, given: Given) -> Result<Wanted> {
 
 unsafe fn block(params: *const hipMemcpy3DParms) -> Result<Wanted> {
     // SAFETY: the caller's word.
-    unsafe { some(block_of_parms(params)?, Given::Runtime(get(params)?)) }
+    unsafe { some(block_of_parms(params).map_err(plain_error)?, Given::Runtime(get(params)?)) }
 }
 
 unsafe fn driver_block(params: *const HIP_MEMCPY3D) -> Result<Wanted> {
     // SAFETY: the caller's word.
-    unsafe { some(block_of(params)?, Given::Driver(get(params)?)) }
+    unsafe { some(block_of(params).map_err(plain_error)?, Given::Driver(get(params)?)) }
 }
 
 fn copied(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind) -> Result<Wanted> {
-    if to.is_null() || from.is_null() || bytes == 0 {
+    if to.is_null() || from.is_null() || bytes == 0 || to.cast_const() == from {
         return Err(INVALID);
     }
     Ok(plain(line(to, from, bytes, kind)?))
@@ -139,6 +148,10 @@ unsafe fn host(params: *const hipHostNodeParams) -> Result<Wanted> {
 fn child(handle: hipGraph_t) -> Result<Wanted> {
     let original = graph(handle)?;
     let mut copy = lock(&original).clone();
+    if copy.allocates() {
+        return err(hipErrorNotSupported);
+    }
+    copy.instance = Default::default();
     copy.steps()?;
     copy.nodes.iter_mut().flatten().for_each(|n| n.handle = 0);
     copy.cloned_from = Some(copy.identity);
@@ -149,11 +162,11 @@ fn child(handle: hipGraph_t) -> Result<Wanted> {
 }
 
 fn recorded(event: hipEvent_t) -> Result<Wanted> {
-    Ok(plain(Op::Record(state::event(event)?)))
+    Ok(plain(Op::Record(state::event(event).map_err(|_| INVALID)?)))
 }
 
 fn awaited(event: hipEvent_t) -> Result<Wanted> {
-    Ok(plain(Op::Wait(state::event(event)?)))
+    Ok(plain(Op::Wait(state::event(event).map_err(|_| INVALID)?)))
 }
 
 /// Reserves memory and tells its address.
@@ -251,10 +264,13 @@ fn known_attribute(which: c_uint) -> bool {
     matches!(which, 1 | 2 | 8)
 }
 
-/// An attribute must make sense before it is kept: the share of an access policy window is between 0 and 1.
+/// An attribute must make sense before it is kept: there is no access policy window (its largest size is 0), the share of
+/// its accesses is between 0 and 1, and misses are not persisting.
 fn sane(which: c_uint, value: &[u8; 64]) -> bool {
+    const PERSISTING: u8 = 2;
     let ratio = f32::from_le_bytes([value[12], value[13], value[14], value[15]]);
-    which != 1 || (0.0..=1.0).contains(&ratio)
+    let empty = value[24..32].iter().all(|b| *b == 0);
+    which != 1 || (0.0..=1.0).contains(&ratio) && value[16] != PERSISTING && empty
 }
 
 hip! {
@@ -449,9 +465,6 @@ hip! {
 
     fn hipGraphAddChildGraphNode(place: *mut hipGraphNode_t, g: hipGraph_t, after: *const hipGraphNode_t,
         count: usize, inner: hipGraph_t) {
-        if g == inner {
-            return Err(INVALID);
-        }
         graph(g)?;
         add(place, g, after, count, child(inner)?)
     }

@@ -88,7 +88,12 @@ pub fn check(address: u64, bytes: u64) -> Result<Option<Allocation>> {
         return Err(INVALID);
     }
     match find(address) {
-        Some(a) if bytes > a.size - (address - a.start) => Err(INVALID),
+        // Memory that was mapped side by side is one range.
+        Some(a) if bytes > a.size - (address - a.start) => {
+            let inside = a.size - (address - a.start);
+            let owned = state::current()?.emu.owns(address);
+            if owned { Err(INVALID) } else { check(address + inside, bytes - inside)?.map(|_| Some(a)).ok_or(INVALID) }
+        }
         Some(a) => Ok(Some(a)),
         None if state::current()?.emu.owns(address) => Err(INVALID),
         None => Ok(None),
@@ -245,6 +250,7 @@ fn malloc(place: *mut *mut c_void, bytes: usize, kind: Kind, flags: u32) -> Resu
     if place.is_null() {
         return Err(INVALID);
     }
+    crate::capture::check_safe()?;
     let p =
         if bytes == 0 { 0 } else { allocate(size(bytes).map_err(|_| Code(hipErrorOutOfMemory))?, kind, flags, None)? };
     // SAFETY: not null, and the caller's word.

@@ -10,7 +10,7 @@ use barewave_emu::{DEFAULT_MEMORY, EmuDevice, Fault, FaultKind, Services};
 use barewave_isa::Target;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 impl QueueError for Code {
@@ -128,6 +128,8 @@ pub struct Stream {
     pub queue: Queue<Code>,
     /// While operations are kept instead of run.
     pub capture: Mutex<Option<crate::capture::Capturing>>,
+    /// It was destroyed, and only finishes its work.
+    pub retired: AtomicBool,
     /// Compute units that the program wants it to use.
     pub mask: Mutex<Vec<u32>>,
     /// Unique number.
@@ -145,6 +147,7 @@ impl Stream {
             priority,
             queue: Queue::new(),
             capture: Mutex::new(None),
+            retired: AtomicBool::new(false),
             mask: Mutex::default(),
             number,
         })
@@ -153,6 +156,10 @@ impl Stream {
     /// Nobody has a handle any more. What was put into the stream is still done: until then it lives, and whoever waits
     /// for the device waits for it.
     pub fn retire(self: &Arc<Stream>) {
+        self.retired.store(true, Ordering::Release);
+        if let Some(c) = lock(&self.capture).take() {
+            crate::capture::ended(c.id);
+        }
         let held = self.clone();
         self.queue.push_always(move || drop(held));
     }

@@ -8,6 +8,7 @@ use barewave_emu::hip::code::*;
 use barewave_emu::queue::Event;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Flag: the stream does not wait for the default one.
 const NON_BLOCKING: c_uint = 1;
@@ -140,7 +141,11 @@ hip! {
         if words == 0 || mask.is_null() {
             return Err(INVALID);
         }
-        let given = std::slice::from_raw_parts(mask, words as usize).to_vec();
+        let mut given = std::slice::from_raw_parts(mask, words as usize).to_vec();
+        if given.iter().all(|w| *w == 0) {
+            // None at all means the usual ones.
+            given.clear();
+        }
         create(stream, 0, 0)?;
         // Threads of the host are not divided: the mask is kept for who asks.
         *lock(&state::stream(get(stream)?)?.mask) = given;
@@ -172,7 +177,9 @@ hip! {
         // What the default stream waits for is part of its work.
         let waits_for = |other: &Arc<Stream>| {
             Arc::ptr_eq(other, &s)
-                || Arc::ptr_eq(&s, &device.default_stream) && other.flags & NON_BLOCKING == 0
+                || Arc::ptr_eq(&s, &device.default_stream)
+                    && other.flags & NON_BLOCKING == 0
+                    && !other.retired.load(Ordering::Acquire)
         };
         let busy = device.all_streams().iter().any(|other| waits_for(other) && !other.queue.idle());
         if busy || !s.queue.idle() { err(hipErrorNotReady) } else { Ok(()) }
@@ -182,22 +189,32 @@ hip! {
         if crate::capture::is_capturing(&s) {
             return err(hipErrorStreamCaptureUnsupported);
         }
+        crate::capture::check_safe()?;
         let device = state::device(s.device)?;
         order_with_default(device, &s);
         let done = s.queue.wait();
+        if Arc::ptr_eq(&s, &device.default_stream) {
+            // Whoever asks them next finds them idle.
+            let blocking = device.all_streams().into_iter().filter(|o| o.flags & NON_BLOCKING == 0);
+            blocking.for_each(|o| o.queue.settle());
+        }
         done.and(device.check_fault())
     }
     fn hipStreamWaitEvent(stream: hipStream_t, event: hipEvent_t, flags: c_uint) {
         if flags > 1 {
             return Err(INVALID);
         }
-        let (s, e) = (state::stream(stream)?, state::event(event)?);
+        let s = state::stream(stream).map_err(|_| Code(hipErrorInvalidHandle))?;
+        let e = state::event(event)?;
         if crate::capture::join(&s, &e)? {
             return Ok(());
         }
         submit(&s, Op::Wait(e))
     }
     fn hipStreamGetFlags(stream: hipStream_t, flags: *mut c_uint) {
+        if stream.is_null() {
+            return Err(INVALID);
+        }
         put(flags, state::stream(stream)?.flags)
     }
     fn hipStreamGetPriority(stream: hipStream_t, priority: *mut c_int) {
@@ -248,9 +265,12 @@ hip! {
     fn hipStreamWaitValue64(stream: hipStream_t, from: *mut c_void, value: u64, condition: c_uint, mask: u64) {
         wait_value(stream, from, value, condition, mask, 8)
     }
-    fn hipStreamAttachMemAsync(stream: hipStream_t, memory: *mut c_void, _length: usize, _flags: c_uint) {
+    fn hipStreamAttachMemAsync(stream: hipStream_t, memory: *mut c_void, length: usize, flags: c_uint) {
         state::stream(stream)?;
-        if memory.is_null() { Err(INVALID) } else { Ok(()) }
+        // Global, host or single; a whole allocation, which is managed.
+        let a = crate::memory::find(memory as u64).filter(|a| a.kind == crate::memory::Kind::Managed).ok_or(INVALID)?;
+        let whole = length == 0 || length as u64 == a.size;
+        if matches!(flags, 1 | 2 | 4) && whole { Ok(()) } else { Err(INVALID) }
     }
 
     fn hipEventCreate(event: *mut hipEvent_t) {

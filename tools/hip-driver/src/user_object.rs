@@ -26,7 +26,8 @@ fn change(handle: hipUserObject_t, by: u64, more: bool) -> Result {
     let object = OBJECTS.get(handle).ok_or(INVALID)?;
     let last = {
         let mut n = lock(&object.references);
-        *n = if more { n.checked_add(by) } else { n.checked_sub(by) }.ok_or(INVALID)?;
+        // More references than there are cannot be given back.
+        *n = if more { n.checked_add(by).ok_or(INVALID)? } else { n.saturating_sub(by) };
         *n == 0
     };
     if last {
@@ -72,7 +73,11 @@ hip! {
         if count == 0 || count > i32::MAX as u32 { Err(INVALID) } else { change(object, count.into(), true) }
     }
     fn hipUserObjectRelease(object: hipUserObject_t, count: c_uint) {
-        if count == 0 || count > i32::MAX as u32 { Err(INVALID) } else { change(object, count.into(), false) }
+        if object.is_null() || count == 0 || count > i32::MAX as u32 {
+            return Err(INVALID);
+        }
+        // The last reference may have been given back already.
+        if OBJECTS.get(object).is_none() { Ok(()) } else { change(object, count.into(), false) }
     }
     fn hipGraphRetainUserObject(handle: hipGraph_t, object: hipUserObject_t, count: c_uint, flags: c_uint) {
         let g = graph(handle)?;
@@ -88,9 +93,13 @@ hip! {
     fn hipGraphReleaseUserObject(handle: hipGraph_t, object: hipUserObject_t, count: c_uint) {
         let g = graph(handle)?;
         let mut g = lock(&g);
-        let held = g.objects.0.get_mut(&(object as u64)).filter(|n| count > 0 && **n >= u64::from(count)).ok_or(INVALID)?;
-        *held -= u64::from(count);
+        if count == 0 || count > i32::MAX as u32 || object.is_null() {
+            return Err(INVALID);
+        }
+        let Some(held) = g.objects.0.get_mut(&(object as u64)) else { return Ok(()) };
+        let given_back = (*held).min(count.into());
+        *held -= given_back;
         drop(g);
-        change(object, count.into(), false)
+        change(object, given_back, false)
     }
 }
