@@ -55,14 +55,19 @@ pub struct View {
     lent: *const Lent,
 }
 
-/// Host memory that kernels may use: start to size in bytes.
+/// What kernels may use that a view does not hold itself.
 #[derive(Default)]
-struct Lent(RwLock<BTreeMap<u64, u64>>);
+struct Lent {
+    /// Host memory: start to size in bytes.
+    ranges: RwLock<BTreeMap<u64, u64>>,
+    /// End of the part of the reserved range ever used, offset from the start.
+    extent: AtomicU64,
+}
 
 impl Lent {
     /// True when a range lies inside of one that was lent.
     fn holds(&self, addr: u64, size: u64) -> bool {
-        let ranges = self.0.read().unwrap_or_else(|e| e.into_inner());
+        let ranges = self.ranges.read().unwrap_or_else(|e| e.into_inner());
         let last = ranges.range(..=addr).next_back();
         last.is_some_and(|(&start, &len)| size <= len && addr - start <= len - size)
     }
@@ -100,7 +105,14 @@ impl View {
     #[inline(never)]
     fn elsewhere(&self, addr: u64, size: u64) -> Option<*mut u8> {
         // SAFETY: the view lives no longer than the memory that it was made from.
-        unsafe { &*self.lent }.holds(addr, size).then_some(addr as *mut u8)
+        let lent = unsafe { &*self.lent };
+        // Memory may have been allocated since the view was made: kernels can ask for it.
+        let (offset, extent) = (addr.wrapping_sub(self.origin), lent.extent.load(Ordering::Relaxed));
+        if offset < extent && size <= extent - offset {
+            // SAFETY: the offset is inside of the mapping.
+            return Some(unsafe { self.base.add(offset as usize) });
+        }
+        lent.holds(addr, size).then_some(addr as *mut u8)
     }
 }
 
@@ -131,8 +143,6 @@ pub struct Memory {
     /// Device address of the first byte.
     origin: u64,
     lent: Lent,
-    /// End of the part ever used, offset from the start.
-    extent: AtomicU64,
     allocations: Mutex<Allocations>,
     /// Number of allocations made so far.
     made: AtomicU64,
@@ -168,7 +178,6 @@ impl Memory {
                         map,
                         written,
                         size,
-                        extent: AtomicU64::new(0),
                         allocations: Mutex::new(allocations),
                         made: AtomicU64::new(0),
                         unrecorded: AtomicU64::new(0),
@@ -208,7 +217,7 @@ impl Memory {
                     return None;
                 }
                 a.top += need;
-                self.extent.store(a.top, Ordering::Relaxed);
+                self.lent.extent.store(a.top, Ordering::Relaxed);
                 a.top - need
             }
         };
@@ -259,13 +268,13 @@ impl Memory {
 
     /// Bytes from the start of the reserved range that were ever allocated.
     pub fn extent(&self) -> u64 {
-        self.extent.load(Ordering::Relaxed)
+        self.lent.extent.load(Ordering::Relaxed)
     }
 
     /// The allocations of the moment, in order: strict launches look addresses up in this.
     pub fn snapshot(&self) -> Vec<Allocation> {
         let a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
-        let lent = self.lent.0.read().unwrap_or_else(|e| e.into_inner());
+        let lent = self.lent.ranges.read().unwrap_or_else(|e| e.into_inner());
         let since = self.unrecorded.load(Ordering::Relaxed);
         let own = a.used.iter().map(|(&o, u)| Allocation {
             start: self.origin + o,
@@ -288,7 +297,7 @@ impl Memory {
         let from = start as u64;
         let Some(end) = from.checked_add(size) else { return false };
         let own = self.map.as_ptr() as u64;
-        let mut ranges = self.lent.0.write().unwrap_or_else(|e| e.into_inner());
+        let mut ranges = self.lent.ranges.write().unwrap_or_else(|e| e.into_inner());
         let before = ranges.range(..end).next_back();
         let free = before.is_none_or(|(&s, &len)| s + len <= from)
             && (end <= self.origin || from >= self.origin + self.size)
@@ -301,12 +310,12 @@ impl Memory {
 
     /// Ends [`Memory::lend`]; false when no range starts there.
     pub fn take_back(&self, start: u64) -> bool {
-        self.lent.0.write().unwrap_or_else(|e| e.into_inner()).remove(&start).is_some()
+        self.lent.ranges.write().unwrap_or_else(|e| e.into_inner()).remove(&start).is_some()
     }
 
     /// Start and size of the lent host memory that contains `addr`.
     pub fn lent_range_of(&self, addr: u64) -> Option<(u64, u64)> {
-        let ranges = self.lent.0.read().unwrap_or_else(|e| e.into_inner());
+        let ranges = self.lent.ranges.read().unwrap_or_else(|e| e.into_inner());
         let (&start, &size) = ranges.range(..=addr).next_back()?;
         (addr - start < size).then_some((start, size))
     }
