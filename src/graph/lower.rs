@@ -326,7 +326,7 @@ impl<'m> Lowering<'m> {
 
     /// Input `i`, which has to be given.
     pub(crate) fn input(&self, i: usize) -> Res<ValueId> {
-        self.optional(i).ok_or_else(|| Reason::MissingInput(i))
+        self.optional(i).ok_or(Reason::MissingInput(i))
     }
 
     /// Input `i` if it is given.
