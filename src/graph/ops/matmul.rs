@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar};
 use crate::graph::fused::{Access, StepKind};
 use crate::graph::lazy::{Lazy, broadcast_shape};
@@ -20,7 +20,10 @@ pub(super) fn product(cx: &mut Lowering<'_>, a: Access, b: Access, dtype: DType)
     let (m, k) = (a.view.dims[ra - 2], a.view.dims[ra - 1]);
     let (k2, n) = (b.view.dims[rb - 2], b.view.dims[rb - 1]);
     if k != k2 {
-        return Err(format!("matrices of shape {:?} and {:?} do not fit: {k} is not {k2}", a.view.dims, b.view.dims));
+        return Err(Reason::Shape(format!(
+            "matrices of shape {:?} and {:?} do not fit: {k} is not {k2}",
+            a.view.dims, b.view.dims
+        )));
     }
     let batch = broadcast_shape([&a.view.dims[..ra - 2], &b.view.dims[..rb - 2]].into_iter())?;
     let dims = [&batch[..], &[m, n]].concat();
@@ -40,13 +43,13 @@ pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
     let dtype = cx.dtype(a);
     if !dtype.is_float() || cx.dtype(b) != dtype {
-        return Err(format!(
+        return Err(Reason::Type(format!(
             "its inputs have types {dtype} and {}; twice the same float type is supported",
             cx.dtype(b)
-        ));
+        )));
     }
     if cx.rank(a) == 0 || cx.rank(b) == 0 {
-        return Err("an input is a scalar".into());
+        return Err(Reason::Shape("an input is a scalar".into()));
     }
     let (row, column) = (cx.rank(a) == 1, cx.rank(b) == 1);
     let (a, b) = if cx.shape(a).contains(&0) || cx.shape(b).contains(&0) {
@@ -76,16 +79,20 @@ pub(super) fn gemm(cx: &mut Lowering<'_>) -> Res<()> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
     let dtype = cx.dtype(a);
     if !dtype.is_float() || cx.dtype(b) != dtype {
-        return Err(format!(
+        return Err(Reason::Type(format!(
             "its inputs have types {dtype} and {}; twice the same float type is supported",
             cx.dtype(b)
-        ));
+        )));
     }
     if cx.rank(a) != 2 || cx.rank(b) != 2 {
-        return Err(format!("its inputs have shapes {:?} and {:?}; matrices are needed", cx.shape(a), cx.shape(b)));
+        return Err(Reason::Shape(format!(
+            "its inputs have shapes {:?} and {:?}; matrices are needed",
+            cx.shape(a),
+            cx.shape(b)
+        )));
     }
     if cx.shape(a).contains(&0) || cx.shape(b).contains(&0) {
-        return Err("an input has no elements".into());
+        return Err(Reason::Shape("an input has no elements".into()));
     }
     let (alpha, beta) = (cx.float("alpha", 1.0)?, cx.float("beta", 1.0)?);
     let flip = |access: Access, yes: bool| {
@@ -98,7 +105,7 @@ pub(super) fn gemm(cx: &mut Lowering<'_>) -> Res<()> {
     let mut terms = vec![y];
     if let Some(c) = cx.optional(2) {
         if broadcast_shape([&shape[..], cx.shape(c)].into_iter())? != shape {
-            return Err(format!("input 2 of shape {:?} does not broadcast to {shape:?}", cx.shape(c)));
+            return Err(Reason::Shape(format!("input 2 of shape {:?} does not broadcast to {shape:?}", cx.shape(c))));
         }
         terms.push(cx.without_base(c));
     }
