@@ -245,6 +245,8 @@ words! {
         RoundRobin = "round_robin",
         /// The descriptor counts named barriers.
         NamedBarriers = "named_barriers",
+        /// s_waitcnt_depctr has the field hold_cnt.
+        HoldCnt = "hold_cnt",
     }
 }
 
