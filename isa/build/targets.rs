@@ -302,10 +302,10 @@ impl Targets {
             for (key, field, form) in FIELDS {
                 let _ = write!(out, "{field}: {}, ", t.get(key)?.code(*form)?);
             }
-            if let Some(generic) = t.words.get("generic").filter(|g| g.value != "none") {
-                if !self.list.iter().any(|t| t.name == generic.value) {
-                    return Err(generic.fail("no such target"));
-                }
+            if let Some(generic) = t.words.get("generic").filter(|g| g.value != "none")
+                && !self.list.iter().any(|t| t.name == generic.value)
+            {
+                return Err(generic.fail("no such target"));
             }
             let quirks = t.quirks.iter().fold(0u32, |bits, q| bits | 1 << *q as u32);
             let _ = writeln!(out, "quirks: {quirks} }},");
