@@ -26,7 +26,7 @@ mod tile;
 mod trig;
 mod values;
 
-use crate::graph::fused::{FusedGraph, Step, StepKind, TensorId};
+use crate::graph::fused::{Conv, FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};
 use crate::mir::{Buffer, Builder, Function, Memory};
 use crate::tensor::DType;
 use barewave_isa::Target;
@@ -145,12 +145,12 @@ pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Res
     let cx = Cx { graph, step, target, name };
     let kernels = match &step.kind {
         StepKind::Pointwise => pointwise::lower(&cx),
-        StepKind::Conv { window, groups } => conv::lower(&cx, window, *groups),
+        StepKind::Conv(Conv { window, groups }) => conv::lower(&cx, window, *groups),
         StepKind::MatMul => matmul::lower(&cx),
-        StepKind::Pool { op, window, prologue } => pool::lower(&cx, *op, window, prologue),
-        StepKind::Reduce { op, prologue } => reduce::lower(&cx, *op, prologue),
-        StepKind::Softmax { log, masked } => softmax::softmax(&cx, *log, *masked),
-        StepKind::Normalize { axes, epsilon, center } => softmax::normalize(&cx, *axes, *epsilon, *center),
+        StepKind::Pool(Pool { op, window, prologue }) => pool::lower(&cx, *op, window, prologue),
+        StepKind::Reduce(Reduce { op, prologue }) => reduce::lower(&cx, *op, prologue),
+        StepKind::Softmax(Softmax { log, masked }) => softmax::softmax(&cx, *log, *masked),
+        StepKind::Normalize(Normalize { axes, epsilon, center }) => softmax::normalize(&cx, *axes, *epsilon, *center),
     };
     let mut kernels = kernels.map_err(|what| Unsupported { step: step.name.clone(), kind: step.kind.name(), what })?;
     for k in &mut kernels {
