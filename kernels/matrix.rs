@@ -78,6 +78,7 @@ const TILES: &[(usize, [u32; 5])] = &[
     (16, [64, 32, 2, 1, 4]),
     (16, [32, 32, 1, 1, 4]),
     (16, [16, 64, 1, 1, 4]),
+    (16, [16, 64, 1, 2, 4]),
 ];
 
 /// The types of a product by matrix instructions: nothing is converted on the way.
@@ -101,8 +102,8 @@ pub(super) fn choose(target: Target, types: Types, m: usize, n: usize, min_n: u3
         let tile = Tile { types, m: tile_m, n: tile_n, k, run, form: Form::Matrix(form) };
         let threads = tile.threads();
         let own = k / run;
-        // Every workitem has something to load, and a wave's lanes gather from one row.
-        let loads = |width: u32| own * width >= threads && (own * width).is_multiple_of(threads) && threads >= own;
+        // Every workitem has something to load, a pass has a whole row, and a wave's lanes gather from one row.
+        let loads = |width: u32| (own * width).is_multiple_of(threads) && threads >= own.max(width);
         let gathers = min_n == 1 || tile_n >= lanes && (threads < tile_n || threads / tile_n <= own);
         if !loads(tile_m) || !loads(tile_n) || tile_n < min_n || !gathers || !form.is_usable() {
             continue;
