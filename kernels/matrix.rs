@@ -12,10 +12,9 @@
 use super::fragment;
 use super::gemm::{Multiplier, Places, Sums};
 use super::tile::{Form, Tile, Types};
-use crate::mir::{Builder, MInst, Part, Type};
-use barewave_isa::matrix::{Elem, Fragment, MatrixOp, Operand, Step};
+use crate::mir::{Builder, MInst, Part, matrix_instruction};
+use barewave_isa::matrix::{Fragment, MatrixOp, Operand, Step};
 use barewave_isa::{Class, Op, Target};
-use std::sync::OnceLock;
 
 /// How waves share a tile, and what they multiply with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,40 +25,6 @@ pub(super) struct MatrixForm {
     pub op: MatrixOp,
     /// Waves down and across.
     pub waves: (u32, u32),
-}
-
-/// The element type of a matrix operand that is computed in a type.
-fn elem(t: Type) -> Option<Elem> {
-    Some(match t {
-        Type::F16 => Elem::F16,
-        Type::Bf16 => Elem::Bf16,
-        Type::F32 => Elem::F32,
-        Type::F64 => Elem::F64,
-        _ => return None,
-    })
-}
-
-/// All matrix instructions of any target.
-fn all() -> &'static [Op] {
-    static ALL: OnceLock<Vec<Op>> = OnceLock::new();
-    ALL.get_or_init(|| (0..Op::COUNT as u16).map(Op).filter(|o| MatrixOp::is_matrix(*o)).collect())
-}
-
-/// The instruction with most products per cycle for square tiles of a side.
-fn best(target: Target, types: Types, side: usize) -> Option<(Op, MatrixOp)> {
-    let lanes = target.info().wave_size as usize;
-    let (input, output) = (elem(types.compute)?, elem(types.accumulate)?);
-    let rate = |op: Op, m: &MatrixOp| {
-        let busy = target.op(op).map_or(1, |i| i.busy.max(1));
-        (m.shape.k * 1000 / usize::from(busy), m.shape.k)
-    };
-    let fits = |m: &MatrixOp| {
-        let s = &m.shape;
-        (s.m, s.n, s.blocks, s.sparse, s.split8) == (side, side, 1, false, false)
-            && (m.a, m.b, m.d) == (input, input, output)
-    };
-    let known = all().iter().filter_map(|&op| Some((op, MatrixOp::of(target, op, lanes)?)));
-    known.filter(|(_, m)| fits(m)).max_by_key(|(op, m)| (rate(*op, m), std::cmp::Reverse(*op)))
 }
 
 /// Tiles by the side of the instruction: rows, columns, waves down and across, depth in runs.
@@ -94,7 +59,8 @@ pub(super) fn choose(target: Target, types: Types, m: usize, n: usize, min_n: u3
     let run = if types.bytes() >= 4 { 1 } else { 16 / types.bytes() };
     let mut found: Vec<(f64, Tile)> = Vec::new();
     for &(side, [tile_m, tile_n, down, across, runs]) in TILES {
-        let Some((instruction, op)) = best(target, types, side) else { continue };
+        let found_one = matrix_instruction(target, types.compute, types.accumulate, side);
+        let Some((instruction, op)) = found_one else { continue };
         let form = MatrixForm { instruction, op, waves: (down, across) };
         // A tile holds whole steps of the instruction.
         let step = form.step(run);
