@@ -113,7 +113,7 @@ impl Common {
 
     /// Writes a cell of 16-bit elements, element `e` of each of these registers.
     fn write_packed(&self, b: &mut Builder, regs: &[Part], e: u32, at: u32) {
-        let selector: u32 = if e % 2 == 0 { 0x0504_0100 } else { 0x0706_0302 };
+        let selector: u32 = if e.is_multiple_of(2) { 0x0504_0100 } else { 0x0706_0302 };
         let cell = b.v((self.cell / 4) as u8);
         for (i, two) in regs.chunks(2).enumerate() {
             let (low, high) = (two[0].dword((e / 2) as u8), two[1].dword((e / 2) as u8));
