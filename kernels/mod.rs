@@ -8,12 +8,16 @@
 mod address;
 mod conv;
 mod direct;
+mod double;
 mod epilogue;
 mod expr;
+mod float;
 mod fragment;
 mod gemm;
+mod loader;
 mod math;
 mod matmul;
+mod matrix;
 mod pointwise;
 mod pool;
 mod reduce;
@@ -22,7 +26,7 @@ mod tile;
 mod trig;
 mod values;
 
-use crate::graph::fused::{FusedGraph, Step, StepKind, TensorId};
+use crate::graph::fused::{Conv, FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};
 use crate::mir::{Buffer, Builder, Function, Memory};
 use crate::tensor::DType;
 use barewave_isa::Target;
@@ -46,20 +50,28 @@ pub enum Arg {
 pub enum Blob {
     /// The same for every step that uses the kernel.
     Data(Vec<u8>),
-    /// Convolution weights (operand 1 of the step) as the kernel wants them: for each of `groups` groups `depth` rows of
-    /// `pitch` floats; row k holds the k-th weight of each of the group's output channels, zeros fill up.
-    Weights {
-        /// Groups.
-        groups: usize,
-        /// Output channels per group.
-        channels: usize,
-        /// Weights per output channel.
-        taps: usize,
-        /// Rows per group, at least `taps`.
-        depth: usize,
-        /// Floats per row, at least `channels`.
-        pitch: usize,
-    },
+    /// Convolution weights (operand 1 of the step) as the kernel wants them.
+    Weights(Packing),
+}
+
+/// How convolution weights are packed: for each of `groups` groups `lines` lines of `pitch` elements, zeros filling up. Line
+/// k holds the k-th weight of each of the group's output channels; or, along k, line m the weights of channel m.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Packing {
+    /// Groups.
+    pub groups: usize,
+    /// Output channels per group.
+    pub channels: usize,
+    /// Weights per output channel.
+    pub taps: usize,
+    /// Lines per group.
+    pub lines: usize,
+    /// Elements per line.
+    pub pitch: usize,
+    /// Lines run along k.
+    pub along_k: bool,
+    /// Bytes of an element.
+    pub size: usize,
 }
 
 impl Blob {
@@ -67,7 +79,7 @@ impl Blob {
     pub fn len(&self) -> usize {
         match self {
             Blob::Data(d) => d.len(),
-            Blob::Weights { groups, depth, pitch, .. } => groups * depth * pitch * 4,
+            Blob::Weights(p) => p.groups * p.lines * p.pitch * p.size,
         }
     }
     /// True when there is no data.
@@ -78,7 +90,7 @@ impl Blob {
     pub fn fill(&self, graph: &FusedGraph, step: &Step, out: &mut [u8]) {
         match self {
             Blob::Data(d) => out.copy_from_slice(d),
-            Blob::Weights { .. } => conv::pack_weights(graph, step, self, out),
+            Blob::Weights(p) => conv::pack_weights(graph, step, p, out),
         }
     }
 }
@@ -133,12 +145,12 @@ pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Res
     let cx = Cx { graph, step, target, name };
     let kernels = match &step.kind {
         StepKind::Pointwise => pointwise::lower(&cx),
-        StepKind::Conv { window, groups } => conv::lower(&cx, window, *groups),
+        StepKind::Conv(Conv { window, groups }) => conv::lower(&cx, window, *groups),
         StepKind::MatMul => matmul::lower(&cx),
-        StepKind::Pool { op, window, prologue } => pool::lower(&cx, *op, window, prologue),
-        StepKind::Reduce { op, prologue } => reduce::lower(&cx, *op, prologue),
-        StepKind::Softmax { log, masked } => softmax::softmax(&cx, *log, *masked),
-        StepKind::Normalize { axes, epsilon, center } => softmax::normalize(&cx, *axes, *epsilon, *center),
+        StepKind::Pool(Pool { op, window, prologue }) => pool::lower(&cx, *op, window, prologue),
+        StepKind::Reduce(Reduce { op, prologue }) => reduce::lower(&cx, *op, prologue),
+        StepKind::Softmax(Softmax { log, masked }) => softmax::softmax(&cx, *log, *masked),
+        StepKind::Normalize(Normalize { axes, epsilon, center }) => softmax::normalize(&cx, *axes, *epsilon, *center),
     };
     let mut kernels = kernels.map_err(|what| Unsupported { step: step.name.clone(), kind: step.kind.name(), what })?;
     for k in &mut kernels {

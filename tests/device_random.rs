@@ -16,7 +16,7 @@ use support::generate::{OPERATORS, network, operator};
 fn check(b: &Builder, name: &str) -> Result<(), String> {
     let fused = graph::fuse(&b.model, &Options::default()).map_err(|e| e.to_string())?;
     let (got, _) = device::run(&fused, &b.inputs, name, true)?;
-    let want = Interpreter::new(&fused).run(&fused, &b.inputs)?;
+    let want = Interpreter::new(&fused).run(&fused, &b.inputs).map_err(|e| e.to_string())?;
     for (i, (g, w)) in got.iter().zip(&want).enumerate() {
         let c = compare(g, w, 1e-4, 1e-4)?;
         if !c.passes() {

@@ -2,7 +2,7 @@
 
 mod support;
 
-use barewave::graph::fused::{FusedGraph, Role, StepKind};
+use barewave::graph::fused::{Conv, FusedGraph, Role, StepKind};
 use barewave::graph::{self, Error, Options, plan};
 use barewave::onnx::{Attribute, Dim, Model};
 use barewave::tensor::{DType, HostTensor};
@@ -121,7 +121,7 @@ fn padding_moves_into_the_convolution() {
     b.output(&y);
     let g = fuse(&b);
     assert_eq!(kinds(&g), ["conv"]);
-    let StepKind::Conv { window, .. } = &g.steps[0].kind else { panic!() };
+    let StepKind::Conv(Conv { window, .. }) = &g.steps[0].kind else { panic!() };
     assert_eq!(window.pads, [1, 2]);
     assert_eq!(g.steps[0].output.view.dims, [1, 4, 5, 7]);
 }

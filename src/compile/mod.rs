@@ -119,7 +119,7 @@ impl Compiler {
     /// Compiles a graph that is fused already.
     pub fn compile_graph(&self, graph: &FusedGraph) -> Result<Compiled, Error> {
         crate::passes::dumped().map_err(Error::Environment)?;
-        graph.check().map_err(|what| graph::Error::Internal { pass: "fuse", what })?;
+        graph.check().map_err(|rule| graph::Error::Internal { pass: "fuse", rule })?;
         let groups = group_steps(graph);
         let compiled: Vec<(StepCode, Vec<KernelIr>)> =
             groups.par_iter().map(|g| self.compile_group(graph, g)).collect::<Result<_, Error>>()?;

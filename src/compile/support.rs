@@ -104,7 +104,7 @@ pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Resu
         op: graph::lower::qualified(node),
         verdict: match outcome {
             Outcome::Blocked(value) => Verdict::Blocked(value),
-            Outcome::Refused(why) => Verdict::Unsupported(why),
+            Outcome::Refused(why) => Verdict::Unsupported(why.to_string()),
             Outcome::Lowered => match refused.get(node.name.as_str()) {
                 Some(why) => Verdict::Unsupported(why.clone()),
                 None => Verdict::Supported,

@@ -2,100 +2,22 @@
 //!
 //! Fewer dimensions mean fewer divisions in kernels and longer runs of neighbouring elements: an activation over an image
 //! becomes one dimension, a batched product with a shared right side one large product, a 1x1 convolution one over a
-//! line. What may be merged depends on the kind; see each arm.
+//! line. What may be merged depends on the kind
+//! ([`super::kinds`]); here is what they share.
 
-use super::fused::{Access, FusedGraph, Step, StepKind};
+use super::fused::{Access, FusedGraph, Step};
 use super::view::View;
 use std::ops::Range;
 
 /// Merges dimensions in every step.
 pub(crate) fn collapse_views(graph: &mut FusedGraph) {
     for step in &mut graph.steps {
-        collapse_step(step);
-    }
-}
-
-fn collapse_step(step: &mut Step) {
-    let rank = step.output.view.rank();
-    match &mut step.kind {
-        StepKind::Pointwise => merge(step, 0..rank, true),
-        StepKind::Conv { window, .. } => {
-            // Dimensions over which the window does not slide are one line.
-            let spatial = window.kernel.len();
-            let sits = |d: usize| window.kernel[d] == 1 && window.strides[d] == 1 && window.pads[d] == 0;
-            let same = |x: &View, o: &View, d: usize| x.dims[2 + d] == o.dims[2 + d];
-            let (x, o) = (&step.inputs[0].view, &step.output.view);
-            let all = (0..spatial).all(|d| sits(d) && same(x, o, d));
-            if all && spatial > 1 {
-                let mut views: Vec<&View> = vec![x, o];
-                views.extend(step.inputs[2..].iter().map(|a| &a.view));
-                let dense = x.dims[2..].iter().all(|&d| d == 1) || inner_stride(x, 2..rank) == 1;
-                if dense && groups(&views, 2..rank).len() <= 1 {
-                    let n: usize = o.dims[2..].iter().product();
-                    window.kernel.truncate(1);
-                    window.strides.truncate(1);
-                    window.dilations.truncate(1);
-                    window.pads.truncate(1);
-                    for (i, a) in step.inputs.iter_mut().chain([&mut step.output]).enumerate() {
-                        let v = &mut a.view;
-                        let n = if i == 1 { 1 } else { n };
-                        let stride = inner_stride(v, 2..v.rank());
-                        v.dims.truncate(2);
-                        v.strides.truncate(2);
-                        v.dims.push(n);
-                        v.strides.push(if i == 1 { 1 } else { stride });
-                    }
-                }
-            }
-        }
-        StepKind::MatMul => {
-            // First all batch dimensions; then a batch that shares the right matrix becomes more rows.
-            merge(step, 0..rank - 2, false);
-            let r = step.output.view.rank();
-            if r == 3 {
-                let rows = |v: &View| v.dims[0] == 1 || v.strides[0] == v.strides[1] * v.dims[1] as i64;
-                let b = &step.inputs[1].view;
-                let shared = b.strides[0] == 0 || b.dims[0] == 1;
-                let others = step.inputs.iter().enumerate().filter(|&(i, _)| i != 1).all(|(_, a)| rows(&a.view));
-                if shared && others && rows(&step.output.view) {
-                    for (i, a) in step.inputs.iter_mut().chain([&mut step.output]).enumerate() {
-                        let v = &mut a.view;
-                        let batch = v.dims.remove(0);
-                        v.strides.remove(0);
-                        if i != 1 {
-                            v.dims[0] *= batch;
-                        }
-                    }
-                }
-            }
-        }
-        StepKind::Pool { .. } => {}
-        StepKind::Reduce { .. } => {
-            let x = step.inputs[0].view.clone();
-            let inner = groups(&[&x], rank..x.rank());
-            let tail = apply(&x, &inner);
-            merge(step, 0..rank, true);
-            let v = &mut step.inputs[0].view;
-            let kept = v.rank() - (x.rank() - rank);
-            v.dims.truncate(kept);
-            v.strides.truncate(kept);
-            v.dims.extend(tail.0);
-            v.strides.extend(tail.1);
-        }
-        StepKind::Softmax { .. } => merge(step, 0..rank - 1, true),
-        StepKind::Normalize { axes, .. } => {
-            let n = *axes;
-            let views: Vec<&View> = step.inputs.iter().chain([&step.output]).map(|a| &a.view).collect();
-            let inner = groups(&views, rank - n..rank).len().max(1);
-            *axes = inner;
-            merge(step, rank - n..rank, true);
-            merge(step, 0..rank - n, true);
-        }
+        step.kind.clone().collapse(step);
     }
 }
 
 /// The stride of dimensions that form one line.
-fn inner_stride(v: &View, range: Range<usize>) -> i64 {
+pub(super) fn inner_stride(v: &View, range: Range<usize>) -> i64 {
     range.rev().find(|&d| v.dims[d] != 1).map_or(1, |d| v.strides[d])
 }
 
@@ -126,7 +48,7 @@ pub(crate) fn apply(v: &View, groups: &[Vec<usize>]) -> (Vec<usize>, Vec<i64>) {
 }
 
 /// Merges the dimensions `range` of all accesses of a step. With `keep`, at least one dimension remains of them.
-fn merge(step: &mut Step, range: Range<usize>, keep: bool) {
+pub(super) fn merge(step: &mut Step, range: Range<usize>, keep: bool) {
     let mut blockers: Vec<View> = Vec::new();
     for a in &step.inputs {
         blockers.extend(a.indirect.iter().map(|i| i.view.clone()));

@@ -5,16 +5,54 @@
 //! expressions round after each operation as a device does. It is not fast and not how models are run.
 
 use super::expr::{Binary, Expr, Op, Scalar, Unary};
-use super::fused::{Access, FusedGraph, PoolOp, ReduceOp, Role, Step, StepKind, TensorId, Window};
+use super::fused::{Access, FusedGraph, Role, Step, TensorId};
 use super::lazy::Lazy;
 use super::view::View;
 use crate::tensor::{DType, HostTensor};
 use half::{bf16, f16};
 
+/// Why something could not be computed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// Number of inputs.
+    #[error("{given} inputs given, {needed} needed")]
+    InputCount {
+        /// How many were given.
+        given: usize,
+        /// How many there are.
+        needed: usize,
+    },
+    /// An input of another type or shape.
+    #[error("input {input} is {dtype}{shape:?}, not {given}")]
+    Input {
+        /// Its name.
+        input: String,
+        /// Its type.
+        dtype: DType,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// What was given.
+        given: String,
+    },
+    /// The kind computes floats only.
+    #[error("computes with integers, which is not supported")]
+    Integers,
+    /// In a step.
+    #[error("step {step}: {what}")]
+    Step {
+        /// Its name.
+        step: String,
+        /// What is wrong.
+        what: Box<Error>,
+    },
+}
+
 /// Elements in the interpreter: all float types as f64, all others as i64.
 #[derive(Clone, Debug, PartialEq)]
-enum Data {
+pub enum Data {
+    /// Floats.
     Float(Vec<f64>),
+    /// Integers and booleans.
     Int(Vec<i64>),
 }
 
@@ -27,7 +65,7 @@ impl Data {
         if dtype.is_float() { Data::Float(vec![f64::NAN; len]) } else { Data::Int(vec![0; len]) }
     }
 
-    fn get(&self, i: usize) -> Scalar {
+    pub(super) fn get(&self, i: usize) -> Scalar {
         match self {
             Data::Float(v) => Scalar::Float(v[i]),
             Data::Int(v) => Scalar::Int(v[i]),
@@ -49,6 +87,37 @@ impl Data {
     }
 }
 
+/// A step's operands, for its kind.
+pub struct Operands<'a> {
+    interpreter: &'a Interpreter,
+    step: &'a Step,
+}
+
+impl<'a> Operands<'a> {
+    /// The whole tensor behind operand `i`.
+    pub fn data(&self, i: usize) -> &'a Data {
+        self.interpreter.data(self.step.inputs[i].tensor)
+    }
+
+    /// The same, of a float tensor.
+    pub fn floats(&self, i: usize) -> Result<&'a [f64], Error> {
+        match self.data(i) {
+            Data::Float(v) => Ok(v),
+            Data::Int(_) => Err(Error::Integers),
+        }
+    }
+
+    /// How operand `i` is walked.
+    pub fn view(&self, i: usize) -> &'a View {
+        &self.step.inputs[i].view
+    }
+
+    /// Dimensions of the output.
+    pub fn dims(&self) -> &'a [usize] {
+        &self.step.output.view.dims
+    }
+}
+
 /// Holds the contents of all tensors of one graph.
 pub struct Interpreter {
     data: Vec<Option<Data>>,
@@ -62,14 +131,15 @@ impl Interpreter {
 
     /// Runs the whole graph. `inputs` are in the order of [`FusedGraph::inputs`]; the result is in that of
     /// [`FusedGraph::outputs`]. Fails when an input has another type or shape.
-    pub fn run(&mut self, graph: &FusedGraph, inputs: &[HostTensor]) -> Result<Vec<HostTensor>, String> {
+    pub fn run(&mut self, graph: &FusedGraph, inputs: &[HostTensor]) -> Result<Vec<HostTensor>, Error> {
         if inputs.len() != graph.inputs.len() {
-            return Err(format!("{} inputs given, {} needed", inputs.len(), graph.inputs.len()));
+            return Err(Error::InputCount { given: inputs.len(), needed: graph.inputs.len() });
         }
         for (&id, value) in graph.inputs.iter().zip(inputs) {
             let t = graph.tensor(id);
             if value.dtype() != t.dtype || value.shape() != t.shape {
-                return Err(format!("input {} is {}{:?}, not {value:?}", t.name, t.dtype, t.shape));
+                let (dtype, shape) = (t.dtype, t.shape.clone());
+                return Err(Error::Input { input: t.name.clone(), dtype, shape, given: format!("{value:?}") });
             }
             self.data[id.index()] = Some(Data::of(value));
         }
@@ -95,7 +165,7 @@ impl Interpreter {
         graph: &FusedGraph,
         from: usize,
         id: TensorId,
-    ) -> Result<HostTensor, String> {
+    ) -> Result<HostTensor, Error> {
         for step in &graph.steps[from..] {
             self.step(graph, step)?;
         }
@@ -117,13 +187,6 @@ impl Interpreter {
         self.data[id.index()].as_ref().expect("fetched before")
     }
 
-    fn floats(&self, id: TensorId) -> Result<&[f64], String> {
-        match self.data(id) {
-            Data::Float(v) => Ok(v),
-            Data::Int(_) => Err("computes with integers, which is not supported".into()),
-        }
-    }
-
     fn read(&self, a: &Access, coords: &[usize]) -> Scalar {
         if let Some(g) = &a.guard
             && g.ranges.iter().zip(coords).any(|(&(lo, hi), &c)| c < lo || c >= hi)
@@ -142,7 +205,7 @@ impl Interpreter {
     }
 
     /// Executes one step.
-    pub fn step(&mut self, graph: &FusedGraph, step: &Step) -> Result<(), String> {
+    pub fn step(&mut self, graph: &FusedGraph, step: &Step) -> Result<(), Error> {
         for a in &step.inputs {
             self.fetch(graph, a.tensor);
             for i in &a.indirect {
@@ -150,7 +213,10 @@ impl Interpreter {
             }
         }
         self.fetch(graph, step.output.tensor);
-        let results = self.main_part(step).map_err(|e| format!("step {}: {e}", step.name))?;
+        let results = step
+            .kind
+            .interpret(&Operands { interpreter: self, step })
+            .map_err(|e| Error::Step { step: step.name.clone(), what: Box::new(e) })?;
         let out_view = &step.output.view;
         let mut cells = Vec::new();
         let mut values = Vec::with_capacity(out_view.len());
@@ -167,55 +233,10 @@ impl Interpreter {
         }
         Ok(())
     }
-
-    /// What [`Op::Acc`] is, for all coordinates of the output in row-major order; nothing for `Pointwise`.
-    fn main_part(&self, step: &Step) -> Result<Option<Data>, String> {
-        let dims = &step.output.view.dims;
-        let x = |i: usize| &step.inputs[i].view;
-        Ok(Some(match &step.kind {
-            StepKind::Pointwise => return Ok(None),
-            StepKind::Conv { window, groups } => {
-                let (a, w) = (self.floats(step.inputs[0].tensor)?, self.floats(step.inputs[1].tensor)?);
-                Data::Float(conv(a, x(0), w, x(1), window, *groups, dims))
-            }
-            StepKind::MatMul => {
-                let (a, b) = (self.floats(step.inputs[0].tensor)?, self.floats(step.inputs[1].tensor)?);
-                Data::Float(matmul(a, x(0), b, x(1), dims))
-            }
-            StepKind::Pool { op, window, prologue } => {
-                Data::Float(pool(self.floats(step.inputs[0].tensor)?, x(0), *op, window, prologue, dims))
-            }
-            StepKind::Reduce { op, prologue } => reduce(self.data(step.inputs[0].tensor), x(0), *op, prologue, dims),
-            StepKind::Softmax { log, masked } => {
-                let (a, v) = (self.floats(step.inputs[0].tensor)?, x(0));
-                let mut out = Vec::with_capacity(v.len());
-                rows(v, 1, |at| {
-                    let m = at.iter().map(|&i| a[i]).fold(f64::NEG_INFINITY, f64::max);
-                    if *masked && at.iter().all(|&i| a[i] == f64::NEG_INFINITY) {
-                        return out.extend(at.iter().map(|_| 0.0));
-                    }
-                    let sum: f64 = at.iter().map(|&i| (a[i] - m).exp()).sum();
-                    out.extend(at.iter().map(|&i| if *log { a[i] - m - sum.ln() } else { (a[i] - m).exp() / sum }));
-                });
-                Data::Float(out)
-            }
-            StepKind::Normalize { axes, epsilon, center } => {
-                let (a, v) = (self.floats(step.inputs[0].tensor)?, x(0));
-                let mut out = Vec::with_capacity(v.len());
-                rows(v, *axes, |at| {
-                    let n = at.len() as f64;
-                    let mean = if *center { at.iter().map(|&i| a[i]).sum::<f64>() / n } else { 0.0 };
-                    let var = at.iter().map(|&i| (a[i] - mean).powi(2)).sum::<f64>() / n;
-                    out.extend(at.iter().map(|&i| (a[i] - mean) / (var + *epsilon as f64).sqrt()));
-                });
-                Data::Float(out)
-            }
-        }))
-    }
 }
 
 /// Calls `f` with all coordinates in row-major order.
-fn each(dims: &[usize], mut f: impl FnMut(&[usize])) {
+pub(super) fn each(dims: &[usize], mut f: impl FnMut(&[usize])) {
     if dims.contains(&0) {
         return;
     }
@@ -238,7 +259,7 @@ fn each(dims: &[usize], mut f: impl FnMut(&[usize])) {
 }
 
 /// Calls `f` with the element indices of each run over the last `n` dimensions.
-fn rows(v: &View, n: usize, mut f: impl FnMut(&[usize])) {
+pub(super) fn rows(v: &View, n: usize, mut f: impl FnMut(&[usize])) {
     let outer = v.rank() - n;
     let mut at = Vec::new();
     each(&v.dims[..outer], |head| {
@@ -248,132 +269,6 @@ fn rows(v: &View, n: usize, mut f: impl FnMut(&[usize])) {
         each(&inner.dims, |c| at.push(inner.at(c) as usize));
         f(&at);
     });
-}
-
-fn conv(a: &[f64], av: &View, w: &[f64], wv: &View, window: &Window, groups: usize, dims: &[usize]) -> Vec<f64> {
-    let spatial = window.kernel.len();
-    let per_group = wv.dims[0] / groups;
-    let channels = wv.dims[1];
-    let mut out = Vec::with_capacity(dims.iter().product());
-    let mut taps: Vec<(i64, i64)> = Vec::new();
-    each(dims, |c| {
-        // The taps of this position: element offsets in the input and in the weights, without channels.
-        if c[1] == 0 || taps.is_empty() || spatial > 0 {
-            taps.clear();
-            each(&window.kernel, |k| {
-                let (mut x, mut y) = (0, 0);
-                for d in 0..spatial {
-                    let p = (c[2 + d] * window.strides[d] + k[d] * window.dilations[d]) as i64 - window.pads[d] as i64;
-                    if p < 0 || p >= av.dims[2 + d] as i64 {
-                        return;
-                    }
-                    x += p * av.strides[2 + d];
-                    y += k[d] as i64 * wv.strides[2 + d];
-                }
-                taps.push((x, y));
-            });
-        }
-        let first = (c[1] / per_group * channels) as i64;
-        let a0 = av.offset + c[0] as i64 * av.strides[0] + first * av.strides[1];
-        let w0 = wv.offset + c[1] as i64 * wv.strides[0];
-        let mut sum = 0.0;
-        for ch in 0..channels as i64 {
-            let (ac, wc) = (a0 + ch * av.strides[1], w0 + ch * wv.strides[1]);
-            sum += taps.iter().map(|&(x, y)| a[(ac + x) as usize] * w[(wc + y) as usize]).sum::<f64>();
-        }
-        out.push(sum);
-    });
-    out
-}
-
-fn matmul(a: &[f64], av: &View, b: &[f64], bv: &View, dims: &[usize]) -> Vec<f64> {
-    let r = dims.len();
-    let k = av.dims[r - 1];
-    let mut out = Vec::with_capacity(dims.iter().product());
-    let start = |v: &View, c: &[usize], d: usize| {
-        let batch: i64 = (0..r - 2).map(|i| c[i] as i64 * v.strides[i]).sum();
-        v.offset + batch + c[d] as i64 * v.strides[d]
-    };
-    each(dims, |c| {
-        let (a0, b0) = (start(av, c, r - 2), start(bv, c, r - 1));
-        let at = |i: i64| a[(a0 + i * av.strides[r - 1]) as usize] * b[(b0 + i * bv.strides[r - 2]) as usize];
-        out.push((0..k as i64).map(at).sum());
-    });
-    out
-}
-
-fn pool(a: &[f64], v: &View, op: PoolOp, window: &Window, prologue: &Expr, dims: &[usize]) -> Vec<f64> {
-    let spatial = window.kernel.len();
-    let mut out = Vec::with_capacity(dims.iter().product());
-    let mut cells = Vec::new();
-    each(dims, |c| {
-        let (mut sum, mut max, mut inside, mut declared) = (0.0, f64::NEG_INFINITY, 0u64, 0u64);
-        let base = v.offset + c[0] as i64 * v.strides[0] + c[1] as i64 * v.strides[1];
-        each(&window.kernel, |k| {
-            let (mut at, mut is_inside, mut is_declared) = (base, true, true);
-            for d in 0..spatial {
-                let n = v.dims[2 + d] as i64;
-                let p = (c[2 + d] * window.strides[d] + k[d] * window.dilations[d]) as i64 - window.pads[d] as i64;
-                is_inside &= (0..n).contains(&p);
-                if let PoolOp::AverageIncludePad { pad_end } = op {
-                    is_declared &= p < n + pad_end[d] as i64;
-                }
-                at += p * v.strides[2 + d];
-            }
-            declared += is_declared as u64;
-            if is_inside {
-                inside += 1;
-                let x =
-                    evaluate(prologue, Some(Scalar::Float(a[at as usize])), &mut cells, |_| Scalar::Int(0)).as_f64();
-                sum += x;
-                max = if x.is_nan() || max.is_nan() { f64::NAN } else { max.max(x) };
-            }
-        });
-        out.push(match op {
-            PoolOp::Max => max,
-            PoolOp::Sum => sum,
-            PoolOp::Average => sum / inside as f64,
-            PoolOp::AverageIncludePad { .. } => sum / declared as f64,
-        });
-    });
-    out
-}
-
-fn reduce(a: &Data, v: &View, op: ReduceOp, prologue: &Expr, dims: &[usize]) -> Data {
-    let n = v.rank() - dims.len();
-    let mut cells = Vec::new();
-    let mut results: Vec<Scalar> = Vec::with_capacity(dims.iter().product());
-    rows(v, n, |at| {
-        let mut best: Option<(Scalar, usize)> = None;
-        for (i, &e) in at.iter().enumerate() {
-            let x = evaluate(prologue, Some(a.get(e)), &mut cells, |_| Scalar::Int(0));
-            let Some((b, _)) = best else {
-                best = Some((x, i));
-                continue;
-            };
-            let dtype = prologue.dtype();
-            let pick = |op: Binary| binary(op, dtype, dtype, b, x);
-            let less = |p: Scalar, q: Scalar| binary(Binary::Lt, DType::Bool, dtype, p, q).as_i64() != 0;
-            best = Some(match op {
-                ReduceOp::Sum => (pick(Binary::Add), 0),
-                ReduceOp::Prod => (pick(Binary::Mul), 0),
-                ReduceOp::Max => (pick(Binary::Max), 0),
-                ReduceOp::Min => (pick(Binary::Min), 0),
-                ReduceOp::ArgMax { last } if less(b, x) || (last && !less(x, b)) => (x, i),
-                ReduceOp::ArgMin { last } if less(x, b) || (last && !less(b, x)) => (x, i),
-                ReduceOp::ArgMax { .. } | ReduceOp::ArgMin { .. } => best.expect("set above"),
-            });
-        }
-        let (value, index) = best.expect("nothing is reduced over no elements");
-        results.push(match op {
-            ReduceOp::ArgMax { .. } | ReduceOp::ArgMin { .. } => Scalar::Int(index as i64),
-            _ => value,
-        });
-    });
-    match results.first() {
-        Some(Scalar::Int(_)) => Data::Int(results.into_iter().map(Scalar::as_i64).collect()),
-        _ => Data::Float(results.into_iter().map(Scalar::as_f64).collect()),
-    }
 }
 
 /// Evaluates an expression. `cells` is scratch space.
@@ -522,7 +417,7 @@ fn erf(x: f64) -> f64 {
     r.copysign(x)
 }
 
-fn binary(op: Binary, dtype: DType, operand: DType, a: Scalar, b: Scalar) -> Scalar {
+pub(super) fn binary(op: Binary, dtype: DType, operand: DType, a: Scalar, b: Scalar) -> Scalar {
     match (a, b) {
         (Scalar::Int(a), Scalar::Int(b)) => {
             let v = int_binary(op, operand, a, b);

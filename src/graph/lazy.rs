@@ -9,6 +9,7 @@
 //! grid dimensions, and dimensions of extent 1 are left out. Splitting is what lets DepthToSpace, channel shuffles and
 //! nearest upsampling stay views, and two grids that split differently are brought to a common refinement.
 
+use super::error::Reason;
 use super::expr::Expr;
 use super::fused::{Access, Guard};
 use super::view::{View, dense_strides};
@@ -309,7 +310,7 @@ impl Lazy {
 }
 
 /// The shape that all of `shapes` broadcast to, or why they do not.
-pub(crate) fn broadcast_shape<'a>(shapes: impl Iterator<Item = &'a [usize]> + Clone) -> Result<Vec<usize>, String> {
+pub(crate) fn broadcast_shape<'a>(shapes: impl Iterator<Item = &'a [usize]> + Clone) -> Result<Vec<usize>, Reason> {
     let rank = shapes.clone().map(<[usize]>::len).max().unwrap_or(0);
     let mut out = vec![1; rank];
     for shape in shapes.clone() {
@@ -318,7 +319,7 @@ pub(crate) fn broadcast_shape<'a>(shapes: impl Iterator<Item = &'a [usize]> + Cl
                 *o = d;
             } else if d != 1 && d != *o {
                 let list: Vec<String> = shapes.map(|s| format!("{s:?}")).collect();
-                return Err(format!("shapes {} do not broadcast", list.join(" and ")));
+                return Err(Reason::Shape(format!("shapes {} do not broadcast", list.join(" and "))));
             }
         }
     }

@@ -9,7 +9,7 @@
 //! A step is emitted when a value has to be stored. Everything lazy that has gathered on a producer by then is its
 //! epilogue.
 
-use super::error::{Error, Res};
+use super::error::{Error, Reason, Res};
 use super::expr::{Expr, Scalar};
 use super::fused::{Access, FusedGraph, Role, Step, StepKind, Tensor, TensorId};
 use super::interpret::Interpreter;
@@ -60,6 +60,8 @@ pub(crate) struct Lowering<'m> {
     inline: Vec<bool>,
     /// The node being lowered.
     pub(super) current: usize,
+    /// In a survey: what became of the nodes so far.
+    outcomes: Option<Vec<(u32, Outcome)>>,
 }
 
 /// Lowers all nodes; the result computes the model but its views are not merged yet.
@@ -69,16 +71,18 @@ pub(crate) fn lower(
     inline: Vec<bool>,
 ) -> Result<FusedGraph, Error> {
     let mut cx = Lowering::new(resolved, shapes, inline);
-    for i in 0..resolved.nodes.len() {
-        cx.current = i;
-        let node = resolved.nodes[i].node;
-        cx.lower_node().map_err(|what| match what.strip_prefix(UNKNOWN) {
-            Some(hint) => Error::Operator { node: node.name.clone(), op: qualified(node), hint: hint.into() },
-            None => Error::Node { node: node.name.clone(), op: node.op.clone(), what },
-        })?;
-    }
+    let all: Vec<u32> = top(resolved).collect();
+    cx.lower_nodes(&all).map_err(|(i, reason)| {
+        let node = resolved.nodes[i as usize].node;
+        Error::Node { node: node.name.clone(), op: qualified(node), reason }
+    })?;
     cx.store_outputs()?;
     Ok(cx.graph)
+}
+
+/// The nodes that are in no branch.
+fn top(resolved: &Resolved<'_>) -> impl Iterator<Item = u32> {
+    (0..resolved.nodes.len() as u32).filter(|i| !resolved.nodes[*i as usize].inner)
 }
 
 /// How a node fares in [`survey`].
@@ -87,50 +91,36 @@ pub(crate) enum Outcome {
     /// It is lowered.
     Lowered,
     /// It is not, and why.
-    Refused(String),
+    Refused(Reason),
     /// It reads a value, named here, that an earlier node should have computed.
     Blocked(String),
 }
 
-/// Lowers whatever can be lowered, node by node. The graph has the steps of all nodes that were, but need not compute
-/// the model.
+/// Lowers whatever can be lowered, node by node: what becomes of each node that was looked at (those in branches that are
+/// not taken are not), and a graph that has the steps of all nodes that were lowered, but need not compute the model.
 pub(crate) fn survey(
     resolved: &Resolved<'_>,
     shapes: &[(DType, Vec<usize>)],
     inline: Vec<bool>,
-) -> (Vec<Outcome>, FusedGraph) {
+) -> (Vec<(u32, Outcome)>, FusedGraph) {
     let mut cx = Lowering::new(resolved, shapes, inline);
-    let mut outcomes = Vec::with_capacity(resolved.nodes.len());
-    for (i, node) in resolved.nodes.iter().enumerate() {
-        cx.current = i;
-        let missing = node.inputs.iter().flatten().find(|v| cx.values[v.index()].is_none());
-        outcomes.push(match missing {
-            Some(v) => Outcome::Blocked(resolved.names[v.index()].to_string()),
-            None => match cx.lower_node() {
-                Ok(()) => Outcome::Lowered,
-                Err(what) => {
-                    node.outputs.iter().flatten().for_each(|o| cx.values[o.index()] = None);
-                    let named = what.strip_prefix(UNKNOWN).map(|hint| format!("not supported{hint}"));
-                    Outcome::Refused(named.unwrap_or(what))
-                }
-            },
-        });
-    }
+    cx.outcomes = Some(Vec::new());
+    let all: Vec<u32> = top(resolved).collect();
+    // Reasons are among the outcomes.
+    let _ = cx.lower_nodes(&all);
     // Every value that waits to be part of a kernel becomes one.
     for v in resolved.nodes.iter().flat_map(|n| n.outputs.iter().flatten()) {
         if matches!(&cx.values[v.index()], Some(Value::Lazy(l)) if l.base.is_some() || !l.expr.is_copy()) {
             cx.store(*v);
         }
     }
-    (outcomes, cx.graph)
+    (cx.outcomes.unwrap_or_default(), cx.graph)
 }
 
 /// The operator with its domain, when that is not ONNX's own.
 pub(crate) fn qualified(node: &crate::onnx::Node) -> String {
     if node.domain.is_empty() { node.op.clone() } else { format!("{}.{}", node.domain, node.op) }
 }
-
-const UNKNOWN: &str = "unknown operator";
 
 impl<'m> Lowering<'m> {
     /// Inputs and constants are values, no node is lowered yet.
@@ -144,6 +134,7 @@ impl<'m> Lowering<'m> {
             producers: Vec::new(),
             inline,
             current: 0,
+            outcomes: None,
         };
         cx.graph.metadata = resolved.model.metadata.clone();
         for (i, source) in resolved.sources.iter().enumerate() {
@@ -172,26 +163,54 @@ impl<'m> Lowering<'m> {
         cx
     }
 
+    /// Lowers nodes in their order. The error is the first that is refused, and why; a survey goes on and takes notes.
+    pub(crate) fn lower_nodes(&mut self, nodes: &[u32]) -> Result<(), (u32, Reason)> {
+        let resolved: &'m Resolved<'m> = self.resolved;
+        let outside = self.current;
+        for &i in nodes {
+            self.current = i as usize;
+            let node = &resolved.nodes[i as usize];
+            if self.outcomes.is_none() {
+                self.lower_node().map_err(|reason| (i, reason))?;
+                continue;
+            }
+            let missing = node.inputs.iter().flatten().find(|v| self.values[v.index()].is_none());
+            let outcome = match missing {
+                Some(v) => Outcome::Blocked(resolved.names[v.index()].to_string()),
+                None => match self.lower_node() {
+                    Ok(()) => Outcome::Lowered,
+                    Err(reason) => {
+                        node.outputs.iter().flatten().for_each(|o| self.values[o.index()] = None);
+                        Outcome::Refused(reason)
+                    }
+                },
+            };
+            self.outcomes.iter_mut().for_each(|list| list.push((i, outcome.clone())));
+        }
+        self.current = outside;
+        Ok(())
+    }
+
     fn lower_node(&mut self) -> Res<()> {
         let resolved: &'m Resolved<'m> = self.resolved;
         let node = &resolved.nodes[self.current];
         if !node.node.domain.is_empty() {
-            return Err(format!("{UNKNOWN}; only ONNX's own operators are"));
+            return Err(Reason::Operator { hint: "; only ONNX's own operators are".into() });
         }
-        let op = ops::find(&node.node.op).ok_or_else(|| format!("{UNKNOWN}{}", ops::hint(&node.node.op)))?;
+        let op = ops::find(&node.node.op).ok_or_else(|| Reason::Operator { hint: ops::hint(&node.node.op) })?;
         for (name, value) in &node.node.attributes {
-            if let Attribute::Other(_) | Attribute::Graph(_) = value {
-                return Err(format!("attribute `{name}` has a type that is not supported"));
+            if let Attribute::Other(_) = value {
+                return Err(Reason::attribute(name, "has a type that is not supported"));
             }
             if !op.attributes.split(' ').any(|a| a == name) {
-                return Err(format!(
-                    "attribute `{name}` is not supported; {} supports {}",
-                    op.name,
-                    if op.attributes.is_empty() { "none" } else { op.attributes }
-                ));
+                let known = if op.attributes.is_empty() { "none" } else { op.attributes };
+                return Err(Reason::attribute(name, format!("is not supported; {} supports {known}", op.name)));
             }
         }
         let inputs = || node.inputs.iter().flatten();
+        if !node.branches.is_empty() {
+            return (op.lower)(self);
+        }
         let all_const = inputs().all(|v| matches!(self.values[v.index()], Some(Value::Const(_))));
         let small = inputs().all(|v| self.shape(*v).iter().product::<usize>() <= FOLD_LIMIT);
         let (steps, tensors) = (self.graph.steps.len(), self.graph.tensors.len());
@@ -201,7 +220,7 @@ impl<'m> Lowering<'m> {
             match &self.values[o.index()] {
                 None => {
                     let at = node.outputs.iter().position(|x| *x == Some(o)).unwrap_or(0);
-                    return Err(format!("output {at} is not supported; only earlier outputs are"));
+                    return Err(Reason::Output { number: at, meaning: "", rest: "; only earlier outputs are" });
                 }
                 Some(Value::Lazy(l)) if l.shape.contains(&0) => {
                     let empty = HostTensor::from_f64(l.dtype(), &l.shape, &[]);
@@ -231,7 +250,7 @@ impl<'m> Lowering<'m> {
                 let id = self.store_lazy(lazy);
                 let value = Interpreter::new(&self.graph).evaluate_constant(&self.graph, steps, id)?;
                 debug_assert_eq!(value.dtype(), dtype);
-                self.values[o.index()] = Some(Value::Const(value.reshaped(&shape).map_err(|e| e.to_string())?));
+                self.values[o.index()] = Some(Value::Const(value.reshaped(&shape)?));
             }
         }
         self.graph.steps.truncate(steps);
@@ -290,6 +309,16 @@ impl<'m> Lowering<'m> {
         &self.resolved.nodes[self.current]
     }
 
+    /// Node number `i`.
+    pub(crate) fn resolved_node(&self, i: u32) -> &'m ResolvedNode<'m> {
+        &self.resolved.nodes[i as usize]
+    }
+
+    /// True when a value has been computed, as all that precede their readers are, but for those of a survey.
+    pub(crate) fn is_known(&self, v: ValueId) -> bool {
+        self.values[v.index()].is_some()
+    }
+
     /// Version of the operator set.
     pub(crate) fn opset(&self) -> i64 {
         self.resolved.model.opset()
@@ -297,7 +326,7 @@ impl<'m> Lowering<'m> {
 
     /// Input `i`, which has to be given.
     pub(crate) fn input(&self, i: usize) -> Res<ValueId> {
-        self.optional(i).ok_or_else(|| format!("input {i} is missing"))
+        self.optional(i).ok_or(Reason::MissingInput(i))
     }
 
     /// Input `i` if it is given.
@@ -376,11 +405,9 @@ impl<'m> Lowering<'m> {
     /// The integers of input `i`, which has to be known at compile time.
     pub(crate) fn const_ints(&self, i: usize, what: &str) -> Res<Vec<i64>> {
         let v = self.input(i)?;
-        let t = self.constant(v).ok_or_else(|| {
-            format!("{what} (input {i}) depends on the model's inputs; it has to be known at compile time")
-        })?;
+        let t = self.constant(v).ok_or_else(|| Reason::NotConstant { what: what.into(), input: i })?;
         if t.dtype().is_float() {
-            return Err(format!("{what} (input {i}) has type {}; integers are needed", t.dtype()));
+            return Err(Reason::Type(format!("{what} (input {i}) has type {}; integers are needed", t.dtype())));
         }
         Ok(t.to_i64())
     }
@@ -388,9 +415,7 @@ impl<'m> Lowering<'m> {
     /// The numbers of input `i`, which has to be known at compile time.
     pub(crate) fn const_floats(&self, i: usize, what: &str) -> Res<Vec<f64>> {
         let v = self.input(i)?;
-        let t = self.constant(v).ok_or_else(|| {
-            format!("{what} (input {i}) depends on the model's inputs; it has to be known at compile time")
-        })?;
+        let t = self.constant(v).ok_or_else(|| Reason::NotConstant { what: what.into(), input: i })?;
         Ok(t.to_f64())
     }
 
@@ -404,7 +429,7 @@ impl<'m> Lowering<'m> {
         match self.attribute(name) {
             None => Ok(default),
             Some(Attribute::Int(v)) => Ok(*v),
-            Some(_) => Err(format!("attribute `{name}` is not an integer")),
+            Some(_) => Err(Reason::attribute(name, "is not an integer")),
         }
     }
 
@@ -414,7 +439,7 @@ impl<'m> Lowering<'m> {
             None => Ok(default),
             Some(Attribute::Float(v)) => Ok(*v as f64),
             Some(Attribute::Int(v)) => Ok(*v as f64),
-            Some(_) => Err(format!("attribute `{name}` is not a number")),
+            Some(_) => Err(Reason::attribute(name, "is not a number")),
         }
     }
 
@@ -423,7 +448,7 @@ impl<'m> Lowering<'m> {
         match self.attribute(name) {
             None => Ok(None),
             Some(Attribute::Ints(v)) => Ok(Some(v.clone())),
-            Some(_) => Err(format!("attribute `{name}` is not a list of integers")),
+            Some(_) => Err(Reason::attribute(name, "is not a list of integers")),
         }
     }
 
@@ -432,7 +457,7 @@ impl<'m> Lowering<'m> {
         match self.attribute(name) {
             None => Ok(default),
             Some(Attribute::Text(v)) => Ok(v),
-            Some(_) => Err(format!("attribute `{name}` is not a text")),
+            Some(_) => Err(Reason::attribute(name, "is not a text")),
         }
     }
 
@@ -442,7 +467,7 @@ impl<'m> Lowering<'m> {
         if (-r..r).contains(&axis) {
             Ok((if axis < 0 { axis + r } else { axis }) as usize)
         } else {
-            Err(format!("axis {axis} is outside the {rank} dimensions"))
+            Err(Reason::Shape(format!("axis {axis} is outside the {rank} dimensions")))
         }
     }
 
@@ -635,7 +660,8 @@ impl<'m> Lowering<'m> {
         shape: &[usize],
         build: impl FnOnce(&mut Expr, &[super::expr::Val]) -> super::expr::Val,
     ) -> Res<Lazy> {
-        let total = element_count(shape).ok_or_else(|| format!("the result's shape {shape:?} is too large"))?;
+        let total =
+            element_count(shape).ok_or_else(|| Reason::Size(format!("the result's shape {shape:?} is too large")))?;
         if total == 0 {
             let mut e = Expr::new();
             let vals: Vec<_> = lazies.iter().map(|l| e.constant(l.dtype(), 0.0)).collect();

@@ -10,18 +10,21 @@ pub mod expr;
 mod forward;
 pub mod fused;
 pub mod interpret;
+pub mod kinds;
 mod lazy;
 pub(crate) mod lower;
 mod ops;
 pub mod plan;
 mod prune;
 mod resolve;
+mod rules;
 mod shapes;
 mod store;
 pub mod view;
 
-pub use error::Error;
+pub use error::{Error, InputError, NameError, Reason};
 pub use ops::supported as supported_operators;
+pub use shapes::Note;
 
 use crate::onnx::Model;
 use fused::FusedGraph;
@@ -36,8 +39,8 @@ pub struct Options {
     pub shapes: BTreeMap<String, Vec<usize>>,
 }
 
-/// How the nodes of a model fare one by one: each node that some output needs with what becomes of it, and the steps of
-/// those that can be lowered.
+/// How the nodes of a model fare one by one: each node that some output needs (but for those in branches that are not
+/// taken) with what becomes of it, and the steps of those that can be lowered.
 pub(crate) fn survey<'m>(
     model: &'m Model,
     options: &Options,
@@ -45,8 +48,8 @@ pub(crate) fn survey<'m>(
     let resolved = resolve::resolve(model)?;
     let shapes = shapes::input_shapes(model, options)?;
     let clusters = clusters::find_clusters(&resolved);
-    let (outcomes, graph) = lower::survey(&resolved, &shapes, clusters);
-    Ok((resolved.nodes.iter().map(|n| n.node).zip(outcomes).collect(), graph))
+    let (outcomes, graph) = lower::survey(&resolved, &shapes.list, clusters);
+    Ok((outcomes.into_iter().map(|(i, outcome)| (resolved.nodes[i as usize].node, outcome)).collect(), graph))
 }
 
 /// Turns a model into kernel launches.
@@ -54,7 +57,8 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     let resolved = resolve::resolve(model)?;
     let shapes = shapes::input_shapes(model, options)?;
     let clusters = clusters::find_clusters(&resolved);
-    let mut graph = lower::lower(&resolved, &shapes, clusters)?;
+    let mut graph = lower::lower(&resolved, &shapes.list, clusters).map_err(|e| e.noted(&shapes.notes))?;
+    graph.notes = shapes.notes;
     check(&graph, "lower")?;
     check_outputs(model, &graph)?;
     forward::forward_writes(&mut graph);
@@ -73,15 +77,12 @@ fn check_outputs(model: &Model, graph: &FusedGraph) -> Result<(), Error> {
         if let Some(dtype) = declared.dtype
             && dtype != computed
         {
-            return Err(Error::Model(format!(
-                "output `{}` is declared as {dtype}, but the model computes {computed}; the model is damaged",
-                declared.name
-            )));
+            return Err(Error::OutputType { name: declared.name.clone(), declared: dtype, computed });
         }
     }
     Ok(())
 }
 
 fn check(graph: &FusedGraph, pass: &'static str) -> Result<(), Error> {
-    graph.check().map_err(|what| Error::Internal { pass, what })
+    graph.check().map_err(|rule| Error::Internal { pass, rule })
 }

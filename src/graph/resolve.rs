@@ -1,7 +1,8 @@
-//! Resolves names: every value of the model becomes a number, and nodes that no output needs are dropped.
+//! Resolves names: every value of the model becomes a number, nodes are sorted, and those that no output needs dropped.
+//! Graphs inside of nodes (the branches of If) are resolved with them; they see the names around them.
 
-use super::error::Error;
-use crate::onnx::{self, Model};
+use super::error::NameError;
+use crate::onnx::{self, Attribute, Graph, Model};
 use rustc_hash::FxHashMap;
 
 /// A value of the model, by number.
@@ -33,6 +34,20 @@ pub(crate) struct ResolvedNode<'m> {
     pub inputs: Vec<Option<ValueId>>,
     /// `None`: an output that nobody wants.
     pub outputs: Vec<Option<ValueId>>,
+    /// The graphs among its attributes.
+    pub branches: Vec<Branch<'m>>,
+    /// Part of another node's branch, which decides whether it is computed.
+    pub inner: bool,
+}
+
+/// A graph inside of a node. Its nodes stand in front of that node in [`Resolved::nodes`].
+#[derive(Clone, Debug)]
+pub(crate) struct Branch<'m> {
+    /// The attribute's name.
+    pub name: &'m str,
+    /// Its nodes, in order.
+    pub nodes: Vec<u32>,
+    pub outputs: Vec<ValueId>,
 }
 
 /// A model with numbers for names, without dead nodes.
@@ -48,82 +63,182 @@ pub(crate) struct Resolved<'m> {
     pub outputs: Vec<ValueId>,
 }
 
-/// Numbers all values, checks that each is defined exactly once and before it is read, and drops dead nodes.
-pub(crate) fn resolve(model: &Model) -> Result<Resolved<'_>, Error> {
-    let graph = &model.graph;
-    let mut ids: FxHashMap<&str, ValueId> = FxHashMap::default();
+/// Numbers all values, checks that each is defined exactly once, brings the nodes into an order in which every value
+/// precedes its readers (the file's, wherever that is one), and drops dead nodes.
+pub(crate) fn resolve(model: &Model) -> Result<Resolved<'_>, NameError> {
     let mut r = Resolved {
         model,
         names: Vec::new(),
         sources: Vec::new(),
         uses: Vec::new(),
-        nodes: Vec::with_capacity(graph.nodes.len()),
+        nodes: Vec::with_capacity(model.graph.nodes.len()),
         inputs: Vec::new(),
         outputs: Vec::new(),
     };
-    fn define<'m>(r: &mut Resolved<'m>, name: &'m str, source: Source<'m>) -> ValueId {
-        r.sources.push(source);
-        r.names.push(name);
-        ValueId(r.sources.len() as u32 - 1)
-    }
-    for (name, tensor) in &graph.initializers {
-        let id = define(&mut r, name, Source::Initializer(tensor));
-        ids.insert(name, id);
-    }
+    let mut inputs = FxHashMap::default();
     for (i, info) in model.required_inputs().enumerate() {
-        let id = define(&mut r, &info.name, Source::Input(i));
-        if ids.insert(&info.name, id).is_some() {
-            return Err(Error::Model(format!("the model has two inputs named `{}`", info.name)));
+        let id = r.define(&info.name, Source::Input(i));
+        if inputs.insert(info.name.as_str(), id).is_some() {
+            return Err(NameError::InputTwice(info.name.clone()));
         }
         r.inputs.push(id);
     }
-    for node in &graph.nodes {
-        let mut inputs = Vec::with_capacity(node.inputs.len());
-        for name in &node.inputs {
-            inputs.push(if name.is_empty() {
-                None
-            } else {
-                Some(*ids.get(name.as_str()).ok_or_else(|| Error::Node {
-                    node: node.name.clone(),
-                    op: node.op.clone(),
-                    what: format!("reads `{name}`, which nothing before it defines; the model is damaged"),
-                })?)
-            });
-        }
+    let (nodes, outputs) = resolve_graph(&mut r, &model.graph, &mut vec![inputs])?;
+    (r.nodes, r.outputs) = (nodes, outputs);
+    if r.outputs.is_empty() {
+        return Err(NameError::NoOutputs);
+    }
+    drop_dead_nodes(&mut r);
+    Ok(r)
+}
+
+impl<'m> Resolved<'m> {
+    fn define(&mut self, name: &'m str, source: Source<'m>) -> ValueId {
+        self.sources.push(source);
+        self.names.push(name);
+        ValueId(self.sources.len() as u32 - 1)
+    }
+}
+
+/// The names that can be seen: of the innermost graph last.
+type Scopes<'m> = Vec<FxHashMap<&'m str, ValueId>>;
+
+/// The nodes of a graph and of the graphs inside of them, and its outputs. Its inputs are in the last scope.
+fn resolve_graph<'m>(
+    r: &mut Resolved<'m>,
+    graph: &'m Graph,
+    scopes: &mut Scopes<'m>,
+) -> Result<(Vec<ResolvedNode<'m>>, Vec<ValueId>), NameError> {
+    let mut own = scopes.pop().unwrap_or_default();
+    for (name, tensor) in &graph.initializers {
+        let id = r.define(name, Source::Initializer(tensor));
+        own.insert(name, id);
+    }
+    let mut definer: FxHashMap<ValueId, usize> = FxHashMap::default();
+    let mut outputs_of = Vec::with_capacity(graph.nodes.len());
+    for (i, node) in graph.nodes.iter().enumerate() {
         let mut outputs = Vec::with_capacity(node.outputs.len());
         for name in &node.outputs {
             outputs.push(if name.is_empty() {
                 None
             } else {
-                let id = define(&mut r, name, Source::Node);
-                if ids.insert(name, id).is_some() {
-                    return Err(Error::Node {
-                        node: node.name.clone(),
-                        op: node.op.clone(),
-                        what: format!("defines `{name}`, which is defined before; the model is damaged"),
-                    });
+                let id = r.define(name, Source::Node);
+                definer.insert(id, i);
+                if own.insert(name, id).is_some() {
+                    let (node, op, value) = (node.name.clone(), node.op.clone(), name.clone());
+                    return Err(NameError::DefinedTwice { node, op, value });
                 }
                 Some(id)
             });
         }
-        r.nodes.push(ResolvedNode { node, inputs, outputs });
+        outputs_of.push(outputs);
     }
-    for info in &graph.outputs {
-        match ids.get(info.name.as_str()) {
-            Some(&id) => r.outputs.push(id),
-            None => {
-                return Err(Error::Model(format!(
-                    "nothing in the model computes its output `{}`; the model is damaged",
-                    info.name
-                )));
+    scopes.push(own);
+    // Each node with the nodes of its branches, and what it waits for: its inputs and what its branches read.
+    let mut local = Vec::with_capacity(graph.nodes.len());
+    for (node, outputs) in graph.nodes.iter().zip(outputs_of) {
+        let find = |name: &String| match lookup(scopes, name) {
+            _ if name.is_empty() => Ok(None),
+            Some(id) => Ok(Some(id)),
+            None => Err(NameError::Undefined { node: node.name.clone(), op: node.op.clone(), value: name.clone() }),
+        };
+        let inputs: Vec<Option<ValueId>> = node.inputs.iter().map(find).collect::<Result<_, _>>()?;
+        let mut waits: Vec<ValueId> = inputs.iter().flatten().copied().collect();
+        let mut inner = Vec::new();
+        let mut branches = Vec::new();
+        for (name, value) in &node.attributes {
+            let Attribute::Graph(body) = value else { continue };
+            let parameters = body.inputs.iter().map(|i| (i.name.as_str(), r.define(&i.name, Source::Node))).collect();
+            scopes.push(parameters);
+            let (nodes, outputs) = resolve_graph(r, body, scopes)?;
+            scopes.pop();
+            waits.extend(nodes.iter().flat_map(|n| n.inputs.iter().flatten()).chain(&outputs));
+            let own = append(&mut inner, nodes);
+            branches.push(Branch { name, nodes: own, outputs });
+        }
+        inner.iter_mut().for_each(|n: &mut ResolvedNode| n.inner = true);
+        local.push((ResolvedNode { node, inputs, outputs, branches, inner: false }, inner, waits));
+    }
+    let waits: Vec<Vec<usize>> =
+        local.iter().map(|(_, _, w)| w.iter().filter_map(|v| definer.get(v).copied()).collect()).collect();
+    let order = sort(&waits).map_err(|circle| {
+        NameError::Circle(circle.into_iter().map(|i| format!("`{}`", local[i].0.node.name)).collect())
+    })?;
+    let mut local: Vec<Option<_>> = local.into_iter().map(Some).collect();
+    let mut nodes = Vec::with_capacity(local.len());
+    for i in order {
+        let Some((mut node, inner, _)) = local[i].take() else { continue };
+        let base = nodes.len() as u32;
+        append(&mut nodes, inner);
+        node.branches.iter_mut().for_each(|b| b.nodes.iter_mut().for_each(|n| *n += base));
+        nodes.push(node);
+    }
+    let output =
+        |info: &'m onnx::ValueInfo| lookup(scopes, &info.name).ok_or_else(|| NameError::Output(info.name.clone()));
+    let outputs = graph.outputs.iter().map(output).collect::<Result<_, _>>()?;
+    Ok((nodes, outputs))
+}
+
+fn lookup(scopes: &Scopes<'_>, name: &str) -> Option<ValueId> {
+    scopes.iter().rev().find_map(|s| s.get(name).copied())
+}
+
+/// Adds nodes at the end of a list; gives the places of those that are in no branch.
+fn append<'m>(to: &mut Vec<ResolvedNode<'m>>, nodes: Vec<ResolvedNode<'m>>) -> Vec<u32> {
+    let base = to.len() as u32;
+    let mut own = Vec::new();
+    for (i, mut node) in nodes.into_iter().enumerate() {
+        if !node.inner {
+            own.push(base + i as u32);
+        }
+        node.branches.iter_mut().for_each(|b| b.nodes.iter_mut().for_each(|n| *n += base));
+        to.push(node);
+    }
+    own
+}
+
+/// An order in which each comes after those it waits for: the given one, but for those that others wait for. The error is
+/// a circle.
+fn sort(waits: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum State {
+        New,
+        Open,
+        Done,
+    }
+    let mut state = vec![State::New; waits.len()];
+    let mut order = Vec::with_capacity(waits.len());
+    // What is being looked at, with the number of the next one it waits for.
+    let mut open: Vec<(usize, usize)> = Vec::new();
+    for start in 0..waits.len() {
+        if state[start] == State::New {
+            state[start] = State::Open;
+            open.push((start, 0));
+        }
+        while let Some((at, next)) = open.last_mut() {
+            let Some(&needed) = waits[*at].get(*next) else {
+                state[*at] = State::Done;
+                order.push(*at);
+                open.pop();
+                continue;
+            };
+            *next += 1;
+            match state[needed] {
+                State::Done => {}
+                State::New => {
+                    state[needed] = State::Open;
+                    open.push((needed, 0));
+                }
+                State::Open => {
+                    let from = open.iter().position(|(n, _)| *n == needed).unwrap_or(0);
+                    let mut circle: Vec<usize> = open[from..].iter().rev().map(|(n, _)| *n).collect();
+                    circle.extend(circle.first().copied());
+                    return Err(circle);
+                }
             }
         }
     }
-    if r.outputs.is_empty() {
-        return Err(Error::Model("the model has no outputs, so there is nothing to compute".into()));
-    }
-    drop_dead_nodes(&mut r);
-    Ok(r)
+    Ok(order)
 }
 
 fn drop_dead_nodes(r: &mut Resolved<'_>) {
@@ -131,22 +246,28 @@ fn drop_dead_nodes(r: &mut Resolved<'_>) {
     for o in &r.outputs {
         uses[o.index()] += 1;
     }
-    let mut alive = vec![false; r.nodes.len()];
+    let mut place = vec![None; r.nodes.len()];
     for (i, node) in r.nodes.iter().enumerate().rev() {
         if node.outputs.iter().flatten().any(|o| uses[o.index()] > 0) {
-            alive[i] = true;
-            for v in node.inputs.iter().flatten() {
+            place[i] = Some(0);
+            for v in node.inputs.iter().flatten().chain(node.branches.iter().flat_map(|b| &b.outputs)) {
                 uses[v.index()] += 1;
             }
         }
     }
-    let mut keep = alive.iter();
-    r.nodes.retain(|_| *keep.next().expect("one flag per node"));
+    for (new, p) in place.iter_mut().flatten().enumerate() {
+        *p = new as u32;
+    }
+    let mut keep = place.iter();
+    r.nodes.retain(|_| keep.next().is_some_and(Option::is_some));
     for node in &mut r.nodes {
         for o in &mut node.outputs {
             if o.is_some_and(|o| uses[o.index()] == 0) {
                 *o = None;
             }
+        }
+        for b in &mut node.branches {
+            b.nodes = b.nodes.iter().filter_map(|n| place[*n as usize]).collect();
         }
     }
     r.uses = uses;
@@ -197,8 +318,47 @@ mod tests {
         let undefined = model(vec![node("Relu", &["z"], &["y"])]);
         assert!(resolve(&undefined).unwrap_err().to_string().contains("reads `z`"));
         let twice = model(vec![node("Relu", &["x"], &["y"]), node("Relu", &["x"], &["y"])]);
-        assert!(resolve(&twice).unwrap_err().to_string().contains("defined before"));
+        assert!(resolve(&twice).unwrap_err().to_string().contains("defined elsewhere"));
+        let initializer = || {
+            let mut m = model(vec![node("Relu", &["x"], &["y"])]);
+            m.graph.initializers.insert("y".into(), crate::tensor::HostTensor::from_f32(&[], &[1.0]));
+            m
+        };
+        assert!(resolve(&initializer()).unwrap_err().to_string().contains("defined elsewhere"));
         let missing = model(vec![node("Relu", &["x"], &["q"])]);
         assert!(resolve(&missing).unwrap_err().to_string().contains("output `y`"));
+    }
+
+    #[test]
+    fn nodes_are_sorted_and_keep_the_order_of_the_file_where_they_can() {
+        let m = model(vec![
+            node("Add", &["c", "b"], &["y"]),
+            node("Exp", &["x"], &["a"]),
+            node("Log", &["b"], &["c"]),
+            node("Relu", &["a"], &["b"]),
+        ]);
+        let ops = |m: &Model| -> Vec<String> { resolve(m).unwrap().nodes.iter().map(|n| n.node.op.clone()).collect() };
+        assert_eq!(ops(&m), ["Exp", "Relu", "Log", "Add"]);
+        let sorted = model(vec![
+            node("Exp", &["x"], &["a"]),
+            node("Log", &["x"], &["b"]),
+            node("Relu", &["x"], &["c"]),
+            node("Sum", &["c", "b", "a"], &["y"]),
+        ]);
+        assert_eq!(ops(&sorted), ["Exp", "Log", "Relu", "Sum"]);
+        // A long chain, backwards.
+        let name = |i: usize| if i == 0 { "x".to_string() } else { format!("v{i}") };
+        let mut chain: Vec<Node> = (0..50_000).map(|i| node("Relu", &[&name(i)], &[&name(i + 1)])).rev().collect();
+        chain.push(node("Relu", &["v50000"], &["y"]));
+        assert_eq!(resolve(&model(chain)).unwrap().nodes.len(), 50_001);
+    }
+
+    #[test]
+    fn circles_are_errors_that_name_the_nodes() {
+        let m = model(vec![node("Add", &["x", "b"], &["a"]), node("Exp", &["a"], &["b"]), node("Log", &["b"], &["y"])]);
+        let message = resolve(&m).unwrap_err().to_string();
+        assert!(message.contains("`a` -> `b` -> `a`") || message.contains("`b` -> `a` -> `b`"), "{message}");
+        let own = model(vec![node("Add", &["x", "y"], &["y"])]);
+        assert!(resolve(&own).unwrap_err().to_string().contains("`y` -> `y`"));
     }
 }

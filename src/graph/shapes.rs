@@ -1,101 +1,185 @@
 //! Gives the model's inputs concrete types and shapes.
+//!
+//! An extent that the model leaves open comes from the array that is given for its input; else from `--dim`, which names it
+//! by its symbol or by its place (`input[2]`); else from another input's array, where the same symbol stands. Exporters
+//! write one symbol where two extents differ: when arrays say so, the symbol counts for nothing, with a note.
 
 use super::Options;
-use super::error::Error;
+use super::error::{Error, InputError};
 use crate::onnx::{Dim, Model, ValueInfo};
 use crate::tensor::{DType, element_count};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Type and shape of each required input. Extents that the model leaves open come from the arrays that are given for its
-/// inputs, else from `dims`: by the symbol's name, or as `input[2]` for a dimension without one.
-pub(crate) fn input_shapes(model: &Model, options: &Options) -> Result<Vec<(DType, Vec<usize>)>, Error> {
-    let mut symbols: BTreeMap<String, (usize, String)> = BTreeMap::new();
-    for (name, n) in &options.dims {
-        symbols.insert(name.clone(), (*n, "--dim".into()));
-    }
+/// Something about a model that its user should know.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Note {
+    /// One symbol has several extents.
+    #[error(
+        "dimension `{symbol}` is {extent} in input `{input}` and {other} in input `{other_input}`: taken for dimensions \
+         that have nothing to do with each other"
+    )]
+    SymbolTwice {
+        /// The symbol.
+        symbol: String,
+        /// Its first extent.
+        extent: usize,
+        /// Where.
+        input: String,
+        /// Another extent.
+        other: usize,
+        /// Where.
+        other_input: String,
+    },
+}
+
+/// Types and shapes of the required inputs, in the model's order.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct InputShapes {
+    pub list: Vec<(DType, Vec<usize>)>,
+    pub notes: Vec<Note>,
+}
+
+/// What is known of a symbol.
+enum Extent<'a> {
+    /// `--dim` says it.
+    Told(usize),
+    /// The array of an input says it.
+    Seen(usize, &'a str),
+    /// Arrays say different things.
+    Many,
+}
+
+/// Type and shape of each required input; the error lists everything that is wrong with them.
+pub(crate) fn input_shapes(model: &Model, options: &Options) -> Result<InputShapes, Error> {
+    let mut wrong: Vec<InputError> = Vec::new();
+    let mut notes = Vec::new();
+    let mut symbols: BTreeMap<&str, Extent> = BTreeMap::new();
     let mut known: BTreeSet<String> = BTreeSet::new();
+    for (name, n) in &options.dims {
+        symbols.insert(name, Extent::Told(*n));
+    }
     for info in model.required_inputs() {
-        let (Some(declared), given) = (&info.shape, options.shapes.get(&info.name)) else { continue };
-        if let Some(given) = given
-            && given.len() != declared.len()
-        {
-            return Err(misfit(info, given));
-        }
-        for (i, d) in declared.iter().enumerate() {
-            let Some(symbol) = symbol(info, i, d) else { continue };
-            if let Some(given) = given {
-                let here = (given[i], format!("input `{}`", info.name));
-                let first = symbols.entry(symbol.clone()).or_insert_with(|| here.clone());
-                if first.0 != here.0 {
-                    return Err(Error::Model(format!(
-                        "dimension `{symbol}` is {} in {}, but {} says {}",
-                        here.0, here.1, first.1, first.0
-                    )));
+        let Some(declared) = &info.shape else { continue };
+        let given = options.shapes.get(&info.name).filter(|g| g.len() == declared.len());
+        for (i, d) in declared.iter().enumerate().filter(|(_, d)| !matches!(d, Dim::Known(_))) {
+            known.insert(place(info, i));
+            let Dim::Symbol(symbol) = d else { continue };
+            known.insert(symbol.clone());
+            let Some(&here) = given.map(|g| &g[i]) else { continue };
+            match symbols.get(symbol.as_str()) {
+                None => {
+                    symbols.insert(symbol, Extent::Seen(here, &info.name));
                 }
+                Some(Extent::Told(told)) if *told != here => wrong.push(InputError::Conflict {
+                    name: symbol.clone(),
+                    extent: here,
+                    place: format!("input `{}`", info.name),
+                    other: *told,
+                    other_place: "--dim".into(),
+                }),
+                Some(&Extent::Seen(other, input)) if other != here => {
+                    notes.push(Note::SymbolTwice {
+                        symbol: symbol.clone(),
+                        extent: other,
+                        input: input.into(),
+                        other: here,
+                        other_input: info.name.clone(),
+                    });
+                    symbols.insert(symbol, Extent::Many);
+                }
+                _ => {}
             }
-            known.insert(symbol);
         }
     }
-    if let Some(name) = options.dims.keys().find(|n| !known.contains(*n)) {
-        let list: Vec<&str> = known.iter().map(String::as_str).collect();
-        let list = if list.is_empty() { "none".to_string() } else { list.join(", ") };
-        return Err(Error::Model(format!("the model has no symbolic dimension `{name}`; it has: {list}")));
+    let list = || if known.is_empty() { "none".into() } else { known.iter().cloned().collect::<Vec<_>>().join(", ") };
+    for name in options.dims.keys().filter(|n| !known.contains(*n)) {
+        wrong.push(InputError::NoDimension { name: name.clone(), known: list() });
     }
     let mut out = Vec::new();
-    let mut missing: Vec<String> = Vec::new();
     for info in model.required_inputs() {
-        let name = &info.name;
-        let dtype = info.dtype.ok_or_else(|| {
-            Error::Model(format!("input `{name}` is not a tensor of a supported type ({})", names_of_types()))
-        })?;
-        let given = options.shapes.get(name);
-        let Some(declared) = &info.shape else {
-            match given {
-                Some(shape) => out.push((dtype, shape.clone())),
-                None => missing.push(format!("input `{name}` declares no shape; give an array for it")),
-            }
-            continue;
-        };
-        let mut concrete = Vec::new();
-        for (i, d) in declared.iter().enumerate() {
-            match (d, symbol(info, i, d)) {
-                (Dim::Known(n), _) => concrete.push(*n),
-                (_, Some(s)) => match symbols.get(&s) {
-                    Some((n, _)) => concrete.push(*n),
-                    None => missing.push(format!(
-                        "dimension {i} of input `{name}` ({}) is not known; give an array for the input, or --dim {s}=N",
-                        info.described()
-                    )),
-                },
-                _ => unreachable!("what is not a number has a name"),
-            }
+        match one(info, options, &symbols) {
+            Ok(x) => out.push(x),
+            Err(list) => wrong.extend(list),
         }
-        if given.is_some_and(|g| concrete.len() == declared.len() && *g != concrete) {
-            return Err(misfit(info, given.expect("just seen")));
-        }
-        if element_count(&concrete).is_none() {
-            return Err(Error::Model(format!("input `{name}` of shape {concrete:?} is too large")));
-        }
-        out.push((dtype, concrete));
     }
-    if missing.is_empty() { Ok(out) } else { Err(Error::Model(missing.join("\n"))) }
+    if wrong.is_empty() { Ok(InputShapes { list: out, notes }) } else { Err(Error::Inputs(wrong)) }
 }
 
-fn misfit(info: &ValueInfo, given: &[usize]) -> Error {
-    Error::Model(format!("input `{}` is {}, but an array of shape {given:?} was given", info.name, info.described()))
-}
-
-/// How `--dim` names a dimension that the model leaves open.
-fn symbol(info: &ValueInfo, i: usize, d: &Dim) -> Option<String> {
-    match d {
-        Dim::Known(_) => None,
-        Dim::Symbol(s) => Some(s.clone()),
-        Dim::Unknown => Some(format!("{}[{i}]", info.name)),
+/// Type and shape of one input, or everything that is wrong with it.
+fn one(
+    info: &ValueInfo,
+    options: &Options,
+    symbols: &BTreeMap<&str, Extent>,
+) -> Result<(DType, Vec<usize>), Vec<InputError>> {
+    let input = || info.name.clone();
+    let given = options.shapes.get(&info.name);
+    let mut wrong = Vec::new();
+    if info.dtype.is_none() {
+        wrong.push(InputError::Type { input: input(), types: DType::ALL.map(DType::name).join(", ") });
+    }
+    let mut shape = Vec::new();
+    match (&info.shape, given) {
+        (None, None) => wrong.push(InputError::NoShape { input: input() }),
+        (None, Some(given)) => shape = given.clone(),
+        (Some(declared), Some(given)) => {
+            let differs = misfit(info, declared, given, options);
+            if let Some(difference) = differs {
+                let (described, given) = (info.described(), given.clone());
+                wrong.push(InputError::Misfit { input: input(), described, given, difference });
+            }
+            shape = given.clone();
+        }
+        (Some(declared), None) => {
+            for (i, d) in declared.iter().enumerate() {
+                let own = place(info, i);
+                let name = if let Dim::Symbol(s) = d { s.as_str() } else { &own };
+                let extent = match (d, options.dims.get(&own), symbols.get(name)) {
+                    (Dim::Known(n), ..) | (_, Some(n), _) => Some(*n),
+                    (_, None, Some(Extent::Told(n) | Extent::Seen(n, _))) => Some(*n),
+                    (_, None, Some(Extent::Many) | None) => None,
+                };
+                match extent {
+                    Some(n) => shape.push(n),
+                    None => {
+                        let name = if matches!(symbols.get(name), Some(Extent::Many)) { &own } else { name };
+                        let (described, name) = (info.described(), name.to_string());
+                        wrong.push(InputError::Open { position: i, input: input(), described, name });
+                    }
+                }
+            }
+        }
+    }
+    if element_count(&shape).is_none() {
+        wrong.push(InputError::TooLarge { input: input(), shape: shape.clone() });
+    }
+    match info.dtype {
+        Some(dtype) if wrong.is_empty() => Ok((dtype, shape)),
+        _ => Err(wrong),
     }
 }
 
-fn names_of_types() -> String {
-    DType::ALL.map(DType::name).join(", ")
+/// Where an array does not fit what is declared; a dimension of another extent by its number and name.
+fn misfit(info: &ValueInfo, declared: &[Dim], given: &[usize], options: &Options) -> Option<String> {
+    if declared.len() != given.len() {
+        return Some(format!(": it has {} dimensions, not {}", given.len(), declared.len()));
+    }
+    let list: Vec<String> = declared
+        .iter()
+        .zip(given)
+        .enumerate()
+        .filter_map(|(i, (d, &g))| match (d, options.dims.get(&place(info, i))) {
+            (Dim::Known(n), _) if *n != g => Some(format!("dimension {i} is {g}, not {n}")),
+            (Dim::Known(_), _) => None,
+            (_, Some(&n)) if n != g => Some(format!("dimension {i} is {g}, but --dim says {n}")),
+            _ => None,
+        })
+        .collect();
+    (!list.is_empty()).then(|| format!(": {}", list.join(", ")))
+}
+
+/// How `--dim` names a dimension without a symbol.
+fn place(info: &ValueInfo, i: usize) -> String {
+    format!("{}[{i}]", info.name)
 }
 
 #[cfg(test)]
@@ -106,19 +190,28 @@ mod tests {
         ValueInfo { name: name.into(), dtype: Some(DType::F32), shape: Some(dims) }
     }
 
-    fn shapes(
+    fn with_notes(
         inputs: &[ValueInfo],
         dims: &[(&str, usize)],
         given: &[(&str, &[usize])],
-    ) -> Result<Vec<Vec<usize>>, String> {
+    ) -> Result<InputShapes, Error> {
         let mut m = Model::default();
         m.graph.inputs = inputs.to_vec();
         let options = Options {
             dims: dims.iter().map(|(n, d)| (n.to_string(), *d)).collect(),
             shapes: given.iter().map(|(n, s)| (n.to_string(), s.to_vec())).collect(),
         };
-        let all = input_shapes(&m, &options).map_err(|e| e.to_string())?;
-        Ok(all.into_iter().map(|x| x.1).collect())
+        input_shapes(&m, &options)
+    }
+
+    fn shapes(
+        inputs: &[ValueInfo],
+        dims: &[(&str, usize)],
+        given: &[(&str, &[usize])],
+    ) -> Result<Vec<Vec<usize>>, String> {
+        let all = with_notes(inputs, dims, given).map_err(|e| e.to_string())?;
+        assert_eq!(all.notes, []);
+        Ok(all.list.into_iter().map(|x| x.1).collect())
     }
 
     #[test]
@@ -131,7 +224,7 @@ mod tests {
         let all = [("N", 2), ("H", 5), ("x[3]", 7)];
         assert_eq!(shapes(&x, &all, &[]).unwrap(), [[2, 3, 5, 7]]);
         let error = shapes(&x, &[("H", 5), ("Q", 5)], &[]).unwrap_err();
-        assert!(error.contains("it has: H, N, x[3]"), "{error}");
+        assert!(error.contains("it has: H, N, x[0], x[2], x[3]"), "{error}");
     }
 
     #[test]
@@ -145,8 +238,22 @@ mod tests {
             assert!(words.iter().all(|w| e.contains(w)), "{words:?}: {e}");
         };
         wrong(&[("N", 5)], &[("x", &[4, 3])], &["`N`", "4", "--dim says 5"]);
-        wrong(&[], &[("x", &[4, 3]), ("y", &[6])], &["`N`", "`x`", "`y`", "4", "6"]);
-        wrong(&[], &[("x", &[4, 2])], &["`x`", "Nx3xf32", "[4, 2]"]);
-        wrong(&[], &[("x", &[4])], &["`x`", "[4]"]);
+        wrong(&[], &[("x", &[4, 2])], &["`x`", "Nx3xf32", "[4, 2]", "dimension 1 is 2, not 3"]);
+        wrong(&[], &[("x", &[4])], &["`x`", "[4]", "1 dimensions, not 2"]);
+        wrong(&[], &[("x", &[4, 2]), ("y", &[1, 1])], &["dimension 1 is 2", "2 dimensions, not 1"]);
+        wrong(&[("y[0]", 3)], &[("x", &[4, 3]), ("y", &[4])], &["dimension 0 is 4, but --dim says 3"]);
+    }
+
+    #[test]
+    fn a_symbol_with_two_extents_counts_for_nothing() {
+        let n = || Dim::Symbol("N".into());
+        let inputs = [input("x", vec![n(), Dim::Known(3)]), input("y", vec![n()]), input("z", vec![n()])];
+        let xy: [(&str, &[usize]); 2] = [("x", &[4, 3]), ("y", &[6])];
+        let e = with_notes(&inputs, &[], &xy).unwrap_err().to_string();
+        assert!(e.contains("`z`") && e.contains("--dim z[0]=N"), "{e}");
+        let all = with_notes(&inputs, &[("z[0]", 0)], &xy).unwrap();
+        assert_eq!(all.list.iter().map(|x| x.1.clone()).collect::<Vec<_>>(), [vec![4, 3], vec![6], vec![0]]);
+        let note = all.notes[0].to_string();
+        assert!(["`N`", "4", "`x`", "6", "`y`"].iter().all(|w| note.contains(w)), "{note}");
     }
 }

@@ -121,6 +121,8 @@ fn value_info(name: &str, t: Option<&TypeProto>) -> Result<ValueInfo, Located> {
         let mut list = Vec::new();
         for d in &dims.dim {
             list.push(match (d.dim_value, &d.dim_param) {
+                // Some exporters write -1 for what they leave open.
+                (Some(-1), _) => Dim::Unknown,
                 (Some(v), _) => Dim::Known(
                     usize::try_from(v).map_err(|_| (format!("value `{name}`"), format!("has the dimension {v}")))?,
                 ),

@@ -26,7 +26,7 @@ pub fn element_count(shape: &[usize]) -> Option<usize> {
 }
 
 /// The bytes given to [`HostTensor::new`] do not fit the type and shape.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("a {dtype} tensor of shape {shape:?} needs {expected} bytes, got {got}")]
 pub struct SizeMismatch {
     dtype: DType,

@@ -1,7 +1,7 @@
 //! Activation functions, written with the primitive scalar operations.
 
 use super::elementwise::{float_with, unary_with};
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Unary, Val};
 use crate::graph::lazy::broadcast_shape;
 use crate::graph::lower::Lowering;
@@ -74,7 +74,7 @@ pub(super) fn prelu(cx: &mut Lowering<'_>) -> Res<()> {
         slope_shape.resize(shape.len().saturating_sub(1), 1);
     }
     if broadcast_shape([&shape[..], &slope_shape[..]].into_iter())? != shape {
-        return Err(format!("the slope's shape {slope_shape:?} does not broadcast to {shape:?}"));
+        return Err(Reason::Shape(format!("the slope's shape {slope_shape:?} does not broadcast to {shape:?}")));
     }
     let slope = cx.without_base(slope).reshaped(&slope_shape);
     let x = cx.lazy(x);
@@ -102,7 +102,7 @@ pub(super) fn clip(cx: &mut Lowering<'_>) -> Res<()> {
     for (i, op) in [(1, Binary::Max), (2, Binary::Min)] {
         if let Some(bound) = cx.optional(i) {
             if cx.shape(bound).iter().product::<usize>() != 1 || cx.dtype(bound) != cx.dtype(x) {
-                return Err(format!("input {i} is not one element of the type of input 0"));
+                return Err(Reason::Type(format!("input {i} is not one element of the type of input 0")));
             }
             ids.push(bound);
             ops.push(op);
@@ -204,7 +204,7 @@ pub(super) fn gelu(cx: &mut Lowering<'_>) -> Res<()> {
     let tanh = match cx.text("approximate", "none")? {
         "none" => false,
         "tanh" => true,
-        other => return Err(format!("attribute `approximate` is `{other}`; none and tanh are supported")),
+        other => return Err(Reason::attribute("approximate", format!("is `{other}`; none and tanh are supported"))),
     };
     float_with(cx, |e, x| {
         let inner = if tanh {

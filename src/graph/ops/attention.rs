@@ -4,9 +4,9 @@
 //! queries copy nothing.
 
 use super::matmul::product;
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
-use crate::graph::fused::{Access, Guard, StepKind};
+use crate::graph::fused::{Access, Guard, Softmax, StepKind};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
@@ -22,7 +22,7 @@ fn heads(cx: &mut Lowering<'_>, v: ValueId, count: usize) -> Res<Lazy> {
             let split = lazy.reshaped(&[b, s, count, hidden / count]);
             Ok(cx.permute(split, &[0, 2, 1, 3]))
         }
-        _ => Err(format!("shape {:?} does not hold {count} heads", lazy.shape)),
+        _ => Err(Reason::Shape(format!("shape {:?} does not hold {count} heads", lazy.shape))),
     }
 }
 
@@ -34,7 +34,7 @@ fn extended(cx: &mut Lowering<'_>, past: Option<ValueId>, new: Lazy) -> Res<Lazy
 }
 
 fn count(cx: &Lowering<'_>, name: &str) -> Res<usize> {
-    usize::try_from(cx.int(name, 0)?).map_err(|_| format!("attribute `{name}` is negative"))
+    usize::try_from(cx.int(name, 0)?).map_err(|_| Reason::attribute(name, "is negative"))
 }
 
 /// Appends `extra` positions of `fill` to the last dimension.
@@ -56,7 +56,7 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
     let ids = [cx.input(0)?, cx.input(1)?, cx.input(2)?];
     let dtype = cx.dtype(ids[0]);
     if !dtype.is_float() || ids.iter().any(|&v| cx.dtype(v) != dtype || cx.shape(v).contains(&0)) {
-        return Err("queries, keys and values must be floats of one type, with elements".into());
+        return Err(Reason::Type("queries, keys and values must be floats of one type, with elements".into()));
     }
     let flat = cx.rank(ids[0]) == 3;
     let (q_heads, kv_heads) = (count(cx, "q_num_heads")?, count(cx, "kv_num_heads")?);
@@ -66,10 +66,13 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
     let k = extended(cx, cx.optional(4), k)?;
     let v = extended(cx, cx.optional(5), v)?;
     let (&[b, h, s, d], &[_, hk, t, _], &[.., dv]) = (&q.shape[..], &k.shape[..], &v.shape[..]) else {
-        return Err("queries and keys have different ranks".into());
+        return Err(Reason::Shape("queries and keys have different ranks".into()));
     };
     if hk == 0 || h % hk != 0 || k.shape[0] != b || v.shape[..3] != k.shape[..3] || k.shape[3] != d {
-        return Err(format!("queries {:?}, keys {:?} and values {:?} do not fit", q.shape, k.shape, v.shape));
+        return Err(Reason::Shape(format!(
+            "queries {:?}, keys {:?} and values {:?} do not fit",
+            q.shape, k.shape, v.shape
+        )));
     }
     let group = h / hk;
     let scale = match cx.float("scale", 0.0)? {
@@ -97,7 +100,7 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
     let capped = if cx.wants(3) && mode < 2 { cx.stored(capped) } else { capped };
     let masked = mask(cx, capped.clone(), &dims, (b, h, hk, past))?;
     let rows = cx.operand_of(masked.clone(), |_| true);
-    let weights = cx.produce(StepKind::Softmax { log: false, masked: true }, vec![rows.clone()], &dims, dtype);
+    let weights = cx.produce(StepKind::Softmax(Softmax { log: false, masked: true }), vec![rows.clone()], &dims, dtype);
     let weights = cx.operand_of(weights, |_| true);
     let values = cx.operand_of(v.clone().reshaped(&[b, hk, 1, t, dv]), super::matmul::good);
     let y = product(cx, weights.clone(), values, dtype)?.reshaped(&[b, h, s, dv]);
@@ -110,7 +113,9 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
             0 | 1 => capped,
             2 => Lazy::read(rows, dtype),
             3 => Lazy::read(weights, dtype),
-            other => return Err(format!("attribute `qk_matmul_output_mode` is {other}; 0 to 3 are supported")),
+            other => {
+                return Err(Reason::attribute("qk_matmul_output_mode", format!("is {other}; 0 to 3 are supported")));
+            }
         };
         cx.set(3, scores.reshaped(&[b, h, s, t]));
     }
@@ -135,7 +140,7 @@ fn mask(
     if let Some(m) = cx.optional(3) {
         let boolean = cx.dtype(m) == DType::Bool;
         if !boolean && cx.dtype(m) != dtype {
-            return Err(format!("the mask has type {}; bool and {dtype} are supported", cx.dtype(m)));
+            return Err(Reason::Type(format!("the mask has type {}; bool and {dtype} are supported", cx.dtype(m))));
         }
         let lazy = cx.without_base(m);
         let mut shape = vec![1; 4usize.saturating_sub(lazy.shape.len())];
@@ -143,7 +148,10 @@ fn mask(
         let last = shape.pop().unwrap_or(1);
         let fits = shape.len() == 3 && [1, b].contains(&shape[0]) && [1, h].contains(&shape[1]) && last <= t;
         if !fits || ![1, s].contains(&shape[2]) {
-            return Err(format!("a mask of shape {:?} does not fit scores of {b} x {h} x {s} x {t}", lazy.shape));
+            return Err(Reason::Shape(format!(
+                "a mask of shape {:?} does not fit scores of {b} x {h} x {s} x {t}",
+                lazy.shape
+            )));
         }
         let fill = if boolean { Scalar::Int(0) } else { Scalar::Float(f64::NEG_INFINITY) };
         let lazy = padded(cx, lazy, t - last, fill);
@@ -191,17 +199,17 @@ pub(super) fn rotary(cx: &mut Lowering<'_>) -> Res<()> {
     let dtype = cx.dtype(x);
     let given = cx.shape(x).to_vec();
     if !dtype.is_float() || given.contains(&0) {
-        return Err(format!("data of type {dtype} and shape {given:?}; floats are needed"));
+        return Err(Reason::Type(format!("data of type {dtype} and shape {given:?}; floats are needed")));
     }
     let heads_given = count(cx, "num_heads")?;
     let data = heads(cx, x, heads_given)?;
-    let [b, h, s, d] = data.shape[..] else { return Err(format!("data of shape {given:?}")) };
+    let [b, h, s, d] = data.shape[..] else { return Err(Reason::Shape(format!("data of shape {given:?}"))) };
     let rotated = match count(cx, "rotary_embedding_dim")? {
         0 => d,
         n => n,
     };
     if rotated > d || rotated % 2 != 0 {
-        return Err(format!("attribute `rotary_embedding_dim` is {rotated} for heads of size {d}"));
+        return Err(Reason::attribute("rotary_embedding_dim", format!("is {rotated} for heads of size {d}")));
     }
     let half = rotated / 2;
     let mut caches = Vec::new();
@@ -209,12 +217,16 @@ pub(super) fn rotary(cx: &mut Lowering<'_>) -> Res<()> {
         let cache = cx.input(i)?;
         let shape = cx.shape(cache).to_vec();
         if shape.last() != Some(&half) || shape.contains(&0) {
-            return Err(format!("input {i} has shape {shape:?}; its last dimension must be {half}"));
+            return Err(Reason::Shape(format!("input {i} has shape {shape:?}; its last dimension must be {half}")));
         }
         let lazy = match cx.optional(3) {
             Some(ids) if shape.len() == 2 && cx.shape(ids) == [b, s] => super::gather::rows(cx, cache, ids)?,
             None if shape == [b, s, half] => cx.without_base(cache),
-            _ => return Err(format!("input {i} of shape {shape:?} does not fit data of shape {given:?}")),
+            _ => {
+                return Err(Reason::Shape(format!(
+                    "input {i} of shape {shape:?} does not fit data of shape {given:?}"
+                )));
+            }
         };
         caches.push(lazy.reshaped(&[b, 1, s, half]));
     }

@@ -5,9 +5,9 @@
 //! kernel that writes every stride-th output. Nothing is multiplied by zero and no scatter is needed.
 
 use super::source::to_shape;
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar};
-use crate::graph::fused::{Access, StepKind, Window};
+use crate::graph::fused::{Access, Conv, StepKind, Window};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, Part};
 use crate::graph::resolve::ValueId;
@@ -26,32 +26,34 @@ pub(super) struct Frame {
 
 fn positive(list: Vec<i64>, n: usize, what: &str) -> Res<Vec<usize>> {
     if list.len() != n {
-        return Err(format!("attribute `{what}` has {} entries for {n} spatial dimensions", list.len()));
+        return Err(Reason::attribute(what, format!("has {} entries for {n} spatial dimensions", list.len())));
     }
     let small = |v: i64| usize::try_from(v).ok().filter(|v| (1..=1 << 24).contains(v));
-    list.iter().map(|&v| small(v).ok_or_else(|| format!("attribute `{what}` is {list:?}"))).collect()
+    list.iter().map(|&v| small(v).ok_or_else(|| Reason::attribute(what, format!("is {list:?}")))).collect()
 }
 
 impl Frame {
     /// Reads the attributes; `kernel` is the extent of the weights where there are any.
     pub(super) fn read(cx: &Lowering<'_>, spatial: usize, kernel: Option<&[usize]>) -> Res<Frame> {
         if !(1..=3).contains(&spatial) {
-            return Err(format!("{spatial} spatial dimensions; 1 to 3 are supported"));
+            return Err(Reason::Shape(format!("{spatial} spatial dimensions; 1 to 3 are supported")));
         }
         let kernel = match (cx.ints("kernel_shape")?, kernel) {
             (Some(k), None) => positive(k, spatial, "kernel_shape")?,
             (Some(k), Some(w)) => {
                 let k = positive(k, spatial, "kernel_shape")?;
                 if k != w {
-                    return Err(format!("attribute `kernel_shape` {k:?} is not that of the weights, {w:?}"));
+                    return Err(Reason::attribute("kernel_shape", format!("{k:?} is not that of the weights, {w:?}")));
                 }
                 k
             }
             (None, Some(w)) if w.contains(&0) => {
-                return Err(format!("the weights' kernel of {w:?} has no elements, which covers nothing"));
+                return Err(Reason::Shape(format!(
+                    "the weights' kernel of {w:?} has no elements, which covers nothing"
+                )));
             }
             (None, Some(w)) => w.to_vec(),
-            (None, None) => return Err("attribute `kernel_shape` is missing".into()),
+            (None, None) => return Err(Reason::attribute("kernel_shape", "is missing")),
         };
         let or_ones = |list: Option<Vec<i64>>, what| match list {
             Some(l) => positive(l, spatial, what),
@@ -66,18 +68,22 @@ impl Frame {
                 Some(p) if p.len() == 2 * spatial => {
                     let small = |v: &i64| usize::try_from(*v).ok().filter(|&v| v <= 1 << 24);
                     let p: Option<Vec<usize>> = p.iter().map(small).collect();
-                    let p = p.ok_or("attribute `pads` has an entry that is negative or too large")?;
+                    let p = p.ok_or(Reason::attribute("pads", "has an entry that is negative or too large"))?;
                     Some((p[..spatial].to_vec(), p[spatial..].to_vec()))
                 }
                 Some(p) => {
-                    return Err(format!("attribute `pads` has {} entries for {spatial} spatial dimensions", p.len()));
+                    return Err(Reason::attribute(
+                        "pads",
+                        format!("has {} entries for {spatial} spatial dimensions", p.len()),
+                    ));
                 }
             },
             "VALID" => Some((vec![0; spatial], vec![0; spatial])),
             "SAME_UPPER" | "SAME_LOWER" => None,
             other => {
-                return Err(format!(
-                    "attribute `auto_pad` is `{other}`; NOTSET, VALID, SAME_UPPER and SAME_LOWER are supported"
+                return Err(Reason::attribute(
+                    "auto_pad",
+                    format!("is `{other}`; NOTSET, VALID, SAME_UPPER and SAME_LOWER are supported"),
                 ));
             }
         };
@@ -109,12 +115,14 @@ impl Frame {
 
 /// Refuses results whose size cannot be computed with.
 pub(super) fn check_size(dims: &[usize]) -> Res<()> {
-    crate::tensor::element_count(dims).map(|_| ()).ok_or_else(|| format!("the result's shape {dims:?} is too large"))
+    crate::tensor::element_count(dims)
+        .map(|_| ())
+        .ok_or_else(|| Reason::Size(format!("the result's shape {dims:?} is too large")))
 }
 
 fn check_float(cx: &Lowering<'_>, ids: &[ValueId]) -> Res<()> {
     match ids.iter().map(|&v| cx.dtype(v)).find(|t| !t.is_float()) {
-        Some(t) => Err(format!("computes with type {t}; only floats are supported")),
+        Some(t) => Err(Reason::Type(format!("computes with type {t}; only floats are supported"))),
         None => Ok(()),
     }
 }
@@ -125,7 +133,7 @@ fn add_bias(cx: &mut Lowering<'_>, y: Lazy, bias: ValueId) -> Res<Lazy> {
     let mut dims = vec![1; shape.len()];
     dims[1] = shape[1];
     if cx.shape(bias).iter().product::<usize>() != shape[1] {
-        return Err(format!("the bias has shape {:?}, there are {} channels", cx.shape(bias), shape[1]));
+        return Err(Reason::Shape(format!("the bias has shape {:?}, there are {} channels", cx.shape(bias), shape[1])));
     }
     let b = cx.without_base(bias).reshaped(&dims);
     cx.combine(vec![y, b], &shape, |e, v| e.binary(Binary::Add, v[0], v[1]))
@@ -165,12 +173,14 @@ pub(super) fn conv(cx: &mut Lowering<'_>) -> Res<()> {
     check_float(cx, &[x, w])?;
     let (xs, ws) = (cx.shape(x).to_vec(), cx.shape(w).to_vec());
     if xs.len() < 3 || ws.len() != xs.len() {
-        return Err(format!("data of shape {xs:?} and weights of shape {ws:?} do not fit"));
+        return Err(Reason::Shape(format!("data of shape {xs:?} and weights of shape {ws:?} do not fit")));
     }
     let spatial = xs.len() - 2;
     let groups = usize::try_from(cx.int("group", 1)?).unwrap_or(0);
     if groups == 0 || ws[1].checked_mul(groups) != Some(xs[1]) || ws[0] % groups != 0 {
-        return Err(format!("data of shape {xs:?} and weights of shape {ws:?} do not fit in {groups} groups"));
+        return Err(Reason::Shape(format!(
+            "data of shape {xs:?} and weights of shape {ws:?} do not fit in {groups} groups"
+        )));
     }
     let frame = Frame::read(cx, spatial, Some(&ws[2..]))?;
     let (mut begin, end) = frame.padding(&xs[2..]);
@@ -178,12 +188,12 @@ pub(super) fn conv(cx: &mut Lowering<'_>) -> Res<()> {
     for d in 0..spatial {
         let padded = xs[2 + d] + begin[d] + end[d];
         let room = padded.checked_sub(frame.reach(d)).ok_or_else(|| {
-            format!("the kernel reaches over {} elements, the padded input has {padded}", frame.reach(d))
+            Reason::Value(format!("the kernel reaches over {} elements, the padded input has {padded}", frame.reach(d)))
         })?;
         dims.push(room / frame.strides[d] + 1);
     }
     if dims.contains(&0) || xs.contains(&0) {
-        return Err(format!("data of shape {xs:?} has no elements"));
+        return Err(Reason::Shape(format!("data of shape {xs:?} has no elements")));
     }
     check_size(&dims)?;
     let (data, more, _) = data_operand(cx, x);
@@ -191,7 +201,7 @@ pub(super) fn conv(cx: &mut Lowering<'_>) -> Res<()> {
     let weights = cx.operand_if(w, View::is_dense);
     let window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
     let dtype = cx.dtype(x);
-    let mut y = cx.produce(StepKind::Conv { window, groups }, vec![data, weights], &dims, dtype);
+    let mut y = cx.produce(StepKind::Conv(Conv { window, groups }), vec![data, weights], &dims, dtype);
     if let Some(bias) = cx.optional(2) {
         y = add_bias(cx, y, bias)?;
     }
@@ -248,23 +258,25 @@ pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
     check_float(cx, &[x, w])?;
     let (xs, ws) = (cx.shape(x).to_vec(), cx.shape(w).to_vec());
     if xs.len() < 3 || ws.len() != xs.len() || xs.contains(&0) || ws.contains(&0) {
-        return Err(format!("data of shape {xs:?} and weights of shape {ws:?} do not fit"));
+        return Err(Reason::Shape(format!("data of shape {xs:?} and weights of shape {ws:?} do not fit")));
     }
     let spatial = xs.len() - 2;
     let groups = usize::try_from(cx.int("group", 1)?).unwrap_or(0);
     if groups == 0 || ws[0] != xs[1] || xs[1] % groups != 0 {
-        return Err(format!("data of shape {xs:?} and weights of shape {ws:?} do not fit in {groups} groups"));
+        return Err(Reason::Shape(format!(
+            "data of shape {xs:?} and weights of shape {ws:?} do not fit in {groups} groups"
+        )));
     }
     let frame = Frame::read(cx, spatial, Some(&ws[2..]))?;
     let extra = match cx.ints("output_padding")? {
         Some(p) if p.len() == spatial => to_shape(&p)?,
-        Some(_) => return Err("attribute `output_padding` has the wrong length".into()),
+        Some(_) => return Err(Reason::attribute("output_padding", "has the wrong length")),
         None => vec![0; spatial],
     };
     let want = match cx.ints("output_shape")? {
         Some(p) if p.len() == spatial => Some(to_shape(&p)?),
         Some(p) if p.len() == spatial + 2 => Some(to_shape(&p[2..])?),
-        Some(_) => return Err("attribute `output_shape` has the wrong length".into()),
+        Some(_) => return Err(Reason::attribute("output_shape", "has the wrong length")),
         None => None,
     };
     let mut dims = vec![xs[0], ws[1] * groups];
@@ -291,13 +303,13 @@ pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
         }
     }
     if to_shape(&dims.iter().map(|&d| d as i64).collect::<Vec<_>>())?.contains(&0) {
-        return Err(format!("the result's shape {dims:?} has no elements"));
+        return Err(Reason::Shape(format!("the result's shape {dims:?} has no elements")));
     }
     let dtype = cx.dtype(x);
     let data = cx.operand_if(x, |v| v.is_inner_dense(1));
     let weights = cx.plain(w);
     if frame.strides.iter().any(|&s| s > MAX_PHASES) {
-        return Err(format!("attribute `strides` {:?} is too large", frame.strides));
+        return Err(Reason::attribute("strides", format!("{:?} is too large", frame.strides)));
     }
     let per_dim: Vec<Vec<Phase>> = (0..spatial)
         .map(|d| phases(dims[2 + d], frame.kernel[d], frame.strides[d], frame.dilations[d], begin[d]))
@@ -305,7 +317,7 @@ pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
     let mut parts = Vec::new();
     let combinations: usize = per_dim.iter().map(Vec::len).product();
     if combinations > MAX_PHASES {
-        return Err(format!("attribute `strides` {:?} is too large", frame.strides));
+        return Err(Reason::attribute("strides", format!("{:?} is too large", frame.strides)));
     }
     for c in 0..combinations {
         let mut rest = c;
@@ -340,7 +352,7 @@ pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
             pads,
         };
         let inputs = vec![Access::new(data.tensor, view), taps];
-        parts.push(Part { kind: StepKind::Conv { window, groups }, inputs, slices, acc: None });
+        parts.push(Part { kind: StepKind::Conv(Conv { window, groups }), inputs, slices, acc: None });
     }
     let mut y = cx.produce_parts(parts, &dims, dtype);
     if let Some(bias) = cx.optional(2) {

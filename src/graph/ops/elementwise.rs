@@ -1,6 +1,6 @@
 //! Operators that are one scalar operation per element, with broadcasting.
 
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Unary, Val};
 use crate::graph::lazy::broadcast_shape;
 use crate::graph::lower::Lowering;
@@ -22,7 +22,7 @@ pub(super) fn unary_with(cx: Cx<'_, '_>, f: impl FnOnce(&mut Expr, Val) -> Val) 
 pub(super) fn float_with(cx: Cx<'_, '_>, f: impl FnOnce(&mut Expr, Val) -> Val) -> Res<()> {
     let t = cx.dtype(cx.input(0)?);
     if !t.is_float() {
-        return Err(format!("input 0 has type {t}; only floats are supported"));
+        return Err(Reason::Type(format!("input 0 has type {t}; only floats are supported")));
     }
     unary_with(cx, f)
 }
@@ -78,7 +78,7 @@ fn binary_with(cx: Cx<'_, '_>, f: impl FnOnce(&mut Expr, Val, Val) -> Val) -> Re
     let (a, b) = (cx.input(0)?, cx.input(1)?);
     let (ta, tb) = (cx.dtype(a), cx.dtype(b));
     if ta != tb {
-        return Err(format!("its inputs have types {ta} and {tb}; they must be equal"));
+        return Err(Reason::Type(format!("its inputs have types {ta} and {tb}; they must be equal")));
     }
     let build = |e: &mut Expr, v: &[Val]| f(e, v[0], v[1]);
     let y = match cx.attribute("axis") {
@@ -132,7 +132,7 @@ pub(super) fn bit_shift(cx: &mut Lowering<'_>) -> Res<()> {
     match cx.text("direction", "")? {
         "LEFT" => binary(cx, Binary::Shl),
         "RIGHT" => binary(cx, Binary::Shr),
-        other => Err(format!("attribute `direction` is `{other}`; LEFT and RIGHT are supported")),
+        other => Err(Reason::attribute("direction", format!("is `{other}`; LEFT and RIGHT are supported"))),
     }
 }
 
@@ -164,9 +164,13 @@ pub(super) fn pow(cx: &mut Lowering<'_>) -> Res<()> {
 /// Folds any number of inputs of one type.
 fn variadic(cx: Cx<'_, '_>, op: Binary, finish: impl FnOnce(&mut Expr, Val, usize) -> Val) -> Res<()> {
     let ids: Vec<ValueId> = cx.inputs();
-    let first = *ids.first().ok_or("it has no inputs")?;
+    let first = *ids.first().ok_or(Reason::Value("it has no inputs".into()))?;
     if let Some(&other) = ids.iter().find(|&&v| cx.dtype(v) != cx.dtype(first)) {
-        return Err(format!("its inputs have types {} and {}; they must be equal", cx.dtype(first), cx.dtype(other)));
+        return Err(Reason::Type(format!(
+            "its inputs have types {} and {}; they must be equal",
+            cx.dtype(first),
+            cx.dtype(other)
+        )));
     }
     // Long lists are combined in groups, so that no kernel gets too many operands.
     let n = ids.len();
@@ -210,10 +214,10 @@ pub(super) fn where_(cx: &mut Lowering<'_>) -> Res<()> {
     let ids = [cx.input(0)?, cx.input(1)?, cx.input(2)?];
     let t = ids.map(|v| cx.dtype(v));
     if t[0] != DType::Bool || t[1] != t[2] {
-        return Err(format!(
+        return Err(Reason::Type(format!(
             "its inputs have types {}, {} and {}; bool and twice the same are needed",
             t[0], t[1], t[2]
-        ));
+        )));
     }
     let y = cx.elementwise(&ids, |e, v| e.select(v[0], v[1], v[2]))?;
     cx.set(0, y);
@@ -232,7 +236,7 @@ fn cast_to(cx: Cx<'_, '_>, to: DType) -> Res<()> {
 pub(super) fn cast(cx: &mut Lowering<'_>) -> Res<()> {
     let to = match cx.attribute("to") {
         Some(Attribute::Int(code)) => DType::from_onnx(*code as i32)
-            .ok_or_else(|| format!("attribute `to` is type {code}, which is not supported"))?,
+            .ok_or_else(|| Reason::attribute("to", format!("is type {code}, which is not supported")))?,
         // The first version gave the type's name.
         Some(Attribute::Text(name)) => match name.as_str() {
             "FLOAT" => DType::F32,
@@ -240,9 +244,9 @@ pub(super) fn cast(cx: &mut Lowering<'_>) -> Res<()> {
             "INT32" => DType::I32,
             "INT64" => DType::I64,
             "BOOL" => DType::Bool,
-            other => return Err(format!("attribute `to` is `{other}`, which is not supported")),
+            other => return Err(Reason::attribute("to", format!("is `{other}`, which is not supported"))),
         },
-        _ => return Err("attribute `to` is missing".into()),
+        _ => return Err(Reason::attribute("to", "is missing")),
     };
     cast_to(cx, to)
 }

@@ -1,6 +1,6 @@
 //! Gather and its variants: reads through index tensors.
 
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::fused::Indirect;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
@@ -17,7 +17,7 @@ fn data(cx: &mut Lowering<'_>, v: ValueId) -> Lazy {
 pub(super) fn check_index(cx: &Lowering<'_>, v: ValueId) -> Res<()> {
     match cx.dtype(v) {
         DType::I32 | DType::I64 => Ok(()),
-        t => Err(format!("the indices have type {t}; i32 and i64 are supported")),
+        t => Err(Reason::Type(format!("the indices have type {t}; i32 and i64 are supported"))),
     }
 }
 
@@ -32,7 +32,7 @@ fn empty(cx: &mut Lowering<'_>, v: ValueId, shape: &[usize]) -> bool {
 }
 
 fn some_elements(cx: &Lowering<'_>, v: ValueId) -> Res<()> {
-    if cx.shape(v).contains(&0) { Err("gathers from a tensor without elements".into()) } else { Ok(()) }
+    if cx.shape(v).contains(&0) { Err(Reason::Shape("gathers from a tensor without elements".into())) } else { Ok(()) }
 }
 
 pub(super) fn gather(cx: &mut Lowering<'_>) -> Res<()> {
@@ -51,7 +51,7 @@ pub(super) fn gather(cx: &mut Lowering<'_>) -> Res<()> {
     if let Some(t) = cx.constant(index) {
         let list = t.to_i64();
         if let Some(bad) = list.iter().find(|i| !(-n..n).contains(i)) {
-            return Err(format!("index {bad} is outside the extent {n} of axis {d}"));
+            return Err(Reason::Shape(format!("index {bad} is outside the extent {n} of axis {d}")));
         }
         // One known index is a slice.
         if let [i] = list[..] {
@@ -102,7 +102,7 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
     let d = cx.axis(cx.int("axis", 0)?, cx.rank(x))?;
     let (dims, out) = (cx.shape(x).to_vec(), cx.shape(index).to_vec());
     if dims.len() != out.len() || (0..dims.len()).any(|i| i != d && out[i] > dims[i]) {
-        return Err(format!("indices of shape {out:?} do not fit data of shape {dims:?}"));
+        return Err(Reason::Shape(format!("indices of shape {out:?} do not fit data of shape {dims:?}")));
     }
     if empty(cx, x, &out) {
         return Ok(());
@@ -124,13 +124,14 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
 pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, index) = (cx.input(0)?, cx.input(1)?);
     check_index(cx, index)?;
-    let batch = usize::try_from(cx.int("batch_dims", 0)?).map_err(|_| "attribute `batch_dims` is negative")?;
+    let batch =
+        usize::try_from(cx.int("batch_dims", 0)?).map_err(|_| Reason::attribute("batch_dims", "is negative"))?;
     let (dims, idx) = (cx.shape(x).to_vec(), cx.shape(index).to_vec());
-    let Some((&k, lead)) = idx.split_last() else { return Err("the indices are a scalar".into()) };
+    let Some((&k, lead)) = idx.split_last() else { return Err(Reason::Shape("the indices are a scalar".into())) };
     if batch >= idx.len() || batch + k > dims.len() || dims[..batch] != idx[..batch] {
-        return Err(format!(
+        return Err(Reason::Shape(format!(
             "indices of shape {idx:?} do not fit data of shape {dims:?} with {batch} batch dimensions"
-        ));
+        )));
     }
     let rest = &dims[batch + k..];
     let out: Vec<usize> = lead.iter().chain(rest).copied().collect();

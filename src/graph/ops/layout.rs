@@ -1,7 +1,7 @@
 //! Operators that move elements without computing: they change views and shapes.
 
 use super::source::to_shape;
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::expr::Val;
 use crate::graph::fused::{Role, Tensor};
 use crate::graph::lazy::{Lazy, broadcast_shape, map_access};
@@ -16,10 +16,10 @@ fn set_reshaped(cx: &mut Lowering<'_>, shape: &[usize]) -> Res<()> {
     let x = cx.input(0)?;
     let have = cx.shape(x).to_vec();
     if Some(have.iter().product::<usize>()) != element_count(shape) {
-        return Err(format!("shape {have:?} cannot become {shape:?}"));
+        return Err(Reason::Shape(format!("shape {have:?} cannot become {shape:?}")));
     }
     if let Some(t) = cx.constant(x) {
-        let t = t.reshaped(shape).map_err(|e| e.to_string())?;
+        let t = t.reshaped(shape)?;
         cx.set_const(0, t);
         return Ok(());
     }
@@ -41,21 +41,21 @@ pub(super) fn reshape(cx: &mut Lowering<'_>) -> Res<()> {
     let mut infer = None;
     for (i, &d) in want.iter().enumerate() {
         shape.push(match d {
-            0 if !allow_zero => {
-                *have.get(i).ok_or_else(|| format!("dimension {i} of {want:?} copies none of {have:?}"))?
-            }
+            0 if !allow_zero => *have
+                .get(i)
+                .ok_or_else(|| Reason::Shape(format!("dimension {i} of {want:?} copies none of {have:?}")))?,
             -1 if infer.is_none() => {
                 infer = Some(i);
                 1
             }
-            _ => usize::try_from(d).map_err(|_| format!("{want:?} is not a shape"))?,
+            _ => usize::try_from(d).map_err(|_| Reason::Shape(format!("{want:?} is not a shape")))?,
         });
     }
     if let Some(i) = infer {
         let known: usize = to_shape(&shape.iter().map(|&d| d as i64).collect::<Vec<_>>())?.iter().product();
         let total: usize = have.iter().product();
         if known == 0 || !total.is_multiple_of(known) {
-            return Err(format!("shape {have:?} cannot become {want:?}"));
+            return Err(Reason::Shape(format!("shape {have:?} cannot become {want:?}")));
         }
         shape[i] = total / known;
     }
@@ -89,7 +89,7 @@ pub(super) fn squeeze(cx: &mut Lowering<'_>) -> Res<()> {
             for a in list {
                 let a = cx.axis(a, shape.len())?;
                 if shape[a] != 1 {
-                    return Err(format!("dimension {a} of {shape:?} is not 1"));
+                    return Err(Reason::Shape(format!("dimension {a} of {shape:?} is not 1")));
                 }
                 drop[a] = true;
             }
@@ -102,13 +102,13 @@ pub(super) fn squeeze(cx: &mut Lowering<'_>) -> Res<()> {
 pub(super) fn unsqueeze(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
     let shape = cx.shape(x).to_vec();
-    let list = axes(cx)?.ok_or("the axes are missing")?;
+    let list = axes(cx)?.ok_or(Reason::Value("the axes are missing".into()))?;
     let rank = shape.len() + list.len();
     let mut new = vec![false; rank];
     for a in list {
         let a = cx.axis(a, rank)?;
         if std::mem::replace(&mut new[a], true) {
-            return Err(format!("axis {a} is given twice"));
+            return Err(Reason::Shape(format!("axis {a} is given twice")));
         }
     }
     let mut old = shape.into_iter();
@@ -126,7 +126,7 @@ pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
     let mut sorted = perm.clone();
     sorted.sort_unstable();
     if !sorted.iter().copied().eq(0..rank) {
-        return Err(format!("attribute `perm` {perm:?} is not an order of {rank} dimensions"));
+        return Err(Reason::attribute("perm", format!("{perm:?} is not an order of {rank} dimensions")));
     }
     let lazy = cx.lazy(x);
     let y = cx.permute(lazy, &perm);
@@ -136,12 +136,12 @@ pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
 
 pub(super) fn concat(cx: &mut Lowering<'_>) -> Res<()> {
     let ids: Vec<ValueId> = cx.inputs();
-    let first = *ids.first().ok_or("it has no inputs")?;
+    let first = *ids.first().ok_or(Reason::Value("it has no inputs".into()))?;
     let (dtype, rank) = (cx.dtype(first), cx.rank(first));
     let axis = match cx.attribute("axis") {
         Some(_) => cx.int("axis", 0)?,
         None if cx.opset() < 4 => 1,
-        None => return Err("attribute `axis` is missing".into()),
+        None => return Err(Reason::attribute("axis", "is missing")),
     };
     let axis = cx.axis(axis, rank)?;
     let mut shape = cx.shape(first).to_vec();
@@ -150,12 +150,12 @@ pub(super) fn concat(cx: &mut Lowering<'_>) -> Res<()> {
         let s = cx.shape(v);
         let fits = s.len() == rank && (0..rank).all(|d| d == axis || s[d] == shape[d]);
         if !fits || cx.dtype(v) != dtype {
-            return Err(format!(
+            return Err(Reason::Shape(format!(
                 "inputs {}{:?} and {}{s:?} do not fit along axis {axis}",
                 dtype,
                 cx.shape(first),
                 cx.dtype(v)
-            ));
+            )));
         }
         shape[axis] = shape[axis].saturating_add(s[axis]);
     }
@@ -186,7 +186,7 @@ pub(super) fn join(cx: &mut Lowering<'_>, parts: Vec<Lazy>, axis: usize) -> Res<
     for p in &parts {
         let fits = p.shape.len() == first.len() && (0..first.len()).all(|d| d == axis || p.shape[d] == first[d]);
         if !fits || p.dtype() != dtype {
-            return Err(format!("shapes {first:?} and {:?} do not fit along axis {axis}", p.shape));
+            return Err(Reason::Shape(format!("shapes {first:?} and {:?} do not fit along axis {axis}", p.shape)));
         }
         shape[axis] += p.shape[axis];
     }
@@ -218,7 +218,7 @@ pub(super) fn split(cx: &mut Lowering<'_>) -> Res<()> {
     };
     let sizes = to_shape(&sizes)?;
     if sizes.iter().try_fold(0usize, |a, &b| a.checked_add(b)) != Some(total) || sizes.len() < count {
-        return Err(format!("parts {sizes:?} do not make {total}"));
+        return Err(Reason::Shape(format!("parts {sizes:?} do not make {total}")));
     }
     let plain = cx.plain(x);
     let mut start = 0;
@@ -259,7 +259,7 @@ pub(super) fn slice(cx: &mut Lowering<'_>) -> Res<()> {
     let (starts, ends, axes, steps);
     if cx.opset() < 10 && cx.attribute("starts").is_some() {
         starts = cx.ints("starts")?.unwrap_or_default();
-        ends = cx.ints("ends")?.ok_or("attribute `ends` is missing")?;
+        ends = cx.ints("ends")?.ok_or(Reason::attribute("ends", "is missing"))?;
         axes = cx.ints("axes")?;
         steps = None;
     } else {
@@ -271,14 +271,14 @@ pub(super) fn slice(cx: &mut Lowering<'_>) -> Res<()> {
     let axes = axes.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
     if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
-        return Err("starts, ends, axes and steps have different lengths".into());
+        return Err(Reason::Value("starts, ends, axes and steps have different lengths".into()));
     }
     let mut cuts = Vec::new();
     for i in 0..starts.len() {
         let d = cx.axis(axes[i], shape.len())?;
         let (n, step) = (shape[d] as i64, steps[i]);
         if step == 0 {
-            return Err("a step is 0".into());
+            return Err(Reason::Value("a step is 0".into()));
         }
         let wrap = |v: i64| if v < 0 { v.saturating_add(n) } else { v };
         let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
@@ -315,13 +315,13 @@ pub(super) fn tile(cx: &mut Lowering<'_>) -> Res<()> {
         let axis = cx.const_ints(2, "the axis")?;
         let tiles = to_shape(&cx.const_ints(1, "the tiles")?)?;
         let (&[axis], &[tiles]) = (&axis[..], &tiles[..]) else {
-            return Err("tiles and axis are not one number".into());
+            return Err(Reason::Value("tiles and axis are not one number".into()));
         };
         repeats[cx.axis(axis, rank)?] = tiles;
     } else {
         repeats = to_shape(&cx.const_ints(1, "the repeats")?)?;
         if repeats.len() != rank {
-            return Err(format!("{} repeats for {rank} dimensions", repeats.len()));
+            return Err(Reason::Shape(format!("{} repeats for {rank} dimensions", repeats.len())));
         }
     }
     // [a, b] -> [r0, a, r1, b] with repeating dimensions -> [r0 * a, r1 * b]
@@ -339,10 +339,10 @@ pub(super) fn tile(cx: &mut Lowering<'_>) -> Res<()> {
 fn four_dims(cx: &Lowering<'_>) -> Res<([usize; 4], usize)> {
     let shape = cx.shape(cx.input(0)?);
     let dims: [usize; 4] =
-        shape.try_into().map_err(|_| format!("input 0 has shape {shape:?}; 4 dimensions are needed"))?;
+        shape.try_into().map_err(|_| Reason::Shape(format!("input 0 has shape {shape:?}; 4 dimensions are needed")))?;
     let b = match cx.attribute("blocksize") {
         Some(Attribute::Int(b)) if *b > 0 => *b as usize,
-        _ => return Err("attribute `blocksize` is missing or not positive".into()),
+        _ => return Err(Reason::attribute("blocksize", "is missing or not positive")),
     };
     Ok((dims, b))
 }
@@ -350,13 +350,13 @@ fn four_dims(cx: &Lowering<'_>) -> Res<([usize; 4], usize)> {
 pub(super) fn depth_to_space(cx: &mut Lowering<'_>) -> Res<()> {
     let ([n, c, h, w], b) = four_dims(cx)?;
     if b > 1 << 16 || c % (b * b) != 0 {
-        return Err(format!("{c} channels are not a multiple of {b} * {b}"));
+        return Err(Reason::Shape(format!("{c} channels are not a multiple of {b} * {b}")));
     }
     let depth = c / (b * b);
     let (split, perm) = match cx.text("mode", "DCR")? {
         "DCR" => ([n, b, b, depth, h, w], [0, 3, 4, 1, 5, 2]),
         "CRD" => ([n, depth, b, b, h, w], [0, 1, 4, 2, 5, 3]),
-        other => return Err(format!("attribute `mode` is `{other}`; DCR and CRD are supported")),
+        other => return Err(Reason::attribute("mode", format!("is `{other}`; DCR and CRD are supported"))),
     };
     let lazy = cx.lazy(cx.input(0)?).reshaped(&split);
     let y = cx.permute(lazy, &perm).reshaped(&[n, depth, h * b, w * b]);
@@ -367,7 +367,7 @@ pub(super) fn depth_to_space(cx: &mut Lowering<'_>) -> Res<()> {
 pub(super) fn space_to_depth(cx: &mut Lowering<'_>) -> Res<()> {
     let ([n, c, h, w], b) = four_dims(cx)?;
     if b > 1 << 16 || h % b != 0 || w % b != 0 {
-        return Err(format!("the extents {h} and {w} are not multiples of {b}"));
+        return Err(Reason::Shape(format!("the extents {h} and {w} are not multiples of {b}")));
     }
     let lazy = cx.lazy(cx.input(0)?).reshaped(&[n, c, h / b, b, w / b, b]);
     let y = cx.permute(lazy, &[0, 3, 5, 1, 2, 4]).reshaped(&[n, c * b * b, h / b, w / b]);

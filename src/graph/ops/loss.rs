@@ -1,9 +1,9 @@
 //! Classification losses: the score of the right class, weighted and averaged.
 
 use super::gather::check_index;
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Unary};
-use crate::graph::fused::{Access, Indirect, ReduceOp, StepKind};
+use crate::graph::fused::{Access, Indirect, Reduce, ReduceOp, Softmax, StepKind};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
@@ -15,7 +15,7 @@ use crate::tensor::DType;
 fn total(cx: &mut Lowering<'_>, lazy: Lazy, dtype: DType) -> Lazy {
     let access = cx.operand_of(lazy, |_| true);
     let view = access.view.repeated(0, 1);
-    let kind = StepKind::Reduce { op: ReduceOp::Sum, prologue: Expr::acc(dtype) };
+    let kind = StepKind::Reduce(Reduce { op: ReduceOp::Sum, prologue: Expr::acc(dtype) });
     let view = if view.rank() == 1 { view.repeated(1, 1) } else { view };
     cx.produce(kind, vec![Access::new(access.tensor, view)], &[1], dtype).reshaped(&[])
 }
@@ -27,7 +27,10 @@ fn loss(cx: &mut Lowering<'_>, log: Access, classes: ValueId, weights: Option<Va
     let (c, mut dims) = (shape[1], shape.clone());
     dims.remove(1);
     if cx.shape(classes) != dims {
-        return Err(format!("classes of shape {:?} do not fit scores of shape {shape:?}", cx.shape(classes)));
+        return Err(Reason::Shape(format!(
+            "classes of shape {:?} do not fit scores of shape {shape:?}",
+            cx.shape(classes)
+        )));
     }
     let index = cx.operand(classes);
     let index_type = cx.dtype(classes);
@@ -39,7 +42,7 @@ fn loss(cx: &mut Lowering<'_>, log: Access, classes: ValueId, weights: Option<Va
     let mut terms = vec![Lazy::read(picked, dtype), Lazy::read(index.clone(), index_type)];
     if let Some(w) = weights {
         if cx.shape(w) != [c] || cx.dtype(w) != dtype {
-            return Err(format!("weights of shape {:?} do not fit {c} classes", cx.shape(w)));
+            return Err(Reason::Shape(format!("weights of shape {:?} do not fit {c} classes", cx.shape(w))));
         }
         let w = cx.operand(w);
         let zeros = View { offset: w.view.offset, dims: dims.clone(), strides: vec![0; dims.len()] };
@@ -74,7 +77,7 @@ fn loss(cx: &mut Lowering<'_>, log: Access, classes: ValueId, weights: Option<Va
             let used = cx.stored(used);
             cx.combine(vec![sum, used], &[], |e, v| e.binary(Binary::Div, v[0], v[1]))?
         }
-        other => return Err(format!("attribute `reduction` is `{other}`; none, sum and mean are supported")),
+        other => return Err(Reason::attribute("reduction", format!("is `{other}`; none, sum and mean are supported"))),
     };
     cx.set(0, y);
     Ok(())
@@ -84,7 +87,7 @@ fn scores(cx: &Lowering<'_>) -> Res<(ValueId, DType)> {
     let x = cx.input(0)?;
     let (dtype, shape) = (cx.dtype(x), cx.shape(x));
     if !dtype.is_float() || shape.len() < 2 || shape.contains(&0) {
-        return Err(format!("scores of type {dtype} and shape {shape:?}; floats [N, C, ..] are needed"));
+        return Err(Reason::Type(format!("scores of type {dtype} and shape {shape:?}; floats [N, C, ..] are needed")));
     }
     Ok((x, dtype))
 }
@@ -105,7 +108,7 @@ pub(super) fn softmax_cross_entropy(cx: &mut Lowering<'_>) -> Res<()> {
     let moved = cx.permute(lazy, &order);
     let dims = moved.shape.clone();
     let access = cx.operand_of(moved, |_| true);
-    let log = cx.produce(StepKind::Softmax { log: true, masked: false }, vec![access], &dims, dtype);
+    let log = cx.produce(StepKind::Softmax(Softmax { log: true, masked: false }), vec![access], &dims, dtype);
     let mut back = vec![0; rank];
     order.iter().enumerate().for_each(|(i, &o)| back[o] = i);
     let log = cx.permute(log, &back);

@@ -5,6 +5,7 @@
 
 mod activation;
 mod attention;
+mod control;
 mod conv;
 mod elementwise;
 mod gather;
@@ -105,6 +106,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("HardSwish",             "",                                 activation::hard_swish),
     op ("Hardmax",               "axis",                             reduce::hardmax),
     op ("Identity",              "",                                 source::identity),
+    op ("If",                    "else_branch then_branch",          control::if_),
     op ("InstanceNormalization", "consumed_inputs epsilon",          normalize::instance),
     map("IsInf",                 "detect_negative detect_positive",  elementwise::is_inf),
     map("IsNaN",                 "",                                 elementwise::is_nan),

@@ -1,9 +1,9 @@
 //! Normalisations.
 
 use super::pool::{power, root};
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Unary};
-use crate::graph::fused::{Access, PoolOp, ReduceOp, StepKind, Window};
+use crate::graph::fused::{Access, Normalize, Pool, PoolOp, Reduce, ReduceOp, StepKind, Window};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
@@ -14,10 +14,10 @@ fn float_input(cx: &Lowering<'_>) -> Res<(ValueId, DType, Vec<usize>)> {
     let x = cx.input(0)?;
     let (t, shape) = (cx.dtype(x), cx.shape(x).to_vec());
     if !t.is_float() {
-        return Err(format!("input 0 has type {t}; only floats are supported"));
+        return Err(Reason::Type(format!("input 0 has type {t}; only floats are supported")));
     }
     if shape.contains(&0) {
-        return Err(format!("data of shape {shape:?} has no elements"));
+        return Err(Reason::Shape(format!("data of shape {shape:?} has no elements")));
     }
     Ok((x, t, shape))
 }
@@ -37,17 +37,17 @@ fn channels(rank: usize, c: usize) -> Vec<usize> {
 pub(super) fn batch(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, dtype, shape) = float_input(cx)?;
     if cx.int("training_mode", 0)? != 0 {
-        return Err("attribute `training_mode` is 1; only inference (0) is supported".into());
+        return Err(Reason::attribute("training_mode", "is 1; only inference (0) is supported"));
     }
     if cx.opset() < 9 && cx.int("spatial", 1)? == 0 {
-        return Err("attribute `spatial` is 0; only 1 is supported".into());
+        return Err(Reason::attribute("spatial", "is 0; only 1 is supported"));
     }
     let epsilon = cx.float("epsilon", 1e-5)?;
     let c = if shape.len() > 1 { shape[1] } else { 1 };
     let params = [cx.input(1)?, cx.input(2)?, cx.input(3)?, cx.input(4)?];
     for (i, &p) in params.iter().enumerate() {
         if cx.shape(p).iter().product::<usize>() != c {
-            return Err(format!("input {} has shape {:?}, there are {c} channels", i + 1, cx.shape(p)));
+            return Err(Reason::Shape(format!("input {} has shape {:?}, there are {c} channels", i + 1, cx.shape(p))));
         }
     }
     let dims = channels(shape.len(), c);
@@ -129,7 +129,7 @@ fn affine(
     for (term, op) in [(scale, Binary::Mul), (bias, Binary::Add)] {
         if let Some((v, dims)) = term {
             if cx.shape(v).iter().product::<usize>() != dims.iter().product::<usize>() {
-                return Err(format!("a scale or bias has shape {:?}; {dims:?} is needed", cx.shape(v)));
+                return Err(Reason::Shape(format!("a scale or bias has shape {:?}; {dims:?} is needed", cx.shape(v))));
             }
             let t = cx.without_base(v).reshaped(dims);
             let t = if cx.dtype(v) == y.dtype() {
@@ -150,14 +150,14 @@ fn normalized(cx: &mut Lowering<'_>, x: ValueId, dims: &[usize], axis: usize, ep
     let dtype = cx.dtype(x);
     let lazy = cx.without_base(x).reshaped(dims);
     let access = cx.operand_of(lazy, |_| true);
-    let kind = StepKind::Normalize { axes: dims.len() - axis, epsilon: epsilon as f32, center };
+    let kind = StepKind::Normalize(Normalize { axes: dims.len() - axis, epsilon: epsilon as f32, center });
     cx.produce(kind, vec![access], dims, dtype)
 }
 
 pub(super) fn instance(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, _, shape) = float_input(cx)?;
     if shape.len() < 3 {
-        return Err(format!("data of shape {shape:?}; [N, C, spatial..] is needed"));
+        return Err(Reason::Shape(format!("data of shape {shape:?}; [N, C, spatial..] is needed")));
     }
     let epsilon = cx.float("epsilon", 1e-5)?;
     let y = normalized(cx, x, &shape, 2, epsilon, true);
@@ -172,7 +172,7 @@ pub(super) fn group(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, _, shape) = float_input(cx)?;
     let groups = usize::try_from(cx.int("num_groups", 0)?).unwrap_or(0);
     if shape.len() < 2 || groups == 0 || shape[1] % groups != 0 {
-        return Err(format!("{groups} groups do not divide data of shape {shape:?}"));
+        return Err(Reason::Shape(format!("{groups} groups do not divide data of shape {shape:?}")));
     }
     let epsilon = cx.float("epsilon", 1e-5)?;
     let mut split = vec![shape[0], groups, shape[1] / groups];
@@ -200,7 +200,7 @@ fn statistics(cx: &mut Lowering<'_>, x: ValueId, axis: usize, epsilon: f64) -> R
     let inner = [&outer[..], &shape[axis..]].concat();
     let sum = |cx: &mut Lowering<'_>, data: Access, prologue: Expr| {
         let view = data.view.reshaped(&inner).unwrap_or_else(|| View::dense(&inner));
-        let kind = StepKind::Reduce { op: ReduceOp::Sum, prologue };
+        let kind = StepKind::Reduce(Reduce { op: ReduceOp::Sum, prologue });
         cx.produce(kind, vec![Access::new(data.tensor, view)], &outer, dtype).reshaped(&kept)
     };
     let data = cx.operand_if(x, View::is_dense);
@@ -266,14 +266,15 @@ pub(super) fn mean_variance(cx: &mut Lowering<'_>) -> Res<()> {
         (0..shape.len()).filter(|&d| !reduced[d]).chain((0..shape.len()).filter(|&d| reduced[d])).collect();
     let n = reduced.iter().filter(|&&r| r).count();
     if n == 0 {
-        return Err("attribute `axes` is empty".into());
+        return Err(Reason::attribute("axes", "is empty"));
     }
     let lazy = cx.without_base(x);
     let moved = cx.permute(lazy, &order);
     let dims = moved.shape.clone();
     let access = cx.operand_of(moved, |_| true);
     // The reference implementation adds 1e-9 to the deviation; added to the variance it is below f32's resolution.
-    let y = cx.produce(StepKind::Normalize { axes: n, epsilon: 1e-9, center: true }, vec![access], &dims, dtype);
+    let y =
+        cx.produce(StepKind::Normalize(Normalize { axes: n, epsilon: 1e-9, center: true }), vec![access], &dims, dtype);
     let mut back = vec![0; order.len()];
     order.iter().enumerate().for_each(|(i, &o)| back[o] = i);
     let y = if order.is_sorted() { y } else { cx.permute(y, &back) };
@@ -287,7 +288,7 @@ pub(super) fn lrn(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, dtype, shape) = float_input(cx)?;
     let size = usize::try_from(cx.int("size", 0)?).unwrap_or(0);
     if size == 0 || shape.len() < 2 {
-        return Err(format!("attribute `size` is {size} for data of shape {shape:?}"));
+        return Err(Reason::attribute("size", format!("is {size} for data of shape {shape:?}")));
     }
     let (alpha, beta, bias) = (cx.float("alpha", 1e-4)?, cx.float("beta", 0.75)?, cx.float("bias", 1.0)?);
     let dims = [shape[0], 1, shape[1], shape[2..].iter().product()];
@@ -296,7 +297,7 @@ pub(super) fn lrn(cx: &mut Lowering<'_>) -> Res<()> {
     let data = cx.operand_of(x.clone().reshaped(&dims), |v| v.is_inner_dense(1));
     let window =
         Window { kernel: vec![size, 1], strides: vec![1, 1], dilations: vec![1, 1], pads: vec![(size - 1) / 2, 0] };
-    let kind = StepKind::Pool { op: PoolOp::Sum, window, prologue: power(dtype, 2.0) };
+    let kind = StepKind::Pool(Pool { op: PoolOp::Sum, window, prologue: power(dtype, 2.0) });
     let sum = cx.produce(kind, vec![data], &dims, dtype).reshaped(&shape);
     let y = cx.combine(vec![sum, x], &shape, |e, v| {
         let factor = e.constant(dtype, alpha / size as f64);
@@ -325,7 +326,7 @@ pub(super) fn lp(cx: &mut Lowering<'_>) -> Res<()> {
         dims.push(1);
         view = view.repeated(0, 1);
     }
-    let kind = StepKind::Reduce { op: ReduceOp::Sum, prologue: power(dtype, p) };
+    let kind = StepKind::Reduce(Reduce { op: ReduceOp::Sum, prologue: power(dtype, p) });
     let sum = cx.produce(kind, vec![Access::new(access.tensor, view)], &dims, dtype);
     let mut kept = shape.clone();
     kept[axis] = 1;

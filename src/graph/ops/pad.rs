@@ -1,7 +1,7 @@
 //! Pad: constant padding is a guarded read, the other modes read through an index table per dimension.
 
 use super::layout::sliced;
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::expr::Scalar;
 use crate::graph::fused::{Guard, Indirect};
 use crate::graph::lazy::Lazy;
@@ -60,13 +60,14 @@ pub(super) fn pad(cx: &mut Lowering<'_>) -> Res<()> {
     let (list, axes): (Vec<i64>, Vec<usize>);
     if cx.opset() < 11 {
         let name = if cx.opset() < 2 { "paddings" } else { "pads" };
-        list = cx.ints(name)?.ok_or_else(|| format!("attribute `{name}` is missing"))?;
+        list = cx.ints(name)?.ok_or_else(|| Reason::attribute(name, "is missing"))?;
         fill = Scalar::of(dtype, cx.float("value", 0.0)?);
         axes = (0..rank).collect();
     } else {
         list = cx.const_ints(1, "the pads")?;
         if let Some(v) = cx.optional(2) {
-            let t = cx.constant(v).ok_or("the constant value (input 2) has to be known at compile time")?;
+            let t =
+                cx.constant(v).ok_or_else(|| Reason::NotConstant { what: "the constant value".into(), input: 2 })?;
             if t.len() == 1 {
                 fill = if dtype.is_float() { Scalar::Float(t.to_f64()[0]) } else { Scalar::Int(t.to_i64()[0]) };
             }
@@ -77,7 +78,11 @@ pub(super) fn pad(cx: &mut Lowering<'_>) -> Res<()> {
         };
     }
     if list.len() != 2 * axes.len() {
-        return Err(format!("{} pads for {} dimensions; two for each are needed", list.len(), axes.len()));
+        return Err(Reason::Shape(format!(
+            "{} pads for {} dimensions; two for each are needed",
+            list.len(),
+            axes.len()
+        )));
     }
     let (mut begin, mut end) = (vec![0i64; rank], vec![0i64; rank]);
     for (i, &d) in axes.iter().enumerate() {
@@ -87,8 +92,9 @@ pub(super) fn pad(cx: &mut Lowering<'_>) -> Res<()> {
     let mut out = Vec::with_capacity(rank);
     for d in 0..rank {
         let n = (shape[d] as i64).checked_add(begin[d]).and_then(|n| n.checked_add(end[d]));
-        let n =
-            n.filter(|&n| n >= 0).ok_or_else(|| format!("pads {} and {} of extent {}", begin[d], end[d], shape[d]))?;
+        let n = n
+            .filter(|&n| n >= 0)
+            .ok_or_else(|| Reason::Shape(format!("pads {} and {} of extent {}", begin[d], end[d], shape[d])))?;
         out.push(n);
     }
     let out = super::source::to_shape(&out)?;
@@ -139,7 +145,7 @@ pub(super) fn pad(cx: &mut Lowering<'_>) -> Res<()> {
         }
         "reflect" | "edge" | "wrap" => {
             if out.iter().any(|&d| d > super::source::MAX_GENERATED) {
-                return Err(format!("the result's shape {out:?} is too large"));
+                return Err(Reason::Size(format!("the result's shape {out:?} is too large")));
             }
             let mut y = without_tables(cx, lazy);
             for d in 0..rank {
@@ -162,7 +168,12 @@ pub(super) fn pad(cx: &mut Lowering<'_>) -> Res<()> {
             }
             y
         }
-        other => return Err(format!("attribute `mode` is `{other}`; constant, reflect, edge and wrap are supported")),
+        other => {
+            return Err(Reason::attribute(
+                "mode",
+                format!("is `{other}`; constant, reflect, edge and wrap are supported"),
+            ));
+        }
     };
     let y = cx.normal(y);
     cx.set(0, y);

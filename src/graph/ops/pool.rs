@@ -1,9 +1,9 @@
 //! Poolings.
 
 use super::conv::{Frame, check_size};
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Unary};
-use crate::graph::fused::{PoolOp, ReduceOp, StepKind, Window};
+use crate::graph::fused::{Pool, PoolOp, Reduce, ReduceOp, StepKind, Window};
 use crate::graph::lower::Lowering;
 use crate::tensor::DType;
 
@@ -11,10 +11,10 @@ fn check(cx: &Lowering<'_>) -> Res<DType> {
     let x = cx.input(0)?;
     let (t, shape) = (cx.dtype(x), cx.shape(x));
     if !t.is_float() {
-        return Err(format!("pools type {t}; only floats are supported"));
+        return Err(Reason::Type(format!("pools type {t}; only floats are supported")));
     }
     if shape.len() < 3 || shape.contains(&0) {
-        return Err(format!("data of shape {shape:?} cannot be pooled; [N, C, spatial..] is needed"));
+        return Err(Reason::Shape(format!("data of shape {shape:?} cannot be pooled; [N, C, spatial..] is needed")));
     }
     Ok(t)
 }
@@ -32,7 +32,7 @@ fn pool(cx: &mut Lowering<'_>, how: How) -> Res<()> {
     let spatial = shape.len() - 2;
     let frame = Frame::read(cx, spatial, None)?;
     if cx.int("storage_order", 0)? != 0 && cx.wants(1) {
-        return Err("output 1 (indices) is not supported".into());
+        return Err(Reason::Output { number: 1, meaning: " (indices)", rest: "" });
     }
     let ceil = cx.int("ceil_mode", 0)? != 0;
     let (begin, end) = frame.padding(&shape[2..]);
@@ -40,7 +40,7 @@ fn pool(cx: &mut Lowering<'_>, how: How) -> Res<()> {
     for d in 0..spatial {
         let (padded, s) = (shape[2 + d] + begin[d] + end[d], frame.strides[d]);
         let room = padded.checked_sub(frame.reach(d)).ok_or_else(|| {
-            format!("the window reaches over {} elements, the padded input has {padded}", frame.reach(d))
+            Reason::Shape(format!("the window reaches over {} elements, the padded input has {padded}", frame.reach(d)))
         })?;
         let mut n = if ceil { room.div_ceil(s) } else { room / s } + 1;
         // A window that would start after the input and its first padding does not exist.
@@ -64,7 +64,7 @@ fn pool(cx: &mut Lowering<'_>, how: How) -> Res<()> {
     }
     let window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
     let data = cx.operand_if(x, |v| v.is_inner_dense(1));
-    let mut y = cx.produce(StepKind::Pool { op, window, prologue }, vec![data], &dims, dtype);
+    let mut y = cx.produce(StepKind::Pool(Pool { op, window, prologue }), vec![data], &dims, dtype);
     if let How::Lp(p) = how {
         y = root(cx, y, p)?;
     }
@@ -121,7 +121,7 @@ fn global(cx: &mut Lowering<'_>, op: ReduceOp, prologue: Expr) -> Res<crate::gra
     let x = cx.input(0)?;
     let shape = cx.shape(x).to_vec();
     let data = cx.operand(x);
-    let y = cx.produce(StepKind::Reduce { op, prologue }, vec![data], &shape[..2], dtype);
+    let y = cx.produce(StepKind::Reduce(Reduce { op, prologue }), vec![data], &shape[..2], dtype);
     let mut out = shape[..2].to_vec();
     out.resize(shape.len(), 1);
     Ok(y.reshaped(&out))

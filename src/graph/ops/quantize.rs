@@ -1,6 +1,6 @@
 //! Quantisation: conversions between floats and scaled 8- to 32-bit integers, per tensor or per slice of an axis.
 
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Unary, Val};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
@@ -10,7 +10,7 @@ use crate::tensor::DType;
 /// A scale or zero point under the rank of the data.
 fn parameter(cx: &mut Lowering<'_>, v: ValueId, shape: &[usize]) -> Res<Lazy> {
     if cx.int("block_size", 0)? != 0 {
-        return Err("attribute `block_size` is not 0; only scales per tensor or per axis are supported".into());
+        return Err(Reason::attribute("block_size", "is not 0; only scales per tensor or per axis are supported"));
     }
     let lazy = cx.without_base(v);
     let n = lazy.len();
@@ -19,7 +19,7 @@ fn parameter(cx: &mut Lowering<'_>, v: ValueId, shape: &[usize]) -> Res<Lazy> {
     }
     let axis = cx.axis(cx.int("axis", 1)?, shape.len())?;
     if lazy.shape.len() != 1 || n != shape[axis] {
-        return Err(format!("a scale of shape {:?} does not fit axis {axis} of {shape:?}", lazy.shape));
+        return Err(Reason::Shape(format!("a scale of shape {:?} does not fit axis {axis} of {shape:?}", lazy.shape)));
     }
     let mut dims = vec![1; shape.len()];
     dims[axis] = n;
@@ -32,7 +32,7 @@ fn range(t: DType) -> Res<(f64, f64)> {
         DType::U8 => Ok((0.0, 255.0)),
         DType::I16 => Ok((-32768.0, 32767.0)),
         DType::U16 => Ok((0.0, 65535.0)),
-        other => Err(format!("quantises to type {other}; i8, u8, i16 and u16 are supported")),
+        other => Err(Reason::Type(format!("quantises to type {other}; i8, u8, i16 and u16 are supported"))),
     }
 }
 
@@ -54,18 +54,18 @@ fn quantized(e: &mut Expr, x: Val, scale: Val, zero: Option<Val>, to: DType, (lo
 pub(super) fn quantize(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, scale) = (cx.input(0)?, cx.input(1)?);
     if !cx.dtype(x).is_float() || cx.dtype(scale) != cx.dtype(x) {
-        return Err(format!(
+        return Err(Reason::Type(format!(
             "data of type {} and a scale of type {}; twice the same float is supported",
             cx.dtype(x),
             cx.dtype(scale)
-        ));
+        )));
     }
     let zero = cx.optional(2);
     let to = match (zero, cx.int("output_dtype", 0)?) {
         (Some(z), _) => cx.dtype(z),
         (None, 0) => DType::U8,
         (None, code) => DType::from_onnx(code as i32)
-            .ok_or_else(|| format!("attribute `output_dtype` is type {code}, which is not supported"))?,
+            .ok_or_else(|| Reason::attribute("output_dtype", format!("is type {code}, which is not supported")))?,
     };
     let limits = range(to)?;
     let shape = cx.shape(x).to_vec();
@@ -82,10 +82,10 @@ pub(super) fn dequantize(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, scale) = (cx.input(0)?, cx.input(1)?);
     let to = cx.dtype(scale);
     if !cx.dtype(x).is_int() || !to.is_float() {
-        return Err(format!(
+        return Err(Reason::Type(format!(
             "data of type {} and a scale of type {to}; integers and floats are supported",
             cx.dtype(x)
-        ));
+        )));
     }
     let shape = cx.shape(x).to_vec();
     let mut terms = vec![cx.lazy(x), parameter(cx, scale, &shape)?];

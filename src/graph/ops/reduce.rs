@@ -1,8 +1,8 @@
 //! Reductions over axes, softmax and relatives.
 
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
-use crate::graph::fused::{Access, ReduceOp, StepKind};
+use crate::graph::fused::{Access, Reduce, ReduceOp, Softmax, StepKind};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::view::View;
@@ -55,7 +55,8 @@ fn reduce(cx: &mut Lowering<'_>, x: Access, p: &Plan, op: ReduceOp, prologue: Ex
     if view.rank() == dims.len() {
         view = view.repeated(dims.len(), 1);
     }
-    cx.produce(StepKind::Reduce { op, prologue }, vec![Access::new(x.tensor, view)], &dims, dtype).reshaped(&p.shape)
+    cx.produce(StepKind::Reduce(Reduce { op, prologue }), vec![Access::new(x.tensor, view)], &dims, dtype)
+        .reshaped(&p.shape)
 }
 
 /// Reduces input 0: `before` each element, `after` the whole, which gets the number of elements too.
@@ -167,7 +168,7 @@ pub(super) fn log_sum_exp(cx: &mut Lowering<'_>) -> Res<()> {
         return Ok(());
     };
     if !dtype.is_float() {
-        return Err(format!("input 0 has type {dtype}; only floats are supported"));
+        return Err(Reason::Type(format!("input 0 has type {dtype}; only floats are supported")));
     }
     let shape = cx.shape(x).to_vec();
     if shape.contains(&0) {
@@ -197,7 +198,7 @@ fn arg(cx: &mut Lowering<'_>, op: impl Fn(bool) -> ReduceOp) -> Res<()> {
     let shape = cx.shape(x).to_vec();
     let axis = cx.axis(cx.int("axis", 0)?, shape.len())?;
     if shape.contains(&0) {
-        return Err(format!("data of shape {shape:?} has no elements"));
+        return Err(Reason::Shape(format!("data of shape {shape:?} has no elements")));
     }
     let last = cx.int("select_last_index", 0)? != 0;
     let reduced = (0..shape.len()).map(|d| d == axis).collect();
@@ -237,7 +238,7 @@ fn softmax_with(cx: &mut Lowering<'_>, log: bool) -> Res<()> {
     let x = cx.input(0)?;
     let dtype = cx.dtype(x);
     if !dtype.is_float() {
-        return Err(format!("input 0 has type {dtype}; only floats are supported"));
+        return Err(Reason::Type(format!("input 0 has type {dtype}; only floats are supported")));
     }
     let given = cx.shape(x).to_vec();
     if given.contains(&0) {
@@ -256,7 +257,7 @@ fn softmax_with(cx: &mut Lowering<'_>, log: bool) -> Res<()> {
         dims.insert(0, 1);
         access.view = access.view.repeated(0, 1);
     }
-    let mut y = cx.produce(StepKind::Softmax { log, masked: false }, vec![access], &dims, dtype);
+    let mut y = cx.produce(StepKind::Softmax(Softmax { log, masked: false }), vec![access], &dims, dtype);
     if axis + 1 != shape.len() {
         let mut back = vec![0; order.len()];
         order.iter().enumerate().for_each(|(i, &o)| back[o] = i);
@@ -280,7 +281,7 @@ pub(super) fn hardmax(cx: &mut Lowering<'_>) -> Res<()> {
     let dtype = cx.dtype(x);
     let given = cx.shape(x).to_vec();
     if given.contains(&0) {
-        return Err(format!("data of shape {given:?} has no elements"));
+        return Err(Reason::Shape(format!("data of shape {given:?} has no elements")));
     }
     let (shape, axis) = softmax_shape(cx)?;
     let lazy = cx.without_base(x).reshaped(&shape);

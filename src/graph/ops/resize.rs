@@ -7,7 +7,7 @@
 
 use super::pad::{indexed, without_tables};
 use super::source::{MAX_GENERATED, to_shape};
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Val};
 use crate::graph::fused::Access;
 use crate::graph::lazy::Lazy;
@@ -79,9 +79,12 @@ fn taps(o: &Options<'_>, n: usize, out: usize, scale: f64, roi: (f64, f64)) -> R
                 }
             }
             other => {
-                return Err(format!(
-                    "attribute `coordinate_transformation_mode` is `{other}`; half_pixel, half_pixel_symmetric, \
+                return Err(Reason::attribute(
+                    "coordinate_transformation_mode",
+                    format!(
+                        "is `{other}`; half_pixel, half_pixel_symmetric, \
                      pytorch_half_pixel, align_corners, asymmetric, tf_half_pixel_for_nn and tf_crop_and_resize are supported"
+                    ),
                 ));
             }
         };
@@ -95,9 +98,12 @@ fn taps(o: &Options<'_>, n: usize, out: usize, scale: f64, roi: (f64, f64)) -> R
                     "floor" => x.floor(),
                     "ceil" => x.ceil(),
                     other => {
-                        return Err(format!(
-                            "attribute `nearest_mode` is `{other}`; round_prefer_floor, round_prefer_ceil, floor and \
+                        return Err(Reason::attribute(
+                            "nearest_mode",
+                            format!(
+                                "is `{other}`; round_prefer_floor, round_prefer_ceil, floor and \
                              ceil are supported"
+                            ),
                         ));
                     }
                 };
@@ -196,7 +202,7 @@ fn resample(
         }
     } else {
         if !dtype.is_float() {
-            return Err(format!("interpolates type {dtype}; only floats are supported, or mode nearest"));
+            return Err(Reason::Type(format!("interpolates type {dtype}; only floats are supported, or mode nearest")));
         }
         // Linear: all dimensions at once, 2^n reads. Cubic: one dimension after the other, 4 reads each.
         let together = if o.mode == "linear" { changed.len().max(1) } else { 1 };
@@ -273,7 +279,7 @@ fn interpolate(cx: &mut Lowering<'_>, lazy: Lazy, dims: &[usize], taps: &[Taps])
 
 fn check_scales(scales: &[f64], rank: usize) -> Res<()> {
     if scales.len() != rank || scales.iter().any(|s| !s.is_finite() || *s <= 0.0) {
-        return Err(format!("scales {scales:?} for {rank} dimensions"));
+        return Err(Reason::Shape(format!("scales {scales:?} for {rank} dimensions")));
     }
     Ok(())
 }
@@ -292,10 +298,10 @@ fn finish(
     o: &Options<'_>,
 ) -> Res<()> {
     if out.contains(&0) || cx.shape(v).contains(&0) {
-        return Err(format!("the result's shape {out:?} has no elements"));
+        return Err(Reason::Shape(format!("the result's shape {out:?} has no elements")));
     }
     if out.iter().any(|&d| d > MAX_GENERATED) {
-        return Err(format!("the result's shape {out:?} is too large"));
+        return Err(Reason::Size(format!("the result's shape {out:?} is too large")));
     }
     let y = resample(cx, v, out, scales, roi, o)?;
     cx.set(0, y);
@@ -307,7 +313,7 @@ pub(super) fn upsample(cx: &mut Lowering<'_>) -> Res<()> {
     let shape = cx.shape(x).to_vec();
     let scales: Vec<f64> = match cx.attribute("scales") {
         Some(Attribute::Floats(s)) => s.iter().map(|&v| v as f64).collect(),
-        Some(_) => return Err("attribute `scales` is not a list of numbers".into()),
+        Some(_) => return Err(Reason::attribute("scales", "is not a list of numbers")),
         None if cx.opset() < 7 => vec![1.0, 1.0, cx.float("height_scale", 1.0)?, cx.float("width_scale", 1.0)?],
         None => cx.const_floats(1, "the scales")?,
     };
@@ -315,7 +321,7 @@ pub(super) fn upsample(cx: &mut Lowering<'_>) -> Res<()> {
     let mode = match cx.text("mode", "nearest")? {
         "nearest" => "nearest",
         "linear" | "bilinear" => "linear",
-        other => return Err(format!("attribute `mode` is `{other}`; nearest and linear are supported")),
+        other => return Err(Reason::attribute("mode", format!("is `{other}`; nearest and linear are supported"))),
     };
     let o = Options {
         mode,
@@ -334,11 +340,13 @@ pub(super) fn resize(cx: &mut Lowering<'_>) -> Res<()> {
     let shape = cx.shape(x).to_vec();
     let rank = shape.len();
     if cx.int("antialias", 0)? != 0 {
-        return Err("attribute `antialias` is 1; only 0 is supported".into());
+        return Err(Reason::attribute("antialias", "is 1; only 0 is supported"));
     }
     let mode = match cx.text("mode", "nearest")? {
         m @ ("nearest" | "linear" | "cubic") => m,
-        other => return Err(format!("attribute `mode` is `{other}`; nearest, linear and cubic are supported")),
+        other => {
+            return Err(Reason::attribute("mode", format!("is `{other}`; nearest, linear and cubic are supported")));
+        }
     };
     let old = cx.opset() < 11;
     let axes: Vec<usize> = match cx.ints("axes")? {
@@ -356,7 +364,7 @@ pub(super) fn resize(cx: &mut Lowering<'_>) -> Res<()> {
     } else if given(cx, sizes_at) {
         let mut sizes = to_shape(&cx.const_ints(sizes_at, "the sizes")?)?;
         if sizes.len() != axes.len() {
-            return Err(format!("{} sizes for {} dimensions", sizes.len(), axes.len()));
+            return Err(Reason::Shape(format!("{} sizes for {} dimensions", sizes.len(), axes.len())));
         }
         let ratio = |(&a, &s): (&usize, &usize)| s as f64 / shape[a] as f64;
         let policy = cx.text("keep_aspect_ratio_policy", "stretch")?;
@@ -365,8 +373,9 @@ pub(super) fn resize(cx: &mut Lowering<'_>) -> Res<()> {
             "not_larger" => axes.iter().zip(&sizes).map(ratio).reduce(f64::min),
             "not_smaller" => axes.iter().zip(&sizes).map(ratio).reduce(f64::max),
             other => {
-                return Err(format!(
-                    "attribute `keep_aspect_ratio_policy` is `{other}`; stretch, not_larger and not_smaller are supported"
+                return Err(Reason::attribute(
+                    "keep_aspect_ratio_policy",
+                    format!("is `{other}`; stretch, not_larger and not_smaller are supported"),
                 ));
             }
         };
@@ -383,14 +392,18 @@ pub(super) fn resize(cx: &mut Lowering<'_>) -> Res<()> {
             }
         }
     } else {
-        return Err("neither scales nor sizes are given".into());
+        return Err(Reason::Value("neither scales nor sizes are given".into()));
     }
     let coordinates = if old { "asymmetric" } else { cx.text("coordinate_transformation_mode", "half_pixel")? };
     let mut roi = vec![(0.0, 1.0); rank];
     if coordinates == "tf_crop_and_resize" {
         let list = cx.const_floats(1, "the region of interest")?;
         if list.len() != 2 * axes.len() {
-            return Err(format!("the region of interest has {} numbers for {} dimensions", list.len(), axes.len()));
+            return Err(Reason::Shape(format!(
+                "the region of interest has {} numbers for {} dimensions",
+                list.len(),
+                axes.len()
+            )));
         }
         axes.iter().enumerate().for_each(|(i, &a)| roi[a] = (list[i], list[i + axes.len()]));
     }

@@ -3,7 +3,7 @@
 //! Hillis and Steele's scan: after step `k` each element covers the `2^k` elements before it, `y[i] = y[i] + y[i - 2^k]`.
 //! Each step is a pointwise kernel with a guarded, shifted read, so `n` elements take `log2 n` kernels.
 
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar};
 use crate::graph::fused::Guard;
 use crate::graph::lazy::Lazy;
@@ -31,7 +31,7 @@ fn scan(cx: &mut Lowering<'_>, op: Binary, neutral: f64) -> Res<()> {
     let x = cx.input(0)?;
     let (dtype, shape) = (cx.dtype(x), cx.shape(x).to_vec());
     let axis = cx.const_ints(1, "the axis")?;
-    let [axis] = axis[..] else { return Err("the axis is not one number".into()) };
+    let [axis] = axis[..] else { return Err(Reason::Value("the axis is not one number".into())) };
     let d = cx.axis(axis, shape.len())?;
     if shape.contains(&0) {
         cx.pass(0, x);

@@ -1,6 +1,6 @@
 //! Operators whose result is known without computing, and those that pass their input on.
 
-use crate::graph::error::Res;
+use crate::graph::error::{Reason, Res};
 use crate::graph::expr::Scalar;
 use crate::graph::lower::{Lowering, splat};
 use crate::onnx::Attribute;
@@ -11,14 +11,14 @@ pub(super) const MAX_GENERATED: usize = 1 << 24;
 
 pub(super) fn constant(cx: &mut Lowering<'_>) -> Res<()> {
     let node = cx.node().node;
-    let (name, value) = node.attributes.first_key_value().ok_or("it has no value")?;
+    let (name, value) = node.attributes.first_key_value().ok_or(Reason::Value("it has no value".into()))?;
     let tensor = match value {
         Attribute::Tensor(t) => t.clone(),
         Attribute::Float(v) => HostTensor::from_f32(&[], &[*v]),
         Attribute::Floats(v) => HostTensor::from_f32(&[v.len()], v),
         Attribute::Int(v) => HostTensor::from_i64(&[], &[*v]),
         Attribute::Ints(v) => HostTensor::from_i64(&[v.len()], v),
-        _ => return Err(format!("attribute `{name}` has a type that is not supported")),
+        _ => return Err(Reason::attribute(name, "has a type that is not supported")),
     };
     cx.set_const(0, tensor);
     Ok(())
@@ -30,8 +30,8 @@ pub(super) fn to_shape(dims: &[i64]) -> Res<Vec<usize>> {
         .iter()
         .map(|&d| usize::try_from(d))
         .collect::<Result<_, _>>()
-        .map_err(|_| format!("{dims:?} is not a shape"))?;
-    element_count(&shape).ok_or_else(|| format!("the shape {dims:?} is too large"))?;
+        .map_err(|_| Reason::Shape(format!("{dims:?} is not a shape")))?;
+    element_count(&shape).ok_or_else(|| Reason::Size(format!("the shape {dims:?} is too large")))?;
     Ok(shape)
 }
 
@@ -41,7 +41,7 @@ pub(super) fn constant_of_shape(cx: &mut Lowering<'_>) -> Res<()> {
         None => (DType::F32, Scalar::Float(0.0)),
         Some(Attribute::Tensor(t)) if t.len() == 1 && t.dtype().is_float() => (t.dtype(), Scalar::Float(t.to_f64()[0])),
         Some(Attribute::Tensor(t)) if t.len() == 1 => (t.dtype(), Scalar::Int(t.to_i64()[0])),
-        Some(_) => return Err("attribute `value` is not a tensor of one element".into()),
+        Some(_) => return Err(Reason::attribute("value", "is not a tensor of one element")),
     };
     cx.set(0, splat(dtype, &shape, value));
     Ok(())
@@ -57,7 +57,11 @@ pub(super) fn dropout(cx: &mut Lowering<'_>) -> Res<()> {
     if let Some(training) = cx.optional(2) {
         match cx.constant(training).map(|t| t.to_i64()) {
             Some(v) if v.iter().all(|&x| x == 0) => {}
-            _ => return Err("input training_mode is not constantly false; only inference is supported".into()),
+            _ => {
+                return Err(Reason::Value(
+                    "input training_mode is not constantly false; only inference is supported".into(),
+                ));
+            }
         }
     }
     let x = cx.input(0)?;
@@ -93,17 +97,17 @@ pub(super) fn range(cx: &mut Lowering<'_>) -> Res<()> {
     let dtype = cx.dtype(cx.input(0)?);
     let one = |v: Vec<f64>, what: &str| match v[..] {
         [x] => Ok(x),
-        _ => Err(format!("the {what} is not one number")),
+        _ => Err(Reason::Value(format!("the {what} is not one number"))),
     };
     let start = one(cx.const_floats(0, "the start")?, "start")?;
     let limit = one(cx.const_floats(1, "the limit")?, "limit")?;
     let delta = one(cx.const_floats(2, "the delta")?, "delta")?;
     if delta == 0.0 || delta.is_nan() {
-        return Err(format!("the delta is {delta}: the range never reaches its limit"));
+        return Err(Reason::Value(format!("the delta is {delta}: the range never reaches its limit")));
     }
     let n = ((limit - start) / delta).ceil().max(0.0);
     if !n.is_finite() || n > MAX_GENERATED as f64 {
-        return Err(format!("the range {start}, {limit}, {delta} is too long"));
+        return Err(Reason::Size(format!("the range {start}, {limit}, {delta} is too long")));
     }
     let values: Vec<f64> = (0..n as usize).map(|i| start + i as f64 * delta).collect();
     cx.set_const(0, HostTensor::from_f64(dtype, &[values.len()], &values));
@@ -116,12 +120,12 @@ pub(super) fn eye_like(cx: &mut Lowering<'_>) -> Res<()> {
     let dtype = match cx.int("dtype", 0)? {
         0 => cx.dtype(x),
         code => DType::from_onnx(code as i32)
-            .ok_or_else(|| format!("attribute `dtype` is type {code}, which is not supported"))?,
+            .ok_or_else(|| Reason::attribute("dtype", format!("is type {code}, which is not supported")))?,
     };
     let k = cx.int("k", 0)?;
-    let [rows, cols] = shape[..] else { return Err("input 0 is not a matrix".into()) };
+    let [rows, cols] = shape[..] else { return Err(Reason::Shape("input 0 is not a matrix".into())) };
     if rows.saturating_mul(cols) > MAX_GENERATED {
-        return Err(format!("the shape {shape:?} is too large"));
+        return Err(Reason::Size(format!("the shape {shape:?} is too large")));
     }
     let at = |i: usize| ((i % cols) as i64 - (i / cols) as i64 == k) as u8 as f64;
     let values: Vec<f64> = (0..rows * cols).map(at).collect();
@@ -133,15 +137,17 @@ pub(super) fn eye_like(cx: &mut Lowering<'_>) -> Res<()> {
 pub(super) fn trilu(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
     let shape = cx.shape(x).to_vec();
-    let &[.., rows, cols] = &shape[..] else { return Err(format!("data of shape {shape:?} is not a matrix")) };
+    let &[.., rows, cols] = &shape[..] else {
+        return Err(Reason::Shape(format!("data of shape {shape:?} is not a matrix")));
+    };
     let k = if cx.optional(1).is_some() { cx.const_ints(1, "the diagonal")? } else { vec![0] };
-    let k = *k.first().ok_or("the diagonal is not one number")?;
+    let k = *k.first().ok_or(Reason::Value("the diagonal is not one number".into()))?;
     if shape.contains(&0) {
         cx.pass(0, x);
         return Ok(());
     }
     if rows.saturating_mul(cols) > MAX_GENERATED {
-        return Err(format!("a mask for the shape {shape:?} is too large"));
+        return Err(Reason::Size(format!("a mask for the shape {shape:?} is too large")));
     }
     let upper = cx.int("upper", 1)? != 0;
     let kept = |i: usize| {
@@ -165,10 +171,10 @@ pub(super) fn one_hot(cx: &mut Lowering<'_>) -> Res<()> {
     use crate::graph::expr::Binary;
     let (indices, values) = (cx.input(0)?, cx.input(2)?);
     let depth = cx.const_floats(1, "the depth")?;
-    let [depth] = depth[..] else { return Err("the depth is not one number".into()) };
+    let [depth] = depth[..] else { return Err(Reason::Value("the depth is not one number".into())) };
     let depth = depth.max(0.0) as usize;
     if depth > MAX_GENERATED || cx.shape(values) != [2] {
-        return Err("the depth is too large or `values` are not two".into());
+        return Err(Reason::Size("the depth is too large or `values` are not two".into()));
     }
     let rank = cx.rank(indices) + 1;
     let axis = cx.axis(cx.int("axis", -1)?, rank)?;

@@ -1,0 +1,129 @@
+//! Convolutions.
+
+use super::{Inferred, Kind, Operand, StepKind, Window};
+use crate::graph::collapse::{groups, inner_stride};
+use crate::graph::fused::Step;
+use crate::graph::interpret::{Data, Error, Operands, each};
+use crate::graph::rules::Broken;
+use crate::graph::view::View;
+use std::fmt;
+
+/// `O[n,m,o..] = sum over c,k.. of in0[n, g*C/G + c, o*stride + k*dilation - pad ..] * in1[m, c, k..]`, `g` the group of `m`.
+/// in0 `[N,C,spatial..]`, in1 `[M,C/G,kernel..]`, O `[N,M,spatial..]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conv {
+    /// Window over the spatial dimensions.
+    pub window: Window,
+    /// Number of groups `G`.
+    pub groups: usize,
+}
+
+impl Kind for Conv {
+    fn name(&self) -> &'static str {
+        "conv"
+    }
+
+    fn operands(&self) -> usize {
+        2
+    }
+
+    fn infer(&self, operands: &[Operand<'_>], _: usize) -> Result<Option<Inferred>, Broken> {
+        let n = self.window.check()?;
+        let ((dtype, x), (_, w), groups) = (operands[0], operands[1], self.groups);
+        if x.len() != n + 2 || w.len() != n + 2 {
+            return Err(Broken::Fit("ranks differ".into()));
+        }
+        if groups == 0 || x[1] != w[1] * groups || w[0] % groups != 0 || w[2..] != self.window.kernel[..] {
+            return Err(Broken::Fit(format!("{x:?} and {w:?} in {groups} groups do not fit")));
+        }
+        let mut out = Inferred::new(dtype, &[x[0], w[0]]);
+        out.dims.resize(n + 2, None);
+        Ok(Some(out))
+    }
+
+    fn check(&self, step: &Step) -> Result<(), Broken> {
+        if !step.inputs[0].view.is_inner_dense(1) || !step.inputs[1].view.is_dense() {
+            return Err(Broken::Layout("its operands are not dense enough"));
+        }
+        Ok(())
+    }
+
+    fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
+        let (x, w) = (at.floats(0)?, at.floats(1)?);
+        Ok(Some(Data::Float(conv(x, at.view(0), w, at.view(1), &self.window, self.groups, at.dims()))))
+    }
+
+    fn collapse(&self, step: &mut Step) {
+        // Dimensions over which the window does not slide are one line.
+        let (rank, window) = (step.output.view.rank(), &self.window);
+        let spatial = window.kernel.len();
+        let sits = |d: usize| window.kernel[d] == 1 && window.strides[d] == 1 && window.pads[d] == 0;
+        let same = |x: &View, o: &View, d: usize| x.dims[2 + d] == o.dims[2 + d];
+        let (x, o) = (&step.inputs[0].view, &step.output.view);
+        let all = (0..spatial).all(|d| sits(d) && same(x, o, d));
+        if all && spatial > 1 {
+            let mut views: Vec<&View> = vec![x, o];
+            views.extend(step.inputs[2..].iter().map(|a| &a.view));
+            let dense = x.dims[2..].iter().all(|&d| d == 1) || inner_stride(x, 2..rank) == 1;
+            if dense && groups(&views, 2..rank).len() <= 1 {
+                let n: usize = o.dims[2..].iter().product();
+                let mut line = self.clone();
+                let window = &mut line.window;
+                window.kernel.truncate(1);
+                window.strides.truncate(1);
+                window.dilations.truncate(1);
+                window.pads.truncate(1);
+                step.kind = StepKind::Conv(line);
+                for (i, a) in step.inputs.iter_mut().chain([&mut step.output]).enumerate() {
+                    let v = &mut a.view;
+                    let n = if i == 1 { 1 } else { n };
+                    let stride = inner_stride(v, 2..v.rank());
+                    v.dims.truncate(2);
+                    v.strides.truncate(2);
+                    v.dims.push(n);
+                    v.strides.push(if i == 1 { 1 } else { stride });
+                }
+            }
+        }
+    }
+
+    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "    {}, groups {}", self.window, self.groups)
+    }
+}
+
+fn conv(a: &[f64], av: &View, w: &[f64], wv: &View, window: &Window, groups: usize, dims: &[usize]) -> Vec<f64> {
+    let spatial = window.kernel.len();
+    let per_group = wv.dims[0] / groups;
+    let channels = wv.dims[1];
+    let mut out = Vec::with_capacity(dims.iter().product());
+    let mut taps: Vec<(i64, i64)> = Vec::new();
+    each(dims, |c| {
+        // The taps of this position: element offsets in the input and in the weights, without channels.
+        if c[1] == 0 || taps.is_empty() || spatial > 0 {
+            taps.clear();
+            each(&window.kernel, |k| {
+                let (mut x, mut y) = (0, 0);
+                for d in 0..spatial {
+                    let p = (c[2 + d] * window.strides[d] + k[d] * window.dilations[d]) as i64 - window.pads[d] as i64;
+                    if p < 0 || p >= av.dims[2 + d] as i64 {
+                        return;
+                    }
+                    x += p * av.strides[2 + d];
+                    y += k[d] as i64 * wv.strides[2 + d];
+                }
+                taps.push((x, y));
+            });
+        }
+        let first = (c[1] / per_group * channels) as i64;
+        let a0 = av.offset + c[0] as i64 * av.strides[0] + first * av.strides[1];
+        let w0 = wv.offset + c[1] as i64 * wv.strides[0];
+        let mut sum = 0.0;
+        for ch in 0..channels as i64 {
+            let (ac, wc) = (a0 + ch * av.strides[1], w0 + ch * wv.strides[1]);
+            sum += taps.iter().map(|&(x, y)| a[(ac + x) as usize] * w[(wc + y) as usize]).sum::<f64>();
+        }
+        out.push(sum);
+    });
+    out
+}

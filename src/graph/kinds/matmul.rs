@@ -1,0 +1,89 @@
+//! Matrix products.
+
+use super::{Inferred, Kind, Operand};
+use crate::graph::collapse::merge;
+use crate::graph::fused::Step;
+use crate::graph::interpret::{Data, Error, Operands, each};
+use crate::graph::rules::Broken;
+use crate::graph::view::View;
+use std::fmt;
+
+/// See [`StepKind::MatMul`](super::StepKind::MatMul).
+pub(super) struct MatMul;
+
+impl Kind for MatMul {
+    fn name(&self) -> &'static str {
+        "matmul"
+    }
+
+    fn operands(&self) -> usize {
+        2
+    }
+
+    fn infer(&self, operands: &[Operand<'_>], r: usize) -> Result<Option<Inferred>, Broken> {
+        let ((dtype, a), (_, b)) = (operands[0], operands[1]);
+        if r < 2 || a.len() != r || b.len() != r || a[..r - 2] != b[..r - 2] {
+            return Err(Broken::Fit("ranks or batch dimensions differ".into()));
+        }
+        if a[r - 1] != b[r - 2] {
+            return Err(Broken::Fit(format!("{a:?} and {b:?} are no factors")));
+        }
+        Ok(Some(Inferred::new(dtype, &[&a[..r - 1], &b[r - 1..]].concat())))
+    }
+
+    fn check(&self, step: &Step) -> Result<(), Broken> {
+        for access in &step.inputs[..2] {
+            let (d, s, r) = (&access.view.dims, &access.view.strides, access.view.rank());
+            if (s[r - 1] != 1 && d[r - 1] != 1) && (s[r - 2] != 1 && d[r - 2] != 1) {
+                return Err(Broken::Layout("a matrix has neither dense rows nor dense columns"));
+            }
+        }
+        Ok(())
+    }
+
+    fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
+        Ok(Some(Data::Float(matmul(at.floats(0)?, at.view(0), at.floats(1)?, at.view(1), at.dims()))))
+    }
+
+    fn collapse(&self, step: &mut Step) {
+        // First all batch dimensions; then a batch that shares the right matrix becomes more rows.
+        merge(step, 0..step.output.view.rank() - 2, false);
+        let r = step.output.view.rank();
+        if r == 3 {
+            let rows = |v: &View| v.dims[0] == 1 || v.strides[0] == v.strides[1] * v.dims[1] as i64;
+            let b = &step.inputs[1].view;
+            let shared = b.strides[0] == 0 || b.dims[0] == 1;
+            let others = step.inputs.iter().enumerate().filter(|&(i, _)| i != 1).all(|(_, a)| rows(&a.view));
+            if shared && others && rows(&step.output.view) {
+                for (i, a) in step.inputs.iter_mut().chain([&mut step.output]).enumerate() {
+                    let v = &mut a.view;
+                    let batch = v.dims.remove(0);
+                    v.strides.remove(0);
+                    if i != 1 {
+                        v.dims[0] *= batch;
+                    }
+                }
+            }
+        }
+    }
+
+    fn print(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+}
+
+fn matmul(a: &[f64], av: &View, b: &[f64], bv: &View, dims: &[usize]) -> Vec<f64> {
+    let r = dims.len();
+    let k = av.dims[r - 1];
+    let mut out = Vec::with_capacity(dims.iter().product());
+    let start = |v: &View, c: &[usize], d: usize| {
+        let batch: i64 = (0..r - 2).map(|i| c[i] as i64 * v.strides[i]).sum();
+        v.offset + batch + c[d] as i64 * v.strides[d]
+    };
+    each(dims, |c| {
+        let (a0, b0) = (start(av, c, r - 2), start(bv, c, r - 1));
+        let at = |i: i64| a[(a0 + i * av.strides[r - 1]) as usize] * b[(b0 + i * bv.strides[r - 2]) as usize];
+        out.push((0..k as i64).map(at).sum());
+    });
+    out
+}

@@ -1,0 +1,117 @@
+//! The seven kinds of steps. Everything that the graph asks of a kind is a method of [`Kind`], implemented in the kind's own
+//! file; its kernels are written in [`crate::kernels`].
+
+mod conv;
+mod matmul;
+mod normalize;
+mod pointwise;
+mod pool;
+mod reduce;
+mod softmax;
+mod window;
+
+pub use conv::Conv;
+pub use normalize::Normalize;
+pub use pool::{Pool, PoolOp};
+pub use reduce::{Reduce, ReduceOp};
+pub use softmax::Softmax;
+pub use window::Window;
+
+use super::fused::Step;
+use super::interpret::{self, Data, Operands};
+use super::rules::Broken;
+use crate::tensor::DType;
+use std::fmt;
+use std::ops::Deref;
+
+/// What a step computes. Operand numbers refer to [`Step::inputs`]; `O` is the view of [`Step::output`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum StepKind {
+    /// `O[c] = expr(inputs at c)`. All views have the dimensions of `O`, merged as far as possible; any rank.
+    Pointwise,
+    /// Convolution.
+    Conv(Conv),
+    /// `O[b..,m,n] = sum over k of in0[b..,m,k] * in1[b..,k,n]`; batch dimensions are broadcast by stride 0 and merged as
+    /// far as possible (possibly none).
+    MatMul,
+    /// Pooling.
+    Pool(Pool),
+    /// Reduction.
+    Reduce(Reduce),
+    /// Softmax.
+    Softmax(Softmax),
+    /// Normalisation.
+    Normalize(Normalize),
+}
+
+/// The one place where a kind is looked up.
+impl Deref for StepKind {
+    type Target = dyn Kind;
+    fn deref(&self) -> &(dyn Kind + 'static) {
+        match self {
+            StepKind::Pointwise => &pointwise::Pointwise,
+            StepKind::Conv(k) => k,
+            StepKind::MatMul => &matmul::MatMul,
+            StepKind::Pool(k) => k,
+            StepKind::Reduce(k) => k,
+            StepKind::Softmax(k) => k,
+            StepKind::Normalize(k) => k,
+        }
+    }
+}
+
+/// An operand of a kind: its type and the dimensions of its view.
+pub type Operand<'a> = (DType, &'a [usize]);
+
+/// What a kind computes ([`Op::Acc`](super::expr::Op::Acc) of the step's expression), as far as its operands tell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inferred {
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions of the output; `None` where a window decides.
+    pub dims: Vec<Option<usize>>,
+}
+
+impl Inferred {
+    fn new(dtype: DType, known: &[usize]) -> Inferred {
+        Inferred { dtype, dims: known.iter().copied().map(Some).collect() }
+    }
+
+    /// True when the output may have these dimensions.
+    pub fn allows(&self, dims: &[usize]) -> bool {
+        self.dims.len() == dims.len() && self.dims.iter().zip(dims).all(|(i, d)| i.is_none_or(|i| i == *d))
+    }
+}
+
+impl fmt::Display for Inferred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dims: Vec<String> = self.dims.iter().map(|d| d.map_or("?".into(), |d| d.to_string())).collect();
+        write!(f, "[{}]", dims.join(", "))
+    }
+}
+
+/// A kind of step.
+pub trait Kind {
+    /// A short lower-case name for dumps and kernel names.
+    fn name(&self) -> &'static str;
+
+    /// How many of the first [`Step::inputs`] the kernel's main part reads; the others belong to the epilogue.
+    fn operands(&self) -> usize;
+
+    /// What it computes from operands, for an output of `rank` dimensions; `None` when the expression is all there is.
+    fn infer(&self, operands: &[Operand<'_>], rank: usize) -> Result<Option<Inferred>, Broken>;
+
+    /// Checks what else the kind promises to its kernels; that the operands give the output is known.
+    fn check(&self, _step: &Step) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// What it computes, for all coordinates of the output in row-major order; nothing where `infer` says nothing.
+    fn interpret(&self, operands: &Operands<'_>) -> Result<Option<Data>, interpret::Error>;
+
+    /// Merges dimensions of a step of this kind that all its operands walk as one.
+    fn collapse(&self, step: &mut Step);
+
+    /// Prints its parameters, if it has any, for dumps.
+    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+}

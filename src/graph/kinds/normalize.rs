@@ -1,0 +1,63 @@
+//! Layer, instance, group and root mean square normalisation.
+
+use super::{Inferred, Kind, Operand, StepKind};
+use crate::graph::collapse::{groups, merge};
+use crate::graph::fused::Step;
+use crate::graph::interpret::{Data, Error, Operands, rows};
+use crate::graph::rules::Broken;
+use crate::graph::view::View;
+use std::fmt;
+
+/// `O[c,j..] = (in0[c,j..] - mean) / sqrt(variance + epsilon)`, mean and (biased) variance over the last `axes` dimensions.
+/// Scale and bias are in the epilogue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Normalize {
+    /// How many trailing dimensions are normalised over.
+    pub axes: usize,
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// Subtract the mean; otherwise it counts as 0 (root mean square normalisation).
+    pub center: bool,
+}
+
+impl Kind for Normalize {
+    fn name(&self) -> &'static str {
+        "normalize"
+    }
+
+    fn operands(&self) -> usize {
+        1
+    }
+
+    fn infer(&self, operands: &[Operand<'_>], rank: usize) -> Result<Option<Inferred>, Broken> {
+        if self.axes == 0 || self.axes > rank {
+            return Err(Broken::Fit(format!("normalises over {} of {rank} dimensions", self.axes)));
+        }
+        Ok(Some(Inferred::new(operands[0].0, operands[0].1)))
+    }
+
+    fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
+        let (a, v) = (at.floats(0)?, at.view(0));
+        let mut out = Vec::with_capacity(v.len());
+        rows(v, self.axes, |at| {
+            let n = at.len() as f64;
+            let mean = if self.center { at.iter().map(|&i| a[i]).sum::<f64>() / n } else { 0.0 };
+            let var = at.iter().map(|&i| (a[i] - mean).powi(2)).sum::<f64>() / n;
+            out.extend(at.iter().map(|&i| (a[i] - mean) / (var + self.epsilon as f64).sqrt()));
+        });
+        Ok(Some(Data::Float(out)))
+    }
+
+    fn collapse(&self, step: &mut Step) {
+        let (n, rank) = (self.axes, step.output.view.rank());
+        let views: Vec<&View> = step.inputs.iter().chain([&step.output]).map(|a| &a.view).collect();
+        let axes = groups(&views, rank - n..rank).len().max(1);
+        merge(step, rank - n..rank, true);
+        merge(step, 0..rank - n, true);
+        step.kind = StepKind::Normalize(Normalize { axes, ..*self });
+    }
+
+    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "    over the last {}, epsilon {:e}, center {}", self.axes, self.epsilon, self.center)
+    }
+}
