@@ -82,11 +82,12 @@ impl View {
     /// Device address of a host address inside of the mapping.
     pub fn address_of(&self, p: *const u8) -> Option<u64> {
         let offset = (p as u64).wrapping_sub(self.base as u64);
-        if offset < self.limit {
+        // SAFETY: the view lives no longer than the memory that it was made from.
+        let lent = unsafe { &*self.lent };
+        if offset < self.limit || offset < lent.extent.load(Ordering::Relaxed) {
             return Some(self.origin + offset);
         }
-        // SAFETY: the view lives no longer than the memory that it was made from.
-        unsafe { &*self.lent }.holds(p as u64, 1).then_some(p as u64)
+        lent.holds(p as u64, 1).then_some(p as u64)
     }
 
     /// Host address of `size` bytes at a device address, if they are inside of the part of memory in use.

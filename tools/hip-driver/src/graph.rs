@@ -287,6 +287,23 @@ unsafe fn edges(
     Ok(out)
 }
 
+/// Forgets the handles of a graph's nodes, and of the graphs in it.
+fn forget(g: &Shared) {
+    NODES.retain(|(of, _)| !Arc::ptr_eq(of, g));
+    let children: Vec<(Shared, u64)> = {
+        let g = lock(g);
+        let child = |n: &Node| match &n.content {
+            Content::Child(inner, handle) => Some((inner.clone(), *handle)),
+            _ => None,
+        };
+        g.nodes.iter().flatten().filter_map(child).collect()
+    };
+    for (inner, handle) in children {
+        GRAPHS.remove(handle as hipGraph_t);
+        forget(&inner);
+    }
+}
+
 fn instantiate(place: *mut hipGraphExec_t, handle: hipGraph_t, flags: u64) -> Result {
     let g = graph(handle)?;
     // One flag at most.
@@ -379,8 +396,7 @@ hip! {
         put(place, GRAPHS.add(Arc::new(Mutex::new(Graph::new()))))
     }
     fn hipGraphDestroy(handle: hipGraph_t) {
-        let g = GRAPHS.remove(handle).ok_or(INVALID)?;
-        NODES.retain(|(of, _)| !Arc::ptr_eq(of, &g));
+        forget(&GRAPHS.remove(handle).ok_or(INVALID)?);
         Ok(())
     }
     fn hipGraphClone(place: *mut hipGraph_t, handle: hipGraph_t) {

@@ -9,6 +9,7 @@ use crate::state::{self, EVENTS, EventEntry, lock};
 use crate::types::*;
 use barewave_emu::hip::code::*;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -119,7 +120,7 @@ hip! {
         }
         let a = memory::find(p as u64).filter(|a| a.start == p as u64 && a.kind == Kind::Device).ok_or(INVALID)?;
         let mut shared = lock(&SHARED);
-        if !shared.contains_key(&a.start) {
+        if let Entry::Vacant(place) = shared.entry(a.start) {
             for d in state::devices() {
                 d.synchronize()?;
             }
@@ -132,7 +133,7 @@ hip! {
                 shared_memory::unmap(elsewhere, end - page);
                 copy.map(Some(page), end - page, 0)?;
             }
-            shared.insert(a.start, (copy, page, end - page));
+            place.insert((copy, page, end - page));
         }
         let (physical, page, _) = &shared[&a.start];
         put(handle, Handle64::new(MEMORY, physical, a.start - page, a.size))
