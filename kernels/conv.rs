@@ -10,10 +10,10 @@
 use super::gemm::{self, Operands, Walk};
 use super::tile::{self, GatherSource, Loader, Source, Tile};
 use super::{Arg, Blob, Cx, Kernel, Writer, address, direct};
-use crate::graph::fused::{FusedGraph, Role, Step, Window};
+use crate::graph::fused::{Role, Window};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Opnd, Part, Type};
-use crate::tensor::DType;
+use crate::tensor::{DType, HostTensor, fill};
 use barewave_isa::op;
 
 /// Mask bit of table entries behind the end of k: no column has it.
@@ -139,12 +139,19 @@ fn weight_loader(
 }
 
 /// Packs constant weights as [`Blob::Weights`] says.
-pub(super) fn pack_weights(graph: &FusedGraph, step: &Step, blob: &Blob, out: &mut [u8]) {
+pub(super) fn pack_weights(data: &HostTensor, offset: usize, blob: &Blob, out: &mut [u8]) {
     let Blob::Weights { groups, channels, taps, depth, pitch } = *blob else { return };
-    let access = &step.inputs[1];
-    let Role::Constant(data) = &graph.tensor(access.tensor).role else { return };
-    let from = access.view.offset as usize * 4;
-    let src = &data.bytes()[from..from + groups * channels * taps * 4];
+    for (i, row) in out.chunks_exact_mut(pitch * 4).enumerate() {
+        let used = if i % depth < taps { channels * 4 } else { 0 };
+        row[used..].fill(0);
+        if let Some(element) = data.fill() {
+            fill(&mut row[..used], element);
+        }
+    }
+    if data.fill().is_some() {
+        return;
+    }
+    let src = &data.bytes()[offset * 4..][..groups * channels * taps * 4];
     const BLOCK: usize = 16;
     for g in 0..groups {
         let src = &src[g * channels * taps * 4..][..channels * taps * 4];

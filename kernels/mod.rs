@@ -24,7 +24,7 @@ mod values;
 
 use crate::graph::fused::{Conv, FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};
 use crate::mir::{Buffer, Builder, Function, Memory};
-use crate::tensor::DType;
+use crate::tensor::{DType, HostTensor};
 use barewave_isa::Target;
 use serde::{Deserialize, Serialize};
 
@@ -74,11 +74,17 @@ impl Blob {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Writes the data for `step` to `out`, which has the blob's size and is all zeros.
-    pub fn fill(&self, graph: &FusedGraph, step: &Step, out: &mut [u8]) {
-        match self {
-            Blob::Data(d) => out.copy_from_slice(d),
-            Blob::Weights { .. } => conv::pack_weights(graph, step, self, out),
+    /// True for weights that are only moved: no zeros come between them.
+    pub fn is_packed(&self) -> bool {
+        matches!(self, Blob::Weights { channels, taps, depth, pitch, .. } if (channels, taps) == (pitch, depth))
+    }
+    /// Writes the data to `out`, which has the blob's size; `weights` are the step's weights (operand 1) and the element
+    /// at which they start.
+    pub fn fill(&self, weights: Option<(&HostTensor, usize)>, out: &mut [u8]) {
+        match (self, weights) {
+            (Blob::Data(d), _) => out.copy_from_slice(d),
+            (Blob::Weights { .. }, Some((weights, offset))) => conv::pack_weights(weights, offset, self, out),
+            (Blob::Weights { .. }, None) => out.fill(0),
         }
     }
 }

@@ -26,7 +26,7 @@ pub use error::{Error, InputError, NameError, Reason};
 pub use ops::supported as supported_operators;
 pub use shapes::Note;
 
-use crate::onnx::Model;
+use crate::onnx::{Dim, Model};
 use fused::FusedGraph;
 use std::collections::BTreeMap;
 
@@ -67,7 +67,25 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     check(&graph, "prune")?;
     collapse::collapse_views(&mut graph);
     check(&graph, "collapse_views")?;
+    name_dims(model, &mut graph);
     Ok(graph)
+}
+
+/// Takes over how the model names the dimensions that it leaves open.
+fn name_dims(model: &Model, graph: &mut FusedGraph) {
+    let ports = model.required_inputs().zip(&graph.inputs).chain(model.graph.outputs.iter().zip(&graph.outputs));
+    for (info, id) in ports {
+        let Some(dims) = &info.shape else { continue };
+        let name = |(i, d): (usize, &Dim)| match d {
+            Dim::Known(_) => None,
+            Dim::Symbol(s) => Some(s.clone()),
+            Dim::Unknown => Some(format!("{}[{i}]", info.name)),
+        };
+        let names: Vec<Option<String>> = dims.iter().enumerate().map(name).collect();
+        if names.iter().any(Option::is_some) && names.len() == graph.tensors[id.index()].shape.len() {
+            graph.open_dims.insert(*id, names);
+        }
+    }
 }
 
 /// Fails when the model declares an output of another type than it computes: whoever reads it would misread it.
