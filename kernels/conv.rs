@@ -1,19 +1,21 @@
 //! Convolution as a matrix product: rows are output channels of a group, columns output positions of an image, the
 //! depth runs over input channels and window taps.
 //!
-//! Constant weights are repacked at compile time so that a row of the tile is dense ([`Blob::Weights`]). The input's
+//! Constant weights are repacked at compile time so that a row of the tile is dense ([`Blob::Weights`]), along k for
+//! matrix instructions. The input's
 //! columns are read directly where the window is a single point with stride 1; otherwise they are gathered: a table
 //! gives for each k the byte offset of its element relative to the window's corner and a mask with one bit for its
 //! coordinate in each window dimension. A workitem computes once which window coordinates fall inside the input for
 //! its column, so testing a tap is one `and` and one compare. Few output channels per group go to the direct kernel.
 
 use super::gemm::{self, Operands, Walk};
-use super::tile::{self, GatherSource, Loader, Source, Tile};
-use super::{Arg, Blob, Cx, Kernel, Writer, address, direct};
+use super::loader::{self, GatherSource, Loader, Source};
+use super::tile::Tile;
+use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct, matrix};
 use crate::graph::fused::{Role, Window};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Opnd, Part, Type};
-use crate::tensor::{DType, HostTensor, fill};
+use crate::tensor::{HostTensor, fill};
 use barewave_isa::op;
 
 /// Mask bit of table entries behind the end of k: no column has it.
@@ -23,12 +25,7 @@ const NEVER: u32 = 1 << 31;
 const DIRECT_TAPS: usize = 64;
 
 pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kernel>, String> {
-    for i in 0..2 {
-        let t = cx.dtype(Arg::Input(i));
-        if t != DType::F32 {
-            return Err(format!("operand {i} has {t} elements; convolution kernels take f32"));
-        }
-    }
+    let types = gemm::types(cx)?;
     let out = &cx.step.output.view;
     let (x, weights) = (&cx.step.inputs[0].view, &cx.step.inputs[1].view);
     let (images, channels) = (out.dims[0], out.dims[1] / groups);
@@ -46,7 +43,10 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kerne
         return Err(format!("window {:?} is too large: its extents may add up to 31", window.kernel));
     }
     let wave = cx.target.info().wave_size;
-    let tile = Tile::choose(channels, positions, if plain { 1 } else { wave });
+    let min_n = if plain { 1 } else { wave };
+    let tile = matrix::choose(cx.target, types, channels, positions, min_n)
+        .unwrap_or_else(|| Tile::choose(types, channels, positions, min_n));
+    let size = cx.dtype(Arg::Input(0)).size();
     let mut w = cx.kernel(tile.threads());
     let z = w.b.workgroup_id(2);
     let (image, group) = w.b.divmod(z, groups as u32);
@@ -56,29 +56,30 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kerne
     let first_n = w.b.mul(first_n, tile.n);
     let a = weight_loader(&mut w, cx, &tile, group, groups, channels, depth, first_m)?;
     // Where the image and group begin in the input.
-    let per_group = (weights.dims[1] as i64 * x.strides[1] * 4) as u32;
-    let start = w.b.mul(image, (x.strides[0] * 4) as u32);
+    let per_group = (weights.dims[1] as i64 * x.strides[1] * size as i64) as u32;
+    let start = w.b.mul(image, (x.strides[0] * size as i64) as u32);
     let start = w.b.mad(group, per_group, start);
     let b = if plain {
         let buf = w.buffer(cx, Arg::Input(0))?;
         let src = Source {
             buf,
-            base: x.offset as u32 * 4,
+            base: (x.offset as usize * size) as u32,
             scalar: Some(start),
             first: first_n,
             k_stride: x.strides[1] as u32,
             w_stride: 1,
             depth: depth as u32,
+            aligned: [x.offset, x.strides[0], x.strides[1]].iter().all(|n| (n * size as i64) % 4 == 0),
         };
         let item = w.b.workitem_id();
-        tile::dense(&mut w.b, src, &tile, tile.n, item)
+        loader::dense(&mut w.b, src, &tile, tile.n, positions, item)
     } else {
         gather_loader(&mut w, cx, &tile, window, start, first_n, depth)?
     };
     let mut ops = Operands { a, b };
-    let acc = gemm::multiply(&mut w, &tile, &mut ops, depth as u32);
+    let sums = gemm::multiply(&mut w, &tile, &mut ops, depth as u32);
     let walk = Walk { m_dim: 1, rows: channels, n_dims: 2..out.rank() };
-    gemm::store(&mut w, cx, &tile, &acc, &walk, (first_m, first_n), |w, view, size| {
+    gemm::store(&mut w, cx, &tile, &sums, &walk, (first_m, first_n), |w, view, size| {
         outer_offset(w, view, size, image, group, channels)
     })?;
     let tiles = |extent: usize, of: u32| extent.div_ceil(of as usize) as u32;
@@ -122,47 +123,61 @@ fn weight_loader(
     first: Part,
 ) -> Result<Loader, String> {
     let constant = matches!(cx.graph.tensor(cx.step.inputs[1].tensor).role, Role::Constant(_));
-    let src = if constant {
-        let pitch = channels.next_multiple_of(4);
+    let size = cx.dtype(Arg::Input(1)).size();
+    let offset_of_group = |w: &mut Writer, elements: usize| Some(w.b.mul(group, (elements * size) as u32));
+    let (src, line) = if constant {
         let rows = depth.next_multiple_of(tile.k as usize);
-        let buf = w.blob(Blob::Weights { groups, channels, taps: depth, depth: rows, pitch });
-        let scalar = Some(w.b.mul(group, (rows * pitch * 4) as u32));
-        Source { buf, base: 0, scalar, first, k_stride: pitch as u32, w_stride: 1, depth: rows as u32 }
+        // Dense along what the tile's cells are dense along.
+        let along_k = tile.run > 1;
+        let (lines, pitch) = if along_k { (channels, rows) } else { (rows, channels.next_multiple_of(4)) };
+        let packing = Packing { groups, channels, taps: depth, lines, pitch, along_k, size };
+        let buf = w.blob(Blob::Weights(packing));
+        let scalar = offset_of_group(w, lines * pitch);
+        let (k_stride, w_stride) = if along_k { (1, pitch as u32) } else { (pitch as u32, 1) };
+        (Source { buf, base: 0, scalar, first, k_stride, w_stride, depth: rows as u32, aligned: true }, pitch)
     } else {
         let buf = w.buffer(cx, Arg::Input(1))?;
-        let scalar = Some(w.b.mul(group, (channels * depth * 4) as u32));
-        let base = cx.step.inputs[1].view.offset as u32 * 4;
-        Source { buf, base, scalar, first, k_stride: 1, w_stride: depth as u32, depth: depth as u32 }
+        let scalar = offset_of_group(w, channels * depth);
+        let base = (cx.step.inputs[1].view.offset as usize * size) as u32;
+        let aligned = [base as usize, depth * size].iter().all(|n| n.is_multiple_of(4));
+        (Source { buf, base, scalar, first, k_stride: 1, w_stride: depth as u32, depth: depth as u32, aligned }, depth)
     };
     let item = w.b.workitem_id();
-    Ok(tile::dense(&mut w.b, src, tile, tile.m, item))
+    Ok(loader::dense(&mut w.b, src, tile, tile.m, line, item))
 }
 
-/// Packs constant weights as [`Blob::Weights`] says.
-pub(super) fn pack_weights(data: &HostTensor, offset: usize, blob: &Blob, out: &mut [u8]) {
-    let Blob::Weights { groups, channels, taps, depth, pitch } = *blob else { return };
-    for (i, row) in out.chunks_exact_mut(pitch * 4).enumerate() {
-        let used = if i % depth < taps { channels * 4 } else { 0 };
-        row[used..].fill(0);
+/// Packs constant weights as a [`Packing`] says.
+pub(super) fn pack_weights(data: &HostTensor, offset: usize, packing: &Packing, out: &mut [u8]) {
+    let Packing { groups, channels, taps, lines, pitch, along_k, size } = *packing;
+    let (used_lines, used) = packing.used();
+    for (i, line) in out.chunks_exact_mut(pitch * size).enumerate() {
+        let used = if i % lines < used_lines { used * size } else { 0 };
+        line[used..].fill(0);
         if let Some(element) = data.fill() {
-            fill(&mut row[..used], element);
+            fill(&mut line[..used], element);
         }
     }
     if data.fill().is_some() {
         return;
     }
-    let src = &data.bytes()[offset * 4..][..groups * channels * taps * 4];
+    let src = &data.bytes()[offset * size..][..groups * channels * taps * size];
     const BLOCK: usize = 16;
     for g in 0..groups {
-        let src = &src[g * channels * taps * 4..][..channels * taps * 4];
-        let out = &mut out[g * depth * pitch * 4..][..depth * pitch * 4];
+        let src = &src[g * channels * taps * size..][..channels * taps * size];
+        let out = &mut out[g * lines * pitch * size..][..lines * pitch * size];
+        if along_k {
+            for (line, row) in out.chunks_mut(pitch * size).zip(src.chunks(taps * size)) {
+                line[..taps * size].copy_from_slice(row);
+            }
+            continue;
+        }
         // Blocks keep both the reads and the writes within a few cache lines.
         for k0 in (0..taps).step_by(BLOCK) {
             for m0 in (0..channels).step_by(BLOCK) {
                 for m in m0..(m0 + BLOCK).min(channels) {
                     for k in k0..(k0 + BLOCK).min(taps) {
-                        let (s, d) = ((m * taps + k) * 4, (k * pitch + m) * 4);
-                        out[d..d + 4].copy_from_slice(&src[s..s + 4]);
+                        let (s, d) = ((m * taps + k) * size, (k * pitch + m) * size);
+                        out[d..d + size].copy_from_slice(&src[s..s + size]);
                     }
                 }
             }
@@ -182,16 +197,17 @@ fn gather_loader(
     let x = &cx.step.inputs[0].view;
     let out_dims = &cx.step.output.view.dims[2..];
     let n = out_dims.len();
+    let size = i64::from(tile.types.stored_bytes());
     let masked = (0..n).any(|d| window.pads[d] > 0 || reaches_past(window, d, out_dims[d], x.dims[d + 2]))
         || !depth.is_multiple_of(tile.k as usize);
     // The window's corner may lie before the input. Shifting the buffer's base back by as much keeps all offsets
     // positive; what lies before the tensor is masked out and never read.
-    let shift: i64 = (0..n).map(|d| window.pads[d] as i64 * x.strides[d + 2] * 4).sum();
+    let shift: i64 = (0..n).map(|d| window.pads[d] as i64 * x.strides[d + 2] * size).sum();
     let buf = w.buffer(cx, Arg::Input(0))?;
     let buf = shifted(w, buf, shift as u32, cx.reach(Arg::Input(0)) as u32);
-    let table = w.blob_pointer(Blob::Data(offset_table(window, x, depth, tile.k as usize)));
+    let table = w.blob_pointer(Blob::Data(offset_table(window, x, size, depth, tile.k as usize)));
     let item = w.b.workitem_id();
-    let (cols, _) = tile::gather_shape(tile);
+    let (cols, _) = loader::gather_shape(tile);
     let (mut columns, mut valid) = (Vec::new(), Vec::new());
     let lane = w.b.umod(item, tile.threads().min(tile.n));
     for c in 0..cols {
@@ -200,15 +216,15 @@ fn gather_loader(
         let coords = address::coordinates(&mut w.b, at, out_dims);
         let mut corner = View { offset: 0, dims: out_dims.to_vec(), strides: Vec::new() };
         corner.strides = (0..n).map(|d| x.strides[d + 2] * window.strides[d] as i64).collect();
-        let offset = address::offset(&mut w.b, &corner, 4, &coords);
+        let offset = address::offset(&mut w.b, &corner, size as usize, &coords);
         columns.push(offset.vector(&mut w.b));
         if masked {
             valid.push(valid_taps(w, window, &coords, &x.dims[2..]));
         }
     }
-    let scalar = w.b.add(start, x.offset as u32 * 4);
+    let scalar = w.b.add(start, (x.offset * size) as u32);
     let src = GatherSource { buf, scalar, table, columns, valid };
-    Ok(tile::gather(&mut w.b, src, tile, item))
+    Ok(loader::gather(&mut w.b, src, tile, item))
 }
 
 /// True when some tap of the last output position lies behind the input.
@@ -236,7 +252,7 @@ fn first_bit(window: &Window, d: usize) -> usize {
 }
 
 /// Byte offset and coordinate mask of every k, with two tiles of padding that reads ahead of the end may touch.
-fn offset_table(window: &Window, x: &View, depth: usize, tile_k: usize) -> Vec<u8> {
+fn offset_table(window: &Window, x: &View, size: i64, depth: usize, tile_k: usize) -> Vec<u8> {
     let taps: usize = window.kernel.iter().product();
     let rows = depth.next_multiple_of(tile_k) + 2 * tile_k;
     let mut table = Vec::with_capacity(rows * 8);
@@ -253,7 +269,7 @@ fn offset_table(window: &Window, x: &View, depth: usize, tile_k: usize) -> Vec<u
                 mask |= 1 << (first_bit(window, d) + at);
             }
         }
-        table.extend_from_slice(&(offset as u32 * 4).to_le_bytes());
+        table.extend_from_slice(&((offset * size) as u32).to_le_bytes());
         table.extend_from_slice(&mask.to_le_bytes());
     }
     table

@@ -1,11 +1,15 @@
 //! Direct convolution for few output channels per group (depthwise above all): one workitem computes one output
-//! position of one channel, with the channel's weights in scalar registers.
+//! position of one channel, with the channel's weights in scalar registers
+//! (of types other than f32 in vector registers, each loaded for all lanes at once).
 
-use super::values::Value;
+use super::address::Offset;
+use super::float::Float;
+use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, address, epilogue};
 use crate::graph::fused::Window;
 use crate::graph::view::View;
-use crate::mir::{Gen, Opnd, Part, Type};
+use crate::mir::{Buffer, Gen, Opnd, Part, Type};
+use crate::tensor::DType;
 use barewave_isa::op;
 
 pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kernel>, String> {
@@ -31,35 +35,37 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kerne
         w.b.generic(Gen::Min.of(Type::U32), &[position.into(), (positions as u32 - 1).into()])
     };
     let coords = address::coordinates(&mut w.b, at, &out.dims[2..]);
-    let taps_at = Taps::new(&mut w, window, &coords, x, &cx.step.output.view);
+    let t = cx.dtype(Arg::Input(0));
+    let (bytes, ty) = (t.size(), values::computed(t));
+    let taps_at = Taps::new(&mut w, window, &coords, x, bytes, &cx.step.output.view);
     // Scalar offset of the first input channel, and address of the channel's weights.
     let group = w.b.udiv(channel, per_group as u32);
-    let start = w.b.mul(image, (x.strides[0] * 4) as u32);
-    let start = w.b.mad(group, (inputs as i64 * x.strides[1] * 4) as u32, start);
+    let start = w.b.mul(image, (x.strides[0] * bytes as i64) as u32);
+    let start = w.b.mad(group, (inputs as i64 * x.strides[1] * bytes as i64) as u32, start);
     let buf = w.buffer(cx, Arg::Input(0))?;
-    let pointer = w.pointer(Arg::Input(1));
-    let skip = w.b.mul(channel, (inputs * taps * 4) as u32);
-    let skip = w.b.add(skip, weights.offset as u32 * 4);
-    advance(&mut w, pointer, skip.into());
-    let sum = w.b.to_vector(0.0f32);
+    let skip = w.b.mul(channel, (inputs * taps * bytes) as u32);
+    let skip = w.b.add(skip, (weights.offset * bytes as i64) as u32);
+    let source = Weights::new(&mut w, cx, t, skip)?;
+    let sum = Float(ty).held(&mut w.b, 0.0);
     let at = w.b.s(1);
     w.b.copy_into(at, start);
     let last = (inputs as u32).max(1);
     let body = |w: &mut Writer| {
-        let loaded: Vec<Part> = (0..taps)
-            .map(|t| {
-                let s = w.b.s(1);
-                w.b.scalar_load_into(s, pointer, t as u32 * 4);
-                s
-            })
-            .collect();
-        for (t, weight) in loaded.iter().enumerate() {
-            let voff = taps_at.offset(w, t);
-            let v = w.b.load(buf, 1, voff, at, 0);
-            w.b.fma_into(sum, *weight, v);
+        let loaded: Vec<Part> = (0..taps).map(|i| source.load(w, t, i)).collect();
+        for (i, weight) in loaded.iter().enumerate() {
+            let voff = taps_at.offset(w, i);
+            let v = match values::stored(t) == ty {
+                true => w.b.load(buf, ty.dwords(), voff, at, 0),
+                false => {
+                    let raw = w.b.load_op(op::BUFFER_LOAD_USHORT, buf, voff, at, 0);
+                    w.b.convert(values::stored(t), ty, raw)
+                }
+            };
+            Float(ty).fma_into(&mut w.b, sum, *weight, v);
         }
-        w.b.emit(Gen::Add.of(Type::I32), &[at.into()], &[at.into(), ((x.strides[1] * 4) as u32).into()]);
-        advance(w, pointer, (taps as u32 * 4).into());
+        let step = (x.strides[1] * bytes as i64) as u32;
+        w.b.emit(Gen::Add.of(Type::I32), &[at.into()], &[at.into(), step.into()]);
+        source.advance(w, (taps * bytes) as u32);
     };
     if last == 1 {
         body(&mut w);
@@ -73,7 +79,7 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kerne
         .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(positions as u32).into(), position.into()]));
     let mut all = vec![(images > 1).then_some(image), (channels > 1).then_some(channel)];
     all.extend(coords);
-    epilogue::finish(&mut w, cx, Value::Word(sum.into()), |w, arg| {
+    epilogue::finish(&mut w, cx, Value::of(t, sum), |w, arg| {
         let (view, t) = match arg {
             Arg::Input(i) => (&cx.step.inputs[i].view, cx.dtype(arg)),
             _ => (&cx.step.output.view, cx.dtype(Arg::Output)),
@@ -89,11 +95,57 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kerne
     Ok(vec![w.finish(grid, 2 * (images * channels * positions * inputs * taps) as u64)])
 }
 
-/// Adds a 32-bit number to a scalar address.
-fn advance(w: &mut Writer, pointer: Part, by: Opnd) {
-    let (lo, hi): (Opnd, Opnd) = (pointer.dword(0).into(), pointer.dword(1).into());
-    w.b.emit(op::S_ADD_U32, &[lo], &[lo, by]);
-    w.b.emit(op::S_ADDC_U32, &[hi], &[hi, 0u32.into()]);
+/// Where the weights of a channel come from.
+enum Weights {
+    /// f32: scalar loads from an address.
+    Scalar(Part),
+    /// Other types: loads of one element for all lanes, from a buffer at a scalar offset.
+    Uniform(Buffer, Part),
+}
+
+impl Weights {
+    /// The weights that begin `skip` bytes into operand 1.
+    fn new(w: &mut Writer, cx: &Cx, t: DType, skip: Part) -> Result<Weights, String> {
+        if t == DType::F32 {
+            let source = Weights::Scalar(w.pointer(Arg::Input(1)));
+            source.move_by(w, skip.into());
+            return Ok(source);
+        }
+        let buf = w.buffer(cx, Arg::Input(1))?;
+        let at = w.b.s(1);
+        w.b.copy_into(at, skip);
+        Ok(Weights::Uniform(buf, at))
+    }
+
+    /// Weight `i` of the current input channel, as it is computed with.
+    fn load(&self, w: &mut Writer, t: DType, i: usize) -> Part {
+        match *self {
+            Weights::Scalar(pointer) => {
+                let s = w.b.s(1);
+                w.b.scalar_load_into(s, pointer, (i * t.size()) as u32);
+                s
+            }
+            Weights::Uniform(buf, at) => {
+                values::load(&mut w.b, t, buf, Offset { reg: Some(at), imm: (i * t.size()) as u32 }).whole(&mut w.b)
+            }
+        }
+    }
+
+    /// On to the weights that begin `bytes` further.
+    fn advance(&self, w: &mut Writer, bytes: u32) {
+        self.move_by(w, bytes.into());
+    }
+
+    fn move_by(&self, w: &mut Writer, by: Opnd) {
+        match self {
+            Weights::Scalar(pointer) => {
+                let (lo, hi): (Opnd, Opnd) = (pointer.dword(0).into(), pointer.dword(1).into());
+                w.b.emit(op::S_ADD_U32, &[lo], &[lo, by]);
+                w.b.emit(op::S_ADDC_U32, &[hi], &[hi, 0u32.into()]);
+            }
+            Weights::Uniform(_, at) => w.b.emit(Gen::Add.of(Type::I32), &[(*at).into()], &[(*at).into(), by]),
+        }
+    }
 }
 
 /// Per window dimension and coordinate: byte offset and, where the input may be left, the mask of lanes inside it.
@@ -102,8 +154,16 @@ pub(super) struct Taps {
 }
 
 impl Taps {
-    /// Prepares the taps of a position. `input` has two leading dimensions before the spatial ones.
-    pub fn new(w: &mut Writer, window: &Window, coords: &[Option<Part>], input: &View, out: &View) -> Taps {
+    /// Prepares the taps of a position. `input` has two leading dimensions before the spatial ones, elements of `bytes`
+    /// bytes.
+    pub fn new(
+        w: &mut Writer,
+        window: &Window,
+        coords: &[Option<Part>],
+        input: &View,
+        bytes: usize,
+        out: &View,
+    ) -> Taps {
         let b = &mut w.b;
         let mut dims = Vec::new();
         for (d, c) in coords.iter().enumerate() {
@@ -120,14 +180,14 @@ impl Taps {
                 let at = if delta != 0 { b.add(corner, delta) } else { corner };
                 let leaves = delta < 0 || last + reach >= extent + window.pads[d];
                 let inside = leaves.then(|| b.op(Gen::CmpGt.of(Type::U32), &[(extent as u32).into(), at.into()]));
-                taps.push((b.mul(at, (input.strides[d + 2] * 4) as i32), inside));
+                taps.push((b.mul(at, (input.strides[d + 2] * bytes as i64) as i32), inside));
             }
             dims.push(taps);
         }
         // The innermost dimension carries the input's own offset.
         if input.offset != 0 {
             for tap in dims.last_mut().into_iter().flatten() {
-                tap.0 = b.add(tap.0, (input.offset * 4) as u32);
+                tap.0 = b.add(tap.0, (input.offset * bytes as i64) as u32);
             }
         }
         Taps { dims }

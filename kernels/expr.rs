@@ -1,5 +1,6 @@
 //! Scalar expressions of the graph as instructions on one element per lane.
 
+use super::double;
 use super::math;
 use super::trig;
 use super::values::{self, Kind, Value, kind};
@@ -21,7 +22,7 @@ pub(super) fn eval(
         let value = match node.op {
             Op::Acc => acc.ok_or("an expression needs a value that this kernel does not compute")?,
             Op::Input(i) => input(i),
-            Op::Const(c) => constant(b, node.dtype, c)?,
+            Op::Const(c) => constant(b, node.dtype, c),
             Op::Unary(op, a) => unary(b, op, at(a))?,
             Op::Binary(op, x, y) => binary(b, op, at(x), at(y).0)?,
             Op::Select(c, x, y) => match at(c).0 {
@@ -35,22 +36,18 @@ pub(super) fn eval(
     done.pop().ok_or_else(|| "an empty expression".into())
 }
 
-fn constant(b: &mut Builder, t: DType, c: Scalar) -> Result<Value, String> {
-    Ok(match kind(t)? {
+fn constant(b: &mut Builder, t: DType, c: Scalar) -> Value {
+    match kind(t) {
         Kind::Float => Value::Word((c.as_f64() as f32).into()),
+        Kind::Double => Value::Pair(pair(b, c.as_f64().to_bits() as i64)),
         Kind::Int { .. } => Value::Word((c.as_i64() as u32).into()),
-        Kind::Long { .. } => {
-            let p = b.v(2);
-            b.copy_into(p.dword(0), c.as_i64() as u32);
-            b.copy_into(p.dword(1), (c.as_i64() >> 32) as u32);
-            Value::Pair(p)
-        }
+        Kind::Long { .. } => Value::Pair(pair(b, c.as_i64())),
         Kind::Bool => {
             let m = b.mask();
             b.copy_into(m, Opnd::Imm(if c.as_i64() != 0 { u64::MAX } else { 0 }));
             Value::Mask(m)
         }
-    })
+    }
 }
 
 fn no(op: impl std::fmt::Debug, t: DType) -> String {
@@ -58,8 +55,12 @@ fn no(op: impl std::fmt::Debug, t: DType) -> String {
 }
 
 fn unary(b: &mut Builder, op: Unary, (x, t): (Value, DType)) -> Result<Value, String> {
-    match kind(t)? {
+    match kind(t) {
         Kind::Float => float_unary(b, op, x.word()).ok_or_else(|| no(op, t)),
+        Kind::Double => match x {
+            Value::Pair(p) => double::unary(b, op, p).ok_or_else(|| no(op, t)),
+            _ => Err(no(op, t)),
+        },
         Kind::Int { signed } => {
             let x = x.word();
             let r = match op {
@@ -179,8 +180,12 @@ fn float_unary(b: &mut Builder, op: Unary, x: Opnd) -> Option<Value> {
 }
 
 fn binary(b: &mut Builder, op: Binary, (x, t): (Value, DType), y: Value) -> Result<Value, String> {
-    match kind(t)? {
+    match kind(t) {
         Kind::Float => float_binary(b, op, x.word(), y.word()).ok_or_else(|| no(op, t)),
+        Kind::Double => match (x, y) {
+            (Value::Pair(p), Value::Pair(q)) => double::binary(b, op, p, q).ok_or_else(|| no(op, t)),
+            _ => Err(no(op, t)),
+        },
         Kind::Int { signed } => int_binary(b, op, signed, t, x.word(), y.word()).ok_or_else(|| no(op, t)),
         Kind::Long { signed } => match (x, y) {
             (Value::Pair(p), Value::Pair(q)) => long_binary(b, op, signed, p, q).ok_or_else(|| no(op, t)),
@@ -367,10 +372,10 @@ fn wrap(b: &mut Builder, r: Part, t: DType) -> Part {
 
 fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Result<Value, String> {
     let to = node.dtype;
-    Ok(match (kind(from)?, kind(to)?) {
-        (Kind::Float, Kind::Float) if to == DType::F16 => {
-            let h = b.op(Generic::convert(Type::F32, Type::F16), &[x.word()]);
-            Value::Word(b.op(Generic::convert(Type::F16, Type::F32), &[h.into()]).into())
+    Ok(match (kind(from), kind(to)) {
+        (Kind::Float, Kind::Float) if matches!(to, DType::F16 | DType::BF16) => {
+            let h = b.convert(Type::F32, values::stored(to), x.word());
+            Value::Word(b.convert(values::stored(to), Type::F32, h).into())
         }
         (Kind::Float, Kind::Float) => x,
         (Kind::Float, Kind::Int { signed }) => {
@@ -432,9 +437,41 @@ fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Result<Value
             let Value::Pair(p) = x else { return Err(no("Cast", from)) };
             Value::Mask(b.op(Gen::CmpNe.of(Type::U64), &[zero64(), p.into()]))
         }
-        (Kind::Bool, Kind::Bool) => x,
+        (Kind::Double, Kind::Double) | (Kind::Bool, Kind::Bool) => x,
+        (Kind::Double, Kind::Bool) => {
+            let Value::Pair(p) = x else { return Err(no("Cast", from)) };
+            Value::Mask(b.op(Gen::CmpNe.of(Type::F64), &[zero64(), p.into()]))
+        }
+        // Through the type in memory, so that a narrow float is rounded once.
+        (Kind::Double, Kind::Float) => {
+            let Value::Pair(p) = x else { return Err(no("Cast", from)) };
+            let narrow = b.convert(Type::F64, values::stored(to), p);
+            let wide = if to == DType::F32 { narrow } else { b.convert(values::stored(to), Type::F32, narrow) };
+            Value::Word(wide.into())
+        }
+        (Kind::Double, Kind::Int { .. }) => {
+            let Value::Pair(p) = x else { return Err(no("Cast", from)) };
+            let r = b.convert(Type::F64, values::computed(to), p);
+            Value::Word(saturate(b, r, to).into())
+        }
+        (Kind::Double, Kind::Long { .. }) => {
+            let Value::Pair(p) = x else { return Err(no("Cast", from)) };
+            Value::Pair(b.convert(Type::F64, values::computed(to), p))
+        }
+        (Kind::Float | Kind::Int { .. }, Kind::Double) => {
+            let v = x.reg(b);
+            Value::Pair(b.convert(values::computed(from), Type::F64, v))
+        }
+        (Kind::Long { .. }, Kind::Double) => {
+            let Value::Pair(p) = x else { return Err(no("Cast", from)) };
+            Value::Pair(b.convert(values::computed(from), Type::F64, p))
+        }
         (Kind::Bool, to) => {
             let Value::Mask(m) = x else { return Err(no("Cast", from)) };
+            if to == Kind::Double {
+                let (one, none) = (pair(b, 1f64.to_bits() as i64), pair(b, 0));
+                return Ok(values::select(b, m, Value::Pair(one), Value::Pair(none)));
+            }
             let one: Opnd = if to == Kind::Float { 1.0f32.into() } else { 1u32.into() };
             let one = b.to_vector(one);
             let r = b.select(m, one, 0u32);

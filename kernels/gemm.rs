@@ -2,18 +2,21 @@
 //!
 //! A workgroup computes a tile of C. Tiles of A and B of depth `k` go through LDS in two buffers: while a tile is
 //! multiplied the next one is on its way from memory to registers, and one barrier per tile separates the writers of
-//! one buffer from the readers of the other. A workitem owns `tm x tn` elements of C in chunks of four, so that LDS
-//! is read 16 bytes at a time without bank conflicts; the fragments of depth `k + 1` are read while those of depth
-//! `k` are multiplied. The step's expression is applied to the registers before they are stored.
+//! one buffer from the readers of the other. Which elements of C a workitem has in which of its registers is the tile's
+//! fragment. By plain multiply-adds it owns `tm x tn` of them in chunks of four, so that LDS is read 16 bytes at a
+//! time without bank conflicts; matrix instructions have layouts of their own ([`matrix`](super::matrix)). What a step multiplies is read
+//! while the one before is multiplied. The step's expression is applied to the registers before they are stored.
 
 use super::address::Offset;
 use super::epilogue;
 use super::fragment;
-use super::tile::{Loader, Tile};
+use super::loader::Loader;
+use super::tile::{self, Form, Tile, Types};
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr};
 use crate::graph::view::View;
-use crate::mir::{Gen, Lds, Opnd, Part, Pipeline, Type};
+use crate::mir::{Builder, Gen, Lds, Part, Pipeline, RegClass, Type};
+use crate::tensor::DType;
 
 use barewave_isa::matrix::Fragment;
 
@@ -31,20 +34,37 @@ pub(super) struct Walk {
     pub n_dims: std::ops::Range<usize>,
 }
 
-/// Positions of a workitem's elements.
-struct Place {
-    /// First row of the workitem in C (vector).
-    m: Part,
-    /// First column.
-    n: Part,
-    rows: usize,
-    cols: usize,
-}
-
 /// The loaders of both operands, ready to issue.
 pub(super) struct Operands {
     pub a: Loader,
     pub b: Loader,
+}
+
+/// The types of a product of the step's first two operands.
+pub(super) fn types(cx: &Cx) -> Result<Types, String> {
+    let [a, b] = [0, 1].map(|i| cx.dtype(Arg::Input(i)));
+    if a != b || a == DType::Bool {
+        return Err(format!("operands of {a} and {b} elements are not multiplied"));
+    }
+    Ok(Types::of(a))
+}
+
+/// A workitem's sums: position `p` of the tile's fragment is element `p % per` of register `p / per`.
+pub(super) struct Sums {
+    /// The registers.
+    pub parts: Vec<Part>,
+    /// Positions of a register.
+    pub per: u32,
+    /// Dwords of an element.
+    pub dwords: u32,
+}
+
+impl Sums {
+    /// `count` neighbouring positions.
+    fn slice(&self, position: u32, count: u32) -> Part {
+        let (part, at) = (self.parts[(position / self.per) as usize], position % self.per);
+        part.slice((at * self.dwords) as u8, (count * self.dwords) as u8)
+    }
 }
 
 /// Stages of the loop over k.
@@ -55,30 +75,88 @@ const MULTIPLY: u8 = 1;
 const TILES_READ: Lds = Lds::Part { buffer: 0, phase: 0 };
 const TILES_FILLED: Lds = Lds::Part { buffer: 0, phase: 1 };
 
-/// Multiplies and gives the accumulators: `[row][chunk of columns]`.
-pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u32) -> Vec<Vec<Part>> {
-    let place = tile.fragment();
-    let (cm, cn) = tile.chunk();
-    let (chunks_m, chunks_n) = (tile.tm / cm, tile.tn / cn);
-    let (pitch_a, pitch_b) = (ops.a.pitch(), ops.b.pitch());
-    let (size_a, size_b) = (tile.k * pitch_a * 4, tile.k * pitch_b * 4);
+/// How a tile in LDS is multiplied: reads of one step, and its products.
+pub(super) trait Multiplier {
+    /// What a step has read.
+    type Read;
+    /// Steps of a tile.
+    fn steps(&self) -> u32;
+    /// Reads the operands of a step.
+    fn read(&self, b: &mut Builder, step: u32) -> Self::Read;
+    /// Multiplies what was read into the sums.
+    fn multiply(&self, b: &mut Builder, sums: &[Part], read: &Self::Read);
+}
+
+/// Places of both operands' tiles in LDS.
+#[derive(Clone, Copy)]
+pub(super) struct Places {
+    /// Read address of this workitem in A's tile, and in B's without its base.
+    pub read: (Part, Part),
+    /// Cells from one run of k to the next.
+    pub pitch: (u32, u32),
+    /// Where B's tile begins.
+    pub b_base: u32,
+}
+
+/// Multiplies and gives the sums.
+pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u32) -> Sums {
+    let pitch = (ops.a.pitch(), ops.b.pitch());
+    let runs = tile.k / tile.run;
+    let (size_a, size_b) = (runs * pitch.0 * tile.cell(), runs * pitch.1 * tile.cell());
     // The second buffer is a power of two away from the first, so that one exclusive-or changes buffers.
     let swap = (size_a + size_b).next_power_of_two();
     w.b.lds(swap + size_a + size_b);
-    let acc: Vec<Vec<Part>> =
-        (0..tile.tm).map(|_| (0..chunks_n).map(|_| w.b.v(cn as u8)).collect::<Vec<_>>()).collect();
-    for p in acc.iter().flatten() {
+    let b = &mut w.b;
+    let sums = match tile.form {
+        Form::Vector { tm, tn } => {
+            let (per, dwords) = (tile::chunk(tn), u32::from(tile.types.accumulate.dwords()));
+            let parts = (0..tm * tn / per).map(|_| b.v((per * dwords) as u8)).collect();
+            Sums { parts, per, dwords }
+        }
+        Form::Matrix(f) => f.sums(b, tile),
+    };
+    for p in &sums.parts {
         for i in 0..p.len {
-            w.b.copy_into(p.dword(i), 0u32);
+            b.copy_into(p.dword(i), 0u32);
         }
     }
-    let b = &mut w.b;
     let item = b.workitem_id();
-    let read_a = fragment::coordinate(b, &place, item, fragment::row, 4, None);
-    let read_b = fragment::coordinate(b, &place, item, fragment::col, 4, None);
-    let (read_a, read_b) = (vector_copy(b, read_a), vector_copy(b, read_b));
-    // A round multiplies one tile while the next one comes from memory and goes to LDS. Loads behind the last tile are
-    // guarded and go to the buffer that nobody reads any more.
+    let read = match tile.form {
+        Form::Vector { .. } => {
+            let place = tile.fragment();
+            let read_a = fragment::coordinate(b, &place, item, fragment::row, tile.cell(), None);
+            (read_a, fragment::coordinate(b, &place, item, fragment::col, tile.cell(), None))
+        }
+        Form::Matrix(f) => f.addresses(b, tile, item, pitch),
+    };
+    let read = (b.to_vector(read.0), b.to_vector(read.1));
+    let places = Places { read, pitch, b_base: size_a };
+    match tile.form {
+        Form::Vector { tm, tn } => {
+            let place = tile.fragment();
+            let by = Vector { tile, place, tm, tn, places };
+            rounds(b, tile, ops, depth, &by, &sums.parts, places, swap);
+        }
+        Form::Matrix(form) => {
+            let by = form.multiplier(tile, places);
+            rounds(b, tile, ops, depth, &by, &sums.parts, places, swap);
+        }
+    }
+    sums
+}
+
+/// The loop over k. A round multiplies one tile while the next one comes from memory and goes to LDS. Loads behind the
+/// last tile are guarded and go to the buffer that nobody reads any more.
+fn rounds<M: Multiplier>(
+    b: &mut Builder,
+    tile: &Tile,
+    ops: &mut Operands,
+    depth: u32,
+    by: &M,
+    sums: &[Part],
+    places: Places,
+    swap: u32,
+) {
     b.counted_loop("k", depth.next_multiple_of(tile.k), tile.k, Pipeline::Stated, true, |b, k| {
         b.fix_order();
         b.stage(LOAD);
@@ -86,67 +164,87 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
         ops.b.issue(b, k);
         b.stage(MULTIPLY);
         b.in_lds(TILES_READ);
-        let mut frags = read_fragments(b, tile, &place, read_a, read_b, (pitch_a, pitch_b), size_a, 0);
-        for k in 0..tile.k {
-            let ahead = (k + 1 < tile.k)
-                .then(|| read_fragments(b, tile, &place, read_a, read_b, (pitch_a, pitch_b), size_a, k + 1));
-            let (fa, fb) = &frags;
-            for (row, acc_row) in acc.iter().enumerate() {
-                let a = fa[row / cm as usize].dword(row as u8 % cm as u8);
-                for (chunk, acc) in acc_row.iter().enumerate() {
-                    for i in 0..cn as u8 {
-                        b.fma_into(acc.dword(i), a, fb[chunk].dword(i));
-                    }
-                }
-            }
-            if let Some(f) = ahead {
-                frags = f;
+        let mut read = by.read(b, 0);
+        for step in 0..by.steps() {
+            let ahead = (step + 1 < by.steps()).then(|| by.read(b, step + 1));
+            by.multiply(b, sums, &read);
+            if let Some(next) = ahead {
+                read = next;
             }
         }
-        let change = |b: &mut crate::mir::Builder, address: Part| {
+        let change = |b: &mut Builder, address: Part| {
             b.emit(Gen::Xor.of(Type::U32), &[address.into()], &[swap.into(), address.into()]);
         };
-        change(b, read_a);
-        change(b, read_b);
+        change(b, places.read.0);
+        change(b, places.read.1);
         b.stage(LOAD);
         b.in_lds(TILES_FILLED);
         ops.a.commit(b, 0);
-        ops.b.commit(b, size_a);
+        ops.b.commit(b, places.b_base);
         change(b, ops.a.lds());
         change(b, ops.b.lds());
         b.barrier();
         b.in_lds(Lds::Any);
     });
-    debug_assert_eq!(chunks_m * cm, tile.tm);
-    acc
 }
 
-fn vector_copy(b: &mut crate::mir::Builder, p: Part) -> Part {
-    b.to_vector(p)
+/// Multiply-adds of a block of rows and columns per workitem, one k a step.
+struct Vector<'a> {
+    tile: &'a Tile,
+    place: Fragment,
+    tm: u32,
+    tn: u32,
+    places: Places,
 }
 
-fn read_fragments(
-    b: &mut crate::mir::Builder,
-    tile: &Tile,
-    place: &Fragment,
-    read_a: Part,
-    read_b: Part,
-    (pitch_a, pitch_b): (u32, u32),
-    size_a: u32,
-    k: u32,
-) -> (Vec<Part>, Vec<Part>) {
-    let (cm, cn) = tile.chunk();
-    let row = |c: u32| place.element(0, c * cm * tile.tn).0;
-    let col = |c: u32| place.element(0, c * cn).1;
-    let fa = (0..tile.tm / cm).map(|c| b.lds_read(cm as u8, read_a, (k * pitch_a + row(c)) * 4)).collect();
-    let fb = (0..tile.tn / cn).map(|c| b.lds_read(cn as u8, read_b, size_a + (k * pitch_b + col(c)) * 4)).collect();
-    (fa, fb)
+impl Vector<'_> {
+    /// Reads elements that lie together.
+    fn chunk(&self, b: &mut Builder, count: u32, address: Part, at: u32) -> Part {
+        let dst = b.v((count * self.tile.cell() / 4) as u8);
+        for first in (0..dst.len).step_by(4) {
+            let len = (dst.len - first).min(4);
+            b.lds_read_into(dst.slice(first, len), address, at + u32::from(first) * 4);
+        }
+        dst
+    }
+}
+
+impl Multiplier for Vector<'_> {
+    type Read = (Vec<Part>, Vec<Part>);
+
+    fn steps(&self) -> u32 {
+        self.tile.k
+    }
+
+    fn read(&self, b: &mut Builder, k: u32) -> Self::Read {
+        let (cm, cn) = (tile::chunk(self.tm), tile::chunk(self.tn));
+        let row = |c: u32| self.place.element(0, c * cm * self.tn).0;
+        let col = |c: u32| self.place.element(0, c * cn).1;
+        let (p, cell) = (self.places, self.tile.cell());
+        let fa = (0..self.tm / cm).map(|c| self.chunk(b, cm, p.read.0, (k * p.pitch.0 + row(c)) * cell)).collect();
+        let at = |c: u32| p.b_base + (k * p.pitch.1 + col(c)) * cell;
+        let fb = (0..self.tn / cn).map(|c| self.chunk(b, cn, p.read.1, at(c))).collect();
+        (fa, fb)
+    }
+
+    fn multiply(&self, b: &mut Builder, sums: &[Part], (fa, fb): &Self::Read) {
+        let (cm, cn) = (tile::chunk(self.tm), tile::chunk(self.tn));
+        let ty = self.tile.types.accumulate;
+        let one = |p: Part, i: u32| p.slice((i * u32::from(ty.dwords())) as u8, ty.dwords());
+        for row in 0..self.tm {
+            let a = one(fa[(row / cm) as usize], row % cm);
+            for col in 0..self.tn {
+                let x = one(fb[(col / cn) as usize], col % cn);
+                let sum = one(sums[((row * self.tn + col) / cn) as usize], col % cn);
+                b.multiply_add_into(ty, sum, a, x);
+            }
+        }
+    }
 }
 
 /// Offsets of one access.
 struct Plan {
     arg: Arg,
-    size: usize,
     /// Scalar part and constant.
     outer: Offset,
     row_stride: i64,
@@ -156,7 +254,7 @@ struct Plan {
     /// constants when `regular`.
     cols: Vec<Option<Part>>,
     col_stride: i64,
-    dtype: crate::tensor::DType,
+    dtype: DType,
 }
 
 /// Applies the step's expression to the accumulators and stores them. `outer` gives an access's offset from
@@ -165,24 +263,18 @@ pub(super) fn store(
     w: &mut Writer,
     cx: &Cx,
     tile: &Tile,
-    acc: &[Vec<Part>],
+    sums: &Sums,
     walk: &Walk,
     first: (Part, Part),
     mut outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
 ) -> Result<(), String> {
     let fragment = tile.fragment();
-    let cn = tile.chunk().1 as usize;
-    let chunks_n = tile.tn as usize / cn;
     let item = w.b.workitem_id();
     let m = fragment::coordinate(&mut w.b, &fragment, item, fragment::row, 1, Some(first.0));
     let n = fragment::coordinate(&mut w.b, &fragment, item, fragment::col, 1, Some(first.1));
     let out_view = &cx.step.output.view;
-    let place = Place {
-        m: vector_copy(&mut w.b, m),
-        n: vector_copy(&mut w.b, n),
-        rows: walk.rows,
-        cols: out_view.dims[walk.n_dims.clone()].iter().product(),
-    };
+    let (m, n) = (w.b.to_vector(m), w.b.to_vector(n));
+    let columns: usize = out_view.dims[walk.n_dims.clone()].iter().product();
     let args: Vec<Arg> = epilogue::operands(cx).into_iter().map(Arg::Input).chain([Arg::Output]).collect();
     let views: Vec<&View> = args.iter().map(|a| view_of(cx, *a)).collect();
     // Columns as few dimensions as all accesses agree on.
@@ -196,20 +288,38 @@ pub(super) fn store(
         .collect();
     let dims = inner[0].dims.clone();
     let last = *dims.last().unwrap_or(&1);
-    let wide = cn == 4
+    // Four neighbours of a row lie together in registers and in memory.
+    let neighbours = |p: u32| fragment.position.get(p as usize).is_some_and(|s| (s.row, s.col) == (0, 1 << p));
+    let fours = |a: &Arg, v: &View| {
+        let t = cx.dtype(*a);
+        let words = match v.strides.last() {
+            Some(0) => true,
+            Some(1) => values::is_word_aligned(t, v) && values::is_word_aligned(t, view_of(cx, *a)),
+            _ => false,
+        };
+        words && values::comes_in_fours(t)
+    };
+    let wide = neighbours(0)
+        && neighbours(1)
         && last.is_multiple_of(4)
-        && args.iter().zip(&inner).all(|(a, v)| cx.dtype(*a).size() == 4 && matches!(v.strides.last(), Some(0 | 1)))
-        && inner.last().and_then(|v| v.strides.last()) == Some(&1)
-        && args.iter().all(|a| cx.dtype(*a) != crate::tensor::DType::Bool);
+        && args.iter().zip(&inner).all(|(a, v)| fours(a, v))
+        && inner.last().and_then(|v| v.strides.last()) == Some(&1);
     // Each group of columns is handled at once: four neighbours, or one.
     let group = if wide { 4 } else { 1 };
-    let groups_per_chunk = cn / group;
+    // Positions of the first row's groups, and of the first column's rows, with what they add to it.
+    let all = 0..fragment.positions();
+    let row_of = |p: &u32| fragment.element(0, *p).0;
+    let col_of = |p: &u32| fragment.element(0, *p).1;
+    let mut cols: Vec<u32> = all.clone().filter(|p| row_of(p) == 0 && p % group == 0).collect();
+    let mut rows: Vec<u32> = all.filter(|p| col_of(p) == 0).collect();
+    cols.sort_by_key(col_of);
+    rows.sort_by_key(row_of);
     let mut col_coords = Vec::new();
-    for c in 0..chunks_n * groups_per_chunk {
-        let delta = fragment.element(0, (c * group) as u32).1;
-        let at = if delta > 0 { w.b.add(place.n, delta) } else { place.n };
-        let inside = (!place.cols.is_multiple_of(tile.n as usize))
-            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(place.cols as u32).into(), at.into()]));
+    for p in &cols {
+        let delta = col_of(p);
+        let at = if delta > 0 { w.b.add(n, delta) } else { n };
+        let inside = (!columns.is_multiple_of(tile.n as usize))
+            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(columns as u32).into(), at.into()]));
         let coords = super::address::coordinates(&mut w.b, at, &dims);
         col_coords.push((coords, inside));
     }
@@ -219,7 +329,7 @@ pub(super) fn store(
         let size = dtype.size();
         let outer = outer(w, view, size);
         let row_stride = view.strides[walk.m_dim] * size as i64;
-        let row = (row_stride != 0).then(|| w.b.mul(place.m, row_stride as i32));
+        let row = (row_stride != 0).then(|| w.b.mul(m, row_stride as i32));
         let mut cols = Vec::new();
         for (coords, inside) in &col_coords {
             let o = super::address::offset_of_dims(&mut w.b, &inner[k], size, coords, 0..dims.len(), false);
@@ -232,14 +342,17 @@ pub(super) fn store(
             });
         }
         let col_stride = inner[k].strides.last().copied().unwrap_or(0);
-        plans.push(Plan { arg, size, outer, row_stride, row, cols, col_stride, dtype });
+        plans.push(Plan { arg, outer, row_stride, row, cols, col_stride, dtype });
     }
-    for (row, acc_row) in acc.iter().enumerate() {
-        let delta = fragment.element(0, row as u32 * tile.tn).0;
-        let at = if delta > 0 { w.b.add(place.m, delta) } else { place.m };
-        let inside = (!place.rows.is_multiple_of(tile.m as usize))
-            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(place.rows as u32).into(), at.into()]));
-        store_row(w, cx, &plans, delta as usize, inside, acc_row, group)?;
+    let t = cx.step.inputs[0].tensor;
+    let t = cx.graph.tensor(t).dtype;
+    for p in &rows {
+        let delta = row_of(p);
+        let at = if delta > 0 { w.b.add(m, delta) } else { m };
+        let inside = (!walk.rows.is_multiple_of(tile.m as usize))
+            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(walk.rows as u32).into(), at.into()]));
+        let row: Vec<Part> = cols.iter().map(|c| sums.slice(p + c, group)).collect();
+        store_row(w, cx, &plans, delta as usize, inside, &row, (t, group as usize))?;
     }
     Ok(())
 }
@@ -258,8 +371,8 @@ fn store_row(
     plans: &[Plan],
     delta: usize,
     inside: Option<Part>,
-    acc: &[Part],
-    group: usize,
+    row: &[Part],
+    (t, group): (DType, usize),
 ) -> Result<(), String> {
     // Row part of each access's offset.
     let mut rows: Vec<Offset> = Vec::new();
@@ -280,10 +393,10 @@ fn store_row(
         rows.push(Offset { reg, imm });
     }
     let mut once: Vec<Option<Vec<Value>>> = vec![None; plans.len()];
-    let groups = acc.iter().map(|p| p.len as usize).sum::<usize>() / group;
-    for g in 0..groups {
-        let per_chunk = acc[0].len as usize / group;
-        let values = acc[g / per_chunk].slice((g % per_chunk * group) as u8, group as u8);
+    for (g, &sums) in row.iter().enumerate() {
+        let sums = in_vectors(w, sums);
+        let own = sums.len / group as u8;
+        let values: Vec<Value> = (0..group as u8).map(|e| Value::of(t, sums.slice(e * own, own))).collect();
         let mut operands: Vec<Vec<Value>> = vec![Vec::new(); cx.step.inputs.len()];
         for (k, p) in plans.iter().enumerate() {
             let Arg::Input(i) = p.arg else { continue };
@@ -299,23 +412,28 @@ fn store_row(
         let mut results = Vec::new();
         for e in 0..group {
             let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
-            let acc = Value::Word(values.dword(e as u8).into());
-            results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(acc))?);
+            results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(values[e]))?);
         }
         let (k, p) = plans.iter().enumerate().next_back().expect("the output is an access");
         let buf = w.buffer(cx, Arg::Output)?;
         let at = join(w, rows[k], p.cols[g], p.outer.reg);
         if group == 1 {
-            values::store(&mut w.b, p.dtype, buf, Offset { reg: at.0, imm: at.2 }, results[0])?;
+            values::store(&mut w.b, p.dtype, buf, at, results[0]);
         } else {
-            let in_place = (0..group).all(|e| results[e] == Value::Word(values.dword(e as u8).into()));
-            let data = if in_place { values } else { super::pointwise::gather(&mut w.b, &results) };
-            let voff: Opnd = at.0.map_or(Opnd::Off, Opnd::V);
-            let soff: Opnd = at.1.map_or(0u32.into(), Opnd::V);
-            w.b.store(buf, data, voff, soff, at.2);
+            values::store_four(&mut w.b, p.dtype, buf, at, &results);
         }
     }
     Ok(())
+}
+
+/// Sums in vector registers: those of matrix instructions may be in accumulation registers.
+fn in_vectors(w: &mut Writer, sums: Part) -> Part {
+    if w.b.function().vreg(sums.reg).class == RegClass::V {
+        return sums;
+    }
+    let copy = w.b.v(sums.len);
+    w.b.copy_into(copy, sums);
+    copy
 }
 
 /// Loads the elements of an operand that go with one group of columns.
@@ -323,26 +441,20 @@ fn load_group(w: &mut Writer, cx: &Cx, p: &Plan, row: Offset, g: usize, group: u
     let buf = w.buffer(cx, p.arg)?;
     let at = join(w, row, p.cols[g], p.outer.reg);
     if group > 1 && p.col_stride == 1 {
-        debug_assert_eq!(p.size, 4);
-        let voff: Opnd = at.0.map_or(Opnd::Off, Opnd::V);
-        let soff: Opnd = at.1.map_or(0u32.into(), Opnd::V);
-        let x = w.b.load(buf, group as u8, voff, soff, at.2);
-        return Ok((0..group as u8).map(|e| Value::Word(x.dword(e).into())).collect());
+        return Ok(values::load_four(&mut w.b, p.dtype, buf, at));
     }
-    let reg = at.0;
-    Ok(vec![values::load(&mut w.b, p.dtype, buf, Offset { reg, imm: at.2 })?])
+    Ok(vec![values::load(&mut w.b, p.dtype, buf, at)])
 }
 
-/// Vector, scalar and constant parts of a whole offset. The scalar is folded into the vector for accesses that can
-/// take only one register.
-fn join(w: &mut Writer, row: Offset, col: Option<Part>, outer: Option<Part>) -> (Option<Part>, Option<Part>, u32) {
-    let v = match (row.reg, col) {
+/// A whole offset: of the row, the column and what is the same for the workgroup.
+fn join(w: &mut Writer, row: Offset, col: Option<Part>, outer: Option<Part>) -> Offset {
+    let reg = match (row.reg, col) {
         (Some(r), Some(c)) => Some(w.b.add(r, c)),
         (r, c) => r.or(c),
     };
-    let v = match (v, outer) {
+    let reg = match (reg, outer) {
         (Some(v), Some(s)) => Some(w.b.add(v, s)),
         (v, s) => v.or(s),
     };
-    (v, None, row.imm)
+    Offset { reg, imm: row.imm }
 }

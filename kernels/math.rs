@@ -160,24 +160,44 @@ pub(super) fn log_one_plus(b: &mut Builder, x: Opnd) -> Part {
     b.select(finite, sum, l)
 }
 
-/// `n / d`, correctly rounded: scaled operands, Newton-Raphson, final fix-up of special cases.
+/// f32 `n / d`, correctly rounded.
 pub(super) fn div(b: &mut Builder, n: Opnd, d: Opnd) -> Part {
-    let (n, d) = (as_vector(b, n), as_vector(b, d));
+    div_of(b, Type::F32, n, d)
+}
+
+/// `n / d` in f32 or f64, correctly rounded: scaled operands, Newton-Raphson, final fix-up of special cases.
+pub(super) fn div_of(b: &mut Builder, ty: Type, n: Opnd, d: Opnd) -> Part {
+    let double = ty == Type::F64;
+    let (scale, fmas, fixup) = if double {
+        (op::V_DIV_SCALE_F64, op::V_DIV_FMAS_F64, op::V_DIV_FIXUP_F64)
+    } else {
+        (op::V_DIV_SCALE_F32, op::V_DIV_FMAS_F32, op::V_DIV_FIXUP_F32)
+    };
+    let (n, d) = if double { (n, d) } else { (as_vector(b, n).into(), as_vector(b, d).into()) };
+    let fma = |b: &mut Builder, x: Part, y: Part, z: Opnd| b.op(Gen::Fma.of(ty), &[x.into(), y.into(), z]);
     let vcc: Regs = Regs { dwords: b.function().mask_dwords(), ..VCC };
     let unused = b.mask();
-    let (ds, ns) = (b.v(1), b.v(1));
-    b.emit(op::V_DIV_SCALE_F32, &[ds.into(), unused.into()], &[d.into(), d.into(), n.into()]);
-    b.emit(op::V_DIV_SCALE_F32, &[ns.into(), vcc.into()], &[n.into(), d.into(), n.into()]);
-    let r = b.op(Gen::Rcp.of(Type::F32), &[ds.into()]);
-    let md = neg(b, ds.into());
-    let e = b.fma(md, r, 1.0f32);
-    let r = b.fma(e, r, r);
-    let q = mul(b, ns, r);
-    let e = b.fma(md, q, ns);
-    let q = b.fma(e, r, q);
-    let e = b.fma(md, q, ns);
-    let q = b.op(op::V_DIV_FMAS_F32, &[e.into(), r.into(), q.into()]);
-    b.op(op::V_DIV_FIXUP_F32, &[q.into(), d.into(), n.into()])
+    let (ds, ns) = (b.v(ty.dwords()), b.v(ty.dwords()));
+    b.emit(scale, &[ds.into(), unused.into()], &[d, d, n]);
+    b.emit(scale, &[ns.into(), vcc.into()], &[n, d, n]);
+    let mut r = b.op(Gen::Rcp.of(ty), &[ds.into()]);
+    let md = b.op(Gen::Neg.of(ty), &[ds.into()]);
+    let one: Opnd = if double { super::double::constant(b, 1.0).into() } else { 1.0f32.into() };
+    // The hardware's reciprocal has 24 bits.
+    for _ in 0..if double { 2 } else { 1 } {
+        let e = fma(b, md, r, one);
+        r = fma(b, e, r, r.into());
+    }
+    let q = b.op(Gen::Mul.of(ty), &[ns.into(), r.into()]);
+    let e = fma(b, md, q, ns.into());
+    let (q, e) = if double {
+        (q, e)
+    } else {
+        let q = fma(b, e, r, q.into());
+        (q, fma(b, md, q, ns.into()))
+    };
+    let q = b.op(fmas, &[e.into(), r.into(), q.into()]);
+    b.op(fixup, &[q.into(), d, n])
 }
 
 /// Square root: the hardware's, of operands that it would flush times an even power of two.
@@ -388,7 +408,7 @@ pub(super) fn udivrem(b: &mut Builder, n: Part, d: Part) -> (Part, Part) {
     let df = b.op(Generic::convert(Type::U32, Type::F64), &[d.into()]);
     let r = b.op(Gen::Rcp.of(Type::F64), &[df.into()]);
     let minus = Mods::new().with(ModName::Neg, 1);
-    let one = f64_constant(b, 1.0);
+    let one = super::double::constant(b, 1.0);
     let mut r = r;
     for _ in 0..2 {
         let e = b.op_with(op::V_FMA_F64, &[df.into(), r.into(), one.into()], minus.clone());
@@ -410,13 +430,4 @@ pub(super) fn udivrem(b: &mut Builder, n: Part, d: Part) -> (Part, Part) {
     let q2 = b.add(q, 1u32);
     let r2 = b.sub(rem, d);
     (b.select(under, q2, q), b.select(under, r2, rem))
-}
-
-/// A double-precision constant in a register pair.
-pub(super) fn f64_constant(b: &mut Builder, x: f64) -> Part {
-    let p = b.v(2);
-    let bits = x.to_bits();
-    b.copy_into(p.dword(0), bits as u32);
-    b.copy_into(p.dword(1), (bits >> 32) as u32);
-    p
 }

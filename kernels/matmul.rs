@@ -2,8 +2,10 @@
 
 use super::address::Offset;
 use super::gemm::{self, Operands, Walk};
-use super::tile::{self, Loader, Source, Tile};
-use super::{Arg, Cx, Kernel, Writer, address};
+use super::loader::{self, Loader, Source};
+use super::tile::Tile;
+use super::{Arg, Cx, Kernel, Writer, address, matrix};
+use crate::graph::view::View;
 use crate::mir::Part;
 use crate::tensor::DType;
 
@@ -11,13 +13,8 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Kernel>, String> {
     let out = &cx.step.output.view;
     let r = out.rank();
     let (m, n, k) = (out.dims[r - 2], out.dims[r - 1], cx.step.inputs[0].view.dims[r - 1]);
-    for i in 0..2 {
-        let t = cx.dtype(Arg::Input(i));
-        if t != DType::F32 {
-            return Err(format!("operand {i} has {t} elements; matrix kernels take f32"));
-        }
-    }
-    let tile = Tile::choose(m, n, 1);
+    let types = gemm::types(cx)?;
+    let tile = matrix::choose(cx.target, types, m, n, 1).unwrap_or_else(|| Tile::choose(types, m, n, 1));
     let mut w = cx.kernel(tile.threads());
     let batch_dims = &out.dims[..r - 2];
     let z = w.b.workgroup_id(2);
@@ -29,9 +26,9 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Kernel>, String> {
     let a = operand(&mut w, cx, 0, (r - 1, r - 2), k, first_m, &batch, &tile, tile.m)?;
     let b = operand(&mut w, cx, 1, (r - 2, r - 1), k, first_n, &batch, &tile, tile.n)?;
     let mut ops = Operands { a, b };
-    let acc = gemm::multiply(&mut w, &tile, &mut ops, k as u32);
+    let sums = gemm::multiply(&mut w, &tile, &mut ops, k as u32);
     let walk = Walk { m_dim: r - 2, rows: m, n_dims: r - 1..r };
-    gemm::store(&mut w, cx, &tile, &acc, &walk, (first_m, first_n), |w, view, size| {
+    gemm::store(&mut w, cx, &tile, &sums, &walk, (first_m, first_n), |w, view, size| {
         outer_offset(w, view, size, &batch, r - 2)
     })?;
     let batches: usize = batch_dims.iter().product();
@@ -40,14 +37,14 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Kernel>, String> {
 }
 
 /// Offset of an access from its first `dims` dimensions.
-fn outer_offset(
-    w: &mut Writer,
-    view: &crate::graph::view::View,
-    size: usize,
-    coords: &[Option<Part>],
-    dims: usize,
-) -> Offset {
+fn outer_offset(w: &mut Writer, view: &View, size: usize, coords: &[Option<Part>], dims: usize) -> Offset {
     address::offset_of_dims(&mut w.b, view, size, coords, 0..dims, true)
+}
+
+/// Every line of dimension `dense` begins at a multiple of four bytes.
+fn lines_are_aligned(t: DType, view: &View, dense: usize) -> bool {
+    let words = |elements: i64| (elements * t.size() as i64) % 4 == 0;
+    words(view.offset) && (0..view.rank()).all(|d| d == dense || view.dims[d] == 1 || words(view.strides[d]))
 }
 
 /// A loader for operand `i`, whose depth is dimension `along.0` and whose width is dimension `along.1`.
@@ -75,7 +72,7 @@ fn operand(
         return Err(format!("operand {i} is read backwards; matrix kernels take positive strides"));
     }
     let buf = w.buffer(cx, Arg::Input(i))?;
-    let outer = outer_offset(w, view, 4, batch, view.rank() - 2);
+    let outer = outer_offset(w, view, tile.types.stored_bytes() as usize, batch, view.rank() - 2);
     let src = Source {
         buf,
         base: outer.imm,
@@ -84,7 +81,9 @@ fn operand(
         k_stride: sk as u32,
         w_stride: sw as u32,
         depth: depth as u32,
+        aligned: lines_are_aligned(cx.dtype(Arg::Input(i)), view, if sw == 1 { along.1 } else { along.0 }),
     };
     let item = w.b.workitem_id();
-    Ok(tile::dense(&mut w.b, src, tile, width, item))
+    let line = if sw == 1 { view.dims[along.1] } else { depth };
+    Ok(loader::dense(&mut w.b, src, tile, width, line, item))
 }

@@ -8,12 +8,16 @@
 mod address;
 mod conv;
 mod direct;
+mod double;
 mod epilogue;
 mod expr;
+mod float;
 mod fragment;
 mod gemm;
+mod loader;
 mod math;
 mod matmul;
+mod matrix;
 mod pointwise;
 mod pool;
 mod reduce;
@@ -46,20 +50,35 @@ pub enum Arg {
 pub enum Blob {
     /// The same for every step that uses the kernel.
     Data(Vec<u8>),
-    /// Convolution weights (operand 1 of the step) as the kernel wants them: for each of `groups` groups `depth` rows of
-    /// `pitch` floats; row k holds the k-th weight of each of the group's output channels, zeros fill up.
-    Weights {
-        /// Groups.
-        groups: usize,
-        /// Output channels per group.
-        channels: usize,
-        /// Weights per output channel.
-        taps: usize,
-        /// Rows per group, at least `taps`.
-        depth: usize,
-        /// Floats per row, at least `channels`.
-        pitch: usize,
-    },
+    /// Convolution weights (operand 1 of the step) as the kernel wants them.
+    Weights(Packing),
+}
+
+/// How convolution weights are packed: for each of `groups` groups `lines` lines of `pitch` elements, zeros filling up. Line
+/// k holds the k-th weight of each of the group's output channels; or, along k, line m the weights of channel m.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Packing {
+    /// Groups.
+    pub groups: usize,
+    /// Output channels per group.
+    pub channels: usize,
+    /// Weights per output channel.
+    pub taps: usize,
+    /// Lines per group.
+    pub lines: usize,
+    /// Elements per line.
+    pub pitch: usize,
+    /// Lines run along k.
+    pub along_k: bool,
+    /// Bytes of an element.
+    pub size: usize,
+}
+
+impl Packing {
+    /// Lines of a group, and elements of a line, that are weights.
+    fn used(&self) -> (usize, usize) {
+        if self.along_k { (self.channels, self.taps) } else { (self.taps, self.channels) }
+    }
 }
 
 impl Blob {
@@ -67,7 +86,7 @@ impl Blob {
     pub fn len(&self) -> usize {
         match self {
             Blob::Data(d) => d.len(),
-            Blob::Weights { groups, depth, pitch, .. } => groups * depth * pitch * 4,
+            Blob::Weights(p) => p.groups * p.lines * p.pitch * p.size,
         }
     }
     /// True when there is no data.
@@ -76,15 +95,18 @@ impl Blob {
     }
     /// True for weights that are only moved: no zeros come between them.
     pub fn is_packed(&self) -> bool {
-        matches!(self, Blob::Weights { channels, taps, depth, pitch, .. } if (channels, taps) == (pitch, depth))
+        match self {
+            Blob::Data(_) => false,
+            Blob::Weights(p) => p.used() == (p.lines, p.pitch),
+        }
     }
     /// Writes the data to `out`, which has the blob's size; `weights` are the step's weights (operand 1) and the element
     /// at which they start.
     pub fn fill(&self, weights: Option<(&HostTensor, usize)>, out: &mut [u8]) {
         match (self, weights) {
             (Blob::Data(d), _) => out.copy_from_slice(d),
-            (Blob::Weights { .. }, Some((weights, offset))) => conv::pack_weights(weights, offset, self, out),
-            (Blob::Weights { .. }, None) => out.fill(0),
+            (Blob::Weights(p), Some((weights, offset))) => conv::pack_weights(weights, offset, p, out),
+            (Blob::Weights(_), None) => out.fill(0),
         }
     }
 }

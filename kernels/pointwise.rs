@@ -1,15 +1,14 @@
 //! Elementwise steps: one workitem computes one element, or four neighbours where every operand allows it.
 //!
 //! The linear index is split into coordinates by constant division; each operand's offset is a sum of coordinate
-//! times stride. Four elements go together when all types have 32 bits, the innermost dimension is a multiple of
-//! four, the result is dense in it and every operand is dense or constant in it.
+//! times stride. Four elements go together when all types have 32 bits or are floats of 16, the innermost dimension
+//! is a multiple of four, the result is dense in it and every operand is dense or constant in it.
 
 use super::address::{self, Offset};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, expr};
 use crate::graph::fused::Access;
 use crate::mir::{Builder, Gen, Part, Type};
-use crate::tensor::DType;
 use barewave_isa::op;
 
 const WORKGROUP: u32 = 256;
@@ -49,11 +48,9 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Kernel>, String> {
     }
     let buf = w.buffer(cx, Arg::Output)?;
     if width == 1 {
-        values::store(&mut w.b, cx.dtype(Arg::Output), buf, at, results[0])?;
+        values::store(&mut w.b, cx.dtype(Arg::Output), buf, at, results[0]);
     } else {
-        let data = gather(&mut w.b, &results);
-        let (v, s, imm) = at.operands(&mut w.b);
-        w.b.store(buf, data, v, s, imm);
+        values::store_four(&mut w.b, cx.dtype(Arg::Output), buf, at, &results);
     }
     let flops = (dims.iter().product::<usize>() * cx.step.expr.cost()) as u64;
     Ok(vec![w.finish([(groups as u32).div_ceil(WORKGROUP), 1, 1], flops)])
@@ -68,26 +65,18 @@ pub(super) fn linear_index(b: &mut Builder) -> Part {
     b.add(base, item)
 }
 
-/// Puts words into one tuple, for a wide store.
-pub(super) fn gather(b: &mut Builder, words: &[Value]) -> Part {
-    let data = b.v(words.len() as u8);
-    for (i, x) in words.iter().enumerate() {
-        b.copy_into(data.dword(i as u8), x.word());
-    }
-    data
-}
-
 fn vector_width(cx: &Cx, dims: &[usize]) -> usize {
     let Some((&last, d)) = dims.last().zip(dims.len().checked_sub(1)) else { return 1 };
-    let word = |arg| matches!(cx.dtype(arg), DType::F32 | DType::I32 | DType::U32);
     let fits = |a: &Access, arg: Arg| {
-        word(arg)
+        values::comes_in_fours(cx.dtype(arg))
+            && (a.view.strides[d] == 0 || values::is_word_aligned(cx.dtype(arg), &a.view))
             && a.indirect.is_empty()
             && matches!(a.view.strides[d], 0 | 1)
             && a.guard.as_ref().is_none_or(|g| g.ranges[d] == (0, last))
     };
     let all = cx.step.inputs.iter().enumerate().all(|(i, a)| fits(a, Arg::Input(i)));
-    if last.is_multiple_of(4) && all && word(Arg::Output) && cx.step.output.view.strides[d] == 1 { 4 } else { 1 }
+    let stores = fits(&cx.step.output, Arg::Output) && cx.step.output.view.strides[d] == 1;
+    if last.is_multiple_of(4) && all && stores { 4 } else { 1 }
 }
 
 /// The elements of operand `i` at the coordinates: `width` of them, or one that serves for all.
@@ -107,7 +96,7 @@ fn load(
         let it = cx.dtype(Arg::Index(i, k));
         let b = &mut w.b;
         let place = address::offset(b, &ind.view, it.size(), coords);
-        let raw = values::load(b, it, table, place)?.reg(b);
+        let raw = values::load(b, it, table, place).reg(b);
         let wrapped = b.add(raw, ind.extent as u32);
         let negative = b.op(Gen::CmpGt.of(Type::I32), &[0u32.into(), raw.into()]);
         let index = b.select(negative, wrapped, raw);
@@ -123,13 +112,8 @@ fn load(
         at = Offset { reg: Some(w.b.guard(mask, folded)), imm: 0 };
     }
     let dense = width > 1 && access.view.strides.last() == Some(&1);
-    let mut loaded = if dense {
-        let (v, s, imm) = at.operands(&mut w.b);
-        let x = w.b.load(buf, width as u8, v, s, imm);
-        (0..width as u8).map(|k| Value::Word(x.dword(k).into())).collect()
-    } else {
-        vec![values::load(&mut w.b, t, buf, at)?]
-    };
+    let mut loaded =
+        if dense { values::load_four(&mut w.b, t, buf, at) } else { vec![values::load(&mut w.b, t, buf, at)] };
     if let (Some(mask), Some(g)) = (inside, &access.guard) {
         let mut fill = crate::graph::expr::Expr::new();
         fill.literal(t, g.fill);

@@ -1,12 +1,13 @@
 //! Pooling: one workitem computes one output. Small windows are unrolled, large ones walked by a scalar loop.
 
 use super::direct::Taps;
+use super::float::Float;
 use super::values::{self, Value, kind};
-use super::{Arg, Cx, Kernel, Writer, address, epilogue, expr, math, reduce};
+use super::{Arg, Cx, Kernel, Writer, address, epilogue, expr, reduce};
 use crate::graph::expr::{Expr, Scalar};
 use crate::graph::fused::{PoolOp, Window};
 use crate::graph::view::View;
-use crate::mir::{Gen, Generic, Part, Type};
+use crate::mir::{Gen, Part, Type};
 
 const WORKGROUP: u32 = 256;
 
@@ -16,11 +17,12 @@ const UNROLLED: usize = 32;
 pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> Result<Vec<Kernel>, String> {
     let out = &cx.step.output.view;
     let t = prologue.dtype();
-    let float = match kind(t)? {
-        values::Kind::Float => true,
+    let float = match kind(t) {
+        values::Kind::Float | values::Kind::Double => true,
         values::Kind::Int { .. } if pool == PoolOp::Max => false,
         _ => return Err(format!("{pool:?} pooling of {t} elements has no kernel")),
     };
+    let ty = values::computed(t);
     let mut w = cx.kernel(WORKGROUP);
     let index = super::pointwise::linear_index(&mut w.b);
     let coords = address::coordinates(&mut w.b, index, &out.dims);
@@ -32,7 +34,7 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
     };
     let start = reduce::literal(&mut w, t, neutral)?;
     let acc = reduce::held(&mut w, start);
-    let walk = PoolWalk { cx, window, prologue, pool, float, acc, neutral: start };
+    let walk = PoolWalk { cx, window, prologue, pool, acc, neutral: start };
     let taps: usize = window.kernel.iter().product();
     if taps <= UNROLLED {
         walk.unrolled(&mut w, &coords, taps)?
@@ -40,14 +42,21 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
         walk.looped(&mut w, &coords, taps)?
     }
     let total = match divisor(&mut w, pool, window, &coords, &cx.step.inputs[0].view, &out.dims) {
-        Some(Divisor::Constant(n)) => math::mul(&mut w.b, 1.0 / n as f32, acc),
-        Some(Divisor::Count(n)) => math::div(&mut w.b, acc.into(), n.into()),
+        Some(Divisor::Constant(n)) => {
+            let share = if ty == Type::F64 { 1.0 / n as f64 } else { (1.0 / n as f32).into() };
+            let share = Float(ty).constant(&mut w.b, share);
+            Float(ty).op(&mut w.b, Gen::Mul, share, acc)
+        }
+        Some(Divisor::Count(n)) => {
+            let n = w.b.convert(Type::U32, ty, n);
+            Float(ty).div(&mut w.b, acc.into(), n)
+        }
         None => acc,
     };
     let outputs = out.len();
     let inside = (!outputs.is_multiple_of(WORKGROUP as usize))
         .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(outputs as u32).into(), index.into()]));
-    epilogue::finish(&mut w, cx, Value::Word(total.into()), |w, arg| {
+    epilogue::finish(&mut w, cx, Value::of(t, total), |w, arg| {
         let view = match arg {
             Arg::Input(i) => &cx.step.inputs[i].view,
             _ => &cx.step.output.view,
@@ -67,7 +76,6 @@ struct PoolWalk<'a> {
     window: &'a Window,
     prologue: &'a Expr,
     pool: PoolOp,
-    float: bool,
     acc: Part,
     neutral: Value,
 }
@@ -81,19 +89,18 @@ impl PoolWalk<'_> {
             Some(m) => w.b.guard(m, at),
             None => at,
         };
-        let x = values::load(&mut w.b, t, buf, address::Offset { reg: Some(at), imm: 0 })?;
+        let x = values::load(&mut w.b, t, buf, address::Offset { reg: Some(at), imm: 0 });
         let mut x = expr::eval(&mut w.b, self.prologue, &|_| x, Some(x))?;
         if let Some(m) = mask {
             x = values::select(&mut w.b, m, x, self.neutral);
         }
-        let op = match (self.pool, self.float, self.prologue.dtype().is_signed_int()) {
-            (PoolOp::Max, true, _) => Gen::Max.of(Type::F32),
-            (PoolOp::Max, false, true) => Gen::Max.of(Type::I32),
-            (PoolOp::Max, false, false) => Gen::Max.of(Type::U32),
-            _ => Gen::Add.of(Type::F32),
+        let op = if self.pool == PoolOp::Max { Gen::Max } else { Gen::Add };
+        let x = match x {
+            Value::Pair(p) => p.into(),
+            x => x.word(),
         };
-        let x = x.word();
-        w.b.emit(op, &[self.acc.into()], &[x, self.acc.into()]);
+        let ty = values::computed(self.prologue.dtype());
+        w.b.emit(op.of(ty), &[self.acc.into()], &[x, self.acc.into()]);
         Ok(())
     }
 
@@ -108,12 +115,9 @@ impl PoolWalk<'_> {
     }
 
     fn unrolled(&self, w: &mut Writer, coords: &[Option<Part>], taps: usize) -> Result<(), String> {
-        // The precomputed taps count in elements of four bytes.
-        if self.cx.dtype(Arg::Input(0)).size() != 4 {
-            return self.looped(w, coords, taps);
-        }
         let base = self.base(w, coords, false).vector(&mut w.b);
-        let at = Taps::new(w, self.window, &coords[2..], self.view(), &self.cx.step.output.view);
+        let size = self.cx.dtype(Arg::Input(0)).size();
+        let at = Taps::new(w, self.window, &coords[2..], self.view(), size, &self.cx.step.output.view);
         for t in 0..taps {
             let (offset, mask) = at.offset_and_mask(w, t);
             let offset = w.b.add(offset, base);
@@ -169,6 +173,7 @@ impl PoolWalk<'_> {
 
 enum Divisor {
     Constant(usize),
+    /// A count per lane.
     Count(Part),
 }
 
@@ -227,7 +232,7 @@ fn divisor(
         None => Divisor::Constant(constant),
         Some(n) => {
             let n = if constant > 1 { b.mul(n, constant as u32) } else { n };
-            Divisor::Count(b.op(Generic::convert(Type::U32, Type::F32), &[n.into()]))
+            Divisor::Count(n)
         }
     })
 }

@@ -212,13 +212,6 @@ pub(super) fn held(w: &mut Writer, v: Value) -> Part {
     }
 }
 
-fn value_of(t: DType, p: Part) -> Value {
-    match kind(t) {
-        Ok(values::Kind::Long { .. }) => Value::Pair(p),
-        _ => Value::Word(p.into()),
-    }
-}
-
 /// Evaluates a literal.
 pub(super) fn literal(w: &mut Writer, t: DType, c: Scalar) -> Result<Value, String> {
     let mut e = Expr::new();
@@ -231,12 +224,9 @@ fn apply(w: &mut Writer, t: DType, op: Binary, x: Part, y: Value) -> Result<Part
     let mut e = Expr::new();
     let (a, b) = (e.input(0, t), e.input(1, t));
     e.push(gexpr::Op::Binary(op, a, b), t);
-    let x = value_of(t, x);
+    let x = Value::of(t, x);
     let v = expr::eval(&mut w.b, &e, &|i| if i == 0 { x } else { y }, None)?;
-    Ok(match v {
-        Value::Pair(p) => p,
-        v => v.reg(&mut w.b),
-    })
+    Ok(v.whole(&mut w.b))
 }
 
 /// The value that changes nothing when combined.
@@ -294,7 +284,7 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Result<Vec<Kernel
         let at = part_offset(w, view, source.size(), outer..view.rank(), i, false);
         let at = address::add(&mut w.b, base, at);
         let at = lines.mask_element(w, at, inside);
-        let x = values::load(&mut w.b, source, buf, at)?;
+        let x = values::load(&mut w.b, source, buf, at);
         let mut x = expr::eval(&mut w.b, prologue, &|_| x, Some(x))?;
         if let Some(mask) = inside {
             let none = literal(w, t, neutral(op, t))?;
@@ -304,8 +294,8 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Result<Vec<Kernel
         w.b.copy_into(sum, r);
         Ok(())
     })?;
-    let total = lines.combine(&mut w, &[sum], |w, x, y| Ok(vec![apply(w, t, combine, x[0], value_of(t, y[0]))?]))?;
-    finish(&mut w, cx, &lines, value_of(t, total[0]))?;
+    let total = lines.combine(&mut w, &[sum], |w, x, y| Ok(vec![apply(w, t, combine, x[0], Value::of(t, y[0]))?]))?;
+    finish(&mut w, cx, &lines, Value::of(t, total[0]))?;
     let grid = lines.grid();
     Ok(vec![w.finish(grid, (count * length) as u64)])
 }
@@ -332,12 +322,11 @@ fn arg_extremum(cx: &Cx, op: ReduceOp, prologue: &Expr, mut w: Writer, lines: Li
     let outer = cx.step.output.view.rank();
     let source = cx.dtype(Arg::Input(0));
     let t = prologue.dtype();
-    let (gt, lt) = match kind(t)? {
-        values::Kind::Float => (Gen::CmpGt.of(Type::F32), Gen::CmpLt.of(Type::F32)),
-        values::Kind::Int { signed: true } => (Gen::CmpGt.of(Type::I32), Gen::CmpLt.of(Type::I32)),
-        values::Kind::Int { signed: false } => (Gen::CmpGt.of(Type::U32), Gen::CmpLt.of(Type::U32)),
-        _ => return Err(format!("the index of the extremum of {t} elements has no kernel")),
-    };
+    if kind(t) == values::Kind::Bool {
+        return Err(format!("the index of the extremum of {t} elements has no kernel"));
+    }
+    let ty = values::computed(t);
+    let (gt, lt) = (Gen::CmpGt.of(ty), Gen::CmpLt.of(ty));
     let buf = w.buffer(cx, Arg::Input(0))?;
     let base = part_offset(&mut w, view, source.size(), 0..outer, lines.line, true);
     let start = literal(&mut w, t, neutral(op, t))?;
@@ -354,19 +343,20 @@ fn arg_extremum(cx: &Cx, op: ReduceOp, prologue: &Expr, mut w: Writer, lines: Li
         let (i, v) = (b.select(by_index, y[1], x[1]), x[0]);
         let i = b.select(better, y[1], i);
         let i = b.select(worse, x[1], i);
-        let v = b.select(better, y[0], v);
+        let v = values::select(b, better, Value::of(t, y[0]), Value::of(t, v)).whole(b);
         Ok(vec![v, i])
     };
     lines.each(&mut w, "reduce", |w, i, inside| {
         let at = part_offset(w, view, source.size(), outer..view.rank(), i, false);
         let at = address::add(&mut w.b, base, at);
         let at = lines.mask_element(w, at, inside);
-        let x = values::load(&mut w.b, source, buf, at)?;
-        let x = expr::eval(&mut w.b, prologue, &|_| x, Some(x))?.reg(&mut w.b);
+        let x = values::load(&mut w.b, source, buf, at);
+        let x = expr::eval(&mut w.b, prologue, &|_| x, Some(x))?.whole(&mut w.b);
         let i = w.b.to_vector(i);
         let mut candidate = [x, i];
         if let Some(mask) = inside {
-            candidate = [w.b.select(mask, x, best), w.b.select(mask, i, index)];
+            let x = values::select(&mut w.b, mask, Value::of(t, x), Value::of(t, best)).whole(&mut w.b);
+            candidate = [x, w.b.select(mask, i, index)];
         }
         let r = merge(w, &[best, index], &candidate)?;
         w.b.copy_into(best, r[0]);

@@ -1,15 +1,16 @@
 //! Softmax and normalisations: several passes over each line, which a workitem or a whole workgroup walks.
 
 use super::address;
-use super::reduce::{Lines, held, part_offset};
+use super::float::Float;
+use super::reduce::{Lines, part_offset};
 use super::values::{self, Value};
-use super::{Arg, Cx, Kernel, Writer, epilogue, math};
+use super::{Arg, Cx, Kernel, Writer, epilogue};
 use crate::mir::{Gen, Part, Type};
-use crate::tensor::DType;
 
-fn check_types(cx: &Cx) -> Result<(), String> {
+/// The type that the elements of operand 0 are computed in.
+fn float_type(cx: &Cx) -> Result<Float, String> {
     let t = cx.dtype(Arg::Input(0));
-    if matches!(t, DType::F32 | DType::F16) { Ok(()) } else { Err(format!("{t} elements; floats are supported")) }
+    if t.is_float() { Ok(Float(values::computed(t))) } else { Err(format!("{t} elements; floats are supported")) }
 }
 
 /// A walk over the lines of operand 0: the outer dimensions of the view number the lines.
@@ -17,6 +18,7 @@ struct Walk<'a> {
     cx: &'a Cx<'a>,
     lines: Lines,
     outer: usize,
+    float: Float,
 }
 
 impl Walk<'_> {
@@ -25,7 +27,7 @@ impl Walk<'_> {
         &self,
         w: &mut Writer,
         name: &str,
-        fill: f32,
+        fill: f64,
         body: impl FnOnce(&mut Writer, Part) -> Result<(), String>,
     ) -> Result<(), String> {
         let view = &self.cx.step.inputs[0].view;
@@ -36,10 +38,10 @@ impl Walk<'_> {
             let at = part_offset(w, view, t.size(), self.outer..view.rank(), i, false);
             let at = address::add(&mut w.b, base, at);
             let at = self.lines.mask_element(w, at, inside);
-            let mut x = values::load(&mut w.b, t, buf, at)?.reg(&mut w.b);
+            let mut x = values::load(&mut w.b, t, buf, at).whole(&mut w.b);
             if let Some(mask) = inside {
-                let fill = w.b.to_vector(fill);
-                x = w.b.select(mask, x, fill);
+                let fill = self.float.held(&mut w.b, fill);
+                x = self.float.select(&mut w.b, mask, x, fill.into());
             }
             body(w, x)
         })
@@ -67,9 +69,9 @@ impl Walk<'_> {
             let at = part_offset(w, view, t.size(), self.outer..view.rank(), i, false);
             let at = address::add(&mut w.b, base, at);
             let at = self.lines.mask_element(w, at, inside);
-            let x = values::load(&mut w.b, t, buf, at)?.reg(&mut w.b);
+            let x = values::load(&mut w.b, t, buf, at).whole(&mut w.b);
             let y = f(w, x);
-            epilogue::finish(w, cx, Value::Word(y.into()), |w, arg| {
+            epilogue::finish(w, cx, Value::of(t, y), |w, arg| {
                 let v = view_of(arg);
                 let k = args.iter().position(|a| *a == arg).ok_or("an access that was not prepared")?;
                 let at = part_offset(w, v, cx.dtype(arg).size(), self.outer..v.rank(), i, false);
@@ -80,50 +82,62 @@ impl Walk<'_> {
     }
 
     fn sum(&self, w: &mut Writer, x: Part) -> Result<Part, String> {
-        Ok(self.lines.combine(w, &[x], |w, a, b| Ok(vec![math::add(&mut w.b, a[0], b[0])]))?[0])
+        Ok(self.lines.combine(w, &[x], |w, a, b| Ok(vec![self.float.op(&mut w.b, Gen::Add, a[0], b[0])]))?[0])
     }
 }
 
 /// Softmax over the last dimension: maximum, sum of exponentials, result.
 pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Result<Vec<Kernel>, String> {
-    check_types(cx)?;
+    let float = float_type(cx)?;
     let out = &cx.step.output.view;
     let outer = out.rank() - 1;
     let length = out.dims[outer];
     let (mut w, lines) = Lines::begin(cx, out.len() / length, length);
-    let walk = Walk { cx, lines, outer };
-    let max = w.b.to_vector(f32::NEG_INFINITY);
-    walk.each(&mut w, "max", f32::NEG_INFINITY, |w, x| {
-        w.b.emit(Gen::Max.of(Type::F32), &[max.into()], &[max.into(), x.into()]);
+    let walk = Walk { cx, lines, outer, float };
+    let max = float.held(&mut w.b, f64::NEG_INFINITY);
+    walk.each(&mut w, "max", f64::NEG_INFINITY, |w, x| {
+        float.update(&mut w.b, Gen::Max, max, x);
         Ok(())
     })?;
-    let merge =
-        |w: &mut Writer, a: &[Part], b: &[Part]| Ok(vec![w.b.op(Gen::Max.of(Type::F32), &[a[0].into(), b[0].into()])]);
+    let merge = |w: &mut Writer, a: &[Part], b: &[Part]| Ok(vec![float.op(&mut w.b, Gen::Max, a[0], b[0])]);
     let mut max = walk.lines.combine(&mut w, &[max], merge)?[0];
+    let (least, most_negative) = match float.0 {
+        Type::F64 => (f64::MIN_POSITIVE, f64::MIN),
+        _ => (f32::MIN_POSITIVE.into(), f32::MIN.into()),
+    };
     if masked {
         // A line of -inf: the differences stay -inf, and the sum of exponentials is 0.
-        max = w.b.op(Gen::Max.of(Type::F32), &[f32::MIN.into(), max.into()]);
+        let low = float.constant(&mut w.b, most_negative);
+        max = float.op(&mut w.b, Gen::Max, low, max);
     }
-    let sum = held(&mut w, Value::Word(0.0f32.into()));
-    walk.each(&mut w, "sum", f32::NEG_INFINITY, |w, x| {
-        let d = math::sub(&mut w.b, x, max);
-        let e = math::exp(&mut w.b, d.into());
-        w.b.emit(Gen::Add.of(Type::F32), &[sum.into()], &[sum.into(), e.into()]);
+    let sum = float.held(&mut w.b, 0.0);
+    walk.each(&mut w, "sum", f64::NEG_INFINITY, |w, x| {
+        let d = float.op(&mut w.b, Gen::Sub, x, max);
+        let e = float.exp(&mut w.b, d);
+        float.update(&mut w.b, Gen::Add, sum, e);
         Ok(())
     })?;
     let mut sum = walk.sum(&mut w, sum)?;
     if masked {
         // Every other line has a sum of at least 1, or a NaN, which wins.
-        sum = math::extremum(&mut w.b, true, sum.into(), f32::MIN_POSITIVE.into());
+        let least = float.constant(&mut w.b, least);
+        let r = float.op(&mut w.b, Gen::Max, sum, least);
+        let nan = float.op(&mut w.b, Gen::CmpUnordered, sum, sum);
+        sum = float.select(&mut w.b, nan, sum, r.into());
     }
-    let scale = if log { math::log(&mut w.b, sum.into()) } else { math::div(&mut w.b, 1.0f32.into(), sum.into()) };
+    let scale = if log {
+        float.log(&mut w.b, sum)
+    } else {
+        let one = float.constant(&mut w.b, 1.0);
+        float.div(&mut w.b, one, sum)
+    };
     walk.write(&mut w, |w, x| {
-        let d = math::sub(&mut w.b, x, max);
+        let d = float.op(&mut w.b, Gen::Sub, x, max);
         if log {
-            return math::sub(&mut w.b, d, scale);
+            return float.op(&mut w.b, Gen::Sub, d, scale);
         }
-        let e = math::exp(&mut w.b, d.into());
-        math::mul(&mut w.b, e, scale)
+        let e = float.exp(&mut w.b, d);
+        float.op(&mut w.b, Gen::Mul, e, scale)
     })?;
     let grid = walk.lines.grid();
     Ok(vec![w.finish(grid, 5 * out.len() as u64)])
@@ -131,25 +145,29 @@ pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Result<Vec<Kernel>, S
 
 /// Normalisation over the last `axes` dimensions: mean, variance around it, result.
 pub(super) fn normalize(cx: &Cx, axes: usize, epsilon: f32, center: bool) -> Result<Vec<Kernel>, String> {
-    check_types(cx)?;
+    let float = float_type(cx)?;
     let out = &cx.step.output.view;
     let outer = out.rank() - axes;
     let length: usize = out.dims[outer..].iter().product();
     let (mut w, lines) = Lines::begin(cx, out.len() / length, length);
-    let walk = Walk { cx, lines, outer };
-    let scale = 1.0 / length as f32;
+    let walk = Walk { cx, lines, outer, float };
+    let scale = match float.0 {
+        Type::F64 => 1.0 / length as f64,
+        _ => (1.0 / length as f32).into(),
+    };
     let mean = if center {
-        let sum = held(&mut w, Value::Word(0.0f32.into()));
+        let sum = float.held(&mut w.b, 0.0);
         walk.each(&mut w, "mean", 0.0, |w, x| {
-            w.b.emit(Gen::Add.of(Type::F32), &[sum.into()], &[sum.into(), x.into()]);
+            float.update(&mut w.b, Gen::Add, sum, x);
             Ok(())
         })?;
         let sum = walk.sum(&mut w, sum)?;
-        math::mul(&mut w.b, scale, sum)
+        let scale = float.constant(&mut w.b, scale);
+        float.op(&mut w.b, Gen::Mul, scale, sum)
     } else {
-        w.b.to_vector(0.0f32)
+        float.held(&mut w.b, 0.0)
     };
-    let squares = held(&mut w, Value::Word(0.0f32.into()));
+    let squares = float.held(&mut w.b, 0.0);
     let view = &cx.step.inputs[0].view;
     let t = cx.dtype(Arg::Input(0));
     let buf = w.buffer(cx, Arg::Input(0))?;
@@ -158,21 +176,24 @@ pub(super) fn normalize(cx: &Cx, axes: usize, epsilon: f32, center: bool) -> Res
         let at = part_offset(w, view, t.size(), outer..view.rank(), i, false);
         let at = address::add(&mut w.b, base, at);
         let at = walk.lines.mask_element(w, at, inside);
-        let x = values::load(&mut w.b, t, buf, at)?.reg(&mut w.b);
-        let mut d = math::sub(&mut w.b, x, mean);
+        let x = values::load(&mut w.b, t, buf, at).whole(&mut w.b);
+        let mut d = float.op(&mut w.b, Gen::Sub, x, mean);
         if let Some(mask) = inside {
-            d = w.b.select(mask, d, 0.0f32);
+            let zero = float.constant(&mut w.b, 0.0);
+            d = float.select(&mut w.b, mask, d, zero);
         }
-        w.b.fma_into(squares, d, d);
+        float.fma_into(&mut w.b, squares, d, d);
         Ok(())
     })?;
     let squares = walk.sum(&mut w, squares)?;
-    let variance = w.b.fma(squares, scale, epsilon);
-    let root = math::sqrt(&mut w.b, variance.into());
-    let factor = math::div(&mut w.b, 1.0f32.into(), root.into());
+    let (scale, epsilon) = (float.constant(&mut w.b, scale), float.constant(&mut w.b, epsilon.into()));
+    let variance = float.fma(&mut w.b, squares, scale, epsilon);
+    let root = float.sqrt(&mut w.b, variance);
+    let one = float.constant(&mut w.b, 1.0);
+    let factor = float.div(&mut w.b, one, root);
     walk.write(&mut w, |w, x| {
-        let d = math::sub(&mut w.b, x, mean);
-        math::mul(&mut w.b, d, factor)
+        let d = float.op(&mut w.b, Gen::Sub, x, mean);
+        float.op(&mut w.b, Gen::Mul, d, factor)
     })?;
     let grid = walk.lines.grid();
     Ok(vec![w.finish(grid, 7 * out.len() as u64)])

@@ -1,10 +1,12 @@
 //! Values of one element in registers, and how they are loaded and stored by element type.
 //!
-//! Floats of 16 bits are computed in f32, integers of 8 and 16 bits in 32 bits, booleans are wavefront masks, 64-bit
-//! integers are register pairs.
+//! What memory holds is one thing ([`stored`]), what kernels compute in another ([`computed`]): floats of 16 bits are
+//! computed in f32, integers of 8 and 16 bits in 32 bits, booleans are wavefront masks, doubles and 64-bit integers are
+//! register pairs.
 
 use super::address::Offset;
-use crate::mir::{Buffer, Builder, Gen, Generic, Opnd, Part, Type};
+use crate::graph::view::View;
+use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::op;
 
@@ -13,7 +15,7 @@ use barewave_isa::op;
 pub(super) enum Value {
     /// f32, or an integer of up to 32 bits; may be a constant.
     Word(Opnd),
-    /// A 64-bit integer.
+    /// A 64-bit integer or a double.
     Pair(Part),
     /// A boolean: a wavefront mask.
     Mask(Part),
@@ -24,6 +26,8 @@ pub(super) enum Value {
 pub(super) enum Kind {
     /// Computed as f32.
     Float,
+    /// Computed as f64.
+    Double,
     /// Computed as a signed or unsigned 32-bit integer.
     Int {
         /// Two's complement.
@@ -38,22 +42,65 @@ pub(super) enum Kind {
     Bool,
 }
 
-/// How kernels hold elements of a type, or why they cannot.
-pub(super) fn kind(t: DType) -> Result<Kind, String> {
-    Ok(match t {
-        DType::F32 | DType::F16 => Kind::Float,
+/// How kernels hold elements of a type.
+pub(super) fn kind(t: DType) -> Kind {
+    match t {
+        DType::F32 | DType::F16 | DType::BF16 => Kind::Float,
+        DType::F64 => Kind::Double,
         DType::I8 | DType::I16 | DType::I32 => Kind::Int { signed: true },
         DType::U8 | DType::U16 | DType::U32 => Kind::Int { signed: false },
         DType::I64 => Kind::Long { signed: true },
         DType::U64 => Kind::Long { signed: false },
         DType::Bool => Kind::Bool,
-        DType::F64 | DType::BF16 => {
-            return Err(format!("element type {t} is not supported by kernels (f32, f16, bool and integers are)"));
-        }
-    })
+    }
+}
+
+/// The type of an element in memory.
+pub(super) fn stored(t: DType) -> Type {
+    match t {
+        DType::F32 => Type::F32,
+        DType::F64 => Type::F64,
+        DType::F16 => Type::F16,
+        DType::BF16 => Type::Bf16,
+        DType::I8 => Type::I8,
+        DType::I16 => Type::I16,
+        DType::I32 => Type::I32,
+        DType::I64 => Type::I64,
+        DType::U8 | DType::Bool => Type::U8,
+        DType::U16 => Type::U16,
+        DType::U32 => Type::U32,
+        DType::U64 => Type::U64,
+    }
+}
+
+/// The type that kernels compute elements in.
+pub(super) fn computed(t: DType) -> Type {
+    match kind(t) {
+        Kind::Float => Type::F32,
+        Kind::Double => Type::F64,
+        Kind::Int { signed: true } => Type::I32,
+        Kind::Int { signed: false } => Type::U32,
+        Kind::Long { signed: true } => Type::I64,
+        Kind::Long { signed: false } => Type::U64,
+        Kind::Bool => Type::B32,
+    }
 }
 
 impl Value {
+    /// An element of a type in registers.
+    pub fn of(t: DType, p: Part) -> Value {
+        match kind(t) {
+            Kind::Long { .. } | Kind::Double => Value::Pair(p),
+            _ => Value::Word(p.into()),
+        }
+    }
+    /// The register or pair of a value, copying a constant into one.
+    pub fn whole(self, b: &mut Builder) -> Part {
+        match self {
+            Value::Pair(p) => p,
+            x => x.reg(b),
+        }
+    }
     /// The 32-bit operand.
     pub fn word(self) -> Opnd {
         match self {
@@ -72,32 +119,29 @@ impl Value {
 }
 
 /// Loads the element at an offset.
-pub(super) fn load(b: &mut Builder, t: DType, buf: Buffer, at: Offset) -> Result<Value, String> {
-    kind(t)?;
+pub(super) fn load(b: &mut Builder, t: DType, buf: Buffer, at: Offset) -> Value {
     let (v, s, imm) = at.operands(b);
     let word = |b: &mut Builder, op| Value::Word(b.load_op(op, buf, v, s, imm).into());
-    Ok(match t {
+    match t {
         DType::F32 | DType::I32 | DType::U32 => word(b, op::BUFFER_LOAD_DWORD),
         DType::I8 => word(b, op::BUFFER_LOAD_SBYTE),
         DType::U8 => word(b, op::BUFFER_LOAD_UBYTE),
         DType::I16 => word(b, op::BUFFER_LOAD_SSHORT),
         DType::U16 => word(b, op::BUFFER_LOAD_USHORT),
-        DType::F16 => {
+        DType::F16 | DType::BF16 => {
             let h = b.load_op(op::BUFFER_LOAD_USHORT, buf, v, s, imm);
-            Value::Word(b.op(Generic::convert(Type::F16, Type::F32), &[h.into()]).into())
+            Value::Word(b.convert(stored(t), Type::F32, h).into())
         }
         DType::Bool => {
             let x = b.load_op(op::BUFFER_LOAD_UBYTE, buf, v, s, imm);
             Value::Mask(b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), x.into()]))
         }
-        DType::I64 | DType::U64 => Value::Pair(b.load(buf, 2, v, s, imm)),
-        DType::F64 | DType::BF16 => unreachable!("refused above"),
-    })
+        DType::I64 | DType::U64 | DType::F64 => Value::Pair(b.load(buf, 2, v, s, imm)),
+    }
 }
 
 /// Stores an element at an offset.
-pub(super) fn store(b: &mut Builder, t: DType, buf: Buffer, at: Offset, value: Value) -> Result<(), String> {
-    kind(t)?;
+pub(super) fn store(b: &mut Builder, t: DType, buf: Buffer, at: Offset, value: Value) {
     let (v, s, imm) = at.operands(b);
     match (t, value) {
         (DType::Bool, Value::Mask(m)) => {
@@ -105,10 +149,10 @@ pub(super) fn store(b: &mut Builder, t: DType, buf: Buffer, at: Offset, value: V
             let x = b.select(m, one, 0u32);
             b.store_op(op::BUFFER_STORE_BYTE, buf, x, v, s, imm);
         }
-        (DType::I64 | DType::U64, Value::Pair(p)) => b.store(buf, p, v, s, imm),
-        (DType::F16, x) => {
+        (DType::I64 | DType::U64 | DType::F64, Value::Pair(p)) => b.store(buf, p, v, s, imm),
+        (DType::F16 | DType::BF16, x) => {
             let x = x.reg(b);
-            let h = b.op(Generic::convert(Type::F32, Type::F16), &[x.into()]);
+            let h = b.convert(Type::F32, stored(t), x);
             b.store_op(op::BUFFER_STORE_SHORT, buf, h, v, s, imm);
         }
         (t, x) => {
@@ -121,7 +165,93 @@ pub(super) fn store(b: &mut Builder, t: DType, buf: Buffer, at: Offset, value: V
             b.store_op(op, buf, x, v, s, imm);
         }
     }
-    Ok(())
+}
+
+/// Elements that one access may take together: four of 32 bits, or four floats of 16 bits (which then lie at multiples of
+/// four bytes). Others go one by one.
+pub(super) fn comes_in_fours(t: DType) -> bool {
+    matches!(t, DType::F32 | DType::I32 | DType::U32 | DType::F16 | DType::BF16)
+}
+
+/// Every element of a view whose innermost coordinate is a multiple of four lies at a multiple of four bytes.
+pub(super) fn is_word_aligned(t: DType, view: &View) -> bool {
+    let outer = &view.strides[..view.rank().saturating_sub(1)];
+    let words = |elements: i64| (elements * t.size() as i64) % 4 == 0;
+    words(view.offset) && outer.iter().all(|s| words(*s))
+}
+
+/// Loads four neighbours.
+pub(super) fn load_four(b: &mut Builder, t: DType, buf: Buffer, at: Offset) -> Vec<Value> {
+    let (v, s, imm) = at.operands(b);
+    let raw = b.load(buf, t.size() as u8, v, s, imm);
+    (0..4).map(|e| Value::Word(widened(b, stored(t), raw, e).into())).collect()
+}
+
+/// Stores four neighbours.
+pub(super) fn store_four(b: &mut Builder, t: DType, buf: Buffer, at: Offset, values: &[Value]) {
+    let (v, s, imm) = at.operands(b);
+    if t.size() == 4 {
+        let data = match *values {
+            // As they lie, where they are one tuple.
+            [Value::Word(Opnd::V(p)), ..] if is_tuple(b, values) => Part { len: 4, ..p },
+            _ => tuple(b, values),
+        };
+        return b.store(buf, data, v, s, imm);
+    }
+    let narrow: Vec<Part> = values
+        .iter()
+        .map(|x| {
+            let x = x.reg(b);
+            b.convert(Type::F32, stored(t), x)
+        })
+        .collect();
+    let data = b.v(2);
+    for (i, two) in narrow.chunks(2).enumerate() {
+        let packed = pack_halves(b, two[0], two[1]);
+        b.copy_into(data.dword(i as u8), packed);
+    }
+    b.store(buf, data, v, s, imm);
+}
+
+/// The values are neighbouring dwords of one register, in order.
+fn is_tuple(b: &Builder, values: &[Value]) -> bool {
+    let Some(Value::Word(Opnd::V(first))) = values.first() else { return false };
+    let next = |i: usize| Value::Word(Part { first: first.first + i as u8, ..*first }.into());
+    b.is_vector((*first).into()) && values.iter().enumerate().all(|(i, x)| *x == next(i))
+}
+
+/// Puts words into one tuple, for a wide store.
+fn tuple(b: &mut Builder, words: &[Value]) -> Part {
+    let data = b.v(words.len() as u8);
+    for (i, x) in words.iter().enumerate() {
+        b.copy_into(data.dword(i as u8), x.word());
+    }
+    data
+}
+
+/// The low halves of two words in one.
+pub(super) fn pack_halves(b: &mut Builder, low: Part, high: Part) -> Part {
+    b.op(op::V_PERM_B32, &[high.into(), low.into(), 0x0504_0100u32.into()])
+}
+
+/// Element `e` of raw memory in the 32 bits that it is computed in; a word as it is.
+pub(super) fn widened(b: &mut Builder, from: Type, raw: Part, e: u32) -> Part {
+    let (bits, per_word) = (from.bits(), 32 / from.bits().min(32));
+    let word = raw.dword((e / per_word) as u8);
+    let shift = e % per_word * bits;
+    match from {
+        Type::I8 | Type::I16 => b.op(op::V_BFE_I32, &[word.into(), shift.into(), bits.into()]),
+        Type::U8 | Type::U16 => b.op(op::V_BFE_U32, &[word.into(), shift.into(), bits.into()]),
+        Type::Bf16 if shift > 0 => b.generic(Gen::And.of(Type::B32), &[0xffff_0000u32.into(), word.into()]),
+        Type::F16 | Type::Bf16 => {
+            let low = if shift > 0 { b.v(1) } else { word };
+            if shift > 0 {
+                b.emit(Gen::Shr.of(Type::U32), &[low.into()], &[word.into(), shift.into()]);
+            }
+            b.convert(from, Type::F32, low)
+        }
+        _ => word,
+    }
 }
 
 /// Per lane `mask ? a : b` for any kind of value.

@@ -142,6 +142,27 @@ fn one_compiled_model_serves_the_shapes_it_was_compiled_for() {
 }
 
 #[test]
+fn a_value_that_a_model_was_compiled_for_is_checked() {
+    let mut m = rows();
+    m.graph.nodes[1].op = "Reshape".into();
+    m.graph.nodes[1].inputs.push("s".into());
+    m.graph.inputs.push(ValueInfo { name: "s".into(), dtype: Some(DType::I64), shape: Some(vec![Dim::Known(2)]) });
+    m.graph.outputs[0].shape = None;
+    let s = |rows: i64| HostTensor::from_i64(&[2], &[rows, -1]);
+    let shapes = Shapes { values: [("s".to_string(), s(4))].into(), ..of_rows(2) };
+    let c = compiler(Target::GFX942, KernelCache::in_memory());
+    let compiled = c.compile(&m, &shapes).unwrap();
+    assert_eq!(compiled.notes().len(), 1);
+    assert!(c.supports(&m, &shapes).unwrap().is_complete() && !c.supports(&m, &of_rows(2)).unwrap().is_complete());
+    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Target::GFX942, false).unwrap());
+    let mut session = Session::new(device, &compiled).unwrap();
+    let x = HostTensor::from_f32(&[2, 3], &[1.0; 6]);
+    assert_eq!(session.run(&[x.clone(), s(4)]).unwrap().0[0].shape(), [4, 5000]);
+    let e = session.run(&[x, s(5)]).unwrap_err();
+    assert!(matches!(&e, SessionError::Fixed { name } if name == "s"), "{e}");
+}
+
+#[test]
 fn everything_that_is_missing_stops_compilation_at_once() {
     let mut m = rows();
     let add = |m: &mut Model, op: &str, input: &str, output: &str| {

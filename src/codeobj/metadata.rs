@@ -128,7 +128,11 @@ pub(super) fn build(abi: Abi, processor: &str, mach: u32, kernels: &[Kernel]) ->
             map(m)
         });
         let unified = family.is_some_and(Family::unified_agprs);
-        let vgprs = if unified && k.agprs > 0 { k.vgprs.next_multiple_of(4) + k.agprs } else { k.vgprs };
+        let vgprs = match (unified, k.agprs) {
+            (true, 1..) => k.vgprs.next_multiple_of(4) + k.agprs,
+            // Of two files the fuller one counts.
+            _ => k.vgprs.max(k.agprs),
+        };
         let mut m = vec![
             (".args", Value::Array(args.collect())),
             (".group_segment_fixed_size", Value::from(k.lds_bytes)),

@@ -10,6 +10,7 @@ use crate::text::printable;
 use barewave_isa::Target;
 use bytes::Bytes;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -100,6 +101,12 @@ impl Compiled {
     /// What is known of each kernel of the first plan without running it, in order of the first launches.
     pub fn stats(&self) -> &[KernelStats] {
         &self.plans[0].kernels
+    }
+
+    /// How many kernels it has, those that several plans launch once.
+    pub fn kernel_count(&self) -> usize {
+        let names = self.plans.iter().flat_map(|p| p.kernels.iter().map(|k| k.kernel.as_str()));
+        names.collect::<BTreeSet<_>>().len()
     }
 
     /// What its user should know about the model.

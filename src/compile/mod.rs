@@ -131,14 +131,18 @@ impl Compiler {
     /// Compiles a model for several shapes at once: they share kernels and weights, and a [`Session`](crate::Session)
     /// takes inputs of each.
     pub fn compile_for(&self, model: &Model, shapes: &[GraphOptions]) -> Result<Compiled, Error> {
-        let fuse = |s| graph::fuse(model, s).map_err(|e| self.all_missing(e.into(), model, s));
-        let graphs: Vec<FusedGraph> = shapes.iter().map(fuse).collect::<Result<_, Error>>()?;
+        let graphs: Vec<FusedGraph> = shapes.iter().map(|s| self.fuse(model, s)).collect::<Result<_, Error>>()?;
         let compiled = self.compile_graphs(&graphs);
         compiled.map_err(|e| shapes.first().map_or(Error::NoShapes, |s| self.all_missing(e, model, s)))
     }
 
+    /// The first half of [`Compiler::compile`]: the steps of a model for some shapes.
+    pub fn fuse(&self, model: &Model, shapes: &GraphOptions) -> Result<FusedGraph, Error> {
+        graph::fuse(model, shapes).map_err(|e| self.all_missing(e.into(), model, shapes))
+    }
+
     /// The error, or everything that is missing when that is more.
-    fn all_missing(&self, error: Error, model: &Model, shapes: &GraphOptions) -> Error {
+    pub fn all_missing(&self, error: Error, model: &Model, shapes: &GraphOptions) -> Error {
         if !matches!(error, Error::Unsupported(_) | Error::Graph(graph::Error::Node { .. })) {
             return error;
         }
@@ -306,7 +310,7 @@ fn blobs<'a>(
             for (kernel, k) in code((g, i)).iter().enumerate() {
                 for (blob, data) in k.blobs.iter().enumerate() {
                     let operand = match (data, step.inputs.get(1)) {
-                        (Blob::Weights { .. }, Some(a)) => match &graph.tensor(a.tensor).role {
+                        (Blob::Weights(_), Some(a)) => match &graph.tensor(a.tensor).role {
                             Role::Constant(t) => Some(Packed { tensor: t.clone(), offset: a.view.offset as usize }),
                             _ => None,
                         },
@@ -368,6 +372,7 @@ fn address(arg: Arg, step: &Step, (g, i, n): (usize, usize, usize), memory: &Mem
 
 fn port(graph: &FusedGraph, id: TensorId) -> Port {
     let t = graph.tensor(id);
+    let fixed = graph.fixed.get(&id).map(|t| t.bytes().to_vec());
     let open = graph.open_dims.get(&id).cloned().unwrap_or_default();
-    Port { name: t.name.clone(), dtype: t.dtype.to_string(), shape: t.shape.clone(), open }
+    Port { name: t.name.clone(), dtype: t.dtype.to_string(), shape: t.shape.clone(), open, fixed }
 }

@@ -71,7 +71,7 @@ impl Source {
             Source::Tensor(t) if t.fill().is_none() => Some(t.bytes()),
             Source::Blob(b) => match b.get() {
                 Blob::Data(d) => Some(d),
-                Blob::Weights { .. } => None,
+                Blob::Weights(_) => None,
             },
             Source::Tensor(_) => None,
         }

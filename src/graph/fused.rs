@@ -171,6 +171,8 @@ pub struct FusedGraph {
     pub metadata: BTreeMap<String, String>,
     /// Names of the dimensions that the model leaves open, of inputs and outputs that have such.
     pub open_dims: BTreeMap<TensorId, Vec<Option<String>>>,
+    /// Values that inputs must have: what was compiled depends on them.
+    pub fixed: BTreeMap<TensorId, HostTensor>,
     /// What the user should know about the model.
     pub notes: Vec<super::Note>,
 }

@@ -279,6 +279,16 @@ impl Builder {
     pub fn fma_into(&mut self, acc: Part, a: impl Into<Opnd>, b: impl Into<Opnd>) {
         self.emit(Gen::Fma.of(Type::F32), &[acc.into()], &[a.into(), b.into(), acc.into()]);
     }
+    /// `acc += a * b` in a type: one rounding for floats, low bits for integers.
+    pub fn multiply_add_into(&mut self, ty: Type, acc: Part, a: impl Into<Opnd>, b: impl Into<Opnd>) {
+        let (a, b) = (a.into(), b.into());
+        if ty.is_float() {
+            self.emit(Gen::Fma.of(ty), &[acc.into()], &[a, b, acc.into()]);
+        } else {
+            let product = self.generic(Gen::Mul.of(ty), &[a, b]);
+            self.emit(Gen::Add.of(ty), &[acc.into()], &[acc.into(), product.into()]);
+        }
+    }
     /// Copies `src` into `dst`.
     pub fn copy_into(&mut self, dst: Part, src: impl Into<Opnd>) {
         self.emit(Gen::Copy.of(Type::B32), &[dst.into()], &[src.into()]);
@@ -433,10 +443,22 @@ impl Builder {
     }
     /// A memory instruction of another width (`buffer_load_ubyte`, `buffer_store_short`, ...): loads return a value.
     pub fn load_op(&mut self, op: Op, buf: Buffer, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) -> Part {
-        let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
         let dst = self.result_of(op);
-        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
+        self.load_op_into(op, dst, buf, voff, soff, imm);
         dst
+    }
+    /// [`Builder::load_op`] into an existing value.
+    pub fn load_op_into(
+        &mut self,
+        op: Op,
+        dst: Part,
+        buf: Buffer,
+        voff: impl Into<Opnd>,
+        soff: impl Into<Opnd>,
+        imm: u32,
+    ) {
+        let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
+        self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
     }
     /// Store counterpart of [`Builder::load_op`].
     pub fn store_op(

@@ -1,8 +1,9 @@
 //! Which instructions the compiler selects.
 //!
 //! The list holds every operation that kernels, generic operations and passes name; a test keeps it equal to what their
-//! sources say. Waits are made by [`Target::encode_waits`] and come on top.
+//! sources say. Waits are made by [`Target::encode_waits`] and matrix instructions chosen from the tables; they come on top.
 
+use crate::mir::is_chosen_matrix_instruction;
 use barewave_isa::op::*;
 use barewave_isa::{Op, Target};
 
@@ -27,13 +28,13 @@ const SELECTED: &[Op] = &[
     V_CMP_LT_U32, V_CMP_LT_U64, V_CMP_NEQ_F16, V_CMP_NEQ_F32, V_CMP_NEQ_F64, V_CMP_NE_U32, V_CMP_NE_U64, V_CMP_U_F16,
     V_CMP_U_F32, V_CMP_U_F64, V_CNDMASK_B32, V_COS_F16, V_COS_F32, V_CVT_F16_F32, V_CVT_F16_I16, V_CVT_F16_U16,
     V_CVT_F32_F16, V_CVT_F32_F64, V_CVT_F32_I32, V_CVT_F32_U32, V_CVT_F64_F32, V_CVT_F64_I32, V_CVT_F64_U32,
-    V_CVT_I16_F16, V_CVT_I32_F32, V_CVT_I32_F64, V_CVT_U16_F16, V_CVT_U32_F32, V_CVT_U32_F64, V_DIV_FIXUP_F32,
-    V_DIV_FMAS_F32, V_DIV_SCALE_F32, V_EXP_F16, V_EXP_F32, V_FLOOR_F16, V_FLOOR_F32, V_FLOOR_F64, V_FMAC_F32,
-    V_FMA_F16, V_FMA_F32, V_FMA_F64, V_FREXP_EXP_I32_F32, V_LDEXP_F16, V_LDEXP_F32, V_LDEXP_F64, V_LOG_F16, V_LOG_F32,
+    V_CVT_I16_F16, V_CVT_I32_F32, V_CVT_I32_F64, V_CVT_U16_F16, V_CVT_U32_F32, V_CVT_U32_F64, V_DIV_FIXUP_F32, V_DIV_FIXUP_F64,
+    V_DIV_FMAS_F32, V_DIV_FMAS_F64, V_DIV_SCALE_F32, V_DIV_SCALE_F64, V_EXP_F16, V_EXP_F32, V_FLOOR_F16, V_FLOOR_F32, V_FLOOR_F64, V_FMAC_F32,
+    V_FMA_F16, V_FMA_F32, V_FMA_F64, V_FREXP_EXP_I32_F32, V_FREXP_EXP_I32_F64, V_FREXP_MANT_F64, V_LDEXP_F16, V_LDEXP_F32, V_LDEXP_F64, V_LOG_F16, V_LOG_F32,
     V_LSHLREV_B32, V_LSHLREV_B64, V_LSHL_ADD_U32, V_LSHRREV_B32, V_LSHRREV_B64, V_MAD_U64_U32, V_MAX_F16, V_MAX_F32,
     V_MAX_F64, V_MAX_I16, V_MAX_I32, V_MAX_U16, V_MAX_U32, V_MED3_F32, V_MED3_I32, V_MIN_F16, V_MIN_F32, V_MIN_F64,
     V_MIN_I16, V_MIN_I32, V_MIN_U16, V_MIN_U32, V_MOV_B32, V_MUL_F16, V_MUL_F32, V_MUL_F64, V_MUL_HI_U32,
-    V_MUL_LO_U16, V_MUL_LO_U32, V_NOP, V_NOT_B32, V_OR_B32, V_PK_ADD_BF16, V_PK_ADD_F16, V_PK_ADD_F32, V_PK_ADD_U16,
+    V_MUL_LO_U16, V_MUL_LO_U32, V_NOP, V_NOT_B32, V_OR_B32, V_PERM_B32, V_PK_ADD_BF16, V_PK_ADD_F16, V_PK_ADD_F32, V_PK_ADD_U16,
     V_PK_FMA_BF16, V_PK_FMA_F16, V_PK_FMA_F32, V_PK_MAX_F16, V_PK_MAX_I16, V_PK_MIN_F16, V_PK_MIN_I16, V_PK_MUL_BF16,
     V_PK_MUL_F16, V_PK_MUL_F32, V_PK_MUL_LO_U16, V_PK_SUB_I16, V_RCP_F16, V_RCP_F32, V_RCP_F64, V_READFIRSTLANE_B32,
     V_READLANE_B32, V_RNDNE_F16, V_RNDNE_F32, V_RNDNE_F64, V_RSQ_F16, V_RSQ_F32, V_RSQ_F64, V_SIN_F16, V_SIN_F32,
@@ -44,7 +45,8 @@ const SELECTED: &[Op] = &[
 /// True when the compiler may emit an operation for a target.
 pub fn selectable(target: Target, op: Op) -> bool {
     let wait = op.name().starts_with("s_wait") && op != S_WAITCNT_DEPCTR;
-    target.has(op) && (SELECTED.contains(&op) || wait && waits_with(target, op))
+    let named = SELECTED.contains(&op) || is_chosen_matrix_instruction(target, op);
+    target.has(op) && (named || wait && waits_with(target, op))
 }
 
 /// True when waits for counters are made of an operation.

@@ -50,6 +50,9 @@ pub struct Port {
     /// Names of the dimensions that the model leaves open; `None` for others, and nothing when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<Option<String>>,
+    /// The elements that an input must have, because the plan was made for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<Vec<u8>>,
 }
 
 impl Port {

@@ -10,6 +10,7 @@ use super::plan::{Address, Plan, Port, Region};
 use crate::compile::Compiled;
 use crate::tensor::{AsTensor, HostTensor, TensorViewMut};
 use crate::verify;
+use barewave_isa::Target;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,14 @@ pub enum SessionError {
         given: String,
         /// Those of each plan.
         known: Vec<String>,
+    },
+    /// An input has another value than the model was compiled for.
+    #[error(
+        "the model was compiled for one value of input '{name}', which decides shapes or branches, and this is another"
+    )]
+    Fixed {
+        /// Input.
+        name: String,
     },
     /// Number of inputs.
     #[error("the model takes {expected} inputs ({names}), not {given}")]
@@ -233,7 +242,8 @@ impl Session {
     fn load(device: Arc<dyn Device>, plans: Vec<Plan>, code: &[u8], weights: &[u8]) -> Result<Session, SessionError> {
         check_plans(&plans, weights.len() as u64)?;
         let plan = &plans[0];
-        if plan.target != device.target().info().name {
+        let runs = Target::parse(&plan.target).is_ok_and(|code| device.target().runs_code_of(code));
+        if !runs {
             return Err(DeviceError::WrongTarget {
                 code: plan.target.clone(),
                 device: device.target().info().name.to_string(),
@@ -522,7 +532,9 @@ impl Session {
         let misfit = |n: usize| {
             wanted(n).zip(inputs).find(|(port, t)| {
                 let t = t.view();
-                t.dtype().name() != port.dtype || t.shape() != port.shape
+                t.dtype().name() != port.dtype
+                    || t.shape() != port.shape
+                    || port.fixed.as_ref().is_some_and(|f| f[..] != *t.bytes())
             })
         };
         let order = std::iter::once(self.active).chain(0..self.plans.len());
@@ -531,6 +543,9 @@ impl Session {
         }
         let given = |t: &T| describe(t.view().dtype().name(), t.view().shape());
         match misfit(self.active) {
+            Some((port, t)) if port.fixed.is_some() && t.view().shape() == port.shape => {
+                Err(SessionError::Fixed { name: port.name.clone() })
+            }
             Some((port, t)) if self.plans.len() == 1 => {
                 Err(SessionError::Input { name: port.name.clone(), expected: port.described(), given: given(t) })
             }

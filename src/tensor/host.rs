@@ -264,6 +264,18 @@ impl HostTensor {
         }
     }
 
+    /// The same integers in another integer type; `None` when one does not fit, or a type is no integer.
+    pub fn as_integers(&self, to: DType) -> Option<HostTensor> {
+        let integer = |t: DType| !t.is_float() && t != DType::Bool;
+        if !integer(self.dtype) || !integer(to) {
+            return None;
+        }
+        let out = HostTensor::from_ints(to, &self.shape, &self.to_i64());
+        // Halves of the 64-bit range that mean different numbers in the two types.
+        let turned = (self.dtype == DType::U64) != (to == DType::U64) && self.to_i64().iter().any(|v| *v < 0);
+        (!turned && out.to_i64() == self.to_i64()).then_some(out)
+    }
+
     /// The only element, as `f64`, of a tensor that has exactly one.
     pub fn scalar_f64(&self) -> Option<f64> {
         (self.len() == 1).then(|| self.to_f64()[0])
@@ -342,6 +354,19 @@ mod tests {
             assert_eq!(DType::from_name(dtype.name()), Some(dtype));
             assert_eq!(DType::from_onnx(dtype.to_onnx()), Some(dtype));
         }
+    }
+
+    #[test]
+    fn integers_change_their_type_only_where_they_fit() {
+        let t = |dtype, values: &[i64]| HostTensor::from_ints(dtype, &[values.len()], values);
+        let fits = |from: DType, to: DType, v: i64| t(from, &[v]).as_integers(to) == Some(t(to, &[v]));
+        assert!(
+            fits(DType::I32, DType::I64, -5) && fits(DType::I64, DType::I32, 7) && fits(DType::U8, DType::U64, 255)
+        );
+        assert!(!fits(DType::I64, DType::I32, 1 << 31) && !fits(DType::I8, DType::U8, -1));
+        assert!(!fits(DType::U64, DType::I64, -1) && !fits(DType::I64, DType::U64, -1));
+        assert_eq!(t(DType::I32, &[1]).as_integers(DType::Bool), None);
+        assert_eq!(HostTensor::from_f32(&[1], &[1.0]).as_integers(DType::I32), None);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(super) fn product(cx: &mut Lowering<'_>, a: Access, b: Access, dtype: DType)
     let dims = [&batch[..], &[m, n]].concat();
     super::conv::check_size(&dims)?;
     if dims.contains(&0) || k == 0 {
-        return Ok(splat(dtype, &dims, Scalar::Float(0.0)));
+        return Ok(splat(dtype, &dims, Scalar::of(dtype, 0.0)));
     }
     let spread = |access: Access, last: [usize; 2]| {
         let view = access.view.broadcast(&[&batch[..], &last].concat()).expect("the batch dimensions broadcast");
@@ -39,15 +39,21 @@ pub(super) fn product(cx: &mut Lowering<'_>, a: Access, b: Access, dtype: DType)
     Ok(cx.produce(StepKind::MatMul, inputs, &dims, dtype))
 }
 
+/// Both operands have one type that matrix products are defined on.
+fn check_types(a: DType, b: DType) -> Res<()> {
+    let whole = matches!(a, DType::I32 | DType::I64 | DType::U32 | DType::U64);
+    if a == b && (a.is_float() || whole) {
+        return Ok(());
+    }
+    Err(Reason::Type(format!(
+        "its inputs have types {a} and {b}; twice the same float type, or i32, i64, u32 or u64, is supported"
+    )))
+}
+
 pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
     let dtype = cx.dtype(a);
-    if !dtype.is_float() || cx.dtype(b) != dtype {
-        return Err(Reason::Type(format!(
-            "its inputs have types {dtype} and {}; twice the same float type is supported",
-            cx.dtype(b)
-        )));
-    }
+    check_types(dtype, cx.dtype(b))?;
     if cx.rank(a) == 0 || cx.rank(b) == 0 {
         return Err(Reason::Shape("an input is a scalar".into()));
     }
@@ -78,12 +84,7 @@ pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
 pub(super) fn gemm(cx: &mut Lowering<'_>) -> Res<()> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
     let dtype = cx.dtype(a);
-    if !dtype.is_float() || cx.dtype(b) != dtype {
-        return Err(Reason::Type(format!(
-            "its inputs have types {dtype} and {}; twice the same float type is supported",
-            cx.dtype(b)
-        )));
-    }
+    check_types(dtype, cx.dtype(b))?;
     if cx.rank(a) != 2 || cx.rank(b) != 2 {
         return Err(Reason::Shape(format!(
             "its inputs have shapes {:?} and {:?}; matrices are needed",
@@ -95,6 +96,9 @@ pub(super) fn gemm(cx: &mut Lowering<'_>) -> Res<()> {
         return Err(Reason::Shape("an input has no elements".into()));
     }
     let (alpha, beta) = (cx.float("alpha", 1.0)?, cx.float("beta", 1.0)?);
+    if !dtype.is_float() && (alpha.fract() != 0.0 || beta.fract() != 0.0) {
+        return Err(Reason::Type(format!("its factors {alpha} and {beta} are no integers, as its elements are")));
+    }
     let flip = |access: Access, yes: bool| {
         if yes { Access::new(access.tensor, access.view.permuted(&[1, 0])) } else { access }
     };

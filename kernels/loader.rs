@@ -1,0 +1,461 @@
+//! The ways a tile of an operand comes from global memory to LDS.
+//!
+//! Each workitem first issues its global loads into registers, a whole tile ahead of their use, and later commits them to
+//! LDS, in the type that is multiplied. What lies beyond the ends of m or n may be anything: those products are
+//! never stored. Beyond the end of k both operands must read as zero.
+
+use super::tile::{Tile, Types};
+use super::values;
+use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
+use barewave_isa::op;
+
+/// Most bytes of a load and of an access to LDS.
+const WIDEST: u32 = 16;
+
+/// How a tile of an operand is read.
+pub(super) enum Loader {
+    /// Neighbours along the width are neighbours in memory.
+    Wide(Wide),
+    /// Neighbours along k are neighbours in memory.
+    Deep(Deep),
+    /// Columns of a convolution's input, gathered.
+    Gather(Gather),
+}
+
+/// Address of an operand tile: element `(k, w)` is at byte `base + scalar + (k * k_stride + w * w_stride) * size`.
+#[derive(Clone, Copy)]
+pub(super) struct Source {
+    /// Memory.
+    pub buf: Buffer,
+    /// Constant byte offset.
+    pub base: u32,
+    /// Scalar byte offset (batch, group); it may be absent.
+    pub scalar: Option<Part>,
+    /// First column of the workgroup's tile (scalar).
+    pub first: Part,
+    /// Element stride along k.
+    pub k_stride: u32,
+    /// Element stride along the width.
+    pub w_stride: u32,
+    /// Depth of the operand.
+    pub depth: u32,
+    /// Lines in the dense direction begin at multiples of four bytes.
+    pub aligned: bool,
+}
+
+impl Source {
+    /// The most elements of `bytes` bytes that a load in the dense direction may take, where lines have `line` of them.
+    fn most_together(&self, bytes: u32, line: u32) -> u32 {
+        let cap = WIDEST / bytes;
+        if bytes >= 4 {
+            return cap;
+        }
+        let fits = |n: &u32| *n <= cap && line.is_multiple_of(*n);
+        if self.aligned { [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1) } else { 1 }
+    }
+}
+
+/// What all loaders have.
+struct Common {
+    types: Types,
+    run: u32,
+    /// Cells from one run of k to the next.
+    pitch: u32,
+    /// Bytes of a cell.
+    cell: u32,
+    /// LDS write address of this workitem, relative to the tile.
+    lds: Part,
+    /// Loaded registers.
+    regs: Vec<Part>,
+}
+
+impl Common {
+    fn new(b: &mut Builder, tile: &Tile, pitch: u32, lds: Part, loads: u32, together: u32) -> Common {
+        let dwords = (together * tile.types.stored_bytes()).div_ceil(4) as u8;
+        let regs = (0..loads).map(|_| b.v(dwords)).collect();
+        Common { types: tile.types, run: tile.run, pitch, cell: tile.cell(), lds, regs }
+    }
+
+    /// Loads elements that lie together into a register.
+    fn load(&self, b: &mut Builder, reg: Part, together: u32, buf: Buffer, (voff, soff, imm): (Part, Part, u32)) {
+        match together * self.types.stored_bytes() {
+            1 => b.load_op_into(op::BUFFER_LOAD_UBYTE, reg, buf, voff, soff, imm),
+            2 => b.load_op_into(op::BUFFER_LOAD_USHORT, reg, buf, voff, soff, imm),
+            _ => b.load_into(reg, buf, voff, soff, imm),
+        }
+    }
+
+    /// Elements `from..from + count` of a loaded register in the type that is multiplied, as one tuple.
+    fn converted(&self, b: &mut Builder, raw: Part, from: u32, count: u32) -> Part {
+        let (t, dwords) = (self.types, u32::from(self.types.compute.dwords()));
+        if t.storage.dwords() == t.compute.dwords() && t.storage.bits() >= 32 {
+            return raw.slice((from * dwords) as u8, (count * dwords) as u8);
+        }
+        if count == 1 {
+            return values::widened(b, t.storage, raw, from);
+        }
+        let out = b.v((count * dwords) as u8);
+        for i in 0..count {
+            let x = values::widened(b, t.storage, raw, from + i);
+            b.copy_into(out.dword(i as u8), x);
+        }
+        out
+    }
+
+    /// Writes neighbouring cells of one k each.
+    fn write_row(&self, b: &mut Builder, raw: Part, count: u32, at: u32) {
+        let per_write = (WIDEST / self.types.bytes()).min(count);
+        for from in (0..count).step_by(per_write as usize) {
+            let x = self.converted(b, raw, from, per_write);
+            b.lds_write(self.lds, x, at + from * self.cell);
+        }
+    }
+
+    /// Writes a cell of 16-bit elements, element `e` of each of these registers.
+    fn write_packed(&self, b: &mut Builder, regs: &[Part], e: u32, at: u32) {
+        let selector: u32 = if e.is_multiple_of(2) { 0x0504_0100 } else { 0x0706_0302 };
+        let cell = b.v((self.cell / 4) as u8);
+        for (i, two) in regs.chunks(2).enumerate() {
+            let (low, high) = (two[0].dword((e / 2) as u8), two[1].dword((e / 2) as u8));
+            b.emit(op::V_PERM_B32, &[cell.dword(i as u8).into()], &[high.into(), low.into(), selector.into()]);
+        }
+        b.lds_write(self.lds, cell, at);
+    }
+
+    /// Offset of a load, out of bounds behind the end of k.
+    fn guarded(&self, b: &mut Builder, voff: Part, depth: u32, k: Part) -> Part {
+        let inside = b.op(Gen::CmpGt.of(Type::U32), &[depth.into(), k.into()]);
+        b.guard(inside, voff)
+    }
+}
+
+/// See [`Loader::Wide`].
+pub(super) struct Wide {
+    common: Common,
+    src: Source,
+    /// Columns of a load.
+    vec: u32,
+    /// First k of this workitem, in its first pass.
+    row: Part,
+    voff: Part,
+    soff: Part,
+    /// k from one pass to the next.
+    rows_per_pass: u32,
+    masked: bool,
+}
+
+/// See [`Loader::Deep`].
+pub(super) struct Deep {
+    common: Common,
+    src: Source,
+    depth: u32,
+    /// First k of this workitem.
+    k_first: Part,
+    voff: Part,
+    soff: Part,
+    cols_per_pass: u32,
+    /// k of a load.
+    vec: u32,
+    /// Loads of a pass.
+    loads: u32,
+    masked: bool,
+}
+
+/// See [`Loader::Gather`]. The depth runs over a table with a byte offset and a mask of window coordinates per k.
+pub(super) struct Gather {
+    common: Common,
+    src: GatherSource,
+    width: u32,
+    /// k from one pass to the next.
+    rows_per_pass: u32,
+    depth: u32,
+    /// Registers of the table's entries, two dwords per k.
+    entries: Vec<Part>,
+    next: Part,
+}
+
+impl Loader {
+    fn common(&self) -> &Common {
+        match self {
+            Loader::Wide(l) => &l.common,
+            Loader::Deep(l) => &l.common,
+            Loader::Gather(l) => &l.common,
+        }
+    }
+    /// Cells from one run of k to the next in LDS.
+    pub fn pitch(&self) -> u32 {
+        self.common().pitch
+    }
+    /// LDS write address of this workitem, relative to the tile.
+    pub fn lds(&self) -> Part {
+        self.common().lds
+    }
+    /// Issues the global loads of the tile that starts at depth `k` (scalar), which must be called for consecutive
+    /// tiles from 0.
+    pub fn issue(&mut self, b: &mut Builder, k: Part) {
+        match self {
+            Loader::Wide(l) => l.issue(b, k),
+            Loader::Deep(l) => l.issue(b, k),
+            Loader::Gather(l) => l.issue(b),
+        }
+    }
+    /// Writes the loaded values to LDS at `base` (a constant) plus the write address.
+    pub fn commit(&self, b: &mut Builder, base: u32) {
+        match self {
+            Loader::Wide(l) => l.commit(b, base),
+            Loader::Deep(l) => l.commit(b, base),
+            Loader::Gather(l) => l.commit(b, base),
+        }
+    }
+}
+
+/// `scalar + base`, for the scalar offset of a load.
+fn start_offset(b: &mut Builder, src: &Source) -> Part {
+    match src.scalar {
+        Some(s) => b.add(s, src.base),
+        None => b.scalar(src.base),
+    }
+}
+
+/// A loader for an operand with dense rows along the width or along k. `line` is the extent of the dense direction.
+pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line: usize, item: Part) -> Loader {
+    let (threads, size, run) = (tile.threads(), tile.types.stored_bytes(), tile.run);
+    let masked = !src.depth.is_multiple_of(tile.k);
+    let scale = size.trailing_zeros();
+    let together = src.most_together(size, line as u32);
+    let share = tile.k / run * width / threads;
+    if src.w_stride == 1 {
+        let vec = share.min(4).min(together);
+        let per_row = width / vec;
+        let row = b.udiv(item, per_row);
+        let col = b.umod(item, per_row);
+        let col = b.mul(col, vec);
+        let pitch = width;
+        let first = b.add(col, src.first);
+        let words = b.mad(row, src.k_stride * run, first);
+        let voff = b.shl(words, scale);
+        let at = b.mad(row, pitch, col);
+        let lds = b.shl(at, tile.cell().trailing_zeros());
+        let rows_per_pass = threads / per_row * run;
+        let row = if run > 1 { b.mul(row, run) } else { row };
+        let common = Common::new(b, tile, pitch, lds, tile.k / rows_per_pass * run, vec);
+        let soff = start_offset(b, &src);
+        Loader::Wide(Wide { common, src, vec, row, voff, soff, rows_per_pass, masked })
+    } else {
+        assert_eq!(src.k_stride, 1, "a matrix has dense rows or dense columns");
+        let (own, vec) = if run > 1 {
+            (run, run.min(together))
+        } else {
+            let vec = if src.depth.is_multiple_of(4) { (tile.k * width / threads).min(4).min(together) } else { 1 };
+            (vec, vec)
+        };
+        let per_col = tile.k / own;
+        let k_first = b.umod(item, per_col);
+        let runs = k_first;
+        let k_first = b.mul(k_first, own);
+        let col = b.udiv(item, per_col);
+        // Workitems that write neighbouring runs of a column reach other banks.
+        let pitch = if run > 1 { width + 1 } else { width + 4 };
+        let first = b.add(col, src.first);
+        let words = b.mad(first, src.w_stride, k_first);
+        let voff = b.shl(words, scale);
+        let at = b.mad(if run > 1 { runs } else { k_first }, pitch, col);
+        let lds = b.shl(at, tile.cell().trailing_zeros());
+        let cols_per_pass = threads / per_col;
+        let loads = own / vec;
+        let common = Common::new(b, tile, pitch, lds, width / cols_per_pass * loads, vec);
+        let soff = start_offset(b, &src);
+        Loader::Deep(Deep { common, src, depth: tile.k, k_first, voff, soff, cols_per_pass, vec, loads, masked })
+    }
+}
+
+impl Wide {
+    fn issue(&mut self, b: &mut Builder, k: Part) {
+        let (c, run) = (&self.common, self.common.run);
+        let size = c.types.stored_bytes();
+        let step = self.src.k_stride * size;
+        // A run is inside as a whole where the depth is a multiple of it.
+        let whole_runs = self.src.depth.is_multiple_of(run);
+        for pass in 0..c.regs.len() as u32 / run {
+            let mut voff = self.voff;
+            for r in 0..run {
+                let at = pass * self.rows_per_pass + r;
+                if self.masked && (r == 0 || !whole_runs) {
+                    // Rows left in the operand; none when the tile lies behind its end.
+                    let row = if at > 0 { b.add(self.row, at) } else { self.row };
+                    let row = b.add(row, k);
+                    voff = c.guarded(b, self.voff, self.src.depth, row);
+                }
+                let reg = c.regs[(pass * run + r) as usize];
+                c.load(b, reg, self.vec, self.src.buf, (voff, self.soff, at * step));
+            }
+        }
+        let total = c.regs.len() as u32 / run * self.rows_per_pass * step;
+        b.emit(Gen::Add.of(Type::I32), &[self.soff.into()], &[self.soff.into(), total.into()]);
+    }
+
+    fn commit(&self, b: &mut Builder, base: u32) {
+        let c = &self.common;
+        for (pass, regs) in c.regs.chunks(c.run as usize).enumerate() {
+            let at = base + pass as u32 * self.rows_per_pass / c.run * c.pitch * c.cell;
+            if c.run == 1 {
+                c.write_row(b, regs[0], self.vec, at);
+            } else {
+                for e in 0..self.vec {
+                    c.write_packed(b, regs, e, at + e * c.cell);
+                }
+            }
+        }
+    }
+}
+
+impl Deep {
+    fn issue(&mut self, b: &mut Builder, k: Part) {
+        let c = &self.common;
+        let size = c.types.stored_bytes();
+        let mut offsets = Vec::new();
+        for l in 0..self.loads {
+            offsets.push(if self.masked {
+                let at = b.add(self.k_first, k);
+                let at = if l > 0 { b.add(at, l * self.vec) } else { at };
+                c.guarded(b, self.voff, self.src.depth, at)
+            } else {
+                self.voff
+            });
+        }
+        let step = self.cols_per_pass * self.src.w_stride * size;
+        for (i, reg) in c.regs.iter().enumerate() {
+            let (pass, l) = (i as u32 / self.loads, i as u32 % self.loads);
+            let imm = pass * step + l * self.vec * size;
+            c.load(b, *reg, self.vec, self.src.buf, (offsets[l as usize], self.soff, imm));
+        }
+        let total = self.depth * size;
+        b.emit(Gen::Add.of(Type::I32), &[self.soff.into()], &[self.soff.into(), total.into()]);
+    }
+
+    fn commit(&self, b: &mut Builder, base: u32) {
+        let c = &self.common;
+        for (pass, regs) in c.regs.chunks(self.loads as usize).enumerate() {
+            let at = base + pass as u32 * self.cols_per_pass * c.cell;
+            if c.run == 1 {
+                // Transposed: every k goes to its own row.
+                for i in 0..self.vec {
+                    let x = c.converted(b, regs[0], i, 1);
+                    b.lds_write(c.lds, x, at + i * c.pitch * c.cell);
+                }
+            } else if self.vec == 1 {
+                c.write_packed(b, regs, 0, at);
+            } else {
+                let part = self.vec * c.types.stored_bytes();
+                for (l, reg) in regs.iter().enumerate() {
+                    b.lds_write(c.lds, *reg, at + l as u32 * part);
+                }
+            }
+        }
+    }
+}
+
+/// What a gathering loader is made from.
+pub(super) struct GatherSource {
+    /// The input.
+    pub buf: Buffer,
+    /// Scalar byte offset (image, group).
+    pub scalar: Part,
+    /// The table: byte offset and mask of window coordinates per k.
+    pub table: Part,
+    /// Byte offset per column of this workitem.
+    pub columns: Vec<Part>,
+    /// Window coordinates that lie inside the input, one bit each, per column; empty when all do.
+    pub valid: Vec<Part>,
+}
+
+/// Columns that a workitem of a gathering loader handles, and runs of k that a pass covers.
+pub(super) fn gather_shape(tile: &Tile) -> (u32, u32) {
+    let threads = tile.threads();
+    if threads >= tile.n { (1, threads / tile.n) } else { (tile.n / threads, 1) }
+}
+
+/// A loader for the columns of a convolution's input. The wavefront's row must be the same in all its lanes.
+pub(super) fn gather(b: &mut Builder, src: GatherSource, tile: &Tile, item: Part) -> Loader {
+    let (cols, runs_per_pass) = gather_shape(tile);
+    assert_eq!(cols as usize, src.columns.len());
+    let rows_per_pass = runs_per_pass * tile.run;
+    let lds = b.shl(item, tile.cell().trailing_zeros());
+    let mut next = src.table;
+    if runs_per_pass > 1 {
+        let row = b.udiv(item, tile.n);
+        let row = b.uniform(row);
+        let bytes = b.shl(row, 3 + tile.run.trailing_zeros());
+        let p = b.s(2);
+        b.emit(op::S_ADD_U32, &[p.dword(0).into()], &[src.table.dword(0).into(), bytes.into()]);
+        b.emit(op::S_ADDC_U32, &[p.dword(1).into()], &[src.table.dword(1).into(), 0u32.into()]);
+        next = p;
+    }
+    let own = tile.k / runs_per_pass;
+    let entries = (0..2 * own).step_by(16).map(|at| b.s((2 * own - at).min(16) as u8)).collect();
+    let common = Common::new(b, tile, tile.n, lds, own * cols, 1);
+    let g = Gather { common, src, width: tile.n, rows_per_pass, depth: tile.k, entries, next };
+    g.fetch(b);
+    Loader::Gather(g)
+}
+
+impl Gather {
+    /// Loads the table entries of the next tile.
+    fn fetch(&self, b: &mut Builder) {
+        let run = self.common.run;
+        let contiguous = self.rows_per_pass == run;
+        for (i, part) in self.entries.iter().enumerate() {
+            let first = i as u32 * 16;
+            // Entries of one pass lie together, those of the next `rows_per_pass` further.
+            let piece = if contiguous { u32::from(part.len) } else { (2 * run).min(part.len.into()) };
+            for at in (0..u32::from(part.len)).step_by(piece as usize) {
+                let k = (first + at) / 2;
+                let row = if contiguous { k } else { k / run * self.rows_per_pass + k % run };
+                b.scalar_load_into(part.slice(at as u8, piece as u8), self.next, row * 8);
+            }
+        }
+        let (lo, hi): (Opnd, Opnd) = (self.next.dword(0).into(), self.next.dword(1).into());
+        b.emit(op::S_ADD_U32, &[lo], &[lo, (self.depth * 8).into()]);
+        b.emit(op::S_ADDC_U32, &[hi], &[hi, 0u32.into()]);
+    }
+
+    fn issue(&mut self, b: &mut Builder) {
+        let c = &self.common;
+        let cols = self.src.columns.len();
+        for k in 0..c.regs.len() / cols {
+            let entry = |i: usize| self.entries[(2 * k + i) / 16].dword(((2 * k + i) % 16) as u8);
+            let (offset, taps) = (entry(0), entry(1));
+            let soff = b.add(offset, self.src.scalar);
+            for col in 0..cols {
+                let voff = match self.src.valid.get(col) {
+                    Some(&bits) => {
+                        let seen = b.and(bits, taps);
+                        let inside = b.op(Gen::CmpEq.of(Type::U32), &[taps.into(), seen.into()]);
+                        b.guard(inside, self.src.columns[col])
+                    }
+                    None => self.src.columns[col],
+                };
+                c.load(b, c.regs[k * cols + col], 1, self.src.buf, (voff, soff, 0));
+            }
+        }
+        self.fetch(b);
+    }
+
+    fn commit(&self, b: &mut Builder, base: u32) {
+        let c = &self.common;
+        let cols = self.src.columns.len();
+        let run = c.run as usize;
+        for (pass, regs) in c.regs.chunks(run * cols).enumerate() {
+            for col in 0..cols {
+                let cell = pass as u32 * self.rows_per_pass / c.run * c.pitch + col as u32 * (self.width / cols as u32);
+                let at = base + cell * c.cell;
+                if run == 1 {
+                    c.write_row(b, regs[col], 1, at);
+                } else {
+                    let regs: Vec<Part> = (0..run).map(|r| regs[r * cols + col]).collect();
+                    c.write_packed(b, &regs, 0, at);
+                }
+            }
+        }
+    }
+}

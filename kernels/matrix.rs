@@ -1,0 +1,267 @@
+//! Products by matrix instructions (MFMA, WMMA).
+//!
+//! A workgroup's tile is divided among its waves in rows and columns, a wave's part into tiles of one instruction. Which
+//! instruction a target has for a type, its sizes and its layouts come from the instruction tables; of several the one
+//! with most products per cycle is taken.
+//!
+//! The order of k within a product is free as long as both operands agree, so a lane reads 16 bytes of consecutive k from
+//! LDS, whatever the instruction's layout would have there, and feeds them to as many instructions as they are for. Where
+//! the instruction puts neighbouring rows of its result in neighbouring registers, A and B change places: the
+//! registers then hold neighbouring columns, which are stored together.
+
+use super::fragment;
+use super::gemm::{Multiplier, Places, Sums};
+use super::tile::{Form, Tile, Types};
+use crate::mir::{Builder, MInst, Part, matrix_instruction};
+use barewave_isa::matrix::{Fragment, MatrixOp, Operand, Step};
+use barewave_isa::{Class, Op, Target};
+
+/// How waves share a tile, and what they multiply with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct MatrixForm {
+    /// The instruction.
+    pub instruction: Op,
+    /// Its shape.
+    pub op: MatrixOp,
+    /// Waves down and across.
+    pub waves: (u32, u32),
+}
+
+/// Tiles by the side of the instruction: rows, columns, waves down and across, depth in runs.
+const TILES: &[(usize, [u32; 5])] = &[
+    (32, [128, 128, 2, 2, 4]),
+    (32, [128, 64, 2, 2, 4]),
+    (32, [64, 128, 2, 2, 4]),
+    (32, [64, 64, 2, 2, 4]),
+    (32, [32, 64, 1, 2, 4]),
+    (32, [64, 32, 2, 1, 4]),
+    (32, [32, 32, 1, 1, 4]),
+    (16, [128, 64, 2, 2, 4]),
+    (16, [64, 128, 2, 2, 4]),
+    (16, [64, 64, 2, 2, 4]),
+    (16, [32, 64, 1, 2, 4]),
+    (16, [64, 32, 2, 1, 4]),
+    (16, [32, 32, 1, 1, 4]),
+    (16, [16, 64, 1, 1, 4]),
+    (16, [16, 64, 1, 2, 4]),
+];
+
+/// The types of a product by matrix instructions: nothing is converted on the way.
+fn types_of(types: Types) -> Types {
+    Types { compute: types.storage, ..types }
+}
+
+/// The tile that takes least time for an `m` by `n` result; `None` where the target has no matrix instruction for the
+/// types, or where plain multiply-adds waste so much less that they are faster.
+pub(super) fn choose(target: Target, types: Types, m: usize, n: usize, min_n: u32) -> Option<Tile> {
+    let types = types_of(types);
+    let lanes = target.info().wave_size;
+    let run = if types.bytes() >= 4 { 1 } else { 16 / types.bytes() };
+    let mut found: Vec<(f64, Tile)> = Vec::new();
+    for &(side, [tile_m, tile_n, down, across, runs]) in TILES {
+        let found_one = matrix_instruction(target, types.compute, types.accumulate, side);
+        let Some((instruction, op)) = found_one else { continue };
+        let form = MatrixForm { instruction, op, waves: (down, across) };
+        // A tile holds whole steps of the instruction.
+        let step = form.step(run);
+        let k = (runs * run.max(4)).next_multiple_of(step);
+        let tile = Tile { types, m: tile_m, n: tile_n, k, run, form: Form::Matrix(form) };
+        let threads = tile.threads();
+        let own = k / run;
+        // Every workitem has something to load, a pass has a whole row, and a wave's lanes gather from one row.
+        let loads = |width: u32| (own * width).is_multiple_of(threads) && threads >= own.max(width);
+        let gathers = min_n == 1 || tile_n >= lanes && (threads < tile_n || threads / tile_n <= own);
+        if !loads(tile_m) || !loads(tile_n) || tile_n < min_n || !gathers || !form.is_usable() {
+            continue;
+        }
+        let tiles = m.div_ceil(tile_m as usize) * n.div_ceil(tile_n as usize);
+        let busy = f64::from(target.op(instruction).map_or(1, |i| i.busy.max(1)));
+        // Cycles of a SIMD per k: products, and what is read and loaded beside them.
+        let products = f64::from(tile_m * tile_n) / (side * side * op.shape.k) as f64 * busy;
+        let (own_m, own_n) = (tile_m / down, tile_n / across);
+        let bytes = f64::from(types.bytes());
+        let reads = f64::from((own_m + own_n) * down * across) * bytes / 16.0;
+        let moves = f64::from(tile_m + tile_n) * bytes / 4.0;
+        found.push((tiles as f64 * (products + reads + 2.0 * moves), tile));
+    }
+    found.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).map(|f| f.1)
+}
+
+/// What a lane holds of an operand: which bits of its number name a row (of A; of B a column), and which a group of k.
+struct Side {
+    lanes: Vec<Step>,
+    /// k per lane.
+    own: u32,
+    /// Groups of lanes that hold different k.
+    groups: u32,
+}
+
+impl MatrixForm {
+    fn side(&self) -> u32 {
+        self.op.shape.m as u32
+    }
+
+    /// Rows or columns of an operand as `row` of its steps, numbers of its groups of k as `col`.
+    fn operand(&self, operand: Operand) -> Option<Side> {
+        let f = self.op.fragment(operand)?;
+        let along = |s: &Step| if operand == Operand::A { (s.row, s.col) } else { (s.col, s.row) };
+        let mut groups = 1;
+        let mut lanes = Vec::new();
+        for s in &f.lane {
+            let (line, k) = along(s);
+            lanes.push(if k > 0 { Step { row: 0, col: groups } } else { Step { row: line, col: 0 } });
+            if k > 0 {
+                groups *= 2;
+            }
+        }
+        Some(Side { lanes, own: f.positions(), groups })
+    }
+
+    /// k that the lanes read in one step: as many as fill cells, or an instruction.
+    fn step(&self, run: u32) -> u32 {
+        let Some(a) = self.operand(Operand::A) else { return run };
+        a.groups * a.own.max(run)
+    }
+
+    /// Both operands have the same order of k over lanes and positions, which is what lets it be chosen freely.
+    fn is_usable(&self) -> bool {
+        let (Some(a), Some(b)) = (self.op.fragment(Operand::A), self.op.fragment(Operand::B)) else { return false };
+        let k_of_a = a.lane.iter().chain(&a.position).map(|s| s.col);
+        let k_of_b = b.lane.iter().chain(&b.position).map(|s| s.row);
+        k_of_a.eq(k_of_b) && self.op.fragment(Operand::D).is_some()
+    }
+
+    /// The instruction's rows are the result's columns.
+    fn is_swapped(&self) -> bool {
+        let d = self.op.fragment(Operand::D).expect("a usable instruction");
+        d.position.first() == Some(&Step { row: 1, col: 0 }) && d.position.get(1) == Some(&Step { row: 2, col: 0 })
+    }
+
+    /// The result of a workgroup: the instruction's lanes, then waves across and down; its registers, then tiles across
+    /// and down.
+    pub fn result(&self, m: u32, n: u32) -> Fragment {
+        let d = self.op.fragment(Operand::D).expect("a usable instruction");
+        let swapped = self.is_swapped();
+        let turn = |s: &Step| if swapped { Step { row: s.col, col: s.row } } else { *s };
+        let (down, across) = self.waves;
+        let steps = |count: u32, size: u32, row: bool| {
+            (0..count.trailing_zeros()).map(move |b| match row {
+                true => Step { row: size << b, col: 0 },
+                false => Step { row: 0, col: size << b },
+            })
+        };
+        let (own_m, own_n) = (m / down, n / across);
+        let side = self.side();
+        let mut lane: Vec<Step> = d.lane.iter().map(turn).collect();
+        lane.extend(steps(across, own_n, false).chain(steps(down, own_m, true)));
+        let mut position: Vec<Step> = d.position.iter().map(turn).collect();
+        position.extend(steps(own_n / side, side, false).chain(steps(own_m / side, side, true)));
+        Fragment { lane, position, bits: d.bits, spacing: d.spacing }
+    }
+
+    /// Registers for the sums, of the class that the instruction adds to.
+    pub fn sums(&self, b: &mut Builder, tile: &Tile) -> Sums {
+        let d = self.op.fragment(Operand::D).expect("a usable instruction");
+        let slot = b.target().op(self.instruction).and_then(|i| i.dsts.first());
+        let vectors = slot.is_some_and(|s| s.class.contains(Class::VGPR));
+        let count = tile.m * tile.n / (self.waves.0 * self.waves.1 * self.side() * self.side());
+        let dwords = u32::from(tile.types.accumulate.dwords());
+        let len = d.registers() as u8;
+        let parts = (0..count).map(|_| if vectors { b.v(len) } else { b.a(len) }).collect();
+        Sums { parts, per: d.positions(), dwords }
+    }
+
+    /// Read addresses of a workitem in A's tile and in B's.
+    pub fn addresses(&self, b: &mut Builder, tile: &Tile, item: Part, pitch: (u32, u32)) -> (Part, Part) {
+        let (first, second) = (Operand::A, Operand::B);
+        let (of_a, of_b) = if self.is_swapped() { (second, first) } else { (first, second) };
+        let (down, across) = self.waves;
+        let mut address = |operand: Operand, pitch: u32, is_a: bool| {
+            let side = self.operand(operand).expect("a usable instruction");
+            let run_step = side.own.max(tile.run) / tile.run * pitch;
+            let bytes = |s: &Step| Step { row: (s.row + s.col * run_step) * tile.cell(), col: 0 };
+            let mut lane: Vec<Step> = side.lanes.iter().map(bytes).collect();
+            let waves = |count: u32, size: u32, mine: bool| {
+                let size = if mine { size * tile.cell() } else { 0 };
+                (0..count.trailing_zeros()).map(move |b| Step { row: size << b, col: 0 })
+            };
+            lane.extend(waves(across, tile.n / across, !is_a));
+            lane.extend(waves(down, tile.m / down, is_a));
+            let f = Fragment { lane, position: Vec::new(), bits: 32, spacing: 32 };
+            fragment::coordinate(b, &f, item, fragment::row, 1, None)
+        };
+        (address(of_a, pitch.0, true), address(of_b, pitch.1, false))
+    }
+
+    /// What multiplies a tile.
+    pub fn multiplier<'a>(&'a self, tile: &'a Tile, places: Places) -> Matrix<'a> {
+        let side = self.operand(Operand::A).expect("a usable instruction");
+        Matrix { form: self, tile, places, own: side.own, groups: side.groups, swapped: self.is_swapped() }
+    }
+}
+
+/// Multiplies a tile by matrix instructions.
+pub(super) struct Matrix<'a> {
+    form: &'a MatrixForm,
+    tile: &'a Tile,
+    places: Places,
+    own: u32,
+    groups: u32,
+    swapped: bool,
+}
+
+impl Matrix<'_> {
+    /// k that a lane reads in a step.
+    fn depth(&self) -> u32 {
+        self.own.max(self.tile.run)
+    }
+    /// Instruction tiles of a wave, down and across.
+    fn tiles(&self) -> (u32, u32) {
+        let (waves, side) = (self.form.waves, self.form.side());
+        (self.tile.m / waves.0 / side, self.tile.n / waves.1 / side)
+    }
+}
+
+impl Multiplier for Matrix<'_> {
+    type Read = (Vec<Part>, Vec<Part>);
+
+    fn steps(&self) -> u32 {
+        self.tile.k / (self.groups * self.depth())
+    }
+
+    fn read(&self, b: &mut Builder, step: u32) -> Self::Read {
+        let (tile, p) = (self.tile, self.places);
+        let cells = self.depth() / tile.run;
+        let per_cell = (tile.cell() / 4) as u8;
+        let mut operand = |count: u32, address: Part, pitch: u32, base: u32| -> Vec<Part> {
+            let mut out = Vec::new();
+            for t in 0..count {
+                let dst = b.v(cells as u8 * per_cell);
+                for c in 0..cells {
+                    let cell = (step * self.groups * cells + c) * pitch + t * self.form.side();
+                    b.lds_read_into(dst.slice(c as u8 * per_cell, per_cell), address, base + cell * tile.cell());
+                }
+                out.push(dst);
+            }
+            out
+        };
+        let (down, across) = self.tiles();
+        let rows = operand(down, p.read.0, p.pitch.0, 0);
+        (rows, operand(across, p.read.1, p.pitch.1, p.b_base))
+    }
+
+    fn multiply(&self, b: &mut Builder, sums: &[Part], (rows, columns): &Self::Read) {
+        let dwords = (self.own * self.tile.types.bytes() / 4) as u8;
+        for q in 0..(self.depth() / self.own) as u8 {
+            for (i, row) in rows.iter().enumerate() {
+                for (j, column) in columns.iter().enumerate() {
+                    let sum = sums[i * columns.len() + j];
+                    let (row, column) = (row.slice(q * dwords, dwords), column.slice(q * dwords, dwords));
+                    let (first, second) = if self.swapped { (column, row) } else { (row, column) };
+                    let srcs = [first.into(), second.into(), sum.into()];
+                    b.push(MInst::new(self.form.instruction, &[sum.into()], &srcs));
+                }
+            }
+        }
+    }
+}

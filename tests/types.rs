@@ -1,0 +1,344 @@
+//! Operators in every float type, on emulated devices in strict mode, against references computed in f64.
+//!
+//! Each bound follows from the type: what is stored is rounded once, sums are kept in f32 (f64 for doubles), so that an
+//! error is at most half a unit in the last place of the result's type, and a unit of the type that sums are kept in for each
+//! addition of a term.
+
+mod support;
+
+use barewave::graph::{Options, fuse};
+use barewave::tensor::{DType, HostTensor};
+use support::build::{Builder, int, ints};
+use support::device;
+
+/// One target per instruction set with other matrix instructions, registers or waves.
+const TARGETS: [&str; 9] =
+    ["gfx803", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"];
+
+const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+/// Bits of a type's fraction.
+fn fraction(t: DType) -> i32 {
+    match t {
+        DType::F16 => 10,
+        DType::BF16 => 7,
+        DType::F32 => 23,
+        _ => 52,
+    }
+}
+
+/// Rounding of a result that is `size` large, and of `terms` sums of magnitude `mass`.
+fn bound(t: DType, size: f64, terms: usize, mass: f64) -> f64 {
+    let sums = if t == DType::F64 { 53 } else { 24 };
+    let least = if t == DType::F16 { 2f64.powi(-25) } else { 0.0 };
+    size * 2f64.powi(-fraction(t) - 1) * 1.001 + least + (terms + 4) as f64 * 2f64.powi(-sums) * mass
+}
+
+fn values(b: &mut Builder, t: DType, shape: &[usize]) -> HostTensor {
+    let x = b.random(shape).to_f64();
+    HostTensor::from_f64(t, shape, &x)
+}
+
+/// Runs on all targets and compares with reference values and their bounds.
+fn check(b: &Builder, what: &str, want: &[(f64, f64)], targets: &[&str]) {
+    let graph = fuse(&b.model, &Options::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
+    for target in targets {
+        let (out, _) = device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{what} {target}: {e}"));
+        let got = out[0].to_f64();
+        assert_eq!(got.len(), want.len(), "{what} {target}");
+        for (i, (x, (y, bound))) in got.iter().zip(want).enumerate() {
+            let error = if x == y { 0.0 } else { (x - y).abs() };
+            assert!(error <= *bound, "{what} {target}: element {i} is {x:e} instead of {y:e}, {error:e} > {bound:e}");
+        }
+    }
+}
+
+/// `A B` with the mass of each sum.
+fn product(a: &[f64], b: &[f64], [m, k, n]: [usize; 3]) -> Vec<(f64, f64)> {
+    let mut out = Vec::new();
+    for i in 0..m {
+        for j in 0..n {
+            let terms = (0..k).map(|l| a[i * k + l] * b[l * n + j]);
+            out.push(terms.fold((0.0, 0.0), |(s, mass), x| (s + x, mass + x.abs())));
+        }
+    }
+    out
+}
+
+#[test]
+fn products_of_odd_shapes() {
+    // Rows, depth, columns: below, at and beyond tiles; lines that begin at odd places; one row, one column.
+    let shapes = [[1, 64, 40], [33, 65, 17], [64, 32, 64], [130, 24, 70], [5, 7, 129], [17, 100, 1], [70, 72, 132]];
+    for t in FLOATS {
+        for [m, k, n] in shapes {
+            for transposed in 0..4 {
+                let mut b = Builder::new(17, (m * k + n) as u64);
+                let (ta, tb) = (transposed & 1, transposed >> 1);
+                let (x, y) = (values(&mut b, t, &[m, k]), values(&mut b, t, &[k, n]));
+                let turned = |v: &HostTensor, rows: usize, cols: usize, turn: usize| {
+                    let x = v.to_f64();
+                    let at = |i: usize| x[i % rows * cols + i / rows];
+                    let turned: Vec<f64> = (0..rows * cols).map(at).collect();
+                    if turn == 1 { HostTensor::from_f64(t, &[cols, rows], &turned) } else { v.clone() }
+                };
+                let (p, q) = (b.input_of(turned(&x, m, k, ta)), b.input_of(turned(&y, k, n, tb)));
+                let z = b.node("Gemm", &[&p, &q], &[("transA", int(ta as i64)), ("transB", int(tb as i64))]);
+                b.output(&z);
+                let want: Vec<(f64, f64)> = product(&x.to_f64(), &y.to_f64(), [m, k, n])
+                    .into_iter()
+                    .map(|(s, mass)| (s, bound(t, s.abs(), k, mass)))
+                    .collect();
+                check(&b, &format!("{t} Gemm {m}x{k}x{n} {transposed:02b}"), &want, &TARGETS);
+            }
+        }
+    }
+}
+
+#[test]
+fn products_with_epilogues_and_batches() {
+    for t in FLOATS {
+        let (batches, m, k, n) = (3, 37, 40, 68);
+        let mut b = Builder::new(17, 5);
+        let (x, y, c) =
+            (values(&mut b, t, &[batches, m, k]), values(&mut b, t, &[batches, k, n]), values(&mut b, t, &[n]));
+        let (p, q, r) = (b.input_of(x.clone()), b.constant(y.clone()), b.constant(c.clone()));
+        let z = b.node("MatMul", &[&p, &q], &[]);
+        let z = b.node("Add", &[&z, &r], &[]);
+        let z = b.node("Relu", &[&z], &[]);
+        b.output(&z);
+        let mut want = Vec::new();
+        let (x, y, c) = (x.to_f64(), y.to_f64(), c.to_f64());
+        for i in 0..batches {
+            let sums = product(&x[i * m * k..][..m * k], &y[i * k * n..][..k * n], [m, k, n]);
+            for (j, (s, mass)) in sums.into_iter().enumerate() {
+                let s = s + c[j % n];
+                // The product may be rounded to its type before the sum, or not.
+                want.push((s.max(0.0), 3.0 * bound(t, s.abs() + mass, k, mass)));
+            }
+        }
+        check(&b, &format!("{t} MatMul+Add+Relu"), &want, &TARGETS);
+    }
+}
+
+#[test]
+fn convolutions() {
+    // Shape of the input, output channels, groups, kernel, stride, pad.
+    let cases = [
+        ([1, 3, 15, 17], 20, 1, 3, 1, 1),
+        ([2, 16, 9, 10], 33, 1, 1, 1, 0),
+        ([1, 32, 12, 12], 64, 1, 3, 2, 1),
+        ([1, 6, 11, 9], 6, 6, 3, 1, 1),
+        ([1, 20, 8, 8], 36, 2, 3, 1, 1),
+        ([2, 8, 7, 7], 16, 1, 5, 2, 2),
+    ];
+    for t in FLOATS {
+        for (i, (shape, cout, groups, kernel, stride, pad)) in cases.into_iter().enumerate() {
+            for constant in [true, false] {
+                let mut b = Builder::new(17, i as u64);
+                let per_group = shape[1] / groups;
+                let (x, w) = (values(&mut b, t, &shape), values(&mut b, t, &[cout, per_group, kernel, kernel]));
+                let (p, q) =
+                    (b.input_of(x.clone()), if constant { b.constant(w.clone()) } else { b.input_of(w.clone()) });
+                let attributes =
+                    [("group", int(groups as i64)), ("strides", ints(&[stride; 2])), ("pads", ints(&[pad; 4]))];
+                let z = b.node("Conv", &[&p, &q], &attributes);
+                b.output(&z);
+                let (x, w) = (x.to_f64(), w.to_f64());
+                let out = |d: usize| (shape[d] + 2 * pad - kernel) / stride + 1;
+                let mut want = Vec::new();
+                for at in 0..shape[0] * cout * out(2) * out(3) {
+                    let (ox, oy) = (at % out(3), at / out(3) % out(2));
+                    let (o, image) = (at / (out(2) * out(3)) % cout, at / (out(2) * out(3)) / cout);
+                    let (mut s, mut mass) = (0.0, 0.0);
+                    for c in 0..per_group {
+                        for tap in 0..kernel * kernel {
+                            let (ky, kx) = (tap / kernel, tap % kernel);
+                            let (y, x_at) = (oy * stride + ky, ox * stride + kx);
+                            if y < pad || x_at < pad || y - pad >= shape[2] || x_at - pad >= shape[3] {
+                                continue;
+                            }
+                            let channel = o / (cout / groups) * per_group + c;
+                            let element = ((image * shape[1] + channel) * shape[2] + y - pad) * shape[3] + x_at - pad;
+                            let term = x[element] * w[(o * per_group + c) * kernel * kernel + tap];
+                            s += term;
+                            mass += term.abs();
+                        }
+                    }
+                    want.push((s, bound(t, s.abs(), per_group * kernel * kernel, mass)));
+                }
+                check(
+                    &b,
+                    &format!("{t} Conv {shape:?} to {cout}, kernel {kernel}, constant {constant}"),
+                    &want,
+                    &TARGETS,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn integer_products() {
+    for t in [DType::I32, DType::U32, DType::I64, DType::U64] {
+        let [m, k, n] = [19, 21, 35];
+        let mut b = Builder::new(17, 9);
+        let mut any = |shape: [usize; 2]| {
+            let v: Vec<i64> = (0..shape[0] * shape[1]).map(|_| (b.rng.next_u64() % 2000) as i64).collect();
+            HostTensor::from_ints(t, &shape, &v)
+        };
+        let (x, y) = (any([m, k]), any([k, n]));
+        let (p, q) = (b.input_of(x.clone()), b.input_of(y.clone()));
+        let z = b.node("MatMul", &[&p, &q], &[]);
+        b.output(&z);
+        let want: Vec<(f64, f64)> =
+            product(&x.to_f64(), &y.to_f64(), [m, k, n]).into_iter().map(|(s, _)| (s, 0.0)).collect();
+        check(&b, &format!("{t} MatMul"), &want, &TARGETS);
+    }
+}
+
+/// Targets for what has no instruction of its own per target.
+const FEW: [&str; 4] = ["gfx803", "gfx90a", "gfx1100", "gfx1201"];
+
+#[test]
+fn reductions_softmax_and_norms() {
+    for t in FLOATS {
+        for shape in [[3usize, 5], [2, 700]] {
+            let [rows, n] = shape;
+            for op in ["Softmax", "LogSoftmax", "LayerNormalization", "ReduceMean", "ReduceMax", "ReduceSumSquare"] {
+                let mut b = Builder::new(17, n as u64);
+                let x = values(&mut b, t, &shape);
+                let p = b.input_of(x.clone());
+                let ones = b.constant(HostTensor::from_f64(t, &[n], &vec![1.0; n]));
+                let y = match op {
+                    "LayerNormalization" => b.node(op, &[&p, &ones], &[("axis", int(1))]),
+                    _ if op.starts_with("Reduce") => b.node(op, &[&p], &[("axes", ints(&[1]))]),
+                    _ => b.node(op, &[&p], &[("axis", int(1))]),
+                };
+                b.output(&y);
+                let mut want = Vec::new();
+                for line in x.to_f64().chunks(n) {
+                    let (sum, max) = (line.iter().sum::<f64>(), line.iter().fold(f64::MIN, |a, b| a.max(*b)));
+                    let mass: f64 = line.iter().map(|x| x.abs()).sum();
+                    let exp: f64 = line.iter().map(|x| (x - max).exp()).sum();
+                    let mean = sum / n as f64;
+                    let variance = line.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n as f64;
+                    let squares: f64 = line.iter().map(|x| x * x).sum();
+                    match op {
+                        "ReduceMean" => want.push((mean, bound(t, mean.abs(), n, mass / n as f64))),
+                        "ReduceMax" => want.push((max, 0.0)),
+                        "ReduceSumSquare" => want.push((squares, bound(t, squares, n, squares))),
+                        _ => want.extend(line.iter().map(|x| {
+                            let y = match op {
+                                "Softmax" => (x - max).exp() / exp,
+                                "LogSoftmax" => x - max - exp.ln(),
+                                _ => (x - mean) / (variance + 1e-5f32 as f64).sqrt(),
+                            };
+                            (y, bound(t, y.abs(), n + 16, y.abs() + 8.0 / n as f64))
+                        })),
+                    }
+                }
+                assert!(want.len() == rows || want.len() == rows * n);
+                check(&b, &format!("{t} {op} {shape:?}"), &want, &FEW);
+            }
+        }
+    }
+}
+
+#[test]
+fn elementwise_in_every_float_type() {
+    type Function = fn(f64, f64) -> f64;
+    let binary: [(&str, Function); 6] = [
+        ("Add", |x, y| x + y),
+        ("Sub", |x, y| x - y),
+        ("Mul", |x, y| x * y),
+        ("Div", |x, y| x / y),
+        ("Max", f64::max),
+        ("Min", f64::min),
+    ];
+    let unary: [(&str, Function); 14] = [
+        ("Neg", |x, _| -x),
+        ("Abs", |x, _| x.abs()),
+        ("Sqrt", |x, _| x.sqrt()),
+        ("Reciprocal", |x, _| 1.0 / x),
+        ("Exp", |x, _| x.exp()),
+        ("Log", |x, _| x.ln()),
+        ("Sigmoid", |x, _| 1.0 / (1.0 + (-x).exp())),
+        ("Tanh", |x, _| x.tanh()),
+        ("Sinh", |x, _| x.sinh()),
+        ("Cosh", |x, _| x.cosh()),
+        ("Floor", |x, _| x.floor()),
+        ("Round", |x, _| x.round_ties_even()),
+        ("Sign", |x, _| if x == 0.0 { 0.0 } else { x.signum() }),
+        ("Softplus", |x, _| x.exp().ln_1p()),
+    ];
+    for t in FLOATS {
+        for (name, f) in binary.iter().chain(&unary) {
+            // Lengths with and without fours.
+            for n in [64usize, 63] {
+                let mut b = Builder::new(17, 1);
+                let scale = |b: &mut Builder| {
+                    let x: Vec<f64> = values(b, t, &[n]).to_f64().iter().map(|x| x * 9.0).collect();
+                    HostTensor::from_f64(t, &[n], &x)
+                };
+                let (x, y) = (scale(&mut b), scale(&mut b));
+                let p = b.input_of(x.clone());
+                let z = if binary.iter().any(|f| f.0 == *name) {
+                    let q = b.input_of(y.clone());
+                    b.node(name, &[&p, &q], &[])
+                } else {
+                    b.node(name, &[&p], &[])
+                };
+                b.output(&z);
+                let graph = fuse(&b.model, &Options::default()).unwrap();
+                for target in FEW {
+                    let (out, _) = device::run(&graph, &b.inputs, target, true)
+                        .unwrap_or_else(|e| panic!("{t} {name} {target}: {e}"));
+                    for ((got, x), y) in out[0].to_f64().iter().zip(x.to_f64()).zip(y.to_f64()) {
+                        let want = f(x, y);
+                        if want.is_nan() {
+                            assert!(got.is_nan(), "{t} {name}({x:e}, {y:e}) {target}: {got:e}");
+                            continue;
+                        }
+                        let error = (got - want).abs();
+                        // 4 units in the last place of the type that is computed in.
+                        let most = bound(t, want.abs(), 4, want.abs());
+                        assert!(error <= most, "{t} {name}({x:e}, {y:e}) {target}: {got:e}, not {want:e}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn casts_between_all_types() {
+    let numbers = [0.0, 1.0, -1.0, 2.5, 100.0, -7.75, 65504.0, 1e-3, 127.0];
+    for from in DType::ALL {
+        for to in DType::ALL {
+            // What every type holds; conversions that leave a type's range are tested elsewhere.
+            let fits = |x: &f64| {
+                let range = |t: DType| match t {
+                    DType::Bool => *x == 0.0 || *x == 1.0,
+                    DType::U8 | DType::U16 | DType::U32 | DType::U64 => (0.0..=127.0).contains(x) && x.fract() == 0.0,
+                    t if t.is_float() => true,
+                    _ => x.abs() <= 127.0 && x.fract() == 0.0,
+                };
+                range(from) && (to.is_float() || (x.abs() <= 127.0 && (*x >= 0.0 || to.is_signed_int())))
+            };
+            let x: Vec<f64> = numbers.iter().copied().filter(fits).collect();
+            let mut b = Builder::new(19, 1);
+            let x = HostTensor::from_f64(from, &[x.len()], &x);
+            let p = b.input_of(x.clone());
+            let z = b.node("Cast", &[&p], &[("to", int(to.to_onnx() as i64))]);
+            b.output(&z);
+            let kept = |x: f64| match to {
+                DType::Bool => f64::from(x != 0.0),
+                t if t.is_float() => x,
+                _ => x.trunc(),
+            };
+            let want = HostTensor::from_f64(to, x.shape(), &x.to_f64().into_iter().map(kept).collect::<Vec<_>>());
+            let want: Vec<(f64, f64)> = want.to_f64().into_iter().map(|x| (x, 0.0)).collect();
+            check(&b, &format!("Cast {from} to {to}"), &want, &FEW);
+        }
+    }
+}
