@@ -81,7 +81,7 @@ pub fn join(stream: &Stream, event: &EventEntry) -> Result<bool> {
 static ACTIVE: Mutex<Vec<(u64, u32, ThreadId, i32)>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// The mode that this thread has exchanged for its own: [`RELAXED`] allows everything.
+    /// The mode that this thread has exchanged for its own: `RELAXED` allows everything.
     static MODE: Cell<u32> = const { Cell::new(0) };
 }
 

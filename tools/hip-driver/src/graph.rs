@@ -1,4 +1,4 @@
-//! Graphs: operations with dependencies, built node by node or by capturing streams ([`crate::capture`]), launched as a
+//! Graphs: operations with dependencies, built node by node or by capturing streams (`crate::capture`), launched as a
 //! whole.
 //!
 //! A graph that is instantiated is put in an order that respects its edges; a launch puts the operations into the stream

@@ -3,7 +3,7 @@
 //! A kernel that wants something takes a packet from a stack of free ones, writes what each lane asks for, pushes the
 //! packet on a second stack and waits until a bit in its header is cleared. Both stacks are intrusive lists of indices
 //! with a tag in the upper bits, which the device counts up against the ABA problem. The threads that run a launch look
-//! at the second stack between the turns of their workgroups ([`Hostcall::attend`]), so that no thread of its own is
+//! at the second stack between the turns of their workgroups (`Hostcall::attend`), so that no thread of its own is
 //! needed, and what the lanes of a launch print comes in the order in which the emulator runs them.
 //!
 //! Layouts: `__ockl_hostcall_internal`, `__ockl_hsa_signal_add` and `__ockl_dm_init_v1` of AMD's device libraries.

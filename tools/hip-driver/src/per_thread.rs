@@ -14,7 +14,7 @@ fn own(stream: hipStream_t) -> hipStream_t {
     if stream.is_null() { PER_THREAD } else { stream }
 }
 
-/// Exports functions that do what others do, with [`own`] in place of the stream: name, the other one, arguments before
+/// Exports functions that do what others do, with `own` in place of the stream: name, the other one, arguments before
 /// the stream, those behind it.
 macro_rules! per_thread {
     ($($name:ident: $module:ident::$usual:ident($($a:ident: $at:ty),*) ($($b:ident: $bt:ty),*);)*) => {$(
