@@ -3,6 +3,8 @@
 //! Rooms, each importing only from those before it: `model` (what tables say), `encode` (bytes), `text` (assembly text of one
 //! instruction), `asm` (whole files), `query` (questions about tables).
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod asm;
 mod encode;
 mod model;
