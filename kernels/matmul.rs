@@ -14,7 +14,7 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Kernel>, String> {
     let r = out.rank();
     let (m, n, k) = (out.dims[r - 2], out.dims[r - 1], cx.step.inputs[0].view.dims[r - 1]);
     let types = gemm::types(cx)?;
-    let tile = matrix::choose(cx.target, types, m, n, 1).unwrap_or_else(|| Tile::choose(types, m, n, 1));
+    let tile = matrix::choose(cx.target, types, m, n, 1).unwrap_or_else(|| Tile::choose(cx.target, types, m, n, 1));
     let mut w = cx.kernel(tile.threads());
     let batch_dims = &out.dims[..r - 2];
     let z = w.b.workgroup_id(2);
