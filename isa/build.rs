@@ -12,6 +12,8 @@ mod formats;
 mod hazards;
 #[path = "build/image.rs"]
 mod image;
+#[path = "build/meaning.rs"]
+mod meaning;
 #[path = "build/memory.rs"]
 mod memory;
 #[path = "build/names.rs"]
@@ -20,6 +22,8 @@ mod names;
 mod properties;
 #[path = "build/rows.rs"]
 mod rows;
+#[path = "src/schema.rs"]
+mod schema;
 #[path = "build/targets.rs"]
 mod targets;
 #[path = "build/text.rs"]
@@ -50,27 +54,29 @@ fn run() -> text::Result<(String, Vec<u8>)> {
         fs::read_to_string(Path::new("tables").join(name)).map_err(|e| text::Fail::new(name, 0, name, &e.to_string()))
     };
     println!("cargo::rerun-if-changed=build");
+    println!("cargo::rerun-if-changed=src/schema.rs");
     let mut out = String::new();
-    let all = targets::parse("targets.isa", &read("targets.isa")?)?;
-    targets::emit(&all, &mut out)?;
+    let targets = targets::parse("targets.isa", &read("targets.isa")?)?;
+    targets.emit(&mut out)?;
+    let all = &targets.list;
     let parents: BTreeMap<String, Option<String>> = all.iter().map(|t| (t.name.clone(), t.parent.clone())).collect();
     let formats = formats::parse("formats.isa", &read("formats.isa")?)?;
-    let mut table = rows::Rows::new();
+    let mut table = rows::Rows::default();
     for name in ROWS {
         rows::parse(name, &read(name)?, &parents, &mut table)?;
     }
-    let mut tables = emit::Tables { targets: Vec::new(), ops: table.keys().cloned().collect() };
+    let mut tables = emit::Tables { targets: Vec::new(), ops: table.targets.keys().cloned().collect() };
     let pairs = vopd::parse(&read("vopd.isa")?)?;
-    for t in &all {
+    for t in all {
         let cx = expand::Context {
             formats: &formats,
             parents: &parents,
             target: &t.name,
-            vop1_base: u64::from_str_radix(&t.words["vop1_in_vop3"], 16).unwrap_or(0),
-            true16: t.words["true16"] == "yes",
+            vop1_base: t.hex("vop1_in_vop3")?,
+            true16: t.flag("true16")?,
         };
         let mut list = Vec::new();
-        for (op, targets) in &table {
+        for (op, targets) in &table.targets {
             if let Some(row) = rows::find(targets, &parents, &t.name) {
                 list.extend(expand::expand(op, row, &cx)?);
             }
@@ -85,6 +91,7 @@ fn run() -> text::Result<(String, Vec<u8>)> {
     for e in tables.targets.iter_mut().flatten() {
         e.shape.operands.sort_by_key(|o| o.role > 1);
     }
+    meaning::emit(&tables.ops, &table.does, &mut out);
     let bin = emit::emit(&tables, &mut out);
     let csv = read("../latency/latency.csv")?;
     let names: Vec<String> = all.iter().map(|t| t.name.clone()).collect();

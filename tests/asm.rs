@@ -90,6 +90,10 @@ fn clang_code_objects_survive() {
             if (t.info().wave_size == 64 || t == Target::GFX1250) && options.contains(&"-mwavefrontsize64") {
                 continue;
             }
+            // generic targets came with version 6
+            if t.info().generic_version > 0 && options.contains(&"-mcode-object-version=4") {
+                continue;
+            }
             let path = temp(&format!("round-{}.co", t.info().name));
             clang(t, options, &path);
             round_trip(&format!("{} {options:?}", t.info().name), &std::fs::read(&path).unwrap(), t);

@@ -52,7 +52,9 @@ fn temp(name: &str) -> PathBuf {
 #[test]
 fn round_trip_on_every_target() {
     for t in Target::all() {
-        for (abi, version) in [(Abi::V4, 4), (Abi::V5, 5), (Abi::V6, 6)] {
+        let versions = [(Abi::V4, 4), (Abi::V5, 5), (Abi::V6, 6)];
+        // generic targets came with version 6
+        for (abi, version) in versions.into_iter().filter(|v| v.0 == v.0.of(t)) {
             let o = sample(t, abi);
             let bytes = o.to_bytes().unwrap();
             assert_eq!(bytes, o.to_bytes().unwrap(), "deterministic");
@@ -137,7 +139,8 @@ fn descriptor_equals_clangs() {
     std::fs::write(&source, "__kernel void k(__global int *p) { p[__builtin_amdgcn_workgroup_id_x()] = 1; }").unwrap();
     for t in Target::all() {
         let name = t.info().name;
-        for abi in ["4", "5", "6"] {
+        // generic targets came with version 6
+        for abi in if t.info().generic_version > 0 { &["6"][..] } else { &["4", "5", "6"] } {
             let out = temp(&format!("clang-{name}-{abi}.co"));
             let o = Command::new(clang)
                 .args(["-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", "-O3", "-nogpulib"])
@@ -148,7 +151,7 @@ fn descriptor_equals_clangs() {
             assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr));
             let bytes = std::fs::read(&out).unwrap();
             let f = ElfFile::parse(&bytes).unwrap();
-            assert_eq!((f.target, f.version.to_string().as_str()), (Some(t), abi));
+            assert_eq!((f.target, f.version.to_string().as_str()), (Some(t), *abi));
             let k = f.kernel("k").unwrap();
             let meta = k.meta.as_ref().unwrap();
             assert_eq!(meta.args[0].kind, ArgKind::GlobalBuffer);
@@ -264,4 +267,30 @@ fn files_cannot_ask_for_more_than_they_are() {
     assert!(e.contains("of code overlap"), "{e}");
     let e = error(&greedy(1, 1, 1000));
     assert!(e.contains("more than a file like this holds"), "{e}");
+}
+
+/// Code for a generic target has LLVM's flags (of `clang-22 -mcpu=gfx9-generic` and so on), and version 6 of the format.
+#[test]
+fn generic_targets_have_llvms_flags() {
+    let flags = [
+        ("gfx9-generic", 0x100_0151),
+        ("gfx9-4-generic", 0x100_055f),
+        ("gfx10-1-generic", 0x100_0152),
+        ("gfx10-3-generic", 0x100_0053),
+        ("gfx11-generic", 0x100_0054),
+        ("gfx12-generic", 0x100_0059),
+    ];
+    for (name, e_flags) in flags {
+        let target = Target::parse(name).unwrap();
+        let bytes = sample(target, Abi::V5).to_bytes().unwrap();
+        let file = ElfFile::parse(&bytes).unwrap();
+        assert_eq!((file.e_flags, file.version, file.target), (e_flags, 6, Some(target)), "{name}");
+        // the devices of the family run it, others do not
+        for device in Target::all() {
+            let family = device == target || device.info().generic == Some(name);
+            assert_eq!(device.runs_code_of(target), family, "{name} on {device}");
+        }
+    }
+    let members = |name: &str| Target::all().filter(|t| t.info().generic == Some(name)).count();
+    assert_eq!(flags.map(|f| members(f.0)), [3, 2, 1, 5, 6, 2]);
 }

@@ -155,7 +155,7 @@ pub struct Builder<'a> {
 
 impl Builder<'_> {
     pub fn fail(&self, word: &str, what: &str) -> Fail {
-        Fail::new(&self.row.file, self.row.line, word, what)
+        self.row.fail(word, what)
     }
 
     pub fn has(&self, word: &str) -> bool {
@@ -415,10 +415,7 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
         w64.sig.words.retain(|w| !w.starts_with("w64="));
         let mut types = narrow.split(',');
         for slot in w64.sig.dsts.iter_mut().chain(w64.sig.srcs.iter_mut()) {
-            *slot = types
-                .next()
-                .ok_or_else(|| Fail::new(&row.file, row.line, narrow, "fewer types than operands"))?
-                .to_string();
+            *slot = types.next().ok_or_else(|| row.fail(narrow, "fewer types than operands"))?.to_string();
         }
         if let Some(key) = types.next() {
             w64.sig.words.retain(|w| !w.starts_with("indexkey"));
@@ -433,7 +430,7 @@ pub fn expand(op: &str, row: &Row, cx: &Context) -> Result<Vec<Encoding>> {
         return Ok(out);
     }
     for (enc, opcode) in &row.encodings {
-        let fail = |what: &str| Fail::new(&row.file, row.line, enc, what);
+        let fail = |what: &str| row.fail(enc, what);
         let vop3_op = || -> Result<u64> {
             let given = wide.and_then(|w| w.1);
             match (given, base) {
@@ -496,7 +493,7 @@ fn one(
     f16: bool,
 ) -> Result<Vec<Encoding>> {
     let fname = format_name(row, format);
-    let fail = |word: &str, what: &str| Fail::new(&row.file, row.line, word, what);
+    let fail = |word: &str, what: &str| row.fail(word, what);
     let mut f = formats::find(cx.formats, cx.parents, fname, cx.target)
         .cloned()
         .ok_or_else(|| fail(fname, "no such format for this target"))?;

@@ -8,7 +8,7 @@
 use crate::expand::{Context, Encoding, Operand, Shape, flag, unused};
 use crate::formats::{Format, all_bits, segments};
 use crate::rows::Row;
-use crate::text::{Fail, Result};
+use crate::text::Result;
 use std::collections::BTreeSet;
 
 /// What decides the sizes of data and address.
@@ -69,7 +69,7 @@ pub fn expand(
     fixed: u128,
     mask: u128,
 ) -> Result<Vec<Encoding>> {
-    let fail = |word: &str, what: &str| Fail::new(&row.file, row.line, word, what);
+    let fail = |word: &str, what: &str| row.fail(word, what);
     let has = |w: &str| row.sig.words.iter().any(|x| x == w);
     let word = |key: &str| row.sig.words.iter().find_map(|w| w.strip_prefix(key));
     let parts = word("addr=").unwrap_or("");

@@ -3,7 +3,7 @@
 use crate::expand::{Context, Encoding, Operand, Shape, flag, unused};
 use crate::formats::{Format, Piece, all_bits, segments};
 use crate::rows::Row;
-use crate::text::{Fail, Result};
+use crate::text::Result;
 use std::collections::BTreeSet;
 
 struct Case {
@@ -36,7 +36,7 @@ pub fn expand(
     mask: u128,
 ) -> Result<Vec<Encoding>> {
     let has = |w: &str| row.sig.words.iter().any(|x| x == w);
-    let fail = |word: &str, what: &str| Fail::new(&row.file, row.line, word, what);
+    let fail = |word: &str, what: &str| row.fail(word, what);
     let mut out = Vec::new();
     // (returning atomic, load to LDS or the short form of a tensor copy)
     let mut cases: Vec<(Option<bool>, bool)> = Vec::new();

@@ -47,8 +47,6 @@ struct Class {
 pub struct Properties {
     props: Vec<(usize, Vec<String>)>,
     classes: Vec<Class>,
-    /// Bytes that a lane moves.
-    bytes: Vec<(u8, Vec<String>)>,
     /// class -> target -> (latency, busy, tag)
     latency: BTreeMap<String, BTreeMap<String, (u16, u16, char)>>,
 }
@@ -75,7 +73,7 @@ fn any(patterns: &[String], name: &str) -> bool {
 }
 
 pub fn parse(text: &str, csv: &str, ops: &[String]) -> Result<Properties> {
-    let mut out = Properties { props: Vec::new(), classes: Vec::new(), bytes: Vec::new(), latency: BTreeMap::new() };
+    let mut out = Properties { props: Vec::new(), classes: Vec::new(), latency: BTreeMap::new() };
     for (n, line) in text.lines().enumerate() {
         let at = |word: &str, what: &str| Fail::new("properties.isa", n + 1, word, what);
         let line = line.split('#').next().unwrap_or("");
@@ -90,20 +88,11 @@ pub fn parse(text: &str, csv: &str, ops: &[String]) -> Result<Properties> {
                 let i = PROPS.iter().position(|p| *p == name).ok_or_else(|| at(name, "no such property"))?;
                 out.props.push((i, patterns));
             }
-            ["bytes", n] => {
-                // half and double of the data registers have numbers of their own
-                let n = match n {
-                    "half" => 254,
-                    "double" => 255,
-                    n => n.parse().map_err(|_| at(n, "expected a number, `half` or `double`"))?,
-                };
-                out.bytes.push((n, patterns));
-            }
             ["class", name] => out.classes.push(Class { name: name.into(), target: None, patterns }),
             ["class", name, target] => {
                 out.classes.push(Class { name: name.into(), target: Some(target.into()), patterns })
             }
-            _ => return Err(at(head, "expected `prop NAME`, `bytes N` or `class NAME [TARGET]`")),
+            _ => return Err(at(head, "expected `prop NAME` or `class NAME [TARGET]`")),
         }
     }
     let mut header: Vec<String> = Vec::new();
@@ -156,7 +145,7 @@ impl Properties {
         self.classes.iter().position(|c| c.target.is_none() && any(&c.patterns, op))
     }
 
-    /// Writes `OP_PROPS`, `OP_BYTES`, `CLASS_NAMES`, `OP_CLASS` and `LATENCY`.
+    /// Writes `OP_PROPS`, `CLASS_NAMES`, `OP_CLASS` and `LATENCY`.
     pub fn emit(
         &self,
         ops: &[String],
@@ -169,9 +158,6 @@ impl Properties {
             .map(|op| self.props.iter().filter(|(_, p)| any(p, op)).map(|(i, _)| 1u32 << i).fold(0, |a, b| a | b))
             .collect();
         let _ = writeln!(out, "pub(crate) static OP_PROPS: &[u32] = &{props:?};");
-        let bytes: Vec<u8> =
-            ops.iter().map(|op| self.bytes.iter().find(|(_, p)| any(p, op)).map_or(0, |(n, _)| *n)).collect();
-        let _ = writeln!(out, "pub(crate) static OP_BYTES: &[u8] = &{bytes:?};");
         out.push_str("#[allow(dead_code)]\npub(crate) mod prop {\n");
         for (i, p) in PROPS.iter().enumerate() {
             let _ = writeln!(out, "pub const {}: u32 = 1 << {i};", p.to_uppercase());

@@ -1,9 +1,11 @@
 //! Instruction rows: one line per operation, with deltas along the inheritance of targets.
 //!
-//! `name  dst .. <- src .. : word ..  | target [:mnemonic] [(signature)] [+word] [-word] ENC=op .. | target - | ...`
+//! `name  dst .. <- src .. : word ..  ; meaning  | target [:mnemonic] [(signature)] [+word] [-word] ENC=op .. | target - | ...`
 
-use crate::text::{Fail, Result};
+use crate::meaning::{self, Does};
+use crate::text::{Fail, Line, Result};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Operands and words of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,12 +22,27 @@ pub struct Row {
     pub sig: Signature,
     /// Encodings with their opcodes; overlays and derived opcodes have none.
     pub encodings: Vec<(String, Option<u64>)>,
-    pub file: String,
-    pub line: usize,
+    pub line: Rc<Line>,
 }
 
-/// Operation name -> target -> row (`None`: removed there).
-pub type Rows = BTreeMap<String, BTreeMap<String, Option<Row>>>;
+impl Row {
+    /// A mistake in the row.
+    pub fn fail(&self, word: &str, what: &str) -> Fail {
+        self.line.fail(word, what)
+    }
+}
+
+/// Target -> row (`None`: removed there).
+pub type Targets = BTreeMap<String, Option<Row>>;
+
+/// What the files with rows say.
+#[derive(Default)]
+pub struct Rows {
+    /// By operation.
+    pub targets: BTreeMap<String, Targets>,
+    /// What each operation does.
+    pub does: BTreeMap<String, Does>,
+}
 
 /// Words that a row may carry; README.md beside the tables says what each means.
 #[rustfmt::skip]
@@ -59,80 +76,91 @@ fn signature(text: &str) -> Signature {
 
 /// Adds the rows of a file. `parents` names the parent of each target that tables may mention.
 pub fn parse(file: &str, text: &str, parents: &BTreeMap<String, Option<String>>, out: &mut Rows) -> Result<()> {
-    for (n, line) in text.lines().enumerate() {
-        let at = |word: &str, what: &str| Fail::new(file, n + 1, word, what);
-        let line = line.split('#').next().unwrap_or("").trim_end();
-        if line.is_empty() {
-            continue;
-        }
-        let mut parts = line.split('|');
+    for line in Line::all(file, text) {
+        let line = Rc::new(line);
+        let mut parts = line.text.split('|');
         let head = parts.next().unwrap_or("");
+        let (head, does) = head
+            .split_once(';')
+            .ok_or_else(|| line.fail(head.trim(), "expected `; meaning` behind operands and words"))?;
         let (name, rest) =
-            head.trim().split_once(' ').ok_or_else(|| at(head, "expected a signature after the name"))?;
+            head.trim().split_once(' ').ok_or_else(|| line.fail(head.trim(), "expected a signature after the name"))?;
         if !rest.contains("<-") {
-            return Err(at(rest.trim(), "expected `destinations <- sources`"));
+            return Err(line.fail(rest.trim(), "expected `destinations <- sources`"));
         }
-        let base = signature(rest);
-        let mut targets: BTreeMap<String, Option<Row>> = BTreeMap::new();
+        let base = Row { mnemonic: name.to_string(), sig: signature(rest), encodings: Vec::new(), line: line.clone() };
+        let mut targets = Targets::new();
         for segment in parts {
-            let segment = segment.trim();
-            let (target, mut rest) = segment.split_once(' ').unwrap_or((segment, ""));
-            if !parents.contains_key(target) {
-                return Err(at(target, "no such target"));
-            }
-            if rest.trim() == "-" {
-                targets.insert(target.to_string(), None);
-                continue;
-            }
-            let mut row = inherited(&targets, parents, target).unwrap_or_else(|| Row {
-                mnemonic: name.to_string(),
-                sig: base.clone(),
-                encodings: Vec::new(),
-                file: file.to_string(),
-                line: n + 1,
-            });
-            if let Some(open) = rest.find('(') {
-                let close = rest.rfind(')').ok_or_else(|| at(rest, "missing `)`"))?;
-                row.sig = signature(&rest[open + 1..close]);
-                for word in rest[..open].split_whitespace() {
-                    if let Some(m) = word.strip_prefix(':') {
-                        row.mnemonic = m.to_string();
-                    }
-                }
-                rest = &rest[close + 1..];
-            }
-            let mut encodings = Vec::new();
-            for word in rest.split_whitespace() {
-                if let Some(m) = word.strip_prefix(':') {
-                    row.mnemonic = m.to_string();
-                } else if let Some(w) = word.strip_prefix('+') {
-                    row.sig.words.push(w.to_string());
-                } else if let Some(w) = word.strip_prefix('-') {
-                    row.sig.words.retain(|x| x != w);
-                } else if let Some((enc, op)) = word.split_once('=') {
-                    let op = u64::from_str_radix(op, 16).map_err(|_| at(word, "expected an opcode in hex"))?;
-                    encodings.push((enc.to_string(), Some(op)));
-                } else if word.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit()) {
-                    encodings.push((word.to_string(), None));
-                } else {
-                    return Err(at(word, "expected an encoding, `:mnemonic`, `+word` or `-word`"));
-                }
-            }
-            if let Some(word) = row.sig.words.iter().find(|w| !is_word(w)) {
-                return Err(at(word, "no such word; README.md beside the tables lists them"));
-            }
-            if !encodings.is_empty() {
-                row.encodings = encodings;
-            }
-            if row.encodings.is_empty() {
-                return Err(at(target, "no encoding here or in a parent"));
-            }
-            targets.insert(target.to_string(), Some(row));
+            column(&line, segment.trim(), &base, parents, &mut targets)?;
         }
-        if out.insert(name.to_string(), targets).is_some() {
-            return Err(at(name, "a second row for this operation"));
+        let formats: Vec<&str> =
+            targets.values().flatten().flat_map(|r| &r.encodings).map(|(format, _)| format.as_str()).collect();
+        let wide_base = base.sig.srcs.iter().any(|s| s == "sbase:b128");
+        out.does.insert(name.to_string(), meaning::parse(&line, does, name, &formats, wide_base)?);
+        if out.targets.insert(name.to_string(), targets).is_some() {
+            return Err(line.fail(name, "a second row for this operation"));
         }
     }
+    Ok(())
+}
+
+/// Reads what a row says of one target.
+fn column(
+    line: &Rc<Line>,
+    segment: &str,
+    base: &Row,
+    parents: &BTreeMap<String, Option<String>>,
+    targets: &mut Targets,
+) -> Result<()> {
+    let (target, mut rest) = segment.split_once(' ').unwrap_or((segment, ""));
+    if !parents.contains_key(target) {
+        return Err(line.fail(target, "no such target"));
+    }
+    if rest.trim() == "-" {
+        targets.insert(target.to_string(), None);
+        return Ok(());
+    }
+    let mut row = inherited(targets, parents, target).unwrap_or_else(|| base.clone());
+    if let Some(open) = rest.find('(') {
+        let close = rest.rfind(')').ok_or_else(|| line.fail(rest, "missing `)`"))?;
+        row.sig = signature(&rest[open + 1..close]);
+        for word in rest[..open].split_whitespace() {
+            match word.strip_prefix(':') {
+                Some(m) => row.mnemonic = m.to_string(),
+                None => return Err(line.fail(word, "expected `:mnemonic` in front of `(`")),
+            }
+        }
+        rest = &rest[close + 1..];
+    }
+    let mut encodings = Vec::new();
+    for word in rest.split_whitespace() {
+        if let Some(m) = word.strip_prefix(':') {
+            row.mnemonic = m.to_string();
+        } else if let Some(w) = word.strip_prefix('+') {
+            row.sig.words.push(w.to_string());
+        } else if let Some(w) = word.strip_prefix('-') {
+            if !row.sig.words.iter().any(|x| x == w) {
+                return Err(line.fail(word, "the row does not have this word"));
+            }
+            row.sig.words.retain(|x| x != w);
+        } else if let Some((enc, op)) = word.split_once('=') {
+            encodings.push((enc.to_string(), Some(line.hex(op)?)));
+        } else if word.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit()) {
+            encodings.push((word.to_string(), None));
+        } else {
+            return Err(line.fail(word, "expected an encoding, `:mnemonic`, `+word` or `-word`"));
+        }
+    }
+    if let Some(word) = row.sig.words.iter().find(|w| !is_word(w)) {
+        return Err(line.fail(word, "no such word; README.md beside the tables lists them"));
+    }
+    if !encodings.is_empty() {
+        row.encodings = encodings;
+    }
+    if row.encodings.is_empty() {
+        return Err(line.fail(target, "no encoding here or in a parent"));
+    }
+    targets.insert(target.to_string(), Some(row));
     Ok(())
 }
 

@@ -1,128 +1,334 @@
-//! `targets.isa` to the static `TARGETS` array.
+//! `targets.isa` to the static `TARGETS` and `MACHINES` and the `Target::GFX...` constants.
 
-use crate::text::{Fail, Result, yes};
+use crate::schema::{Layout, Quirk, Resource};
+use crate::text::{Line, Result};
 use std::{collections::BTreeMap, fmt::Write};
+
+/// A word and where it stands.
+#[derive(Clone)]
+pub struct Word {
+    pub value: String,
+    line: Line,
+}
 
 /// One target after inheritance.
 pub struct Target {
     pub name: String,
     pub parent: Option<String>,
-    pub words: BTreeMap<String, String>,
+    pub words: BTreeMap<String, Word>,
+    quirks: Vec<Quirk>,
+    /// Where the target begins.
+    line: Line,
+}
+
+/// A processor that has no table of its own.
+struct Machine {
+    name: String,
+    mach: u64,
+    /// Whose facts about code objects hold.
+    like: usize,
+    /// Its tables serve too.
+    decodes: bool,
+}
+
+/// All that the file says.
+#[derive(Default)]
+pub struct Targets {
+    pub list: Vec<Target>,
+    machines: Vec<Machine>,
 }
 
 /// Reads the target file.
-pub fn parse(file: &str, text: &str) -> Result<Vec<Target>> {
-    let mut out: Vec<Target> = Vec::new();
-    for (n, line) in text.lines().enumerate() {
-        let at = |word: &str, what: &str| Fail::new(file, n + 1, word, what);
-        let line = line.split('#').next().unwrap_or("").trim_end();
-        let mut words = line.split_whitespace();
-        if let Some(rest) = line.strip_prefix("target ") {
-            let mut halves = rest.split(':').map(str::trim);
-            let name = halves.next().unwrap_or("").to_string();
-            let parent = halves.next().map(str::to_string);
-            let words = match parent.as_deref() {
-                None => BTreeMap::new(),
-                Some(parent) => match out.iter().find(|t| t.name == parent) {
-                    Some(t) => t.words.clone(),
-                    None => return Err(at(parent, "no such target above")),
-                },
-            };
-            out.push(Target { name, parent, words });
-            continue;
-        }
-        for word in words.by_ref() {
-            let (key, value) = word.split_once('=').ok_or_else(|| at(word, "expected key=value"))?;
-            let target = out.last_mut().ok_or_else(|| at(word, "before the first `target`"))?;
-            target.words.insert(key.to_string(), value.to_string());
+pub fn parse(file: &str, text: &str) -> Result<Targets> {
+    let mut out = Targets::default();
+    for line in Line::all(file, text) {
+        if let Some(rest) = line.text.strip_prefix("target ") {
+            let target = target(&line, rest, &out.list)?;
+            out.list.push(target);
+        } else if let Some(rest) = line.text.strip_prefix("machine ") {
+            let machine = machine(&line, rest, &out.list)?;
+            out.machines.push(machine);
+        } else {
+            facts(&line, &line.text, &mut out.list)?;
         }
     }
     Ok(out)
 }
 
-/// Writes `static TARGETS: &[TargetInfo]` and the `Target::GFX...` constants.
-pub fn emit(targets: &[Target], out: &mut String) -> Result<()> {
-    out.push_str("pub(crate) static TARGETS: &[TargetInfo] = &[\n");
-    for t in targets {
-        let get = |key: &str| {
-            t.words
-                .get(key)
-                .map(String::as_str)
-                .ok_or_else(|| Fail::new("targets.isa", 0, &t.name, &format!("lacks {key}=")))
-        };
-        let flag = |key: &str| get(key).and_then(|v| yes("targets.isa", v));
-        let products: Vec<String> = get("products")?.split(',').map(|p| format!("{p:?}")).collect();
-        let mut counters = String::new();
-        for c in get("counters")?.split(',') {
-            let (name, max) =
-                c.split_once(':').ok_or_else(|| Fail::new("targets.isa", 0, c, "expected counter:max"))?;
-            let mut name = name.to_string();
-            name[..1].make_ascii_uppercase();
-            let _ = write!(counters, "CounterInfo {{ counter: Counter::{name}, max: {max} }}, ");
-        }
-        let waits = match get("waits")? {
-            "waitcnt" => "Waitcnt",
-            "vscnt" => "WaitcntVscnt",
-            "split" => "Split",
-            other => return Err(Fail::new("targets.isa", 0, other, "expected waitcnt, vscnt or split")),
-        };
-        let _ = writeln!(
-            out,
-            "TargetInfo {{ name: {:?}, code_name: {:?}, products: &[{}], elf_mach: {}, elf_features: {}, wave_size: {}, \
-             wave32_and_64: {}, vgprs_per_simd: {}, vgpr_granule: {}, max_vgprs: {}, max_agprs: {}, unified_agprs: {}, \
-             max_sgprs: {}, sgprs_per_simd: {}, barriers: {}, max_waves: {}, simds: {}, lds_bytes: {}, lds_granule: {}, constant_bus: {}, vop3_literal: {}, \
-             architected_sgprs: {}, architected_flat_scratch: {}, packed_workitem_ids: {}, waits: WaitScheme::{waits}, \
-             counters: &[{counters}], interlocked: {}, vgpr_tuple_align: {}, raw_buffer_word3: {}, min_preloaded_sgprs: {}, dpp_scalar_src1: {}, \
-             fnuz: {} }},",
-            t.name,
-            get("code")?,
-            products.join(", "),
-            get("mach")?,
-            get("features")?,
-            get("wave")?,
-            flag("both")?,
-            get("vgprs")?,
-            get("granule")?,
-            get("max_vgprs")?,
-            get("agprs")?,
-            flag("unified")?,
-            get("sgprs")?,
-            get("sgpr_file")?,
-            get("barriers")?,
-            get("waves")?,
-            get("simds")?,
-            get("lds")?,
-            get("lds_granule")?,
-            get("bus")?,
-            flag("vop3_literal")?,
-            flag("architected_sgprs")?,
-            flag("architected_scratch")?,
-            flag("packed_ids")?,
-            flag("interlocked")?,
-            get("tuple_align")?,
-            get("buffer_word3")?,
-            get("init_sgprs")?,
-            flag("dpp_sgpr")?,
-            flag("fnuz")?,
-        );
+/// `NAME [: PARENT] [word ..]`
+fn target(line: &Line, rest: &str, list: &[Target]) -> Result<Target> {
+    let mut words = rest.split_whitespace();
+    let name = words.next().ok_or_else(|| line.fail(rest, "expected a name"))?;
+    if list.iter().any(|t| t.name == name) {
+        return Err(line.fail(name, "a second target of this name"));
     }
-    out.push_str("];\npub(crate) static TARGET_CODES: &[Codes] = &[");
-    for t in targets {
-        let mut name =
-            t.words.get("codes").cloned().ok_or_else(|| Fail::new("targets.isa", 0, &t.name, "lacks codes="))?;
-        name[..1].make_ascii_uppercase();
-        let _ = write!(out, "Codes::{name}, ");
+    let mut new =
+        Target { name: name.to_string(), parent: None, words: BTreeMap::new(), quirks: Vec::new(), line: line.clone() };
+    let mut words = words.peekable();
+    if words.next_if_eq(&":").is_some() {
+        let parent = words.next().ok_or_else(|| line.fail(rest, "expected a parent behind `:`"))?;
+        let from = list.iter().find(|t| t.name == parent).ok_or_else(|| line.fail(parent, "no such target above"))?;
+        new.parent = Some(parent.to_string());
+        new.words = from.words.clone();
+        new.quirks = from.quirks.clone();
     }
-    out.push_str("];\nimpl Target {\n");
-    for (i, t) in targets.iter().enumerate() {
-        let _ = writeln!(
-            out,
-            "/// {} ({}).\npub const {}: Target = Target({i});",
-            t.name,
-            t.words["code"],
-            t.name.to_uppercase()
-        );
+    let mut one = [new];
+    for word in words {
+        fact(line, word, &mut one[0])?;
     }
-    out.push_str("}\n");
+    let [new] = one;
+    Ok(new)
+}
+
+fn facts(line: &Line, text: &str, list: &mut [Target]) -> Result<()> {
+    for word in text.split_whitespace() {
+        let target = list.last_mut().ok_or_else(|| line.fail(word, "before the first `target`"))?;
+        fact(line, word, target)?;
+    }
     Ok(())
+}
+
+/// `key=value`, `+quirk` or `-quirk`.
+fn fact(line: &Line, word: &str, target: &mut Target) -> Result<()> {
+    let quirk = |name: &str| Quirk::of(name).ok_or_else(|| line.fail(word, "no such quirk"));
+    if let Some(name) = word.strip_prefix('+') {
+        let q = quirk(name)?;
+        if target.quirks.contains(&q) {
+            return Err(line.fail(word, "the target has this quirk already"));
+        }
+        target.quirks.push(q);
+    } else if let Some(name) = word.strip_prefix('-') {
+        let q = quirk(name)?;
+        let at = target.quirks.iter().position(|x| *x == q);
+        target.quirks.remove(at.ok_or_else(|| line.fail(word, "the parent does not have this quirk"))?);
+    } else {
+        let (key, value) =
+            word.split_once('=').ok_or_else(|| line.fail(word, "expected key=value, +quirk or -quirk"))?;
+        if !FIELDS.iter().any(|(k, ..)| *k == key) && !OTHERS.contains(&key) {
+            return Err(line.fail(word, "no such fact"));
+        }
+        target.words.insert(key.to_string(), Word { value: value.to_string(), line: line.clone() });
+    }
+    Ok(())
+}
+
+/// `NAME MACH : TARGET [facts]`
+fn machine(line: &Line, rest: &str, list: &[Target]) -> Result<Machine> {
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let (name, mach, like, decodes) = match words[..] {
+        [name, mach, ":", like] => (name, mach, like, true),
+        [name, mach, ":", like, "facts"] => (name, mach, like, false),
+        _ => return Err(line.fail(rest, "expected `machine NAME NUMBER : TARGET [facts]`")),
+    };
+    let at = list.iter().position(|t| t.name == like).ok_or_else(|| line.fail(like, "no such target above"))?;
+    Ok(Machine { name: name.to_string(), mach: line.hex(mach.trim_start_matches("0x"))?, like: at, decodes })
+}
+
+/// How the text of a fact becomes a value of `TargetInfo`.
+#[derive(Clone, Copy)]
+enum As {
+    Number,
+    Flag,
+    Words,
+    Name,
+    Text,
+    Layout,
+    Resource,
+    Waits,
+    Counters,
+    Padding,
+}
+
+/// Facts that are fields of `TargetInfo`: word, field, form.
+#[rustfmt::skip]
+const FIELDS: &[(&str, &str, As)] = &[
+    ("code", "code_name", As::Text),
+    ("products", "products", As::Words),
+    ("mach", "elf_mach", As::Number),
+    ("features", "elf_features", As::Number),
+    ("generic_version", "generic_version", As::Number),
+    ("generic", "generic", As::Name),
+    ("wave", "wave_size", As::Number),
+    ("both", "wave32_and_64", As::Flag),
+    ("vgprs", "vgprs_per_simd", As::Number),
+    ("granule", "vgpr_granule", As::Number),
+    ("max_vgprs", "max_vgprs", As::Number),
+    ("agprs", "max_agprs", As::Number),
+    ("unified", "unified_agprs", As::Flag),
+    ("sgprs", "max_sgprs", As::Number),
+    ("sgpr_file", "sgprs_per_simd", As::Number),
+    ("barriers", "barriers", As::Number),
+    ("waves", "max_waves", As::Number),
+    ("simds", "simds", As::Number),
+    ("lds", "lds_bytes", As::Number),
+    ("lds_granule", "lds_granule", As::Number),
+    ("bus", "constant_bus", As::Number),
+    ("vop3_literal", "vop3_literal", As::Flag),
+    ("true16", "true16", As::Flag),
+    ("architected_sgprs", "architected_sgprs", As::Flag),
+    ("architected_scratch", "architected_flat_scratch", As::Flag),
+    ("packed_ids", "packed_workitem_ids", As::Flag),
+    ("waits", "waits", As::Waits),
+    ("counters", "counters", As::Counters),
+    ("interlocked", "interlocked", As::Flag),
+    ("tuple_align", "vgpr_tuple_align", As::Number),
+    ("buffer_word3", "raw_buffer_word3", As::Number),
+    ("scratch_word3", "scratch_buffer_word3", As::Number),
+    ("resource", "resource", As::Resource),
+    ("init_sgprs", "min_preloaded_sgprs", As::Number),
+    ("user_sgprs", "max_user_sgprs", As::Number),
+    ("user_sgpr_field", "user_sgpr_field", As::Number),
+    ("desc_vgprs", "descriptor_vgprs", As::Number),
+    ("desc_vgprs32", "descriptor_vgprs32", As::Number),
+    ("icache", "icache_line", As::Number),
+    ("inst_pref", "max_inst_pref", As::Number),
+    ("padding", "code_padding", As::Padding),
+    ("dpp_sgpr", "dpp_scalar_src1", As::Flag),
+    ("fnuz", "fnuz", As::Flag),
+    ("wmma", "wmma", As::Layout),
+];
+
+/// Facts that other parts of the generator read.
+const OTHERS: &[&str] = &["codes", "vop1_in_vop3"];
+
+impl Target {
+    /// The word of a fact, which every target must have.
+    pub fn get(&self, key: &str) -> Result<&Word> {
+        self.words.get(key).ok_or_else(|| self.line.fail(&self.name, &format!("lacks {key}=")))
+    }
+
+    /// A fact that is yes or no.
+    pub fn flag(&self, key: &str) -> Result<bool> {
+        self.get(key)?.flag()
+    }
+
+    /// A fact that is a hexadecimal number.
+    pub fn hex(&self, key: &str) -> Result<u64> {
+        let word = self.get(key)?;
+        word.line.hex(&word.value)
+    }
+}
+
+impl Word {
+    fn fail(&self, what: &str) -> crate::text::Fail {
+        self.line.fail(&self.value, what)
+    }
+
+    fn flag(&self) -> Result<bool> {
+        match self.value.as_str() {
+            "yes" => Ok(true),
+            "no" => Ok(false),
+            _ => Err(self.fail("expected yes or no")),
+        }
+    }
+
+    /// A decimal number, or a hexadecimal one behind `0x`.
+    fn number(&self, text: &str) -> Result<u32> {
+        let parsed = match text.strip_prefix("0x") {
+            Some(digits) => u32::from_str_radix(digits, 16),
+            None => text.parse(),
+        };
+        parsed.map_err(|_| self.fail("expected a number"))
+    }
+
+    /// The value as Rust.
+    fn code(&self, form: As) -> Result<String> {
+        let text = self.value.as_str();
+        Ok(match form {
+            As::Number => self.number(text)?.to_string(),
+            As::Flag => self.flag()?.to_string(),
+            As::Text => format!("{text:?}"),
+            As::Name if text == "none" => "None".to_string(),
+            As::Name => format!("Some({text:?})"),
+            As::Words if text == "none" => "&[]".to_string(),
+            As::Words => format!("&{:?}", text.split(',').collect::<Vec<_>>()),
+            As::Layout if text == "none" => "None".to_string(),
+            As::Layout => {
+                let layout = Layout::of(text).ok_or_else(|| self.fail("expected none, wmma11 or wmma12"))?;
+                format!("Some({})", layout.code())
+            }
+            As::Resource => {
+                Resource::of(text).ok_or_else(|| self.fail("expected gfx8, gfx10 or gfx11"))?.code().to_string()
+            }
+            As::Waits => match text {
+                "waitcnt" => "WaitScheme::Waitcnt".to_string(),
+                "vscnt" => "WaitScheme::WaitcntVscnt".to_string(),
+                "split" => "WaitScheme::Split".to_string(),
+                _ => return Err(self.fail("expected waitcnt, vscnt or split")),
+            },
+            As::Counters => self.counters()?,
+            As::Padding => self.padding()?,
+        })
+    }
+
+    /// `name:largest,..`
+    fn counters(&self) -> Result<String> {
+        let mut out = String::new();
+        for c in self.value.split(',') {
+            let (name, max) = c.split_once(':').ok_or_else(|| self.fail("expected counter:max,.."))?;
+            let (first, rest) = name.split_at_checked(1).ok_or_else(|| self.fail("expected a counter's name"))?;
+            let _ = write!(
+                out,
+                "CounterInfo {{ counter: Counter::{}{rest}, max: {} }}, ",
+                first.to_ascii_uppercase(),
+                self.number(max)?
+            );
+        }
+        Ok(format!("&[{out}]"))
+    }
+
+    /// `none`, or an instruction and how many lines of the instruction cache it fills behind the code.
+    fn padding(&self) -> Result<String> {
+        if self.value == "none" {
+            return Ok("None".to_string());
+        }
+        let (what, lines) =
+            self.value.split_once(':').ok_or_else(|| self.fail("expected none, nop:N or code_end:N"))?;
+        let word: u32 = match what {
+            "nop" => 0xbf80_0000,
+            "code_end" => 0xbf9f_0000,
+            _ => return Err(self.fail("expected none, nop:N or code_end:N")),
+        };
+        Ok(format!("Some(({word:#x}, {}))", self.number(lines)?))
+    }
+}
+
+impl Targets {
+    /// Writes `TARGETS`, `MACHINES`, `TARGET_CODES` and the `Target::GFX...` constants.
+    pub fn emit(&self, out: &mut String) -> Result<()> {
+        out.push_str("pub(crate) static TARGETS: &[TargetInfo] = &[\n");
+        for t in &self.list {
+            let _ = write!(out, "TargetInfo {{ name: {:?}, ", t.name);
+            for (key, field, form) in FIELDS {
+                let _ = write!(out, "{field}: {}, ", t.get(key)?.code(*form)?);
+            }
+            if let Some(generic) = t.words.get("generic").filter(|g| g.value != "none")
+                && !self.list.iter().any(|t| t.name == generic.value)
+            {
+                return Err(generic.fail("no such target"));
+            }
+            let quirks = t.quirks.iter().fold(0u32, |bits, q| bits | 1 << *q as u32);
+            let _ = writeln!(out, "quirks: {quirks} }},");
+        }
+        out.push_str("];\npub(crate) static MACHINES: &[Machine] = &[\n");
+        for m in &self.machines {
+            let Machine { name, mach, like, decodes } = m;
+            let _ =
+                writeln!(out, "Machine {{ name: {name:?}, mach: {mach}, like: Target({like}), decodes: {decodes} }},");
+        }
+        out.push_str("];\npub(crate) static TARGET_CODES: &[Codes] = &[");
+        for t in &self.list {
+            let codes = t.get("codes")?;
+            let (first, rest) = codes.value.split_at_checked(1).ok_or_else(|| codes.fail("expected a map of codes"))?;
+            let _ = write!(out, "Codes::{}{rest}, ", first.to_ascii_uppercase());
+        }
+        out.push_str("];\nimpl Target {\n");
+        for (i, t) in self.list.iter().enumerate() {
+            let name = t.name.to_uppercase().replace('-', "_");
+            let _ =
+                writeln!(out, "/// {} ({}).\npub const {name}: Target = Target({i});", t.name, t.get("code")?.value);
+        }
+        out.push_str("}\n");
+        Ok(())
+    }
 }

@@ -1,4 +1,4 @@
-//! What all table files share: errors that name file, line and word.
+//! What all table files share: lines, and errors that name file, line, column and word.
 
 use std::fmt;
 
@@ -23,11 +23,41 @@ impl fmt::Display for Fail {
     }
 }
 
-/// `yes` or `no`.
-pub fn yes(file: &str, word: &str) -> Result<bool> {
-    match word {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        _ => Err(Fail::new(file, 0, word, "expected yes or no")),
+/// A line of a table, without its comment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    pub file: String,
+    /// From 1.
+    pub number: usize,
+    pub text: String,
+}
+
+impl Line {
+    /// The lines of a file that hold more than a comment.
+    pub fn all(file: &str, text: &str) -> Vec<Line> {
+        let lines = text.lines().enumerate().map(|(n, line)| Line {
+            file: file.to_string(),
+            number: n + 1,
+            text: line.split('#').next().unwrap_or("").trim_end().to_string(),
+        });
+        lines.filter(|l| !l.text.trim().is_empty()).collect()
+    }
+
+    /// A mistake at a word: one cut out of this line is found where it stands, any other where it first occurs.
+    pub fn fail(&self, word: &str, what: &str) -> Fail {
+        let inside =
+            (word.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize).filter(|at| *at < self.text.len());
+        let column = inside.or_else(|| self.text.find(word)).unwrap_or(0) + 1;
+        Fail(format!("{}:{}:{column}: `{word}`: {what}", self.file, self.number))
+    }
+
+    /// A number in a word.
+    pub fn number<T: std::str::FromStr>(&self, word: &str) -> Result<T> {
+        word.parse().map_err(|_| self.fail(word, "expected a number that fits"))
+    }
+
+    /// A hexadecimal number in a word.
+    pub fn hex(&self, word: &str) -> Result<u64> {
+        u64::from_str_radix(word, 16).map_err(|_| self.fail(word, "expected a number in hex"))
     }
 }

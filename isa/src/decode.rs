@@ -3,6 +3,7 @@
 //! [`decode`] finds the row whose fixed bits match (two table look-ups, then a short list, most specific first) and how
 //! long the instruction is; it allocates nothing. [`Raw::inst`] reads the fields as typed operands.
 
+use crate::action::Action;
 use crate::codes::{Codes, inline_value};
 use crate::table::{
     self, At, DPP8, FAKE16, Index, Kind, LAST, LONG, NONE, ODD, OVERLAY, Operand as Field, Over, Probe, Role, Row,
@@ -326,6 +327,36 @@ impl Raw {
             inst.mods.set(ModName::Lds, 1);
         }
         inst
+    }
+
+    /// The halves of a dual-issue pair as instructions of their own; `None` for what is no pair, or has a half that exists
+    /// only as such. The signs of VOPD3's sources are the halves' `neg`.
+    pub fn halves(&self) -> Option<[Inst; 2]> {
+        let Action::Pair(Some(x), Some(y)) = *self.op.action() else { return None };
+        let half = |op| Inst { op, dsts: SmallVec::new(), srcs: SmallVec::new(), mods: Mods::new() };
+        let mut halves = [half(x), half(y)];
+        // the second destination begins the second half
+        let mut at = 0;
+        for o in self.shape().operands {
+            match o.role {
+                Role::Dst => {
+                    at = usize::from(o.kind == Kind::VgprOdd || o.name == "vdstY");
+                    halves[at].dsts.push(self.operand(o));
+                }
+                Role::Src => halves[at].srcs.push(self.operand(o)),
+                Role::Mod if o.modifier == ModName::Neg => {
+                    let neg = self.modifier(o);
+                    for (h, half) in halves.iter_mut().enumerate() {
+                        let own = neg >> (3 * h) & 7;
+                        if own != 0 {
+                            half.mods.set(ModName::Neg, own as i32);
+                        }
+                    }
+                }
+                Role::Mod | Role::Aux => {}
+            }
+        }
+        Some(halves)
     }
 
     /// Value of a modifier field, sign-extended where it is signed.

@@ -1,9 +1,15 @@
 //! What `build.rs` made of `tables/`.
 #![allow(missing_docs)]
 
+use crate::action::Action;
 use crate::codes::Codes;
 use crate::hazards::{Fix, HazardRule, Match, Relation};
+use crate::schema::Resource;
+use crate::schema::{
+    Address, Atomic, Comparison, Elem, Layout, Memory, Number, Part, Product, Scaled, Space, Transfer,
+};
 use crate::table::{Image, Kind, Operand, Over, Role, Shape, Style};
+use crate::target::Machine;
 use crate::{Counter, CounterInfo, ModName, Op, Target, TargetInfo, Type, WaitScheme};
 
 include!(concat!(env!("OUT_DIR"), "/tables.rs"));

@@ -1,4 +1,5 @@
 //! Instruction tables of AMD GPUs and what is built from them: encoder, decoder, assembler and disassembler.
+pub mod action;
 mod alias;
 mod asm;
 mod codes;
@@ -24,6 +25,7 @@ mod query;
 mod reg;
 mod register_text;
 mod scalar_hazard;
+mod schema;
 mod syntax;
 mod syntax_parse;
 mod table;

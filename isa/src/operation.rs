@@ -1,5 +1,6 @@
 //! Operations: instructions by meaning.
 
+use crate::action::Action;
 use crate::generated;
 use std::fmt;
 
@@ -28,8 +29,10 @@ impl Op {
 
     /// The halves of a dual-issue pair. `v_bitop2_b32` exists only as a half and has no number of its own.
     pub fn dual_parts(self) -> Option<(Op, Op)> {
-        let (x, y) = self.name().split_once(" :: ")?;
-        Some((Op::by_name(x)?, Op::by_name(y)?))
+        match *self.action() {
+            Action::Pair(Some(x), Some(y)) => Some((x, y)),
+            _ => None,
+        }
     }
 
     /// The operation of a canonical name (lower case).

@@ -3,7 +3,7 @@
 //! Built once per target on first use. An operation with several encodings gets the union: the operand list of the
 //! encoding with most operands (for atomics the returning one), each slot's class joined over all encodings.
 
-use crate::generated::{CLASS_NAMES, LATENCY, OP_BYTES, OP_CLASS, OP_CLASS_OF, OP_PROPS, TARGETS, prop};
+use crate::generated::{CLASS_NAMES, LATENCY, OP_CLASS, OP_CLASS_OF, OP_PROPS, TARGETS, prop};
 use crate::table::{self, Kind, Operand as Field, READS, Role, Row, Shape, WRITES, flag, literal_field, word};
 use crate::{Class, Counter, Flags, Inst, Op, OpInfo, Pipe, Reg, Slot, Target, WaitScheme};
 use std::sync::OnceLock;
@@ -358,11 +358,9 @@ fn mem_bytes(op: Op, shape: &Shape) -> u8 {
         .map(|o| o.bits)
         .max()
         .unwrap_or(0);
-    let bytes = match OP_BYTES.get(usize::from(op.0)).copied().unwrap_or(0) {
-        0 => width / 8,
-        254 => width / 16,
-        255 => width / 4,
-        n => return n,
+    let bytes = match op.memory() {
+        Some(m) => return m.total(),
+        None => width / 8,
     };
     u8::try_from(bytes).unwrap_or(u8::MAX)
 }

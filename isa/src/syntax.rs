@@ -3,6 +3,7 @@
 
 use crate::codes::{Codes, inline_code};
 use crate::generated::{NAMES_DFMT, NAMES_FORMAT, NAMES_HWREG, NAMES_MSG, NAMES_NFMT};
+use crate::schema::Quirk;
 use crate::table::{Operand as Field, Style};
 use crate::waits::unpack;
 use crate::{Counter, Flags, ModName, Target, Type, text};
@@ -201,7 +202,7 @@ pub(crate) fn depctr_fields(codes: Codes) -> &'static [(&'static str, u32, u32)]
 
 /// True when the target has the hold_cnt field.
 pub(crate) fn has_hold_cnt(target: Target) -> bool {
-    target.codes() >= Codes::Gfx10 && target.info().name != "gfx1010"
+    target.info().has(Quirk::HoldCnt)
 }
 
 /// `depctr_va_vdst(0) ...`.

@@ -1,5 +1,7 @@
 //! Targets and what differs between them besides instructions.
 
+use crate::schema::Layout;
+pub use crate::schema::{Quirk, Resource};
 use crate::{CounterInfo, Op, OpInfo};
 
 /// A GPU architecture by LLVM's name (`gfx942`). Cheap to copy; compare with `==`.
@@ -30,6 +32,10 @@ pub struct TargetInfo {
     pub elf_mach: u32,
     /// Feature bits of `e_flags` written by default (xnack and sramecc "any": 0x500 on gfx90a and gfx942).
     pub elf_features: u32,
+    /// Of a generic target, the version that `e_flags` state; 0 of others.
+    pub generic_version: u32,
+    /// The generic target whose code runs here too.
+    pub generic: Option<&'static str>,
     /// Wavefront size that our kernels use: 64 on GCN and CDNA, 32 on RDNA.
     pub wave_size: u32,
     /// Both wave sizes can run.
@@ -48,6 +54,24 @@ pub struct TargetInfo {
     pub vgpr_tuple_align: u8,
     /// Word 3 of a raw buffer descriptor (32-bit format, bounds checked against `num_records` in bytes).
     pub raw_buffer_word3: u32,
+    /// Word 3 of the buffer descriptor of a wave's scratch, but for the index stride.
+    pub scratch_buffer_word3: u32,
+    /// Layout of buffer descriptors.
+    pub resource: Resource,
+    /// User SGPRs that a kernel may have.
+    pub max_user_sgprs: u32,
+    /// Largest value of the kernel descriptor's count of user SGPRs.
+    pub user_sgpr_field: u32,
+    /// VGPRs that one step of the kernel descriptor's field stands for, in waves of 64.
+    pub descriptor_vgprs: u32,
+    /// The same in waves of 32.
+    pub descriptor_vgprs32: u32,
+    /// Bytes of a line of the instruction cache.
+    pub icache_line: u32,
+    /// Largest value of the kernel descriptor's instruction prefetch field, in lines.
+    pub max_inst_pref: u32,
+    /// What follows code, so that prefetching never leaves it: a dword, and how many lines of the cache it fills.
+    pub code_padding: Option<(u32, u32)>,
     /// SGPRs that a wave32 kernel must have preloaded, with workgroup ids at their end (16 on gfx1100 and gfx1102:
     /// LLVM's user-sgpr-init16 bug), else 0.
     pub min_preloaded_sgprs: u16,
@@ -57,6 +81,8 @@ pub struct TargetInfo {
     pub dpp_scalar_src1: bool,
     /// 8-bit floats are AMD's FNUZ encodings (gfx942: one larger bias, one NaN, no infinities), not the OCP ones.
     pub fnuz: bool,
+    /// Layout of WMMA operands; none where there is no WMMA, or an unknown one.
+    pub wmma: Option<Layout>,
     /// SGPRs of a SIMD that resident waves share; 0 where every wave has a full set (gfx10 on).
     pub sgprs_per_simd: u32,
     /// Workgroups of more than one wave that a CU can hold: each needs a barrier.
@@ -73,6 +99,8 @@ pub struct TargetInfo {
     pub constant_bus: u8,
     /// VOP3 may carry a literal (gfx10 on).
     pub vop3_literal: bool,
+    /// Registers have halves (`v1.l`).
+    pub true16: bool,
     /// Workgroup ids come in TTMP registers (gfx12).
     pub architected_sgprs: bool,
     /// Flat scratch is set up by hardware (gfx942, gfx11 on).
@@ -85,6 +113,58 @@ pub struct TargetInfo {
     pub counters: &'static [CounterInfo],
     /// Data hazards between VALU and friends are interlocked (gfx10 on); otherwise wait states are needed.
     pub interlocked: bool,
+    pub(crate) quirks: u32,
+}
+
+impl TargetInfo {
+    /// True when the target has a quirk.
+    pub fn has(&self, quirk: Quirk) -> bool {
+        self.quirks >> quirk as u32 & 1 == 1
+    }
+    /// Waves of 32 lanes exist.
+    pub fn has_wave32(&self) -> bool {
+        self.wave32_and_64 || self.wave_size == 32
+    }
+    /// `e_flags` of a code object but for the features.
+    pub fn elf_machine(&self) -> u32 {
+        self.elf_mach | self.generic_version << GENERIC_SHIFT
+    }
+}
+
+/// Where `e_flags` have the version of a generic target.
+const GENERIC_SHIFT: u32 = 24;
+
+/// A processor without tables of its own.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub name: &'static str,
+    pub mach: u32,
+    /// Whose facts hold.
+    pub like: Target,
+    /// Whose tables serve, too.
+    pub decodes: bool,
+}
+
+/// A processor as the ELF machine number of a code object names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Processor {
+    /// LLVM's name.
+    pub name: &'static str,
+    /// The target whose facts about code objects hold.
+    pub like: Target,
+    /// Its tables decode the processor's code: it is the target itself, or one that differs in a few instructions only.
+    pub decodes: bool,
+}
+
+impl Processor {
+    /// The processor of an EF_AMDGPU_MACH number (the low 8 bits of `e_flags`); `None` when it is unknown.
+    pub fn of_mach(mach: u32) -> Option<Processor> {
+        let own = Target::by_elf_mach(mach).map(|t| Processor { name: t.info().name, like: t, decodes: true });
+        own.or_else(|| {
+            let m = crate::generated::MACHINES.iter().find(|m| m.mach == mach & 0xff)?;
+            Some(Processor { name: m.name, like: m.like, decodes: m.decodes })
+        })
+    }
 }
 
 impl Target {
@@ -133,6 +213,11 @@ pub(crate) fn distance(a: &str, b: &str) -> usize {
 }
 
 impl Target {
+    /// The targets whose code a device of this target runs: itself, and its generic one.
+    pub fn runs_code_of(self, code: Target) -> bool {
+        self == code || self.info().generic == Some(code.info().name)
+    }
+
     /// All targets, in order of the table.
     pub fn all() -> impl Iterator<Item = Target> {
         (0..crate::generated::TARGETS.len()).filter_map(|i| u8::try_from(i).ok()).map(Target)
@@ -141,12 +226,14 @@ impl Target {
     /// A target by architecture (`gfx942`), product (`MI300X`, `RX 7900 XTX`) or code name (`cdna3`); upper and lower
     /// case, spaces, dashes and underscores do not matter.
     pub fn parse(name: &str) -> Result<Target, UnknownTarget> {
-        let word: String = name.to_lowercase().chars().filter(|c| !matches!(c, ' ' | '-' | '_')).collect();
+        let plain =
+            |name: &str| -> String { name.to_lowercase().chars().filter(|c| !matches!(c, ' ' | '-' | '_')).collect() };
+        let word = plain(name);
         let mut nearest = ("", usize::MAX);
         for t in Target::all() {
             let i = t.info();
             for &n in [i.name, i.code_name].iter().chain(i.products) {
-                let d = distance(&word, n);
+                let d = distance(&word, &plain(n));
                 if d == 0 {
                     return Ok(t);
                 }

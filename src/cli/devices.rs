@@ -88,7 +88,8 @@ pub fn run(args: &Args) -> Result {
         eprintln!("note: {e}");
         Vec::new()
     });
-    list.extend(Target::all().map(emulated));
+    // no hardware is a generic target
+    list.extend(Target::all().filter(|t| t.info().generic_version == 0).map(emulated));
     if args.json {
         println!("{}", serde_json::to_string_pretty(&list)?);
         return Ok(());

@@ -266,7 +266,7 @@ pub fn run(args: &Args) -> Result {
         }
     }
     let mut device = Runner::open(&args.device, elf.target, args.strict, args.limits.memory())?;
-    if elf.target.is_some_and(|t| t != device.target()) || elf.target.is_none() {
+    if !elf.target.is_some_and(|code| device.target().runs_code_of(code)) {
         let code = barewave::codeobj::Family::processor(elf.mach).unwrap_or("an unknown processor");
         let name = device.target().info().name;
         return Err(Failure::new(format!("{file} is for {code}, the device is {name}")));

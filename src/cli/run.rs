@@ -113,7 +113,7 @@ pub fn run(args: &Args) -> Result {
         let target = compiled.target();
         check_names(args, compiled.plan().outputs.iter().map(|p| p.name.as_str()).collect())?;
         let device = open_device(args, Some(target))?;
-        if device.target() != target {
+        if !device.target().runs_code_of(target) {
             let (code, device) = (target.info().name.to_string(), device.target().info().name.to_string());
             return Err(DeviceError::WrongTarget { code, device }.into());
         }

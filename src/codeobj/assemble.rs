@@ -17,7 +17,7 @@ pub fn link_assembly(target: Target, mode: Mode, source: &Assembly, abi: Abi) ->
     let family = Family::of_mach(info.elf_mach & EF_MACH)
         .ok_or_else(|| Error::NotAmdgpu(format!("no ELF machine for {}", info.name)))?;
     let abi = match source.code_object_version {
-        None => abi,
+        None => abi.of(target),
         Some(4) => Abi::V4,
         Some(5) => Abi::V5,
         Some(6) => Abi::V6,
@@ -116,7 +116,7 @@ pub fn link_assembly(target: Target, mode: Mode, source: &Assembly, abi: Abi) ->
         }
     }
     let metadata = source.metadata.as_deref().map(yaml::to_msgpack).transpose()?;
-    let e_flags = id.e_flags(info.elf_mach, info.elf_features);
+    let e_flags = id.e_flags(info.elf_machine(), info.elf_features);
     let mut out = Vec::new();
     let mut image = Image { abi, e_flags, metadata, sections, symbols, fixups, extra: &[] };
     image.drop_unused();

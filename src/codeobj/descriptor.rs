@@ -3,8 +3,8 @@
 //! [`Descriptor`] holds its fields as numbers, `to_bytes` and `from_bytes` translate; [`Descriptor::for_kernel`]
 //! computes the fields from a [`Kernel`], [`Descriptor::user_sgpr_layout`] says which SGPR holds what at wave start.
 
-use super::family::needs_16_user_sgprs;
 use super::{Error, Family, Kernel, UserSgprs};
+use barewave_isa::Quirk;
 use byteorder::{ByteOrder, LE};
 
 bitflags::bitflags! {
@@ -111,7 +111,7 @@ impl Descriptor {
         if k.wave32 && !family.has_wave32() {
             return Err(bad("this target has no 32-lane waves".into()));
         }
-        if k.agprs > 0 && !family.unified_agprs() && mach != 0x30 {
+        if k.agprs > 0 && family.max_agprs() == 0 {
             return Err(bad("this target has no AGPRs".into()));
         }
         let accum_offset = k.vgprs.next_multiple_of(4).max(4);
@@ -120,11 +120,7 @@ impl Descriptor {
             (true, 0) => k.vgprs,
             (false, a) => k.vgprs.max(a),
         };
-        let limit = match family {
-            Family::Gfx90a | Family::Gfx940 => 512,
-            Family::Gfx125 => 1024,
-            _ => 256,
-        };
+        let limit = family.max_vgprs();
         if k.vgprs > limit.max(256) || k.agprs > 256 || total > limit {
             return Err(bad(format!("{} VGPRs and {} AGPRs exceed the {limit} of the target", k.vgprs, k.agprs)));
         }
@@ -147,11 +143,11 @@ impl Descriptor {
         let ids =
             if family.architected_workgroup_ids() { 0 } else { k.workgroup_ids.iter().filter(|&&e| e).count() as u32 };
         let mut user_padded = user;
-        if needs_16_user_sgprs(mach) && k.wave32 && user + ids < 16 {
-            user_padded = 16 - ids;
+        if k.wave32 && user + ids < family.min_preloaded_sgprs() {
+            user_padded = family.min_preloaded_sgprs() - ids;
         }
-        if user_padded > 16 && family < Family::Gfx125 || user_padded > 31 {
-            return Err(bad(format!("{user_padded} user SGPRs, the target allows 16")));
+        if user_padded > family.max_user_sgprs() {
+            return Err(bad(format!("{user_padded} user SGPRs, the target allows {}", family.max_user_sgprs())));
         }
         let mut rsrc2 = user_padded << 1 | u32::from(k.workitem_ids.min(2)) << 11;
         rsrc2 |= u32::from(k.scratch_bytes > 0);
@@ -159,10 +155,7 @@ impl Descriptor {
             rsrc2 |= u32::from(id) << (7 + i);
         }
         let lines = (k.code.len() as u32).div_ceil(family.icache_line()).min(family.max_inst_pref());
-        let mut rsrc3 = match family {
-            Family::Gfx11 | Family::Gfx12 | Family::Gfx125 => lines << 4,
-            _ => 0,
-        };
+        let mut rsrc3 = lines << 4;
         if family.unified_agprs() {
             rsrc3 |= accum_offset / 4 - 1;
         }
@@ -255,7 +248,8 @@ impl Descriptor {
     }
     /// Waves of a workgroup need not share a first-level cache: WGP mode of RDNA, split thread groups of CDNA.
     pub fn splits_workgroups(&self, family: Family) -> bool {
-        (family >= Family::Gfx10 && self.rsrc1 >> 29 & 1 != 0) || (family.unified_agprs() && self.rsrc3 >> 16 & 1 != 0)
+        (family.has(Quirk::WgpMode) && self.rsrc1 >> 29 & 1 != 0)
+            || (family.unified_agprs() && self.rsrc3 >> 16 & 1 != 0)
     }
     /// Initial MODE bits 7:0: rounding (3:0) and denormals (7:4).
     pub fn float_mode(&self) -> u32 {
@@ -375,7 +369,7 @@ mod tests {
     fn layout_follows_the_user_count() {
         // As clang writes them for a gfx1100 kernel: 15 user SGPRs of which two are used.
         let d = Descriptor { rsrc2: 0x9e, properties: Properties::KERNARG_SEGMENT_PTR, ..Descriptor::default() };
-        let l = d.user_sgpr_layout(Family::Gfx11);
+        let l = d.user_sgpr_layout(Family::of_mach(0x41).unwrap());
         assert_eq!((l.kernarg_segment_ptr, l.system.workgroup_id), (Some(0), [Some(15), None, None]));
         // gfx906: private segment buffer and flat scratch in front, scratch offset behind the ids.
         let d = Descriptor {
@@ -385,7 +379,7 @@ mod tests {
                 | Properties::FLAT_SCRATCH_INIT,
             ..Descriptor::default()
         };
-        let l = d.user_sgpr_layout(Family::Gfx9);
+        let l = d.user_sgpr_layout(Family::of_mach(0x2c).unwrap());
         assert_eq!((l.kernarg_segment_ptr, l.flat_scratch_init), (Some(4), Some(6)));
         assert_eq!((l.system.workgroup_id[0], l.system.scratch_wave_offset), (Some(8), Some(9)));
     }

@@ -6,7 +6,7 @@
 //! and checks compared with llvm-mc 22 by tests.
 
 use super::{Descriptor, Error, Family, Properties};
-use barewave_isa::{KERNEL_DIRECTIVES, KernelDirectives, Mode};
+use barewave_isa::{KERNEL_DIRECTIVES, KernelDirectives, Mode, Quirk};
 use std::fmt::Write;
 
 #[derive(Clone, Copy)]
@@ -44,7 +44,6 @@ const USER_SGPRS: [(&str, u32); 7] = [
 
 #[rustfmt::skip]
 const FIELDS: &[Field] = {
-    use Family::*;
     const fn field(
         name: &'static str, word: Word, shift: u32, bits: u32, exists: fn(Family) -> bool, default: fn(Family, Mode) -> u32,
     ) -> Field {
@@ -54,7 +53,7 @@ const FIELDS: &[Field] = {
     const ZERO: fn(Family, Mode) -> u32 = |_, _| 0;
     const ONE: fn(Family, Mode) -> u32 = |_, _| 1;
     const BY_KERNEL: fn(Family) -> bool = |f| !f.architected_flat_scratch();
-    const PRELOAD: fn(Family) -> bool = |f| f.unified_agprs() || f == Gfx125;
+    const PRELOAD: fn(Family) -> bool = |f| f.has(Quirk::KernargPreload);
     &[
         field("group_segment_fixed_size",        Word::Lds,        0, 32, ALL, ZERO),
         field("private_segment_fixed_size",      Word::Scratch,    0, 32, ALL, ZERO),
@@ -83,16 +82,16 @@ const FIELDS: &[Field] = {
         field("float_denorm_mode_16_64",         Word::Rsrc1, 18, 2, ALL, |_, _| 3),
         field("dx10_clamp",                      Word::Rsrc1, 21, 1, |f| f.has_ieee_mode(), ONE),
         field("ieee_mode",                       Word::Rsrc1, 23, 1, |f| f.has_ieee_mode(), ONE),
-        field("fp16_overflow",                   Word::Rsrc1, 26, 1, |f| f >= Gfx9, ZERO),
+        field("fp16_overflow",                   Word::Rsrc1, 26, 1, |f| f.has(Quirk::Fp16Overflow), ZERO),
         field("tg_split",                        Word::Rsrc3, 16, 1, |f| f.unified_agprs(), ZERO),
-        field("workgroup_processor_mode",        Word::Rsrc1, 29, 1, |f| f >= Gfx10 && f != Gfx125, ONE),
-        field("memory_ordered",                  Word::Rsrc1, 30, 1, |f| f >= Gfx10, ONE),
-        field("forward_progress",                Word::Rsrc1, 31, 1, |f| f >= Gfx10, ONE),
-        field("shared_vgpr_count",               Word::Rsrc3, 0, 4, |f| matches!(f, Gfx10 | Gfx11), ZERO),
-        field("inst_pref_size",                  Word::Rsrc3, 4, 6, |f| f == Gfx11, ZERO),
-        field("inst_pref_size",                  Word::Rsrc3, 4, 8, |f| f >= Gfx12, ZERO),
-        field("round_robin_scheduling",          Word::Rsrc1, 21, 1, |f| f >= Gfx12, ZERO),
-        field("named_barrier_count",             Word::Rsrc3, 14, 3, |f| f == Gfx125, ZERO),
+        field("workgroup_processor_mode",        Word::Rsrc1, 29, 1, |f| f.has(Quirk::WgpMode), ONE),
+        field("memory_ordered",                  Word::Rsrc1, 30, 1, |f| f.has_wave32(), ONE),
+        field("forward_progress",                Word::Rsrc1, 31, 1, |f| f.has_wave32(), ONE),
+        field("shared_vgpr_count",               Word::Rsrc3, 0, 4, |f| f.has(Quirk::SharedVgprs), ZERO),
+        field("inst_pref_size",                  Word::Rsrc3, 4, 6, |f| f.max_inst_pref() == 63, ZERO),
+        field("inst_pref_size",                  Word::Rsrc3, 4, 8, |f| f.max_inst_pref() == 255, ZERO),
+        field("round_robin_scheduling",          Word::Rsrc1, 21, 1, |f| f.has(Quirk::RoundRobin), ZERO),
+        field("named_barrier_count",             Word::Rsrc3, 14, 3, |f| f.has(Quirk::NamedBarriers), ZERO),
         field("exception_fp_ieee_invalid_op",    Word::Rsrc2, 24, 1, ALL, ZERO),
         field("exception_fp_denorm_src",         Word::Rsrc2, 25, 1, ALL, ZERO),
         field("exception_fp_ieee_div_zero",      Word::Rsrc2, 26, 1, ALL, ZERO),
@@ -149,7 +148,7 @@ fn fields(family: Family) -> impl Iterator<Item = &'static Field> {
 
 /// Registers that come on top of the numbered SGPRs: VCC, XNACK_MASK, FLAT_SCRATCH.
 fn extra_sgprs(family: Family, vcc: bool, flat_scratch: bool, xnack: bool) -> u32 {
-    if flat_scratch || family == Family::Gfx940 {
+    if flat_scratch || family.has(Quirk::ReservedSgprs) {
         6
     } else if xnack {
         4

@@ -51,6 +51,13 @@ pub enum Abi {
     V6,
 }
 
+impl Abi {
+    /// The version that code for a target has at least: generic targets came with version 6.
+    pub fn of(self, target: Target) -> Abi {
+        if target.info().generic_version > 0 { Abi::V6 } else { self }
+    }
+}
+
 /// Which launch values the command processor puts in a wave's first SGPRs. They stand in the order of the fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct UserSgprs {

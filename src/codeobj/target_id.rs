@@ -2,6 +2,8 @@
 //!
 //! A feature that the id leaves out may be on or off: the code runs either way. Source: LLVM's AMDGPU usage guide.
 
+use barewave_isa::Target;
+
 /// Processor and the features that code depends on.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TargetId {
@@ -76,9 +78,17 @@ impl TargetId {
         TargetId { processor: processor.into(), xnack: of(XNACK_SHIFT, false), sramecc: of(SRAMECC_SHIFT, true) }
     }
 
+    /// True when code for the processor runs on a device's: it is the same, or the generic one of its family.
+    pub fn fits(&self, device: &TargetId) -> bool {
+        let target = |name: &str| Target::parse(name).ok();
+        let generic =
+            || target(&device.processor).zip(target(&self.processor)).is_some_and(|(d, code)| d.runs_code_of(code));
+        self.processor == device.processor || generic()
+    }
+
     /// Why code of this id cannot run on a device of another id (whose features are all given); none when it can.
     pub fn mismatch(&self, device: &TargetId) -> Option<String> {
-        if self.processor != device.processor {
+        if !self.fits(device) {
             return Some(format!("the code is for {}, the device is {}", self.processor, device.processor));
         }
         for (name, need, have) in [("xnack", self.xnack, device.xnack), ("sramecc", self.sramecc, device.sramecc)] {
@@ -125,5 +135,7 @@ mod tests {
         assert_eq!(plain.to_string(), "gfx1100");
         assert!(TargetId::of_flags("gfx1100", 0x300).mismatch(&plain).is_some());
         assert!(TargetId::of_flags("gfx1101", 0).mismatch(&plain).is_some());
+        assert_eq!(TargetId::of_flags("gfx11-generic", 0).mismatch(&plain), None);
+        assert!(TargetId::of_flags("gfx12-generic", 0).mismatch(&plain).is_some());
     }
 }

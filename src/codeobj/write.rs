@@ -71,10 +71,11 @@ impl CodeObject<'_> {
         }
         let loaded =
             |name: &str, access, align, bytes| Loaded { name: name.into(), access, align, bytes, zeros: false };
+        let abi = self.abi.of(self.target);
         let image = Image {
-            abi: self.abi,
-            e_flags: info.elf_mach | info.elf_features,
-            metadata: Some(metadata::build(self.abi, info.name, mach, &self.kernels)),
+            abi,
+            e_flags: info.elf_machine() | info.elf_features,
+            metadata: Some(metadata::build(abi, info.name, mach, &self.kernels)),
             sections: vec![loaded(".rodata", Access::Read, 64, rodata), loaded(".text", Access::Execute, 256, text)],
             symbols,
             fixups,

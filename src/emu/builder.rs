@@ -1,13 +1,16 @@
-//! From a decoded instruction to a micro-operation: the handler is chosen by name, operands are resolved to offsets, and
+//! From a decoded instruction to a micro-operation: the handler is chosen by what the tables say it does, operands are resolved to offsets, and
 //! modifiers become [`Ext`].
 
-use super::exec::{convert, ds, flow, format, lane, matrix, salu, smem, space, valu, vmem};
+use super::exec::{barrier, convert, ds, flow, fork, format, lane, matrix, salu, smem, space, valu, vmem};
 use super::lanes::Ty;
 use super::program::{BRANCH, Machine, blank};
-use super::sem::{self, Form};
-use super::wave::{Dpp, EXEC, Ext, Kind, Run, SCALARS, SINK, Sdwa, Space, Src, UOp, scalar};
-use crate::codeobj::Family;
-use barewave_isa::{Half, Inst, ModName, Operand, Raw, Reg, Regs};
+use super::sem::{self, Form, Mix};
+use super::vopd;
+use super::wave::{Access, Dpp, EXEC, Ext, Kind, Run, SCALARS, SINK, Sdwa, Space, Src, UOp, scalar};
+use barewave_isa::action::{
+    self, Action, Address, Atomic, Float8, Flow, Fork, Lds, Memory, Packed, Part, Product, Transfer,
+};
+use barewave_isa::{Half, Inst, ModName, Operand, Quirk, Raw, Reg, Regs};
 
 /// Why an instruction cannot be executed.
 pub enum Refusal {
@@ -18,6 +21,7 @@ pub enum Refusal {
 }
 
 /// Resolves the operands of one instruction.
+#[derive(Clone)]
 pub struct Builder<'a> {
     /// The machine.
     pub m: &'a Machine,
@@ -108,81 +112,107 @@ impl Builder<'_> {
 
     /// The operation of the instruction.
     pub fn build(&self) -> Built {
-        let name = self.raw.op().name();
-        if let Some(sem) = sem::of(self.raw.op(), self.m.quirks().fnuz) {
-            return self.valu(name, sem);
-        }
-        if let Some(run) = flow::find(name) {
-            return self.flow(name, run);
-        }
-        if let Some(run) = salu::find(name) {
-            return self.salu(name, run);
-        }
-        if let Some((run, scalar_result)) = lane::find(name) {
-            return self.lane(run, scalar_result);
-        }
-        if let Some(c) = convert::parse(name) {
-            return self.convert(c);
-        }
-        if let Some(shape) = format::shape(name) {
-            return self.typed(&shape).map(|op| self.with_status(op));
-        }
-        if let Some(shape) = smem::shape(name) {
-            return self.smem(&shape);
-        }
-        if let Some(shape) = ds::find(name) {
-            return self.ds(name, &shape);
-        }
-        for (prefix, space) in [("global_", 0), ("buffer_", 1), ("flat_", 2), ("scratch_", 3)] {
-            if let Some(shape) = name.strip_prefix(prefix).and_then(vmem::shape) {
-                return self.vmem(space, &shape).map(|op| self.with_status(op));
+        let op = self.inst.op;
+        match op.action() {
+            Action::Int(_)
+            | Action::Float(_)
+            | Action::Convert(_)
+            | Action::Packed(_)
+            | Action::Float8(_)
+            | Action::Compare { .. }
+            | Action::Classify { .. } => {
+                let sem = sem::of(op, self.m.quirks().fnuz).ok_or(Refusal::Unimplemented)?;
+                self.valu(op.action(), sem)
             }
+            Action::Flow(Flow::SetregB32) => self.set_register(),
+            Action::Flow(f @ (Flow::Branch | Flow::CallB64)) => self.branch(flow::run(*f)),
+            Action::Flow(
+                f @ (Flow::CbranchScc0
+                | Flow::CbranchScc1
+                | Flow::CbranchVccz
+                | Flow::CbranchVccnz
+                | Flow::CbranchExecz
+                | Flow::CbranchExecnz),
+            ) => self.branch(flow::run(*f)),
+            Action::Fork(f @ (Fork::CbranchIFork | Fork::SubvectorLoopBegin | Fork::SubvectorLoopEnd)) => {
+                self.branch(fork::run(*f))
+            }
+            Action::Flow(f) => self.flow(flow::run(*f)),
+            Action::Fork(f) => self.flow(fork::run(*f)),
+            Action::Sync(f) => self.flow(barrier::run(*f)),
+            Action::Salu(f) => self.salu(op.action(), salu::run(*f)),
+            Action::ScalarCompare { relation, number } => self.salu(op.action(), salu::compare(*relation, *number)),
+            Action::Cross(f) => self.lane(lane::run(*f)),
+            Action::Scaled(s) => self.convert(convert::of(s).ok_or(Refusal::Unimplemented)?),
+            Action::Memory(m) if !m.modelled => Err(Refusal::Unimplemented),
+            Action::Memory(m) => self.memory(m),
+            Action::Lds(f) => {
+                let (run, bytes, flags) = ds::other(*f);
+                let addressed = matches!(f, Lds::Condxchg32RtnB64);
+                let needs = match f {
+                    Lds::Append | Lds::Consume | Lds::LdsDirectLoad => 0,
+                    Lds::SwizzleB32 => 1,
+                    Lds::BpermuteB32 | Lds::BpermuteFiB32 | Lds::PermuteB32 | Lds::Condxchg32RtnB64 => 2,
+                };
+                self.ds(run, Access { bytes, flags, ..Access::default() }, addressed, needs)
+            }
+            Action::Matrix(p) => self.matrix(p),
+            Action::Pair(..) => vopd::lower(self, self.m.spare(self.lanes)),
+            Action::Graphics | Action::Later => Err(Refusal::Unimplemented),
         }
-        if let Some(run) = matrix::find(self.inst.op, self.m) {
-            return self.matrix(run);
-        }
-        Err(Refusal::Unimplemented)
     }
 
-    fn flow(&self, name: &str, run: Run) -> Built {
-        let mut op = self.blank(run);
-        if name.starts_with("s_setreg") {
-            let [Operand::Imm(hwreg), value] = &self.inst.srcs[..] else { return Err(Refusal::Illegal) };
-            op.imm = *hwreg as i64;
-            op.src[0] = self.src(value)?;
-            return Ok(op);
+    fn memory(&self, m: &Memory) -> Built {
+        match m.space {
+            _ if m.components > 0 => self.typed(m).map(|op| self.with_status(op)),
+            action::Space::Scalar | action::Space::ScalarBuffer => self.smem(m),
+            action::Space::Lds => self.lds(m),
+            _ => self.vmem(m).map(|op| self.with_status(op)),
         }
+    }
+
+    fn set_register(&self) -> Built {
+        let mut op = self.blank(flow::run(Flow::SetregB32));
+        let [Operand::Imm(hwreg), value] = &self.inst.srcs[..] else { return Err(Refusal::Illegal) };
+        op.imm = *hwreg as i64;
+        op.src[0] = self.src(value)?;
+        Ok(op)
+    }
+
+    fn branch(&self, run: Run) -> Built {
+        let mut op = self.blank(run);
+        if let Some(d) = self.inst.dsts.first() {
+            op.dst = self.scalar_dst(d)?;
+        }
+        // A register that the instruction writes may stand among the sources.
+        if let [first @ Operand::Regs(_), _] = &self.inst.srcs[..] {
+            op.dst = self.scalar_dst(first)?;
+        }
+        let Some(Operand::Imm(v)) = self.inst.srcs.last() else { return Err(Refusal::Illegal) };
+        let next = self.pc as i64 + self.raw.len() as i64;
+        op.src[1].value = self.base.wrapping_add((next + (*v as i64) * 4) as u64);
+        op.access.flags = BRANCH;
+        Ok(op)
+    }
+
+    fn flow(&self, run: Run) -> Built {
+        let mut op = self.blank(run);
         if let Some(d) = self.inst.dsts.first() {
             op.dst = self.scalar_dst(d)?;
         }
         op.imm = self.get(ModName::Offset) as i64;
-        let branch = name == "s_branch" || name == "s_call_b64" || name.starts_with("s_subvector_loop_");
-        let branch = branch || name.starts_with("s_cbranch_") && !matches!(name, "s_cbranch_g_fork" | "s_cbranch_join");
-        if branch {
-            // A register that the instruction writes may stand among the sources.
-            if let [first @ Operand::Regs(_), _] = &self.inst.srcs[..] {
-                op.dst = self.scalar_dst(first)?;
-            }
-            let Some(Operand::Imm(v)) = self.inst.srcs.last() else { return Err(Refusal::Illegal) };
-            let next = self.pc as i64 + self.raw.len() as i64;
-            op.src[1].value = self.base.wrapping_add((next + (*v as i64) * 4) as u64);
-            op.access.flags = BRANCH;
-            return Ok(op);
-        }
         for (i, s) in self.inst.srcs.iter().take(4).enumerate() {
             op.src[i] = self.src(s)?;
         }
         Ok(op)
     }
 
-    fn salu(&self, name: &str, run: Run) -> Built {
+    fn salu(&self, action: &Action, run: Run) -> Built {
         let mut op = self.blank(run);
-        let float = |ty: &str| name.starts_with("s_") && name.ends_with(ty) && !name.starts_with("s_c");
-        if float("_f32") || float("_f16") {
+        if let Some(ty) = salu::float_type(action) {
             // Arithmetic that MODE may change.
-            let ty = if float("_f32") { Ty::F32 } else { Ty::F16 };
             (op.inner, op.run, op.types) = (Some(run), salu::float, [ty; 4]);
-            op.round = sem::round::of(name);
+            op.round = sem::round::of(action);
         }
         for (i, s) in self.inst.srcs.iter().take(4).enumerate() {
             op.src[i] = self.src(s)?;
@@ -190,7 +220,7 @@ impl Builder<'_> {
         }
         if let Some(d) = self.inst.dsts.first() {
             op.dst = self.scalar_dst(d)?;
-            if salu::reads_destination(name) && op.n < 4 {
+            if self.reads_destination() && op.n < 4 {
                 op.src[op.n as usize] = self.src(d)?;
                 op.n += 1;
             }
@@ -198,13 +228,19 @@ impl Builder<'_> {
         Ok(op)
     }
 
-    fn lane(&self, run: Run, scalar_result: bool) -> Built {
+    /// The first destination is also the last source.
+    fn reads_destination(&self) -> bool {
+        self.m.target.op(self.inst.op).and_then(|i| i.dsts.first()).is_some_and(|d| d.read)
+    }
+
+    fn lane(&self, run: Run) -> Built {
         let mut op = self.blank(run);
         for (i, s) in self.inst.srcs.iter().take(4).enumerate() {
             op.src[i] = self.src(s)?;
         }
         if let Some(d) = self.inst.dsts.first() {
-            op.dst = if scalar_result { self.scalar_dst(d)? } else { self.vector_dst(d)? };
+            let vector = d.regs().is_some_and(|r| r.first.is_vector());
+            op.dst = if vector { self.vector_dst(d)? } else { self.scalar_dst(d)? };
         }
         if let Some(d) = self.inst.dsts.get(1) {
             op.dst2 = self.vector_dst(d)?;
@@ -221,13 +257,17 @@ impl Builder<'_> {
         Ok(op)
     }
 
-    fn smem(&self, shape: &smem::Shape) -> Built {
-        let mut op = self.blank(smem::find(shape));
+    fn smem(&self, m: &Memory) -> Built {
+        let mut op = self.blank(smem::run(m));
         let srcs = &self.inst.srcs[..];
+        let atomic = match m.transfer {
+            Transfer::Atomic(a) => Some(a),
+            _ => None,
+        };
         // The data of an atomic that returns the old value stand among the destinations.
         let (data, rest) = match self.inst.dsts.first() {
-            Some(d) if shape.atomic.is_some() => (Some(d), srcs),
-            _ if shape.store || shape.atomic.is_some() => (srcs.first(), srcs.get(1..).unwrap_or(&[])),
+            Some(d) if atomic.is_some() => (Some(d), srcs),
+            _ if m.writes() => (srcs.first(), srcs.get(1..).unwrap_or(&[])),
             _ => (None, srcs),
         };
         let base = rest.first().ok_or(Refusal::Illegal)?;
@@ -246,10 +286,10 @@ impl Builder<'_> {
         } else {
             op.dst = self.scalar_dst(self.dst(0)?)?;
         }
-        op.access.bytes = shape.bytes;
-        op.access.flags = shape.flags();
-        if let Some(a) = shape.atomic {
-            op.access.atomic = a as u8;
+        op.access.bytes = m.bytes;
+        op.access.flags = smem::flags(m);
+        if let Some(a) = atomic {
+            op.access.atomic = a;
             if self.get(ModName::Cpol) & 1 != 0 {
                 op.access.flags |= smem::RETURN;
             }
@@ -257,17 +297,47 @@ impl Builder<'_> {
                 return Err(Refusal::Illegal);
             }
         }
-        if !shape.buffer {
+        if m.space == action::Space::Scalar {
             op.access.space = Space::Scalar;
         }
         Ok(op)
     }
 
-    fn ds(&self, name: &str, shape: &ds::Shape) -> Built {
-        let mut op = self.blank(shape.run);
+    /// Loads, stores and atomics of LDS.
+    fn lds(&self, m: &Memory) -> Built {
+        let run = ds::run(m).ok_or(Refusal::Unimplemented)?;
+        let atomic = match m.transfer {
+            Transfer::Atomic(a) | Transfer::Combine(a) => a,
+            _ => Atomic::Swap,
+        };
+        // Operands that the handler will read must be there.
+        let needs = match m.transfer {
+            Transfer::Load if m.address == Address::ThreadId => 0,
+            Transfer::Store if m.address == Address::ThreadId => 1,
+            Transfer::Load | Transfer::LoadTransposed(_) | Transfer::Combine(_) => 1,
+            Transfer::Store | Transfer::Exchange if matches!(m.address, Address::Pair(_)) => 3,
+            Transfer::Atomic(a) if a.two_operands() => 3,
+            _ => 2,
+        };
+        let access = Access { bytes: m.bytes, flags: ds::flags(m), atomic, ..Access::default() };
+        let mut op = self.ds(run, access, m.address != Address::ThreadId, needs)?;
+        if let Address::Pair(unit) = m.address {
+            op.imm = (self.get(ModName::Offset0) as u32 & 0xff).wrapping_mul(unit.into()) as i64;
+            op.dst2 = (self.get(ModName::Offset1) as u32 & 0xff).wrapping_mul(unit.into());
+            if let Space::Lds { second } = &mut op.access.space {
+                *second = true;
+            }
+        }
+        Ok(op)
+    }
+
+    /// An LDS instruction: `addressed` says that lanes address LDS with their first operand, `needs` how many operands
+    /// the handler reads.
+    fn ds(&self, run: Run, access: Access, addressed: bool, needs: usize) -> Built {
+        let mut op = self.blank(run);
         if self.get(ModName::Gds) != 0 {
             op.run = ds::gds;
-            op.inner = Some(shape.run);
+            op.inner = Some(run);
         }
         for (i, s) in self.inst.srcs.iter().take(3).enumerate() {
             op.src[i] = self.src(s)?;
@@ -278,62 +348,44 @@ impl Builder<'_> {
         if let Some(d) = self.inst.dsts.first() {
             op.dst = self.vector_dst(d)?;
         }
-        if shape.scale > 0 {
-            op.imm = (self.get(ModName::Offset0) as u32 & 0xff).wrapping_mul(shape.scale) as i64;
-            op.dst2 = (self.get(ModName::Offset1) as u32 & 0xff).wrapping_mul(shape.scale);
-        } else {
-            let offset = self.inst.mods.get(ModName::Offset).or(self.inst.mods.get(ModName::Offset0)).unwrap_or(0);
-            op.imm = (offset & 0xffff) as i64;
+        let offset = self.inst.mods.get(ModName::Offset).or(self.inst.mods.get(ModName::Offset0)).unwrap_or(0);
+        op.imm = (offset & 0xffff) as i64;
+        op.access = access;
+        if addressed && op.inner.is_none() {
+            op.access.space = Space::Lds { second: false };
         }
-        op.access.bytes = shape.bytes;
-        op.access.flags = shape.flags;
-        op.access.atomic = shape.atomic;
-        if shape.addressed && op.inner.is_none() {
-            op.access.space = Space::Lds { second: shape.scale > 0 };
-        }
-        // Operands that the handler will read must be there.
-        let needs = match name {
-            n if n.contains("append") || n.contains("consume") || n == "ds_read_addtid_b32" => 0,
-            "lds_direct_load" => 0,
-            n if n.contains("_src2_") => 1,
-            n if n.contains("write2") || n.contains("cmpst") || n.contains("wrxchg2") || n.contains("mskor") => 3,
-            n if n.starts_with("ds_read") || n.contains("swizzle") || n.contains("addtid") => 1,
-            _ => 2,
-        };
         if self.inst.srcs.len() < needs {
             return Err(Refusal::Illegal);
         }
         Ok(op)
     }
 
-    fn vmem(&self, space: usize, shape: &vmem::Shape) -> Built {
+    fn vmem(&self, m: &Memory) -> Built {
         let srcs = &self.inst.srcs[..];
-        let mut shape = vmem::Shape { action: shape.action, bytes: shape.bytes, flags: shape.flags };
-        if self.get(ModName::Lds) != 0 && shape.action == vmem::Action::Load {
-            shape.action = vmem::Action::LoadLds;
+        let mut m = *m;
+        if self.get(ModName::Lds) != 0 && m.transfer == Transfer::Load {
+            m.transfer = Transfer::LoadLds;
         }
-        let run = match space {
-            0 => vmem::find::<space::Global>(&shape),
-            1 => vmem::find::<space::Buffer>(&shape),
-            2 => vmem::find::<space::Flat>(&shape),
-            _ => vmem::find::<space::Scratch>(&shape),
+        let (run, space) = match m.space {
+            action::Space::Global => (vmem::run::<space::Global>(&m), Space::Global),
+            action::Space::Flat => (vmem::run::<space::Flat>(&m), Space::Flat),
+            action::Space::Scratch => (vmem::run::<space::Scratch>(&m), Space::Scratch),
+            _ => (vmem::run::<space::Buffer>(&m), Space::Buffer),
         };
-        let mut op = self.blank(run);
-        op.access.bytes = shape.bytes;
-        op.access.flags = shape.flags;
-        op.access.space = [Space::Global, Space::Buffer, Space::Flat, Space::Scratch][space.min(3)];
+        let buffer = space == Space::Buffer;
+        let mut op = self.blank(run.ok_or(Refusal::Unimplemented)?);
+        op.access.bytes = m.bytes;
+        op.access.flags = vmem::flags(&m);
+        op.access.space = space;
         op.imm = self.get(ModName::Offset) as i64;
         if let Some(d) = self.inst.dsts.first() {
             op.dst = self.vector_dst(d)?;
         }
-        if shape.action == vmem::Action::LoadLds {
+        if m.transfer == Transfer::LoadLds {
             op.access.flags |= vmem::TO_LDS;
         }
-        let writes = match shape.action {
-            vmem::Action::Load | vmem::Action::LoadLds | vmem::Action::StoreLds | vmem::Action::Transpose => false,
-            vmem::Action::Block => shape.flags & vmem::STORE != 0,
-            vmem::Action::Store | vmem::Action::Atomic(_) => true,
-        };
+        // LDS is the source of a store from it.
+        let writes = m.writes() && m.transfer != Transfer::StoreLds;
         if op.access.flags & vmem::ADDTID != 0 {
             // No address register.
             op.src[1] = self.src(srcs.last().ok_or(Refusal::Illegal)?)?;
@@ -344,7 +396,7 @@ impl Builder<'_> {
             return if complete { Ok(op) } else { Err(Refusal::Illegal) };
         }
         let mut data = None;
-        if space == 1 {
+        if buffer {
             let rest = match srcs.len() {
                 4 => {
                     data = srcs.first();
@@ -398,16 +450,16 @@ impl Builder<'_> {
             if op.src[2].kind != Kind::Vector {
                 return Err(Refusal::Illegal);
             }
-        } else if shape.action == vmem::Action::Load && self.inst.dsts.is_empty() {
+        } else if m.transfer == Transfer::Load && self.inst.dsts.is_empty() {
             return Err(Refusal::Illegal);
         }
-        if let vmem::Action::Atomic(kind) = shape.action {
-            op.access.atomic = kind as u8;
-            let returns = !self.inst.dsts.is_empty() && (space != 1 || self.get(ModName::Cpol) & 1 != 0);
+        if let Transfer::Atomic(kind) = m.transfer {
+            op.access.atomic = kind;
+            let returns = !self.inst.dsts.is_empty() && (!buffer || self.get(ModName::Cpol) & 1 != 0);
             if returns {
                 op.access.flags |= vmem::RETURN;
             }
-            if space == 1 && self.get(ModName::Cpol) & 1 != 0 && self.inst.dsts.is_empty() {
+            if buffer && self.get(ModName::Cpol) & 1 != 0 && self.inst.dsts.is_empty() {
                 // The data register receives the old value.
                 op.access.flags |= vmem::RETURN;
                 op.dst = op.src[2].at;
@@ -448,52 +500,46 @@ impl Builder<'_> {
     }
 
     /// Typed buffer accesses.
-    fn typed(&self, shape: &format::Shape) -> Built {
-        let action = if shape.flags & vmem::STORE != 0 { vmem::Action::Store } else { vmem::Action::Load };
-        let like = vmem::Shape { action, bytes: 4, flags: shape.flags };
-        let mut op = self.vmem(1, &like)?;
-        op.run = format::find(shape);
-        let data = match action {
-            vmem::Action::Store => self.inst.srcs.first(),
-            _ => self.inst.dsts.first(),
-        };
-        let status = usize::from(self.get(ModName::Tfe) != 0 && action == vmem::Action::Load);
+    fn typed(&self, m: &Memory) -> Built {
+        let count = usize::from(m.components);
+        // As an access to single dwords; the handler looks at the format.
+        let mut op = self.vmem(&Memory { bytes: 4, ..*m })?;
+        op.run = format::run(m.writes());
+        let data = if m.writes() { self.inst.srcs.first() } else { self.inst.dsts.first() };
+        let status = usize::from(self.get(ModName::Tfe) != 0 && !m.writes());
         let dwords = data.and_then(|d| d.regs()).map_or(0, |r| r.dwords as usize) - status;
-        let d16 = shape.flags & (vmem::D16 | vmem::D16_HI) != 0;
-        let packed = d16 && dwords == shape.count.div_ceil(2) && self.m.family > Family::Gfx8;
+        let packed =
+            m.part != Part::Whole && dwords == count.div_ceil(2) && !self.m.target.info().has(Quirk::UnpackedD16);
         let named = self.m.target.buffer_format(self.inst.mods.get(ModName::Format).unwrap_or(1) as u64);
-        let format = match shape.typed {
+        let format = match m.space == action::Space::TypedBuffer {
             true => Some(named.and_then(|n| format::Format::parse(&n)).ok_or(Refusal::Illegal)?),
             false => None,
         };
-        op.typed = Some(Box::new(format::Typed { format, target: self.m.target, count: shape.count, packed }));
+        op.typed = Some(Box::new(format::Typed { format, target: self.m.target, count, packed }));
         Ok(op)
     }
 
-    fn matrix(&self, run: Run) -> Built {
-        let mut op = self.blank(run);
+    fn matrix(&self, p: &Product) -> Built {
+        let mut op = self.blank(matrix::RUN);
         let srcs = self.inst.srcs.iter().map(|s| self.src(s)).collect::<Result<Vec<Src>, Refusal>>()?;
         for (to, s) in op.src.iter_mut().zip(&srcs) {
             *to = *s;
         }
         op.dst = self.vector_dst(self.dst(0)?)?;
-        matrix::prepare(&mut op, &self.inst, self.m, self.lanes, srcs.get(3..).unwrap_or(&[]))
+        matrix::prepare(&mut op, p, &self.inst, self.m, self.lanes, srcs.get(3..).unwrap_or(&[]))
             .ok_or(Refusal::Unimplemented)?;
         Ok(op)
     }
 
-    fn valu(&self, name: &str, sem: &'static sem::Sem) -> Built {
+    fn valu(&self, action: &Action, sem: &'static sem::Sem) -> Built {
         let handlers = valu::handlers(self.m.host);
         let mut op = self.blank(handlers.map);
         op.kernel = sem.kernel.on(self.m.host);
         op.form = sem.form;
         op.float = sem.float;
         op.types = [sem.src[0], sem.src[1], sem.src[2], sem.dst];
-        op.round = sem::round::of(name);
-        op.access.flags |= valu::flags(name);
-        if sem.flush {
-            op.access.flags |= valu::FLUSH;
-        }
+        op.round = sem.round;
+        op.access.flags |= valu::flags(action, sem);
         let mut e = Ext::NONE;
         let mut srcs = &self.inst.srcs[..];
         if matches!(sem.form, Form::BitIn | Form::BitInOut) {
@@ -504,7 +550,7 @@ impl Builder<'_> {
         if srcs.len() > 3 {
             return Err(Refusal::Illegal);
         }
-        let mix = name.contains("_mix");
+        let mix = sem.mix != Mix::No;
         e.mix = mix;
         let mut tied = self.inst.dsts.first().copied();
         let all = srcs.iter().copied().chain(std::iter::from_fn(|| tied.take()));
@@ -585,7 +631,7 @@ impl Builder<'_> {
         if mix {
             // Without a mention every source is f32.
             e.op_sel_hi = self.inst.mods.get(ModName::OpSelHi).unwrap_or(0) as u8;
-            if name.contains("hi_") {
+            if sem.mix == Mix::High {
                 e.op_sel |= 8;
             }
             e.keep_half = sem.dst.is_16();
@@ -595,20 +641,18 @@ impl Builder<'_> {
             e.op_sel_hi |= 7 << n & 7;
         }
         if sem.dst.is_16() && !mix {
-            e.keep_half = match self.m.family {
-                Family::Gfx8 => false,
-                Family::Gfx9 | Family::Gfx90a | Family::Gfx940 => keeps_half_on_gfx9(name),
-                _ => true,
-            };
+            let info = self.m.target.info();
+            let listed = !info.has(Quirk::ClearsMostHalves) || self.inst.op.keeps_half();
+            e.keep_half = listed && !info.has(Quirk::ClearsHalves);
         }
-        self.byte_selects(name, &mut e);
-        if name.starts_with("v_dot4_i32_iu8") || name.starts_with("v_dot8_i32_iu4") {
+        self.byte_selects(action, &mut e);
+        if let Action::Packed(f @ (Packed::Dot4I32Iu8 | Packed::Dot8I32Iu4)) = action {
             let signed = [e.neg & 1 != 0, e.neg & 2 != 0];
-            op.kernel = sem::dot_signs(name, signed).ok_or(Refusal::Unimplemented)?.kernel.on(self.m.host);
+            op.kernel = sem::dot_signs(*f, signed).ok_or(Refusal::Unimplemented)?.kernel.on(self.m.host);
             (e.neg, e.neg_hi) = (0, 0);
         }
         if e.clamp && !sem.dst.is_float() && sem.form == Form::Map {
-            let clamped = sem::clamped(name).ok_or(Refusal::Unimplemented)?;
+            let clamped = sem::clamped(action).ok_or(Refusal::Unimplemented)?;
             op.kernel = clamped.kernel.on(self.m.host);
             e.clamp = false;
         }
@@ -625,26 +669,27 @@ impl Builder<'_> {
             op.run = handlers.registers;
         }
         op.rows = valu::rows(&op.src, self.lanes);
-        op.batch = valu::joins_batch(name, &op).into();
+        op.batch = valu::joins_batch(action, &op).into();
         Ok(op)
     }
 }
 
 impl Builder<'_> {
     /// Conversions of 8-bit floats choose a byte or word of a register with op_sel or a modifier of their own.
-    fn byte_selects(&self, name: &str, e: &mut Ext) {
+    fn byte_selects(&self, action: &Action, e: &mut Ext) {
+        let Action::Float8(f) = action else { return };
         let plain = Sdwa { src: [6, 6], dst: 6, unused: 0 };
         let byte = self.get(ModName::ByteSel) as u8 & 3;
-        match name {
-            "v_cvt_f32_fp8" | "v_cvt_f32_bf8" if e.sdwa.is_none() && byte != 0 => {
+        match f {
+            Float8::CvtF32Fp8 | Float8::CvtF32Bf8 if e.sdwa.is_none() && byte != 0 => {
                 e.sdwa = Some(Sdwa { src: [byte, 6], ..plain });
             }
-            "v_cvt_pk_f32_fp8" | "v_cvt_pk_f32_bf8" if e.op_sel & 1 != 0 => {
+            Float8::CvtPkF32Fp8 | Float8::CvtPkF32Bf8 if e.op_sel & 1 != 0 => {
                 e.sdwa = Some(Sdwa { src: [5, 6], ..plain });
                 e.op_sel = 0;
             }
-            "v_cvt_pk_fp8_f32" | "v_cvt_pk_bf8_f32" => e.keep_half = true,
-            "v_cvt_sr_fp8_f32" | "v_cvt_sr_bf8_f32" => {
+            Float8::CvtPkFp8F32 | Float8::CvtPkBf8F32 => e.keep_half = true,
+            Float8::CvtSrFp8F32 | Float8::CvtSrBf8F32 => {
                 let byte = byte.max(e.op_sel >> 2 & 3);
                 e.sdwa = Some(Sdwa { dst: byte, unused: 2, ..plain });
                 e.op_sel = 0;
@@ -652,21 +697,4 @@ impl Builder<'_> {
             _ => {}
         }
     }
-}
-
-/// 16-bit instructions of gfx9 that leave the upper half of their destination alone; the others clear it.
-fn keeps_half_on_gfx9(name: &str) -> bool {
-    matches!(
-        name,
-        "v_mad_f16"
-            | "v_mad_u16"
-            | "v_mad_i16"
-            | "v_fma_f16"
-            | "v_div_fixup_f16"
-            | "v_mac_f16"
-            | "v_madak_f16"
-            | "v_madmk_f16"
-            | "v_cvt_sr_f16_f32"
-            | "v_cvt_sr_bf16_f32"
-    )
 }

@@ -18,7 +18,7 @@ use super::wave::{
     SHARED_APERTURE, VCC, Wave, scalar,
 };
 use crate::codeobj::{Descriptor, Family, KernelInfo};
-use barewave_isa::Reg;
+use barewave_isa::{Quirk, Reg};
 use rayon::prelude::*;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -283,11 +283,7 @@ impl Launch<'_> {
             w.s[at] = scratch as u32;
             w.s[at + 1] = (scratch >> 32) as u32 & 0xffff | 1 << 31;
             w.s[at + 2] = size.min(u32::MAX as u64) as u32;
-            let swizzle = 4 | 5 << 3 | 6 << 6 | 7 << 9;
-            w.s[at + 3] = match family {
-                Family::Gfx10 => swizzle | 22 << 12 | stride_index << 21 | 1 << 23 | 1 << 24 | 2 << 28,
-                _ => swizzle | 4 << 12 | 1 << 19 | stride_index << 21 | 1 << 23,
-            };
+            w.s[at + 3] = self.machine.target.info().scratch_buffer_word3 | stride_index << 21;
         }
         let mut pair = |at: Option<u16>, v: u64| {
             if let Some(at) = at {
@@ -298,7 +294,7 @@ impl Launch<'_> {
         pair(l.queue_ptr, self.packet + 64);
         pair(l.kernarg_segment_ptr, self.kernarg);
         pair(l.dispatch_id, 0);
-        let init = if family == Family::Gfx8 { (self.scratch_per_lane() as u64) << 32 } else { scratch };
+        let init = if family.has(Quirk::FlatScratchSizes) { (self.scratch_per_lane() as u64) << 32 } else { scratch };
         pair(l.flat_scratch_init, init);
         if let Some(at) = l.private_segment_size {
             w.s[at as usize] = self.scratch_per_lane();

@@ -226,7 +226,7 @@ impl EmuDevice {
     /// Loads a code object: its segments are copied into device memory and relocated.
     pub fn load(&self, elf: &[u8]) -> Result<Module, EmuError> {
         let file = ElfFile::parse(elf)?;
-        if file.target != Some(self.target) {
+        if !file.target.is_some_and(|code| self.target.runs_code_of(code)) {
             let name = crate::codeobj::Family::processor(file.mach).unwrap_or("an unknown processor");
             return Err(EmuError::WrongTarget { file: name.into(), device: self.target.info().name.into() });
         }
@@ -431,5 +431,5 @@ impl Kernel<'_> {
 
 /// True when the emulator has semantics for an operation.
 pub fn implements(target: Target, op: Op) -> bool {
-    program::implements(target, op.name(), op)
+    program::implements(target, op)
 }

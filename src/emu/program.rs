@@ -6,14 +6,15 @@
 //! with one entry per dword.
 
 use super::builder::Builder;
-use super::exec::{convert, ds, flow, format, lane, matrix, salu, smem, valu, vmem};
+use super::exec::{flow, lane, valu};
 use super::lanes::{Host, Rows, Ty};
 use super::sem::{self, Form};
 use super::strict::{Facts, facts};
-use super::vopd;
 use super::wave::{Batch, Kind, Quirks, Run, SINK, Src, UOp};
 use crate::codeobj::Family;
-use barewave_isa::{Decoder, Flags, Mode, Pipe, Raw, Target};
+use barewave_isa::action::{Action, Cross};
+use barewave_isa::matrix::MatrixOp;
+use barewave_isa::{Decoder, Mode, Op, Pipe, Quirk, Raw, Target};
 use std::sync::{Arc, OnceLock};
 
 /// Decoded code of one executable segment, for one wave size.
@@ -68,15 +69,20 @@ impl Machine {
     pub fn rows(&self) -> usize {
         (self.vgprs + self.agprs) as usize + SPARE_ROWS
     }
+    /// Element offset of a row that no register uses.
+    pub fn spare(&self, lanes: usize) -> u32 {
+        (self.rows() - SPARE_ROWS) as u32 * lanes as u32
+    }
     /// Generation details for handlers.
     pub fn quirks(&self) -> Quirks {
+        let info = self.target.info();
         Quirks {
-            gfx10: self.family >= Family::Gfx10,
-            gfx11: self.family >= Family::Gfx11,
-            flat_scratch_gfx8: self.family == Family::Gfx8,
-            fnuz: self.target.info().fnuz,
-            fixed_modes: !self.family.has_ieee_mode(),
-            hwreg_gfx10: self.family == Family::Gfx10,
+            half_crossbar: info.has(Quirk::HalfCrossbar),
+            resource: info.resource,
+            flat_scratch_sizes: info.has(Quirk::FlatScratchSizes),
+            fnuz: info.fnuz,
+            fixed_modes: !info.has(Quirk::IeeeMode),
+            flat_scratch_hwregs: info.has(Quirk::FlatScratchHwregs),
         }
     }
 }
@@ -94,7 +100,7 @@ impl Program {
     /// Decodes `bytes`, which are loaded at device address `base`.
     pub fn decode(m: &Machine, wave32: bool, base: u64, bytes: &[u8]) -> Program {
         let lanes = if wave32 { 32 } else { 64 };
-        let true16 = m.family >= Family::Gfx11;
+        let true16 = m.target.info().true16;
         let decoder = Decoder::new(m.target, Mode { wave64: !wave32, true16 });
         let mut p = Program {
             base,
@@ -111,25 +117,18 @@ impl Program {
         while at + 4 <= bytes.len() {
             p.index[at / 4] = p.ops.len() as u32;
             let raw = decoder.decode(&bytes[at..]).filter(|r| r.len() >= 4 && r.len() % 4 == 0);
-            let dual = m.family >= Family::Gfx11 && wave32;
-            let pair = if dual { vopd::decode(&bytes[at..]) } else { None };
-            let len = pair.as_ref().map_or(raw.map_or(4, |r| r.len()), |p| p.len);
+            let len = raw.map_or(4, |r| r.len());
             let mut op = match raw {
-                Some(r) if pair.is_none() => {
-                    let name = r.op().name();
-                    match name {
-                        "s_set_gpr_idx_on" => indexed = true,
-                        "s_set_gpr_idx_off" => indexed = false,
+                Some(r) => {
+                    match r.op().action() {
+                        Action::Cross(Cross::SetGprIdxOn) => indexed = true,
+                        Action::Cross(Cross::SetGprIdxOff) => indexed = false,
                         _ => {}
                     }
                     let b = Builder { m, lanes, raw: r, inst: r.inst(), pc: at as u32, base };
                     b.build().unwrap_or_else(|e| b.refuse(e))
                 }
-                _ => {
-                    let spare = (m.rows() - SPARE_ROWS) as u32 * lanes as u32;
-                    let dual = pair.as_ref().and_then(|p| vopd::lower(m, lanes, p, spare, at as u32));
-                    dual.unwrap_or_else(|| blank(flow::illegal, at as u32, len as u8))
-                }
+                None => blank(flow::illegal, at as u32, len as u8),
             };
             if indexed && op.types != [Ty::None; 4] {
                 op.inner = Some(op.run);
@@ -222,18 +221,12 @@ pub fn blank(run: Run, pc: u32, len: u8) -> UOp {
 }
 
 /// True when an operation has a handler.
-pub fn implements(target: Target, name: &str, op: barewave_isa::Op) -> bool {
-    let vector = ["global_", "buffer_", "flat_", "scratch_"];
-    let pair = target.op(op).is_some_and(|i| i.flags.has(Flags::DUAL));
-    sem::of(op, false).is_some()
-        || flow::find(name).is_some()
-        || salu::find(name).is_some()
-        || lane::find(name).is_some()
-        || convert::parse(name).is_some()
-        || format::shape(name).is_some()
-        || smem::shape(name).is_some()
-        || ds::find(name).is_some()
-        || vector.iter().any(|p| name.strip_prefix(p).and_then(vmem::shape).is_some())
-        || pair && vopd::knows(name)
-        || Machine::new(target).is_some_and(|m| matrix::find(op, &m).is_some())
+pub fn implements(target: Target, op: Op) -> bool {
+    match op.action() {
+        Action::Pair(Some(x), Some(y)) => [*x, *y].iter().all(|half| sem::of(*half, false).is_some()),
+        Action::Pair(..) | Action::Graphics | Action::Later => false,
+        Action::Memory(m) => m.modelled,
+        Action::Matrix(_) => MatrixOp::of(target, op, target.info().wave_size as usize).is_some(),
+        _ => true,
+    }
 }

@@ -6,7 +6,8 @@ use super::memory::View;
 use super::program::Program;
 use super::sem::Form;
 use super::strict::Clock;
-use barewave_isa::Reg;
+use barewave_isa::action::Atomic;
+use barewave_isa::{Reg, Resource};
 
 /// Entries of the scalar file: all scalar registers by [`Reg`] number from `S0`, then a sink for discarded writes.
 pub const SCALARS: usize = 224;
@@ -83,16 +84,22 @@ pub struct Src {
 }
 
 /// Description of a memory access.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Access {
     /// Bytes per lane in memory.
     pub bytes: u8,
     /// See `exec::vmem`: sign extension, d16, returns, ...
     pub flags: u16,
     /// Which atomic.
-    pub atomic: u8,
+    pub atomic: Atomic,
     /// What is accessed.
     pub space: Space,
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        Access { bytes: 0, flags: 0, atomic: Atomic::Swap, space: Space::None }
+    }
 }
 
 /// Memory that an instruction accesses.
@@ -387,20 +394,32 @@ pub struct Wave {
 }
 
 /// Differences between generations that handlers ask for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quirks {
-    /// gfx10 and later: buffer bounds checks, a crossbar of 32 lanes.
-    pub gfx10: bool,
-    /// gfx11 and later (buffer resource word 3 layout).
-    pub gfx11: bool,
-    /// gfx8: flat scratch words are offset and size.
-    pub flat_scratch_gfx8: bool,
+    /// The LDS crossbar is 32 lanes wide.
+    pub half_crossbar: bool,
+    /// Layout of buffer resources.
+    pub resource: Resource,
+    /// Flat scratch words are offset and size.
+    pub flat_scratch_sizes: bool,
     /// fp8 numbers are AMD's FNUZ encodings (gfx942).
     pub fnuz: bool,
     /// MODE has no bits for DX10_CLAMP and IEEE: both are always on.
     pub fixed_modes: bool,
-    /// HW_REG numbers of gfx10 and gfx11.
-    pub hwreg_gfx10: bool,
+    /// FLAT_SCRATCH is two hardware registers.
+    pub flat_scratch_hwregs: bool,
+}
+
+impl Quirks {
+    /// Until the launch sets them.
+    const NONE: Quirks = Quirks {
+        half_crossbar: false,
+        resource: Resource::Gfx8,
+        flat_scratch_sizes: false,
+        fnuz: false,
+        fixed_modes: false,
+        flat_scratch_hwregs: false,
+    };
 }
 
 /// MODE: clamping a NaN gives 0.
@@ -473,7 +492,7 @@ impl Wave {
             vskip: false,
             group: std::ptr::null_mut(),
             launch: std::ptr::null(),
-            quirks: Quirks::default(),
+            quirks: Quirks::NONE,
         }
     }
 

@@ -123,14 +123,10 @@ impl QueueError for DeviceError {
     }
 }
 
-/// Checks that code is for a device: its architecture, and features such as XNACK. Code for a generic processor is left
-/// to the driver.
+/// Checks that code is for a device: its architecture or the generic one of its family, and features such as XNACK.
 pub(super) fn check_code(file: &ElfFile, device: &TargetId) -> Result<(), DeviceError> {
-    let mut code = file.target_id();
-    if code.processor.ends_with("-generic") {
-        code.processor.clone_from(&device.processor);
-    }
-    if code.processor != device.processor {
+    let code = file.target_id();
+    if !code.fits(device) {
         return Err(DeviceError::WrongTarget { code: code.processor, device: device.processor.clone() });
     }
     match code.mismatch(device) {

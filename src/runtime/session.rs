@@ -9,6 +9,7 @@ use super::plan::{Address, Plan, Port, Region};
 use crate::compile::Compiled;
 use crate::tensor::{AsTensor, HostTensor, TensorViewMut};
 use crate::verify;
+use barewave_isa::Target;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -220,7 +221,8 @@ impl Session {
 
     fn load(device: Arc<dyn Device>, plan: Plan, code: &[u8], weights: &[u8]) -> Result<Session, SessionError> {
         check_plan(&plan, weights.len() as u64)?;
-        if plan.target != device.target().info().name {
+        let runs = Target::parse(&plan.target).is_ok_and(|code| device.target().runs_code_of(code));
+        if !runs {
             return Err(DeviceError::WrongTarget {
                 code: plan.target.clone(),
                 device: device.target().info().name.to_string(),

@@ -297,5 +297,5 @@ impl Line {
 
 /// True when 16-bit operands name halves of registers: how the hardware reads them, whatever an assembler prints.
 pub fn has_halves(family: Family) -> bool {
-    family >= Family::Gfx11
+    family.true16()
 }

@@ -8,6 +8,7 @@
 //! again. Source: "RDNA4" and "Vega" instruction set manuals, SOP1/SOPP barrier instructions and DS_GWS.
 
 use crate::wave::{Ctl, GroupState, Kind, LaunchState, M0, Run, UOp, Wave};
+use barewave_isa::action::Sync;
 
 fn group(w: &mut Wave) -> &mut GroupState {
     // SAFETY: the launch sets the pointer for as long as the wave runs; waves of a group run on one thread.
@@ -191,23 +192,22 @@ unsafe fn gws_barrier(w: &mut Wave, op: &UOp) -> Ctl {
     ctl
 }
 
-/// Handler by name.
-pub fn find(name: &str) -> Option<Run> {
-    Some(match name {
-        "s_barrier" => barrier,
-        "s_barrier_signal" => signal::<false>,
-        "s_barrier_signal_isfirst" => signal::<true>,
-        "s_barrier_wait" => wait,
-        "s_barrier_init" => init,
-        "s_barrier_join" => join,
-        "s_barrier_leave" => leave,
-        "s_get_barrier_state" => state,
-        "ds_gws_init" => gws_set::<0>,
-        "ds_gws_sema_v" => gws_set::<1>,
-        "ds_gws_sema_br" => gws_set::<2>,
-        "ds_gws_sema_release_all" => gws_set::<3>,
-        "ds_gws_sema_p" => gws_p,
-        "ds_gws_barrier" => gws_barrier,
-        _ => return None,
-    })
+/// Handlers.
+pub fn run(f: Sync) -> Run {
+    match f {
+        Sync::Barrier => barrier,
+        Sync::BarrierSignal => signal::<false>,
+        Sync::BarrierSignalIsfirst => signal::<true>,
+        Sync::BarrierWait => wait,
+        Sync::BarrierInit => init,
+        Sync::BarrierJoin => join,
+        Sync::BarrierLeave => leave,
+        Sync::GetBarrierState => state,
+        Sync::GwsInit => gws_set::<0>,
+        Sync::GwsSemaV => gws_set::<1>,
+        Sync::GwsSemaBr => gws_set::<2>,
+        Sync::GwsSemaReleaseAll => gws_set::<3>,
+        Sync::GwsSemaP => gws_p,
+        Sync::GwsBarrier => gws_barrier,
+    }
 }

@@ -12,6 +12,7 @@ use crate::numeric::*;
 use crate::sem::fp8;
 use crate::sem::small::{BF6, FP4, FP6, Small};
 use crate::wave::{Ctl, Kind, Run, Src, UOp, Wave};
+use barewave_isa::action::{Elem, Scaled};
 
 /// A number format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,17 +25,18 @@ enum Format {
 }
 
 impl Format {
-    fn of(name: &str) -> Option<Format> {
-        Some(match name {
-            "f32" => Format::F32,
-            "f16" => Format::F16,
-            "bf16" => Format::Bf16,
-            "fp8" => Format::Eight(fp8::FP8),
-            "bf8" => Format::Eight(fp8::BF8),
-            "fp6" => Format::Small(FP6),
-            "bf6" => Format::Small(BF6),
-            "fp4" => Format::Small(FP4),
-            _ => return None,
+    /// The format of an element; none for those that no conversion has.
+    fn of(e: Elem) -> Option<Format> {
+        Some(match e {
+            Elem::F32 => Format::F32,
+            Elem::F16 => Format::F16,
+            Elem::Bf16 => Format::Bf16,
+            Elem::Fp8 => Format::Eight(fp8::FP8),
+            Elem::Bf8 => Format::Eight(fp8::BF8),
+            Elem::Fp6 => Format::Small(FP6),
+            Elem::Bf6 => Format::Small(BF6),
+            Elem::Fp4 => Format::Small(FP4),
+            Elem::F64 | Elem::Xf32 | Elem::I8 | Elem::U8 | Elem::I4 | Elem::U4 | Elem::I32 => return None,
         })
     }
     fn bits(self) -> usize {
@@ -68,7 +70,7 @@ impl Format {
     }
 }
 
-/// A parsed mnemonic.
+/// A conversion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Conversion {
     from: Format,
@@ -86,19 +88,15 @@ impl Conversion {
     }
 }
 
-/// Parses `v_cvt_scalef32_[sr_][pk_|pk32_|2xpk16_]TO_FROM`.
-pub fn parse(name: &str) -> Option<Conversion> {
-    let rest = name.strip_prefix("v_cvt_scalef32_")?;
-    let (stochastic, rest) = match rest.strip_prefix("sr_") {
-        Some(r) => (true, r),
-        None => (false, rest),
-    };
-    let counts = [("2xpk16_", 32), ("pk32_", 32), ("pk16_", 16), ("pk8_", 8), ("pk_", 2)];
-    let (count, rest) = counts.iter().find_map(|(p, n)| rest.strip_prefix(p).map(|r| (*n, r))).unwrap_or((1, rest));
-    let (to, from) = rest.split_once('_')?;
-    let (from, to) = (Format::of(from)?, Format::of(to)?);
-    let two = name.contains("2xpk16") || count == 2 && from == Format::F32 && !stochastic;
-    Some(Conversion { from, to, count, stochastic, two })
+/// The conversion that the tables describe; none between formats that this cannot do.
+pub fn of(s: &Scaled) -> Option<Conversion> {
+    Some(Conversion {
+        from: Format::of(s.from)?,
+        to: Format::of(s.to)?,
+        count: usize::from(s.count),
+        stochastic: s.stochastic,
+        two: s.two,
+    })
 }
 
 /// Handler; `UOp::convert` holds the conversion.

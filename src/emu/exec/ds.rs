@@ -5,9 +5,10 @@
 
 use super::atomic::{Atomic, rmw32, rmw64};
 use super::space::lds_at;
-use super::vmem::{extend, memory_from_rows, place, rows_from_memory};
+use super::vmem::{self, extend, memory_from_rows, place, rows_from_memory};
 use crate::lanes::CHUNK;
 use crate::wave::{Ctl, GDS_BYTES, Kind, Lanes, M0, Run, Src, UOp, Wave};
+use barewave_isa::action::{self, Address, Memory, Transfer};
 
 /// Sources: 0 = address, 1 = data0, 2 = data1. `imm` is the offset (or first offset), `dst2` the second offset.
 const ADDR: usize = 0;
@@ -211,7 +212,7 @@ unsafe fn write_small(w: &mut Wave, op: &UOp) -> Ctl {
 
 /// LDS atomics, lanes in order. `RETURN` among the flags writes the old value.
 unsafe fn atomic(w: &mut Wave, op: &UOp) -> Ctl {
-    let kind = Atomic::from_u8(op.access.atomic);
+    let kind = op.access.atomic;
     let row = w.lanes as u32;
     let wide = op.access.bytes == 8;
     let ret = op.access.flags & super::vmem::RETURN != 0;
@@ -245,7 +246,7 @@ pub const SWAPPED: u16 = 1 << 12;
 /// wide and the halves of a wave of 64 are separate ("RDNA3" manual, DS_BPERMUTE_B32: lane numbers are modulo 32).
 fn named_lane(w: &Wave, op: &UOp, lane: usize) -> usize {
     let n = (addr(w, op, lane).wrapping_add(op.imm as u32) / 4) as usize;
-    if w.quirks.gfx10 { lane & !31 | (n % 32) } else { n % w.lanes }
+    if w.quirks.half_crossbar { lane & !31 | (n % 32) } else { n % w.lanes }
 }
 
 /// ds_bpermute: each lane fetches the value of the lane its address names.
@@ -428,7 +429,7 @@ pub fn transpose(w: &mut Wave, dst: u32, rows: &[[u32; 4]; 64], dwords: usize, b
 /// LDS on LDS ("src2", up to RDNA1): the cell at the lane's address is combined with a second one, whose distance in
 /// dwords stands in the offset, or in the upper bits of the address when offset1 has its top bit set.
 unsafe fn src2(w: &mut Wave, op: &UOp) -> Ctl {
-    let (bytes, kind) = (op.access.bytes as u64, Atomic::from_u8(op.access.atomic));
+    let (bytes, kind) = (op.access.bytes as u64, op.access.atomic);
     let offset = op.imm as u32 & 0xffff;
     for lane in Lanes(w.exec()) {
         let a = addr(w, op, lane);
@@ -519,109 +520,54 @@ pub unsafe fn gds(w: &mut Wave, op: &UOp) -> Ctl {
     ctl
 }
 
-/// What a DS mnemonic does.
-pub struct Shape {
-    /// Handler.
-    pub run: Run,
-    /// Bytes per element.
-    pub bytes: u8,
-    /// Flags of `vmem`.
-    pub flags: u16,
-    /// Atomic operation.
-    pub atomic: u8,
-    /// Bytes that one unit of the two offsets stands for; 0 when there is one offset.
-    pub scale: u32,
-    /// Lanes address LDS with their first operand.
-    pub addressed: bool,
+/// Flags of an LDS instruction that moves what the tables say.
+pub fn flags(m: &Memory) -> u16 {
+    let on = |on: bool, bit: u16| if on { bit } else { 0 };
+    // Typed by what they load, as vector memory; stores take the upper half by the same flag.
+    vmem::flags(m) & !vmem::STORE & !vmem::ADDTID | on(m.returns, vmem::RETURN) | on(m.swapped, SWAPPED)
 }
 
-/// Beginnings of mnemonics without `ds_` whose first operand is an address.
-const ADDRESSED: [&str; 2] = ["read_", "write_"];
+/// Handler of an LDS instruction that moves what the tables say; none for what LDS cannot do.
+pub fn run(m: &Memory) -> Option<Run> {
+    Some(match (m.transfer, m.address, m.bytes) {
+        (Transfer::Load, Address::ThreadId, _) => addtid::<false>,
+        (Transfer::Store, Address::ThreadId, _) => addtid::<true>,
+        (Transfer::Load, Address::Pair(_), 4) => read2::<1>,
+        (Transfer::Load, Address::Pair(_), 8) => read2::<2>,
+        (Transfer::Store, Address::Pair(_), 4) => write2::<1>,
+        (Transfer::Store, Address::Pair(_), 8) => write2::<2>,
+        (Transfer::Exchange, Address::Pair(_), 4 | 8) => exchange2,
+        (Transfer::Load, _, 1 | 2) => read_small,
+        (Transfer::Load, _, 4) => read::<1>,
+        (Transfer::Load, _, 8) => read::<2>,
+        (Transfer::Load, _, 12) => read::<3>,
+        (Transfer::Load, _, 16) => read::<4>,
+        (Transfer::Store, _, 1 | 2) => write_small,
+        (Transfer::Store, _, 4) => write::<1>,
+        (Transfer::Store, _, 8) => write::<2>,
+        (Transfer::Store, _, 12) => write::<3>,
+        (Transfer::Store, _, 16) => write::<4>,
+        (Transfer::LoadTransposed(16), ..) => read_tr::<16>,
+        (Transfer::LoadTransposed(8), ..) => read_tr::<8>,
+        (Transfer::LoadTransposed(6), ..) => read_tr::<6>,
+        (Transfer::LoadTransposed(4), ..) => read_tr::<4>,
+        (Transfer::Atomic(_), ..) => atomic,
+        (Transfer::Combine(_), ..) => src2,
+        _ => return None,
+    })
+}
 
-/// Parses a mnemonic.
-pub fn find(name: &str) -> Option<Shape> {
-    use super::vmem::{D16, D16_HI, RETURN, SIGNED};
-    if name == "lds_direct_load" {
-        return Some(Shape { run: direct, bytes: 4, flags: 0, atomic: 0, scale: 0, addressed: false });
-    }
-    let rest = name.strip_prefix("ds_")?;
-    let plain = |run: Run, bytes: u8, flags: u16| {
-        Some(Shape {
-            run,
-            bytes,
-            flags,
-            atomic: 0,
-            scale: 0,
-            addressed: ADDRESSED.iter().any(|p| rest.starts_with(p)) && !rest.contains("addtid"),
-        })
-    };
-    let pair =
-        |run: Run, bytes: u8, scale: u32| Some(Shape { run, bytes, flags: 0, atomic: 0, scale, addressed: true });
-    match rest {
-        "read_b32" => plain(read::<1>, 4, 0),
-        "read_b64" => plain(read::<2>, 8, 0),
-        "read_b96" => plain(read::<3>, 12, 0),
-        "read_b128" => plain(read::<4>, 16, 0),
-        "write_b32" => plain(write::<1>, 4, 0),
-        "write_b64" => plain(write::<2>, 8, 0),
-        "write_b96" => plain(write::<3>, 12, 0),
-        "write_b128" => plain(write::<4>, 16, 0),
-        "read2_b32" => pair(read2::<1>, 4, 4),
-        "read2_b64" => pair(read2::<2>, 8, 8),
-        "read2st64_b32" => pair(read2::<1>, 4, 256),
-        "read2st64_b64" => pair(read2::<2>, 8, 512),
-        "write2_b32" => pair(write2::<1>, 4, 4),
-        "write2_b64" => pair(write2::<2>, 8, 8),
-        "write2st64_b32" => pair(write2::<1>, 4, 256),
-        "write2st64_b64" => pair(write2::<2>, 8, 512),
-        "wrxchg2_rtn_b32" => pair(exchange2, 4, 4),
-        "wrxchg2_rtn_b64" => pair(exchange2, 8, 8),
-        "wrxchg2st64_rtn_b32" => pair(exchange2, 4, 256),
-        "wrxchg2st64_rtn_b64" => pair(exchange2, 8, 512),
-        "read_u8" => plain(read_small, 1, 0),
-        "read_i8" => plain(read_small, 1, SIGNED),
-        "read_u16" => plain(read_small, 2, 0),
-        "read_i16" => plain(read_small, 2, SIGNED),
-        "read_u8_d16" => plain(read_small, 1, D16),
-        "read_u8_d16_hi" => plain(read_small, 1, D16_HI),
-        "read_i8_d16" => plain(read_small, 1, D16 | SIGNED),
-        "read_i8_d16_hi" => plain(read_small, 1, D16_HI | SIGNED),
-        "read_u16_d16" => plain(read_small, 2, D16),
-        "read_u16_d16_hi" => plain(read_small, 2, D16_HI),
-        "write_b8" => plain(write_small, 1, 0),
-        "write_b16" => plain(write_small, 2, 0),
-        "write_b8_d16_hi" => plain(write_small, 1, D16_HI),
-        "write_b16_d16_hi" => plain(write_small, 2, D16_HI),
-        "bpermute_b32" => plain(bpermute, 4, 0),
-        "bpermute_fi_b32" => plain(bpermute, 4, FETCH_INACTIVE),
-        "permute_b32" => plain(permute, 4, 0),
-        "swizzle_b32" => plain(swizzle, 4, 0),
-        "append" => plain(append::<false>, 4, 0),
-        "consume" => plain(append::<true>, 4, 0),
-        "read_addtid_b32" => plain(addtid::<false>, 4, 0),
-        "write_addtid_b32" => plain(addtid::<true>, 4, 0),
-        "read_b64_tr_b16" => plain(read_tr::<16>, 8, 0),
-        "read_b64_tr_b8" => plain(read_tr::<8>, 8, 0),
-        "read_b64_tr_b4" => plain(read_tr::<4>, 8, 0),
-        "read_b96_tr_b6" => plain(read_tr::<6>, 12, 0),
-        "condxchg32_rtn_b64" => pair(condxchg, 8, 0),
-        _ => {
-            if let Some((base, ty)) = rest.split_once("_src2_") {
-                let (kind, bytes) = match base {
-                    "write" => (Atomic::Swap, if ty == "b64" { 8 } else { 4 }),
-                    _ => Atomic::of_ds(&format!("{base}_{ty}"))?,
-                };
-                return Some(Shape { run: src2, bytes, flags: 0, atomic: kind as u8, scale: 0, addressed: true });
-            }
-            if rest.contains("gs_reg") {
-                return None;
-            }
-            let returns = rest.contains("_rtn_");
-            let base = rest.replace("_rtn_", "_");
-            let (kind, bytes) = Atomic::of_ds(&base)?;
-            let swapped = matches!(kind, Atomic::CmpSwap | Atomic::FCmpSwap) && base.starts_with("cmpst_");
-            let flags = if returns { RETURN } else { 0 } | if swapped { SWAPPED } else { 0 };
-            Some(Shape { run: atomic, bytes, flags, atomic: kind as u8, scale: 0, addressed: true })
-        }
+/// Handler of the other uses of LDS, bytes and flags.
+pub fn other(f: action::Lds) -> (Run, u8, u16) {
+    use action::Lds::*;
+    match f {
+        BpermuteB32 => (bpermute, 4, 0),
+        BpermuteFiB32 => (bpermute, 4, FETCH_INACTIVE),
+        PermuteB32 => (permute, 4, 0),
+        SwizzleB32 => (swizzle, 4, 0),
+        Append => (append::<false>, 4, 0),
+        Consume => (append::<true>, 4, 0),
+        Condxchg32RtnB64 => (condxchg, 8, 0),
+        LdsDirectLoad => (direct, 4, 0),
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::fault::FaultKind;
 use crate::wave::{Ctl, Run, SCC, UOp, VCC, Wave};
+use barewave_isa::action::Flow;
 
 /// Micro-operation index that stands for "not in this program".
 pub const NOWHERE: i64 = -1;
@@ -57,8 +58,8 @@ fn hwreg(w: &Wave, id: u32) -> u32 {
         6 => (w.lds_size / 512) << 12,
         // MEM_BASES of gfx9: private and shared aperture.
         15 => (crate::wave::PRIVATE_APERTURE >> 16) | crate::wave::SHARED_APERTURE,
-        20 if q.hwreg_gfx10 => w.flat_scratch as u32,
-        21 if q.hwreg_gfx10 => (w.flat_scratch >> 32) as u32,
+        20 if q.flat_scratch_hwregs => w.flat_scratch as u32,
+        21 if q.flat_scratch_hwregs => (w.flat_scratch >> 32) as u32,
         // SHADER_CYCLES.
         29 => w.count as u32,
         _ => 0,
@@ -76,8 +77,8 @@ fn set_hwreg(w: &mut Wave, id: u32, value: u32, mask: u32) {
             let mode = w.mode & !mask | value & mask;
             w.set_mode(mode);
         }
-        20 if w.quirks.hwreg_gfx10 => w.flat_scratch = w.flat_scratch & !(mask as u64) | (value & mask) as u64,
-        21 if w.quirks.hwreg_gfx10 => {
+        20 if w.quirks.flat_scratch_hwregs => w.flat_scratch = w.flat_scratch & !(mask as u64) | (value & mask) as u64,
+        21 if w.quirks.flat_scratch_hwregs => {
             w.flat_scratch = w.flat_scratch & !((mask as u64) << 32) | ((value & mask) as u64) << 32;
         }
         _ => {}
@@ -103,65 +104,53 @@ macro_rules! h {
     }};
 }
 
-/// Handler by name.
+/// Handlers.
 #[rustfmt::skip]
-pub fn find(name: &str) -> Option<Run> {
-    Some(match name {
-        "s_nop" | "s_waitcnt" | "s_waitcnt_vscnt" | "s_waitcnt_vmcnt" | "s_waitcnt_lgkmcnt" | "s_waitcnt_expcnt" | "s_waitcnt_depctr"
-        | "s_wait_loadcnt" | "s_wait_storecnt" | "s_wait_samplecnt" | "s_wait_bvhcnt" | "s_wait_dscnt" | "s_wait_kmcnt" | "s_wait_expcnt"
-        | "s_wait_loadcnt_dscnt" | "s_wait_storecnt_dscnt" | "s_wait_alu" | "s_wait_idle" | "s_wait_event" | "s_wait_xcnt" | "s_wait_asynccnt"
-        | "s_wait_tensorcnt" | "s_delay_alu" | "s_clause" | "s_inst_prefetch" | "s_set_inst_prefetch_distance" | "s_setprio"
-        | "s_setprio_inc_wg" | "s_incperflevel" | "s_decperflevel" | "s_ttracedata" | "s_ttracedata_imm" | "s_icache_inv"
-        | "s_dcache_inv" | "s_dcache_inv_vol" | "s_dcache_wb" | "s_dcache_wb_vol" | "s_gl1_inv" | "s_version" | "s_prefetch_inst"
-        | "s_prefetch_inst_pc_rel" | "s_prefetch_data" | "s_prefetch_data_pc_rel" | "s_buffer_prefetch_data" | "s_setkill" | "s_sethalt"
-        | "s_wakeup" | "v_nop" | "v_pipeflush" | "ds_nop" | "buffer_wbinvl1" | "buffer_wbinvl1_vol" | "buffer_gl0_inv" | "buffer_gl1_inv" | "buffer_inv"
-        | "buffer_wbl2" | "buffer_invl2" | "global_inv" | "global_wb" | "global_wbinv" | "v_clrexcp" | "s_icache_inv_wg" | "s_atc_probe" | "s_atc_probe_buffer" | "s_dcache_discard" | "s_dcache_discard_x2"
-        | "v_mfma_ld_scale_b32" => h!(|w, op| Ctl::Next),
-        "s_sleep" | "s_sleep_var" | "s_monitor_sleep" => h!(|w, op| Ctl::Yield),
-        "s_endpgm" | "s_endpgm_saved" | "s_endpgm_ordered_ps_done" => h!(|w, op| Ctl::End),
-        "s_code_end" => h!(|w, op| w.fail(FaultKind::BadJump(0), None)),
-        "s_branch" => h!(|w, op| branch(w, op, true)),
-        "s_cbranch_scc0" => h!(|w, op| { let t = w.s[SCC] == 0; branch(w, op, t) }),
-        "s_cbranch_scc1" => h!(|w, op| { let t = w.s[SCC] != 0; branch(w, op, t) }),
-        "s_cbranch_vccz" => h!(|w, op| { let t = w.bits(VCC) == 0; branch(w, op, t) }),
-        "s_cbranch_vccnz" => h!(|w, op| { let t = w.bits(VCC) != 0; branch(w, op, t) }),
-        "s_cbranch_execz" => h!(|w, op| { let t = w.exec() == 0; branch(w, op, t) }),
-        "s_cbranch_execnz" => h!(|w, op| { let t = w.exec() != 0; branch(w, op, t) }),
-        "s_cbranch_cdbgsys" | "s_cbranch_cdbguser" | "s_cbranch_cdbgsys_or_user" | "s_cbranch_cdbgsys_and_user" => h!(|w, op| Ctl::Next),
-        "s_getpc_b64" => h!(|w, op| { let a = next_address(w, op); w.set_pair(op.dst as usize, a); Ctl::Next }),
-        "s_setpc_b64" => h!(|w, op| { let a = w.r64(&op.src[0]); go(w, a) }),
-        "s_swappc_b64" => h!(|w, op| {
+pub fn run(f: Flow) -> Run {
+    match f {
+        Flow::Nothing => h!(|w, op| Ctl::Next),
+        Flow::Sleep => h!(|w, op| Ctl::Yield),
+        Flow::Endpgm => h!(|w, op| Ctl::End),
+        Flow::CodeEnd => h!(|w, op| w.fail(FaultKind::BadJump(0), None)),
+        Flow::Branch => h!(|w, op| branch(w, op, true)),
+        Flow::CbranchScc0 => h!(|w, op| { let t = w.s[SCC] == 0; branch(w, op, t) }),
+        Flow::CbranchScc1 => h!(|w, op| { let t = w.s[SCC] != 0; branch(w, op, t) }),
+        Flow::CbranchVccz => h!(|w, op| { let t = w.bits(VCC) == 0; branch(w, op, t) }),
+        Flow::CbranchVccnz => h!(|w, op| { let t = w.bits(VCC) != 0; branch(w, op, t) }),
+        Flow::CbranchExecz => h!(|w, op| { let t = w.exec() == 0; branch(w, op, t) }),
+        Flow::CbranchExecnz => h!(|w, op| { let t = w.exec() != 0; branch(w, op, t) }),
+        Flow::GetpcB64 => h!(|w, op| { let a = next_address(w, op); w.set_pair(op.dst as usize, a); Ctl::Next }),
+        Flow::SetpcB64 => h!(|w, op| { let a = w.r64(&op.src[0]); go(w, a) }),
+        Flow::SwappcB64 => h!(|w, op| {
             let (to, back) = (w.r64(&op.src[0]), next_address(w, op));
             w.set_pair(op.dst as usize, back);
             go(w, to)
         }),
-        "s_call_b64" => h!(|w, op| { let back = next_address(w, op); w.set_pair(op.dst as usize, back); branch(w, op, true) }),
-        "s_add_pc_i64" => h!(|w, op| { let to = next_address(w, op).wrapping_add(w.r64(&op.src[0])); go(w, to) }),
-        "s_sendmsg" => h!(|w, op| Ctl::Next),
-        "s_sendmsg_rtn_b32" => h!(|w, op| { w.s[op.dst as usize] = now(w) as u32; Ctl::Next }),
-        "s_sendmsg_rtn_b64" => h!(|w, op| { let t = now(w); w.set_pair(op.dst as usize, t); Ctl::Next }),
-        "s_sendmsghalt" => h!(|w, op| w.fail(FaultKind::Unsupported("s_sendmsghalt halts the wave".into()), None)),
+        Flow::CallB64 => h!(|w, op| { let back = next_address(w, op); w.set_pair(op.dst as usize, back); branch(w, op, true) }),
+        Flow::AddPcI64 => h!(|w, op| { let to = next_address(w, op).wrapping_add(w.r64(&op.src[0])); go(w, to) }),
+        Flow::SendmsgRtnB32 => h!(|w, op| { w.s[op.dst as usize] = now(w) as u32; Ctl::Next }),
+        Flow::SendmsgRtnB64 => h!(|w, op| { let t = now(w); w.set_pair(op.dst as usize, t); Ctl::Next }),
+        Flow::Sendmsghalt => h!(|w, op| w.fail(FaultKind::Unsupported("s_sendmsghalt halts the wave".into()), None)),
         // The allocation is fixed here: asking for more fails, as it may on hardware.
-        "s_alloc_vgpr" => h!(|w, op| { w.set_scc(false); Ctl::Next }),
-        "v_illegal" => illegal,
-        "s_trap" => h!(|w, op| { let n = op.src[0].value as u32; w.fail(FaultKind::Trap(n), None) }),
-        "s_memtime" | "s_memrealtime" | "s_get_shader_cycles_u64" => h!(|w, op| { let t = now(w); w.set_pair(op.dst as usize, t); Ctl::Next }),
-        "s_get_waveid_in_workgroup" => h!(|w, op| { w.s[op.dst as usize] = w.index; Ctl::Next }),
-        "s_getreg_b32" => h!(|w, op| {
+        Flow::AllocVgpr => h!(|w, op| { w.set_scc(false); Ctl::Next }),
+        Flow::Illegal => illegal,
+        Flow::Trap => h!(|w, op| { let n = op.src[0].value as u32; w.fail(FaultKind::Trap(n), None) }),
+        Flow::Memtime => h!(|w, op| { let t = now(w); w.set_pair(op.dst as usize, t); Ctl::Next }),
+        Flow::GetWaveidInWorkgroup => h!(|w, op| { w.s[op.dst as usize] = w.index; Ctl::Next }),
+        Flow::GetregB32 => h!(|w, op| {
             let (id, offset, width) = hwreg_field(op.src[0].value as u32);
             w.s[op.dst as usize] = (hwreg(w, id) & field_mask(offset, width)) >> offset;
             Ctl::Next
         }),
-        "s_setreg_b32" | "s_setreg_imm32_b32" => h!(|w, op| {
+        Flow::SetregB32 => h!(|w, op| {
             let (id, offset, width) = hwreg_field(op.imm as u32);
             let v = w.r32(&op.src[0]);
             set_hwreg(w, id, v << offset, field_mask(offset, width));
             Ctl::Next
         }),
-        "s_round_mode" => h!(|w, op| { let m = w.mode & !15 | op.src[0].value as u32 & 15; w.set_mode(m); Ctl::Next }),
-        "s_denorm_mode" => h!(|w, op| { let m = w.mode & !0xf0 | (op.src[0].value as u32 & 15) << 4; w.set_mode(m); Ctl::Next }),
-        _ => return super::barrier::find(name).or_else(|| super::fork::find(name)),
-    })
+        Flow::RoundMode => h!(|w, op| { let m = w.mode & !15 | op.src[0].value as u32 & 15; w.set_mode(m); Ctl::Next }),
+        Flow::DenormMode => h!(|w, op| { let m = w.mode & !0xf0 | (op.src[0].value as u32 & 15) << 4; w.set_mode(m); Ctl::Next }),
+    }
 }
 
 /// Placed where the bytes are not an instruction.

@@ -6,6 +6,7 @@
 use super::flow::{branch, go, next_address};
 use crate::fault::FaultKind;
 use crate::wave::{Ctl, EXEC, Run, UOp, Wave};
+use barewave_isa::action::Fork;
 
 fn depth(w: &Wave) -> usize {
     (w.mode >> 29) as usize
@@ -104,16 +105,15 @@ unsafe fn privileged(w: &mut Wave, op: &UOp) -> Ctl {
     w.fail(FaultKind::Unsupported(format!("{name} outside of a trap handler")), None)
 }
 
-/// Handler by name.
-pub fn find(name: &str) -> Option<Run> {
-    Some(match name {
-        "s_cbranch_g_fork" => fork_register,
-        "s_cbranch_i_fork" => fork_label,
-        "s_cbranch_join" => join,
-        "s_subvector_loop_begin" => subvector_begin,
-        "s_subvector_loop_end" => subvector_end,
-        "s_setvskip" => setvskip,
-        "s_rfe_b64" | "s_rfe_restore_b64" => privileged,
-        _ => return None,
-    })
+/// Handlers.
+pub fn run(f: Fork) -> Run {
+    match f {
+        Fork::CbranchGFork => fork_register,
+        Fork::CbranchIFork => fork_label,
+        Fork::CbranchJoin => join,
+        Fork::SubvectorLoopBegin => subvector_begin,
+        Fork::SubvectorLoopEnd => subvector_end,
+        Fork::Setvskip => setvskip,
+        Fork::RfeB64 => privileged,
+    }
 }

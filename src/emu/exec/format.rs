@@ -6,11 +6,11 @@
 //! and data format tables. Integers too large for a stored component saturate, which AMD does not document.
 
 use super::space::{Buffer, Space};
-use super::vmem::{D16, D16_HI, STORE};
+use super::vmem::{D16, D16_HI};
 use crate::lanes::F16;
 use crate::numeric::*;
 use crate::wave::{Ctl, Lanes, Run, Src, UOp, Wave};
-use barewave_isa::Target;
+use barewave_isa::{Resource as Layout, Target};
 
 /// How a component's bits are a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,38 +132,9 @@ pub struct Typed {
     pub packed: bool,
 }
 
-/// A parsed mnemonic.
-pub struct Shape {
-    /// The instruction names the format.
-    pub typed: bool,
-    /// Components.
-    pub count: usize,
-    /// `STORE`, `D16`, `D16_HI`.
-    pub flags: u16,
-}
-
-/// Parses `buffer_load_format_d16_xy`, `tbuffer_store_format_x`, ...
-pub fn shape(name: &str) -> Option<Shape> {
-    let (typed, rest) = match name.strip_prefix("tbuffer_") {
-        Some(r) => (true, r),
-        None => (false, name.strip_prefix("buffer_")?),
-    };
-    let (store, rest) = match rest.strip_prefix("store_format_") {
-        Some(r) => (STORE, r),
-        None => (0, rest.strip_prefix("load_format_")?),
-    };
-    let (d16, rest) = match (rest.strip_prefix("d16_hi_"), rest.strip_prefix("d16_")) {
-        (Some(r), _) => (D16_HI, r),
-        (_, Some(r)) => (D16, r),
-        _ => (0, rest),
-    };
-    let count = ["x", "xy", "xyz", "xyzw"].iter().position(|n| *n == rest)? + 1;
-    Some(Shape { typed, count, flags: store | d16 })
-}
-
-/// Handler of a parsed instruction.
-pub fn find(s: &Shape) -> Run {
-    if s.flags & STORE != 0 { store } else { load }
+/// Handler of a typed access.
+pub fn run(stores: bool) -> Run {
+    if stores { store } else { load }
 }
 
 /// Format and component selection that an access uses.
@@ -173,11 +144,10 @@ fn settings(w: &Wave, op: &UOp, t: &Typed) -> (Option<Format>, [u32; 4]) {
         return (Some(f), PLAIN);
     }
     let word = w.s[op.src[1].at as usize + 3];
-    let q = w.quirks;
-    let code = match (q.gfx11, q.gfx10) {
-        (true, _) => word >> 12 & 0x3f,
-        (_, true) => word >> 12 & 0x7f,
-        _ => (word >> 15 & 15) | (word >> 12 & 7) << 4,
+    let code = match w.quirks.resource {
+        Layout::Gfx11 => word >> 12 & 0x3f,
+        Layout::Gfx10 => word >> 12 & 0x7f,
+        Layout::Gfx8 => (word >> 15 & 15) | (word >> 12 & 7) << 4,
     };
     let format = t.target.buffer_format(code as u64).and_then(|n| Format::parse(&n));
     (format, [0, 3, 6, 9].map(|s| word >> s & 7))

@@ -5,6 +5,7 @@
 
 use super::ds::write_row;
 use crate::wave::{Ctl, Kind, Lanes, M0, Run, Src, UOp, Wave};
+use barewave_isa::action::Cross;
 
 fn value(w: &Wave, s: &Src, lane: usize) -> u32 {
     if s.kind == Kind::Vector { w.lane(s.at, lane) } else { w.r32(s) }
@@ -261,35 +262,34 @@ unsafe fn set_gpr_idx_mode(w: &mut Wave, op: &UOp) -> Ctl {
     Ctl::Next
 }
 
-/// Handler by name, and whether the destination is scalar.
-pub fn find(name: &str) -> Option<(Run, bool)> {
-    Some(match name {
-        "v_readfirstlane_b32" => (readfirstlane, true),
-        "v_readlane_b32" => (readlane, true),
-        "v_writelane_b32" => (writelane, false),
-        "v_mbcnt_lo_u32_b32" => (mbcnt::<false>, false),
-        "v_mbcnt_hi_u32_b32" => (mbcnt::<true>, false),
-        "v_swap_b32" => (swap, false),
-        "v_swap_b16" => (swap16, false),
-        "v_swaprel_b32" => (movrel2::<true>, false),
-        "v_movrelsd_2_b32" => (movrel2::<false>, false),
-        "v_mqsad_u32_u8" => (mqsad_u32, false),
-        "v_permlane16_b32" => (permlane16::<false, false>, false),
-        "v_permlanex16_b32" => (permlane16::<true, false>, false),
-        "v_permlane16_var_b32" => (permlane16::<false, true>, false),
-        "v_permlanex16_var_b32" => (permlane16::<true, true>, false),
-        "v_permlane64_b32" => (permlane64, false),
-        "v_permlane16_swap_b32" => (permlane_swap::<16>, false),
-        "v_permlane32_swap_b32" => (permlane_swap::<32>, false),
-        "v_bitop3_b32" => (bitop3::<{ u32::MAX }>, false),
-        "v_bitop3_b16" => (bitop3::<0xffff>, false),
-        "v_movrels_b32" => (movrel::<true, false>, false),
-        "v_movreld_b32" => (movrel::<false, true>, false),
-        "v_movrelsd_b32" => (movrel::<true, true>, false),
-        "s_set_gpr_idx_on" => (set_gpr_idx_on, true),
-        "s_set_gpr_idx_off" => (set_gpr_idx_off, true),
-        "s_set_gpr_idx_idx" => (set_gpr_idx_idx, true),
-        "s_set_gpr_idx_mode" => (set_gpr_idx_mode, true),
-        _ => return None,
-    })
+/// Handlers.
+pub fn run(f: Cross) -> Run {
+    match f {
+        Cross::ReadfirstlaneB32 => readfirstlane,
+        Cross::ReadlaneB32 => readlane,
+        Cross::WritelaneB32 => writelane,
+        Cross::MbcntLoU32B32 => mbcnt::<false>,
+        Cross::MbcntHiU32B32 => mbcnt::<true>,
+        Cross::SwapB32 => swap,
+        Cross::SwapB16 => swap16,
+        Cross::SwaprelB32 => movrel2::<true>,
+        Cross::Movrelsd2B32 => movrel2::<false>,
+        Cross::MqsadU32U8 => mqsad_u32,
+        Cross::Permlane16B32 => permlane16::<false, false>,
+        Cross::Permlanex16B32 => permlane16::<true, false>,
+        Cross::Permlane16VarB32 => permlane16::<false, true>,
+        Cross::Permlanex16VarB32 => permlane16::<true, true>,
+        Cross::Permlane64B32 => permlane64,
+        Cross::Permlane16SwapB32 => permlane_swap::<16>,
+        Cross::Permlane32SwapB32 => permlane_swap::<32>,
+        Cross::Bitop3B32 => bitop3::<{ u32::MAX }>,
+        Cross::Bitop3B16 => bitop3::<0xffff>,
+        Cross::MovrelsB32 => movrel::<true, false>,
+        Cross::MovreldB32 => movrel::<false, true>,
+        Cross::MovrelsdB32 => movrel::<true, true>,
+        Cross::SetGprIdxOn => set_gpr_idx_on,
+        Cross::SetGprIdxOff => set_gpr_idx_off,
+        Cross::SetGprIdxIdx => set_gpr_idx_idx,
+        Cross::SetGprIdxMode => set_gpr_idx_mode,
+    }
 }

@@ -8,10 +8,12 @@
 // `lg` is "ordered and unequal", which `!=` is not for NaN.
 #![allow(clippy::double_comparisons)]
 
-use crate::lanes::F16;
+use crate::lanes::{F16, Ty};
 use crate::numeric::*;
 use crate::sem::round;
 use crate::wave::{Ctl, EXEC, Kind, M0, Run, SCC, SINK, Src, UOp, Wave};
+use barewave_isa::action::{Action, Comparison, Number, Salu};
+use std::cmp::Ordering::{self, Equal, Greater, Less};
 
 /// A type that scalar operands are read as.
 trait Scalar: Copy {
@@ -193,71 +195,74 @@ macro_rules! wrexec {
         })
     };
 }
-macro_rules! cmp {
-    ($T:ty, $e:expr) => {
-        s!(|w, a: $T, b: $T| -> Nothing {
-            let f: fn($T, $T) -> bool = $e;
-            w.set_scc(f(a, b));
-            Nothing
-        })
-    };
-}
-/// As [`cmp`] for halves, compared as singles.
-macro_rules! cmp16 {
-    ($e:expr) => {
-        s!(|w, a: F16, b: F16| -> Nothing {
-            let f: fn(f32, f32) -> bool = $e;
-            w.set_scc(f(f16_to_f32(a), f16_to_f32(b)));
-            Nothing
-        })
-    };
-}
-
-fn float_compare(relation: &str) -> Option<fn(f32, f32) -> bool> {
-    Some(match relation {
-        "lt" => |a, b| a < b,
-        "eq" => |a, b| a == b,
-        "le" => |a, b| a <= b,
-        "gt" => |a, b| a > b,
-        "lg" => |a, b| a < b || a > b,
-        "ge" => |a, b| a >= b,
-        "o" => |a, b| !a.is_nan() && !b.is_nan(),
-        "u" => |a, b| a.is_nan() || b.is_nan(),
-        "nge" => |a, b| a.is_nan() || b.is_nan() || a < b,
-        "nlg" => |a, b| a.is_nan() || b.is_nan() || a == b,
-        "ngt" => |a, b| a.is_nan() || b.is_nan() || a <= b,
-        "nle" => |a, b| a.is_nan() || b.is_nan() || a > b,
-        "neq" => |a, b| a != b,
-        "nlt" => |a, b| a.is_nan() || b.is_nan() || a >= b,
-        _ => return None,
-    })
+/// True when the relation holds between two numbers that compare as said.
+#[inline(always)]
+fn holds(relation: Comparison, order: Option<Ordering>) -> bool {
+    use Comparison::*;
+    let (lt, eq, gt) = (order == Some(Less), order == Some(Equal), order == Some(Greater));
+    match relation {
+        False => false,
+        Lt => lt,
+        Eq => eq,
+        Le => lt || eq,
+        Gt => gt,
+        Lg => lt || gt,
+        Ge => gt || eq,
+        Ordered => order.is_some(),
+        Unordered => order.is_none(),
+        Nge => !(gt || eq),
+        Nlg => !(lt || gt),
+        Ngt => !gt,
+        Nle => !(lt || eq),
+        Neq | Ne => !eq,
+        Nlt => !lt,
+        True | Tru => true,
+    }
 }
 
-/// Handler of a float compare: the relation is looked up when it runs, these are rare.
-fn float_cmp(name: &str) -> Option<Run> {
-    let rest = name.strip_prefix("s_cmp_")?;
-    let (relation, ty) = rest.rsplit_once('_')?;
-    float_compare(relation)?;
+/// Handler of a compare.
+#[rustfmt::skip]
+pub fn compare(relation: Comparison, number: Number) -> Run {
     macro_rules! all {
-        ($($r:literal)*) => {
-            match (relation, ty) {
-                $(
-                    ($r, "f32") => s!(|w, a: f32, b: f32| -> Nothing {
-                        w.set_scc(float_compare($r).is_some_and(|f| f(a, b)));
-                        Nothing
-                    }),
-                    ($r, "f16") => cmp16!(|a, b| float_compare($r).is_some_and(|f| f(a, b))),
-                )*
-                _ => return None,
+        ($T:ty, |$x:ident| $value:expr, $($r:ident)*) => {
+            match relation {
+                $(Comparison::$r => s!(|w, a: $T, b: $T| -> Nothing {
+                    let number = |$x: $T| $value;
+                    w.set_scc(holds(Comparison::$r, number(a).partial_cmp(&number(b))));
+                    Nothing
+                }),)*
             }
         };
+        ($T:ty, |$x:ident| $value:expr) => {
+            all!($T, |$x| $value, False Lt Eq Le Gt Ne Lg Ge Ordered Unordered Nge Nlg Ngt Nle Neq Nlt True Tru)
+        };
     }
-    Some(all!("lt" "eq" "le" "gt" "lg" "ge" "o" "u" "nge" "nlg" "ngt" "nle" "neq" "nlt"))
+    match number {
+        Number::I16 | Number::I32 => all!(i32, |x| x),
+        Number::U16 | Number::U32 => all!(u32, |x| x),
+        Number::I64 => all!(i64, |x| x),
+        Number::U64 => all!(u64, |x| x),
+        Number::F16 => all!(F16, |x| f16_to_f32(x)),
+        Number::F32 => all!(f32, |x| x),
+        Number::F64 => all!(u64, |x| f64::from_bits(x)),
+    }
 }
 
 /// Relative scalar moves: M0 is added to the register number.
 fn moved(w: &Wave, at: u32) -> usize {
     (at as usize + w.s[M0] as usize).min(SINK as usize)
+}
+
+/// The type of scalar arithmetic whose denormals and rounding MODE governs; none of all else.
+pub fn float_type(action: &Action) -> Option<Ty> {
+    use Salu::*;
+    match action {
+        Action::Salu(AddF32 | SubF32 | MulF32 | MinF32 | MaxF32 | MinimumF32 | MaximumF32 | FmacF32) => Some(Ty::F32),
+        Action::Salu(CeilF32 | FloorF32 | TruncF32 | RndneF32) => Some(Ty::F32),
+        Action::Salu(AddF16 | SubF16 | MulF16 | MinF16 | MaxF16 | MinimumF16 | MaximumF16 | FmacF16) => Some(Ty::F16),
+        Action::Salu(CeilF16 | FloorF16 | TruncF16 | RndneF16) => Some(Ty::F16),
+        _ => None,
+    }
 }
 
 /// Float arithmetic: where MODE is not the usual one, denormals are flushed and results rounded as it says; `UOp::inner`
@@ -294,121 +299,121 @@ pub unsafe fn float(w: &mut Wave, op: &UOp) -> Ctl {
     Ctl::Next
 }
 
-/// Handler by name.
+/// Handlers.
 #[rustfmt::skip]
-pub fn find(name: &str) -> Option<Run> {
-    Some(match name {
-        "s_mov_b32" | "s_movk_i32" => s!(|w, a: u32| -> u32 { a }),
-        "s_mov_b64" => s!(|w, a: u64| -> u64 { a }),
-        "s_cmov_b32" | "s_cmovk_i32" => {
+pub fn run(f: Salu) -> Run {
+    match f {
+        Salu::MovB32 => s!(|w, a: u32| -> u32 { a }),
+        Salu::MovB64 => s!(|w, a: u64| -> u64 { a }),
+        Salu::CmovB32 => {
             unsafe fn f(w: &mut Wave, op: &UOp) -> Ctl {
                 if w.s[SCC] != 0 { w.s[op.dst as usize] = w.r32(&op.src[0]); }
                 Ctl::Next
             }
             f
         }
-        "s_cmov_b64" => {
+        Salu::CmovB64 => {
             unsafe fn f(w: &mut Wave, op: &UOp) -> Ctl {
                 if w.s[SCC] != 0 { let v = w.r64(&op.src[0]); w.set_pair(op.dst as usize, v); }
                 Ctl::Next
             }
             f
         }
-        "s_cselect_b32" => s!(|w, a: u32, b: u32| -> u32 { if w.s[SCC] != 0 { a } else { b } }),
-        "s_cselect_b64" => s!(|w, a: u64, b: u64| -> u64 { if w.s[SCC] != 0 { a } else { b } }),
-        "s_not_b32" => s!(|w, a: u32| -> u32 { w.set_scc(!a != 0); !a }),
-        "s_not_b64" => s!(|w, a: u64| -> u64 { w.set_scc(!a != 0); !a }),
-        "s_add_u32" => s!(|w, a: u32, b: u32| -> u32 { let (r, c) = a.overflowing_add(b); w.set_scc(c); r }),
-        "s_sub_u32" => s!(|w, a: u32, b: u32| -> u32 { let (r, c) = a.overflowing_sub(b); w.set_scc(c); r }),
-        "s_add_i32" => s!(|w, a: i32, b: i32| -> i32 { let (r, c) = a.overflowing_add(b); w.set_scc(c); r }),
-        "s_sub_i32" => s!(|w, a: i32, b: i32| -> i32 { let (r, c) = a.overflowing_sub(b); w.set_scc(c); r }),
-        "s_addc_u32" => s!(|w, a: u32, b: u32| -> u32 { let r = a as u64 + b as u64 + w.s[SCC] as u64; w.set_scc(r >> 32 != 0); r as u32 }),
-        "s_subb_u32" => s!(|w, a: u32, b: u32| -> u32 {
+        Salu::CselectB32 => s!(|w, a: u32, b: u32| -> u32 { if w.s[SCC] != 0 { a } else { b } }),
+        Salu::CselectB64 => s!(|w, a: u64, b: u64| -> u64 { if w.s[SCC] != 0 { a } else { b } }),
+        Salu::NotB32 => s!(|w, a: u32| -> u32 { w.set_scc(!a != 0); !a }),
+        Salu::NotB64 => s!(|w, a: u64| -> u64 { w.set_scc(!a != 0); !a }),
+        Salu::AddU32 => s!(|w, a: u32, b: u32| -> u32 { let (r, c) = a.overflowing_add(b); w.set_scc(c); r }),
+        Salu::SubU32 => s!(|w, a: u32, b: u32| -> u32 { let (r, c) = a.overflowing_sub(b); w.set_scc(c); r }),
+        Salu::AddI32 => s!(|w, a: i32, b: i32| -> i32 { let (r, c) = a.overflowing_add(b); w.set_scc(c); r }),
+        Salu::SubI32 => s!(|w, a: i32, b: i32| -> i32 { let (r, c) = a.overflowing_sub(b); w.set_scc(c); r }),
+        Salu::AddcU32 => s!(|w, a: u32, b: u32| -> u32 { let r = a as u64 + b as u64 + w.s[SCC] as u64; w.set_scc(r >> 32 != 0); r as u32 }),
+        Salu::SubbU32 => s!(|w, a: u32, b: u32| -> u32 {
             let r = (a as u64).wrapping_sub(b as u64).wrapping_sub(w.s[SCC] as u64);
             w.set_scc(r >> 32 != 0);
             r as u32
         }),
-        "s_add_nc_u64" => s!(|w, a: u64, b: u64| -> u64 { a.wrapping_add(b) }),
-        "s_sub_nc_u64" => s!(|w, a: u64, b: u64| -> u64 { a.wrapping_sub(b) }),
-        "s_mul_u64" => s!(|w, a: u64, b: u64| -> u64 { a.wrapping_mul(b) }),
-        "s_mul_i32" => s!(|w, a: u32, b: u32| -> u32 { a.wrapping_mul(b) }),
-        "s_mul_hi_u32" => s!(|w, a: u32, b: u32| -> u32 { ((a as u64 * b as u64) >> 32) as u32 }),
-        "s_mul_hi_i32" => s!(|w, a: i32, b: i32| -> i32 { ((a as i64 * b as i64) >> 32) as i32 }),
+        Salu::AddNcU64 => s!(|w, a: u64, b: u64| -> u64 { a.wrapping_add(b) }),
+        Salu::SubNcU64 => s!(|w, a: u64, b: u64| -> u64 { a.wrapping_sub(b) }),
+        Salu::MulU64 => s!(|w, a: u64, b: u64| -> u64 { a.wrapping_mul(b) }),
+        Salu::MulI32 => s!(|w, a: u32, b: u32| -> u32 { a.wrapping_mul(b) }),
+        Salu::MulHiU32 => s!(|w, a: u32, b: u32| -> u32 { ((a as u64 * b as u64) >> 32) as u32 }),
+        Salu::MulHiI32 => s!(|w, a: i32, b: i32| -> i32 { ((a as i64 * b as i64) >> 32) as i32 }),
         // The destination is a source too (appended when decoded).
-        "s_addk_i32" => s!(|w, k: i32, a: i32| -> i32 { let (r, c) = a.overflowing_add(k); w.set_scc(c); r }),
-        "s_mulk_i32" => s!(|w, k: u32, a: u32| -> u32 { a.wrapping_mul(k) }),
-        "s_min_i32" => s!(|w, a: i32, b: i32| -> i32 { w.set_scc(a < b); a.min(b) }),
-        "s_max_i32" => s!(|w, a: i32, b: i32| -> i32 { w.set_scc(a > b); a.max(b) }),
-        "s_min_u32" => s!(|w, a: u32, b: u32| -> u32 { w.set_scc(a < b); a.min(b) }),
-        "s_max_u32" => s!(|w, a: u32, b: u32| -> u32 { w.set_scc(a > b); a.max(b) }),
-        "s_abs_i32" => s!(|w, a: i32| -> i32 { let r = a.wrapping_abs(); w.set_scc(r != 0); r }),
-        "s_absdiff_i32" => s!(|w, a: i32, b: i32| -> i32 { let r = a.wrapping_sub(b).wrapping_abs(); w.set_scc(r != 0); r }),
-        "s_and_b32" => logic!(u32, |a, b| a & b),
-        "s_and_b64" => logic!(u64, |a, b| a & b),
-        "s_or_b32" => logic!(u32, |a, b| a | b),
-        "s_or_b64" => logic!(u64, |a, b| a | b),
-        "s_xor_b32" => logic!(u32, |a, b| a ^ b),
-        "s_xor_b64" => logic!(u64, |a, b| a ^ b),
-        "s_andn2_b32" => logic!(u32, |a, b| a & !b),
-        "s_andn2_b64" => logic!(u64, |a, b| a & !b),
-        "s_orn2_b32" => logic!(u32, |a, b| a | !b),
-        "s_orn2_b64" => logic!(u64, |a, b| a | !b),
-        "s_nand_b32" => logic!(u32, |a, b| !(a & b)),
-        "s_nand_b64" => logic!(u64, |a, b| !(a & b)),
-        "s_nor_b32" => logic!(u32, |a, b| !(a | b)),
-        "s_nor_b64" => logic!(u64, |a, b| !(a | b)),
-        "s_xnor_b32" => logic!(u32, |a, b| !(a ^ b)),
-        "s_xnor_b64" => logic!(u64, |a, b| !(a ^ b)),
-        "s_lshl_b32" => logic!(u32, |a, b| a << (b & 31)),
-        "s_lshr_b32" => logic!(u32, |a, b| a >> (b & 31)),
-        "s_ashr_i32" => logic!(u32, |a, b| ((a as i32) >> (b & 31)) as u32),
-        "s_lshl_b64" => s!(|w, a: u64, b: u32| -> u64 { let r = a << (b & 63); w.set_scc(r != 0); r }),
-        "s_lshr_b64" => s!(|w, a: u64, b: u32| -> u64 { let r = a >> (b & 63); w.set_scc(r != 0); r }),
-        "s_ashr_i64" => s!(|w, a: i64, b: u32| -> i64 { let r = a >> (b & 63); w.set_scc(r != 0); r }),
-        "s_lshl1_add_u32" => s!(|w, a: u32, b: u32| -> u32 { let r = ((a as u64) << 1) + b as u64; w.set_scc(r >> 32 != 0); r as u32 }),
-        "s_lshl2_add_u32" => s!(|w, a: u32, b: u32| -> u32 { let r = ((a as u64) << 2) + b as u64; w.set_scc(r >> 32 != 0); r as u32 }),
-        "s_lshl3_add_u32" => s!(|w, a: u32, b: u32| -> u32 { let r = ((a as u64) << 3) + b as u64; w.set_scc(r >> 32 != 0); r as u32 }),
-        "s_lshl4_add_u32" => s!(|w, a: u32, b: u32| -> u32 { let r = ((a as u64) << 4) + b as u64; w.set_scc(r >> 32 != 0); r as u32 }),
-        "s_bfm_b32" => s!(|w, a: u32, b: u32| -> u32 { (1u32 << (a & 31)).wrapping_sub(1) << (b & 31) }),
-        "s_bfm_b64" => s!(|w, a: u32, b: u32| -> u64 { (1u64 << (a & 63)).wrapping_sub(1) << (b & 63) }),
-        "s_bfe_u32" => s!(|w, a: u32, b: u32| -> u32 { let r = s_bfe_u32(a, b); w.set_scc(r != 0); r }),
-        "s_bfe_i32" => s!(|w, a: u32, b: u32| -> i32 { let r = s_bfe_i32(a, b); w.set_scc(r != 0); r }),
-        "s_bfe_u64" => s!(|w, a: u64, b: u32| -> u64 { let r = s_bfe_u64(a, b); w.set_scc(r != 0); r }),
-        "s_bfe_i64" => s!(|w, a: u64, b: u32| -> i64 { let r = s_bfe_i64(a, b); w.set_scc(r != 0); r }),
-        "s_brev_b32" => s!(|w, a: u32| -> u32 { a.reverse_bits() }),
-        "s_brev_b64" => s!(|w, a: u64| -> u64 { a.reverse_bits() }),
-        "s_bcnt0_i32_b32" => s!(|w, a: u32| -> u32 { let r = a.count_zeros(); w.set_scc(r != 0); r }),
-        "s_bcnt0_i32_b64" => s!(|w, a: u64| -> u32 { let r = a.count_zeros(); w.set_scc(r != 0); r }),
-        "s_bcnt1_i32_b32" => s!(|w, a: u32| -> u32 { let r = a.count_ones(); w.set_scc(r != 0); r }),
-        "s_bcnt1_i32_b64" => s!(|w, a: u64| -> u32 { let r = a.count_ones(); w.set_scc(r != 0); r }),
-        "s_ff0_i32_b32" => s!(|w, a: u32| -> u32 { if a == u32::MAX { u32::MAX } else { a.trailing_ones() } }),
-        "s_ff0_i32_b64" => s!(|w, a: u64| -> u32 { if a == u64::MAX { u32::MAX } else { a.trailing_ones() } }),
-        "s_ff1_i32_b32" => s!(|w, a: u32| -> u32 { if a == 0 { u32::MAX } else { a.trailing_zeros() } }),
-        "s_ff1_i32_b64" => s!(|w, a: u64| -> u32 { if a == 0 { u32::MAX } else { a.trailing_zeros() } }),
-        "s_flbit_i32_b32" => s!(|w, a: u32| -> u32 { if a == 0 { u32::MAX } else { a.leading_zeros() } }),
-        "s_flbit_i32_b64" => s!(|w, a: u64| -> u32 { if a == 0 { u32::MAX } else { a.leading_zeros() } }),
-        "s_flbit_i32" => s!(|w, a: i32| -> u32 { flbit_signed(a as i64, 32) }),
-        "s_flbit_i32_i64" => s!(|w, a: i64| -> u32 { flbit_signed(a, 64) }),
-        "s_sext_i32_i8" => s!(|w, a: u32| -> i32 { a as u8 as i8 as i32 }),
-        "s_sext_i32_i16" => s!(|w, a: u32| -> i32 { a as u16 as i16 as i32 }),
-        "s_bitset0_b32" => s!(|w, a: u32, d: u32| -> u32 { d & !(1 << (a & 31)) }),
-        "s_bitset1_b32" => s!(|w, a: u32, d: u32| -> u32 { d | 1 << (a & 31) }),
-        "s_bitset0_b64" => s!(|w, a: u32, d: u64| -> u64 { d & !(1 << (a & 63)) }),
-        "s_bitset1_b64" => s!(|w, a: u32, d: u64| -> u64 { d | 1 << (a & 63) }),
-        "s_bitcmp0_b32" => s!(|w, a: u32, b: u32| -> Nothing { w.set_scc(a >> (b & 31) & 1 == 0); Nothing }),
-        "s_bitcmp1_b32" => s!(|w, a: u32, b: u32| -> Nothing { w.set_scc(a >> (b & 31) & 1 == 1); Nothing }),
-        "s_bitcmp0_b64" => s!(|w, a: u64, b: u32| -> Nothing { w.set_scc(a >> (b & 63) & 1 == 0); Nothing }),
-        "s_bitcmp1_b64" => s!(|w, a: u64, b: u32| -> Nothing { w.set_scc(a >> (b & 63) & 1 == 1); Nothing }),
-        "s_bitreplicate_b64_b32" => s!(|w, a: u32| -> u64 { replicate(a) }),
-        "s_quadmask_b32" => s!(|w, a: u32| -> u32 { let r = quad_mask(a as u64) as u32; w.set_scc(r != 0); r }),
-        "s_quadmask_b64" => s!(|w, a: u64| -> u64 { let r = quad_mask(a); w.set_scc(r != 0); r }),
-        "s_wqm_b32" => s!(|w, a: u32| -> u32 { let r = whole_quads(a as u64) as u32; w.set_scc(r != 0); r }),
-        "s_wqm_b64" => s!(|w, a: u64| -> u64 { let r = whole_quads(a); w.set_scc(r != 0); r }),
-        "s_pack_ll_b32_b16" => s!(|w, a: u32, b: u32| -> u32 { a & 0xffff | b << 16 }),
-        "s_pack_lh_b32_b16" => s!(|w, a: u32, b: u32| -> u32 { a & 0xffff | b & 0xffff_0000 }),
-        "s_pack_hh_b32_b16" => s!(|w, a: u32, b: u32| -> u32 { a >> 16 | b & 0xffff_0000 }),
-        "s_pack_hl_b32_b16" => s!(|w, a: u32, b: u32| -> u32 { a >> 16 | b << 16 }),
-        "s_movrels_b32" => {
+        Salu::AddkI32 => s!(|w, k: i32, a: i32| -> i32 { let (r, c) = a.overflowing_add(k); w.set_scc(c); r }),
+        Salu::MulkI32 => s!(|w, k: u32, a: u32| -> u32 { a.wrapping_mul(k) }),
+        Salu::MinI32 => s!(|w, a: i32, b: i32| -> i32 { w.set_scc(a < b); a.min(b) }),
+        Salu::MaxI32 => s!(|w, a: i32, b: i32| -> i32 { w.set_scc(a > b); a.max(b) }),
+        Salu::MinU32 => s!(|w, a: u32, b: u32| -> u32 { w.set_scc(a < b); a.min(b) }),
+        Salu::MaxU32 => s!(|w, a: u32, b: u32| -> u32 { w.set_scc(a > b); a.max(b) }),
+        Salu::AbsI32 => s!(|w, a: i32| -> i32 { let r = a.wrapping_abs(); w.set_scc(r != 0); r }),
+        Salu::AbsdiffI32 => s!(|w, a: i32, b: i32| -> i32 { let r = a.wrapping_sub(b).wrapping_abs(); w.set_scc(r != 0); r }),
+        Salu::AndB32 => logic!(u32, |a, b| a & b),
+        Salu::AndB64 => logic!(u64, |a, b| a & b),
+        Salu::OrB32 => logic!(u32, |a, b| a | b),
+        Salu::OrB64 => logic!(u64, |a, b| a | b),
+        Salu::XorB32 => logic!(u32, |a, b| a ^ b),
+        Salu::XorB64 => logic!(u64, |a, b| a ^ b),
+        Salu::Andn2B32 => logic!(u32, |a, b| a & !b),
+        Salu::Andn2B64 => logic!(u64, |a, b| a & !b),
+        Salu::Orn2B32 => logic!(u32, |a, b| a | !b),
+        Salu::Orn2B64 => logic!(u64, |a, b| a | !b),
+        Salu::NandB32 => logic!(u32, |a, b| !(a & b)),
+        Salu::NandB64 => logic!(u64, |a, b| !(a & b)),
+        Salu::NorB32 => logic!(u32, |a, b| !(a | b)),
+        Salu::NorB64 => logic!(u64, |a, b| !(a | b)),
+        Salu::XnorB32 => logic!(u32, |a, b| !(a ^ b)),
+        Salu::XnorB64 => logic!(u64, |a, b| !(a ^ b)),
+        Salu::LshlB32 => logic!(u32, |a, b| a << (b & 31)),
+        Salu::LshrB32 => logic!(u32, |a, b| a >> (b & 31)),
+        Salu::AshrI32 => logic!(u32, |a, b| ((a as i32) >> (b & 31)) as u32),
+        Salu::LshlB64 => s!(|w, a: u64, b: u32| -> u64 { let r = a << (b & 63); w.set_scc(r != 0); r }),
+        Salu::LshrB64 => s!(|w, a: u64, b: u32| -> u64 { let r = a >> (b & 63); w.set_scc(r != 0); r }),
+        Salu::AshrI64 => s!(|w, a: i64, b: u32| -> i64 { let r = a >> (b & 63); w.set_scc(r != 0); r }),
+        Salu::Lshl1AddU32 => s!(|w, a: u32, b: u32| -> u32 { let r = ((a as u64) << 1) + b as u64; w.set_scc(r >> 32 != 0); r as u32 }),
+        Salu::Lshl2AddU32 => s!(|w, a: u32, b: u32| -> u32 { let r = ((a as u64) << 2) + b as u64; w.set_scc(r >> 32 != 0); r as u32 }),
+        Salu::Lshl3AddU32 => s!(|w, a: u32, b: u32| -> u32 { let r = ((a as u64) << 3) + b as u64; w.set_scc(r >> 32 != 0); r as u32 }),
+        Salu::Lshl4AddU32 => s!(|w, a: u32, b: u32| -> u32 { let r = ((a as u64) << 4) + b as u64; w.set_scc(r >> 32 != 0); r as u32 }),
+        Salu::BfmB32 => s!(|w, a: u32, b: u32| -> u32 { (1u32 << (a & 31)).wrapping_sub(1) << (b & 31) }),
+        Salu::BfmB64 => s!(|w, a: u32, b: u32| -> u64 { (1u64 << (a & 63)).wrapping_sub(1) << (b & 63) }),
+        Salu::BfeU32 => s!(|w, a: u32, b: u32| -> u32 { let r = s_bfe_u32(a, b); w.set_scc(r != 0); r }),
+        Salu::BfeI32 => s!(|w, a: u32, b: u32| -> i32 { let r = s_bfe_i32(a, b); w.set_scc(r != 0); r }),
+        Salu::BfeU64 => s!(|w, a: u64, b: u32| -> u64 { let r = s_bfe_u64(a, b); w.set_scc(r != 0); r }),
+        Salu::BfeI64 => s!(|w, a: u64, b: u32| -> i64 { let r = s_bfe_i64(a, b); w.set_scc(r != 0); r }),
+        Salu::BrevB32 => s!(|w, a: u32| -> u32 { a.reverse_bits() }),
+        Salu::BrevB64 => s!(|w, a: u64| -> u64 { a.reverse_bits() }),
+        Salu::Bcnt0I32B32 => s!(|w, a: u32| -> u32 { let r = a.count_zeros(); w.set_scc(r != 0); r }),
+        Salu::Bcnt0I32B64 => s!(|w, a: u64| -> u32 { let r = a.count_zeros(); w.set_scc(r != 0); r }),
+        Salu::Bcnt1I32B32 => s!(|w, a: u32| -> u32 { let r = a.count_ones(); w.set_scc(r != 0); r }),
+        Salu::Bcnt1I32B64 => s!(|w, a: u64| -> u32 { let r = a.count_ones(); w.set_scc(r != 0); r }),
+        Salu::Ff0I32B32 => s!(|w, a: u32| -> u32 { if a == u32::MAX { u32::MAX } else { a.trailing_ones() } }),
+        Salu::Ff0I32B64 => s!(|w, a: u64| -> u32 { if a == u64::MAX { u32::MAX } else { a.trailing_ones() } }),
+        Salu::Ff1I32B32 => s!(|w, a: u32| -> u32 { if a == 0 { u32::MAX } else { a.trailing_zeros() } }),
+        Salu::Ff1I32B64 => s!(|w, a: u64| -> u32 { if a == 0 { u32::MAX } else { a.trailing_zeros() } }),
+        Salu::FlbitI32B32 => s!(|w, a: u32| -> u32 { if a == 0 { u32::MAX } else { a.leading_zeros() } }),
+        Salu::FlbitI32B64 => s!(|w, a: u64| -> u32 { if a == 0 { u32::MAX } else { a.leading_zeros() } }),
+        Salu::FlbitI32 => s!(|w, a: i32| -> u32 { flbit_signed(a as i64, 32) }),
+        Salu::FlbitI32I64 => s!(|w, a: i64| -> u32 { flbit_signed(a, 64) }),
+        Salu::SextI32I8 => s!(|w, a: u32| -> i32 { a as u8 as i8 as i32 }),
+        Salu::SextI32I16 => s!(|w, a: u32| -> i32 { a as u16 as i16 as i32 }),
+        Salu::Bitset0B32 => s!(|w, a: u32, d: u32| -> u32 { d & !(1 << (a & 31)) }),
+        Salu::Bitset1B32 => s!(|w, a: u32, d: u32| -> u32 { d | 1 << (a & 31) }),
+        Salu::Bitset0B64 => s!(|w, a: u32, d: u64| -> u64 { d & !(1 << (a & 63)) }),
+        Salu::Bitset1B64 => s!(|w, a: u32, d: u64| -> u64 { d | 1 << (a & 63) }),
+        Salu::Bitcmp0B32 => s!(|w, a: u32, b: u32| -> Nothing { w.set_scc(a >> (b & 31) & 1 == 0); Nothing }),
+        Salu::Bitcmp1B32 => s!(|w, a: u32, b: u32| -> Nothing { w.set_scc(a >> (b & 31) & 1 == 1); Nothing }),
+        Salu::Bitcmp0B64 => s!(|w, a: u64, b: u32| -> Nothing { w.set_scc(a >> (b & 63) & 1 == 0); Nothing }),
+        Salu::Bitcmp1B64 => s!(|w, a: u64, b: u32| -> Nothing { w.set_scc(a >> (b & 63) & 1 == 1); Nothing }),
+        Salu::BitreplicateB64B32 => s!(|w, a: u32| -> u64 { replicate(a) }),
+        Salu::QuadmaskB32 => s!(|w, a: u32| -> u32 { let r = quad_mask(a as u64) as u32; w.set_scc(r != 0); r }),
+        Salu::QuadmaskB64 => s!(|w, a: u64| -> u64 { let r = quad_mask(a); w.set_scc(r != 0); r }),
+        Salu::WqmB32 => s!(|w, a: u32| -> u32 { let r = whole_quads(a as u64) as u32; w.set_scc(r != 0); r }),
+        Salu::WqmB64 => s!(|w, a: u64| -> u64 { let r = whole_quads(a); w.set_scc(r != 0); r }),
+        Salu::PackLlB32B16 => s!(|w, a: u32, b: u32| -> u32 { a & 0xffff | b << 16 }),
+        Salu::PackLhB32B16 => s!(|w, a: u32, b: u32| -> u32 { a & 0xffff | b & 0xffff_0000 }),
+        Salu::PackHhB32B16 => s!(|w, a: u32, b: u32| -> u32 { a >> 16 | b & 0xffff_0000 }),
+        Salu::PackHlB32B16 => s!(|w, a: u32, b: u32| -> u32 { a >> 16 | b << 16 }),
+        Salu::MovrelsB32 => {
             unsafe fn f(w: &mut Wave, op: &UOp) -> Ctl {
                 let i = moved(w, op.src[0].at);
                 w.s[op.dst as usize] = w.s[i];
@@ -416,7 +421,7 @@ pub fn find(name: &str) -> Option<Run> {
             }
             f
         }
-        "s_movrels_b64" => {
+        Salu::MovrelsB64 => {
             unsafe fn f(w: &mut Wave, op: &UOp) -> Ctl {
                 let v = w.pair(moved(w, op.src[0].at));
                 w.set_pair(op.dst as usize, v);
@@ -424,7 +429,7 @@ pub fn find(name: &str) -> Option<Run> {
             }
             f
         }
-        "s_movreld_b32" => {
+        Salu::MovreldB32 => {
             unsafe fn f(w: &mut Wave, op: &UOp) -> Ctl {
                 let i = moved(w, op.dst);
                 w.s[i] = w.r32(&op.src[0]);
@@ -433,7 +438,7 @@ pub fn find(name: &str) -> Option<Run> {
             f
         }
         // M0 bits 9:0 move the source, 25:16 the destination.
-        "s_movrelsd_2_b32" => {
+        Salu::Movrelsd2B32 => {
             unsafe fn f(w: &mut Wave, op: &UOp) -> Ctl {
                 let m0 = w.s[M0];
                 let from = (op.src[0].at + (m0 & 0x3ff)) as usize;
@@ -445,7 +450,7 @@ pub fn find(name: &str) -> Option<Run> {
             }
             f
         }
-        "s_movreld_b64" => {
+        Salu::MovreldB64 => {
             unsafe fn f(w: &mut Wave, op: &UOp) -> Ctl {
                 let v = w.r64(&op.src[0]);
                 w.set_pair(moved(w, op.dst), v);
@@ -453,99 +458,71 @@ pub fn find(name: &str) -> Option<Run> {
             }
             f
         }
-        "s_cmp_eq_i32" | "s_cmp_eq_u32" | "s_cmpk_eq_i32" | "s_cmpk_eq_u32" => cmp!(u32, |a, b| a == b),
-        "s_cmp_lg_i32" | "s_cmp_lg_u32" | "s_cmpk_lg_i32" | "s_cmpk_lg_u32" => cmp!(u32, |a, b| a != b),
-        "s_cmp_gt_i32" | "s_cmpk_gt_i32" => cmp!(i32, |a, b| a > b),
-        "s_cmp_ge_i32" | "s_cmpk_ge_i32" => cmp!(i32, |a, b| a >= b),
-        "s_cmp_lt_i32" | "s_cmpk_lt_i32" => cmp!(i32, |a, b| a < b),
-        "s_cmp_le_i32" | "s_cmpk_le_i32" => cmp!(i32, |a, b| a <= b),
-        "s_cmp_gt_u32" | "s_cmpk_gt_u32" => cmp!(u32, |a, b| a > b),
-        "s_cmp_ge_u32" | "s_cmpk_ge_u32" => cmp!(u32, |a, b| a >= b),
-        "s_cmp_lt_u32" | "s_cmpk_lt_u32" => cmp!(u32, |a, b| a < b),
-        "s_cmp_le_u32" | "s_cmpk_le_u32" => cmp!(u32, |a, b| a <= b),
-        "s_cmp_eq_u64" => cmp!(u64, |a, b| a == b),
-        "s_cmp_lg_u64" => cmp!(u64, |a, b| a != b),
-        "s_and_saveexec_b32" => saveexec!(32, |a, e| a & e),
-        "s_and_saveexec_b64" => saveexec!(64, |a, e| a & e),
-        "s_or_saveexec_b32" => saveexec!(32, |a, e| a | e),
-        "s_or_saveexec_b64" => saveexec!(64, |a, e| a | e),
-        "s_xor_saveexec_b32" => saveexec!(32, |a, e| a ^ e),
-        "s_xor_saveexec_b64" => saveexec!(64, |a, e| a ^ e),
-        "s_andn1_saveexec_b32" => saveexec!(32, |a, e| !a & e),
-        "s_andn1_saveexec_b64" => saveexec!(64, |a, e| !a & e),
-        "s_andn2_saveexec_b32" => saveexec!(32, |a, e| a & !e),
-        "s_andn2_saveexec_b64" => saveexec!(64, |a, e| a & !e),
-        "s_orn1_saveexec_b32" => saveexec!(32, |a, e| !a | e),
-        "s_orn1_saveexec_b64" => saveexec!(64, |a, e| !a | e),
-        "s_orn2_saveexec_b32" => saveexec!(32, |a, e| a | !e),
-        "s_orn2_saveexec_b64" => saveexec!(64, |a, e| a | !e),
-        "s_nand_saveexec_b32" => saveexec!(32, |a, e| !(a & e)),
-        "s_nand_saveexec_b64" => saveexec!(64, |a, e| !(a & e)),
-        "s_nor_saveexec_b32" => saveexec!(32, |a, e| !(a | e)),
-        "s_nor_saveexec_b64" => saveexec!(64, |a, e| !(a | e)),
-        "s_xnor_saveexec_b32" => saveexec!(32, |a, e| !(a ^ e)),
-        "s_xnor_saveexec_b64" => saveexec!(64, |a, e| !(a ^ e)),
-        "s_andn1_wrexec_b32" => wrexec!(32, |a, e| !a & e),
-        "s_andn1_wrexec_b64" => wrexec!(64, |a, e| !a & e),
-        "s_andn2_wrexec_b32" => wrexec!(32, |a, e| a & !e),
-        "s_andn2_wrexec_b64" => wrexec!(64, |a, e| a & !e),
-        "s_add_f32" => s!(|w, a: f32, b: f32| -> f32 { a + b }),
-        "s_sub_f32" => s!(|w, a: f32, b: f32| -> f32 { a - b }),
-        "s_mul_f32" => s!(|w, a: f32, b: f32| -> f32 { a * b }),
-        "s_min_f32" => s!(|w, a: f32, b: f32| -> f32 { min_num(a, b) }),
-        "s_max_f32" => s!(|w, a: f32, b: f32| -> f32 { max_num(a, b) }),
-        "s_minimum_f32" => s!(|w, a: f32, b: f32| -> f32 { minimum(a, b) }),
-        "s_maximum_f32" => s!(|w, a: f32, b: f32| -> f32 { maximum(a, b) }),
-        "s_fmac_f32" | "s_fmaak_f32" | "s_fmamk_f32" => s!(|w, a: f32, b: f32, c: f32| -> f32 { fma(a, b, c) }),
-        "s_ceil_f32" => s!(|w, a: f32| -> f32 { a.ceil() }),
-        "s_floor_f32" => s!(|w, a: f32| -> f32 { a.floor() }),
-        "s_trunc_f32" => s!(|w, a: f32| -> f32 { a.trunc() }),
-        "s_rndne_f32" => s!(|w, a: f32| -> f32 { a.round_ties_even() }),
-        "s_cvt_f32_i32" => s!(|w, a: i32| -> f32 { a as f32 }),
-        "s_cvt_f32_u32" => s!(|w, a: u32| -> f32 { a as f32 }),
-        "s_cvt_i32_f32" => s!(|w, a: f32| -> i32 { a as i32 }),
-        "s_cvt_u32_f32" => s!(|w, a: f32| -> u32 { a as u32 }),
-        "s_cvt_f16_f32" => s!(|w, a: f32| -> F16 { f32_to_f16(a) }),
-        "s_cvt_f32_f16" => s!(|w, a: F16| -> f32 { f16_to_f32(a) }),
-        "s_cvt_hi_f32_f16" => s!(|w, a: u32| -> f32 { f16_to_f32(F16((a >> 16) as u16)) }),
-        "s_cvt_pk_rtz_f16_f32" => s!(|w, a: f32, b: f32| -> u32 { f32_to_f16_rtz(a).0 as u32 | (f32_to_f16_rtz(b).0 as u32) << 16 }),
-        "s_add_f16" => s!(|w, a: F16, b: F16| -> F16 { half2(a, b, |x, y| x + y) }),
-        "s_sub_f16" => s!(|w, a: F16, b: F16| -> F16 { half2(a, b, |x, y| x - y) }),
-        "s_mul_f16" => s!(|w, a: F16, b: F16| -> F16 { half2(a, b, |x, y| x * y) }),
-        "s_min_f16" => s!(|w, a: F16, b: F16| -> F16 { half2(a, b, min_num) }),
-        "s_max_f16" => s!(|w, a: F16, b: F16| -> F16 { half2(a, b, max_num) }),
-        "s_minimum_f16" => s!(|w, a: F16, b: F16| -> F16 { half2(a, b, minimum) }),
-        "s_maximum_f16" => s!(|w, a: F16, b: F16| -> F16 { half2(a, b, maximum) }),
-        "s_fmac_f16" => s!(|w, a: F16, b: F16, c: F16| -> F16 { fma16(a, b, c) }),
-        "s_ceil_f16" => s!(|w, a: F16| -> F16 { half1(a, f32::ceil) }),
-        "s_floor_f16" => s!(|w, a: F16| -> F16 { half1(a, f32::floor) }),
-        "s_trunc_f16" => s!(|w, a: F16| -> F16 { half1(a, f32::trunc) }),
-        "s_rndne_f16" => s!(|w, a: F16| -> F16 { half1(a, f32::round_ties_even) }),
-        "v_s_exp_f32" => s!(|w, a: f32| -> f32 { exp2(a) }),
-        "v_s_log_f32" => s!(|w, a: f32| -> f32 { log2(a) }),
-        "v_s_rcp_f32" => s!(|w, a: f32| -> f32 { rcp(a) }),
-        "v_s_rsq_f32" => s!(|w, a: f32| -> f32 { rsq(a) }),
-        "v_s_sqrt_f32" => s!(|w, a: f32| -> f32 { sqrt(a) }),
-        "v_s_exp_f16" => s!(|w, a: F16| -> F16 { exp2_16(a) }),
-        "v_s_log_f16" => s!(|w, a: F16| -> F16 { log2_16(a) }),
-        "v_s_rcp_f16" => s!(|w, a: F16| -> F16 { half1(a, |x| 1.0 / x) }),
-        "v_s_rsq_f16" => s!(|w, a: F16| -> F16 { f64_to_f16(1.0 / (f16_to_f32(a) as f64).sqrt()) }),
-        "v_s_sqrt_f16" => s!(|w, a: F16| -> F16 { half1(a, f32::sqrt) }),
-        _ => return float_cmp(name),
-    })
-}
-
-/// Instructions whose destination is also their last source.
-pub fn reads_destination(name: &str) -> bool {
-    matches!(
-        name,
-        "s_addk_i32"
-            | "s_mulk_i32"
-            | "s_bitset0_b32"
-            | "s_bitset1_b32"
-            | "s_bitset0_b64"
-            | "s_bitset1_b64"
-            | "s_fmac_f32"
-            | "s_fmac_f16"
-    )
+        Salu::AndSaveexecB32 => saveexec!(32, |a, e| a & e),
+        Salu::AndSaveexecB64 => saveexec!(64, |a, e| a & e),
+        Salu::OrSaveexecB32 => saveexec!(32, |a, e| a | e),
+        Salu::OrSaveexecB64 => saveexec!(64, |a, e| a | e),
+        Salu::XorSaveexecB32 => saveexec!(32, |a, e| a ^ e),
+        Salu::XorSaveexecB64 => saveexec!(64, |a, e| a ^ e),
+        Salu::Andn1SaveexecB32 => saveexec!(32, |a, e| !a & e),
+        Salu::Andn1SaveexecB64 => saveexec!(64, |a, e| !a & e),
+        Salu::Andn2SaveexecB32 => saveexec!(32, |a, e| a & !e),
+        Salu::Andn2SaveexecB64 => saveexec!(64, |a, e| a & !e),
+        Salu::Orn1SaveexecB32 => saveexec!(32, |a, e| !a | e),
+        Salu::Orn1SaveexecB64 => saveexec!(64, |a, e| !a | e),
+        Salu::Orn2SaveexecB32 => saveexec!(32, |a, e| a | !e),
+        Salu::Orn2SaveexecB64 => saveexec!(64, |a, e| a | !e),
+        Salu::NandSaveexecB32 => saveexec!(32, |a, e| !(a & e)),
+        Salu::NandSaveexecB64 => saveexec!(64, |a, e| !(a & e)),
+        Salu::NorSaveexecB32 => saveexec!(32, |a, e| !(a | e)),
+        Salu::NorSaveexecB64 => saveexec!(64, |a, e| !(a | e)),
+        Salu::XnorSaveexecB32 => saveexec!(32, |a, e| !(a ^ e)),
+        Salu::XnorSaveexecB64 => saveexec!(64, |a, e| !(a ^ e)),
+        Salu::Andn1WrexecB32 => wrexec!(32, |a, e| !a & e),
+        Salu::Andn1WrexecB64 => wrexec!(64, |a, e| !a & e),
+        Salu::Andn2WrexecB32 => wrexec!(32, |a, e| a & !e),
+        Salu::Andn2WrexecB64 => wrexec!(64, |a, e| a & !e),
+        Salu::AddF32 => s!(|w, a: f32, b: f32| -> f32 { a + b }),
+        Salu::SubF32 => s!(|w, a: f32, b: f32| -> f32 { a - b }),
+        Salu::MulF32 => s!(|w, a: f32, b: f32| -> f32 { a * b }),
+        Salu::MinF32 => s!(|w, a: f32, b: f32| -> f32 { min_num(a, b) }),
+        Salu::MaxF32 => s!(|w, a: f32, b: f32| -> f32 { max_num(a, b) }),
+        Salu::MinimumF32 => s!(|w, a: f32, b: f32| -> f32 { minimum(a, b) }),
+        Salu::MaximumF32 => s!(|w, a: f32, b: f32| -> f32 { maximum(a, b) }),
+        Salu::FmacF32 => s!(|w, a: f32, b: f32, c: f32| -> f32 { fma(a, b, c) }),
+        Salu::CeilF32 => s!(|w, a: f32| -> f32 { a.ceil() }),
+        Salu::FloorF32 => s!(|w, a: f32| -> f32 { a.floor() }),
+        Salu::TruncF32 => s!(|w, a: f32| -> f32 { a.trunc() }),
+        Salu::RndneF32 => s!(|w, a: f32| -> f32 { a.round_ties_even() }),
+        Salu::CvtF32I32 => s!(|w, a: i32| -> f32 { a as f32 }),
+        Salu::CvtF32U32 => s!(|w, a: u32| -> f32 { a as f32 }),
+        Salu::CvtI32F32 => s!(|w, a: f32| -> i32 { a as i32 }),
+        Salu::CvtU32F32 => s!(|w, a: f32| -> u32 { a as u32 }),
+        Salu::CvtF16F32 => s!(|w, a: f32| -> F16 { f32_to_f16(a) }),
+        Salu::CvtF32F16 => s!(|w, a: F16| -> f32 { f16_to_f32(a) }),
+        Salu::CvtHiF32F16 => s!(|w, a: u32| -> f32 { f16_to_f32(F16((a >> 16) as u16)) }),
+        Salu::CvtPkRtzF16F32 => s!(|w, a: f32, b: f32| -> u32 { f32_to_f16_rtz(a).0 as u32 | (f32_to_f16_rtz(b).0 as u32) << 16 }),
+        Salu::AddF16 => s!(|w, a: F16, b: F16| -> F16 { half2(a, b, |x, y| x + y) }),
+        Salu::SubF16 => s!(|w, a: F16, b: F16| -> F16 { half2(a, b, |x, y| x - y) }),
+        Salu::MulF16 => s!(|w, a: F16, b: F16| -> F16 { half2(a, b, |x, y| x * y) }),
+        Salu::MinF16 => s!(|w, a: F16, b: F16| -> F16 { half2(a, b, min_num) }),
+        Salu::MaxF16 => s!(|w, a: F16, b: F16| -> F16 { half2(a, b, max_num) }),
+        Salu::MinimumF16 => s!(|w, a: F16, b: F16| -> F16 { half2(a, b, minimum) }),
+        Salu::MaximumF16 => s!(|w, a: F16, b: F16| -> F16 { half2(a, b, maximum) }),
+        Salu::FmacF16 => s!(|w, a: F16, b: F16, c: F16| -> F16 { fma16(a, b, c) }),
+        Salu::CeilF16 => s!(|w, a: F16| -> F16 { half1(a, f32::ceil) }),
+        Salu::FloorF16 => s!(|w, a: F16| -> F16 { half1(a, f32::floor) }),
+        Salu::TruncF16 => s!(|w, a: F16| -> F16 { half1(a, f32::trunc) }),
+        Salu::RndneF16 => s!(|w, a: F16| -> F16 { half1(a, f32::round_ties_even) }),
+        Salu::SExpF32 => s!(|w, a: f32| -> f32 { exp2(a) }),
+        Salu::SLogF32 => s!(|w, a: f32| -> f32 { log2(a) }),
+        Salu::SRcpF32 => s!(|w, a: f32| -> f32 { rcp(a) }),
+        Salu::SRsqF32 => s!(|w, a: f32| -> f32 { rsq(a) }),
+        Salu::SSqrtF32 => s!(|w, a: f32| -> f32 { sqrt(a) }),
+        Salu::SExpF16 => s!(|w, a: F16| -> F16 { exp2_16(a) }),
+        Salu::SLogF16 => s!(|w, a: F16| -> F16 { log2_16(a) }),
+        Salu::SRcpF16 => s!(|w, a: F16| -> F16 { half1(a, |x| 1.0 / x) }),
+        Salu::SRsqF16 => s!(|w, a: F16| -> F16 { f64_to_f16(1.0 / (f16_to_f32(a) as f64).sqrt()) }),
+        Salu::SSqrtF16 => s!(|w, a: F16| -> F16 { half1(a, f32::sqrt) }),
+    }
 }

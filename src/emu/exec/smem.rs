@@ -3,25 +3,10 @@
 //! Source: "Vega" manual, chapter "Scalar Memory Operations" (scalar scratch counts its register offset in units of 64
 //! bytes); loads of bytes and halves "RDNA4".
 
-use super::atomic::{Atomic, rmw32, rmw64};
+use super::atomic::{rmw32, rmw64};
 use crate::fault::FaultKind;
 use crate::wave::{Ctl, Kind, Run, UOp, Wave};
-
-/// Bytes of a scalar memory instruction by name, and whether it is a buffer access or a store.
-pub struct Shape {
-    /// Bytes moved.
-    pub bytes: u8,
-    /// Sign extension of a sub-dword load.
-    pub signed: bool,
-    /// Address comes from a buffer resource.
-    pub buffer: bool,
-    /// Memory is written.
-    pub store: bool,
-    /// The register offset counts 64 bytes.
-    pub scratch: bool,
-    /// A read-modify-write.
-    pub atomic: Option<Atomic>,
-}
+use barewave_isa::action::{self, Address, Memory, Transfer};
 
 /// Flags of `UOp::access`.
 const SIGNED: u16 = 1;
@@ -30,59 +15,22 @@ const SCRATCH: u16 = 4;
 /// The data registers receive the old value.
 pub const RETURN: u16 = 8;
 
-impl Shape {
-    /// Flags that handlers read.
-    pub fn flags(&self) -> u16 {
-        [(self.signed, SIGNED), (self.buffer, BUFFER), (self.scratch, SCRATCH)]
-            .iter()
-            .fold(0, |f, (on, bit)| if *on { f | bit } else { f })
-    }
+/// Flags that handlers read.
+pub fn flags(m: &Memory) -> u16 {
+    let buffer = m.space == action::Space::ScalarBuffer;
+    [(m.signed, SIGNED), (buffer, BUFFER), (m.address == Address::Units64, SCRATCH)]
+        .iter()
+        .fold(0, |f, (on, bit)| if *on { f | bit } else { f })
 }
 
-/// Parses the name.
-pub fn shape(name: &str) -> Option<Shape> {
-    let rest = name.strip_prefix("s_")?;
-    let (buffer, rest) = match rest.strip_prefix("buffer_") {
-        Some(r) => (true, r),
-        None => (false, rest),
-    };
-    if let Some((atomic, bytes)) = rest.strip_prefix("atomic_").and_then(Atomic::of_vmem) {
-        return Some(Shape { bytes, signed: false, buffer, store: false, scratch: false, atomic: Some(atomic) });
-    }
-    let (scratch, rest) = match rest.strip_prefix("scratch_") {
-        Some(r) => (true, r),
-        None => (false, rest),
-    };
-    let (store, rest) = match rest.strip_prefix("store_") {
-        Some(r) => (true, r),
-        None => (false, rest.strip_prefix("load_")?),
-    };
-    let (bytes, signed) = match rest {
-        "dword" => (4, false),
-        "dwordx2" => (8, false),
-        "b96" => (12, false),
-        "dwordx4" => (16, false),
-        "dwordx8" => (32, false),
-        "dwordx16" => (64, false),
-        "i8" => (1, true),
-        "u8" => (1, false),
-        "i16" => (2, true),
-        "u16" => (2, false),
-        _ => return None,
-    };
-    Some(Shape { bytes, signed, buffer, store, scratch, atomic: None })
-}
-
-/// Handler of a parsed instruction. Sources: base, offset operand (if any); `imm` holds the constant offset.
-pub fn find(s: &Shape) -> Run {
-    if s.atomic.is_some() {
-        return atomic;
-    }
-    match (s.store, s.buffer) {
-        (false, false) if s.bytes.is_multiple_of(4) => load,
-        (false, false) => load_small,
-        (false, true) => buffer_load,
-        (true, _) => store,
+/// Handler of an access. Sources: base, offset operand (if any); `imm` holds the constant offset.
+pub fn run(m: &Memory) -> Run {
+    match m.transfer {
+        Transfer::Atomic(_) => atomic,
+        _ if m.writes() => store,
+        _ if m.space == action::Space::ScalarBuffer => buffer_load,
+        _ if m.bytes.is_multiple_of(4) => load,
+        _ => load_small,
     }
 }
 
@@ -193,7 +141,7 @@ unsafe fn atomic(w: &mut Wave, op: &UOp) -> Ctl {
     let Some(p) = w.mem.at(addr, bytes) else {
         return w.fail(FaultKind::OutOfBounds { addr, size: bytes as u32, store: true }, None);
     };
-    let (d, kind) = (op.src[2].at as usize, Atomic::from_u8(op.access.atomic));
+    let (d, kind) = (op.src[2].at as usize, op.access.atomic);
     let returns = op.access.flags & RETURN != 0;
     // SAFETY: the range was checked.
     unsafe {

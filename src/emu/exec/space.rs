@@ -7,7 +7,7 @@ use super::vmem::{ADDR64, ADDTID, IDXEN, OFFEN, STORE};
 use crate::fault::FaultKind;
 use crate::lanes::CHUNK;
 use crate::wave::{Kind, PRIVATE_APERTURE, SHARED_APERTURE, UOp, Wave, scalar};
-use barewave_isa::Reg;
+use barewave_isa::{Reg, Resource as Layout};
 
 /// Sources: 0 = vaddr, 1 = saddr or resource, 3 = soffset. `imm` is the constant offset.
 const VADDR: usize = 0;
@@ -98,11 +98,11 @@ impl Space for Global {
 
 /// Base of the wave's scratch, device address.
 fn scratch_base(w: &Wave) -> u64 {
-    if w.architected_scratch || w.quirks.hwreg_gfx10 {
+    if w.architected_scratch || w.quirks.flat_scratch_hwregs {
         return w.flat_scratch;
     }
     let (lo, hi) = (w.s[scalar(Reg::FLAT_SCRATCH_LO) as usize], w.s[scalar(Reg::FLAT_SCRATCH_HI) as usize]);
-    if w.quirks.flat_scratch_gfx8 {
+    if w.quirks.flat_scratch_sizes {
         // Size per lane and offset in units of 256 bytes.
         let _ = lo;
         w.hidden_private + ((hi as u64) << 8)
@@ -242,23 +242,20 @@ impl Space for Buffer {
     fn base(w: &Wave, op: &UOp) -> Resource {
         let at = op.src[SADDR].at as usize;
         let (w0, w1, w2, w3) = (w.s[at], w.s[at + 1], w.s[at + 2], w.s[at + 3]);
-        let q = w.quirks;
+        let layout = w.quirks.resource;
         let soffset = if op.src[SOFFSET].kind == Kind::None { 0 } else { w.r32(&op.src[SOFFSET]) as u64 };
         let add_tid = w3 >> 23 & 1 != 0;
         // gfx8 and gfx9 keep the upper bits of the stride in the place of the data format ("Vega", "Buffer Resource")
-        let upper = if add_tid && !q.gfx10 { w3 >> 15 & 15 } else { 0 };
+        let upper = if add_tid && layout == Layout::Gfx8 { w3 >> 15 & 15 } else { 0 };
         let stride = (upper << 14 | w1 >> 16 & 0x3fff) as u64;
         let index_stride = 8u64 << (w3 >> 21 & 3);
-        let swizzle = if q.gfx11 {
-            [None, Some(4), Some(8), Some(16)][(w1 >> 30) as usize]
-        } else if w1 >> 31 == 0 {
-            None
-        } else if q.gfx10 {
-            Some(4)
-        } else {
-            Some(2u64 << (w3 >> 19 & 3))
+        let swizzle = match layout {
+            Layout::Gfx11 => [None, Some(4), Some(8), Some(16)][(w1 >> 30) as usize],
+            _ if w1 >> 31 == 0 => None,
+            Layout::Gfx10 => Some(4),
+            Layout::Gfx8 => Some(2u64 << (w3 >> 19 & 3)),
         };
-        let check = if q.gfx10 {
+        let check = if layout != Layout::Gfx8 {
             (w3 >> 28 & 3) as u8
         } else if stride == 0 || (swizzle.is_none() && op.access.flags & IDXEN == 0) {
             3

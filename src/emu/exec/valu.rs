@@ -10,8 +10,9 @@
 
 use crate::lanes::{Bf16, CHUNK, F16, Host, Rows, Ty, on_hosts};
 use crate::numeric::*;
-use crate::sem::{Form, fp8, round};
+use crate::sem::{Form, Sem, fp8, round};
 use crate::wave::{Batch, Ctl, DX10_CLAMP, Dpp, EXEC, Ext, FP16_OVFL, IEEE, Kind, Lanes, Run, Src, UOp, VCC, Wave};
+use barewave_isa::action::{Action, Float, Float8};
 
 /// Row layouts by wave size (32, 64) and by which sources are registers (a bit each); the others are one repeated chunk.
 static ROWS: [[Rows; 8]; 2] = {
@@ -274,9 +275,9 @@ pub fn handlers(host: Host) -> Handlers {
 }
 
 /// True for an operation that may stand in a run of multiply-adds: f32, no modifiers, all but the first source registers.
-pub fn joins_batch(name: &str, op: &UOp) -> bool {
+pub fn joins_batch(action: &Action, op: &UOp) -> bool {
     let [first, rest @ ..] = &op.src;
-    matches!(name, "v_fma_f32" | "v_fmac_f32")
+    *action == Action::Float(Float::FmaF32)
         && op.ext.is_none()
         && matches!(first.kind, Kind::Vector | Kind::Scalar | Kind::Const)
         && rest[..2].iter().all(|s| s.kind == Kind::Vector)
@@ -703,15 +704,14 @@ pub const TO_FP8: u16 = 2;
 /// `UOp::access.flags` bit of conversions to bf8.
 pub const TO_BF8: u16 = 4;
 
-/// Flags of an instruction that follow from its name.
-pub fn flags(name: &str) -> u16 {
-    let minmax = ["v_min", "v_max", "v_med3", "v_pk_min", "v_pk_max"].iter().any(|p| name.starts_with(p));
-    match name {
-        "v_cvt_pk_fp8_f32" | "v_cvt_sr_fp8_f32" => TO_FP8,
-        "v_cvt_pk_bf8_f32" | "v_cvt_sr_bf8_f32" => TO_BF8,
-        _ if minmax && !name.contains("imum") => MINMAX,
+/// Flags of an instruction that follow from its meaning.
+pub fn flags(action: &Action, sem: &Sem) -> u16 {
+    let small = match action {
+        Action::Float8(Float8::CvtPkFp8F32 | Float8::CvtSrFp8F32) => TO_FP8,
+        Action::Float8(Float8::CvtPkBf8F32 | Float8::CvtSrBf8F32) => TO_BF8,
         _ => 0,
-    }
+    };
+    small | if sem.quiets { MINMAX } else { 0 } | if sem.flush { FLUSH } else { 0 }
 }
 
 /// Largest number of the 8-bit format that an instruction converts to.

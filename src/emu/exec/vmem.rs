@@ -7,11 +7,12 @@
 //! Source: "Vega", "CDNA3" and "RDNA4" manuals, chapters "Vector Memory Operations" and "Flat Memory Instructions", and the
 //! MUBUF, FLAT, GLOBAL and SCRATCH sections of chapter "Instructions" (D16 forms, loads to LDS, block and transposing loads).
 
-use super::atomic::{Atomic, rmw32, rmw64};
+use super::atomic::{rmw32, rmw64};
 use super::space::{Buffer, Flat, Global, Scratch, Space, lds_at};
 use crate::fault::FaultKind;
 use crate::lanes::CHUNK;
 use crate::wave::{Ctl, Lanes, M0, Run, SHARED_APERTURE, UOp, Wave};
+use barewave_isa::action::{Address, Memory, Part, Transfer};
 
 /// Sub-dword loads extend the sign.
 pub const SIGNED: u16 = 1;
@@ -278,7 +279,7 @@ unsafe fn store_small<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
 unsafe fn atomic<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
     let exec = w.exec();
     let b = S::base(w, op);
-    let kind = Atomic::from_u8(op.access.atomic);
+    let kind = op.access.atomic;
     let data = op.src[DATA].at;
     let row = w.lanes as u32;
     for lane in 0..w.lanes {
@@ -424,98 +425,38 @@ pub unsafe fn with_status(w: &mut Wave, op: &UOp) -> Ctl {
     ctl
 }
 
-/// What a mnemonic does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Action {
-    /// LDS to memory.
-    StoreLds,
-    /// Many registers, chosen by M0.
-    Block,
-    /// A load with a transposition.
-    Transpose,
-    /// Memory to registers.
-    Load,
-    /// Memory to LDS.
-    LoadLds,
-    /// Registers to memory.
-    Store,
-    /// Read-modify-write.
-    Atomic(Atomic),
-}
-
-/// A parsed mnemonic: address space prefix taken off.
-pub struct Shape {
-    /// What it does.
-    pub action: Action,
-    /// Bytes per lane.
-    pub bytes: u8,
-    /// `SIGNED`, `D16`, `D16_HI`.
-    pub flags: u16,
-}
-
-/// Parses what follows `global_`, `flat_`, `scratch_` or `buffer_`.
-pub fn shape(rest: &str) -> Option<Shape> {
-    if let Some(a) = rest.strip_prefix("atomic_") {
-        let (kind, bytes) = Atomic::of_vmem(a)?;
-        return Some(Shape { action: Action::Atomic(kind), bytes, flags: STORE });
-    }
-    let (action, what) = if let Some(l) = rest.strip_prefix("load_lds_") {
-        (Action::LoadLds, l)
-    } else if let Some(l) = rest.strip_prefix("load_") {
-        (Action::Load, l)
-    } else {
-        (Action::Store, rest.strip_prefix("store_")?)
+/// Flags of an access.
+pub fn flags(m: &Memory) -> u16 {
+    let on = |on: bool, bit: u16| if on { bit } else { 0 };
+    let part = match m.part {
+        Part::Whole => 0,
+        Part::Low => D16,
+        Part::High => D16_HI,
     };
-    match (rest, action) {
-        ("store_lds_dword", _) => return Some(Shape { action: Action::StoreLds, bytes: 4, flags: STORE }),
-        ("load_block", _) => return Some(Shape { action: Action::Block, bytes: 128, flags: 0 }),
-        ("store_block", _) => return Some(Shape { action: Action::Block, bytes: 128, flags: STORE }),
-        // 16-bit elements in 128 bits of each lane, 8-bit ones in 64.
-        ("load_tr_b128", _) => return Some(Shape { action: Action::Transpose, bytes: 16, flags: 0 }),
-        ("load_tr_b64", _) => return Some(Shape { action: Action::Transpose, bytes: 8, flags: 0 }),
-        _ => {}
-    }
-    let (bytes, flags) = match what {
-        "dword" => (4, 0),
-        "dword_addtid" => (4, ADDTID),
-        "dwordx2" => (8, 0),
-        "dwordx3" => (12, 0),
-        "dwordx4" => (16, 0),
-        "ubyte" | "byte" => (1, 0),
-        "sbyte" => (1, SIGNED),
-        "ushort" | "short" => (2, 0),
-        "sshort" => (2, SIGNED),
-        "ubyte_d16" => (1, D16),
-        "ubyte_d16_hi" | "byte_d16_hi" => (1, D16_HI),
-        "sbyte_d16" => (1, D16 | SIGNED),
-        "sbyte_d16_hi" => (1, D16_HI | SIGNED),
-        "short_d16" => (2, D16),
-        "short_d16_hi" => (2, D16_HI),
-        _ => return None,
-    };
-    Some(Shape { action, bytes, flags: flags | if action == Action::Store { STORE } else { 0 } })
+    on(m.signed, SIGNED) | part | on(m.address == Address::ThreadId, ADDTID) | on(m.writes(), STORE)
 }
 
-/// Handler of a parsed instruction.
-pub fn find<S: Space>(s: &Shape) -> Run {
-    match (s.action, s.bytes) {
-        (Action::StoreLds, _) => store_lds::<S>,
-        (Action::Block, _) if s.flags & STORE != 0 => block::<S, true>,
-        (Action::Block, _) => block::<S, false>,
-        (Action::Transpose, _) => load_transposed::<S>,
-        (Action::Load, 4) => load::<S, 1>,
-        (Action::Load, 8) => load::<S, 2>,
-        (Action::Load, 12) => load::<S, 3>,
-        (Action::Load, 16) => load::<S, 4>,
-        (Action::Load, _) => load_small::<S>,
-        (Action::Store, 4) => store::<S, 1>,
-        (Action::Store, 8) => store::<S, 2>,
-        (Action::Store, 12) => store::<S, 3>,
-        (Action::Store, 16) => store::<S, 4>,
-        (Action::Store, _) => store_small::<S>,
-        (Action::Atomic(_), _) => atomic::<S>,
-        (Action::LoadLds, _) => load_lds::<S>,
-    }
+/// Handler of an access; none for what this memory cannot do.
+pub fn run<S: Space>(m: &Memory) -> Option<Run> {
+    Some(match (m.transfer, m.bytes) {
+        (Transfer::StoreLds, _) => store_lds::<S>,
+        (Transfer::LoadLds, _) => load_lds::<S>,
+        (Transfer::StoreBlock, _) => block::<S, true>,
+        (Transfer::LoadBlock, _) => block::<S, false>,
+        (Transfer::LoadTransposed(_), _) => load_transposed::<S>,
+        (Transfer::Load, 1 | 2) => load_small::<S>,
+        (Transfer::Load, 4) => load::<S, 1>,
+        (Transfer::Load, 8) => load::<S, 2>,
+        (Transfer::Load, 12) => load::<S, 3>,
+        (Transfer::Load, 16) => load::<S, 4>,
+        (Transfer::Store, 1 | 2) => store_small::<S>,
+        (Transfer::Store, 4) => store::<S, 1>,
+        (Transfer::Store, 8) => store::<S, 2>,
+        (Transfer::Store, 12) => store::<S, 3>,
+        (Transfer::Store, 16) => store::<S, 4>,
+        (Transfer::Atomic(_), _) => atomic::<S>,
+        (Transfer::Load | Transfer::Store | Transfer::Exchange | Transfer::Combine(_), _) => return None,
+    })
 }
 
 /// Where the lanes of a memory instruction go: lane, host address, bytes. Accesses that bounds checks drop are left

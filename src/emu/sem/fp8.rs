@@ -3,6 +3,7 @@
 
 use super::{Sem, m};
 use crate::lanes::{Lane, No, Pk};
+use barewave_isa::action::Float8;
 
 /// Mantissa bits of fp8 (e4m3).
 pub const FP8: u32 = 3;
@@ -75,32 +76,31 @@ fn dot(a: u32, b: u32, c: f32, ma: u32, mb: u32) -> f32 {
     (0..4).fold(c, |s, i| decode((a >> (8 * i)) as u8, ma, false).mul_add(decode((b >> (8 * i)) as u8, mb, false), s))
 }
 
-/// Semantics by name, for the encodings of a target.
+/// Semantics, for the encodings of a target.
 #[rustfmt::skip]
-pub fn find(name: &str, fnuz: bool) -> Option<Sem> {
-    Some(match (name, fnuz) {
-        ("v_cvt_f32_fp8", false) => m!(|a: u32| -> f32 { decode(a as u8, FP8, false) }),
-        ("v_cvt_f32_fp8", true) => m!(|a: u32| -> f32 { decode(a as u8, FP8, true) }),
-        ("v_cvt_f32_bf8", false) => m!(|a: u32| -> f32 { decode(a as u8, BF8, false) }),
-        ("v_cvt_f32_bf8", true) => m!(|a: u32| -> f32 { decode(a as u8, BF8, true) }),
-        ("v_cvt_pk_f32_fp8", false) => m!(|a: u32| -> Pk<f32> { Pk(decode(a as u8, FP8, false), decode((a >> 8) as u8, FP8, false)) }),
-        ("v_cvt_pk_f32_fp8", true) => m!(|a: u32| -> Pk<f32> { Pk(decode(a as u8, FP8, true), decode((a >> 8) as u8, FP8, true)) }),
-        ("v_cvt_pk_f32_bf8", false) => m!(|a: u32| -> Pk<f32> { Pk(decode(a as u8, BF8, false), decode((a >> 8) as u8, BF8, false)) }),
-        ("v_cvt_pk_f32_bf8", true) => m!(|a: u32| -> Pk<f32> { Pk(decode(a as u8, BF8, true), decode((a >> 8) as u8, BF8, true)) }),
-        ("v_cvt_pk_fp8_f32", false) => m!(|a: f32, b: f32| -> u16 { pair(a, b, FP8, false) }),
-        ("v_cvt_pk_fp8_f32", true) => m!(|a: f32, b: f32| -> u16 { pair(a, b, FP8, true) }),
-        ("v_cvt_pk_bf8_f32", false) => m!(|a: f32, b: f32| -> u16 { pair(a, b, BF8, false) }),
-        ("v_cvt_pk_bf8_f32", true) => m!(|a: f32, b: f32| -> u16 { pair(a, b, BF8, true) }),
-        ("v_cvt_sr_fp8_f32", false) => m!(|a: f32, b: u32| -> u32 { encode(a, FP8, false, Some(b)) as u32 }),
-        ("v_cvt_sr_fp8_f32", true) => m!(|a: f32, b: u32| -> u32 { encode(a, FP8, true, Some(b)) as u32 }),
-        ("v_cvt_sr_bf8_f32", false) => m!(|a: f32, b: u32| -> u32 { encode(a, BF8, false, Some(b)) as u32 }),
-        ("v_cvt_sr_bf8_f32", true) => m!(|a: f32, b: u32| -> u32 { encode(a, BF8, true, Some(b)) as u32 }),
-        ("v_dot4_f32_fp8_fp8", _) => m!(|a: u32, b: u32, c: f32| -> f32 { dot(a, b, c, FP8, FP8) }),
-        ("v_dot4_f32_fp8_bf8", _) => m!(|a: u32, b: u32, c: f32| -> f32 { dot(a, b, c, FP8, BF8) }),
-        ("v_dot4_f32_bf8_fp8", _) => m!(|a: u32, b: u32, c: f32| -> f32 { dot(a, b, c, BF8, FP8) }),
-        ("v_dot4_f32_bf8_bf8", _) => m!(|a: u32, b: u32, c: f32| -> f32 { dot(a, b, c, BF8, BF8) }),
-        _ => return None,
-    })
+pub fn of(f: Float8, fnuz: bool) -> Sem {
+    match (f, fnuz) {
+        (Float8::CvtF32Fp8, false) => m!(|a: u32| -> f32 { decode(a as u8, FP8, false) }),
+        (Float8::CvtF32Fp8, true) => m!(|a: u32| -> f32 { decode(a as u8, FP8, true) }),
+        (Float8::CvtF32Bf8, false) => m!(|a: u32| -> f32 { decode(a as u8, BF8, false) }),
+        (Float8::CvtF32Bf8, true) => m!(|a: u32| -> f32 { decode(a as u8, BF8, true) }),
+        (Float8::CvtPkF32Fp8, false) => m!(|a: u32| -> Pk<f32> { Pk(decode(a as u8, FP8, false), decode((a >> 8) as u8, FP8, false)) }),
+        (Float8::CvtPkF32Fp8, true) => m!(|a: u32| -> Pk<f32> { Pk(decode(a as u8, FP8, true), decode((a >> 8) as u8, FP8, true)) }),
+        (Float8::CvtPkF32Bf8, false) => m!(|a: u32| -> Pk<f32> { Pk(decode(a as u8, BF8, false), decode((a >> 8) as u8, BF8, false)) }),
+        (Float8::CvtPkF32Bf8, true) => m!(|a: u32| -> Pk<f32> { Pk(decode(a as u8, BF8, true), decode((a >> 8) as u8, BF8, true)) }),
+        (Float8::CvtPkFp8F32, false) => m!(|a: f32, b: f32| -> u16 { pair(a, b, FP8, false) }),
+        (Float8::CvtPkFp8F32, true) => m!(|a: f32, b: f32| -> u16 { pair(a, b, FP8, true) }),
+        (Float8::CvtPkBf8F32, false) => m!(|a: f32, b: f32| -> u16 { pair(a, b, BF8, false) }),
+        (Float8::CvtPkBf8F32, true) => m!(|a: f32, b: f32| -> u16 { pair(a, b, BF8, true) }),
+        (Float8::CvtSrFp8F32, false) => m!(|a: f32, b: u32| -> u32 { encode(a, FP8, false, Some(b)) as u32 }),
+        (Float8::CvtSrFp8F32, true) => m!(|a: f32, b: u32| -> u32 { encode(a, FP8, true, Some(b)) as u32 }),
+        (Float8::CvtSrBf8F32, false) => m!(|a: f32, b: u32| -> u32 { encode(a, BF8, false, Some(b)) as u32 }),
+        (Float8::CvtSrBf8F32, true) => m!(|a: f32, b: u32| -> u32 { encode(a, BF8, true, Some(b)) as u32 }),
+        (Float8::Dot4F32Fp8Fp8, _) => m!(|a: u32, b: u32, c: f32| -> f32 { dot(a, b, c, FP8, FP8) }),
+        (Float8::Dot4F32Fp8Bf8, _) => m!(|a: u32, b: u32, c: f32| -> f32 { dot(a, b, c, FP8, BF8) }),
+        (Float8::Dot4F32Bf8Fp8, _) => m!(|a: u32, b: u32, c: f32| -> f32 { dot(a, b, c, BF8, FP8) }),
+        (Float8::Dot4F32Bf8Bf8, _) => m!(|a: u32, b: u32, c: f32| -> f32 { dot(a, b, c, BF8, BF8) }),
+    }
 }
 
 #[cfg(test)]

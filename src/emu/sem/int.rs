@@ -4,6 +4,7 @@
 
 use super::{Sem, c, m};
 use crate::lanes::{Lane, No, Pk};
+use barewave_isa::action::{Action, Int, Packed};
 
 #[inline(always)]
 fn i24(x: u32) -> i32 {
@@ -99,209 +100,206 @@ fn screen_partition(a: u32) -> u32 {
     engines
 }
 
-/// Semantics by name.
-pub fn find(name: &str) -> Option<Sem> {
-    Some(match name {
-        "v_mov_b32" | "v_accvgpr_read_b32" | "v_accvgpr_write_b32" | "v_accvgpr_mov_b32" => m!(|a: u32| -> u32 { a }),
-        "v_screen_partition_4se_b32" => m!(|a: u32| -> u32 { screen_partition(a) }),
-        "v_mov_b64" => m!(|a: u64| -> u64 { a }),
-        "v_mov_b16" => m!(|a: u16| -> u16 { a }),
-        "v_not_b32" => m!(|a: u32| -> u32 { !a }),
-        "v_not_b16" => m!(|a: u16| -> u16 { !a }),
-        "v_and_b32" => m!(|a: u32, b: u32| -> u32 { a & b }),
-        "v_or_b32" => m!(|a: u32, b: u32| -> u32 { a | b }),
-        "v_xor_b32" => m!(|a: u32, b: u32| -> u32 { a ^ b }),
-        "v_xnor_b32" => m!(|a: u32, b: u32| -> u32 { !(a ^ b) }),
-        "v_and_b16" => m!(|a: u16, b: u16| -> u16 { a & b }),
-        "v_or_b16" => m!(|a: u16, b: u16| -> u16 { a | b }),
-        "v_xor_b16" => m!(|a: u16, b: u16| -> u16 { a ^ b }),
-        "v_and_or_b32" => m!(|a: u32, b: u32, c: u32| -> u32 { a & b | c }),
-        "v_or3_b32" => m!(|a: u32, b: u32, c: u32| -> u32 { a | b | c }),
-        "v_xor3_b32" => m!(|a: u32, b: u32, c: u32| -> u32 { a ^ b ^ c }),
-        "v_lshl_or_b32" => m!(|a: u32, b: u32, c: u32| -> u32 { a << (b & 31) | c }),
-        "v_lshl_add_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { (a << (b & 31)).wrapping_add(c) }),
-        "v_add_lshl_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { a.wrapping_add(b) << (c & 31) }),
-        "v_add3_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { a.wrapping_add(b).wrapping_add(c) }),
-        "v_xad_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { (a ^ b).wrapping_add(c) }),
-        "v_bfi_b32" => m!(|a: u32, b: u32, c: u32| -> u32 { a & b | !a & c }),
-        "v_bfe_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { bfe_u(a, b, c) }),
-        "v_bfe_i32" => m!(|a: u32, b: u32, c: u32| -> u32 { bfe_i(a, b, c) }),
-        "v_bfm_b32" => m!(|a: u32, b: u32| -> u32 { (1u32 << (a & 31)).wrapping_sub(1) << (b & 31) }),
-        "v_bfrev_b32" => m!(|a: u32| -> u32 { a.reverse_bits() }),
-        "v_ffbh_u32" => m!(|a: u32| -> u32 { if a == 0 { u32::MAX } else { a.leading_zeros() } }),
-        "v_ffbl_b32" => m!(|a: u32| -> u32 { if a == 0 { u32::MAX } else { a.trailing_zeros() } }),
-        "v_ffbh_i32" => m!(|a: i32| -> u32 {
+/// Semantics.
+pub fn of(f: Int) -> Sem {
+    match f {
+        Int::MovB32 => m!(|a: u32| -> u32 { a }),
+        Int::ScreenPartition4seB32 => m!(|a: u32| -> u32 { screen_partition(a) }),
+        Int::MovB64 => m!(|a: u64| -> u64 { a }),
+        Int::MovB16 => m!(|a: u16| -> u16 { a }),
+        Int::NotB32 => m!(|a: u32| -> u32 { !a }),
+        Int::NotB16 => m!(|a: u16| -> u16 { !a }),
+        Int::AndB32 => m!(|a: u32, b: u32| -> u32 { a & b }),
+        Int::OrB32 => m!(|a: u32, b: u32| -> u32 { a | b }),
+        Int::XorB32 => m!(|a: u32, b: u32| -> u32 { a ^ b }),
+        Int::XnorB32 => m!(|a: u32, b: u32| -> u32 { !(a ^ b) }),
+        Int::AndB16 => m!(|a: u16, b: u16| -> u16 { a & b }),
+        Int::OrB16 => m!(|a: u16, b: u16| -> u16 { a | b }),
+        Int::XorB16 => m!(|a: u16, b: u16| -> u16 { a ^ b }),
+        Int::AndOrB32 => m!(|a: u32, b: u32, c: u32| -> u32 { a & b | c }),
+        Int::Or3B32 => m!(|a: u32, b: u32, c: u32| -> u32 { a | b | c }),
+        Int::Xor3B32 => m!(|a: u32, b: u32, c: u32| -> u32 { a ^ b ^ c }),
+        Int::LshlOrB32 => m!(|a: u32, b: u32, c: u32| -> u32 { a << (b & 31) | c }),
+        Int::LshlAddU32 => m!(|a: u32, b: u32, c: u32| -> u32 { (a << (b & 31)).wrapping_add(c) }),
+        Int::AddLshlU32 => m!(|a: u32, b: u32, c: u32| -> u32 { a.wrapping_add(b) << (c & 31) }),
+        Int::Add3U32 => m!(|a: u32, b: u32, c: u32| -> u32 { a.wrapping_add(b).wrapping_add(c) }),
+        Int::XadU32 => m!(|a: u32, b: u32, c: u32| -> u32 { (a ^ b).wrapping_add(c) }),
+        Int::BfiB32 => m!(|a: u32, b: u32, c: u32| -> u32 { a & b | !a & c }),
+        Int::BfeU32 => m!(|a: u32, b: u32, c: u32| -> u32 { bfe_u(a, b, c) }),
+        Int::BfeI32 => m!(|a: u32, b: u32, c: u32| -> u32 { bfe_i(a, b, c) }),
+        Int::BfmB32 => m!(|a: u32, b: u32| -> u32 { (1u32 << (a & 31)).wrapping_sub(1) << (b & 31) }),
+        Int::BfrevB32 => m!(|a: u32| -> u32 { a.reverse_bits() }),
+        Int::FfbhU32 => m!(|a: u32| -> u32 { if a == 0 { u32::MAX } else { a.leading_zeros() } }),
+        Int::FfblB32 => m!(|a: u32| -> u32 { if a == 0 { u32::MAX } else { a.trailing_zeros() } }),
+        Int::FfbhI32 => m!(|a: i32| -> u32 {
             let x = a ^ (a >> 31);
             if x == 0 { u32::MAX } else { x.leading_zeros() }
         }),
-        "v_bcnt_u32_b32" => m!(|a: u32, b: u32| -> u32 { a.count_ones().wrapping_add(b) }),
-        "v_lshlrev_b32" => m!(|a: u32, b: u32| -> u32 { b << (a & 31) }),
-        "v_lshrrev_b32" => m!(|a: u32, b: u32| -> u32 { b >> (a & 31) }),
-        "v_ashrrev_i32" => m!(|a: u32, b: i32| -> i32 { b >> (a & 31) }),
-        "v_lshl_b32" => m!(|a: u32, b: u32| -> u32 { a << (b & 31) }),
-        "v_lshr_b32" => m!(|a: u32, b: u32| -> u32 { a >> (b & 31) }),
-        "v_lshlrev_b16" => m!(|a: u16, b: u16| -> u16 { b << (a & 15) }),
-        "v_lshrrev_b16" => m!(|a: u16, b: u16| -> u16 { b >> (a & 15) }),
-        "v_ashrrev_i16" => m!(|a: u16, b: i16| -> i16 { b >> (a & 15) }),
-        "v_lshlrev_b64" => m!(|a: u32, b: u64| -> u64 { b << (a & 63) }),
-        "v_lshrrev_b64" => m!(|a: u32, b: u64| -> u64 { b >> (a & 63) }),
-        "v_ashrrev_i64" => m!(|a: u32, b: i64| -> i64 { b >> (a & 63) }),
-        "v_lshl_add_u64" => m!(|a: u64, b: u32, c: u64| -> u64 { (a << (b & 7)).wrapping_add(c) }),
-        "v_add_nc_u64" => m!(|a: u64, b: u64| -> u64 { a.wrapping_add(b) }),
-        "v_sub_nc_u64" => m!(|a: u64, b: u64| -> u64 { a.wrapping_sub(b) }),
-        "v_mul_u64" => m!(|a: u64, b: u64| -> u64 { a.wrapping_mul(b) }),
-        "v_add_u32" => m!(|a: u32, b: u32| -> u32 { a.wrapping_add(b) }),
-        "v_sub_u32" => m!(|a: u32, b: u32| -> u32 { a.wrapping_sub(b) }),
-        "v_subrev_u32" => m!(|a: u32, b: u32| -> u32 { b.wrapping_sub(a) }),
-        "v_add_i32" => m!(|a: i32, b: i32| -> i32 { a.wrapping_add(b) }),
-        "v_sub_i32" => m!(|a: i32, b: i32| -> i32 { a.wrapping_sub(b) }),
-        "v_add_u16" => m!(|a: u16, b: u16| -> u16 { a.wrapping_add(b) }),
-        "v_sub_u16" => m!(|a: u16, b: u16| -> u16 { a.wrapping_sub(b) }),
-        "v_subrev_u16" => m!(|a: u16, b: u16| -> u16 { b.wrapping_sub(a) }),
-        "v_add_i16" => m!(|a: i16, b: i16| -> i16 { a.wrapping_add(b) }),
-        "v_sub_i16" => m!(|a: i16, b: i16| -> i16 { a.wrapping_sub(b) }),
-        "v_mul_lo_u16" => m!(|a: u16, b: u16| -> u16 { a.wrapping_mul(b) }),
-        "v_mad_u16" | "v_mad_legacy_u16" => {
+        Int::BcntU32B32 => m!(|a: u32, b: u32| -> u32 { a.count_ones().wrapping_add(b) }),
+        Int::LshlrevB32 => m!(|a: u32, b: u32| -> u32 { b << (a & 31) }),
+        Int::LshrrevB32 => m!(|a: u32, b: u32| -> u32 { b >> (a & 31) }),
+        Int::AshrrevI32 => m!(|a: u32, b: i32| -> i32 { b >> (a & 31) }),
+        Int::LshlrevB16 => m!(|a: u16, b: u16| -> u16 { b << (a & 15) }),
+        Int::LshrrevB16 => m!(|a: u16, b: u16| -> u16 { b >> (a & 15) }),
+        Int::AshrrevI16 => m!(|a: u16, b: i16| -> i16 { b >> (a & 15) }),
+        Int::LshlrevB64 => m!(|a: u32, b: u64| -> u64 { b << (a & 63) }),
+        Int::LshrrevB64 => m!(|a: u32, b: u64| -> u64 { b >> (a & 63) }),
+        Int::AshrrevI64 => m!(|a: u32, b: i64| -> i64 { b >> (a & 63) }),
+        Int::LshlAddU64 => m!(|a: u64, b: u32, c: u64| -> u64 { (a << (b & 7)).wrapping_add(c) }),
+        Int::AddNcU64 => m!(|a: u64, b: u64| -> u64 { a.wrapping_add(b) }),
+        Int::SubNcU64 => m!(|a: u64, b: u64| -> u64 { a.wrapping_sub(b) }),
+        Int::MulU64 => m!(|a: u64, b: u64| -> u64 { a.wrapping_mul(b) }),
+        Int::AddU32 => m!(|a: u32, b: u32| -> u32 { a.wrapping_add(b) }),
+        Int::SubU32 => m!(|a: u32, b: u32| -> u32 { a.wrapping_sub(b) }),
+        Int::SubrevU32 => m!(|a: u32, b: u32| -> u32 { b.wrapping_sub(a) }),
+        Int::AddI32 => m!(|a: i32, b: i32| -> i32 { a.wrapping_add(b) }),
+        Int::SubI32 => m!(|a: i32, b: i32| -> i32 { a.wrapping_sub(b) }),
+        Int::AddU16 => m!(|a: u16, b: u16| -> u16 { a.wrapping_add(b) }),
+        Int::SubU16 => m!(|a: u16, b: u16| -> u16 { a.wrapping_sub(b) }),
+        Int::SubrevU16 => m!(|a: u16, b: u16| -> u16 { b.wrapping_sub(a) }),
+        Int::AddI16 => m!(|a: i16, b: i16| -> i16 { a.wrapping_add(b) }),
+        Int::SubI16 => m!(|a: i16, b: i16| -> i16 { a.wrapping_sub(b) }),
+        Int::MulLoU16 => m!(|a: u16, b: u16| -> u16 { a.wrapping_mul(b) }),
+        Int::MadU16 => {
             m!(|a: u16, b: u16, c: u16| -> u16 { a.wrapping_mul(b).wrapping_add(c) })
         }
-        "v_mad_i16" | "v_mad_legacy_i16" => {
+        Int::MadI16 => {
             m!(|a: i16, b: i16, c: i16| -> i16 { a.wrapping_mul(b).wrapping_add(c) })
         }
-        "v_mad_u32_u16" => m!(|a: u16, b: u16, c: u32| -> u32 { (a as u32 * b as u32).wrapping_add(c) }),
-        "v_mad_i32_i16" => m!(|a: i16, b: i16, c: i32| -> i32 { (a as i32 * b as i32).wrapping_add(c) }),
-        "v_mul_lo_u32" | "v_mul_lo_i32" => m!(|a: u32, b: u32| -> u32 { a.wrapping_mul(b) }),
-        "v_mul_hi_u32" => m!(|a: u32, b: u32| -> u32 { ((a as u64 * b as u64) >> 32) as u32 }),
-        "v_mul_hi_i32" => m!(|a: i32, b: i32| -> i32 { ((a as i64 * b as i64) >> 32) as i32 }),
-        "v_mul_u32_u24" => m!(|a: u32, b: u32| -> u32 { u24(a).wrapping_mul(u24(b)) }),
-        "v_mul_i32_i24" => m!(|a: u32, b: u32| -> i32 { i24(a).wrapping_mul(i24(b)) }),
-        "v_mul_hi_u32_u24" => m!(|a: u32, b: u32| -> u32 { ((u24(a) as u64 * u24(b) as u64) >> 32) as u32 }),
-        "v_mul_hi_i32_i24" => m!(|a: u32, b: u32| -> i32 { ((i24(a) as i64 * i24(b) as i64) >> 32) as i32 }),
-        "v_mad_u32_u24" => m!(|a: u32, b: u32, c: u32| -> u32 { u24(a).wrapping_mul(u24(b)).wrapping_add(c) }),
-        "v_mad_i32_i24" => m!(|a: u32, b: u32, c: i32| -> i32 { i24(a).wrapping_mul(i24(b)).wrapping_add(c) }),
-        "v_mad_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { a.wrapping_mul(b).wrapping_add(c) }),
-        "v_mad_nc_u64_u32" => m!(|a: u32, b: u32, c: u64| -> u64 { (a as u64 * b as u64).wrapping_add(c) }),
-        "v_mad_nc_i64_i32" => m!(|a: i32, b: i32, c: i64| -> i64 { (a as i64 * b as i64).wrapping_add(c) }),
-        "v_mad_u64_u32" => {
+        Int::MadU32U16 => m!(|a: u16, b: u16, c: u32| -> u32 { (a as u32 * b as u32).wrapping_add(c) }),
+        Int::MadI32I16 => m!(|a: i16, b: i16, c: i32| -> i32 { (a as i32 * b as i32).wrapping_add(c) }),
+        Int::MulLoU32 => m!(|a: u32, b: u32| -> u32 { a.wrapping_mul(b) }),
+        Int::MulHiU32 => m!(|a: u32, b: u32| -> u32 { ((a as u64 * b as u64) >> 32) as u32 }),
+        Int::MulHiI32 => m!(|a: i32, b: i32| -> i32 { ((a as i64 * b as i64) >> 32) as i32 }),
+        Int::MulU32U24 => m!(|a: u32, b: u32| -> u32 { u24(a).wrapping_mul(u24(b)) }),
+        Int::MulI32I24 => m!(|a: u32, b: u32| -> i32 { i24(a).wrapping_mul(i24(b)) }),
+        Int::MulHiU32U24 => m!(|a: u32, b: u32| -> u32 { ((u24(a) as u64 * u24(b) as u64) >> 32) as u32 }),
+        Int::MulHiI32I24 => m!(|a: u32, b: u32| -> i32 { ((i24(a) as i64 * i24(b) as i64) >> 32) as i32 }),
+        Int::MadU32U24 => m!(|a: u32, b: u32, c: u32| -> u32 { u24(a).wrapping_mul(u24(b)).wrapping_add(c) }),
+        Int::MadI32I24 => m!(|a: u32, b: u32, c: i32| -> i32 { i24(a).wrapping_mul(i24(b)).wrapping_add(c) }),
+        Int::MadU32 => m!(|a: u32, b: u32, c: u32| -> u32 { a.wrapping_mul(b).wrapping_add(c) }),
+        Int::MadNcU64U32 => m!(|a: u32, b: u32, c: u64| -> u64 { (a as u64 * b as u64).wrapping_add(c) }),
+        Int::MadNcI64I32 => m!(|a: i32, b: i32, c: i64| -> i64 { (a as i64 * b as i64).wrapping_add(c) }),
+        Int::MadU64U32 => {
             c!(BitOut, |a: u32, b: u32, c: u64, _bit| -> u64 { (a as u64 * b as u64).overflowing_add(c) })
         }
-        "v_mad_i64_i32" => {
+        Int::MadI64I32 => {
             c!(BitOut, |a: i32, b: i32, c: i64, _bit| -> i64 { (a as i64 * b as i64).overflowing_add(c) })
         }
-        "v_min_u32" => m!(|a: u32, b: u32| -> u32 { a.min(b) }),
-        "v_max_u32" => m!(|a: u32, b: u32| -> u32 { a.max(b) }),
-        "v_min_i32" => m!(|a: i32, b: i32| -> i32 { a.min(b) }),
-        "v_max_i32" => m!(|a: i32, b: i32| -> i32 { a.max(b) }),
-        "v_min_u64" => m!(|a: u64, b: u64| -> u64 { a.min(b) }),
-        "v_max_u64" => m!(|a: u64, b: u64| -> u64 { a.max(b) }),
-        "v_min_i64" => m!(|a: i64, b: i64| -> i64 { a.min(b) }),
-        "v_max_i64" => m!(|a: i64, b: i64| -> i64 { a.max(b) }),
-        "v_min_u16" => m!(|a: u16, b: u16| -> u16 { a.min(b) }),
-        "v_max_u16" => m!(|a: u16, b: u16| -> u16 { a.max(b) }),
-        "v_min_i16" => m!(|a: i16, b: i16| -> i16 { a.min(b) }),
-        "v_max_i16" => m!(|a: i16, b: i16| -> i16 { a.max(b) }),
-        "v_min3_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { a.min(b).min(c) }),
-        "v_max3_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { a.max(b).max(c) }),
-        "v_med3_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { med3(a, b, c) }),
-        "v_min3_i32" => m!(|a: i32, b: i32, c: i32| -> i32 { a.min(b).min(c) }),
-        "v_max3_i32" => m!(|a: i32, b: i32, c: i32| -> i32 { a.max(b).max(c) }),
-        "v_med3_i32" => m!(|a: i32, b: i32, c: i32| -> i32 { med3(a, b, c) }),
-        "v_min3_u16" => m!(|a: u16, b: u16, c: u16| -> u16 { a.min(b).min(c) }),
-        "v_max3_u16" => m!(|a: u16, b: u16, c: u16| -> u16 { a.max(b).max(c) }),
-        "v_med3_u16" => m!(|a: u16, b: u16, c: u16| -> u16 { med3(a, b, c) }),
-        "v_min3_i16" => m!(|a: i16, b: i16, c: i16| -> i16 { a.min(b).min(c) }),
-        "v_max3_i16" => m!(|a: i16, b: i16, c: i16| -> i16 { a.max(b).max(c) }),
-        "v_med3_i16" => m!(|a: i16, b: i16, c: i16| -> i16 { med3(a, b, c) }),
-        "v_maxmin_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { a.max(b).min(c) }),
-        "v_minmax_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { a.min(b).max(c) }),
-        "v_maxmin_i32" => m!(|a: i32, b: i32, c: i32| -> i32 { a.max(b).min(c) }),
-        "v_minmax_i32" => m!(|a: i32, b: i32, c: i32| -> i32 { a.min(b).max(c) }),
-        "v_alignbit_b32" => {
+        Int::MinU32 => m!(|a: u32, b: u32| -> u32 { a.min(b) }),
+        Int::MaxU32 => m!(|a: u32, b: u32| -> u32 { a.max(b) }),
+        Int::MinI32 => m!(|a: i32, b: i32| -> i32 { a.min(b) }),
+        Int::MaxI32 => m!(|a: i32, b: i32| -> i32 { a.max(b) }),
+        Int::MinU64 => m!(|a: u64, b: u64| -> u64 { a.min(b) }),
+        Int::MaxU64 => m!(|a: u64, b: u64| -> u64 { a.max(b) }),
+        Int::MinI64 => m!(|a: i64, b: i64| -> i64 { a.min(b) }),
+        Int::MaxI64 => m!(|a: i64, b: i64| -> i64 { a.max(b) }),
+        Int::MinU16 => m!(|a: u16, b: u16| -> u16 { a.min(b) }),
+        Int::MaxU16 => m!(|a: u16, b: u16| -> u16 { a.max(b) }),
+        Int::MinI16 => m!(|a: i16, b: i16| -> i16 { a.min(b) }),
+        Int::MaxI16 => m!(|a: i16, b: i16| -> i16 { a.max(b) }),
+        Int::Min3U32 => m!(|a: u32, b: u32, c: u32| -> u32 { a.min(b).min(c) }),
+        Int::Max3U32 => m!(|a: u32, b: u32, c: u32| -> u32 { a.max(b).max(c) }),
+        Int::Med3U32 => m!(|a: u32, b: u32, c: u32| -> u32 { med3(a, b, c) }),
+        Int::Min3I32 => m!(|a: i32, b: i32, c: i32| -> i32 { a.min(b).min(c) }),
+        Int::Max3I32 => m!(|a: i32, b: i32, c: i32| -> i32 { a.max(b).max(c) }),
+        Int::Med3I32 => m!(|a: i32, b: i32, c: i32| -> i32 { med3(a, b, c) }),
+        Int::Min3U16 => m!(|a: u16, b: u16, c: u16| -> u16 { a.min(b).min(c) }),
+        Int::Max3U16 => m!(|a: u16, b: u16, c: u16| -> u16 { a.max(b).max(c) }),
+        Int::Med3U16 => m!(|a: u16, b: u16, c: u16| -> u16 { med3(a, b, c) }),
+        Int::Min3I16 => m!(|a: i16, b: i16, c: i16| -> i16 { a.min(b).min(c) }),
+        Int::Max3I16 => m!(|a: i16, b: i16, c: i16| -> i16 { a.max(b).max(c) }),
+        Int::Med3I16 => m!(|a: i16, b: i16, c: i16| -> i16 { med3(a, b, c) }),
+        Int::MaxminU32 => m!(|a: u32, b: u32, c: u32| -> u32 { a.max(b).min(c) }),
+        Int::MinmaxU32 => m!(|a: u32, b: u32, c: u32| -> u32 { a.min(b).max(c) }),
+        Int::MaxminI32 => m!(|a: i32, b: i32, c: i32| -> i32 { a.max(b).min(c) }),
+        Int::MinmaxI32 => m!(|a: i32, b: i32, c: i32| -> i32 { a.min(b).max(c) }),
+        Int::AlignbitB32 => {
             m!(|a: u32, b: u32, c: u32| -> u32 { ((a as u64) << 32 | b as u64).wrapping_shr(c & 31) as u32 })
         }
-        "v_alignbyte_b32" => {
+        Int::AlignbyteB32 => {
             m!(|a: u32, b: u32, c: u32| -> u32 { ((a as u64) << 32 | b as u64).wrapping_shr(8 * (c & 3)) as u32 })
         }
-        "v_perm_b32" => m!(|a: u32, b: u32, c: u32| -> u32 { perm(a, b, c) }),
-        "v_lerp_u8" => m!(|a: u32, b: u32, c: u32| -> u32 {
+        Int::PermB32 => m!(|a: u32, b: u32, c: u32| -> u32 { perm(a, b, c) }),
+        Int::LerpU8 => m!(|a: u32, b: u32, c: u32| -> u32 {
             let mut out = 0;
             for i in 0..4 {
                 out |= ((byte(a, i) + byte(b, i) + (c >> (8 * i) & 1)) >> 1) << (8 * i);
             }
             out
         }),
-        "v_sad_u8" => m!(|a: u32, b: u32, c: u32| -> u32 { sad8(a, b).wrapping_add(c) }),
-        "v_sad_hi_u8" => m!(|a: u32, b: u32, c: u32| -> u32 { (sad8(a, b) << 16).wrapping_add(c) }),
-        "v_sad_u16" => m!(|a: u32, b: u32, c: u32| -> u32 {
+        Int::SadU8 => m!(|a: u32, b: u32, c: u32| -> u32 { sad8(a, b).wrapping_add(c) }),
+        Int::SadHiU8 => m!(|a: u32, b: u32, c: u32| -> u32 { (sad8(a, b) << 16).wrapping_add(c) }),
+        Int::SadU16 => m!(|a: u32, b: u32, c: u32| -> u32 {
             ((a & 0xffff).abs_diff(b & 0xffff) + (a >> 16).abs_diff(b >> 16)).wrapping_add(c)
         }),
-        "v_sad_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { a.abs_diff(b).wrapping_add(c) }),
-        "v_msad_u8" => m!(|a: u32, b: u32, c: u32| -> u32 { msad8(a, b).wrapping_add(c) }),
-        "v_qsad_pk_u16_u8" => m!(|a: u64, b: u32, c: u64| -> u64 { qsad(a, b, c, sad8) }),
-        "v_mqsad_pk_u16_u8" => m!(|a: u64, b: u32, c: u64| -> u64 { qsad(a, b, c, msad8) }),
-        "v_sat_pk_u8_i16" => m!(|a: Pk<i16>| -> u32 { a.0.clamp(0, 255) as u32 | (a.1.clamp(0, 255) as u32) << 8 }),
-        "v_cndmask_b32" => c!(BitIn, |a: u32, b: u32, _c: No, bit| -> u32 { (if bit { b } else { a }, false) }),
-        "v_cndmask_b16" => c!(BitIn, |a: u16, b: u16, _c: No, bit| -> u16 { (if bit { b } else { a }, false) }),
-        "v_add_co_u32" => c!(BitOut, |a: u32, b: u32, _c: No, _bit| -> u32 { a.overflowing_add(b) }),
-        "v_sub_co_u32" => c!(BitOut, |a: u32, b: u32, _c: No, _bit| -> u32 { a.overflowing_sub(b) }),
-        "v_subrev_co_u32" => c!(BitOut, |a: u32, b: u32, _c: No, _bit| -> u32 { b.overflowing_sub(a) }),
-        "v_addc_co_u32" => c!(BitInOut, |a: u32, b: u32, _c: No, bit| -> u32 {
+        Int::SadU32 => m!(|a: u32, b: u32, c: u32| -> u32 { a.abs_diff(b).wrapping_add(c) }),
+        Int::MsadU8 => m!(|a: u32, b: u32, c: u32| -> u32 { msad8(a, b).wrapping_add(c) }),
+        Int::QsadPkU16U8 => m!(|a: u64, b: u32, c: u64| -> u64 { qsad(a, b, c, sad8) }),
+        Int::MqsadPkU16U8 => m!(|a: u64, b: u32, c: u64| -> u64 { qsad(a, b, c, msad8) }),
+        Int::SatPkU8I16 => m!(|a: Pk<i16>| -> u32 { a.0.clamp(0, 255) as u32 | (a.1.clamp(0, 255) as u32) << 8 }),
+        Int::CndmaskB32 => c!(BitIn, |a: u32, b: u32, _c: No, bit| -> u32 { (if bit { b } else { a }, false) }),
+        Int::CndmaskB16 => c!(BitIn, |a: u16, b: u16, _c: No, bit| -> u16 { (if bit { b } else { a }, false) }),
+        Int::AddCoU32 => c!(BitOut, |a: u32, b: u32, _c: No, _bit| -> u32 { a.overflowing_add(b) }),
+        Int::SubCoU32 => c!(BitOut, |a: u32, b: u32, _c: No, _bit| -> u32 { a.overflowing_sub(b) }),
+        Int::SubrevCoU32 => c!(BitOut, |a: u32, b: u32, _c: No, _bit| -> u32 { b.overflowing_sub(a) }),
+        Int::AddcCoU32 => c!(BitInOut, |a: u32, b: u32, _c: No, bit| -> u32 {
             let s = a as u64 + b as u64 + bit as u64;
             (s as u32, s >> 32 != 0)
         }),
-        "v_subb_co_u32" => c!(BitInOut, |a: u32, b: u32, _c: No, bit| -> u32 {
+        Int::SubbCoU32 => c!(BitInOut, |a: u32, b: u32, _c: No, bit| -> u32 {
             let s = (a as u64).wrapping_sub(b as u64).wrapping_sub(bit as u64);
             (s as u32, s >> 32 != 0)
         }),
-        "v_subbrev_co_u32" => c!(BitInOut, |a: u32, b: u32, _c: No, bit| -> u32 {
+        Int::SubbrevCoU32 => c!(BitInOut, |a: u32, b: u32, _c: No, bit| -> u32 {
             let s = (b as u64).wrapping_sub(a as u64).wrapping_sub(bit as u64);
             (s as u32, s >> 32 != 0)
         }),
-        "v_prng_b32" => m!(|a: u32| -> u32 { a << 1 ^ if a >> 31 != 0 { 197 } else { 0 } }),
-        "v_ashr_pk_i8_i32" => m!(|a: i32, b: i32, c: u32| -> u32 {
+        Int::PrngB32 => m!(|a: u32| -> u32 { a << 1 ^ if a >> 31 != 0 { 197 } else { 0 } }),
+        Int::AshrPkI8I32 => m!(|a: i32, b: i32, c: u32| -> u32 {
             let f = |x: i32| (x >> (c & 31)).clamp(-128, 127) as u8 as u32;
             f(a) | f(b) << 8
         }),
-        "v_ashr_pk_u8_i32" => m!(|a: i32, b: i32, c: u32| -> u32 {
+        Int::AshrPkU8I32 => m!(|a: i32, b: i32, c: u32| -> u32 {
             let f = |x: i32| (x >> (c & 31)).clamp(0, 255) as u32;
             f(a) | f(b) << 8
         }),
-        _ => return None,
-    })
+    }
 }
 
 /// Saturating versions: integer instructions with the `clamp` modifier.
 #[rustfmt::skip]
-pub fn clamped(name: &str) -> Option<Sem> {
-    Some(match name {
-        "v_add_u32" => m!(|a: u32, b: u32| -> u32 { a.saturating_add(b) }),
-        "v_sub_u32" => m!(|a: u32, b: u32| -> u32 { a.saturating_sub(b) }),
-        "v_subrev_u32" => m!(|a: u32, b: u32| -> u32 { b.saturating_sub(a) }),
-        "v_add_i32" => m!(|a: i32, b: i32| -> i32 { a.saturating_add(b) }),
-        "v_sub_i32" => m!(|a: i32, b: i32| -> i32 { a.saturating_sub(b) }),
-        "v_add_u16" => m!(|a: u16, b: u16| -> u16 { a.saturating_add(b) }),
-        "v_sub_u16" => m!(|a: u16, b: u16| -> u16 { a.saturating_sub(b) }),
-        "v_subrev_u16" => m!(|a: u16, b: u16| -> u16 { b.saturating_sub(a) }),
-        "v_add_i16" => m!(|a: i16, b: i16| -> i16 { a.saturating_add(b) }),
-        "v_sub_i16" => m!(|a: i16, b: i16| -> i16 { a.saturating_sub(b) }),
-        "v_mad_u16" => m!(|a: u16, b: u16, c: u16| -> u16 { (a as u64 * b as u64 + c as u64).min(0xffff) as u16 }),
-        "v_mad_i16" => m!(|a: i16, b: i16, c: i16| -> i16 { (a as i64 * b as i64 + c as i64).clamp(-32768, 32767) as i16 }),
-        "v_mad_u32_u24" => m!(|a: u32, b: u32, c: u32| -> u32 { (u24(a) as u64 * u24(b) as u64 + c as u64).min(u32::MAX as u64) as u32 }),
-        "v_mad_i32_i24" => m!(|a: u32, b: u32, c: i32| -> i32 {
+pub fn clamped(a: &Action) -> Option<Sem> {
+    Some(match a {
+        Action::Int(Int::AddU32) => m!(|a: u32, b: u32| -> u32 { a.saturating_add(b) }),
+        Action::Int(Int::SubU32) => m!(|a: u32, b: u32| -> u32 { a.saturating_sub(b) }),
+        Action::Int(Int::SubrevU32) => m!(|a: u32, b: u32| -> u32 { b.saturating_sub(a) }),
+        Action::Int(Int::AddI32) => m!(|a: i32, b: i32| -> i32 { a.saturating_add(b) }),
+        Action::Int(Int::SubI32) => m!(|a: i32, b: i32| -> i32 { a.saturating_sub(b) }),
+        Action::Int(Int::AddU16) => m!(|a: u16, b: u16| -> u16 { a.saturating_add(b) }),
+        Action::Int(Int::SubU16) => m!(|a: u16, b: u16| -> u16 { a.saturating_sub(b) }),
+        Action::Int(Int::SubrevU16) => m!(|a: u16, b: u16| -> u16 { b.saturating_sub(a) }),
+        Action::Int(Int::AddI16) => m!(|a: i16, b: i16| -> i16 { a.saturating_add(b) }),
+        Action::Int(Int::SubI16) => m!(|a: i16, b: i16| -> i16 { a.saturating_sub(b) }),
+        Action::Int(Int::MadU16) => m!(|a: u16, b: u16, c: u16| -> u16 { (a as u64 * b as u64 + c as u64).min(0xffff) as u16 }),
+        Action::Int(Int::MadI16) => m!(|a: i16, b: i16, c: i16| -> i16 { (a as i64 * b as i64 + c as i64).clamp(-32768, 32767) as i16 }),
+        Action::Int(Int::MadU32U24) => m!(|a: u32, b: u32, c: u32| -> u32 { (u24(a) as u64 * u24(b) as u64 + c as u64).min(u32::MAX as u64) as u32 }),
+        Action::Int(Int::MadI32I24) => m!(|a: u32, b: u32, c: i32| -> i32 {
             (i24(a) as i64 * i24(b) as i64 + c as i64).clamp(i32::MIN as i64, i32::MAX as i64) as i32
         }),
-        "v_mad_u32_u16" => m!(|a: u16, b: u16, c: u32| -> u32 { (a as u64 * b as u64 + c as u64).min(u32::MAX as u64) as u32 }),
-        "v_mad_i32_i16" => m!(|a: i16, b: i16, c: i32| -> i32 {
+        Action::Int(Int::MadU32U16) => m!(|a: u16, b: u16, c: u32| -> u32 { (a as u64 * b as u64 + c as u64).min(u32::MAX as u64) as u32 }),
+        Action::Int(Int::MadI32I16) => m!(|a: i16, b: i16, c: i32| -> i32 {
             (a as i64 * b as i64 + c as i64).clamp(i32::MIN as i64, i32::MAX as i64) as i32
         }),
-        "v_pk_add_u16" => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { Pk(a.0.saturating_add(b.0), a.1.saturating_add(b.1)) }),
-        "v_pk_sub_u16" => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { Pk(a.0.saturating_sub(b.0), a.1.saturating_sub(b.1)) }),
-        "v_pk_add_i16" => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { Pk(a.0.saturating_add(b.0), a.1.saturating_add(b.1)) }),
-        "v_pk_sub_i16" => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { Pk(a.0.saturating_sub(b.0), a.1.saturating_sub(b.1)) }),
-        "v_sad_u8" => m!(|a: u32, b: u32, c: u32| -> u32 { sad8(a, b).saturating_add(c) }),
-        "v_sad_u16" => m!(|a: u32, b: u32, c: u32| -> u32 {
+        Action::Packed(Packed::PkAddU16) => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { Pk(a.0.saturating_add(b.0), a.1.saturating_add(b.1)) }),
+        Action::Packed(Packed::PkSubU16) => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { Pk(a.0.saturating_sub(b.0), a.1.saturating_sub(b.1)) }),
+        Action::Packed(Packed::PkAddI16) => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { Pk(a.0.saturating_add(b.0), a.1.saturating_add(b.1)) }),
+        Action::Packed(Packed::PkSubI16) => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { Pk(a.0.saturating_sub(b.0), a.1.saturating_sub(b.1)) }),
+        Action::Int(Int::SadU8) => m!(|a: u32, b: u32, c: u32| -> u32 { sad8(a, b).saturating_add(c) }),
+        Action::Int(Int::SadU16) => m!(|a: u32, b: u32, c: u32| -> u32 {
             ((a & 0xffff).abs_diff(b & 0xffff) + (a >> 16).abs_diff(b >> 16)).saturating_add(c)
         }),
-        "v_sad_u32" => m!(|a: u32, b: u32, c: u32| -> u32 { a.abs_diff(b).saturating_add(c) }),
+        Action::Int(Int::SadU32) => m!(|a: u32, b: u32, c: u32| -> u32 { a.abs_diff(b).saturating_add(c) }),
         _ => return None,
     })
 }

@@ -1,6 +1,7 @@
 //! What each vector instruction computes: one row per operation, one scalar function per row.
 //!
-//! Rows are found by the operation's canonical name ([`barewave_isa::Op::name`]). A function sees its operands after
+//! Rows are found by what the tables say that the operation does ([`barewave_isa::Op::action`]); a meaning that has none is
+//! an error of the compiler. A function sees its operands after
 //! all source modifiers and gives the result before `omod` and `clamp`; those, DPP, SDWA and `op_sel` are applied
 //! around it by `exec::valu`, the same for all instructions.
 
@@ -15,6 +16,7 @@ pub mod small;
 
 use super::lanes::{Kernel, Ty};
 use barewave_isa::Op;
+use barewave_isa::action::Action;
 use std::sync::OnceLock;
 
 /// How a kernel's result and lane bits are used.
@@ -51,6 +53,23 @@ pub struct Sem {
     pub float: bool,
     /// Flushes f32 denormals whatever MODE says (v_mad_f32, v_mac_f32).
     pub flush: bool,
+    /// Quiets signalling NaNs where MODE does not ask for IEEE's treatment: minimum and maximum.
+    pub quiets: bool,
+    /// Sources are singles or halves, as `op_sel_hi` says.
+    pub mix: Mix,
+    /// What MODE's rounding mode governs.
+    pub round: Option<round::Rounded>,
+}
+
+/// Mixed precision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mix {
+    /// No.
+    No,
+    /// The result is a single or goes to the low half.
+    Low,
+    /// The result goes to the high half.
+    High,
 }
 
 impl Sem {
@@ -60,6 +79,14 @@ impl Sem {
     }
     const fn flushing(mut self) -> Sem {
         self.flush = true;
+        self
+    }
+    const fn quieting(mut self) -> Sem {
+        self.quiets = true;
+        self
+    }
+    const fn mixing(mut self, mix: Mix) -> Sem {
+        self.mix = mix;
         self
     }
     /// A float type that is only moved.
@@ -101,6 +128,9 @@ macro_rules! m {
             form: $crate::sem::Form::Map,
             float: $crate::sem::any_float(&[<$A as Lane>::TY, <$B as Lane>::TY, <$C as Lane>::TY, <$D as Lane>::TY]),
             flush: false,
+            quiets: false,
+            mix: $crate::sem::Mix::No,
+            round: None,
         }
     };
 }
@@ -116,6 +146,9 @@ macro_rules! t {
             form: $form,
             float: $crate::sem::any_float(&[<$A as Lane>::TY, <$B as Lane>::TY]),
             flush: false,
+            quiets: false,
+            mix: $crate::sem::Mix::No,
+            round: None,
         }
     };
 }
@@ -135,6 +168,9 @@ macro_rules! c {
             form: $crate::sem::Form::$form,
             float: $crate::sem::any_float(&[<$A as Lane>::TY, <$B as Lane>::TY, <$C as Lane>::TY, <$D as Lane>::TY]),
             flush: false,
+            quiets: false,
+            mix: $crate::sem::Mix::No,
+            round: None,
         }
     };
 }
@@ -144,21 +180,27 @@ use {c, m, t};
 pub use int::clamped;
 pub use packed::dot_signs;
 
-fn find(name: &str) -> Option<Sem> {
-    int::find(name)
-        .or_else(|| float::find(name))
-        .or_else(|| cvt::find(name))
-        .or_else(|| packed::find(name))
-        .or_else(|| cmp::find(name))
+/// The semantics of what works lane by lane; none of all else. `fnuz` chooses the encodings of 8-bit floats.
+fn find(action: &Action, fnuz: bool) -> Option<Sem> {
+    let sem = match *action {
+        Action::Int(f) => int::of(f),
+        Action::Float(f) => float::of(f),
+        Action::Convert(f) => cvt::of(f),
+        Action::Packed(f) => packed::of(f),
+        Action::Float8(f) => fp8::of(f, fnuz),
+        Action::Compare { relation, number, exec } => cmp::of(relation, number, exec),
+        Action::Classify { number, exec } => cmp::class_of(number, exec)?,
+        _ => return None,
+    };
+    Some(Sem { round: round::of(action), ..sem })
 }
 
 /// The semantics of a vector instruction that works lane by lane; `None` for all others. `fnuz` chooses the encodings of
 /// 8-bit floats.
 pub fn of(op: Op, fnuz: bool) -> Option<&'static Sem> {
     static TABLES: [OnceLock<Vec<Option<Sem>>>; 2] = [OnceLock::new(), OnceLock::new()];
-    let table = TABLES[usize::from(fnuz)].get_or_init(|| {
-        (0..Op::COUNT as u16).map(|i| find(Op(i).name()).or_else(|| fp8::find(Op(i).name(), fnuz))).collect()
-    });
+    let table =
+        TABLES[usize::from(fnuz)].get_or_init(|| (0..Op::COUNT as u16).map(|i| find(Op(i).action(), fnuz)).collect());
     table.get(op.0 as usize)?.as_ref()
 }
 

@@ -10,6 +10,7 @@
 use super::{Sem, m};
 use crate::lanes::{Bf16, F16, Lane, No, Pk};
 use crate::numeric::*;
+use barewave_isa::action::Packed;
 
 #[inline(always)]
 fn both<A: Copy, B: Copy, D>(a: Pk<A>, b: Pk<B>, f: impl Fn(A, B) -> D) -> Pk<D> {
@@ -73,71 +74,72 @@ fn dot2_bf(a: Pk<Bf16>, b: Pk<Bf16>, c: f32) -> f32 {
 
 /// Integer dot products whose operands are signed (`true`) or not.
 #[rustfmt::skip]
-pub fn dot_signs(name: &str, signed: [bool; 2]) -> Option<Sem> {
-    Some(match (name, signed) {
-        ("v_dot4_i32_iu8", [false, false]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot4(a, b, c, u8_, u8_) }),
-        ("v_dot4_i32_iu8", [true, false]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot4(a, b, c, s8, u8_) }),
-        ("v_dot4_i32_iu8", [false, true]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot4(a, b, c, u8_, s8) }),
-        ("v_dot4_i32_iu8", [true, true]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot4(a, b, c, s8, s8) }),
-        ("v_dot8_i32_iu4", [false, false]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot8(a, b, c, u4, u4) }),
-        ("v_dot8_i32_iu4", [true, false]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot8(a, b, c, s4, u4) }),
-        ("v_dot8_i32_iu4", [false, true]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot8(a, b, c, u4, s4) }),
-        ("v_dot8_i32_iu4", [true, true]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot8(a, b, c, s4, s4) }),
+pub fn dot_signs(f: Packed, signed: [bool; 2]) -> Option<Sem> {
+    Some(match (f, signed) {
+        (Packed::Dot4I32Iu8, [false, false]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot4(a, b, c, u8_, u8_) }),
+        (Packed::Dot4I32Iu8, [true, false]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot4(a, b, c, s8, u8_) }),
+        (Packed::Dot4I32Iu8, [false, true]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot4(a, b, c, u8_, s8) }),
+        (Packed::Dot4I32Iu8, [true, true]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot4(a, b, c, s8, s8) }),
+        (Packed::Dot8I32Iu4, [false, false]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot8(a, b, c, u4, u4) }),
+        (Packed::Dot8I32Iu4, [true, false]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot8(a, b, c, s4, u4) }),
+        (Packed::Dot8I32Iu4, [false, true]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot8(a, b, c, u4, s4) }),
+        (Packed::Dot8I32Iu4, [true, true]) => m!(|a: u32, b: u32, c: i32| -> i32 { dot8(a, b, c, s4, s4) }),
         _ => return None,
     })
 }
 
-/// Semantics by name.
+/// Semantics.
 #[rustfmt::skip]
-pub fn find(name: &str) -> Option<Sem> {
-    Some(match name {
-        "v_pk_add_f16" => m!(|a: Pk<F16>, b: Pk<F16>| -> Pk<F16> { h(a, b, |x, y| x + y) }),
-        "v_pk_mul_f16" => m!(|a: Pk<F16>, b: Pk<F16>| -> Pk<F16> { h(a, b, |x, y| x * y) }),
-        "v_pk_min_f16" => m!(|a: Pk<F16>, b: Pk<F16>| -> Pk<F16> { h(a, b, min_num) }),
-        "v_pk_max_f16" => m!(|a: Pk<F16>, b: Pk<F16>| -> Pk<F16> { h(a, b, max_num) }),
-        "v_pk_minimum_f16" => m!(|a: Pk<F16>, b: Pk<F16>| -> Pk<F16> { h(a, b, minimum) }),
-        "v_pk_maximum_f16" => m!(|a: Pk<F16>, b: Pk<F16>| -> Pk<F16> { h(a, b, maximum) }),
-        "v_pk_minimum3_f16" => m!(|a: Pk<F16>, b: Pk<F16>, c: Pk<F16>| -> Pk<F16> { h(h(a, b, minimum), c, minimum) }),
-        "v_pk_maximum3_f16" => m!(|a: Pk<F16>, b: Pk<F16>, c: Pk<F16>| -> Pk<F16> { h(h(a, b, maximum), c, maximum) }),
-        "v_pk_fma_f16" | "v_pk_fmac_f16" => m!(|a: Pk<F16>, b: Pk<F16>, c: Pk<F16>| -> Pk<F16> { both3(a, b, c, fma16) }),
-        "v_pk_add_bf16" => m!(|a: Pk<Bf16>, b: Pk<Bf16>| -> Pk<Bf16> { bf2(a, b, |x, y| x + y) }),
-        "v_pk_mul_bf16" => m!(|a: Pk<Bf16>, b: Pk<Bf16>| -> Pk<Bf16> { bf2(a, b, |x, y| x * y) }),
-        "v_pk_min_num_bf16" => m!(|a: Pk<Bf16>, b: Pk<Bf16>| -> Pk<Bf16> { bf2(a, b, min_num) }),
-        "v_pk_max_num_bf16" => m!(|a: Pk<Bf16>, b: Pk<Bf16>| -> Pk<Bf16> { bf2(a, b, max_num) }),
-        "v_pk_add_f32" => m!(|a: Pk<f32>, b: Pk<f32>| -> Pk<f32> { both(a, b, |x, y| x + y) }),
-        "v_pk_mul_f32" => m!(|a: Pk<f32>, b: Pk<f32>| -> Pk<f32> { both(a, b, |x, y| x * y) }),
-        "v_pk_fma_f32" => m!(|a: Pk<f32>, b: Pk<f32>, c: Pk<f32>| -> Pk<f32> { both3(a, b, c, fma) }),
+pub fn of(f: Packed) -> Sem {
+    match f {
+        Packed::PkAddF16 => m!(|a: Pk<F16>, b: Pk<F16>| -> Pk<F16> { h(a, b, |x, y| x + y) }),
+        Packed::PkMulF16 => m!(|a: Pk<F16>, b: Pk<F16>| -> Pk<F16> { h(a, b, |x, y| x * y) }),
+        Packed::PkMinF16 => m!(|a: Pk<F16>, b: Pk<F16>| -> Pk<F16> { h(a, b, min_num) }).quieting(),
+        Packed::PkMaxF16 => m!(|a: Pk<F16>, b: Pk<F16>| -> Pk<F16> { h(a, b, max_num) }).quieting(),
+        Packed::PkMinimumF16 => m!(|a: Pk<F16>, b: Pk<F16>| -> Pk<F16> { h(a, b, minimum) }),
+        Packed::PkMaximumF16 => m!(|a: Pk<F16>, b: Pk<F16>| -> Pk<F16> { h(a, b, maximum) }),
+        Packed::PkMinimum3F16 => m!(|a: Pk<F16>, b: Pk<F16>, c: Pk<F16>| -> Pk<F16> { h(h(a, b, minimum), c, minimum) }),
+        Packed::PkMaximum3F16 => m!(|a: Pk<F16>, b: Pk<F16>, c: Pk<F16>| -> Pk<F16> { h(h(a, b, maximum), c, maximum) }),
+        Packed::PkFmaF16 => m!(|a: Pk<F16>, b: Pk<F16>, c: Pk<F16>| -> Pk<F16> { both3(a, b, c, fma16) }),
+        Packed::PkAddBf16 => m!(|a: Pk<Bf16>, b: Pk<Bf16>| -> Pk<Bf16> { bf2(a, b, |x, y| x + y) }),
+        Packed::PkMulBf16 => m!(|a: Pk<Bf16>, b: Pk<Bf16>| -> Pk<Bf16> { bf2(a, b, |x, y| x * y) }),
+        Packed::PkMinNumBf16 => m!(|a: Pk<Bf16>, b: Pk<Bf16>| -> Pk<Bf16> { bf2(a, b, min_num) }).quieting(),
+        Packed::PkMaxNumBf16 => m!(|a: Pk<Bf16>, b: Pk<Bf16>| -> Pk<Bf16> { bf2(a, b, max_num) }).quieting(),
+        Packed::PkAddF32 => m!(|a: Pk<f32>, b: Pk<f32>| -> Pk<f32> { both(a, b, |x, y| x + y) }),
+        Packed::PkMulF32 => m!(|a: Pk<f32>, b: Pk<f32>| -> Pk<f32> { both(a, b, |x, y| x * y) }),
+        Packed::PkFmaF32 => m!(|a: Pk<f32>, b: Pk<f32>, c: Pk<f32>| -> Pk<f32> { both3(a, b, c, fma) }),
         // op_sel alone chooses: bit 0 of the first source, bit 1 of the second.
-        "v_pk_mov_b32" => m!(|a: Pk<f32>, b: Pk<f32>| -> Pk<f32> { Pk(a.0, b.0) }).raw(),
-        "v_pk_add_u16" => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, u16::wrapping_add) }),
-        "v_pk_add_i16" => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { both(a, b, i16::wrapping_add) }),
-        "v_pk_sub_u16" => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, u16::wrapping_sub) }),
-        "v_pk_sub_i16" => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { both(a, b, i16::wrapping_sub) }),
-        "v_pk_mul_lo_u16" => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, u16::wrapping_mul) }),
-        "v_pk_mad_u16" => m!(|a: Pk<u16>, b: Pk<u16>, c: Pk<u16>| -> Pk<u16> { both3(a, b, c, |x, y, z| x.wrapping_mul(y).wrapping_add(z)) }),
-        "v_pk_mad_i16" => m!(|a: Pk<i16>, b: Pk<i16>, c: Pk<i16>| -> Pk<i16> { both3(a, b, c, |x, y, z| x.wrapping_mul(y).wrapping_add(z)) }),
-        "v_pk_min_u16" => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, u16::min) }),
-        "v_pk_max_u16" => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, u16::max) }),
-        "v_pk_min_i16" => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { both(a, b, i16::min) }),
-        "v_pk_max_i16" => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { both(a, b, i16::max) }),
-        "v_pk_lshlrev_b16" => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, |x, y| y << (x & 15)) }),
-        "v_pk_lshrrev_b16" => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, |x, y| y >> (x & 15)) }),
-        "v_pk_ashrrev_i16" => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { both(a, b, |x, y| y >> (x & 15)) }),
-        "v_dot2_f32_f16" | "v_dot2c_f32_f16" => m!(|a: Pk<F16>, b: Pk<F16>, c: f32| -> f32 { dot2(a, b, c) }),
-        "v_dot2_f32_bf16" | "v_dot2c_f32_bf16" => m!(|a: Pk<Bf16>, b: Pk<Bf16>, c: f32| -> f32 { dot2_bf(a, b, c) }),
-        "v_dot2_f16_f16" => m!(|a: Pk<F16>, b: Pk<F16>, c: F16| -> F16 { f32_to_f16(dot2(a, b, f16_to_f32(c))) }),
-        "v_dot2_bf16_bf16" => m!(|a: Pk<Bf16>, b: Pk<Bf16>, c: Bf16| -> Bf16 { f32_to_bf16(dot2_bf(a, b, bf16_to_f32(c))) }),
-        "v_dot2_i32_i16" | "v_dot2c_i32_i16" => m!(|a: Pk<i16>, b: Pk<i16>, c: i32| -> i32 {
+        Packed::PkMovB32 => m!(|a: Pk<f32>, b: Pk<f32>| -> Pk<f32> { Pk(a.0, b.0) }).raw(),
+        Packed::PkAddU16 => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, u16::wrapping_add) }),
+        Packed::PkAddI16 => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { both(a, b, i16::wrapping_add) }),
+        Packed::PkSubU16 => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, u16::wrapping_sub) }),
+        Packed::PkSubI16 => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { both(a, b, i16::wrapping_sub) }),
+        Packed::PkMulLoU16 => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, u16::wrapping_mul) }),
+        Packed::PkMadU16 => m!(|a: Pk<u16>, b: Pk<u16>, c: Pk<u16>| -> Pk<u16> { both3(a, b, c, |x, y, z| x.wrapping_mul(y).wrapping_add(z)) }),
+        Packed::PkMadI16 => m!(|a: Pk<i16>, b: Pk<i16>, c: Pk<i16>| -> Pk<i16> { both3(a, b, c, |x, y, z| x.wrapping_mul(y).wrapping_add(z)) }),
+        Packed::PkMinU16 => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, u16::min) }),
+        Packed::PkMaxU16 => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, u16::max) }),
+        Packed::PkMinI16 => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { both(a, b, i16::min) }),
+        Packed::PkMaxI16 => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { both(a, b, i16::max) }),
+        Packed::PkLshlrevB16 => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, |x, y| y << (x & 15)) }),
+        Packed::PkLshrrevB16 => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { both(a, b, |x, y| y >> (x & 15)) }),
+        Packed::PkAshrrevI16 => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { both(a, b, |x, y| y >> (x & 15)) }),
+        Packed::Dot2F32F16 => m!(|a: Pk<F16>, b: Pk<F16>, c: f32| -> f32 { dot2(a, b, c) }),
+        Packed::Dot2F32Bf16 => m!(|a: Pk<Bf16>, b: Pk<Bf16>, c: f32| -> f32 { dot2_bf(a, b, c) }),
+        Packed::Dot2F16F16 => m!(|a: Pk<F16>, b: Pk<F16>, c: F16| -> F16 { f32_to_f16(dot2(a, b, f16_to_f32(c))) }),
+        Packed::Dot2Bf16Bf16 => m!(|a: Pk<Bf16>, b: Pk<Bf16>, c: Bf16| -> Bf16 { f32_to_bf16(dot2_bf(a, b, bf16_to_f32(c))) }),
+        Packed::Dot2I32I16 => m!(|a: Pk<i16>, b: Pk<i16>, c: i32| -> i32 {
             (a.0 as i32 * b.0 as i32).wrapping_add(a.1 as i32 * b.1 as i32).wrapping_add(c)
         }),
-        "v_dot2_u32_u16" => m!(|a: Pk<u16>, b: Pk<u16>, c: u32| -> u32 {
+        Packed::Dot2U32U16 => m!(|a: Pk<u16>, b: Pk<u16>, c: u32| -> u32 {
             (a.0 as u32 * b.0 as u32).wrapping_add(a.1 as u32 * b.1 as u32).wrapping_add(c)
         }),
-        "v_dot4_i32_i8" | "v_dot4c_i32_i8" => m!(|a: u32, b: u32, c: i32| -> i32 { dot4(a, b, c, s8, s8) }),
-        "v_dot4_u32_u8" => m!(|a: u32, b: u32, c: i32| -> i32 { dot4(a, b, c, u8_, u8_) }),
-        "v_dot8_i32_i4" | "v_dot8c_i32_i4" => m!(|a: u32, b: u32, c: i32| -> i32 { dot8(a, b, c, s4, s4) }),
-        "v_dot8_u32_u4" => m!(|a: u32, b: u32, c: i32| -> i32 { dot8(a, b, c, u4, u4) }),
-        "v_dot4_i32_iu8" | "v_dot8_i32_iu4" => dot_signs(name, [false, false])?,
-        _ => return None,
-    })
+        Packed::Dot4I32I8 => m!(|a: u32, b: u32, c: i32| -> i32 { dot4(a, b, c, s8, s8) }),
+        Packed::Dot4U32U8 => m!(|a: u32, b: u32, c: i32| -> i32 { dot4(a, b, c, u8_, u8_) }),
+        Packed::Dot8I32I4 => m!(|a: u32, b: u32, c: i32| -> i32 { dot8(a, b, c, s4, s4) }),
+        Packed::Dot8U32U4 => m!(|a: u32, b: u32, c: i32| -> i32 { dot8(a, b, c, u4, u4) }),
+        // with all operands unsigned; `dot_signs` has the others
+        Packed::Dot4I32Iu8 => m!(|a: u32, b: u32, c: i32| -> i32 { dot4(a, b, c, u8_, u8_) }),
+        Packed::Dot8I32Iu4 => m!(|a: u32, b: u32, c: i32| -> i32 { dot8(a, b, c, u4, u4) }),
+    }
 }

@@ -11,6 +11,7 @@
 
 use crate::lanes::{F16, Ty};
 use crate::numeric::*;
+use barewave_isa::action::{self, Action, Float, Packed, Salu};
 
 /// A direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,33 +56,38 @@ pub enum Rounded {
     Ldexp,
 }
 
-/// The part of an instruction that MODE.round governs, by name.
-pub fn of(name: &str) -> Option<Rounded> {
+/// The part of an operation that MODE.round governs.
+pub fn of(action: &Action) -> Option<Rounded> {
     use Rounded::*;
-    let rest = name.strip_prefix("v_pk_").or_else(|| name.strip_prefix("v_")).or_else(|| name.strip_prefix("s_"))?;
-    if rest.contains("legacy") || rest.contains("dx9") {
-        return None;
-    }
-    Some(match rest {
-        "cvt_f32_i32" | "cvt_f16_i16" => Integer(true),
-        "cvt_f32_u32" | "cvt_f16_u16" => Integer(false),
-        "cvt_f16_f32" | "cvt_f32_f64" => Convert,
-        _ => {
-            let (op, ty) = rest.rsplit_once('_')?;
-            if !matches!(ty, "f16" | "f32" | "f64") {
-                return None;
-            }
-            match op {
-                "add" => Add,
-                "sub" => Sub,
-                "subrev" => Subrev,
-                "mul" => Mul,
-                "fma" | "fmac" | "fmaak" | "fmamk" | "fma_mix" | "fma_mixlo" | "fma_mixhi" => Fma,
-                "mad" | "mac" | "madak" | "madmk" | "mad_mix" | "mad_mixlo" | "mad_mixhi" => Mad,
-                "ldexp" => Ldexp,
-                _ => return None,
-            }
-        }
+    Some(match action {
+        Action::Convert(action::Convert::CvtF32I32 | action::Convert::CvtF16I16) => Integer(true),
+        Action::Convert(action::Convert::CvtF32U32 | action::Convert::CvtF16U16) => Integer(false),
+        Action::Convert(action::Convert::CvtF16F32 | action::Convert::CvtF32F64) => Convert,
+        Action::Float(f) => match f {
+            Float::AddF16 | Float::AddF32 | Float::AddF64 => Add,
+            Float::SubF16 | Float::SubF32 => Sub,
+            Float::SubrevF16 | Float::SubrevF32 => Subrev,
+            Float::MulF16 | Float::MulF32 | Float::MulF64 => Mul,
+            Float::FmaF16 | Float::FmaF32 | Float::FmaF64 => Fma,
+            Float::FmaMixF32 | Float::FmaMixloF16 | Float::FmaMixhiF16 => Fma,
+            Float::MadF16 | Float::MadF32 | Float::MadMixF32 | Float::MadMixloF16 | Float::MadMixhiF16 => Mad,
+            Float::LdexpF16 | Float::LdexpF32 | Float::LdexpF64 => Ldexp,
+            _ => return None,
+        },
+        Action::Packed(f) => match f {
+            Packed::PkAddF16 | Packed::PkAddF32 => Add,
+            Packed::PkMulF16 | Packed::PkMulF32 => Mul,
+            Packed::PkFmaF16 | Packed::PkFmaF32 => Fma,
+            _ => return None,
+        },
+        Action::Salu(f) => match f {
+            Salu::AddF16 | Salu::AddF32 => Add,
+            Salu::SubF16 | Salu::SubF32 => Sub,
+            Salu::MulF16 | Salu::MulF32 => Mul,
+            Salu::FmacF16 | Salu::FmacF32 => Fma,
+            _ => return None,
+        },
+        _ => return None,
     })
 }
 

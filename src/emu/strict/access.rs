@@ -5,12 +5,11 @@ use super::facts::Facts;
 use super::race::{Access, Actor, Race};
 use super::waits::{Pending, Touched};
 use super::{Checker, Problem};
-use crate::codeobj::Family;
 use crate::exec::{smem, vmem};
 use crate::fault::FaultKind;
 use crate::launch::Launch;
 use crate::wave::{Lanes, Space, UOp, Wave};
-use barewave_isa::{Counter, Flags, Pipe, Regs};
+use barewave_isa::{Counter, Flags, Pipe, Quirk, Regs};
 
 /// What an instruction does to the bytes that it addresses.
 fn access_of(f: &Facts) -> Access {
@@ -194,7 +193,7 @@ impl Checker {
     /// on all targets, except for atomics. Source: LLVM, features `unaligned-ds-access` and `unaligned-access-mode`.
     fn lds_aligned(&self, l: &Launch, access: Access, addr: u32, size: u32) -> Result<(), FaultKind> {
         let align = if size == 12 { 16 } else { size.max(1) };
-        let must = access == Access::Atomic || l.machine.family == Family::Gfx8;
+        let must = access == Access::Atomic || l.machine.target.info().has(Quirk::AlignedLds);
         if must && !addr.is_multiple_of(align) {
             return Err(FaultKind::Misaligned { addr: addr as u64, align });
         }

@@ -1,5 +1,6 @@
 //! What strict mode knows of an instruction without running it.
 
+use barewave_isa::action::{Action, Address, Part, Salu, Transfer};
 use barewave_isa::{
     Counter, Fix, Flags, HazardInst, Inst, ModName, OpInfo, Operand, Pipe, Reg, Regs, ScalarUse, Target, WaitScheme, op,
 };
@@ -56,9 +57,9 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
     let mut reads: Vec<Regs> = inst.srcs.iter().filter_map(|o| o.regs()).collect();
     let mut writes: Vec<Regs> = inst.dsts.iter().filter_map(|o| o.regs()).collect();
     // Accumulators; partial writes (halves, one lane) are not reads that matter.
-    let partial = inst.op == op::V_WRITELANE_B32 || info.flags.has(Flags::LOAD) || info.pipe == Pipe::Lds;
+    let partial = inst.op.is_partial() || info.flags.has(Flags::LOAD) || info.pipe == Pipe::Lds;
     for (o, slot) in inst.dsts.iter().zip(info.dsts) {
-        if slot.read && slot.bits >= 32 && !partial && !inst.op.name().contains("_mix") {
+        if slot.read && slot.bits >= 32 && !partial {
             reads.extend(o.regs());
         }
     }
@@ -69,9 +70,10 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
     reads.extend(info.reads.iter().filter(used).map(implicit));
     writes.extend(info.writes.iter().filter(used).map(implicit));
     // Memory instructions name M0 as a habit; only some use it.
-    let name = inst.op.name();
-    let to_lds = info.pipe == Pipe::Vmem && (inst.mods.get(ModName::Lds) == Some(1) || name.contains("_lds_"));
-    let takes_m0 = to_lds || name.contains("addtid");
+    let memory = inst.op.memory();
+    let through_lds = memory.is_some_and(|m| matches!(m.transfer, Transfer::LoadLds | Transfer::StoreLds));
+    let to_lds = info.pipe == Pipe::Vmem && (inst.mods.get(ModName::Lds) == Some(1) || through_lds);
+    let takes_m0 = to_lds || memory.is_some_and(|m| m.address == Address::ThreadId);
     if matches!(info.pipe, Pipe::Lds | Pipe::Vmem) && !takes_m0 {
         reads.retain(|r| r.first != Reg::M0);
     }
@@ -80,9 +82,13 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
         (op::S_NOP, Some(Operand::Imm(n))) => *n as u32 + 1,
         _ => 1,
     };
-    let fills = if name.ends_with("d16_hi") { 2 } else { 3 - 2 * u8::from(name.ends_with("_d16")) };
-    let split = splits(name);
-    let logic = logic(name);
+    let fills = match memory.filter(|m| m.components == 0).map(|m| m.part) {
+        Some(Part::Low) => 1,
+        Some(Part::High) => 2,
+        _ => 3,
+    };
+    let split = inst.op.is_split();
+    let logic = Logic::of(inst.op.action(), info.dsts.first().map_or(0, |d| d.bits.into()));
     let pairs =
         info.flags.has(Flags::PACKED) && inst.dsts.first().and_then(|o| o.regs()).is_some_and(|r| r.dwords == 2);
     let select = |name| inst.mods.get(name).unwrap_or(0) as u32;
@@ -134,13 +140,13 @@ fn coherent(target: Target, inst: &Inst, flags: Flags) -> bool {
 /// Atomics of device memory, what drops caches that a device's workgroups share, and global wave sync. Source: LLVM's
 /// "User Guide for AMDGPU Backend", memory model tables, agent scope.
 fn acquires(inst: &Inst, info: &OpInfo) -> bool {
-    let name = inst.op.name();
     match inst.op {
         op::BUFFER_WBINVL1 | op::BUFFER_WBINVL1_VOL | op::BUFFER_GL1_INV => true,
         op::S_DCACHE_INV | op::S_DCACHE_INV_VOL | op::S_GL1_INV => true,
         op::BUFFER_INV | op::GLOBAL_INV => device_scope(inst),
         _ => {
-            name.starts_with("ds_gws_") || info.flags.has(Flags::ATOMIC) && matches!(info.pipe, Pipe::Vmem | Pipe::Smem)
+            let gws = matches!(inst.op.action(), Action::Sync(_)) && info.pipe == Pipe::Lds;
+            gws || info.flags.has(Flags::ATOMIC) && matches!(info.pipe, Pipe::Vmem | Pipe::Smem)
         }
     }
 }
@@ -157,40 +163,53 @@ pub struct Logic {
     pub exec: bool,
 }
 
-fn logic(name: &str) -> Option<Logic> {
-    let rest = name.strip_prefix("s_")?;
-    let (rest, bits) = rest.rsplit_once("_b").map(|(r, b)| (r, b.parse::<u32>().ok()))?;
-    let bits = bits.filter(|b| matches!(b, 32 | 64))?;
-    let exec = rest.ends_with("_saveexec") || rest.ends_with("_wrexec");
-    let (kind, not_a, not_b) = match rest.trim_end_matches("_saveexec").trim_end_matches("_wrexec") {
-        "and" | "nand" => ('&', false, false),
-        "andn1" => ('&', true, false),
-        "andn2" => ('&', false, true),
-        "or" | "nor" => ('|', false, false),
-        "orn1" => ('|', true, false),
-        "orn2" => ('|', false, true),
-        "xor" | "xnor" => ('^', false, false),
-        "mov" | "not" => ('=', false, false),
-        _ => return None,
-    };
-    Some(Logic { kind, not_a, not_b, bits, exec })
-}
-
-/// 64-bit operations through which nothing flows from high to low dwords: compilers leave unneeded high halves
-/// undefined.
-fn splits(name: &str) -> bool {
-    const LOGIC: [&str; 8] =
-        ["s_and_", "s_or_", "s_xor_", "s_andn2_", "s_mov_b64", "s_lshl_b64", "s_mul_u64", "s_cselect_b64"];
-    const VECTOR: [&str; 8] = [
-        "v_mad_u64_u32",
-        "v_mad_i64_i32",
-        "v_lshlrev_b64",
-        "v_lshl_add_u64",
-        "v_add_nc_u64",
-        "v_sub_nc_u64",
-        "v_mul_u64",
-        "v_mov_b64",
-    ];
-    VECTOR.contains(&name)
-        || (name.ends_with("64") && !name.contains("exec") && LOGIC.iter().any(|p| name.starts_with(p)))
+impl Logic {
+    /// `bits` are those of the destination.
+    fn of(action: &Action, bits: u32) -> Option<Logic> {
+        use Salu::*;
+        let Action::Salu(f) = action else { return None };
+        let (kind, not_a, not_b) = match f {
+            AndB32 | AndB64 | NandB32 | NandB64 => ('&', false, false),
+            AndSaveexecB32 | AndSaveexecB64 | NandSaveexecB32 | NandSaveexecB64 => ('&', false, false),
+            Andn1SaveexecB32 | Andn1SaveexecB64 | Andn1WrexecB32 | Andn1WrexecB64 => ('&', true, false),
+            Andn2B32 | Andn2B64 | Andn2SaveexecB32 | Andn2SaveexecB64 => ('&', false, true),
+            Andn2WrexecB32 | Andn2WrexecB64 => ('&', false, true),
+            OrB32 | OrB64 | NorB32 | NorB64 => ('|', false, false),
+            OrSaveexecB32 | OrSaveexecB64 | NorSaveexecB32 | NorSaveexecB64 => ('|', false, false),
+            Orn1SaveexecB32 | Orn1SaveexecB64 => ('|', true, false),
+            Orn2B32 | Orn2B64 | Orn2SaveexecB32 | Orn2SaveexecB64 => ('|', false, true),
+            XorB32 | XorB64 | XnorB32 | XnorB64 => ('^', false, false),
+            XorSaveexecB32 | XorSaveexecB64 | XnorSaveexecB32 | XnorSaveexecB64 => ('^', false, false),
+            MovB32 | MovB64 | NotB32 | NotB64 => ('=', false, false),
+            _ => return None,
+        };
+        let exec = matches!(
+            f,
+            AndSaveexecB32
+                | AndSaveexecB64
+                | NandSaveexecB32
+                | NandSaveexecB64
+                | Andn1SaveexecB32
+                | Andn1SaveexecB64
+                | Andn1WrexecB32
+                | Andn1WrexecB64
+                | Andn2SaveexecB32
+                | Andn2SaveexecB64
+                | Andn2WrexecB32
+                | Andn2WrexecB64
+                | OrSaveexecB32
+                | OrSaveexecB64
+                | NorSaveexecB32
+                | NorSaveexecB64
+                | Orn1SaveexecB32
+                | Orn1SaveexecB64
+                | Orn2SaveexecB32
+                | Orn2SaveexecB64
+                | XorSaveexecB32
+                | XorSaveexecB64
+                | XnorSaveexecB32
+                | XnorSaveexecB64
+        );
+        Some(Logic { kind, not_a, not_b, bits, exec })
+    }
 }

@@ -15,8 +15,9 @@ use super::super::sem::small;
 use crate::program::Machine;
 use crate::sem::fp8;
 use crate::wave::{Ctl, Kind, Run, Src, UOp, Wave};
+use barewave_isa::action::Product;
 use barewave_isa::matrix::{Column, Elem, Layout, MatrixOp, Shape};
-use barewave_isa::{Inst, ModName, Op};
+use barewave_isa::{Inst, ModName};
 use std::sync::OnceLock;
 
 /// Largest matrices: 32 rows or columns.
@@ -61,21 +62,17 @@ pub struct Matrix {
     execute: multiply::Execute,
 }
 
-/// Handler of an operation.
-pub fn find(op: Op, m: &Machine) -> Option<Run> {
-    MatrixOp::of(m.target, op, m.target.info().wave_size as usize).map(|_| run as Run)
-}
+/// Handler.
+pub const RUN: Run = run;
 
 /// Fills in what the handler needs.
-pub fn prepare(op: &mut UOp, inst: &Inst, m: &Machine, lanes: usize, extra: &[Src]) -> Option<()> {
+pub fn prepare(op: &mut UOp, p: &Product, inst: &Inst, m: &Machine, lanes: usize, extra: &[Src]) -> Option<()> {
     let get = |name| inst.mods.get(name).unwrap_or(0);
-    let dwords = inst.dsts.first()?.regs()?.dwords as usize;
-    let MatrixOp { shape, a, b, d } = MatrixOp::with(m.target, inst.op, lanes, dwords)?;
+    let MatrixOp { shape, a, b, d } = MatrixOp::of(m.target, inst.op, lanes)?;
     let neg = get(ModName::Neg) as u8;
     let (cbsz, blgp) = (get(ModName::Cbsz) as usize, get(ModName::Blgp) as usize);
     let (mut a, mut b) = (a, b);
-    let name = inst.op.name();
-    if name.contains("_iu8") || name.contains("_iu4") {
+    if p.signs {
         let pick = |signed: bool, e: Elem| match (signed, e) {
             (false, Elem::I8) => Elem::U8,
             (false, Elem::I4) => Elem::U4,
