@@ -136,6 +136,21 @@ impl Tile {
     }
 }
 
+/// Cycles that the least round of a loop over k takes: what it loads at its beginning it waits for at its end.
+const ROUND: f64 = 1000.0;
+
+/// Cycles per k of a grid of tiles on the target's largest product, where a workgroup of `waves` waves needs `work` cycles of a SIMD
+/// per k, and `k` of them are a round: what is left over when all compute units are busy takes as long as a full load.
+/// Of tiles that take the same time the one with least work has a small lead.
+pub(super) fn cycles(target: Target, tiles: usize, waves: u32, work: f64, k: u32) -> f64 {
+    let t = target.info();
+    let beside = waves.min(t.simds);
+    let at_once = t.cus * t.simds / beside;
+    let one = (work / f64::from(beside)).max(ROUND / f64::from(k));
+    let loads = tiles.div_ceil(at_once as usize) as f64;
+    loads * one + 0.5 * tiles as f64 * work / f64::from(t.cus * t.simds)
+}
+
 /// Of so many rows or columns of a workitem, how many lie together: LDS is read four at a time.
 pub(super) fn chunk(own: u32) -> u32 {
     own.min(4)
