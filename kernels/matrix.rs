@@ -64,13 +64,19 @@ pub(super) fn choose(target: Target, types: Types, (batches, m, n): (usize, usiz
     let lanes = target.info().wave_size;
     let run = if types.bytes() >= 4 { 1 } else { 16 / types.bytes() };
     let mut found: Vec<(f64, Tile)> = Vec::new();
+    // Per side: the instruction, and the k of one of its steps, of which a tile holds whole ones.
+    let of_side = |side: usize| {
+        let (instruction, op) = matrix_instruction(target, types.compute, types.accumulate, side)?;
+        let form = MatrixForm { instruction, op, waves: (1, 1) };
+        form.is_usable().then(|| (form, form.step(run)))
+    };
+    let of_sides = [16, 32].map(|side| (side, of_side(side)));
     let candidates = TILES.iter().flat_map(|t| DEPTHS.map(|d| (t, d)));
     for (&(side, [tile_m, tile_n, down, across]), depth) in candidates {
-        let found_one = matrix_instruction(target, types.compute, types.accumulate, side);
-        let Some((instruction, op)) = found_one else { continue };
-        let form = MatrixForm { instruction, op, waves: (down, across) };
-        // A tile holds whole steps of the instruction.
-        let step = form.step(run);
+        let known = of_sides.iter().find(|s| s.0 == side).and_then(|s| s.1);
+        let Some((form, step)) = known else { continue };
+        let form = MatrixForm { waves: (down, across), ..form };
+        let (instruction, op) = (form.instruction, form.op);
         let k = (depth * 16.max(64 / types.bytes())).next_multiple_of(step);
         let tile = Tile { types, m: tile_m, n: tile_n, k, run, form: Form::Matrix(form) };
         let threads = tile.threads();
@@ -85,7 +91,7 @@ pub(super) fn choose(target: Target, types: Types, (batches, m, n): (usize, usiz
         if lds > target.info().lds_bytes {
             continue;
         }
-        if !loads(tile_m) || !loads(tile_n) || tile_n < min_n || !gathers || !form.is_usable() {
+        if !loads(tile_m) || !loads(tile_n) || tile_n < min_n || !gathers {
             continue;
         }
         let tiles = m.div_ceil(tile_m as usize) * n.div_ceil(tile_n as usize);

@@ -44,7 +44,7 @@ pub const FUNCTIONS: &[Function] = &[
     f("Neg", |x| -x, 0.0),
     f("Reciprocal", |x| 1.0 / x, 1.0),
     f("Round", f64::round_ties_even, 0.0),
-    f("Sigmoid", |x| 1.0 / (1.0 + (-x).exp()), 4.0),
+    f("Sigmoid", |x| if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }, 4.0),
     f("Sign", |x| if x == 0.0 || x.is_nan() { x } else { x.signum() }, 0.0),
     f("Sin", f64::sin, 4.0),
     f("Sinh", f64::sinh, 4.0),
