@@ -1,23 +1,26 @@
 //! Operands and modifiers of scalar and vector arithmetic: which field each word of a row's signature goes to, in the
 //! order in which assembly writes them. Memory formats are in `memory.rs`.
 
-use crate::expand::{Builder, flag, typed};
-use crate::formats::{Piece, all_bits};
-use crate::text::Result;
+use super::formats::{Piece, all_bits};
+use super::operand::{Builder, Typed, typed};
+use super::rows::Signature;
+use super::schema::{Kind, Role, flag};
+use super::text::Result;
 use std::collections::BTreeSet;
 
 pub fn scalar(b: &mut Builder) -> Result<()> {
     let sig = b.row.sig.clone();
     for d in &sig.dsts {
-        b.operand("sdst", 0, d)?;
+        b.operand("sdst", Role::Dst, d)?;
     }
     let mut n = 0;
     for s in &sig.srcs {
         let t = typed(s);
         let field = match (b.name, t.name) {
             (_, Some(name)) => name.to_string(),
-            ("SOPP" | "SOPK", None) if t.ty == "i32" && b.name == "SOPK" => "imm".to_string(),
+            ("SOPK", None) if t.ty == "i32" => "imm".to_string(),
             ("SOPP" | "SOPK", None) => "simm16".to_string(),
+            _ if t.ty == "k32" => "imm".to_string(),
             _ => {
                 n += 1;
                 format!("src{}", n - 1)
@@ -27,266 +30,287 @@ pub fn scalar(b: &mut Builder) -> Result<()> {
             // s_setreg_imm32_b32, s_fmaak_f32: a dword that follows
             let at = b.format.bytes * 8;
             b.format.bytes += 4;
-            b.add("imm", 1, "IMM", t.ty, 32, 0, &[Piece { lo: at, len: 32 }]);
+            b.add("imm", Role::Src, Kind::Imm, t.ty, 32, 0, &[Piece { lo: at, len: 32 }]);
             continue;
         }
-        if t.ty == "k32" {
-            let at = b.format.bytes * 8;
-            b.format.bytes += 4;
-            b.add("imm", 1, "IMM", "k32", 32, 0, &[Piece { lo: at, len: 32 }]);
-            n -= 1;
-            continue;
-        }
-        b.operand(&field, 1, s)?;
+        b.operand(&field, Role::Src, s)?;
     }
     Ok(())
 }
 
-pub fn vector(b: &mut Builder, fname: &str, overlay: Option<&str>, words: &mut BTreeSet<String>) -> Result<()> {
+fn is_e32(format: &str) -> bool {
+    matches!(format, "VOP1" | "VOP2" | "VOPC" | "VOP2K")
+}
+
+pub fn vector(b: &mut Builder, overlay: Option<&str>, words: &mut BTreeSet<String>) -> Result<()> {
     let sig = b.row.sig.clone();
-    let e32 = matches!(fname, "VOP1" | "VOP2" | "VOPC" | "VOP2K");
-    if !e32 || overlay.is_none() && b.row.encodings.len() == 1 {
+    if !is_e32(b.name) || overlay.is_none() && b.row.encodings.len() == 1 {
         own_bits(b, overlay.is_none())?;
     }
-    for (i, d) in sig.dsts.iter().enumerate() {
-        let mask = typed(d).ty == "mask";
-        if mask && e32 && !(fname == "VOPC" && b.field("sdst").is_some()) {
-            b.vcc(0);
-        } else if mask || (i == 1 && fname == "VOP3B" && !b.has("permctl")) {
-            b.operand("sdst", 0, d)?;
-        } else if i == 1 {
-            // v_swap: the second destination sits in src0
-            b.operand("src0", 0, &format!("v.{d}"))?;
-        } else {
-            b.operand("vdst", 0, d)?;
-        }
-    }
-    // v_cmpx of gfx10 and later: the destination field is ignored, exec is written there
-    if sig.dsts.is_empty() && fname == "VOP3" && b.has(">exec") {
-        b.used.insert("vdst".into());
-        b.used.insert("sdst".into());
-        b.fixed |= 0x7e;
-    }
-    let mut n = 0;
-    for s in &sig.srcs {
-        let t = typed(s);
-        match t.ty {
-            "k32" | "k16" | "k64" => {
-                let f = b.field("imm").cloned().ok_or_else(|| b.fail(s, "the format has no literal"))?;
-                let mut pieces = f.pieces.clone();
-                if t.ty == "k64" {
-                    pieces = vec![Piece { lo: 32, len: 64 }];
-                    b.format.bytes = 12;
-                }
-                b.add("imm", 1, "IMM", t.ty, if t.ty == "k64" { 64 } else { 32 }, 0, &pieces);
-                continue;
-            }
-            "attr" | "attrchan" => {
-                b.operand(t.ty, 1, s)?;
-                continue;
-            }
-            "slot" => {
-                let field = if b.field("vsrc").is_some() { "vsrc" } else { "src1" };
-                let p = b.field(field).map(|f| f.pieces.clone()).unwrap_or_default();
-                b.add(field, 1, "IMM", "slot", 32, 0, &p);
-                n = 1;
-                continue;
-            }
-            _ => {}
-        }
-        if b.field("vsrc").is_some() {
-            b.operand("vsrc", 1, s)?;
-            continue;
-        }
-        if fname == "VOP3I" {
-            // the attribute sits in src0; registers start at src1
-            let field = if n == 0 { "src1" } else { "src2" };
-            n += 1;
-            b.operand(field, 1, s)?;
-            continue;
-        }
-        if t.ty == "mask" && e32 {
-            b.vcc(1);
-            continue;
-        }
-        let field = format!("src{n}");
-        n += 1;
-        let word = if overlay.is_some_and(|o| o.starts_with("DPP")) && !e32 && !s.contains('.') {
-            format!("c.{s}")
-        } else {
-            s.clone()
-        };
-        b.operand(&field, 1, &word)?;
-    }
+    destinations(b, &sig)?;
+    let dpp = overlay.is_some_and(|o| o.starts_with("DPP"));
+    sources(b, &sig, dpp)?;
     for m in ["bytesel", "bytesel2", "bitop3", "scalesel"] {
         if b.has(m) {
             b.reserved |= b.field(m).map_or(0, |f| all_bits(&f.pieces));
         }
     }
-    let floats = b.source_flags(|o| o.flags & flag::FLOAT_MODS != 0);
-    let all = b.source_flags(|_| true);
-    let vop3p = matches!(fname, "VOP3P" | "WMMA" | "WMMA16" | "ACC");
-    if fname == "MAI" || fname == "MAI16" {
+    if matches!(b.name, "MAI" | "MAI16") {
         for m in ["opsel", "opselhi"] {
             b.modifier(m);
         }
-        for m in ["cbsz", "abid", "blgp"] {
-            if b.has(m) {
-                b.modifier(m);
-            }
-        }
+        b.own_modifiers(&["cbsz", "abid", "blgp"]);
         if b.field("acd").is_some() {
             b.used.insert("acd".into());
         }
         return Ok(());
     }
-    if b.has("permctl") && fname == "VOP3" {
+    if b.has("permctl") && b.name == "VOP3" {
         b.modifier("permbc");
         b.modifier("permfi");
     }
-    if b.has("high") {
-        b.modifier("high");
-    }
+    b.own_modifiers(&["high"]);
     if !b.has("opsel") {
-        own_modifiers(b, &["bytesel", "bytesel2"]);
+        b.own_modifiers(&["bytesel", "bytesel2"]);
     }
-    if vop3p {
-        let pk = b.has("pk");
-        if fname == "WMMA" && b.has("matrixascalefmt") {
-            // the scale loads leave the third source as v0 and opselhi clear
-            b.used.extend(["opselhi".to_string(), "src2".to_string()]);
-            b.fixed |= 0x100 << 50;
-            b.mask |= 0x1ff << 50;
-        }
-        for m in ["matrixafmt", "matrixbfmt"] {
-            if b.has(m) {
-                b.modifier(m);
-            }
-        }
-        own_modifiers(b, &["indexkey8bit", "indexkey16bit", "indexkey32bit"]);
-        for m in ["matrixascale", "matrixbscale", "matrixascalefmt", "matrixbscalefmt", "matrixareuse", "matrixbreuse"]
-        {
-            if b.has(m) || b.has("scales") {
-                b.modifier(m);
-            }
-        }
-        if pk || b.has("opsel") {
-            b.per_source("opsel", "opsel", &all[..3]);
-        }
-        if pk || b.has("opselhi") {
-            b.per_source("opselhi", "opselhi", &all[..3]);
-        }
-        if pk || b.has("neglo") {
-            let keep = if fname.starts_with("WMMA") { &floats[..3] } else { &all[..3] };
-            b.per_source("neg", "neg", keep);
-        }
-        if pk || b.has("neghi") {
-            let keep = if fname.starts_with("WMMA") { &floats[..3] } else { &all[..3] };
-            b.per_source("neghi", "neghi", keep);
-        }
-        if !pk && !b.has("neglo") && fname == "VOP3P" && floats.iter().any(|f| *f) {
-            // fma_mix: neg and |abs| on the operands
-            b.per_source("neg", "neg", &floats[..3]);
-            b.per_source("neghi", "abs", &floats[..3]);
-            words.insert("mix".into());
-        }
-        if b.has("clamp") {
-            b.modifier("clamp");
-        }
+    if matches!(b.name, "VOP3P" | "WMMA" | "WMMA16" | "ACC") {
+        packed(b, words)?;
     } else {
-        own_modifiers(b, &["bitop3"]);
-        let opsel = b.has("opsel") || b.t16 && !e32;
-        if opsel && b.field("opsel").is_some() {
-            let mut keep = all.clone();
-            if b.has("opsel2") {
-                keep = vec![true, true, false, false];
-            }
-            if fname == "VOP3I" {
-                // the attribute stands between the two registers
-                keep = vec![true, false, true, true];
-            }
-            keep[2] |= b.has("opsel4") && b.has("opsel");
-            if b.has("packedsel") {
-                // the halves of packed sources stay as they are
-                keep[..2].fill(false);
-                b.ignored |= 3 << 11;
-            }
-            if b.t16 && !b.has("opsel") {
-                keep = b.source_flags(|o| o.flags & flag::HALF != 0);
-            }
-            // conversions keep the bits of both sides
-            if b.t16 && !b.has("opsel") && b.row.encodings.iter().any(|e| e.0 == "VOP1") {
-                keep[0] = true;
-            }
-            let vop1 = keep[0] && b.t16 && b.row.encodings.iter().any(|e| e.0 == "VOP1");
-            keep[3] = !b.has("opsel2")
-                && b.operands.iter().any(|o| {
-                    o.role == 0
-                        && o.flags & (flag::MASK | flag::SCALAR_ONLY) == 0
-                        && (!b.t16 || o.flags & flag::HALF != 0 || b.has("opsel") || vop1)
-                });
-            b.per_source("opsel", "opsel", &keep);
-        }
-        if b.has("opsel") {
-            own_modifiers(b, &["bytesel", "bytesel2"]);
-        }
-        if matches!(fname, "VINTERP" | "VOP3I") && b.has("clamp") {
-            // clamp comes first in these
-            if let Some(i) = b.operands.iter().position(|o| o.name == "opsel") {
-                let opsel = b.operands.remove(i);
-                b.modifier("clamp");
-                b.operands.push(opsel);
-            }
-        }
-        let sdwa = overlay.is_some_and(|o| o.starts_with("SDWA"));
-        if (b.has("clamp") || sdwa && !sig.dsts.is_empty()) && !b.used.contains("clamp") {
-            b.modifier("clamp");
-        }
-        // SDWA does not scale integers
-        let int = sig.dsts.first().is_some_and(|d| typed(d).ty.starts_with(['i', 'u']));
-        if b.has("omod") && !(int && sdwa) {
-            b.modifier("omod");
-        }
-        b.per_source("neg", "neg", &floats);
-        b.per_source("abs", "abs", &floats);
-        if sdwa && sig.dsts.is_empty() && fname == "VOPC" && b.field("sdst").is_some() {
-            // the destination's number is ignored, the bit that says so is not
-            b.mask |= 1 << 47;
-        }
-        if sdwa {
-            let ints = b.source_flags(|o| o.flags & flag::SEXT != 0);
-            b.per_source("sext", "sext", &ints);
-            if !sig.dsts.is_empty() && !b.has("nodstsel") {
-                b.modifier("dstsel");
-                b.modifier("dstunused");
-            }
-            if b.has("nodstsel")
-                && let Some(f) = b.field("dstsel").cloned()
-            {
-                // the whole destination is written
-                b.fixed |= 6 << f.pieces[0].lo;
-                b.mask |= all_bits(&f.pieces);
-                b.used.insert("dstsel".into());
-            }
-            if all[0] {
-                b.modifier("src0sel");
-            }
-            if all[1] {
-                b.modifier("src1sel");
-            }
-        }
+        plain(b, &sig, overlay)?;
     }
-    if overlay.is_some_and(|o| o.starts_with("DPP")) {
+    if dpp {
         for m in ["dpp8", "dppctrl", "rowmask", "bankmask", "boundctrl", "fi"] {
             b.modifier(m);
         }
     }
     for m in ["waitexp", "waitvdst", "waitvsrc"] {
-        if b.field(m).is_some() {
+        b.modifier(m);
+    }
+    b.own_modifiers(&["scalesel"]);
+    Ok(())
+}
+
+fn destinations(b: &mut Builder, sig: &Signature) -> Result<()> {
+    for (i, d) in sig.dsts.iter().enumerate() {
+        let mask = typed(d).ty == "mask";
+        if mask && is_e32(b.name) && !(b.name == "VOPC" && b.field("sdst").is_some()) {
+            b.vcc(Role::Dst);
+        } else if mask || (i == 1 && b.name == "VOP3B" && !b.has("permctl")) {
+            b.operand("sdst", Role::Dst, d)?;
+        } else if i == 1 {
+            // v_swap: the second destination sits in src0
+            b.operand("src0", Role::Dst, &format!("v.{d}"))?;
+        } else {
+            b.operand("vdst", Role::Dst, d)?;
+        }
+    }
+    // v_cmpx of gfx10 and later: the destination field is ignored, and encoded as exec, which is written
+    if sig.dsts.is_empty() && b.name == "VOP3" && b.has(">exec") {
+        const EXEC: u128 = 0x7e;
+        b.used.insert("vdst".into());
+        b.used.insert("sdst".into());
+        b.fixed |= EXEC << b.need("sdst")?.pieces[0].lo;
+    }
+    Ok(())
+}
+
+fn sources(b: &mut Builder, sig: &Signature, dpp: bool) -> Result<()> {
+    let mut n = 0;
+    for s in &sig.srcs {
+        let t = typed(s);
+        if immediate(b, s, &t, &mut n)? {
+            continue;
+        }
+        if b.field("vsrc").is_some() {
+            b.operand("vsrc", Role::Src, s)?;
+            continue;
+        }
+        if b.name == "VOP3I" {
+            // the attribute sits in src0; registers start at src1
+            let field = if n == 0 { "src1" } else { "src2" };
+            n += 1;
+            b.operand(field, Role::Src, s)?;
+            continue;
+        }
+        if t.ty == "mask" && is_e32(b.name) {
+            b.vcc(Role::Src);
+            continue;
+        }
+        let field = format!("src{n}");
+        n += 1;
+        let word = if dpp && !is_e32(b.name) && !s.contains('.') { format!("c.{s}") } else { s.clone() };
+        b.operand(&field, Role::Src, &word)?;
+    }
+    Ok(())
+}
+
+/// A literal or an attribute; false for other sources. `n` counts the sources before it.
+fn immediate(b: &mut Builder, s: &str, t: &Typed, n: &mut usize) -> Result<bool> {
+    match t.ty {
+        "k32" | "k16" | "k64" => {
+            let f = b.field("imm").cloned().ok_or_else(|| b.fail(s, "the format has no literal"))?;
+            let mut pieces = f.pieces;
+            if t.ty == "k64" {
+                pieces = vec![Piece { lo: pieces[0].lo, len: 64 }];
+                b.format.bytes += 4;
+            }
+            b.add("imm", Role::Src, Kind::Imm, t.ty, if t.ty == "k64" { 64 } else { 32 }, 0, &pieces);
+        }
+        "attr" | "attrchan" => b.operand(t.ty, Role::Src, s)?,
+        "slot" => {
+            let field = if b.field("vsrc").is_some() { "vsrc" } else { "src1" };
+            let pieces = b.need(field)?.pieces;
+            b.add(field, Role::Src, Kind::Imm, "slot", 32, 0, &pieces);
+            *n = 1;
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Modifiers of packed arithmetic and WMMA.
+fn packed(b: &mut Builder, words: &mut BTreeSet<String>) -> Result<()> {
+    let pk = b.has("pk");
+    let floats = b.source_flags(|o| o.flags & flag::FLOAT_MODS != 0);
+    let all = b.source_flags(|_| true);
+    if b.name == "WMMA" && b.has("matrixascalefmt") {
+        // the scale loads leave the third source as v0 and opselhi clear
+        const V0: u128 = 0x100;
+        b.used.extend(["opselhi".to_string(), "src2".to_string()]);
+        let src2 = b.need("src2")?.pieces;
+        b.fixed |= V0 << src2[0].lo;
+        b.mask |= all_bits(&src2);
+    }
+    b.own_modifiers(&["matrixafmt", "matrixbfmt", "indexkey8bit", "indexkey16bit", "indexkey32bit"]);
+    for m in ["matrixascale", "matrixbscale", "matrixascalefmt", "matrixbscalefmt", "matrixareuse", "matrixbreuse"] {
+        if b.has(m) || b.has("scales") {
             b.modifier(m);
         }
     }
-    own_modifiers(b, &["scalesel"]);
+    if pk || b.has("opsel") {
+        b.per_source("opsel", &all[..3]);
+    }
+    if pk || b.has("opselhi") {
+        b.per_source("opselhi", &all[..3]);
+    }
+    let signed = if b.name.starts_with("WMMA") { &floats[..3] } else { &all[..3] };
+    if pk || b.has("neglo") {
+        b.per_source("neg", signed);
+    }
+    if pk || b.has("neghi") {
+        b.per_source("neghi", signed);
+    }
+    if !pk && !b.has("neglo") && b.name == "VOP3P" && floats.iter().any(|f| *f) {
+        // fma_mix: neg and |abs| on the operands
+        b.per_source("neg", &floats[..3]);
+        b.per_source("neghi", &floats[..3]);
+        if let Some(o) = b.operands.iter_mut().find(|o| o.role == Role::Mod && o.name == "neghi") {
+            o.name = "abs".into();
+        }
+        words.insert("mix".into());
+    }
+    b.own_modifiers(&["clamp"]);
+    Ok(())
+}
+
+/// Modifiers of all other vector arithmetic.
+fn plain(b: &mut Builder, sig: &Signature, overlay: Option<&str>) -> Result<()> {
+    let floats = b.source_flags(|o| o.flags & flag::FLOAT_MODS != 0);
+    let all = b.source_flags(|_| true);
+    b.own_modifiers(&["bitop3"]);
+    if (b.has("opsel") || b.t16 && !is_e32(b.name)) && b.field("opsel").is_some() {
+        let keep = halves(b, &all)?;
+        b.per_source("opsel", &keep);
+    }
+    if b.has("opsel") {
+        b.own_modifiers(&["bytesel", "bytesel2"]);
+    }
+    if matches!(b.name, "VINTERP" | "VOP3I") && b.has("clamp") {
+        // clamp comes first in these
+        if let Some(i) = b.operands.iter().position(|o| o.name == "opsel") {
+            let opsel = b.operands.remove(i);
+            b.modifier("clamp");
+            b.operands.push(opsel);
+        }
+    }
+    let sdwa = overlay.is_some_and(|o| o.starts_with("SDWA"));
+    if (b.has("clamp") || sdwa && !sig.dsts.is_empty()) && !b.used.contains("clamp") {
+        b.modifier("clamp");
+    }
+    // SDWA does not scale integers
+    let int = sig.dsts.first().is_some_and(|d| typed(d).ty.starts_with(['i', 'u']));
+    if b.has("omod") && !(int && sdwa) {
+        b.modifier("omod");
+    }
+    b.per_source("neg", &floats);
+    b.per_source("abs", &floats);
+    if sdwa {
+        selects(b, sig, &all)?;
+    }
+    Ok(())
+}
+
+/// The sources, and as the fourth the destination, that op_sel chooses halves of.
+fn halves(b: &mut Builder, all: &[bool]) -> Result<Vec<bool>> {
+    let mut keep = all.to_vec();
+    if b.has("opsel2") {
+        keep = vec![true, true, false, false];
+    }
+    if b.name == "VOP3I" {
+        // the attribute stands between the two registers
+        keep = vec![true, false, true, true];
+    }
+    keep[2] |= b.has("opsel4") && b.has("opsel");
+    if b.has("packedsel") {
+        // the halves of packed sources stay as they are
+        keep[..2].fill(false);
+        b.ignored |= all_bits(&b.need("opsel")?.pieces[..2]);
+    }
+    if b.t16 && !b.has("opsel") {
+        keep = b.source_flags(|o| o.flags & flag::HALF != 0);
+    }
+    // conversions keep the bits of both sides
+    let vop1 = b.t16 && b.row.encodings.iter().any(|e| e.0 == "VOP1");
+    if vop1 && !b.has("opsel") {
+        keep[0] = true;
+    }
+    let vop1 = keep[0] && vop1;
+    let takes_half = |o: &super::operand::Operand| {
+        o.role == Role::Dst
+            && o.flags & (flag::MASK | flag::SCALAR_ONLY) == 0
+            && (!b.t16 || o.flags & flag::HALF != 0 || b.has("opsel") || vop1)
+    };
+    keep[3] = !b.has("opsel2") && b.operands.iter().any(takes_half);
+    Ok(keep)
+}
+
+/// Modifiers of SDWA.
+fn selects(b: &mut Builder, sig: &Signature, all: &[bool]) -> Result<()> {
+    if sig.dsts.is_empty() && b.name == "VOPC" && b.field("sdst").is_some() {
+        // the destination's number is ignored, the bit that says so is not
+        let p = b.need("sdst")?.pieces[0];
+        b.mask |= 1 << (p.lo + p.len - 1);
+    }
+    let ints = b.source_flags(|o| o.flags & flag::SEXT != 0);
+    b.per_source("sext", &ints);
+    if !sig.dsts.is_empty() && !b.has("nodstsel") {
+        b.modifier("dstsel");
+        b.modifier("dstunused");
+    }
+    if b.has("nodstsel")
+        && let Some(f) = b.field("dstsel").cloned()
+    {
+        // the whole destination is written
+        const DWORD: u128 = 6;
+        b.fixed |= DWORD << f.pieces[0].lo;
+        b.mask |= all_bits(&f.pieces);
+        b.used.insert("dstsel".into());
+    }
+    for (m, there) in ["src0sel", "src1sel"].iter().zip(all) {
+        if *there {
+            b.modifier(m);
+        }
+    }
     Ok(())
 }
 
@@ -309,12 +333,4 @@ fn own_bits(b: &mut Builder, bare: bool) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn own_modifiers(b: &mut Builder, names: &[&str]) {
-    for m in names {
-        if b.has(m) {
-            b.modifier(m);
-        }
-    }
 }

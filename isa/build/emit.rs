@@ -1,7 +1,10 @@
 //! Writes what the crate reads at run time: `tables.rs` (names, operands, shapes) and `rows.bin` (encodings, and which
 //! of them each target has).
 
-use crate::expand::{Encoding, Operand, Shape};
+use super::expand::{Encoding, Shape};
+use super::operand::Operand;
+use super::schema::{At, Kind, ModName, Role, Style, flag, word};
+use super::text::{Fail, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -14,163 +17,38 @@ pub struct Tables {
     pub ops: Vec<String>,
 }
 
-fn camel(kind: &str) -> String {
-    match kind {
-        "V" => "Vgpr",
-        "VA" => "VgprAcc",
-        "A" => "Agpr",
-        "SRC" => "Src",
-        "SRCG" => "SrcAgpr",
-        "SRCA" => "SrcAcc",
-        "VI" => "SrcVgprAcc",
-        "S" => "Sgpr",
-        "SS" => "Ssrc",
-        "SO" => "Ssrc",
-        "SB" => "SgprPair",
-        "S4" => "SgprQuad",
-        "SDWA" => "SrcSdwa",
-        "SDWAS" => "SdwaSdst",
-        "VCC" => "FixedVcc",
-        "IMM" | "U" => "Imm",
-        "I" => "ImmSigned",
-        "MOD" => "Modifier",
-        "MODS" => "ModifierSigned",
-        "BUFADDR" => "BufferAddr",
-        "GADDR" => "GlobalAddr",
-        "GSADDR" => "GlobalSaddr",
-        "FSADDR" => "FlatSaddr",
-        "SVADDR" => "ScratchAddr",
-        "SSADDR" => "ScratchSaddr",
-        "SMEMOFF" => "SmemOffset",
-        "AUX" => "Aux",
-        "EXP" => "ExportSrc",
-        "VDSTY" => "VgprOdd",
-        "IDATA" => "ImageData",
-        "IDATAA" => "ImageDataAcc",
-        "IADDR" => "ImageAddr",
-        "ILIST" => "ImageList",
-        other => return format!("Unknown_{other}"),
-    }
-    .to_string()
-}
-
-fn type_name(ty: &str) -> (&'static str, &'static str) {
-    // (Type variant, Style variant)
+/// `Type` of the crate for a type word.
+fn type_name(ty: &str) -> &'static str {
     match ty {
-        "b16" | "i8" => ("B16", if ty == "i8" { "I8" } else { "None" }),
-        "i16" => ("I16", "None"),
-        "u16" => ("U16", "None"),
-        "f16" => ("F16", "None"),
-        "bf16" => ("Bf16", "None"),
-        "f32" => ("F32", "None"),
-        "i32" => ("I32", "None"),
-        "u32" => ("U32", "None"),
-        "f64" => ("F64", "None"),
-        "i64" => ("I64", "None"),
-        "u64" => ("U64", "None"),
-        "b64" => ("B64", "None"),
-        "pf16" => ("PkF16", "None"),
-        "pbf16" => ("PkBf16", "None"),
-        "pb16" | "pi16" | "pu16" => ("PkI16", "None"),
-        "pf32" | "pb32" => ("PkF32", "None"),
-        "s16" => ("B32", "S16"),
-        "hwreg" => ("B32", "HwReg"),
-        "label" => ("B32", "Label"),
-        "msg" => ("B32", "Message"),
-        "waitcnt" => ("B32", "Waitcnt"),
-        "depctr" => ("B32", "DepCtr"),
-        "delay" => ("B32", "Delay"),
-        "endpgm" => ("B32", "Endpgm"),
-        "version" => ("B32", "Version"),
-        "gpridx" => ("B32", "GprIdx"),
-        "barrier" => ("B32", "Barrier"),
-        "k32" => ("F32", "K32"),
-        "k16" => ("F16", "K16"),
-        "k64" => ("F64", "K64"),
-        "attr" => ("B32", "Attr"),
-        "attrchan" => ("B32", "AttrChan"),
-        "slot" => ("B32", "Slot"),
-        "tgt" => ("B32", "ExpTgt"),
-        "b32" | "mask" => ("B32", "None"),
-        _ => ("Wide", "None"),
+        "b16" | "i8" => "B16",
+        "i16" => "I16",
+        "u16" => "U16",
+        "f16" | "k16" => "F16",
+        "bf16" => "Bf16",
+        "f32" | "k32" => "F32",
+        "i32" => "I32",
+        "u32" => "U32",
+        "f64" | "k64" => "F64",
+        "i64" => "I64",
+        "u64" => "U64",
+        "b64" => "B64",
+        "pf16" => "PkF16",
+        "pbf16" => "PkBf16",
+        "pb16" | "pi16" | "pu16" => "PkI16",
+        "pf32" | "pb32" => "PkF32",
+        "b32" | "mask" => "B32",
+        _ if Style::of(ty).is_some() => "B32",
+        _ => "Wide",
     }
 }
 
-fn style(o: &Operand) -> &'static str {
-    let (_, style) = type_name(&o.ty);
-    if o.kind == "IMM" && style == "None" {
-        return match o.ty.as_str() {
-            "u16" => "U16",
-            "i16" => "I16",
-            _ => "I32",
-        };
-    }
-    style
-}
-
-/// `Modifier` variant of the crate for a modifier field.
-fn modifier(name: &str) -> &'static str {
-    match name {
-        "neg" => "Neg",
-        "neghi" => "NegHi",
-        "abs" => "Abs",
-        "sext" => "Sext",
-        "opsel" => "OpSel",
-        "opselhi" => "OpSelHi",
-        "clamp" => "Clamp",
-        "omod" => "Omod",
-        "offset" => "Offset",
-        "offset0" => "Offset0",
-        "offset1" => "Offset1",
-        "cpol" => "Cpol",
-        "gds" => "Gds",
-        "tfe" => "Tfe",
-        "offen" => "Offen",
-        "idxen" => "Idxen",
-        "format" => "Format",
-        "dmask" => "Dmask",
-        "dim" => "Dim",
-        "unorm" => "Unorm",
-        "r128" => "R128",
-        "a16" => "A16",
-        "d16" | "d16u" => "D16",
-        "lwe" => "Lwe",
-        "da" => "Da",
-        "dppctrl" => "DppCtrl",
-        "rowmask" => "RowMask",
-        "bankmask" => "BankMask",
-        "boundctrl" | "permbc" => "BoundCtrl",
-        "fi" | "permfi" => "Fi",
-        "dpp8" => "Dpp8",
-        "dstsel" => "DstSel",
-        "dstunused" => "DstUnused",
-        "src0sel" => "Src0Sel",
-        "src1sel" => "Src1Sel",
-        "cbsz" => "Cbsz",
-        "abid" => "Abid",
-        "blgp" => "Blgp",
-        "indexkey8bit" | "indexkey16bit" | "indexkey32bit" => "IndexKey",
-        "matrixafmt" => "MatrixAFmt",
-        "matrixbfmt" => "MatrixBFmt",
-        "matrixascale" => "MatrixAScale",
-        "matrixbscale" => "MatrixBScale",
-        "matrixascalefmt" => "MatrixAScaleFmt",
-        "matrixbscalefmt" => "MatrixBScaleFmt",
-        "matrixareuse" => "MatrixAReuse",
-        "matrixbreuse" => "MatrixBReuse",
-        "scalesel" => "ScaleOpSel",
-        "bytesel" | "bytesel2" => "ByteSel",
-        "bitop3" => "BitOp3",
-        "waitvdst" => "WaitVdst",
-        "waitexp" => "WaitExp",
-        "waitvsrc" => "WaitVmVsrc",
-        "done" => "Done",
-        "vm" => "Vm",
-        "compr" => "Compr",
-        "en" => "En",
-        "rowen" => "RowEn",
-        "high" => "High",
-        _ => "Other",
+fn style(o: &Operand) -> Style {
+    match (Style::of(&o.ty), o.kind, o.ty.as_str()) {
+        (Some(style), ..) => style,
+        (None, Kind::Imm, "u16") => Style::U16,
+        (None, Kind::Imm, "i16") => Style::I16,
+        (None, Kind::Imm, _) => Style::I32,
+        _ => Style::None,
     }
 }
 
@@ -187,58 +65,19 @@ fn source_index(name: &str) -> u8 {
     }
 }
 
-/// Words of a shape as bits, in the order of `word` in the crate's `table.rs`, and whether a shape takes the word from its
-/// row as it is; the others say which of a row's encodings it is.
-const WORDS: &[(&str, bool)] = &[
-    ("f8f6f4", true),
-    ("gdsonly", false),
-    ("hidesel", true),
-    ("lds", false),
-    ("ldsonly", true),
-    ("mix", false),
-    ("noret", false),
-    ("ret", false),
-    ("swz", false),
-    ("splat", true),
-    ("opsel4", true),
-    ("nosuffix", true),
-    ("opsel2", true),
-    ("unaligned", true),
-    ("nodirect", true),
-    ("nullonly", true),
-    ("laneselect", true),
-    ("onebus", true),
-    ("wholedst", true),
-    ("msaa", true),
-    ("samebank", false),
-    ("dppvgpr", true),
-    ("spare", false),
-    ("nosext", true),
-    ("sextregs", true),
-];
-
-/// True for a word that every shape of a row carries.
-pub fn is_carried(word: &str) -> bool {
-    WORDS.contains(&(word, true))
-}
-
-/// Operands that others depend on, in the order of `At` in the crate's `table.rs`.
-const PLACES: &[&str] = &[
-    "neg", "abs", "sext", "opsel", "tfe", "saddr", "sve", "soffset", "imm", "soffen", "offen", "idxen", "en", "compr",
-    "vdstX", "dim", "a16", "dmask", "d16", "K", "SMEMOFF",
-];
-
+/// Positions of the operands that others depend on, 255 where there is none.
 fn places(s: &Shape) -> String {
-    let find = |place: &&str| {
-        s.operands.iter().position(|o| match *place {
-            "K" => matches!(o.ty.as_str(), "k32" | "k16" | "k64"),
-            "SMEMOFF" => o.kind == "SMEMOFF",
-            // the modifier, not the fields of the same name
-            "neg" | "abs" | "sext" | "opsel" | "d16" => o.role == 2 && o.name.trim_end_matches('u') == *place,
-            name => o.name == name,
-        })
+    let is = |o: &Operand, place: At| match place {
+        At::Constant => matches!(o.ty.as_str(), "k32" | "k16" | "k64"),
+        At::SmemOffset => o.kind == Kind::SmemOffset,
+        // the modifier, not the fields of the same name
+        At::Neg | At::Abs | At::Sext | At::OpSel | At::D16 => {
+            o.role == Role::Mod && o.name.trim_end_matches('u') == place.word()
+        }
+        _ => o.name == place.word(),
     };
-    let list: Vec<String> = PLACES.iter().map(|p| find(p).unwrap_or(255).to_string()).collect();
+    let find = |place: &At| s.operands.iter().position(|o| is(o, *place)).map_or("255".to_string(), |i| i.to_string());
+    let list: Vec<String> = At::ALL.iter().map(find).collect();
     format!("[{}]", list.join(", "))
 }
 
@@ -248,22 +87,24 @@ fn operand_literal(o: &Operand) -> String {
         _ => (0, 0),
     };
     let segs: Vec<String> = o.pieces.iter().map(|(lo, len, shift)| format!("({lo}, {len}, {shift})")).collect();
-    let (ty, _) = type_name(&o.ty);
-    let modname = if o.role == 2 { modifier(&o.name) } else { "Other" };
+    let modname = if o.role == Role::Mod { ModName::of_field(&o.name) } else { ModName::Other };
     format!(
-        "Operand {{ name: {:?}, role: Role::{}, kind: Kind::{}, style: Style::{}, ty: Type::{ty}, bits: {}, flags: {}, modifier: ModName::{modname}, index: {}, lo: {lo}, mask: {mask}, segs: &[{}] }}",
+        "Operand {{ name: {:?}, role: {}, kind: {}, style: {}, ty: Type::{}, bits: {}, flags: {}, modifier: {}, \
+         index: {}, lo: {lo}, mask: {mask}, segs: &[{}] }}",
         o.name,
-        ["Dst", "Src", "Mod", "Aux"][usize::from(o.role)],
-        camel(&o.kind),
-        style(o),
+        o.role.code(),
+        o.kind.code(),
+        style(o).code(),
+        type_name(&o.ty),
         o.bits,
-        o.flags | if o.name == "vdata" { 4096 } else { 0 },
+        o.flags | if o.name == "vdata" { flag::TFE_DATA } else { 0 },
+        modname.code(),
         source_index(&o.name),
         segs.join(", ")
     )
 }
 
-fn image(i: &crate::image::Image) -> String {
+fn image(i: &super::image::Image) -> String {
     format!(
         "Some(&Image {{ extra: {}, gradients: {}, coords: {}, lod: {}, gather: {}, packed: {}, slots: {}, partial: {}, \
          rays: &{:?}, addrs: &{:?}, datas: &{:?} }})",
@@ -271,16 +112,22 @@ fn image(i: &crate::image::Image) -> String {
     )
 }
 
-/// Returns (`tables.rs`, `rows.bin`).
-pub fn emit(t: &Tables, out: &mut String) -> Vec<u8> {
-    let mnemonics: BTreeSet<&str> = t.targets.iter().flatten().map(|e| e.mnemonic.as_str()).collect();
-    let mnemonics: Vec<&str> = mnemonics.into_iter().collect();
-    let operands: BTreeSet<&Operand> = t.targets.iter().flatten().flat_map(|e| e.shape.operands.iter()).collect();
-    let operands: Vec<&Operand> = operands.into_iter().collect();
-    let shapes: BTreeSet<&Shape> = t.targets.iter().flatten().map(|e| &e.shape).collect();
-    let shapes: Vec<&Shape> = shapes.into_iter().collect();
-    let index = |o: &Operand| operands.binary_search(&o).unwrap_or(0);
+/// Position in a sorted list that holds the value.
+fn number<T: Ord + std::fmt::Debug>(list: &[T], value: &T) -> Result<u16> {
+    let at = list.binary_search(value).ok().and_then(|i| u16::try_from(i).ok());
+    at.ok_or_else(|| Fail::file("", &format!("{value:?} has no number of 16 bits")))
+}
 
+fn sorted<'a, T: Ord + ?Sized + 'a>(list: impl Iterator<Item = &'a T>) -> Vec<&'a T> {
+    list.collect::<BTreeSet<&T>>().into_iter().collect()
+}
+
+/// Writes `tables.rs`, returns `rows.bin`.
+pub fn emit(t: &Tables, out: &mut String) -> Result<Vec<u8>> {
+    let all = || t.targets.iter().flatten();
+    let mnemonics: Vec<&str> = sorted(all().map(|e| e.mnemonic.as_str()));
+    let operands: Vec<&Operand> = sorted(all().flat_map(|e| e.shape.operands.iter()));
+    let shapes: Vec<&Shape> = sorted(all().map(|e| &e.shape));
     out.push_str("/// All operations, by canonical name.\npub mod op {\nuse super::Op;\n");
     for (i, name) in t.ops.iter().enumerate().filter(|(_, n)| !n.contains(':')) {
         let _ = writeln!(out, "pub const {}: Op = Op({i});", name.to_uppercase());
@@ -295,47 +142,55 @@ pub fn emit(t: &Tables, out: &mut String) -> Vec<u8> {
     out.push_str("];\n");
     let _ = writeln!(out, "pub(crate) static SHAPES: [Shape; {}] = [", shapes.len());
     for s in &shapes {
-        let list: Vec<String> = s.operands.iter().map(|o| format!("&OPERANDS[{}]", index(o))).collect();
-        let (base, overlay) = s.format.split_once('_').unwrap_or((&s.format, ""));
-        let words: u32 = WORDS.iter().enumerate().map(|(i, w)| u32::from(s.words.contains(w.0)) << i).sum();
-        let over = match overlay {
-            "DPP" => "Dpp",
-            "DPP8" => "Dpp8",
-            "" => "None",
-            _ => "Sdwa",
-        };
-        let packed = base == "VOP3P" && !s.words.contains("mix") || base.starts_with("WMMA");
-        let _ = writeln!(
-            out,
-            "Shape {{ format: {base:?}, overlay: {overlay:?}, bytes: {}, operands: &[{}], words: {words}, at: {}, packed: {packed}, \
-             vector: {}, wide: {}, over: Over::{over}, dsts: {}, srcs: {}, image: {} }},",
-            s.bytes,
-            list.join(", "),
-            places(s),
-            base.starts_with("VOP"),
-            base.starts_with("VOP3"),
-            s.operands.iter().filter(|o| o.role == 0).count(),
-            s.operands.iter().filter(|o| o.role == 1).count(),
-            s.image.as_ref().map_or("None".to_string(), image)
-        );
+        let _ = writeln!(out, "{},", shape_literal(s, &operands)?);
     }
     out.push_str("];\n");
-
-    let rows: BTreeSet<&Encoding> = t.targets.iter().flatten().collect();
-    let rows: Vec<&Encoding> = rows.into_iter().collect();
-    let number: BTreeMap<&Encoding, u32> = rows.iter().zip(0u32..).map(|(r, i)| (*r, i)).collect();
     let mut bin = Vec::new();
+    let rows: Vec<&Encoding> = sorted(all());
     for r in &rows {
         bin.extend(r.fixed.to_le_bytes());
         bin.extend(r.mask.to_le_bytes());
-        let op = t.ops.binary_search(&r.op).unwrap_or(0);
-        let mnemonic = mnemonics.binary_search(&r.mnemonic.as_str()).unwrap_or(0);
-        let shape = shapes.binary_search(&&r.shape).unwrap_or(0);
-        for x in [op, mnemonic, shape] {
-            bin.extend((x as u16).to_le_bytes());
+        let ops = number(&t.ops, &r.op)?;
+        for x in [ops, number(&mnemonics, &r.mnemonic.as_str())?, number(&shapes, &&r.shape)?, r.variant] {
+            bin.extend(x.to_le_bytes());
         }
-        bin.extend(r.variant.to_le_bytes());
     }
+    let ranges = row_numbers(t, &rows, &mut bin);
+    let _ = writeln!(out, "/// Where each target's row numbers stand in `rows.bin`: (first byte, rows).");
+    let _ = writeln!(out, "pub(crate) static TARGET_ROWS: &[(usize, usize)] = &{ranges:?};");
+    Ok(bin)
+}
+
+fn shape_literal(s: &Shape, operands: &[&Operand]) -> Result<String> {
+    let index = |o: &Operand| Ok(format!("&OPERANDS[{}]", number(operands, &o)?));
+    let list: Vec<String> = s.operands.iter().map(index).collect::<Result<_>>()?;
+    let (base, overlay) = s.format.split_once('_').unwrap_or((&s.format, ""));
+    let words: u32 = word::NAMES.iter().enumerate().map(|(i, w)| u32::from(s.words.contains(w.0)) << i).sum();
+    let over = match overlay {
+        "DPP" => "Dpp",
+        "DPP8" => "Dpp8",
+        "" => "None",
+        _ => "Sdwa",
+    };
+    let packed = base == "VOP3P" && !s.words.contains("mix") || base.starts_with("WMMA");
+    let count = |role: Role| s.operands.iter().filter(|o| o.role == role).count();
+    Ok(format!(
+        "Shape {{ format: {base:?}, overlay: {overlay:?}, bytes: {}, operands: &[{}], words: {words}, at: {}, packed: {packed}, \
+         vector: {}, wide: {}, over: Over::{over}, dsts: {}, srcs: {}, image: {} }}",
+        s.bytes,
+        list.join(", "),
+        places(s),
+        base.starts_with("VOP"),
+        base.starts_with("VOP3"),
+        count(Role::Dst),
+        count(Role::Src),
+        s.image.as_ref().map_or("None".to_string(), image)
+    ))
+}
+
+/// Appends the numbers of each target's rows; targets that have the same share them.
+fn row_numbers(t: &Tables, rows: &[&Encoding], bin: &mut Vec<u8>) -> Vec<(usize, usize)> {
+    let number: BTreeMap<&Encoding, u32> = rows.iter().zip(0u32..).map(|(r, i)| (*r, i)).collect();
     let mut seen: BTreeMap<Vec<u32>, (usize, usize)> = BTreeMap::new();
     let mut ranges = Vec::new();
     for list in &t.targets {
@@ -347,7 +202,5 @@ pub fn emit(t: &Tables, out: &mut String) -> Vec<u8> {
         });
         ranges.push(range);
     }
-    let _ = writeln!(out, "/// Where each target's row numbers stand in `rows.bin`: (first byte, rows).");
-    let _ = writeln!(out, "pub(crate) static TARGET_ROWS: &[(usize, usize)] = &{ranges:?};");
-    bin
+    ranges
 }

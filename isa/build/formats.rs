@@ -1,6 +1,8 @@
 //! `formats.isa`: encodings and overlays, each for a target and its descendants.
 
-use crate::text::{Fail, Result};
+use super::schema::FieldKind;
+use super::text::{Line, Result};
+use super::{Parents, chain};
 use std::collections::BTreeMap;
 
 /// A run of instruction bits, or a hole in the value when `len` is 0.
@@ -41,7 +43,7 @@ pub enum Unused {
 #[derive(Clone, Debug)]
 pub struct Field {
     pub pieces: Vec<Piece>,
-    pub kind: String,
+    pub kind: FieldKind,
     pub unused: Unused,
 }
 
@@ -71,76 +73,63 @@ fn pieces(word: &str) -> Option<Vec<Piece>> {
         .collect()
 }
 
-pub fn parse(file: &str, text: &str) -> Result<Formats> {
+/// Reads the formats; `parents` has the targets that they may be for.
+pub fn parse(lines: &[Line], parents: &Parents) -> Result<Formats> {
     let mut out = Formats::new();
     let mut key = None;
-    for (n, line) in text.lines().enumerate() {
-        let at = |word: &str, what: &str| Fail::new(file, n + 1, word, what);
-        let line = line.split('#').next().unwrap_or("");
-        let words: Vec<&str> = line.split_whitespace().collect();
+    for line in lines {
+        let words: Vec<&str> = line.text.split_whitespace().collect();
         if let [kind @ ("format" | "overlay"), name, target, size] = words[..] {
+            if !parents.contains_key(target) {
+                return Err(line.fail(target, "no such target"));
+            }
             let mut f = Format::default();
             if kind == "format" {
-                f.bytes = size.parse().map_err(|_| at(size, "expected bytes"))?;
+                f.bytes = line.number(size)?;
             } else {
-                f.code = Some(u64::from_str_radix(size, 16).map_err(|_| at(size, "expected a source code in hex"))?);
+                f.code = Some(line.hex(size)?);
             }
             let k = (name.to_string(), target.to_string());
             if out.insert(k.clone(), f).is_some() {
-                return Err(at(name, "declared twice for this target"));
+                return Err(line.fail(name, "declared twice for this target"));
             }
             key = Some(k);
             continue;
         }
-        let mut i = 0;
-        while i < words.len() {
-            let format = key.as_ref().and_then(|k| out.get_mut(k)).ok_or_else(|| at(words[i], "before any format"))?;
-            if let Some((bits, value)) = words[i].split_once('=') {
-                let p = pieces(bits).ok_or_else(|| at(bits, "expected bits like 31:26"))?;
-                let v = u64::from_str_radix(value, 16).map_err(|_| at(value, "expected hex"))?;
-                format.fixed.push((p[0], v));
-                i += 1;
-                continue;
-            }
-            let bits = words
-                .get(i + 1)
-                .and_then(|w| pieces(w))
-                .ok_or_else(|| at(words[i], "expected bits after the field's name"))?;
-            if words[i] == "op" {
-                format.op = bits;
-                i += 2;
-                continue;
-            }
-            let kind = words.get(i + 2).ok_or_else(|| at(words[i], "expected a kind after the bits"))?;
-            let (kind, unused) = if let Some(k) = kind.strip_suffix("?1") {
-                (k, Unused::Ones)
-            } else if let Some(k) = kind.strip_suffix('!') {
-                (k, Unused::MustOnes)
-            } else if let Some(k) = kind.strip_suffix('?') {
-                (k, Unused::Any)
-            } else {
-                (*kind, Unused::Zero)
-            };
-            format.fields.insert(words[i].to_string(), Field { pieces: bits, kind: kind.to_string(), unused });
-            i += 3;
-        }
+        let format = key.as_ref().and_then(|k| out.get_mut(k));
+        fields(line, &words, format.ok_or_else(|| line.fail(words[0], "before any format"))?)?;
     }
     Ok(out)
 }
 
-/// The format that holds for a target: its own or the nearest ancestor's.
-pub fn find<'a>(
-    formats: &'a Formats,
-    parents: &BTreeMap<String, Option<String>>,
-    name: &str,
-    target: &str,
-) -> Option<&'a Format> {
-    let mut t = Some(target.to_string());
-    while let Some(here) = t {
-        if let Some(f) = formats.get(&(name.to_string(), here.clone())) {
-            return Some(f);
+/// Reads `bits=pattern`, `op BITS` and `name BITS kind` of a format.
+fn fields(line: &Line, words: &[&str], format: &mut Format) -> Result<()> {
+    let bits = |word: &str| pieces(word).ok_or_else(|| line.fail(word, "expected bits like 31:26"));
+    let mut words = words.iter().copied();
+    while let Some(name) = words.next() {
+        if let Some((place, value)) = name.split_once('=') {
+            let [piece] = bits(place)?[..] else { return Err(line.fail(place, "expected one run of bits")) };
+            format.fixed.push((piece, line.hex(value)?));
+            continue;
         }
-        t = parents.get(&here).cloned().flatten();
+        let place = bits(words.next().ok_or_else(|| line.fail(name, "expected bits behind"))?)?;
+        if name == "op" {
+            format.op = place;
+            continue;
+        }
+        let word = words.next().ok_or_else(|| line.fail(name, "expected a kind behind the bits"))?;
+        let marks = [("?1", Unused::Ones), ("!", Unused::MustOnes), ("?", Unused::Any)];
+        let (kind, unused) =
+            marks.iter().find_map(|(m, u)| Some((word.strip_suffix(m)?, *u))).unwrap_or((word, Unused::Zero));
+        let kind = FieldKind::of(kind).ok_or_else(|| line.fail(word, "no such kind of field"))?;
+        if format.fields.insert(name.to_string(), Field { pieces: place, kind, unused }).is_some() {
+            return Err(line.fail(name, "a second field of this name"));
+        }
     }
-    None
+    Ok(())
+}
+
+/// The format that holds for a target: its own or the nearest ancestor's.
+pub fn find<'a>(formats: &'a Formats, parents: &Parents, name: &str, target: &str) -> Option<&'a Format> {
+    chain(parents, target).find_map(|t| formats.get(&(name.to_string(), t.to_string())))
 }

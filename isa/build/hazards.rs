@@ -1,8 +1,8 @@
 //! `hazards.isa` to `static HAZARDS`, a rule list per target.
 
-use crate::properties::matches;
-use crate::text::{Fail, Result};
-use std::collections::BTreeMap;
+use super::properties::matches;
+use super::text::{Line, Result};
+use super::{Parents, chain};
 use std::fmt::Write;
 
 /// Words of a predicate, in order of their bits.
@@ -32,10 +32,11 @@ pub const WORDS: &[&str] = &[
     "to_agpr",
 ];
 
-fn predicate(text: &str, ops: &[String], at: &dyn Fn(&str, &str) -> Fail) -> Result<String> {
+fn predicate(line: &Line, text: &str, ops: &[String]) -> Result<String> {
     let (mut all, mut none, mut some) = (0u32, 0u32, 0u32);
     let mut list = Vec::new();
-    let bit = |w: &str| WORDS.iter().position(|x| *x == w).map(|i| 1u32 << i).ok_or_else(|| at(w, "no such word"));
+    let bit =
+        |w: &str| WORDS.iter().position(|x| *x == w).map(|i| 1u32 << i).ok_or_else(|| line.fail(w, "no such word"));
     for word in text.split_whitespace() {
         if let Some(w) = word.strip_prefix('!') {
             none |= bit(w)?;
@@ -53,7 +54,7 @@ fn predicate(text: &str, ops: &[String], at: &dyn Fn(&str, &str) -> Fail) -> Res
                 let before = list.len();
                 list.extend(ops.iter().enumerate().filter(|(_, o)| matches(w, o)).map(|(i, _)| i));
                 if list.len() == before {
-                    return Err(at(w, "matches no operation"));
+                    return Err(line.fail(w, "matches no operation"));
                 }
             } else if single {
                 all |= bit(w)?;
@@ -68,95 +69,82 @@ fn predicate(text: &str, ops: &[String], at: &dyn Fn(&str, &str) -> Fail) -> Res
     Ok(format!("Match {{ all: {all}, none: {none}, any: {some}, ops: &[{}] }}", list.join(", ")))
 }
 
-pub fn emit(
-    text: &str,
-    ops: &[String],
-    targets: &[String],
-    parents: &BTreeMap<String, Option<String>>,
-    out: &mut String,
-) -> Result<()> {
-    let mut rules: Vec<(Vec<String>, String)> = Vec::new();
-    for (n, line) in text.lines().enumerate() {
-        let at = |word: &str, what: &str| Fail::new("hazards.isa", n + 1, word, what);
-        let line = line.split('#').next().unwrap_or("");
-        if line.trim().is_empty() {
-            continue;
-        }
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let &[name, scope, producer, relation, consumer, need, fix, ref rest @ ..] = &cells[..] else {
-            return Err(at(line.trim(), "expected seven columns"));
-        };
-        let relation = match relation {
-            "writes>reads" => "WritesReads",
-            "writes>writes" => "WritesWrites",
-            "writes>touches" => "WritesTouches",
-            "sgpr>reads" => "SgprReads",
-            "sgpr>again" => "SgprAgain",
-            "sgpr>lane" => "SgprLane",
-            "writes>ab" => "WritesAb",
-            "writes>c" => "WritesC",
-            "writes=c" => "WritesSameC",
-            "c>writes" => "CWrites",
-            "data>writes" => "DataWrites",
-            "reads>sgpr" => "ReadsSgpr",
-            "reads>exec" => "ReadsExec",
-            "exec" => "Exec",
-            "vcc" => "Vcc",
-            "m0" => "M0",
-            "hwreg" => "HwReg",
-            "order" => "Order",
-            _ => return Err(at(relation, "no such relation")),
-        };
-        let mut states = Vec::new();
-        for part in need.split(',') {
-            let (passes, n) = part.split_once(':').unwrap_or(("0", part));
-            let parse = |x: &str| x.parse::<u8>().map_err(|_| at(x, "expected a number"));
-            states.push(format!("({}, {})", parse(passes)?, parse(n)?));
-        }
-        let fix = match fix {
-            "nop" => "Nop",
-            "vnop" => "VNop",
-            "depctr" => "DepCtr",
-            "vsrc" => "VmVsrc",
-            "sdst" => "SaSdst",
-            "salu" => "Salu",
-            _ => return Err(at(fix, "expected nop, vnop, depctr, vsrc, sdst or salu")),
-        };
-        let between = match rest {
-            [] => "None".to_string(),
-            [b, ..] => format!("Some({})", predicate(b, ops, &at)?),
-        };
-        let scope: Vec<&str> = scope.split_whitespace().collect();
-        for w in &scope {
-            if !parents.contains_key(w.trim_start_matches('-')) {
-                return Err(at(w, "no such target"));
-            }
-        }
-        let holds = targets
-            .iter()
-            .filter(|t| {
-                let mut here = Some((*t).clone());
-                while let Some(h) = here {
-                    if scope.contains(&format!("-{h}").as_str()) {
-                        return false;
-                    }
-                    if scope.contains(&h.as_str()) {
-                        return true;
-                    }
-                    here = parents.get(&h).cloned().flatten();
-                }
-                false
-            })
-            .cloned()
-            .collect();
-        let rule = format!(
-            "HazardRule {{ name: {name:?}, producer: {}, relation: Relation::{relation}, consumer: {}, states: &[{}], fix: Fix::{fix}, between: {between} }}",
-            predicate(producer, ops, &at)?,
-            predicate(consumer, ops, &at)?,
-            states.join(", ")
-        );
-        rules.push((holds, rule));
+/// Relations of producer and consumer: word, name in Rust.
+const RELATIONS: &[(&str, &str)] = &[
+    ("writes>reads", "WritesReads"),
+    ("writes>writes", "WritesWrites"),
+    ("writes>touches", "WritesTouches"),
+    ("sgpr>reads", "SgprReads"),
+    ("sgpr>again", "SgprAgain"),
+    ("sgpr>lane", "SgprLane"),
+    ("writes>ab", "WritesAb"),
+    ("writes>c", "WritesC"),
+    ("writes=c", "WritesSameC"),
+    ("c>writes", "CWrites"),
+    ("data>writes", "DataWrites"),
+    ("reads>sgpr", "ReadsSgpr"),
+    ("reads>exec", "ReadsExec"),
+    ("exec", "Exec"),
+    ("vcc", "Vcc"),
+    ("m0", "M0"),
+    ("hwreg", "HwReg"),
+    ("order", "Order"),
+];
+
+/// What keeps the two apart: word, name in Rust.
+const FIXES: &[(&str, &str)] =
+    &[("nop", "Nop"), ("vnop", "VNop"), ("depctr", "DepCtr"), ("vsrc", "VmVsrc"), ("sdst", "SaSdst"), ("salu", "Salu")];
+
+fn named<'a>(line: &Line, list: &[(&str, &'a str)], word: &str) -> Result<&'a str> {
+    let known: Vec<&str> = list.iter().map(|r| r.0).collect();
+    let found = list.iter().find(|r| r.0 == word).map(|r| r.1);
+    found.ok_or_else(|| line.fail(word, &format!("expected one of {}", known.join(", "))))
+}
+
+/// A rule as Rust, and the targets that it is for.
+fn rule(line: &Line, ops: &[String], targets: &[String], parents: &Parents) -> Result<(Vec<String>, String)> {
+    let cells: Vec<&str> = line.text.split('|').map(str::trim).collect();
+    let &[name, scope, producer, relation, consumer, need, fix, ref rest @ ..] = &cells[..] else {
+        return Err(line.fail(line.text.trim(), "expected seven columns"));
+    };
+    let mut states = Vec::new();
+    for part in need.split(',') {
+        let (passes, n) = part.split_once(':').unwrap_or(("0", part));
+        let passes: u8 = if passes == "0" { 0 } else { line.number(passes)? };
+        states.push(format!("({passes}, {})", line.number::<u8>(n)?));
     }
+    let between = match rest {
+        [] => "None".to_string(),
+        [b] => format!("Some({})", predicate(line, b, ops)?),
+        [_, more, ..] => return Err(line.fail(more, "expected at most eight columns")),
+    };
+    let scope: Vec<&str> = scope.split_whitespace().collect();
+    for w in &scope {
+        if !parents.contains_key(w.trim_start_matches('-')) {
+            return Err(line.fail(w, "no such target"));
+        }
+    }
+    // the nearest ancestor that the scope names decides
+    let inside = |t: &&String| {
+        let named = |h: &&str| scope.iter().any(|w| w.trim_start_matches('-') == *h);
+        chain(parents, t).find(named).is_some_and(|h| scope.contains(&h))
+    };
+    let holds = targets.iter().filter(inside).cloned().collect();
+    let text = format!(
+        "HazardRule {{ name: {name:?}, producer: {}, relation: Relation::{}, consumer: {}, states: &[{}], fix: Fix::{}, \
+         between: {between} }}",
+        predicate(line, producer, ops)?,
+        named(line, RELATIONS, relation)?,
+        predicate(line, consumer, ops)?,
+        states.join(", "),
+        named(line, FIXES, fix)?,
+    );
+    Ok((holds, text))
+}
+
+/// Writes a rule list per target; targets that agree share one.
+pub fn emit(lines: &[Line], ops: &[String], targets: &[String], parents: &Parents, out: &mut String) -> Result<()> {
+    let rules = lines.iter().map(|l| rule(l, ops, targets, parents)).collect::<Result<Vec<_>>>()?;
     let mut seen: Vec<Vec<&String>> = Vec::new();
     let mut which = Vec::new();
     for t in targets {

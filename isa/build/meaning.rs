@@ -4,10 +4,10 @@
 //! `Int::AddU32`, `; int mov_b32` is a meaning that several rows share. `load`, `store`, `atomic` and their like describe
 //! a memory access, `mfma` and `wmma` a product, `compare`, `scompare` a relation, `scaled` a conversion.
 
-use crate::schema::{
+use super::schema::{
     Address, Atomic, Comparison, Elem, Memory, Number, Part, Product, Scaled, Space, Transfer, effect,
 };
-use crate::text::{Line, Result};
+use super::text::{Line, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 

@@ -1,12 +1,25 @@
 //! Memory encodings: addressing modes, returning atomics and loads to LDS of one row.
 
-use crate::expand::{Context, Encoding, Operand, Shape, flag, unused};
-use crate::formats::{Format, Piece, all_bits, segments};
-use crate::rows::Row;
-use crate::text::Result;
+use super::expand::{Context, Encoding, Frame, Shape, implicit};
+use super::formats::{Field, Format, Piece, all_bits, segments};
+use super::operand::{Operand, unused, width};
+use super::rows::Row;
+use super::schema::{FieldKind, Kind, Role, flag};
+use super::text::{Fail, Result};
 use std::collections::BTreeSet;
 
-struct Case {
+/// An encoding of the row in the making.
+struct Case<'a> {
+    row: &'a Row,
+    target: &'a str,
+    /// Name of the format.
+    name: &'a str,
+    format: &'a Format,
+    /// The form of an atomic: returning or not.
+    returns: Option<bool>,
+    /// A load to LDS, or the short form of a tensor copy.
+    short: bool,
+    srcs: Vec<String>,
     operands: Vec<Operand>,
     used: BTreeSet<String>,
     words: BTreeSet<String>,
@@ -14,320 +27,341 @@ struct Case {
     mask: u128,
 }
 
-fn width(ty: &str) -> u16 {
-    ty.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(32)
-}
-
-/// The sign of the 24-bit offset of a scalar load: a buffer's is not negative.
-fn not_negative(f: &Format, srcs: &[String]) -> u128 {
-    let offset = f.fields.get("offset").and_then(|o| o.pieces.first());
-    let wide = offset.filter(|p| p.len == 24 && srcs.iter().any(|s| s == "sbase:b128"));
-    wide.map_or(0, |p| 1 << (p.lo + p.len - 1))
-}
-
-/// The encodings of a row in a memory format. `fixed` and `mask` hold format and opcode.
-pub fn expand(
-    op: &str,
-    row: &Row,
-    cx: &Context,
-    name: &str,
-    f: Format,
-    fixed: u128,
-    mask: u128,
-) -> Result<Vec<Encoding>> {
+/// The encodings of a row in a memory format.
+pub fn expand(op: &str, row: &Row, cx: &Context, frame: &Frame) -> Result<Vec<Encoding>> {
     let has = |w: &str| row.sig.words.iter().any(|x| x == w);
-    let fail = |word: &str, what: &str| row.fail(word, what);
+    let forms: &[(Option<bool>, bool)] = match frame.name {
+        "TENSOR" => &[(None, false), (None, true)],
+        _ if has("atomic") => &[(Some(false), false), (Some(true), false)],
+        _ if has("lds") => &[(None, false), (None, true)],
+        _ => &[(None, false)],
+    };
     let mut out = Vec::new();
-    // (returning atomic, load to LDS or the short form of a tensor copy)
-    let mut cases: Vec<(Option<bool>, bool)> = Vec::new();
-    if name == "TENSOR" {
-        cases.extend([(None, false), (None, true)]);
-    } else if has("atomic") {
-        cases.push((Some(false), false));
-        cases.push((Some(true), false));
-    } else {
-        cases.push((None, false));
-        if has("lds") {
-            cases.push((None, true));
+    for &(returns, short) in forms {
+        let mut c = Case {
+            row,
+            target: cx.target,
+            name: frame.name,
+            format: &frame.format,
+            returns,
+            short,
+            srcs: row.sig.srcs.clone(),
+            operands: Vec::new(),
+            used: BTreeSet::new(),
+            words: BTreeSet::new(),
+            fixed: frame.fixed,
+            mask: frame.mask,
+        };
+        c.destinations()?;
+        if c.name == "TENSOR" && short {
+            c.few_dimensions()?;
         }
-    }
-    for (returns, lds) in cases {
-        let mut c = Case { operands: Vec::new(), used: BTreeSet::new(), words: BTreeSet::new(), fixed, mask };
-        let add =
-            |c: &mut Case, field: &str, role: u8, kind: Option<&str>, ty: &str, width: u16, flags: u16| -> Result<()> {
-                let (pieces, k) = match f.fields.get(field) {
-                    Some(x) => (x.pieces.clone(), x.kind.clone()),
-                    None if kind.is_some() => (Vec::new(), String::new()),
-                    None => return Err(fail(field, &format!("{name} has no such field on {}", cx.target))),
-                };
-                c.used.insert(field.to_string());
-                let kind = kind.map_or(k, str::to_string);
-                c.operands.push(Operand {
-                    name: field.to_string(),
-                    role,
-                    kind,
-                    ty: ty.to_string(),
-                    bits: width,
-                    flags,
-                    pieces: segments(&pieces),
-                });
-                Ok(())
-            };
-        // destinations
-        let buffer = matches!(name, "MUBUF" | "MTBUF");
-        let mut srcs: Vec<String> = row.sig.srcs.clone();
-        if returns == Some(true) && buffer {
-            let data = srcs.remove(0);
-            let ty = data.split(':').nth(1).unwrap_or("b32");
-            add(&mut c, "vdata", 0, None, ty, width(ty), flag::READ)?;
-        } else if !lds {
-            for d in &row.sig.dsts {
-                let (field, ty) = d.split_once(':').ok_or_else(|| fail(d, "expected field:type"))?;
-                if returns == Some(false) {
-                    continue;
-                }
-                let read = if ty.ends_with('+') { flag::READ } else { 0 };
-                let ty = ty.trim_end_matches('+');
-                let field = if name == "SMEM" { "sdata" } else { field };
-                let read = if name == "SMEM" && returns == Some(true) { flag::READ } else { read };
-                add(&mut c, field, 0, None, ty, width(ty), read)?;
-            }
+        for s in c.srcs.clone() {
+            c.source(&s)?;
         }
-        if name == "SMEM" && returns == Some(true) {
-            srcs.remove(0);
+        let modifiers = c.modifiers()?;
+        for m in modifiers {
+            c.modifier(m);
         }
-        if name == "TENSOR" && lds {
-            // tensors of one or two dimensions: the last two groups of the descriptor are absent
-            for s in srcs.drain(2..) {
-                let field = s.split(':').next().and_then(|n| f.fields.get(n));
-                let at = field.and_then(|x| x.pieces.first()).ok_or_else(|| fail(&s, "no such field"))?;
-                c.fixed |= 0x7c << at.lo;
-                c.mask |= all_bits(&[*at]);
-                c.used.extend(s.split(':').next().map(String::from));
-            }
+        c.demands()?;
+        if let Some(ret) = returns {
+            c.words.insert(if ret { "ret" } else { "noret" }.into());
         }
-        for s in &srcs {
-            let (field, ty) = s.split_once(':').unwrap_or((s, "b32"));
-            match (name, field) {
-                ("MUBUF" | "MTBUF", "vaddr") => add(&mut c, "vaddr", 1, Some("BUFADDR"), "b32", 32, 0)?,
-                ("MUBUF" | "MTBUF", "srsrc") => add(&mut c, "srsrc", 1, None, "b128", 128, flag::SCALAR_ONLY)?,
-                ("MUBUF" | "MTBUF", "soffset") => {
-                    add(&mut c, "soffset", 1, None, "b32", 32, flag::SCALAR_ONLY | flag::NO_LITERAL)?
-                }
-                ("GLOBAL", "vaddr") => add(&mut c, "vaddr", 1, Some("GADDR"), "b64", 64, 0)?,
-                ("GLOBAL", "saddr") if !s.contains(':') => add(&mut c, "saddr", 1, Some("GSADDR"), "b64", 64, 0)?,
-                ("SCRATCH", "vaddr") => add(&mut c, "vaddr", 1, Some("SVADDR"), "b32", 32, 0)?,
-                ("SCRATCH", "saddr") => add(&mut c, "saddr", 1, Some("SSADDR"), "b32", 32, 0)?,
-                ("FLAT", "vaddr") => {
-                    let kind = if srcs.iter().any(|s| s == "saddr") { Some("GADDR") } else { None };
-                    add(&mut c, "vaddr", 1, kind, "b64", 64, 0)?;
-                }
-                ("FLAT", "saddr") => add(&mut c, "saddr", 1, Some("FSADDR"), "b64", 64, 0)?,
-                ("SMEM", "soff") => {
-                    c.mask |= not_negative(&f, &srcs);
-                    add(&mut c, "offset", 1, Some("SMEMOFF"), "b32", 32, 0)?;
-                    for n in ["imm", "soffen", "soffset"] {
-                        if let Some(x) = f.fields.get(n) {
-                            let p = x.pieces.first().map(|p| (p.lo, p.len, 0)).into_iter().collect();
-                            c.used.insert(n.to_string());
-                            c.operands.push(Operand {
-                                name: n.into(),
-                                role: 3,
-                                kind: "AUX".into(),
-                                ty: "b32".into(),
-                                bits: 0,
-                                flags: 0,
-                                pieces: p,
-                            });
-                        }
-                    }
-                }
-                ("SMEM", "offset") => {
-                    c.mask |= not_negative(&f, &srcs);
-                    add(&mut c, "offset", 1, None, ty, width(ty), 0)?;
-                }
-                ("SMEM", "sdata") if ty == "i8" => {
-                    add(&mut c, "sdata", 1, Some("IMM"), "i8", 8, 0)?;
-                    // five bits of the field hold a number, the others are clear
-                    if let (true, Some(o)) = (has("imm5"), c.operands.last_mut())
-                        && let Some((lo, len, _)) = o.pieces.first_mut()
-                    {
-                        c.mask |= ((1u128 << (*len - 5)) - 1) << (*lo + 5);
-                        *len = 5;
-                    }
-                }
-                ("DS", "addr") => add(&mut c, "addr", 1, None, "b32", 32, 0)?,
-                _ => add(&mut c, field, 1, None, ty, width(ty), 0)?,
-            }
-        }
-        // modifiers, in the order LLVM prints them
-        let mut mods: Vec<&str> = Vec::new();
-        match name {
-            "DS" => {
-                if has("offset2") {
-                    mods.extend(["offset0", "offset1"]);
-                } else if has("offset") || has("swz") {
-                    mods.push("offset");
-                }
-                if has("gds") {
-                    mods.push("gds");
-                } else if has("gdsonly") {
-                    let p = &f.fields["gds"].pieces;
-                    c.fixed |= all_bits(p);
-                    c.mask |= all_bits(p);
-                    c.used.insert("gds".into());
-                    c.words.insert("gdsonly".into());
-                }
-                if has("swz") {
-                    c.words.insert("swz".into());
-                }
-                c.used.extend(["offset", "offset0", "offset1"].map(String::from));
-                let offset = &f.fields["offset"].pieces;
-                if !has("offset") && !has("offset2") && !has("swz") {
-                    c.mask |= all_bits(offset);
-                }
-            }
-            "MUBUF" | "MTBUF" => {
-                if srcs.iter().any(|s| s == "srsrc") {
-                    if name == "MTBUF" {
-                        mods.push("format");
-                    }
-                    if srcs.iter().any(|s| s == "vaddr") {
-                        mods.extend(["idxen", "offen"]);
-                    }
-                    mods.extend(["offset", "cpol"]);
-                } else if has("cpol") {
-                    mods.push("cpol");
-                } else if let Some(x) = f.fields.get("cpol") {
-                    // cache control ignores slc, and most operations of it only that
-                    c.used.insert("cpol".into());
-                    let checked = x.pieces.iter().enumerate().filter(|(i, _)| *i != 1 && !has("anypolicy"));
-                    c.mask |= all_bits(&checked.map(|p| *p.1).collect::<Vec<_>>());
-                }
-                if has("tfe") && !lds {
-                    mods.push("tfe");
-                }
-                if (lds || has("ldsonly"))
-                    && let Some(x) = f.fields.get("lds")
-                {
-                    c.fixed |= all_bits(&x.pieces);
-                    c.mask |= all_bits(&x.pieces);
-                    c.used.insert("lds".into());
-                    c.words.insert("lds".into());
-                }
-            }
-            "SMEM" => {
-                if has("cpol") {
-                    mods.push("cpol");
-                }
-            }
-            "TENSOR" => mods.extend(["r128", "cpol"]),
-            _ => {
-                if !has("nooffset") {
-                    mods.push("offset");
-                }
-                mods.push("cpol");
-                if lds && let Some(x) = f.fields.get("lds") {
-                    c.fixed |= all_bits(&x.pieces);
-                    c.mask |= all_bits(&x.pieces);
-                    c.used.insert("lds".into());
-                    c.words.insert("lds".into());
-                }
-                if f.fields.contains_key("sve") {
-                    let p = &f.fields["sve"].pieces;
-                    c.used.insert("sve".into());
-                    c.operands.push(Operand {
-                        name: "sve".into(),
-                        role: 3,
-                        kind: "AUX".into(),
-                        ty: "b32".into(),
-                        bits: 0,
-                        flags: 0,
-                        pieces: p.iter().map(|p| (p.lo, p.len, 0)).collect(),
-                    });
-                }
-            }
-        }
-        for m in mods {
-            let Some(x) = f.fields.get(m) else { continue };
-            let signed = x.kind == "I";
-            let mut shift = 0;
-            let mut pieces = Vec::new();
-            // the second policy bit means nothing to cache control
-            let control = buffer && m == "cpol" && !srcs.iter().any(|s| s == "srsrc");
-            for (i, p) in x.pieces.iter().enumerate() {
-                if p.len > 0 && !(control && i == 1) {
-                    // a returning atomic has the first policy bit set, the other form has it clear
-                    if m == "cpol" && (i == 0 && has("noglc") || i == 4 && has("nosc1")) {
-                        c.mask |= all_bits(&[*p]);
-                    }
-                    if m == "cpol" && i == 0 && returns.is_some() {
-                        let glc = Piece { lo: p.lo, len: 1 };
-                        c.mask |= all_bits(&[glc]);
-                        if returns == Some(true) {
-                            c.fixed |= all_bits(&[glc]);
-                        }
-                    }
-                    pieces.push((p.lo, p.len, shift));
-                }
-                shift += p.len.max(1);
-            }
-            c.used.insert(m.to_string());
-            c.operands.push(Operand {
-                name: m.to_string(),
-                role: 2,
-                kind: if signed { "MODS" } else { "MOD" }.into(),
-                ty: "b32".into(),
-                bits: 0,
-                flags: 0,
-                pieces,
-            });
-        }
-        // bits that atomics must leave clear
-        if let (Some(x), true) = (f.fields.get("atomiczero"), has("atomic")) {
-            c.mask |= all_bits(&x.pieces);
-        }
-        // the bit that says AGPR says nothing without data
-        for x in f.fields.values().filter(|x| x.kind == "VA") {
-            let acc = all_bits(x.pieces.get(1..).unwrap_or(&[]));
-            let used = c.operands.iter().flat_map(|o| &o.pieces).any(|p| acc >> p.0 & 1 == 1);
-            if !used {
-                c.mask |= acc;
-            }
-        }
-        // bits that the operation demands clear
-        for list in row.sig.words.iter().filter_map(|w| w.strip_prefix("zero=")) {
-            for n in list.split(',') {
-                let bit: u32 = n.parse().map_err(|_| fail(n, "expected bit numbers"))?;
-                c.mask |= 1u128.checked_shl(bit).ok_or_else(|| fail(n, "expected bits up to 127"))?;
-            }
-        }
-        if let Some(x) = f.fields.get("saddr").filter(|_| !c.used.contains("saddr")) {
-            // an address that is not there reads as `off`
-            c.fixed |= 0x7c << x.pieces.first().map_or(0, |p| p.lo);
-            c.mask |= all_bits(&x.pieces);
-            c.used.insert("saddr".into());
-        }
-        let (ones, checked) = unused(&f, &c.operands, |name| c.used.contains(name) || lds && name == "vdst");
-        c.fixed |= ones;
-        c.mask |= checked;
-        if returns.is_some() {
-            c.words.insert(if returns == Some(true) { "ret" } else { "noret" }.into());
-        }
+        let (format, bytes) = (frame.name.to_string(), frame.format.bytes);
         out.push(Encoding {
             op: op.to_string(),
             mnemonic: row.mnemonic.clone(),
-            shape: Shape {
-                format: name.to_string(),
-                bytes: f.bytes,
-                operands: c.operands,
-                words: c.words,
-                image: None,
-            },
+            shape: Shape { format, bytes, operands: c.operands, words: c.words, image: None },
             fixed: c.fixed,
             mask: c.mask,
-            variant: crate::expand::implicit(row),
+            variant: implicit(row),
         });
     }
     Ok(out)
+}
+
+impl Case<'_> {
+    fn has(&self, word: &str) -> bool {
+        self.row.sig.words.iter().any(|w| w == word)
+    }
+
+    fn takes(&self, source: &str) -> bool {
+        self.srcs.iter().any(|s| s == source)
+    }
+
+    fn fail(&self, word: &str, what: &str) -> Fail {
+        self.row.fail(word, what)
+    }
+
+    fn is_buffer(&self) -> bool {
+        matches!(self.name, "MUBUF" | "MTBUF")
+    }
+
+    fn need(&self, field: &str) -> Result<&Field> {
+        let missing = || self.fail(field, &format!("{} has no such field on {}", self.name, self.target));
+        self.format.fields.get(field).ok_or_else(missing)
+    }
+
+    /// An operand in a field; `kind` where it is not the field's.
+    fn add(&mut self, field: &str, role: Role, kind: Option<Kind>, ty: &str, bits: u16, flags: u16) -> Result<()> {
+        let (pieces, kind) = match (self.format.fields.get(field), kind) {
+            (Some(x), kind) => (segments(&x.pieces), kind.unwrap_or(x.kind.kind())),
+            (None, Some(kind)) => (Vec::new(), kind),
+            (None, None) => return Err(self.need(field).err().unwrap_or_else(|| self.fail(field, "no such field"))),
+        };
+        self.used.insert(field.to_string());
+        self.operands.push(Operand { name: field.to_string(), role, kind, ty: ty.to_string(), bits, flags, pieces });
+        Ok(())
+    }
+
+    /// Bits that other operands depend on.
+    fn aux(&mut self, name: &str, pieces: Vec<(u8, u8, u8)>) {
+        self.used.insert(name.to_string());
+        self.operands.push(Operand::bits(name, Role::Aux, Kind::Aux, pieces));
+    }
+
+    /// A field whose bits are all ones.
+    fn ones(&mut self, field: &str) -> Result<()> {
+        let bits = all_bits(&self.need(field)?.pieces);
+        self.fixed |= bits;
+        self.mask |= bits;
+        self.used.insert(field.to_string());
+        Ok(())
+    }
+
+    fn destinations(&mut self) -> Result<()> {
+        let returning = self.returns == Some(true);
+        if returning && self.is_buffer() {
+            // the data register receives the old value
+            let data = self.srcs.remove(0);
+            let (_, ty) = data.split_once(':').ok_or_else(|| self.fail(&data, "expected vdata:type"))?;
+            return self.add("vdata", Role::Dst, None, ty, width(ty), flag::READ);
+        }
+        for d in &self.row.sig.dsts {
+            let (field, ty) = d.split_once(':').ok_or_else(|| self.fail(d, "expected field:type"))?;
+            if self.short || self.returns == Some(false) {
+                continue;
+            }
+            let scalar = self.name == "SMEM";
+            let read = ty.ends_with('+') || scalar && returning;
+            let ty = ty.trim_end_matches('+');
+            let field = if scalar { "sdata" } else { field };
+            self.add(field, Role::Dst, None, ty, width(ty), if read { flag::READ } else { 0 })?;
+        }
+        if self.name == "SMEM" && returning {
+            self.srcs.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Tensors of one or two dimensions: the last two groups of the descriptor are absent.
+    fn few_dimensions(&mut self) -> Result<()> {
+        const NULL: u128 = 0x7c;
+        let absent = self.srcs.split_off(2.min(self.srcs.len()));
+        for s in absent {
+            let name = s.split_once(':').map_or(s.as_str(), |(name, _)| name);
+            let at = self.need(name)?.pieces[0];
+            self.fixed |= NULL << at.lo;
+            self.mask |= all_bits(&[at]);
+            self.used.insert(name.to_string());
+        }
+        Ok(())
+    }
+
+    fn source(&mut self, s: &str) -> Result<()> {
+        use Role::Src;
+        let (field, ty) = s.split_once(':').unwrap_or((s, "b32"));
+        match (self.name, field) {
+            ("MUBUF" | "MTBUF", "vaddr") => self.add("vaddr", Src, Some(Kind::BufferAddr), "b32", 32, 0),
+            ("MUBUF" | "MTBUF", "srsrc") => self.add("srsrc", Src, None, "b128", 128, flag::SCALAR_ONLY),
+            ("MUBUF" | "MTBUF", "soffset") => {
+                self.add("soffset", Src, None, "b32", 32, flag::SCALAR_ONLY | flag::NO_LITERAL)
+            }
+            ("GLOBAL", "vaddr") => self.add("vaddr", Src, Some(Kind::GlobalAddr), "b64", 64, 0),
+            ("GLOBAL", "saddr") if !s.contains(':') => self.add("saddr", Src, Some(Kind::GlobalSaddr), "b64", 64, 0),
+            ("SCRATCH", "vaddr") => self.add("vaddr", Src, Some(Kind::ScratchAddr), "b32", 32, 0),
+            ("SCRATCH", "saddr") => self.add("saddr", Src, Some(Kind::ScratchSaddr), "b32", 32, 0),
+            ("FLAT", "vaddr") => {
+                let kind = self.takes("saddr").then_some(Kind::GlobalAddr);
+                self.add("vaddr", Src, kind, "b64", 64, 0)
+            }
+            ("FLAT", "saddr") => self.add("saddr", Src, Some(Kind::FlatSaddr), "b64", 64, 0),
+            ("SMEM", "soff") => self.scalar_offset(),
+            ("SMEM", "offset") => {
+                self.mask |= self.not_negative();
+                self.add("offset", Src, None, ty, width(ty), 0)
+            }
+            ("SMEM", "sdata") if ty == "i8" => self.scalar_number(),
+            ("DS", "addr") => self.add("addr", Src, None, "b32", 32, 0),
+            _ => self.add(field, Src, None, ty, width(ty), 0),
+        }
+    }
+
+    /// The offset of a scalar access: a constant, a register or both.
+    fn scalar_offset(&mut self) -> Result<()> {
+        self.mask |= self.not_negative();
+        self.add("offset", Role::Src, Some(Kind::SmemOffset), "b32", 32, 0)?;
+        for n in ["imm", "soffen", "soffset"] {
+            if let Some(x) = self.format.fields.get(n) {
+                self.aux(n, x.pieces.first().map(|p| (p.lo, p.len, 0)).into_iter().collect());
+            }
+        }
+        Ok(())
+    }
+
+    /// A number in the place of data.
+    fn scalar_number(&mut self) -> Result<()> {
+        self.add("sdata", Role::Src, Some(Kind::Imm), "i8", 8, 0)?;
+        // five bits of the field hold a number, the others are clear
+        if let (true, Some(o)) = (self.has("imm5"), self.operands.last_mut())
+            && let Some((lo, len, _)) = o.pieces.first_mut()
+        {
+            self.mask |= ((1u128 << (*len - 5)) - 1) << (*lo + 5);
+            *len = 5;
+        }
+        Ok(())
+    }
+
+    /// The sign of the 24-bit offset of a scalar load: a buffer's is not negative.
+    fn not_negative(&self) -> u128 {
+        let offset = self.format.fields.get("offset").and_then(|o| o.pieces.first());
+        let wide = offset.filter(|p| p.len == 24 && self.takes("sbase:b128"));
+        wide.map_or(0, |p| 1 << (p.lo + p.len - 1))
+    }
+
+    /// Modifiers in the order in which LLVM prints them; fields that are no modifiers here are settled.
+    fn modifiers(&mut self) -> Result<Vec<&'static str>> {
+        let mut mods = Vec::new();
+        match self.name {
+            "DS" => self.lds_modifiers(&mut mods)?,
+            "MUBUF" | "MTBUF" => self.buffer_modifiers(&mut mods)?,
+            "SMEM" if self.has("cpol") => mods.push("cpol"),
+            "SMEM" => {}
+            "TENSOR" => mods.extend(["r128", "cpol"]),
+            _ => {
+                if !self.has("nooffset") {
+                    mods.push("offset");
+                }
+                mods.push("cpol");
+                if self.short && self.format.fields.contains_key("lds") {
+                    self.ones("lds")?;
+                    self.words.insert("lds".into());
+                }
+                if let Some(x) = self.format.fields.get("sve") {
+                    self.aux("sve", x.pieces.iter().map(|p| (p.lo, p.len, 0)).collect());
+                }
+            }
+        }
+        Ok(mods)
+    }
+
+    fn lds_modifiers(&mut self, mods: &mut Vec<&'static str>) -> Result<()> {
+        if self.has("offset2") {
+            mods.extend(["offset0", "offset1"]);
+        } else if self.has("offset") || self.has("swz") {
+            mods.push("offset");
+        } else {
+            self.mask |= all_bits(&self.need("offset")?.pieces);
+        }
+        if self.has("gds") {
+            mods.push("gds");
+        } else if self.has("gdsonly") {
+            self.ones("gds")?;
+            self.words.insert("gdsonly".into());
+        }
+        if self.has("swz") {
+            self.words.insert("swz".into());
+        }
+        self.used.extend(["offset", "offset0", "offset1"].map(String::from));
+        Ok(())
+    }
+
+    fn buffer_modifiers(&mut self, mods: &mut Vec<&'static str>) -> Result<()> {
+        if self.takes("srsrc") {
+            if self.name == "MTBUF" {
+                mods.push("format");
+            }
+            if self.takes("vaddr") {
+                mods.extend(["idxen", "offen"]);
+            }
+            mods.extend(["offset", "cpol"]);
+        } else if self.has("cpol") {
+            mods.push("cpol");
+        } else if let Some(x) = self.format.fields.get("cpol") {
+            // cache control ignores slc, and most operations of it only that
+            self.used.insert("cpol".into());
+            let any = self.has("anypolicy");
+            let checked = x.pieces.iter().enumerate().filter(|(i, _)| *i != 1 && !any);
+            self.mask |= all_bits(&checked.map(|p| *p.1).collect::<Vec<_>>());
+        }
+        if self.has("tfe") && !self.short {
+            mods.push("tfe");
+        }
+        if (self.short || self.has("ldsonly")) && self.format.fields.contains_key("lds") {
+            self.ones("lds")?;
+            self.words.insert("lds".into());
+        }
+        Ok(())
+    }
+
+    fn modifier(&mut self, m: &str) {
+        let Some(x) = self.format.fields.get(m) else { return };
+        let mut shift = 0;
+        let mut pieces = Vec::new();
+        // the second policy bit means nothing to cache control
+        let control = self.is_buffer() && m == "cpol" && !self.takes("srsrc");
+        for (i, p) in x.pieces.iter().enumerate() {
+            if p.len > 0 && !(control && i == 1) {
+                if m == "cpol" && (i == 0 && self.has("noglc") || i == 4 && self.has("nosc1")) {
+                    self.mask |= all_bits(&[*p]);
+                }
+                // a returning atomic has the first policy bit set, the other form has it clear
+                if let ("cpol", 0, Some(returns)) = (m, i, self.returns) {
+                    let glc = all_bits(&[Piece { lo: p.lo, len: 1 }]);
+                    self.mask |= glc;
+                    self.fixed |= if returns { glc } else { 0 };
+                }
+                pieces.push((p.lo, p.len, shift));
+            }
+            shift += p.len.max(1);
+        }
+        let kind = if x.kind == FieldKind::I { Kind::ModifierSigned } else { Kind::Modifier };
+        self.used.insert(m.to_string());
+        self.operands.push(Operand::bits(m, Role::Mod, kind, pieces));
+    }
+
+    /// Bits that must have a value although no operand says so.
+    fn demands(&mut self) -> Result<()> {
+        let f = self.format;
+        // bits that atomics must leave clear
+        if let (Some(x), true) = (f.fields.get("atomiczero"), self.has("atomic")) {
+            self.mask |= all_bits(&x.pieces);
+        }
+        // the bit that says AGPR says nothing without data
+        for x in f.fields.values().filter(|x| x.kind == FieldKind::Va) {
+            let acc = x.pieces.get(1..).map_or(0, all_bits);
+            let used = self.operands.iter().flat_map(|o| &o.pieces).any(|p| acc >> p.0 & 1 == 1);
+            if !used {
+                self.mask |= acc;
+            }
+        }
+        for list in self.row.sig.words.iter().filter_map(|w| w.strip_prefix("zero=")) {
+            for n in list.split(',') {
+                let bit: u32 = n.parse().map_err(|_| self.fail(n, "expected bit numbers"))?;
+                self.mask |= 1u128.checked_shl(bit).ok_or_else(|| self.fail(n, "expected bits up to 127"))?;
+            }
+        }
+        if let Some(x) = f.fields.get("saddr").filter(|_| !self.used.contains("saddr")) {
+            // an address that is not there reads as `off`
+            const OFF: u128 = 0x7c;
+            self.fixed |= OFF << x.pieces[0].lo;
+            self.mask |= all_bits(&x.pieces);
+            self.used.insert("saddr".into());
+        }
+        let (ones, checked) =
+            unused(f, &self.operands, |name| self.used.contains(name) || self.short && name == "vdst");
+        self.fixed |= ones;
+        self.mask |= checked;
+        Ok(())
+    }
 }

@@ -1,6 +1,7 @@
 //! `properties.isa` and `latency/latency.csv`: yes/no properties and latency classes by pattern.
 
-use crate::text::{Fail, Result};
+use super::text::{Fail, Line, Result};
+use super::{Parents, chain, inherit};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -48,8 +49,11 @@ pub struct Properties {
     props: Vec<(usize, Vec<String>)>,
     classes: Vec<Class>,
     /// class -> target -> (latency, busy, tag)
-    latency: BTreeMap<String, BTreeMap<String, (u16, u16, char)>>,
+    latency: BTreeMap<String, BTreeMap<String, Cycles>>,
 }
+
+/// Latency, busy cycles, evidence.
+type Cycles = (u16, u16, char);
 
 /// Matches a glob with `*` and `{a,b}`.
 pub fn matches(pattern: &str, name: &str) -> bool {
@@ -72,87 +76,72 @@ fn any(patterns: &[String], name: &str) -> bool {
         && !patterns.iter().any(|p| p.strip_prefix('!').is_some_and(|p| matches(p, name)))
 }
 
-pub fn parse(text: &str, csv: &str, ops: &[String]) -> Result<Properties> {
-    let mut out = Properties { props: Vec::new(), classes: Vec::new(), latency: BTreeMap::new() };
-    for (n, line) in text.lines().enumerate() {
-        let at = |word: &str, what: &str| Fail::new("properties.isa", n + 1, word, what);
-        let line = line.split('#').next().unwrap_or("");
-        if line.trim().is_empty() {
-            continue;
-        }
-        let (head, list) = line.split_once(':').ok_or_else(|| at(line, "expected `:` before the patterns"))?;
+pub fn parse(lines: &[Line], csv: &str, ops: &[String]) -> Result<Properties> {
+    let mut out = Properties { props: Vec::new(), classes: Vec::new(), latency: latency(csv)? };
+    for line in lines {
+        let (head, list) =
+            line.text.split_once(':').ok_or_else(|| line.fail(&line.text, "expected `:` before the patterns"))?;
         let patterns: Vec<String> = list.split_whitespace().map(str::to_string).collect();
+        for p in list.split_whitespace() {
+            let name = p.trim_start_matches('!');
+            if !ops.iter().any(|o| matches(name, o)) {
+                return Err(line.fail(p, "matches no operation"));
+            }
+        }
         let words: Vec<&str> = head.split_whitespace().collect();
         match words[..] {
             ["prop", name] => {
-                let i = PROPS.iter().position(|p| *p == name).ok_or_else(|| at(name, "no such property"))?;
+                let i = PROPS.iter().position(|p| *p == name).ok_or_else(|| line.fail(name, "no such property"))?;
                 out.props.push((i, patterns));
             }
-            ["class", name] => out.classes.push(Class { name: name.into(), target: None, patterns }),
-            ["class", name, target] => {
-                out.classes.push(Class { name: name.into(), target: Some(target.into()), patterns })
+            ["class", name, ref target @ ..] if target.len() < 2 => {
+                if !out.latency.contains_key(name) {
+                    return Err(line.fail(name, "the class has no line in latency.csv"));
+                }
+                let target = target.first().map(|t| t.to_string());
+                out.classes.push(Class { name: name.into(), target, patterns });
             }
-            _ => return Err(at(head, "expected `prop NAME` or `class NAME [TARGET]`")),
+            _ => return Err(line.fail(head, "expected `prop NAME` or `class NAME [TARGET]`")),
         }
     }
-    let mut header: Vec<String> = Vec::new();
-    for (n, line) in csv.lines().enumerate() {
-        if line.starts_with('#') || line.is_empty() {
+    Ok(out)
+}
+
+/// Cycles of each class, per target.
+fn latency(csv: &str) -> Result<BTreeMap<String, BTreeMap<String, Cycles>>> {
+    let mut out: BTreeMap<String, BTreeMap<String, Cycles>> = BTreeMap::new();
+    let mut header: Option<Vec<&str>> = None;
+    for (n, text) in csv.lines().enumerate().filter(|(_, l)| !l.starts_with('#') && !l.is_empty()) {
+        let line = Line { file: "../latency/latency.csv".to_string(), number: n + 1, text: text.to_string() };
+        let cells: Vec<&str> = text.split(',').collect();
+        let Some(header) = &header else {
+            header = Some(cells);
             continue;
+        };
+        if cells.len() != header.len() {
+            return Err(line.fail(cells[0], "the line has not as many cells as the header"));
         }
-        let cells: Vec<&str> = line.split(',').collect();
-        if header.is_empty() {
-            header = cells[1..].iter().map(|c| c.to_string()).collect();
-            continue;
-        }
-        for (target, cell) in header.iter().zip(&cells[1..]) {
-            let bad = || Fail::new("../latency/latency.csv", n + 1, cell, "expected `latency/busy tag`");
+        for (target, cell) in header.iter().zip(&cells).skip(1) {
+            let bad = || line.fail(cell, "expected `latency/busy tag`");
             let (numbers, tag) = cell.split_once(' ').ok_or_else(bad)?;
             let (l, b) = numbers.split_once('/').ok_or_else(bad)?;
             let tag = tag.chars().next().filter(|t| "mdi".contains(*t)).ok_or_else(bad)?;
             let value = (l.parse().map_err(|_| bad())?, b.parse().map_err(|_| bad())?, tag);
-            out.latency.entry(cells[0].to_string()).or_default().insert(target.clone(), value);
-        }
-    }
-    for c in &out.classes {
-        if !out.latency.contains_key(&c.name) && !c.name.is_empty() {
-            return Err(Fail::new("properties.isa", 0, &c.name, "the class has no line in latency.csv"));
-        }
-    }
-    for (_, patterns) in &out.props {
-        for p in patterns {
-            let p = p.trim_start_matches('!');
-            let whole = !p.contains(['*', '{']);
-            if whole && !ops.iter().any(|o| o == p) && !p.ends_with("_x") && !p.ends_with("_dpp") {
-                return Err(Fail::new("properties.isa", 0, p, "no such operation"));
-            }
+            out.entry(cells[0].to_string()).or_default().insert(target.to_string(), value);
         }
     }
     Ok(out)
 }
 
 impl Properties {
-    fn class(&self, op: &str, target: &str, parents: &BTreeMap<String, Option<String>>) -> Option<usize> {
-        let mut t = Some(target.to_string());
-        while let Some(here) = t {
-            if let Some(i) =
-                self.classes.iter().position(|c| c.target.as_deref() == Some(&here) && any(&c.patterns, op))
-            {
-                return Some(i);
-            }
-            t = parents.get(&here).cloned().flatten();
-        }
-        self.classes.iter().position(|c| c.target.is_none() && any(&c.patterns, op))
+    fn class(&self, op: &str, target: &str, parents: &Parents) -> Option<&Class> {
+        let own = |t: &str| self.classes.iter().find(|c| c.target.as_deref() == Some(t) && any(&c.patterns, op));
+        let general = || self.classes.iter().find(|c| c.target.is_none() && any(&c.patterns, op));
+        chain(parents, target).find_map(own).or_else(general)
     }
 
     /// Writes `OP_PROPS`, `CLASS_NAMES`, `OP_CLASS` and `LATENCY`.
-    pub fn emit(
-        &self,
-        ops: &[String],
-        targets: &[String],
-        parents: &BTreeMap<String, Option<String>>,
-        out: &mut String,
-    ) -> Result<()> {
+    pub fn emit(&self, ops: &[String], targets: &[String], parents: &Parents, out: &mut String) -> Result<()> {
         let props: Vec<u32> = ops
             .iter()
             .map(|op| self.props.iter().filter(|(_, p)| any(p, op)).map(|(i, _)| 1u32 << i).fold(0, |a, b| a | b))
@@ -167,32 +156,35 @@ impl Properties {
         let _ = writeln!(out, "pub(crate) static CLASS_NAMES: &[&str] = &{names:?};");
         out.push_str("pub(crate) static LATENCY: &[&[(u16, u16, char)]] = &[\n");
         for t in targets {
-            let mut row = Vec::new();
-            for class in self.latency.values() {
-                let mut here = Some(t.clone());
-                let mut found = None;
-                while let Some(h) = here {
-                    found = class.get(&h).copied();
-                    if found.is_some() {
-                        break;
-                    }
-                    here = parents.get(&h).cloned().flatten();
-                }
-                row.push(found.unwrap_or((0, 0, 'i')));
-            }
+            let of = |(name, class): (&String, &BTreeMap<String, Cycles>)| {
+                let missing = || Fail::file("../latency/latency.csv", &format!("no cycles of {name} for {t}"));
+                inherit(class, parents, t).copied().ok_or_else(missing)
+            };
+            let row = self.latency.iter().map(of).collect::<Result<Vec<Cycles>>>()?;
             let _ = writeln!(out, "&{row:?},");
         }
         out.push_str("];\n");
-        let mut seen: Vec<Vec<u8>> = Vec::new();
+        self.emit_classes(ops, targets, parents, &names, out)
+    }
+
+    /// Writes the class of each operation, per target; targets that agree share a list.
+    fn emit_classes(
+        &self,
+        ops: &[String],
+        targets: &[String],
+        parents: &Parents,
+        names: &[&String],
+        out: &mut String,
+    ) -> Result<()> {
+        let mut seen: Vec<Vec<usize>> = Vec::new();
         let mut which = Vec::new();
         for t in targets {
-            let mut list = Vec::with_capacity(ops.len());
-            for op in ops {
-                let class =
-                    self.class(op, t, parents).ok_or_else(|| Fail::new("properties.isa", 0, op, "no latency class"))?;
-                let name = &self.classes[class].name;
-                list.push(names.iter().position(|n| *n == name).unwrap_or(0) as u8);
-            }
+            let of = |op: &String| {
+                let class = self.class(op, t, parents).map(|c| &c.name);
+                let number = class.and_then(|c| names.iter().position(|n| *n == c));
+                number.ok_or_else(|| Fail::file("properties.isa", &format!("`{op}` has no latency class on {t}")))
+            };
+            let list = ops.iter().map(of).collect::<Result<Vec<usize>>>()?;
             let at = seen.iter().position(|s| *s == list).unwrap_or_else(|| {
                 seen.push(list);
                 seen.len() - 1

@@ -2,8 +2,9 @@
 //!
 //! `name  dst .. <- src .. : word ..  ; meaning  | target [:mnemonic] [(signature)] [+word] [-word] ENC=op .. | target - | ...`
 
-use crate::meaning::{self, Does};
-use crate::text::{Fail, Line, Result};
+use super::meaning::{self, Does};
+use super::text::{Fail, Line, Result};
+use super::{Parents, chain};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -57,6 +58,8 @@ const WORDS: &[&str] = &[
     "splat", "nosuffix", "nodstsel", "nooffset", "noglc", "nosc1", "anypolicy", "imm5",
     // rules of the assembler
     "nodirect", "nullonly", "laneselect", "onebus", "unaligned", "wholedst", "dppvgpr", "nosext", "sextregs", "msaa",
+    // in the format ACC instead of MAI
+    "acc",
 ];
 
 /// Words with a value.
@@ -67,51 +70,80 @@ fn is_word(word: &str) -> bool {
     register || WORDS.contains(&word) || word.split_once('=').is_some_and(|(key, _)| VALUED.contains(&key))
 }
 
-fn signature(text: &str) -> Signature {
+fn signature(line: &Line, text: &str) -> Result<Signature> {
     let (operands, words) = text.split_once(" :").unwrap_or((text, ""));
-    let (dsts, srcs) = operands.split_once("<-").unwrap_or((operands, ""));
+    let (dsts, srcs) =
+        operands.split_once("<-").ok_or_else(|| line.fail(operands.trim(), "expected `destinations <- sources`"))?;
     let list = |s: &str| s.split_whitespace().map(str::to_string).collect();
-    Signature { dsts: list(dsts), srcs: list(srcs), words: list(words) }
+    Ok(Signature { dsts: list(dsts), srcs: list(srcs), words: list(words) })
 }
 
-/// Adds the rows of a file. `parents` names the parent of each target that tables may mention.
-pub fn parse(file: &str, text: &str, parents: &BTreeMap<String, Option<String>>, out: &mut Rows) -> Result<()> {
-    for line in Line::all(file, text) {
-        let line = Rc::new(line);
-        let mut parts = line.text.split('|');
-        let head = parts.next().unwrap_or("");
-        let (head, does) = head
-            .split_once(';')
-            .ok_or_else(|| line.fail(head.trim(), "expected `; meaning` behind operands and words"))?;
-        let (name, rest) =
-            head.trim().split_once(' ').ok_or_else(|| line.fail(head.trim(), "expected a signature after the name"))?;
-        if !rest.contains("<-") {
-            return Err(line.fail(rest.trim(), "expected `destinations <- sources`"));
+/// Reads the rows. `parents` names the parent of each target that tables may mention.
+pub fn parse(lines: &[Line], parents: &Parents) -> Result<Rows> {
+    let mut out = Rows::default();
+    for line in lines {
+        let line = Rc::new(line.clone());
+        let mut parts = line.text.split('|').map(str::trim);
+        let head = parts.next().ok_or_else(|| line.fail(&line.text, "expected a row"))?;
+        match head.split_once(';') {
+            None if out.targets.contains_key(head) => added(&line, head, parts, parents, &mut out)?,
+            None => return Err(line.fail(head, "expected `; meaning` behind operands and words")),
+            Some((head, does)) => operation(&line, head.trim(), does, parts, parents, &mut out)?,
         }
-        let base = Row { mnemonic: name.to_string(), sig: signature(rest), encodings: Vec::new(), line: line.clone() };
-        let mut targets = Targets::new();
-        for segment in parts {
-            column(&line, segment.trim(), &base, parents, &mut targets)?;
+    }
+    Ok(out)
+}
+
+/// A row of a new operation.
+fn operation<'a>(
+    line: &Rc<Line>,
+    head: &str,
+    does: &str,
+    columns: impl Iterator<Item = &'a str>,
+    parents: &Parents,
+    out: &mut Rows,
+) -> Result<()> {
+    let (name, rest) = head.split_once(' ').ok_or_else(|| line.fail(head, "expected a signature after the name"))?;
+    let base =
+        Row { mnemonic: name.to_string(), sig: signature(line, rest)?, encodings: Vec::new(), line: line.clone() };
+    let mut targets = Targets::new();
+    for segment in columns {
+        column(line, segment, &base, parents, &mut targets)?;
+    }
+    let formats: Vec<&str> =
+        targets.values().flatten().flat_map(|r| &r.encodings).map(|(format, _)| format.as_str()).collect();
+    let wide_base = base.sig.srcs.iter().any(|s| s == "sbase:b128");
+    out.does.insert(name.to_string(), meaning::parse(line, does, name, &formats, wide_base)?);
+    if out.targets.insert(name.to_string(), targets).is_some() {
+        return Err(line.fail(name, "a second row for this operation"));
+    }
+    Ok(())
+}
+
+/// More columns of an operation that an earlier file has.
+fn added<'a>(
+    line: &Rc<Line>,
+    name: &str,
+    columns: impl Iterator<Item = &'a str>,
+    parents: &Parents,
+    out: &mut Rows,
+) -> Result<()> {
+    let targets = out.targets.get_mut(name).ok_or_else(|| line.fail(name, "no such operation above"))?;
+    let first = targets.values().flatten().next().cloned();
+    let base = first.ok_or_else(|| line.fail(name, "the operation has no encoding that others could follow"))?;
+    let base = Row { encodings: Vec::new(), line: line.clone(), ..base };
+    for segment in columns {
+        let target = segment.split(' ').next().filter(|t| targets.contains_key(*t));
+        if let Some(target) = target {
+            return Err(line.fail(target, "the operation has a column for this target already"));
         }
-        let formats: Vec<&str> =
-            targets.values().flatten().flat_map(|r| &r.encodings).map(|(format, _)| format.as_str()).collect();
-        let wide_base = base.sig.srcs.iter().any(|s| s == "sbase:b128");
-        out.does.insert(name.to_string(), meaning::parse(&line, does, name, &formats, wide_base)?);
-        if out.targets.insert(name.to_string(), targets).is_some() {
-            return Err(line.fail(name, "a second row for this operation"));
-        }
+        column(line, segment, &base, parents, targets)?;
     }
     Ok(())
 }
 
 /// Reads what a row says of one target.
-fn column(
-    line: &Rc<Line>,
-    segment: &str,
-    base: &Row,
-    parents: &BTreeMap<String, Option<String>>,
-    targets: &mut Targets,
-) -> Result<()> {
+fn column(line: &Rc<Line>, segment: &str, base: &Row, parents: &Parents, targets: &mut Targets) -> Result<()> {
     let (target, mut rest) = segment.split_once(' ').unwrap_or((segment, ""));
     if !parents.contains_key(target) {
         return Err(line.fail(target, "no such target"));
@@ -123,7 +155,7 @@ fn column(
     let mut row = inherited(targets, parents, target).unwrap_or_else(|| base.clone());
     if let Some(open) = rest.find('(') {
         let close = rest.rfind(')').ok_or_else(|| line.fail(rest, "missing `)`"))?;
-        row.sig = signature(&rest[open + 1..close]);
+        row.sig = signature(line, &rest[open + 1..close])?;
         for word in rest[..open].split_whitespace() {
             match word.strip_prefix(':') {
                 Some(m) => row.mnemonic = m.to_string(),
@@ -165,33 +197,11 @@ fn column(
 }
 
 /// The row that a target takes over from its nearest ancestor.
-fn inherited(
-    targets: &BTreeMap<String, Option<Row>>,
-    parents: &BTreeMap<String, Option<String>>,
-    target: &str,
-) -> Option<Row> {
-    let mut t = parents.get(target).cloned().flatten();
-    while let Some(here) = t {
-        if let Some(row) = targets.get(&here) {
-            return row.clone();
-        }
-        t = parents.get(&here).cloned().flatten();
-    }
-    None
+fn inherited(targets: &Targets, parents: &Parents, target: &str) -> Option<Row> {
+    chain(parents, target).skip(1).find_map(|t| targets.get(t)).cloned().flatten()
 }
 
 /// The row that holds for a target: its own or its nearest ancestor's.
-pub fn find<'a>(
-    targets: &'a BTreeMap<String, Option<Row>>,
-    parents: &BTreeMap<String, Option<String>>,
-    target: &str,
-) -> Option<&'a Row> {
-    let mut t = Some(target.to_string());
-    while let Some(here) = t {
-        if let Some(row) = targets.get(&here) {
-            return row.as_ref();
-        }
-        t = parents.get(&here).cloned().flatten();
-    }
-    None
+pub fn find<'a>(targets: &'a Targets, parents: &Parents, target: &str) -> Option<&'a Row> {
+    super::inherit(targets, parents, target)?.as_ref()
 }

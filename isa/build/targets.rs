@@ -1,7 +1,7 @@
 //! `targets.isa` to the static `TARGETS` and `MACHINES` and the `Target::GFX...` constants.
 
-use crate::schema::{Layout, Quirk, Resource};
-use crate::text::{Line, Result};
+use super::schema::{Layout, Quirk, Resource};
+use super::text::{Line, Result};
 use std::{collections::BTreeMap, fmt::Write};
 
 /// A word and where it stands.
@@ -39,17 +39,17 @@ pub struct Targets {
 }
 
 /// Reads the target file.
-pub fn parse(file: &str, text: &str) -> Result<Targets> {
+pub fn parse(lines: &[Line]) -> Result<Targets> {
     let mut out = Targets::default();
-    for line in Line::all(file, text) {
+    for line in lines {
         if let Some(rest) = line.text.strip_prefix("target ") {
-            let target = target(&line, rest, &out.list)?;
+            let target = target(line, rest, &out.list)?;
             out.list.push(target);
         } else if let Some(rest) = line.text.strip_prefix("machine ") {
-            let machine = machine(&line, rest, &out.list)?;
+            let machine = machine(line, rest, &out.list)?;
             out.machines.push(machine);
         } else {
-            facts(&line, &line.text, &mut out.list)?;
+            facts(line, &line.text, &mut out.list)?;
         }
     }
     Ok(out)
@@ -211,7 +211,7 @@ impl Target {
 }
 
 impl Word {
-    fn fail(&self, what: &str) -> crate::text::Fail {
+    fn fail(&self, what: &str) -> super::text::Fail {
         self.line.fail(&self.value, what)
     }
 

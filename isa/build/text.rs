@@ -1,5 +1,6 @@
-//! What all table files share: lines, and errors that name file, line, column and word.
+//! What all table files share: sections, lines, and errors that name file, line, column and word.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A mistake in a table.
@@ -9,11 +10,9 @@ pub struct Fail(String);
 pub type Result<T> = std::result::Result<T, Fail>;
 
 impl Fail {
-    pub fn new(file: &str, line: usize, word: &str, what: &str) -> Fail {
-        match line {
-            0 => Fail(format!("{file}: `{word}`: {what}")),
-            _ => Fail(format!("{file}:{line}: `{word}`: {what}")),
-        }
+    /// A file that cannot be read.
+    pub fn file(file: &str, what: &str) -> Fail {
+        Fail(format!("{file}: {what}"))
     }
 }
 
@@ -34,11 +33,11 @@ pub struct Line {
 
 impl Line {
     /// The lines of a file that hold more than a comment.
-    pub fn all(file: &str, text: &str) -> Vec<Line> {
+    fn all(file: &str, text: &str) -> Vec<Line> {
         let lines = text.lines().enumerate().map(|(n, line)| Line {
             file: file.to_string(),
             number: n + 1,
-            text: line.split('#').next().unwrap_or("").trim_end().to_string(),
+            text: line.split_once('#').map_or(line, |(text, _)| text).trim_end().to_string(),
         });
         lines.filter(|l| !l.text.trim().is_empty()).collect()
     }
@@ -47,7 +46,7 @@ impl Line {
     pub fn fail(&self, word: &str, what: &str) -> Fail {
         let inside =
             (word.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize).filter(|at| *at < self.text.len());
-        let column = inside.or_else(|| self.text.find(word)).unwrap_or(0) + 1;
+        let column = inside.or_else(|| self.text.find(word)).map_or(1, |at| at + 1);
         Fail(format!("{}:{}:{column}: `{word}`: {what}", self.file, self.number))
     }
 
@@ -59,5 +58,38 @@ impl Line {
     /// A hexadecimal number in a word.
     pub fn hex(&self, word: &str) -> Result<u64> {
         u64::from_str_radix(word, 16).map_err(|_| self.fail(word, "expected a number in hex"))
+    }
+}
+
+/// The lines of all tables, by section.
+#[derive(Clone, Default)]
+pub struct Sources(BTreeMap<String, Vec<Line>>);
+
+impl Sources {
+    /// Adds a file that belongs to one section.
+    pub fn add(&mut self, section: &str, file: &str, text: &str) {
+        self.0.entry(section.to_string()).or_default().extend(Line::all(file, text));
+    }
+
+    /// Adds a file with headings.
+    pub fn add_generation(&mut self, file: &str, text: &str) -> Result<()> {
+        let mut section = None;
+        for line in Line::all(file, text) {
+            if let Some(name) = line.text.trim().strip_prefix('[').and_then(|n| n.strip_suffix(']')) {
+                if name != "rows" && !super::SECTIONS.contains(&name) {
+                    return Err(line.fail(name, "no such section"));
+                }
+                section = Some(name.to_string());
+                continue;
+            }
+            let section = section.clone().ok_or_else(|| line.fail(&line.text, "before the first heading"))?;
+            self.0.entry(section).or_default().push(line);
+        }
+        Ok(())
+    }
+
+    /// The lines of a section.
+    pub fn lines(&self, section: &str) -> Vec<Line> {
+        self.0.get(section).cloned().unwrap_or_default()
     }
 }

@@ -1,7 +1,11 @@
-//! `vopd.isa`: dual-issue pairs, the product of X and Y halves.
+//! Section `vopd`: dual-issue pairs, the product of X and Y halves. Their fields are in the formats VOPD and VOPD3.
 
-use crate::expand::{Encoding, Operand, Shape, flag};
-use crate::text::{Fail, Result};
+use super::expand::{Context, Encoding, Frame, Shape};
+use super::formats::{self, Piece, all_bits, segments};
+use super::operand::Operand;
+use super::schema::{Kind, Role, flag, variant};
+use super::text::{Line, Result};
+use super::{Parents, inherit};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An opcode, and whether text is encoded to it only where no other form fits.
@@ -11,243 +15,276 @@ struct Code {
     spare: bool,
 }
 
+/// A source of a half.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// `r`
+    Any,
+    /// `v`
+    Vector,
+    /// `k`
+    Literal,
+    /// `m`
+    Mask,
+    /// `t`
+    Tied,
+}
+
+impl Source {
+    fn of(word: &str) -> Option<Source> {
+        Some(match word {
+            "r" => Source::Any,
+            "v" => Source::Vector,
+            "k" => Source::Literal,
+            "m" => Source::Mask,
+            "t" => Source::Tied,
+            _ => return None,
+        })
+    }
+}
+
 /// A half of a pair.
 #[derive(Clone)]
 struct Half {
     op: String,
     mnemonic: String,
     ty: String,
-    srcs: Vec<char>,
+    srcs: Vec<Source>,
     /// Target from which on two of these may read the same bank.
     same: BTreeMap<String, ()>,
     /// slot (`X`, `Y`, `X3`, `Y3`) -> target -> opcode
     opcodes: BTreeMap<String, BTreeMap<String, Option<Code>>>,
     renames: BTreeMap<String, String>,
+    line: Line,
 }
 
 pub struct Pairs(Vec<Half>);
 
-pub fn parse(text: &str) -> Result<Pairs> {
+/// Reads the halves.
+pub fn parse(lines: &[Line], parents: &Parents) -> Result<Pairs> {
     let mut out = Vec::new();
-    for (n, line) in text.lines().enumerate() {
-        let at = |word: &str, what: &str| Fail::new("vopd.isa", n + 1, word, what);
-        let line = line.split('#').next().unwrap_or("");
-        if line.trim().is_empty() {
-            continue;
-        }
-        let mut parts = line.split('|');
-        let head: Vec<&str> = parts.next().unwrap_or("").split_whitespace().collect();
+    for line in lines {
+        let mut parts = line.text.split('|').map(str::trim);
+        let head: Vec<&str> = parts.next().map_or(Vec::new(), |h| h.split_whitespace().collect());
         let [op, mnemonic, ty, "<-", srcs @ ..] = &head[..] else {
-            return Err(at(line, "expected `operation mnemonic type <- sources`"));
+            return Err(line.fail(&line.text, "expected `operation mnemonic type <- sources`"));
         };
         let mut half = Half {
             op: op.to_string(),
             mnemonic: mnemonic.to_string(),
             ty: ty.to_string(),
-            srcs: srcs.iter().filter(|s| s.len() == 1).filter_map(|s| s.chars().next()).collect(),
-            same: srcs.iter().filter_map(|s| Some((s.strip_prefix("samebank=")?.to_string(), ()))).collect(),
+            srcs: Vec::new(),
+            same: BTreeMap::new(),
             opcodes: BTreeMap::new(),
             renames: BTreeMap::new(),
+            line: line.clone(),
         };
-        for part in parts {
-            let mut words = part.split_whitespace();
-            let slot = words.next().unwrap_or("").to_string();
-            for w in words {
-                if let Some((target, name)) = w.split_once(':') {
-                    half.renames.insert(target.to_string(), name.to_string());
-                } else if let Some((target, op)) = w.split_once('=') {
-                    let digits = op.trim_end_matches('?');
-                    let op = if op == "-" {
-                        None
-                    } else {
-                        let value = u64::from_str_radix(digits, 16).map_err(|_| at(w, "expected hex"))?;
-                        Some(Code { value, spare: digits != op })
-                    };
-                    half.opcodes.entry(slot.clone()).or_default().insert(target.to_string(), op);
-                } else {
-                    return Err(at(w, "expected target=opcode or target:mnemonic"));
-                }
+        for s in srcs {
+            if let Some(target) = s.strip_prefix("samebank=") {
+                half.same.insert(target.to_string(), ());
+            } else {
+                half.srcs.push(Source::of(s).ok_or_else(|| line.fail(s, "expected r, v, k, m or t"))?);
             }
+        }
+        for part in parts {
+            slot(line, part, parents, &mut half)?;
         }
         out.push(half);
     }
     Ok(Pairs(out))
 }
 
-fn inherit<'a, T>(
-    map: &'a BTreeMap<String, T>,
-    target: &str,
-    parents: &BTreeMap<String, Option<String>>,
-) -> Option<&'a T> {
-    let mut t = Some(target.to_string());
-    while let Some(here) = t {
-        if let Some(v) = map.get(&here) {
-            return Some(v);
+/// `X target=opcode .. target:mnemonic ..`
+fn slot(line: &Line, part: &str, parents: &Parents, half: &mut Half) -> Result<()> {
+    let mut words = part.split_whitespace();
+    let slot = words.next().filter(|s| ["X", "Y", "X3", "Y3"].contains(s));
+    let slot = slot.ok_or_else(|| line.fail(part, "expected X, Y, X3 or Y3"))?;
+    for w in words {
+        let known = |target: &str| match parents.contains_key(target) {
+            true => Ok(target.to_string()),
+            false => Err(line.fail(w, "no such target")),
+        };
+        if let Some((target, name)) = w.split_once(':') {
+            half.renames.insert(known(target)?, name.to_string());
+        } else if let Some((target, op)) = w.split_once('=') {
+            let code = match (op, op.strip_suffix('?')) {
+                ("-", _) => None,
+                (_, Some(digits)) => Some(Code { value: line.hex(digits)?, spare: true }),
+                _ => Some(Code { value: line.hex(op)?, spare: false }),
+            };
+            half.opcodes.entry(slot.to_string()).or_default().insert(known(target)?, code);
+        } else {
+            return Err(line.fail(w, "expected target=opcode or target:mnemonic"));
         }
-        t = parents.get(&here).cloned().flatten();
     }
-    None
-}
-
-fn field(name: String, role: u8, kind: &str, ty: &str, bits: u16, flags: u16, lo: u8, len: u8) -> Operand {
-    Operand {
-        name,
-        role,
-        kind: kind.into(),
-        ty: ty.into(),
-        bits,
-        flags,
-        pieces: if len > 0 { vec![(lo, len, 0)] } else { Vec::new() },
-    }
+    Ok(())
 }
 
 impl Pairs {
-    pub fn expand(&self, target: &str, parents: &BTreeMap<String, Option<String>>, out: &mut Vec<Encoding>) {
+    /// Every pair that a target has, in both formats.
+    pub fn expand(&self, cx: &Context, out: &mut Vec<Encoding>) -> Result<()> {
         for wide in [false, true] {
+            let name = if wide { "VOPD3" } else { "VOPD" };
+            let Some(format) = formats::find(cx.formats, cx.parents, name, cx.target) else { continue };
             let slot = |half: &Half, which: &str| -> Option<Code> {
                 let name = format!("{which}{}", if wide { "3" } else { "" });
-                half.opcodes.get(&name).and_then(|m| inherit(m, target, parents)).copied().flatten()
+                half.opcodes.get(&name).and_then(|m| inherit(m, cx.parents, cx.target)).copied().flatten()
             };
             for x in &self.0 {
                 let Some(ox) = slot(x, "X") else { continue };
                 for y in &self.0 {
                     let Some(oy) = slot(y, "Y") else { continue };
-                    out.push(pair(x, y, ox, oy, wide, target, parents));
+                    let frame = Frame { name, format: format.clone(), fixed: 0, mask: 0 };
+                    out.push(
+                        Pair { halves: [x, y], wide, cx, frame, operands: Vec::new(), neg: Vec::new() }
+                            .encode([ox, oy])?,
+                    );
                 }
             }
         }
+        Ok(())
     }
 }
 
-fn pair(
-    x: &Half,
-    y: &Half,
-    ox: Code,
-    oy: Code,
+/// A pair in the making.
+struct Pair<'a> {
+    halves: [&'a Half; 2],
+    /// VOPD3.
     wide: bool,
-    target: &str,
-    parents: &BTreeMap<String, Option<String>>,
-) -> Encoding {
-    let mut operands = Vec::new();
-    let (mut fixed, mut mask) = (0u128, 0u128);
-    let mut put = |lo: u8, len: u8, v: u64| {
-        fixed |= u128::from(v) << lo;
-        mask |= ((1u128 << len) - 1) << lo;
-    };
-    if wide {
-        put(24, 8, 0xcf);
-        put(18, 6, ox.value);
-        put(12, 6, oy.value);
-    } else {
-        put(26, 6, 0x32);
-        put(22, 4, ox.value);
-        put(17, 5, oy.value);
-    }
-    let literal = x.srcs.contains(&'k') || y.srcs.contains(&'k');
-    let bytes = if wide || literal { 12 } else { 8 };
-    // (src0, vsrc1, vsrc2, vdst) first bits of each half
-    let place = if wide { [(0, 48, 56, 64), (32, 72, 80, 88)] } else { [(0, 9, 0, 56), (32, 41, 0, 49)] };
-    let mut neg: Vec<(u8, u8, u8)> = Vec::new();
-    let mut used: BTreeSet<u8> = BTreeSet::new();
-    for (h, half) in [x, y].into_iter().enumerate() {
-        let side = ["X", "Y"][h];
-        let (src0, vsrc1, vsrc2, vdst) = place[h];
-        let double = half.ty == "f64";
-        let bits = if double { 64 } else { 32 };
-        let tied = if half.srcs.contains(&'t') { flag::READ } else { 0 };
-        let dst_ty = if half.ty.starts_with('p') { "f32" } else { &half.ty };
-        if h == 1 && !wide {
-            operands.push(field("vdstY".into(), 0, "VDSTY", dst_ty, 32, tied, vdst, 7));
-        } else {
-            operands.push(field(format!("vdst{side}"), 0, "V", dst_ty, bits, tied, vdst, 8));
+    cx: &'a Context<'a>,
+    frame: Frame<'a>,
+    operands: Vec<Operand>,
+    /// Sign bits: (bit, 1, number of the source).
+    neg: Vec<(u8, u8, u8)>,
+}
+
+impl Pair<'_> {
+    fn encode(mut self, codes: [Code; 2]) -> Result<Encoding> {
+        let [x, y] = self.halves;
+        for (p, v) in self.frame.format.fixed.clone() {
+            self.frame.put(&[p], v);
         }
+        for (name, code, half) in [("opX", codes[0], x), ("opY", codes[1], y)] {
+            let pieces = self.field(half, name)?;
+            self.frame.put(&pieces, code.value);
+        }
+        let literal = self.halves.iter().any(|h| h.srcs.contains(&Source::Literal));
+        let bytes = if literal && !self.wide { self.frame.format.bytes + 4 } else { self.frame.format.bytes };
+        self.half(0)?;
+        self.half(1)?;
+        self.modifiers()?;
+        let mut words = BTreeSet::new();
+        if codes.iter().any(|c| c.spare) {
+            words.insert("spare".to_string());
+        }
+        if x.op == y.op && inherit(&x.same, self.cx.parents, self.cx.target).is_some() {
+            words.insert("samebank".to_string());
+        }
+        let name =
+            |half: &Half| inherit(&half.renames, self.cx.parents, self.cx.target).unwrap_or(&half.mnemonic).clone();
+        Ok(Encoding {
+            op: format!("{} :: {}", x.op, y.op),
+            mnemonic: format!("{} :: {}", name(x), name(y)),
+            shape: Shape { format: self.frame.name.into(), bytes, operands: self.operands, words, image: None },
+            fixed: self.frame.fixed,
+            mask: self.frame.mask,
+            variant: variant::WAVE32,
+        })
+    }
+
+    fn field(&self, half: &Half, name: &str) -> Result<Vec<Piece>> {
+        let field = self.frame.format.fields.get(name);
+        Ok(field
+            .ok_or_else(|| half.line.fail(&half.op, &format!("{} has no field {name}", self.frame.name)))?
+            .pieces
+            .clone())
+    }
+
+    fn add(&mut self, half: &Half, name: &str, role: Role, ty: &str, flags: u16) -> Result<()> {
+        let pieces = segments(&self.field(half, name)?);
+        let kind = self.frame.format.fields[name].kind.kind();
+        let bits = if ty == "f64" { 64 } else { 32 };
+        self.operands.push(Operand { name: name.to_string(), role, kind, ty: ty.to_string(), bits, flags, pieces });
+        Ok(())
+    }
+
+    /// Operands of a half, and the fields of sources that it does not have.
+    fn half(&mut self, h: usize) -> Result<()> {
+        let (half, side) = (self.halves[h], ["X", "Y"][h]);
+        let tied = if half.srcs.contains(&Source::Tied) { flag::READ } else { 0 };
+        let dst_ty = if half.ty.starts_with('p') { "f32" } else { &half.ty };
+        self.add(half, &format!("vdst{side}"), Role::Dst, dst_ty, tied)?;
         let float = half.ty.contains('f') || half.op == "v_cndmask_b32";
         let mut n = 0;
         for s in &half.srcs {
-            let neg_flag = if wide && float && matches!(s, 'r' | 'v') { flag::FLOAT_MODS } else { 0 };
-            if neg_flag != 0 {
-                let bit = 41 + 3 * h as u8 + n;
-                neg.push((bit, 1, 3 * h as u8 + n));
-                used.insert(bit);
+            let signed = self.wide && float && matches!(s, Source::Any | Source::Vector);
+            if signed {
+                let at = 3 * h + n;
+                let bit = self.field(half, "neg")?[at].lo;
+                self.neg.push((bit, 1, u8::try_from(at).map_err(|_| half.line.fail(&half.op, "too many sources"))?));
             }
+            let sign = if signed { flag::FLOAT_MODS } else { 0 };
+            let register = |base: &str| format!("{base}{side}");
             match s {
-                'r' => operands.push(field(
-                    format!("src0{side}"),
-                    1,
-                    "SRC",
-                    &half.ty,
-                    bits,
-                    if wide { flag::NO_LITERAL } else { 0 } | neg_flag,
-                    src0,
-                    9,
-                )),
-                'v' if n == 2 => {
-                    operands.push(field(format!("vsrc2{side}"), 1, "V", &half.ty, bits, neg_flag, vsrc2, 8))
+                Source::Any => {
+                    let literal = if self.wide { flag::NO_LITERAL } else { 0 };
+                    self.add(half, &register("src0"), Role::Src, &half.ty, literal | sign)?;
                 }
-                'v' => operands.push(field(format!("vsrc1{side}"), 1, "V", &half.ty, bits, neg_flag, vsrc1, 8)),
-                'k' => {
-                    operands.push(field("imm".into(), 1, "IMM", "k32", 32, 0, 64, 32));
+                Source::Vector if n == 2 => self.add(half, &register("vsrc2"), Role::Src, &half.ty, sign)?,
+                Source::Vector => self.add(half, &register("vsrc1"), Role::Src, &half.ty, sign)?,
+                Source::Literal => {
+                    self.add(half, "imm", Role::Src, "k32", 0)?;
                     continue;
                 }
-                'm' if wide => operands.push(field(
-                    format!("vsrc2{side}"),
-                    1,
-                    "SS",
-                    "mask",
-                    32,
-                    flag::MASK | flag::SCALAR_ONLY | flag::NO_LITERAL,
-                    vsrc2,
-                    8,
-                )),
-                'm' => operands.push(field("vcc".into(), 1, "VCC", "mask", 32, flag::MASK, 0, 0)),
-                _ => {}
+                Source::Mask if self.wide => {
+                    self.add(
+                        half,
+                        &register("vsrc2"),
+                        Role::Src,
+                        "mask",
+                        flag::MASK | flag::SCALAR_ONLY | flag::NO_LITERAL,
+                    )?;
+                    if let Some(o) = self.operands.last_mut() {
+                        o.kind = Kind::Ssrc;
+                    }
+                }
+                Source::Mask => self.operands.push(Operand {
+                    ty: "mask".into(),
+                    bits: 32,
+                    flags: flag::MASK,
+                    ..Operand::bits("vcc", Role::Src, Kind::FixedVcc, Vec::new())
+                }),
+                Source::Tied => {}
             }
             n += 1;
         }
-        // fields of sources that are not there
-        let has = |name: &str| operands.iter().any(|o| o.name == format!("{name}{side}"));
-        for (name, lo) in [("vsrc1", vsrc1), ("vsrc2", vsrc2)] {
-            let bitop = wide && half.op == "v_bitop2_b32" && name == "vsrc2";
-            if !has(name) && !bitop && (wide || name == "vsrc1") {
-                mask |= 0xff << lo;
+        for base in ["vsrc1", "vsrc2"] {
+            let name = format!("{base}{side}");
+            let bitop = self.wide && half.op == "v_bitop2_b32" && base == "vsrc2";
+            let there = bitop || self.operands.iter().any(|o| o.name == name);
+            if let (false, Some(f)) = (there, self.frame.format.fields.get(&name)) {
+                self.frame.mask |= all_bits(&f.pieces);
             }
         }
+        Ok(())
     }
-    if wide {
-        for bit in 41..=46 {
-            if !used.contains(&bit) {
-                mask |= 1 << bit;
-            }
+
+    /// Signs and truth tables of VOPD3.
+    fn modifiers(&mut self) -> Result<()> {
+        if !self.wide {
+            return Ok(());
         }
-        if !neg.is_empty() {
-            operands.push(Operand {
-                name: "neg".into(),
-                role: 2,
-                kind: "MOD".into(),
-                ty: "b32".into(),
-                bits: 0,
-                flags: 0,
-                pieces: neg,
-            });
+        let y = self.halves[1];
+        let signs = all_bits(&self.field(y, "neg")?);
+        let used = self.neg.iter().fold(0, |all, n| all | 1u128 << n.0);
+        self.frame.mask |= signs & !used;
+        if !self.neg.is_empty() {
+            self.operands.push(Operand::bits("neg", Role::Mod, Kind::Modifier, std::mem::take(&mut self.neg)));
         }
         if y.op == "v_bitop2_b32" {
-            operands.push(field("bitop3".into(), 2, "MOD", "b32", 0, 0, 80, 8));
+            let pieces = segments(&self.field(y, "bitop3")?);
+            self.operands.push(Operand::bits("bitop3", Role::Mod, Kind::Modifier, pieces));
         }
-    }
-    let mut words = BTreeSet::new();
-    if ox.spare || oy.spare {
-        words.insert("spare".to_string());
-    }
-    if x.op == y.op && inherit(&x.same, target, parents).is_some() {
-        words.insert("samebank".to_string());
-    }
-    let name = |half: &Half| inherit(&half.renames, target, parents).cloned().unwrap_or_else(|| half.mnemonic.clone());
-    Encoding {
-        op: format!("{} :: {}", x.op, y.op),
-        mnemonic: format!("{} :: {}", name(x), name(y)),
-        shape: Shape { format: if wide { "VOPD3" } else { "VOPD" }.into(), bytes, operands, words, image: None },
-        fixed,
-        mask,
-        variant: 4,
+        Ok(())
     }
 }

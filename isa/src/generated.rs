@@ -8,7 +8,8 @@ use crate::schema::Resource;
 use crate::schema::{
     Address, Atomic, Comparison, Elem, Layout, Memory, Number, Part, Product, Scaled, Space, Transfer,
 };
-use crate::table::{Image, Kind, Operand, Over, Role, Shape, Style};
+use crate::schema::{Kind, Role, Style};
+use crate::table::{Image, Operand, Over, Shape};
 use crate::target::Machine;
 use crate::{Counter, CounterInfo, ModName, Op, Target, TargetInfo, Type, WaitScheme};
 
