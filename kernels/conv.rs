@@ -12,9 +12,10 @@ use super::gemm::{self, Operands, Walk};
 use super::loader::{self, GatherSource, Loader, Source};
 use super::tile::Tile;
 use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct, matrix};
-use crate::graph::fused::{FusedGraph, Role, Step, Window};
+use crate::graph::fused::{Role, Window};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Opnd, Part, Type};
+use crate::tensor::{HostTensor, fill};
 use barewave_isa::op;
 
 /// Mask bit of table entries behind the end of k: no column has it.
@@ -146,12 +147,20 @@ fn weight_loader(
 }
 
 /// Packs constant weights as a [`Packing`] says.
-pub(super) fn pack_weights(graph: &FusedGraph, step: &Step, packing: &Packing, out: &mut [u8]) {
+pub(super) fn pack_weights(data: &HostTensor, offset: usize, packing: &Packing, out: &mut [u8]) {
     let Packing { groups, channels, taps, lines, pitch, along_k, size } = *packing;
-    let access = &step.inputs[1];
-    let Role::Constant(data) = &graph.tensor(access.tensor).role else { return };
-    let from = access.view.offset as usize * size;
-    let src = &data.bytes()[from..from + groups * channels * taps * size];
+    let (used_lines, used) = packing.used();
+    for (i, line) in out.chunks_exact_mut(pitch * size).enumerate() {
+        let used = if i % lines < used_lines { used * size } else { 0 };
+        line[used..].fill(0);
+        if let Some(element) = data.fill() {
+            fill(&mut line[..used], element);
+        }
+    }
+    if data.fill().is_some() {
+        return;
+    }
+    let src = &data.bytes()[offset * size..][..groups * channels * taps * size];
     const BLOCK: usize = 16;
     for g in 0..groups {
         let src = &src[g * channels * taps * size..][..channels * taps * size];

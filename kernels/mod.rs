@@ -28,7 +28,7 @@ mod values;
 
 use crate::graph::fused::{Conv, FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};
 use crate::mir::{Buffer, Builder, Function, Memory};
-use crate::tensor::DType;
+use crate::tensor::{DType, HostTensor};
 use barewave_isa::Target;
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +74,13 @@ pub struct Packing {
     pub size: usize,
 }
 
+impl Packing {
+    /// Lines of a group, and elements of a line, that are weights.
+    fn used(&self) -> (usize, usize) {
+        if self.along_k { (self.channels, self.taps) } else { (self.taps, self.channels) }
+    }
+}
+
 impl Blob {
     /// Size in bytes.
     pub fn len(&self) -> usize {
@@ -86,11 +93,20 @@ impl Blob {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Writes the data for `step` to `out`, which has the blob's size and is all zeros.
-    pub fn fill(&self, graph: &FusedGraph, step: &Step, out: &mut [u8]) {
+    /// True for weights that are only moved: no zeros come between them.
+    pub fn is_packed(&self) -> bool {
         match self {
-            Blob::Data(d) => out.copy_from_slice(d),
-            Blob::Weights(p) => conv::pack_weights(graph, step, p, out),
+            Blob::Data(_) => false,
+            Blob::Weights(p) => p.used() == (p.lines, p.pitch),
+        }
+    }
+    /// Writes the data to `out`, which has the blob's size; `weights` are the step's weights (operand 1) and the element
+    /// at which they start.
+    pub fn fill(&self, weights: Option<(&HostTensor, usize)>, out: &mut [u8]) {
+        match (self, weights) {
+            (Blob::Data(d), _) => out.copy_from_slice(d),
+            (Blob::Weights(p), Some((weights, offset))) => conv::pack_weights(weights, offset, p, out),
+            (Blob::Weights(_), None) => out.fill(0),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Code objects: what we write, our reader, goblin and LLVM's tools agree on; what clang writes, our reader reads;
 //! what is damaged gives an error.
 
-use barewave::codeobj::{Abi, Arg, ArgKind, CodeObject, ElfFile, Kernel, Section, code_objects};
+use barewave::codeobj::{Abi, Arg, ArgKind, CodeObject, Contents, ElfFile, Kernel, MakeBytes, Section, code_objects};
 use barewave_isa::Target;
 use pretty_assertions::assert_eq;
 use std::borrow::Cow;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,8 +35,8 @@ fn sample(t: Target, abi: Abi) -> CodeObject<'static> {
         abi,
         kernels: vec![a, b],
         sections: vec![
-            Section { name: ".barewave.plan".into(), data: Cow::Borrowed(b"a plan") },
-            Section { name: ".barewave.weights".into(), data: Cow::Owned(weights) },
+            Section { name: ".barewave.plan".into(), data: Contents::Bytes(Cow::Borrowed(b"a plan")) },
+            Section { name: ".barewave.weights".into(), data: Contents::Bytes(Cow::Owned(weights)) },
         ],
     }
 }
@@ -81,10 +82,35 @@ fn round_trip_on_every_target() {
                 let place = f.section(&s.name).unwrap();
                 assert_eq!(place.start % 4096, 0);
                 assert!(f.segments.iter().all(|seg| seg.file.end <= place.start || place.end <= seg.file.start));
-                assert_eq!(&bytes[place], &s.data[..]);
+                let Contents::Bytes(data) = &s.data else { panic!() };
+                assert_eq!(&bytes[place], &data[..]);
             }
         }
     }
+}
+
+#[test]
+fn bytes_may_be_made_as_they_are_written() {
+    #[derive(Debug)]
+    struct Sevens(usize);
+    impl MakeBytes for Sevens {
+        fn len(&self) -> usize {
+            5000
+        }
+        fn write_to(&self, to: &mut dyn Write) -> std::io::Result<()> {
+            (0..self.0).try_for_each(|_| to.write_all(&[7]))
+        }
+    }
+    let write = |made: &Sevens| {
+        let mut o = sample(Target::GFX942, Abi::V5);
+        let name = || ".sevens".to_string();
+        let sections = vec![Section { name: name(), data: Contents::Made(made) }];
+        let streamed = CodeObject { sections, ..o.clone() }.to_bytes();
+        o.sections = vec![Section { name: name(), data: Contents::Bytes(Cow::Owned(vec![7; 5000])) }];
+        streamed.map(|s| s == o.to_bytes().unwrap())
+    };
+    assert!(write(&Sevens(5000)).unwrap());
+    assert!(write(&Sevens(4999)).unwrap_err().to_string().contains("4999 bytes were made, not 5000"));
 }
 
 #[test]

@@ -74,6 +74,117 @@ fn the_cache_changes_nothing_but_the_work() {
     assert_eq!(ir.compile(&model, &Shapes::default()).unwrap().ir().len(), n);
 }
 
+/// `relu(x @ w)` for any number of rows, `N`, of three.
+fn rows() -> Model {
+    let mut m = Model::default();
+    m.opsets.insert(String::new(), 17);
+    let info = |name: &str, last: usize| ValueInfo {
+        name: name.into(),
+        dtype: Some(DType::F32),
+        shape: Some(vec![Dim::Symbol("N".into()), Dim::Known(last)]),
+    };
+    let node = |op: &str, inputs: &[&str], output: &str| Node {
+        name: output.into(),
+        op: op.into(),
+        domain: String::new(),
+        inputs: inputs.iter().map(|s| s.to_string()).collect(),
+        outputs: vec![output.into()],
+        attributes: Default::default(),
+    };
+    m.graph.nodes = vec![node("MatMul", &["x", "w"], "m"), node("Relu", &["m"], "y")];
+    let weights: Vec<f32> = (0..30_000).map(|i| (i % 7) as f32 - 3.0).collect();
+    m.graph.initializers.insert("w".into(), HostTensor::from_f32(&[3, 10_000], &weights));
+    m.graph.inputs = vec![info("x", 3)];
+    m.graph.outputs = vec![info("y", 10_000)];
+    m
+}
+
+fn of_rows(n: usize) -> Shapes {
+    Shapes { dims: [("N".to_string(), n)].into(), ..Shapes::default() }
+}
+
+#[test]
+fn one_compiled_model_serves_the_shapes_it_was_compiled_for() {
+    let c = compiler(Target::GFX1100, KernelCache::in_memory());
+    let compiled = c.compile_for(&rows(), &[1, 5, 64].map(of_rows)).unwrap();
+    let alone = c.compile(&rows(), &of_rows(5)).unwrap();
+    assert_eq!(compiled.plans().len(), 3);
+    // The weights are there once.
+    assert!(compiled.weights().len() < alone.weights().len() + 4096, "{}", compiled.weights().len());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rows.hsaco");
+    compiled.save(&file, Abi::V5).unwrap();
+    let read = Compiled::load(&file).unwrap();
+    assert_eq!(read.plans(), compiled.plans());
+    assert_eq!(read.plan().inputs[0].described(), "1x3xf32 (N = 1)");
+    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Target::GFX1100, true).unwrap());
+    let mut one = Session::new(device.clone(), &alone).unwrap();
+    let mut all = Session::new(device, &read).unwrap();
+    let x = |n: usize| HostTensor::from_f32(&[n, 3], &(0..3 * n).map(|i| i as f32 / 8.0).collect::<Vec<_>>());
+    for n in [5, 1, 64, 5] {
+        let y = all.run(&[x(n)]).unwrap().0.remove(0);
+        assert_eq!((y.shape(), all.plan().inputs[0].shape[0]), (&[n, 10_000][..], n));
+        if n == 5 {
+            assert_eq!(y, one.run(&[x(5)]).unwrap().0.remove(0));
+        }
+    }
+    let e = all.run(&[x(2)]).unwrap_err().to_string();
+    for word in ["x=2x3xf32", "1x3xf32 (N = 1)", "64x3xf32 (N = 64)"] {
+        assert!(e.contains(word), "{word}: {e}");
+    }
+    let e = one.run(&[x(2)]).unwrap_err().to_string();
+    assert!(e.contains("input 'x' must be 5x3xf32 (N = 5), not 2x3xf32"), "{e}");
+    assert!(c.compile_for(&rows(), &[]).unwrap_err().to_string().contains("no shapes"));
+    // The same bytes every time.
+    let mut again = Vec::new();
+    c.compile_for(&rows(), &[1, 5, 64].map(of_rows)).unwrap().write_to(Abi::V5, &mut again).unwrap();
+    assert!(again == std::fs::read(&file).unwrap());
+}
+
+#[test]
+fn a_value_that_a_model_was_compiled_for_is_checked() {
+    let mut m = rows();
+    m.graph.nodes[1].op = "Reshape".into();
+    m.graph.nodes[1].inputs.push("s".into());
+    m.graph.inputs.push(ValueInfo { name: "s".into(), dtype: Some(DType::I64), shape: Some(vec![Dim::Known(2)]) });
+    m.graph.outputs[0].shape = None;
+    let s = |rows: i64| HostTensor::from_i64(&[2], &[rows, -1]);
+    let shapes = Shapes { values: [("s".to_string(), s(4))].into(), ..of_rows(2) };
+    let c = compiler(Target::GFX942, KernelCache::in_memory());
+    let compiled = c.compile(&m, &shapes).unwrap();
+    assert_eq!(compiled.notes().len(), 1);
+    assert!(c.supports(&m, &shapes).unwrap().is_complete() && !c.supports(&m, &of_rows(2)).unwrap().is_complete());
+    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Target::GFX942, false).unwrap());
+    let mut session = Session::new(device, &compiled).unwrap();
+    let x = HostTensor::from_f32(&[2, 3], &[1.0; 6]);
+    assert_eq!(session.run(&[x.clone(), s(4)]).unwrap().0[0].shape(), [4, 5000]);
+    let e = session.run(&[x, s(5)]).unwrap_err();
+    assert!(matches!(&e, SessionError::Fixed { name } if name == "s"), "{e}");
+}
+
+#[test]
+fn everything_that_is_missing_stops_compilation_at_once() {
+    let mut m = rows();
+    let add = |m: &mut Model, op: &str, input: &str, output: &str| {
+        let mut node = m.graph.nodes[1].clone();
+        (node.name, node.op) = (output.into(), op.into());
+        (node.inputs, node.outputs) = (vec![input.into()], vec![output.into()]);
+        m.graph.nodes.push(node);
+        m.graph.outputs.push(ValueInfo { name: output.into(), dtype: None, shape: None });
+    };
+    add(&mut m, "Frobnicate", "y", "a");
+    let one = compiler(Target::GFX942, KernelCache::in_memory());
+    let e = |m: &Model| one.compile(m, &of_rows(2)).unwrap_err().to_string();
+    let first = e(&m);
+    add(&mut m, "Frobnicate", "x", "b");
+    add(&mut m, "Transmogrify", "x", "c");
+    assert_eq!(first, "node `a`: operator Frobnicate is not supported; the README lists the supported ones");
+    let all = e(&m);
+    for word in ["Frobnicate: not supported", "node `a`, 2 times", "Transmogrify: not supported", "2 of 5 nodes"] {
+        assert!(all.contains(word), "{word}: {all}");
+    }
+}
+
 #[test]
 fn many_threads_share_a_cache() {
     let dir = tempfile::tempdir().unwrap();

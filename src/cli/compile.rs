@@ -3,14 +3,13 @@
 use super::{Failure, Result, stats};
 use barewave::codeobj::Abi;
 use barewave::compile::KernelCache;
-use barewave::graph::fused::FusedGraph;
-use barewave::graph::{self, Options};
+use barewave::graph::{Note, Options};
 use barewave::onnx::Model;
 use barewave::passes::listing::listing;
 use barewave::{Compiled, Compiler};
 use barewave_isa::Target;
 use clap::ValueEnum;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,8 +26,8 @@ pub struct Args {
     /// File to write (default: the model's name with .hsaco).
     #[arg(short, long)]
     output: Option<PathBuf>,
-    /// Extent of a symbolic dimension, as NAME=N.
-    #[arg(long = "dim", value_name = "NAME=N")]
+    /// Extents of a dimension that the model leaves open, as NAME=N or NAME=N,N,...: the file then serves each of them.
+    #[arg(long = "dim", value_name = "NAME=N[,N]")]
     dims: Vec<String>,
     /// What to write: the code object, or an intermediate form as text to standard output.
     #[arg(long, value_enum, default_value = "code")]
@@ -62,22 +61,43 @@ enum Emit {
     Plan,
 }
 
-/// Parses `NAME=N` arguments.
-pub fn options(dims: &[String]) -> Result<Options> {
-    let mut options = Options::default();
+/// A file serves at most as many combinations of extents.
+const MOST_SHAPES: usize = 256;
+
+/// Parses `NAME=N,N,...` arguments: all combinations, the last name's extents fastest.
+pub fn options(dims: &[String]) -> Result<Vec<Options>> {
+    let mut all = vec![Options::default()];
     for d in dims {
-        let bad = || Failure::usage(format!("--dim {d}: expected NAME=N with a positive number N"));
-        let (name, n) = d.split_once('=').ok_or_else(bad)?;
-        let n: usize = n.parse().ok().filter(|n| *n > 0).ok_or_else(bad)?;
-        options.dims.insert(name.to_string(), n);
+        let bad = || Failure::usage(format!("--dim {d}: expected NAME=N or NAME=N,N,... with numbers N"));
+        let (name, list) = d.split_once('=').ok_or_else(bad)?;
+        let list: Vec<usize> = list.split(',').map(|n| n.parse().map_err(|_| bad())).collect::<Result<_>>()?;
+        if all.iter().any(|o| o.dims.contains_key(name)) {
+            return Err(Failure::usage(format!("--dim {name} is given twice; write {name}=N,N for several extents")));
+        }
+        if all.len() * list.len() > MOST_SHAPES {
+            return Err(Failure::usage(format!("--dim asks for more than {MOST_SHAPES} combinations of extents")));
+        }
+        let with = |o: &Options, n: usize| {
+            let mut o = o.clone();
+            o.dims.insert(name.to_string(), n);
+            o
+        };
+        all = all.iter().flat_map(|o| list.iter().map(|n| with(o, *n)).collect::<Vec<_>>()).collect();
     }
-    Ok(options)
+    Ok(all)
 }
 
-/// Reads a model and fuses its graph.
-pub fn load(model: &Path, options: &Options) -> Result<FusedGraph> {
-    let model = Model::load(model)?;
-    Ok(graph::fuse(&model, options)?)
+/// Parses `NAME=N` arguments where there can be one of each only.
+pub fn one(dims: &[String]) -> Result<Options> {
+    match <[Options; 1]>::try_from(options(dims)?) {
+        Ok([options]) => Ok(options),
+        Err(_) => Err(Failure::usage("--dim takes one extent for each name here")),
+    }
+}
+
+/// Tells what the user should know about a model.
+pub fn print_notes(notes: &[Note]) {
+    notes.iter().for_each(|n| eprintln!("note: {n}"));
 }
 
 pub fn run(args: &Args) -> Result {
@@ -89,20 +109,28 @@ pub fn run(args: &Args) -> Result {
         return check(args, target);
     }
     let start = Instant::now();
-    let graph = load(&args.model, &options(&args.dims)?)?;
-    let read = start.elapsed();
-    if args.emit == Emit::Graph {
-        print!("{graph}");
-        return Ok(());
-    }
+    let shapes = options(&args.dims)?;
     let keep_ir = matches!(args.emit, Emit::Asm | Emit::Mir);
     let cache = Arc::new(KernelCache::of_user());
-    let program = Compiler::new(target, barewave::Options { cache, keep_ir }).compile_graph(&graph)?;
+    let compiler = Compiler::new(target, barewave::Options { cache, keep_ir });
+    let model = Model::load(&args.model)?;
+    let graphs = shapes.iter().map(|s| compiler.fuse(&model, s)).collect::<std::result::Result<Vec<_>, _>>()?;
+    let read = start.elapsed();
+    if args.emit == Emit::Graph {
+        graphs.iter().for_each(|g| print!("{g}"));
+        return Ok(());
+    }
+    let program = compiler.compile_graphs(&graphs).map_err(|e| compiler.all_missing(e, &model, &shapes[0]))?;
+    print_notes(program.notes());
     let compiled = start.elapsed();
     match args.emit {
         Emit::Code => write_code(args, &program)?,
         Emit::Mir => program.ir().iter().for_each(|k| println!("{}", k.source)),
-        Emit::Plan => println!("{}", serde_json::to_string_pretty(program.plan())?),
+        Emit::Plan => {
+            for plan in program.plans() {
+                println!("{}", serde_json::to_string_pretty(plan)?);
+            }
+        }
         Emit::Asm => {
             println!("\t.amdgcn_target \"amdgcn-amd-amdhsa--{}\"\n\t.text", target.info().name);
             program.ir().iter().for_each(|k| print!("{}", listing(&k.machine)));
@@ -114,11 +142,12 @@ pub fn run(args: &Args) -> Result {
     } else if args.stats {
         stats::print(&program);
     }
+    let launches: Vec<String> = program.plans().iter().map(|p| p.launches.len().to_string()).collect();
     eprintln!(
         "{}: {} launches of {} kernels for {}, graph {:.1} ms, code {:.1} ms",
         args.model.display(),
-        program.plan().launches.len(),
-        program.stats().len(),
+        launches.join(", "),
+        program.kernel_count(),
         program.plan().target,
         read.as_secs_f64() * 1e3,
         (compiled - read).as_secs_f64() * 1e3
@@ -129,7 +158,7 @@ pub fn run(args: &Args) -> Result {
 /// Reports what becomes of each node.
 fn check(args: &Args, target: Target) -> Result {
     let model = Model::load(&args.model)?;
-    let support = Compiler::new(target, barewave::Options::default()).supports(&model, &options(&args.dims)?)?;
+    let support = Compiler::new(target, barewave::Options::default()).supports(&model, &one(&args.dims)?)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&support)?);
     } else {

@@ -126,30 +126,7 @@ fn run_case(dir: &Path, target: Target, strict: bool) -> Verdict {
     Verdict::Pass
 }
 
-/// The fused graph, with as few inputs made constant as it takes.
-fn fuse(
-    model: &mut Model,
-    names: &[String],
-    given: &BTreeMap<String, HostTensor>,
-) -> std::result::Result<FusedGraph, graph::Error> {
-    let shapes = given.iter().map(|(name, t)| (name.clone(), t.shape().to_vec())).collect();
-    let options = Options { shapes, ..Options::default() };
-    let first = match graph::fuse(model, &options) {
-        Ok(f) => return Ok(f),
-        Err(e) => e,
-    };
-    for name in names.iter().skip(1).chain(names.first()) {
-        if let Some(t) = given.get(name) {
-            model.graph.initializers.insert(name.clone(), t.clone());
-            if let Ok(f) = graph::fuse(model, &options) {
-                return Ok(f);
-            }
-        }
-    }
-    Err(first)
-}
-
-fn run_set(mut model: Model, set: &Path, target: Target, strict: bool) -> Verdict {
+fn run_set(model: Model, set: &Path, target: Target, strict: bool) -> Verdict {
     let names: Vec<String> = model.graph.inputs.iter().map(|v| v.name.clone()).collect();
     let mut given = BTreeMap::new();
     for (i, name) in names.iter().enumerate() {
@@ -161,7 +138,9 @@ fn run_set(mut model: Model, set: &Path, target: Target, strict: bool) -> Verdic
             };
         }
     }
-    let fused = match fuse(&mut model, &names, &given) {
+    let shapes = given.iter().map(|(name, t)| (name.clone(), t.shape().to_vec())).collect();
+    let options = Options { shapes, values: given.clone(), ..Options::default() };
+    let fused = match graph::fuse(&model, &options) {
         Ok(f) => f,
         Err(e) if e.to_string().contains("internal error") => return Verdict::Fail(e.to_string()),
         Err(e) => return Verdict::Unsupported(e.to_string()),

@@ -7,7 +7,8 @@
 use super::{Failure, Result};
 use barewave::graph::Options;
 use barewave::onnx::Dim;
-use barewave::tensor::{HostTensor, ImageOptions, InputSpec, Npz, Source, Wanted, check_save, kind_of, save};
+use barewave::runtime::plan::Port;
+use barewave::tensor::{DType, HostTensor, ImageOptions, InputSpec, Npz, Source, Wanted, check_save, kind_of, save};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,8 @@ pub struct Declared {
     pub name: String,
     /// Its extents, if the rank is known.
     pub shape: Option<Vec<Dim>>,
+    /// Its element type, if it is known.
+    pub dtype: Option<DType>,
     /// Shape and type for people.
     pub described: String,
 }
@@ -109,7 +112,13 @@ impl Inputs {
         for ((name, given), d) in self.0.iter().zip(declared) {
             match given {
                 Given::Array(t) => {
-                    options.shapes.insert(name.clone(), t.shape().to_vec());
+                    // One number is a scalar, however it is wrapped.
+                    let scalar = t.len() == 1 && d.shape.as_ref().is_some_and(Vec::is_empty);
+                    let shape = if scalar { Vec::new() } else { t.shape().to_vec() };
+                    let fits = |dtype| if t.dtype() == dtype { Some(t.clone()) } else { t.as_integers(dtype) };
+                    let value = d.dtype.map_or(Some(t.clone()), fits).and_then(|t| t.reshaped(&shape).ok());
+                    options.values.extend(value.map(|t| (name.clone(), t)));
+                    options.shapes.insert(name.clone(), shape);
                 }
                 Given::Picture(_) => match d.shape.as_deref() {
                     Some([Dim::Symbol(s), _, _, _]) => {
@@ -125,12 +134,20 @@ impl Inputs {
         }
     }
 
-    /// The tensors, now that types and shapes are known.
+    /// True when the given arrays have these shapes.
+    pub fn fit(&self, ports: &[Port]) -> bool {
+        self.0.iter().zip(ports).all(|((_, given), port)| match given {
+            Given::Array(t) => t.shape() == port.shape || (t.len() == 1 && port.shape.is_empty()),
+            Given::Picture(_) | Given::Random(_) => true,
+        })
+    }
+
+    /// The tensors, now that types and shapes are known. Integers of another type are converted, with a note.
     pub fn load(self, wanted: &[Wanted], images: &ImageOptions) -> Result<Vec<HostTensor>> {
         let mut out = Vec::new();
         for ((_, given), wanted) in self.0.into_iter().zip(wanted) {
             let tensor = match given {
-                Given::Array(t) => t,
+                Given::Array(t) => suited(t, wanted),
                 Given::Picture(spec) => spec.load(wanted, images)?,
                 Given::Random(seed) => {
                     let source = Source::Random(wanted.dtype, wanted.shape.clone(), seed);
@@ -141,6 +158,26 @@ impl Inputs {
             out.push(tensor);
         }
         Ok(out)
+    }
+}
+
+/// An array as the input wants it, where nothing is lost: integers of another type, a scalar in brackets.
+fn suited(t: HostTensor, wanted: &Wanted) -> HostTensor {
+    let t = match t.reshaped(&[]) {
+        Ok(scalar) if wanted.shape.is_empty() => scalar,
+        _ => t,
+    };
+    match t.as_integers(wanted.dtype) {
+        Some(converted) if t.dtype() != wanted.dtype => {
+            eprintln!(
+                "note: input '{}' is {}; the {} given for it were converted",
+                wanted.name,
+                wanted.dtype,
+                t.dtype()
+            );
+            converted
+        }
+        _ => t,
     }
 }
 

@@ -1,13 +1,14 @@
 //! `barewave run`: compiles a model if needed and runs it.
 
-use super::compile::options;
+use super::compile::{one, print_notes};
 use super::inputs::{self, Declared, Inputs, Outputs};
 use super::limits::Limits;
 use super::progress::Progress;
 use super::{Failure, Result};
 use barewave::compile::KernelCache;
+use barewave::graph::Options;
 use barewave::onnx::{Dim, Model};
-use barewave::runtime::plan::Port;
+use barewave::runtime::plan::{Plan, Port};
 use barewave::runtime::{Device, DeviceError, EmulatedSettings, RunReport, Session, open_with};
 use barewave::tensor::{
     Comparison, HostTensor, ImageOptions, InputSpec, Wanted, check_save, compare, format_top, top_k,
@@ -104,12 +105,14 @@ pub fn run(args: &Args) -> Result {
         check_save(Path::new(file.trim_start_matches('@')), &[], &ImageOptions::default())?;
     }
     let given_options = image_options(args)?;
+    let mut number = 0;
     let (compiled, device, given, compile_ms) = if starts_with_elf(&args.model)? {
-        if let Some(dim) = args.dims.first() {
+        let compiled = Compiled::load(&args.model)?;
+        let told = one(&args.dims)?;
+        if let (Some(dim), 1) = (args.dims.first(), compiled.plans().len()) {
             let model = args.model.display();
             return Err(Failure::usage(format!("--dim {dim}: {model} is compiled, its extents are fixed")));
         }
-        let compiled = Compiled::load(&args.model)?;
         let target = compiled.target();
         check_names(args, compiled.plan().outputs.iter().map(|p| p.name.as_str()).collect())?;
         let device = open_device(args, Some(target))?;
@@ -119,9 +122,10 @@ pub fn run(args: &Args) -> Result {
         }
         let declared: Vec<Declared> = compiled.plan().inputs.iter().map(declared_port).collect();
         let given = Inputs::gather(specs, &declared, args.random_inputs, args.limits.asked_memory())?;
+        number = choose(&compiled, &given, &told)?;
         (compiled, device, given, None)
     } else {
-        let mut options = options(&args.dims)?;
+        let mut options = one(&args.dims)?;
         let start = Instant::now();
         let model = Model::load(&args.model)?;
         let reading = start.elapsed();
@@ -136,11 +140,12 @@ pub fn run(args: &Args) -> Result {
         let compiler = Compiler::new(device.target(), barewave::Options { cache, keep_ir: false });
         let compiled = compiler.compile(&model, &options)?;
         drop(progress);
+        print_notes(compiled.notes());
         let ms = (reading + start.elapsed()).as_secs_f64() * 1e3;
         (compiled, device, given, Some(ms))
     };
     // Everything that can be wrong with files is found before the model runs.
-    let plan = compiled.plan().clone();
+    let plan = compiled.plans()[number].clone();
     let images = given_options.or(ImageOptions::from_metadata(&plan.metadata)?);
     let wanted = |ports: &[Port]| ports.iter().map(wanted).collect::<Result<Vec<Wanted>>>();
     let (takes, makes) = (wanted(&plan.inputs)?, wanted(&plan.outputs)?);
@@ -148,6 +153,7 @@ pub fn run(args: &Args) -> Result {
     let expected = inputs::expected(&args.expect, &makes, args.limits.asked_memory())?;
     let tensors = given.load(&takes, &images)?;
     let mut session = Session::new(device, &compiled)?;
+    session.select(number)?;
     if args.timing {
         session.time_launches()?;
     }
@@ -224,6 +230,21 @@ pub fn run(args: &Args) -> Result {
     if failed > 0 { Err(Failure::new(format!("{failed} outputs differ from what was expected"))) } else { Ok(()) }
 }
 
+/// The number of the plan that the given arrays and `--dim` fit: of the extents that a file was compiled for, the first.
+fn choose(compiled: &Compiled, given: &Inputs, told: &Options) -> Result<usize> {
+    let plans = compiled.plans();
+    let has = |port: &Port, name: &str, n: usize| {
+        port.open.iter().zip(&port.shape).any(|(o, d)| o.as_deref() == Some(name) && *d == n)
+    };
+    let fits = |p: &Plan| told.dims.iter().all(|(name, n)| p.inputs.iter().any(|port| has(port, name, *n)));
+    let found = plans.iter().position(|p| fits(p) && (plans.len() == 1 || given.fit(&p.inputs)));
+    found.ok_or_else(|| {
+        let ports = |p: &Plan| p.inputs.iter().map(|i| format!("{}={}", i.name, i.described())).collect::<Vec<_>>();
+        let known: Vec<String> = plans.iter().map(|p| format!("  {}", ports(p).join(", "))).collect();
+        Failure::new(format!("the file was not compiled for these extents; it was for\n{}", known.join("\n")))
+    })
+}
+
 /// Runs as often as asked; gives the last outputs and the fastest report.
 fn repeat(args: &Args, session: &mut Session, tensors: &[HostTensor]) -> Result<(Vec<HostTensor>, RunReport)> {
     let progress = Progress::start("running", u64::from(args.repeat));
@@ -246,15 +267,15 @@ fn check_names(args: &Args, outputs: Vec<&str>) -> Result {
 }
 
 fn declared_value(v: &barewave::onnx::ValueInfo) -> Declared {
-    Declared { name: v.name.clone(), shape: v.shape.clone(), described: v.described() }
+    Declared { name: v.name.clone(), shape: v.shape.clone(), dtype: v.dtype, described: v.described() }
 }
 
 fn declared_port(p: &Port) -> Declared {
-    let dims: String = p.shape.iter().map(|d| format!("{d}x")).collect();
     Declared {
         name: p.name.clone(),
         shape: Some(p.shape.iter().map(|d| Dim::Known(*d)).collect()),
-        described: dims + &p.dtype,
+        dtype: p.element_type(),
+        described: p.described(),
     }
 }
 

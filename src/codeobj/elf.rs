@@ -133,6 +133,16 @@ impl Out<'_> {
         self.at += b.len() as u64;
         Ok(())
     }
+    /// Bytes that are made as they are written; an error when they are not as many as was said.
+    pub fn made(&mut self, make: &dyn super::MakeBytes) -> io::Result<()> {
+        let mut counted = Out { to: &mut *self.to, at: 0 };
+        make.write_to(&mut counted)?;
+        if counted.at != make.len() as u64 {
+            return Err(io::Error::other(format!("{} bytes were made, not {}", counted.at, make.len())));
+        }
+        self.at += counted.at;
+        Ok(())
+    }
     pub fn pad_to(&mut self, offset: u64) -> io::Result<()> {
         const ZEROS: [u8; 4096] = [0; 4096];
         debug_assert!(offset >= self.at);
@@ -141,6 +151,17 @@ impl Out<'_> {
             self.bytes(&ZEROS[..n])?;
         }
         Ok(())
+    }
+}
+
+impl Write for Out<'_> {
+    fn write(&mut self, b: &[u8]) -> io::Result<usize> {
+        let n = self.to.write(b)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
     }
 }
 

@@ -9,7 +9,7 @@
 //! relocations.
 
 use super::elf::{self, Out, Shdr, Strings, Sym, push32, push64};
-use super::{Abi, Error, Section};
+use super::{Abi, Contents, Error, Section};
 use barewave_isa::RelocationKind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -404,7 +404,10 @@ impl Image<'_> {
         }
         for (s, &at) in self.extra.iter().zip(&extra) {
             out.pad_to(at)?;
-            out.bytes(&s.data)?;
+            match &s.data {
+                Contents::Bytes(bytes) => out.bytes(bytes)?,
+                Contents::Made(make) => out.made(*make)?,
+            }
         }
         for (at, bytes) in [(at_symtab, &symtab), (at_strtab, &strtab.0), (at_shstrtab, &shstr.0), (at_table, &table)] {
             out.pad_to(at)?;

@@ -38,6 +38,7 @@ pub use yaml::metadata_to_yaml;
 
 use barewave_isa::Target;
 use std::borrow::Cow;
+use std::io::Write;
 
 /// Code object version, which decides the ELF ABI version byte and the metadata version.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
@@ -147,16 +148,46 @@ impl Kernel {
 }
 
 /// A named blob of bytes carried in the file outside of the loaded segments.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Section<'a> {
     /// Section name, by custom starting with a dot.
     pub name: String,
     /// Contents; borrowed data is not copied until written.
-    pub data: Cow<'a, [u8]>,
+    pub data: Contents<'a>,
+}
+
+/// The contents of a [`Section`].
+#[derive(Clone, Debug)]
+pub enum Contents<'a> {
+    /// Bytes.
+    Bytes(Cow<'a, [u8]>),
+    /// Bytes that are made when they are written.
+    Made(&'a dyn MakeBytes),
+}
+
+/// Makes bytes as they are written, so that they never lie in memory as a whole.
+pub trait MakeBytes: std::fmt::Debug {
+    /// How many they are.
+    fn len(&self) -> usize;
+    /// True when there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Writes exactly that many bytes, the same each time.
+    fn write_to(&self, to: &mut dyn Write) -> std::io::Result<()>;
+}
+
+impl Contents<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Contents::Bytes(bytes) => bytes.len(),
+            Contents::Made(make) => make.len(),
+        }
+    }
 }
 
 /// A code object to be written.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct CodeObject<'a> {
     /// Architecture of the code.
     pub target: Target,

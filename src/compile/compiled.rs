@@ -1,13 +1,16 @@
 //! A compiled model: in memory, and as one ELF file of code, launch plan and weights.
 
+use super::weights::Weights;
 use super::{Error, KernelIr};
-use crate::codeobj::{self, Abi, CodeObject, ElfFile, Section};
+use crate::codeobj::{self, Abi, CodeObject, Contents, ElfFile, Section};
+use crate::graph::Note;
 use crate::output;
 use crate::runtime::plan::{KernelStats, PLAN_SECTION, Plan, WEIGHTS_SECTION};
 use crate::text::printable;
 use barewave_isa::Target;
 use bytes::Bytes;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -15,10 +18,12 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug)]
 pub struct Compiled {
     target: Target,
-    plan: Plan,
+    /// One for each of the shapes it was compiled for, at least one.
+    plans: Vec<Plan>,
     code: Code,
-    weights: Bytes,
+    weights: Weights,
     ir: Vec<KernelIr>,
+    notes: Vec<Note>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,12 +74,13 @@ pub enum LoadError {
 impl Compiled {
     pub(super) fn new(
         target: Target,
-        plan: Plan,
+        plans: Vec<Plan>,
         kernels: Vec<codeobj::Kernel>,
-        weights: Bytes,
+        weights: Weights,
         ir: Vec<KernelIr>,
+        notes: Vec<Note>,
     ) -> Compiled {
-        Compiled { target, plan, code: Code::Kernels(kernels), weights, ir }
+        Compiled { target, plans, code: Code::Kernels(kernels), weights, ir, notes }
     }
 
     /// Target of the code.
@@ -82,14 +88,30 @@ impl Compiled {
         self.target
     }
 
-    /// The launch plan: inputs, outputs, launches.
+    /// The launch plan: inputs, outputs, launches; for the first of the shapes it was compiled for.
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        &self.plans[0]
     }
 
-    /// What is known of each kernel without running it, in order of the first launches.
+    /// The launch plans for all shapes it was compiled for, at least one.
+    pub fn plans(&self) -> &[Plan] {
+        &self.plans
+    }
+
+    /// What is known of each kernel of the first plan without running it, in order of the first launches.
     pub fn stats(&self) -> &[KernelStats] {
-        &self.plan.kernels
+        &self.plans[0].kernels
+    }
+
+    /// How many kernels it has, those that several plans launch once.
+    pub fn kernel_count(&self) -> usize {
+        let names = self.plans.iter().flat_map(|p| p.kernels.iter().map(|k| k.kernel.as_str()));
+        names.collect::<BTreeSet<_>>().len()
+    }
+
+    /// What its user should know about the model.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
     }
 
     /// True when the static verifier has passed the code, as it does with everything that was compiled here.
@@ -99,7 +121,7 @@ impl Compiled {
 
     /// Constants as the kernels want them.
     pub fn weights(&self) -> &Bytes {
-        &self.weights
+        self.weights.bytes()
     }
 
     /// Machine IR of the kernels, in the order of [`Compiled::stats`]; empty unless the compiler was asked to keep it.
@@ -124,10 +146,10 @@ impl Compiled {
         match &self.code {
             Code::File(bytes) => Ok(to.write_all(bytes)?),
             Code::Kernels(kernels) => {
-                let plan = serde_json::to_vec(&self.plan).map_err(std::io::Error::other)?;
+                let plans = serde_json::to_vec(&self.plans).map_err(std::io::Error::other)?;
                 let sections = vec![
-                    Section { name: PLAN_SECTION.to_string(), data: Cow::Owned(plan) },
-                    Section { name: WEIGHTS_SECTION.to_string(), data: Cow::Borrowed(&self.weights[..]) },
+                    Section { name: PLAN_SECTION.to_string(), data: Contents::Bytes(Cow::Owned(plans)) },
+                    Section { name: WEIGHTS_SECTION.to_string(), data: Contents::Made(&self.weights) },
                 ];
                 self.object(kernels, abi, sections).write_to(to)
             }
@@ -157,15 +179,19 @@ impl Compiled {
             }
             Ok(bytes.slice(range))
         };
-        let mut plan: Plan = serde_json::from_slice(&section(PLAN_SECTION)?).map_err(|e| damaged(e.to_string()))?;
-        for port in plan.inputs.iter_mut().chain(&mut plan.outputs) {
-            port.name = printable(&port.name).into_owned();
+        let mut plans: Vec<Plan> =
+            serde_json::from_slice(&section(PLAN_SECTION)?).map_err(|e| damaged(e.to_string()))?;
+        for plan in &mut plans {
+            for port in plan.inputs.iter_mut().chain(&mut plan.outputs) {
+                port.name = printable(&port.name).into_owned();
+            }
+            for launch in &mut plan.launches {
+                launch.step = printable(&launch.step).into_owned();
+            }
         }
-        for launch in &mut plan.launches {
-            launch.step = printable(&launch.step).into_owned();
-        }
-        let target = Target::parse(&plan.target).map_err(|e| damaged(e.to_string()))?;
-        let weights = section(WEIGHTS_SECTION)?;
-        Ok(Compiled { target, plan, code: Code::File(bytes), weights, ir: Vec::new() })
+        let first = plans.first().ok_or_else(|| damaged("it is empty".into()))?;
+        let target = Target::parse(&first.target).map_err(|e| damaged(e.to_string()))?;
+        let weights = Weights::read(section(WEIGHTS_SECTION)?);
+        Ok(Compiled { target, plans, code: Code::File(bytes), weights, ir: Vec::new(), notes: Vec::new() })
     }
 }

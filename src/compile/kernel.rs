@@ -6,6 +6,7 @@ use crate::graph::fused::{FusedGraph, Step};
 use crate::kernels::{self, Arg, Blob, Kernel, Unsupported};
 use crate::mir::Function;
 use crate::passes::{self, CompileError, Machine};
+use crate::runtime::plan::KernelStats;
 use barewave_isa::Target;
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +94,26 @@ impl KernelCode {
             args: Vec::new(),
             blobs: Vec::new(),
             flops: 0,
+        }
+    }
+
+    /// What is known of it, under a name, for a model that launches it `launches` times, first for `step`.
+    pub(super) fn stats(&self, kernel: String, step: String, launches: usize) -> KernelStats {
+        KernelStats {
+            kernel,
+            step,
+            launches,
+            instructions: self.instructions,
+            vgprs: self.vgprs,
+            agprs: self.agprs,
+            sgprs: self.sgprs,
+            lds: self.lds_bytes,
+            scratch: self.scratch_bytes,
+            spills: self.spills,
+            occupancy: self.waves_per_simd,
+            workgroups: self.grid.iter().map(|g| u64::from(*g)).product(),
+            workgroup_size: self.workgroup_size,
+            flops: self.flops,
         }
     }
 

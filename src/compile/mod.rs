@@ -3,7 +3,8 @@
 //! ```text
 //! model -> fused graph -> kernels (machine IR) -> passes (machine code) -> plan (addresses, launches) -> ELF
 //! ```
-//! Steps that differ only in their tensors share a kernel, also across models ([`cache`]). Kernels are compiled in
+//! Steps that differ only in their tensors share a kernel, also across the shapes that a model is compiled for, and across
+//! models ([`cache`]). Kernels are compiled in
 //! parallel; the result depends neither on the order nor on the cache.
 
 pub mod cache;
@@ -17,20 +18,22 @@ pub use compiled::{Compiled, LoadError};
 pub use kernel::{KernelCode, KernelError, KernelIr, kernel_of};
 pub use support::{NodeSupport, Support, Verdict};
 
-use crate::graph::fused::{FusedGraph, Step, TensorId};
-use crate::graph::plan::{self, MemoryPlan, Place};
+use crate::graph::fused::{FusedGraph, Role, Step, TensorId};
+use crate::graph::plan::{self, MemoryPlan, Place, WeightsRegion};
 use crate::graph::{self, Options as GraphOptions};
 use crate::kernels::{self, Arg, Blob};
 use crate::onnx::Model;
-use crate::runtime::plan::{Address, KernelStats, Launch, PLAN_VERSION, Plan, Port, Region};
+use crate::runtime::plan::{Address, Launch, PLAN_VERSION, Plan, Port, Region};
+use crate::tensor::Identity;
 use crate::verify;
 use barewave_isa::Target;
 use cache::StepCode;
 use kernel::{compile_step, symbol};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use weights::{BlobOf, Packed, Source, Weights};
 
 /// Why a model could not be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +44,12 @@ pub enum Error {
     /// A step has no kernel.
     #[error("operator not supported: {0}")]
     Unsupported(#[from] kernels::Unsupported),
+    /// Several things are missing.
+    #[error("the model does not compile:\n{0}")]
+    Missing(Support),
+    /// Nothing to compile for.
+    #[error("no shapes were given to compile the model for")]
+    NoShapes,
     /// A pass failed: a defect of barewave.
     #[error("internal error: {0}")]
     Kernel(#[from] crate::passes::CompileError),
@@ -104,8 +113,11 @@ impl Compiler {
     }
 
     /// Compiles a model. `shapes` says what its symbolic dimensions are.
+    ///
+    /// # Errors
+    /// When the model does not compile: everything that is missing, at once.
     pub fn compile(&self, model: &Model, shapes: &GraphOptions) -> Result<Compiled, Error> {
-        self.compile_graph(&graph::fuse(model, shapes)?)
+        self.compile_for(model, std::slice::from_ref(shapes))
     }
 
     /// What this compiler can do with each node of a model, without making code of it.
@@ -116,81 +128,121 @@ impl Compiler {
         support::supports(self.target, model, shapes)
     }
 
+    /// Compiles a model for several shapes at once: they share kernels and weights, and a [`Session`](crate::Session)
+    /// takes inputs of each.
+    pub fn compile_for(&self, model: &Model, shapes: &[GraphOptions]) -> Result<Compiled, Error> {
+        let graphs: Vec<FusedGraph> = shapes.iter().map(|s| self.fuse(model, s)).collect::<Result<_, Error>>()?;
+        let compiled = self.compile_graphs(&graphs);
+        compiled.map_err(|e| shapes.first().map_or(Error::NoShapes, |s| self.all_missing(e, model, s)))
+    }
+
+    /// The first half of [`Compiler::compile`]: the steps of a model for some shapes.
+    pub fn fuse(&self, model: &Model, shapes: &GraphOptions) -> Result<FusedGraph, Error> {
+        graph::fuse(model, shapes).map_err(|e| self.all_missing(e.into(), model, shapes))
+    }
+
+    /// The error, or everything that is missing when that is more.
+    pub fn all_missing(&self, error: Error, model: &Model, shapes: &GraphOptions) -> Error {
+        if !matches!(error, Error::Unsupported(_) | Error::Graph(graph::Error::Node { .. })) {
+            return error;
+        }
+        match self.supports(model, shapes) {
+            Ok(support) if support.missing().len() > 1 => Error::Missing(support),
+            _ => error,
+        }
+    }
+
     /// Compiles a graph that is fused already.
     pub fn compile_graph(&self, graph: &FusedGraph) -> Result<Compiled, Error> {
+        self.compile_graphs(std::slice::from_ref(graph))
+    }
+
+    /// Compiles graphs of one model for different shapes.
+    pub fn compile_graphs(&self, graphs: &[FusedGraph]) -> Result<Compiled, Error> {
         crate::passes::dumped().map_err(Error::Environment)?;
-        graph.check().map_err(|rule| graph::Error::Internal { pass: "fuse", rule })?;
-        let groups = group_steps(graph);
+        if graphs.is_empty() {
+            return Err(Error::NoShapes);
+        }
+        for graph in graphs {
+            graph.check().map_err(|rule| graph::Error::Internal { pass: "fuse", rule })?;
+        }
+        let groups = group_steps(graphs);
         let compiled: Vec<(StepCode, Vec<KernelIr>)> =
-            groups.par_iter().map(|g| self.compile_group(graph, g)).collect::<Result<_, Error>>()?;
-        let mut group_of = vec![0; graph.steps.len()];
+            groups.par_iter().map(|g| self.compile_group(graphs, g)).collect::<Result<_, Error>>()?;
+        let mut group_of: Vec<Vec<usize>> = graphs.iter().map(|g| vec![0; g.steps.len()]).collect();
         for (i, g) in groups.iter().enumerate() {
-            g.steps.iter().for_each(|s| group_of[*s] = i);
+            g.steps.iter().for_each(|s| group_of[s.0][s.1] = i);
         }
-        let code = |step: usize| &compiled[group_of[step]].0;
-        let blobs = blobs(graph, &group_of, code);
-        let memory = place(graph, code, &blobs);
-        let weights = weights::fill(graph, &memory, &blobs.jobs);
-        let mut launches = Vec::new();
-        for (i, step) in graph.steps.iter().enumerate() {
-            for (n, k) in code(i).iter().enumerate() {
-                launches.push(Launch {
-                    kernel: symbol(&groups[group_of[i]].name, n),
-                    step: step.name.clone(),
-                    grid: k.grid,
-                    block: k.workgroup_size,
-                    args: k.args.iter().map(|a| address(*a, step, (i, n), &memory, &blobs)).collect(),
-                    flops: k.flops,
-                });
+        let code = |at: (usize, usize)| &compiled[group_of[at.0][at.1]].0;
+        let mut region = WeightsRegion::new(graphs.len());
+        let memory: Vec<MemoryPlan> =
+            graphs.iter().enumerate().map(|(g, _)| place(graphs, g, code, &mut region)).collect();
+        let blobs = blobs(graphs, &group_of, code, &mut region);
+        let plans = graphs.iter().enumerate().map(|(g, graph)| {
+            let mut launches = Vec::new();
+            let mut launched: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+            for (i, step) in graph.steps.iter().enumerate() {
+                let group = group_of[g][i];
+                launched.entry(group).or_insert((i, 0)).1 += 1;
+                for (n, k) in code((g, i)).iter().enumerate() {
+                    let args = k.args.iter().map(|a| address(*a, step, (g, i, n), &memory[g], &blobs));
+                    launches.push(Launch {
+                        kernel: symbol(&groups[group].name, n),
+                        step: step.name.clone(),
+                        grid: k.grid,
+                        block: k.workgroup_size,
+                        args: args.collect(),
+                        flops: k.flops,
+                    });
+                }
+            }
+            let mut kernels = Vec::new();
+            for (group, (first, count)) in launched {
+                for (n, k) in compiled[group].0.iter().enumerate() {
+                    kernels.push(k.stats(symbol(&groups[group].name, n), graph.steps[first].name.clone(), count));
+                }
+            }
+            Plan {
+                version: PLAN_VERSION,
+                model: graph.name.clone(),
+                target: self.target.info().name.to_string(),
+                inputs: graph.inputs.iter().map(|id| port(graph, *id)).collect(),
+                outputs: graph.outputs.iter().map(|id| port(graph, *id)).collect(),
+                arena_bytes: memory[g].arena_bytes as u64,
+                sum_bytes: memory[g].sum_bytes as u64,
+                weights_bytes: region.bytes as u64,
+                launches,
+                kernels,
+                metadata: graph.metadata.clone(),
+            }
+        });
+        let plans = plans.collect();
+        let kernels = groups.iter().zip(&compiled).flat_map(|(g, (codes, _))| {
+            codes.iter().enumerate().map(|(n, k)| k.object(self.target, &symbol(&g.name, n)))
+        });
+        let kernels = kernels.collect();
+        let mut sources = blobs.sources;
+        for (graph, memory) in graphs.iter().zip(&memory) {
+            for (t, place) in graph.tensors.iter().zip(&memory.places) {
+                if let (Role::Constant(data), Place::Weights(at)) = (&t.role, place) {
+                    sources.push((*at, Source::Tensor(data.clone())));
+                }
             }
         }
-        let mut kernels = Vec::new();
-        let mut stats = Vec::new();
-        for (g, (codes, _)) in groups.iter().zip(&compiled) {
-            for (n, k) in codes.iter().enumerate() {
-                let name = symbol(&g.name, n);
-                stats.push(KernelStats {
-                    kernel: name.clone(),
-                    step: graph.steps[g.steps[0]].name.clone(),
-                    launches: g.steps.len(),
-                    instructions: k.instructions,
-                    vgprs: k.vgprs,
-                    agprs: k.agprs,
-                    sgprs: k.sgprs,
-                    lds: k.lds_bytes,
-                    scratch: k.scratch_bytes,
-                    spills: k.spills,
-                    occupancy: k.waves_per_simd,
-                    workgroups: k.grid.iter().map(|g| u64::from(*g)).product(),
-                    workgroup_size: k.workgroup_size,
-                    flops: k.flops,
-                });
-                kernels.push(k.object(self.target, &name));
-            }
-        }
-        let plan = Plan {
-            version: PLAN_VERSION,
-            model: graph.name.clone(),
-            target: self.target.info().name.to_string(),
-            inputs: graph.inputs.iter().map(|id| port(graph, *id)).collect(),
-            outputs: graph.outputs.iter().map(|id| port(graph, *id)).collect(),
-            arena_bytes: memory.arena_bytes as u64,
-            sum_bytes: memory.sum_bytes as u64,
-            weights_bytes: memory.weights_bytes as u64,
-            launches,
-            kernels: stats,
-            metadata: graph.metadata.clone(),
-        };
+        let weights = Weights::new(region.bytes, sources);
+        let mut notes: Vec<graph::Note> = graphs.iter().flat_map(|g| g.notes.iter().cloned()).collect();
+        notes.dedup();
         let ir = compiled.into_iter().flat_map(|(_, ir)| ir).collect();
-        let compiled = Compiled::new(self.target, plan, kernels, weights, ir);
+        let compiled = Compiled::new(self.target, plans, kernels, weights, ir, notes);
         // The last word: an independent proof over the bytes, wherever the kernels came from.
         verify::admit(&compiled.code()?)?;
         Ok(compiled)
     }
 
     /// The kernels of a group of equal steps, from the cache or made.
-    fn compile_group(&self, graph: &FusedGraph, group: &Group) -> Result<(StepCode, Vec<KernelIr>), Error> {
-        let step = &graph.steps[group.steps[0]];
+    fn compile_group(&self, graphs: &[FusedGraph], group: &Group) -> Result<(StepCode, Vec<KernelIr>), Error> {
+        let (graph, step) = group.steps[0];
+        let (graph, step) = (&graphs[graph], &graphs[graph].steps[step]);
         let make = || compile_step(graph, step, self.target, &group.name);
         // Dumps are made while a kernel is compiled.
         if self.options.keep_ir || crate::passes::dumped().is_ok_and(|d| !d.is_empty()) {
@@ -214,19 +266,23 @@ struct Group {
     /// Symbol of the first kernel.
     name: String,
     key: String,
-    steps: Vec<usize>,
+    /// Graph and number of each.
+    steps: Vec<(usize, usize)>,
 }
 
-fn group_steps(graph: &FusedGraph) -> Vec<Group> {
+fn group_steps(graphs: &[FusedGraph]) -> Vec<Group> {
     let mut by_key: FxHashMap<String, usize> = FxHashMap::default();
     let mut groups: Vec<Group> = Vec::new();
-    for (i, step) in graph.steps.iter().enumerate() {
-        let key = kernels::key(graph, step);
-        match by_key.get(&key) {
-            Some(&g) => groups[g].steps.push(i),
-            None => {
-                by_key.insert(key.clone(), groups.len());
-                groups.push(Group { name: format!("{}_{}", step.kind.name(), groups.len()), key, steps: vec![i] });
+    for (n, graph) in graphs.iter().enumerate() {
+        for (i, step) in graph.steps.iter().enumerate() {
+            let key = kernels::key(graph, step);
+            match by_key.get(&key) {
+                Some(&g) => groups[g].steps.push((n, i)),
+                None => {
+                    by_key.insert(key.clone(), groups.len());
+                    let name = format!("{}_{}", step.kind.name(), groups.len());
+                    groups.push(Group { name, key, steps: vec![(n, i)] });
+                }
             }
         }
     }
@@ -234,41 +290,61 @@ fn group_steps(graph: &FusedGraph) -> Vec<Group> {
 }
 
 /// The constant data made for kernels, each different one once.
-struct Blobs<'a> {
-    jobs: Vec<(&'a Blob, &'a Step)>,
-    /// Number in `jobs` by step, kernel of the step, and blob of the kernel.
-    of: FxHashMap<(usize, usize, usize), usize>,
+struct Blobs {
+    sources: Vec<(usize, Source)>,
+    /// Place in the weights by graph, step, kernel of the step, and blob of the kernel.
+    at: FxHashMap<(usize, usize, usize, usize), usize>,
 }
 
-fn blobs<'a>(graph: &'a FusedGraph, group_of: &[usize], code: impl Fn(usize) -> &'a StepCode) -> Blobs<'a> {
-    let mut out = Blobs { jobs: Vec::new(), of: FxHashMap::default() };
+fn blobs<'a>(
+    graphs: &[FusedGraph],
+    group_of: &[Vec<usize>],
+    code: impl Fn((usize, usize)) -> &'a StepCode,
+    region: &mut WeightsRegion,
+) -> Blobs {
+    let mut out = Blobs { sources: Vec::new(), at: FxHashMap::default() };
     // Weights depend on the step's own operand; other data on its kernel alone.
-    let mut known: FxHashMap<(usize, usize, usize, Option<TensorId>), usize> = FxHashMap::default();
-    for (i, step) in graph.steps.iter().enumerate() {
-        for (n, k) in code(i).iter().enumerate() {
-            for (b, blob) in k.blobs.iter().enumerate() {
-                let operand = matches!(blob, Blob::Weights { .. }).then(|| step.inputs[1].tensor);
-                let job = *known.entry((group_of[i], n, b, operand)).or_insert_with(|| {
-                    out.jobs.push((blob, step));
-                    out.jobs.len() - 1
-                });
-                out.of.insert((i, n, b), job);
+    let mut known: FxHashMap<(usize, usize, usize, Option<Identity>), usize> = FxHashMap::default();
+    for (g, graph) in graphs.iter().enumerate() {
+        for (i, step) in graph.steps.iter().enumerate() {
+            for (kernel, k) in code((g, i)).iter().enumerate() {
+                for (blob, data) in k.blobs.iter().enumerate() {
+                    let operand = match (data, step.inputs.get(1)) {
+                        (Blob::Weights(_), Some(a)) => match &graph.tensor(a.tensor).role {
+                            Role::Constant(t) => Some(Packed { tensor: t.clone(), offset: a.view.offset as usize }),
+                            _ => None,
+                        },
+                        _ => None,
+                    };
+                    let identity = operand.as_ref().map(|p| region.identity(&p.tensor));
+                    let at = *known.entry((group_of[g][i], kernel, blob, identity)).or_insert_with(|| {
+                        let at = region.reserve(data.len());
+                        let code = code((g, i)).clone();
+                        out.sources.push((at, Source::Blob(BlobOf { code, kernel, blob, operand })));
+                        at
+                    });
+                    out.at.insert((g, i, kernel, blob), at);
+                }
             }
         }
     }
     out
 }
 
-/// Decides where everything lies.
-fn place<'a>(graph: &FusedGraph, code: impl Fn(usize) -> &'a StepCode, blobs: &Blobs) -> MemoryPlan {
+/// Decides where the tensors of a graph lie.
+fn place<'a>(
+    graphs: &[FusedGraph],
+    g: usize,
+    code: impl Fn((usize, usize)) -> &'a StepCode,
+    region: &mut WeightsRegion,
+) -> MemoryPlan {
     let mut read = BTreeSet::new();
-    for (i, step) in graph.steps.iter().enumerate() {
-        for arg in code(i).iter().flat_map(|k| &k.args) {
+    for (i, step) in graphs[g].steps.iter().enumerate() {
+        for arg in code((g, i)).iter().flat_map(|k| &k.args) {
             read.extend(tensor_of(*arg, step));
         }
     }
-    let sizes: Vec<usize> = blobs.jobs.iter().map(|(b, _)| b.len()).collect();
-    plan::plan(graph, |id| read.contains(&id), &sizes)
+    plan::plan(&graphs[g], |id| read.contains(&id), region)
 }
 
 /// The tensor behind a kernel argument of a step.
@@ -281,14 +357,14 @@ fn tensor_of(arg: Arg, step: &Step) -> Option<TensorId> {
     }
 }
 
-fn address(arg: Arg, step: &Step, (i, n): (usize, usize), memory: &MemoryPlan, blobs: &Blobs) -> Address {
+fn address(arg: Arg, step: &Step, (g, i, n): (usize, usize, usize), memory: &MemoryPlan, blobs: &Blobs) -> Address {
     let (region, offset) = match (tensor_of(arg, step).map(|id| memory.place(id)), arg) {
         (Some(Place::Input(k)), _) => (Region::Input(k), 0),
         (Some(Place::Output(k)), _) => (Region::Output(k), 0),
         (Some(Place::Weights(at)), _) => (Region::Weights, at),
         (Some(Place::Arena(at)), _) => (Region::Arena, at),
         (Some(Place::Nowhere), _) => unreachable!("every tensor that a kernel reads was placed"),
-        (None, Arg::Blob(b)) => (Region::Weights, memory.blobs[blobs.of[&(i, n, b)]]),
+        (None, Arg::Blob(b)) => (Region::Weights, blobs.at[&(g, i, n, b)]),
         (None, _) => unreachable!("only blobs are no tensors"),
     };
     Address { region, offset: offset as u64 }
@@ -296,5 +372,7 @@ fn address(arg: Arg, step: &Step, (i, n): (usize, usize), memory: &MemoryPlan, b
 
 fn port(graph: &FusedGraph, id: TensorId) -> Port {
     let t = graph.tensor(id);
-    Port { name: t.name.clone(), dtype: t.dtype.to_string(), shape: t.shape.clone() }
+    let fixed = graph.fixed.get(&id).map(|t| t.bytes().to_vec());
+    let open = graph.open_dims.get(&id).cloned().unwrap_or_default();
+    Port { name: t.name.clone(), dtype: t.dtype.to_string(), shape: t.shape.clone(), open, fixed }
 }

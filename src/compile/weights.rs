@@ -1,54 +1,179 @@
-//! The bytes of the weights region: constants as the model has them, and data made for kernels, filled in parallel.
+//! The weights region: constants as the model has them, and data made for kernels. What it is made of is kept; the bytes
+//! are made when they are written to a file, one piece after the other, or all in parallel when a device wants them.
 
-use crate::graph::fused::{FusedGraph, Role, Step};
-use crate::graph::plan::{MemoryPlan, Place};
+use super::cache::StepCode;
+use crate::codeobj::MakeBytes;
 use crate::kernels::Blob;
-use crate::tensor::HostTensor;
+use crate::tensor::{HostTensor, fill};
 use bytes::Bytes;
 use rayon::prelude::*;
+use std::fmt;
+use std::io::Write;
+use std::sync::{Arc, OnceLock};
 
-enum Source<'a> {
-    Tensor(&'a HostTensor),
-    Blob(&'a Blob, &'a Step),
+/// The bytes of one place in the region.
+#[derive(Clone)]
+pub(super) enum Source {
+    /// A constant as it is.
+    Tensor(HostTensor),
+    /// Data that comes with a kernel.
+    Blob(BlobOf),
 }
 
-impl Source<'_> {
-    fn len(&self) -> usize {
+/// Blob `blob` of kernel `kernel` of a step, and the operand that it packs.
+#[derive(Clone)]
+pub(super) struct BlobOf {
+    pub code: StepCode,
+    pub kernel: usize,
+    pub blob: usize,
+    pub operand: Option<Packed>,
+}
+
+/// A constant operand, and where its elements start.
+#[derive(Clone)]
+pub(super) struct Packed {
+    pub tensor: HostTensor,
+    pub offset: usize,
+}
+
+impl BlobOf {
+    fn get(&self) -> &Blob {
+        &self.code[self.kernel].blobs[self.blob]
+    }
+}
+
+impl Source {
+    pub fn len(&self) -> usize {
         match self {
-            Source::Tensor(t) => t.bytes().len(),
-            Source::Blob(b, _) => b.len(),
+            Source::Tensor(t) => t.byte_len(),
+            Source::Blob(b) => b.get().len(),
+        }
+    }
+
+    fn fill(&self, out: &mut [u8]) {
+        match self {
+            Source::Tensor(t) => t.copy_to(out),
+            Source::Blob(b) => b.get().fill(b.operand.as_ref().map(|p| (&p.tensor, p.offset)), out),
+        }
+    }
+
+    /// The element that all of it is.
+    fn repeated(&self) -> Option<&[u8]> {
+        match self {
+            Source::Tensor(t) => t.fill(),
+            Source::Blob(b) => b.operand.as_ref().filter(|_| b.get().is_packed()).and_then(|p| p.tensor.fill()),
+        }
+    }
+
+    /// The bytes, where they lie in memory already.
+    fn ready(&self) -> Option<&[u8]> {
+        match self {
+            Source::Tensor(t) if t.fill().is_none() => Some(t.bytes()),
+            Source::Blob(b) => match b.get() {
+                Blob::Data(d) => Some(d),
+                Blob::Weights(_) => None,
+            },
+            Source::Tensor(_) => None,
         }
     }
 }
 
-/// The weights region of a memory plan; `blobs` are the plan's.
-pub(super) fn fill(graph: &FusedGraph, memory: &MemoryPlan, blobs: &[(&Blob, &Step)]) -> Bytes {
-    let mut sources: Vec<(usize, Source)> = Vec::new();
-    for (t, place) in graph.tensors.iter().zip(&memory.places) {
-        if let (Role::Constant(data), Place::Weights(at)) = (&t.role, place) {
-            sources.push((*at, Source::Tensor(data)));
+/// The weights of a compiled model.
+#[derive(Clone)]
+pub(super) struct Weights(Arc<Inner>);
+
+struct Inner {
+    bytes: usize,
+    /// By their places, which do not overlap; zeros between them.
+    sources: Vec<(usize, Source)>,
+    made: OnceLock<Bytes>,
+}
+
+impl Weights {
+    /// A region of this size; equal places hold equal bytes.
+    pub fn new(bytes: usize, mut sources: Vec<(usize, Source)>) -> Weights {
+        sources.sort_by_key(|s| s.0);
+        sources.dedup_by_key(|s| s.0);
+        Weights(Arc::new(Inner { bytes, sources, made: OnceLock::new() }))
+    }
+
+    /// Bytes of a file.
+    pub fn read(bytes: Bytes) -> Weights {
+        Weights(Arc::new(Inner { bytes: bytes.len(), sources: Vec::new(), made: OnceLock::from(bytes) }))
+    }
+
+    /// All bytes.
+    pub fn bytes(&self) -> &Bytes {
+        self.0.made.get_or_init(|| self.make())
+    }
+
+    fn make(&self) -> Bytes {
+        let mut weights = zeroed(self.0.bytes);
+        let mut rest = &mut weights[..];
+        let mut at = 0;
+        let mut jobs = Vec::with_capacity(self.0.sources.len());
+        for (from, source) in &self.0.sources {
+            let (_, tail) = std::mem::take(&mut rest).split_at_mut(from - at);
+            let (mine, tail) = tail.split_at_mut(source.len());
+            at = from + mine.len();
+            jobs.push((mine, source));
+            rest = tail;
         }
+        jobs.into_par_iter().for_each(|(out, source)| source.fill(out));
+        weights.freeze()
     }
-    sources.extend(memory.blobs.iter().zip(blobs).map(|(at, (blob, step))| (*at, Source::Blob(blob, step))));
-    sources.sort_by_key(|s| s.0);
-    // Constants that are equal lie at the same place.
-    sources.dedup_by_key(|s| s.0);
-    let mut weights = zeroed(memory.weights_bytes);
-    let mut rest = &mut weights[..];
-    let mut at = 0;
-    let mut jobs = Vec::with_capacity(sources.len());
-    for (from, source) in sources {
-        let (_, tail) = std::mem::take(&mut rest).split_at_mut(from - at);
-        let (mine, tail) = tail.split_at_mut(source.len());
-        at = from + mine.len();
-        jobs.push((mine, source));
-        rest = tail;
+}
+
+impl fmt::Debug for Weights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes of weights", self.0.bytes)
     }
-    jobs.into_par_iter().for_each(|(out, source)| match source {
-        Source::Tensor(t) => out.copy_from_slice(t.bytes()),
-        Source::Blob(blob, step) => blob.fill(graph, step, out),
-    });
-    weights.freeze()
+}
+
+impl MakeBytes for Weights {
+    fn len(&self) -> usize {
+        self.0.bytes
+    }
+
+    fn write_to(&self, to: &mut dyn Write) -> std::io::Result<()> {
+        if let Some(made) = self.0.made.get() {
+            return to.write_all(made);
+        }
+        let mut at = 0;
+        let mut buffer = Vec::new();
+        for (from, source) in &self.0.sources {
+            repeat(to, &[0], from - at)?;
+            match (source.ready(), source.repeated()) {
+                (Some(bytes), _) => to.write_all(bytes)?,
+                (None, Some(element)) => repeat(to, element, source.len())?,
+                (None, None) => {
+                    // The buffer stays: its pages are in memory, much of it in the cache.
+                    if buffer.len() < source.len() {
+                        buffer.resize(source.len(), 0);
+                    }
+                    let out = &mut buffer[..source.len()];
+                    source.fill(out);
+                    to.write_all(out)?;
+                }
+            }
+            at = from + source.len();
+        }
+        repeat(to, &[0], self.0.bytes - at)
+    }
+}
+
+/// Writes one element over and over, from a block that stays in the cache.
+fn repeat(to: &mut dyn Write, element: &[u8], count: usize) -> std::io::Result<()> {
+    const BLOCK: usize = 1 << 16;
+    let mut block = vec![0; count.min(BLOCK)];
+    fill(&mut block, element);
+    let mut left = count;
+    while left > 0 {
+        let n = left.min(BLOCK);
+        to.write_all(&block[..n])?;
+        left -= n;
+    }
+    Ok(())
 }
 
 /// Zeroed memory that becomes [`Bytes`]. Large ones are mapped, with large pages where the system has them: filling a
@@ -95,5 +220,30 @@ impl std::ops::DerefMut for Zeroed {
             Zeroed::Small(v) => v,
             Zeroed::Mapped(map) => map,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::DType;
+
+    #[test]
+    fn what_is_written_is_what_a_device_gets() {
+        let plain = HostTensor::from_f32(&[3], &[1.0, 2.0, 3.0]);
+        let filled = HostTensor::filled(DType::F32, &[70_000], &1.5f32.to_le_bytes()).unwrap();
+        let sources = || {
+            let list = [(512, &plain), (0, &plain), (1024, &filled), (512, &plain)];
+            list.map(|(at, t)| (at, Source::Tensor(t.clone()))).to_vec()
+        };
+        let (a, b) = (Weights::new(300_000, sources()), Weights::new(300_000, sources()));
+        let mut written = Vec::new();
+        a.write_to(&mut written).unwrap();
+        assert_eq!(written.len(), MakeBytes::len(&a));
+        assert!(written == b.bytes()[..]);
+        assert!(a.0.made.get().is_none(), "writing needs no whole");
+        b.write_to(&mut Vec::new()).unwrap();
+        let expected = |at: usize| f32::from_le_bytes(written[at..at + 4].try_into().unwrap());
+        assert_eq!([0, 4, 12, 520, 1024, 281_020, 281_024].map(expected), [1.0, 2.0, 0.0, 3.0, 1.5, 1.5, 0.0]);
     }
 }

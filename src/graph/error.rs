@@ -105,6 +105,8 @@ pub enum Reason {
     /// A node inside of it is refused.
     #[error("its node `{node}`{}: {}", within(.op, .reason), full(.op, .reason))]
     Within {
+        /// Its number.
+        number: u32,
         /// The inner node's name.
         node: String,
         /// Its operator.
@@ -124,6 +126,15 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Node and input that would have to be known; `node` is the one that reports this.
+    pub(super) fn undecided(&self, node: u32) -> Option<(u32, usize)> {
+        match self {
+            Reason::NotConstant { input, .. } => Some((node, *input)),
+            Reason::Within { number, reason, .. } => reason.undecided(*number),
+            _ => None,
+        }
+    }
+
     /// Something about an attribute.
     pub(crate) fn attribute(name: &str, what: impl Into<String>) -> Reason {
         Reason::Attribute { name: name.into(), what: what.into() }

@@ -169,6 +169,10 @@ pub struct FusedGraph {
     pub outputs: Vec<TensorId>,
     /// The model's own metadata (class labels, image normalisation ...).
     pub metadata: BTreeMap<String, String>,
+    /// Names of the dimensions that the model leaves open, of inputs and outputs that have such.
+    pub open_dims: BTreeMap<TensorId, Vec<Option<String>>>,
+    /// Values that inputs must have: what was compiled depends on them.
+    pub fixed: BTreeMap<TensorId, HostTensor>,
     /// What the user should know about the model.
     pub notes: Vec<super::Note>,
 }

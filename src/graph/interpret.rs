@@ -540,13 +540,16 @@ pub(crate) fn evaluate_lazy(graph: &FusedGraph, lazy: &Lazy) -> Option<HostTenso
             Scalar::Float(v) => HostTensor::from_f64(dtype, &[1], &[v]),
             Scalar::Int(v) => HostTensor::from_ints(dtype, &[1], &[v]),
         };
-        return HostTensor::new(dtype, &lazy.shape, one.bytes().repeat(count)).ok();
+        return HostTensor::filled(dtype, &lazy.shape, one.bytes()).ok();
     }
     if let Some(access) = lazy.as_read()
         && access.is_plain()
         && let Role::Constant(source) = &graph.tensor(access.tensor).role
     {
-        return HostTensor::new(dtype, &lazy.shape, copy_strided(source, &access.view)).ok();
+        return match source.fill() {
+            Some(element) => HostTensor::filled(dtype, &lazy.shape, element).ok(),
+            None => HostTensor::new(dtype, &lazy.shape, copy_strided(source, &access.view)).ok(),
+        };
     }
     let mut it = Interpreter::new(graph);
     for a in &lazy.inputs {

@@ -9,7 +9,7 @@
 //! A step is emitted when a value has to be stored. Everything lazy that has gathered on a producer by then is its
 //! epilogue.
 
-use super::error::{Error, Reason, Res};
+use super::error::{Reason, Res};
 use super::expr::{Expr, Scalar};
 use super::fused::{Access, FusedGraph, Role, Step, StepKind, Tensor, TensorId};
 use super::interpret::Interpreter;
@@ -64,19 +64,17 @@ pub(crate) struct Lowering<'m> {
     outcomes: Option<Vec<(u32, Outcome)>>,
 }
 
-/// Lowers all nodes; the result computes the model but its views are not merged yet.
+/// Lowers all nodes; the result computes the model but its views are not merged yet. The error is the node that is refused,
+/// and why.
 pub(crate) fn lower(
     resolved: &Resolved<'_>,
     shapes: &[(DType, Vec<usize>)],
     inline: Vec<bool>,
-) -> Result<FusedGraph, Error> {
+) -> Result<FusedGraph, (u32, Reason)> {
     let mut cx = Lowering::new(resolved, shapes, inline);
     let all: Vec<u32> = top(resolved).collect();
-    cx.lower_nodes(&all).map_err(|(i, reason)| {
-        let node = resolved.nodes[i as usize].node;
-        Error::Node { node: node.name.clone(), op: qualified(node), reason }
-    })?;
-    cx.store_outputs()?;
+    cx.lower_nodes(&all)?;
+    cx.store_outputs();
     Ok(cx.graph)
 }
 
@@ -152,7 +150,9 @@ impl<'m> Lowering<'m> {
                         role: Role::Input(*k),
                     });
                     cx.graph.inputs.push(id);
-                    cx.values[i] = Some(if empty {
+                    cx.values[i] = Some(if let Some(value) = resolved.fixed[*k] {
+                        Value::Const(value.clone())
+                    } else if empty {
                         Value::Const(HostTensor::from_f64(dtype, &shape, &[]))
                     } else {
                         Value::Lazy(Lazy::read(Access::new(id, view), dtype))
@@ -264,7 +264,7 @@ impl<'m> Lowering<'m> {
     }
 
     /// Stores every output of the model.
-    fn store_outputs(&mut self) -> Result<(), Error> {
+    fn store_outputs(&mut self) {
         let resolved = self.resolved;
         for (i, &v) in resolved.outputs.iter().enumerate() {
             let shape = self.shape(v).to_vec();
@@ -299,7 +299,6 @@ impl<'m> Lowering<'m> {
             self.values[v.index()] = Some(Value::Lazy(Lazy::read(Access::new(id, view), dtype)));
             self.graph.outputs.push(id);
         }
-        Ok(())
     }
 
     // ---- what operators ask ----

@@ -5,9 +5,10 @@
 //! its whole life (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020: greedy by
 //! size), which is within a few percent of the lower bound on common networks. Constants that kernels read lie one after
 //! the other in the weights, equal ones once, and behind them the data made for kernels. Inputs and outputs are the
-//! caller's buffers.
+//! caller's buffers. This is the one place that decides where anything lies.
 
 use super::fused::{FusedGraph, Role, TensorId};
+use crate::tensor::{HostTensor, Identity};
 use rustc_hash::FxHashMap;
 
 /// Every address is a multiple of this many bytes.
@@ -28,19 +29,58 @@ pub enum Place {
     Nowhere,
 }
 
+/// The weights: where each constant lies, of one graph or of several that share them.
+#[derive(Clone, Debug, Default)]
+pub struct WeightsRegion {
+    /// Size in bytes.
+    pub bytes: usize,
+    /// Tell large constants apart by what is in them; otherwise by where they lie in the host's memory.
+    by_content: bool,
+    known: FxHashMap<(Identity, usize), usize>,
+}
+
+impl WeightsRegion {
+    /// An empty region for this many graphs. Several graphs of one model compute the same constants, each for itself.
+    pub fn new(graphs: usize) -> WeightsRegion {
+        WeightsRegion { by_content: graphs > 1, ..WeightsRegion::default() }
+    }
+
+    /// What tells a constant apart here.
+    pub fn identity(&self, t: &HostTensor) -> Identity {
+        if self.by_content || t.byte_len() <= SMALL { t.content() } else { t.identity() }
+    }
+
+    /// The place of a constant: that of an equal one, or a new one.
+    fn place(&mut self, t: &HostTensor) -> usize {
+        let key = (self.identity(t), t.byte_len());
+        if let Some(at) = self.known.get(&key) {
+            return *at;
+        }
+        let at = self.reserve(t.byte_len());
+        self.known.insert(key, at);
+        at
+    }
+
+    /// A new place.
+    pub fn reserve(&mut self, bytes: usize) -> usize {
+        let at = self.bytes;
+        self.bytes += align(bytes.max(1));
+        at
+    }
+}
+
+/// Constants of up to this many bytes are compared by content.
+const SMALL: usize = 1 << 16;
+
 /// Places of all tensors of a graph.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct MemoryPlan {
     /// One place per tensor.
     pub places: Vec<Place>,
-    /// Where each blob lies in the weights, in bytes.
-    pub blobs: Vec<usize>,
     /// Size of the arena in bytes: the peak.
     pub arena_bytes: usize,
     /// What the intermediate tensors need without sharing.
     pub sum_bytes: usize,
-    /// Size of the weights in bytes.
-    pub weights_bytes: usize,
 }
 
 impl MemoryPlan {
@@ -62,9 +102,8 @@ struct Life {
     offset: usize,
 }
 
-/// Places all tensors. Of the constants those for which `reads` holds are placed; `blobs` are the sizes in bytes of data
-/// made for kernels.
-pub fn plan(graph: &FusedGraph, reads: impl Fn(TensorId) -> bool, blobs: &[usize]) -> MemoryPlan {
+/// Places all tensors. Of the constants those for which `reads` holds are placed, in `weights`.
+pub fn plan(graph: &FusedGraph, reads: impl Fn(TensorId) -> bool, weights: &mut WeightsRegion) -> MemoryPlan {
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; graph.tensors.len()];
     for (i, step) in graph.steps.iter().enumerate() {
         let mut touch = |t: TensorId| {
@@ -79,18 +118,12 @@ pub fn plan(graph: &FusedGraph, reads: impl Fn(TensorId) -> bool, blobs: &[usize
     }
     let mut plan = MemoryPlan { places: Vec::with_capacity(graph.tensors.len()), ..MemoryPlan::default() };
     let mut list = Vec::new();
-    // Constants that share their bytes (clones of one initializer) by where these start and how many they are.
-    let mut same: FxHashMap<(*const u8, usize), usize> = FxHashMap::default();
     for (i, t) in graph.tensors.iter().enumerate() {
         let size = align(t.bytes().max(1));
         plan.places.push(match &t.role {
             Role::Input(k) => Place::Input(*k),
             Role::Output(k) => Place::Output(*k),
-            Role::Constant(data) if reads(TensorId(i as u32)) => {
-                let at = *same.entry((data.bytes().as_ptr(), t.bytes())).or_insert(plan.weights_bytes);
-                plan.weights_bytes = plan.weights_bytes.max(at + size);
-                Place::Weights(at)
-            }
+            Role::Constant(data) if reads(TensorId(i as u32)) => Place::Weights(weights.place(data)),
             Role::Constant(_) => Place::Nowhere,
             Role::Intermediate => {
                 plan.sum_bytes += size;
@@ -99,10 +132,6 @@ pub fn plan(graph: &FusedGraph, reads: impl Fn(TensorId) -> bool, blobs: &[usize
                 Place::Arena(0)
             }
         });
-    }
-    for bytes in blobs {
-        plan.blobs.push(plan.weights_bytes);
-        plan.weights_bytes += align((*bytes).max(1));
     }
     list.sort_by_key(|l| (std::cmp::Reverse(l.size), l.first, l.tensor));
     let mut placed: Vec<Life> = Vec::with_capacity(list.len());
@@ -153,7 +182,7 @@ mod tests {
         }
         let out = g.add_tensor(tensor("y".into(), 1, Role::Output(0)));
         g.steps.push(copy(last, out));
-        let p = plan(&g, |_| true, &[]);
+        let p = plan(&g, |_| true, &mut WeightsRegion::default());
         assert_eq!(p.arena_bytes, align(8000) + align(2000));
         assert_eq!(p.sum_bytes, align(4000) + 256 + align(2000) + align(8000) + 256);
     }
@@ -171,7 +200,7 @@ mod tests {
                 g.steps.push(copy(from, t));
                 ids.push(t);
             }
-            let p = plan(&g, |_| true, &[]);
+            let p = plan(&g, |_| true, &mut WeightsRegion::default());
             let life = |t: TensorId| {
                 let uses = |s: &Step| s.output.tensor == t || s.inputs[0].tensor == t;
                 let first = g.steps.iter().position(uses).unwrap();

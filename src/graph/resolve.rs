@@ -3,6 +3,7 @@
 
 use super::error::NameError;
 use crate::onnx::{self, Attribute, Graph, Model};
+use crate::tensor::HostTensor;
 use rustc_hash::FxHashMap;
 
 /// A value of the model, by number.
@@ -60,6 +61,8 @@ pub(crate) struct Resolved<'m> {
     pub uses: Vec<u32>,
     pub nodes: Vec<ResolvedNode<'m>>,
     pub inputs: Vec<ValueId>,
+    /// For each input the value that it is compiled for, if it is.
+    pub fixed: Vec<Option<&'m HostTensor>>,
     pub outputs: Vec<ValueId>,
 }
 
@@ -73,6 +76,7 @@ pub(crate) fn resolve(model: &Model) -> Result<Resolved<'_>, NameError> {
         uses: Vec::new(),
         nodes: Vec::with_capacity(model.graph.nodes.len()),
         inputs: Vec::new(),
+        fixed: Vec::new(),
         outputs: Vec::new(),
     };
     let mut inputs = FxHashMap::default();
@@ -83,6 +87,7 @@ pub(crate) fn resolve(model: &Model) -> Result<Resolved<'_>, NameError> {
         }
         r.inputs.push(id);
     }
+    r.fixed = vec![None; r.inputs.len()];
     let (nodes, outputs) = resolve_graph(&mut r, &model.graph, &mut vec![inputs])?;
     (r.nodes, r.outputs) = (nodes, outputs);
     if r.outputs.is_empty() {
@@ -93,6 +98,20 @@ pub(crate) fn resolve(model: &Model) -> Result<Resolved<'_>, NameError> {
 }
 
 impl<'m> Resolved<'m> {
+    /// Numbers of the inputs that a value is computed from.
+    pub(crate) fn inputs_behind(&self, value: ValueId) -> Vec<usize> {
+        let mut needed = vec![false; self.sources.len()];
+        needed[value.index()] = true;
+        for node in self.nodes.iter().rev() {
+            if node.outputs.iter().flatten().any(|o| needed[o.index()]) {
+                for v in node.inputs.iter().flatten().chain(node.branches.iter().flat_map(|b| &b.outputs)) {
+                    needed[v.index()] = true;
+                }
+            }
+        }
+        (0..self.inputs.len()).filter(|i| needed[self.inputs[*i].index()]).collect()
+    }
+
     fn define(&mut self, name: &'m str, source: Source<'m>) -> ValueId {
         self.sources.push(source);
         self.names.push(name);

@@ -30,6 +30,12 @@ pub enum Note {
         /// Where.
         other_input: String,
     },
+    /// The value of an input became part of the model.
+    #[error("the value of input `{input}` decides shapes or branches: the model is compiled for this value")]
+    Fixed {
+        /// The input.
+        input: String,
+    },
 }
 
 /// Types and shapes of the required inputs, in the model's order.
@@ -200,6 +206,7 @@ mod tests {
         let options = Options {
             dims: dims.iter().map(|(n, d)| (n.to_string(), *d)).collect(),
             shapes: given.iter().map(|(n, s)| (n.to_string(), s.to_vec())).collect(),
+            ..Options::default()
         };
         input_shapes(&m, &options)
     }

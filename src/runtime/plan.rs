@@ -1,7 +1,7 @@
 //! The launch plan: what a compiled model does, kernel by kernel, and where its tensors live.
 //!
-//! A plan travels with the code as a section of the ELF file ([`PLAN_SECTION`], JSON) beside the weights
-//! ([`WEIGHTS_SECTION`], raw bytes). Every address is an offset into a region of device memory: the weights, the arena of
+//! Plans travel with the code as a section of the ELF file ([`PLAN_SECTION`], a JSON list: one plan for each of the shapes
+//! that the model was compiled for) beside the weights that they share ([`WEIGHTS_SECTION`], raw bytes). Every address is an offset into a region of device memory: the weights, the arena of
 //! intermediate tensors (reused by liveness), or a buffer of the caller's for one input or output.
 
 use crate::tensor::DType;
@@ -13,7 +13,7 @@ pub const PLAN_SECTION: &str = ".barewave.plan";
 /// Name of the ELF section with the weights.
 pub const WEIGHTS_SECTION: &str = ".barewave.weights";
 /// Version of the plan's format.
-pub const PLAN_VERSION: u32 = 2;
+pub const PLAN_VERSION: u32 = 3;
 
 /// A region of device memory that a plan addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -47,12 +47,26 @@ pub struct Port {
     pub dtype: String,
     /// Extents.
     pub shape: Vec<usize>,
+    /// Names of the dimensions that the model leaves open; `None` for others, and nothing when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<Option<String>>,
+    /// The elements that an input must have, because the plan was made for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<Vec<u8>>,
 }
 
 impl Port {
     /// Element type; `None` for a name this version does not know.
     pub fn element_type(&self) -> Option<DType> {
         DType::from_name(&self.dtype)
+    }
+    /// Type and shape for people, with the names of open dimensions: `2x3xf32 (N = 2)`.
+    pub fn described(&self) -> String {
+        let dims: String = self.shape.iter().map(|d| format!("{d}x")).collect();
+        let open = self.open.iter().zip(&self.shape).filter_map(|(o, d)| o.as_ref().map(|o| format!("{o} = {d}")));
+        let open: Vec<String> = open.collect();
+        let open = if open.is_empty() { String::new() } else { format!(" ({})", open.join(", ")) };
+        format!("{dims}{}{open}", self.dtype)
     }
     /// Size in bytes; `None` when type or size make no sense.
     pub fn bytes(&self) -> Option<usize> {

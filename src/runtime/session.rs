@@ -2,7 +2,8 @@
 //!
 //! Inputs and outputs are host tensors unless the caller binds them to device memory of its own; then nothing is copied,
 //! and one model's output can be the next one's input. With a stream of the caller's, runs of several models and other
-//! work follow each other without waiting.
+//! work follow each other without waiting. Of a model that was compiled for several shapes a run takes the plan whose inputs
+//! the given tensors are.
 
 use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, StreamId};
 use super::plan::{Address, Plan, Port, Region};
@@ -29,6 +30,22 @@ pub enum SessionError {
         expected: String,
         /// What was given.
         given: String,
+    },
+    /// The model was compiled for several shapes, but not for these.
+    #[error("the model was not compiled for {given}; it was for {}", .known.join(", or "))]
+    Shapes {
+        /// Types and shapes that were given.
+        given: String,
+        /// Those of each plan.
+        known: Vec<String>,
+    },
+    /// An input has another value than the model was compiled for.
+    #[error(
+        "the model was compiled for one value of input '{name}', which decides shapes or branches, and this is another"
+    )]
+    Fixed {
+        /// Input.
+        name: String,
     },
     /// Number of inputs.
     #[error("the model takes {expected} inputs ({names}), not {given}")]
@@ -129,9 +146,12 @@ impl Buffer {
 /// [`Session::finish`] are the two halves of [`Session::run`].
 pub struct Session {
     device: Arc<dyn Device>,
-    plan: Plan,
+    plans: Vec<Plan>,
+    /// The launches of each plan.
+    prepared: Vec<Vec<Prepared>>,
+    /// Number of the plan that runs.
+    active: usize,
     held: Held,
-    launches: Vec<Prepared>,
     inputs: Vec<Buffer>,
     outputs: Vec<Buffer>,
     arena: u64,
@@ -205,7 +225,7 @@ impl Session {
         if !model.is_verified() {
             verify::admit(&code)?;
         }
-        Session::load(device, model.plan().clone(), &code, model.weights())
+        Session::load(device, model.plans().to_vec(), &code, model.weights())
     }
 
     /// As [`Session::new`], from a plan, the bytes of the ELF file with its code, and its weights.
@@ -216,11 +236,12 @@ impl Session {
         weights: &[u8],
     ) -> Result<Session, SessionError> {
         verify::admit(code)?;
-        Session::load(device, plan, code, weights)
+        Session::load(device, vec![plan], code, weights)
     }
 
-    fn load(device: Arc<dyn Device>, plan: Plan, code: &[u8], weights: &[u8]) -> Result<Session, SessionError> {
-        check_plan(&plan, weights.len() as u64)?;
+    fn load(device: Arc<dyn Device>, plans: Vec<Plan>, code: &[u8], weights: &[u8]) -> Result<Session, SessionError> {
+        check_plans(&plans, weights.len() as u64)?;
+        let plan = &plans[0];
         let runs = Target::parse(&plan.target).is_ok_and(|code| device.target().runs_code_of(code));
         if !runs {
             return Err(DeviceError::WrongTarget {
@@ -239,34 +260,39 @@ impl Session {
         };
         let module = device.load(code)?;
         held.module = Some(module);
-        let arena = held.alloc(plan.arena_bytes)?;
+        let arena = held.alloc(plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0))?;
         let at = held.alloc(plan.weights_bytes)?;
         device.write(at, weights)?;
         let stream = device.create_stream()?;
         held.stream = Some(stream);
         let events = vec![held.event()?, held.event()?];
         let mut kernels: BTreeMap<&str, KernelId> = BTreeMap::new();
-        let mut launches = Vec::with_capacity(plan.launches.len());
-        for launch in &plan.launches {
-            let kernel = match kernels.get(launch.kernel.as_str()) {
-                Some(k) => *k,
-                None => {
-                    let k = device.kernel(module, &launch.kernel)?;
-                    kernels.insert(&launch.kernel, k);
-                    k
-                }
-            };
-            let shape = LaunchShape { grid: launch.grid, block: [launch.block, 1, 1], dynamic_lds: 0 };
-            launches.push(Prepared { kernel, shape, kernarg: Vec::new() });
+        let mut prepared = Vec::with_capacity(plans.len());
+        for plan in &plans {
+            let mut launches = Vec::with_capacity(plan.launches.len());
+            for launch in &plan.launches {
+                let kernel = match kernels.get(launch.kernel.as_str()) {
+                    Some(k) => *k,
+                    None => {
+                        let k = device.kernel(module, &launch.kernel)?;
+                        kernels.insert(&launch.kernel, k);
+                        k
+                    }
+                };
+                let shape = LaunchShape { grid: launch.grid, block: [launch.block, 1, 1], dynamic_lds: 0 };
+                launches.push(Prepared { kernel, shape, kernarg: Vec::new() });
+            }
+            prepared.push(launches);
         }
         let unset = |ports: &[Port]| ports.iter().map(|_| Buffer::Unset).collect();
         Ok(Session {
             device: device.clone(),
             inputs: unset(&plan.inputs),
             outputs: unset(&plan.outputs),
-            plan,
+            plans,
+            prepared,
+            active: 0,
             held,
-            launches,
             arena,
             weights: at,
             stream,
@@ -277,9 +303,36 @@ impl Session {
         })
     }
 
-    /// The plan.
+    /// The plan of the last run; before the first, that for the first of the shapes the model was compiled for.
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        &self.plans[self.active]
+    }
+    /// The plans for all shapes the model was compiled for.
+    pub fn plans(&self) -> &[Plan] {
+        &self.plans
+    }
+    fn launches(&self) -> &[Prepared] {
+        &self.prepared[self.active]
+    }
+
+    /// Takes this plan, by its number, from now on; a run does so by itself where given tensors tell. What is bound to device
+    /// memory then has the shapes of this plan.
+    pub fn select(&mut self, number: usize) -> Result<(), SessionError> {
+        if number >= self.plans.len() {
+            return Err(SessionError::NoPort { what: "plan", number });
+        }
+        if number == self.active {
+            return Ok(());
+        }
+        self.drain()?;
+        for slot in self.inputs.iter_mut().chain(&mut self.outputs) {
+            if matches!(slot, Buffer::Own { .. }) {
+                bind(&mut self.held, slot, None)?;
+            }
+        }
+        self.active = number;
+        self.stale = true;
+        Ok(())
     }
     /// The device.
     pub fn device(&self) -> &Arc<dyn Device> {
@@ -288,7 +341,8 @@ impl Session {
 
     /// Measures every launch of the runs that follow with events of its own. They delay the kernels a little.
     pub fn time_launches(&mut self) -> Result<(), SessionError> {
-        while self.events.len() <= self.launches.len() {
+        let most = self.prepared.iter().map(Vec::len).max().unwrap_or(0);
+        while self.events.len() <= most {
             self.events.push(self.held.event()?);
         }
         self.timed = true;
@@ -334,8 +388,8 @@ impl Session {
         if !self.stale {
             return Ok(());
         }
-        let ports =
-            self.plan.inputs.iter().zip(&mut self.inputs).chain(self.plan.outputs.iter().zip(&mut self.outputs));
+        let plan = &self.plans[self.active];
+        let ports = plan.inputs.iter().zip(&mut self.inputs).chain(plan.outputs.iter().zip(&mut self.outputs));
         for (port, slot) in ports {
             if let Buffer::Unset = slot {
                 let bytes = port.bytes().ok_or_else(|| bad_port(port))?;
@@ -343,7 +397,7 @@ impl Session {
                 *slot = Buffer::Own { address: self.held.alloc(bytes as u64)?, staging };
             }
         }
-        for (launch, planned) in self.launches.iter_mut().zip(&self.plan.launches) {
+        for (launch, planned) in self.prepared[self.active].iter_mut().zip(&plan.launches) {
             let address = |a: &Address| {
                 a.offset
                     + match a.region {
@@ -363,7 +417,7 @@ impl Session {
     fn synchronize(&self) -> Result<Vec<LaunchStats>, DeviceError> {
         self.device.synchronize(self.stream).map_err(|e| match e {
             DeviceError::Fault { mut fault, launch } => {
-                fault.operator = self.plan.launches.get(launch).map(|l| l.step.clone());
+                fault.operator = self.plan().launches.get(launch).map(|l| l.step.clone());
                 DeviceError::Fault { fault, launch }
             }
             e => e,
@@ -382,6 +436,7 @@ impl Session {
         inputs: &[T],
         outputs: &mut [TensorViewMut],
     ) -> Result<RunReport, SessionError> {
+        self.check_inputs(inputs)?;
         self.check_outputs(outputs)?;
         self.start(inputs)?;
         let report = self.wait()?;
@@ -411,7 +466,7 @@ impl Session {
             self.device.copy_in(self.stream, *address, staging)?;
         }
         self.device.record(self.stream, self.events[0])?;
-        for (i, l) in self.launches.iter().enumerate() {
+        for (i, l) in self.prepared[self.active].iter().enumerate() {
             self.device.launch(self.stream, l.kernel, l.shape, &l.kernarg)?;
             if self.timed {
                 self.device.record(self.stream, self.events[i + 1])?;
@@ -432,7 +487,7 @@ impl Session {
     pub fn finish(&mut self) -> Result<(Vec<HostTensor>, RunReport), SessionError> {
         let report = self.wait()?;
         let mut outputs = Vec::with_capacity(self.outputs.len());
-        for (port, slot) in self.plan.outputs.iter().zip(&mut self.outputs) {
+        for (port, slot) in self.plans[self.active].outputs.iter().zip(&mut self.outputs) {
             let Buffer::Own { staging, .. } = slot else { continue };
             let dtype = port.element_type().ok_or_else(|| bad_port(port))?;
             let data = staging.bytes()?.to_vec();
@@ -447,15 +502,15 @@ impl Session {
             return Err(SessionError::NotStarted);
         }
         let stats = self.synchronize()?;
-        let last = if self.timed { self.launches.len() } else { 1 };
+        let last = if self.timed { self.launches().len() } else { 1 };
         let mut report = RunReport {
-            launches: self.launches.len(),
+            launches: self.launches().len(),
             instructions: (!stats.is_empty()).then(|| stats.iter().map(|s| s.instructions).sum()),
             time: self.device.elapsed(self.events[0], self.events[last])?,
             per_launch: Vec::new(),
         };
         if self.timed {
-            for i in 0..self.launches.len() {
+            for i in 0..self.launches().len() {
                 let time = self.device.elapsed(self.events[i], self.events[i + 1])?;
                 report.per_launch.push((time, stats.get(i).map(|s| s.instructions)));
             }
@@ -463,30 +518,51 @@ impl Session {
         Ok(report)
     }
 
-    fn check_inputs<T: AsTensor>(&self, inputs: &[T]) -> Result<(), SessionError> {
-        let wanted = || self.plan.inputs.iter().zip(&self.inputs).filter(|(_, slot)| !slot.is_bound()).map(|(p, _)| p);
-        if inputs.len() != wanted().count() {
+    /// Takes the plan that the tensors are inputs of.
+    fn check_inputs<T: AsTensor>(&mut self, inputs: &[T]) -> Result<(), SessionError> {
+        let bound: Vec<bool> = self.inputs.iter().map(Buffer::is_bound).collect();
+        let wanted = |n: usize| self.plans[n].inputs.iter().zip(&bound).filter(|(_, bound)| !**bound).map(|(p, _)| p);
+        if inputs.len() != wanted(self.active).count() {
             return Err(SessionError::InputCount {
-                expected: wanted().count(),
-                names: wanted().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", "),
+                expected: wanted(self.active).count(),
+                names: wanted(self.active).map(|p| p.name.as_str()).collect::<Vec<_>>().join(", "),
                 given: inputs.len(),
             });
         }
-        for (port, t) in wanted().zip(inputs) {
-            let t = t.view();
-            if t.dtype().name() != port.dtype || t.shape() != port.shape {
-                return Err(SessionError::Input {
-                    name: port.name.clone(),
-                    expected: describe(&port.dtype, &port.shape),
-                    given: describe(t.dtype().name(), t.shape()),
-                });
+        let misfit = |n: usize| {
+            wanted(n).zip(inputs).find(|(port, t)| {
+                let t = t.view();
+                t.dtype().name() != port.dtype
+                    || t.shape() != port.shape
+                    || port.fixed.as_ref().is_some_and(|f| f[..] != *t.bytes())
+            })
+        };
+        let order = std::iter::once(self.active).chain(0..self.plans.len());
+        if let Some(number) = order.into_iter().find(|n| misfit(*n).is_none()) {
+            return self.select(number);
+        }
+        let given = |t: &T| describe(t.view().dtype().name(), t.view().shape());
+        match misfit(self.active) {
+            Some((port, t)) if port.fixed.is_some() && t.view().shape() == port.shape => {
+                Err(SessionError::Fixed { name: port.name.clone() })
+            }
+            Some((port, t)) if self.plans.len() == 1 => {
+                Err(SessionError::Input { name: port.name.clone(), expected: port.described(), given: given(t) })
+            }
+            _ => {
+                let named = |ports: Vec<String>| ports.join(", ");
+                let of = |n: usize| named(wanted(n).map(|p| format!("{}={}", p.name, p.described())).collect());
+                Err(SessionError::Shapes {
+                    given: named(wanted(0).zip(inputs).map(|(p, t)| format!("{}={}", p.name, given(t))).collect()),
+                    known: (0..self.plans.len()).map(of).collect(),
+                })
             }
         }
-        Ok(())
     }
 
     fn check_outputs(&self, outputs: &[TensorViewMut]) -> Result<(), SessionError> {
-        let given = || self.plan.outputs.iter().zip(&self.outputs).filter(|(_, slot)| !slot.is_bound()).map(|(p, _)| p);
+        let given =
+            || self.plan().outputs.iter().zip(&self.outputs).filter(|(_, slot)| !slot.is_bound()).map(|(p, _)| p);
         if outputs.len() != given().count() {
             return Err(SessionError::OutputCount { expected: given().count(), given: outputs.len() });
         }
@@ -521,7 +597,23 @@ fn bad_port(port: &Port) -> SessionError {
     SessionError::Plan(format!("tensor {} has type {} and shape {:?}", port.name, port.dtype, port.shape))
 }
 
-/// A plan read from a file may say anything: every address it names must lie within its region.
+/// Plans read from a file may say anything: they must have the same inputs and outputs, but for their extents.
+fn check_plans(plans: &[Plan], weights: u64) -> Result<(), SessionError> {
+    let Some(first) = plans.first() else { return Err(SessionError::Plan("it is empty".into())) };
+    let names = |ports: &[Port]| ports.iter().map(|p| (p.name.clone(), p.dtype.clone())).collect::<Vec<_>>();
+    for plan in plans {
+        check_plan(plan, weights)?;
+        let same = plan.target == first.target
+            && names(&plan.inputs) == names(&first.inputs)
+            && names(&plan.outputs) == names(&first.outputs);
+        if !same {
+            return Err(SessionError::Plan("its parts are of different models".into()));
+        }
+    }
+    Ok(())
+}
+
+/// Every address that a plan names must lie within its region.
 fn check_plan(plan: &Plan, weights: u64) -> Result<(), SessionError> {
     if plan.version != super::plan::PLAN_VERSION {
         return Err(SessionError::Plan(format!(

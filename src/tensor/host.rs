@@ -2,19 +2,43 @@
 //!
 //! The bytes are reference counted and may lie inside a memory-mapped model file, so cloning a tensor or importing
 //! weights copies nothing. They are not necessarily aligned: read elements with [`HostTensor::to_f32`] and its
-//! siblings or through [`HostTensor::bytes`].
+//! siblings or through [`HostTensor::bytes`]. A tensor of one element over and over ([`HostTensor::filled`]) has no bytes
+//! until somebody asks for them.
 
 use super::DType;
 use bytes::Bytes;
 use half::{bf16, f16};
 use std::fmt;
+use std::sync::OnceLock;
 
 /// A dense row-major tensor in host memory.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub struct HostTensor {
     dtype: DType,
     shape: Vec<usize>,
-    data: Bytes,
+    data: Data,
+}
+
+#[derive(Clone)]
+enum Data {
+    Bytes(Bytes),
+    /// One element over and over, and its bytes once they were asked for.
+    Fill(Element, OnceLock<Bytes>),
+}
+
+/// The bytes of one element; those behind its size are zero.
+type Element = [u8; 8];
+
+/// What tells the contents of two tensors apart without reading them: equal contents may differ in it, different ones
+/// always do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Identity {
+    /// Bytes at an address of the host.
+    At(*const u8, usize),
+    /// One element over and over, this many bytes.
+    Fill(Element, usize),
+    /// A hash of the bytes, of which there are so many.
+    Content(u128, usize),
 }
 
 /// The number of elements of `shape`, or `None` if it does not fit in memory.
@@ -51,7 +75,19 @@ impl HostTensor {
         if expected != Some(data.len()) {
             return Err(SizeMismatch::new(dtype, shape, expected, data.len()));
         }
-        Ok(HostTensor { dtype, shape: shape.to_vec(), data })
+        Ok(HostTensor { dtype, shape: shape.to_vec(), data: Data::Bytes(data) })
+    }
+
+    /// One element, of its little-endian bytes, over and over. Fails when these are not one element, or the tensor is too
+    /// large for any memory.
+    pub fn filled(dtype: DType, shape: &[usize], element: &[u8]) -> Result<Self, SizeMismatch> {
+        let expected = element_count(shape).and_then(|n| n.checked_mul(dtype.size()));
+        if expected.is_none() || element.len() != dtype.size() {
+            return Err(SizeMismatch::new(dtype, shape, expected, element.len()));
+        }
+        let mut own = Element::default();
+        own[..element.len()].copy_from_slice(element);
+        Ok(HostTensor { dtype, shape: shape.to_vec(), data: Data::Fill(own, OnceLock::new()) })
     }
 
     /// A float32 tensor. Panics when `values` does not fit `shape`, which is a mistake of the caller.
@@ -135,17 +171,64 @@ impl HostTensor {
 
     /// The elements as little-endian bytes.
     pub fn bytes(&self) -> &Bytes {
-        &self.data
+        match &self.data {
+            Data::Bytes(bytes) => bytes,
+            Data::Fill(e, bytes) => bytes.get_or_init(|| e[..self.dtype.size()].repeat(self.len()).into()),
+        }
+    }
+
+    /// Size of the elements in bytes.
+    pub fn byte_len(&self) -> usize {
+        self.len() * self.dtype.size()
+    }
+
+    /// The bytes of the element that fills the tensor, when it was made so.
+    pub fn fill(&self) -> Option<&[u8]> {
+        match &self.data {
+            Data::Bytes(_) => None,
+            Data::Fill(e, _) => Some(&e[..self.dtype.size()]),
+        }
+    }
+
+    /// What tells it from other tensors of its type.
+    pub fn identity(&self) -> Identity {
+        match &self.data {
+            Data::Bytes(bytes) => Identity::At(bytes.as_ptr(), bytes.len()),
+            Data::Fill(e, _) => Identity::Fill(*e, self.byte_len()),
+        }
+    }
+
+    /// The same for what lies at different addresses, at the cost of reading it.
+    pub fn content(&self) -> Identity {
+        match &self.data {
+            Data::Bytes(bytes) => Identity::Content(xxhash_rust::xxh3::xxh3_128(bytes), bytes.len()),
+            Data::Fill(..) => self.identity(),
+        }
+    }
+
+    /// Writes the elements to memory of their size.
+    pub fn copy_to(&self, out: &mut [u8]) {
+        match self.fill() {
+            None => out.copy_from_slice(self.bytes()),
+            Some(element) => fill(out, element),
+        }
     }
 
     /// The same elements under another shape. Fails when the element counts differ.
     pub fn reshaped(&self, shape: &[usize]) -> Result<Self, SizeMismatch> {
-        HostTensor::new(self.dtype, shape, self.data.clone())
+        match &self.data {
+            Data::Bytes(bytes) => HostTensor::new(self.dtype, shape, bytes.clone()),
+            Data::Fill(..) if element_count(shape) != Some(self.len()) => {
+                let expected = element_count(shape).and_then(|n| n.checked_mul(self.dtype.size()));
+                Err(SizeMismatch::new(self.dtype, shape, expected, self.byte_len()))
+            }
+            Data::Fill(..) => Ok(HostTensor { shape: shape.to_vec(), ..self.clone() }),
+        }
     }
 
     /// All elements as `f64`; 64-bit integers are rounded.
     pub fn to_f64(&self) -> Vec<f64> {
-        let b = &self.data[..];
+        let b = &self.bytes()[..];
         match self.dtype {
             DType::F32 => b.as_chunks().0.iter().map(|&c| f32::from_le_bytes(c) as f64).collect(),
             DType::F64 => b.as_chunks().0.iter().map(|&c| f64::from_le_bytes(c)).collect(),
@@ -159,14 +242,14 @@ impl HostTensor {
     /// All elements as `f32`, rounded.
     pub fn to_f32(&self) -> Vec<f32> {
         match self.dtype {
-            DType::F32 => self.data.as_chunks().0.iter().map(|&c| f32::from_le_bytes(c)).collect(),
+            DType::F32 => self.bytes().as_chunks().0.iter().map(|&c| f32::from_le_bytes(c)).collect(),
             _ => self.to_f64().into_iter().map(|v| v as f32).collect(),
         }
     }
 
     /// All elements as `i64`; floats are truncated toward zero, `u64` wraps.
     pub fn to_i64(&self) -> Vec<i64> {
-        let b = &self.data[..];
+        let b = &self.bytes()[..];
         match self.dtype {
             DType::I8 => b.iter().map(|&c| c as i8 as i64).collect(),
             DType::U8 => b.iter().map(|&c| c as i64).collect(),
@@ -181,9 +264,40 @@ impl HostTensor {
         }
     }
 
+    /// The same integers in another integer type; `None` when one does not fit, or a type is no integer.
+    pub fn as_integers(&self, to: DType) -> Option<HostTensor> {
+        let integer = |t: DType| !t.is_float() && t != DType::Bool;
+        if !integer(self.dtype) || !integer(to) {
+            return None;
+        }
+        let out = HostTensor::from_ints(to, &self.shape, &self.to_i64());
+        // Halves of the 64-bit range that mean different numbers in the two types.
+        let turned = (self.dtype == DType::U64) != (to == DType::U64) && self.to_i64().iter().any(|v| *v < 0);
+        (!turned && out.to_i64() == self.to_i64()).then_some(out)
+    }
+
     /// The only element, as `f64`, of a tensor that has exactly one.
     pub fn scalar_f64(&self) -> Option<f64> {
         (self.len() == 1).then(|| self.to_f64()[0])
+    }
+}
+
+/// Fills memory with one element, which divides it.
+pub fn fill(out: &mut [u8], element: &[u8]) {
+    if let [byte] = element {
+        return out.fill(*byte);
+    }
+    // A block that stays in the cache is copied over and over.
+    let (first, rest) = out.split_at_mut(out.len().min(1 << 12));
+    first.chunks_mut(element.len()).for_each(|c| c.copy_from_slice(&element[..c.len()]));
+    rest.chunks_mut(first.len().max(1)).for_each(|c| c.copy_from_slice(&first[..c.len()]));
+}
+
+impl PartialEq for HostTensor {
+    fn eq(&self, other: &HostTensor) -> bool {
+        self.dtype == other.dtype
+            && self.shape == other.shape
+            && (self.identity() == other.identity() || self.bytes() == other.bytes())
     }
 }
 
@@ -211,6 +325,26 @@ mod tests {
     }
 
     #[test]
+    fn filled_tensors_are_like_any_other() {
+        for dtype in DType::ALL {
+            let one = HostTensor::from_f64(dtype, &[], &[1.0]);
+            let filled = HostTensor::filled(dtype, &[3, 700], one.bytes()).unwrap();
+            let plain = HostTensor::from_f64(dtype, &[3, 700], &[1.0; 2100]);
+            assert_eq!((&filled, filled.byte_len()), (&plain, plain.bytes().len()), "{dtype}");
+            let mut out = vec![0xff; plain.byte_len()];
+            filled.copy_to(&mut out);
+            assert_eq!(out, plain.bytes()[..], "{dtype}");
+            assert_eq!(filled.reshaped(&[2100]).unwrap(), plain.reshaped(&[2100]).unwrap());
+            assert_eq!(filled.reshaped(&[7]).unwrap_err(), plain.reshaped(&[7]).unwrap_err());
+            assert_ne!(filled, HostTensor::from_f64(dtype, &[3, 700], &[0.0; 2100]));
+        }
+        let empty = HostTensor::filled(DType::F32, &[0], &[0; 4]).unwrap();
+        assert_eq!((empty.bytes().len(), empty.is_empty()), (0, true));
+        assert!(HostTensor::filled(DType::F32, &[2], &[0; 8]).is_err());
+        assert!(HostTensor::filled(DType::F32, &[usize::MAX, 4], &[0; 4]).is_err());
+    }
+
+    #[test]
     fn every_type_keeps_small_integers() {
         for dtype in DType::ALL {
             let want = if dtype == DType::Bool { vec![0.0, 1.0, 1.0] } else { vec![0.0, 1.0, 100.0] };
@@ -220,6 +354,19 @@ mod tests {
             assert_eq!(DType::from_name(dtype.name()), Some(dtype));
             assert_eq!(DType::from_onnx(dtype.to_onnx()), Some(dtype));
         }
+    }
+
+    #[test]
+    fn integers_change_their_type_only_where_they_fit() {
+        let t = |dtype, values: &[i64]| HostTensor::from_ints(dtype, &[values.len()], values);
+        let fits = |from: DType, to: DType, v: i64| t(from, &[v]).as_integers(to) == Some(t(to, &[v]));
+        assert!(
+            fits(DType::I32, DType::I64, -5) && fits(DType::I64, DType::I32, 7) && fits(DType::U8, DType::U64, 255)
+        );
+        assert!(!fits(DType::I64, DType::I32, 1 << 31) && !fits(DType::I8, DType::U8, -1));
+        assert!(!fits(DType::U64, DType::I64, -1) && !fits(DType::I64, DType::U64, -1));
+        assert_eq!(t(DType::I32, &[1]).as_integers(DType::Bool), None);
+        assert_eq!(HostTensor::from_f32(&[1], &[1.0]).as_integers(DType::I32), None);
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(super) fn if_(cx: &mut Lowering<'_>) -> Res<()> {
     }
     cx.lower_nodes(&branch.nodes).map_err(|(i, reason)| {
         let inner = cx.resolved_node(i).node;
-        Reason::Within { node: inner.name.clone(), op: qualified(inner), reason: Box::new(reason) }
+        Reason::Within { number: i, node: inner.name.clone(), op: qualified(inner), reason: Box::new(reason) }
     })?;
     for (i, &v) in branch.outputs.iter().enumerate() {
         if !cx.is_known(v) {

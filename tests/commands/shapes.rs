@@ -1,0 +1,160 @@
+//! Extents and inputs as people have them, on the command line.
+
+mod model;
+
+use barewave::tensor::{HostTensor, ImageOptions, load_npz, save};
+use model::{file, int, node, typed, value};
+use std::path::Path;
+use std::process::Command;
+
+const I32: i64 = 6;
+const I64: i64 = 7;
+
+/// Runs the command: exit status, standard output and error.
+fn barewave(args: &[&str]) -> (i32, String, String) {
+    let out = Command::new(env!("CARGO_BIN_EXE_barewave")).args(args).output().unwrap();
+    let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+    (out.status.code().unwrap(), text(&out.stdout), text(&out.stderr))
+}
+
+fn works(args: &[&str]) -> String {
+    let (code, _, err) = barewave(args);
+    assert_eq!(code, 0, "{args:?}: {err}");
+    err
+}
+
+fn fails(args: &[&str], words: &[&str]) {
+    let (code, _, err) = barewave(args);
+    assert!(code != 0 && !err.contains("panicked") && !err.contains("internal error"), "{args:?}: {err}");
+    for w in words {
+        assert!(err.contains(w), "{args:?} should mention '{w}': {err}");
+    }
+}
+
+struct Dir(tempfile::TempDir);
+
+impl Dir {
+    fn new() -> Dir {
+        Dir(tempfile::tempdir().unwrap())
+    }
+    fn at(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_string()
+    }
+    fn model(&self, bytes: Vec<u8>) -> String {
+        std::fs::write(self.at("m.onnx"), bytes).unwrap();
+        self.at("m.onnx")
+    }
+    fn array(&self, name: &str, t: &HostTensor) -> String {
+        save(Path::new(&self.at(name)), &[("array", t)], &ImageOptions::default()).unwrap();
+        format!("@{}", self.at(name))
+    }
+    fn outputs(&self, name: &str) -> HostTensor {
+        load_npz(Path::new(&self.at(name))).unwrap().remove("y").unwrap()
+    }
+}
+
+/// `y = x + x`.
+fn twice(dims: &[&str]) -> Vec<u8> {
+    file(&[node("Add", &["x", "x"], &["y"], &[])], &[value("x", dims)], &[value("y", dims)], &[])
+}
+
+fn numbers(shape: &[usize]) -> HostTensor {
+    let n: usize = shape.iter().product();
+    HostTensor::from_f32(shape, &(0..n).map(|i| i as f32).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_file_serves_the_extents_it_was_compiled_for() {
+    let dir = Dir::new();
+    let m = dir.model(twice(&["seq", "3"]));
+    let all = dir.at("all.hsaco");
+    let report = works(&["compile", &m, "--target", "gfx1100", "--dim", "seq=1,4,0", "-o", &all]);
+    assert!(report.contains("1, 1, 0 launches of 2 kernels"), "{report}");
+    for n in [4, 1, 0] {
+        let x = dir.array("x.npy", &numbers(&[n, 3]));
+        works(&["run", &all, "--input", &x, "--output", &dir.at("y.npz")]);
+        let y = dir.outputs("y.npz");
+        assert_eq!(y.shape(), [n, 3]);
+        assert_eq!(y.to_f32(), numbers(&[n, 3]).to_f32().iter().map(|v| 2.0 * v).collect::<Vec<_>>());
+    }
+    works(&["run", &all, "--random-inputs", "--dim", "seq=4", "--output", &dir.at("y.npz")]);
+    assert_eq!(dir.outputs("y.npz").shape(), [4, 3]);
+    let x = dir.array("x.npy", &numbers(&[2, 3]));
+    fails(&["run", &all, "--input", &x], &["not compiled for these extents", "x=4x3xf32 (seq = 4)"]);
+    fails(&["run", &all, "--random-inputs", "--dim", "seq=7"], &["not compiled for these extents"]);
+    fails(&["run", &m, "--random-inputs", "--dim", "seq=1,2"], &["one extent for each name"]);
+    fails(&["compile", &m, "--target", "gfx1100", "--dim", "seq=1", "--dim", "seq=2"], &["seq", "given twice"]);
+    fails(&["compile", &m, "--target", "gfx1100", "--dim", "seq=1,x"], &["NAME=N,N"]);
+    fails(&["compile", &m, "--target", "gfx1100", "--dim", &format!("seq={}1", "1,".repeat(300))], &["combinations"]);
+}
+
+#[test]
+fn dimensions_of_minus_one_are_open() {
+    let dir = Dir::new();
+    let m = dir.model(twice(&["-1", "3"]));
+    let x = dir.array("x.npy", &numbers(&[2, 3]));
+    works(&["run", &m, "--input", &x, "--output", &dir.at("y.npz")]);
+    assert_eq!(dir.outputs("y.npz").shape(), [2, 3]);
+    fails(&["run", &m, "--random-inputs"], &["--dim x[0]=N"]);
+    let wrong = dir.array("x.npy", &numbers(&[2, 4]));
+    fails(&["run", &m, "--input", &wrong], &["dimension 1 is 4, not 3"]);
+}
+
+#[test]
+fn integers_of_another_type_are_converted_with_a_note() {
+    let dir = Dir::new();
+    let nodes = [node("Add", &["x", "x"], &["y"], &[])];
+    let of = |t| file(&nodes, &[typed("x", t, &["n"])], &[typed("y", t, &["n"])], &[]);
+    let m = dir.model(of(I64));
+    let x = dir.array("x.npy", &HostTensor::from_i32(&[2], &[3, -4]));
+    let note = works(&["run", &m, "--input", &x, "--output", &dir.at("y.npz")]);
+    assert!(note.contains("note: input 'x' is i64; the i32 given for it were converted"), "{note}");
+    assert_eq!(dir.outputs("y.npz"), HostTensor::from_i64(&[2], &[6, -8]));
+    // Only where nothing is lost.
+    let m = dir.model(of(I32));
+    let x = dir.array("x.npy", &HostTensor::from_i64(&[1], &[1 << 40]));
+    fails(&["run", &m, "--input", &x], &["`x` is i32[1], but i64[1] was given"]);
+    let x = dir.array("x.npy", &numbers(&[1]));
+    fails(&["run", &m, "--input", &x], &["`x` is i32[1], but f32[1] was given"]);
+}
+
+#[test]
+fn values_that_decide_shapes_are_taken_from_the_inputs() {
+    let dir = Dir::new();
+    let nodes = [node("Reshape", &["x", "s"], &["r"], &[]), node("Add", &["r", "k"], &["y"], &[])];
+    let inputs = [value("x", &["n"]), typed("s", I64, &["rank"]), value("k", &[])];
+    let m = dir.model(file(&nodes, &inputs, &[value("y", &["a", "b"])], &[]));
+    let x = dir.array("x.npy", &numbers(&[6]));
+    // int32 for the shape; one number in brackets for the scalar.
+    let s = dir.array("s.npy", &HostTensor::from_i32(&[2], &[-1, 2]));
+    let k = dir.array("k.npy", &HostTensor::from_f32(&[1], &[10.0]));
+    let inputs = ["--input", &format!("x={x}"), "--input", &format!("s={s}"), "--input", &format!("k={k}")];
+    let out = dir.at("y.npz");
+    let note = works(&[&["run", &m, "--output", &out][..], &inputs[..]].concat());
+    assert!(note.contains("the value of input `s` decides shapes"), "{note}");
+    let y = dir.outputs("y.npz");
+    assert_eq!((y.shape(), y.to_f32()[5]), (&[3, 2][..], 15.0));
+    // Without a value there is nothing to decide by.
+    let hsaco = dir.at("m.hsaco");
+    let dims = ["--dim", "n=6", "--dim", "rank=2"];
+    fails(
+        &[&["compile", &m, "--target", "gfx942", "-o", &hsaco][..], &dims[..]].concat(),
+        &["(Reshape)", "(input 1) depends on the model's inputs"],
+    );
+}
+
+#[test]
+fn everything_that_is_missing_is_told_at_once() {
+    let dir = Dir::new();
+    let nodes = [
+        node("Frobnicate", &["x"], &["a"], &[]),
+        node("Transmogrify", &["x"], &["b"], &[]),
+        node("Transmogrify", &["x"], &["c"], &[]),
+        node("Relu", &["x"], &["d"], &[int("sharp", 1)]),
+    ];
+    let out = |n: &str| value(n, &["3"]);
+    let m = dir.model(file(&nodes, &[value("x", &["3"])], &["a", "b", "c", "d"].map(out), &[]));
+    let words = ["Frobnicate: not supported", "Transmogrify: not supported", "2 times", "attribute `sharp`"];
+    fails(&["run", &m, "--random-inputs"], &words);
+    fails(&["compile", &m, "--target", "gfx942", "-o", &dir.at("m.hsaco")], &words);
+}
