@@ -29,6 +29,8 @@
 //! [`codeobj`], [`verify`], [`runtime`]; the instruction tables are the crate [`barewave_isa`], the emulated device is
 //! [`emu`].
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod compile;
 pub mod graph;
 #[path = "../kernels/mod.rs"]

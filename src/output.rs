@@ -20,7 +20,7 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Re
     write_unnamed(path, fill).map_err(|e| named(path, e))
 }
 
-/// Fails when [`write`] would, as far as that can be told without writing.
+/// Fails when [`write()`] would, as far as that can be told without writing.
 pub fn check(path: &Path) -> Result<()> {
     destination(path).and_then(|d| d.check()).map_err(|e| named(path, e))
 }

@@ -1,4 +1,7 @@
 //! Instruction tables of AMD GPUs and what is built from them: encoder, decoder, assembler and disassembler.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod action;
 mod alias;
 mod asm;

@@ -31,7 +31,7 @@ pub struct Context<'a> {
     pub resolve: Resolve<'a>,
     /// Offset of the instruction in its section.
     pub pc: i64,
-    /// What belongs in a literal that holds [`PLACEHOLDER`].
+    /// What belongs in a literal that holds a placeholder.
     pub patch: &'a Patch,
 }
 

@@ -30,6 +30,8 @@
 //! Trap handlers, image sampling and export are not emulated; `s_trap` is a fault. Every setting of MODE is: rounding and
 //! denormals of each format, DX10_CLAMP, IEEE, FP16_OVFL; output modifiers are ignored where the manuals say so.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod builder;
 #[path = "../codeobj/mod.rs"]
 pub mod codeobj;

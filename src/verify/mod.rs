@@ -1,8 +1,8 @@
 //! A static verifier of machine code: proofs over the bytes of a code object, of whatever compiler.
 //!
-//! Each kernel is decoded along the ways that control can take ([`code`]), and what the hardware demands of programs is
-//! checked on the graph: waits for memory ([`waits`]), distances between instructions ([`hazards`], [`scalar`], [`endless`]), registers
-//! that nobody has written ([`defined`]), descriptor and metadata against what the code uses ([`resources`]), ways that
+//! Each kernel is decoded along the ways that control can take (`code`), and what the hardware demands of programs is
+//! checked on the graph: waits for memory (`waits`), distances between instructions (`hazards`, `scalar`, `endless`), registers
+//! that nobody has written (`defined`), descriptor and metadata against what the code uses (`resources`), ways that
 //! leave the code, and code that nothing leads to.
 //!
 //! It reads the instruction tables and the code object, and shares no analysis with the compiler's passes or the emulator:

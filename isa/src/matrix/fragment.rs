@@ -14,7 +14,7 @@ pub struct Step {
     pub col: u32,
 }
 
-/// See the [module](self).
+/// See the head of this file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fragment {
     /// What each bit of the lane's number adds, from bit 0. A bit that adds nothing means that lanes hold copies.

@@ -1,15 +1,15 @@
 //! Register allocation: first fit over live ranges, tuples as one value, moves to memory when nothing else helps.
 //!
-//! The allocator works on a [`view`](view::View) of the function: values with a register class, width, alignment, live
+//! The allocator works on a `view` of the function: values with a register class, width, alignment, live
 //! ranges per dword, and constraints (where the hardware has put it, where it would like to be). Values are taken in order
 //! of their first position (larger ones first among equals), each gets the lowest run of registers, aligned as the
 //! value needs, that is free throughout all ranges of all its dwords; which registers are busy when is a bitmap over
-//! positions per physical register ([`pools`]). Copies try the register of their source first. When a value finds no
+//! positions per physical register (`pools`). Copies try the register of their source first. When a value finds no
 //! place, the order largest-first is tried.
 //!
 //! The first try is within the occupancy goal, the second within what the workgroup's size allows; the pools of VGPRs and
 //! AGPRs share a ceiling where the target has one file for both. When neither succeeds, values are moved out of the
-//! registers ([`evict`]).
+//! registers (`evict`).
 //!
 //! Values that the hardware preloads are fixed: the scratch resource (where spills need it) in the first four SGPRs,
 //! the kernel argument pointer in the next pair, workgroup ids behind it, the wave's scratch offset last, the workitem

@@ -1,7 +1,7 @@
 //! Instruction selection: generic operations become target instructions, and operands become encodable.
 //!
-//! Each generic operation becomes the best instruction the target has ([`rules`], one table by operation and type; "has" is
-//! asked of the instruction tables), or a sequence of such ([`expand`]). Then every
+//! Each generic operation becomes the best instruction the target has (`rules`, one table by operation and type; "has" is
+//! asked of the instruction tables), or a sequence of such (`expand`). Then every
 //! instruction is tried on the encoder with stand-in registers; when no encoding takes its operands (a literal in a
 //! VOP3 of GCN, too many scalar operands, a scalar where only a VGPR fits) commutable sources are swapped, then
 //! constants move to scalar registers and scalars to vector registers, until one does. So the rules of operand

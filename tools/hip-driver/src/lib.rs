@@ -12,13 +12,13 @@
 //! | `BAREWAVE_LOG` | 0 nothing, 1 faults and unsupported calls (default), 3 every call; `AMD_LOG_LEVEL` counts likewise |
 //!
 //! **How it works.** All devices share one unified address space: device addresses are host addresses, so that managed
-//! and host memory, peer copies and registered host memory need no translation ([`memory`]). A stream is an in-order
-//! queue with its own thread; whatever a stream does is an [`op::Op`], which is run at once, put into a queue or, while
-//! a stream is captured or a graph built, kept as a node ([`stream`], [`graph`]). Handles are numbers that are looked up
-//! ([`state`]): a wrong one gives an error, never a crash. A kernel fault is reported on stderr with all the emulator
+//! and host memory, peer copies and registered host memory need no translation (`memory`). A stream is an in-order
+//! queue with its own thread; whatever a stream does is an `op::Op`, which is run at once, put into a queue or, while
+//! a stream is captured or a graph built, kept as a node (`stream`, `graph`). Handles are numbers that are looked up
+//! (`state`): a wrong one gives an error, never a crash. A kernel fault is reported on stderr with all the emulator
 //! knows, and the device then returns `hipErrorIllegalAddress` or `hipErrorLaunchFailure` until it is reset.
 //!
-//! What HIP has and this library has not returns `hipErrorNotSupported` with one line on stderr ([`unsupported`]).
+//! What HIP has and this library has not returns `hipErrorNotSupported` with one line on stderr (`unsupported`).
 
 #![allow(non_camel_case_types, non_snake_case)]
 // The contracts of exported functions are those of the HIP API.
