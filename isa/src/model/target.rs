@@ -89,6 +89,8 @@ pub struct TargetInfo {
     pub barriers: u32,
     /// Waves a SIMD can hold.
     pub max_waves: u32,
+    /// Compute units of the largest product.
+    pub cus: u32,
     /// SIMDs per CU.
     pub simds: u32,
     /// LDS bytes a workgroup may use.
