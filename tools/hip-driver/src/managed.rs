@@ -3,6 +3,7 @@
 
 use crate::api::{INVALID, Result, get, put};
 use crate::memory::{Kind, check, find};
+use crate::shared_memory::PAGE;
 use crate::state::{self, lock, size};
 use crate::types::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,11 +12,13 @@ use std::sync::Mutex;
 
 /// The host as a place.
 const HOST: c_int = -1;
+/// `hipMemRangeAttributeCoherencyMode`.
+const COHERENCY: c_uint = 100;
 /// No place.
 const NOWHERE: c_int = -2;
 
-/// What was advised for an allocation.
-#[derive(Clone)]
+/// What was advised for some pages.
+#[derive(Clone, PartialEq)]
 struct Advice {
     read_mostly: bool,
     preferred: c_int,
@@ -25,23 +28,49 @@ struct Advice {
     coarse: c_uint,
 }
 
-/// By start of the allocation and its generation's size: what is freed and made anew begins without advice.
-static ADVICE: Mutex<BTreeMap<u64, Advice>> = Mutex::new(BTreeMap::new());
+const NONE: Advice =
+    Advice { read_mostly: false, preferred: NOWHERE, accessed_by: BTreeSet::new(), prefetched: NOWHERE, coarse: 0 };
+
+/// By the start of an allocation: advice from an offset on, up to the next one.
+static ADVICE: Mutex<BTreeMap<u64, BTreeMap<u64, Advice>>> = Mutex::new(BTreeMap::new());
 
 /// An allocation goes away.
 pub fn freed(start: u64) {
     lock(&ADVICE).remove(&start);
 }
 
-fn with<T>(p: *const c_void, bytes: usize, f: impl FnOnce(&mut Advice) -> Result<T>) -> Result<T> {
+/// Calls a function with the advice for each part of a range, in whole pages; parts get borders of their own.
+fn with(p: *const c_void, bytes: usize, mut f: impl FnMut(&mut Advice) -> Result) -> Result {
     if p.is_null() || bytes == 0 {
         return Err(INVALID);
     }
     check(p as u64, size(bytes)?)?;
     let a = find(p as u64).filter(|a| a.kind == Kind::Managed).ok_or(INVALID)?;
-    let none =
-        Advice { read_mostly: false, preferred: NOWHERE, accessed_by: BTreeSet::new(), prefetched: NOWHERE, coarse: 0 };
-    f(lock(&ADVICE).entry(a.start).or_insert(none))
+    let from = (p as u64 - a.start) / PAGE * PAGE;
+    let to = (p as u64 - a.start + bytes as u64).next_multiple_of(PAGE);
+    let mut all = lock(&ADVICE);
+    let parts = all.entry(a.start).or_insert_with(|| BTreeMap::from([(0, NONE)]));
+    for border in [from, to] {
+        let before = parts.range(..=border).next_back().map_or(NONE, |(_, v)| v.clone());
+        parts.entry(border).or_insert(before);
+    }
+    parts.range_mut(from..to).try_for_each(|(_, v)| f(v))
+}
+
+/// What was advised for a whole range; where its pages differ, what nobody advised.
+fn advised(p: *const c_void, bytes: usize) -> Result<Advice> {
+    let mut seen: Option<Advice> = None;
+    with(p, bytes, |a| {
+        let s = seen.get_or_insert_with(|| a.clone());
+        s.read_mostly &= a.read_mostly;
+        s.accessed_by.retain(|d| a.accessed_by.contains(d));
+        s.coarse &= a.coarse;
+        for (whole, part) in [(&mut s.preferred, a.preferred), (&mut s.prefetched, a.prefetched)] {
+            *whole = if *whole == part { part } else { NOWHERE };
+        }
+        Ok(())
+    })?;
+    seen.ok_or(INVALID)
 }
 
 /// Checks a place: a device or the host.
@@ -69,7 +98,7 @@ unsafe fn attribute(data: *mut c_void, bytes: usize, which: c_uint, a: &Advice) 
                 (0..bytes / 4).try_for_each(|i| put(room.add(i), list.next().unwrap_or(NOWHERE)))
             }
             4 => put(room, a.prefetched),
-            100 => put(data.cast(), a.coarse),
+            COHERENCY => put(data.cast(), a.coarse),
             _ => Err(INVALID),
         }
     }
@@ -123,15 +152,19 @@ hip! {
         })
     }
     fn hipMemRangeGetAttribute(data: *mut c_void, data_bytes: usize, which: c_uint, p: *const c_void, bytes: usize) {
-        with(p, bytes, |a| attribute(data, data_bytes, which, a))
+        // Memory of a device is coarse grained, that of the host is not.
+        if let (COHERENCY, Some(a)) = (which, find(p as u64).filter(|a| a.kind != Kind::Managed)) {
+            let coarse = c_uint::from(a.kind == Kind::Device);
+            return attribute(data, data_bytes, which, &Advice { coarse, ..NONE });
+        }
+        attribute(data, data_bytes, which, &advised(p, bytes)?)
     }
     fn hipMemRangeGetAttributes(data: *mut *mut c_void, data_bytes: *mut usize, which: *mut c_uint, count: usize,
         p: *const c_void, bytes: usize) {
         if data.is_null() || data_bytes.is_null() || which.is_null() || count == 0 {
             return Err(INVALID);
         }
-        with(p, bytes, |a| {
-            (0..count).try_for_each(|i| attribute(get(data.add(i))?, get(data_bytes.add(i))?, get(which.add(i))?, a))
-        })
+        let a = advised(p, bytes)?;
+        (0..count).try_for_each(|i| attribute(get(data.add(i))?, get(data_bytes.add(i))?, get(which.add(i))?, &a))
     }
 }

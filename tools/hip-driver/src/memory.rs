@@ -1,7 +1,6 @@
 //! Memory: device, host and managed allocations, all in the one address space that devices and host share.
 
-use crate::api::{Code, INVALID, Result, err, put};
-use crate::op::{Op, submit};
+use crate::api::{Code, INVALID, Result, err, get, put};
 use crate::pool::Pool;
 use crate::state::{self, Device, lock, size};
 use crate::types::*;
@@ -178,6 +177,21 @@ pub fn add_foreign(start: u64, size: u64, device: i32, kind: Kind) {
     lock(&ALLOCATIONS).insert(start, Allocation { start, size, kind, device, flags: 0, pool: None, graph: None });
 }
 
+/// Notes memory that a pool hands out once more.
+pub fn add_pooled(start: u64, size: u64, pool: Arc<Pool>) {
+    let (kind, device) = (Kind::Device, pool.device);
+    let a = Allocation { start, size, kind, device, flags: 0, pool: Some(pool), graph: None };
+    lock(&ALLOCATIONS).insert(start, a);
+}
+
+/// Gives memory that a pool has held back to its device.
+pub fn give_back(device: i32, start: u64, size: u64) {
+    if let Ok(d) = state::device(device) {
+        d.used.fetch_sub(size, Ordering::AcqRel);
+        let _ = d.emu.free(start);
+    }
+}
+
 /// Forgets it.
 pub fn forget_foreign(start: u64) {
     lock(&ALLOCATIONS).remove(&start);
@@ -257,6 +271,12 @@ fn malloc(place: *mut *mut c_void, bytes: usize, kind: Kind, flags: u32) -> Resu
     unsafe { put(place, p as *mut c_void) }
 }
 
+/// Portable, mapped, write-combined, uncached, of the user's NUMA node; coherent or not, but not both.
+fn check_host_flags(flags: c_uint) -> Result<c_uint> {
+    const BOTH: c_uint = 0xc000_0000;
+    if flags & !(BOTH | 0x3000_0007) != 0 || flags & BOTH == BOTH { Err(INVALID) } else { Ok(flags) }
+}
+
 const PITCH: usize = 256;
 
 fn malloc_pitch(place: *mut *mut c_void, pitch: *mut usize, width: usize, height: usize) -> Result {
@@ -300,11 +320,40 @@ fn attributes_of(p: u64) -> hipPointerAttribute_t {
     }
 }
 
+/// `HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
+const SYNC_MEMOPS: c_uint = 6;
+
+unsafe fn pointer_attribute(data: *mut c_void, which: c_uint, p: *mut c_void) -> Result {
+    let a = find(p as u64).ok_or(INVALID)?;
+    let t = attributes_of(p as u64);
+    // SAFETY: the caller's word: `data` has room for the attribute.
+    unsafe {
+        match which {
+            1 => put(data.cast(), state::context_of(a.device)),
+            2 => put(data.cast(), t.memory_type),
+            3 => put(data.cast(), t.device_pointer),
+            4 => put(data.cast(), t.host_pointer),
+            SYNC_MEMOPS => put(data.cast(), 0u8),
+            7 => put(data.cast(), a.start),
+            8 => put(data.cast(), t.is_managed as u8),
+            9 => put(data.cast(), a.device),
+            11 => put(data.cast(), a.start),
+            12 => put(data.cast(), a.size as usize),
+            13 => put(data.cast(), 1u8),
+            _ => err(hipErrorNotSupported),
+        }
+    }
+}
+
 hip! {
     fn hipMalloc(p: *mut *mut c_void, bytes: usize) {
         malloc(p, bytes, Kind::Device, 0)
     }
     fn hipExtMallocWithFlags(p: *mut *mut c_void, bytes: usize, flags: c_uint) {
+        // Usual, fine grain, memory for a signal (8 bytes), uncached, contiguous.
+        if !matches!(flags, 0 | 1 | 2 | 3 | 4) || flags == 2 && bytes != 8 {
+            return Err(INVALID);
+        }
         malloc(p, bytes, Kind::Device, flags)
     }
     fn hipMallocManaged(p: *mut *mut c_void, bytes: usize, flags: c_uint) {
@@ -314,10 +363,10 @@ hip! {
         malloc(p, bytes, Kind::Managed, flags)
     }
     fn hipHostMalloc(p: *mut *mut c_void, bytes: usize, flags: c_uint) {
-        malloc(p, bytes, Kind::Host, flags)
+        malloc(p, bytes, Kind::Host, check_host_flags(flags)?)
     }
     fn hipHostAlloc(p: *mut *mut c_void, bytes: usize, flags: c_uint) {
-        malloc(p, bytes, Kind::Host, flags)
+        malloc(p, bytes, Kind::Host, check_host_flags(flags)?)
     }
     fn hipMallocHost(p: *mut *mut c_void, bytes: usize) {
         malloc(p, bytes, Kind::Host, 0)
@@ -338,7 +387,7 @@ hip! {
         put(p, hipPitchedPtr { ptr: at, pitch, xsize: extent.width, ysize: extent.height })
     }
     fn hipFree(p: *mut c_void) {
-        free_after_work(p, &[Kind::Device, Kind::Managed])
+        free_after_work(p, &[Kind::Device, Kind::Managed, Kind::Host])
     }
     fn hipHostFree(p: *mut c_void) {
         free_after_work(p, &[Kind::Host])
@@ -347,20 +396,17 @@ hip! {
         free_after_work(p, &[Kind::Host])
     }
     fn hipMallocAsync(p: *mut *mut c_void, bytes: usize, stream: hipStream_t) {
-        let device = state::device(state::stream(stream)?.device)?;
-        let pool = lock(&device.pool).clone();
-        crate::pool::malloc_from(p, bytes, pool)
+        let s = crate::pool::stream_of(stream)?;
+        let pool = lock(&state::device(s.device)?.pool).clone();
+        crate::pool::malloc_from(p, bytes, pool, &s)
     }
     fn hipFreeAsync(p: *mut c_void, stream: hipStream_t) {
-        let s = state::stream(stream)?;
-        if lock(&ALLOCATIONS).get(&(p as u64)).is_none_or(|a| a.kind != Kind::Device) {
-            return Err(INVALID);
-        }
-        submit(&s, Op::Free(p.into()))
+        crate::pool::free_in(&crate::pool::stream_of(stream)?, p)
     }
 
     fn hipHostRegister(p: *mut c_void, bytes: usize, flags: c_uint) {
-        if p.is_null() || bytes == 0 {
+        // Portable, mapped, for input and output, only read; coarse grain, uncached.
+        if p.is_null() || bytes == 0 || flags & !0x8000_000f != 0 {
             return Err(INVALID);
         }
         let device = state::current()?;
@@ -435,21 +481,18 @@ hip! {
         }
         put(attributes, attributes_of(p as u64))
     }
-    fn hipPointerGetAttribute(data: *mut c_void, attribute: c_uint, p: *mut c_void) {
-        let a = find(p as u64).ok_or(INVALID)?;
-        let t = attributes_of(p as u64);
-        match attribute {
-            1 => put(data.cast(), state::context_of(a.device)),
-            2 => put(data.cast(), t.memory_type),
-            3 => put(data.cast(), t.device_pointer),
-            4 => put(data.cast(), t.host_pointer),
-            7 => put(data.cast(), a.start),
-            8 => put(data.cast(), t.is_managed as u8),
-            9 => put(data.cast(), a.device),
-            11 => put(data.cast(), a.start),
-            12 => put(data.cast(), a.size as usize),
-            13 => put(data.cast(), 1u8),
-            _ => err(hipErrorNotSupported),
+    fn hipPointerGetAttribute(data: *mut c_void, which: c_uint, p: *mut c_void) {
+        pointer_attribute(data, which, p)
+    }
+    fn hipDrvPointerGetAttributes(count: c_uint, which: *mut c_uint, data: *mut *mut c_void, p: *mut c_void) {
+        if count == 0 || which.is_null() || data.is_null() || p.is_null() {
+            return Err(INVALID);
         }
+        (0..count as usize).try_for_each(|i| pointer_attribute(get(data.add(i))?, get(which.add(i))?, p))
+    }
+    fn hipPointerSetAttribute(value: *const c_void, which: c_uint, p: *mut c_void) {
+        // Whether copies wait: they always do. Nothing else can be set.
+        find(p as u64).ok_or(INVALID)?;
+        if which != SYNC_MEMOPS { Err(INVALID) } else { get(value.cast::<u8>()).map(drop) }
     }
 }

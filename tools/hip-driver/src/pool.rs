@@ -1,11 +1,14 @@
-//! Memory pools of the stream-ordered allocator. Memory is taken from the device when it is asked for and given back
-//! when the stream reaches the free, so a pool is its attributes and its counters.
+//! Memory pools of the stream-ordered allocator. What is freed in a stream stays with its pool: an allocation of the same
+//! size takes it again, in the same stream at once (it comes behind the free), in another when the free was reached. What
+//! a pool holds beyond its threshold goes back to the device when somebody waits for work.
 
 use crate::api::{Code, INVALID, Result, err, get, put};
 use crate::memory::{self, Kind};
-use crate::state::{self, POOLS, lock, size};
+use crate::op::{Op, submit};
+use crate::state::{self, POOLS, Stream, lock, size};
 use crate::types::*;
 use barewave_emu::hip::code::*;
+use barewave_emu::queue::Event;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex};
 
@@ -13,33 +16,128 @@ use std::sync::{Arc, Mutex};
 pub struct Pool {
     /// Number of its device.
     pub device: i32,
+    /// Most bytes that it may hold, 0 for any number.
+    most: u64,
     counters: Mutex<Counters>,
+    freed: Mutex<Vec<Freed>>,
+}
+
+/// Memory that was freed in a stream and not given back to the device.
+struct Freed {
+    start: u64,
+    size: u64,
+    /// Number of the stream.
+    stream: u64,
+    /// The stream has come there.
+    reached: Event,
 }
 
 #[derive(Clone, Copy)]
 struct Counters {
-    /// Reuse policies, kept for who asks.
+    /// Reuse in other streams: after events, when the free was reached, by waiting for it.
     reuse: [c_int; 3],
     threshold: u64,
     used: u64,
-    high: u64,
+    used_most: u64,
+    held: u64,
+    held_most: u64,
 }
 
 impl Pool {
     /// An empty pool of a device.
-    pub fn new(device: i32) -> Pool {
-        Pool { device, counters: Mutex::new(Counters { reuse: [1; 3], threshold: 0, used: 0, high: 0 }) }
+    pub fn new(device: i32, most: u64) -> Pool {
+        let counters = Counters { reuse: [1; 3], threshold: 0, used: 0, used_most: 0, held: 0, held_most: 0 };
+        Pool { device, most, counters: Mutex::new(counters), freed: Mutex::default() }
     }
-    /// Memory was allocated.
+
+    /// Memory of the device was allocated.
     pub fn took(&self, bytes: u64) {
         let mut c = lock(&self.counters);
-        c.used += bytes;
-        c.high = c.high.max(c.used);
+        c.held += bytes;
+        c.held_most = c.held_most.max(c.held);
+        c.use_more(bytes);
     }
-    /// Memory was given back.
+
+    /// Memory was given back to the device.
     pub fn gave(&self, bytes: u64) {
         let mut c = lock(&self.counters);
+        c.held = c.held.saturating_sub(bytes);
         c.used = c.used.saturating_sub(bytes);
+    }
+
+    /// Keeps memory that a stream frees.
+    fn keep(self: &Arc<Pool>, a: &memory::Allocation, stream: &Stream) {
+        let reached = Event::new();
+        stream.queue.record(&reached);
+        let (own, size) = (self.clone(), a.size);
+        stream.queue.push_always(move || {
+            let mut c = lock(&own.counters);
+            c.used = c.used.saturating_sub(size);
+        });
+        lock(&self.freed).push(Freed { start: a.start, size, stream: stream.number, reached });
+    }
+
+    /// Memory of a size that was freed and can be used in a stream.
+    fn reuse(&self, size: u64, stream: &Stream) -> Option<u64> {
+        let opportunistic = lock(&self.counters).reuse[1] != 0;
+        let mut list = lock(&self.freed);
+        let fits = |f: &Freed| f.size == size && (f.stream == stream.number || opportunistic && f.reached.done());
+        let found = list.iter().position(fits)?;
+        let f = list.swap_remove(found);
+        lock(&self.counters).use_more(size);
+        Some(f.start)
+    }
+
+    /// Gives memory back to the device until the pool holds at most so many bytes.
+    pub fn trim(&self, keep: u64) {
+        loop {
+            let next = {
+                let mut list = lock(&self.freed);
+                let mut c = lock(&self.counters);
+                let done = list.iter().position(|f| f.reached.done());
+                match done {
+                    Some(i) if c.held > keep => {
+                        let f = list.swap_remove(i);
+                        c.held = c.held.saturating_sub(f.size);
+                        f
+                    }
+                    _ => return,
+                }
+            };
+            memory::give_back(self.device, next.start, next.size);
+        }
+    }
+
+    /// Somebody has waited for work: what is beyond the threshold goes.
+    pub fn settle(&self) {
+        let threshold = lock(&self.counters).threshold;
+        self.trim(threshold);
+    }
+}
+
+impl Counters {
+    fn use_more(&mut self, bytes: u64) {
+        self.used += bytes;
+        self.used_most = self.used_most.max(self.used);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.trim(0);
+    }
+}
+
+/// Frees memory when a stream comes there.
+pub fn free_in(stream: &Arc<Stream>, at: *mut c_void) -> Result {
+    let a = memory::find(at as u64).filter(|a| a.start == at as u64 && a.kind == Kind::Device).ok_or(INVALID)?;
+    match &a.pool {
+        Some(p) if !crate::capture::is_capturing(stream) => {
+            memory::forget_foreign(a.start);
+            p.keep(&a, stream);
+            Ok(())
+        }
+        _ => submit(stream, Op::Free(at.into())),
     }
 }
 
@@ -65,17 +163,32 @@ fn handle_of(p: &Arc<Pool>) -> hipMemPool_t {
     }
 }
 
-/// Allocates from a pool.
-pub fn malloc_from(place: *mut *mut c_void, bytes: usize, pool: Arc<Pool>) -> Result {
+/// Allocates from a pool, for use in a stream.
+pub fn malloc_from(place: *mut *mut c_void, bytes: usize, pool: Arc<Pool>, stream: &Stream) -> Result {
     if place.is_null() {
         return Err(INVALID);
     }
     let p = match bytes {
         0 => 0,
-        n => memory::allocate(size(n).map_err(|_| Code(hipErrorOutOfMemory))?, Kind::Device, 0, Some(pool))?,
+        n => {
+            let n = size(n).map_err(|_| Code(hipErrorOutOfMemory))?;
+            match pool.reuse(n, stream) {
+                Some(start) => {
+                    memory::add_pooled(start, n, pool);
+                    start
+                }
+                None if pool.most != 0 && lock(&pool.counters).held + n > pool.most => return err(hipErrorOutOfMemory),
+                None => memory::allocate(n, Kind::Device, 0, Some(pool))?,
+            }
+        }
     };
     // SAFETY: not null, and the caller's word.
     unsafe { put(place, p as *mut c_void) }
+}
+
+/// The stream behind a handle, where a wrong one is no stream at all.
+pub fn stream_of(handle: hipStream_t) -> Result<Arc<Stream>> {
+    state::stream(handle).map_err(|_| Code(hipErrorInvalidHandle))
 }
 
 hip! {
@@ -85,14 +198,21 @@ hip! {
         if place.is_null() || p.alloc_type != 1 || p.location.kind != 1 {
             return Err(INVALID);
         }
-        state::device(p.location.id)?;
-        put(place, POOLS.add(Arc::new(Pool::new(p.location.id))))
+        state::device(p.location.id).map_err(|_| INVALID)?;
+        put(place, POOLS.add(Arc::new(Pool::new(p.location.id, p.max_size as u64))))
     }
     fn hipMemPoolDestroy(handle: hipMemPool_t) {
-        POOLS.remove(handle).map(drop).ok_or(INVALID)
+        let gone = POOLS.remove(handle).ok_or(INVALID)?;
+        let d = state::device(gone.device)?;
+        let mut now = lock(&d.pool);
+        if Arc::ptr_eq(&now, &gone) {
+            *now = d.default_pool.clone();
+        }
+        Ok(())
     }
-    fn hipMemPoolTrimTo(handle: hipMemPool_t, _keep: usize) {
-        pool(handle).map(drop)
+    fn hipMemPoolTrimTo(handle: hipMemPool_t, keep: usize) {
+        pool(handle)?.trim(keep as u64);
+        Ok(())
     }
     fn hipMemPoolSetAttribute(handle: hipMemPool_t, attribute: c_uint, value: *mut c_void) {
         let p = pool(handle)?;
@@ -100,7 +220,8 @@ hip! {
         match attribute {
             1..=3 => c.reuse[attribute as usize - 1] = get(value.cast())?,
             4 => c.threshold = get(value.cast())?,
-            6 | 8 if get::<u64>(value.cast())? == 0 => c.high = c.used,
+            6 if get::<u64>(value.cast())? == 0 => c.held_most = c.held,
+            8 if get::<u64>(value.cast())? == 0 => c.used_most = c.used,
             _ => return Err(INVALID),
         }
         Ok(())
@@ -110,8 +231,10 @@ hip! {
         match attribute {
             1..=3 => put(value.cast(), c.reuse[attribute as usize - 1]),
             4 => put(value.cast(), c.threshold),
-            5 | 7 => put(value.cast(), c.used),
-            6 | 8 => put(value.cast(), c.high),
+            5 => put(value.cast(), c.held),
+            6 => put(value.cast(), c.held_most),
+            7 => put(value.cast(), c.used),
+            8 => put(value.cast(), c.used_most),
             _ => Err(INVALID),
         }
     }
@@ -122,19 +245,26 @@ hip! {
             return Err(INVALID);
         }
         for i in 0..count {
-            state::device(get(list.add(i))?.location.id)?;
+            let a = get(list.add(i))?;
+            state::device(a.location.id).map_err(|_| INVALID)?;
+            if a.location.kind != 1 || !matches!(a.flags, 0 | 1 | 3) {
+                return Err(INVALID);
+            }
         }
         Ok(())
     }
     fn hipMemPoolGetAccess(flags: *mut c_uint, handle: hipMemPool_t, location: *mut hipMemLocation) {
         pool(handle)?;
-        state::device(get(location)?.id)?;
+        let l = get(location)?;
+        state::device(l.id).map_err(|_| INVALID)?;
+        if l.kind != 1 {
+            return Err(INVALID);
+        }
         // Read and write.
         put(flags, 3)
     }
     fn hipMallocFromPoolAsync(p: *mut *mut c_void, bytes: usize, handle: hipMemPool_t, stream: hipStream_t) {
-        state::stream(stream)?;
-        malloc_from(p, bytes, pool(handle)?)
+        malloc_from(p, bytes, pool(handle)?, &*stream_of(stream)?)
     }
     fn hipDeviceGetDefaultMemPool(place: *mut hipMemPool_t, device: c_int) {
         state::device(device)?;

@@ -99,6 +99,13 @@ impl Device {
         all
     }
 
+    /// Work was waited for: pools give back what they need not keep.
+    pub fn settle_pools(&self) {
+        self.default_pool.settle();
+        let now = lock(&self.pool).clone();
+        now.settle();
+    }
+
     /// Another stream.
     pub fn add_stream(&self, flags: u32, priority: i32) -> Arc<Stream> {
         let s = Stream::new(self.ordinal, flags, priority);
@@ -112,6 +119,7 @@ impl Device {
         for s in self.all_streams() {
             result = result.and(s.queue.wait());
         }
+        self.settle_pools();
         result.and(self.check_fault())
     }
 }
@@ -330,7 +338,7 @@ fn make_devices() -> std::result::Result<Vec<Arc<Device>>, String> {
     let mut list = Vec::new();
     for (i, (target, id)) in ids.into_iter().enumerate() {
         let ordinal = i as i32;
-        let pool = Arc::new(crate::pool::Pool::new(ordinal));
+        let pool = Arc::new(crate::pool::Pool::new(ordinal, 0));
         list.push(Arc::new(Device {
             ordinal,
             emu: first.beside(target).map_err(cannot)?,

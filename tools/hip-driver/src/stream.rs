@@ -198,6 +198,7 @@ hip! {
             let blocking = device.all_streams().into_iter().filter(|o| o.flags & NON_BLOCKING == 0);
             blocking.for_each(|o| o.queue.settle());
         }
+        device.settle_pools();
         done.and(device.check_fault())
     }
     fn hipStreamWaitEvent(stream: hipStream_t, event: hipEvent_t, flags: c_uint) {

@@ -16,12 +16,10 @@ macro_rules! unsupported {
 
 #[rustfmt::skip]
 unsupported! {
-    hipArray3DCreate hipArray3DGetDescriptor hipArrayCreate hipArrayDestroy hipArrayGetDescriptor hipArrayGetInfo
+    hipArray3DCreate hipArray3DGetDescriptor hipArrayCreate hipArrayGetDescriptor hipArrayGetInfo
     hipBindTexture hipBindTexture2D hipBindTextureToArray hipBindTextureToMipmappedArray hipCreateSurfaceObject
     hipCreateTextureObject hipDestroyExternalMemory hipDestroyExternalSemaphore hipDestroySurfaceObject
-    hipDestroyTextureObject hipDeviceGetTexture1DLinearMaxWidth hipDrvPointerGetAttributes
-    hipExternalMemoryGetMappedBuffer hipExternalMemoryGetMappedMipmappedArray hipFreeArray hipFreeMipmappedArray
-    hipGLGetDevices hipGetChannelDesc hipGetDriverEntryPoint hipGetDriverEntryPoint_spt hipGetMipmappedArrayLevel
+    hipDestroyTextureObject hipDeviceGetTexture1DLinearMaxWidth     hipExternalMemoryGetMappedBuffer hipExternalMemoryGetMappedMipmappedArray     hipGLGetDevices hipGetChannelDesc hipGetDriverEntryPoint hipGetDriverEntryPoint_spt hipGetMipmappedArrayLevel
     hipGetTextureAlignmentOffset hipGetTextureObjectResourceDesc hipGetTextureObjectResourceViewDesc
     hipGetTextureObjectTextureDesc hipGetTextureReference hipGraphAddExternalSemaphoresSignalNode
     hipGraphAddExternalSemaphoresWaitNode hipGraphExecExternalSemaphoresSignalNodeSetParams
@@ -40,7 +38,7 @@ unsupported! {
     hipMemcpy3DPeerAsync hipMemcpyAtoA hipMemcpyAtoD hipMemcpyAtoH hipMemcpyAtoHAsync hipMemcpyBatchAsync
     hipMemcpyDtoA hipMemcpyFromArray hipMemcpyFromArray_spt hipMemcpyHtoA hipMemcpyHtoAAsync hipMemcpyToArray
     hipMipmappedArrayCreate hipMipmappedArrayDestroy hipMipmappedArrayGetLevel hipModuleGetTexRef
-    hipOccupancyAvailableDynamicSMemPerBlock hipPointerSetAttribute hipSignalExternalSemaphoresAsync
+    hipOccupancyAvailableDynamicSMemPerBlock hipSignalExternalSemaphoresAsync
     hipStreamCopyAttributes hipStreamGetAttribute hipStreamSetAttribute hipTexObjectCreate hipTexObjectDestroy
     hipTexObjectGetResourceDesc hipTexObjectGetResourceViewDesc hipTexObjectGetTextureDesc hipTexRefGetAddress
     hipTexRefGetAddressMode hipTexRefGetArray hipTexRefGetBorderColor hipTexRefGetFilterMode hipTexRefGetFlags
@@ -49,4 +47,17 @@ unsupported! {
     hipTexRefSetAddressMode hipTexRefSetArray hipTexRefSetBorderColor hipTexRefSetFilterMode hipTexRefSetFlags
     hipTexRefSetFormat hipTexRefSetMaxAnisotropy hipTexRefSetMipmapFilterMode hipTexRefSetMipmapLevelBias
     hipTexRefSetMipmapLevelClamp hipTexRefSetMipmappedArray hipUnbindTexture hipWaitExternalSemaphoresAsync
+}
+
+hip! {
+    fn hipFreeArray(_array: *mut std::ffi::c_void) {
+        // There are none.
+        Err(crate::api::INVALID)
+    }
+    fn hipArrayDestroy(_array: *mut std::ffi::c_void) {
+        Err(crate::api::INVALID)
+    }
+    fn hipFreeMipmappedArray(_array: *mut std::ffi::c_void) {
+        Err(crate::api::INVALID)
+    }
 }

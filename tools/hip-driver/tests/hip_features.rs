@@ -481,3 +481,53 @@ int main() {
         }
     }
 }
+
+#[test]
+fn pools_advice_and_flags_of_allocations() {
+    let source = r#"
+extern "C" {
+hipError_t hipMallocAsync(void**, size_t, hipStream_t);
+hipError_t hipFreeAsync(void*, hipStream_t);
+hipError_t hipDeviceGetDefaultMemPool(void**, int);
+hipError_t hipMemPoolGetAttribute(void*, unsigned, void*);
+hipError_t hipMemPoolSetAttribute(void*, unsigned, void*);
+hipError_t hipMemPoolTrimTo(void*, size_t);
+hipError_t hipMemAdvise(const void*, size_t, unsigned, int);
+hipError_t hipMemRangeGetAttribute(void*, size_t, unsigned, const void*, size_t);
+hipError_t hipHostMalloc(void**, size_t, unsigned);
+hipError_t hipExtMallocWithFlags(void**, size_t, unsigned);
+hipError_t hipDrvPointerGetAttributes(unsigned, unsigned*, void**, void*);
+}
+int main() {
+  // What a stream frees it can have again at once; a second free of it is a mistake.
+  hipStream_t s; void *a, *b, *pool; size_t held, used, keep = ~0ul;
+  OK(hipStreamCreate(&s));
+  OK(hipDeviceGetDefaultMemPool(&pool, 0));
+  OK(hipMallocAsync(&a, 1 << 20, s)); OK(hipFreeAsync(a, s)); IS(hipFreeAsync(a, s), 1);
+  OK(hipMallocAsync(&b, 1 << 20, s)); TRUE(a == b);
+  OK(hipMemPoolSetAttribute(pool, 4, &keep));
+  OK(hipFreeAsync(b, s)); OK(hipStreamSynchronize(s));
+  OK(hipMemPoolGetAttribute(pool, 5, &held)); OK(hipMemPoolGetAttribute(pool, 7, &used));
+  TRUE(held == 1 << 20 && used == 0);
+  OK(hipMemPoolTrimTo(pool, 0)); OK(hipMemPoolGetAttribute(pool, 5, &held)); TRUE(held == 0);
+  // Advice is for pages; a range of which not all have it does not have it.
+  char* m; int mostly;
+  OK(hipMallocManaged((void**)&m, 3 * 4096, 1));
+  OK(hipMemAdvise(m + 4096, 100, 1, 0));
+  OK(hipMemRangeGetAttribute(&mostly, 4, 1, m + 4096, 4096)); TRUE(mostly == 1);
+  OK(hipMemRangeGetAttribute(&mostly, 4, 1, m, 8192)); TRUE(mostly == 0);
+  IS(hipMemAdvise(m, 4 * 4096, 1, 0), 1);
+  OK(hipFree(m));
+  IS(hipHostMalloc(&a, 64, 0xc0000000), 1); IS(hipHostMalloc(&a, 64, 999), 1);
+  IS(hipExtMallocWithFlags(&a, 64, 2), 1);
+  OK(hipHostMalloc(&a, 64, 0x40000000));
+  unsigned which[] = {2, 12}, type; size_t size; void* to[] = {&type, &size};
+  OK(hipDrvPointerGetAttributes(2, which, to, a)); TRUE(type == 1 && size == 64);
+  OK(hipFree(a));
+  printf("done\n");
+}
+"#;
+    if let Some(p) = program(source) {
+        p.prints(&TARGETS, "done\n");
+    }
+}
