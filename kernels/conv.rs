@@ -44,8 +44,8 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kerne
     }
     let wave = cx.target.info().wave_size;
     let min_n = if plain { 1 } else { wave };
-    let tile = matrix::choose(cx.target, types, channels, positions, min_n)
-        .unwrap_or_else(|| Tile::choose(types, channels, positions, min_n));
+    let tile = matrix::choose(cx.target, types, (images * groups, channels, positions), min_n)
+        .unwrap_or_else(|| Tile::choose(cx.target, types, channels, positions, min_n));
     let size = cx.dtype(Arg::Input(0)).size();
     let mut w = cx.kernel(tile.threads());
     let z = w.b.workgroup_id(2);

@@ -18,6 +18,7 @@ use crate::graph::view::View;
 use crate::mir::{Builder, Gen, Lds, Part, Pipeline, RegClass, Type};
 use crate::tensor::DType;
 
+use barewave_isa::Op;
 use barewave_isa::matrix::Fragment;
 
 /// Added to the offset of rows beyond the end; with a column's own mark the sum stays out of bounds.
@@ -108,7 +109,7 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
     w.b.lds(swap + size_a + size_b);
     let b = &mut w.b;
     let sums = match tile.form {
-        Form::Vector { tm, tn } => {
+        Form::Vector { tm, tn, .. } => {
             let (per, dwords) = (tile::chunk(tn), u32::from(tile.types.accumulate.dwords()));
             let parts = (0..tm * tn / per).map(|_| b.v((per * dwords) as u8)).collect();
             Sums { parts, per, dwords }
@@ -132,9 +133,9 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
     let read = (b.to_vector(read.0), b.to_vector(read.1));
     let places = Places { read, pitch, b_base: size_a };
     match tile.form {
-        Form::Vector { tm, tn } => {
+        Form::Vector { tm, tn, dot } => {
             let place = tile.fragment();
-            let by = Vector { tile, place, tm, tn, places };
+            let by = Vector { tile, place, tm, tn, dot, places };
             rounds(b, tile, ops, depth, &by, &sums.parts, places, swap);
         }
         Form::Matrix(form) => {
@@ -188,12 +189,13 @@ fn rounds<M: Multiplier>(
     });
 }
 
-/// Multiply-adds of a block of rows and columns per workitem, one k a step.
+/// Multiply-adds or dot products of a block of rows and columns per workitem, a cell's k a step.
 struct Vector<'a> {
     tile: &'a Tile,
     place: Fragment,
     tm: u32,
     tn: u32,
+    dot: Option<Op>,
     places: Places,
 }
 
@@ -213,7 +215,7 @@ impl Multiplier for Vector<'_> {
     type Read = (Vec<Part>, Vec<Part>);
 
     fn steps(&self) -> u32 {
-        self.tile.k
+        self.tile.k / self.tile.run
     }
 
     fn read(&self, b: &mut Builder, k: u32) -> Self::Read {
@@ -230,13 +232,18 @@ impl Multiplier for Vector<'_> {
     fn multiply(&self, b: &mut Builder, sums: &[Part], (fa, fb): &Self::Read) {
         let (cm, cn) = (tile::chunk(self.tm), tile::chunk(self.tn));
         let ty = self.tile.types.accumulate;
+        let words = self.tile.cell() / 4;
+        let cell = |p: Part, i: u32| p.slice((i * words) as u8, words as u8);
         let one = |p: Part, i: u32| p.slice((i * u32::from(ty.dwords())) as u8, ty.dwords());
         for row in 0..self.tm {
-            let a = one(fa[(row / cm) as usize], row % cm);
+            let a = cell(fa[(row / cm) as usize], row % cm);
             for col in 0..self.tn {
-                let x = one(fb[(col / cn) as usize], col % cn);
+                let x = cell(fb[(col / cn) as usize], col % cn);
                 let sum = one(sums[((row * self.tn + col) / cn) as usize], col % cn);
-                b.multiply_add_into(ty, sum, a, x);
+                match self.dot {
+                    Some(op) => b.emit(op, &[sum.into()], &[a.into(), x.into(), sum.into()]),
+                    None => b.multiply_add_into(ty, sum, a, x),
+                }
             }
         }
     }

@@ -111,15 +111,19 @@ impl Common {
         }
     }
 
-    /// Writes a cell of 16-bit elements, element `e` of each of these registers.
-    fn write_packed(&self, b: &mut Builder, regs: &[Part], e: u32, at: u32) {
-        let selector: u32 = if e.is_multiple_of(2) { 0x0504_0100 } else { 0x0706_0302 };
-        let cell = b.v((self.cell / 4) as u8);
-        for (i, two) in regs.chunks(2).enumerate() {
-            let (low, high) = (two[0].dword((e / 2) as u8), two[1].dword((e / 2) as u8));
-            b.emit(op::V_PERM_B32, &[cell.dword(i as u8).into()], &[high.into(), low.into(), selector.into()]);
+    /// Writes `count` neighbouring cells of 16-bit elements: elements `e..e + count` of each of these registers.
+    fn write_packed(&self, b: &mut Builder, regs: &[Part], e: u32, count: u32, at: u32) {
+        let cells = b.v((count * self.cell / 4) as u8);
+        for c in 0..count {
+            let (word, high) = (((e + c) / 2) as u8, (e + c) % 2);
+            let selector: u32 = if high == 0 { 0x0504_0100 } else { 0x0706_0302 };
+            for (i, two) in regs.chunks(2).enumerate() {
+                let dst = cells.dword((c * self.cell / 4) as u8 + i as u8);
+                let srcs = [two[1].dword(word).into(), two[0].dword(word).into(), selector.into()];
+                b.emit(op::V_PERM_B32, &[dst.into()], &srcs);
+            }
         }
-        b.lds_write(self.lds, cell, at);
+        b.lds_write(self.lds, cells, at);
     }
 
     /// Offset of a load, out of bounds behind the end of k.
@@ -244,22 +248,23 @@ pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line:
     } else {
         assert_eq!(src.k_stride, 1, "a matrix has dense rows or dense columns");
         let (own, vec) = if run > 1 {
-            (run, run.min(together))
+            let own = (tile.k * width / threads).min(WIDEST / size).max(run);
+            (own, own.min(together))
         } else {
             let vec = if src.depth.is_multiple_of(4) { (tile.k * width / threads).min(4).min(together) } else { 1 };
             (vec, vec)
         };
         let per_col = tile.k / own;
         let k_first = b.umod(item, per_col);
-        let runs = k_first;
-        let k_first = b.mul(k_first, own);
+        let runs = b.mul(k_first, own / run);
+        let k_first = if run > 1 { b.mul(k_first, own) } else { runs };
         let col = b.udiv(item, per_col);
         // Workitems that write neighbouring runs of a column reach other banks.
-        let pitch = if run > 1 { width + 1 } else { width + 4 };
+        let pitch = width + if run > 1 { WIDEST / tile.cell() } else { 4 };
         let first = b.add(col, src.first);
         let words = b.mad(first, src.w_stride, k_first);
         let voff = b.shl(words, scale);
-        let at = b.mad(if run > 1 { runs } else { k_first }, pitch, col);
+        let at = b.mad(runs, pitch, col);
         let lds = b.shl(at, tile.cell().trailing_zeros());
         let cols_per_pass = threads / per_col;
         let loads = own / vec;
@@ -301,8 +306,9 @@ impl Wide {
             if c.run == 1 {
                 c.write_row(b, regs[0], self.vec, at);
             } else {
-                for e in 0..self.vec {
-                    c.write_packed(b, regs, e, at + e * c.cell);
+                let together = (WIDEST / c.cell).min(self.vec);
+                for e in (0..self.vec).step_by(together as usize) {
+                    c.write_packed(b, regs, e, together, at + e * c.cell);
                 }
             }
         }
@@ -344,11 +350,18 @@ impl Deep {
                     b.lds_write(c.lds, x, at + i * c.pitch * c.cell);
                 }
             } else if self.vec == 1 {
-                c.write_packed(b, regs, 0, at);
+                for (r, regs) in regs.chunks(c.run as usize).enumerate() {
+                    c.write_packed(b, regs, 0, 1, at + r as u32 * c.pitch * c.cell);
+                }
             } else {
-                let part = self.vec * c.types.stored_bytes();
-                for (l, reg) in regs.iter().enumerate() {
-                    b.lds_write(c.lds, *reg, at + l as u32 * part);
+                // Whole cells of a load, or a part of one.
+                let own = self.vec.min(c.run);
+                for k in (0..self.vec * self.loads).step_by(own as usize) {
+                    let words = (own * c.types.stored_bytes() / 4) as u8;
+                    let first = (k % self.vec * c.types.stored_bytes() / 4) as u8;
+                    let data = regs[(k / self.vec) as usize].slice(first, words);
+                    let place = k / c.run * c.pitch * c.cell + k % c.run * c.types.stored_bytes();
+                    b.lds_write(c.lds, data, at + place);
                 }
             }
         }
@@ -453,7 +466,7 @@ impl Gather {
                     c.write_row(b, regs[col], 1, at);
                 } else {
                     let regs: Vec<Part> = (0..run).map(|r| regs[r * cols + col]).collect();
-                    c.write_packed(b, &regs, 0, at);
+                    c.write_packed(b, &regs, 0, 1, at);
                 }
             }
         }

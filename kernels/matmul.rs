@@ -14,7 +14,9 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Kernel>, String> {
     let r = out.rank();
     let (m, n, k) = (out.dims[r - 2], out.dims[r - 1], cx.step.inputs[0].view.dims[r - 1]);
     let types = gemm::types(cx)?;
-    let tile = matrix::choose(cx.target, types, m, n, 1).unwrap_or_else(|| Tile::choose(types, m, n, 1));
+    let batches: usize = out.dims[..r - 2].iter().product();
+    let tile =
+        matrix::choose(cx.target, types, (batches, m, n), 1).unwrap_or_else(|| Tile::choose(cx.target, types, m, n, 1));
     let mut w = cx.kernel(tile.threads());
     let batch_dims = &out.dims[..r - 2];
     let z = w.b.workgroup_id(2);
@@ -31,7 +33,6 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Kernel>, String> {
     gemm::store(&mut w, cx, &tile, &sums, &walk, (first_m, first_n), |w, view, size| {
         outer_offset(w, view, size, &batch, r - 2)
     })?;
-    let batches: usize = batch_dims.iter().product();
     let grid = [n.div_ceil(tile.n as usize) as u32, m.div_ceil(tile.m as usize) as u32, batches as u32];
     Ok(vec![w.finish(grid, 2 * (batches * m * n * k) as u64)])
 }

@@ -11,7 +11,7 @@
 
 use super::fragment;
 use super::gemm::{Multiplier, Places, Sums};
-use super::tile::{Form, Tile, Types};
+use super::tile::{self, Form, Tile, Types};
 use crate::mir::{Builder, MInst, Part, matrix_instruction};
 use barewave_isa::matrix::{Fragment, MatrixOp, Operand, Step};
 use barewave_isa::{Class, Op, Target};
@@ -27,51 +27,71 @@ pub(super) struct MatrixForm {
     pub waves: (u32, u32),
 }
 
-/// Tiles by the side of the instruction: rows, columns, waves down and across, depth in runs.
-const TILES: &[(usize, [u32; 5])] = &[
-    (32, [128, 128, 2, 2, 4]),
-    (32, [128, 64, 2, 2, 4]),
-    (32, [64, 128, 2, 2, 4]),
-    (32, [64, 64, 2, 2, 4]),
-    (32, [32, 64, 1, 2, 4]),
-    (32, [64, 32, 2, 1, 4]),
-    (32, [32, 32, 1, 1, 4]),
-    (16, [128, 64, 2, 2, 4]),
-    (16, [64, 128, 2, 2, 4]),
-    (16, [64, 64, 2, 2, 4]),
-    (16, [32, 64, 1, 2, 4]),
-    (16, [64, 32, 2, 1, 4]),
-    (16, [32, 32, 1, 1, 4]),
-    (16, [16, 64, 1, 1, 4]),
-    (16, [16, 64, 1, 2, 4]),
+/// Tiles by the side of the instruction: rows, columns, waves down and across.
+const TILES: &[(usize, [u32; 4])] = &[
+    (32, [128, 128, 2, 2]),
+    (32, [128, 64, 2, 2]),
+    (32, [64, 128, 2, 2]),
+    (32, [64, 64, 2, 2]),
+    (32, [32, 64, 1, 2]),
+    (32, [64, 32, 2, 1]),
+    (32, [32, 32, 1, 1]),
+    (16, [128, 64, 2, 2]),
+    (16, [64, 128, 2, 2]),
+    (16, [64, 64, 2, 2]),
+    (16, [32, 64, 1, 2]),
+    (16, [64, 32, 2, 1]),
+    (16, [32, 32, 1, 1]),
+    (16, [16, 64, 1, 1]),
+    (16, [16, 64, 1, 2]),
 ];
+
+/// Depths of a tile: multiples of 64 bytes of k, at least 16 of them.
+const DEPTHS: [u32; 2] = [1, 2];
+
+/// Most scalar registers that a gathering loader's table entries may take.
+const TABLE: u32 = 32;
 
 /// The types of a product by matrix instructions: nothing is converted on the way.
 fn types_of(types: Types) -> Types {
     Types { compute: types.storage, ..types }
 }
 
-/// The tile that takes least time for an `m` by `n` result; `None` where the target has no matrix instruction for the
-/// types, or where plain multiply-adds waste so much less that they are faster.
-pub(super) fn choose(target: Target, types: Types, m: usize, n: usize, min_n: u32) -> Option<Tile> {
+/// The tile that takes least time for `batches` results of `m` by `n`; `None` where the target has no matrix instruction for the
+/// types.
+pub(super) fn choose(target: Target, types: Types, (batches, m, n): (usize, usize, usize), min_n: u32) -> Option<Tile> {
     let types = types_of(types);
     let lanes = target.info().wave_size;
     let run = if types.bytes() >= 4 { 1 } else { 16 / types.bytes() };
     let mut found: Vec<(f64, Tile)> = Vec::new();
-    for &(side, [tile_m, tile_n, down, across, runs]) in TILES {
-        let found_one = matrix_instruction(target, types.compute, types.accumulate, side);
-        let Some((instruction, op)) = found_one else { continue };
-        let form = MatrixForm { instruction, op, waves: (down, across) };
-        // A tile holds whole steps of the instruction.
-        let step = form.step(run);
-        let k = (runs * run.max(4)).next_multiple_of(step);
+    // Per side: the instruction, and the k of one of its steps, of which a tile holds whole ones.
+    let of_side = |side: usize| {
+        let (instruction, op) = matrix_instruction(target, types.compute, types.accumulate, side)?;
+        let form = MatrixForm { instruction, op, waves: (1, 1) };
+        form.is_usable().then(|| (form, form.step(run)))
+    };
+    let of_sides = [16, 32].map(|side| (side, of_side(side)));
+    let candidates = TILES.iter().flat_map(|t| DEPTHS.map(|d| (t, d)));
+    for (&(side, [tile_m, tile_n, down, across]), depth) in candidates {
+        let known = of_sides.iter().find(|s| s.0 == side).and_then(|s| s.1);
+        let Some((form, step)) = known else { continue };
+        let form = MatrixForm { waves: (down, across), ..form };
+        let (instruction, op) = (form.instruction, form.op);
+        let k = (depth * 16.max(64 / types.bytes())).next_multiple_of(step);
         let tile = Tile { types, m: tile_m, n: tile_n, k, run, form: Form::Matrix(form) };
         let threads = tile.threads();
         let own = k / run;
         // Every workitem has something to load, a pass has a whole row, and a wave's lanes gather from one row.
         let loads = |width: u32| (own * width).is_multiple_of(threads) && threads >= own.max(width);
-        let gathers = min_n == 1 || tile_n >= lanes && (threads < tile_n || threads / tile_n <= own);
-        if !loads(tile_m) || !loads(tile_n) || tile_n < min_n || !gathers || !form.is_usable() {
+        let passes = (threads / tile_n).max(1);
+        let gathers = min_n == 1 || tile_n >= lanes && passes <= own && 2 * k / passes <= TABLE;
+        // Two buffers, the second a power of two behind the first.
+        let buffer = (tile_m + tile_n + 2) * k * types.bytes();
+        let lds = buffer.next_power_of_two() + buffer;
+        if lds > target.info().lds_bytes {
+            continue;
+        }
+        if !loads(tile_m) || !loads(tile_n) || tile_n < min_n || !gathers {
             continue;
         }
         let tiles = m.div_ceil(tile_m as usize) * n.div_ceil(tile_n as usize);
@@ -80,9 +100,11 @@ pub(super) fn choose(target: Target, types: Types, m: usize, n: usize, min_n: u3
         let products = f64::from(tile_m * tile_n) / (side * side * op.shape.k) as f64 * busy;
         let (own_m, own_n) = (tile_m / down, tile_n / across);
         let bytes = f64::from(types.bytes());
-        let reads = f64::from((own_m + own_n) * down * across) * bytes / 16.0;
-        let moves = f64::from(tile_m + tile_n) * bytes / 4.0;
-        found.push((tiles as f64 * (products + reads + 2.0 * moves), tile));
+        // A SIMD's share of LDS is 64 bytes in two cycles; what is loaded is also converted, packed and written.
+        let reads = f64::from((own_m + own_n) * down * across) * bytes / 32.0;
+        let moves = f64::from(tile_m + tile_n) * bytes / 16.0;
+        let work = products + reads + moves;
+        found.push((tile::cycles(target, tiles * batches, down * across, work, k), tile));
     }
     found.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).map(|f| f.1)
 }

@@ -3,13 +3,14 @@
 //!
 //! An operand tile is `depth` (along k) by `width` (along m or n). In LDS it is made of *cells*: `run` consecutive k of one
 //! column. The cells of a run lie side by side, `pitch` of them, before those of the next run. Plain multiply-adds read
-//! a k at a time (runs of 1); matrix instructions read 16 bytes along k.
+//! a k at a time (runs of 1), dot products as many as they add, matrix instructions 16 bytes along k.
 
 use super::matrix::MatrixForm;
 use super::values;
-use crate::mir::Type;
+use crate::mir::{Type, dot_instruction};
 use crate::tensor::DType;
 use barewave_isa::matrix::Fragment;
+use barewave_isa::{Op, Target};
 
 /// Types of a product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +48,8 @@ pub(super) enum Form {
         tm: u32,
         /// Columns.
         tn: u32,
+        /// The instruction that adds the products of a cell; plain multiply-adds where there is none.
+        dot: Option<Op>,
     },
     /// By matrix instructions.
     Matrix(MatrixForm),
@@ -73,7 +76,7 @@ impl Tile {
     /// Workitems per workgroup.
     pub fn threads(&self) -> u32 {
         match self.form {
-            Form::Vector { tm, tn } => (self.m / tm) * (self.n / tn),
+            Form::Vector { tm, tn, .. } => (self.m / tm) * (self.n / tn),
             Form::Matrix(f) => f.waves.0 * f.waves.1 * f.op.shape.lanes as u32,
         }
     }
@@ -86,7 +89,9 @@ impl Tile {
     /// Where the elements of the result are: which workitem has them in which of its registers.
     pub fn fragment(&self) -> Fragment {
         match self.form {
-            Form::Vector { tm, tn } => Fragment::blocked(self.threads(), self.n / tn, (tm, tn), (chunk(tm), chunk(tn))),
+            Form::Vector { tm, tn, .. } => {
+                Fragment::blocked(self.threads(), self.n / tn, (tm, tn), (chunk(tm), chunk(tn)))
+            }
             Form::Matrix(f) => f.result(self.m, self.n),
         }
     }
@@ -103,11 +108,15 @@ impl Tile {
         [16, 64, 2, 8],
     ];
 
-    /// The tile of multiply-adds that wastes least for an `m` by `n` result. `min_n` bounds the width from below
-    /// (gathering loaders need whole wavefronts along n).
-    pub fn choose(types: Types, m: usize, n: usize, min_n: u32) -> Tile {
+    /// The tile of multiply-adds, or dot products where the target has them for the type, that wastes least for an
+    /// `m` by `n` result. `min_n` bounds the width from below (gathering loaders need whole wavefronts along n).
+    pub fn choose(target: Target, types: Types, m: usize, n: usize, min_n: u32) -> Tile {
+        let (types, run, dot) = match dot_instruction(target, types.storage, types.accumulate) {
+            Some((op, run)) => (Types { compute: types.storage, ..types }, run, Some(op)),
+            None => (types, 1, None),
+        };
         let cost = |t: &Tile| {
-            let Form::Vector { tm, tn } = t.form else { unreachable!("made below") };
+            let Form::Vector { tm, tn, .. } = t.form else { unreachable!("made below") };
             let tiles = m.div_ceil(t.m as usize) * n.div_ceil(t.n as usize);
             // Multiply-adds of a workgroup per k, and its reads from LDS and memory beside them.
             let per_item = (tm * tn) as f64 + 1.5 * (tm + tn) as f64;
@@ -115,20 +124,31 @@ impl Tile {
             tiles as f64 * t.threads() as f64 * (per_item + load)
         };
         let registers = u32::from(types.accumulate.dwords());
-        let all = Self::VECTOR.iter().map(|&[m, n, tm, tn]| Tile {
-            types,
-            m,
-            n,
-            k: 8,
-            run: 1,
-            form: Form::Vector { tm, tn },
+        let all = Self::VECTOR.iter().map(|&[m, n, tm, tn]| {
+            let form = Form::Vector { tm, tn, dot };
+            Tile { types, m, n, k: 8 * run, run, form }
         });
         let fits = |t: &Tile| match t.form {
-            Form::Vector { tm, tn } => t.n >= min_n && tm * tn * registers <= 64,
+            Form::Vector { tm, tn, .. } => t.n >= min_n && tm * tn * registers <= 64,
             Form::Matrix(_) => false,
         };
         all.filter(fits).min_by(|a, b| cost(a).total_cmp(&cost(b))).expect("some candidate is wide enough")
     }
+}
+
+/// Cycles that the least round of a loop over k takes: what it loads at its beginning it waits for at its end.
+const ROUND: f64 = 1000.0;
+
+/// Cycles per k of a grid of tiles on the target's largest product, where a workgroup of `waves` waves needs `work` cycles of a SIMD
+/// per k, and `k` of them are a round: what is left over when all compute units are busy takes as long as a full load.
+/// Of tiles that take the same time the one with least work has a small lead.
+pub(super) fn cycles(target: Target, tiles: usize, waves: u32, work: f64, k: u32) -> f64 {
+    let t = target.info();
+    let beside = waves.min(t.simds);
+    let at_once = t.cus * t.simds / beside;
+    let one = (work / f64::from(beside)).max(ROUND / f64::from(k));
+    let loads = tiles.div_ceil(at_once as usize) as f64;
+    loads * one + 0.5 * tiles as f64 * work / f64::from(t.cus * t.simds)
 }
 
 /// Of so many rows or columns of a workitem, how many lie together: LDS is read four at a time.

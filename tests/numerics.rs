@@ -24,10 +24,54 @@ fn every_f16_operand() {
         let target = Target::parse(target).unwrap();
         for f in FUNCTIONS {
             let mut op = Operator::new(f.op, DType::F16, target, 1 << 16).unwrap();
-            let (x, got) = op.run(0..1 << 16).unwrap();
+            let (x, got) = op.run(0..1u32 << 16).unwrap();
             let w = compare(DType::F16, f.exact, &x, &got);
             // A result within the bound in f32 rounds to one of the neighbours.
             assert!(w.ulp <= if f.bound == 0.0 { 0.0 } else { 0.5 + f.bound / 8192.0 }, "{} {target}: {w:?}", f.op);
+        }
+    }
+}
+
+#[test]
+fn every_bf16_operand_and_result() {
+    for target in WIDTHS {
+        let target = Target::parse(target).unwrap();
+        for f in FUNCTIONS {
+            let mut op = Operator::new(f.op, DType::BF16, target, 1 << 16).unwrap();
+            let (x, got) = op.run(0..1u32 << 16).unwrap();
+            let w = compare(DType::BF16, f.exact, &x, &got);
+            assert!(w.ulp <= if f.bound == 0.0 { 0.0 } else { 0.5 + f.bound / 65536.0 }, "{} {target}: {w:?}", f.op);
+        }
+    }
+}
+
+/// Functions without a kernel for doubles.
+const SINGLE_ONLY: [&str; 4] = ["Cos", "Erf", "Sin", "Tan"];
+
+/// Doubles: a sample of all bit patterns and of magnitudes that functions are interesting at. The host's own functions, with
+/// which they are compared, are allowed 2 ULP.
+#[test]
+fn sampled_doubles() {
+    let mut rng = Builder::new(22, 11).rng;
+    let mut bits: Vec<u64> = [0.0, 1.0, f64::MIN_POSITIVE, 5e-324, f64::MAX, f64::INFINITY, f64::NAN, 709.78, 710.5]
+        .into_iter()
+        .flat_map(|x: f64| [x.to_bits(), (-x).to_bits()])
+        .collect();
+    while bits.len() < 1 << 14 {
+        bits.push(rng.next_u64());
+        bits.push(((rng.next_unit() * 2.0 - 1.0) * 2f64.powi((rng.next_u64() % 24) as i32 - 12)).to_bits());
+    }
+    for target in ["gfx803", "gfx90a", "gfx1100"] {
+        let target = Target::parse(target).unwrap();
+        for f in FUNCTIONS {
+            let op = Operator::new(f.op, DType::F64, target, bits.len());
+            if SINGLE_ONLY.contains(&f.op) {
+                assert!(op.err().is_some_and(|e| e.contains("has no kernel")), "{}", f.op);
+                continue;
+            }
+            let (x, got) = op.unwrap().run(bits.iter().copied()).unwrap();
+            let w = compare(DType::F64, f.exact, &x, &got);
+            assert!(w.ulp <= if f.bound == 0.0 { 0.0 } else { f.bound + 2.0 }, "{} {target}: {w:?}", f.op);
         }
     }
 }
@@ -38,7 +82,7 @@ fn every_bf16_operand() {
         let target = Target::parse(target).unwrap();
         for f in FUNCTIONS {
             let mut op = Operator::new(f.op, DType::F32, target, 1 << 16).unwrap();
-            let (x, got) = op.run((0..1 << 16).map(|b| b << 16)).unwrap();
+            let (x, got) = op.run((0..1u32 << 16).map(|b| b << 16)).unwrap();
             let w = compare(DType::F32, f.exact, &x, &got);
             assert!(w.ulp <= f.bound, "{} {target}: {w:?}", f.op);
         }

@@ -159,6 +159,7 @@ const FIELDS: &[(&str, &str, As)] = &[
     ("sgpr_file", "sgprs_per_simd", As::Number),
     ("barriers", "barriers", As::Number),
     ("waves", "max_waves", As::Number),
+    ("cus", "cus", As::Number),
     ("simds", "simds", As::Number),
     ("lds", "lds_bytes", As::Number),
     ("lds_granule", "lds_granule", As::Number),

@@ -435,7 +435,8 @@ impl<'m> Lowering<'m> {
     /// A float attribute.
     pub(crate) fn float(&self, name: &str, default: f64) -> Res<f64> {
         match self.attribute(name) {
-            None => Ok(default),
+            // Attributes are single floats, those not given too.
+            None => Ok(default as f32 as f64),
             Some(Attribute::Float(v)) => Ok(*v as f64),
             Some(Attribute::Int(v)) => Ok(*v as f64),
             Some(_) => Err(Reason::attribute(name, "is not a number")),

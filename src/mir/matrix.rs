@@ -1,11 +1,11 @@
-//! Which matrix instruction multiplies a pair of types.
+//! Which matrix instruction, or dot product, multiplies a pair of types.
 //!
 //! Sizes, types, layouts and the cycles that an instruction keeps the matrix pipe busy stand in the instruction tables; of
 //! those that fit, the one with most products per cycle is taken.
 
 use super::Type;
 use barewave_isa::matrix::{Elem, MatrixOp};
-use barewave_isa::{Op, Target};
+use barewave_isa::{Op, Target, op};
 use std::cmp::Reverse;
 use std::sync::OnceLock;
 
@@ -54,4 +54,11 @@ pub fn matrix_instruction(target: Target, operands: Type, sums: Type, side: usiz
 pub fn is_chosen_matrix_instruction(target: Target, op: Op) -> bool {
     let choices = PRODUCTS.iter().flat_map(|p| SIDES.map(|side| matrix_instruction(target, p.0, p.1, side)));
     choices.flatten().any(|(chosen, _)| chosen == op)
+}
+
+/// The instruction of a target that adds the products of several neighbouring elements to a sum, and how many they are.
+pub fn dot_instruction(target: Target, operands: Type, sums: Type) -> Option<(Op, u32)> {
+    let known = [(op::V_DOT2_F32_F16, Type::F16, Type::F32, 2), (op::V_DOT2_F32_BF16, Type::Bf16, Type::F32, 2)];
+    let fits = |x: &&(Op, Type, Type, u32)| (x.1, x.2) == (operands, sums) && target.has(x.0);
+    known.iter().find(fits).map(|x| (x.0, x.3))
 }

@@ -20,7 +20,7 @@ mod verify;
 pub use builder::{Buffer, Builder, OpenLoop};
 pub use generic::{Gen, Generic, Type};
 pub use loops::{Loop, Pipeline};
-pub use matrix::{is_chosen_matrix_instruction, matrix_instruction};
+pub use matrix::{dot_instruction, is_chosen_matrix_instruction, matrix_instruction};
 pub use space::{Lds, Memory, Space};
 pub use text::{ParseError, parse};
 pub use verify::{VerifyError, verify};

@@ -44,7 +44,7 @@ pub const FUNCTIONS: &[Function] = &[
     f("Neg", |x| -x, 0.0),
     f("Reciprocal", |x| 1.0 / x, 1.0),
     f("Round", f64::round_ties_even, 0.0),
-    f("Sigmoid", |x| 1.0 / (1.0 + (-x).exp()), 4.0),
+    f("Sigmoid", |x| if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }, 4.0),
     f("Sign", |x| if x == 0.0 || x.is_nan() { x } else { x.signum() }, 0.0),
     f("Sin", f64::sin, 4.0),
     f("Sinh", f64::sinh, 4.0),
@@ -108,9 +108,9 @@ impl Operator {
     }
 
     /// The operator's results for operands given by their bits, as doubles (and the operands likewise).
-    pub fn run(&mut self, bits: impl Iterator<Item = u32>) -> Result<(Vec<f64>, Vec<f64>), String> {
+    pub fn run<B: Into<u64>>(&mut self, bits: impl Iterator<Item = B>) -> Result<(Vec<f64>, Vec<f64>), String> {
         let size = self.dtype.size();
-        let bytes: Vec<u8> = bits.flat_map(|b| b.to_le_bytes().into_iter().take(size)).collect();
+        let bytes: Vec<u8> = bits.flat_map(|b| b.into().to_le_bytes().into_iter().take(size)).collect();
         let x = HostTensor::new(self.dtype, &[self.batch], bytes).map_err(|e| e.to_string())?;
         let (mut out, _) = self.session.run(std::slice::from_ref(&x)).map_err(|e| e.to_string())?;
         Ok((x.to_f64(), out.remove(0).to_f64()))
@@ -151,6 +151,7 @@ fn format(dtype: DType) -> (i32, i32, i32) {
     match dtype {
         DType::F16 => (10, -14, 16),
         DType::BF16 => (7, -126, 128),
+        DType::F64 => (52, -1022, 1024),
         _ => (23, -126, 128),
     }
 }
@@ -172,5 +173,6 @@ pub fn error(dtype: DType, got: f64, want: f64) -> f64 {
     let limit = 2f64.powi(top);
     let (g, w) = (got.clamp(-limit, limit), want.clamp(-limit, limit));
     let exponent = (((w.to_bits() >> 52) & 0x7ff) as i32 - 1023).clamp(least, top - 1);
-    (g - w).abs() / 2f64.powi(exponent - fraction)
+    // In two steps: the last place of a small double is no number that can be divided by.
+    (g - w).abs() * 2f64.powi(-exponent) * 2f64.powi(fraction)
 }
