@@ -5,7 +5,8 @@
 //! "Kernel State". Clocks and SHADER_CYCLES count instructions of the wave, messages have no effect.
 
 use crate::fault::FaultKind;
-use crate::wave::{Ctl, Run, SCC, UOp, VCC, Wave};
+use crate::uop::{Run, UOp};
+use crate::wave::{Ctl, SCC, VCC, Wave};
 use barewave_isa::action::Flow;
 
 /// Micro-operation index that stands for "not in this program".
