@@ -30,7 +30,11 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         ],
     ),
     // sessions run what the compiler made: the facade's side of the runtime
-    ("session", &["src/runtime/session.rs"], &["compile", "runtime", "codeobj", "emu", "tensor", "verify", "isa"]),
+    (
+        "session",
+        &["src/runtime/session.rs", "src/runtime/any_shape.rs"],
+        &["compile", "graph", "onnx", "runtime", "codeobj", "emu", "tensor", "verify", "isa"],
+    ),
 ];
 
 fn sources(path: &Path, out: &mut Vec<PathBuf>) {

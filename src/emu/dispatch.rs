@@ -21,6 +21,11 @@ pub struct LaunchOptions {
     pub dynamic_lds: u32,
     /// Run on the calling thread only.
     pub single_thread: bool,
+    /// Clocks of the device (s_memtime, s_memrealtime, SHADER_CYCLES and their like) run in real time at 100 MHz; without
+    /// it they count the wave's instructions, the same on every run.
+    pub real_time: bool,
+    /// What the host does for running kernels.
+    pub services: Services,
     /// Strict mode only: behave as if the instruction at this address (relative to the load address) were not there. For
     /// finding out whether a wait or a gap is needed.
     pub without: Option<u64>,
@@ -34,8 +39,28 @@ impl Default for LaunchOptions {
             deadline: None,
             dynamic_lds: 0,
             single_thread: false,
+            real_time: false,
+            services: Services::default(),
             without: None,
         }
+    }
+}
+
+/// Services of a driver for kernels, which find them through hidden arguments. Addresses are 0 where there is no such
+/// service.
+#[derive(Clone, Default)]
+pub struct Services {
+    /// `hidden_hostcall_buffer`: where kernels leave requests to the host.
+    pub hostcall_buffer: u64,
+    /// `hidden_heap_v1`: state of the device-side allocator.
+    pub heap: u64,
+    /// Called by the threads of the launch now and then, whenever a wave may be waiting for the host.
+    pub attend: Option<std::sync::Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl std::fmt::Debug for Services {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Services {{ hostcall_buffer: {:#x}, heap: {:#x} }}", self.hostcall_buffer, self.heap)
     }
 }
 
