@@ -30,7 +30,11 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         ],
     ),
     // sessions run what the compiler made: the facade's side of the runtime
-    ("session", &["src/runtime/session.rs"], &["compile", "runtime", "codeobj", "emu", "tensor", "verify", "isa"]),
+    (
+        "session",
+        &["src/runtime/session.rs", "src/runtime/any_shape.rs"],
+        &["compile", "graph", "onnx", "runtime", "codeobj", "emu", "tensor", "verify", "isa"],
+    ),
 ];
 
 fn sources(path: &Path, out: &mut Vec<PathBuf>) {
@@ -177,4 +181,59 @@ fn imports_are_read_as_the_compiler_reads_them() {
         of("use barewave_isa::Target; use barewave_emu::EmuDevice; use barewave_emu::codeobj::Abi;"),
         ["codeobj", "emu", "isa"]
     );
+}
+
+/// Folders of `isa/src` in the order in which they build on each other: each imports only from those before it.
+const ISA_FOLDERS: &[&str] = &["model", "encode", "text", "asm", "query"];
+
+/// Names that `lib.rs` exports, and the folder that each comes from.
+fn exported(library: &str) -> BTreeMap<String, String> {
+    let mut out = BTreeMap::new();
+    for statement in library.split(';') {
+        let Some((_, path)) = statement.split_once("pub use ") else { continue };
+        let Some((folder, rest)) = path.split_once("::") else { continue };
+        for name in rest.split(['{', '}', ',', ':']).map(str::trim).filter(|n| !n.is_empty() && *n != "*") {
+            out.insert(name.to_string(), folder.trim().to_string());
+        }
+    }
+    out
+}
+
+/// Folders that a source of the tables' crate imports from, by path or by the name that the crate exports.
+fn folders(code: &str, exported: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let of = |n: String| match ISA_FOLDERS.contains(&n.as_str()) {
+        true => Some(n),
+        false => exported.get(&n).cloned(),
+    };
+    names(code, "crate::").into_iter().filter_map(of).collect()
+}
+
+#[test]
+fn folders_of_the_tables_form_no_circle() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("isa/src");
+    let exported = exported(&code(&std::fs::read_to_string(root.join("lib.rs")).unwrap()));
+    assert_eq!(exported.get("encode_raw").map(String::as_str), Some("encode"));
+    let (mut wrong, mut seen, mut crossings) = (Vec::new(), 0, 0);
+    for (at, folder) in ISA_FOLDERS.iter().enumerate() {
+        let mut files = Vec::new();
+        sources(&root.join(folder), &mut files);
+        assert!(!files.is_empty(), "{folder} has no sources");
+        for file in files {
+            seen += 1;
+            for import in folders(&code(&std::fs::read_to_string(&file).unwrap()), &exported) {
+                let before = ISA_FOLDERS[..=at].contains(&import.as_str());
+                crossings += usize::from(import != *folder);
+                if !before {
+                    wrong.push(format!("{} of {folder} imports {import}", file.display()));
+                }
+            }
+        }
+    }
+    assert!(seen > 30 && crossings > 20, "{seen} sources, {crossings} imports of other folders");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let listed = |e: &std::fs::DirEntry| {
+        let name = e.file_name().into_string().unwrap();
+        name == "lib.rs" || ISA_FOLDERS.contains(&name.as_str())
+    };
+    assert!(std::fs::read_dir(&root).unwrap().all(|e| listed(&e.unwrap())), "a source outside of the folders");
 }

@@ -1,61 +1,40 @@
 //! Instruction tables of AMD GPUs and what is built from them: encoder, decoder, assembler and disassembler.
+//!
+//! Rooms, each importing only from those before it: `model` (what tables say), `encode` (bytes), `text` (assembly text of one
+//! instruction), `asm` (whole files), `query` (questions about tables).
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
-pub mod action;
-mod alias;
 mod asm;
-mod codes;
-mod constants;
-mod decode;
-mod disasm;
 mod encode;
-mod generated;
-mod hazards;
-mod image;
-mod info;
-mod inst;
-mod legal;
-mod lex;
-pub mod matrix;
-mod modifiers;
-mod occupancy;
-mod operation;
-mod opinfo;
-mod parse;
-mod print;
+mod model;
 mod query;
-mod reg;
-mod register_text;
-mod scalar_hazard;
-mod schema;
-mod syntax;
-mod syntax_parse;
-mod table;
-mod target;
 mod text;
-mod valid;
-mod waits;
+
+pub use asm::disasm::{Disassembly, Line};
 pub use asm::{
     AsmError, Assembly, KERNEL_DIRECTIVES, KernelDirective, KernelDirectives, Relocation, RelocationKind, Section,
     Symbol, SymbolType, Visibility, assemble,
 };
-pub use decode::{Decoder, Mode, Raw, decode};
-pub use disasm::{Disassembly, Line};
-pub use encode::{EncodeError, Form, encode, encode_raw, encoded_size};
-pub use generated::op;
-pub use hazards::{
+pub use encode::decode::{Decoder, Mode, Raw, decode};
+pub use encode::encoder::{EncodeError, Form, encode, encode_raw, encoded_size};
+pub use model::action;
+pub use model::generated::op;
+pub use model::hazards::{
     Between, Distance, Fix, HazardInst, HazardRule, Match, Relation, Traits, max_fix_reach, max_required_states,
 };
-pub use info::*;
-pub use inst::*;
-pub use lex::{ParseError, Resolve, Value};
-pub use occupancy::{Occupancy, OccupancyLimit, Resources};
-pub use operation::Op;
-pub use opinfo::Evidence;
-pub use parse::{Context, parse, parse_with};
-pub use print::Displayed;
-pub use query::{Difference, Encoding, claimed_twice, difference, encodings, encodings_of, find, operations, page};
-pub use reg::*;
-pub use scalar_hazard::{AluWaits, ScalarHistory, ScalarUse};
-pub use target::*;
+pub use model::info::*;
+pub use model::inst::*;
+pub use model::operation::Op;
+pub use model::opinfo::Evidence;
+pub use model::reg::*;
+pub use model::target::*;
+pub use query::matrix;
+pub use query::occupancy::{Occupancy, OccupancyLimit, Resources};
+pub use query::page::{
+    Difference, Encoding, claimed_twice, difference, encodings, encodings_of, find, operations, page,
+};
+pub use query::scalar_hazard::{AluWaits, ScalarHistory, ScalarUse};
+pub use text::lex::{ParseError, Resolve, Value};
+pub use text::parse::{Context, parse, parse_with};
+pub use text::print::Displayed;

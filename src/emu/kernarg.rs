@@ -5,6 +5,7 @@
 //! Sources: LLVM's "User Guide for AMDGPU Backend" (code object v5 hidden arguments, AQL packet), and the HSA system
 //! architecture specification (`hsa_kernel_dispatch_packet_t`, `amd_queue_t`).
 
+use super::launch::Services;
 use super::wave::{PRIVATE_APERTURE, SHARED_APERTURE};
 use crate::codeobj::{Arg, ArgKind, KernelInfo};
 use barewave_isa::{Resources, Target};
@@ -179,16 +180,21 @@ pub fn resources(target: Target, kernel: &KernelInfo, workgroup_size: u32, dynam
     }
 }
 
-/// Writes the hidden arguments of code object v3 to v5 metadata into `block`. `grid` counts workgroups, all of them
-/// full; `queue` is the address of the `amd_queue_t`.
-pub(super) fn fill_hidden(
-    kernel: &KernelInfo,
-    grid: [u32; 3],
-    block: [u32; 3],
-    dynamic_lds: u32,
-    queue: u64,
-    out: &mut [u8],
-) {
+/// What hidden arguments tell about a launch.
+pub(super) struct Hidden {
+    /// Workgroups, all of them full.
+    pub grid: [u32; 3],
+    /// Workitems of one.
+    pub block: [u32; 3],
+    /// Bytes.
+    pub dynamic_lds: u32,
+    /// Address of the `amd_queue_t`.
+    pub queue: u64,
+}
+
+/// Writes the hidden arguments of code object v3 to v5 metadata into an argument block.
+pub(super) fn fill_hidden(kernel: &KernelInfo, hidden: &Hidden, services: &Services, out: &mut [u8]) {
+    let Hidden { grid, block, dynamic_lds, queue } = *hidden;
     let Some(meta) = &kernel.meta else { return };
     let dims = (0..3).rev().find(|&i| grid[i] as u64 * block[i] as u64 > 1).map_or(1, |i| i + 1);
     for a in &meta.args {
@@ -206,6 +212,8 @@ pub(super) fn fill_hidden(
             "private_base" => PRIVATE_APERTURE as u64,
             "shared_base" => SHARED_APERTURE as u64,
             "queue_ptr" => queue,
+            "hostcall_buffer" => services.hostcall_buffer,
+            "heap_v1" => services.heap,
             // Remainders, offsets, and services that there are none of.
             _ => 0,
         };
@@ -258,7 +266,8 @@ mod tests {
         let hidden = Arg { kind: ArgKind::Hidden("block_count_x".into()), ..Arg::value("", 24, 4) };
         let k = kernel(vec![Arg::buffer("a", 0), Arg::value("n", 12, 4), hidden], 8, 0);
         let mut b = pack(&k, &[&7u64.to_le_bytes()[..], &5u32.to_le_bytes()[..]]).unwrap();
-        fill_hidden(&k, [9, 1, 1], [64, 1, 1], 0, 0, &mut b);
+        let launch = Hidden { grid: [9, 1, 1], block: [64, 1, 1], dynamic_lds: 0, queue: 0 };
+        fill_hidden(&k, &launch, &Services::default(), &mut b);
         assert_eq!((b[0], b[12], b[24], b.len()), (7, 5, 9, 32));
         let e = pack(&k, &[[0u8; 8]]).unwrap_err().to_string();
         assert_eq!(e, "1 arguments given, the kernel takes 2: a: global_buffer (8 bytes), n: by_value (4 bytes)");

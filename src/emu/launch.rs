@@ -12,6 +12,7 @@ use super::exec::barrier;
 use super::fault::{Fault, FaultKind};
 use super::memory::Memory;
 use super::program::{Machine, Program};
+use super::queue::pool;
 use super::strict::{Checker, Shadow};
 use super::wave::{
     Ctl, DX10_CLAMP, EXEC, FP16_OVFL, GroupState, IEEE, LaunchState, POISON, PRIVATE_APERTURE, SCALARS,
@@ -19,7 +20,6 @@ use super::wave::{
 };
 use crate::codeobj::{Descriptor, Family, KernelInfo};
 use barewave_isa::{Quirk, Reg};
-use rayon::prelude::*;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -37,6 +37,11 @@ pub struct LaunchOptions {
     pub dynamic_lds: u32,
     /// Run on the calling thread only.
     pub single_thread: bool,
+    /// Clocks of the device (s_memtime, s_memrealtime, SHADER_CYCLES and their like) run in real time at 100 MHz; without
+    /// it they count the wave's instructions, the same on every run.
+    pub real_time: bool,
+    /// What the host does for running kernels.
+    pub services: Services,
     /// Strict mode only: behave as if the instruction at this address (relative to the load address) were not there. For
     /// finding out whether a wait or a gap is needed.
     pub without: Option<u64>,
@@ -50,8 +55,28 @@ impl Default for LaunchOptions {
             deadline: None,
             dynamic_lds: 0,
             single_thread: false,
+            real_time: false,
+            services: Services::default(),
             without: None,
         }
+    }
+}
+
+/// Services of a driver for kernels, which find them through hidden arguments. Addresses are 0 where there is no such
+/// service.
+#[derive(Clone, Default)]
+pub struct Services {
+    /// `hidden_hostcall_buffer`: where kernels leave requests to the host.
+    pub hostcall_buffer: u64,
+    /// `hidden_heap_v1`: state of the device-side allocator.
+    pub heap: u64,
+    /// Called by the threads of the launch now and then, whenever a wave may be waiting for the host.
+    pub attend: Option<std::sync::Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl std::fmt::Debug for Services {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Services {{ hostcall_buffer: {:#x}, heap: {:#x} }}", self.hostcall_buffer, self.heap)
     }
 }
 
@@ -102,6 +127,10 @@ const DYNAMIC_STACK: u32 = 1 << 15;
 pub const SLICE: u64 = 1 << 14;
 /// Instructions that a thread runs without finishing a workgroup before it starts more.
 const PATIENCE: u64 = 1 << 22;
+/// Waves of a launch that the calling thread begins alone: it may be over before others have woken up.
+const TINY: u64 = 16;
+/// Work of a tiny launch, counted like [`TURN`], after which the threads of the pool help all the same.
+const ALONE: u64 = 1 << 12;
 /// What a turn of a workgroup costs besides its instructions, counted in instructions.
 const TURN: u64 = 64;
 /// Bytes of registers and LDS of the workgroups that one thread runs at once.
@@ -140,7 +169,7 @@ impl Launch<'_> {
         let stop = AtomicBool::new(false);
         let first: Mutex<Option<(u64, Fault)>> = Mutex::new(None);
         let instructions = AtomicU64::new(0);
-        let threads = if self.options.single_thread { 1 } else { rayon::current_num_threads() as u64 };
+        let threads = if self.options.single_thread { 1 } else { pool().current_num_threads() as u64 };
         let report = |id: u64, f: Fault| {
             stop.store(true, Ordering::Relaxed);
             let mut slot = first.lock().unwrap_or_else(|e| e.into_inner());
@@ -148,7 +177,13 @@ impl Launch<'_> {
                 *slot = Some((id, f));
             }
         };
-        let worker = |n: u64| {
+        // `help` is called once, when there turns out to be more than one thread should do alone.
+        let worker = |n: u64, help: &dyn Fn()| {
+            let mut alone = 0;
+            if total * u64::from(self.waves_per_group()) > TINY {
+                alone = ALONE;
+                help();
+            }
             let (mut running, mut idle): (Vec<Group>, Vec<Group>) = (Vec::new(), Vec::new());
             // How many workgroups may run at once, and the work since one ended or the number grew.
             let (mut room, mut work) = (1, 0);
@@ -182,6 +217,7 @@ impl Launch<'_> {
                     break;
                 }
                 let before = running.len();
+                let began = work;
                 let mut i = 0;
                 while i < running.len() {
                     let group = &mut running[i];
@@ -199,6 +235,15 @@ impl Launch<'_> {
                         i += 1;
                     }
                 }
+                if let Some(attend) = &self.options.services.attend {
+                    attend();
+                }
+                if alone < ALONE {
+                    alone += work - began;
+                    if alone >= ALONE {
+                        help();
+                    }
+                }
                 if running.len() < before {
                     (room, work) = (1, 0);
                 } else if work > PATIENCE {
@@ -210,9 +255,16 @@ impl Launch<'_> {
         };
         let workers = threads.min(total);
         if workers <= 1 {
-            worker(0);
+            worker(0, &|| {});
         } else {
-            (0..workers as usize).into_par_iter().with_max_len(1).for_each(|n| worker(n as u64));
+            let worker = &worker;
+            let next = &next;
+            pool().in_place_scope(|scope| {
+                worker(0, &|| {
+                    let left = total.saturating_sub(next.load(Ordering::Relaxed));
+                    (1..workers.min(left + 1)).for_each(|n| scope.spawn(move |_| worker(n, &|| {})));
+                });
+            });
         }
         if let Some((_, f)) = first.into_inner().unwrap_or_else(|e| e.into_inner()) {
             return Err(f);

@@ -52,13 +52,14 @@ mod vopd;
 mod wave;
 
 pub use fault::{Fault, FaultKind};
-pub use launch::{LaunchOptions, LaunchStats};
+pub use launch::{LaunchOptions, LaunchStats, Services};
 
 use crate::codeobj::{ElfFile, KernelInfo};
 use barewave_isa::{Op, Target};
 use memory::Memory;
 use program::{Machine, Program};
 use std::sync::{Arc, Mutex};
+use wave::LaunchState;
 
 /// What can go wrong outside of a running kernel.
 #[derive(Debug, thiserror::Error)]
@@ -199,7 +200,7 @@ impl EmuDevice {
 
     /// Tells strict launches that a range holds meaningful data: host code may write to it behind the device's back.
     pub fn assume_written(&self, addr: u64, size: u64) {
-        self.memory.mark(addr, size, true);
+        self.memory.assume_written(addr, size);
     }
 
     /// Lets kernels use host memory under the host's address.
@@ -290,7 +291,8 @@ impl EmuDevice {
         let packet = self.memory.alloc(64 + 256).ok_or_else(no_memory)?;
         let mut bytes = vec![0; size];
         bytes[..args.len()].copy_from_slice(args);
-        kernarg::fill_hidden(info, grid, block, options.dynamic_lds, packet + 64, &mut bytes);
+        let hidden = kernarg::Hidden { grid, block, dynamic_lds: options.dynamic_lds, queue: packet + 64 };
+        kernarg::fill_hidden(info, &hidden, &options.services, &mut bytes);
         self.memory.write(address, &bytes);
         let private = info.descriptor.scratch_bytes;
         self.memory.write(packet, &kernarg::dispatch_packet(grid, block, private, lds, address));
@@ -312,7 +314,7 @@ impl EmuDevice {
             packet,
             lds_size: lds,
             options,
-            state: Default::default(),
+            state: LaunchState::new(options.real_time),
             shadow: shadow.as_ref(),
         };
         let result = l.run();

@@ -55,14 +55,19 @@ pub struct View {
     lent: *const Lent,
 }
 
-/// Host memory that kernels may use: start to size in bytes.
+/// What kernels may use that a view does not hold itself.
 #[derive(Default)]
-struct Lent(RwLock<BTreeMap<u64, u64>>);
+struct Lent {
+    /// Host memory: start to size in bytes.
+    ranges: RwLock<BTreeMap<u64, u64>>,
+    /// End of the part of the reserved range ever used, offset from the start.
+    extent: AtomicU64,
+}
 
 impl Lent {
     /// True when a range lies inside of one that was lent.
     fn holds(&self, addr: u64, size: u64) -> bool {
-        let ranges = self.0.read().unwrap_or_else(|e| e.into_inner());
+        let ranges = self.ranges.read().unwrap_or_else(|e| e.into_inner());
         let last = ranges.range(..=addr).next_back();
         last.is_some_and(|(&start, &len)| size <= len && addr - start <= len - size)
     }
@@ -77,11 +82,12 @@ impl View {
     /// Device address of a host address inside of the mapping.
     pub fn address_of(&self, p: *const u8) -> Option<u64> {
         let offset = (p as u64).wrapping_sub(self.base as u64);
-        if offset < self.limit {
+        // SAFETY: the view lives no longer than the memory that it was made from.
+        let lent = unsafe { &*self.lent };
+        if offset < self.limit || offset < lent.extent.load(Ordering::Relaxed) {
             return Some(self.origin + offset);
         }
-        // SAFETY: the view lives no longer than the memory that it was made from.
-        unsafe { &*self.lent }.holds(p as u64, 1).then_some(p as u64)
+        lent.holds(p as u64, 1).then_some(p as u64)
     }
 
     /// Host address of `size` bytes at a device address, if they are inside of the part of memory in use.
@@ -100,13 +106,31 @@ impl View {
     #[inline(never)]
     fn elsewhere(&self, addr: u64, size: u64) -> Option<*mut u8> {
         // SAFETY: the view lives no longer than the memory that it was made from.
-        unsafe { &*self.lent }.holds(addr, size).then_some(addr as *mut u8)
+        let lent = unsafe { &*self.lent };
+        // Memory may have been allocated since the view was made: kernels can ask for it.
+        let (offset, extent) = (addr.wrapping_sub(self.origin), lent.extent.load(Ordering::Relaxed));
+        if offset < extent && size <= extent - offset {
+            // SAFETY: the offset is inside of the mapping.
+            return Some(unsafe { self.base.add(offset as usize) });
+        }
+        lent.holds(addr, size).then_some(addr as *mut u8)
     }
 }
 
+/// An allocation of the reserved range.
+#[derive(Clone, Copy)]
+struct Used {
+    /// Bytes, as asked for.
+    size: u64,
+    /// Number of the allocation in order of time.
+    born: u64,
+    /// Too large for a bit per byte, or written behind the device's back: nothing is known of its bytes.
+    opaque: bool,
+}
+
 struct Allocations {
-    /// Start to size in bytes as asked for, and when it was made.
-    used: BTreeMap<u64, (u64, u64)>,
+    /// By start.
+    used: BTreeMap<u64, Used>,
     /// Start to size of free ranges below `top`.
     free: BTreeMap<u64, u64>,
     top: u64,
@@ -120,8 +144,6 @@ pub struct Memory {
     /// Device address of the first byte.
     origin: u64,
     lent: Lent,
-    /// End of the part ever used, offset from the start.
-    extent: AtomicU64,
     allocations: Mutex<Allocations>,
     /// Number of allocations made so far.
     made: AtomicU64,
@@ -157,7 +179,6 @@ impl Memory {
                         map,
                         written,
                         size,
-                        extent: AtomicU64::new(0),
                         allocations: Mutex::new(allocations),
                         made: AtomicU64::new(0),
                         unrecorded: AtomicU64::new(0),
@@ -197,11 +218,12 @@ impl Memory {
                     return None;
                 }
                 a.top += need;
-                self.extent.store(a.top, Ordering::Relaxed);
+                self.lent.extent.store(a.top, Ordering::Relaxed);
                 a.top - need
             }
         };
-        a.used.insert(offset, (size, self.made.fetch_add(1, Ordering::Relaxed)));
+        let born = self.made.fetch_add(1, Ordering::Relaxed);
+        a.used.insert(offset, Used { size, born, opaque: false });
         Some(self.origin + offset)
     }
 
@@ -209,9 +231,9 @@ impl Memory {
     pub fn free(&self, addr: u64) -> bool {
         let mut a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
         let Some(mut offset) = addr.checked_sub(self.origin) else { return false };
-        let Some((size, _)) = a.used.remove(&offset) else { return false };
+        let Some(Used { size, .. }) = a.used.remove(&offset) else { return false };
         let mut len = size.max(1).next_multiple_of(ALIGN) + GAP;
-        self.mark(addr, size, false);
+        self.forget(offset, size);
         if let Some((&before, &s)) = a.free.range(..offset).next_back()
             && before + s == offset
         {
@@ -231,8 +253,8 @@ impl Memory {
     pub fn allocation_of(&self, addr: u64) -> Option<(u64, u64)> {
         let offset = addr.checked_sub(self.origin)?;
         let a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
-        let (&start, &(size, _)) = a.used.range(..=offset).next_back()?;
-        (offset - start < size).then_some((self.origin + start, size))
+        let (&start, u) = a.used.range(..=offset).next_back()?;
+        (offset - start < u.size).then_some((self.origin + start, u.size))
     }
 
     /// A launch is about to run that does not record what it writes.
@@ -247,18 +269,18 @@ impl Memory {
 
     /// Bytes from the start of the reserved range that were ever allocated.
     pub fn extent(&self) -> u64 {
-        self.extent.load(Ordering::Relaxed)
+        self.lent.extent.load(Ordering::Relaxed)
     }
 
     /// The allocations of the moment, in order: strict launches look addresses up in this.
     pub fn snapshot(&self) -> Vec<Allocation> {
         let a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
-        let lent = self.lent.0.read().unwrap_or_else(|e| e.into_inner());
+        let lent = self.lent.ranges.read().unwrap_or_else(|e| e.into_inner());
         let since = self.unrecorded.load(Ordering::Relaxed);
-        let own = a.used.iter().map(|(&o, &(size, born))| Allocation {
+        let own = a.used.iter().map(|(&o, u)| Allocation {
             start: self.origin + o,
-            size,
-            recorded: born >= since,
+            size: u.size,
+            recorded: u.born >= since && !u.opaque,
         });
         // The host writes what it lends without telling.
         let lent = lent.iter().map(|(&start, &size)| Allocation { start, size, recorded: false });
@@ -276,7 +298,7 @@ impl Memory {
         let from = start as u64;
         let Some(end) = from.checked_add(size) else { return false };
         let own = self.map.as_ptr() as u64;
-        let mut ranges = self.lent.0.write().unwrap_or_else(|e| e.into_inner());
+        let mut ranges = self.lent.ranges.write().unwrap_or_else(|e| e.into_inner());
         let before = ranges.range(..end).next_back();
         let free = before.is_none_or(|(&s, &len)| s + len <= from)
             && (end <= self.origin || from >= self.origin + self.size)
@@ -289,12 +311,12 @@ impl Memory {
 
     /// Ends [`Memory::lend`]; false when no range starts there.
     pub fn take_back(&self, start: u64) -> bool {
-        self.lent.0.write().unwrap_or_else(|e| e.into_inner()).remove(&start).is_some()
+        self.lent.ranges.write().unwrap_or_else(|e| e.into_inner()).remove(&start).is_some()
     }
 
     /// Start and size of the lent host memory that contains `addr`.
     pub fn lent_range_of(&self, addr: u64) -> Option<(u64, u64)> {
-        let ranges = self.lent.0.read().unwrap_or_else(|e| e.into_inner());
+        let ranges = self.lent.ranges.read().unwrap_or_else(|e| e.into_inner());
         let (&start, &size) = ranges.range(..=addr).next_back()?;
         (addr - start < size).then_some((start, size))
     }
@@ -332,13 +354,36 @@ impl Memory {
                 std::ptr::write_bytes(p, byte, size as usize);
             }
         }
-        if byte == 0 && size >= LARGE {
-            // A bit for each byte would take memory that the zeros do not: such ranges count as written by others.
-            self.stop_recording();
-        } else {
-            self.mark(addr, size, true);
-        }
+        self.assume_written(addr, size);
         true
+    }
+
+    /// Notes that a range holds meaningful data. A bit for each byte of a large one would take time and memory: its
+    /// allocation counts as written by others instead.
+    pub fn assume_written(&self, addr: u64, size: u64) {
+        if size < LARGE {
+            return self.mark(addr, size, true);
+        }
+        let Some(offset) = self.offset_of(addr) else { return };
+        let mut a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((_, u)) = a.used.range_mut(..=offset).next_back() {
+            u.opaque = true;
+        }
+    }
+
+    /// Makes the bytes of an allocation that goes away undefined. What they take of the host is given back when there are
+    /// many, in time that depends only on the pages that were touched.
+    fn forget(&self, offset: u64, size: u64) {
+        if size < LARGE {
+            return self.mark(self.origin + offset, size, false);
+        }
+        // Only the bits of whole bytes belong to this allocation alone: starts and sizes are multiples of 256.
+        let bits = size.next_multiple_of(ALIGN) / 8;
+        // SAFETY: both ranges lie in private anonymous mappings, and nobody uses an allocation while it is freed.
+        unsafe {
+            zero_pages(self.written.as_ptr().cast_mut().add((offset / 8) as usize), bits as usize);
+            zero_pages(self.map.as_ptr().cast_mut().add(offset as usize), size as usize);
+        }
     }
 
     /// Records that bytes were written (or are undefined again). The range must be inside of memory.

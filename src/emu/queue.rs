@@ -8,6 +8,7 @@
 //! may wait for a queue, and work that needed them to go on would never end.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -24,17 +25,27 @@ enum Item<E> {
 
 struct State<E> {
     items: VecDeque<Item<E>>,
-    /// Items pushed, items finished.
+    /// Items pushed.
     pushed: u64,
-    finished: u64,
     error: Option<E>,
     started: bool,
     closed: bool,
+    /// The queue's thread waits for [`Shared::more`].
+    asleep: bool,
 }
 
 struct Shared<E> {
     state: Mutex<State<E>>,
-    changed: Condvar,
+    /// There is something to do.
+    more: Condvar,
+    /// Items finished. Waiting is rare, so the thread of the queue looks at `waiting` before it takes the lock.
+    finished: AtomicU64,
+    /// Threads in [`Queue::wait`].
+    waiting: AtomicU64,
+    /// An item was finished.
+    done: Condvar,
+    /// `State::error` is there.
+    failed: AtomicBool,
 }
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -62,8 +73,17 @@ impl<E: QueueError> Queue<E> {
     /// An empty queue.
     pub fn new() -> Queue<E> {
         let state =
-            State { items: VecDeque::new(), pushed: 0, finished: 0, error: None, started: false, closed: false };
-        Queue { shared: Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() }) }
+            State { items: VecDeque::new(), pushed: 0, error: None, started: false, closed: false, asleep: false };
+        Queue {
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                more: Condvar::new(),
+                finished: AtomicU64::new(0),
+                waiting: AtomicU64::new(0),
+                done: Condvar::new(),
+                failed: AtomicBool::new(false),
+            }),
+        }
     }
 
     /// Adds work. It is skipped when earlier work failed.
@@ -80,6 +100,7 @@ impl<E: QueueError> Queue<E> {
         let mut s = lock(&self.shared.state);
         s.items.push_back(item);
         s.pushed += 1;
+        let wake = s.asleep;
         if !s.started {
             s.started = true;
             let shared = self.shared.clone();
@@ -93,23 +114,39 @@ impl<E: QueueError> Queue<E> {
             }
         }
         drop(s);
-        self.shared.changed.notify_all();
+        if wake {
+            self.shared.more.notify_one();
+        }
     }
 
     /// Waits until everything pushed before is finished; the first error, if there was one.
     pub fn wait(&self) -> Result<(), E> {
-        let mut s = lock(&self.shared.state);
-        let target = s.pushed;
-        while s.finished < target {
-            s = self.shared.changed.wait(s).unwrap_or_else(|e| e.into_inner());
-        }
+        let mut s = self.finish();
+        self.shared.failed.store(false, Ordering::SeqCst);
         s.error.take().map_or(Ok(()), Err)
+    }
+
+    /// Waits like [`Queue::wait`] and leaves the error to who asks for it.
+    pub fn settle(&self) {
+        drop(self.finish());
+    }
+
+    fn finish(&self) -> MutexGuard<'_, State<E>> {
+        let shared = &*self.shared;
+        let mut s = lock(&shared.state);
+        let target = s.pushed;
+        shared.waiting.fetch_add(1, Ordering::SeqCst);
+        while shared.finished.load(Ordering::SeqCst) < target {
+            s = shared.done.wait(s).unwrap_or_else(|e| e.into_inner());
+        }
+        shared.waiting.fetch_sub(1, Ordering::SeqCst);
+        s
     }
 
     /// True when nothing is left to do.
     pub fn idle(&self) -> bool {
         let s = lock(&self.shared.state);
-        s.finished == s.pushed
+        self.shared.finished.load(Ordering::SeqCst) == s.pushed
     }
 
     /// Completes `event` when everything pushed before is finished.
@@ -129,7 +166,7 @@ impl<E: QueueError> Queue<E> {
 impl<E> Drop for Queue<E> {
     fn drop(&mut self) {
         lock(&self.shared.state).closed = true;
-        self.shared.changed.notify_all();
+        self.shared.more.notify_all();
     }
 }
 
@@ -142,36 +179,46 @@ fn work<E: QueueError>(shared: &Shared<E>) {
             if s.closed {
                 return;
             }
-            s = shared.changed.wait(s).unwrap_or_else(|e| e.into_inner());
+            s.asleep = true;
+            s = shared.more.wait(s).unwrap_or_else(|e| e.into_inner());
+            s.asleep = false;
         }
     }
 }
 
+/// Takes all items that are there, does them, and looks again.
 fn drain<E: QueueError>(shared: &Shared<E>) {
+    let mut batch = VecDeque::new();
     loop {
-        let mut s = lock(&shared.state);
-        let Some(item) = s.items.pop_front() else { return };
-        let failed = s.error.is_some();
-        drop(s);
-        let error = match item {
-            Item::Work(f) if failed => {
-                // What it holds is given back before anybody is told that it is finished.
-                drop(f);
-                None
-            }
-            Item::Work(f) => guarded(f),
-            Item::Marker(f) => guarded(|| {
-                f();
-                Ok(())
-            }),
-        };
-        let mut s = lock(&shared.state);
-        if s.error.is_none() {
-            s.error = error;
+        std::mem::swap(&mut batch, &mut lock(&shared.state).items);
+        if batch.is_empty() {
+            return;
         }
-        s.finished += 1;
-        drop(s);
-        shared.changed.notify_all();
+        for item in batch.drain(..) {
+            let error = match item {
+                Item::Work(f) if shared.failed.load(Ordering::SeqCst) => {
+                    // What it holds is given back before anybody is told that it is finished.
+                    drop(f);
+                    None
+                }
+                Item::Work(f) => guarded(f),
+                Item::Marker(f) => guarded(|| {
+                    f();
+                    Ok(())
+                }),
+            };
+            if let Some(e) = error {
+                let mut s = lock(&shared.state);
+                s.error.get_or_insert(e);
+                shared.failed.store(true, Ordering::SeqCst);
+            }
+            // Whoever begins to wait counts itself before it looks at this number: one of the two sees the other.
+            shared.finished.fetch_add(1, Ordering::SeqCst);
+            if shared.waiting.load(Ordering::SeqCst) > 0 {
+                drop(lock(&shared.state));
+                shared.done.notify_all();
+            }
+        }
     }
 }
 
@@ -275,7 +322,7 @@ pub fn pool() -> &'static rayon::ThreadPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     impl QueueError for String {
         fn panicked(message: String) -> String {

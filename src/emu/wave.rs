@@ -303,23 +303,31 @@ pub struct LaunchState {
     pub gws: std::sync::Mutex<[Gws; 64]>,
     /// Ticks when waves synchronise, in strict mode.
     pub clock: Clock,
+    /// Clocks of the device run in real time.
+    real_time: bool,
     gds: std::sync::OnceLock<Vec<std::sync::atomic::AtomicU8>>,
 }
 
 /// Bytes of global data share.
 pub const GDS_BYTES: usize = 1 << 16;
 
-impl Default for LaunchState {
-    fn default() -> Self {
+impl LaunchState {
+    /// The state at the start of a launch.
+    pub fn new(real_time: bool) -> LaunchState {
         LaunchState {
             gws: std::sync::Mutex::new([Gws::default(); 64]),
             clock: Clock::default(),
+            real_time,
             gds: std::sync::OnceLock::new(),
         }
     }
-}
 
-impl LaunchState {
+    /// Ticks of the device's constant clock of 100 MHz, if it runs.
+    pub fn ticks(&self) -> Option<u64> {
+        static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        self.real_time.then(|| (START.get_or_init(std::time::Instant::now).elapsed().as_nanos() / 10) as u64 + 1)
+    }
+
     /// Global data share, zero at first use; [`GDS_BYTES`] long.
     pub fn gds(&self) -> *mut u8 {
         let cells = self.gds.get_or_init(|| (0..GDS_BYTES).map(|_| std::sync::atomic::AtomicU8::new(0)).collect());
@@ -329,7 +337,7 @@ impl LaunchState {
 
 /// A wave.
 pub struct Wave {
-    /// Memory of the vector registers, zeroed lazily by the system.
+    /// Memory of the vector registers; goes back to [`take_file`]'s store.
     _file: Vec<u32>,
     /// The register file's first element, aligned for the host's widest vectors: row `r` begins at element `r * lanes`.
     base: *mut u32,
@@ -434,6 +442,34 @@ pub const SHARED_APERTURE: u32 = 0x0001_0000;
 /// High dword of the flat address range that means scratch.
 pub const PRIVATE_APERTURE: u32 = 0x0002_0000;
 
+thread_local! {
+    /// Register files of waves that are gone, for the next ones: short launches come by the thousand, and fresh memory
+    /// costs more than they do.
+    static FILES: std::cell::RefCell<Vec<Vec<u32>>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+/// Register files that a thread keeps.
+const KEPT_FILES: usize = 16;
+
+/// A register file of `size` dwords; what is in it is zero or what another wave left.
+fn take_file(size: usize) -> Vec<u32> {
+    let kept = FILES.with_borrow_mut(|f| f.iter().position(|v| v.len() == size).map(|i| f.swap_remove(i)));
+    kept.unwrap_or_else(|| vec![0; size])
+}
+
+impl Drop for Wave {
+    fn drop(&mut self) {
+        let file = std::mem::take(&mut self._file);
+        // The thread may be ending.
+        let _ = FILES.try_with(|f| {
+            if let Ok(mut f) = f.try_borrow_mut()
+                && f.len() < KEPT_FILES
+            {
+                f.push(file);
+            }
+        });
+    }
+}
+
 /// Pattern in registers that nobody has written: a quiet NaN, large as an integer.
 pub const POISON: u32 = 0x7fd0_dead;
 
@@ -457,7 +493,7 @@ impl Wave {
     /// A wave with registers for `rows` rows; everything else is set by the launch.
     pub fn new(lanes: usize, rows: usize, mem: View) -> Wave {
         let elements = rows * lanes;
-        let mut file = vec![0u32; elements + CHUNK];
+        let mut file = take_file(elements + CHUNK);
         let first = file.as_mut_ptr();
         // SAFETY: at most 15 elements further on, which were allocated in addition.
         let base = unsafe { first.add(first.align_offset(64)) };

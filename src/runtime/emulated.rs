@@ -4,7 +4,7 @@ use super::device::{
     Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, StreamId,
     check_code,
 };
-use super::queue::{Event, Queue, pool};
+use super::queue::{Event, Queue};
 use crate::codeobj::TargetId;
 use crate::emu::{self, EmuDevice, LaunchOptions};
 use barewave_isa::Target;
@@ -198,7 +198,7 @@ impl Device for EmulatedDevice {
         let kernarg = kernarg.to_vec();
         stream.queue.push(move || {
             let k = kernel.module.kernel(&kernel.name)?;
-            let done = pool().install(|| device.launch(&k, shape.grid, shape.block, &kernarg, &options));
+            let done = device.launch(&k, shape.grid, shape.block, &kernarg, &options);
             let mut stats = stats.lock().unwrap_or_else(|e| e.into_inner());
             let done = done.map_err(|f| DeviceError::Fault { fault: Box::new(f), launch: stats.len() })?;
             stats.push(LaunchStats { instructions: done.instructions });

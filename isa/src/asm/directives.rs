@@ -3,7 +3,7 @@
 use super::source::{plain, split, unquote};
 use super::state::{Outcome, State, section};
 use super::*;
-use crate::lex::ParseError;
+use crate::text::lex::ParseError;
 
 /// Most bytes that one directive may put.
 const MAX_FILL: i64 = 1 << 28;
@@ -269,7 +269,8 @@ impl State<'_> {
             _ => {}
         }
         let Some(&name) = KERNEL_DIRECTIVES.iter().find(|k| **k == d) else {
-            let near = KERNEL_DIRECTIVES.iter().min_by_key(|k| crate::target::distance(d, k)).copied().unwrap_or("");
+            let near =
+                KERNEL_DIRECTIVES.iter().min_by_key(|k| crate::model::target::distance(d, k)).copied().unwrap_or("");
             return fail(format!("unknown directive `.amdhsa_{d}`; did you mean `.amdhsa_{near}`?"));
         };
         if self.kernel.is_none() {

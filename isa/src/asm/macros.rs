@@ -6,7 +6,7 @@
 
 use super::source::{is_name, split, unquote};
 use super::state::{Outcome, State};
-use crate::lex::ParseError;
+use crate::text::lex::ParseError;
 use std::borrow::Cow;
 use std::collections::HashMap;
 

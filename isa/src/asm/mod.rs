@@ -9,6 +9,7 @@
 //! what starts with a dot, `state` the sections, symbols and what is still open.
 
 mod directives;
+pub(crate) mod disasm;
 mod macros;
 mod source;
 mod state;

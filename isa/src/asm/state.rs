@@ -2,8 +2,8 @@
 
 use super::source::{Start, start};
 use super::*;
-use crate::lex::{Base, Cursor, ParseError, Value};
-use crate::parse::{PLACEHOLDER, Patch};
+use crate::text::lex::{Base, Cursor, ParseError, Value};
+use crate::text::parse::{PLACEHOLDER, Patch};
 use crate::{Context, Inst, Operand, Raw, RegFile, parse_with};
 use smallvec::SmallVec;
 use std::borrow::Cow;

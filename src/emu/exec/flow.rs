@@ -2,7 +2,8 @@
 //!
 //! Source: "Vega", "RDNA2", "RDNA3" and "RDNA4" manuals, chapter "Program Flow Control" and the SOPP, SOPK and SOP1
 //! pseudocode; numbers and fields of hardware registers from S_GETREG_B32 and the MODE and STATUS tables of chapter
-//! "Kernel State". Clocks and SHADER_CYCLES count instructions of the wave, messages have no effect.
+//! "Kernel State". Clocks and SHADER_CYCLES count instructions of the wave or, where
+//! the launch asks for it, real time at 100 MHz; messages have no effect.
 
 use crate::fault::FaultKind;
 use crate::wave::{Ctl, Run, SCC, UOp, VCC, Wave};
@@ -61,14 +62,15 @@ fn hwreg(w: &Wave, id: u32) -> u32 {
         20 if q.flat_scratch_hwregs => w.flat_scratch as u32,
         21 if q.flat_scratch_hwregs => (w.flat_scratch >> 32) as u32,
         // SHADER_CYCLES.
-        29 => w.count as u32,
+        29 => now(w) as u32,
         _ => 0,
     }
 }
 
-/// Handler of a read from SHADER_CYCLES and friends: time is counted in instructions.
+/// What SHADER_CYCLES and friends read: the constant clock, or instructions of the wave.
 fn now(w: &Wave) -> u64 {
-    w.count
+    // SAFETY: the launch outlives its waves.
+    unsafe { &*w.launch }.ticks().unwrap_or(w.count)
 }
 
 fn set_hwreg(w: &mut Wave, id: u32, value: u32, mask: u32) {

@@ -8,6 +8,7 @@ use super::{Checker, Problem};
 use crate::exec::{smem, vmem};
 use crate::fault::FaultKind;
 use crate::launch::Launch;
+use crate::memory::Allocation;
 use crate::wave::{Lanes, Space, UOp, Wave};
 use barewave_isa::{Counter, Flags, Pipe, Quirk, Regs};
 
@@ -61,7 +62,10 @@ impl Checker {
             }
             Space::None => {}
             space => {
+                let mut last = None;
                 for (lane, p, size) in vmem::touched(w, uop) {
+                    // An access comes in pieces; it is aligned as its first one is.
+                    let first = last.replace(lane) != Some(lane);
                     let problem = |k| (k, Some(lane));
                     let Some(addr) = w.mem.address_of(p) else {
                         // A flat access to LDS.
@@ -71,7 +75,7 @@ impl Checker {
                         continue;
                     };
                     let align = uop.access.bytes.max(1) as u64;
-                    if f.info.flags.has(Flags::ATOMIC) && addr % align != 0 {
+                    if first && f.info.flags.has(Flags::ATOMIC) && addr % align != 0 {
                         return Err(problem(FaultKind::Misaligned { addr, align: align as u32 }));
                     }
                     let recorded = self.device_access(&actor, l, f, addr, size as u64, access).map_err(problem)?;
@@ -152,9 +156,17 @@ impl Checker {
         size: u64,
         access: Access,
     ) -> Result<bool, FaultKind> {
-        let n = self.allocations.partition_point(|a| a.start <= addr);
-        let found = n.checked_sub(1).map(|i| self.allocations[i]);
-        let Some(found) = found.filter(|a| addr + size <= a.start + a.size.next_multiple_of(4)) else {
+        let holder = |list: &[Allocation]| {
+            let found = list.partition_point(|a| a.start <= addr).checked_sub(1).map(|i| list[i]);
+            found.filter(|a| addr + size <= a.start + a.size.next_multiple_of(4))
+        };
+        let mut found = holder(&self.allocations);
+        if found.is_none() && l.options.services.attend.is_some() {
+            // The kernel may have asked for memory since the launch began.
+            self.allocations = l.memory.snapshot();
+            found = holder(&self.allocations);
+        }
+        let Some(found) = found else {
             let store = access == Access::Write;
             return Err(FaultKind::OutOfBounds { addr, size: size as u32, store });
         };

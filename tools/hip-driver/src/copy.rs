@@ -45,11 +45,13 @@ pub fn line(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyK
     copy_op(Rows::line(to), Rows::line(from), [size(bytes)?, 1, 1], kind)
 }
 
-fn rows(p: *const c_void, pitch: usize) -> Rows {
+/// See the function of the API.
+pub fn rows(p: *const c_void, pitch: usize) -> Rows {
     Rows { start: p.into(), pitch: pitch as u64, slice: 0 }
 }
 
-fn plane(to: Rows, from: Rows, width: usize, height: usize, kind: hipMemcpyKind) -> Result<Op> {
+/// See the function of the API.
+pub fn plane(to: Rows, from: Rows, width: usize, height: usize, kind: hipMemcpyKind) -> Result<Op> {
     if (to.pitch < width as u64 || from.pitch < width as u64) && height > 1 {
         return err(hipErrorInvalidPitchValue);
     }
@@ -166,11 +168,13 @@ pub fn set_op(to: Rows, value: u32, element: u32, extent: [u64; 3]) -> Result<Op
     Ok(Op::Set { to, value, element, extent })
 }
 
-fn set_line(p: *mut c_void, value: u32, element: u32, count: usize) -> Result<Op> {
+/// See the function of the API.
+pub fn set_line(p: *mut c_void, value: u32, element: u32, count: usize) -> Result<Op> {
     set_op(Rows::line(p), value, element, [size(count)? * u64::from(element), 1, 1])
 }
 
-fn set_plane(p: *mut c_void, pitch: usize, value: u32, element: u32, width: usize, height: usize) -> Result<Op> {
+/// See the function of the API.
+pub fn set_plane(p: *mut c_void, pitch: usize, value: u32, element: u32, width: usize, height: usize) -> Result<Op> {
     let bytes = size(width)? * u64::from(element);
     if (pitch as u64) < bytes && height > 1 {
         return err(hipErrorInvalidPitchValue);
@@ -178,12 +182,14 @@ fn set_plane(p: *mut c_void, pitch: usize, value: u32, element: u32, width: usiz
     set_op(rows(p, pitch), value, element, [bytes, size(height)?, 1])
 }
 
-fn set_block(p: hipPitchedPtr, value: c_int, extent: hipExtent) -> Result<Op> {
+/// See the function of the API.
+pub fn set_block(p: hipPitchedPtr, value: c_int, extent: hipExtent) -> Result<Op> {
     let to = Rows { start: p.ptr.into(), pitch: p.pitch as u64, slice: (p.pitch * p.ysize) as u64 };
     set_op(to, value as u32, 1, [size(extent.width)?, size(extent.height)?, size(extent.depth)?])
 }
 
 fn now(op: Op) -> Result {
+    crate::capture::check_default(std::ptr::null_mut())?;
     submit_and_wait(&state::current()?.default_stream, op)
 }
 
@@ -193,14 +199,21 @@ fn later(stream: hipStream_t, op: Op) -> Result {
 
 /// Copies from and to pageable host memory are done when the call returns, as HIP documents: the memory need not outlive
 /// it. Pinned and device memory is the program's promise.
-fn copy_later(stream: hipStream_t, to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind) -> Result {
-    let op = line(to, from, bytes, kind)?;
+pub fn copy_op_later(stream: hipStream_t, op: Op) -> Result {
     let s = state::stream(stream)?;
     let pageable = |p: u64| crate::memory::find(p).is_none();
-    if bytes > 0 && (pageable(to as u64) || pageable(from as u64)) && !crate::graph::is_capturing(&s) {
-        return submit_and_wait(&s, op);
+    match op {
+        Op::Copy { to, from, .. }
+            if (pageable(to.start.0) || pageable(from.start.0)) && !crate::capture::is_capturing(&s) =>
+        {
+            submit_and_wait(&s, op)
+        }
+        op => submit(&s, op),
     }
-    submit(&s, op)
+}
+
+fn copy_later(stream: hipStream_t, to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind) -> Result {
+    copy_op_later(stream, line(to, from, bytes, kind)?)
 }
 
 hip! {

@@ -1,24 +1,45 @@
 //! Devices: properties, attributes, contexts, peers.
 //!
-//! A compute unit of an emulated device is a thread of the host that runs workgroups.
+//! Devices report the compute units of the real cards; what runs workgroups are the threads of the host.
 
 use crate::api::{Code, INVALID, Result, err, get, put};
-use crate::state::{self, Device, device};
+use crate::state::{self, Device, device, lock};
 use crate::types::*;
 use barewave_emu::hip::code::*;
-use barewave_emu::queue::pool;
-use std::cell::Cell;
+use barewave_isa::Target;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
-/// Compute units of every device.
-pub fn compute_units() -> c_int {
-    pool().current_num_threads() as c_int
+/// Compute units of a device: those of the card, or what `BAREWAVE_COMPUTE_UNITS` says.
+pub fn compute_units(d: &Device) -> c_int {
+    d.compute_units as c_int
+}
+
+/// Compute units of the largest card of an architecture (`hardware.md` of the project has the products).
+pub fn usual_compute_units(target: Target) -> u32 {
+    match target.info().name {
+        "gfx803" | "gfx900" | "gfx906" | "gfx1201" => 64,
+        "gfx902" => 11,
+        "gfx908" => 120,
+        "gfx90a" => 104,
+        "gfx942" => 304,
+        "gfx950" | "gfx1250" => 256,
+        "gfx1030" => 80,
+        "gfx1010" | "gfx1031" | "gfx1151" => 40,
+        "gfx1100" => 96,
+        "gfx1101" => 60,
+        "gfx1035" | "gfx1103" => 12,
+        "gfx1036" => 2,
+        "gfx1150" => 16,
+        _ => 32,
+    }
 }
 
 /// Largest grid in x; y and z are counted in 16 bits of some packets.
 const MAX_GRID: [c_int; 3] = [c_int::MAX, 65535, 65535];
 const MAX_BLOCK: c_int = 1024;
+/// The constant clock that kernels read: 100 MHz.
+const CLOCK_KHZ: c_int = 100_000;
 
 /// What the structures and the attributes tell, once.
 struct Facts {
@@ -75,17 +96,19 @@ fn old_properties(d: &Device) -> hipDeviceProp_tR0000 {
         maxThreadsPerBlock: MAX_BLOCK,
         maxThreadsDim: [MAX_BLOCK; 3],
         maxGridSize: MAX_GRID,
-        clockRate: 1_000_000,
+        clockRate: CLOCK_KHZ,
         memoryClockRate: 1_000_000,
         memoryBusWidth: 64,
         totalConstMem: 65536,
         major: f.major,
         minor: f.minor,
-        multiProcessorCount: compute_units(),
+        multiProcessorCount: compute_units(d),
         maxThreadsPerMultiProcessor: f.threads,
-        clockInstructionRate: 1_000_000,
+        clockInstructionRate: CLOCK_KHZ,
         arch: ARCH_BITS,
         concurrentKernels: 1,
+        cooperativeLaunch: 1,
+        cooperativeMultiDeviceLaunch: 1,
         pciBusID: d.ordinal + 1,
         maxSharedMemoryPerMultiProcessor: f.lds,
         canMapHostMemory: 1,
@@ -115,17 +138,19 @@ fn properties(d: &Device) -> hipDeviceProp_tR0600 {
         maxThreadsPerBlock: MAX_BLOCK,
         maxThreadsDim: [MAX_BLOCK; 3],
         maxGridSize: MAX_GRID,
-        clockRate: 1_000_000,
+        clockRate: CLOCK_KHZ,
         totalConstMem: 65536,
         major: f.major,
         minor: f.minor,
         textureAlignment: 256,
         texturePitchAlignment: 256,
         deviceOverlap: 1,
-        multiProcessorCount: compute_units(),
+        multiProcessorCount: compute_units(d),
         canMapHostMemory: 1,
         surfaceAlignment: 256,
         concurrentKernels: 1,
+        cooperativeLaunch: 1,
+        cooperativeMultiDeviceLaunch: 1,
         pciBusID: d.ordinal + 1,
         asyncEngineCount: 1,
         unifiedAddressing: 1,
@@ -147,7 +172,7 @@ fn properties(d: &Device) -> hipDeviceProp_tR0600 {
         hostRegisterSupported: 1,
         memoryPoolsSupported: 1,
         maxSharedMemoryPerMultiProcessor: f.lds,
-        clockInstructionRate: 1_000_000,
+        clockInstructionRate: CLOCK_KHZ,
         arch: ARCH_BITS,
         isLargeBar: 1,
         ..Default::default()
@@ -197,9 +222,9 @@ fn attribute(d: &Device, which: c_uint) -> Result<c_int> {
         87 => p.warpSize,
         88 => p.memoryPoolsSupported,
         90 => p.hostRegisterSupported,
-        10000 | 10017 => p.clockInstructionRate,
+        10000 | 10017 => CLOCK_KHZ,
         10011 => p.isLargeBar,
-        10013 | 10016 | 10018 => 1,
+        10 | 11 | 89 | 10013 | 10016 | 10018 => 1,
         10019 => d.emu.target().info().max_vgprs as c_int,
         0..=92 | 10000..=10020 => 0,
         _ => return Err(INVALID),
@@ -225,19 +250,23 @@ unsafe fn put_text(place: *mut c_char, room: c_int, text: &str) -> Result {
     Ok(())
 }
 
-/// Limits that a program may set; nothing here depends on them.
-fn limit(which: c_uint) -> Result<usize> {
-    match which {
-        0 => Ok(1024),
-        1 => Ok(1 << 20),
-        2 => Ok(8 << 20),
-        _ => err(hipErrorUnsupportedLimit),
-    }
+/// Limits that a program may set, and what they are at first: stack of a workitem, printf's buffer, the heap of kernels.
+/// Stacks are as large as the kernel says, and printf and the heap take what they need; the numbers are kept for who asks.
+pub const LIMITS: [usize; 3] = [1024, 1 << 20, 8 << 20];
+/// Largest stack of a workitem, bytes: scratch of a wave has 13 bits of KiB.
+const MAX_STACK: usize = (8 << 20) / 64;
+
+/// Flags of devices: how to wait (one of spin, yield, block, or by itself), mapped host memory, local memory kept.
+fn check_flags(flags: c_uint) -> Result<c_uint> {
+    let waiting = flags & 7;
+    if flags & !0x1f != 0 || waiting.count_ones() > 1 { Err(INVALID) } else { Ok(flags) }
 }
 
-thread_local! {
-    /// Flags of `hipSetDeviceFlags`, kept for who asks.
-    static FLAGS: Cell<c_uint> = const { Cell::new(0) };
+fn reset(d: &Device) {
+    let _ = d.synchronize();
+    d.fault.store(0, Ordering::Release);
+    d.flags.store(0, Ordering::Release);
+    *lock(&d.limits) = LIMITS;
 }
 
 fn check_peer(peer: c_int) -> Result {
@@ -310,26 +339,35 @@ hip! {
         put(place, choose(&wanted)?)
     }
     fn hipDeviceSynchronize() {
-        state::current()?.synchronize()
+        let d = state::current()?;
+        crate::capture::check_device(d.ordinal)?;
+        d.synchronize()
     }
     fn hipDeviceReset() {
-        let d = state::current()?;
-        let _ = d.synchronize();
-        d.fault.store(0, Ordering::Release);
+        reset(state::current()?);
         Ok(())
     }
     fn hipSetDeviceFlags(flags: c_uint) {
-        FLAGS.set(flags);
+        state::current()?.flags.store(check_flags(flags)?, Ordering::Release);
         Ok(())
     }
     fn hipGetDeviceFlags(flags: *mut c_uint) {
-        put(flags, FLAGS.get())
+        put(flags, state::current()?.flags.load(Ordering::Acquire))
     }
     fn hipDeviceGetLimit(value: *mut usize, which: c_uint) {
-        put(value, limit(which)?)
+        if value.is_null() {
+            return Err(INVALID);
+        }
+        let limits = *lock(&state::current()?.limits);
+        put(value, *limits.get(which as usize).ok_or(Code(hipErrorUnsupportedLimit))?)
     }
-    fn hipDeviceSetLimit(which: c_uint, _value: usize) {
-        limit(which).map(drop)
+    fn hipDeviceSetLimit(which: c_uint, value: usize) {
+        let d = state::current()?;
+        if which == 0 && value > MAX_STACK {
+            return Err(INVALID);
+        }
+        *lock(&d.limits).get_mut(which as usize).ok_or(Code(hipErrorUnsupportedLimit))? = value;
+        Ok(())
     }
     fn hipDeviceSetCacheConfig(_config: c_uint) {
         Ok(())
@@ -388,17 +426,17 @@ hip! {
         less.map(drop).map_err(|_| Code(hipErrorInvalidContext))
     }
     fn hipDevicePrimaryCtxReset(d: hipDevice_t) {
-        let d = device(d)?;
-        let _ = d.synchronize();
-        d.fault.store(0, Ordering::Release);
+        reset(device(d)?);
         Ok(())
     }
-    fn hipDevicePrimaryCtxSetFlags(d: hipDevice_t, _flags: c_uint) {
-        device(d).map(drop)
+    fn hipDevicePrimaryCtxSetFlags(d: hipDevice_t, flags: c_uint) {
+        device(d)?.flags.store(check_flags(flags)?, Ordering::Release);
+        Ok(())
     }
     fn hipDevicePrimaryCtxGetState(d: hipDevice_t, flags: *mut c_uint, active: *mut c_int) {
-        let users = device(d)?.context_users.load(Ordering::Acquire);
-        put(flags, 0)?;
+        let d = device(d)?;
+        let users = d.context_users.load(Ordering::Acquire);
+        put(flags, d.flags.load(Ordering::Acquire))?;
         put(active, c_int::from(users > 0))
     }
     fn hipCtxCreate(place: *mut hipCtx_t, _flags: c_uint, d: hipDevice_t) {

@@ -2,6 +2,7 @@
 
 use crate::api::{Result, err, put};
 use crate::state;
+use crate::types::hipChannelFormatDesc;
 use barewave_emu::hip::code::*;
 use barewave_emu::hip::{error_name, error_text, errors};
 use std::collections::BTreeMap;
@@ -86,6 +87,22 @@ fn address_of(name: &CStr) -> *mut c_void {
         libc::dlclose(library);
         found
     }
+}
+
+/// Names of functions by the numbers of AMD's tracer: there is no tracer here.
+#[unsafe(no_mangle)]
+pub extern "C" fn hipApiName(_id: u32) -> *const c_char {
+    c"unknown".as_ptr()
+}
+
+/// Takes a tracer's callback, which is never called.
+#[unsafe(no_mangle)]
+pub extern "C" fn hipRegisterTracerCallback(_callback: *const c_void) {}
+
+/// Describes a texel.
+#[unsafe(no_mangle)]
+pub extern "C" fn hipCreateChannelDesc(x: c_int, y: c_int, z: c_int, w: c_int, kind: c_uint) -> hipChannelFormatDesc {
+    hipChannelFormatDesc { channels: [x, y, z, w], kind }
 }
 
 fn proc_address(symbol: *const c_char, place: *mut *mut c_void) -> Result {

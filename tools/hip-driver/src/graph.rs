@@ -1,30 +1,77 @@
-//! Graphs: operations with dependencies, built node by node or by capturing streams, launched as a whole.
+//! Graphs: operations with dependencies, built node by node or by capturing streams (`crate::capture`), launched as a
+//! whole.
 //!
 //! A graph that is instantiated is put in an order that respects its edges; a launch puts the operations into the stream
-//! in that order. Capturing a stream keeps what would go into it as nodes, each after the one before. An event that is
-//! recorded in such a stream carries the place, and another stream that waits for it is captured into the same graph.
+//! in that order. What an instance does can be changed node by node, or as a whole from a graph of the same shape.
 
 use crate::api::{Code, INVALID, Result, err, get, put};
+use crate::graph_memory::GraphMemory;
+use crate::memory::Kind;
 use crate::op::{Op, submit};
-use crate::state::{self, EXECS, EventEntry, GRAPHS, NODES, Stream, lock};
+use crate::state::{self, EVENTS, EXECS, GRAPHS, NODES, lock};
 use crate::types::*;
+use crate::user_object::Objects;
 use barewave_emu::hip::code::*;
-use std::collections::BTreeSet;
-use std::ffi::{c_char, c_uint};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CStr, c_char, c_uint};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+
+/// What a node is.
+#[derive(Clone)]
+pub enum Content {
+    /// An operation.
+    Op(Op),
+    /// Another graph, and its handle.
+    Child(Shared, u64),
+    /// Writes of and waits for numbers, as they were given.
+    Batch(Vec<Op>, Raw<Vec<hipStreamBatchMemOpParams>>),
+}
+
+impl Content {
+    /// `hipGraphNodeType`.
+    pub fn kind(&self) -> u32 {
+        match self {
+            Content::Op(op) => kind_of(op),
+            Content::Child(..) => 4,
+            Content::Batch(..) => 14,
+        }
+    }
+
+    /// What it does.
+    pub fn op(&self) -> Result<Op> {
+        Ok(match self {
+            Content::Op(op) => op.clone(),
+            Content::Child(g, _) => Op::Child(Arc::new(lock(g).steps()?.into_iter().map(|s| s.op).collect())),
+            Content::Batch(ops, _) => Op::Child(Arc::new(ops.clone())),
+        })
+    }
+}
 
 /// A node.
 #[derive(Clone)]
 pub struct Node {
-    /// What it does.
-    pub op: Op,
-    /// `hipGraphNodeType`.
-    pub kind: u32,
+    /// What it is.
+    pub content: Content,
+    /// The description of a copy that the caller gave, for who asks.
+    pub given: Option<Raw<Given>>,
+    /// Attributes of a kernel, kept for who asks.
+    pub attributes: BTreeMap<u32, [u8; 64]>,
     /// Nodes that come before, by number.
     pub after: BTreeSet<usize>,
     /// Handle; null until somebody asks.
     pub handle: u64,
+}
+
+/// A description that a caller gave.
+#[derive(Clone, Copy)]
+pub enum Given {
+    /// Of a copy.
+    Runtime(hipMemcpy3DParms),
+    /// Of a copy, by the driver API.
+    Driver(HIP_MEMCPY3D),
+    /// Of an allocation.
+    Memory(hipMemAllocNodeParams),
 }
 
 /// A graph. Nodes keep their numbers; removed ones leave a hole.
@@ -36,26 +83,51 @@ pub struct Graph {
     pub cloned_from: Option<u64>,
     /// Identity, for clones.
     pub identity: u64,
+    /// User objects that it holds.
+    pub objects: Objects,
+    /// There while it is instantiated.
+    pub instance: Weak<()>,
+}
+
+/// A node of an instantiated graph.
+#[derive(Clone)]
+pub struct Step {
+    /// Number of the node.
+    pub number: usize,
+    /// `hipGraphNodeType`.
+    pub kind: u32,
+    /// What it does.
+    pub op: Op,
+    /// It is done, or passed over.
+    pub enabled: bool,
+    /// Positions of the steps before it.
+    pub after: BTreeSet<usize>,
 }
 
 /// An instantiated graph.
 pub struct Exec {
-    /// Operations in order, with the number of their node.
-    pub ops: Vec<(usize, Op)>,
+    /// In order.
+    pub steps: Vec<Step>,
+    /// Of the graph.
+    pub identity: u64,
+    /// Flags it was made with.
+    pub flags: u64,
+    /// User objects that it holds.
+    pub _objects: Objects,
+    /// Tells the graph that it is instantiated.
+    pub _instance: Arc<()>,
 }
 
-/// A place in a graph under capture.
-#[derive(Clone)]
-pub struct Capturing {
-    /// The graph.
-    pub graph: Arc<Mutex<Graph>>,
-    /// What the next node comes after.
-    pub last: BTreeSet<usize>,
-    /// Number of the stream in which the capture began.
-    pub origin: u64,
-    /// Number of the capture.
-    pub id: u64,
+impl Exec {
+    /// The kernel, copy or fill that a node of this instance's graph is.
+    fn own_step(&mut self, number: usize, identity: u64) -> Option<&mut Step> {
+        let own = self.identity == identity;
+        self.steps.iter_mut().find(|s| own && s.number == number && s.kind <= 2)
+    }
 }
+
+/// Memory that is still there from the launch before is freed.
+const AUTO_FREE: u64 = 1;
 
 pub type Shared = Arc<Mutex<Graph>>;
 
@@ -70,22 +142,33 @@ pub fn kind_of(op: &Op) -> u32 {
         Op::Empty => 5,
         Op::Wait(_) => 6,
         Op::Record(_) => 7,
+        Op::Alloc(_) => 10,
         Op::Free(_) => 11,
         Op::Write { .. } | Op::Until { .. } => 14,
     }
 }
 
 impl Graph {
-    fn new() -> Graph {
+    /// An empty graph.
+    pub fn new() -> Graph {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Graph { identity: NEXT.fetch_add(1, Ordering::Relaxed), ..Graph::default() }
     }
 
     /// Adds a node.
-    pub fn add(&mut self, op: Op, after: BTreeSet<usize>) -> usize {
-        let kind = kind_of(&op);
-        self.nodes.push(Some(Node { op, kind, after, handle: 0 }));
+    pub fn add(&mut self, content: Content, after: BTreeSet<usize>) -> usize {
+        self.nodes.push(Some(Node { content, given: None, attributes: BTreeMap::new(), after, handle: 0 }));
         self.nodes.len() - 1
+    }
+
+    /// It allocates or frees memory: then it has one instance at a time, is not copied, and keeps its edges.
+    pub fn allocates(&self) -> bool {
+        self.nodes.iter().flatten().any(|n| matches!(n.content.kind(), 10 | 11))
+    }
+
+    /// A node.
+    pub fn node(&mut self, number: usize) -> Result<&mut Node> {
+        self.nodes.get_mut(number).and_then(Option::as_mut).ok_or(INVALID)
     }
 
     /// Numbers of the nodes.
@@ -113,14 +196,20 @@ impl Graph {
         Ok(order)
     }
 
-    /// The operations in order.
-    pub fn ops(&self) -> Result<Vec<(usize, Op)>> {
+    /// What an instance does.
+    pub fn steps(&self) -> Result<Vec<Step>> {
         let order = self.order()?;
-        Ok(order.into_iter().filter_map(|i| Some((i, self.nodes[i].as_ref()?.op.clone()))).collect())
+        let position: BTreeMap<usize, usize> = order.iter().enumerate().map(|(at, n)| (*n, at)).collect();
+        let step = |number: usize| {
+            let n = self.nodes[number].as_ref().ok_or(INVALID)?;
+            let after = n.after.iter().filter_map(|a| position.get(a).copied()).collect();
+            Ok(Step { number, kind: n.content.kind(), op: n.content.op()?, enabled: true, after })
+        };
+        order.into_iter().map(step).collect()
     }
 
     /// Everything that comes before some nodes, and themselves.
-    fn before(&self, last: &BTreeSet<usize>) -> BTreeSet<usize> {
+    pub fn before(&self, last: &BTreeSet<usize>) -> BTreeSet<usize> {
         let mut seen = BTreeSet::new();
         let mut left: Vec<usize> = last.iter().copied().collect();
         while let Some(i) = left.pop() {
@@ -166,10 +255,9 @@ pub unsafe fn numbers(shared: &Shared, list: *const hipGraphNode_t, count: usize
     for i in 0..count {
         // SAFETY: the caller's promise.
         let (of, n) = node(unsafe { get(list.add(i))? })?;
-        if !Arc::ptr_eq(&of, shared) {
+        if !Arc::ptr_eq(&of, shared) || !out.insert(n) {
             return Err(INVALID);
         }
-        out.insert(n);
     }
     Ok(out)
 }
@@ -199,55 +287,87 @@ unsafe fn edges(
     Ok(out)
 }
 
-/// True while a stream is captured.
-pub fn is_capturing(stream: &Stream) -> bool {
-    lock(&stream.capture).is_some()
-}
-
-/// Keeps an operation as node when its stream is captured.
-pub fn keep(stream: &Stream, op: &Op) -> Result<bool> {
-    let mut capture = lock(&stream.capture);
-    let Some(c) = capture.as_mut() else { return Ok(false) };
-    let number = lock(&c.graph).add(op.clone(), c.last.clone());
-    c.last = BTreeSet::from([number]);
-    Ok(true)
-}
-
-/// Records an event: in a stream under capture it carries the place.
-pub fn record(stream: &Arc<Stream>, event: Arc<EventEntry>) -> Result {
-    let capture = lock(&stream.capture).clone();
-    let captured = capture.is_some();
-    *lock(&event.captured) = capture;
-    if captured { Ok(()) } else { submit(stream, Op::Record(event)) }
-}
-
-/// Lets a stream wait for an event that was recorded under capture; false when it was not.
-pub fn join(stream: &Stream, event: &EventEntry) -> Result<bool> {
-    let place = lock(&event.captured).clone();
-    let mut capture = lock(&stream.capture);
-    match (place, capture.as_mut()) {
-        (None, None) => Ok(false),
-        (None, Some(_)) => err(hipErrorStreamCaptureIsolation),
-        (Some(p), Some(c)) if Arc::ptr_eq(&p.graph, &c.graph) => {
-            c.last.extend(p.last);
-            Ok(true)
-        }
-        (Some(_), Some(_)) => err(hipErrorStreamCaptureMerge),
-        (Some(p), None) => {
-            *capture = Some(p);
-            Ok(true)
-        }
+/// Forgets the handles of a graph's nodes, and of the graphs in it.
+fn forget(g: &Shared) {
+    NODES.retain(|(of, _)| !Arc::ptr_eq(of, g));
+    let children: Vec<(Shared, u64)> = {
+        let g = lock(g);
+        let child = |n: &Node| match &n.content {
+            Content::Child(inner, handle) => Some((inner.clone(), *handle)),
+            _ => None,
+        };
+        g.nodes.iter().flatten().filter_map(child).collect()
+    };
+    for (inner, handle) in children {
+        GRAPHS.remove(handle as hipGraph_t);
+        forget(&inner);
     }
 }
 
-unsafe fn instantiate(place: *mut hipGraphExec_t, handle: hipGraph_t) -> Result {
+fn instantiate(place: *mut hipGraphExec_t, handle: hipGraph_t, flags: u64) -> Result {
     let g = graph(handle)?;
-    let ops = lock(&g).ops()?;
-    if place.is_null() {
+    // One flag at most.
+    if place.is_null() || !matches!(flags, 0 | 1 | 2 | 4 | 8) {
         return Err(INVALID);
     }
+    let mut g = lock(&g);
+    if g.allocates() && g.instance.strong_count() > 0 {
+        return err(hipErrorNotSupported);
+    }
+    let instance = Arc::new(());
+    g.instance = Arc::downgrade(&instance);
+    let (steps, objects) = (g.steps()?, g.objects.clone());
+    let exec = Exec { steps, identity: g.identity, flags, _objects: objects, _instance: instance };
     // SAFETY: not null, and the caller's word.
-    unsafe { put(place, EXECS.add(Arc::new(Mutex::new(Exec { ops })))) }
+    unsafe { put(place, EXECS.add(Arc::new(Mutex::new(exec)))) }
+}
+
+/// What a launch of an instance puts into its stream.
+fn launch_ops(exec: &Exec) -> Result<Vec<Op>> {
+    fn memory(op: &Op) -> Vec<&Arc<GraphMemory>> {
+        match op {
+            Op::Alloc(m) => vec![m],
+            Op::Child(ops) => ops.iter().flat_map(memory).collect(),
+            _ => Vec::new(),
+        }
+    }
+    let done = || exec.steps.iter().filter(|s| s.enabled).map(|s| &s.op);
+    // Memory that a launch allocates has to be freed before the next one.
+    if exec.flags & AUTO_FREE == 0 && done().flat_map(memory).any(|m| m.live()) {
+        return Err(INVALID);
+    }
+    Ok(done().cloned().collect())
+}
+
+/// Which sides of a copy are on a device.
+pub fn directions(op: &Op) -> Option<(bool, bool)> {
+    let on_device = |r: &crate::op::Rows| crate::memory::find(r.start.0).is_some_and(|a| a.kind == Kind::Device);
+    match op {
+        Op::Copy { to, from, .. } => Some((on_device(to), on_device(from))),
+        _ => None,
+    }
+}
+
+/// What came of an update of an instance (`hipGraphExecUpdateResult`), and the node to blame.
+fn update(exec: &mut Exec, new: Vec<Step>) -> (c_uint, Option<usize>) {
+    if exec.steps.len() != new.len() {
+        return (2, None);
+    }
+    for (old, new) in exec.steps.iter().zip(&new) {
+        if old.kind != new.kind {
+            return (3, Some(new.number));
+        }
+        if old.after != new.after {
+            return (2, Some(new.number));
+        }
+        if directions(&old.op) != directions(&new.op) {
+            return (5, Some(new.number));
+        }
+    }
+    for (old, new) in exec.steps.iter_mut().zip(new) {
+        old.op = new.op;
+    }
+    (0, None)
 }
 
 /// Writes a list of handles the way these functions do: with a null list only the number, else at most as many.
@@ -276,15 +396,19 @@ hip! {
         put(place, GRAPHS.add(Arc::new(Mutex::new(Graph::new()))))
     }
     fn hipGraphDestroy(handle: hipGraph_t) {
-        let g = GRAPHS.remove(handle).ok_or(INVALID)?;
-        NODES.retain(|(of, _)| !Arc::ptr_eq(of, &g));
+        forget(&GRAPHS.remove(handle).ok_or(INVALID)?);
         Ok(())
     }
     fn hipGraphClone(place: *mut hipGraph_t, handle: hipGraph_t) {
         let original = graph(handle)?;
         let mut copy = lock(&original).clone();
+        if copy.allocates() {
+            return err(hipErrorNotSupported);
+        }
+        copy.instance = Weak::new();
         let identity = copy.identity;
         copy.nodes.iter_mut().flatten().for_each(|n| n.handle = 0);
+        copy.objects = Objects::default();
         copy.identity = Graph::new().identity;
         copy.cloned_from = Some(identity);
         put(place, GRAPHS.add(Arc::new(Mutex::new(copy))))
@@ -306,10 +430,24 @@ hip! {
         if !text.is_null() && size > 0 {
             put(text, 0)?;
         }
-        instantiate(place, handle)
+        instantiate(place, handle, 0)
     }
-    fn hipGraphInstantiateWithFlags(place: *mut hipGraphExec_t, handle: hipGraph_t, _flags: u64) {
-        instantiate(place, handle)
+    fn hipGraphInstantiateWithFlags(place: *mut hipGraphExec_t, handle: hipGraph_t, flags: u64) {
+        instantiate(place, handle, flags)
+    }
+    fn hipGraphInstantiateWithParams(place: *mut hipGraphExec_t, handle: hipGraph_t,
+        params: *mut hipGraphInstantiateParams) {
+        let mut p = get(params)?;
+        let result = instantiate(place, handle, p.flags);
+        p.error_node = std::ptr::null_mut();
+        p.result = c_uint::from(result.is_err());
+        put(params, p)?;
+        result
+    }
+    fn hipGraphExecGetFlags(exec: hipGraphExec_t, flags: *mut u64) {
+        let e = EXECS.get(exec).ok_or(INVALID)?;
+        let f = lock(&e).flags;
+        put(flags, f)
     }
     fn hipGraphExecDestroy(exec: hipGraphExec_t) {
         EXECS.remove(exec).map(drop).ok_or(INVALID)
@@ -320,25 +458,19 @@ hip! {
     }
     fn hipGraphLaunch(exec: hipGraphExec_t, stream: hipStream_t) {
         let e = EXECS.get(exec).ok_or(INVALID)?;
-        let ops: Vec<Op> = lock(&e).ops.iter().map(|(_, op)| op.clone()).collect();
-        submit(&state::stream(stream)?, Op::Child(Arc::new(ops)))
+        let s = state::stream(stream)?;
+        let ops = launch_ops(&lock(&e))?;
+        submit(&s, Op::Child(Arc::new(ops)))
     }
     fn hipGraphExecUpdate(exec: hipGraphExec_t, handle: hipGraph_t, error: *mut hipGraphNode_t, result: *mut c_uint) {
         let (e, g) = (EXECS.get(exec).ok_or(INVALID)?, graph(handle)?);
-        let ops = lock(&g).ops()?;
-        let mut e = lock(&e);
-        let same = e.ops.len() == ops.len()
-            && e.ops.iter().zip(&ops).all(|(a, b)| a.0 == b.0 && kind_of(&a.1) == kind_of(&b.1));
+        let steps = lock(&g).steps()?;
+        let (outcome, blamed) = update(&mut lock(&e), steps);
+        put(result, outcome)?;
         if !error.is_null() {
-            put(error, std::ptr::null_mut())?;
+            put(error, blamed.map_or(std::ptr::null_mut(), |n| node_handle(&g, n)))?;
         }
-        // 2: the topology changed.
-        put(result, if same { 0 } else { 2 })?;
-        if !same {
-            return err(hipErrorGraphExecUpdateFailure);
-        }
-        e.ops = ops;
-        Ok(())
+        if outcome == 0 { Ok(()) } else { err(hipErrorGraphExecUpdateFailure) }
     }
 
     fn hipGraphGetNodes(handle: hipGraph_t, list: *mut hipGraphNode_t, count: *mut usize) {
@@ -390,13 +522,16 @@ hip! {
     }
     fn hipGraphNodeGetType(handle: hipGraphNode_t, kind: *mut c_uint) {
         let (g, number) = node(handle)?;
-        let found = lock(&g).nodes[number].as_ref().map(|n| n.kind);
-        put(kind, found.ok_or(INVALID)?)
+        let found = lock(&g).node(number)?.content.kind();
+        put(kind, found)
     }
     fn hipGraphDestroyNode(handle: hipGraphNode_t) {
         let (g, number) = node(handle)?;
-        NODES.remove(handle);
         let mut g = lock(&g);
+        if g.allocates() {
+            return err(hipErrorNotSupported);
+        }
+        NODES.remove(handle);
         g.nodes[number] = None;
         g.nodes.iter_mut().flatten().for_each(|n| {
             n.after.remove(&number);
@@ -405,85 +540,104 @@ hip! {
     }
     fn hipGraphAddDependencies(handle: hipGraph_t, from: *const hipGraphNode_t, to: *const hipGraphNode_t,
         count: usize) {
-        for (from, to) in edges(handle, from, to, count)? {
-            if from == to {
+        let list = edges(handle, from, to, count)?;
+        let g = graph(handle)?;
+        let mut g = lock(&g);
+        // All of them or none: an edge that is there already, or twice in the list, is refused.
+        let mut seen = BTreeSet::new();
+        for &(from, to) in &list {
+            if from == to || !seen.insert((from, to)) || g.node(to)?.after.contains(&from) {
                 return Err(INVALID);
             }
-            if let Some(n) = &mut lock(&*graph(handle)?).nodes[to] {
-                n.after.insert(from);
-            }
+        }
+        for (from, to) in list {
+            g.node(to)?.after.insert(from);
         }
         Ok(())
     }
     fn hipGraphRemoveDependencies(handle: hipGraph_t, from: *const hipGraphNode_t, to: *const hipGraphNode_t,
         count: usize) {
-        for (from, to) in edges(handle, from, to, count)? {
-            if let Some(n) = &mut lock(&*graph(handle)?).nodes[to] {
-                n.after.remove(&from);
+        let list = edges(handle, from, to, count)?;
+        let g = graph(handle)?;
+        let mut g = lock(&g);
+        if g.allocates() && !list.is_empty() {
+            return err(hipErrorNotSupported);
+        }
+        let mut seen = BTreeSet::new();
+        for &(from, to) in &list {
+            if !seen.insert((from, to)) || !g.node(to)?.after.contains(&from) {
+                return Err(INVALID);
             }
+        }
+        for (from, to) in list {
+            g.node(to)?.after.remove(&from);
         }
         Ok(())
     }
+    fn hipGraphNodeSetEnabled(exec: hipGraphExec_t, handle: hipGraphNode_t, enabled: c_uint) {
+        let (e, (g, number)) = (EXECS.get(exec).ok_or(INVALID)?, node(handle)?);
+        let identity = lock(&g).identity;
+        let mut e = lock(&e);
+        // Kernels, copies, fills.
+        let step = e.own_step(number, identity).ok_or(INVALID)?;
+        step.enabled = enabled != 0;
+        Ok(())
+    }
+    fn hipGraphNodeGetEnabled(exec: hipGraphExec_t, handle: hipGraphNode_t, enabled: *mut c_uint) {
+        let (e, (g, number)) = (EXECS.get(exec).ok_or(INVALID)?, node(handle)?);
+        let identity = lock(&g).identity;
+        let mut e = lock(&e);
+        let step = e.own_step(number, identity).ok_or(INVALID)?;
+        put(enabled, c_uint::from(step.enabled))
+    }
+    fn hipGraphDebugDotPrint(handle: hipGraph_t, path: *const c_char, _flags: c_uint) {
+        let g = graph(handle)?;
+        if path.is_null() {
+            return Err(INVALID);
+        }
+        let text = dot(&lock(&g));
+        let path = CStr::from_ptr(path).to_string_lossy().into_owned();
+        std::fs::write(&path, text).map_err(|e| {
+            crate::api::log(&format!("{path}: {e}"));
+            Code(hipErrorOperatingSystem)
+        })
+    }
+}
 
-    fn hipStreamBeginCapture(stream: hipStream_t, mode: c_uint) {
-        let s = state::stream(stream)?;
-        if mode > 2 {
-            return Err(INVALID);
-        }
-        // The default stream cannot be captured.
-        if (stream as u64) <= 2 {
-            return err(hipErrorStreamCaptureUnsupported);
-        }
-        let mut capture = lock(&s.capture);
-        if capture.is_some() {
-            return err(hipErrorIllegalState);
-        }
-        let g = Graph::new();
-        let id = g.identity;
-        *capture = Some(Capturing { graph: Arc::new(Mutex::new(g)), last: BTreeSet::new(), origin: s.number, id });
-        Ok(())
-    }
-    fn hipStreamEndCapture(stream: hipStream_t, place: *mut hipGraph_t) {
-        let s = state::stream(stream)?;
-        let c = lock(&s.capture).clone().ok_or(Code(hipErrorIllegalState))?;
-        if c.origin != s.number {
-            return err(hipErrorStreamCaptureUnmatched);
-        }
-        for d in state::devices() {
-            for other in d.all_streams() {
-                let mut capture = lock(&other.capture);
-                if capture.as_ref().is_some_and(|o| Arc::ptr_eq(&o.graph, &c.graph)) {
-                    *capture = None;
-                }
-            }
-        }
-        let unjoined = {
-            let g = lock(&c.graph);
-            g.before(&c.last).len() != g.numbers().len()
+/// A graph in the language of Graphviz.
+fn dot(g: &Graph) -> String {
+    const KINDS: [&str; 12] = [
+        "kernel",
+        "memcpy",
+        "memset",
+        "host",
+        "graph",
+        "empty",
+        "wait event",
+        "record event",
+        "signal",
+        "wait",
+        "allocate",
+        "free",
+    ];
+    let mut text = String::from("digraph dot {\n");
+    for i in g.numbers() {
+        let Some(n) = &g.nodes[i] else { continue };
+        let kind = KINDS.get(n.content.kind() as usize).copied().unwrap_or("memory operations");
+        let name = match &n.content {
+            Content::Op(Op::Kernel(spec)) => spec.function.c_name().to_string_lossy().into_owned(),
+            _ => String::new(),
         };
-        if unjoined {
-            put(place, std::ptr::null_mut())?;
-            return err(hipErrorStreamCaptureUnjoined);
-        }
-        put(place, GRAPHS.add(c.graph))
-    }
-    fn hipStreamIsCapturing(stream: hipStream_t, status: *mut c_uint) {
-        put(status, c_uint::from(is_capturing(&*state::stream(stream)?)))
-    }
-    fn hipStreamGetCaptureInfo(stream: hipStream_t, status: *mut c_uint, id: *mut u64) {
-        let s = state::stream(stream)?;
-        let c = lock(&s.capture).clone();
-        put(status, c_uint::from(c.is_some()))?;
-        match c {
-            Some(c) if !id.is_null() => put(id, c.id),
-            _ => Ok(()),
+        let label = format!("{i} {kind} {name}");
+        text.push_str(&format!("  n{i} [shape=box, label={:?}];\n", label.trim_end()));
+        for before in &n.after {
+            text.push_str(&format!("  n{before} -> n{i};\n"));
         }
     }
-    fn hipThreadExchangeStreamCaptureMode(mode: *mut c_uint) {
-        // No call is forbidden during a capture, so that every mode is the relaxed one.
-        if get(mode)? > 2 {
-            return Err(INVALID);
-        }
-        put(mode, 2)
-    }
+    text + "}\n"
+}
+
+/// The handle of an event.
+pub fn event_handle(event: &Arc<state::EventEntry>) -> hipEvent_t {
+    EVENTS.find(|e| Arc::ptr_eq(e, event)).unwrap_or(std::ptr::null_mut())
 }

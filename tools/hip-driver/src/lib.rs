@@ -8,7 +8,9 @@
 //! | `BAREWAVE_TARGET` | devices: `gfx942` (default), `gfx1100,gfx90a:xnack+`, `mi300x` |
 //! | `BAREWAVE_STRICT=1` | every launch is checked for undefined behaviour |
 //! | `BAREWAVE_MEMORY` | memory of a device in GiB (192) |
+//! | `BAREWAVE_COMPUTE_UNITS` | compute units that every device says it has (those of the real card) |
 //! | `BAREWAVE_TIMEOUT` | seconds after which a kernel that still runs is stopped (600), 0 for never |
+//! | `BAREWAVE_CLOCK` | `real` (default): clocks of kernels run at 100 MHz; `deterministic`: they count instructions |
 //! | `BAREWAVE_LOG` | 0 nothing, 1 faults and unsupported calls (default), 3 every call; `AMD_LOG_LEVEL` counts likewise |
 //!
 //! **How it works.** All devices share one unified address space: device addresses are host addresses, so that managed
@@ -18,6 +20,9 @@
 //! (`state`): a wrong one gives an error, never a crash. A kernel fault is reported on stderr with all the emulator
 //! knows, and the device then returns `hipErrorIllegalAddress` or `hipErrorLaunchFailure` until it is reset.
 //!
+//! Compiling at run time (hiprtc), BLAS (hipBLAS) and the code object manager (comgr) are libraries of their own and not
+//! here: compile kernels ahead, with barewave or clang.
+//!
 //! What HIP has and this library has not returns `hipErrorNotSupported` with one line on stderr (`unsupported`).
 
 #![allow(non_camel_case_types, non_snake_case)]
@@ -26,18 +31,28 @@
 
 #[macro_use]
 mod api;
+mod capture;
 mod copy;
 mod device;
 mod errors;
 mod fork;
 mod graph;
+mod graph_memory;
 mod graph_nodes;
+mod hostcall;
+mod ipc;
+mod managed;
 mod memory;
 mod module;
 mod op;
+mod per_thread;
 mod pool;
 mod program;
+mod shared_memory;
 mod state;
 mod stream;
+mod symbols;
 mod types;
 mod unsupported;
+mod user_object;
+mod vmm;

@@ -3,7 +3,7 @@
 use crate::api::{Code, INVALID, Result, err, put};
 use crate::op::{Op, submit};
 use crate::pool::Pool;
-use crate::state::{self, lock, size};
+use crate::state::{self, Device, lock, size};
 use crate::types::*;
 use barewave_emu::hip::code::*;
 use std::collections::BTreeMap;
@@ -39,6 +39,8 @@ pub struct Allocation {
     pub flags: u32,
     /// Pool it came from.
     pub pool: Option<Arc<Pool>>,
+    /// Reserved by a graph, and whether a launch has allocated it.
+    pub graph: Option<bool>,
 }
 
 static ALLOCATIONS: Mutex<BTreeMap<u64, Allocation>> = Mutex::new(BTreeMap::new());
@@ -65,7 +67,15 @@ pub fn find(address: u64) -> Option<Allocation> {
     }
     let images = lock(&IMAGES);
     let (&start, &(size, device)) = images.range(..=address).next_back()?;
-    (address - start < size).then_some(Allocation { start, size, kind: Kind::Device, device, flags: 0, pool: None })
+    (address - start < size).then_some(Allocation {
+        start,
+        size,
+        kind: Kind::Device,
+        device,
+        flags: 0,
+        pool: None,
+        graph: None,
+    })
 }
 
 /// Checks that `bytes` at an address lie inside of one allocation. An address that is in none belongs to the host, of
@@ -78,7 +88,12 @@ pub fn check(address: u64, bytes: u64) -> Result<Option<Allocation>> {
         return Err(INVALID);
     }
     match find(address) {
-        Some(a) if bytes > a.size - (address - a.start) => Err(INVALID),
+        // Memory that was mapped side by side is one range.
+        Some(a) if bytes > a.size - (address - a.start) => {
+            let inside = a.size - (address - a.start);
+            let owned = state::current()?.emu.owns(address);
+            if owned { Err(INVALID) } else { check(address + inside, bytes - inside)?.map(|_| Some(a)).ok_or(INVALID) }
+        }
         Some(a) => Ok(Some(a)),
         None if state::current()?.emu.owns(address) => Err(INVALID),
         None => Ok(None),
@@ -95,9 +110,18 @@ pub fn wrote(address: u64, bytes: u64) {
 /// Makes an allocation on the current device.
 pub fn allocate(bytes: u64, kind: Kind, flags: u32, pool: Option<Arc<Pool>>) -> Result<u64> {
     let device = match &pool {
-        Some(p) => state::device(p.device)?,
-        None => state::current()?,
+        Some(p) => p.device,
+        None => state::current()?.ordinal,
     };
+    allocate_with(state::device(device)?, bytes, kind, flags, pool)
+}
+
+/// Makes an allocation on a device.
+pub fn allocate_on(device: i32, bytes: u64, kind: Kind) -> Result<u64> {
+    allocate_with(state::device(device)?, bytes, kind, 0, None)
+}
+
+fn allocate_with(device: &Device, bytes: u64, kind: Kind, flags: u32, pool: Option<Arc<Pool>>) -> Result<u64> {
     let on_device = kind == Kind::Device;
     if on_device {
         let used = device.used.fetch_add(bytes, Ordering::AcqRel);
@@ -119,14 +143,83 @@ pub fn allocate(bytes: u64, kind: Kind, flags: u32, pool: Option<Arc<Pool>>) -> 
     if let Some(p) = &pool {
         p.took(bytes);
     }
-    let a = Allocation { start, size: bytes, kind, device: device.ordinal, flags, pool };
+    let a = Allocation { start, size: bytes, kind, device: device.ordinal, flags, pool, graph: None };
     lock(&ALLOCATIONS).insert(start, a);
     Ok(start)
 }
 
+/// Reserves memory that a graph will allocate.
+pub fn reserve_for_graph(device: &Device, size: u64) -> Result<u64> {
+    let start = device.emu.alloc(size).map_err(|_| Code(hipErrorOutOfMemory))?;
+    let (kind, device) = (Kind::Device, device.ordinal);
+    lock(&ALLOCATIONS)
+        .insert(start, Allocation { start, size, kind, device, flags: 0, pool: None, graph: Some(false) });
+    Ok(start)
+}
+
+/// True when a launch of a graph has allocated what starts there.
+pub fn live(start: u64) -> bool {
+    lock(&ALLOCATIONS).get(&start).is_some_and(|a| a.graph == Some(true))
+}
+
+/// Marks memory of a graph; true when that changes something.
+pub fn set_live(start: u64, live: bool) -> bool {
+    match lock(&ALLOCATIONS).get_mut(&start) {
+        Some(a) if a.graph == Some(!live) => {
+            a.graph = Some(live);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Notes memory that the emulated device has not allocated itself.
+pub fn add_foreign(start: u64, size: u64, device: i32, kind: Kind) {
+    lock(&ALLOCATIONS).insert(start, Allocation { start, size, kind, device, flags: 0, pool: None, graph: None });
+}
+
+/// Forgets it.
+pub fn forget_foreign(start: u64) {
+    lock(&ALLOCATIONS).remove(&start);
+    reach_foreign(start, 0, false);
+}
+
+/// Lets kernels reach such memory, or not.
+pub fn reach_foreign(start: u64, size: u64, reach: bool) {
+    let Ok(d) = state::device(0) else { return };
+    let known = d.emu.lent_range_of(start).is_some();
+    if reach && !known {
+        // SAFETY: mapped until it is forgotten, which waits for kernels.
+        let _ = unsafe { d.emu.lend(start as *mut u8, size) };
+    } else if !reach && known {
+        let _ = d.emu.take_back(start);
+    }
+}
+
+/// No graph needs a range any more.
+pub fn forget_graph_range(start: u64) {
+    if let Some(a) = lock(&ALLOCATIONS).remove(&start)
+        && let Ok(d) = state::device(a.device)
+    {
+        let _ = d.emu.free(start);
+    }
+}
+
 /// Gives an allocation back.
 pub fn release(start: u64) -> Result {
+    let graph = lock(&ALLOCATIONS).get(&start).and_then(|a| a.graph.map(|_| (a.device, a.size)));
+    if let Some((device, size)) = graph {
+        // The range stays the graph's.
+        return if set_live(start, false) {
+            crate::graph_memory::freed(device, size);
+            Ok(())
+        } else {
+            Err(INVALID)
+        };
+    }
     let a = lock(&ALLOCATIONS).remove(&start).ok_or(INVALID)?;
+    crate::ipc::freed(start);
+    crate::managed::freed(start);
     let device = state::device(a.device)?;
     if a.kind == Kind::Device {
         device.used.fetch_sub(a.size, Ordering::AcqRel);
@@ -157,6 +250,7 @@ fn malloc(place: *mut *mut c_void, bytes: usize, kind: Kind, flags: u32) -> Resu
     if place.is_null() {
         return Err(INVALID);
     }
+    crate::capture::check_safe()?;
     let p =
         if bytes == 0 { 0 } else { allocate(size(bytes).map_err(|_| Code(hipErrorOutOfMemory))?, kind, flags, None)? };
     // SAFETY: not null, and the caller's word.
@@ -279,11 +373,15 @@ hip! {
             device: device.ordinal,
             flags,
             pool: None,
+            graph: None,
         };
         lock(&ALLOCATIONS).insert(a.start, a);
         Ok(())
     }
     fn hipHostUnregister(p: *mut c_void) {
+        if p.is_null() {
+            return Err(INVALID);
+        }
         let known = lock(&ALLOCATIONS).get(&(p as u64)).is_some_and(|a| a.kind == Kind::Registered);
         if !known {
             return err(hipErrorHostMemoryNotRegistered);
@@ -353,20 +451,5 @@ hip! {
             13 => put(data.cast(), 1u8),
             _ => err(hipErrorNotSupported),
         }
-    }
-
-    fn hipMemPrefetchAsync(p: *const c_void, bytes: usize, device: c_int, stream: hipStream_t) {
-        // Memory is where the host is: there is nothing to move. -1 is the host.
-        state::stream(stream)?;
-        if device != -1 {
-            state::device(device)?;
-        }
-        if p.is_null() || bytes == 0 { Err(INVALID) } else { check(p as u64, size(bytes)?).map(drop) }
-    }
-    fn hipMemAdvise(p: *const c_void, bytes: usize, _advice: c_uint, device: c_int) {
-        if device != -1 {
-            state::device(device)?;
-        }
-        if p.is_null() || bytes == 0 { Err(INVALID) } else { check(p as u64, size(bytes)?).map(drop) }
     }
 }

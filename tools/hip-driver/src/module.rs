@@ -2,13 +2,13 @@
 
 use crate::api::{Code, INVALID, Result, err, get, log, put};
 use crate::op::{Op, submit};
-use crate::program::{check_target, function_of, image_for, image_in};
+use crate::program::{check_target, image_for, image_in};
 use crate::state::{self, Device, FUNCTIONS, MODULES, Stream};
+use crate::symbols::function_of;
 use crate::types::*;
-use barewave_emu::codeobj::{Family, KernelInfo};
+use barewave_emu::codeobj::{Arg, ArgKind, Family, KernelInfo};
 use barewave_emu::hip::code::*;
 use barewave_emu::hip::types::{HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END};
-use barewave_emu::queue::pool;
 use barewave_emu::{EmuError, LaunchOptions, kernarg};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, OnceLock};
@@ -55,6 +55,8 @@ pub struct Function {
     c_name: std::ffi::CString,
     /// Descriptor and metadata.
     pub info: KernelInfo,
+    /// It may ask the host for something while it runs.
+    asks_host: bool,
 }
 
 impl Function {
@@ -62,7 +64,14 @@ impl Function {
     pub fn of(module: Arc<Module>, name: &str) -> Result<Function> {
         let info = module.code.kernel(name).map_err(|_| Code(hipErrorNotFound))?.info().clone();
         let c_name = std::ffi::CString::new(name).map_err(|_| Code(hipErrorNotFound))?;
-        Ok(Function { module, name: name.to_string(), c_name, info })
+        let asks = |a: &Arg| matches!(&a.kind, ArgKind::Hidden(n) if n == "hostcall_buffer" || n == "heap_v1");
+        let asks_host = info.meta.as_ref().is_some_and(|m| m.args.iter().any(asks));
+        Ok(Function { module, name: name.to_string(), c_name, info, asks_host })
+    }
+
+    /// The name as C wants it.
+    pub fn c_name(&self) -> &CStr {
+        &self.c_name
     }
 }
 
@@ -78,6 +87,10 @@ pub struct LaunchSpec {
     pub shared: u32,
     /// The explicit arguments as the kernel wants them.
     pub arguments: Vec<u8>,
+    /// What the caller named the kernel by, for who asks.
+    pub handle: u64,
+    /// Addresses of the arguments one by one, for who asks.
+    pointers: Vec<u64>,
 }
 
 /// What the environment says about every launch.
@@ -85,6 +98,8 @@ pub struct LaunchSpec {
 pub struct Environment {
     strict: bool,
     timeout: Option<Duration>,
+    /// Clocks of devices run in real time.
+    real_time: bool,
 }
 
 impl Environment {
@@ -104,26 +119,48 @@ impl Environment {
                 _ => return Err(format!("BAREWAVE_TIMEOUT={other}: seconds are expected, or 0 for no limit")),
             },
         };
-        Ok(Environment { strict, timeout: timeout.map(Duration::from_secs_f64) })
+        let real_time = match &*text("BAREWAVE_CLOCK") {
+            "" | "real" => true,
+            "deterministic" => false,
+            other => return Err(format!("BAREWAVE_CLOCK={other}: real or deterministic is expected")),
+        };
+        Ok(Environment { strict, timeout: timeout.map(Duration::from_secs_f64), real_time })
     }
 }
 
 fn options(dynamic_lds: u32) -> LaunchOptions {
     static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
     // There are no devices when it makes no sense.
-    let e = ENVIRONMENT.get_or_init(|| Environment::read().unwrap_or(Environment { strict: false, timeout: None }));
+    let e = ENVIRONMENT
+        .get_or_init(|| Environment::read().unwrap_or(Environment { strict: false, timeout: None, real_time: true }));
     let deadline = e.timeout.map(|t| Instant::now() + t);
-    LaunchOptions { strict: e.strict, dynamic_lds, deadline, ..LaunchOptions::default() }
+    LaunchOptions { strict: e.strict, dynamic_lds, deadline, real_time: e.real_time, ..LaunchOptions::default() }
 }
 
 impl LaunchSpec {
+    /// The launch as the parameters of a graph's node. Its pointers are good as long as the launch.
+    pub fn described(&self) -> hipKernelNodeParams {
+        let dim = |[x, y, z]: [u32; 3]| dim3 { x, y, z };
+        hipKernelNodeParams {
+            block: dim(self.block),
+            extra: std::ptr::null_mut(),
+            function: self.handle as *mut c_void,
+            grid: dim(self.grid),
+            kernel_params: self.pointers.as_ptr().cast_mut().cast(),
+            shared_bytes: self.shared,
+        }
+    }
+
     /// Runs the kernel to its end.
     pub fn run(&self, device: &Device) -> Result {
         let f = &self.function;
         let kernel = f.module.code.kernel(&f.name).map_err(|_| Code(hipErrorNotFound))?;
-        let options = options(self.shared);
-        let launch = || device.emu.launch(&kernel, self.grid, self.block, &self.arguments, &options);
-        pool().install(launch).map(drop).map_err(|fault| device.report(&fault))
+        let mut options = options(self.shared);
+        if f.asks_host {
+            options.services = device.services()?;
+        }
+        let launched = device.emu.launch(&kernel, self.grid, self.block, &self.arguments, &options);
+        launched.map(drop).map_err(|fault| device.report(&fault))
     }
 }
 
@@ -221,7 +258,137 @@ pub unsafe fn prepare(
     })?;
     // SAFETY: the caller's promise.
     let arguments = unsafe { arguments(&f, params, extra)? };
-    Ok(LaunchSpec { function: f, grid, block, shared, arguments })
+    let offsets = kernarg::explicit(&f.info).map(|list| list.map(|a| u64::from(a.offset)).collect::<Vec<_>>());
+    let pointers = offsets.unwrap_or_default().iter().map(|at| arguments.as_ptr() as u64 + at).collect();
+    Ok(LaunchSpec { function: f, grid, block, shared, arguments, handle: 0, pointers })
+}
+
+/// Prepares the launch of a kernel that is named by a host function.
+unsafe fn prepare_host(
+    host: *const c_void,
+    grid: dim3,
+    block: dim3,
+    shared: usize,
+    params: *mut *mut c_void,
+) -> Result<LaunchSpec> {
+    let (grid, block) = ([grid.x, grid.y, grid.z], [block.x, block.y, block.z]);
+    // SAFETY: the caller's word.
+    let mut spec = unsafe { prepare(function(host)?, grid, block, shared, params, std::ptr::null_mut())? };
+    spec.handle = host as u64;
+    Ok(spec)
+}
+
+/// Prepares the launch of a kernel that is named by a handle.
+unsafe fn prepare_function(
+    f: hipFunction_t,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: usize,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Result<LaunchSpec> {
+    let found = FUNCTIONS.get(f).ok_or(Code(hipErrorInvalidHandle))?;
+    // SAFETY: the caller's word.
+    let mut spec = unsafe { prepare(found, grid, block, shared, params, extra)? };
+    spec.handle = f as u64;
+    Ok(spec)
+}
+
+/// Prepares launches on several devices: each kernel on the device of its stream.
+unsafe fn several(list: &[hipLaunchParams]) -> Result<Vec<(LaunchSpec, hipStream_t)>> {
+    let before = state::current()?.ordinal;
+    let mut specs = Vec::new();
+    for p in list {
+        let s = state::stream(p.stream)?;
+        state::set_current(s.device)?;
+        // SAFETY: the caller's word.
+        let spec = unsafe { prepare_host(p.function, p.grid, p.block, p.shared, p.params) };
+        state::set_current(before)?;
+        specs.push((spec?, p.stream));
+    }
+    Ok(specs)
+}
+
+/// All workgroups of a cooperative launch are there at once: they have to fit on the device.
+fn check_cooperative(spec: &LaunchSpec) -> Result {
+    let f = &spec.function;
+    let device = state::device(f.module.device)?;
+    let fit = u64::from(active_blocks(f, flat(spec.block) as c_int, spec.shared as usize)?);
+    let wanted = spec.grid.iter().map(|n| u64::from(*n)).product::<u64>();
+    if wanted > fit * crate::device::compute_units(device) as u64 {
+        return err(hipErrorCooperativeLaunchTooLarge);
+    }
+    Ok(())
+}
+
+fn launch_cooperative(stream: hipStream_t, spec: LaunchSpec) -> Result {
+    check_cooperative(&spec)?;
+    launch(&state::stream(stream)?, spec)
+}
+
+/// A launch between two events, each of which may be null.
+fn launch_between(stream: hipStream_t, spec: LaunchSpec, start: hipEvent_t, stop: hipEvent_t) -> Result {
+    let s = state::stream(stream)?;
+    let record = |e: hipEvent_t| if e.is_null() { Ok(()) } else { crate::capture::record(&s, state::event(e)?) };
+    record(start)?;
+    launch(&s, spec)?;
+    record(stop)
+}
+
+/// True when the attributes of a launch ask for a cooperative one.
+unsafe fn cooperative(list: *const hipLaunchAttribute, count: c_uint) -> Result<bool> {
+    const COOPERATIVE: c_uint = 2;
+    let mut asked = false;
+    for i in 0..count as usize {
+        // SAFETY: the caller's word.
+        let a = unsafe { get(list.wrapping_add(i))? };
+        asked |= a.id == COOPERATIVE && a.value[0] as u32 != 0;
+    }
+    Ok(asked)
+}
+
+/// Checks the launches of one kernel on several devices and makes them: one a device, in streams that are not null.
+fn launch_all(specs: Vec<(LaunchSpec, hipStream_t)>, cooperative: bool) -> Result {
+    let mut seen = std::collections::BTreeSet::new();
+    for (spec, stream) in &specs {
+        if stream.is_null() || !seen.insert(spec.function.module.device) {
+            return Err(INVALID);
+        }
+        if cooperative {
+            check_cooperative(spec)?;
+        }
+    }
+    for (spec, stream) in specs {
+        launch(&state::stream(stream)?, spec)?;
+    }
+    Ok(())
+}
+
+/// What launches on several devices have: at least one, not more than there are devices.
+fn check_list<T>(list: *const T, count: usize, flags: c_uint) -> Result {
+    if list.is_null() || count == 0 || count > state::devices().len() || flags > 3 { Err(INVALID) } else { Ok(()) }
+}
+
+/// Launches a kernel whose arguments are packed already.
+pub fn launch_packed(
+    f: Arc<Function>,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: usize,
+    mut arguments: Vec<u8>,
+    stream: hipStream_t,
+) -> Result {
+    let mut size = arguments.len();
+    let mut extra = [
+        HIP_LAUNCH_PARAM_BUFFER_POINTER as *mut c_void,
+        arguments.as_mut_ptr().cast(),
+        HIP_LAUNCH_PARAM_BUFFER_SIZE as *mut c_void,
+        (&raw mut size).cast(),
+        HIP_LAUNCH_PARAM_END as *mut c_void,
+    ];
+    // SAFETY: the list is as the API wants it.
+    let spec = unsafe { prepare(f, grid, block, shared, std::ptr::null_mut(), extra.as_mut_ptr())? };
+    launch(&state::stream(stream)?, spec)
 }
 
 fn launch(stream: &Arc<Stream>, spec: LaunchSpec) -> Result {
@@ -301,7 +468,7 @@ fn best_block(f: &Function, shared: usize, limit: c_int) -> Result<(u32, u32)> {
 
 unsafe fn potential(grid: *mut c_int, block: *mut c_int, f: &Function, shared: usize, limit: c_int) -> Result {
     let (size, blocks) = best_block(f, shared, limit)?;
-    let units = crate::device::compute_units() as u32;
+    let units = crate::device::compute_units(state::device(f.module.device)?) as u32;
     // SAFETY: the caller's word.
     unsafe {
         put(block, size as c_int)?;
@@ -377,39 +544,80 @@ hip! {
 
     fn hipModuleLaunchKernel(f: hipFunction_t, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
         shared: c_uint, stream: hipStream_t, params: *mut *mut c_void, extra: *mut *mut c_void) {
-        let f = FUNCTIONS.get(f).ok_or(Code(hipErrorInvalidHandle))?;
-        let spec = prepare(f, [gx, gy, gz], [bx, by, bz], shared as usize, params, extra)?;
+        let spec = prepare_function(f, [gx, gy, gz], [bx, by, bz], shared as usize, params, extra)?;
         launch(&state::stream(stream)?, spec)
     }
     fn hipModuleLaunchCooperativeKernel(f: hipFunction_t, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint,
         bz: c_uint, shared: c_uint, stream: hipStream_t, params: *mut *mut c_void) {
-        // A grid barrier needs all workgroups at once; the emulator runs them one after the other on each thread.
-        let _ = (f, gx, gy, gz, bx, by, bz, shared, stream, params);
-        log("hipModuleLaunchCooperativeKernel: cooperative launches are not supported");
-        err(hipErrorNotSupported)
+        let none = std::ptr::null_mut();
+        launch_cooperative(stream, prepare_function(f, [gx, gy, gz], [bx, by, bz], shared as usize, params, none)?)
     }
     fn hipExtModuleLaunchKernel(f: hipFunction_t, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: usize,
         stream: hipStream_t, params: *mut *mut c_void, extra: *mut *mut c_void, start: hipEvent_t, stop: hipEvent_t,
         _flags: u32) {
         // The grid counts workitems here.
-        let f = FUNCTIONS.get(f).ok_or(Code(hipErrorInvalidHandle))?;
         let (all, block) = ([gx, gy, gz], [bx, by, bz]);
         if block.contains(&0) || (0..3).any(|i| all[i] % block[i] != 0) {
-            return err(hipErrorInvalidConfiguration);
+            return Err(INVALID);
         }
         let grid = [gx / bx, gy / by, gz / bz];
-        let spec = prepare(f, grid, block, shared, params, extra)?;
-        let s = state::stream(stream)?;
-        let record = |e: hipEvent_t| if e.is_null() { Ok(()) } else { crate::graph::record(&s, state::event(e)?) };
-        record(start)?;
-        launch(&s, spec)?;
-        record(stop)
+        launch_between(stream, prepare_function(f, grid, block, shared, params, extra)?, start, stop)
+    }
+    fn hipHccModuleLaunchKernel(f: hipFunction_t, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: usize,
+        stream: hipStream_t, params: *mut *mut c_void, extra: *mut *mut c_void, start: hipEvent_t, stop: hipEvent_t) {
+        let (all, block) = ([gx, gy, gz], [bx, by, bz]);
+        if block.contains(&0) || (0..3).any(|i| all[i] % block[i] != 0) {
+            return Err(INVALID);
+        }
+        let grid = [gx / bx, gy / by, gz / bz];
+        launch_between(stream, prepare_function(f, grid, block, shared, params, extra)?, start, stop)
     }
     fn hipLaunchKernel(host: *const c_void, grid: dim3, block: dim3, params: *mut *mut c_void, shared: usize,
         stream: hipStream_t) {
-        let (grid, block) = ([grid.x, grid.y, grid.z], [block.x, block.y, block.z]);
-        let spec = prepare(function(host)?, grid, block, shared, params, std::ptr::null_mut())?;
-        launch(&state::stream(stream)?, spec)
+        launch(&state::stream(stream)?, prepare_host(host, grid, block, shared, params)?)
+    }
+    fn hipExtLaunchKernel(host: *const c_void, grid: dim3, block: dim3, params: *mut *mut c_void, shared: usize,
+        stream: hipStream_t, start: hipEvent_t, stop: hipEvent_t, _flags: c_int) {
+        launch_between(stream, prepare_host(host, grid, block, shared, params)?, start, stop)
+    }
+    fn hipLaunchCooperativeKernel(host: *const c_void, grid: dim3, block: dim3, params: *mut *mut c_void,
+        shared: c_uint, stream: hipStream_t) {
+        launch_cooperative(stream, prepare_host(host, grid, block, shared as usize, params)?)
+    }
+    fn hipLaunchKernelExC(config: *const hipLaunchConfig_t, host: *const c_void, params: *mut *mut c_void) {
+        let c = get(config)?;
+        let spec = prepare_host(host, c.grid, c.block, c.shared, params)?;
+        if cooperative(c.attributes, c.attribute_count)? {
+            return launch_cooperative(c.stream, spec);
+        }
+        launch(&state::stream(c.stream)?, spec)
+    }
+    fn hipDrvLaunchKernelEx(config: *const HIP_LAUNCH_CONFIG, f: hipFunction_t, params: *mut *mut c_void,
+        extra: *mut *mut c_void) {
+        let c = get(config)?;
+        let spec = prepare_function(f, c.grid, c.block, c.shared as usize, params, extra)?;
+        if cooperative(c.attributes, c.attribute_count)? {
+            return launch_cooperative(c.stream, spec);
+        }
+        launch(&state::stream(c.stream)?, spec)
+    }
+    fn hipExtLaunchMultiKernelMultiDevice(list: *mut hipLaunchParams, count: c_int, flags: c_uint) {
+        let n = usize::try_from(count).map_err(|_| INVALID)?;
+        check_list(list, n, flags)?;
+        launch_all(several(std::slice::from_raw_parts(list, n))?, false)
+    }
+    fn hipLaunchCooperativeKernelMultiDevice(list: *mut hipLaunchParams, count: c_int, flags: c_uint) {
+        let n = usize::try_from(count).map_err(|_| INVALID)?;
+        check_list(list, n, flags)?;
+        launch_all(several(std::slice::from_raw_parts(list, n))?, true)
+    }
+    fn hipModuleLaunchCooperativeKernelMultiDevice(list: *mut hipFunctionLaunchParams, count: c_uint, flags: c_uint) {
+        check_list(list, count as usize, flags)?;
+        let one = |p: &hipFunctionLaunchParams| {
+            let none = std::ptr::null_mut();
+            Ok((prepare_function(p.function, p.grid, p.block, p.shared as usize, p.params, none)?, p.stream))
+        };
+        launch_all(std::slice::from_raw_parts(list, count as usize).iter().map(one).collect::<Result<_>>()?, true)
     }
 
     fn hipFuncGetAttribute(value: *mut c_int, which: c_uint, f: hipFunction_t) {

@@ -1,6 +1,7 @@
 //! What a stream can do, as data: run at once or later, once or each time a graph is launched.
 
 use crate::api::{Code, Result};
+use crate::graph_memory::GraphMemory;
 use crate::memory;
 use crate::module::LaunchSpec;
 use crate::state::{Device, EventEntry, Stream};
@@ -84,6 +85,8 @@ pub enum Op {
     Record(Arc<EventEntry>),
     /// An event is waited for.
     Wait(Arc<EventEntry>),
+    /// Memory of a graph is allocated.
+    Alloc(Arc<GraphMemory>),
     /// Memory is given back.
     Free(Ptr),
     /// A number is written for others to see.
@@ -127,13 +130,17 @@ impl Op {
         let queue = &stream.queue;
         match self {
             Op::Empty => {}
-            Op::Record(e) => queue.record(&e.event),
-            Op::Wait(e) => queue.wait_for(&e.event),
+            Op::Record(e) => e.record(queue),
+            Op::Wait(e) => e.hold(queue),
             Op::Child(ops) => ops.iter().for_each(|op| op.enqueue(device, stream)),
             // Whoever waits for a call must get it also when a kernel before it has failed.
             Op::Host(call) => {
                 let call = *call;
                 queue.push_always(move || call.run());
+            }
+            Op::Alloc(m) => {
+                let m = m.clone();
+                queue.push_always(move || m.make_live());
             }
             Op::Free(p) => {
                 let p = *p;
@@ -226,13 +233,14 @@ impl Op {
                 device.check_fault()?;
                 std::thread::sleep(std::time::Duration::from_micros(20));
             },
-            Op::Empty | Op::Record(_) | Op::Wait(_) | Op::Child(_) | Op::Host(_) | Op::Free(_) => Ok(()),
+            Op::Empty | Op::Record(_) | Op::Wait(_) | Op::Child(_) | Op::Host(_) | Op::Alloc(_) | Op::Free(_) => Ok(()),
         }
     }
 }
 
 impl HostCall {
-    fn run(self) {
+    /// Makes the call.
+    pub fn run(self) {
         if let Some(f) = self.function {
             // SAFETY: the caller of the API gave function and argument for this.
             unsafe { f(self.argument.0 as *mut c_void) };
@@ -242,7 +250,7 @@ impl HostCall {
 
 /// Puts an operation into a stream, as node of a graph when the stream is captured.
 pub fn submit(stream: &Arc<Stream>, op: Op) -> Result {
-    if crate::graph::keep(stream, &op)? {
+    if crate::capture::keep(stream, &op)? {
         return Ok(());
     }
     let device = crate::state::device(stream.device)?;
@@ -254,7 +262,7 @@ pub fn submit(stream: &Arc<Stream>, op: Op) -> Result {
 
 /// Does an operation in a stream and waits for it.
 pub fn submit_and_wait(stream: &Arc<Stream>, op: Op) -> Result {
-    if crate::graph::is_capturing(stream) {
+    if crate::capture::is_capturing(stream) {
         return Err(Code(barewave_emu::hip::code::hipErrorStreamCaptureUnsupported));
     }
     submit(stream, op)?;

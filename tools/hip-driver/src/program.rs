@@ -1,18 +1,12 @@
 //! Code that is handed over as a bare pointer: ELF files, whose size stands in their headers, and clang's offload
-//! bundles of several of them. Also what compiled HIP programs do at start: they register a bundle and the host
-//! functions that stand for its kernels.
+//! bundles of several of them.
 
 use crate::api::{Code, Result, err, log};
-use crate::module::{Function, Module};
-use crate::state::{self, Device, lock};
-use crate::types::dim3;
+use crate::state::Device;
 use barewave_emu::codeobj::{ElfFile, Entry, TargetId, code_objects};
 use barewave_emu::hip::code::*;
 use std::borrow::Cow;
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::{Arc, Mutex};
+use std::ffi::c_void;
 
 const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
 const COMPRESSED: &[u8] = b"CCOB";
@@ -143,138 +137,4 @@ pub fn check_target(elf: &[u8], device: &Device) -> Result {
         return err(hipErrorNoBinaryForGpu);
     }
     Ok(())
-}
-
-/// A bundle that a program registered.
-#[derive(Default)]
-struct Registered {
-    /// Address of the bundle.
-    bundle: u64,
-    /// Kernels by the address of the host function that stands for them.
-    functions: BTreeMap<u64, String>,
-    /// What was loaded so far, by device.
-    modules: BTreeMap<i32, Arc<Module>>,
-}
-
-static REGISTERED: Mutex<BTreeMap<u64, Registered>> = Mutex::new(BTreeMap::new());
-
-/// The kernel that a host function stands for, on the current device.
-pub fn function_of(host: *const c_void) -> Result<Arc<Function>> {
-    let device = state::current()?;
-    let mut all = lock(&REGISTERED);
-    let found = all.values_mut().find_map(|r| {
-        let name = r.functions.get(&(host as u64))?.clone();
-        Some((r, name))
-    });
-    let (r, name) = found.ok_or(Code(hipErrorInvalidDeviceFunction))?;
-    let module = match r.modules.get(&device.ordinal) {
-        Some(m) => m.clone(),
-        None => {
-            // SAFETY: registered by the program, whose image is there until it is unregistered.
-            let elf = unsafe { image_for(r.bundle as *const c_void, device)? };
-            let m = Arc::new(Module::load(device, &elf)?);
-            r.modules.insert(device.ordinal, m.clone());
-            m
-        }
-    };
-    Function::of(module, &name).map(Arc::new).map_err(|_| Code(hipErrorInvalidDeviceFunction))
-}
-
-/// First word of what a program's data section holds for each bundle: magic number (low half), version; the address of
-/// the bundle follows, and an unused word. "HIPF".
-const WRAPPER_MAGIC: u32 = 0x4849_5046;
-
-type Configuration = (dim3, dim3, usize, u64);
-
-thread_local! {
-    static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Registers a bundle; the handle is passed to the other functions.
-///
-/// # Safety
-/// Called by a program's start code.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __hipRegisterFatBinary(wrapper: *const c_void) -> *mut c_void {
-    // SAFETY: the start code passes its wrapper.
-    let Ok(w) = (unsafe { crate::api::get(wrapper.cast::<[u64; 3]>()) }) else { return std::ptr::null_mut() };
-    if w[0] as u32 != WRAPPER_MAGIC {
-        log("a program registers device code in an unknown format");
-        return std::ptr::null_mut();
-    }
-    let key = wrapper as u64;
-    lock(&REGISTERED).insert(key, Registered { bundle: w[1], ..Registered::default() });
-    key as *mut c_void
-}
-
-/// Registers the host function that stands for a kernel.
-///
-/// # Safety
-/// Called by a program's start code.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __hipRegisterFunction(
-    bundle: *mut c_void,
-    host: *const c_void,
-    _device_name: *const c_char,
-    name: *const c_char,
-    _threads: c_int,
-    _tid: *mut c_void,
-    _bid: *mut c_void,
-    _block: *mut c_void,
-    _grid: *mut c_void,
-    _wave: *mut c_int,
-) {
-    if name.is_null() {
-        return;
-    }
-    // SAFETY: the start code passes a name.
-    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-    if let Some(r) = lock(&REGISTERED).get_mut(&(bundle as u64)) {
-        r.functions.insert(host as u64, name);
-    }
-}
-
-/// Registers a global variable of the device; they are found by name.
-///
-/// # Safety
-/// Called by a program's start code.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __hipRegisterVar() {}
-
-/// Forgets a bundle.
-///
-/// # Safety
-/// Called by a program's end code.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __hipUnregisterFatBinary(bundle: *mut c_void) {
-    // Nothing to give back in the child of a fork; a lock might be held for ever.
-    if crate::fork::forked() {
-        return;
-    }
-    lock(&REGISTERED).remove(&(bundle as u64));
-}
-
-hip! {
-    fn __hipPushCallConfiguration(grid: dim3, block: dim3, shared: usize, stream: *mut c_void) {
-        CONFIGURATIONS.with_borrow_mut(|c| c.push((grid, block, shared, stream as u64)));
-        Ok(())
-    }
-    fn __hipPopCallConfiguration(grid: *mut dim3, block: *mut dim3, shared: *mut usize, stream: *mut *mut c_void) {
-        let c = CONFIGURATIONS.with_borrow_mut(Vec::pop).ok_or(Code(hipErrorMissingConfiguration))?;
-        crate::api::put(grid, c.0)?;
-        crate::api::put(block, c.1)?;
-        crate::api::put(shared, c.2)?;
-        crate::api::put(stream, c.3 as *mut c_void)
-    }
-    fn hipConfigureCall(grid: dim3, block: dim3, shared: usize, stream: *mut c_void) {
-        CONFIGURATIONS.with_borrow_mut(|c| c.push((grid, block, shared, stream as u64)));
-        Ok(())
-    }
-    fn hipGetFuncBySymbol(function: *mut *mut c_void, host: *const c_void) {
-        crate::api::put(function, state::FUNCTIONS.add(function_of(host)?))
-    }
-    fn hipModuleGetLoadingMode(mode: *mut c_uint) {
-        // Eager.
-        crate::api::put(mode, 1)
-    }
 }

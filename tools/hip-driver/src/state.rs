@@ -1,15 +1,16 @@
 //! What the driver knows: devices, the tables behind handles, each thread's current device.
 
 use crate::api::{Code, INVALID, Result, err, log};
+use crate::hostcall::Hostcall;
 use crate::types::Handle;
 use barewave_emu::codeobj::TargetId;
 use barewave_emu::hip::code;
 use barewave_emu::queue::{Event, Queue, QueueError};
-use barewave_emu::{DEFAULT_MEMORY, EmuDevice, Fault, FaultKind};
+use barewave_emu::{DEFAULT_MEMORY, EmuDevice, Fault, FaultKind, Services};
 use barewave_isa::Target;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 impl QueueError for Code {
@@ -48,6 +49,16 @@ pub struct Device {
     pub pool: Mutex<Arc<crate::pool::Pool>>,
     /// As above.
     pub default_pool: Arc<crate::pool::Pool>,
+    /// Compute units that it says it has.
+    pub compute_units: u32,
+    /// Flags and limits that the program set.
+    pub flags: AtomicU32,
+    /// As above.
+    pub limits: Mutex<[usize; 3]>,
+    /// Bytes that graphs allocate.
+    pub graph_memory: Mutex<crate::graph_memory::Counters>,
+    /// What kernels ask the host for, made for the first kernel that may ask.
+    services: OnceLock<Result<Services>>,
 }
 
 impl Device {
@@ -64,12 +75,19 @@ impl Device {
         let c = match fault.kind {
             FaultKind::OutOfBounds { .. } => code::hipErrorIllegalAddress,
             FaultKind::Launch(_) => code::hipErrorLaunchOutOfResources,
+            // What assert, abort and __builtin_trap end with.
+            FaultKind::Trap(_) => code::hipErrorAssert,
             FaultKind::InstructionLimit(_) | FaultKind::Timeout => code::hipErrorLaunchTimeOut,
             _ => code::hipErrorLaunchFailure,
         };
         log(&format!("fault on device {} ({}): {fault}", self.ordinal, self.id));
         let _ = self.fault.compare_exchange(0, c, Ordering::AcqRel, Ordering::Acquire);
         Code(c)
+    }
+
+    /// The services for kernels that ask the host for something.
+    pub fn services(&self) -> Result<Services> {
+        self.services.get_or_init(|| Hostcall::services(self)).clone()
     }
 
     /// All streams that are still there.
@@ -79,6 +97,13 @@ impl Device {
         let mut all: Vec<Arc<Stream>> = list.iter().filter_map(std::sync::Weak::upgrade).collect();
         all.push(self.default_stream.clone());
         all
+    }
+
+    /// Another stream.
+    pub fn add_stream(&self, flags: u32, priority: i32) -> Arc<Stream> {
+        let s = Stream::new(self.ordinal, flags, priority);
+        lock(&self.streams).push(Arc::downgrade(&s));
+        s
     }
 
     /// Waits for everything on the device.
@@ -102,7 +127,11 @@ pub struct Stream {
     /// Its work.
     pub queue: Queue<Code>,
     /// While operations are kept instead of run.
-    pub capture: Mutex<Option<crate::graph::Capturing>>,
+    pub capture: Mutex<Option<crate::capture::Capturing>>,
+    /// It was destroyed, and only finishes its work.
+    pub retired: AtomicBool,
+    /// Compute units that the program wants it to use.
+    pub mask: Mutex<Vec<u32>>,
     /// Unique number.
     pub number: u64,
 }
@@ -112,7 +141,27 @@ impl Stream {
     pub fn new(device: i32, flags: u32, priority: i32) -> Arc<Stream> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Stream { device, flags, priority, queue: Queue::new(), capture: Mutex::new(None), number })
+        Arc::new(Stream {
+            device,
+            flags,
+            priority,
+            queue: Queue::new(),
+            capture: Mutex::new(None),
+            retired: AtomicBool::new(false),
+            mask: Mutex::default(),
+            number,
+        })
+    }
+
+    /// Nobody has a handle any more. What was put into the stream is still done: until then it lives, and whoever waits
+    /// for the device waits for it.
+    pub fn retire(self: &Arc<Stream>) {
+        self.retired.store(true, Ordering::Release);
+        if let Some(c) = lock(&self.capture).take() {
+            crate::capture::ended(c.id);
+        }
+        let held = self.clone();
+        self.queue.push_always(move || drop(held));
     }
 }
 
@@ -123,7 +172,53 @@ pub struct EventEntry {
     /// Flags it was made with.
     pub flags: u32,
     /// Set while it was last recorded in a stream under capture.
-    pub captured: Mutex<Option<crate::graph::Capturing>>,
+    pub captured: Mutex<Option<crate::capture::Capturing>>,
+    /// State that other processes see.
+    pub shared: Option<crate::ipc::SharedEvent>,
+}
+
+impl EventEntry {
+    /// An event that was never recorded here.
+    pub fn new(flags: u32, shared: Option<crate::ipc::SharedEvent>) -> EventEntry {
+        EventEntry { event: Event::new(), flags, captured: Mutex::new(None), shared }
+    }
+
+    /// Puts a recording into a queue.
+    pub fn record(self: &Arc<Self>, queue: &Queue<Code>) {
+        if let Some(s) = &self.shared {
+            let (ticket, own) = (s.begin(), self.clone());
+            queue.push_always(move || {
+                if let Some(s) = &own.shared {
+                    s.complete(ticket);
+                }
+            });
+        }
+        queue.record(&self.event);
+    }
+
+    /// Lets a queue wait for the latest recording.
+    pub fn hold(self: &Arc<Self>, queue: &Queue<Code>) {
+        match &self.shared {
+            Some(_) => {
+                let own = self.clone();
+                queue.push_always(move || own.wait());
+            }
+            None => queue.wait_for(&self.event),
+        }
+    }
+
+    /// Waits for the latest recording.
+    pub fn wait(&self) {
+        match &self.shared {
+            Some(s) => s.wait(),
+            None => self.event.wait(),
+        }
+    }
+
+    /// The latest recording was reached.
+    pub fn done(&self) -> bool {
+        self.shared.as_ref().map_or_else(|| self.event.done(), |s| s.done())
+    }
 }
 
 /// Objects behind handles of one kind. Handles are multiples of 16 that no other kind uses, and never used twice.
@@ -132,7 +227,8 @@ pub struct Table<T> {
 }
 
 impl<T: Clone> Table<T> {
-    const fn new() -> Table<T> {
+    /// No objects.
+    pub const fn new() -> Table<T> {
         Table { entries: Mutex::new(BTreeMap::new()) }
     }
 
@@ -220,6 +316,13 @@ fn make_devices() -> std::result::Result<Vec<Arc<Device>>, String> {
         }
         Err(_) => DEFAULT_MEMORY,
     };
+    let units = match std::env::var("BAREWAVE_COMPUTE_UNITS") {
+        Ok(text) => {
+            let n: Option<u32> = text.trim().parse().ok().filter(|n| (1..=1 << 16).contains(n));
+            Some(n.ok_or("BAREWAVE_COMPUTE_UNITS: a number from 1 to 65536 is expected")?)
+        }
+        Err(_) => None,
+    };
     let cannot = |e: barewave_emu::EmuError| format!("no emulated device can be made ({e})");
     let count = ids.len() as u64;
     let first = EmuDevice::unified(ids[0].0, wanted.saturating_mul(count)).map_err(cannot)?;
@@ -240,6 +343,11 @@ fn make_devices() -> std::result::Result<Vec<Arc<Device>>, String> {
             context_users: AtomicU32::new(0),
             pool: Mutex::new(pool.clone()),
             default_pool: pool,
+            compute_units: units.unwrap_or_else(|| crate::device::usual_compute_units(target)),
+            flags: AtomicU32::new(0),
+            limits: Mutex::new(crate::device::LIMITS),
+            graph_memory: Mutex::default(),
+            services: OnceLock::new(),
         }));
     }
     Ok(list)
@@ -300,12 +408,34 @@ pub fn pop_context() -> Result<Handle> {
     Ok(context_of(was))
 }
 
-/// The stream behind a handle: null and 1 are the default stream of the current device, 2 that of the thread, which is
-/// the same here.
+/// Handle of the default stream that each thread has of its own.
+pub const PER_THREAD: Handle = 2 as Handle;
+
+/// A thread's own stream. What was put into it is still done when the thread ends.
+struct OwnStream(Arc<Stream>);
+
+impl Drop for OwnStream {
+    fn drop(&mut self) {
+        self.0.retire();
+    }
+}
+
+thread_local! {
+    static OWN: RefCell<BTreeMap<i32, OwnStream>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// The stream behind a handle: null and 1 are the default stream of the current device, 2 that of the thread.
 pub fn stream(handle: Handle) -> Result<Arc<Stream>> {
     match handle as u64 {
-        0..=2 => Ok(current()?.default_stream.clone()),
-        _ => STREAMS.get(handle).ok_or(Code(code::hipErrorInvalidHandle)),
+        0 | 1 => Ok(current()?.default_stream.clone()),
+        2 => {
+            let device = current()?;
+            OWN.with_borrow_mut(|own| {
+                let made = || OwnStream(device.add_stream(0, 0));
+                Ok(own.entry(device.ordinal).or_insert_with(made).0.clone())
+            })
+        }
+        _ => STREAMS.get(handle).ok_or(Code(code::hipErrorContextIsDestroyed)),
     }
 }
 

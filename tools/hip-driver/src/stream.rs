@@ -1,18 +1,23 @@
 //! Streams and events.
 
-use crate::api::{Code, INVALID, Result, err, put};
+use crate::api::{Code, INVALID, Result, err, get, put};
 use crate::op::{HostCall, Op, Ptr, submit};
 use crate::state::{self, Device, EVENTS, EventEntry, STREAMS, Stream, lock};
 use crate::types::*;
 use barewave_emu::hip::code::*;
 use barewave_emu::queue::Event;
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Flag: the stream does not wait for the default one.
 const NON_BLOCKING: c_uint = 1;
 /// Flag of events that take no time.
 const DISABLE_TIMING: c_uint = 2;
+/// Flag of events that other processes see.
+pub const INTERPROCESS: c_uint = 4;
+/// Flags of events that release memory to the device, and to the system.
+const RELEASES: c_uint = 0x4000_0000 | 0x8000_0000;
 
 /// The default stream waits for all streams that are not made non-blocking, and they wait for it.
 pub fn order_with_default(device: &Device, stream: &Arc<Stream>) {
@@ -40,8 +45,7 @@ fn create(place: *mut hipStream_t, flags: c_uint, priority: c_int) -> Result {
         return Err(INVALID);
     }
     let device = state::current()?;
-    let s = Stream::new(device.ordinal, flags, priority.clamp(-1, 1));
-    lock(&device.streams).push(Arc::downgrade(&s));
+    let s = device.add_stream(flags, priority.clamp(-1, 1));
     // SAFETY: not null, and the caller's word.
     unsafe { put(place, STREAMS.add(s)) }
 }
@@ -52,7 +56,12 @@ fn create_event(place: *mut hipEvent_t, flags: c_uint) -> Result {
         return Err(INVALID);
     }
     state::current()?;
-    let e = EventEntry { event: Event::new(), flags, captured: Mutex::new(None) };
+    // Other processes see no times; one flag says how to release memory, not two.
+    if flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0 || flags & RELEASES == RELEASES {
+        return Err(INVALID);
+    }
+    let shared = if flags & INTERPROCESS != 0 { Some(crate::ipc::SharedEvent::new()?) } else { None };
+    let e = EventEntry::new(flags, shared);
     // SAFETY: not null, and the caller's word.
     unsafe { put(place, EVENTS.add(Arc::new(e))) }
 }
@@ -87,7 +96,35 @@ fn wait_value(stream: hipStream_t, from: *mut c_void, value: u64, condition: u32
     submit(&state::stream(stream)?, Op::Until { from: from.into(), value, mask, condition, bytes })
 }
 
+/// The operations of a list of writes and waits.
+pub fn batch(list: &[hipStreamBatchMemOpParams]) -> Result<Vec<Op>> {
+    let one = |p: &hipStreamBatchMemOpParams| {
+        // Wait for 32 bits, write them, wait for 64, write them.
+        let bytes = if p.operation >= 4 { 8 } else { 4 };
+        if p.address.is_null() || !(p.address as u64).is_multiple_of(u64::from(bytes)) {
+            return Err(INVALID);
+        }
+        let value = if bytes == 8 { p.value } else { p.value & 0xffff_ffff };
+        match p.operation {
+            1 | 4 if p.flags <= 3 => {
+                Ok(Op::Until { from: p.address.into(), value, mask: u64::MAX, condition: p.flags, bytes })
+            }
+            2 | 5 => Ok(Op::Write { to: p.address.into(), value, bytes }),
+            _ => Err(INVALID),
+        }
+    };
+    list.iter().map(one).collect()
+}
+
 hip! {
+    fn hipStreamBatchMemOp(stream: hipStream_t, count: c_uint, list: *mut hipStreamBatchMemOpParams, flags: c_uint) {
+        if list.is_null() || count == 0 || count > 256 || flags != 0 {
+            return Err(INVALID);
+        }
+        let ops = batch(std::slice::from_raw_parts(list, count as usize))?;
+        let s = state::stream(stream)?;
+        ops.into_iter().try_for_each(|op| submit(&s, op))
+    }
     fn hipStreamCreate(stream: *mut hipStream_t) {
         create(stream, 0, 0)
     }
@@ -98,10 +135,21 @@ hip! {
         create(stream, flags, priority)
     }
     fn hipExtStreamCreateWithCUMask(stream: *mut hipStream_t, words: u32, mask: *const u32) {
+        if stream.is_null() {
+            return err(hipErrorInvalidHandle);
+        }
         if words == 0 || mask.is_null() {
             return Err(INVALID);
         }
-        create(stream, 0, 0)
+        let mut given = std::slice::from_raw_parts(mask, words as usize).to_vec();
+        if given.iter().all(|w| *w == 0) {
+            // None at all means the usual ones.
+            given.clear();
+        }
+        create(stream, 0, 0)?;
+        // Threads of the host are not divided: the mask is kept for who asks.
+        *lock(&state::stream(get(stream)?)?.mask) = given;
+        Ok(())
     }
     fn hipDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) {
         if !least.is_null() {
@@ -116,15 +164,12 @@ hip! {
         if (stream as u64) <= 2 {
             return err(hipErrorInvalidHandle);
         }
-        let s = STREAMS.remove(stream).ok_or(Code(hipErrorInvalidHandle))?;
-        // What was put into it is still done: until then the stream lives, and whoever waits for the device waits for it.
-        let held = s.clone();
-        s.queue.push_always(move || drop(held));
+        STREAMS.remove(stream).ok_or(Code(hipErrorContextIsDestroyed))?.retire();
         Ok(())
     }
     fn hipStreamQuery(stream: hipStream_t) {
         let s = state::stream(stream)?;
-        if crate::graph::is_capturing(&s) {
+        if crate::capture::is_capturing(&s) {
             return err(hipErrorStreamCaptureUnsupported);
         }
         let device = state::device(s.device)?;
@@ -132,36 +177,62 @@ hip! {
         // What the default stream waits for is part of its work.
         let waits_for = |other: &Arc<Stream>| {
             Arc::ptr_eq(other, &s)
-                || Arc::ptr_eq(&s, &device.default_stream) && other.flags & NON_BLOCKING == 0
+                || Arc::ptr_eq(&s, &device.default_stream)
+                    && other.flags & NON_BLOCKING == 0
+                    && !other.retired.load(Ordering::Acquire)
         };
         let busy = device.all_streams().iter().any(|other| waits_for(other) && !other.queue.idle());
         if busy || !s.queue.idle() { err(hipErrorNotReady) } else { Ok(()) }
     }
     fn hipStreamSynchronize(stream: hipStream_t) {
         let s = state::stream(stream)?;
-        if crate::graph::is_capturing(&s) {
+        if crate::capture::is_capturing(&s) {
             return err(hipErrorStreamCaptureUnsupported);
         }
+        crate::capture::check_safe()?;
         let device = state::device(s.device)?;
         order_with_default(device, &s);
         let done = s.queue.wait();
+        if Arc::ptr_eq(&s, &device.default_stream) {
+            // Whoever asks them next finds them idle.
+            let blocking = device.all_streams().into_iter().filter(|o| o.flags & NON_BLOCKING == 0);
+            blocking.for_each(|o| o.queue.settle());
+        }
         done.and(device.check_fault())
     }
     fn hipStreamWaitEvent(stream: hipStream_t, event: hipEvent_t, flags: c_uint) {
         if flags > 1 {
             return Err(INVALID);
         }
-        let (s, e) = (state::stream(stream)?, state::event(event)?);
-        if crate::graph::join(&s, &e)? {
+        let s = state::stream(stream).map_err(|_| Code(hipErrorInvalidHandle))?;
+        let e = state::event(event)?;
+        if crate::capture::join(&s, &e)? {
             return Ok(());
         }
         submit(&s, Op::Wait(e))
     }
     fn hipStreamGetFlags(stream: hipStream_t, flags: *mut c_uint) {
+        if stream.is_null() {
+            return Err(INVALID);
+        }
         put(flags, state::stream(stream)?.flags)
     }
     fn hipStreamGetPriority(stream: hipStream_t, priority: *mut c_int) {
         put(priority, state::stream(stream)?.priority)
+    }
+    fn hipExtStreamGetCUMask(stream: hipStream_t, words: u32, mask: *mut u32) {
+        let s = state::stream(stream)?;
+        let units = state::device(s.device)?.compute_units;
+        if mask.is_null() || words == 0 || words < units.div_ceil(32) {
+            return Err(INVALID);
+        }
+        let given = lock(&s.mask).clone();
+        for i in 0..words {
+            let all = units.saturating_sub(32 * i).min(32);
+            let usual = if all == 32 { u32::MAX } else { (1 << all) - 1 };
+            put(mask.add(i as usize), given.get(i as usize).copied().unwrap_or(usual) & usual)?;
+        }
+        Ok(())
     }
     fn hipStreamGetDevice(stream: hipStream_t, device: *mut hipDevice_t) {
         put(device, state::stream(stream)?.device)
@@ -194,9 +265,12 @@ hip! {
     fn hipStreamWaitValue64(stream: hipStream_t, from: *mut c_void, value: u64, condition: c_uint, mask: u64) {
         wait_value(stream, from, value, condition, mask, 8)
     }
-    fn hipStreamAttachMemAsync(stream: hipStream_t, memory: *mut c_void, _length: usize, _flags: c_uint) {
+    fn hipStreamAttachMemAsync(stream: hipStream_t, memory: *mut c_void, length: usize, flags: c_uint) {
         state::stream(stream)?;
-        if memory.is_null() { Err(INVALID) } else { Ok(()) }
+        // Global, host or single; a whole allocation, which is managed.
+        let a = crate::memory::find(memory as u64).filter(|a| a.kind == crate::memory::Kind::Managed).ok_or(INVALID)?;
+        let whole = length == 0 || length as u64 == a.size;
+        if matches!(flags, 1 | 2 | 4) && whole { Ok(()) } else { Err(INVALID) }
     }
 
     fn hipEventCreate(event: *mut hipEvent_t) {
@@ -206,20 +280,23 @@ hip! {
         create_event(event, flags)
     }
     fn hipEventDestroy(event: hipEvent_t) {
-        EVENTS.remove(event).map(drop).ok_or(Code(hipErrorInvalidHandle))
+        if event.is_null() {
+            return err(hipErrorInvalidHandle);
+        }
+        EVENTS.remove(event).map(drop).ok_or(Code(hipErrorContextIsDestroyed))
     }
     fn hipEventRecord(event: hipEvent_t, stream: hipStream_t) {
-        crate::graph::record(&state::stream(stream)?, state::event(event)?)
+        crate::capture::record(&state::stream(stream)?, state::event(event)?)
     }
     fn hipEventRecordWithFlags(event: hipEvent_t, stream: hipStream_t, _flags: c_uint) {
-        crate::graph::record(&state::stream(stream)?, state::event(event)?)
+        crate::capture::record(&state::stream(stream)?, state::event(event)?)
     }
     fn hipEventSynchronize(event: hipEvent_t) {
         let e = state::event(event)?;
         if lock(&e.captured).is_some() {
             return err(hipErrorCapturedEvent);
         }
-        e.event.wait();
+        e.wait();
         state::current()?.check_fault()
     }
     fn hipEventQuery(event: hipEvent_t) {
@@ -227,12 +304,15 @@ hip! {
         if lock(&e.captured).is_some() {
             return err(hipErrorCapturedEvent);
         }
-        if !e.event.done() {
+        if !e.done() {
             return err(hipErrorNotReady);
         }
         state::current()?.check_fault()
     }
     fn hipEventElapsedTime(ms: *mut f32, start: hipEvent_t, stop: hipEvent_t) {
+        if ms.is_null() {
+            return Err(INVALID);
+        }
         let (a, b) = (state::event(start)?, state::event(stop)?);
         if !a.event.recorded() || !b.event.recorded() || (a.flags | b.flags) & DISABLE_TIMING != 0 {
             return err(hipErrorInvalidHandle);

@@ -14,6 +14,7 @@ pub type hipGraph_t = Handle;
 pub type hipGraphNode_t = Handle;
 pub type hipGraphExec_t = Handle;
 pub type hipMemPool_t = Handle;
+pub type hipUserObject_t = Handle;
 pub type hipDevice_t = c_int;
 /// Direction of a copy, see [`crate::copy`].
 pub type hipMemcpyKind = c_uint;
@@ -186,6 +187,137 @@ pub struct hipMemsetParams {
     pub width: usize,
 }
 
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hipMemAllocationProp {
+    pub kind: c_uint,
+    pub handle_type: c_uint,
+    pub location: hipMemLocation,
+    pub windows: *mut c_void,
+    pub flags: u64,
+}
+
+/// Format of a texel: bits of each channel, kind of number.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hipChannelFormatDesc {
+    pub channels: [c_int; 4],
+    pub kind: c_uint,
+}
+
+/// A description that a caller gave, with its pointers: kept to be given back, never followed.
+#[derive(Clone, Copy, Debug)]
+pub struct Raw<T>(pub T);
+
+// SAFETY: the pointers in it are numbers to this library.
+unsafe impl<T> Send for Raw<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Raw<T> {}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hipMemAllocNodeParams {
+    pub pool: hipMemPoolProps,
+    pub access: *const hipMemAccessDesc,
+    pub access_count: usize,
+    pub bytes: usize,
+    pub at: *mut c_void,
+}
+
+/// Kind, and a union of the structures of each kind of node.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hipGraphNodeParams {
+    pub kind: c_uint,
+    pub reserved: [c_uint; 3],
+    pub of: [u64; 29],
+    pub reserved_end: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hipGraphInstantiateParams {
+    pub error_node: hipGraphNode_t,
+    pub flags: u64,
+    pub result: c_uint,
+    pub upload: hipStream_t,
+}
+
+/// A write of or a wait for a number.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hipStreamBatchMemOpParams {
+    pub operation: c_uint,
+    pub address: *mut c_void,
+    pub value: u64,
+    pub flags: c_uint,
+    pub alias: *mut c_void,
+    pub pad: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hipBatchMemOpNodeParams {
+    pub context: hipCtx_t,
+    pub count: c_uint,
+    pub list: *mut hipStreamBatchMemOpParams,
+    pub flags: c_uint,
+}
+
+/// A launch on one of several devices, by host function (`hipLaunchParams`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hipLaunchParams {
+    pub function: *mut c_void,
+    pub grid: dim3,
+    pub block: dim3,
+    pub params: *mut *mut c_void,
+    pub shared: usize,
+    pub stream: hipStream_t,
+}
+
+/// A launch on one of several devices, by kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hipFunctionLaunchParams {
+    pub function: hipFunction_t,
+    pub grid: [c_uint; 3],
+    pub block: [c_uint; 3],
+    pub shared: c_uint,
+    pub stream: hipStream_t,
+    pub params: *mut *mut c_void,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hipLaunchAttribute {
+    pub id: c_uint,
+    pub pad: c_uint,
+    pub value: [u64; 8],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hipLaunchConfig_t {
+    pub grid: dim3,
+    pub block: dim3,
+    pub shared: usize,
+    pub stream: hipStream_t,
+    pub attributes: *mut hipLaunchAttribute,
+    pub attribute_count: c_uint,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct HIP_LAUNCH_CONFIG {
+    pub grid: [c_uint; 3],
+    pub block: [c_uint; 3],
+    pub shared: c_uint,
+    pub stream: hipStream_t,
+    pub attributes: *mut hipLaunchAttribute,
+    pub attribute_count: c_uint,
+}
+
 /// Callback of `hipStreamAddCallback`.
 pub type hipStreamCallback_t = Option<unsafe extern "C" fn(hipStream_t, u32, *mut c_void)>;
 
@@ -197,4 +329,13 @@ const _: () = {
     assert!(size_of::<hipMemPoolProps>() == 88);
     assert!(size_of::<hipKernelNodeParams>() == 64);
     assert!(size_of::<hipMemsetParams>() == 48);
+    assert!(size_of::<hipMemAllocNodeParams>() == 120);
+    assert!(size_of::<hipMemAllocationProp>() == 32);
+    assert!(size_of::<crate::ipc::Handle64>() == 64);
+    assert!(size_of::<hipGraphNodeParams>() == 256);
+    assert!(size_of::<hipStreamBatchMemOpParams>() == 48);
+    assert!(size_of::<hipLaunchParams>() == 56);
+    assert!(size_of::<hipFunctionLaunchParams>() == 56);
+    assert!(size_of::<hipLaunchConfig_t>() == 56);
+    assert!(size_of::<HIP_LAUNCH_CONFIG>() == 56);
 };

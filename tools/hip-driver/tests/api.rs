@@ -312,10 +312,10 @@ fn streams_events_and_host_functions() {
     assert_eq!(hipFree(p), hipErrorInvalidValue);
     assert_eq!(hipHostFree(word), hipSuccess);
     for e in events {
-        assert_eq!((hipEventDestroy(e), hipEventDestroy(e)), (hipSuccess, hipErrorInvalidHandle));
+        assert_eq!((hipEventDestroy(e), hipEventDestroy(e)), (hipSuccess, hipErrorContextIsDestroyed));
     }
     for s in [a, b] {
-        assert_eq!((hipStreamDestroy(s), hipStreamSynchronize(s)), (hipSuccess, hipErrorInvalidHandle));
+        assert_eq!((hipStreamDestroy(s), hipStreamSynchronize(s)), (hipSuccess, hipErrorContextIsDestroyed));
     }
 }
 
@@ -437,7 +437,7 @@ fn mistakes_are_errors() {
         assert_eq!(hipGraphLaunch(wild, null_mut()), hipErrorInvalidValue);
         let launch = hipModuleLaunchKernel(wild, 1, 1, 1, 1, 1, 1, 0, null_mut(), null_mut(), null_mut());
         assert_eq!(launch, hipErrorInvalidHandle);
-        assert!(wild.is_null() || hipStreamSynchronize(wild) == hipErrorInvalidHandle);
+        assert!(wild.is_null() || hipStreamSynchronize(wild) == hipErrorContextIsDestroyed);
         assert!(wild.is_null() || hipFree(wild) == hipErrorInvalidValue);
         assert!(wild == event || hipEventRecord(wild, null_mut()) == hipErrorInvalidHandle);
     }
@@ -492,7 +492,7 @@ fn a_destroyed_stream_lives_until_its_work_is_done() {
         let flag = (done as *const AtomicBool).cast_mut().cast();
         assert_eq!(hipLaunchHostFunc(s, Some(slowly_set), flag), hipSuccess);
         assert_eq!(hipStreamDestroy(s), hipSuccess);
-        assert_eq!((hipStreamQuery(s), hipStreamDestroy(s)), (hipErrorInvalidHandle, hipErrorInvalidHandle));
+        assert_eq!((hipStreamQuery(s), hipStreamDestroy(s)), (hipErrorContextIsDestroyed, hipErrorContextIsDestroyed));
         assert_eq!(wait(), hipSuccess);
         assert!(done.load(Ordering::SeqCst));
     }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub mod hip;
+
 use barewave::Compiled;
 use barewave::compile::compile;
 use barewave::graph::{self, Options};

@@ -1,0 +1,300 @@
+//! What running kernels ask the host for: printf, assert's message, memory for the device-side malloc.
+//!
+//! A kernel that wants something takes a packet from a stack of free ones, writes what each lane asks for, pushes the
+//! packet on a second stack and waits until a bit in its header is cleared. Both stacks are intrusive lists of indices
+//! with a tag in the upper bits, which the device counts up against the ABA problem. The threads that run a launch look
+//! at the second stack between the turns of their workgroups (`Hostcall::attend`), so that no thread of its own is
+//! needed, and what the lanes of a launch print comes in the order in which the emulator runs them.
+//!
+//! Layouts: `__ockl_hostcall_internal`, `__ockl_hsa_signal_add` and `__ockl_dm_init_v1` of AMD's device libraries.
+
+use crate::api::{Result, log};
+use crate::memory::{self, Kind};
+use crate::state::{Device, lock};
+use barewave_emu::Services;
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_char, c_int};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Packets of a device: more than waves can be running.
+const PACKETS: u64 = 1 << 16;
+/// Bytes of a packet's header: next, lanes, service, control.
+const HEADER: u64 = 24;
+/// Bytes of a packet's payload: 8 numbers for each of 64 lanes.
+const PAYLOAD: u64 = 64 * 64;
+/// The buffer: headers, payloads, doorbell, free stack, ready stack, mask of the index. Behind it, the doorbell: a signal
+/// whose mailbox is null, so that kernels only count it up.
+const READY: u64 = 32;
+const DOORBELL: u64 = 64;
+const HEADERS: u64 = 128;
+/// State of the device-side allocator, zero at first: it asks for slabs when it needs them.
+const HEAP: u64 = 128 << 10;
+
+/// Services by their number.
+const PRINTF: u32 = 2;
+const MEMORY: u32 = 3;
+
+/// The requests of a device's kernels.
+pub struct Hostcall {
+    device: i32,
+    buffer: u64,
+    /// Messages that come in several packets, by number.
+    messages: Mutex<BTreeMap<u64, Vec<u64>>>,
+    next_message: AtomicU64,
+}
+
+impl Hostcall {
+    /// The services of a device for a launch.
+    pub fn services(device: &Device) -> Result<Services> {
+        let emu = &device.emu;
+        let none = |_| crate::api::Code(barewave_emu::hip::code::hipErrorOutOfMemory);
+        let payloads = (HEADERS + PACKETS * HEADER).next_multiple_of(4096);
+        let buffer = emu.alloc(payloads + PACKETS * PAYLOAD).map_err(none)?;
+        let heap = emu.alloc(HEAP).map_err(none)?;
+        emu.fill(heap, 0, HEAP).map_err(none)?;
+        // Every packet is free: each names the next, the first one ends the list. A tag of 1 tells packet 0 from the end.
+        let mut bytes = vec![0u8; (HEADERS + PACKETS * HEADER) as usize];
+        let mut put = |at: u64, v: u64| bytes[at as usize..at as usize + 8].copy_from_slice(&v.to_le_bytes());
+        put(0, buffer + HEADERS);
+        put(8, buffer + payloads);
+        put(16, buffer + DOORBELL);
+        put(24, PACKETS - 1);
+        put(40, PACKETS - 1);
+        for i in 1..PACKETS {
+            put(HEADERS + i * HEADER, if i == 1 { PACKETS } else { i - 1 });
+        }
+        emu.write(buffer, &bytes).map_err(none)?;
+        emu.assume_written(buffer, payloads + PACKETS * PAYLOAD);
+        let calls = Arc::new(Hostcall {
+            device: device.ordinal,
+            buffer,
+            messages: Mutex::default(),
+            next_message: AtomicU64::new(0),
+        });
+        Ok(Services { hostcall_buffer: buffer, heap, attend: Some(Arc::new(move || calls.attend())) })
+    }
+
+    /// Answers the requests that are there.
+    fn attend(&self) {
+        // SAFETY: the buffer is device memory of a unified address space, and never freed; kernels access these words
+        // atomically too.
+        let word = |at: u64| unsafe { AtomicU64::from_ptr((self.buffer + at) as *mut u64) };
+        if word(READY).load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let payloads = word(8).load(Ordering::Relaxed).wrapping_sub(self.buffer);
+        let mut packet = word(READY).swap(0, Ordering::Acquire);
+        while packet != 0 {
+            // What a kernel has written over the buffer must not lead out of it.
+            let index = packet & (PACKETS - 1);
+            let header = HEADERS + index * HEADER;
+            packet = word(header).load(Ordering::Relaxed);
+            let lanes = word(header + 8).load(Ordering::Relaxed);
+            let tail = word(header + 16).load(Ordering::Relaxed);
+            for lane in (0..64).filter(|l| lanes >> l & 1 != 0) {
+                let at = payloads.wrapping_add(index * PAYLOAD + lane * 64);
+                let place = (self.buffer.wrapping_add(at)) as *mut [u64; 8];
+                if at > PACKETS * (HEADER + PAYLOAD) + 8192 {
+                    break;
+                }
+                // SAFETY: a slot of the buffer, which the wave does not touch until its packet is answered.
+                unsafe { place.write(self.answer(tail as u32, place.read())) };
+            }
+            // SAFETY: as above; the upper half of the last word of a header.
+            let control = unsafe { AtomicU32::from_ptr((self.buffer + header + 20) as *mut u32) };
+            control.fetch_and(!1, Ordering::Release);
+        }
+    }
+
+    fn answer(&self, service: u32, mut slot: [u64; 8]) -> [u64; 8] {
+        match service {
+            PRINTF => self.message(&mut slot),
+            MEMORY if slot[0] != 0 => {
+                if memory::release(slot[0]).is_err() {
+                    log(&format!("a kernel frees {:#x}, which is no memory", slot[0]));
+                }
+            }
+            MEMORY => slot[0] = memory::allocate_on(self.device, slot[1], Kind::Device).unwrap_or(0),
+            other => {
+                log(&format!("a kernel asks for service {other} of the host, which there is not"));
+                slot[0] = 0;
+            }
+        }
+        slot
+    }
+
+    /// A piece of a message. The first number says whether it begins (bit 0) or ends (bit 1) one, how many of the other
+    /// numbers count (bits 5 to 7) and, in later pieces, which message it is (from bit 8 on).
+    fn message(&self, slot: &mut [u64; 8]) {
+        let (begins, ends, count) = (slot[0] & 1 != 0, slot[0] & 2 != 0, (slot[0] >> 5 & 7) as usize);
+        let id = if begins { self.next_message.fetch_add(1, Ordering::Relaxed) } else { slot[0] >> 8 };
+        let mut messages = lock(&self.messages);
+        if begins {
+            messages.insert(id, Vec::new());
+        }
+        // A kernel that lies gets nothing printed.
+        let Some(data) = messages.get_mut(&id) else { return };
+        data.extend(&slot[1..1 + count]);
+        slot[0] = slot[0] & 0xfe | id << 8;
+        if ends && let Some(data) = messages.remove(&id) {
+            drop(messages);
+            slot[0] = print(&data) as u64;
+        }
+    }
+}
+
+/// Prints a message: a number whose bit 0 means stderr, the format, the arguments. Gives what C's printf does.
+fn print(data: &[u64]) -> i64 {
+    let Some((&control, rest)) = data.split_first() else { return -1 };
+    let text = format(rest);
+    let n = text.len() as i64;
+    if control > 1 || !write_out(&text, control == 1) { -1 } else { n }
+}
+
+/// Through C's streams, which the program writes to as well: the order of lines is right.
+#[cfg(target_os = "linux")]
+fn write_out(text: &[u8], to_stderr: bool) -> bool {
+    unsafe extern "C" {
+        static stdout: *mut libc::FILE;
+        static stderr: *mut libc::FILE;
+    }
+    // SAFETY: C's own streams, which lock themselves.
+    unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), if to_stderr { stderr } else { stdout }) == text.len() }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn write_out(text: &[u8], to_stderr: bool) -> bool {
+    use std::io::Write;
+    if to_stderr { std::io::stderr().write_all(text) } else { std::io::stdout().write_all(text) }.is_ok()
+}
+
+/// The bytes of a string in a message, without its zero, and the numbers it takes with it.
+fn string(words: &[u64]) -> (Vec<u8>, usize) {
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).take_while(|b| *b != 0).collect();
+    let taken = (bytes.len() + 1).div_ceil(8).min(words.len());
+    (bytes, taken)
+}
+
+/// The text of a format and its arguments: a number each, strings in as many as they need.
+fn format(words: &[u64]) -> Vec<u8> {
+    let (format, mut used) = string(words);
+    let next = |used: &mut usize| {
+        *used += 1;
+        words.get(*used - 1).copied()
+    };
+    let mut out = Vec::new();
+    let mut at = 0;
+    while at < format.len() {
+        if format[at] != b'%' {
+            out.push(format[at]);
+            at += 1;
+            continue;
+        }
+        if format.get(at + 1) == Some(&b'%') {
+            out.push(b'%');
+            at += 2;
+            continue;
+        }
+        let Some(length) = format[at + 1..].iter().position(|b| b"diouxXfFeEgGaAcspn".contains(b)) else { break };
+        let conversion = format[at + 1 + length];
+        let spec = &format[at + 1..at + 1 + length];
+        at += length + 2;
+        let mut stars = [0 as c_int; 2];
+        let count = spec.iter().filter(|b| **b == b'*').count();
+        if count > 2 {
+            break;
+        }
+        let Some(()) = stars[..count].iter_mut().try_for_each(|s| next(&mut used).map(|v| *s = v as c_int)) else {
+            break;
+        };
+        match conversion {
+            b'n' => used += 1,
+            b's' => {
+                let (bytes, taken) = string(words.get(used..).unwrap_or_default());
+                used += taken;
+                convert(&mut out, spec, conversion, &stars[..count], Argument::Text(bytes));
+            }
+            _ => {
+                let Some(value) = next(&mut used) else { break };
+                convert(&mut out, spec, conversion, &stars[..count], Argument::Number(value));
+            }
+        }
+    }
+    out
+}
+
+enum Argument {
+    Number(u64),
+    Text(Vec<u8>),
+}
+
+/// Longest text of one conversion, bytes.
+const MOST: usize = 1 << 16;
+
+/// Appends one conversion, done by C's snprintf.
+fn convert(out: &mut Vec<u8>, spec: &[u8], conversion: u8, stars: &[c_int], argument: Argument) {
+    // Flags, width, precision and length; only the length of integers means anything, and there are 64 bits of them.
+    let kept = spec
+        .iter()
+        .copied()
+        .filter(|b| b"-+ #0123456789.*".contains(b) || b"hl".contains(b) && b"diouxX".contains(&conversion));
+    let text: Vec<u8> = [b'%'].into_iter().chain(kept).chain([conversion]).collect();
+    let Ok(spec) = CString::new(text) else { return };
+    let mut room = vec![0u8; MOST];
+    let (to, size) = (room.as_mut_ptr().cast::<c_char>(), MOST);
+    macro_rules! call {
+        ($value:expr) => {
+            // SAFETY: the conversion takes as many stars and such an argument as it is given; the size is that of the
+            // buffer.
+            unsafe {
+                match *stars {
+                    [] => libc::snprintf(to, size, spec.as_ptr(), $value),
+                    [a] => libc::snprintf(to, size, spec.as_ptr(), a, $value),
+                    [a, b, ..] => libc::snprintf(to, size, spec.as_ptr(), a, b, $value),
+                }
+            }
+        };
+    }
+    let n = match argument {
+        Argument::Text(bytes) => {
+            let Ok(bytes) = CString::new(bytes) else { return };
+            call!(bytes.as_ptr())
+        }
+        Argument::Number(v) if b"fFeEgGaA".contains(&conversion) => call!(f64::from_bits(v)),
+        Argument::Number(v) => call!(v),
+    };
+    out.extend(&room[..usize::try_from(n).unwrap_or(0).min(MOST - 1)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<u64> {
+        let mut bytes = text.as_bytes().to_vec();
+        bytes.resize((bytes.len() + 8) / 8 * 8, 0);
+        bytes.chunks(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())).collect()
+    }
+
+    fn formatted(format_text: &str, arguments: &[u64]) -> String {
+        String::from_utf8(format(&[words(format_text), arguments.to_vec()].concat())).unwrap()
+    }
+
+    #[test]
+    fn formats_are_those_of_c() {
+        assert_eq!(formatted("plain 100%%\n", &[]), "plain 100%\n");
+        assert_eq!(formatted("%d %5u|%-4x|%c", &[-3i64 as u64, 42, 255, 65]), "-3    42|ff  |A");
+        assert_eq!(formatted("%.3f %g", &[1.5f64.to_bits(), 0.25f64.to_bits()]), "1.500 0.25");
+        assert_eq!(formatted("%*d %-*.*f|", &[5, 7, 8, 2, 2.5f64.to_bits()]), "    7 2.50    |");
+        assert_eq!(formatted("%lld %hhd", &[1 << 40, 300]), "1099511627776 44");
+        let text = [words("<%s> <%6s> %d"), words("a string of some length"), words("abc"), vec![9]].concat();
+        assert_eq!(String::from_utf8(format(&text)).unwrap(), "<a string of some length> <   abc> 9");
+        // Not enough arguments, a conversion that C does not have, an enormous width.
+        assert_eq!(formatted("%d %d", &[1]), "1 ");
+        assert_eq!(formatted("x%", &[]), "x");
+        assert_eq!(formatted("%999999999d", &[1]).len(), MOST - 1);
+        assert_eq!(formatted("%ls%n!", &[0x41]), "A!");
+        assert_eq!(formatted("%***d", &[1, 2, 3, 4]), "");
+    }
+}
