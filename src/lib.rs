@@ -23,7 +23,8 @@
 //!
 //! Inputs and outputs may also lie in the caller's own memory ([`TensorView`], [`Session::run_into`]) or in device memory
 //! ([`Session::bind_input`]), and runs may go into a stream of the caller's ([`Session::use_stream`]). Compiled kernels are
-//! kept in a [`KernelCache`](compile::KernelCache), so that another shape of the same model compiles only what differs.
+//! kept in a [`KernelCache`](compile::KernelCache), so that another shape of the same model compiles only what differs;
+//! [`AnyShape`] does that for each shape that comes.
 //!
 //! Below these stand the rooms of the compiler, from left to right: [`onnx`], [`graph`], [`kernels`], [`mir`], [`passes`],
 //! [`codeobj`], [`verify`], [`runtime`]; the instruction tables are the crate [`barewave_isa`], the emulated device is
@@ -49,7 +50,7 @@ pub use barewave_emu::{self as emu, codeobj};
 pub use compile::{Compiled, Compiler, Options};
 pub use graph::Options as Shapes;
 pub use onnx::Model;
-pub use runtime::Session;
+pub use runtime::{AnyShape, Session};
 pub use tensor::{HostTensor, TensorView, TensorViewMut};
 
 /// A target by architecture (`gfx942`), product (`mi300x`) or code name (`cdna3`).

@@ -18,7 +18,7 @@ fn check(b: &Builder, name: &str) -> Result<(), String> {
     let (got, _) = device::run(&fused, &b.inputs, name, true)?;
     let want = Interpreter::new(&fused).run(&fused, &b.inputs).map_err(|e| e.to_string())?;
     for (i, (g, w)) in got.iter().zip(&want).enumerate() {
-        let c = compare(g, w, 1e-4, 1e-4)?;
+        let c = compare(g, w, 1e-4, 1e-4).map_err(|e| e.to_string())?;
         if !c.passes() {
             let kinds: Vec<&str> = fused.steps.iter().map(|s| s.kind.name()).collect();
             return Err(format!("output {i}: {c} ({})", kinds.join(" ")));

@@ -30,7 +30,11 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         ],
     ),
     // sessions run what the compiler made: the facade's side of the runtime
-    ("session", &["src/runtime/session.rs"], &["compile", "runtime", "codeobj", "emu", "tensor", "verify", "isa"]),
+    (
+        "session",
+        &["src/runtime/session.rs", "src/runtime/any_shape.rs"],
+        &["compile", "graph", "onnx", "runtime", "codeobj", "emu", "tensor", "verify", "isa"],
+    ),
 ];
 
 fn sources(path: &Path, out: &mut Vec<PathBuf>) {
@@ -232,4 +236,68 @@ fn folders_of_the_tables_form_no_circle() {
         name == "lib.rs" || ISA_FOLDERS.contains(&name.as_str())
     };
     assert!(std::fs::read_dir(&root).unwrap().all(|e| listed(&e.unwrap())), "a source outside of the folders");
+}
+
+/// Modules of a crate that a module imports, by path: `exec/vmem` of `super::vmem::run` in `exec/ds`.
+fn modules(code: &str, me: &str, all: &BTreeSet<String>) -> BTreeSet<String> {
+    let longest = |parts: &[&str]| (1..=parts.len()).rev().map(|n| parts[..n].join("/")).find(|p| all.contains(p));
+    let mut out = BTreeSet::new();
+    let own: Vec<&str> = me.split('/').collect();
+    for prefix in ["crate::", "super::"] {
+        for (at, _) in code.match_indices(prefix) {
+            let before = &code[..at];
+            if before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
+                continue;
+            }
+            let (mut rest, mut base) =
+                (&code[at + prefix.len()..], if prefix == "super::" { own.len() - 1 } else { 0 });
+            while let Some(r) = rest.strip_prefix("super::") {
+                (rest, base) = (r, base.saturating_sub(1));
+            }
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(rest.len());
+            let path: Vec<&str> =
+                own[..base].iter().copied().chain(rest[..end].split("::")).filter(|p| !p.is_empty()).collect();
+            let lists = rest[end..].strip_prefix('{').and_then(|r| r.split('}').next()).unwrap_or("");
+            for item in lists.split(',').map(str::trim).chain(lists.is_empty().then_some("")) {
+                let item: Vec<&str> = path.iter().copied().chain(item.split("::")).filter(|p| !p.is_empty()).collect();
+                out.extend(longest(&item).filter(|m| m != me));
+            }
+        }
+    }
+    out
+}
+
+/// The files of the emulator build on each other without circles: state, micro-operations, handlers, decoding, launching.
+#[test]
+fn files_of_the_emulator_form_no_circle() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/emu");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    let name = |file: &Path| {
+        let path = file.strip_prefix(&root).unwrap().with_extension("").display().to_string();
+        path.strip_suffix("/mod").map(str::to_owned).unwrap_or(path)
+    };
+    let all: BTreeSet<String> = files.iter().map(|f| name(f)).collect();
+    let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in files.iter().filter(|f| name(f) != "lib") {
+        let text = code(&std::fs::read_to_string(file).unwrap());
+        imports.insert(name(file), modules(&text, &name(file), &all));
+    }
+    // the test sees what it is about
+    let has = |a: &str, b: &str| imports[a].contains(b);
+    assert!(has("exec/ds", "exec/rows") && has("uop", "wave") && has("launch", "strict") && has("vopd", "builder"));
+    let mut placed: BTreeSet<&str> = BTreeSet::from(["lib", "hip", "hip/types"]);
+    loop {
+        let ready: Vec<&str> = imports
+            .iter()
+            .filter(|(m, needs)| !placed.contains(m.as_str()) && needs.iter().all(|n| placed.contains(n.as_str())))
+            .map(|(m, _)| m.as_str())
+            .collect();
+        if ready.is_empty() {
+            break;
+        }
+        placed.extend(ready);
+    }
+    let left: Vec<_> = imports.iter().filter(|(m, _)| !placed.contains(m.as_str())).collect();
+    assert!(left.is_empty(), "a circle among {left:#?}");
 }

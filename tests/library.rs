@@ -5,7 +5,7 @@ use barewave::compile::{CacheStats, KernelCache, NodeSupport, Verdict};
 use barewave::onnx::{Dim, Node, ValueInfo};
 use barewave::runtime::{Device, EmulatedDevice, SessionError};
 use barewave::tensor::DType;
-use barewave::{Compiled, Compiler, HostTensor, Model, Options, Session, Shapes, TensorView, TensorViewMut};
+use barewave::{AnyShape, Compiled, Compiler, HostTensor, Model, Options, Session, Shapes, TensorView, TensorViewMut};
 use barewave_isa::Target;
 use pretty_assertions::assert_eq;
 use std::path::Path;
@@ -139,6 +139,29 @@ fn one_compiled_model_serves_the_shapes_it_was_compiled_for() {
     let mut again = Vec::new();
     c.compile_for(&rows(), &[1, 5, 64].map(of_rows)).unwrap().write_to(Abi::V5, &mut again).unwrap();
     assert!(again == std::fs::read(&file).unwrap());
+}
+
+#[test]
+fn any_shape_is_compiled_when_it_comes() {
+    let c = compiler(Target::GFX1100, KernelCache::in_memory());
+    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Target::GFX1100, false).unwrap());
+    let x = |n: usize| HostTensor::from_f32(&[n, 3], &(0..3 * n).map(|i| i as f32 / 8.0 - 1.0).collect::<Vec<_>>());
+    let mut any = AnyShape::new(device.clone(), c.clone(), Arc::new(rows()), 3);
+    for round in 0..2 {
+        for n in [1, 2, 0, 7, 2] {
+            let y = any.run(&[x(n)]).unwrap().0.remove(0);
+            let alone = c.compile(&rows(), &of_rows(n)).unwrap();
+            assert_eq!(y, Session::new(device.clone(), &alone).unwrap().run(&[x(n)]).unwrap().0.remove(0), "{n}");
+        }
+        // Four shapes, of which three are kept: 1 is compiled again, and pushes out what is oldest then.
+        assert_eq!(any.compiled(), [4, 7][round]);
+    }
+    // No kernel was made twice.
+    assert_eq!(any.run(&[x(7)]).unwrap().0[0].shape(), [7, 10_000]);
+    assert_eq!(c.cache().stats().compiled, 3);
+    let e = any.run(&[HostTensor::from_f32(&[2, 4], &[0.0; 8])]).unwrap_err().to_string();
+    assert!(e.contains("dimension 1 is 4, not 3"), "{e}");
+    assert_eq!(any.run(&[x(2)]).unwrap().0[0].shape(), [2, 10_000], "a refusal changes nothing");
 }
 
 #[test]

@@ -97,6 +97,108 @@ fn overlapped_loops_compute_what_plain_ones_do() {
     }
 }
 
+#[test]
+fn numbers_of_iterations_that_only_the_run_knows() {
+    for t in TARGETS {
+        let target = Target::parse(t).unwrap();
+        for trips in 1..=6u32 {
+            for (way, overrun) in [(Pipeline::Off, false), (Pipeline::Stated, false), (Pipeline::Stated, true)] {
+                let n = 64;
+                let mut b = Builder::new(target, "k", n);
+                // The first word says how often; rows of numbers follow.
+                let input = b.buffer_arg(0, (trips + 1) * n * 4);
+                let out = b.buffer_arg(1, n * 4);
+                let limit = b.scalar_buffer_load(input, 1, 0u32);
+                let item = b.workitem_id();
+                let at = b.shl(item, 2u32);
+                let sum = b.to_vector(0u32);
+                b.counted_loop("t", limit, 1, way, overrun, |b, t| {
+                    let row = b.mad(t, n * 4, n * 4);
+                    let place = b.add(at, row);
+                    let x = b.load(input, 1, place, Opnd::Imm(0), 0);
+                    b.stage(1);
+                    let weight = b.add(t, 1u32);
+                    let p = b.mul(x, weight);
+                    let s = b.add(sum, p);
+                    b.copy_into(sum, s);
+                });
+                b.store(out, sum, at, Opnd::Imm(0), 0);
+                let f = b.finish();
+                let mut overlapped = f.clone();
+                passes::select::select(&mut overlapped).unwrap();
+                passes::pipeline::pipeline(&mut overlapped).unwrap();
+                assert_eq!(overlapped.blocks.iter().any(|b| b.name.ends_with("_steady")), overrun);
+                let mut words = vec![trips; 64];
+                words.extend((0..trips * n).map(|i| i.wrapping_mul(2_654_435_761) >> 7));
+                let want: Vec<u32> = (0..n)
+                    .map(|item| {
+                        (1..=trips).fold(0u32, |s, t| s.wrapping_add(words[(t * n + item) as usize].wrapping_mul(t)))
+                    })
+                    .collect();
+                assert_eq!(run(f, &words, n as usize), want, "{t}: {trips} iterations, {way:?}, overrun {overrun}");
+            }
+        }
+    }
+}
+
+/// A single iteration is not overlapped: it is its instructions in order of stage, whatever order they stand in.
+#[test]
+fn one_iteration_runs_in_order_of_stage() {
+    for t in TARGETS {
+        let target = Target::parse(t).unwrap();
+        let n = 128;
+        let mut b = Builder::new(target, "k", n);
+        let input = b.buffer_arg(0, n * 4);
+        let out = b.buffer_arg(1, n * 4);
+        b.lds(n * 4);
+        let item = b.workitem_id();
+        let at = b.shl(item, 2u32);
+        let other = b.generic(Gen::Xor.of(Type::U32), &[at.into(), 0x1fcu32.into()]);
+        let sum = b.to_vector(0u32);
+        b.counted_loop("t", 1u32, 1, Pipeline::Stated, false, |b, _| {
+            b.fix_order();
+            b.stage(1);
+            let y = b.lds_read(1, other, 0);
+            b.emit(Gen::Add.of(Type::I32), &[sum.into()], &[sum.into(), y.into()]);
+            b.stage(0);
+            let x = b.load(input, 1, at, Opnd::Imm(0), 0);
+            b.lds_write(at, x, 0);
+            b.barrier();
+        });
+        b.store(out, sum, at, Opnd::Imm(0), 0);
+        let input: Vec<u32> = (0..n).map(|i| i * i).collect();
+        let want: Vec<u32> = (0..n).map(|i| (n - 1 - i) * (n - 1 - i)).collect();
+        assert_eq!(run(b.finish(), &input, n as usize), want, "{t}");
+    }
+}
+
+#[test]
+fn stages_in_a_body_of_several_blocks_are_refused() {
+    for pipeline in [Pipeline::Stated, Pipeline::Modulo(2)] {
+        let mut b = Builder::new(Target::GFX942, "k", 64);
+        let out = b.buffer_arg(0, 256);
+        let item = b.workitem_id();
+        let at = b.shl(item, 2u32);
+        let sum = b.to_vector(0u32);
+        b.counted_loop("t", 8u32, 1, pipeline, false, |b, t| {
+            let skip = b.label();
+            b.branch_lt(t, 4u32, skip);
+            b.emit(Gen::Add.of(Type::I32), &[sum.into()], &[sum.into(), 1u32.into()]);
+            b.place(skip, "skip");
+            b.stage(u8::from(pipeline == Pipeline::Stated));
+            b.emit(Gen::Add.of(Type::I32), &[sum.into()], &[sum.into(), 2u32.into()]);
+        });
+        b.store(out, sum, at, Opnd::Imm(0), 0);
+        match passes::compile(b.finish()) {
+            Err(e) => assert!(pipeline == Pipeline::Stated && e.to_string().contains("3 blocks"), "{e}"),
+            Ok(m) => {
+                let remark = m.function.blocks.iter().any(|b| b.comment.contains("not overlapped"));
+                assert!(pipeline != Pipeline::Stated && remark);
+            }
+        }
+    }
+}
+
 /// A double buffer in LDS: each item adds what its neighbour loaded, tile after tile.
 fn tiles(target: Target, trips: u32, overrun: bool) -> Function {
     let n = 128;

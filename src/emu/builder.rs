@@ -1,14 +1,16 @@
 //! From a decoded instruction to a micro-operation: the handler is chosen by what the tables say it does, operands are resolved to offsets, and
 //! modifiers become [`Ext`].
 
-use super::exec::{barrier, convert, ds, flow, fork, format, lane, matrix, salu, smem, space, valu, vmem};
+use super::element::{Format, Typed};
+use super::exec::{barrier, convert, ds, flags, flow, fork, format, lane, matrix, salu, smem, space, valu, vmem};
 use super::lanes::Ty;
-use super::program::{BRANCH, Machine, blank};
+use super::machine::Machine;
 use super::sem::{self, Form, Mix};
-use super::vopd;
-use super::wave::{Access, Dpp, EXEC, Ext, Kind, Run, SCALARS, SINK, Sdwa, Space, Src, UOp, scalar};
+use super::uop::{Access, Dpp, Ext, Kind, Run, Sdwa, Space, Src, UOp};
+use super::uop::{BRANCH, Payload, blank, rows};
+use super::wave::{EXEC, SCALARS, SINK, scalar};
 use barewave_isa::action::{
-    self, Action, Address, Atomic, Float8, Flow, Fork, Lds, Memory, Packed, Part, Product, Transfer,
+    self, Action, Address, Atomic, Float8, Flow, Fork, Lds, Memory, Packed, Part, Product, Scaled, Transfer,
 };
 use barewave_isa::{Half, Inst, ModName, Operand, Quirk, Raw, Reg, Regs};
 
@@ -143,7 +145,7 @@ impl Builder<'_> {
             Action::Salu(f) => self.salu(op.action(), salu::run(*f)),
             Action::ScalarCompare { relation, number } => self.salu(op.action(), salu::compare(*relation, *number)),
             Action::Cross(f) => self.lane(lane::run(*f)),
-            Action::Scaled(s) => self.convert(convert::of(s).ok_or(Refusal::Unimplemented)?),
+            Action::Scaled(s) => self.convert(s),
             Action::Memory(m) if !m.modelled => Err(Refusal::Unimplemented),
             Action::Memory(m) => self.memory(m),
             Action::Lds(f) => {
@@ -157,8 +159,8 @@ impl Builder<'_> {
                 self.ds(run, Access { bytes, flags, ..Access::default() }, addressed, needs)
             }
             Action::Matrix(p) => self.matrix(p),
-            Action::Pair(..) => vopd::lower(self, self.m.spare(self.lanes)),
-            Action::Graphics | Action::Later => Err(Refusal::Unimplemented),
+            // pairs are made of two builders (`vopd`)
+            Action::Pair(..) | Action::Graphics | Action::Later => Err(Refusal::Unimplemented),
         }
     }
 
@@ -249,7 +251,7 @@ impl Builder<'_> {
         let high = |i: usize| matches!(self.inst.dsts.get(i), Some(Operand::Regs(Regs { half: Half::Hi, .. })));
         let op_sel = self.get(ModName::OpSel) as u8 | if high(0) { 8 } else { 0 } | if high(1) { 4 } else { 0 };
         if op_sel != 0 {
-            op.ext = Some(Box::new(Ext { op_sel, ..Ext::NONE }));
+            op.payload = Payload::Modifiers(Box::new(Ext { op_sel, ..Ext::NONE }));
         }
         if !matches!(self.raw.overlay(), "") {
             return Err(Refusal::Unimplemented);
@@ -375,18 +377,18 @@ impl Builder<'_> {
         let buffer = space == Space::Buffer;
         let mut op = self.blank(run.ok_or(Refusal::Unimplemented)?);
         op.access.bytes = m.bytes;
-        op.access.flags = vmem::flags(&m);
+        op.access.flags = flags::of(&m);
         op.access.space = space;
         op.imm = self.get(ModName::Offset) as i64;
         if let Some(d) = self.inst.dsts.first() {
             op.dst = self.vector_dst(d)?;
         }
         if m.transfer == Transfer::LoadLds {
-            op.access.flags |= vmem::TO_LDS;
+            op.access.flags |= flags::TO_LDS;
         }
         // LDS is the source of a store from it.
         let writes = m.writes() && m.transfer != Transfer::StoreLds;
-        if op.access.flags & vmem::ADDTID != 0 {
+        if op.access.flags & flags::ADDTID != 0 {
             // No address register.
             op.src[1] = self.src(srcs.last().ok_or(Refusal::Illegal)?)?;
             if writes {
@@ -415,10 +417,10 @@ impl Builder<'_> {
                 return Err(Refusal::Illegal);
             }
             if self.get(ModName::Offen) != 0 {
-                op.access.flags |= vmem::OFFEN;
+                op.access.flags |= flags::OFFEN;
             }
             if self.get(ModName::Idxen) != 0 {
-                op.access.flags |= vmem::IDXEN;
+                op.access.flags |= flags::IDXEN;
             }
             let needs = self.get(ModName::Offen) != 0 || self.get(ModName::Idxen) != 0;
             if needs && op.src[0].kind != Kind::Vector {
@@ -429,7 +431,7 @@ impl Builder<'_> {
             if let Operand::Regs(r) = addr
                 && r.dwords == 2
             {
-                op.access.flags |= vmem::ADDR64;
+                op.access.flags |= flags::ADDR64;
             }
             op.src[0] = self.src(addr)?;
             let rest = if writes {
@@ -457,11 +459,11 @@ impl Builder<'_> {
             op.access.atomic = kind;
             let returns = !self.inst.dsts.is_empty() && (!buffer || self.get(ModName::Cpol) & 1 != 0);
             if returns {
-                op.access.flags |= vmem::RETURN;
+                op.access.flags |= flags::RETURN;
             }
             if buffer && self.get(ModName::Cpol) & 1 != 0 && self.inst.dsts.is_empty() {
                 // The data register receives the old value.
-                op.access.flags |= vmem::RETURN;
+                op.access.flags |= flags::RETURN;
                 op.dst = op.src[2].at;
             }
         }
@@ -480,19 +482,20 @@ impl Builder<'_> {
     }
 
     /// Scaled conversions of gfx950.
-    fn convert(&self, c: convert::Conversion) -> Built {
+    fn convert(&self, s: &'static Scaled) -> Built {
+        let c = convert::of(s).ok_or(Refusal::Unimplemented)?;
         let mut op = self.blank(convert::RUN);
         for (i, s) in self.inst.srcs.iter().take(4).enumerate() {
             op.src[i] = self.src(s)?;
         }
         op.dst = self.vector_dst(self.dst(0)?)?;
-        op.convert = Some(c);
-        op.ext = Some(Box::new(Ext {
+        let e = Ext {
             op_sel: self.get(ModName::OpSel) as u8,
             neg: self.get(ModName::Neg) as u8,
             abs: self.get(ModName::Abs) as u8,
             ..Ext::NONE
-        }));
+        };
+        op.payload = Payload::Scaled(s, Box::new(e));
         if self.inst.srcs.len() < c.operands() {
             return Err(Refusal::Illegal);
         }
@@ -512,10 +515,10 @@ impl Builder<'_> {
             m.part != Part::Whole && dwords == count.div_ceil(2) && !self.m.target.info().has(Quirk::UnpackedD16);
         let named = self.m.target.buffer_format(self.inst.mods.get(ModName::Format).unwrap_or(1) as u64);
         let format = match m.space == action::Space::TypedBuffer {
-            true => Some(named.and_then(|n| format::Format::parse(&n)).ok_or(Refusal::Illegal)?),
+            true => Some(named.and_then(|n| Format::parse(&n)).ok_or(Refusal::Illegal)?),
             false => None,
         };
-        op.typed = Some(Box::new(format::Typed { format, target: self.m.target, count, packed }));
+        op.payload = Payload::Typed(Box::new(Typed { format, target: self.m.target, count, packed }));
         Ok(op)
     }
 
@@ -662,13 +665,13 @@ impl Builder<'_> {
         if e != Ext::NONE {
             let signs = sem.form == Form::Map && valu::only_signs(&e);
             op.run = if signs { handlers.signs } else { valu::general };
-            op.ext = Some(Box::new(e));
+            op.payload = Payload::Modifiers(Box::new(e));
         } else if sem.form != Form::Map {
             op.run = handlers.bits;
         } else if op.src[..n].iter().all(|s| s.kind == Kind::Vector) {
             op.run = handlers.registers;
         }
-        op.rows = valu::rows(&op.src, self.lanes);
+        op.rows = rows(&op.src, self.lanes);
         op.batch = valu::joins_batch(action, &op).into();
         Ok(op)
     }

@@ -5,7 +5,7 @@
 //! Sources: LLVM's "User Guide for AMDGPU Backend" (code object v5 hidden arguments, AQL packet), and the HSA system
 //! architecture specification (`hsa_kernel_dispatch_packet_t`, `amd_queue_t`).
 
-use super::launch::Services;
+use super::dispatch::Services;
 use super::wave::{PRIVATE_APERTURE, SHARED_APERTURE};
 use crate::codeobj::{Arg, ArgKind, KernelInfo};
 use barewave_isa::{Resources, Target};

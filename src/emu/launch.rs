@@ -8,77 +8,21 @@
 //! turns; how many may run at once is bounded by the memory for their registers ([`RESIDENT_BYTES`]), as it is on
 //! hardware.
 
+use super::dispatch::{Launch, SLICE};
 use super::exec::barrier;
 use super::fault::{Fault, FaultKind};
-use super::memory::Memory;
-use super::program::{Machine, Program};
+use super::program::Program;
 use super::queue::pool;
-use super::strict::{Checker, Shadow};
+use super::strict::Checker;
 use super::wave::{
-    Ctl, DX10_CLAMP, EXEC, FP16_OVFL, GroupState, IEEE, LaunchState, POISON, PRIVATE_APERTURE, SCALARS,
-    SHARED_APERTURE, VCC, Wave, scalar,
+    Ctl, DX10_CLAMP, EXEC, FP16_OVFL, GroupState, IEEE, POISON, PRIVATE_APERTURE, SCALARS, SHARED_APERTURE, VCC, Wave,
+    scalar,
 };
-use crate::codeobj::{Descriptor, Family, KernelInfo};
+use crate::codeobj::{Descriptor, Family};
 use barewave_isa::{Quirk, Reg};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
-
-/// How to launch.
-#[derive(Clone, Debug)]
-pub struct LaunchOptions {
-    /// Check everything that hardware leaves undefined (slower).
-    pub strict: bool,
-    /// Bound on instructions of one workgroup, against endless loops.
-    pub max_instructions: u64,
-    /// When kernels that still run are stopped.
-    pub deadline: Option<Instant>,
-    /// LDS added to what the kernel declares, bytes.
-    pub dynamic_lds: u32,
-    /// Run on the calling thread only.
-    pub single_thread: bool,
-    /// Clocks of the device (s_memtime, s_memrealtime, SHADER_CYCLES and their like) run in real time at 100 MHz; without
-    /// it they count the wave's instructions, the same on every run.
-    pub real_time: bool,
-    /// What the host does for running kernels.
-    pub services: Services,
-    /// Strict mode only: behave as if the instruction at this address (relative to the load address) were not there. For
-    /// finding out whether a wait or a gap is needed.
-    pub without: Option<u64>,
-}
-
-impl Default for LaunchOptions {
-    fn default() -> Self {
-        LaunchOptions {
-            strict: false,
-            max_instructions: 1 << 30,
-            deadline: None,
-            dynamic_lds: 0,
-            single_thread: false,
-            real_time: false,
-            services: Services::default(),
-            without: None,
-        }
-    }
-}
-
-/// Services of a driver for kernels, which find them through hidden arguments. Addresses are 0 where there is no such
-/// service.
-#[derive(Clone, Default)]
-pub struct Services {
-    /// `hidden_hostcall_buffer`: where kernels leave requests to the host.
-    pub hostcall_buffer: u64,
-    /// `hidden_heap_v1`: state of the device-side allocator.
-    pub heap: u64,
-    /// Called by the threads of the launch now and then, whenever a wave may be waiting for the host.
-    pub attend: Option<std::sync::Arc<dyn Fn() + Send + Sync>>,
-}
-
-impl std::fmt::Debug for Services {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Services {{ hostcall_buffer: {:#x}, heap: {:#x} }}", self.hostcall_buffer, self.heap)
-    }
-}
 
 /// What a launch did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -91,40 +35,8 @@ pub struct LaunchStats {
     pub instructions: u64,
 }
 
-/// Everything that the threads of one launch share.
-pub struct Launch<'a> {
-    /// Target facts.
-    pub machine: &'a Machine,
-    /// Device memory.
-    pub memory: &'a Memory,
-    /// Code.
-    pub program: &'a Program,
-    /// The kernel.
-    pub kernel: &'a KernelInfo,
-    /// Device address of its first instruction.
-    pub entry: u64,
-    /// Workgroups.
-    pub grid: [u32; 3],
-    /// Workitems of a workgroup.
-    pub block: [u32; 3],
-    /// Device address of the argument block.
-    pub kernarg: u64,
-    /// Device address of the dispatch packet; the queue follows 64 bytes behind.
-    pub packet: u64,
-    /// LDS of a workgroup, bytes.
-    pub lds_size: u32,
-    /// Options.
-    pub options: &'a LaunchOptions,
-    /// Shared by all waves.
-    pub state: LaunchState,
-    /// Who touched device memory, in strict mode.
-    pub shadow: Option<&'a Shadow>,
-}
-
 /// Bytes of stack for kernels whose stack grows at run time.
 const DYNAMIC_STACK: u32 = 1 << 15;
-/// Instructions after which a wave lets others run, so that waves may wait for each other in loops.
-pub const SLICE: u64 = 1 << 14;
 /// Instructions that a thread runs without finishing a workgroup before it starts more.
 const PATIENCE: u64 = 1 << 22;
 /// Waves of a launch that the calling thread begins alone: it may be over before others have woken up.
@@ -274,12 +186,6 @@ impl Launch<'_> {
             waves: total * self.waves_per_group() as u64,
             instructions: instructions.into_inner(),
         })
-    }
-
-    /// Coordinates of workgroup `id`.
-    pub fn workgroup(&self, id: u64) -> [u32; 3] {
-        let [gx, gy, _] = self.grid.map(u64::from);
-        [(id % gx) as u32, (id / gx % gy) as u32, (id / gx / gy) as u32]
     }
 
     fn launch_fault(&self, kind: FaultKind) -> Fault {
@@ -450,7 +356,7 @@ impl Group {
         };
         let mut waves: Vec<Wave> = (0..n).map(|_| Wave::new(l.lanes(), l.machine.rows(), l.memory.view())).collect();
         for w in &mut waves {
-            w.program = l.program;
+            w.program = &l.program.code;
             w.waves = n as u32;
             w.quirks = l.machine.quirks();
             w.cu = thread as u32;
@@ -491,7 +397,7 @@ impl Group {
             *b = POISON.to_le_bytes()[i % 4];
         }
         let lds = self.lds.as_mut_ptr();
-        let Some(entry) = l.program.index_of(l.entry) else {
+        let Some(entry) = l.program.code.index_of(l.entry) else {
             return Err(Box::new(l.launch_fault(FaultKind::BadJump(l.entry))));
         };
         *self.state = GroupState { arrived: vec![0; self.waves.len()], ..GroupState::default() };
@@ -573,8 +479,8 @@ fn fault(l: &Launch, w: &mut Wave) -> Fault {
         kind,
         operator: None,
         kernel: l.kernel.name.clone(),
-        pc: (l.program.base + pc as u64).wrapping_sub(l.entry).wrapping_add(l.kernel.entry),
-        instruction: l.program.text_at(pc),
+        pc: (l.program.code.base + pc as u64).wrapping_sub(l.entry).wrapping_add(l.kernel.entry),
+        instruction: l.program.code.text_at(pc),
         workgroup: w.workgroup,
         wave: w.index,
         lane,

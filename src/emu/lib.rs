@@ -33,31 +33,40 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod builder;
+mod clock;
+mod code;
 #[path = "../codeobj/mod.rs"]
 pub mod codeobj;
+mod dispatch;
+mod element;
 mod exec;
 mod fault;
 pub mod hip;
 pub mod kernarg;
 mod lanes;
 mod launch;
+mod machine;
 mod memory;
 mod numeric;
+mod operand;
 mod program;
 pub mod queue;
 mod sem;
 mod strict;
 pub mod text;
+mod uop;
 mod vopd;
 mod wave;
 
+pub use dispatch::{LaunchOptions, Services};
 pub use fault::{Fault, FaultKind};
-pub use launch::{LaunchOptions, LaunchStats, Services};
+pub use launch::LaunchStats;
 
 use crate::codeobj::{ElfFile, KernelInfo};
 use barewave_isa::{Op, Target};
+use machine::Machine;
 use memory::Memory;
-use program::{Machine, Program};
+use program::Program;
 use std::sync::{Arc, Mutex};
 use wave::LaunchState;
 
@@ -302,7 +311,7 @@ impl EmuDevice {
         let shadow = options.strict.then(|| strict::Shadow::new(self.memory.extent())).transpose();
         let shadow = shadow.map_err(|e| refuse(format!("the host has no memory for strict mode: {e}")))?;
         let program = kernel.module.program(info);
-        let l = launch::Launch {
+        let l = dispatch::Launch {
             machine: &self.machine,
             memory: &self.memory,
             program: &program,
@@ -404,7 +413,7 @@ impl Module {
         let mut cache = self.programs.lock().unwrap_or_else(|e| e.into_inner());
         let slot = &mut cache[usize::from(wave32)];
         if let Some(p) = slot
-            && p.index_of(self.base + k.entry).is_some()
+            && p.code.index_of(self.base + k.entry).is_some()
         {
             return p.clone();
         }

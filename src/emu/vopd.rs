@@ -6,8 +6,9 @@
 
 use super::builder::{Builder, Refusal};
 use super::exec::valu;
-use super::program::blank;
-use super::wave::{Ctl, Lanes, UOp, Wave};
+use super::uop::UOp;
+use super::uop::{Payload, blank};
+use super::wave::{Ctl, Lanes, Wave};
 use barewave_isa::Inst;
 
 /// True when a half reads what the other writes.
@@ -37,13 +38,13 @@ pub fn lower(b: &Builder, spare: u32) -> Result<UOp, Refusal> {
     op.dst2 = halves[1].dst;
     let multiply_adds = actions.iter().zip(&halves).all(|(action, op)| valu::joins_batch(action, op));
     op.batch = (multiply_adds && !crossed).into();
-    op.dual = Some(Box::new(halves));
+    op.payload = Payload::Dual(Box::new(halves));
     Ok(op)
 }
 
 /// Runs both halves.
 unsafe fn run(w: &mut Wave, op: &UOp) -> Ctl {
-    let Some(halves) = &op.dual else { return Ctl::Next };
+    let Payload::Dual(halves) = &op.payload else { return Ctl::Next };
     let [first, second] = &**halves;
     // SAFETY: both halves were resolved for waves like this one.
     unsafe {

@@ -1,12 +1,11 @@
 //! State of one wave, and the micro-operations that work on it.
 
+use super::clock::Clock;
+use super::code::Code;
 use super::fault::FaultKind;
-use super::lanes::{CHUNK, LaneFn, Rows, Ty};
+use super::lanes::CHUNK;
 use super::memory::View;
-use super::program::Program;
-use super::sem::Form;
-use super::strict::Clock;
-use barewave_isa::action::Atomic;
+use super::operand::{Kind, Src};
 use barewave_isa::{Reg, Resource};
 
 /// Entries of the scalar file: all scalar registers by [`Reg`] number from `S0`, then a sink for discarded writes.
@@ -46,199 +45,6 @@ pub enum Ctl {
     End,
     /// `Wave::fault` was set.
     Fault,
-}
-
-/// A handler: executes one micro-operation.
-pub type Run = unsafe fn(&mut Wave, &UOp) -> Ctl;
-
-/// Executes a run of micro-operations of one kind.
-pub type Batch = unsafe fn(&mut Wave, &[UOp]);
-
-/// Where an operand is found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Kind {
-    /// No operand.
-    #[default]
-    None,
-    /// Register row; `at` is the offset in elements.
-    Vector,
-    /// Scalar file; `at` is the index.
-    Scalar,
-    /// `value`.
-    Const,
-    /// `vccz`.
-    Vccz,
-    /// `execz`.
-    Execz,
-}
-
-/// A resolved operand.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Src {
-    /// Where.
-    pub kind: Kind,
-    /// Offset or index.
-    pub at: u32,
-    /// Constant.
-    pub value: u64,
-}
-
-/// Description of a memory access.
-#[derive(Clone, Copy, Debug)]
-pub struct Access {
-    /// Bytes per lane in memory.
-    pub bytes: u8,
-    /// See `exec::vmem`: sign extension, d16, returns, ...
-    pub flags: u16,
-    /// Which atomic.
-    pub atomic: Atomic,
-    /// What is accessed.
-    pub space: Space,
-}
-
-impl Default for Access {
-    fn default() -> Self {
-        Access { bytes: 0, flags: 0, atomic: Atomic::Swap, space: Space::None }
-    }
-}
-
-/// Memory that an instruction accesses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Space {
-    /// None.
-    #[default]
-    None,
-    /// `global_*`.
-    Global,
-    /// `buffer_*`.
-    Buffer,
-    /// `flat_*`.
-    Flat,
-    /// `scratch_*`.
-    Scratch,
-    /// LDS by lane address; `second` tells of an element at a second offset.
-    Lds {
-        /// There is a second element, at `UOp::dst2`.
-        second: bool,
-    },
-    /// Scalar loads.
-    Scalar,
-}
-
-/// Data-parallel modifiers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dpp {
-    /// DPP16: control, row mask, bank mask, bound_ctrl, fetch inactive.
-    Ctrl(u16, u8, u8, bool, bool),
-    /// DPP8: selects, fetch inactive.
-    Dpp8(u32, bool),
-}
-
-/// Sub-dword addressing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sdwa {
-    /// Selects of the sources.
-    pub src: [u8; 2],
-    /// Select of the destination.
-    pub dst: u8,
-    /// What happens to the rest of the destination.
-    pub unused: u8,
-}
-
-/// Modifiers and types of a vector instruction that needs the general path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ext {
-    /// Bits per source.
-    pub neg: u8,
-    /// Bits per source.
-    pub neg_hi: u8,
-    /// Bits per source.
-    pub abs: u8,
-    /// Bits per source.
-    pub sext: u8,
-    /// Bits per source, bit 3 the destination.
-    pub op_sel: u8,
-    /// Bits per source.
-    pub op_sel_hi: u8,
-    /// Clamp.
-    pub clamp: bool,
-    /// Output modifier.
-    pub omod: u8,
-    /// Lane permutation of source 0.
-    pub dpp: Option<Dpp>,
-    /// Sub-dword selects.
-    pub sdwa: Option<Sdwa>,
-    /// Sources are f32 or f16 by `op_sel_hi` (v_fma_mix, v_mad_mix).
-    pub mix: bool,
-    /// A 16-bit result leaves the other half of its register alone.
-    pub keep_half: bool,
-}
-
-impl Ext {
-    /// No modifiers.
-    pub const NONE: Ext = Ext {
-        neg: 0,
-        neg_hi: 0,
-        abs: 0,
-        sext: 0,
-        op_sel: 0,
-        op_sel_hi: 7,
-        clamp: false,
-        omod: 0,
-        dpp: None,
-        sdwa: None,
-        mix: false,
-        keep_half: false,
-    };
-}
-
-/// A decoded instruction, ready to run.
-#[derive(Clone)]
-pub struct UOp {
-    /// Handler.
-    pub run: Run,
-    /// Lane kernel of vector instructions.
-    pub kernel: LaneFn,
-    /// How the rows of its operands are laid out.
-    pub rows: &'static Rows,
-    /// Sources.
-    pub src: [Src; 4],
-    /// Destination: element offset of a row, or scalar index.
-    pub dst: u32,
-    /// Second destination (scalar index), where there is one.
-    pub dst2: u32,
-    /// Offset, immediate, or index of the micro-operation to jump to.
-    pub imm: i64,
-    /// Byte address in the program.
-    pub pc: u32,
-    /// Bytes of the instruction.
-    pub len: u8,
-    /// Sources in use.
-    pub n: u8,
-    /// Length of the run of multiply-adds that starts here ([`Batch`]).
-    pub batch: u16,
-    /// Lane bits in and out.
-    pub form: Form,
-    /// Needs the general path when MODE is not the usual one.
-    pub float: bool,
-    /// Types of up to three sources and of the result.
-    pub types: [Ty; 4],
-    /// Memory access.
-    pub access: Access,
-    /// Modifiers.
-    pub ext: Option<Box<Ext>>,
-    /// Matrix instruction.
-    pub matrix: Option<Box<crate::exec::matrix::Matrix>>,
-    /// The halves of a VOPD pair.
-    pub dual: Option<Box<[UOp; 2]>>,
-    /// Handler that a wrapping handler (register indexing, GDS) calls.
-    pub inner: Option<Run>,
-    /// What MODE's rounding mode governs.
-    pub round: Option<crate::sem::round::Rounded>,
-    /// Scaled conversion.
-    pub convert: Option<crate::exec::convert::Conversion>,
-    /// Typed buffer access.
-    pub typed: Option<Box<crate::exec::format::Typed>>,
 }
 
 /// The set bits of a lane mask, in order.
@@ -354,7 +160,7 @@ pub struct Wave {
     /// Index of the micro-operation to run.
     pub ip: usize,
     /// Code.
-    pub program: *const Program,
+    pub program: *const Code,
     /// Device memory.
     pub mem: View,
     /// LDS of the workgroup.

@@ -103,7 +103,8 @@ fn import_graph(g: &GraphProto, external: &mut External) -> Result<Graph, Locate
     }
     let mut graph = Graph { name: printable(&g.name).into_owned(), ..Graph::default() };
     for t in &g.initializer {
-        let tensor = decode(t, Some(external)).map_err(|e| (format!("initializer `{}`", printable(&t.name)), e))?;
+        let tensor =
+            decode(t, Some(external)).map_err(|e| (format!("initializer `{}`", printable(&t.name)), e.to_string()))?;
         graph.initializers.insert(printable(&t.name).into_owned(), tensor);
     }
     let info = |v: &super::proto::ValueInfoProto| value_info(&printable(&v.name), v.r#type.as_ref());
@@ -174,7 +175,7 @@ fn attribute(a: &AttributeProto, external: &mut External) -> Result<Attribute, L
         3 => Attribute::Text(a.s.as_ref().map(text).unwrap_or_default()),
         4 => match &a.t {
             Some(t) if DType::from_onnx(t.data_type).is_none() => Attribute::Other(4),
-            Some(t) => Attribute::Tensor(decode(t, Some(external)).map_err(|e| (String::new(), e))?),
+            Some(t) => Attribute::Tensor(decode(t, Some(external)).map_err(|e| (String::new(), e.to_string()))?),
             None => return Err((String::new(), "has no tensor".into())),
         },
         5 => match &a.g {

@@ -16,37 +16,78 @@
 //! read by the older iteration before the younger one writes it. A value that lives across more rounds than that has
 //! registers in turn: the loop is unrolled by their number and each copy names its own. Rounds that fill the
 //! pipeline stand before the loop (prologue), those that drain it behind it (epilogue), with the counter's values as
-//! constants; so do the rounds that are left over from unrolling. What the body computes from nothing is moved before
+//! constants; so do the rounds that are left over from unrolling. A loop whose number of rounds is known only when it runs is
+//! overlapped where iterations behind the end are harmless and no value needs registers in turn. What the body computes from nothing is moved before
 //! the loop.
 
 use super::schedule;
 use crate::mir::liveness::{Liveness, for_each_def};
 use crate::mir::{Block, BlockId, Function, Loop, MInst, Opnd, Order, Part, Pipeline, RegClass, VReg};
-use barewave_isa::op;
+use barewave_isa::{Pipe, op};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Stages that an author stated and that cannot be.
 #[derive(Debug, thiserror::Error)]
-#[error("kernel {kernel}, loop {block}: {first} is in stage {earlier} and what needs it, {second}, in stage {later}")]
-pub struct Impossible {
-    kernel: String,
-    block: String,
-    first: String,
-    second: String,
-    earlier: u8,
-    later: u8,
+pub enum Impossible {
+    /// A dependence leads from a later stage to an earlier one.
+    #[error(
+        "kernel {kernel}, loop {block}: {first} is in stage {earlier} and what needs it, {second}, in stage {later}"
+    )]
+    Order {
+        /// The kernel.
+        kernel: String,
+        /// The loop's body.
+        block: String,
+        /// The instruction that must come first.
+        first: String,
+        /// The instruction that needs it.
+        second: String,
+        /// Stage of the first.
+        earlier: u8,
+        /// Stage of the second.
+        later: u8,
+    },
+    /// The body has branches.
+    #[error(
+        "kernel {kernel}, loop {block}: stages are stated, but its body has {blocks} blocks; only a single one is overlapped"
+    )]
+    Blocks {
+        /// The kernel.
+        kernel: String,
+        /// The loop's first block.
+        block: String,
+        /// Blocks of the body.
+        blocks: usize,
+    },
 }
 
 /// Overlaps the loops that ask for it and turns all loops into branches.
 pub fn pipeline(f: &mut Function) -> Result<(), Impossible> {
     // From the last one on, so that block numbers of those before stay.
     for i in (0..f.loops.len()).rev() {
+        check_blocks(f, i)?;
         sort_by_stage_unless_pipelined(f, i);
         if f.loops[i].pipeline != Pipeline::Off && f.loops[i].header == f.loops[i].latch {
             overlap(f, i)?;
         }
     }
     lower(f);
+    Ok(())
+}
+
+/// A body of several blocks is not overlapped: an error where stages were stated, a remark where they were to be found.
+fn check_blocks(f: &mut Function, i: usize) -> Result<(), Impossible> {
+    let l = &f.loops[i];
+    let (header, latch) = (l.header.0 as usize, l.latch.0 as usize);
+    let staged = f.blocks[header..=latch].iter().flat_map(|b| &b.insts).any(|i| i.stage > 0);
+    if header == latch || l.pipeline == Pipeline::Off {
+        return Ok(());
+    }
+    if staged {
+        let block = f.blocks[header].name.clone();
+        return Err(Impossible::Blocks { kernel: f.name.clone(), block, blocks: latch - header + 1 });
+    }
+    f.blocks[header].comment.push_str("not overlapped: the body has several blocks");
     Ok(())
 }
 
@@ -70,10 +111,11 @@ fn sort_by_stage_unless_pipelined(f: &mut Function, i: usize) {
     }
 }
 
-/// Without a known number of rounds nothing can be overlapped.
+/// Without a known number of rounds those behind the end must be harmless.
 fn plan_is_hopeless(f: &Function, l: &Loop) -> bool {
     let insts = &f.blocks[l.header.0 as usize].insts;
-    l.trips().is_none() || l.pipeline == Pipeline::Stated && insts.iter().all(|i| i.stage == insts[0].stage)
+    l.trips().is_none() && !l.overrun
+        || l.pipeline == Pipeline::Stated && insts.iter().all(|i| i.stage == insts[0].stage)
 }
 
 /// A dependence: `to` must follow `from`, `distance` iterations later.
@@ -100,7 +142,6 @@ struct Body {
 fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
     let l = f.loops[i].clone();
     let at = l.header.0 as usize;
-    let trips = l.trips().expect("loops of unknown length are not overlapped");
     let constants = take_constants(f, at);
     let mut body = Body::of(f, &l);
     let found = match l.pipeline {
@@ -111,14 +152,17 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
     let copies = body.copies();
     // Rounds run stage 0 of iteration n; the loop itself has the full ones.
     let first_full = last;
-    let end = if l.overrun { trips + last } else { trips };
-    let full = end.saturating_sub(first_full);
-    let rest = full % copies;
-    if !found || last == 0 || full < copies + rest {
-        let block = &mut f.blocks[at];
-        block.insts = body.insts;
-        let before = at - 1;
-        f.blocks[before].insts.extend(constants);
+    let end = l.trips().map(|trips| if l.overrun { trips + last } else { trips });
+    // Of a number of rounds that is not known none may be left over.
+    let (enough, rest) = match end.map(|end| end.saturating_sub(first_full)) {
+        Some(full) => (full >= copies + full % copies, full % copies),
+        None => (copies == 1, 0),
+    };
+    if !found || last == 0 || !enough {
+        body.insts.iter_mut().zip(&body.stages).for_each(|(i, stage)| i.stage = *stage);
+        body.insts.sort_by_key(|i| i.stage);
+        f.blocks[at].insts = body.insts;
+        f.blocks[at - 1].insts.extend(constants);
         return Ok(());
     }
     let mut rename = Renamer { f, body: &body, counter: l.counter, copies, made: BTreeMap::new() };
@@ -130,13 +174,21 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
     for j in 0..copies {
         rename.round((begin + j) as i64, None, Counter::Running { step: l.step, begin }, &mut steady);
     }
-    if !l.overrun {
-        for n in end..end + last {
+    if let (Some(trips), false) = (l.trips(), l.overrun) {
+        for n in trips..trips + last {
             rename.round(n as i64, Some((0, trips)), Counter::Known(l.step), &mut epilogue);
         }
     }
     let counter: Opnd = f.whole(l.counter).into();
     prologue.push(MInst::new(op::S_MOV_B32, &[counter], &[(begin * l.step).into()]));
+    let limit: Opnd = match end {
+        Some(end) => (end * l.step).into(),
+        None => {
+            let limit: Opnd = f.new_typed(RegClass::S, 1, f.vreg(l.counter).ty).into();
+            prologue.push(MInst::new(op::S_ADD_U32, &[limit], &[l.limit, (last * l.step).into()]));
+            limit
+        }
+    };
     let old = &f.blocks[at];
     let order = old.order;
     let part = |suffix: &str, insts: Vec<MInst>| Block {
@@ -152,7 +204,7 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
     replace_block(f, at, blocks);
     let l = &mut f.loops[i];
     (l.header, l.latch) = (BlockId(at as u32 + 1), BlockId(at as u32 + 1));
-    (l.limit, l.step, l.pipeline) = ((end * l.step).into(), l.step * copies, Pipeline::Off);
+    (l.limit, l.step, l.pipeline) = (limit, l.step * copies, Pipeline::Off);
     Ok(())
 }
 
@@ -289,7 +341,7 @@ impl Body {
         let wrong = self.edges.iter().find(|e| self.breaks(e));
         match wrong {
             None => Ok(true),
-            Some(e) => Err(Impossible {
+            Some(e) => Err(Impossible::Order {
                 kernel: f.name.clone(),
                 block: f.blocks[l.header.0 as usize].name.clone(),
                 first: f.inst_text(&self.insts[e.from]),
@@ -311,23 +363,30 @@ impl Body {
         }
     }
 
-    /// Stages by earliest start over initiation interval, later where a dependence asks for it. False when nothing fits.
+    /// Stages by start over initiation interval, later where a dependence asks for it. False when nothing fits. An
+    /// instruction starts when its operands are there and its unit is free: a reservation table has the cycles of an interval
+    /// in which each unit is taken, by this iteration and so by all others. The interval is what the busiest unit
+    /// needs, and a cycle to issue each instruction.
     fn find_stages(&mut self, f: &Function, most: u8) -> bool {
         let n = self.insts.len();
-        let issue = |i: &MInst| i.info(f.target).map_or(1, |x| x.busy.max(1) as u32);
-        let interval = self.insts.iter().map(issue).sum::<u32>().max(1);
+        let unit = |i: &MInst| i.info(f.target).map(|x| (x.pipe, u32::from(x.busy.max(1)))).unwrap_or((Pipe::Salu, 1));
+        let mut load: BTreeMap<u8, u32> = BTreeMap::new();
+        for i in &self.insts {
+            *load.entry(unit(i).0 as u8).or_default() += unit(i).1;
+        }
+        let interval = load.values().copied().max().unwrap_or(1).max(n as u32).max(1);
+        let mut taken: BTreeSet<(u8, u32)> = BTreeSet::new();
         let mut start = vec![0u32; n];
-        // Edges within an iteration lead forwards, so n rounds are enough.
-        for _ in 0..n {
-            let mut changed = false;
-            for e in self.edges.iter().filter(|e| e.distance == 0) {
-                let least = start[e.from] + e.latency;
-                changed |= least > start[e.to];
-                start[e.to] = start[e.to].max(least);
-            }
-            if !changed {
-                break;
-            }
+        // Edges within an iteration lead forwards in its sequence.
+        for i in self.sequence() {
+            let edges = self.edges.iter().filter(|e| e.distance == 0 && e.to == i);
+            let ready = edges.map(|e| start[e.from] + e.latency).max().unwrap_or(0);
+            let (pipe, busy) = unit(&self.insts[i]);
+            let cycles = |t: u32| (t..t + busy).map(|c| (pipe as u8, c % interval));
+            let free = (ready..ready + interval).find(|t| cycles(*t).all(|c| !taken.contains(&c)));
+            // Gaps that are all too short: the unit is taken twice.
+            start[i] = free.unwrap_or(ready);
+            taken.extend(cycles(start[i]));
         }
         let cap = most.max(1) - 1;
         self.stages = start.iter().map(|t| (t / interval).min(u32::from(cap)) as u8).collect();

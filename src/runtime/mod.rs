@@ -1,8 +1,9 @@
 //! Running compiled models: devices, streams, launch plans, sessions.
 //!
 //! [`Device`] has two implementations: [`EmulatedDevice`] and, through the HIP module API, [`hip::HipDevice`]. A
-//! [`Session`] is a model on a device.
+//! [`Session`] is a model on a device, [`AnyShape`] one that compiles for each shape as it comes.
 
+mod any_shape;
 mod device;
 mod emulated;
 pub mod hip;
@@ -10,6 +11,7 @@ pub mod plan;
 mod session;
 mod tables;
 
+pub use any_shape::{AnyShape, AnyShapeError};
 pub use barewave_emu::queue;
 pub use device::{
     Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, Opened,

@@ -155,7 +155,7 @@ pub struct Session {
     inputs: Vec<Buffer>,
     outputs: Vec<Buffer>,
     arena: u64,
-    weights: u64,
+    weights: Arc<DeviceWeights>,
     stream: StreamId,
     /// Before the first launch, and after the last; with timing also in between.
     events: Vec<EventId>,
@@ -163,6 +163,28 @@ pub struct Session {
     /// Addresses changed since the arguments were made.
     stale: bool,
     running: bool,
+}
+
+/// Weights in device memory, which sessions may share.
+pub(super) struct DeviceWeights {
+    device: Arc<dyn Device>,
+    address: u64,
+}
+
+impl DeviceWeights {
+    fn new(device: &Arc<dyn Device>, weights: &[u8]) -> Result<Arc<DeviceWeights>, DeviceError> {
+        let address = device.alloc((weights.len() as u64).max(1))?;
+        let held = Arc::new(DeviceWeights { device: device.clone(), address });
+        device.write(address, weights)?;
+        Ok(held)
+    }
+}
+
+impl Drop for DeviceWeights {
+    fn drop(&mut self) {
+        // A device that fails here has failed before, where somebody was told.
+        let _ = self.device.free(self.address);
+    }
 }
 
 /// What a session holds of its device, given back when it is dropped (also when it is only half made).
@@ -221,11 +243,24 @@ impl Session {
     /// # Errors
     /// When the model is for another target, its plan makes no sense, or the device has no room for it.
     pub fn new(device: Arc<dyn Device>, model: &Compiled) -> Result<Session, SessionError> {
+        Session::with_weights(device, model, None)
+    }
+
+    /// As [`Session::new`], with weights that are on the device already.
+    pub(super) fn with_weights(
+        device: Arc<dyn Device>,
+        model: &Compiled,
+        weights: Option<Arc<DeviceWeights>>,
+    ) -> Result<Session, SessionError> {
         let code = model.code().map_err(|e| SessionError::Object(e.to_string()))?;
         if !model.is_verified() {
             verify::admit(&code)?;
         }
-        Session::load(device, model.plans().to_vec(), &code, model.weights())
+        let plans = model.plans().to_vec();
+        let bytes = model.weights();
+        check_plans(&plans, bytes.len() as u64)?;
+        let weights = weights.map_or_else(|| DeviceWeights::new(&device, bytes), Ok)?;
+        Session::load(device, plans, &code, weights)
     }
 
     /// As [`Session::new`], from a plan, the bytes of the ELF file with its code, and its weights.
@@ -236,11 +271,19 @@ impl Session {
         weights: &[u8],
     ) -> Result<Session, SessionError> {
         verify::admit(code)?;
-        Session::load(device, vec![plan], code, weights)
+        let plans = vec![plan];
+        check_plans(&plans, weights.len() as u64)?;
+        let weights = DeviceWeights::new(&device, weights)?;
+        Session::load(device, plans, code, weights)
     }
 
-    fn load(device: Arc<dyn Device>, plans: Vec<Plan>, code: &[u8], weights: &[u8]) -> Result<Session, SessionError> {
-        check_plans(&plans, weights.len() as u64)?;
+    /// Loads plans that were checked.
+    fn load(
+        device: Arc<dyn Device>,
+        plans: Vec<Plan>,
+        code: &[u8],
+        weights: Arc<DeviceWeights>,
+    ) -> Result<Session, SessionError> {
         let plan = &plans[0];
         let runs = Target::parse(&plan.target).is_ok_and(|code| device.target().runs_code_of(code));
         if !runs {
@@ -261,8 +304,6 @@ impl Session {
         let module = device.load(code)?;
         held.module = Some(module);
         let arena = held.alloc(plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0))?;
-        let at = held.alloc(plan.weights_bytes)?;
-        device.write(at, weights)?;
         let stream = device.create_stream()?;
         held.stream = Some(stream);
         let events = vec![held.event()?, held.event()?];
@@ -294,7 +335,7 @@ impl Session {
             active: 0,
             held,
             arena,
-            weights: at,
+            weights,
             stream,
             events,
             timed: false,
@@ -310,6 +351,9 @@ impl Session {
     /// The plans for all shapes the model was compiled for.
     pub fn plans(&self) -> &[Plan] {
         &self.plans
+    }
+    pub(super) fn weights(&self) -> &Arc<DeviceWeights> {
+        &self.weights
     }
     fn launches(&self) -> &[Prepared] {
         &self.prepared[self.active]
@@ -402,7 +446,7 @@ impl Session {
                 a.offset
                     + match a.region {
                         Region::Arena => self.arena,
-                        Region::Weights => self.weights,
+                        Region::Weights => self.weights.address,
                         Region::Input(i) => self.inputs[i].address(),
                         Region::Output(i) => self.outputs[i].address(),
                     }
@@ -518,31 +562,42 @@ impl Session {
         Ok(report)
     }
 
+    /// The inputs of a plan that are not bound to device memory.
+    fn wanted(&self, plan: usize) -> impl Iterator<Item = &Port> {
+        self.plans[plan].inputs.iter().zip(&self.inputs).filter(|(_, slot)| !slot.is_bound()).map(|(p, _)| p)
+    }
+
+    /// The first tensor that is no input of a plan.
+    fn misfit<'a, T: AsTensor>(&'a self, plan: usize, inputs: &'a [T]) -> Option<(&'a Port, &'a T)> {
+        self.wanted(plan).zip(inputs).find(|(port, t)| {
+            let t = t.view();
+            t.dtype().name() != port.dtype
+                || t.shape() != port.shape
+                || port.fixed.as_ref().is_some_and(|f| f[..] != *t.bytes())
+        })
+    }
+
+    /// True when the tensors are inputs of a plan.
+    pub(super) fn fits<T: AsTensor>(&self, inputs: &[T]) -> bool {
+        let fits = |n: usize| self.wanted(n).count() == inputs.len() && self.misfit(n, inputs).is_none();
+        (0..self.plans.len()).any(fits)
+    }
+
     /// Takes the plan that the tensors are inputs of.
     fn check_inputs<T: AsTensor>(&mut self, inputs: &[T]) -> Result<(), SessionError> {
-        let bound: Vec<bool> = self.inputs.iter().map(Buffer::is_bound).collect();
-        let wanted = |n: usize| self.plans[n].inputs.iter().zip(&bound).filter(|(_, bound)| !**bound).map(|(p, _)| p);
-        if inputs.len() != wanted(self.active).count() {
+        if inputs.len() != self.wanted(self.active).count() {
             return Err(SessionError::InputCount {
-                expected: wanted(self.active).count(),
-                names: wanted(self.active).map(|p| p.name.as_str()).collect::<Vec<_>>().join(", "),
+                expected: self.wanted(self.active).count(),
+                names: self.wanted(self.active).map(|p| p.name.as_str()).collect::<Vec<_>>().join(", "),
                 given: inputs.len(),
             });
         }
-        let misfit = |n: usize| {
-            wanted(n).zip(inputs).find(|(port, t)| {
-                let t = t.view();
-                t.dtype().name() != port.dtype
-                    || t.shape() != port.shape
-                    || port.fixed.as_ref().is_some_and(|f| f[..] != *t.bytes())
-            })
-        };
         let order = std::iter::once(self.active).chain(0..self.plans.len());
-        if let Some(number) = order.into_iter().find(|n| misfit(*n).is_none()) {
+        if let Some(number) = order.into_iter().find(|n| self.misfit(*n, inputs).is_none()) {
             return self.select(number);
         }
         let given = |t: &T| describe(t.view().dtype().name(), t.view().shape());
-        match misfit(self.active) {
+        match self.misfit(self.active, inputs) {
             Some((port, t)) if port.fixed.is_some() && t.view().shape() == port.shape => {
                 Err(SessionError::Fixed { name: port.name.clone() })
             }
@@ -551,9 +606,9 @@ impl Session {
             }
             _ => {
                 let named = |ports: Vec<String>| ports.join(", ");
-                let of = |n: usize| named(wanted(n).map(|p| format!("{}={}", p.name, p.described())).collect());
+                let of = |n: usize| named(self.wanted(n).map(|p| format!("{}={}", p.name, p.described())).collect());
                 Err(SessionError::Shapes {
-                    given: named(wanted(0).zip(inputs).map(|(p, t)| format!("{}={}", p.name, given(t))).collect()),
+                    given: named(self.wanted(0).zip(inputs).map(|(p, t)| format!("{}={}", p.name, given(t))).collect()),
                     known: (0..self.plans.len()).map(of).collect(),
                 })
             }

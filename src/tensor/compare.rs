@@ -1,6 +1,6 @@
 //! Comparing tensors, and the best classes of a prediction.
 
-use super::HostTensor;
+use super::{HostTensor, Problem};
 use std::fmt;
 
 /// How two tensors of one shape differ.
@@ -50,9 +50,15 @@ impl fmt::Display for Comparison {
 }
 
 /// Compares what came with what was expected. Fails when type or shape differ.
-pub fn compare(got: &HostTensor, want: &HostTensor, rtol: f64, atol: f64) -> Result<Comparison, String> {
+pub fn compare(got: &HostTensor, want: &HostTensor, rtol: f64, atol: f64) -> Result<Comparison, Problem> {
     if got.dtype() != want.dtype() || got.shape() != want.shape() {
-        return Err(format!("got {}{:?}, expected {}{:?}", got.dtype(), got.shape(), want.dtype(), want.shape()));
+        return Err(Problem::Shape(format!(
+            "got {}{:?}, expected {}{:?}",
+            got.dtype(),
+            got.shape(),
+            want.dtype(),
+            want.shape()
+        )));
     }
     let mut c =
         Comparison { count: got.len(), outside: 0, max_error: 0.0, max_magnitude: 0.0, worst: 0, values: (0.0, 0.0) };

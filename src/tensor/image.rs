@@ -13,7 +13,7 @@
 //! | `image.resize` | `stretch`, `crop` (short side, centre) or `fit` (long side, black borders) | `stretch` |
 //! | `labels`       | names of the classes, separated by commas or lines | none           |
 
-use super::{DType, Error, HostTensor};
+use super::{DType, Error, HostTensor, Problem};
 use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::path::Path;
@@ -51,36 +51,36 @@ pub enum Resize {
 }
 
 impl FromStr for Layout {
-    type Err = String;
-    fn from_str(s: &str) -> Result<Self, String> {
+    type Err = Problem;
+    fn from_str(s: &str) -> Result<Self, Problem> {
         match s.to_ascii_uppercase().as_str() {
             "NCHW" | "CHW" => Ok(Layout::Nchw),
             "NHWC" | "HWC" => Ok(Layout::Nhwc),
-            _ => Err(format!("unknown image layout `{s}`; NCHW and NHWC are known")),
+            _ => Err(Problem::Word(format!("unknown image layout `{s}`; NCHW and NHWC are known"))),
         }
     }
 }
 
 impl FromStr for Color {
-    type Err = String;
-    fn from_str(s: &str) -> Result<Self, String> {
+    type Err = Problem;
+    fn from_str(s: &str) -> Result<Self, Problem> {
         match s.to_ascii_lowercase().as_str() {
             "gray" | "grey" => Ok(Color::Gray),
             "rgb" => Ok(Color::Rgb),
             "bgr" => Ok(Color::Bgr),
-            _ => Err(format!("unknown image colour `{s}`; gray, rgb and bgr are known")),
+            _ => Err(Problem::Word(format!("unknown image colour `{s}`; gray, rgb and bgr are known"))),
         }
     }
 }
 
 impl FromStr for Resize {
-    type Err = String;
-    fn from_str(s: &str) -> Result<Self, String> {
+    type Err = Problem;
+    fn from_str(s: &str) -> Result<Self, Problem> {
         match s.to_ascii_lowercase().as_str() {
             "stretch" => Ok(Resize::Stretch),
             "crop" => Ok(Resize::Crop),
             "fit" => Ok(Resize::Fit),
-            _ => Err(format!("unknown way to resize `{s}`; stretch, crop and fit are known")),
+            _ => Err(Problem::Word(format!("unknown way to resize `{s}`; stretch, crop and fit are known"))),
         }
     }
 }
@@ -101,8 +101,10 @@ pub struct ImageOptions {
 }
 
 /// Numbers separated by commas.
-fn numbers(text: &str) -> Result<Vec<f32>, String> {
-    text.split(',').map(|s| s.trim().parse().map_err(|_| format!("`{text}` is not a list of numbers"))).collect()
+fn numbers(text: &str) -> Result<Vec<f32>, Problem> {
+    text.split(',')
+        .map(|s| s.trim().parse().map_err(|_| Problem::Word(format!("`{text}` is not a list of numbers"))))
+        .collect()
 }
 
 impl ImageOptions {
@@ -111,7 +113,7 @@ impl ImageOptions {
         let get = |key: &str| metadata.get(key).map(String::as_str);
         let wrong = |key: &str| {
             let key = key.to_string();
-            move |e: String| Error::other(format!("the model's metadata `{key}`: {e}"))
+            move |e: Problem| Error::other(format!("the model's metadata `{key}`: {e}"))
         };
         Ok(ImageOptions {
             mean: get("image.mean").map(numbers).transpose().map_err(wrong("image.mean"))?,
@@ -142,11 +144,15 @@ struct Frame {
 }
 
 /// What a tensor shape means as an image.
-fn frame(shape: &[usize], layout: Option<Layout>) -> Result<Frame, String> {
+fn frame(shape: &[usize], layout: Option<Layout>) -> Result<Frame, Problem> {
     let dims = match shape {
         [1, d @ ..] if d.len() == 3 => d,
         d if d.len() == 3 => d,
-        _ => return Err(format!("shape {shape:?} is not that of one image ([1, channels, height, width])")),
+        _ => {
+            return Err(Problem::Shape(format!(
+                "shape {shape:?} is not that of one image ([1, channels, height, width])"
+            )));
+        }
     };
     let is_color = |c: usize| c == 1 || c == 3;
     let layout = match layout {
@@ -159,7 +165,7 @@ fn frame(shape: &[usize], layout: Option<Layout>) -> Result<Frame, String> {
         Layout::Nhwc => [dims[2], dims[0], dims[1]],
     };
     if !is_color(channels) || height == 0 || width == 0 {
-        return Err(format!("shape {shape:?} is not that of one image with 1 or 3 channels"));
+        return Err(Problem::Shape(format!("shape {shape:?} is not that of one image with 1 or 3 channels")));
     }
     Ok(Frame { layout, channels, height, width })
 }
@@ -177,9 +183,9 @@ struct Pixels {
 const MAX_PIXELS: usize = 1 << 28;
 
 impl Pixels {
-    fn new(width: usize, height: usize, channels: usize, bytes: &[u8]) -> Result<Pixels, String> {
+    fn new(width: usize, height: usize, channels: usize, bytes: &[u8]) -> Result<Pixels, Problem> {
         if width.checked_mul(height).is_none_or(|n| n == 0 || n > MAX_PIXELS || bytes.len() < n * channels) {
-            return Err(format!("an image of {width} x {height} pixels is not supported"));
+            return Err(Problem::Unsupported(format!("an image of {width} x {height} pixels is not supported")));
         }
         // Alpha is dropped.
         let kept = if channels < 3 { 1 } else { 3 };
@@ -187,51 +193,51 @@ impl Pixels {
         Ok(Pixels { width, height, channels: kept, data: data.collect() })
     }
 
-    fn png(bytes: &[u8]) -> Result<Pixels, String> {
+    fn png(bytes: &[u8]) -> Result<Pixels, Problem> {
         let mut decoder = png::Decoder::new(Cursor::new(bytes));
         decoder.set_transformations(png::Transformations::normalize_to_color8());
-        let mut reader = decoder.read_info().map_err(|e| e.to_string())?;
+        let mut reader = decoder.read_info().map_err(|e| Problem::Damaged(e.to_string()))?;
         if reader.info().palette.as_ref().is_some_and(|p| p.len() % 3 != 0) {
-            return Err("its palette does not consist of colours".into());
+            return Err(Problem::Damaged("its palette does not consist of colours".into()));
         }
         // Deflate packs at most 1032 bytes into one: what claims to hold more is damaged, and is not made room for.
         let (info, packed) = (reader.info(), bytes.len() as u64);
         let raw = info.raw_row_length_from_width(info.width) as u64 * u64::from(info.height);
         if raw > 1040 * packed {
-            return Err(format!(
+            return Err(Problem::Damaged(format!(
                 "{} x {} pixels cannot be in {packed} bytes; it is truncated or damaged",
                 info.width, info.height
-            ));
+            )));
         }
-        let size = reader.output_buffer_size().ok_or("it is too large")?;
+        let size = reader.output_buffer_size().ok_or(Problem::Size("it is too large".into()))?;
         let mut data = vec![0; size];
-        let info = reader.next_frame(&mut data).map_err(|e| e.to_string())?;
+        let info = reader.next_frame(&mut data).map_err(|e| Problem::Damaged(e.to_string()))?;
         Pixels::new(info.width as usize, info.height as usize, info.color_type.samples(), &data[..info.buffer_size()])
     }
 
-    fn jpeg(bytes: &[u8]) -> Result<Pixels, String> {
+    fn jpeg(bytes: &[u8]) -> Result<Pixels, Problem> {
         let mut decoder = zune_jpeg::JpegDecoder::new(zune_jpeg::zune_core::bytestream::ZCursor::new(bytes));
-        decoder.decode_headers().map_err(|e| e.to_string())?;
-        let info = decoder.info().ok_or("it has no header")?;
+        decoder.decode_headers().map_err(|e| Problem::Damaged(e.to_string()))?;
+        let info = decoder.info().ok_or(Problem::Damaged("it has no header".into()))?;
         // A block of 64 pixels takes a bit at least.
         if usize::from(info.width) * usize::from(info.height) > 1024 * bytes.len() {
-            return Err(format!(
+            return Err(Problem::Damaged(format!(
                 "{} x {} pixels cannot be in {} bytes; it is truncated or damaged",
                 info.width,
                 info.height,
                 bytes.len()
-            ));
+            )));
         }
-        let data = decoder.decode().map_err(|e| e.to_string())?;
+        let data = decoder.decode().map_err(|e| Problem::Damaged(e.to_string()))?;
         let channels = decoder.output_colorspace().map_or(3, |c| c.num_components());
         Pixels::new(info.width as usize, info.height as usize, channels, &data)
     }
 
-    fn decode(bytes: &[u8]) -> Result<Pixels, String> {
+    fn decode(bytes: &[u8]) -> Result<Pixels, Problem> {
         match bytes {
             [0x89, b'P', b'N', b'G', ..] => Pixels::png(bytes),
             [0xff, 0xd8, 0xff, ..] => Pixels::jpeg(bytes),
-            _ => Err("neither a PNG nor a JPEG".into()),
+            _ => Err(Problem::Damaged("neither a PNG nor a JPEG".into())),
         }
     }
 
@@ -379,7 +385,7 @@ pub fn parse_image(
 
 /// A tensor of one image as the bytes of a PNG. Float values of 0..1 become 0..255 after undoing the normalisation of `options`;
 /// `u8` values are written as they are.
-pub(crate) fn png_bytes(tensor: &HostTensor, options: &ImageOptions) -> Result<Vec<u8>, String> {
+pub(crate) fn png_bytes(tensor: &HostTensor, options: &ImageOptions) -> Result<Vec<u8>, Problem> {
     let f = frame(tensor.shape(), options.layout)?;
     let values = tensor.to_f64();
     let pick = |list: &Option<Vec<f32>>, default: f32, c: usize| match list.as_deref() {
@@ -411,12 +417,12 @@ pub(crate) fn png_bytes(tensor: &HostTensor, options: &ImageOptions) -> Result<V
     encoder
         .write_header()
         .and_then(|mut w| w.write_image_data(&pixels))
-        .map_err(|e| format!("cannot make a PNG: {e}"))?;
+        .map_err(|e| Problem::Write(format!("cannot make a PNG: {e}")))?;
     Ok(bytes)
 }
 
 /// True when tensors of this shape are images.
-pub(crate) fn is_image(shape: &[usize], options: &ImageOptions) -> Result<(), String> {
+pub(crate) fn is_image(shape: &[usize], options: &ImageOptions) -> Result<(), Problem> {
     frame(shape, options.layout).map(drop)
 }
 

@@ -13,7 +13,7 @@ mod view;
 
 pub use compare::{Comparison, compare, format_top, top_k};
 pub use dtype::DType;
-pub use error::Error;
+pub use error::{Error, Problem};
 pub use host::{HostTensor, Identity, SizeMismatch, element_count, fill};
 pub use image::{Color, ImageOptions, Layout, Resize, load_image, parse_image};
 pub use npy::{Npz, load_npy, load_npz, parse_npy};

@@ -3,7 +3,7 @@
 //! An npy file is a magic string, a version, and a header in Python syntax, `{'descr': '<f4', 'fortran_order': False,
 //! 'shape': (2, 3), }`, followed by the elements. Big-endian files are swapped, Fortran order is transposed.
 
-use super::{DType, Error, HostTensor, element_count};
+use super::{DType, Error, HostTensor, Problem, element_count};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Cursor, ErrorKind, Read, Seek, Write};
@@ -40,51 +40,52 @@ fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// Parses the bytes of an npy file.
-pub fn parse_npy(bytes: &[u8]) -> Result<HostTensor, String> {
+pub fn parse_npy(bytes: &[u8]) -> Result<HostTensor, Problem> {
     read_npy(&mut &bytes[..], bytes.len() as u64)
 }
 
 /// Reads an npy file of at most `limit` bytes of elements: what the header asks for is not believed beyond that.
-fn read_npy(from: &mut dyn Read, limit: u64) -> Result<HostTensor, String> {
+fn read_npy(from: &mut dyn Read, limit: u64) -> Result<HostTensor, Problem> {
     let mut fill = |buffer: &mut [u8], what: &str| {
         from.read_exact(buffer).map_err(|e| match e.kind() {
-            ErrorKind::UnexpectedEof => format!("the {what} is truncated"),
-            _ => e.to_string(),
+            ErrorKind::UnexpectedEof => Problem::Damaged(format!("the {what} is truncated")),
+            _ => Problem::Damaged(e.to_string()),
         })
     };
     let mut magic = [0; 8];
     fill(&mut magic, "file")?;
     if !magic.starts_with(MAGIC) {
-        return Err("not an npy file: its magic is missing".into());
+        return Err(Problem::Damaged("not an npy file: its magic is missing".into()));
     }
     let mut len = [0; 4];
     fill(&mut len[..if magic[6] == 1 { 2 } else { 4 }], "file")?;
     let len = u32::from_le_bytes(len) as usize;
     if len > MAX_HEADER {
-        return Err(format!("a header of {len} bytes is not one"));
+        return Err(Problem::Size(format!("a header of {len} bytes is not one")));
     }
     let mut header = vec![0; len];
     fill(&mut header, "header")?;
     let header = String::from_utf8_lossy(&header);
-    let kind = entry(&header, "descr").ok_or("the header has no descr")?.trim_matches('\'');
-    let (order, name) = kind.split_at_checked(1).ok_or("the header has an empty descr")?;
+    let kind = entry(&header, "descr").ok_or(Problem::Damaged("the header has no descr".into()))?.trim_matches('\'');
+    let (order, name) = kind.split_at_checked(1).ok_or(Problem::Damaged("the header has an empty descr".into()))?;
     let dtype = DType::ALL
         .into_iter()
         .find(|&t| descr(t).is_some_and(|d| d[1..] == *name))
-        .ok_or_else(|| format!("element type {kind} is not supported"))?;
+        .ok_or_else(|| Problem::Unsupported(format!("element type {kind} is not supported")))?;
     let fortran = entry(&header, "fortran_order") == Some("True");
-    let shape = entry(&header, "shape").ok_or("the header has no shape")?.trim_matches(['(', ')']);
+    let shape =
+        entry(&header, "shape").ok_or(Problem::Damaged("the header has no shape".into()))?.trim_matches(['(', ')']);
     let shape: Vec<usize> = shape
         .split(',')
         .map(str::trim)
         .filter(|s| !s.is_empty())
-        .map(|s| s.parse().map_err(|_| format!("the shape ({shape}) is not valid")))
+        .map(|s| s.parse().map_err(|_| Problem::Damaged(format!("the shape ({shape}) is not valid"))))
         .collect::<Result<_, _>>()?;
-    let size = element_count(&shape).ok_or("the shape is too large")? * dtype.size();
+    let size = element_count(&shape).ok_or(Problem::Size("the shape is too large".into()))? * dtype.size();
     if size as u64 > limit {
-        return Err(format!(
+        return Err(Problem::Damaged(format!(
             "{dtype}{shape:?} needs {size} bytes, there are at most {limit}; it is truncated or damaged"
-        ));
+        )));
     }
     let mut data = vec![0; size];
     fill(&mut data, "data")?;
@@ -94,7 +95,7 @@ fn read_npy(from: &mut dyn Read, limit: u64) -> Result<HostTensor, String> {
     if fortran && shape.len() > 1 {
         data = from_fortran(&data, &shape, dtype.size());
     }
-    HostTensor::new(dtype, &shape, data).map_err(|e| e.to_string())
+    HostTensor::new(dtype, &shape, data).map_err(|e| Problem::Damaged(e.to_string()))
 }
 
 /// Column-major elements in row-major order.
@@ -184,12 +185,12 @@ impl Npz {
 
     /// Reads an array; `None` when there is none of that name.
     pub fn array(&mut self, name: &str) -> Result<Option<HostTensor>, Error> {
-        let wrong = |e: String| Error::file(&self.path, format!("array `{name}`: {e}"));
+        let wrong = |e: Problem| Error::file(&self.path, format!("array `{name}`: {e}"));
         let Some(i) = [format!("{name}.npy"), name.to_string()].iter().find_map(|n| self.archive.index_for_name(n))
         else {
             return Ok(None);
         };
-        let mut file = self.archive.by_index(i).map_err(|e| wrong(e.to_string()))?;
+        let mut file = self.archive.by_index(i).map_err(|e| wrong(Problem::Damaged(e.to_string())))?;
         let t = read_npy(&mut file, self.limit).map_err(wrong)?;
         Ok(Some(t))
     }
@@ -208,17 +209,17 @@ pub fn load_npz(path: &Path) -> Result<BTreeMap<String, HostTensor>, Error> {
 }
 
 /// Arrays as the bytes of an npz file, uncompressed as `numpy.savez` writes it.
-pub(crate) fn npz_bytes(tensors: &[(&str, &HostTensor)]) -> Result<Vec<u8>, String> {
+pub(crate) fn npz_bytes(tensors: &[(&str, &HostTensor)]) -> Result<Vec<u8>, Problem> {
     let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, t) in tensors {
         let bytes = npy_bytes(t);
         let options = zip::write::SimpleFileOptions::default()
             .compression_method(zip::CompressionMethod::Stored)
             .large_file(bytes.len() as u64 >= u32::MAX.into());
-        writer.start_file(format!("{name}.npy"), options).map_err(|e| e.to_string())?;
-        writer.write_all(&bytes).map_err(|e| e.to_string())?;
+        writer.start_file(format!("{name}.npy"), options).map_err(|e| Problem::Damaged(e.to_string()))?;
+        writer.write_all(&bytes).map_err(|e| Problem::Damaged(e.to_string()))?;
     }
-    Ok(writer.finish().map_err(|e| e.to_string())?.into_inner())
+    Ok(writer.finish().map_err(|e| Problem::Damaged(e.to_string()))?.into_inner())
 }
 
 #[cfg(test)]
@@ -269,7 +270,7 @@ mod tests {
             ("{}", "descr"),
         ] {
             let e = parse_npy(&file(header, &[])).unwrap_err();
-            assert!(e.contains(word), "{e}");
+            assert!(e.to_string().contains(word), "{e}");
         }
     }
 

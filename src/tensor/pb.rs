@@ -4,7 +4,7 @@
 //! mapped file; external data is mapped likewise, each file once. Typed fields are converted: `int32_data` carries every
 //! type of up to 32 bits, with half floats as bit patterns in its low 16 bits.
 
-use super::{DType, Error, HostTensor, element_count};
+use super::{DType, Error, HostTensor, Problem, element_count};
 use crate::mapped::{map_file, map_regular_file};
 use bytes::Bytes;
 use prost::Message;
@@ -80,26 +80,32 @@ impl External {
         Err(std::io::Error::other("it is a link to outside of the model's directory, which is not allowed"))
     }
 
-    fn read(&mut self, t: &TensorProto) -> Result<Bytes, String> {
+    fn read(&mut self, t: &TensorProto) -> Result<Bytes, Problem> {
         let get = |key: &str| t.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
         let number = |key: &str| match get(key) {
             None => Ok(None),
-            Some(v) => v.parse::<usize>().map(Some).map_err(|_| format!("external {key} `{v}` is not a number")),
+            Some(v) => v
+                .parse::<usize>()
+                .map(Some)
+                .map_err(|_| Problem::Damaged(format!("external {key} `{v}` is not a number"))),
         };
-        let location = get("location").ok_or("its external data has no location")?;
+        let location = get("location").ok_or(Problem::Damaged("its external data has no location".into()))?;
         let relative = Path::new(location);
         // A model must not reach outside its own directory.
         if !relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
-            return Err(format!(
+            return Err(Problem::Unsupported(format!(
                 "its external data `{location}` is outside the model's directory, which is not allowed"
-            ));
+            )));
         }
         let path = self.folder().join(relative);
         let all = match self.maps.get(&path) {
             Some(b) => b.clone(),
             None => {
                 let b = self.stays(&path).and_then(|()| map_regular_file(&path)).map_err(|e| {
-                    format!("cannot read its external data {}: {e}; keep it next to the model", path.display())
+                    Problem::Damaged(format!(
+                        "cannot read its external data {}: {e}; keep it next to the model",
+                        path.display()
+                    ))
                 })?;
                 self.maps.insert(path.clone(), b.clone());
                 b
@@ -109,17 +115,17 @@ impl External {
         let len = number("length")?.unwrap_or(all.len().saturating_sub(from));
         match from.checked_add(len) {
             Some(end) if end <= all.len() => Ok(all.slice(from..end)),
-            _ => Err(format!(
+            _ => Err(Problem::Damaged(format!(
                 "its external data {} has {} bytes, but {len} bytes at {from} are needed; the file may be truncated",
                 path.display(),
                 all.len()
-            )),
+            ))),
         }
     }
 }
 
 /// Name of an ONNX element type that barewave has no tensors of.
-fn foreign_type(code: i32) -> String {
+fn foreign_type(code: i32) -> Problem {
     let name = match code {
         0 => "undefined",
         8 => "string",
@@ -132,30 +138,30 @@ fn foreign_type(code: i32) -> String {
         24 => "float8e8m0",
         25 => "uint2",
         26 => "int2",
-        _ => return format!("unknown element type {code}"),
+        _ => return Problem::Unsupported(format!("unknown element type {code}")),
     };
-    format!("element type {name} is not supported")
+    Problem::Unsupported(format!("element type {name} is not supported"))
 }
 
-pub(crate) fn decode(t: &TensorProto, external: Option<&mut External>) -> Result<HostTensor, String> {
+pub(crate) fn decode(t: &TensorProto, external: Option<&mut External>) -> Result<HostTensor, Problem> {
     let dtype = DType::from_onnx(t.data_type).ok_or_else(|| foreign_type(t.data_type))?;
     let shape: Vec<usize> = t
         .dims
         .iter()
-        .map(|&d| usize::try_from(d).map_err(|_| format!("has the negative dimension {d}")))
+        .map(|&d| usize::try_from(d).map_err(|_| Problem::Damaged(format!("has the negative dimension {d}"))))
         .collect::<Result<_, _>>()?;
-    let count = element_count(&shape).ok_or_else(|| format!("its shape {shape:?} is too large"))?;
+    let count = element_count(&shape).ok_or_else(|| Problem::Size(format!("its shape {shape:?} is too large")))?;
     let data = if t.data_location == 1 {
-        external.ok_or("external data is not allowed here")?.read(t)?
+        external.ok_or(Problem::Unsupported("external data is not allowed here".into()))?.read(t)?
     } else if let Some(raw) = &t.raw_data {
         raw.clone()
     } else {
         typed_data(t, dtype, count)?
     };
-    HostTensor::new(dtype, &shape, data).map_err(|e| format!("{e}; the file may be truncated"))
+    HostTensor::new(dtype, &shape, data).map_err(|e| Problem::Damaged(format!("{e}; the file may be truncated")))
 }
 
-fn typed_data(t: &TensorProto, dtype: DType, count: usize) -> Result<Bytes, String> {
+fn typed_data(t: &TensorProto, dtype: DType, count: usize) -> Result<Bytes, Problem> {
     fn bytes<const N: usize, T: Copy>(values: &[T], to: impl Fn(T) -> [u8; N]) -> Vec<u8> {
         values.iter().flat_map(|&v| to(v)).collect()
     }
@@ -167,7 +173,7 @@ fn typed_data(t: &TensorProto, dtype: DType, count: usize) -> Result<Bytes, Stri
         _ => t.int32_data.len(),
     };
     if have != count {
-        return Err(format!("has {have} values of type {dtype}, its shape {:?} needs {count}", t.dims));
+        return Err(Problem::Shape(format!("has {have} values of type {dtype}, its shape {:?} needs {count}", t.dims)));
     }
     let data = match dtype {
         DType::F32 => bytes(&t.float_data, f32::to_le_bytes),
@@ -231,12 +237,12 @@ mod tests {
     #[test]
     fn bad_tensors_are_explained() {
         let short = TensorProto { float_data: vec![1.0], ..proto(1, &[2]) };
-        assert!(decode(&short, None).unwrap_err().contains("needs 2"));
+        assert!(decode(&short, None).unwrap_err().to_string().contains("needs 2"));
         let raw = TensorProto { raw_data: Some(Bytes::from_static(&[0; 7])), ..proto(1, &[2]) };
-        assert!(decode(&raw, None).unwrap_err().contains("8 bytes, got 7"));
-        assert!(decode(&proto(8, &[1]), None).unwrap_err().contains("string"));
-        assert!(decode(&proto(1, &[-1]), None).unwrap_err().contains("negative"));
-        assert!(decode(&proto(1, &[i64::MAX, i64::MAX]), None).unwrap_err().contains("too large"));
+        assert!(decode(&raw, None).unwrap_err().to_string().contains("8 bytes, got 7"));
+        assert!(decode(&proto(8, &[1]), None).unwrap_err().to_string().contains("string"));
+        assert!(decode(&proto(1, &[-1]), None).unwrap_err().to_string().contains("negative"));
+        assert!(decode(&proto(1, &[i64::MAX, i64::MAX]), None).unwrap_err().to_string().contains("too large"));
     }
 
     #[test]
@@ -246,7 +252,12 @@ mod tests {
         let mut t = TensorProto { data_location: 1, ..proto(2, &[3]) };
         for bad in ["../x.bin", "/etc/passwd", "a/../../x"] {
             t.external_data = vec![entry("location", bad)];
-            assert!(decode(&t, Some(&mut External::new(Path::new("m.onnx")))).unwrap_err().contains("not allowed"));
+            assert!(
+                decode(&t, Some(&mut External::new(Path::new("m.onnx"))))
+                    .unwrap_err()
+                    .to_string()
+                    .contains("not allowed")
+            );
         }
         let dir = std::env::temp_dir().join(format!("barewave-external-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
@@ -255,7 +266,7 @@ mod tests {
         let mut external = External::new(&dir.join("m.onnx"));
         assert_eq!(decode(&t, Some(&mut external)).unwrap().to_i64(), [3, 4, 5]);
         t.external_data[1].value = "5".into();
-        assert!(decode(&t, Some(&mut external)).unwrap_err().contains("truncated"));
+        assert!(decode(&t, Some(&mut external)).unwrap_err().to_string().contains("truncated"));
         #[cfg(unix)]
         {
             // Links may not lead out of the folder, and what is not a file is not waited for.
@@ -271,8 +282,8 @@ mod tests {
                 decode(&t, Some(&mut External::new(&dir.join("m.onnx"))))
             };
             assert_eq!(read("in.bin").unwrap().len(), 6);
-            assert!(read("out.bin").unwrap_err().contains("outside"));
-            assert!(read("fifo").unwrap_err().contains("not a file"));
+            assert!(read("out.bin").unwrap_err().to_string().contains("outside"));
+            assert!(read("fifo").unwrap_err().to_string().contains("not a file"));
         }
         std::fs::remove_dir_all(&dir).unwrap();
     }

@@ -11,7 +11,9 @@
 //!
 //! Each may be preceded by `NAME=`.
 
-use super::{DType, Error, HostTensor, ImageOptions, Npz, SplitMix64, element_count, image, load_image, npy, pb};
+use super::{
+    DType, Error, HostTensor, ImageOptions, Npz, Problem, SplitMix64, element_count, image, load_image, npy, pb,
+};
 use crate::output;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -186,14 +188,16 @@ pub fn kind_of(path: &Path) -> String {
 
 /// Writes tensors as the file name's extension says: `.npz` holds any number by their names, `.npy`, `.pb` and `.png` one.
 pub fn save(path: &Path, tensors: &[(&str, &HostTensor)], options: &ImageOptions) -> Result<(), Error> {
-    let wrong = |e: String| Error::file(path, e);
+    let wrong = |e: Problem| Error::file(path, e);
     let bytes = match (kind_of(path).as_str(), tensors) {
         ("npz", all) => npy::npz_bytes(all).map_err(wrong)?,
         ("npy", [(_, t)]) => npy::npy_bytes(t),
         ("pb", [(name, t)]) => pb::to_pb(name, t),
         ("png", [(_, t)]) => image::png_bytes(t, options).map_err(wrong)?,
-        ("npy" | "pb" | "png", _) => return Err(wrong(format!("holds one tensor, not {}", tensors.len()))),
-        _ => return Err(wrong(UNKNOWN.into())),
+        ("npy" | "pb" | "png", _) => {
+            return Err(wrong(Problem::Shape(format!("holds one tensor, not {}", tensors.len()))));
+        }
+        _ => return Err(wrong(Problem::Unsupported(UNKNOWN.into()))),
     };
     output::write(path, |w| w.write_all(&bytes)).map_err(|e| Error::other(e.to_string()))
 }
@@ -203,12 +207,14 @@ const UNKNOWN: &str = "unknown kind of file; .npy, .npz, .pb and .png can be wri
 /// Fails when [`save`] of tensors of these shapes would, as far as that can be told before; without shapes, as far as the
 /// path tells.
 pub fn check_save(path: &Path, shapes: &[&[usize]], options: &ImageOptions) -> Result<(), Error> {
-    let wrong = |e: String| Error::file(path, e);
+    let wrong = |e: Problem| Error::file(path, e);
     match (kind_of(path).as_str(), shapes) {
         ("npz", _) | ("npy" | "pb", [_]) | ("npy" | "pb" | "png", []) => {}
         ("png", [shape]) => image::is_image(shape, options).map_err(wrong)?,
-        ("npy" | "pb" | "png", _) => return Err(wrong(format!("holds one tensor, not {}", shapes.len()))),
-        _ => return Err(wrong(UNKNOWN.into())),
+        ("npy" | "pb" | "png", _) => {
+            return Err(wrong(Problem::Shape(format!("holds one tensor, not {}", shapes.len()))));
+        }
+        _ => return Err(wrong(Problem::Unsupported(UNKNOWN.into()))),
     }
     output::check(path).map_err(|e| Error::other(e.to_string()))
 }

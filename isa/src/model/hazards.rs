@@ -5,6 +5,7 @@
 //! instruction; for a pair, [`HazardInst::states_after`] evaluates the relations of the rules that both take part in and
 //! takes the largest need. Rules whose fix is not a plain wait state are reported by [`HazardInst::fix_after`].
 
+use crate::model::action::Action;
 use crate::model::generated::{HAZARDS, HAZARDS_OF, OP_PROPS, prop};
 use crate::{Class, Flags, Inst, ModName, Op, OpInfo, Operand, Pipe, Reg, RegFile, Regs, Slot, Target, op};
 use smallvec::SmallVec;
@@ -465,7 +466,7 @@ impl Target {
         if info.pipe != Pipe::Matrix {
             return None;
         }
-        let wide = inst.op.name().ends_with("f8f6f4")
+        let wide = matches!(inst.op.action(), Action::Matrix(p) if p.formats)
             && [ModName::Cbsz, ModName::Blgp].iter().any(|&m| inst.mods.get(m).unwrap_or(0) < 2);
         u8::try_from(info.busy / 4 * if wide { 2 } else { 1 }).ok()
     }

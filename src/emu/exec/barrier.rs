@@ -7,7 +7,8 @@
 //! Global wave sync resources are semaphores and barriers for all workgroups of a launch; a wave that cannot go on tries
 //! again. Source: "RDNA4" and "Vega" instruction set manuals, SOP1/SOPP barrier instructions and DS_GWS.
 
-use crate::wave::{Ctl, GroupState, Kind, LaunchState, M0, Run, UOp, Wave};
+use crate::uop::{Kind, Run, UOp};
+use crate::wave::{Ctl, GroupState, LaunchState, M0, Wave};
 use barewave_isa::action::Sync;
 
 fn group(w: &mut Wave) -> &mut GroupState {

@@ -11,7 +11,8 @@ use crate::lanes::{Bf16, F16};
 use crate::numeric::*;
 use crate::sem::fp8;
 use crate::sem::small::{BF6, FP4, FP6, Small};
-use crate::wave::{Ctl, Kind, Run, Src, UOp, Wave};
+use crate::uop::{Kind, Payload, Run, Src, UOp};
+use crate::wave::{Ctl, Wave};
 use barewave_isa::action::{Elem, Scaled};
 
 /// A number format.
@@ -99,7 +100,7 @@ pub fn of(s: &Scaled) -> Option<Conversion> {
     })
 }
 
-/// Handler; `UOp::convert` holds the conversion.
+/// Handler.
 pub const RUN: Run = run;
 
 /// Bits `at..at + n` of a lane's registers.
@@ -116,8 +117,9 @@ fn bits(w: &Wave, s: &Src, lane: usize, at: usize, n: usize) -> u32 {
 }
 
 unsafe fn run(w: &mut Wave, op: &UOp) -> Ctl {
-    let Some(c) = op.convert else { return Ctl::Next };
-    let (op_sel, neg, abs) = op.ext.as_ref().map_or((0, 0, 0), |e| (e.op_sel as usize, e.neg, e.abs));
+    let Payload::Scaled(s, e) = &op.payload else { return Ctl::Next };
+    let Some(c) = of(s) else { return Ctl::Next };
+    let (op_sel, neg, abs) = (e.op_sel as usize, e.neg, e.abs);
     let exec = w.exec();
     // Operands: numbers (one or two), seed, scale.
     let seed = 1 + usize::from(c.two);

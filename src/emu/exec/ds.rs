@@ -4,10 +4,12 @@
 //! DS_PERMUTE_B32, DS_*_SRC2_*, DS_APPEND, DS_CONDXCHG32); "RDNA3" manual for LDS_DIRECT_LOAD and permutes in waves of 64.
 
 use super::atomic::{Atomic, rmw32, rmw64};
+use super::flags::{self, ADDTID, D16_HI, RETURN, STORE};
+use super::rows::{extend, memory_from_rows, place, rows_from_memory, transpose, write_row};
 use super::space::lds_at;
-use super::vmem::{self, extend, memory_from_rows, place, rows_from_memory};
 use crate::lanes::CHUNK;
-use crate::wave::{Ctl, GDS_BYTES, Kind, Lanes, M0, Run, Src, UOp, Wave};
+use crate::uop::{Kind, Run, Src, UOp};
+use crate::wave::{Ctl, GDS_BYTES, Lanes, M0, Wave};
 use barewave_isa::action::{self, Address, Memory, Transfer};
 
 /// Sources: 0 = address, 1 = data0, 2 = data1. `imm` is the offset (or first offset), `dst2` the second offset.
@@ -202,7 +204,7 @@ unsafe fn read_small(w: &mut Wave, op: &UOp) -> Ctl {
     })
 }
 unsafe fn write_small(w: &mut Wave, op: &UOp) -> Ctl {
-    let shift = if op.access.flags & super::vmem::D16_HI != 0 { 16 } else { 0 };
+    let shift = if op.access.flags & D16_HI != 0 { 16 } else { 0 };
     each(w, op, op.imm as u32, op.access.bytes as u64, |w, lane, p| {
         let v = w.lane(op.src[DATA0].at, lane) >> shift;
         // SAFETY: the range was checked.
@@ -215,7 +217,7 @@ unsafe fn atomic(w: &mut Wave, op: &UOp) -> Ctl {
     let kind = op.access.atomic;
     let row = w.lanes as u32;
     let wide = op.access.bytes == 8;
-    let ret = op.access.flags & super::vmem::RETURN != 0;
+    let ret = op.access.flags & RETURN != 0;
     // Compare-and-swap of gfx11 has its operands the other way around.
     let (first, second) = if op.access.flags & SWAPPED != 0 { (DATA1, DATA0) } else { (DATA0, DATA1) };
     let (x, y) = (op.src[first], op.src[second]);
@@ -278,13 +280,6 @@ unsafe fn permute(w: &mut Wave, op: &UOp) -> Ctl {
     }
     write_row(w, op.dst, exec, &out);
     Ctl::Next
-}
-
-/// Stores the active lanes of a row.
-pub fn write_row(w: &mut Wave, dst: u32, exec: u64, out: &[u32; 64]) {
-    for lane in Lanes(exec) {
-        w.set_lane(dst, lane, out[lane]);
-    }
 }
 
 /// Source lane of ds_swizzle (Vega manual: bit 15 quad permutation, else and/or/xor masks in groups of 32; gfx9 adds
@@ -399,33 +394,6 @@ unsafe fn read_tr<const BITS: usize>(w: &mut Wave, op: &UOp) -> Ctl {
     ctl
 }
 
-/// Bits `at..at + n` of a row of dwords.
-fn bits_of(row: &[u32; 4], at: usize, n: usize) -> u32 {
-    let high = row.get(at / 32 + 1).copied().unwrap_or(0);
-    let v = (row[at / 32] as u64 | (high as u64) << 32) >> (at % 32);
-    (v & ((1u64 << n) - 1)) as u32
-}
-
-/// Transposes within groups of a quarter of the wave, each lane of which holds `dwords` of elements of `bits` bits, and
-/// stores the result: a group of n lanes holds rows of n elements, one after the other, and lane i gets column i.
-pub fn transpose(w: &mut Wave, dst: u32, rows: &[[u32; 4]; 64], dwords: usize, bits: usize) {
-    let per = 32 * dwords / bits;
-    let n = w.lanes / 4;
-    for lane in Lanes(w.exec()) {
-        let (group, l) = (lane / n * n, lane % n);
-        let mut out = [0u32; 5];
-        for e in 0..per {
-            let x = bits_of(&rows[group + e * n / per + l / per], l % per * bits, bits) as u64;
-            let at = e * bits;
-            out[at / 32] |= (x << (at % 32)) as u32;
-            out[at / 32 + 1] |= (x << (at % 32) >> 32) as u32;
-        }
-        for d in 0..dwords {
-            w.set_lane(dst + (d * w.lanes) as u32, lane, out[d]);
-        }
-    }
-}
-
 /// LDS on LDS ("src2", up to RDNA1): the cell at the lane's address is combined with a second one, whose distance in
 /// dwords stands in the offset, or in the upper bits of the address when offset1 has its top bit set.
 unsafe fn src2(w: &mut Wave, op: &UOp) -> Ctl {
@@ -524,7 +492,7 @@ pub unsafe fn gds(w: &mut Wave, op: &UOp) -> Ctl {
 pub fn flags(m: &Memory) -> u16 {
     let on = |on: bool, bit: u16| if on { bit } else { 0 };
     // Typed by what they load, as vector memory; stores take the upper half by the same flag.
-    vmem::flags(m) & !vmem::STORE & !vmem::ADDTID | on(m.returns, vmem::RETURN) | on(m.swapped, SWAPPED)
+    flags::of(m) & !STORE & !ADDTID | on(m.returns, RETURN) | on(m.swapped, SWAPPED)
 }
 
 /// Handler of an LDS instruction that moves what the tables say; none for what LDS cannot do.

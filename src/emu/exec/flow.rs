@@ -6,7 +6,8 @@
 //! the launch asks for it, real time at 100 MHz; messages have no effect.
 
 use crate::fault::FaultKind;
-use crate::wave::{Ctl, Run, SCC, UOp, VCC, Wave};
+use crate::uop::{Run, UOp};
+use crate::wave::{Ctl, SCC, VCC, Wave};
 use barewave_isa::action::Flow;
 
 /// Micro-operation index that stands for "not in this program".

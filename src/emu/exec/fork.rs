@@ -5,7 +5,8 @@
 
 use super::flow::{branch, go, next_address};
 use crate::fault::FaultKind;
-use crate::wave::{Ctl, EXEC, Run, UOp, Wave};
+use crate::uop::{Run, UOp};
+use crate::wave::{Ctl, EXEC, Wave};
 use barewave_isa::action::Fork;
 
 fn depth(w: &Wave) -> usize {

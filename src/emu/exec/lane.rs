@@ -3,8 +3,9 @@
 //! Source: VOP1 and VOP3 pseudocode of the "Vega" (V_READLANE_B32, V_MBCNT_*, V_MQSAD_U32_U8, S_SET_GPR_IDX_*), "RDNA2"
 //! (V_PERMLANE16_B32, V_MOVREL*), "RDNA4" (V_PERMLANE16_VAR_B32) and "CDNA4" (V_PERMLANE*_SWAP_B32, V_BITOP3_B32) manuals.
 
-use super::ds::write_row;
-use crate::wave::{Ctl, Kind, Lanes, M0, Run, Src, UOp, Wave};
+use super::rows::write_row;
+use crate::uop::{Kind, Run, Src, UOp};
+use crate::wave::{Ctl, Lanes, M0, Wave};
 use barewave_isa::action::Cross;
 
 fn value(w: &Wave, s: &Src, lane: usize) -> u32 {
@@ -58,7 +59,7 @@ unsafe fn swap(w: &mut Wave, op: &UOp) -> Ctl {
 }
 /// v_swap_b16: halves; `op_sel` bit 3 is the upper half of the first register, bit 2 of the second.
 unsafe fn swap16(w: &mut Wave, op: &UOp) -> Ctl {
-    let flags = op.ext.as_ref().map_or(0, |e| e.op_sel);
+    let flags = op.ext().map_or(0, |e| e.op_sel);
     let shifts = [8, 4].map(|bit| if flags & bit != 0 { 16 } else { 0 });
     for lane in Lanes(w.exec()) {
         let at = [op.dst, op.dst2];
@@ -119,7 +120,7 @@ unsafe fn mqsad_u32(w: &mut Wave, op: &UOp) -> Ctl {
 unsafe fn permlane16<const OTHER: bool, const VAR: bool>(w: &mut Wave, op: &UOp) -> Ctl {
     let exec = w.exec();
     let select = if VAR { 0 } else { w.r32(&op.src[1]) as u64 | (w.r32(&op.src[2]) as u64) << 32 };
-    let flags = op.ext.as_ref().map_or(0, |e| e.op_sel);
+    let flags = op.ext().map_or(0, |e| e.op_sel);
     let mut out = [0; 64];
     for lane in 0..w.lanes {
         let i = if VAR { value(w, &op.src[1], lane) as u64 } else { select >> (4 * (lane & 15)) } & 15;

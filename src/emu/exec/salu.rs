@@ -11,7 +11,8 @@
 use crate::lanes::{F16, Ty};
 use crate::numeric::*;
 use crate::sem::round;
-use crate::wave::{Ctl, EXEC, Kind, M0, Run, SCC, SINK, Src, UOp, Wave};
+use crate::uop::{Kind, Run, Src, UOp};
+use crate::wave::{Ctl, EXEC, M0, SCC, SINK, Wave};
 use barewave_isa::action::{Action, Comparison, Number, Salu};
 use std::cmp::Ordering::{self, Equal, Greater, Less};
 

@@ -5,7 +5,8 @@
 
 use super::atomic::{rmw32, rmw64};
 use crate::fault::FaultKind;
-use crate::wave::{Ctl, Kind, Run, UOp, Wave};
+use crate::uop::{Kind, Run, UOp};
+use crate::wave::{Ctl, Wave};
 use barewave_isa::action::{self, Address, Memory, Transfer};
 
 /// Flags of `UOp::access`.

@@ -3,10 +3,11 @@
 //! Source: "Vega", "RDNA2" and "RDNA3" manuals, chapters "Vector Memory Operations" (buffer resource, swizzle, range
 //! checks: formulas of section "Buffer Addressing") and "Flat Memory Instructions" (apertures, scratch).
 
-use super::vmem::{ADDR64, ADDTID, IDXEN, OFFEN, STORE};
+use super::flags::{ADDR64, ADDTID, IDXEN, OFFEN, STORE};
 use crate::fault::FaultKind;
 use crate::lanes::CHUNK;
-use crate::wave::{Kind, PRIVATE_APERTURE, SHARED_APERTURE, UOp, Wave, scalar};
+use crate::uop::{Kind, UOp};
+use crate::wave::{PRIVATE_APERTURE, SHARED_APERTURE, Wave, scalar};
 use barewave_isa::{Reg, Resource as Layout};
 
 /// Sources: 0 = vaddr, 1 = saddr or resource, 3 = soffset. `imm` is the constant offset.

@@ -11,34 +11,9 @@
 use crate::lanes::{Bf16, CHUNK, F16, Host, Rows, Ty, on_hosts};
 use crate::numeric::*;
 use crate::sem::{Form, Sem, fp8, round};
-use crate::wave::{Batch, Ctl, DX10_CLAMP, Dpp, EXEC, Ext, FP16_OVFL, IEEE, Kind, Lanes, Run, Src, UOp, VCC, Wave};
+use crate::uop::{Batch, Dpp, Ext, Kind, Payload, Run, Src, UOp};
+use crate::wave::{Ctl, DX10_CLAMP, EXEC, FP16_OVFL, IEEE, Lanes, VCC, Wave};
 use barewave_isa::action::{Action, Float, Float8};
-
-/// Row layouts by wave size (32, 64) and by which sources are registers (a bit each); the others are one repeated chunk.
-static ROWS: [[Rows; 8]; 2] = {
-    const fn layout(lanes: usize, registers: usize) -> Rows {
-        let mut r = Rows::registers(lanes);
-        let mut i = 0;
-        while i < 3 {
-            if registers >> i & 1 == 0 {
-                (r.stride[i], r.src_hi[i]) = (0, CHUNK);
-            }
-            i += 1;
-        }
-        r
-    }
-    const fn all(lanes: usize) -> [Rows; 8] {
-        let l = lanes;
-        [layout(l, 0), layout(l, 1), layout(l, 2), layout(l, 3), layout(l, 4), layout(l, 5), layout(l, 6), layout(l, 7)]
-    }
-    [all(32), all(64)]
-};
-
-/// The layout of an operation's rows in waves of `lanes` lanes.
-pub fn rows(src: &[Src; 4], lanes: usize) -> &'static Rows {
-    let registers = (0..3).filter(|&i| src[i].kind == Kind::Vector).fold(0, |bits, i| bits | 1 << i);
-    &ROWS[usize::from(lanes == 64)][registers]
-}
 
 /// One value repeated over a chunk, per source: low dwords, then high dwords.
 #[repr(C, align(64))]
@@ -126,7 +101,7 @@ pub fn only_signs(e: &Ext) -> bool {
 /// As [`map_on`] with negated or absolute sources: copies of their rows with other signs take their place.
 #[inline(always)]
 unsafe fn signs_on(w: &mut Wave, op: &UOp) -> Ctl {
-    let Some(e) = op.ext.as_deref().filter(|_| !op.float || w.plain_float) else {
+    let Some(e) = op.ext().filter(|_| !op.float || w.plain_float) else {
         // SAFETY: passed on.
         return unsafe { general(w, op) };
     };
@@ -194,12 +169,12 @@ unsafe fn multiply_adds<const CHUNKS: usize, const ALL: bool>(w: &mut Wave, ops:
     for op in ops {
         // SAFETY: passed on.
         unsafe {
-            match &op.dual {
-                None => multiply_add::<CHUNKS, ALL>(w, op, exec),
-                Some(halves) => {
+            match &op.payload {
+                Payload::Dual(halves) => {
                     multiply_add::<CHUNKS, ALL>(w, &halves[0], exec);
                     multiply_add::<CHUNKS, ALL>(w, &halves[1], exec);
                 }
+                _ => multiply_add::<CHUNKS, ALL>(w, op, exec),
             }
         }
     }
@@ -278,7 +253,7 @@ pub fn handlers(host: Host) -> Handlers {
 pub fn joins_batch(action: &Action, op: &UOp) -> bool {
     let [first, rest @ ..] = &op.src;
     *action == Action::Float(Float::FmaF32)
-        && op.ext.is_none()
+        && matches!(op.payload, Payload::None)
         && matches!(first.kind, Kind::Vector | Kind::Scalar | Kind::Const)
         && rest[..2].iter().all(|s| s.kind == Kind::Vector)
 }
@@ -617,7 +592,7 @@ fn merge(e: &Ext, dst: Ty, old: u32, new: u32) -> u32 {
 /// `op` was decoded for waves like `w`; the same holds for every handler.
 pub unsafe fn general(w: &mut Wave, op: &UOp) -> Ctl {
     const PLAIN: Ext = Ext::NONE;
-    let e = op.ext.as_deref().unwrap_or(&PLAIN);
+    let e = op.ext().unwrap_or(&PLAIN);
     let always = op.access.flags & FLUSH != 0;
     let mut x = [Full::ZERO, Full::ZERO, Full::ZERO];
     let mut mask = w.exec();

@@ -8,32 +8,14 @@
 //! MUBUF, FLAT, GLOBAL and SCRATCH sections of chapter "Instructions" (D16 forms, loads to LDS, block and transposing loads).
 
 use super::atomic::{rmw32, rmw64};
+use super::flags::*;
+use super::rows::{extend, memory_from_rows, place, rows_from_memory};
 use super::space::{Buffer, Flat, Global, Scratch, Space, lds_at};
 use crate::fault::FaultKind;
 use crate::lanes::CHUNK;
-use crate::wave::{Ctl, Lanes, M0, Run, SHARED_APERTURE, UOp, Wave};
-use barewave_isa::action::{Address, Memory, Part, Transfer};
-
-/// Sub-dword loads extend the sign.
-pub const SIGNED: u16 = 1;
-/// Only the low half of the destination is written.
-pub const D16: u16 = 2;
-/// The upper half of a register is loaded or stored.
-pub const D16_HI: u16 = 4;
-/// An atomic returns the old value.
-pub const RETURN: u16 = 8;
-/// The address operand has 64 bits.
-pub const ADDR64: u16 = 16;
-/// Buffer: an offset comes from the address operand.
-pub const OFFEN: u16 = 32;
-/// Buffer: an index comes from the address operand.
-pub const IDXEN: u16 = 64;
-/// The address grows by 4 bytes from lane to lane.
-pub const ADDTID: u16 = 128;
-/// Write access (stores and atomics), for faults.
-pub const STORE: u16 = 256;
-/// A load that goes to LDS.
-pub const TO_LDS: u16 = 512;
+use crate::uop::{Run, UOp};
+use crate::wave::{Ctl, Lanes, M0, SHARED_APERTURE, Wave};
+use barewave_isa::action::{Memory, Transfer};
 
 /// Source that holds the data (the others are in `space`).
 const DATA: usize = 2;
@@ -56,44 +38,6 @@ fn contiguous(a: &[u64; CHUNK], size: u64) -> bool {
         bad |= a[i] ^ a[0].wrapping_add(i as u64 * size);
     }
     bad == 0
-}
-
-/// Moves 16 lanes of `N` dwords from memory order to rows, `lanes` elements apart.
-///
-/// # Safety
-/// `p` points to `64 * N` bytes, `row` to the chunk's place in the first row.
-#[inline(always)]
-pub unsafe fn rows_from_memory<const N: usize>(p: *const u8, row: *mut u32, lanes: usize) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        let m = p.cast::<[[u32; N]; CHUNK]>().read_unaligned();
-        for d in 0..N {
-            let mut r = [0u32; CHUNK];
-            for i in 0..CHUNK {
-                r[i] = m[i][d];
-            }
-            *row.add(d * lanes).cast::<[u32; CHUNK]>() = r;
-        }
-    }
-}
-
-/// The reverse of [`rows_from_memory`].
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-pub unsafe fn memory_from_rows<const N: usize>(p: *mut u8, row: *const u32, lanes: usize) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        let mut m = [[0u32; N]; CHUNK];
-        for d in 0..N {
-            let r = *row.add(d * lanes).cast::<[u32; CHUNK]>();
-            for i in 0..CHUNK {
-                m[i][d] = r[i];
-            }
-        }
-        p.cast::<[[u32; N]; CHUNK]>().write_unaligned(m);
-    }
 }
 
 /// Loads of `N` dwords per lane.
@@ -183,31 +127,6 @@ unsafe fn load_small<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
         w.set_lane(op.dst, lane, v);
     }
     Ctl::Next
-}
-
-/// A byte or word from memory, extended to 32 bits.
-///
-/// # Safety
-/// `p` points to as many bytes as the instruction loads.
-pub unsafe fn extend(p: *const u8, op: &UOp) -> u32 {
-    // SAFETY: promised by the caller.
-    unsafe {
-        match (op.access.bytes, op.access.flags & SIGNED != 0) {
-            (1, false) => p.read() as u32,
-            (1, true) => p.read() as i8 as i32 as u32,
-            (_, false) => p.cast::<u16>().read_unaligned() as u32,
-            (_, true) => p.cast::<i16>().read_unaligned() as i32 as u32,
-        }
-    }
-}
-
-/// Puts a loaded value into its half of the register, if it has one.
-pub fn place(op: &UOp, old: u32, v: u32) -> u32 {
-    match op.access.flags & (D16 | D16_HI) {
-        0 => v,
-        D16 => old & 0xffff_0000 | v & 0xffff,
-        _ => old & 0xffff | v << 16,
-    }
 }
 
 /// Stores of `N` dwords per lane.
@@ -408,7 +327,7 @@ unsafe fn load_transposed<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
             }
         }
     }
-    super::ds::transpose(w, op.dst, &rows, bytes / 4, bits);
+    super::rows::transpose(w, op.dst, &rows, bytes / 4, bits);
     Ctl::Next
 }
 
@@ -421,19 +340,8 @@ pub unsafe fn with_status(w: &mut Wave, op: &UOp) -> Ctl {
     let Some(run) = op.inner else { return Ctl::Next };
     // SAFETY: passed on.
     let ctl = unsafe { run(w, op) };
-    super::ds::write_row(w, op.dst2, w.exec(), &[0; 64]);
+    super::rows::write_row(w, op.dst2, w.exec(), &[0; 64]);
     ctl
-}
-
-/// Flags of an access.
-pub fn flags(m: &Memory) -> u16 {
-    let on = |on: bool, bit: u16| if on { bit } else { 0 };
-    let part = match m.part {
-        Part::Whole => 0,
-        Part::Low => D16,
-        Part::High => D16_HI,
-    };
-    on(m.signed, SIGNED) | part | on(m.address == Address::ThreadId, ADDTID) | on(m.writes(), STORE)
 }
 
 /// Handler of an access; none for what this memory cannot do.
@@ -476,7 +384,7 @@ pub fn touched(w: &Wave, op: &UOp) -> Vec<(u32, *mut u8, u32)> {
         }
         out
     }
-    use crate::wave::Space as Kind;
+    use crate::uop::Space as Kind;
     match op.access.space {
         Kind::Global => all::<Global>(w, op),
         Kind::Buffer => all::<Buffer>(w, op),

@@ -5,11 +5,12 @@ use super::facts::Facts;
 use super::race::{Access, Actor, Race};
 use super::waits::{Pending, Touched};
 use super::{Checker, Problem};
-use crate::exec::{smem, vmem};
+use crate::dispatch::Launch;
+use crate::exec::{flags, smem, vmem};
 use crate::fault::FaultKind;
-use crate::launch::Launch;
 use crate::memory::Allocation;
-use crate::wave::{Lanes, Space, UOp, Wave};
+use crate::uop::{Space, UOp};
+use crate::wave::{Lanes, Wave};
 use barewave_isa::{Counter, Flags, Pipe, Quirk, Regs};
 
 /// What an instruction does to the bytes that it addresses.
@@ -31,7 +32,7 @@ impl Checker {
     pub fn memory(&mut self, w: &Wave, l: &Launch, uop: &UOp, f: &Facts, d: &mut Defined) -> Result<(), Problem> {
         let mut touched = Vec::new();
         let access = access_of(f);
-        let dma = uop.access.flags & vmem::TO_LDS != 0 && !matches!(uop.access.space, Space::Lds { .. });
+        let dma = uop.access.flags & flags::TO_LDS != 0 && !matches!(uop.access.space, Space::Lds { .. });
         let actor = self.actor(w, l);
         match uop.access.space {
             Space::Lds { .. } if f.gds => {}

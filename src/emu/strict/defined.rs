@@ -7,7 +7,8 @@ use super::Problem;
 use super::facts::{Facts, Logic, tracked};
 use crate::fault::FaultKind;
 use crate::sem::Form;
-use crate::wave::{EXEC, SCALARS, UOp, Wave, scalar};
+use crate::uop::UOp;
+use crate::wave::{EXEC, SCALARS, Wave, scalar};
 use barewave_isa::{Flags, Pipe, Reg, Regs, op};
 
 /// What is known of a wave's registers.

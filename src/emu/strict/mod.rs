@@ -12,19 +12,20 @@
 
 mod access;
 mod defined;
-mod facts;
-mod race;
+pub mod facts;
+pub mod race;
 mod waits;
 
-pub use race::{Clock, Shadow};
+pub use race::Shadow;
 
+use super::dispatch::Launch;
 use super::fault::FaultKind;
-use super::launch::Launch;
 use super::memory::Allocation;
-use super::wave::{Ctl, EXEC, M0, SCALARS, SCC, Space, UOp, VCC, Wave, scalar};
+use super::uop::{Space, UOp};
+use super::wave::{Ctl, EXEC, M0, SCALARS, SCC, VCC, Wave, scalar};
 use barewave_isa::Reg;
 use defined::{Defined, Known};
-pub use facts::{Facts, facts};
+use facts::Facts;
 use race::Actor;
 use std::io;
 use std::ops::Range;
@@ -97,7 +98,7 @@ impl Checker {
             keeps_stores: waves > 1 && d.splits_workgroups(l.machine.family),
             vgprs,
             agprs,
-            without: l.options.without.and_then(|a| l.program.index_of(l.entry - l.kernel.entry + a)),
+            without: l.options.without.and_then(|a| l.program.code.index_of(l.entry - l.kernel.entry + a)),
         })
     }
 
@@ -175,7 +176,7 @@ impl Checker {
     /// Runs a wave until it stops.
     pub fn interpret(&mut self, w: &mut Wave, l: &Launch) -> Ctl {
         let all = self.facts.clone();
-        let stop = w.count + super::launch::SLICE;
+        let stop = w.count + super::dispatch::SLICE;
         loop {
             let ip = w.ip;
             if self.without == Some(ip) {

@@ -19,14 +19,13 @@
 //! Records are exchanged atomically, since workgroups run on several threads: of two accesses at the same moment one sees
 //! the other.
 
+use crate::clock::END_OF_TIME;
 use memmap2::{MmapMut, MmapOptions};
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a cell.
 const CELL: u64 = 4;
-/// The clock stops here, and nothing is reported any more.
-const END_OF_TIME: u32 = (1 << 26) - 1;
 const WAVES: u32 = 1 << 30;
 
 /// What a wave does to bytes.
@@ -84,29 +83,6 @@ impl Record {
             outstanding: v >> 7 & 1 == 1,
             bytes: v as u8 & 15,
         }
-    }
-}
-
-/// The clock of a launch.
-#[derive(Debug)]
-pub struct Clock(AtomicU32);
-
-impl Default for Clock {
-    fn default() -> Self {
-        Clock(AtomicU32::new(1))
-    }
-}
-
-impl Clock {
-    /// The time.
-    pub fn now(&self) -> u32 {
-        self.0.load(Ordering::SeqCst)
-    }
-
-    /// Waves have synchronised: what was done so far happened before the time that is returned.
-    pub fn tick(&self) -> u32 {
-        let next = |t: u32| (t < END_OF_TIME).then_some(t + 1);
-        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).map_or(END_OF_TIME, |t| t + 1)
     }
 }
 

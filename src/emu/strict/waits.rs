@@ -11,8 +11,8 @@
 use super::Problem;
 use super::facts::Facts;
 use super::race::Access;
+use crate::dispatch::Launch;
 use crate::fault::FaultKind;
-use crate::launch::Launch;
 use barewave_isa::{
     Between, Counter, Distance, Fix, Flags, HazardRule, Operand, Pipe, Reg, Regs, Relation, ScalarHistory, Target,
     Traits, WaitScheme, max_fix_reach, max_required_states, op,
@@ -154,7 +154,7 @@ impl Issued {
     /// Checks the distance from earlier instructions, and records this one: operation `ip` of `l`.
     pub fn gaps(&mut self, l: &Launch, reach: &Reach, ip: usize, all: &[Option<Facts>]) -> Result<(), Problem> {
         let Some(f) = &all[ip] else { return Ok(()) };
-        let text = |other: usize| l.program.text_at(l.program.ops[other].pc);
+        let text = |other: usize| l.program.code.text_at(l.program.ops[other].pc);
         if reach.states > 0 {
             let mut have = 0;
             let mut between = Between::default();

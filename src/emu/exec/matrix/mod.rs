@@ -12,55 +12,18 @@
 mod multiply;
 
 use super::super::sem::small;
-use crate::program::Machine;
+use crate::machine::Machine;
 use crate::sem::fp8;
-use crate::wave::{Ctl, Kind, Run, Src, UOp, Wave};
+use crate::uop::{Kind, Run, Src, UOp};
+use crate::uop::{Matrix, Payload, Scale};
+use crate::wave::{Ctl, Wave};
 use barewave_isa::action::Product;
-use barewave_isa::matrix::{Column, Elem, Layout, MatrixOp, Shape};
+use barewave_isa::matrix::{Elem, Layout, MatrixOp};
 use barewave_isa::{Inst, ModName};
 use std::sync::OnceLock;
 
 /// Largest matrices: 32 rows or columns.
 const SIDE: usize = 32;
-
-/// Scales of an operand: one byte of a register per lane.
-#[derive(Clone, Copy, Debug)]
-pub struct Scale {
-    /// The register.
-    pub src: Src,
-    /// Which byte.
-    pub byte: u32,
-}
-
-/// A decoded matrix instruction.
-#[derive(Clone, Debug)]
-pub struct Matrix {
-    /// Sizes.
-    pub shape: Shape,
-    /// Columns of A (of a sparse one: the stored elements).
-    pub a: Vec<Column>,
-    /// Rows of B.
-    pub b: Vec<Column>,
-    /// Rows of D.
-    pub d: Vec<Column>,
-    /// Indices of a sparse A.
-    pub indices: Vec<Column>,
-    a_type: Elem,
-    b_type: Elem,
-    d_type: Elem,
-    cbsz: usize,
-    abid: usize,
-    blgp: usize,
-    /// CBSZ, ABID and BLGP mean broadcasts.
-    broadcasts: bool,
-    neg: u8,
-    neg_hi: u8,
-    /// fp8 formats are AMD's FNUZ ones.
-    fnuz: bool,
-    clamp: bool,
-    scales: Option<[Scale; 2]>,
-    execute: multiply::Execute,
-}
 
 /// Handler.
 pub const RUN: Run = run;
@@ -98,7 +61,7 @@ pub fn prepare(op: &mut UOp, p: &Product, inst: &Inst, m: &Machine, lanes: usize
         _ => None,
     };
     let signs = d != Elem::I32 && shape.layout != Layout::Mfma;
-    op.matrix = Some(Box::new(Matrix {
+    op.payload = Payload::Matrix(Box::new(Matrix {
         shape,
         a: shape.a(a),
         b: shape.b(b),
@@ -124,7 +87,7 @@ pub fn prepare(op: &mut UOp, p: &Product, inst: &Inst, m: &Machine, lanes: usize
 }
 
 unsafe fn run(w: &mut Wave, op: &UOp) -> Ctl {
-    let Some(x) = &op.matrix else { return Ctl::Next };
+    let Payload::Matrix(x) = &op.payload else { return Ctl::Next };
     // SAFETY: the function was chosen for this host.
     unsafe { (x.execute)(w, op, x) };
     Ctl::Next

@@ -6,7 +6,8 @@
 use super::{Matrix, SIDE, decode_tables};
 use crate::lanes::{Bf16, F16, Host};
 use crate::numeric::*;
-use crate::wave::{Kind, Src, UOp, Wave};
+use crate::uop::{Execute, Kind, Src, UOp};
+use crate::wave::Wave;
 use barewave_isa::matrix::{Column, Elem};
 use std::mem::MaybeUninit;
 
@@ -491,9 +492,6 @@ fn doubles(w: &mut Wave, op: &UOp, x: &Matrix) {
         }
     }
 }
-
-/// Executes a matrix instruction.
-pub type Execute = unsafe fn(&mut Wave, &UOp, &Matrix);
 
 /// Compiles a function for every host.
 macro_rules! on_hosts {
