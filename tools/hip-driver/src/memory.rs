@@ -351,7 +351,7 @@ hip! {
     }
     fn hipExtMallocWithFlags(p: *mut *mut c_void, bytes: usize, flags: c_uint) {
         // Usual, fine grain, memory for a signal (8 bytes), uncached, contiguous.
-        if !matches!(flags, 0 | 1 | 2 | 3 | 4) || flags == 2 && bytes != 8 {
+        if !matches!(flags, 0..=4) || flags == 2 && bytes != 8 {
             return Err(INVALID);
         }
         malloc(p, bytes, Kind::Device, flags)

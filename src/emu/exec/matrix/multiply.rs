@@ -291,8 +291,59 @@ unsafe fn copy_row(from: *const f32, to: *mut f32, n: usize) {
     }
 }
 
+/// Deepest product that [`plain`] takes.
+const PLAIN_K: usize = 8;
+
+/// One block of f32 as most kernels write it: nothing negated, broadcast or scaled, C in the registers of D or apart
+/// from them.
+#[inline(always)]
+fn is_plain(op: &UOp, x: &Matrix) -> bool {
+    let s = &x.shape;
+    let f32s = [x.a_type, x.b_type, x.d_type].iter().all(|e| *e == Elem::F32);
+    let whole = s.blocks == 1 && s.m == s.n && s.k <= PLAIN_K && !s.sparse && x.scales.is_none();
+    let as_is = x.neg == 0 && x.neg_hi == 0 && (!x.broadcasts || x.blgp == 0 && x.cbsz == 0);
+    let c = op.src[2].at;
+    f32s && whole
+        && as_is
+        && op.src[2].kind == Kind::Vector
+        && (c == op.dst || c.abs_diff(op.dst) as usize >= s.m * s.n)
+}
+
+/// Such a product, from registers to registers: the copies of the general way cost more than so small a product.
+#[inline(always)]
+fn plain<const W: usize>(w: &mut Wave, op: &UOp, x: &Matrix) {
+    let (mut a, mut b) = ([[0f32; W]; PLAIN_K], [[0f32; W]; PLAIN_K]);
+    let k = x.shape.k;
+    let row = |at: usize| {
+        // SAFETY: registers are checked when the program is decoded; rows are runs of lanes.
+        unsafe { w.v().add(at).cast::<[f32; W]>() }
+    };
+    // SAFETY: as above, for all rows that follow.
+    unsafe {
+        for n in 0..k {
+            a[n] = row(row_at(w, op.src[0].at, &x.a[n])).read_unaligned();
+            b[n] = row(row_at(w, op.src[1].at, &x.b[n])).read_unaligned();
+        }
+        for (i, col) in x.d.iter().enumerate() {
+            let mut sum = row(row_at(w, op.src[2].at, col)).read_unaligned();
+            for n in 0..k {
+                let p = a[n][i];
+                for l in 0..W {
+                    sum[l] = f32::product(p, b[n][l], sum[l]);
+                }
+            }
+            row(row_at(w, op.dst, col)).write_unaligned(sum);
+        }
+    }
+}
+
 #[inline(always)]
 fn floats(w: &mut Wave, op: &UOp, x: &Matrix) {
+    match x.shape.n {
+        16 if is_plain(op, x) => return plain::<16>(w, op, x),
+        32 if is_plain(op, x) => return plain::<32>(w, op, x),
+        _ => {}
+    }
     let mut a = MaybeUninit::<Rows<f32>>::uninit();
     let mut b = MaybeUninit::<Rows<f32>>::uninit();
     let mut c = MaybeUninit::<[[f32; SIDE]; RESULTS]>::uninit();
