@@ -158,7 +158,8 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
         Some(full) => (full >= copies + full % copies, full % copies),
         None => (copies == 1, 0),
     };
-    if !found || last == 0 || !enough {
+    // One round has nothing to overlap with: loads for a second one would be for nothing.
+    if !found || last == 0 || !enough || l.trips() == Some(1) {
         body.insts.iter_mut().zip(&body.stages).for_each(|(i, stage)| i.stage = *stage);
         body.insts.sort_by_key(|i| i.stage);
         f.blocks[at].insts = body.insts;
