@@ -6,33 +6,12 @@ use crate::api::{Code, INVALID, Result, err, get, put};
 use crate::state::{self, Device, device, lock};
 use crate::types::*;
 use barewave_emu::hip::code::*;
-use barewave_isa::Target;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
 /// Compute units of a device: those of the card, or what `BAREWAVE_COMPUTE_UNITS` says.
 pub fn compute_units(d: &Device) -> c_int {
     d.compute_units as c_int
-}
-
-/// Compute units of the largest card of an architecture (`hardware.md` of the project has the products).
-pub fn usual_compute_units(target: Target) -> u32 {
-    match target.info().name {
-        "gfx803" | "gfx900" | "gfx906" | "gfx1201" => 64,
-        "gfx902" => 11,
-        "gfx908" => 120,
-        "gfx90a" => 104,
-        "gfx942" => 304,
-        "gfx950" | "gfx1250" => 256,
-        "gfx1030" => 80,
-        "gfx1010" | "gfx1031" | "gfx1151" => 40,
-        "gfx1100" => 96,
-        "gfx1101" => 60,
-        "gfx1035" | "gfx1103" => 12,
-        "gfx1036" => 2,
-        "gfx1150" => 16,
-        _ => 32,
-    }
 }
 
 /// Largest grid in x; y and z are counted in 16 bits of some packets.

@@ -351,7 +351,7 @@ fn make_devices() -> std::result::Result<Vec<Arc<Device>>, String> {
             context_users: AtomicU32::new(0),
             pool: Mutex::new(pool.clone()),
             default_pool: pool,
-            compute_units: units.unwrap_or_else(|| crate::device::usual_compute_units(target)),
+            compute_units: units.unwrap_or_else(|| target.info().cus),
             flags: AtomicU32::new(0),
             limits: Mutex::new(crate::device::LIMITS),
             graph_memory: Mutex::default(),
