@@ -62,6 +62,10 @@ fn change(handle: hipGraphNode_t, (content, given): Wanted) -> Result {
 fn change_exec(exec: hipGraphExec_t, handle: hipGraphNode_t, (content, _): Wanted) -> Result {
     let (e, (g, number)) = (EXECS.get(exec).ok_or(INVALID)?, node(handle)?);
     let (kind, op) = (content.kind(), content.op()?);
+    if let Content::Child(_, handle) = content {
+        // An instance has the operations; nobody can ask it for the graph.
+        GRAPHS.remove(handle as hipGraph_t);
+    }
     let identity = lock(&g).identity;
     let mut e = lock(&e);
     if e.identity != identity {

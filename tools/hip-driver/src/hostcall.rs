@@ -28,6 +28,7 @@ const PAYLOAD: u64 = 64 * 64;
 const READY: u64 = 32;
 const DOORBELL: u64 = 64;
 const HEADERS: u64 = 128;
+const PAYLOADS: u64 = (HEADERS + PACKETS * HEADER).next_multiple_of(4096);
 /// State of the device-side allocator, zero at first: it asks for slabs when it needs them.
 const HEAP: u64 = 128 << 10;
 
@@ -49,15 +50,14 @@ impl Hostcall {
     pub fn services(device: &Device) -> Result<Services> {
         let emu = &device.emu;
         let none = |_| crate::api::Code(barewave_emu::hip::code::hipErrorOutOfMemory);
-        let payloads = (HEADERS + PACKETS * HEADER).next_multiple_of(4096);
-        let buffer = emu.alloc(payloads + PACKETS * PAYLOAD).map_err(none)?;
+        let buffer = emu.alloc(PAYLOADS + PACKETS * PAYLOAD).map_err(none)?;
         let heap = emu.alloc(HEAP).map_err(none)?;
         emu.fill(heap, 0, HEAP).map_err(none)?;
         // Every packet is free: each names the next, the first one ends the list. A tag of 1 tells packet 0 from the end.
         let mut bytes = vec![0u8; (HEADERS + PACKETS * HEADER) as usize];
         let mut put = |at: u64, v: u64| bytes[at as usize..at as usize + 8].copy_from_slice(&v.to_le_bytes());
         put(0, buffer + HEADERS);
-        put(8, buffer + payloads);
+        put(8, buffer + PAYLOADS);
         put(16, buffer + DOORBELL);
         put(24, PACKETS - 1);
         put(40, PACKETS - 1);
@@ -65,7 +65,7 @@ impl Hostcall {
             put(HEADERS + i * HEADER, if i == 1 { PACKETS } else { i - 1 });
         }
         emu.write(buffer, &bytes).map_err(none)?;
-        emu.assume_written(buffer, payloads + PACKETS * PAYLOAD);
+        emu.assume_written(buffer, PAYLOADS + PACKETS * PAYLOAD);
         let calls = Arc::new(Hostcall {
             device: device.ordinal,
             buffer,
@@ -83,21 +83,19 @@ impl Hostcall {
         if word(READY).load(Ordering::Relaxed) == 0 {
             return;
         }
-        let payloads = word(8).load(Ordering::Relaxed).wrapping_sub(self.buffer);
         let mut packet = word(READY).swap(0, Ordering::Acquire);
-        while packet != 0 {
-            // What a kernel has written over the buffer must not lead out of it.
+        // Whatever a kernel has written over the buffer, nothing here leads out of it, or on for ever.
+        for _ in 0..PACKETS {
+            if packet == 0 {
+                return;
+            }
             let index = packet & (PACKETS - 1);
             let header = HEADERS + index * HEADER;
             packet = word(header).load(Ordering::Relaxed);
             let lanes = word(header + 8).load(Ordering::Relaxed);
             let tail = word(header + 16).load(Ordering::Relaxed);
             for lane in (0..64).filter(|l| lanes >> l & 1 != 0) {
-                let at = payloads.wrapping_add(index * PAYLOAD + lane * 64);
-                let place = (self.buffer.wrapping_add(at)) as *mut [u64; 8];
-                if at > PACKETS * (HEADER + PAYLOAD) + 8192 {
-                    break;
-                }
+                let place = (self.buffer + PAYLOADS + index * PAYLOAD + lane * 64) as *mut [u64; 8];
                 // SAFETY: a slot of the buffer, which the wave does not touch until its packet is answered.
                 unsafe { place.write(self.answer(tail as u32, place.read())) };
             }
