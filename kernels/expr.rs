@@ -1,8 +1,8 @@
 //! Scalar expressions of the graph as instructions on one element per lane.
 
-use super::double;
+use super::elementary;
+use super::float::Float;
 use super::math;
-use super::trig;
 use super::values::{self, Kind, Value, kind};
 use crate::graph::expr::{Binary, Expr, Node, Op, Scalar, Unary, Val};
 use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
@@ -56,11 +56,10 @@ fn no(op: impl std::fmt::Debug, t: DType) -> String {
 
 fn unary(b: &mut Builder, op: Unary, (x, t): (Value, DType)) -> Result<Value, String> {
     match kind(t) {
-        Kind::Float => float_unary(b, op, x.word()).ok_or_else(|| no(op, t)),
-        Kind::Double => match x {
-            Value::Pair(p) => double::unary(b, op, p).ok_or_else(|| no(op, t)),
-            _ => Err(no(op, t)),
-        },
+        Kind::Float | Kind::Double => {
+            let x = x.whole(b);
+            elementary::unary(Float(values::computed(t)), b, op, x).ok_or_else(|| no(op, t))
+        }
         Kind::Int { signed } => {
             let x = x.word();
             let r = match op {
@@ -137,55 +136,11 @@ fn vector(b: &mut Builder, x: Opnd) -> Part {
     Value::Word(x).reg(b)
 }
 
-fn float_unary(b: &mut Builder, op: Unary, x: Opnd) -> Option<Value> {
-    let one = |b: &mut Builder, o| b.op(o, &[x]);
-    Some(Value::Word(Opnd::V(match op {
-        Unary::Neg => math::neg(b, x),
-        Unary::Abs => math::abs(b, x),
-        Unary::Floor => one(b, Gen::Floor.of(Type::F32)),
-        Unary::Ceil => one(b, Gen::Ceil.of(Type::F32)),
-        Unary::Round => one(b, Gen::Round.of(Type::F32)),
-        Unary::Sqrt => math::sqrt(b, x),
-        Unary::Recip => math::div(b, 1.0f32.into(), x),
-        Unary::Exp => math::exp(b, x),
-        Unary::Log => math::log(b, x),
-        Unary::Tanh => math::tanh(b, x),
-        Unary::Sigmoid => math::sigmoid(b, x),
-        Unary::Erf => math::erf(b, x),
-        Unary::Sin => trig::sin_cos(b, false, x),
-        Unary::Cos => trig::sin_cos(b, true, x),
-        Unary::Tan => trig::tan(b, x),
-        Unary::Sinh => math::sinh(b, x),
-        Unary::Cosh => math::cosh(b, x),
-        Unary::ExpMinusOne => math::exp_minus_one(b, x),
-        Unary::LogOnePlus => math::log_one_plus(b, x),
-        Unary::Sign => {
-            let v = vector(b, x);
-            let (one, minus) = (b.to_vector(1.0f32), b.to_vector(-1.0f32));
-            let pos = b.op(Gen::CmpLt.of(Type::F32), &[0.0f32.into(), v.into()]);
-            let neg = b.op(Gen::CmpGt.of(Type::F32), &[0.0f32.into(), v.into()]);
-            let r = b.select(pos, one, v);
-            b.select(neg, minus, r)
-        }
-        Unary::IsNan => {
-            let v = vector(b, x);
-            return Some(Value::Mask(b.op(Gen::CmpUnordered.of(Type::F32), &[v.into(), v.into()])));
-        }
-        Unary::IsInf => {
-            let a = math::abs(b, x);
-            return Some(Value::Mask(b.op(Gen::CmpEq.of(Type::F32), &[f32::INFINITY.into(), a.into()])));
-        }
-        _ => return None,
-    })))
-}
-
 fn binary(b: &mut Builder, op: Binary, (x, t): (Value, DType), y: Value) -> Result<Value, String> {
     match kind(t) {
-        Kind::Float => float_binary(b, op, x.word(), y.word()).ok_or_else(|| no(op, t)),
-        Kind::Double => match (x, y) {
-            (Value::Pair(p), Value::Pair(q)) => double::binary(b, op, p, q).ok_or_else(|| no(op, t)),
-            _ => Err(no(op, t)),
-        },
+        Kind::Float | Kind::Double => {
+            elementary::binary(Float(values::computed(t)), b, op, x, y).ok_or_else(|| no(op, t))
+        }
         Kind::Int { signed } => int_binary(b, op, signed, t, x.word(), y.word()).ok_or_else(|| no(op, t)),
         Kind::Long { signed } => match (x, y) {
             (Value::Pair(p), Value::Pair(q)) => long_binary(b, op, signed, p, q).ok_or_else(|| no(op, t)),
@@ -196,28 +151,6 @@ fn binary(b: &mut Builder, op: Binary, (x, t): (Value, DType), y: Value) -> Resu
             _ => Err(no(op, t)),
         },
     }
-}
-
-fn float_binary(b: &mut Builder, op: Binary, x: Opnd, y: Opnd) -> Option<Value> {
-    let cmp = |b: &mut Builder, o| {
-        let v = vector(b, y);
-        Value::Mask(b.op(o, &[x, v.into()]))
-    };
-    Some(Value::Word(Opnd::V(match op {
-        Binary::Add => math::add(b, x, y),
-        Binary::Sub => math::sub(b, x, y),
-        Binary::Mul => math::mul(b, x, y),
-        Binary::Div => math::div(b, x, y),
-        Binary::Min => math::extremum(b, false, x, y),
-        Binary::Max => math::extremum(b, true, x, y),
-        Binary::Pow => math::pow(b, x, y),
-        Binary::Eq => return Some(cmp(b, Gen::CmpEq.of(Type::F32))),
-        Binary::Lt => return Some(cmp(b, Gen::CmpLt.of(Type::F32))),
-        Binary::Le => return Some(cmp(b, Gen::CmpLe.of(Type::F32))),
-        Binary::Rem => math::remainder(b, x, y),
-        Binary::Mod => math::modulo(b, x, y),
-        _ => return None,
-    })))
 }
 
 fn int_binary(b: &mut Builder, op: Binary, signed: bool, t: DType, x: Opnd, y: Opnd) -> Option<Value> {
