@@ -6,7 +6,7 @@
 //! reductions around them scale, and carry the low part of each constant. A NaN operand gives a NaN.
 
 use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
-use barewave_isa::{ModName, Mods, Regs, VCC, op};
+use barewave_isa::{Regs, VCC, op};
 
 /// `-x`.
 pub(super) fn neg(b: &mut Builder, x: Opnd) -> Part {
@@ -304,34 +304,4 @@ pub(super) fn erf(b: &mut Builder, x: Opnd) -> Part {
     let is_big = b.op(Gen::CmpLt.of(Type::F32), &[0.927_734_4f32.into(), t.into()]);
     let r = b.select(is_big, big, small);
     keep_nan(b, x.into(), r)
-}
-
-/// Unsigned 32-bit quotient and remainder, through a double-precision estimate corrected by one.
-pub(super) fn udivrem(b: &mut Builder, n: Part, d: Part) -> (Part, Part) {
-    let nf = b.op(Generic::convert(Type::U32, Type::F64), &[n.into()]);
-    let df = b.op(Generic::convert(Type::U32, Type::F64), &[d.into()]);
-    let r = b.op(Gen::Rcp.of(Type::F64), &[df.into()]);
-    let minus = Mods::new().with(ModName::Neg, 1);
-    let one = super::double::constant(b, 1.0);
-    let mut r = r;
-    for _ in 0..2 {
-        let e = b.op_with(op::V_FMA_F64, &[df.into(), r.into(), one.into()], minus.clone());
-        r = b.op(Gen::Fma.of(Type::F64), &[e.into(), r.into(), r.into()]);
-    }
-    let q = b.op(Gen::Mul.of(Type::F64), &[nf.into(), r.into()]);
-    let q = b.op(Generic::convert(Type::F64, Type::U32), &[q.into()]);
-    let qd = b.mul(q, d);
-    let rem = b.sub(n, qd);
-    // The estimate may be one too large or one too small.
-    let q1 = b.sub(q, 1u32);
-    let r1 = b.add(rem, d);
-    let too_large = b.op(Gen::CmpGe.of(Type::U32), &[qd.into(), n.into()]);
-    let exact = b.op(Gen::CmpNe.of(Type::U32), &[qd.into(), n.into()]);
-    let too_large = b.mask_and(too_large, exact);
-    let q = b.select(too_large, q1, q);
-    let rem = b.select(too_large, r1, rem);
-    let under = b.op(Gen::CmpGe.of(Type::U32), &[rem.into(), d.into()]);
-    let q2 = b.add(q, 1u32);
-    let r2 = b.sub(rem, d);
-    (b.select(under, q2, q), b.select(under, r2, rem))
 }

@@ -16,6 +16,7 @@ mod float;
 mod fragment;
 mod gates;
 mod gemm;
+mod integer;
 mod inverse;
 mod loader;
 mod math;

@@ -277,6 +277,70 @@ fn powers_and_remainders_of_both_types() {
     }
 }
 
+/// Division and powers of 64-bit integers, at the edges and in between.
+#[test]
+fn long_integers_divide_and_raise() {
+    let mut rng = Builder::new(22, 3).rng;
+    let edges = [0i64, 1, -1, 2, -3, 7, i64::MAX, i64::MIN, i64::MIN + 1, 1 << 53, (1 << 53) + 1, u32::MAX as i64];
+    let mut pairs: Vec<(i64, i64)> = edges.iter().flat_map(|&x| edges.map(|y| (x, y))).collect();
+    while pairs.len() < 1024 {
+        let mut any = || (rng.next_u64() >> (rng.next_u64() % 64)) as i64;
+        pairs.push((any(), any()));
+    }
+    pairs.retain(|p| p.1 != 0);
+    pairs.truncate(pairs.len() / 4 * 4);
+    for dtype in [DType::I64, DType::U64, DType::I32] {
+        let signed = dtype != DType::U64;
+        let narrow = |x: i64| if dtype == DType::I32 { i64::from(x as i32) } else { x };
+        let pairs: Vec<_> =
+            pairs.iter().map(|&(x, y)| (narrow(x), if narrow(y) == 0 { 5 } else { narrow(y) })).collect();
+        let (x, y): (Vec<i64>, Vec<i64>) = pairs.iter().copied().unzip();
+        let mut b = Builder::new(22, 1);
+        let tensors = [&x, &y].map(|v| HostTensor::from_ints(dtype, &[v.len()], v));
+        let names = tensors.map(|t| b.input_of(t));
+        for (op, attributes) in [("Div", vec![]), ("Mod", vec![]), ("Mod", vec![("fmod", int(1))]), ("Pow", vec![])] {
+            let out = b.node(op, &[&names[0], &names[1]], &attributes);
+            b.output(&out);
+        }
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        let (ux, uy) = (|i: usize| x[i] as u64, |i: usize| y[i] as u64);
+        let power = |i: usize| match y[i] {
+            e if signed && e < 0 => match x[i] {
+                1 => 1,
+                -1 => {
+                    if e % 2 == 0 {
+                        1
+                    } else {
+                        -1
+                    }
+                }
+                _ => 0,
+            },
+            _ => {
+                let (mut r, mut base, mut e) = (1i64, x[i], uy(i));
+                while e > 0 {
+                    r = if e % 2 == 1 { r.wrapping_mul(base) } else { r };
+                    base = base.wrapping_mul(base);
+                    e /= 2;
+                }
+                narrow(r)
+            }
+        };
+        for target in device::TARGETS {
+            let (out, _) = device::run(&graph, &b.inputs, target, true).unwrap();
+            let out: Vec<Vec<i64>> = out.iter().map(|t| t.to_i64()).collect();
+            for i in 0..x.len() {
+                let rem = if signed { x[i].wrapping_rem(y[i]) } else { (ux(i) % uy(i)) as i64 };
+                let floor = if signed && rem != 0 && (rem < 0) != (y[i] < 0) { rem + y[i] } else { rem };
+                let quotient = if signed { narrow(x[i].wrapping_div(y[i])) } else { (ux(i) / uy(i)) as i64 };
+                let want = [quotient, floor, rem, power(i)];
+                let got = [0, 1, 2, 3].map(|k| out[k][i]);
+                assert_eq!(got, want, "{} and {} ({dtype}, {target})", x[i], y[i]);
+            }
+        }
+    }
+}
+
 /// Doubles next to multiples of a quarter turn, of every size: what is left of them is as exact as of any other.
 #[test]
 fn doubles_at_hard_arguments() {
