@@ -7,6 +7,7 @@ pub mod constraints;
 pub mod emit;
 pub mod hazards;
 pub mod listing;
+pub mod pair;
 pub mod pipeline;
 pub mod regalloc;
 pub mod schedule;
@@ -83,6 +84,8 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     pinned.check(&f, "regalloc")?;
     regalloc::remove_identities(&mut f);
     dump(&f, "regalloc");
+    pair::pair(&mut f);
+    dump(&f, "pair");
     waits::waits(&mut f);
     dump(&f, "waits");
     hazards::hazards(&mut f);
@@ -112,7 +115,7 @@ fn after(f: &Function, pass: &'static str) -> Result<(), CompileError> {
 }
 
 /// The passes that can be named in BAREWAVE_DUMP, in their order.
-const PASSES: [&str; 7] = ["select", "simplify", "pipeline", "schedule", "regalloc", "waits", "hazards"];
+const PASSES: [&str; 8] = ["select", "simplify", "pipeline", "schedule", "regalloc", "pair", "waits", "hazards"];
 
 /// What BAREWAVE_DUMP names; fails when that is no pass.
 pub fn dumped() -> Result<&'static [String], &'static str> {
