@@ -20,6 +20,7 @@ mod matmul;
 mod matrix;
 mod pointwise;
 mod pool;
+mod program;
 mod reduce;
 mod softmax;
 mod tile;
@@ -167,6 +168,7 @@ pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Res
         StepKind::Reduce(Reduce { op, prologue }) => reduce::lower(&cx, *op, prologue),
         StepKind::Softmax(Softmax { log, masked }) => softmax::softmax(&cx, *log, *masked),
         StepKind::Normalize(Normalize { axes, epsilon, center }) => softmax::normalize(&cx, *axes, *epsilon, *center),
+        StepKind::Program(p) => program::lower(&cx, p),
     };
     let mut kernels = kernels.map_err(|what| Unsupported { step: step.name.clone(), kind: step.kind.name(), what })?;
     for k in &mut kernels {
