@@ -30,11 +30,7 @@ pub(super) fn eval(
 }
 
 /// Computes an operation; `at` gives its operands and their types.
-pub(super) fn operation(
-    b: &mut Builder,
-    node: &Node,
-    at: impl Fn(Val) -> (Value, DType),
-) -> Result<Value, String> {
+pub(super) fn operation(b: &mut Builder, node: &Node, at: impl Fn(Val) -> (Value, DType)) -> Result<Value, String> {
     match node.op {
         Op::Acc | Op::Input(_) => Err("an operand is no operation".into()),
         Op::Const(c) => Ok(constant(b, node.dtype, c)),

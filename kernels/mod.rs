@@ -21,6 +21,7 @@ mod matrix;
 mod pointwise;
 mod pool;
 mod program;
+mod recurrent;
 mod reduce;
 mod softmax;
 mod tile;
@@ -169,6 +170,7 @@ pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Res
         StepKind::Softmax(Softmax { log, masked }) => softmax::softmax(&cx, *log, *masked),
         StepKind::Normalize(Normalize { axes, epsilon, center }) => softmax::normalize(&cx, *axes, *epsilon, *center),
         StepKind::Program(p) => program::lower(&cx, p),
+        StepKind::Recurrent(r) => recurrent::lower(&cx, r),
     };
     let mut kernels = kernels.map_err(|what| Unsupported { step: step.name.clone(), kind: step.kind.name(), what })?;
     for k in &mut kernels {

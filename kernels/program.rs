@@ -29,7 +29,8 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Result<Vec<Kernel>, String> {
             _ => w.b.v(1),
         });
     }
-    let mut run = Run { cx, program, values: vec![None; program.values.len()], vars, coords: coords.clone(), active: None };
+    let mut run =
+        Run { cx, program, values: vec![None; program.values.len()], vars, coords: coords.clone(), active: None };
     run.block(&mut w, &program.body)?;
     let acc = run.value(program.result)?;
     let inside = (!count.is_multiple_of(WORKGROUP as usize))
@@ -103,7 +104,9 @@ impl Run<'_> {
 
     /// A loop that goes on while any lane needs another round. Lanes that need none keep their variables.
     fn lower_while(&mut self, w: &mut Writer, first: Val, body: &[Statement], again: Val) -> Result<(), String> {
-        let Value::Mask(first) = self.value(first)? else { return Err("the condition of a loop is not a boolean".into()) };
+        let Value::Mask(first) = self.value(first)? else {
+            return Err("the condition of a loop is not a boolean".into());
+        };
         let one = w.b.to_vector(1u32);
         // Whether a lane is in the loop, as a vector that survives the rounds.
         let flag = w.b.v(1);
@@ -120,7 +123,9 @@ impl Run<'_> {
         let done = self.block(w, body);
         self.active = outside;
         done?;
-        let Value::Mask(again) = self.value(again)? else { return Err("the condition of a loop is not a boolean".into()) };
+        let Value::Mask(again) = self.value(again)? else {
+            return Err("the condition of a loop is not a boolean".into());
+        };
         let next = w.b.select(again, flag, 0u32);
         w.b.copy_into(flag, next);
         let more = w.b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), next.into()]);
@@ -172,9 +177,7 @@ impl Run<'_> {
         let place = self.value(at)?;
         let imm = (view.offset * t.size() as i64) as u32;
         let offset = match place {
-            Value::Word(crate::mir::Opnd::V(p)) if !checked => {
-                Offset { reg: Some(w.b.mul(p, t.size() as u32)), imm }
-            }
+            Value::Word(crate::mir::Opnd::V(p)) if !checked => Offset { reg: Some(w.b.mul(p, t.size() as u32)), imm },
             _ => {
                 let p = place.reg(&mut w.b);
                 let scaled = w.b.mul(p, t.size() as u32);

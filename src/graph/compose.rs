@@ -1,9 +1,9 @@
 //! Composes values while operators are lowered: kernels, programs, and expressions of several values on one grid.
 
+use super::error::{Reason, Res};
 use super::expr::{Expr, Op, Scalar, Val};
 use super::fused::{Access, Coder, StepKind};
 use super::lazy::{Lazy, ProducerId, broadcast_shape, refine, without_ones};
-use super::error::{Reason, Res};
 use super::lower::{Lowering, Part, Producer, splat};
 use super::resolve::ValueId;
 use super::view::View;
@@ -16,7 +16,12 @@ const MAX_COST: usize = 192;
 
 impl Lowering<'_> {
     /// The value that a program computes from dense operands; `dims` are its coordinates.
-    pub(crate) fn program(&mut self, operands: Vec<Access>, dims: &[usize], code: impl FnOnce(&mut Coder) -> Val) -> Lazy {
+    pub(crate) fn program(
+        &mut self,
+        operands: Vec<Access>,
+        dims: &[usize],
+        code: impl FnOnce(&mut Coder) -> Val,
+    ) -> Lazy {
         let types: Vec<DType> = operands.iter().map(|a| self.graph.tensor(a.tensor).dtype).collect();
         let mut coder = Coder::new(&types);
         let result = code(&mut coder);
@@ -50,11 +55,7 @@ impl Lowering<'_> {
     }
 
     /// Applies a scalar expression to values, broadcast against each other.
-    pub(crate) fn elementwise(
-        &mut self,
-        ids: &[ValueId],
-        build: impl FnOnce(&mut Expr, &[Val]) -> Val,
-    ) -> Res<Lazy> {
+    pub(crate) fn elementwise(&mut self, ids: &[ValueId], build: impl FnOnce(&mut Expr, &[Val]) -> Val) -> Res<Lazy> {
         // Two kernels cannot be fused into one: keep the last, store the others.
         let bases: Vec<Option<ProducerId>> = ids.iter().map(|&v| self.lazy(v).base).collect();
         let shape = broadcast_shape(ids.iter().map(|&v| self.shape(v)))?;

@@ -7,6 +7,7 @@ mod normalize;
 mod pointwise;
 mod pool;
 pub mod program;
+pub mod recurrent;
 mod reduce;
 mod softmax;
 mod window;
@@ -15,6 +16,7 @@ pub use conv::Conv;
 pub use normalize::Normalize;
 pub use pool::{Pool, PoolOp};
 pub use program::{Coder, Program};
+pub use recurrent::Recurrent;
 pub use reduce::{Reduce, ReduceOp};
 pub use softmax::Softmax;
 pub use window::Window;
@@ -46,6 +48,8 @@ pub enum StepKind {
     Normalize(Normalize),
     /// A program for each element.
     Program(Program),
+    /// A recurrent layer.
+    Recurrent(Recurrent),
 }
 
 /// The one place where a kind is looked up.
@@ -61,6 +65,7 @@ impl Deref for StepKind {
             StepKind::Softmax(k) => k,
             StepKind::Normalize(k) => k,
             StepKind::Program(k) => k,
+            StepKind::Recurrent(k) => k,
         }
     }
 }

@@ -296,10 +296,7 @@ impl Coder {
             let zero = self.int(0);
             return (a, zero);
         }
-        (
-            self.push(Source::Quotient(a, n as u32), DType::I32),
-            self.push(Source::Remainder(a, n as u32), DType::I32),
-        )
+        (self.push(Source::Quotient(a, n as u32), DType::I32), self.push(Source::Remainder(a, n as u32), DType::I32))
     }
 
     /// `low <= a < high` for an `i32`.

@@ -3,10 +3,10 @@
 
 use super::layout::{join, sliced};
 use crate::graph::error::{Reason, Res};
+use crate::graph::expr::Scalar;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, Value, qualified, splat};
 use crate::graph::resolve::{Branch, ValueId};
-use crate::graph::expr::Scalar;
 use crate::tensor::HostTensor;
 
 /// A loop is not laid out for more nodes than this.
@@ -128,7 +128,9 @@ pub(super) fn loop_(cx: &mut Lowering<'_>) -> Res<()> {
         parameters.append(&mut carried);
         let mut outputs = round(cx, body, parameters)?.into_iter();
         let again = outputs.next().and_then(|c| known_flag(&c));
-        go = again.ok_or_else(|| Reason::Value("whether it goes on depends on what it computes, which is not supported".into()))?;
+        go = again.ok_or_else(|| {
+            Reason::Value("whether it goes on depends on what it computes, which is not supported".into())
+        })?;
         carried = outputs.by_ref().take(states).collect();
         scanned.iter_mut().zip(outputs).for_each(|(list, v)| list.push(v));
         done += 1;
@@ -166,7 +168,8 @@ pub(super) fn scan(cx: &mut Lowering<'_>) -> Res<()> {
         return Err(Reason::Value("sequence lengths (input 0) are not supported".into()));
     }
     let states = given.checked_sub(scans).filter(|_| scans > 0);
-    let states = states.ok_or_else(|| Reason::attribute("num_scan_inputs", format!("is {scans} for {given} inputs")))?;
+    let states =
+        states.ok_or_else(|| Reason::attribute("num_scan_inputs", format!("is {scans} for {given} inputs")))?;
     if body.parameters.len() != given || body.outputs.len() < states {
         return Err(Reason::attribute("body", format!("has {} inputs for {given} values", body.parameters.len())));
     }

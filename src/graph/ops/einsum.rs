@@ -125,7 +125,8 @@ fn product(cx: &mut Lowering<'_>, a: Labelled, b: Labelled, keep: &[char]) -> Re
     }
     let dtype = a.value.dtype();
     let shape: Vec<usize> = labels.iter().map(extent).collect();
-    let one_sided = inner.iter().any(|l| a.extent(*l) != b.extent(*l)) || batch.iter().any(|l| a.extent(*l) != b.extent(*l));
+    let one_sided =
+        inner.iter().any(|l| a.extent(*l) != b.extent(*l)) || batch.iter().any(|l| a.extent(*l) != b.extent(*l));
     if inner.is_empty() || one_sided {
         // No sum: a product element by element (and a sum of that where extents of 1 are stretched).
         let all = [&labels[..], &inner[..]].concat();

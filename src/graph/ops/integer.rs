@@ -256,7 +256,10 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
         return Err(Reason::Value("group indices (input 4) are not supported".into()));
     }
     let whole = |name: &str| -> Res<usize> {
-        usize::try_from(cx.int(name, 0)?).ok().filter(|v| *v > 0).ok_or_else(|| Reason::attribute(name, "is missing or not positive"))
+        usize::try_from(cx.int(name, 0)?)
+            .ok()
+            .filter(|v| *v > 0)
+            .ok_or_else(|| Reason::attribute(name, "is missing or not positive"))
     };
     let (k, n, block) = (whole("K")?, whole("N")?, whole("block_size")?);
     let bits = if cx.attribute("bits").is_some() { whole("bits")? } else { 4 };
@@ -267,7 +270,12 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
     let (blocks, each) = (k.div_ceil(block), 8 / bits);
     let bytes = block / each;
     let count = |v: ValueId| cx.shape(v).iter().product::<usize>();
-    if shape.last() != Some(&k) || count(packed) != n * blocks * bytes || count(scales) != n * blocks || shape.contains(&0) || !dtype.is_float() {
+    if shape.last() != Some(&k)
+        || count(packed) != n * blocks * bytes
+        || count(scales) != n * blocks
+        || shape.contains(&0)
+        || !dtype.is_float()
+    {
         return Err(Reason::Shape(format!("data of shape {shape:?} and weights of shape {:?}", cx.shape(packed))));
     }
     let packed_zeros = zeros.is_some_and(|z| cx.dtype(z) == DType::U8);
@@ -284,7 +292,11 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
     }
     let t = DType::F32;
     // Weight `i` of a column.
-    let field = |c: &mut crate::graph::fused::Coder, operand: usize, row: crate::graph::expr::Val, i: crate::graph::expr::Val, pitch: usize| {
+    let field = |c: &mut crate::graph::fused::Coder,
+                 operand: usize,
+                 row: crate::graph::expr::Val,
+                 i: crate::graph::expr::Val,
+                 pitch: usize| {
         let (byte, part) = c.divide(i, each);
         let at = c.place(&[row, byte], &[n, pitch]);
         let raw = c.load(operand, at);

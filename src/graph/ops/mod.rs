@@ -19,6 +19,7 @@ mod pad;
 mod pool;
 mod quantize;
 mod rank;
+mod recurrent;
 mod reduce;
 mod resize;
 mod sample;
@@ -108,6 +109,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("EyeLike",               "dtype k",                          source::eye_like),
     op ("Flatten",               "axis",                             layout::flatten),
     map("Floor",                 "consumed_inputs",                  elementwise::floor),
+    op ("GRU",                   "activation_alpha activation_beta activations clip direction hidden_size layout linear_before_reset", recurrent::gru),
     op ("Gather",                "axis",                             gather::gather),
     op ("GatherElements",        "axis",                             gather::elements),
     op ("GatherND",              "batch_dims",                       gather::nd),
@@ -131,6 +133,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("IsInf",                 "detect_negative detect_positive",  elementwise::is_inf),
     map("IsNaN",                 "",                                 elementwise::is_nan),
     op ("LRN",                   "alpha beta bias size",             normalize::lrn),
+    op ("LSTM",                  "activation_alpha activation_beta activations clip direction hidden_size input_forget layout", recurrent::lstm),
     op ("LayerNormalization",    "axis epsilon stash_type",          normalize::layer),
     map("LeakyRelu",             "alpha consumed_inputs",            activation::leaky_relu),
     map("Less",                  "axis broadcast",                   elementwise::less),
@@ -165,6 +168,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("QLinearConv",           "auto_pad dilations group kernel_shape pads strides", integer::qlinear_conv),
     op ("QuantizeLinear",        "axis block_size output_dtype precision saturate", quantize::quantize),
     op ("RMSNormalization",      "axis epsilon stash_type",          normalize::rms),
+    op ("RNN",                   "activation_alpha activation_beta activations clip direction hidden_size layout", recurrent::rnn),
     op ("Range",                 "stash_type",                       source::range),
     map("Reciprocal",            "consumed_inputs",                  elementwise::reciprocal),
     op ("ReduceL1",              "axes keepdims noop_with_empty_axes", reduce::l1),

@@ -3,10 +3,10 @@
 
 use super::conv::check_size;
 use crate::graph::error::{Reason, Res};
+use crate::graph::expr::{Binary, Scalar, Val};
 use crate::graph::fused::{Access, Coder};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
-use crate::graph::expr::{Binary, Scalar, Val};
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
 use crate::tensor::{DType, HostTensor};
@@ -48,7 +48,8 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
         c.sum(DType::I32, n, |c, i| {
             let at = line(c, i);
             let other = c.load(0, at);
-            let (better, worse) = if largest { (c.lt(mine, other), c.lt(other, mine)) } else { (c.lt(other, mine), c.lt(mine, other)) };
+            let (better, worse) =
+                if largest { (c.lt(mine, other), c.lt(other, mine)) } else { (c.lt(other, mine), c.lt(mine, other)) };
             let (one, zero) = (c.int(1), c.int(0));
             let first = c.lt(i, me);
             let equal = c.select(first, one, zero);
@@ -157,7 +158,8 @@ pub(super) fn unique(cx: &mut Lowering<'_>) -> Res<()> {
         }
     };
     // Slices are compared element by element.
-    let (ints, floats) = (!t.dtype().is_float()).then(|| t.to_i64()).map_or((None, Some(t.to_f64())), |i| (Some(i), None));
+    let (ints, floats) =
+        (!t.dtype().is_float()).then(|| t.to_i64()).map_or((None, Some(t.to_f64())), |i| (Some(i), None));
     let order = |a: usize, b: usize| {
         for o in 0..outer {
             for q in 0..inner {
@@ -276,7 +278,10 @@ pub(super) fn reverse_sequence(cx: &mut Lowering<'_>) -> Res<()> {
     let time = cx.axis(cx.int("time_axis", 0)?, shape.len())?;
     let batch = cx.axis(cx.int("batch_axis", 1)?, shape.len())?;
     if cx.shape(lengths) != [shape[batch]] || time == batch {
-        return Err(Reason::Shape(format!("lengths of shape {:?} do not fit axis {batch} of {shape:?}", cx.shape(lengths))));
+        return Err(Reason::Shape(format!(
+            "lengths of shape {:?} do not fit axis {batch} of {shape:?}",
+            cx.shape(lengths)
+        )));
     }
     if shape.contains(&0) {
         cx.set(0, splat(dtype, &shape, Scalar::of(dtype, 0.0)));

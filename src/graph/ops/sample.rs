@@ -190,7 +190,9 @@ pub(super) fn grid_sample(cx: &mut Lowering<'_>) -> Res<()> {
     let out = [&shape[..2], &places[1..=spatial]].concat();
     check_size(&out)?;
     if out.contains(&0) || shape.contains(&0) || !dtype.is_float() {
-        return Err(Reason::Shape(format!("samples {dtype} data of shape {shape:?}; floats with elements are supported")));
+        return Err(Reason::Shape(format!(
+            "samples {dtype} data of shape {shape:?}; floats with elements are supported"
+        )));
     }
     if !["linear", "bilinear", "nearest", "cubic", "bicubic"].contains(&mode) {
         return Err(Reason::attribute("mode", format!("is `{mode}`; linear, nearest and cubic are supported")));
@@ -304,7 +306,9 @@ pub(super) fn col2im(cx: &mut Lowering<'_>) -> Res<()> {
     let (dilations, strides, pads) = (list("dilations", 1, n)?, list("strides", 1, n)?, list("pads", 0, 2 * n)?);
     let taps: usize = block.iter().product();
     if shape.len() != 3 || block.len() != n || taps == 0 || !shape[1].is_multiple_of(taps) || image.contains(&0) {
-        return Err(Reason::Shape(format!("data of shape {shape:?} does not make images of {image:?} from blocks of {block:?}")));
+        return Err(Reason::Shape(format!(
+            "data of shape {shape:?} does not make images of {image:?} from blocks of {block:?}"
+        )));
     }
     let mut columns = Vec::new();
     for d in 0..n {
@@ -366,20 +370,31 @@ pub(super) fn roi_align(cx: &mut Lowering<'_>) -> Res<()> {
         "max" => true,
         other => return Err(Reason::attribute("mode", format!("is `{other}`; avg and max are supported"))),
     };
-    let half = match cx.text("coordinate_transformation_mode", if cx.opset() < 16 { "output_half_pixel" } else { "half_pixel" })? {
+    let half = match cx
+        .text("coordinate_transformation_mode", if cx.opset() < 16 { "output_half_pixel" } else { "half_pixel" })?
+    {
         "half_pixel" => true,
         "output_half_pixel" => false,
         other => return Err(Reason::attribute("coordinate_transformation_mode", format!("is `{other}`"))),
     };
     let size = |v: i64| usize::try_from(v).ok().filter(|v| (1..1 << 16).contains(v));
     let bins = [size(cx.int("output_height", 1)?), size(cx.int("output_width", 1)?)];
-    let ratio = usize::try_from(cx.int("sampling_ratio", 0)?).map_err(|_| Reason::attribute("sampling_ratio", "is negative"))?;
+    let ratio = usize::try_from(cx.int("sampling_ratio", 0)?)
+        .map_err(|_| Reason::attribute("sampling_ratio", "is negative"))?;
     let scale = cx.float("spatial_scale", 1.0)?;
     let (&[n, channels, h, w], [Some(bh), Some(bw)]) = (&shape[..], bins) else {
         return Err(Reason::Shape(format!("data of shape {shape:?} has no regions of {bins:?}")));
     };
-    if cx.shape(rois) != [count, 4] || cx.shape(batch) != [count] || count == 0 || shape.contains(&0) || !dtype.is_float() {
-        return Err(Reason::Shape(format!("regions of shape {:?} for {dtype} data of shape {shape:?}", cx.shape(rois))));
+    if cx.shape(rois) != [count, 4]
+        || cx.shape(batch) != [count]
+        || count == 0
+        || shape.contains(&0)
+        || !dtype.is_float()
+    {
+        return Err(Reason::Shape(format!(
+            "regions of shape {:?} for {dtype} data of shape {shape:?}",
+            cx.shape(rois)
+        )));
     }
     let t = wide(dtype);
     let out = [count, channels, bh, bw];
@@ -519,7 +534,9 @@ pub(super) fn deform_conv(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, weights, offsets) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
     let (xs, ws, dtype) = (cx.shape(x).to_vec(), cx.shape(weights).to_vec(), cx.dtype(x));
     let (&[n, channels, h, w], &[m, per_group, kh, kw]) = (&xs[..], &ws[..]) else {
-        return Err(Reason::Shape(format!("data of shape {xs:?} and weights of shape {ws:?}; two spatial dimensions are supported")));
+        return Err(Reason::Shape(format!(
+            "data of shape {xs:?} and weights of shape {ws:?}; two spatial dimensions are supported"
+        )));
     };
     let groups = usize::try_from(cx.int("group", 1)?).unwrap_or(0);
     let offset_groups = usize::try_from(cx.int("offset_group", 1)?).unwrap_or(0);
@@ -541,7 +558,10 @@ pub(super) fn deform_conv(cx: &mut Lowering<'_>) -> Res<()> {
         || cx.shape(offsets) != [n, offset_groups * taps * 2, out[2], out[3]]
         || !dtype.is_float()
     {
-        return Err(Reason::Shape(format!("data {xs:?}, weights {ws:?} and offsets {:?} do not fit", cx.shape(offsets))));
+        return Err(Reason::Shape(format!(
+            "data {xs:?}, weights {ws:?} and offsets {:?} do not fit",
+            cx.shape(offsets)
+        )));
     }
     check_size(&out)?;
     let t = wide(dtype);

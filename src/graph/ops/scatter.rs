@@ -28,7 +28,12 @@ impl Combine {
             "mul" => Combine::Mul,
             "max" => Combine::Max,
             "min" => Combine::Min,
-            other => return Err(Reason::attribute("reduction", format!("is `{other}`; none, add, mul, max and min are supported"))),
+            other => {
+                return Err(Reason::attribute(
+                    "reduction",
+                    format!("is `{other}`; none, add, mul, max and min are supported"),
+                ));
+            }
         })
     }
 
@@ -46,7 +51,11 @@ impl Combine {
 fn same_types(cx: &Lowering<'_>, data: ValueId, updates: ValueId, indices: ValueId) -> Res<()> {
     super::gather::check_index(cx, indices)?;
     let (a, b) = (cx.dtype(data), cx.dtype(updates));
-    if a == b { Ok(()) } else { Err(Reason::Type(format!("data of type {a} and updates of type {b}; they must be equal"))) }
+    if a == b {
+        Ok(())
+    } else {
+        Err(Reason::Type(format!("data of type {a} and updates of type {b}; they must be equal")))
+    }
 }
 
 /// Booleans are variables as bytes.
@@ -202,7 +211,11 @@ pub(super) fn tensor_scatter(cx: &mut Lowering<'_>) -> Res<()> {
         "circular" => true,
         other => return Err(Reason::attribute("mode", format!("is `{other}`; linear and circular are supported"))),
     };
-    if axis == 0 || new.len() != shape.len() || (0..shape.len()).any(|d| d != axis && new[d] != shape[d]) || new[axis] > shape[axis] {
+    if axis == 0
+        || new.len() != shape.len()
+        || (0..shape.len()).any(|d| d != axis && new[d] != shape[d])
+        || new[axis] > shape[axis]
+    {
         return Err(Reason::Shape(format!("an update of shape {new:?} does not fit a cache of shape {shape:?}")));
     }
     if new.contains(&0) {

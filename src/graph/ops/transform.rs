@@ -75,10 +75,20 @@ pub(super) fn dft(cx: &mut Lowering<'_>) -> Res<()> {
     };
     let axis = cx.axis(axis, shape.len())?;
     let parts = shape.last().copied().unwrap_or(0);
-    if axis + 1 >= shape.len() || !(1..=2).contains(&parts) || shape.contains(&0) || !matches!(dtype, DType::F32 | DType::F64) {
-        return Err(Reason::Shape(format!("transforms {dtype} data of shape {shape:?} along axis {axis}; f32 or f64 with a last extent of 1 or 2 is supported")));
+    if axis + 1 >= shape.len()
+        || !(1..=2).contains(&parts)
+        || shape.contains(&0)
+        || !matches!(dtype, DType::F32 | DType::F64)
+    {
+        return Err(Reason::Shape(format!(
+            "transforms {dtype} data of shape {shape:?} along axis {axis}; f32 or f64 with a last extent of 1 or 2 is supported"
+        )));
     }
-    let length = number(cx, 1, "the length")?.unwrap_or(if inverse && onesided { 2 * (shape[axis] as i64 - 1) } else { shape[axis] as i64 });
+    let length = number(cx, 1, "the length")?.unwrap_or(if inverse && onesided {
+        2 * (shape[axis] as i64 - 1)
+    } else {
+        shape[axis] as i64
+    });
     let n = usize::try_from(length).ok().filter(|n| (1..1 << 15).contains(n));
     let n = n.ok_or_else(|| Reason::Value(format!("a length of {length}; 1 to 32767 are supported")))?;
     let [outer, own, inner] = around(&shape[..shape.len() - 1], axis);
@@ -197,7 +207,8 @@ fn window(cx: &mut Lowering<'_>, factors: &[f64]) -> Res<()> {
 
 fn output_type(cx: &Lowering<'_>, name: &str) -> Res<DType> {
     let code = cx.int(name, 1)?;
-    DType::from_onnx(code as i32).ok_or_else(|| Reason::attribute(name, format!("is type {code}, which is not supported")))
+    DType::from_onnx(code as i32)
+        .ok_or_else(|| Reason::attribute(name, format!("is type {code}, which is not supported")))
 }
 
 pub(super) fn hann(cx: &mut Lowering<'_>) -> Res<()> {
@@ -257,7 +268,9 @@ pub(super) fn det(cx: &mut Lowering<'_>) -> Res<()> {
         return Err(Reason::Shape(format!("data of shape {shape:?} is not a matrix")));
     };
     if n != columns || n > LARGEST || n == 0 || !dtype.is_float() {
-        return Err(Reason::Shape(format!("{dtype} matrices of shape {shape:?}; square floats of up to {LARGEST} rows are supported")));
+        return Err(Reason::Shape(format!(
+            "{dtype} matrices of shape {shape:?}; square floats of up to {LARGEST} rows are supported"
+        )));
     }
     let count: usize = batch.iter().product();
     if count == 0 {
@@ -270,10 +283,14 @@ pub(super) fn det(cx: &mut Lowering<'_>) -> Res<()> {
         let first = c.times(first, (n * n) as i64);
         let mut m: Vec<Vec<Val>> = Vec::new();
         for i in 0..n {
-            m.push((0..n).map(|j| {
-                let at = c.plus(first, (i * n + j) as i64);
-                c.load(0, at)
-            }).collect());
+            m.push(
+                (0..n)
+                    .map(|j| {
+                        let at = c.plus(first, (i * n + j) as i64);
+                        c.load(0, at)
+                    })
+                    .collect(),
+            );
         }
         let mut result = c.constant(dtype, 1.0);
         let zero = c.constant(dtype, 0.0);

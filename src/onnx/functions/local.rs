@@ -22,7 +22,12 @@ fn domain(name: &str) -> &str {
 
 type Known<'f> = BTreeMap<(&'f str, &'f str), &'f FunctionProto>;
 
-fn inlined(nodes: Vec<NodeProto>, known: &Known<'_>, depth: usize, calls: &mut usize) -> Result<Vec<NodeProto>, String> {
+fn inlined(
+    nodes: Vec<NodeProto>,
+    known: &Known<'_>,
+    depth: usize,
+    calls: &mut usize,
+) -> Result<Vec<NodeProto>, String> {
     let mut out = Vec::with_capacity(nodes.len());
     for mut node in nodes {
         for a in &mut node.attribute {

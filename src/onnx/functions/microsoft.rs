@@ -96,7 +96,8 @@ fn simplified_norm(b: &mut Body<'_>) {
 
 fn skip_norm(b: &mut Body<'_>, center: bool) {
     let [x, skip, gamma] = [0, 1, 2].map(|i| b.input(i).to_string());
-    let (beta, bias) = if center { (b.input(3).to_string(), b.input(4).to_string()) } else { (String::new(), b.input(3).to_string()) };
+    let (beta, bias) =
+        if center { (b.input(3).to_string(), b.input(4).to_string()) } else { (String::new(), b.input(3).to_string()) };
     let mut sum = b.op("Add", &[&x, &skip]);
     if !bias.is_empty() {
         sum = b.op("Add", &[&sum, &bias]);
