@@ -264,7 +264,7 @@ mod tests {
             assert_eq!(find("", o.name).map(|f| f.name), Some(o.name));
             assert!(o.attributes.split(' ').collect::<Vec<_>>().is_sorted(), "{}", o.name);
         }
-        assert!(find("Nonsense").is_none());
-        assert!(hint("relu").contains("Relu"));
+        assert!(find("", "Nonsense").is_none());
+        assert!(hint("", "relu").contains("Relu"));
     }
 }
