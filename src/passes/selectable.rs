@@ -44,9 +44,8 @@ const SELECTED: &[Op] = &[
 
 /// True when the compiler may emit an operation for a target.
 pub fn selectable(target: Target, op: Op) -> bool {
-    let wait = op.name().starts_with("s_wait") && op != S_WAITCNT_DEPCTR;
     let named = SELECTED.contains(&op) || is_chosen_matrix_instruction(target, op);
-    target.has(op) && (named || wait && waits_with(target, op))
+    target.has(op) && (named || waits_with(target, op))
 }
 
 /// True when waits for counters are made of an operation.

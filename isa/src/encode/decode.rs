@@ -305,7 +305,7 @@ impl Raw {
         for o in shape.operands {
             match o.role {
                 Role::Dst => inst.dsts.push(self.operand(o)),
-                Role::Src if o.kind == Kind::ImageList => inst.srcs.extend(self.image_list(o)),
+                Role::Src if o.kind == Kind::ImageList => inst.srcs.extend(self.image_list()),
                 Role::Src => {
                     inst.srcs.push(self.operand(o));
                     if o.kind == Kind::SmemOffset {
@@ -463,7 +463,7 @@ impl Raw {
                 let rays = self.shape().image.and_then(|i| i.rays.first());
                 vgpr(v, rays.map_or_else(|| self.image_sizes().1, |n| *n))
             }
-            Kind::ImageList => self.image_list(o).first().copied().unwrap_or(Operand::Off),
+            Kind::ImageList => self.image_list().first().copied().unwrap_or(Operand::Off),
             Kind::SmemOffset => self.smem_offset(o),
             Kind::Modifier | Kind::ModifierSigned | Kind::Aux => Operand::Imm(v),
         }

@@ -9,7 +9,7 @@ use crate::{ModName, Op, Target, Type};
 use std::sync::OnceLock;
 
 use crate::model::schema::Quirk;
-pub(crate) use crate::model::schema::{At, Kind, Role, Style, flag, variant::*, word};
+pub(crate) use crate::model::schema::{At, Image, Kind, Role, Style, flag, variant::*, word};
 
 mod index;
 pub(crate) use index::{Index, LAST, LONG, NONE, ODD, OVERLAY, Probe, WORD};
@@ -101,22 +101,6 @@ pub(crate) struct Shape {
     pub dsts: u8,
     pub srcs: u8,
     pub image: Option<&'static Image>,
-}
-
-/// What decides how many registers data and address of an image instruction take; `build/image.rs` explains it.
-#[derive(Debug)]
-pub(crate) struct Image {
-    pub extra: u8,
-    pub gradients: u8,
-    pub coords: bool,
-    pub lod: bool,
-    pub gather: bool,
-    pub packed: bool,
-    pub slots: u8,
-    pub partial: bool,
-    pub rays: &'static [u8],
-    pub addrs: &'static [u8],
-    pub datas: &'static [u8],
 }
 
 impl Shape {

@@ -105,7 +105,7 @@ impl Raw {
                 continue;
             }
             if o.kind == Kind::ImageList {
-                print_list(&self.image_list(o), out);
+                print_list(&self.image_list(), out);
                 continue;
             }
             self.print_operand(o, &signs, out);

@@ -79,7 +79,7 @@ impl Attempt<'_> {
         }
         for (i, x) in list.iter().enumerate() {
             let v = self.vector(o, *x, if whole { 1 } else { nth(i) })?;
-            let at = crate::encode::image::address_byte(o, i);
+            let at = image.places.get(i).map_or(0, |&p| usize::from(p));
             if at < 16 {
                 self.bits = self.bits & !(0xff << (8 * at)) | u128::from(v) << (8 * at);
             } else {

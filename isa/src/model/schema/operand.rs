@@ -195,6 +195,35 @@ words! {
     }
 }
 
+/// What decides how many registers data and address of an image instruction take. `L` is a list of bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Image<L = &'static [u8]> {
+    /// Offset, bias and compare words.
+    pub extra: u8,
+    /// 0 none, 1 of 32 bits, 2 of 16 bits.
+    pub gradients: u8,
+    /// The address has coordinates.
+    pub coords: bool,
+    /// And a level of detail or a clamp of it.
+    pub lod: bool,
+    /// Four samples of one component.
+    pub gather: bool,
+    /// A register of data holds two halves with `d16`.
+    pub packed: bool,
+    /// Addresses are given one by one, so many of them; 0: as one run.
+    pub slots: u8,
+    /// The last one may be a run.
+    pub partial: bool,
+    /// Dwords of the parts of a ray.
+    pub rays: L,
+    /// Address sizes that exist.
+    pub addrs: L,
+    /// Data sizes that exist.
+    pub datas: L,
+    /// Byte of the instruction that holds each of the `slots`.
+    pub places: L,
+}
+
 /// Bits of [`Operand::flags`].
 #[allow(dead_code)]
 pub mod flag {
