@@ -189,7 +189,7 @@ fn meet(relation: Relation, p: &Line, c: &Line) -> bool {
         Relation::HwReg => hardware_register(p) == hardware_register(c),
         // the producer alone decides
         Relation::Exec | Relation::Vcc | Relation::M0 | Relation::Order => true,
-        Relation::SgprAgain | Relation::ReadsSgpr | Relation::ReadsExec => false,
+        Relation::SgprAgain | Relation::ReadsSgpr | Relation::ReadsExec | Relation::AcrossBranch => false,
     }
 }
 

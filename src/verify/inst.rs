@@ -3,7 +3,7 @@
 use super::regs::Span;
 use crate::codeobj::Family;
 use barewave_isa::action::{Address, Part};
-use barewave_isa::{Counter, Flags, Inst, ModName, Op, OpInfo, Operand, Pipe, Raw, Reg, Target, Traits, op};
+use barewave_isa::{Counter, Flags, Inst, ModName, OpInfo, Operand, Pipe, Raw, Reg, Target, Traits, op};
 use smallvec::SmallVec;
 
 /// How an instruction uses a run of registers.

@@ -9,6 +9,7 @@
 //! what it accepts was argued twice. Its findings are certain: where an analysis cannot know, it accepts, and says so in a
 //! note when whole parts could not be followed.
 
+mod branches;
 mod code;
 mod defined;
 mod endless;
@@ -163,6 +164,7 @@ fn check_kernel(code: &mut Code, k: &KernelInfo, options: &Options, budget: &mut
     hazards::check(code, g, budget, &mut out)?;
     scalar::check(code, g, budget, &mut out)?;
     endless::check(code, g, budget, &mut out)?;
+    branches::check(code, g, budget, &mut out)?;
     defined::check(code, g, &k.descriptor, budget, &mut out)?;
     let kernel = resources::Kernel { info: k, fixed_lds: options.fixed_lds };
     resources::check(code, g, &kernel, budget, &mut out)?;

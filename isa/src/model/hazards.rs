@@ -49,6 +49,8 @@ pub enum Relation {
     CWrites,
     /// Data being stored is overwritten.
     DataWrites,
+    /// A branch lies between the two, and no other instruction of either kind: not a matter of distance.
+    AcrossBranch,
     /// EXEC is written.
     Exec,
     /// VCC is written.
@@ -76,12 +78,14 @@ pub enum Fix {
     SaSdst,
     /// A scalar ALU instruction (`s_mov_b32 null, 0`), or a wait for scalar loads, anywhere in between.
     Salu,
+    /// `s_waitcnt_vscnt null, 0` anywhere in between.
+    VsCnt,
 }
 
 impl Relation {
     /// The rule speaks of two instructions however far apart: what lies between decides, not how much of it.
     pub const fn is_endless(self) -> bool {
-        matches!(self, Relation::SgprAgain | Relation::ReadsSgpr | Relation::ReadsExec)
+        matches!(self, Relation::SgprAgain | Relation::ReadsSgpr | Relation::ReadsExec | Relation::AcrossBranch)
     }
 }
 
@@ -410,7 +414,7 @@ impl HazardRule {
                 data.is_some_and(|d| overlap(&[d], &c.writes))
             }
             Relation::HwReg => hwreg(&p.inst) == hwreg(&c.inst),
-            Relation::ReadsSgpr | Relation::ReadsExec => false,
+            Relation::ReadsSgpr | Relation::ReadsExec | Relation::AcrossBranch => false,
             // the producer has told (`may_start`)
             Relation::Exec | Relation::Vcc | Relation::M0 | Relation::Order => true,
         }

@@ -47,6 +47,8 @@ words! {
         RoundRobin = "round_robin",
         /// The descriptor counts named barriers.
         NamedBarriers = "named_barriers",
+        /// A branch over 63 dwords goes astray; one over 64 does not.
+        Branch3f = "branch_3f",
         /// s_waitcnt_depctr has the field hold_cnt.
         HoldCnt = "hold_cnt",
         /// Offsets of scalar memory have no sign.
