@@ -69,7 +69,8 @@ struct Sides {
     between: u64,
 }
 
-struct Rules {
+/// The rules of a target, and what has been asked of them.
+pub struct Rules {
     target: Target,
     list: &'static [HazardRule],
     states: u8,
@@ -90,7 +91,8 @@ struct Rules {
 }
 
 impl Rules {
-    fn new(target: Target) -> Rules {
+    /// Those of a target.
+    pub fn new(target: Target) -> Rules {
         let list = target.hazards();
         let of = |f: &dyn Fn(Relation) -> bool| {
             list.iter().enumerate().filter(|(_, r)| f(r.relation)).fold(0u64, |m, (i, _)| m | 1 << i)
@@ -194,7 +196,7 @@ fn meet(relation: Relation, p: &Line, c: &Line) -> bool {
 }
 
 struct Hazards<'a, 'c> {
-    rules: Rules,
+    rules: &'a Rules,
     code: &'a Code<'c>,
     graph: &'a Graph,
     /// By place in the graph's order.
@@ -218,8 +220,7 @@ impl Analysis for Hazards<'_, '_> {
 }
 
 /// Checks a kernel.
-pub fn check(code: &Code, g: &Graph, budget: &mut usize, out: &mut Findings) -> Option<()> {
-    let mut rules = Rules::new(code.target);
+pub fn check(code: &Code, g: &Graph, rules: &mut Rules, budget: &mut usize, out: &mut Findings) -> Option<()> {
     if rules.states == 0 && rules.vectors == 0 {
         return Some(());
     }

@@ -183,10 +183,12 @@ impl Traits {
     pub const TO_AGPR: Traits = Traits(1 << 22);
 
     /// True when every trait of `other` is in `self`.
+    #[inline]
     pub const fn has(self, other: Traits) -> bool {
         self.0 & other.0 == other.0
     }
     /// Union.
+    #[inline]
     pub const fn or(self, other: Traits) -> Traits {
         Traits(self.0 | other.0)
     }
@@ -332,6 +334,7 @@ fn is_scalar(r: &Regs) -> bool {
 
 impl Match {
     /// True for an instruction of the operation `op` with the given traits.
+    #[inline]
     pub fn holds(&self, op: Op, traits: Traits) -> bool {
         let words = traits.0;
         if words & self.all != self.all || words & self.none != 0 {
@@ -341,11 +344,13 @@ impl Match {
     }
 
     /// True when it holds after some producer.
+    #[inline]
     pub fn may_hold(&self, op: Op, traits: Traits) -> bool {
         self.holds(op, traits.or(Traits::SAME_OP).or(Traits::OTHER_OP))
     }
 
     /// True for a consumer of the operation `op` after a producer of the operation `producer`.
+    #[inline]
     pub fn holds_after(&self, producer: Op, op: Op, traits: Traits) -> bool {
         self.holds(op, traits.or(if producer == op { Traits::SAME_OP } else { Traits::OTHER_OP }))
     }

@@ -122,6 +122,7 @@ pub struct TargetInfo {
 
 impl TargetInfo {
     /// True when the target has a quirk.
+    #[inline]
     pub fn has(&self, quirk: Quirk) -> bool {
         self.quirks >> quirk as u64 & 1 == 1
     }
@@ -173,10 +174,12 @@ impl Processor {
 
 impl Target {
     /// Facts of the target.
+    #[inline]
     pub fn info(self) -> &'static TargetInfo {
         &crate::model::generated::TARGETS[usize::from(self.0).min(crate::model::generated::TARGETS.len() - 1)]
     }
     /// The instruction as this target has it; `None` when it has not.
+    #[inline]
     pub fn op(self, op: Op) -> Option<&'static OpInfo> {
         crate::model::opinfo::info(self, op)
     }
