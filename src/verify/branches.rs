@@ -9,7 +9,7 @@ use super::code::{Code, Graph};
 use super::inst::{Flow, Line};
 use super::report::{Finding, Findings, Rule};
 use super::solve::{Analysis, solve};
-use barewave_isa::{Counter, HazardRule, Relation, op};
+use barewave_isa::{Counter, HazardRule, Quirk, Relation, op};
 use smallvec::SmallVec;
 
 /// What is true on some path, for a rule.
@@ -65,6 +65,9 @@ pub fn check(code: &Code, g: &Graph, budget: &mut usize, out: &mut Findings) -> 
 }
 
 fn distances(code: &Code, g: &Graph, out: &mut Findings) {
+    if !code.target.info().has(Quirk::Branch3f) {
+        return;
+    }
     for l in g.order.iter().map(|&i| &code.lines[i as usize]) {
         if code.target.goes_astray(l.raw.branch_target(0)) {
             out.add(Finding {
