@@ -168,7 +168,7 @@ fn result(test: &Test, mut f: Function) -> Result<String, String> {
         "pipeline" => pipeline::pipeline(&mut f).map_err(|e| err(&e))?,
         "schedule" => {
             let reach = f.target.info().max_waves;
-            schedule::schedule(&mut f, test.vgprs, reach);
+            schedule::schedule(&mut f, test.vgprs, reach).map_err(|e| format!("error: {e}\n"))?;
         }
         "regalloc" => {
             let before = f.clone();
