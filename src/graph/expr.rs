@@ -105,6 +105,12 @@ pub enum Unary {
     Sigmoid,
     /// Error function.
     Erf,
+    /// `x / (1 + e^-x)`
+    Swish,
+    /// `x tanh(ln(1 + e^x))`
+    Mish,
+    /// `x (1 + erf(x / √2)) / 2`
+    Gelu,
     /// Sine of radians.
     Sin,
     /// Cosine of radians.

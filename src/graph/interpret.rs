@@ -401,6 +401,9 @@ fn float_unary(op: Unary, x: f64) -> f64 {
         Unary::Tanh => x.tanh(),
         Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         Unary::Erf => erf(x),
+        Unary::Swish => x / (1.0 + (-x).exp()),
+        Unary::Mish => x * x.exp().ln_1p().tanh(),
+        Unary::Gelu => x * 0.5 * erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
         Unary::Sin => x.sin(),
         Unary::Cos => x.cos(),
         Unary::Tan => x.tan(),
@@ -415,6 +418,17 @@ fn float_unary(op: Unary, x: f64) -> f64 {
         Unary::Not => (x == 0.0) as u8 as f64,
         Unary::IsNan | Unary::IsInf => 0.0,
     }
+}
+
+/// `1 - erf(x)`, without cancellation for positive operands.
+fn erfc(x: f64) -> f64 {
+    if x < 2.5 { 1.0 - erf(x) } else { erfc_far(x) }
+}
+
+/// The continued fraction of `1 - erf(a)`, for operands from 2 on.
+fn erfc_far(a: f64) -> f64 {
+    let t = (1..=80).rev().fold(0.0, |t, k| k as f64 / 2.0 / (a + t));
+    (-a * a).exp() / (a + t) * std::f64::consts::FRAC_2_SQRT_PI / 2.0
 }
 
 /// The error function: its Taylor series near 0, the continued fraction of erfc elsewhere. Error below 1e-14.
@@ -432,11 +446,7 @@ fn erf(x: f64) -> f64 {
         }
         sum * std::f64::consts::FRAC_2_SQRT_PI
     } else {
-        let mut t = 0.0;
-        for k in (1..=80).rev() {
-            t = k as f64 / 2.0 / (a + t);
-        }
-        1.0 - (-a * a).exp() / (a + t) * std::f64::consts::FRAC_2_SQRT_PI / 2.0
+        1.0 - erfc_far(a)
     };
     r.copysign(x)
 }

@@ -143,6 +143,10 @@ pub(super) fn pow(cx: &mut Lowering<'_>) -> Res<()> {
     let build = |e: &mut Expr, x: Val, y: Val| {
         match exponent {
             Some(2.0) => return e.binary(Binary::Mul, x, x),
+            Some(3.0) => {
+                let square = e.binary(Binary::Mul, x, x);
+                return e.binary(Binary::Mul, square, x);
+            }
             Some(0.5) if ta.is_float() => return e.unary(Unary::Sqrt, x),
             Some(-1.0) if ta.is_float() => return e.unary(Unary::Recip, x),
             _ => {}
