@@ -2,9 +2,11 @@
 //!
 //! `BAREWAVE_DUMP=<pass>[,<pass>...]` prints every kernel after the named passes (`all` for each), to stderr.
 
+mod across_branch;
 pub mod check;
 pub mod constraints;
 pub mod emit;
+mod forward;
 pub mod hazards;
 pub mod listing;
 pub mod pair;
@@ -90,7 +92,7 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     dump(&f, "waits");
     hazards::hazards(&mut f);
     dump(&f, "hazards");
-    let emitted = emit::emit(&f)?;
+    let emitted = emit::emit(&mut f)?;
     Ok(Machine { function: f, emitted, usage: allocation.usage })
 }
 
