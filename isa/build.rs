@@ -7,7 +7,7 @@ use generator::{Output, generate, read};
 use std::{env, fs, path::Path, process};
 
 fn main() {
-    for path in ["build", "src/model/schema.rs", "tables", "latency"] {
+    for path in ["build", "src/model/schema", "tables", "latency"] {
         println!("cargo::rerun-if-changed={path}");
     }
     let made = read(Path::new("tables")).and_then(|(sources, latency)| generate(&sources, &latency));

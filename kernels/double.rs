@@ -1,12 +1,10 @@
 //! Elementary functions on f64.
 //!
 //! Arithmetic, division and square root round correctly. The transcendental functions are reduced and then polynomials or
-//! the series of the fdlibm library (Sun Microsystems, 1993), within 2 ULP but for [`pow`](self) and the functions that are composed
-//! of the others; `tests/types.rs` measures them. A NaN operand gives a NaN.
+//! the series of the fdlibm library (Sun Microsystems, 1993), within 2 ULP but for the functions that are composed
+//! of the others; `tests/numerics.rs` measures them. A NaN operand gives a NaN.
 
 use super::math;
-use super::values::Value;
-use crate::graph::expr::{Binary, Unary};
 use crate::mir::{Builder, Gen, Part, Type};
 use barewave_isa::op;
 
@@ -53,66 +51,6 @@ fn copysign(b: &mut Builder, x: Part, s: Part) -> Part {
     r
 }
 
-/// An operation of one operand.
-pub(super) fn unary(b: &mut Builder, op: Unary, x: Part) -> Option<Value> {
-    let one = |b: &mut Builder, g: Gen| b.op(g.of(T), &[x.into()]);
-    Some(Value::Pair(match op {
-        Unary::Neg => neg(b, x),
-        Unary::Abs => abs(b, x),
-        Unary::Floor => one(b, Gen::Floor),
-        Unary::Ceil => one(b, Gen::Ceil),
-        Unary::Round => one(b, Gen::Round),
-        Unary::Sqrt => sqrt(b, x),
-        Unary::Recip => {
-            let c = constant(b, 1.0);
-            math::div_of(b, T, c.into(), x.into())
-        }
-        Unary::Exp => exp(b, x),
-        Unary::Log => log(b, x),
-        Unary::ExpMinusOne => exp_minus_one(b, x),
-        Unary::LogOnePlus => log_one_plus(b, x),
-        Unary::Sigmoid => sigmoid(b, x),
-        Unary::Tanh => tanh(b, x),
-        Unary::Sinh | Unary::Cosh => hyperbolic(b, op == Unary::Cosh, x),
-        Unary::Sign => {
-            let (zero, c) = (constant(b, 0.0), constant(b, 1.0));
-            let signed = copysign(b, c, x);
-            let flat = compare(b, Gen::CmpEq, x, zero);
-            let r = select(b, flat, x, signed);
-            keep_nan(b, x, r)
-        }
-        Unary::IsNan => return Some(Value::Mask(compare(b, Gen::CmpUnordered, x, x))),
-        Unary::IsInf => {
-            let (a, c) = (abs(b, x), constant(b, f64::INFINITY));
-            return Some(Value::Mask(compare(b, Gen::CmpEq, a, c)));
-        }
-        _ => return None,
-    }))
-}
-
-/// An operation of two operands.
-pub(super) fn binary(b: &mut Builder, op: Binary, x: Part, y: Part) -> Option<Value> {
-    Some(Value::Pair(match op {
-        Binary::Add => op2(b, Gen::Add, x, y),
-        Binary::Sub => op2(b, Gen::Sub, x, y),
-        Binary::Mul => op2(b, Gen::Mul, x, y),
-        Binary::Div => math::div_of(b, T, x.into(), y.into()),
-        Binary::Min => extremum(b, Gen::Min, x, y),
-        Binary::Max => extremum(b, Gen::Max, x, y),
-        Binary::Eq => return Some(Value::Mask(compare(b, Gen::CmpEq, x, y))),
-        Binary::Lt => return Some(Value::Mask(compare(b, Gen::CmpLt, x, y))),
-        Binary::Le => return Some(Value::Mask(compare(b, Gen::CmpLe, x, y))),
-        _ => return None,
-    }))
-}
-
-/// The larger or smaller operand; a NaN wins.
-fn extremum(b: &mut Builder, g: Gen, x: Part, y: Part) -> Part {
-    let r = op2(b, g, x, y);
-    let r = keep_nan(b, x, r);
-    keep_nan(b, y, r)
-}
-
 /// Square root, correctly rounded but for double rounding of denormal results: Goldschmidt's iteration from the hardware's
 /// reciprocal root, on an operand that is scaled away from the denormals.
 pub(super) fn sqrt(b: &mut Builder, x: Part) -> Part {
@@ -142,7 +80,7 @@ pub(super) fn sqrt(b: &mut Builder, x: Part) -> Part {
 }
 
 /// ln 2 in two parts: the first has 20 zero bits at its end, so that multiples by exponents are exact.
-const LN2: [f64; 2] = [6.931_471_803_691_238e-1, 1.908_214_929_270_587_7e-10];
+pub(super) const LN2: [f64; 2] = [6.931_471_803_691_238e-1, 1.908_214_929_270_587_7e-10];
 
 /// Horner's scheme, highest coefficient first.
 fn polynomial(b: &mut Builder, x: Part, c: &[f64]) -> Part {
@@ -207,19 +145,24 @@ pub(super) fn exp(b: &mut Builder, x: Part) -> Part {
 
 /// `2^scale e^x`.
 fn exp_scaled(b: &mut Builder, x: Part, scale: i32) -> Part {
-    let c = clamp(b, x, -747.0, 712.0);
-    let (n, f, lost) = reduce(b, c);
-    let p = exp_of_rest(b, f, lost);
-    let one = constant(b, 1.0);
-    let p = op2(b, Gen::Add, one, p);
-    let n = b.convert(T, Type::I32, n);
+    let (p, n) = exp_parts(b, x);
     let n = if scale == 0 { n } else { b.add(n, scale) };
     let r = b.op(Gen::Ldexp.of(T), &[p.into(), n.into()]);
     keep_nan(b, x, r)
 }
 
+/// `e^x = p 2^n`. Operands are taken as at most 1600 in magnitude.
+pub(super) fn exp_parts(b: &mut Builder, x: Part) -> (Part, Part) {
+    let c = clamp(b, x, -1600.0, 1600.0);
+    let (n, f, lost) = reduce(b, c);
+    let p = exp_of_rest(b, f, lost);
+    let one = constant(b, 1.0);
+    let p = op2(b, Gen::Add, one, p);
+    (p, b.convert(T, Type::I32, n))
+}
+
 /// `e^x - 1`: with `p = e^f - 1` that is `2^n p + (2^n - 1)`, halved so that it overflows only where the result does.
-fn exp_minus_one(b: &mut Builder, x: Part) -> Part {
+pub(super) fn exp_minus_one(b: &mut Builder, x: Part) -> Part {
     let c = clamp(b, x, -60.0, 711.0);
     let (n, f, lost) = reduce(b, c);
     let p = exp_of_rest(b, f, lost);
@@ -293,7 +236,7 @@ pub(super) fn log(b: &mut Builder, x: Part) -> Part {
 }
 
 /// `ln(1 + x)`: the logarithm of the rounded sum, and what the rounding took.
-fn log_one_plus(b: &mut Builder, x: Part) -> Part {
+pub(super) fn log_one_plus(b: &mut Builder, x: Part) -> Part {
     let (one, minus_one) = (constant(b, 1.0), constant(b, -1.0));
     let u = op2(b, Gen::Add, x, one);
     let l = log(b, u);
@@ -311,7 +254,7 @@ fn log_one_plus(b: &mut Builder, x: Part) -> Part {
 }
 
 /// `1 / (1 + e^-x)`, for negative operands `e^x / (1 + e^x)`.
-fn sigmoid(b: &mut Builder, x: Part) -> Part {
+pub(super) fn sigmoid(b: &mut Builder, x: Part) -> Part {
     let a = abs(b, x);
     let m = neg(b, a);
     let e = exp(b, m);
@@ -325,7 +268,7 @@ fn sigmoid(b: &mut Builder, x: Part) -> Part {
 }
 
 /// `t / (t + 2)` with `t = e^2|x| - 1`, and the sign of `x`.
-fn tanh(b: &mut Builder, x: Part) -> Part {
+pub(super) fn tanh(b: &mut Builder, x: Part) -> Part {
     let a = abs(b, x);
     let limit = constant(b, 22.0);
     let c = op2(b, Gen::Min, a, limit);
@@ -339,7 +282,7 @@ fn tanh(b: &mut Builder, x: Part) -> Part {
 }
 
 /// Cosine: `h + 1 / 4h` with `h = e^|x| / 2`. Sine: with `t = e^|x| - 1` half of `t + t / (t + 1)`, or `h` where that overflows.
-fn hyperbolic(b: &mut Builder, cos: bool, x: Part) -> Part {
+pub(super) fn hyperbolic(b: &mut Builder, cos: bool, x: Part) -> Part {
     let a = abs(b, x);
     let h = exp_scaled(b, a, -1);
     if cos {

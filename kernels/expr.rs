@@ -1,8 +1,8 @@
 //! Scalar expressions of the graph as instructions on one element per lane.
 
-use super::double;
-use super::math;
-use super::trig;
+use super::elementary;
+use super::float::Float;
+use super::integer::{self, pair, wrap};
 use super::values::{self, Kind, Value, kind};
 use crate::graph::expr::{Binary, Expr, Node, Op, Scalar, Unary, Val};
 use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
@@ -22,18 +22,49 @@ pub(super) fn eval(
         let value = match node.op {
             Op::Acc => acc.ok_or("an expression needs a value that this kernel does not compute")?,
             Op::Input(i) => input(i),
-            Op::Const(c) => constant(b, node.dtype, c),
-            Op::Unary(op, a) => unary(b, op, at(a))?,
-            Op::Binary(op, x, y) => binary(b, op, at(x), at(y).0)?,
-            Op::Select(c, x, y) => match at(c).0 {
-                Value::Mask(m) => values::select(b, m, at(x).0, at(y).0),
-                _ => return Err("the condition of a selection is not a boolean".into()),
-            },
-            Op::Cast(a) => cast(b, at(a), node)?,
+            _ => operation(b, node, at)?,
         };
         done.push(value);
     }
     done.pop().ok_or_else(|| "an empty expression".into())
+}
+
+/// Computes an operation; `at` gives its operands and their types.
+pub(super) fn operation(b: &mut Builder, node: &Node, at: impl Fn(Val) -> (Value, DType)) -> Result<Value, String> {
+    match node.op {
+        Op::Acc | Op::Input(_) => Err("an operand is no operation".into()),
+        Op::Const(c) => Ok(constant(b, node.dtype, c)),
+        Op::Unary(op, a) => unary(b, op, at(a)),
+        Op::Binary(op, x, y) => binary(b, op, at(x), at(y).0),
+        Op::Select(c, x, y) => match at(c).0 {
+            Value::Mask(m) => Ok(values::select(b, m, at(x).0, at(y).0)),
+            _ => Err("the condition of a selection is not a boolean".into()),
+        },
+        Op::Cast(a) => cast(b, at(a), node),
+        Op::Bits(a) => bits(b, at(a), node.dtype),
+    }
+}
+
+/// The bits of a value as another type of its size. Halves are held as f32, so theirs are narrowed and widened.
+fn bits(b: &mut Builder, (x, from): (Value, DType), to: DType) -> Result<Value, String> {
+    let half = |t: DType| kind(t) == Kind::Float && t.size() == 2;
+    match x {
+        Value::Mask(_) => Err(no("Bits", from)),
+        Value::Pair(_) => Ok(x),
+        _ if kind(to) == Kind::Bool => Err(no("Bits", from)),
+        _ => {
+            let mut r = x.reg(b);
+            if half(from) {
+                r = b.convert(Type::F32, values::stored(from), r);
+            }
+            if half(to) {
+                r = b.convert(values::stored(to), Type::F32, r);
+            } else if to.size() < 4 {
+                r = wrap(b, r, to);
+            }
+            Ok(Value::Word(r.into()))
+        }
+    }
 }
 
 fn constant(b: &mut Builder, t: DType, c: Scalar) -> Value {
@@ -56,67 +87,11 @@ fn no(op: impl std::fmt::Debug, t: DType) -> String {
 
 fn unary(b: &mut Builder, op: Unary, (x, t): (Value, DType)) -> Result<Value, String> {
     match kind(t) {
-        Kind::Float => float_unary(b, op, x.word()).ok_or_else(|| no(op, t)),
-        Kind::Double => match x {
-            Value::Pair(p) => double::unary(b, op, p).ok_or_else(|| no(op, t)),
-            _ => Err(no(op, t)),
-        },
-        Kind::Int { signed } => {
-            let x = x.word();
-            let r = match op {
-                Unary::Neg => {
-                    let v = vector(b, x);
-                    b.sub(0u32, v)
-                }
-                Unary::Not => b.op(Gen::Not.of(Type::B32), &[x]),
-                Unary::Abs if signed => {
-                    let v = vector(b, x);
-                    let n = b.sub(0u32, v);
-                    b.op(Gen::Max.of(Type::I32), &[v.into(), n.into()])
-                }
-                Unary::Abs => vector(b, x),
-                Unary::Sign if signed => {
-                    let v = vector(b, x);
-                    let (one, minus) = (b.to_vector(1u32), b.to_vector(-1i32));
-                    b.op(op::V_MED3_I32, &[v.into(), minus.into(), one.into()])
-                }
-                Unary::Sign => {
-                    let v = vector(b, x);
-                    b.op(Gen::Min.of(Type::U32), &[1u32.into(), v.into()])
-                }
-                Unary::Floor | Unary::Ceil | Unary::Round => vector(b, x),
-                _ => return Err(no(op, t)),
-            };
-            Ok(Value::Word(wrap(b, r, t).into()))
+        Kind::Float | Kind::Double => {
+            let x = x.whole(b);
+            elementary::unary(Float(values::computed(t)), b, op, x).ok_or_else(|| no(op, t))
         }
-        Kind::Long { signed } => {
-            let Value::Pair(p) = x else { return Err(no(op, t)) };
-            let zero = pair(b, 0);
-            match op {
-                Unary::Neg => Ok(Value::Pair(sub64(b, zero, p))),
-                Unary::Abs if signed => {
-                    let n = sub64(b, zero, p);
-                    let m = b.op(Gen::CmpGt.of(Type::I64), &[zero64(), p.into()]);
-                    Ok(values::select(b, m, Value::Pair(n), x))
-                }
-                Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round => Ok(x),
-                Unary::Not => {
-                    let r = b.v(2);
-                    for i in 0..2 {
-                        b.emit(Gen::Not.of(Type::B32), &[r.dword(i).into()], &[p.dword(i).into()]);
-                    }
-                    Ok(Value::Pair(r))
-                }
-                Unary::Sign => {
-                    let less = b.op(Gen::CmpGt.of(Type::I64), &[zero64(), p.into()]);
-                    let zero_mask = b.op(Gen::CmpEq.of(Type::U64), &[zero64(), p.into()]);
-                    let (one, minus) = (pair(b, 1), pair(b, -1));
-                    let s = values::select(b, less, Value::Pair(minus), Value::Pair(one));
-                    Ok(values::select(b, zero_mask, Value::Pair(zero), s))
-                }
-                _ => Err(no(op, t)),
-            }
-        }
+        Kind::Int { .. } | Kind::Long { .. } => integer::unary(b, op, t, x).ok_or_else(|| no(op, t)),
         Kind::Bool => match (op, x) {
             (Unary::Not, Value::Mask(m)) => {
                 let r = b.mask();
@@ -133,193 +108,16 @@ fn zero64() -> Opnd {
     Opnd::Imm(0)
 }
 
-fn vector(b: &mut Builder, x: Opnd) -> Part {
-    Value::Word(x).reg(b)
-}
-
-fn float_unary(b: &mut Builder, op: Unary, x: Opnd) -> Option<Value> {
-    let one = |b: &mut Builder, o| b.op(o, &[x]);
-    Some(Value::Word(Opnd::V(match op {
-        Unary::Neg => math::neg(b, x),
-        Unary::Abs => math::abs(b, x),
-        Unary::Floor => one(b, Gen::Floor.of(Type::F32)),
-        Unary::Ceil => one(b, Gen::Ceil.of(Type::F32)),
-        Unary::Round => one(b, Gen::Round.of(Type::F32)),
-        Unary::Sqrt => math::sqrt(b, x),
-        Unary::Recip => math::div(b, 1.0f32.into(), x),
-        Unary::Exp => math::exp(b, x),
-        Unary::Log => math::log(b, x),
-        Unary::Tanh => math::tanh(b, x),
-        Unary::Sigmoid => math::sigmoid(b, x),
-        Unary::Erf => math::erf(b, x),
-        Unary::Sin => trig::sin_cos(b, false, x),
-        Unary::Cos => trig::sin_cos(b, true, x),
-        Unary::Tan => trig::tan(b, x),
-        Unary::Sinh => math::sinh(b, x),
-        Unary::Cosh => math::cosh(b, x),
-        Unary::ExpMinusOne => math::exp_minus_one(b, x),
-        Unary::LogOnePlus => math::log_one_plus(b, x),
-        Unary::Sign => {
-            let v = vector(b, x);
-            let (one, minus) = (b.to_vector(1.0f32), b.to_vector(-1.0f32));
-            let pos = b.op(Gen::CmpLt.of(Type::F32), &[0.0f32.into(), v.into()]);
-            let neg = b.op(Gen::CmpGt.of(Type::F32), &[0.0f32.into(), v.into()]);
-            let r = b.select(pos, one, v);
-            b.select(neg, minus, r)
-        }
-        Unary::IsNan => {
-            let v = vector(b, x);
-            return Some(Value::Mask(b.op(Gen::CmpUnordered.of(Type::F32), &[v.into(), v.into()])));
-        }
-        Unary::IsInf => {
-            let a = math::abs(b, x);
-            return Some(Value::Mask(b.op(Gen::CmpEq.of(Type::F32), &[f32::INFINITY.into(), a.into()])));
-        }
-        _ => return None,
-    })))
-}
-
 fn binary(b: &mut Builder, op: Binary, (x, t): (Value, DType), y: Value) -> Result<Value, String> {
     match kind(t) {
-        Kind::Float => float_binary(b, op, x.word(), y.word()).ok_or_else(|| no(op, t)),
-        Kind::Double => match (x, y) {
-            (Value::Pair(p), Value::Pair(q)) => double::binary(b, op, p, q).ok_or_else(|| no(op, t)),
-            _ => Err(no(op, t)),
-        },
-        Kind::Int { signed } => int_binary(b, op, signed, t, x.word(), y.word()).ok_or_else(|| no(op, t)),
-        Kind::Long { signed } => match (x, y) {
-            (Value::Pair(p), Value::Pair(q)) => long_binary(b, op, signed, p, q).ok_or_else(|| no(op, t)),
-            _ => Err(no(op, t)),
-        },
+        Kind::Float | Kind::Double => {
+            elementary::binary(Float(values::computed(t)), b, op, x, y).ok_or_else(|| no(op, t))
+        }
+        Kind::Int { .. } | Kind::Long { .. } => integer::binary(b, op, t, x, y).ok_or_else(|| no(op, t)),
         Kind::Bool => match (x, y) {
             (Value::Mask(p), Value::Mask(q)) => mask_binary(b, op, p, q).ok_or_else(|| no(op, t)),
             _ => Err(no(op, t)),
         },
-    }
-}
-
-fn float_binary(b: &mut Builder, op: Binary, x: Opnd, y: Opnd) -> Option<Value> {
-    let cmp = |b: &mut Builder, o| {
-        let v = vector(b, y);
-        Value::Mask(b.op(o, &[x, v.into()]))
-    };
-    Some(Value::Word(Opnd::V(match op {
-        Binary::Add => math::add(b, x, y),
-        Binary::Sub => math::sub(b, x, y),
-        Binary::Mul => math::mul(b, x, y),
-        Binary::Div => math::div(b, x, y),
-        Binary::Min => math::extremum(b, false, x, y),
-        Binary::Max => math::extremum(b, true, x, y),
-        Binary::Pow => math::pow(b, x, y),
-        Binary::Eq => return Some(cmp(b, Gen::CmpEq.of(Type::F32))),
-        Binary::Lt => return Some(cmp(b, Gen::CmpLt.of(Type::F32))),
-        Binary::Le => return Some(cmp(b, Gen::CmpLe.of(Type::F32))),
-        Binary::Rem => math::remainder(b, x, y),
-        Binary::Mod => math::modulo(b, x, y),
-        _ => return None,
-    })))
-}
-
-fn int_binary(b: &mut Builder, op: Binary, signed: bool, t: DType, x: Opnd, y: Opnd) -> Option<Value> {
-    let pick = |s, u| if signed { s } else { u };
-    let cmp = |b: &mut Builder, o| {
-        let v = vector(b, y);
-        Some(Value::Mask(b.op(o, &[x, v.into()])))
-    };
-    let (vx, vy) = (vector(b, x), vector(b, y));
-    let r = match op {
-        Binary::Add => b.add(vx, y),
-        Binary::Sub => b.sub(vx, vy),
-        Binary::Mul => b.mul(vx, y),
-        Binary::Min => b.op(pick(Gen::Min.of(Type::I32), Gen::Min.of(Type::U32)), &[x, vy.into()]),
-        Binary::Max => b.op(pick(Gen::Max.of(Type::I32), Gen::Max.of(Type::U32)), &[x, vy.into()]),
-        Binary::And => b.op(Gen::And.of(Type::B32), &[x, vy.into()]),
-        Binary::Or => b.op(Gen::Or.of(Type::B32), &[x, vy.into()]),
-        Binary::Xor => b.op(Gen::Xor.of(Type::B32), &[x, vy.into()]),
-        Binary::Shl => b.shl(vx, y),
-        Binary::Shr => b.shr(vx, y),
-        Binary::Eq => return cmp(b, Gen::CmpEq.of(Type::U32)),
-        Binary::Lt => return cmp(b, pick(Gen::CmpLt.of(Type::I32), Gen::CmpLt.of(Type::U32))),
-        Binary::Le => return cmp(b, pick(Gen::CmpLe.of(Type::I32), Gen::CmpLe.of(Type::U32))),
-        Binary::Div | Binary::Rem | Binary::Mod => divide(b, op, signed, vx, vy),
-        Binary::Pow => return None,
-    };
-    Some(Value::Word(wrap(b, r, t).into()))
-}
-
-/// Integer division family; signs are taken off first and put back.
-fn divide(b: &mut Builder, op: Binary, signed: bool, x: Part, y: Part) -> Part {
-    if !signed {
-        let (q, r) = math::udivrem(b, x, y);
-        return if op == Binary::Div { q } else { r };
-    }
-    let sign = |b: &mut Builder, v: Part| b.op(op::V_ASHRREV_I32, &[31u32.into(), v.into()]);
-    let flip = |b: &mut Builder, v: Part, s: Part| {
-        let t = b.op(Gen::Xor.of(Type::B32), &[v.into(), s.into()]);
-        b.sub(t, s)
-    };
-    let (sx, sy) = (sign(b, x), sign(b, y));
-    let (ax, ay) = (flip(b, x, sx), flip(b, y, sy));
-    let (q, r) = math::udivrem(b, ax, ay);
-    if op == Binary::Div {
-        let s = b.op(Gen::Xor.of(Type::B32), &[sx.into(), sy.into()]);
-        return flip(b, q, s);
-    }
-    let r = flip(b, r, sx);
-    if op == Binary::Rem {
-        return r;
-    }
-    // The divisor's sign: add it where remainder and divisor differ in sign and the remainder is not 0.
-    let s = b.op(Gen::Xor.of(Type::B32), &[r.into(), y.into()]);
-    let differ = b.op(Gen::CmpGt.of(Type::I32), &[0u32.into(), s.into()]);
-    let some = b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), r.into()]);
-    let m = b.mask_and(differ, some);
-    let t = b.add(r, y);
-    b.select(m, t, r)
-}
-
-fn long_binary(b: &mut Builder, op: Binary, signed: bool, p: Part, q: Part) -> Option<Value> {
-    let pick = |s, u| if signed { s } else { u };
-    let both = |b: &mut Builder, o| {
-        let r = b.v(2);
-        for i in 0..2 {
-            b.emit(o, &[r.dword(i).into()], &[p.dword(i).into(), q.dword(i).into()]);
-        }
-        Some(Value::Pair(r))
-    };
-    let less = |b: &mut Builder| b.op(pick(Gen::CmpLt.of(Type::I64), Gen::CmpLt.of(Type::U64)), &[p.into(), q.into()]);
-    match op {
-        Binary::Add => Some(Value::Pair(add64(b, p, q))),
-        Binary::Sub => Some(Value::Pair(sub64(b, p, q))),
-        Binary::Mul => {
-            let r = b.v(2);
-            let lo = b.mul(p.dword(0), q.dword(0));
-            let hi = b.op(Gen::MulHi.of(Type::U32), &[p.dword(0).into(), q.dword(0).into()]);
-            let x = b.mul(p.dword(0), q.dword(1));
-            let y = b.mul(p.dword(1), q.dword(0));
-            let hi = b.add(hi, x);
-            b.copy_into(r.dword(0), lo);
-            let hi = b.add(hi, y);
-            b.copy_into(r.dword(1), hi);
-            Some(Value::Pair(r))
-        }
-        Binary::And => both(b, Gen::And.of(Type::B32)),
-        Binary::Or => both(b, Gen::Or.of(Type::B32)),
-        Binary::Xor => both(b, Gen::Xor.of(Type::B32)),
-        Binary::Min => {
-            let m = less(b);
-            Some(values::select(b, m, Value::Pair(p), Value::Pair(q)))
-        }
-        Binary::Max => {
-            let m = less(b);
-            Some(values::select(b, m, Value::Pair(q), Value::Pair(p)))
-        }
-        Binary::Eq => Some(Value::Mask(b.op(Gen::CmpEq.of(Type::U64), &[p.into(), q.into()]))),
-        Binary::Lt => Some(Value::Mask(less(b))),
-        Binary::Le => {
-            Some(Value::Mask(b.op(pick(Gen::CmpLe.of(Type::I64), Gen::CmpLe.of(Type::U64)), &[p.into(), q.into()])))
-        }
-        _ => None,
     }
 }
 
@@ -336,38 +134,6 @@ fn mask_binary(b: &mut Builder, op: Binary, p: Part, q: Part) -> Option<Value> {
     };
     b.emit(o, &[r.into()], &[p.into(), q.into()]);
     Some(Value::Mask(r))
-}
-
-fn pair(b: &mut Builder, x: i64) -> Part {
-    let p = b.v(2);
-    b.copy_into(p.dword(0), x as u32);
-    b.copy_into(p.dword(1), (x >> 32) as u32);
-    p
-}
-
-fn add64(b: &mut Builder, p: Part, q: Part) -> Part {
-    carry_chain(b, op::V_ADD_CO_U32, op::V_ADDC_CO_U32, p, q)
-}
-
-fn sub64(b: &mut Builder, p: Part, q: Part) -> Part {
-    carry_chain(b, op::V_SUB_CO_U32, op::V_SUBB_CO_U32, p, q)
-}
-
-fn carry_chain(b: &mut Builder, low: barewave_isa::Op, high: barewave_isa::Op, p: Part, q: Part) -> Part {
-    let (r, carry, out) = (b.v(2), b.mask(), b.mask());
-    b.emit(low, &[r.dword(0).into(), carry.into()], &[p.dword(0).into(), q.dword(0).into()]);
-    b.emit(high, &[r.dword(1).into(), out.into()], &[p.dword(1).into(), q.dword(1).into(), carry.into()]);
-    r
-}
-
-/// Wraps a 32-bit result to a narrower type.
-fn wrap(b: &mut Builder, r: Part, t: DType) -> Part {
-    match t {
-        DType::I8 | DType::I16 => b.op(op::V_BFE_I32, &[r.into(), 0u32.into(), (t.size() as u32 * 8).into()]),
-        DType::U8 => b.and(r, 0xffu32),
-        DType::U16 => b.and(r, 0xffffu32),
-        _ => r,
-    }
 }
 
 fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Result<Value, String> {

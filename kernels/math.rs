@@ -6,7 +6,7 @@
 //! reductions around them scale, and carry the low part of each constant. A NaN operand gives a NaN.
 
 use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
-use barewave_isa::{ModName, Mods, Regs, VCC, op};
+use barewave_isa::{Regs, VCC, op};
 
 /// `-x`.
 pub(super) fn neg(b: &mut Builder, x: Opnd) -> Part {
@@ -53,28 +53,23 @@ pub(super) fn as_vector(b: &mut Builder, x: Opnd) -> Part {
     }
 }
 
-/// The larger or smaller operand; a NaN wins.
-pub(super) fn extremum(b: &mut Builder, max: bool, x: Opnd, y: Opnd) -> Part {
-    let r = b.op(if max { Gen::Max.of(Type::F32) } else { Gen::Min.of(Type::F32) }, &[x, y]);
-    // One ordered operand is enough: the hardware returns the other when one is a NaN.
-    let mut r = r;
-    for o in [x, y] {
-        if !matches!(o, Opnd::Imm(_)) {
-            r = keep_nan(b, o, r);
-        }
-    }
-    r
-}
-
 /// `e^x`.
 pub(super) fn exp(b: &mut Builder, x: Opnd) -> Part {
     exp_scaled(b, x, 0)
 }
 
-/// `2^scale e^x`: `x = n ln 2 + f`, `2^(f / ln 2)` by the hardware, scaled by `2^(n + scale)`.
+/// `2^scale e^x`.
 fn exp_scaled(b: &mut Builder, x: Opnd, scale: i32) -> Part {
-    let lo = b.to_vector(-105.0f32);
-    let hi = b.to_vector(90.0f32);
+    let (p, n) = exp_parts(b, x);
+    let n = if scale == 0 { n } else { b.add(n, scale) };
+    let r = b.op(Gen::Ldexp.of(Type::F32), &[p.into(), n.into()]);
+    keep_nan(b, x, r)
+}
+
+/// `e^x = p 2^n`: `x = n ln 2 + f` and `p = 2^(f / ln 2)` by the hardware. Operands are taken as at most 200 in magnitude.
+pub(super) fn exp_parts(b: &mut Builder, x: Opnd) -> (Part, Part) {
+    let lo = b.to_vector(-200.0f32);
+    let hi = b.to_vector(200.0f32);
     let c = b.op(op::V_MED3_F32, &[x, lo.into(), hi.into()]);
     let log2e = b.to_vector(std::f32::consts::LOG2_E);
     let t = mul(b, c, log2e);
@@ -84,10 +79,7 @@ fn exp_scaled(b: &mut Builder, x: Opnd, scale: i32) -> Part {
     let f = b.fma(c, log2e, minus_n);
     let f = b.fma(c, 1.925_963e-8f32, f);
     let p = b.op(Gen::Exp2.of(Type::F32), &[f.into()]);
-    let n = b.op(Generic::convert(Type::F32, Type::I32), &[n.into()]);
-    let n = if scale == 0 { n } else { b.add(n, scale) };
-    let r = b.op(Gen::Ldexp.of(Type::F32), &[p.into(), n.into()]);
-    keep_nan(b, x, r)
+    (p, b.op(Generic::convert(Type::F32, Type::I32), &[n.into()]))
 }
 
 /// `e^x - 1`: `x = n ln 2 + f`, a polynomial `p = e^f - 1`, then `2^n p + (2^n - 1)`, all halved so that `2^n` does not
@@ -158,11 +150,6 @@ pub(super) fn log_one_plus(b: &mut Builder, x: Opnd) -> Part {
     let size = abs(b, l.into());
     let finite = b.op(Gen::CmpLe.of(Type::F32), &[size.into(), max.into()]);
     b.select(finite, sum, l)
-}
-
-/// f32 `n / d`, correctly rounded.
-pub(super) fn div(b: &mut Builder, n: Opnd, d: Opnd) -> Part {
-    div_of(b, Type::F32, n, d)
 }
 
 /// `n / d` in f32 or f64, correctly rounded: scaled operands, Newton-Raphson, final fix-up of special cases.
@@ -317,117 +304,4 @@ pub(super) fn erf(b: &mut Builder, x: Opnd) -> Part {
     let is_big = b.op(Gen::CmpLt.of(Type::F32), &[0.927_734_4f32.into(), t.into()]);
     let r = b.select(is_big, big, small);
     keep_nan(b, x.into(), r)
-}
-
-/// `x^y`: the special cases of C's `pow`, magnitude `2^(y log2 |x|)`.
-pub(super) fn pow(b: &mut Builder, x: Opnd, y: Opnd) -> Part {
-    let (x, y) = (as_vector(b, x), as_vector(b, y));
-    let a = abs(b, x.into());
-    let l = log(b, a.into());
-    let p = mul(b, l, y);
-    let r = exp(b, p.into());
-    // 1 and -1 stay 1 whatever the exponent, infinities and NaN included (a NaN exponent of -1 is not integral).
-    let one = b.to_vector(1.0f32);
-    let unit = b.op(Gen::CmpEq.of(Type::F32), &[1.0f32.into(), a.into()]);
-    let r = b.select(unit, one, r);
-    // Odd exponents keep the sign, that of zeros and infinities too; a finite negative base needs an integral exponent.
-    let whole = b.op(Gen::Trunc.of(Type::F32), &[y.into()]);
-    let integral = b.op(Gen::CmpEq.of(Type::F32), &[whole.into(), y.into()]);
-    let half = mul(b, y, 0.5f32);
-    let half_whole = b.op(Gen::Trunc.of(Type::F32), &[half.into()]);
-    let odd = b.op(Gen::CmpNe.of(Type::F32), &[half_whole.into(), half.into()]);
-    let odd = b.mask_and(integral, odd);
-    let signed = copysign(b, r, x.into());
-    let r = b.select(odd, signed, r);
-    let negative = b.op(Gen::CmpGt.of(Type::F32), &[0.0f32.into(), x.into()]);
-    let finite = b.op(Gen::CmpGt.of(Type::F32), &[f32::INFINITY.into(), a.into()]);
-    let negative = b.mask_and(negative, finite);
-    let nan = b.to_vector(f32::NAN);
-    let inside = b.select(integral, r, nan);
-    let r = b.select(negative, inside, r);
-    // y == 0 gives 1 for every x.
-    let zero = b.op(Gen::CmpEq.of(Type::F32), &[0.0f32.into(), y.into()]);
-    b.select(zero, one, r)
-}
-
-/// C's `fmod`: what division leaves, with the sign of `x`, exact for every quotient.
-///
-/// A round takes from `r = |x|` a whole number of `s = |y| 2^k`, where `k` makes that number fit in 23 bits. The quotient
-/// rounds to at most one too many, so `r - q s` lies between `-s` and `s`; as a multiple of the last bit of `s` it is
-/// exact. Every round takes 22 bits off the quotient: one round is enough below 2^22, thirteen always.
-pub(super) fn remainder(b: &mut Builder, x: Opnd, y: Opnd) -> Part {
-    let (x, y) = (as_vector(b, x), as_vector(b, y));
-    let (a, d) = (abs(b, x.into()), abs(b, y.into()));
-    // NaN where there is no remainder: an infinite dividend, a divisor of 0, a NaN operand.
-    let finite = b.op(Gen::CmpGt.of(Type::F32), &[f32::INFINITY.into(), a.into()]);
-    let some = b.op(Gen::CmpLt.of(Type::F32), &[0.0f32.into(), d.into()]);
-    let defined = b.mask_and(finite, some);
-    // An infinite divisor leaves everything; lanes without a remainder have nothing to do.
-    let d = b.select(defined, d, f32::INFINITY);
-    let start = b.select(defined, a, 0u32);
-    let r = b.v(1);
-    b.copy_into(r, start);
-    b.loop_while_any("remainder", |b| {
-        let (er, ed) = (b.op(op::V_FREXP_EXP_I32_F32, &[r.into()]), b.op(op::V_FREXP_EXP_I32_F32, &[d.into()]));
-        let k = b.sub(er, ed);
-        let k = b.sub(k, 22u32);
-        let k = b.op(Gen::Max.of(Type::I32), &[k.into(), 0u32.into()]);
-        let s = b.op(Gen::Ldexp.of(Type::F32), &[d.into(), k.into()]);
-        let q = div(b, r.into(), s.into());
-        let q = b.op(Gen::Trunc.of(Type::F32), &[q.into()]);
-        let minus = neg(b, q.into());
-        let left = b.fma(minus, s, r);
-        let over = b.op(Gen::CmpGt.of(Type::F32), &[0.0f32.into(), left.into()]);
-        let back = add(b, left, s);
-        let left = b.select(over, back, left);
-        let more = b.op(Gen::CmpGe.of(Type::F32), &[r.into(), d.into()]);
-        let left = b.select(more, left, r);
-        b.copy_into(r, left);
-        b.op(Gen::CmpGe.of(Type::F32), &[r.into(), d.into()])
-    });
-    let signed = copysign(b, r, x.into());
-    let nan = b.to_vector(f32::NAN);
-    b.select(defined, signed, nan)
-}
-
-/// Python's `%`: the remainder with the divisor's sign.
-pub(super) fn modulo(b: &mut Builder, x: Opnd, y: Opnd) -> Part {
-    let y = as_vector(b, y);
-    let r = remainder(b, x, y.into());
-    let signs = b.op(Gen::Xor.of(Type::B32), &[r.into(), y.into()]);
-    let differ = b.op(Gen::CmpGt.of(Type::I32), &[0u32.into(), signs.into()]);
-    let some = b.op(Gen::CmpNe.of(Type::F32), &[0.0f32.into(), r.into()]);
-    let differ = b.mask_and(differ, some);
-    let moved = add(b, r, y);
-    b.select(differ, moved, r)
-}
-
-/// Unsigned 32-bit quotient and remainder, through a double-precision estimate corrected by one.
-pub(super) fn udivrem(b: &mut Builder, n: Part, d: Part) -> (Part, Part) {
-    let nf = b.op(Generic::convert(Type::U32, Type::F64), &[n.into()]);
-    let df = b.op(Generic::convert(Type::U32, Type::F64), &[d.into()]);
-    let r = b.op(Gen::Rcp.of(Type::F64), &[df.into()]);
-    let minus = Mods::new().with(ModName::Neg, 1);
-    let one = super::double::constant(b, 1.0);
-    let mut r = r;
-    for _ in 0..2 {
-        let e = b.op_with(op::V_FMA_F64, &[df.into(), r.into(), one.into()], minus.clone());
-        r = b.op(Gen::Fma.of(Type::F64), &[e.into(), r.into(), r.into()]);
-    }
-    let q = b.op(Gen::Mul.of(Type::F64), &[nf.into(), r.into()]);
-    let q = b.op(Generic::convert(Type::F64, Type::U32), &[q.into()]);
-    let qd = b.mul(q, d);
-    let rem = b.sub(n, qd);
-    // The estimate may be one too large or one too small.
-    let q1 = b.sub(q, 1u32);
-    let r1 = b.add(rem, d);
-    let too_large = b.op(Gen::CmpGe.of(Type::U32), &[qd.into(), n.into()]);
-    let exact = b.op(Gen::CmpNe.of(Type::U32), &[qd.into(), n.into()]);
-    let too_large = b.mask_and(too_large, exact);
-    let q = b.select(too_large, q1, q);
-    let rem = b.select(too_large, r1, rem);
-    let under = b.op(Gen::CmpGe.of(Type::U32), &[rem.into(), d.into()]);
-    let q2 = b.add(q, 1u32);
-    let r2 = b.sub(rem, d);
-    (b.select(under, q2, q), b.select(under, r2, rem))
 }

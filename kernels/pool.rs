@@ -49,7 +49,7 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
         }
         Some(Divisor::Count(n)) => {
             let n = w.b.convert(Type::U32, ty, n);
-            Float(ty).div(&mut w.b, acc.into(), n)
+            Float(ty).div(&mut w.b, acc, n)
         }
         None => acc,
     };

@@ -41,7 +41,7 @@ impl Walk<'_> {
             let mut x = values::load(&mut w.b, t, buf, at).whole(&mut w.b);
             if let Some(mask) = inside {
                 let fill = self.float.held(&mut w.b, fill);
-                x = self.float.select(&mut w.b, mask, x, fill.into());
+                x = self.float.select(&mut w.b, mask, x, fill);
             }
             body(w, x)
         })
@@ -123,7 +123,7 @@ pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Result<Vec<Kernel>, S
         let least = float.constant(&mut w.b, least);
         let r = float.op(&mut w.b, Gen::Max, sum, least);
         let nan = float.op(&mut w.b, Gen::CmpUnordered, sum, sum);
-        sum = float.select(&mut w.b, nan, sum, r.into());
+        sum = float.select(&mut w.b, nan, sum, r);
     }
     let scale = if log {
         float.log(&mut w.b, sum)

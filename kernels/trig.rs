@@ -1,19 +1,24 @@
-//! Sine, cosine and tangent of every f32, within 2 ULP (tangent 3).
+//! Sine, cosine and tangent of every f32 and f64, within 2 ULP (tangent 3).
 //!
 //! An argument is reduced to `x = q π/2 + r` with `|r| <= π/4`; the quadrant `q` says which of two polynomials of `r`
 //! the result is, and its sign. Below π/4 `r` is `x`. Above, the reduction is Payne and Hanek's (1983): with
-//! `|x| = m 2^s` and `m` an integer of 24 bits, the bits of 2/π that make multiples of 4 in `m 2^s 2/π` do not matter,
-//! and those far behind its point do not either. What remains is a window of 96 bits of 2/π, whose place depends on the
+//! `|x| = m 2^s` and `m` an integer of 24 bits (53), the bits of 2/π that make multiples of 4 in `m 2^s 2/π` do not matter,
+//! and those far behind its point do not either.
+//!
+//! For f32 a window of 96 bits of 2/π remains, whose place depends on the
 //! exponent alone; its product with `m` has the quadrant in its two top bits and 62 exact bits of the fraction below.
-//! No f32 is closer to a multiple of π/2 than 2^-30, so at least 32 bits of `r` are right for every `x`; `r` goes on as
-//! the sum of two floats.
+//! No f32 is closer to a multiple of π/2 than 2^-30, so at least 32 bits of `r` are right for every `x`. For f64 the
+//! hardware has the pieces of 2/π that matter (`v_trig_preop_f64`), 53 bits each; four of them leave 64 bits right next to a
+//! multiple of π/2, which no f64 is closer to than 2^-62. `r` goes on as the sum of two floats.
 //!
 //! The hardware's own `v_sin_f32` takes revolutions: its argument has an error of half a ULP of `x / 2π`, which is all of
 //! the result for large `x` and near the zeros. It is not used.
 
-use super::math::{abs, add, as_vector, div, mul, neg, polynomial, sub};
+use super::float::{Float, Polynomial};
+use super::math::{add, mul, neg, sub};
 use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
 use barewave_isa::op;
+use std::f64::consts::{FRAC_PI_2, FRAC_PI_4};
 
 /// 2/π in binary, behind the point, after 32 zero bits.
 const TWO_OVER_PI: [u32; 8] =
@@ -30,14 +35,58 @@ struct Reduced {
 }
 
 /// Reduces `|x|`, given as `a`. Infinities and NaN give anything.
-fn reduce(b: &mut Builder, a: Part) -> Reduced {
-    let small = b.op(Gen::CmpGt.of(Type::F32), &[std::f32::consts::FRAC_PI_4.into(), a.into()]);
-    let (quadrant, rest, low) = payne_hanek(b, a);
+fn reduce(f: Float, b: &mut Builder, a: Part) -> Reduced {
+    let small = f.compare_to(b, Gen::CmpLt, a, FRAC_PI_4);
+    let (quadrant, rest, low) = if f.is_double() { by_pieces(b, a) } else { payne_hanek(b, a) };
+    let zero = f.constant(b, 0.0);
     Reduced {
         quadrant: b.select(small, 0u32, quadrant),
-        rest: b.select(small, a, rest),
-        low: b.select(small, 0u32, low),
+        rest: f.select(b, small, a, rest),
+        low: f.select(b, small, zero, low),
     }
+}
+
+/// Quadrant and remainder in two parts of a double's magnitude: the products with four pieces of 2/π, each with its
+/// rounding error, summed from the largest on. Of the first one multiples of 4 are taken off.
+fn by_pieces(b: &mut Builder, a: Part) -> (Part, Part, Part) {
+    let f = Float(Type::F64);
+    // Pieces for huge operands come times 2^128.
+    let huge = f.compare_to(b, Gen::CmpGe, a, 2f64.powi(945));
+    let by = b.select(huge, -128i32, 0u32);
+    let x = f.ldexp(b, a, by);
+    let products: Vec<(Part, Part)> = (0..4u32)
+        .map(|i| {
+            let piece = b.op(op::V_TRIG_PREOP_F64, &[a.into(), i.into()]);
+            f.two_product(b, piece, x)
+        })
+        .collect();
+    let [(first, a0), (a1, b1), (b2, c2), (c3, _)] = products[..] else { unreachable!("four pieces") };
+    let quarter = f.scaled(b, first, 0.25);
+    let whole = f.one(b, Gen::Floor, quarter);
+    let minus_four = f.constant(b, -4.0);
+    let first = f.fma(b, minus_four, whole, first);
+    // Magnitudes of 4, of 2^-50 and of 2^-103.
+    let (s, e1) = f.two_sum(b, a0, a1);
+    let (s, e2) = f.two_sum(b, first, s);
+    let turns = f.one(b, Gen::Round, s);
+    let near = f.sub(b, s, turns);
+    let (u, u_low) = f.two_sum(b, b1, b2);
+    let (v, v_low) = f.two_sum(b, e1, e2);
+    let (w, w_low) = f.two_sum(b, u, v);
+    let (r, r_low) = f.two_sum(b, near, w);
+    let mut last = f.add(b, c2, c3);
+    for x in [u_low, v_low, w_low, r_low] {
+        last = f.add(b, last, x);
+    }
+    let (r, r_low) = f.fast_two_sum(b, r, last);
+    // Times π/2.
+    let unit = f.held(b, FRAC_PI_2);
+    let unit_low = f.held(b, 6.123_233_995_736_766e-17);
+    let (high, low) = f.two_product(b, r, unit);
+    let low = f.fma(b, r, unit_low, low);
+    let low = f.fma(b, r_low, unit, low);
+    let (rest, low) = f.fast_two_sum(b, high, low);
+    (b.convert(Type::F64, Type::I32, turns), rest, low)
 }
 
 /// Quadrant and remainder in two parts of a magnitude from 2^-6 on.
@@ -90,28 +139,57 @@ fn payne_hanek(b: &mut Builder, a: Part) -> (Part, Part, Part) {
     (quadrant, rest, low)
 }
 
-/// Sine and cosine of a reduced argument: the polynomials of the Cephes library (single precision), at `rest + low`.
-fn polynomials(b: &mut Builder, r: &Reduced) -> (Part, Part) {
-    let z = mul(b, r.rest, r.rest);
-    let p = polynomial(b, z, &[-1.951_529_6e-4, 8.332_161e-3, -1.666_665_5e-1]);
-    let cube = mul(b, r.rest, z);
-    let p = b.fma(cube, p, r.low);
-    let sine = add(b, r.rest, p);
-    let p = polynomial(b, z, &[2.443_315_7e-5, -1.388_731_6e-3, 4.166_664_6e-2]);
-    let square = mul(b, z, z);
-    let p = mul(b, square, p);
-    let p = b.fma(z, -0.5f32, p);
-    let back = neg(b, r.rest.into());
-    let p = b.fma(back, r.low, p);
-    let cosine = add(b, 1.0f32, p);
+/// Of `(sin √z / √z - 1) / z` up to (π/4)²; of singles as in the Cephes library.
+const SINE: Polynomial = Polynomial {
+    single: &[-1.951_529_6e-4, 8.332_161e-3, -1.666_665_5e-1],
+    double: &[
+        -7.586_094_789_672_621e-13,
+        1.605_852_134_995_498_6e-10,
+        -2.505_210_606_733_570_5e-8,
+        2.755_731_921_915_078_3e-6,
+        -1.984_126_984_126_482_1e-4,
+        8.333_333_333_333_331e-3,
+        -1.666_666_666_666_666_6e-1,
+    ],
+};
+
+/// Of `(cos √z - 1 + z/2) / z²` up to (π/4)².
+const COSINE: Polynomial = Polynomial {
+    single: &[2.443_315_7e-5, -1.388_731_6e-3, 4.166_664_6e-2],
+    double: &[
+        4.745_537_017_319_258e-14,
+        -1.147_045_517_821_690_6e-11,
+        2.087_675_575_487_959_4e-9,
+        -2.755_731_922_129_809e-7,
+        2.480_158_730_158_451e-5,
+        -1.388_888_888_888_888_7e-3,
+        4.166_666_666_666_666_4e-2,
+    ],
+};
+
+/// Sine and cosine of a reduced argument: the polynomials at `rest + low`.
+fn polynomials(f: Float, b: &mut Builder, r: &Reduced) -> (Part, Part) {
+    let z = f.mul(b, r.rest, r.rest);
+    let p = f.polynomial(b, z, &SINE);
+    let cube = f.mul(b, r.rest, z);
+    let p = f.fma(b, cube, p, r.low);
+    let sine = f.add(b, r.rest, p);
+    let p = f.polynomial(b, z, &COSINE);
+    let square = f.mul(b, z, z);
+    let p = f.mul(b, square, p);
+    let half = f.constant(b, -0.5);
+    let p = f.fma(b, z, half, p);
+    let back = f.neg(b, r.rest);
+    let p = f.fma(b, back, r.low, p);
+    let cosine = f.plus(b, p, 1.0);
     (sine, cosine)
 }
 
 /// `value`, or a NaN where `x` is infinite or a NaN.
-fn finite_only(b: &mut Builder, x: Part, a: Part, value: Part) -> Part {
-    let finite = b.op(Gen::CmpGt.of(Type::F32), &[f32::INFINITY.into(), a.into()]);
-    let nan = sub(b, x, x);
-    b.select(finite, value, nan)
+fn finite_only(f: Float, b: &mut Builder, x: Part, a: Part, value: Part) -> Part {
+    let finite = f.compare_to(b, Gen::CmpLt, a, f64::INFINITY);
+    let nan = f.sub(b, x, x);
+    f.select(b, finite, value, nan)
 }
 
 /// Mask of the lanes in an odd quadrant.
@@ -121,37 +199,33 @@ fn is_odd(b: &mut Builder, quadrant: Part) -> Part {
 }
 
 /// Sine or cosine of radians.
-pub(super) fn sin_cos(b: &mut Builder, cos: bool, x: Opnd) -> Part {
-    let x = as_vector(b, x);
-    let a = abs(b, x.into());
-    let r = reduce(b, a);
-    let (sine, cosine) = polynomials(b, &r);
+pub(super) fn sin_cos(f: Float, b: &mut Builder, cos: bool, x: Part) -> Part {
+    let a = f.abs(b, x);
+    let r = reduce(f, b, a);
+    let (sine, cosine) = polynomials(f, b, &r);
     let odd = is_odd(b, r.quadrant);
     let (value, turns) = if cos {
-        (b.select(odd, sine, cosine), b.add(r.quadrant, 1u32))
+        (f.select(b, odd, sine, cosine), b.add(r.quadrant, 1u32))
     } else {
-        (b.select(odd, cosine, sine), r.quadrant)
+        (f.select(b, odd, cosine, sine), r.quadrant)
     };
     // The upper half of a turn is negative, and the sine is odd.
     let sign = b.shl(turns, 30u32);
-    let sign = if cos { sign } else { b.op(Gen::Xor.of(Type::B32), &[sign.into(), x.into()]) };
-    let sign = b.and(sign, 0x8000_0000u32);
-    let value = b.op(Gen::Xor.of(Type::B32), &[sign.into(), value.into()]);
-    finite_only(b, x, a, value)
+    let sign = if cos { sign } else { b.op(Gen::Xor.of(Type::B32), &[sign.into(), f.top(x).into()]) };
+    let value = f.xor_sign(b, value, sign);
+    finite_only(f, b, x, a, value)
 }
 
 /// Tangent of radians: the quotient of the two polynomials, upside down and negative in odd quadrants.
-pub(super) fn tan(b: &mut Builder, x: Opnd) -> Part {
-    let x = as_vector(b, x);
-    let a = abs(b, x.into());
-    let r = reduce(b, a);
-    let (sine, cosine) = polynomials(b, &r);
+pub(super) fn tan(f: Float, b: &mut Builder, x: Part) -> Part {
+    let a = f.abs(b, x);
+    let r = reduce(f, b, a);
+    let (sine, cosine) = polynomials(f, b, &r);
     let odd = is_odd(b, r.quadrant);
-    let (n, d) = (b.select(odd, cosine, sine), b.select(odd, sine, cosine));
-    let t = div(b, n.into(), d.into());
+    let (n, d) = (f.select(b, odd, cosine, sine), f.select(b, odd, sine, cosine));
+    let t = f.div(b, n, d);
     let sign = b.shl(r.quadrant, 31u32);
-    let sign = b.op(Gen::Xor.of(Type::B32), &[sign.into(), x.into()]);
-    let sign = b.and(sign, 0x8000_0000u32);
-    let t = b.op(Gen::Xor.of(Type::B32), &[sign.into(), t.into()]);
-    finite_only(b, x, a, t)
+    let sign = b.op(Gen::Xor.of(Type::B32), &[sign.into(), f.top(x).into()]);
+    let t = f.xor_sign(b, t, sign);
+    finite_only(f, b, x, a, t)
 }

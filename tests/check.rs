@@ -305,6 +305,24 @@ fn gaps_of_rdna() {
 }
 
 #[test]
+fn branches_of_gfx1010() {
+    let body = "v_mov_b32 v4, 0
+        s_cmp_eq_u32 s0, 0
+        ds_read_b32 v1, v4
+        s_cbranch_scc1 .Lnext
+    .Lnext:
+        {s_waitcnt_vscnt null, 0x0}
+        global_load_dword v2, v4, s[0:1]";
+    needs("gfx1010", Rule::Hazard, body, &["only a branch lies between", "lds_branch_vmem"]);
+    accepts("gfx1030", &body.replace("{s_waitcnt_vscnt null, 0x0}", ""));
+    // over 63 dwords; the assembler would put the s_nop there by itself
+    accepts("gfx1010", ".long 0xbf820040\n.rept 64\ns_nop 0\n.endr");
+    let astray = ".long 0xbf82003f\n.rept 63\ns_nop 0\n.endr";
+    accepts("gfx1030", astray);
+    finds("gfx1010", Rule::Branch, astray, "", &["a branch over 63 dwords does not arrive"]);
+}
+
+#[test]
 fn undefined_registers() {
     let store = |value: &str| {
         format!(

@@ -112,8 +112,9 @@ fn object(m: &Machine) -> Vec<u8> {
 }
 
 fn emitted(f: &Function) -> Result<Machine, String> {
-    let emitted = emit::emit(f).map_err(|e| format!("error: {e}\n"))?;
-    Ok(Machine { function: f.clone(), emitted, usage: regalloc::Usage::default() })
+    let mut function = f.clone();
+    let emitted = emit::emit(&mut function).map_err(|e| format!("error: {e}\n"))?;
+    Ok(Machine { function, emitted, usage: regalloc::Usage::default() })
 }
 
 fn findings(f: &Function) -> Result<Vec<Finding>, String> {
@@ -167,7 +168,7 @@ fn result(test: &Test, mut f: Function) -> Result<String, String> {
         "pipeline" => pipeline::pipeline(&mut f).map_err(|e| err(&e))?,
         "schedule" => {
             let reach = f.target.info().max_waves;
-            schedule::schedule(&mut f, test.vgprs, reach);
+            schedule::schedule(&mut f, test.vgprs, reach).map_err(|e| format!("error: {e}\n"))?;
         }
         "regalloc" => {
             let before = f.clone();

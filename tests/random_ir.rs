@@ -600,3 +600,31 @@ fn passes_keep_what_random_functions_mean() {
         failures.iter().min_by_key(|f| f.len()).unwrap()
     );
 }
+
+/// The comparison can fail: of functions in which one operation is replaced by another before any pass, most
+/// compute something else, and the strict device and the interpreter still agree on what.
+#[test]
+fn a_changed_operation_is_noticed() {
+    let target = Target::GFX906;
+    let (mut noticed, mut tried) = (0, 0);
+    for n in 0..40 {
+        let f = function(target, 77 + n);
+        let mut changed = f.clone();
+        // the last operation of the mix that reaches the output
+        let adds = changed
+            .blocks
+            .iter_mut()
+            .flat_map(|b| &mut b.insts)
+            .filter(|i| i.code == Code::Gen(Gen::Add.of(Type::U32)));
+        let Some(add) = adds.last() else { continue };
+        add.code = Code::Gen(Gen::Sub.of(Type::U32));
+        tried += 1;
+        let mut rng = SplitMix64(n);
+        let input: Vec<u32> = (0..THREADS * WORDS).map(|_| rng.next_u64() as u32).collect();
+        let (got, _) = execute(changed.clone(), &input).unwrap();
+        let differs = |want: &[u32]| (0..want.len()).any(|i| !same(i, want[i], got[i]));
+        assert!(!differs(&interpret(&changed, &input)));
+        noticed += usize::from(differs(&interpret(&f, &input)));
+    }
+    assert!(tried >= 30 && noticed * 4 >= tried * 3, "{noticed} of {tried} noticed");
+}

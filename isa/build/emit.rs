@@ -107,8 +107,19 @@ fn operand_literal(o: &Operand) -> String {
 fn image(i: &super::image::Image) -> String {
     format!(
         "Some(&Image {{ extra: {}, gradients: {}, coords: {}, lod: {}, gather: {}, packed: {}, slots: {}, partial: {}, \
-         rays: &{:?}, addrs: &{:?}, datas: &{:?} }})",
-        i.extra, i.gradients, i.coords, i.lod, i.gather, i.packed, i.slots, i.partial, i.rays, i.addrs, i.datas
+         rays: &{:?}, addrs: &{:?}, datas: &{:?}, places: &{:?} }})",
+        i.extra,
+        i.gradients,
+        i.coords,
+        i.lod,
+        i.gather,
+        i.packed,
+        i.slots,
+        i.partial,
+        i.rays,
+        i.addrs,
+        i.datas,
+        i.places
     )
 }
 

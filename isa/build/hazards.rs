@@ -84,6 +84,7 @@ const RELATIONS: &[(&str, &str)] = &[
     ("data>writes", "DataWrites"),
     ("reads>sgpr", "ReadsSgpr"),
     ("reads>exec", "ReadsExec"),
+    ("branch", "AcrossBranch"),
     ("exec", "Exec"),
     ("vcc", "Vcc"),
     ("m0", "M0"),
@@ -92,8 +93,15 @@ const RELATIONS: &[(&str, &str)] = &[
 ];
 
 /// What keeps the two apart: word, name in Rust.
-const FIXES: &[(&str, &str)] =
-    &[("nop", "Nop"), ("vnop", "VNop"), ("depctr", "DepCtr"), ("vsrc", "VmVsrc"), ("sdst", "SaSdst"), ("salu", "Salu")];
+const FIXES: &[(&str, &str)] = &[
+    ("nop", "Nop"),
+    ("vnop", "VNop"),
+    ("depctr", "DepCtr"),
+    ("vsrc", "VmVsrc"),
+    ("sdst", "SaSdst"),
+    ("salu", "Salu"),
+    ("vscnt", "VsCnt"),
+];
 
 fn named<'a>(line: &Line, list: &[(&str, &'a str)], word: &str) -> Result<&'a str> {
     let known: Vec<&str> = list.iter().map(|r| r.0).collect();

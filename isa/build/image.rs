@@ -13,28 +13,7 @@ use super::schema::{FieldKind, Kind, Role, flag};
 use super::text::Result;
 use std::collections::BTreeSet;
 
-/// What decides the sizes of data and address.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Image {
-    /// Offset, bias and compare words.
-    pub extra: u8,
-    /// 0 none, 1 of 32 bits, 2 of 16 bits.
-    pub gradients: u8,
-    pub coords: bool,
-    pub lod: bool,
-    pub gather: bool,
-    /// A register of data holds two halves with `d16`.
-    pub packed: bool,
-    /// Addresses are given one by one, so many of them; 0: as one run.
-    pub slots: u8,
-    /// The last one may be a run.
-    pub partial: bool,
-    /// Dwords of the parts of a ray.
-    pub rays: Vec<u8>,
-    /// Address and data sizes that exist.
-    pub addrs: Vec<u8>,
-    pub datas: Vec<u8>,
-}
+pub type Image = super::schema::Image<Vec<u8>>;
 
 /// Address sizes that an image operation has: as one run of registers, and listed.
 fn sizes(image: &Image, sampler: bool) -> (Vec<u8>, Vec<u8>) {
@@ -107,6 +86,14 @@ impl Parts<'_> {
             },
             ..Image::default()
         })
+    }
+
+    /// Bytes of an instruction that hold the registers of a listed address: fields where the format has them, else the
+    /// bytes behind those of the shortest form.
+    fn places(&self, slots: u8) -> Vec<u8> {
+        let field = |name: &str| self.format.fields.get(name).map(|f| f.pieces[0].lo / 8);
+        let later = |i: u8| field(&format!("vaddr{i}")).unwrap_or(self.format.bytes + i - 1);
+        (0..slots).map(|i| if i == 0 { field("vaddr").unwrap_or(0) } else { later(i) }).collect()
     }
 
     /// All ways to write the addresses of a ray.
@@ -195,7 +182,7 @@ pub fn expand(op: &str, row: &Row, frame: &Frame) -> Result<Vec<Encoding>> {
                     bytes: frame.format.bytes + 4 * extra,
                     operands: e.operands,
                     words,
-                    image: Some(image.clone()),
+                    image: Some(Image { places: parts.places(image.slots), ..image.clone() }),
                 },
                 fixed: e.fixed,
                 mask: e.mask,

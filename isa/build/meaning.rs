@@ -101,7 +101,7 @@ pub fn parse(line: &Line, text: &str, op: &str, formats: &[&str], wide_base: boo
         return Err(line.fail(text, "expected what the operation does behind `;`"));
     }
     let mut effects = 0;
-    for (word, bit) in [("partial", effect::PARTIAL), ("split", effect::SPLIT), ("keephalf", effect::KEEP_HALF)] {
+    for &(word, bit) in effect::NAMES {
         effects |= if w.has(word) { bit } else { 0 };
     }
     let class = w.next("a class")?;

@@ -17,7 +17,7 @@ mod names;
 mod operand;
 mod properties;
 mod rows;
-#[path = "../src/model/schema.rs"]
+#[path = "../src/model/schema/mod.rs"]
 pub mod schema;
 mod targets;
 pub mod text;

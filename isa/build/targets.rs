@@ -136,6 +136,7 @@ enum As {
     Resource,
     Waits,
     Counters,
+    Pieces,
     Padding,
 }
 
@@ -171,6 +172,7 @@ const FIELDS: &[(&str, &str, As)] = &[
     ("packed_ids", "packed_workitem_ids", As::Flag),
     ("waits", "waits", As::Waits),
     ("counters", "counters", As::Counters),
+    ("waitcnt", "waitcnt", As::Pieces),
     ("interlocked", "interlocked", As::Flag),
     ("tuple_align", "vgpr_tuple_align", As::Number),
     ("buffer_word3", "raw_buffer_word3", As::Number),
@@ -258,8 +260,15 @@ impl Word {
                 _ => return Err(self.fail("expected waitcnt, vscnt or split")),
             },
             As::Counters => self.counters()?,
+            As::Pieces => self.pieces()?,
             As::Padding => self.padding()?,
         })
+    }
+
+    /// `vm` as Rust.
+    fn counter(&self, name: &str) -> Result<String> {
+        let (first, rest) = name.split_at_checked(1).ok_or_else(|| self.fail("expected a counter's name"))?;
+        Ok(format!("Counter::{}{rest}", first.to_ascii_uppercase()))
     }
 
     /// `name:largest,..`
@@ -267,13 +276,23 @@ impl Word {
         let mut out = String::new();
         for c in self.value.split(',') {
             let (name, max) = c.split_once(':').ok_or_else(|| self.fail("expected counter:max,.."))?;
-            let (first, rest) = name.split_at_checked(1).ok_or_else(|| self.fail("expected a counter's name"))?;
-            let _ = write!(
-                out,
-                "CounterInfo {{ counter: Counter::{}{rest}, max: {} }}, ",
-                first.to_ascii_uppercase(),
-                self.number(max)?
-            );
+            let (counter, max) = (self.counter(name)?, self.number(max)?);
+            let _ = write!(out, "CounterInfo {{ counter: {counter}, max: {max} }}, ");
+        }
+        Ok(format!("&[{out}]"))
+    }
+
+    /// `name:first+bits/first+bits,..`
+    fn pieces(&self) -> Result<String> {
+        let mut out = String::new();
+        for c in self.value.split(',') {
+            let (name, places) = c.split_once(':').ok_or_else(|| self.fail("expected counter:first bit+bits,.."))?;
+            let _ = write!(out, "({}, &[", self.counter(name)?);
+            for place in places.split('/') {
+                let (first, bits) = place.split_once('+').ok_or_else(|| self.fail("expected first bit+bits"))?;
+                let _ = write!(out, "({}, {}), ", self.number(first)?, self.number(bits)?);
+            }
+            out.push_str("]), ");
         }
         Ok(format!("&[{out}]"))
     }
@@ -308,7 +327,7 @@ impl Targets {
             {
                 return Err(generic.fail("no such target"));
             }
-            let quirks = t.quirks.iter().fold(0u32, |bits, q| bits | 1 << *q as u32);
+            let quirks = t.quirks.iter().fold(0u64, |bits, q| bits | 1 << *q as u64);
             let _ = writeln!(out, "quirks: {quirks} }},");
         }
         out.push_str("];\npub(crate) static MACHINES: &[Machine] = &[\n");

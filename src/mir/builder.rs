@@ -7,8 +7,8 @@
 use super::liveness::Liveness;
 use super::loops::carried;
 use super::{
-    Block, BlockId, Code, Function, Gen, Generic, Lds, Loop, MInst, Memory, Opnd, Order, Part, Pipeline, Preloads,
-    RegClass, Space, Type, VReg,
+    Block, BlockId, Code, Constraint, Function, Gen, Generic, Group, Lds, Loop, MInst, Memory, Opnd, Order, Part,
+    Pipeline, Preloads, RegClass, Space, Type, VReg,
 };
 use barewave_isa::{Flags, ModName, Mods, Op, Reg, Target, op};
 
@@ -51,6 +51,8 @@ pub struct Builder {
     lds_part: Lds,
     /// Stage of instructions.
     stage: u8,
+    /// Group of instructions.
+    group: Group,
 }
 
 impl Builder {
@@ -72,7 +74,14 @@ impl Builder {
             workgroup_size,
             scratch_bytes: 0,
         };
-        let mut b = Builder { f, places: Vec::new(), out_of_bounds: None, lds_part: Lds::Any, stage: 0 };
+        let mut b = Builder {
+            f,
+            places: Vec::new(),
+            out_of_bounds: None,
+            lds_part: Lds::Any,
+            stage: 0,
+            group: Group::default(),
+        };
         let entry = b.label();
         b.place(entry, "entry");
         // Before gfx9 LDS instructions clamp addresses to M0.
@@ -121,6 +130,14 @@ impl Builder {
     pub fn stage(&mut self, stage: u8) {
         self.stage = stage;
     }
+    /// The group that the instructions which follow are in; the default one takes it back.
+    pub fn group(&mut self, group: Group) {
+        self.group = group;
+    }
+    /// States what the order of the current block must hold to.
+    pub fn constrain(&mut self, constraint: Constraint) {
+        self.current().constraints.push(constraint);
+    }
     /// Comment shown above the current block in assembly.
     pub fn comment(&mut self, text: &str) {
         let c = &mut self.current().comment;
@@ -161,8 +178,8 @@ impl Builder {
 
     /// Appends an instruction.
     pub fn push(&mut self, inst: MInst) {
-        let stage = self.stage;
-        self.current().insts.push(MInst { stage, ..inst });
+        let (stage, group) = (self.stage, self.group);
+        self.current().insts.push(MInst { stage, group, ..inst });
     }
     /// Appends an instruction with explicit destinations.
     pub fn emit(&mut self, code: impl Into<Code>, dsts: &[Opnd], srcs: &[Opnd]) {
@@ -588,8 +605,16 @@ impl Builder {
     }
     /// Runs `body` until the mask that it gives is empty: while any lane needs another round.
     pub fn loop_while_any(&mut self, name: &str, body: impl FnOnce(&mut Builder) -> Part) {
-        let head = self.block(name);
+        let head = self.open_any(name);
         let mask = body(self);
+        self.close_any(head, mask);
+    }
+    /// Begins a loop that [`Builder::close_any`] ends.
+    pub fn open_any(&mut self, name: &str) -> BlockId {
+        self.block(name)
+    }
+    /// Goes back to where a loop began while the mask is not empty.
+    pub fn close_any(&mut self, head: BlockId, mask: Part) {
         // The scalar condition code tells whether the result has a bit set.
         let (any, op) = (self.mask(), if mask.len == 2 { op::S_OR_B64 } else { op::S_OR_B32 });
         self.emit(op, &[any.into()], &[mask.into(), mask.into()]);

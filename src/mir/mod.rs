@@ -9,6 +9,7 @@
 
 pub mod abi;
 mod builder;
+mod constraint;
 mod generic;
 pub mod liveness;
 mod loops;
@@ -18,11 +19,12 @@ mod text;
 mod verify;
 
 pub use builder::{Buffer, Builder, OpenLoop};
+pub use constraint::{Constraint, Group};
 pub use generic::{Gen, Generic, Type};
 pub use loops::{Loop, Pipeline};
 pub use matrix::{dot_instruction, is_chosen_matrix_instruction, matrix_instruction};
 pub use space::{Lds, Memory, Space};
-pub use text::{ParseError, parse};
+pub use text::{Malformed, ParseError, parse};
 pub use verify::{VerifyError, verify};
 
 use barewave_isa::{Mods, Op, OpInfo, Regs, Target};
@@ -170,6 +172,8 @@ pub struct MInst {
     pub space: Space,
     /// Stage of the loop body that it stands in; see [`Loop`]. 0 elsewhere.
     pub stage: u8,
+    /// What constraints of the block call it by.
+    pub group: Group,
 }
 
 impl MInst {
@@ -182,6 +186,7 @@ impl MInst {
             mods: Mods::new(),
             space: Space::default(),
             stage: 0,
+            group: Group::default(),
         }
     }
     /// The target instruction; `None` for generic operations.
@@ -230,6 +235,8 @@ pub struct Block {
     pub insts: Vec<MInst>,
     /// Who orders the instructions.
     pub order: Order,
+    /// What their order must hold to besides.
+    pub constraints: Vec<Constraint>,
     /// Text shown above the block in assembly.
     pub comment: String,
 }

@@ -6,6 +6,7 @@
 //! regs %0:s2 %1:s1 %2:v1 %3:v4.f32
 //! loop loop_1 loop_1 counter %4 step 1 limit 32 pipeline stated carried %3
 //! block entry_0 fixed ; reads four elements
+//!   where group 1 before group 2
 //!   %3 = buffer_load_dwordx4 %2, %5, 0 {offset=16 offen=1}
 //!   %3[0] = v_max_f32 0, %3[0]
 //!   s_cbranch_scc1 @loop_1
@@ -63,6 +64,9 @@ impl Function {
         let _ = write!(s, "{}", inst.space);
         if inst.stage > 0 {
             let _ = write!(s, " stage {}", inst.stage);
+        }
+        if inst.group != Group::default() {
+            let _ = write!(s, " group {}", inst.group.0);
         }
         s
     }
@@ -148,11 +152,30 @@ impl Display for Function {
                 write!(out, " ; {}", b.comment)?;
             }
             writeln!(out)?;
+            for c in &b.constraints {
+                writeln!(out, "  where {c}")?;
+            }
             for i in &b.insts {
                 writeln!(out, "  {}", self.inst_text(i))?;
             }
         }
         Ok(())
+    }
+}
+
+/// What is wrong with a line of machine IR.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum Malformed {
+    #[error("'{word}' is not {what}")]
+    Not { word: String, what: &'static str },
+    #[error("{0}")]
+    Text(String),
+}
+
+impl From<String> for Malformed {
+    fn from(text: String) -> Malformed {
+        Malformed::Text(text)
     }
 }
 
@@ -163,7 +186,7 @@ pub struct ParseError {
     /// Line number from 1.
     pub line: usize,
     /// What is wrong.
-    pub what: String,
+    pub what: Malformed,
 }
 
 /// Reads one kernel.
@@ -175,7 +198,7 @@ pub fn parse(text: &str) -> Result<Function, ParseError> {
         .map(|l| l.split_whitespace().next().unwrap_or(""))
         .collect();
     for (n, line) in text.lines().enumerate() {
-        let err = |what: String| ParseError { line: n + 1, what };
+        let err = |what: String| ParseError { line: n + 1, what: what.into() };
         let words: Vec<&str> = line.split_whitespace().collect();
         let Some(&first) = words.first() else { continue };
         if first == "kernel" {
@@ -205,9 +228,15 @@ pub fn parse(text: &str) -> Result<Function, ParseError> {
                         Some("fixed") => Order::Fixed,
                         Some(w) => return Err(err(format!("'{w}' is no order of a block: fixed, or nothing"))),
                     },
+                    constraints: Vec::new(),
                     comment: comment.to_string(),
                     insts: Vec::new(),
                 });
+            }
+            "where" => {
+                let text = line.trim().trim_start_matches("where ");
+                let c = Constraint::parse(text).map_err(|what| ParseError { line: n + 1, what })?;
+                f.blocks.last_mut().ok_or_else(|| err("expected a block line first".into()))?.constraints.push(c);
             }
             _ => {
                 let inst = parse_inst(f, &names, line).map_err(err)?;
@@ -216,7 +245,7 @@ pub fn parse(text: &str) -> Result<Function, ParseError> {
             }
         }
     }
-    f.ok_or(ParseError { line: 1, what: "no kernel line".into() })
+    f.ok_or(ParseError { line: 1, what: "no kernel line".to_string().into() })
 }
 
 fn parse_header(words: &[&str]) -> Result<Function, String> {
@@ -316,6 +345,10 @@ fn parse_reg_decl(f: &mut Function, w: &str) -> Result<(), String> {
 }
 
 fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, String> {
+    let (line, group) = match line.rsplit_once(" group ") {
+        Some((l, g)) => (l, Group(g.trim().parse().map_err(|_| format!("'{g}' is no group"))?)),
+        None => (line, Group::default()),
+    };
     let (line, stage) = match line.rsplit_once(" stage ") {
         Some((l, s)) => (l, s.trim().parse().map_err(|_| format!("'{s}' is no stage"))?),
         None => (line, 0),
@@ -344,7 +377,7 @@ fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, String
         let name = ModName::by_name(k).ok_or(format!("no modifier '{k}'"))?;
         mods.set(name, v.parse().map_err(|_| format!("'{v}' is not a number"))?);
     }
-    Ok(MInst { code, dsts: list(dsts)?.into_iter().collect(), srcs: list(srcs)?, mods, space, stage })
+    Ok(MInst { code, dsts: list(dsts)?.into_iter().collect(), srcs: list(srcs)?, mods, space, stage, group })
 }
 
 fn parse_operand(f: &Function, blocks: &[&str], w: &str) -> Result<Opnd, String> {

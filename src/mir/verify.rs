@@ -5,7 +5,7 @@
 //! register can be read before it is written (nothing but preloaded values is live at the entry).
 
 use super::liveness::Liveness;
-use super::{Code, Function, Gen, Generic, Lds, MInst, Memory, Opnd, RegClass, Type};
+use super::{Block, Code, Constraint, Function, Gen, Generic, Group, Lds, MInst, Memory, Opnd, RegClass, Type};
 use barewave_isa::{Class, Flags, OpInfo, Pipe, Slot};
 
 /// What is wrong, where, and which pass had just run.
@@ -54,6 +54,9 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
         return Err(fail(f.blocks.len() - 1, 0, "a branch leads out of the function".to_string()));
     }
     check_loops(f, pass)?;
+    for (b, block) in f.blocks.iter().enumerate() {
+        check_constraints(block).map_err(|what| fail(b, 0, what))?;
+    }
     let ends = last
         .insts
         .last()
@@ -154,6 +157,26 @@ fn check_loops(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
         let live = live.get_or_insert_with(|| Liveness::of(f));
         if let Some(v) = super::loops::carried(f, live, l).into_iter().find(|v| !l.carried.contains(v)) {
             return Err(fail(format!("the loop does not say that it carries %{}", v.0)));
+        }
+    }
+    Ok(())
+}
+
+/// Constraints speak of groups that there are.
+fn check_constraints(block: &Block) -> Result<(), String> {
+    for c in &block.constraints {
+        for g in c.groups() {
+            if g == Group::default() || block.insts.iter().all(|i| i.group != g) {
+                return Err(format!("`{c}`, but no instruction is in group {}", g.0));
+            }
+        }
+        match c {
+            Constraint::Before(a, b) | Constraint::Interleaved { group: a, among: b, .. } if a == b => {
+                return Err(format!("`{c}` speaks of one group twice"));
+            }
+            Constraint::Interleaved { per: 0, .. } => return Err(format!("`{c}`: at least 1")),
+            Constraint::Priority(_, level) if *level > 3 => return Err(format!("`{c}`: priorities are 0 to 3")),
+            _ => {}
         }
     }
     Ok(())

@@ -1,10 +1,11 @@
 //! Emission: physical machine IR to bytes, with branch distances, and to readable assembly.
 //!
 //! All instructions but branches have a size that does not depend on layout, and branches are always four bytes; so
-//! one pass over sizes places every block and a second one encodes.
+//! one pass over sizes places every block and a second one encodes. Where a distance is one that the target's branches
+//! cannot have, an `s_nop` goes behind the branch, and all is done again.
 
 use crate::mir::{BlockId, Function, MInst, Opnd};
-use barewave_isa::{Inst, Operand};
+use barewave_isa::{Inst, Operand, op};
 
 /// An instruction that cannot be encoded: a defect of an earlier pass.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +47,18 @@ pub fn lower_inst(i: &MInst, distance: impl Fn(BlockId) -> i64) -> Option<Inst> 
 }
 
 /// Encodes a function whose operands are physical.
-pub fn emit(f: &Function) -> Result<Emitted, EmitError> {
+pub fn emit(f: &mut Function) -> Result<Emitted, EmitError> {
+    loop {
+        let (out, astray) = lay_out(f)?;
+        let Some(b) = astray else { return Ok(out) };
+        // the branch ends its block, and where it goes lies beyond the next one's start
+        let Some(next) = f.blocks.get_mut(b + 1) else { return Ok(out) };
+        next.insts.insert(0, MInst::new(op::S_NOP, &[], &[0u32.into()]));
+    }
+}
+
+/// Encodes the function as it stands, and finds a block with a branch whose distance the target cannot have.
+fn lay_out(f: &Function) -> Result<(Emitted, Option<usize>), EmitError> {
     let fail = |b: usize, inst: &MInst, why: String| EmitError {
         kernel: f.name.clone(),
         block: f.blocks[b].name.clone(),
@@ -67,13 +79,20 @@ pub fn emit(f: &Function) -> Result<Emitted, EmitError> {
         }
     }
     let mut word = Vec::with_capacity(8);
+    let mut astray = None;
     for (b, i, at) in fixups {
         let inst = &f.blocks[b].insts[i];
-        let low = lower_inst(inst, |t| (out.blocks[t.0 as usize] as i64 - (at as i64 + 4)) / 4)
+        let distance = |t: BlockId| i64::from(out.blocks[t.0 as usize]) - at as i64;
+        if let Some(Opnd::Block(t)) = inst.srcs.iter().find(|s| matches!(s, Opnd::Block(_)))
+            && f.target.goes_astray(Some(distance(*t)))
+        {
+            astray = Some(b);
+        }
+        let low = lower_inst(inst, |t| (distance(t) - 4) / 4)
             .ok_or_else(|| fail(b, inst, "it is not a target instruction".into()))?;
         word.clear();
         barewave_isa::encode(f.target, &low, &mut word).map_err(|e| fail(b, inst, e.to_string()))?;
         out.code[at..at + word.len()].copy_from_slice(&word);
     }
-    Ok(out)
+    Ok((out, astray))
 }

@@ -7,9 +7,12 @@
 //! Some hazards of RDNA are resolved differently: by VALU instructions in between or by a wait for the VALU's
 //! dependency counters. They count VALU instructions, and the same search finds them. Where scalar registers that the VALU
 //! has read must be waited for after every later write, their uses are followed forwards over all paths. Registers that
-//! may still be read when they are written are the business of `still_read`.
+//! may still be read when they are written are the business of `still_read`, memory instructions around a branch that of
+//! `across_branch`.
 
+use super::across_branch::across_branch;
 use super::emit::lower_inst;
+use super::forward::forward;
 use super::still_read::still_read;
 use crate::mir::{Function, MInst};
 use barewave_isa::{AluWaits, Between, Distance, Fix, HazardInst, Inst, Operand, ScalarHistory, Target, op};
@@ -20,6 +23,7 @@ const NOP_STATES: u32 = 8;
 /// Inserts `s_nop` where the function needs wait states, and what resolves other hazards. Operands must be physical.
 pub fn hazards(f: &mut Function) {
     still_read(f);
+    across_branch(f);
     let Some(mut code) = Code::of(f) else { return };
     for b in 0..f.blocks.len() {
         let mut i = 0;
@@ -182,22 +186,7 @@ impl Code {
                 h.pass(u);
             }
         };
-        let mut entry: Vec<Option<ScalarHistory>> = vec![None; uses.len()];
-        entry[0] = Some(ScalarHistory::default());
-        let mut work = vec![0];
-        while let Some(b) = work.pop() {
-            let mut h = entry[b].expect("a block on the list has a state");
-            walk(b, &mut h, &mut |_, _, _| {});
-            for s in f.successors(b) {
-                let changed = match &mut entry[s] {
-                    Some(old) => old.merge(&h),
-                    none => none.replace(h).is_none(),
-                };
-                if changed && !work.contains(&s) {
-                    work.push(s);
-                }
-            }
-        }
+        let entry = forward(f, ScalarHistory::default(), ScalarHistory::merge, |b, h| walk(b, h, &mut |_, _, _| {}));
         for (b, h) in entry.into_iter().enumerate() {
             if let Some(mut h) = h {
                 walk(b, &mut h, on_need);

@@ -2,8 +2,11 @@
 //!
 //! `BAREWAVE_DUMP=<pass>[,<pass>...]` prints every kernel after the named passes (`all` for each), to stderr.
 
+mod across_branch;
 pub mod check;
+pub mod constraints;
 pub mod emit;
+mod forward;
 pub mod hazards;
 pub mod listing;
 pub mod pipeline;
@@ -51,6 +54,8 @@ pub enum CompileError {
     #[error(transparent)]
     Pipeline(#[from] pipeline::Impossible),
     #[error(transparent)]
+    Constraints(#[from] constraints::Broken),
+    #[error(transparent)]
     Registers(#[from] regalloc::OutOfRegisters),
     #[error(transparent)]
     Check(#[from] Box<check::CheckError>),
@@ -69,19 +74,22 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     after(&f, "simplify")?;
     pipeline::pipeline(&mut f)?;
     after(&f, "pipeline")?;
-    let wanted = schedule::schedule(&mut f, most.min(addressable), reach);
+    let pinned = constraints::Pinned::of(&f);
+    let wanted = schedule::schedule(&mut f, most.min(addressable), reach)?;
     after(&f, "schedule")?;
     let before = f.clone();
     let allocation = regalloc::allocate(&mut f, regalloc::Goal { wanted, most })?;
     regalloc::rewrite(&mut f, &allocation);
     check::check(&before, &f).map_err(Box::new)?;
+    constraints::check(&f, "regalloc")?;
+    pinned.check(&f, "regalloc")?;
     regalloc::remove_identities(&mut f);
     dump(&f, "regalloc");
     waits::waits(&mut f);
     dump(&f, "waits");
     hazards::hazards(&mut f);
     dump(&f, "hazards");
-    let emitted = emit::emit(&f)?;
+    let emitted = emit::emit(&mut f)?;
     Ok(Machine { function: f, emitted, usage: allocation.usage })
 }
 

@@ -22,7 +22,9 @@
 
 use super::schedule;
 use crate::mir::liveness::{Liveness, for_each_def};
-use crate::mir::{Block, BlockId, Function, Loop, MInst, Opnd, Order, Part, Pipeline, RegClass, VReg};
+use crate::mir::{
+    Block, BlockId, Constraint, Function, Group, Loop, MInst, Opnd, Order, Part, Pipeline, RegClass, VReg,
+};
 use barewave_isa::{Pipe, op};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -169,15 +171,17 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
     let mut rename = Renamer { f, body: &body, counter: l.counter, copies, made: BTreeMap::new() };
     let (mut prologue, mut epilogue, mut steady) = (constants, Vec::new(), Vec::new());
     for n in 0..first_full + rest {
-        rename.round(n as i64, Some((0, u32::MAX)), Counter::Known(l.step), &mut prologue);
+        rename.round(n as i64, Some((0, u32::MAX)), Counter::Known(l.step), Groups::Dropped, &mut prologue);
     }
     let begin = first_full + rest;
+    let groups = GroupCount::of(&body.insts);
     for j in 0..copies {
-        rename.round((begin + j) as i64, None, Counter::Running { step: l.step, begin }, &mut steady);
+        let counter = Counter::Running { step: l.step, begin };
+        rename.round((begin + j) as i64, None, counter, groups.of_copy(j), &mut steady);
     }
     if let (Some(trips), false) = (l.trips(), l.overrun) {
         for n in trips..trips + last {
-            rename.round(n as i64, Some((0, trips)), Counter::Known(l.step), &mut epilogue);
+            rename.round(n as i64, Some((0, trips)), Counter::Known(l.step), Groups::Dropped, &mut epilogue);
         }
     }
     let counter: Opnd = f.whole(l.counter).into();
@@ -192,10 +196,14 @@ fn overlap(f: &mut Function, i: usize) -> Result<(), Impossible> {
     };
     let old = &f.blocks[at];
     let order = old.order;
+    // Each copy of the round holds to the constraints of its own.
+    let copied = |j: u32| old.constraints.iter().map(move |c| c.map(|g| groups.of_copy(j).map(g)));
+    let constraints: Vec<Constraint> = (0..copies).flat_map(copied).collect();
     let part = |suffix: &str, insts: Vec<MInst>| Block {
         name: format!("{}_{suffix}", old.name),
         insts,
         order,
+        constraints: if suffix == "steady" { constraints.clone() } else { Vec::new() },
         comment: if suffix == "steady" { old.comment.clone() } else { format!("{suffix} of {}", old.name) },
     };
     let mut blocks = vec![part("prologue", prologue), part("steady", steady)];
@@ -244,7 +252,7 @@ fn take_constants(f: &mut Function, at: usize) -> Vec<MInst> {
     let (out, rest): (Vec<MInst>, Vec<MInst>) =
         std::mem::take(&mut f.blocks[at].insts).into_iter().partition(|i| constant(i));
     f.blocks[at].insts = rest;
-    out.into_iter().map(|i| MInst { stage: 0, ..i }).collect()
+    out.into_iter().map(|i| MInst { stage: 0, group: Group::default(), ..i }).collect()
 }
 
 impl Body {
@@ -456,6 +464,37 @@ enum Counter {
     Running { step: u32, begin: u32 },
 }
 
+/// The highest number of a body's groups.
+#[derive(Clone, Copy)]
+struct GroupCount(u16);
+
+impl GroupCount {
+    fn of(insts: &[MInst]) -> GroupCount {
+        GroupCount(insts.iter().map(|i| i.group.0).max().unwrap_or(0))
+    }
+    fn of_copy(self, j: u32) -> Groups {
+        Groups::Copy(self.0 * j as u16)
+    }
+}
+
+/// The groups of a round's instructions.
+#[derive(Clone, Copy)]
+enum Groups {
+    /// None: rounds that fill and drain the pipeline are not complete.
+    Dropped,
+    /// Of a copy of the round: numbers go on behind those of the copies before.
+    Copy(u16),
+}
+
+impl Groups {
+    fn map(self, g: Group) -> Group {
+        match self {
+            Groups::Copy(first) if g != Group::default() => Group(g.0 + first),
+            _ => Group::default(),
+        }
+    }
+}
+
 /// Writes rounds.
 struct Renamer<'a> {
     f: &'a mut Function,
@@ -468,7 +507,7 @@ struct Renamer<'a> {
 
 impl Renamer<'_> {
     /// Round `n`: stage s of iteration `n - s`, for iterations within the limits (none: all).
-    fn round(&mut self, n: i64, limits: Option<(u32, u32)>, counter: Counter, out: &mut Vec<MInst>) {
+    fn round(&mut self, n: i64, limits: Option<(u32, u32)>, counter: Counter, groups: Groups, out: &mut Vec<MInst>) {
         let body = self.body;
         let mut order = if body.fixed { (0..body.insts.len()).collect() } else { body.sequence() };
         if !body.fixed {
@@ -492,6 +531,7 @@ impl Renamer<'_> {
             let stage = body.stages[i];
             let copy = (n - i64::from(stage)).rem_euclid(i64::from(self.copies)) as u32;
             let mut inst = MInst { stage: 0, ..body.insts[i].clone() };
+            inst.group = groups.map(inst.group);
             for o in inst.dsts.iter_mut().chain(&mut inst.srcs) {
                 if let Opnd::V(p) = *o {
                     *o = match values.get(&stage) {

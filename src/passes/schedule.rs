@@ -6,7 +6,8 @@
 //! between instructions with side effects. Priority is the longest latency path to the end of the block. While the
 //! number of live vector or scalar registers is at the goal, the first ready instruction of the source order goes, so that what has
 //! been begun is ended and hoisted loads do not cost occupancy. Ties keep the source order, so scheduling is
-//! deterministic. Blocks whose order the kernel's author has fixed are left alone.
+//! deterministic. Blocks whose order the kernel's author has fixed are left alone; other
+//! [constraints](super::constraints) are edges like those of dependences.
 //!
 //! The goal is an occupancy step ([`Target::vgpr_steps`]): the most registers with which as many waves fit on a SIMD as
 //! in the order that the block came in, or as LDS and the workgroup's size allow. So reordering never costs a
@@ -15,6 +16,7 @@
 //! [`Space`]: crate::mir::Space
 //! [`Target::vgpr_steps`]: barewave_isa::Target::vgpr_steps
 
+use super::constraints::{self, Broken};
 use crate::mir::liveness::{Liveness, UnitSet, for_each_def, for_each_use};
 use crate::mir::{Function, Lds, MInst, Memory, Opnd, Order, Part, RegClass, VReg};
 use barewave_isa::{Flags, Pipe, Reg};
@@ -24,23 +26,33 @@ use std::collections::BinaryHeap;
 
 /// Reorders the instructions of blocks whose order is free. The kernel may use `budget` VGPRs; `reach` waves per SIMD is what it
 /// gets if registers do not limit it. Returns the goal: the most VGPRs that cost no wave.
-pub fn schedule(f: &mut Function, budget: u32, reach: u32) -> u32 {
+pub fn schedule(f: &mut Function, budget: u32, reach: u32) -> Result<u32, Broken> {
     let live = Liveness::of(f);
     let files = files_of_units(f);
     let goal = next_step(f, pressure(f, &live, &files), reach).min(budget);
     // Tuples leave gaps; scalars have no steps to aim at.
     let goals = [goal as i64, f.target.info().max_sgprs as i64 - 8];
     for b in 0..f.blocks.len() {
-        if f.blocks[b].order == Order::Fixed || f.blocks[b].insts.len() < 3 {
+        let constrained = !f.blocks[b].constraints.is_empty();
+        if f.blocks[b].order == Order::Fixed || f.blocks[b].insts.len() < if constrained { 2 } else { 3 } {
             continue;
         }
-        let graph = Graph::of(f, &f.blocks[b].insts);
-        // The order that the block came in stays within the goal.
-        let Some(order) = list_schedule(f, &live, b, &graph, &files, goals) else { continue };
+        let stated = constraints::edges(&f.blocks[b]);
+        let Some(graph) = Graph::of(f, &f.blocks[b].insts, &stated) else {
+            return Err(constraints::impossible(f, &f.blocks[b]));
+        };
+        // The order that the block came in stays within the goal; constraints may ask for another.
+        let order = match list_schedule(f, &live, b, &graph, &files, goals) {
+            Some(order) => order,
+            None if constrained => graph.order,
+            None => continue,
+        };
         let mut old: Vec<Option<MInst>> = std::mem::take(&mut f.blocks[b].insts).into_iter().map(Some).collect();
         f.blocks[b].insts = order.into_iter().map(|i| old[i].take().expect("each instruction once")).collect();
     }
-    goal
+    f.blocks.iter_mut().filter(|b| !b.constraints.is_empty()).for_each(constraints::set_priorities);
+    constraints::check(f, "schedule")?;
+    Ok(goal)
 }
 
 /// Most VGPRs that cost no wave against `pressure` of them, or against `reach` waves.
@@ -99,6 +111,8 @@ struct Graph {
     /// Per instruction: successors and the cycles that must pass.
     out: Vec<Vec<(usize, u32)>>,
     incoming: Vec<u32>,
+    /// The order nearest to the source that holds to all edges.
+    order: Vec<usize>,
     /// Cycles from issue to the end of the block.
     height: Vec<u32>,
 }
@@ -162,9 +176,10 @@ struct Access {
 }
 
 impl Graph {
-    fn of(f: &Function, insts: &[MInst]) -> Graph {
+    /// The graph of dependences and of these other pairs; `None` where they form a circle.
+    fn of(f: &Function, insts: &[MInst], stated: &[(usize, usize)]) -> Option<Graph> {
         let n = insts.len();
-        let mut g = Graph { out: vec![Vec::new(); n], incoming: vec![0; n], height: vec![0; n] };
+        let mut g = Graph { out: vec![Vec::new(); n], incoming: vec![0; n], order: Vec::new(), height: vec![0; n] };
         let named = Named::of(insts);
         let mut places: FxHashMap<Place, Access> = FxHashMap::default();
         let mut before: Vec<(usize, u32)> = Vec::new();
@@ -196,11 +211,34 @@ impl Graph {
                 g.incoming[i] += 1;
             }
         }
-        for i in (0..n).rev() {
+        for &(a, b) in stated {
+            g.out[a].push((b, 0));
+            g.incoming[b] += 1;
+        }
+        g.order = if stated.is_empty() { (0..n).collect() } else { g.nearest_order()? };
+        for &i in g.order.iter().rev() {
             let own = insts[i].info(f.target).map_or(1, |x| x.busy.max(1) as u32);
             g.height[i] = g.out[i].iter().map(|&(k, l)| l.max(1) + g.height[k]).max().unwrap_or(0).max(own);
         }
-        g
+        Some(g)
+    }
+
+    /// Of the instructions whose predecessors have gone always the first one of the source.
+    fn nearest_order(&self) -> Option<Vec<usize>> {
+        let mut incoming = self.incoming.clone();
+        let mut ready: BinaryHeap<Reverse<usize>> =
+            (0..incoming.len()).filter(|i| incoming[*i] == 0).map(Reverse).collect();
+        let mut order = Vec::with_capacity(incoming.len());
+        while let Some(Reverse(i)) = ready.pop() {
+            order.push(i);
+            for &(k, _) in &self.out[i] {
+                incoming[k] -= 1;
+                if incoming[k] == 0 {
+                    ready.push(Reverse(k));
+                }
+            }
+        }
+        (order.len() == incoming.len()).then_some(order)
     }
 }
 

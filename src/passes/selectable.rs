@@ -18,7 +18,7 @@ const SELECTED: &[Op] = &[
     S_BUFFER_LOAD_DWORDX8, S_CBRANCH_SCC1, S_CMP_LT_U32, S_ENDPGM, S_LOAD_DWORD, S_LOAD_DWORDX16, S_LOAD_DWORDX2,
     S_LOAD_DWORDX4, S_LOAD_DWORDX8, S_LSHL_B32, S_LSHR_B32, S_MAX_I32, S_MAX_U32, S_MIN_I32, S_MIN_U32, S_MOV_B32,
     S_MOV_B64, S_MUL_HI_U32, S_MUL_I32, S_NOP, S_NOT_B32, S_NOT_B64, S_OR_B32, S_OR_B64, S_SUBB_U32, S_SUB_U32,
-    S_WAITCNT_DEPCTR, S_XNOR_B32, S_XNOR_B64, S_XOR_B32, S_XOR_B64, V_ACCVGPR_MOV_B32, V_ACCVGPR_READ_B32,
+    S_WAITCNT_DEPCTR, S_WAITCNT_VSCNT, S_XNOR_B32, S_XNOR_B64, S_XOR_B32, S_XOR_B64, V_ACCVGPR_MOV_B32, V_ACCVGPR_READ_B32,
     V_ACCVGPR_WRITE_B32, V_ADDC_CO_U32, V_ADD_CO_U32, V_ADD_F16, V_ADD_F32, V_ADD_F64, V_ADD_U16, V_ADD_U32,
     V_ALIGNBIT_B32, V_AND_B32, V_ASHRREV_I32, V_ASHRREV_I64, V_BFE_I32, V_BFE_U32, V_BFI_B32, V_CEIL_F16, V_CEIL_F32,
     V_CEIL_F64, V_CMP_EQ_F16, V_CMP_EQ_F32, V_CMP_EQ_F64, V_CMP_EQ_U32, V_CMP_EQ_U64, V_CMP_GE_F16, V_CMP_GE_F32,
@@ -44,9 +44,8 @@ const SELECTED: &[Op] = &[
 
 /// True when the compiler may emit an operation for a target.
 pub fn selectable(target: Target, op: Op) -> bool {
-    let wait = op.name().starts_with("s_wait") && op != S_WAITCNT_DEPCTR;
     let named = SELECTED.contains(&op) || is_chosen_matrix_instruction(target, op);
-    target.has(op) && (named || wait && waits_with(target, op))
+    target.has(op) && (named || waits_with(target, op))
 }
 
 /// True when waits for counters are made of an operation.

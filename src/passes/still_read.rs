@@ -5,6 +5,7 @@
 //! an instruction that writes one of them goes what resolves the rule.
 
 use super::emit::lower_inst;
+use super::forward::forward;
 use crate::mir::{Function, MInst, Opnd};
 use barewave_isa::{Counter, Fix, HazardRule, Inst, Pipe, Reg, Regs, Relation, Target, Traits, op};
 use std::collections::BTreeSet;
@@ -16,31 +17,18 @@ type State = Vec<BTreeSet<Reg>>;
 pub fn still_read(f: &mut Function) {
     let endless = |r: &&HazardRule| matches!(r.relation, Relation::ReadsSgpr | Relation::ReadsExec);
     let rules: Vec<&HazardRule> = f.target.hazards().iter().filter(endless).collect();
-    if rules.is_empty() || f.blocks.is_empty() {
+    if rules.is_empty() {
         return;
     }
     let insts: Vec<Vec<Inst>> =
         f.blocks.iter().map(|b| b.insts.iter().filter_map(|i| lower_inst(i, |_| 0)).collect()).collect();
-    let mut entry: Vec<Option<State>> = vec![None; f.blocks.len()];
-    entry[0] = Some(vec![BTreeSet::new(); rules.len()]);
-    let mut work = vec![0];
-    while let Some(b) = work.pop() {
-        let Some(mut state) = entry[b].clone() else { continue };
-        walk(f.target, &rules, &insts[b], &mut state, &mut |_, _| {});
-        for s in f.successors(b) {
-            let changed = match &mut entry[s] {
-                Some(old) => {
-                    let before: usize = old.iter().map(BTreeSet::len).sum();
-                    old.iter_mut().zip(&state).for_each(|(a, b)| a.extend(b));
-                    old.iter().map(BTreeSet::len).sum::<usize>() > before
-                }
-                none => none.replace(state.clone()).is_none(),
-            };
-            if changed && !work.contains(&s) {
-                work.push(s);
-            }
-        }
-    }
+    let join = |old: &mut State, state: &State| {
+        let before: usize = old.iter().map(BTreeSet::len).sum();
+        old.iter_mut().zip(state).for_each(|(a, b)| a.extend(b));
+        old.iter().map(BTreeSet::len).sum::<usize>() > before
+    };
+    let start = vec![BTreeSet::new(); rules.len()];
+    let entry = forward(f, start, join, |b, state| walk(f.target, &rules, &insts[b], state, &mut |_, _| {}));
     for (b, state) in entry.into_iter().enumerate() {
         let Some(mut state) = state else { continue };
         let mut inserts = Vec::new();

@@ -213,6 +213,7 @@ fn lift(i: Inst) -> MInst {
         mods: i.mods,
         space: Default::default(),
         stage: 0,
+        group: Default::default(),
     }
 }
 

@@ -7,7 +7,7 @@
 //! kernel, and a call of an unknown function, are listed as unresolved: what follows a call is then checked as if the
 //! function kept to the usual convention, to wait for its own loads and to return nothing undefined.
 
-use super::inst::{Flow, Line, Names, has_halves};
+use super::inst::{Flow, Line, has_halves};
 use super::values::{self, Values};
 use crate::codeobj::{ElfFile, Segment};
 use barewave_isa::{Decoder, Mode, Raw, Target, op};
@@ -26,7 +26,6 @@ pub struct Code<'a> {
     /// Waves have 64 lanes.
     pub wave64: bool,
     decoder: Decoder,
-    names: Names,
     segments: Vec<Decoded<'a>>,
     /// Instructions in order of discovery.
     pub lines: Vec<Line>,
@@ -67,18 +66,7 @@ impl<'a> Code<'a> {
         let segments = segments.map(|segment| Decoded { segment, starts: vec![NOTHING; segment.file.len() / 4] });
         let (decoder, segments) = (Decoder::new(target, mode), segments.collect());
         let relocations = file.relocations.iter().enumerate().map(|(i, r)| (r.addr, i)).collect();
-        Code {
-            file,
-            bytes,
-            target,
-            wave64,
-            decoder,
-            names: Names::new(),
-            segments,
-            lines: Vec::new(),
-            without,
-            relocations,
-        }
+        Code { file, bytes, target, wave64, decoder, segments, lines: Vec::new(), without, relocations }
     }
 
     /// The instruction at an address.
@@ -100,7 +88,7 @@ impl<'a> Code<'a> {
         if d.starts.get(first..last).is_none_or(|s| s.iter().any(|s| *s != NOTHING)) {
             return Err(Astray::Inside);
         }
-        let mut line = Line::new(self.target, self.wave64, &mut self.names, at, raw).ok_or(Astray::Illegal)?;
+        let mut line = Line::new(self.target, self.wave64, at, raw).ok_or(Astray::Illegal)?;
         line.left_out = self.without == Some(at);
         let i = self.lines.len() as u32;
         d.starts[first..last].fill(INSIDE);

@@ -10,11 +10,12 @@
 //! certain: no path and no lane has ever written the register.
 
 use super::code::{Code, Graph};
-use super::inst::{IMPLIED, Line, TIED, Use, Words};
+use super::inst::{IMPLIED, Line, TIED, Use};
 use super::regs::{Set, Span};
 use super::report::{Finding, Findings, Rule};
 use super::solve::{Analysis, solve};
 use crate::codeobj::{Descriptor, Family, ScratchSetup};
+use barewave_isa::action::Address;
 use barewave_isa::{Flags, Pipe, Reg, Regs, Traits, op};
 
 /// Registers that the hardware sets when a wave of the kernel starts.
@@ -133,7 +134,7 @@ fn is_undefined(s: &Set, span: Span) -> bool {
 }
 
 fn pass(line: &Line, s: &mut Set) {
-    if line.words.has(Words::INDEXED) {
+    if line.inst.op.is_indexed() {
         // which register it is depends on an index
         if line.writes().any(Span::is_vector) || line.inst.dsts.is_empty() {
             *s = Set::ALL;
@@ -166,7 +167,7 @@ fn is_result_undefined(line: &Line, s: &Set) -> bool {
             u.source == IMPLIED && (line.is(Traits::LDS) || matches!(u.span.regs().first, Reg::EXEC_LO | Reg::M0));
         u.reads && u.source != TIED && !habit
     });
-    if line.words.has(Words::SCALAR_LOGIC) {
+    if line.inst.op.is_bitwise() {
         // bits of lanes: those that one operand leaves undefined the other takes out
         let explicit = |u: &&Use| u.source < IMPLIED;
         let names_exec = line.uses.iter().any(|u| u.reads && u.span.regs().first == Reg::EXEC_LO);
@@ -177,12 +178,12 @@ fn is_result_undefined(line: &Line, s: &Set) -> bool {
 
 /// The result does not depend on the operands: `x ^ x`, `x - x`.
 fn ignores_operands(line: &Line) -> bool {
-    line.words.has(Words::CANCELS) && line.inst.srcs.len() >= 2 && line.inst.srcs[0] == line.inst.srcs[1]
+    line.inst.op.cancels() && line.inst.srcs.len() >= 2 && line.inst.srcs[0] == line.inst.srcs[1]
 }
 
 /// An undefined value that decides something, and what.
 fn decides(line: &Line, s: &Set, frame: Option<Span>) -> Option<(Span, &'static str)> {
-    if line.words.has(Words::INDEXED) {
+    if line.inst.op.is_indexed() {
         return None;
     }
     let memory = line.has(Flags::LOAD) || line.has(Flags::STORE) || line.has(Flags::ATOMIC);
@@ -191,7 +192,7 @@ fn decides(line: &Line, s: &Set, frame: Option<Span>) -> Option<(Span, &'static 
     if !(memory || writes_exec || branches) || ignores_operands(line) {
         return None;
     }
-    if writes_exec && line.words.has(Words::SCALAR_LOGIC) {
+    if writes_exec && line.inst.op.is_bitwise() {
         // lanes come from the operands besides EXEC; of two, one may leave out what the other leaves undefined
         let mut masks =
             line.uses.iter().filter(|u| u.reads && u.source < IMPLIED && u.span.regs().first != Reg::EXEC_LO);
@@ -240,5 +241,5 @@ fn in_scratch(line: &Line, frame: Option<Span>) -> bool {
 
 /// M0 is part of the address; other memory instructions name it as a habit.
 fn takes_m0(line: &Line) -> bool {
-    line.is(Traits::LDSDMA) || line.words.has(Words::ADDS_LANE)
+    line.is(Traits::LDSDMA) || line.address() == Some(Address::ThreadId)
 }

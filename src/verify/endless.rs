@@ -112,7 +112,7 @@ fn resolves(target: Target, fix: Fix, line: &Line) -> bool {
             };
             line.info.pipe == Pipe::Salu && !odd && target.decode_wait(&line.inst).is_none() || waits()
         }
-        Fix::Nop | Fix::VNop | Fix::DepCtr => false,
+        Fix::Nop | Fix::VNop | Fix::DepCtr | Fix::VsCnt => false,
     }
 }
 

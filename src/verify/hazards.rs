@@ -69,7 +69,8 @@ struct Sides {
     between: u64,
 }
 
-struct Rules {
+/// The rules of a target, and what has been asked of them.
+pub struct Rules {
     target: Target,
     list: &'static [HazardRule],
     states: u8,
@@ -90,7 +91,8 @@ struct Rules {
 }
 
 impl Rules {
-    fn new(target: Target) -> Rules {
+    /// Those of a target.
+    pub fn new(target: Target) -> Rules {
         let list = target.hazards();
         let of = |f: &dyn Fn(Relation) -> bool| {
             list.iter().enumerate().filter(|(_, r)| f(r.relation)).fold(0u64, |m, (i, _)| m | 1 << i)
@@ -189,12 +191,12 @@ fn meet(relation: Relation, p: &Line, c: &Line) -> bool {
         Relation::HwReg => hardware_register(p) == hardware_register(c),
         // the producer alone decides
         Relation::Exec | Relation::Vcc | Relation::M0 | Relation::Order => true,
-        Relation::SgprAgain | Relation::ReadsSgpr | Relation::ReadsExec => false,
+        Relation::SgprAgain | Relation::ReadsSgpr | Relation::ReadsExec | Relation::AcrossBranch => false,
     }
 }
 
 struct Hazards<'a, 'c> {
-    rules: Rules,
+    rules: &'a Rules,
     code: &'a Code<'c>,
     graph: &'a Graph,
     /// By place in the graph's order.
@@ -218,8 +220,7 @@ impl Analysis for Hazards<'_, '_> {
 }
 
 /// Checks a kernel.
-pub fn check(code: &Code, g: &Graph, budget: &mut usize, out: &mut Findings) -> Option<()> {
-    let mut rules = Rules::new(code.target);
+pub fn check(code: &Code, g: &Graph, rules: &mut Rules, budget: &mut usize, out: &mut Findings) -> Option<()> {
     if rules.states == 0 && rules.vectors == 0 {
         return Some(());
     }

@@ -2,7 +2,8 @@
 
 use super::regs::Span;
 use crate::codeobj::Family;
-use barewave_isa::{Counter, Flags, Inst, ModName, Op, OpInfo, Operand, Pipe, Raw, Reg, Target, Traits, op};
+use barewave_isa::action::{Address, Part};
+use barewave_isa::{Counter, Flags, Inst, ModName, OpInfo, Operand, Pipe, Raw, Reg, Target, Traits, op};
 use smallvec::SmallVec;
 
 /// How an instruction uses a run of registers.
@@ -44,76 +45,6 @@ pub enum Flow {
     End,
 }
 
-/// What names of operations say that no property does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Words(u16);
-
-impl Words {
-    /// VGPR numbers of the operands are relative to an index.
-    pub const INDEXED: Words = Words(1);
-    /// Bitwise logic of scalar registers.
-    pub const SCALAR_LOGIC: Words = Words(1 << 1);
-    /// The same value twice gives a constant.
-    pub const CANCELS: Words = Words(1 << 2);
-    /// Exchanges values between lanes by way of LDS hardware, not its bytes.
-    pub const LANES: Words = Words(1 << 3);
-    /// Fills the upper half of a register.
-    pub const HIGH_HALF: Words = Words(1 << 4);
-    /// Fills a half of a register, or halves.
-    pub const HALVES: Words = Words(1 << 5);
-    /// Names a description of a buffer or image.
-    pub const DESCRIBED: Words = Words(1 << 6);
-    /// Adds the lane's number to an address.
-    pub const ADDS_LANE: Words = Words(1 << 7);
-    /// Two accesses in one.
-    pub const TWO: Words = Words(1 << 8);
-    const KNOWN: Words = Words(1 << 15);
-
-    fn of(op: Op) -> Words {
-        let name = op.name();
-        let any = |list: &[&str]| list.iter().any(|p| name.starts_with(p));
-        let logic = any(&["s_and", "s_or", "s_xor", "s_nand", "s_nor", "s_xnor"]);
-        let high = name.ends_with("d16_hi") || name.ends_with("d16_hi_x");
-        [
-            (name.contains("movrel") || name.contains("swaprel"), Words::INDEXED),
-            (logic && (name.ends_with("_b32") || name.ends_with("_b64")), Words::SCALAR_LOGIC),
-            (name.contains("_xor_") || name.contains("_sub_"), Words::CANCELS),
-            (any(&["ds_permute", "ds_bpermute", "ds_swizzle"]), Words::LANES),
-            (high, Words::HIGH_HALF),
-            (name.contains("_d16"), Words::HALVES),
-            (any(&["buffer_", "tbuffer_", "image_"]), Words::DESCRIBED),
-            (name.contains("addtid"), Words::ADDS_LANE),
-            (any(&["ds_read2", "ds_write2"]), Words::TWO),
-        ]
-        .iter()
-        .filter(|w| w.0)
-        .fold(Words::KNOWN, |all, w| Words(all.0 | w.1.0))
-    }
-
-    /// True when it has the word.
-    pub fn has(self, w: Words) -> bool {
-        self.0 & w.0 != 0
-    }
-}
-
-/// Words of operations met so far.
-pub struct Names(Vec<Words>);
-
-impl Names {
-    /// None yet.
-    pub fn new() -> Names {
-        Names(vec![Words(0); Op::COUNT])
-    }
-
-    fn get(&mut self, op: Op) -> Words {
-        let Some(w) = self.0.get_mut(usize::from(op.0)) else { return Words::of(op) };
-        if !w.has(Words::KNOWN) {
-            *w = Words::of(op);
-        }
-        *w
-    }
-}
-
 /// A decoded instruction.
 pub struct Line {
     /// Its address, relative to the load address.
@@ -126,8 +57,6 @@ pub struct Line {
     pub info: &'static OpInfo,
     /// Words that hazards use.
     pub traits: Traits,
-    /// Words from its name.
-    pub words: Words,
     /// Registers.
     pub uses: SmallVec<[Use; 6]>,
     /// Control flow.
@@ -140,7 +69,7 @@ pub struct Line {
 
 impl Line {
     /// Describes the instruction at an address.
-    pub fn new(target: Target, wave64: bool, names: &mut Names, at: u64, raw: Raw) -> Option<Line> {
+    pub fn new(target: Target, wave64: bool, at: u64, raw: Raw) -> Option<Line> {
         let info = target.op(raw.op())?;
         let inst = raw.inst();
         let mut uses = SmallVec::new();
@@ -178,7 +107,6 @@ impl Line {
             raw,
             info,
             traits: Traits::of(info, &inst),
-            words: names.get(inst.op),
             uses,
             flow: Flow::Next,
             counters: target.counters(&inst),
@@ -245,10 +173,10 @@ impl Line {
 
     /// Halves of the destination that a load fills: low 1, high 2.
     pub fn fills(&self) -> u8 {
-        match (self.words.has(Words::HIGH_HALF), self.words.has(Words::HALVES)) {
-            (true, _) => 2,
+        match self.inst.op.memory().map(|m| m.part) {
+            Some(Part::High) => 2,
             // a format of several halves fills whole registers
-            (_, true) if self.result().is_some_and(|r| r.count == 1) && self.info.mem_bytes <= 2 => 1,
+            Some(Part::Low) if self.result().is_some_and(|r| r.count == 1) && self.info.mem_bytes <= 2 => 1,
             _ => 3,
         }
     }
@@ -259,7 +187,6 @@ impl Line {
             && !self.is(Traits::GDS)
             && !self.counters.is_empty()
             && (self.has(Flags::LOAD) || self.has(Flags::STORE) || self.has(Flags::ATOMIC))
-            && !self.words.has(Words::LANES)
     }
 
     /// Wait states that it takes: the time of one instruction, or what `s_nop` says.
@@ -287,6 +214,16 @@ impl Line {
             // fork and join of gfx8 keep their own stack
             _ => Flow::Branch(label()),
         }
+    }
+
+    /// True when a source describes a buffer or image.
+    pub fn has_resource(&self) -> bool {
+        self.info.srcs.iter().any(|s| matches!(s.name, "srsrc" | "rsrc"))
+    }
+
+    /// Form of its address.
+    pub fn address(&self) -> Option<Address> {
+        self.inst.op.memory().map(|m| m.address)
     }
 
     /// Modifier value, 0 when it is not given.

@@ -9,6 +9,7 @@
 //! what it accepts was argued twice. Its findings are certain: where an analysis cannot know, it accepts, and says so in a
 //! note when whole parts could not be followed.
 
+mod branches;
 mod code;
 mod defined;
 mod endless;
@@ -101,11 +102,12 @@ pub fn check(
         .map(|part| {
             let mut codes: BTreeMap<bool, Code> = BTreeMap::new();
             let mut left = MOST_STEPS;
+            let mut rules = hazards::Rules::new(target);
             let check = |k: &&KernelInfo| {
                 let wave64 = !k.descriptor.wave32();
                 let code =
                     codes.entry(wave64).or_insert_with(|| Code::new(file, bytes, target, wave64, options.without));
-                check_kernel(code, k, options, &mut left).ok_or_else(|| Error::TooLarge(k.name.clone()))
+                check_kernel(code, &mut rules, k, options, &mut left).ok_or_else(|| Error::TooLarge(k.name.clone()))
             };
             part.iter().map(check).collect()
         })
@@ -153,16 +155,23 @@ pub fn admit(bytes: &[u8]) -> Result<(), Refused> {
     Ok(())
 }
 
-fn check_kernel(code: &mut Code, k: &KernelInfo, options: &Options, budget: &mut usize) -> Option<KernelReport> {
+fn check_kernel(
+    code: &mut Code,
+    rules: &mut hazards::Rules,
+    k: &KernelInfo,
+    options: &Options,
+    budget: &mut usize,
+) -> Option<KernelReport> {
     let g = &Graph::new(code, k.entry, budget)?;
     let mut out = Findings::default();
     strays(code, g, &mut out);
     let lanes = if code.wave64 { 64 } else { 32 };
     let one_wave = k.meta.as_ref().is_some_and(|m| (1..=lanes).contains(&m.max_flat_workgroup_size));
     waits::check(code, g, one_wave, budget, &mut out)?;
-    hazards::check(code, g, budget, &mut out)?;
+    hazards::check(code, g, rules, budget, &mut out)?;
     scalar::check(code, g, budget, &mut out)?;
     endless::check(code, g, budget, &mut out)?;
+    branches::check(code, g, budget, &mut out)?;
     defined::check(code, g, &k.descriptor, budget, &mut out)?;
     let kernel = resources::Kernel { info: k, fixed_lds: options.fixed_lds };
     resources::check(code, g, &kernel, budget, &mut out)?;

@@ -1,11 +1,12 @@
 //! Descriptor and metadata against code: a wave must get what its code uses, and both must say the same.
 
 use super::code::{Code, Graph};
-use super::inst::{Line, Words};
+use super::inst::Line;
 use super::regs::{Set, number};
 use super::report::{Finding, Findings, Rule};
 use super::values::{self, Value, Values};
 use crate::codeobj::{ArgKind, KernelInfo, KernelMeta};
+use barewave_isa::action::Address;
 use barewave_isa::{Flags, Inst, ModName, Operand, Pipe, Reg, Target};
 
 /// Facts that the checks share.
@@ -177,12 +178,11 @@ fn waves(code: &Code, g: &Graph, out: &mut Findings) {
     let odd = g.order.iter().map(|&i| &code.lines[i as usize]).find(|l| {
         let scalar = l.info.pipe == Pipe::Salu;
         let writes = l.inst.dsts.iter().filter_map(|o| o.regs()).find(|r| number(r.first) == exec);
-        let saves = l.inst.op.name().ends_with("_saveexec_b32") || l.inst.op.name().ends_with("_wrexec_b32");
-        let saves64 = l.inst.op.name().ends_with("_saveexec_b64") || l.inst.op.name().ends_with("_wrexec_b64");
+        let saves = |bits| l.info.writes.contains(&Reg::EXEC_LO) && l.info.dsts.first().is_some_and(|d| d.bits == bits);
         scalar
             && match code.wave64 {
-                true => saves,
-                false => saves64 || writes.is_some_and(|r| r.dwords == 2),
+                true => saves(32),
+                false => saves(64) || writes.is_some_and(|r| r.dwords == 2),
             }
     });
     if let Some(l) = odd {
@@ -325,7 +325,7 @@ fn in_scratch(line: &Line, v: &Values, scratch: u32, target: Target) -> Option<(
 
 /// LDS accesses whose offset alone leaves it.
 fn in_lds(line: &Line, bytes: u32) -> Option<(String, String)> {
-    if line.words.has(Words::TWO) || line.words.has(Words::ADDS_LANE) {
+    if matches!(line.address(), Some(Address::Pair(_) | Address::ThreadId)) {
         return None;
     }
     let end = line.modifier(ModName::Offset) as u32 + u32::from(line.info.mem_bytes);

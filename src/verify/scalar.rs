@@ -6,7 +6,7 @@
 //! memory and buffer instructions wait by themselves, and so do scalar instructions for the vector ALU.
 
 use super::code::{Code, Graph};
-use super::inst::{Flow, Line, Words};
+use super::inst::{Flow, Line};
 use super::report::{Finding, Findings, Rule};
 use super::solve::{Analysis, solve};
 use barewave_isa::{Pipe, Reg, Relation, Traits, op};
@@ -104,7 +104,7 @@ fn walk(code: &Code, g: &Graph, b: usize, s: &mut State, mut out: Option<&mut Fi
             if v >> 9 & 7 == 0 {
                 s.by_vector &= VCC;
             }
-        } else if line.info.pipe == Pipe::Smem || line.info.pipe == Pipe::Vmem && line.words.has(Words::DESCRIBED) {
+        } else if line.info.pipe == Pipe::Smem || line.info.pipe == Pipe::Vmem && line.has_resource() {
             (s.by_scalar, s.by_vector) = (0, 0);
         } else if vector || scalar {
             // the address that a call keeps is there when the function begins

@@ -26,6 +26,34 @@ fn fails(args: &[&str], code: i32, words: &[&str]) {
     }
 }
 
+/// A bundle of code objects for gfx906, the first for the host.
+fn offload_bundle(entries: &[&[u8]]) -> Vec<u8> {
+    let ids: Vec<String> = (0..entries.len())
+        .map(|i| {
+            if i == 0 {
+                "host-x86_64-unknown-linux--".into()
+            } else {
+                format!("hipv4-amdgcn-amd-amdhsa--gfx906:sramecc{}", ["+", "-"][i % 2])
+            }
+        })
+        .collect();
+    let mut out = b"__CLANG_OFFLOAD_BUNDLE__".to_vec();
+    out.extend((entries.len() as u64).to_le_bytes());
+    let mut at = 4096u64;
+    for (id, e) in ids.iter().zip(entries) {
+        for n in [at, e.len() as u64, id.len() as u64] {
+            out.extend(n.to_le_bytes());
+        }
+        out.extend(id.as_bytes());
+        at = (at + e.len() as u64).next_multiple_of(4096);
+    }
+    for e in entries.iter().filter(|e| !e.is_empty()) {
+        out.resize(out.len().next_multiple_of(4096), 0);
+        out.extend(*e);
+    }
+    out
+}
+
 const DIGITS: &str = "examples/digits/digits.onnx";
 
 #[test]
@@ -248,6 +276,23 @@ fn check_says_what_is_wrong_and_what_to_do() {
     fails(&["check", &good, "--kernel", "nope"], 1, &["nope", "it has: k"]);
     fails(&["check"], 2, &["FILE"]);
     fails(&["check", "Cargo.toml"], 1, &["Cargo.toml"]);
+    // an offload bundle of both, and of a host entry that holds nothing
+    let bundle = at("both.hipfb");
+    std::fs::write(&bundle, offload_bundle(&[&[], &std::fs::read(&good).unwrap(), &std::fs::read(&bad).unwrap()]))
+        .unwrap();
+    let out = barewave(&["check", &bundle, "--json"]);
+    assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let found: Vec<usize> = json["code_objects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| {
+            assert!(c["id"].as_str().is_some_and(|id| id.starts_with("hipv4-amdgcn-amd-amdhsa--gfx906")), "{c}");
+            c["kernels"][0]["findings"].as_array().map_or(0, Vec::len)
+        })
+        .collect();
+    assert_eq!(found, [0, 1]);
     // what our compiler makes
     let model = at("digits.hsaco");
     for target in ["gfx803", "gfx908", "gfx90a", "gfx950", "gfx1010", "gfx1102", "gfx1201"] {

@@ -7,7 +7,7 @@
 //! costs no more memory than where it starts.
 
 use crate::model::table::Style;
-use crate::{Decoder, Mode, Operand, Raw, Target};
+use crate::{Decoder, Mode, Operand, Quirk, Raw, Target};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -46,6 +46,14 @@ impl Raw {
             Operand::Imm(d) => Some(offset as i64 + 4 + 4 * d as i64),
             _ => None,
         }
+    }
+}
+
+impl Target {
+    /// True when a branch from 0 to `to` (bytes) does not arrive on this target: gfx1010 and the distance of 63 dwords.
+    /// An `s_nop` behind the branch makes it longer. Source: LLVM, `FeatureOffset3fBug`.
+    pub fn goes_astray(self, to: Option<i64>) -> bool {
+        to == Some(4 + 4 * 0x3f) && self.info().has(Quirk::Branch3f)
     }
 }
 
@@ -131,5 +139,28 @@ impl Line<'_> {
                 write!(out, ".byte {}", list.join(", "))
             }
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::assemble;
+
+    /// As llvm-mc 22 does it: a padded branch lies between another one and its target, and makes that one longer.
+    #[test]
+    fn branches_that_go_astray_are_padded() {
+        let source = |n: usize| {
+            let nops = "s_nop 0\n".repeat(n);
+            format!("s_cbranch_scc0 L\ns_branch L\n{nops}L:\ns_branch M\n{nops}s_nop 0\nM:\ns_endpgm\n")
+        };
+        let words = |target, n| -> Vec<u32> {
+            let code = assemble(target, Mode::of(target), &source(n)).unwrap();
+            let (words, _) = code.sections[0].bytes.as_chunks::<4>();
+            words.iter().map(|w| u32::from_le_bytes(*w)).filter(|w| *w != 0xbf80_0000).collect()
+        };
+        assert_eq!(words(Target::GFX1010, 0x3e), [0xbf84_0040, 0xbf82_003e, 0xbf82_0040, 0xbf81_0000]);
+        assert_eq!(words(Target::GFX1030, 0x3e), [0xbf84_003f, 0xbf82_003e, 0xbf82_003f, 0xbf81_0000]);
+        assert_eq!(words(Target::GFX1010, 0x3f), [0xbf84_0041, 0xbf82_0040, 0xbf82_0040, 0xbf81_0000]);
     }
 }

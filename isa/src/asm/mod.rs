@@ -17,7 +17,7 @@ mod state;
 pub use directives::KERNEL_DIRECTIVES;
 
 use crate::{Mode, Target};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A stretch of bytes.
@@ -209,7 +209,15 @@ impl std::error::Error for AsmError {}
 ///
 /// Fails with every mistake found (at most 100).
 pub fn assemble(target: Target, mode: Mode, source: &str) -> Result<Assembly, Vec<AsmError>> {
-    let mut state = state::State::new(target, mode, source);
-    state.run(source);
-    state.finish()
+    // branches that must not be as long as they came out: each round finds those that the last one made so
+    let mut padded = BTreeSet::new();
+    loop {
+        let mut state = state::State::new(target, mode, source, padded);
+        state.run(source);
+        let (result, more) = state.finish()?;
+        if more.is_empty() {
+            return Ok(result);
+        }
+        padded = more;
+    }
 }

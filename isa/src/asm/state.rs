@@ -14,6 +14,9 @@ type Bytes = SmallVec<[u8; 24]>;
 /// Most errors that are worth telling.
 const MAX_ERRORS: usize = 100;
 
+/// `s_nop 0` of every target that needs it behind branches.
+const S_NOP_0: [u8; 4] = 0xbf80_0000u32.to_le_bytes();
+
 pub(super) type Outcome<T = ()> = Result<T, ParseError>;
 
 /// Where a statement stands: what `.` means there, and what it is called in messages.
@@ -77,6 +80,10 @@ pub(super) struct State<'a> {
     counts_registers: bool,
     next_vgpr: i64,
     next_sgpr: i64,
+    /// Numbers of statements whose branch is followed by an `s_nop`.
+    padded: BTreeSet<usize>,
+    /// Those that need one.
+    astray: Vec<usize>,
 }
 
 #[derive(Default)]
@@ -93,7 +100,8 @@ enum Lookup {
 }
 
 impl<'a> State<'a> {
-    pub fn new(target: Target, mode: Mode, source: &'a str) -> State<'a> {
+    /// `padded`: statements behind whose instruction comes an `s_nop`.
+    pub fn new(target: Target, mode: Mode, source: &'a str, padded: BTreeSet<usize>) -> State<'a> {
         let mut out = Assembly::default();
         out.sections.push(Section { align: 256, ..section(".text") });
         State {
@@ -117,6 +125,8 @@ impl<'a> State<'a> {
             counts_registers: source.contains(".amdgcn.next_free"),
             next_vgpr: 0,
             next_sgpr: 0,
+            padded,
+            astray: Vec::new(),
         }
     }
 
@@ -393,6 +403,9 @@ impl<'a> State<'a> {
             self.bytes_of(&raw, &met, patch, place)?
         };
         self.out.sections[place.section].bytes.extend_from_slice(&bytes);
+        if self.padded.contains(&place.order) {
+            self.out.sections[place.section].bytes.extend_from_slice(&S_NOP_0);
+        }
         Ok(())
     }
 
@@ -520,7 +533,8 @@ impl<'a> State<'a> {
     }
 
     /// Does what had to wait, now that all symbols are known.
-    pub fn finish(mut self) -> Result<Assembly, Vec<AsmError>> {
+    /// Gives also the statements to pad, with those of this round, when there are more.
+    pub fn finish(mut self) -> Result<(Assembly, BTreeSet<usize>), Vec<AsmError>> {
         let (mut sets, rest): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.deferred).into_iter().partition(|d| matches!(d.what, Waiting::Set { .. }));
         // Symbols of symbols: each round settles at least one, or none ever will.
@@ -557,7 +571,11 @@ impl<'a> State<'a> {
             s.relocations.sort_by_key(|r| r.offset);
         }
         self.out.symbols = self.symbols.into_iter().map(|(n, e)| (n, e.symbol)).collect();
-        Ok(self.out)
+        if self.astray.is_empty() {
+            self.padded.clear();
+        }
+        self.padded.extend(self.astray);
+        Ok((self.out, self.padded))
     }
 
     fn settle(&mut self, d: &Deferred) -> Outcome {
@@ -576,6 +594,9 @@ impl<'a> State<'a> {
                     return Err(ParseError { column: 0, message });
                 }
                 self.out.sections[d.place.section].bytes[at..at + len].copy_from_slice(&bytes);
+                if self.target.goes_astray(raw.branch_target(0)) {
+                    self.astray.push(d.place.order);
+                }
             }
             Waiting::Data { size, float } => {
                 let (v, met) = self.evaluate(&d.text, &d.place)?;

@@ -10,7 +10,7 @@ use crate::model::table::{
     Shape, Style, TRUE16, WAVE32, WAVE64, WORD, default_of, flag, word,
 };
 use crate::model::valid::sdwa_exists;
-use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Reg, RegFile, Regs, Target, Type, VCC};
+use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Quirk, Reg, RegFile, Regs, Target, Type, VCC};
 use smallvec::SmallVec;
 
 /// How the wave runs, where the meaning of bits depends on it.
@@ -25,8 +25,7 @@ pub struct Mode {
 impl Mode {
     /// What LLVM assumes for a target: wave32 from gfx10 on; true16 on gfx11 but not gfx12.
     pub fn of(target: Target) -> Mode {
-        let codes = target.codes();
-        Mode { wave64: target.info().wave_size == 64, true16: codes == Codes::Gfx11 }
+        Mode { wave64: target.info().wave_size == 64, true16: target.info().has(Quirk::PrintsHalves) }
     }
     /// Registers of a wave mask.
     pub(crate) fn mask_dwords(self) -> u8 {
@@ -306,7 +305,7 @@ impl Raw {
         for o in shape.operands {
             match o.role {
                 Role::Dst => inst.dsts.push(self.operand(o)),
-                Role::Src if o.kind == Kind::ImageList => inst.srcs.extend(self.image_list(o)),
+                Role::Src if o.kind == Kind::ImageList => inst.srcs.extend(self.image_list()),
                 Role::Src => {
                     inst.srcs.push(self.operand(o));
                     if o.kind == Kind::SmemOffset {
@@ -447,7 +446,7 @@ impl Raw {
             Kind::GlobalSaddr | Kind::FlatSaddr => self.scalar(codes, v, 2),
             Kind::ScratchAddr if self.scratch_vaddr() => vgpr(v, 1),
             Kind::ScratchAddr => Operand::Off,
-            Kind::ScratchSaddr if v == codes.off() || (codes == Codes::Gfx10 && v == 127) => Operand::Off,
+            Kind::ScratchSaddr if codes.is_scratch_off(v) => Operand::Off,
             Kind::ScratchSaddr => self.scalar(codes, v, 1),
             Kind::VgprOdd => vgpr(v << 1 | (self.at(At::VdstX) & 1 ^ 1), 1),
             Kind::ExportSrc if self.at(At::En) >> o.source_index().unwrap_or(0) & 1 == 0 => Operand::Off,
@@ -464,7 +463,7 @@ impl Raw {
                 let rays = self.shape().image.and_then(|i| i.rays.first());
                 vgpr(v, rays.map_or_else(|| self.image_sizes().1, |n| *n))
             }
-            Kind::ImageList => self.image_list(o).first().copied().unwrap_or(Operand::Off),
+            Kind::ImageList => self.image_list().first().copied().unwrap_or(Operand::Off),
             Kind::SmemOffset => self.smem_offset(o),
             Kind::Modifier | Kind::ModifierSigned | Kind::Aux => Operand::Imm(v),
         }
@@ -533,7 +532,7 @@ impl Raw {
         if code == 255 {
             return Operand::Imm(widen_literal(self.any_literal().unwrap_or(0), o.ty));
         }
-        if code == 254 && codes == Codes::Gfx1250 {
+        if codes.is_long_literal(code) {
             let own = self.shape().operands.iter().find(|k| k.style == Style::K64);
             let value = own.map_or_else(|| self.literal64(), |k| k.get(self.bits));
             let unused = 64 - crate::model::codes::constant_bits(o.ty, o.bits).clamp(1, 64);
@@ -557,7 +556,7 @@ impl Raw {
             }
             (None, _, Some(s)) => {
                 let v = s.get(self.bits);
-                if v == codes.off() || (codes == Codes::Gfx10 && v == 125) {
+                if v == codes.off() || v == codes.smem_off() {
                     Operand::Imm(imm as u64)
                 } else {
                     self.scalar(codes, v, 1)
@@ -569,7 +568,7 @@ impl Raw {
 
     fn modifier_like(&self, o: &Field) -> i64 {
         let v = o.get(self.bits);
-        if self.target.codes() == Codes::Gfx8 { v as i64 } else { sign_extend(v, width_of(o)) }
+        if self.target.info().has(Quirk::UnsignedSmemOffset) { v as i64 } else { sign_extend(v, width_of(o)) }
     }
 
     /// The offset beside a register offset, when the encoding has one.
@@ -579,7 +578,7 @@ impl Raw {
             (Some(i), Some(e)) => (i.get(self.bits) == 1 && e.get(self.bits) == 1).then(|| self.modifier_like(o)),
             (Some(_), None) => None,
             _ if !matches!(self.smem_offset(o), Operand::Regs(_)) => None,
-            _ => Some(self.modifier_like(o)).filter(|v| *v != 0 || self.target.codes() >= Codes::Gfx12),
+            _ => Some(self.modifier_like(o)).filter(|v| *v != 0 || !self.target.info().has(Quirk::HiddenSmemOffset)),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::model::table::{
     self, At, DPP8, FAKE16, Kind, Operand as Field, Over, Role, Row, Style, TRUE16, WAVE32, WAVE64, flag,
     literal_field, word,
 };
-use crate::{Half, Inst, ModName, Op, Operand, Reg, RegFile, Regs, Target, Type};
+use crate::{Half, Inst, ModName, Op, Operand, Quirk, Reg, RegFile, Regs, Target, Type};
 
 /// Why an instruction cannot be encoded.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -447,7 +447,7 @@ impl Attempt<'_> {
             _ => v as u32,
         };
         // gfx1250 sign-extends: a set top bit needs the 64-bit form
-        let may_be_wide = self.codes == Codes::Gfx1250 && width == 64 && self.row.bytes == 4;
+        let may_be_wide = self.codes.has_long_literals() && width == 64 && self.row.bytes == 4;
         let signed = may_be_wide && (o.ty != Type::F64 && v >> 31 == 1 || forced);
         let own = self.row.shape().operands.iter().any(|k| k.style == Style::K64);
         let (literal, bytes, code) = if own {
@@ -495,7 +495,7 @@ impl Attempt<'_> {
             Kind::SrcVgprAcc => match x {
                 // values that are as wide as the operand asks for
                 Operand::Regs(r)
-                    if self.codes >= Codes::Gfx11
+                    if self.target.info().has(Quirk::SpecialConstants)
                         && !o.has(flag::VGPR_ONLY)
                         && (Reg::NULL.0..Reg::MODE.0).contains(&r.first.0) =>
                 {

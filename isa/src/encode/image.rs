@@ -42,22 +42,11 @@ impl Image {
     }
 }
 
-/// The byte of an instruction that holds part `i` of the address in field `o`: MIMG goes on behind its eight bytes, in
-/// VIMAGE a fifth part stands before the first.
-pub(crate) fn address_byte(o: &Field, i: usize) -> usize {
-    let first = o.segs.first().map_or(0, |s| usize::from(s.0) / 8);
-    match (first, i) {
-        (_, 0) => first,
-        (4, _) => 7 + i,
-        (_, 4) => 7,
-        _ => first + i,
-    }
-}
-
 impl Raw {
     /// First register of part `i` of the address.
-    fn address(&self, o: &Field, i: usize) -> u16 {
-        self.bytes().get(address_byte(o, i)).copied().map_or(0, u16::from)
+    fn address(&self, image: &Image, i: usize) -> u16 {
+        let place = image.places.get(i).map_or(0, |&p| usize::from(p));
+        self.bytes().get(place).copied().map_or(0, u16::from)
     }
 
     /// Registers of data and address.
@@ -91,7 +80,7 @@ impl Raw {
             Kind::ImageAddr => addr == smallest.1 || fits(o, addr),
             Kind::ImageList if addr > image.slots => {
                 let last = usize::from(image.slots - 1);
-                image.partial && self.address(o, last) + u16::from(addr - image.slots) < 256
+                image.partial && self.address(image, last) + u16::from(addr - image.slots) < 256
             }
             _ => true,
         });
@@ -103,10 +92,10 @@ impl Raw {
     }
 
     /// The operands of an address that is given register by register.
-    pub(crate) fn image_list(&self, o: &Field) -> Addresses {
+    pub(crate) fn image_list(&self) -> Addresses {
         let Some(image) = self.shape().image else { return Addresses::new() };
         let slots = usize::from(image.slots);
-        let part = |i: usize, dwords: u8| Operand::Regs(Regs::new(Reg::v(self.address(o, i)), dwords));
+        let part = |i: usize, dwords: u8| Operand::Regs(Regs::new(Reg::v(self.address(image, i)), dwords));
         if !image.rays.is_empty() {
             return image.rays.iter().enumerate().map(|(i, &n)| part(i, n)).collect();
         }

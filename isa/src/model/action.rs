@@ -102,4 +102,19 @@ impl Op {
     pub fn keeps_half(self) -> bool {
         self.effect(effect::KEEP_HALF)
     }
+
+    /// M0 is added to the number of one of its registers.
+    pub fn is_indexed(self) -> bool {
+        self.effect(effect::INDEXED)
+    }
+
+    /// Bitwise logic of scalars: what one source leaves undefined another can take out.
+    pub fn is_bitwise(self) -> bool {
+        self.effect(effect::BITWISE)
+    }
+
+    /// The same value in both sources gives a constant.
+    pub fn cancels(self) -> bool {
+        self.effect(effect::CANCELS)
+    }
 }

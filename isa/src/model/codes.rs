@@ -56,6 +56,45 @@ impl Codes {
         }
     }
 
+    /// True when a code stands for a literal of 64 bits; where one does, literals of 32 bits are sign-extended.
+    pub fn is_long_literal(self, code: u64) -> bool {
+        code == 254 && self.has_long_literals()
+    }
+
+    /// Literals of 64 bits exist.
+    pub fn has_long_literals(self) -> bool {
+        self == Codes::Gfx1250
+    }
+
+    /// Codes that stand for no scalar address of scratch: beside a vector address, and alone.
+    pub fn scratch_off(self) -> (u64, Option<u64>) {
+        (self.off(), (self == Codes::Gfx10).then_some(127))
+    }
+
+    /// True when a code stands for no scalar address of scratch.
+    pub fn is_scratch_off(self, code: u64) -> bool {
+        let (beside, alone) = self.scratch_off();
+        code == beside || alone == Some(code)
+    }
+
+    /// The code that an encoder writes for no offset register of scalar memory.
+    pub fn smem_off(self) -> u64 {
+        match self {
+            Codes::Gfx10 => 125,
+            _ => self.off(),
+        }
+    }
+
+    /// Number of trap registers.
+    pub fn ttmps(self) -> u16 {
+        if self == Codes::Gfx8 { 12 } else { 16 }
+    }
+
+    /// True when assembly can name the register: gfx8 has XNACK_MASK as a code only.
+    pub fn names(self, reg: Reg) -> bool {
+        self != Codes::Gfx8 || !matches!(reg, Reg::XNACK_MASK_LO | Reg::XNACK_MASK_HI)
+    }
+
     /// The scalar register of a code 0 to 127, or a special source up to 255.
     pub fn register(self, code: u64) -> Option<Reg> {
         let c = u16::try_from(code).ok()?;

@@ -49,6 +49,8 @@ pub enum Relation {
     CWrites,
     /// Data being stored is overwritten.
     DataWrites,
+    /// A branch lies between the two, and no other instruction of either kind: not a matter of distance.
+    AcrossBranch,
     /// EXEC is written.
     Exec,
     /// VCC is written.
@@ -76,12 +78,14 @@ pub enum Fix {
     SaSdst,
     /// A scalar ALU instruction (`s_mov_b32 null, 0`), or a wait for scalar loads, anywhere in between.
     Salu,
+    /// `s_waitcnt_vscnt null, 0` anywhere in between.
+    VsCnt,
 }
 
 impl Relation {
     /// The rule speaks of two instructions however far apart: what lies between decides, not how much of it.
     pub const fn is_endless(self) -> bool {
-        matches!(self, Relation::SgprAgain | Relation::ReadsSgpr | Relation::ReadsExec)
+        matches!(self, Relation::SgprAgain | Relation::ReadsSgpr | Relation::ReadsExec | Relation::AcrossBranch)
     }
 }
 
@@ -179,10 +183,12 @@ impl Traits {
     pub const TO_AGPR: Traits = Traits(1 << 22);
 
     /// True when every trait of `other` is in `self`.
+    #[inline]
     pub const fn has(self, other: Traits) -> bool {
         self.0 & other.0 == other.0
     }
     /// Union.
+    #[inline]
     pub const fn or(self, other: Traits) -> Traits {
         Traits(self.0 | other.0)
     }
@@ -328,6 +334,7 @@ fn is_scalar(r: &Regs) -> bool {
 
 impl Match {
     /// True for an instruction of the operation `op` with the given traits.
+    #[inline]
     pub fn holds(&self, op: Op, traits: Traits) -> bool {
         let words = traits.0;
         if words & self.all != self.all || words & self.none != 0 {
@@ -337,11 +344,13 @@ impl Match {
     }
 
     /// True when it holds after some producer.
+    #[inline]
     pub fn may_hold(&self, op: Op, traits: Traits) -> bool {
         self.holds(op, traits.or(Traits::SAME_OP).or(Traits::OTHER_OP))
     }
 
     /// True for a consumer of the operation `op` after a producer of the operation `producer`.
+    #[inline]
     pub fn holds_after(&self, producer: Op, op: Op, traits: Traits) -> bool {
         self.holds(op, traits.or(if producer == op { Traits::SAME_OP } else { Traits::OTHER_OP }))
     }
@@ -410,7 +419,7 @@ impl HazardRule {
                 data.is_some_and(|d| overlap(&[d], &c.writes))
             }
             Relation::HwReg => hwreg(&p.inst) == hwreg(&c.inst),
-            Relation::ReadsSgpr | Relation::ReadsExec => false,
+            Relation::ReadsSgpr | Relation::ReadsExec | Relation::AcrossBranch => false,
             // the producer has told (`may_start`)
             Relation::Exec | Relation::Vcc | Relation::M0 | Relation::Order => true,
         }

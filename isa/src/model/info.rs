@@ -85,10 +85,12 @@ impl Class {
     /// The word `off`.
     pub const OFF: Class = Class(1024);
     /// True when every bit of `other` is in `self`.
+    #[inline]
     pub const fn contains(self, other: Class) -> bool {
         self.0 & other.0 == other.0
     }
     /// Union.
+    #[inline]
     pub const fn or(self, other: Class) -> Class {
         Class(self.0 | other.0)
     }
@@ -224,10 +226,12 @@ impl Flags {
     ];
 
     /// True when every bit of `other` is set.
+    #[inline]
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
     /// Union.
+    #[inline]
     pub const fn or(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }

@@ -24,6 +24,7 @@ pub enum Operand {
 
 impl Operand {
     /// The registers, if it is a register operand.
+    #[inline]
     pub fn regs(self) -> Option<Regs> {
         match self {
             Operand::Regs(r) => Some(r),
@@ -134,6 +135,7 @@ impl Mods {
         Mods::default()
     }
     /// Value of a modifier, if it was given.
+    #[inline]
     pub fn get(&self, name: ModName) -> Option<i32> {
         self.0.iter().find(|m| m.0 == name).map(|m| m.1)
     }

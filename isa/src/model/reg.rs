@@ -89,6 +89,7 @@ impl Reg {
     pub const COUNT: usize = 1456;
 
     /// VGPR `n`.
+    #[inline]
     pub const fn v(n: u16) -> Reg {
         Reg(n)
     }
@@ -97,6 +98,7 @@ impl Reg {
         Reg(Self::A0.0 + n)
     }
     /// SGPR `n`.
+    #[inline]
     pub const fn s(n: u16) -> Reg {
         Reg(Self::S0.0 + n)
     }
@@ -173,6 +175,7 @@ impl Regs {
         Regs::new(Reg::v(n), dwords)
     }
     /// SGPRs `n ..`.
+    #[inline]
     pub const fn s(n: u16, dwords: u8) -> Regs {
         Regs::new(Reg::s(n), dwords)
     }

@@ -8,7 +8,8 @@ use crate::model::generated::{MNEMONICS, ROWS_BIN, SHAPES, TARGET_ROWS, TARGETS}
 use crate::{ModName, Op, Target, Type};
 use std::sync::OnceLock;
 
-pub(crate) use crate::model::schema::{At, Kind, Role, Style, flag, variant::*, word};
+use crate::model::schema::Quirk;
+pub(crate) use crate::model::schema::{At, Image, Kind, Role, Style, flag, variant::*, word};
 
 mod index;
 pub(crate) use index::{Index, LAST, LONG, NONE, ODD, OVERLAY, Probe, WORD};
@@ -100,22 +101,6 @@ pub(crate) struct Shape {
     pub dsts: u8,
     pub srcs: u8,
     pub image: Option<&'static Image>,
-}
-
-/// What decides how many registers data and address of an image instruction take; `build/image.rs` explains it.
-#[derive(Debug)]
-pub(crate) struct Image {
-    pub extra: u8,
-    pub gradients: u8,
-    pub coords: bool,
-    pub lod: bool,
-    pub gather: bool,
-    pub packed: bool,
-    pub slots: u8,
-    pub partial: bool,
-    pub rays: &'static [u8],
-    pub addrs: &'static [u8],
-    pub datas: &'static [u8],
 }
 
 impl Shape {
@@ -218,7 +203,6 @@ impl Table {
     fn load(target: usize) -> Table {
         let (at, n) = TARGET_ROWS[target.min(TARGET_ROWS.len() - 1)];
         let mut rows = Vec::with_capacity(n);
-        let codes = Target(target as u8).codes();
         for i in 0..n {
             let id =
                 ROWS_BIN.get(at + 4 * i..at + 4 * i + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
@@ -267,7 +251,7 @@ impl Table {
         for i in 0..table.rows.len() {
             let row = table.rows[i];
             let (first, _) = row.mnemonic().split_once(" :: ").unwrap_or((row.mnemonic(), ""));
-            let suffix = table.suffix(&row, codes);
+            let suffix = table.suffix(&row, Target(target as u8));
             table.heads.push_str(first);
             table.heads.push_str(suffix);
             table.head_ends.push(table.heads.len() as u32);
@@ -302,7 +286,7 @@ impl Table {
     }
 
     /// The suffix that names the encoding.
-    fn suffix(&self, row: &Row, codes: crate::model::codes::Codes) -> &'static str {
+    fn suffix(&self, row: &Row, target: Target) -> &'static str {
         let s = row.shape();
         let named = !(s.has(word::NO_SUFFIX) && s.overlay.is_empty());
         if !named || s.operands.iter().all(|o| !matches!(o.role, Role::Dst | Role::Src)) {
@@ -310,7 +294,7 @@ impl Table {
         }
         match (s.format, s.overlay) {
             ("VINTRP", _) => "_e32",
-            ("VOPC", "SDWAC") if codes == crate::model::codes::Codes::Gfx8 => "",
+            ("VOPC", "SDWAC") if target.info().has(Quirk::BareSdwaCompares) => "",
             ("VOPC", "") => "_e32",
             ("VOPC", "DPP" | "DPP8") => "",
             ("VOP1" | "VOP2", "") if self.has_form(row.op, false) => "_e32",

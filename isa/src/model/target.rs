@@ -2,7 +2,7 @@
 
 use crate::model::schema::Layout;
 pub use crate::model::schema::{Quirk, Resource};
-use crate::{CounterInfo, Op, OpInfo};
+use crate::{Counter, CounterInfo, Op, OpInfo};
 
 /// A GPU architecture by LLVM's name (`gfx942`). Cheap to copy; compare with `==`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,15 +113,18 @@ pub struct TargetInfo {
     pub waits: WaitScheme,
     /// Wait counters.
     pub counters: &'static [CounterInfo],
+    /// Pieces (first bit, bits) of each counter in the field of `s_waitcnt`, low piece first.
+    pub(crate) waitcnt: &'static [(Counter, &'static [(u32, u32)])],
     /// Data hazards between VALU and friends are interlocked (gfx10 on); otherwise wait states are needed.
     pub interlocked: bool,
-    pub(crate) quirks: u32,
+    pub(crate) quirks: u64,
 }
 
 impl TargetInfo {
     /// True when the target has a quirk.
+    #[inline]
     pub fn has(&self, quirk: Quirk) -> bool {
-        self.quirks >> quirk as u32 & 1 == 1
+        self.quirks >> quirk as u64 & 1 == 1
     }
     /// Waves of 32 lanes exist.
     pub fn has_wave32(&self) -> bool {
@@ -171,10 +174,12 @@ impl Processor {
 
 impl Target {
     /// Facts of the target.
+    #[inline]
     pub fn info(self) -> &'static TargetInfo {
         &crate::model::generated::TARGETS[usize::from(self.0).min(crate::model::generated::TARGETS.len() - 1)]
     }
     /// The instruction as this target has it; `None` when it has not.
+    #[inline]
     pub fn op(self, op: Op) -> Option<&'static OpInfo> {
         crate::model::opinfo::info(self, op)
     }

@@ -81,7 +81,7 @@ impl Need {
                 _ if anywhere(v) || codes.register(v) == Some(Reg::NULL) => true,
                 128..=208 | 240..=248 => !self.has(flag::VGPR_ONLY | flag::NO_INLINE),
                 255 => self.literal,
-                254 if codes == Codes::Gfx1250 => self.literal && !self.narrow,
+                254 if codes.has_long_literals() => self.literal && !self.narrow,
                 _ if self.has(flag::VGPR_ONLY) => self.has(flag::LDS_DIRECT) && v == 254,
                 _ => run_exists(codes, v, self.dwords),
             }
@@ -95,14 +95,14 @@ impl Need {
             Kind::SrcVgprAcc => {
                 v & 256 != 0
                     || matches!(v, 128..=208 | 240..=248) && !self.has(flag::VGPR_ONLY)
-                    || (v == 255 || v == 254 && codes == Codes::Gfx1250) && self.literal
+                    || (v == 255 || codes.is_long_literal(v)) && self.literal
                     || anywhere(v)
                     || codes.register(v) == Some(Reg::NULL)
             }
             Kind::SgprPair => run_exists(codes, v * 2, self.dwords),
             Kind::SgprQuad => run_exists(codes, v * 4, self.dwords),
             Kind::GlobalSaddr | Kind::FlatSaddr | Kind::ScratchSaddr => {
-                let off = v == codes.off() || self.kind == Kind::ScratchSaddr && codes == Codes::Gfx10 && v == 127;
+                let off = v == codes.off() || self.kind == Kind::ScratchSaddr && codes.is_scratch_off(v);
                 off || run_exists(codes, v, self.dwords)
             }
             _ => run_exists(codes, v, self.dwords),

@@ -4,23 +4,12 @@
 //! generation; gfx10 and gfx11 count stores apart (`s_waitcnt_vscnt`); gfx12 has an instruction per counter and two
 //! combined ones. A counter that is not mentioned is left at its largest value, which waits for nothing.
 
-use crate::model::codes::Codes;
 use crate::{Counter, Inst, Op, Operand, Reg, Regs, Target, WaitScheme, op};
 use smallvec::SmallVec;
 
-/// (first bit, bits) pieces of a counter in the field of `s_waitcnt`, low piece first.
-fn pieces(codes: Codes, counter: Counter) -> &'static [(u32, u32)] {
-    match (codes, counter) {
-        (Codes::Gfx8, Counter::Vm) => &[(0, 4)],
-        (Codes::Gfx9 | Codes::Gfx10, Counter::Vm) => &[(0, 4), (14, 2)],
-        (Codes::Gfx11, Counter::Vm) => &[(10, 6)],
-        (Codes::Gfx8 | Codes::Gfx9 | Codes::Gfx10, Counter::Exp) => &[(4, 3)],
-        (Codes::Gfx11, Counter::Exp) => &[(0, 3)],
-        (Codes::Gfx8 | Codes::Gfx9, Counter::Lgkm) => &[(8, 4)],
-        (Codes::Gfx10, Counter::Lgkm) => &[(8, 6)],
-        (Codes::Gfx11, Counter::Lgkm) => &[(4, 6)],
-        _ => &[],
-    }
+/// Pieces of a counter in the field of `s_waitcnt`.
+fn pieces(target: Target, counter: Counter) -> &'static [(u32, u32)] {
+    target.info().waitcnt.iter().find(|p| p.0 == counter).map_or(&[], |p| p.1)
 }
 
 /// Instruction per counter on gfx12.
@@ -45,11 +34,11 @@ fn max(target: Target, counter: Counter) -> u8 {
 }
 
 /// The field of `s_waitcnt` for counter values.
-pub(crate) fn pack(codes: Codes, value: impl Fn(Counter) -> u64) -> u64 {
+pub(crate) fn pack(target: Target, value: impl Fn(Counter) -> u64) -> u64 {
     let mut field = 0;
     for c in PACKED {
         let mut v = value(c);
-        for &(lo, n) in pieces(codes, c) {
+        for &(lo, n) in pieces(target, c) {
             field |= (v & ((1 << n) - 1)) << lo;
             v >>= n;
         }
@@ -58,9 +47,9 @@ pub(crate) fn pack(codes: Codes, value: impl Fn(Counter) -> u64) -> u64 {
 }
 
 /// A counter's value in the field of `s_waitcnt`.
-pub(crate) fn unpack(codes: Codes, field: u64, counter: Counter) -> u64 {
+pub(crate) fn unpack(target: Target, field: u64, counter: Counter) -> u64 {
     let (mut v, mut shift) = (0, 0);
-    for &(lo, n) in pieces(codes, counter) {
+    for &(lo, n) in pieces(target, counter) {
         v |= ((field >> lo) & ((1 << n) - 1)) << shift;
         shift += n;
     }
@@ -98,7 +87,7 @@ impl Target {
             return out;
         }
         if PACKED.iter().any(|&c| needed(c)) {
-            let field = pack(self.codes(), |c| u64::from(want(c)));
+            let field = pack(self, |c| u64::from(want(c)));
             out.push(Inst::new(op::S_WAITCNT, &[], &[Operand::Imm(field)]));
         }
         if needed(Counter::Vs) {
@@ -124,7 +113,7 @@ impl Target {
             op::S_WAITCNT => {
                 let field = imm(0)?;
                 for c in PACKED {
-                    add(c, unpack(self.codes(), field, c));
+                    add(c, unpack(self, field, c));
                 }
             }
             op::S_WAITCNT_VSCNT | op::S_WAITCNT_VMCNT | op::S_WAITCNT_LGKMCNT => {

@@ -1,6 +1,6 @@
 //! Other spellings that assembly accepts: names of older generations where a newer one renamed the operation.
 
-use crate::model::codes::Codes;
+use crate::Quirk;
 use crate::{Op, Target};
 
 /// Draft names of gfx10 and gfx11 that no table row has, and the canonical ones.
@@ -48,13 +48,11 @@ pub(crate) fn own_name(target: Target, name: &str) -> Option<&'static str> {
     if name == "v_accvgpr_read_b32" || name == "v_accvgpr_write_b32" {
         return Some(target.op(Op::by_name(name)?)?.name);
     }
-    if name == "v_mul_lo_i32" && target.codes() < Codes::Gfx10 {
+    if name == "v_mul_lo_i32" && target.info().has(Quirk::MulLoI32) {
         return Some("v_mul_lo_u32");
     }
-    if target.codes() == Codes::Gfx1250
-        && let Some(&(_, own)) = TRANSPOSED.iter().find(|(other, _)| *other == name)
-    {
-        return Some(own);
+    if let Some(&(_, own)) = TRANSPOSED.iter().find(|(other, _)| *other == name) {
+        return crate::model::table::table(target).rows.iter().map(|r| r.mnemonic()).find(|m| *m == own);
     }
     if name.starts_with("v_mfma_") || name.starts_with("v_smfmac_") {
         let want = matrix_name(name);
@@ -64,7 +62,7 @@ pub(crate) fn own_name(target: Target, name: &str) -> Option<&'static str> {
             .map(|r| r.mnemonic())
             .find(|m| m.starts_with("v_") && matrix_name(m) == want);
     }
-    if target.codes() < Codes::Gfx11 {
+    if !target.info().has(Quirk::EarlierNames) {
         return None;
     }
     if let Some((head, tail)) = name.split_once("_tru_") {

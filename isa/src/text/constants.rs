@@ -1,7 +1,6 @@
 //! What a number in assembly text means to an operand: integers and floating-point values at the operand's type.
 
 use crate::Type;
-use crate::model::codes::Codes;
 use crate::model::table::{At, Kind, Operand as Field, Role, Row, Style};
 use crate::text::lex::{Base, Value};
 use crate::text::parse::{Arg, Context, PLACEHOLDER};
@@ -13,7 +12,7 @@ pub(crate) fn literal(cx: &Context, row: &Row, o: &Field, a: &Arg, v: Value) -> 
         return constant(cx, o, v);
     }
     let double = o.ty == Type::F64 || o.style == Style::K64;
-    let wide = cx.target.codes() == Codes::Gfx1250
+    let wide = cx.target.codes().has_long_literals()
         && (row.bytes == 4 || row.shape().field(At::Constant).is_some_and(|k| k.style == Style::K64));
     Ok(match (wide, v.float) {
         (true, _) if a.lit64 => v.number as u64,

@@ -5,7 +5,7 @@ use crate::encode::encoder::EncodeError;
 use crate::model::codes::{Codes, inline_code};
 use crate::model::table::{Image, Kind, Operand as Field, Over, Role, Row, Style, TRUE16, flag, literal_field, word};
 use crate::text::syntax;
-use crate::{Flags, Half, Inst, ModName, Operand, Reg, RegFile, Regs, Target, Type};
+use crate::{Flags, Half, Inst, ModName, Operand, Quirk, Reg, RegFile, Regs, Target, Type};
 
 struct Check<'a> {
     target: Target,
@@ -88,8 +88,12 @@ impl Check<'_> {
         Ok(())
     }
 
+    fn has(&self, quirk: Quirk) -> bool {
+        self.target.info().has(quirk)
+    }
+
     fn dpp_of_64_bits(&self, role: Role) -> bool {
-        if self.target.info().unified_agprs || self.codes == Codes::Gfx1250 {
+        if self.has(Quirk::Dpp64Rows) {
             return matches!(self.given(ModName::DppCtrl), Some(0x150..=0x15f));
         }
         role == Role::Dst
@@ -117,7 +121,7 @@ impl Check<'_> {
         if r.first == Reg::NULL && matches!(o.name, "srsrc" | "rsrc" | "samp") {
             return Err(self.bad(o, x, "a tuple of SGPRs, not null"));
         }
-        if matches!(r.first, Reg::XNACK_MASK_LO | Reg::XNACK_MASK_HI) && self.codes == Codes::Gfx8 {
+        if !self.codes.names(r.first) {
             return Err(self.bad(o, x, "a register that this target has"));
         }
         if shape.format == "MAI" && !self.target.info().unified_agprs && r.first != Reg::LDS_DIRECT {
@@ -145,11 +149,11 @@ impl Check<'_> {
         if o.role == Role::Src && o.has(flag::NO_INLINE) && (if o.bits > 32 { special } else { aperture }) {
             return Err(self.bad(o, x, "an SGPR, VCC, M0, EXEC or null"));
         }
-        if r.first.file() == RegFile::Ttmp && self.codes == Codes::Gfx8 && r.first.index() + u16::from(r.dwords) > 12 {
+        if r.first.file() == RegFile::Ttmp && r.first.index() + u16::from(r.dwords) > self.codes.ttmps() {
             return Err(self.bad(o, x, "ttmp0 to ttmp11 on this target"));
         }
         if r.first == Reg::LDS_DIRECT && !shape.format.starts_with("VOPD") {
-            if self.codes >= Codes::Gfx11 || self.target.info().unified_agprs {
+            if !self.has(Quirk::LdsDirect) {
                 return Err(self.bad(o, x, "a register that this target has"));
             }
             // operations that swap their sources
@@ -196,18 +200,18 @@ impl Check<'_> {
     fn modifiers(&self) -> Result<(), EncodeError> {
         let shape = self.row.shape();
         // what is said by leaving modifiers out matters to these only
-        if self.inst.mods.is_empty() && shape.image.is_none() && self.codes != Codes::Gfx1250 {
+        if self.inst.mods.is_empty() && shape.image.is_none() && !self.has(Quirk::PackedScalarLow) {
             return Ok(());
         }
         let bad = |modifier, value| Err(EncodeError::Modifier { op: self.inst.op, modifier, value });
         if let Some(v) = self.given(ModName::Offset) {
             // one bit less than the field has, which counts as its sign in other segments
             let field = shape.operands.iter().find(|o| o.role == Role::Mod && o.modifier == ModName::Offset);
-            let limit = match self.codes {
-                Codes::Gfx8 => 0,
-                _ => field.map_or(u64::MAX, |o| o.max() / 2),
+            let limit = match self.has(Quirk::FlatOffset) {
+                false => 0,
+                true => field.map_or(u64::MAX, |o| o.max() / 2),
             };
-            if shape.format == "FLAT" && self.codes < Codes::Gfx12 && v as u64 > limit {
+            if shape.format == "FLAT" && !self.has(Quirk::FlatOffsetSigned) && v as u64 > limit {
                 return bad(ModName::Offset, v);
             }
             let buffer = shape.operands.iter().any(|b| b.name == "sbase" && b.bits == 128);
@@ -321,7 +325,7 @@ impl Check<'_> {
 
     /// Formats of matrix operands that exist, and pairs of f32, of which a scalar gives its low half only.
     fn packed(&self) -> Result<(), EncodeError> {
-        if self.codes != Codes::Gfx1250 {
+        if !self.has(Quirk::PackedScalarLow) {
             return Ok(());
         }
         for (modifier, names) in [
@@ -417,7 +421,7 @@ impl Check<'_> {
                 let same = bank(a, 0) == bank(r, 0)
                     || a.dwords > 1 && bank(a, 1) == bank(r, 0)
                     || r.dwords > 1 && bank(a, 0) == bank(r, 1);
-                if same && (a != r || self.codes != Codes::Gfx1250) {
+                if same && (a != r || !self.has(Quirk::SameVgprPairs)) {
                     return Err(self.bad(o, x, "a VGPR of another bank (number modulo 4) than the first half's"));
                 }
             }

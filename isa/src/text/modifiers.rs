@@ -1,6 +1,6 @@
 //! Modifiers in assembly text: reading them, and giving them to an instruction.
 
-use crate::model::codes::Codes;
+use crate::Quirk;
 use crate::model::table::{Kind, Operand as Field, Role, Row, Style, word};
 use crate::text::lex::{Cursor, List, ParseError, Result};
 use crate::text::parse::Parts;
@@ -150,7 +150,7 @@ pub(crate) fn modifier(target: Target, c: &mut Cursor) -> Result<Option<Given>> 
             Some(w) if CPOL.iter().any(|f| f.0 == w) || FLAGS.iter().any(|f| f.0 == w) => (w, 0),
             _ => (word, 1),
         };
-        let late = matches!(name, "nv" | "scale_offset") && target.codes() != Codes::Gfx1250;
+        let late = matches!(name, "nv" | "scale_offset") && !target.info().has(Quirk::LateCacheBits);
         if let Some(&(_, bit)) = CPOL.iter().find(|f| f.0 == name && !late) {
             c.at += word.len();
             return Ok(Some(Given {
@@ -164,7 +164,7 @@ pub(crate) fn modifier(target: Target, c: &mut Cursor) -> Result<Option<Given>> 
         if let Some(&(_, m)) = FLAGS.iter().find(|f| f.0 == name) {
             c.at += word.len();
             // gfx9 spells the r128 bit of its image instructions a16
-            let m = if m == ModName::A16 && target.codes() == Codes::Gfx9 { ModName::R128 } else { m };
+            let m = if m == ModName::A16 && target.info().has(Quirk::ImageA16) { ModName::R128 } else { m };
             return Ok(Some(plain(m, value)));
         }
         let fixed = match word {
@@ -228,7 +228,7 @@ pub(crate) fn modifier(target: Target, c: &mut Cursor) -> Result<Option<Given>> 
             if v != 0 && v != 1 {
                 return Err(bad("bound_ctrl takes 0 or 1".into()));
             }
-            plain(ModName::BoundCtrl, if target.codes() >= Codes::Gfx11 { v } else { 1 })
+            plain(ModName::BoundCtrl, if target.info().has(Quirk::BoundCtrl0) { v } else { 1 })
         }
         "dst_sel" | "src0_sel" | "src1_sel" => {
             let name = match word {
@@ -371,7 +371,7 @@ fn format(target: Target, c: &mut Cursor) -> Result<i64> {
     if let Some(v) = value {
         return Ok(v);
     }
-    if split && target.codes() >= Codes::Gfx10 {
+    if split && target.info().has(Quirk::UnifiedFormats) {
         // unified formats: find the one with both parts; half of one that does not exist spoils the whole
         let (d, n) = (
             syntax::data_formats(target).iter().find(|x| i64::from(x.0) == data).map_or("", |x| x.1),
@@ -584,7 +584,7 @@ pub(crate) fn apply(target: Target, row: &Row, parts: &Parts, inst: &mut Inst) -
                 column: 0,
                 message: format!(
                     "a returning atomic needs {}",
-                    if target.codes() >= Codes::Gfx12 { "th:TH_ATOMIC_RETURN" } else { "glc or sc0" }
+                    if target.info().has(Quirk::TemporalHints) { "th:TH_ATOMIC_RETURN" } else { "glc or sc0" }
                 ),
             });
         }

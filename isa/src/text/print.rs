@@ -3,7 +3,7 @@
 //! Operands come in the row's order, separated by commas, then modifiers that differ from their defaults. What a
 //! number means in text (a counter field, a hardware register, a lane swizzle) is in [`crate::syntax`].
 
-use crate::model::codes::Codes;
+use crate::Quirk;
 use crate::model::table::default_of;
 use crate::model::table::{self, At, Kind, Operand as Field, Role, Style, flag, prints_zero, word};
 use crate::text::{numbers, syntax};
@@ -105,7 +105,7 @@ impl Raw {
                 continue;
             }
             if o.kind == Kind::ImageList {
-                print_list(&self.image_list(o), out);
+                print_list(&self.image_list(), out);
                 continue;
             }
             self.print_operand(o, &signs, out);
@@ -258,7 +258,7 @@ impl Raw {
             }
             Style::ExpTgt => return syntax::print_export_target(target, field, out),
         }
-        if o.kind == Kind::SmemOffset && v == 0 && matches!(target.codes(), Codes::Gfx10 | Codes::Gfx11) {
+        if o.kind == Kind::SmemOffset && v == 0 && target.info().has(Quirk::SmemNullOffset) {
             out.push_str("null");
             return;
         }
@@ -271,7 +271,7 @@ impl Raw {
             _ => field & 511,
         };
         let mut code = if code == 255 && self.has_long_literal() { 254 } else { code };
-        if code == 254 && target.codes() == Codes::Gfx1250 {
+        if target.codes().is_long_literal(code) {
             if crate::model::codes::constant_bits(o.ty, o.bits) == 64 {
                 return syntax::print_wide(v, o.ty, out);
             }
@@ -390,7 +390,7 @@ impl Raw {
             ModName::Offen => flag_word("offen", out),
             ModName::Idxen => flag_word("idxen", out),
             ModName::Unorm => flag_word("unorm", out),
-            ModName::R128 => flag_word(if target.codes() == Codes::Gfx9 { "a16" } else { "r128" }, out),
+            ModName::R128 => flag_word(if target.info().has(Quirk::ImageA16) { "a16" } else { "r128" }, out),
             ModName::A16 => flag_word("a16", out),
             ModName::D16 => flag_word("d16", out),
             ModName::Lwe => flag_word("lwe", out),
@@ -451,7 +451,7 @@ impl Raw {
                 }
             }
             ModName::WaitExp => number(" wait_exp:", out),
-            ModName::WaitVdst if target.codes() >= Codes::Gfx12 => number(" wait_va_vdst:", out),
+            ModName::WaitVdst if target.info().has(Quirk::WaitVaVdst) => number(" wait_va_vdst:", out),
             ModName::WaitVdst => number(" wait_vdst:", out),
             ModName::WaitVmVsrc => number(" wait_vm_vsrc:", out),
             ModName::ByteSel if v != 0 => number(" byte_sel:", out),

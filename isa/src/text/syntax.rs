@@ -1,7 +1,7 @@
 //! The parts of assembly text that are more than a number: counter fields, hardware registers, messages, lane
 //! controls, cache policies, formats. Each notation has its printer here; the parser reads the same notations back.
 
-use crate::model::codes::{Codes, inline_code};
+use crate::model::codes::inline_code;
 use crate::model::generated::{NAMES_DFMT, NAMES_FORMAT, NAMES_HWREG, NAMES_MSG, NAMES_NFMT};
 use crate::model::schema::Quirk;
 use crate::model::table::{Operand as Field, Style};
@@ -139,7 +139,7 @@ pub(crate) const SYS_OPS: [&str; 5] =
 
 /// `sendmsg(MSG_GS, GS_OP_CUT, 0)`.
 pub(crate) fn print_message(target: Target, v: u64, out: &mut String) {
-    let wide = target.codes() >= Codes::Gfx11;
+    let wide = target.info().has(Quirk::WideMessages);
     let (id, op, stream) = if wide { (v & 0xff, 0, 0) } else { (v & 15, v >> 4 & 7, v >> 8 & 3) };
     let name = name_of(messages(target), id);
     let used = if wide { 0xff } else { 0x37f };
@@ -156,7 +156,7 @@ pub(crate) fn print_message(target: Target, v: u64, out: &mut String) {
                 let _ = write!(out, "sendmsg(MSG_{n}, {}, {stream})", GS_OPS[op as usize]);
             }
         }
-        Some("SYSMSG") if stream == 0 && (1..5).contains(&op) && (op != 3 || target.codes() == Codes::Gfx8) => {
+        Some("SYSMSG") if stream == 0 && (1..5).contains(&op) && (op != 3 || target.info().has(Quirk::HostTrapAck)) => {
             let _ = write!(out, "sendmsg(MSG_SYSMSG, {})", SYS_OPS[op as usize]);
         }
         Some(n) if n != "SYSMSG" && op == 0 && stream == 0 => {
@@ -173,13 +173,12 @@ pub(crate) fn print_message(target: Target, v: u64, out: &mut String) {
 
 /// `vmcnt(0) lgkmcnt(1)`; counters at their largest are left out unless all are.
 pub(crate) fn print_waitcnt(target: Target, v: u64, out: &mut String) {
-    let codes = if target.codes() >= Codes::Gfx12 { Codes::Gfx11 } else { target.codes() };
     let list = [(Counter::Vm, "vmcnt"), (Counter::Exp, "expcnt"), (Counter::Lgkm, "lgkmcnt")];
-    let max = |c| unpack(codes, 0xffff, c);
-    let every = list.iter().all(|&(c, _)| unpack(codes, v, c) == max(c));
+    let max = |c| unpack(target, 0xffff, c);
+    let every = list.iter().all(|&(c, _)| unpack(target, v, c) == max(c));
     let mut first = true;
     for (c, name) in list {
-        let n = unpack(codes, v, c);
+        let n = unpack(target, v, c);
         if n != max(c) || every {
             let _ = write!(out, "{}{name}({n})", if first { "" } else { " " });
             first = false;
@@ -188,18 +187,15 @@ pub(crate) fn print_waitcnt(target: Target, v: u64, out: &mut String) {
 }
 
 /// Fields of s_waitcnt_depctr: name, first bit, bits.
-pub(crate) fn depctr_fields(codes: Codes) -> &'static [(&'static str, u32, u32)] {
-    let _ = codes;
-    &[
-        ("depctr_hold_cnt", 7, 1),
-        ("depctr_sa_sdst", 0, 1),
-        ("depctr_va_vdst", 12, 4),
-        ("depctr_va_sdst", 9, 3),
-        ("depctr_va_ssrc", 8, 1),
-        ("depctr_va_vcc", 1, 1),
-        ("depctr_vm_vsrc", 2, 3),
-    ]
-}
+pub(crate) const DEPCTR_FIELDS: [(&str, u32, u32); 7] = [
+    ("depctr_hold_cnt", 7, 1),
+    ("depctr_sa_sdst", 0, 1),
+    ("depctr_va_vdst", 12, 4),
+    ("depctr_va_sdst", 9, 3),
+    ("depctr_va_ssrc", 8, 1),
+    ("depctr_va_vcc", 1, 1),
+    ("depctr_vm_vsrc", 2, 3),
+];
 
 /// True when the target has the hold_cnt field.
 pub(crate) fn has_hold_cnt(target: Target) -> bool {
@@ -208,8 +204,7 @@ pub(crate) fn has_hold_cnt(target: Target) -> bool {
 
 /// `depctr_va_vdst(0) ...`.
 pub(crate) fn print_depctr(target: Target, v: u64, out: &mut String) {
-    let fields = depctr_fields(target.codes());
-    let defined: Vec<_> = fields.iter().filter(|f| f.0 != "depctr_hold_cnt" || has_hold_cnt(target)).collect();
+    let defined: Vec<_> = DEPCTR_FIELDS.iter().filter(|f| f.0 != "depctr_hold_cnt" || has_hold_cnt(target)).collect();
     let mask: u64 = defined.iter().map(|&&(_, lo, n)| ((1u64 << n) - 1) << lo).fold(0, |a, b| a | b);
     let default = depctr_default(target);
     let unused = 0xffff & !mask;
@@ -304,16 +299,16 @@ pub(crate) fn print_gpridx(v: u64, out: &mut String) {
 
 /// Export targets.
 pub(crate) fn print_export_target(target: Target, v: u64, out: &mut String) {
-    let codes = target.codes();
+    let has = |quirk| target.info().has(quirk);
     let _ = match v {
         0..=7 => write!(out, "mrt{v}"),
         8 => write!(out, "mrtz"),
         9 => write!(out, "null"),
         12..=15 => write!(out, "pos{}", v - 12),
-        16 if codes >= Codes::Gfx10 => write!(out, "pos4"),
-        20 if codes >= Codes::Gfx10 => write!(out, "prim"),
-        21 if codes >= Codes::Gfx11 => write!(out, "dual_src_blend0"),
-        22 if codes >= Codes::Gfx11 => write!(out, "dual_src_blend1"),
+        16 if has(Quirk::PrimExport) => write!(out, "pos4"),
+        20 if has(Quirk::PrimExport) => write!(out, "prim"),
+        21 if has(Quirk::DualBlendExport) => write!(out, "dual_src_blend0"),
+        22 if has(Quirk::DualBlendExport) => write!(out, "dual_src_blend1"),
         32..=63 => write!(out, "param{}", v - 32),
         _ => write!(out, "invalid_target_{v}"),
     };
@@ -326,7 +321,7 @@ pub(crate) fn has_sc_bits(target: Target) -> bool {
 
 /// Cache policy of loads, stores and atomics.
 pub(crate) fn print_cpol(target: Target, v: u64, flags: Flags, format: &str, out: &mut String) {
-    if target.codes() >= Codes::Gfx12 {
+    if target.info().has(Quirk::TemporalHints) {
         return print_th(target, v, flags, out);
     }
     let sc = has_sc_bits(target);
@@ -395,10 +390,11 @@ pub(crate) fn print_dim(v: u64, out: &mut String) {
 
 /// Typed buffer format.
 pub(crate) fn print_format(target: Target, v: u64, out: &mut String) {
-    if v == 1 && target.codes() >= Codes::Gfx10 {
+    let unified = target.info().has(Quirk::UnifiedFormats);
+    if v == 1 && unified {
         return;
     }
-    if target.codes() >= Codes::Gfx10 {
+    if unified {
         match name_of(formats(target), v) {
             Some(n) => {
                 let _ = write!(out, " format:[BUF_FMT_{n}]");
@@ -421,18 +417,14 @@ pub(crate) fn print_format(target: Target, v: u64, out: &mut String) {
 
 /// DPP16 lane control. `double`: the operation is of 64 bits, for which gfx90a and its heirs know one control only.
 pub(crate) fn print_dpp(target: Target, double: bool, v: u64, out: &mut String) {
-    let gfx10 = target.codes() >= Codes::Gfx10;
-    let (share, broadcast) = if gfx10 {
-        ("row_share", target.codes() == Codes::Gfx1250)
-    } else {
-        ("row_newbcast", target.info().unified_agprs)
-    };
-    if double && broadcast && !(0x150..=0x15f).contains(&v) {
+    let rows = target.info().has(Quirk::DppRowShare);
+    let share = if rows { "row_share" } else { "row_newbcast" };
+    if double && target.info().has(Quirk::Dpp64Rows) && !(0x150..=0x15f).contains(&v) {
         let _ = write!(out, " /* DP ALU dpp only supports {share} */");
         return;
     }
     let late = |name: &str, out: &mut String| {
-        if gfx10 {
+        if rows {
             let _ = write!(out, " /* {name} is not supported starting from GFX10 */");
         } else {
             let _ = write!(out, " {name}:1");
@@ -461,14 +453,14 @@ pub(crate) fn print_dpp(target: Target, double: bool, v: u64, out: &mut String) 
         0x13c => return late("wave_ror", out),
         0x140 => write!(out, " row_mirror"),
         0x141 => write!(out, " row_half_mirror"),
-        0x142 | 0x143 if gfx10 => write!(out, " /* row_bcast is not supported starting from GFX10 */"),
+        0x142 | 0x143 if rows => write!(out, " /* row_bcast is not supported starting from GFX10 */"),
         0x142 => write!(out, " row_bcast:15"),
         0x143 => write!(out, " row_bcast:31"),
-        0x150..=0x15f if !gfx10 && !target.info().unified_agprs => {
+        0x150..=0x15f if !rows && !target.info().has(Quirk::DppRowNewbcast) => {
             write!(out, " /* row_newbcast/row_share is not supported on ASICs earlier than GFX90A/GFX10 */")
         }
         0x150..=0x15f => write!(out, " {share}:{}", v - 0x150),
-        0x160..=0x16f if !gfx10 => write!(out, " /* row_xmask is not supported on ASICs earlier than GFX10 */"),
+        0x160..=0x16f if !rows => write!(out, " /* row_xmask is not supported on ASICs earlier than GFX10 */"),
         0x160..=0x16f => write!(out, " row_xmask:{}", v - 0x160),
         _ => write!(out, " /* Invalid dpp_ctrl value */"),
     };
@@ -496,11 +488,11 @@ pub(crate) fn print_swizzle(v: u64, target: Target, out: &mut String) {
         return;
     }
     out.push_str(" offset:");
-    let gfx9 = target.codes() >= Codes::Gfx9;
-    if v >= 0xe000 && gfx9 {
+    let fft = target.info().has(Quirk::SwizzleFft);
+    if v >= 0xe000 && fft {
         let _ = write!(out, "swizzle(FFT,{})", v & 31);
         return;
-    } else if v >= 0xc000 && gfx9 {
+    } else if v >= 0xc000 && fft {
         let _ = write!(out, "swizzle(ROTATE,{},{})", v >> 10 & 1, v >> 5 & 31);
         return;
     } else if v & 0xff00 == 0x8000 {
@@ -540,7 +532,7 @@ impl Target {
     /// Name of a typed buffer format (`8_8_UNORM`, `32_32_FLOAT`) by its number: the unified one from gfx10 on, data format
     /// in bits 3:0 and number format in bits 6:4 before.
     pub fn buffer_format(self, code: u64) -> Option<String> {
-        if self.codes() >= Codes::Gfx10 {
+        if self.info().has(Quirk::UnifiedFormats) {
             return name_of(formats(self), code).map(str::to_owned);
         }
         let (data, number) = (name_of(data_formats(self), code & 15)?, name_of(number_formats(self), code >> 4 & 7)?);

@@ -1,6 +1,6 @@
 //! Reads the notations that [`crate::syntax`] prints.
 
-use crate::model::codes::Codes;
+use crate::Quirk;
 use crate::model::table::Style;
 use crate::model::waits::{pack, unpack};
 use crate::text::lex::{Cursor, ParseError, Result};
@@ -55,20 +55,20 @@ pub(crate) fn field(target: Target, style: Style, c: &mut Cursor) -> Result<Opti
 }
 
 fn export_target(target: Target, word: &str) -> Option<u64> {
-    let codes = target.codes();
+    let has = |quirk| target.info().has(quirk);
     let number = |prefix: &str, base: u64, n: u64| {
         word.strip_prefix(prefix).and_then(|d| d.parse::<u64>().ok()).filter(|&d| d < n).map(|d| base + d)
     };
     match word {
         "mrtz" => return Some(8),
         "null" => return Some(9),
-        "prim" if codes >= Codes::Gfx10 => return Some(20),
-        "dual_src_blend0" if codes >= Codes::Gfx11 => return Some(21),
-        "dual_src_blend1" if codes >= Codes::Gfx11 => return Some(22),
+        "prim" if has(Quirk::PrimExport) => return Some(20),
+        "dual_src_blend0" if has(Quirk::DualBlendExport) => return Some(21),
+        "dual_src_blend1" if has(Quirk::DualBlendExport) => return Some(22),
         _ => {}
     }
     number("mrt", 0, 8)
-        .or_else(|| number("pos", 12, if codes >= Codes::Gfx10 { 5 } else { 4 }))
+        .or_else(|| number("pos", 12, if has(Quirk::PrimExport) { 5 } else { 4 }))
         .or_else(|| number("param", 32, 32))
         .or_else(|| number("invalid_target_", 0, 64))
 }
@@ -112,7 +112,7 @@ fn hwreg(target: Target, c: &mut Cursor) -> Result<u64> {
             let found = syntax::id_of(syntax::hwregs(target), n);
             // older names of the same registers
             let old = match n {
-                "HW_ID" if target.codes() >= Codes::Gfx10 => syntax::id_of(syntax::hwregs(target), "HW_ID1"),
+                "HW_ID" => syntax::id_of(syntax::hwregs(target), "HW_ID1"),
                 _ => syntax::id_of(syntax::hwregs(target), &format!("WAVE_{n}")),
             };
             found.or(old).ok_or_else(|| ParseError {
@@ -133,7 +133,7 @@ fn hwreg(target: Target, c: &mut Cursor) -> Result<u64> {
 }
 
 fn message(target: Target, c: &mut Cursor) -> Result<u64> {
-    let wide = target.codes() >= Codes::Gfx11;
+    let wide = target.info().has(Quirk::WideMessages);
     c.take_word();
     c.expect("(")?;
     c.skip();
@@ -173,7 +173,6 @@ fn message(target: Target, c: &mut Cursor) -> Result<u64> {
 }
 
 fn waitcnt(target: Target, c: &mut Cursor) -> Result<u64> {
-    let codes = if target.codes() >= Codes::Gfx12 { Codes::Gfx11 } else { target.codes() };
     let mut values = [(Counter::Vm, None), (Counter::Exp, None), (Counter::Lgkm, None)];
     loop {
         c.skip();
@@ -189,7 +188,7 @@ fn waitcnt(target: Target, c: &mut Cursor) -> Result<u64> {
         c.expect("(")?;
         let v = c.int()?;
         c.expect(")")?;
-        let max = unpack(codes, 0xffff, counter) as i64;
+        let max = unpack(target, 0xffff, counter) as i64;
         if !saturate && !(0..=max).contains(&v) {
             return Err(ParseError { column: start, message: format!("{name} holds 0 to {max}") });
         }
@@ -202,7 +201,7 @@ fn waitcnt(target: Target, c: &mut Cursor) -> Result<u64> {
             break;
         }
     }
-    Ok(pack(codes, |k| values.iter().find(|v| v.0 == k).and_then(|v| v.1).unwrap_or(unpack(codes, 0xffff, k))))
+    Ok(pack(target, |k| values.iter().find(|v| v.0 == k).and_then(|v| v.1).unwrap_or(unpack(target, 0xffff, k))))
 }
 
 fn depctr(target: Target, c: &mut Cursor) -> Result<u64> {
@@ -211,7 +210,7 @@ fn depctr(target: Target, c: &mut Cursor) -> Result<u64> {
         c.skip();
         let start = c.at;
         let w = c.take_word();
-        let Some(&(name, lo, n)) = syntax::depctr_fields(target.codes()).iter().find(|f| f.0 == w) else {
+        let Some(&(name, lo, n)) = syntax::DEPCTR_FIELDS.iter().find(|f| f.0 == w) else {
             return Err(ParseError { column: start, message: format!("`{w}` is no field of the dependency counters") });
         };
         if name == "depctr_hold_cnt" && !syntax::has_hold_cnt(target) {

@@ -62,6 +62,8 @@ pub struct Issued {
     scalars: ScalarHistory,
     /// Scalar registers that may still be read, for each rule of [`Reach::still_read`].
     still_read: Vec<Vec<Regs>>,
+    /// For each rule of [`Reach::across_branch`]: the producer came last, and a branch since.
+    across_branch: Vec<(bool, bool)>,
 }
 
 /// How far hazards reach on a target.
@@ -72,6 +74,8 @@ pub struct Reach {
     vectors: u8,
     /// Rules of what must not be written while it may still be read, however long ago the read was issued.
     still_read: Vec<&'static HazardRule>,
+    /// Rules of memory instructions with only a branch between them.
+    across_branch: Vec<&'static HazardRule>,
 }
 
 impl Reach {
@@ -82,6 +86,7 @@ impl Reach {
             states: max_required_states(target).into(),
             vectors: max_fix_reach(target),
             still_read: target.hazards().iter().filter(still_read).collect(),
+            across_branch: target.hazards().iter().filter(|r| r.relation == Relation::AcrossBranch).collect(),
         }
     }
 }
@@ -198,6 +203,10 @@ impl Issued {
         for (rule, read) in reach.still_read.iter().zip(&mut self.still_read) {
             overwrites(rule, f, read)?;
         }
+        self.across_branch.resize(reach.across_branch.len(), (false, false));
+        for (rule, met) in reach.across_branch.iter().zip(&mut self.across_branch) {
+            crosses(rule, f, met)?;
+        }
         if let Some(u) = &f.scalars {
             if let Some((register, wait)) = self.scalars.missing(u) {
                 let what = format!("the write of {}", Regs::from(register));
@@ -207,6 +216,24 @@ impl Issued {
         }
         Ok(())
     }
+}
+
+/// Checks an instruction against a rule of memory instructions around a branch, and notes what it is.
+fn crosses(rule: &HazardRule, f: &Facts, (last, branched): &mut (bool, bool)) -> Result<(), Problem> {
+    let traits = Traits::of(f.info, &f.inst);
+    let consumer = rule.consumer.holds(f.inst.op, traits);
+    if consumer && *branched {
+        let what = "a memory instruction of the other kind in front of a branch".into();
+        return Err((FaultKind::MissingGap { what, wait: "s_waitcnt_vscnt null, 0".into() }, None));
+    }
+    if rule.producer.holds(f.inst.op, traits) {
+        (*last, *branched) = (true, false);
+    } else if consumer || f.wait.as_ref().is_some_and(|w| w.contains(&(Counter::Vs, 0))) {
+        (*last, *branched) = (false, false);
+    } else if f.info.flags.has(Flags::BRANCH) {
+        (*last, *branched) = (false, *last || *branched);
+    }
+    Ok(())
 }
 
 /// Checks an instruction against a rule of registers that may still be read, and adds what it reads.

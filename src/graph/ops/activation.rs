@@ -155,10 +155,11 @@ pub(super) fn hard_sigmoid(cx: &mut Lowering<'_>) -> Res<()> {
 
 pub(super) fn hard_swish(cx: &mut Lowering<'_>) -> Res<()> {
     float_with(cx, |e, x| {
-        let y = mul(e, x, 1.0 / 6.0);
-        let y = add(e, y, 0.5);
+        // x + 3 is exact where it is small.
+        let y = add(e, x, 3.0);
         let y = at_least(e, y, 0.0);
-        let y = at_most(e, y, 1.0);
+        let y = at_most(e, y, 6.0);
+        let y = mul(e, y, 1.0 / 6.0);
         e.binary(Binary::Mul, x, y)
     })
 }
@@ -207,35 +208,30 @@ pub(super) fn gelu(cx: &mut Lowering<'_>) -> Res<()> {
         other => return Err(Reason::attribute("approximate", format!("is `{other}`; none and tanh are supported"))),
     };
     float_with(cx, |e, x| {
-        let inner = if tanh {
-            // tanh(sqrt(2/pi) (x + 0.044715 x^3))
-            let x2 = e.binary(Binary::Mul, x, x);
-            let y = mul(e, x2, 0.044715);
-            let y = add(e, y, 1.0);
-            let y = e.binary(Binary::Mul, x, y);
-            let y = mul(e, y, std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2);
-            e.unary(Unary::Tanh, y)
-        } else {
-            let y = mul(e, x, std::f64::consts::FRAC_1_SQRT_2);
-            e.unary(Unary::Erf, y)
-        };
-        let y = add(e, inner, 1.0);
-        let half = mul(e, x, 0.5);
-        e.binary(Binary::Mul, half, y)
+        if !tanh {
+            return e.unary(Unary::Gelu, x);
+        }
+        // 1 + tanh(y) = 2 σ(2y) with y = sqrt(2/pi) (x + 0.044715 x^3): nothing cancels.
+        let x2 = e.binary(Binary::Mul, x, x);
+        let y = mul(e, x2, 0.044715);
+        let y = add(e, y, 1.0);
+        let y = e.binary(Binary::Mul, x, y);
+        let y = mul(e, y, 2.0 * std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2);
+        let share = e.unary(Unary::Sigmoid, y);
+        e.binary(Binary::Mul, x, share)
     })
 }
 
 pub(super) fn mish(cx: &mut Lowering<'_>) -> Res<()> {
-    float_with(cx, |e, x| {
-        let y = soft_plus(e, x);
-        let y = e.unary(Unary::Tanh, y);
-        e.binary(Binary::Mul, x, y)
-    })
+    float_with(cx, |e, x| e.unary(Unary::Mish, x))
 }
 
 pub(super) fn swish(cx: &mut Lowering<'_>) -> Res<()> {
     let alpha = cx.float("alpha", 1.0)?;
     float_with(cx, |e, x| {
+        if alpha == 1.0 {
+            return e.unary(Unary::Swish, x);
+        }
         let y = mul(e, x, alpha);
         let y = e.unary(Unary::Sigmoid, y);
         e.binary(Binary::Mul, x, y)

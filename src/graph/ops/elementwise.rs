@@ -143,6 +143,10 @@ pub(super) fn pow(cx: &mut Lowering<'_>) -> Res<()> {
     let build = |e: &mut Expr, x: Val, y: Val| {
         match exponent {
             Some(2.0) => return e.binary(Binary::Mul, x, x),
+            Some(3.0) => {
+                let square = e.binary(Binary::Mul, x, x);
+                return e.binary(Binary::Mul, square, x);
+            }
             Some(0.5) if ta.is_float() => return e.unary(Unary::Sqrt, x),
             Some(-1.0) if ta.is_float() => return e.unary(Unary::Recip, x),
             _ => {}
@@ -254,4 +258,21 @@ pub(super) fn cast(cx: &mut Lowering<'_>) -> Res<()> {
 pub(super) fn cast_like(cx: &mut Lowering<'_>) -> Res<()> {
     let to = cx.dtype(cx.input(1)?);
     cast_to(cx, to)
+}
+
+/// The same bits as another type of the same size.
+pub(super) fn bit_cast(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, code) = (cx.input(0)?, cx.int("to", 0)?);
+    let to = DType::from_onnx(code as i32)
+        .ok_or_else(|| Reason::attribute("to", format!("is type {code}, which is not supported")))?;
+    let from = cx.dtype(x);
+    if from.size() != to.size() {
+        return Err(Reason::Type(format!("takes the bits of {from} for {to}, which has another size")));
+    }
+    let through = |t: DType| if t == DType::Bool { DType::U8 } else { t };
+    unary_with(cx, |e, x| {
+        let x = e.cast(x, through(from));
+        let y = if through(from) == through(to) { x } else { e.bits(x, through(to)) };
+        e.cast(y, to)
+    })
 }

@@ -11,7 +11,7 @@ mod expand;
 mod rules;
 
 use super::emit;
-use crate::mir::{Block, Code, Function, Gen, Generic, MInst, Opnd, Part, RegClass, Type};
+use crate::mir::{Block, Code, Function, Gen, Generic, Group, MInst, Opnd, Part, RegClass, Type};
 use barewave_isa::{Flags, Op, Reg, Regs, op};
 use rules::Form;
 use rustc_hash::FxHashMap;
@@ -32,7 +32,7 @@ pub fn select(f: &mut Function) -> Result<(), SelectError> {
         s.out = Vec::with_capacity(block.insts.len() * 2);
         s.constants.clear();
         for inst in block.insts {
-            let (from, stage) = (s.out.len(), inst.stage);
+            let (from, stage, group) = (s.out.len(), inst.stage, inst.group);
             match inst.code {
                 Code::Gen(g) => {
                     let d = inst.dsts.first().copied().unwrap_or(Opnd::Off);
@@ -47,10 +47,20 @@ pub fn select(f: &mut Function) -> Result<(), SelectError> {
                 s.legalize(f, inst).map_err(|what| SelectError { kernel: f.name.clone(), what })?;
             }
             s.out[from..].iter_mut().for_each(|i| i.stage = stage);
+            join_group(f, &mut s.out[from..], group);
         }
         f.blocks[b] = Block { insts: std::mem::take(&mut s.out), ..block };
     }
     Ok(())
+}
+
+/// Puts what an instruction of a group has become into the group: the instruction itself, not what moves its operands.
+fn join_group(f: &Function, insts: &mut [MInst], group: Group) {
+    let n = insts.len();
+    for (i, inst) in insts.iter_mut().enumerate() {
+        let acts = i + 1 == n || !super::simplify::is_pure(f, inst);
+        inst.group = if acts { group } else { Group::default() };
+    }
 }
 
 struct Selector {

@@ -32,6 +32,12 @@ const fn f(op: &'static str, exact: fn(f64) -> f64, bound: f64) -> Function {
 /// Every operator of one float operand that compiles. The bound is 4 where not stated.
 pub const FUNCTIONS: &[Function] = &[
     f("Abs", f64::abs, 0.0),
+    f("Acos", f64::acos, 4.0),
+    f("Acosh", acosh, 4.0),
+    f("Asin", f64::asin, 4.0),
+    f("Asinh", asinh, 4.0),
+    f("Atan", f64::atan, 4.0),
+    f("Atanh", |x| (0.5 * (2.0 * x.abs() / (1.0 - x.abs())).ln_1p()).copysign(x), 4.0),
     f("Ceil", f64::ceil, 0.0),
     f("Cos", f64::cos, 4.0),
     f("Cosh", f64::cosh, 4.0),
@@ -39,8 +45,11 @@ pub const FUNCTIONS: &[Function] = &[
     f("Erf", erf, 4.0),
     f("Exp", f64::exp, 4.0),
     f("Floor", f64::floor, 0.0),
+    f("Gelu", gelu, 4.0),
+    f("HardSwish", |x| x * ((x + 3.0).clamp(0.0, 6.0) / 6.0), 4.0),
     f("LeakyRelu", |x| if x < 0.0 { x * 0.01f32 as f64 } else { x }, 0.5),
     f("Log", f64::ln, 4.0),
+    f("Mish", mish, 4.0),
     f("Neg", |x| -x, 0.0),
     f("Reciprocal", |x| 1.0 / x, 1.0),
     f("Round", f64::round_ties_even, 0.0),
@@ -51,26 +60,82 @@ pub const FUNCTIONS: &[Function] = &[
     f("Softplus", |x| if x > 40.0 { x } else { x.exp().ln_1p() }, 4.0),
     f("Softsign", |x| if x.is_infinite() { f64::NAN } else { x / (1.0 + x.abs()) }, 4.0),
     f("Sqrt", f64::sqrt, 4.0),
+    f("Swish", swish, 4.0),
     f("Tan", f64::tan, 4.0),
     f("Tanh", f64::tanh, 4.0),
 ];
 
-/// The error function: its Taylor series near 0, the continued fraction of erfc further out.
+/// Inverse hyperbolic sine; the standard library's loses small operands.
+fn asinh(x: f64) -> f64 {
+    let a = x.abs();
+    let r = if a > 1e8 { a.ln() + std::f64::consts::LN_2 } else { (a + a * a / (1.0 + a.hypot(1.0))).ln_1p() };
+    r.copysign(x)
+}
+
+/// Inverse hyperbolic cosine; the standard library's loses operands near 1.
+fn acosh(x: f64) -> f64 {
+    match x {
+        _ if x < 1.0 => f64::NAN,
+        _ if x > 1e8 => x.ln() + std::f64::consts::LN_2,
+        _ => ((x - 1.0) + ((x - 1.0) * (x + 1.0)).sqrt()).ln_1p(),
+    }
+}
+
+/// `x / (1 + e^-x)`.
+fn swish(x: f64) -> f64 {
+    let half = (x / 2.0).exp();
+    if x < 0.0 { x * half / (1.0 + x.exp()) * half } else { x / (1.0 + (-x).exp()) }
+}
+
+/// `x tanh ln(1 + e^x)` as `x n / (n + 2)`.
+fn mish(x: f64) -> f64 {
+    let e = (-x.abs()).exp();
+    if x < 0.0 {
+        // In two factors: the exponential may be denormal.
+        let half = (x / 2.0).exp();
+        x * half * ((e + 2.0) / (e * (e + 2.0) + 2.0)) * half
+    } else {
+        x * ((1.0 + 2.0 * e) / (1.0 + 2.0 * e + 2.0 * e * e))
+    }
+}
+
+/// `x Φ(x)`; beyond 0.6 the normal distribution's tail by the continued fraction of Mills' ratio, with what rounding takes
+/// from the square put back.
+fn gelu(x: f64) -> f64 {
+    let a = x.abs();
+    if a < 0.6 || x.is_nan() {
+        return x * 0.5 * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2));
+    }
+    let terms = 40 + (1000.0 / a / a) as u32;
+    let t = (1..=terms).rev().fold(0.0, |t, k| f64::from(k) / (a + t));
+    let square = a * a;
+    let lost = a.mul_add(a, -square);
+    let share = |x: f64| x * (1.0 - lost / 2.0) / (a + t) * FRAC_2_SQRT_PI * 0.5 * std::f64::consts::FRAC_1_SQRT_2;
+    match x < 0.0 {
+        // In two factors: the first alone may be denormal.
+        true if a < 60.0 => share(x * (-square / 4.0).exp()) * (-square / 4.0).exp(),
+        true => x * 0.0,
+        false if a < 40.0 => x - x * share((-square / 2.0).exp()),
+        false => x,
+    }
+}
+
+/// The error function: near 0 the series of positive terms, the continued fraction of erfc further out.
 fn erf(x: f64) -> f64 {
     let a = x.abs();
     if a.is_nan() || a > 6.0 {
         return if a.is_nan() { x } else { 1f64.copysign(x) };
     }
-    let r = if a < 2.5 {
-        let (mut term, mut sum, mut n) = (a, a, 0.0);
-        while term.abs() > 1e-17 * sum.abs() {
-            n += 1.0;
-            term *= -a * a / n;
-            sum += term / (2.0 * n + 1.0);
+    let r = if a < 1.0 {
+        let (mut term, mut sum, mut n) = (a, a, 1.0);
+        while term > 1e-17 * sum {
+            n += 2.0;
+            term *= 2.0 * a * a / n;
+            sum += term;
         }
-        sum * FRAC_2_SQRT_PI
+        sum * (-a * a).exp() * FRAC_2_SQRT_PI
     } else {
-        let t = (1..=40).rev().fold(0.0, |t, k| k as f64 / 2.0 / (a + t));
+        let t = (1..=400).rev().fold(0.0, |t, k| f64::from(k) / 2.0 / (a + t));
         1.0 - (-a * a).exp() / (a + t) * FRAC_2_SQRT_PI / 2.0
     };
     r.copysign(x)
@@ -87,7 +152,7 @@ impl Operator {
     /// Compiles the operator for batches of `batch` elements.
     pub fn new(op: &str, dtype: DType, target: Target, batch: usize) -> Result<Operator, String> {
         let mut model = Model::default();
-        model.opsets.insert(String::new(), 22);
+        model.opsets.insert(String::new(), 24);
         let value =
             |name: &str| ValueInfo { name: name.into(), dtype: Some(dtype), shape: Some(vec![Dim::Known(batch)]) };
         model.graph.inputs = vec![value("x")];

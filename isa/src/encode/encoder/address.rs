@@ -79,7 +79,7 @@ impl Attempt<'_> {
         }
         for (i, x) in list.iter().enumerate() {
             let v = self.vector(o, *x, if whole { 1 } else { nth(i) })?;
-            let at = crate::encode::image::address_byte(o, i);
+            let at = image.places.get(i).map_or(0, |&p| usize::from(p));
             if at < 16 {
                 self.bits = self.bits & !(0xff << (8 * at)) | u128::from(v) << (8 * at);
             } else {
@@ -97,8 +97,8 @@ impl Attempt<'_> {
             let sve = self.row.shape().operand("sve").is_some();
             return Ok(if has_vaddr || sve {
                 self.codes.off()
-            } else if self.codes == Codes::Gfx10 {
-                127
+            } else if let Some(alone) = self.codes.scratch_off().1 {
+                alone
             } else {
                 return Err(self.bad(o, x, "an SGPR when there is no address VGPR"));
             });
@@ -129,7 +129,7 @@ impl Attempt<'_> {
         let fits =
             |v: i64, signed: bool| if signed { v >= -(1 << (w - 1)) && v < 1 << (w - 1) } else { v >= 0 && v < 1 << w };
         let (imm, soffen, soffset) = (shape.operand("imm"), shape.operand("soffen"), shape.operand("soffset"));
-        let signed = self.codes != Codes::Gfx8;
+        let signed = !self.target.info().has(Quirk::UnsignedSmemOffset);
         match x {
             Operand::Imm(v) => {
                 let v = v as i64;
@@ -139,7 +139,7 @@ impl Attempt<'_> {
                 if let Some(imm) = imm {
                     imm.put(&mut self.bits, 1);
                 } else if let Some(s) = soffset {
-                    s.put(&mut self.bits, if self.codes == Codes::Gfx10 { 125 } else { self.codes.off() });
+                    s.put(&mut self.bits, self.codes.smem_off());
                 }
                 o.put(&mut self.bits, v as u64 & o.max());
             }

@@ -342,7 +342,7 @@ impl Reason {
                 _ if map.is_some_and(|m| m[v / 64] >> (v % 64) & 1 == 0) => NONE,
                 249 | 250 if self.source => NONE,
                 255 if self.literal => WORD,
-                254 if self.literal && codes == Codes::Gfx1250 => LONG,
+                254 if self.literal && codes.has_long_literals() => LONG,
                 _ if (self.bits == 8 || v & 256 != 0) && (v & 255) + usize::from(self.tuple) > 256 => LAST,
                 _ => 0,
             };

@@ -1,0 +1,33 @@
+//! Facts that hold where a block begins, found forwards over all paths.
+
+use crate::mir::Function;
+
+/// The state at the start of each block, none where control never comes: `pass` takes a state through a block, `join` adds
+/// what another path brings and says whether that was new.
+pub fn forward<S: Clone>(
+    f: &Function,
+    start: S,
+    join: impl Fn(&mut S, &S) -> bool,
+    mut pass: impl FnMut(usize, &mut S),
+) -> Vec<Option<S>> {
+    let mut entry: Vec<Option<S>> = vec![None; f.blocks.len()];
+    let mut work = Vec::new();
+    if let Some(first) = entry.first_mut() {
+        *first = Some(start);
+        work.push(0);
+    }
+    while let Some(b) = work.pop() {
+        let Some(mut state) = entry[b].clone() else { continue };
+        pass(b, &mut state);
+        for s in f.successors(b) {
+            let changed = match &mut entry[s] {
+                Some(old) => join(old, &state),
+                none => none.replace(state.clone()).is_none(),
+            };
+            if changed && !work.contains(&s) {
+                work.push(s);
+            }
+        }
+    }
+    entry
+}
