@@ -11,7 +11,7 @@ use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
 use crate::lds;
 use barewave_emu::observe::{AccessSpace, Observer, Step as Executed, Verdict};
-use barewave_isa::{Flags, Op, Target};
+use barewave_isa::Target;
 use rustc_hash::FxHashMap;
 
 /// Where data comes from.
@@ -158,7 +158,7 @@ pub struct Recorder<'a> {
     pub instrs: Vec<Instr>,
     /// Address of each in the code object.
     pub addresses: Vec<u64>,
-    known: FxHashMap<u64, (u32, Op)>,
+    known: FxHashMap<u64, u32>,
     current: Vec<Recorded>,
     at: [u32; 3],
     /// Workgroups that were recorded.
@@ -199,7 +199,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    fn instr(&mut self, step: &Executed) -> Option<(u32, Op)> {
+    fn instr(&mut self, step: &Executed) -> Option<u32> {
         if let Some(known) = self.known.get(&step.pc) {
             return Some(*known);
         }
@@ -208,8 +208,8 @@ impl<'a> Recorder<'a> {
         let n = self.instrs.len() as u32;
         self.instrs.push(instr);
         self.addresses.push(step.pc);
-        self.known.insert(step.pc, (n, raw.op()));
-        Some((n, raw.op()))
+        self.known.insert(step.pc, n);
+        Some(n)
     }
 
     fn access(&self, step: &Executed, instr: &Instr) -> Option<Access> {
@@ -224,11 +224,8 @@ impl<'a> Recorder<'a> {
                 let mut lines: Vec<u64> = Vec::with_capacity(8);
                 for a in step.lanes {
                     let (first, last) = (a.address / line, (a.address + u64::from(a.bytes.max(1)) - 1) / line);
-                    (first..=last.min(first + 64))
-                        .filter(|l| lines.last() != Some(l))
-                        .collect::<Vec<_>>()
-                        .into_iter()
-                        .for_each(|l| lines.push(l));
+                    lines
+                        .extend((first..=last.min(first + 64)).filter(|l| lines.last() != Some(l)).collect::<Vec<_>>());
                 }
                 lines.sort_unstable();
                 lines.dedup();
@@ -272,13 +269,12 @@ impl Observer for Recorder<'_> {
     }
 
     fn before(&mut self, step: &Executed) -> Verdict {
-        let Some((n, op)) = self.instr(step) else {
+        let Some(n) = self.instr(step) else {
             self.unknown.get_or_insert(step.pc);
             return Verdict::Run;
         };
         let wave = step.wave as usize;
         let (unit, meets) = (self.instrs[n as usize].unit, self.instrs[n as usize].meeting.is_some());
-        let info = self.target.op(op);
         let backward = self.current[wave].previous.is_some_and(|p| step.pc <= p);
         let r = &mut self.current[wave];
         if let (Some(p), Some(last)) = (r.previous, r.trace.steps.last_mut())
@@ -331,7 +327,6 @@ impl Observer for Recorder<'_> {
             self.too_long = true;
             return Verdict::End;
         }
-        let _ = info.is_some_and(|i| i.flags.has(Flags::BRANCH));
         let access = self.access(step, &self.instrs[n as usize]);
         let r = &mut self.current[wave];
         let access = access.map(|a| {

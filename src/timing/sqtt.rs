@@ -232,7 +232,7 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
                 // What a wave loads again and again comes from L2, the rest is touched for the first time.
                 let again = wave[..n].iter().any(|p| p.text == issued.text);
                 let level = if again { Level::L2 } else { Level::Cold };
-                let wide = u32::from(i.bytes.max(1)).div_ceil(4);
+                let wide = i.bytes.max(1).div_ceil(4);
                 trace.accesses.push(Access {
                     clocks: if memory { wide } else { wide * 2 - 1 },
                     level,

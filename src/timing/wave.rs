@@ -362,9 +362,8 @@ impl<'a> Unitary<'a> {
             let last = list.last().map_or(0, |l| l.0);
             list.push((done.max(last), i.unit == Unit::Vmem));
         }
-        match i.unit {
-            Unit::Salu => wave.last_scalar = Some(t),
-            _ => {}
+        if i.unit == Unit::Salu {
+            wave.last_scalar = Some(t);
         }
         wave.next = wave.next.max(t + turn * u64::from(i.idle.max(1)));
         if i.free {
