@@ -9,6 +9,7 @@
 
 use super::address::Offset;
 use super::epilogue;
+use super::error::{Reason, Res};
 use super::fragment;
 use super::loader::Loader;
 use super::tile::{self, Form, Tile, Types};
@@ -42,10 +43,10 @@ pub(super) struct Operands {
 }
 
 /// The types of a product of the step's first two operands.
-pub(super) fn types(cx: &Cx) -> Result<Types, String> {
+pub(super) fn types(cx: &Cx) -> Res<Types> {
     let [a, b] = [0, 1].map(|i| cx.dtype(Arg::Input(i)));
     if a != b || a == DType::Bool {
-        return Err(format!("operands of {a} and {b} elements are not multiplied"));
+        return Err(Reason::Factors(a, b));
     }
     Ok(Types::of(a))
 }
@@ -282,7 +283,7 @@ pub(super) fn store(
     walk: &Walk,
     first: (Part, Part),
     mut outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
-) -> Result<(), String> {
+) -> Res<()> {
     let fragment = tile.fragment();
     let item = w.b.workitem_id();
     let m = fragment::coordinate(&mut w.b, &fragment, item, fragment::row, 1, Some(first.0));
@@ -388,7 +389,7 @@ fn store_row(
     inside: Option<Part>,
     row: &[Part],
     (t, group): (DType, usize),
-) -> Result<(), String> {
+) -> Res<()> {
     // Row part of each access's offset.
     let mut rows: Vec<Offset> = Vec::new();
     for p in plans {
@@ -452,7 +453,7 @@ fn in_vectors(w: &mut Writer, sums: Part) -> Part {
 }
 
 /// Loads the elements of an operand that go with one group of columns.
-fn load_group(w: &mut Writer, cx: &Cx, p: &Plan, row: Offset, g: usize, group: usize) -> Result<Vec<Value>, String> {
+fn load_group(w: &mut Writer, cx: &Cx, p: &Plan, row: Offset, g: usize, group: usize) -> Res<Vec<Value>> {
     let buf = w.buffer(cx, p.arg)?;
     let at = join(w, row, p.cols[g], p.outer.reg);
     if group > 1 && p.col_stride == 1 {
