@@ -105,9 +105,9 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
     let pitch = (ops.a.pitch(), ops.b.pitch());
     let runs = tile.k / tile.run;
     let (size_a, size_b) = (runs * pitch.0 * tile.cell(), runs * pitch.1 * tile.cell());
-    // The second buffer is a power of two away from the first, so that one exclusive-or changes buffers.
-    let swap = (size_a + size_b).next_power_of_two();
-    w.b.lds(swap + size_a + size_b);
+    // The second buffer lies right behind the first.
+    let swap = size_a + size_b;
+    w.b.lds(2 * swap);
     let b = &mut w.b;
     let sums = match tile.form {
         Form::Vector { tm, tn, .. } => {
@@ -159,6 +159,14 @@ fn rounds<M: Multiplier>(
     places: Places,
     swap: u32,
 ) {
+    // One buffer's address is the sum of both less the other's; an exclusive-or does it where they differ in one bit.
+    let addresses = [places.read.0, places.read.1, ops.a.lds(), ops.b.lds()];
+    let both: Vec<Option<Part>> =
+        addresses.iter().map(|a| (!swap.is_power_of_two()).then(|| sum_of_buffers(b, *a, swap))).collect();
+    let change = |b: &mut Builder, i: usize| match both[i] {
+        Some(sum) => b.emit(Gen::Sub.of(Type::U32), &[addresses[i].into()], &[sum.into(), addresses[i].into()]),
+        None => b.emit(Gen::Xor.of(Type::U32), &[addresses[i].into()], &[swap.into(), addresses[i].into()]),
+    };
     b.counted_loop("k", depth.next_multiple_of(tile.k), tile.k, Pipeline::Stated, true, |b, k| {
         b.fix_order();
         b.stage(LOAD);
@@ -174,20 +182,24 @@ fn rounds<M: Multiplier>(
                 read = next;
             }
         }
-        let change = |b: &mut Builder, address: Part| {
-            b.emit(Gen::Xor.of(Type::U32), &[address.into()], &[swap.into(), address.into()]);
-        };
-        change(b, places.read.0);
-        change(b, places.read.1);
+        change(b, 0);
+        change(b, 1);
         b.stage(LOAD);
         b.in_lds(TILES_FILLED);
         ops.a.commit(b, 0);
         ops.b.commit(b, places.b_base);
-        change(b, ops.a.lds());
-        change(b, ops.b.lds());
+        change(b, 2);
+        change(b, 3);
         b.barrier();
         b.in_lds(Lds::Any);
     });
+}
+
+/// An address in the first buffer and the same in the second, added.
+fn sum_of_buffers(b: &mut Builder, address: Part, swap: u32) -> Part {
+    let twice = b.shl(address, 1u32);
+    let sum = b.add(twice, swap);
+    b.to_vector(sum)
 }
 
 /// Multiply-adds or dot products of a block of rows and columns per workitem, a cell's k a step.
