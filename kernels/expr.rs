@@ -22,18 +22,49 @@ pub(super) fn eval(
         let value = match node.op {
             Op::Acc => acc.ok_or("an expression needs a value that this kernel does not compute")?,
             Op::Input(i) => input(i),
-            Op::Const(c) => constant(b, node.dtype, c),
-            Op::Unary(op, a) => unary(b, op, at(a))?,
-            Op::Binary(op, x, y) => binary(b, op, at(x), at(y).0)?,
-            Op::Select(c, x, y) => match at(c).0 {
-                Value::Mask(m) => values::select(b, m, at(x).0, at(y).0),
-                _ => return Err("the condition of a selection is not a boolean".into()),
-            },
-            Op::Cast(a) => cast(b, at(a), node)?,
+            _ => operation(b, node, at)?,
         };
         done.push(value);
     }
     done.pop().ok_or_else(|| "an empty expression".into())
+}
+
+/// Computes an operation; `at` gives its operands and their types.
+pub(super) fn operation(b: &mut Builder, node: &Node, at: impl Fn(Val) -> (Value, DType)) -> Result<Value, String> {
+    match node.op {
+        Op::Acc | Op::Input(_) => Err("an operand is no operation".into()),
+        Op::Const(c) => Ok(constant(b, node.dtype, c)),
+        Op::Unary(op, a) => unary(b, op, at(a)),
+        Op::Binary(op, x, y) => binary(b, op, at(x), at(y).0),
+        Op::Select(c, x, y) => match at(c).0 {
+            Value::Mask(m) => Ok(values::select(b, m, at(x).0, at(y).0)),
+            _ => Err("the condition of a selection is not a boolean".into()),
+        },
+        Op::Cast(a) => cast(b, at(a), node),
+        Op::Bits(a) => bits(b, at(a), node.dtype),
+    }
+}
+
+/// The bits of a value as another type of its size. Halves are held as f32, so theirs are narrowed and widened.
+fn bits(b: &mut Builder, (x, from): (Value, DType), to: DType) -> Result<Value, String> {
+    let half = |t: DType| kind(t) == Kind::Float && t.size() == 2;
+    match x {
+        Value::Mask(_) => Err(no("Bits", from)),
+        Value::Pair(_) => Ok(x),
+        _ if kind(to) == Kind::Bool => Err(no("Bits", from)),
+        _ => {
+            let mut r = x.reg(b);
+            if half(from) {
+                r = b.convert(Type::F32, values::stored(from), r);
+            }
+            if half(to) {
+                r = b.convert(values::stored(to), Type::F32, r);
+            } else if to.size() < 4 {
+                r = wrap(b, r, to);
+            }
+            Ok(Value::Word(r.into()))
+        }
+    }
 }
 
 fn constant(b: &mut Builder, t: DType, c: Scalar) -> Value {

@@ -235,9 +235,13 @@ impl Multiplier for Vector<'_> {
         let words = self.tile.cell() / 4;
         let cell = |p: Part, i: u32| p.slice((i * words) as u8, words as u8);
         let one = |p: Part, i: u32| p.slice((i * u32::from(ty.dwords())) as u8, ty.dwords());
-        for row in 0..self.tm {
-            let a = cell(fa[(row / cm) as usize], row % cm);
-            for col in 0..self.tn {
+        // Two by two along the diagonals: neighbours have no register in common, and can be issued together.
+        let (rows, cols) = (2.min(self.tm), 2.min(self.tn));
+        let squares =
+            (0..self.tm).step_by(rows as usize).flat_map(|r| (0..self.tn).step_by(cols as usize).map(move |c| (r, c)));
+        for (r, c) in squares {
+            for (row, col) in (0..rows * cols).map(|i| (r + i % rows, c + (i + i / rows) % cols)) {
+                let a = cell(fa[(row / cm) as usize], row % cm);
                 let x = cell(fb[(col / cn) as usize], col % cn);
                 let sum = one(sums[((row * self.tn + col) / cn) as usize], col % cn);
                 match self.dot {

@@ -25,6 +25,8 @@ mod matrix;
 mod pointwise;
 mod pool;
 mod power;
+mod program;
+mod recurrent;
 mod reduce;
 mod softmax;
 mod tile;
@@ -172,6 +174,8 @@ pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Res
         StepKind::Reduce(Reduce { op, prologue }) => reduce::lower(&cx, *op, prologue),
         StepKind::Softmax(Softmax { log, masked }) => softmax::softmax(&cx, *log, *masked),
         StepKind::Normalize(Normalize { axes, epsilon, center }) => softmax::normalize(&cx, *axes, *epsilon, *center),
+        StepKind::Program(p) => program::lower(&cx, p),
+        StepKind::Recurrent(r) => recurrent::lower(&cx, r),
     };
     let mut kernels = kernels.map_err(|what| Unsupported { step: step.name.clone(), kind: step.kind.name(), what })?;
     for k in &mut kernels {

@@ -14,7 +14,7 @@
 //! ;|   ...
 //! ```
 //!
-//! `select`, `simplify`, `pipeline`, `schedule`, `regalloc`, `waits`, `hazards` and `emit` run that pass and give its result. What waits
+//! `select`, `simplify`, `pipeline`, `schedule`, `regalloc`, `pair`, `waits`, `hazards` and `emit` run that pass and give its result. What waits
 //! and hazards make is also emitted and must pass the static verifier. `compile` runs all passes and gives assembly; `run` runs
 //! the kernel too, strictly, on one workgroup: the arguments are an input and an output of 256 words each, and the result is what
 //! the output begins with. `error` gives the message with which compilation fails. `check` emits the function as it
@@ -26,7 +26,7 @@ use barewave::codeobj::{self, CodeObject, ElfFile};
 use barewave::emu::{EmuDevice, LaunchOptions};
 use barewave::mir::{self, Function};
 use barewave::passes::{
-    self, Machine, check, emit, hazards, listing, pipeline, regalloc, schedule, select, simplify, waits,
+    self, Machine, check, emit, hazards, listing, pair, pipeline, regalloc, schedule, select, simplify, waits,
 };
 use barewave::verify::{self, Finding, Rule};
 use barewave_isa::Target;
@@ -179,6 +179,7 @@ fn result(test: &Test, mut f: Function) -> Result<String, String> {
             regalloc::remove_identities(&mut f);
             return Ok(format!("; {:?}\n{}", a.usage, body(&f)));
         }
+        "pair" => pair::pair(&mut f),
         "waits" => {
             waits::waits(&mut f);
             nothing_missing(&f, Rule::Wait)?;

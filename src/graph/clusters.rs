@@ -21,11 +21,8 @@ pub(crate) fn find_clusters(r: &Resolved<'_>) -> Vec<bool> {
         }
     }
     let mut inline = vec![false; r.sources.len()];
-    let elementwise: Vec<bool> = r
-        .nodes
-        .iter()
-        .map(|n| n.node.domain.is_empty() && ops::find(&n.node.op).is_some_and(|o| o.elementwise))
-        .collect();
+    let elementwise: Vec<bool> =
+        r.nodes.iter().map(|n| ops::find(&n.node.domain, &n.node.op).is_some_and(|o| o.elementwise)).collect();
     for node in &r.nodes {
         for &out in node.outputs.iter().flatten() {
             if r.uses[out.index()] > 1

@@ -205,6 +205,8 @@ pub enum Op {
     /// The operand converted to the node's type: floats round to nearest even, float to integer truncates and
     /// saturates, anything to `Bool` is `x != 0`, integer to narrower integer wraps.
     Cast(Val),
+    /// The bits of the operand as the node's type, which has the same size.
+    Bits(Val),
 }
 
 /// One operation and the type of its result.
@@ -346,6 +348,11 @@ impl Expr {
         if self.type_of(a) == dtype { a } else { self.push(Op::Cast(a), dtype) }
     }
 
+    /// The bits of a value as another type of its size.
+    pub fn bits(&mut self, a: Val, dtype: DType) -> Val {
+        self.push(Op::Bits(a), dtype)
+    }
+
     /// Appends the nodes of `other`. Its operand `i` becomes what `input(self, i)` says and its [`Op::Acc`] becomes
     /// `acc`. Returns where the result of `other` is now.
     ///
@@ -370,6 +377,7 @@ impl Expr {
                     let a = at(a);
                     self.cast(a, node.dtype)
                 }
+                Op::Bits(a) => self.push(Op::Bits(at(a)), node.dtype),
             };
             map.push(new);
         }
@@ -418,7 +426,7 @@ impl Expr {
 pub fn operands(op: Op) -> impl Iterator<Item = Val> {
     let list = match op {
         Op::Acc | Op::Input(_) | Op::Const(_) => [None; 3],
-        Op::Unary(_, a) | Op::Cast(a) => [Some(a), None, None],
+        Op::Unary(_, a) | Op::Cast(a) | Op::Bits(a) => [Some(a), None, None],
         Op::Binary(_, a, b) => [Some(a), Some(b), None],
         Op::Select(a, b, c) => [Some(a), Some(b), Some(c)],
     };
@@ -430,6 +438,7 @@ fn rename(op: Op, f: impl Fn(Val) -> Val) -> Op {
         Op::Acc | Op::Input(_) | Op::Const(_) => op,
         Op::Unary(o, a) => Op::Unary(o, f(a)),
         Op::Cast(a) => Op::Cast(f(a)),
+        Op::Bits(a) => Op::Bits(f(a)),
         Op::Binary(o, a, b) => Op::Binary(o, f(a), f(b)),
         Op::Select(a, b, c) => Op::Select(f(a), f(b), f(c)),
     }
@@ -454,6 +463,7 @@ impl fmt::Display for Expr {
                 Op::Binary(op, a, b) => format!("{}({}, {})", format!("{op:?}").to_lowercase(), at(a), at(b)),
                 Op::Select(c, a, b) => format!("select({}, {}, {})", at(c), at(a), at(b)),
                 Op::Cast(a) => format!("{}({})", n.dtype, at(a)),
+                Op::Bits(a) => format!("{}_of_bits({})", n.dtype, at(a)),
             };
             if uses[i] > 1 && !leaf {
                 write!(f, "t{i} = {s}; ")?;

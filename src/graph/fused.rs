@@ -5,7 +5,7 @@
 //! Transpose, Slice, Split, Concat, Expand, DepthToSpace, nearest Upsample ...) cost no kernel of their own, and it ends
 //! in a scalar [`Expr`], so bias, batch normalisation, residual additions and activations cost none either.
 //!
-//! There are seven kinds of steps. Everything else is expressed with them: a transposed convolution is one convolution
+//! There are few kinds of steps. Everything else is expressed with them: a transposed convolution is one convolution
 //! per phase of its strides, each writing a strided view of the output; resizing and gathering are pointwise steps that
 //! read through index tables; LRN and LpPool are poolings with a prologue and an epilogue; Concat is nothing, its
 //! producers write into parts of the result.
@@ -26,7 +26,7 @@
 
 use super::expr::{Expr, Op, Scalar};
 use super::kinds::Operand;
-pub use super::kinds::{Conv, Normalize, Pool, PoolOp, Reduce, ReduceOp, Softmax, StepKind, Window};
+pub use super::kinds::{Coder, Conv, Normalize, Pool, PoolOp, Program, Reduce, ReduceOp, Softmax, StepKind, Window};
 pub use super::rules::Broken;
 use super::view::View;
 use crate::tensor::{DType, HostTensor};

@@ -4,7 +4,7 @@
 //! rewrites with it. Sums of many terms (convolutions, products, reductions) are computed in f64 and rounded once, scalar
 //! expressions round after each operation as a device does. It is not fast and not how models are run.
 
-use super::expr::{Binary, Expr, Op, Scalar, Unary};
+use super::expr::{Binary, Expr, Node, Op, Scalar, Unary, Val};
 use super::fused::{Access, FusedGraph, Role, Step, TensorId};
 use super::lazy::Lazy;
 use super::view::View;
@@ -280,19 +280,43 @@ pub(crate) fn evaluate(
 ) -> Scalar {
     cells.clear();
     for n in expr.nodes() {
+        let round = |v: Scalar| if n.dtype.is_float() { cast(v, n.dtype) } else { v };
         let value = match n.op {
-            Op::Acc => acc.expect("an accumulator"),
-            Op::Input(i) => input(i),
-            Op::Const(c) => c,
-            Op::Unary(op, a) => unary(op, n.dtype, cells[a.index()]),
-            Op::Binary(op, a, b) => binary(op, n.dtype, expr.type_of(a), cells[a.index()], cells[b.index()]),
-            Op::Select(c, a, b) => cells[if cells[c.index()].as_i64() != 0 { a } else { b }.index()],
-            Op::Cast(a) => cast(cells[a.index()], n.dtype),
+            Op::Acc => round(acc.expect("an accumulator")),
+            Op::Input(i) => round(input(i)),
+            _ => operation(n, |v| (cells[v.index()], expr.type_of(v))),
         };
-        // Each operation rounds to its type, so sums, products and quotients are what a device computes.
-        cells.push(if n.dtype.is_float() { cast(value, n.dtype) } else { value });
+        cells.push(value);
     }
     *cells.last().expect("an expression has at least one node")
+}
+
+/// What an operation gives; `at` gives its operands and their types. It rounds to its type, so sums, products and quotients
+/// are what a device computes. Panics for operations that stand for something else.
+pub(super) fn operation(n: &Node, at: impl Fn(Val) -> (Scalar, DType)) -> Scalar {
+    let value = match n.op {
+        Op::Acc | Op::Input(_) => unreachable!("operands are no operations"),
+        Op::Const(c) => c,
+        Op::Unary(op, a) => unary(op, n.dtype, at(a).0),
+        Op::Binary(op, a, b) => binary(op, n.dtype, at(a).1, at(a).0, at(b).0),
+        Op::Select(c, a, b) => at(if at(c).0.as_i64() != 0 { a } else { b }).0,
+        Op::Cast(a) => cast(at(a).0, n.dtype),
+        Op::Bits(a) => bits(at(a), n.dtype),
+    };
+    if n.dtype.is_float() { cast(value, n.dtype) } else { value }
+}
+
+/// The same bits as a value of another type of the same size.
+fn bits((v, from): (Scalar, DType), to: DType) -> Scalar {
+    let tensor = match v {
+        Scalar::Float(x) => HostTensor::from_f64(from, &[], &[x]),
+        Scalar::Int(x) => HostTensor::from_ints(from, &[], &[x]),
+    };
+    match HostTensor::new(to, &[], tensor.bytes().clone()) {
+        Ok(t) if to.is_float() => Scalar::Float(t.to_f64()[0]),
+        Ok(t) => Scalar::Int(t.to_i64()[0]),
+        Err(_) => unreachable!("both types have one size"),
+    }
 }
 
 /// Keeps the low bits of an integer, as a register of the type does.

@@ -13,19 +13,15 @@ use super::error::{Reason, Res};
 use super::expr::{Expr, Scalar};
 use super::fused::{Access, FusedGraph, Role, Step, StepKind, Tensor, TensorId};
 use super::interpret::Interpreter;
-use super::lazy::{Lazy, ProducerId, broadcast_shape, refine, reshape_access, without_ones};
+use super::lazy::{Lazy, reshape_access, without_ones};
 use super::ops;
-use super::resolve::{Resolved, ResolvedNode, Source, ValueId};
+use super::resolve::{Branch, Resolved, ResolvedNode, Source, ValueId};
 use super::view::View;
 use crate::onnx::Attribute;
-use crate::tensor::{DType, HostTensor, element_count};
+use crate::tensor::{DType, HostTensor};
 
 /// Constants of up to this many elements are computed at compile time wherever possible.
 const FOLD_LIMIT: usize = 1 << 16;
-/// A kernel gets no more operands than this.
-const MAX_INPUTS: usize = 24;
-/// Expressions with more operations are cut.
-const MAX_COST: usize = 192;
 
 /// What is known about a value.
 #[derive(Clone, Debug)]
@@ -194,10 +190,8 @@ impl<'m> Lowering<'m> {
     fn lower_node(&mut self) -> Res<()> {
         let resolved: &'m Resolved<'m> = self.resolved;
         let node = &resolved.nodes[self.current];
-        if !node.node.domain.is_empty() {
-            return Err(Reason::Operator { hint: "; only ONNX's own operators are".into() });
-        }
-        let op = ops::find(&node.node.op).ok_or_else(|| Reason::Operator { hint: ops::hint(&node.node.op) })?;
+        let (domain, name) = (&node.node.domain, &node.node.op);
+        let op = ops::find(domain, name).ok_or_else(|| Reason::Operator { hint: ops::hint(domain, name) })?;
         for (name, value) in &node.node.attributes {
             if let Attribute::Other(_) = value {
                 return Err(Reason::attribute(name, "has a type that is not supported"));
@@ -471,6 +465,52 @@ impl<'m> Lowering<'m> {
         }
     }
 
+    /// Gives a parameter of a branch its value.
+    pub(crate) fn bind(&mut self, v: ValueId, value: Value) {
+        self.stored_consts[v.index()] = None;
+        self.values[v.index()] = Some(value);
+    }
+
+    /// Makes a value output `i`.
+    pub(crate) fn give(&mut self, i: usize, value: Value) {
+        if let Some(o) = self.node().outputs.get(i).copied().flatten() {
+            self.bind(o, value);
+        }
+    }
+
+    /// Forgets what the nodes of a branch computed, and of those inside of it.
+    pub(crate) fn forget(&mut self, branch: &Branch<'_>) {
+        let resolved = self.resolved;
+        for &n in &branch.nodes {
+            let node = &resolved.nodes[n as usize];
+            for o in node.outputs.iter().flatten() {
+                (self.values[o.index()], self.stored_consts[o.index()]) = (None, None);
+            }
+            node.branches.iter().for_each(|b| self.forget(b));
+        }
+    }
+
+    /// A value that rests on no kernel: what it is stays what it is.
+    pub(crate) fn settled(&mut self, v: ValueId) -> Value {
+        if matches!(&self.values[v.index()], Some(Value::Lazy(l)) if !l.is_cheap()) {
+            self.store(v);
+        }
+        self.values[v.index()].clone().unwrap_or_else(|| unreachable!("values precede their readers"))
+    }
+
+    /// A value that may have no number as a lazy one.
+    pub(crate) fn as_lazy(&mut self, value: &Value) -> Lazy {
+        match value {
+            Value::Lazy(l) => l.clone(),
+            Value::Const(t) if t.is_empty() => splat(t.dtype(), t.shape(), Scalar::of(t.dtype(), 0.0)),
+            Value::Const(t) => {
+                let (dtype, shape) = (t.dtype(), t.shape().to_vec());
+                let id = self.add_const("constant".into(), t.clone());
+                Lazy::read(Access::new(id, View::dense(&shape)), dtype)
+            }
+        }
+    }
+
     /// A value as a lazy one. Constants of one element become literals.
     pub(crate) fn lazy(&mut self, v: ValueId) -> Lazy {
         match self.values[v.index()].as_ref() {
@@ -579,6 +619,12 @@ impl<'m> Lowering<'m> {
     /// The value as plain accesses with exactly the dimensions of its shape, to change dimension by dimension.
     pub(crate) fn plain(&mut self, v: ValueId) -> Lazy {
         let lazy = self.without_base(v);
+        self.plain_of(lazy)
+    }
+
+    /// The same of a value that belongs to no [`ValueId`].
+    pub(crate) fn plain_of(&mut self, lazy: Lazy) -> Lazy {
+        let lazy = if lazy.base.is_some() { self.stored(lazy) } else { lazy };
         match lazy.plain() {
             Some(p) => p,
             None => {
@@ -612,168 +658,13 @@ impl<'m> Lowering<'m> {
             }
         }
     }
+}
 
-    /// The value that a kernel computes: `dims` is the shape of its result.
-    pub(crate) fn produce(&mut self, kind: StepKind, inputs: Vec<Access>, dims: &[usize], dtype: DType) -> Lazy {
-        self.produce_parts(vec![Part { kind, inputs, slices: None, acc: None }], dims, dtype)
-    }
-
-    /// The value that several kernels compute, each a part of it.
-    pub(crate) fn produce_parts(&mut self, parts: Vec<Part>, dims: &[usize], dtype: DType) -> Lazy {
-        self.producers.push(Producer { parts, dims: dims.to_vec() });
-        Lazy {
-            shape: dims.to_vec(),
-            grid: without_ones(dims),
-            base: Some(ProducerId(self.producers.len() as u32 - 1)),
-            inputs: Vec::new(),
-            expr: Expr::acc(dtype),
-            nodes: vec![self.current as u32],
-        }
-    }
-
-    /// Applies a scalar expression to values, broadcast against each other.
-    pub(crate) fn elementwise(
-        &mut self,
-        ids: &[ValueId],
-        build: impl FnOnce(&mut Expr, &[super::expr::Val]) -> super::expr::Val,
-    ) -> Res<Lazy> {
-        // Two kernels cannot be fused into one: keep the last, store the others.
-        let bases: Vec<Option<ProducerId>> = ids.iter().map(|&v| self.lazy(v).base).collect();
-        let shape = broadcast_shape(ids.iter().map(|&v| self.shape(v)))?;
-        let total: usize = shape.iter().product();
-        let keep = ids.iter().zip(&bases).filter(|(v, _)| self.shape(**v).iter().product::<usize>() == total);
-        let keep = keep.filter_map(|(_, b)| *b).max();
-        for (&v, base) in ids.iter().zip(&bases) {
-            if base.is_some() && *base != keep {
-                self.store(v);
-            }
-        }
-        let lazies: Vec<Lazy> = ids.iter().map(|&v| self.lazy(v)).collect();
-        self.combine(lazies, &shape, build)
-    }
-
-    /// [`Lowering::elementwise`] for lazy values of which at most one kernel is the base; `shape` is what they broadcast
-    /// to.
-    pub(crate) fn combine(
-        &mut self,
-        lazies: Vec<Lazy>,
-        shape: &[usize],
-        build: impl FnOnce(&mut Expr, &[super::expr::Val]) -> super::expr::Val,
-    ) -> Res<Lazy> {
-        let total =
-            element_count(shape).ok_or_else(|| Reason::Size(format!("the result's shape {shape:?} is too large")))?;
-        if total == 0 {
-            let mut e = Expr::new();
-            let vals: Vec<_> = lazies.iter().map(|l| e.constant(l.dtype(), 0.0)).collect();
-            let v = build(&mut e, &vals);
-            return Ok(splat(e.type_of(v), shape, Scalar::of(e.type_of(v), 0.0)));
-        }
-        let mut parts = Vec::with_capacity(lazies.len());
-        for lazy in lazies {
-            // Repeating an expensive expression costs more than storing it.
-            let heavy = (lazy.base.is_some() && lazy.len() != total)
-                || !lazy.inputs.is_empty() && lazy.len() < total && lazy.expr.cost() > 6;
-            let lazy = if heavy { self.stored(lazy) } else { lazy };
-            parts.push(match lazy.broadcast(shape) {
-                Some(l) => l,
-                None => self.stored(lazy).broadcast(shape).expect("a stored tensor can be broadcast"),
-            });
-        }
-        let mut inputs: usize = parts.iter().map(|p| p.inputs.len()).sum();
-        let mut cost: usize = parts.iter().map(|p| p.expr.cost()).sum();
-        while inputs > MAX_INPUTS || cost > MAX_COST {
-            let Some(worst) = parts
-                .iter_mut()
-                .filter(|p| p.inputs.len() > 1 || p.expr.cost() > 0)
-                .max_by_key(|p| p.inputs.len() * 8 + p.expr.cost())
-            else {
-                break;
-            };
-            let stored = self.stored(worst.clone());
-            *worst = stored;
-            let (i, c) = (parts.iter().map(|p| p.inputs.len()).sum(), parts.iter().map(|p| p.expr.cost()).sum());
-            if (i, c) == (inputs, cost) {
-                break;
-            }
-            (inputs, cost) = (i, c);
-        }
-        let parts = self.common_grid(parts, shape);
-        let grid = parts[0].grid.clone();
-        let mut expr = Expr::new();
-        let mut accesses: Vec<Access> = Vec::new();
-        let mut nodes: Vec<u32> = Vec::new();
-        let mut base = None;
-        let mut vals = Vec::with_capacity(parts.len());
-        for p in &parts {
-            let acc = match p.base {
-                None => None,
-                Some(b) => {
-                    base = Some(b);
-                    let dtype = p.expr.nodes().iter().find(|n| n.op == super::expr::Op::Acc).map(|n| n.dtype);
-                    dtype.map(|d| expr.push_acc(d))
-                }
-            };
-            let v = expr.append(&p.expr, acc, |e, i, dtype| {
-                let access = &p.inputs[i as usize];
-                let at = accesses.iter().position(|a| a == access).unwrap_or_else(|| {
-                    accesses.push(access.clone());
-                    accesses.len() - 1
-                });
-                e.input(at, dtype)
-            });
-            vals.push(v);
-            nodes.extend(&p.nodes);
-        }
-        let result = build(&mut expr, &vals);
-        let expr = expr.finish(result);
-        nodes.sort_unstable();
-        nodes.dedup();
-        let mut lazy = Lazy { shape: shape.to_vec(), grid, base, inputs: accesses, expr, nodes };
-        drop_unused_inputs(&mut lazy);
-        if lazy.base.is_some() && !lazy.expr.nodes().iter().any(|n| n.op == super::expr::Op::Acc) {
-            lazy.base = None;
-        }
-        Ok(lazy)
-    }
-
-    /// Brings all values to one grid, storing those that cannot follow.
-    fn common_grid(&mut self, mut parts: Vec<Lazy>, shape: &[usize]) -> Vec<Lazy> {
-        for attempt in 0..2 {
-            let mut grid: Option<Vec<usize>> = None;
-            let mut fits = true;
-            for p in parts.iter().filter(|p| !p.inputs.is_empty() || p.base.is_some()) {
-                match &grid {
-                    None => grid = Some(p.grid.clone()),
-                    Some(g) => match refine(g, &p.grid) {
-                        Some(fine) => grid = Some(fine),
-                        None => fits = false,
-                    },
-                }
-            }
-            let grid = grid.unwrap_or_else(|| without_ones(shape));
-            if fits {
-                let refined: Option<Vec<Lazy>> = parts
-                    .iter()
-                    .map(|p| {
-                        if p.inputs.is_empty() {
-                            Some(Lazy { grid: grid.clone(), ..p.clone() })
-                        } else {
-                            p.refined(&grid)
-                        }
-                    })
-                    .collect();
-                if let Some(r) = refined {
-                    return r;
-                }
-            }
-            debug_assert_eq!(attempt, 0, "stored tensors always have a common grid");
-            parts = parts
-                .into_iter()
-                .map(|p| if p.inputs.is_empty() && p.base.is_none() { p } else { self.stored(p) })
-                .collect();
-        }
-        unreachable!("stored tensors always have a common grid")
-    }
+/// A value that is the same everywhere.
+pub(crate) fn splat(dtype: DType, shape: &[usize], value: Scalar) -> Lazy {
+    let mut expr = Expr::new();
+    expr.literal(dtype, value);
+    Lazy { shape: shape.to_vec(), grid: without_ones(shape), base: None, inputs: Vec::new(), expr, nodes: Vec::new() }
 }
 
 fn plain_access(lazy: &Lazy) -> Option<Access> {
@@ -782,26 +673,4 @@ fn plain_access(lazy: &Lazy) -> Option<Access> {
         return None;
     }
     reshape_access(access, &lazy.shape)
-}
-
-fn drop_unused_inputs(lazy: &mut Lazy) {
-    let mut map = vec![None; lazy.inputs.len()];
-    let mut kept = Vec::new();
-    for n in lazy.expr.nodes() {
-        if let super::expr::Op::Input(i) = n.op
-            && map[i as usize].is_none()
-        {
-            map[i as usize] = Some(kept.len() as u32);
-            kept.push(lazy.inputs[i as usize].clone());
-        }
-    }
-    lazy.expr = lazy.expr.map_inputs(|i| map[i as usize].expect("collected above"));
-    lazy.inputs = kept;
-}
-
-/// A value that is the same everywhere.
-pub(crate) fn splat(dtype: DType, shape: &[usize], value: Scalar) -> Lazy {
-    let mut expr = Expr::new();
-    expr.literal(dtype, value);
-    Lazy { shape: shape.to_vec(), grid: without_ones(shape), base: None, inputs: Vec::new(), expr, nodes: Vec::new() }
 }

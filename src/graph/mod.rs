@@ -5,6 +5,7 @@
 
 mod clusters;
 pub(crate) mod collapse;
+mod compose;
 mod error;
 pub mod expr;
 mod forward;

@@ -48,6 +48,8 @@ pub(crate) struct Branch<'m> {
     pub name: &'m str,
     /// Its nodes, in order.
     pub nodes: Vec<u32>,
+    /// What the node around it gives a value.
+    pub parameters: Vec<ValueId>,
     pub outputs: Vec<ValueId>,
 }
 
@@ -167,13 +169,13 @@ fn resolve_graph<'m>(
         let mut branches = Vec::new();
         for (name, value) in &node.attributes {
             let Attribute::Graph(body) = value else { continue };
-            let parameters = body.inputs.iter().map(|i| (i.name.as_str(), r.define(&i.name, Source::Node))).collect();
-            scopes.push(parameters);
+            let parameters: Vec<ValueId> = body.inputs.iter().map(|i| r.define(&i.name, Source::Node)).collect();
+            scopes.push(body.inputs.iter().map(|i| i.name.as_str()).zip(parameters.iter().copied()).collect());
             let (nodes, outputs) = resolve_graph(r, body, scopes)?;
             scopes.pop();
             waits.extend(nodes.iter().flat_map(|n| n.inputs.iter().flatten()).chain(&outputs));
             let own = append(&mut inner, nodes);
-            branches.push(Branch { name, nodes: own, outputs });
+            branches.push(Branch { name, nodes: own, parameters, outputs });
         }
         inner.iter_mut().for_each(|n: &mut ResolvedNode| n.inner = true);
         local.push((ResolvedNode { node, inputs, outputs, branches, inner: false }, inner, waits));

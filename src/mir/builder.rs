@@ -605,8 +605,16 @@ impl Builder {
     }
     /// Runs `body` until the mask that it gives is empty: while any lane needs another round.
     pub fn loop_while_any(&mut self, name: &str, body: impl FnOnce(&mut Builder) -> Part) {
-        let head = self.block(name);
+        let head = self.open_any(name);
         let mask = body(self);
+        self.close_any(head, mask);
+    }
+    /// Begins a loop that [`Builder::close_any`] ends.
+    pub fn open_any(&mut self, name: &str) -> BlockId {
+        self.block(name)
+    }
+    /// Goes back to where a loop began while the mask is not empty.
+    pub fn close_any(&mut self, head: BlockId, mask: Part) {
         // The scalar condition code tells whether the result has a bit set.
         let (any, op) = (self.mask(), if mask.len == 2 { op::S_OR_B64 } else { op::S_OR_B32 });
         self.emit(op, &[any.into()], &[mask.into(), mask.into()]);

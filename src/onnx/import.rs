@@ -1,5 +1,6 @@
 //! From a file to a [`Model`].
 
+use super::functions::inline_local;
 use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto};
 use super::{Attribute, Dim, Error, Graph, Model, Node, ValueInfo};
 use crate::mapped::map_file;
@@ -49,19 +50,14 @@ impl Model {
             let domain = if o.domain == "ai.onnx" { "" } else { &o.domain };
             opsets.insert(domain.to_string(), o.version);
         }
-        if let Some(f) = proto.functions.first() {
-            let used = graph.node.iter().any(|n| proto.functions.iter().any(|f| f.name == n.op_type));
-            if used {
-                return Err(invalid((
-                    format!("function `{}`", f.name),
-                    "models with local functions are not supported; inline them (onnx.inliner.inline_local_functions)"
-                        .into(),
-                )));
-            }
-        }
+        let mut graph = graph;
+        inline_local(&mut graph, &proto.functions)
+            .map_err(|f| invalid((format!("function `{f}`"), "it calls itself; the model is damaged".into())))?;
         let graph = import_graph(&graph, &mut External::new(path)).map_err(invalid)?;
         let metadata = proto.metadata_props.into_iter().map(|e| (e.key, e.value)).collect();
-        Ok(Model { graph, opsets, metadata })
+        let mut model = Model { graph, opsets, metadata };
+        model.expand();
+        Ok(model)
     }
 }
 

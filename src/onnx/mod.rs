@@ -7,6 +7,7 @@
 //! Nothing here knows what an operator means; that is the business of [`crate::graph`].
 
 mod error;
+mod functions;
 mod import;
 mod proto;
 mod seed;

@@ -43,6 +43,8 @@ pub struct FunctionProto {
     pub node: Vec<NodeProto>,
     #[prost(string, tag = "10")]
     pub domain: String,
+    #[prost(message, repeated, tag = "11")]
+    pub attribute_proto: Vec<AttributeProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -9,6 +9,7 @@ pub mod emit;
 mod forward;
 pub mod hazards;
 pub mod listing;
+pub mod pair;
 pub mod pipeline;
 pub mod regalloc;
 pub mod schedule;
@@ -85,6 +86,8 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     pinned.check(&f, "regalloc")?;
     regalloc::remove_identities(&mut f);
     dump(&f, "regalloc");
+    pair::pair(&mut f);
+    dump(&f, "pair");
     waits::waits(&mut f);
     dump(&f, "waits");
     hazards::hazards(&mut f);
@@ -114,7 +117,7 @@ fn after(f: &Function, pass: &'static str) -> Result<(), CompileError> {
 }
 
 /// The passes that can be named in BAREWAVE_DUMP, in their order.
-const PASSES: [&str; 7] = ["select", "simplify", "pipeline", "schedule", "regalloc", "waits", "hazards"];
+const PASSES: [&str; 8] = ["select", "simplify", "pipeline", "schedule", "regalloc", "pair", "waits", "hazards"];
 
 /// What BAREWAVE_DUMP names; fails when that is no pass.
 pub fn dumped() -> Result<&'static [String], &'static str> {

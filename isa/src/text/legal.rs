@@ -1,7 +1,8 @@
 //! What assembly must not say although the fields could hold it: alignment of register tuples, register banks of pairs,
 //! offsets and masks out of the range of an instruction, registers that the target lacks there.
 
-use crate::encode::encoder::EncodeError;
+use crate::encode::decode::Mode;
+use crate::encode::encoder::{EncodeError, Form, encode_raw};
 use crate::model::codes::{Codes, inline_code};
 use crate::model::table::{Image, Kind, Operand as Field, Over, Role, Row, Style, TRUE16, flag, literal_field, word};
 use crate::text::syntax;
@@ -12,6 +13,12 @@ struct Check<'a> {
     codes: Codes,
     row: &'a Row,
     inst: &'a Inst,
+}
+
+/// What the manuals forbid of an instruction although it has an encoding: register banks of pairs, alignment of tuples.
+pub fn legal(target: Target, inst: &Inst) -> Result<(), EncodeError> {
+    let raw = encode_raw(target, Mode::of(target), Form::Any, inst)?;
+    check(target, raw.row(), inst)
 }
 
 /// Why the instruction is refused, if it is.

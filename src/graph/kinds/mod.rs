@@ -1,4 +1,4 @@
-//! The seven kinds of steps. Everything that the graph asks of a kind is a method of [`Kind`], implemented in the kind's own
+//! The kinds of steps. Everything that the graph asks of a kind is a method of [`Kind`], implemented in the kind's own
 //! file; its kernels are written in [`crate::kernels`].
 
 mod conv;
@@ -6,6 +6,8 @@ mod matmul;
 mod normalize;
 mod pointwise;
 mod pool;
+pub mod program;
+pub mod recurrent;
 mod reduce;
 mod softmax;
 mod window;
@@ -13,6 +15,8 @@ mod window;
 pub use conv::Conv;
 pub use normalize::Normalize;
 pub use pool::{Pool, PoolOp};
+pub use program::{Coder, Program};
+pub use recurrent::Recurrent;
 pub use reduce::{Reduce, ReduceOp};
 pub use softmax::Softmax;
 pub use window::Window;
@@ -42,6 +46,10 @@ pub enum StepKind {
     Softmax(Softmax),
     /// Normalisation.
     Normalize(Normalize),
+    /// A program for each element.
+    Program(Program),
+    /// A recurrent layer.
+    Recurrent(Recurrent),
 }
 
 /// The one place where a kind is looked up.
@@ -56,6 +64,8 @@ impl Deref for StepKind {
             StepKind::Reduce(k) => k,
             StepKind::Softmax(k) => k,
             StepKind::Normalize(k) => k,
+            StepKind::Program(k) => k,
+            StepKind::Recurrent(k) => k,
         }
     }
 }

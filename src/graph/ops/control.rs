@@ -1,7 +1,34 @@
-//! Control flow that is decided before the model runs.
+//! Control flow that is decided before the model runs: the taken branch of an If, and the rounds of Loop and Scan, whose
+//! nodes are lowered once for each.
 
+use super::layout::{join, sliced};
 use crate::graph::error::{Reason, Res};
-use crate::graph::lower::{Lowering, qualified};
+use crate::graph::expr::Scalar;
+use crate::graph::lazy::Lazy;
+use crate::graph::lower::{Lowering, Value, qualified, splat};
+use crate::graph::resolve::{Branch, ValueId};
+use crate::tensor::HostTensor;
+
+/// A loop is not laid out for more nodes than this.
+const MOST_NODES: usize = 200_000;
+
+/// The graph in an attribute.
+fn branch<'m>(cx: &Lowering<'m>, name: &str) -> Res<&'m Branch<'m>> {
+    let found = cx.node().branches.iter().find(|b| b.name == name);
+    found.ok_or_else(|| Reason::attribute(name, "is missing"))
+}
+
+/// Lowers the nodes of a graph in the place of the current node.
+fn lower(cx: &mut Lowering<'_>, branch: &Branch<'_>, name: &'static str) -> Res<()> {
+    cx.lower_nodes(&branch.nodes).map_err(|(i, reason)| {
+        let inner = cx.resolved_node(i).node;
+        Reason::Within { number: i, node: inner.name.clone(), op: qualified(inner), reason: Box::new(reason) }
+    })?;
+    if branch.outputs.iter().any(|v| !cx.is_known(*v)) {
+        return Err(Reason::Branch(name));
+    }
+    Ok(())
+}
 
 /// If with a condition that is known: the nodes of its branch are lowered in its place, the other branch is not looked at.
 pub(super) fn if_(cx: &mut Lowering<'_>) -> Res<()> {
@@ -10,22 +37,214 @@ pub(super) fn if_(cx: &mut Lowering<'_>) -> Res<()> {
     let taken = cx.constant(condition).ok_or_else(not_constant)?;
     let taken = taken.scalar_f64().ok_or_else(|| Reason::Shape("the condition is not one value".into()))? != 0.0;
     let name = if taken { "then_branch" } else { "else_branch" };
-    let node = cx.node();
-    let branch = node.branches.iter().find(|b| b.name == name);
-    let branch = branch.ok_or_else(|| Reason::attribute(name, "is missing"))?;
-    if branch.outputs.len() != node.node.outputs.len() {
-        let (has, wants) = (branch.outputs.len(), node.node.outputs.len());
+    let branch = branch(cx, name)?;
+    if branch.outputs.len() != cx.node().node.outputs.len() {
+        let (has, wants) = (branch.outputs.len(), cx.node().node.outputs.len());
         return Err(Reason::attribute(name, format!("has {has} outputs, the node {wants}")));
     }
-    cx.lower_nodes(&branch.nodes).map_err(|(i, reason)| {
-        let inner = cx.resolved_node(i).node;
-        Reason::Within { number: i, node: inner.name.clone(), op: qualified(inner), reason: Box::new(reason) }
-    })?;
+    lower(cx, branch, name)?;
     for (i, &v) in branch.outputs.iter().enumerate() {
-        if !cx.is_known(v) {
-            return Err(Reason::Branch(name));
-        }
         cx.pass(i, v);
     }
     Ok(())
+}
+
+/// Refuses loops that would not end or fill the memory.
+fn check_rounds(cx: &Lowering<'_>, rounds: usize, nodes: usize) -> Res<()> {
+    if rounds.saturating_mul(nodes.max(1)) > MOST_NODES {
+        return Err(Reason::Size(format!(
+            "{rounds} rounds of {nodes} nodes; at most {MOST_NODES} nodes are laid out for a {}",
+            cx.node().node.op
+        )));
+    }
+    Ok(())
+}
+
+/// One round of a loop: its parameters are given values, its nodes lowered, its outputs returned.
+fn round(cx: &mut Lowering<'_>, branch: &Branch<'_>, parameters: Vec<Value>) -> Res<Vec<Value>> {
+    cx.forget(branch);
+    for (&p, value) in branch.parameters.iter().zip(parameters) {
+        cx.bind(p, value);
+    }
+    lower(cx, branch, "body")?;
+    // What a later round computes must not change it: kernels that are not emitted yet are emitted now.
+    Ok(branch.outputs.iter().map(|&v| cx.settled(v)).collect())
+}
+
+/// Values one after the other along a new dimension.
+fn stacked(cx: &mut Lowering<'_>, parts: &[Value], axis: usize) -> Res<Lazy> {
+    let mut list = Vec::new();
+    for p in parts {
+        let lazy = cx.as_lazy(p);
+        let mut shape = lazy.shape.clone();
+        if axis > shape.len() {
+            return Err(Reason::Shape(format!("axis {axis} is outside of a result of {} dimensions", shape.len() + 1)));
+        }
+        shape.insert(axis, 1);
+        list.push(lazy.reshaped(&shape));
+    }
+    if list[0].len() == 0 {
+        let mut shape = list[0].shape.clone();
+        shape[axis] = list.len();
+        return Ok(splat(list[0].dtype(), &shape, Scalar::of(list[0].dtype(), 0.0)));
+    }
+    join(cx, list, axis)
+}
+
+fn known_flag(value: &Value) -> Option<bool> {
+    match value {
+        Value::Const(t) => t.scalar_f64().map(|x| x != 0.0),
+        Value::Lazy(_) => None,
+    }
+}
+
+/// Loop with a known number of rounds, or a condition that is known in each.
+pub(super) fn loop_(cx: &mut Lowering<'_>) -> Res<()> {
+    let body = branch(cx, "body")?;
+    let most = match cx.optional(0) {
+        Some(_) => Some(cx.const_ints(0, "the number of rounds")?.first().copied().unwrap_or(0).max(0) as usize),
+        None => None,
+    };
+    let not_constant = |input| Reason::NotConstant { what: "the condition".into(), input };
+    let mut go = match cx.optional(1) {
+        Some(v) => {
+            let value = cx.constant(v).ok_or_else(|| not_constant(1))?;
+            value.scalar_f64().is_some_and(|x| x != 0.0)
+        }
+        None => true,
+    };
+    let states = cx.node().inputs.len().saturating_sub(2);
+    if body.parameters.len() != states + 2 || body.outputs.len() < states + 1 {
+        return Err(Reason::attribute("body", format!("has {} inputs for {states} values", body.parameters.len())));
+    }
+    let mut carried: Vec<Value> = (2..states + 2).map(|i| cx.input(i).map(|v| cx.settled(v))).collect::<Res<_>>()?;
+    let mut scanned: Vec<Vec<Value>> = vec![Vec::new(); body.outputs.len() - states - 1];
+    let mut done = 0;
+    while go && most.is_none_or(|m| done < m) {
+        check_rounds(cx, done + 1, body.nodes.len())?;
+        let number = HostTensor::from_i64(&[], &[done as i64]);
+        let flag = HostTensor::from_ints(crate::tensor::DType::Bool, &[], &[1]);
+        let mut parameters = vec![Value::Const(number), Value::Const(flag)];
+        parameters.append(&mut carried);
+        let mut outputs = round(cx, body, parameters)?.into_iter();
+        let again = outputs.next().and_then(|c| known_flag(&c));
+        go = again.ok_or_else(|| {
+            Reason::Value("whether it goes on depends on what it computes, which is not supported".into())
+        })?;
+        carried = outputs.by_ref().take(states).collect();
+        scanned.iter_mut().zip(outputs).for_each(|(list, v)| list.push(v));
+        done += 1;
+    }
+    for (i, value) in carried.into_iter().enumerate() {
+        cx.give(i, value);
+    }
+    for (i, list) in scanned.into_iter().enumerate() {
+        if list.is_empty() {
+            return Err(Reason::Value("it runs no round, and the shape of what it collects is not known".into()));
+        }
+        let y = stacked(cx, &list, 0)?;
+        cx.set(states + i, y);
+    }
+    Ok(())
+}
+
+/// A list attribute with an entry for each of `n` values.
+fn per_value(cx: &Lowering<'_>, name: &str, n: usize) -> Res<Vec<i64>> {
+    match cx.ints(name)? {
+        None => Ok(vec![0; n]),
+        Some(list) if list.len() == n => Ok(list),
+        Some(list) => Err(Reason::attribute(name, format!("has {} entries for {n} values", list.len()))),
+    }
+}
+
+/// Scan: as many rounds as the scanned inputs have slices.
+pub(super) fn scan(cx: &mut Lowering<'_>) -> Res<()> {
+    let body = branch(cx, "body")?;
+    let batched = cx.opset() < 9;
+    let scans = usize::try_from(cx.int("num_scan_inputs", 0)?).unwrap_or(0);
+    let first = usize::from(batched);
+    let given = cx.node().inputs.len().saturating_sub(first);
+    if batched && cx.optional(0).is_some() {
+        return Err(Reason::Value("sequence lengths (input 0) are not supported".into()));
+    }
+    let states = given.checked_sub(scans).filter(|_| scans > 0);
+    let states =
+        states.ok_or_else(|| Reason::attribute("num_scan_inputs", format!("is {scans} for {given} inputs")))?;
+    if body.parameters.len() != given || body.outputs.len() < states {
+        return Err(Reason::attribute("body", format!("has {} inputs for {given} values", body.parameters.len())));
+    }
+    let results = body.outputs.len() - states;
+    let (directions, axes, out_directions, out_axes) = if batched {
+        (per_value(cx, "directions", scans)?, vec![0; scans], vec![0; results], vec![0; results])
+    } else {
+        (
+            per_value(cx, "scan_input_directions", scans)?,
+            per_value(cx, "scan_input_axes", scans)?,
+            per_value(cx, "scan_output_directions", results)?,
+            per_value(cx, "scan_output_axes", results)?,
+        )
+    };
+    let inputs: Vec<ValueId> = (0..given).map(|i| cx.input(i + first)).collect::<Res<_>>()?;
+    let batches = if batched { cx.shape(inputs[states]).first().copied().unwrap_or(0) } else { 1 };
+    let mut finals: Vec<Vec<Value>> = vec![Vec::new(); states];
+    let mut all: Vec<Vec<Value>> = vec![Vec::new(); results];
+    for batch in 0..batches {
+        let mut carried = Vec::new();
+        for &v in &inputs[..states] {
+            let value = cx.settled(v);
+            carried.push(if batched { part(cx, &value, 0, batch) } else { value });
+        }
+        let mut lists = Vec::new();
+        for (&v, axis) in inputs[states..].iter().zip(&axes) {
+            let mut value = cx.settled(v);
+            if batched {
+                value = part(cx, &value, 0, batch);
+            }
+            let rank = cx.as_lazy(&value).shape.len();
+            lists.push((value, cx.axis(*axis, rank)?));
+        }
+        let rounds = lists.first().map_or(0, |(v, axis)| cx.as_lazy(v).shape[*axis]);
+        check_rounds(cx, rounds * batches, body.nodes.len())?;
+        let mut collected: Vec<Vec<Value>> = vec![Vec::new(); results];
+        for t in 0..rounds {
+            let mut parameters = std::mem::take(&mut carried);
+            for ((value, axis), direction) in lists.iter().zip(&directions) {
+                let at = if *direction == 0 { t } else { rounds - 1 - t };
+                parameters.push(part(cx, value, *axis, at));
+            }
+            let mut outputs = round(cx, body, parameters)?.into_iter();
+            carried = outputs.by_ref().take(states).collect();
+            collected.iter_mut().zip(outputs).for_each(|(list, v)| list.push(v));
+        }
+        finals.iter_mut().zip(carried).for_each(|(list, v)| list.push(v));
+        for (i, mut list) in collected.into_iter().enumerate() {
+            if list.is_empty() {
+                return Err(Reason::Value("it runs no round".into()));
+            }
+            if out_directions[i] != 0 {
+                list.reverse();
+            }
+            let rank = cx.as_lazy(&list[0]).shape.len() + 1;
+            let axis = cx.axis(out_axes[i], rank)?;
+            all[i].push(Value::Lazy(stacked(cx, &list, axis)?));
+        }
+    }
+    for (i, list) in finals.into_iter().chain(all).enumerate() {
+        if batched {
+            let y = stacked(cx, &list, 0)?;
+            cx.set(i, y);
+        } else if let Some(value) = list.into_iter().next() {
+            cx.give(i, value);
+        }
+    }
+    Ok(())
+}
+
+/// Slice `at` of a value along an axis, without that axis.
+fn part(cx: &mut Lowering<'_>, value: &Value, axis: usize, at: usize) -> Value {
+    let lazy = cx.as_lazy(value);
+    let mut shape = lazy.shape.clone();
+    shape.remove(axis);
+    let plain = cx.plain_of(lazy);
+    Value::Lazy(sliced(cx, &plain, &[(axis, at as i64, 1, 1)]).reshaped(&shape))
 }

@@ -7,7 +7,7 @@
 use super::source::to_shape;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar};
-use crate::graph::fused::{Access, Conv, StepKind, Window};
+use crate::graph::fused::{Access, Conv, Guard, StepKind, Window};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, Part};
 use crate::graph::resolve::ValueId;
@@ -183,30 +183,97 @@ pub(super) fn conv(cx: &mut Lowering<'_>) -> Res<()> {
         )));
     }
     let frame = Frame::read(cx, spatial, Some(&ws[2..]))?;
-    let (mut begin, end) = frame.padding(&xs[2..]);
-    let mut dims = vec![xs[0], ws[0]];
-    for d in 0..spatial {
+    let (mut begin, dims) = extents(&frame, &xs, ws[0])?;
+    if dims.contains(&0) || xs.contains(&0) {
+        return Err(Reason::Shape(format!("data of shape {xs:?} has no elements")));
+    }
+    check_size(&dims)?;
+    let dtype = cx.dtype(x);
+    let mut y = if is_wide(&frame) {
+        let (data, weights) = (cx.without_base(x), cx.without_base(w));
+        as_product(cx, data, weights, &frame, &begin, groups, &dims)?
+    } else {
+        let (data, more, _) = data_operand(cx, x);
+        begin.iter_mut().zip(more).for_each(|(b, m)| *b += m);
+        let weights = cx.operand_if(w, View::is_dense);
+        let window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
+        cx.produce(StepKind::Conv(Conv { window, groups }), vec![data, weights], &dims, dtype)
+    };
+    if let Some(bias) = cx.optional(2) {
+        y = add_bias(cx, y, bias)?;
+    }
+    cx.set(0, y);
+    Ok(())
+}
+
+/// Padding in front, and the dimensions of the result, of a convolution of data of shape `xs` to `channels`.
+pub(super) fn extents(frame: &Frame, xs: &[usize], channels: usize) -> Res<(Vec<usize>, Vec<usize>)> {
+    let (begin, end) = frame.padding(&xs[2..]);
+    let mut dims = vec![xs[0], channels];
+    for d in 0..xs.len() - 2 {
         let padded = xs[2 + d] + begin[d] + end[d];
         let room = padded.checked_sub(frame.reach(d)).ok_or_else(|| {
             Reason::Value(format!("the kernel reaches over {} elements, the padded input has {padded}", frame.reach(d)))
         })?;
         dims.push(room / frame.strides[d] + 1);
     }
-    if dims.contains(&0) || xs.contains(&0) {
-        return Err(Reason::Shape(format!("data of shape {xs:?} has no elements")));
+    Ok((begin, dims))
+}
+
+/// Extents of a window that convolution kernels take add up to this.
+const WIDEST: usize = 31;
+
+/// True for windows that are better laid out for a matrix product.
+pub(super) fn is_wide(frame: &Frame) -> bool {
+    frame.kernel.iter().sum::<usize>() > WIDEST
+}
+
+/// A convolution as a matrix product of the weights with the windows of the data. Windows are a view of the data, which
+/// overlaps itself; they are copied only where the dimensions of a window do not form a line.
+pub(super) fn as_product(
+    cx: &mut Lowering<'_>,
+    data: Lazy,
+    weights: Lazy,
+    frame: &Frame,
+    begin: &[usize],
+    groups: usize,
+    dims: &[usize],
+) -> Res<Lazy> {
+    let (dtype, spatial) = (data.dtype(), begin.len());
+    let (n, channels) = (data.shape[0], data.shape[1] / groups);
+    let extent = |d: usize| (dims[2 + d] - 1) * frame.strides[d] + frame.reach(d);
+    let mut access = cx.operand_of(data, |_| true);
+    if (0..spatial).any(|d| begin[d] > 0 || extent(d) > access.view.dims[2 + d]) {
+        let mut view = access.view.clone();
+        let mut ranges = vec![(0, view.dims[0]), (0, view.dims[1])];
+        for d in 0..spatial {
+            let inner = view.dims[2 + d];
+            view.offset -= begin[d] as i64 * view.strides[2 + d];
+            view.dims[2 + d] = extent(d);
+            ranges.push((begin[d], (begin[d] + inner).min(extent(d))));
+        }
+        access.view = view;
+        access.guard = Some(Guard { ranges, fill: Scalar::of(dtype, 0.0) });
+        let padded = Lazy::read(access, dtype);
+        let shape = padded.shape.clone();
+        access = cx.stored_access(padded);
+        debug_assert_eq!(access.view.dims, shape);
     }
-    check_size(&dims)?;
-    let (data, more, _) = data_operand(cx, x);
-    begin.iter_mut().zip(more).for_each(|(b, m)| *b += m);
-    let weights = cx.operand_if(w, View::is_dense);
-    let window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
-    let dtype = cx.dtype(x);
-    let mut y = cx.produce(StepKind::Conv(Conv { window, groups }), vec![data, weights], &dims, dtype);
-    if let Some(bias) = cx.optional(2) {
-        y = add_bias(cx, y, bias)?;
-    }
-    cx.set(0, y);
-    Ok(())
+    let s = &access.view.strides;
+    let taps: usize = frame.kernel.iter().product();
+    let places: usize = dims[2..].iter().product();
+    let mut walk = vec![(n, s[0]), (groups, s[1] * channels as i64), (channels, s[1])];
+    walk.extend((0..spatial).map(|d| (frame.kernel[d], s[2 + d] * frame.dilations[d] as i64)));
+    walk.extend((0..spatial).map(|d| (dims[2 + d], s[2 + d] * frame.strides[d] as i64)));
+    let (extents, strides): (Vec<usize>, Vec<i64>) = walk.into_iter().unzip();
+    check_size(&extents)?;
+    let windows = View { offset: access.view.offset, dims: extents, strides };
+    let windows = Lazy::read(Access::new(access.tensor, windows), dtype);
+    let windows = windows.reshaped(&[n, groups, channels * taps, places]);
+    let windows = cx.operand_of(windows, super::matmul::good);
+    let weights = weights.reshaped(&[groups, dims[1] / groups, channels * taps]);
+    let weights = cx.operand_of(weights, super::matmul::good);
+    Ok(super::matmul::product(cx, weights, windows, dtype)?.reshaped(dims))
 }
 
 /// Each phase of a transposed convolution is a kernel.

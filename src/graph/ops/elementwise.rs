@@ -259,3 +259,20 @@ pub(super) fn cast_like(cx: &mut Lowering<'_>) -> Res<()> {
     let to = cx.dtype(cx.input(1)?);
     cast_to(cx, to)
 }
+
+/// The same bits as another type of the same size.
+pub(super) fn bit_cast(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, code) = (cx.input(0)?, cx.int("to", 0)?);
+    let to = DType::from_onnx(code as i32)
+        .ok_or_else(|| Reason::attribute("to", format!("is type {code}, which is not supported")))?;
+    let from = cx.dtype(x);
+    if from.size() != to.size() {
+        return Err(Reason::Type(format!("takes the bits of {from} for {to}, which has another size")));
+    }
+    let through = |t: DType| if t == DType::Bool { DType::U8 } else { t };
+    unary_with(cx, |e, x| {
+        let x = e.cast(x, through(from));
+        let y = if through(from) == through(to) { x } else { e.bits(x, through(to)) };
+        e.cast(y, to)
+    })
+}

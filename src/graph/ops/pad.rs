@@ -179,3 +179,45 @@ pub(super) fn pad(cx: &mut Lowering<'_>) -> Res<()> {
     cx.set(0, y);
     Ok(())
 }
+
+/// The middle of the data, in a frame of zeros where it is larger than that.
+pub(super) fn center_crop_pad(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
+    let want = super::source::to_shape(&cx.const_ints(1, "the shape")?)?;
+    let axes: Vec<usize> = match cx.ints("axes")? {
+        Some(list) => list.iter().map(|a| cx.axis(*a, shape.len())).collect::<Res<_>>()?,
+        None => (0..shape.len()).collect(),
+    };
+    if axes.len() != want.len() {
+        return Err(Reason::Shape(format!("{} extents for {} axes", want.len(), axes.len())));
+    }
+    let mut out = shape.clone();
+    axes.iter().zip(&want).for_each(|(a, n)| out[*a] = *n);
+    super::conv::check_size(&out)?;
+    if out.contains(&0) || shape.contains(&0) {
+        cx.set(0, crate::graph::lower::splat(dtype, &out, Scalar::of(dtype, 0.0)));
+        return Ok(());
+    }
+    let mut plain = cx.plain(x);
+    if !plain.expr.is_copy() || !plain.inputs[0].is_plain() {
+        let l = cx.normal(plain);
+        plain = cx.stored(l).plain().expect("a stored tensor has plain dimensions");
+    }
+    let access = &mut plain.inputs[0];
+    let mut ranges = Vec::new();
+    for d in 0..shape.len() {
+        let (n, m) = (shape[d], out[d]);
+        let (before, cut) = if m >= n { ((m - n) / 2, 0) } else { (0, (n - m) / 2) };
+        access.view.offset += (cut as i64 - before as i64) * access.view.strides[d];
+        access.view.dims[d] = m;
+        ranges.push((before, before + n.min(m)));
+    }
+    if ranges.iter().zip(&out).any(|(r, n)| *r != (0, *n)) {
+        access.guard = Some(Guard { ranges, fill: Scalar::of(dtype, 0.0) });
+    }
+    plain.grid = out;
+    let y = cx.normal(plain);
+    cx.set(0, y);
+    Ok(())
+}

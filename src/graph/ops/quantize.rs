@@ -26,7 +26,7 @@ fn parameter(cx: &mut Lowering<'_>, v: ValueId, shape: &[usize]) -> Res<Lazy> {
     Ok(lazy.reshaped(&dims))
 }
 
-fn range(t: DType) -> Res<(f64, f64)> {
+pub(super) fn range(t: DType) -> Res<(f64, f64)> {
     match t {
         DType::I8 => Ok((-128.0, 127.0)),
         DType::U8 => Ok((0.0, 255.0)),

@@ -1,0 +1,105 @@
+//! Floats of 8 and 4 bits, computed as f32: from the code in a byte and back, by integer instructions that every target has.
+
+use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
+use crate::tensor::DType;
+use crate::tensor::small::{SmallFloat, Special};
+
+/// True for the types that this file converts.
+pub(super) fn is_small(t: DType) -> bool {
+    SmallFloat::of(t).is_some() || t == DType::F8E8M0
+}
+
+/// The f32 that a code stands for.
+pub(super) fn decode(b: &mut Builder, t: DType, code: Part) -> Part {
+    let nan = b.to_vector(f32::NAN);
+    let Some(f) = SmallFloat::of(t) else {
+        // Exponent 0 is a denormal f32, half of the smallest normal one.
+        let bits = b.shl(code, 23u32);
+        let zero = b.op(Gen::CmpEq.of(Type::U32), &[0u32.into(), code.into()]);
+        let least = b.to_vector(0x0040_0000u32);
+        let bits = b.select(zero, least, bits);
+        let end = b.op(Gen::CmpEq.of(Type::U32), &[255u32.into(), code.into()]);
+        return b.select(end, nan, bits);
+    };
+    let own = b.and(code, u32::from(f.sign() - 1));
+    // Normal: the exponent moves to where an f32 has it. Otherwise a small integer times a power of two.
+    let wide = b.shl(own, 23 - f.mantissa);
+    let normal = b.add(wide, ((127 - f.bias) as u32) << 23);
+    let count = b.op(Generic::convert(Type::U32, Type::F32), &[own.into()]);
+    let step = 2f32.powi(1 - f.bias - f.mantissa as i32);
+    let tiny = b.op(Gen::Mul.of(Type::F32), &[step.into(), count.into()]);
+    let is_tiny = b.op(Gen::CmpGt.of(Type::U32), &[(1u32 << f.mantissa).into(), own.into()]);
+    let mut x = b.select(is_tiny, tiny, normal);
+    if f.special == Special::Ieee {
+        let end = u32::from(f.largest()) + 1;
+        let inf = b.to_vector(f32::INFINITY);
+        let is_inf = b.op(Gen::CmpEq.of(Type::U32), &[end.into(), own.into()]);
+        x = b.select(is_inf, inf, x);
+        let is_nan = b.op(Gen::CmpLt.of(Type::U32), &[end.into(), own.into()]);
+        x = b.select(is_nan, nan, x);
+    }
+    let sign = b.and(code, u32::from(f.sign()));
+    let sign = b.shl(sign, 31 - (f.exponent + f.mantissa));
+    let x = b.op(Gen::Or.of(Type::B32), &[sign.into(), x.into()]);
+    let code_of_nan = match f.special {
+        Special::NanAtEnd => Some((own, u32::from(f.sign() - 1))),
+        Special::NanAtMinusZero => Some((code, u32::from(f.sign()))),
+        _ => None,
+    };
+    match code_of_nan {
+        None => x,
+        Some((which, code)) => {
+            let is_nan = b.op(Gen::CmpEq.of(Type::U32), &[code.into(), which.into()]);
+            b.select(is_nan, nan, x)
+        }
+    }
+}
+
+/// The code nearest to an f32, halves to even; what is too large overflows as the type does.
+pub(super) fn encode(b: &mut Builder, t: DType, x: Part) -> Part {
+    let bits = b.and(x, 0x7fff_ffffu32);
+    let is_nan = b.op(Gen::CmpLt.of(Type::U32), &[0x7f80_0000u32.into(), bits.into()]);
+    let Some(f) = SmallFloat::of(t) else {
+        // The nearest power of two, halves up.
+        let half = b.add(bits, 0x0040_0000u32);
+        let e = b.shr(half, 23u32);
+        let most = b.to_vector(254u32);
+        let e = b.op(Gen::Min.of(Type::U32), &[e.into(), most.into()]);
+        let end = b.to_vector(255u32);
+        let infinite = b.op(Gen::CmpEq.of(Type::U32), &[0x7f80_0000u32.into(), bits.into()]);
+        let e = b.select(infinite, end, e);
+        return b.select(is_nan, end, e);
+    };
+    let cut = 23 - f.mantissa;
+    // Half a unit less one, and one more where the last bit that stays is set.
+    let last = b.shr(bits, cut);
+    let last = b.and(last, 1u32);
+    let up = b.add(bits, (1u32 << (cut - 1)) - 1);
+    let up = b.add(up, last);
+    let q = b.shr(up, cut);
+    let normal = b.sub(q, ((127 - f.bias) as u32) << f.mantissa);
+    let steps = 2f32.powi(f.bias - 1 + f.mantissa as i32);
+    let tiny = b.op(Gen::Mul.of(Type::F32), &[steps.into(), bits.into()]);
+    let tiny = b.op(Gen::Round.of(Type::F32), &[tiny.into()]);
+    let tiny = b.op(Generic::convert(Type::F32, Type::U32), &[tiny.into()]);
+    let least = ((128 - f.bias) as u32) << 23;
+    let is_tiny = b.op(Gen::CmpGt.of(Type::U32), &[least.into(), bits.into()]);
+    let code = b.select(is_tiny, tiny, normal);
+    let beyond = b.to_vector(u32::from(f.overflow()));
+    let over = b.op(Gen::CmpLt.of(Type::U32), &[u32::from(f.largest()).into(), code.into()]);
+    let code = b.select(over, beyond, code);
+    let sign = b.shr(x, 31 - (f.exponent + f.mantissa));
+    let sign = b.and(sign, u32::from(f.sign()));
+    let nan = b.to_vector(u32::from(f.nan().unwrap_or(f.largest())));
+    if f.special != Special::NanAtMinusZero {
+        let code = b.select(is_nan, nan, code);
+        return b.op(Gen::Or.of(Type::B32), &[sign.into(), code.into()]);
+    }
+    // Neither zero nor NaN has a sign.
+    let zero = b.op(Gen::CmpEq.of(Type::U32), &[0u32.into(), code.into()]);
+    let none: Opnd = 0u32.into();
+    let none = b.to_vector(none);
+    let sign = b.select(zero, none, sign);
+    let signed = b.op(Gen::Or.of(Type::B32), &[sign.into(), code.into()]);
+    b.select(is_nan, nan, signed)
+}

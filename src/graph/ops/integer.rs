@@ -1,0 +1,367 @@
+//! Products and convolutions of small integers, exact in 32 bits.
+//!
+//! Zero points are taken off first. Where no sum can leave the integers that an f32 holds, the product is one of floats, which
+//! every target is fastest at; longer sums are products of 32-bit integers.
+
+use super::conv::{self, Frame, check_size};
+use crate::graph::error::{Reason, Res};
+use crate::graph::expr::{Binary, Unary};
+use crate::graph::fused::{Conv, StepKind, Window};
+use crate::graph::lazy::Lazy;
+use crate::graph::lower::Lowering;
+use crate::graph::resolve::ValueId;
+use crate::graph::view::View;
+use crate::tensor::DType;
+
+/// The largest magnitude of a value without its zero point.
+fn largest(t: DType, zero: bool) -> Res<usize> {
+    match t {
+        DType::U8 => Ok(255),
+        DType::I8 => Ok(if zero { 255 } else { 128 }),
+        other => Err(Reason::Type(format!("computes with type {other}; i8 and u8 are supported"))),
+    }
+}
+
+/// A factor and its zero point.
+#[derive(Clone, Copy)]
+struct Factor {
+    value: ValueId,
+    zero: Option<ValueId>,
+}
+
+impl Factor {
+    fn read(cx: &Lowering<'_>, value: usize, zero: usize) -> Res<Factor> {
+        let (value, zero) = (cx.input(value)?, cx.optional(zero));
+        // A zero point of zero is none.
+        let zero = zero.filter(|z| !cx.constant(*z).is_some_and(|t| t.to_i64().iter().all(|x| *x == 0)));
+        Ok(Factor { value, zero })
+    }
+
+    fn largest(self, cx: &Lowering<'_>) -> Res<usize> {
+        largest(cx.dtype(self.value), self.zero.is_some())
+    }
+
+    /// The factor in the type that is computed in. A zero point for each slice stands along `axis`.
+    fn centered(self, cx: &mut Lowering<'_>, t: DType, axis: usize) -> Res<Lazy> {
+        let shape = cx.shape(self.value).to_vec();
+        let mut terms = vec![cx.without_base(self.value)];
+        if let Some(z) = self.zero {
+            let n = cx.shape(z).iter().product::<usize>();
+            let zero = cx.without_base(z);
+            let zero = if n == 1 {
+                zero.reshaped(&[])
+            } else if cx.rank(z) > 1 {
+                zero
+            } else if n == shape[axis] {
+                let mut dims = vec![1; shape.len()];
+                dims[axis] = n;
+                zero.reshaped(&dims)
+            } else {
+                return Err(Reason::Shape(format!("{n} zero points do not fit data of shape {shape:?}")));
+            };
+            terms.push(zero);
+        }
+        cx.combine(terms, &shape, |e, v| {
+            let x = e.cast(v[0], t);
+            match v.get(1) {
+                None => x,
+                Some(&z) => {
+                    let z = e.cast(z, t);
+                    e.binary(Binary::Sub, x, z)
+                }
+            }
+        })
+    }
+}
+
+/// The type for sums of `count` products of these magnitudes.
+fn working_type(count: usize, a: usize, b: usize) -> DType {
+    if count.saturating_mul(a * b) <= 1 << 24 { DType::F32 } else { DType::I32 }
+}
+
+fn to_i32(cx: &mut Lowering<'_>, y: Lazy) -> Res<Lazy> {
+    let shape = y.shape.clone();
+    cx.combine(vec![y], &shape, |e, v| e.cast(v[0], DType::I32))
+}
+
+pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
+    let (a, b) = (Factor::read(cx, 0, 2)?, Factor::read(cx, 1, 3)?);
+    let (sa, sb) = (cx.shape(a.value).to_vec(), cx.shape(b.value).to_vec());
+    let (Some(&k), false) = (sa.last(), sa.contains(&0) || sb.contains(&0) || sb.is_empty()) else {
+        return Err(Reason::Shape(format!("factors of shape {sa:?} and {sb:?}")));
+    };
+    let t = working_type(k, a.largest(cx)?, b.largest(cx)?);
+    let left = a.centered(cx, t, sa.len().saturating_sub(2))?;
+    let right = b.centered(cx, t, sb.len() - 1)?;
+    // Vectors are matrices of one row or one column.
+    let left = if sa.len() == 1 { left.reshaped(&[1, k]) } else { left };
+    let right = if sb.len() == 1 { right.reshaped(&[sb[0], 1]) } else { right };
+    let (x, y) = (cx.operand_of(left, super::matmul::good), cx.operand_of(right, super::matmul::good));
+    let product = super::matmul::product(cx, x, y, t)?;
+    let mut shape = product.shape.clone();
+    if sb.len() == 1 {
+        shape.pop();
+    }
+    if sa.len() == 1 {
+        shape.remove(shape.len() - if sb.len() == 1 { 1 } else { 2 });
+    }
+    let y = to_i32(cx, product.reshaped(&shape))?;
+    cx.set(0, y);
+    Ok(())
+}
+
+/// A convolution of centered integers, in `i32`.
+fn convolved(cx: &mut Lowering<'_>, x: Factor, w: Factor) -> Res<Lazy> {
+    let (xs, ws) = (cx.shape(x.value).to_vec(), cx.shape(w.value).to_vec());
+    if xs.len() < 3 || ws.len() != xs.len() || xs.contains(&0) || ws.contains(&0) {
+        return Err(Reason::Shape(format!("data of shape {xs:?} and weights of shape {ws:?} do not fit")));
+    }
+    let groups = usize::try_from(cx.int("group", 1)?).unwrap_or(0);
+    if groups == 0 || ws[1].checked_mul(groups) != Some(xs[1]) || ws[0] % groups != 0 {
+        return Err(Reason::Shape(format!("data of shape {xs:?} and weights of shape {ws:?} in {groups} groups")));
+    }
+    let frame = Frame::read(cx, xs.len() - 2, Some(&ws[2..]))?;
+    let (begin, dims) = conv::extents(&frame, &xs, ws[0])?;
+    check_size(&dims)?;
+    let t = working_type(ws[1..].iter().product(), x.largest(cx)?, w.largest(cx)?);
+    let (data, weights) = (x.centered(cx, t, 1)?, w.centered(cx, t, 0)?);
+    let y = if t == DType::F32 && !conv::is_wide(&frame) {
+        let data = cx.operand_of(data, |v| v.is_inner_dense(1));
+        let weights = cx.operand_of(weights, View::is_dense);
+        let window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
+        cx.produce(StepKind::Conv(Conv { window, groups }), vec![data, weights], &dims, t)
+    } else {
+        conv::as_product(cx, data, weights, &frame, &begin, groups, &dims)?
+    };
+    to_i32(cx, y)
+}
+
+pub(super) fn conv_integer(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, w) = (Factor::read(cx, 0, 2)?, Factor::read(cx, 1, 3)?);
+    let y = convolved(cx, x, w)?;
+    cx.set(0, y);
+    Ok(())
+}
+
+/// A convolution of quantised data: `round((sum + bias) * (x_scale * w_scale / y_scale)) + zero`.
+pub(super) fn qlinear_conv(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, w) = (Factor::read(cx, 0, 2)?, Factor::read(cx, 3, 5)?);
+    let (zero, bias) = (cx.optional(7), cx.optional(8));
+    let y = convolved(cx, x, w)?;
+    let shape = y.shape.clone();
+    let channel = |cx: &mut Lowering<'_>, v: ValueId| -> Res<Lazy> {
+        let n = cx.shape(v).iter().product::<usize>();
+        let lazy = cx.without_base(v);
+        let mut dims = vec![1; shape.len()];
+        dims[1] = n;
+        match n {
+            1 => Ok(lazy.reshaped(&[])),
+            _ if n == shape[1] => Ok(lazy.reshaped(&dims)),
+            _ => Err(Reason::Shape(format!("{n} values for {} channels", shape[1]))),
+        }
+    };
+    let mut terms = vec![y];
+    for i in [1, 4, 6] {
+        let v = cx.input(i)?;
+        terms.push(channel(cx, v)?);
+    }
+    for v in [zero, bias].into_iter().flatten() {
+        terms.push(channel(cx, v)?);
+    }
+    let to = zero.map_or(DType::U8, |z| cx.dtype(z));
+    let (low, high) = super::quantize::range(to)?;
+    let y = cx.combine(terms, &shape, |e, v| {
+        let mut rest = v[4..].iter().copied();
+        let z = zero.and_then(|_| rest.next());
+        let mut sum = v[0];
+        if let Some(b) = bias.and_then(|_| rest.next()) {
+            let b = e.cast(b, DType::I32);
+            sum = e.binary(Binary::Add, sum, b);
+        }
+        let sum = e.cast(sum, DType::F32);
+        let scale = e.binary(Binary::Mul, v[1], v[2]);
+        let scale = e.binary(Binary::Div, scale, v[3]);
+        let y = e.binary(Binary::Mul, sum, scale);
+        let mut y = e.unary(Unary::Round, y);
+        if let Some(z) = z {
+            let z = e.cast(z, DType::F32);
+            y = e.binary(Binary::Add, y, z);
+        }
+        let (low, high) = (e.constant(DType::F32, low), e.constant(DType::F32, high));
+        let y = e.binary(Binary::Max, y, low);
+        let y = e.binary(Binary::Min, y, high);
+        e.cast(y, to)
+    })?;
+    cx.set(0, y);
+    Ok(())
+}
+
+/// Scales of the rows of input 1, which stand along them; one scale stays as it is.
+pub(super) fn rows(cx: &mut Lowering<'_>) -> Res<()> {
+    let scale = cx.input(0)?;
+    let shape = cx.shape(scale).to_vec();
+    let lazy = cx.without_base(scale);
+    let y = match shape[..] {
+        [1] => lazy.reshaped(&[]),
+        [n] => lazy.reshaped(&[n, 1]),
+        _ => lazy,
+    };
+    cx.set(0, y);
+    Ok(())
+}
+
+/// MatMul of perhaps transposed factors with a factor: onnxruntime's FusedMatMul.
+pub(super) fn fused_matmul(cx: &mut Lowering<'_>) -> Res<()> {
+    for name in ["transBatchA", "transBatchB"] {
+        if cx.int(name, 0)? != 0 {
+            return Err(Reason::attribute(name, "is 1; only 0 is supported"));
+        }
+    }
+    let alpha = cx.float("alpha", 1.0)?;
+    let mut factors = Vec::new();
+    for (i, name) in ["transA", "transB"].into_iter().enumerate() {
+        let v = cx.input(i)?;
+        let r = cx.rank(v);
+        if r < 2 || cx.shape(v).contains(&0) {
+            return Err(Reason::Shape(format!("input {i} has shape {:?}; a matrix is needed", cx.shape(v))));
+        }
+        let mut access = cx.operand_if(v, super::matmul::good);
+        if cx.int(name, 0)? != 0 {
+            let mut order: Vec<usize> = (0..r).collect();
+            order.swap(r - 1, r - 2);
+            access.view = access.view.permuted(&order);
+        }
+        factors.push(access);
+    }
+    let dtype = cx.dtype(cx.input(0)?);
+    let (b, a) = (factors.pop(), factors.pop());
+    let (Some(a), Some(b)) = (a, b) else { return Err(Reason::MissingInput(1)) };
+    let y = super::matmul::product(cx, a, b, dtype)?;
+    let shape = y.shape.clone();
+    let y = cx.combine(vec![y], &shape, |e, v| {
+        let factor = e.constant(dtype, alpha);
+        e.binary(Binary::Mul, v[0], factor)
+    })?;
+    cx.set(0, y);
+    Ok(())
+}
+
+/// A product with weights of 2, 4 or 8 bits in blocks that have a scale each: the weights stay packed in memory and are
+/// widened before the product, or in it where there are few rows.
+pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
+    const FEW: usize = 4;
+    let (a, packed, scales) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let zeros = cx.optional(3);
+    if cx.optional(4).is_some() {
+        return Err(Reason::Value("group indices (input 4) are not supported".into()));
+    }
+    let whole = |name: &str| -> Res<usize> {
+        usize::try_from(cx.int(name, 0)?)
+            .ok()
+            .filter(|v| *v > 0)
+            .ok_or_else(|| Reason::attribute(name, "is missing or not positive"))
+    };
+    let (k, n, block) = (whole("K")?, whole("N")?, whole("block_size")?);
+    let bits = if cx.attribute("bits").is_some() { whole("bits")? } else { 4 };
+    if ![2, 4, 8].contains(&bits) {
+        return Err(Reason::attribute("bits", format!("is {bits}; 2, 4 and 8 are supported")));
+    }
+    let (shape, dtype) = (cx.shape(a).to_vec(), cx.dtype(a));
+    let (blocks, each) = (k.div_ceil(block), 8 / bits);
+    let bytes = block / each;
+    let count = |v: ValueId| cx.shape(v).iter().product::<usize>();
+    if shape.last() != Some(&k)
+        || count(packed) != n * blocks * bytes
+        || count(scales) != n * blocks
+        || shape.contains(&0)
+        || !dtype.is_float()
+    {
+        return Err(Reason::Shape(format!("data of shape {shape:?} and weights of shape {:?}", cx.shape(packed))));
+    }
+    let packed_zeros = zeros.is_some_and(|z| cx.dtype(z) == DType::U8);
+    let zero_bytes = blocks.div_ceil(each);
+    if let Some(z) = zeros
+        && count(z) != n * if packed_zeros { zero_bytes } else { blocks }
+    {
+        return Err(Reason::Shape(format!("zero points of shape {:?}", cx.shape(z))));
+    }
+    let rows = shape[..shape.len() - 1].iter().product::<usize>();
+    let mut operands = vec![cx.operand_if(packed, View::is_dense), cx.operand_if(scales, View::is_dense)];
+    if let Some(z) = zeros {
+        operands.push(cx.operand_if(z, View::is_dense));
+    }
+    let t = DType::F32;
+    // Weight `i` of a column.
+    let field = |c: &mut crate::graph::fused::Coder,
+                 operand: usize,
+                 row: crate::graph::expr::Val,
+                 i: crate::graph::expr::Val,
+                 pitch: usize| {
+        let (byte, part) = c.divide(i, each);
+        let at = c.place(&[row, byte], &[n, pitch]);
+        let raw = c.load(operand, at);
+        let raw = c.cast(raw, DType::U32);
+        let shift = c.times(part, bits as i64);
+        let shift = c.cast(shift, DType::U32);
+        let raw = c.binary(Binary::Shr, raw, shift);
+        let mask = c.constant(DType::U32, ((1u32 << bits) - 1) as f64);
+        let raw = c.binary(Binary::And, raw, mask);
+        c.cast(raw, t)
+    };
+    let weight = |c: &mut crate::graph::fused::Coder, column, i| {
+        let (b, _) = c.divide(i, block);
+        let q = field(c, 0, column, i, blocks * bytes);
+        let at = c.place(&[column, b], &[n, blocks]);
+        let scale = c.load(1, at);
+        let scale = c.cast(scale, t);
+        let zero = match zeros {
+            None => c.constant(t, (1u32 << (bits - 1)) as f64),
+            Some(_) if packed_zeros => field(c, 2, column, b, zero_bytes),
+            Some(_) => {
+                let z = c.load(2, at);
+                c.cast(z, t)
+            }
+        };
+        let q = c.sub(q, zero);
+        c.mul(q, scale)
+    };
+    let mut out = shape.clone();
+    *out.last_mut().unwrap_or(&mut 0) = n;
+    check_size(&out)?;
+    let y = if rows <= FEW {
+        operands.push(cx.operand_if(a, View::is_dense));
+        let data = operands.len() - 1;
+        cx.program(operands, &[rows, n], |c| {
+            let (row, column) = (c.coord(0), c.coord(1));
+            let total = c.sum(t, k, |c, i| {
+                let w = weight(c, column, i);
+                let at = c.place(&[row, i], &[rows, k]);
+                let x = c.load(data, at);
+                let x = c.cast(x, t);
+                c.mul(x, w)
+            });
+            c.cast(total, dtype)
+        })
+    } else {
+        let wide = cx.program(operands, &[n, k], |c| {
+            let (column, i) = (c.coord(0), c.coord(1));
+            let w = weight(c, column, i);
+            c.cast(w, dtype)
+        });
+        let mut right = cx.stored_access(wide);
+        right.view = right.view.permuted(&[1, 0]);
+        let left = cx.without_base(a).reshaped(&[rows, k]);
+        let left = cx.operand_of(left, super::matmul::good);
+        super::matmul::product(cx, left, right, dtype)?
+    };
+    let mut terms = vec![y.reshaped(&out)];
+    if let Some(bias) = cx.optional(5) {
+        terms.push(cx.without_base(bias));
+    }
+    let y = cx.combine(terms, &out, |e, v| match v.get(1) {
+        Some(&b) => e.binary(Binary::Add, v[0], b),
+        None => v[0],
+    })?;
+    cx.set(0, y);
+    Ok(())
+}

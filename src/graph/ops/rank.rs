@@ -1,0 +1,309 @@
+//! Operators that rank or choose elements: TopK on the device; those whose result's extent depends on values (NonZero,
+//! Compress, Unique, NonMaxSuppression) take what decides it as known, and only that.
+
+use super::conv::check_size;
+use crate::graph::error::{Reason, Res};
+use crate::graph::expr::{Binary, Scalar, Val};
+use crate::graph::fused::{Access, Coder};
+use crate::graph::lazy::Lazy;
+use crate::graph::lower::{Lowering, splat};
+use crate::graph::resolve::ValueId;
+use crate::graph::view::View;
+use crate::tensor::{DType, HostTensor};
+use std::cmp::Ordering;
+
+/// Extents before, at and behind an axis.
+pub(super) fn around(shape: &[usize], axis: usize) -> [usize; 3] {
+    [shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()]
+}
+
+/// Each element's rank in its line, from which the first `k` are picked.
+pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let k = if cx.opset() < 10 { vec![cx.int("k", -1)?] } else { cx.const_ints(1, "the number k")? };
+    let [k] = k[..] else { return Err(Reason::Value("k is not one number".into())) };
+    let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
+    let axis = cx.axis(cx.int("axis", -1)?, shape.len())?;
+    let [outer, n, inner] = around(&shape, axis);
+    let k = usize::try_from(k).ok().filter(|k| *k <= n);
+    let k = k.ok_or_else(|| Reason::Value(format!("k is not between 0 and the extent {n} of axis {axis}")))?;
+    let largest = cx.int("largest", 1)? != 0;
+    let mut out = shape.clone();
+    out[axis] = k;
+    if out.contains(&0) {
+        cx.set(0, splat(dtype, &out, Scalar::of(dtype, 0.0)));
+        cx.set(1, splat(DType::I64, &out, Scalar::Int(0)));
+        return Ok(());
+    }
+    let data = cx.operand_if(x, View::is_dense);
+    let line = |c: &mut Coder, i: Val| {
+        let (o, q) = (c.coord(0), c.coord(2));
+        c.place(&[o, i, q], &[outer, n, inner])
+    };
+    // How many elements come before this one: the better ones, and equal ones that stand before it.
+    let ranks = cx.program(vec![data.clone()], &[outer, n, inner], |c| {
+        let me = c.coord(1);
+        let at = line(c, me);
+        let mine = c.load(0, at);
+        c.sum(DType::I32, n, |c, i| {
+            let at = line(c, i);
+            let other = c.load(0, at);
+            let (better, worse) =
+                if largest { (c.lt(mine, other), c.lt(other, mine)) } else { (c.lt(other, mine), c.lt(mine, other)) };
+            let (one, zero) = (c.int(1), c.int(0));
+            let first = c.lt(i, me);
+            let equal = c.select(first, one, zero);
+            let equal = c.select(worse, zero, equal);
+            c.select(better, one, equal)
+        })
+    });
+    let ranks = cx.stored_access(ranks);
+    let place = cx.program(vec![ranks], &[outer, k, inner], |c| {
+        let wanted = c.coord(1);
+        let found = c.sum(DType::I32, n, |c, i| {
+            let at = line(c, i);
+            let rank = c.load(0, at);
+            let hit = c.eq(rank, wanted);
+            let zero = c.int(0);
+            c.select(hit, i, zero)
+        });
+        c.cast(found, DType::I64)
+    });
+    let place = cx.stored(place);
+    if cx.wants(0) {
+        let table = cx.operand_of(place.clone(), View::is_dense);
+        let values = cx.program(vec![data, table], &[outer, k, inner], |c| {
+            let (o, j, q) = (c.coord(0), c.coord(1), c.coord(2));
+            let at = c.place(&[o, j, q], &[outer, k, inner]);
+            let i = c.load_int(1, at);
+            let at = line(c, i);
+            c.load(0, at)
+        });
+        cx.set(0, values.reshaped(&out));
+    }
+    cx.set(1, place.reshaped(&out));
+    Ok(())
+}
+
+/// A constant input of any type as numbers in row-major order.
+fn known(cx: &Lowering<'_>, i: usize, what: &str) -> Res<HostTensor> {
+    let v = cx.input(i)?;
+    cx.constant(v).cloned().ok_or_else(|| Reason::NotConstant { what: what.into(), input: i })
+}
+
+pub(super) fn non_zero(cx: &mut Lowering<'_>) -> Res<()> {
+    let t = known(cx, 0, "the data, which decides how many indices there are,")?;
+    let hit: Vec<usize> = t.to_f64().iter().enumerate().filter(|(_, x)| **x != 0.0).map(|(i, _)| i).collect();
+    let strides = crate::graph::view::dense_strides(t.shape());
+    let mut out = Vec::with_capacity(hit.len() * strides.len());
+    for (d, s) in strides.iter().enumerate() {
+        out.extend(hit.iter().map(|i| (*i as i64 / s) % t.shape()[d] as i64));
+    }
+    cx.set_const(0, HostTensor::from_i64(&[strides.len(), hit.len()], &out));
+    Ok(())
+}
+
+/// Elements of `data`, by their places along an axis of `[outer, n, inner]`.
+fn picked(cx: &mut Lowering<'_>, data: ValueId, dims: [usize; 3], places: &[i64], out: &[usize]) -> Res<Lazy> {
+    let dtype = cx.dtype(data);
+    check_size(out)?;
+    if out.contains(&0) {
+        return Ok(splat(dtype, out, Scalar::of(dtype, 0.0)));
+    }
+    let data = cx.operand_if(data, View::is_dense);
+    let n = places.len();
+    let table = cx.add_const("places".into(), HostTensor::from_i64(&[n], places));
+    let table = Access::new(table, View::dense(&[n]));
+    let y = cx.program(vec![data, table], &[dims[0], n, dims[2]], |c| {
+        let (o, j, q) = (c.coord(0), c.coord(1), c.coord(2));
+        let i = c.load_int(1, j);
+        let at = c.place(&[o, i, q], &dims);
+        c.load(0, at)
+    });
+    Ok(y.reshaped(out))
+}
+
+pub(super) fn compress(cx: &mut Lowering<'_>) -> Res<()> {
+    let data = cx.input(0)?;
+    let condition = known(cx, 1, "the condition, which decides how many elements there are,")?.to_i64();
+    let shape = cx.shape(data).to_vec();
+    let places = |n: usize| (0..n as i64).filter(|i| condition.get(*i as usize).is_some_and(|c| *c != 0)).collect();
+    let y = match cx.attribute("axis") {
+        None => {
+            let places: Vec<i64> = places(shape.iter().product());
+            let out = [places.len()];
+            picked(cx, data, [1, shape.iter().product(), 1], &places, &out)?
+        }
+        Some(_) => {
+            let axis = cx.axis(cx.int("axis", 0)?, shape.len())?;
+            let places: Vec<i64> = places(shape[axis]);
+            let mut out = shape.clone();
+            out[axis] = places.len();
+            picked(cx, data, around(&shape, axis), &places, &out)?
+        }
+    };
+    cx.set(0, y);
+    Ok(())
+}
+
+pub(super) fn unique(cx: &mut Lowering<'_>) -> Res<()> {
+    let t = known(cx, 0, "the data, which decides how many elements there are,")?;
+    let data = cx.input(0)?;
+    let sorted = cx.int("sorted", 1)? != 0;
+    let (shape, [outer, n, inner]) = match cx.attribute("axis") {
+        None => (None, [1, t.len(), 1]),
+        Some(_) => {
+            let axis = cx.axis(cx.int("axis", 0)?, t.shape().len())?;
+            (Some((t.shape().to_vec(), axis)), around(t.shape(), axis))
+        }
+    };
+    // Slices are compared element by element.
+    let (ints, floats) =
+        (!t.dtype().is_float()).then(|| t.to_i64()).map_or((None, Some(t.to_f64())), |i| (Some(i), None));
+    let order = |a: usize, b: usize| {
+        for o in 0..outer {
+            for q in 0..inner {
+                let (p, q) = ((o * n + a) * inner + q, (o * n + b) * inner + q);
+                let c = match (&ints, &floats) {
+                    (Some(v), _) => v[p].cmp(&v[q]),
+                    (_, Some(v)) => v[p].total_cmp(&v[q]),
+                    _ => Ordering::Equal,
+                };
+                if c != Ordering::Equal {
+                    return c;
+                }
+            }
+        }
+        Ordering::Equal
+    };
+    let mut by_value: Vec<usize> = (0..n).collect();
+    by_value.sort_by(|a, b| order(*a, *b).then(a.cmp(b)));
+    // The first of each run of equals, and which run each element is in.
+    let (mut first, mut run, mut counts): (Vec<usize>, Vec<usize>, Vec<i64>) = (Vec::new(), vec![0; n], Vec::new());
+    for (k, &i) in by_value.iter().enumerate() {
+        if k == 0 || order(by_value[k - 1], i) != Ordering::Equal {
+            first.push(i);
+            counts.push(0);
+        }
+        run[i] = first.len() - 1;
+        *counts.last_mut().unwrap_or(&mut 0) += 1;
+    }
+    let mut arranged: Vec<usize> = (0..first.len()).collect();
+    if !sorted {
+        arranged.sort_by_key(|r| first[*r]);
+    }
+    let mut place_of = vec![0; first.len()];
+    arranged.iter().enumerate().for_each(|(new, old)| place_of[*old] = new as i64);
+    let firsts: Vec<i64> = arranged.iter().map(|r| first[*r] as i64).collect();
+    let m = firsts.len();
+    let out = match shape {
+        None => vec![m],
+        Some((mut s, axis)) => {
+            s[axis] = m;
+            s
+        }
+    };
+    let y = picked(cx, data, [outer, n, inner], &firsts, &out)?;
+    cx.set(0, y);
+    let inverse: Vec<i64> = run.iter().map(|r| place_of[*r]).collect();
+    let counts: Vec<i64> = arranged.iter().map(|r| counts[*r]).collect();
+    cx.set_const(1, HostTensor::from_i64(&[m], &firsts));
+    cx.set_const(2, HostTensor::from_i64(&[inverse.len()], &inverse));
+    cx.set_const(3, HostTensor::from_i64(&[m], &counts));
+    Ok(())
+}
+
+/// Greedy selection of boxes by score, none of which overlaps a better one of its class by too much.
+pub(super) fn non_max_suppression(cx: &mut Lowering<'_>) -> Res<()> {
+    let boxes = known(cx, 0, "the boxes, which decide how many are selected,")?;
+    let scores = known(cx, 1, "the scores, which decide how many are selected,")?;
+    let number = |i: usize, what: &str| -> Res<Option<f64>> {
+        match cx.optional(i) {
+            None => Ok(None),
+            Some(_) => Ok(cx.const_floats(i, what)?.first().copied()),
+        }
+    };
+    let most = number(2, "the number of boxes")?.unwrap_or(0.0).max(0.0) as usize;
+    let overlap = number(3, "the overlap threshold")?.unwrap_or(0.0);
+    let least = number(4, "the score threshold")?;
+    let center = cx.int("center_point_box", 0)? != 0;
+    let (&[batches, n, 4], &[sb, classes, sn]) = (boxes.shape(), scores.shape()) else {
+        return Err(Reason::Shape(format!("boxes {:?} and scores {:?} do not fit", boxes.shape(), scores.shape())));
+    };
+    if (sb, sn) != (batches, n) {
+        return Err(Reason::Shape(format!("boxes {:?} and scores {:?} do not fit", boxes.shape(), scores.shape())));
+    }
+    let (b, s) = (boxes.to_f32(), scores.to_f32());
+    let corners = |i: usize| {
+        let v = &b[i * 4..i * 4 + 4];
+        if center {
+            [v[1] - v[3] / 2.0, v[0] - v[2] / 2.0, v[1] + v[3] / 2.0, v[0] + v[2] / 2.0]
+        } else {
+            [v[0].min(v[2]), v[1].min(v[3]), v[0].max(v[2]), v[1].max(v[3])]
+        }
+    };
+    let shared = |p: [f32; 4], q: [f32; 4]| {
+        let side = |i: usize| (p[i + 2].min(q[i + 2]) - p[i].max(q[i])).max(0.0);
+        let area = |r: [f32; 4]| (r[2] - r[0]) * (r[3] - r[1]);
+        let both = side(0) * side(1);
+        if both <= 0.0 { 0.0 } else { both / (area(p) + area(q) - both) }
+    };
+    let mut out = Vec::new();
+    for batch in 0..batches {
+        for class in 0..classes {
+            let score = |i: usize| s[(batch * classes + class) * n + i];
+            let mut order: Vec<usize> = (0..n).filter(|i| least.is_none_or(|l| score(*i) > l as f32)).collect();
+            order.sort_by(|p, q| score(*q).total_cmp(&score(*p)).then(p.cmp(q)));
+            let mut kept: Vec<[f32; 4]> = Vec::new();
+            for i in order {
+                if kept.len() >= most {
+                    break;
+                }
+                let own = corners(batch * n + i);
+                if kept.iter().all(|k| shared(*k, own) <= overlap as f32) {
+                    kept.push(own);
+                    out.extend([batch as i64, class as i64, i as i64]);
+                }
+            }
+        }
+    }
+    cx.set_const(0, HostTensor::from_i64(&[out.len() / 3, 3], &out));
+    Ok(())
+}
+
+/// Each line reversed up to its own length.
+pub(super) fn reverse_sequence(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, lengths) = (cx.input(0)?, cx.input(1)?);
+    let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
+    let time = cx.axis(cx.int("time_axis", 0)?, shape.len())?;
+    let batch = cx.axis(cx.int("batch_axis", 1)?, shape.len())?;
+    if cx.shape(lengths) != [shape[batch]] || time == batch {
+        return Err(Reason::Shape(format!(
+            "lengths of shape {:?} do not fit axis {batch} of {shape:?}",
+            cx.shape(lengths)
+        )));
+    }
+    if shape.contains(&0) {
+        cx.set(0, splat(dtype, &shape, Scalar::of(dtype, 0.0)));
+        return Ok(());
+    }
+    let operands = vec![cx.operand_if(x, View::is_dense), cx.operand_if(lengths, View::is_dense)];
+    let y = cx.program(operands, &shape, |c| {
+        let mut at: Vec<Val> = (0..shape.len()).map(|d| c.coord(d)).collect();
+        let length = c.load_int(1, at[batch]);
+        let inside = c.lt(at[time], length);
+        let last = c.plus(length, -1);
+        let mirrored = c.sub(last, at[time]);
+        let t = c.select(inside, mirrored, at[time]);
+        at[time] = c.clamp(t, 0, shape[time] as i64);
+        let place = c.place(&at, &shape);
+        c.load(0, place)
+    });
+    cx.set(0, y);
+    Ok(())
+}
+
+/// The smaller or larger of two.
+pub(super) fn extremum(c: &mut Coder, largest: bool, a: Val, b: Val) -> Val {
+    c.binary(if largest { Binary::Max } else { Binary::Min }, a, b)
+}

@@ -1,0 +1,311 @@
+//! Scatter and its variants, seen from the result: each element looks for the updates that are meant for it, in their
+//! order, so that nothing is written twice and equal places are combined the same way in every run.
+
+use super::conv::check_size;
+use super::rank::extremum;
+use crate::graph::error::{Reason, Res};
+use crate::graph::expr::Val;
+use crate::graph::fused::Coder;
+use crate::graph::lower::Lowering;
+use crate::graph::resolve::ValueId;
+use crate::graph::view::View;
+
+/// What an update does to what is there.
+#[derive(Clone, Copy, PartialEq)]
+enum Combine {
+    Replace,
+    Add,
+    Mul,
+    Max,
+    Min,
+}
+
+impl Combine {
+    fn read(cx: &Lowering<'_>) -> Res<Combine> {
+        Ok(match cx.text("reduction", "none")? {
+            "none" => Combine::Replace,
+            "add" => Combine::Add,
+            "mul" => Combine::Mul,
+            "max" => Combine::Max,
+            "min" => Combine::Min,
+            other => {
+                return Err(Reason::attribute(
+                    "reduction",
+                    format!("is `{other}`; none, add, mul, max and min are supported"),
+                ));
+            }
+        })
+    }
+
+    fn apply(self, c: &mut Coder, old: Val, update: Val) -> Val {
+        match self {
+            Combine::Replace => update,
+            Combine::Add => c.add(old, update),
+            Combine::Mul => c.mul(old, update),
+            Combine::Max => extremum(c, true, old, update),
+            Combine::Min => extremum(c, false, old, update),
+        }
+    }
+}
+
+fn same_types(cx: &Lowering<'_>, data: ValueId, updates: ValueId, indices: ValueId) -> Res<()> {
+    super::gather::check_index(cx, indices)?;
+    let (a, b) = (cx.dtype(data), cx.dtype(updates));
+    if a == b {
+        Ok(())
+    } else {
+        Err(Reason::Type(format!("data of type {a} and updates of type {b}; they must be equal")))
+    }
+}
+
+/// Booleans are variables as bytes.
+fn held(c: &mut Coder, x: Val) -> Val {
+    if c.type_of(x) == crate::tensor::DType::Bool { c.cast(x, crate::tensor::DType::U8) } else { x }
+}
+
+pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, index, updates) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    same_types(cx, x, updates, index)?;
+    let (shape, idx, dtype) = (cx.shape(x).to_vec(), cx.shape(index).to_vec(), cx.dtype(x));
+    let axis = cx.axis(cx.int("axis", 0)?, shape.len())?;
+    let how = Combine::read(cx)?;
+    if idx.len() != shape.len() || cx.shape(updates) != idx || (0..idx.len()).any(|d| d != axis && idx[d] > shape[d]) {
+        return Err(Reason::Shape(format!("indices of shape {idx:?} do not fit data of shape {shape:?}")));
+    }
+    if idx.contains(&0) || shape.contains(&0) {
+        cx.pass(0, x);
+        return Ok(());
+    }
+    let operands = [x, index, updates].map(|v| cx.operand_if(v, View::is_dense)).to_vec();
+    let y = cx.program(operands, &shape, |c| {
+        let at: Vec<Val> = (0..shape.len()).map(|d| c.coord(d)).collect();
+        let place = c.place(&at, &shape);
+        let old = c.load(0, place);
+        let old = held(c, old);
+        let now = c.var(old);
+        // Other coordinates beyond those of the indices get no updates.
+        let mut covered = None;
+        for d in (0..shape.len()).filter(|d| *d != axis && idx[*d] < shape[*d]) {
+            let inside = c.within(at[d], 0, idx[d] as i64);
+            covered = Some(covered.map_or(inside, |m| c.and(m, inside)));
+        }
+        c.repeat(idx[axis], |c, j| {
+            let mut from = at.clone();
+            from[axis] = j;
+            let place = c.place(&from, &idx);
+            let target = if covered.is_some() { c.load_checked(1, place) } else { c.load(1, place) };
+            let target = c.cast(target, crate::tensor::DType::I32);
+            let target = c.wrapped(target, shape[axis]);
+            let mut hit = c.eq(target, at[axis]);
+            if let Some(m) = covered {
+                hit = c.and(hit, m);
+            }
+            let update = if covered.is_some() { c.load_checked(2, place) } else { c.load(2, place) };
+            let update = held(c, update);
+            let old = c.get(now);
+            let new = how.apply(c, old, update);
+            let new = c.select(hit, new, old);
+            c.set(now, new);
+        });
+        let result = c.get(now);
+        c.cast(result, dtype)
+    });
+    cx.set(0, y);
+    Ok(())
+}
+
+pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, index, updates) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    same_types(cx, x, updates, index)?;
+    let (shape, idx, dtype) = (cx.shape(x).to_vec(), cx.shape(index).to_vec(), cx.dtype(x));
+    let how = Combine::read(cx)?;
+    let Some((&k, lead)) = idx.split_last() else { return Err(Reason::Shape("the indices are a scalar".into())) };
+    let count: usize = lead.iter().product();
+    if k == 0 || k > shape.len() || cx.shape(updates) != [lead, &shape[k..]].concat() {
+        return Err(Reason::Shape(format!(
+            "indices of shape {idx:?} and updates of shape {:?} do not fit data of shape {shape:?}",
+            cx.shape(updates)
+        )));
+    }
+    if count == 0 || shape.contains(&0) {
+        cx.pass(0, x);
+        return Ok(());
+    }
+    let (rows, inner): (usize, usize) = (shape[..k].iter().product(), shape[k..].iter().product());
+    let row_dims = &shape[..k];
+    let operands = [x, index, updates].map(|v| cx.operand_if(v, View::is_dense));
+    // The row that update `u` is for.
+    let target = |c: &mut Coder, operand: usize, u: Val| {
+        let first = c.times(u, k as i64);
+        let coords: Vec<Val> = (0..k)
+            .map(|d| {
+                let at = c.plus(first, d as i64);
+                let i = c.load_int(operand, at);
+                c.wrapped(i, row_dims[d])
+            })
+            .collect();
+        c.place(&coords, row_dims)
+    };
+    let [data, table, values] = operands;
+    let y = if how == Combine::Replace {
+        // The last update of each row, then one read.
+        let last = cx.program(vec![table], &[rows], |c| {
+            let row = c.coord(0);
+            let none = c.int(-1);
+            let found = c.var(none);
+            c.repeat(count, |c, u| {
+                let to = target(c, 0, u);
+                let hit = c.eq(to, row);
+                let old = c.get(found);
+                let new = c.select(hit, u, old);
+                c.set(found, new);
+            });
+            c.get(found)
+        });
+        let last = cx.stored_access(last);
+        cx.program(vec![data, last, values], &[rows, inner], |c| {
+            let (row, i) = (c.coord(0), c.coord(1));
+            let u = c.load(1, row);
+            let zero = c.int(0);
+            let none = c.lt(u, zero);
+            let place = c.place(&[row, i], &[rows, inner]);
+            let old = c.load(0, place);
+            let u = c.binary(crate::graph::expr::Binary::Max, u, zero);
+            let place = c.place(&[u, i], &[count, inner]);
+            let new = c.load(2, place);
+            c.select(none, old, new)
+        })
+    } else {
+        cx.program(vec![data, table, values], &[rows, inner], |c| {
+            let (row, i) = (c.coord(0), c.coord(1));
+            let place = c.place(&[row, i], &[rows, inner]);
+            let old = c.load(0, place);
+            let old = held(c, old);
+            let now = c.var(old);
+            c.repeat(count, |c, u| {
+                let to = target(c, 1, u);
+                let hit = c.eq(to, row);
+                let place = c.place(&[u, i], &[count, inner]);
+                let update = c.load(2, place);
+                let update = held(c, update);
+                let old = c.get(now);
+                let new = how.apply(c, old, update);
+                let new = c.select(hit, new, old);
+                c.set(now, new);
+            });
+            let result = c.get(now);
+            c.cast(result, dtype)
+        })
+    };
+    cx.set(0, y.reshaped(&shape));
+    Ok(())
+}
+
+/// A cache of which one stretch of an axis, at another place for each batch, is replaced.
+pub(super) fn tensor_scatter(cx: &mut Lowering<'_>) -> Res<()> {
+    let (cache, update) = (cx.input(0)?, cx.input(1)?);
+    let (shape, new) = (cx.shape(cache).to_vec(), cx.shape(update).to_vec());
+    let axis = cx.axis(cx.int("axis", -2)?, shape.len())?;
+    let circular = match cx.text("mode", "linear")? {
+        "linear" => false,
+        "circular" => true,
+        other => return Err(Reason::attribute("mode", format!("is `{other}`; linear and circular are supported"))),
+    };
+    if axis == 0
+        || new.len() != shape.len()
+        || (0..shape.len()).any(|d| d != axis && new[d] != shape[d])
+        || new[axis] > shape[axis]
+    {
+        return Err(Reason::Shape(format!("an update of shape {new:?} does not fit a cache of shape {shape:?}")));
+    }
+    if new.contains(&0) {
+        cx.pass(0, cache);
+        return Ok(());
+    }
+    check_size(&shape)?;
+    let mut operands = [cache, update].map(|v| cx.operand_if(v, View::is_dense)).to_vec();
+    let starts = cx.optional(2);
+    if let Some(v) = starts {
+        super::gather::check_index(cx, v)?;
+        operands.push(cx.operand_if(v, View::is_dense));
+    }
+    let y = cx.program(operands, &shape, |c| {
+        let mut at: Vec<Val> = (0..shape.len()).map(|d| c.coord(d)).collect();
+        let place = c.place(&at, &shape);
+        let old = c.load(0, place);
+        let start = match starts {
+            Some(_) => c.load_int(2, at[0]),
+            None => c.int(0),
+        };
+        let mut from = c.sub(at[axis], start);
+        if circular {
+            from = c.wrapped(from, shape[axis]);
+        }
+        let inside = c.within(from, 0, new[axis] as i64);
+        at[axis] = c.clamp(from, 0, new[axis] as i64);
+        let place = c.place(&at, &new);
+        let fresh = c.load(1, place);
+        c.select(inside, fresh, old)
+    });
+    cx.set(0, y);
+    Ok(())
+}
+
+/// The inverse of a max pooling that gave indices.
+pub(super) fn max_unpool(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, index) = (cx.input(0)?, cx.input(1)?);
+    let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
+    super::gather::check_index(cx, index)?;
+    if shape.len() < 3 || cx.shape(index) != shape {
+        return Err(Reason::Shape(format!("data of shape {shape:?} and indices of shape {:?}", cx.shape(index))));
+    }
+    let frame = super::conv::Frame::read(cx, shape.len() - 2, None)?;
+    let (begin, end) = frame.padding(&shape[2..]);
+    let extent = |d: usize| ((shape[2 + d] - 1) * frame.strides[d] + frame.kernel[d]).saturating_sub(begin[d] + end[d]);
+    let own: Vec<usize> = shape[..2].iter().copied().chain((0..shape.len() - 2).map(extent)).collect();
+    let out = match cx.optional(2) {
+        Some(_) => super::source::to_shape(&cx.const_ints(2, "the output shape")?)?,
+        None => own.clone(),
+    };
+    if out.len() != shape.len() || out[..2] != shape[..2] || shape.contains(&0) || out.contains(&0) {
+        return Err(Reason::Shape(format!("data of shape {shape:?} does not unpool to {out:?}")));
+    }
+    check_size(&out)?;
+    // Indices count elements of the tensor that was pooled, which a larger output shape embeds.
+    let [planes, n] = [shape[0] * shape[1], shape[2..].iter().product()];
+    let area: usize = own[2..].iter().product();
+    let operands = [x, index].map(|v| cx.operand_if(v, View::is_dense)).to_vec();
+    let full: usize = out[2..].iter().product();
+    let y = cx.program(operands, &[planes, full], |c| {
+        let (plane, place) = (c.coord(0), c.coord(1));
+        // Where this element is in the tensor that was pooled.
+        let (mut rest, mut coords, mut inside) = (place, Vec::new(), None);
+        for d in (2..out.len()).rev() {
+            let (q, r) = c.divide(rest, out[d]);
+            rest = q;
+            let m = c.within(r, 0, own[d] as i64);
+            inside = Some(inside.map_or(m, |i| c.and(i, m)));
+            coords.insert(0, r);
+        }
+        let same = if out[2..] == own[2..] { place } else { c.place(&coords, &own[2..]) };
+        let base = c.times(plane, area as i64);
+        let wanted = c.add(base, same);
+        let zero = c.constant(dtype, 0.0);
+        let found = c.var(zero);
+        c.repeat(n, |c, i| {
+            let at = c.place(&[plane, i], &[planes, n]);
+            let target = c.load_int(1, at);
+            let mut hit = c.eq(target, wanted);
+            if let Some(m) = inside {
+                hit = c.and(hit, m);
+            }
+            let value = c.load(0, at);
+            let old = c.get(found);
+            let new = c.select(hit, value, old);
+            c.set(found, new);
+        });
+        c.get(found)
+    });
+    cx.set(0, y.reshaped(&out));
+    Ok(())
+}

@@ -1,0 +1,325 @@
+//! Fourier transforms, what goes with them (windows, mel weights), and determinants.
+//!
+//! A transform is a sum against a table of cosines and sines; the place in the table is the product of both indices modulo
+//! its length, so that angles are exact.
+
+use super::conv::check_size;
+use super::rank::around;
+use super::source::MAX_GENERATED;
+use crate::graph::error::{Reason, Res};
+use crate::graph::expr::{Binary, Scalar, Unary, Val};
+use crate::graph::fused::{Access, Coder};
+use crate::graph::lower::{Lowering, splat};
+use crate::graph::view::View;
+use crate::tensor::{DType, HostTensor};
+use std::f64::consts::PI;
+
+/// Cosines, then sines, of `n` angles around the circle.
+fn circle(cx: &mut Lowering<'_>, n: usize, dtype: DType) -> Access {
+    let angle = |i: usize| 2.0 * PI * (i as f64 / n as f64);
+    let values: Vec<f64> = (0..n).map(|i| angle(i).cos()).chain((0..n).map(|i| angle(i).sin())).collect();
+    let id = cx.add_const("circle".into(), HostTensor::from_f64(dtype, &[2 * n], &values));
+    Access::new(id, View::dense(&[2 * n]))
+}
+
+/// Part `part` (0 real, 1 imaginary) of the sum of `term(i)` times `exp(-+2 pi i k j / n)` for `count` terms; a term is a
+/// real and perhaps an imaginary part.
+fn transformed(
+    c: &mut Coder,
+    table: usize,
+    (n, count, inverse): (usize, usize, bool),
+    (k, part): (Val, Val),
+    term: impl FnOnce(&mut Coder, Val) -> (Val, Option<Val>),
+) -> Val {
+    let dtype = c.operand_type(table);
+    let zero = c.int(0);
+    let real = c.eq(part, zero);
+    c.sum(dtype, count, |c, j| {
+        let product = c.mul(k, j);
+        let (_, place) = c.divide(product, n);
+        let cos = c.load(table, place);
+        let place = c.plus(place, n as i64);
+        let sin = c.load(table, place);
+        let sin = if inverse { sin } else { c.unary(Unary::Neg, sin) };
+        let (re, im) = term(c, j);
+        let (a, b) = (c.mul(re, cos), c.mul(re, sin));
+        let (a, b) = match im {
+            None => (a, b),
+            Some(im) => {
+                let (p, q) = (c.mul(im, sin), c.mul(im, cos));
+                (c.sub(a, p), c.add(b, q))
+            }
+        };
+        c.select(real, a, b)
+    })
+}
+
+/// An optional input that is one number.
+fn number(cx: &Lowering<'_>, i: usize, what: &str) -> Res<Option<i64>> {
+    if cx.optional(i).is_none() {
+        return Ok(None);
+    }
+    match cx.const_ints(i, what)?[..] {
+        [n] => Ok(Some(n)),
+        _ => Err(Reason::Value(format!("{what} is not one number"))),
+    }
+}
+
+pub(super) fn dft(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
+    let (inverse, onesided) = (cx.int("inverse", 0)? != 0, cx.int("onesided", 0)? != 0);
+    let axis = match number(cx, 2, "the axis")? {
+        Some(axis) => axis,
+        None => cx.int("axis", if cx.opset() < 20 { 1 } else { -2 })?,
+    };
+    let axis = cx.axis(axis, shape.len())?;
+    let parts = shape.last().copied().unwrap_or(0);
+    if axis + 1 >= shape.len()
+        || !(1..=2).contains(&parts)
+        || shape.contains(&0)
+        || !matches!(dtype, DType::F32 | DType::F64)
+    {
+        return Err(Reason::Shape(format!(
+            "transforms {dtype} data of shape {shape:?} along axis {axis}; f32 or f64 with a last extent of 1 or 2 is supported"
+        )));
+    }
+    let length = number(cx, 1, "the length")?.unwrap_or(if inverse && onesided {
+        2 * (shape[axis] as i64 - 1)
+    } else {
+        shape[axis] as i64
+    });
+    let n = usize::try_from(length).ok().filter(|n| (1..1 << 15).contains(n));
+    let n = n.ok_or_else(|| Reason::Value(format!("a length of {length}; 1 to 32767 are supported")))?;
+    let [outer, own, inner] = around(&shape[..shape.len() - 1], axis);
+    let given = own.min(if inverse && onesided { n / 2 + 1 } else { n });
+    let half = onesided && !inverse;
+    let mut out = shape.clone();
+    out[axis] = if half { n / 2 + 1 } else { n };
+    *out.last_mut().unwrap_or(&mut 0) = if inverse && onesided { 1 } else { 2 };
+    check_size(&out)?;
+    let dims = [outer, out[axis], inner, out[out.len() - 1]];
+    // In f64: what cancels would leave the noise of the table otherwise.
+    let t = DType::F64;
+    let operands = vec![cx.operand_if(x, View::is_dense), circle(cx, n, t)];
+    let y = cx.program(operands, &dims, |c| {
+        let [o, k, q, part] = [0, 1, 2, 3].map(|d| c.coord(d));
+        let sum = transformed(c, 1, (n, given, inverse), (k, part), |c, j| {
+            let at = c.place(&[o, j, q], &[outer, own, inner]);
+            let at = c.times(at, parts as i64);
+            let re = c.load(0, at);
+            let mut re = c.cast(re, t);
+            let mut im = (parts == 2).then(|| {
+                let at = c.plus(at, 1);
+                let im = c.load(0, at);
+                c.cast(im, t)
+            });
+            if inverse && onesided {
+                // Each of these but the first and the middle one stands for two.
+                let ends = c.within(j, 1, n.div_ceil(2) as i64);
+                let (one, two) = (c.constant(t, 1.0), c.constant(t, 2.0));
+                let weight = c.select(ends, two, one);
+                re = c.mul(re, weight);
+                im = im.map(|im| c.mul(im, weight));
+            }
+            (re, im)
+        });
+        let scale = c.constant(t, if inverse { 1.0 / n as f64 } else { 1.0 });
+        let y = c.mul(sum, scale);
+        c.cast(y, dtype)
+    });
+    cx.set(0, y.reshaped(&out));
+    Ok(())
+}
+
+pub(super) fn stft(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
+    let step = number(cx, 1, "the frame step")?.unwrap_or(0);
+    let window = cx.optional(2);
+    let window_length = window.map(|w| cx.shape(w).iter().product::<usize>());
+    let length = match (number(cx, 3, "the frame length")?, window_length) {
+        (Some(n), _) => n,
+        (None, Some(n)) => n as i64,
+        (None, None) => return Err(Reason::Value("neither a window nor a frame length is given".into())),
+    };
+    let onesided = cx.int("onesided", 1)? != 0;
+    let (batch, samples, parts) = match shape[..] {
+        [b, n] => (b, n, 1),
+        [b, n, p @ 1..=2] => (b, n, p),
+        _ => return Err(Reason::Shape(format!("a signal of shape {shape:?}"))),
+    };
+    let fits = |v: i64| usize::try_from(v).ok().filter(|n| (1..1 << 15).contains(n));
+    let (Some(n), Some(step)) = (fits(length), fits(step)) else {
+        return Err(Reason::Value(format!("a frame of {length} with a step of {step}; 1 to 32767 are supported")));
+    };
+    if samples < n || batch == 0 || window_length.is_some_and(|w| w != n) || !matches!(dtype, DType::F32 | DType::F64) {
+        return Err(Reason::Shape(format!("a {dtype} signal of shape {shape:?} in frames of {n}")));
+    }
+    let frames = (samples - n) / step + 1;
+    let bins = if onesided { n / 2 + 1 } else { n };
+    let out = [batch, frames, bins, 2];
+    check_size(&out)?;
+    let mut operands = vec![cx.operand_if(x, View::is_dense), circle(cx, n, dtype)];
+    if let Some(w) = window {
+        operands.push(cx.operand_if(w, View::is_dense));
+    }
+    let y = cx.program(operands, &out, |c| {
+        let [b, frame, k, part] = [0, 1, 2, 3].map(|d| c.coord(d));
+        let start = c.times(frame, step as i64);
+        transformed(c, 1, (n, n, false), (k, part), |c, j| {
+            let at = c.add(start, j);
+            let at = c.place(&[b, at], &[batch, samples]);
+            let at = c.times(at, parts as i64);
+            let weight = window.map(|_| c.load(2, j));
+            let read = |c: &mut Coder, at: Val| {
+                let x = c.load(0, at);
+                weight.map_or(x, |w| c.mul(x, w))
+            };
+            let re = read(c, at);
+            let im = (parts == 2).then(|| {
+                let at = c.plus(at, 1);
+                read(c, at)
+            });
+            (re, im)
+        })
+    });
+    cx.set(0, y);
+    Ok(())
+}
+
+/// A window function of a known length: a sum of cosines with these factors.
+fn window(cx: &mut Lowering<'_>, factors: &[f64]) -> Res<()> {
+    let n = cx.const_ints(0, "the size")?;
+    let [n] = n[..] else { return Err(Reason::Value("the size is not one number".into())) };
+    let n = usize::try_from(n).ok().filter(|n| *n <= MAX_GENERATED);
+    let n = n.ok_or_else(|| Reason::Size("the size is negative or too large".into()))?;
+    let dtype = output_type(cx, "output_datatype")?;
+    let around = if cx.int("periodic", 1)? != 0 { n } else { n.saturating_sub(1) }.max(1);
+    let at = |i: usize| {
+        let angle = 2.0 * PI * i as f64 / around as f64;
+        factors.iter().enumerate().map(|(k, f)| f * (k as f64 * angle).cos()).sum()
+    };
+    let values: Vec<f64> = (0..n).map(at).collect();
+    cx.set_const(0, HostTensor::from_f64(dtype, &[n], &values));
+    Ok(())
+}
+
+fn output_type(cx: &Lowering<'_>, name: &str) -> Res<DType> {
+    let code = cx.int(name, 1)?;
+    DType::from_onnx(code as i32)
+        .ok_or_else(|| Reason::attribute(name, format!("is type {code}, which is not supported")))
+}
+
+pub(super) fn hann(cx: &mut Lowering<'_>) -> Res<()> {
+    window(cx, &[0.5, -0.5])
+}
+
+pub(super) fn hamming(cx: &mut Lowering<'_>) -> Res<()> {
+    window(cx, &[25.0 / 46.0, -21.0 / 46.0])
+}
+
+pub(super) fn blackman(cx: &mut Lowering<'_>) -> Res<()> {
+    window(cx, &[0.42, -0.5, 0.08])
+}
+
+pub(super) fn mel_weights(cx: &mut Lowering<'_>) -> Res<()> {
+    let one = |i: usize, what: &str| -> Res<f64> {
+        cx.const_floats(i, what)?.first().copied().ok_or_else(|| Reason::Value(format!("{what} is not one number")))
+    };
+    let (bins, length, rate) = (one(0, "the number of bins")?, one(1, "the length")?, one(2, "the sample rate")?);
+    let (low, high) = (one(3, "the lower edge")?, one(4, "the upper edge")?);
+    let (bins, lines) = (bins.max(0.0) as usize, (length.max(0.0) as usize) / 2 + 1);
+    if bins.saturating_mul(lines) > MAX_GENERATED || bins == 0 {
+        return Err(Reason::Size(format!("{bins} bins of {lines} lines")));
+    }
+    let dtype = output_type(cx, "output_datatype")?;
+    let mel = |hz: f64| 2595.0 * (1.0 + hz / 700.0).log10();
+    let (from, to) = (mel(low), mel(high));
+    let step = (to - from) / (bins as f64 + 2.0);
+    let edge = |i: usize| {
+        let hz = 700.0 * (10f64.powf((from + i as f64 * step) / 2595.0) - 1.0);
+        ((length + 1.0) * hz / rate).floor().max(0.0) as usize
+    };
+    let mut values = vec![0.0; lines * bins];
+    for b in 0..bins {
+        let (left, middle, right) = (edge(b), edge(b + 1), edge(b + 2));
+        if middle == left && middle < lines {
+            values[middle * bins + b] = 1.0;
+        } else {
+            for i in left..=middle.min(lines - 1) {
+                values[i * bins + b] = (i - left) as f64 / (middle - left) as f64;
+            }
+        }
+        for i in middle..right.min(lines) {
+            values[i * bins + b] = (right - i) as f64 / (right - middle) as f64;
+        }
+    }
+    cx.set_const(0, HostTensor::from_f64(dtype, &[lines, bins], &values));
+    Ok(())
+}
+
+/// Determinants by elimination with the largest pivot first, one matrix per workitem.
+pub(super) fn det(cx: &mut Lowering<'_>) -> Res<()> {
+    const LARGEST: usize = 8;
+    let x = cx.input(0)?;
+    let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
+    let &[ref batch @ .., n, columns] = &shape[..] else {
+        return Err(Reason::Shape(format!("data of shape {shape:?} is not a matrix")));
+    };
+    if n != columns || n > LARGEST || n == 0 || !dtype.is_float() {
+        return Err(Reason::Shape(format!(
+            "{dtype} matrices of shape {shape:?}; square floats of up to {LARGEST} rows are supported"
+        )));
+    }
+    let count: usize = batch.iter().product();
+    if count == 0 {
+        cx.set(0, splat(dtype, batch, Scalar::of(dtype, 0.0)));
+        return Ok(());
+    }
+    let operands = vec![cx.operand_if(x, View::is_dense)];
+    let y = cx.program(operands, &[count], |c| {
+        let first = c.coord(0);
+        let first = c.times(first, (n * n) as i64);
+        let mut m: Vec<Vec<Val>> = Vec::new();
+        for i in 0..n {
+            m.push(
+                (0..n)
+                    .map(|j| {
+                        let at = c.plus(first, (i * n + j) as i64);
+                        c.load(0, at)
+                    })
+                    .collect(),
+            );
+        }
+        let mut result = c.constant(dtype, 1.0);
+        let zero = c.constant(dtype, 0.0);
+        for k in 0..n {
+            for i in k + 1..n {
+                let (a, b) = (c.unary(Unary::Abs, m[k][k]), c.unary(Unary::Abs, m[i][k]));
+                let swap = c.lt(a, b);
+                for j in k..n {
+                    let (p, q) = (m[k][j], m[i][j]);
+                    m[k][j] = c.select(swap, q, p);
+                    m[i][j] = c.select(swap, p, q);
+                }
+                let minus = c.unary(Unary::Neg, result);
+                result = c.select(swap, minus, result);
+            }
+            let pivot = m[k][k];
+            result = c.mul(result, pivot);
+            let none = c.eq(pivot, zero);
+            for i in k + 1..n {
+                let factor = c.binary(Binary::Div, m[i][k], pivot);
+                let factor = c.select(none, zero, factor);
+                for j in k + 1..n {
+                    let share = c.mul(factor, m[k][j]);
+                    m[i][j] = c.sub(m[i][j], share);
+                }
+            }
+        }
+        result
+    });
+    cx.set(0, y.reshaped(batch));
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! Operators that onnxruntime's optimiser and exporters write, in its domain `com.microsoft`.
+
+use super::quantized::same;
+use super::{Attribute, Body};
+
+/// Operators that onnxruntime knows in ONNX's own domain.
+pub(super) fn standard(op: &str) -> Option<fn(&mut Body<'_>)> {
+    Some(match op {
+        "SimplifiedLayerNormalization" => simplified_norm,
+        _ => return None,
+    })
+}
+
+pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
+    Some(match op {
+        "Gelu" => |b| same(b, "Gelu"),
+        "BiasGelu" => |b| {
+            let x = biased(b, 1);
+            let y = b.op("Gelu", &[&x]);
+            b.set(0, &y);
+        },
+        "FastGelu" => |b| {
+            let x = biased(b, 1);
+            let y = b.with("Gelu", &[&x], &[("approximate", Attribute::Text("tanh".into()))]);
+            b.set(0, &y);
+        },
+        "QuickGelu" => |b| {
+            let alpha = b.float("alpha", 1.702);
+            let x = b.input(0).to_string();
+            let y = b.with("Swish", &[&x], &[("alpha", Attribute::Float(alpha))]);
+            b.set(0, &y);
+        },
+        "BiasSplitGelu" => bias_split_gelu,
+        "BiasAdd" => |b| {
+            let x = biased(b, 1);
+            let skip = b.input(2).to_string();
+            let y = b.op("Add", &[&x, &skip]);
+            b.set(0, &y);
+        },
+        "BiasSoftmax" => |b| {
+            let x = biased(b, 1);
+            let axis = b.int("axis", 1);
+            let y = b.with("Softmax", &[&x], &[("axis", Attribute::Int(axis))]);
+            b.set(0, &y);
+        },
+        "SimplifiedLayerNormalization" => simplified_norm,
+        "SkipLayerNormalization" => |b| skip_norm(b, true),
+        "SkipSimplifiedLayerNormalization" => |b| skip_norm(b, false),
+        "EmbedLayerNormalization" => embed_norm,
+        "FusedConv" => fused_conv,
+        "FusedGemm" => fused_gemm,
+        "MultiHeadAttention" => multi_head,
+        "Trilu" => |b| same(b, "Trilu"),
+        "Unique" => |b| same(b, "Unique"),
+        "GridSample" => |b| same(b, "GridSample"),
+        "Pad" => |b| same(b, "Pad"),
+        "Range" => |b| same(b, "Range"),
+        "ExpandDims" => |b| {
+            let [x, axis] = [0, 1].map(|i| b.input(i).to_string());
+            let minus = b.ints(&[-1]);
+            let axis = b.op("Reshape", &[&axis, &minus]);
+            let axis = b.with("Cast", &[&axis], &[("to", Attribute::Int(7))]);
+            let y = b.op("Unsqueeze", &[&x, &axis]);
+            b.set(0, &y);
+        },
+        _ => return None,
+    })
+}
+
+/// Input 0 plus input `i`, if that is given.
+fn biased(b: &mut Body<'_>, i: usize) -> String {
+    let [x, bias] = [b.input(0).to_string(), b.input(i).to_string()];
+    if bias.is_empty() { x } else { b.op("Add", &[&x, &bias]) }
+}
+
+/// The first half times Gelu of the second.
+fn bias_split_gelu(b: &mut Body<'_>) {
+    let x = biased(b, 1);
+    let halves = b.many("Split", &[&x], 2, &[("axis", Attribute::Int(-1)), ("num_outputs", Attribute::Int(2))]);
+    let g = b.op("Gelu", &[&halves[1]]);
+    let y = b.op("Mul", &[&halves[0], &g]);
+    b.set(0, &y);
+}
+
+fn epsilon(b: &Body<'_>, default: f32) -> (&'static str, Attribute) {
+    ("epsilon", Attribute::Float(b.float("epsilon", default)))
+}
+
+fn simplified_norm(b: &mut Body<'_>) {
+    let [x, scale] = [0, 1].map(|i| b.input(i).to_string());
+    let axis = b.int("axis", -1);
+    let epsilon = epsilon(b, 1e-5);
+    let y = b.with("RMSNormalization", &[&x, &scale], &[epsilon, ("axis", Attribute::Int(axis))]);
+    b.set(0, &y);
+}
+
+fn skip_norm(b: &mut Body<'_>, center: bool) {
+    let [x, skip, gamma] = [0, 1, 2].map(|i| b.input(i).to_string());
+    let (beta, bias) =
+        if center { (b.input(3).to_string(), b.input(4).to_string()) } else { (String::new(), b.input(3).to_string()) };
+    let mut sum = b.op("Add", &[&x, &skip]);
+    if !bias.is_empty() {
+        sum = b.op("Add", &[&sum, &bias]);
+    }
+    let list = [epsilon(b, 1e-5), ("axis", Attribute::Int(-1))];
+    let y = if center {
+        b.with("LayerNormalization", &[&sum, &gamma, &beta], &list)
+    } else {
+        b.with("RMSNormalization", &[&sum, &gamma], &list)
+    };
+    b.set(0, &y);
+    b.set(3, &sum);
+}
+
+fn embed_norm(b: &mut Body<'_>) {
+    let [ids, segments, words, places, kinds, gamma, beta, mask, positions] =
+        [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|i| b.input(i).to_string());
+    let word = b.op("Gather", &[&words, &ids]);
+    let place = if positions.is_empty() {
+        let length = b.with("Shape", &[&ids], &[("start", Attribute::Int(1)), ("end", Attribute::Int(2))]);
+        let zero = b.ints(&[0]);
+        b.op("Slice", &[&places, &zero, &length, &zero])
+    } else {
+        b.op("Gather", &[&places, &positions])
+    };
+    let mut sum = b.op("Add", &[&word, &place]);
+    if !segments.is_empty() {
+        let kind = b.op("Gather", &[&kinds, &segments]);
+        sum = b.op("Add", &[&sum, &kind]);
+    }
+    let list = [epsilon(b, 1e-12), ("axis", Attribute::Int(-1))];
+    let y = b.with("LayerNormalization", &[&sum, &gamma, &beta], &list);
+    b.set(0, &y);
+    if b.output(1).is_some() {
+        let wide = if mask.is_empty() { b.op("Mul", &[&ids, &ids]) } else { mask.clone() };
+        let count = if mask.is_empty() {
+            let zero = b.op("Sub", &[&wide, &wide]);
+            b.with("ReduceSum", &[&zero], &[("keepdims", Attribute::Int(0))])
+        } else {
+            let one = b.ints(&[1]);
+            b.with("ReduceSum", &[&wide, &one], &[("keepdims", Attribute::Int(0))])
+        };
+        b.set(1, &count);
+    }
+    b.set(2, &sum);
+}
+
+/// The activation that is fused to a product, by its name and parameters.
+fn activated(b: &mut Body<'_>, x: &str) -> String {
+    let parameters = match b.node.attributes.get("activation_params") {
+        Some(Attribute::Floats(v)) => v.clone(),
+        _ => match b.node.attributes.get("activation_alpha") {
+            Some(Attribute::Float(alpha)) => vec![*alpha, b.float("activation_beta", 0.5)],
+            _ => Vec::new(),
+        },
+    };
+    let name = b.text("activation").unwrap_or("").to_string();
+    let at = |i: usize, default: f32| parameters.get(i).copied().unwrap_or(default);
+    match name.as_str() {
+        "" => x.to_string(),
+        "LeakyRelu" => b.with("LeakyRelu", &[x], &[("alpha", Attribute::Float(at(0, 0.01)))]),
+        "Clip" => {
+            let (low, high) = (b.number(at(0, f32::NEG_INFINITY)), b.number(at(1, f32::INFINITY)));
+            let y = b.op("Max", &[x, &low]);
+            b.op("Min", &[&y, &high])
+        }
+        "HardSigmoid" => {
+            let list = [("alpha", Attribute::Float(at(0, 0.2))), ("beta", Attribute::Float(at(1, 0.5)))];
+            b.with("HardSigmoid", &[x], &list)
+        }
+        other => b.op(other, &[x]),
+    }
+}
+
+fn fused_conv(b: &mut Body<'_>) {
+    let [x, w, bias, z] = [0, 1, 2, 3].map(|i| b.input(i).to_string());
+    let list: Vec<(&str, Attribute)> = b
+        .node
+        .attributes
+        .iter()
+        .filter(|(n, _)| !n.starts_with("activation"))
+        .map(|(n, a)| (n.as_str(), a.clone()))
+        .collect();
+    let mut y = b.with("Conv", &[&x, &w, &bias], &list);
+    if !z.is_empty() {
+        y = b.op("Add", &[&y, &z]);
+    }
+    let y = activated(b, &y);
+    b.set(0, &y);
+}
+
+fn fused_gemm(b: &mut Body<'_>) {
+    let [x, w, c] = [0, 1, 2].map(|i| b.input(i).to_string());
+    let list: Vec<(&str, Attribute)> = b
+        .node
+        .attributes
+        .iter()
+        .filter(|(n, _)| !n.starts_with("activation"))
+        .map(|(n, a)| (n.as_str(), a.clone()))
+        .collect();
+    let y = b.with("Gemm", &[&x, &w, &c], &list);
+    let y = activated(b, &y);
+    b.set(0, &y);
+}
+
+/// Attention over heads that lie in the last dimension; a bias for queries, keys and values comes in one vector.
+fn multi_head(b: &mut Body<'_>) {
+    let [mut q, mut k, mut v, bias, padding, added, past_k, past_v] =
+        [0, 1, 2, 3, 4, 5, 6, 7].map(|i| b.input(i).to_string());
+    if !bias.is_empty() {
+        let parts = b.many("Split", &[&bias], 3, &[("axis", Attribute::Int(0)), ("num_outputs", Attribute::Int(3))]);
+        q = b.op("Add", &[&q, &parts[0]]);
+        k = b.op("Add", &[&k, &parts[1]]);
+        v = b.op("Add", &[&v, &parts[2]]);
+    }
+    let heads = b.int("num_heads", 1);
+    // 1 for keys that count, 0 for padding.
+    let mut mask = added;
+    if !padding.is_empty() {
+        let seen = b.with("Cast", &[&padding], &[("to", Attribute::Int(9))]);
+        let axes = b.ints(&[1, 2]);
+        let seen = b.op("Unsqueeze", &[&seen, &axes]);
+        mask = if mask.is_empty() {
+            seen
+        } else {
+            let low = b.float("mask_filter_value", -10000.0);
+            let (zero, low) = (b.number(0.0), b.number(low));
+            let hidden = b.op("Where", &[&seen, &zero, &low]);
+            b.op("Add", &[&mask, &hidden])
+        };
+    }
+    let mut list = vec![("q_num_heads", Attribute::Int(heads)), ("kv_num_heads", Attribute::Int(heads))];
+    list.push(("is_causal", Attribute::Int(b.int("unidirectional", 0))));
+    if let Some(Attribute::Float(scale)) = b.node.attributes.get("scale")
+        && *scale != 0.0
+    {
+        list.push(("scale", Attribute::Float(*scale)));
+    }
+    let outputs: Vec<String> = b.node.outputs.iter().take(3).cloned().collect();
+    b.push("Attention", &[&q, &k, &v, &mask, &past_k, &past_v], outputs, &list);
+}

@@ -1,0 +1,173 @@
+//! Quantised operators: what is defined as dequantisation, a float operator, and quantisation.
+
+use super::{Attribute, Body};
+
+pub(super) fn standard(op: &str) -> Option<fn(&mut Body<'_>)> {
+    Some(match op {
+        "DynamicQuantizeLinear" => dynamic_quantize,
+        "QLinearMatMul" => matmul,
+        _ => return None,
+    })
+}
+
+pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
+    Some(match op {
+        "QLinearAdd" => |b| binary(b, "Add"),
+        "QLinearMul" => |b| binary(b, "Mul"),
+        "QLinearSigmoid" => |b| unary(b, "Sigmoid", &[]),
+        "QLinearLeakyRelu" => |b| unary(b, "LeakyRelu", &["alpha"]),
+        "QLinearSoftmax" => |b| unary(b, "Softmax", &["axis"]),
+        "QLinearGlobalAveragePool" => |b| unary(b, "GlobalAveragePool", &[]),
+        "QLinearAveragePool" => |b| {
+            unary(b, "AveragePool", &["auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides"])
+        },
+        "QLinearReduceMean" => |b| unary(b, "ReduceMean", &["axes", "keepdims"]),
+        "QLinearConcat" => concat,
+        "QLinearWhere" => where_,
+        "QGemm" => gemm,
+        "QLinearConv" => |b| same(b, "QLinearConv"),
+        "DynamicQuantizeMatMul" => dynamic_matmul,
+        "MatMulIntegerToFloat" => matmul_to_float,
+        "QuantizeLinear" => |b| same(b, "QuantizeLinear"),
+        "DequantizeLinear" => |b| same(b, "DequantizeLinear"),
+        _ => return None,
+    })
+}
+
+/// An operator that ONNX itself has too.
+pub(super) fn same(b: &mut Body<'_>, op: &str) {
+    let inputs: Vec<&str> = b.node.inputs.iter().map(String::as_str).collect();
+    let attributes: Vec<(&str, Attribute)> = b.node.attributes.iter().map(|(n, a)| (n.as_str(), a.clone())).collect();
+    b.push(op, &inputs, b.node.outputs.clone(), &attributes);
+}
+
+fn attributes<'n>(b: &Body<'n>, names: &[&'static str]) -> Vec<(&'static str, Attribute)> {
+    let node: &'n super::Node = b.node;
+    names.iter().filter_map(|n| node.attributes.get(*n).map(|a| (*n, a.clone()))).collect()
+}
+
+/// Inputs `i`, `i + 1` and `i + 2`, data with scale and zero point, as floats.
+fn dequantized(b: &mut Body<'_>, i: usize) -> String {
+    let [x, s, z] = [b.input(i).to_string(), b.input(i + 1).to_string(), b.input(i + 2).to_string()];
+    b.op("DequantizeLinear", &[&x, &s, &z])
+}
+
+/// Output 0 from floats; its scale and zero point are inputs `i` and `i + 1`.
+fn quantize(b: &mut Body<'_>, value: &str, i: usize) {
+    let [s, z] = [b.input(i).to_string(), b.input(i + 1).to_string()];
+    let y = b.op("QuantizeLinear", &[value, &s, &z]);
+    b.set(0, &y);
+}
+
+fn binary(b: &mut Body<'_>, op: &str) {
+    let (x, y) = (dequantized(b, 0), dequantized(b, 3));
+    let r = b.op(op, &[&x, &y]);
+    quantize(b, &r, 6);
+}
+
+fn unary(b: &mut Body<'_>, op: &str, names: &[&'static str]) {
+    let list = attributes(b, names);
+    let mut x = dequantized(b, 0);
+    // Channels in the last dimension, of images.
+    let last = b.int("channels_last", 0) != 0;
+    if last {
+        x = b.with("Transpose", &[&x], &[("perm", Attribute::Ints(vec![0, 3, 1, 2]))]);
+    }
+    let mut r = b.with(op, &[&x], &list);
+    if last {
+        r = b.with("Transpose", &[&r], &[("perm", Attribute::Ints(vec![0, 2, 3, 1]))]);
+    }
+    quantize(b, &r, 3);
+}
+
+fn concat(b: &mut Body<'_>) {
+    let parts: Vec<String> = (2..b.node.inputs.len()).step_by(3).map(|i| dequantized(b, i)).collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let list = attributes(b, &["axis"]);
+    let r = b.with("Concat", &parts, &list);
+    quantize(b, &r, 0);
+}
+
+fn where_(b: &mut Body<'_>) {
+    let (x, y) = (dequantized(b, 1), dequantized(b, 4));
+    let c = b.input(0).to_string();
+    let r = b.op("Where", &[&c, &x, &y]);
+    quantize(b, &r, 7);
+}
+
+fn gemm(b: &mut Body<'_>) {
+    let (x, y) = (dequantized(b, 0), dequantized(b, 3));
+    let list = attributes(b, &["alpha", "transA", "transB"]);
+    let mut r = b.with("Gemm", &[&x, &y], &list);
+    if b.has(6) {
+        // The bias counts in units of the product's scale.
+        let [c, s, t] = [6, 1, 4].map(|i| b.input(i).to_string());
+        let scale = b.op("Mul", &[&s, &t]);
+        let alpha = b.float("alpha", 1.0);
+        let alpha = b.number(alpha);
+        let scale = b.op("Mul", &[&scale, &alpha]);
+        let c = b.with("Cast", &[&c], &[("to", Attribute::Int(1))]);
+        let c = b.op("Mul", &[&c, &scale]);
+        r = b.op("Add", &[&r, &c]);
+    }
+    if b.has(7) { quantize(b, &r, 7) } else { b.set(0, &r) }
+}
+
+/// `round(product * scales / scale) + zero`, the product exact in integers.
+fn matmul(b: &mut Body<'_>) {
+    let [x, xs, xz, w, ws, wz, s, z] = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| b.input(i).to_string());
+    let float = |b: &mut Body<'_>, v: &str| b.with("Cast", &[v], &[("to", Attribute::Int(1))]);
+    let product = b.op("MatMulInteger", &[&x, &w, &xz, &wz]);
+    let product = float(b, &product);
+    let (xs, ws, s) = (float(b, &xs), float(b, &ws), float(b, &s));
+    // A scale for each row of the left matrix stands along it.
+    let xs = b.op("barewave:Rows", &[&xs, &x]);
+    let r = b.op("Mul", &[&xs, &ws]);
+    let r = b.op("Mul", &[&product, &r]);
+    let y = b.op("QuantizeLinear", &[&r, &s, &z]);
+    b.set(0, &y);
+}
+
+fn dynamic_quantize(b: &mut Body<'_>) {
+    let x = b.input(0).to_string();
+    let keep = [("keepdims", Attribute::Int(0))];
+    let (low, high) = (b.with("ReduceMin", &[&x], &keep), b.with("ReduceMax", &[&x], &keep));
+    let (zero, one, top) = (b.number(0.0), b.number(1.0), b.number(255.0));
+    let (low, high) = (b.op("Min", &[&low, &zero]), b.op("Max", &[&high, &zero]));
+    let range = b.op("Sub", &[&high, &low]);
+    let scale = b.op("Div", &[&range, &top]);
+    let none = b.op("Equal", &[&range, &zero]);
+    let scale = b.op("Where", &[&none, &one, &scale]);
+    let z = b.op("Div", &[&low, &scale]);
+    let z = b.op("Neg", &[&z]);
+    let z = b.op("Round", &[&z]);
+    let z = b.op("Max", &[&z, &zero]);
+    let z = b.op("Min", &[&z, &top]);
+    let z = b.with("Cast", &[&z], &[("to", Attribute::Int(2))]);
+    let y = b.op("QuantizeLinear", &[&x, &scale, &z]);
+    b.set(0, &y);
+    b.set(1, &scale);
+    b.set(2, &z);
+}
+
+fn dynamic_matmul(b: &mut Body<'_>) {
+    let [x, w, ws, wz, bias] = [0, 1, 2, 3, 4].map(|i| b.input(i).to_string());
+    let q = b.many("DynamicQuantizeLinear", &[&x], 3, &[]);
+    scaled_product(b, [&q[0], &w], [&q[1], &ws], [&q[2], &wz], &bias);
+}
+
+fn matmul_to_float(b: &mut Body<'_>) {
+    let [x, w, xs, ws, xz, wz, bias] = [0, 1, 2, 3, 4, 5, 6].map(|i| b.input(i).to_string());
+    scaled_product(b, [&x, &w], [&xs, &ws], [&xz, &wz], &bias);
+}
+
+fn scaled_product(b: &mut Body<'_>, factors: [&str; 2], scales: [&str; 2], zeros: [&str; 2], bias: &str) {
+    let r = b.op("MatMulInteger", &[factors[0], factors[1], zeros[0], zeros[1]]);
+    let r = b.with("Cast", &[&r], &[("to", Attribute::Int(1))]);
+    let scale = b.op("Mul", &scales);
+    let mut r = b.op("Mul", &[&r, &scale]);
+    if !bias.is_empty() {
+        r = b.op("Add", &[&r, bias]);
+    }
+    b.set(0, &r);
+}

@@ -1,0 +1,164 @@
+//! Dual issue: two vector instructions become one where the target has their pair.
+//!
+//! For each instruction, in order, the nearest one behind it is looked for that may stand beside it: the tables have the pair
+//! of the operations, no half reads or writes what the other writes (the first may read what the second writes: both read
+//! before either writes), nothing between them touches what the second would pass, and the registers lie in banks that can be
+//! read together ([`barewave_isa::legal`]); operands of operations that allow it change places for that. In a block
+//! whose order is its author's only neighbours are paired.
+//!
+//! It runs on physical registers, before waits are put in. Only waves of 32 lanes issue pairs.
+
+use super::emit::lower_inst;
+use crate::mir::{Function, MInst, Opnd, Order};
+use barewave_isa::{Flags, Op, Reg, Regs, Target};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::sync::OnceLock;
+
+/// How far behind an instruction its partner may stand.
+const WINDOW: usize = 6;
+
+/// Joins instructions into pairs.
+pub fn pair(f: &mut Function) {
+    if f.target.info().wave_size != 32 || !pairs().both.values().any(|op| f.target.has(*op)) {
+        return;
+    }
+    let target = f.target;
+    for block in &mut f.blocks {
+        let window = if block.order == Order::Fixed { 1 } else { WINDOW };
+        let mut left: Vec<Option<MInst>> = std::mem::take(&mut block.insts).into_iter().map(Some).collect();
+        let touches: Vec<Touched> = left.iter().flatten().map(|i| Touched::of(target, i)).collect();
+        for i in 0..left.len() {
+            let Some(first) = left[i].take() else { continue };
+            let found = partner(target, &left, &touches, (i, &first), window);
+            block.insts.push(match found {
+                Some((k, both)) => {
+                    left[k] = None;
+                    both
+                }
+                None => first,
+            });
+        }
+    }
+}
+
+/// All pairs of any target.
+struct Pairs {
+    /// By their halves.
+    both: FxHashMap<(Op, Op), Op>,
+    /// What is a half of some.
+    halves: FxHashSet<Op>,
+}
+
+fn pairs() -> &'static Pairs {
+    static PAIRS: OnceLock<Pairs> = OnceLock::new();
+    PAIRS.get_or_init(|| {
+        let all = (0..Op::COUNT as u16).map(Op);
+        let both: FxHashMap<(Op, Op), Op> = all.filter_map(|op| Some((op.dual_parts()?, op))).collect();
+        let halves = both.keys().flat_map(|k| [k.0, k.1]).collect();
+        Pairs { both, halves }
+    })
+}
+
+/// What an instruction reads and writes.
+struct Touched {
+    reads: SmallVec<[Regs; 4]>,
+    writes: SmallVec<[Regs; 2]>,
+    /// Nothing passes it.
+    stays: bool,
+}
+
+impl Touched {
+    fn of(target: Target, inst: &MInst) -> Touched {
+        let regs = |o: Opnd| if let Opnd::P(r) = o { Some(r) } else { None };
+        let mut t = Touched {
+            reads: inst.uses(target).filter_map(regs).collect(),
+            writes: inst.dsts.iter().copied().filter_map(regs).collect(),
+            stays: true,
+        };
+        if let Some(info) = inst.info(target) {
+            let one = |r: &Reg| Regs::new(*r, 1);
+            t.reads.extend(info.reads.iter().map(one));
+            t.writes.extend(info.writes.iter().map(one));
+            let odd = Flags::SIDE_EFFECTS.0 | Flags::BRANCH.0 | Flags::BARRIER.0 | Flags::TERMINATOR.0;
+            t.stays = info.flags.0 & odd != 0;
+        }
+        t
+    }
+    fn meets(a: &[Regs], b: &[Regs]) -> bool {
+        a.iter().any(|x| b.iter().any(|y| x.overlaps(*y)))
+    }
+    /// The instruction may go before `other`, which stands before it.
+    fn passes(&self, other: &Touched) -> bool {
+        !other.stays
+            && !Self::meets(&self.reads, &other.writes)
+            && !Self::meets(&self.writes, &other.reads)
+            && !Self::meets(&self.writes, &other.writes)
+    }
+    /// The instruction may be issued with `first`, which stands before it.
+    fn joins(&self, first: &Touched) -> bool {
+        !Self::meets(&self.reads, &first.writes) && !Self::meets(&self.writes, &first.writes)
+    }
+}
+
+/// The nearest instruction behind the `i`-th that it makes a pair with, and the pair.
+fn partner(
+    target: Target,
+    left: &[Option<MInst>],
+    touches: &[Touched],
+    (i, first): (usize, &MInst),
+    window: usize,
+) -> Option<(usize, MInst)> {
+    if !first.mods.is_empty() || !first.op().is_some_and(|op| pairs().halves.contains(&op)) {
+        return None;
+    }
+    let mut between: SmallVec<[usize; 8]> = SmallVec::new();
+    for k in (i + 1..left.len()).filter(|&k| left[k].is_some()).take(window) {
+        let second = left[k].as_ref()?;
+        if touches[k].joins(&touches[i])
+            && between.iter().all(|&b| touches[k].passes(&touches[b]))
+            && let Some(both) = joined(target, first, second)
+        {
+            return Some((k, both));
+        }
+        if touches[k].stays {
+            return None;
+        }
+        between.push(k);
+    }
+    None
+}
+
+/// The pair of two instructions, in the order and with the order of operands that the target takes.
+fn joined(target: Target, a: &MInst, b: &MInst) -> Option<MInst> {
+    let none = crate::mir::Group::default();
+    if !b.mods.is_empty() || a.group != b.group && a.group != none && b.group != none {
+        return None;
+    }
+    let group = a.group.max(b.group);
+    for (x, y) in [(a, b), (b, a)] {
+        let Some(&op) = pairs().both.get(&(x.op()?, y.op()?)).filter(|op| target.has(**op)) else { continue };
+        for (swap_x, swap_y) in [(false, false), (true, false), (false, true), (true, true)] {
+            let (Some(sx), Some(sy)) = (sources(target, x, swap_x), sources(target, y, swap_y)) else { continue };
+            let dsts: SmallVec<[Opnd; 2]> = x.dsts.iter().chain(&y.dsts).copied().collect();
+            let both = MInst { group, srcs: sx.into_iter().chain(sy).collect(), ..MInst::new(op, &dsts, &[]) };
+            if lower_inst(&both, |_| 0).is_some_and(|i| barewave_isa::legal(target, &i).is_ok()) {
+                return Some(both);
+            }
+        }
+    }
+    None
+}
+
+/// The sources, the first two swapped if so wanted and allowed.
+fn sources(target: Target, inst: &MInst, swap: bool) -> Option<SmallVec<[Opnd; 4]>> {
+    let mut srcs = inst.srcs.clone();
+    if swap {
+        let info = inst.info(target)?;
+        if !info.flags.has(Flags::COMMUTATIVE) || srcs.len() < 2 {
+            return None;
+        }
+        srcs.swap(0, 1);
+    }
+    Some(srcs)
+}
