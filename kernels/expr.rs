@@ -3,6 +3,7 @@
 use super::elementary;
 use super::float::Float;
 use super::integer::{self, pair, wrap};
+use super::small;
 use super::values::{self, Kind, Value, kind};
 use crate::graph::expr::{Binary, Expr, Node, Op, Scalar, Unary, Val};
 use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
@@ -62,7 +63,8 @@ fn bits(b: &mut Builder, (x, from): (Value, DType), to: DType) -> Result<Value, 
             } else if to.size() < 4 {
                 r = wrap(b, r, to);
             }
-            Ok(Value::Word(r.into()))
+            // Without its type.
+            Ok(Value::Word(b.to_vector(r).into()))
         }
     }
 }
@@ -139,6 +141,11 @@ fn mask_binary(b: &mut Builder, op: Binary, p: Part, q: Part) -> Option<Value> {
 fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Result<Value, String> {
     let to = node.dtype;
     Ok(match (kind(from), kind(to)) {
+        (Kind::Float, Kind::Float) if small::is_small(to) => {
+            let x = x.reg(b);
+            let code = small::encode(b, to, x);
+            Value::Word(small::decode(b, to, code).into())
+        }
         (Kind::Float, Kind::Float) if matches!(to, DType::F16 | DType::BF16) => {
             let h = b.convert(Type::F32, values::stored(to), x.word());
             Value::Word(b.convert(values::stored(to), Type::F32, h).into())
@@ -146,11 +153,11 @@ fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Result<Value
         (Kind::Float, Kind::Float) => x,
         (Kind::Float, Kind::Int { signed }) => {
             let x = x.word();
-            let r = b.op(
-                if signed { Generic::convert(Type::F32, Type::I32) } else { Generic::convert(Type::F32, Type::U32) },
-                &[x],
-            );
-            Value::Word(saturate(b, r, to).into())
+            // Integers of 4 and 2 bits keep the low bits of a signed one.
+            let small = to.bits() < 8;
+            let whole = if signed || small { Type::I32 } else { Type::U32 };
+            let r = b.op(Generic::convert(Type::F32, whole), &[x]);
+            Value::Word(if small { wrap(b, r, to) } else { saturate(b, r, to) }.into())
         }
         (Kind::Float, Kind::Long { .. }) => Value::Pair(float_to_long(b, x.word())),
         (Kind::Float, Kind::Bool) => {
@@ -211,14 +218,24 @@ fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Result<Value
         // Through the type in memory, so that a narrow float is rounded once.
         (Kind::Double, Kind::Float) => {
             let Value::Pair(p) = x else { return Err(no("Cast", from)) };
-            let narrow = b.convert(Type::F64, values::stored(to), p);
-            let wide = if to == DType::F32 { narrow } else { b.convert(values::stored(to), Type::F32, narrow) };
+            let memory = if small::is_small(to) { Type::F32 } else { values::stored(to) };
+            let narrow = b.convert(Type::F64, memory, p);
+            let wide = if small::is_small(to) {
+                let code = small::encode(b, to, narrow);
+                small::decode(b, to, code)
+            } else if to == DType::F32 {
+                narrow
+            } else {
+                b.convert(values::stored(to), Type::F32, narrow)
+            };
             Value::Word(wide.into())
         }
         (Kind::Double, Kind::Int { .. }) => {
             let Value::Pair(p) = x else { return Err(no("Cast", from)) };
-            let r = b.convert(Type::F64, values::computed(to), p);
-            Value::Word(saturate(b, r, to).into())
+            let small = to.bits() < 8;
+            let whole = if small { Type::I32 } else { values::computed(to) };
+            let r = b.convert(Type::F64, whole, p);
+            Value::Word(if small { wrap(b, r, to) } else { saturate(b, r, to) }.into())
         }
         (Kind::Double, Kind::Long { .. }) => {
             let Value::Pair(p) = x else { return Err(no("Cast", from)) };

@@ -63,6 +63,8 @@ pub(super) fn wrap(b: &mut Builder, r: Part, t: DType) -> Part {
         DType::I8 | DType::I16 => b.op(op::V_BFE_I32, &[r.into(), 0u32.into(), (t.size() as u32 * 8).into()]),
         DType::U8 => b.and(r, 0xffu32),
         DType::U16 => b.and(r, 0xffffu32),
+        DType::I4 | DType::I2 => b.op(op::V_BFE_I32, &[r.into(), 0u32.into(), (t.bits() as u32).into()]),
+        DType::U4 | DType::U2 => b.and(r, (1u32 << t.bits()) - 1),
         _ => r,
     }
 }

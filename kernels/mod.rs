@@ -28,6 +28,7 @@ mod power;
 mod program;
 mod recurrent;
 mod reduce;
+mod small;
 mod softmax;
 mod tile;
 mod trig;

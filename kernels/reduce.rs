@@ -236,6 +236,7 @@ fn neutral(op: ReduceOp, t: DType) -> Scalar {
         DType::I16 => i16::MIN as i64,
         DType::I32 => i32::MIN as i64,
         DType::I64 => i64::MIN,
+        DType::I4 | DType::I2 => -(1 << (t.bits() - 1)),
         _ => 0,
     };
     let highest = |t: DType| match t {
@@ -246,6 +247,8 @@ fn neutral(op: ReduceOp, t: DType) -> Scalar {
         DType::U8 => u8::MAX as i64,
         DType::U16 => u16::MAX as i64,
         DType::U32 => u32::MAX as i64,
+        DType::I4 | DType::I2 => (1 << (t.bits() - 1)) - 1,
+        DType::U4 | DType::U2 => (1 << t.bits()) - 1,
         _ => -1,
     };
     match op {

@@ -57,7 +57,10 @@ pub(super) fn decode(b: &mut Builder, t: DType, code: Part) -> Part {
 
 /// The code nearest to an f32, halves to even; what is too large overflows as the type does.
 pub(super) fn encode(b: &mut Builder, t: DType, x: Part) -> Part {
-    let bits = b.and(x, 0x7fff_ffffu32);
+    // Without its type: it is taken for an integer and for a float.
+    let x = b.to_vector(x);
+    let own = b.and(x, 0x7fff_ffffu32);
+    let bits = b.to_vector(own);
     let is_nan = b.op(Gen::CmpLt.of(Type::U32), &[0x7f80_0000u32.into(), bits.into()]);
     let Some(f) = SmallFloat::of(t) else {
         // The nearest power of two, halves up.
@@ -90,7 +93,7 @@ pub(super) fn encode(b: &mut Builder, t: DType, x: Part) -> Part {
     let code = b.select(over, beyond, code);
     let sign = b.shr(x, 31 - (f.exponent + f.mantissa));
     let sign = b.and(sign, u32::from(f.sign()));
-    let nan = b.to_vector(u32::from(f.nan().unwrap_or(f.largest())));
+    let nan = b.to_vector(u32::from(f.nan().unwrap_or(f.sign())));
     if f.special != Special::NanAtMinusZero {
         let code = b.select(is_nan, nan, code);
         return b.op(Gen::Or.of(Type::B32), &[sign.into(), code.into()]);

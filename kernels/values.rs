@@ -5,6 +5,7 @@
 //! register pairs.
 
 use super::address::Offset;
+use super::small;
 use crate::graph::view::View;
 use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
 use crate::tensor::DType;
@@ -52,6 +53,10 @@ pub(super) fn kind(t: DType) -> Kind {
         DType::I64 => Kind::Long { signed: true },
         DType::U64 => Kind::Long { signed: false },
         DType::Bool => Kind::Bool,
+        DType::I4 | DType::I2 => Kind::Int { signed: true },
+        DType::U4 | DType::U2 => Kind::Int { signed: false },
+        // Floats of at most 8 bits.
+        _ => Kind::Float,
     }
 }
 
@@ -62,11 +67,13 @@ pub(super) fn stored(t: DType) -> Type {
         DType::F64 => Type::F64,
         DType::F16 => Type::F16,
         DType::BF16 => Type::Bf16,
-        DType::I8 => Type::I8,
+        DType::I8 | DType::I4 | DType::I2 => Type::I8,
         DType::I16 => Type::I16,
         DType::I32 => Type::I32,
         DType::I64 => Type::I64,
-        DType::U8 | DType::Bool => Type::U8,
+        DType::U8 | DType::Bool | DType::U4 | DType::U2 => Type::U8,
+        // Codes, which `small` converts.
+        DType::F8E4M3 | DType::F8E4M3Z | DType::F8E5M2 | DType::F8E5M2Z | DType::F8E8M0 | DType::F4E2M1 => Type::U8,
         DType::U16 => Type::U16,
         DType::U32 => Type::U32,
         DType::U64 => Type::U64,
@@ -124,8 +131,8 @@ pub(super) fn load(b: &mut Builder, t: DType, buf: Buffer, at: Offset) -> Value 
     let word = |b: &mut Builder, op| Value::Word(b.load_op(op, buf, v, s, imm).into());
     match t {
         DType::F32 | DType::I32 | DType::U32 => word(b, op::BUFFER_LOAD_DWORD),
-        DType::I8 => word(b, op::BUFFER_LOAD_SBYTE),
-        DType::U8 => word(b, op::BUFFER_LOAD_UBYTE),
+        DType::I8 | DType::I4 | DType::I2 => word(b, op::BUFFER_LOAD_SBYTE),
+        DType::U8 | DType::U4 | DType::U2 => word(b, op::BUFFER_LOAD_UBYTE),
         DType::I16 => word(b, op::BUFFER_LOAD_SSHORT),
         DType::U16 => word(b, op::BUFFER_LOAD_USHORT),
         DType::F16 | DType::BF16 => {
@@ -135,6 +142,10 @@ pub(super) fn load(b: &mut Builder, t: DType, buf: Buffer, at: Offset) -> Value 
         DType::Bool => {
             let x = b.load_op(op::BUFFER_LOAD_UBYTE, buf, v, s, imm);
             Value::Mask(b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), x.into()]))
+        }
+        DType::F8E4M3 | DType::F8E4M3Z | DType::F8E5M2 | DType::F8E5M2Z | DType::F8E8M0 | DType::F4E2M1 => {
+            let code = b.load_op(op::BUFFER_LOAD_UBYTE, buf, v, s, imm);
+            Value::Word(small::decode(b, t, code).into())
         }
         DType::I64 | DType::U64 | DType::F64 => Value::Pair(b.load(buf, 2, v, s, imm)),
     }
@@ -156,7 +167,10 @@ pub(super) fn store(b: &mut Builder, t: DType, buf: Buffer, at: Offset, value: V
             b.store_op(op::BUFFER_STORE_SHORT, buf, h, v, s, imm);
         }
         (t, x) => {
-            let x = x.reg(b);
+            let mut x = x.reg(b);
+            if small::is_small(t) {
+                x = small::encode(b, t, x);
+            }
             let op = match t.size() {
                 1 => op::BUFFER_STORE_BYTE,
                 2 => op::BUFFER_STORE_SHORT,

@@ -10,7 +10,7 @@ use super::{Failure, Result};
 use barewave::compile;
 use barewave::graph::{self, Options, fused::FusedGraph};
 use barewave::onnx::Model;
-use barewave::runtime::{EmulatedDevice, Session};
+use barewave::runtime::{AnyShape, AnyShapeError, EmulatedDevice, Session};
 use barewave::tensor::{HostTensor, compare, load_pb};
 use barewave_isa::Target;
 use rayon::prelude::*;
@@ -141,12 +141,15 @@ fn run_set(model: Model, set: &Path, target: Target, strict: bool) -> Verdict {
     }
     let shapes = given.iter().map(|(name, t)| (name.clone(), t.shape().to_vec())).collect();
     let options = Options { shapes, values: given.clone(), ..Options::default() };
-    let fused = match graph::fuse(&model, &options) {
-        Ok(f) => f,
+    let outputs = match graph::fuse(&model, &options) {
+        Ok(fused) => execute(&fused, &model, &given, target, strict),
         Err(e) if e.to_string().contains("internal error") => return Verdict::Fail(e.to_string()),
-        Err(e) => return Verdict::Unsupported(e.to_string()),
+        Err(e) => match graph::cut(&model, &options) {
+            Ok(Some(_)) => in_stages(model, &given, target, strict),
+            _ => return Verdict::Unsupported(e.to_string()),
+        },
     };
-    let outputs = match execute(&fused, &model, &given, target, strict) {
+    let outputs = match outputs {
         Ok(o) => o,
         Err(v) => return v,
     };
@@ -167,6 +170,25 @@ fn run_set(model: Model, set: &Path, target: Target, strict: bool) -> Verdict {
         }
     }
     Verdict::Pass
+}
+
+/// Runs a model of which a part has to be computed before the rest is compiled.
+fn in_stages(
+    model: Model,
+    given: &BTreeMap<String, HostTensor>,
+    target: Target,
+    strict: bool,
+) -> std::result::Result<Vec<HostTensor>, Verdict> {
+    let device = EmulatedDevice::new(target, strict).map_err(|e| Verdict::Fail(e.to_string()))?;
+    let inputs: Option<Vec<HostTensor>> = model.required_inputs().map(|v| given.get(&v.name).cloned()).collect();
+    let inputs = inputs.ok_or_else(|| Verdict::Fail("there is no data for an input".into()))?;
+    let compiler = compile::Compiler::new(target, compile::Options::default());
+    let mut stages = AnyShape::new(Arc::new(device), compiler, Arc::new(model), 1);
+    match stages.run(&inputs) {
+        Ok((outputs, _)) => Ok(outputs),
+        Err(AnyShapeError::Compile(e)) => Err(Verdict::Unsupported(e.to_string())),
+        Err(e) => Err(Verdict::Fail(e.to_string())),
+    }
 }
 
 fn execute(

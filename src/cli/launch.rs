@@ -14,6 +14,7 @@ use barewave::runtime::plan::PLAN_SECTION;
 use barewave::tensor::{DType, HostTensor, ImageOptions, InputSpec, Source, check_save, element_count, load_npy, save};
 use barewave::verify;
 use barewave_isa::Target;
+use barewave_timing::Modelled;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,7 +55,7 @@ pub struct Args {
     strict: bool,
     #[command(flatten)]
     limits: Limits,
-    /// Model the cycles of the launch.
+    /// Model the cycles of the launch: time, occupancy, traffic and what bounds it.
     #[arg(long)]
     cycles: bool,
     /// Machine-readable output.
@@ -241,9 +242,6 @@ impl Runner {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result {
-    if args.cycles {
-        return Err(Failure::usage("--cycles: there is no cycle model yet"));
-    }
     let file = args.code.display();
     let bytes = std::fs::read(&args.code).map_err(|e| Failure::new(format!("cannot read {file}: {e}")))?;
     // Of a bundle, the device says which; else the first.
@@ -291,7 +289,14 @@ pub fn run(args: &Args) -> Result {
         }
         outputs.push((i, tensor.clone(), file.clone()));
     }
-    report(args, &device, kernel, &stats, ms, &outputs);
+    let modelled = match (&device, args.cycles) {
+        (_, false) => None,
+        (Runner::Emulated(d), true) => Some(cycles_of(args, d, &bytes, &block, lds)?),
+        (Runner::Other(_), true) => {
+            return Err(Failure::usage("--cycles models the launch on an emulated device: --device emu:TARGET"));
+        }
+    };
+    report(args, &device, kernel, &stats, ms, &outputs, modelled.as_ref());
     Ok(())
 }
 
@@ -319,6 +324,14 @@ fn place(device: &mut Runner, specs: &[Spec], kernel: &KernelInfo, lds: u32) -> 
         addresses.push(address);
     }
     Ok((values, addresses, dynamic))
+}
+
+/// Models the launch. The workgroups that are traced run again, after the results were read.
+fn cycles_of(args: &Args, device: &EmuDevice, code: &[u8], block: &[u8], lds: u32) -> Result<Modelled> {
+    let options = LaunchOptions { dynamic_lds: lds, ..args.limits.options(false) };
+    let module = device.load(code)?;
+    let kernel = module.kernel(&args.kernel)?;
+    Ok(barewave_timing::model(device, &kernel, args.grid, args.block, block, &options)?.modelled)
 }
 
 /// What a launch did, as far as the device tells.
@@ -366,6 +379,7 @@ fn report(
     c: &Counts,
     ms: f64,
     outputs: &[(usize, HostTensor, Option<PathBuf>)],
+    modelled: Option<&Modelled>,
 ) {
     let shape = |t: &HostTensor| {
         let mut s: String = t.shape().iter().map(|d| format!("{d}x")).collect();
@@ -385,6 +399,7 @@ fn report(
             "device": device.name(), "kernel": kernel.name, "grid": args.grid, "block": args.block,
             "workgroups": c.workgroups, "waves": c.waves, "instructions": c.instructions,
             "milliseconds": ms, "outputs": outputs,
+            "modelled": modelled.map(super::cycles::json),
         });
         println!("{out:#}");
         return;
@@ -395,6 +410,9 @@ fn report(
         _ => String::new(),
     };
     println!("launch   {ms:.1} ms, {} workgroups{detail}", c.workgroups);
+    if let Some(m) = modelled {
+        super::cycles::print(m);
+    }
     for (i, t, file) in outputs {
         match file {
             Some(f) => println!("wrote    {} ({}, {})", f.display(), name(*i), shape(t)),

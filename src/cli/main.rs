@@ -5,9 +5,11 @@
 #[macro_use]
 mod terminal;
 
+mod bench;
 mod check;
 mod compile;
 mod conformance;
+mod cycles;
 mod devices;
 mod disasm;
 mod inputs;
@@ -85,6 +87,8 @@ enum Command {
     Launch(launch::Args),
     Check(check::Args),
     Conformance(conformance::Args),
+    #[command(subcommand)]
+    Bench(bench::Command),
     Asm(disasm::AsmArgs),
     Disasm(disasm::DisasmArgs),
     #[command(subcommand)]
@@ -119,6 +123,7 @@ fn main() -> ExitCode {
         Command::Launch(args) => launch::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Conformance(args) => conformance::run(&args),
+        Command::Bench(command) => bench::run(&command),
         Command::Asm(args) => disasm::asm(&args),
         Command::Disasm(args) => disasm::disasm(&args),
         Command::Isa(command) => isa::run(&command),

@@ -13,7 +13,7 @@ use barewave::runtime::{Device, DeviceError, EmulatedSettings, RunReport, Sessio
 use barewave::tensor::{
     Comparison, HostTensor, ImageOptions, InputSpec, Wanted, check_save, compare, format_top, top_k,
 };
-use barewave::{Compiled, Compiler};
+use barewave::{AnyShape, Compiled, Compiler};
 use barewave_isa::Target;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ pub struct Args {
     /// Check every launch on the emulated device for undefined behaviour (slow).
     #[arg(long)]
     strict: bool,
-    /// Print time and instructions of each launch.
+    /// Print time and instructions of each launch, and its time on the chip by the cycle model.
     #[arg(long)]
     timing: bool,
     /// Machine-readable output.
@@ -138,7 +138,16 @@ pub fn run(args: &Args) -> Result {
         let progress = Progress::start("compiling", 0);
         let cache = Arc::new(KernelCache::of_user());
         let compiler = Compiler::new(device.target(), barewave::Options { cache, keep_ir: false });
-        let compiled = compiler.compile(&model, &options)?;
+        let compiled = match compiler.compile(&model, &options) {
+            Ok(compiled) => compiled,
+            Err(e) => {
+                drop(progress);
+                return match barewave::graph::cut(&model, &options) {
+                    Ok(Some(_)) => in_stages(args, model, compiler, device, given, &options),
+                    _ => Err(e.into()),
+                };
+            }
+        };
         drop(progress);
         print_notes(compiled.notes());
         let ms = (reading + start.elapsed()).as_secs_f64() * 1e3;
@@ -157,6 +166,7 @@ pub fn run(args: &Args) -> Result {
     if args.timing {
         session.time_launches()?;
     }
+    let modelled = if args.timing { super::cycles::plan(&compiled, number)? } else { Vec::new() };
     drop(compiled);
     if !args.json {
         println!("device   {}", session.device().info().name);
@@ -179,9 +189,11 @@ pub fn run(args: &Args) -> Result {
             .launches
             .iter()
             .zip(&report.per_launch)
-            .map(|(l, (time, n))| {
+            .zip(&modelled)
+            .map(|((l, (time, n)), m)| {
                 let ms = time.as_secs_f64() * 1e3;
-                json!({ "kernel": l.kernel, "operators": l.step, "milliseconds": ms, "instructions": n })
+                let m = m.modelled.as_ref().ok().map(super::cycles::json);
+                json!({ "kernel": l.kernel, "operators": l.step, "milliseconds": ms, "instructions": n, "modelled": m })
             })
             .collect();
         let written: Vec<_> = written.iter().map(|(file, what)| json!({ "file": file, "outputs": what })).collect();
@@ -211,10 +223,13 @@ pub fn run(args: &Args) -> Result {
         let ms = report.time.as_secs_f64() * 1e3;
         let counted = report.instructions.map_or(String::new(), |n| format!(", {n} wave instructions"));
         println!("run      {ms:.1} ms, {} kernels{counted}", report.launches);
-        for (launch, (time, n)) in plan.launches.iter().zip(&report.per_launch) {
+        for ((launch, (time, n)), m) in plan.launches.iter().zip(&report.per_launch).zip(&modelled) {
             let ms = time.as_secs_f64() * 1e3;
             let counted = n.map_or(String::new(), |n| format!("{n:12} instructions"));
-            println!("  {ms:9.3} ms {counted}  {:16} {}", launch.kernel, launch.step);
+            let on_chip = m.modelled.as_ref().map_or(String::from("  not modelled"), |m| {
+                format!("  modelled {:8.1} us {:7}{}", m.microseconds, m.bound.name(), super::cycles::note(m))
+            });
+            println!("  {ms:9.3} ms {counted}{on_chip}  {:16} {}", launch.kernel, launch.step);
         }
         if !best.is_empty() {
             println!("top {}:", best.len());
@@ -226,6 +241,67 @@ pub fn run(args: &Args) -> Result {
         for (i, c) in &compared {
             println!("{} {c}", makes[*i].name);
         }
+    }
+    if failed > 0 { Err(Failure::new(format!("{failed} outputs differ from what was expected"))) } else { Ok(()) }
+}
+
+/// Runs a model of which a part decides how the rest looks: each part is compiled when what it depends on is known.
+fn in_stages(
+    args: &Args,
+    model: Model,
+    compiler: Compiler,
+    device: Arc<dyn Device>,
+    given: Inputs,
+    options: &Options,
+) -> Result {
+    let takes = |v: &barewave::onnx::ValueInfo| {
+        let shape = options.shapes.get(&v.name).cloned().or_else(|| {
+            let dims = v.shape.as_ref()?.iter().map(|d| match d {
+                Dim::Known(n) => Some(*n),
+                Dim::Symbol(s) => options.dims.get(s).copied(),
+                Dim::Unknown => None,
+            });
+            dims.collect()
+        });
+        match (shape, v.dtype) {
+            (Some(shape), Some(dtype)) => Ok(Wanted { name: v.name.clone(), dtype, shape }),
+            _ => Err(Failure::new(format!("the shape of input '{}' is not known; give an array for it", v.name))),
+        }
+    };
+    let takes = model.required_inputs().map(takes).collect::<Result<Vec<Wanted>>>()?;
+    let images = image_options(args)?.or(ImageOptions::from_metadata(&model.metadata)?);
+    let tensors = given.load(&takes, &images)?;
+    let names: Vec<String> = model.graph.outputs.iter().map(|o| o.name.clone()).collect();
+    if !args.json {
+        println!("device   {}", device.info().name);
+    }
+    let start = Instant::now();
+    let mut stages = AnyShape::new(device, compiler, Arc::new(model), 1);
+    let (mut results, mut report) = stages.run(&tensors)?;
+    for _ in 1..args.repeat {
+        (results, report) = stages.run(&tensors)?;
+    }
+    let total = start.elapsed();
+    let made =
+        |(name, t): (&String, &HostTensor)| Wanted { name: name.clone(), dtype: t.dtype(), shape: t.shape().to_vec() };
+    let makes: Vec<Wanted> = names.iter().zip(&results).map(made).collect();
+    let outputs = Outputs::prepare(&args.outputs, &makes, &images)?;
+    let expected = inputs::expected(&args.expect, &makes, args.limits.asked_memory())?;
+    let written = outputs.write(&makes, &results, &images)?;
+    let mut failed = 0;
+    let ms = report.time.as_secs_f64() * 1e3;
+    println!(
+        "run      {ms:.1} ms, {} kernels, in stages; {:.1} ms with compiling",
+        report.launches,
+        total.as_secs_f64() * 1e3
+    );
+    for (file, what) in &written {
+        println!("wrote    {} ({what})", file.display());
+    }
+    for (i, want) in &expected {
+        let c = compare(&results[*i], want, args.rtol, args.atol).map_err(Failure::new)?;
+        failed += usize::from(!c.passes());
+        println!("{} {c}", makes[*i].name);
     }
     if failed > 0 { Err(Failure::new(format!("{failed} outputs differ from what was expected"))) } else { Ok(()) }
 }

@@ -2,13 +2,14 @@
 
 use super::weights::Weights;
 use super::{Error, KernelIr};
-use crate::codeobj::{self, Abi, CodeObject, Contents, ElfFile, Section};
+use crate::codeobj::{self, Abi, CodeObject, Contents, ElfFile, MakeBytes, Section};
 use crate::graph::Note;
 use crate::output;
 use crate::runtime::plan::{KernelStats, PLAN_SECTION, Plan, WEIGHTS_SECTION};
 use crate::text::printable;
 use barewave_isa::Target;
 use bytes::Bytes;
+use rustc_hash::FxHashSet;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -117,6 +118,17 @@ impl Compiled {
     /// True when the static verifier has passed the code, as it does with everything that was compiled here.
     pub fn is_verified(&self) -> bool {
         matches!(self.code, Code::Kernels(_))
+    }
+
+    /// Size of [`Compiled::weights`] in bytes.
+    pub fn weights_len(&self) -> usize {
+        MakeBytes::len(&self.weights)
+    }
+
+    /// What tells its weights from those of another compiled model without reading what lies at the addresses `held`, whose
+    /// owner keeps them as they are.
+    pub(crate) fn weights_identity(&self, held: &FxHashSet<usize>) -> u128 {
+        self.weights.identity(held)
     }
 
     /// Constants as the kernels want them.

@@ -4,12 +4,14 @@
 use super::cache::StepCode;
 use crate::codeobj::MakeBytes;
 use crate::kernels::Blob;
-use crate::tensor::{HostTensor, fill};
+use crate::tensor::{HostTensor, Identity, fill};
 use bytes::Bytes;
 use rayon::prelude::*;
+use rustc_hash::FxHashSet;
 use std::fmt;
 use std::io::Write;
 use std::sync::{Arc, OnceLock};
+use xxhash_rust::xxh3::xxh3_128;
 
 /// The bytes of one place in the region.
 #[derive(Clone)]
@@ -105,6 +107,29 @@ impl Weights {
     /// All bytes.
     pub fn bytes(&self) -> &Bytes {
         self.0.made.get_or_init(|| self.make())
+    }
+
+    /// What tells these weights from others without reading what lies at the addresses `held`, whose owner keeps them as they
+    /// are. Equal weights may differ in it, different ones never agree.
+    pub fn identity(&self, held: &FxHashSet<usize>) -> u128 {
+        let tensor = |t: &HostTensor| match t.identity() {
+            at @ Identity::At(p, _) if held.contains(&p.addr()) => at,
+            _ => t.content(),
+        };
+        let mut text = format!("{}", self.0.bytes);
+        for (at, source) in &self.0.sources {
+            let what = match source {
+                Source::Tensor(t) => format!("{:?}", tensor(t)),
+                Source::Blob(b) => match b.get() {
+                    Blob::Data(d) => format!("{:x} {}", xxh3_128(d), d.len()),
+                    Blob::Weights(p) => {
+                        format!("{p:?} {:?}", b.operand.as_ref().map(|o| (tensor(&o.tensor), o.offset)))
+                    }
+                },
+            };
+            text.push_str(&format!("|{at} {what}"));
+        }
+        if self.0.sources.is_empty() { xxh3_128(self.bytes()) } else { xxh3_128(text.as_bytes()) }
     }
 
     fn make(&self) -> Bytes {

@@ -11,6 +11,7 @@
 use super::dispatch::{Launch, SLICE};
 use super::exec::barrier;
 use super::fault::{Fault, FaultKind};
+use super::observe::{self, Observer};
 use super::program::Program;
 use super::queue::pool;
 use super::strict::Checker;
@@ -134,7 +135,7 @@ impl Launch<'_> {
                 while i < running.len() {
                     let group = &mut running[i];
                     let count = group.count;
-                    let done = group.turn(self).unwrap_or_else(|f| {
+                    let done = group.turn(self, None).unwrap_or_else(|f| {
                         report(group.id, *f);
                         true
                     });
@@ -186,6 +187,31 @@ impl Launch<'_> {
             waves: total * self.waves_per_group() as u64,
             instructions: instructions.into_inner(),
         })
+    }
+
+    /// Runs some workgroups one after the other, and shows every instruction to an observer.
+    pub fn run_observed(&self, workgroups: &[u64], observer: &mut dyn Observer) -> Result<LaunchStats, Fault> {
+        let total = self.grid.iter().map(|&g| u64::from(g)).product::<u64>();
+        let mut group = Group::new(self, 0).map_err(|kind| self.launch_fault(kind))?;
+        let mut stats = LaunchStats::default();
+        let mut run = || {
+            for &id in workgroups.iter().filter(|id| **id < total) {
+                group.begin(self, id).map_err(|f| *f)?;
+                observer.begin(self.workgroup(id), self.waves_per_group());
+                while !group.turn(self, Some(observer)).map_err(|f| *f)? {
+                    if self.options.deadline.is_some_and(|d| Instant::now() >= d) {
+                        return Err(self.launch_fault(FaultKind::Timeout));
+                    }
+                }
+                stats.workgroups += 1;
+                stats.waves += u64::from(self.waves_per_group());
+                stats.instructions += group.count;
+            }
+            Ok(())
+        };
+        let result = run();
+        group.release(self);
+        result.map(|()| stats)
     }
 
     fn launch_fault(&self, kind: FaultKind) -> Fault {
@@ -417,7 +443,7 @@ impl Group {
     }
 
     /// Gives every wave that is ready a time slice; true when all waves have ended.
-    fn turn(&mut self, l: &Launch) -> Result<bool, Box<Fault>> {
+    fn turn(&mut self, l: &Launch, mut observer: Option<&mut dyn Observer>) -> Result<bool, Box<Fault>> {
         let mut alive = false;
         for (w, state) in self.waves.iter_mut().zip(&mut self.states) {
             alive |= *state != State::Done;
@@ -425,9 +451,10 @@ impl Group {
                 continue;
             }
             let before = w.count;
-            let ctl = match &mut self.checker {
-                None => interpret(w, l.program),
-                Some(c) => c.interpret(w, l),
+            let ctl = match (&mut self.checker, &mut observer) {
+                (None, None) => interpret(w, l.program),
+                (Some(c), None) => c.interpret(w, l),
+                (_, Some(o)) => observe::interpret(w, l, *o),
             };
             self.count += w.count - before;
             match ctl {

@@ -48,6 +48,7 @@ mod launch;
 mod machine;
 mod memory;
 mod numeric;
+pub mod observe;
 mod operand;
 mod program;
 pub mod queue;
@@ -269,6 +270,35 @@ impl EmuDevice {
         args: &[u8],
         options: &LaunchOptions,
     ) -> Result<LaunchStats, Fault> {
+        self.with_launch(kernel, grid, block, args, options, |l| l.run())
+    }
+
+    /// Runs the given workgroups of a launch (by number, x first) one after the other on the calling thread, and shows each
+    /// instruction to `observer` before it is executed. Strict checks are not made.
+    pub fn observe(
+        &self,
+        kernel: &Kernel,
+        grid: [u32; 3],
+        block: [u32; 3],
+        args: &[u8],
+        options: &LaunchOptions,
+        workgroups: &[u64],
+        observer: &mut dyn observe::Observer,
+    ) -> Result<LaunchStats, Fault> {
+        let options = LaunchOptions { strict: false, ..options.clone() };
+        self.with_launch(kernel, grid, block, args, &options, |l| l.run_observed(workgroups, observer))
+    }
+
+    /// Calls `run` with everything a launch needs.
+    fn with_launch(
+        &self,
+        kernel: &Kernel,
+        grid: [u32; 3],
+        block: [u32; 3],
+        args: &[u8],
+        options: &LaunchOptions,
+        run: impl FnOnce(&dispatch::Launch) -> Result<LaunchStats, Fault>,
+    ) -> Result<LaunchStats, Fault> {
         let info = kernel.info();
         let refuse = |what: String| Fault {
             kind: FaultKind::Launch(what),
@@ -328,7 +358,7 @@ impl EmuDevice {
             state: LaunchState::new(options.real_time),
             shadow: shadow.as_ref(),
         };
-        let result = l.run();
+        let result = run(&l);
         self.memory.free_now(address);
         self.memory.free_now(packet);
         result

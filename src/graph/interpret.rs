@@ -329,6 +329,7 @@ fn wrap(v: i64, dtype: DType) -> i64 {
         DType::I32 => v as i32 as i64,
         DType::U32 => v as u32 as i64,
         DType::Bool => (v != 0) as i64,
+        DType::I4 | DType::I2 | DType::U4 | DType::U2 => HostTensor::from_ints(dtype, &[], &[v]).to_i64()[0],
         _ => v,
     }
 }
@@ -339,10 +340,12 @@ fn cast(v: Scalar, to: DType) -> Scalar {
         (Scalar::Float(f), DType::F16) => Scalar::Float(f16::from_f64(f).to_f64()),
         (Scalar::Float(f), DType::BF16) => Scalar::Float(bf16::from_f64(f).to_f64()),
         (Scalar::Float(f), DType::F64) => Scalar::Float(f),
+        (Scalar::Float(f), t) if t.is_small_float() => Scalar::Float(HostTensor::from_f64(t, &[], &[f]).to_f64()[0]),
         (Scalar::Float(f), DType::Bool) => Scalar::Int((f != 0.0) as i64),
+        (Scalar::Float(f), t) if t.bits() < 8 => Scalar::Int(wrap(f as i64, t)),
         (Scalar::Float(f), DType::U64) => Scalar::Int(f as u64 as i64),
         (Scalar::Float(f), _) => {
-            let bits = to.size() as u32 * 8;
+            let bits = to.bits() as u32;
             let (lo, hi) = if to.is_signed_int() {
                 (i64::MIN >> (64 - bits), i64::MAX >> (64 - bits))
             } else {

@@ -6,6 +6,7 @@
 mod clusters;
 pub(crate) mod collapse;
 mod compose;
+mod cut;
 mod error;
 pub mod expr;
 mod forward;
@@ -23,6 +24,7 @@ mod shapes;
 mod store;
 pub mod view;
 
+pub use cut::{Cut, cut};
 pub use error::{Error, InputError, NameError, Reason};
 pub use ops::supported as supported_operators;
 pub use shapes::Note;

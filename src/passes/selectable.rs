@@ -1,7 +1,7 @@
 //! Which instructions the compiler selects.
 //!
 //! The list holds every operation that kernels, generic operations and passes name; a test keeps it equal to what their
-//! sources say. Waits are made by [`Target::encode_waits`] and matrix instructions chosen from the tables; they come on top.
+//! sources say. Pairs are made of what is listed, waits are made by [`Target::encode_waits`] and matrix instructions chosen from the tables; they come on top.
 
 use crate::mir::is_chosen_matrix_instruction;
 use barewave_isa::op::*;
@@ -29,9 +29,9 @@ const SELECTED: &[Op] = &[
     V_CMP_U_F32, V_CMP_U_F64, V_CNDMASK_B32, V_COS_F16, V_COS_F32, V_CVT_F16_F32, V_CVT_F16_I16, V_CVT_F16_U16,
     V_CVT_F32_F16, V_CVT_F32_F64, V_CVT_F32_I32, V_CVT_F32_U32, V_CVT_F64_F32, V_CVT_F64_I32, V_CVT_F64_U32,
     V_CVT_I16_F16, V_CVT_I32_F32, V_CVT_I32_F64, V_CVT_U16_F16, V_CVT_U32_F32, V_CVT_U32_F64, V_DIV_FIXUP_F32, V_DIV_FIXUP_F64,
-    V_DIV_FMAS_F32, V_DIV_FMAS_F64, V_DIV_SCALE_F32, V_DIV_SCALE_F64, V_DOT2_F32_BF16, V_DOT2_F32_F16, V_EXP_F16, V_EXP_F32, V_FLOOR_F16, V_FLOOR_F32, V_FLOOR_F64, V_FMAC_F32,
+    V_DIV_FMAS_F32, V_DIV_FMAS_F64, V_DIV_SCALE_F32, V_DIV_SCALE_F64, V_DOT2_F32_BF16, V_DOT2_F32_F16, V_DOT4_I32_I8, V_DOT4_I32_IU8, V_EXP_F16, V_EXP_F32, V_FLOOR_F16, V_FLOOR_F32, V_FLOOR_F64, V_FMAC_F32,
     V_FMA_F16, V_FMA_F32, V_FMA_F64, V_FREXP_EXP_I32_F32, V_FREXP_EXP_I32_F64, V_FREXP_MANT_F32, V_FREXP_MANT_F64, V_LDEXP_F16, V_LDEXP_F32, V_LDEXP_F64, V_LOG_F16, V_LOG_F32,
-    V_LSHLREV_B32, V_LSHLREV_B64, V_LSHL_ADD_U32, V_LSHRREV_B32, V_LSHRREV_B64, V_MAD_U64_U32, V_MAX_F16, V_MAX_F32,
+    V_LSHLREV_B32, V_LSHLREV_B64, V_LSHL_ADD_U32, V_LSHRREV_B32, V_LSHRREV_B64, V_MAD_I32_I24, V_MAD_U64_U32, V_MAX_F16, V_MAX_F32,
     V_MAX_F64, V_MAX_I16, V_MAX_I32, V_MAX_U16, V_MAX_U32, V_MED3_F32, V_MED3_I32, V_MIN_F16, V_MIN_F32, V_MIN_F64,
     V_MIN_I16, V_MIN_I32, V_MIN_U16, V_MIN_U32, V_MOV_B32, V_MUL_F16, V_MUL_F32, V_MUL_F64, V_MUL_HI_U32,
     V_MUL_LO_U16, V_MUL_LO_U32, V_NOP, V_NOT_B32, V_OR_B32, V_PERM_B32, V_PK_ADD_BF16, V_PK_ADD_F16, V_PK_ADD_F32, V_PK_ADD_U16,
@@ -44,7 +44,9 @@ const SELECTED: &[Op] = &[
 
 /// True when the compiler may emit an operation for a target.
 pub fn selectable(target: Target, op: Op) -> bool {
-    let named = SELECTED.contains(&op) || is_chosen_matrix_instruction(target, op);
+    let listed = |op: Op| SELECTED.contains(&op);
+    let paired = target.info().wave_size == 32 && op.dual_parts().is_some_and(|(x, y)| listed(x) && listed(y));
+    let named = listed(op) || paired || is_chosen_matrix_instruction(target, op);
     target.has(op) && (named || waits_with(target, op))
 }
 

@@ -161,7 +161,8 @@ fn sink_copies(f: &mut Function) {
         for (at, copy, d) in sinks {
             let inst = &mut f.blocks[b].insts[at];
             let reads_old = inst.info(f.target).is_some_and(|x| x.dsts.iter().any(|s| s.read));
-            if inst.dsts.len() == 1 && !reads_old {
+            // A copy that is gone defines nothing any more.
+            if inst.dsts.len() == 1 && !reads_old && !dead[at] {
                 inst.dsts[0] = Opnd::V(d);
                 dead[copy] = true;
             }

@@ -3,16 +3,20 @@
 //! Each new combination of shapes (and of values that decide shapes) is compiled when it comes: kernels that the compiler's
 //! cache knows are not made again, so that this takes milliseconds. What was compiled is kept, the least recently used goes
 //! first; weights that are the same are on the device once.
+//!
+//! Where a value that the model computes decides how the rest looks (how many elements a NonZero finds, which branch an If
+//! takes), the model is run in stages: the part that computes the value, and the rest compiled for what it was
+//! ([`graph::cut`](crate::graph::cut())).
 
 use super::device::Device;
 use super::session::{DeviceWeights, RunReport, Session, SessionError};
 use crate::compile::{self, Compiler};
-use crate::graph::Options as Shapes;
-use crate::onnx::Model;
-use crate::tensor::{AsTensor, HostTensor};
-use std::collections::VecDeque;
+use crate::graph::{Cut, Options as Shapes};
+use crate::onnx::{Model, ValueInfo};
+use crate::tensor::{AsTensor, HostTensor, Identity};
+use rustc_hash::FxHashSet;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
-use xxhash_rust::xxh3::xxh3_128;
 
 /// Why a run could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -33,8 +37,12 @@ pub struct AnyShape {
     /// The most recently used last.
     sessions: VecDeque<Session>,
     most: usize,
+    /// Where the model's own constants lie, which are not read to tell whether weights are the same.
+    held: FxHashSet<usize>,
     weights: Vec<((u128, usize), Weak<DeviceWeights>)>,
     compiled: usize,
+    /// The first stage, by the value that ends it.
+    first: Option<(String, Box<AnyShape>)>,
 }
 
 /// Only arrays of up to this many elements can decide shapes.
@@ -44,7 +52,12 @@ impl AnyShape {
     /// A model for a device, keeping what was compiled for at most `most` combinations of shapes (at least one).
     pub fn new(device: Arc<dyn Device>, compiler: Compiler, model: Arc<Model>, most: usize) -> AnyShape {
         let sessions = VecDeque::new();
-        AnyShape { compiler, model, device, sessions, most: most.max(1), weights: Vec::new(), compiled: 0 }
+        let held = model.graph.initializers.values().filter_map(|t| match t.identity() {
+            Identity::At(p, _) => Some(p.addr()),
+            _ => None,
+        });
+        let (held, most) = (held.collect(), most.max(1));
+        AnyShape { compiler, model, device, sessions, most, held, weights: Vec::new(), compiled: 0, first: None }
     }
 
     /// How often the model was compiled so far.
@@ -60,14 +73,66 @@ impl AnyShape {
         };
         let mut session = match session {
             Some(session) => session,
-            None => self.compile(inputs)?,
+            None => {
+                let shapes = self.shapes(inputs);
+                match self.compile(&shapes) {
+                    Ok(session) => session,
+                    Err(e) => match crate::graph::cut(&self.model, &shapes) {
+                        Ok(Some(cut)) => return self.run_stages(cut, inputs),
+                        _ => return Err(e),
+                    },
+                }
+            }
         };
         let result = session.run(inputs);
         self.sessions.push_back(session);
         Ok(result?)
     }
 
-    fn compile<T: AsTensor>(&mut self, inputs: &[T]) -> Result<Session, AnyShapeError> {
+    /// Runs the part in front of a cut, then the rest.
+    fn run_stages<T: AsTensor>(
+        &mut self,
+        cut: Cut,
+        inputs: &[T],
+    ) -> Result<(Vec<HostTensor>, RunReport), AnyShapeError> {
+        let whole = self.model.clone();
+        let given: BTreeMap<&str, &T> = whole.required_inputs().map(|v| v.name.as_str()).zip(inputs).collect();
+        let own = |t: &&T| {
+            let t = t.view();
+            HostTensor::new(t.dtype(), t.shape(), t.bytes().to_vec()).map_err(SessionError::from)
+        };
+        let pick = |model: &Model, made: &BTreeMap<String, HostTensor>| -> Result<Vec<HostTensor>, SessionError> {
+            let find = |v: &ValueInfo| match (made.get(&v.name), given.get(v.name.as_str())) {
+                (Some(t), _) => Ok(t.clone()),
+                (None, Some(t)) => own(t),
+                (None, None) => Err(SessionError::InputCount {
+                    expected: given.len() + 1,
+                    names: v.name.clone(),
+                    given: given.len(),
+                }),
+            };
+            model.required_inputs().map(find).collect()
+        };
+        let stage =
+            |model: Model, most| AnyShape::new(self.device.clone(), self.compiler.clone(), Arc::new(model), most);
+        let mut first = match self.first.take() {
+            Some((value, stage)) if value == cut.deciding() => stage,
+            _ => Box::new(stage(cut.first.clone(), self.most)),
+        };
+        let values = pick(&cut.first, &BTreeMap::new())?;
+        let (outputs, before) = first.run(&values)?;
+        self.first = Some((cut.deciding().to_string(), first));
+        let (rest, made) = cut.rest(outputs);
+        let values = pick(&rest, &made)?;
+        let mut rest = stage(rest, 1);
+        let (outputs, mut report) = rest.run(&values)?;
+        self.compiled += rest.compiled;
+        report.add(before);
+        Ok((outputs, report))
+    }
+
+    /// What the inputs say about shapes, and the values of those that may decide some.
+    fn shapes<T: AsTensor>(&self, inputs: &[T]) -> Shapes {
         let mut shapes = Shapes::default();
         for (info, t) in self.model.required_inputs().zip(inputs) {
             let t = t.view();
@@ -78,12 +143,16 @@ impl AnyShape {
                 shapes.values.extend(value.ok().map(|v| (info.name.clone(), v)));
             }
         }
-        let compiled = self.compiler.compile(&self.model, &shapes)?;
+        shapes
+    }
+
+    fn compile(&mut self, shapes: &Shapes) -> Result<Session, AnyShapeError> {
+        let compiled = self.compiler.compile(&self.model, shapes)?;
         self.compiled += 1;
         while self.sessions.len() >= self.most {
             self.sessions.pop_front();
         }
-        let key = (xxh3_128(compiled.weights()), compiled.weights().len());
+        let key = (compiled.weights_identity(&self.held), compiled.weights_len());
         self.weights.retain(|(_, w)| w.strong_count() > 0);
         let known = self.weights.iter().find(|(k, _)| *k == key).and_then(|(_, w)| w.upgrade());
         let session = Session::with_weights(self.device.clone(), &compiled, known)?;

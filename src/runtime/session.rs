@@ -8,7 +8,7 @@
 use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, StreamId};
 use super::plan::{Address, Plan, Port, Region};
 use crate::compile::Compiled;
-use crate::tensor::{AsTensor, HostTensor, TensorViewMut};
+use crate::tensor::{AsTensor, HostTensor, SizeMismatch, TensorViewMut};
 use crate::verify;
 use barewave_isa::Target;
 use std::collections::BTreeMap;
@@ -83,6 +83,9 @@ pub enum SessionError {
         /// Number asked for, from 0.
         number: usize,
     },
+    /// A tensor's bytes do not fit its shape.
+    #[error(transparent)]
+    Bytes(#[from] SizeMismatch),
     /// The model's kernels do not fit into a file that a device loads.
     #[error("{0}")]
     Object(String),
@@ -109,6 +112,16 @@ pub struct RunReport {
     /// Time of each launch and its instructions (where the device counts them), in order; empty without
     /// [`Session::time_launches`].
     pub per_launch: Vec<(Duration, Option<u64>)>,
+}
+
+impl RunReport {
+    /// Adds what was done before.
+    pub(super) fn add(&mut self, before: RunReport) {
+        self.launches += before.launches;
+        self.instructions = self.instructions.zip(before.instructions).map(|(a, b)| a + b);
+        self.time += before.time;
+        self.per_launch.splice(0..0, before.per_launch);
+    }
 }
 
 /// A launch; its arguments are addresses once memory is bound.
@@ -257,9 +270,8 @@ impl Session {
             verify::admit(&code)?;
         }
         let plans = model.plans().to_vec();
-        let bytes = model.weights();
-        check_plans(&plans, bytes.len() as u64)?;
-        let weights = weights.map_or_else(|| DeviceWeights::new(&device, bytes), Ok)?;
+        check_plans(&plans, model.weights_len() as u64)?;
+        let weights = weights.map_or_else(|| DeviceWeights::new(&device, model.weights()), Ok)?;
         Session::load(device, plans, &code, weights)
     }
 

@@ -31,11 +31,31 @@ pub enum DType {
     U64,
     /// One byte, 0 or 1.
     Bool,
+    /// 8-bit float without infinity (ONNX's `FLOAT8E4M3FN`).
+    F8E4M3,
+    /// 8-bit float without infinity and minus zero (`FLOAT8E4M3FNUZ`).
+    F8E4M3Z,
+    /// 8-bit float of IEEE's kind (`FLOAT8E5M2`).
+    F8E5M2,
+    /// 8-bit float without infinity and minus zero (`FLOAT8E5M2FNUZ`).
+    F8E5M2Z,
+    /// 8-bit power of two (`FLOAT8E8M0`).
+    F8E8M0,
+    /// 4-bit float; one in a byte.
+    F4E2M1,
+    /// Signed 4-bit integer; one in a byte.
+    I4,
+    /// Unsigned 4-bit integer; one in a byte.
+    U4,
+    /// Signed 2-bit integer; one in a byte.
+    I2,
+    /// Unsigned 2-bit integer; one in a byte.
+    U2,
 }
 
 impl DType {
     /// Every element type, in declaration order.
-    pub const ALL: [DType; 13] = [
+    pub const ALL: [DType; 23] = [
         DType::F32,
         DType::F64,
         DType::F16,
@@ -49,21 +69,46 @@ impl DType {
         DType::U32,
         DType::U64,
         DType::Bool,
+        DType::F8E4M3,
+        DType::F8E4M3Z,
+        DType::F8E5M2,
+        DType::F8E5M2Z,
+        DType::F8E8M0,
+        DType::F4E2M1,
+        DType::I4,
+        DType::U4,
+        DType::I2,
+        DType::U2,
     ];
 
-    /// Bytes of one element.
+    /// Bytes of one element in memory. Types of 4 and 2 bits take a byte each, outside of files.
     pub const fn size(self) -> usize {
         match self {
             DType::I8 | DType::U8 | DType::Bool => 1,
             DType::F16 | DType::BF16 | DType::I16 | DType::U16 => 2,
             DType::F32 | DType::I32 | DType::U32 => 4,
             DType::F64 | DType::I64 | DType::U64 => 8,
+            _ => 1,
+        }
+    }
+
+    /// Bits of one element in files.
+    pub const fn bits(self) -> usize {
+        match self {
+            DType::I4 | DType::U4 | DType::F4E2M1 => 4,
+            DType::I2 | DType::U2 => 2,
+            _ => self.size() * 8,
         }
     }
 
     /// True for the floating-point types.
     pub const fn is_float(self) -> bool {
-        matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
+        matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16) || self.is_small_float()
+    }
+
+    /// True for floats of at most 8 bits.
+    pub const fn is_small_float(self) -> bool {
+        matches!(self, DType::F8E4M3 | DType::F8E4M3Z | DType::F8E5M2 | DType::F8E5M2Z | DType::F8E8M0 | DType::F4E2M1)
     }
 
     /// True for the integer types; `Bool` is not one of them.
@@ -73,7 +118,7 @@ impl DType {
 
     /// True for integers that can be negative.
     pub const fn is_signed_int(self) -> bool {
-        matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
+        matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::I4 | DType::I2)
     }
 
     /// The short name used in input specs and dumps, such as `f32`.
@@ -92,6 +137,16 @@ impl DType {
             DType::U32 => "u32",
             DType::U64 => "u64",
             DType::Bool => "bool",
+            DType::F8E4M3 => "f8e4m3",
+            DType::F8E4M3Z => "f8e4m3z",
+            DType::F8E5M2 => "f8e5m2",
+            DType::F8E5M2Z => "f8e5m2z",
+            DType::F8E8M0 => "f8e8m0",
+            DType::F4E2M1 => "f4e2m1",
+            DType::I4 => "i4",
+            DType::U4 => "u4",
+            DType::I2 => "i2",
+            DType::U2 => "u2",
         }
     }
 
@@ -100,7 +155,7 @@ impl DType {
         DType::ALL.into_iter().find(|t| t.name() == name)
     }
 
-    /// The type that ONNX's `TensorProto.DataType` numbers `code`; `None` for strings, complex and sub-byte types.
+    /// The type that ONNX's `TensorProto.DataType` numbers `code`; `None` for strings and complex types.
     pub const fn from_onnx(code: i32) -> Option<DType> {
         Some(match code {
             1 => DType::F32,
@@ -116,6 +171,16 @@ impl DType {
             12 => DType::U32,
             13 => DType::U64,
             16 => DType::BF16,
+            17 => DType::F8E4M3,
+            18 => DType::F8E4M3Z,
+            19 => DType::F8E5M2,
+            20 => DType::F8E5M2Z,
+            21 => DType::U4,
+            22 => DType::I4,
+            23 => DType::F4E2M1,
+            24 => DType::F8E8M0,
+            25 => DType::U2,
+            26 => DType::I2,
             _ => return None,
         })
     }
@@ -136,6 +201,16 @@ impl DType {
             DType::U32 => 12,
             DType::U64 => 13,
             DType::BF16 => 16,
+            DType::F8E4M3 => 17,
+            DType::F8E4M3Z => 18,
+            DType::F8E5M2 => 19,
+            DType::F8E5M2Z => 20,
+            DType::U4 => 21,
+            DType::I4 => 22,
+            DType::F4E2M1 => 23,
+            DType::F8E8M0 => 24,
+            DType::U2 => 25,
+            DType::I2 => 26,
         }
     }
 }

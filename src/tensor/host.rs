@@ -6,6 +6,7 @@
 //! until somebody asks for them.
 
 use super::DType;
+use super::small::{SmallFloat, decode_exponent, encode_exponent};
 use bytes::Bytes;
 use half::{bf16, f16};
 use std::fmt;
@@ -108,7 +109,8 @@ impl HostTensor {
         HostTensor::new(DType::I32, shape, bytes).expect("element count fits the shape")
     }
 
-    /// A tensor of any type from doubles, rounded (floats: to nearest even; integers: toward zero, saturating).
+    /// A tensor of any type from doubles, rounded (floats: to nearest even; integers: toward zero, saturating, but those of 4 and 2
+    /// bits, which keep their low bits as ONNX's Cast has it).
     /// Panics when `values` does not fit `shape`, which is a mistake of the caller.
     pub fn from_f64(dtype: DType, shape: &[usize], values: &[f64]) -> Self {
         let mut bytes = Vec::with_capacity(values.len() * dtype.size());
@@ -127,6 +129,8 @@ impl HostTensor {
                 DType::U32 => bytes.extend((v as u32).to_le_bytes()),
                 DType::U64 => bytes.extend((v as u64).to_le_bytes()),
                 DType::Bool => bytes.push((v != 0.0) as u8),
+                DType::I4 | DType::I2 | DType::U4 | DType::U2 => bytes.push(small_integer(dtype, v as i64)),
+                _ => bytes.push(small_float(dtype, v)),
             }
         }
         HostTensor::new(dtype, shape, bytes).expect("element count fits the shape")
@@ -143,6 +147,7 @@ impl HostTensor {
         for &v in values {
             match dtype {
                 DType::Bool => bytes.push((v != 0) as u8),
+                DType::I4 | DType::I2 | DType::U4 | DType::U2 => bytes.push(small_integer(dtype, v)),
                 _ => bytes.extend(&v.to_le_bytes()[..dtype.size()]),
             }
         }
@@ -235,6 +240,11 @@ impl HostTensor {
             DType::F16 => b.as_chunks().0.iter().map(|&c| f16::from_le_bytes(c).to_f64()).collect(),
             DType::BF16 => b.as_chunks().0.iter().map(|&c| bf16::from_le_bytes(c).to_f64()).collect(),
             DType::U64 => b.as_chunks().0.iter().map(|&c| u64::from_le_bytes(c) as f64).collect(),
+            DType::F8E8M0 => b.iter().map(|&c| decode_exponent(c)).collect(),
+            t if t.is_small_float() => {
+                let decode = SmallFloat::of(t);
+                b.iter().map(|&c| decode.map_or(f64::NAN, |f| f.decode(c))).collect()
+            }
             _ => self.to_i64().into_iter().map(|v| v as f64).collect(),
         }
     }
@@ -251,8 +261,8 @@ impl HostTensor {
     pub fn to_i64(&self) -> Vec<i64> {
         let b = &self.bytes()[..];
         match self.dtype {
-            DType::I8 => b.iter().map(|&c| c as i8 as i64).collect(),
-            DType::U8 => b.iter().map(|&c| c as i64).collect(),
+            DType::I8 | DType::I4 | DType::I2 => b.iter().map(|&c| c as i8 as i64).collect(),
+            DType::U8 | DType::U4 | DType::U2 => b.iter().map(|&c| c as i64).collect(),
             DType::Bool => b.iter().map(|&c| (c != 0) as i64).collect(),
             DType::I16 => b.as_chunks().0.iter().map(|&c| i16::from_le_bytes(c) as i64).collect(),
             DType::U16 => b.as_chunks().0.iter().map(|&c| u16::from_le_bytes(c) as i64).collect(),
@@ -280,6 +290,17 @@ impl HostTensor {
     pub fn scalar_f64(&self) -> Option<f64> {
         (self.len() == 1).then(|| self.to_f64()[0])
     }
+}
+
+/// The byte of an integer of 4 or 2 bits: its low bits.
+fn small_integer(t: DType, v: i64) -> u8 {
+    let empty = 64 - t.bits() as u32;
+    if t.is_signed_int() { (v << empty >> empty) as u8 } else { ((v << empty) as u64 >> empty) as u8 }
+}
+
+/// The code of a float of at most 8 bits.
+fn small_float(t: DType, v: f64) -> u8 {
+    SmallFloat::of(t).map_or_else(|| encode_exponent(v), |f| f.encode(v))
 }
 
 /// Fills memory with one element, which divides it.

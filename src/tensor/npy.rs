@@ -28,6 +28,8 @@ fn descr(dtype: DType) -> Option<&'static str> {
         DType::U32 => "<u4",
         DType::U64 => "<u8",
         DType::Bool => "|b1",
+        // NumPy has no types of fewer than 8 bits and no small floats.
+        _ => return None,
     })
 }
 

@@ -131,13 +131,6 @@ fn foreign_type(code: i32) -> Problem {
         8 => "string",
         14 => "complex64",
         15 => "complex128",
-        17..=20 => "float8",
-        21 => "uint4",
-        22 => "int4",
-        23 => "float4",
-        24 => "float8e8m0",
-        25 => "uint2",
-        26 => "int2",
         _ => return Problem::Unsupported(format!("unknown element type {code}")),
     };
     Problem::Unsupported(format!("element type {name} is not supported"))
@@ -158,6 +151,7 @@ pub(crate) fn decode(t: &TensorProto, external: Option<&mut External>) -> Result
     } else {
         typed_data(t, dtype, count)?
     };
+    let data = if dtype.bits() < 8 { unpacked(&data, dtype, count)? } else { data };
     HostTensor::new(dtype, &shape, data).map_err(|e| Problem::Damaged(format!("{e}; the file may be truncated")))
 }
 
@@ -172,7 +166,8 @@ fn typed_data(t: &TensorProto, dtype: DType, count: usize) -> Result<Bytes, Prob
         DType::U32 | DType::U64 => t.uint64_data.len(),
         _ => t.int32_data.len(),
     };
-    if have != count {
+    let needed = if dtype.bits() < 8 { count.div_ceil(8 / dtype.bits()) } else { count };
+    if have != needed {
         return Err(Problem::Shape(format!("has {have} values of type {dtype}, its shape {:?} needs {count}", t.dims)));
     }
     let data = match dtype {
@@ -185,8 +180,34 @@ fn typed_data(t: &TensorProto, dtype: DType, count: usize) -> Result<Bytes, Prob
         DType::I16 | DType::U16 | DType::F16 | DType::BF16 => bytes(&t.int32_data, |v| (v as u16).to_le_bytes()),
         DType::I8 | DType::U8 => bytes(&t.int32_data, |v| [v as u8]),
         DType::Bool => bytes(&t.int32_data, |v| [(v != 0) as u8]),
+        _ => bytes(&t.int32_data, |v| [v as u8]),
     };
     Ok(data.into())
+}
+
+/// Elements of fewer than 8 bits, which files hold packed from the low bits up, as a byte each.
+fn unpacked(data: &[u8], dtype: DType, count: usize) -> Result<Bytes, Problem> {
+    let (bits, each) = (dtype.bits(), 8 / dtype.bits());
+    if data.len() != count.div_ceil(each) {
+        let (have, want) = (data.len(), count.div_ceil(each));
+        return Err(Problem::Damaged(format!(
+            "has {have} bytes for {count} elements of type {dtype}, which need {want}"
+        )));
+    }
+    let element = |i: usize| {
+        let raw = data[i / each] >> (i % each * bits) & ((1 << bits) - 1);
+        let empty = 8 - bits;
+        if dtype.is_signed_int() { ((raw << empty) as i8 >> empty) as u8 } else { raw }
+    };
+    Ok((0..count).map(element).collect::<Vec<u8>>().into())
+}
+
+/// The inverse of [`unpacked`].
+fn packed(data: &[u8], dtype: DType) -> Bytes {
+    let (bits, each) = (dtype.bits(), 8 / dtype.bits());
+    let mask = ((1u16 << bits) - 1) as u8;
+    let byte = |c: &[u8]| c.iter().enumerate().fold(0, |b, (i, x)| b | (x & mask) << (i * bits));
+    data.chunks(each).map(byte).collect::<Vec<u8>>().into()
 }
 
 /// Reads a serialised `TensorProto`, the format of the `.pb` files of ONNX test data. Returns its name and content.
@@ -207,7 +228,8 @@ pub fn parse_pb(bytes: Bytes, path: &Path) -> Result<(String, HostTensor), Error
 /// A tensor as a serialised `TensorProto`.
 pub fn to_pb(name: &str, tensor: &HostTensor) -> Vec<u8> {
     let dims = tensor.shape().iter().map(|&d| d as i64).collect();
-    let raw_data = Some(tensor.bytes().clone());
+    let small = tensor.dtype().bits() < 8;
+    let raw_data = Some(if small { packed(tensor.bytes(), tensor.dtype()) } else { tensor.bytes().clone() });
     TensorProto { dims, data_type: tensor.dtype().to_onnx(), name: name.into(), raw_data, ..Default::default() }
         .encode_to_vec()
 }

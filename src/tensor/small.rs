@@ -12,7 +12,7 @@ pub enum Special {
     Ieee,
     /// Minus zero is NaN; there is no infinity.
     NanAtMinusZero,
-    /// All codes are numbers; what is too large becomes the largest.
+    /// All codes are numbers; what is too large becomes the largest, NaN minus zero.
     None,
 }
 
@@ -101,6 +101,7 @@ impl SmallFloat {
             return match self.special {
                 // The sign of a NaN stays where it can.
                 Special::NanAtMinusZero => self.sign(),
+                Special::None => self.sign(),
                 _ => self.nan().unwrap_or(self.largest()) | sign,
             };
         }
@@ -111,7 +112,13 @@ impl SmallFloat {
             let least = 1 - self.bias;
             let e = if a == 0.0 { least } else { (a.log2().floor() as i32).max(least) };
             // The logarithm may be off by one next to a power of two.
-            let e = if a < 2f64.powi(e) { (e - 1).max(least) } else if a >= 2f64.powi(e + 1) { e + 1 } else { e };
+            let e = if a < 2f64.powi(e) {
+                (e - 1).max(least)
+            } else if a >= 2f64.powi(e + 1) {
+                e + 1
+            } else {
+                e
+            };
             let q = (a / 2f64.powi(e - self.mantissa as i32)).round_ties_even() as i64;
             // q counts from 2^mantissa where the number is normal, and carries into the exponent by itself.
             let code = q + (((e - least) as i64) << self.mantissa);

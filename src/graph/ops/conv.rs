@@ -121,7 +121,7 @@ pub(super) fn check_size(dims: &[usize]) -> Res<()> {
 }
 
 fn check_float(cx: &Lowering<'_>, ids: &[ValueId]) -> Res<()> {
-    match ids.iter().map(|&v| cx.dtype(v)).find(|t| !t.is_float()) {
+    match ids.iter().map(|&v| cx.dtype(v)).find(|t| !t.is_float() || t.is_small_float()) {
         Some(t) => Err(Reason::Type(format!("computes with type {t}; only floats are supported"))),
         None => Ok(()),
     }

@@ -1,12 +1,13 @@
 //! Operators that are one scalar operation per element, with broadcasting.
 
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::{Binary, Expr, Unary, Val};
+use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
 use crate::graph::lazy::broadcast_shape;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
 use crate::onnx::Attribute;
 use crate::tensor::DType;
+use crate::tensor::small::SmallFloat;
 
 type Cx<'a, 'm> = &'a mut Lowering<'m>;
 
@@ -234,7 +235,47 @@ fn cast_to(cx: Cx<'_, '_>, to: DType) -> Res<()> {
         cx.pass(0, x);
         return Ok(());
     }
-    unary_with(cx, |e, x| e.cast(x, to))
+    let saturate = cx.int("saturate", 1)? != 0;
+    let mode = cx.text("round_mode", "up")?.to_string();
+    unary_with(cx, |e, x| match to {
+        DType::F8E8M0 => to_power(e, x, &mode),
+        _ if to.is_small_float() && saturate => limited(e, x, to),
+        _ => e.cast(x, to),
+    })
+}
+
+/// A float as a small one; what is too large becomes the largest.
+pub(super) fn limited(e: &mut Expr, x: Val, to: DType) -> Val {
+    let from = e.type_of(x);
+    let largest = SmallFloat::of(to).map_or(f64::INFINITY, |f| f.decode(f.largest()));
+    let x = if from.is_float() { x } else { e.cast(x, DType::F32) };
+    let t = e.type_of(x);
+    let (low, high) = (e.constant(t, -largest), e.constant(t, largest));
+    let x = e.binary(Binary::Max, x, low);
+    let x = e.binary(Binary::Min, x, high);
+    e.cast(x, to)
+}
+
+/// A float as a power of two, by rounding its magnitude.
+fn to_power(e: &mut Expr, x: Val, mode: &str) -> Val {
+    let x = e.cast(x, DType::F32);
+    let mut bits = e.bits(x, DType::U32);
+    if mode != "nearest" {
+        let sign = e.literal(DType::U32, Scalar::Int(0x7fff_ffff));
+        let own = e.binary(Binary::And, bits, sign);
+        let mut up = own;
+        if mode == "up" {
+            let rest = e.literal(DType::U32, Scalar::Int(0x7f_ffff));
+            up = e.binary(Binary::Add, own, rest);
+        }
+        let exponent = e.literal(DType::U32, Scalar::Int(0x7f80_0000));
+        let cut = e.binary(Binary::And, up, exponent);
+        // Infinities and NaN stay what they are.
+        let finite = e.binary(Binary::Lt, own, exponent);
+        bits = e.select(finite, cut, own);
+    }
+    let x = e.bits(bits, DType::F32);
+    e.cast(x, DType::F8E8M0)
 }
 
 pub(super) fn cast(cx: &mut Lowering<'_>) -> Res<()> {

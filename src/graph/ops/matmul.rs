@@ -42,7 +42,7 @@ pub(super) fn product(cx: &mut Lowering<'_>, a: Access, b: Access, dtype: DType)
 /// Both operands have one type that matrix products are defined on.
 fn check_types(a: DType, b: DType) -> Res<()> {
     let whole = matches!(a, DType::I32 | DType::I64 | DType::U32 | DType::U64);
-    if a == b && (a.is_float() || whole) {
+    if a == b && (a.is_float() && !a.is_small_float() || whole) {
         return Ok(());
     }
     Err(Reason::Type(format!(

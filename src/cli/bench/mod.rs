@@ -1,0 +1,40 @@
+//! `barewave bench`: modelled time of kernels, and the model beside hardware.
+
+mod kernels;
+mod validate;
+
+use super::Result;
+
+/// Modelled time of kernels on a target, what bounds them, and the model compared with hardware.
+///
+/// Example: barewave bench gemm --target mi300x --shape 4096x4096x4096
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Matrix products.
+    Gemm(kernels::Args),
+    /// Convolutions.
+    Conv(kernels::Args),
+    /// Attention of one layer.
+    Attention(kernels::Args),
+    /// One operator element by element (addition).
+    Elementwise(kernels::Args),
+    /// Sums over the last dimension.
+    Reduce(kernels::Args),
+    /// A whole model.
+    Model(kernels::ModelArgs),
+    Validate(validate::Args),
+}
+
+/// Runs the command.
+pub fn run(command: &Command) -> Result {
+    use kernels::Family;
+    match command {
+        Command::Gemm(args) => kernels::run(Family::Gemm, args),
+        Command::Conv(args) => kernels::run(Family::Conv, args),
+        Command::Attention(args) => kernels::run(Family::Attention, args),
+        Command::Elementwise(args) => kernels::run(Family::Elementwise, args),
+        Command::Reduce(args) => kernels::run(Family::Reduce, args),
+        Command::Model(args) => kernels::model(args),
+        Command::Validate(args) => validate::run(args),
+    }
+}

@@ -1,0 +1,210 @@
+//! `barewave bench validate`: the cycle model beside measured tables and traces.
+
+use crate::{Failure, Result};
+use barewave_timing::sqtt;
+use barewave_timing::validate::{self, Errors};
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// Compares the cycle model with what hardware measured.
+///
+/// Kernels of AMD's tables are modelled from the parameters that the tables give (macro tile, depth, split, prefetch), not by
+/// kernels of ours. Errors are |modelled / measured - 1|, by tiles per compute unit.
+///
+/// Example: barewave bench validate --gemm gemm_rocblas.csv --traces traces/
+#[derive(clap::Args)]
+pub struct Args {
+    /// Table of matrix products in the form of rocBLAS's (gfx, dtype, M, N, K, value, unit, MT0, ...).
+    #[arg(long, value_name = "CSV")]
+    gemm: Option<PathBuf>,
+    /// Table of convolutions in the form of MIOpen's find databases.
+    #[arg(long, value_name = "CSV")]
+    conv: Option<PathBuf>,
+    /// Directory of thread traces as text.
+    #[arg(long, value_name = "DIR")]
+    traces: Option<PathBuf>,
+    /// With --gemm: describe the table's tuning runs (lines for isa/latency/campaigns.csv) instead.
+    #[arg(long)]
+    fit: bool,
+    /// Instructions of each trace with the largest errors.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    worst: usize,
+    /// Machine-readable output.
+    #[arg(long)]
+    json: bool,
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))
+}
+
+/// Names what a failure is about.
+fn in_file<T, E: std::fmt::Display>(path: &Path, r: std::result::Result<T, E>) -> Result<T> {
+    r.map_err(|e| Failure::new(format!("{}: {e}", path.display())))
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result {
+    if args.gemm.is_none() && args.conv.is_none() && args.traces.is_none() {
+        return Err(Failure::usage("give --gemm CSV, --conv CSV or --traces DIR"));
+    }
+    let mut out = Vec::new();
+    if let Some(path) = &args.gemm {
+        let (rows, left_out) = in_file(path, validate::rocblas(&read(path)?))?;
+        if args.fit {
+            return fit(&rows);
+        }
+        let errors = validate::compare(&rows);
+        if args.json {
+            out.extend(errors.iter().map(|e| json_of("gemm", e)));
+        } else {
+            println!("Matrix products of {}: {} rows, {left_out} of other types left out", path.display(), rows.len());
+            print(&errors);
+        }
+    }
+    if let Some(path) = &args.conv {
+        let (rows, left_out) = in_file(path, barewave_timing::conv::miopen(&read(path)?))?;
+        let errors = barewave_timing::conv::compare(&rows);
+        if args.json {
+            out.extend(errors.iter().map(|e| json_of("conv", e)));
+        } else {
+            println!("Convolutions of {}: {} rows, {left_out} of other kinds left out", path.display(), rows.len());
+            print(&errors);
+        }
+    }
+    if let Some(dir) = &args.traces {
+        traces(args, dir, &mut out)?;
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&out)?);
+    }
+    Ok(())
+}
+
+fn json_of(kind: &str, e: &Errors) -> Value {
+    json!({
+        "kind": kind, "chip": e.chip, "dtype": e.dtype, "bucket": e.bucket.name(), "rows": e.rows, "median": e.median,
+        "p90": e.p90, "bias": e.bias, "ours_vs_vendor": e.ours_vs_vendor,
+    })
+}
+
+fn percent(x: f64) -> String {
+    format!("{:.1}%", 100.0 * x)
+}
+
+fn print(errors: &[Errors]) {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN);
+    table.set_header(["chip", "type", "tiles per CU", "rows", "median error", "p90", "bias", "vendor / ours"]);
+    for e in errors {
+        let ours = e.ours_vs_vendor.map_or(String::from("-"), |r| format!("{r:.2}"));
+        let bias = format!("{:+.1}%", 100.0 * e.bias);
+        let rows = e.rows.to_string();
+        table.add_row([
+            e.chip.clone(),
+            e.dtype.clone(),
+            e.bucket.name().into(),
+            rows,
+            percent(e.median),
+            percent(e.p90),
+            bias,
+            ours,
+        ]);
+    }
+    for c in 3..8 {
+        if let Some(column) = table.column_mut(c) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    println!("{table}");
+}
+
+/// Prints the tuning runs of a table.
+fn fit(rows: &[validate::Row]) -> Result {
+    let known = validate::campaigns();
+    let found = validate::fit(rows, |r| known.get(&validate::campaign_key(r)).map_or(0.0, |c| c.mhz));
+    println!("chip,dtype,out,unit,launch_clocks,reads_c,mhz");
+    for ([chip, dtype, out, unit], c) in found {
+        println!("{chip},{dtype},{out},{unit},{:.0},{},{:.0}", c.launch, u8::from(c.reads_c), c.mhz);
+    }
+    Ok(())
+}
+
+/// Instructions within this many clocks of hardware count as right.
+const CLOSE: i64 = 4;
+
+fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
+    let list = std::fs::read_dir(dir).map_err(|e| Failure::new(format!("cannot read {}: {e}", dir.display())))?;
+    let mut files: Vec<PathBuf> = list.filter_map(|e| Some(e.ok()?.path())).collect();
+    files.retain(|p| {
+        p.extension().is_some_and(|e| e == "txt")
+            && p.file_stem().is_some_and(|s| s.to_string_lossy().starts_with("sqtt"))
+    });
+    files.sort();
+    if files.is_empty() {
+        return Err(Failure::new(format!("{} has no traces (sqtt*.txt)", dir.display())));
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN);
+    table.set_header([
+        "trace",
+        "target",
+        "waves",
+        "instructions",
+        "within 4 cycles",
+        "median error",
+        "total measured",
+        "total modelled",
+        "error",
+    ]);
+    for path in files {
+        let file = in_file(&path, sqtt::parse(&read(&path)?))?;
+        let mut waves = Vec::new();
+        for event in &file.events {
+            waves.extend(in_file(&path, sqtt::compare(file.target, event))?);
+        }
+        let name = path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
+        let mut differences: Vec<(i64, &str)> =
+            waves.iter().flat_map(|w| w.differences.iter().map(|d| (d.0, d.1.as_str()))).collect();
+        differences.sort_by_key(|d| d.0.abs());
+        let n = differences.len();
+        let close = differences.iter().filter(|d| d.0.abs() <= CLOSE).count() as f64 / n.max(1) as f64;
+        let median = differences.get(n / 2).map_or(0, |d| d.0.abs());
+        let measured: u64 = waves.iter().map(|w| w.measured).sum();
+        let modelled: u64 = waves.iter().map(|w| w.modelled).sum();
+        let error = if measured > 0 { modelled as f64 / measured as f64 - 1.0 } else { 0.0 };
+        let unknown: Vec<&String> = waves.iter().flat_map(|w| &w.unknown).collect();
+        if args.json {
+            out.push(json!({
+                "kind": "trace", "trace": name, "target": file.target.info().name, "waves": waves.len(), "instructions": n,
+                "within_4_cycles": close, "median_cycles": median, "measured_cycles": measured, "modelled_cycles": modelled,
+                "total_error": error, "unknown_instructions": unknown,
+            }));
+            continue;
+        }
+        let count = [waves.len().to_string(), n.to_string()];
+        let [w, i] = count;
+        table.add_row([
+            name.clone(),
+            file.target.info().name.into(),
+            w,
+            i,
+            percent(close),
+            median.to_string(),
+            measured.to_string(),
+            modelled.to_string(),
+            format!("{:+.1}%", 100.0 * error),
+        ]);
+        for (difference, text) in differences.iter().rev().take(args.worst) {
+            println!("{name}: {difference:+} cycles before {text}");
+        }
+        if !unknown.is_empty() {
+            eprintln!("note: {name}: {} instructions are not in the tables, for example {}", unknown.len(), unknown[0]);
+        }
+    }
+    if !args.json {
+        println!("{table}");
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! How modelled cycles are shown: a launch's summary, and hot loops instruction by instruction.
+
+use barewave::Compiled;
+use barewave::emu::{EmuDevice, LaunchOptions};
+use barewave::runtime::plan::{Address, Launch, Port, Region};
+use barewave::tensor::DType;
+use barewave_isa::Target;
+use barewave_timing::Modelled;
+use rayon::prelude::*;
+use serde_json::{Value, json};
+
+/// Mark behind figures of targets that nobody has compared with hardware.
+pub fn note(m: &Modelled) -> &'static str {
+    if m.validated { "" } else { " (not validated)" }
+}
+
+/// A launch as lines of text.
+pub fn print(m: &Modelled) {
+    let sustained = m.sustained_microseconds.map_or(String::new(), |us| format!(", {us:.1} us at the sustained clock"));
+    println!(
+        "modelled {:.0} cycles, {:.1} us with the launch{sustained}, bound by {}{}",
+        m.clocks,
+        m.microseconds,
+        m.bound.name(),
+        note(m)
+    );
+    let [valu, matrix, lds] = m.busy.map(|b| 100.0 * b);
+    println!(
+        "         {} workgroups in {:.2} rounds of {} per CU ({} waves/SIMD, limited by {:?}), {:.0} instructions a wave",
+        m.workgroups, m.rounds, m.occupancy.workgroups, m.occupancy.waves_per_simd, m.occupancy.limit, m.instructions
+    );
+    println!("         busy: valu {valu:.0}%, matrix {matrix:.0}%, lds {lds:.0}%");
+    let mib = |b: f64| b / 1048576.0;
+    println!(
+        "         traffic: {:.2} MiB requested, {:.2} MiB to L2, {:.2} MiB behind it, {:.2} MiB of memory",
+        mib(m.traffic.l1),
+        mib(m.traffic.l2),
+        mib(m.traffic.fabric),
+        mib(m.traffic.dram)
+    );
+    let parts: Vec<String> = m.parts.iter().filter(|p| p.1 >= 1.0).map(|p| format!("{} {:.0}", p.0, p.1)).collect();
+    println!("         cycles each alone: {}", parts.join(", "));
+    let stalls: Vec<String> = m.stalls.iter().take(4).map(|s| format!("{} {}", s.0.name(), s.1)).collect();
+    println!("         stalls: {}", stalls.join(", "));
+}
+
+/// A launch for machines.
+pub fn json(m: &Modelled) -> Value {
+    json!({
+        "cycles": m.clocks.round(), "cycles_with_launch": m.clocks_with_launch.round(), "microseconds": m.microseconds,
+        "sustained_microseconds": m.sustained_microseconds, "bound": m.bound.name(), "validated": m.validated,
+        "busy": { "valu": m.busy[0], "matrix": m.busy[1], "lds": m.busy[2] },
+        "workgroups": m.workgroups, "rounds": m.rounds, "workgroups_per_cu": m.occupancy.workgroups,
+        "waves_per_simd": m.occupancy.waves_per_simd, "instructions_per_wave": m.instructions,
+        "traffic": {
+            "requested": m.traffic.l1, "l2": m.traffic.l2, "fabric": m.traffic.fabric, "dram": m.traffic.dram,
+            "footprint": m.traffic.footprint,
+        },
+        "parts": m.parts.iter().map(|(n, c)| (n.to_string(), json!(c.round()))).collect::<serde_json::Map<_, _>>(),
+        "stalls": m.stalls.iter().map(|(s, n)| (s.name().to_string(), json!(n))).collect::<serde_json::Map<_, _>>(),
+    })
+}
+
+/// A launch of a compiled model, modelled.
+pub struct Launched {
+    /// Kernel.
+    pub kernel: String,
+    /// Source operators.
+    pub step: String,
+    /// Floating-point operations.
+    pub flops: u64,
+    /// What the model says; none with why, where it cannot say anything.
+    pub modelled: Result<Modelled, String>,
+}
+
+/// Models every launch of one of a compiled model's plans, without running the model: buffers hold zeros, weights are
+/// there. Launches of one kernel over one grid are modelled once.
+pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> {
+    let plan = &compiled.plans()[number];
+    let device = EmuDevice::new(compiled.target())?;
+    let at_least_one = |n: u64| n.max(1);
+    let arena = device.alloc(at_least_one(plan.arena_bytes))?;
+    let weights = device.alloc(at_least_one(plan.weights_bytes))?;
+    device.write(weights, compiled.weights())?;
+    let ports = |list: &[Port]| -> super::Result<Vec<u64>> {
+        list.iter().map(|p| Ok(device.alloc(at_least_one(p.bytes().unwrap_or(0) as u64))?)).collect()
+    };
+    let (inputs, outputs) = (ports(&plan.inputs)?, ports(&plan.outputs)?);
+    let address = |a: &Address| {
+        let base = match a.region {
+            Region::Arena => Some(&arena),
+            Region::Weights => Some(&weights),
+            Region::Input(n) => inputs.get(n),
+            Region::Output(n) => outputs.get(n),
+        };
+        base.copied().unwrap_or(0) + a.offset
+    };
+    let module = device.load(&compiled.code()?)?;
+    let mut different: Vec<&Launch> = Vec::new();
+    for l in &plan.launches {
+        if !different.iter().any(|d| (&d.kernel, d.grid) == (&l.kernel, l.grid)) {
+            different.push(l);
+        }
+    }
+    let modelled: Vec<Result<Modelled, String>> = different
+        .par_iter()
+        .map(|l| {
+            let kernel = module.kernel(&l.kernel).map_err(|e| e.to_string())?;
+            let args: Vec<u8> = l.args.iter().flat_map(|a| address(a).to_le_bytes()).collect();
+            let options = LaunchOptions::default();
+            let detailed = barewave_timing::model(&device, &kernel, l.grid, [l.block, 1, 1], &args, &options);
+            detailed.map(|d| d.modelled).map_err(|e| e.to_string())
+        })
+        .collect();
+    let of = |l: &Launch| different.iter().position(|d| (&d.kernel, d.grid) == (&l.kernel, l.grid));
+    let launched = |l: &Launch| Launched {
+        kernel: l.kernel.clone(),
+        step: l.step.clone(),
+        flops: l.flops,
+        modelled: of(l).map_or(Err("not modelled".into()), |i| modelled[i].clone()),
+    };
+    Ok(plan.launches.iter().map(launched).collect())
+}
+
+/// Floating-point operations that a compute unit does in a clock at most, for an element type: with matrix instructions
+/// where the target has them. Source: AMD's matrix instruction calculator and ROCm's GPU specifications.
+pub fn peak_flops_per_clk(target: Target, dtype: DType) -> f64 {
+    use barewave_timing::gemm::rate;
+    rate(target, dtype.name()).unwrap_or_else(|| rate(target, "f32").unwrap_or(128.0))
+}

@@ -1,0 +1,186 @@
+//! What the model knows of a chip: `isa/latency/chips.csv`, one cell per constant and target, each with its evidence.
+
+use barewave_isa::Target;
+use std::sync::OnceLock;
+
+/// How well a constant is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Evidence {
+    /// Measured on hardware.
+    Measured,
+    /// AMD's documentation or code.
+    Documented,
+    /// LLVM's or Mesa's tables.
+    Compiler,
+    /// Concluded from a relative or from other constants.
+    Inferred,
+    /// Fitted on measured times; the table says on which.
+    Fitted,
+    /// Nobody knows: the family's default stands in.
+    Unknown,
+}
+
+impl Evidence {
+    fn of(tag: &str) -> Option<Evidence> {
+        Some(match tag {
+            "m" => Evidence::Measured,
+            "d" => Evidence::Documented,
+            "l" => Evidence::Compiler,
+            "i" => Evidence::Inferred,
+            "f" => Evidence::Fitted,
+            "?" => Evidence::Unknown,
+            _ => return None,
+        })
+    }
+}
+
+/// A constant and how well it is known.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Constant {
+    /// The value, in the unit that the table's line states.
+    pub value: f64,
+    /// Where it comes from.
+    pub evidence: Evidence,
+}
+
+macro_rules! chip {
+    ($($name:ident)*) => {
+        /// The constants of a chip, by the names of the table's lines.
+        #[derive(Clone, Debug)]
+        pub struct Chip {
+            /// The target.
+            pub target: Target,
+            $(#[doc = concat!("`", stringify!($name), "` of `isa/latency/chips.csv`.")] pub $name: f64,)*
+            evidence: Vec<(&'static str, Evidence)>,
+        }
+        impl Chip {
+            fn read(target: Target, cell: impl Fn(&str) -> Option<Constant>) -> Option<Chip> {
+                Some(Chip {
+                    target,
+                    $($name: cell(stringify!($name))?.value,)*
+                    evidence: vec![$((stringify!($name), cell(stringify!($name))?.evidence),)*],
+                })
+            }
+        }
+    };
+}
+
+chip! {
+    cus shader_engines dies boost_mhz sustained_mhz dram_gbs dram_share mall_mib mall_bytes_clk l2_mib l2_bytes_clk l2_share
+    l1_kib l1_line l1_bytes_clk lds_banks lds_bytes_clk lds_latency smem_hit smem_cold l1_hit l2_hit mall_hit dram vmem_cold
+    valu_to_memory salu_to_memory branch_taken matrix_shadow launch_us dispatch_clk validated
+}
+
+const TABLE: &str = include_str!("../../isa/latency/chips.csv");
+
+/// Whose constants serve a target without a column of its own.
+const LIKE: &[(&str, &str)] = &[
+    ("gfx902", "gfx900"),
+    ("gfx9-generic", "gfx900"),
+    ("gfx9-4-generic", "gfx942"),
+    ("gfx1031", "gfx1030"),
+    ("gfx1032", "gfx1030"),
+    ("gfx1035", "gfx1030"),
+    ("gfx1036", "gfx1030"),
+    ("gfx10-1-generic", "gfx1010"),
+    ("gfx10-3-generic", "gfx1030"),
+    ("gfx1103", "gfx1102"),
+    ("gfx1150", "gfx1151"),
+    ("gfx11-generic", "gfx1100"),
+    ("gfx12-generic", "gfx1200"),
+    ("gfx1250", "gfx1200"),
+];
+
+/// The table: names of the columns, and lines.
+fn table() -> &'static (Vec<&'static str>, Vec<Vec<&'static str>>) {
+    static PARSED: OnceLock<(Vec<&str>, Vec<Vec<&str>>)> = OnceLock::new();
+    PARSED.get_or_init(|| {
+        let mut lines = TABLE.lines().filter(|l| !l.starts_with('#') && !l.is_empty());
+        let header = lines.next().unwrap_or("").split(',').collect();
+        (header, lines.map(|l| l.split(',').collect()).collect())
+    })
+}
+
+fn cell(target: &str, name: &str) -> Option<Constant> {
+    let (header, lines) = table();
+    let column = header.iter().position(|h| *h == target)?;
+    let (value, tag) = lines.iter().find(|l| l[0] == name)?.get(column)?.split_once(' ')?;
+    Some(Constant { value: value.parse().ok()?, evidence: Evidence::of(tag)? })
+}
+
+impl Chip {
+    /// The constants of a target; `None` for one that the table has no column and no relative for.
+    pub fn of(target: Target) -> Option<Chip> {
+        let name = target.info().name;
+        if let Some(chip) = Chip::read(target, |constant| cell(name, constant)) {
+            return Some(chip);
+        }
+        let like = LIKE.iter().find(|l| l.0 == name)?.1;
+        let mut chip = Chip::read(target, |constant| cell(like, constant))?;
+        chip.validated = 0.0;
+        chip.cus = f64::from(target.info().cus);
+        chip.evidence.iter_mut().for_each(|e| e.1 = Evidence::Inferred);
+        Some(chip)
+    }
+
+    /// How well a constant is known, by its name in the table.
+    pub fn evidence(&self, name: &str) -> Option<Evidence> {
+        self.evidence.iter().find(|e| e.0 == name).map(|e| e.1)
+    }
+
+    /// Hardware measurements exist that the model was compared with. Elsewhere a figure must say that it was not.
+    pub fn is_validated(&self) -> bool {
+        self.validated > 0.0
+    }
+
+    /// ` (not validated)` where nobody has compared the model with this target, else nothing.
+    pub fn note(&self) -> &'static str {
+        if self.is_validated() { "" } else { " (not validated)" }
+    }
+
+    /// Microseconds of clocks at the boost clock.
+    pub fn microseconds(&self, clocks: f64) -> f64 {
+        clocks / self.boost_mhz
+    }
+
+    /// Bytes a clock that kernels get from memory, at the boost clock.
+    pub fn dram_bytes_clk(&self) -> f64 {
+        self.dram_gbs * self.dram_share * 1e3 / self.boost_mhz
+    }
+
+    /// Vector instructions are issued every fourth clock from each of four SIMDs in turn (GCN, CDNA).
+    pub fn quad_cadence(&self) -> bool {
+        self.target.info().simds == 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_has_every_constant() {
+        for t in Target::all() {
+            let chip = Chip::of(t).unwrap_or_else(|| panic!("{t} has no constants"));
+            assert!(chip.cus > 0.0 && chip.dram_bytes_clk() > 0.0 && chip.l1_line > 0.0, "{t}");
+        }
+        let (header, lines) = table();
+        for line in lines {
+            assert_eq!(line.len(), header.len(), "{}", line[0]);
+            for target in &header[1..] {
+                assert!(cell(target, line[0]).is_some(), "{} of {target} is no `value tag`", line[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_says_so() {
+        let of = |t| Chip::of(t).unwrap();
+        assert_eq!(of(Target::GFX942).note(), "");
+        assert_eq!(of(Target::GFX1201).note(), " (not validated)");
+        assert_eq!(of(Target::GFX942).evidence("l2_hit"), Some(Evidence::Measured));
+        assert_eq!(of(Target::GFX900).evidence("sustained_mhz"), Some(Evidence::Unknown));
+        assert_eq!(of(Target::GFX1031).evidence("l2_hit"), Some(Evidence::Inferred));
+        assert_eq!(of(Target::GFX1031).cus, 40.0);
+    }
+}

@@ -1,0 +1,217 @@
+//! A matrix product by its parameters: the analytical form of layers 1 and 2.
+//!
+//! For choosing among tiles, and for kernels of which only the parameters are known (those in AMD's tuning tables). The
+//! kernel is the one that everybody writes: a workgroup computes a tile of C, tiles of A and B of depth `depth` go through
+//! LDS, the next one is on its way while one is multiplied, one barrier per round. From that and the chip's constants:
+//!
+//! * a round keeps the compute unit busy for the longest of its products, its LDS traffic and its loads;
+//! * one workgroup alone takes longer: its waves may not fill all SIMDs, the barrier and the first reads after it are exposed,
+//!   and a tile cannot be used before memory has answered; resident workgroups hide each other's waiting;
+//! * a workgroup begins with a latency (arguments, first tile) and ends with storing its tile;
+//! * the busiest compute unit has `ceil(tiles / compute units)` of them;
+//! * memory and L2 move what they must.
+//!
+//! It takes about a microsecond. [`Gemm::clocks`] leaves out what a launch costs: that is a matter of how the time was
+//! taken.
+
+use crate::chip::Chip;
+use barewave_isa::{Flags, Op, Target};
+
+/// A matrix product and the kernel for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gemm {
+    /// Rows, columns and depth of the product, and how many products.
+    pub m: f64,
+    /// Columns.
+    pub n: f64,
+    /// Depth.
+    pub k: f64,
+    /// Products of a launch.
+    pub batch: f64,
+    /// Rows and columns of a workgroup's tile.
+    pub tile: (f64, f64),
+    /// Depth of a round.
+    pub depth: f64,
+    /// Workitems.
+    pub threads: (f64, f64, f64),
+    /// Rows, columns, depth and blocks of the matrix instruction, where one is used.
+    pub matrix: Option<[f64; 4]>,
+    /// Parts that k is split into, by different workgroups.
+    pub split: f64,
+    /// Tiles that are on their way from memory; 0: loads are waited for at once.
+    pub prefetch: f64,
+    /// Operands of the next step are read from LDS while one is multiplied.
+    pub local_prefetch: bool,
+    /// Bytes of an element of A and B, of one of C, and of an accumulator.
+    pub bytes: (f64, f64, f64),
+    /// C is read too.
+    pub reads_c: bool,
+    /// Floating-point operations (multiplication and addition count as two) that a compute unit does in a clock with the
+    /// instructions of this kernel.
+    pub rate: f64,
+}
+
+/// Clocks of a round in which a workgroup's own waves neither multiply nor load: barrier, first reads behind it, loop
+/// control. Fitted on the rows of gfx906, gfx908, gfx90a and gfx1030 in AMD's tables with two tiles per compute unit or more.
+const SYNC: f64 = 160.0;
+/// Busy time over that of the products alone: address and loop instructions that share the vector port. Fitted as above.
+const OVERHEAD: f64 = 1.04;
+/// Clocks of a workgroup's prologue besides the latency of its first loads. Fitted on rows with less than one tile per CU.
+const PROLOGUE: f64 = 500.0;
+/// Clocks of an epilogue besides its stores. Inferred: a few hundred instructions.
+const EPILOGUE: f64 = 300.0;
+/// Share of memory's latency that a prefetched tile still waits for when nothing else hides it. Fitted as above.
+const EXPOSED: f64 = 0.4;
+/// Clocks from a read of LDS to its use where nothing is read ahead. Source: LDS latencies of the chips' tables.
+const LOCAL_READ: f64 = 64.0;
+/// Bytes that a compute unit stores in a clock. Source: one cache line of the first level a clock.
+const STORE: f64 = 64.0;
+/// What writing to LDS takes over reading the same bytes: a turn more per access. Source: rocprofiler-compute.
+const LDS_WRITE: f64 = 1.5;
+/// Registers besides accumulators, fragments and tiles on their way. Inferred.
+const REGISTERS: f64 = 20.0;
+
+/// Clocks that a product takes, and its parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Clocks {
+    /// All of it, without the cost of a launch.
+    pub total: f64,
+    /// The compute units alone.
+    pub compute: f64,
+    /// Memory alone.
+    pub dram: f64,
+    /// L2 alone.
+    pub l2: f64,
+    /// Tiles over compute units.
+    pub tiles_per_cu: f64,
+    /// Workgroups of a compute unit at once.
+    pub occupancy: f64,
+}
+
+impl Gemm {
+    fn waves(&self, wave: f64) -> f64 {
+        let threads = self.threads.0 * self.threads.1 * self.threads.2;
+        (threads / wave.min(threads)).max(1.0)
+    }
+
+    /// Elements of A and B that the waves of a workgroup read from LDS for each k.
+    fn local_reads(&self, wave: f64) -> f64 {
+        match self.matrix {
+            None => (self.tile.0 / self.threads.0 + self.tile.1 / self.threads.1) * self.threads.0 * self.threads.1,
+            Some([rows, columns, ..]) => {
+                // The most square part of the tile for each wave.
+                let waves = self.waves(wave);
+                let mut best = self.tile.0 + self.tile.1;
+                let mut found = f64::MAX;
+                let mut down = 1.0;
+                while down <= waves {
+                    let (a, b) = (self.tile.0 / down, self.tile.1 / (waves / down));
+                    if a >= rows * 0.99 && b >= columns * 0.99 && a + b < found {
+                        (found, best) = (a + b, a + b);
+                    }
+                    down *= 2.0;
+                }
+                best * waves
+            }
+        }
+    }
+
+    /// Workgroups that a compute unit holds, by registers and LDS.
+    fn occupancy(&self, chip: &Chip, wave: f64) -> f64 {
+        let info = chip.target.info();
+        let threads = self.threads.0 * self.threads.1 * self.threads.2;
+        let reads = self.local_reads(wave);
+        let dwords = |elements: f64| elements * self.bytes.0 / 4.0 / threads;
+        let steps = self.matrix.map_or(1.0, |m| m[2]);
+        let fragment = dwords(reads * steps) * if self.local_prefetch { 2.0 } else { 1.0 };
+        let loads = dwords((self.tile.0 + self.tile.1) * self.depth) * self.prefetch.min(1.0);
+        let sums = self.tile.0 * self.tile.1 * self.bytes.2 / 4.0 / threads;
+        let other = REGISTERS + fragment + loads;
+        let own_file = self.matrix.is_some() && info.max_agprs > 0 && !info.unified_agprs;
+        let registers = if own_file { sums.max(other) } else { sums + other };
+        let by_registers = (f64::from(info.vgprs_per_simd) / registers).floor().clamp(1.0, f64::from(info.max_waves));
+        let lds = (self.tile.0 + self.tile.1) * self.depth * self.bytes.0 * if self.prefetch > 0.0 { 2.0 } else { 1.0 };
+        let by_lds = (f64::from(info.lds_bytes) / lds).floor();
+        (by_registers * f64::from(info.simds) / self.waves(wave)).floor().min(by_lds).max(1.0)
+    }
+
+    /// Clocks on a chip with `cus` compute units.
+    pub fn clocks(&self, chip: &Chip, cus: f64) -> Clocks {
+        let info = chip.target.info();
+        let wave = f64::from(info.wave_size);
+        let simds = f64::from(info.simds);
+        let waves = self.waves(wave);
+        let split = self.split.max(1.0);
+        let tiles = (self.m / self.tile.0).ceil() * (self.n / self.tile.1).ceil() * self.batch * split;
+        let k = (self.k / split).ceil();
+        let rounds = (k / self.depth).ceil().max(1.0);
+        let (element, stored, _) = self.bytes;
+        let work = 2.0 * self.tile.0 * self.tile.1 * self.depth;
+        let loaded = (self.tile.0 + self.tile.1) * self.depth * element;
+        let lds = (self.local_reads(wave) * self.depth * element + loaded * LDS_WRITE) / chip.lds_bytes_clk;
+        let l1 = loaded / chip.l1_bytes_clk;
+        let busy = (work / self.rate).max(lds).max(l1) * OVERHEAD;
+        let own = (work / (self.rate * (waves / simds).min(1.0))).max(lds).max(l1);
+        let latency = (chip.dram + chip.vmem_cold) / 2.0;
+        let exposed = match self.local_prefetch {
+            true => 0.0,
+            false => LOCAL_READ * self.matrix.map_or(self.depth, |_| self.depth * element / 16.0),
+        };
+        let alone = match self.prefetch > 0.0 {
+            true => (own + SYNC + exposed).max(latency * EXPOSED / self.prefetch.max(1.0)),
+            false => own + SYNC + exposed + latency,
+        };
+        let reads_c = if self.reads_c { 1.0 } else { 0.0 };
+        let store = self.tile.0 * self.tile.1 * stored * (1.0 + reads_c) / STORE;
+        let ends = PROLOGUE + latency + EPILOGUE + latency * reads_c;
+        let occupancy = self.occupancy(chip, wave);
+        let most = (tiles / cus).ceil();
+        let together = most * (rounds * busy + store) + ends;
+        let apart = (most / occupancy).ceil() * (ends + rounds * alone + store);
+        let compute = together.max(apart);
+        let moved = (self.m * self.k + self.k * self.n) * element * self.batch
+            + self.m * self.n * stored * self.batch * (1.0 + reads_c) * split;
+        let dram = moved / (chip.dram_bytes_clk() * cus / chip.cus.max(1.0)).min(chip.dram_bytes_clk());
+        let l2 = tiles * (self.tile.0 + self.tile.1) * k * element / (chip.l2_bytes_clk * chip.l2_share);
+        let total = compute.max(dram + PROLOGUE + latency).max(l2 + PROLOGUE + latency);
+        Clocks { total, compute, dram, l2, tiles_per_cu: tiles / cus, occupancy }
+    }
+}
+
+/// Floating-point operations (or integer ones) of a compute unit in a clock for an element type: the best instruction that
+/// the target has. A matrix instruction's rate follows from its shape and passes in the instruction tables.
+pub fn rate(target: Target, dtype: &str) -> Option<f64> {
+    let simds = f64::from(target.info().simds);
+    let suffix: &[&str] = match dtype {
+        "f16" => &["_f16", "f16"],
+        "bf16" => &["_bf16", "bf16_1k", "bf16"],
+        "i8" => &["_i8", "i8", "_iu8"],
+        "f32" => &["_f32", "f32"],
+        "f64" => &["f64"],
+        "fp8" => &["_fp8_fp8"],
+        _ => return None,
+    };
+    let matrix = (0..Op::COUNT as u16).map(Op).filter_map(|op| {
+        let info = target.op(op).filter(|i| i.flags.has(Flags::MATRIX) && i.busy > 0)?;
+        let dense = !info.name.contains("smfmac") && !info.name.contains("swmmac");
+        let fits =
+            dense && suffix.iter().any(|s| info.name.ends_with(s)) && !(dtype == "f32" && info.name.contains("xf32"));
+        let shape =
+            barewave_isa::matrix::MatrixOp::of(target, op, target.info().wave_size as usize).filter(|_| fits)?.shape;
+        let product = 2.0 * (shape.m * shape.n * shape.k * shape.blocks) as f64;
+        Some(product / f64::from(info.busy) * simds)
+    });
+    let best = matrix.fold(0.0, f64::max);
+    let lanes = if target.info().simds == 4 { 16.0 } else { 32.0 };
+    let dual = if target.info().wmma.is_some() { 2.0 } else { 1.0 };
+    let packed = if target.info().unified_agprs { 2.0 } else { 1.0 };
+    let vector = 2.0 * lanes * simds;
+    let vector = match dtype {
+        "f32" => vector * dual * packed,
+        "f16" => vector * 2.0,
+        "f64" if target.info().unified_agprs => vector,
+        "f64" => vector / 16.0,
+        _ => vector,
+    };
+    Some(vector.max(best))
+}

@@ -1,0 +1,203 @@
+//! What the model asks of an instruction: unit, cycles, registers, counters. All of it comes from the instruction tables.
+
+use barewave_isa::matrix::Layout;
+use barewave_isa::{Class, Counter, Flags, Inst, Operand, Pipe, Reg, Target, op};
+use smallvec::SmallVec;
+
+/// What executes an instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Unit {
+    /// Vector ALU.
+    Valu,
+    /// Transcendental unit (a part of the vector ALU on GCN and CDNA).
+    Trans,
+    /// Matrix unit.
+    Matrix,
+    /// Scalar ALU.
+    Salu,
+    /// Scalar memory.
+    Smem,
+    /// LDS.
+    Lds,
+    /// Vector memory.
+    Vmem,
+    /// Branches.
+    Branch,
+    /// Exports.
+    Export,
+    /// The sequencer itself: waits, no-operations, barriers.
+    Internal,
+}
+
+/// How waves meet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Meeting {
+    /// Arrives and waits.
+    Barrier,
+    /// Arrives and goes on (gfx12).
+    Signal,
+    /// Waits for the others (gfx12).
+    Wait,
+}
+
+/// An instruction as the model sees it.
+#[derive(Clone, Debug)]
+pub struct Instr {
+    /// Mnemonic.
+    pub name: &'static str,
+    /// What executes it.
+    pub unit: Unit,
+    /// Clocks until a dependent instruction may issue (memory: first-level hit).
+    pub latency: u32,
+    /// Clocks the unit is busy.
+    pub busy: u32,
+    /// Registers read.
+    pub reads: SmallVec<[u16; 8]>,
+    /// Registers written.
+    pub writes: SmallVec<[u16; 4]>,
+    /// Accumulator of a matrix instruction: its first register.
+    pub accumulator: Option<u16>,
+    /// Counters it increments.
+    pub counters: SmallVec<[Counter; 2]>,
+    /// What it waits for.
+    pub waits: SmallVec<[(Counter, u8); 3]>,
+    /// How it meets other waves.
+    pub meeting: Option<Meeting>,
+    /// Issue slots that it takes for nothing (`s_nop`, `s_sleep`).
+    pub idle: u32,
+    /// Writes memory.
+    pub store: bool,
+    /// A packed f32 or f64 instruction that shares the matrix unit's data path (gfx90a on).
+    pub on_matrix_path: bool,
+    /// A matrix instruction in whose shadow no vector instruction runs.
+    pub blocks_vector: bool,
+    /// Bytes of memory of a lane (of the wave for scalar memory).
+    pub bytes: u32,
+    /// Costs nothing: hints that the sequencer swallows.
+    pub free: bool,
+}
+
+fn unit(pipe: Pipe, trans: bool, internal: bool) -> Unit {
+    match pipe {
+        _ if internal => Unit::Internal,
+        Pipe::Salu => Unit::Salu,
+        Pipe::Smem => Unit::Smem,
+        Pipe::Trans => Unit::Trans,
+        Pipe::Valu if trans => Unit::Trans,
+        Pipe::Valu => Unit::Valu,
+        Pipe::Matrix => Unit::Matrix,
+        Pipe::Lds => Unit::Lds,
+        Pipe::Vmem => Unit::Vmem,
+        Pipe::Branch => Unit::Branch,
+        Pipe::Export => Unit::Export,
+    }
+}
+
+/// Clocks of one `s_sleep` step. Source: "RDNA3" manual, S_SLEEP.
+const SLEEP: u32 = 64;
+
+impl Instr {
+    /// Describes a decoded instruction for waves of `lanes` lanes; `None` when the target has it not.
+    pub fn new(target: Target, inst: &Inst, lanes: u32) -> Option<Instr> {
+        let info = target.op(inst.op)?;
+        let quad = target.info().simds == 4;
+        let numbers = |list: &[Operand]| -> SmallVec<[u16; 8]> {
+            list.iter().filter_map(|o| o.regs()).flat_map(|r| r.iter()).map(|r| r.0).collect()
+        };
+        let mut reads = numbers(&inst.srcs);
+        let mut writes: SmallVec<[u16; 4]> = numbers(&inst.dsts).into_iter().collect();
+        for (o, slot) in inst.dsts.iter().zip(info.dsts) {
+            if slot.read
+                && let Some(r) = o.regs()
+            {
+                reads.extend(r.iter().map(|r| r.0));
+            }
+        }
+        let tracked = |r: &&Reg| !matches!(**r, Reg::MODE | Reg::M0);
+        reads.extend(info.reads.iter().filter(tracked).map(|r| r.0));
+        writes.extend(info.writes.iter().filter(tracked).map(|r| r.0));
+        let matrix = info.flags.has(Flags::MATRIX);
+        let accumulator = (matrix).then(|| inst.srcs.get(2).and_then(|o| o.regs()).map(|r| r.first.0)).flatten();
+        let (class, _) = target.latency_class(inst.op);
+        let internal = matches!(class, "wait" | "barrier");
+        let passes = if !quad && lanes > target.info().wave_size && info.pipe == Pipe::Valu { 2 } else { 1 };
+        let immediate = match inst.srcs.first() {
+            Some(Operand::Imm(v)) => *v as u32 & 0xffff,
+            _ => 0,
+        };
+        let idle = match inst.op {
+            op::S_NOP => immediate + 1,
+            op::S_SLEEP => (immediate & 127) * SLEEP,
+            _ => 0,
+        };
+        let meeting = match inst.op {
+            op::S_BARRIER => Some(Meeting::Barrier),
+            op::S_BARRIER_SIGNAL | op::S_BARRIER_SIGNAL_ISFIRST => Some(Meeting::Signal),
+            op::S_BARRIER_WAIT => Some(Meeting::Wait),
+            _ => None,
+        };
+        // Transcendentals with scalar operands (gfx12) keep their unit for a clock (thread trace of gfx1201).
+        let to_scalar =
+            info.flags.has(Flags::TRANS) && info.dsts.first().is_some_and(|d| d.class.0 & Class::VGPR.0 == 0);
+        let unified = target.info().unified_agprs;
+        Some(Instr {
+            name: info.name,
+            unit: unit(info.pipe, info.flags.has(Flags::TRANS), internal),
+            latency: u32::from(info.latency) + (passes - 1),
+            busy: if to_scalar { 1 } else { u32::from(info.busy) * passes },
+            reads,
+            writes,
+            accumulator,
+            counters: target.counters(inst).iter().copied().collect(),
+            waits: target.decode_wait(inst).unwrap_or_default().into_iter().collect(),
+            meeting,
+            idle,
+            store: info.flags.has(Flags::STORE),
+            on_matrix_path: unified && info.flags.has(Flags::PACKED) && info.name.ends_with("_f32"),
+            blocks_vector: matrix && shadowless(target, info.name, info.flags),
+            bytes: u32::from(info.mem_bytes),
+            free: matches!(inst.op, op::S_DELAY_ALU),
+        })
+    }
+}
+
+/// True when no vector instruction of the same SIMD runs beside a matrix instruction: on gfx11 the vector ALU itself
+/// multiplies, f64 has no shadow anywhere, f32 none on gfx942. Source: AMD's matrix instruction calculator ("Can co-execute
+/// with VALU").
+fn shadowless(target: Target, name: &str, flags: Flags) -> bool {
+    let info = target.info();
+    let single = !flags.has(Flags::XDL) && name.ends_with("_f32");
+    info.wmma == Some(Layout::Wmma11) || flags.has(Flags::DGEMM) || single && info.fnuz
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use barewave_isa::{Mode, parse};
+
+    fn instr(target: Target, text: &str) -> Instr {
+        let inst = parse(target, Mode::of(target), text).unwrap().inst();
+        Instr::new(target, &inst, target.info().wave_size).unwrap()
+    }
+
+    #[test]
+    fn units_and_counters_come_from_the_tables() {
+        let t = Target::GFX942;
+        let fma = instr(t, "v_fma_f32 v0, v1, v2, v3");
+        assert_eq!((fma.unit, fma.latency, fma.busy), (Unit::Valu, 4, 4));
+        assert_eq!(&fma.reads[..3], &[1, 2, 3]);
+        let mfma = instr(t, "v_mfma_f32_32x32x8_f16 v[0:15], v[16:17], v[18:19], v[0:15]");
+        assert_eq!((mfma.unit, mfma.busy, mfma.accumulator), (Unit::Matrix, 32, Some(0)));
+        assert!(!mfma.blocks_vector);
+        assert!(instr(t, "v_mfma_f32_16x16x4_f32 v[0:3], v4, v5, v[0:3]").blocks_vector);
+        assert!(!instr(Target::GFX90A, "v_mfma_f32_16x16x4f32 v[0:3], v4, v5, v[0:3]").blocks_vector);
+        let load = instr(t, "global_load_dwordx4 v[0:3], v4, s[0:1]");
+        assert_eq!((load.unit, load.bytes, load.store), (Unit::Vmem, 16, false));
+        assert_eq!(&load.counters[..], &[Counter::Vm]);
+        let wait = instr(t, "s_waitcnt vmcnt(2)");
+        assert_eq!(wait.unit, Unit::Internal);
+        assert!(wait.waits.contains(&(Counter::Vm, 2)));
+        assert_eq!(instr(Target::GFX1201, "s_barrier_signal -1").meeting, Some(Meeting::Signal));
+        assert_eq!(instr(t, "s_nop 3").idle, 4);
+    }
+}

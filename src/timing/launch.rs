@@ -1,0 +1,292 @@
+//! Layer 2: a launch over the compute units, from recorded workgroups to microseconds and the name of what bounds it.
+//!
+//! Workgroups go round-robin over dies and engines to compute units until these are full; where one ends the next begins.
+//! What a compute unit needs for its first workgroups, and for each further round of them, is simulated ([`wave`]); rounds
+//! are multiplied. The last, partly filled round is simulated apart: that is the tail. The launch takes the longest of
+//! that, of what the dispatcher needs, and of what each level of memory needs for its traffic ([`memory`]).
+
+use crate::chip::Chip;
+use crate::instr::{Instr, Unit};
+use crate::memory::{self, Spread, Traffic};
+use crate::record::{Group, Recorder, Trace};
+use crate::wave::{self, Outcome, Resident, Stall};
+use barewave_emu::codeobj::{Family, KernelInfo};
+use barewave_emu::{EmuDevice, Fault, Kernel, LaunchOptions};
+use barewave_isa::{Occupancy, Resources, Target};
+
+/// What keeps a launch from being faster.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Bound {
+    /// Matrix units.
+    Matrix,
+    /// Vector ALUs.
+    Valu,
+    /// LDS bandwidth.
+    Lds,
+    /// Second-level cache bandwidth.
+    L2,
+    /// Memory bandwidth.
+    Dram,
+    /// Waiting: dependencies, memory latency, barriers.
+    Latency,
+    /// The cost of a launch.
+    Launch,
+    /// A last round that fills few compute units, or a device that is not filled at all.
+    Tail,
+}
+
+impl Bound {
+    /// Name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Bound::Matrix => "matrix",
+            Bound::Valu => "valu",
+            Bound::Lds => "lds",
+            Bound::L2 => "l2",
+            Bound::Dram => "dram",
+            Bound::Latency => "latency",
+            Bound::Launch => "launch",
+            Bound::Tail => "tail",
+        }
+    }
+}
+
+/// Why a launch cannot be modelled.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// No constants for the target.
+    #[error("the cycle model knows no chip of target {0}")]
+    NoChip(String),
+    /// The launch faults on the emulated device.
+    #[error("the launch cannot be traced: {0}")]
+    Fault(Box<Fault>),
+    /// Bytes that are no instruction, or one that the tables do not have.
+    #[error("the instruction at {0:#x} is not known to the cycle model")]
+    Unknown(u64),
+    /// A wave executes too much that does not repeat.
+    #[error(
+        "a wave executes more than {} instructions that are not rounds of one loop: too irregular for the cycle model",
+        crate::record::MOST_STEPS
+    )]
+    TooLong,
+    /// Not even one workgroup fits on a compute unit.
+    #[error("no compute unit holds even one workgroup of this kernel: {0:?} are too many")]
+    DoesNotFit(barewave_isa::OccupancyLimit),
+}
+
+/// What the model says about a launch.
+#[derive(Clone, Debug)]
+pub struct Modelled {
+    /// Clocks from the first instruction to the last, without the cost of the launch.
+    pub clocks: f64,
+    /// Clocks with the cost of the launch, at the boost clock.
+    pub clocks_with_launch: f64,
+    /// Microseconds with the cost of the launch, at the boost clock.
+    pub microseconds: f64,
+    /// The same at the clock that the chip was measured to keep, where that is known and vector or matrix units are busy.
+    pub sustained_microseconds: Option<f64>,
+    /// What bounds it.
+    pub bound: Bound,
+    /// Shares of the time that vector ALUs, matrix units and LDS are busy on a full compute unit.
+    pub busy: [f64; 3],
+    /// Workgroups at once.
+    pub occupancy: Occupancy,
+    /// Workgroups of the launch.
+    pub workgroups: u64,
+    /// Rounds over all compute units; the last may be partly filled.
+    pub rounds: f64,
+    /// Instructions that one wave executes, mean.
+    pub instructions: f64,
+    /// Traffic.
+    pub traffic: Traffic,
+    /// Clocks that each part would need alone: compute units, dispatch, L2, fabric, memory.
+    pub parts: Vec<(&'static str, f64)>,
+    /// Clocks that waves of one compute unit stood still, by reason, most first.
+    pub stalls: Vec<(Stall, u64)>,
+    /// Hardware measurements exist for the target.
+    pub validated: bool,
+}
+
+/// A recorded launch with its simulation, for listings.
+pub struct Detailed {
+    /// The summary.
+    pub modelled: Modelled,
+    /// Instructions of the kernel that were executed.
+    pub instrs: Vec<Instr>,
+    /// Their addresses in the code object.
+    pub addresses: Vec<u64>,
+    /// The first workgroup's waves.
+    pub waves: Vec<Trace>,
+    /// The simulation of a full compute unit; its first waves are those above.
+    pub outcome: Outcome,
+}
+
+/// Numbers of the workgroups that are recorded: the first one and its neighbours.
+fn samples(grid: [u32; 3]) -> Vec<u64> {
+    let [gx, gy, gz] = grid.map(u64::from);
+    let mut out = vec![0];
+    if gx > 1 {
+        out.push(1);
+    }
+    if gy > 1 {
+        out.push(gx);
+    }
+    if gz > 1 {
+        out.push(gx * gy);
+    }
+    out
+}
+
+/// Models a launch: `args` are the explicit arguments, as for [`EmuDevice::launch`]. The workgroups that are traced are
+/// executed, so what they write is written.
+pub fn model(
+    device: &EmuDevice,
+    kernel: &Kernel,
+    grid: [u32; 3],
+    block: [u32; 3],
+    args: &[u8],
+    options: &LaunchOptions,
+) -> Result<Detailed, ModelError> {
+    let target = device.target();
+    let chip = Chip::of(target).ok_or_else(|| ModelError::NoChip(target.to_string()))?;
+    let resources = resources(target, kernel.info(), block.iter().product(), options.dynamic_lds)?;
+    let occupancy = target.occupancy(&resources);
+    if occupancy.workgroups == 0 {
+        return Err(ModelError::DoesNotFit(occupancy.limit));
+    }
+    let mut recorder = Recorder::new(&chip, resources.wave_size);
+    device
+        .observe(kernel, grid, block, args, options, &samples(grid), &mut recorder)
+        .map_err(|f| ModelError::Fault(Box::new(f)))?;
+    recorder.finish();
+    if let Some(at) = recorder.unknown {
+        return Err(ModelError::Unknown(at));
+    }
+    if recorder.too_long {
+        return Err(ModelError::TooLong);
+    }
+    let Recorder { instrs, addresses, groups, .. } = recorder;
+    Ok(assemble(&chip, instrs, addresses, groups, grid, occupancy))
+}
+
+/// What a workgroup of a kernel takes of a compute unit.
+pub fn resources(
+    target: Target,
+    kernel: &KernelInfo,
+    workgroup_size: u32,
+    dynamic_lds: u32,
+) -> Result<Resources, ModelError> {
+    let d = &kernel.descriptor;
+    let family = Family::of_mach(target.info().elf_mach).ok_or_else(|| ModelError::NoChip(target.to_string()))?;
+    let total = d.vgprs(family);
+    let (vgprs, agprs) = match d.accum_offset(family) {
+        Some(a) => (a.min(total), total.saturating_sub(a)),
+        None => (total, if target.info().max_agprs > 0 { total } else { 0 }),
+    };
+    Ok(Resources {
+        wave_size: if d.wave32() { 32 } else { 64 },
+        workgroup_size,
+        vgprs,
+        agprs,
+        sgprs: d.sgprs(family),
+        lds_bytes: d.lds_bytes + dynamic_lds,
+    })
+}
+
+/// Joins the layers for recorded workgroups.
+fn assemble(
+    chip: &Chip,
+    instrs: Vec<Instr>,
+    addresses: Vec<u64>,
+    groups: Vec<Group>,
+    grid: [u32; 3],
+    occupancy: Occupancy,
+) -> Detailed {
+    let workgroups: u64 = grid.iter().map(|&g| u64::from(g)).product();
+    let cus = (chip.cus as u64).max(1);
+    let resident = u64::from(occupancy.workgroups).min(workgroups.div_ceil(cus)).max(1);
+    let spread = Spread { grid, per_cu: resident as u32 };
+    let traffic = memory::traffic(chip, &instrs, &groups, spread);
+    let mut first = groups[0].waves.clone();
+    let mut later = first.clone();
+    memory::place(chip, &instrs, &mut first, traffic.footprint, true);
+    memory::place(chip, &instrs, &mut later, traffic.footprint, false);
+    let at_once = cus * resident;
+    let rounds = workgroups / at_once;
+    let rest = workgroups - rounds * at_once;
+    let run = |n: u64, queued: u64| {
+        let what = Resident {
+            instrs: &instrs,
+            groups: (0..n).map(|_| &first[..]).collect(),
+            queue: (0..queued).map(|_| &later[..]).collect(),
+            starts: Vec::new(),
+            one_simd: false,
+        };
+        wave::simulate(chip, &what)
+    };
+    let full = run(resident, 0);
+    let one = full.clocks as f64;
+    let mut clocks = if rounds > 0 { one } else { 0.0 };
+    let mut further = one;
+    if rounds > 1 || rounds == 1 && rest > 0 {
+        further = (run(resident, resident).clocks as f64 - one).max(1.0);
+        clocks += further * (rounds.max(1) - 1) as f64;
+    }
+    let mut tail = 0.0;
+    if rest > 0 {
+        let n = rest.div_ceil(cus);
+        let last = run(n, 0).clocks as f64;
+        // A last round overlaps the one before it as full rounds overlap each other.
+        tail = if rounds > 0 { (last - (one - further)).max(0.0) } else { last };
+        clocks += tail;
+    }
+    let dispatch = workgroups as f64 / chip.shader_engines * chip.dispatch_clk;
+    let l2 = traffic.l2 / (chip.l2_bytes_clk * chip.l2_share);
+    let fabric = if chip.mall_mib > 0.0 { traffic.fabric / chip.mall_bytes_clk.max(1.0) } else { 0.0 };
+    let dram = traffic.dram / chip.dram_bytes_clk();
+    let moved = l2.max(fabric).max(dram);
+    // The first data is a latency away.
+    let moved = if moved > 0.0 { moved + chip.dram } else { 0.0 };
+    let body = clocks.max(dispatch).max(moved);
+    let launch = chip.launch_us * chip.boost_mhz;
+    let simds = f64::from(chip.target.info().simds);
+    let unit = |u: Unit, n: f64| full.busy.get(&u).copied().unwrap_or(0.0) / n / one.max(1.0);
+    let ports = if chip.quad_cadence() { simds / 2.0 } else { 1.0 };
+    let busy = [unit(Unit::Valu, simds) + unit(Unit::Trans, simds), unit(Unit::Matrix, simds), unit(Unit::Lds, ports)];
+    let used = workgroups as f64 / (rounds as f64 + f64::from(rest > 0)) / at_once as f64;
+    let bound = match () {
+        () if launch > body => Bound::Launch,
+        () if body > clocks && body <= dispatch => Bound::Launch,
+        () if body > clocks && l2 >= fabric.max(dram) => Bound::L2,
+        () if body > clocks => Bound::Dram,
+        () if used < 0.5 || tail > 0.5 * clocks && rounds > 0 => Bound::Tail,
+        () if busy[1] > 0.6 && busy[1] >= busy[0].max(busy[2]) => Bound::Matrix,
+        () if busy[2] > 0.6 && busy[2] >= busy[0] => Bound::Lds,
+        () if busy[0] > 0.6 => Bound::Valu,
+        () => Bound::Latency,
+    };
+    let clocks_with_launch = body + launch;
+    let measured = chip.evidence("sustained_mhz") == Some(crate::chip::Evidence::Measured);
+    let hot = matches!(bound, Bound::Matrix | Bound::Valu) && measured;
+    let sustained = hot.then(|| body / chip.sustained_mhz + chip.launch_us);
+    let mut stalls: Vec<(Stall, u64)> = full.stalls.iter().map(|(s, n)| (*s, *n)).collect();
+    stalls.sort_by_key(|s| (std::cmp::Reverse(s.1), s.0));
+    let executed: f64 = first.iter().map(Trace::executed).sum();
+    let modelled = Modelled {
+        clocks: body,
+        clocks_with_launch,
+        microseconds: chip.microseconds(clocks_with_launch),
+        sustained_microseconds: sustained,
+        bound,
+        busy,
+        occupancy,
+        workgroups,
+        rounds: workgroups as f64 / at_once as f64,
+        instructions: executed / first.len().max(1) as f64,
+        traffic,
+        parts: vec![("compute units", clocks), ("dispatch", dispatch), ("l2", l2), ("fabric", fabric), ("dram", dram)],
+        stalls,
+        validated: chip.is_validated(),
+    };
+    Detailed { modelled, instrs, addresses, waves: first, outcome: full }
+}

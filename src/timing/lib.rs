@@ -1,0 +1,27 @@
+//! A cycle model of AMD GPUs in three layers, each usable alone:
+//!
+//! 1. [`wave`]: the waves of one compute unit, instruction by instruction, over what they really execute ([`record`], traces
+//!    from the emulator; [`sqtt`], traces from hardware).
+//! 2. [`launch`]: workgroups over compute units, engines and dies, tail, the cost of a launch.
+//! 3. [`memory`]: traffic per level and its bandwidth.
+//!
+//! Every constant stands in `isa/latency` with its evidence ([`chip`]); nothing here is a curve through measurements. The
+//! model does not depend on the compiler: it takes any code object.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+pub mod chip;
+pub mod conv;
+pub mod gemm;
+pub mod hot;
+pub mod instr;
+pub mod launch;
+pub mod lds;
+pub mod memory;
+pub mod record;
+pub mod sqtt;
+pub mod validate;
+pub mod wave;
+
+pub use chip::{Chip, Constant, Evidence};
+pub use launch::{Bound, Detailed, ModelError, Modelled, model};

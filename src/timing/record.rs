@@ -1,0 +1,340 @@
+//! What waves execute: traces recorded from the emulator, long loops by their first rounds.
+//!
+//! A recorder watches workgroups run. For each wave it keeps the instructions and what their accesses mean for the memory
+//! pipeline: cache lines, bank conflicts. When the rounds of a loop repeat (the same instructions [`STEADY`] times in a row)
+//! it stops recording and lets the rest of the loop run without its vector and memory instructions, counting rounds: loop
+//! control is scalar. A loop in which vector instructions or scalar loads decide runs in full, unrecorded. What follows a
+//! loop that was cut short sees registers of its last recorded round: addresses there are those of an earlier round, which
+//! is an approximation.
+
+use crate::chip::Chip;
+use crate::instr::{Instr, Unit};
+use crate::lds;
+use barewave_emu::observe::{AccessSpace, Observer, Step as Executed, Verdict};
+use barewave_isa::Target;
+use rustc_hash::FxHashMap;
+
+/// Where data comes from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Level {
+    /// First-level cache.
+    L1,
+    /// Second-level cache.
+    L2,
+    /// Memory-side cache.
+    Mall,
+    /// Memory.
+    Dram,
+    /// Memory that nobody has touched yet, with its page.
+    Cold,
+}
+
+/// An access of a wave to memory or LDS.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// Clocks that it takes of the port: LDS phases with their conflicts, or cache lines.
+    pub clocks: u32,
+    /// Where it is served.
+    pub level: Level,
+    /// Cache lines of the first level, by number; none for LDS.
+    pub lines: Vec<u64>,
+    /// It writes.
+    pub store: bool,
+}
+
+/// An executed instruction.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// Which, in [`Recorder::instrs`].
+    pub instr: u32,
+    /// Which of the trace's accesses it makes.
+    pub access: Option<u32>,
+    /// A branch that was taken.
+    pub jumped: bool,
+}
+
+/// Rounds of a loop that are not in the trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Skip {
+    /// Step before which they belong.
+    pub at: u32,
+    /// First step of the recorded rounds that stand for them.
+    pub from: u32,
+    /// How many rounds these are.
+    pub rounds: u32,
+    /// How many rounds are missing.
+    pub times: u64,
+}
+
+/// What a wave executes.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// Instructions in order.
+    pub steps: Vec<Step>,
+    /// Accesses in order.
+    pub accesses: Vec<Access>,
+    /// Rounds left out, in order.
+    pub skips: Vec<Skip>,
+}
+
+impl Trace {
+    /// Arrivals at barriers before a step.
+    pub fn meetings_before(&self, step: usize, instrs: &[Instr]) -> usize {
+        let arrives = |s: &&Step| {
+            matches!(
+                instrs[s.instr as usize].meeting,
+                Some(crate::instr::Meeting::Barrier | crate::instr::Meeting::Signal)
+            )
+        };
+        self.steps[..step].iter().filter(arrives).count()
+    }
+
+    /// How often each step stands for an executed instruction, left-out rounds included.
+    pub fn weights(&self) -> Vec<f64> {
+        let mut out = vec![1.0; self.steps.len()];
+        for s in &self.skips {
+            let more = s.times as f64 / f64::from(s.rounds.max(1));
+            out[s.from as usize..s.at as usize].iter_mut().for_each(|w| *w += more);
+        }
+        out
+    }
+
+    /// Instructions executed.
+    pub fn executed(&self) -> f64 {
+        self.weights().iter().sum()
+    }
+}
+
+/// Equal rounds in a row after which a loop is cut short.
+const STEADY: usize = 4;
+/// Rounds whose mean stands for the ones left out, at least, and the instructions that they have together, at least: waves
+/// are simulated side by side only as long as they are recorded.
+const ROUNDS: usize = 2;
+const WINDOW: usize = 256;
+/// Steps of a wave that are recorded at most; beyond it the launch is too irregular for this model.
+pub const MOST_STEPS: usize = 1 << 20;
+
+/// A loop that a wave is in.
+struct Loop {
+    head: u64,
+    /// Step at which each of its rounds began.
+    rounds: Vec<usize>,
+}
+
+struct Skipping {
+    head: u64,
+    last: u64,
+    times: u64,
+    from: usize,
+    rounds: u32,
+    /// Vector instructions run, because the loop's end depends on them.
+    full: bool,
+}
+
+#[derive(Default)]
+struct Recorded {
+    trace: Trace,
+    pcs: Vec<u64>,
+    loops: Vec<Loop>,
+    skipping: Option<Skipping>,
+    previous: Option<u64>,
+}
+
+/// A workgroup's traces.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Its coordinates.
+    pub workgroup: [u32; 3],
+    /// Its waves.
+    pub waves: Vec<Trace>,
+}
+
+/// An [`Observer`] that records.
+pub struct Recorder<'a> {
+    chip: &'a Chip,
+    target: Target,
+    lanes: u32,
+    /// Instructions met, each once.
+    pub instrs: Vec<Instr>,
+    /// Address of each in the code object.
+    pub addresses: Vec<u64>,
+    known: FxHashMap<u64, u32>,
+    current: Vec<Recorded>,
+    at: [u32; 3],
+    /// Workgroups that were recorded.
+    pub groups: Vec<Group>,
+    /// An instruction that the model does not know, by its address.
+    pub unknown: Option<u64>,
+    /// A wave that was cut off at [`MOST_STEPS`].
+    pub too_long: bool,
+}
+
+impl<'a> Recorder<'a> {
+    /// A recorder for waves of `lanes` lanes.
+    pub fn new(chip: &'a Chip, lanes: u32) -> Recorder<'a> {
+        Recorder {
+            chip,
+            target: chip.target,
+            lanes,
+            instrs: Vec::new(),
+            addresses: Vec::new(),
+            known: FxHashMap::default(),
+            current: Vec::new(),
+            at: [0; 3],
+            groups: Vec::new(),
+            unknown: None,
+            too_long: false,
+        }
+    }
+
+    /// Ends the workgroup that runs.
+    pub fn finish(&mut self) {
+        if !self.current.is_empty() {
+            let mut waves = Vec::new();
+            for mut r in std::mem::take(&mut self.current) {
+                close(&mut r);
+                waves.push(r.trace);
+            }
+            self.groups.push(Group { workgroup: self.at, waves });
+        }
+    }
+
+    fn instr(&mut self, step: &Executed) -> Option<u32> {
+        if let Some(known) = self.known.get(&step.pc) {
+            return Some(*known);
+        }
+        let raw = step.inst?;
+        let instr = Instr::new(self.target, &raw.inst(), self.lanes)?;
+        let n = self.instrs.len() as u32;
+        self.instrs.push(instr);
+        self.addresses.push(step.pc);
+        self.known.insert(step.pc, n);
+        Some(n)
+    }
+
+    fn access(&self, step: &Executed, instr: &Instr) -> Option<Access> {
+        let line = self.chip.l1_line as u64;
+        match step.space {
+            AccessSpace::None => None,
+            AccessSpace::Lds => {
+                let clocks = lds::clocks(self.chip, step.lanes, instr.store);
+                Some(Access { clocks, level: Level::L1, lines: Vec::new(), store: instr.store })
+            }
+            AccessSpace::Memory | AccessSpace::Scalar => {
+                let mut lines: Vec<u64> = Vec::with_capacity(8);
+                for a in step.lanes {
+                    let (first, last) = (a.address / line, (a.address + u64::from(a.bytes.max(1)) - 1) / line);
+                    lines
+                        .extend((first..=last.min(first + 64)).filter(|l| lines.last() != Some(l)).collect::<Vec<_>>());
+                }
+                lines.sort_unstable();
+                lines.dedup();
+                let per_line = (self.chip.l1_line / self.chip.l1_bytes_clk).max(1.0);
+                let clocks = (lines.len() as f64 * per_line).ceil() as u32;
+                Some(Access { clocks: clocks.max(1), level: Level::L2, lines, store: instr.store })
+            }
+        }
+    }
+}
+
+/// Ends a loop that was cut short.
+fn close(r: &mut Recorded) {
+    if let Some(s) = r.skipping.take()
+        && s.times > 0
+    {
+        let at = r.trace.steps.len() as u32;
+        r.trace.skips.push(Skip { at, from: s.from as u32, rounds: s.rounds, times: s.times });
+    }
+}
+
+/// How many of a loop's last rounds stand for those to come, when its last rounds were the same and there are enough of
+/// them; else nothing.
+fn steady(rounds: &[usize], pcs: &[u64]) -> Option<usize> {
+    let n = rounds.len();
+    if n <= STEADY {
+        return None;
+    }
+    let round = |i: usize| &pcs[rounds[i]..rounds[i + 1]];
+    let length = round(n - 2).len().max(1);
+    let window = ROUNDS.max(WINDOW.div_ceil(length));
+    let enough = n > STEADY.max(2 * window);
+    (enough && (n - window.max(STEADY)..n - 1).all(|i| round(i) == round(n - 2))).then_some(window)
+}
+
+impl Observer for Recorder<'_> {
+    fn begin(&mut self, workgroup: [u32; 3], waves: u32) {
+        self.finish();
+        self.at = workgroup;
+        self.current = (0..waves).map(|_| Recorded::default()).collect();
+    }
+
+    fn before(&mut self, step: &Executed) -> Verdict {
+        let Some(n) = self.instr(step) else {
+            self.unknown.get_or_insert(step.pc);
+            return Verdict::Run;
+        };
+        let wave = step.wave as usize;
+        let (unit, meets) = (self.instrs[n as usize].unit, self.instrs[n as usize].meeting.is_some());
+        let backward = self.current[wave].previous.is_some_and(|p| step.pc <= p);
+        let r = &mut self.current[wave];
+        if let (Some(p), Some(last)) = (r.previous, r.trace.steps.last_mut())
+            && r.skipping.is_none()
+            && self.instrs[last.instr as usize].unit == Unit::Branch
+        {
+            last.jumped = step.pc <= p || step.pc > p + 8;
+        }
+        r.previous = Some(step.pc);
+        if let Some(s) = &mut r.skipping {
+            if backward && step.pc == s.head {
+                s.times += 1;
+            }
+            if (s.head..=s.last).contains(&step.pc) {
+                let scalar = matches!(unit, Unit::Salu | Unit::Smem | Unit::Branch | Unit::Internal) || meets;
+                return if scalar || s.full { Verdict::Run } else { Verdict::Skip };
+            }
+            close(r);
+        }
+        if backward {
+            let start = r.trace.steps.len();
+            match r.loops.iter().rposition(|l| l.head == step.pc) {
+                Some(at) => {
+                    r.loops.truncate(at + 1);
+                    r.loops[at].rounds.push(start);
+                }
+                None => {
+                    r.loops.retain(|l| l.head <= step.pc);
+                    r.loops.push(Loop { head: step.pc, rounds: vec![start] });
+                }
+            }
+            let l = &r.loops[r.loops.len() - 1];
+            let inside = r.trace.skips.last().is_some_and(|s| s.at as usize > l.rounds[0]);
+            if let (false, Some(window)) = (inside, steady(&l.rounds, &r.pcs)) {
+                let from = l.rounds[l.rounds.len() - 1 - window];
+                let last = r.pcs[from..].iter().copied().max().unwrap_or(step.pc);
+                let decides = |s: &Step| {
+                    let i = &self.instrs[s.instr as usize];
+                    matches!(i.unit, Unit::Valu | Unit::Trans) && i.writes.iter().any(|w| (1280..1436).contains(w))
+                };
+                let full = r.trace.steps[from..].iter().any(decides);
+                // The round that begins here is the first one left out.
+                r.skipping = Some(Skipping { head: step.pc, last, times: 1, from, rounds: window as u32, full });
+                r.loops.clear();
+                let scalar = matches!(unit, Unit::Salu | Unit::Smem | Unit::Branch | Unit::Internal) || meets;
+                return if scalar || full { Verdict::Run } else { Verdict::Skip };
+            }
+        }
+        if r.trace.steps.len() >= MOST_STEPS {
+            self.too_long = true;
+            return Verdict::End;
+        }
+        let access = self.access(step, &self.instrs[n as usize]);
+        let r = &mut self.current[wave];
+        let access = access.map(|a| {
+            r.trace.accesses.push(a);
+            (r.trace.accesses.len() - 1) as u32
+        });
+        r.pcs.push(step.pc);
+        r.trace.steps.push(Step { instr: n, access, jumped: false });
+        Verdict::Run
+    }
+}

@@ -1,0 +1,305 @@
+//! Thread traces of hardware as text, and the model beside them.
+//!
+//! A line is `CYCLE: KIND wave=N op=CLASS instruction`; the kinds INST, INST_RDNA4, VALUINST and IMMEDIATE are issues of
+//! instructions, WAVEEND is the end of a wave, a line `=== ... gfxN` starts another event. Traces hold what waves executed, not the
+//! code object: the instructions are read from the text (mnemonic and registers in Python's notation), and the model
+//! simulates the waves of an event together on one SIMD (traces are of one), each from its first instruction on. Addresses are
+//! not recorded: accesses of memory and LDS go without conflicts, a load is a first touch unless its wave has executed the
+//! same instruction before.
+
+use crate::chip::Chip;
+use crate::instr::{Instr, Unit};
+use crate::record::{Access, Level, Step, Trace};
+use crate::wave::{Resident, simulate};
+use barewave_isa::{Inst, Op, Operand, Reg, Regs, Target, op};
+use std::collections::BTreeMap;
+
+/// Why a trace cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// A line is not as described.
+    #[error("line {line}: {what}")]
+    Line {
+        /// Number of the line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// No line names a target.
+    #[error("no line `=== ... gfxN` names a target")]
+    NoTarget,
+    /// No constants for the target.
+    #[error("the cycle model knows no chip of target {0}")]
+    NoChip(String),
+}
+
+/// An instruction of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Issued {
+    /// Clock.
+    pub at: u64,
+    /// Text of the instruction.
+    pub text: String,
+}
+
+/// Waves traced together.
+#[derive(Clone, Debug, Default)]
+pub struct Event {
+    /// What each wave issued, by its number (a slot that was used again has a number of its own).
+    pub waves: Vec<Vec<Issued>>,
+}
+
+/// A file of traces.
+#[derive(Clone, Debug)]
+pub struct TraceFile {
+    /// Target that it was recorded on.
+    pub target: Target,
+    /// Events with instructions.
+    pub events: Vec<Event>,
+}
+
+const ISSUES: [&str; 4] = ["INST", "INST_RDNA4", "VALUINST", "IMMEDIATE"];
+
+/// Reads a trace.
+pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
+    let mut target = None;
+    let mut events: Vec<Event> = Vec::new();
+    // Waves of the present event: slot to index.
+    let mut slots: BTreeMap<String, usize> = BTreeMap::new();
+    for (n, line) in text.lines().enumerate() {
+        let fail = |what: &str| TraceError::Line { line: n + 1, what: what.to_string() };
+        if line.starts_with("===") {
+            if let Some(name) = line.split_whitespace().find(|w| w.starts_with("gfx")) {
+                target = Some(Target::parse(name).map_err(|_| fail(&format!("no target '{name}'")))?);
+            }
+            events.push(Event::default());
+            slots.clear();
+            continue;
+        }
+        let Some((clock, rest)) = line.split_once(':') else {
+            if line.trim().is_empty() || line.starts_with('#') {
+                continue;
+            }
+            return Err(fail("expected `CYCLE: KIND ...`"));
+        };
+        let at: u64 = clock.trim().parse().map_err(|_| fail(&format!("'{}' is not a clock", clock.trim())))?;
+        let mut words = rest.split_whitespace();
+        let kind = words.next().unwrap_or("");
+        let Some(slot) = rest.split_whitespace().find_map(|w| w.strip_prefix("wave=")) else { continue };
+        if kind.starts_with("WAVEEND") {
+            slots.remove(slot);
+            continue;
+        }
+        if !ISSUES.contains(&kind) {
+            continue;
+        }
+        let Some(open) = rest.find('(') else { continue };
+        let start = rest[..open].rfind(' ').map_or(0, |p| p + 1);
+        if events.is_empty() {
+            events.push(Event::default());
+        }
+        let waves = match events.last_mut() {
+            Some(e) => &mut e.waves,
+            None => continue,
+        };
+        let wave = *slots.entry(slot.to_string()).or_insert_with(|| {
+            waves.push(Vec::new());
+            waves.len() - 1
+        });
+        waves[wave].push(Issued { at, text: rest[start..].trim().to_string() });
+    }
+    events.retain(|e| !e.waves.is_empty());
+    Ok(TraceFile { target: target.ok_or(TraceError::NoTarget)?, events })
+}
+
+/// A register or number in Python's notation: `v[1:2]`, `s[4]`, `VCC_LO`, `16`.
+fn operand(text: &str) -> Option<Operand> {
+    let t = text.trim();
+    let file = |base: Reg, body: &str| {
+        let body = body.strip_prefix('[')?.strip_suffix(']')?;
+        let (a, b) = body.split_once(':').unwrap_or((body, body));
+        let (a, b): (u16, u16) = (a.parse().ok()?, b.parse().ok()?);
+        Some(Operand::Regs(Regs::new(Reg(base.0 + a), u8::try_from(b.checked_sub(a)? + 1).ok()?)))
+    };
+    if let Ok(n) = t.parse::<i64>() {
+        return Some(Operand::Imm(n as u64));
+    }
+    if let Some(body) = t.strip_prefix('v').filter(|b| b.starts_with('[')) {
+        return file(Reg::V0, body);
+    }
+    if let Some(body) = t.strip_prefix('s').filter(|b| b.starts_with('[')) {
+        return file(Reg::S0, body);
+    }
+    if let Some(body) = t.strip_prefix('a').filter(|b| b.starts_with('[')) {
+        return file(Reg::A0, body);
+    }
+    let one = |r| Some(Operand::Regs(Regs::new(r, 1)));
+    match t.to_ascii_uppercase().as_str() {
+        "VCC_LO" | "VCC" => one(Reg::VCC_LO),
+        "EXEC_LO" | "EXEC" => one(Reg::EXEC_LO),
+        "M0" => one(Reg::M0),
+        "NULL" => one(Reg::NULL),
+        _ => None,
+    }
+}
+
+/// The operation of a mnemonic, with or without the suffix of its encoding.
+fn operation(target: Target, name: &str) -> Option<Op> {
+    let known = |n: &str| (0..Op::COUNT as u16).map(Op).find(|op| target.op(*op).is_some_and(|i| i.name == n));
+    let bare = ["_e32", "_e64", "_dpp", "_sdwa"].iter().find_map(|s| name.strip_suffix(s));
+    bare.and_then(known).or_else(|| known(name))
+}
+
+/// A pair of vector instructions: `VOPD(VOPDOp.A, VOPDOp.B, dst, dst, sources...)`. It costs what one of them does.
+fn pair(target: Target, list: &str, lanes: u32) -> Option<Instr> {
+    let operands: Vec<Operand> = list.trim_end_matches(')').split(',').filter_map(operand).collect();
+    let (dsts, srcs) = operands.split_at_checked(2)?;
+    let mut one = Instr::new(target, &Inst::new(op::V_MOV_B32, &dsts[..1], &srcs[..srcs.len().min(1)]), lanes)?;
+    let numbers = |o: &Operand| o.regs().into_iter().flat_map(|r| r.iter().map(|r| r.0)).collect::<Vec<u16>>();
+    one.reads.extend(operands.iter().skip(1).flat_map(numbers));
+    one.writes.extend(dsts.iter().skip(1).flat_map(numbers));
+    Some(one)
+}
+
+/// What the model makes of an instruction's text; `None` for one that the tables do not have.
+fn instr(target: Target, text: &str, lanes: u32) -> Option<Instr> {
+    let (name, list) = text.split_once('(')?;
+    if name == "VOPD" {
+        return pair(target, list, lanes);
+    }
+    let op = operation(target, name)?;
+    let info = target.op(op)?;
+    let operands: Vec<Option<Operand>> = match list.trim_end().trim_end_matches(')') {
+        "" => Vec::new(),
+        list => list.split(',').map(operand).collect(),
+    };
+    let stores = info.dsts.is_empty() || name.contains("store");
+    // Memory instructions list a destination that stores do not have.
+    let spare = usize::from(
+        stores && (name.starts_with("global_") || name.starts_with("flat_") || name.starts_with("scratch_")),
+    );
+    let (mut dsts, mut srcs) = (Vec::new(), Vec::new());
+    for (i, o) in operands.into_iter().enumerate().skip(spare) {
+        match o {
+            Some(o) if !stores && i < info.dsts.len() => dsts.push(o),
+            Some(o) => srcs.push(o),
+            None => {}
+        }
+    }
+    // Loads list a register of data that they do not read.
+    if !stores && name.starts_with("global_load") && srcs.len() > 1 {
+        srcs.remove(1);
+    }
+    if name.starts_with("s_wait") && srcs.is_empty() {
+        srcs.push(Operand::Imm(0));
+    }
+    Instr::new(target, &Inst::new(op, &dsts, &srcs), lanes)
+}
+
+/// A wave of hardware beside the model.
+#[derive(Clone, Debug, Default)]
+pub struct Compared {
+    /// Instructions compared.
+    pub instructions: usize,
+    /// Differences of the time since the wave's previous instruction, model less hardware, with the instruction's text.
+    pub differences: Vec<(i64, String)>,
+    /// Clocks from first to last instruction on hardware.
+    pub measured: u64,
+    /// The same by the model.
+    pub modelled: u64,
+    /// Instructions that the tables do not have, and that are left out.
+    pub unknown: Vec<String>,
+}
+
+/// Simulates the waves of an event, and compares. Each wave starts when it did on hardware.
+pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceError> {
+    let chip = Chip::of(target).ok_or_else(|| TraceError::NoChip(target.to_string()))?;
+    let lanes = target.info().wave_size;
+    let mut instrs = Vec::new();
+    let mut out: Vec<Compared> = Vec::new();
+    let mut traces: Vec<Trace> = Vec::new();
+    let mut times: Vec<Vec<(u64, String)>> = Vec::new();
+    let begin = event.waves.iter().filter_map(|w| w.first()).map(|i| i.at).min().unwrap_or(0);
+    for wave in &event.waves {
+        let (mut trace, mut list, mut result) = (Trace::default(), Vec::new(), Compared::default());
+        for (n, issued) in wave.iter().enumerate() {
+            let Some(i) = instr(target, &issued.text, lanes) else {
+                result.unknown.push(issued.text.clone());
+                continue;
+            };
+            let memory = matches!(i.unit, Unit::Smem | Unit::Vmem);
+            let access = matches!(i.unit, Unit::Smem | Unit::Vmem | Unit::Lds).then(|| {
+                // What a wave loads again and again comes from L2, the rest is touched for the first time.
+                let again = wave[..n].iter().any(|p| p.text == issued.text);
+                let level = if again { Level::L2 } else { Level::Cold };
+                let wide = i.bytes.max(1).div_ceil(4);
+                trace.accesses.push(Access {
+                    clocks: if memory { wide } else { wide * 2 - 1 },
+                    level,
+                    lines: Vec::new(),
+                    store: i.store,
+                });
+                trace.accesses.len() as u32 - 1
+            });
+            // A jump shows by what follows being another instruction than the next in the program; only a taken branch
+            // at the end of a loop is told apart here.
+            let jumped = i.unit == Unit::Branch
+                && wave.get(n + 1).is_some_and(|next| wave[..n].iter().any(|p| p.text == next.text));
+            trace.steps.push(Step { instr: instrs.len() as u32, access, jumped });
+            instrs.push(i);
+            list.push((issued.at, issued.text.clone()));
+        }
+        result.instructions = list.len();
+        out.push(result);
+        traces.push(trace);
+        times.push(list);
+    }
+    let starts = vec![times.iter().map(|t| t.first().map_or(0, |f| f.0 - begin)).collect()];
+    let what = Resident { instrs: &instrs, groups: vec![&traces[..]], queue: Vec::new(), starts, one_simd: true };
+    let outcome = simulate(&chip, &what);
+    for ((result, hardware), model) in out.iter_mut().zip(&times).zip(&outcome.issued) {
+        for (h, m) in hardware.windows(2).zip(model.windows(2)) {
+            let difference = (m[1].0 as i64 - m[0].0 as i64) - (h[1].0 as i64 - h[0].0 as i64);
+            result.differences.push((difference, h[1].1.clone()));
+        }
+        let span = |first: Option<u64>, last: Option<u64>| last.zip(first).map_or(0, |(l, f)| l - f);
+        result.measured = span(hardware.first().map(|h| h.0), hardware.last().map(|h| h.0));
+        result.modelled = span(model.first().map(|m| m.0), model.last().map(|m| m.0));
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "\
+=== event 0 se 0 itrace True gfx1100
+     100: INST               wave=0 op=SMEM_RD s_load_b64(s[0:1], s[0:1])
+    1300: IMMEDIATE          wave=0 s_waitcnt(64519)
+    1301: VALUINST           wave=0 v_add_f32_e32(v[1], v[1], v[2])
+    1302: ALUEXEC            src=VALU
+    1306: VALUINST           wave=0 v_add_f32_e32(v[1], v[1], v[2])
+    1400: WAVEEND            wave=0 simd=0 cu=0 s_endpgm()
+";
+
+    #[test]
+    fn a_chain_of_additions_is_told_from_a_load() {
+        let file = parse(TRACE).unwrap();
+        assert_eq!(file.target, Target::GFX1100);
+        let waves = compare(file.target, &file.events[0]).unwrap();
+        assert_eq!((waves.len(), waves[0].instructions), (1, 4));
+        assert!(waves[0].unknown.is_empty());
+        let by: Vec<i64> = waves[0].differences.iter().map(|d| d.0).collect();
+        assert!(by[0].abs() < 200 && by[1] == 0 && by[2] == 0, "{by:?}");
+    }
+
+    #[test]
+    fn broken_traces_say_where() {
+        let error = |text: &str| parse(text).unwrap_err().to_string();
+        assert_eq!(error("=== event 0 gfx1100\nhello"), "line 2: expected `CYCLE: KIND ...`");
+        assert_eq!(error("=== event 0 gfx1100\n12x: INST wave=0 s_nop(0)"), "line 2: '12x' is not a clock");
+        assert_eq!(error("=== event 0 gfx77"), "line 1: no target 'gfx77'");
+        assert!(error("").contains("names a target"));
+    }
+}

@@ -1,0 +1,493 @@
+//! The model beside measured tables of matrix products: rocBLAS's tuning tables and AITER's.
+//!
+//! A row of rocBLAS's tables has the parameters of the kernel that won: the model's loop is made from these ([`crate::gemm`]),
+//! not from a kernel of ours. What a measured time contains besides the kernel depends on how the table was made: the cost of
+//! a launch, the clock, whether C was read. These are properties of the tuning runs, not of the chips; they stand in
+//! `isa/latency/campaigns.csv` and were fitted on the rows of each run ([`fit`]). Rows of a run that the table does not have
+//! take the chip's own constants.
+
+use crate::chip::Chip;
+use crate::gemm::Gemm;
+use barewave_isa::Target;
+use std::collections::BTreeMap;
+
+/// Why a table cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// The header lacks a column.
+    #[error("the table has no column '{0}'; its columns are: {1}")]
+    NoColumn(&'static str, String),
+    /// A line has not as many cells as the header.
+    #[error("line {line}: {cells} cells, the header has {header}")]
+    Cells {
+        /// Number of the line, from 1.
+        line: usize,
+        /// Cells it has.
+        cells: usize,
+        /// Cells of the header.
+        header: usize,
+    },
+    /// A cell is not a number.
+    #[error("line {line}, column {column}: '{text}' is not a number")]
+    Number {
+        /// Number of the line, from 1.
+        line: usize,
+        /// The column.
+        column: &'static str,
+        /// What stands there.
+        text: String,
+    },
+    /// Nothing in it.
+    #[error("the table is empty")]
+    Empty,
+}
+
+/// A table of comma-separated values with a header; cells may be quoted.
+pub struct Table<'a> {
+    header: Vec<String>,
+    lines: Vec<(usize, &'a str)>,
+}
+
+/// A line of a [`Table`].
+pub struct Line<'t> {
+    header: &'t [String],
+    /// Number of the line, from 1.
+    pub number: usize,
+    cells: Vec<String>,
+}
+
+/// The cells of a line.
+fn cells(line: &str) -> Vec<String> {
+    let mut out = vec![String::new()];
+    let mut quoted = false;
+    for c in line.trim_end_matches('\r').chars() {
+        match c {
+            '"' => quoted = !quoted,
+            ',' if !quoted => out.push(String::new()),
+            c => {
+                if let Some(last) = out.last_mut() {
+                    last.push(c);
+                }
+            }
+        }
+    }
+    out
+}
+
+impl<'a> Table<'a> {
+    /// Reads the header; `needed` are columns that must be there.
+    pub fn new(text: &'a str, needed: &[&'static str]) -> Result<Table<'a>, TableError> {
+        let mut lines =
+            text.lines().enumerate().map(|(n, l)| (n + 1, l)).filter(|l| !l.1.is_empty() && !l.1.starts_with('#'));
+        let header = cells(lines.next().ok_or(TableError::Empty)?.1);
+        for n in needed {
+            if !header.iter().any(|h| h == n) {
+                return Err(TableError::NoColumn(n, header.join(", ")));
+            }
+        }
+        Ok(Table { header, lines: lines.collect() })
+    }
+
+    /// Its lines.
+    pub fn lines(&self) -> impl Iterator<Item = Result<Line<'_>, TableError>> {
+        self.lines.iter().map(|&(number, text)| {
+            let cells = cells(text);
+            if cells.len() != self.header.len() {
+                return Err(TableError::Cells { line: number, cells: cells.len(), header: self.header.len() });
+            }
+            Ok(Line { header: &self.header, number, cells })
+        })
+    }
+}
+
+impl Line<'_> {
+    /// The text of a column; empty for one that the table does not have.
+    pub fn text(&self, column: &str) -> &str {
+        self.header.iter().position(|h| h == column).map_or("", |i| &self.cells[i])
+    }
+    /// A number; `default` where the cell is empty.
+    pub fn number(&self, column: &'static str, default: f64) -> Result<f64, TableError> {
+        match self.text(column) {
+            "" => Ok(default),
+            "true" => Ok(1.0),
+            "false" => Ok(0.0),
+            t => t.parse().map_err(|_| TableError::Number { line: self.number, column, text: t.to_string() }),
+        }
+    }
+    /// A list such as `[16, 16, 1]`; names of anchors (`*id010 ...`) are not numbers.
+    pub fn list(&self, column: &str) -> Vec<f64> {
+        let text = self.text(column);
+        if text.starts_with(['*', '&']) && !text.contains('[') {
+            return Vec::new();
+        }
+        let inner = text.split_once('[').map_or("", |t| t.1);
+        inner.split(|c: char| !c.is_ascii_digit() && c != '.').filter_map(|n| n.parse().ok()).collect()
+    }
+}
+
+/// How many tiles a compute unit has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Bucket {
+    /// Less than one.
+    Under1,
+    /// One to two.
+    To2,
+    /// More than two.
+    Over2,
+}
+
+impl Bucket {
+    /// By tiles per compute unit.
+    pub fn of(tiles: f64) -> Bucket {
+        match () {
+            () if tiles < 1.0 => Bucket::Under1,
+            () if tiles <= 2.0 => Bucket::To2,
+            () => Bucket::Over2,
+        }
+    }
+    /// Name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Bucket::Under1 => "under1",
+            Bucket::To2 => "1to2",
+            Bucket::Over2 => "over2",
+        }
+    }
+}
+
+/// A measured matrix product with its kernel.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Name of the chip as the table has it.
+    pub chip: String,
+    /// Element type of A and B.
+    pub dtype: String,
+    /// Element type of C.
+    pub out: String,
+    /// Target.
+    pub target: Target,
+    /// Compute units.
+    pub cus: f64,
+    /// The product and its kernel.
+    pub gemm: Gemm,
+    /// Given in percent of the cycle peak (else in GFLOPS).
+    pub percent: bool,
+    /// Floating-point operations over what was measured: clocks for rows in percent, seconds for the others.
+    pub measured: f64,
+}
+
+/// Chips as the tables name them: target and compute units.
+fn chip(name: &str) -> Option<(Target, f64)> {
+    let (target, cus) = match name {
+        "gfx90a" => ("gfx90a", 110.0),
+        "gfx90a-104cu" => ("gfx90a", 104.0),
+        "gfx940" => ("gfx942", 228.0),
+        "gfx942-80cu" => ("gfx942", 80.0),
+        "gfx942-mi300x" => ("gfx942", 304.0),
+        other => (other, 0.0),
+    };
+    let target = Target::parse(target).ok()?;
+    let own = Chip::of(target)?;
+    Some((target, if cus > 0.0 { cus } else { own.cus }))
+}
+
+/// Operations of a compute unit in a clock: what the table's percentages refer to, and what the kernel's instructions do.
+/// The matrix rates follow from shapes and passes in AMD's matrix instruction calculator; f16 with sums in f32 is a
+/// multiply-add a lane (v_fma_mix_f32, v_mad_mix_f32) where there is no dot product.
+fn rates(target: &str, dtype: &str, matrix: Option<[f64; 4]>, wide_sums: bool) -> Option<(f64, f64)> {
+    let with = matrix.is_some();
+    let pick = |matrix: f64, vector: f64| if with { matrix } else { vector };
+    Some(match (target, dtype) {
+        ("gfx803" | "gfx900" | "gfx906" | "gfx1030", "f32") => (128.0, 128.0),
+        ("gfx900" | "gfx906", "f16") if wide_sums => (256.0, 128.0),
+        ("gfx900" | "gfx906" | "gfx1030", "f16") => (256.0, 256.0),
+        ("gfx906", "f64") => (64.0, 64.0),
+        ("gfx906", "i8x4") | ("gfx1030", "i8") => (512.0, 512.0),
+        ("gfx908", "f32") => (256.0, pick(256.0, 128.0)),
+        ("gfx908", "f16") => (1024.0, pick(1024.0, 128.0)),
+        ("gfx908", "bf16") => (512.0, 512.0),
+        ("gfx908", "i8") => (1024.0, 1024.0),
+        ("gfx908", "f64") => (64.0, 64.0),
+        ("gfx90a", "f32") => (256.0, pick(256.0, 128.0)),
+        ("gfx90a", "f16") => (pick(1024.0, 256.0), pick(1024.0, 128.0)),
+        ("gfx90a", "bf16") => match matrix {
+            // The instructions without `_1k` run at half the rate.
+            Some([32.0, _, 4.0, 1.0] | [16.0, _, 8.0, _] | [_, _, 2.0, _]) => (512.0, 512.0),
+            _ => (1024.0, 1024.0),
+        },
+        ("gfx90a", "i8") => (1024.0, 1024.0),
+        ("gfx90a", "i8x4") => (512.0, 512.0),
+        ("gfx90a", "f64") => (256.0, pick(256.0, 128.0)),
+        ("gfx942", "f32") => match matrix {
+            Some([32.0, _, 4.0, _] | [_, _, 8.0, _]) => (1024.0, 1024.0),
+            _ => (256.0, pick(256.0, 128.0)),
+        },
+        ("gfx942", "f16" | "bf16") => (2048.0, 2048.0),
+        ("gfx942", "i8" | "fp8" | "bf8") => (4096.0, 4096.0),
+        ("gfx942", "f64") => (256.0, 256.0),
+        ("gfx1100" | "gfx1101" | "gfx1102", "f16" | "bf16" | "i8") => (512.0, 512.0),
+        _ => return None,
+    })
+}
+
+fn bytes(dtype: &str) -> f64 {
+    match dtype {
+        "f64" => 8.0,
+        "f32" | "i32" => 4.0,
+        "f16" | "bf16" => 2.0,
+        _ => 1.0,
+    }
+}
+
+/// Reads the rows of a table in the form of `gemm_rocblas.csv`. Rows of types that the model has no rates for, or without a
+/// kernel's parameters, are counted in the second number.
+pub fn rocblas(text: &str) -> Result<(Vec<Row>, usize), TableError> {
+    let table = Table::new(text, &["gfx", "dtype", "M", "N", "K", "value", "unit", "MT0", "MT1", "DU", "MI", "WG"])?;
+    let (mut rows, mut left_out) = (Vec::new(), 0);
+    for line in table.lines() {
+        let line = line?;
+        match row(&line)? {
+            Some(r) => rows.push(r),
+            None => left_out += 1,
+        }
+    }
+    Ok((rows, left_out))
+}
+
+fn row(line: &Line) -> Result<Option<Row>, TableError> {
+    let (name, dtype, out) = (line.text("gfx"), line.text("dtype"), line.text("out"));
+    let Some((target, cus)) = chip(name) else { return Ok(None) };
+    let shape = line.list("MI");
+    let matrix = <[f64; 4]>::try_from(shape.get(..4).unwrap_or(&[])).ok();
+    let wide_sums = line.text("compute") == "f32";
+    let Some((peak, rate)) = rates(target.info().name, dtype, matrix, wide_sums) else { return Ok(None) };
+    let threads = line.list("WG");
+    let value = line.number("value", 0.0)?;
+    let tile = (line.number("MT0", 0.0)?, line.number("MT1", 0.0)?);
+    let (&[a, b, c], true) = (&threads[..], value > 0.0 && tile.0 > 0.0) else { return Ok(None) };
+    let (m, n, k) = (line.number("M", 0.0)?, line.number("N", 0.0)?, line.number("K", 0.0)?);
+    let batch = line.number("B", 1.0)?;
+    let flops = 2.0 * m * n * k * batch;
+    let percent = line.text("unit") == "pct";
+    let stored = if out.is_empty() { dtype } else { out };
+    // Dot products count depth in dwords.
+    let per_dword = if dtype == "i8x4" { 4.0 } else { 1.0 };
+    let half_sums = dtype == "f16" && matrix.is_none() && !wide_sums;
+    let sums = match dtype {
+        "f64" => 8.0,
+        "f16" if half_sums => 2.0,
+        _ => 4.0,
+    };
+    let gemm = Gemm {
+        m,
+        n,
+        k,
+        batch,
+        tile,
+        depth: line.number("DU", 8.0)? * per_dword,
+        threads: (a, b, c),
+        matrix,
+        split: line.number("GSU", 1.0)?,
+        prefetch: line.number("PGR", 1.0)?,
+        local_prefetch: line.number("PLR", 1.0)? >= 1.0,
+        bytes: (bytes(dtype), bytes(stored).max(if dtype == "i8x4" { 4.0 } else { 0.0 }), sums),
+        reads_c: false,
+        rate,
+    };
+    let measured = if percent { flops / (value / 100.0 * peak * cus) } else { flops / (value * 1e9) };
+    Ok(Some(Row { chip: name.into(), dtype: dtype.into(), out: out.into(), target, cus, gemm, percent, measured }))
+}
+
+/// How a table's times were taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Campaign {
+    /// Clocks of a launch within each time.
+    pub launch: f64,
+    /// C was read.
+    pub reads_c: bool,
+    /// Shader clock, MHz, for times that are given in seconds.
+    pub mhz: f64,
+}
+
+const CAMPAIGNS: &str = include_str!("../../isa/latency/campaigns.csv");
+
+/// Which tuning run a row is of: chip, type, type of C where kernels differ by it, unit.
+pub fn campaign_key(row: &Row) -> [String; 4] {
+    let by_out = matches!(row.dtype.as_str(), "f16" | "bf16");
+    let out = if by_out { row.out.clone() } else { String::new() };
+    [row.chip.clone(), row.dtype.clone(), out, if row.percent { "pct" } else { "gflops" }.to_string()]
+}
+
+/// Known tuning runs.
+pub fn campaigns() -> BTreeMap<[String; 4], Campaign> {
+    let mut out = BTreeMap::new();
+    for line in CAMPAIGNS.lines().filter(|l| !l.starts_with('#') && !l.is_empty()).skip(1) {
+        let c: Vec<&str> = line.split(',').collect();
+        if let [chip, dtype, to, unit, launch, reads_c, mhz] = c[..] {
+            let key = [chip, dtype, to, unit].map(str::to_string);
+            let number = |t: &str| t.parse().unwrap_or(0.0);
+            out.insert(key, Campaign { launch: number(launch), reads_c: reads_c == "1", mhz: number(mhz) });
+        }
+    }
+    out
+}
+
+/// Measured and modelled clocks of a row.
+pub fn clocks(row: &Row, chip: &Chip, campaign: Campaign) -> (f64, f64) {
+    let gemm = Gemm { reads_c: campaign.reads_c, ..row.gemm.clone() };
+    // Memory keeps its own clock.
+    let mut chip = chip.clone();
+    if !row.percent {
+        chip.boost_mhz = campaign.mhz;
+    }
+    let chip = chip;
+    let measured = if row.percent { row.measured } else { row.measured * campaign.mhz * 1e6 };
+    (measured, gemm.clocks(&chip, row.cus).total + campaign.launch)
+}
+
+/// What the model does for tuning runs that nobody has described.
+fn usual(chip: &Chip) -> Campaign {
+    Campaign { launch: chip.launch_us * chip.boost_mhz, reads_c: false, mhz: chip.sustained_mhz }
+}
+
+/// Errors of a chip and type in a bucket.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Errors {
+    /// Chip as the table names it.
+    pub chip: String,
+    /// Element type.
+    pub dtype: String,
+    /// Tiles per compute unit.
+    pub bucket: Bucket,
+    /// Rows.
+    pub rows: usize,
+    /// Median of `|modelled / measured - 1|`.
+    pub median: f64,
+    /// Its ninth decile.
+    pub p90: f64,
+    /// Median of `modelled / measured - 1`.
+    pub bias: f64,
+    /// Geometric mean of the vendor's time over the modelled time of our own best kernel, where that was asked for.
+    pub ours_vs_vendor: Option<f64>,
+}
+
+/// The value below which a share of a sorted list lies.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    match sorted.len() {
+        0 => f64::NAN,
+        n => sorted[((n as f64 * share) as usize).min(n - 1)],
+    }
+}
+
+/// Errors from signed relative ones.
+pub fn errors(chip: &str, dtype: &str, bucket: Bucket, mut signed: Vec<f64>) -> Errors {
+    signed.sort_by(f64::total_cmp);
+    let mut size: Vec<f64> = signed.iter().map(|e| e.abs()).collect();
+    size.sort_by(f64::total_cmp);
+    Errors {
+        chip: chip.into(),
+        dtype: dtype.into(),
+        bucket,
+        rows: signed.len(),
+        median: quantile(&size, 0.5),
+        p90: quantile(&size, 0.9),
+        bias: quantile(&signed, 0.5),
+        ours_vs_vendor: None,
+    }
+}
+
+/// Compares rows with the model, by chip, type and bucket.
+pub fn compare(rows: &[Row]) -> Vec<Errors> {
+    let known = campaigns();
+    let mut by: BTreeMap<(&str, &str, Bucket), Vec<f64>> = BTreeMap::new();
+    let mut chips: BTreeMap<&str, Chip> = BTreeMap::new();
+    for row in rows {
+        let Some(own) = Chip::of(row.target) else { continue };
+        let chip = chips.entry(&row.chip).or_insert(own);
+        let campaign = known.get(&campaign_key(row)).copied().unwrap_or_else(|| usual(chip));
+        let (measured, modelled) = clocks(row, chip, campaign);
+        let g = &row.gemm;
+        let tiles = (g.m / g.tile.0).ceil() * (g.n / g.tile.1).ceil() * g.batch / row.cus;
+        by.entry((&row.chip, &row.dtype, Bucket::of(tiles))).or_default().push(modelled / measured - 1.0);
+    }
+    by.into_iter().map(|((chip, dtype, bucket), e)| errors(chip, dtype, bucket, e)).collect()
+}
+
+/// Clocks of measured times that tell of the launch: longer ones hardly do.
+const SHORT: f64 = 100_000.0;
+
+/// Describes the tuning runs of a table: for each the cost of a launch that makes the median error of its short rows
+/// smallest, and whether C was read, by the smaller median error of all rows. `mhz` are the clocks to go with.
+pub fn fit(rows: &[Row], mhz: impl Fn(&Row) -> f64) -> BTreeMap<[String; 4], Campaign> {
+    let mut runs: BTreeMap<[String; 4], Vec<&Row>> = BTreeMap::new();
+    for row in rows {
+        runs.entry(campaign_key(row)).or_default().push(row);
+    }
+    let median = |mut e: Vec<f64>| {
+        e.sort_by(f64::total_cmp);
+        quantile(&e, 0.5)
+    };
+    let mut out = BTreeMap::new();
+    for (key, rows) in runs {
+        let Some(chip) = Chip::of(rows[0].target) else { continue };
+        let mut best = (f64::MAX, usual(&chip));
+        for reads_c in [false, true] {
+            let campaign = Campaign { launch: 0.0, reads_c, mhz: mhz(rows[0]) };
+            let pairs: Vec<(f64, f64)> = rows.iter().map(|r| clocks(r, &chip, campaign)).collect();
+            let error = |launch: f64, short: bool| {
+                let kept = pairs.iter().filter(|p| !short || p.0 < SHORT);
+                median(kept.map(|p| ((p.1 + launch) / p.0 - 1.0).abs()).collect())
+            };
+            let steps = (0..80).map(|i| 1500.0 * 1.05f64.powi(i));
+            let any_short = pairs.iter().any(|p| p.0 < SHORT);
+            let launch = steps
+                .filter(|_| any_short)
+                .map(|l| (error(l, true), l))
+                .min_by(|a, b| a.0.total_cmp(&b.0))
+                .map_or(chip.launch_us * chip.boost_mhz, |x| x.1);
+            let all = error(launch, false);
+            if all < best.0 {
+                best = (all, Campaign { launch, ..campaign });
+            }
+        }
+        out.insert(key, best.1);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str =
+        "gfx,layout,dtype,out,compute,M,N,B,K,value,unit,MT0,MT1,DU,MI,WG,TT,GSU,LSU,PGR,PLR,VW,GRVW\n";
+
+    #[test]
+    fn a_large_product_takes_what_its_multiply_adds_take() {
+        let line = "gfx1030,NN,f32,f32,f32,8448,48000,1,2816,94.381,pct,128,128,8,[],\"[16, 8, 1]\",\"[8, 16]\",1,1,true,true,4,4";
+        let (rows, left_out) = rocblas(&format!("{HEADER}{line}\n")).unwrap();
+        assert_eq!((rows.len(), left_out), (1, 0));
+        let e = compare(&rows);
+        assert_eq!((e.len(), e[0].bucket), (1, Bucket::Over2));
+        assert!(e[0].median < 0.08, "{e:?}");
+    }
+
+    #[test]
+    fn tables_that_are_broken_say_where() {
+        let error = |text: &str| rocblas(text).map(|r| r.0.len()).unwrap_err().to_string();
+        assert!(error("a,b\n1,2").contains("no column 'gfx'"));
+        assert_eq!(error(&format!("{HEADER}gfx906,NN\n")), "line 2: 2 cells, the header has 23");
+        let bad = "gfx1030,NN,f32,f32,f32,x,48000,1,2816,94.381,pct,128,128,8,[],\"[16, 8, 1]\",\"[8, 16]\",1,1,true,true,4,4";
+        assert_eq!(error(&format!("{HEADER}{bad}")), "line 2, column M: 'x' is not a number");
+        assert_eq!(error(""), "the table is empty");
+    }
+
+    #[test]
+    fn rows_without_a_kernel_are_left_out() {
+        let none = "gfx900,NN,f16,f16,,128,128,1,128,10,gflops,,,,,,,,,,,,";
+        let quaternions =
+            "gfx900,NN,c64,c64,c64,128,128,1,128,10,gflops,32,32,8,[],\"[16, 16, 1]\",\"[2, 2]\",1,1,true,true,1,1";
+        let (rows, left_out) = rocblas(&format!("{HEADER}{none}\n{quaternions}\n")).unwrap();
+        assert_eq!((rows.len(), left_out), (0, 2));
+    }
+}

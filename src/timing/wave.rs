@@ -1,0 +1,560 @@
+//! Layer 1: the waves of one compute unit, instruction by instruction.
+//!
+//! Waves issue in order. At each step the wave that can issue earliest does (of equals the oldest, unless it is far ahead), and what it takes is
+//! marked busy: a slot of its SIMD, the unit, a port of LDS or memory. When a wave can issue is the latest of: its previous
+//! instruction, its operands, the counters that it waits for, its unit, a barrier. Which of these it was is the stall's
+//! reason.
+//!
+//! Rules by family, each with its source:
+//! * GCN and CDNA: four SIMDs in turn, so a wave issues at every fourth clock, one instruction per unit and turn
+//!   (rocprofiler-compute, "pipeline descriptions"). A matrix instruction takes the vector port for one turn and the matrix
+//!   unit for its passes; others run in its shadow (pyhip's measurements on MI308X). There is no queue: a second matrix
+//!   instruction blocks its wave (aster).
+//! * RDNA: every clock, one instruction per unit and SIMD; results are interlocked, LDS and memory wait for all results of the
+//!   vector ALU, scalar memory and branches for those of the scalar ALU. Vector instructions go through a short queue of
+//!   their wave to the vector ALU, which the waves of a SIMD share and which also multiplies matrices (thread traces of
+//!   gfx1100 and gfx1201).
+//! * LDS: a wave's lanes go in phases; a phase takes as many turns as its busiest bank has different words.
+//! * Memory: one cache line of the first level a turn; what is loaded comes back in order.
+
+use crate::chip::Chip;
+use crate::instr::{Instr, Meeting, Unit};
+use crate::record::{Access, Level, Trace};
+use barewave_isa::Counter;
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// Why an instruction did not issue earlier.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Stall {
+    /// It did not have to wait.
+    None,
+    /// The wave's own issue rate.
+    Issue,
+    /// A result of the vector or scalar ALU.
+    Dependency,
+    /// The matrix unit, or a result of it.
+    Matrix,
+    /// Its unit was busy with other waves.
+    Unit,
+    /// LDS or scalar loads that it waits for, or the LDS port.
+    Lds,
+    /// Memory that it waits for, or the port to it.
+    Memory,
+    /// A barrier.
+    Barrier,
+}
+
+impl Stall {
+    /// Name in listings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stall::None => "",
+            Stall::Issue => "issue",
+            Stall::Dependency => "dependency",
+            Stall::Matrix => "matrix",
+            Stall::Unit => "unit busy",
+            Stall::Lds => "lds",
+            Stall::Memory => "memory",
+            Stall::Barrier => "barrier",
+        }
+    }
+}
+
+/// What is simulated: waves of workgroups that are resident at once.
+pub struct Resident<'a> {
+    /// What each instruction of the traces is.
+    pub instrs: &'a [Instr],
+    /// A workgroup's waves, for each workgroup.
+    pub groups: Vec<&'a [Trace]>,
+    /// Workgroups that take the places of those that have ended.
+    pub queue: Vec<&'a [Trace]>,
+    /// When each wave may issue first, by group and wave; empty: all at 0.
+    pub starts: Vec<Vec<u64>>,
+    /// All waves share one SIMD, as those of a thread trace do.
+    pub one_simd: bool,
+}
+
+/// What the simulation found.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Clocks until the last wave has ended, rounds that were left out included.
+    pub clocks: u64,
+    /// Clocks of each unit that it was busy, over all SIMDs, rounds that were left out included.
+    pub busy: FxHashMap<Unit, f64>,
+    /// For each wave (groups in order): when each step of its trace was issued, and why not earlier.
+    pub issued: Vec<Vec<(u64, Stall)>>,
+    /// For each wave: when it ended, with the rounds that were left out.
+    pub ended: Vec<u64>,
+    /// Clocks that waves stood still, by reason.
+    pub stalls: FxHashMap<Stall, u64>,
+}
+
+/// Registers of a wave, by [`barewave_isa::Reg`] number.
+const REGISTERS: usize = 2048;
+/// Vector instructions that an RDNA wave has on their way before it has to wait. Source: thread trace of gfx1201 (eight
+/// matrix instructions issue back to back, the ninth when the first retires).
+const QUEUE: usize = 7;
+/// Clocks of a matrix instruction besides those of its passes until it retires (the same trace).
+const RETIRE: u64 = 10;
+/// Instructions that an older wave may be ahead of a younger one by priority. Hardware has no such bound, but only the first
+/// rounds of loops are simulated, and these must be typical of all.
+const AHEAD: usize = 32;
+/// Clocks of an RDNA wave from the end of a wait to the next instruction.
+const WAIT_RELEASE: u64 = 1;
+
+struct Wave<'a> {
+    trace: &'a Trace,
+    group: usize,
+    simd: usize,
+    /// Next step.
+    at: usize,
+    /// When its last instruction lets the next one issue.
+    next: u64,
+    /// When each register's value is there, and whether a matrix instruction makes it.
+    ready: Vec<(u64, bool)>,
+    /// Last issue to the vector ALU, and to the scalar one.
+    last_vector: Option<u64>,
+    last_scalar: Option<u64>,
+    /// Completion times of what each counter counts, in order of issue, and whether it is memory.
+    outstanding: FxHashMap<Counter, Vec<(u64, bool)>>,
+    issued: Vec<(u64, Stall)>,
+    extra: u64,
+    next_skip: usize,
+    released: Option<u64>,
+    /// Release of the barrier it signalled at.
+    signalled: Option<usize>,
+    /// When each of its latest vector instructions retires (RDNA).
+    queue: VecDeque<u64>,
+}
+
+#[derive(Default, Clone)]
+struct Simd {
+    /// When the vector ALU is free; on RDNA instructions wait for it in queues.
+    valu: u64,
+    /// Next clock at which a vector instruction may issue (RDNA).
+    issued: u64,
+    trans: u64,
+    matrix: u64,
+    salu: u64,
+    branch: u64,
+    lds: u64,
+    vmem: u64,
+}
+
+/// A barrier of a workgroup in one phase.
+#[derive(Default, Clone)]
+struct Phase {
+    arrived: usize,
+    last: u64,
+    waiting: Vec<usize>,
+}
+
+struct Unitary<'a> {
+    chip: &'a Chip,
+    quad: bool,
+    instrs: &'a [Instr],
+    waves: Vec<Wave<'a>>,
+    simds: Vec<Simd>,
+    /// LDS ports: one per pair of SIMDs on GCN and CDNA, else one.
+    ports: Vec<u64>,
+    memory: u64,
+    scalar: u64,
+    phases: Vec<Vec<Phase>>,
+    alive: Vec<usize>,
+    /// First workgroup that has no place yet.
+    queued: usize,
+    busy: FxHashMap<Unit, f64>,
+    stalls: FxHashMap<Stall, u64>,
+    barrier: u64,
+}
+
+/// Simulates resident workgroups of one compute unit.
+pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
+    let simds = chip.target.info().simds as usize;
+    let quad = chip.quad_cadence();
+    let mut waves = Vec::new();
+    for (g, group) in what.groups.iter().chain(&what.queue).enumerate() {
+        for (w, trace) in group.iter().enumerate() {
+            let start = what.starts.get(g).and_then(|s| s.get(w)).copied().unwrap_or(0);
+            waves.push(Wave {
+                trace,
+                group: g,
+                simd: if what.one_simd { 0 } else { waves.len() % simds },
+                at: 0,
+                next: start,
+                ready: vec![(0, false); REGISTERS],
+                last_vector: None,
+                last_scalar: None,
+                outstanding: FxHashMap::default(),
+                issued: Vec::with_capacity(trace.steps.len()),
+                extra: 0,
+                next_skip: 0,
+                released: None,
+                signalled: None,
+                queue: VecDeque::new(),
+            });
+        }
+    }
+    let barrier = what.instrs.iter().find(|i| i.meeting.is_some()).map_or(8, |i| u64::from(i.latency));
+    let mut u = Unitary {
+        chip,
+        quad,
+        instrs: what.instrs,
+        alive: what.groups.iter().chain(&what.queue).map(|g| g.len()).collect(),
+        phases: vec![Vec::new(); what.groups.len() + what.queue.len()],
+        queued: what.groups.len(),
+        waves,
+        simds: vec![Simd::default(); simds],
+        ports: vec![0; if quad { simds / 2 } else { 1 }],
+        memory: 0,
+        scalar: 0,
+        busy: FxHashMap::default(),
+        stalls: FxHashMap::default(),
+        barrier,
+    };
+    u.run();
+    let ended: Vec<u64> = u.waves.iter().map(|w| w.issued.last().map_or(0, |i| i.0 + 1) + w.extra).collect();
+    Outcome {
+        clocks: ended.iter().copied().max().unwrap_or(0),
+        ended,
+        busy: u.busy,
+        issued: u.waves.into_iter().map(|w| w.issued).collect(),
+        stalls: u.stalls,
+    }
+}
+
+impl<'a> Unitary<'a> {
+    fn run(&mut self) {
+        // Of waves that can issue at the same clock the oldest does, unless it is ahead: nobody starves.
+        let mut heap: BinaryHeap<Reverse<(u64, usize, usize)>> = self
+            .waves
+            .iter()
+            .enumerate()
+            .filter(|w| w.1.group < self.queued && !w.1.trace.steps.is_empty())
+            .map(|(i, w)| Reverse((w.next, w.at / AHEAD, i)))
+            .collect();
+        while let Some(Reverse((time, at, w))) = heap.pop() {
+            let (earliest, why) = self.earliest(w);
+            if earliest > time {
+                heap.push(Reverse((earliest, at, w)));
+                continue;
+            }
+            let woken = self.issue(w, earliest, why);
+            if let Some(list) = woken {
+                list.into_iter()
+                    .filter(|&i| i != w)
+                    .for_each(|i| heap.push(Reverse((self.waves[i].next, self.waves[i].at / AHEAD, i))));
+                let blocked = self.waves[w].released.is_none() && self.is_blocked(w);
+                if !blocked && self.waves[w].at < self.waves[w].trace.steps.len() {
+                    heap.push(Reverse((self.waves[w].next, self.waves[w].at / AHEAD, w)));
+                }
+            }
+        }
+    }
+
+    fn is_blocked(&self, w: usize) -> bool {
+        let wave = &self.waves[w];
+        self.phases[wave.group].iter().any(|p| p.waiting.contains(&w))
+    }
+
+    fn instr(&self, w: usize) -> &'a Instr {
+        let wave = &self.waves[w];
+        &self.instrs[wave.trace.steps[wave.at].instr as usize]
+    }
+
+    /// When a wave's next instruction can issue, and what decides it.
+    fn earliest(&self, w: usize) -> (u64, Stall) {
+        let i = self.instr(w);
+        let wave = &self.waves[w];
+        let (mut t, mut why) = (wave.next, Stall::Issue);
+        let mut later = |at: u64, reason: Stall| {
+            if at > t {
+                (t, why) = (at, reason);
+            }
+        };
+        if let Some(at) = wave.released {
+            later(at, Stall::Barrier);
+        }
+        for r in i.reads.iter().chain(&i.writes) {
+            let (at, matrix) = wave.ready[usize::from(*r) % REGISTERS];
+            let forwarded =
+                matrix && i.unit == Unit::Matrix && i.accumulator.is_some_and(|a| *r >= a && i.writes.contains(r));
+            if !forwarded {
+                later(at, if matrix { Stall::Matrix } else { Stall::Dependency });
+            }
+        }
+        for (counter, most) in &i.waits {
+            if let Some(list) = wave.outstanding.get(counter)
+                && list.len() > usize::from(*most)
+            {
+                let (at, memory) = list[list.len() - 1 - usize::from(*most)];
+                let release = if self.quad { 0 } else { WAIT_RELEASE };
+                later(at + release, if memory { Stall::Memory } else { Stall::Lds });
+            }
+        }
+        if !self.quad {
+            let vector = self.chip.valu_to_memory as u64;
+            let scalar = self.chip.salu_to_memory as u64;
+            if matches!(i.unit, Unit::Lds | Unit::Vmem)
+                && let Some(last) = wave.last_vector
+            {
+                later(last + vector, Stall::Dependency);
+            }
+            if matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem | Unit::Branch)
+                && let Some(last) = wave.last_scalar
+            {
+                later(last + scalar, Stall::Dependency);
+            }
+        }
+        let s = &self.simds[wave.simd];
+        let (at, reason) = match i.unit {
+            Unit::Trans if !self.quad => (s.issued.max(s.trans), Stall::Unit),
+            Unit::Valu | Unit::Matrix if !self.quad => (s.issued, Stall::Unit),
+            Unit::Valu if i.on_matrix_path => (s.valu.max(s.matrix), Stall::Matrix),
+            Unit::Valu | Unit::Trans => (s.valu, Stall::Unit),
+            Unit::Matrix => (s.valu.max(s.matrix), Stall::Matrix),
+            Unit::Salu => (s.salu, Stall::Unit),
+            Unit::Smem => (s.salu.max(self.scalar), Stall::Unit),
+            Unit::Lds => (s.lds.max(if self.quad { self.ports[wave.simd / 2] } else { 0 }), Stall::Lds),
+            Unit::Vmem => (s.vmem, Stall::Memory),
+            Unit::Branch => (s.branch, Stall::Unit),
+            Unit::Export | Unit::Internal => (0, Stall::Unit),
+        };
+        later(at, reason);
+        if self.quad {
+            // The SIMD's turn.
+            let turn = wave.simd as u64;
+            t = t.saturating_sub(turn).next_multiple_of(4) + turn;
+        }
+        (t, why)
+    }
+
+    /// Issues the wave's next instruction at `t`. The waves that a barrier lets go on; none when this wave has ended.
+    fn issue(&mut self, w: usize, t: u64, why: Stall) -> Option<Vec<usize>> {
+        let i = self.instr(w);
+        let turn = if self.quad { 4 } else { 1 };
+        let access = {
+            let wave = &self.waves[w];
+            wave.trace.steps[wave.at].access.map(|a| &wave.trace.accesses[a as usize])
+        };
+        let previous = self.waves[w].issued.last().map_or(t, |x| x.0 + turn);
+        if t > previous {
+            *self.stalls.entry(why).or_default() += t - previous;
+        }
+        let done = self.occupy(w, i, t, access);
+        let wave = &mut self.waves[w];
+        wave.issued.push((t, if t > previous { why } else { Stall::None }));
+        wave.released = None;
+        let matrix = i.unit == Unit::Matrix;
+        for r in &i.writes {
+            let scalar = (1280..1436).contains(r);
+            let late = !self.quad && scalar && matches!(i.unit, Unit::Valu | Unit::Trans);
+            let at = if late { t + self.chip.valu_to_memory as u64 } else { done };
+            // Loads are waited for with counters, not by interlock.
+            if !matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem) {
+                wave.ready[usize::from(*r) % REGISTERS] = (at, matrix);
+            }
+        }
+        for c in &i.counters {
+            let list = wave.outstanding.entry(*c).or_default();
+            let last = list.last().map_or(0, |l| l.0);
+            list.push((done.max(last), i.unit == Unit::Vmem));
+        }
+        if i.unit == Unit::Salu {
+            wave.last_scalar = Some(t);
+        }
+        wave.next = wave.next.max(t + turn * u64::from(i.idle.max(1)));
+        if i.free {
+            wave.next = t;
+        }
+        if i.unit == Unit::Branch {
+            let jumped = wave.trace.steps[wave.at].jumped;
+            wave.next = t + if jumped { self.chip.branch_taken as u64 } else { 3.max(turn) };
+        }
+        wave.at += 1;
+        let woken = match i.meeting {
+            Some(meeting) => self.meet(w, t, meeting),
+            None => Vec::new(),
+        };
+        self.pass_skips(w);
+        let wave = &self.waves[w];
+        if wave.at < wave.trace.steps.len() {
+            return Some(woken);
+        }
+        // The wave has ended: others may have waited only for it.
+        let group = wave.group;
+        self.alive[group] -= 1;
+        let mut woken = woken;
+        for p in 0..self.phases[group].len() {
+            woken.extend(self.complete(group, p));
+        }
+        if self.alive[group] == 0 {
+            woken.extend(self.start_queued(group, t));
+        }
+        Some(woken)
+    }
+
+    /// Starts the next workgroup in the place of one that has ended. Its waves.
+    fn start_queued(&mut self, ended: usize, t: u64) -> Vec<usize> {
+        let next = self.queued;
+        self.queued += 1;
+        let extra = self.waves.iter().filter(|w| w.group == ended).map(|w| w.extra).max().unwrap_or(0);
+        let mut out = Vec::new();
+        for (i, w) in self.waves.iter_mut().enumerate().filter(|(_, w)| w.group == next && !w.trace.steps.is_empty()) {
+            (w.next, w.extra) = (t + self.chip.dispatch_clk as u64, extra);
+            out.push(i);
+        }
+        out
+    }
+
+    /// Marks what an instruction keeps busy; when its result is there.
+    fn occupy(&mut self, w: usize, i: &Instr, t: u64, access: Option<&Access>) -> u64 {
+        let simd = self.waves[w].simd;
+        let turn = if self.quad { 4 } else { 1 };
+        let busy = u64::from(i.busy).max(1);
+        let mut used = busy;
+        let s = &mut self.simds[simd];
+        let done = match i.unit {
+            Unit::Valu | Unit::Trans | Unit::Matrix if !self.quad => {
+                s.issued = t + 1;
+                let (keeps, retires) = match i.unit {
+                    Unit::Trans => (1, 1),
+                    Unit::Matrix => (busy, busy + RETIRE),
+                    _ => (busy, busy),
+                };
+                let start = s.valu.max(t);
+                s.valu = start + keeps;
+                if i.unit == Unit::Trans {
+                    s.trans = t + busy;
+                }
+                let wave = &mut self.waves[w];
+                let last = wave.queue.back().copied().unwrap_or(0);
+                wave.queue.push_back((start + retires).max(last));
+                if wave.queue.len() > QUEUE {
+                    let accepted = wave.queue.pop_front().unwrap_or(t);
+                    wave.next = wave.next.max(accepted + 1);
+                }
+                wave.last_vector = Some(start);
+                start + u64::from(i.latency)
+            }
+            Unit::Valu | Unit::Trans => {
+                s.valu = t + busy;
+                t + u64::from(i.latency)
+            }
+            Unit::Matrix => {
+                s.valu = t + if i.blocks_vector { busy } else { turn };
+                s.matrix = t + busy;
+                t + u64::from(i.latency)
+            }
+            Unit::Salu => {
+                s.salu = t + turn;
+                t + u64::from(i.latency)
+            }
+            Unit::Smem => {
+                s.salu = s.salu.max(t + turn);
+                self.scalar = t + turn;
+                used = turn;
+                t + access.map_or(self.chip.smem_hit as u64, |a| self.level(a.level, true))
+            }
+            Unit::Lds => {
+                let data = access.map_or(busy, |a| u64::from(a.clocks).max(1));
+                used = data;
+                let port = if self.quad { &mut self.ports[simd / 2] } else { &mut self.ports[0] };
+                let start = (*port).max(t);
+                *port = start + data;
+                s.lds = t + turn;
+                // The table's latency is that of an access without conflicts.
+                start + self.chip.lds_latency as u64 + data.saturating_sub(turn)
+            }
+            Unit::Vmem => {
+                let lines = access.map_or(busy, |a| u64::from(a.clocks).max(1));
+                used = lines;
+                let start = self.memory.max(t);
+                self.memory = start + lines;
+                s.vmem = t + turn;
+                // A wave may run ahead of the port by some instructions.
+                let level = access.map_or(Level::L1, |a| a.level);
+                start + lines + self.level(level, false)
+            }
+            Unit::Branch => {
+                s.branch = t + 1;
+                t
+            }
+            Unit::Export | Unit::Internal => t,
+        };
+        *self.busy.entry(i.unit).or_default() += used as f64;
+        done
+    }
+
+    fn level(&self, level: Level, scalar: bool) -> u64 {
+        let c = self.chip;
+        let clocks = match level {
+            Level::L1 if scalar => c.smem_hit,
+            Level::L1 => c.l1_hit,
+            Level::L2 => c.l2_hit,
+            Level::Mall if c.mall_hit > 0.0 => c.mall_hit,
+            Level::Mall | Level::Dram => c.dram,
+            Level::Cold if scalar => c.smem_cold,
+            Level::Cold => c.vmem_cold,
+        };
+        clocks as u64
+    }
+
+    /// A wave comes to a barrier. The waves that go on.
+    fn meet(&mut self, w: usize, t: u64, meeting: Meeting) -> Vec<usize> {
+        let group = self.waves[w].group;
+        let arrives = !matches!(meeting, Meeting::Wait);
+        let mut phase = self.waves[w].signalled.unwrap_or(usize::MAX);
+        if arrives {
+            // The phase after those that the wave has been through.
+            let gone = self.waves[w].trace.meetings_before(self.waves[w].at - 1, self.instrs);
+            phase = gone;
+            while self.phases[group].len() <= phase {
+                self.phases[group].push(Phase::default());
+            }
+            let p = &mut self.phases[group][phase];
+            p.arrived += 1;
+            p.last = p.last.max(t);
+            self.waves[w].signalled = Some(phase);
+        }
+        if matches!(meeting, Meeting::Barrier | Meeting::Wait) && phase != usize::MAX {
+            self.phases[group][phase].waiting.push(w);
+        }
+        if phase == usize::MAX { Vec::new() } else { self.complete(group, phase) }
+    }
+
+    /// Lets the waves of a barrier go on when all that live have arrived.
+    fn complete(&mut self, group: usize, phase: usize) -> Vec<usize> {
+        let alive = self.alive[group];
+        let p = &mut self.phases[group][phase];
+        if p.waiting.is_empty() || p.arrived < alive {
+            return Vec::new();
+        }
+        let at = p.last + self.barrier;
+        let list = std::mem::take(&mut p.waiting);
+        for &w in &list {
+            self.waves[w].released = Some(at.max(self.waves[w].next));
+            self.waves[w].next = at.max(self.waves[w].next);
+        }
+        list
+    }
+
+    /// Adds the rounds of loops that the trace leaves out behind the step just issued.
+    fn pass_skips(&mut self, w: usize) {
+        let wave = &mut self.waves[w];
+        while let Some(s) = wave.trace.skips.get(wave.next_skip).filter(|s| s.at as usize == wave.at) {
+            let (first, last) = (wave.issued[s.from as usize].0, wave.issued[wave.at - 1].0);
+            let round = (last.saturating_sub(first)) as f64 / f64::from(s.rounds.max(1));
+            wave.extra += (round * s.times as f64).round() as u64;
+            for step in &wave.trace.steps[s.from as usize..wave.at] {
+                let i = &self.instrs[step.instr as usize];
+                let clocks =
+                    step.access.map_or(u64::from(i.busy), |a| u64::from(wave.trace.accesses[a as usize].clocks));
+                *self.busy.entry(i.unit).or_default() += clocks as f64 * s.times as f64 / f64::from(s.rounds.max(1));
+            }
+            wave.next_skip += 1;
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The cycle model as users and scripts see it: `launch --cycles`, `bench`, `bench validate`.
+
+use pretty_assertions::assert_eq;
+use serde_json::Value;
+use std::process::{Command, Output};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+fn barewave(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_barewave")).args(args).current_dir(ROOT).output().unwrap()
+}
+
+fn works(args: &[&str]) -> String {
+    let out = barewave(args);
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&works(args)).unwrap()
+}
+
+fn fails(args: &[&str], code: i32, words: &[&str]) {
+    let out = barewave(args);
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(code), "{args:?}: {err}");
+    assert!(!err.contains("panicked"), "{args:?}: {err}");
+    for w in words {
+        assert!(err.contains(w), "{args:?} should mention '{w}': {err}");
+    }
+}
+
+/// A code object from assembly, in a directory of its own.
+fn assembled(dir: &tempfile::TempDir, target: &str, body: &str) -> String {
+    let source = format!(
+        "\t.amdgcn_target \"amdgcn-amd-amdhsa--{target}\"\n\t.text\n\t.globl k\n\t.p2align 8\n\t.type k,@function\nk:\n{body}\n\
+         \t.rodata\n\t.p2align 6\n\t.amdhsa_kernel k\n\t.amdhsa_next_free_vgpr 16\n\t.amdhsa_next_free_sgpr 16\n\
+         \t.amdhsa_accum_offset 16\n\t.end_amdhsa_kernel\n\
+         \t.amdgpu_metadata\n---\namdhsa.version: [1, 2]\namdhsa.kernels:\n  - .name: k\n    .symbol: k.kd\n    .kernarg_segment_size: 0\n\
+         \x20   .group_segment_fixed_size: 0\n    .private_segment_fixed_size: 0\n    .kernarg_segment_align: 8\n    .wavefront_size: 64\n\
+         \x20   .sgpr_count: 16\n    .vgpr_count: 16\n    .max_flat_workgroup_size: 256\n...\n\t.end_amdgpu_metadata\n"
+    );
+    let (from, to) = (dir.path().join("k.s"), dir.path().join("k.hsaco"));
+    std::fs::write(&from, source).unwrap();
+    works(&["asm", from.to_str().unwrap(), "--target", target, "-o", to.to_str().unwrap()]);
+    to.to_str().unwrap().to_string()
+}
+
+#[test]
+fn a_loop_takes_what_its_instructions_take() {
+    let dir = tempfile::tempdir().unwrap();
+    // 1000 rounds of ten dependent multiply-adds of four clocks.
+    let body = "\ts_movk_i32 s0, 1000\n\tv_mov_b32 v1, 0\n.Lloop:\n".to_string()
+        + &"\tv_fma_f32 v1, v1, v1, v1\n".repeat(10)
+        + "\ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n\ts_cbranch_scc1 .Lloop\n\ts_endpgm";
+    let code = assembled(&dir, "gfx90a", &body);
+    let out = json(&["launch", &code, "--kernel", "k", "--grid", "1", "--block", "64", "--cycles", "--json"]);
+    let m = &out["modelled"];
+    let clocks = m["cycles"].as_f64().unwrap();
+    // Ten multiply-adds, two scalar instructions and a taken branch: 40 + 8 + 16 clocks a round.
+    assert!((55_000.0..75_000.0).contains(&clocks), "{m:#}");
+    assert_eq!(m["instructions_per_wave"].as_f64().unwrap().round(), 13_003.0);
+    assert_eq!(
+        (&m["validated"], &m["bound"]),
+        (&Value::Bool(true), &Value::from("tail")),
+        "one wave on 110 compute units"
+    );
+    // The same twice as often on each SIMD: the vector ALU is shared.
+    let full = json(&["launch", &code, "--kernel", "k", "--grid", "220", "--block", "256", "--cycles", "--json"]);
+    let full = &full["modelled"];
+    assert!(full["busy"]["valu"].as_f64().unwrap() > 0.9, "{full:#}");
+    assert!(full["cycles"].as_f64().unwrap() > 1.2 * clocks, "{full:#}");
+}
+
+#[test]
+fn kernels_that_do_not_end_or_fault_end_with_a_message() {
+    let dir = tempfile::tempdir().unwrap();
+    let code = assembled(&dir, "gfx90a", ".Lloop:\n\ts_branch .Lloop\n\ts_endpgm");
+    let args =
+        ["launch", &code, "--kernel", "k", "--grid", "1", "--block", "64", "--cycles", "--max-instructions", "100000"];
+    fails(&args, 1, &["instructions"]);
+}
+
+#[test]
+fn bench_models_kernels_of_every_family() {
+    let list = json(&["bench", "gemm", "--target", "mi300x", "--shape", "512x512x512", "--json"]);
+    let gemm = &list[0];
+    assert!(gemm["share_of_peak"].as_f64().unwrap() < 1.0 && gemm["microseconds"].as_f64().unwrap() > 1.0, "{gemm:#}");
+    assert_eq!(gemm["not_modelled"], 0);
+    for (family, shape) in [
+        ("conv", "1x16x14x14:32x3x3:1:1"),
+        ("attention", "1x2x64x32"),
+        ("elementwise", "1024x1024"),
+        ("reduce", "512x512"),
+    ] {
+        let list = json(&["bench", family, "--target", "gfx1030", "--shape", shape, "--json"]);
+        assert!(list[0]["cycles"].as_f64().unwrap() > 0.0, "{family}: {list:#}");
+        assert_eq!(list[0]["not_modelled"], 0, "{family}: {list:#}");
+    }
+    let text = works(&["bench", "model", "examples/digits/digits.onnx", "--target", "gfx1201"]);
+    assert!(text.contains("(not validated)"), "{text}");
+}
+
+#[test]
+fn large_elementwise_kernels_are_bound_by_memory() {
+    let list = json(&["bench", "elementwise", "--target", "gfx906", "--shape", "8192x8192", "--json"]);
+    assert_eq!(list[0]["bound"], "dram", "{list:#}");
+    // Three tensors of 256 MiB at no more than 1024 GB/s.
+    assert!(list[0]["microseconds"].as_f64().unwrap() > 786.0, "{list:#}");
+}
+
+#[test]
+fn wrong_use_says_what_to_do() {
+    fails(&["bench", "gemm", "--target", "gfx942"], 2, &["--shape"]);
+    fails(&["bench", "gemm", "--target", "gfx942", "--shape", "12xq"], 2, &["MxNxK"]);
+    fails(&["bench", "gemm", "--target", "gfx77", "--shape", "1x1x1"], 2, &["gfx77"]);
+    fails(&["bench", "gemm", "--target", "gfx942", "--shape", "8x8x8", "--dtype", "f12"], 2, &["f12"]);
+    fails(&["bench", "conv", "--target", "gfx942", "--shape", "1x1x4x4:1x9x9"], 2, &["NxCxHxW"]);
+    fails(&["bench", "validate"], 2, &["--gemm"]);
+    fails(&["bench", "validate", "--gemm", "no/such/file.csv"], 1, &["no/such/file.csv"]);
+    fails(&["bench", "validate", "--traces", "src"], 1, &["sqtt"]);
+}
+
+#[test]
+fn a_table_of_measured_products_is_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("gemm.csv");
+    let header = "gfx,layout,dtype,out,compute,M,N,B,K,value,unit,MT0,MT1,DU,MI,WG,TT,GSU,LSU,PGR,PLR,VW,GRVW";
+    let row =
+        "gfx1030,NN,f32,f32,f32,8448,48000,1,2816,94.381,pct,128,128,8,[],\"[16, 8, 1]\",\"[8, 16]\",1,1,true,true,4,4";
+    std::fs::write(&path, format!("{header}\n{row}\n")).unwrap();
+    let list = json(&["bench", "validate", "--gemm", path.to_str().unwrap(), "--json"]);
+    assert_eq!((&list[0]["chip"], &list[0]["bucket"]), (&Value::from("gfx1030"), &Value::from("over2")));
+    assert!(list[0]["median"].as_f64().unwrap() < 0.1, "{list:#}");
+    std::fs::write(&path, format!("{header}\ngfx1030,NN\n")).unwrap();
+    fails(&["bench", "validate", "--gemm", path.to_str().unwrap()], 1, &["line 2", "2 cells"]);
+}
+
+#[test]
+fn compile_and_run_tell_modelled_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let code = dir.path().join("digits.hsaco");
+    let code = code.to_str().unwrap();
+    let digits = "examples/digits/digits.onnx";
+    let table = works(&["compile", digits, "--target", "gfx1100", "--stats", "-o", code]);
+    for w in ["bound", "of peak", "us by the cycle model", "% of the f32 peak"] {
+        assert!(table.contains(w), "{w}: {table}");
+    }
+    let list = json(&["compile", digits, "--target", "gfx1201", "--stats", "--json", "-o", code]);
+    for k in list.as_array().unwrap() {
+        assert!(k["modelled"]["microseconds"].as_f64().unwrap() > 0.0, "{k:#}");
+        assert_eq!(k["modelled"]["validated"], false);
+    }
+    let text = works(&["run", code, "--random-inputs", "--timing"]);
+    assert!(text.contains("modelled") && text.contains("(not validated)"), "{text}");
+}
+
+#[test]
+fn listings_show_where_hot_loops_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let body = "\ts_movk_i32 s0, 100\n.Lloop:\n\tds_read_b32 v2, v0\n\ts_waitcnt lgkmcnt(0)\n\tv_add_f32 v1, v1, v2\n\
+                \ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n\ts_cbranch_scc1 .Lloop\n\ts_endpgm";
+    let code = assembled(&dir, "gfx90a", body);
+    let text = works(&["disasm", &code, "--cycles"]);
+    assert!(text.contains("round of ") && text.contains(" lds"), "{text}");
+    let line = text.lines().find(|l| l.contains("v_add_f32") || l.contains("s_waitcnt")).unwrap();
+    assert!(line.contains("// "), "{text}");
+    // Only the loop has remarks.
+    assert!(!text.lines().any(|l| l.contains("s_endpgm") && l.contains("//")), "{text}");
+    fails(&["disasm", &code, "--cycles", "--full"], 2, &["--full"]);
+}
