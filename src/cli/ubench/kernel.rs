@@ -52,7 +52,7 @@ const SCALARS: u16 = 20;
 const VGPRS: u16 = 120;
 
 fn operand(slot: &Slot, first: u16, scalar: u16) -> Operand {
-    let width = u8::try_from(slot.dwords()).unwrap_or(1).max(1);
+    let width = slot.dwords().max(1);
     let align = u16::from(slot.align.max(1));
     if slot.class.contains(Class::VGPR) {
         return Operand::Regs(Regs::new(Reg(Reg::V0.0 + first.next_multiple_of(align)), width));
@@ -80,7 +80,7 @@ pub fn copy(target: Target, info: &OpInfo, relation: Relation, number: u16) -> O
     let simple = matches!(info.pipe, Pipe::Valu | Pipe::Trans | Pipe::Matrix | Pipe::Salu);
     let plain = !info.flags.has(Flags::BRANCH) && !info.flags.has(Flags::SIDE_EFFECTS);
     let first = info.dsts.first().filter(|_| simple && plain)?;
-    let width = (first.dwords() as u16).next_multiple_of(4);
+    let width = u16::from(first.dwords()).next_multiple_of(4);
     let n = match relation {
         Relation::Chain => 0,
         Relation::Independent => number % ((VGPRS - RESULTS) / width).clamp(1, 8),
