@@ -117,7 +117,7 @@ def test_compiled_files_run(tmp_path):
     file = tmp_path / "digits.hsaco"
     code = barewave.compile(DIGITS, "rx7900xtx", output=file)
     assert file.read_bytes() == code and code[:4] == b"\x7fELF"
-    x = np.zeros((1, 1, 28, 28), np.float32)
+    x = np.zeros((1, 1, 8, 8), np.float32)
     name = barewave.InferenceSession(DIGITS, device="emu").get_inputs()[0].name
     for source in [code, file, str(file)]:
         session = barewave.InferenceSession(source, device="emu:gfx1100")
