@@ -583,3 +583,17 @@ fn small_floats_round_as_on_the_host() {
         }
     }
 }
+
+#[test]
+fn long_integers_are_converted_after_arithmetic() {
+    for to in [DType::F32, DType::I32, DType::F64, DType::Bool, DType::U8] {
+        let mut b = Builder::new(17, 2);
+        let list: Vec<i64> = (0..100).map(|i| (i - 50) * 3_000_000_000 / 7).collect();
+        let x = b.input_of(HostTensor::from_i64(&[100], &list));
+        let y = b.node("Mul", &[&x, &x], &[]);
+        let y = b.node("Sub", &[&y, &x], &[]);
+        let y = b.node("Cast", &[&y], &[("to", int(to.to_onnx() as i64))]);
+        finish(&mut b, "", &[y]);
+        outputs(&b, &to.to_string(), 1e-7);
+    }
+}
