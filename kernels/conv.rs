@@ -32,7 +32,7 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kerne
     let positions: usize = out.dims[2..].iter().product();
     let taps: usize = window.kernel.iter().product();
     let depth = weights.dims[1] * taps;
-    if channels <= 4 && taps <= DIRECT_TAPS {
+    if channels <= 4 && taps <= DIRECT_TAPS && types.compute.is_float() {
         return direct::lower(cx, window, groups);
     }
     if x.strides.iter().any(|s| *s < 0) {

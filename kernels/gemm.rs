@@ -15,10 +15,10 @@ use super::tile::{self, Form, Tile, Types};
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr};
 use crate::graph::view::View;
-use crate::mir::{Builder, Gen, Lds, Part, Pipeline, RegClass, Type};
+use crate::mir::{Builder, Dot, Gen, Lds, MInst, Part, Pipeline, RegClass, Type, both_signed};
 use crate::tensor::DType;
 
-use barewave_isa::Op;
+use barewave_isa::Mods;
 use barewave_isa::matrix::Fragment;
 
 /// Added to the offset of rows beyond the end; with a column's own mark the sum stays out of bounds.
@@ -195,7 +195,7 @@ struct Vector<'a> {
     place: Fragment,
     tm: u32,
     tn: u32,
-    dot: Option<Op>,
+    dot: Option<Dot>,
     places: Places,
 }
 
@@ -245,7 +245,11 @@ impl Multiplier for Vector<'_> {
                 let x = cell(fb[(col / cn) as usize], col % cn);
                 let sum = one(sums[((row * self.tn + col) / cn) as usize], col % cn);
                 match self.dot {
-                    Some(op) => b.emit(op, &[sum.into()], &[a.into(), x.into(), sum.into()]),
+                    Some(dot) => {
+                        let mods = if dot.signs { both_signed() } else { Mods::new() };
+                        let srcs = [a.into(), x.into(), sum.into()];
+                        b.push(MInst { mods, ..MInst::new(dot.op, &[sum.into()], &srcs) });
+                    }
                     None => b.multiply_add_into(ty, sum, a, x),
                 }
             }

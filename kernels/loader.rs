@@ -50,7 +50,8 @@ impl Source {
         if bytes >= 4 {
             return cap;
         }
-        let fits = |n: &u32| *n <= cap && line.is_multiple_of(*n);
+        // Whole words, where there is more than one element.
+        let fits = |n: &u32| *n <= cap && line.is_multiple_of(*n) && *n * bytes >= 4;
         if self.aligned { [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1) } else { 1 }
     }
 }
@@ -111,16 +112,16 @@ impl Common {
         }
     }
 
-    /// Writes `count` neighbouring cells of 16-bit elements: elements `e..e + count` of each of these registers.
+    /// Writes `count` neighbouring cells of narrow elements: elements `e..e + count` of each of these registers.
     fn write_packed(&self, b: &mut Builder, regs: &[Part], e: u32, count: u32, at: u32) {
         let cells = b.v((count * self.cell / 4) as u8);
         for c in 0..count {
-            let (word, high) = (((e + c) / 2) as u8, (e + c) % 2);
-            let selector: u32 = if high == 0 { 0x0504_0100 } else { 0x0706_0302 };
-            for (i, two) in regs.chunks(2).enumerate() {
+            let per_word = 4 / self.types.stored_bytes();
+            let (word, place) = (((e + c) / per_word) as u8, (e + c) % per_word);
+            for (i, some) in regs.chunks(per_word as usize).enumerate() {
                 let dst = cells.dword((c * self.cell / 4) as u8 + i as u8);
-                let srcs = [two[1].dword(word).into(), two[0].dword(word).into(), selector.into()];
-                b.emit(op::V_PERM_B32, &[dst.into()], &srcs);
+                let some: Vec<Part> = some.iter().map(|r| r.dword(word)).collect();
+                gather_word(b, dst, &some, place);
             }
         }
         b.lds_write(self.lds, cells, at);
@@ -131,6 +132,21 @@ impl Common {
         let inside = b.op(Gen::CmpGt.of(Type::U32), &[depth.into(), k.into()]);
         b.guard(inside, voff)
     }
+}
+
+/// Puts the elements at `place` of two or four words together: halves or bytes.
+fn gather_word(b: &mut Builder, dst: Part, words: &[Part], place: u32) {
+    let perm = |b: &mut Builder, dst: Part, high: Part, low: Part, selector: u32| {
+        b.emit(op::V_PERM_B32, &[dst.into()], &[high.into(), low.into(), selector.into()]);
+    };
+    if let [low, high] = *words {
+        return perm(b, dst, high, low, 0x0504_0100 + 0x0202_0202 * place);
+    }
+    // Selector 12 gives a zero byte.
+    let (low, high) = (b.v(1), b.v(1));
+    perm(b, low, words[1], words[0], 0x0c0c_0400 + 0x0101 * place);
+    perm(b, high, words[3], words[2], 0x0400_0c0c + 0x0101_0000 * place);
+    b.emit(Gen::Or.of(Type::B32), &[dst.into()], &[low.into(), high.into()]);
 }
 
 /// See [`Loader::Wide`].

@@ -12,7 +12,7 @@
 use super::fragment;
 use super::gemm::{Multiplier, Places, Sums};
 use super::tile::{self, Form, Tile, Types};
-use crate::mir::{Builder, MInst, Part, matrix_instruction};
+use crate::mir::{Builder, MInst, Part, matrix_instruction, matrix_modifiers};
 use barewave_isa::matrix::{Fragment, MatrixOp, Operand, Step};
 use barewave_isa::{Class, Op, Target};
 
@@ -281,7 +281,8 @@ impl Multiplier for Matrix<'_> {
                     let (row, column) = (row.slice(q * dwords, dwords), column.slice(q * dwords, dwords));
                     let (first, second) = if self.swapped { (column, row) } else { (row, column) };
                     let srcs = [first.into(), second.into(), sum.into()];
-                    b.push(MInst::new(self.form.instruction, &[sum.into()], &srcs));
+                    let mods = matrix_modifiers(self.form.instruction);
+                    b.push(MInst { mods, ..MInst::new(self.form.instruction, &[sum.into()], &srcs) });
                 }
             }
         }

@@ -7,10 +7,10 @@
 
 use super::matrix::MatrixForm;
 use super::values;
-use crate::mir::{Type, dot_instruction};
+use crate::mir::{Dot, Type, dot_instruction};
 use crate::tensor::DType;
+use barewave_isa::Target;
 use barewave_isa::matrix::Fragment;
-use barewave_isa::{Op, Target};
 
 /// Types of a product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +49,7 @@ pub(super) enum Form {
         /// Columns.
         tn: u32,
         /// The instruction that adds the products of a cell; plain multiply-adds where there is none.
-        dot: Option<Op>,
+        dot: Option<Dot>,
     },
     /// By matrix instructions.
     Matrix(MatrixForm),
@@ -112,7 +112,7 @@ impl Tile {
     /// `m` by `n` result. `min_n` bounds the width from below (gathering loaders need whole wavefronts along n).
     pub fn choose(target: Target, types: Types, m: usize, n: usize, min_n: u32) -> Tile {
         let (types, run, dot) = match dot_instruction(target, types.storage, types.accumulate) {
-            Some((op, run)) => (Types { compute: types.storage, ..types }, run, Some(op)),
+            Some(d) => (Types { compute: d.operands, ..types }, d.elements, Some(d)),
             None => (types, 1, None),
         };
         let cost = |t: &Tile| {

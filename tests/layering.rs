@@ -11,7 +11,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("isa", &["isa/src", "isa/build"], &[]),
     ("codeobj", &["src/codeobj"], &["isa"]),
     ("emu", &["src/emu"], &["isa", "codeobj"]),
-    ("timing", &["src/timing"], &["isa", "emu"]),
+    ("timing", &["src/timing"], &["isa", "codeobj", "emu"]),
     ("mir", &["src/mir"], &["isa"]),
     ("passes", &["src/passes"], &["mir", "isa"]),
     ("verify", &["src/verify"], &["codeobj", "isa"]),

@@ -35,7 +35,7 @@ pub struct Args {
     /// Code object version.
     #[arg(long, value_parser = ["4", "5", "6"], default_value = "5")]
     code_object_version: String,
-    /// Print a table of the kernels.
+    /// Print a table of the kernels: size, occupancy, and time by the cycle model.
     #[arg(long)]
     stats: bool,
     /// Say what is missing to compile the model, all at once, and compile nothing: operators, types and attributes with
@@ -137,10 +137,13 @@ pub fn run(args: &Args) -> Result {
         }
         Emit::Graph => unreachable!("handled above"),
     }
-    if args.stats && args.json {
-        println!("{}", serde_json::to_string_pretty(program.stats())?);
-    } else if args.stats {
-        stats::print(&program);
+    if args.stats {
+        let launches = super::cycles::plan(&program, 0)?;
+        if args.json {
+            println!("{}", serde_json::to_string_pretty(&stats::json(&program, &launches)?)?);
+        } else {
+            stats::print(&program, &launches);
+        }
     }
     let launches: Vec<String> = program.plans().iter().map(|p| p.launches.len().to_string()).collect();
     eprintln!(

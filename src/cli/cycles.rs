@@ -73,10 +73,10 @@ pub struct Launched {
     pub modelled: Result<Modelled, String>,
 }
 
-/// Models every launch of a compiled model's first plan, without running the model: buffers hold zeros, weights are there.
-/// Launches of one kernel over one grid are modelled once.
-pub fn plan(compiled: &Compiled) -> super::Result<Vec<Launched>> {
-    let plan = compiled.plan();
+/// Models every launch of one of a compiled model's plans, without running the model: buffers hold zeros, weights are
+/// there. Launches of one kernel over one grid are modelled once.
+pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> {
+    let plan = &compiled.plans()[number];
     let device = EmuDevice::new(compiled.target())?;
     let at_least_one = |n: u64| n.max(1);
     let arena = device.alloc(at_least_one(plan.arena_bytes))?;

@@ -3,7 +3,9 @@
 use super::{Failure, Result};
 use barewave::codeobj::{Abi, ElfFile, Family, Listing, code_objects_for, link_assembly, list};
 use barewave_isa::{Decoder, Mode, Target, assemble};
+use barewave_timing::{Chip, hot};
 use clap::ValueEnum;
+use std::collections::BTreeMap;
 use std::io::{BufWriter, Read, Write, stdout};
 use std::path::{Path, PathBuf};
 
@@ -62,6 +64,10 @@ pub struct DisasmArgs {
     /// The input is hexadecimal, an instruction a line; prints a line each, <invalid> where it does not decode.
     #[arg(long)]
     hex: bool,
+    /// Remark at each instruction of an innermost loop: the clock at which it issues within a round, and why not earlier.
+    /// Accesses are taken to be without conflicts and to hit L2.
+    #[arg(long, conflicts_with_all = ["full", "hex"])]
+    cycles: bool,
     #[command(flatten)]
     mode: ModeArgs,
 }
@@ -121,7 +127,8 @@ pub fn disasm(args: &DisasmArgs) -> Result {
     let wanted = target.map(|t| t.info().name);
     let entries = code_objects_for(&bytes, wanted).map_err(|e| Failure::new(format!("{name}: {e}")))?;
     let bundle = entries.iter().any(|e| !e.id.is_empty());
-    let listing = Listing {
+    let mut listing = Listing {
+        remarks: BTreeMap::new(),
         kernel: args.kernel.clone(),
         descriptors: args.descriptors,
         metadata: args.metadata,
@@ -148,9 +155,54 @@ pub fn disasm(args: &DisasmArgs) -> Result {
         if bundle {
             writeln!(out, "{}; {}", if i > 0 { "\n" } else { "" }, e.id)?;
         }
+        if args.cycles {
+            listing.remarks = remarks(&file, &e.data, decode_as, args.kernel.as_deref());
+        }
         list(&file, &e.data, decode_as, &listing, &mut out).map_err(|e| Failure::new(format!("{label}: {e}")))?;
     }
     Ok(out.flush()?)
+}
+
+/// What the cycle model says about the hot loops of a file's kernels, by address.
+fn remarks(file: &ElfFile, bytes: &[u8], target: Target, only: Option<&str>) -> BTreeMap<u64, String> {
+    let mut out = BTreeMap::new();
+    let validated = Chip::of(target).is_some_and(|c| c.is_validated());
+    let note = if validated { "" } else { ", not validated" };
+    for k in file.kernels.iter().filter(|k| only.is_none_or(|name| name == k.name)) {
+        let section = file.sections.iter().find(|s| s.executable && (s.addr..s.addr + s.size).contains(&k.entry));
+        let others = file.kernels.iter().map(|o| o.entry).filter(|e| *e > k.entry).min().unwrap_or(u64::MAX);
+        let Some(code) = section.and_then(|s| {
+            let (from, to) = (k.entry - s.addr, others.min(s.addr + s.size) - s.addr);
+            bytes.get(s.file.clone())?.get(from as usize..to as usize)
+        }) else {
+            continue;
+        };
+        let size = k.meta.as_ref().map_or(256, |m| m.max_flat_workgroup_size).max(1);
+        let loops = match hot::loops(target, k, code, size) {
+            Ok(loops) => loops,
+            Err(e) => {
+                eprintln!("note: {} has no cycles: {e}", k.name);
+                continue;
+            }
+        };
+        for l in loops {
+            let [valu, matrix, lds] = l.busy.map(|b| 100.0 * b);
+            for (i, m) in l.marks.iter().enumerate() {
+                let mut text = format!("{:5}", m.issued);
+                if m.waited > 0 {
+                    text += &format!(" +{} {}", m.waited, m.stall.name());
+                }
+                if i == 0 {
+                    text += &format!(
+                        "  round of {:.0} cycles, {} waves/SIMD, valu {valu:.0}%, matrix {matrix:.0}%, lds {lds:.0}%{note}",
+                        l.clocks, l.waves
+                    );
+                }
+                out.insert(m.address, text);
+            }
+        }
+    }
+    out
 }
 
 fn disasm_hex(text: &str, target: Target, mode: Mode) -> Result {

@@ -65,7 +65,7 @@ pub struct Args {
     /// Check every launch on the emulated device for undefined behaviour (slow).
     #[arg(long)]
     strict: bool,
-    /// Print time and instructions of each launch.
+    /// Print time and instructions of each launch, and its time on the chip by the cycle model.
     #[arg(long)]
     timing: bool,
     /// Machine-readable output.
@@ -166,6 +166,7 @@ pub fn run(args: &Args) -> Result {
     if args.timing {
         session.time_launches()?;
     }
+    let modelled = if args.timing { super::cycles::plan(&compiled, number)? } else { Vec::new() };
     drop(compiled);
     if !args.json {
         println!("device   {}", session.device().info().name);
@@ -188,9 +189,11 @@ pub fn run(args: &Args) -> Result {
             .launches
             .iter()
             .zip(&report.per_launch)
-            .map(|(l, (time, n))| {
+            .zip(&modelled)
+            .map(|((l, (time, n)), m)| {
                 let ms = time.as_secs_f64() * 1e3;
-                json!({ "kernel": l.kernel, "operators": l.step, "milliseconds": ms, "instructions": n })
+                let m = m.modelled.as_ref().ok().map(super::cycles::json);
+                json!({ "kernel": l.kernel, "operators": l.step, "milliseconds": ms, "instructions": n, "modelled": m })
             })
             .collect();
         let written: Vec<_> = written.iter().map(|(file, what)| json!({ "file": file, "outputs": what })).collect();
@@ -220,10 +223,13 @@ pub fn run(args: &Args) -> Result {
         let ms = report.time.as_secs_f64() * 1e3;
         let counted = report.instructions.map_or(String::new(), |n| format!(", {n} wave instructions"));
         println!("run      {ms:.1} ms, {} kernels{counted}", report.launches);
-        for (launch, (time, n)) in plan.launches.iter().zip(&report.per_launch) {
+        for ((launch, (time, n)), m) in plan.launches.iter().zip(&report.per_launch).zip(&modelled) {
             let ms = time.as_secs_f64() * 1e3;
             let counted = n.map_or(String::new(), |n| format!("{n:12} instructions"));
-            println!("  {ms:9.3} ms {counted}  {:16} {}", launch.kernel, launch.step);
+            let on_chip = m.modelled.as_ref().map_or(String::from("  not modelled"), |m| {
+                format!("  modelled {:8.1} us {:7}{}", m.microseconds, m.bound.name(), super::cycles::note(m))
+            });
+            println!("  {ms:9.3} ms {counted}{on_chip}  {:16} {}", launch.kernel, launch.step);
         }
         if !best.is_empty() {
             println!("top {}:", best.len());

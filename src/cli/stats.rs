@@ -1,10 +1,36 @@
-//! The table of kernels that `barewave compile --stats` prints.
+//! The table of kernels that `barewave compile --stats` prints, with the cycle model's time of each.
 
+use super::cycles::{self, Launched};
 use barewave::Compiled;
+use barewave_timing::{Chip, Modelled};
 use comfy_table::{CellAlignment, Table, presets};
+use serde_json::{Value, json};
+
+/// The model of a kernel's first launch.
+fn first<'a>(launches: &'a [Launched], kernel: &str) -> Option<&'a Modelled> {
+    launches.iter().find(|l| l.kernel == kernel)?.modelled.as_ref().ok()
+}
+
+/// Share of what the device's vector and matrix units could do in that time, for f32.
+fn share(compiled: &Compiled, flops: f64, clocks: f64) -> f64 {
+    let cus = Chip::of(compiled.target()).map_or(1.0, |c| c.cus);
+    let peak = cycles::peak_flops_per_clk(compiled.target(), barewave::tensor::DType::F32) * cus;
+    flops / clocks.max(1.0) / peak
+}
+
+/// What is known of the kernels, for machines.
+pub fn json(compiled: &Compiled, launches: &[Launched]) -> serde_json::Result<Value> {
+    let mut list = serde_json::to_value(compiled.stats())?;
+    for (entry, s) in list.as_array_mut().into_iter().flatten().zip(compiled.stats()) {
+        let m = first(launches, &s.kernel);
+        entry["modelled"] = m.map_or(Value::Null, cycles::json);
+        entry["share_of_f32_peak"] = json!(m.map(|m| share(compiled, s.flops as f64, m.clocks_with_launch)));
+    }
+    Ok(list)
+}
 
 /// Prints the table and the memory plan.
-pub fn print(compiled: &Compiled) {
+pub fn print(compiled: &Compiled, launches: &[Launched]) {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.set_header([
@@ -19,10 +45,16 @@ pub fn print(compiled: &Compiled) {
         "waves/SIMD",
         "workgroups",
         "MFLOP",
+        "us",
+        "cycles",
+        "of peak",
+        "bound",
         "operators",
     ]);
     for s in compiled.stats() {
         let mflop = format!("{:.1}", s.flops as f64 / 1e6);
+        let m = first(launches, &s.kernel);
+        let shown = |f: &dyn Fn(&Modelled) -> String| m.map_or(String::from("-"), f);
         table.add_row([
             s.kernel.clone(),
             s.launches.to_string(),
@@ -35,15 +67,31 @@ pub fn print(compiled: &Compiled) {
             s.occupancy.to_string(),
             format!("{}x{}", s.workgroups, s.workgroup_size),
             mflop,
+            shown(&|m| format!("{:.1}", m.microseconds)),
+            shown(&|m| format!("{:.0}", m.clocks_with_launch)),
+            shown(&|m| format!("{:.1}%", 100.0 * share(compiled, s.flops as f64, m.clocks_with_launch))),
+            shown(&|m| m.bound.name().to_string()),
             shortened(&s.step),
         ]);
     }
-    for c in 1..11 {
+    for c in 1..14 {
         if let Some(column) = table.column_mut(c) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
     println!("{table}");
+    let modelled: Vec<&Modelled> = launches.iter().filter_map(|l| l.modelled.as_ref().ok()).collect();
+    let (us, clocks): (f64, f64) =
+        modelled.iter().map(|m| (m.microseconds, m.clocks_with_launch)).fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
+    let flops: f64 = launches.iter().map(|l| l.flops as f64).sum();
+    let note = modelled.first().map_or("", |m| cycles::note(m));
+    let missing = launches.len() - modelled.len();
+    let missing = if missing > 0 { format!(", {missing} launches not modelled") } else { String::new() };
+    println!(
+        "model:  {us:.1} us{note} by the cycle model, {clocks:.0} cycles, {:.1}% of the f32 peak, {} launches{missing}",
+        100.0 * share(compiled, flops, clocks),
+        launches.len()
+    );
     let mib = |b: u64| b as f64 / (1 << 20) as f64;
     let p = compiled.plan();
     println!(

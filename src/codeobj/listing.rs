@@ -25,7 +25,12 @@ pub struct Listing {
     pub wave: Option<u8>,
     /// Names of register halves.
     pub true16: Option<bool>,
+    /// Remarks behind the instructions at these addresses.
+    pub remarks: BTreeMap<u64, String>,
 }
+
+/// Column where remarks begin.
+const REMARKS: usize = 64;
 
 /// Prints a code object. `bytes` is the whole file, `target` the tables to decode with.
 ///
@@ -193,6 +198,13 @@ impl Lister<'_> {
                     }
                 }
                 line.print(&mut text);
+                let address = s.addr.wrapping_add((start + line.offset) as u64);
+                if let Some(remark) = self.what.remarks.get(&address) {
+                    let column = text.len().max(REMARKS) - text.len();
+                    text.extend(std::iter::repeat_n(' ', column));
+                    text.push_str(" // ");
+                    text.push_str(remark);
+                }
                 text.push('\n');
                 self.out.write_all(text.as_bytes())?;
             }

@@ -4,14 +4,20 @@
 //! those that fit, the one with most products per cycle is taken.
 
 use super::Type;
+use barewave_isa::action::Action;
 use barewave_isa::matrix::{Elem, MatrixOp};
-use barewave_isa::{Op, Target, op};
+use barewave_isa::{ModName, Mods, Op, Target, op};
 use std::cmp::Reverse;
 use std::sync::OnceLock;
 
 /// Types of operands and sums of which products by matrix instructions are made.
-const PRODUCTS: [(Type, Type); 4] =
-    [(Type::F16, Type::F32), (Type::Bf16, Type::F32), (Type::F32, Type::F32), (Type::F64, Type::F64)];
+const PRODUCTS: [(Type, Type); 5] = [
+    (Type::F16, Type::F32),
+    (Type::Bf16, Type::F32),
+    (Type::F32, Type::F32),
+    (Type::F64, Type::F64),
+    (Type::I8, Type::I32),
+];
 
 /// Rows and columns of an instruction's result.
 const SIDES: [usize; 2] = [16, 32];
@@ -23,6 +29,8 @@ fn element(t: Type) -> Option<Elem> {
         Type::Bf16 => Elem::Bf16,
         Type::F32 => Elem::F32,
         Type::F64 => Elem::F64,
+        Type::I8 => Elem::I8,
+        Type::I32 => Elem::I32,
         _ => return None,
     })
 }
@@ -56,9 +64,42 @@ pub fn is_chosen_matrix_instruction(target: Target, op: Op) -> bool {
     choices.flatten().any(|(chosen, _)| chosen == op)
 }
 
-/// The instruction of a target that adds the products of several neighbouring elements to a sum, and how many they are.
-pub fn dot_instruction(target: Target, operands: Type, sums: Type) -> Option<(Op, u32)> {
-    let known = [(op::V_DOT2_F32_F16, Type::F16, Type::F32, 2), (op::V_DOT2_F32_BF16, Type::Bf16, Type::F32, 2)];
-    let fits = |x: &&(Op, Type, Type, u32)| (x.1, x.2) == (operands, sums) && target.has(x.0);
-    known.iter().find(fits).map(|x| (x.0, x.3))
+/// An instruction that adds products of neighbouring elements to a sum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dot {
+    /// The instruction.
+    pub op: Op,
+    /// Products that it adds.
+    pub elements: u32,
+    /// Type that operands are in: a register holds as many elements.
+    pub operands: Type,
+    /// Modifiers must say that both factors are signed.
+    pub signs: bool,
+}
+
+/// The best instruction of a target for sums of products of neighbouring elements; `None` where plain multiply-adds are.
+pub fn dot_instruction(target: Target, operands: Type, sums: Type) -> Option<Dot> {
+    let dot = |op, operands, elements| Dot { op, elements, operands, signs: false };
+    let known = [
+        (Type::F16, Type::F32, dot(op::V_DOT2_F32_F16, Type::F16, 2)),
+        (Type::Bf16, Type::F32, dot(op::V_DOT2_F32_BF16, Type::Bf16, 2)),
+        (Type::I8, Type::I32, Dot { signs: true, ..dot(op::V_DOT4_I32_IU8, Type::I8, 4) }),
+        (Type::I8, Type::I32, dot(op::V_DOT4_I32_I8, Type::I8, 4)),
+        // One by one, at full rate, which products of 32 bits are not.
+        (Type::I8, Type::I32, dot(op::V_MAD_I32_I24, Type::I32, 1)),
+    ];
+    known.iter().find(|x| (x.0, x.1) == (operands, sums) && target.has(x.2.op)).map(|x| x.2)
+}
+
+/// Modifiers of a matrix instruction: those of integers say that both factors are signed.
+pub fn matrix_modifiers(op: Op) -> Mods {
+    match op.action() {
+        Action::Matrix(m) if m.signs => both_signed(),
+        _ => Mods::new(),
+    }
+}
+
+/// Both factors are signed.
+pub fn both_signed() -> Mods {
+    Mods::new().with(ModName::Neg, 3)
 }

@@ -22,7 +22,9 @@ pub use builder::{Buffer, Builder, OpenLoop};
 pub use constraint::{Constraint, Group};
 pub use generic::{Gen, Generic, Type};
 pub use loops::{Loop, Pipeline};
-pub use matrix::{dot_instruction, is_chosen_matrix_instruction, matrix_instruction};
+pub use matrix::{
+    Dot, both_signed, dot_instruction, is_chosen_matrix_instruction, matrix_instruction, matrix_modifiers,
+};
 pub use space::{Lds, Memory, Space};
 pub use text::{Malformed, ParseError, parse};
 pub use verify::{VerifyError, verify};

@@ -1,7 +1,7 @@
 //! Which instructions the compiler selects.
 //!
 //! The list holds every operation that kernels, generic operations and passes name; a test keeps it equal to what their
-//! sources say. Waits are made by [`Target::encode_waits`] and matrix instructions chosen from the tables; they come on top.
+//! sources say. Pairs are made of what is listed, waits are made by [`Target::encode_waits`] and matrix instructions chosen from the tables; they come on top.
 
 use crate::mir::is_chosen_matrix_instruction;
 use barewave_isa::op::*;
@@ -17,7 +17,7 @@ const SELECTED: &[Op] = &[
     S_BARRIER_WAIT, S_BUFFER_LOAD_DWORD, S_BUFFER_LOAD_DWORDX16, S_BUFFER_LOAD_DWORDX2, S_BUFFER_LOAD_DWORDX4,
     S_BUFFER_LOAD_DWORDX8, S_CBRANCH_SCC1, S_CMP_LT_U32, S_ENDPGM, S_LOAD_DWORD, S_LOAD_DWORDX16, S_LOAD_DWORDX2,
     S_LOAD_DWORDX4, S_LOAD_DWORDX8, S_LSHL_B32, S_LSHR_B32, S_MAX_I32, S_MAX_U32, S_MIN_I32, S_MIN_U32, S_MOV_B32,
-    S_MOV_B64, S_MUL_HI_U32, S_MUL_I32, S_NOP, S_NOT_B32, S_NOT_B64, S_OR_B32, S_OR_B64, S_SUBB_U32, S_SUB_U32,
+    S_MOV_B64, S_MUL_HI_U32, S_MUL_I32, S_NOP, S_NOT_B32, S_NOT_B64, S_OR_B32, S_OR_B64, S_SETPRIO, S_SUBB_U32, S_SUB_U32,
     S_WAITCNT_DEPCTR, S_WAITCNT_VSCNT, S_XNOR_B32, S_XNOR_B64, S_XOR_B32, S_XOR_B64, V_ACCVGPR_MOV_B32, V_ACCVGPR_READ_B32,
     V_ACCVGPR_WRITE_B32, V_ADDC_CO_U32, V_ADD_CO_U32, V_ADD_F16, V_ADD_F32, V_ADD_F64, V_ADD_U16, V_ADD_U32,
     V_ALIGNBIT_B32, V_AND_B32, V_ASHRREV_I32, V_ASHRREV_I64, V_BFE_I32, V_BFE_U32, V_BFI_B32, V_CEIL_F16, V_CEIL_F32,
@@ -29,9 +29,9 @@ const SELECTED: &[Op] = &[
     V_CMP_U_F32, V_CMP_U_F64, V_CNDMASK_B32, V_COS_F16, V_COS_F32, V_CVT_F16_F32, V_CVT_F16_I16, V_CVT_F16_U16,
     V_CVT_F32_F16, V_CVT_F32_F64, V_CVT_F32_I32, V_CVT_F32_U32, V_CVT_F64_F32, V_CVT_F64_I32, V_CVT_F64_U32,
     V_CVT_I16_F16, V_CVT_I32_F32, V_CVT_I32_F64, V_CVT_U16_F16, V_CVT_U32_F32, V_CVT_U32_F64, V_DIV_FIXUP_F32, V_DIV_FIXUP_F64,
-    V_DIV_FMAS_F32, V_DIV_FMAS_F64, V_DIV_SCALE_F32, V_DIV_SCALE_F64, V_DOT2_F32_BF16, V_DOT2_F32_F16, V_EXP_F16, V_EXP_F32, V_FLOOR_F16, V_FLOOR_F32, V_FLOOR_F64, V_FMAC_F32,
-    V_FMA_F16, V_FMA_F32, V_FMA_F64, V_FREXP_EXP_I32_F32, V_FREXP_EXP_I32_F64, V_FREXP_MANT_F64, V_LDEXP_F16, V_LDEXP_F32, V_LDEXP_F64, V_LOG_F16, V_LOG_F32,
-    V_LSHLREV_B32, V_LSHLREV_B64, V_LSHL_ADD_U32, V_LSHRREV_B32, V_LSHRREV_B64, V_MAD_U64_U32, V_MAX_F16, V_MAX_F32,
+    V_DIV_FMAS_F32, V_DIV_FMAS_F64, V_DIV_SCALE_F32, V_DIV_SCALE_F64, V_DOT2_F32_BF16, V_DOT2_F32_F16, V_DOT4_I32_I8, V_DOT4_I32_IU8, V_EXP_F16, V_EXP_F32, V_FLOOR_F16, V_FLOOR_F32, V_FLOOR_F64, V_FMAC_F32,
+    V_FMA_F16, V_FMA_F32, V_FMA_F64, V_FREXP_EXP_I32_F32, V_FREXP_EXP_I32_F64, V_FREXP_MANT_F32, V_FREXP_MANT_F64, V_LDEXP_F16, V_LDEXP_F32, V_LDEXP_F64, V_LOG_F16, V_LOG_F32,
+    V_LSHLREV_B32, V_LSHLREV_B64, V_LSHL_ADD_U32, V_LSHRREV_B32, V_LSHRREV_B64, V_MAD_I32_I24, V_MAD_U64_U32, V_MAX_F16, V_MAX_F32,
     V_MAX_F64, V_MAX_I16, V_MAX_I32, V_MAX_U16, V_MAX_U32, V_MED3_F32, V_MED3_I32, V_MIN_F16, V_MIN_F32, V_MIN_F64,
     V_MIN_I16, V_MIN_I32, V_MIN_U16, V_MIN_U32, V_MOV_B32, V_MUL_F16, V_MUL_F32, V_MUL_F64, V_MUL_HI_U32,
     V_MUL_LO_U16, V_MUL_LO_U32, V_NOP, V_NOT_B32, V_OR_B32, V_PERM_B32, V_PK_ADD_BF16, V_PK_ADD_F16, V_PK_ADD_F32, V_PK_ADD_U16,
@@ -39,12 +39,14 @@ const SELECTED: &[Op] = &[
     V_PK_MUL_F16, V_PK_MUL_F32, V_PK_MUL_LO_U16, V_PK_SUB_I16, V_RCP_F16, V_RCP_F32, V_RCP_F64, V_READFIRSTLANE_B32,
     V_READLANE_B32, V_RNDNE_F16, V_RNDNE_F32, V_RNDNE_F64, V_RSQ_F16, V_RSQ_F32, V_RSQ_F64, V_SIN_F16, V_SIN_F32,
     V_SQRT_F16, V_SQRT_F32, V_SQRT_F64, V_SUBB_CO_U32, V_SUB_CO_U32, V_SUB_F16, V_SUB_F32, V_SUB_U16, V_SUB_U32,
-    V_TRUNC_F16, V_TRUNC_F32, V_TRUNC_F64, V_WRITELANE_B32, V_XOR_B32,
+    V_TRIG_PREOP_F64, V_TRUNC_F16, V_TRUNC_F32, V_TRUNC_F64, V_WRITELANE_B32, V_XOR_B32,
 ];
 
 /// True when the compiler may emit an operation for a target.
 pub fn selectable(target: Target, op: Op) -> bool {
-    let named = SELECTED.contains(&op) || is_chosen_matrix_instruction(target, op);
+    let listed = |op: Op| SELECTED.contains(&op);
+    let paired = target.info().wave_size == 32 && op.dual_parts().is_some_and(|(x, y)| listed(x) && listed(y));
+    let named = listed(op) || paired || is_chosen_matrix_instruction(target, op);
     target.has(op) && (named || waits_with(target, op))
 }
 

@@ -10,8 +10,9 @@ use crate::instr::{Instr, Unit};
 use crate::memory::{self, Spread, Traffic};
 use crate::record::{Group, Recorder, Trace};
 use crate::wave::{self, Outcome, Resident, Stall};
+use barewave_emu::codeobj::{Family, KernelInfo};
 use barewave_emu::{EmuDevice, Fault, Kernel, LaunchOptions};
-use barewave_isa::{Occupancy, Resources};
+use barewave_isa::{Occupancy, Resources, Target};
 
 /// What keeps a launch from being faster.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -148,24 +149,12 @@ pub fn model(
 ) -> Result<Detailed, ModelError> {
     let target = device.target();
     let chip = Chip::of(target).ok_or_else(|| ModelError::NoChip(target.to_string()))?;
-    let info = kernel.info();
-    let d = &info.descriptor;
-    let lanes = if d.wave32() { 32 } else { 64 };
-    let family = barewave_emu::codeobj::Family::of_mach(target.info().elf_mach)
-        .ok_or_else(|| ModelError::NoChip(target.to_string()))?;
-    let total = d.vgprs(family);
-    let (vgprs, agprs) = match d.accum_offset(family) {
-        Some(a) => (a.min(total), total.saturating_sub(a)),
-        None => (total, if target.info().max_agprs > 0 { total } else { 0 }),
-    };
-    let workgroup_size = block.iter().product();
-    let lds_bytes = d.lds_bytes + options.dynamic_lds;
-    let resources = Resources { wave_size: lanes, workgroup_size, vgprs, agprs, sgprs: d.sgprs(family), lds_bytes };
+    let resources = resources(target, kernel.info(), block.iter().product(), options.dynamic_lds)?;
     let occupancy = target.occupancy(&resources);
     if occupancy.workgroups == 0 {
         return Err(ModelError::DoesNotFit(occupancy.limit));
     }
-    let mut recorder = Recorder::new(&chip, lanes);
+    let mut recorder = Recorder::new(&chip, resources.wave_size);
     device
         .observe(kernel, grid, block, args, options, &samples(grid), &mut recorder)
         .map_err(|f| ModelError::Fault(Box::new(f)))?;
@@ -178,6 +167,30 @@ pub fn model(
     }
     let Recorder { instrs, addresses, groups, .. } = recorder;
     Ok(assemble(&chip, instrs, addresses, groups, grid, occupancy))
+}
+
+/// What a workgroup of a kernel takes of a compute unit.
+pub fn resources(
+    target: Target,
+    kernel: &KernelInfo,
+    workgroup_size: u32,
+    dynamic_lds: u32,
+) -> Result<Resources, ModelError> {
+    let d = &kernel.descriptor;
+    let family = Family::of_mach(target.info().elf_mach).ok_or_else(|| ModelError::NoChip(target.to_string()))?;
+    let total = d.vgprs(family);
+    let (vgprs, agprs) = match d.accum_offset(family) {
+        Some(a) => (a.min(total), total.saturating_sub(a)),
+        None => (total, if target.info().max_agprs > 0 { total } else { 0 }),
+    };
+    Ok(Resources {
+        wave_size: if d.wave32() { 32 } else { 64 },
+        workgroup_size,
+        vgprs,
+        agprs,
+        sgprs: d.sgprs(family),
+        lds_bytes: d.lds_bytes + dynamic_lds,
+    })
 }
 
 /// Joins the layers for recorded workgroups.

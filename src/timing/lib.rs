@@ -13,6 +13,7 @@
 pub mod chip;
 pub mod conv;
 pub mod gemm;
+pub mod hot;
 pub mod instr;
 pub mod launch;
 pub mod lds;

@@ -135,3 +135,37 @@ fn a_table_of_measured_products_is_compared() {
     std::fs::write(&path, format!("{header}\ngfx1030,NN\n")).unwrap();
     fails(&["bench", "validate", "--gemm", path.to_str().unwrap()], 1, &["line 2", "2 cells"]);
 }
+
+#[test]
+fn compile_and_run_tell_modelled_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let code = dir.path().join("digits.hsaco");
+    let code = code.to_str().unwrap();
+    let digits = "examples/digits/digits.onnx";
+    let table = works(&["compile", digits, "--target", "gfx1100", "--stats", "-o", code]);
+    for w in ["bound", "of peak", "us by the cycle model", "% of the f32 peak"] {
+        assert!(table.contains(w), "{w}: {table}");
+    }
+    let list = json(&["compile", digits, "--target", "gfx1201", "--stats", "--json", "-o", code]);
+    for k in list.as_array().unwrap() {
+        assert!(k["modelled"]["microseconds"].as_f64().unwrap() > 0.0, "{k:#}");
+        assert_eq!(k["modelled"]["validated"], false);
+    }
+    let text = works(&["run", code, "--random-inputs", "--timing"]);
+    assert!(text.contains("modelled") && text.contains("(not validated)"), "{text}");
+}
+
+#[test]
+fn listings_show_where_hot_loops_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let body = "\ts_movk_i32 s0, 100\n.Lloop:\n\tds_read_b32 v2, v0\n\ts_waitcnt lgkmcnt(0)\n\tv_add_f32 v1, v1, v2\n\
+                \ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n\ts_cbranch_scc1 .Lloop\n\ts_endpgm";
+    let code = assembled(&dir, "gfx90a", body);
+    let text = works(&["disasm", &code, "--cycles"]);
+    assert!(text.contains("round of ") && text.contains(" lds"), "{text}");
+    let line = text.lines().find(|l| l.contains("v_add_f32") || l.contains("s_waitcnt")).unwrap();
+    assert!(line.contains("// "), "{text}");
+    // Only the loop has remarks.
+    assert!(!text.lines().any(|l| l.contains("s_endpgm") && l.contains("//")), "{text}");
+    fails(&["disasm", &code, "--cycles", "--full"], 2, &["--full"]);
+}

@@ -217,7 +217,7 @@ pub fn run(family: Family, args: &Args) -> Result {
         let (model, product) = of_shape(family, &shape, dtype)?;
         let compiled = Compiler::new(target, barewave::Options::default()).compile(&model, &Shapes::default());
         let compiled = compiled.map_err(|e| Failure::new(format!("{shape}: {e}")))?;
-        let launches = cycles::plan(&compiled)?;
+        let launches = cycles::plan(&compiled, 0)?;
         let t = total(&launches);
         let peak = cycles::peak_flops_per_clk(target, dtype) * chip.cus;
         let share = t.flops / t.clocks.max(1.0) / peak;
@@ -311,7 +311,7 @@ pub fn model(args: &ModelArgs) -> Result {
         let model = Model::load(&args.model)?;
         Compiler::new(target, barewave::Options::default()).compile(&model, &crate::compile::one(&args.dims)?)?
     };
-    let launches = cycles::plan(&compiled)?;
+    let launches = cycles::plan(&compiled, 0)?;
     let target = compiled.target();
     let chip =
         Chip::of(target).ok_or_else(|| Failure::new(format!("the cycle model knows no chip of target {target}")))?;

@@ -1,6 +1,6 @@
 //! Convolutions.
 
-use super::{Inferred, Kind, Operand, StepKind, Window};
+use super::{Inferred, Kind, Operand, StepKind, Window, summed};
 use crate::graph::collapse::{groups, inner_stride};
 use crate::graph::fused::Step;
 use crate::graph::interpret::{Data, Error, Operands, each};
@@ -36,7 +36,7 @@ impl Kind for Conv {
         if groups == 0 || x[1] != w[1] * groups || w[0] % groups != 0 || w[2..] != self.window.kernel[..] {
             return Err(Broken::Fit(format!("{x:?} and {w:?} in {groups} groups do not fit")));
         }
-        let mut out = Inferred::new(dtype, &[x[0], w[0]]);
+        let mut out = Inferred::new(summed(dtype), &[x[0], w[0]]);
         out.dims.resize(n + 2, None);
         Ok(Some(out))
     }

@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use super::{Inferred, Kind, Operand};
+use super::{Inferred, Kind, Operand, summed};
 use crate::graph::collapse::merge;
 use crate::graph::fused::Step;
 use crate::graph::interpret::{Data, Error, Operands, each};
@@ -28,7 +28,7 @@ impl Kind for MatMul {
         if a[r - 1] != b[r - 2] {
             return Err(Broken::Fit(format!("{a:?} and {b:?} are no factors")));
         }
-        Ok(Some(Inferred::new(dtype, &[&a[..r - 1], &b[r - 1..]].concat())))
+        Ok(Some(Inferred::new(summed(dtype), &[&a[..r - 1], &b[r - 1..]].concat())))
     }
 
     fn check(&self, step: &Step) -> Result<(), Broken> {

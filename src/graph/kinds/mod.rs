@@ -28,6 +28,11 @@ use crate::tensor::DType;
 use std::fmt;
 use std::ops::Deref;
 
+/// The type of sums of products of a type's elements: bytes are summed in 32 bits.
+fn summed(t: DType) -> DType {
+    if t == DType::I8 { DType::I32 } else { t }
+}
+
 /// What a step computes. Operand numbers refer to [`Step::inputs`]; `O` is the view of [`Step::output`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepKind {

@@ -1,14 +1,16 @@
 //! Products and convolutions of small integers, exact in 32 bits.
 //!
-//! Zero points are taken off first. Where no sum can leave the integers that an f32 holds, the product is one of floats, which
-//! every target is fastest at; longer sums are products of 32-bit integers.
+//! Matrices stay bytes: an unsigned one moves by 128 with its zero point, and what the zero points add to a sum of products,
+//! `Σ (a - za) (b - zb) = Σ a b - za Σ b - zb Σ a + k za zb`, is taken off afterwards. Convolutions are made of bytes where there are
+//! no zero points; else zero points are taken off first, and where no sum can leave the integers that an f32 holds, the product
+//! is one of floats; longer sums are products of 32-bit integers.
 
 use super::conv::{self, Frame, check_size};
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::{Binary, Unary};
-use crate::graph::fused::{Conv, StepKind, Window};
+use crate::graph::expr::{Binary, Scalar, Unary};
+use crate::graph::fused::{Access, Conv, StepKind, Window};
 use crate::graph::lazy::Lazy;
-use crate::graph::lower::Lowering;
+use crate::graph::lower::{Lowering, splat};
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
 use crate::tensor::DType;
@@ -41,26 +43,30 @@ impl Factor {
         largest(cx.dtype(self.value), self.zero.is_some())
     }
 
+    /// The zero point as it broadcasts with the data: one for all, or for each slice along `axis`.
+    fn zero_point(self, cx: &mut Lowering<'_>, axis: usize) -> Res<Option<Lazy>> {
+        let Some(z) = self.zero else { return Ok(None) };
+        let shape = cx.shape(self.value).to_vec();
+        let n = cx.shape(z).iter().product::<usize>();
+        let zero = cx.without_base(z);
+        Ok(Some(if n == 1 {
+            zero.reshaped(&[])
+        } else if cx.rank(z) > 1 {
+            zero
+        } else if n == shape[axis] {
+            let mut dims = vec![1; shape.len()];
+            dims[axis] = n;
+            zero.reshaped(&dims)
+        } else {
+            return Err(Reason::Shape(format!("{n} zero points do not fit data of shape {shape:?}")));
+        }))
+    }
+
     /// The factor in the type that is computed in. A zero point for each slice stands along `axis`.
     fn centered(self, cx: &mut Lowering<'_>, t: DType, axis: usize) -> Res<Lazy> {
         let shape = cx.shape(self.value).to_vec();
         let mut terms = vec![cx.without_base(self.value)];
-        if let Some(z) = self.zero {
-            let n = cx.shape(z).iter().product::<usize>();
-            let zero = cx.without_base(z);
-            let zero = if n == 1 {
-                zero.reshaped(&[])
-            } else if cx.rank(z) > 1 {
-                zero
-            } else if n == shape[axis] {
-                let mut dims = vec![1; shape.len()];
-                dims[axis] = n;
-                zero.reshaped(&dims)
-            } else {
-                return Err(Reason::Shape(format!("{n} zero points do not fit data of shape {shape:?}")));
-            };
-            terms.push(zero);
-        }
+        terms.extend(self.zero_point(cx, axis)?);
         cx.combine(terms, &shape, |e, v| {
             let x = e.cast(v[0], t);
             match v.get(1) {
@@ -72,6 +78,77 @@ impl Factor {
             }
         })
     }
+}
+
+/// A matrix of signed bytes and its zero point in 32 bits, where it has one.
+fn signed(cx: &mut Lowering<'_>, factor: Factor, axis: usize) -> Res<(Access, Option<Lazy>)> {
+    let unsigned = match cx.dtype(factor.value) {
+        DType::I8 => false,
+        DType::U8 => true,
+        other => return Err(Reason::Type(format!("computes with type {other}; i8 and u8 are supported"))),
+    };
+    let zero = match factor.zero_point(cx, axis)? {
+        Some(zero) => {
+            let shape = zero.shape.clone();
+            Some(cx.combine(vec![zero], &shape, |e, v| {
+                let z = e.cast(v[0], DType::I32);
+                let by = e.constant(DType::I32, if unsigned { 128.0 } else { 0.0 });
+                e.binary(Binary::Sub, z, by)
+            })?)
+        }
+        None => unsigned.then(|| splat(DType::I32, &[], Scalar::of(DType::I32, -128.0))),
+    };
+    if !unsigned {
+        return Ok((cx.operand_if(factor.value, super::matmul::good), zero));
+    }
+    let shape = cx.shape(factor.value).to_vec();
+    let data = cx.without_base(factor.value);
+    let moved = cx.combine(vec![data], &shape, |e, v| {
+        let top = e.constant(DType::U8, 128.0);
+        let x = e.binary(Binary::Xor, v[0], top);
+        e.cast(x, DType::I8)
+    })?;
+    Ok((cx.operand_of(moved, super::matmul::good), zero))
+}
+
+/// A product of two matrices of bytes, or of batches of them, in 32 bits.
+fn product_of_bytes(cx: &mut Lowering<'_>, a: Factor, b: Factor) -> Res<Lazy> {
+    let (ra, rb) = (cx.rank(a.value), cx.rank(b.value));
+    let (left, left_zero) = signed(cx, a, ra - 2)?;
+    let (right, right_zero) = signed(cx, b, rb - 1)?;
+    let k = left.view.dims[ra - 1];
+    let mut terms = Vec::new();
+    let of_right =
+        left_zero.is_some().then(|| super::reduce::sum_along(cx, right.clone(), rb - 2, DType::I8, DType::I32));
+    let of_left =
+        right_zero.is_some().then(|| super::reduce::sum_along(cx, left.clone(), ra - 1, DType::I8, DType::I32));
+    for sums in [of_right, of_left].into_iter().flatten() {
+        terms.push(cx.stored(sums));
+    }
+    let (has_left, has_right) = (left_zero.is_some(), right_zero.is_some());
+    terms.extend([left_zero, right_zero].into_iter().flatten());
+    let product = super::matmul::product(cx, left, right, DType::I32)?;
+    let shape = product.shape.clone();
+    terms.insert(0, product);
+    cx.combine(terms, &shape, |e, v| {
+        let (mut y, mut rest) = (v[0], v[1..].iter().copied());
+        let mut next = |there: bool| if there { rest.next() } else { None };
+        let (of_right, of_left) = (next(has_left), next(has_right));
+        let (za, zb) = (next(has_left), next(has_right));
+        for (z, sums) in [(za, of_right), (zb, of_left)] {
+            if let (Some(z), Some(sums)) = (z, sums) {
+                let part = e.binary(Binary::Mul, z, sums);
+                y = e.binary(Binary::Sub, y, part);
+            }
+        }
+        if let (Some(za), Some(zb)) = (za, zb) {
+            let k = e.constant(DType::I32, k as f64);
+            let both = e.binary(Binary::Mul, za, zb);
+            let part = e.binary(Binary::Mul, both, k);
+            y = e.binary(Binary::Add, y, part);
+        }
+        y
+    })
 }
 
 /// The type for sums of `count` products of these magnitudes.
@@ -90,6 +167,11 @@ pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
     let (Some(&k), false) = (sa.last(), sa.contains(&0) || sb.contains(&0) || sb.is_empty()) else {
         return Err(Reason::Shape(format!("factors of shape {sa:?} and {sb:?}")));
     };
+    if sa.len() > 1 && sb.len() > 1 {
+        let y = product_of_bytes(cx, a, b)?;
+        cx.set(0, y);
+        return Ok(());
+    }
     let t = working_type(k, a.largest(cx)?, b.largest(cx)?);
     let left = a.centered(cx, t, sa.len().saturating_sub(2))?;
     let right = b.centered(cx, t, sb.len() - 1)?;
@@ -123,6 +205,14 @@ fn convolved(cx: &mut Lowering<'_>, x: Factor, w: Factor) -> Res<Lazy> {
     let frame = Frame::read(cx, xs.len() - 2, Some(&ws[2..]))?;
     let (begin, dims) = conv::extents(&frame, &xs, ws[0])?;
     check_size(&dims)?;
+    let bytes = |cx: &Lowering<'_>, f: Factor| f.zero.is_none() && cx.dtype(f.value) == DType::I8;
+    if bytes(cx, x) && bytes(cx, w) && !conv::is_wide(&frame) {
+        let data = cx.operand_if(x.value, |v| v.is_inner_dense(1));
+        let weights = cx.operand_if(w.value, View::is_dense);
+        let window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
+        let kind = StepKind::Conv(Conv { window, groups });
+        return Ok(cx.produce(kind, vec![data, weights], &dims, DType::I32));
+    }
     let t = working_type(ws[1..].iter().product(), x.largest(cx)?, w.largest(cx)?);
     let (data, weights) = (x.centered(cx, t, 1)?, w.centered(cx, t, 0)?);
     let y = if t == DType::F32 && !conv::is_wide(&frame) {

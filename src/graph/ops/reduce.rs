@@ -59,6 +59,16 @@ fn reduce(cx: &mut Lowering<'_>, x: Access, p: &Plan, op: ReduceOp, prologue: Ex
         .reshaped(&p.shape)
 }
 
+/// Sums along an axis, which stays with extent 1, in a type of their own.
+pub(super) fn sum_along(cx: &mut Lowering<'_>, x: Access, axis: usize, from: DType, dtype: DType) -> Lazy {
+    let shape = x.view.dims.clone();
+    let reduced = (0..shape.len()).map(|d| d == axis).collect();
+    let mut prologue = Expr::new();
+    let acc = prologue.push_acc(from);
+    let wide = prologue.cast(acc, dtype);
+    reduce(cx, x, &finish_plan(&shape, reduced, true), ReduceOp::Sum, prologue.finish(wide), dtype)
+}
+
 /// Reduces input 0: `before` each element, `after` the whole, which gets the number of elements too.
 fn simple(
     cx: &mut Lowering<'_>,

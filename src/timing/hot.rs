@@ -1,0 +1,183 @@
+//! Hot loops of a kernel without running it.
+//!
+//! Innermost loops are found in the code (a branch backward, and what lies between); their rounds are simulated with as many
+//! waves as a compute unit holds. Addresses are not known: LDS goes without conflicts, memory is coalesced and comes from
+//! L2, branches within the loop are not taken.
+
+use crate::chip::Chip;
+use crate::instr::{Instr, Meeting, Unit};
+use crate::launch::{ModelError, resources};
+use crate::lds;
+use crate::record::{Access, Level, Step, Trace};
+use crate::wave::{Resident, Stall, simulate};
+use barewave_emu::codeobj::KernelInfo;
+use barewave_emu::observe::LaneAccess;
+use barewave_isa::{Decoder, Flags, Mode, Operand, Target};
+
+/// An instruction of a hot loop.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    /// Its address in the code object.
+    pub address: u64,
+    /// Clock of its issue within the round.
+    pub issued: u64,
+    /// Clocks that the wave stood still before it.
+    pub waited: u64,
+    /// Why.
+    pub stall: Stall,
+}
+
+/// A loop and its round.
+#[derive(Clone, Debug)]
+pub struct HotLoop {
+    /// Address of its first instruction.
+    pub head: u64,
+    /// Clocks of a round of one wave, with all others of the compute unit beside it.
+    pub clocks: f64,
+    /// Waves of a SIMD at once.
+    pub waves: u32,
+    /// Share of the round in which vector ALU, matrix unit and LDS are busy.
+    pub busy: [f64; 3],
+    /// Its instructions.
+    pub marks: Vec<Mark>,
+}
+
+/// An instruction with its place.
+struct Placed {
+    address: u64,
+    instr: Instr,
+    /// Where a branch goes.
+    to: Option<u64>,
+}
+
+fn decode(target: Target, kernel: &KernelInfo, code: &[u8], lanes: u32) -> Vec<Placed> {
+    let mode = Mode { wave64: lanes == 64, ..Mode::of(target) };
+    let decoder = Decoder::new(target, mode);
+    let (mut out, mut at) = (Vec::new(), 0);
+    while at + 4 <= code.len() {
+        let Some(raw) = decoder.decode(&code[at..]) else {
+            at += 4;
+            continue;
+        };
+        let inst = raw.inst();
+        let address = kernel.entry + at as u64;
+        at += raw.len();
+        let Some(instr) = Instr::new(target, &inst, lanes) else { continue };
+        let branches = target.op(inst.op).is_some_and(|i| i.flags.has(Flags::BRANCH));
+        let to = match inst.srcs.last() {
+            Some(Operand::Imm(n)) if branches => Some((kernel.entry + at as u64).wrapping_add_signed((*n as i64) * 4)),
+            _ => None,
+        };
+        out.push(Placed { address, instr, to });
+    }
+    out
+}
+
+/// First and last index of innermost loops.
+fn innermost(code: &[Placed]) -> Vec<(usize, usize)> {
+    let mut loops: Vec<(usize, usize)> = Vec::new();
+    for (last, p) in code.iter().enumerate() {
+        let Some(to) = p.to.filter(|to| *to <= p.address) else { continue };
+        if let Ok(first) = code.binary_search_by_key(&to, |c| c.address) {
+            loops.push((first, last));
+        }
+    }
+    let all = loops.clone();
+    loops.retain(|l| !all.iter().any(|o| o != l && o.0 >= l.0 && o.1 <= l.1));
+    loops
+}
+
+/// An access without conflicts, coalesced.
+fn plain(chip: &Chip, i: &Instr, lanes: u32) -> Option<Access> {
+    let (clocks, lines) = match i.unit {
+        Unit::Lds => {
+            let list: Vec<LaneAccess> = (0..lanes)
+                .map(|lane| LaneAccess { lane, address: u64::from(lane * i.bytes), bytes: i.bytes })
+                .collect();
+            (lds::clocks(chip, &list, i.store), Vec::new())
+        }
+        Unit::Vmem => {
+            let bytes = f64::from(lanes * i.bytes.max(4));
+            ((bytes / chip.l1_bytes_clk).ceil() as u32, vec![0])
+        }
+        Unit::Smem => (1, vec![0]),
+        _ => return None,
+    };
+    let level = if i.unit == Unit::Vmem { Level::L2 } else { Level::L1 };
+    Some(Access { clocks, level, lines, store: i.store })
+}
+
+/// Instructions that are simulated of a loop at least.
+const ENOUGH: usize = 512;
+/// Rounds at least.
+const ROUNDS: usize = 8;
+
+/// The innermost loops of a kernel, `code` being its bytes from the entry on.
+pub fn loops(
+    target: Target,
+    kernel: &KernelInfo,
+    code: &[u8],
+    workgroup_size: u32,
+) -> Result<Vec<HotLoop>, ModelError> {
+    let chip = Chip::of(target).ok_or_else(|| ModelError::NoChip(target.to_string()))?;
+    let resources = resources(target, kernel, workgroup_size, 0)?;
+    let lanes = resources.wave_size;
+    let occupancy = target.occupancy(&resources);
+    if occupancy.workgroups == 0 {
+        return Err(ModelError::DoesNotFit(occupancy.limit));
+    }
+    let placed = decode(target, kernel, code, lanes);
+    let waves = workgroup_size.div_ceil(lanes).max(1) as usize;
+    let mut out = Vec::new();
+    for (first, last) in innermost(&placed) {
+        let body = &placed[first..=last];
+        let rounds = ROUNDS.max(ENOUGH.div_ceil(body.len()));
+        let instrs: Vec<Instr> = body.iter().map(|p| p.instr.clone()).collect();
+        let mut trace = Trace::default();
+        for _ in 0..rounds {
+            for (n, i) in instrs.iter().enumerate() {
+                let access = plain(&chip, i, lanes).map(|a| {
+                    trace.accesses.push(a);
+                    trace.accesses.len() as u32 - 1
+                });
+                trace.steps.push(Step { instr: n as u32, access, jumped: n + 1 == instrs.len() });
+            }
+        }
+        let meets = instrs.iter().any(|i| matches!(i.meeting, Some(Meeting::Barrier | Meeting::Signal)));
+        let group: Vec<Trace> = vec![trace; waves];
+        let resident = if meets || waves > 1 { occupancy.workgroups } else { occupancy.workgroups.min(16) };
+        let what = Resident {
+            instrs: &instrs,
+            groups: vec![&group[..]; resident as usize],
+            queue: Vec::new(),
+            starts: Vec::new(),
+            one_simd: false,
+        };
+        let outcome = simulate(&chip, &what);
+        let n = instrs.len();
+        let issued = &outcome.issued[0];
+        let half = rounds / 2;
+        let begin = |round: usize| issued[round * n].0;
+        let clocks = (begin(rounds - 1) - begin(half)) as f64 / (rounds - 1 - half) as f64;
+        let start = begin(rounds - 2);
+        let marks = (0..n).map(|i| {
+            let at = (rounds - 2) * n + i;
+            let (issue, stall) = issued[at];
+            let waited = if stall == Stall::None { 0 } else { issue - issued[at - 1].0 };
+            Mark { address: body[i].address, issued: issue - start, waited, stall }
+        });
+        let simds = f64::from(target.info().simds);
+        let ports = if chip.quad_cadence() { simds / 2.0 } else { 1.0 };
+        let share = |u: Unit, n: f64| outcome.busy.get(&u).copied().unwrap_or(0.0) / n / outcome.clocks.max(1) as f64;
+        let busy =
+            [share(Unit::Valu, simds) + share(Unit::Trans, simds), share(Unit::Matrix, simds), share(Unit::Lds, ports)];
+        out.push(HotLoop {
+            head: body[0].address,
+            clocks,
+            waves: occupancy.waves_per_simd,
+            busy,
+            marks: marks.collect(),
+        });
+    }
+    Ok(out)
+}

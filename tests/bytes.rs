@@ -1,0 +1,142 @@
+//! Products and convolutions of bytes, summed in 32 bits: exact on every target, by the instructions that it has for them.
+
+mod support;
+
+use barewave::graph::{Options, fuse};
+use barewave::tensor::{DType, HostTensor};
+use barewave_isa::Target;
+use support::build::{Builder, int, ints};
+use support::device;
+
+/// One target per way to multiply bytes, and what its kernels must contain.
+const TARGETS: [(&str, &str); 10] = [
+    ("gfx803", "v_mad_i32_i24"),
+    ("gfx906", "v_dot4_i32_i8"),
+    ("gfx908", "v_mfma_i32_"),
+    ("gfx90a", "v_mfma_i32_"),
+    ("gfx942", "v_mfma_i32_"),
+    ("gfx950", "v_mfma_i32_"),
+    ("gfx1010", "v_mad_i32_i24"),
+    ("gfx1030", "v_dot4_i32_i8"),
+    ("gfx1100", "v_wmma_i32_16x16x16_iu8"),
+    ("gfx1201", "v_wmma_i32_16x16x16_iu8"),
+];
+
+fn bytes(b: &mut Builder, t: DType, shape: &[usize]) -> HostTensor {
+    let low = if t == DType::I8 { -128 } else { 0 };
+    let n = shape.iter().product();
+    // The ends of the range come often.
+    let values: Vec<i64> =
+        (0..n).map(|_| low + [b.below(256), 0, 255][b.below(8).saturating_sub(5).min(2)] as i64).collect();
+    HostTensor::from_ints(t, shape, &values)
+}
+
+/// Runs strictly on all targets and compares exactly.
+fn check(b: &Builder, what: &str, want: &[i64]) {
+    let graph = fuse(&b.model, &Options::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
+    for (target, _) in TARGETS {
+        let (out, _) = device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{what} {target}: {e}"));
+        let got = out[0].to_i64();
+        let wrong = got.iter().zip(want).position(|(x, y)| x != y);
+        assert!(got.len() == want.len() && wrong.is_none(), "{what} {target}: element {wrong:?}");
+    }
+}
+
+#[test]
+fn products_of_odd_shapes() {
+    let shapes =
+        [[1, 1, 1], [3, 5, 7], [17, 33, 65], [64, 64, 64], [100, 70, 130], [33, 129, 200], [5, 260, 16], [16, 16, 1]];
+    let (i, u) = (DType::I8, DType::U8);
+    for (n, [rows, k, columns]) in shapes.into_iter().enumerate() {
+        for (ta, tb) in [(i, i), (u, i), (u, u), (i, u)] {
+            // No zero points, one each, one for each row and column.
+            let zeros = n % 3;
+            let mut b = Builder::new(17, (rows * k + columns) as u64);
+            let (x, y) = (bytes(&mut b, ta, &[2, rows, k]), bytes(&mut b, tb, &[k, columns]));
+            let (zx, zy) = match zeros {
+                0 => (None, None),
+                1 => (Some(bytes(&mut b, ta, &[])), Some(bytes(&mut b, tb, &[]))),
+                _ => (Some(bytes(&mut b, ta, &[rows])), Some(bytes(&mut b, tb, &[columns]))),
+            };
+            let at = |z: &Option<HostTensor>, i: usize| z.as_ref().map_or(0, |z| z.to_i64()[i % z.to_i64().len()]);
+            let (xs, ys) = (x.to_i64(), y.to_i64());
+            let mut want = Vec::new();
+            for batch in 0..2 {
+                for r in 0..rows {
+                    for c in 0..columns {
+                        let term =
+                            |l| (xs[(batch * rows + r) * k + l] - at(&zx, r)) * (ys[l * columns + c] - at(&zy, c));
+                        want.push((0..k).map(term).sum::<i64>());
+                    }
+                }
+            }
+            let mut names = vec![b.input_of(x), if b.coin() { b.input_of(y) } else { b.constant(y) }];
+            names.extend([zx, zy].into_iter().flatten().map(|z| b.input_of(z)));
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let out = b.node("MatMulInteger", &names, &[]);
+            b.output(&out);
+            check(&b, &format!("{ta} by {tb} {rows}x{k}x{columns}, zero points {zeros}"), &want);
+        }
+    }
+}
+
+#[test]
+fn convolutions_of_signed_bytes() {
+    // Images, channels, rows, columns, output channels, window, padding, stride, groups.
+    let shapes = [
+        [1, 3, 9, 11, 8, 3, 1, 1, 1],
+        [2, 16, 7, 7, 40, 1, 0, 1, 1],
+        [1, 8, 12, 10, 12, 3, 0, 2, 2],
+        [1, 6, 8, 8, 6, 3, 1, 1, 6],
+        [1, 5, 6, 13, 66, 5, 2, 1, 1],
+    ];
+    for [images, channels, h, w, out_channels, window, pad, stride, groups] in shapes {
+        let mut b = Builder::new(17, (channels * h + w) as u64);
+        let per_group = channels / groups;
+        let x = bytes(&mut b, DType::I8, &[images, channels, h, w]);
+        let weights = bytes(&mut b, DType::I8, &[out_channels, per_group, window, window]);
+        let (xs, ws) = (x.to_i64(), weights.to_i64());
+        let extent = |n: usize| (n + 2 * pad - window) / stride + 1;
+        let mut want = Vec::new();
+        for (image, m) in (0..images).flat_map(|i| (0..out_channels).map(move |m| (i, m))) {
+            for (r, c) in (0..extent(h)).flat_map(|r| (0..extent(w)).map(move |c| (r, c))) {
+                let mut sum = 0;
+                for (k, dr, dc) in
+                    (0..per_group).flat_map(|k| (0..window * window).map(move |d| (k, d / window, d % window)))
+                {
+                    let channel = m / (out_channels / groups) * per_group + k;
+                    let (y, x) = ((r * stride + dr).wrapping_sub(pad), (c * stride + dc).wrapping_sub(pad));
+                    if y < h && x < w {
+                        let a = xs[((image * channels + channel) * h + y) * w + x];
+                        sum += a * ws[((m * per_group + k) * window + dr) * window + dc];
+                    }
+                }
+                want.push(sum);
+            }
+        }
+        let (x, constant) = (b.input_of(x), b.coin());
+        let weights = if constant { b.constant(weights) } else { b.input_of(weights) };
+        let attributes = [("pads", ints(&[pad; 4])), ("strides", ints(&[stride; 2])), ("group", int(groups as i64))];
+        let out = b.node("ConvInteger", &[&x, &weights], &attributes);
+        b.output(&out);
+        check(&b, &format!("{channels}x{h}x{w} by {out_channels}x{window}x{window} in {groups} groups"), &want);
+    }
+}
+
+/// The kernels are made of the instructions that multiply bytes.
+#[test]
+fn each_target_multiplies_bytes_its_way() {
+    let mut b = Builder::new(17, 1);
+    let (x, y) = (bytes(&mut b, DType::I8, &[256, 256]), bytes(&mut b, DType::I8, &[256, 256]));
+    let (x, y) = (b.input_of(x), b.input_of(y));
+    let out = b.node("MatMulInteger", &[&x, &y], &[]);
+    b.output(&out);
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    for (target, wanted) in TARGETS {
+        let target = Target::parse(target).unwrap();
+        let kernels = barewave::kernels::lower(&graph, &graph.steps[0], target, "product").unwrap();
+        let machine = barewave::passes::compile(kernels[0].function.clone()).unwrap();
+        let text = barewave::passes::listing::listing(&machine);
+        assert!(text.contains(wanted), "{target}: no {wanted} in\n{text}");
+    }
+}
