@@ -5,6 +5,7 @@
 
 mod activation;
 mod attention;
+mod causal;
 mod control;
 mod conv;
 mod einsum;
@@ -79,6 +80,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("BlackmanWindow",        "output_datatype periodic",        transform::blackman),
     map("Cast",                  "round_mode saturate to",           elementwise::cast),
     map("CastLike",              "round_mode saturate",              elementwise::cast_like),
+    op ("CausalConvWithState",   "activation",                      causal::causal_conv),
     map("Ceil",                  "consumed_inputs",                  elementwise::ceil),
     map("Celu",                  "alpha",                            activation::celu),
     op ("CenterCropPad",         "axes",                            pad::center_crop_pad),
@@ -140,6 +142,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("LeakyRelu",             "alpha consumed_inputs",            activation::leaky_relu),
     map("Less",                  "axis broadcast",                   elementwise::less),
     map("LessOrEqual",           "",                                 elementwise::less_or_equal),
+    op ("LinearAttention",       "chunk_size kv_num_heads q_num_heads scale update_rule", causal::linear_attention),
     map("Log",                   "consumed_inputs",                  elementwise::log),
     op ("LogSoftmax",            "axis",                             reduce::log_softmax),
     op ("Loop",                  "body",                            control::loop_),
