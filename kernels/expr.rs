@@ -185,21 +185,16 @@ fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Res<Value> {
             let v = x.reg(b);
             Value::Mask(b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), v.into()]))
         }
-        (Kind::Long { signed }, Kind::Float) => {
+        (Kind::Long { .. }, Kind::Float) => {
             let Value::Pair(p) = x else { return Err(no("Cast", from)) };
-            // Through doubles: high word scaled by 2^32 plus low word.
-            let hi = b.op(
-                if signed { Generic::convert(Type::I32, Type::F64) } else { Generic::convert(Type::U32, Type::F64) },
-                &[p.dword(1).into()],
-            );
-            let hi = b.op(Gen::Ldexp.of(Type::F64), &[hi.into(), 32u32.into()]);
-            let lo = b.op(Generic::convert(Type::U32, Type::F64), &[p.dword(0).into()]);
-            let sum = b.op(Gen::Add.of(Type::F64), &[hi.into(), lo.into()]);
-            Value::Word(b.op(Generic::convert(Type::F64, Type::F32), &[sum.into()]).into())
+            let wide = b.convert(values::computed(from), Type::F64, p);
+            Value::Word(b.convert(Type::F64, Type::F32, wide).into())
         }
         (Kind::Long { .. }, Kind::Int { .. }) => {
-            let v = x.reg(b);
-            Value::Word(wrap(b, v, to).into())
+            let Value::Pair(p) = x else { return Err(no("Cast", from)) };
+            // The low word, which is no half of a 64-bit integer any more.
+            let low = b.to_vector(p.dword(0));
+            Value::Word(wrap(b, low, to).into())
         }
         (Kind::Long { .. }, Kind::Long { .. }) => x,
         (Kind::Long { .. }, Kind::Bool) => {

@@ -296,3 +296,28 @@ fn gaps_between_instructions() {
     on("gfx1201").passes(&again("s_wait_alu depctr_sa_sdst(0)"));
     on("gfx1100").passes(&again(""));
 }
+
+/// Memory that was freed is not given out again at once, and a kernel that still uses it is told so.
+#[test]
+fn freed_memory() {
+    let t = Target::GFX906;
+    let text = "s_load_dwordx2 s[2:3], s[0:1], 0x0\nv_mov_b32 v0, 0\ns_waitcnt lgkmcnt(0)\nglobal_store_dword v0, v0, s[2:3]\ns_endpgm\n";
+    let code = assemble(t, Mode::of(t), text).unwrap().sections[0].bytes.clone();
+    let mut k = Kernel::new(t, "k", code);
+    (k.vgprs, k.sgprs, k.kernarg_size) = (4, 16, 8);
+    let file = CodeObject { target: t, abi: Abi::V5, kernels: vec![k], sections: vec![] };
+    let device = EmuDevice::with_memory(t, 1 << 30).unwrap();
+    let module = device.load(&file.to_bytes().unwrap()).unwrap();
+    let kernel = module.kernel("k").unwrap();
+    let options = LaunchOptions { strict: true, ..LaunchOptions::default() };
+    let launch = |at: u64| device.launch(&kernel, [1; 3], [64, 1, 1], &at.to_le_bytes(), &options);
+    let first = device.alloc(64).unwrap();
+    launch(first).unwrap();
+    device.free(first).unwrap();
+    let second = device.alloc(64).unwrap();
+    assert_ne!(first, second);
+    launch(second).unwrap();
+    let fault = launch(first).unwrap_err().to_string();
+    assert!(fault.contains("store of 4 bytes") && fault.contains("byte 0 of 64"), "{fault}");
+    assert!(fault.contains("freed before"), "{fault}");
+}

@@ -14,7 +14,7 @@ use barewave::runtime::{AnyShape, AnyShapeError, EmulatedDevice, Session};
 use barewave::tensor::{HostTensor, compare, load_pb};
 use barewave_isa::Target;
 use rayon::prelude::*;
-use regex::Regex;
+use regex_lite::Regex;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -48,6 +48,9 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Latencies of the tables.
+    #[command(subcommand)]
+    Latency(Latency),
     /// Counts, per target, instructions that can be encoded, that the compiler selects, and that the emulated device
     /// executes; the last columns leave out graphics. Compute instructions
     /// are all but images, ray tracing, interpolation, export and ordered counters (property `graphics` of the tables).
@@ -56,6 +59,77 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// Latencies of the tables.
+#[derive(clap::Subcommand)]
+pub enum Latency {
+    /// Shows what a file in the form of isa/latency/latency.csv, such as `barewave ubench --all -o FILE` writes, would change
+    /// in the tables. Example: barewave isa latency import mycard.csv
+    Import {
+        /// The file.
+        file: std::path::PathBuf,
+        /// Machine-readable output.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `latency/busy tag`.
+fn cycles(cell: &str) -> Option<(u16, u16, &str)> {
+    let (numbers, tag) = cell.trim().split_once(' ')?;
+    let (latency, busy) = numbers.split_once('/')?;
+    let known = ["m", "d", "i"].contains(&tag);
+    Some((latency.parse().ok()?, busy.parse().ok()?, tag)).filter(|_| known)
+}
+
+/// Compares a file of latencies with the tables.
+fn import(path: &std::path::Path, json: bool) -> Result {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::new(format!("cannot read {name}: {e}")))?;
+    let mut lines = text.lines().enumerate().filter(|(_, l)| !l.starts_with('#') && !l.trim().is_empty());
+    let Some((_, head)) = lines.next() else { return Err(Failure::new(format!("{name} is empty"))) };
+    let Some(targets) = head.strip_prefix("class,") else {
+        return Err(Failure::new(format!("{name}: the first line must be `class,TARGET,...`")));
+    };
+    let targets: Vec<Target> =
+        targets.split(',').map(Target::parse).collect::<std::result::Result<_, _>>().map_err(Failure::new)?;
+    let mut changes = Vec::new();
+    for (n, line) in lines {
+        let at = |what: String| Failure::new(format!("{name}, line {}: {what}", n + 1));
+        let cells: Vec<&str> = line.split(',').collect();
+        if cells.len() != targets.len() + 1 {
+            return Err(at(format!("{} cells, the header has {}", cells.len(), targets.len() + 1)));
+        }
+        for (t, cell) in targets.iter().zip(&cells[1..]) {
+            let (latency, busy, tag) = cycles(cell).ok_or_else(|| at(format!("'{cell}' is not `latency/busy tag`")))?;
+            let member = ops(*t).find(|i| t.latency_class(i.op).0 == cells[0]);
+            let Some(member) = member else {
+                return Err(at(format!("{t} has no instruction of class '{}'", cells[0])));
+            };
+            let evidence = t.latency_class(member.op).1;
+            if (member.latency, member.busy) != (latency, busy) {
+                changes.push((cells[0].to_string(), *t, [member.latency, member.busy], evidence, [latency, busy], tag));
+            }
+        }
+    }
+    if json {
+        let list: Vec<_> = changes
+            .iter()
+            .map(|(class, t, old, evidence, new, tag)| {
+                json!({
+                    "class": class, "target": t.info().name, "from": old, "evidence": format!("{evidence:?}"), "to": new, "tag": tag,
+                })
+            })
+            .collect();
+        println!("{:#}", json!(list));
+        return Ok(());
+    }
+    for (class, t, old, evidence, new, tag) in &changes {
+        println!("{t} {class:10} {}/{} ({evidence:?}) -> {}/{} {tag}", old[0], old[1], new[0], new[1]);
+    }
+    println!("{} cells would change", changes.len());
+    Ok(())
 }
 
 /// An instruction of a target.
@@ -83,6 +157,7 @@ pub fn run(command: &Command) -> Result {
         Command::Show { instruction, target, json } => show(instruction, target.as_deref(), *json),
         Command::Diff { from, to, json } => diff(from, to, *json),
         Command::Coverage { json } => coverage(*json),
+        Command::Latency(Latency::Import { file, json }) => import(file, *json),
     }
 }
 

@@ -19,6 +19,7 @@ mod limits;
 mod progress;
 mod run;
 mod stats;
+mod ubench;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -89,6 +90,7 @@ enum Command {
     Conformance(conformance::Args),
     #[command(subcommand)]
     Bench(bench::Command),
+    Ubench(ubench::Args),
     Asm(disasm::AsmArgs),
     Disasm(disasm::DisasmArgs),
     #[command(subcommand)]
@@ -124,6 +126,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Bench(command) => bench::run(&command),
+        Command::Ubench(args) => ubench::run(&args),
         Command::Asm(args) => disasm::asm(&args),
         Command::Disasm(args) => disasm::disasm(&args),
         Command::Isa(command) => isa::run(&command),

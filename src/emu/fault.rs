@@ -20,6 +20,19 @@ pub enum FaultKind {
         /// A store or atomic.
         store: bool,
     },
+    /// Strict mode: an access to an allocation that was freed.
+    Freed {
+        /// Device address.
+        addr: u64,
+        /// Bytes.
+        size: u32,
+        /// A store or atomic.
+        store: bool,
+        /// Start of what was freed.
+        start: u64,
+        /// Its bytes.
+        bytes: u64,
+    },
     /// An access outside of the workgroup's LDS: byte address, size, bytes that the workgroup has.
     LdsOutOfBounds {
         /// Byte address in LDS.
@@ -115,6 +128,14 @@ impl fmt::Display for FaultKind {
                     f,
                     "{} of {size} bytes at {addr:#x} is outside of device memory",
                     if *store { "store" } else { "load" }
+                )
+            }
+            Freed { addr, size, store, start, bytes } => {
+                let what = if *store { "store" } else { "load" };
+                let at = addr - start;
+                write!(
+                    f,
+                    "{what} of {size} bytes at {addr:#x}: byte {at} of {bytes} at {start:#x} that were freed before"
                 )
             }
             LdsOutOfBounds { addr, size, limit } => {

@@ -358,10 +358,11 @@ macro_rules! kernel {
             let $a = &LaneArgs { dst, src: [x, y, z], mask, rows };
             $body
         }
-        $crate::lanes::on_hosts!(
+        // on the vectors of AVX-512 these gain nothing that a third copy would be worth
+        $crate::lanes::on_two_hosts!(
             body(dst: *mut u32, x: *const u32, y: *const u32, z: *const u32, mask: u64, rows: &Rows) -> u64
         );
-        Kernel { by_host: [portable, avx2, avx512] }
+        Kernel { by_host: [portable, avx2, avx2] }
     }};
 }
 pub(crate) use kernel;
@@ -370,6 +371,22 @@ pub(crate) use kernel;
 /// `avx512`, which call `f` and differ in the instructions that they may use. `f` should be `#[inline(always)]`. Off
 /// x86-64 the three are the same function.
 macro_rules! on_hosts {
+    ($f:ident($($x:ident: $t:ty),*) -> $r:ty) => {
+        $crate::lanes::on_two_hosts!($f($($x: $t),*) -> $r);
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512cd,avx512vl")]
+        unsafe fn avx512($($x: $t),*) -> $r {
+            // SAFETY: passed on.
+            unsafe { $f($($x),*) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        use portable as avx512;
+    };
+}
+pub(crate) use on_hosts;
+
+/// The same without `avx512`.
+macro_rules! on_two_hosts {
     ($f:ident($($x:ident: $t:ty),*) -> $r:ty) => {
         unsafe fn portable($($x: $t),*) -> $r {
             // SAFETY: passed on.
@@ -381,16 +398,8 @@ macro_rules! on_hosts {
             // SAFETY: passed on.
             unsafe { $f($($x),*) }
         }
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512cd,avx512vl")]
-        unsafe fn avx512($($x: $t),*) -> $r {
-            // SAFETY: passed on.
-            unsafe { $f($($x),*) }
-        }
         #[cfg(not(target_arch = "x86_64"))]
         use portable as avx2;
-        #[cfg(not(target_arch = "x86_64"))]
-        use portable as avx512;
     };
 }
-pub(crate) use on_hosts;
+pub(crate) use on_two_hosts;

@@ -405,7 +405,7 @@ impl Group {
 
     fn release(&mut self, l: &Launch) {
         if self.scratch != 0 {
-            l.memory.free(self.scratch);
+            l.memory.free_now(self.scratch);
         }
     }
 

@@ -335,7 +335,9 @@ impl EmuDevice {
         self.memory.write(address, &bytes);
         let private = info.descriptor.scratch_bytes;
         self.memory.write(packet, &kernarg::dispatch_packet(grid, block, private, lds, address));
-        if !options.strict {
+        if options.strict {
+            self.memory.quarantine();
+        } else {
             self.memory.stop_recording();
         }
         let shadow = options.strict.then(|| strict::Shadow::new(self.memory.extent())).transpose();
@@ -357,8 +359,8 @@ impl EmuDevice {
             shadow: shadow.as_ref(),
         };
         let result = run(&l);
-        self.memory.free(address);
-        self.memory.free(packet);
+        self.memory.free_now(address);
+        self.memory.free_now(packet);
         result
     }
 }

@@ -11,9 +11,9 @@
 //! strict mode, and believed for allocations that no other launch could have written.
 
 use memmap2::{MmapMut, MmapOptions};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 
 /// Lowest device address where the address space is not unified.
@@ -134,6 +134,52 @@ struct Allocations {
     /// Start to size of free ranges below `top`.
     free: BTreeMap<u64, u64>,
     top: u64,
+    /// Ranges that were freed and are not used again yet, oldest first: start, size, what was asked for.
+    quarantine: VecDeque<(u64, u64, u64)>,
+    quarantined: u64,
+}
+
+/// Bytes that are kept from use at most after they were freed.
+const MOST_QUARANTINED: u64 = 1 << 28;
+
+impl Allocations {
+    fn release(&mut self, mut offset: u64, mut len: u64) {
+        if let Some((&before, &s)) = self.free.range(..offset).next_back()
+            && before + s == offset
+        {
+            self.free.remove(&before);
+            offset = before;
+            len += s;
+        }
+        if let Some(s) = self.free.remove(&(offset + len)) {
+            len += s;
+        }
+        self.free.insert(offset, len);
+    }
+
+    /// Ends the quarantine of the oldest ranges until at most so many bytes are left in it.
+    fn shorten_quarantine(&mut self, most: u64) {
+        while self.quarantined > most
+            && let Some((offset, len, _)) = self.quarantine.pop_front()
+        {
+            self.quarantined -= len;
+            self.release(offset, len);
+        }
+    }
+
+    /// Takes a free range.
+    fn take(&mut self, need: u64, most: u64) -> Option<u64> {
+        let found = self.free.iter().find(|(_, s)| **s >= need).map(|(o, s)| (*o, *s));
+        if let Some((offset, have)) = found {
+            self.free.remove(&offset);
+            if have > need {
+                self.free.insert(offset + need, have - need);
+            }
+            return Some(offset);
+        }
+        let top = self.top.checked_add(need).filter(|top| *top <= most)?;
+        Some(std::mem::replace(&mut self.top, top))
+    }
 }
 
 /// The memory of a device.
@@ -149,6 +195,8 @@ pub struct Memory {
     made: AtomicU64,
     /// Allocations that are older than this may have been written by launches that kept no record.
     unrecorded: AtomicU64,
+    /// Freed memory is not used again at once.
+    quarantines: AtomicBool,
 }
 
 /// An allocation as strict launches see it.
@@ -172,7 +220,13 @@ impl Memory {
             let bits = MmapOptions::new().len((size / 8) as usize).no_reserve_swap().map_anon();
             match (map, bits) {
                 (Ok(map), Ok(written)) => {
-                    let allocations = Allocations { used: BTreeMap::new(), free: BTreeMap::new(), top: 0 };
+                    let allocations = Allocations {
+                        used: BTreeMap::new(),
+                        free: BTreeMap::new(),
+                        top: 0,
+                        quarantine: VecDeque::new(),
+                        quarantined: 0,
+                    };
                     return Ok(Memory {
                         origin: if unified { map.as_ptr() as u64 } else { BASE },
                         lent: Lent::default(),
@@ -182,6 +236,7 @@ impl Memory {
                         allocations: Mutex::new(allocations),
                         made: AtomicU64::new(0),
                         unrecorded: AtomicU64::new(0),
+                        quarantines: AtomicBool::new(false),
                     });
                 }
                 (Err(e), _) | (_, Err(e)) if size <= 1 << 28 => return Err(e),
@@ -204,49 +259,54 @@ impl Memory {
     pub fn alloc(&self, size: u64) -> Option<u64> {
         let mut a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
         let need = size.max(1).checked_next_multiple_of(ALIGN)?.checked_add(GAP)?;
-        let found = a.free.iter().find(|(_, s)| **s >= need).map(|(o, s)| (*o, *s));
-        let offset = match found {
-            Some((offset, have)) => {
-                a.free.remove(&offset);
-                if have > need {
-                    a.free.insert(offset + need, have - need);
-                }
-                offset
-            }
-            None => {
-                if a.top.checked_add(need)? > self.size {
-                    return None;
-                }
-                a.top += need;
-                self.lent.extent.store(a.top, Ordering::Relaxed);
-                a.top - need
-            }
-        };
+        let offset = a.take(need, self.size).or_else(|| {
+            a.shorten_quarantine(0);
+            a.take(need, self.size)
+        })?;
+        self.lent.extent.store(a.top, Ordering::Relaxed);
         let born = self.made.fetch_add(1, Ordering::Relaxed);
         a.used.insert(offset, Used { size, born, opaque: false });
         Some(self.origin + offset)
     }
 
-    /// Frees an allocation; false when `addr` is not the start of one.
+    /// Frees an allocation; false when `addr` is not the start of one. Where freed memory is quarantined, its addresses
+    /// are given out again only when others that were freed later wait behind it, or when there are no others.
     pub fn free(&self, addr: u64) -> bool {
+        self.end(addr, self.quarantines.load(Ordering::Relaxed))
+    }
+
+    /// Frees an allocation that nobody outside of the device knows of.
+    pub fn free_now(&self, addr: u64) -> bool {
+        self.end(addr, false)
+    }
+
+    fn end(&self, addr: u64, quarantine: bool) -> bool {
         let mut a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
-        let Some(mut offset) = addr.checked_sub(self.origin) else { return false };
+        let Some(offset) = addr.checked_sub(self.origin) else { return false };
         let Some(Used { size, .. }) = a.used.remove(&offset) else { return false };
-        let mut len = size.max(1).next_multiple_of(ALIGN) + GAP;
+        let len = size.max(1).next_multiple_of(ALIGN) + GAP;
         self.forget(offset, size);
-        if let Some((&before, &s)) = a.free.range(..offset).next_back()
-            && before + s == offset
-        {
-            a.free.remove(&before);
-            offset = before;
-            len += s;
+        if quarantine {
+            a.quarantine.push_back((offset, len, size));
+            a.quarantined += len;
+            a.shorten_quarantine(MOST_QUARANTINED);
+        } else {
+            a.release(offset, len);
         }
-        if let Some(&s) = a.free.get(&(offset + len)) {
-            a.free.remove(&(offset + len));
-            len += s;
-        }
-        a.free.insert(offset, len);
         true
+    }
+
+    /// From now on freed memory stays unused for a while, so that a kernel that uses it is found out.
+    pub fn quarantine(&self) {
+        self.quarantines.store(true, Ordering::Relaxed);
+    }
+
+    /// Start and size of the allocation in quarantine that held `addr`.
+    pub fn freed_range_of(&self, addr: u64) -> Option<(u64, u64)> {
+        let offset = addr.checked_sub(self.origin)?;
+        let a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
+        let freed = a.quarantine.iter().rev().find(|(o, _, size)| (*o..o + size).contains(&offset));
+        freed.map(|(o, _, size)| (self.origin + o, *size))
     }
 
     /// Size of the allocation that contains `addr`, and its start.
@@ -444,6 +504,23 @@ mod tests {
         assert!(m.free(a) && !m.free(a));
         assert_eq!(m.alloc(1000), Some(a));
         assert_eq!(m.alloc(u64::MAX), None);
+    }
+
+    #[test]
+    fn freed_memory_is_quarantined() {
+        let m = Memory::reserve(1 << 30, false).unwrap();
+        m.quarantine();
+        let a = m.alloc(100).unwrap();
+        assert!(m.free(a) && !m.free(a));
+        assert_eq!((m.freed_range_of(a + 99), m.freed_range_of(a + 100)), (Some((a, 100)), None));
+        let b = m.alloc(100).unwrap();
+        assert!(b != a);
+        // large ones push it out, and what nobody else has is taken from there
+        let large = m.alloc(MOST_QUARANTINED).unwrap();
+        assert!(m.free(large) && m.freed_range_of(a).is_none());
+        assert_eq!(m.alloc(100), Some(a));
+        let own = m.alloc(64).unwrap();
+        assert!(m.free_now(own) && m.alloc(64) == Some(own));
     }
 
     #[test]

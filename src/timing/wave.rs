@@ -98,6 +98,10 @@ const REGISTERS: usize = 2048;
 const QUEUE: usize = 7;
 /// Clocks of a matrix instruction besides those of its passes until it retires (the same trace).
 const RETIRE: u64 = 10;
+/// Clocks of work that wait at a port of LDS, and at that of memory, before a wave stands still: 16 reads of four bytes a lane,
+/// 16 of sixteen. Source: the queues of 16 entries in AMD's loop model (rocisa, cycle.cpp).
+const LDS_BACKLOG: u64 = 64;
+const MEMORY_BACKLOG: u64 = 256;
 /// Instructions that an older wave may be ahead of a younger one by priority. Hardware has no such bound, but only the first
 /// rounds of loops are simulated, and these must be typical of all.
 const AHEAD: usize = 32;
@@ -259,6 +263,11 @@ impl<'a> Unitary<'a> {
         self.phases[wave.group].iter().any(|p| p.waiting.contains(&w))
     }
 
+    /// The LDS port of a SIMD.
+    fn port(&self, simd: usize) -> usize {
+        if self.quad { simd / 2 } else { 0 }
+    }
+
     fn instr(&self, w: usize) -> &'a Instr {
         let wave = &self.waves[w];
         &self.instrs[wave.trace.steps[wave.at].instr as usize]
@@ -317,8 +326,8 @@ impl<'a> Unitary<'a> {
             Unit::Matrix => (s.valu.max(s.matrix), Stall::Matrix),
             Unit::Salu => (s.salu, Stall::Unit),
             Unit::Smem => (s.salu.max(self.scalar), Stall::Unit),
-            Unit::Lds => (s.lds.max(if self.quad { self.ports[wave.simd / 2] } else { 0 }), Stall::Lds),
-            Unit::Vmem => (s.vmem, Stall::Memory),
+            Unit::Lds => (s.lds.max(self.ports[self.port(wave.simd)].saturating_sub(LDS_BACKLOG)), Stall::Lds),
+            Unit::Vmem => (s.vmem.max(self.memory.saturating_sub(MEMORY_BACKLOG)), Stall::Memory),
             Unit::Branch => (s.branch, Stall::Unit),
             Unit::Export | Unit::Internal => (0, Stall::Unit),
         };
@@ -412,6 +421,7 @@ impl<'a> Unitary<'a> {
     /// Marks what an instruction keeps busy; when its result is there.
     fn occupy(&mut self, w: usize, i: &Instr, t: u64, access: Option<&Access>) -> u64 {
         let simd = self.waves[w].simd;
+        let port = self.port(simd);
         let turn = if self.quad { 4 } else { 1 };
         let busy = u64::from(i.busy).max(1);
         let mut used = busy;
@@ -461,7 +471,7 @@ impl<'a> Unitary<'a> {
             Unit::Lds => {
                 let data = access.map_or(busy, |a| u64::from(a.clocks).max(1));
                 used = data;
-                let port = if self.quad { &mut self.ports[simd / 2] } else { &mut self.ports[0] };
+                let port = &mut self.ports[port];
                 let start = (*port).max(t);
                 *port = start + data;
                 s.lds = t + turn;
@@ -545,7 +555,9 @@ impl<'a> Unitary<'a> {
     fn pass_skips(&mut self, w: usize) {
         let wave = &mut self.waves[w];
         while let Some(s) = wave.trace.skips.get(wave.next_skip).filter(|s| s.at as usize == wave.at) {
-            let (first, last) = (wave.issued[s.from as usize].0, wave.issued[wave.at - 1].0);
+            // From the end of the round before to the end of the last one.
+            let before = (s.from as usize).saturating_sub(1);
+            let (first, last) = (wave.issued[before].0, wave.issued[wave.at - 1].0);
             let round = (last.saturating_sub(first)) as f64 / f64::from(s.rounds.max(1));
             wave.extra += (round * s.times as f64).round() as u64;
             for step in &wave.trace.steps[s.from as usize..wave.at] {

@@ -169,3 +169,41 @@ fn listings_show_where_hot_loops_wait() {
     assert!(!text.lines().any(|l| l.contains("s_endpgm") && l.contains("//")), "{text}");
     fails(&["disasm", &code, "--cycles", "--full"], 2, &["--full"]);
 }
+
+#[test]
+fn instructions_take_what_the_tables_say() {
+    let list = json(&["ubench", "--target", "gfx90a", "v_fma_f32", "v_exp_f32", "v_mfma_f32_32x32x8f16", "--json"]);
+    for i in list["instructions"].as_array().unwrap() {
+        let near = |found: &Value, table: &Value| {
+            let (a, b) = (found.as_f64().unwrap(), table.as_f64().unwrap());
+            assert!((a - b).abs() <= 0.05 * b, "{i:#}");
+        };
+        near(&i["busy"], &i["table"]["busy"]);
+        near(&i["latency"], &i["table"]["latency"]);
+    }
+}
+
+#[test]
+fn a_card_contributes_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("card.csv");
+    let file = file.to_str().unwrap();
+    for target in ["gfx803", "gfx908", "gfx942", "gfx1030", "gfx1201"] {
+        let text = works(&["ubench", "--target", target, "--all", "-o", file]);
+        for w in ["LDS latency", "dependent load", "launch", "v_add_f32"] {
+            assert!(text.contains(w), "{target}: {w}: {text}");
+        }
+        assert!(works(&["isa", "latency", "import", file]).contains("cells would change"), "{target}");
+    }
+    std::fs::write(file, "class,gfx942\nvalu,5/4 m\n").unwrap();
+    let change = &json(&["isa", "latency", "import", file, "--json"])[0];
+    assert_eq!((&change["class"], &change["to"][0], &change["from"][0]), (&Value::from("valu"), &5.into(), &4.into()));
+    std::fs::write(file, "class,gfx942\nvalu,five m\n").unwrap();
+    fails(&["isa", "latency", "import", file], 1, &["line 2", "five"]);
+    // The same kernels on a device: its clock counts instructions, but all of it runs.
+    works(&["ubench", "--device", "emu:gfx1100", "v_add_f32"]);
+    fails(&["ubench", "--target", "gfx942", "v_nonsense"], 2, &["v_nonsense"]);
+    fails(&["ubench", "--target", "gfx942"], 2, &["--all"]);
+    fails(&["ubench", "v_add_f32"], 2, &["--target"]);
+    fails(&["ubench", "--target", "gfx942", "s_branch"], 2, &["no loop can be generated"]);
+}

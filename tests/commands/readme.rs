@@ -97,3 +97,22 @@ fn listings_are_what_the_commands_print() {
     }
     assert!(differ.is_empty(), "BAREWAVE_BLESS=1 takes over what is printed:\n{}", differ.join("\n\n"));
 }
+
+/// The table of dependencies names what the manifests name.
+#[test]
+fn dependencies_are_listed() {
+    let read = |name: &str| std::fs::read_to_string(Path::new(ROOT).join(name)).unwrap();
+    let (manifest, readme) = (read("Cargo.toml"), read("README.md"));
+    let mut named = std::collections::BTreeSet::new();
+    for heading in ["[workspace.dependencies]", "[dev-dependencies]"] {
+        let (_, section) = manifest.split_once(&format!("\n{heading}\n")).unwrap();
+        for line in section.lines().take_while(|l| !l.is_empty()) {
+            let name = line.split([' ', '=', '.']).next().unwrap();
+            named.extend((!name.starts_with("barewave")).then_some(name));
+        }
+    }
+    let (_, table) = readme.split_once("| crate | what for |\n|---|---|\n").unwrap();
+    let rows = table.lines().take_while(|l| l.starts_with('|'));
+    let listed = rows.flat_map(|row| row.split('|').nth(1).unwrap_or("").split('`').skip(1).step_by(2)).collect();
+    pretty_assertions::assert_eq!(named, listed);
+}

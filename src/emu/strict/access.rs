@@ -168,8 +168,11 @@ impl Checker {
             found = holder(&self.allocations);
         }
         let Some(found) = found else {
-            let store = access == Access::Write;
-            return Err(FaultKind::OutOfBounds { addr, size: size as u32, store });
+            let (store, size) = (access != Access::Read, size as u32);
+            return Err(match l.memory.freed_range_of(addr) {
+                Some((start, bytes)) => FaultKind::Freed { addr, size, store, start, bytes },
+                None => FaultKind::OutOfBounds { addr, size, store },
+            });
         };
         if access != Access::Read {
             l.memory.mark(addr, size, true);

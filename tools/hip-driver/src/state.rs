@@ -73,7 +73,7 @@ impl Device {
     /// Reports a fault and makes it stick.
     pub fn report(&self, fault: &Fault) -> Code {
         let c = match fault.kind {
-            FaultKind::OutOfBounds { .. } => code::hipErrorIllegalAddress,
+            FaultKind::OutOfBounds { .. } | FaultKind::Freed { .. } => code::hipErrorIllegalAddress,
             FaultKind::Launch(_) => code::hipErrorLaunchOutOfResources,
             // What assert, abort and __builtin_trap end with.
             FaultKind::Trap(_) => code::hipErrorAssert,
