@@ -26,7 +26,7 @@ pub fn link_assembly(target: Target, mode: Mode, source: &Assembly, abi: Abi) ->
         }
     };
     let id = match &source.target_id {
-        Some(text) => TargetId::parse(text).map_err(Error::NotAmdgpu)?,
+        Some(text) => TargetId::parse(text).map_err(|e| Error::NotAmdgpu(e.to_string()))?,
         None => TargetId::default(),
     };
 

@@ -33,7 +33,7 @@ pub use listing::{Listing, list};
 pub use metadata::{Arg, ArgKind, KernelMeta};
 pub use read::{ElfFile, KernelInfo, Relocation, SectionInfo, Segment, Symbol, SymbolKind};
 pub use relocatable::link_relocatable;
-pub use target_id::TargetId;
+pub use target_id::{Mismatch, TargetId, TargetIdError};
 pub use yaml::metadata_to_yaml;
 
 use barewave_isa::Target;

@@ -15,6 +15,55 @@ pub struct TargetId {
     pub sramecc: Option<bool>,
 }
 
+/// Why a text is no target id.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TargetIdError {
+    /// A feature without a sign.
+    #[error("`{feature}` in target id `{id}` must end with + or -")]
+    NoSign {
+        /// The feature.
+        feature: String,
+        /// The whole text.
+        id: String,
+    },
+    /// A feature that there is not.
+    #[error("unknown feature `{feature}` in target id `{id}`: xnack or sramecc")]
+    Feature {
+        /// The feature.
+        feature: String,
+        /// The whole text.
+        id: String,
+    },
+}
+
+/// Why code cannot run on a device.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Mismatch {
+    /// It is for another processor.
+    #[error("the code is for {code}, the device is {device}")]
+    Processor {
+        /// What the code is for.
+        code: String,
+        /// What the device is.
+        device: String,
+    },
+    /// It needs a feature the other way.
+    #[error("the code needs {feature} {}, on this device it is {}", on(*.needed), on(!.needed))]
+    Feature {
+        /// The feature.
+        feature: &'static str,
+        /// What the code needs.
+        needed: bool,
+    },
+    /// It needs a feature that the device lacks.
+    #[error("the code needs {0} on, this device has no {0}")]
+    Missing(&'static str),
+}
+
+fn on(value: bool) -> &'static str {
+    if value { "on" } else { "off" }
+}
+
 const XNACK_SHIFT: u32 = 8;
 const SRAMECC_SHIFT: u32 = 10;
 const ANY: u32 = 1;
@@ -24,8 +73,9 @@ const ON: u32 = 3;
 impl TargetId {
     /// Parses an id, with or without the triple before `--`.
     ///
-    /// Fails with a message that names a feature it does not know.
-    pub fn parse(text: &str) -> Result<TargetId, String> {
+    /// # Errors
+    /// Names a feature that is not known, or has no sign.
+    pub fn parse(text: &str) -> Result<TargetId, TargetIdError> {
         let own = text.rsplit("--").next().unwrap_or(text);
         let own = own.strip_prefix("amdgcn-amd-amdhsa-unknown-").unwrap_or(own);
         let mut parts = own.split(':');
@@ -34,12 +84,12 @@ impl TargetId {
             let value = match part.as_bytes().last() {
                 Some(b'+') => true,
                 Some(b'-') => false,
-                _ => return Err(format!("`{part}` in target id `{text}` must end with + or -")),
+                _ => return Err(TargetIdError::NoSign { feature: part.into(), id: text.into() }),
             };
             match &part[..part.len() - 1] {
                 "xnack" => id.xnack = Some(value),
                 "sramecc" => id.sramecc = Some(value),
-                other => return Err(format!("unknown feature `{other}` in target id `{text}`: xnack or sramecc")),
+                other => return Err(TargetIdError::Feature { feature: other.into(), id: text.into() }),
             }
         }
         Ok(id)
@@ -87,17 +137,16 @@ impl TargetId {
     }
 
     /// Why code of this id cannot run on a device of another id (whose features are all given); none when it can.
-    pub fn mismatch(&self, device: &TargetId) -> Option<String> {
+    pub fn mismatch(&self, device: &TargetId) -> Option<Mismatch> {
         if !self.fits(device) {
-            return Some(format!("the code is for {}, the device is {}", self.processor, device.processor));
+            return Some(Mismatch::Processor { code: self.processor.clone(), device: device.processor.clone() });
         }
         for (name, need, have) in [("xnack", self.xnack, device.xnack), ("sramecc", self.sramecc, device.sramecc)] {
-            let word = |on| if on { "on" } else { "off" };
             match (need, have) {
-                (Some(need), Some(have)) if need != have => {
-                    return Some(format!("the code needs {name} {}, on this device it is {}", word(need), word(have)));
+                (Some(needed), Some(have)) if needed != have => {
+                    return Some(Mismatch::Feature { feature: name, needed });
                 }
-                (Some(true), None) => return Some(format!("the code needs {name} on, this device has no {name}")),
+                (Some(true), None) => return Some(Mismatch::Missing(name)),
                 _ => {}
             }
         }
@@ -128,7 +177,7 @@ mod tests {
         for fits in [0x000, 0x500, 0xe00, 0x600, 0xd00] {
             assert_eq!(TargetId::of_flags("gfx90a", fits).mismatch(&device), None, "{fits:#x}");
         }
-        let why = |flags| TargetId::of_flags("gfx90a", flags).mismatch(&device).unwrap();
+        let why = |flags| TargetId::of_flags("gfx90a", flags).mismatch(&device).unwrap().to_string();
         assert_eq!(why(0x700), "the code needs xnack on, on this device it is off");
         assert_eq!(why(0x900), "the code needs sramecc off, on this device it is on");
         let plain = TargetId::of_device("gfx1100", 0);

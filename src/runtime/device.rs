@@ -8,7 +8,7 @@
 use super::emulated::{EmulatedDevice, EmulatedSettings};
 use super::hip::{HipDevice, HipError, Library};
 use super::queue::QueueError;
-use crate::codeobj::{ElfFile, TargetId};
+use crate::codeobj::{ElfFile, Mismatch, TargetId};
 use crate::emu::Fault;
 use barewave_isa::{Target, UnknownTarget};
 use std::path::PathBuf;
@@ -105,7 +105,7 @@ pub enum DeviceError {
     #[error("{why}: the device is {device}; compile for {} without features, which runs with either", device.processor)]
     Features {
         /// Which feature, and how.
-        why: String,
+        why: Mismatch,
         /// The device.
         device: TargetId,
     },
@@ -311,13 +311,32 @@ pub fn open_with(name: &str, preferred: Option<Target>, settings: &EmulatedSetti
     }
 }
 
+/// Why no GPU is taken where one may be.
+#[derive(Debug, thiserror::Error)]
+enum NoGpu {
+    /// There is no driver, or it refuses.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The driver is an emulated one.
+    #[error("{} is an emulated driver (--device hip uses it)", .0.display())]
+    Emulated(PathBuf),
+    /// None of them will do.
+    #[error("no GPU for {wanted} among {}", .others.join(", "))]
+    Others {
+        /// What was looked for.
+        wanted: String,
+        /// What there is.
+        others: Vec<String>,
+    },
+}
+
 /// The first GPU for `preferred`, or why there is none.
-fn first_gpu(preferred: Option<Target>) -> Result<HipDevice, String> {
-    let library = Library::get().map_err(|e| e.to_string())?;
+fn first_gpu(preferred: Option<Target>) -> Result<HipDevice, NoGpu> {
+    let library = Library::get().map_err(DeviceError::from)?;
     if library.is_emulated() {
-        return Err(format!("{} is an emulated driver (--device hip uses it)", library.path().display()));
+        return Err(NoGpu::Emulated(library.path().to_path_buf()));
     }
-    let count = library.device_count().map_err(|e| e.to_string())?;
+    let count = library.device_count().map_err(DeviceError::from)?;
     let mut others = Vec::new();
     for ordinal in 0..count {
         match HipDevice::open(library.clone(), ordinal) {
@@ -327,5 +346,5 @@ fn first_gpu(preferred: Option<Target>) -> Result<HipDevice, String> {
         }
     }
     let wanted = preferred.map_or("known targets".to_string(), |t| t.to_string());
-    Err(format!("no GPU for {wanted} among {}", others.join(", ")))
+    Err(NoGpu::Others { wanted, others })
 }

@@ -5,6 +5,7 @@
 
 mod activation;
 mod attention;
+mod causal;
 mod control;
 mod conv;
 mod einsum;
@@ -14,6 +15,7 @@ mod integer;
 mod layout;
 mod loss;
 mod matmul;
+mod ml;
 mod normalize;
 mod pad;
 mod pool;
@@ -27,6 +29,7 @@ mod scan;
 mod scatter;
 mod source;
 mod transform;
+mod trees;
 
 use super::error::Res;
 use super::lower::Lowering;
@@ -77,6 +80,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("BlackmanWindow",        "output_datatype periodic",        transform::blackman),
     map("Cast",                  "round_mode saturate to",           elementwise::cast),
     map("CastLike",              "round_mode saturate",              elementwise::cast_like),
+    op ("CausalConvWithState",   "activation",                      causal::causal_conv),
     map("Ceil",                  "consumed_inputs",                  elementwise::ceil),
     map("Celu",                  "alpha",                            activation::celu),
     op ("CenterCropPad",         "axes",                            pad::center_crop_pad),
@@ -138,6 +142,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("LeakyRelu",             "alpha consumed_inputs",            activation::leaky_relu),
     map("Less",                  "axis broadcast",                   elementwise::less),
     map("LessOrEqual",           "",                                 elementwise::less_or_equal),
+    op ("LinearAttention",       "chunk_size kv_num_heads q_num_heads scale update_rule", causal::linear_attention),
     map("Log",                   "consumed_inputs",                  elementwise::log),
     op ("LogSoftmax",            "axis",                             reduce::log_softmax),
     op ("Loop",                  "body",                            control::loop_),
@@ -226,6 +231,20 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("Upsample",              "height_scale mode scales width_scale", resize::upsample),
     map("Where",                 "",                                 elementwise::where_),
     map("Xor",                   "axis broadcast",                   elementwise::xor),
+    op ("ai.onnx.ml.ArrayFeatureExtractor", "",                                ml::array_features),
+    op ("ai.onnx.ml.Binarizer",  "threshold",                       ml::binarizer),
+    op ("ai.onnx.ml.FeatureVectorizer", "inputdimensions",                 ml::feature_vectorizer),
+    op ("ai.onnx.ml.Imputer",    "imputed_value_floats imputed_value_int64s replaced_value_float replaced_value_int64", ml::imputer),
+    op ("ai.onnx.ml.LabelEncoder", "default_float default_int64 default_string default_tensor keys_floats keys_int64s keys_tensor values_floats values_int64s values_tensor", ml::label_encoder),
+    op ("ai.onnx.ml.LinearClassifier", "classlabels_ints classlabels_strings coefficients intercepts multi_class post_transform", ml::linear_classifier),
+    op ("ai.onnx.ml.LinearRegressor", "coefficients intercepts post_transform targets", ml::linear_regressor),
+    op ("ai.onnx.ml.Normalizer", "norm",                            ml::normalizer),
+    op ("ai.onnx.ml.OneHotEncoder", "cats_int64s zeros",               ml::one_hot_encoder),
+    op ("ai.onnx.ml.Scaler",     "offset scale",                    ml::scaler),
+    op ("ai.onnx.ml.TreeEnsemble", "aggregate_function leaf_targetids leaf_weights membership_values n_targets nodes_falseleafs nodes_falsenodeids nodes_featureids nodes_hitrates nodes_missing_value_tracks_true nodes_modes nodes_splits nodes_trueleafs nodes_truenodeids post_transform tree_roots", trees::ensemble),
+    op ("ai.onnx.ml.TreeEnsembleClassifier", "base_values base_values_as_tensor class_ids class_nodeids class_treeids class_weights class_weights_as_tensor classlabels_int64s classlabels_strings nodes_falsenodeids nodes_featureids nodes_hitrates nodes_hitrates_as_tensor nodes_missing_value_tracks_true nodes_modes nodes_nodeids nodes_treeids nodes_truenodeids nodes_values nodes_values_as_tensor post_transform", trees::classifier),
+    op ("ai.onnx.ml.TreeEnsembleRegressor", "aggregate_function base_values base_values_as_tensor n_targets nodes_falsenodeids nodes_featureids nodes_hitrates nodes_hitrates_as_tensor nodes_missing_value_tracks_true nodes_modes nodes_nodeids nodes_treeids nodes_truenodeids nodes_values nodes_values_as_tensor post_transform target_ids target_nodeids target_treeids target_weights target_weights_as_tensor", trees::regressor),
+    op ("ai.onnx.ml.ZipMap",     "classlabels_int64s classlabels_strings", ml::zip_map),
     op ("barewave.Rows",         "",                                integer::rows),
     op ("com.microsoft.FusedMatMul", "alpha transA transB transBatchA transBatchB", integer::fused_matmul),
     op ("com.microsoft.MatMulNBits", "K N accuracy_level bits block_size", integer::matmul_bits),

@@ -133,7 +133,7 @@ pub fn check_target(elf: &[u8], device: &Device) -> Result {
         Code(hipErrorInvalidImage)
     })?;
     if let Some(why) = file.target_id().mismatch(&device.id) {
-        log(&why);
+        log(&why.to_string());
         return err(hipErrorNoBinaryForGpu);
     }
     Ok(())

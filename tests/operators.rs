@@ -1,0 +1,599 @@
+//! Operators that are programs, recurrent layers or bodies of others: emulated devices in strict mode against the f64
+//! interpreter of the fused graph, and that against references written down here.
+
+mod support;
+
+use barewave::graph::interpret::Interpreter;
+use barewave::graph::{Options, fuse};
+use barewave::onnx::{Attribute, Model};
+use barewave::runtime::{AnyShape, EmulatedDevice};
+use barewave::tensor::{DType, HostTensor};
+use barewave::{Compiler, compile};
+use barewave_isa::Target;
+use std::sync::Arc;
+use support::build::{Builder, float, int, ints, text};
+use support::device;
+
+const TARGETS: [&str; 5] = ["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
+
+/// Runs a model everywhere; gives what the interpreter makes of it. `most` bounds the error by the largest magnitude.
+fn outputs(b: &Builder, what: &str, most: f64) -> Vec<HostTensor> {
+    let mut model = b.model.clone();
+    model.expand();
+    let graph = fuse(&model, &Options::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let want = Interpreter::new(&graph).run(&graph, &b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+    for target in TARGETS {
+        let (got, _) = device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{what} {target}: {e}"));
+        for (g, w) in got.iter().zip(&want) {
+            assert_eq!((g.shape(), g.dtype()), (w.shape(), w.dtype()), "{what} {target}");
+            close(&g.to_f64(), &w.to_f64(), most, &format!("{what} {target}"));
+        }
+    }
+    want
+}
+
+fn close(got: &[f64], want: &[f64], most: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    let size = want.iter().filter(|x| x.is_finite()).fold(1e-30, |m: f64, x| m.max(x.abs()));
+    for (i, (x, y)) in got.iter().zip(want).enumerate() {
+        let error = if x == y || x.is_nan() && y.is_nan() { 0.0 } else { (x - y).abs() / size };
+        assert!(error <= most, "{what}: element {i} is {x:e} instead of {y:e}");
+    }
+}
+
+/// Makes the values that the last node gives outputs, and its domain another.
+fn finish(b: &mut Builder, domain: &str, outputs: &[String]) {
+    b.model.graph.nodes.last_mut().unwrap().domain = domain.into();
+    outputs.iter().for_each(|o| b.output(o));
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// A layer's weights `[rows, columns]` times a vector.
+fn times(w: &[f64], rows: std::ops::Range<usize>, x: &[f64]) -> Vec<f64> {
+    rows.map(|r| (0..x.len()).map(|c| w[r * x.len() + c] * x[c]).sum()).collect()
+}
+
+#[test]
+fn lstm_with_everything() {
+    for (hidden, steps, batch) in [(3, 4, 2), (70, 3, 3), (260, 2, 1)] {
+        let mut b = Builder::new(17, hidden as u64);
+        let width = 5;
+        let x = b.input(&[steps, batch, width]);
+        let (w, r) = (b.weight(&[2, 4 * hidden, width]), b.weight(&[2, 4 * hidden, hidden]));
+        let bias = b.weight(&[2, 8 * hidden]);
+        let lengths: Vec<i32> = (0..batch).map(|i| (steps - i % steps) as i32).collect();
+        let l = b.constant(HostTensor::from_i32(&[batch], &lengths));
+        let (h, c) = (b.input(&[2, batch, hidden]), b.input(&[2, batch, hidden]));
+        let p = b.weight(&[2, 3 * hidden]);
+        let attributes = [("direction", text("bidirectional")), ("hidden_size", int(hidden as i64))];
+        let y = b.node_n("LSTM", &[&x, &w, &r, &bias, &l, &h, &c, &p], &attributes, 3);
+        finish(&mut b, "", &y);
+        let got = outputs(&b, "lstm", 2e-5);
+        // The reference, sequence by sequence.
+        let weights = |name: &str| b.model.graph.initializers[name].to_f64();
+        let (xs, hs, cs) = (b.inputs[0].to_f64(), b.inputs[1].to_f64(), b.inputs[2].to_f64());
+        let (w, r, bias, p) = (weights(&w), weights(&r), weights(&bias), weights(&p));
+        let mut want = vec![0.0; steps * 2 * batch * hidden];
+        let mut last = vec![0.0; 2 * batch * hidden];
+        for d in 0..2 {
+            let part = |v: &[f64], n: usize| v[d * n..(d + 1) * n].to_vec();
+            let (w, r) = (part(&w, 4 * hidden * width), part(&r, 4 * hidden * hidden));
+            let (bias, p) = (part(&bias, 8 * hidden), part(&p, 3 * hidden));
+            for s in 0..batch {
+                let at = (d * batch + s) * hidden;
+                let (mut h, mut c) = (hs[at..at + hidden].to_vec(), cs[at..at + hidden].to_vec());
+                let n = lengths[s] as usize;
+                for t in 0..n {
+                    let t = if d == 1 { n - 1 - t } else { t };
+                    let x = &xs[(t * batch + s) * width..][..width];
+                    let gate = |g: usize| -> Vec<f64> {
+                        let rows = g * hidden..(g + 1) * hidden;
+                        let (a, b) = (times(&w, rows.clone(), x), times(&r, rows, &h));
+                        (0..hidden).map(|j| a[j] + b[j] + bias[g * hidden + j] + bias[(4 + g) * hidden + j]).collect()
+                    };
+                    let (i, o, f, new) = (gate(0), gate(1), gate(2), gate(3));
+                    for j in 0..hidden {
+                        let i = sigmoid(i[j] + p[j] * c[j]);
+                        let f = sigmoid(f[j] + p[2 * hidden + j] * c[j]);
+                        c[j] = f * c[j] + i * new[j].tanh();
+                        h[j] = sigmoid(o[j] + p[hidden + j] * c[j]) * c[j].tanh();
+                    }
+                    want[((t * 2 + d) * batch + s) * hidden..][..hidden].copy_from_slice(&h);
+                }
+                last[at..at + hidden].copy_from_slice(&h);
+            }
+        }
+        close(&got[0].to_f64(), &want, 1e-5, "lstm");
+        close(&got[1].to_f64(), &last, 1e-5, "lstm, last");
+    }
+}
+
+#[test]
+fn gru_before_and_behind_the_reset() {
+    for (before, hidden) in [(0, 6), (1, 6), (0, 65), (1, 130)] {
+        let (steps, batch, width) = (3, 2, 4);
+        let mut b = Builder::new(17, hidden as u64);
+        let x = b.input(&[steps, batch, width]);
+        let (w, r) = (b.weight(&[1, 3 * hidden, width]), b.weight(&[1, 3 * hidden, hidden]));
+        let bias = b.weight(&[1, 6 * hidden]);
+        let attributes =
+            [("direction", text("reverse")), ("linear_before_reset", int(before)), ("hidden_size", int(hidden as i64))];
+        let y = b.node_n("GRU", &[&x, &w, &r, &bias], &attributes, 2);
+        finish(&mut b, "", &y);
+        let got = outputs(&b, "gru", 2e-5);
+        let weights = |name: &str| b.model.graph.initializers[name].to_f64();
+        let (xs, w, r, bias) = (b.inputs[0].to_f64(), weights(&w), weights(&r), weights(&bias));
+        let mut want = vec![0.0; steps * batch * hidden];
+        for s in 0..batch {
+            let mut h = vec![0.0; hidden];
+            for t in (0..steps).rev() {
+                let x = &xs[(t * batch + s) * width..][..width];
+                let rows = |g: usize| g * hidden..(g + 1) * hidden;
+                let input: Vec<Vec<f64>> = (0..3).map(|g| times(&w, rows(g), x)).collect();
+                let gate = |g: usize| -> Vec<f64> {
+                    let own = times(&r, rows(g), &h);
+                    (0..hidden)
+                        .map(|j| sigmoid(input[g][j] + own[j] + bias[g * hidden + j] + bias[(3 + g) * hidden + j]))
+                        .collect()
+                };
+                let (z, reset) = (gate(0), gate(1));
+                let own = if before == 1 {
+                    let own = times(&r, rows(2), &h);
+                    (0..hidden).map(|j| reset[j] * (own[j] + bias[5 * hidden + j])).collect::<Vec<_>>()
+                } else {
+                    let let_through: Vec<f64> = (0..hidden).map(|j| reset[j] * h[j]).collect();
+                    let own = times(&r, rows(2), &let_through);
+                    (0..hidden).map(|j| own[j] + bias[5 * hidden + j]).collect()
+                };
+                for j in 0..hidden {
+                    let new = (input[2][j] + own[j] + bias[2 * hidden + j]).tanh();
+                    h[j] = (1.0 - z[j]) * new + z[j] * h[j];
+                }
+                want[(t * batch + s) * hidden..][..hidden].copy_from_slice(&h);
+            }
+        }
+        close(&got[0].to_f64(), &want, 1e-5, "gru");
+    }
+}
+
+#[test]
+fn top_k_of_equal_elements_takes_the_first() {
+    for (largest, axis) in [(1, 1), (0, 1), (1, 0), (0, 2)] {
+        let mut b = Builder::new(17, 3);
+        let data: Vec<f64> = (0..7 * 9 * 5).map(|_| b.below(6) as f64).collect();
+        let x = b.input_of(HostTensor::from_f64(DType::F32, &[7, 9, 5], &data));
+        let k = b.ints(&[4]);
+        let y = b.node_n("TopK", &[&x, &k], &[("axis", int(axis)), ("largest", int(largest))], 2);
+        finish(&mut b, "", &y);
+        let got = outputs(&b, "top k", 0.0);
+        let dims = [7, 9, 5];
+        let strides = [45, 5, 1];
+        let d = axis as usize;
+        let mut shape = dims;
+        shape[d] = 4;
+        let mut wanted = Vec::new();
+        for i in 0..shape.iter().product::<usize>() {
+            let c = [i / (shape[1] * shape[2]), i / shape[2] % shape[1], i % shape[2]];
+            let base: usize = (0..3).filter(|e| *e != d).map(|e| c[e] * strides[e]).sum();
+            let mut order: Vec<usize> = (0..dims[d]).collect();
+            let value = |i: &usize| data[base + i * strides[d]];
+            order.sort_by(|p, q| {
+                let by = value(p).total_cmp(&value(q));
+                if largest == 1 { by.reverse() } else { by }.then(p.cmp(q))
+            });
+            wanted.push(order[c[d]] as f64);
+        }
+        close(&got[1].to_f64(), &wanted, 0.0, "top k");
+    }
+}
+
+#[test]
+fn scatters_replace_add_and_bound() {
+    for reduction in ["none", "add", "mul", "max", "min"] {
+        let mut b = Builder::new(18, 5);
+        let x = b.input(&[6, 7]);
+        let list: Vec<i64> = (0..4).map(|i| if i == 3 { -2 } else { i * 2 }).collect();
+        let index = b.input_of(HostTensor::from_i64(&[4, 1], &list));
+        let updates = b.input(&[4, 7]);
+        let y = b.node("ScatterND", &[&x, &index, &updates], &[("reduction", text(reduction))]);
+        finish(&mut b, "", &[y]);
+        let got = outputs(&b, "scatter", 1e-6).remove(0).to_f64();
+        let (mut want, u) = (b.inputs[0].to_f64(), b.inputs[2].to_f64());
+        for (i, row) in list.iter().enumerate() {
+            for c in 0..7 {
+                let old = &mut want[(if *row < 0 { row + 6 } else { *row }) as usize * 7 + c];
+                let new = u[i * 7 + c];
+                *old = match reduction {
+                    "none" => new,
+                    "add" => *old + new,
+                    "mul" => *old * new,
+                    "max" => old.max(new),
+                    _ => old.min(new),
+                };
+            }
+        }
+        close(&got, &want, 1e-6, reduction);
+    }
+}
+
+#[test]
+fn einsum_of_batches_sums_and_diagonals() {
+    for (equation, shapes) in [
+        ("bij,bjk->bik", vec![vec![2, 3, 5], vec![2, 5, 4]]),
+        ("bhqd,bhkd->bhqk", vec![vec![2, 3, 4, 5], vec![2, 3, 6, 5]]),
+        ("i,j->ij", vec![vec![3], vec![4]]),
+        ("...ij->...ji", vec![vec![2, 3, 4]]),
+        ("ii->i", vec![vec![5, 5]]),
+        ("ij,jk,kl->il", vec![vec![2, 3], vec![3, 4], vec![4, 5]]),
+        ("abc,cd->abd", vec![vec![2, 3, 4], vec![4, 5]]),
+        ("ij->", vec![vec![4, 5]]),
+    ] {
+        let mut b = Builder::new(17, 9);
+        let names: Vec<String> = shapes.iter().map(|s| b.input(s)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let y = b.node("Einsum", &names, &[("equation", text(equation))]);
+        finish(&mut b, "", &[y]);
+        let got = outputs(&b, equation, 1e-6).remove(0);
+        // Over all values of all labels.
+        let dots = |t: &str| t.replace("...", "Z");
+        let (terms, out) = equation.split_once("->").unwrap();
+        let terms: Vec<Vec<char>> = terms.split(',').map(|t| dots(t).chars().collect()).collect();
+        let out: Vec<char> = dots(out).chars().collect();
+        let mut extents = std::collections::BTreeMap::new();
+        terms.iter().zip(&shapes).for_each(|(t, s)| extents.extend(t.iter().copied().zip(s.iter().copied())));
+        let labels: Vec<char> = extents.keys().copied().collect();
+        let data: Vec<Vec<f64>> = b.inputs.iter().map(HostTensor::to_f64).collect();
+        let mut want = vec![0.0; got.len()];
+        for i in 0..extents.values().product::<usize>() {
+            let mut rest = i;
+            let mut value = std::collections::BTreeMap::new();
+            for l in labels.iter().rev() {
+                value.insert(*l, rest % extents[l]);
+                rest /= extents[l];
+            }
+            let at = |t: &[char]| t.iter().fold(0, |a, l| a * extents[l] + value[l]);
+            want[at(&out)] += terms.iter().zip(&data).map(|(t, d)| d[at(t)]).product::<f64>();
+        }
+        close(&got.to_f64(), &want, 1e-5, equation);
+    }
+}
+
+fn bytes(b: &mut Builder, t: DType, shape: &[usize]) -> HostTensor {
+    let (low, n) = if t == DType::I8 { (-128, 256) } else { (0, 256) };
+    let list: Vec<i64> = (0..shape.iter().product()).map(|_| low + b.below(n) as i64).collect();
+    HostTensor::from_ints(t, shape, &list)
+}
+
+#[test]
+fn integer_products_are_exact() {
+    for (k, zero) in [(7, true), (200, true), (3000, false), (3000, true)] {
+        let mut b = Builder::new(17, k as u64);
+        let (m, n) = (3, 5);
+        let (x, w) = (bytes(&mut b, DType::U8, &[m, k]), bytes(&mut b, DType::I8, &[k, n]));
+        let (xn, wn) = (b.input_of(x.clone()), b.constant(w.clone()));
+        let zeros: Vec<i64> = (0..n as i64).map(|i| i * 20 - 40).collect();
+        let z = if zero { (99, zeros) } else { (0, vec![0; n]) };
+        let xz = b.constant(HostTensor::from_ints(DType::U8, &[], &[z.0]));
+        let wz = b.constant(HostTensor::from_ints(DType::I8, &[n], &z.1));
+        let y = b.node("MatMulInteger", &[&xn, &wn, &xz, &wz], &[]);
+        finish(&mut b, "", &[y]);
+        let (x, w) = (x.to_i64(), w.to_i64());
+        let want: Vec<f64> = (0..m * n)
+            .map(|i| (0..k).map(|l| (x[i / n * k + l] - z.0) * (w[l * n + i % n] - z.1[i % n])).sum::<i64>() as f64)
+            .collect();
+        // Long products are not computed on the host.
+        let mut model = b.model.clone();
+        model.expand();
+        let graph = fuse(&model, &Options::default()).unwrap();
+        for target in TARGETS {
+            let (got, _) = device::run(&graph, &b.inputs, target, true).unwrap();
+            assert_eq!(got[0].to_f64(), want, "{target} {k}");
+        }
+    }
+}
+
+#[test]
+fn quantised_convolutions_round_like_their_definition() {
+    for (channels, groups) in [(3, 1), (64, 1), (8, 8)] {
+        let mut b = Builder::new(17, channels as u64);
+        let (h, out) = (7, 8);
+        let x = bytes(&mut b, DType::U8, &[1, channels, h, h]);
+        let w = bytes(&mut b, DType::I8, &[out, channels / groups, 3, 3]);
+        let (xn, wn) = (b.input_of(x.clone()), b.constant(w.clone()));
+        let scales: Vec<f32> = (0..out).map(|i| 0.002 + i as f32 * 0.001).collect();
+        let names = [
+            b.constant(HostTensor::from_f32(&[], &[0.05])),
+            b.constant(HostTensor::from_ints(DType::U8, &[], &[120])),
+            b.constant(HostTensor::from_f32(&[out], &scales)),
+            b.constant(HostTensor::from_ints(DType::I8, &[], &[0])),
+            b.constant(HostTensor::from_f32(&[], &[0.5])),
+            b.constant(HostTensor::from_ints(DType::U8, &[], &[100])),
+        ];
+        let bias: Vec<i32> = (0..out as i32).map(|i| i * 50 - 100).collect();
+        let bias_name = b.constant(HostTensor::from_i32(&[out], &bias));
+        let [xs, xz, ws, wz, ys, yz] = &names;
+        let attributes = [("pads", ints(&[1, 1, 1, 1])), ("group", int(groups as i64))];
+        let y = b.node("QLinearConv", &[&xn, xs, xz, &wn, ws, wz, ys, yz, &bias_name], &attributes);
+        finish(&mut b, "", &[y]);
+        let mut model = b.model.clone();
+        model.expand();
+        let graph = fuse(&model, &Options::default()).unwrap();
+        let (x, w) = (x.to_i64(), w.to_i64());
+        let (cg, og) = (channels / groups, out / groups);
+        let mut want = Vec::new();
+        for o in 0..out {
+            for i in 0..h * h {
+                let mut sum = bias[o] as i64;
+                for c in 0..cg {
+                    for t in 0..9 {
+                        let (p, q) = ((i / h + t / 3) as i64 - 1, (i % h + t % 3) as i64 - 1);
+                        if (0..h as i64).contains(&p) && (0..h as i64).contains(&q) {
+                            let at = (o / og * cg + c) * h * h + p as usize * h + q as usize;
+                            sum += (x[at] - 120) * w[(o * cg + c) * 9 + t];
+                        }
+                    }
+                }
+                let scaled = sum as f32 * (0.05 * scales[o] / 0.5);
+                want.push((scaled.round_ties_even() + 100.0).clamp(0.0, 255.0) as f64);
+            }
+        }
+        for target in TARGETS {
+            let (got, _) = device::run(&graph, &b.inputs, target, true).unwrap();
+            let got = got[0].to_f64();
+            // A product of scales may be an f32 apart, which decides ties.
+            let apart = got.iter().zip(&want).filter(|(a, b)| a != b).count();
+            let most = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(apart * 100 <= want.len() && most <= 1.0, "{target}: {apart} of {} differ by {most}", want.len());
+        }
+    }
+}
+
+#[test]
+fn wide_windows_are_products() {
+    // A transform of a signal, patches of an image, and a wide window with padding, dilation and groups.
+    for (x, w, attributes) in [
+        (vec![2, 1, 200], vec![5, 1, 64], vec![("strides", ints(&[20]))]),
+        (vec![1, 3, 32, 48], vec![6, 3, 16, 16], vec![("strides", ints(&[16, 16]))]),
+        (vec![1, 4, 60], vec![4, 2, 33], vec![("pads", ints(&[7, 9])), ("group", int(2)), ("dilations", ints(&[2]))]),
+    ] {
+        let mut b = Builder::new(17, 77);
+        let (xn, wn) = (b.input(&x), b.weight(&w));
+        let bias = b.weight(&[w[0]]);
+        let y = b.node("Conv", &[&xn, &wn, &bias], &attributes);
+        let y = b.node("Relu", &[&y], &[]);
+        finish(&mut b, "", &[y]);
+        let got = outputs(&b, "wide", 1e-5).remove(0);
+        if x.len() != 3 {
+            continue;
+        }
+        let one = |name: &str, default: usize| match attributes.iter().find(|a| a.0 == name) {
+            Some((_, Attribute::Ints(v))) => v[0] as usize,
+            Some((_, Attribute::Int(v))) => *v as usize,
+            _ => default,
+        };
+        let (stride, dilation, pad, groups) = (one("strides", 1), one("dilations", 1), one("pads", 0), one("group", 1));
+        let weights = |name: &str| b.model.graph.initializers[name].to_f64();
+        let (data, wv, bv) = (b.inputs[0].to_f64(), weights(&wn), weights(&bias));
+        let length = got.shape()[2];
+        let mut want = Vec::new();
+        for i in 0..got.len() {
+            let (n, o, t) = (i / length / w[0], i / length % w[0], i % length);
+            let mut sum = bv[o];
+            for c in 0..w[1] {
+                for k in 0..w[2] {
+                    let p = (t * stride + k * dilation) as i64 - pad as i64;
+                    if (0..x[2] as i64).contains(&p) {
+                        let channel = o / (w[0] / groups) * w[1] + c;
+                        sum += data[(n * x[1] + channel) * x[2] + p as usize] * wv[(o * w[1] + c) * w[2] + k];
+                    }
+                }
+            }
+            want.push(sum.max(0.0));
+        }
+        close(&got.to_f64(), &want, 1e-5, "wide");
+    }
+}
+
+#[test]
+fn packed_weights_are_widened() {
+    for (bits, rows, zero) in [(4, 1, true), (4, 9, true), (8, 2, false), (2, 6, false)] {
+        let mut b = Builder::new(17, bits as u64);
+        let (k, n, block) = (64, 6, 16);
+        let (blocks, each) = (k / block, 8 / bits);
+        let x = b.input(&[rows, k]);
+        let raw: Vec<i64> = (0..n * k).map(|_| b.below(1 << bits) as i64).collect();
+        let pack = |list: &[i64]| -> Vec<i64> {
+            list.chunks(each).map(|c| c.iter().enumerate().map(|(i, v)| v << (i * bits)).sum()).collect()
+        };
+        let w = b.constant(HostTensor::from_ints(DType::U8, &[n, blocks, block / each], &pack(&raw)));
+        let s = b.weight(&[n * blocks]);
+        let zeros: Vec<i64> =
+            (0..n * blocks).map(|i| if zero { i as i64 % (1 << bits) } else { 1 << (bits - 1) }).collect();
+        let packed: Vec<i64> = zeros.chunks(blocks).flat_map(pack).collect();
+        let z = b.constant(HostTensor::from_ints(DType::U8, &[packed.len()], &packed));
+        let names: Vec<&str> = if zero { vec![&x, &w, &s, &z] } else { vec![&x, &w, &s] };
+        let attributes =
+            [("K", int(k as i64)), ("N", int(n as i64)), ("bits", int(bits as i64)), ("block_size", int(block as i64))];
+        let y = b.node("MatMulNBits", &names, &attributes);
+        finish(&mut b, "com.microsoft", &[y]);
+        let got = outputs(&b, "packed", 1e-5).remove(0);
+        let (x, s) = (b.inputs[0].to_f64(), b.model.graph.initializers[&s].to_f64());
+        let want: Vec<f64> = (0..rows * n)
+            .map(|i| {
+                let (r, c) = (i / n, i % n);
+                (0..k)
+                    .map(|l| {
+                        x[r * k + l]
+                            * (raw[c * k + l] - zeros[c * blocks + l / block]) as f64
+                            * s[c * blocks + l / block]
+                    })
+                    .sum()
+            })
+            .collect();
+        close(&got.to_f64(), &want, 1e-5, "packed");
+    }
+}
+
+#[test]
+fn sampling_agrees_with_the_interpreter() {
+    for mode in ["linear", "nearest", "cubic"] {
+        for padding in ["zeros", "border", "reflection"] {
+            let mut b = Builder::new(20, 11);
+            let x = b.input(&[2, 3, 5, 7]);
+            let grid: Vec<f64> = b.random(&[2, 4, 3, 2]).to_f64().iter().map(|v| v * 1.6).collect();
+            let grid = b.input_of(HostTensor::from_f64(DType::F32, &[2, 4, 3, 2], &grid));
+            let attributes = [("mode", text(mode)), ("padding_mode", text(padding)), ("align_corners", int(1))];
+            let y = b.node("GridSample", &[&x, &grid], &attributes);
+            finish(&mut b, "", &[y]);
+            outputs(&b, mode, 1e-4);
+        }
+    }
+    for ratio in [0, 2] {
+        let mut b = Builder::new(16, 12);
+        let x = b.input(&[2, 3, 9, 11]);
+        let rois: Vec<f32> = vec![0.3, 0.7, 7.9, 6.2, 1.0, 2.0, 30.0, 18.0, -3.0, 0.0, 4.0, 5.5];
+        let rois = b.input_of(HostTensor::from_f32(&[3, 4], &rois));
+        let batch = b.input_of(HostTensor::from_i64(&[3], &[0, 1, 1]));
+        let attributes = [
+            ("output_height", int(3)),
+            ("output_width", int(2)),
+            ("sampling_ratio", int(ratio)),
+            ("spatial_scale", float(0.7)),
+        ];
+        let y = b.node("RoiAlign", &[&x, &rois, &batch], &attributes);
+        finish(&mut b, "", &[y]);
+        outputs(&b, "regions", 1e-5);
+    }
+}
+
+#[test]
+fn trees_are_walked() {
+    // Two trees: x0 <= 0 ? (x1 < 0.5 ? 1 : 2) : 4 and x2 > 0.25 ? 10 : 20.
+    let mut b = Builder::new(17, 13);
+    let x = b.input(&[300, 3]);
+    let list = |v: &[i64]| Attribute::Ints(v.to_vec());
+    let modes = ["BRANCH_LEQ", "BRANCH_LT", "LEAF", "LEAF", "LEAF", "BRANCH_GT", "LEAF", "LEAF"];
+    let attributes = [
+        ("n_targets", int(1)),
+        ("nodes_treeids", list(&[0, 0, 0, 0, 0, 1, 1, 1])),
+        ("nodes_nodeids", list(&[0, 1, 2, 3, 4, 0, 1, 2])),
+        ("nodes_featureids", list(&[0, 1, 0, 0, 0, 2, 0, 0])),
+        ("nodes_values", Attribute::Floats(vec![0.0, 0.5, 0.0, 0.0, 0.0, 0.25, 0.0, 0.0])),
+        ("nodes_modes", Attribute::Texts(modes.map(String::from).to_vec())),
+        ("nodes_truenodeids", list(&[1, 3, 0, 0, 0, 1, 0, 0])),
+        ("nodes_falsenodeids", list(&[2, 4, 0, 0, 0, 2, 0, 0])),
+        ("target_treeids", list(&[0, 0, 0, 1, 1])),
+        ("target_nodeids", list(&[3, 4, 2, 1, 2])),
+        ("target_ids", list(&[0; 5])),
+        ("target_weights", Attribute::Floats(vec![1.0, 2.0, 4.0, 10.0, 20.0])),
+    ];
+    let y = b.node("TreeEnsembleRegressor", &[&x], &attributes);
+    finish(&mut b, "ai.onnx.ml", &[y]);
+    let got = outputs(&b, "trees", 0.0).remove(0).to_f64();
+    let want: Vec<f64> = b.inputs[0]
+        .to_f64()
+        .chunks(3)
+        .map(|r| {
+            let first = if r[0] <= 0.0 { if r[1] < 0.5 { 1.0 } else { 2.0 } } else { 4.0 };
+            first + if r[2] > 0.25 { 10.0 } else { 20.0 }
+        })
+        .collect();
+    assert_eq!(got, want);
+}
+
+/// Runs a model in stages on a strict device.
+fn staged(model: Model, inputs: &[HostTensor]) -> Vec<Vec<f64>> {
+    let device = EmulatedDevice::new(Target::GFX1100, true).unwrap();
+    let compiler = Compiler::new(Target::GFX1100, compile::Options::default());
+    let mut stages = AnyShape::new(Arc::new(device), compiler, Arc::new(model), 2);
+    let first = stages.run(inputs).unwrap().0;
+    assert_eq!(stages.run(inputs).unwrap().0, first, "a second run gives the same");
+    first.iter().map(HostTensor::to_f64).collect()
+}
+
+#[test]
+fn what_the_model_finds_decides_how_it_goes_on() {
+    // The elements of relu(x) that are not zero, and their number's double.
+    let mut b = Builder::new(17, 21);
+    let x = b.input(&[80, 70]);
+    let r = b.node("Relu", &[&x], &[]);
+    let places = b.node("NonZero", &[&r], &[]);
+    let turned = b.node("Transpose", &[&places], &[]);
+    let found = b.node("GatherND", &[&r, &turned], &[]);
+    let two = b.constant(HostTensor::from_f32(&[], &[2.0]));
+    let y = b.node("Mul", &[&found, &two], &[]);
+    let all = b.node("ReduceMean", &[&r], &[("keepdims", int(0))]);
+    [y, all].iter().for_each(|o| b.output(o));
+    let got = staged(b.model.clone(), &b.inputs);
+    let data = b.inputs[0].to_f64();
+    let want: Vec<f64> = data.iter().filter(|v| **v > 0.0).map(|v| v * 2.0).collect();
+    close(&got[0], &want, 0.0, "found");
+    close(&got[1], &[want.iter().sum::<f64>() / 2.0 / data.len() as f64], 1e-5, "mean");
+}
+
+#[test]
+fn bodies_compute_what_they_stand_for() {
+    let mut b = Builder::new(17, 31);
+    let (x, skip) = (b.input(&[2, 3, 40]), b.input(&[2, 3, 40]));
+    let (gamma, beta, bias) = (b.weight(&[40]), b.weight(&[40]), b.weight(&[40]));
+    let y = b.node_n("SkipLayerNormalization", &[&x, &skip, &gamma, &beta, &bias], &[("epsilon", float(1e-5))], 4);
+    finish(&mut b, "com.microsoft", &[y[0].clone(), y[3].clone()]);
+    let got = outputs(&b, "skip", 1e-5);
+    let weights = |name: &str| b.model.graph.initializers[name].to_f64();
+    let (g, t, bias) = (weights(&gamma), weights(&beta), weights(&bias));
+    let sum: Vec<f64> = b.inputs[0]
+        .to_f64()
+        .iter()
+        .zip(b.inputs[1].to_f64())
+        .enumerate()
+        .map(|(i, (a, c))| a + c + bias[i % 40])
+        .collect();
+    let want: Vec<f64> = sum
+        .chunks(40)
+        .flat_map(|row| {
+            let mean = row.iter().sum::<f64>() / 40.0;
+            let var = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 40.0;
+            (0..40).map(|i| (row[i] - mean) / (var + 1e-5).sqrt() * g[i] + t[i]).collect::<Vec<_>>()
+        })
+        .collect();
+    close(&got[0].to_f64(), &want, 1e-5, "skip");
+    close(&got[1].to_f64(), &sum, 1e-6, "sum");
+}
+
+#[test]
+fn small_floats_round_as_on_the_host() {
+    let small = [DType::F8E4M3, DType::F8E4M3Z, DType::F8E5M2, DType::F8E5M2Z, DType::F4E2M1, DType::F8E8M0];
+    let mut values: Vec<f64> = (0..2000).map(|i| ((i * 7919) % 2000) as f64 / 900.0 - 1.1).collect();
+    values.extend((-20..18).flat_map(|e| [1.0, 1.25, 1.0625, 1.1875].map(|m| m * 2f64.powi(e))));
+    values.extend([0.0, -0.0, 447.0, 448.0, 464.0, 465.0, 1e6, -1e6, f64::INFINITY, f64::NEG_INFINITY, f64::NAN]);
+    for t in small {
+        for saturate in [0, 1] {
+            let mut b = Builder::new(24, 1);
+            let x = b.input_of(HostTensor::from_f64(DType::F32, &[values.len()], &values));
+            let attributes =
+                [("to", int(t.to_onnx() as i64)), ("saturate", int(saturate)), ("round_mode", text("nearest"))];
+            let attributes = if t == DType::F8E8M0 { &attributes[..] } else { &attributes[..2] };
+            let y = b.node("Cast", &[&x], attributes);
+            let z = b.node("Cast", &[&y], &[("to", int(1))]);
+            finish(&mut b, "", &[y, z]);
+            outputs(&b, &format!("{t} {saturate}"), 0.0);
+        }
+    }
+}
+
+#[test]
+fn long_integers_are_converted_after_arithmetic() {
+    for to in [DType::F32, DType::I32, DType::F64, DType::Bool, DType::U8] {
+        let mut b = Builder::new(17, 2);
+        let list: Vec<i64> = (0..100).map(|i| (i - 50) * 3_000_000_000 / 7).collect();
+        let x = b.input_of(HostTensor::from_i64(&[100], &list));
+        let y = b.node("Mul", &[&x, &x], &[]);
+        let y = b.node("Sub", &[&y, &x], &[]);
+        let y = b.node("Cast", &[&y], &[("to", int(to.to_onnx() as i64))]);
+        finish(&mut b, "", &[y]);
+        outputs(&b, &to.to_string(), 1e-7);
+    }
+}
