@@ -597,3 +597,44 @@ fn long_integers_are_converted_after_arithmetic() {
         outputs(&b, &to.to_string(), 1e-7);
     }
 }
+
+#[test]
+fn one_kernel_serves_all_extents() {
+    use barewave::onnx::Dim;
+    use barewave::{Shapes, compile::KernelCache};
+    // Elementwise over a broadcast row, a transposition, a part of each row: none of them knows its extents.
+    let mut b = Builder::new(17, 41);
+    let (x, row) = (b.input(&[4, 6]), b.weight(&[6]));
+    let sum = b.node("Add", &[&x, &row], &[]);
+    let act = b.node("Sigmoid", &[&sum], &[]);
+    let turned = b.node("Transpose", &[&x], &[]);
+    let turned = b.node("Exp", &[&turned], &[]);
+    let (starts, ends, axes) = (b.ints(&[1]), b.ints(&[5]), b.ints(&[1]));
+    let part = b.node("Slice", &[&x, &starts, &ends, &axes], &[]);
+    let part = b.node("Neg", &[&part], &[]);
+    [&act, &turned, &part].iter().for_each(|o| b.output(o));
+    b.model.graph.inputs[0].shape = Some(vec![Dim::Symbol("N".into()), Dim::Known(6)]);
+    for target in TARGETS {
+        let cache = Arc::new(KernelCache::in_memory());
+        let target = Target::parse(target).unwrap();
+        let compiler = Compiler::new(target, compile::Options { cache: cache.clone(), keep_ir: false });
+        let device = Arc::new(EmulatedDevice::new(target, true).unwrap());
+        let mut made = Vec::new();
+        for n in [5, 2, 64, 333, 1000, 7, 4096] {
+            let shapes = Shapes { dims: [("N".to_string(), n)].into(), ..Shapes::default() };
+            let compiled = compiler.compile(&b.model, &shapes).unwrap();
+            let values = b.random(&[n, 6]);
+            let mut session = barewave::Session::new(device.clone(), &compiled).unwrap();
+            let got = session.run(std::slice::from_ref(&values)).unwrap().0;
+            let graph = fuse(&b.model, &shapes).unwrap();
+            let want = Interpreter::new(&graph).run(&graph, &[values]).unwrap();
+            for (g, w) in got.iter().zip(&want) {
+                close(&g.to_f64(), &w.to_f64(), 1e-6, &format!("{target} {n}"));
+            }
+            made.push(cache.stats().compiled);
+        }
+        // Lines of a multiple of four elements and others are two kernels; no extent makes a third.
+        assert_eq!(made[made.len() - 1], made[2], "{target}: {made:?}");
+        assert!(made[0] == 3 && made[2] <= 6, "{target}: {made:?}");
+    }
+}
