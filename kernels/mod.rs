@@ -61,6 +61,10 @@ pub enum Arg {
 pub enum Number {
     /// How many workitems have something to do.
     Count,
+    /// How many elements a sum or a line has.
+    Depth,
+    /// How many rounds a workgroup takes over a line.
+    Rounds,
     /// Extent of a dimension.
     Extent(usize),
     /// What division by that extent multiplies with.
@@ -75,12 +79,17 @@ pub enum Number {
 
 /// The number behind an argument of a step's kernel.
 pub fn number(graph: &FusedGraph, step: &Step, n: Number) -> u32 {
-    sized::number(graph, step, n, pointwise::width(graph, step))
+    sized::number(graph, step, n, width_of(graph, step))
 }
 
 /// Workgroups of a kernel that serves any extents; none for others.
 pub fn grid(graph: &FusedGraph, step: &Step) -> Option<[u32; 3]> {
-    sized::fits(graph, step).then(|| sized::grid(step, pointwise::width(graph, step)))
+    sized::fits(graph, step).then(|| sized::grid(step, width_of(graph, step)))
+}
+
+/// How many neighbours go together in a step.
+fn width_of(graph: &FusedGraph, step: &Step) -> usize {
+    if step.kind == StepKind::Pointwise { pointwise::width(graph, step) } else { 1 }
 }
 
 /// Constant data that comes with a kernel.
@@ -180,7 +189,7 @@ pub struct Unsupported {
 pub fn key(graph: &FusedGraph, step: &Step) -> String {
     use std::fmt::Write;
     if sized::fits(graph, step) {
-        return sized::key(graph, step, pointwise::width(graph, step));
+        return sized::key(graph, step, width_of(graph, step));
     }
     let mut s = format!("{:?}|{:?}", step.kind, step.expr);
     let tensor = |id: TensorId| {
@@ -201,6 +210,7 @@ pub fn key(graph: &FusedGraph, step: &Step) -> String {
 pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Result<Vec<Kernel>, Unsupported> {
     let cx = Cx { graph, step, target, name };
     let kernels = match &step.kind {
+        _ if sized::fits(graph, step) => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
         StepKind::Conv(Conv { window, groups }) => conv::lower(&cx, window, *groups),
         StepKind::MatMul => matmul::lower(&cx),

@@ -17,9 +17,6 @@ pub(super) fn lower(cx: &Cx) -> Result<Vec<Kernel>, String> {
     let out = &cx.step.output;
     let dims = out.view.dims.clone();
     let width = width(cx.graph, cx.step);
-    if super::sized::fits(cx.graph, cx.step) {
-        return super::sized::lower(cx, width);
-    }
     let mut steps = dims.clone();
     if let Some(last) = steps.last_mut() {
         *last /= width;

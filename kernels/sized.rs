@@ -1,4 +1,6 @@
-//! Elementwise steps over extents that are known when they are launched: one kernel serves every extent.
+//! Steps over extents that are known when they are launched: one kernel serves every extent.
+//!
+//! These are elementwise steps, products of few rows with what the model computes (a query with all keys so far), and softmax.
 //!
 //! A model that leaves dimensions open is compiled for one shape after the other. What differs between the kernels of its
 //! elementwise and layout steps (extents, strides, offsets) comes in scalar arguments instead of standing in their code. The
@@ -6,12 +8,14 @@
 //! ([`Number::Magic`](super::Number)). Lanes behind the last element compute that one again and store nothing.
 
 use super::address::Offset;
+use super::float::Float;
 use super::pointwise::linear_index;
 use super::values::{self, Value};
-use super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Number, Writer, expr};
-use crate::graph::fused::{Access, FusedGraph, Role, Step, StepKind};
+use super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Number, Writer, epilogue, expr, reduce};
+use crate::graph::fused::{Access, FusedGraph, Role, Softmax, Step, StepKind};
 use crate::graph::view::View;
-use crate::mir::{Buffer, Gen, Memory, Part, Type};
+use crate::mir::{Buffer, Gen, Memory, Part, Pipeline, Type};
+use crate::tensor::DType;
 
 const WORKGROUP: u32 = 256;
 /// Steps with more numbers than this keep them in their code.
@@ -27,9 +31,24 @@ fn accesses(step: &Step) -> impl Iterator<Item = &Access> {
     step.inputs.iter().chain([&step.output])
 }
 
+/// Products of more rows are worth kernels of their own.
+const MOST_ROWS: usize = 4;
+/// So is a softmax over more elements.
+const MOST_SOFTMAX: usize = 1 << 18;
+
 /// True when a step is compiled for any extents.
 pub(super) fn fits(graph: &FusedGraph, step: &Step) -> bool {
-    let open = !graph.open_dims.is_empty() && step.kind == StepKind::Pointwise;
+    let t = |i: usize| graph.tensor(step.inputs[i].tensor);
+    let narrow = |i: usize| matches!(t(i).dtype, DType::F32 | DType::F16 | DType::BF16);
+    let computed = |i: usize| narrow(i) && !matches!(t(i).role, Role::Constant(_));
+    let dims = &step.output.view.dims;
+    let open = !graph.open_dims.is_empty()
+        && match &step.kind {
+            StepKind::Pointwise => true,
+            StepKind::MatMul => computed(0) && computed(1) && dims[dims.len() - 2] <= MOST_ROWS,
+            StepKind::Softmax(_) => narrow(0) && step.output.view.len() <= MOST_SOFTMAX,
+            _ => false,
+        };
     let small = |a: &Access| a.is_plain() && graph.tensor(a.tensor).bytes() < MAX_TENSOR_BYTES;
     open && accesses(step).all(small) && numbers(step) <= MOST_NUMBERS
 }
@@ -37,13 +56,15 @@ pub(super) fn fits(graph: &FusedGraph, step: &Step) -> bool {
 /// What the code of such a step depends on.
 pub(super) fn key(graph: &FusedGraph, step: &Step, width: usize) -> String {
     use std::fmt::Write;
-    let mut s = format!("any extents|{:?}|{width}|", step.expr);
+    let mut s = format!("any extents|{:?}|{:?}|{width}|", step.kind, step.expr);
     let ones: String = steps(step, width).iter().map(|d| if *d == 1 { '1' } else { 'n' }).collect();
     s.push_str(&ones);
     for a in accesses(step) {
         let t = graph.tensor(a.tensor);
         let constant = if matches!(t.role, Role::Constant(_)) { "c" } else { "" };
-        let strides: String = a.view.strides.iter().map(|s| class(*s)).collect();
+        // A dimension that is not walked has no stride that matters.
+        let walked = a.view.dims.iter().zip(&a.view.strides);
+        let strides: String = walked.map(|(d, s)| if *d == 1 { '-' } else { class(*s) }).collect();
         let same = accesses(step).position(|b| b.tensor == a.tensor);
         let _ = write!(s, "|{}{constant} {strides} {} {same:?}", t.dtype, a.view.offset != 0);
     }
@@ -75,6 +96,8 @@ pub(super) fn number(graph: &FusedGraph, step: &Step, n: Number, width: usize) -
     let bytes = |i: usize, elements: i64| (elements * graph.tensor(access(i).tensor).dtype.size() as i64) as u32;
     match n {
         Number::Count => dims.iter().product::<usize>() as u32,
+        Number::Depth => depth(step) as u32,
+        Number::Rounds => (depth(step) as u32).div_ceil(WORKGROUP),
         Number::Extent(d) => dims[d] as u32,
         Number::Magic(d) => magic(dims[d] as u32).0,
         Number::Shift(d) => magic(dims[d] as u32).1,
@@ -94,8 +117,17 @@ fn magic(n: u32) -> (u32, u32) {
     (m as u32, shift)
 }
 
+/// Elements that are put together to one: of a product, of a line.
+fn depth(step: &Step) -> usize {
+    let view = step.inputs.first().map_or(&step.output.view, |a| &a.view);
+    view.dims.last().copied().unwrap_or(1)
+}
+
 /// Workgroups of a launch.
 pub(super) fn grid(step: &Step, width: usize) -> [u32; 3] {
+    if let StepKind::Softmax(_) = step.kind {
+        return [(step.output.view.len() / depth(step)) as u32, 1, 1];
+    }
     [(steps(step, width).iter().product::<usize>() as u32).div_ceil(WORKGROUP), 1, 1]
 }
 
@@ -113,6 +145,37 @@ impl Sized<'_> {
         let p = self.w.b.number_arg(self.w.args.len() as u32);
         self.w.args.push((Arg::Number(n), Buffer { desc: p, memory: Memory::Any }));
         p
+    }
+
+    /// The lane's number, of those that have something to do.
+    fn held(&mut self, index: Part, count: Part) -> Part {
+        let b = &mut self.w.b;
+        let last = b.sub(count, 1u32);
+        let last = b.to_vector(last);
+        b.op(Gen::Min.of(Type::U32), &[index.into(), last.into()])
+    }
+
+    /// Ends a kernel that has computed one element in each lane: the step's expression, and the store.
+    fn finish(mut self, acc: Value, index: Part, count: Part) -> Result<Vec<Kernel>, String> {
+        let cx = self.cx;
+        let mut places = Vec::new();
+        for i in epilogue::operands(cx) {
+            let at = self.offset(i, &cx.step.inputs[i].view, cx.dtype(Arg::Input(i)).size(), 1);
+            self.w.any_buffer(cx, Arg::Input(i));
+            places.push((Arg::Input(i), at));
+        }
+        let at = self.offset(cx.step.inputs.len(), &cx.step.output.view, cx.dtype(Arg::Output).size(), 1);
+        self.w.any_buffer(cx, Arg::Output);
+        let b = &mut self.w.b;
+        let count = b.to_vector(count);
+        let inside = b.op(Gen::CmpGt.of(Type::U32), &[count.into(), index.into()]);
+        let reg = at.vector(b);
+        places.push((Arg::Output, Offset { reg: Some(b.guard(inside, reg)), imm: at.imm }));
+        epilogue::finish(&mut self.w, cx, acc, |_, arg| {
+            let found = places.iter().find(|p| p.0 == arg);
+            found.map(|p| p.1).ok_or_else(|| "an access that was not prepared".into())
+        })?;
+        Ok(vec![self.w.finish([1, 1, 1], 0)])
     }
 
     /// Coordinates of the lane's element in the dimensions that lanes are counted over.
@@ -143,6 +206,7 @@ impl Sized<'_> {
         for d in 0..view.rank() {
             let Some(mut c) = self.coords[d] else { continue };
             let stride = match view.strides[d] {
+                _ if view.dims[d] == 1 => continue,
                 0 => continue,
                 1 => None,
                 _ => Some(self.number(Number::Stride(i, d))),
@@ -172,12 +236,169 @@ impl Sized<'_> {
 }
 
 pub(super) fn lower(cx: &Cx, width: usize) -> Result<Vec<Kernel>, String> {
+    match &cx.step.kind {
+        StepKind::MatMul => product(cx),
+        StepKind::Softmax(s) => softmax(cx, s),
+        _ => elementwise(cx, width),
+    }
+}
+
+/// One workitem computes one element of a product.
+fn product(cx: &Cx) -> Result<Vec<Kernel>, String> {
     let mut k = Sized { w: cx.kernel(WORKGROUP), cx, coords: Vec::new() };
     let index = linear_index(&mut k.w.b);
     let count = k.number(Number::Count);
-    let last = k.w.b.sub(count, 1u32);
-    let last = k.w.b.to_vector(last);
-    let held = k.w.b.op(Gen::Min.of(Type::U32), &[index.into(), last.into()]);
+    let held = k.held(index, count);
+    let r = cx.step.output.view.rank();
+    k.split(held, &steps(cx.step, 1));
+    let coords = k.coords.clone();
+    let mut factors = Vec::new();
+    for (i, along) in [(0, r - 1), (1, r - 2)] {
+        // The dimension that is summed over has no coordinate.
+        k.coords[along] = None;
+        let view = &cx.step.inputs[i].view;
+        let t = cx.dtype(Arg::Input(i));
+        let buf = k.w.any_buffer(cx, Arg::Input(i));
+        let base = k.offset(i, view, t.size(), 1).vector(&mut k.w.b);
+        let pitch = match view.strides[along] {
+            _ if view.dims[along] == 1 => None,
+            0 => None,
+            1 => Some(k.w.b.scalar(t.size() as u32)),
+            _ => Some(k.number(Number::Stride(i, along))),
+        };
+        factors.push((t, buf, base, pitch));
+        k.coords = coords.clone();
+    }
+    let depth = k.number(Number::Depth);
+    let sum = k.w.b.to_vector(0.0f32);
+    let node = k.w.b.begin_loop("product");
+    let mut loaded = Vec::new();
+    for (t, buf, base, pitch) in factors {
+        let b = &mut k.w.b;
+        let at = match pitch {
+            None => base,
+            Some(p) => {
+                let far = b.mul(node.counter(), p);
+                b.add(base, far)
+            }
+        };
+        loaded.push(values::load(b, t, buf, Offset { reg: Some(at), imm: 0 }).reg(b));
+    }
+    k.w.b.fma_into(sum, loaded[0], loaded[1]);
+    k.w.b.end_loop(node, depth, 1, Pipeline::Off, false);
+    k.finish(Value::Word(sum.into()), index, count)
+}
+
+/// A workgroup computes one line: its largest element, the sum of exponentials, the result.
+fn softmax(cx: &Cx, kind: &Softmax) -> Result<Vec<Kernel>, String> {
+    let float = Float(Type::F32);
+    let mut k = Sized { w: cx.kernel(WORKGROUP), cx, coords: Vec::new() };
+    let lines = reduce::Lines::of_team(&mut k.w);
+    let last = cx.step.output.view.rank() - 1;
+    let outer = cx.step.output.view.dims[..last].to_vec();
+    let line = k.w.b.to_vector(lines.line);
+    k.split(line, &outer);
+    k.coords.push(None);
+    let args: Vec<Arg> =
+        epilogue::operands(cx).into_iter().map(Arg::Input).chain([Arg::Input(0), Arg::Output]).collect();
+    // Where the line begins in each access, and how far its elements are apart.
+    let mut walks = Vec::new();
+    for &arg in &args {
+        let (i, view) = match arg {
+            Arg::Input(i) => (i, &cx.step.inputs[i].view),
+            _ => (cx.step.inputs.len(), &cx.step.output.view),
+        };
+        let size = cx.dtype(arg).size();
+        let base = k.offset(i, view, size, 1).vector(&mut k.w.b);
+        let pitch = match view.strides[last] {
+            _ if view.dims[last] == 1 => k.w.b.scalar(0),
+            0 => k.w.b.scalar(0),
+            1 => k.w.b.scalar(size as u32),
+            _ => k.number(Number::Stride(i, last)),
+        };
+        if k.w.args.iter().all(|(a, _)| *a != arg) {
+            k.w.any_buffer(cx, arg);
+        }
+        walks.push((arg, base, pitch));
+    }
+    let (depth, rounds) = (k.number(Number::Depth), k.number(Number::Rounds));
+    let item = k.w.b.workitem_id();
+    let t = cx.dtype(Arg::Input(0));
+    let source = k.w.buffer(cx, Arg::Input(0))?;
+    // The element of a round, its number, and the lanes that have one.
+    let element = |w: &mut Writer, round: Part| {
+        let b = &mut w.b;
+        let first = b.mul(round, WORKGROUP);
+        let at = b.add(first, item);
+        let limit = b.to_vector(depth);
+        let inside = b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), at.into()]);
+        (at, inside)
+    };
+    let place = |w: &mut Writer, arg: Arg, at: Part, inside: Part| {
+        let (_, base, pitch) = walks.iter().find(|(a, _, _)| *a == arg).copied().expect("every access was prepared");
+        let far = w.b.mul(at, pitch);
+        let sum = w.b.add(base, far);
+        Offset { reg: Some(w.b.guard(inside, sum)), imm: 0 }
+    };
+    let read = |w: &mut Writer, round: Part| {
+        let (at, inside) = element(w, round);
+        let offset = place(w, Arg::Input(0), at, inside);
+        let x = values::load(&mut w.b, t, source, offset).reg(&mut w.b);
+        let none = w.b.to_vector(f32::NEG_INFINITY);
+        (w.b.select(inside, x, none), at, inside)
+    };
+    let w = &mut k.w;
+    let max = float.held(&mut w.b, f64::NEG_INFINITY);
+    let node = w.b.begin_loop("max");
+    let (x, _, _) = read(w, node.counter());
+    float.update(&mut w.b, Gen::Max, max, x);
+    w.b.end_loop(node, rounds, 1, Pipeline::Off, false);
+    let merge = |w: &mut Writer, a: &[Part], b: &[Part]| Ok(vec![float.op(&mut w.b, Gen::Max, a[0], b[0])]);
+    let mut max = lines.combine(w, &[max], merge)?[0];
+    if kind.masked {
+        let low = float.constant(&mut w.b, f32::MIN.into());
+        max = float.op(&mut w.b, Gen::Max, low, max);
+    }
+    let sum = float.held(&mut w.b, 0.0);
+    let node = w.b.begin_loop("sum");
+    let (x, _, _) = read(w, node.counter());
+    let d = float.op(&mut w.b, Gen::Sub, x, max);
+    let e = float.exp(&mut w.b, d);
+    float.update(&mut w.b, Gen::Add, sum, e);
+    w.b.end_loop(node, rounds, 1, Pipeline::Off, false);
+    let merge = |w: &mut Writer, a: &[Part], b: &[Part]| Ok(vec![float.op(&mut w.b, Gen::Add, a[0], b[0])]);
+    let mut sum = lines.combine(w, &[sum], merge)?[0];
+    if kind.masked {
+        let least = float.constant(&mut w.b, f32::MIN_POSITIVE.into());
+        let r = float.op(&mut w.b, Gen::Max, sum, least);
+        let nan = float.op(&mut w.b, Gen::CmpUnordered, sum, sum);
+        sum = float.select(&mut w.b, nan, sum, r);
+    }
+    let scale = if kind.log {
+        float.log(&mut w.b, sum)
+    } else {
+        let one = float.constant(&mut w.b, 1.0);
+        float.div(&mut w.b, one, sum)
+    };
+    let node = w.b.begin_loop("write");
+    let (x, at, inside) = read(w, node.counter());
+    let d = float.op(&mut w.b, Gen::Sub, x, max);
+    let y = if kind.log {
+        float.op(&mut w.b, Gen::Sub, d, scale)
+    } else {
+        let e = float.exp(&mut w.b, d);
+        float.op(&mut w.b, Gen::Mul, e, scale)
+    };
+    epilogue::finish(w, cx, Value::Word(y.into()), |w, arg| Ok(place(w, arg, at, inside)))?;
+    w.b.end_loop(node, rounds, 1, Pipeline::Off, false);
+    Ok(vec![k.w.finish([1, 1, 1], 0)])
+}
+
+fn elementwise(cx: &Cx, width: usize) -> Result<Vec<Kernel>, String> {
+    let mut k = Sized { w: cx.kernel(WORKGROUP), cx, coords: Vec::new() };
+    let index = linear_index(&mut k.w.b);
+    let count = k.number(Number::Count);
+    let held = k.held(index, count);
     // Which dimensions have an extent of 1 stands in the key.
     k.split(held, &steps(cx.step, width));
     let mut operands: Vec<Vec<Value>> = Vec::new();

@@ -638,3 +638,51 @@ fn one_kernel_serves_all_extents() {
         assert!(made[0] == 3 && made[2] <= 6, "{target}: {made:?}");
     }
 }
+
+#[test]
+fn a_growing_cache_compiles_at_most_twelve_times() {
+    use barewave::compile::KernelCache;
+    use barewave::onnx::Dim;
+    // One step of decoding: a query, a key and a value of the new element, attention over all so far.
+    let (heads, size) = (2, 8);
+    let width = heads * size;
+    let mut b = Builder::new(23, 51);
+    let x = b.input(&[1, 1, width]);
+    let (past_k, past_v) = (b.input(&[1, heads, 3, size]), b.input(&[1, heads, 3, size]));
+    let w: Vec<String> = (0..4).map(|_| b.weight(&[width, width])).collect();
+    let [q, k, v] = [0, 1, 2].map(|i| b.node("MatMul", &[&x, &w[i]], &[]));
+    let attributes = [("q_num_heads", int(heads as i64)), ("kv_num_heads", int(heads as i64))];
+    let y = b.node_n("Attention", &[&q, &k, &v, "", &past_k, &past_v], &attributes, 3);
+    let z = b.node("MatMul", &[&y[0], &w[3]], &[]);
+    [&z, &y[1], &y[2]].iter().for_each(|o| b.output(o));
+    for i in [1, 2] {
+        b.model.graph.inputs[i].shape =
+            Some(vec![Dim::Known(1), Dim::Known(heads), Dim::Symbol("past".into()), Dim::Known(size)]);
+    }
+    for (target, most) in [("gfx942", 512), ("gfx1100", 512), ("gfx906", 40), ("gfx1201", 40)] {
+        let cache = Arc::new(KernelCache::in_memory());
+        let target = Target::parse(target).unwrap();
+        let compiler = Compiler::new(target, compile::Options { cache: cache.clone(), keep_ir: false });
+        let device = Arc::new(EmulatedDevice::new(target, most < 512).unwrap());
+        let mut model = AnyShape::new(device, compiler, Arc::new(b.model.clone()), 1);
+        let mut state = [b.random(&[1, heads, 1, size]), b.random(&[1, heads, 1, size])];
+        let (mut compiles, mut before) = (0, 0);
+        for n in 1..most {
+            let x = b.random(&[1, 1, width]);
+            let inputs = [x, state[0].clone(), state[1].clone()];
+            let mut got = model.run(&inputs).unwrap().0;
+            if n < 4 || n % 100 == 7 {
+                let shapes = barewave::Shapes { dims: [("past".to_string(), n)].into(), ..Default::default() };
+                let graph = fuse(&b.model, &shapes).unwrap();
+                let want = Interpreter::new(&graph).run(&graph, &inputs).unwrap();
+                close(&got[0].to_f64(), &want[0].to_f64(), 1e-5, &format!("{target} {n}"));
+                close(&got[1].to_f64(), &want[1].to_f64(), 1e-6, &format!("{target} {n}, keys"));
+            }
+            state = [got.remove(1), got.remove(1)];
+            let now = cache.stats().compiled;
+            compiles += usize::from(now > before);
+            before = now;
+        }
+        assert!(compiles <= 12, "{target}: compiled in {compiles} of {most} steps, {before} kernels");
+    }
+}
