@@ -8,6 +8,7 @@
 //! coordinate in each window dimension. A workitem computes once which window coordinates fall inside the input for
 //! its column, so testing a tap is one `and` and one compare. Few output channels per group go to the direct kernel.
 
+use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, GatherSource, Loader, Source};
 use super::tile::Tile;
@@ -24,7 +25,7 @@ const NEVER: u32 = 1 << 31;
 /// Largest number of taps that the direct kernel unrolls.
 const DIRECT_TAPS: usize = 64;
 
-pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kernel>, String> {
+pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>> {
     let types = gemm::types(cx)?;
     let out = &cx.step.output.view;
     let (x, weights) = (&cx.step.inputs[0].view, &cx.step.inputs[1].view);
@@ -36,11 +37,11 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kerne
         return direct::lower(cx, window, groups);
     }
     if x.strides.iter().any(|s| *s < 0) {
-        return Err("its input is read backwards; convolution kernels take positive strides".into());
+        return Err(Reason::Backwards(0));
     }
     let plain = is_plain(window, x);
     if !plain && window.kernel.iter().sum::<usize>() > 31 {
-        return Err(format!("window {:?} is too large: its extents may add up to 31", window.kernel));
+        return Err(Reason::Window(window.kernel.clone()));
     }
     let wave = cx.target.info().wave_size;
     let min_n = if plain { 1 } else { wave };
@@ -121,7 +122,7 @@ fn weight_loader(
     channels: usize,
     depth: usize,
     first: Part,
-) -> Result<Loader, String> {
+) -> Res<Loader> {
     let constant = matches!(cx.graph.tensor(cx.step.inputs[1].tensor).role, Role::Constant(_));
     let size = cx.dtype(Arg::Input(1)).size();
     let offset_of_group = |w: &mut Writer, elements: usize| Some(w.b.mul(group, (elements * size) as u32));
@@ -193,7 +194,7 @@ fn gather_loader(
     start: Part,
     first: Part,
     depth: usize,
-) -> Result<Loader, String> {
+) -> Res<Loader> {
     let x = &cx.step.inputs[0].view;
     let out_dims = &cx.step.output.view.dims[2..];
     let n = out_dims.len();

@@ -3,6 +3,7 @@
 //! (of types other than f32 in vector registers, each loaded for all lanes at once).
 
 use super::address::Offset;
+use super::error::Res;
 use super::float::Float;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, address, epilogue};
@@ -12,7 +13,7 @@ use crate::mir::{Buffer, Gen, Opnd, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::op;
 
-pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Result<Vec<Kernel>, String> {
+pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let (x, weights) = (&cx.step.inputs[0].view, &cx.step.inputs[1].view);
     let (images, channels) = (out.dims[0], out.dims[1]);
@@ -105,7 +106,7 @@ enum Weights {
 
 impl Weights {
     /// The weights that begin `skip` bytes into operand 1.
-    fn new(w: &mut Writer, cx: &Cx, t: DType, skip: Part) -> Result<Weights, String> {
+    fn new(w: &mut Writer, cx: &Cx, t: DType, skip: Part) -> Res<Weights> {
         if t == DType::F32 {
             let source = Weights::Scalar(w.pointer(Arg::Input(1)));
             source.move_by(w, skip.into());

@@ -1,6 +1,7 @@
 //! What a producing kernel does with each value it has computed: the step's expression, then the store.
 
 use super::address::Offset;
+use super::error::Res;
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr};
 
@@ -24,8 +25,8 @@ pub(super) fn finish(
     w: &mut Writer,
     cx: &Cx,
     acc: Value,
-    mut offset: impl FnMut(&mut Writer, Arg) -> Result<Offset, String>,
-) -> Result<(), String> {
+    mut offset: impl FnMut(&mut Writer, Arg) -> Res<Offset>,
+) -> Res<()> {
     let mut loaded = vec![None; cx.step.inputs.len()];
     for i in operands(cx) {
         let buf = w.buffer(cx, Arg::Input(i))?;

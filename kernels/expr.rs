@@ -1,6 +1,7 @@
 //! Scalar expressions of the graph as instructions on one element per lane.
 
 use super::elementary;
+use super::error::{Reason, Res};
 use super::float::Float;
 use super::integer::{self, pair, wrap};
 use super::small;
@@ -11,35 +12,30 @@ use crate::tensor::DType;
 use barewave_isa::{ModName, Mods, op};
 
 /// Evaluates an expression. `input` gives the elements of operands, `acc` the producing kernel's value.
-pub(super) fn eval(
-    b: &mut Builder,
-    expr: &Expr,
-    input: &dyn Fn(u32) -> Value,
-    acc: Option<Value>,
-) -> Result<Value, String> {
+pub(super) fn eval(b: &mut Builder, expr: &Expr, input: &dyn Fn(u32) -> Value, acc: Option<Value>) -> Res<Value> {
     let mut done: Vec<Value> = Vec::with_capacity(expr.nodes().len());
     for node in expr.nodes() {
         let at = |v: Val| (done[v.index()], expr.type_of(v));
         let value = match node.op {
-            Op::Acc => acc.ok_or("an expression needs a value that this kernel does not compute")?,
+            Op::Acc => acc.ok_or(Reason::Malformed("an expression needs a value that this kernel does not compute"))?,
             Op::Input(i) => input(i),
             _ => operation(b, node, at)?,
         };
         done.push(value);
     }
-    done.pop().ok_or_else(|| "an empty expression".into())
+    done.pop().ok_or(Reason::Malformed("an empty expression"))
 }
 
 /// Computes an operation; `at` gives its operands and their types.
-pub(super) fn operation(b: &mut Builder, node: &Node, at: impl Fn(Val) -> (Value, DType)) -> Result<Value, String> {
+pub(super) fn operation(b: &mut Builder, node: &Node, at: impl Fn(Val) -> (Value, DType)) -> Res<Value> {
     match node.op {
-        Op::Acc | Op::Input(_) => Err("an operand is no operation".into()),
+        Op::Acc | Op::Input(_) => Err(Reason::Malformed("an operand is no operation")),
         Op::Const(c) => Ok(constant(b, node.dtype, c)),
         Op::Unary(op, a) => unary(b, op, at(a)),
         Op::Binary(op, x, y) => binary(b, op, at(x), at(y).0),
         Op::Select(c, x, y) => match at(c).0 {
             Value::Mask(m) => Ok(values::select(b, m, at(x).0, at(y).0)),
-            _ => Err("the condition of a selection is not a boolean".into()),
+            _ => Err(Reason::Malformed("the condition of a selection is not a boolean")),
         },
         Op::Cast(a) => cast(b, at(a), node),
         Op::Bits(a) => bits(b, at(a), node.dtype),
@@ -47,7 +43,7 @@ pub(super) fn operation(b: &mut Builder, node: &Node, at: impl Fn(Val) -> (Value
 }
 
 /// The bits of a value as another type of its size. Halves are held as f32, so theirs are narrowed and widened.
-fn bits(b: &mut Builder, (x, from): (Value, DType), to: DType) -> Result<Value, String> {
+fn bits(b: &mut Builder, (x, from): (Value, DType), to: DType) -> Res<Value> {
     let half = |t: DType| kind(t) == Kind::Float && t.size() == 2;
     match x {
         Value::Mask(_) => Err(no("Bits", from)),
@@ -83,11 +79,11 @@ fn constant(b: &mut Builder, t: DType, c: Scalar) -> Value {
     }
 }
 
-fn no(op: impl std::fmt::Debug, t: DType) -> String {
-    format!("{op:?} of {t} elements has no kernel")
+fn no(op: impl std::fmt::Debug, dtype: DType) -> Reason {
+    Reason::Operation { op: format!("{op:?}").replace('"', ""), dtype }
 }
 
-fn unary(b: &mut Builder, op: Unary, (x, t): (Value, DType)) -> Result<Value, String> {
+fn unary(b: &mut Builder, op: Unary, (x, t): (Value, DType)) -> Res<Value> {
     match kind(t) {
         Kind::Float | Kind::Double => {
             let x = x.whole(b);
@@ -110,7 +106,7 @@ fn zero64() -> Opnd {
     Opnd::Imm(0)
 }
 
-fn binary(b: &mut Builder, op: Binary, (x, t): (Value, DType), y: Value) -> Result<Value, String> {
+fn binary(b: &mut Builder, op: Binary, (x, t): (Value, DType), y: Value) -> Res<Value> {
     match kind(t) {
         Kind::Float | Kind::Double => {
             elementary::binary(Float(values::computed(t)), b, op, x, y).ok_or_else(|| no(op, t))
@@ -138,7 +134,7 @@ fn mask_binary(b: &mut Builder, op: Binary, p: Part, q: Part) -> Option<Value> {
     Some(Value::Mask(r))
 }
 
-fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Result<Value, String> {
+fn cast(b: &mut Builder, (x, from): (Value, DType), node: &Node) -> Res<Value> {
     let to = node.dtype;
     Ok(match (kind(from), kind(to)) {
         (Kind::Float, Kind::Float) if small::is_small(to) => {

@@ -9,6 +9,7 @@
 
 use super::address::Offset;
 use super::epilogue;
+use super::error::{Reason, Res};
 use super::fragment;
 use super::loader::Loader;
 use super::tile::{self, Form, Tile, Types};
@@ -42,10 +43,10 @@ pub(super) struct Operands {
 }
 
 /// The types of a product of the step's first two operands.
-pub(super) fn types(cx: &Cx) -> Result<Types, String> {
+pub(super) fn types(cx: &Cx) -> Res<Types> {
     let [a, b] = [0, 1].map(|i| cx.dtype(Arg::Input(i)));
     if a != b || a == DType::Bool {
-        return Err(format!("operands of {a} and {b} elements are not multiplied"));
+        return Err(Reason::Factors(a, b));
     }
     Ok(Types::of(a))
 }
@@ -104,9 +105,9 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
     let pitch = (ops.a.pitch(), ops.b.pitch());
     let runs = tile.k / tile.run;
     let (size_a, size_b) = (runs * pitch.0 * tile.cell(), runs * pitch.1 * tile.cell());
-    // The second buffer is a power of two away from the first, so that one exclusive-or changes buffers.
-    let swap = (size_a + size_b).next_power_of_two();
-    w.b.lds(swap + size_a + size_b);
+    // The second buffer lies right behind the first.
+    let swap = size_a + size_b;
+    w.b.lds(2 * swap);
     let b = &mut w.b;
     let sums = match tile.form {
         Form::Vector { tm, tn, .. } => {
@@ -158,6 +159,14 @@ fn rounds<M: Multiplier>(
     places: Places,
     swap: u32,
 ) {
+    // One buffer's address is the sum of both less the other's; an exclusive-or does it where they differ in one bit.
+    let addresses = [places.read.0, places.read.1, ops.a.lds(), ops.b.lds()];
+    let both: Vec<Option<Part>> =
+        addresses.iter().map(|a| (!swap.is_power_of_two()).then(|| sum_of_buffers(b, *a, swap))).collect();
+    let change = |b: &mut Builder, i: usize| match both[i] {
+        Some(sum) => b.emit(Gen::Sub.of(Type::U32), &[addresses[i].into()], &[sum.into(), addresses[i].into()]),
+        None => b.emit(Gen::Xor.of(Type::U32), &[addresses[i].into()], &[swap.into(), addresses[i].into()]),
+    };
     b.counted_loop("k", depth.next_multiple_of(tile.k), tile.k, Pipeline::Stated, true, |b, k| {
         b.fix_order();
         b.stage(LOAD);
@@ -173,20 +182,24 @@ fn rounds<M: Multiplier>(
                 read = next;
             }
         }
-        let change = |b: &mut Builder, address: Part| {
-            b.emit(Gen::Xor.of(Type::U32), &[address.into()], &[swap.into(), address.into()]);
-        };
-        change(b, places.read.0);
-        change(b, places.read.1);
+        change(b, 0);
+        change(b, 1);
         b.stage(LOAD);
         b.in_lds(TILES_FILLED);
         ops.a.commit(b, 0);
         ops.b.commit(b, places.b_base);
-        change(b, ops.a.lds());
-        change(b, ops.b.lds());
+        change(b, 2);
+        change(b, 3);
         b.barrier();
         b.in_lds(Lds::Any);
     });
+}
+
+/// An address in the first buffer and the same in the second, added.
+fn sum_of_buffers(b: &mut Builder, address: Part, swap: u32) -> Part {
+    let twice = b.shl(address, 1u32);
+    let sum = b.add(twice, swap);
+    b.to_vector(sum)
 }
 
 /// Multiply-adds or dot products of a block of rows and columns per workitem, a cell's k a step.
@@ -282,7 +295,7 @@ pub(super) fn store(
     walk: &Walk,
     first: (Part, Part),
     mut outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
-) -> Result<(), String> {
+) -> Res<()> {
     let fragment = tile.fragment();
     let item = w.b.workitem_id();
     let m = fragment::coordinate(&mut w.b, &fragment, item, fragment::row, 1, Some(first.0));
@@ -388,7 +401,7 @@ fn store_row(
     inside: Option<Part>,
     row: &[Part],
     (t, group): (DType, usize),
-) -> Result<(), String> {
+) -> Res<()> {
     // Row part of each access's offset.
     let mut rows: Vec<Offset> = Vec::new();
     for p in plans {
@@ -452,7 +465,7 @@ fn in_vectors(w: &mut Writer, sums: Part) -> Part {
 }
 
 /// Loads the elements of an operand that go with one group of columns.
-fn load_group(w: &mut Writer, cx: &Cx, p: &Plan, row: Offset, g: usize, group: usize) -> Result<Vec<Value>, String> {
+fn load_group(w: &mut Writer, cx: &Cx, p: &Plan, row: Offset, g: usize, group: usize) -> Res<Vec<Value>> {
     let buf = w.buffer(cx, p.arg)?;
     let at = join(w, row, p.cols[g], p.outer.reg);
     if group > 1 && p.col_stride == 1 {

@@ -1,6 +1,7 @@
 //! Matrix products: both operands through the dense loaders, one workgroup per tile and batch.
 
 use super::address::Offset;
+use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, Loader, Source};
 use super::tile::Tile;
@@ -9,7 +10,7 @@ use crate::graph::view::View;
 use crate::mir::Part;
 use crate::tensor::DType;
 
-pub(super) fn lower(cx: &Cx) -> Result<Vec<Kernel>, String> {
+pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let r = out.rank();
     let (m, n, k) = (out.dims[r - 2], out.dims[r - 1], cx.step.inputs[0].view.dims[r - 1]);
@@ -59,7 +60,7 @@ fn operand(
     batch: &[Option<Part>],
     tile: &Tile,
     width: u32,
-) -> Result<Loader, String> {
+) -> Res<Loader> {
     let view = &cx.step.inputs[i].view;
     let (sk, sw) = (view.strides[along.0], view.strides[along.1]);
     let (sk, sw) = match (sk, sw, depth, view.dims[along.1]) {
@@ -67,10 +68,10 @@ fn operand(
         (1, ..) => (1, sw),
         (_, _, 1, _) => (1, sw),
         (_, _, _, 1) => (sk, 1),
-        _ => return Err(format!("operand {i} has neither dense rows nor dense columns")),
+        _ => return Err(Reason::NotDense(i)),
     };
     if sk < 0 || sw < 0 {
-        return Err(format!("operand {i} is read backwards; matrix kernels take positive strides"));
+        return Err(Reason::Backwards(i));
     }
     let buf = w.buffer(cx, Arg::Input(i))?;
     let outer = outer_offset(w, view, tile.types.stored_bytes() as usize, batch, view.rank() - 2);

@@ -46,8 +46,8 @@ const TILES: &[(usize, [u32; 4])] = &[
     (16, [16, 64, 1, 2]),
 ];
 
-/// Depths of a tile: multiples of 64 bytes of k, at least 16 of them.
-const DEPTHS: [u32; 2] = [1, 2];
+/// Depths of a tile: multiples of 32 bytes of k, at least 8 of them.
+const DEPTHS: [u32; 3] = [1, 2, 4];
 
 /// Most scalar registers that a gathering loader's table entries may take.
 const TABLE: u32 = 32;
@@ -64,6 +64,7 @@ pub(super) fn choose(target: Target, types: Types, (batches, m, n): (usize, usiz
     let lanes = target.info().wave_size;
     let run = if types.bytes() >= 4 { 1 } else { 16 / types.bytes() };
     let mut found: Vec<(f64, Tile)> = Vec::new();
+    let l2 = tile::l2_bytes(target);
     // Per side: the instruction, and the k of one of its steps, of which a tile holds whole ones.
     let of_side = |side: usize| {
         let (instruction, op) = matrix_instruction(target, types.compute, types.accumulate, side)?;
@@ -77,7 +78,11 @@ pub(super) fn choose(target: Target, types: Types, (batches, m, n): (usize, usiz
         let Some((form, step)) = known else { continue };
         let form = MatrixForm { waves: (down, across), ..form };
         let (instruction, op) = (form.instruction, form.op);
-        let k = (depth * 16.max(64 / types.bytes())).next_multiple_of(step);
+        let k = (depth * 8.max(32 / types.bytes())).next_multiple_of(step);
+        // Elements below 32 bits come in runs, of which a tile that is less deep has too few for wide loads.
+        if types.bytes() < 4 && depth == 1 {
+            continue;
+        }
         let tile = Tile { types, m: tile_m, n: tile_n, k, run, form: Form::Matrix(form) };
         let threads = tile.threads();
         let own = k / run;
@@ -85,9 +90,8 @@ pub(super) fn choose(target: Target, types: Types, (batches, m, n): (usize, usiz
         let loads = |width: u32| (own * width).is_multiple_of(threads) && threads >= own.max(width);
         let passes = (threads / tile_n).max(1);
         let gathers = min_n == 1 || tile_n >= lanes && passes <= own && 2 * k / passes <= TABLE;
-        // Two buffers, the second a power of two behind the first.
-        let buffer = (tile_m + tile_n + 2) * k * types.bytes();
-        let lds = buffer.next_power_of_two() + buffer;
+        // Two buffers with the gaps that loaders leave.
+        let lds = 2 * (tile_m + tile_n + if run > 1 { 2 } else { 8 }) * k * types.bytes();
         if lds > target.info().lds_bytes {
             continue;
         }
@@ -103,8 +107,9 @@ pub(super) fn choose(target: Target, types: Types, (batches, m, n): (usize, usiz
         // A SIMD's share of LDS is 64 bytes in two cycles; what is loaded is also converted, packed and written.
         let reads = f64::from((own_m + own_n) * down * across) * bytes / 32.0;
         let moves = f64::from(tile_m + tile_n) * bytes / 16.0;
-        let work = products + reads + moves;
-        found.push((tile::cycles(target, tiles * batches, down * across, work, k), tile));
+        let loaded = (tile_m + tile_n) * types.stored_bytes();
+        let round = tile::Round { waves: down * across, products, moves: reads + moves, loaded, k, lds };
+        found.push((tile::cycles(target, tiles * batches, &round, l2), tile));
     }
     found.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).map(|f| f.1)
 }

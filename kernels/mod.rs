@@ -11,6 +11,7 @@ mod direct;
 mod double;
 mod elementary;
 mod epilogue;
+mod error;
 mod expr;
 mod float;
 mod fragment;
@@ -34,6 +35,9 @@ mod softmax;
 mod tile;
 mod trig;
 mod values;
+
+pub use error::Reason;
+use error::Res;
 
 use crate::graph::fused::{Conv, FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};
 use crate::mir::{Buffer, Builder, Function, Memory};
@@ -181,8 +185,8 @@ pub struct Unsupported {
     pub step: String,
     /// Kind of the step.
     pub kind: &'static str,
-    /// What is not supported, and what is.
-    pub what: String,
+    /// Why.
+    pub what: Reason,
 }
 
 /// Everything that the code of a step's kernels depends on; steps with equal keys share code.
@@ -276,14 +280,14 @@ struct Writer {
 
 impl Writer {
     /// The buffer behind an argument.
-    fn buffer(&mut self, cx: &Cx, arg: Arg) -> Result<Buffer, String> {
+    fn buffer(&mut self, cx: &Cx, arg: Arg) -> Res<Buffer> {
         if let Some((_, buf)) = self.args.iter().find(|(a, buf)| *a == arg && buf.desc.len == 4) {
             return Ok(*buf);
         }
         let t = cx.graph.tensor(cx.tensor(arg));
         let bytes = t.bytes();
         if bytes >= MAX_TENSOR_BYTES {
-            return Err(format!("tensor {} has {bytes} bytes; kernels address less than 1 GiB per tensor", t.name));
+            return Err(Reason::TooLarge { name: t.name.clone(), bytes });
         }
         Ok(self.buffer_of(cx, arg, cx.reach(arg)))
     }

@@ -5,6 +5,7 @@
 //! is a multiple of four, the result is dense in it and every operand is dense or constant in it.
 
 use super::address::{self, Offset};
+use super::error::Res;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, expr};
 use crate::graph::fused::{Access, FusedGraph, Step};
@@ -13,7 +14,7 @@ use barewave_isa::op;
 
 const WORKGROUP: u32 = 256;
 
-pub(super) fn lower(cx: &Cx) -> Result<Vec<Kernel>, String> {
+pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     let out = &cx.step.output;
     let dims = out.view.dims.clone();
     let width = width(cx.graph, cx.step);
@@ -81,14 +82,7 @@ pub(super) fn width(graph: &FusedGraph, step: &Step) -> usize {
 }
 
 /// The elements of operand `i` at the coordinates: `width` of them, or one that serves for all.
-fn load(
-    w: &mut Writer,
-    cx: &Cx,
-    i: usize,
-    access: &Access,
-    coords: &[Option<Part>],
-    width: usize,
-) -> Result<Vec<Value>, String> {
+fn load(w: &mut Writer, cx: &Cx, i: usize, access: &Access, coords: &[Option<Part>], width: usize) -> Res<Vec<Value>> {
     let buf = w.buffer(cx, Arg::Input(i))?;
     let t = cx.dtype(Arg::Input(i));
     let mut at = address::offset(&mut w.b, &access.view, t.size(), coords);

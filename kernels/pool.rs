@@ -1,6 +1,7 @@
 //! Pooling: one workitem computes one output. Small windows are unrolled, large ones walked by a scalar loop.
 
 use super::direct::Taps;
+use super::error::{Reason, Res};
 use super::float::Float;
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, address, epilogue, expr, reduce};
@@ -14,13 +15,13 @@ const WORKGROUP: u32 = 256;
 /// Largest window that is unrolled.
 const UNROLLED: usize = 32;
 
-pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> Result<Vec<Kernel>, String> {
+pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let t = prologue.dtype();
     let float = match kind(t) {
         values::Kind::Float | values::Kind::Double => true,
         values::Kind::Int { .. } if pool == PoolOp::Max => false,
-        _ => return Err(format!("{pool:?} pooling of {t} elements has no kernel")),
+        _ => return Err(Reason::Operation { op: format!("{pool:?} pooling"), dtype: t }),
     };
     let ty = values::computed(t);
     let mut w = cx.kernel(WORKGROUP);
@@ -82,7 +83,7 @@ struct PoolWalk<'a> {
 
 impl PoolWalk<'_> {
     /// Combines the element at an offset; lanes outside of `mask` contribute nothing.
-    fn take(&self, w: &mut Writer, at: Part, mask: Option<Part>) -> Result<(), String> {
+    fn take(&self, w: &mut Writer, at: Part, mask: Option<Part>) -> Res<()> {
         let t = self.cx.dtype(Arg::Input(0));
         let buf = w.buffer(self.cx, Arg::Input(0))?;
         let at = match mask {
@@ -114,7 +115,7 @@ impl PoolWalk<'_> {
         address::offset_of_dims(&mut w.b, self.view(), size, coords, 0..2, constant)
     }
 
-    fn unrolled(&self, w: &mut Writer, coords: &[Option<Part>], taps: usize) -> Result<(), String> {
+    fn unrolled(&self, w: &mut Writer, coords: &[Option<Part>], taps: usize) -> Res<()> {
         let base = self.base(w, coords, false).vector(&mut w.b);
         let size = self.cx.dtype(Arg::Input(0)).size();
         let at = Taps::new(w, self.window, &coords[2..], self.view(), size, &self.cx.step.output.view);
@@ -126,7 +127,7 @@ impl PoolWalk<'_> {
         Ok(())
     }
 
-    fn looped(&self, w: &mut Writer, coords: &[Option<Part>], taps: usize) -> Result<(), String> {
+    fn looped(&self, w: &mut Writer, coords: &[Option<Part>], taps: usize) -> Res<()> {
         let size = self.cx.dtype(Arg::Input(0)).size();
         let view = self.view();
         let base = self.base(w, coords, true);

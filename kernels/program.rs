@@ -4,6 +4,7 @@
 //! behind the last element run the program of the last one and store nothing.
 
 use super::address::{self, Offset};
+use super::error::{Reason, Res};
 use super::values::{self, Kind, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, pointwise, reduce};
 use crate::graph::expr::{Node, Val};
@@ -13,7 +14,7 @@ use crate::mir::{Gen, Part, Type};
 
 const WORKGROUP: u32 = 256;
 
-pub(super) fn lower(cx: &Cx, program: &Program) -> Result<Vec<Kernel>, String> {
+pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
     let dims = cx.step.output.view.dims.clone();
     let count: usize = dims.iter().product();
     let mut w = cx.kernel(WORKGROUP);
@@ -24,7 +25,7 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Result<Vec<Kernel>, String> {
     let mut vars = Vec::with_capacity(program.vars.len());
     for t in &program.vars {
         vars.push(match kind(*t) {
-            Kind::Bool => return Err("a boolean variable has no kernel".into()),
+            Kind::Bool => return Err(Reason::Operation { op: "a variable".into(), dtype: crate::tensor::DType::Bool }),
             Kind::Long { .. } | Kind::Double => w.b.v(2),
             _ => w.b.v(1),
         });
@@ -65,11 +66,11 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn value(&self, v: Val) -> Result<Value, String> {
-        self.values[v.index()].ok_or_else(|| "a value is read before it is computed".into())
+    fn value(&self, v: Val) -> Res<Value> {
+        self.values[v.index()].ok_or(Reason::Malformed("a value is read before it is computed"))
     }
 
-    fn block(&mut self, w: &mut Writer, body: &[Statement]) -> Result<(), String> {
+    fn block(&mut self, w: &mut Writer, body: &[Statement]) -> Res<()> {
         for s in body {
             match s {
                 Statement::Let(v) => {
@@ -89,7 +90,12 @@ impl Run<'_> {
                     match value {
                         Value::Pair(p) => (0..2).for_each(|i| w.b.copy_into(to.dword(i), p.dword(i))),
                         Value::Word(x) => w.b.copy_into(to, x),
-                        Value::Mask(_) => return Err("a boolean variable has no kernel".into()),
+                        Value::Mask(_) => {
+                            return Err(Reason::Operation {
+                                op: "a variable".into(),
+                                dtype: crate::tensor::DType::Bool,
+                            });
+                        }
                     }
                 }
                 Statement::While { first, body, again } => self.lower_while(w, *first, body, *again)?,
@@ -103,9 +109,9 @@ impl Run<'_> {
     }
 
     /// A loop that goes on while any lane needs another round. Lanes that need none keep their variables.
-    fn lower_while(&mut self, w: &mut Writer, first: Val, body: &[Statement], again: Val) -> Result<(), String> {
+    fn lower_while(&mut self, w: &mut Writer, first: Val, body: &[Statement], again: Val) -> Res<()> {
         let Value::Mask(first) = self.value(first)? else {
-            return Err("the condition of a loop is not a boolean".into());
+            return Err(Reason::Malformed("the condition of a loop is not a boolean"));
         };
         let one = w.b.to_vector(1u32);
         // Whether a lane is in the loop, as a vector that survives the rounds.
@@ -124,7 +130,7 @@ impl Run<'_> {
         self.active = outside;
         done?;
         let Value::Mask(again) = self.value(again)? else {
-            return Err("the condition of a loop is not a boolean".into());
+            return Err(Reason::Malformed("the condition of a loop is not a boolean"));
         };
         let next = w.b.select(again, flag, 0u32);
         w.b.copy_into(flag, next);
@@ -133,7 +139,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn compute(&mut self, w: &mut Writer, v: Val) -> Result<Value, String> {
+    fn compute(&mut self, w: &mut Writer, v: Val) -> Res<Value> {
         let (source, dtype) = self.program.values[v.index()];
         Ok(match source {
             Source::Coordinate(d) => Value::Word(self.coords[d].map_or(0u32.into(), Into::into)),
@@ -170,7 +176,7 @@ impl Run<'_> {
         })
     }
 
-    fn load(&mut self, w: &mut Writer, operand: usize, at: Val, checked: bool) -> Result<Value, String> {
+    fn load(&mut self, w: &mut Writer, operand: usize, at: Val, checked: bool) -> Res<Value> {
         let arg = Arg::Input(operand);
         let (t, view) = (self.cx.dtype(arg), &self.cx.step.inputs[operand].view);
         let buf = w.buffer(self.cx, arg)?;

@@ -4,6 +4,7 @@
 //! keeps their sums in registers. The recurrent matrix is read with neighbouring units in neighbouring lanes.
 
 use super::address::Offset;
+use super::error::{Reason, Res};
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, expr, reduce};
 use crate::graph::kinds::Kind as _;
@@ -16,12 +17,12 @@ const TEAM: usize = 256;
 /// LDS that a layer may use.
 const LDS: usize = 60 << 10;
 
-pub(super) fn lower(cx: &Cx, k: &Recurrent) -> Result<Vec<Kernel>, String> {
+pub(super) fn lower(cx: &Cx, k: &Recurrent) -> Res<Vec<Kernel>> {
     let team = k.hidden.next_multiple_of(64).min(TEAM);
     let chunks = k.hidden.div_ceil(team);
     let pitch = chunks * team * 4;
     if pitch * k.vectors() > LDS || !matches!(kind(cx.dtype(Arg::Output)), values::Kind::Float) {
-        return Err(format!("a recurrent layer of {} units of type {} has no kernel", k.hidden, cx.dtype(Arg::Output)));
+        return Err(Reason::Recurrent { units: k.hidden, dtype: cx.dtype(Arg::Output) });
     }
     let mut w = cx.kernel(team as u32);
     let group = w.b.workgroup_id(0);
@@ -102,7 +103,7 @@ impl Layer<'_> {
     }
 
     /// Loads parameters, lengths and initial states.
-    fn begin(&mut self, w: &mut Writer) -> Result<(), String> {
+    fn begin(&mut self, w: &mut Writer) -> Res<()> {
         let k = self.k;
         let directions = k.reverse.len() as u32;
         if k.lengths {
@@ -179,7 +180,7 @@ impl Layer<'_> {
         (row, inside)
     }
 
-    fn step(&self, w: &mut Writer, t: Part) -> Result<(), String> {
+    fn step(&self, w: &mut Writer, t: Part) -> Res<()> {
         let k = self.k;
         let (row, inside) = self.row(w, t);
         // What the inputs contribute: [steps, batch, directions, gates, hidden].
@@ -235,7 +236,7 @@ impl Layer<'_> {
         inputs: &[Vec<Value>],
         products: &mut [Vec<Part>],
         inside: Option<Part>,
-    ) -> Result<(), String> {
+    ) -> Res<()> {
         let k = self.k;
         let (first, count) = phase.gates;
         for list in products.iter_mut() {
@@ -280,14 +281,7 @@ impl Layer<'_> {
     }
 
     /// Adds the products of a vector with the columns of some gates.
-    fn multiply(
-        &self,
-        w: &mut Writer,
-        source: usize,
-        first: usize,
-        count: usize,
-        sums: &[Vec<Part>],
-    ) -> Result<(), String> {
+    fn multiply(&self, w: &mut Writer, source: usize, first: usize, count: usize, sums: &[Vec<Part>]) -> Res<()> {
         let (h, g) = (self.k.hidden as u32, self.k.gates as u32);
         let t = self.dtype(Arg::Input(1));
         let size = t.size() as u32;
@@ -318,7 +312,7 @@ impl Layer<'_> {
     }
 
     /// Stores the states.
-    fn end(&self, w: &mut Writer) -> Result<(), String> {
+    fn end(&self, w: &mut Writer) -> Res<()> {
         for s in 0..self.k.states {
             let line = self.line(w, ((self.k.steps + s) as u32).into());
             for u in 0..self.units.len() {

@@ -4,6 +4,7 @@
 //! lines are short or many, else by a whole workgroup, whose partial results meet in LDS in a binary tree.
 
 use super::address::{self, Offset};
+use super::error::{Reason, Res};
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr};
 use crate::graph::expr as gexpr;
@@ -21,8 +22,8 @@ pub(super) fn scalar_loop(
     w: &mut Writer,
     name: &str,
     n: u32,
-    body: impl FnOnce(&mut Writer, Part) -> Result<(), String>,
-) -> Result<(), String> {
+    body: impl FnOnce(&mut Writer, Part) -> Res<()>,
+) -> Res<()> {
     let node = w.b.begin_loop(name);
     body(w, node.counter())?;
     w.b.end_loop(node, n, 1, Pipeline::Off, false);
@@ -107,8 +108,8 @@ impl Lines {
         &self,
         w: &mut Writer,
         name: &str,
-        body: impl FnOnce(&mut Writer, Part, Option<Part>) -> Result<(), String>,
-    ) -> Result<(), String> {
+        body: impl FnOnce(&mut Writer, Part, Option<Part>) -> Res<()>,
+    ) -> Res<()> {
         if self.team == 1 {
             return scalar_loop(w, name, self.length as u32, |w, i| body(w, i, None));
         }
@@ -129,8 +130,8 @@ impl Lines {
         &self,
         w: &mut Writer,
         values: &[Part],
-        merge: impl Fn(&mut Writer, &[Part], &[Part]) -> Result<Vec<Part>, String>,
-    ) -> Result<Vec<Part>, String> {
+        merge: impl Fn(&mut Writer, &[Part], &[Part]) -> Res<Vec<Part>>,
+    ) -> Res<Vec<Part>> {
         if self.team == 1 {
             return Ok(values.to_vec());
         }
@@ -220,14 +221,14 @@ pub(super) fn held(w: &mut Writer, v: Value) -> Part {
 }
 
 /// Evaluates a literal.
-pub(super) fn literal(w: &mut Writer, t: DType, c: Scalar) -> Result<Value, String> {
+pub(super) fn literal(w: &mut Writer, t: DType, c: Scalar) -> Res<Value> {
     let mut e = Expr::new();
     e.literal(t, c);
     expr::eval(&mut w.b, &e, &|_| unreachable!("a literal has no operands"), None)
 }
 
 /// `op` of two values of a type.
-fn apply(w: &mut Writer, t: DType, op: Binary, x: Part, y: Value) -> Result<Part, String> {
+fn apply(w: &mut Writer, t: DType, op: Binary, x: Part, y: Value) -> Res<Part> {
     let mut e = Expr::new();
     let (a, b) = (e.input(0, t), e.input(1, t));
     e.push(gexpr::Op::Binary(op, a, b), t);
@@ -268,7 +269,7 @@ fn neutral(op: ReduceOp, t: DType) -> Scalar {
     }
 }
 
-pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Result<Vec<Kernel>, String> {
+pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let view = &cx.step.inputs[0].view;
     let outer = out.rank();
@@ -287,7 +288,7 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Result<Vec<Kernel
     let base = part_offset(&mut w, view, source.size(), 0..outer, lines.line, true);
     let start = literal(&mut w, t, neutral(op, t))?;
     if matches!(start, Value::Mask(_)) {
-        return Err(format!("elements of type {t} are not reduced"));
+        return Err(Reason::Reduction(t));
     }
     let sum = held(&mut w, start);
     lines.each(&mut w, "reduce", |w, i, inside| {
@@ -310,7 +311,7 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Result<Vec<Kernel
     Ok(vec![w.finish(grid, (count * length) as u64)])
 }
 
-fn finish(w: &mut Writer, cx: &Cx, lines: &Lines, value: Value) -> Result<(), String> {
+fn finish(w: &mut Writer, cx: &Cx, lines: &Lines, value: Value) -> Res<()> {
     epilogue::finish(w, cx, value, |w, arg| {
         let view = match arg {
             Arg::Input(i) => &cx.step.inputs[i].view,
@@ -322,7 +323,7 @@ fn finish(w: &mut Writer, cx: &Cx, lines: &Lines, value: Value) -> Result<(), St
 }
 
 /// Index of the extremum: values and indices are combined together; equal values are decided by the index.
-fn arg_extremum(cx: &Cx, op: ReduceOp, prologue: &Expr, mut w: Writer, lines: Lines) -> Result<Vec<Kernel>, String> {
+fn arg_extremum(cx: &Cx, op: ReduceOp, prologue: &Expr, mut w: Writer, lines: Lines) -> Res<Vec<Kernel>> {
     let (max, last) = match op {
         ReduceOp::ArgMax { last } => (true, last),
         ReduceOp::ArgMin { last } => (false, last),
@@ -333,7 +334,7 @@ fn arg_extremum(cx: &Cx, op: ReduceOp, prologue: &Expr, mut w: Writer, lines: Li
     let source = cx.dtype(Arg::Input(0));
     let t = prologue.dtype();
     if kind(t) == values::Kind::Bool {
-        return Err(format!("the index of the extremum of {t} elements has no kernel"));
+        return Err(Reason::Operation { op: "the index of the extremum".into(), dtype: t });
     }
     let ty = values::computed(t);
     let (gt, lt) = (Gen::CmpGt.of(ty), Gen::CmpLt.of(ty));
@@ -343,7 +344,7 @@ fn arg_extremum(cx: &Cx, op: ReduceOp, prologue: &Expr, mut w: Writer, lines: Li
     let best = held(&mut w, start);
     let none = if last { 0u32 } else { u32::MAX >> 1 };
     let index = w.b.to_vector(none);
-    let merge = |w: &mut Writer, x: &[Part], y: &[Part]| -> Result<Vec<Part>, String> {
+    let merge = |w: &mut Writer, x: &[Part], y: &[Part]| -> Res<Vec<Part>> {
         let b = &mut w.b;
         let better = b.op(if max { gt } else { lt }, &[y[0].into(), x[0].into()]);
         let worse = b.op(if max { lt } else { gt }, &[y[0].into(), x[0].into()]);

@@ -1,6 +1,7 @@
 //! Softmax and normalisations: several passes over each line, which a workitem or a whole workgroup walks.
 
 use super::address;
+use super::error::{Reason, Res};
 use super::float::Float;
 use super::reduce::{Lines, part_offset};
 use super::values::{self, Value};
@@ -8,9 +9,9 @@ use super::{Arg, Cx, Kernel, Writer, epilogue};
 use crate::mir::{Gen, Part, Type};
 
 /// The type that the elements of operand 0 are computed in.
-fn float_type(cx: &Cx) -> Result<Float, String> {
+fn float_type(cx: &Cx) -> Res<Float> {
     let t = cx.dtype(Arg::Input(0));
-    if t.is_float() { Ok(Float(values::computed(t))) } else { Err(format!("{t} elements; floats are supported")) }
+    if t.is_float() { Ok(Float(values::computed(t))) } else { Err(Reason::NotFloat(t)) }
 }
 
 /// A walk over the lines of operand 0: the outer dimensions of the view number the lines.
@@ -23,13 +24,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Calls `body` with each element; elements behind the line's end come as `fill`.
-    fn each(
-        &self,
-        w: &mut Writer,
-        name: &str,
-        fill: f64,
-        body: impl FnOnce(&mut Writer, Part) -> Result<(), String>,
-    ) -> Result<(), String> {
+    fn each(&self, w: &mut Writer, name: &str, fill: f64, body: impl FnOnce(&mut Writer, Part) -> Res<()>) -> Res<()> {
         let view = &self.cx.step.inputs[0].view;
         let t = self.cx.dtype(Arg::Input(0));
         let buf = w.buffer(self.cx, Arg::Input(0))?;
@@ -48,7 +43,7 @@ impl Walk<'_> {
     }
 
     /// Writes `f(element)` through the step's expression.
-    fn write(&self, w: &mut Writer, f: impl FnOnce(&mut Writer, Part) -> Part) -> Result<(), String> {
+    fn write(&self, w: &mut Writer, f: impl FnOnce(&mut Writer, Part) -> Part) -> Res<()> {
         let cx = self.cx;
         let view = &cx.step.inputs[0].view;
         let t = cx.dtype(Arg::Input(0));
@@ -73,7 +68,8 @@ impl Walk<'_> {
             let y = f(w, x);
             epilogue::finish(w, cx, Value::of(t, y), |w, arg| {
                 let v = view_of(arg);
-                let k = args.iter().position(|a| *a == arg).ok_or("an access that was not prepared")?;
+                let k =
+                    args.iter().position(|a| *a == arg).ok_or(Reason::Malformed("an access that was not prepared"))?;
                 let at = part_offset(w, v, cx.dtype(arg).size(), self.outer..v.rank(), i, false);
                 let at = address::add(&mut w.b, bases[k], at);
                 Ok(if arg == Arg::Output { self.lines.mask_element(w, at, inside) } else { at })
@@ -81,13 +77,13 @@ impl Walk<'_> {
         })
     }
 
-    fn sum(&self, w: &mut Writer, x: Part) -> Result<Part, String> {
+    fn sum(&self, w: &mut Writer, x: Part) -> Res<Part> {
         Ok(self.lines.combine(w, &[x], |w, a, b| Ok(vec![self.float.op(&mut w.b, Gen::Add, a[0], b[0])]))?[0])
     }
 }
 
 /// Softmax over the last dimension: maximum, sum of exponentials, result.
-pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Result<Vec<Kernel>, String> {
+pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
     let float = float_type(cx)?;
     let out = &cx.step.output.view;
     let outer = out.rank() - 1;
@@ -144,7 +140,7 @@ pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Result<Vec<Kernel>, S
 }
 
 /// Normalisation over the last `axes` dimensions: mean, variance around it, result.
-pub(super) fn normalize(cx: &Cx, axes: usize, epsilon: f32, center: bool) -> Result<Vec<Kernel>, String> {
+pub(super) fn normalize(cx: &Cx, axes: usize, epsilon: f32, center: bool) -> Res<Vec<Kernel>> {
     let float = float_type(cx)?;
     let out = &cx.step.output.view;
     let outer = out.rank() - axes;

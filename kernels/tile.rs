@@ -9,8 +9,9 @@ use super::matrix::MatrixForm;
 use super::values;
 use crate::mir::{Dot, Type, dot_instruction};
 use crate::tensor::DType;
-use barewave_isa::Target;
 use barewave_isa::matrix::Fragment;
+use barewave_isa::{Resources, Target};
+use barewave_timing::Chip;
 
 /// Types of a product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,15 +140,56 @@ impl Tile {
 /// Cycles that the least round of a loop over k takes: what it loads at its beginning it waits for at its end.
 const ROUND: f64 = 1000.0;
 
-/// Cycles per k of a grid of tiles on the target's largest product, where a workgroup of `waves` waves needs `work` cycles of a SIMD
-/// per k, and `k` of them are a round: what is left over when all compute units are busy takes as long as a full load.
-/// Of tiles that take the same time the one with least work has a small lead.
-pub(super) fn cycles(target: Target, tiles: usize, waves: u32, work: f64, k: u32) -> f64 {
+/// Cycles that the barrier of a round takes at least.
+const BARRIER: f64 = 24.0;
+
+/// What a workgroup does in a round of its loop over k.
+pub(super) struct Round {
+    /// Waves of the workgroup.
+    pub waves: u32,
+    /// Cycles of a SIMD per k for products, together for all waves.
+    pub products: f64,
+    /// The same for what is read from LDS, loaded, converted and written beside them.
+    pub moves: f64,
+    /// Bytes per k that come from memory, through the L2 cache for all but the first workgroup that asks for them.
+    pub loaded: u32,
+    /// Depth.
+    pub k: u32,
+    /// LDS in bytes.
+    pub lds: u32,
+}
+
+impl Round {
+    /// Workgroups that share a compute unit, so that one multiplies while others wait or move.
+    fn resident(&self, target: Target) -> f64 {
+        let t = target.info();
+        let (wave_size, workgroup_size) = (t.wave_size, self.waves * t.wave_size);
+        let light = Resources { wave_size, workgroup_size, vgprs: 128, agprs: 0, sgprs: 0, lds_bytes: self.lds };
+        f64::from(target.occupancy(&light).workgroups.clamp(1, 4))
+    }
+}
+
+/// Bytes per cycle that the L2 cache gives a compute unit when all ask.
+pub(super) fn l2_bytes(target: Target) -> f64 {
+    Chip::of(target).map_or(f64::INFINITY, |c| c.l2_bytes_clk * c.l2_share / c.cus)
+}
+
+/// Cycles per k of a grid of tiles on the target's largest product: what is left over when all compute units are busy takes as
+/// long as a full load. A workgroup that is alone on its compute unit moves and multiplies in turn; the more there are, the
+/// less is seen of what takes less time. Of tiles that take the same time the one with least work has a small lead.
+pub(super) fn cycles(target: Target, tiles: usize, round: &Round, l2: f64) -> f64 {
     let t = target.info();
-    let beside = waves.min(t.simds);
+    let beside = round.waves.min(t.simds);
     let at_once = t.cus * t.simds / beside;
-    let one = (work / f64::from(beside)).max(ROUND / f64::from(k));
     let loads = tiles.div_ceil(at_once as usize) as f64;
+    let resident = round.resident(target).min(loads);
+    let (most, least) = (round.products.max(round.moves), round.products.min(round.moves));
+    let work = if resident < 2.0 { most + least } else { most + least * (0.1 + 0.4 / resident) };
+    // So many workgroups take what the cache gives at once.
+    let loads_per_k = f64::from(round.loaded * (t.simds / beside)) / l2;
+    let one = (work / f64::from(beside) + BARRIER / f64::from(round.k))
+        .max(ROUND / f64::from(round.k) / resident)
+        .max(loads_per_k);
     loads * one + 0.5 * tiles as f64 * work / f64::from(t.cus * t.simds)
 }
 

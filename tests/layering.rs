@@ -19,7 +19,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("tensor", &["src/tensor"], &["mapped", "output"]),
     ("onnx", &["src/onnx"], &["tensor", "mapped"]),
     ("graph", &["src/graph"], &["onnx", "tensor"]),
-    ("kernels", &["kernels"], &["mir", "graph", "tensor", "isa"]),
+    ("kernels", &["kernels"], &["mir", "graph", "tensor", "timing", "isa"]),
     ("runtime", &["src/runtime"], &["codeobj", "emu", "tensor", "verify", "isa"]),
     ("output", &["src/output.rs"], &[]),
     (

@@ -89,7 +89,7 @@ pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Resu
         .par_iter()
         .filter_map(|(_, steps)| {
             let e = kernels::lower(&graph, &graph.steps[steps[0]], target, "kernel").err()?;
-            Some((steps, e.what))
+            Some((steps, e.what.to_string()))
         })
         .collect();
     let mut refused: BTreeMap<&str, String> = BTreeMap::new();

@@ -44,6 +44,9 @@ pub struct Gemm {
     pub local_prefetch: bool,
     /// Bytes of an element of A and B, of one of C, and of an accumulator.
     pub bytes: (f64, f64, f64),
+    /// Share of operands (0, 1/2, 1) that lie in memory with rows or columns, not k, next to each other: matrix instructions
+    /// then gather them from LDS element by element.
+    pub gathered: f64,
     /// C is read too.
     pub reads_c: bool,
     /// Floating-point operations (multiplication and addition count as two) that a compute unit does in a clock with the
@@ -55,7 +58,7 @@ pub struct Gemm {
 /// control. Fitted on the rows of gfx906, gfx908, gfx90a and gfx1030 in AMD's tables with two tiles per compute unit or more.
 const SYNC: f64 = 160.0;
 /// Busy time over that of the products alone: address and loop instructions that share the vector port. Fitted as above.
-const OVERHEAD: f64 = 1.04;
+const OVERHEAD: f64 = 1.02;
 /// Clocks of a workgroup's prologue besides the latency of its first loads. Fitted on rows with less than one tile per CU.
 const PROLOGUE: f64 = 500.0;
 /// Clocks of an epilogue besides its stores. Inferred: a few hundred instructions.
@@ -64,8 +67,12 @@ const EPILOGUE: f64 = 300.0;
 const EXPOSED: f64 = 0.4;
 /// Clocks from a read of LDS to its use where nothing is read ahead. Source: LDS latencies of the chips' tables.
 const LOCAL_READ: f64 = 64.0;
-/// Bytes that a compute unit stores in a clock. Source: one cache line of the first level a clock.
-const STORE: f64 = 64.0;
+/// Bytes that a compute unit stores in a clock. Fitted as above: half of a cache line, which rows of a tile often are.
+const STORE: f64 = 32.0;
+/// Share of L2's best rate that reads of tiles get: rows of a power of two meet in few channels. Fitted as above.
+const L2_REACHED: f64 = 0.7;
+/// How sharply the slower of throughput and waiting decides: workgroups do not overlap perfectly. Fitted as above.
+const OVERLAP: f64 = 8.0;
 /// What writing to LDS takes over reading the same bytes: a turn more per access. Source: rocprofiler-compute.
 const LDS_WRITE: f64 = 1.5;
 /// Registers besides accumulators, fragments and tiles on their way. Inferred.
@@ -148,7 +155,12 @@ impl Gemm {
         let (element, stored, _) = self.bytes;
         let work = 2.0 * self.tile.0 * self.tile.1 * self.depth;
         let loaded = (self.tile.0 + self.tile.1) * self.depth * element;
-        let lds = (self.local_reads(wave) * self.depth * element + loaded * LDS_WRITE) / chip.lds_bytes_clk;
+        let elements = match self.matrix.is_some() {
+            true => 1.0 + self.gathered * (4.0 / element - 1.0).max(0.0),
+            false => 1.0,
+        };
+        let reads = self.local_reads(wave) * self.depth * element * elements;
+        let lds = (reads + loaded * LDS_WRITE) / chip.lds_bytes_clk;
         let l1 = loaded / chip.l1_bytes_clk;
         let busy = (work / self.rate).max(lds).max(l1) * OVERHEAD;
         let own = (work / (self.rate * (waves / simds).min(1.0))).max(lds).max(l1);
@@ -168,11 +180,11 @@ impl Gemm {
         let most = (tiles / cus).ceil();
         let together = most * (rounds * busy + store) + ends;
         let apart = (most / occupancy).ceil() * (ends + rounds * alone + store);
-        let compute = together.max(apart);
+        let compute = (together.powf(OVERLAP) + apart.powf(OVERLAP)).powf(1.0 / OVERLAP);
         let moved = (self.m * self.k + self.k * self.n) * element * self.batch
             + self.m * self.n * stored * self.batch * (1.0 + reads_c) * split;
         let dram = moved / (chip.dram_bytes_clk() * cus / chip.cus.max(1.0)).min(chip.dram_bytes_clk());
-        let l2 = tiles * (self.tile.0 + self.tile.1) * k * element / (chip.l2_bytes_clk * chip.l2_share);
+        let l2 = tiles * (self.tile.0 + self.tile.1) * k * element / (chip.l2_bytes_clk * chip.l2_share * L2_REACHED);
         let total = compute.max(dram + PROLOGUE + latency).max(l2 + PROLOGUE + latency);
         Clocks { total, compute, dram, l2, tiles_per_cu: tiles / cus, occupancy }
     }

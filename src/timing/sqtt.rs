@@ -58,7 +58,7 @@ pub struct TraceFile {
     pub events: Vec<Event>,
 }
 
-const ISSUES: [&str; 4] = ["INST", "INST_RDNA4", "VALUINST", "IMMEDIATE"];
+const ISSUES: [&str; 5] = ["INST", "INST_RDNA4", "VALUINST", "IMMEDIATE", "IMMEDIATE_MASK"];
 
 /// Reads a trace.
 pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
@@ -66,6 +66,8 @@ pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
     let mut events: Vec<Event> = Vec::new();
     // Waves of the present event: slot to index.
     let mut slots: BTreeMap<String, usize> = BTreeMap::new();
+    // Clock and mask of the last line for several waves, and how many such lines came before.
+    let mut together = (0, 0, 0);
     for (n, line) in text.lines().enumerate() {
         let fail = |what: &str| TraceError::Line { line: n + 1, what: what.to_string() };
         if line.starts_with("===") {
@@ -85,9 +87,20 @@ pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
         let at: u64 = clock.trim().parse().map_err(|_| fail(&format!("'{}' is not a clock", clock.trim())))?;
         let mut words = rest.split_whitespace();
         let kind = words.next().unwrap_or("");
-        let Some(slot) = rest.split_whitespace().find_map(|w| w.strip_prefix("wave=")) else { continue };
+        let word = |key: &str| rest.split_whitespace().find_map(|w| w.strip_prefix(key));
+        // Several waves may issue at once: a line for each bit of the mask, in order.
+        let slot = match (word("wave="), word("mask=").and_then(|m| m.parse::<u64>().ok())) {
+            (Some(wave), _) => wave.to_string(),
+            (None, Some(mask)) => {
+                together =
+                    if (together.0, together.1) == (at, mask) { (at, mask, together.2 + 1) } else { (at, mask, 0) };
+                let set = (0..64).filter(|n| mask >> n & 1 == 1).nth(together.2);
+                set.map_or(String::new(), |n: u32| n.to_string())
+            }
+            (None, None) => continue,
+        };
         if kind.starts_with("WAVEEND") {
-            slots.remove(slot);
+            slots.remove(&slot);
             continue;
         }
         if !ISSUES.contains(&kind) {
@@ -102,7 +115,7 @@ pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
             Some(e) => &mut e.waves,
             None => continue,
         };
-        let wave = *slots.entry(slot.to_string()).or_insert_with(|| {
+        let wave = *slots.entry(slot).or_insert_with(|| {
             waves.push(Vec::new());
             waves.len() - 1
         });

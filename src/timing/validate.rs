@@ -291,6 +291,11 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
         prefetch: line.number("PGR", 1.0)?,
         local_prefetch: line.number("PLR", 1.0)? >= 1.0,
         bytes: (bytes(dtype), bytes(stored).max(if dtype == "i8x4" { 4.0 } else { 0.0 }), sums),
+        gathered: match line.text("layout") {
+            "TN" => 0.0,
+            "NT" => 1.0,
+            _ => 0.5,
+        },
         reads_c: false,
         rate,
     };
@@ -307,6 +312,8 @@ pub struct Campaign {
     pub reads_c: bool,
     /// Shader clock, MHz, for times that are given in seconds.
     pub mhz: f64,
+    /// Share of the nominal clock that the chip kept.
+    pub clock: f64,
 }
 
 const CAMPAIGNS: &str = include_str!("../../isa/latency/campaigns.csv");
@@ -323,10 +330,12 @@ pub fn campaigns() -> BTreeMap<[String; 4], Campaign> {
     let mut out = BTreeMap::new();
     for line in CAMPAIGNS.lines().filter(|l| !l.starts_with('#') && !l.is_empty()).skip(1) {
         let c: Vec<&str> = line.split(',').collect();
-        if let [chip, dtype, to, unit, launch, reads_c, mhz] = c[..] {
+        if let [chip, dtype, to, unit, launch, reads_c, mhz, clock] = c[..] {
             let key = [chip, dtype, to, unit].map(str::to_string);
             let number = |t: &str| t.parse().unwrap_or(0.0);
-            out.insert(key, Campaign { launch: number(launch), reads_c: reads_c == "1", mhz: number(mhz) });
+            let campaign =
+                Campaign { launch: number(launch), reads_c: reads_c == "1", mhz: number(mhz), clock: number(clock) };
+            out.insert(key, campaign);
         }
     }
     out
@@ -337,17 +346,15 @@ pub fn clocks(row: &Row, chip: &Chip, campaign: Campaign) -> (f64, f64) {
     let gemm = Gemm { reads_c: campaign.reads_c, ..row.gemm.clone() };
     // Memory keeps its own clock.
     let mut chip = chip.clone();
-    if !row.percent {
-        chip.boost_mhz = campaign.mhz;
-    }
-    let chip = chip;
+    let nominal = if row.percent { chip.boost_mhz } else { campaign.mhz };
+    chip.boost_mhz = nominal * campaign.clock;
     let measured = if row.percent { row.measured } else { row.measured * campaign.mhz * 1e6 };
-    (measured, gemm.clocks(&chip, row.cus).total + campaign.launch)
+    (measured, gemm.clocks(&chip, row.cus).total / campaign.clock + campaign.launch)
 }
 
 /// What the model does for tuning runs that nobody has described.
 fn usual(chip: &Chip) -> Campaign {
-    Campaign { launch: chip.launch_us * chip.boost_mhz, reads_c: false, mhz: chip.sustained_mhz }
+    Campaign { launch: chip.launch_us * chip.boost_mhz, reads_c: false, mhz: chip.sustained_mhz, clock: 1.0 }
 }
 
 /// Errors of a chip and type in a bucket.
@@ -416,8 +423,11 @@ pub fn compare(rows: &[Row]) -> Vec<Errors> {
 /// Clocks of measured times that tell of the launch: longer ones hardly do.
 const SHORT: f64 = 100_000.0;
 
+/// Shares of the nominal clock that [`fit`] tries.
+const CLOCKS: [f64; 9] = [1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6];
+
 /// Describes the tuning runs of a table: for each the cost of a launch that makes the median error of its short rows
-/// smallest, and whether C was read, by the smaller median error of all rows. `mhz` are the clocks to go with.
+/// smallest, and the share of the nominal clock and whether C was read, by the smallest median error of all rows. `mhz` are the clocks to go with.
 pub fn fit(rows: &[Row], mhz: impl Fn(&Row) -> f64) -> BTreeMap<[String; 4], Campaign> {
     let mut runs: BTreeMap<[String; 4], Vec<&Row>> = BTreeMap::new();
     for row in rows {
@@ -431,8 +441,9 @@ pub fn fit(rows: &[Row], mhz: impl Fn(&Row) -> f64) -> BTreeMap<[String; 4], Cam
     for (key, rows) in runs {
         let Some(chip) = Chip::of(rows[0].target) else { continue };
         let mut best = (f64::MAX, usual(&chip));
-        for reads_c in [false, true] {
-            let campaign = Campaign { launch: 0.0, reads_c, mhz: mhz(rows[0]) };
+        let settings = CLOCKS.iter().flat_map(|clock| [false, true].map(|reads_c| (*clock, reads_c)));
+        for (clock, reads_c) in settings {
+            let campaign = Campaign { launch: 0.0, reads_c, mhz: mhz(rows[0]), clock };
             let pairs: Vec<(f64, f64)> = rows.iter().map(|r| clocks(r, &chip, campaign)).collect();
             let error = |launch: f64, short: bool| {
                 let kept = pairs.iter().filter(|p| !short || p.0 < SHORT);

@@ -69,7 +69,11 @@ pub fn run(args: &Args) -> Result {
         if args.json {
             out.extend(errors.iter().map(|e| json_of("conv", e)));
         } else {
-            println!("Convolutions of {}: {} rows, {left_out} of other kinds left out", path.display(), rows.len());
+            println!(
+                "Convolutions of {}: {} rows as the best of usual kernels, {left_out} of other kinds left out",
+                path.display(),
+                rows.len()
+            );
             print(&errors);
         }
     }
@@ -124,9 +128,9 @@ fn print(errors: &[Errors]) {
 fn fit(rows: &[validate::Row]) -> Result {
     let known = validate::campaigns();
     let found = validate::fit(rows, |r| known.get(&validate::campaign_key(r)).map_or(0.0, |c| c.mhz));
-    println!("chip,dtype,out,unit,launch_clocks,reads_c,mhz");
+    println!("chip,dtype,out,unit,launch_clocks,reads_c,mhz,clock");
     for ([chip, dtype, out, unit], c) in found {
-        println!("{chip},{dtype},{out},{unit},{:.0},{},{:.0}", c.launch, u8::from(c.reads_c), c.mhz);
+        println!("{chip},{dtype},{out},{unit},{:.0},{},{:.0},{}", c.launch, u8::from(c.reads_c), c.mhz, c.clock);
     }
     Ok(())
 }

@@ -1,0 +1,426 @@
+"""ONNX models on AMD GPUs, compiled straight to machine code: no ROCm, no LLVM.
+
+>>> import barewave, numpy
+>>> session = barewave.InferenceSession("model.onnx")
+>>> outputs = session.run(None, {"x": numpy.zeros((1, 3, 224, 224), numpy.float32)})
+
+Without an AMD GPU a session runs on an emulated device (``device="emu:gfx1100"`` names one). ``compile``, ``assemble``,
+``disassemble``, ``launch``, ``devices`` and ``isa`` are what the command ``barewave`` does, on numpy arrays and bytes.
+Everything that is refused raises :class:`BarewaveError` with a message that says what and where.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from . import _barewave
+from ._barewave import BarewaveError, __version__
+
+__all__ = [
+    "BarewaveError",
+    "Device",
+    "InferenceSession",
+    "IOBinding",
+    "ModelMetadata",
+    "NodeArg",
+    "assemble",
+    "compile",
+    "devices",
+    "disassemble",
+    "get_available_providers",
+    "isa",
+    "launch",
+]
+
+# barewave's name of an element type: numpy's (or ml_dtypes') and ONNX's.
+_TYPES = {
+    "f32": ("float32", "float"),
+    "f64": ("float64", "double"),
+    "f16": ("float16", "float16"),
+    "bf16": ("bfloat16", "bfloat16"),
+    "i8": ("int8", "int8"),
+    "i16": ("int16", "int16"),
+    "i32": ("int32", "int32"),
+    "i64": ("int64", "int64"),
+    "u8": ("uint8", "uint8"),
+    "u16": ("uint16", "uint16"),
+    "u32": ("uint32", "uint32"),
+    "u64": ("uint64", "uint64"),
+    "bool": ("bool", "bool"),
+    "f8e4m3": ("float8_e4m3fn", "float8e4m3fn"),
+    "f8e4m3z": ("float8_e4m3fnuz", "float8e4m3fnuz"),
+    "f8e5m2": ("float8_e5m2", "float8e5m2"),
+    "f8e5m2z": ("float8_e5m2fnuz", "float8e5m2fnuz"),
+    "f8e8m0": ("float8_e8m0fnu", "float8e8m0"),
+    "f4e2m1": ("float4_e2m1fn", "float4e2m1"),
+    "i4": ("int4", "int4"),
+    "u4": ("uint4", "uint4"),
+    "i2": ("int2", "int2"),
+    "u2": ("uint2", "uint2"),
+}
+_BY_NUMPY = {numpy: own for own, (numpy, _) in _TYPES.items()}
+
+
+def _numpy_type(name: str) -> np.dtype:
+    """numpy's type for one of ours; types that only ml_dtypes has come as plain bits where it is not installed."""
+    wanted = _TYPES[name][0]
+    try:
+        return np.dtype(wanted)
+    except TypeError:
+        pass
+    try:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, wanted))
+    except (ImportError, AttributeError):
+        return np.dtype(np.uint16 if name == "bf16" else np.uint8)
+
+
+def _array(value, what: str) -> np.ndarray:
+    """An array of what numpy, DLPack or Python has, without a copy where it lies in memory as it should."""
+    if isinstance(value, OrtValue):
+        value = value.numpy()
+    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
+        try:
+            value = np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError) as e:
+            raise BarewaveError(f"{what}: cannot be taken over through DLPack: {e}") from None
+    shape = np.shape(value)
+    # ascontiguousarray turns scalars into vectors
+    return np.ascontiguousarray(value).reshape(shape)
+
+
+def _raw(array: np.ndarray, what: str):
+    """An array as the native half takes it."""
+    own = _BY_NUMPY.get(array.dtype.name)
+    if own is None or not array.dtype.isnative:
+        raise BarewaveError(f"{what}: arrays of {array.dtype} have no counterpart in ONNX; convert it with .astype()")
+    return own, list(array.shape), array.ctypes.data, array.nbytes
+
+
+def _source(model):
+    """Path and bytes of a model: one of them."""
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return None, bytes(model)
+    if hasattr(model, "SerializeToString"):  # onnx.ModelProto
+        return None, model.SerializeToString()
+    return os.fspath(model), None
+
+
+def _code(code) -> bytes:
+    if isinstance(code, (bytes, bytearray, memoryview)):
+        return bytes(code)
+    path = os.fspath(code)
+    try:
+        with open(path, "rb") as f:
+            return f.read()
+    except OSError as e:
+        raise BarewaveError(f"cannot read {path}: {e.strerror}") from None
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output: ``name``, ``type`` as onnxruntime writes it (``tensor(float)``), ``shape`` of numbers, names of
+    dimensions, or None."""
+
+    name: str
+    type: str
+    shape: list
+
+    @classmethod
+    def _of(cls, declared) -> "NodeArg":
+        name, dtype, shape = declared
+        shape = [None if d == () else d for d in shape] if shape is not None else []
+        return cls(name, f"tensor({_TYPES[dtype][1]})" if dtype else "tensor(?)", shape)
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What a model file says of itself."""
+
+    graph_name: str
+    custom_metadata_map: dict
+    opset: int | None = None
+    producer_name: str = ""
+    description: str = ""
+    domain: str = ""
+    graph_description: str = ""
+    version: int = 0
+
+
+class OrtValue:
+    """A tensor with onnxruntime's accessors."""
+
+    def __init__(self, array: np.ndarray):
+        self._array = array
+
+    @classmethod
+    def ortvalue_from_numpy(cls, array, device_type="cpu", device_id=0) -> "OrtValue":
+        """Holds an array; it is not copied."""
+        return cls(np.asarray(array))
+
+    def numpy(self) -> np.ndarray:
+        """The elements."""
+        return self._array
+
+    def shape(self) -> list:
+        """Extents."""
+        return list(self._array.shape)
+
+    def device_name(self) -> str:
+        """Where the elements are."""
+        return "cpu"
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+class IOBinding:
+    """Inputs and outputs that are named before a run: what ``InferenceSession.io_binding`` gives."""
+
+    def __init__(self, session: "InferenceSession"):
+        self._session = session
+        self._inputs: dict = {}
+        self._outputs: dict = {}
+        self._results: dict = {}
+
+    def bind_cpu_input(self, name: str, array) -> None:
+        """An input, from host memory."""
+        self._inputs[name] = array
+
+    def bind_ortvalue_input(self, name: str, value: OrtValue) -> None:
+        """An input that an OrtValue holds."""
+        self._inputs[name] = value.numpy()
+
+    def bind_output(self, name: str, *_, **__) -> None:
+        """An output, to be allocated."""
+        self._outputs[name] = None
+
+    def bind_ortvalue_output(self, name: str, value: OrtValue) -> None:
+        """An output, to be written into an array that is there."""
+        self._outputs[name] = value.numpy()
+
+    def clear_binding_inputs(self) -> None:
+        """Forgets the inputs."""
+        self._inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        """Forgets the outputs."""
+        self._outputs.clear()
+
+    def get_outputs(self) -> list:
+        """The outputs of the last run, as OrtValues."""
+        return [OrtValue(a) for a in self._results.values()]
+
+    def copy_outputs_to_cpu(self) -> list:
+        """The outputs of the last run, as arrays."""
+        return list(self._results.values())
+
+
+class InferenceSession:
+    """A model on a device.
+
+    ``path_or_bytes`` is an ONNX file, its bytes, an ``onnx.ModelProto``, or a file that ``barewave compile`` made.
+    ``device`` is ``"auto"`` (a GPU, else the emulated gfx942), ``"hip:N"`` or ``"emu:TARGET"``; ``strict`` checks every
+    launch of an emulated device for undefined behaviour; ``cache=False`` keeps compiled kernels out of the user's cache
+    folder. Shapes need not be known: the first run with new ones compiles for them, in milliseconds.
+    ``sess_options``, ``providers`` and ``provider_options`` are accepted for programs written for onnxruntime; of
+    provider options ``device`` counts.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes,
+        sess_options=None,
+        providers=None,
+        provider_options=None,
+        *,
+        device: str | None = None,
+        strict: bool = False,
+        cache: bool = True,
+    ):
+        options = dict(provider_options[0]) if provider_options else {}
+        for p in providers or []:
+            if not isinstance(p, str):
+                options.update(p[1])
+        path, data = _source(path_or_bytes)
+        name = device or options.get("device", "auto")
+        self._native = _barewave.NativeSession(path, data, name, strict, cache)
+        self._inputs = [NodeArg._of(d) for d in self._native.inputs]
+        self._outputs = [NodeArg._of(d) for d in self._native.outputs]
+        self._types = {d[0]: d[1] for d in self._native.inputs}
+
+    def get_inputs(self) -> list:
+        """The inputs that have to be given."""
+        return list(self._inputs)
+
+    def get_outputs(self) -> list:
+        """The outputs."""
+        return list(self._outputs)
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the model's file says of itself."""
+        n = self._native
+        return ModelMetadata(n.graph_name, dict(n.metadata), n.opset)
+
+    def get_providers(self) -> list:
+        """What executes the model."""
+        return get_available_providers()
+
+    @property
+    def device(self) -> str:
+        """Name of the device."""
+        return self._native.device
+
+    @property
+    def target(self) -> str:
+        """Architecture of the device (``gfx942``)."""
+        return self._native.target
+
+    def run(self, output_names, input_feed: dict, run_options=None) -> list:
+        """Runs the model once: arrays by input's name; gives arrays in the order of ``output_names`` (all for None)."""
+        names = [i.name for i in self._inputs]
+        missing = [i for i in self._inputs if i.name not in input_feed]
+        if missing:
+            wanted = ", ".join(f"{i.name} {i.type} {i.shape}" for i in missing)
+            raise BarewaveError(f"inputs that are not given: {wanted}")
+        unknown = [n for n in input_feed if n not in names]
+        if unknown:
+            raise BarewaveError(f"no such input: {', '.join(unknown)}; there are {', '.join(names) or 'none'}")
+        wanted = [o.name for o in self._outputs]
+        if output_names:
+            unknown = [n for n in output_names if n not in wanted]
+            if unknown:
+                raise BarewaveError(f"no such output: {', '.join(unknown)}; there are {', '.join(wanted)}")
+        arrays = [_array(input_feed[n], f"input {n}") for n in names]
+        raw = []
+        for n, a in zip(names, arrays):
+            r = _raw(a, f"input {n}")
+            declared = self._types[n]
+            if declared is not None and r[0] != declared:
+                own = _TYPES[declared][0]
+                raise BarewaveError(
+                    f"input {n} is {a.dtype.name}, the model takes {own}: convert it with .astype(numpy.{own})"
+                )
+            raw.append(r)
+        results = self._native.run(raw)
+        del arrays
+        out = {}
+        for name, t in zip(wanted, results):
+            if output_names is None or not output_names or name in output_names:
+                a = np.empty(t.shape, _numpy_type(t.dtype))
+                t.copy_to(a.ctypes.data, a.nbytes)
+                out[name] = a
+        return [out[n] for n in output_names or wanted]
+
+    def io_binding(self) -> IOBinding:
+        """Names inputs and outputs before :meth:`run_with_iobinding`."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, binding: IOBinding, run_options=None) -> None:
+        """Runs with what a binding names."""
+        names = list(binding._outputs) or [o.name for o in self._outputs]
+        results = self.run(names, binding._inputs)
+        for name, result in zip(names, results):
+            into = binding._outputs.get(name)
+            if into is not None:
+                if into.shape != result.shape or into.dtype != result.dtype:
+                    raise BarewaveError(
+                        f"output {name} is {result.dtype} {list(result.shape)}, "
+                        f"the array that it was bound to {into.dtype} {list(into.shape)}"
+                    )
+                into[...] = result
+                result = into
+            binding._results[name] = result
+
+
+@dataclass(frozen=True)
+class Device:
+    """Something to run on: ``device`` is what ``InferenceSession(device=...)`` takes."""
+
+    device: str
+    kind: str
+    name: str
+    target: str
+    compute_units: int
+    memory_bytes: int = field(repr=False, default=0)
+
+
+def devices() -> list:
+    """GPUs that a HIP driver finds, then an emulated device for every target."""
+    return [Device(*d) for d in _barewave.devices()]
+
+
+def get_available_providers() -> list:
+    """The provider names of onnxruntime's API: one."""
+    return ["BarewaveExecutionProvider"]
+
+
+def compile(model, target: str = "gfx942", *, dims: dict | None = None, output=None, cache: bool = True) -> bytes:
+    """Compiles a model for a target (``gfx942``, ``mi300x``, ``cdna3``) into one code object that also holds its weights.
+
+    ``dims`` gives extents of the model's symbolic dimensions by name. The bytes are returned, and written to ``output``.
+    """
+    path, data = _source(model)
+    code = _barewave.compile(path, data, target, list((dims or {}).items()), cache)
+    if output is not None:
+        partial = f"{os.fspath(output)}.{os.getpid()}.part"
+        with open(partial, "wb") as f:
+            f.write(code)
+        os.replace(partial, output)
+    return bytes(code)
+
+
+def assemble(text: str, target: str) -> bytes:
+    """Assembles a source (with ``.amdhsa_kernel`` blocks) into a code object."""
+    return bytes(_barewave.assemble(text, target))
+
+
+def disassemble(code, target: str | None = None, *, kernel: str | None = None) -> str:
+    """Assembly text of a code object or offload bundle: bytes or a path. A target picks the entries of a bundle."""
+    return _barewave.disassemble(_code(code), target, kernel)
+
+
+def isa(instruction: str, target: str | None = None) -> str:
+    """What the tables say of an instruction: operands, encodings, properties, latency."""
+    return _barewave.isa(instruction, target)
+
+
+def launch(code, kernel: str, grid, block, *args, device: str = "auto", dynamic_lds: int = 0, strict: bool = False):
+    """Launches a kernel of a code object (bytes or a path) once and waits for it.
+
+    ``grid`` counts workgroups, ``block`` workitems; a number or up to three. numpy arrays are copied to the device and,
+    where they may be written, back; numpy scalars and Python numbers are passed by value. Gives the number of
+    instructions that an emulated device executed, None on a GPU.
+    """
+
+    def three(value, what):
+        value = (value,) if isinstance(value, int) else tuple(value)
+        if not 1 <= len(value) <= 3 or any(not isinstance(v, int) or v < 1 for v in value):
+            raise BarewaveError(f"{what} is one to three positive numbers, not {value}")
+        return list(value + (1, 1, 1))[:3]
+
+    raw, back = [], []
+    for i, a in enumerate(args):
+        if isinstance(a, np.generic):
+            raw.append(a.tobytes())
+        elif isinstance(a, bool):
+            raw.append(int(a))
+        elif isinstance(a, (int, float)):
+            raw.append(a)
+        else:
+            array = _array(a, f"argument {i}")
+            writes = isinstance(a, np.ndarray) and a.flags.writeable
+            raw.append(((array.dtype.name, list(array.shape), array.ctypes.data, array.nbytes), writes))
+            back.append((a, array, writes))
+    count = _barewave.launch(_code(code), kernel, three(grid, "grid"), three(block, "block"), raw, device, dynamic_lds, strict)
+    for a, array, writes in back:
+        if writes and not np.shares_memory(a, array):
+            a[...] = array
+    return count

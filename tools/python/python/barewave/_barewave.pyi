@@ -1,0 +1,42 @@
+"""The native half; see the package itself."""
+
+from typing import Optional, Union
+
+__version__: str
+
+RawArray = tuple[str, list[int], int, int]
+Declared = tuple[str, Optional[str], Optional[list[Union[int, str, tuple[()]]]]]
+
+class BarewaveError(RuntimeError): ...
+
+class NativeTensor:
+    dtype: str
+    shape: list[int]
+    def copy_to(self, address: int, bytes: int) -> None: ...
+
+class NativeSession:
+    inputs: list[Declared]
+    outputs: list[Declared]
+    metadata: list[tuple[str, str]]
+    graph_name: str
+    opset: Optional[int]
+    device: str
+    target: str
+    def __init__(self, path: Optional[str], bytes: Optional[bytes], device: str, strict: bool, cached: bool) -> None: ...
+    def run(self, arrays: list[RawArray]) -> list[NativeTensor]: ...
+
+def compile(path: Optional[str], bytes: Optional[bytes], target: str, dims: list[tuple[str, int]], cached: bool) -> bytes: ...
+def assemble(text: str, target: str) -> bytes: ...
+def disassemble(code: bytes, target: Optional[str], kernel: Optional[str]) -> str: ...
+def devices() -> list[tuple[str, str, str, str, int, int]]: ...
+def isa(instruction: str, target: Optional[str]) -> str: ...
+def launch(
+    code: bytes,
+    kernel: str,
+    grid: list[int],
+    block: list[int],
+    arguments: list,
+    device: str,
+    dynamic_lds: int,
+    strict: bool,
+) -> Optional[int]: ...

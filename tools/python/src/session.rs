@@ -1,0 +1,226 @@
+//! Models: compiled for whatever shapes come, or loaded as compiled files.
+
+use crate::{RawArray, error, work};
+use barewave::codeobj::Abi;
+use barewave::compile::KernelCache;
+use barewave::onnx::{Dim, Model, ValueInfo};
+use barewave::runtime::{AnyShape, Device, Session, open, plan::Port};
+use barewave::tensor::{DType, HostTensor, TensorView};
+use barewave::{Compiled, Compiler, Options, Shapes};
+use pyo3::prelude::*;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// Combinations of shapes whose compiled form a session keeps.
+const KEPT: usize = 16;
+
+/// Name, element type (none when the file does not say), and extents: numbers, names, or nothing. The shape is missing when
+/// not even the rank is declared.
+type Declared = (String, Option<String>, Option<Vec<Extent>>);
+
+#[derive(IntoPyObject, Clone)]
+enum Extent {
+    Known(usize),
+    Symbol(String),
+    Unknown(()),
+}
+
+fn declared(v: &ValueInfo) -> Declared {
+    let extent = |d: &Dim| match d {
+        Dim::Known(n) => Extent::Known(*n),
+        Dim::Symbol(s) => Extent::Symbol(s.clone()),
+        Dim::Unknown => Extent::Unknown(()),
+    };
+    (v.name.clone(), v.dtype.map(|t| t.name().to_string()), v.shape.as_ref().map(|s| s.iter().map(extent).collect()))
+}
+
+fn port(p: &Port) -> Declared {
+    let shape = p.shape.iter().map(|n| Extent::Known(*n)).collect();
+    (p.name.clone(), Some(p.dtype.clone()), Some(shape))
+}
+
+enum Running {
+    Any(Box<AnyShape>),
+    Plan(Box<Session>),
+}
+
+/// A model on a device.
+#[pyclass(frozen)]
+pub struct NativeSession {
+    running: Mutex<Running>,
+    device: Arc<dyn Device>,
+    #[pyo3(get)]
+    inputs: Vec<Declared>,
+    #[pyo3(get)]
+    outputs: Vec<Declared>,
+    #[pyo3(get)]
+    metadata: Vec<(String, String)>,
+    #[pyo3(get)]
+    graph_name: String,
+    #[pyo3(get)]
+    opset: Option<i64>,
+}
+
+/// A tensor that a run gave.
+#[pyclass(frozen)]
+pub struct NativeTensor(HostTensor);
+
+#[pymethods]
+impl NativeTensor {
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.0.dtype().name()
+    }
+    #[getter]
+    fn shape(&self) -> Vec<usize> {
+        self.0.shape().to_vec()
+    }
+    /// Copies the elements to an address that has room for `bytes`.
+    fn copy_to(&self, address: usize, bytes: usize) -> PyResult<()> {
+        if bytes != self.0.byte_len() {
+            return Err(error(format!("{} bytes do not fit {bytes}", self.0.byte_len())));
+        }
+        if bytes > 0 {
+            // SAFETY: the Python half passes the address and size of an array that it has just allocated.
+            self.0.copy_to(unsafe { std::slice::from_raw_parts_mut(address as *mut u8, bytes) });
+        }
+        Ok(())
+    }
+}
+
+/// The caller's array as a tensor.
+fn view(a: &RawArray) -> PyResult<TensorView<'_>> {
+    let (dtype, shape, address, bytes) = a;
+    let t = DType::from_name(dtype).ok_or_else(|| error(format!("no tensors of {dtype}")))?;
+    let data: &[u8] = match bytes {
+        0 => &[],
+        // SAFETY: the Python half keeps a contiguous array of so many bytes at the address alive during the call.
+        n => unsafe { std::slice::from_raw_parts(*address as *const u8, *n) },
+    };
+    TensorView::new(t, shape, data).map_err(error)
+}
+
+fn cache(on: bool) -> Arc<KernelCache> {
+    Arc::new(if on { KernelCache::of_user() } else { KernelCache::in_memory() })
+}
+
+/// A model from a file or from bytes.
+fn read(path: Option<&str>, bytes: Option<Vec<u8>>) -> PyResult<Model> {
+    match (path, bytes) {
+        (Some(p), _) => Model::load(Path::new(p)).map_err(error),
+        (_, Some(b)) => Model::from_bytes(b.into(), Path::new("model.onnx")).map_err(error),
+        _ => Err(error("a path or bytes are needed")),
+    }
+}
+
+#[pymethods]
+impl NativeSession {
+    #[new]
+    #[pyo3(signature = (path, bytes, device, strict, cached))]
+    fn new(
+        py: Python<'_>,
+        path: Option<String>,
+        bytes: Option<Vec<u8>>,
+        device: String,
+        strict: bool,
+        cached: bool,
+    ) -> PyResult<NativeSession> {
+        work(py, || {
+            let is_compiled = match (&path, &bytes) {
+                (Some(p), _) => {
+                    let mut head = [0; 4];
+                    let file = std::fs::File::open(p).map_err(|e| error(format!("cannot read {p}: {e}")))?;
+                    std::io::Read::read(&mut &file, &mut head).is_ok() && head == *b"\x7fELF"
+                }
+                (_, b) => b.as_ref().is_some_and(|b| b.starts_with(b"\x7fELF")),
+            };
+            if is_compiled {
+                let compiled = match (path, bytes) {
+                    (Some(p), _) => Compiled::load(Path::new(&p)),
+                    (_, b) => Compiled::from_bytes(b.unwrap_or_default().into(), Path::new("model.hsaco")),
+                };
+                let compiled = compiled.map_err(error)?;
+                let device = open(&device, Some(compiled.target()), strict).map_err(error)?.device;
+                let session = Session::new(device.clone(), &compiled).map_err(error)?;
+                let plan = compiled.plan();
+                return Ok(NativeSession {
+                    running: Mutex::new(Running::Plan(Box::new(session))),
+                    device,
+                    inputs: plan.inputs.iter().map(port).collect(),
+                    outputs: plan.outputs.iter().map(port).collect(),
+                    metadata: plan.metadata.clone().into_iter().collect(),
+                    graph_name: plan.model.clone(),
+                    opset: None,
+                });
+            }
+            let model = read(path.as_deref(), bytes)?;
+            let device = open(&device, None, strict).map_err(error)?.device;
+            let compiler = Compiler::new(device.target(), Options { cache: cache(cached), ..Options::default() });
+            let (inputs, outputs) =
+                (model.required_inputs().map(declared).collect(), model.graph.outputs.iter().map(declared).collect());
+            let (metadata, graph_name) = (model.metadata.clone().into_iter().collect(), model.graph.name.clone());
+            let opset = Some(model.opset());
+            let any = AnyShape::new(device.clone(), compiler, Arc::new(model), KEPT);
+            let running = Mutex::new(Running::Any(Box::new(any)));
+            Ok(NativeSession { running, device, inputs, outputs, metadata, graph_name, opset })
+        })
+    }
+
+    /// The device's name.
+    #[getter]
+    fn device(&self) -> String {
+        self.device.info().name.clone()
+    }
+
+    /// The device's architecture.
+    #[getter]
+    fn target(&self) -> &'static str {
+        self.device.target().info().name
+    }
+
+    /// Runs the model on arrays in the order of `inputs`.
+    fn run(&self, py: Python<'_>, arrays: Vec<RawArray>) -> PyResult<Vec<NativeTensor>> {
+        work(py, || {
+            let views = arrays.iter().map(view).collect::<PyResult<Vec<_>>>()?;
+            let mut running =
+                self.running.lock().map_err(|_| error("an earlier run of this session ended in a panic"))?;
+            let (outputs, _) = match &mut *running {
+                Running::Any(any) => any.run(&views).map_err(error)?,
+                Running::Plan(session) => {
+                    if let Some(i) = session.plans().iter().position(|p| fits(&p.inputs, &views)) {
+                        session.select(i).map_err(error)?;
+                    }
+                    session.run(&views).map_err(error)?
+                }
+            };
+            Ok(outputs.into_iter().map(NativeTensor).collect())
+        })
+    }
+}
+
+fn fits(ports: &[Port], views: &[TensorView]) -> bool {
+    ports.len() == views.len() && ports.iter().zip(views).all(|(p, v)| p.shape == v.shape())
+}
+
+/// Compiles a model. Gives the bytes of the file that `barewave compile` writes.
+#[pyfunction]
+#[pyo3(signature = (path, bytes, target, dims, cached))]
+pub fn compile(
+    py: Python<'_>,
+    path: Option<String>,
+    bytes: Option<Vec<u8>>,
+    target: String,
+    dims: Vec<(String, usize)>,
+    cached: bool,
+) -> PyResult<Vec<u8>> {
+    work(py, || {
+        let target = barewave::target(&target).map_err(error)?;
+        let model = read(path.as_deref(), bytes)?;
+        let compiler = Compiler::new(target, Options { cache: cache(cached), ..Options::default() });
+        let shapes = Shapes { dims: dims.into_iter().collect(), ..Shapes::default() };
+        let compiled = compiler.compile(&model, &shapes).map_err(error)?;
+        let mut out = Vec::new();
+        compiled.write_to(Abi::V5, &mut out).map_err(error)?;
+        Ok(out)
+    })
+}

@@ -1,0 +1,269 @@
+"""The package as programs use it; onnx makes the models and says what is right."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+import barewave
+
+EXAMPLES = os.path.join(os.path.dirname(__file__), "..", "..", "..", "examples")
+ADD = os.path.join(EXAMPLES, "vector_add", "vector_add.onnx")
+DIGITS = os.path.join(EXAMPLES, "digits", "digits.onnx")
+
+
+def model(nodes, inputs, outputs, initializers=()):
+    graph = helper.make_graph(nodes, "made", inputs, outputs, list(initializers))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def tensor(name, shape, kind=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def mlp():
+    rng = np.random.default_rng(1)
+    w = [rng.standard_normal(s, dtype=np.float32) for s in [(8, 16), (16,), (16, 3)]]
+    named = [onnx.numpy_helper.from_array(a, n) for a, n in zip(w, ["w1", "b1", "w2"])]
+    nodes = [
+        helper.make_node("Gemm", ["x", "w1", "b1"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "w2"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["p"], axis=-1),
+        helper.make_node("ArgMax", ["p"], ["best"], axis=-1, keepdims=0),
+    ]
+    return model(nodes, [tensor("x", ["n", 8])], [tensor("p", ["n", 3]), tensor("best", ["n"], TensorProto.INT64)], named)
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch):
+    monkeypatch.setenv("BAREWAVE_CACHE", "off")
+
+
+@pytest.mark.parametrize("target", ["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"])
+def test_session_is_right_for_any_shape(target):
+    m = mlp()
+    session = barewave.InferenceSession(m, device=f"emu:{target}", strict=True)
+    assert session.target == target
+    assert [(i.name, i.type, i.shape) for i in session.get_inputs()] == [("x", "tensor(float)", ["n", 8])]
+    assert [o.type for o in session.get_outputs()] == ["tensor(float)", "tensor(int64)"]
+    judge = ReferenceEvaluator(m)
+    for n in [1, 5, 64, 1]:
+        x = np.random.default_rng(n).standard_normal((n, 8), dtype=np.float32)
+        p, best = session.run(None, {"x": x})
+        want = judge.run(None, {"x": x})
+        np.testing.assert_allclose(p, want[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(best, want[1])
+        assert best.dtype == np.int64 and p.flags.writeable
+        np.testing.assert_array_equal(session.run(["best"], {"x": x})[0], best)
+
+
+def test_arrays_of_every_kind():
+    session = barewave.InferenceSession(ADD, device="emu:gfx1100")
+    names = [i.name for i in session.get_inputs()]
+    n = session.get_inputs()[0].shape[0]
+    n = n if isinstance(n, int) else 7
+    a, b = np.arange(n, dtype=np.float32), np.full(n, 0.5, np.float32)
+    want = a + b
+    strided = np.repeat(a, 2)[::2]
+    assert not strided.flags.c_contiguous
+    for x in [a, strided, list(a), barewave.OrtValue(a) if hasattr(barewave, "OrtValue") else a]:
+        x = np.asarray(x, np.float32) if isinstance(x, list) else x
+        np.testing.assert_array_equal(session.run(None, dict(zip(names, [x, b])))[0], want)
+
+    class OnlyDLPack:
+        def __dlpack__(self, **options):
+            return a.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return a.__dlpack_device__()
+
+    np.testing.assert_array_equal(session.run(None, dict(zip(names, [OnlyDLPack(), b])))[0], want)
+    binding = session.io_binding()
+    binding.bind_cpu_input(names[0], a)
+    binding.bind_cpu_input(names[1], b)
+    binding.bind_output(session.get_outputs()[0].name)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], want)
+
+
+def test_scalars_and_empty_arrays():
+    m = model([helper.make_node("Add", ["x", "y"], ["z"])], [tensor("x", []), tensor("y", ["n"])], [tensor("z", ["n"])])
+    session = barewave.InferenceSession(m, device="emu:gfx906")
+    (z,) = session.run(None, {"x": np.float32(2), "y": np.ones(3, np.float32)})
+    np.testing.assert_array_equal(z, [3, 3, 3])
+    (z,) = session.run(None, {"x": np.float32(2), "y": np.ones(0, np.float32)})
+    assert z.shape == (0,)
+
+
+def test_half_precision():
+    nodes = [helper.make_node("MatMul", ["x", "y"], ["z"])]
+    half = TensorProto.FLOAT16
+    m = model(nodes, [tensor("x", [4, 32], half), tensor("y", [32, 5], half)], [tensor("z", [4, 5], half)])
+    rng = np.random.default_rng(2)
+    x, y = (rng.standard_normal(s).astype(np.float16) for s in [(4, 32), (32, 5)])
+    (z,) = barewave.InferenceSession(m, device="emu:gfx942").run(None, {"x": x, "y": y})
+    assert z.dtype == np.float16
+    np.testing.assert_allclose(z, x.astype(np.float64) @ y.astype(np.float64), rtol=2e-3, atol=2e-2)
+
+
+def test_compiled_files_run(tmp_path):
+    file = tmp_path / "digits.hsaco"
+    code = barewave.compile(DIGITS, "rx7900xtx", output=file)
+    assert file.read_bytes() == code and code[:4] == b"\x7fELF"
+    x = np.zeros((1, 1, 8, 8), np.float32)
+    name = barewave.InferenceSession(DIGITS, device="emu").get_inputs()[0].name
+    for source in [code, file, str(file)]:
+        session = barewave.InferenceSession(source, device="emu:gfx1100")
+        (out,) = session.run(None, {name: x})
+    (want,) = barewave.InferenceSession(DIGITS, device="emu:gfx1100").run(None, {name: x})
+    np.testing.assert_array_equal(out, want)
+    with pytest.raises(barewave.BarewaveError, match="gfx1100"):
+        barewave.InferenceSession(code, device="emu:gfx942")
+    assert "v_" in barewave.disassemble(code) and "v_" in barewave.disassemble(file)
+
+
+VECTOR_ADD = """
+    .text
+    .globl add
+    .p2align 8
+    .type add,@function
+add:
+    s_load_dwordx4 s[4:7], s[0:1], 0x0
+    s_load_dwordx2 s[8:9], s[0:1], 0x10
+    s_load_dword s10, s[0:1], 0x18
+    v_lshlrev_b32_e32 v1, 2, v0
+    s_waitcnt lgkmcnt(0)
+    global_load_dword v2, v1, s[4:5]
+    global_load_dword v3, v1, s[6:7]
+    s_waitcnt vmcnt(0)
+    v_fma_f32 v2, v2, s10, v3
+    global_store_dword v1, v2, s[8:9]
+    s_endpgm
+.Lend:
+    .size add, .Lend-add
+    .rodata
+    .amdhsa_kernel add
+        .amdhsa_next_free_vgpr 4
+        .amdhsa_next_free_sgpr 16
+        .amdhsa_user_sgpr_kernarg_segment_ptr 1
+        .amdhsa_kernarg_size 28
+    .end_amdhsa_kernel
+    .amdgpu_metadata
+    amdhsa.kernels:
+      - .name: add
+        .symbol: add.kd
+        .kernarg_segment_size: 28
+        .kernarg_segment_align: 8
+        .group_segment_fixed_size: 0
+        .private_segment_fixed_size: 0
+        .wavefront_size: 64
+        .sgpr_count: 16
+        .vgpr_count: 4
+        .max_flat_workgroup_size: 64
+        .args:
+          - {.offset: 0, .size: 8, .value_kind: global_buffer, .address_space: global}
+          - {.offset: 8, .size: 8, .value_kind: global_buffer, .address_space: global}
+          - {.offset: 16, .size: 8, .value_kind: global_buffer, .address_space: global}
+          - {.offset: 24, .size: 4, .value_kind: by_value}
+    .end_amdgpu_metadata
+"""
+
+
+def test_assemble_launch_disassemble():
+    code = barewave.assemble(VECTOR_ADD, "gfx906")
+    assert "v_fma_f32 v2, v2, s10, v3" in barewave.disassemble(code, kernel="add")
+    a, b, c = (np.arange(64, dtype=np.float32) + i for i in range(3))
+    for factor in [2.0, np.float32(2)]:
+        c[:] = 0
+        count = barewave.launch(code, "add", 1, 64, a, b, c, factor, device="emu:gfx906", strict=True)
+        np.testing.assert_array_equal(c, a * 2 + b)
+        assert count == 11
+    with pytest.raises(barewave.BarewaveError, match="no kernel 'sub'; there is add"):
+        barewave.launch(code, "sub", 1, 64)
+    with pytest.raises(barewave.BarewaveError, match="4"):
+        barewave.launch(code, "add", 1, 64, a, b)
+    with pytest.raises(barewave.BarewaveError, match="gfx906"):
+        barewave.launch(code, "add", 1, 64, a, b, c, 1.0, device="emu:gfx1100")
+    with pytest.raises(barewave.BarewaveError, match="v_frob"):
+        barewave.assemble("v_frob v0, v1", "gfx906")
+    with pytest.raises(barewave.BarewaveError, match="outside of device memory"):
+        barewave.launch(code, "add", 1, 64, a[:1].copy(), b, c, 1.0, device="emu:gfx906", strict=True)
+
+
+def test_devices_and_instructions():
+    names = [d.device for d in barewave.devices()]
+    assert {"emu:gfx803", "emu:gfx942", "emu:gfx1201"} <= set(names)
+    assert "v_fma_f32" in barewave.isa("v_fma_f32", "gfx1100")
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: barewave.InferenceSession("nowhere.onnx"), ["nowhere.onnx"]),
+        (lambda: barewave.InferenceSession(b"not a model"), ["model"]),
+        (lambda: barewave.InferenceSession(open(DIGITS, "rb").read()[:200]), ["model"]),
+        (lambda: barewave.InferenceSession(ADD, device="emu:gfx9999"), ["gfx9999"]),
+        (lambda: barewave.compile(ADD, "gfx9999"), ["gfx9999"]),
+        (lambda: barewave.disassemble(b"\x7fELFbroken"), []),
+        (lambda: barewave.isa("v_frob_f32"), ["v_frob_f32"]),
+        (lambda: session().run(None, {}), ["not given", "x tensor(float)"]),
+        (lambda: session().run(None, {"x": ones(1, 8), "q": ones(1)}), ["no such input: q", "there are x"]),
+        (lambda: session().run(["q"], {"x": ones(1, 8)}), ["no such output: q", "p, best"]),
+        (lambda: session().run(None, {"x": ones(1, 8).astype(np.float64)}), ["float64", ".astype(numpy.float32)"]),
+        (lambda: session().run(None, {"x": ones(1, 7)}), ["x"]),
+        (lambda: session().run(None, {"x": np.array(["a"])}), ["x"]),
+    ],
+)
+def test_bad_input_is_an_exception(make, words):
+    with pytest.raises(barewave.BarewaveError) as caught:
+        make()
+    for w in words:
+        assert w in str(caught.value), str(caught.value)
+
+
+def session():
+    return barewave.InferenceSession(mlp(), device="emu:gfx1100")
+
+
+def ones(*shape):
+    return np.ones(shape, np.float32)
+
+
+def test_threads_share_a_session():
+    s, m = session(), mlp()
+    judge, failures = ReferenceEvaluator(m), []
+
+    def use(n):
+        x = np.random.default_rng(n).standard_normal((n % 3 + 1, 8), dtype=np.float32)
+        want = judge.run(None, {"x": x})[0]
+        for _ in range(10):
+            if not np.allclose(s.run(None, {"x": x})[0], want, rtol=1e-4, atol=1e-5):
+                failures.append(n)
+
+    threads = [threading.Thread(target=use, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures
+
+
+def test_as_a_program(tmp_path):
+    def run(*args):
+        return subprocess.run([sys.executable, "-m", "barewave", *args], capture_output=True, text=True)
+
+    assert "emu:gfx942" in run().stdout
+    file = tmp_path / "in.npz"
+    inputs = barewave.InferenceSession(ADD, device="emu").get_inputs()
+    np.savez(file, **{i.name: np.ones([d if isinstance(d, int) else 4 for d in i.shape], np.float32) for i in inputs})
+    good = run(ADD, str(file))
+    assert good.returncode == 0 and "2. 2." in good.stdout, good.stderr
+    bad = run("nowhere.onnx")
+    assert bad.returncode == 1 and "nowhere.onnx" in bad.stderr and "Traceback" not in bad.stderr
