@@ -8,6 +8,7 @@
 //! ([`Number::Magic`](super::Number)). Lanes behind the last element compute that one again and store nothing.
 
 use super::address::Offset;
+use super::error::Reason;
 use super::float::Float;
 use super::pointwise::linear_index;
 use super::values::{self, Value};
@@ -156,7 +157,7 @@ impl Sized<'_> {
     }
 
     /// Ends a kernel that has computed one element in each lane: the step's expression, and the store.
-    fn finish(mut self, acc: Value, index: Part, count: Part) -> Result<Vec<Kernel>, String> {
+    fn finish(mut self, acc: Value, index: Part, count: Part) -> Result<Vec<Kernel>, Reason> {
         let cx = self.cx;
         let mut places = Vec::new();
         for i in epilogue::operands(cx) {
@@ -172,8 +173,7 @@ impl Sized<'_> {
         let reg = at.vector(b);
         places.push((Arg::Output, Offset { reg: Some(b.guard(inside, reg)), imm: at.imm }));
         epilogue::finish(&mut self.w, cx, acc, |_, arg| {
-            let found = places.iter().find(|p| p.0 == arg);
-            found.map(|p| p.1).ok_or_else(|| "an access that was not prepared".into())
+            Ok(places.iter().find(|p| p.0 == arg).expect("operands() names every input of the expression").1)
         })?;
         Ok(vec![self.w.finish([1, 1, 1], 0)])
     }
@@ -235,7 +235,7 @@ impl Sized<'_> {
     }
 }
 
-pub(super) fn lower(cx: &Cx, width: usize) -> Result<Vec<Kernel>, String> {
+pub(super) fn lower(cx: &Cx, width: usize) -> Result<Vec<Kernel>, Reason> {
     match &cx.step.kind {
         StepKind::MatMul => product(cx),
         StepKind::Softmax(s) => softmax(cx, s),
@@ -244,7 +244,7 @@ pub(super) fn lower(cx: &Cx, width: usize) -> Result<Vec<Kernel>, String> {
 }
 
 /// One workitem computes one element of a product.
-fn product(cx: &Cx) -> Result<Vec<Kernel>, String> {
+fn product(cx: &Cx) -> Result<Vec<Kernel>, Reason> {
     let mut k = Sized { w: cx.kernel(WORKGROUP), cx, coords: Vec::new() };
     let index = linear_index(&mut k.w.b);
     let count = k.number(Number::Count);
@@ -290,7 +290,7 @@ fn product(cx: &Cx) -> Result<Vec<Kernel>, String> {
 }
 
 /// A workgroup computes one line: its largest element, the sum of exponentials, the result.
-fn softmax(cx: &Cx, kind: &Softmax) -> Result<Vec<Kernel>, String> {
+fn softmax(cx: &Cx, kind: &Softmax) -> Result<Vec<Kernel>, Reason> {
     let float = Float(Type::F32);
     let mut k = Sized { w: cx.kernel(WORKGROUP), cx, coords: Vec::new() };
     let lines = reduce::Lines::of_team(&mut k.w);
@@ -394,7 +394,7 @@ fn softmax(cx: &Cx, kind: &Softmax) -> Result<Vec<Kernel>, String> {
     Ok(vec![k.w.finish([1, 1, 1], 0)])
 }
 
-fn elementwise(cx: &Cx, width: usize) -> Result<Vec<Kernel>, String> {
+fn elementwise(cx: &Cx, width: usize) -> Result<Vec<Kernel>, Reason> {
     let mut k = Sized { w: cx.kernel(WORKGROUP), cx, coords: Vec::new() };
     let index = linear_index(&mut k.w.b);
     let count = k.number(Number::Count);
