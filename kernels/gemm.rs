@@ -42,6 +42,13 @@ pub(super) struct Operands {
     pub b: Loader,
 }
 
+impl Operands {
+    /// Both come without a table of offsets.
+    fn are_dense(&self) -> bool {
+        ![&self.a, &self.b].iter().any(|l| matches!(l, Loader::Gather(_)))
+    }
+}
+
 /// The types of a product of the step's first two operands.
 pub(super) fn types(cx: &Cx) -> Res<Types> {
     let [a, b] = [0, 1].map(|i| cx.dtype(Arg::Input(i)));
@@ -69,9 +76,8 @@ impl Sums {
     }
 }
 
-/// Stages of the loop over k.
+/// The stage of the loop over k that loads tiles.
 const LOAD: u8 = 0;
-const MULTIPLY: u8 = 1;
 
 /// LDS of the tiles between two barriers: one is read, the other filled.
 const TILES_READ: Lds = Lds::Part { buffer: 0, phase: 0 };
@@ -167,12 +173,16 @@ fn rounds<M: Multiplier>(
         Some(sum) => b.emit(Gen::Sub.of(Type::U32), &[addresses[i].into()], &[sum.into(), addresses[i].into()]),
         None => b.emit(Gen::Xor.of(Type::U32), &[addresses[i].into()], &[swap.into(), addresses[i].into()]),
     };
+    // Narrow elements are multiplied before what was loaded meanwhile has come: loads have a round more. Not those that
+    // ask a table, which ends behind the next round.
+    let fast = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4;
+    let commit = if fast && ops.are_dense() { LOAD + 1 } else { LOAD };
     b.counted_loop("k", depth.next_multiple_of(tile.k), tile.k, Pipeline::Stated, true, |b, k| {
         b.fix_order();
         b.stage(LOAD);
         ops.a.issue(b, k);
         ops.b.issue(b, k);
-        b.stage(MULTIPLY);
+        b.stage(commit + 1);
         b.in_lds(TILES_READ);
         let mut read = by.read(b, 0);
         for step in 0..by.steps() {
@@ -184,7 +194,7 @@ fn rounds<M: Multiplier>(
         }
         change(b, 0);
         change(b, 1);
-        b.stage(LOAD);
+        b.stage(commit);
         b.in_lds(TILES_FILLED);
         ops.a.commit(b, 0);
         ops.b.commit(b, places.b_base);

@@ -403,6 +403,23 @@ pub fn errors(chip: &str, dtype: &str, bucket: Bucket, mut signed: Vec<f64>) -> 
     }
 }
 
+impl Row {
+    /// Tiles over compute units, without splits of the depth.
+    pub fn bucket(&self) -> Bucket {
+        let g = &self.gemm;
+        Bucket::of((g.m / g.tile.0).ceil() * (g.n / g.tile.1).ceil() * g.batch / self.cus)
+    }
+
+    /// The vendor's measured clocks over those that other code takes by the model, `clocks` without a launch: the launch
+    /// and the clock of the row's tuning run are added to it.
+    pub fn vendor_over(&self, clocks: f64) -> Option<f64> {
+        let chip = Chip::of(self.target)?;
+        let campaign = campaigns().get(&campaign_key(self)).copied().unwrap_or_else(|| usual(&chip));
+        let (measured, _) = self::clocks(self, &chip, campaign);
+        Some(measured / (clocks / campaign.clock + campaign.launch))
+    }
+}
+
 /// Compares rows with the model, by chip, type and bucket.
 pub fn compare(rows: &[Row]) -> Vec<Errors> {
     let known = campaigns();
@@ -413,9 +430,7 @@ pub fn compare(rows: &[Row]) -> Vec<Errors> {
         let chip = chips.entry(&row.chip).or_insert(own);
         let campaign = known.get(&campaign_key(row)).copied().unwrap_or_else(|| usual(chip));
         let (measured, modelled) = clocks(row, chip, campaign);
-        let g = &row.gemm;
-        let tiles = (g.m / g.tile.0).ceil() * (g.n / g.tile.1).ceil() * g.batch / row.cus;
-        by.entry((&row.chip, &row.dtype, Bucket::of(tiles))).or_default().push(modelled / measured - 1.0);
+        by.entry((&row.chip, &row.dtype, row.bucket())).or_default().push(modelled / measured - 1.0);
     }
     by.into_iter().map(|((chip, dtype, bucket), e)| errors(chip, dtype, bucket, e)).collect()
 }

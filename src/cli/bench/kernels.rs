@@ -154,6 +154,14 @@ fn of_shape(family: Family, text: &str, dtype: DType) -> Result<(Model, Option<[
     }
 }
 
+/// Our kernel for a matrix product (rows, columns, depth, batch), modelled.
+pub fn product(target: Target, dtype: DType, [m, n, k, batch]: [usize; 4]) -> Result<Vec<Launched>> {
+    let text = if batch > 1 { format!("{batch}x{m}x{n}x{k}") } else { format!("{m}x{n}x{k}") };
+    let (model, _) = of_shape(Family::Gemm, &text, dtype)?;
+    let compiled = Compiler::new(target, barewave::Options::default()).compile(&model, &Shapes::default())?;
+    cycles::plan(&compiled, 0)
+}
+
 /// Time of all launches together.
 struct Total {
     microseconds: f64,

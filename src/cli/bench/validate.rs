@@ -1,9 +1,11 @@
 //! `barewave bench validate`: the cycle model beside measured tables and traces.
 
 use crate::{Failure, Result};
+use barewave::tensor::DType;
 use barewave_timing::sqtt;
 use barewave_timing::validate::{self, Errors};
 use comfy_table::{CellAlignment, Table, presets};
+use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -30,6 +32,12 @@ pub struct Args {
     /// Instructions of each trace with the largest errors.
     #[arg(long, value_name = "N", default_value_t = 0)]
     worst: usize,
+    /// With --gemm: rows of each chip, type and bucket for which our own kernel is compiled and modelled too.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    ours: usize,
+    /// A line per chip and type: median and p90 of each bucket.
+    #[arg(long)]
+    compact: bool,
     /// Machine-readable output.
     #[arg(long)]
     json: bool,
@@ -55,9 +63,14 @@ pub fn run(args: &Args) -> Result {
         if args.fit {
             return fit(&rows);
         }
-        let errors = validate::compare(&rows);
+        let mut errors = validate::compare(&rows);
+        if !args.compact {
+            ours(&rows, args.ours, &mut errors);
+        }
         if args.json {
             out.extend(errors.iter().map(|e| json_of("gemm", e)));
+        } else if args.compact {
+            print_compact(&errors);
         } else {
             println!("Matrix products of {}: {} rows, {left_out} of other types left out", path.display(), rows.len());
             print(&errors);
@@ -91,6 +104,65 @@ fn json_of(kind: &str, e: &Errors) -> Value {
         "kind": kind, "chip": e.chip, "dtype": e.dtype, "bucket": e.bucket.name(), "rows": e.rows, "median": e.median,
         "p90": e.p90, "bias": e.bias, "ours_vs_vendor": e.ours_vs_vendor,
     })
+}
+
+/// Products larger than this are not compiled for comparison: multiplications.
+const LARGEST: f64 = 1e13;
+
+/// Fills in how our own kernels compare with the vendor's: of each chip, type and bucket `most` rows, evenly spread.
+fn ours(rows: &[validate::Row], most: usize, errors: &mut [Errors]) {
+    let compiled = |row: &validate::Row| {
+        let dtype =
+            DType::from_name(&row.dtype).filter(|t| matches!(t, DType::F32 | DType::F16 | DType::BF16 | DType::F64))?;
+        let g = &row.gemm;
+        let whole = [g.m, g.n, g.k, g.batch];
+        let fits = whole.iter().product::<f64>() <= LARGEST && (g.m * g.k + g.k * g.n).max(g.m * g.n) * g.batch < 5e8;
+        if !fits || whole.iter().any(|x| *x < 1.0) {
+            return None;
+        }
+        let launches = super::kernels::product(row.target, dtype, whole.map(|x| x as usize)).ok()?;
+        let clocks: Option<f64> = launches.iter().map(|l| l.modelled.as_ref().ok().map(|m| m.clocks)).sum();
+        row.vendor_over(clocks?)
+    };
+    errors.par_iter_mut().for_each(|e| {
+        let own: Vec<&validate::Row> =
+            rows.iter().filter(|r| r.chip == e.chip && r.dtype == e.dtype && r.bucket() == e.bucket).collect();
+        let step = (own.len() / most.max(1)).max(1);
+        let chosen = own.iter().skip(step / 2).step_by(step).take(most);
+        let ratios: Vec<f64> = chosen.filter_map(|r| compiled(r)).collect();
+        if !ratios.is_empty() {
+            let logs: f64 = ratios.iter().map(|r| r.ln()).sum();
+            e.ours_vs_vendor = Some((logs / ratios.len() as f64).exp());
+        }
+    });
+}
+
+/// A line per chip and type.
+fn print_compact(errors: &[Errors]) {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN);
+    table.set_header(["chip", "type", "rows", "under 1 tile per CU", "1 to 2", "over 2"]);
+    let mut at = 0;
+    while at < errors.len() {
+        let same = |e: &Errors| (&e.chip, &e.dtype) == (&errors[at].chip, &errors[at].dtype);
+        let group: Vec<&Errors> = errors[at..].iter().take_while(|e| same(e)).collect();
+        let of = |b: validate::Bucket| {
+            let found = group.iter().find(|e| e.bucket == b);
+            found.map_or("-".into(), |e| format!("{:.0}% / {:.0}%", 100.0 * e.median, 100.0 * e.p90))
+        };
+        use validate::Bucket::{Over2, To2, Under1};
+        let rows: usize = group.iter().map(|e| e.rows).sum();
+        table.add_row([
+            errors[at].chip.clone(),
+            errors[at].dtype.clone(),
+            rows.to_string(),
+            of(Under1),
+            of(To2),
+            of(Over2),
+        ]);
+        at += group.len();
+    }
+    println!("{table}");
 }
 
 fn percent(x: f64) -> String {
