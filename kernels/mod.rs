@@ -29,6 +29,7 @@ mod power;
 mod program;
 mod recurrent;
 mod reduce;
+mod sized;
 mod small;
 mod softmax;
 mod tile;
@@ -55,6 +56,44 @@ pub enum Arg {
     Index(usize, usize),
     /// Constant data that comes with the kernel: [`Kernel::blobs`].
     Blob(usize),
+    /// No address but a number, which [`number`] finds for a step.
+    Number(Number),
+}
+
+/// What a kernel that serves any extents is told when it is launched.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Number {
+    /// How many workitems have something to do.
+    Count,
+    /// How many elements a sum or a line has.
+    Depth,
+    /// How many rounds a workgroup takes over a line.
+    Rounds,
+    /// Extent of a dimension.
+    Extent(usize),
+    /// What division by that extent multiplies with.
+    Magic(usize),
+    /// How far that division shifts the product's upper half.
+    Shift(usize),
+    /// Bytes in front of the first element of an access: an operand, or behind them the output.
+    Offset(usize),
+    /// Bytes from one coordinate of a dimension to the next, in an access.
+    Stride(usize, usize),
+}
+
+/// The number behind an argument of a step's kernel.
+pub fn number(graph: &FusedGraph, step: &Step, n: Number) -> u32 {
+    sized::number(graph, step, n, width_of(graph, step))
+}
+
+/// Workgroups of a kernel that serves any extents; none for others.
+pub fn grid(graph: &FusedGraph, step: &Step) -> Option<[u32; 3]> {
+    sized::fits(graph, step).then(|| sized::grid(step, width_of(graph, step)))
+}
+
+/// How many neighbours go together in a step.
+fn width_of(graph: &FusedGraph, step: &Step) -> usize {
+    if step.kind == StepKind::Pointwise { pointwise::width(graph, step) } else { 1 }
 }
 
 /// Constant data that comes with a kernel.
@@ -153,6 +192,9 @@ pub struct Unsupported {
 /// Everything that the code of a step's kernels depends on; steps with equal keys share code.
 pub fn key(graph: &FusedGraph, step: &Step) -> String {
     use std::fmt::Write;
+    if sized::fits(graph, step) {
+        return sized::key(graph, step, width_of(graph, step));
+    }
     let mut s = format!("{:?}|{:?}", step.kind, step.expr);
     let tensor = |id: TensorId| {
         let t = graph.tensor(id);
@@ -172,6 +214,7 @@ pub fn key(graph: &FusedGraph, step: &Step) -> String {
 pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Result<Vec<Kernel>, Unsupported> {
     let cx = Cx { graph, step, target, name };
     let kernels = match &step.kind {
+        _ if sized::fits(graph, step) => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
         StepKind::Conv(Conv { window, groups }) => conv::lower(&cx, window, *groups),
         StepKind::MatMul => matmul::lower(&cx),
@@ -206,7 +249,7 @@ impl Cx<'_> {
             Arg::Input(i) => self.step.inputs[i].tensor,
             Arg::Output => self.step.output.tensor,
             Arg::Index(i, k) => self.step.inputs[i].indirect[k].index,
-            Arg::Blob(_) => unreachable!("a blob is no tensor"),
+            Arg::Blob(_) | Arg::Number(_) => unreachable!("neither blobs nor numbers are tensors"),
         }
     }
     /// Bytes of an argument's tensor that the step touches, from its start: a buffer ends there, so that lanes beyond an
@@ -246,15 +289,25 @@ impl Writer {
         if bytes >= MAX_TENSOR_BYTES {
             return Err(Reason::TooLarge { name: t.name.clone(), bytes });
         }
-        let mut buf = self.b.buffer_arg(self.args.len() as u32, cx.reach(arg) as u32);
+        Ok(self.buffer_of(cx, arg, cx.reach(arg)))
+    }
+    /// The same, for tensors of any size.
+    fn any_buffer(&mut self, cx: &Cx, arg: Arg) -> Buffer {
+        self.buffer_of(cx, arg, MAX_TENSOR_BYTES)
+    }
+    fn buffer_of(&mut self, cx: &Cx, arg: Arg, bytes: usize) -> Buffer {
+        let mut buf = self.b.buffer_arg(self.args.len() as u32, bytes as u32);
         // The same tensor behind two arguments is the same memory.
         let id = cx.tensor(arg);
-        let same = self.args.iter().find(|(a, b)| !matches!(a, Arg::Blob(_)) && cx.tensor(*a) == id && b.desc.len == 4);
+        let same = self
+            .args
+            .iter()
+            .find(|(a, b)| !matches!(a, Arg::Blob(_) | Arg::Number(_)) && cx.tensor(*a) == id && b.desc.len == 4);
         if let Some((_, first)) = same {
             buf.memory = first.memory;
         }
         self.args.push((arg, buf));
-        Ok(buf)
+        buf
     }
     /// A buffer over constant data.
     fn blob(&mut self, data: Blob) -> Buffer {

@@ -8,7 +8,7 @@ use super::address::{self, Offset};
 use super::error::Res;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, expr};
-use crate::graph::fused::Access;
+use crate::graph::fused::{Access, FusedGraph, Step};
 use crate::mir::{Builder, Gen, Part, Type};
 use barewave_isa::op;
 
@@ -17,7 +17,7 @@ const WORKGROUP: u32 = 256;
 pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     let out = &cx.step.output;
     let dims = out.view.dims.clone();
-    let width = vector_width(cx, &dims);
+    let width = width(cx.graph, cx.step);
     let mut steps = dims.clone();
     if let Some(last) = steps.last_mut() {
         *last /= width;
@@ -66,18 +66,19 @@ pub(super) fn linear_index(b: &mut Builder) -> Part {
     b.add(base, item)
 }
 
-fn vector_width(cx: &Cx, dims: &[usize]) -> usize {
-    let Some((&last, d)) = dims.last().zip(dims.len().checked_sub(1)) else { return 1 };
-    let fits = |a: &Access, arg: Arg| {
-        values::comes_in_fours(cx.dtype(arg))
-            && (a.view.strides[d] == 0 || values::is_word_aligned(cx.dtype(arg), &a.view))
+/// How many neighbours go together.
+pub(super) fn width(graph: &FusedGraph, step: &Step) -> usize {
+    let Some((&last, d)) = step.output.view.dims.last().zip(step.output.view.rank().checked_sub(1)) else { return 1 };
+    let fits = |a: &Access| {
+        let t = graph.tensor(a.tensor).dtype;
+        values::comes_in_fours(t)
+            && (a.view.strides[d] == 0 || values::is_word_aligned(t, &a.view))
             && a.indirect.is_empty()
             && matches!(a.view.strides[d], 0 | 1)
             && a.guard.as_ref().is_none_or(|g| g.ranges[d] == (0, last))
     };
-    let all = cx.step.inputs.iter().enumerate().all(|(i, a)| fits(a, Arg::Input(i)));
-    let stores = fits(&cx.step.output, Arg::Output) && cx.step.output.view.strides[d] == 1;
-    if last.is_multiple_of(4) && all && stores { 4 } else { 1 }
+    let stores = fits(&step.output) && step.output.view.strides[d] == 1;
+    if last.is_multiple_of(4) && step.inputs.iter().all(fits) && stores { 4 } else { 1 }
 }
 
 /// The elements of operand `i` at the coordinates: `width` of them, or one that serves for all.

@@ -62,6 +62,13 @@ impl Lines {
         }
     }
 
+    /// A line for each workgroup, of a length that is known when the kernel is launched.
+    pub fn of_team(w: &mut Writer) -> Lines {
+        let line = w.b.workgroup_id(0);
+        let lds = w.b.lds(TEAM * 8);
+        Lines { team: TEAM, count: 0, length: 0, line, inside: None, lds }
+    }
+
     /// Workgroups to launch.
     pub fn grid(&self) -> [u32; 3] {
         let groups = if self.team == 1 { (self.count as u32).div_ceil(TEAM) } else { self.count as u32 };

@@ -216,6 +216,7 @@ fn drop_each_of_model(what: &str, graph: &FusedGraph, inputs: &[HostTensor], tar
                 Region::Weights => weights,
                 Region::Input(i) => ins[i].0,
                 Region::Output(i) => outs[i].0,
+                Region::Value => 0,
             }
     };
     device.write(weights, program.weights()).unwrap();

@@ -597,3 +597,92 @@ fn long_integers_are_converted_after_arithmetic() {
         outputs(&b, &to.to_string(), 1e-7);
     }
 }
+
+#[test]
+fn one_kernel_serves_all_extents() {
+    use barewave::onnx::Dim;
+    use barewave::{Shapes, compile::KernelCache};
+    // Elementwise over a broadcast row, a transposition, a part of each row: none of them knows its extents.
+    let mut b = Builder::new(17, 41);
+    let (x, row) = (b.input(&[4, 6]), b.weight(&[6]));
+    let sum = b.node("Add", &[&x, &row], &[]);
+    let act = b.node("Sigmoid", &[&sum], &[]);
+    let turned = b.node("Transpose", &[&x], &[]);
+    let turned = b.node("Exp", &[&turned], &[]);
+    let (starts, ends, axes) = (b.ints(&[1]), b.ints(&[5]), b.ints(&[1]));
+    let part = b.node("Slice", &[&x, &starts, &ends, &axes], &[]);
+    let part = b.node("Neg", &[&part], &[]);
+    [&act, &turned, &part].iter().for_each(|o| b.output(o));
+    b.model.graph.inputs[0].shape = Some(vec![Dim::Symbol("N".into()), Dim::Known(6)]);
+    for target in TARGETS {
+        let cache = Arc::new(KernelCache::in_memory());
+        let target = Target::parse(target).unwrap();
+        let compiler = Compiler::new(target, compile::Options { cache: cache.clone(), keep_ir: false });
+        let device = Arc::new(EmulatedDevice::new(target, true).unwrap());
+        let mut made = Vec::new();
+        for n in [5, 2, 64, 333, 1000, 7, 4096] {
+            let shapes = Shapes { dims: [("N".to_string(), n)].into(), ..Shapes::default() };
+            let compiled = compiler.compile(&b.model, &shapes).unwrap();
+            let values = b.random(&[n, 6]);
+            let mut session = barewave::Session::new(device.clone(), &compiled).unwrap();
+            let got = session.run(std::slice::from_ref(&values)).unwrap().0;
+            let graph = fuse(&b.model, &shapes).unwrap();
+            let want = Interpreter::new(&graph).run(&graph, &[values]).unwrap();
+            for (g, w) in got.iter().zip(&want) {
+                close(&g.to_f64(), &w.to_f64(), 1e-6, &format!("{target} {n}"));
+            }
+            made.push(cache.stats().compiled);
+        }
+        // Lines of a multiple of four elements and others are two kernels; no extent makes a third.
+        assert_eq!(made[made.len() - 1], made[2], "{target}: {made:?}");
+        assert!(made[0] == 3 && made[2] <= 6, "{target}: {made:?}");
+    }
+}
+
+#[test]
+fn a_growing_cache_compiles_at_most_twelve_times() {
+    use barewave::compile::KernelCache;
+    use barewave::onnx::Dim;
+    // One step of decoding: a query, a key and a value of the new element, attention over all so far.
+    let (heads, size) = (2, 8);
+    let width = heads * size;
+    let mut b = Builder::new(23, 51);
+    let x = b.input(&[1, 1, width]);
+    let (past_k, past_v) = (b.input(&[1, heads, 3, size]), b.input(&[1, heads, 3, size]));
+    let w: Vec<String> = (0..4).map(|_| b.weight(&[width, width])).collect();
+    let [q, k, v] = [0, 1, 2].map(|i| b.node("MatMul", &[&x, &w[i]], &[]));
+    let attributes = [("q_num_heads", int(heads as i64)), ("kv_num_heads", int(heads as i64))];
+    let y = b.node_n("Attention", &[&q, &k, &v, "", &past_k, &past_v], &attributes, 3);
+    let z = b.node("MatMul", &[&y[0], &w[3]], &[]);
+    [&z, &y[1], &y[2]].iter().for_each(|o| b.output(o));
+    for i in [1, 2] {
+        b.model.graph.inputs[i].shape =
+            Some(vec![Dim::Known(1), Dim::Known(heads), Dim::Symbol("past".into()), Dim::Known(size)]);
+    }
+    for (target, most) in [("gfx942", 512), ("gfx1100", 512), ("gfx906", 40), ("gfx1201", 40)] {
+        let cache = Arc::new(KernelCache::in_memory());
+        let target = Target::parse(target).unwrap();
+        let compiler = Compiler::new(target, compile::Options { cache: cache.clone(), keep_ir: false });
+        let device = Arc::new(EmulatedDevice::new(target, most < 512).unwrap());
+        let mut model = AnyShape::new(device, compiler, Arc::new(b.model.clone()), 1);
+        let mut state = [b.random(&[1, heads, 1, size]), b.random(&[1, heads, 1, size])];
+        let (mut compiles, mut before) = (0, 0);
+        for n in 1..most {
+            let x = b.random(&[1, 1, width]);
+            let inputs = [x, state[0].clone(), state[1].clone()];
+            let mut got = model.run(&inputs).unwrap().0;
+            if n < 4 || n % 100 == 7 {
+                let shapes = barewave::Shapes { dims: [("past".to_string(), n)].into(), ..Default::default() };
+                let graph = fuse(&b.model, &shapes).unwrap();
+                let want = Interpreter::new(&graph).run(&graph, &inputs).unwrap();
+                close(&got[0].to_f64(), &want[0].to_f64(), 1e-5, &format!("{target} {n}"));
+                close(&got[1].to_f64(), &want[1].to_f64(), 1e-6, &format!("{target} {n}, keys"));
+            }
+            state = [got.remove(1), got.remove(1)];
+            let now = cache.stats().compiled;
+            compiles += usize::from(now > before);
+            before = now;
+        }
+        assert!(compiles <= 12, "{target}: compiled in {compiles} of {most} steps, {before} kernels");
+    }
+}

@@ -92,13 +92,18 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
             Region::Weights => Some(&weights),
             Region::Input(n) => inputs.get(n),
             Region::Output(n) => outputs.get(n),
+            Region::Value => None,
         };
         base.copied().unwrap_or(0) + a.offset
     };
     let module = device.load(&compiled.code()?)?;
+    // A kernel may be told its extents: launches are equal when these are too.
+    let told =
+        |l: &Launch| -> Vec<u64> { l.args.iter().filter(|a| a.region == Region::Value).map(|a| a.offset).collect() };
+    let same = |a: &Launch, b: &Launch| (&a.kernel, a.grid) == (&b.kernel, b.grid) && told(a) == told(b);
     let mut different: Vec<&Launch> = Vec::new();
     for l in &plan.launches {
-        if !different.iter().any(|d| (&d.kernel, d.grid) == (&l.kernel, l.grid)) {
+        if !different.iter().any(|d| same(d, l)) {
             different.push(l);
         }
     }
@@ -112,7 +117,7 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
             detailed.map(|d| d.modelled).map_err(|e| e.to_string())
         })
         .collect();
-    let of = |l: &Launch| different.iter().position(|d| (&d.kernel, d.grid) == (&l.kernel, l.grid));
+    let of = |l: &Launch| different.iter().position(|d| same(d, l));
     let launched = |l: &Launch| Launched {
         kernel: l.kernel.clone(),
         step: l.step.clone(),

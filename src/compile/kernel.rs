@@ -131,7 +131,11 @@ impl KernelCode {
         out.workgroup_ids = self.wants_workgroup_id;
         out.max_flat_workgroup_size = self.workgroup_size;
         out.reqd_workgroup_size = Some([self.workgroup_size, 1, 1]);
-        out.args = (0..self.args.len()).map(|i| codeobj::Arg::buffer(format!("arg{i}"), i as u32 * 8)).collect();
+        let arg = |(i, a): (usize, &Arg)| match a {
+            Arg::Number(_) => codeobj::Arg::value(format!("arg{i}"), i as u32 * 8, 8),
+            _ => codeobj::Arg::buffer(format!("arg{i}"), i as u32 * 8),
+        };
+        out.args = self.args.iter().enumerate().map(arg).collect();
         out
     }
 }

@@ -185,11 +185,11 @@ impl Compiler {
                 let group = group_of[g][i];
                 launched.entry(group).or_insert((i, 0)).1 += 1;
                 for (n, k) in code((g, i)).iter().enumerate() {
-                    let args = k.args.iter().map(|a| address(*a, step, (g, i, n), &memory[g], &blobs));
+                    let args = k.args.iter().map(|a| address(*a, graph, step, (g, i, n), &memory[g], &blobs));
                     launches.push(Launch {
                         kernel: symbol(&groups[group].name, n),
                         step: step.name.clone(),
-                        grid: k.grid,
+                        grid: kernels::grid(graph, step).unwrap_or(k.grid),
                         block: k.workgroup_size,
                         args: args.collect(),
                         flops: k.flops,
@@ -353,19 +353,27 @@ fn tensor_of(arg: Arg, step: &Step) -> Option<TensorId> {
         Arg::Input(i) => Some(step.inputs[i].tensor),
         Arg::Output => Some(step.output.tensor),
         Arg::Index(i, n) => Some(step.inputs[i].indirect[n].index),
-        Arg::Blob(_) => None,
+        Arg::Blob(_) | Arg::Number(_) => None,
     }
 }
 
-fn address(arg: Arg, step: &Step, (g, i, n): (usize, usize, usize), memory: &MemoryPlan, blobs: &Blobs) -> Address {
+fn address(
+    arg: Arg,
+    graph: &FusedGraph,
+    step: &Step,
+    (g, i, n): (usize, usize, usize),
+    memory: &MemoryPlan,
+    blobs: &Blobs,
+) -> Address {
     let (region, offset) = match (tensor_of(arg, step).map(|id| memory.place(id)), arg) {
         (Some(Place::Input(k)), _) => (Region::Input(k), 0),
         (Some(Place::Output(k)), _) => (Region::Output(k), 0),
         (Some(Place::Weights(at)), _) => (Region::Weights, at),
         (Some(Place::Arena(at)), _) => (Region::Arena, at),
         (Some(Place::Nowhere), _) => unreachable!("every tensor that a kernel reads was placed"),
+        (None, Arg::Number(n)) => (Region::Value, kernels::number(graph, step, n) as usize),
         (None, Arg::Blob(b)) => (Region::Weights, blobs.at[&(g, i, n, b)]),
-        (None, _) => unreachable!("only blobs are no tensors"),
+        (None, _) => unreachable!("only blobs and numbers are no tensors"),
     };
     Address { region, offset: offset as u64 }
 }

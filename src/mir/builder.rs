@@ -410,6 +410,14 @@ impl Builder {
         self.scalar_load_into(p, base, arg * 8);
         p
     }
+    /// The low 32 bits of kernel argument number `arg`.
+    pub fn number_arg(&mut self, arg: u32) -> Part {
+        let base = self.kernarg();
+        let p = self.s(1);
+        self.f.kernarg_bytes = self.f.kernarg_bytes.max(arg * 8 + 8);
+        self.scalar_load_into(p, base, arg * 8);
+        p
+    }
     /// Loads `dst.len` (1, 2, 4, 8 or 16) dwords from a scalar address and a constant byte offset.
     pub fn scalar_load_into(&mut self, dst: Part, base: Part, offset: u32) {
         let op = match dst.len {

@@ -13,7 +13,7 @@ pub const PLAN_SECTION: &str = ".barewave.plan";
 /// Name of the ELF section with the weights.
 pub const WEIGHTS_SECTION: &str = ".barewave.weights";
 /// Version of the plan's format.
-pub const PLAN_VERSION: u32 = 3;
+pub const PLAN_VERSION: u32 = 4;
 
 /// A region of device memory that a plan addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -27,6 +27,8 @@ pub enum Region {
     Input(usize),
     /// The output of this number.
     Output(usize),
+    /// None: the offset is a number that the kernel gets as it is.
+    Value,
 }
 
 /// An address.

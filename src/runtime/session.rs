@@ -461,6 +461,7 @@ impl Session {
                         Region::Weights => self.weights.address,
                         Region::Input(i) => self.inputs[i].address(),
                         Region::Output(i) => self.outputs[i].address(),
+                        Region::Value => 0,
                     }
             };
             launch.kernarg = planned.args.iter().flat_map(|a| address(a).to_le_bytes()).collect();
@@ -701,6 +702,7 @@ fn check_plan(plan: &Plan, weights: u64) -> Result<(), SessionError> {
         Region::Weights => Some(plan.weights_bytes),
         Region::Input(i) => of(&plan.inputs, i),
         Region::Output(i) => of(&plan.outputs, i),
+        Region::Value => Some(u64::MAX),
     };
     for launch in &plan.launches {
         if let Some(a) = launch.args.iter().find(|a| size(a).is_none_or(|s| a.offset > s)) {
