@@ -5,7 +5,7 @@
 //! register can be read before it is written (nothing but preloaded values is live at the entry).
 
 use super::liveness::Liveness;
-use super::{Block, Code, Constraint, Function, Gen, Generic, Group, Lds, MInst, Memory, Opnd, RegClass, Type};
+use super::{Block, Code, Constraint, Function, Gen, Generic, Group, Lds, MInst, Memory, Opnd, Part, RegClass, Type};
 use barewave_isa::{Class, Flags, OpInfo, Pipe, Slot};
 
 /// What is wrong, where, and which pass had just run.
@@ -16,12 +16,71 @@ pub struct VerifyError {
     pass: &'static str,
     block: String,
     index: usize,
-    what: String,
+    what: Fault,
+}
+
+/// What is wrong.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error("it has no blocks")]
+    NoBlocks,
+    #[error("%{reg} cannot be preloaded: it must have {dwords} dwords")]
+    Preload { reg: u32, dwords: u8 },
+    #[error("{0} in {1:?}")]
+    Inst(Box<Fault>, Box<MInst>),
+    #[error("an instruction follows a branch")]
+    BehindBranch,
+    #[error("a branch leads out of the function")]
+    LeadsOut,
+    #[error("the last block does not end the program")]
+    NoEnd,
+    #[error("virtual register %{0} may be read before it is written")]
+    Undefined(u32),
+    #[error("%{0} does not exist")]
+    NoRegister(u32),
+    #[error("dwords {}..{} of the {dwords}-dword %{}", .part.first, .part.first + .part.len, .part.reg.0)]
+    Part { part: Part, dwords: u8 },
+    #[error("block {0} does not exist")]
+    NoBlock(u32),
+    #[error("{name} is not an instruction of {target}")]
+    NotOfTarget { name: &'static str, target: &'static str },
+    #[error("{name} takes {} destinations and {} sources, not {} and {}", .takes.0, .takes.1, .has.0, .has.1)]
+    Count { name: &'static str, takes: (usize, usize), has: (usize, usize) },
+    #[error("a loop {0}")]
+    Loop(&'static str),
+    #[error("the loop does not say that it carries %{0}")]
+    Carried(u32),
+    #[error("`{constraint}`, but no instruction is in group {group}")]
+    NoGroup { constraint: Constraint, group: u16 },
+    #[error("`{0}`: {1}")]
+    Constraint(Constraint, &'static str),
+    #[error("{name} touches no {what}")]
+    Space { name: &'static str, what: &'static str },
+    #[error("{op} takes {dsts} destinations and {srcs} sources")]
+    GenericCount { op: Generic, dsts: usize, srcs: usize },
+    #[error("{op} is not defined on {ty}")]
+    Type { op: &'static str, ty: &'static str },
+    #[error("the result must be a virtual register")]
+    Result,
+    #[error("{0} {1}")]
+    Generic(Generic, &'static str),
+    #[error("the {what} {operand:?} is not a register")]
+    NotRegister { what: &'static str, operand: Opnd },
+    #[error("the {what} must have {wanted} dwords, not {has}")]
+    Width { what: &'static str, wanted: u8, has: u8 },
+    #[error("the {what} %{reg} is {is}, not {wanted}")]
+    Element { what: &'static str, reg: u32, is: &'static str, wanted: &'static str },
+    #[error("{0} is not a register")]
+    Slot(&'static str),
+    #[error("a register of class {class:?} cannot be {slot}")]
+    Class { class: RegClass, slot: &'static str },
+    #[error("{slot} is {dwords} dwords wide, not {has}")]
+    SlotWidth { slot: &'static str, dwords: u8, has: u8 },
 }
 
 /// Checks a function; `pass` names what produced it.
 pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
-    let fail = |b: usize, index: usize, what: String| VerifyError {
+    let fail = |b: usize, index: usize, what: Fault| VerifyError {
         kernel: f.name.clone(),
         pass,
         block: f.blocks[b].name.clone(),
@@ -30,28 +89,28 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
     };
     let Some(last) = f.blocks.last() else {
         let (kernel, block) = (f.name.clone(), String::new());
-        return Err(VerifyError { kernel, pass, block, index: 0, what: "it has no blocks".to_string() });
+        return Err(VerifyError { kernel, pass, block, index: 0, what: Fault::NoBlocks });
     };
     let preloads = [f.preloads.kernarg, f.preloads.workitem_id].into_iter().chain(f.preloads.workgroup_id);
     let scratch = f.preloads.scratch.into_iter().flatten().map(Some);
     for (v, dwords) in preloads.chain(scratch).zip([2, 1, 1, 1, 1, 4, 1]).filter_map(|(v, n)| v.map(|v| (v, n))) {
         if f.vregs.get(v.0 as usize).is_none_or(|info| info.dwords != dwords) {
-            return Err(fail(0, 0, format!("%{} cannot be preloaded: it must have {dwords} dwords", v.0)));
+            return Err(fail(0, 0, Fault::Preload { reg: v.0, dwords }));
         }
     }
     for (b, block) in f.blocks.iter().enumerate() {
         let mut ended = false;
         for (i, inst) in block.insts.iter().enumerate() {
-            check_inst(f, inst).map_err(|w| fail(b, i, format!("{w} in {inst:?}")))?;
+            check_inst(f, inst).map_err(|w| fail(b, i, Fault::Inst(Box::new(w), Box::new(inst.clone()))))?;
             let branch = inst.info(f.target).is_some_and(|x| x.flags.has(Flags::TERMINATOR));
             if ended && !branch {
-                return Err(fail(b, i, "an instruction follows a branch".to_string()));
+                return Err(fail(b, i, Fault::BehindBranch));
             }
             ended |= branch;
         }
     }
     if f.successors(f.blocks.len() - 1).iter().any(|s| *s >= f.blocks.len()) {
-        return Err(fail(f.blocks.len() - 1, 0, "a branch leads out of the function".to_string()));
+        return Err(fail(f.blocks.len() - 1, 0, Fault::LeadsOut));
     }
     check_loops(f, pass)?;
     for (b, block) in f.blocks.iter().enumerate() {
@@ -63,34 +122,28 @@ pub fn verify(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
         .and_then(|i| i.info(f.target))
         .is_some_and(|x| x.flags.has(Flags::TERMINATOR) && !x.flags.has(Flags::CONDITIONAL));
     if !ends {
-        return Err(fail(f.blocks.len() - 1, 0, "the last block does not end the program".to_string()));
+        return Err(fail(f.blocks.len() - 1, 0, Fault::NoEnd));
     }
     let live = Liveness::of(f);
     let given: Vec<usize> =
         super::abi::preloaded(f).iter().flat_map(|(v, _)| live.units.of_part(f.whole(*v))).collect();
     if let Some(u) = live.live_in[0].iter().find(|u| !given.contains(u)) {
         let v = (0..f.vregs.len() as u32).find(|v| live.units.of_part(f.whole(super::VReg(*v))).contains(&u));
-        return Err(fail(0, 0, format!("virtual register %{} may be read before it is written", v.unwrap_or(0))));
+        return Err(fail(0, 0, Fault::Undefined(v.unwrap_or(0))));
     }
     Ok(())
 }
 
-fn check_inst(f: &Function, inst: &MInst) -> Result<(), String> {
+fn check_inst(f: &Function, inst: &MInst) -> Result<(), Fault> {
     for o in inst.dsts.iter().chain(&inst.srcs) {
         match *o {
             Opnd::V(p) => {
-                let info = f.vregs.get(p.reg.0 as usize).ok_or_else(|| format!("%{} does not exist", p.reg.0))?;
+                let info = f.vregs.get(p.reg.0 as usize).ok_or_else(|| Fault::NoRegister(p.reg.0))?;
                 if p.len == 0 || p.first + p.len > info.dwords {
-                    return Err(format!(
-                        "dwords {}..{} of the {}-dword %{}",
-                        p.first,
-                        p.first + p.len,
-                        info.dwords,
-                        p.reg.0
-                    ));
+                    return Err(Fault::Part { part: p, dwords: info.dwords });
                 }
             }
-            Opnd::Block(b) if b.0 as usize >= f.blocks.len() => return Err(format!("block {} does not exist", b.0)),
+            Opnd::Block(b) if b.0 as usize >= f.blocks.len() => return Err(Fault::NoBlock(b.0)),
             _ => {}
         }
     }
@@ -99,20 +152,17 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), String> {
         Code::Gen(g) => return check_generic(f, g, inst),
     };
     let Some(info) = f.target.op(op) else {
-        return Err(format!("{} is not an instruction of {}", op.name(), f.target.info().name));
+        return Err(Fault::NotOfTarget { name: op.name(), target: f.target.info().name });
     };
     check_space(f, inst, info)?;
     // A load to LDS has no result, whatever its row says of the load to registers.
     let dsts = if inst.loads_to_lds(f.target) { 0 } else { info.dsts.len() };
     if inst.dsts.len() != dsts || inst.srcs.len() != info.srcs.len() {
-        return Err(format!(
-            "{} takes {} destinations and {} sources, not {} and {}",
-            info.name,
-            dsts,
-            info.srcs.len(),
-            inst.dsts.len(),
-            inst.srcs.len()
-        ));
+        return Err(Fault::Count {
+            name: info.name,
+            takes: (dsts, info.srcs.len()),
+            has: (inst.dsts.len(), inst.srcs.len()),
+        });
     }
     let dsts = inst.dsts.iter().zip(info.dsts).map(|(o, s)| (o, s, true));
     for (o, slot, is_dst) in dsts.chain(inst.srcs.iter().zip(info.srcs).map(|(o, s)| (o, s, false))) {
@@ -126,7 +176,7 @@ fn check_loops(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
     let mut live = None;
     for (i, l) in f.loops.iter().enumerate() {
         let latch = l.latch.0 as usize;
-        let fail = |what: String| VerifyError {
+        let fail = |what: Fault| VerifyError {
             kernel: f.name.clone(),
             pass,
             block: f.blocks.get(latch).map_or(String::new(), |b| b.name.clone()),
@@ -134,10 +184,12 @@ fn check_loops(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
             what,
         };
         if l.header > l.latch || latch + 1 >= f.blocks.len() || l.header.0 == 0 {
-            return Err(fail("a loop must lie between other blocks".into()));
+            return Err(fail(Fault::Loop("must lie between other blocks")));
         }
         if f.loops[..i].iter().any(|k| k.latch >= l.latch) {
-            return Err(fail("loops stand in order of their last blocks, each block ending at most one".into()));
+            return Err(fail(Fault::Loop(
+                "stands before those that end behind it, and ends a block that ends no other",
+            )));
         }
         let scalar =
             |v: super::VReg| f.vregs.get(v.0 as usize).is_some_and(|x| x.class == RegClass::S && x.dwords == 1);
@@ -147,35 +199,35 @@ fn check_loops(f: &Function, pass: &'static str) -> Result<(), VerifyError> {
             _ => false,
         };
         if !scalar(l.counter) || !limit || l.step == 0 {
-            return Err(fail("a loop counts in a scalar, by steps above 0, to a constant or scalar".into()));
+            return Err(fail(Fault::Loop("counts in a scalar, by steps above 0, to a constant or scalar")));
         }
         let branches =
             f.blocks[latch].insts.iter().any(|i| i.info(f.target).is_some_and(|x| x.flags.has(Flags::TERMINATOR)));
         if branches {
-            return Err(fail("the last block of a loop must not branch".into()));
+            return Err(fail(Fault::Loop("must not branch in its last block")));
         }
         let live = live.get_or_insert_with(|| Liveness::of(f));
         if let Some(v) = super::loops::carried(f, live, l).into_iter().find(|v| !l.carried.contains(v)) {
-            return Err(fail(format!("the loop does not say that it carries %{}", v.0)));
+            return Err(fail(Fault::Carried(v.0)));
         }
     }
     Ok(())
 }
 
 /// Constraints speak of groups that there are.
-fn check_constraints(block: &Block) -> Result<(), String> {
+fn check_constraints(block: &Block) -> Result<(), Fault> {
     for c in &block.constraints {
         for g in c.groups() {
             if g == Group::default() || block.insts.iter().all(|i| i.group != g) {
-                return Err(format!("`{c}`, but no instruction is in group {}", g.0));
+                return Err(Fault::NoGroup { constraint: *c, group: g.0 });
             }
         }
         match c {
             Constraint::Before(a, b) | Constraint::Interleaved { group: a, among: b, .. } if a == b => {
-                return Err(format!("`{c}` speaks of one group twice"));
+                return Err(Fault::Constraint(*c, "it speaks of one group twice"));
             }
-            Constraint::Interleaved { per: 0, .. } => return Err(format!("`{c}`: at least 1")),
-            Constraint::Priority(_, level) if *level > 3 => return Err(format!("`{c}`: priorities are 0 to 3")),
+            Constraint::Interleaved { per: 0, .. } => return Err(Fault::Constraint(*c, "at least 1")),
+            Constraint::Priority(_, level) if *level > 3 => return Err(Fault::Constraint(*c, "priorities are 0 to 3")),
             _ => {}
         }
     }
@@ -183,34 +235,34 @@ fn check_constraints(block: &Block) -> Result<(), String> {
 }
 
 /// Memory is named only where it is touched.
-fn check_space(f: &Function, inst: &MInst, info: &OpInfo) -> Result<(), String> {
+fn check_space(f: &Function, inst: &MInst, info: &OpInfo) -> Result<(), Fault> {
     let memory = matches!(info.pipe, Pipe::Vmem | Pipe::Smem);
     let lds = info.pipe == Pipe::Lds || info.flags.has(Flags::BARRIER) || inst.loads_to_lds(f.target);
     if inst.space.memory != Memory::Any && !memory {
-        return Err(format!("{} touches no memory", info.name));
+        return Err(Fault::Space { name: info.name, what: "memory" });
     }
     if inst.space.lds != Lds::Any && !lds {
-        return Err(format!("{} touches no LDS", info.name));
+        return Err(Fault::Space { name: info.name, what: "LDS" });
     }
     Ok(())
 }
 
 /// Number, width and type of a generic operation's operands.
-fn check_generic(f: &Function, g: Generic, inst: &MInst) -> Result<(), String> {
+fn check_generic(f: &Function, g: Generic, inst: &MInst) -> Result<(), Fault> {
     let dsts = usize::from(g.op != Gen::Barrier);
     if (inst.dsts.len(), inst.srcs.len()) != (dsts, g.op.sources()) {
-        return Err(format!("{g} takes {dsts} destinations and {} sources", g.op.sources()));
+        return Err(Fault::GenericCount { op: g, dsts, srcs: g.op.sources() });
     }
     if !g.op.takes(g.ty) || !g.op.takes(g.from) {
-        return Err(format!("{} is not defined on {}", g.op.name(), g.ty.name()));
+        return Err(Fault::Type { op: g.op.name(), ty: g.ty.name() });
     }
     let Some(d) = inst.dsts.first() else { return Ok(()) };
-    let Opnd::V(d) = d else { return Err("the result must be a virtual register".to_string()) };
+    let Opnd::V(d) = d else { return Err(Fault::Result) };
     let scalar = f.vreg(d.reg).class == RegClass::S;
     let width = if g.op == Gen::Copy { d.len } else { g.ty.dwords() };
     if g.op.compares() {
         if !scalar || d.len != f.mask_dwords() {
-            return Err(format!("the result of {g} must be a mask"));
+            return Err(Fault::Generic(g, "must give a mask"));
         }
     } else {
         check_typed(f, Opnd::V(*d), Some(g.ty), width, "result")?;
@@ -225,45 +277,45 @@ fn check_generic(f: &Function, g: Generic, inst: &MInst) -> Result<(), String> {
         check_typed(f, *s, ty, width, "operand")?;
         let vector = matches!(s, Opnd::V(p) if f.vreg(p.reg).class != RegClass::S);
         if vector && scalar && !g.op.compares() {
-            return Err(format!("a scalar {} cannot be computed from a vector", g.op.name()));
+            return Err(Fault::Generic(g, "cannot give a scalar of a vector"));
         }
     }
     if scalar && !g.op.compares() && g.ty.is_float() {
-        return Err(format!("{g} has no scalar form: its result must be a vector"));
+        return Err(Fault::Generic(g, "has no scalar form: its result must be a vector"));
     }
     if matches!(g.op, Gen::Div | Gen::Rem) && !matches!(inst.srcs[1], Opnd::Imm(d) if d as u32 != 0) {
-        return Err(format!("{g} needs a constant divisor other than 0"));
+        return Err(Fault::Generic(g, "needs a constant divisor other than 0"));
     }
     Ok(())
 }
 
 /// An operand of a generic operation: so many dwords, of the type (`None`: a mask).
-fn check_typed(f: &Function, o: Opnd, ty: Option<Type>, width: u8, what: &str) -> Result<(), String> {
+fn check_typed(f: &Function, o: Opnd, ty: Option<Type>, width: u8, what: &'static str) -> Result<(), Fault> {
     let len = match o {
         Opnd::V(p) => p.len,
         Opnd::P(r) => r.dwords,
         Opnd::Imm(_) if ty.is_some() => return Ok(()),
-        Opnd::Imm(_) | Opnd::Off | Opnd::Block(_) => return Err(format!("the {what} {o:?} is not a register")),
+        Opnd::Imm(_) | Opnd::Off | Opnd::Block(_) => return Err(Fault::NotRegister { what, operand: o }),
     };
     if len != width {
-        return Err(format!("the {what} must have {width} dwords, not {len}"));
+        return Err(Fault::Width { what, wanted: width, has: len });
     }
     if let (Opnd::V(p), Some(ty)) = (o, ty)
         && !f.vreg(p.reg).ty.reads_as(ty)
     {
-        return Err(format!("the {what} %{} is {}, not {}", p.reg.0, f.vreg(p.reg).ty.name(), ty.name()));
+        return Err(Fault::Element { what, reg: p.reg.0, is: f.vreg(p.reg).ty.name(), wanted: ty.name() });
     }
     Ok(())
 }
 
-fn check_operand(f: &Function, o: &Opnd, slot: &Slot, is_dst: bool) -> Result<(), String> {
+fn check_operand(f: &Function, o: &Opnd, slot: &Slot, is_dst: bool) -> Result<(), Fault> {
     let (class, len) = match *o {
         Opnd::V(p) => (f.vreg(p.reg).class, p.len),
         Opnd::P(r) if r.first.is_vector() => {
             (if r.first.file() == barewave_isa::RegFile::Agpr { RegClass::A } else { RegClass::V }, r.dwords)
         }
         Opnd::P(r) => (RegClass::S, r.dwords),
-        Opnd::Off | Opnd::Block(_) | Opnd::Imm(_) if is_dst => return Err(format!("{} is not a register", slot.name)),
+        Opnd::Off | Opnd::Block(_) | Opnd::Imm(_) if is_dst => return Err(Fault::Slot(slot.name)),
         _ => return Ok(()),
     };
     let wanted = match class {
@@ -274,11 +326,11 @@ fn check_operand(f: &Function, o: &Opnd, slot: &Slot, is_dst: bool) -> Result<()
     let special = matches!(o, Opnd::P(r) if r.first.file() == barewave_isa::RegFile::Special);
     // A scalar may stand where only vectors fit until `select` has legalised operands; the encoder has the last word.
     if is_dst && !special && !slot.class.contains(wanted) {
-        return Err(format!("a register of class {class:?} cannot be {}", slot.name));
+        return Err(Fault::Class { class, slot: slot.name });
     }
     let mask = class == RegClass::S && slot.bits >= 32 && len == f.mask_dwords();
     if len != slot.dwords() && !mask && slot.bits != 0 {
-        return Err(format!("{} is {} dwords wide, not {len}", slot.name, slot.dwords()));
+        return Err(Fault::SlotWidth { slot: slot.name, dwords: slot.dwords(), has: len });
     }
     Ok(())
 }
