@@ -18,10 +18,11 @@ mod launch;
 mod limits;
 mod progress;
 mod run;
+mod shell;
 mod stats;
 mod ubench;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// A failed command: the message, and whether the command line itself was wrong.
@@ -62,7 +63,7 @@ type Result<T = ()> = std::result::Result<T, Failure>;
 
 /// Compiles neural networks straight to AMD GPU machine code and runs them.
 #[derive(Parser)]
-#[command(version, about, max_term_width = 110, after_help = EXAMPLES)]
+#[command(name = "barewave", version, about, max_term_width = 110, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -95,6 +96,8 @@ enum Command {
     Disasm(disasm::DisasmArgs),
     #[command(subcommand)]
     Isa(isa::Command),
+    Completions(shell::CompletionArgs),
+    Man(shell::ManArgs),
 }
 
 fn main() -> ExitCode {
@@ -130,6 +133,8 @@ fn main() -> ExitCode {
         Command::Asm(args) => disasm::asm(&args),
         Command::Disasm(args) => disasm::disasm(&args),
         Command::Isa(command) => isa::run(&command),
+        Command::Completions(args) => shell::completions(&args, Cli::command()),
+        Command::Man(args) => shell::man(&args, Cli::command()),
     };
     terminal::flush();
     match result {

@@ -62,8 +62,7 @@ impl Constraint {
     /// Reads what `Display` prints.
     pub fn parse(text: &str) -> Result<Constraint, Malformed> {
         let words: Vec<&str> = text.split_whitespace().collect();
-        let bad =
-            || Malformed::Not { word: text.trim().to_string(), what: "a constraint, like `group 1 before group 2`" };
+        let bad = || Malformed::not(text, "a constraint, like `group 1 before group 2`");
         let group = |w: &str| w.parse().map(Group).map_err(|_| bad());
         Ok(match words[..] {
             ["group", a, "before", "group", b] => Constraint::Before(group(a)?, group(b)?),

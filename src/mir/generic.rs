@@ -131,6 +131,8 @@ impl Type {
     }
 }
 
+use super::Malformed;
+
 /// What a generic operation computes. Operands have the operation's type unless noted. "Exact" float operations round
 /// once, to nearest even; they keep denormals (of f32 where the kernel's mode does, which is always).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -345,24 +347,25 @@ impl Generic {
         }
     }
     /// By its name in the text form, without the `g.`.
-    pub fn by_name(name: &str) -> Result<Generic, String> {
+    pub fn by_name(name: &str) -> Result<Generic, Malformed> {
         let mut words = name.split('.');
         let op = words.next().unwrap_or_default();
-        let op = Gen::NAMES.iter().find(|(_, n)| *n == op).ok_or(format!("no generic operation '{op}'"))?.0;
+        let op =
+            Gen::NAMES.iter().find(|(_, n)| *n == op).ok_or_else(|| Malformed::unknown("generic operation", op))?.0;
         let mut ty = || match words.next() {
-            Some(t) => Type::by_name(t).map(Some).ok_or(format!("no type '{t}'")),
+            Some(t) => Type::by_name(t).map(Some).ok_or_else(|| Malformed::unknown("type", t)),
             None => Ok(None),
         };
         let (first, second) = (ty()?, ty()?);
         let result = match (op, first, second) {
             (Gen::Copy | Gen::Barrier, None, None) => op.of(Type::B32),
             (Gen::Cvt, Some(to), Some(from)) => Generic::convert(from, to),
-            (Gen::Cvt, ..) => return Err("a conversion names both types: cvt.f32.f16".into()),
+            (Gen::Cvt, ..) => return Err(Malformed::Conversion),
             (_, Some(t), None) => op.of(t),
-            _ => return Err(format!("{} names one type: {}.f32", op.name(), op.name())),
+            _ => return Err(Malformed::Untyped(op.name())),
         };
         if !op.takes(result.ty) || !op.takes(result.from) {
-            return Err(format!("{} is not defined on {}", op.name(), result.ty.name()));
+            return Err(Malformed::Undefined { op: op.name(), ty: result.ty.name() });
         }
         Ok(result)
     }

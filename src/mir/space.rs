@@ -4,6 +4,7 @@
 //! its kind. In the text form it stands behind the operands: `in arg0`, `in scratch`, `in lds1.0`, and for a load from
 //! memory to LDS both: `in arg0 lds1.0`.
 
+use super::Malformed;
 use std::fmt;
 
 /// Memory outside of the workgroup.
@@ -54,10 +55,10 @@ pub struct Space {
 
 impl Space {
     /// Reads the text form, words behind `in`.
-    pub(super) fn parse(text: &str) -> Result<Space, String> {
+    pub(super) fn parse(text: &str) -> Result<Space, Malformed> {
         let mut space = Space::default();
         for w in text.split_whitespace() {
-            let bad = || format!("'{w}' is no memory: arg0, scratch or lds0.1");
+            let bad = || Malformed::not(w, "memory: arg0, scratch or lds0.1");
             if w == "scratch" {
                 space.memory = Memory::Scratch;
             } else if let Some(n) = w.strip_prefix("arg") {

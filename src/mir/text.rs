@@ -169,13 +169,34 @@ impl Display for Function {
 pub enum Malformed {
     #[error("'{word}' is not {what}")]
     Not { word: String, what: &'static str },
+    #[error("no {kind} '{name}'")]
+    Unknown { kind: &'static str, name: String },
     #[error("{0}")]
-    Text(String),
+    Lacks(&'static str),
+    #[error("the line lacks {0}, or a value for it")]
+    LacksKey(String),
+    #[error("{key}: {why}")]
+    Number { key: String, why: std::num::ParseIntError },
+    #[error("a conversion names both types: cvt.f32.f16")]
+    Conversion,
+    #[error("{0} names one type: {0}.f32")]
+    Untyped(&'static str),
+    #[error("{op} is not defined on {ty}")]
+    Undefined { op: &'static str, ty: &'static str },
+    #[error("expected the declaration of %{0}")]
+    Declaration(usize),
+    #[error("{part} is more than the {dwords} dwords of {whole}")]
+    Beyond { part: String, dwords: u8, whole: String },
 }
 
-impl From<String> for Malformed {
-    fn from(text: String) -> Malformed {
-        Malformed::Text(text)
+impl Malformed {
+    /// A word that is not what should stand there.
+    pub(super) fn not(word: &str, what: &'static str) -> Malformed {
+        Malformed::Not { word: word.trim().to_string(), what }
+    }
+    /// A name of nothing.
+    pub(super) fn unknown(kind: &'static str, name: &str) -> Malformed {
+        Malformed::Unknown { kind, name: name.to_string() }
     }
 }
 
@@ -198,14 +219,14 @@ pub fn parse(text: &str) -> Result<Function, ParseError> {
         .map(|l| l.split_whitespace().next().unwrap_or(""))
         .collect();
     for (n, line) in text.lines().enumerate() {
-        let err = |what: String| ParseError { line: n + 1, what: what.into() };
+        let err = |what: Malformed| ParseError { line: n + 1, what };
         let words: Vec<&str> = line.split_whitespace().collect();
         let Some(&first) = words.first() else { continue };
         if first == "kernel" {
             f = Some(parse_header(&words).map_err(err)?);
             continue;
         }
-        let Some(f) = &mut f else { return Err(err("expected a kernel line first".into())) };
+        let Some(f) = &mut f else { return Err(err(Malformed::Lacks("expected a kernel line first"))) };
         match first {
             ";" => f.comment = line.trim_start_matches("; ").to_string(),
             "preload" => parse_preloads(f, &words[1..]).map_err(err)?,
@@ -222,11 +243,11 @@ pub fn parse(text: &str) -> Result<Function, ParseError> {
                 let (head, comment) = line.split_once(" ; ").unwrap_or((line, ""));
                 let mut words = head.split_whitespace().skip(1);
                 f.blocks.push(Block {
-                    name: words.next().ok_or_else(|| err("a block needs a name".into()))?.to_string(),
+                    name: words.next().ok_or_else(|| err(Malformed::Lacks("a block needs a name")))?.to_string(),
                     order: match words.next() {
                         None => Order::Free,
                         Some("fixed") => Order::Fixed,
-                        Some(w) => return Err(err(format!("'{w}' is no order of a block: fixed, or nothing"))),
+                        Some(w) => return Err(err(Malformed::not(w, "an order of a block: fixed, or nothing"))),
                     },
                     constraints: Vec::new(),
                     comment: comment.to_string(),
@@ -235,27 +256,37 @@ pub fn parse(text: &str) -> Result<Function, ParseError> {
             }
             "where" => {
                 let text = line.trim().trim_start_matches("where ");
-                let c = Constraint::parse(text).map_err(|what| ParseError { line: n + 1, what })?;
-                f.blocks.last_mut().ok_or_else(|| err("expected a block line first".into()))?.constraints.push(c);
+                let c = Constraint::parse(text).map_err(err)?;
+                f.blocks
+                    .last_mut()
+                    .ok_or_else(|| err(Malformed::Lacks("expected a block line first")))?
+                    .constraints
+                    .push(c);
             }
             _ => {
                 let inst = parse_inst(f, &names, line).map_err(err)?;
-                let block = f.blocks.last_mut().ok_or_else(|| err("expected a block line first".into()))?;
+                let block = f.blocks.last_mut().ok_or_else(|| err(Malformed::Lacks("expected a block line first")))?;
                 block.insts.push(inst);
             }
         }
     }
-    f.ok_or(ParseError { line: 1, what: "no kernel line".to_string().into() })
+    f.ok_or(ParseError { line: 1, what: Malformed::Lacks("no kernel line") })
 }
 
-fn parse_header(words: &[&str]) -> Result<Function, String> {
-    let name = words.get(1).and_then(|w| w.strip_prefix('@')).ok_or("kernel needs a @name")?;
-    let field = |key: &str| -> Result<&str, String> {
-        let at = words.iter().position(|w| *w == key).ok_or(format!("kernel line lacks {key}"))?;
-        words.get(at + 1).copied().ok_or(format!("{key} needs a value"))
+fn parse_header(words: &[&str]) -> Result<Function, Malformed> {
+    let name = words.get(1).and_then(|w| w.strip_prefix('@')).ok_or(Malformed::Lacks("kernel needs a @name"))?;
+    let field = |key: &str| -> Result<&str, Malformed> {
+        let at = words.iter().position(|w| *w == key).ok_or_else(|| Malformed::LacksKey(key.to_string()))?;
+        words.get(at + 1).copied().ok_or_else(|| Malformed::LacksKey(key.to_string()))
     };
-    let number = |key: &str| field(key)?.parse::<u32>().map_err(|e| format!("{key}: {e}"));
-    let mut b = Builder::new(Target::parse(field("target")?).map_err(|e| e.to_string())?, name, number("workgroup")?);
+    let number = |key: &str| field(key)?.parse::<u32>().map_err(|why| Malformed::Number { key: key.to_string(), why });
+    let mut b = Builder::new(
+        Target::parse(field("target")?).map_err(|_| {
+            Malformed::unknown("target", words.iter().skip_while(|w| **w != "target").nth(1).unwrap_or(&""))
+        })?,
+        name,
+        number("workgroup")?,
+    );
     let f = b.function();
     f.blocks.clear();
     f.lds_bytes = number("lds")?;
@@ -265,23 +296,23 @@ fn parse_header(words: &[&str]) -> Result<Function, String> {
 }
 
 /// `loop header latch counter %5 step 1 limit 32 pipeline stated overrun carried %7 %8`
-fn parse_loop(f: &Function, blocks: &[&str], words: &[&str]) -> Result<Loop, String> {
+fn parse_loop(f: &Function, blocks: &[&str], words: &[&str]) -> Result<Loop, Malformed> {
     let block = |i: usize| {
-        let name = words.get(i).ok_or("a loop names its first and last block")?;
-        let at = blocks.iter().position(|b| b == name).ok_or(format!("no block '{name}'"))?;
-        Ok::<BlockId, String>(BlockId(at as u32))
+        let name = words.get(i).ok_or(Malformed::Lacks("a loop names its first and last block"))?;
+        let at = blocks.iter().position(|b| b == name).ok_or_else(|| Malformed::unknown("block", name))?;
+        Ok::<BlockId, Malformed>(BlockId(at as u32))
     };
     let after = |key: &str| {
         let at = words.iter().position(|w| *w == key)?;
         words.get(at + 1).copied()
     };
-    let need = |key: &str| after(key).ok_or(format!("the loop lacks {key}"));
+    let need = |key: &str| after(key).ok_or_else(|| Malformed::LacksKey(key.to_string()));
     let carried = words.iter().position(|w| *w == "carried").map_or(&[][..], |at| &words[at + 1..]);
     Ok(Loop {
         header: block(1)?,
         latch: block(2)?,
         counter: vreg_number(need("counter")?)?,
-        step: need("step")?.parse().map_err(|e| format!("step: {e}"))?,
+        step: need("step")?.parse().map_err(|why| Malformed::Number { key: "step".into(), why })?,
         limit: parse_operand(f, blocks, need("limit")?)?,
         carried: carried.iter().map(|w| vreg_number(w)).collect::<Result<_, _>>()?,
         pipeline: match after("pipeline") {
@@ -289,22 +320,24 @@ fn parse_loop(f: &Function, blocks: &[&str], words: &[&str]) -> Result<Loop, Str
             Some("stated") => Pipeline::Stated,
             Some("modulo") => {
                 let at = words.iter().position(|w| *w == "modulo").and_then(|at| words.get(at + 1));
-                Pipeline::Modulo(at.and_then(|n| n.parse().ok()).ok_or("modulo needs the most stages")?)
+                Pipeline::Modulo(
+                    at.and_then(|n| n.parse().ok()).ok_or(Malformed::Lacks("modulo needs the most stages"))?,
+                )
             }
-            Some(w) => return Err(format!("'{w}' is no way to pipeline: stated, or modulo 3")),
+            Some(w) => return Err(Malformed::not(w, "a way to pipeline: stated, or modulo 3")),
         },
         overrun: words.contains(&"overrun"),
     })
 }
 
-fn vreg_number(w: &str) -> Result<VReg, String> {
+fn vreg_number(w: &str) -> Result<VReg, Malformed> {
     let n = w.strip_prefix('%').and_then(|n| n.parse().ok());
-    n.map(VReg).ok_or(format!("'{w}' is not a virtual register"))
+    n.map(VReg).ok_or_else(|| Malformed::not(w, "a virtual register"))
 }
 
-fn parse_preloads(f: &mut Function, words: &[&str]) -> Result<(), String> {
+fn parse_preloads(f: &mut Function, words: &[&str]) -> Result<(), Malformed> {
     for pair in words.chunks(2) {
-        let [key, reg] = pair else { return Err("preloads come in pairs".into()) };
+        let [key, reg] = pair else { return Err(Malformed::Lacks("preloads come in pairs")) };
         let v = Some(vreg_number(reg)?);
         match *key {
             "kernarg" => f.preloads.kernarg = v,
@@ -315,16 +348,16 @@ fn parse_preloads(f: &mut Function, words: &[&str]) -> Result<(), String> {
             "scratch" => f.preloads.scratch = Some([vreg_number(reg)?; 2]),
             "scratch_offset" => match &mut f.preloads.scratch {
                 Some([_, wave]) => *wave = vreg_number(reg)?,
-                None => return Err("scratch_offset follows scratch".into()),
+                None => return Err(Malformed::Lacks("scratch_offset follows scratch")),
             },
-            k => return Err(format!("unknown preload '{k}'")),
+            k => return Err(Malformed::unknown("preload", k)),
         }
     }
     Ok(())
 }
 
-fn parse_reg_decl(f: &mut Function, w: &str) -> Result<(), String> {
-    let bad = || format!("'{w}' is not a register declaration like %3:v4 or %3:v2.f64");
+fn parse_reg_decl(f: &mut Function, w: &str) -> Result<(), Malformed> {
+    let bad = || Malformed::not(w, "a register declaration like %3:v4 or %3:v2.f64");
     let (number, kind) = w.split_once(':').ok_or_else(bad)?;
     let class = match kind.get(..1) {
         Some("v") => RegClass::V,
@@ -333,24 +366,24 @@ fn parse_reg_decl(f: &mut Function, w: &str) -> Result<(), String> {
         _ => return Err(bad()),
     };
     let (dwords, ty) = match kind[1..].split_once('.') {
-        Some((n, t)) => (n, Type::by_name(t).ok_or(format!("no type '{t}'"))?),
+        Some((n, t)) => (n, Type::by_name(t).ok_or_else(|| Malformed::unknown("type", t))?),
         None => (&kind[1..], Type::B32),
     };
     let dwords: u8 = dwords.parse().ok().filter(|n| (1..=32).contains(n)).ok_or_else(bad)?;
     if vreg_number(number)?.0 as usize != f.vregs.len() {
-        return Err(format!("expected the declaration of %{}", f.vregs.len()));
+        return Err(Malformed::Declaration(f.vregs.len()));
     }
     f.new_typed(class, dwords, ty);
     Ok(())
 }
 
-fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, String> {
+fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, Malformed> {
     let (line, group) = match line.rsplit_once(" group ") {
-        Some((l, g)) => (l, Group(g.trim().parse().map_err(|_| format!("'{g}' is no group"))?)),
+        Some((l, g)) => (l, Group(g.trim().parse().map_err(|_| Malformed::not(g, "a group"))?)),
         None => (line, Group::default()),
     };
     let (line, stage) = match line.rsplit_once(" stage ") {
-        Some((l, s)) => (l, s.trim().parse().map_err(|_| format!("'{s}' is no stage"))?),
+        Some((l, s)) => (l, s.trim().parse().map_err(|_| Malformed::not(s, "a stage"))?),
         None => (line, 0),
     };
     let (line, space) = match line.split_once(" in ") {
@@ -358,7 +391,7 @@ fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, String
         None => (line, Space::default()),
     };
     let (body, mods_text) = match line.split_once(" {") {
-        Some((b, m)) => (b, m.strip_suffix('}').ok_or("modifiers end with }")?),
+        Some((b, m)) => (b, m.strip_suffix('}').ok_or(Malformed::Lacks("modifiers end with }"))?),
         None => (line, ""),
     };
     let (dsts, rest) = body.split_once(" = ").unwrap_or(("", body));
@@ -366,24 +399,24 @@ fn parse_inst(f: &Function, blocks: &[&str], line: &str) -> Result<MInst, String
     let (name, srcs) = rest.split_once(' ').unwrap_or((rest, ""));
     let code = match name.strip_prefix("g.") {
         Some(g) => Code::Gen(Generic::by_name(g)?),
-        None => Code::Isa(Op::by_name(name).ok_or(format!("no instruction '{name}'"))?),
+        None => Code::Isa(Op::by_name(name).ok_or_else(|| Malformed::unknown("instruction", name))?),
     };
-    let list = |text: &str| -> Result<SmallVec<[Opnd; 4]>, String> {
+    let list = |text: &str| -> Result<SmallVec<[Opnd; 4]>, Malformed> {
         text.split(", ").map(str::trim).filter(|w| !w.is_empty()).map(|w| parse_operand(f, blocks, w)).collect()
     };
     let mut mods = Mods::new();
     for m in mods_text.split_whitespace() {
-        let (k, v) = m.split_once('=').ok_or(format!("'{m}' is not name=value"))?;
-        let name = ModName::by_name(k).ok_or(format!("no modifier '{k}'"))?;
-        mods.set(name, v.parse().map_err(|_| format!("'{v}' is not a number"))?);
+        let (k, v) = m.split_once('=').ok_or_else(|| Malformed::not(m, "name=value"))?;
+        let name = ModName::by_name(k).ok_or_else(|| Malformed::unknown("modifier", k))?;
+        mods.set(name, v.parse().map_err(|_| Malformed::not(v, "a number"))?);
     }
     Ok(MInst { code, dsts: list(dsts)?.into_iter().collect(), srcs: list(srcs)?, mods, space, stage, group })
 }
 
-fn parse_operand(f: &Function, blocks: &[&str], w: &str) -> Result<Opnd, String> {
-    let bad = || format!("'{w}' is not an operand");
+fn parse_operand(f: &Function, blocks: &[&str], w: &str) -> Result<Opnd, Malformed> {
+    let bad = || Malformed::not(w, "an operand");
     if let Some(name) = w.strip_prefix('@') {
-        let b = blocks.iter().position(|b| *b == name).ok_or(format!("no block '{name}'"))?;
+        let b = blocks.iter().position(|b| *b == name).ok_or_else(|| Malformed::unknown("block", name))?;
         return Ok(Opnd::Block(BlockId(b as u32)));
     }
     if w == "off" {
@@ -403,10 +436,10 @@ fn parse_operand(f: &Function, blocks: &[&str], w: &str) -> Result<Opnd, String>
     };
     if stem.starts_with('%') {
         let v = vreg_number(stem)?;
-        let dwords = f.vregs.get(v.0 as usize).ok_or(format!("{stem} is not declared"))?.dwords;
+        let dwords = f.vregs.get(v.0 as usize).ok_or_else(|| Malformed::not(stem, "declared"))?.dwords;
         let (first, len) = range.unwrap_or((0, dwords as u16));
         if first + len > dwords as u16 {
-            return Err(format!("{w} is more than the {dwords} dwords of {stem}"));
+            return Err(Malformed::Beyond { part: w.to_string(), dwords, whole: stem.to_string() });
         }
         return Ok(Opnd::V(Part { reg: v, first: first as u8, len: len as u8 }));
     }

@@ -30,7 +30,52 @@ pub struct CheckError {
     kernel: String,
     block: String,
     index: usize,
-    what: String,
+    what: Difference,
+}
+
+/// What differs.
+#[derive(Debug, thiserror::Error)]
+enum Difference {
+    #[error("the number of blocks differs")]
+    Blocks,
+    #[error("{0:?} is missing")]
+    Missing(Box<MInst>),
+    #[error("{before:?} became another instruction: {after:?}")]
+    Replaced { before: Box<MInst>, after: Box<MInst> },
+    #[error("operand {before:?} became {after:?} in {inst:?}")]
+    Operand { before: Opnd, after: Opnd, inst: Box<MInst> },
+    #[error("{register:?} should hold dword {dword} of {of:?} but holds {} in {inst:?}", holds(*.held))]
+    Value { register: Reg, dword: u32, of: Opnd, held: Option<Name>, inst: Box<MInst> },
+    #[error("{register:?} is written twice by {inst:?}")]
+    Twice { register: Reg, inst: Box<MInst> },
+    #[error("{0:?} was added and moves no value")]
+    Added(Box<MInst>),
+    #[error("{operand} does not describe scratch in {inst:?}")]
+    Scratch { operand: Regs, inst: Box<MInst> },
+    #[error("{result} may be written before {operand} is read by {inst:?}")]
+    Clobbered { result: Regs, operand: Regs, inst: Box<MInst> },
+    #[error("{regs} cannot be {slot} of {inst:?}: {why}")]
+    Misplaced { regs: Regs, slot: &'static str, inst: Box<MInst>, why: Misfit },
+}
+
+/// Why an operand cannot be in its registers.
+#[derive(Debug, thiserror::Error)]
+enum Misfit {
+    #[error("it takes no register of that kind")]
+    Kind,
+    #[error("there are {0}")]
+    Beyond(u32),
+    #[error("it must start at a multiple of {0}")]
+    Alignment(u16),
+}
+
+fn holds(name: Option<Name>) -> String {
+    name.map_or("nothing known".into(), |n| format!("dword {n}"))
+}
+
+/// An instruction for an error.
+fn kept(i: &MInst) -> Box<MInst> {
+    Box::new(i.clone())
 }
 
 /// What a place holds: a dword of a virtual register by its unit, or one of the names below.
@@ -153,14 +198,14 @@ pub fn check(before: &Function, after: &Function) -> Result<(), CheckError> {
     values.sort_unstable();
     values.dedup();
     let original = Original { f: before, units, constants, values };
-    let fail = |b: usize, index: usize, what: String| CheckError {
+    let fail = |b: usize, index: usize, what: Difference| CheckError {
         kernel: before.name.clone(),
         block: before.blocks.get(b).map_or(String::new(), |b| b.name.clone()),
         index,
         what,
     };
     if before.blocks.len() != after.blocks.len() {
-        return Err(fail(0, 0, "the number of blocks differs".to_string()));
+        return Err(fail(0, 0, Difference::Blocks));
     }
     let mut start = State::new(original.units.count());
     let frame = after.preloads.scratch;
@@ -226,7 +271,7 @@ fn constant_of(inst: &MInst) -> Option<u64> {
 
 impl Original<'_> {
     /// Runs a block of both functions.
-    fn block(&self, xs: &[MInst], ys: &[MInst], state: &mut State) -> Result<(), (usize, String)> {
+    fn block(&self, xs: &[MInst], ys: &[MInst], state: &mut State) -> Result<(), (usize, Difference)> {
         let mut rest = xs.iter().peekable();
         for (j, y) in ys.iter().enumerate() {
             loop {
@@ -252,7 +297,7 @@ impl Original<'_> {
             self.constraints(y).map_err(|e| (j, e))?;
         }
         match rest.find(|x| !self.is_dropped(x)) {
-            Some(x) => Err((ys.len(), format!("{x:?} is missing"))),
+            Some(x) => Err((ys.len(), Difference::Missing(kept(x)))),
             None => Ok(()),
         }
     }
@@ -264,16 +309,16 @@ impl Original<'_> {
     }
 
     /// Executes one instruction of the program on the abstract machine, if `y` is `x` with its operands in registers.
-    fn same(&self, x: &MInst, y: &MInst, state: &mut State) -> Result<(), String> {
+    fn same(&self, x: &MInst, y: &MInst, state: &mut State) -> Result<(), Difference> {
         let alike = x.code == y.code && x.mods == y.mods && x.space == y.space;
         if !alike || x.dsts.len() != y.dsts.len() || x.srcs.len() != y.srcs.len() {
-            return Err(format!("{x:?} became another instruction: {y:?}"));
+            return Err(Difference::Replaced { before: kept(x), after: kept(y) });
         }
-        let paired = |a: Opnd, b: Opnd| -> Result<Option<(Part, Regs)>, String> {
+        let paired = |a: Opnd, b: Opnd| -> Result<Option<(Part, Regs)>, Difference> {
             match (a, b) {
                 (Opnd::V(p), Opnd::P(r)) if p.len == r.dwords => Ok(Some((p, r))),
                 (a, b) if a == b && !matches!(a, Opnd::V(_)) => Ok(None),
-                (a, b) => Err(format!("operand {a:?} became {b:?} in {y:?}")),
+                (a, b) => Err(Difference::Operand { before: a, after: b, inst: kept(y) }),
             }
         };
         for (a, b) in x.uses(self.f.target).zip(y.uses(self.f.target)) {
@@ -282,10 +327,16 @@ impl Original<'_> {
                 match state.get(Place::Reg(r)) {
                     Some(held) if held == u || self.is_constant(u, held) => {}
                     Some(held) => {
-                        return Err(format!("{r:?} should hold dword {u} of {a:?} but holds dword {held} in {y:?}"));
+                        return Err(Difference::Value {
+                            register: r,
+                            dword: u,
+                            of: a,
+                            held: Some(held),
+                            inst: kept(y),
+                        });
                     }
                     None => {
-                        return Err(format!("{r:?} should hold dword {u} of {a:?} but holds nothing known in {y:?}"));
+                        return Err(Difference::Value { register: r, dword: u, of: a, held: None, inst: kept(y) });
                     }
                 }
             }
@@ -296,7 +347,7 @@ impl Original<'_> {
             if let Some((part, regs)) = paired(*a, *b)? {
                 for (u, r) in self.units.of_part(part).map(|u| u as u32).zip(regs.iter()) {
                     if written.iter().any(|w| w.1 == r) {
-                        return Err(format!("{r:?} is written twice by {y:?}"));
+                        return Err(Difference::Twice { register: r, inst: kept(y) });
                     }
                     written.push((u, r));
                 }
@@ -324,8 +375,8 @@ impl Original<'_> {
     }
 
     /// Executes an instruction that only moves a value.
-    fn moves(&self, y: &MInst, state: &mut State) -> Result<(), String> {
-        let other = || format!("{y:?} was added and moves no value");
+    fn moves(&self, y: &MInst, state: &mut State) -> Result<(), Difference> {
+        let other = || Difference::Added(kept(y));
         let single = |o: Option<&Opnd>| match o {
             Some(Opnd::P(r)) if r.dwords == 1 => Some(r.first),
             _ => None,
@@ -379,7 +430,7 @@ impl Original<'_> {
     }
 
     /// Scratch is reached as the kernel was given it.
-    fn frame(&self, y: &MInst, state: &State) -> Result<(), String> {
+    fn frame(&self, y: &MInst, state: &State) -> Result<(), Difference> {
         let holds = |r: Reg, name: Name| state.get(Place::Reg(r)) == Some(name);
         for o in y.srcs.iter().filter_map(|o| if let Opnd::P(r) = o { Some(*r) } else { None }) {
             let right = match (o.first.file(), o.dwords) {
@@ -388,7 +439,7 @@ impl Original<'_> {
                 _ => o.dwords == 1 && holds(o.first, WAVE_OFFSET),
             };
             if !right {
-                return Err(format!("{o} does not describe scratch in {y:?}"));
+                return Err(Difference::Scratch { operand: o, inst: kept(y) });
             }
         }
         Ok(())
@@ -396,7 +447,7 @@ impl Original<'_> {
 
     /// A result that may be written before all operands are read shares no register with them, unless the author named one
     /// value for both.
-    fn apart(&self, x: &MInst, y: &MInst) -> Result<(), String> {
+    fn apart(&self, x: &MInst, y: &MInst) -> Result<(), Difference> {
         let Some(info) = y.info(self.f.target) else { return Ok(()) };
         let ([Opnd::V(to)], [Opnd::P(result)]) = (&x.dsts[..], &y.dsts[..]) else { return Ok(()) };
         let loads = info.mem_bytes > 0 && info.pipe != Pipe::Smem;
@@ -408,20 +459,24 @@ impl Original<'_> {
                 && from.reg != to.reg
                 && operand.overlaps(*result)
             {
-                return Err(format!("{result} may be written before {operand} is read by {y:?}"));
+                return Err(Difference::Clobbered { result: *result, operand: *operand, inst: kept(y) });
             }
         }
         Ok(())
     }
 
     /// Every operand is where the instruction can have it.
-    fn constraints(&self, y: &MInst) -> Result<(), String> {
+    fn constraints(&self, y: &MInst) -> Result<(), Difference> {
         let Some(info): Option<&OpInfo> = y.info(self.f.target) else { return Ok(()) };
         let pairs = y.dsts.iter().zip(info.dsts).chain(y.srcs.iter().zip(info.srcs));
         for (o, slot) in pairs {
             if let Opnd::P(r) = o {
-                fits(self.f.target, *r, slot)
-                    .map_err(|what| format!("{r} cannot be {} of {y:?}: {what}", slot.name))?;
+                fits(self.f.target, *r, slot).map_err(|why| Difference::Misplaced {
+                    regs: *r,
+                    slot: slot.name,
+                    inst: kept(y),
+                    why,
+                })?;
             }
         }
         Ok(())
@@ -429,7 +484,7 @@ impl Original<'_> {
 }
 
 /// Whether an operand may be in these registers.
-fn fits(target: Target, r: Regs, slot: &barewave_isa::Slot) -> Result<(), String> {
+fn fits(target: Target, r: Regs, slot: &barewave_isa::Slot) -> Result<(), Misfit> {
     let t = target.info();
     let (class, size) = match r.first.file() {
         RegFile::Vgpr => (Class::VGPR, t.max_vgprs),
@@ -445,16 +500,16 @@ fn fits(target: Target, r: Regs, slot: &barewave_isa::Slot) -> Result<(), String
         },
     };
     if !slot.class.contains(class) {
-        return Err("it takes no register of that kind".into());
+        return Err(Misfit::Kind);
     }
     if size != u32::MAX && u32::from(r.first.index()) + u32::from(r.dwords) > size {
-        return Err(format!("there are {size}"));
+        return Err(Misfit::Beyond(size));
     }
     let tuple = r.dwords > 1 && matches!(r.first.file(), RegFile::Vgpr | RegFile::Agpr | RegFile::Sgpr);
     // an operand narrower than the widest encoding is aligned by its own width
     let align = u16::from(slot.align.max(1)).min(u16::from(r.dwords).next_power_of_two());
     if tuple && !r.first.index().is_multiple_of(align) {
-        return Err(format!("it must start at a multiple of {align}"));
+        return Err(Misfit::Alignment(align));
     }
     Ok(())
 }

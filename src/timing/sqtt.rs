@@ -1,6 +1,6 @@
 //! Thread traces of hardware as text, and the model beside them.
 //!
-//! A line is `CYCLE: KIND wave=N op=CLASS instruction`; the kinds INST, INST_RDNA4, VALUINST and IMMEDIATE are issues of
+//! A line is `CYCLE: KIND wave=N op=CLASS instruction`; kinds with INST in their name and IMMEDIATE are issues of
 //! instructions, WAVEEND is the end of a wave, a line `=== ... gfxN` starts another event. Traces hold what waves executed, not the
 //! code object: the instructions are read from the text (mnemonic and registers in Python's notation), and the model
 //! simulates the waves of an event together on one SIMD (traces are of one), each from its first instruction on. Addresses are
@@ -58,8 +58,6 @@ pub struct TraceFile {
     pub events: Vec<Event>,
 }
 
-const ISSUES: [&str; 5] = ["INST", "INST_RDNA4", "VALUINST", "IMMEDIATE", "IMMEDIATE_MASK"];
-
 /// Reads a trace.
 pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
     let mut target = None;
@@ -103,7 +101,7 @@ pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
             slots.remove(&slot);
             continue;
         }
-        if !ISSUES.contains(&kind) {
+        if !kind.contains("INST") && !kind.starts_with("IMMEDIATE") {
             continue;
         }
         let Some(open) = rest.find('(') else { continue };

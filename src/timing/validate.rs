@@ -1,4 +1,4 @@
-//! The model beside measured tables of matrix products: rocBLAS's tuning tables and AITER's.
+//! The model beside measured matrix products: rocBLAS's tuning tables.
 //!
 //! A row of rocBLAS's tables has the parameters of the kernel that won: the model's loop is made from these ([`crate::gemm`]),
 //! not from a kernel of ours. What a measured time contains besides the kernel depends on how the table was made: the cost of

@@ -335,3 +335,20 @@ fn what_is_missing_is_listed() {
     assert!(report.contains("1 of 9 nodes compile; 7 read what these do not compute"), "{report}");
     fails(&["compile", DIGITS, "--target", "gfx942", "--json"], 2, &["--stats or --check"]);
 }
+
+#[test]
+fn completions_and_man_pages() {
+    for shell in ["bash", "zsh", "fish"] {
+        let out = barewave(&["completions", shell]);
+        assert!(out.status.success() && text(&out.stdout).contains("conformance"), "{shell}");
+    }
+    fails(&["completions", "csh"], 2, &["csh"]);
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("man/man1");
+    assert!(barewave(&["man", folder.to_str().unwrap()]).status.success());
+    for (page, word) in [("barewave", "barewave"), ("barewave-compile", "target"), ("barewave-bench-gemm", "shape")] {
+        let text = std::fs::read_to_string(folder.join(format!("{page}.1"))).unwrap();
+        assert!(text.starts_with(".ie") && text.contains(word), "{page}: {text}");
+    }
+    fails(&["man", "Cargo.toml/x"], 1, &["Cargo.toml/x"]);
+}

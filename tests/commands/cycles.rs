@@ -118,6 +118,7 @@ fn wrong_use_says_what_to_do() {
     fails(&["bench", "conv", "--target", "gfx942", "--shape", "1x1x4x4:1x9x9"], 2, &["NxCxHxW"]);
     fails(&["bench", "validate"], 2, &["--gemm"]);
     fails(&["bench", "validate", "--gemm", "no/such/file.csv"], 1, &["no/such/file.csv"]);
+    fails(&["bench", "validate", "--gemm", "table.csv.xz"], 1, &["xz -dk table.csv.xz"]);
     fails(&["bench", "validate", "--traces", "src"], 1, &["sqtt"]);
 }
 

@@ -6,6 +6,7 @@ use barewave::onnx::{Attribute, Dim, Model, Node, ValueInfo};
 use barewave::tensor::DType;
 use barewave::{Compiled, Compiler, Shapes};
 use barewave_isa::Target;
+use barewave_timing::gemm::Gemm;
 use barewave_timing::{Chip, conv};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
@@ -162,6 +163,48 @@ pub fn product(target: Target, dtype: DType, [m, n, k, batch]: [usize; 4]) -> Re
     cycles::plan(&compiled, 0)
 }
 
+/// The analytical form's clocks for our own kernel of a product, beside those of the full model. The tile follows from the
+/// grid, the depth from LDS (two buffers). Nothing where the product is not one plain launch.
+fn own_form(
+    compiled: &Compiled,
+    launches: &[Launched],
+    dtype: DType,
+    [m, n, k, batch]: [f64; 4],
+) -> Option<(Gemm, f64, f64)> {
+    let [launch] = &compiled.plan().launches[..] else { return None };
+    let [stats] = compiled.stats() else { return None };
+    let full = launches.first()?.modelled.as_ref().ok()?.clocks;
+    let chip = Chip::of(compiled.target())?;
+    let [x, y, _] = launch.grid.map(f64::from);
+    let side = |extent: f64, groups: f64| ((extent / groups / 16.0).ceil() * 16.0).max(16.0);
+    // Columns run along x.
+    let tile = (side(m, y), side(n, x));
+    let bytes = dtype.size() as f64;
+    let depth = (f64::from(stats.lds) / 2.0 / (tile.0 + tile.1) / bytes / 8.0).round().max(1.0) * 8.0;
+    let vector = f64::from(stats.workgroup_size) / 16.0;
+    let info = compiled.target().info();
+    let with_matrix = info.max_agprs > 0 || info.wmma.is_some() && bytes < 4.0;
+    let gemm = Gemm {
+        m,
+        n,
+        k,
+        batch,
+        tile,
+        depth,
+        threads: (16.0, vector, 1.0),
+        matrix: with_matrix.then_some([16.0, 16.0, 16.0 / bytes, 1.0]),
+        split: 1.0,
+        prefetch: 1.0,
+        local_prefetch: true,
+        bytes: (bytes, bytes, bytes.max(4.0)),
+        gathered: 0.0,
+        reads_c: false,
+        rate: cycles::peak_flops_per_clk(compiled.target(), dtype),
+    };
+    let analytical = gemm.clocks(&chip, chip.cus).total;
+    Some((gemm, analytical, full))
+}
+
 /// Time of all launches together.
 struct Total {
     microseconds: f64,
@@ -232,8 +275,11 @@ pub fn run(family: Family, args: &Args) -> Result {
         // What a kernel like the vendor's with the best usual tile would take, by the analytical form.
         let other = product.and_then(|p| conv::best_product(&chip, chip.cus, &args.dtype, p));
         let other_us = other.as_ref().map(|o| chip.microseconds(o.0) + chip.launch_us);
+        let form = product.filter(|_| family == Family::Gemm).and_then(|p| own_form(&compiled, &launches, dtype, p));
         if args.json {
-            out.push(json_of(&shape, &launches, share, other_us));
+            let mut entry = json_of(&shape, &launches, share, other_us);
+            entry["analytical_cycles"] = json!(form.as_ref().map(|f| f.1.round()));
+            out.push(entry);
             continue;
         }
         let groups: u64 = launches.iter().filter_map(|l| l.modelled.as_ref().ok()).map(|m| m.workgroups).sum();
@@ -250,6 +296,15 @@ pub fn run(family: Family, args: &Args) -> Result {
         ]);
         if args.explain {
             explain(&shape, &launches);
+            if let Some((g, analytical, full)) = form {
+                println!(
+                    "  the analytical form of this kernel (tile {}x{}x{}): {analytical:.0} cycles, {:+.1}% of the full model",
+                    g.tile.0,
+                    g.tile.1,
+                    g.depth,
+                    100.0 * (analytical / full - 1.0)
+                );
+            }
             if let Some((_, g)) = other {
                 let split = if g.split > 1.0 { format!(", k in {} parts", g.split) } else { String::new() };
                 println!("  the analytical form would take a tile of {}x{}{split}\n", g.tile.0, g.tile.1);

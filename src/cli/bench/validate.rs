@@ -44,6 +44,9 @@ pub struct Args {
 }
 
 fn read(path: &Path) -> Result<String> {
+    if path.extension().is_some_and(|e| e == "xz") {
+        return Err(Failure::new(format!("{0} is compressed: unpack it first (xz -dk {0})", path.display())));
+    }
     std::fs::read_to_string(path).map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))
 }
 

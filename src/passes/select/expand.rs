@@ -3,7 +3,7 @@
 //! bf16 is computed in f32 and rounded; 8-bit integers (and 16-bit ones where there is nothing) in 32 bits; 64-bit
 //! integers in halves with carries; packed pairs one by one; signs of floats with masks on their bits.
 
-use super::Selector;
+use super::{NoWay, Selector};
 use crate::mir::{Function, Gen, Generic, MInst, Opnd, RegClass, Type};
 use barewave_isa::op;
 
@@ -36,17 +36,17 @@ impl Selector {
         f.new_vreg(RegClass::S, f.mask_dwords()).into()
     }
     /// Computes into a new vector.
-    fn compute(&mut self, f: &mut Function, g: Generic, srcs: &[Opnd]) -> Result<Opnd, String> {
+    fn compute(&mut self, f: &mut Function, g: Generic, srcs: &[Opnd]) -> Result<Opnd, NoWay> {
         let d = if g.op.compares() { self.fresh_mask(f) } else { self.fresh(f, g.ty) };
         self.expand(f, g, d, srcs)?;
         Ok(d)
     }
-    fn cvt(&mut self, f: &mut Function, from: Type, to: Type, x: Opnd) -> Result<Opnd, String> {
+    fn cvt(&mut self, f: &mut Function, from: Type, to: Type, x: Opnd) -> Result<Opnd, NoWay> {
         self.compute(f, Generic::convert(from, to), &[x])
     }
 
     /// Expands an operation that has no row.
-    pub(super) fn fallback(&mut self, f: &mut Function, g: Generic, d: Opnd, srcs: &[Opnd]) -> Result<(), String> {
+    pub(super) fn fallback(&mut self, f: &mut Function, g: Generic, d: Opnd, srcs: &[Opnd]) -> Result<(), NoWay> {
         match (g.op, g.ty) {
             (Gen::Cvt, _) => self.conversion(f, g, d, srcs[0]),
             (Gen::Select, _) => self.selection(f, g, d, srcs),
@@ -67,12 +67,12 @@ impl Selector {
             (_, F16) => self.through(f, g, F32, d, srcs),
             (_, I8 | I16) => self.through(f, g, I32, d, srcs),
             (_, U8 | U16) => self.through(f, g, U32, d, srcs),
-            _ => Err(format!("{} has no {g}", f.target)),
+            _ => Err(NoWay::Operation { target: f.target, what: g, scalar: false }),
         }
     }
 
     /// In another type that holds all values of this one.
-    fn through(&mut self, f: &mut Function, g: Generic, wide: Type, d: Opnd, srcs: &[Opnd]) -> Result<(), String> {
+    fn through(&mut self, f: &mut Function, g: Generic, wide: Type, d: Opnd, srcs: &[Opnd]) -> Result<(), NoWay> {
         let mut wider = Vec::new();
         for (i, s) in srcs.iter().enumerate() {
             wider.push(match g.source_type(i) {
@@ -87,7 +87,7 @@ impl Selector {
         self.expand(f, Generic::convert(wide, g.ty), d, &[r])
     }
 
-    fn by_dwords(&mut self, f: &mut Function, g: Generic, d: Opnd, srcs: &[Opnd]) -> Result<(), String> {
+    fn by_dwords(&mut self, f: &mut Function, g: Generic, d: Opnd, srcs: &[Opnd]) -> Result<(), NoWay> {
         // Results are put together at the end: the destination may be one of the sources.
         let mut parts = Vec::new();
         for i in 0..2 {
@@ -105,7 +105,7 @@ impl Selector {
     }
 
     /// Each half of a packed pair on its own.
-    fn by_halves(&mut self, f: &mut Function, g: Generic, d: Opnd, srcs: &[Opnd]) -> Result<(), String> {
+    fn by_halves(&mut self, f: &mut Function, g: Generic, d: Opnd, srcs: &[Opnd]) -> Result<(), NoWay> {
         let element = g.ty.element().expect("a packed type has elements");
         let mut halves = Vec::new();
         for high in [false, true] {
@@ -125,7 +125,7 @@ impl Selector {
     }
 
     /// Negation and magnitude: the sign bit of each element.
-    fn sign(&mut self, f: &mut Function, op: Gen, ty: Type, d: Opnd, x: Opnd) -> Result<(), String> {
+    fn sign(&mut self, f: &mut Function, op: Gen, ty: Type, d: Opnd, x: Opnd) -> Result<(), NoWay> {
         let sign: u32 = match ty {
             F16 | Bf16 => 0x8000,
             PkF16 | PkBf16 => 0x8000_8000,
@@ -143,14 +143,14 @@ impl Selector {
         }
     }
 
-    fn by_dwords_with(&mut self, f: &mut Function, op: Gen, mask: u32, d: Opnd, x: Opnd) -> Result<(), String> {
+    fn by_dwords_with(&mut self, f: &mut Function, op: Gen, mask: u32, d: Opnd, x: Opnd) -> Result<(), NoWay> {
         let low = self.compute(f, op.of(B32), &[mask.into(), dword(x, 0)])?;
         let high = self.compute(f, op.of(B32), &[mask.into(), dword(x, 1)])?;
         self.join(f, d, low, high);
         Ok(())
     }
 
-    fn selection(&mut self, f: &mut Function, g: Generic, d: Opnd, srcs: &[Opnd]) -> Result<(), String> {
+    fn selection(&mut self, f: &mut Function, g: Generic, d: Opnd, srcs: &[Opnd]) -> Result<(), NoWay> {
         let (mask, yes, no) = (srcs[0], srcs[1], srcs[2]);
         if g.ty.dwords() == 1 {
             self.push(op::V_CNDMASK_B32, d, &[no, yes, mask]);
@@ -167,7 +167,7 @@ impl Selector {
     }
 
     /// 64-bit integers by halves. Scalars too: the carry is in SCC.
-    fn long(&mut self, f: &mut Function, g: Generic, d: Opnd, srcs: &[Opnd]) -> Result<(), String> {
+    fn long(&mut self, f: &mut Function, g: Generic, d: Opnd, srcs: &[Opnd]) -> Result<(), NoWay> {
         let (x, y) = (srcs[0], srcs.get(1).copied().unwrap_or(Opnd::Imm(0)));
         let scalar = matches!(d, Opnd::V(p) if f.vreg(p.reg).class == RegClass::S);
         match g.op {
@@ -218,18 +218,18 @@ impl Selector {
                 let (a, b) = if g.op == Gen::Min { (x, y) } else { (y, x) };
                 self.expand(f, Gen::Select.of(g.ty), d, &[less, a, b])
             }
-            _ => Err(format!("{} has no {}{g}", f.target, if scalar { "scalar " } else { "" })),
+            _ => Err(NoWay::Operation { target: f.target, what: g, scalar }),
         }
     }
 
     /// Conversions without an instruction of their own.
-    fn conversion(&mut self, f: &mut Function, g: Generic, d: Opnd, x: Opnd) -> Result<(), String> {
+    fn conversion(&mut self, f: &mut Function, g: Generic, d: Opnd, x: Opnd) -> Result<(), NoWay> {
         let (from, to) = (g.from, g.ty);
         if from == to || from.unsigned() == to.unsigned() {
             self.copy(f, d, x);
             return Ok(());
         }
-        let via = |s: &mut Self, f: &mut Function, t: Type| -> Result<(), String> {
+        let via = |s: &mut Self, f: &mut Function, t: Type| -> Result<(), NoWay> {
             let r = s.cvt(f, from, t, x)?;
             s.expand(f, Generic::convert(t, to), d, &[r])
         };
@@ -296,12 +296,12 @@ impl Selector {
                 Ok(())
             }
             (F16 | Bf16, I32 | U32) | (I32 | U32, F16 | Bf16) => via(self, f, F32),
-            _ => Err(format!("{} has no {g}", f.target)),
+            _ => Err(NoWay::Operation { target: f.target, what: g, scalar: false }),
         }
     }
 
     /// To the nearest bf16, ties to even: half of the last place is added, and a carry does the rest. NaNs stay NaNs.
-    fn round_to_bf16(&mut self, f: &mut Function, d: Opnd, x: Opnd) -> Result<(), String> {
+    fn round_to_bf16(&mut self, f: &mut Function, d: Opnd, x: Opnd) -> Result<(), NoWay> {
         let x = self.in_vector(f, F32, x);
         let odd = self.fresh(f, U32);
         self.push(op::V_BFE_U32, odd, &[x, Opnd::Imm(16), Opnd::Imm(1)]);
@@ -315,7 +315,7 @@ impl Selector {
 
     /// An f64 as an f32 whose last bit is set when something was lost: rounding that once more to a type of at least
     /// two bits less gives what rounding the f64 at once would (Boldo and Melquiond, 2008).
-    fn round_to_odd(&mut self, f: &mut Function, x: Opnd) -> Result<Opnd, String> {
+    fn round_to_odd(&mut self, f: &mut Function, x: Opnd) -> Result<Opnd, NoWay> {
         let x = self.in_vector(f, F64, x);
         let near = self.cvt(f, F64, F32, x)?;
         let back = self.cvt(f, F32, F64, near)?;
@@ -333,7 +333,7 @@ impl Selector {
     }
 
     /// High word scaled by 2^32 plus low word: one rounding.
-    fn long_to_double(&mut self, f: &mut Function, d: Opnd, x: Opnd, from: Type) -> Result<(), String> {
+    fn long_to_double(&mut self, f: &mut Function, d: Opnd, x: Opnd, from: Type) -> Result<(), NoWay> {
         let word = if from.is_signed() { I32 } else { U32 };
         let high = self.cvt(f, word, F64, dword(x, 1))?;
         let high = self.compute(f, Gen::Ldexp.of(F64), &[high, Opnd::Imm(32)])?;
@@ -342,7 +342,7 @@ impl Selector {
     }
 
     /// Through a double that is rounded to odd: the low eleven bits of the integer are folded into one before.
-    fn long_to_float(&mut self, f: &mut Function, d: Opnd, x: Opnd, from: Type) -> Result<(), String> {
+    fn long_to_float(&mut self, f: &mut Function, d: Opnd, x: Opnd, from: Type) -> Result<(), NoWay> {
         let x = self.in_vector(f, from, x);
         // With any of the low 11 bits set, bit 11 says so: the conversion to double is then exact, and so large a number
         // has its rounding bit of f32 far above.
@@ -366,7 +366,7 @@ impl Selector {
 
     /// `high = floor(x / 2^32)` and `low = x - high 2^32` are exact; both conversions saturate, and the low word is
     /// forced to the high one's side where that did.
-    fn double_to_long(&mut self, f: &mut Function, d: Opnd, x: Opnd, to: Type) -> Result<(), String> {
+    fn double_to_long(&mut self, f: &mut Function, d: Opnd, x: Opnd, to: Type) -> Result<(), NoWay> {
         let x = self.in_vector(f, F64, x);
         let word = if to.is_signed() { I32 } else { U32 };
         let t = self.compute(f, Gen::Trunc.of(F64), &[x])?;

@@ -12,7 +12,7 @@ mod rules;
 
 use super::emit;
 use crate::mir::{Block, Code, Function, Gen, Generic, Group, MInst, Opnd, Part, RegClass, Type};
-use barewave_isa::{Flags, Op, Reg, Regs, op};
+use barewave_isa::{EncodeError, Flags, Op, Reg, Regs, Target, op};
 use rules::Form;
 use rustc_hash::FxHashMap;
 
@@ -21,7 +21,24 @@ use rustc_hash::FxHashMap;
 #[error("kernel {kernel}: {what}")]
 pub struct SelectError {
     kernel: String,
-    what: String,
+    what: NoWay,
+}
+
+/// Why an operation has no instructions. Each is a defect of barewave, or of a kernel's author.
+#[derive(Debug, thiserror::Error)]
+enum NoWay {
+    #[error("{target} has no {}{what}", if *.scalar { "scalar " } else { "" })]
+    Operation { target: Target, what: Generic, scalar: bool },
+    #[error("{target} has no {name}")]
+    Instruction { target: Target, name: &'static str },
+    #[error("{0} needs a constant divisor other than 0")]
+    Divisor(Generic),
+    #[error("no encoding of {name} takes its operands: {why} ({inst})")]
+    Operands { name: &'static str, why: Box<NoWay>, inst: String },
+    #[error(transparent)]
+    Encoding(#[from] EncodeError),
+    #[error("a generic operation is left")]
+    Generic,
 }
 
 /// Replaces generic operations and makes all operands encodable.
@@ -95,7 +112,7 @@ impl Selector {
     }
 
     /// Appends what computes an operation into `d`.
-    fn expand(&mut self, f: &mut Function, g: Generic, d: Opnd, srcs: &[Opnd]) -> Result<(), String> {
+    fn expand(&mut self, f: &mut Function, g: Generic, d: Opnd, srcs: &[Opnd]) -> Result<(), NoWay> {
         let t = f.target;
         let vector = g.op.compares() || class_of(f, d) != RegClass::S;
         match g.op {
@@ -110,8 +127,7 @@ impl Selector {
             Gen::Mul if matches!(g.ty, Type::I32 | Type::U32) => return self.mul(f, g.ty, d, srcs[0], srcs[1]),
             Gen::Mad => return self.mad(f, vector, d, [srcs[0], srcs[1], srcs[2]]),
             Gen::Div | Gen::Rem => {
-                let by =
-                    imm(srcs[1]).filter(|x| *x != 0).ok_or(format!("{g} needs a constant divisor other than 0"))?;
+                let by = imm(srcs[1]).filter(|x| *x != 0).ok_or(NoWay::Divisor(g))?;
                 return if g.op == Gen::Div { self.udiv(f, d, srcs[0], by) } else { self.umod(f, d, srcs[0], by) };
             }
             _ => {}
@@ -162,7 +178,7 @@ impl Selector {
     }
 
     /// High half of the product of scalars where the target has no scalar instruction: through a vector register.
-    fn scalar_mul_hi(&mut self, f: &mut Function, d: Opnd, a: Opnd, b: Opnd) -> Result<(), String> {
+    fn scalar_mul_hi(&mut self, f: &mut Function, d: Opnd, a: Opnd, b: Opnd) -> Result<(), NoWay> {
         let (x, t) = (f.new_vreg(RegClass::V, 1), f.new_vreg(RegClass::V, 1));
         self.push(op::V_MOV_B32, x.into(), &[a]);
         self.push(op::V_MUL_HI_U32, t.into(), &[x.into(), b]);
@@ -199,7 +215,7 @@ impl Selector {
         }
     }
 
-    fn mul(&mut self, f: &mut Function, ty: Type, d: Opnd, a: Opnd, b: Opnd) -> Result<(), String> {
+    fn mul(&mut self, f: &mut Function, ty: Type, d: Opnd, a: Opnd, b: Opnd) -> Result<(), NoWay> {
         let (a, b) = if imm(a).is_some() { (b, a) } else { (a, b) };
         match imm(b) {
             Some(0) => self.copy(f, d, 0u32.into()),
@@ -209,15 +225,18 @@ impl Selector {
             }
             _ => {
                 let vector = class_of(f, d) != RegClass::S;
-                let (rule, op) =
-                    rules::find(f.target, Gen::Mul.of(ty), vector, false).ok_or(format!("{} has no mul", f.target))?;
+                let (rule, op) = rules::find(f.target, Gen::Mul.of(ty), vector, false).ok_or(NoWay::Operation {
+                    target: f.target,
+                    what: Gen::Mul.of(ty),
+                    scalar: !vector,
+                })?;
                 self.apply(f, Gen::Mul.of(ty), op, rule.form, d, &[a, b]);
             }
         }
         Ok(())
     }
 
-    fn mad(&mut self, f: &mut Function, vector: bool, d: Opnd, [a, b, c]: [Opnd; 3]) -> Result<(), String> {
+    fn mad(&mut self, f: &mut Function, vector: bool, d: Opnd, [a, b, c]: [Opnd; 3]) -> Result<(), NoWay> {
         let (a, b) = if imm(a).is_some() { (b, a) } else { (a, b) };
         match imm(b) {
             Some(1) => self.expand(f, Gen::Add.of(Type::U32), d, &[a, c]),
@@ -235,7 +254,7 @@ impl Selector {
 
     /// `a / c` for `a` below 2^31: with `s = floor(log2 c)` and `m = ceil(2^(32+s) / c)` the error `m c - 2^(32+s)`
     /// is below `c <= 2^(s+1)`, so `mulhi(a, m) >> s` is the quotient (Granlund and Montgomery, PLDI 1994).
-    fn udiv(&mut self, f: &mut Function, d: Opnd, a: Opnd, c: u32) -> Result<(), String> {
+    fn udiv(&mut self, f: &mut Function, d: Opnd, a: Opnd, c: u32) -> Result<(), NoWay> {
         if c == 1 {
             self.copy(f, d, a);
             return Ok(());
@@ -250,7 +269,7 @@ impl Selector {
         self.expand(f, Gen::Shr.of(Type::U32), d, &[t, s.into()])
     }
 
-    fn umod(&mut self, f: &mut Function, d: Opnd, a: Opnd, c: u32) -> Result<(), String> {
+    fn umod(&mut self, f: &mut Function, d: Opnd, a: Opnd, c: u32) -> Result<(), NoWay> {
         if c.is_power_of_two() {
             return self.expand(f, Gen::And.of(Type::U32), d, &[a, (c - 1).into()]);
         }
@@ -261,11 +280,11 @@ impl Selector {
     }
 
     /// Appends an instruction, with moves before it where its operands need them.
-    fn legalize(&mut self, f: &mut Function, mut inst: MInst) -> Result<(), String> {
+    fn legalize(&mut self, f: &mut Function, mut inst: MInst) -> Result<(), NoWay> {
         let target = f.target;
         let Some(info) = inst.info(target) else {
             let name = inst.op().map_or("?", |o| o.name());
-            return Err(format!("{} has no {name}", target.info().name));
+            return Err(NoWay::Instruction { target, name });
         };
         let plain = |o: &Opnd| matches!(o, Opnd::V(p) if f.vreg(p.reg).class != RegClass::S);
         if inst.srcs.iter().all(plain) && inst.dsts.iter().all(plain) {
@@ -324,7 +343,7 @@ impl Selector {
                 }
             }
         }
-        Err(format!("no encoding of {} takes its operands: {why} ({inst:?})", info.name))
+        Err(NoWay::Operands { name: info.name, why: Box::new(why), inst: f.inst_text(&inst) })
     }
 
     fn constant(&mut self, f: &mut Function, x: u32) -> Part {
@@ -339,7 +358,7 @@ impl Selector {
 }
 
 /// Tries the encoder with a register of the right class and alignment for each virtual register.
-fn encodable(f: &Function, inst: &MInst) -> Result<(), String> {
+fn encodable(f: &Function, inst: &MInst) -> Result<(), NoWay> {
     let mut seen: Vec<(u32, u16)> = Vec::new();
     let mut next = 0u16;
     let mut stand_in = |p: Part| {
@@ -365,6 +384,6 @@ fn encodable(f: &Function, inst: &MInst) -> Result<(), String> {
             *o = Opnd::P(stand_in(p));
         }
     }
-    let lowered = emit::lower_inst(&trial, |_| 0).ok_or("a generic operation is left")?;
-    barewave_isa::encoded_size(f.target, &lowered).map(|_| ()).map_err(|e| e.to_string())
+    let lowered = emit::lower_inst(&trial, |_| 0).ok_or(NoWay::Generic)?;
+    barewave_isa::encoded_size(f.target, &lowered).map(|_| ()).map_err(NoWay::from)
 }
