@@ -686,3 +686,34 @@ fn a_growing_cache_compiles_at_most_twelve_times() {
         assert!(compiles <= 12, "{target}: compiled in {compiles} of {most} steps, {before} kernels");
     }
 }
+
+#[test]
+fn poolings_tell_where_the_largest_was() {
+    for t in [DType::F32, DType::U8] {
+        let mut b = Builder::new(17, 61);
+        let values: Vec<f64> = (0..2 * 3 * 7 * 5).map(|_| b.below(200) as f64).collect();
+        let x = b.input_of(HostTensor::from_f64(t, &[2, 3, 7, 5], &values));
+        let attributes = [("kernel_shape", ints(&[3, 2])), ("strides", ints(&[2, 1])), ("pads", ints(&[1, 0, 1, 1]))];
+        let y = b.node_n("MaxPool", &[&x], &attributes, 2);
+        finish(&mut b, "", &y);
+        let got = outputs(&b, "places", 0.0);
+        let (mut want, mut places) = (Vec::new(), Vec::new());
+        for i in 0..got[0].len() {
+            let (plane, row, column) = (i / 20, i / 5 % 4, i % 5);
+            let (mut best, mut place) = (f64::NEG_INFINITY, 0);
+            for (r, c) in (0..6).map(|k| ((row * 2 + k / 2) as i64 - 1, column + k % 2)) {
+                if (0..7).contains(&r) && c < 5 {
+                    let at = plane * 35 + r as usize * 5 + c;
+                    if values[at] > best {
+                        (best, place) = (values[at], at);
+                    }
+                }
+            }
+            want.push(best);
+            places.push(place as f64);
+        }
+        assert_eq!(got[0].shape(), [2, 3, 4, 5]);
+        close(&got[0].to_f64(), &want, 0.0, "largest");
+        close(&got[1].to_f64(), &places, 0.0, "places");
+    }
+}

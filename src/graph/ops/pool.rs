@@ -2,17 +2,15 @@
 
 use super::conv::{Frame, check_size};
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::{Binary, Expr, Unary};
-use crate::graph::fused::{Pool, PoolOp, Reduce, ReduceOp, StepKind, Window};
+use crate::graph::expr::{Binary, Expr, Unary, Val};
+use crate::graph::fused::{Coder, Pool, PoolOp, Reduce, ReduceOp, StepKind, Window};
 use crate::graph::lower::Lowering;
+use crate::graph::view::View;
 use crate::tensor::DType;
 
 fn check(cx: &Lowering<'_>) -> Res<DType> {
     let x = cx.input(0)?;
     let (t, shape) = (cx.dtype(x), cx.shape(x));
-    if !t.is_float() {
-        return Err(Reason::Type(format!("pools type {t}; only floats are supported")));
-    }
     if shape.len() < 3 || shape.contains(&0) {
         return Err(Reason::Shape(format!("data of shape {shape:?} cannot be pooled; [N, C, spatial..] is needed")));
     }
@@ -31,9 +29,6 @@ fn pool(cx: &mut Lowering<'_>, how: How) -> Res<()> {
     let shape = cx.shape(x).to_vec();
     let spatial = shape.len() - 2;
     let frame = Frame::read(cx, spatial, None)?;
-    if cx.int("storage_order", 0)? != 0 && cx.wants(1) {
-        return Err(Reason::Output { number: 1, meaning: " (indices)", rest: "" });
-    }
     let ceil = cx.int("ceil_mode", 0)? != 0;
     let (begin, end) = frame.padding(&shape[2..]);
     let mut dims = shape[..2].to_vec();
@@ -50,6 +45,14 @@ fn pool(cx: &mut Lowering<'_>, how: How) -> Res<()> {
         dims.push(n);
     }
     check_size(&dims)?;
+    if !dtype.is_float() && !matches!((&how, dtype), (How::Max, DType::I8 | DType::U8)) {
+        return Err(Reason::Type(format!("pools type {dtype}; floats are supported, and the largest of i8 and u8")));
+    }
+    if let How::Max = how
+        && (cx.wants(1) || !dtype.is_float())
+    {
+        return places(cx, &frame, &begin, &dims);
+    }
     let mut pad_end = [0; 3];
     pad_end[..spatial].copy_from_slice(&end);
     let op = match how {
@@ -69,6 +72,71 @@ fn pool(cx: &mut Lowering<'_>, how: How) -> Res<()> {
         y = root(cx, y, p)?;
     }
     cx.set(0, y);
+    Ok(())
+}
+
+/// The largest element of each window, and its number among all elements (by columns with `storage_order`).
+fn places(cx: &mut Lowering<'_>, frame: &Frame, begin: &[usize], dims: &[usize]) -> Res<()> {
+    let x = cx.input(0)?;
+    let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
+    let spatial = shape.len() - 2;
+    let area: usize = shape[2..].iter().product();
+    let by_columns = cx.int("storage_order", 0)? != 0;
+    let data = cx.operand_if(x, View::is_dense);
+    let walk = |c: &mut Coder, index: bool| {
+        let at: Vec<Val> = (0..dims.len()).map(|d| c.coord(d)).collect();
+        let plane = c.place(&at[..2], &dims[..2]);
+        let base = c.times(plane, area as i64);
+        let (zero, none) = (c.constant(dtype, 0.0), c.int(-1));
+        let (best, place) = (c.var(zero), c.var(none));
+        c.repeat(frame.kernel.iter().product(), |c, tap| {
+            let (mut rest, mut coords, mut inside) = (tap, Vec::new(), None);
+            for d in (0..spatial).rev() {
+                let (q, k) = c.divide(rest, frame.kernel[d]);
+                rest = q;
+                let start = c.times(at[2 + d], frame.strides[d] as i64);
+                let reach = c.times(k, frame.dilations[d] as i64);
+                let p = c.add(start, reach);
+                let p = c.plus(p, -(begin[d] as i64));
+                let here = c.within(p, 0, shape[2 + d] as i64);
+                inside = Some(inside.map_or(here, |m| c.and(m, here)));
+                coords.insert(0, p);
+            }
+            let own = c.place(&coords, &shape[2..]);
+            let from = c.add(base, own);
+            let value = c.load_checked(0, from);
+            let (old, old_place, zero) = (c.get(best), c.get(place), c.int(0));
+            let first = c.lt(old_place, zero);
+            let larger = c.lt(old, value);
+            let mut take = c.binary(Binary::Or, first, larger);
+            if let Some(m) = inside {
+                take = c.and(take, m);
+            }
+            let number = if by_columns {
+                let turned: Vec<Val> = coords.iter().rev().copied().collect();
+                let extents: Vec<usize> = shape[2..].iter().rev().copied().collect();
+                let own = c.place(&turned, &extents);
+                c.add(base, own)
+            } else {
+                from
+            };
+            let (value, number) = (c.select(take, value, old), c.select(take, number, old_place));
+            c.set(best, value);
+            c.set(place, number);
+        });
+        if index {
+            let place = c.get(place);
+            c.cast(place, DType::I64)
+        } else {
+            c.get(best)
+        }
+    };
+    let values = cx.program(vec![data.clone()], dims, |c| walk(c, false));
+    cx.set(0, values);
+    if cx.wants(1) {
+        let numbers = cx.program(vec![data], dims, |c| walk(c, true));
+        cx.set(1, numbers);
+    }
     Ok(())
 }
 
@@ -117,6 +185,10 @@ pub(super) fn lp(cx: &mut Lowering<'_>) -> Res<()> {
 }
 
 fn global(cx: &mut Lowering<'_>, op: ReduceOp, prologue: Expr) -> Res<crate::graph::lazy::Lazy> {
+    let t = cx.dtype(cx.input(0)?);
+    if !t.is_float() {
+        return Err(Reason::Type(format!("pools type {t}; only floats are supported")));
+    }
     let dtype = check(cx)?;
     let x = cx.input(0)?;
     let shape = cx.shape(x).to_vec();

@@ -79,6 +79,8 @@ fn simple(
 ) -> Res<()> {
     let x = cx.input(0)?;
     let dtype = cx.dtype(x);
+    // Booleans are reduced as bytes.
+    let wide = if dtype == DType::Bool { DType::U8 } else { dtype };
     let Some(p) = plan(cx)? else {
         let y = cx.elementwise(&[x], |e, v| {
             let y = before(e, v[0]);
@@ -92,12 +94,16 @@ fn simple(
     } else {
         let mut prologue = Expr::new();
         let acc = prologue.push_acc(dtype);
+        let acc = prologue.cast(acc, wide);
         let r = before(&mut prologue, acc);
         let access = cx.operand(x);
-        reduce(cx, access, &p, op, prologue.finish(r), dtype)
+        reduce(cx, access, &p, op, prologue.finish(r), wide)
     };
     let shape = y.shape.clone();
-    let y = cx.combine(vec![y], &shape, |e, v| after(e, v[0], p.count))?;
+    let y = cx.combine(vec![y], &shape, |e, v| {
+        let y = after(e, v[0], p.count);
+        e.cast(y, dtype)
+    })?;
     cx.set(0, y);
     Ok(())
 }

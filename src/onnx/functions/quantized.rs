@@ -96,7 +96,11 @@ fn where_(b: &mut Body<'_>) {
 }
 
 fn gemm(b: &mut Body<'_>) {
-    let (x, y) = (dequantized(b, 0), dequantized(b, 3));
+    let x = dequantized(b, 0);
+    // A scale for each column of the product.
+    let columns = 1 - b.int("transB", 0).clamp(0, 1);
+    let [y, s, z] = [3, 4, 5].map(|i| b.input(i).to_string());
+    let y = b.with("DequantizeLinear", &[&y, &s, &z], &[("axis", Attribute::Int(columns))]);
     let list = attributes(b, &["alpha", "transA", "transB"]);
     let mut r = b.with("Gemm", &[&x, &y], &list);
     if b.has(6) {

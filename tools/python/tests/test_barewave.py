@@ -113,6 +113,30 @@ def test_half_precision():
     np.testing.assert_allclose(z, x.astype(np.float64) @ y.astype(np.float64), rtol=2e-3, atol=2e-2)
 
 
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_quantised_product_with_a_scale_per_column(transposed):
+    rng = np.random.default_rng(3)
+    x, w = rng.integers(0, 255, (4, 16), np.uint8), rng.integers(-127, 127, (16, 10), np.int8)
+    s, bias = rng.random(10, np.float32) * 0.01, rng.integers(-500, 500, 10, np.int32)
+    given = {
+        "w": w.T.copy() if transposed else w,
+        "xs": np.float32(0.02),
+        "xz": np.uint8(128),
+        "ws": s,
+        "wz": np.zeros(10, np.int8),
+        "c": bias,
+    }
+    node = helper.make_node(
+        "QGemm", ["x", "xs", "xz", "w", "ws", "wz", "c"], ["y"], domain="com.microsoft", transB=transposed, alpha=1.0
+    )
+    named = [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in given.items()]
+    m = model([node], [tensor("x", [4, 16], TensorProto.UINT8)], [tensor("y", [4, 10])], named)
+    m.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    (y,) = barewave.InferenceSession(m, device="emu:gfx1100", strict=True).run(None, {"x": x})
+    want = ((x.astype(np.int64) - 128) @ w.astype(np.int64) + bias) * (np.float64(np.float32(0.02)) * s)
+    np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)
+
+
 def test_compiled_files_run(tmp_path):
     file = tmp_path / "digits.hsaco"
     code = barewave.compile(DIGITS, "rx7900xtx", output=file)
