@@ -7,7 +7,7 @@
 //! number of live vector or scalar registers is at the goal, the first ready instruction of the source order goes, so that what has
 //! been begun is ended and hoisted loads do not cost occupancy. Ties keep the source order, so scheduling is
 //! deterministic. Blocks whose order the kernel's author has fixed are left alone; other
-//! [constraints](super::constraints) are edges like those of dependences.
+//! [constraints] are edges like those of dependences.
 //!
 //! The goal is an occupancy step ([`Target::vgpr_steps`]): the most registers with which as many waves fit on a SIMD as
 //! in the order that the block came in, or as LDS and the workgroup's size allow. So reordering never costs a

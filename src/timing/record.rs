@@ -1,7 +1,7 @@
 //! What waves execute: traces recorded from the emulator, long loops by their first rounds.
 //!
 //! A recorder watches workgroups run. For each wave it keeps the instructions and what their accesses mean for the memory
-//! pipeline: cache lines, bank conflicts. When the rounds of a loop repeat (the same instructions [`STEADY`] times in a row)
+//! pipeline: cache lines, bank conflicts. When the rounds of a loop repeat (the same instructions `STEADY` times in a row)
 //! it stops recording and lets the rest of the loop run without its vector and memory instructions, counting rounds: loop
 //! control is scalar. A loop in which vector instructions or scalar loads decide runs in full, unrecorded. What follows a
 //! loop that was cut short sees registers of its last recorded round: addresses there are those of an earlier round, which
