@@ -9,10 +9,14 @@ use barewave::tensor::HostTensor;
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(compiled) = Compiled::from_bytes(data.to_vec().into(), Path::new("/nonexistent/m.hsaco")) else { return };
-    let options = LaunchOptions { max_instructions: 100_000, single_thread: true, ..LaunchOptions::default() };
+    // a plan may ask for any number of workgroups
+    let deadline = Some(Instant::now() + Duration::from_secs(2));
+    let options =
+        LaunchOptions { max_instructions: 100_000, single_thread: true, deadline, ..LaunchOptions::default() };
     let settings = EmulatedSettings { options, memory: Some(64 << 20) };
     let Ok(device) = EmulatedDevice::with_settings(compiled.target(), settings) else { return };
     let Ok(mut session) = Session::new(Arc::new(device), &compiled) else { return };
