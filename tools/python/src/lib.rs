@@ -20,7 +20,7 @@ pyo3::create_exception!(
     "What a model, its inputs or a device are refused for."
 );
 
-/// An error of any kind as an exception, with its causes.
+/// An error of any kind as an exception.
 fn error(e: impl Display) -> PyErr {
     BarewaveError::new_err(e.to_string())
 }

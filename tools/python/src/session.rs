@@ -8,6 +8,7 @@ use barewave::runtime::{AnyShape, Device, Session, open, plan::Port};
 use barewave::tensor::{DType, HostTensor, TensorView};
 use barewave::{Compiled, Compiler, Options, Shapes};
 use pyo3::prelude::*;
+use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -202,9 +203,9 @@ fn fits(ports: &[Port], views: &[TensorView]) -> bool {
     ports.len() == views.len() && ports.iter().zip(views).all(|(p, v)| p.shape == v.shape())
 }
 
-/// Compiles a model. Gives the bytes of the file that `barewave compile` writes.
+/// Compiles a model. Gives the bytes of the file that `barewave compile` writes, and writes it too: whole or not at all.
 #[pyfunction]
-#[pyo3(signature = (path, bytes, target, dims, cached))]
+#[pyo3(signature = (path, bytes, target, dims, cached, output))]
 pub fn compile(
     py: Python<'_>,
     path: Option<String>,
@@ -212,6 +213,7 @@ pub fn compile(
     target: String,
     dims: Vec<(String, usize)>,
     cached: bool,
+    output: Option<String>,
 ) -> PyResult<Vec<u8>> {
     work(py, || {
         let target = barewave::target(&target).map_err(error)?;
@@ -221,6 +223,9 @@ pub fn compile(
         let compiled = compiler.compile(&model, &shapes).map_err(error)?;
         let mut out = Vec::new();
         compiled.write_to(Abi::V5, &mut out).map_err(error)?;
+        if let Some(file) = output {
+            barewave::output::write(Path::new(&file), |to| to.write_all(&out)).map_err(error)?;
+        }
         Ok(out)
     })
 }

@@ -141,6 +141,13 @@ def test_compiled_files_run(tmp_path):
     file = tmp_path / "digits.hsaco"
     code = barewave.compile(DIGITS, "rx7900xtx", output=file)
     assert file.read_bytes() == code and code[:4] == b"\x7fELF"
+    assert [f.name for f in tmp_path.iterdir()] == ["digits.hsaco"]
+    link = tmp_path / "link.hsaco"
+    link.symlink_to(file)
+    assert barewave.compile(DIGITS, "gfx906", output=link) == file.read_bytes() and link.is_symlink()
+    barewave.compile(DIGITS, "rx7900xtx", output=file)
+    with pytest.raises(barewave.BarewaveError, match="nowhere"):
+        barewave.compile(DIGITS, "gfx906", output=tmp_path / "nowhere" / "x.hsaco")
     x = np.zeros((1, 1, 8, 8), np.float32)
     name = barewave.InferenceSession(DIGITS, device="emu").get_inputs()[0].name
     for source in [code, file, str(file)]:

@@ -365,16 +365,11 @@ def get_available_providers() -> list:
 def compile(model, target: str = "gfx942", *, dims: dict | None = None, output=None, cache: bool = True) -> bytes:
     """Compiles a model for a target (``gfx942``, ``mi300x``, ``cdna3``) into one code object that also holds its weights.
 
-    ``dims`` gives extents of the model's symbolic dimensions by name. The bytes are returned, and written to ``output``.
+    ``dims`` gives extents of the model's symbolic dimensions by name. The bytes are returned, and written to ``output``, whole or not at all.
     """
     path, data = _source(model)
-    code = _barewave.compile(path, data, target, list((dims or {}).items()), cache)
-    if output is not None:
-        partial = f"{os.fspath(output)}.{os.getpid()}.part"
-        with open(partial, "wb") as f:
-            f.write(code)
-        os.replace(partial, output)
-    return bytes(code)
+    file = os.fspath(output) if output is not None else None
+    return bytes(_barewave.compile(path, data, target, list((dims or {}).items()), cache, file))
 
 
 def assemble(text: str, target: str) -> bytes:
