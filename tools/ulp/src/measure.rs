@@ -39,7 +39,7 @@ pub const FUNCTIONS: &[Function] = &[
     f("Atan", f64::atan, 4.0),
     f("Atanh", |x| (0.5 * (2.0 * x.abs() / (1.0 - x.abs())).ln_1p()).copysign(x), 4.0),
     f("Ceil", f64::ceil, 0.0),
-    f("Celu", |x| if x < 0.0 { x.exp_m1() } else { x }, 4.0),
+    f("Celu", |x| if x < 0.0 { x.exp_m1() } else { x + 0.0 }, 4.0),
     f("Cos", f64::cos, 4.0),
     f("Cosh", f64::cosh, 4.0),
     f("Elu", |x| if x < 0.0 { x.exp_m1() } else { x }, 4.0),
@@ -47,7 +47,7 @@ pub const FUNCTIONS: &[Function] = &[
     f("Exp", f64::exp, 4.0),
     f("Floor", f64::floor, 0.0),
     f("Gelu", gelu, 4.0),
-    // The operator is a product and a sum, each rounded to single precision: near -2.5 only those two have a unit to speak of.
+    // A product and a sum, each rounded to single precision: near -2.5 everything cancels.
     f("HardSigmoid", |x| f64::from((x as f32 * 0.2 + 0.5).clamp(0.0, 1.0)), 0.5),
     f("HardSwish", |x| x * ((x + 3.0).clamp(0.0, 6.0) / 6.0), 4.0),
     f("LeakyRelu", |x| if x < 0.0 { x * 0.01f32 as f64 } else { x }, 0.5),
@@ -55,7 +55,7 @@ pub const FUNCTIONS: &[Function] = &[
     f("Mish", mish, 4.0),
     f("Neg", |x| -x, 0.0),
     f("Reciprocal", |x| 1.0 / x, 1.0),
-    f("Relu", |x| if x < 0.0 { 0.0 } else { x }, 0.0),
+    f("Relu", |x| if x <= 0.0 { 0.0 } else { x }, 0.0),
     f("Round", f64::round_ties_even, 0.0),
     f("Selu", selu, 4.0),
     f("Shrink", |x| if x.abs() > 0.5 { x } else { 0.0 }, 0.0),
