@@ -21,6 +21,9 @@ pub struct Api {
     pub ort: &'static OrtApi,
     /// For plugins.
     pub ep: &'static OrtEpApi,
+    /// True when fused nodes get what their inner graphs read of the graphs around: found missing in 1.24 and 1.25, there in
+    /// 1.27.
+    pub passes_implicit: bool,
 }
 
 /// Calls a function of `OrtApi` or `OrtEpApi` that returns a status.
@@ -50,12 +53,14 @@ impl Api {
         // SAFETY: the caller's promise; tables live as long as the library.
         unsafe {
             let base = &*base;
+            let version = text((base.GetVersionString)());
+            let numbers: Vec<u32> = version.split('.').map_while(|n| n.parse().ok()).collect();
+            let passes_implicit = numbers >= vec![1, 27];
             if let Some(ort) = (base.GetApi)(API).as_ref()
                 && let Some(ep) = (ort.GetEpApi)().cast::<OrtEpApi>().as_ref()
             {
-                return Ok(Api { ort, ep });
+                return Ok(Api { ort, ep, passes_implicit });
             }
-            let version = text((base.GetVersionString)());
             let old = (base.GetApi)(OLD_API).as_ref();
             Err(old.map_or(OrtStatusPtr(null_mut()), |ort| status(ort, &Error::Version(version))))
         }

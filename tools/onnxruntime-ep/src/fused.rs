@@ -5,13 +5,13 @@ use crate::api::{Api, behind, none};
 use crate::error::Error;
 use crate::read::tensor;
 use crate::get;
-use barewave::runtime::{AnyShape, Device, Ready, Session};
+use barewave::runtime::{AnyShape, Ready, Session};
 use barewave::tensor::packed;
 use barewave::tensor::{AsTensor, DType, HostTensor, TensorView, TensorViewMut};
 use ort_sys::*;
 use std::ffi::c_void;
 use std::ptr::null;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 /// How a group is run.
 pub enum Running {
@@ -27,7 +27,15 @@ pub struct Fused {
     abi: OrtNodeComputeInfo,
     api: Api,
     running: Mutex<Running>,
-    device: Arc<dyn Device>,
+    order: Order,
+}
+
+/// Which of the fused node's inputs and outputs are those of the code, in its order.
+pub struct Order {
+    /// Inputs.
+    pub inputs: Vec<usize>,
+    /// Outputs.
+    pub outputs: Vec<usize>,
 }
 
 /// An input of a run: where it lies, or a copy with a byte for each element of types that onnxruntime packs.
@@ -47,7 +55,7 @@ impl Input<'_> {
 
 impl Fused {
     /// A group that is compiled.
-    pub fn new(api: Api, running: Running, device: Arc<dyn Device>) -> Fused {
+    pub fn new(api: Api, running: Running, order: Order) -> Fused {
         let abi = OrtNodeComputeInfo {
             version: KNOWN_VERSION,
             CreateState: Some(create_state),
@@ -55,7 +63,7 @@ impl Fused {
             ReleaseState: Some(release_state),
             tail: [0; 16],
         };
-        Fused { abi, api, running: Mutex::new(running), device }
+        Fused { abi, api, running: Mutex::new(running), order }
     }
 
     fn input<'a>(&self, context: *const OrtKernelContext, i: usize) -> Result<Input<'a>, Error> {
@@ -74,8 +82,9 @@ impl Fused {
         Ok(Input::Bytes(dtype, shape, bytes))
     }
 
-    /// Memory for output `i`.
+    /// Memory for output `i` of the code.
     fn output<'a>(&self, context: *mut OrtKernelContext, i: usize, shape: &[usize]) -> Result<&'a mut [u8], Error> {
+        let i = self.order.outputs.get(i).copied().unwrap_or(i);
         let dims: Vec<i64> = shape.iter().map(|d| *d as i64).collect();
         let value = get!(self.api, KernelContext_GetOutput(context, i, dims.as_ptr(), dims.len()), none())?;
         let size = get!(self.api, GetTensorSizeInBytes(value), 0)?;
@@ -88,8 +97,7 @@ impl Fused {
     }
 
     fn run(&self, context: *mut OrtKernelContext) -> Result<(), Error> {
-        let count = get!(self.api, KernelContext_GetInputCount(context), 0)?;
-        let inputs = (0..count).map(|i| self.input(context, i)).collect::<Result<Vec<_>, _>>()?;
+        let inputs = self.order.inputs.iter().map(|i| self.input(context, *i)).collect::<Result<Vec<_>, _>>()?;
         let views = inputs.iter().map(Input::view).collect::<Result<Vec<_>, _>>()?;
         let mut running = self.running.lock().unwrap_or_else(|e| e.into_inner());
         let session = match &mut *running {

@@ -8,26 +8,38 @@
 //!
 //! What can be compiled is found by compiling: every group is lowered with the shapes that are declared, what is refused is
 //! taken out, and the rest is grouped anew until nothing is refused; then the code is made. Extents that are not declared get
-//! values on trial; the code for the real ones is made when they come.
+//! values on trial, and so do small inputs whose values decide shapes or branches; the code for the real ones is made when they
+//! come.
 
-use crate::error::Error;
 use crate::read::{ReadGraph, Value};
-use barewave::compile::Verdict;
-use barewave::onnx::{Dim, Graph, Model, ValueInfo};
+use barewave::compile::{Missing, Verdict};
+use barewave::graph::Reason;
+use barewave::onnx::{Attribute, Dim, Graph, Model, ValueInfo};
+use barewave::tensor::{DType, HostTensor};
 use barewave::{Compiler, Shapes};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Extents on trial for dimensions that are left open: that of the first dimension (the batch, mostly), that of others.
 const TRIALS: [(usize, usize); 8] = [(2, 2), (1, 1), (1, 2), (1, 16), (2, 64), (1, 64), (1, 224), (1, 512)];
 
+/// Elements of inputs whose values may become part of code.
+const SMALL: usize = 64;
+
+/// More such inputs are not tried.
+const MOST_VALUES: usize = 8;
+
 /// Numbers of the nodes of each group, in topological order.
 pub type Groups = Vec<Vec<usize>>;
 
-/// Chooses groups among the nodes that are `candidates`.
-pub fn choose(compiler: &Compiler, graph: &ReadGraph, candidates: BTreeSet<usize>) -> Result<Groups, Error> {
+/// Nodes that cannot be compiled, and why.
+pub type Reasons = BTreeMap<usize, String>;
+
+/// Chooses groups among the nodes that are `candidates`; gives also why the others are left.
+pub fn choose(compiler: &Compiler, graph: &ReadGraph, candidates: BTreeSet<usize>) -> (Groups, Reasons) {
     let mut left = candidates;
     // Groups that were found good.
     let mut good: BTreeSet<Vec<usize>> = BTreeSet::new();
+    let mut reasons = Reasons::new();
     loop {
         let groups = by_level(graph, &left);
         let before = left.len();
@@ -39,12 +51,11 @@ pub fn choose(compiler: &Compiler, graph: &ReadGraph, candidates: BTreeSet<usize
             if refused.is_empty() {
                 good.insert(group.clone());
             }
-            refused.iter().for_each(|i| {
-                left.remove(i);
-            });
+            left.retain(|i| !refused.contains_key(i));
+            reasons.extend(refused);
         }
         if left.len() == before {
-            return Ok(groups);
+            return (groups, reasons);
         }
     }
 }
@@ -70,40 +81,150 @@ fn by_level(graph: &ReadGraph, ours: &BTreeSet<usize>) -> Groups {
 }
 
 /// The nodes of a group that cannot be compiled; none when the whole group can.
-fn refused(compiler: &Compiler, graph: &ReadGraph, group: &[usize]) -> Vec<usize> {
+fn refused(compiler: &Compiler, graph: &ReadGraph, group: &[usize]) -> Reasons {
     let model = match group_model(graph, group, unique) {
         Ok(model) => model,
         // Nodes that read or make what is no tensor.
-        Err(nodes) => return nodes,
+        Err(nodes) => return nodes.into_iter().map(|i| (i, "reads or makes what is no tensor".into())).collect(),
     };
-    let mut best: Option<Vec<usize>> = None;
+    let attempt = Attempt { compiler, model: &model, group };
+    let mut best: Option<(Refused, Shapes)> = None;
     for trial in TRIALS {
         let (shapes, open) = trial_shapes(&model, trial);
-        let found = refused_with(compiler, &model, &shapes, group);
-        if best.as_ref().is_none_or(|b| found.len() < b.len()) {
-            best = Some(found);
+        let found = attempt.with(&shapes);
+        if best.as_ref().is_none_or(|(b, _)| found.nodes.len() < b.nodes.len()) {
+            best = Some((found, shapes));
         }
-        if !open || best.as_ref().is_some_and(Vec::is_empty) {
+        if !open || best.as_ref().is_some_and(|(b, _)| b.nodes.is_empty()) {
             break;
         }
     }
-    best.unwrap_or_default()
+    let Some((found, shapes)) = best else { return Reasons::new() };
+    if found.undecided { attempt.with_values(found, shapes, graph) } else { found.nodes }
 }
 
-fn refused_with(compiler: &Compiler, model: &Model, shapes: &Shapes, group: &[usize]) -> Vec<usize> {
-    let Ok(support) = compiler.supports(model, shapes) else { return group.to_vec() };
-    let missing: BTreeSet<&str> = support
-        .nodes
-        .iter()
-        .filter(|n| matches!(n.verdict, Verdict::Unsupported(_)))
-        .map(|n| n.node.as_str())
-        .collect();
-    let found: Vec<usize> = group.iter().copied().filter(|i| missing.contains(unique(*i).as_str())).collect();
-    match found.is_empty() {
+/// What cannot be compiled.
+struct Refused {
+    nodes: Reasons,
+    /// Some of it because a value is not known that decides shapes or branches.
+    undecided: bool,
+}
+
+/// A group that is tried.
+struct Attempt<'a> {
+    compiler: &'a Compiler,
+    model: &'a Model,
+    group: &'a [usize],
+}
+
+impl Attempt<'_> {
+    /// With these shapes and values.
+    fn with(&self, shapes: &Shapes) -> Refused {
+        let all = |undecided, why: &str| {
+            let nodes = self.group.iter().map(|i| (*i, why.to_string())).collect();
+            Refused { nodes, undecided }
+        };
+        let support = match self.compiler.supports(self.model, shapes) {
+            Ok(support) => support,
+            Err(e) => return all(false, &e.to_string()),
+        };
+        let mut missing: BTreeMap<&str, String> = BTreeMap::new();
+        let mut undecided = false;
+        for n in &support.nodes {
+            if let Verdict::Unsupported(why) = &n.verdict {
+                missing.entry(&n.node).or_insert_with(|| why.to_string());
+                undecided |= matches!(why, Missing::Node(r) if is_undecided(r));
+            }
+        }
+        let reason = |i: &usize| Some((*i, missing.get(unique(*i).as_str())?.clone()));
+        let nodes: Reasons = self.group.iter().filter_map(reason).collect();
         // Whatever only the making of code finds out concerns the whole group.
-        true if !support.is_complete() || compiler.compile(model, shapes).is_err() => group.to_vec(),
-        _ => found,
+        if nodes.is_empty() && !support.is_complete() {
+            return all(undecided, &support.to_string());
+        }
+        if nodes.is_empty()
+            && let Err(e) = self.compiler.compile(self.model, shapes)
+        {
+            return all(undecided, &e.to_string());
+        }
+        Refused { nodes, undecided }
     }
+
+    /// With values on trial for small inputs, which become known when the group is run and are then made part of its code.
+    /// One input after the other gets the value with which most compiles.
+    fn with_values(&self, without: Refused, mut shapes: Shapes, graph: &ReadGraph) -> Reasons {
+        let small: Vec<(&str, DType, Vec<usize>)> = self.model.required_inputs().filter_map(small_input).collect();
+        if small.is_empty() || small.len() > MOST_VALUES {
+            return without.nodes;
+        }
+        for (name, dtype, shape) in &small {
+            shapes.values.insert(name.to_string(), trial_value(*dtype, shape, 0));
+        }
+        let mut found = self.with(&shapes).nodes;
+        for (name, dtype, shape) in &small {
+            for kind in 1..VALUES {
+                if found.is_empty() {
+                    break;
+                }
+                let before = shapes.values.insert(name.to_string(), trial_value(*dtype, shape, kind));
+                let now = self.with(&shapes).nodes;
+                if now.len() < found.len() {
+                    found = now;
+                } else if let Some(before) = before {
+                    shapes.values.insert(name.to_string(), before);
+                }
+            }
+        }
+        // A branch that another value takes has to compile as well.
+        for (name, dtype, shape) in small.iter().filter(|(_, dtype, _)| *dtype == DType::Bool) {
+            for kind in 0..2 {
+                shapes.values.insert(name.to_string(), trial_value(*dtype, shape, kind));
+                found.extend(self.with(&shapes).nodes);
+            }
+        }
+        // How often a loop goes round is nothing to make part of code.
+        let loops = |(i, _): &(usize, String)| {
+            let n = &graph.nodes[*i].node;
+            n.op != "If" && n.attributes.values().any(|a| matches!(a, Attribute::Graph(_)))
+        };
+        found.extend(without.nodes.into_iter().filter(loops));
+        found
+    }
+}
+
+/// True when a value is missing that has to be known.
+fn is_undecided(r: &Reason) -> bool {
+    match r {
+        Reason::NotConstant { .. } => true,
+        Reason::Within { reason, .. } => is_undecided(reason),
+        _ => false,
+    }
+}
+
+/// An input whose value can be made part of code: small, and of a shape that is declared.
+fn small_input(info: &ValueInfo) -> Option<(&str, DType, Vec<usize>)> {
+    let known = |d: &Dim| match d {
+        Dim::Known(n) => Some(*n),
+        _ => None,
+    };
+    let shape: Vec<usize> = info.shape.as_ref()?.iter().map(known).collect::<Option<_>>()?;
+    let fits = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).is_some_and(|n| n <= SMALL);
+    fits.then_some((info.name.as_str(), info.dtype?, shape))
+}
+
+/// How many kinds of values are tried.
+const VALUES: usize = 4;
+
+/// A value on trial: ones, zeros, 0 1 2 and so on, or -1 1 1 and so on.
+fn trial_value(dtype: DType, shape: &[usize], kind: usize) -> HostTensor {
+    let element = |i: usize| match kind {
+        0 => 1,
+        1 => 0,
+        2 => i as i64,
+        _ => 1 - 2 * i64::from(i == 0),
+    };
+    let values: Vec<i64> = (0..shape.iter().product()).map(element).collect();
+    HostTensor::from_ints(dtype, shape, &values)
 }
 
 /// The name of a node while groups are chosen: names in models need not be unique.

@@ -5,7 +5,7 @@ use crate::api::{Api, behind, c_string, none, release};
 use crate::context;
 use crate::devices::{Devices, Wanted};
 use crate::error::Error;
-use crate::fused::{Fused, Running};
+use crate::fused::{Fused, Order, Running};
 use crate::groups::{self, group_model};
 use crate::options::Options;
 use crate::read::{ReadGraph, Value, is_context, own_weights};
@@ -132,8 +132,12 @@ impl Provider {
             if self.parent_is_ours(graph, works)? {
                 return Ok(());
             }
-            let all = (0..read.nodes.len()).filter(|i| !is_context(&read.nodes[*i].node.op, &read.nodes[*i].node.domain));
-            groups::choose(&works.compiler, &read, all.collect())?
+            let (groups, reasons) = groups::choose(&works.compiler, &read, self.candidates(&read));
+            for (i, why) in reasons {
+                let line = format!("node '{}' ({}) is left to others: {why}", read.nodes[i].node.name, read.nodes[i].node.op);
+                self.api.log(self.logger, OrtLoggingLevel::ORT_LOGGING_LEVEL_INFO, &line);
+            }
+            groups
         } else {
             contexts.iter().map(|i| vec![*i]).collect()
         };
@@ -153,6 +157,16 @@ impl Provider {
         Ok(())
     }
 
+    /// The nodes that may be taken over if they compile.
+    fn candidates(&self, read: &ReadGraph) -> BTreeSet<usize> {
+        let constant = |v: &String| matches!(read.values.get(v), Some(Value::Constant(_)));
+        let may = |i: &usize| {
+            let n = &read.nodes[*i];
+            !is_context(&n.node.op, &n.node.domain) && (self.api.passes_implicit || n.implicit.iter().all(constant))
+        };
+        (0..read.nodes.len()).filter(may).collect()
+    }
+
     /// The nodes that hold code that was compiled here before.
     fn contexts(&self, read: &ReadGraph) -> Vec<usize> {
         let ours = |i: &usize| {
@@ -169,14 +183,13 @@ impl Provider {
         if parent.is_null() {
             return Ok(false);
         }
-        let around = get!(self.api, Node_GetGraph(parent), null())?;
-        if around.is_null() {
-            return Ok(false);
+        let alone = self.api.read_alone(parent, graph)?;
+        let (groups, _) = groups::choose(&works.compiler, &alone, self.candidates(&alone));
+        if !groups.is_empty() {
+            return Ok(true);
         }
-        let read = self.api.read_graph(around)?;
-        let Some(i) = read.nodes.iter().position(|n| n.handle == parent) else { return Ok(false) };
-        let alone = groups::choose(&works.compiler, &read, BTreeSet::from([i]))?;
-        Ok(!alone.is_empty() || self.parent_is_ours(around, works)?)
+        let around = get!(self.api, Node_GetGraph(parent), null())?;
+        Ok(!around.is_null() && self.parent_is_ours(around, works)?)
     }
 
     /// Compiles the graph of a group, whose node has its inputs and outputs in the order that counts.
@@ -193,36 +206,47 @@ impl Provider {
             let compiled = context::load(&self.api, graph, n.handle)?;
             let works = self.works(Some(compiled.target()))?;
             let session = Session::new(works.device.clone(), &compiled)?;
+            // onnxruntime lists what the node around this one reads in an order of its own.
+            let find = |all: &[String], names: &[String]| {
+                names.iter().filter_map(|n| all.iter().position(|a| a == n)).collect::<Vec<_>>()
+            };
+            let order =
+                Order { inputs: find(&inputs, &n.node.inputs), outputs: find(&outputs, &n.node.outputs) };
             let again = match context.enable {
                 true => context::node(&self.api, &self.api.node_name(node)?, &inputs, &outputs, &compiled, context)?,
                 false => none(),
             };
-            return Ok((Fused::new(self.api, Running::Plan(Box::new(session)), works.device.clone()), again));
+            return Ok((Fused::new(self.api, Running::Plan(Box::new(session)), order), again));
         }
         let works = self.works(None)?;
         let mut model = self.model(&read, &inputs, &outputs)?;
         let open = model.graph.inputs.iter().find(|i| i.shape.iter().flatten().any(|d| !matches!(d, Dim::Known(_))));
         let name = self.api.node_name(node)?;
-        let (running, context) = match open {
-            None => {
-                let compiled = works.compiler.compile(&model, &Shapes::default())?;
-                self.dump(&name, &compiled)?;
-                let context = match context.enable {
-                    true => context::node(&self.api, &name, &inputs, &outputs, &compiled, context)?,
-                    false => none(),
-                };
-                (Running::Plan(Box::new(Session::new(works.device.clone(), &compiled)?)), context)
-            }
+        let order = Order { inputs: (0..inputs.len()).collect(), outputs: (0..outputs.len()).collect() };
+        let compiled = match open {
             Some(input) if context.enable => {
                 return Err(Error::Open { input: input.name.clone(), described: input.described() });
             }
-            Some(_) => {
-                own_weights(&mut model.graph);
-                let any = AnyShape::new(works.device.clone(), works.compiler.clone(), Arc::new(model), KEPT);
-                (Running::Any(Box::new(self.observed(any, name))), none())
-            }
+            Some(_) => None,
+            // What does not compile before it is run waits for values that decide shapes.
+            None => match works.compiler.compile(&model, &Shapes::default()) {
+                Err(e) if context.enable => return Err(e.into()),
+                compiled => compiled.ok(),
+            },
         };
-        Ok((Fused::new(self.api, running, works.device.clone()), context))
+        let Some(compiled) = compiled else {
+            own_weights(&mut model.graph);
+            let any = AnyShape::new(works.device.clone(), works.compiler.clone(), Arc::new(model), KEPT);
+            let running = Running::Any(Box::new(self.observed(any, name)));
+            return Ok((Fused::new(self.api, running, order), none()));
+        };
+        self.dump(&name, &compiled)?;
+        let context = match context.enable {
+            true => context::node(&self.api, &name, &inputs, &outputs, &compiled, context)?,
+            false => none(),
+        };
+        let running = Running::Plan(Box::new(Session::new(works.device.clone(), &compiled)?));
+        Ok((Fused::new(self.api, running, order), context))
     }
 
     /// The model of a group.

@@ -378,12 +378,7 @@ impl Api {
         // SAFETY: a string of the graph's.
         let mut read = ReadGraph { name: unsafe { text(name) }, ..ReadGraph::default() };
         for handle in self.nodes(graph)? {
-            let outputs = self.node_outputs(handle)?;
-            let lists = [self.node_inputs(handle)?, self.implicit_inputs(handle)?, outputs];
-            for v in lists.into_iter().flatten().filter(|v| !v.is_null()) {
-                self.note(v, &mut read.values)?;
-            }
-            read.nodes.push(self.read_node(handle)?);
+            self.add(handle, &mut read)?;
         }
         let count = || get!(self, Graph_GetNumInputs(graph), 0);
         for v in self.list(count, |p, n| call!(self, ort.Graph_GetInputs(graph, p, n)))? {
@@ -393,15 +388,39 @@ impl Api {
         for v in self.list(count, |p, n| call!(self, ort.Graph_GetOutputs(graph, p, n)))? {
             read.outputs.push(self.note(v, &mut read.values)?);
         }
+        read.opsets = self.opsets(graph)?;
+        Ok(read)
+    }
+
+    fn opsets(&self, graph: *const OrtGraph) -> Result<BTreeMap<String, i64>, Error> {
+        let mut opsets = BTreeMap::new();
         let count = get!(self, Graph_GetNumOperatorSets(graph), 0)?;
         let (mut domains, mut versions) = (vec![null(); count], vec![0; count]);
         call!(self, ort.Graph_GetOperatorSets(graph, domains.as_mut_ptr(), versions.as_mut_ptr(), count))?;
         for (domain, version) in domains.into_iter().zip(versions) {
             // SAFETY: a string of the graph's.
             let domain = unsafe { text(domain) };
-            read.opsets.insert(if domain == "ai.onnx" { String::new() } else { domain }, version);
+            opsets.insert(if domain == "ai.onnx" { String::new() } else { domain }, version);
         }
+        Ok(opsets)
+    }
+
+    /// A node as a graph of its own, with the operator sets of `graph`, of the same model.
+    pub fn read_alone(&self, node: *const OrtNode, graph: *const OrtGraph) -> Result<ReadGraph, Error> {
+        let mut read = ReadGraph { opsets: self.opsets(graph)?, ..ReadGraph::default() };
+        self.add(node, &mut read)?;
+        read.outputs = read.nodes.iter().flat_map(|n| n.node.outputs.clone()).filter(|o| !o.is_empty()).collect();
         Ok(read)
+    }
+
+    /// Adds a node, and what it names, to a graph.
+    fn add(&self, node: *const OrtNode, read: &mut ReadGraph) -> Result<(), Error> {
+        let lists = [self.node_inputs(node)?, self.implicit_inputs(node)?, self.node_outputs(node)?];
+        for v in lists.into_iter().flatten().filter(|v| !v.is_null()) {
+            self.note(v, &mut read.values)?;
+        }
+        read.nodes.push(self.read_node(node)?);
+        Ok(())
     }
 
     /// Takes down what is known of a value, once; gives its name.
