@@ -142,6 +142,7 @@ pub fn best_product(chip: &Chip, cus: f64, dtype: &str, [m, n, k, batch]: [f64; 
             bytes: (element, element, 4.0),
             gathered: 0.0,
             reads_c: false,
+            warm: false,
             rate,
         };
         (gemm.clocks(chip, cus).total, gemm)

@@ -49,6 +49,9 @@ pub struct Gemm {
     pub gathered: f64,
     /// C is read too.
     pub reads_c: bool,
+    /// The memory-side cache still has what fits of the operands: the product was computed before on the same data, as
+    /// benchmarks do that do not take turns among buffers.
+    pub warm: bool,
     /// Floating-point operations (multiplication and addition count as two) that a compute unit does in a clock with the
     /// instructions of this kernel.
     pub rate: f64,
@@ -85,7 +88,7 @@ pub struct Clocks {
     pub total: f64,
     /// The compute units alone.
     pub compute: f64,
-    /// Memory alone.
+    /// Memory alone, with the memory-side cache.
     pub dram: f64,
     /// L2 alone.
     pub l2: f64,
@@ -183,7 +186,11 @@ impl Gemm {
         let compute = (together.powf(OVERLAP) + apart.powf(OVERLAP)).powf(1.0 / OVERLAP);
         let moved = (self.m * self.k + self.k * self.n) * element * self.batch
             + self.m * self.n * stored * self.batch * (1.0 + reads_c) * split;
-        let dram = moved / (chip.dram_bytes_clk() * cus / chip.cus.max(1.0)).min(chip.dram_bytes_clk());
+        let kept = if self.warm { chip.kept(moved / split / (1.0 + reads_c)) } else { 0.0 };
+        let of_chip = (cus / chip.cus.max(1.0)).min(1.0);
+        let from_memory = moved * (1.0 - kept) / (chip.dram_bytes_clk() * of_chip);
+        let from_mall = if kept > 0.0 { moved / (chip.mall_bytes_clk * of_chip) } else { 0.0 };
+        let dram = from_memory.max(from_mall);
         let l2 = tiles * (self.tile.0 + self.tile.1) * k * element / (chip.l2_bytes_clk * chip.l2_share * L2_REACHED);
         let total = compute.max(dram + PROLOGUE + latency).max(l2 + PROLOGUE + latency);
         Clocks { total, compute, dram, l2, tiles_per_cu: tiles / cus, occupancy }

@@ -199,6 +199,7 @@ fn own_form(
         bytes: (bytes, bytes, bytes.max(4.0)),
         gathered: 0.0,
         reads_c: false,
+        warm: false,
         rate: cycles::peak_flops_per_clk(compiled.target(), dtype),
     };
     let analytical = gemm.clocks(&chip, chip.cus).total;

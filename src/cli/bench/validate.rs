@@ -7,6 +7,7 @@ use barewave_timing::validate::{self, Errors};
 use comfy_table::{CellAlignment, Table, presets};
 use rayon::prelude::*;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Compares the cycle model with what hardware measured.
@@ -29,6 +30,9 @@ pub struct Args {
     /// With --gemm: describe the table's tuning runs (lines for isa/latency/campaigns.csv) instead.
     #[arg(long)]
     fit: bool,
+    /// With --gemm: describe the tuning runs by half of the rows (sizes are dealt out by a hash) and judge by the other half.
+    #[arg(long, conflicts_with = "fit")]
+    held_out: bool,
     /// Instructions of each trace with the largest errors.
     #[arg(long, value_name = "N", default_value_t = 0)]
     worst: usize,
@@ -63,10 +67,19 @@ pub fn run(args: &Args) -> Result {
     let mut out = Vec::new();
     if let Some(path) = &args.gemm {
         let (rows, left_out) = in_file(path, validate::rocblas(&read(path)?))?;
+        let mut known = validate::campaigns();
         if args.fit {
-            return fit(&rows);
+            return fit(&rows, &known);
         }
-        let mut errors = validate::compare(&rows);
+        let rows = match args.held_out {
+            false => rows,
+            true => {
+                let (seen, held_out) = validate::halves(rows);
+                known = describe(&seen, &known);
+                held_out
+            }
+        };
+        let mut errors = validate::compare(&rows, &known);
         if !args.compact {
             ours(&rows, args.ours, &mut errors);
         }
@@ -75,7 +88,12 @@ pub fn run(args: &Args) -> Result {
         } else if args.compact {
             print_compact(&errors);
         } else {
-            println!("Matrix products of {}: {} rows, {left_out} of other types left out", path.display(), rows.len());
+            let half = if args.held_out { " that the tuning runs were not described by" } else { "" };
+            println!(
+                "Matrix products of {}: {} rows{half}, {left_out} of other types left out",
+                path.display(),
+                rows.len()
+            );
             print(&errors);
         }
     }
@@ -199,13 +217,20 @@ fn print(errors: &[Errors]) {
     println!("{table}");
 }
 
+type Campaigns = BTreeMap<[String; 4], validate::Campaign>;
+
+/// The tuning runs of rows, with the clocks that are known.
+fn describe(rows: &[validate::Row], known: &Campaigns) -> Campaigns {
+    validate::fit(rows, |r| known.get(&validate::campaign_key(r)).map_or(0.0, |c| c.mhz))
+}
+
 /// Prints the tuning runs of a table.
-fn fit(rows: &[validate::Row]) -> Result {
-    let known = validate::campaigns();
-    let found = validate::fit(rows, |r| known.get(&validate::campaign_key(r)).map_or(0.0, |c| c.mhz));
-    println!("chip,dtype,out,unit,launch_clocks,reads_c,mhz,clock");
+fn fit(rows: &[validate::Row], known: &Campaigns) -> Result {
+    let found = describe(rows, known);
+    println!("chip,dtype,out,unit,launch_clocks,reads_c,warm,mhz,clock");
     for ([chip, dtype, out, unit], c) in found {
-        println!("{chip},{dtype},{out},{unit},{:.0},{},{:.0},{}", c.launch, u8::from(c.reads_c), c.mhz, c.clock);
+        let [reads_c, warm] = [c.reads_c, c.warm].map(u8::from);
+        println!("{chip},{dtype},{out},{unit},{:.0},{reads_c},{warm},{:.0},{}", c.launch, c.mhz, c.clock);
     }
     Ok(())
 }
