@@ -15,7 +15,7 @@
 //! taken.
 
 use crate::chip::Chip;
-use barewave_isa::{Flags, Op, Target};
+use barewave_isa::{Flags, Op, Target, op};
 
 /// A matrix product and the kernel for it.
 #[derive(Clone, Debug, PartialEq)]
@@ -198,9 +198,20 @@ impl Gemm {
 }
 
 /// Floating-point operations (or integer ones) of a compute unit in a clock for an element type: the best instruction that
-/// the target has. A matrix instruction's rate follows from its shape and passes in the instruction tables.
+/// the target has.
 pub fn rate(target: Target, dtype: &str) -> Option<f64> {
-    let simds = f64::from(target.info().simds);
+    let vector = vector_rate(target, dtype)?;
+    Some(matrix_rate(target, dtype).map_or(vector, |m| m.max(vector)))
+}
+
+/// Rows, columns, depth and blocks of a usual matrix instruction, where they are quicker than vector instructions.
+pub fn usual_matrix(target: Target, dtype: &str, element: f64) -> Option<[f64; 4]> {
+    let quicker = matrix_rate(target, dtype)? > vector_rate(target, dtype)?;
+    quicker.then_some([16.0, 16.0, 16.0 / element, 1.0])
+}
+
+/// With matrix instructions: their rates follow from their shapes and passes in the instruction tables.
+fn matrix_rate(target: Target, dtype: &str) -> Option<f64> {
     let suffix: &[&str] = match dtype {
         "f16" => &["_f16", "f16"],
         "bf16" => &["_bf16", "bf16_1k", "bf16"],
@@ -218,19 +229,26 @@ pub fn rate(target: Target, dtype: &str) -> Option<f64> {
         let shape =
             barewave_isa::matrix::MatrixOp::of(target, op, target.info().wave_size as usize).filter(|_| fits)?.shape;
         let product = 2.0 * (shape.m * shape.n * shape.k * shape.blocks) as f64;
-        Some(product / f64::from(info.busy) * simds)
+        Some(product / f64::from(info.busy) * f64::from(target.info().simds))
     });
-    let best = matrix.fold(0.0, f64::max);
-    let lanes = if target.info().simds == 4 { 16.0 } else { 32.0 };
-    let dual = if target.info().wmma.is_some() { 2.0 } else { 1.0 };
-    let packed = if target.info().unified_agprs { 2.0 } else { 1.0 };
-    let vector = 2.0 * lanes * simds;
-    let vector = match dtype {
+    matrix.max_by(f64::total_cmp)
+}
+
+/// With vector instructions: a multiply-add a lane, two in packed and dual-issue ones, four in dot products of bytes.
+fn vector_rate(target: Target, dtype: &str) -> Option<f64> {
+    let info = target.info();
+    let lanes = if info.simds == 4 { 16.0 } else { 32.0 };
+    let dual = if info.wmma.is_some() { 2.0 } else { 1.0 };
+    let packed = if info.unified_agprs { 2.0 } else { 1.0 };
+    let vector = 2.0 * lanes * f64::from(info.simds);
+    let has = |ops: &[Op]| ops.iter().any(|o| target.op(*o).is_some());
+    Some(match dtype {
         "f32" => vector * dual * packed,
-        "f16" => vector * 2.0,
-        "f64" if target.info().unified_agprs => vector,
+        "f16" if has(&[op::V_PK_FMA_F16, op::V_DOT2_F32_F16]) => vector * 2.0,
+        "f64" if info.unified_agprs => vector,
         "f64" => vector / 16.0,
-        _ => vector,
-    };
-    Some(vector.max(best))
+        "i8" if has(&[op::V_DOT4_I32_I8, op::V_DOT4_I32_IU8]) => vector * 4.0,
+        "f16" | "bf16" | "i8" | "i32" | "fp8" => vector,
+        _ => return None,
+    })
 }

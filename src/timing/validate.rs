@@ -168,6 +168,8 @@ pub struct Row {
     pub target: Target,
     /// Compute units.
     pub cus: f64,
+    /// Whether A and B lie transposed in memory, which is column by column.
+    pub transposed: [bool; 2],
     /// The product and its kernel.
     pub gemm: Gemm,
     /// Given in percent of the cycle peak (else in GFLOPS).
@@ -300,8 +302,11 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
         warm: false,
         rate,
     };
+    let layout = line.text("layout").as_bytes();
+    let transposed = [0, 1].map(|i| layout.get(i) == Some(&b'T'));
     let measured = if percent { flops / (value / 100.0 * peak * cus) } else { flops / (value * 1e9) };
-    Ok(Some(Row { chip: name.into(), dtype: dtype.into(), out: out.into(), target, cus, gemm, percent, measured }))
+    let [chip, dtype, out] = [name, dtype, out].map(String::from);
+    Ok(Some(Row { chip, dtype, out, target, cus, transposed, gemm, percent, measured }))
 }
 
 /// How a table's times were taken.
@@ -417,6 +422,13 @@ impl Row {
     pub fn bucket(&self) -> Bucket {
         let g = &self.gemm;
         Bucket::of((g.m / g.tile.0).ceil() * (g.n / g.tile.1).ceil() * g.batch / self.cus)
+    }
+
+    /// What was measured, in microseconds: as the table has it, with what a launch cost in its tuning run. Percentages are
+    /// of the boost clock.
+    pub fn microseconds(&self) -> Option<f64> {
+        let scale = if self.percent { Chip::of(self.target)?.boost_mhz } else { 1e-6 };
+        Some(self.measured / scale)
     }
 
     /// The vendor's measured clocks over those that other code takes by the model, `clocks` without a launch: the launch
