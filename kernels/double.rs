@@ -161,9 +161,10 @@ pub(super) fn exp_parts(b: &mut Builder, x: Part) -> (Part, Part) {
     (p, b.convert(T, Type::I32, n))
 }
 
-/// `e^x - 1`: with `p = e^f - 1` that is `2^n p + (2^n - 1)`, halved so that it overflows only where the result does.
+/// `e^x - 1`: with `p = e^f - 1` that is `2^n p + (2^n - 1)`, halved so that it overflows only where the result does. No `n`
+/// is above 1024: half of `2^n` stays finite.
 pub(super) fn exp_minus_one(b: &mut Builder, x: Part) -> Part {
-    let c = clamp(b, x, -60.0, 711.0);
+    let c = clamp(b, x, -60.0, 709.9);
     let (n, f, lost) = reduce(b, c);
     let p = exp_of_rest(b, f, lost);
     let n = b.convert(T, Type::I32, n);

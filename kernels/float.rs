@@ -209,6 +209,24 @@ impl Float {
         let e = self.fma(b, minus, q, x);
         self.fma(b, e, r, q)
     }
+    /// `x (1 + little) / (y + 1)` for `y` from 0 to 2^23 and a `little` whose square vanishes; of singles, rounded once after
+    /// the quotient.
+    pub fn ratio_to_one_plus(self, b: &mut Builder, x: Part, little: Part, y: Part) -> Part {
+        let sum = self.plus(b, y, 1.0);
+        if self.is_double() {
+            let q = self.div(b, x, sum);
+            return self.fma(b, q, little, q);
+        }
+        let kept = self.plus(b, sum, -1.0);
+        let excess = self.sub(b, kept, y);
+        let r = self.one(b, Gen::Rcp, sum);
+        let q = self.mul(b, x, r);
+        let minus = self.neg(b, sum);
+        let e = self.fma(b, minus, q, x);
+        let e = self.fma(b, excess, q, e);
+        let e = self.fma(b, x, little, e);
+        self.fma(b, e, r, q)
+    }
     /// Square root.
     pub fn sqrt(self, b: &mut Builder, x: Part) -> Part {
         if self.is_double() { double::sqrt(b, x) } else { math::sqrt(b, x.into()) }

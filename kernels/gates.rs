@@ -113,13 +113,11 @@ fn tail(f: Float, b: &mut Builder, a: Part) -> (Part, Part) {
     let x = f.scaled(b, square, -0.5);
     let (p, n) = f.exp_parts(b, x);
     let lost = f.scaled(b, lost, -0.5);
-    let p = f.fma(b, p, lost, p);
     let k = f.pick(4.0, 5.0);
     let (less, more) = (f.plus(b, a, -k), f.plus(b, a, k));
     let q = f.ratio(b, less, more);
     let m = f.polynomial(b, q, &TAIL);
-    let d = f.plus(b, a, 1.0);
-    let m = f.ratio(b, m, d);
+    let m = f.ratio_to_one_plus(b, m, lost, a);
     (f.mul(b, p, m), n)
 }
 

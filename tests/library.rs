@@ -1,7 +1,8 @@
 //! The library as other programs call it: compiler, compiled models, sessions bound to the caller's memory and streams.
 
 use barewave::codeobj::Abi;
-use barewave::compile::{CacheStats, KernelCache, NodeSupport, Verdict};
+use barewave::compile::{CacheStats, KernelCache, Missing, NodeSupport, Verdict};
+use barewave::graph::Reason;
 use barewave::onnx::{Dim, Node, ValueInfo};
 use barewave::runtime::{Device, EmulatedDevice, SessionError};
 use barewave::tensor::DType;
@@ -348,8 +349,9 @@ fn everything_that_is_missing_is_named_at_once() {
         .collect();
     assert_eq!(verdicts, ["yes", "no", "blocked", "blocked", "no", "yes"]);
     assert!(!support.is_complete());
-    let [(op, _, 2, "the b")] = support.missing()[..] else { panic!("{support}") };
+    let [(op, why, 2, "the b")] = support.missing()[..] else { panic!("{support}") };
     assert_eq!(op, "Frobnicate");
+    assert!(matches!(why, Missing::Node(Reason::Operator { .. })), "{why:?}");
     assert!(support.to_string().contains("2 of 6 nodes compile; 2 read"), "{support}");
     // A model that compiles is supported, node by node.
     let digits = load("examples/digits/digits.onnx");

@@ -1,13 +1,14 @@
 //! How modelled cycles are shown: a launch's summary, and hot loops instruction by instruction.
 
 use barewave::Compiled;
-use barewave::emu::{EmuDevice, LaunchOptions};
+use barewave::emu::{EmuDevice, EmuError, LaunchOptions};
 use barewave::runtime::plan::{Address, Launch, Port, Region};
 use barewave::tensor::DType;
 use barewave_isa::Target;
-use barewave_timing::Modelled;
+use barewave_timing::{ModelError, Modelled};
 use rayon::prelude::*;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Mark behind figures of targets that nobody has compared with hardware.
 pub fn note(m: &Modelled) -> &'static str {
@@ -61,6 +62,20 @@ pub fn json(m: &Modelled) -> Value {
     })
 }
 
+/// Why the model says nothing about a launch.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NotModelled {
+    /// The kernel is not in the code.
+    #[error(transparent)]
+    Kernel(#[from] Arc<EmuError>),
+    /// The kernel cannot be followed.
+    #[error(transparent)]
+    Model(#[from] Arc<ModelError>),
+    /// It was not asked.
+    #[error("not modelled")]
+    NotAsked,
+}
+
 /// A launch of a compiled model, modelled.
 pub struct Launched {
     /// Kernel.
@@ -70,7 +85,7 @@ pub struct Launched {
     /// Floating-point operations.
     pub flops: u64,
     /// What the model says; none with why, where it cannot say anything.
-    pub modelled: Result<Modelled, String>,
+    pub modelled: Result<Modelled, NotModelled>,
 }
 
 /// Models every launch of one of a compiled model's plans, without running the model: buffers hold zeros, weights are
@@ -107,14 +122,14 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
             different.push(l);
         }
     }
-    let modelled: Vec<Result<Modelled, String>> = different
+    let modelled: Vec<Result<Modelled, NotModelled>> = different
         .par_iter()
         .map(|l| {
-            let kernel = module.kernel(&l.kernel).map_err(|e| e.to_string())?;
+            let kernel = module.kernel(&l.kernel).map_err(Arc::new)?;
             let args: Vec<u8> = l.args.iter().flat_map(|a| address(a).to_le_bytes()).collect();
             let options = LaunchOptions::default();
             let detailed = barewave_timing::model(&device, &kernel, l.grid, [l.block, 1, 1], &args, &options);
-            detailed.map(|d| d.modelled).map_err(|e| e.to_string())
+            Ok(detailed.map_err(Arc::new)?.modelled)
         })
         .collect();
     let of = |l: &Launch| different.iter().position(|d| same(d, l));
@@ -122,7 +137,7 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
         kernel: l.kernel.clone(),
         step: l.step.clone(),
         flops: l.flops,
-        modelled: of(l).map_or(Err("not modelled".into()), |i| modelled[i].clone()),
+        modelled: of(l).map_or(Err(NotModelled::NotAsked), |i| modelled[i].clone()),
     };
     Ok(plan.launches.iter().map(launched).collect())
 }

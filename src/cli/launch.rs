@@ -4,7 +4,7 @@
 //! back after the launch; values are converted to bytes. Where they go in the argument block, and which hidden
 //! arguments the kernel wants, says the metadata of the code object ([`barewave::emu::kernarg`]).
 
-use super::limits::Limits;
+use super::limits::{BadValue, Limits};
 use super::{Failure, Result};
 use barewave::codeobj::{ElfFile, KernelInfo, code_objects_for};
 use barewave::emu::kernarg::LaunchError;
@@ -64,16 +64,16 @@ pub struct Args {
 }
 
 /// `16`, `16,2` or `16,2,1`.
-fn extent(text: &str) -> std::result::Result<[u32; 3], String> {
+fn extent(text: &str) -> std::result::Result<[u32; 3], BadValue> {
     let mut out = [1; 3];
     let parts: Vec<&str> = text.split(',').collect();
     if parts.len() > 3 {
-        return Err("at most three numbers: X,Y,Z".into());
+        return Err(BadValue::Extents);
     }
     for (o, p) in out.iter_mut().zip(parts) {
-        *o = p.trim().parse().map_err(|_| format!("'{p}' is not a number"))?;
+        *o = p.trim().parse().map_err(|_| BadValue::Number(p.into()))?;
         if *o == 0 {
-            return Err("an extent of 0 runs nothing".into());
+            return Err(BadValue::NoExtent);
         }
     }
     Ok(out)

@@ -18,16 +18,37 @@ pub struct Limits {
     max_memory: Option<u64>,
 }
 
-fn seconds(text: &str) -> std::result::Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|s: &f64| *s > 0.0 && *s <= 1e9)
-        .ok_or_else(|| format!("'{text}' is not a time in seconds"))
+/// A value on the command line that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadValue {
+    /// Not a time.
+    #[error("'{0}' is not a time in seconds")]
+    Seconds(String),
+    /// Not a size of memory.
+    #[error("'{0}' is not a number of bytes (such as 1048576, 512M, 16G)")]
+    Bytes(String),
+    /// Not a tolerance.
+    #[error("'{0}' is not a tolerance: a number from 0 on")]
+    Tolerance(String),
+    /// Not a number.
+    #[error("'{0}' is not a number")]
+    Number(String),
+    /// More than three extents.
+    #[error("at most three numbers: X,Y,Z")]
+    Extents,
+    /// Nothing would run.
+    #[error("an extent of 0 runs nothing")]
+    NoExtent,
+}
+
+fn seconds(text: &str) -> std::result::Result<f64, BadValue> {
+    let valid = |s: &f64| *s > 0.0 && *s <= 1e9;
+    text.parse().ok().filter(valid).ok_or_else(|| BadValue::Seconds(text.into()))
 }
 
 /// A number of bytes with K, M, G or T.
-pub fn bytes(text: &str) -> std::result::Result<u64, String> {
-    let wrong = || format!("'{text}' is not a number of bytes (such as 1048576, 512M, 16G)");
+pub fn bytes(text: &str) -> std::result::Result<u64, BadValue> {
+    let wrong = || BadValue::Bytes(text.into());
     let upper = text.trim_end_matches(['b', 'B', 'i']).to_ascii_uppercase();
     let (digits, shift) = match upper.strip_suffix(['K', 'M', 'G', 'T']) {
         Some(d) => (d, 10 * (1 + "KMGT".find(&upper[d.len()..]).unwrap_or(0))),

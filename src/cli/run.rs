@@ -2,7 +2,7 @@
 
 use super::compile::{one, print_notes};
 use super::inputs::{self, Declared, Inputs, Outputs};
-use super::limits::Limits;
+use super::limits::{BadValue, Limits};
 use super::progress::Progress;
 use super::{Failure, Result};
 use barewave::compile::KernelCache;
@@ -91,8 +91,8 @@ pub struct Args {
 }
 
 /// A NaN or an infinity would let everything pass.
-fn tolerance(text: &str) -> std::result::Result<f64, String> {
-    let wrong = || format!("'{text}' is not a tolerance: a number from 0 on");
+fn tolerance(text: &str) -> std::result::Result<f64, BadValue> {
+    let wrong = || BadValue::Tolerance(text.into());
     text.parse().ok().filter(|t: &f64| t.is_finite() && *t >= 0.0).ok_or_else(wrong)
 }
 

@@ -16,7 +16,7 @@ mod weights;
 pub use cache::{CacheStats, KernelCache};
 pub use compiled::{Compiled, LoadError};
 pub use kernel::{KernelCode, KernelError, KernelIr, kernel_of};
-pub use support::{NodeSupport, Support, Verdict};
+pub use support::{Missing, NodeSupport, Support, Verdict};
 
 use crate::graph::fused::{FusedGraph, Role, Step, TensorId};
 use crate::graph::plan::{self, MemoryPlan, Place, WeightsRegion};

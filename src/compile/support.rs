@@ -6,24 +6,41 @@ use crate::kernels;
 use crate::onnx::Model;
 use barewave_isa::Target;
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// Why a node does not compile.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Missing {
+    /// Its operator, an attribute, a type, a shape or a value.
+    #[error(transparent)]
+    Node(#[from] graph::Reason),
+    /// No kernel can be written for a step that it becomes.
+    #[error(transparent)]
+    Kernel(#[from] kernels::Reason),
+}
+
+impl Serialize for Missing {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
 /// What becomes of one node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "verdict", content = "reason", rename_all = "lowercase")]
 pub enum Verdict {
     /// It compiles.
     Supported,
     /// It does not, and why.
-    Unsupported(String),
+    Unsupported(Missing),
     /// It reads the value named here, which a node before it does not compute.
     Blocked(String),
 }
 
 /// A node and what becomes of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeSupport {
     /// The node's name.
     pub node: String,
@@ -35,7 +52,7 @@ pub struct NodeSupport {
 }
 
 /// What the compiler can do with a model: all nodes that its outputs need, in order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Support {
     /// The nodes.
     pub nodes: Vec<NodeSupport>,
@@ -48,14 +65,15 @@ impl Support {
     }
 
     /// What is missing: operator and reason, how many nodes it concerns, the first of them. Most frequent first.
-    pub fn missing(&self) -> Vec<(&str, &str, usize, &str)> {
-        let mut found: BTreeMap<(&str, &str), (usize, &str)> = BTreeMap::new();
+    pub fn missing(&self) -> Vec<(&str, &Missing, usize, &str)> {
+        let mut found: BTreeMap<(&str, String), (&Missing, usize, &str)> = BTreeMap::new();
         for n in &self.nodes {
-            if let Verdict::Unsupported(reason) = &n.verdict {
-                found.entry((&n.op, reason)).or_insert((0, &n.node)).0 += 1;
+            if let Verdict::Unsupported(why) = &n.verdict {
+                found.entry((&n.op, why.to_string())).or_insert((why, 0, &n.node)).1 += 1;
             }
         }
-        let mut list: Vec<_> = found.into_iter().map(|((op, why), (count, first))| (op, why, count, first)).collect();
+        let mut list: Vec<_> =
+            found.into_iter().map(|((op, _), (why, count, first))| (op, why, count, first)).collect();
         list.sort_by_key(|m| std::cmp::Reverse(m.2));
         list
     }
@@ -85,14 +103,14 @@ pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Resu
     for (i, step) in graph.steps.iter().enumerate() {
         equal.entry(kernels::key(&graph, step)).or_default().push(i);
     }
-    let failed: Vec<(&Vec<usize>, String)> = equal
+    let failed: Vec<(&Vec<usize>, kernels::Reason)> = equal
         .par_iter()
         .filter_map(|(_, steps)| {
             let e = kernels::lower(&graph, &graph.steps[steps[0]], target, "kernel").err()?;
-            Some((steps, e.what.to_string()))
+            Some((steps, e.what))
         })
         .collect();
-    let mut refused: BTreeMap<&str, String> = BTreeMap::new();
+    let mut refused: BTreeMap<&str, kernels::Reason> = BTreeMap::new();
     for (steps, what) in failed {
         for i in steps {
             let first = graph.steps[*i].name.split('+').next().unwrap_or_default();
@@ -104,9 +122,9 @@ pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Resu
         op: graph::lower::qualified(node),
         verdict: match outcome {
             Outcome::Blocked(value) => Verdict::Blocked(value),
-            Outcome::Refused(why) => Verdict::Unsupported(why.to_string()),
+            Outcome::Refused(why) => Verdict::Unsupported(why.into()),
             Outcome::Lowered => match refused.get(node.name.as_str()) {
-                Some(why) => Verdict::Unsupported(why.clone()),
+                Some(why) => Verdict::Unsupported(why.clone().into()),
                 None => Verdict::Supported,
             },
         },

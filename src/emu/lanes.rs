@@ -288,6 +288,11 @@ pub enum Host {
     Avx512,
 }
 
+/// BAREWAVE_HOST names nothing that is known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("BAREWAVE_HOST={0}: portable, avx2 and avx512 are known")]
+pub struct UnknownHost(pub String);
+
 impl Host {
     /// The best that this machine has, or what BAREWAVE_HOST names (`portable`, `avx2`, `avx512`) when it has that too.
     pub fn detect() -> Host {
@@ -297,13 +302,13 @@ impl Host {
     }
 
     /// What BAREWAVE_HOST names.
-    pub fn asked() -> Result<Option<Host>, String> {
+    pub fn asked() -> Result<Option<Host>, UnknownHost> {
         let Some(text) = std::env::var_os("BAREWAVE_HOST").filter(|t| !t.is_empty()) else { return Ok(None) };
         match text.to_str() {
             Some("portable") => Ok(Some(Host::Portable)),
             Some("avx2") => Ok(Some(Host::Avx2)),
             Some("avx512") => Ok(Some(Host::Avx512)),
-            _ => Err(format!("BAREWAVE_HOST={}: portable, avx2 and avx512 are known", text.display())),
+            _ => Err(UnknownHost(text.to_string_lossy().into_owned())),
         }
     }
 

@@ -61,6 +61,7 @@ mod wave;
 
 pub use dispatch::{LaunchOptions, Services};
 pub use fault::{Fault, FaultKind};
+pub use lanes::UnknownHost;
 pub use launch::LaunchStats;
 
 use crate::codeobj::{ElfFile, KernelInfo};
@@ -109,7 +110,7 @@ pub enum EmuError {
     Relocation(String),
     /// An environment variable makes no sense.
     #[error("{0}")]
-    Environment(String),
+    Environment(#[from] lanes::UnknownHost),
     /// The host gave no address space.
     #[error("cannot reserve device memory: {0}")]
     Reserve(std::io::Error),
@@ -124,7 +125,7 @@ pub struct EmuDevice {
 
 /// Fails when an environment variable that concerns emulated devices makes no sense.
 pub fn check_environment() -> Result<(), EmuError> {
-    lanes::Host::asked().map(drop).map_err(EmuError::Environment)
+    Ok(lanes::Host::asked().map(drop)?)
 }
 
 /// Scratch of a wave, bytes: what hardware's COMPUTE_TMPRING_SIZE.WAVESIZE can say (13 bits of KiB on gfx9).

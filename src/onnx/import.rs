@@ -52,7 +52,7 @@ impl Model {
         }
         let mut graph = graph;
         inline_local(&mut graph, &proto.functions)
-            .map_err(|f| invalid((format!("function `{f}`"), "it calls itself; the model is damaged".into())))?;
+            .map_err(|f| invalid((format!("function `{}`", f.0), "it calls itself; the model is damaged".into())))?;
         let graph = import_graph(&graph, &mut External::new(path)).map_err(invalid)?;
         let metadata = proto.metadata_props.into_iter().map(|e| (e.key, e.value)).collect();
         let mut model = Model { graph, opsets, metadata };

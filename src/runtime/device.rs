@@ -11,6 +11,7 @@ use super::queue::QueueError;
 use crate::codeobj::{ElfFile, Mismatch, TargetId};
 use crate::emu::Fault;
 use barewave_isa::{Target, UnknownTarget};
+use std::ffi::c_void;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,6 +113,9 @@ pub enum DeviceError {
     /// A handle of another device, or one that was given back.
     #[error("no such {0} on this device")]
     Handle(&'static str),
+    /// A stream of somebody else's for a device that has none.
+    #[error("{0} takes no streams but its own (create_stream makes one)")]
+    NoImport(String),
     /// A host buffer is too small, or still in use by copies that were not waited for.
     #[error("{0}")]
     Buffer(String),
@@ -233,6 +237,17 @@ pub trait Device: Send + Sync {
 
     /// A new stream.
     fn create_stream(&self) -> Result<StreamId, DeviceError>;
+    /// Takes over a stream of the caller's: on a HIP device a `hipStream_t` of this device, null for its default stream.
+    /// [`Device::destroy_stream`] waits for it and forgets it, and the caller goes on owning it.
+    ///
+    /// # Safety
+    /// The handle is a stream of this device and stays one until it is forgotten.
+    ///
+    /// # Errors
+    /// When the device has no streams but its own, as emulated ones.
+    unsafe fn import_stream(&self, _raw: *mut c_void) -> Result<StreamId, DeviceError> {
+        Err(DeviceError::NoImport(self.info().name.clone()))
+    }
     /// Ends a stream, after its work.
     fn destroy_stream(&self, stream: StreamId) -> Result<(), DeviceError>;
     /// Puts a copy of a whole host buffer to device memory into a stream.

@@ -423,7 +423,8 @@ impl Session {
         bind(&mut self.held, slot, address)
     }
 
-    /// Runs in a stream of the caller's from now on, which has to outlive the session; with `None` in its own again.
+    /// Runs in a stream of the caller's from now on, which has to outlive the session; with `None` in its own again. A
+    /// stream made without this library comes from [`Device::import_stream`].
     pub fn use_stream(&mut self, stream: Option<StreamId>) -> Result<(), SessionError> {
         self.drain()?;
         self.held.foreign = stream;

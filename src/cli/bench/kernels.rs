@@ -353,7 +353,7 @@ fn json_of(name: &str, launches: &[Launched], share: f64, vendor_like: Option<f6
         .iter()
         .map(|l| match &l.modelled {
             Ok(m) => json!({ "kernel": l.kernel, "step": l.step, "flops": l.flops, "modelled": cycles::json(m) }),
-            Err(e) => json!({ "kernel": l.kernel, "step": l.step, "flops": l.flops, "error": e }),
+            Err(e) => json!({ "kernel": l.kernel, "step": l.step, "flops": l.flops, "error": e.to_string() }),
         })
         .collect();
     json!({

@@ -6,9 +6,13 @@ use std::collections::BTreeMap;
 /// Deeper nesting of calls is a circle.
 const DEEPEST: usize = 64;
 
-/// Replaces calls of functions by their nodes, in a graph and the graphs inside of it. The error is the name of a function
-/// that calls itself.
-pub(crate) fn inline_local(graph: &mut GraphProto, functions: &[FunctionProto]) -> Result<(), String> {
+/// A function that calls itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("function `{0}` calls itself")]
+pub(crate) struct Recursive(pub String);
+
+/// Replaces calls of functions by their nodes, in a graph and the graphs inside of it.
+pub(crate) fn inline_local(graph: &mut GraphProto, functions: &[FunctionProto]) -> Result<(), Recursive> {
     let known: BTreeMap<(&str, &str), &FunctionProto> =
         functions.iter().map(|f| ((domain(&f.domain), f.name.as_str()), f)).collect();
     let mut calls = 0;
@@ -27,7 +31,7 @@ fn inlined(
     known: &Known<'_>,
     depth: usize,
     calls: &mut usize,
-) -> Result<Vec<NodeProto>, String> {
+) -> Result<Vec<NodeProto>, Recursive> {
     let mut out = Vec::with_capacity(nodes.len());
     for mut node in nodes {
         for a in &mut node.attribute {
@@ -37,7 +41,7 @@ fn inlined(
         }
         match known.get(&(domain(&node.domain), node.op_type.as_str())) {
             None => out.push(node),
-            Some(f) if depth >= DEEPEST => return Err(f.name.clone()),
+            Some(f) if depth >= DEEPEST => return Err(Recursive(f.name.clone())),
             Some(f) => {
                 *calls += 1;
                 out.extend(inlined(called(f, &node, *calls), known, depth + 1, calls)?);

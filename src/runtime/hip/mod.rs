@@ -33,6 +33,8 @@ struct Stream {
     handle: Handle<hipStream_t>,
     /// Buffers of copies that may still be under way.
     in_flight: Vec<HostBuffer>,
+    /// The caller's, who destroys it.
+    imported: bool,
 }
 
 type Tables = super::tables::Tables<Handle<hipModule_t>, (String, Handle<hipFunction_t>), Stream, Handle<hipEvent_t>>;
@@ -96,6 +98,12 @@ impl HipDevice {
     fn event(&self, id: EventId) -> Result<hipEvent_t, DeviceError> {
         self.tables().events.get(&id.0).map(|e| e.0).ok_or(DeviceError::Handle("event"))
     }
+    fn add_stream(&self, handle: hipStream_t, imported: bool) -> StreamId {
+        let mut t = self.tables();
+        let id = t.id();
+        t.streams.insert(id, Stream { handle: Handle(handle), in_flight: Vec::new(), imported });
+        StreamId(id)
+    }
     fn hold(&self, stream: StreamId, buffer: &HostBuffer) {
         if let Some(s) = self.tables().streams.get_mut(&stream.0) {
             s.in_flight.push(buffer.clone());
@@ -110,7 +118,9 @@ impl Drop for HipDevice {
         let _ = self.current();
         for s in tables.streams.into_values() {
             let _ = call!(self, hipStreamSynchronize(s.handle.0));
-            let _ = call!(self, hipStreamDestroy(s.handle.0));
+            if !s.imported {
+                let _ = call!(self, hipStreamDestroy(s.handle.0));
+            }
         }
         for e in tables.events.into_values() {
             let _ = call!(self, hipEventDestroy(e.0));
@@ -202,16 +212,18 @@ impl Device for HipDevice {
         self.current()?;
         let mut stream = null_mut();
         call!(self, hipStreamCreateWithFlags(&mut stream, hipStreamNonBlocking))?;
-        let mut t = self.tables();
-        let id = t.id();
-        t.streams.insert(id, Stream { handle: Handle(stream), in_flight: Vec::new() });
-        Ok(StreamId(id))
+        Ok(self.add_stream(stream, false))
+    }
+    unsafe fn import_stream(&self, raw: *mut c_void) -> Result<StreamId, DeviceError> {
+        Ok(self.add_stream(raw.cast(), true))
     }
     fn destroy_stream(&self, stream: StreamId) -> Result<(), DeviceError> {
         let s = self.tables().streams.remove(&stream.0).ok_or(DeviceError::Handle("stream"))?;
         self.current()?;
         let done = call!(self, hipStreamSynchronize(s.handle.0));
-        call!(self, hipStreamDestroy(s.handle.0))?;
+        if !s.imported {
+            call!(self, hipStreamDestroy(s.handle.0))?;
+        }
         Ok(done?)
     }
     fn copy_in(&self, stream: StreamId, address: u64, from: &HostBuffer) -> Result<(), DeviceError> {

@@ -10,8 +10,8 @@ use barewave::runtime::plan::Launch;
 use common::{driver, program};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{LazyLock, PoisonError, RwLock};
 
 type P = *mut c_void;
 
@@ -24,6 +24,9 @@ static DRIVER: LazyLock<libloading::Library> = LazyLock::new(|| {
         libloading::Library::new(driver()).unwrap()
     }
 });
+
+/// Held by the test that captures streams: a capture forbids every thread of the process what could wait for it.
+static CAPTURE: RwLock<()> = RwLock::new(());
 
 macro_rules! api {
     ($($name:ident($($arg:ident: $t:ty),*);)*) => {$(
@@ -179,6 +182,7 @@ fn read(p: P) -> Vec<f32> {
 
 #[test]
 fn kernels_reach_memory_of_every_kind() {
+    let _no_capture = CAPTURE.read().unwrap_or_else(PoisonError::into_inner);
     let add = Adder::new();
     let stream = made(|s| hipStreamCreateWithFlags(s, 1));
     let managed = made(|p| hipMallocManaged(p, BYTES, 1));
@@ -228,6 +232,7 @@ fn kernels_reach_memory_of_every_kind() {
 
 #[test]
 fn copies_and_fills() {
+    let _no_capture = CAPTURE.read().unwrap_or_else(PoisonError::into_inner);
     let p = made(|p| hipMalloc(p, BYTES));
     assert_eq!(hipMemsetD32(p, 0x3f80_0000, N), hipSuccess);
     assert_eq!(read(p), vec![1.0; N]);
@@ -274,6 +279,7 @@ unsafe extern "C" fn count(by: P) {
 
 #[test]
 fn streams_events_and_host_functions() {
+    let _no_capture = CAPTURE.read().unwrap_or_else(PoisonError::into_inner);
     let (a, b) = (made(|s| hipStreamCreateWithFlags(s, 1)), made(|s| hipStreamCreateWithFlags(s, 1)));
     let events: Vec<P> = (0..3).map(|_| made(|e| hipEventCreateWithFlags(e, 0))).collect();
     let mut ms = 0f32;
@@ -321,6 +327,7 @@ fn streams_events_and_host_functions() {
 
 #[test]
 fn graphs_run_their_nodes_in_order() {
+    let _alone = CAPTURE.write().unwrap_or_else(PoisonError::into_inner);
     let add = Adder::new();
     let stream = made(|s| hipStreamCreateWithFlags(s, 0));
     let [x, y, z] = [(); 3].map(|()| made(|p| hipMallocManaged(p, BYTES, 1)));
@@ -396,6 +403,7 @@ fn graphs_run_their_nodes_in_order() {
 
 #[test]
 fn kernels_tell_what_they_need() {
+    let _no_capture = CAPTURE.read().unwrap_or_else(PoisonError::into_inner);
     let add = Adder::new();
     let (mut threads, mut lds, mut blocks) = (0, -1, 0);
     assert_eq!(hipFuncGetAttribute(&mut threads, 0, add.function), hipSuccess);
@@ -418,6 +426,7 @@ fn kernels_tell_what_they_need() {
 
 #[test]
 fn mistakes_are_errors() {
+    let _no_capture = CAPTURE.read().unwrap_or_else(PoisonError::into_inner);
     assert_eq!((hipInit(0), hipInit(1)), (hipSuccess, hipErrorInvalidValue));
     let mut n = 0;
     assert_eq!((hipGetDeviceCount(&mut n), n), (hipSuccess, 2));
@@ -476,6 +485,7 @@ unsafe extern "C" fn slowly_set(flag: P) {
 /// Work that is still queued when its stream is destroyed is done, and waited for by all that waits for the device.
 #[test]
 fn a_destroyed_stream_lives_until_its_work_is_done() {
+    let _no_capture = CAPTURE.read().unwrap_or_else(PoisonError::into_inner);
     type Wait = fn() -> u32;
     let by_free: Wait = || hipFree(made(|p| hipMalloc(p, 64)));
     let by_copy: Wait = || {
@@ -500,6 +510,7 @@ fn a_destroyed_stream_lives_until_its_work_is_done() {
 
 #[test]
 fn the_default_stream_is_busy_with_the_blocking_ones() {
+    let _no_capture = CAPTURE.read().unwrap_or_else(PoisonError::into_inner);
     let done: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
     let flag = (done as *const AtomicBool).cast_mut().cast();
     let s = made(|s| hipStreamCreateWithFlags(s, 0));
@@ -544,6 +555,7 @@ fn with_variable() -> Vec<u8> {
 
 #[test]
 fn variables_of_modules_are_copied_and_set() {
+    let _no_capture = CAPTURE.read().unwrap_or_else(PoisonError::into_inner);
     let code = with_variable();
     let m = made(|m| hipModuleLoadData(m, code.as_ptr().cast()));
     let mut size = 0;
@@ -571,6 +583,7 @@ fn variables_of_modules_are_copied_and_set() {
 #[cfg(unix)]
 #[test]
 fn the_child_of_a_fork_fails_cleanly() {
+    let _no_capture = CAPTURE.read().unwrap_or_else(PoisonError::into_inner);
     let mut n = 0;
     assert_eq!(hipGetDeviceCount(&mut n), hipSuccess);
     let s = made(|s| hipStreamCreateWithFlags(s, 0));

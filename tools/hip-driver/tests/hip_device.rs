@@ -11,6 +11,7 @@ use barewave::runtime::plan::Region;
 use barewave::runtime::{Device, DeviceError, EmulatedDevice, LaunchShape, Session};
 use barewave::tensor::{DType, HostTensor, InputSpec, Wanted};
 use common::{alone, driver, in_own_process, program, repository};
+use std::ffi::c_void;
 use std::sync::Arc;
 
 fn random(shape: &[usize], seed: u64) -> HostTensor {
@@ -66,6 +67,48 @@ fn models_on_hip_devices() {
     // Strict launches find nothing to complain about.
     let log = in_own_process("models_on_hip_devices", &[("BAREWAVE_TARGET", "gfx1201"), ("BAREWAVE_STRICT", "1")]);
     assert!(!log.contains("fault"), "{log}");
+}
+
+/// A run in a stream that somebody else made, who goes on using and destroys it.
+fn imported_stream_alone() {
+    // SAFETY: the driver's functions have HIP's signatures; what is made here is destroyed here.
+    let driver = unsafe { libloading::Library::new(driver()) }.unwrap();
+    type Make = unsafe extern "C" fn(*mut *mut c_void) -> u32;
+    type Take = unsafe extern "C" fn(*mut c_void) -> u32;
+    let (make, query, destroy) = unsafe {
+        let f = (driver.get::<Make>(b"hipStreamCreate"), driver.get::<Take>(b"hipStreamQuery"));
+        (f.0.unwrap(), f.1.unwrap(), driver.get::<Take>(b"hipStreamDestroy").unwrap())
+    };
+    let device: Arc<dyn Device> = Arc::new(HipDevice::open(library(), 0).unwrap());
+    let program = program("examples/digits/digits.onnx", "gfx942");
+    let mut reference = Session::new(device.clone(), &program).unwrap();
+    let x = random(&[1, 1, 8, 8], 7);
+    let (want, _) = reference.run(std::slice::from_ref(&x)).unwrap();
+    let mut raw = std::ptr::null_mut();
+    assert_eq!(unsafe { make(&mut raw) }, 0);
+    // Its own default stream is one, too.
+    for handle in [raw, std::ptr::null_mut()] {
+        let stream = unsafe { device.import_stream(handle) }.unwrap();
+        let mut session = Session::new(device.clone(), &program).unwrap();
+        session.use_stream(Some(stream)).unwrap();
+        assert_eq!(session.run(std::slice::from_ref(&x)).unwrap().0, want);
+        session.start(std::slice::from_ref(&x)).unwrap();
+        drop(session);
+        device.destroy_stream(stream).unwrap();
+        assert!(matches!(device.synchronize(stream), Err(DeviceError::Handle("stream"))));
+    }
+    assert_eq!(unsafe { query(raw) }, 0, "the stream is still there, with nothing to do");
+    assert_eq!(unsafe { destroy(raw) }, 0);
+    let emulated = EmulatedDevice::new(device.target(), false).unwrap();
+    assert!(matches!(unsafe { emulated.import_stream(raw) }, Err(DeviceError::NoImport(_))));
+}
+
+#[test]
+fn runs_go_into_streams_of_the_callers() {
+    if alone() {
+        return imported_stream_alone();
+    }
+    in_own_process("runs_go_into_streams_of_the_callers", &[("BAREWAVE_TARGET", "gfx942")]);
 }
 
 /// A kernel that reads where nothing is.

@@ -7,6 +7,7 @@ use barewave::tensor::DType;
 use barewave_isa::Target;
 use clap::Parser;
 use measure::{FUNCTIONS, Function, Operator, Worst, compare};
+use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -22,7 +23,8 @@ struct Args {
     /// Target that code is generated for.
     #[arg(long, default_value = "gfx942")]
     target: String,
-    /// Take one operand of so many; 1 takes all. Odd numbers meet every exponent and every low bit.
+    /// Take one operand of so many; 1 takes all. Odd numbers meet every exponent and every low bit. Operands from 2^-4 to
+    /// 2^7, where most functions bend, are taken sixteen times as densely.
     #[arg(long, default_value_t = 1009, value_parser = clap::value_parser!(u32).range(1..))]
     every: u32,
 }
@@ -49,18 +51,19 @@ fn run(args: &Args) -> Result<bool, String> {
         let all: Vec<&str> = FUNCTIONS.iter().map(|f| f.op).collect();
         return Err(format!("no function '{name}'; there are {}", all.join(", ")));
     }
-    let operands = (1u64 << 32).div_ceil(args.every.into());
+    let stretches = Stretch::of(args.every);
+    let operands: u64 = stretches.iter().map(Stretch::len).sum();
     println!("{operands} operands each, {}", target.info().name);
-    println!("{:12} {:>8} {:>6}  at operand, got, exact", "function", "ULP", "bound");
+    println!("{:15} {:>8} {:>6}  at operand, got, exact", "function", "ULP", "bound");
     let mut good = true;
     let chosen = FUNCTIONS.iter().filter(|f| args.functions.is_empty() || args.functions.iter().any(|n| n == f.op));
     for f in chosen {
         let start = Instant::now();
-        let w = worst(f, target, args.every)?;
+        let w = worst(f, target, &stretches)?;
         let passes = w.ulp <= f.bound;
         good &= passes;
         println!(
-            "{:12} {:8.3} {:6.1}  {:e} ({:#010x}), {:e}, {:e}{}  [{:.0} s]",
+            "{:15} {:8.3} {:6.1}  {:e} ({:#010x}), {:e}, {:e}{}  [{:.0} s]",
             f.op,
             w.ulp,
             f.bound,
@@ -75,16 +78,40 @@ fn run(args: &Args) -> Result<bool, String> {
     Ok(good)
 }
 
-fn worst(f: &Function, target: Target, every: u32) -> Result<Worst, String> {
+/// Bits of operands, `step` apart.
+struct Stretch {
+    bits: Range<u64>,
+    step: u64,
+}
+
+impl Stretch {
+    /// One operand of `every`, and sixteen times as many of both signs from 2^-4 to 2^7.
+    fn of(every: u32) -> [Stretch; 3] {
+        let from = |x: f32| u64::from(x.to_bits());
+        let (low, high) = (1.0 / 16.0, 128.0);
+        let dense = u64::from(every.div_ceil(16) | 1);
+        [
+            Stretch { bits: 0..1 << 32, step: every.into() },
+            Stretch { bits: from(low)..from(high), step: dense },
+            Stretch { bits: from(-low)..from(-high), step: dense },
+        ]
+    }
+
+    fn len(&self) -> u64 {
+        (self.bits.end - self.bits.start).div_ceil(self.step)
+    }
+}
+
+fn worst(f: &Function, target: Target, stretches: &[Stretch]) -> Result<Worst, String> {
     let mut operator = Operator::new(f.op, DType::F32, target, BATCH)?;
     let mut worst = Worst::default();
-    let mut next = 0u64;
-    while next < 1 << 32 {
-        // The last batch is filled up with its last operand.
-        let bits = (0..BATCH as u64).map(|i| (next + i * u64::from(every)).min(u64::from(u32::MAX)) as u32);
-        let (x, got) = operator.run(bits)?;
-        worst = worst.or(compare(DType::F32, f.exact, &x, &got));
-        next += BATCH as u64 * u64::from(every);
+    for s in stretches {
+        for first in (0..s.len()).step_by(BATCH) {
+            // The last batch is filled up with its last operand.
+            let bits = (first..first + BATCH as u64).map(|i| (s.bits.start + i.min(s.len() - 1) * s.step) as u32);
+            let (x, got) = operator.run(bits)?;
+            worst = worst.or(compare(DType::F32, f.exact, &x, &got));
+        }
     }
     Ok(worst)
 }

@@ -39,6 +39,7 @@ pub const FUNCTIONS: &[Function] = &[
     f("Atan", f64::atan, 4.0),
     f("Atanh", |x| (0.5 * (2.0 * x.abs() / (1.0 - x.abs())).ln_1p()).copysign(x), 4.0),
     f("Ceil", f64::ceil, 0.0),
+    f("Celu", |x| if x < 0.0 { x.exp_m1() } else { x + 0.0 }, 4.0),
     f("Cos", f64::cos, 4.0),
     f("Cosh", f64::cosh, 4.0),
     f("Elu", |x| if x < 0.0 { x.exp_m1() } else { x }, 4.0),
@@ -46,13 +47,18 @@ pub const FUNCTIONS: &[Function] = &[
     f("Exp", f64::exp, 4.0),
     f("Floor", f64::floor, 0.0),
     f("Gelu", gelu, 4.0),
+    // A product and a sum, each rounded to single precision: near -2.5 everything cancels.
+    f("HardSigmoid", |x| f64::from((x as f32 * 0.2 + 0.5).clamp(0.0, 1.0)), 0.5),
     f("HardSwish", |x| x * ((x + 3.0).clamp(0.0, 6.0) / 6.0), 4.0),
     f("LeakyRelu", |x| if x < 0.0 { x * 0.01f32 as f64 } else { x }, 0.5),
     f("Log", f64::ln, 4.0),
     f("Mish", mish, 4.0),
     f("Neg", |x| -x, 0.0),
     f("Reciprocal", |x| 1.0 / x, 1.0),
+    f("Relu", |x| if x <= 0.0 { 0.0 } else { x }, 0.0),
     f("Round", f64::round_ties_even, 0.0),
+    f("Selu", selu, 4.0),
+    f("Shrink", |x| if x.abs() > 0.5 { x } else { 0.0 }, 0.0),
     f("Sigmoid", |x| if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }, 4.0),
     f("Sign", |x| if x == 0.0 || x.is_nan() { x } else { x.signum() }, 0.0),
     f("Sin", f64::sin, 4.0),
@@ -63,6 +69,7 @@ pub const FUNCTIONS: &[Function] = &[
     f("Swish", swish, 4.0),
     f("Tan", f64::tan, 4.0),
     f("Tanh", f64::tanh, 4.0),
+    f("ThresholdedRelu", |x| if x > 1.0 { x } else { 0.0 }, 0.0),
 ];
 
 /// Inverse hyperbolic sine; the standard library's loses small operands.
@@ -79,6 +86,12 @@ fn acosh(x: f64) -> f64 {
         _ if x > 1e8 => x.ln() + std::f64::consts::LN_2,
         _ => ((x - 1.0) + ((x - 1.0) * (x + 1.0)).sqrt()).ln_1p(),
     }
+}
+
+/// `γ x`, below 0 `γ α (e^x - 1)`, with the constants in single precision as models store them.
+fn selu(x: f64) -> f64 {
+    let (alpha, gamma) = (f64::from(1.673_263_2_f32), f64::from(1.050_701_f32));
+    gamma * if x < 0.0 { alpha * x.exp_m1() } else { x }
 }
 
 /// `x / (1 + e^-x)`.
