@@ -255,7 +255,7 @@ fn multiply_add(target: Target, t: Type) -> f64 {
         {
             0.55
         }
-        Type::F32 => busy(op::V_FMAC_F32).or(busy(op::V_MAC_F32)).unwrap_or(1.0),
+        Type::F32 => busy(op::V_FMAC_F32).or(busy(op::V_FMA_F32)).unwrap_or(1.0),
         Type::F64 => busy(op::V_FMA_F64).unwrap_or(16.0),
         Type::I64 | Type::U64 => 6.0 * busy(op::V_MUL_LO_U32).unwrap_or(4.0),
         _ => busy(op::V_MUL_LO_U32).unwrap_or(4.0) + busy(op::V_ADD_U32).unwrap_or(1.0),
