@@ -82,7 +82,18 @@ impl AnyShape {
             _ => None,
         });
         let (held, most) = (held.collect(), most.max(1));
-        AnyShape { compiler, model, device, sessions, most, held, weights: Vec::new(), compiled: 0, first: None, observer: None }
+        AnyShape {
+            compiler,
+            model,
+            device,
+            sessions,
+            most,
+            held,
+            weights: Vec::new(),
+            compiled: 0,
+            first: None,
+            observer: None,
+        }
     }
 
     /// Shows every form that the model is compiled to from now on.

@@ -52,9 +52,8 @@ pub struct OrtNodeComputeInfo {
             *mut *mut c_void,
         ) -> OrtStatusPtr,
     >,
-    pub Compute: Option<
-        unsafe extern "system" fn(*mut OrtNodeComputeInfo, *mut c_void, *mut OrtKernelContext) -> OrtStatusPtr,
-    >,
+    pub Compute:
+        Option<unsafe extern "system" fn(*mut OrtNodeComputeInfo, *mut c_void, *mut OrtKernelContext) -> OrtStatusPtr>,
     pub ReleaseState: Option<unsafe extern "system" fn(*mut OrtNodeComputeInfo, *mut c_void)>,
     pub tail: Tail,
 }
@@ -78,9 +77,8 @@ pub struct OrtEp {
     >,
     pub ReleaseNodeComputeInfos: Option<unsafe extern "system" fn(*mut OrtEp, *mut *mut OrtNodeComputeInfo, usize)>,
     pub GetPreferredDataLayout: Option<unsafe extern "system" fn(*mut OrtEp, *mut i32) -> OrtStatusPtr>,
-    pub ShouldConvertDataLayoutForOp: Option<
-        unsafe extern "system" fn(*mut OrtEp, *const c_char, *const c_char, i32, *mut i32) -> OrtStatusPtr,
-    >,
+    pub ShouldConvertDataLayoutForOp:
+        Option<unsafe extern "system" fn(*mut OrtEp, *const c_char, *const c_char, i32, *mut i32) -> OrtStatusPtr>,
     pub SetDynamicOptions: Option<
         unsafe extern "system" fn(*mut OrtEp, *const *const c_char, *const *const c_char, usize) -> OrtStatusPtr,
     >,
@@ -233,8 +231,7 @@ pub struct OrtEpApi {
     pub MemoryDevice_GetDeviceId: unsafe extern "system" fn(*const OrtMemoryDevice) -> u32,
     pub SyncStream_GetImpl: unsafe extern "system" fn(*const OrtSyncStream) -> *const OrtSyncStreamImpl,
     pub SyncStream_GetSyncId: unsafe extern "system" fn(*const OrtSyncStream) -> u64,
-    pub GetSyncIdForLastWaitOnSyncStream:
-        unsafe extern "system" fn(*const OrtSyncStream, *const OrtSyncStream) -> u64,
+    pub GetSyncIdForLastWaitOnSyncStream: unsafe extern "system" fn(*const OrtSyncStream, *const OrtSyncStream) -> u64,
     pub CreateHardwareDevice: unsafe extern "system" fn(
         OrtHardwareDeviceType,
         u32,

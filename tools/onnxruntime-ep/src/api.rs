@@ -27,7 +27,6 @@ pub struct Api {
 }
 
 /// Calls a function of `OrtApi` or `OrtEpApi` that returns a status.
-#[macro_export]
 macro_rules! call {
     ($api:expr, $table:ident.$name:ident($($arg:expr),* $(,)?)) => {
         // SAFETY: the arguments are handles that onnxruntime gave for the time of this call, and places for its results.
@@ -36,13 +35,14 @@ macro_rules! call {
 }
 
 /// Calls a function that gives its result through its last argument.
-#[macro_export]
 macro_rules! get {
     ($api:expr, $name:ident($($arg:expr),* $(,)?), $start:expr) => {{
         let mut out = $start;
-        $crate::call!($api, ort.$name($($arg,)* &mut out)).map(|()| out)
+        $crate::api::call!($api, ort.$name($($arg,)* &mut out)).map(|()| out)
     }};
 }
+
+pub(crate) use {call, get};
 
 impl Api {
     /// The functions, when this onnxruntime is new enough. The error is the status to return.
@@ -92,7 +92,8 @@ impl Api {
         let message = c_string(message);
         let (file, function) = (c"barewave", c"barewave");
         // A log that fails has nobody to tell.
-        let _ = call!(self, ort.Logger_LogMessage(logger, level, message.as_ptr(), file.as_ptr(), 0, function.as_ptr()));
+        let _ =
+            call!(self, ort.Logger_LogMessage(logger, level, message.as_ptr(), file.as_ptr(), 0, function.as_ptr()));
     }
 
     /// Names and values of a list of pairs.
@@ -183,4 +184,3 @@ pub unsafe fn release<T>(p: *mut impl Sized) {
 pub fn none<T>() -> *mut T {
     null_mut()
 }
-

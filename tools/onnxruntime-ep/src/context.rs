@@ -3,10 +3,9 @@
 //! The node has, as onnxruntime's convention is, the file in `ep_cache_context`, or its name when `embed_mode` is 0 (then it
 //! lies beside the model); `source` says whose it is. The file is what `barewave compile` writes: code, plan, weights.
 
-use crate::api::{Api, c_string, none};
+use crate::api::{Api, c_string, call, get, none};
 use crate::error::Error;
 use crate::options::Context;
-use crate::{call, get};
 use barewave::codeobj::Abi;
 use barewave::compile::Compiled;
 use barewave_isa::Target;

@@ -1,8 +1,7 @@
 //! What onnxruntime gets at registration: finds devices and makes providers.
 
 use crate::abi::*;
-use crate::api::{Api, behind, none, release};
-use crate::call;
+use crate::api::{Api, behind, call, none, release};
 use crate::context;
 use crate::devices::{Devices, Wanted, gpus, pci_address};
 use crate::error::Error;
@@ -132,7 +131,8 @@ impl Factory {
         // SAFETY: it was made for us by the call above.
         unsafe { (self.api.ort.ReleaseKeyValuePairs)(entries) };
         let options = Options::parse(&list);
-        let of = |m: &*const OrtKeyValuePairs| self.api.pairs(*m).into_iter().find(|(k, _)| k == DEVICE).map(|(_, v)| v);
+        let of =
+            |m: &*const OrtKeyValuePairs| self.api.pairs(*m).into_iter().find(|(k, _)| k == DEVICE).map(|(_, v)| v);
         let hardware = metadata.iter().find_map(of).unwrap_or_else(|| "auto".into());
         Ok(Provider::new(self.api, logger, options, hardware, self.devices.clone()))
     }
@@ -235,8 +235,7 @@ unsafe extern "system" fn validate(
     out: *mut OrtCompiledModelCompatibility,
 ) -> OrtStatusPtr {
     // SAFETY: as above.
-    let (factory, all, info): (&Factory, _, _) =
-        unsafe { (behind(this), array(all, count), crate::api::text(info)) };
+    let (factory, all, info): (&Factory, _, _) = unsafe { (behind(this), array(all, count), crate::api::text(info)) };
     factory.api.guard(|| {
         let answer = factory.runs(all, &info)?;
         // SAFETY: a place for the answer.

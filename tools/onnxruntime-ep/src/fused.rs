@@ -1,10 +1,9 @@
 //! A group at run time: takes tensors from onnxruntime, runs the group's code, and leaves tensors there.
 
 use crate::abi::*;
-use crate::api::{Api, behind, none};
+use crate::api::{Api, behind, get, none};
 use crate::error::Error;
 use crate::read::tensor;
-use crate::get;
 use barewave::runtime::{AnyShape, Ready, Session};
 use barewave::tensor::packed;
 use barewave::tensor::{AsTensor, DType, HostTensor, TensorView, TensorViewMut};

@@ -234,14 +234,14 @@ fn unique(i: usize) -> String {
 
 /// A group as a model: what it reads from outside are its inputs, what others read its outputs; `name` gives the names of
 /// its nodes. The error are the nodes that cannot be part of a model.
-pub fn group_model(
-    graph: &ReadGraph,
-    group: &[usize],
-    name: impl Fn(usize) -> String,
-) -> Result<Model, Vec<usize>> {
+pub fn group_model(graph: &ReadGraph, group: &[usize], name: impl Fn(usize) -> String) -> Result<Model, Vec<usize>> {
     let inside: BTreeSet<usize> = group.iter().copied().collect();
-    let made: BTreeSet<&str> =
-        group.iter().flat_map(|i| &graph.nodes[*i].node.outputs).map(String::as_str).filter(|o| !o.is_empty()).collect();
+    let made: BTreeSet<&str> = group
+        .iter()
+        .flat_map(|i| &graph.nodes[*i].node.outputs)
+        .map(String::as_str)
+        .filter(|o| !o.is_empty())
+        .collect();
     let mut model = Model { opsets: graph.opsets.clone(), ..Model::default() };
     let g: &mut Graph = &mut model.graph;
     let mut foreign: BTreeSet<usize> = BTreeSet::new();

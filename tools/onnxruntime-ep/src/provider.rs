@@ -1,7 +1,7 @@
 //! The provider of one session: chooses nodes, compiles groups of them.
 
 use crate::abi::*;
-use crate::api::{Api, behind, c_string, none, release};
+use crate::api::{Api, behind, c_string, call, get, none, release};
 use crate::context;
 use crate::devices::{Devices, Wanted};
 use crate::error::Error;
@@ -9,7 +9,6 @@ use crate::fused::{Fused, Order, Running};
 use crate::groups::{self, group_model};
 use crate::options::Options;
 use crate::read::{ReadGraph, Value, is_context, own_weights};
-use crate::{call, get};
 use barewave::codeobj::Abi;
 use barewave::compile::{Compiled, KernelCache};
 use barewave::onnx::{Dim, Model, ValueInfo};
@@ -89,10 +88,9 @@ impl Provider {
             refused: Mutex::new(refused),
         };
         // What was asked for by name has to be there, whatever the model is.
-        if provider.options.device.is_some() || provider.options.target.is_some() {
-            if let Err(e) = provider.works(None) {
-                provider.refused.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
-            }
+        let asked = provider.options.device.is_some() || provider.options.target.is_some();
+        if asked && let Err(e) = provider.works(None) {
+            provider.refused.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
         }
         provider
     }
@@ -134,7 +132,8 @@ impl Provider {
             }
             let (groups, reasons) = groups::choose(&works.compiler, &read, self.candidates(&read));
             for (i, why) in reasons {
-                let line = format!("node '{}' ({}) is left to others: {why}", read.nodes[i].node.name, read.nodes[i].node.op);
+                let line =
+                    format!("node '{}' ({}) is left to others: {why}", read.nodes[i].node.name, read.nodes[i].node.op);
                 self.api.log(self.logger, OrtLoggingLevel::ORT_LOGGING_LEVEL_INFO, &line);
             }
             groups
@@ -143,11 +142,8 @@ impl Provider {
         };
         for group in &groups {
             let handles: Vec<*const OrtNode> = group.iter().map(|i| read.nodes[*i].handle).collect();
-            let options = OrtNodeFusionOptions {
-                version: KNOWN_VERSION,
-                drop_constant_initializers: true,
-                tail: [0; 16],
-            };
+            let options =
+                OrtNodeFusionOptions { version: KNOWN_VERSION, drop_constant_initializers: true, tail: [0; 16] };
             let (nodes, count) = (handles.as_ptr(), handles.len());
             call!(self.api, ep.EpGraphSupportInfo_AddNodesToFuse(support, nodes, count, &options))?;
         }
@@ -210,8 +206,7 @@ impl Provider {
             let find = |all: &[String], names: &[String]| {
                 names.iter().filter_map(|n| all.iter().position(|a| a == n)).collect::<Vec<_>>()
             };
-            let order =
-                Order { inputs: find(&inputs, &n.node.inputs), outputs: find(&outputs, &n.node.outputs) };
+            let order = Order { inputs: find(&inputs, &n.node.inputs), outputs: find(&outputs, &n.node.outputs) };
             let again = match context.enable {
                 true => context::node(&self.api, &self.api.node_name(node)?, &inputs, &outputs, &compiled, context)?,
                 false => none(),

@@ -3,9 +3,8 @@
 //! Nodes, attributes and types are copied; the elements of initializers are not: they lie where onnxruntime holds them, which
 //! is valid as long as the graph is. Whoever keeps a model for longer calls [`own_weights`] first.
 
-use crate::api::{Api, c_string, none, text};
+use crate::api::{Api, c_string, call, get, none, text};
 use crate::error::Error;
-use crate::{call, get};
 use barewave::onnx::{Attribute, Dim, Graph, Node, ValueInfo};
 use barewave::tensor::{DType, HostTensor, unpacked};
 use bytes::Bytes;
