@@ -3,11 +3,11 @@
 //! ```text
 //! registration -> factory: devices -> provider (one a session) -> groups of nodes -> models of ours -> fused nodes
 //! ```
-//! [`factory`] is what onnxruntime calls first. For a session a [`provider`] reads the graph ([`read`]), chooses the nodes
-//! that compile ([`groups`]) and compiles each group when onnxruntime has fused it; [`fused`] runs it. [`context`] keeps
+//! `factory` is what onnxruntime calls first. For a session a `provider` reads the graph (`read`), chooses the nodes
+//! that compile (`groups`) and compiles each group when onnxruntime has fused it; `fused` runs it. `context` keeps
 //! compiled groups in models. Everything else of a model is run by onnxruntime's other providers.
 //!
-//! Every function that onnxruntime calls goes through [`api::Api::guard`] or does nothing that can fail: errors become
+//! Every function that onnxruntime calls goes through `api::Api::guard` or does nothing that can fail: errors become
 //! statuses with the words of the command line, and no panic reaches onnxruntime.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
