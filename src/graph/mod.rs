@@ -3,14 +3,17 @@
 //! [`fused`] is the interface to the kernels; [`expr`] and [`view`] are the two languages it is written in. [`fuse`] is the
 //! whole way there.
 
+mod ask;
 mod clusters;
 pub(crate) mod collapse;
 mod compose;
 mod cut;
+pub mod dim;
 mod error;
 pub mod expr;
 mod forward;
 pub mod fused;
+mod infer;
 pub mod interpret;
 pub mod kinds;
 mod lazy;
