@@ -6,7 +6,7 @@
 //! for all sizes.
 
 use super::error::Reason;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::{Add, Mul, Sub};
 use std::sync::Arc;
@@ -151,6 +151,16 @@ impl Dim {
     }
     fn max_of(&self, other: &Dim) -> Dim {
         std::cmp::Ord::max(self, other).clone()
+    }
+
+    /// The sizes that it depends on.
+    pub fn sizes(&self) -> BTreeSet<String> {
+        let Dim::Open(sum) = self else { return BTreeSet::new() };
+        let of = |atom: &Atom| match atom {
+            Atom::Size(name) => BTreeSet::from([name.to_string()]),
+            Atom::Quotient(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => &a.sizes() | &b.sizes(),
+        };
+        sum.0.keys().flatten().flat_map(of).collect()
     }
 
     /// Its value for given sizes; saturates.

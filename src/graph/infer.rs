@@ -177,7 +177,8 @@ impl<'m> Inference<'m> {
             self.current = i as usize;
             let node = &self.resolved.nodes[i as usize];
             self.results[i as usize].clear();
-            if self.refused.is_some() && node.inputs.iter().flatten().any(|v| self.facts[v.index()].is_none()) {
+            let unknown = |v: &ValueId| self.facts[v.index()].is_none();
+            if self.refused.is_some() && read_by(self.resolved, node).iter().any(unknown) {
                 continue;
             }
             let result = self.look();
@@ -224,8 +225,7 @@ impl<'m> Inference<'m> {
         let (i, node) = (self.current, self.node());
         let mut scratch =
             self.scratch.take().unwrap_or_else(|| Box::new(Lowering::over(Inference::empty(self.resolved))));
-        let mut reads = FxHashSet::default();
-        read_by(self.resolved, node, &mut reads);
+        let reads = read_by(self.resolved, node);
         let mut sized = false;
         for v in &reads {
             let Some(fact) = &self.facts[v.index()] else { continue };
@@ -408,13 +408,18 @@ fn as_dims(inputs: &[(DType, Vec<usize>)]) -> Vec<(DType, Vec<Dim>)> {
     inputs.iter().map(|(t, shape)| (*t, shape.iter().map(|&d| d.into()).collect())).collect()
 }
 
-/// All values that a node and the graphs inside of it read.
-fn read_by(resolved: &Resolved<'_>, node: &ResolvedNode<'_>, out: &mut FxHashSet<ValueId>) {
-    out.extend(node.inputs.iter().flatten());
-    for Branch { nodes, outputs, .. } in &node.branches {
-        out.extend(outputs);
-        nodes.iter().for_each(|n| read_by(resolved, &resolved.nodes[*n as usize], out));
+/// All values that a node reads, and those that the graphs inside of it read from around it.
+fn read_by(resolved: &Resolved<'_>, node: &ResolvedNode<'_>) -> FxHashSet<ValueId> {
+    let mut reads: FxHashSet<ValueId> = node.inputs.iter().flatten().copied().collect();
+    for Branch { nodes, parameters, outputs, .. } in &node.branches {
+        let mut inside: FxHashSet<ValueId> = outputs.iter().copied().collect();
+        let nodes = || nodes.iter().map(|n| &resolved.nodes[*n as usize]);
+        nodes().for_each(|n| inside.extend(read_by(resolved, n)));
+        let made: FxHashSet<ValueId> =
+            nodes().flat_map(|n| n.outputs.iter().flatten()).chain(parameters).copied().collect();
+        reads.extend(inside.difference(&made));
     }
+    reads
 }
 
 impl Lowering<'_> {

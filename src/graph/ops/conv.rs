@@ -10,7 +10,7 @@ use crate::graph::dim::{Dim, described, known};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar};
 use crate::graph::fused::{Access, Conv, Guard, StepKind, Window};
-use crate::graph::infer::{Inference, by_lowering};
+use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, Part};
 use crate::graph::resolve::ValueId;
@@ -495,9 +495,19 @@ fn kernel(cx: &Inference<'_>, x: ValueId, w: ValueId) -> Res<Option<Vec<usize>>>
     Ok(known(&ws[2..]))
 }
 
+/// Output 0 is a convolution with a kernel whose extents only a run tells.
+fn of_open_kernel(cx: &mut Inference<'_>, x: ValueId, channels: Dim, dtype: DType) -> Res<()> {
+    let mut dims = vec![cx.dims(x)[0].clone(), channels];
+    dims.extend((2..cx.rank(x)).map(|d| cx.told_by_run(0, d)));
+    cx.give(0, dtype, dims)
+}
+
 /// Output 0 is a convolution of some data with some weights, in a type.
 pub(super) fn of_convolution(cx: &mut Inference<'_>, x: ValueId, w: ValueId, dtype: DType) -> Res<()> {
-    let Some(kernel) = kernel(cx, x, w)? else { return by_lowering(cx) };
+    let Some(kernel) = kernel(cx, x, w)? else {
+        let channels = cx.dims(w)[0].clone();
+        return of_open_kernel(cx, x, channels, dtype);
+    };
     let groups = groups(cx)?;
     let frame = Frame::read(cx, kernel.len(), Some(&kernel))?;
     let (xs, ws) = (cx.dims(x), cx.dims(w));
@@ -522,7 +532,10 @@ pub(super) fn of_conv(cx: &mut Inference<'_>) -> Res<()> {
 
 pub(super) fn of_transpose(cx: &mut Inference<'_>) -> Res<()> {
     let (x, w) = (cx.input(0)?, cx.input(1)?);
-    let Some(kernel) = kernel(cx, x, w)? else { return by_lowering(cx) };
+    let Some(kernel) = kernel(cx, x, w)? else {
+        let channels = &cx.dims(w)[1] * &groups(cx)?.into();
+        return of_open_kernel(cx, x, channels, cx.dtype(x));
+    };
     let transposed = Transposed::read(cx, &kernel)?;
     let (xs, ws) = (cx.dims(x), cx.dims(w));
     let mut dims = vec![xs[0].clone(), &ws[1] * &groups(cx)?.into()];

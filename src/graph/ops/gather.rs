@@ -3,7 +3,7 @@
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::fused::Indirect;
-use crate::graph::infer::{Inference, by_lowering};
+use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::resolve::ValueId;
@@ -201,7 +201,8 @@ pub(super) fn of_nd(cx: &mut Inference<'_>) -> Res<()> {
     let Some((k, lead)) = cx.dims(index).split_last() else {
         return Err(Reason::Shape("the indices are a scalar".into()));
     };
-    let Some(k) = k.known() else { return by_lowering(cx) };
+    let count = || Reason::NotConstant { what: "how many numbers an index is made of".into(), input: 1 };
+    let k = k.known().ok_or_else(count)?;
     let batch = selected(cx, [cx.rank(x), cx.rank(index)], k)?;
     let dims = lead.iter().chain(&cx.dims(x)[batch + k..]).cloned().collect();
     cx.give(0, cx.dtype(x), dims)
