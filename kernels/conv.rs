@@ -8,11 +8,13 @@
 //! coordinate in each window dimension. A workitem computes once which window coordinates fall inside the input for
 //! its column, so testing a tap is one `and` and one compare. Few output channels per group go to the direct kernel.
 
+use super::choice::{self, Extents};
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, GatherSource, Loader, Source};
+use super::split::{self, DepthPart, Product};
 use super::tile::Tile;
-use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct, matrix};
+use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct};
 use crate::graph::fused::{Role, Window};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Opnd, Part, Type};
@@ -45,17 +47,18 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>>
     }
     let wave = cx.target.info().wave_size;
     let min_n = if plain { 1 } else { wave };
-    let tile = matrix::choose(cx.target, types, (images * groups, channels, positions), min_n)
-        .unwrap_or_else(|| Tile::choose(cx.target, types, channels, positions, min_n));
+    let extents =
+        Extents { batches: images * groups, m: channels, n: positions, k: depth, bytes: gemm::operand_bytes(cx) };
+    let (tile, split) = choice::choose(cx.target, types, &extents, min_n);
     let size = cx.dtype(Arg::Input(0)).size();
     let mut w = cx.kernel(tile.threads());
-    let z = w.b.workgroup_id(2);
+    let (z, part) = split::part(&mut w, &split);
     let (image, group) = w.b.divmod(z, groups as u32);
     let first_m = w.b.workgroup_id(1);
     let first_m = w.b.mul(first_m, tile.m);
     let first_n = w.b.workgroup_id(0);
     let first_n = w.b.mul(first_n, tile.n);
-    let a = weight_loader(&mut w, cx, &tile, group, groups, channels, depth, first_m)?;
+    let a = weight_loader(&mut w, cx, &tile, part, group, groups, channels, depth, first_m)?;
     // Where the image and group begin in the input.
     let per_group = (weights.dims[1] as i64 * x.strides[1] * size as i64) as u32;
     let start = w.b.mul(image, (x.strides[0] * size as i64) as u32);
@@ -70,22 +73,19 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>>
             k_stride: x.strides[1] as u32,
             w_stride: 1,
             depth: depth as u32,
+            part,
             aligned: [x.offset, x.strides[0], x.strides[1]].iter().all(|n| (n * size as i64) % 4 == 0),
         };
         let item = w.b.workitem_id();
         loader::dense(&mut w.b, src, &tile, tile.n, positions, item)
     } else {
-        gather_loader(&mut w, cx, &tile, window, start, first_n, depth)?
+        gather_loader(&mut w, cx, &tile, part, window, start, first_n, depth)?
     };
     let mut ops = Operands { a, b };
-    let sums = gemm::multiply(&mut w, &tile, &mut ops, depth as u32);
+    let sums = gemm::multiply(&mut w, &tile, &mut ops, part.split.chunk);
     let walk = Walk { m_dim: 1, rows: channels, n_dims: 2..out.rank() };
-    gemm::store(&mut w, cx, &tile, &sums, &walk, (first_m, first_n), |w, view, size| {
-        outer_offset(w, view, size, image, group, channels)
-    })?;
-    let tiles = |extent: usize, of: u32| extent.div_ceil(of as usize) as u32;
-    let grid = [tiles(positions, tile.n), tiles(channels, tile.m), (images * groups) as u32];
-    Ok(vec![w.finish(grid, 2 * (images * groups * channels * positions * depth) as u64)])
+    let product = Product { tile: &tile, sums: &sums, walk, first: (first_m, first_n), extents };
+    split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, image, group, channels))
 }
 
 /// Offset of an access from image and group.
@@ -117,6 +117,7 @@ fn weight_loader(
     w: &mut Writer,
     cx: &Cx,
     tile: &Tile,
+    part: DepthPart,
     group: Part,
     groups: usize,
     channels: usize,
@@ -127,7 +128,7 @@ fn weight_loader(
     let size = cx.dtype(Arg::Input(1)).size();
     let offset_of_group = |w: &mut Writer, elements: usize| Some(w.b.mul(group, (elements * size) as u32));
     let (src, line) = if constant {
-        let rows = depth.next_multiple_of(tile.k as usize);
+        let rows = part.split.span() as usize;
         // Dense along what the tile's cells are dense along.
         let along_k = tile.run > 1;
         let (lines, pitch) = if along_k { (channels, rows) } else { (rows, channels.next_multiple_of(4)) };
@@ -135,13 +136,14 @@ fn weight_loader(
         let buf = w.blob(Blob::Weights(packing));
         let scalar = offset_of_group(w, lines * pitch);
         let (k_stride, w_stride) = if along_k { (1, pitch as u32) } else { (pitch as u32, 1) };
-        (Source { buf, base: 0, scalar, first, k_stride, w_stride, depth: rows as u32, aligned: true }, pitch)
+        (Source { buf, base: 0, scalar, first, k_stride, w_stride, depth: rows as u32, part, aligned: true }, pitch)
     } else {
         let buf = w.buffer(cx, Arg::Input(1))?;
         let scalar = offset_of_group(w, channels * depth);
         let base = (cx.step.inputs[1].view.offset as usize * size) as u32;
         let aligned = [base as usize, depth * size].iter().all(|n| n.is_multiple_of(4));
-        (Source { buf, base, scalar, first, k_stride: 1, w_stride: depth as u32, depth: depth as u32, aligned }, depth)
+        let (w_stride, of) = (depth as u32, depth as u32);
+        (Source { buf, base, scalar, first, k_stride: 1, w_stride, depth: of, part, aligned }, depth)
     };
     let item = w.b.workitem_id();
     Ok(loader::dense(&mut w.b, src, tile, tile.m, line, item))
@@ -190,6 +192,7 @@ fn gather_loader(
     w: &mut Writer,
     cx: &Cx,
     tile: &Tile,
+    part: DepthPart,
     window: &Window,
     start: Part,
     first: Part,
@@ -200,13 +203,15 @@ fn gather_loader(
     let n = out_dims.len();
     let size = i64::from(tile.types.stored_bytes());
     let masked = (0..n).any(|d| window.pads[d] > 0 || reaches_past(window, d, out_dims[d], x.dims[d + 2]))
-        || !depth.is_multiple_of(tile.k as usize);
+        || depth != part.split.span() as usize;
     // The window's corner may lie before the input. Shifting the buffer's base back by as much keeps all offsets
     // positive; what lies before the tensor is masked out and never read.
     let shift: i64 = (0..n).map(|d| window.pads[d] as i64 * x.strides[d + 2] * size).sum();
     let buf = w.buffer(cx, Arg::Input(0))?;
     let buf = shifted(w, buf, shift as u32, cx.reach(Arg::Input(0)) as u32);
-    let table = w.blob_pointer(Blob::Data(offset_table(window, x, size, depth, tile.k as usize)));
+    // Reads ahead of the end may touch two tiles more.
+    let table =
+        w.blob_pointer(Blob::Data(offset_table(window, x, size, depth, (part.split.span() + 2 * tile.k) as usize)));
     let item = w.b.workitem_id();
     let (cols, _) = loader::gather_shape(tile);
     let (mut columns, mut valid) = (Vec::new(), Vec::new());
@@ -224,7 +229,7 @@ fn gather_loader(
         }
     }
     let scalar = w.b.add(start, (x.offset * size) as u32);
-    let src = GatherSource { buf, scalar, table, columns, valid };
+    let src = GatherSource { buf, scalar, table, part, columns, valid };
     Ok(loader::gather(&mut w.b, src, tile, item))
 }
 
@@ -252,10 +257,9 @@ fn first_bit(window: &Window, d: usize) -> usize {
     window.kernel[..d].iter().sum()
 }
 
-/// Byte offset and coordinate mask of every k, with two tiles of padding that reads ahead of the end may touch.
-fn offset_table(window: &Window, x: &View, size: i64, depth: usize, tile_k: usize) -> Vec<u8> {
+/// Byte offset and coordinate mask of every k, and of what lies behind the depth: `rows` in all.
+fn offset_table(window: &Window, x: &View, size: i64, depth: usize, rows: usize) -> Vec<u8> {
     let taps: usize = window.kernel.iter().product();
-    let rows = depth.next_multiple_of(tile_k) + 2 * tile_k;
     let mut table = Vec::with_capacity(rows * 8);
     for k in 0..rows {
         let (mut offset, mut mask) = (0i64, NEVER);

@@ -58,6 +58,11 @@ pub(super) fn types(cx: &Cx) -> Res<Types> {
     Ok(Types::of(a))
 }
 
+/// Bytes of the tensors behind a product's two operands.
+pub(super) fn operand_bytes(cx: &Cx) -> usize {
+    cx.step.inputs[..2].iter().map(|a| cx.graph.tensor(a.tensor).bytes()).sum()
+}
+
 /// A workitem's sums: position `p` of the tile's fragment is element `p % per` of register `p / per`.
 pub(super) struct Sums {
     /// The registers.

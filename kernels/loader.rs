@@ -4,6 +4,7 @@
 //! LDS, in the type that is multiplied. What lies beyond the ends of m or n may be anything: those products are
 //! never stored. Beyond the end of k both operands must read as zero.
 
+use super::split::DepthPart;
 use super::tile::{Tile, Types};
 use super::values;
 use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
@@ -39,6 +40,8 @@ pub(super) struct Source {
     pub w_stride: u32,
     /// Depth of the operand.
     pub depth: u32,
+    /// The part of the depth that the workgroup sums.
+    pub part: DepthPart,
     /// Lines in the dense direction begin at multiples of four bytes.
     pub aligned: bool,
 }
@@ -230,17 +233,21 @@ impl Loader {
 }
 
 /// `scalar + base`, for the scalar offset of a load.
-fn start_offset(b: &mut Builder, src: &Source) -> Part {
-    match src.scalar {
+fn start_offset(b: &mut Builder, src: &Source, size: u32) -> Part {
+    let start = match src.scalar {
         Some(s) => b.add(s, src.base),
         None => b.scalar(src.base),
+    };
+    match src.part.first {
+        Some(k) => b.mad(k, src.k_stride * size, start),
+        None => start,
     }
 }
 
 /// A loader for an operand with dense rows along the width or along k. `line` is the extent of the dense direction.
 pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line: usize, item: Part) -> Loader {
     let (threads, size, run) = (tile.threads(), tile.types.stored_bytes(), tile.run);
-    let masked = !src.depth.is_multiple_of(tile.k);
+    let masked = src.depth != src.part.split.span();
     let scale = size.trailing_zeros();
     let together = src.most_together(size, line as u32);
     let share = tile.k / run * width / threads;
@@ -258,8 +265,9 @@ pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line:
         let lds = b.shl(at, tile.cell().trailing_zeros());
         let rows_per_pass = threads / per_row * run;
         let row = if run > 1 { b.mul(row, run) } else { row };
+        let row = src.part.absolute(b, row);
         let common = Common::new(b, tile, pitch, lds, tile.k / rows_per_pass * run, vec);
-        let soff = start_offset(b, &src);
+        let soff = start_offset(b, &src, size);
         Loader::Wide(Wide { common, src, vec, row, voff, soff, rows_per_pass, masked })
     } else {
         assert_eq!(src.k_stride, 1, "a matrix has dense rows or dense columns");
@@ -282,10 +290,11 @@ pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line:
         let voff = b.shl(words, scale);
         let at = b.mad(runs, pitch, col);
         let lds = b.shl(at, tile.cell().trailing_zeros());
+        let k_first = src.part.absolute(b, k_first);
         let cols_per_pass = threads / per_col;
         let loads = own / vec;
         let common = Common::new(b, tile, pitch, lds, width / cols_per_pass * loads, vec);
-        let soff = start_offset(b, &src);
+        let soff = start_offset(b, &src, size);
         Loader::Deep(Deep { common, src, depth: tile.k, k_first, voff, soff, cols_per_pass, vec, loads, masked })
     }
 }
@@ -392,6 +401,8 @@ pub(super) struct GatherSource {
     pub scalar: Part,
     /// The table: byte offset and mask of window coordinates per k.
     pub table: Part,
+    /// The part of the depth that the workgroup sums.
+    pub part: DepthPart,
     /// Byte offset per column of this workitem.
     pub columns: Vec<Part>,
     /// Window coordinates that lie inside the input, one bit each, per column; empty when all do.
@@ -411,10 +422,18 @@ pub(super) fn gather(b: &mut Builder, src: GatherSource, tile: &Tile, item: Part
     let rows_per_pass = runs_per_pass * tile.run;
     let lds = b.shl(item, tile.cell().trailing_zeros());
     let mut next = src.table;
-    if runs_per_pass > 1 {
+    // The table's entry of this wave's first k.
+    let row = (runs_per_pass > 1).then(|| {
         let row = b.udiv(item, tile.n);
         let row = b.uniform(row);
-        let bytes = b.shl(row, 3 + tile.run.trailing_zeros());
+        b.shl(row, 3 + tile.run.trailing_zeros())
+    });
+    let bytes = match (row, src.part.first) {
+        (Some(row), Some(k)) => Some(b.mad(k, 8u32, row)),
+        (None, Some(k)) => Some(b.shl(k, 3u32)),
+        (row, None) => row,
+    };
+    if let Some(bytes) = bytes {
         let p = b.s(2);
         b.emit(op::S_ADD_U32, &[p.dword(0).into()], &[src.table.dword(0).into(), bytes.into()]);
         b.emit(op::S_ADDC_U32, &[p.dword(1).into()], &[src.table.dword(1).into(), 0u32.into()]);

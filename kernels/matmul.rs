@@ -1,11 +1,13 @@
 //! Matrix products: both operands through the dense loaders, one workgroup per tile and batch.
 
 use super::address::Offset;
+use super::choice::{self, Extents};
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, Loader, Source};
+use super::split::{self, DepthPart, Product};
 use super::tile::Tile;
-use super::{Arg, Cx, Kernel, Writer, address, matrix};
+use super::{Arg, Cx, Kernel, Writer, address};
 use crate::graph::view::View;
 use crate::mir::Part;
 use crate::tensor::DType;
@@ -16,26 +18,23 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     let (m, n, k) = (out.dims[r - 2], out.dims[r - 1], cx.step.inputs[0].view.dims[r - 1]);
     let types = gemm::types(cx)?;
     let batches: usize = out.dims[..r - 2].iter().product();
-    let tile =
-        matrix::choose(cx.target, types, (batches, m, n), 1).unwrap_or_else(|| Tile::choose(cx.target, types, m, n, 1));
+    let extents = Extents { batches, m, n, k, bytes: gemm::operand_bytes(cx) };
+    let (tile, split) = choice::choose(cx.target, types, &extents, 1);
     let mut w = cx.kernel(tile.threads());
     let batch_dims = &out.dims[..r - 2];
-    let z = w.b.workgroup_id(2);
+    let (z, part) = split::part(&mut w, &split);
     let batch = address::coordinates(&mut w.b, z, batch_dims);
     let first_m = w.b.workgroup_id(1);
     let first_m = w.b.mul(first_m, tile.m);
     let first_n = w.b.workgroup_id(0);
     let first_n = w.b.mul(first_n, tile.n);
-    let a = operand(&mut w, cx, 0, (r - 1, r - 2), k, first_m, &batch, &tile, tile.m)?;
-    let b = operand(&mut w, cx, 1, (r - 2, r - 1), k, first_n, &batch, &tile, tile.n)?;
+    let a = operand(&mut w, cx, 0, (r - 1, r - 2), (k, part), first_m, &batch, &tile, tile.m)?;
+    let b = operand(&mut w, cx, 1, (r - 2, r - 1), (k, part), first_n, &batch, &tile, tile.n)?;
     let mut ops = Operands { a, b };
-    let sums = gemm::multiply(&mut w, &tile, &mut ops, k as u32);
+    let sums = gemm::multiply(&mut w, &tile, &mut ops, part.split.chunk);
     let walk = Walk { m_dim: r - 2, rows: m, n_dims: r - 1..r };
-    gemm::store(&mut w, cx, &tile, &sums, &walk, (first_m, first_n), |w, view, size| {
-        outer_offset(w, view, size, &batch, r - 2)
-    })?;
-    let grid = [n.div_ceil(tile.n as usize) as u32, m.div_ceil(tile.m as usize) as u32, batches as u32];
-    Ok(vec![w.finish(grid, 2 * (batches * m * n * k) as u64)])
+    let product = Product { tile: &tile, sums: &sums, walk, first: (first_m, first_n), extents };
+    split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, &batch, r - 2))
 }
 
 /// Offset of an access from its first `dims` dimensions.
@@ -55,7 +54,7 @@ fn operand(
     cx: &Cx,
     i: usize,
     along: (usize, usize),
-    depth: usize,
+    (depth, part): (usize, DepthPart),
     first: Part,
     batch: &[Option<Part>],
     tile: &Tile,
@@ -83,6 +82,7 @@ fn operand(
         k_stride: sk as u32,
         w_stride: sw as u32,
         depth: depth as u32,
+        part,
         aligned: lines_are_aligned(cx.dtype(Arg::Input(i)), view, if sw == 1 { along.1 } else { along.0 }),
     };
     let item = w.b.workitem_id();

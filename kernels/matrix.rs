@@ -9,9 +9,10 @@
 //! the instruction puts neighbouring rows of its result in neighbouring registers, A and B change places: the
 //! registers then hold neighbouring columns, which are stored together.
 
+use super::choice::{Machine, Round};
 use super::fragment;
 use super::gemm::{Multiplier, Places, Sums};
-use super::tile::{self, Form, Tile, Types};
+use super::tile::{Form, Tile, Types};
 use crate::mir::{Builder, MInst, Part, matrix_instruction, matrix_modifiers};
 use barewave_isa::matrix::{Fragment, MatrixOp, Operand, Step};
 use barewave_isa::{Class, Op, Target};
@@ -57,14 +58,12 @@ fn types_of(types: Types) -> Types {
     Types { compute: types.storage, ..types }
 }
 
-/// The tile that takes least time for `batches` results of `m` by `n`; `None` where the target has no matrix instruction for the
-/// types.
-pub(super) fn choose(target: Target, types: Types, (batches, m, n): (usize, usize, usize), min_n: u32) -> Option<Tile> {
+/// Tiles of matrix instructions and what a round of them takes; none where the target has no such instruction for the types.
+pub(super) fn candidates(target: Target, types: Types, machine: &Machine, min_n: u32) -> Vec<(Tile, Round)> {
     let types = types_of(types);
     let lanes = target.info().wave_size;
     let run = if types.bytes() >= 4 { 1 } else { 16 / types.bytes() };
-    let mut found: Vec<(f64, Tile)> = Vec::new();
-    let l2 = tile::l2_bytes(target);
+    let mut found = Vec::new();
     // Per side: the instruction, and the k of one of its steps, of which a tile holds whole ones.
     let of_side = |side: usize| {
         let (instruction, op) = matrix_instruction(target, types.compute, types.accumulate, side)?;
@@ -77,7 +76,6 @@ pub(super) fn choose(target: Target, types: Types, (batches, m, n): (usize, usiz
         let known = of_sides.iter().find(|s| s.0 == side).and_then(|s| s.1);
         let Some((form, step)) = known else { continue };
         let form = MatrixForm { waves: (down, across), ..form };
-        let (instruction, op) = (form.instruction, form.op);
         let k = (depth * 8.max(32 / types.bytes())).next_multiple_of(step);
         // Elements below 32 bits come in runs, of which a tile that is less deep has too few for wide loads.
         if types.bytes() < 4 && depth == 1 {
@@ -92,26 +90,12 @@ pub(super) fn choose(target: Target, types: Types, (batches, m, n): (usize, usiz
         let gathers = min_n == 1 || tile_n >= lanes && passes <= own && 2 * k / passes <= TABLE;
         // Two buffers with the gaps that loaders leave.
         let lds = 2 * (tile_m + tile_n + if run > 1 { 2 } else { 8 }) * k * types.bytes();
-        if lds > target.info().lds_bytes {
+        if lds > target.info().lds_bytes || !loads(tile_m) || !loads(tile_n) || tile_n < min_n || !gathers {
             continue;
         }
-        if !loads(tile_m) || !loads(tile_n) || tile_n < min_n || !gathers {
-            continue;
-        }
-        let tiles = m.div_ceil(tile_m as usize) * n.div_ceil(tile_n as usize);
-        let busy = f64::from(target.op(instruction).map_or(1, |i| i.busy.max(1)));
-        // Cycles of a SIMD per k: products, and what is read and loaded beside them.
-        let products = f64::from(tile_m * tile_n) / (side * side * op.shape.k) as f64 * busy;
-        let (own_m, own_n) = (tile_m / down, tile_n / across);
-        let bytes = f64::from(types.bytes());
-        // A SIMD's share of LDS is 64 bytes in two cycles; what is loaded is also converted, packed and written.
-        let reads = f64::from((own_m + own_n) * down * across) * bytes / 32.0;
-        let moves = f64::from(tile_m + tile_n) * bytes / 16.0;
-        let loaded = (tile_m + tile_n) * types.stored_bytes();
-        let round = tile::Round { waves: down * across, products, moves: reads + moves, loaded, k, lds };
-        found.push((tile::cycles(target, tiles * batches, &round, l2), tile));
+        found.push((tile, form.round(target, &tile, machine, lds)));
     }
-    found.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).map(|f| f.1)
+    found
 }
 
 /// What a lane holds of an operand: which bits of its number name a row (of A; of B a column), and which a group of k.
@@ -124,6 +108,20 @@ struct Side {
 }
 
 impl MatrixForm {
+    /// What a workgroup does for each k of a tile.
+    fn round(&self, target: Target, tile: &Tile, machine: &Machine, lds: u32) -> Round {
+        let (types, (down, across)) = (tile.types, self.waves);
+        let busy = f64::from(target.op(self.instruction).map_or(1, |i| i.busy.max(1)));
+        let (side, bytes) = (f64::from(self.side()), f64::from(types.bytes()));
+        let products = f64::from(tile.m * tile.n) / (side * side * self.op.shape.k as f64) * busy;
+        let reads = f64::from((tile.m / down + tile.n / across) * down * across) * bytes / machine.lds;
+        // What is loaded is also converted, packed and written.
+        let moves = f64::from(tile.m + tile.n) * bytes / 16.0;
+        let loaded = (tile.m + tile.n) * types.stored_bytes();
+        let own = tile.m * tile.n / tile.threads();
+        Round { waves: down * across, products, moves: reads + moves, loaded, own, vgprs: 128, lds }
+    }
+
     fn side(&self) -> u32 {
         self.op.shape.m as u32
     }

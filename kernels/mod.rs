@@ -6,6 +6,7 @@
 //! buffers and masks lanes by out-of-bounds offsets; shapes, strides and offsets are constants in its code.
 
 mod address;
+mod choice;
 mod conv;
 mod direct;
 mod double;
@@ -32,6 +33,7 @@ mod reduce;
 mod sized;
 mod small;
 mod softmax;
+mod split;
 mod tile;
 mod trig;
 mod values;
@@ -56,6 +58,8 @@ pub enum Arg {
     Index(usize, usize),
     /// Constant data that comes with the kernel: [`Kernel::blobs`].
     Blob(usize),
+    /// Memory of the step's own, which its kernels leave partial results in: [`Kernel::workspace`].
+    Workspace,
     /// No address but a number, which [`number`] finds for a step.
     Number(Number),
 }
@@ -175,6 +179,8 @@ pub struct Kernel {
     pub blobs: Vec<Blob>,
     /// Floating-point operations of the mathematical operation (a multiply-add counts 2).
     pub flops: u64,
+    /// Bytes that [`Arg::Workspace`] must have.
+    pub workspace: usize,
 }
 
 /// A step that no kernel can compute.
@@ -249,7 +255,7 @@ impl Cx<'_> {
             Arg::Input(i) => self.step.inputs[i].tensor,
             Arg::Output => self.step.output.tensor,
             Arg::Index(i, k) => self.step.inputs[i].indirect[k].index,
-            Arg::Blob(_) | Arg::Number(_) => unreachable!("neither blobs nor numbers are tensors"),
+            Arg::Blob(_) | Arg::Workspace | Arg::Number(_) => unreachable!("no tensors of the step"),
         }
     }
     /// Bytes of an argument's tensor that the step touches, from its start: a buffer ends there, so that lanes beyond an
@@ -299,14 +305,19 @@ impl Writer {
         let mut buf = self.b.buffer_arg(self.args.len() as u32, bytes as u32);
         // The same tensor behind two arguments is the same memory.
         let id = cx.tensor(arg);
-        let same = self
-            .args
-            .iter()
-            .find(|(a, b)| !matches!(a, Arg::Blob(_) | Arg::Number(_)) && cx.tensor(*a) == id && b.desc.len == 4);
+        let same = self.args.iter().find(|(a, b)| {
+            !matches!(a, Arg::Blob(_) | Arg::Workspace | Arg::Number(_)) && cx.tensor(*a) == id && b.desc.len == 4
+        });
         if let Some((_, first)) = same {
             buf.memory = first.memory;
         }
         self.args.push((arg, buf));
+        buf
+    }
+    /// The step's own memory, of so many bytes.
+    fn workspace(&mut self, bytes: usize) -> Buffer {
+        let buf = self.b.buffer_arg(self.args.len() as u32, bytes as u32);
+        self.args.push((Arg::Workspace, buf));
         buf
     }
     /// A buffer over constant data.
@@ -337,6 +348,7 @@ impl Writer {
             args: self.args.iter().map(|a| a.0).collect(),
             blobs: self.blobs,
             flops,
+            workspace: 0,
         }
     }
 }

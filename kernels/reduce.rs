@@ -228,7 +228,7 @@ pub(super) fn literal(w: &mut Writer, t: DType, c: Scalar) -> Res<Value> {
 }
 
 /// `op` of two values of a type.
-fn apply(w: &mut Writer, t: DType, op: Binary, x: Part, y: Value) -> Res<Part> {
+pub(super) fn apply(w: &mut Writer, t: DType, op: Binary, x: Part, y: Value) -> Res<Part> {
     let mut e = Expr::new();
     let (a, b) = (e.input(0, t), e.input(1, t));
     e.push(gexpr::Op::Binary(op, a, b), t);

@@ -224,7 +224,7 @@ fn the_arena_is_shared() {
         x = conv(&mut b, &x, 4, 4, 3);
     }
     b.output(&x);
-    let p = plan::plan(&fuse(&b), |_| true, &mut plan::WeightsRegion::default());
+    let p = plan::plan(&fuse(&b), |_| true, |_| 0, &mut plan::WeightsRegion::default());
     assert_eq!((p.arena_bytes, p.sum_bytes), (2 * 4096, 5 * 4096));
 }
 

@@ -29,7 +29,7 @@ fn agree(b: &Builder, tolerance: f64) -> Result<usize, String> {
             }
         }
     }
-    let p = plan::plan(&fused, |_| true, &mut plan::WeightsRegion::default());
+    let p = plan::plan(&fused, |_| true, |_| 0, &mut plan::WeightsRegion::default());
     assert!(p.arena_bytes <= p.sum_bytes);
     Ok(fused.steps.len())
 }

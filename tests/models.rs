@@ -34,7 +34,7 @@ fn light_models_fuse_into_few_kernels() {
         let model = Model::load(&path).unwrap();
         let fused = graph::fuse(&model, &Options::default()).unwrap();
         assert_eq!(fused.steps.len(), steps, "{name}");
-        let p = plan::plan(&fused, |_| true, &mut plan::WeightsRegion::default());
+        let p = plan::plan(&fused, |_| true, |_| 0, &mut plan::WeightsRegion::default());
         assert!(p.arena_bytes < p.sum_bytes * 3 / 4, "{name}: {} of {}", p.arena_bytes, p.sum_bytes);
     }
 }

@@ -8,6 +8,7 @@ mod support;
 
 use barewave::graph::{Options, fuse};
 use barewave::tensor::{DType, HostTensor};
+use barewave_isa::Target;
 use support::build::{Builder, int, ints};
 use support::device;
 
@@ -122,7 +123,6 @@ fn products_with_epilogues_and_batches() {
 
 #[test]
 fn convolutions() {
-    // Shape of the input, output channels, groups, kernel, stride, pad.
     let cases = [
         ([1, 3, 15, 17], 20, 1, 3, 1, 1),
         ([2, 16, 9, 10], 33, 1, 1, 1, 0),
@@ -132,46 +132,87 @@ fn convolutions() {
         ([2, 8, 7, 7], 16, 1, 5, 2, 2),
     ];
     for t in FLOATS {
-        for (i, (shape, cout, groups, kernel, stride, pad)) in cases.into_iter().enumerate() {
+        for (i, case) in cases.into_iter().enumerate() {
             for constant in [true, false] {
-                let mut b = Builder::new(17, i as u64);
-                let per_group = shape[1] / groups;
-                let (x, w) = (values(&mut b, t, &shape), values(&mut b, t, &[cout, per_group, kernel, kernel]));
-                let (p, q) =
-                    (b.input_of(x.clone()), if constant { b.constant(w.clone()) } else { b.input_of(w.clone()) });
-                let attributes =
-                    [("group", int(groups as i64)), ("strides", ints(&[stride; 2])), ("pads", ints(&[pad; 4]))];
-                let z = b.node("Conv", &[&p, &q], &attributes);
-                b.output(&z);
-                let (x, w) = (x.to_f64(), w.to_f64());
-                let out = |d: usize| (shape[d] + 2 * pad - kernel) / stride + 1;
-                let mut want = Vec::new();
-                for at in 0..shape[0] * cout * out(2) * out(3) {
-                    let (ox, oy) = (at % out(3), at / out(3) % out(2));
-                    let (o, image) = (at / (out(2) * out(3)) % cout, at / (out(2) * out(3)) / cout);
-                    let (mut s, mut mass) = (0.0, 0.0);
-                    for c in 0..per_group {
-                        for tap in 0..kernel * kernel {
-                            let (ky, kx) = (tap / kernel, tap % kernel);
-                            let (y, x_at) = (oy * stride + ky, ox * stride + kx);
-                            if y < pad || x_at < pad || y - pad >= shape[2] || x_at - pad >= shape[3] {
-                                continue;
-                            }
-                            let channel = o / (cout / groups) * per_group + c;
-                            let element = ((image * shape[1] + channel) * shape[2] + y - pad) * shape[3] + x_at - pad;
-                            let term = x[element] * w[(o * per_group + c) * kernel * kernel + tap];
-                            s += term;
-                            mass += term.abs();
-                        }
-                    }
-                    want.push((s, bound(t, s.abs(), per_group * kernel * kernel, mass)));
+                convolution(t, i as u64, case, constant);
+            }
+        }
+    }
+}
+
+/// Shape of the input, output channels, groups, kernel, stride, pad.
+type ConvCase = ([usize; 4], usize, usize, usize, usize, usize);
+
+/// One convolution on all targets.
+fn convolution(t: DType, seed: u64, (shape, cout, groups, kernel, stride, pad): ConvCase, constant: bool) -> Builder {
+    let mut b = Builder::new(17, seed);
+    let per_group = shape[1] / groups;
+    let (x, w) = (values(&mut b, t, &shape), values(&mut b, t, &[cout, per_group, kernel, kernel]));
+    let (p, q) = (b.input_of(x.clone()), if constant { b.constant(w.clone()) } else { b.input_of(w.clone()) });
+    let attributes = [("group", int(groups as i64)), ("strides", ints(&[stride; 2])), ("pads", ints(&[pad; 4]))];
+    let z = b.node("Conv", &[&p, &q], &attributes);
+    b.output(&z);
+    let (x, w) = (x.to_f64(), w.to_f64());
+    let out = |d: usize| (shape[d] + 2 * pad - kernel) / stride + 1;
+    let mut want = Vec::new();
+    for at in 0..shape[0] * cout * out(2) * out(3) {
+        let (ox, oy) = (at % out(3), at / out(3) % out(2));
+        let (o, image) = (at / (out(2) * out(3)) % cout, at / (out(2) * out(3)) / cout);
+        let (mut s, mut mass) = (0.0, 0.0);
+        for c in 0..per_group {
+            for tap in 0..kernel * kernel {
+                let (ky, kx) = (tap / kernel, tap % kernel);
+                let (y, x_at) = (oy * stride + ky, ox * stride + kx);
+                if y < pad || x_at < pad || y - pad >= shape[2] || x_at - pad >= shape[3] {
+                    continue;
                 }
-                check(
-                    &b,
-                    &format!("{t} Conv {shape:?} to {cout}, kernel {kernel}, constant {constant}"),
-                    &want,
-                    &TARGETS,
-                );
+                let channel = o / (cout / groups) * per_group + c;
+                let element = ((image * shape[1] + channel) * shape[2] + y - pad) * shape[3] + x_at - pad;
+                let term = x[element] * w[(o * per_group + c) * kernel * kernel + tap];
+                s += term;
+                mass += term.abs();
+            }
+        }
+        want.push((s, bound(t, s.abs(), per_group * kernel * kernel, mass)));
+    }
+    check(&b, &format!("{t} Conv {shape:?} to {cout}, kernel {kernel}, constant {constant}"), &want, &TARGETS);
+    b
+}
+
+/// Launches of a model on a target.
+fn launches(b: &Builder, target: &str) -> usize {
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap().plan().launches.len()
+}
+
+#[test]
+fn depths_shared_among_workgroups() {
+    // Few results, deep sums: depths that parts divide and do not, columns that fill rows of four and do not.
+    for t in [DType::F16, DType::BF16, DType::F32, DType::F64, DType::I32] {
+        for [m, k, n] in [[5, 4096, 9], [33, 2999, 49], [64, 6144, 52]] {
+            let mut b = Builder::new(17, (m * k + n) as u64);
+            let (x, y, c) = (values(&mut b, t, &[m, k]), values(&mut b, t, &[k, n]), values(&mut b, t, &[m, n]));
+            let (p, q, r) = (b.input_of(x.clone()), b.input_of(y.clone()), b.input_of(c.clone()));
+            let z = b.node("MatMul", &[&p, &q], &[]);
+            let z = b.node("Add", &[&z, &r], &[]);
+            b.output(&z);
+            let sums = product(&x.to_f64(), &y.to_f64(), [m, k, n]);
+            let with =
+                |((s, mass), c): (&(f64, f64), f64)| (s + c, 2.0 * bound(t, s.abs() + c.abs(), k, mass + c.abs()));
+            let want: Vec<(f64, f64)> = sums.iter().zip(c.to_f64()).map(with).collect();
+            check(&b, &format!("{t} MatMul+Add {m}x{k}x{n}"), &want, &TARGETS);
+            if t == DType::F32 {
+                TARGETS.iter().for_each(|g| assert_eq!(launches(&b, g), 2, "{g} {m}x{k}x{n}"));
+            }
+        }
+    }
+    let cases = [([1, 160, 7, 7], 40, 1, 3, 1, 1), ([2, 500, 6, 5], 36, 2, 3, 2, 1), ([1, 2048, 5, 5], 33, 1, 1, 1, 0)];
+    for t in FLOATS {
+        for (i, case) in cases.into_iter().enumerate() {
+            let b = convolution(t, 90 + i as u64, case, i != 1);
+            if t == DType::F32 {
+                assert_eq!(launches(&b, "gfx906"), 2, "{case:?}");
+                assert_eq!(launches(&b, "gfx942"), 2, "{case:?}");
             }
         }
     }

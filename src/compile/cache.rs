@@ -231,6 +231,7 @@ mod tests {
             grid: [1, 2, 3],
             args: vec![crate::kernels::Arg::Output],
             blobs: vec![crate::kernels::Blob::Data(vec![1, 2, 3])],
+            workspace: 0,
             flops: 7,
         }]
     }

@@ -50,6 +50,8 @@ pub struct KernelCode {
     pub blobs: Vec<Blob>,
     /// Floating-point operations of a launch.
     pub flops: u64,
+    /// Bytes that [`Arg::Workspace`] must have.
+    pub workspace: usize,
 }
 
 /// What a kernel was made from, for those who want to look at it.
@@ -68,6 +70,7 @@ impl KernelCode {
             args: kernel.args.clone(),
             blobs: kernel.blobs.clone(),
             flops: kernel.flops,
+            workspace: kernel.workspace,
             ..KernelCode::of_machine(m)
         }
     }
@@ -94,6 +97,7 @@ impl KernelCode {
             args: Vec::new(),
             blobs: Vec::new(),
             flops: 0,
+            workspace: 0,
         }
     }
 

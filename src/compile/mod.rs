@@ -347,7 +347,8 @@ fn place<'a>(
             read.extend(tensor_of(*arg, step));
         }
     }
-    plan::plan(&graphs[g], |id| read.contains(&id), region)
+    let workspace = |i: usize| code((g, i)).iter().map(|k| k.workspace).max().unwrap_or(0);
+    plan::plan(&graphs[g], |id| read.contains(&id), workspace, region)
 }
 
 /// The tensor behind a kernel argument of a step.
@@ -356,7 +357,7 @@ fn tensor_of(arg: Arg, step: &Step) -> Option<TensorId> {
         Arg::Input(i) => Some(step.inputs[i].tensor),
         Arg::Output => Some(step.output.tensor),
         Arg::Index(i, n) => Some(step.inputs[i].indirect[n].index),
-        Arg::Blob(_) | Arg::Number(_) => None,
+        Arg::Blob(_) | Arg::Workspace | Arg::Number(_) => None,
     }
 }
 
@@ -375,8 +376,9 @@ fn address(
         (Some(Place::Arena(at)), _) => (Region::Arena, at),
         (Some(Place::Nowhere), _) => unreachable!("every tensor that a kernel reads was placed"),
         (None, Arg::Number(n)) => (Region::Value, kernels::number(graph, step, n) as usize),
+        (None, Arg::Workspace) => (Region::Arena, memory.workspaces[i]),
         (None, Arg::Blob(b)) => (Region::Weights, blobs.at[&(g, i, n, b)]),
-        (None, _) => unreachable!("only blobs and numbers are no tensors"),
+        (None, _) => unreachable!("everything else is a tensor"),
     };
     Address { region, offset: offset as u64 }
 }

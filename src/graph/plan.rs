@@ -1,6 +1,6 @@
 //! The memory plan: where every tensor lives.
 //!
-//! Intermediate tensors share one arena. A tensor is live from its first writer to its last reader; tensors that are
+//! Intermediate tensors share one arena, with the memory that steps ask for beside them. A tensor is live from its first writer to its last reader; tensors that are
 //! never live together may overlap. They are placed by decreasing size, each at the lowest address that is free during
 //! its whole life (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020: greedy by
 //! size), which is within a few percent of the lower bound on common networks. Constants that kernels read lie one after
@@ -77,6 +77,8 @@ const SMALL: usize = 1 << 16;
 pub struct MemoryPlan {
     /// One place per tensor.
     pub places: Vec<Place>,
+    /// Where in the arena each step's own memory begins; 0 where it asks for none.
+    pub workspaces: Vec<usize>,
     /// Size of the arena in bytes: the peak.
     pub arena_bytes: usize,
     /// What the intermediate tensors need without sharing.
@@ -95,6 +97,7 @@ fn align(bytes: usize) -> usize {
 }
 
 struct Life {
+    /// Number of the tensor, or behind them of the step whose own memory it is.
     tensor: usize,
     size: usize,
     first: usize,
@@ -102,8 +105,14 @@ struct Life {
     offset: usize,
 }
 
-/// Places all tensors. Of the constants those for which `reads` holds are placed, in `weights`.
-pub fn plan(graph: &FusedGraph, reads: impl Fn(TensorId) -> bool, weights: &mut WeightsRegion) -> MemoryPlan {
+/// Places all tensors. Of the constants those for which `reads` holds are placed, in `weights`. Step `i` has `workspace(i)` bytes of
+/// its own while it runs.
+pub fn plan(
+    graph: &FusedGraph,
+    reads: impl Fn(TensorId) -> bool,
+    workspace: impl Fn(usize) -> usize,
+    weights: &mut WeightsRegion,
+) -> MemoryPlan {
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; graph.tensors.len()];
     for (i, step) in graph.steps.iter().enumerate() {
         let mut touch = |t: TensorId| {
@@ -133,6 +142,15 @@ pub fn plan(graph: &FusedGraph, reads: impl Fn(TensorId) -> bool, weights: &mut 
             }
         });
     }
+    plan.workspaces = vec![0; graph.steps.len()];
+    let tensors = graph.tensors.len();
+    list.extend((0..graph.steps.len()).filter(|i| workspace(*i) > 0).map(|i| Life {
+        tensor: tensors + i,
+        size: align(workspace(i)),
+        first: i,
+        last: i,
+        offset: 0,
+    }));
     list.sort_by_key(|l| (std::cmp::Reverse(l.size), l.first, l.tensor));
     let mut placed: Vec<Life> = Vec::with_capacity(list.len());
     for mut life in list {
@@ -145,7 +163,10 @@ pub fn plan(graph: &FusedGraph, reads: impl Fn(TensorId) -> bool, weights: &mut 
             offset = offset.max(other.offset + other.size);
         }
         life.offset = offset;
-        plan.places[life.tensor] = Place::Arena(offset);
+        match life.tensor.checked_sub(tensors) {
+            None => plan.places[life.tensor] = Place::Arena(offset),
+            Some(step) => plan.workspaces[step] = offset,
+        }
         plan.arena_bytes = plan.arena_bytes.max(offset + life.size);
         let at = placed.partition_point(|o| o.offset <= offset);
         placed.insert(at, life);
@@ -182,7 +203,7 @@ mod tests {
         }
         let out = g.add_tensor(tensor("y".into(), 1, Role::Output(0)));
         g.steps.push(copy(last, out));
-        let p = plan(&g, |_| true, &mut WeightsRegion::default());
+        let p = plan(&g, |_| true, |_| 0, &mut WeightsRegion::default());
         assert_eq!(p.arena_bytes, align(8000) + align(2000));
         assert_eq!(p.sum_bytes, align(4000) + 256 + align(2000) + align(8000) + 256);
     }
@@ -200,7 +221,7 @@ mod tests {
                 g.steps.push(copy(from, t));
                 ids.push(t);
             }
-            let p = plan(&g, |_| true, &mut WeightsRegion::default());
+            let p = plan(&g, |_| true, |_| 0, &mut WeightsRegion::default());
             let life = |t: TensorId| {
                 let uses = |s: &Step| s.output.tensor == t || s.inputs[0].tensor == t;
                 let first = g.steps.iter().position(uses).unwrap();

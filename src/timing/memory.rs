@@ -5,7 +5,7 @@
 //! different lines the workgroups hold that are resident on a die at once, in the order in which they are dispatched
 //! (round-robin over dies); these come over the fabric once, the other requests hit L2. What all workgroups touch together
 //! stays in the memory-side cache, or in L2, when it fits there. Within a workgroup the first level is a list of recently
-//! used lines of its size.
+//! used lines of its size. L2 gathers what a workgroup stores: behind it each line counts once.
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
@@ -60,7 +60,8 @@ struct Touched {
     loads: FxHashMap<u64, f64>,
     load_requests: f64,
     load_misses: f64,
-    stores: f64,
+    store_requests: f64,
+    stores: FxHashMap<u64, f64>,
 }
 
 fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
@@ -79,7 +80,11 @@ fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
             let Some(a) = s.access.map(|a| &trace.accesses[a as usize]) else { continue };
             let weight = weights[w][step];
             if a.store {
-                out.stores += weight * a.lines.len() as f64;
+                out.store_requests += weight * a.lines.len() as f64;
+                for &line in &a.lines {
+                    let most = out.stores.entry(line).or_insert(0.0);
+                    *most = most.max(weight);
+                }
                 continue;
             }
             out.load_requests += weight * a.lines.len() as f64;
@@ -168,7 +173,7 @@ pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread) 
     let (gx, gy, gz) = (f64::from(spread.grid[0]), f64::from(spread.grid[1]), f64::from(spread.grid[2]));
     let all = shared.different(total as f64, gx * gz, gy * gz, gz);
     let line = chip.l1_line;
-    let stores = base.stores * total as f64 * line;
+    let stores = base.stores.values().sum::<f64>() * total as f64 * line;
     let footprint = all * weight * line + stores;
     let loads_fabric = per_die * total as f64 * weight * line;
     let loads_fabric = loads_fabric.max(all * weight * line);
@@ -181,8 +186,8 @@ pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread) 
         () => loads_fabric,
     };
     Traffic {
-        l1: (base.load_requests + base.stores) * total as f64 * line,
-        l2: base.load_misses * total as f64 * line + stores,
+        l1: (base.load_requests + base.store_requests) * total as f64 * line,
+        l2: (base.load_misses + base.store_requests) * total as f64 * line,
         fabric: fabric + stores,
         dram: dram + stores,
         footprint,

@@ -1,0 +1,263 @@
+//! Which tile multiplies a product, and among how many workgroups its depth is shared.
+//!
+//! A family of tiles ([`matrix`], plain multiply-adds here) states what a workgroup does in a round of its loop over k
+//! ([`Round`]); [`Machine::time`] puts that together to clocks for a grid of tiles. Where the tiles leave compute units idle
+//! the depth is shared: each of several workgroups sums a part of it, and a second kernel ([`split`](super::split)) adds the
+//! parts, at the price of a launch and of what goes through memory.
+
+use super::matrix;
+use super::tile::{Form, Tile, Types};
+use crate::mir::{Type, dot_instruction};
+use barewave_isa::{Op, Resources, Target, op};
+use barewave_timing::Chip;
+
+/// A product: how many results, their rows and columns, and the depth.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extents {
+    pub batches: usize,
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    /// Bytes of both operands in memory.
+    pub bytes: usize,
+}
+
+/// How the depth is shared: so many workgroups sum `chunk` of it each. What lies behind its end counts as zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Split {
+    /// Workgroups.
+    pub count: u32,
+    /// A multiple of the tile's depth.
+    pub chunk: u32,
+}
+
+impl Split {
+    /// Depth of all parts.
+    pub fn span(&self) -> u32 {
+        self.count * self.chunk
+    }
+}
+
+/// What a workgroup does in a round of its loop over k.
+pub(super) struct Round {
+    /// Waves of the workgroup.
+    pub waves: u32,
+    /// Cycles of a SIMD per k for products, together for all waves.
+    pub products: f64,
+    /// The same for what is read from LDS, loaded, converted and written beside them.
+    pub moves: f64,
+    /// Bytes per k that come from memory, through the L2 cache for all but the first workgroup that asks for them.
+    pub loaded: u32,
+    /// Results of a workitem.
+    pub own: u32,
+    /// Vector registers of a workitem, about.
+    pub vgprs: u32,
+    /// LDS in bytes.
+    pub lds: u32,
+}
+
+/// Cycles that the least round of a loop over k takes: what it loads at its beginning it waits for at its end.
+const ROUND: f64 = 1000.0;
+
+/// Cycles that the barrier of a round takes at least.
+const BARRIER: f64 = 24.0;
+
+/// Instructions of a wave before and behind its loop, and those for each of a workitem's results. Counted.
+const AROUND: f64 = 300.0;
+const PER_RESULT: f64 = 3.0;
+
+/// Most parts of a depth, and the least depth and rounds of a part.
+const PARTS: [usize; 15] = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];
+const LEAST_DEPTH: usize = 64;
+const LEAST_ROUNDS: usize = 4;
+
+/// A depth is shared where that saves so much: the clocks here are estimates, a second launch is certain.
+const WORTH: f64 = 0.9;
+
+/// What the choice knows of a target.
+pub(super) struct Machine {
+    target: Target,
+    /// Bytes per cycle that the L2 cache gives a compute unit when all ask.
+    l2: f64,
+    /// Bytes per cycle that LDS gives a SIMD.
+    pub lds: f64,
+    /// Bytes per cycle from memory.
+    memory: f64,
+    /// Cycles of a SIMD for a wave's instruction.
+    issue: f64,
+    /// Cycles of a launch, and of the beginning and end of a workgroup: its arguments and first loads, and its stores.
+    launch: f64,
+    ends: f64,
+}
+
+impl Machine {
+    pub fn of(target: Target) -> Machine {
+        let simds = f64::from(target.info().simds);
+        let issue = target.op(op::V_MOV_B32).map_or(1.0, |i| f64::from(i.busy.max(1)));
+        match Chip::of(target) {
+            Some(c) => Machine {
+                target,
+                l2: c.l2_bytes_clk * c.l2_share / c.cus,
+                lds: c.lds_bytes_clk / simds,
+                memory: c.dram_bytes_clk(),
+                issue,
+                launch: c.launch_us * c.boost_mhz,
+                ends: 1000.0 + c.vmem_cold + c.dram,
+            },
+            None => {
+                let most = f64::INFINITY;
+                Machine { target, l2: most, lds: 128.0 / simds, memory: most, issue, launch: 8000.0, ends: 2500.0 }
+            }
+        }
+    }
+
+    /// Workgroups that share a compute unit, so that one multiplies while others wait or move.
+    fn resident(&self, round: &Round) -> f64 {
+        let t = self.target.info();
+        let (wave_size, workgroup_size) = (t.wave_size, round.waves * t.wave_size);
+        let vgprs = round.vgprs.min(t.max_vgprs);
+        let light = Resources { wave_size, workgroup_size, vgprs, agprs: 0, sgprs: 0, lds_bytes: round.lds };
+        f64::from(self.target.occupancy(&light).workgroups.clamp(1, 4))
+    }
+
+    /// Cycles per k of a grid of tiles: what is left over when all compute units are busy takes as long as a full load. A wave
+    /// that is alone on its SIMD moves and multiplies in turn; the more there are, the less is seen of what takes
+    /// less time. Of tiles that take the same time the one with least work has a small lead.
+    fn cycles(&self, tiles: usize, round: &Round, k: u32, resident: f64) -> f64 {
+        let t = self.target.info();
+        let beside = round.waves.min(t.simds);
+        let loads = self.loads(tiles, round);
+        let resident = resident.min(loads);
+        let (most, least) = (round.products.max(round.moves), round.products.min(round.moves));
+        let waves = resident * f64::from(round.waves) / f64::from(beside);
+        let work = if waves < 2.0 { most + least } else { most + least * (0.1 + 0.4 / waves) };
+        // So many workgroups take what the cache gives at once.
+        let loads_per_k = f64::from(round.loaded * (t.simds / beside)) / self.l2;
+        let one =
+            (work / f64::from(beside) + BARRIER / f64::from(k)).max(ROUND / f64::from(k) / resident).max(loads_per_k);
+        loads * one + 0.5 * tiles as f64 * work / f64::from(t.cus * t.simds)
+    }
+
+    /// How often all compute units are filled.
+    fn loads(&self, tiles: usize, round: &Round) -> f64 {
+        let t = self.target.info();
+        let at_once = t.cus * t.simds / round.waves.min(t.simds);
+        tiles.div_ceil(at_once as usize) as f64
+    }
+
+    /// Cycles of a product with a tile whose depth is shared among about so many workgroups, and how it is shared then.
+    fn time(&self, e: &Extents, tile: &Tile, round: &Round, parts: usize, resident: f64) -> (f64, Split) {
+        let rounds = e.k.div_ceil(tile.k as usize).max(1);
+        let own = rounds.div_ceil(parts);
+        let count = rounds.div_ceil(own);
+        let chunk = own as u32 * tile.k;
+        let tiles = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize) * count;
+        let begins = (self.loads(tiles, round) / resident).ceil();
+        let sums = (e.batches * e.m * e.n * usize::from(tile.types.accumulate.dwords()) * 4) as f64;
+        let moved = e.bytes as f64 + sums * count as f64;
+        let around = (AROUND + PER_RESULT * f64::from(round.own)) * self.issue;
+        let around = around * f64::from(round.waves.div_ceil(self.target.info().simds)) * self.loads(tiles, round);
+        let work = self.cycles(tiles, round, tile.k, resident) * f64::from(chunk) + around;
+        let mut clocks = work.max(moved / self.memory) + begins * self.ends;
+        if count > 1 {
+            if sums * count as f64 >= super::MAX_TENSOR_BYTES as f64 {
+                clocks = f64::INFINITY;
+            }
+            // The other kernel: nothing is in the caches any more.
+            clocks += self.launch + self.ends + sums * (count + 1) as f64 / self.memory;
+        }
+        (clocks, Split { count: count as u32, chunk })
+    }
+
+    /// The best way to share the depth with a tile.
+    fn best(&self, e: &Extents, tile: &Tile, round: &Round) -> (f64, Split) {
+        let resident = self.resident(round);
+        let whole = self.time(e, tile, round, 1, resident);
+        let mut best = (WORTH * whole.0, whole.1);
+        for parts in PARTS.into_iter().skip(1) {
+            if e.k < parts * LEAST_DEPTH.max(LEAST_ROUNDS * tile.k as usize) {
+                break;
+            }
+            let found = self.time(e, tile, round, parts, resident);
+            if found.0 < best.0 {
+                best = found;
+            }
+        }
+        if best.1 == whole.1 { whole } else { best }
+    }
+}
+
+/// The tile that takes least time for a product, and how its depth is shared. `min_n` bounds the tile's width from below (gathering
+/// loaders need whole wavefronts along n). Matrix instructions are taken wherever the target has them for the types.
+pub(super) fn choose(target: Target, types: Types, e: &Extents, min_n: u32) -> (Tile, Split) {
+    let machine = Machine::of(target);
+    let mut all = matrix::candidates(target, types, &machine, min_n);
+    if all.is_empty() {
+        all = vector_candidates(target, types, &machine, min_n);
+    }
+    let timed = all.into_iter().map(|(tile, round)| (machine.best(e, &tile, &round), tile));
+    let ((_, split), tile) = timed.min_by(|a, b| a.0.0.total_cmp(&b.0.0)).expect("some candidate is wide enough");
+    (tile, split)
+}
+
+/// Tiles of multiply-adds: rows, columns, both per workitem.
+const VECTOR: [[u32; 4]; 8] = [
+    [128, 128, 8, 8],
+    [128, 64, 8, 8],
+    [64, 128, 8, 8],
+    [64, 64, 8, 8],
+    [32, 64, 4, 8],
+    [64, 32, 8, 4],
+    [32, 32, 4, 4],
+    [16, 64, 2, 8],
+];
+
+/// Tiles of multiply-adds, or dot products where the target has them for the type.
+fn vector_candidates(target: Target, types: Types, machine: &Machine, min_n: u32) -> Vec<(Tile, Round)> {
+    let (types, run, dot) = match dot_instruction(target, types.storage, types.accumulate) {
+        Some(d) => (Types { compute: d.operands, ..types }, d.elements, Some(d)),
+        None => (types, 1, None),
+    };
+    let sum = u32::from(types.accumulate.dwords());
+    let busy = |op: Op| target.op(op).map_or(1.0, |i| f64::from(i.busy.max(1)));
+    let product = match dot {
+        Some(d) => busy(d.op) / f64::from(run),
+        None => multiply_add(target, types.accumulate),
+    };
+    let tiles = VECTOR
+        .iter()
+        .map(|&[m, n, tm, tn]| (Tile { types, m, n, k: 8 * run, run, form: Form::Vector { tm, tn, dot } }, tm, tn));
+    let fits = |(t, tm, tn): &(Tile, u32, u32)| t.n >= min_n && tm * tn * sum <= 64;
+    let round = |(t, tm, tn): (Tile, u32, u32)| {
+        let (threads, bytes) = (t.threads(), f64::from(types.bytes()));
+        let waves = threads.div_ceil(target.info().wave_size);
+        let reads = f64::from(threads * (tm + tn)) * bytes / machine.lds;
+        let moves = f64::from(t.m + t.n) * bytes / 16.0;
+        let dwords = types.bytes().div_ceil(4);
+        let vgprs =
+            tm * tn * sum + 2 * (tm + tn) * dwords + (t.m + t.n) * t.k * types.stored_bytes() / 4 / threads + 16;
+        let products = f64::from(waves * tm * tn) * product;
+        let lds = 2 * (t.m + t.n) * t.k * types.bytes();
+        let loaded = (t.m + t.n) * types.stored_bytes();
+        (t, Round { waves, products, moves: reads + moves, loaded, own: tm * tn, vgprs, lds })
+    };
+    tiles.filter(fits).map(round).collect()
+}
+
+/// Cycles of a SIMD for a wave's multiply-add of a type.
+fn multiply_add(target: Target, t: Type) -> f64 {
+    let busy = |op: Op| target.op(op).map(|i| f64::from(i.busy.max(1)));
+    match t {
+        // Two are issued together where registers allow.
+        Type::F32
+            if target.info().wave_size == 32
+                && Op::dual(op::V_FMAC_F32, op::V_FMAC_F32).is_some_and(|p| target.has(p)) =>
+        {
+            0.55
+        }
+        Type::F32 => busy(op::V_FMAC_F32).or(busy(op::V_FMA_F32)).unwrap_or(1.0),
+        Type::F64 => busy(op::V_FMA_F64).unwrap_or(16.0),
+        Type::I64 | Type::U64 => 6.0 * busy(op::V_MUL_LO_U32).unwrap_or(4.0),
+        _ => busy(op::V_MUL_LO_U32).unwrap_or(4.0) + busy(op::V_ADD_U32).unwrap_or(1.0),
+    }
+}
