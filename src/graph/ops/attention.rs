@@ -4,6 +4,7 @@
 //! queries copy nothing.
 
 use super::matmul::product;
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
 use crate::graph::fused::{Access, Guard, Softmax, StepKind};

@@ -1,9 +1,12 @@
 //! LSTM, GRU and RNN: one product for the inputs of all steps, then a recurrent layer.
 
 use super::layout::sliced;
+use crate::graph::ask::Ask;
+use crate::graph::dim::{Dim, described};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
 use crate::graph::fused::StepKind;
+use crate::graph::infer::Inference;
 use crate::graph::kinds::recurrent::{Phase, Recurrent};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
@@ -476,4 +479,24 @@ pub(super) fn lstm(cx: &mut Lowering<'_>) -> Res<()> {
     })?;
     let phases = vec![Phase { source: 0, gates: (0, 4), updates: vec![(1, cell), (0, hidden)] }];
     l.finish(cx, 4, inputs, states, holes, 0, phases)
+}
+
+// ---- rules ----
+
+/// States of all steps, and the last ones.
+pub(super) fn of_layer(cx: &mut Inference<'_>) -> Res<()> {
+    let (x, r) = (cx.input(0)?, cx.input(2)?);
+    let ([a, b, _], [d, _, hidden]) = (cx.dims(x), cx.dims(r)) else {
+        let (x, r) = (described(cx.dims(x)), described(cx.dims(r)));
+        return Err(Reason::Shape(format!("data of shape {x} and recurrent weights of shape {r}")));
+    };
+    let owned = |list: &[&Dim]| -> Vec<Dim> { list.iter().map(|d| (*d).clone()).collect() };
+    let (all, last) = if cx.int("layout", 0)? != 0 {
+        (owned(&[a, b, d, hidden]), owned(&[a, d, hidden]))
+    } else {
+        (owned(&[a, d, b, hidden]), owned(&[d, b, hidden]))
+    };
+    cx.give(0, cx.dtype(x), all)?;
+    cx.give(1, cx.dtype(x), last.clone())?;
+    cx.give(2, cx.dtype(x), last)
 }

@@ -7,6 +7,7 @@
 
 use super::pad::{indexed, without_tables};
 use super::source::{MAX_GENERATED, to_shape};
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Val};
 use crate::graph::fused::Access;
