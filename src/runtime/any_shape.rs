@@ -43,6 +43,7 @@ pub struct AnyShape {
     compiled: usize,
     /// The first stage, by the value that ends it.
     first: Option<(String, Box<AnyShape>)>,
+    timed: bool,
 }
 
 /// Only arrays of up to this many elements can decide shapes.
@@ -57,7 +58,16 @@ impl AnyShape {
             _ => None,
         });
         let (held, most) = (held.collect(), most.max(1));
-        AnyShape { compiler, model, device, sessions, most, held, weights: Vec::new(), compiled: 0, first: None }
+        let (weights, compiled, first, timed) = (Vec::new(), 0, None, false);
+        AnyShape { compiler, model, device, sessions, most, held, weights, compiled, first, timed }
+    }
+
+    /// Measures every launch of the runs that follow with events of its own, which delay the kernels a little.
+    pub fn time_launches(&mut self) {
+        self.timed = true;
+        // What is there was made without.
+        self.sessions.clear();
+        self.first = None;
     }
 
     /// How often the model was compiled so far.
@@ -113,8 +123,10 @@ impl AnyShape {
             };
             model.required_inputs().map(find).collect()
         };
-        let stage =
-            |model: Model, most| AnyShape::new(self.device.clone(), self.compiler.clone(), Arc::new(model), most);
+        let stage = |model: Model, most| {
+            let stage = AnyShape::new(self.device.clone(), self.compiler.clone(), Arc::new(model), most);
+            AnyShape { timed: self.timed, ..stage }
+        };
         let mut first = match self.first.take() {
             Some((value, stage)) if value == cut.deciding() => stage,
             _ => Box::new(stage(cut.first.clone(), self.most)),
@@ -155,7 +167,10 @@ impl AnyShape {
         let key = (compiled.weights_identity(&self.held), compiled.weights_len());
         self.weights.retain(|(_, w)| w.strong_count() > 0);
         let known = self.weights.iter().find(|(k, _)| *k == key).and_then(|(_, w)| w.upgrade());
-        let session = Session::with_weights(self.device.clone(), &compiled, known)?;
+        let mut session = Session::with_weights(self.device.clone(), &compiled, known)?;
+        if self.timed {
+            session.time_launches()?;
+        }
         self.weights.push((key, Arc::downgrade(session.weights())));
         Ok(session)
     }
