@@ -14,3 +14,18 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
     Cow::Owned(out)
 }
+
+/// The message of an error with those of what caused it, as far as it does not say them itself.
+pub fn with_sources(e: &dyn std::error::Error) -> String {
+    let mut message = e.to_string();
+    let mut source = e.source();
+    while let Some(s) = source {
+        let text = s.to_string();
+        if !message.contains(&text) {
+            message.push_str(": ");
+            message.push_str(&text);
+        }
+        source = s.source();
+    }
+    message
+}

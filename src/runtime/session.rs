@@ -376,6 +376,14 @@ impl Session {
     pub fn plans(&self) -> &[Plan] {
         &self.plans
     }
+    /// The plan that a run with these tensors takes: it says what outputs come of it.
+    ///
+    /// # Errors
+    /// When they are inputs of none.
+    pub fn plan_for<T: AsTensor>(&mut self, inputs: &[T]) -> Result<&Plan, SessionError> {
+        self.check_inputs(inputs)?;
+        Ok(self.plan())
+    }
     pub(super) fn weights(&self) -> &Arc<DeviceWeights> {
         &self.weights
     }

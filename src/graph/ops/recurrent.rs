@@ -120,10 +120,14 @@ fn layer(cx: &Lowering<'_>, gates: usize, defaults: &[&str]) -> Res<Layer> {
     if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
         return Err(Reason::Type(format!("data of type {dtype}; f32, f16 and bf16 are supported")));
     }
-    let names: Vec<String> = match cx.attribute("activations") {
+    let mut names: Vec<String> = match cx.attribute("activations") {
         Some(Attribute::Texts(list)) if !list.is_empty() => list.clone(),
         _ => directions.iter().flat_map(|_| defaults.iter().map(|s| s.to_string())).collect(),
     };
+    // The default that RNN's schema has lists both directions, whatever the layer's is.
+    if directions.len() == 1 && names.len() == 2 * defaults.len() {
+        names.truncate(defaults.len());
+    }
     if names.len() != directions.len() * defaults.len() {
         return Err(Reason::attribute("activations", format!("has {} entries", names.len())));
     }
