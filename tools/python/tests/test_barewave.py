@@ -298,3 +298,18 @@ def test_as_a_program(tmp_path):
     assert good.returncode == 0 and "2. 2." in good.stdout, good.stderr
     bad = run("nowhere.onnx")
     assert bad.returncode == 1 and "nowhere.onnx" in bad.stderr and "Traceback" not in bad.stderr
+
+
+def test_lists_take_the_type_of_the_input():
+    nodes = [helper.make_node("Add", ["a", "b"], ["c"])]
+    made = model(nodes, [tensor("a", [2, 2], TensorProto.INT32), tensor("b", [], TensorProto.INT32)],
+                 [tensor("c", [2, 2], TensorProto.INT32)])
+    session = barewave.InferenceSession(made.SerializeToString())
+    (c,) = session.run(None, {"a": [[1, 2], [3, 4]], "b": 10})
+    assert c.dtype == np.int32 and c.tolist() == [[11, 12], [13, 14]]
+    for wrong in ([[1, 2], [3]], [["x", 2], [3, 4]], [[1, 2], [3, 2**40]]):
+        with pytest.raises(barewave.BarewaveError, match="input a: no array of int32"):
+            session.run(None, {"a": wrong, "b": 10})
+    # An array says its type itself.
+    with pytest.raises(barewave.BarewaveError, match="input a is int64"):
+        session.run(None, {"a": np.ones((2, 2), np.int64), "b": 10})
