@@ -89,7 +89,7 @@ def test_kinds_of_files_are_named(monkeypatch):
     for kind, text in {
         "c": "#include <stdio.h>\nint main(void) { return 0; }\n" * 5,
         "python": "import os\ndef f(x):\n    return x + 1\nclass A:\n    pass\n" * 4,
-        "json": '{"a": [1, 2, 3], "b": {"c": "d", "e": [{"f": null}, {"g": 1.5}]}}\n',
+        "json": '{\n  "name": "x",\n  "list": [\n    1,\n    2\n  ],\n  "more": {"a": true}\n}\n',
         "rust": 'use std::io;\nfn main() -> io::Result<()> {\n    let x: Vec<u8> = vec![1];\n    Ok(())\n}\n' * 3,
     }.items():
         assert names.identify_bytes(text.encode()).output.label == kind
