@@ -23,7 +23,7 @@ use std::ptr::null;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Combinations of shapes whose compiled form a group keeps.
-const KEPT: usize = 16;
+const KEPT: usize = 64;
 
 /// What executes, once it is known: the device, and the compiler for it.
 struct Works {
