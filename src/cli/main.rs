@@ -16,6 +16,7 @@ mod inputs;
 mod isa;
 mod launch;
 mod limits;
+mod made;
 mod progress;
 mod run;
 mod shell;

@@ -64,6 +64,7 @@ pub struct AnyShape {
     compiled: usize,
     /// The first stage, by the value that ends it.
     first: Option<(String, Box<AnyShape>)>,
+    timed: bool,
     observer: Option<Observer>,
 }
 
@@ -92,8 +93,17 @@ impl AnyShape {
             weights: Vec::new(),
             compiled: 0,
             first: None,
+            timed: false,
             observer: None,
         }
+    }
+
+    /// Measures every launch of the runs that follow with events of its own, which delay the kernels a little.
+    pub fn time_launches(&mut self) {
+        self.timed = true;
+        // What is there was made without.
+        self.sessions.clear();
+        self.first = None;
     }
 
     /// Shows every form that the model is compiled to from now on.
@@ -163,8 +173,10 @@ impl AnyShape {
             };
             model.required_inputs().map(find).collect()
         };
-        let stage =
-            |model: Model, most| AnyShape::new(self.device.clone(), self.compiler.clone(), Arc::new(model), most);
+        let stage = |model: Model, most| {
+            let stage = AnyShape::new(self.device.clone(), self.compiler.clone(), Arc::new(model), most);
+            AnyShape { timed: self.timed, ..stage }
+        };
         let mut first = match self.first.take() {
             Some((value, stage)) if value == cut.deciding() => stage,
             _ => Box::new(stage(cut.first.clone(), self.most)),
@@ -208,7 +220,10 @@ impl AnyShape {
         let key = (compiled.weights_identity(&self.held), compiled.weights_len());
         self.weights.retain(|(_, w)| w.strong_count() > 0);
         let known = self.weights.iter().find(|(k, _)| *k == key).and_then(|(_, w)| w.upgrade());
-        let session = Session::with_weights(self.device.clone(), &compiled, known)?;
+        let mut session = Session::with_weights(self.device.clone(), &compiled, known)?;
+        if self.timed {
+            session.time_launches()?;
+        }
         self.weights.push((key, Arc::downgrade(session.weights())));
         Ok(session)
     }
