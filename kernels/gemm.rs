@@ -12,7 +12,7 @@ use super::epilogue;
 use super::error::{Reason, Res};
 use super::fragment;
 use super::loader::Loader;
-use super::tile::{self, Form, Tile, Types};
+use super::tile::{self, Form, Layout, Tile, Types};
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr};
 use crate::graph::view::View;
@@ -20,7 +20,7 @@ use crate::mir::{Builder, Dot, Gen, Lds, MInst, Part, Pipeline, RegClass, Type, 
 use crate::tensor::DType;
 
 use barewave_isa::Mods;
-use barewave_isa::matrix::Fragment;
+use barewave_isa::matrix::{Fragment, Step};
 
 /// Added to the offset of rows beyond the end; with a column's own mark the sum stays out of bounds.
 const ROW_OUT: u32 = 0x4000_0000;
@@ -105,17 +105,16 @@ pub(super) trait Multiplier {
 pub(super) struct Places {
     /// Read address of this workitem in A's tile, and in B's without its base.
     pub read: (Part, Part),
-    /// Cells from one run of k to the next.
-    pub pitch: (u32, u32),
+    /// How elements lie in them.
+    pub layout: (Layout, Layout),
     /// Where B's tile begins.
     pub b_base: u32,
 }
 
 /// Multiplies and gives the sums.
 pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u32) -> Sums {
-    let pitch = (ops.a.pitch(), ops.b.pitch());
-    let runs = tile.k / tile.run;
-    let (size_a, size_b) = (runs * pitch.0 * tile.cell(), runs * pitch.1 * tile.cell());
+    let layout = (ops.a.layout(), ops.b.layout());
+    let (size_a, size_b) = (layout.0.bytes(tile.k), layout.1.bytes(tile.k));
     // The second buffer lies right behind the first.
     let swap = size_a + size_b;
     w.b.lds(2 * swap);
@@ -134,16 +133,19 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
         }
     }
     let item = b.workitem_id();
-    let read = match tile.form {
+    let reads = match tile.form {
         Form::Vector { .. } => {
-            let place = tile.fragment();
-            let read_a = fragment::coordinate(b, &place, item, fragment::row, tile.cell(), None);
-            (read_a, fragment::coordinate(b, &place, item, fragment::col, tile.cell(), None))
+            // The rows of the result are columns of A's tile.
+            let (a, x) = (|s: &Step| fragment::across(s.row), |s: &Step| fragment::across(s.col));
+            let f = tile.fragment();
+            let of = |turn: fn(&Step) -> Step| Fragment { lane: f.lane.iter().map(turn).collect(), ..f.clone() };
+            (of(a), of(x))
         }
-        Form::Matrix(f) => f.addresses(b, tile, item, pitch),
+        Form::Matrix(f) => f.reads(tile),
     };
+    let read = (layout.0.address(b, &reads.0, item), layout.1.address(b, &reads.1, item));
     let read = (b.to_vector(read.0), b.to_vector(read.1));
-    let places = Places { read, pitch, b_base: size_a };
+    let places = Places { read, layout, b_base: size_a };
     match tile.form {
         Form::Vector { tm, tn, dot } => {
             let place = tile.fragment();
@@ -250,9 +252,9 @@ impl Multiplier for Vector<'_> {
         let (cm, cn) = (tile::chunk(self.tm), tile::chunk(self.tn));
         let row = |c: u32| self.place.element(0, c * cm * self.tn).0;
         let col = |c: u32| self.place.element(0, c * cn).1;
-        let (p, cell) = (self.places, self.tile.cell());
-        let fa = (0..self.tm / cm).map(|c| self.chunk(b, cm, p.read.0, (k * p.pitch.0 + row(c)) * cell)).collect();
-        let at = |c: u32| p.b_base + (k * p.pitch.1 + col(c)) * cell;
+        let (p, k) = (self.places, k * self.tile.run);
+        let fa = (0..self.tm / cm).map(|c| self.chunk(b, cm, p.read.0, p.layout.0.at(k, row(c)))).collect();
+        let at = |c: u32| p.b_base + p.layout.1.at(k, col(c));
         let fb = (0..self.tn / cn).map(|c| self.chunk(b, cn, p.read.1, at(c))).collect();
         (fa, fb)
     }
