@@ -88,16 +88,19 @@ const LOAD: u8 = 0;
 const TILES_READ: Lds = Lds::Part { buffer: 0, phase: 0 };
 const TILES_FILLED: Lds = Lds::Part { buffer: 0, phase: 1 };
 
+/// Registers of what a step reads: of A's tile, and of B's.
+pub(super) type Read = (Vec<Part>, Vec<Part>);
+
 /// How a tile in LDS is multiplied: reads of one step, and its products.
 pub(super) trait Multiplier {
-    /// What a step has read.
-    type Read;
     /// Steps of a tile.
     fn steps(&self) -> u32;
+    /// Registers for the operands of a step.
+    fn registers(&self, b: &mut Builder) -> Read;
     /// Reads the operands of a step.
-    fn read(&self, b: &mut Builder, step: u32) -> Self::Read;
+    fn read(&self, b: &mut Builder, step: u32, into: &Read);
     /// Multiplies what was read into the sums.
-    fn multiply(&self, b: &mut Builder, sums: &[Part], read: &Self::Read);
+    fn multiply(&self, b: &mut Builder, sums: &[Part], read: &Read);
 }
 
 /// Places of both operands' tiles in LDS.
@@ -184,6 +187,13 @@ fn rounds<M: Multiplier>(
     // ask a table, which ends behind the next round.
     let fast = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4;
     let commit = if fast && ops.are_dense() { LOAD + 1 } else { LOAD };
+    // What the first step reads is read behind the barrier of the round before, and comes while that one's last step is multiplied.
+    // With a single step there is nothing to multiply meanwhile.
+    let steps = by.steps();
+    let early = steps.is_multiple_of(2);
+    let sets = [by.registers(b), by.registers(b)];
+    let read = |b: &mut Builder, step: u32| by.read(b, step, &sets[step as usize % 2]);
+    let multiply = |b: &mut Builder, step: u32| by.multiply(b, sums, &sets[step as usize % 2]);
     b.counted_loop("k", depth.next_multiple_of(tile.k), tile.k, Pipeline::Stated, true, |b, k| {
         b.fix_order();
         b.stage(LOAD);
@@ -191,12 +201,16 @@ fn rounds<M: Multiplier>(
         ops.b.issue(b, k);
         b.stage(commit + 1);
         b.in_lds(TILES_READ);
-        let mut read = by.read(b, 0);
-        for step in 0..by.steps() {
-            let ahead = (step + 1 < by.steps()).then(|| by.read(b, step + 1));
-            by.multiply(b, sums, &read);
-            if let Some(next) = ahead {
-                read = next;
+        if !early {
+            read(b, 0);
+        }
+        for step in 0..steps {
+            let last = step + 1 == steps;
+            if !last {
+                read(b, step + 1);
+            }
+            if !(last && early) {
+                multiply(b, step);
             }
         }
         change(b, 0);
@@ -208,6 +222,12 @@ fn rounds<M: Multiplier>(
         change(b, 2);
         change(b, 3);
         b.barrier();
+        if early {
+            b.in_lds(TILES_READ);
+            read(b, 0);
+            b.stage(commit + 1);
+            multiply(b, steps - 1);
+        }
         b.in_lds(Lds::Any);
     });
 }
@@ -230,36 +250,44 @@ struct Vector<'a> {
 }
 
 impl Vector<'_> {
+    /// Registers for elements that lie together.
+    fn chunks(&self, b: &mut Builder, own: u32) -> Vec<Part> {
+        let count = tile::chunk(own);
+        (0..own / count).map(|_| b.v((count * self.tile.cell() / 4) as u8)).collect()
+    }
+
     /// Reads elements that lie together.
-    fn chunk(&self, b: &mut Builder, count: u32, address: Part, at: u32) -> Part {
-        let dst = b.v((count * self.tile.cell() / 4) as u8);
+    fn chunk(&self, b: &mut Builder, dst: Part, address: Part, at: u32) {
         for first in (0..dst.len).step_by(4) {
             let len = (dst.len - first).min(4);
             b.lds_read_into(dst.slice(first, len), address, at + u32::from(first) * 4);
         }
-        dst
     }
 }
 
 impl Multiplier for Vector<'_> {
-    type Read = (Vec<Part>, Vec<Part>);
-
     fn steps(&self) -> u32 {
         self.tile.k / self.tile.run
     }
 
-    fn read(&self, b: &mut Builder, k: u32) -> Self::Read {
+    fn registers(&self, b: &mut Builder) -> Read {
+        (self.chunks(b, self.tm), self.chunks(b, self.tn))
+    }
+
+    fn read(&self, b: &mut Builder, k: u32, (fa, fb): &Read) {
         let (cm, cn) = (tile::chunk(self.tm), tile::chunk(self.tn));
         let row = |c: u32| self.place.element(0, c * cm * self.tn).0;
         let col = |c: u32| self.place.element(0, c * cn).1;
         let (p, k) = (self.places, k * self.tile.run);
-        let fa = (0..self.tm / cm).map(|c| self.chunk(b, cm, p.read.0, p.layout.0.at(k, row(c)))).collect();
-        let at = |c: u32| p.b_base + p.layout.1.at(k, col(c));
-        let fb = (0..self.tn / cn).map(|c| self.chunk(b, cn, p.read.1, at(c))).collect();
-        (fa, fb)
+        for (&dst, c) in fa.iter().zip(0..) {
+            self.chunk(b, dst, p.read.0, p.layout.0.at(k, row(c)));
+        }
+        for (&dst, c) in fb.iter().zip(0..) {
+            self.chunk(b, dst, p.read.1, p.b_base + p.layout.1.at(k, col(c)));
+        }
     }
 
-    fn multiply(&self, b: &mut Builder, sums: &[Part], (fa, fb): &Self::Read) {
+    fn multiply(&self, b: &mut Builder, sums: &[Part], (fa, fb): &Read) {
         let (cm, cn) = (tile::chunk(self.tm), tile::chunk(self.tn));
         let ty = self.tile.types.accumulate;
         let words = self.tile.cell() / 4;

@@ -11,7 +11,7 @@
 
 use super::choice::{Machine, Round};
 use super::fragment;
-use super::gemm::{Multiplier, Places, Sums};
+use super::gemm::{Multiplier, Places, Read, Sums};
 use super::tile::{Form, Layout, Tile, Types};
 use crate::mir::{Builder, MInst, Part, matrix_instruction, matrix_modifiers};
 use barewave_isa::matrix::{Fragment, MatrixOp, Operand, Step};
@@ -30,6 +30,11 @@ pub(super) struct MatrixForm {
 
 /// Tiles by the side of the instruction: rows, columns, waves down and across.
 const TILES: &[(usize, [u32; 4])] = &[
+    (32, [256, 128, 2, 2]),
+    (32, [128, 256, 2, 2]),
+    (32, [256, 128, 4, 2]),
+    (32, [128, 256, 2, 4]),
+    (32, [256, 256, 4, 2]),
     (32, [128, 128, 2, 2]),
     (32, [128, 64, 2, 2]),
     (32, [64, 128, 2, 2]),
@@ -37,6 +42,10 @@ const TILES: &[(usize, [u32; 4])] = &[
     (32, [32, 64, 1, 2]),
     (32, [64, 32, 2, 1]),
     (32, [32, 32, 1, 1]),
+    (16, [256, 128, 4, 2]),
+    (16, [128, 256, 2, 4]),
+    (16, [128, 128, 2, 2]),
+    (16, [128, 128, 4, 2]),
     (16, [128, 64, 2, 2]),
     (16, [64, 128, 2, 2]),
     (16, [64, 64, 2, 2]),
@@ -119,7 +128,14 @@ impl MatrixForm {
         let moves = f64::from(tile.m + tile.n) * bytes / 16.0;
         let loaded = (tile.m + tile.n) * types.stored_bytes();
         let own = tile.m * tile.n / tile.threads();
-        Round { waves: down * across, products, moves: reads + moves, loaded, own, vgprs: 128, lds }
+        // Sums, unless they are in a file of their own, two steps of operands, and what is loaded.
+        let t = target.info();
+        let apart = t.max_agprs > 0 && !t.unified_agprs;
+        let sums = if apart { 0 } else { own * u32::from(types.accumulate.dwords()) };
+        let words = |elements: u32| elements * types.bytes() / 4;
+        let step = words((tile.m / down + tile.n / across) * self.step(tile.run)) / self.op.shape.lanes as u32;
+        let vgprs = sums + 2 * step + words((tile.m + tile.n) * tile.k) / tile.threads() + 24;
+        Round { waves: down * across, products, moves: reads + moves, loaded, own, vgprs, lds }
     }
 
     fn side(&self) -> u32 {
@@ -239,35 +255,35 @@ impl Matrix<'_> {
 }
 
 impl Multiplier for Matrix<'_> {
-    type Read = (Vec<Part>, Vec<Part>);
-
     fn steps(&self) -> u32 {
         self.tile.k / (self.groups * self.depth())
     }
 
-    fn read(&self, b: &mut Builder, step: u32) -> Self::Read {
+    fn registers(&self, b: &mut Builder) -> Read {
+        let (down, across) = self.tiles();
+        let dwords = (self.depth() * self.tile.types.bytes() / 4) as u8;
+        let mut operand = |count: u32| (0..count).map(|_| b.v(dwords)).collect();
+        (operand(down), operand(across))
+    }
+
+    fn read(&self, b: &mut Builder, step: u32, (rows, columns): &Read) {
         let (tile, p) = (self.tile, self.places);
         let cells = self.depth() / tile.run;
         let per_cell = (tile.cell() / 4) as u8;
-        let mut operand = |count: u32, address: Part, layout: Layout, base: u32| -> Vec<Part> {
-            let mut out = Vec::new();
-            for t in 0..count {
-                let dst = b.v(cells as u8 * per_cell);
+        let mut operand = |to: &[Part], address: Part, layout: Layout, base: u32| {
+            for (&dst, t) in to.iter().zip(0..) {
                 for c in 0..cells {
                     let k = (step * self.groups * cells + c) * tile.run;
                     let at = base + layout.at(k, t * self.form.side());
                     b.lds_read_into(dst.slice(c as u8 * per_cell, per_cell), address, at);
                 }
-                out.push(dst);
             }
-            out
         };
-        let (down, across) = self.tiles();
-        let rows = operand(down, p.read.0, p.layout.0, 0);
-        (rows, operand(across, p.read.1, p.layout.1, p.b_base))
+        operand(rows, p.read.0, p.layout.0, 0);
+        operand(columns, p.read.1, p.layout.1, p.b_base);
     }
 
-    fn multiply(&self, b: &mut Builder, sums: &[Part], (rows, columns): &Self::Read) {
+    fn multiply(&self, b: &mut Builder, sums: &[Part], (rows, columns): &Read) {
         let dwords = (self.own * self.tile.types.bytes() / 4) as u8;
         for q in 0..(self.depth() / self.own) as u8 {
             for (i, row) in rows.iter().enumerate() {

@@ -57,7 +57,9 @@ impl Pool {
             let meets = |a: &&Apart| {
                 let other = place[a.other.reg.0 as usize].filter(|r| r.file() == self.first.file());
                 let banks = usize::from(a.banks);
-                other.is_some_and(|r| (at + usize::from(a.dword)) % banks == (r.index() as usize + usize::from(a.other.first)) % banks)
+                other.is_some_and(|r| {
+                    (at + usize::from(a.dword)) % banks == (r.index() as usize + usize::from(a.other.first)) % banks
+                })
             };
             v.apart.iter().filter(meets).count()
         };
