@@ -129,8 +129,10 @@ impl Machine {
         let loads = self.loads(tiles, round);
         let resident = resident.min(loads);
         let (most, least) = (round.products.max(round.moves), round.products.min(round.moves));
-        let waves = resident * f64::from(round.waves) / f64::from(beside);
-        let work = if waves < 2.0 { most + least } else { most + least * (0.1 + 0.4 / waves) };
+        // Waves of one workgroup wait at the same barriers, and hide half as much of each other.
+        let together = resident * (0.5 + 0.5 * f64::from(round.waves) / f64::from(beside));
+        let seen = if together < 2.0 { 1.0 - 0.7 * (together - 1.0) } else { 0.1 + 0.4 / together };
+        let work = most + least * seen;
         // So many workgroups take what the cache gives at once.
         let loads_per_k = f64::from(round.loaded * (t.simds / beside)) / self.l2;
         let one =

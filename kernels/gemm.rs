@@ -183,9 +183,10 @@ fn rounds<M: Multiplier>(
         Some(sum) => b.emit(Gen::Sub.of(Type::U32), &[addresses[i].into()], &[sum.into(), addresses[i].into()]),
         None => b.emit(Gen::Xor.of(Type::U32), &[addresses[i].into()], &[swap.into(), addresses[i].into()]),
     };
+    let matrix = matches!(tile.form, Form::Matrix(_));
     // Narrow elements are multiplied before what was loaded meanwhile has come: loads have a round more. Not those that
     // ask a table, which ends behind the next round.
-    let fast = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4;
+    let fast = matrix && tile.types.bytes() < 4;
     let commit = if fast && ops.are_dense() { LOAD + 1 } else { LOAD };
     // What the first step reads is read behind the barrier of the round before, and comes while that one's last step is multiplied.
     // With a single step there is nothing to multiply meanwhile.
@@ -194,6 +195,17 @@ fn rounds<M: Multiplier>(
     let sets = [by.registers(b), by.registers(b)];
     let read = |b: &mut Builder, step: u32| by.read(b, step, &sets[step as usize % 2]);
     let multiply = |b: &mut Builder, step: u32| by.multiply(b, sums, &sets[step as usize % 2]);
+    let fill = |b: &mut Builder, ops: &Operands| {
+        change(b, 0);
+        change(b, 1);
+        b.stage(commit);
+        b.in_lds(TILES_FILLED);
+        ops.a.commit(b, 0);
+        ops.b.commit(b, places.b_base);
+        change(b, 2);
+        change(b, 3);
+        b.stage(commit + 1);
+    };
     b.counted_loop("k", depth.next_multiple_of(tile.k), tile.k, Pipeline::Stated, true, |b, k| {
         b.fix_order();
         b.stage(LOAD);
@@ -204,23 +216,22 @@ fn rounds<M: Multiplier>(
         if !early {
             read(b, 0);
         }
-        for step in 0..steps {
-            let last = step + 1 == steps;
-            if !last {
+        let before = if early { steps - 1 } else { steps };
+        for step in 0..before {
+            if step + 1 < steps {
                 read(b, step + 1);
             }
-            if !(last && early) {
-                multiply(b, step);
+            // Matrix instructions go on while the next tile is written.
+            let with_last = step + 1 == before;
+            if with_last && matrix {
+                fill(b, ops);
+            }
+            multiply(b, step);
+            if with_last && !matrix {
+                fill(b, ops);
             }
         }
-        change(b, 0);
-        change(b, 1);
         b.stage(commit);
-        b.in_lds(TILES_FILLED);
-        ops.a.commit(b, 0);
-        ops.b.commit(b, places.b_base);
-        change(b, 2);
-        change(b, 3);
         b.barrier();
         if early {
             b.in_lds(TILES_READ);
