@@ -72,7 +72,7 @@ const LEAST_DEPTH: usize = 64;
 const LEAST_ROUNDS: usize = 4;
 
 /// A depth is shared where that saves so much: the clocks here are estimates, a second launch is certain.
-const WORTH: f64 = 0.96;
+const WORTH: f64 = 0.9;
 
 /// What the choice knows of a target.
 pub(super) struct Machine {
