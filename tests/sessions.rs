@@ -93,9 +93,9 @@ fn timing_measures_every_launch() {
     s.time_launches().unwrap();
     let report = s.run(&x).unwrap().1;
     assert_eq!(report.per_launch.len(), p.plan().launches.len());
-    let sum: std::time::Duration = report.per_launch.iter().map(|l| l.0).sum();
-    assert!(report.per_launch.iter().all(|l| !l.0.is_zero()) && sum <= report.time);
-    assert_eq!(Some(report.per_launch.iter().filter_map(|l| l.1).sum()), report.instructions);
+    let sum: std::time::Duration = report.per_launch.iter().map(|l| l.time).sum();
+    assert!(report.per_launch.iter().all(|l| !l.time.is_zero()) && sum <= report.time);
+    assert_eq!(Some(report.per_launch.iter().filter_map(|l| l.instructions).sum()), report.instructions);
 }
 
 #[test]

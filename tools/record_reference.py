@@ -68,9 +68,38 @@ def run(model, feeds, outputs=None):
     return session.run(outputs, feeds)
 
 
-def light(source):
+def seeded_model(model):
+    """Puts seeded weights in the place of a model's own, in place."""
     import onnx
     from onnx import numpy_helper
+    graph = model.graph
+    initial = {t.name: t for t in graph.initializer}
+    shapes, values = {}, {n: numpy_helper.to_array(t) for n, t in initial.items()}
+    for name, value in values.items():
+        if value.dtype == np.float32 and value.size >= SEEDED_FROM:
+            shapes[name] = value.shape
+    normalisation = {}
+    for node in graph.node:
+        if node.op_type == "ConstantOfShape" and node.input[0] in values:
+            shape = tuple(int(d) for d in values[node.input[0]])
+            kinds = [a.t.data_type for a in node.attribute if a.name == "value"]
+            if (not kinds or kinds[0] == onnx.TensorProto.FLOAT) and np.prod(shape) >= SEEDED_FROM:
+                shapes[node.output[0]] = shape
+        if node.op_type == "BatchNormalization":
+            for i, name in enumerate(node.input):
+                normalisation.setdefault(name, i)
+    weights = seeded(shapes, normalisation)
+    nodes = [n for n in graph.node if not (n.op_type == "ConstantOfShape" and n.output[0] in weights)]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    kept = [t for t in graph.initializer if t.name not in weights]
+    del graph.initializer[:]
+    graph.initializer.extend(kept + [numpy_helper.from_array(w, n) for n, w in weights.items()])
+    return model
+
+
+def light(source):
+    import onnx
     target = os.path.join(ROOT, "tests", "models")
     if os.path.isdir(source):
         files = {os.path.basename(p): open(p, "rb").read() for p in glob.glob(os.path.join(source, "light_*.onnx"))}
@@ -81,29 +110,10 @@ def light(source):
         with open(os.path.join(target, file), "wb") as f:
             f.write(data)
         model = onnx.load_from_string(data)
+        seeded_model(model)
         graph = model.graph
-        initial = {t.name: t for t in graph.initializer}
-        shapes, values = {}, {n: numpy_helper.to_array(t) for n, t in initial.items()}
-        for name, value in values.items():
-            if value.dtype == np.float32 and value.size >= SEEDED_FROM:
-                shapes[name] = value.shape
-        normalisation = {}
-        for node in graph.node:
-            if node.op_type == "ConstantOfShape" and node.input[0] in values:
-                shape = tuple(int(d) for d in values[node.input[0]])
-                kinds = [a.t.data_type for a in node.attribute if a.name == "value"]
-                if (not kinds or kinds[0] == onnx.TensorProto.FLOAT) and np.prod(shape) >= SEEDED_FROM:
-                    shapes[node.output[0]] = shape
-            if node.op_type == "BatchNormalization":
-                for i, name in enumerate(node.input):
-                    normalisation.setdefault(name, i)
-        weights = seeded(shapes, normalisation)
-        nodes = [n for n in graph.node if not (n.op_type == "ConstantOfShape" and n.output[0] in weights)]
-        del graph.node[:]
-        graph.node.extend(nodes)
-        kept = [t for t in graph.initializer if t.name not in weights]
-        del graph.initializer[:]
-        graph.initializer.extend(kept + [numpy_helper.from_array(w, n) for n, w in weights.items()])
+        initial = {t.name for t in graph.initializer}
+        nodes = graph.node
         # The values before a final softmax say more than probabilities near 0 and 1.
         outputs = [o.name for o in graph.output]
         last = next(n for n in nodes if outputs[0] in n.output)

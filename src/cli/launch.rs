@@ -64,7 +64,7 @@ pub struct Args {
 }
 
 /// `16`, `16,2` or `16,2,1`.
-fn extent(text: &str) -> std::result::Result<[u32; 3], BadValue> {
+pub fn extent(text: &str) -> std::result::Result<[u32; 3], BadValue> {
     let mut out = [1; 3];
     let parts: Vec<&str> = text.split(',').collect();
     if parts.len() > 3 {
@@ -240,63 +240,116 @@ impl Runner {
     }
 }
 
-/// Runs the command.
-pub fn run(args: &Args) -> Result {
-    let file = args.code.display();
-    let bytes = std::fs::read(&args.code).map_err(|e| Failure::new(format!("cannot read {file}: {e}")))?;
+/// A kernel and how it is launched.
+pub struct What<'a> {
+    /// Code object, relocatable object or offload bundle.
+    pub code: &'a Path,
+    /// The kernel's name.
+    pub kernel: &'a str,
+    /// Workgroups.
+    pub grid: [u32; 3],
+    /// Workitems of a workgroup.
+    pub block: [u32; 3],
+    /// Arguments as the command line has them.
+    pub args: &'a [String],
+    /// Dynamic LDS, bytes.
+    pub lds: u32,
+}
+
+/// Everything that a launch needs, on its device.
+struct Ready {
+    code: Vec<u8>,
+    kernel: KernelInfo,
+    specs: Vec<Spec>,
+    /// Of each argument: where its buffer lies, 0 for others.
+    addresses: Vec<u64>,
+    device: Runner,
+    /// The argument block.
+    block: Vec<u8>,
+    /// All dynamic LDS, bytes.
+    lds: u32,
+}
+
+fn prepare(what: &What<'_>, device: &str, strict: bool, limits: &Limits) -> Result<Ready> {
+    let file = what.code.display();
+    let bytes = std::fs::read(what.code).map_err(|e| Failure::new(format!("cannot read {file}: {e}")))?;
     // Of a bundle, the device says which; else the first.
-    let wanted = args.device.strip_prefix("emu:").and_then(|t| Target::parse(t).ok()).map(|t| t.info().name);
+    let wanted = device.strip_prefix("emu:").and_then(|t| Target::parse(t).ok()).map(|t| t.info().name);
     let mut entries = code_objects_for(&bytes, wanted).map_err(|e| Failure::new(format!("{file}: {e}")))?;
-    let bytes = entries.swap_remove(0).data;
-    let elf = ElfFile::parse(&bytes).map_err(|e| Failure::new(format!("{file}: {e}")))?;
+    let code = entries.swap_remove(0).data;
+    let elf = ElfFile::parse(&code).map_err(|e| Failure::new(format!("{file}: {e}")))?;
     if elf.section(PLAN_SECTION).is_some() {
-        verify::admit(&bytes).map_err(|e| Failure::new(format!("{file}: {e}")))?;
+        verify::admit(&code).map_err(|e| Failure::new(format!("{file}: {e}")))?;
     }
-    let Some(kernel) = elf.kernels.iter().find(|k| k.name == args.kernel) else {
+    let Some(kernel) = elf.kernels.iter().find(|k| k.name == what.kernel) else {
         let names: Vec<&str> = elf.kernels.iter().map(|k| k.name.as_str()).collect();
         let has = if names.is_empty() { "no kernels".to_string() } else { names.join(", ") };
-        return Err(Failure::new(format!("{file} has no kernel '{}'; it has {has}", args.kernel)));
+        return Err(Failure::new(format!("{file} has no kernel '{}'; it has {has}", what.kernel)));
     };
-    let mut specs = args.args.iter().map(|a| parse(a, &args.limits)).collect::<Result<Vec<Spec>>>()?;
+    let specs = what.args.iter().map(|a| parse(a, limits)).collect::<Result<Vec<Spec>>>()?;
     for spec in &specs {
         if let Spec::Buffer { tensor, file: Some(file), .. } = spec {
             check_save(file, &[tensor.shape()], &ImageOptions::default())?;
         }
     }
-    let mut device = Runner::open(&args.device, elf.target, args.strict, args.limits.memory())?;
+    let mut device = Runner::open(device, elf.target, strict, limits.memory())?;
     if !elf.target.is_some_and(|code| device.target().runs_code_of(code)) {
         let code = barewave::codeobj::Family::processor(elf.mach).unwrap_or("an unknown processor");
         let name = device.target().info().name;
         return Err(Failure::new(format!("{file} is for {code}, the device is {name}")));
     }
-    let (values, addresses, lds) = place(&mut device, &specs, kernel, args.lds)?;
+    let (values, addresses, lds) = place(&mut device, &specs, kernel, what.lds)?;
     let block = kernarg::pack(kernel, &values).map_err(|e| match e {
         LaunchError::ArgumentCount { .. } | LaunchError::ArgumentSize { .. } => Failure::usage(e),
         e => e.into(),
     })?;
-    kernarg::check(device.target(), kernel, args.grid, args.block, lds)?;
+    kernarg::check(device.target(), kernel, what.grid, what.block, lds)?;
+    let kernel = kernel.clone();
+    Ok(Ready { code: code.to_vec(), kernel, specs, addresses, device, block, lds })
+}
+
+/// Models a launch on the emulated device of a target.
+pub fn modelled(what: &What<'_>, target: Target, limits: &Limits) -> Result<Modelled> {
+    let ready = prepare(what, &format!("emu:{}", target.info().name), false, limits)?;
+    match &ready.device {
+        Runner::Emulated(d) => cycles_of(what, d, &ready, limits),
+        Runner::Other(_) => Err(Failure::usage("only launches on emulated devices are modelled")),
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result {
+    let what = What {
+        code: &args.code,
+        kernel: &args.kernel,
+        grid: args.grid,
+        block: args.block,
+        args: &args.args,
+        lds: args.lds,
+    };
+    let mut ready = prepare(&what, &args.device, args.strict, &args.limits)?;
     let start = Instant::now();
-    let stats = launch(args, &mut device, &bytes, &block, lds)?;
+    let stats = launch(args, &mut ready)?;
     let ms = start.elapsed().as_secs_f64() * 1e3;
     let mut outputs = Vec::new();
-    for (i, (spec, address)) in specs.iter_mut().zip(&addresses).enumerate() {
+    for (i, (spec, address)) in ready.specs.iter_mut().zip(&ready.addresses).enumerate() {
         let Spec::Buffer { tensor, read_back: true, file, .. } = spec else { continue };
         let mut data = vec![0; tensor.bytes().len()];
-        device.read(*address, &mut data)?;
+        ready.device.read(*address, &mut data)?;
         *tensor = HostTensor::new(tensor.dtype(), tensor.shape(), data)?;
         if let Some(f) = file {
             save(f, &[("data", tensor)], &ImageOptions::default())?;
         }
         outputs.push((i, tensor.clone(), file.clone()));
     }
-    let modelled = match (&device, args.cycles) {
+    let modelled = match (&ready.device, args.cycles) {
         (_, false) => None,
-        (Runner::Emulated(d), true) => Some(cycles_of(args, d, &bytes, &block, lds)?),
+        (Runner::Emulated(d), true) => Some(cycles_of(&what, d, &ready, &args.limits)?),
         (Runner::Other(_), true) => {
             return Err(Failure::usage("--cycles models the launch on an emulated device: --device emu:TARGET"));
         }
     };
-    report(args, &device, kernel, &stats, ms, &outputs, modelled.as_ref());
+    report(args, &ready.device, &ready.kernel, &stats, ms, &outputs, modelled.as_ref());
     Ok(())
 }
 
@@ -327,11 +380,11 @@ fn place(device: &mut Runner, specs: &[Spec], kernel: &KernelInfo, lds: u32) -> 
 }
 
 /// Models the launch. The workgroups that are traced run again, after the results were read.
-fn cycles_of(args: &Args, device: &EmuDevice, code: &[u8], block: &[u8], lds: u32) -> Result<Modelled> {
-    let options = LaunchOptions { dynamic_lds: lds, ..args.limits.options(false) };
-    let module = device.load(code)?;
-    let kernel = module.kernel(&args.kernel)?;
-    Ok(barewave_timing::model(device, &kernel, args.grid, args.block, block, &options)?.modelled)
+fn cycles_of(what: &What<'_>, device: &EmuDevice, ready: &Ready, limits: &Limits) -> Result<Modelled> {
+    let options = LaunchOptions { dynamic_lds: ready.lds, ..limits.options(false) };
+    let module = device.load(&ready.code)?;
+    let kernel = module.kernel(what.kernel)?;
+    Ok(barewave_timing::model(device, &kernel, what.grid, what.block, &ready.block, &options)?.modelled)
 }
 
 /// What a launch did, as far as the device tells.
@@ -341,9 +394,10 @@ struct Counts {
     instructions: Option<u64>,
 }
 
-fn launch(args: &Args, device: &mut Runner, code: &[u8], block: &[u8], lds: u32) -> Result<Counts> {
+fn launch(args: &Args, ready: &mut Ready) -> Result<Counts> {
     let workgroups = args.grid.iter().map(|&g| g as u64).product();
-    match device {
+    let (code, block, lds) = (&ready.code, &ready.block, ready.lds);
+    match &mut ready.device {
         Runner::Emulated(d) => {
             let options = LaunchOptions { dynamic_lds: lds, ..args.limits.options(args.strict) };
             let module = d.load(code)?;

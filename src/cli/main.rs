@@ -16,6 +16,7 @@ mod inputs;
 mod isa;
 mod launch;
 mod limits;
+mod made;
 mod progress;
 mod run;
 mod shell;
@@ -45,17 +46,7 @@ impl Failure {
 
 impl<E: std::error::Error> From<E> for Failure {
     fn from(e: E) -> Failure {
-        let mut message = e.to_string();
-        let mut source = e.source();
-        while let Some(s) = source {
-            let text = s.to_string();
-            if !message.contains(&text) {
-                message.push_str(": ");
-                message.push_str(&text);
-            }
-            source = s.source();
-        }
-        Failure { message, usage: false }
+        Failure { message: barewave::text::with_sources(&e), usage: false }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::compile::{one, print_notes};
 use super::inputs::{self, Declared, Inputs, Outputs};
 use super::limits::{BadValue, Limits};
+use super::made::{Compiling, Made};
 use super::progress::Progress;
 use super::{Failure, Result};
 use barewave::compile::KernelCache;
@@ -10,12 +11,9 @@ use barewave::graph::Options;
 use barewave::onnx::{Dim, Model};
 use barewave::runtime::plan::{Plan, Port};
 use barewave::runtime::{Device, DeviceError, EmulatedSettings, RunReport, Session, open_with};
-use barewave::tensor::{
-    Comparison, HostTensor, ImageOptions, InputSpec, Wanted, check_save, compare, format_top, top_k,
-};
+use barewave::tensor::{HostTensor, ImageOptions, InputSpec, Wanted, check_save};
 use barewave::{AnyShape, Compiled, Compiler};
 use barewave_isa::Target;
-use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -46,13 +44,13 @@ pub struct Args {
     expect: Vec<String>,
     /// Relative tolerance of --expect.
     #[arg(long, default_value_t = 1e-3, value_parser = tolerance)]
-    rtol: f64,
+    pub rtol: f64,
     /// Absolute tolerance of --expect.
     #[arg(long, default_value_t = 1e-5, value_parser = tolerance)]
-    atol: f64,
+    pub atol: f64,
     /// Print the K largest elements of the first output (default: 3 when the model names its classes).
     #[arg(long, value_name = "K")]
-    top: Option<usize>,
+    pub top: Option<usize>,
     /// File with one class name a line.
     #[arg(long)]
     labels: Option<PathBuf>,
@@ -70,7 +68,7 @@ pub struct Args {
     timing: bool,
     /// Machine-readable output.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     /// Say why no GPU is used.
     #[arg(short, long)]
     verbose: bool,
@@ -143,7 +141,7 @@ pub fn run(args: &Args) -> Result {
             Err(e) => {
                 drop(progress);
                 return match barewave::graph::cut(&model, &options) {
-                    Ok(Some(_)) => in_stages(args, model, compiler, device, given, &options),
+                    Ok(Some(_)) => in_stages(args, model, compiler, device, given, &options, &labels),
                     _ => Err(e.into()),
                 };
             }
@@ -168,81 +166,13 @@ pub fn run(args: &Args) -> Result {
     }
     let modelled = if args.timing { super::cycles::plan(&compiled, number)? } else { Vec::new() };
     drop(compiled);
+    let device = session.device().clone();
     if !args.json {
-        println!("device   {}", session.device().info().name);
+        println!("device   {}", device.info().name);
     }
-    let (results, report) = repeat(args, &mut session, &tensors)?;
-    let compared = expected
-        .iter()
-        .map(|(i, want)| Ok((*i, compare(&results[*i], want, args.rtol, args.atol).map_err(Failure::new)?)))
-        .collect::<Result<Vec<(usize, Comparison)>>>()?;
-    let k = args.top.unwrap_or(if labels.is_empty() && !plan.metadata.contains_key("labels") { 0 } else { 3 });
-    let labels =
-        if labels.is_empty() { plan.metadata.get("labels").map(|l| split(l)).unwrap_or_default() } else { labels };
-    let best = results.first().map(|first| top_k(first, k)).unwrap_or_default();
-    let written = outputs.write(&makes, &results, &images)?;
-    let failed = compared.iter().filter(|(_, c)| !c.passes()).count();
-    if args.json {
-        let top: Vec<_> =
-            best.iter().map(|(i, value)| json!({ "index": i, "value": value, "label": labels.get(*i) })).collect();
-        let launches: Vec<_> = plan
-            .launches
-            .iter()
-            .zip(&report.per_launch)
-            .zip(&modelled)
-            .map(|((l, (time, n)), m)| {
-                let ms = time.as_secs_f64() * 1e3;
-                let m = m.modelled.as_ref().ok().map(super::cycles::json);
-                json!({ "kernel": l.kernel, "operators": l.step, "milliseconds": ms, "instructions": n, "modelled": m })
-            })
-            .collect();
-        let written: Vec<_> = written.iter().map(|(file, what)| json!({ "file": file, "outputs": what })).collect();
-        let expected: Vec<_> = compared
-            .iter()
-            .map(|(i, c)| {
-                json!({
-                    "output": makes[*i].name, "passes": c.passes(), "max_error": c.max_error, "at": c.worst,
-                    "relative_error": c.relative(), "outside": c.outside, "elements": c.count,
-                })
-            })
-            .collect();
-        let outputs: Vec<_> =
-            makes.iter().map(|w| json!({ "name": w.name, "type": w.dtype.name(), "shape": w.shape })).collect();
-        let all = json!({
-            "device": session.device().info().name, "target": plan.target, "compile_ms": compile_ms,
-            "run_ms": report.time.as_secs_f64() * 1e3, "kernels": report.launches,
-            "instructions": report.instructions, "outputs": outputs, "top": top, "launches": launches,
-            "written": written, "expected": expected,
-        });
-        println!("{all:#}");
-    } else {
-        match compile_ms {
-            Some(ms) => println!("compile  {ms:.1} ms"),
-            None => println!("compile  none (ahead of time)"),
-        }
-        let ms = report.time.as_secs_f64() * 1e3;
-        let counted = report.instructions.map_or(String::new(), |n| format!(", {n} wave instructions"));
-        println!("run      {ms:.1} ms, {} kernels{counted}", report.launches);
-        for ((launch, (time, n)), m) in plan.launches.iter().zip(&report.per_launch).zip(&modelled) {
-            let ms = time.as_secs_f64() * 1e3;
-            let counted = n.map_or(String::new(), |n| format!("{n:12} instructions"));
-            let on_chip = m.modelled.as_ref().map_or(String::from("  not modelled"), |m| {
-                format!("  modelled {:8.1} us {:7}{}", m.microseconds, m.bound.name(), super::cycles::note(m))
-            });
-            println!("  {ms:9.3} ms {counted}{on_chip}  {:16} {}", launch.kernel, launch.step);
-        }
-        if !best.is_empty() {
-            println!("top {}:", best.len());
-            print!("{}", format_top(&best, &labels));
-        }
-        for (file, what) in &written {
-            println!("wrote    {} ({what})", file.display());
-        }
-        for (i, c) in &compared {
-            println!("{} {c}", makes[*i].name);
-        }
-    }
-    if failed > 0 { Err(Failure::new(format!("{failed} outputs differ from what was expected"))) } else { Ok(()) }
+    let (results, report) = repeat(args, || session.run(&tensors))?;
+    let made = Made { results, report, makes, modelled, metadata: &plan.metadata };
+    made.finish(args, &labels, device, Compiling::Before(compile_ms), outputs, expected, &images)
 }
 
 /// Runs a model of which a part decides how the rest looks: each part is compiled when what it depends on is known.
@@ -253,6 +183,7 @@ fn in_stages(
     device: Arc<dyn Device>,
     given: Inputs,
     options: &Options,
+    labels: &[String],
 ) -> Result {
     let takes = |v: &barewave::onnx::ValueInfo| {
         let shape = options.shapes.get(&v.name).cloned().or_else(|| {
@@ -272,38 +203,24 @@ fn in_stages(
     let images = image_options(args)?.or(ImageOptions::from_metadata(&model.metadata)?);
     let tensors = given.load(&takes, &images)?;
     let names: Vec<String> = model.graph.outputs.iter().map(|o| o.name.clone()).collect();
+    let metadata = model.metadata.clone();
     if !args.json {
         println!("device   {}", device.info().name);
     }
     let start = Instant::now();
-    let mut stages = AnyShape::new(device, compiler, Arc::new(model), 1);
-    let (mut results, mut report) = stages.run(&tensors)?;
-    for _ in 1..args.repeat {
-        (results, report) = stages.run(&tensors)?;
+    let mut stages = AnyShape::new(device.clone(), compiler, Arc::new(model), 1);
+    if args.timing {
+        stages.time_launches();
     }
-    let total = start.elapsed();
+    let (results, report) = repeat(args, || stages.run(&tensors))?;
+    let whole_ms = start.elapsed().as_secs_f64() * 1e3;
     let made =
         |(name, t): (&String, &HostTensor)| Wanted { name: name.clone(), dtype: t.dtype(), shape: t.shape().to_vec() };
     let makes: Vec<Wanted> = names.iter().zip(&results).map(made).collect();
     let outputs = Outputs::prepare(&args.outputs, &makes, &images)?;
     let expected = inputs::expected(&args.expect, &makes, args.limits.asked_memory())?;
-    let written = outputs.write(&makes, &results, &images)?;
-    let mut failed = 0;
-    let ms = report.time.as_secs_f64() * 1e3;
-    println!(
-        "run      {ms:.1} ms, {} kernels, in stages; {:.1} ms with compiling",
-        report.launches,
-        total.as_secs_f64() * 1e3
-    );
-    for (file, what) in &written {
-        println!("wrote    {} ({what})", file.display());
-    }
-    for (i, want) in &expected {
-        let c = compare(&results[*i], want, args.rtol, args.atol).map_err(Failure::new)?;
-        failed += usize::from(!c.passes());
-        println!("{} {c}", makes[*i].name);
-    }
-    if failed > 0 { Err(Failure::new(format!("{failed} outputs differ from what was expected"))) } else { Ok(()) }
+    let made = Made { results, report, makes, modelled: Vec::new(), metadata: &metadata };
+    made.finish(args, labels, device, Compiling::Between(whole_ms), outputs, expected, &images)
 }
 
 /// The number of the plan that the given arrays and `--dim` fit: of the extents that a file was compiled for, the first.
@@ -322,12 +239,15 @@ fn choose(compiled: &Compiled, given: &Inputs, told: &Options) -> Result<usize> 
 }
 
 /// Runs as often as asked; gives the last outputs and the fastest report.
-fn repeat(args: &Args, session: &mut Session, tensors: &[HostTensor]) -> Result<(Vec<HostTensor>, RunReport)> {
+fn repeat<E: Into<Failure>>(
+    args: &Args,
+    mut run: impl FnMut() -> std::result::Result<(Vec<HostTensor>, RunReport), E>,
+) -> Result<(Vec<HostTensor>, RunReport)> {
     let progress = Progress::start("running", u64::from(args.repeat));
-    let (mut outputs, mut best) = session.run(tensors)?;
+    let (mut outputs, mut best) = run().map_err(Into::into)?;
     for n in 1..args.repeat {
         progress.set(u64::from(n));
-        let (out, report) = session.run(tensors)?;
+        let (out, report) = run().map_err(Into::into)?;
         if report.time < best.time {
             best = report;
         }
@@ -418,6 +338,6 @@ fn read_labels(args: &Args) -> Result<Vec<String>> {
     Ok(text.lines().map(str::to_string).collect())
 }
 
-fn split(list: &str) -> Vec<String> {
+pub fn split(list: &str) -> Vec<String> {
     list.split([',', '\n']).map(|s| s.trim().to_string()).collect()
 }

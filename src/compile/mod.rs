@@ -122,8 +122,11 @@ impl Compiler {
 
     /// What this compiler can do with each node of a model, without making code of it.
     ///
+    /// Where `shapes` leaves dimensions open, verdicts are what types and shapes tell for all sizes ([`graph::infer`]), and
+    /// kernels were not asked.
+    ///
     /// # Errors
-    /// Of the model as a whole: damaged, or with dimensions that `shapes` does not give.
+    /// Of the model as a whole: damaged, or with inputs that make no sense.
     pub fn supports(&self, model: &Model, shapes: &GraphOptions) -> Result<Support, graph::Error> {
         support::supports(self.target, model, shapes)
     }

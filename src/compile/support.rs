@@ -3,7 +3,7 @@
 use crate::graph::lower::Outcome;
 use crate::graph::{self, Options, survey};
 use crate::kernels;
-use crate::onnx::Model;
+use crate::onnx::{Model, Node};
 use barewave_isa::Target;
 use rayon::prelude::*;
 use serde::{Serialize, Serializer};
@@ -96,8 +96,33 @@ impl fmt::Display for Support {
     }
 }
 
+/// As far as types and shapes tell: of a model with extents that nothing gives.
+fn open_support(model: &Model, options: &Options) -> Result<Support, graph::Error> {
+    let types = graph::infer(model, options)?;
+    let refused: BTreeMap<usize, &graph::Reason> = types.refused.iter().map(|(i, reason)| (*i, reason)).collect();
+    let verdict = |(i, node): (usize, &Node)| {
+        let unknown = node.inputs.iter().find(|v| !v.is_empty() && !types.values.contains_key(*v));
+        match (refused.get(&i), unknown) {
+            (Some(reason), _) => Verdict::Unsupported((*reason).clone().into()),
+            (None, Some(value)) => Verdict::Blocked(value.clone()),
+            (None, None) => Verdict::Supported,
+        }
+    };
+    let nodes = model.graph.nodes.iter().enumerate().map(|(i, node)| NodeSupport {
+        node: node.name.clone(),
+        op: graph::lower::qualified(node),
+        verdict: verdict((i, node)),
+    });
+    Ok(Support { nodes: nodes.collect() })
+}
+
 pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Result<Support, graph::Error> {
-    let (outcomes, graph) = survey(model, options)?;
+    let (outcomes, graph) = match survey(model, options) {
+        Err(graph::Error::Inputs(wrong)) if wrong.iter().all(|e| matches!(e, graph::InputError::Open { .. })) => {
+            return open_support(model, options);
+        }
+        survey => survey?,
+    };
     // Steps that no kernel can be written for, by the first of the nodes they compute, whose operator gave the kind.
     let mut equal: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (i, step) in graph.steps.iter().enumerate() {

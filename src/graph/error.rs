@@ -117,6 +117,16 @@ pub enum Reason {
     /// Nodes inside of it are refused, each of which is listed by itself.
     #[error("nodes of its attribute `{0}` are not supported")]
     Branch(&'static str),
+    /// Inference and lowering say different things of an output: a mistake in barewave.
+    #[error("internal error: output {number} was inferred to be {inferred} and lowered to {lowered}; please report it")]
+    Disagreement {
+        /// Its number.
+        number: usize,
+        /// Type and shape by inference.
+        inferred: String,
+        /// Type and shape by lowering.
+        lowered: String,
+    },
     /// A constant cannot be computed.
     #[error(transparent)]
     Constant(#[from] interpret::Error),

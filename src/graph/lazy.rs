@@ -9,6 +9,7 @@
 //! grid dimensions, and dimensions of extent 1 are left out. Splitting is what lets DepthToSpace, channel shuffles and
 //! nearest upsampling stay views, and two grids that split differently are brought to a common refinement.
 
+use super::dim::{Dim, broadcast_dims, known};
 use super::error::Reason;
 use super::expr::Expr;
 use super::fused::{Access, Guard};
@@ -311,19 +312,9 @@ impl Lazy {
 
 /// The shape that all of `shapes` broadcast to, or why they do not.
 pub(crate) fn broadcast_shape<'a>(shapes: impl Iterator<Item = &'a [usize]> + Clone) -> Result<Vec<usize>, Reason> {
-    let rank = shapes.clone().map(<[usize]>::len).max().unwrap_or(0);
-    let mut out = vec![1; rank];
-    for shape in shapes.clone() {
-        for (o, &d) in out[rank - shape.len()..].iter_mut().zip(shape) {
-            if *o == 1 {
-                *o = d;
-            } else if d != 1 && d != *o {
-                let list: Vec<String> = shapes.map(|s| format!("{s:?}")).collect();
-                return Err(Reason::Shape(format!("shapes {} do not broadcast", list.join(" and "))));
-            }
-        }
-    }
-    Ok(out)
+    let dims: Vec<Vec<Dim>> = shapes.map(|s| s.iter().map(|&d| d.into()).collect()).collect();
+    let out = broadcast_dims(dims.iter().map(Vec::as_slice))?;
+    Ok(known(&out).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -1,27 +1,25 @@
 //! Lowers operators to steps.
 //!
-//! One walk over the nodes in order. Each operator's function (see [`super::ops`]) reads its inputs as constants or lazy
-//! values and sets its outputs; shapes and types are computed on the way, since all input shapes are concrete. After each
-//! node:
-//! * what depends on constants only and is small is computed here and becomes a constant;
-//! * what several later nodes read is stored, unless the reading is free or the readers form one cluster.
+//! One walk over the nodes in order, behind [`super::infer`], which knows types, shapes and constants already. Each operator's
+//! function (see [`super::ops`]) reads its inputs as constants or lazy values and sets its outputs, which have the types and
+//! shapes that were inferred. What several later nodes read is stored, unless the reading is free or the readers form one
+//! cluster.
 //!
 //! A step is emitted when a value has to be stored. Everything lazy that has gathered on a producer by then is its
 //! epilogue.
 
+use super::ask::Ask;
+use super::dim::known;
 use super::error::{Reason, Res};
 use super::expr::{Expr, Scalar};
 use super::fused::{Access, FusedGraph, Role, Step, StepKind, Tensor, TensorId};
+use super::infer::{Fact, Inference};
 use super::interpret::Interpreter;
 use super::lazy::{Lazy, reshape_access, without_ones};
 use super::ops;
 use super::resolve::{Branch, Resolved, ResolvedNode, Source, ValueId};
 use super::view::View;
-use crate::onnx::Attribute;
 use crate::tensor::{DType, HostTensor};
-
-/// Constants of up to this many elements are computed at compile time wherever possible.
-const FOLD_LIMIT: usize = 1 << 16;
 
 /// What is known about a value.
 #[derive(Clone, Debug)]
@@ -49,6 +47,7 @@ pub(super) struct Producer {
 /// The state of lowering.
 pub(crate) struct Lowering<'m> {
     pub(super) resolved: &'m Resolved<'m>,
+    pub(super) inference: Inference<'m>,
     pub graph: FusedGraph,
     pub(super) values: Vec<Option<Value>>,
     stored_consts: Vec<Option<TensorId>>,
@@ -67,16 +66,10 @@ pub(crate) fn lower(
     shapes: &[(DType, Vec<usize>)],
     inline: Vec<bool>,
 ) -> Result<FusedGraph, (u32, Reason)> {
-    let mut cx = Lowering::new(resolved, shapes, inline);
-    let all: Vec<u32> = top(resolved).collect();
-    cx.lower_nodes(&all)?;
+    let mut cx = Lowering::new(Inference::closed(resolved, shapes)?, shapes, inline);
+    cx.lower_nodes(&resolved.top().collect::<Vec<_>>())?;
     cx.store_outputs();
     Ok(cx.graph)
-}
-
-/// The nodes that are in no branch.
-fn top(resolved: &Resolved<'_>) -> impl Iterator<Item = u32> {
-    (0..resolved.nodes.len() as u32).filter(|i| !resolved.nodes[*i as usize].inner)
 }
 
 /// How a node fares in [`survey`].
@@ -97,11 +90,10 @@ pub(crate) fn survey(
     shapes: &[(DType, Vec<usize>)],
     inline: Vec<bool>,
 ) -> (Vec<(u32, Outcome)>, FusedGraph) {
-    let mut cx = Lowering::new(resolved, shapes, inline);
+    let mut cx = Lowering::new(Inference::lenient(resolved, shapes), shapes, inline);
     cx.outcomes = Some(Vec::new());
-    let all: Vec<u32> = top(resolved).collect();
     // Reasons are among the outcomes.
-    let _ = cx.lower_nodes(&all);
+    let _ = cx.lower_nodes(&resolved.top().collect::<Vec<_>>());
     // Every value that waits to be part of a kernel becomes one.
     for v in resolved.nodes.iter().flat_map(|n| n.outputs.iter().flatten()) {
         if matches!(&cx.values[v.index()], Some(Value::Lazy(l)) if l.base.is_some() || !l.expr.is_copy()) {
@@ -117,19 +109,28 @@ pub(crate) fn qualified(node: &crate::onnx::Node) -> String {
 }
 
 impl<'m> Lowering<'m> {
-    /// Inputs and constants are values, no node is lowered yet.
-    fn new(resolved: &'m Resolved<'m>, shapes: &[(DType, Vec<usize>)], inline: Vec<bool>) -> Lowering<'m> {
+    /// A state in which nothing is known and no value is stored for its readers' sake.
+    pub(super) fn over(inference: Inference<'m>) -> Lowering<'m> {
+        let (resolved, _) = inference.place();
         let count = resolved.sources.len();
-        let mut cx = Lowering {
+        Lowering {
             resolved,
-            graph: FusedGraph { name: resolved.model.graph.name.clone(), ..FusedGraph::default() },
+            inference,
+            graph: FusedGraph::default(),
             values: vec![None; count],
             stored_consts: vec![None; count],
             producers: Vec::new(),
-            inline,
+            inline: vec![false; count],
             current: 0,
             outcomes: None,
-        };
+        }
+    }
+
+    /// Inputs and constants are values, no node is lowered yet.
+    fn new(inference: Inference<'m>, shapes: &[(DType, Vec<usize>)], inline: Vec<bool>) -> Lowering<'m> {
+        let mut cx = Lowering { inline, ..Lowering::over(inference) };
+        let resolved = cx.resolved;
+        cx.graph.name = resolved.model.graph.name.clone();
         cx.graph.metadata = resolved.model.metadata.clone();
         for (i, source) in resolved.sources.iter().enumerate() {
             match source {
@@ -173,7 +174,7 @@ impl<'m> Lowering<'m> {
             let missing = node.inputs.iter().flatten().find(|v| self.values[v.index()].is_none());
             let outcome = match missing {
                 Some(v) => Outcome::Blocked(resolved.names[v.index()].to_string()),
-                None => match self.lower_node() {
+                None => match self.lower_inferred(i) {
                     Ok(()) => Outcome::Lowered,
                     Err(reason) => {
                         node.outputs.iter().flatten().for_each(|o| self.values[o.index()] = None);
@@ -187,47 +188,38 @@ impl<'m> Lowering<'m> {
         Ok(())
     }
 
+    /// In a survey: lowers a node, unless inference refused it. Nodes with graphs inside are looked at with what is in them.
+    fn lower_inferred(&mut self, i: u32) -> Res<()> {
+        match self.inference.refused(i) {
+            Some(reason) if self.node().branches.is_empty() => Err(reason.clone()),
+            _ => self.lower_node(),
+        }
+    }
+
     fn lower_node(&mut self) -> Res<()> {
         let resolved: &'m Resolved<'m> = self.resolved;
         let node = &resolved.nodes[self.current];
+        let constant = |k: usize| self.inference.result(self.current, k).and_then(Fact::tensor).cloned();
+        let constants: Option<Vec<(ValueId, HostTensor)>> =
+            (0..).zip(&node.outputs).filter_map(|(k, o)| o.map(|o| Some((o, constant(k)?)))).collect();
+        if let Some(list) = constants {
+            list.into_iter().for_each(|(o, t)| self.values[o.index()] = Some(Value::Const(t)));
+            return Ok(());
+        }
         let (domain, name) = (&node.node.domain, &node.node.op);
         let op = ops::find(domain, name).ok_or_else(|| Reason::Operator { hint: ops::hint(domain, name) })?;
-        for (name, value) in &node.node.attributes {
-            if let Attribute::Other(_) = value {
-                return Err(Reason::attribute(name, "has a type that is not supported"));
-            }
-            if !op.attributes.split(' ').any(|a| a == name) {
-                let known = if op.attributes.is_empty() { "none" } else { op.attributes };
-                return Err(Reason::attribute(name, format!("is not supported; {} supports {known}", op.name)));
-            }
-        }
-        let inputs = || node.inputs.iter().flatten();
-        if !node.branches.is_empty() {
-            return (op.lower)(self);
-        }
-        let all_const = inputs().all(|v| matches!(self.values[v.index()], Some(Value::Const(_))));
-        let small = inputs().all(|v| self.shape(*v).iter().product::<usize>() <= FOLD_LIMIT);
-        let (steps, tensors) = (self.graph.steps.len(), self.graph.tensors.len());
         (op.lower)(self)?;
-        let outputs: Vec<ValueId> = node.outputs.iter().flatten().copied().collect();
-        for &o in &outputs {
+        for (k, o) in node.outputs.iter().enumerate() {
+            let Some(o) = *o else { continue };
             match &self.values[o.index()] {
-                None => {
-                    let at = node.outputs.iter().position(|x| *x == Some(o)).unwrap_or(0);
-                    return Err(Reason::Output { number: at, meaning: "", rest: "; only earlier outputs are" });
-                }
+                None => return Err(Reason::Output { number: k, meaning: "", rest: "; only earlier outputs are" }),
                 Some(Value::Lazy(l)) if l.shape.contains(&0) => {
                     let empty = HostTensor::from_f64(l.dtype(), &l.shape, &[]);
                     self.values[o.index()] = Some(Value::Const(empty));
                 }
                 _ => {}
             }
-        }
-        let fits = |o: &ValueId| self.shape(*o).iter().product::<usize>() <= FOLD_LIMIT;
-        if all_const && small && outputs.iter().all(fits) {
-            self.fold(&outputs, steps, tensors)?;
-        }
-        for o in outputs {
+            self.agree(k, o)?;
             let many = resolved.uses[o.index()] > 1 && !self.inline[o.index()];
             if many && matches!(&self.values[o.index()], Some(Value::Lazy(l)) if !l.is_cheap()) {
                 self.store(o);
@@ -236,25 +228,44 @@ impl<'m> Lowering<'m> {
         Ok(())
     }
 
-    /// Computes outputs on the host and forgets the steps and tensors that were added for them.
-    fn fold(&mut self, outputs: &[ValueId], steps: usize, tensors: usize) -> Res<()> {
+    /// What output `k` was lowered to is what was inferred.
+    fn agree(&self, k: usize, o: ValueId) -> Res<()> {
+        let Some(fact) = self.inference.result(self.current, k) else { return Ok(()) };
+        let (dtype, shape) = (self.dtype(o), self.shape(o));
+        if fact.dtype == dtype && known(&fact.dims).is_some_and(|dims| dims == shape) {
+            return Ok(());
+        }
+        let dims: Vec<String> = fact.dims.iter().map(|d| d.to_string()).collect();
+        let inferred = format!("{}[{}]", fact.dtype, dims.join(", "));
+        Err(Reason::Disagreement { number: k, inferred, lowered: format!("{dtype}{shape:?}") })
+    }
+
+    /// Computes outputs on the host, whose steps and tensors are all there is.
+    pub(super) fn fold(&mut self, outputs: &[ValueId]) -> Res<()> {
         for &o in outputs {
             if let Some(Value::Lazy(lazy)) = self.values[o.index()].clone() {
                 let (shape, dtype) = (lazy.shape.clone(), lazy.dtype());
                 let id = self.store_lazy(lazy);
-                let value = Interpreter::new(&self.graph).evaluate_constant(&self.graph, steps, id)?;
+                let value = Interpreter::new(&self.graph).evaluate_constant(&self.graph, 0, id)?;
                 debug_assert_eq!(value.dtype(), dtype);
                 self.values[o.index()] = Some(Value::Const(value.reshaped(&shape)?));
             }
         }
-        self.graph.steps.truncate(steps);
-        self.graph.tensors.truncate(tensors);
-        for slot in &mut self.stored_consts {
-            if slot.is_some_and(|t| t.index() >= tensors) {
-                *slot = None;
-            }
-        }
         Ok(())
+    }
+
+    /// Forgets all steps and tensors.
+    pub(super) fn reset(&mut self) {
+        self.graph.steps.clear();
+        self.graph.tensors.clear();
+        self.producers.clear();
+    }
+
+    /// A tensor that nothing computes.
+    pub(super) fn placeholder(&mut self, v: ValueId, dtype: DType, shape: &[usize]) -> Value {
+        let name = self.resolved.names[v.index()].to_string();
+        let id = self.graph.add_tensor(Tensor { name, dtype, shape: shape.to_vec(), role: Role::Intermediate });
+        Value::Lazy(Lazy::read(Access::new(id, View::dense(shape)), dtype))
     }
 
     /// Stores every output of the model.
@@ -297,11 +308,6 @@ impl<'m> Lowering<'m> {
 
     // ---- what operators ask ----
 
-    /// The node being lowered.
-    pub(crate) fn node(&self) -> &'m ResolvedNode<'m> {
-        &self.resolved.nodes[self.current]
-    }
-
     /// Node number `i`.
     pub(crate) fn resolved_node(&self, i: u32) -> &'m ResolvedNode<'m> {
         &self.resolved.nodes[i as usize]
@@ -310,31 +316,6 @@ impl<'m> Lowering<'m> {
     /// True when a value has been computed, as all that precede their readers are, but for those of a survey.
     pub(crate) fn is_known(&self, v: ValueId) -> bool {
         self.values[v.index()].is_some()
-    }
-
-    /// Version of the operator set.
-    pub(crate) fn opset(&self) -> i64 {
-        self.resolved.model.opset()
-    }
-
-    /// Input `i`, which has to be given.
-    pub(crate) fn input(&self, i: usize) -> Res<ValueId> {
-        self.optional(i).ok_or(Reason::MissingInput(i))
-    }
-
-    /// Input `i` if it is given.
-    pub(crate) fn optional(&self, i: usize) -> Option<ValueId> {
-        self.node().inputs.get(i).copied().flatten()
-    }
-
-    /// All given inputs.
-    pub(crate) fn inputs(&self) -> Vec<ValueId> {
-        self.node().inputs.iter().flatten().copied().collect()
-    }
-
-    /// True when somebody reads output `i`.
-    pub(crate) fn wants(&self, i: usize) -> bool {
-        self.node().outputs.get(i).copied().flatten().is_some()
     }
 
     /// Sets output `i`; nothing happens when nobody reads it.
@@ -373,102 +354,31 @@ impl<'m> Lowering<'m> {
         }
     }
 
-    /// Number of dimensions of a value.
-    pub(crate) fn rank(&self, v: ValueId) -> usize {
-        self.shape(v).len()
+    /// Shape of output `i`, as it was inferred.
+    pub(crate) fn result(&self, i: usize) -> Vec<usize> {
+        self.inference.result(self.current, i).and_then(|f| known(&f.dims)).unwrap_or_default()
     }
 
-    /// Element type of a value.
-    pub(crate) fn dtype(&self, v: ValueId) -> DType {
-        match self.values[v.index()].as_ref() {
-            Some(Value::Const(t)) => t.dtype(),
-            Some(Value::Lazy(l)) => l.dtype(),
-            None => DType::F32,
-        }
-    }
-
-    /// The value, if it is known at compile time.
-    pub(crate) fn constant(&self, v: ValueId) -> Option<&HostTensor> {
-        match self.values[v.index()].as_ref() {
-            Some(Value::Const(t)) => Some(t),
-            _ => None,
-        }
-    }
-
-    /// The integers of input `i`, which has to be known at compile time.
-    pub(crate) fn const_ints(&self, i: usize, what: &str) -> Res<Vec<i64>> {
-        let v = self.input(i)?;
-        let t = self.constant(v).ok_or_else(|| Reason::NotConstant { what: what.into(), input: i })?;
-        if t.dtype().is_float() {
-            return Err(Reason::Type(format!("{what} (input {i}) has type {}; integers are needed", t.dtype())));
-        }
-        Ok(t.to_i64())
-    }
-
-    /// The numbers of input `i`, which has to be known at compile time.
-    pub(crate) fn const_floats(&self, i: usize, what: &str) -> Res<Vec<f64>> {
-        let v = self.input(i)?;
-        let t = self.constant(v).ok_or_else(|| Reason::NotConstant { what: what.into(), input: i })?;
-        Ok(t.to_f64())
-    }
-
-    /// Attribute `name`, if it is given.
-    pub(crate) fn attribute(&self, name: &str) -> Option<&'m Attribute> {
-        self.node().node.attributes.get(name)
-    }
-
-    /// An integer attribute.
-    pub(crate) fn int(&self, name: &str, default: i64) -> Res<i64> {
-        match self.attribute(name) {
-            None => Ok(default),
-            Some(Attribute::Int(v)) => Ok(*v),
-            Some(_) => Err(Reason::attribute(name, "is not an integer")),
-        }
-    }
-
-    /// A float attribute.
-    pub(crate) fn float(&self, name: &str, default: f64) -> Res<f64> {
-        match self.attribute(name) {
-            // Attributes are single floats, those not given too.
-            None => Ok(default as f32 as f64),
-            Some(Attribute::Float(v)) => Ok(*v as f64),
-            Some(Attribute::Int(v)) => Ok(*v as f64),
-            Some(_) => Err(Reason::attribute(name, "is not a number")),
-        }
-    }
-
-    /// A list of integers.
-    pub(crate) fn ints(&self, name: &str) -> Res<Option<Vec<i64>>> {
-        match self.attribute(name) {
-            None => Ok(None),
-            Some(Attribute::Ints(v)) => Ok(Some(v.clone())),
-            Some(_) => Err(Reason::attribute(name, "is not a list of integers")),
-        }
-    }
-
-    /// A text attribute.
-    pub(crate) fn text(&self, name: &str, default: &'m str) -> Res<&'m str> {
-        match self.attribute(name) {
-            None => Ok(default),
-            Some(Attribute::Text(v)) => Ok(v),
-            Some(_) => Err(Reason::attribute(name, "is not a text")),
-        }
-    }
-
-    /// `axis`, which may count from the end, within `rank` dimensions.
-    pub(crate) fn axis(&self, axis: i64, rank: usize) -> Res<usize> {
-        let r = rank as i64;
-        if (-r..r).contains(&axis) {
-            Ok((if axis < 0 { axis + r } else { axis }) as usize)
-        } else {
-            Err(Reason::Shape(format!("axis {axis} is outside the {rank} dimensions")))
-        }
+    /// Infers types and shapes of nodes in the graph inside of a node, for the values that it was given.
+    pub(crate) fn infer(&mut self, nodes: &[u32]) -> Result<(), (u32, Reason)> {
+        self.inference.walk(nodes)
     }
 
     /// Gives a parameter of a branch its value.
     pub(crate) fn bind(&mut self, v: ValueId, value: Value) {
+        let fact = match &value {
+            Value::Const(t) => Fact::of(t.clone()),
+            Value::Lazy(l) => Fact::new(l.dtype(), l.shape.iter().map(|&d| d.into()).collect()),
+        };
+        self.inference.learn(v, Some(fact));
         self.stored_consts[v.index()] = None;
         self.values[v.index()] = Some(value);
+    }
+
+    /// Forgets a value.
+    pub(super) fn unbind(&mut self, v: ValueId) {
+        (self.values[v.index()], self.stored_consts[v.index()]) = (None, None);
+        self.inference.learn(v, None);
     }
 
     /// Makes a value output `i`.
@@ -484,7 +394,7 @@ impl<'m> Lowering<'m> {
         for &n in &branch.nodes {
             let node = &resolved.nodes[n as usize];
             for o in node.outputs.iter().flatten() {
-                (self.values[o.index()], self.stored_consts[o.index()]) = (None, None);
+                self.unbind(*o);
             }
             node.branches.iter().for_each(|b| self.forget(b));
         }
@@ -656,6 +566,31 @@ impl<'m> Lowering<'m> {
                 let read = self.stored(lazy);
                 read.permuted(perm).expect("a stored tensor can be permuted")
             }
+        }
+    }
+}
+
+impl<'m> Ask<'m> for Lowering<'m> {
+    fn place(&self) -> (&'m Resolved<'m>, usize) {
+        (self.resolved, self.current)
+    }
+
+    fn dtype(&self, v: ValueId) -> DType {
+        match self.values[v.index()].as_ref() {
+            Some(Value::Const(t)) => t.dtype(),
+            Some(Value::Lazy(l)) => l.dtype(),
+            None => DType::F32,
+        }
+    }
+
+    fn rank(&self, v: ValueId) -> usize {
+        self.shape(v).len()
+    }
+
+    fn constant(&self, v: ValueId) -> Option<&HostTensor> {
+        match self.values[v.index()].as_ref() {
+            Some(Value::Const(t)) => Some(t),
+            _ => None,
         }
     }
 }

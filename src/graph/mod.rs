@@ -3,14 +3,17 @@
 //! [`fused`] is the interface to the kernels; [`expr`] and [`view`] are the two languages it is written in. [`fuse`] is the
 //! whole way there.
 
+mod ask;
 mod clusters;
 pub(crate) mod collapse;
 mod compose;
 mod cut;
+pub mod dim;
 mod error;
 pub mod expr;
 mod forward;
 pub mod fused;
+mod infer;
 pub mod interpret;
 pub mod kinds;
 mod lazy;
@@ -25,14 +28,15 @@ mod store;
 pub mod view;
 
 pub use cut::{Cut, cut};
+pub use dim::Dim;
 pub use error::{Error, InputError, NameError, Reason};
 pub use ops::supported as supported_operators;
 pub use shapes::Note;
 
-use crate::onnx::{Dim, Model};
-use crate::tensor::HostTensor;
+use crate::onnx::{Dim as Declared, Model};
+use crate::tensor::{DType, HostTensor};
 use fused::FusedGraph;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the caller may decide.
 #[derive(Clone, Debug, Default)]
@@ -128,20 +132,84 @@ fn fix<'o>(resolved: &mut resolve::Resolved<'o>, options: &'o Options, node: u32
     changed
 }
 
-/// Takes over how the model names the dimensions that it leaves open.
-fn name_dims(model: &Model, graph: &mut FusedGraph) {
-    let ports = model.required_inputs().zip(&graph.inputs).chain(model.graph.outputs.iter().zip(&graph.outputs));
-    for (info, id) in ports {
-        let Some(dims) = &info.shape else { continue };
-        let name = |(i, d): (usize, &Dim)| match d {
-            Dim::Known(_) => None,
-            Dim::Symbol(s) => Some(s.clone()),
-            Dim::Unknown => Some(format!("{}[{i}]", info.name)),
-        };
-        let names: Vec<Option<String>> = dims.iter().enumerate().map(name).collect();
-        if names.iter().any(Option::is_some) && names.len() == graph.tensors[id.index()].shape.len() {
-            graph.open_dims.insert(*id, names);
+/// Element type and dimensions of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueType {
+    /// Its element type.
+    pub dtype: DType,
+    /// Its dimensions, outermost first.
+    pub dims: Vec<Dim>,
+}
+
+/// What inference finds out about a model.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Types {
+    /// Type and dimensions of values by name: of inputs, constants, and what nodes compute, but for the graphs inside of
+    /// nodes, and for nodes that are refused or read what such compute.
+    pub values: BTreeMap<String, ValueType>,
+    /// Nodes that are refused: their numbers in [`Graph::nodes`](crate::onnx::Graph::nodes), and why.
+    pub refused: Vec<(usize, Reason)>,
+}
+
+/// Infers types and shapes without compiling anything. Extents that neither the model nor `options` tell are named
+/// run-time sizes: by their symbol, by their place (`input[2]`), or, where only a run tells, by the value that has them.
+///
+/// # Errors
+/// When names do not fit together, or an input declares no type or number of dimensions and none are given.
+pub fn infer(model: &Model, options: &Options) -> Result<Types, Error> {
+    let resolved = resolve::resolve(model)?;
+    let inputs = shapes::input_dims(model, options)?;
+    let inference = infer::Inference::open(&resolved, &inputs);
+    let mut types = Types::default();
+    let outer = resolved.top().flat_map(|i| resolved.nodes[i as usize].outputs.iter().flatten().copied());
+    let given = (0..resolved.sources.len()).filter(|i| resolved.sources[*i] != resolve::Source::Node);
+    for v in given.map(|i| resolve::ValueId(i as u32)).chain(outer) {
+        if let Some(fact) = inference.fact(v) {
+            let value = ValueType { dtype: fact.dtype, dims: fact.dims.clone() };
+            types.values.insert(resolved.names[v.index()].to_string(), value);
         }
+    }
+    for i in resolved.top() {
+        let number = model.graph.nodes.iter().position(|n| std::ptr::eq(n, resolved.nodes[i as usize].node));
+        if let (Some(number), Some(reason)) = (number, inference.refused(i)) {
+            types.refused.push((number, reason.clone()));
+        }
+    }
+    Ok(types)
+}
+
+/// Names the dimensions that the model leaves open: of inputs as it does, of outputs by what they are made of, where that
+/// is the inputs' sizes.
+fn name_dims(model: &Model, graph: &mut FusedGraph) {
+    let open = |d: &&Declared| !matches!(d, Declared::Known(_));
+    let sizes = model.required_inputs().filter_map(|i| i.shape.as_ref()).flatten().filter(open).count();
+    let types = if sizes == 0 { Types::default() } else { infer(model, &Options::default()).unwrap_or_default() };
+    let mut inputs: BTreeSet<String> = BTreeSet::new();
+    let (given, made) = (graph.inputs.clone(), graph.outputs.clone());
+    for (info, id) in model.required_inputs().zip(given) {
+        let Some(dims) = &info.shape else { continue };
+        let names: Vec<Option<String>> = dims.iter().enumerate().map(|(i, d)| shapes::open_name(info, i, d)).collect();
+        inputs.extend(names.iter().flatten().cloned());
+        note_names(graph, id, names);
+    }
+    for (info, id) in model.graph.outputs.iter().zip(made) {
+        let inferred = types.values.get(&info.name).map(|t| &t.dims);
+        let rank = graph.tensor(id).shape.len();
+        let name = |i: usize| {
+            let declared = info.shape.as_ref().and_then(|dims| dims.get(i));
+            match inferred.and_then(|dims| dims.get(i)) {
+                Some(d) if d.known().is_none() && d.sizes().is_subset(&inputs) => Some(d.to_string()),
+                _ => shapes::open_name(info, i, declared?),
+            }
+        };
+        let names = (0..rank).map(name).collect();
+        note_names(graph, id, names);
+    }
+}
+
+fn note_names(graph: &mut FusedGraph, id: fused::TensorId, names: Vec<Option<String>>) {
+    if names.iter().any(Option::is_some) && names.len() == graph.tensor(id).shape.len() {
+        graph.open_dims.insert(id, names);
     }
 }
 

@@ -100,6 +100,11 @@ pub(crate) fn resolve(model: &Model) -> Result<Resolved<'_>, NameError> {
 }
 
 impl<'m> Resolved<'m> {
+    /// Numbers of the nodes that are in no branch.
+    pub(crate) fn top(&self) -> impl Iterator<Item = u32> + use<'_, 'm> {
+        (0..self.nodes.len() as u32).filter(|i| !self.nodes[*i as usize].inner)
+    }
+
     /// Numbers of the inputs that a value is computed from.
     pub(crate) fn inputs_behind(&self, value: ValueId) -> Vec<usize> {
         let mut needed = vec![false; self.sources.len()];

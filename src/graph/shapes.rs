@@ -5,8 +5,9 @@
 //! write one symbol where two extents differ: when arrays say so, the symbol counts for nothing, with a note.
 
 use super::Options;
+use super::dim::Dim;
 use super::error::{Error, InputError};
-use crate::onnx::{Dim, Model, ValueInfo};
+use crate::onnx::{Dim as Declared, Model, ValueInfo};
 use crate::tensor::{DType, element_count};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,52 +56,71 @@ enum Extent<'a> {
     Many,
 }
 
-/// Type and shape of each required input; the error lists everything that is wrong with them.
-pub(crate) fn input_shapes(model: &Model, options: &Options) -> Result<InputShapes, Error> {
-    let mut wrong: Vec<InputError> = Vec::new();
-    let mut notes = Vec::new();
-    let mut symbols: BTreeMap<&str, Extent> = BTreeMap::new();
-    let mut known: BTreeSet<String> = BTreeSet::new();
-    for (name, n) in &options.dims {
-        symbols.insert(name, Extent::Told(*n));
-    }
-    for info in model.required_inputs() {
-        let Some(declared) = &info.shape else { continue };
-        let given = options.shapes.get(&info.name).filter(|g| g.len() == declared.len());
-        for (i, d) in declared.iter().enumerate().filter(|(_, d)| !matches!(d, Dim::Known(_))) {
-            known.insert(place(info, i));
-            let Dim::Symbol(symbol) = d else { continue };
-            known.insert(symbol.clone());
-            let Some(&here) = given.map(|g| &g[i]) else { continue };
-            match symbols.get(symbol.as_str()) {
-                None => {
-                    symbols.insert(symbol, Extent::Seen(here, &info.name));
+/// Everything that names and arrays say about the extents that a model leaves open.
+struct Extents<'a> {
+    symbols: BTreeMap<&'a str, Extent<'a>>,
+    notes: Vec<Note>,
+    wrong: Vec<InputError>,
+}
+
+impl<'a> Extents<'a> {
+    fn read(model: &'a Model, options: &'a Options) -> Extents<'a> {
+        let mut x = Extents { symbols: BTreeMap::new(), notes: Vec::new(), wrong: Vec::new() };
+        let mut known: BTreeSet<String> = BTreeSet::new();
+        for (name, n) in &options.dims {
+            x.symbols.insert(name, Extent::Told(*n));
+        }
+        for info in model.required_inputs() {
+            let Some(declared) = &info.shape else { continue };
+            let given = options.shapes.get(&info.name).filter(|g| g.len() == declared.len());
+            for (i, d) in declared.iter().enumerate().filter(|(_, d)| !matches!(d, Declared::Known(_))) {
+                known.insert(place(info, i));
+                let Declared::Symbol(symbol) = d else { continue };
+                known.insert(symbol.clone());
+                if let Some(&here) = given.map(|g| &g[i]) {
+                    x.see(symbol, here, &info.name);
                 }
-                Some(Extent::Told(told)) if *told != here => wrong.push(InputError::Conflict {
-                    name: symbol.clone(),
-                    extent: here,
-                    place: format!("input `{}`", info.name),
-                    other: *told,
-                    other_place: "--dim".into(),
-                }),
-                Some(&Extent::Seen(other, input)) if other != here => {
-                    notes.push(Note::SymbolTwice {
-                        symbol: symbol.clone(),
-                        extent: other,
-                        input: input.into(),
-                        other: here,
-                        other_input: info.name.clone(),
-                    });
-                    symbols.insert(symbol, Extent::Many);
-                }
-                _ => {}
             }
         }
+        let list =
+            || if known.is_empty() { "none".into() } else { known.iter().cloned().collect::<Vec<_>>().join(", ") };
+        for name in options.dims.keys().filter(|n| !known.contains(*n)) {
+            x.wrong.push(InputError::NoDimension { name: name.clone(), known: list() });
+        }
+        x
     }
-    let list = || if known.is_empty() { "none".into() } else { known.iter().cloned().collect::<Vec<_>>().join(", ") };
-    for name in options.dims.keys().filter(|n| !known.contains(*n)) {
-        wrong.push(InputError::NoDimension { name: name.clone(), known: list() });
+
+    /// An array says what a symbol stands for.
+    fn see(&mut self, symbol: &'a str, here: usize, input: &'a str) {
+        match self.symbols.get(symbol) {
+            None => {
+                self.symbols.insert(symbol, Extent::Seen(here, input));
+            }
+            Some(Extent::Told(told)) if *told != here => self.wrong.push(InputError::Conflict {
+                name: symbol.into(),
+                extent: here,
+                place: format!("input `{input}`"),
+                other: *told,
+                other_place: "--dim".into(),
+            }),
+            Some(&Extent::Seen(other, other_input)) if other != here => {
+                self.notes.push(Note::SymbolTwice {
+                    symbol: symbol.into(),
+                    extent: other,
+                    input: other_input.into(),
+                    other: here,
+                    other_input: input.into(),
+                });
+                self.symbols.insert(symbol, Extent::Many);
+            }
+            _ => {}
+        }
     }
+}
+
+/// Type and shape of each required input; the error lists everything that is wrong with them.
+pub(crate) fn input_shapes(model: &Model, options: &Options) -> Result<InputShapes, Error> {
+    let Extents { symbols, notes, mut wrong } = Extents::read(model, options);
     let mut out = Vec::new();
     for info in model.required_inputs() {
         match one(info, options, &symbols) {
@@ -109,6 +129,38 @@ pub(crate) fn input_shapes(model: &Model, options: &Options) -> Result<InputShap
         }
     }
     if wrong.is_empty() { Ok(InputShapes { list: out, notes }) } else { Err(Error::Inputs(wrong)) }
+}
+
+/// Type and dimensions of each required input, where extents that nothing tells are run-time sizes: named by their symbol or
+/// by their place.
+pub(crate) fn input_dims(model: &Model, options: &Options) -> Result<Vec<(DType, Vec<Dim>)>, Error> {
+    let Extents { symbols, mut wrong, .. } = Extents::read(model, options);
+    let mut out = Vec::new();
+    for info in model.required_inputs() {
+        let mut dims = Vec::new();
+        for (i, d) in info.shape.iter().flatten().enumerate() {
+            let own = place(info, i);
+            let name = if let Declared::Symbol(s) = d { s.as_str() } else { &own };
+            dims.push(match (d, options.dims.get(&own), symbols.get(name)) {
+                (Declared::Known(n), ..) | (_, Some(n), _) => (*n).into(),
+                (_, None, Some(Extent::Told(n) | Extent::Seen(n, _))) => (*n).into(),
+                (_, None, Some(Extent::Many)) => Dim::size(&own),
+                (_, None, None) => Dim::size(name),
+            });
+        }
+        if let Some(given) = options.shapes.get(&info.name) {
+            dims = given.iter().map(|&d| d.into()).collect();
+        } else if info.shape.is_none() {
+            wrong.push(InputError::NoShape { input: info.name.clone() });
+        }
+        match info.dtype {
+            Some(dtype) => out.push((dtype, dims)),
+            None => {
+                wrong.push(InputError::Type { input: info.name.clone(), types: DType::ALL.map(DType::name).join(", ") })
+            }
+        }
+    }
+    if wrong.is_empty() { Ok(out) } else { Err(Error::Inputs(wrong)) }
 }
 
 /// Type and shape of one input, or everything that is wrong with it.
@@ -138,9 +190,9 @@ fn one(
         (Some(declared), None) => {
             for (i, d) in declared.iter().enumerate() {
                 let own = place(info, i);
-                let name = if let Dim::Symbol(s) = d { s.as_str() } else { &own };
+                let name = if let Declared::Symbol(s) = d { s.as_str() } else { &own };
                 let extent = match (d, options.dims.get(&own), symbols.get(name)) {
-                    (Dim::Known(n), ..) | (_, Some(n), _) => Some(*n),
+                    (Declared::Known(n), ..) | (_, Some(n), _) => Some(*n),
                     (_, None, Some(Extent::Told(n) | Extent::Seen(n, _))) => Some(*n),
                     (_, None, Some(Extent::Many) | None) => None,
                 };
@@ -165,7 +217,7 @@ fn one(
 }
 
 /// Where an array does not fit what is declared; a dimension of another extent by its number and name.
-fn misfit(info: &ValueInfo, declared: &[Dim], given: &[usize], options: &Options) -> Option<String> {
+fn misfit(info: &ValueInfo, declared: &[Declared], given: &[usize], options: &Options) -> Option<String> {
     if declared.len() != given.len() {
         return Some(format!(": it has {} dimensions, not {}", given.len(), declared.len()));
     }
@@ -174,13 +226,22 @@ fn misfit(info: &ValueInfo, declared: &[Dim], given: &[usize], options: &Options
         .zip(given)
         .enumerate()
         .filter_map(|(i, (d, &g))| match (d, options.dims.get(&place(info, i))) {
-            (Dim::Known(n), _) if *n != g => Some(format!("dimension {i} is {g}, not {n}")),
-            (Dim::Known(_), _) => None,
+            (Declared::Known(n), _) if *n != g => Some(format!("dimension {i} is {g}, not {n}")),
+            (Declared::Known(_), _) => None,
             (_, Some(&n)) if n != g => Some(format!("dimension {i} is {g}, but --dim says {n}")),
             _ => None,
         })
         .collect();
     (!list.is_empty()).then(|| format!(": {}", list.join(", ")))
+}
+
+/// The name of a dimension that is declared open.
+pub(super) fn open_name(info: &ValueInfo, i: usize, declared: &Declared) -> Option<String> {
+    match declared {
+        Declared::Known(_) => None,
+        Declared::Symbol(s) => Some(s.clone()),
+        Declared::Unknown => Some(place(info, i)),
+    }
 }
 
 /// How `--dim` names a dimension without a symbol.
@@ -191,6 +252,7 @@ fn place(info: &ValueInfo, i: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::onnx::Dim;
 
     fn input(name: &str, dims: Vec<Dim>) -> ValueInfo {
         ValueInfo { name: name.into(), dtype: Some(DType::F32), shape: Some(dims) }

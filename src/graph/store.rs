@@ -3,6 +3,7 @@
 //! A value that rests on a kernel is emitted as that kernel with the value's expression as epilogue, any other value as a
 //! pointwise step. What depends on constants only is computed here instead.
 
+use super::ask::Ask;
 use super::expr::{Expr, Op};
 use super::fused::{Access, Role, Step, StepKind, Tensor, TensorId};
 use super::lazy::{Lazy, ProducerId, reshape_access, split_access, without_ones};

@@ -10,7 +10,7 @@
 
 use super::device::Device;
 use super::session::{DeviceWeights, RunReport, Session, SessionError};
-use crate::compile::{self, Compiler};
+use crate::compile::{self, Compiled, Compiler};
 use crate::graph::{Cut, Options as Shapes};
 use crate::onnx::{Model, ValueInfo};
 use crate::tensor::{AsTensor, HostTensor, Identity};
@@ -29,6 +29,27 @@ pub enum AnyShapeError {
     Session(#[from] SessionError),
 }
 
+/// How a model runs for some inputs.
+pub enum Ready<'a> {
+    /// In one go.
+    Whole(&'a mut Session),
+    /// In stages: a value that the model computes decides how the rest looks.
+    Stages(Stages<'a>),
+}
+
+/// A model that runs in stages.
+pub struct Stages<'a> {
+    any: &'a mut AnyShape,
+    cut: Box<Cut>,
+}
+
+impl Stages<'_> {
+    /// Runs the model once, with the inputs that it was made ready for.
+    pub fn run<T: AsTensor>(self, inputs: &[T]) -> Result<(Vec<HostTensor>, RunReport), AnyShapeError> {
+        self.any.run_stages(*self.cut, inputs)
+    }
+}
+
 /// A model on a device, for inputs of any shape.
 pub struct AnyShape {
     compiler: Compiler,
@@ -43,7 +64,12 @@ pub struct AnyShape {
     compiled: usize,
     /// The first stage, by the value that ends it.
     first: Option<(String, Box<AnyShape>)>,
+    timed: bool,
+    observer: Option<Observer>,
 }
+
+/// Is shown whatever is compiled.
+type Observer = Box<dyn FnMut(&Compiled) + Send>;
 
 /// Only arrays of up to this many elements can decide shapes.
 const SMALL: usize = 4096;
@@ -57,7 +83,33 @@ impl AnyShape {
             _ => None,
         });
         let (held, most) = (held.collect(), most.max(1));
-        AnyShape { compiler, model, device, sessions, most, held, weights: Vec::new(), compiled: 0, first: None }
+        AnyShape {
+            compiler,
+            model,
+            device,
+            sessions,
+            most,
+            held,
+            weights: Vec::new(),
+            compiled: 0,
+            first: None,
+            timed: false,
+            observer: None,
+        }
+    }
+
+    /// Measures every launch of the runs that follow with events of its own, which delay the kernels a little.
+    pub fn time_launches(&mut self) {
+        self.timed = true;
+        // What is there was made without.
+        self.sessions.clear();
+        self.first = None;
+    }
+
+    /// Shows every form that the model is compiled to from now on.
+    pub fn on_compiled(mut self, observer: impl FnMut(&Compiled) + Send + 'static) -> AnyShape {
+        self.observer = Some(Box::new(observer));
+        self
     }
 
     /// How often the model was compiled so far.
@@ -67,26 +119,34 @@ impl AnyShape {
 
     /// Runs the model once: inputs in the model's order, outputs likewise.
     pub fn run<T: AsTensor>(&mut self, inputs: &[T]) -> Result<(Vec<HostTensor>, RunReport), AnyShapeError> {
+        match self.ready(inputs)? {
+            Ready::Whole(session) => Ok(session.run(inputs)?),
+            Ready::Stages(stages) => stages.run(inputs),
+        }
+    }
+
+    /// What runs these inputs, compiled if need be.
+    pub fn ready<T: AsTensor>(&mut self, inputs: &[T]) -> Result<Ready<'_>, AnyShapeError> {
         let session = match self.sessions.iter().position(|s| s.fits(inputs)) {
             Some(at) => self.sessions.remove(at),
             None => None,
         };
-        let mut session = match session {
+        let session = match session {
             Some(session) => session,
             None => {
                 let shapes = self.shapes(inputs);
                 match self.compile(&shapes) {
                     Ok(session) => session,
                     Err(e) => match crate::graph::cut(&self.model, &shapes) {
-                        Ok(Some(cut)) => return self.run_stages(cut, inputs),
+                        Ok(Some(cut)) => return Ok(Ready::Stages(Stages { any: self, cut: Box::new(cut) })),
                         _ => return Err(e),
                     },
                 }
             }
         };
-        let result = session.run(inputs);
         self.sessions.push_back(session);
-        Ok(result?)
+        let last = self.sessions.len() - 1;
+        Ok(Ready::Whole(&mut self.sessions[last]))
     }
 
     /// Runs the part in front of a cut, then the rest.
@@ -113,8 +173,10 @@ impl AnyShape {
             };
             model.required_inputs().map(find).collect()
         };
-        let stage =
-            |model: Model, most| AnyShape::new(self.device.clone(), self.compiler.clone(), Arc::new(model), most);
+        let stage = |model: Model, most| {
+            let stage = AnyShape::new(self.device.clone(), self.compiler.clone(), Arc::new(model), most);
+            AnyShape { timed: self.timed, ..stage }
+        };
         let mut first = match self.first.take() {
             Some((value, stage)) if value == cut.deciding() => stage,
             _ => Box::new(stage(cut.first.clone(), self.most)),
@@ -149,13 +211,19 @@ impl AnyShape {
     fn compile(&mut self, shapes: &Shapes) -> Result<Session, AnyShapeError> {
         let compiled = self.compiler.compile(&self.model, shapes)?;
         self.compiled += 1;
+        if let Some(observer) = &mut self.observer {
+            observer(&compiled);
+        }
         while self.sessions.len() >= self.most {
             self.sessions.pop_front();
         }
         let key = (compiled.weights_identity(&self.held), compiled.weights_len());
         self.weights.retain(|(_, w)| w.strong_count() > 0);
         let known = self.weights.iter().find(|(k, _)| *k == key).and_then(|(_, w)| w.upgrade());
-        let session = Session::with_weights(self.device.clone(), &compiled, known)?;
+        let mut session = Session::with_weights(self.device.clone(), &compiled, known)?;
+        if self.timed {
+            session.time_launches()?;
+        }
         self.weights.push((key, Arc::downgrade(session.weights())));
         Ok(session)
     }

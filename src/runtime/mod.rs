@@ -11,11 +11,11 @@ pub mod plan;
 mod session;
 mod tables;
 
-pub use any_shape::{AnyShape, AnyShapeError};
+pub use any_shape::{AnyShape, AnyShapeError, Ready, Stages};
 pub use barewave_emu::queue;
 pub use device::{
     Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, Opened,
     StreamId, open, open_with,
 };
 pub use emulated::{EmulatedDevice, EmulatedSettings};
-pub use session::{RunReport, Session, SessionError};
+pub use session::{LaunchReport, RunReport, Session, SessionError};

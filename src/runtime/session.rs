@@ -109,9 +109,21 @@ pub struct RunReport {
     pub instructions: Option<u64>,
     /// Time from the first kernel's start to the last one's end, by the device's events.
     pub time: Duration,
-    /// Time of each launch and its instructions (where the device counts them), in order; empty without
-    /// [`Session::time_launches`].
-    pub per_launch: Vec<(Duration, Option<u64>)>,
+    /// Each launch, in order; empty without [`Session::time_launches`].
+    pub per_launch: Vec<LaunchReport>,
+}
+
+/// What one launch did.
+#[derive(Clone, Debug)]
+pub struct LaunchReport {
+    /// Its kernel.
+    pub kernel: String,
+    /// The model's nodes that it computes.
+    pub step: String,
+    /// From its start to its end, by the device's events.
+    pub time: Duration,
+    /// Wavefront instructions, where the device counts them.
+    pub instructions: Option<u64>,
 }
 
 impl RunReport {
@@ -364,6 +376,14 @@ impl Session {
     pub fn plans(&self) -> &[Plan] {
         &self.plans
     }
+    /// The plan that a run with these tensors takes: it says what outputs come of it.
+    ///
+    /// # Errors
+    /// When they are inputs of none.
+    pub fn plan_for<T: AsTensor>(&mut self, inputs: &[T]) -> Result<&Plan, SessionError> {
+        self.check_inputs(inputs)?;
+        Ok(self.plan())
+    }
     pub(super) fn weights(&self) -> &Arc<DeviceWeights> {
         &self.weights
     }
@@ -570,7 +590,10 @@ impl Session {
         if self.timed {
             for i in 0..self.launches().len() {
                 let time = self.device.elapsed(self.events[i], self.events[i + 1])?;
-                report.per_launch.push((time, stats.get(i).map(|s| s.instructions)));
+                let planned = &self.plan().launches[i];
+                let (kernel, step) = (planned.kernel.clone(), planned.step.clone());
+                let instructions = stats.get(i).map(|s| s.instructions);
+                report.per_launch.push(LaunchReport { kernel, step, time, instructions });
             }
         }
         Ok(report)

@@ -186,7 +186,10 @@ fn typed_data(t: &TensorProto, dtype: DType, count: usize) -> Result<Bytes, Prob
 }
 
 /// Elements of fewer than 8 bits, which files hold packed from the low bits up, as a byte each.
-fn unpacked(data: &[u8], dtype: DType, count: usize) -> Result<Bytes, Problem> {
+///
+/// # Errors
+/// When there are not as many bytes as `count` elements take.
+pub fn unpacked(data: &[u8], dtype: DType, count: usize) -> Result<Bytes, Problem> {
     let (bits, each) = (dtype.bits(), 8 / dtype.bits());
     if data.len() != count.div_ceil(each) {
         let (have, want) = (data.len(), count.div_ceil(each));
@@ -203,7 +206,7 @@ fn unpacked(data: &[u8], dtype: DType, count: usize) -> Result<Bytes, Problem> {
 }
 
 /// The inverse of [`unpacked`].
-fn packed(data: &[u8], dtype: DType) -> Bytes {
+pub fn packed(data: &[u8], dtype: DType) -> Bytes {
     let (bits, each) = (dtype.bits(), 8 / dtype.bits());
     let mask = ((1u16 << bits) - 1) as u8;
     let byte = |c: &[u8]| c.iter().enumerate().fold(0, |b, (i, x)| b | (x & mask) << (i * bits));

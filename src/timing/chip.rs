@@ -148,6 +148,12 @@ impl Chip {
         self.dram_gbs * self.dram_share * 1e3 / self.boost_mhz
     }
 
+    /// Share of so many bytes, used again and again, that the memory-side cache (MALL) still has: all that fit, and the less
+    /// the more they overflow it, since the oldest go first.
+    pub fn kept(&self, bytes: f64) -> f64 {
+        (self.mall_mib * 1024.0 * 1024.0 / bytes.max(1.0)).min(1.0).powi(2)
+    }
+
     /// Vector instructions are issued every fourth clock from each of four SIMDs in turn (GCN, CDNA).
     pub fn quad_cadence(&self) -> bool {
         self.target.info().simds == 4

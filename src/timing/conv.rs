@@ -6,7 +6,7 @@
 //! further from that than the model is from hardware: the errors are an upper bound of the model's.
 
 use crate::chip::Chip;
-use crate::gemm::{Gemm, rate};
+use crate::gemm::{Gemm, rate, usual_matrix};
 use crate::validate::{Bucket, Errors, Line, Table, TableError, errors};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
@@ -22,12 +22,56 @@ pub struct Row {
     pub target: Target,
     /// Compute units.
     pub cus: f64,
+    /// The convolution.
+    pub shape: Shape,
     /// Rows, columns and depth of the product, groups as products of their own.
     pub product: [f64; 4],
     /// Kernel extents and strides are 3x3 and 1: Winograd applies.
     pub winograd: bool,
     /// Best time, milliseconds.
     pub ms: f64,
+}
+
+/// A two-dimensional convolution.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Images, channels, rows and columns.
+    pub input: [usize; 4],
+    /// Output channels, rows and columns of the window.
+    pub kernel: [usize; 3],
+    /// Zeros on each side, by rows and columns.
+    pub pads: [usize; 2],
+    /// Steps, by rows and columns.
+    pub strides: [usize; 2],
+    /// Distance of the window's elements, by rows and columns.
+    pub dilations: [usize; 2],
+    /// Groups of channels.
+    pub groups: usize,
+}
+
+impl Shape {
+    /// Rows and columns of the output; `None` where the window does not fit.
+    pub fn output(&self) -> Option<[usize; 2]> {
+        let [.., h, w] = self.input;
+        let side = |i: usize, x: usize| {
+            let room =
+                (x + 2 * self.pads[i]).checked_sub(self.dilations[i] * self.kernel[i + 1].checked_sub(1)? + 1)?;
+            Some(room.checked_div(self.strides[i])? + 1)
+        };
+        Some([side(0, h)?, side(1, w)?])
+    }
+
+    /// Rows, columns and depth of the matrix product that it is, groups as products of their own.
+    pub fn product(&self) -> Option<[f64; 4]> {
+        let ([n, c, ..], [k, r, s], [oh, ow]) = (self.input, self.kernel, self.output()?);
+        let groups = self.groups.max(1);
+        Some([k / groups, n * oh * ow, c / groups * r * s, groups].map(|x| x as f64))
+    }
+
+    /// Winograd's method applies: 3x3 windows at every pixel.
+    pub fn is_winograd(&self) -> bool {
+        self.kernel[1..] == [3, 3] && self.strides == [1, 1] && self.dilations == [1, 1] && self.groups == 1
+    }
 }
 
 /// Reads a table in the form of `conv_miopen.csv`. Transposed and three-dimensional convolutions and types without a rate are
@@ -58,9 +102,9 @@ fn database(name: &str) -> Option<(Target, f64)> {
     Some((Target::parse(target).ok()?, f64::from(cus)))
 }
 
-fn pair(text: &str) -> Option<(f64, f64)> {
+fn pair(text: &str) -> Option<[usize; 2]> {
     let (a, b) = text.split_once('x')?;
-    Some((a.parse().ok()?, b.parse().ok()?))
+    Some([a.parse().ok()?, b.parse().ok()?])
 }
 
 fn row(line: &Line) -> Result<Option<Row>, TableError> {
@@ -73,33 +117,29 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
     };
     // Without instructions for a type the databases' kernels convert, and no two alike.
     let number = |c| line.number(c, 0.0);
-    let shapes = [line.text("kernel"), line.text("pad"), line.text("stride"), line.text("dil")].map(pair);
-    let (Some((target, cus)), [Some(kernel), Some(pad), Some(stride), Some(dil)]) = (database(line.text("db")), shapes)
+    let whole = |c| number(c).map(|x| x as usize);
+    let pairs = [line.text("kernel"), line.text("pad"), line.text("stride"), line.text("dil")].map(pair);
+    let (Some((target, cus)), [Some([r, s]), Some(pads), Some(strides), Some(dilations)]) =
+        (database(line.text("db")), pairs)
     else {
         return Ok(None);
     };
-    let (c, h, w, k, n) = (number("C")?, number("H")?, number("W")?, number("K")?, number("N")?);
-    let (groups, ms) = (number("groups")?.max(1.0), number("best_ms")?);
     let info = target.info();
     if dtype != "f32" && info.max_agprs == 0 && info.wmma.is_none() {
         return Ok(None);
     }
-    let extent = |x: f64, kernel: f64, pad: f64, stride: f64, dil: f64| {
-        ((x + 2.0 * pad - dil * (kernel - 1.0) - 1.0) / stride).floor() + 1.0
+    let shape = Shape {
+        input: [whole("N")?, whole("C")?, whole("H")?, whole("W")?],
+        kernel: [whole("K")?, r, s],
+        pads,
+        strides,
+        dilations,
+        groups: whole("groups")?.max(1),
     };
-    let (oh, ow) = (extent(h, kernel.0, pad.0, stride.0, dil.0), extent(w, kernel.1, pad.1, stride.1, dil.1));
-    if oh < 1.0 || ow < 1.0 || ms <= 0.0 {
-        return Ok(None);
-    }
-    Ok(Some(Row {
-        chip: line.text("db").into(),
-        dtype: dtype.into(),
-        target,
-        cus,
-        product: [k / groups, n * oh * ow, c / groups * kernel.0 * kernel.1, groups],
-        winograd: kernel == (3.0, 3.0) && stride == (1.0, 1.0) && dil == (1.0, 1.0) && groups == 1.0,
-        ms,
-    }))
+    let ms = number("best_ms")?;
+    let Some(product) = shape.product().filter(|_| ms > 0.0) else { return Ok(None) };
+    let (chip, dtype) = (line.text("db").into(), dtype.into());
+    Ok(Some(Row { chip, dtype, target, cus, shape, product, winograd: shape.is_winograd(), ms }))
 }
 
 /// Usual tiles of a workgroup: those that win most often in rocBLAS's tables.
@@ -117,16 +157,22 @@ const TILES: [(f64, f64); 10] = [
 ];
 
 /// The least clocks of a product over usual tiles and splits of its depth.
-pub fn best_product(chip: &Chip, cus: f64, dtype: &str, [m, n, k, batch]: [f64; 4]) -> Option<(f64, Gemm)> {
+pub fn best_product(chip: &Chip, cus: f64, dtype: &str, product: [f64; 4]) -> Option<(f64, Gemm)> {
+    products(chip, cus, dtype, product).into_iter().next()
+}
+
+/// Clocks of a product with each of the usual tiles, at the split of its depth that suits the tile, the fewest first; empty
+/// for a type that has no rate.
+pub fn products(chip: &Chip, cus: f64, dtype: &str, [m, n, k, batch]: [f64; 4]) -> Vec<(f64, Gemm)> {
     let element = match dtype {
         "f32" => 4.0,
         "i8" => 1.0,
         "f64" => 8.0,
         _ => 2.0,
     };
-    let rate = rate(chip.target, dtype)?;
-    let candidates = TILES.iter().flat_map(|t| [1.0, 2.0, 4.0, 8.0, 16.0].map(|s| (*t, s)));
-    let timed = candidates.filter(|(_, split)| k / split >= 32.0 || *split == 1.0).map(|(tile, split)| {
+    let Some(rate) = rate(chip.target, dtype) else { return Vec::new() };
+    let matrix = usual_matrix(chip.target, dtype, element);
+    let timed = |tile: (f64, f64), split: f64| {
         let gemm = Gemm {
             m,
             n,
@@ -135,18 +181,37 @@ pub fn best_product(chip: &Chip, cus: f64, dtype: &str, [m, n, k, batch]: [f64; 
             tile,
             depth: 64.0 / element,
             threads: (16.0, if tile.0 * tile.1 < 1024.0 { 4.0 } else { 16.0 }, 1.0),
-            matrix: None,
+            matrix,
             split,
             prefetch: 1.0,
             local_prefetch: true,
             bytes: (element, element, 4.0),
             gathered: 0.0,
             reads_c: false,
+            warm: false,
             rate,
         };
         (gemm.clocks(chip, cus).total, gemm)
-    });
-    timed.min_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let splits = [1.0, 2.0, 4.0, 8.0, 16.0].into_iter().filter(|split| k / split >= 32.0 || *split == 1.0);
+    let best = |tile: &(f64, f64)| splits.clone().map(|s| timed(*tile, s)).min_by(|a, b| a.0.total_cmp(&b.0));
+    let mut out: Vec<(f64, Gemm)> = TILES.iter().filter_map(best).collect();
+    out.sort_by(|a, b| a.0.total_cmp(&b.0));
+    out
+}
+
+impl Row {
+    /// Tiles of 64x64 over compute units.
+    pub fn bucket(&self) -> Bucket {
+        let [m, n, _, batch] = self.product;
+        Bucket::of((m / 64.0).ceil() * (n / 64.0).ceil() * batch / self.cus)
+    }
+
+    /// The vendor's measured time over that of other code: `clocks` by the model, without launches, of which there are
+    /// `launches`.
+    pub fn vendor_over(&self, chip: &Chip, clocks: f64, launches: usize) -> f64 {
+        self.ms * 1e3 / (clocks / chip.sustained_mhz + LAUNCH * launches as f64)
+    }
 }
 
 /// Microseconds of a launch inside the databases' times. Source: their shortest times are 6 to 9 us.
@@ -171,9 +236,7 @@ pub fn compare(rows: &[Row]) -> Vec<Errors> {
     for row in rows {
         let Some(chip) = Chip::of(row.target) else { continue };
         let Some(ms) = milliseconds(&chip, row) else { continue };
-        let [m, n, _, batch] = row.product;
-        let tiles = (m / 64.0).ceil() * (n / 64.0).ceil() * batch / row.cus;
-        by.entry((&row.chip, &row.dtype, Bucket::of(tiles))).or_default().push(ms / row.ms - 1.0);
+        by.entry((&row.chip, &row.dtype, row.bucket())).or_default().push(ms / row.ms - 1.0);
     }
     by.into_iter().map(|((chip, dtype, bucket), e)| errors(chip, dtype, bucket, e)).collect()
 }

@@ -15,7 +15,7 @@
 //! taken.
 
 use crate::chip::Chip;
-use barewave_isa::{Flags, Op, Target};
+use barewave_isa::{Flags, Op, Target, op};
 
 /// A matrix product and the kernel for it.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +49,9 @@ pub struct Gemm {
     pub gathered: f64,
     /// C is read too.
     pub reads_c: bool,
+    /// The memory-side cache still has what fits of the operands: the product was computed before on the same data, as
+    /// benchmarks do that do not take turns among buffers.
+    pub warm: bool,
     /// Floating-point operations (multiplication and addition count as two) that a compute unit does in a clock with the
     /// instructions of this kernel.
     pub rate: f64,
@@ -85,7 +88,7 @@ pub struct Clocks {
     pub total: f64,
     /// The compute units alone.
     pub compute: f64,
-    /// Memory alone.
+    /// Memory alone, with the memory-side cache.
     pub dram: f64,
     /// L2 alone.
     pub l2: f64,
@@ -183,7 +186,11 @@ impl Gemm {
         let compute = (together.powf(OVERLAP) + apart.powf(OVERLAP)).powf(1.0 / OVERLAP);
         let moved = (self.m * self.k + self.k * self.n) * element * self.batch
             + self.m * self.n * stored * self.batch * (1.0 + reads_c) * split;
-        let dram = moved / (chip.dram_bytes_clk() * cus / chip.cus.max(1.0)).min(chip.dram_bytes_clk());
+        let kept = if self.warm { chip.kept(moved / split / (1.0 + reads_c)) } else { 0.0 };
+        let of_chip = (cus / chip.cus.max(1.0)).min(1.0);
+        let from_memory = moved * (1.0 - kept) / (chip.dram_bytes_clk() * of_chip);
+        let from_mall = if kept > 0.0 { moved / (chip.mall_bytes_clk * of_chip) } else { 0.0 };
+        let dram = from_memory.max(from_mall);
         let l2 = tiles * (self.tile.0 + self.tile.1) * k * element / (chip.l2_bytes_clk * chip.l2_share * L2_REACHED);
         let total = compute.max(dram + PROLOGUE + latency).max(l2 + PROLOGUE + latency);
         Clocks { total, compute, dram, l2, tiles_per_cu: tiles / cus, occupancy }
@@ -191,9 +198,20 @@ impl Gemm {
 }
 
 /// Floating-point operations (or integer ones) of a compute unit in a clock for an element type: the best instruction that
-/// the target has. A matrix instruction's rate follows from its shape and passes in the instruction tables.
+/// the target has.
 pub fn rate(target: Target, dtype: &str) -> Option<f64> {
-    let simds = f64::from(target.info().simds);
+    let vector = vector_rate(target, dtype)?;
+    Some(matrix_rate(target, dtype).map_or(vector, |m| m.max(vector)))
+}
+
+/// Rows, columns, depth and blocks of a usual matrix instruction, where they are quicker than vector instructions.
+pub fn usual_matrix(target: Target, dtype: &str, element: f64) -> Option<[f64; 4]> {
+    let quicker = matrix_rate(target, dtype)? > vector_rate(target, dtype)?;
+    quicker.then_some([16.0, 16.0, 16.0 / element, 1.0])
+}
+
+/// With matrix instructions: their rates follow from their shapes and passes in the instruction tables.
+fn matrix_rate(target: Target, dtype: &str) -> Option<f64> {
     let suffix: &[&str] = match dtype {
         "f16" => &["_f16", "f16"],
         "bf16" => &["_bf16", "bf16_1k", "bf16"],
@@ -211,19 +229,26 @@ pub fn rate(target: Target, dtype: &str) -> Option<f64> {
         let shape =
             barewave_isa::matrix::MatrixOp::of(target, op, target.info().wave_size as usize).filter(|_| fits)?.shape;
         let product = 2.0 * (shape.m * shape.n * shape.k * shape.blocks) as f64;
-        Some(product / f64::from(info.busy) * simds)
+        Some(product / f64::from(info.busy) * f64::from(target.info().simds))
     });
-    let best = matrix.fold(0.0, f64::max);
-    let lanes = if target.info().simds == 4 { 16.0 } else { 32.0 };
-    let dual = if target.info().wmma.is_some() { 2.0 } else { 1.0 };
-    let packed = if target.info().unified_agprs { 2.0 } else { 1.0 };
-    let vector = 2.0 * lanes * simds;
-    let vector = match dtype {
+    matrix.max_by(f64::total_cmp)
+}
+
+/// With vector instructions: a multiply-add a lane, two in packed and dual-issue ones, four in dot products of bytes.
+fn vector_rate(target: Target, dtype: &str) -> Option<f64> {
+    let info = target.info();
+    let lanes = if info.simds == 4 { 16.0 } else { 32.0 };
+    let dual = if info.wmma.is_some() { 2.0 } else { 1.0 };
+    let packed = if info.unified_agprs { 2.0 } else { 1.0 };
+    let vector = 2.0 * lanes * f64::from(info.simds);
+    let has = |ops: &[Op]| ops.iter().any(|o| target.op(*o).is_some());
+    Some(match dtype {
         "f32" => vector * dual * packed,
-        "f16" => vector * 2.0,
-        "f64" if target.info().unified_agprs => vector,
+        "f16" if has(&[op::V_PK_FMA_F16, op::V_DOT2_F32_F16]) => vector * 2.0,
+        "f64" if info.unified_agprs => vector,
         "f64" => vector / 16.0,
-        _ => vector,
-    };
-    Some(vector.max(best))
+        "i8" if has(&[op::V_DOT4_I32_I8, op::V_DOT4_I32_IU8]) => vector * 4.0,
+        "f16" | "bf16" | "i8" | "i32" | "fp8" => vector,
+        _ => return None,
+    })
 }

@@ -168,6 +168,8 @@ pub struct Row {
     pub target: Target,
     /// Compute units.
     pub cus: f64,
+    /// Whether A and B lie transposed in memory, which is column by column.
+    pub transposed: [bool; 2],
     /// The product and its kernel.
     pub gemm: Gemm,
     /// Given in percent of the cycle peak (else in GFLOPS).
@@ -297,10 +299,14 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
             _ => 0.5,
         },
         reads_c: false,
+        warm: false,
         rate,
     };
+    let layout = line.text("layout").as_bytes();
+    let transposed = [0, 1].map(|i| layout.get(i) == Some(&b'T'));
     let measured = if percent { flops / (value / 100.0 * peak * cus) } else { flops / (value * 1e9) };
-    Ok(Some(Row { chip: name.into(), dtype: dtype.into(), out: out.into(), target, cus, gemm, percent, measured }))
+    let [chip, dtype, out] = [name, dtype, out].map(String::from);
+    Ok(Some(Row { chip, dtype, out, target, cus, transposed, gemm, percent, measured }))
 }
 
 /// How a table's times were taken.
@@ -310,6 +316,8 @@ pub struct Campaign {
     pub launch: f64,
     /// C was read.
     pub reads_c: bool,
+    /// Operands stayed in the memory-side cache from one run to the next.
+    pub warm: bool,
     /// Shader clock, MHz, for times that are given in seconds.
     pub mhz: f64,
     /// Share of the nominal clock that the chip kept.
@@ -330,11 +338,11 @@ pub fn campaigns() -> BTreeMap<[String; 4], Campaign> {
     let mut out = BTreeMap::new();
     for line in CAMPAIGNS.lines().filter(|l| !l.starts_with('#') && !l.is_empty()).skip(1) {
         let c: Vec<&str> = line.split(',').collect();
-        if let [chip, dtype, to, unit, launch, reads_c, mhz, clock] = c[..] {
+        if let [chip, dtype, to, unit, launch, reads_c, warm, mhz, clock] = c[..] {
             let key = [chip, dtype, to, unit].map(str::to_string);
             let number = |t: &str| t.parse().unwrap_or(0.0);
-            let campaign =
-                Campaign { launch: number(launch), reads_c: reads_c == "1", mhz: number(mhz), clock: number(clock) };
+            let (reads_c, warm) = (reads_c == "1", warm == "1");
+            let campaign = Campaign { launch: number(launch), reads_c, warm, mhz: number(mhz), clock: number(clock) };
             out.insert(key, campaign);
         }
     }
@@ -343,7 +351,7 @@ pub fn campaigns() -> BTreeMap<[String; 4], Campaign> {
 
 /// Measured and modelled clocks of a row.
 pub fn clocks(row: &Row, chip: &Chip, campaign: Campaign) -> (f64, f64) {
-    let gemm = Gemm { reads_c: campaign.reads_c, ..row.gemm.clone() };
+    let gemm = Gemm { reads_c: campaign.reads_c, warm: campaign.warm, ..row.gemm.clone() };
     // Memory keeps its own clock.
     let mut chip = chip.clone();
     let nominal = if row.percent { chip.boost_mhz } else { campaign.mhz };
@@ -354,7 +362,13 @@ pub fn clocks(row: &Row, chip: &Chip, campaign: Campaign) -> (f64, f64) {
 
 /// What the model does for tuning runs that nobody has described.
 fn usual(chip: &Chip) -> Campaign {
-    Campaign { launch: chip.launch_us * chip.boost_mhz, reads_c: false, mhz: chip.sustained_mhz, clock: 1.0 }
+    Campaign {
+        launch: chip.launch_us * chip.boost_mhz,
+        reads_c: false,
+        warm: false,
+        mhz: chip.sustained_mhz,
+        clock: 1.0,
+    }
 }
 
 /// Errors of a chip and type in a bucket.
@@ -410,6 +424,13 @@ impl Row {
         Bucket::of((g.m / g.tile.0).ceil() * (g.n / g.tile.1).ceil() * g.batch / self.cus)
     }
 
+    /// What was measured, in microseconds: as the table has it, with what a launch cost in its tuning run. Percentages are
+    /// of the boost clock.
+    pub fn microseconds(&self) -> Option<f64> {
+        let scale = if self.percent { Chip::of(self.target)?.boost_mhz } else { 1e-6 };
+        Some(self.measured / scale)
+    }
+
     /// The vendor's measured clocks over those that other code takes by the model, `clocks` without a launch: the launch
     /// and the clock of the row's tuning run are added to it.
     pub fn vendor_over(&self, clocks: f64) -> Option<f64> {
@@ -420,9 +441,8 @@ impl Row {
     }
 }
 
-/// Compares rows with the model, by chip, type and bucket.
-pub fn compare(rows: &[Row]) -> Vec<Errors> {
-    let known = campaigns();
+/// Compares rows with the model, by chip, type and bucket. `known` are the tuning runs that rows may be of.
+pub fn compare(rows: &[Row], known: &BTreeMap<[String; 4], Campaign>) -> Vec<Errors> {
     let mut by: BTreeMap<(&str, &str, Bucket), Vec<f64>> = BTreeMap::new();
     let mut chips: BTreeMap<&str, Chip> = BTreeMap::new();
     for row in rows {
@@ -435,6 +455,17 @@ pub fn compare(rows: &[Row]) -> Vec<Errors> {
     by.into_iter().map(|((chip, dtype, bucket), e)| errors(chip, dtype, bucket, e)).collect()
 }
 
+/// Two halves of a table: rows of one size fall into the same. What is fitted on the first is judged by the second.
+pub fn halves(rows: Vec<Row>) -> (Vec<Row>, Vec<Row>) {
+    rows.into_iter().partition(|r| {
+        let g = &r.gemm;
+        let mix = [g.m, g.n, g.k, g.batch]
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325u64, |h, x| (h ^ *x as u64).wrapping_mul(0x0000_0100_0000_01b3));
+        (mix >> 32) % 2 == 0
+    })
+}
+
 /// Clocks of measured times that tell of the launch: longer ones hardly do.
 const SHORT: f64 = 100_000.0;
 
@@ -442,27 +473,31 @@ const SHORT: f64 = 100_000.0;
 const CLOCKS: [f64; 9] = [1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6];
 
 /// Describes the tuning runs of a table: for each the cost of a launch that makes the median error of its short rows
-/// smallest, and the share of the nominal clock and whether C was read, by the smallest median error of all rows. `mhz` are the clocks to go with.
+/// smallest; the share of the nominal clock, whether C was read, and whether operands stayed in the memory-side cache, by the
+/// smallest median error of all rows. `mhz` are the clocks to go with.
 pub fn fit(rows: &[Row], mhz: impl Fn(&Row) -> f64) -> BTreeMap<[String; 4], Campaign> {
     let mut runs: BTreeMap<[String; 4], Vec<&Row>> = BTreeMap::new();
     for row in rows {
         runs.entry(campaign_key(row)).or_default().push(row);
     }
-    let median = |mut e: Vec<f64>| {
+    // Half of the rows and nine tenths both count.
+    let size = |mut e: Vec<f64>| {
         e.sort_by(f64::total_cmp);
-        quantile(&e, 0.5)
+        quantile(&e, 0.5) + 0.3 * quantile(&e, 0.9)
     };
     let mut out = BTreeMap::new();
     for (key, rows) in runs {
         let Some(chip) = Chip::of(rows[0].target) else { continue };
         let mut best = (f64::MAX, usual(&chip));
-        let settings = CLOCKS.iter().flat_map(|clock| [false, true].map(|reads_c| (*clock, reads_c)));
-        for (clock, reads_c) in settings {
-            let campaign = Campaign { launch: 0.0, reads_c, mhz: mhz(rows[0]), clock };
+        let both: &[bool] = if chip.mall_mib > 0.0 { &[false, true] } else { &[false] };
+        let kinds = [false, true].iter().flat_map(|reads_c| both.iter().map(move |warm| (*reads_c, *warm)));
+        let settings = CLOCKS.iter().flat_map(|clock| kinds.clone().map(move |kind| (*clock, kind)));
+        for (clock, (reads_c, warm)) in settings {
+            let campaign = Campaign { launch: 0.0, reads_c, warm, mhz: mhz(rows[0]), clock };
             let pairs: Vec<(f64, f64)> = rows.iter().map(|r| clocks(r, &chip, campaign)).collect();
             let error = |launch: f64, short: bool| {
                 let kept = pairs.iter().filter(|p| !short || p.0 < SHORT);
-                median(kept.map(|p| ((p.1 + launch) / p.0 - 1.0).abs()).collect())
+                size(kept.map(|p| ((p.1 + launch) / p.0 - 1.0).abs()).collect())
             };
             let steps = (0..80).map(|i| 1500.0 * 1.05f64.powi(i));
             let any_short = pairs.iter().any(|p| p.0 < SHORT);
@@ -493,7 +528,7 @@ mod tests {
         let line = "gfx1030,NN,f32,f32,f32,8448,48000,1,2816,94.381,pct,128,128,8,[],\"[16, 8, 1]\",\"[8, 16]\",1,1,true,true,4,4";
         let (rows, left_out) = rocblas(&format!("{HEADER}{line}\n")).unwrap();
         assert_eq!((rows.len(), left_out), (1, 0));
-        let e = compare(&rows);
+        let e = compare(&rows, &campaigns());
         assert_eq!((e.len(), e[0].bucket), (1, Bucket::Over2));
         assert!(e[0].median < 0.08, "{e:?}");
     }

@@ -129,19 +129,20 @@ impl Rules {
             }
             s
         });
-        let writes = |r: Reg| number(r).is_some_and(|n| line.writes().any(|s| s.numbers().contains(&n)));
-        if s.starts != 0 {
-            for (mask, on) in [
-                (self.vector_writes, line.writes().any(Span::is_vector)),
-                (self.scalar_writes, line.writes().any(is_scalar)),
-                (self.exec_writes, writes(Reg::EXEC_LO) || writes(Reg::EXEC_HI)),
-                (self.vcc_writes, writes(Reg::VCC_LO) || writes(Reg::VCC_HI)),
-                (self.m0_writes, writes(Reg::M0)),
-                (self.hardware_registers, hardware_register(line).is_some()),
-            ] {
-                s.starts &= if on { u64::MAX } else { !mask };
+        // a rule that only some results start: is there one?
+        let mut only = |mask: u64, on: &dyn Fn() -> bool| {
+            if s.starts & mask != 0 && !on() {
+                s.starts &= !mask;
             }
-        }
+        };
+        let writes =
+            |r: [Reg; 2]| r.into_iter().filter_map(number).any(|n| line.writes().any(|s| s.numbers().contains(&n)));
+        only(self.vector_writes, &|| line.writes().any(Span::is_vector));
+        only(self.scalar_writes, &|| line.writes().any(is_scalar));
+        only(self.exec_writes, &|| writes([Reg::EXEC_LO, Reg::EXEC_HI]));
+        only(self.vcc_writes, &|| writes([Reg::VCC_LO, Reg::VCC_HI]));
+        only(self.m0_writes, &|| writes([Reg::M0; 2]));
+        only(self.hardware_registers, &|| hardware_register(line).is_some());
         if s.ends & self.vector_reads != 0 && !line.reads().any(Span::is_vector) {
             s.ends &= !self.vector_reads;
         }

@@ -102,6 +102,83 @@ fn bench_models_kernels_of_every_family() {
 }
 
 #[test]
+fn bench_puts_measured_times_and_peers_beside_ours() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = dir.path().join("gemm.csv");
+    let header = "gfx,layout,dtype,out,compute,M,N,B,K,value,unit,MT0,MT1,DU,MI,WG,TT,GSU,LSU,PGR,PLR,VW,GRVW";
+    // Column by column: the transposed B of a table is our transposed A, and its rows are our columns.
+    let row =
+        "gfx90a,NT,f16,f32,f32,256,128,1,512,10,pct,64,64,32,\"[32, 32, 8, 1]\",\"[64, 4, 1]\",\"[1, 32]\",1,1,1,1,2,2";
+    std::fs::write(&table, format!("{header}\n{row}\n")).unwrap();
+    let bench =
+        |rest: &[&str]| json(&[&["bench", "gemm", "--target", "gfx90a", "--dtype", "f16", "--json"], rest].concat());
+    let list =
+        bench(&["--shape", "128x256x512", "--layout", "nn", "--layout", "TN", "--measured", table.to_str().unwrap()]);
+    assert_eq!((&list[0]["shape"], &list[0]["vendor"]), (&Value::from("128x256x512 NN"), &Value::Null));
+    // 10% of 1024 operations a clock on 110 compute units at 1700 MHz.
+    let measured = 2.0 * 128.0 * 256.0 * 512.0 / (0.1 * 1024.0 * 110.0) / 1700.0;
+    let vendor = &list[1]["vendor"];
+    assert!((vendor["microseconds"].as_f64().unwrap() - measured).abs() < 1e-6 * measured, "{vendor:#} {measured}");
+    assert!(vendor["over_ours"].as_f64().unwrap() > 0.0 && vendor["chip"] == "gfx90a", "{vendor:#}");
+    let candidates = list[0]["candidates"].as_array().unwrap();
+    assert!(candidates.len() == 4 && candidates[0]["microseconds"].as_f64() <= candidates[3]["microseconds"].as_f64());
+
+    // Our own kernel as the peer takes what it takes.
+    let add = dir.path().join("add.hsaco");
+    let add = add.to_str().unwrap();
+    works(&["compile", "examples/vector_add/vector_add.onnx", "--target", "gfx90a", "-o", add]);
+    let kernels =
+        json(&["compile", "examples/vector_add/vector_add.onnx", "--target", "gfx90a", "--stats", "--json", "-o", add]);
+    let kernel = kernels[0]["kernel"].as_str().unwrap();
+    let mut args =
+        vec!["bench", "elementwise", "--target", "gfx90a", "--shape", "1024", "--against", add, "--kernel", kernel];
+    args.extend([
+        "--grid",
+        "1",
+        "--block",
+        "256",
+        "--arg",
+        "in:1024xf32=0",
+        "--arg",
+        "in:1024xf32=0",
+        "--arg",
+        "out:1024xf32",
+    ]);
+    let text = works(&args);
+    assert!(text.contains("by the same model") && text.contains("our time over its time: "), "{text}");
+    fails(&["bench", "gemm", "--target", "gfx90a", "--shape", "8x8x8", "--against", add], 2, &["--kernel"]);
+    fails(&[&args[..], &["--shape", "7"]].concat(), 2, &["one shape"]);
+    args[8] = "--kernel";
+    args[9] = "none";
+    fails(&args, 1, &["no kernel 'none'"]);
+    let reduce = ["bench", "reduce", "--target", "gfx90a", "--shape", "8x8"];
+    fails(&[&reduce[..], &["--layout", "TN"]].concat(), 2, &["--layout"]);
+    fails(&[&reduce[..], &["--measured", table.to_str().unwrap()]].concat(), 2, &["--measured"]);
+}
+
+#[test]
+fn integer_products_are_measured_against_integer_peaks() {
+    for (target, layout) in [("gfx906", "NN"), ("gfx942", "TT"), ("gfx1030", "NT")] {
+        let list = json(&[
+            "bench",
+            "gemm",
+            "--target",
+            target,
+            "--shape",
+            "2x256x256x256",
+            "--dtype",
+            "i8",
+            "--layout",
+            layout,
+            "--json",
+        ]);
+        let share = list[0]["share_of_peak"].as_f64().unwrap();
+        assert!(share > 0.0 && share < 1.0, "{target}: {list:#}");
+        assert_eq!(list[0]["not_modelled"], 0, "{target}: {list:#}");
+    }
+}
+
+#[test]
 fn large_elementwise_kernels_are_bound_by_memory() {
     let list = json(&["bench", "elementwise", "--target", "gfx906", "--shape", "8192x8192", "--json"]);
     assert_eq!(list[0]["bound"], "dram", "{list:#}");
@@ -133,6 +210,13 @@ fn a_table_of_measured_products_is_compared() {
     let list = json(&["bench", "validate", "--gemm", path.to_str().unwrap(), "--ours", "0", "--json"]);
     assert_eq!((&list[0]["chip"], &list[0]["bucket"]), (&Value::from("gfx1030"), &Value::from("over2")));
     assert!(list[0]["median"].as_f64().unwrap() < 0.1, "{list:#}");
+    // Of rows in two halves one is judged by the other.
+    let rows: Vec<String> = (1..40).map(|i| row.replace("8448", &(128 * i).to_string())).collect();
+    std::fs::write(&path, format!("{header}\n{}\n", rows.join("\n"))).unwrap();
+    let held_out =
+        json(&["bench", "validate", "--gemm", path.to_str().unwrap(), "--ours", "0", "--held-out", "--json"]);
+    let judged: u64 = held_out.as_array().unwrap().iter().map(|e| e["rows"].as_u64().unwrap()).sum();
+    assert!((10..30).contains(&judged), "{held_out:#}");
     std::fs::write(&path, format!("{header}\ngfx1030,NN\n")).unwrap();
     fails(&["bench", "validate", "--gemm", path.to_str().unwrap()], 1, &["line 2", "2 cells"]);
 }

@@ -158,3 +158,27 @@ fn everything_that_is_missing_is_told_at_once() {
     fails(&["run", &m, "--random-inputs"], &words);
     fails(&["compile", &m, "--target", "gfx942", "-o", &dir.at("m.hsaco")], &words);
 }
+
+/// A model that runs in stages, because what it computes decides its output's extent, reports as any other.
+#[test]
+fn staged_runs_report_as_others_do() {
+    let nodes = [node("Relu", &["x"], &["r"], &[]), node("NonZero", &["r"], &["y"], &[])];
+    let dir = Dir::new();
+    let m = dir.model(file(&nodes, &[value("x", &["80", "70"])], &[typed("y", I64, &["2", "n"])], &[]));
+    let run = |more: &[&str]| {
+        let args = [&["run", &m, "--input", "80x70xf32=random:3", "--device", "emu:gfx1100"], more].concat();
+        let (code, out, err) = barewave(&args);
+        assert_eq!(code, 0, "{err}");
+        out
+    };
+    let out = run(&["--top", "2", "--timing"]);
+    for word in ["in stages", "wave instructions", "pointwise_0", "top 2:"] {
+        assert!(out.contains(word), "{word}: {out}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&run(&["--json", "--top", "1", "--timing"])).unwrap();
+    assert!(json["staged_ms"].as_f64().unwrap() > 0.0 && json["compile_ms"].is_null(), "{json}");
+    assert_eq!(json["outputs"][0]["shape"][0], 2);
+    assert_eq!(json["top"].as_array().unwrap().len(), 1);
+    assert_eq!(json["launches"].as_array().unwrap().len() as u64, json["kernels"].as_u64().unwrap());
+    assert!(json["launches"][0]["kernel"].is_string(), "{json}");
+}

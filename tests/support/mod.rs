@@ -8,9 +8,14 @@ pub mod device;
 pub mod generate;
 pub mod reference;
 
-/// A real architecture of the ONNX backend suite. They are not part of the repository: `BAREWAVE_ONNX_DATA` names the
-/// directory `onnx/backend/test/data` of the onnx 1.22 wheel. Without it there is nothing to check.
-pub fn light(name: &str) -> Option<PathBuf> {
-    let path = Path::new(&std::env::var_os("BAREWAVE_ONNX_DATA")?).join(format!("light/light_{name}.onnx"));
+/// A part of ONNX's backend tests, which are not part of the repository: `BAREWAVE_ONNX_DATA` names the directory
+/// `onnx/backend/test/data` of the onnx 1.22 wheel. Without it there is nothing to check.
+pub fn onnx_data(part: &str) -> Option<PathBuf> {
+    let path = Path::new(&std::env::var_os("BAREWAVE_ONNX_DATA")?).join(part);
     path.exists().then_some(path)
+}
+
+/// A real architecture among them.
+pub fn light(name: &str) -> Option<PathBuf> {
+    onnx_data(&format!("light/light_{name}.onnx"))
 }

@@ -1,31 +1,17 @@
 //! Modelled time of kernels that the compiler makes for a shape.
 
+use super::peers::{Against, Measured, Vendor};
+use super::shape::{self, Family, Layout, Shaped};
 use crate::cycles::{self, Launched};
 use crate::{Failure, Result};
-use barewave::onnx::{Attribute, Dim, Model, Node, ValueInfo};
 use barewave::tensor::DType;
 use barewave::{Compiled, Compiler, Shapes};
 use barewave_isa::Target;
-use barewave_timing::gemm::Gemm;
+use barewave_timing::gemm::{Gemm, usual_matrix};
 use barewave_timing::{Chip, conv};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-
-/// What is computed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Family {
-    /// MxNxK, or BxMxNxK.
-    Gemm,
-    /// NxCxHxW:KxRxS[:STRIDE[:PAD]].
-    Conv,
-    /// BxHEADSxTOKENSxDEPTH.
-    Attention,
-    /// Any extents.
-    Elementwise,
-    /// Any extents.
-    Reduce,
-}
 
 /// Shapes by family: gemm MxNxK or BxMxNxK; conv NxCxHxW:KxRxS[:STRIDE[:PAD]]; attention BATCHxHEADSxTOKENSxDEPTH; elementwise
 /// and reduce any extents.
@@ -40,9 +26,18 @@ pub struct Args {
     /// Target: architecture (gfx942), product (mi300x) or code name (cdna3).
     #[arg(long)]
     target: String,
-    /// Element type.
+    /// Element type; i8 with 32-bit sums.
     #[arg(long, default_value = "f32")]
     dtype: String,
+    /// Of matrix products: how A and B lie in memory. NN as they are, NT with B transposed, TN, TT; may be repeated.
+    #[arg(long = "layout", value_name = "NN|NT|TN|TT", ignore_case = true, hide_possible_values = true)]
+    layouts: Vec<Layout>,
+    /// Table of measured times: rocBLAS's for gemm, MIOpen's for conv, in the forms that validate reads. Rows of the shape
+    /// are printed beside ours.
+    #[arg(long, value_name = "CSV")]
+    measured: Option<PathBuf>,
+    #[command(flatten)]
+    against: Against,
     /// Say what bounds each kernel and where its time goes.
     #[arg(long)]
     explain: bool,
@@ -70,97 +65,9 @@ pub struct ModelArgs {
     json: bool,
 }
 
-fn extents(text: &str) -> Option<Vec<usize>> {
-    let list: Option<Vec<usize>> = text.split('x').map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
-    list.filter(|l| !l.is_empty())
-}
-
-/// A model of one operator.
-fn one_operator(op: &str, inputs: &[Vec<usize>], dtype: DType, attributes: &[(&str, Attribute)]) -> Model {
-    let mut model = Model::default();
-    model.opsets.insert(String::new(), 23);
-    let names: Vec<String> = (0..inputs.len()).map(|i| format!("x{i}")).collect();
-    let declared = inputs.iter().zip(&names).map(|(shape, name)| ValueInfo {
-        name: name.clone(),
-        dtype: Some(dtype),
-        shape: Some(shape.iter().map(|d| Dim::Known(*d)).collect()),
-    });
-    model.graph.inputs = declared.collect();
-    model.graph.nodes.push(Node {
-        name: op.to_lowercase(),
-        op: op.into(),
-        domain: String::new(),
-        inputs: names,
-        outputs: vec!["y".into()],
-        attributes: attributes.iter().map(|(k, v)| (k.to_string(), v.clone())).collect(),
-    });
-    model.graph.outputs.push(ValueInfo { name: "y".into(), dtype: None, shape: None });
-    model
-}
-
-/// The model of a shape, and its product (rows, columns, depth, batch) where it is one.
-fn of_shape(family: Family, text: &str, dtype: DType) -> Result<(Model, Option<[f64; 4]>)> {
-    let wrong = |form: &str| Failure::usage(format!("shape '{text}': write {form}"));
-    let ints = |v: &[usize]| Attribute::Ints(v.iter().map(|x| *x as i64).collect());
-    match family {
-        Family::Gemm => {
-            let form = || wrong("MxNxK or BATCHxMxNxK, for example 4096x4096x4096");
-            let list = extents(text).ok_or_else(form)?;
-            let (lead, m, n, k) = match list[..] {
-                [m, n, k] => (vec![], m, n, k),
-                [b, m, n, k] => (vec![b], m, n, k),
-                _ => return Err(form()),
-            };
-            let shape = |a: usize, b: usize| [&lead[..], &[a, b]].concat();
-            let product = [m as f64, n as f64, k as f64, lead.first().map_or(1.0, |b| *b as f64)];
-            Ok((one_operator("MatMul", &[shape(m, k), shape(k, n)], dtype, &[]), Some(product)))
-        }
-        Family::Conv => {
-            let form = || wrong("NxCxHxW:KxRxS[:STRIDE[:PAD]], for example 1x64x56x56:64x3x3:1:1");
-            let parts: Vec<&str> = text.split(':').collect();
-            let (Some(input), Some(kernel)) = (extents(parts[0]), parts.get(1).and_then(|p| extents(p))) else {
-                return Err(form());
-            };
-            let number = |i: usize, default: usize| parts.get(i).map_or(Some(default), |p| p.parse().ok());
-            let (&[n, c, h, w], &[k, r, s], Some(stride), Some(pad)) =
-                (&input[..], &kernel[..], number(2, 1), number(3, 0))
-            else {
-                return Err(form());
-            };
-            if stride == 0 || h + 2 * pad < r || w + 2 * pad < s {
-                return Err(form());
-            }
-            let attributes = [("strides", ints(&[stride; 2])), ("pads", ints(&[pad; 4]))];
-            let pixels = n * ((h + 2 * pad - r) / stride + 1) * ((w + 2 * pad - s) / stride + 1);
-            let product = [k as f64, pixels as f64, (c * r * s) as f64, 1.0];
-            Ok((one_operator("Conv", &[vec![n, c, h, w], vec![k, c, r, s]], dtype, &attributes), Some(product)))
-        }
-        Family::Attention => {
-            let list = extents(text).filter(|l| l.len() == 4).ok_or_else(|| wrong("BATCHxHEADSxTOKENSxDEPTH"))?;
-            Ok((one_operator("Attention", &[list.clone(), list.clone(), list], dtype, &[]), None))
-        }
-        Family::Elementwise => {
-            let list = extents(text).ok_or_else(|| wrong("extents, for example 1024x1024"))?;
-            Ok((one_operator("Add", &[list.clone(), list], dtype, &[]), None))
-        }
-        Family::Reduce => {
-            let list = extents(text).ok_or_else(|| wrong("extents, for example 1024x1024"))?;
-            let mut model =
-                one_operator("ReduceSum", std::slice::from_ref(&list), dtype, &[("keepdims", Attribute::Int(0))]);
-            let axis = barewave::HostTensor::from_i64(&[1], &[list.len() as i64 - 1]);
-            model.graph.initializers.insert("axes".into(), axis);
-            model.graph.nodes[0].inputs.push("axes".into());
-            Ok((model, None))
-        }
-    }
-}
-
-/// Our kernel for a matrix product (rows, columns, depth, batch), modelled.
-pub fn product(target: Target, dtype: DType, [m, n, k, batch]: [usize; 4]) -> Result<Vec<Launched>> {
-    let text = if batch > 1 { format!("{batch}x{m}x{n}x{k}") } else { format!("{m}x{n}x{k}") };
-    let (model, _) = of_shape(Family::Gemm, &text, dtype)?;
-    let compiled = Compiler::new(target, barewave::Options::default()).compile(&model, &Shapes::default())?;
-    cycles::plan(&compiled, 0)
+/// Our kernels for an operator, modelled launch by launch.
+pub fn own(target: Target, shaped: &Shaped) -> Result<Vec<Launched>> {
+    cycles::plan(&Compiler::new(target, barewave::Options::default()).compile(&shaped.model, &Shapes::default())?, 0)
 }
 
 /// The analytical form's clocks for our own kernel of a product, beside those of the full model. The tile follows from the
@@ -182,8 +89,6 @@ fn own_form(
     let bytes = dtype.size() as f64;
     let depth = (f64::from(stats.lds) / 2.0 / (tile.0 + tile.1) / bytes / 8.0).round().max(1.0) * 8.0;
     let vector = f64::from(stats.workgroup_size) / 16.0;
-    let info = compiled.target().info();
-    let with_matrix = info.max_agprs > 0 || info.wmma.is_some() && bytes < 4.0;
     let gemm = Gemm {
         m,
         n,
@@ -192,13 +97,14 @@ fn own_form(
         tile,
         depth,
         threads: (16.0, vector, 1.0),
-        matrix: with_matrix.then_some([16.0, 16.0, 16.0 / bytes, 1.0]),
+        matrix: usual_matrix(compiled.target(), dtype.name(), bytes),
         split: 1.0,
         prefetch: 1.0,
         local_prefetch: true,
         bytes: (bytes, bytes, bytes.max(4.0)),
         gathered: 0.0,
         reads_c: false,
+        warm: false,
         rate: cycles::peak_flops_per_clk(compiled.target(), dtype),
     };
     let analytical = gemm.clocks(&chip, chip.cus).total;
@@ -243,82 +149,125 @@ fn shapes(args: &Args) -> Result<Vec<String>> {
     Ok(out)
 }
 
+/// One shape, modelled.
+struct Line {
+    name: String,
+    launches: Vec<Launched>,
+    total: Total,
+    /// Share of the peak of the chip.
+    share: f64,
+    /// A kernel like the vendor's with each usual tile, the quickest first, by the analytical form: microseconds.
+    vendor_like: Vec<(f64, Gemm)>,
+    /// Our kernel by the analytical form, its clocks, and those of the full model.
+    form: Option<(Gemm, f64, f64)>,
+    vendor: Option<Vendor>,
+}
+
+/// What all shapes of a run have in common.
+struct Bench {
+    family: Family,
+    dtype: DType,
+    chip: Chip,
+    table: Option<Measured>,
+}
+
+fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line> {
+    let Bench { family, dtype, chip, table } = bench;
+    let (family, dtype, target) = (*family, *dtype, chip.target);
+    let shaped = shape::of_text(family, shape, dtype, layout)?;
+    let compiled = Compiler::new(target, barewave::Options::default()).compile(&shaped.model, &Shapes::default());
+    let compiled = compiled.map_err(|e| Failure::new(format!("{name}: {e}")))?;
+    let launches = cycles::plan(&compiled, 0)?;
+    let total = total(&launches);
+    let share = total.flops / total.clocks.max(1.0) / (cycles::peak_flops_per_clk(target, dtype) * chip.cus);
+    let vendor_like = shaped.product.map_or(Vec::new(), |p| conv::products(chip, chip.cus, dtype.name(), p));
+    let vendor_like =
+        vendor_like.into_iter().map(|(clocks, g)| (chip.microseconds(clocks) + chip.launch_us, g)).collect();
+    let gemm = shaped.product.filter(|_| family == Family::Gemm);
+    let form = gemm.and_then(|p| own_form(&compiled, &launches, dtype, p));
+    let body: f64 = launches.iter().filter_map(|l| l.modelled.as_ref().ok()).map(|m| m.clocks).sum();
+    let vendor = table.as_ref().and_then(|t| t.of(chip, dtype, layout, &shaped, body, launches.len()));
+    Ok(Line { name, launches, total, share, vendor_like, form, vendor })
+}
+
 /// Runs the command for one family.
 pub fn run(family: Family, args: &Args) -> Result {
     let target = Target::parse(&args.target).map_err(Failure::usage)?;
     let unknown = || Failure::usage(format!("--dtype {}: f32, f16, bf16, f64, i8 or i32", args.dtype));
     let dtype = DType::from_name(&args.dtype).ok_or_else(unknown)?;
+    if !args.layouts.is_empty() && family != Family::Gemm {
+        return Err(Failure::usage("--layout is for matrix products"));
+    }
     let chip =
         Chip::of(target).ok_or_else(|| Failure::new(format!("the cycle model knows no chip of target {target}")))?;
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header([
-        "shape",
-        "us",
-        "cycles",
-        "TFLOPS",
-        "of peak",
-        "bound",
-        "launches",
-        "workgroups",
-        "vendor-like us",
-    ]);
-    let mut out = Vec::new();
-    for shape in shapes(args)? {
-        let (model, product) = of_shape(family, &shape, dtype)?;
-        let compiled = Compiler::new(target, barewave::Options::default()).compile(&model, &Shapes::default());
-        let compiled = compiled.map_err(|e| Failure::new(format!("{shape}: {e}")))?;
-        let launches = cycles::plan(&compiled, 0)?;
-        let t = total(&launches);
-        let peak = cycles::peak_flops_per_clk(target, dtype) * chip.cus;
-        let share = t.flops / t.clocks.max(1.0) / peak;
-        // What a kernel like the vendor's with the best usual tile would take, by the analytical form.
-        let other = product.and_then(|p| conv::best_product(&chip, chip.cus, &args.dtype, p));
-        let other_us = other.as_ref().map(|o| chip.microseconds(o.0) + chip.launch_us);
-        let form = product.filter(|_| family == Family::Gemm).and_then(|p| own_form(&compiled, &launches, dtype, p));
-        if args.json {
-            let mut entry = json_of(&shape, &launches, share, other_us);
-            entry["analytical_cycles"] = json!(form.as_ref().map(|f| f.1.round()));
-            out.push(entry);
-            continue;
-        }
-        let groups: u64 = launches.iter().filter_map(|l| l.modelled.as_ref().ok()).map(|m| m.workgroups).sum();
-        table.add_row([
-            shape.clone(),
-            format!("{:.1}{}", t.microseconds, chip.note()),
-            format!("{:.0}", t.clocks),
-            format!("{:.2}", t.flops / t.microseconds.max(1e-9) / 1e6),
-            format!("{:.1}%", 100.0 * share),
-            bound(&launches).into(),
-            launches.len().to_string(),
-            groups.to_string(),
-            other_us.map_or("-".into(), |u| format!("{u:.1}")),
-        ]);
-        if args.explain {
-            explain(&shape, &launches);
-            if let Some((g, analytical, full)) = form {
-                println!(
-                    "  the analytical form of this kernel (tile {}x{}x{}): {analytical:.0} cycles, {:+.1}% of the full model",
-                    g.tile.0,
-                    g.tile.1,
-                    g.depth,
-                    100.0 * (analytical / full - 1.0)
-                );
-            }
-            if let Some((_, g)) = other {
-                let split = if g.split > 1.0 { format!(", k in {} parts", g.split) } else { String::new() };
-                println!("  the analytical form would take a tile of {}x{}{split}\n", g.tile.0, g.tile.1);
-            }
-        }
-        failures(&launches);
+    let table = args.measured.as_deref().map(|p| Measured::read(family, p)).transpose()?;
+    let bench = Bench { family, dtype, chip, table };
+    let shapes = shapes(args)?;
+    if args.against.given() && shapes.len() > 1 {
+        return Err(Failure::usage("--against is for one shape: the peer's launch is"));
     }
+    let layouts = if args.layouts.is_empty() { vec![Layout::NN] } else { args.layouts.clone() };
+    let mut lines = Vec::new();
+    for shape in &shapes {
+        for layout in &layouts {
+            let name = if args.layouts.is_empty() { shape.clone() } else { format!("{shape} {layout:?}") };
+            lines.push(line(&bench, name, shape, *layout)?);
+        }
+    }
+    let peer = args.against.modelled(target)?;
+    lines.iter().for_each(|l| failures(&l.launches));
     if args.json {
+        let mut out: Vec<Value> = lines.iter().map(json_of_line).collect();
+        if let (Some((kernel, m)), Some(first)) = (&peer, out.first_mut()) {
+            first["against"] = json!({ "kernel": kernel, "modelled": cycles::json(m) });
+        }
         println!("{}", serde_json::to_string_pretty(&out)?);
-    } else {
-        align(&mut table, 1..5);
-        println!("{table}");
+        return Ok(());
+    }
+    if args.explain {
+        lines.iter().for_each(explain);
+    }
+    print(&bench.chip, &lines, bench.table.is_some());
+    if let Some((kernel, m)) = &peer {
+        println!("\n{kernel}, by the same model:");
+        cycles::print(m);
+        println!("         our time over its time: {:.2}", lines[0].total.microseconds / m.microseconds.max(1e-9));
     }
     Ok(())
+}
+
+fn print(chip: &Chip, lines: &[Line], measured: bool) {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    let mut header =
+        vec!["shape", "us", "cycles", "TFLOPS", "of peak", "bound", "launches", "workgroups", "vendor-like us"];
+    if measured {
+        header.extend(["measured us", "measured / ours", "measured on"]);
+    }
+    table.set_header(header);
+    for l in lines {
+        let groups: u64 = l.launches.iter().filter_map(|l| l.modelled.as_ref().ok()).map(|m| m.workgroups).sum();
+        let mut row = vec![
+            l.name.clone(),
+            format!("{:.1}{}", l.total.microseconds, chip.note()),
+            format!("{:.0}", l.total.clocks),
+            format!("{:.2}", l.total.flops / l.total.microseconds.max(1e-9) / 1e6),
+            format!("{:.1}%", 100.0 * l.share),
+            bound(&l.launches).into(),
+            l.launches.len().to_string(),
+            groups.to_string(),
+            l.vendor_like.first().map_or("-".into(), |o| format!("{:.1}", o.0)),
+        ];
+        if measured {
+            row.extend(match &l.vendor {
+                Some(v) => [format!("{:.1}", v.microseconds), format!("{:.2}", v.over_ours), v.chip.clone()],
+                None => ["-"; 3].map(String::from),
+            });
+        }
+        table.add_row(row);
+    }
+    align(&mut table, 1..5);
+    println!("{table}");
 }
 
 fn align(table: &mut Table, columns: std::ops::Range<usize>) {
@@ -337,14 +286,43 @@ fn failures(launches: &[Launched]) {
     }
 }
 
-fn explain(shape: &str, launches: &[Launched]) {
-    println!("{shape}");
-    for l in launches {
+/// What bounds each launch, how the analytical form sees our tile, and the tiles that it would try next.
+fn explain(line: &Line) {
+    println!("{}", line.name);
+    for l in &line.launches {
         if let Ok(m) = &l.modelled {
             println!("{} ({})", l.kernel, l.step);
             cycles::print(m);
         }
     }
+    let tile = |g: &Gemm| {
+        let split = if g.split > 1.0 { format!(", k in {} parts", g.split) } else { String::new() };
+        format!("{}x{}x{}{split}", g.tile.0, g.tile.1, g.depth)
+    };
+    if let Some((g, analytical, full)) = &line.form {
+        println!(
+            "  the analytical form of this kernel (tile {}): {analytical:.0} cycles, {:+.1}% of the full model",
+            tile(g),
+            100.0 * (analytical / full - 1.0)
+        );
+    }
+    if !line.vendor_like.is_empty() {
+        let best = line.vendor_like.iter().take(4).map(|(us, g)| format!("{} {us:.1} us", tile(g)));
+        println!("  tiles that the analytical form would take first: {}", best.collect::<Vec<_>>().join("; "));
+    }
+    println!();
+}
+
+fn json_of_line(l: &Line) -> Value {
+    let mut entry = json_of(&l.name, &l.launches, l.share, l.vendor_like.first().map(|v| v.0));
+    entry["analytical_cycles"] = json!(l.form.as_ref().map(|f| f.1.round()));
+    let candidate =
+        |(us, g): &(f64, Gemm)| json!({ "tile": [g.tile.0, g.tile.1, g.depth], "split": g.split, "microseconds": us });
+    entry["candidates"] = json!(l.vendor_like.iter().take(4).map(candidate).collect::<Vec<_>>());
+    entry["vendor"] = json!(l.vendor.as_ref().map(|v| json!({
+        "microseconds": v.microseconds, "over_ours": v.over_ours, "chip": v.chip,
+    })));
+    entry
 }
 
 fn json_of(name: &str, launches: &[Launched], share: f64, vendor_like: Option<f64>) -> Value {
@@ -371,7 +349,7 @@ pub fn model(args: &ModelArgs) -> Result {
     } else {
         let target = args.target.as_deref().ok_or_else(|| Failure::usage("an ONNX file needs --target"))?;
         let target = Target::parse(target).map_err(Failure::usage)?;
-        let model = Model::load(&args.model)?;
+        let model = barewave::Model::load(&args.model)?;
         Compiler::new(target, barewave::Options::default()).compile(&model, &crate::compile::one(&args.dims)?)?
     };
     let launches = cycles::plan(&compiled, 0)?;

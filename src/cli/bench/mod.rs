@@ -1,6 +1,8 @@
 //! `barewave bench`: modelled time of kernels, and the model beside hardware.
 
 mod kernels;
+mod peers;
+mod shape;
 mod validate;
 
 use super::Result;
@@ -27,7 +29,7 @@ pub enum Command {
 
 /// Runs the command.
 pub fn run(command: &Command) -> Result {
-    use kernels::Family;
+    use shape::Family;
     match command {
         Command::Gemm(args) => kernels::run(Family::Gemm, args),
         Command::Conv(args) => kernels::run(Family::Conv, args),

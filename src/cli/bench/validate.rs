@@ -1,12 +1,15 @@
 //! `barewave bench validate`: the cycle model beside measured tables and traces.
 
+use super::shape::{self, Layout, Shaped};
 use crate::{Failure, Result};
 use barewave::tensor::DType;
-use barewave_timing::sqtt;
+use barewave_isa::Target;
 use barewave_timing::validate::{self, Errors};
+use barewave_timing::{Chip, conv, sqtt};
 use comfy_table::{CellAlignment, Table, presets};
 use rayon::prelude::*;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Compares the cycle model with what hardware measured.
@@ -29,10 +32,13 @@ pub struct Args {
     /// With --gemm: describe the table's tuning runs (lines for isa/latency/campaigns.csv) instead.
     #[arg(long)]
     fit: bool,
+    /// With --gemm: describe the tuning runs by half of the rows (sizes are dealt out by a hash) and judge by the other half.
+    #[arg(long, conflicts_with = "fit")]
+    held_out: bool,
     /// Instructions of each trace with the largest errors.
     #[arg(long, value_name = "N", default_value_t = 0)]
     worst: usize,
-    /// With --gemm: rows of each chip, type and bucket for which our own kernel is compiled and modelled too.
+    /// Rows of each chip, type and bucket for which our own kernels are compiled and modelled too.
     #[arg(long, value_name = "N", default_value_t = 3)]
     ours: usize,
     /// A line per chip and type: median and p90 of each bucket.
@@ -43,7 +49,7 @@ pub struct Args {
     json: bool,
 }
 
-fn read(path: &Path) -> Result<String> {
+pub fn read(path: &Path) -> Result<String> {
     if path.extension().is_some_and(|e| e == "xz") {
         return Err(Failure::new(format!("{0} is compressed: unpack it first (xz -dk {0})", path.display())));
     }
@@ -51,7 +57,7 @@ fn read(path: &Path) -> Result<String> {
 }
 
 /// Names what a failure is about.
-fn in_file<T, E: std::fmt::Display>(path: &Path, r: std::result::Result<T, E>) -> Result<T> {
+pub fn in_file<T, E: std::fmt::Display>(path: &Path, r: std::result::Result<T, E>) -> Result<T> {
     r.map_err(|e| Failure::new(format!("{}: {e}", path.display())))
 }
 
@@ -63,10 +69,19 @@ pub fn run(args: &Args) -> Result {
     let mut out = Vec::new();
     if let Some(path) = &args.gemm {
         let (rows, left_out) = in_file(path, validate::rocblas(&read(path)?))?;
+        let mut known = validate::campaigns();
         if args.fit {
-            return fit(&rows);
+            return fit(&rows, &known);
         }
-        let mut errors = validate::compare(&rows);
+        let rows = match args.held_out {
+            false => rows,
+            true => {
+                let (seen, held_out) = validate::halves(rows);
+                known = describe(&seen, &known);
+                held_out
+            }
+        };
+        let mut errors = validate::compare(&rows, &known);
         if !args.compact {
             ours(&rows, args.ours, &mut errors);
         }
@@ -75,13 +90,21 @@ pub fn run(args: &Args) -> Result {
         } else if args.compact {
             print_compact(&errors);
         } else {
-            println!("Matrix products of {}: {} rows, {left_out} of other types left out", path.display(), rows.len());
+            let half = if args.held_out { " that the tuning runs were not described by" } else { "" };
+            println!(
+                "Matrix products of {}: {} rows{half}, {left_out} of other types left out",
+                path.display(),
+                rows.len()
+            );
             print(&errors);
         }
     }
     if let Some(path) = &args.conv {
-        let (rows, left_out) = in_file(path, barewave_timing::conv::miopen(&read(path)?))?;
-        let errors = barewave_timing::conv::compare(&rows);
+        let (rows, left_out) = in_file(path, conv::miopen(&read(path)?))?;
+        let mut errors = conv::compare(&rows);
+        if !args.compact {
+            ours(&rows, args.ours, &mut errors);
+        }
         if args.json {
             out.extend(errors.iter().map(|e| json_of("conv", e)));
         } else {
@@ -109,30 +132,65 @@ fn json_of(kind: &str, e: &Errors) -> Value {
     })
 }
 
-/// Products larger than this are not compiled for comparison: multiplications.
-const LARGEST: f64 = 1e13;
+/// Operators with more multiplications than this, or operands of more elements, are not compiled for comparison.
+const LARGEST: (f64, f64) = (1e13, 5e8);
 
-/// Fills in how our own kernels compare with the vendor's: of each chip, type and bucket `most` rows, evenly spread.
-fn ours(rows: &[validate::Row], most: usize, errors: &mut [Errors]) {
-    let compiled = |row: &validate::Row| {
-        let dtype =
-            DType::from_name(&row.dtype).filter(|t| matches!(t, DType::F32 | DType::F16 | DType::BF16 | DType::F64))?;
-        let g = &row.gemm;
-        let whole = [g.m, g.n, g.k, g.batch];
-        let fits = whole.iter().product::<f64>() <= LARGEST && (g.m * g.k + g.k * g.n).max(g.m * g.n) * g.batch < 5e8;
-        if !fits || whole.iter().any(|x| *x < 1.0) {
+fn fits([m, n, k, batch]: [f64; 4]) -> bool {
+    let elements = (m * k + k * n).max(m * n) * batch;
+    m * n * k * batch <= LARGEST.0 && elements < LARGEST.1 && [m, n, k, batch].iter().all(|x| *x >= 1.0)
+}
+
+/// Clocks of our own kernels for an operator, without launches, and how many launches there are.
+fn own(target: Target, shaped: &Shaped) -> Option<(f64, usize)> {
+    let launches = super::kernels::own(target, shaped).ok()?;
+    let clocks: Option<f64> = launches.iter().map(|l| l.modelled.as_ref().ok().map(|m| m.clocks)).sum();
+    Some((clocks?, launches.len()))
+}
+
+/// A table's row that our own kernels can be compared with.
+trait Own {
+    /// Chip, type and bucket.
+    fn key(&self) -> (&str, &str, validate::Bucket);
+    /// The vendor's time over our own.
+    fn vendor_over_own(&self) -> Option<f64>;
+}
+
+impl Own for validate::Row {
+    fn key(&self) -> (&str, &str, validate::Bucket) {
+        (&self.chip, &self.dtype, self.bucket())
+    }
+    fn vendor_over_own(&self) -> Option<f64> {
+        let dtype = DType::from_name(&self.dtype)?;
+        let (g, [a, b]) = (&self.gemm, self.transposed);
+        // The table's matrices lie column by column: rows are columns for us, and A is B.
+        let whole = Some([g.n, g.m, g.k, g.batch]).filter(|x| fits(*x))?.map(|x| x as usize);
+        let (clocks, _) = own(self.target, &shape::product(dtype, whole, Layout::of([b, a])))?;
+        self.vendor_over(clocks)
+    }
+}
+
+impl Own for conv::Row {
+    fn key(&self) -> (&str, &str, validate::Bucket) {
+        (&self.chip, &self.dtype, self.bucket())
+    }
+    fn vendor_over_own(&self) -> Option<f64> {
+        let dtype = DType::from_name(&self.dtype)?;
+        let [n, c, h, w] = self.shape.input.map(|x| x as f64);
+        if !fits(self.product) || n * c * h * w > LARGEST.1 {
             return None;
         }
-        let launches = super::kernels::product(row.target, dtype, whole.map(|x| x as usize)).ok()?;
-        let clocks: Option<f64> = launches.iter().map(|l| l.modelled.as_ref().ok().map(|m| m.clocks)).sum();
-        row.vendor_over(clocks?)
-    };
+        let (clocks, launches) = own(self.target, &shape::convolution(dtype, &self.shape))?;
+        Some(self.vendor_over(&Chip::of(self.target)?, clocks, launches))
+    }
+}
+
+/// Fills in how our own kernels compare with the vendor's: of each chip, type and bucket `most` rows, evenly spread.
+fn ours<R: Own + Sync>(rows: &[R], most: usize, errors: &mut [Errors]) {
     errors.par_iter_mut().for_each(|e| {
-        let own: Vec<&validate::Row> =
-            rows.iter().filter(|r| r.chip == e.chip && r.dtype == e.dtype && r.bucket() == e.bucket).collect();
-        let step = (own.len() / most.max(1)).max(1);
-        let chosen = own.iter().skip(step / 2).step_by(step).take(most);
-        let ratios: Vec<f64> = chosen.filter_map(|r| compiled(r)).collect();
+        let same: Vec<&R> = rows.iter().filter(|r| r.key() == (&e.chip, &e.dtype, e.bucket)).collect();
+        let step = (same.len() / most.max(1)).max(1);
+        let chosen = same.iter().skip(step / 2).step_by(step).take(most);
+        let ratios: Vec<f64> = chosen.filter_map(|r| r.vendor_over_own()).collect();
         if !ratios.is_empty() {
             let logs: f64 = ratios.iter().map(|r| r.ln()).sum();
             e.ours_vs_vendor = Some((logs / ratios.len() as f64).exp());
@@ -199,13 +257,20 @@ fn print(errors: &[Errors]) {
     println!("{table}");
 }
 
+type Campaigns = BTreeMap<[String; 4], validate::Campaign>;
+
+/// The tuning runs of rows, with the clocks that are known.
+fn describe(rows: &[validate::Row], known: &Campaigns) -> Campaigns {
+    validate::fit(rows, |r| known.get(&validate::campaign_key(r)).map_or(0.0, |c| c.mhz))
+}
+
 /// Prints the tuning runs of a table.
-fn fit(rows: &[validate::Row]) -> Result {
-    let known = validate::campaigns();
-    let found = validate::fit(rows, |r| known.get(&validate::campaign_key(r)).map_or(0.0, |c| c.mhz));
-    println!("chip,dtype,out,unit,launch_clocks,reads_c,mhz,clock");
+fn fit(rows: &[validate::Row], known: &Campaigns) -> Result {
+    let found = describe(rows, known);
+    println!("chip,dtype,out,unit,launch_clocks,reads_c,warm,mhz,clock");
     for ([chip, dtype, out, unit], c) in found {
-        println!("{chip},{dtype},{out},{unit},{:.0},{},{:.0},{}", c.launch, u8::from(c.reads_c), c.mhz, c.clock);
+        let [reads_c, warm] = [c.reads_c, c.warm].map(u8::from);
+        println!("{chip},{dtype},{out},{unit},{:.0},{reads_c},{warm},{:.0},{}", c.launch, c.mhz, c.clock);
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Activation functions, written with the primitive scalar operations.
 
 use super::elementwise::{float_with, unary_with};
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Unary, Val};
 use crate::graph::lazy::broadcast_shape;

@@ -4,9 +4,12 @@
 //! queries copy nothing.
 
 use super::matmul::product;
+use crate::graph::ask::Ask;
+use crate::graph::dim::{Dim, described};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
 use crate::graph::fused::{Access, Guard, Softmax, StepKind};
+use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
@@ -201,11 +204,16 @@ pub(super) fn rotary(cx: &mut Lowering<'_>) -> Res<()> {
     if !dtype.is_float() || given.contains(&0) {
         return Err(Reason::Type(format!("data of type {dtype} and shape {given:?}; floats are needed")));
     }
-    let heads_given = count(cx, "num_heads")?;
+    // Half of a head's size, where the whole head is rotated.
+    let half = cx.shape(cx.input(1)?).last().copied().unwrap_or(0);
+    let heads_given = match (count(cx, "num_heads")?, count(cx, "rotary_embedding_dim")?, &given[..]) {
+        (0, 0, [_, _, width]) if half > 0 && width % (2 * half) == 0 => width / (2 * half),
+        (n, ..) => n,
+    };
     let data = heads(cx, x, heads_given)?;
     let [b, h, s, d] = data.shape[..] else { return Err(Reason::Shape(format!("data of shape {given:?}"))) };
     let rotated = match count(cx, "rotary_embedding_dim")? {
-        0 => d,
+        0 => d.min(2 * half),
         n => n,
     };
     if rotated > d || rotated % 2 != 0 {
@@ -261,4 +269,46 @@ pub(super) fn rotary(cx: &mut Lowering<'_>) -> Res<()> {
     let y = if given.len() == 3 { cx.permute(y, &[0, 2, 1, 3]) } else { y };
     cx.set(0, y.reshaped(&given));
     Ok(())
+}
+
+/// Which keys count, as onnxruntime's masks say it: how many of each sequence, a flag for each key, or one for each query and
+/// key. The result is `[batch, 1, 1 or queries, keys]`; input 1 are the keys, `[batch, keys, ..]` or `[batch, heads, keys, size]`.
+pub(super) fn key_mask(cx: &mut Lowering<'_>) -> Res<()> {
+    let m = cx.input(0)?;
+    let (dtype, dims) = (cx.dtype(m), cx.result(0));
+    let mask = cx.without_base(m);
+    let y = if mask.shape.len() == 1 {
+        let n = dims[3];
+        let positions: Vec<i64> = (0..n as i64).collect();
+        let id = cx.add_const("positions".into(), HostTensor::from_ints(dtype, &[n], &positions));
+        let positions = Lazy::read(Access::new(id, View::dense(&[n])), dtype);
+        let lengths = mask.reshaped(&[dims[0], 1, 1, 1]);
+        cx.combine(vec![positions, lengths], &dims, |e, v| e.binary(Binary::Lt, v[0], v[1]))?
+    } else {
+        cx.combine(vec![mask.reshaped(&dims)], &dims, |e, v| e.cast(v[0], DType::Bool))?
+    };
+    cx.set(0, y);
+    Ok(())
+}
+
+// ---- rules ----
+
+pub(super) fn of_key_mask(cx: &mut Inference<'_>) -> Res<()> {
+    let (m, k) = (cx.input(0)?, cx.input(1)?);
+    let (mask, keys) = (cx.dims(m), cx.dims(k));
+    let (Some(batch), Some(length)) = (keys.first(), keys.get(if keys.len() == 4 { 2 } else { 1 })) else {
+        return Err(Reason::Shape(format!("keys of shape {}", described(keys))));
+    };
+    let one = Dim::Known(1);
+    let dims = match mask {
+        [n] if !n.differs(batch) => [batch.clone(), one.clone(), one, length.clone()],
+        [b, t] => [b.clone(), one.clone(), one, t.clone()],
+        [b, s, t] => [b.clone(), one, s.clone(), t.clone()],
+        [b, h, s, t] => [b.clone(), h.clone(), s.clone(), t.clone()],
+        _ => {
+            let (mask, keys) = (described(mask), described(keys));
+            return Err(Reason::Shape(format!("a mask of shape {mask} for keys of shape {keys}")));
+        }
+    };
+    cx.give(0, DType::Bool, dims.to_vec())
 }

@@ -1,6 +1,7 @@
 //! Convolutions and attention over time that carry a state from call to call.
 
 use super::conv::check_size;
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Unary, Val};
 use crate::graph::fused::Coder;

@@ -2,6 +2,7 @@
 //! nodes are lowered once for each.
 
 use super::layout::{join, sliced};
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::Scalar;
 use crate::graph::lazy::Lazy;
@@ -20,7 +21,7 @@ fn branch<'m>(cx: &Lowering<'m>, name: &str) -> Res<&'m Branch<'m>> {
 
 /// Lowers the nodes of a graph in the place of the current node.
 fn lower(cx: &mut Lowering<'_>, branch: &Branch<'_>, name: &'static str) -> Res<()> {
-    cx.lower_nodes(&branch.nodes).map_err(|(i, reason)| {
+    cx.infer(&branch.nodes).and_then(|()| cx.lower_nodes(&branch.nodes)).map_err(|(i, reason)| {
         let inner = cx.resolved_node(i).node;
         Reason::Within { number: i, node: inner.name.clone(), op: qualified(inner), reason: Box::new(reason) }
     })?;

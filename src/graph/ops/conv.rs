@@ -5,13 +5,17 @@
 //! kernel that writes every stride-th output. Nothing is multiplied by zero and no scatter is needed.
 
 use super::source::to_shape;
+use crate::graph::ask::Ask;
+use crate::graph::dim::{Dim, described, known};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar};
 use crate::graph::fused::{Access, Conv, Guard, StepKind, Window};
+use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, Part};
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
+use crate::tensor::DType;
 
 /// The attributes that convolutions and poolings share, completed by their defaults.
 pub(super) struct Frame {
@@ -34,7 +38,7 @@ fn positive(list: Vec<i64>, n: usize, what: &str) -> Res<Vec<usize>> {
 
 impl Frame {
     /// Reads the attributes; `kernel` is the extent of the weights where there are any.
-    pub(super) fn read(cx: &Lowering<'_>, spatial: usize, kernel: Option<&[usize]>) -> Res<Frame> {
+    pub(super) fn read<'m>(cx: &impl Ask<'m>, spatial: usize, kernel: Option<&[usize]>) -> Res<Frame> {
         if !(1..=3).contains(&spatial) {
             return Err(Reason::Shape(format!("{spatial} spatial dimensions; 1 to 3 are supported")));
         }
@@ -95,21 +99,45 @@ impl Frame {
         (self.kernel[d] - 1) * self.dilations[d] + 1
     }
 
+    /// Padding before and after dimension `d`, of an input of this extent.
+    fn pads(&self, d: usize, input: usize) -> (usize, usize) {
+        if let Some((begin, end)) = &self.pads {
+            return (begin[d], end[d]);
+        }
+        let steps = input.div_ceil(self.strides[d]);
+        let total = (steps.saturating_sub(1) * self.strides[d] + self.reach(d)).saturating_sub(input);
+        let small = total / 2;
+        if self.same_upper { (small, total - small) } else { (total - small, small) }
+    }
+
     /// Padding before and after, per dimension, for inputs of these extents.
     pub(super) fn padding(&self, input: &[usize]) -> (Vec<usize>, Vec<usize>) {
-        if let Some(p) = &self.pads {
-            return p.clone();
+        input.iter().enumerate().map(|(d, &n)| self.pads(d, n)).unzip()
+    }
+
+    /// How many windows there are along dimension `d`; with `ceil` one that the input ends in counts too.
+    pub(super) fn places(&self, d: usize, input: &Dim, ceil: bool) -> Res<Dim> {
+        let stride = Dim::from(self.strides[d]);
+        let (begin, end) = match (&self.pads, input.known()) {
+            (None, None) => return Ok(input.quotient_up(&stride)),
+            (_, n) => self.pads(d, n.unwrap_or(0)),
+        };
+        let padded = input + &Dim::from(begin.saturating_add(end));
+        let room = &padded - &Dim::from(self.reach(d));
+        if matches!(room, Dim::Known(n) if n < 0) {
+            let reach = self.reach(d);
+            return Err(Reason::Shape(format!(
+                "the window reaches over {reach} elements, the padded input has {padded}"
+            )));
         }
-        let mut out = (Vec::new(), Vec::new());
-        for d in 0..input.len() {
-            let steps = input[d].div_ceil(self.strides[d]);
-            let total = (steps.saturating_sub(1) * self.strides[d] + self.reach(d)).saturating_sub(input[d]);
-            let small = total / 2;
-            let (b, e) = if self.same_upper { (small, total - small) } else { (total - small, small) };
-            out.0.push(b);
-            out.1.push(e);
+        let one = Dim::Known(1);
+        if !ceil {
+            return Ok(&room.quotient(&stride) + &one);
         }
-        out
+        // A window that would start after the input and its first padding does not exist.
+        let all = &room.quotient_up(&stride) + &one;
+        let last = (input + &Dim::from(begin)).quotient_up(&stride);
+        Ok(all.smaller(&last.larger(&(&all - &one))))
     }
 }
 
@@ -168,26 +196,23 @@ fn data_operand(cx: &mut Lowering<'_>, v: ValueId) -> (Access, Vec<usize>, Vec<u
     (access, vec![0; spatial], vec![0; spatial])
 }
 
+/// Into how many groups the channels are split.
+pub(super) fn groups<'m>(cx: &impl Ask<'m>) -> Res<usize> {
+    let groups = usize::try_from(cx.int("group", 1)?).ok().filter(|g| *g > 0);
+    groups.ok_or_else(|| Reason::attribute("group", "is not positive"))
+}
+
 pub(super) fn conv(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, w) = (cx.input(0)?, cx.input(1)?);
     check_float(cx, &[x, w])?;
     let (xs, ws) = (cx.shape(x).to_vec(), cx.shape(w).to_vec());
-    if xs.len() < 3 || ws.len() != xs.len() {
-        return Err(Reason::Shape(format!("data of shape {xs:?} and weights of shape {ws:?} do not fit")));
-    }
-    let spatial = xs.len() - 2;
-    let groups = usize::try_from(cx.int("group", 1)?).unwrap_or(0);
-    if groups == 0 || ws[1].checked_mul(groups) != Some(xs[1]) || ws[0] % groups != 0 {
-        return Err(Reason::Shape(format!(
-            "data of shape {xs:?} and weights of shape {ws:?} do not fit in {groups} groups"
-        )));
-    }
-    let frame = Frame::read(cx, spatial, Some(&ws[2..]))?;
-    let (mut begin, dims) = extents(&frame, &xs, ws[0])?;
+    let groups = groups(cx)?;
+    let frame = Frame::read(cx, xs.len() - 2, Some(&ws[2..]))?;
+    let (mut begin, _) = frame.padding(&xs[2..]);
+    let dims = cx.result(0);
     if dims.contains(&0) || xs.contains(&0) {
         return Err(Reason::Shape(format!("data of shape {xs:?} has no elements")));
     }
-    check_size(&dims)?;
     let dtype = cx.dtype(x);
     let mut y = if is_wide(&frame) {
         let (data, weights) = (cx.without_base(x), cx.without_base(w));
@@ -204,20 +229,6 @@ pub(super) fn conv(cx: &mut Lowering<'_>) -> Res<()> {
     }
     cx.set(0, y);
     Ok(())
-}
-
-/// Padding in front, and the dimensions of the result, of a convolution of data of shape `xs` to `channels`.
-pub(super) fn extents(frame: &Frame, xs: &[usize], channels: usize) -> Res<(Vec<usize>, Vec<usize>)> {
-    let (begin, end) = frame.padding(&xs[2..]);
-    let mut dims = vec![xs[0], channels];
-    for d in 0..xs.len() - 2 {
-        let padded = xs[2 + d] + begin[d] + end[d];
-        let room = padded.checked_sub(frame.reach(d)).ok_or_else(|| {
-            Reason::Value(format!("the kernel reaches over {} elements, the padded input has {padded}", frame.reach(d)))
-        })?;
-        dims.push(room / frame.strides[d] + 1);
-    }
-    Ok((begin, dims))
 }
 
 /// Extents of a window that convolution kernels take add up to this.
@@ -320,6 +331,60 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
+/// The attributes of a transposed convolution.
+struct Transposed {
+    frame: Frame,
+    extra: Vec<usize>,
+    want: Option<Vec<usize>>,
+}
+
+impl Transposed {
+    fn read<'m>(cx: &impl Ask<'m>, kernel: &[usize]) -> Res<Transposed> {
+        let spatial = kernel.len();
+        let frame = Frame::read(cx, spatial, Some(kernel))?;
+        let extra = match cx.ints("output_padding")? {
+            Some(p) if p.len() == spatial => to_shape(&p)?,
+            Some(_) => return Err(Reason::attribute("output_padding", "has the wrong length")),
+            None => vec![0; spatial],
+        };
+        let want = match cx.ints("output_shape")? {
+            Some(p) if p.len() == spatial => Some(to_shape(&p)?),
+            Some(p) if p.len() == spatial + 2 => Some(to_shape(&p[2..])?),
+            Some(_) => return Err(Reason::attribute("output_shape", "has the wrong length")),
+            None => None,
+        };
+        Ok(Transposed { frame, extra, want })
+    }
+
+    /// The result's extent without padding.
+    fn full(&self, d: usize, input: &Dim) -> Dim {
+        let steps = &(input - &Dim::Known(1)) * &self.frame.strides[d].into();
+        &steps + &self.frame.reach(d).saturating_add(self.extra[d]).into()
+    }
+
+    /// The result's extent.
+    fn places(&self, d: usize, input: &Dim) -> Dim {
+        match (&self.want, &self.frame.pads) {
+            (Some(want), _) => want[d].into(),
+            (None, None) => input * &self.frame.strides[d].into(),
+            (None, Some((begin, end))) => {
+                (&self.full(d, input) - &begin[d].saturating_add(end[d]).into()).larger(&Dim::Known(0))
+            }
+        }
+    }
+
+    /// Padding in front, for an extent of the input and one of the result.
+    fn begin(&self, d: usize, input: usize, out: usize) -> usize {
+        match (&self.want, &self.frame.pads) {
+            (None, Some((begin, _))) => begin[d],
+            _ => {
+                let total = self.full(d, &input.into()).known().unwrap_or(0).saturating_sub(out);
+                if self.frame.same_upper { total / 2 } else { total - total / 2 }
+            }
+        }
+    }
+}
+
 pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, w) = (cx.input(0)?, cx.input(1)?);
     check_float(cx, &[x, w])?;
@@ -328,48 +393,17 @@ pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
         return Err(Reason::Shape(format!("data of shape {xs:?} and weights of shape {ws:?} do not fit")));
     }
     let spatial = xs.len() - 2;
-    let groups = usize::try_from(cx.int("group", 1)?).unwrap_or(0);
-    if groups == 0 || ws[0] != xs[1] || xs[1] % groups != 0 {
+    let groups = groups(cx)?;
+    if ws[0] != xs[1] || xs[1] % groups != 0 {
         return Err(Reason::Shape(format!(
             "data of shape {xs:?} and weights of shape {ws:?} do not fit in {groups} groups"
         )));
     }
-    let frame = Frame::read(cx, spatial, Some(&ws[2..]))?;
-    let extra = match cx.ints("output_padding")? {
-        Some(p) if p.len() == spatial => to_shape(&p)?,
-        Some(_) => return Err(Reason::attribute("output_padding", "has the wrong length")),
-        None => vec![0; spatial],
-    };
-    let want = match cx.ints("output_shape")? {
-        Some(p) if p.len() == spatial => Some(to_shape(&p)?),
-        Some(p) if p.len() == spatial + 2 => Some(to_shape(&p[2..])?),
-        Some(_) => return Err(Reason::attribute("output_shape", "has the wrong length")),
-        None => None,
-    };
-    let mut dims = vec![xs[0], ws[1] * groups];
-    let mut begin = Vec::new();
-    for d in 0..spatial {
-        let full =
-            (xs[2 + d] - 1).saturating_mul(frame.strides[d]).saturating_add(frame.reach(d)).saturating_add(extra[d]);
-        let target = match (&want, &frame.pads) {
-            (Some(t), _) => Some(t[d]),
-            (None, None) => Some(xs[2 + d] * frame.strides[d]),
-            (None, Some(_)) => None,
-        };
-        match target {
-            Some(t) => {
-                let total = full.saturating_sub(t);
-                begin.push(if frame.same_upper { total / 2 } else { total - total / 2 });
-                dims.push(t);
-            }
-            None => {
-                let (b, e) = frame.pads.as_ref().expect("a target was given otherwise");
-                begin.push(b[d]);
-                dims.push(full.saturating_sub(b[d] + e[d]));
-            }
-        }
-    }
-    if to_shape(&dims.iter().map(|&d| d as i64).collect::<Vec<_>>())?.contains(&0) {
+    let transposed = Transposed::read(cx, &ws[2..])?;
+    let dims = cx.result(0);
+    let begin: Vec<usize> = (0..spatial).map(|d| transposed.begin(d, xs[2 + d], dims[2 + d])).collect();
+    let frame = transposed.frame;
+    if dims.contains(&0) {
         return Err(Reason::Shape(format!("the result's shape {dims:?} has no elements")));
     }
     let dtype = cx.dtype(x);
@@ -447,4 +481,64 @@ fn phase_weights(cx: &mut Lowering<'_>, weights: &Lazy, phase: &[&Phase], groups
     let mut shape = vec![groups * m, c / groups];
     shape.extend(&kernel);
     cx.operand_of(swapped.reshaped(&shape), View::is_dense)
+}
+
+// ---- rules ----
+
+/// Extents of the kernel, where the weights' are known, of data and weights that fit.
+fn kernel(cx: &Inference<'_>, x: ValueId, w: ValueId) -> Res<Option<Vec<usize>>> {
+    let (xs, ws) = (cx.dims(x), cx.dims(w));
+    if xs.len() < 3 || ws.len() != xs.len() {
+        let (xs, ws) = (described(xs), described(ws));
+        return Err(Reason::Shape(format!("data of shape {xs} and weights of shape {ws} do not fit")));
+    }
+    Ok(known(&ws[2..]))
+}
+
+/// Output 0 is a convolution with a kernel whose extents only a run tells.
+fn of_open_kernel(cx: &mut Inference<'_>, x: ValueId, channels: Dim, dtype: DType) -> Res<()> {
+    let mut dims = vec![cx.dims(x)[0].clone(), channels];
+    dims.extend((2..cx.rank(x)).map(|d| cx.told_by_run(0, d)));
+    cx.give(0, dtype, dims)
+}
+
+/// Output 0 is a convolution of some data with some weights, in a type.
+pub(super) fn of_convolution(cx: &mut Inference<'_>, x: ValueId, w: ValueId, dtype: DType) -> Res<()> {
+    let Some(kernel) = kernel(cx, x, w)? else {
+        let channels = cx.dims(w)[0].clone();
+        return of_open_kernel(cx, x, channels, dtype);
+    };
+    let groups = groups(cx)?;
+    let frame = Frame::read(cx, kernel.len(), Some(&kernel))?;
+    let (xs, ws) = (cx.dims(x), cx.dims(w));
+    let whole = ws[0].known().is_none_or(|m| m % groups == 0);
+    if !whole || xs[1].differs(&(&ws[1] * &groups.into())) {
+        let (xs, ws) = (described(xs), described(ws));
+        return Err(Reason::Shape(format!(
+            "data of shape {xs} and weights of shape {ws} do not fit in {groups} groups"
+        )));
+    }
+    let mut dims = vec![xs[0].clone(), ws[0].clone()];
+    for d in 0..kernel.len() {
+        dims.push(frame.places(d, &xs[2 + d], false)?);
+    }
+    cx.give(0, dtype, dims)
+}
+
+pub(super) fn of_conv(cx: &mut Inference<'_>) -> Res<()> {
+    let (x, w) = (cx.input(0)?, cx.input(1)?);
+    of_convolution(cx, x, w, cx.dtype(x))
+}
+
+pub(super) fn of_transpose(cx: &mut Inference<'_>) -> Res<()> {
+    let (x, w) = (cx.input(0)?, cx.input(1)?);
+    let Some(kernel) = kernel(cx, x, w)? else {
+        let channels = &cx.dims(w)[1] * &groups(cx)?.into();
+        return of_open_kernel(cx, x, channels, cx.dtype(x));
+    };
+    let transposed = Transposed::read(cx, &kernel)?;
+    let (xs, ws) = (cx.dims(x), cx.dims(w));
+    let mut dims = vec![xs[0].clone(), &ws[1] * &groups(cx)?.into()];
+    dims.extend((0..kernel.len()).map(|d| transposed.places(d, &xs[2 + d])));
+    cx.give(0, cx.dtype(x), dims)
 }

@@ -1,6 +1,7 @@
 //! Einsum as matrix products: operands are taken together from left to right, each time as one batched product over the
 //! labels that nobody needs afterwards.
 
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr};
 use crate::graph::fused::{Access, Reduce, ReduceOp, StepKind};

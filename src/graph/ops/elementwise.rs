@@ -1,7 +1,10 @@
 //! Operators that are one scalar operation per element, with broadcasting.
 
+use crate::graph::ask::Ask;
+use crate::graph::dim::{Dim, broadcast_dims};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
+use crate::graph::infer::Inference;
 use crate::graph::lazy::broadcast_shape;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
@@ -278,21 +281,28 @@ fn to_power(e: &mut Expr, x: Val, mode: &str) -> Val {
     e.cast(x, DType::F8E8M0)
 }
 
-pub(super) fn cast(cx: &mut Lowering<'_>) -> Res<()> {
-    let to = match cx.attribute("to") {
-        Some(Attribute::Int(code)) => DType::from_onnx(*code as i32)
-            .ok_or_else(|| Reason::attribute("to", format!("is type {code}, which is not supported")))?,
+/// What a value is converted to.
+fn target<'m>(cx: &impl Ask<'m>) -> Res<DType> {
+    match cx.attribute("to") {
         // The first version gave the type's name.
         Some(Attribute::Text(name)) => match name.as_str() {
-            "FLOAT" => DType::F32,
-            "DOUBLE" => DType::F64,
-            "INT32" => DType::I32,
-            "INT64" => DType::I64,
-            "BOOL" => DType::Bool,
-            other => return Err(Reason::attribute("to", format!("is `{other}`, which is not supported"))),
+            "FLOAT" => Ok(DType::F32),
+            "DOUBLE" => Ok(DType::F64),
+            "INT32" => Ok(DType::I32),
+            "INT64" => Ok(DType::I64),
+            "BOOL" => Ok(DType::Bool),
+            other => Err(Reason::attribute("to", format!("is `{other}`, which is not supported"))),
         },
-        _ => return Err(Reason::attribute("to", "is missing")),
-    };
+        Some(Attribute::Int(code)) => i32::try_from(*code)
+            .ok()
+            .and_then(DType::from_onnx)
+            .ok_or_else(|| Reason::attribute("to", format!("is type {code}, which is not supported"))),
+        _ => Err(Reason::attribute("to", "is missing")),
+    }
+}
+
+pub(super) fn cast(cx: &mut Lowering<'_>) -> Res<()> {
+    let to = target(cx)?;
     cast_to(cx, to)
 }
 
@@ -303,9 +313,7 @@ pub(super) fn cast_like(cx: &mut Lowering<'_>) -> Res<()> {
 
 /// The same bits as another type of the same size.
 pub(super) fn bit_cast(cx: &mut Lowering<'_>) -> Res<()> {
-    let (x, code) = (cx.input(0)?, cx.int("to", 0)?);
-    let to = DType::from_onnx(code as i32)
-        .ok_or_else(|| Reason::attribute("to", format!("is type {code}, which is not supported")))?;
+    let (x, to) = (cx.input(0)?, target(cx)?);
     let from = cx.dtype(x);
     if from.size() != to.size() {
         return Err(Reason::Type(format!("takes the bits of {from} for {to}, which has another size")));
@@ -316,4 +324,107 @@ pub(super) fn bit_cast(cx: &mut Lowering<'_>) -> Res<()> {
         let y = if through(from) == through(to) { x } else { e.bits(x, through(to)) };
         e.cast(y, to)
     })
+}
+
+// ---- rules ----
+
+/// The dimensions that all inputs broadcast to.
+fn broadcast(cx: &Inference<'_>) -> Res<Vec<Dim>> {
+    let ids = cx.inputs();
+    if let ([a, b], Some(_)) = (&ids[..], cx.attribute("axis"))
+        && cx.opset() < 7
+        && cx.int("broadcast", 0)? != 0
+    {
+        // The second input is aligned to an inner axis of the first.
+        let same = cx.dims(*b) == cx.dims(*a) || cx.rank(*b) <= cx.rank(*a);
+        return if same { Ok(cx.dims(*a).to_vec()) } else { broadcast_dims(ids.iter().map(|v| cx.dims(*v))) };
+    }
+    broadcast_dims(ids.iter().map(|v| cx.dims(*v)))
+}
+
+/// An element for each place, of a type.
+fn of_type(cx: &mut Inference<'_>, dtype: DType) -> Res<()> {
+    let dims = broadcast(cx)?;
+    cx.give(0, dtype, dims)
+}
+
+/// Results have the type of input 0.
+pub(super) fn of_first(cx: &mut Inference<'_>) -> Res<()> {
+    let first = *cx.inputs().first().ok_or(Reason::Value("it has no inputs".into()))?;
+    of_type(cx, cx.dtype(first))
+}
+
+/// Results are true or false.
+pub(super) fn of_truth(cx: &mut Inference<'_>) -> Res<()> {
+    cx.input(0)?;
+    of_type(cx, DType::Bool)
+}
+
+pub(super) fn of_choice(cx: &mut Inference<'_>) -> Res<()> {
+    let t = cx.dtype(cx.input(1)?);
+    of_type(cx, t)
+}
+
+/// Arithmetic, of sizes too.
+fn of_arithmetic(cx: &mut Inference<'_>, f: impl Fn(&Dim, &Dim) -> Dim) -> Res<()> {
+    of_first(cx)?;
+    let lists: Option<Vec<Vec<Dim>>> = cx.inputs().iter().map(|v| cx.sized_numbers(*v)).collect();
+    let Some(lists) = lists.filter(|l| !l.is_empty()) else { return Ok(()) };
+    let n = lists.iter().map(Vec::len).max().unwrap_or(0);
+    if lists.iter().any(|l| l.len() != n && l.len() != 1) {
+        return Ok(());
+    }
+    let at = |i: usize| {
+        let mut terms = lists.iter().map(|l| &l[i % l.len()]);
+        let first = terms.next().cloned().unwrap_or(Dim::Known(0));
+        terms.fold(first, |a, b| f(&a, b))
+    };
+    cx.give_numbers(0, (0..n).map(at).collect());
+    Ok(())
+}
+
+pub(super) fn of_sum(cx: &mut Inference<'_>) -> Res<()> {
+    of_arithmetic(cx, |a, b| a + b)
+}
+
+pub(super) fn of_difference(cx: &mut Inference<'_>) -> Res<()> {
+    of_arithmetic(cx, |a, b| a - b)
+}
+
+pub(super) fn of_product(cx: &mut Inference<'_>) -> Res<()> {
+    of_arithmetic(cx, |a, b| a * b)
+}
+
+pub(super) fn of_quotient(cx: &mut Inference<'_>) -> Res<()> {
+    of_arithmetic(cx, Dim::quotient)
+}
+
+pub(super) fn of_min(cx: &mut Inference<'_>) -> Res<()> {
+    of_arithmetic(cx, Dim::smaller)
+}
+
+pub(super) fn of_max(cx: &mut Inference<'_>) -> Res<()> {
+    of_arithmetic(cx, Dim::larger)
+}
+
+fn of_conversion(cx: &mut Inference<'_>, to: DType) -> Res<()> {
+    let x = cx.input(0)?;
+    cx.give(0, to, cx.dims(x).to_vec())?;
+    if let (Some(list), true) = (cx.sized_numbers(x), to.is_int()) {
+        cx.give_numbers(0, list);
+    }
+    Ok(())
+}
+
+pub(super) fn of_cast(cx: &mut Inference<'_>) -> Res<()> {
+    of_conversion(cx, target(cx)?)
+}
+
+pub(super) fn of_cast_like(cx: &mut Inference<'_>) -> Res<()> {
+    of_conversion(cx, cx.dtype(cx.input(1)?))
+}
+
+pub(super) fn of_bits(cx: &mut Inference<'_>) -> Res<()> {
+    let to = target(cx)?;
+    cx.give(0, to, cx.dims(cx.input(0)?).to_vec())
 }

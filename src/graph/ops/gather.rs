@@ -1,12 +1,14 @@
 //! Gather and its variants: reads through index tensors.
 
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::fused::Indirect;
+use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
-use crate::tensor::DType;
+use crate::tensor::{DType, HostTensor};
 
 /// The data input as plain accesses that may get index tables.
 fn data(cx: &mut Lowering<'_>, v: ValueId) -> Lazy {
@@ -14,7 +16,7 @@ fn data(cx: &mut Lowering<'_>, v: ValueId) -> Lazy {
     super::pad::without_tables(cx, lazy)
 }
 
-pub(super) fn check_index(cx: &Lowering<'_>, v: ValueId) -> Res<()> {
+pub(super) fn check_index<'m>(cx: &impl Ask<'m>, v: ValueId) -> Res<()> {
     match cx.dtype(v) {
         DType::I32 | DType::I64 => Ok(()),
         t => Err(Reason::Type(format!("the indices have type {t}; i32 and i64 are supported"))),
@@ -37,12 +39,8 @@ fn some_elements(cx: &Lowering<'_>, v: ValueId) -> Res<()> {
 
 pub(super) fn gather(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, index) = (cx.input(0)?, cx.input(1)?);
-    check_index(cx, index)?;
     let d = cx.axis(cx.int("axis", 0)?, cx.rank(x))?;
-    let (dims, idx) = (cx.shape(x).to_vec(), cx.shape(index).to_vec());
-    let mut out = dims.clone();
-    out.splice(d..=d, idx.iter().copied());
-    super::conv::check_size(&out)?;
+    let (dims, out) = (cx.shape(x).to_vec(), cx.result(0));
     if empty(cx, x, &out) {
         return Ok(());
     }
@@ -98,9 +96,8 @@ fn along(cx: &mut Lowering<'_>, x: ValueId, index: ValueId, d: usize) -> Lazy {
 
 pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, index) = (cx.input(0)?, cx.input(1)?);
-    check_index(cx, index)?;
     let d = cx.axis(cx.int("axis", 0)?, cx.rank(x))?;
-    let (dims, out) = (cx.shape(x).to_vec(), cx.shape(index).to_vec());
+    let (dims, out) = (cx.shape(x).to_vec(), cx.result(0));
     if dims.len() != out.len() || (0..dims.len()).any(|i| i != d && out[i] > dims[i]) {
         return Err(Reason::Shape(format!("indices of shape {out:?} do not fit data of shape {dims:?}")));
     }
@@ -121,21 +118,30 @@ pub(super) fn elements(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
-pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
-    let (x, index) = (cx.input(0)?, cx.input(1)?);
-    check_index(cx, index)?;
+/// Batch dimensions, and dimensions of the data that one entry of the indices selects in.
+fn selected<'m>(cx: &impl Ask<'m>, ranks: [usize; 2], k: usize) -> Res<usize> {
     let batch =
         usize::try_from(cx.int("batch_dims", 0)?).map_err(|_| Reason::attribute("batch_dims", "is negative"))?;
+    if batch >= ranks[1] || batch + k > ranks[0] {
+        return Err(Reason::Shape(format!(
+            "indices of {} dimensions, {k} numbers each, do not fit data of {} dimensions with {batch} batch dimensions",
+            ranks[1], ranks[0]
+        )));
+    }
+    Ok(batch)
+}
+
+pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, index) = (cx.input(0)?, cx.input(1)?);
     let (dims, idx) = (cx.shape(x).to_vec(), cx.shape(index).to_vec());
     let Some((&k, lead)) = idx.split_last() else { return Err(Reason::Shape("the indices are a scalar".into())) };
-    if batch >= idx.len() || batch + k > dims.len() || dims[..batch] != idx[..batch] {
+    let batch = selected(cx, [dims.len(), idx.len()], k)?;
+    if dims[..batch] != idx[..batch] {
         return Err(Reason::Shape(format!(
             "indices of shape {idx:?} do not fit data of shape {dims:?} with {batch} batch dimensions"
         )));
     }
-    let rest = &dims[batch + k..];
-    let out: Vec<usize> = lead.iter().chain(rest).copied().collect();
-    super::conv::check_size(&out)?;
+    let out = cx.result(0);
     if empty(cx, x, &out) {
         return Ok(());
     }
@@ -160,4 +166,44 @@ pub(super) fn nd(cx: &mut Lowering<'_>) -> Res<()> {
     let y = cx.normal(y);
     cx.set(0, y);
     Ok(())
+}
+
+// ---- rules ----
+
+pub(super) fn of_gather(cx: &mut Inference<'_>) -> Res<()> {
+    let (x, index) = (cx.input(0)?, cx.input(1)?);
+    check_index(cx, index)?;
+    let d = cx.axis(cx.int("axis", 0)?, cx.rank(x))?;
+    let mut dims = cx.dims(x).to_vec();
+    dims.splice(d..=d, cx.dims(index).iter().cloned());
+    let list = cx.sized_numbers(x).filter(|_| cx.rank(x) == 1);
+    let at = cx.constant(index).map(HostTensor::to_i64);
+    cx.give(0, cx.dtype(x), dims)?;
+    if let (Some(list), Some(at)) = (list, at) {
+        let n = list.len() as i64;
+        let one = |i: &i64| list.get(if *i < 0 { i + n } else { *i } as usize).cloned();
+        if let Some(picked) = at.iter().map(one).collect() {
+            cx.give_numbers(0, picked);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn of_elements(cx: &mut Inference<'_>) -> Res<()> {
+    let (x, index) = (cx.input(0)?, cx.input(1)?);
+    check_index(cx, index)?;
+    cx.give(0, cx.dtype(x), cx.dims(index).to_vec())
+}
+
+pub(super) fn of_nd(cx: &mut Inference<'_>) -> Res<()> {
+    let (x, index) = (cx.input(0)?, cx.input(1)?);
+    check_index(cx, index)?;
+    let Some((k, lead)) = cx.dims(index).split_last() else {
+        return Err(Reason::Shape("the indices are a scalar".into()));
+    };
+    let count = || Reason::NotConstant { what: "how many numbers an index is made of".into(), input: 1 };
+    let k = k.known().ok_or_else(count)?;
+    let batch = selected(cx, [cx.rank(x), cx.rank(index)], k)?;
+    let dims = lead.iter().chain(&cx.dims(x)[batch + k..]).cloned().collect();
+    cx.give(0, cx.dtype(x), dims)
 }

@@ -6,9 +6,11 @@
 //! is one of floats; longer sums are products of 32-bit integers.
 
 use super::conv::{self, Frame, check_size};
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar, Unary};
 use crate::graph::fused::{Access, Conv, StepKind, Window};
+use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::resolve::ValueId;
@@ -180,13 +182,7 @@ pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
     let right = if sb.len() == 1 { right.reshaped(&[sb[0], 1]) } else { right };
     let (x, y) = (cx.operand_of(left, super::matmul::good), cx.operand_of(right, super::matmul::good));
     let product = super::matmul::product(cx, x, y, t)?;
-    let mut shape = product.shape.clone();
-    if sb.len() == 1 {
-        shape.pop();
-    }
-    if sa.len() == 1 {
-        shape.remove(shape.len() - if sb.len() == 1 { 1 } else { 2 });
-    }
+    let shape = cx.result(0);
     let y = to_i32(cx, product.reshaped(&shape))?;
     cx.set(0, y);
     Ok(())
@@ -195,16 +191,13 @@ pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
 /// A convolution of centered integers, in `i32`.
 fn convolved(cx: &mut Lowering<'_>, x: Factor, w: Factor) -> Res<Lazy> {
     let (xs, ws) = (cx.shape(x.value).to_vec(), cx.shape(w.value).to_vec());
-    if xs.len() < 3 || ws.len() != xs.len() || xs.contains(&0) || ws.contains(&0) {
-        return Err(Reason::Shape(format!("data of shape {xs:?} and weights of shape {ws:?} do not fit")));
+    if xs.contains(&0) || ws.contains(&0) {
+        return Err(Reason::Shape(format!("data of shape {xs:?} and weights of shape {ws:?} have no elements")));
     }
-    let groups = usize::try_from(cx.int("group", 1)?).unwrap_or(0);
-    if groups == 0 || ws[1].checked_mul(groups) != Some(xs[1]) || ws[0] % groups != 0 {
-        return Err(Reason::Shape(format!("data of shape {xs:?} and weights of shape {ws:?} in {groups} groups")));
-    }
+    let groups = conv::groups(cx)?;
     let frame = Frame::read(cx, xs.len() - 2, Some(&ws[2..]))?;
-    let (begin, dims) = conv::extents(&frame, &xs, ws[0])?;
-    check_size(&dims)?;
+    let (begin, _) = frame.padding(&xs[2..]);
+    let dims = cx.result(0);
     let bytes = |cx: &Lowering<'_>, f: Factor| f.zero.is_none() && cx.dtype(f.value) == DType::I8;
     if bytes(cx, x) && bytes(cx, w) && !conv::is_wide(&frame) {
         let data = cx.operand_if(x.value, |v| v.is_inner_dense(1));
@@ -454,4 +447,23 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
     })?;
     cx.set(0, y);
     Ok(())
+}
+
+// ---- rules ----
+
+pub(super) fn of_matmul(cx: &mut Inference<'_>) -> Res<()> {
+    let dims = super::matmul::product_dims(cx.dims(cx.input(0)?), cx.dims(cx.input(1)?))?;
+    cx.give(0, DType::I32, dims)
+}
+
+pub(super) fn of_conv(cx: &mut Inference<'_>) -> Res<()> {
+    let (x, w) = (cx.input(0)?, cx.input(1)?);
+    conv::of_convolution(cx, x, w, DType::I32)
+}
+
+/// The result has the type of its zero point.
+pub(super) fn of_quantized_conv(cx: &mut Inference<'_>) -> Res<()> {
+    let (x, w) = (cx.input(0)?, cx.input(3)?);
+    let zero = cx.optional(7).unwrap_or(x);
+    conv::of_convolution(cx, x, w, cx.dtype(zero))
 }

@@ -1,77 +1,33 @@
 //! Operators that move elements without computing: they change views and shapes.
 
-use super::source::to_shape;
+use crate::graph::ask::Ask;
+use crate::graph::dim::{Dim, broadcast_dims, described, known, product};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::Val;
 use crate::graph::fused::{Role, Tensor};
-use crate::graph::lazy::{Lazy, broadcast_shape, map_access};
+use crate::graph::infer::Inference;
+use crate::graph::lazy::{Lazy, map_access};
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
 use crate::onnx::Attribute;
-use crate::tensor::element_count;
 
-/// Sets output 0 to input 0 under another shape.
-fn set_reshaped(cx: &mut Lowering<'_>, shape: &[usize]) -> Res<()> {
+/// Output 0 is input 0 under another shape.
+pub(super) fn reshaped(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
-    let have = cx.shape(x).to_vec();
-    if Some(have.iter().product::<usize>()) != element_count(shape) {
-        return Err(Reason::Shape(format!("shape {have:?} cannot become {shape:?}")));
-    }
+    let shape = cx.result(0);
     if let Some(t) = cx.constant(x) {
-        let t = t.reshaped(shape)?;
+        let t = t.reshaped(&shape)?;
         cx.set_const(0, t);
         return Ok(());
     }
-    let y = cx.lazy(x).reshaped(shape);
+    let y = cx.lazy(x).reshaped(&shape);
     cx.set(0, y);
     Ok(())
 }
 
-pub(super) fn reshape(cx: &mut Lowering<'_>) -> Res<()> {
-    let want = if cx.opset() < 5 && cx.attribute("shape").is_some() {
-        cx.ints("shape")?.unwrap_or_default()
-    } else {
-        cx.const_ints(1, "the new shape")?
-    };
-    let x = cx.input(0)?;
-    let have = cx.shape(x).to_vec();
-    let allow_zero = cx.int("allowzero", 0)? != 0;
-    let mut shape = Vec::with_capacity(want.len());
-    let mut infer = None;
-    for (i, &d) in want.iter().enumerate() {
-        shape.push(match d {
-            0 if !allow_zero => *have
-                .get(i)
-                .ok_or_else(|| Reason::Shape(format!("dimension {i} of {want:?} copies none of {have:?}")))?,
-            -1 if infer.is_none() => {
-                infer = Some(i);
-                1
-            }
-            _ => usize::try_from(d).map_err(|_| Reason::Shape(format!("{want:?} is not a shape")))?,
-        });
-    }
-    if let Some(i) = infer {
-        let known: usize = to_shape(&shape.iter().map(|&d| d as i64).collect::<Vec<_>>())?.iter().product();
-        let total: usize = have.iter().product();
-        if known == 0 || !total.is_multiple_of(known) {
-            return Err(Reason::Shape(format!("shape {have:?} cannot become {want:?}")));
-        }
-        shape[i] = total / known;
-    }
-    set_reshaped(cx, &shape)
-}
-
-pub(super) fn flatten(cx: &mut Lowering<'_>) -> Res<()> {
-    let x = cx.input(0)?;
-    let shape = cx.shape(x).to_vec();
-    let axis = cx.int("axis", 1)?;
-    let axis = if axis == shape.len() as i64 { shape.len() } else { cx.axis(axis, shape.len())? };
-    set_reshaped(cx, &[shape[..axis].iter().product(), shape[axis..].iter().product()])
-}
-
 /// The axes given as an attribute (older versions) or as input 1.
-fn axes(cx: &Lowering<'_>) -> Res<Option<Vec<i64>>> {
+fn axes<'m>(cx: &impl Ask<'m>) -> Res<Option<Vec<i64>>> {
     match cx.ints("axes")? {
         Some(a) => Ok(Some(a)),
         None if cx.optional(1).is_some() => Ok(Some(cx.const_ints(1, "the axes")?)),
@@ -79,46 +35,9 @@ fn axes(cx: &Lowering<'_>) -> Res<Option<Vec<i64>>> {
     }
 }
 
-pub(super) fn squeeze(cx: &mut Lowering<'_>) -> Res<()> {
-    let x = cx.input(0)?;
-    let shape = cx.shape(x).to_vec();
-    let mut drop = vec![false; shape.len()];
-    match axes(cx)? {
-        None => drop = shape.iter().map(|&d| d == 1).collect(),
-        Some(list) => {
-            for a in list {
-                let a = cx.axis(a, shape.len())?;
-                if shape[a] != 1 {
-                    return Err(Reason::Shape(format!("dimension {a} of {shape:?} is not 1")));
-                }
-                drop[a] = true;
-            }
-        }
-    }
-    let kept: Vec<usize> = shape.iter().zip(&drop).filter(|&(_, &d)| !d).map(|(&n, _)| n).collect();
-    set_reshaped(cx, &kept)
-}
-
-pub(super) fn unsqueeze(cx: &mut Lowering<'_>) -> Res<()> {
-    let x = cx.input(0)?;
-    let shape = cx.shape(x).to_vec();
-    let list = axes(cx)?.ok_or(Reason::Value("the axes are missing".into()))?;
-    let rank = shape.len() + list.len();
-    let mut new = vec![false; rank];
-    for a in list {
-        let a = cx.axis(a, rank)?;
-        if std::mem::replace(&mut new[a], true) {
-            return Err(Reason::Shape(format!("axis {a} is given twice")));
-        }
-    }
-    let mut old = shape.into_iter();
-    let out: Vec<usize> = new.iter().map(|&n| if n { 1 } else { old.next().unwrap_or(1) }).collect();
-    set_reshaped(cx, &out)
-}
-
-pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
-    let x = cx.input(0)?;
-    let rank = cx.rank(x);
+/// The order of dimensions.
+fn order<'m>(cx: &impl Ask<'m>) -> Res<Vec<usize>> {
+    let rank = cx.rank(cx.input(0)?);
     let perm = match cx.ints("perm")? {
         None => (0..rank).rev().collect(),
         Some(p) => p.iter().map(|&a| cx.axis(a, rank)).collect::<Res<Vec<usize>>>()?,
@@ -128,38 +47,30 @@ pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
     if !sorted.iter().copied().eq(0..rank) {
         return Err(Reason::attribute("perm", format!("{perm:?} is not an order of {rank} dimensions")));
     }
-    let lazy = cx.lazy(x);
+    Ok(perm)
+}
+
+pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
+    let perm = order(cx)?;
+    let lazy = cx.lazy(cx.input(0)?);
     let y = cx.permute(lazy, &perm);
     cx.set(0, y);
     Ok(())
 }
 
-pub(super) fn concat(cx: &mut Lowering<'_>) -> Res<()> {
-    let ids: Vec<ValueId> = cx.inputs();
-    let first = *ids.first().ok_or(Reason::Value("it has no inputs".into()))?;
-    let (dtype, rank) = (cx.dtype(first), cx.rank(first));
+/// The axis along which inputs are joined.
+fn join_axis<'m>(cx: &impl Ask<'m>) -> Res<usize> {
     let axis = match cx.attribute("axis") {
         Some(_) => cx.int("axis", 0)?,
         None if cx.opset() < 4 => 1,
         None => return Err(Reason::attribute("axis", "is missing")),
     };
-    let axis = cx.axis(axis, rank)?;
-    let mut shape = cx.shape(first).to_vec();
-    shape[axis] = 0;
-    for &v in &ids {
-        let s = cx.shape(v);
-        let fits = s.len() == rank && (0..rank).all(|d| d == axis || s[d] == shape[d]);
-        if !fits || cx.dtype(v) != dtype {
-            return Err(Reason::Shape(format!(
-                "inputs {}{:?} and {}{s:?} do not fit along axis {axis}",
-                dtype,
-                cx.shape(first),
-                cx.dtype(v)
-            )));
-        }
-        shape[axis] = shape[axis].saturating_add(s[axis]);
-    }
-    super::conv::check_size(&shape)?;
+    cx.axis(axis, cx.rank(cx.input(0)?))
+}
+
+pub(super) fn concat(cx: &mut Lowering<'_>) -> Res<()> {
+    let ids: Vec<ValueId> = cx.inputs();
+    let (dtype, axis, shape) = (cx.dtype(cx.input(0)?), join_axis(cx)?, cx.result(0));
     let filled: Vec<ValueId> = ids.iter().copied().filter(|&v| !cx.shape(v).contains(&0)).collect();
     match filled[..] {
         [] => {
@@ -205,21 +116,7 @@ pub(super) fn join(cx: &mut Lowering<'_>, parts: Vec<Lazy>, axis: usize) -> Res<
 pub(super) fn split(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
     let axis = cx.axis(cx.int("axis", 0)?, cx.rank(x))?;
-    let total = cx.shape(x)[axis];
-    let count = cx.node().outputs.len();
-    let sizes: Vec<i64> = match cx.ints("split")? {
-        Some(s) => s,
-        None if cx.optional(1).is_some() => cx.const_ints(1, "the split")?,
-        None => {
-            let n = cx.int("num_outputs", count as i64)?.max(1) as usize;
-            let each = total.div_ceil(n);
-            (0..n).map(|i| each.min(total.saturating_sub(i * each)) as i64).collect()
-        }
-    };
-    let sizes = to_shape(&sizes)?;
-    if sizes.iter().try_fold(0usize, |a, &b| a.checked_add(b)) != Some(total) || sizes.len() < count {
-        return Err(Reason::Shape(format!("parts {sizes:?} do not make {total}")));
-    }
+    let sizes = (0..cx.node().outputs.len()).map(|i| cx.result(i)[axis]).collect::<Vec<usize>>();
     let plain = cx.plain(x);
     let mut start = 0;
     for (i, &n) in sizes.iter().enumerate() {
@@ -253,18 +150,46 @@ pub(super) fn sliced(cx: &mut Lowering<'_>, plain: &Lazy, cuts: &[(usize, i64, i
     cx.normal(y)
 }
 
-pub(super) fn slice(cx: &mut Lowering<'_>) -> Res<()> {
-    let x = cx.input(0)?;
-    let shape = cx.shape(x).to_vec();
+/// A cut through one dimension: the axis, the first element, the step, how many.
+struct Cut {
+    axis: usize,
+    start: Dim,
+    step: i64,
+    count: Dim,
+}
+
+/// Where an end of a cut stands among `n` elements: from the end when it is negative, and not outside of `low..=high`. A
+/// run-time size is taken to be at least 1, and as large as what is counted from its end.
+fn bounded(at: &Dim, n: &Dim, low: i64, high: &Dim) -> Dim {
+    match (at, n) {
+        // What is far outside means one end.
+        (Dim::Known(v), _) if *v >= i64::from(i32::MAX) => high.clone(),
+        (Dim::Known(v), _) if *v <= -i64::from(i32::MAX) => Dim::Known(low),
+        (Dim::Known(v), Dim::Open(_)) if *v < 0 => n + at,
+        (Dim::Known(0 | 1), Dim::Open(_)) => at.clone(),
+        (Dim::Known(v), _) if *v < 0 => (n + at).larger(&Dim::Known(low)).smaller(high),
+        (Dim::Known(_), _) => at.larger(&Dim::Known(low)).smaller(high),
+        (Dim::Open(_), _) => at.smaller(high),
+    }
+}
+
+/// What is not negative whatever sizes are.
+fn counted(d: Dim) -> Dim {
+    if let Dim::Known(n) = d { Dim::Known(n.max(0)) } else { d }
+}
+
+/// What a node cuts out of dimensions.
+fn cuts<'m>(cx: &impl Ask<'m>, shape: &[Dim], list: impl Fn(usize, &str) -> Res<Vec<Dim>>) -> Res<Vec<Cut>> {
     let (starts, ends, axes, steps);
     if cx.opset() < 10 && cx.attribute("starts").is_some() {
-        starts = cx.ints("starts")?.unwrap_or_default();
-        ends = cx.ints("ends")?.ok_or(Reason::attribute("ends", "is missing"))?;
+        let given = |name| Res::Ok(cx.ints(name)?.map(|l| l.into_iter().map(Dim::Known).collect::<Vec<_>>()));
+        starts = given("starts")?.unwrap_or_default();
+        ends = given("ends")?.ok_or(Reason::attribute("ends", "is missing"))?;
         axes = cx.ints("axes")?;
         steps = None;
     } else {
-        starts = cx.const_ints(1, "the starts")?;
-        ends = cx.const_ints(2, "the ends")?;
+        starts = list(1, "the starts")?;
+        ends = list(2, "the ends")?;
         axes = if cx.optional(3).is_some() { Some(cx.const_ints(3, "the axes")?) } else { None };
         steps = if cx.optional(4).is_some() { Some(cx.const_ints(4, "the steps")?) } else { None };
     }
@@ -274,19 +199,31 @@ pub(super) fn slice(cx: &mut Lowering<'_>) -> Res<()> {
         return Err(Reason::Value("starts, ends, axes and steps have different lengths".into()));
     }
     let mut cuts = Vec::new();
-    for i in 0..starts.len() {
-        let d = cx.axis(axes[i], shape.len())?;
-        let (n, step) = (shape[d] as i64, steps[i]);
+    for (i, &step) in steps.iter().enumerate() {
+        let axis = cx.axis(axes[i], shape.len())?;
         if step == 0 {
             return Err(Reason::Value("a step is 0".into()));
         }
-        let wrap = |v: i64| if v < 0 { v.saturating_add(n) } else { v };
-        let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
-        let (start, end) = (wrap(starts[i]).clamp(low.max(0), high.max(0)), wrap(ends[i]).clamp(low, high));
-        let count = if step > 0 { (end - start).max(0) as u64 } else { (start - end).max(0) as u64 };
-        let count = count.div_ceil(step.unsigned_abs()) as usize;
-        cuts.push((d, start, if count > 1 { step } else { 1 }, count));
+        let n = &shape[axis];
+        let last = n - &Dim::Known(1);
+        let (low, high) = if step > 0 { (0, n) } else { (-1, &last) };
+        let (start, end) = (bounded(&starts[i], n, 0, &counted(high.clone())), bounded(&ends[i], n, low, high));
+        let room = if step > 0 { &end - &start } else { &start - &end };
+        let room = if n.is(0) { n.clone() } else { counted(room) };
+        let count = room.quotient_up(&Dim::Known(step.saturating_abs()));
+        let step = if matches!(count, Dim::Known(0 | 1)) { 1 } else { step };
+        cuts.push(Cut { axis, start, step, count });
     }
+    Ok(cuts)
+}
+
+pub(super) fn slice(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let shape: Vec<Dim> = cx.shape(x).iter().map(|&d| d.into()).collect();
+    let numbers = |i: usize, what: &str| Ok(cx.const_ints(i, what)?.into_iter().map(Dim::Known).collect());
+    let known = |d: &Dim| d.known().unwrap_or(0);
+    let cuts: Vec<_> =
+        cuts(cx, &shape, numbers)?.iter().map(|c| (c.axis, known(&c.start) as i64, c.step, known(&c.count))).collect();
     let plain = cx.plain(x);
     let y = sliced(cx, &plain, &cuts);
     cx.set(0, y);
@@ -295,8 +232,7 @@ pub(super) fn slice(cx: &mut Lowering<'_>) -> Res<()> {
 
 pub(super) fn expand(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
-    let want = to_shape(&cx.const_ints(1, "the shape")?)?;
-    let shape = broadcast_shape([cx.shape(x), &want[..]].into_iter())?;
+    let shape = cx.result(0);
     if shape == cx.shape(x) {
         cx.pass(0, x);
         return Ok(());
@@ -307,70 +243,307 @@ pub(super) fn expand(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// How often each dimension is repeated.
+fn repeats(cx: &Inference<'_>) -> Res<Vec<Dim>> {
+    let rank = cx.rank(cx.input(0)?);
+    if cx.opset() >= 6 {
+        let list = cx.numbers(1, "the repeats")?;
+        if list.len() != rank {
+            return Err(Reason::Shape(format!("{} repeats for {rank} dimensions", list.len())));
+        }
+        return Ok(list);
+    }
+    let axis = cx.const_ints(2, "the axis")?;
+    let tiles = cx.const_ints(1, "the tiles")?;
+    let (&[axis], &[tiles]) = (&axis[..], &tiles[..]) else {
+        return Err(Reason::Value("tiles and axis are not one number".into()));
+    };
+    let mut repeats = vec![Dim::Known(1); rank];
+    repeats[cx.axis(axis, rank)?] = Dim::Known(tiles);
+    Ok(repeats)
+}
+
 pub(super) fn tile(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
-    let rank = cx.rank(x);
-    let mut repeats = vec![1usize; rank];
-    if cx.opset() < 6 {
-        let axis = cx.const_ints(2, "the axis")?;
-        let tiles = to_shape(&cx.const_ints(1, "the tiles")?)?;
-        let (&[axis], &[tiles]) = (&axis[..], &tiles[..]) else {
-            return Err(Reason::Value("tiles and axis are not one number".into()));
-        };
-        repeats[cx.axis(axis, rank)?] = tiles;
-    } else {
-        repeats = to_shape(&cx.const_ints(1, "the repeats")?)?;
-        if repeats.len() != rank {
-            return Err(Reason::Shape(format!("{} repeats for {rank} dimensions", repeats.len())));
-        }
+    let (shape, out) = (cx.shape(x).to_vec(), cx.result(0));
+    if out.contains(&0) {
+        let dtype = cx.dtype(x);
+        cx.set(0, crate::graph::lower::splat(dtype, &out, crate::graph::expr::Scalar::of(dtype, 0.0)));
+        return Ok(());
     }
     // [a, b] -> [r0, a, r1, b] with repeating dimensions -> [r0 * a, r1 * b]
-    let shape = cx.shape(x).to_vec();
     let split: Vec<usize> = shape.iter().flat_map(|&d| [1, d]).collect();
-    let full: Vec<usize> = shape.iter().zip(&repeats).flat_map(|(&d, &r)| [r, d]).collect();
-    let out: Vec<i64> = shape.iter().zip(&repeats).map(|(&d, &r)| d.saturating_mul(r) as i64).collect();
-    let out = to_shape(&out)?;
+    let full: Vec<usize> = shape.iter().zip(&out).flat_map(|(&d, &n)| [n / d, d]).collect();
     let lazy = cx.without_base(x).reshaped(&split);
     let y = cx.combine(vec![lazy], &full, |_, v: &[Val]| v[0])?.reshaped(&out);
     cx.set(0, y);
     Ok(())
 }
 
-fn four_dims(cx: &Lowering<'_>) -> Res<([usize; 4], usize)> {
-    let shape = cx.shape(cx.input(0)?);
-    let dims: [usize; 4] =
-        shape.try_into().map_err(|_| Reason::Shape(format!("input 0 has shape {shape:?}; 4 dimensions are needed")))?;
-    let b = match cx.attribute("blocksize") {
-        Some(Attribute::Int(b)) if *b > 0 => *b as usize,
-        _ => return Err(Reason::attribute("blocksize", "is missing or not positive")),
-    };
-    Ok((dims, b))
+fn block<'m>(cx: &impl Ask<'m>) -> Res<usize> {
+    match cx.attribute("blocksize") {
+        Some(Attribute::Int(b)) if (1..=1 << 16).contains(b) => Ok(*b as usize),
+        _ => Err(Reason::attribute("blocksize", "is missing, not positive or too large")),
+    }
+}
+
+/// Whether channels come before or after the parts of a block.
+fn channels_first<'m>(cx: &impl Ask<'m>) -> Res<bool> {
+    match cx.text("mode", "DCR")? {
+        "DCR" => Ok(false),
+        "CRD" => Ok(true),
+        other => Err(Reason::attribute("mode", format!("is `{other}`; DCR and CRD are supported"))),
+    }
 }
 
 pub(super) fn depth_to_space(cx: &mut Lowering<'_>) -> Res<()> {
-    let ([n, c, h, w], b) = four_dims(cx)?;
-    if b > 1 << 16 || c % (b * b) != 0 {
-        return Err(Reason::Shape(format!("{c} channels are not a multiple of {b} * {b}")));
-    }
-    let depth = c / (b * b);
-    let (split, perm) = match cx.text("mode", "DCR")? {
-        "DCR" => ([n, b, b, depth, h, w], [0, 3, 4, 1, 5, 2]),
-        "CRD" => ([n, depth, b, b, h, w], [0, 1, 4, 2, 5, 3]),
-        other => return Err(Reason::attribute("mode", format!("is `{other}`; DCR and CRD are supported"))),
+    let (x, b) = (cx.input(0)?, block(cx)?);
+    let (shape, out) = (cx.shape(x).to_vec(), cx.result(0));
+    let (n, depth, h, w) = (shape[0], out[1], shape[2], shape[3]);
+    let (split, perm) = if channels_first(cx)? {
+        ([n, depth, b, b, h, w], [0, 1, 4, 2, 5, 3])
+    } else {
+        ([n, b, b, depth, h, w], [0, 3, 4, 1, 5, 2])
     };
-    let lazy = cx.lazy(cx.input(0)?).reshaped(&split);
-    let y = cx.permute(lazy, &perm).reshaped(&[n, depth, h * b, w * b]);
+    let lazy = cx.lazy(x).reshaped(&split);
+    let y = cx.permute(lazy, &perm).reshaped(&out);
     cx.set(0, y);
     Ok(())
 }
 
 pub(super) fn space_to_depth(cx: &mut Lowering<'_>) -> Res<()> {
-    let ([n, c, h, w], b) = four_dims(cx)?;
-    if b > 1 << 16 || h % b != 0 || w % b != 0 {
-        return Err(Reason::Shape(format!("the extents {h} and {w} are not multiples of {b}")));
-    }
-    let lazy = cx.lazy(cx.input(0)?).reshaped(&[n, c, h / b, b, w / b, b]);
-    let y = cx.permute(lazy, &[0, 3, 5, 1, 2, 4]).reshaped(&[n, c * b * b, h / b, w / b]);
+    let (x, b) = (cx.input(0)?, block(cx)?);
+    let (shape, out) = (cx.shape(x).to_vec(), cx.result(0));
+    let lazy = cx.lazy(x).reshaped(&[shape[0], shape[1], out[2], b, out[3], b]);
+    let y = cx.permute(lazy, &[0, 3, 5, 1, 2, 4]).reshaped(&out);
     cx.set(0, y);
     Ok(())
+}
+
+// ---- rules ----
+
+/// Output 0 has the elements of input 0 under other dimensions.
+fn give_reshaped(cx: &mut Inference<'_>, dims: Vec<Dim>) -> Res<()> {
+    let x = cx.input(0)?;
+    if product(cx.dims(x)).differs(&product(&dims)) {
+        let (have, want) = (described(cx.dims(x)), described(&dims));
+        return Err(Reason::Shape(format!("shape {have} cannot become {want}")));
+    }
+    let shape = known(&dims);
+    if let (Some(t), Some(shape)) = (cx.constant(x), shape) {
+        let t = t.reshaped(&shape)?;
+        cx.give_value(0, t);
+        return Ok(());
+    }
+    let list = cx.sized_numbers(x);
+    cx.give(0, cx.dtype(x), dims)?;
+    if let Some(list) = list {
+        cx.give_numbers(0, list);
+    }
+    Ok(())
+}
+
+pub(super) fn of_reshape(cx: &mut Inference<'_>) -> Res<()> {
+    let want = match cx.ints("shape")? {
+        Some(list) if cx.opset() < 5 => list.into_iter().map(Dim::Known).collect(),
+        _ => cx.numbers(1, "the new shape")?,
+    };
+    let have = cx.dims(cx.input(0)?).to_vec();
+    let allow_zero = cx.int("allowzero", 0)? != 0;
+    let mut dims = Vec::with_capacity(want.len());
+    let mut rest = None;
+    for (i, d) in want.iter().enumerate() {
+        dims.push(match d {
+            Dim::Known(0) if !allow_zero => {
+                let copied = have.get(i).cloned();
+                let none = || format!("dimension {i} of {} copies none of {}", described(&want), described(&have));
+                copied.ok_or_else(|| Reason::Shape(none()))?
+            }
+            Dim::Known(-1) if rest.is_none() => {
+                rest = Some(i);
+                Dim::Known(1)
+            }
+            Dim::Known(n) if *n < 0 => {
+                return Err(Reason::Shape(format!("{} is not a shape", described(&want))));
+            }
+            d => d.clone(),
+        });
+    }
+    if let Some(i) = rest {
+        let (part, total) = (product(&dims), product(&have));
+        let n = if part.is(0) { Dim::Known(0) } else { total.quotient(&part) };
+        if part.is(0) || total.differs(&(&part * &n)) {
+            let (have, want) = (described(&have), described(&want));
+            return Err(Reason::Shape(format!("shape {have} cannot become {want}")));
+        }
+        dims[i] = n;
+    }
+    give_reshaped(cx, dims)
+}
+
+pub(super) fn of_flatten(cx: &mut Inference<'_>) -> Res<()> {
+    let dims = cx.dims(cx.input(0)?).to_vec();
+    let axis = cx.int("axis", 1)?;
+    let axis = if axis == dims.len() as i64 { dims.len() } else { cx.axis(axis, dims.len())? };
+    give_reshaped(cx, vec![product(&dims[..axis]), product(&dims[axis..])])
+}
+
+pub(super) fn of_squeeze(cx: &mut Inference<'_>) -> Res<()> {
+    let dims = cx.dims(cx.input(0)?).to_vec();
+    let mut drop: Vec<bool> = dims.iter().map(|d| d.is(1)).collect();
+    if let Some(list) = axes(cx)? {
+        drop = vec![false; dims.len()];
+        for a in list {
+            let a = cx.axis(a, dims.len())?;
+            if dims[a].differs(&Dim::Known(1)) {
+                return Err(Reason::Shape(format!("dimension {a} of {} is not 1", described(&dims))));
+            }
+            drop[a] = true;
+        }
+    }
+    let kept = dims.into_iter().zip(drop).filter(|(_, drop)| !drop).map(|(d, _)| d).collect();
+    give_reshaped(cx, kept)
+}
+
+pub(super) fn of_unsqueeze(cx: &mut Inference<'_>) -> Res<()> {
+    let dims = cx.dims(cx.input(0)?).to_vec();
+    let list = axes(cx)?.ok_or(Reason::Value("the axes are missing".into()))?;
+    let rank = dims.len() + list.len();
+    let mut new = vec![false; rank];
+    for a in list {
+        let a = cx.axis(a, rank)?;
+        if std::mem::replace(&mut new[a], true) {
+            return Err(Reason::Shape(format!("axis {a} is given twice")));
+        }
+    }
+    let (mut old, one) = (dims.into_iter(), Dim::Known(1));
+    let out = new.iter().map(|&n| if n { one.clone() } else { old.next().unwrap_or(one.clone()) }).collect();
+    give_reshaped(cx, out)
+}
+
+pub(super) fn of_transpose(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let dims = order(cx)?.into_iter().map(|d| cx.dims(x)[d].clone()).collect();
+    cx.give(0, cx.dtype(x), dims)
+}
+
+pub(super) fn of_concat(cx: &mut Inference<'_>) -> Res<()> {
+    let ids = cx.inputs();
+    let first = *ids.first().ok_or(Reason::Value("it has no inputs".into()))?;
+    let (dtype, axis) = (cx.dtype(first), join_axis(cx)?);
+    let mut dims = cx.dims(first).to_vec();
+    dims[axis] = Dim::Known(0);
+    for &v in &ids {
+        let own = cx.dims(v);
+        let fits = own.len() == dims.len() && (0..dims.len()).all(|d| d == axis || !own[d].differs(&dims[d]));
+        if !fits || cx.dtype(v) != dtype {
+            let (one, other) = (described(cx.dims(first)), described(own));
+            let t = cx.dtype(v);
+            return Err(Reason::Shape(format!("inputs {dtype}{one} and {t}{other} do not fit along axis {axis}")));
+        }
+        dims[axis] = &dims[axis] + &own[axis];
+    }
+    let lists: Option<Vec<Vec<Dim>>> = ids.iter().map(|v| cx.sized_numbers(*v)).collect();
+    cx.give(0, dtype, dims)?;
+    if let Some(lists) = lists.filter(|_| cx.rank(first) == 1) {
+        cx.give_numbers(0, lists.concat());
+    }
+    Ok(())
+}
+
+pub(super) fn of_split(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let axis = cx.axis(cx.int("axis", 0)?, cx.rank(x))?;
+    let (dims, count) = (cx.dims(x).to_vec(), cx.node().outputs.len());
+    let total = &dims[axis];
+    let sizes: Vec<Dim> = match cx.ints("split")? {
+        Some(s) => s.into_iter().map(Dim::Known).collect(),
+        None if cx.optional(1).is_some() => cx.numbers(1, "the split")?,
+        None => {
+            let n = cx.int("num_outputs", count as i64)?.max(1);
+            let each = total.quotient_up(&Dim::Known(n));
+            let left = |i: i64| counted(total - &(&each * &Dim::Known(i)));
+            let part =
+                |i: i64| if i + 1 < n && left(i).known().is_none() { each.clone() } else { left(i).smaller(&each) };
+            (0..n).map(part).collect()
+        }
+    };
+    let sum = sizes.iter().fold(Dim::Known(0), |a, b| &a + b);
+    if sum.differs(total) || sizes.len() < count || sizes.iter().any(|s| matches!(s, Dim::Known(n) if *n < 0)) {
+        return Err(Reason::Shape(format!("parts {} do not make {total}", described(&sizes))));
+    }
+    for (i, n) in sizes.into_iter().enumerate().take(count) {
+        let mut part = dims.clone();
+        part[axis] = n;
+        cx.give(i, cx.dtype(x), part)?;
+    }
+    Ok(())
+}
+
+pub(super) fn of_slice(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let mut dims = cx.dims(x).to_vec();
+    let cuts = cuts(cx, &dims, |i, what| cx.numbers(i, what))?;
+    for c in &cuts {
+        dims[c.axis] = c.count.clone();
+    }
+    let list = cx.sized_numbers(x).filter(|_| dims.len() == 1);
+    cx.give(0, cx.dtype(x), dims)?;
+    if let (Some(list), [Cut { start, step, count, .. }]) = (list, &cuts[..])
+        && let (Some(start), Some(count)) = (start.known(), count.known())
+    {
+        let at = |i: usize| list.get((start as i64 + i as i64 * step) as usize).cloned();
+        if let Some(part) = (0..count).map(at).collect() {
+            cx.give_numbers(0, part);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn of_expand(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let want = cx.numbers(1, "the shape")?;
+    if want.iter().any(|d| matches!(d, Dim::Known(n) if *n < 0)) {
+        return Err(Reason::Shape(format!("{} is not a shape", described(&want))));
+    }
+    let dims = broadcast_dims([cx.dims(x), &want[..]].into_iter())?;
+    cx.give(0, cx.dtype(x), dims)
+}
+
+pub(super) fn of_tile(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let repeats = repeats(cx)?;
+    if repeats.iter().any(|d| matches!(d, Dim::Known(n) if *n < 0)) {
+        return Err(Reason::Shape(format!("{} are not numbers of repeats", described(&repeats))));
+    }
+    let dims = cx.dims(x).iter().zip(&repeats).map(|(d, r)| d * r).collect();
+    cx.give(0, cx.dtype(x), dims)
+}
+
+/// Batch, channels, height and width of input 0, and the size of a block.
+fn planes(cx: &Inference<'_>) -> Res<([Dim; 4], Dim)> {
+    let dims = cx.dims(cx.input(0)?);
+    let four = dims.to_vec().try_into();
+    let misfit = |_| Reason::Shape(format!("input 0 has shape {}; 4 dimensions are needed", described(dims)));
+    Ok((four.map_err(misfit)?, block(cx)?.into()))
+}
+
+pub(super) fn of_depth_to_space(cx: &mut Inference<'_>) -> Res<()> {
+    let ([n, c, h, w], b) = planes(cx)?;
+    channels_first(cx)?;
+    let area = &b * &b;
+    let depth = c.quotient(&area);
+    if c.differs(&(&depth * &area)) {
+        return Err(Reason::Shape(format!("{c} channels are not a multiple of {b} * {b}")));
+    }
+    cx.give(0, cx.dtype(cx.input(0)?), vec![n, depth, &h * &b, &w * &b])
+}
+
+pub(super) fn of_space_to_depth(cx: &mut Inference<'_>) -> Res<()> {
+    let ([n, c, h, w], b) = planes(cx)?;
+    let (high, wide) = (h.quotient(&b), w.quotient(&b));
+    if h.differs(&(&high * &b)) || w.differs(&(&wide * &b)) {
+        return Err(Reason::Shape(format!("the extents {h} and {w} are not multiples of {b}")));
+    }
+    cx.give(0, cx.dtype(cx.input(0)?), vec![n, &c * &(&b * &b), high, wide])
 }

@@ -1,6 +1,7 @@
 //! Classification losses: the score of the right class, weighted and averaged.
 
 use super::gather::check_index;
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Unary};
 use crate::graph::fused::{Access, Indirect, Reduce, ReduceOp, Softmax, StepKind};

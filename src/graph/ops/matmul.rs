@@ -1,8 +1,11 @@
 //! Matrix products.
 
+use crate::graph::ask::Ask;
+use crate::graph::dim::{Dim, broadcast_dims, described};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar};
 use crate::graph::fused::{Access, StepKind};
+use crate::graph::infer::Inference;
 use crate::graph::lazy::{Lazy, broadcast_shape};
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::view::View;
@@ -53,10 +56,6 @@ fn check_types(a: DType, b: DType) -> Res<()> {
 pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
     let dtype = cx.dtype(a);
-    check_types(dtype, cx.dtype(b))?;
-    if cx.rank(a) == 0 || cx.rank(b) == 0 {
-        return Err(Reason::Shape("an input is a scalar".into()));
-    }
     let (row, column) = (cx.rank(a) == 1, cx.rank(b) == 1);
     let (a, b) = if cx.shape(a).contains(&0) || cx.shape(b).contains(&0) {
         let dims = |v| View::dense(cx.shape(v));
@@ -69,14 +68,7 @@ pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
     let a = if row { Access::new(a.tensor, a.view.repeated(0, 1)) } else { a };
     let b = if column { Access::new(b.tensor, b.view.repeated(1, 1)) } else { b };
     let y = product(cx, a, b, dtype)?;
-    let mut shape = y.shape.clone();
-    let r = shape.len();
-    if column {
-        shape.remove(r - 1);
-    }
-    if row {
-        shape.remove(r - 2);
-    }
+    let shape = cx.result(0);
     cx.set(0, y.reshaped(&shape));
     Ok(())
 }
@@ -84,14 +76,6 @@ pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
 pub(super) fn gemm(cx: &mut Lowering<'_>) -> Res<()> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
     let dtype = cx.dtype(a);
-    check_types(dtype, cx.dtype(b))?;
-    if cx.rank(a) != 2 || cx.rank(b) != 2 {
-        return Err(Reason::Shape(format!(
-            "its inputs have shapes {:?} and {:?}; matrices are needed",
-            cx.shape(a),
-            cx.shape(b)
-        )));
-    }
     if cx.shape(a).contains(&0) || cx.shape(b).contains(&0) {
         return Err(Reason::Shape("an input has no elements".into()));
     }
@@ -127,4 +111,59 @@ pub(super) fn gemm(cx: &mut Lowering<'_>) -> Res<()> {
     })?;
     cx.set(0, y);
     Ok(())
+}
+
+// ---- rules ----
+
+fn misfit(a: &[Dim], b: &[Dim]) -> Reason {
+    Reason::Shape(format!("matrices of shape {} and {} do not fit", described(a), described(b)))
+}
+
+/// Dimensions of the product of matrices, or batches of them; a vector is a matrix of one row (left) or one column (right),
+/// which the result then lacks.
+pub(super) fn product_dims(a: &[Dim], b: &[Dim]) -> Res<Vec<Dim>> {
+    let (Some((k, left)), Some((last, right))) = (a.split_last(), b.split_last()) else {
+        return Err(Reason::Shape("an input is a scalar".into()));
+    };
+    let (rows, column) = (left.split_last(), right.split_last());
+    let inner = column.map_or(last, |(k, _)| k);
+    if k.differs(inner) {
+        return Err(Reason::Shape(format!(
+            "matrices of shape {} and {} do not fit: {k} is not {inner}",
+            described(a),
+            described(b)
+        )));
+    }
+    let none: &[Dim] = &[];
+    let batches = [rows.map_or(none, |(_, batch)| batch), column.map_or(none, |(_, batch)| batch)];
+    let mut dims = broadcast_dims(batches.into_iter())?;
+    dims.extend(rows.map(|(m, _)| m.clone()));
+    dims.extend(column.map(|_| last.clone()));
+    Ok(dims)
+}
+
+pub(super) fn of_matmul(cx: &mut Inference<'_>) -> Res<()> {
+    let (a, b) = (cx.input(0)?, cx.input(1)?);
+    check_types(cx.dtype(a), cx.dtype(b))?;
+    let dims = product_dims(cx.dims(a), cx.dims(b))?;
+    cx.give(0, cx.dtype(a), dims)
+}
+
+pub(super) fn of_gemm(cx: &mut Inference<'_>) -> Res<()> {
+    let (a, b) = (cx.input(0)?, cx.input(1)?);
+    check_types(cx.dtype(a), cx.dtype(b))?;
+    let side = |v, flipped: &str| match (cx.dims(v), cx.int(flipped, 0)?) {
+        ([m, k], 0) => Ok([m.clone(), k.clone()]),
+        ([k, m], _) => Ok([m.clone(), k.clone()]),
+        _ => Err(Reason::Shape(format!(
+            "its inputs have shapes {} and {}; matrices are needed",
+            described(cx.dims(a)),
+            described(cx.dims(b))
+        ))),
+    };
+    let ([m, k], [l, n]) = (side(a, "transA")?, side(b, "transB")?);
+    if k.differs(&l) {
+        return Err(misfit(cx.dims(a), cx.dims(b)));
+    }
+    cx.give(0, cx.dtype(a), vec![m, n])
 }

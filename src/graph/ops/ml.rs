@@ -3,6 +3,7 @@
 //! Labels that are text have no place on a device: a classifier with such labels is refused, with integer labels it is not.
 //! ZipMap gives the table that its maps are made of.
 
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Unary, Val};
 use crate::graph::fused::{Access, Coder};

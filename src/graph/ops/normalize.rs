@@ -1,9 +1,12 @@
 //! Normalisations.
 
 use super::pool::{power, root};
+use crate::graph::ask::Ask;
+use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Unary};
 use crate::graph::fused::{Access, Normalize, Pool, PoolOp, Reduce, ReduceOp, StepKind, Window};
+use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
@@ -339,5 +342,26 @@ pub(super) fn lp(cx: &mut Lowering<'_>) -> Res<()> {
         e.select(none, zero, y)
     })?;
     cx.set(0, y);
+    Ok(())
+}
+
+// ---- rules ----
+
+/// The result has type and shape of input 0.
+pub(super) fn same(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    cx.give(0, cx.dtype(x), cx.dims(x).to_vec())
+}
+
+/// The result, and statistics over its inner dimensions.
+pub(super) fn of_layer(cx: &mut Inference<'_>) -> Res<()> {
+    same(cx)?;
+    let x = cx.input(0)?;
+    let axis = cx.axis(cx.int("axis", -1)?, cx.rank(x))?;
+    let mut kept = cx.dims(x)[..axis].to_vec();
+    kept.resize(cx.rank(x), Dim::Known(1));
+    for i in 1..3 {
+        cx.give(i, cx.dtype(x), kept.clone())?;
+    }
     Ok(())
 }

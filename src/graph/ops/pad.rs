@@ -1,9 +1,12 @@
 //! Pad: constant padding is a guarded read, the other modes read through an index table per dimension.
 
 use super::layout::sliced;
+use crate::graph::ask::Ask;
+use crate::graph::dim::{Dim, described};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::Scalar;
 use crate::graph::fused::{Guard, Indirect};
+use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::view::View;
@@ -53,30 +56,20 @@ pub(super) fn without_tables(cx: &mut Lowering<'_>, lazy: Lazy) -> Lazy {
     cx.stored(l).plain().expect("a stored tensor has plain dimensions")
 }
 
-pub(super) fn pad(cx: &mut Lowering<'_>) -> Res<()> {
-    let x = cx.input(0)?;
-    let (rank, dtype) = (cx.rank(x), cx.dtype(x));
-    let mut fill = Scalar::of(dtype, 0.0);
-    let (list, axes): (Vec<i64>, Vec<usize>);
-    if cx.opset() < 11 {
+/// How much is added in front of and behind each dimension; less than nothing crops.
+fn amounts<'m>(cx: &impl Ask<'m>, numbers: impl Fn(usize, &str) -> Res<Vec<Dim>>) -> Res<[Vec<Dim>; 2]> {
+    let rank = cx.rank(cx.input(0)?);
+    let (list, axes): (Vec<Dim>, Vec<usize>) = if cx.opset() < 11 {
         let name = if cx.opset() < 2 { "paddings" } else { "pads" };
-        list = cx.ints(name)?.ok_or_else(|| Reason::attribute(name, "is missing"))?;
-        fill = Scalar::of(dtype, cx.float("value", 0.0)?);
-        axes = (0..rank).collect();
+        let list = cx.ints(name)?.ok_or_else(|| Reason::attribute(name, "is missing"))?;
+        (list.into_iter().map(Dim::Known).collect(), (0..rank).collect())
     } else {
-        list = cx.const_ints(1, "the pads")?;
-        if let Some(v) = cx.optional(2) {
-            let t =
-                cx.constant(v).ok_or_else(|| Reason::NotConstant { what: "the constant value".into(), input: 2 })?;
-            if t.len() == 1 {
-                fill = if dtype.is_float() { Scalar::Float(t.to_f64()[0]) } else { Scalar::Int(t.to_i64()[0]) };
-            }
-        }
-        axes = match cx.optional(3) {
+        let axes = match cx.optional(3) {
             None => (0..rank).collect(),
             Some(_) => cx.const_ints(3, "the axes")?.iter().map(|&a| cx.axis(a, rank)).collect::<Res<_>>()?,
         };
-    }
+        (numbers(1, "the pads")?, axes)
+    };
     if list.len() != 2 * axes.len() {
         return Err(Reason::Shape(format!(
             "{} pads for {} dimensions; two for each are needed",
@@ -84,20 +77,29 @@ pub(super) fn pad(cx: &mut Lowering<'_>) -> Res<()> {
             axes.len()
         )));
     }
-    let (mut begin, mut end) = (vec![0i64; rank], vec![0i64; rank]);
-    for (i, &d) in axes.iter().enumerate() {
-        (begin[d], end[d]) = (list[i], list[i + axes.len()]);
+    let mut amounts = [vec![Dim::Known(0); rank], vec![Dim::Known(0); rank]];
+    for (side, list) in amounts.iter_mut().zip(list.chunks(axes.len().max(1))) {
+        axes.iter().zip(list).for_each(|(d, n)| side[*d] = n.clone());
     }
-    let shape = cx.shape(x).to_vec();
-    let mut out = Vec::with_capacity(rank);
-    for d in 0..rank {
-        let n = (shape[d] as i64).checked_add(begin[d]).and_then(|n| n.checked_add(end[d]));
-        let n = n
-            .filter(|&n| n >= 0)
-            .ok_or_else(|| Reason::Shape(format!("pads {} and {} of extent {}", begin[d], end[d], shape[d])))?;
-        out.push(n);
+    Ok(amounts)
+}
+
+pub(super) fn pad(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let (rank, dtype) = (cx.rank(x), cx.dtype(x));
+    let mut fill = Scalar::of(dtype, 0.0);
+    if cx.opset() < 11 {
+        fill = Scalar::of(dtype, cx.float("value", 0.0)?);
+    } else if cx.optional(2).is_some() {
+        let t = cx.known(2, "the constant value")?;
+        if t.len() == 1 {
+            fill = if dtype.is_float() { Scalar::Float(t.to_f64()[0]) } else { Scalar::Int(t.to_i64()[0]) };
+        }
     }
-    let out = super::source::to_shape(&out)?;
+    let numbers = |i: usize, what: &str| Ok(cx.const_ints(i, what)?.into_iter().map(Dim::Known).collect());
+    let whole = |list: Vec<Dim>| -> Vec<i64> { list.iter().map(|d| d.at(&|_| 0)).collect() };
+    let [begin, end] = amounts(cx, numbers)?.map(whole);
+    let (shape, out) = (cx.shape(x).to_vec(), cx.result(0));
     let mode = cx.text("mode", "constant")?;
     if out.contains(&0) || (shape.contains(&0) && mode == "constant") {
         cx.set(0, splat(dtype, &out, fill));
@@ -184,17 +186,7 @@ pub(super) fn pad(cx: &mut Lowering<'_>) -> Res<()> {
 pub(super) fn center_crop_pad(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
     let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
-    let want = super::source::to_shape(&cx.const_ints(1, "the shape")?)?;
-    let axes: Vec<usize> = match cx.ints("axes")? {
-        Some(list) => list.iter().map(|a| cx.axis(*a, shape.len())).collect::<Res<_>>()?,
-        None => (0..shape.len()).collect(),
-    };
-    if axes.len() != want.len() {
-        return Err(Reason::Shape(format!("{} extents for {} axes", want.len(), axes.len())));
-    }
-    let mut out = shape.clone();
-    axes.iter().zip(&want).for_each(|(a, n)| out[*a] = *n);
-    super::conv::check_size(&out)?;
+    let out = cx.result(0);
     if out.contains(&0) || shape.contains(&0) {
         cx.set(0, crate::graph::lower::splat(dtype, &out, Scalar::of(dtype, 0.0)));
         return Ok(());
@@ -220,4 +212,35 @@ pub(super) fn center_crop_pad(cx: &mut Lowering<'_>) -> Res<()> {
     let y = cx.normal(plain);
     cx.set(0, y);
     Ok(())
+}
+
+// ---- rules ----
+
+pub(super) fn of_pad(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let [begin, end] = amounts(cx, |i, what| cx.numbers(i, what))?;
+    let mut dims = Vec::new();
+    for (n, (b, e)) in cx.dims(x).iter().zip(begin.iter().zip(&end)) {
+        let padded = &(n + b) + e;
+        if matches!(padded, Dim::Known(p) if p < 0) {
+            return Err(Reason::Shape(format!("pads {b} and {e} of extent {n}")));
+        }
+        dims.push(padded);
+    }
+    cx.give(0, cx.dtype(x), dims)
+}
+
+pub(super) fn of_center_crop_pad(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let want = cx.numbers(1, "the shape")?;
+    let mut dims = cx.dims(x).to_vec();
+    let axes: Vec<usize> = match cx.ints("axes")? {
+        Some(list) => list.iter().map(|a| cx.axis(*a, dims.len())).collect::<Res<_>>()?,
+        None => (0..dims.len()).collect(),
+    };
+    if axes.len() != want.len() || want.iter().any(|d| matches!(d, Dim::Known(n) if *n < 0)) {
+        return Err(Reason::Shape(format!("extents {} for {} axes", described(&want), axes.len())));
+    }
+    axes.iter().zip(want).for_each(|(a, n)| dims[*a] = n);
+    cx.give(0, cx.dtype(x), dims)
 }

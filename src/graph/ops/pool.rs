@@ -1,9 +1,12 @@
 //! Poolings.
 
-use super::conv::{Frame, check_size};
+use super::conv::Frame;
+use crate::graph::ask::Ask;
+use crate::graph::dim::{Dim, described};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Unary, Val};
 use crate::graph::fused::{Coder, Pool, PoolOp, Reduce, ReduceOp, StepKind, Window};
+use crate::graph::infer::Inference;
 use crate::graph::lower::Lowering;
 use crate::graph::view::View;
 use crate::tensor::DType;
@@ -29,22 +32,8 @@ fn pool(cx: &mut Lowering<'_>, how: How) -> Res<()> {
     let shape = cx.shape(x).to_vec();
     let spatial = shape.len() - 2;
     let frame = Frame::read(cx, spatial, None)?;
-    let ceil = cx.int("ceil_mode", 0)? != 0;
     let (begin, end) = frame.padding(&shape[2..]);
-    let mut dims = shape[..2].to_vec();
-    for d in 0..spatial {
-        let (padded, s) = (shape[2 + d] + begin[d] + end[d], frame.strides[d]);
-        let room = padded.checked_sub(frame.reach(d)).ok_or_else(|| {
-            Reason::Shape(format!("the window reaches over {} elements, the padded input has {padded}", frame.reach(d)))
-        })?;
-        let mut n = if ceil { room.div_ceil(s) } else { room / s } + 1;
-        // A window that would start after the input and its first padding does not exist.
-        if ceil && (n - 1) * s >= shape[2 + d] + begin[d] {
-            n -= 1;
-        }
-        dims.push(n);
-    }
-    check_size(&dims)?;
+    let dims = cx.result(0);
     if !dtype.is_float() && !matches!((&how, dtype), (How::Max, DType::I8 | DType::U8)) {
         return Err(Reason::Type(format!("pools type {dtype}; floats are supported, and the largest of i8 and u8")));
     }
@@ -194,9 +183,7 @@ fn global(cx: &mut Lowering<'_>, op: ReduceOp, prologue: Expr) -> Res<crate::gra
     let shape = cx.shape(x).to_vec();
     let data = cx.operand(x);
     let y = cx.produce(StepKind::Reduce(Reduce { op, prologue }), vec![data], &shape[..2], dtype);
-    let mut out = shape[..2].to_vec();
-    out.resize(shape.len(), 1);
-    Ok(y.reshaped(&out))
+    Ok(y.reshaped(&cx.result(0)))
 }
 
 pub(super) fn global_average(cx: &mut Lowering<'_>) -> Res<()> {
@@ -225,4 +212,34 @@ pub(super) fn global_lp(cx: &mut Lowering<'_>) -> Res<()> {
     let y = root(cx, y, p)?;
     cx.set(0, y);
     Ok(())
+}
+
+// ---- rules ----
+
+fn planes(cx: &Inference<'_>) -> Res<Vec<Dim>> {
+    let dims = cx.dims(cx.input(0)?);
+    if dims.len() < 3 {
+        let shape = described(dims);
+        return Err(Reason::Shape(format!("data of shape {shape} cannot be pooled; [N, C, spatial..] is needed")));
+    }
+    Ok(dims.to_vec())
+}
+
+/// The pooled data, and where the elements came from.
+pub(super) fn of_pool(cx: &mut Inference<'_>) -> Res<()> {
+    let shape = planes(cx)?;
+    let frame = Frame::read(cx, shape.len() - 2, None)?;
+    let ceil = cx.int("ceil_mode", 0)? != 0;
+    let mut dims = shape[..2].to_vec();
+    for (d, n) in shape[2..].iter().enumerate() {
+        dims.push(frame.places(d, n, ceil)?);
+    }
+    cx.give(0, cx.dtype(cx.input(0)?), dims.clone())?;
+    cx.give(1, DType::I64, dims)
+}
+
+pub(super) fn of_global(cx: &mut Inference<'_>) -> Res<()> {
+    let mut dims = planes(cx)?;
+    dims[2..].fill(Dim::Known(1));
+    cx.give(0, cx.dtype(cx.input(0)?), dims)
 }

@@ -1,7 +1,9 @@
 //! Quantisation: conversions between floats and scaled 8- to 32-bit integers, per tensor or per slice of an axis.
 
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Unary, Val};
+use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
@@ -99,12 +101,7 @@ pub(super) fn quantize(cx: &mut Lowering<'_>) -> Res<()> {
         _ => DType::F32,
     };
     let zero = cx.optional(2);
-    let to = match (zero, cx.int("output_dtype", 0)?) {
-        (Some(z), _) => cx.dtype(z),
-        (None, 0) => DType::U8,
-        (None, code) => DType::from_onnx(code as i32)
-            .ok_or_else(|| Reason::attribute("output_dtype", format!("is type {code}, which is not supported")))?,
-    };
+    let to = quantized_type(cx)?;
     let limits = range(to)?;
     let shape = cx.shape(x).to_vec();
     let mut terms = vec![cx.lazy(x), parameter(cx, scale, &shape)?];
@@ -121,11 +118,7 @@ pub(super) fn quantize(cx: &mut Lowering<'_>) -> Res<()> {
 
 pub(super) fn dequantize(cx: &mut Lowering<'_>) -> Res<()> {
     let (x, scale) = (cx.input(0)?, cx.input(1)?);
-    let to = match cx.int("output_dtype", 0)? {
-        0 => cx.dtype(scale),
-        code => DType::from_onnx(code as i32)
-            .ok_or_else(|| Reason::attribute("output_dtype", format!("is type {code}, which is not supported")))?,
-    };
+    let to = cx.type_attribute("output_dtype", cx.dtype(scale))?;
     if !cx.dtype(x).is_int() && !cx.dtype(x).is_small_float() || !to.is_float() {
         return Err(Reason::Type(format!(
             "data of type {} and a scale of type {to}; integers and floats are supported",
@@ -148,4 +141,24 @@ pub(super) fn dequantize(cx: &mut Lowering<'_>) -> Res<()> {
     })?;
     cx.set(0, y);
     Ok(())
+}
+
+// ---- rules ----
+
+/// The type that data are quantised to: that of the zero point, where there is one.
+fn quantized_type<'m>(cx: &impl Ask<'m>) -> Res<DType> {
+    match cx.optional(2) {
+        Some(zero) => Ok(cx.dtype(zero)),
+        None => cx.type_attribute("output_dtype", DType::U8),
+    }
+}
+
+pub(super) fn of_quantize(cx: &mut Inference<'_>) -> Res<()> {
+    let to = quantized_type(cx)?;
+    cx.give(0, to, cx.dims(cx.input(0)?).to_vec())
+}
+
+pub(super) fn of_dequantize(cx: &mut Inference<'_>) -> Res<()> {
+    let to = cx.type_attribute("output_dtype", cx.dtype(cx.input(1)?))?;
+    cx.give(0, to, cx.dims(cx.input(0)?).to_vec())
 }

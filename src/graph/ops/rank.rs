@@ -2,9 +2,12 @@
 //! Compress, Unique, NonMaxSuppression) take what decides it as known, and only that.
 
 use super::conv::check_size;
+use crate::graph::ask::Ask;
+use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar, Val};
 use crate::graph::fused::{Access, Coder};
+use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::resolve::ValueId;
@@ -20,16 +23,12 @@ pub(super) fn around(shape: &[usize], axis: usize) -> [usize; 3] {
 /// Each element's rank in its line, from which the first `k` are picked.
 pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
-    let k = if cx.opset() < 10 { vec![cx.int("k", -1)?] } else { cx.const_ints(1, "the number k")? };
-    let [k] = k[..] else { return Err(Reason::Value("k is not one number".into())) };
     let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
     let axis = cx.axis(cx.int("axis", -1)?, shape.len())?;
     let [outer, n, inner] = around(&shape, axis);
-    let k = usize::try_from(k).ok().filter(|k| *k <= n);
-    let k = k.ok_or_else(|| Reason::Value(format!("k is not between 0 and the extent {n} of axis {axis}")))?;
     let largest = cx.int("largest", 1)? != 0;
-    let mut out = shape.clone();
-    out[axis] = k;
+    let out = cx.result(1);
+    let k = out[axis];
     if out.contains(&0) {
         cx.set(0, splat(dtype, &out, Scalar::of(dtype, 0.0)));
         cx.set(1, splat(DType::I64, &out, Scalar::Int(0)));
@@ -85,14 +84,8 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
-/// A constant input of any type as numbers in row-major order.
-fn known(cx: &Lowering<'_>, i: usize, what: &str) -> Res<HostTensor> {
-    let v = cx.input(i)?;
-    cx.constant(v).cloned().ok_or_else(|| Reason::NotConstant { what: what.into(), input: i })
-}
-
 pub(super) fn non_zero(cx: &mut Lowering<'_>) -> Res<()> {
-    let t = known(cx, 0, "the data, which decides how many indices there are,")?;
+    let t = cx.known(0, "the data, which decides how many indices there are,")?.clone();
     let hit: Vec<usize> = t.to_f64().iter().enumerate().filter(|(_, x)| **x != 0.0).map(|(i, _)| i).collect();
     let strides = crate::graph::view::dense_strides(t.shape());
     let mut out = Vec::with_capacity(hit.len() * strides.len());
@@ -125,7 +118,7 @@ fn picked(cx: &mut Lowering<'_>, data: ValueId, dims: [usize; 3], places: &[i64]
 
 pub(super) fn compress(cx: &mut Lowering<'_>) -> Res<()> {
     let data = cx.input(0)?;
-    let condition = known(cx, 1, "the condition, which decides how many elements there are,")?.to_i64();
+    let condition = cx.known(1, "the condition, which decides how many elements there are,")?.clone().to_i64();
     let shape = cx.shape(data).to_vec();
     let places = |n: usize| (0..n as i64).filter(|i| condition.get(*i as usize).is_some_and(|c| *c != 0)).collect();
     let y = match cx.attribute("axis") {
@@ -147,7 +140,7 @@ pub(super) fn compress(cx: &mut Lowering<'_>) -> Res<()> {
 }
 
 pub(super) fn unique(cx: &mut Lowering<'_>) -> Res<()> {
-    let t = known(cx, 0, "the data, which decides how many elements there are,")?;
+    let t = cx.known(0, "the data, which decides how many elements there are,")?.clone();
     let data = cx.input(0)?;
     let sorted = cx.int("sorted", 1)? != 0;
     let (shape, [outer, n, inner]) = match cx.attribute("axis") {
@@ -215,8 +208,8 @@ pub(super) fn unique(cx: &mut Lowering<'_>) -> Res<()> {
 
 /// Greedy selection of boxes by score, none of which overlaps a better one of its class by too much.
 pub(super) fn non_max_suppression(cx: &mut Lowering<'_>) -> Res<()> {
-    let boxes = known(cx, 0, "the boxes, which decide how many are selected,")?;
-    let scores = known(cx, 1, "the scores, which decide how many are selected,")?;
+    let boxes = cx.known(0, "the boxes, which decide how many are selected,")?.clone();
+    let scores = cx.known(1, "the scores, which decide how many are selected,")?.clone();
     let number = |i: usize, what: &str| -> Res<Option<f64>> {
         match cx.optional(i) {
             None => Ok(None),
@@ -306,4 +299,31 @@ pub(super) fn reverse_sequence(cx: &mut Lowering<'_>) -> Res<()> {
 /// The smaller or larger of two.
 pub(super) fn extremum(c: &mut Coder, largest: bool, a: Val, b: Val) -> Val {
     c.binary(if largest { Binary::Max } else { Binary::Min }, a, b)
+}
+
+// ---- rules ----
+
+pub(super) fn of_top_k(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let k = if cx.opset() < 10 { vec![Dim::Known(cx.int("k", -1)?)] } else { cx.numbers(1, "the number k")? };
+    let [k] = &k[..] else { return Err(Reason::Value("k is not one number".into())) };
+    let mut dims = cx.dims(x).to_vec();
+    let axis = cx.axis(cx.int("axis", -1)?, dims.len())?;
+    let n = &dims[axis];
+    if [k.clone(), n - k].iter().any(|d| matches!(d, Dim::Known(n) if *n < 0)) {
+        return Err(Reason::Value(format!("k is {k}, not between 0 and the extent {n} of axis {axis}")));
+    }
+    dims[axis] = k.clone();
+    cx.give(0, cx.dtype(x), dims.clone())?;
+    cx.give(1, DType::I64, dims)
+}
+
+/// Places of what is not zero: how many, only a run tells.
+pub(super) fn of_non_zero(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    if !cx.is_open() || cx.constant(x).is_some() {
+        return by_lowering(cx);
+    }
+    let dims = vec![cx.rank(x).into(), cx.told_by_run(0, 1)];
+    cx.give(0, DType::I64, dims)
 }

@@ -1,9 +1,12 @@
 //! LSTM, GRU and RNN: one product for the inputs of all steps, then a recurrent layer.
 
 use super::layout::sliced;
+use crate::graph::ask::Ask;
+use crate::graph::dim::{Dim, described};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
 use crate::graph::fused::StepKind;
+use crate::graph::infer::Inference;
 use crate::graph::kinds::recurrent::{Phase, Recurrent};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
@@ -117,10 +120,14 @@ fn layer(cx: &Lowering<'_>, gates: usize, defaults: &[&str]) -> Res<Layer> {
     if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
         return Err(Reason::Type(format!("data of type {dtype}; f32, f16 and bf16 are supported")));
     }
-    let names: Vec<String> = match cx.attribute("activations") {
+    let mut names: Vec<String> = match cx.attribute("activations") {
         Some(Attribute::Texts(list)) if !list.is_empty() => list.clone(),
         _ => directions.iter().flat_map(|_| defaults.iter().map(|s| s.to_string())).collect(),
     };
+    // The default that RNN's schema has lists both directions, whatever the layer's is.
+    if directions.len() == 1 && names.len() == 2 * defaults.len() {
+        names.truncate(defaults.len());
+    }
     if names.len() != directions.len() * defaults.len() {
         return Err(Reason::attribute("activations", format!("has {} entries", names.len())));
     }
@@ -472,4 +479,24 @@ pub(super) fn lstm(cx: &mut Lowering<'_>) -> Res<()> {
     })?;
     let phases = vec![Phase { source: 0, gates: (0, 4), updates: vec![(1, cell), (0, hidden)] }];
     l.finish(cx, 4, inputs, states, holes, 0, phases)
+}
+
+// ---- rules ----
+
+/// States of all steps, and the last ones.
+pub(super) fn of_layer(cx: &mut Inference<'_>) -> Res<()> {
+    let (x, r) = (cx.input(0)?, cx.input(2)?);
+    let ([a, b, _], [d, _, hidden]) = (cx.dims(x), cx.dims(r)) else {
+        let (x, r) = (described(cx.dims(x)), described(cx.dims(r)));
+        return Err(Reason::Shape(format!("data of shape {x} and recurrent weights of shape {r}")));
+    };
+    let owned = |list: &[&Dim]| -> Vec<Dim> { list.iter().map(|d| (*d).clone()).collect() };
+    let (all, last) = if cx.int("layout", 0)? != 0 {
+        (owned(&[a, b, d, hidden]), owned(&[a, d, hidden]))
+    } else {
+        (owned(&[a, d, b, hidden]), owned(&[d, b, hidden]))
+    };
+    cx.give(0, cx.dtype(x), all)?;
+    cx.give(1, cx.dtype(x), last.clone())?;
+    cx.give(2, cx.dtype(x), last)
 }

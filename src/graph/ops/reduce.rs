@@ -1,8 +1,11 @@
 //! Reductions over axes, softmax and relatives.
 
+use crate::graph::ask::Ask;
+use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
 use crate::graph::fused::{Access, Reduce, ReduceOp, Softmax, StepKind};
+use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::view::View;
@@ -17,10 +20,9 @@ struct Plan {
     count: usize,
 }
 
-/// `None`: nothing is reduced (`noop_with_empty_axes`).
-fn plan(cx: &Lowering<'_>) -> Res<Option<Plan>> {
-    let x = cx.input(0)?;
-    let shape = cx.shape(x).to_vec();
+/// Which dimensions are reduced. `None`: nothing is (`noop_with_empty_axes`).
+fn reduced<'m>(cx: &impl Ask<'m>) -> Res<Option<Vec<bool>>> {
+    let rank = cx.rank(cx.input(0)?);
     let axes = match cx.ints("axes")? {
         Some(a) => a,
         None if cx.optional(1).is_some() => cx.const_ints(1, "the axes")?,
@@ -29,17 +31,31 @@ fn plan(cx: &Lowering<'_>) -> Res<Option<Plan>> {
     if axes.is_empty() && cx.int("noop_with_empty_axes", 0)? != 0 {
         return Ok(None);
     }
-    let mut reduced = vec![axes.is_empty(); shape.len()];
+    let mut reduced = vec![axes.is_empty(); rank];
     for a in axes {
-        reduced[cx.axis(a, shape.len())?] = true;
+        reduced[cx.axis(a, rank)?] = true;
     }
-    Ok(Some(finish_plan(&shape, reduced, cx.int("keepdims", 1)? != 0)))
+    Ok(Some(reduced))
+}
+
+fn plan(cx: &Lowering<'_>) -> Res<Option<Plan>> {
+    let shape = cx.shape(cx.input(0)?);
+    Ok(reduced(cx)?.map(|reduced| {
+        let count = shape.iter().zip(&reduced).filter(|&(_, &r)| r).map(|(&d, _)| d).product();
+        Plan { reduced, shape: cx.result(0), count }
+    }))
+}
+
+/// What stays of dimensions.
+fn remaining<T: Clone>(dims: &[T], reduced: &[bool], one: Option<T>) -> Vec<T> {
+    let left = |(d, &r): (&T, &bool)| if r { one.clone() } else { Some(d.clone()) };
+    dims.iter().zip(reduced).filter_map(left).collect()
 }
 
 fn finish_plan(shape: &[usize], reduced: Vec<bool>, keep: bool) -> Plan {
     let count = shape.iter().zip(&reduced).filter(|&(_, &r)| r).map(|(&d, _)| d).product();
-    let out = shape.iter().zip(&reduced).filter(|&(_, &r)| keep || !r).map(|(&d, &r)| if r { 1 } else { d }).collect();
-    Plan { reduced, shape: out, count }
+    let shape = remaining(shape, &reduced, keep.then_some(1));
+    Plan { reduced, shape, count }
 }
 
 /// The reduction of an access by a plan.
@@ -317,4 +333,27 @@ pub(super) fn hardmax(cx: &mut Lowering<'_>) -> Res<()> {
     })?;
     cx.set(0, y.reshaped(&given));
     Ok(())
+}
+
+// ---- rules ----
+
+fn of_reduced(cx: &mut Inference<'_>, reduced: &[bool], dtype: DType) -> Res<()> {
+    let one = (cx.int("keepdims", 1)? != 0).then_some(Dim::Known(1));
+    let dims = remaining(cx.dims(cx.input(0)?), reduced, one);
+    cx.give(0, dtype, dims)
+}
+
+pub(super) fn of_reduction(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    match reduced(cx)? {
+        Some(reduced) => of_reduced(cx, &reduced, cx.dtype(x)),
+        None => cx.give(0, cx.dtype(x), cx.dims(x).to_vec()),
+    }
+}
+
+/// Where the largest or smallest element is.
+pub(super) fn of_place(cx: &mut Inference<'_>) -> Res<()> {
+    let rank = cx.rank(cx.input(0)?);
+    let axis = cx.axis(cx.int("axis", 0)?, rank)?;
+    of_reduced(cx, &(0..rank).map(|d| d == axis).collect::<Vec<_>>(), DType::I64)
 }

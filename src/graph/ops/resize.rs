@@ -6,7 +6,9 @@
 //! the products. Dimensions are resized one after the other; linear ones share one kernel.
 
 use super::pad::{indexed, without_tables};
+use super::rank::around;
 use super::source::{MAX_GENERATED, to_shape};
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Val};
 use crate::graph::fused::Access;
@@ -25,6 +27,7 @@ struct Options<'a> {
     cubic_a: f64,
     exclude_outside: bool,
     extrapolation: f64,
+    antialias: bool,
 }
 
 /// Input positions and weights of the output positions of one dimension.
@@ -36,58 +39,63 @@ struct Taps {
     outside: Vec<bool>,
 }
 
+/// The place among `n` elements, resized to `out` by `scale`, that position `i` is sampled at.
+fn position(o: &Options<'_>, i: usize, n: usize, out: usize, scale: f64, roi: (f64, f64)) -> Res<f64> {
+    let (len, length, p) = (n as f64, out as f64, i as f64);
+    // The output's extent before it was rounded down: that is what ONNX's formulas mean by the resized length.
+    let exact = scale * len;
+    Ok(match o.coordinates {
+        "half_pixel" => (p + 0.5) / scale - 0.5,
+        "half_pixel_symmetric" => {
+            let adjustment = length / exact;
+            let center = len / 2.0;
+            center * (1.0 - adjustment) + (p + 0.5) / scale - 0.5
+        }
+        "pytorch_half_pixel" => {
+            if out > 1 {
+                (p + 0.5) / scale - 0.5
+            } else {
+                0.0
+            }
+        }
+        "align_corners" => {
+            if out > 1 {
+                p * (len - 1.0) / (exact - 1.0)
+            } else {
+                0.0
+            }
+        }
+        "asymmetric" => p / scale,
+        "tf_half_pixel_for_nn" => (p + 0.5) / scale,
+        "tf_crop_and_resize" => {
+            if out > 1 {
+                roi.0 * (len - 1.0) + p * (roi.1 - roi.0) * (len - 1.0) / (exact - 1.0)
+            } else {
+                0.5 * (roi.0 + roi.1) * (len - 1.0)
+            }
+        }
+        other => {
+            return Err(Reason::attribute(
+                "coordinate_transformation_mode",
+                format!(
+                    "is `{other}`; half_pixel, half_pixel_symmetric, \
+                 pytorch_half_pixel, align_corners, asymmetric, tf_half_pixel_for_nn and tf_crop_and_resize are supported"
+                ),
+            ));
+        }
+    })
+}
+
 fn taps(o: &Options<'_>, n: usize, out: usize, scale: f64, roi: (f64, f64)) -> Res<Taps> {
-    let (len, length) = (n as f64, out as f64);
+    let len = n as f64;
     let count = match o.mode {
         "nearest" => 1,
         "linear" => 2,
         _ => 4,
     };
     let mut t = Taps { index: vec![vec![]; count], weight: vec![vec![]; count], outside: vec![] };
-    // The output's extent before it was rounded down: that is what ONNX's formulas mean by the resized length.
-    let exact = scale * len;
     for i in 0..out {
-        let p = i as f64;
-        let x = match o.coordinates {
-            "half_pixel" => (p + 0.5) / scale - 0.5,
-            "half_pixel_symmetric" => {
-                let adjustment = length / exact;
-                let center = len / 2.0;
-                center * (1.0 - adjustment) + (p + 0.5) / scale - 0.5
-            }
-            "pytorch_half_pixel" => {
-                if out > 1 {
-                    (p + 0.5) / scale - 0.5
-                } else {
-                    0.0
-                }
-            }
-            "align_corners" => {
-                if out > 1 {
-                    p * (len - 1.0) / (exact - 1.0)
-                } else {
-                    0.0
-                }
-            }
-            "asymmetric" => p / scale,
-            "tf_half_pixel_for_nn" => (p + 0.5) / scale,
-            "tf_crop_and_resize" => {
-                if out > 1 {
-                    roi.0 * (len - 1.0) + p * (roi.1 - roi.0) * (len - 1.0) / (exact - 1.0)
-                } else {
-                    0.5 * (roi.0 + roi.1) * (len - 1.0)
-                }
-            }
-            other => {
-                return Err(Reason::attribute(
-                    "coordinate_transformation_mode",
-                    format!(
-                        "is `{other}`; half_pixel, half_pixel_symmetric, \
-                     pytorch_half_pixel, align_corners, asymmetric, tf_half_pixel_for_nn and tf_crop_and_resize are supported"
-                    ),
-                ));
-            }
-        };
+        let x = position(o, i, n, out, scale, roi)?;
         t.outside.push(o.coordinates == "tf_crop_and_resize" && !(0.0..=len - 1.0).contains(&x));
         let inside = |i: f64| i.clamp(0.0, len - 1.0) as i32;
         match o.mode {
@@ -121,10 +129,7 @@ fn taps(o: &Options<'_>, n: usize, out: usize, scale: f64, roi: (f64, f64)) -> R
             _ => {
                 let low = x.floor();
                 let s = x - low;
-                let a = o.cubic_a;
-                let near = |s: f64| ((a + 2.0) * s - (a + 3.0)) * s * s + 1.0;
-                let far = |s: f64| ((a * s - 5.0 * a) * s + 8.0 * a) * s - 4.0 * a;
-                let mut w = [far(s + 1.0), near(s), near(1.0 - s), far(2.0 - s)];
+                let mut w = [s + 1.0, s, 1.0 - s, 2.0 - s].map(|x| cubic(o.cubic_a, x));
                 if o.exclude_outside {
                     for (k, w) in w.iter_mut().enumerate() {
                         if !(0.0..len).contains(&(low + k as f64 - 1.0)) {
@@ -142,6 +147,71 @@ fn taps(o: &Options<'_>, n: usize, out: usize, scale: f64, roi: (f64, f64)) -> R
         }
     }
     Ok(t)
+}
+
+/// The weight of an element at distance `s` in cubic sampling.
+fn cubic(a: f64, s: f64) -> f64 {
+    match s.abs() {
+        s if s <= 1.0 => ((a + 2.0) * s - (a + 3.0)) * s * s + 1.0,
+        s if s < 2.0 => ((a * s - 5.0 * a) * s + 8.0 * a) * s - 4.0 * a,
+        _ => 0.0,
+    }
+}
+
+/// Antialiased sampling of one dimension: where the result is smaller than the data, the filter is stretched, so that it covers
+/// all elements that an output stands for. Its weights are normalised; each output reads as many neighbours as the filter has.
+fn filtered(
+    cx: &mut Lowering<'_>,
+    lazy: Lazy,
+    d: usize,
+    (out, scale, roi): (usize, f64, (f64, f64)),
+    o: &Options<'_>,
+) -> Res<Lazy> {
+    let (dtype, mut shape) = (lazy.dtype(), lazy.shape.clone());
+    let [outer, n, inner] = around(&shape, d);
+    let stretch = scale.min(1.0);
+    let reach = if o.mode == "linear" { 1.0 } else { 2.0 };
+    let first = (-reach / stretch).floor() as i64 + 1;
+    let count = usize::try_from(2 - 2 * first).unwrap_or(0);
+    let (mut starts, mut weights) = (Vec::new(), Vec::new());
+    for i in 0..out {
+        let x = position(o, i, n, out, scale, roi)?;
+        // The element to the left of the place, which is not the place itself.
+        let left = x.ceil() as i64 - 1;
+        let from = left + first;
+        let weight = |k: usize| {
+            let at = from + k as i64;
+            let s = (at as f64 - x) * stretch;
+            let inside = !o.exclude_outside || (0..n as i64).contains(&at);
+            let w = if o.mode == "linear" { (1.0 - s.abs()).clamp(0.0, 1.0) } else { cubic(o.cubic_a, s) };
+            if inside { w } else { 0.0 }
+        };
+        let list: Vec<f64> = (0..count).map(weight).collect();
+        let sum: f64 = list.iter().sum();
+        weights.extend(list.into_iter().map(|w| w / sum));
+        starts.push(from);
+    }
+    let starts = cx.add_const("filter starts".into(), HostTensor::from_i64(&[out], &starts));
+    let weights = cx.add_const("filter weights".into(), HostTensor::from_f64(dtype, &[out, count], &weights));
+    let tables = [Access::new(starts, View::dense(&[out])), Access::new(weights, View::dense(&[out, count]))];
+    let mut operands = vec![cx.operand_of(lazy, View::is_dense)];
+    operands.extend(tables);
+    let y = cx.program(operands, &[outer, out, inner], |c| {
+        let (a, j, q) = (c.coord(0), c.coord(1), c.coord(2));
+        let start = c.load_int(1, j);
+        c.sum(dtype, count, |c, k| {
+            let at = c.add(start, k);
+            let at = c.clamp(at, 0, n as i64);
+            let at = c.place(&[a, at, q], &[outer, n, inner]);
+            let x = c.load(0, at);
+            let at = c.place(&[j, k], &[out, count]);
+            let w = c.load(2, at);
+            c.binary(Binary::Mul, x, w)
+        })
+    });
+    shape[d] = out;
+    let y = y.reshaped(&shape);
+    Ok(cx.stored(y))
 }
 
 /// Nearest sampling of one dimension.
@@ -204,6 +274,12 @@ fn resample(
         if !dtype.is_float() {
             return Err(Reason::Type(format!("interpolates type {dtype}; only floats are supported, or mode nearest")));
         }
+        if o.antialias {
+            for &d in &changed {
+                lazy = filtered(cx, lazy, d, (out[d], scales[d], roi[d]), o)?;
+            }
+            return outside(cx, lazy, &changed, &all, out, o);
+        }
         // Linear: all dimensions at once, 2^n reads. Cubic: one dimension after the other, 4 reads each.
         let together = if o.mode == "linear" { changed.len().max(1) } else { 1 };
         let mut done = 0;
@@ -213,9 +289,22 @@ fn resample(
             done = group.end;
         }
     }
-    for (&d, t) in changed.iter().zip(&all) {
+    outside(cx, lazy, &changed, &all, out, o)
+}
+
+/// What lies outside of the region of interest gets a value of its own.
+fn outside(
+    cx: &mut Lowering<'_>,
+    mut lazy: Lazy,
+    changed: &[usize],
+    taps: &[Taps],
+    out: &[usize],
+    o: &Options<'_>,
+) -> Res<Lazy> {
+    let dtype = lazy.dtype();
+    for (&d, t) in changed.iter().zip(taps) {
         if t.outside.contains(&true) {
-            let mut dims = vec![1; shape.len()];
+            let mut dims = vec![1; out.len()];
             dims[d] = out[d];
             let mask: Vec<i64> = t.outside.iter().map(|&b| b as i64).collect();
             let id = cx.add_const("outside".into(), HostTensor::from_ints(DType::Bool, &dims, &mask));
@@ -330,6 +419,7 @@ pub(super) fn upsample(cx: &mut Lowering<'_>) -> Res<()> {
         cubic_a: 0.0,
         exclude_outside: false,
         extrapolation: 0.0,
+        antialias: false,
     };
     let out = scaled(&shape, &scales)?;
     finish(cx, x, &out, &scales, &vec![(0.0, 1.0); shape.len()], &o)
@@ -339,9 +429,6 @@ pub(super) fn resize(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
     let shape = cx.shape(x).to_vec();
     let rank = shape.len();
-    if cx.int("antialias", 0)? != 0 {
-        return Err(Reason::attribute("antialias", "is 1; only 0 is supported"));
-    }
     let mode = match cx.text("mode", "nearest")? {
         m @ ("nearest" | "linear" | "cubic") => m,
         other => {
@@ -414,6 +501,7 @@ pub(super) fn resize(cx: &mut Lowering<'_>) -> Res<()> {
         cubic_a: cx.float("cubic_coeff_a", -0.75)?,
         exclude_outside: cx.int("exclude_outside", 0)? != 0,
         extrapolation: cx.float("extrapolation_value", 0.0)?,
+        antialias: cx.int("antialias", 0)? != 0,
     };
     finish(cx, x, &out, &scales, &roi, &o)
 }

@@ -2,6 +2,7 @@
 //! the overlapping sum Col2Im.
 
 use super::conv::{Frame, check_size};
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Unary, Val};
 use crate::graph::fused::Coder;

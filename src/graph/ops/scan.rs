@@ -3,6 +3,7 @@
 //! Hillis and Steele's scan: after step `k` each element covers the `2^k` elements before it, `y[i] = y[i] + y[i - 2^k]`.
 //! Each step is a pointwise kernel with a guarded, shifted read, so `n` elements take `log2 n` kernels.
 
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar};
 use crate::graph::fused::Guard;

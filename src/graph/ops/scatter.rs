@@ -3,6 +3,7 @@
 
 use super::conv::check_size;
 use super::rank::extremum;
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::Val;
 use crate::graph::fused::Coder;

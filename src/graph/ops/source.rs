@@ -1,7 +1,10 @@
 //! Operators whose result is known without computing, and those that pass their input on.
 
+use crate::graph::ask::Ask;
+use crate::graph::dim::{Dim, described, known, product};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::Scalar;
+use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lower::{Lowering, splat};
 use crate::onnx::Attribute;
 use crate::tensor::{DType, HostTensor, element_count};
@@ -9,7 +12,8 @@ use crate::tensor::{DType, HostTensor, element_count};
 /// Index ranges and the like larger than this are a mistake in the model.
 pub(super) const MAX_GENERATED: usize = 1 << 24;
 
-pub(super) fn constant(cx: &mut Lowering<'_>) -> Res<()> {
+/// What Constant is.
+pub(super) fn of_constant(cx: &mut Inference<'_>) -> Res<()> {
     let node = cx.node().node;
     let (name, value) = node.attributes.first_key_value().ok_or(Reason::Value("it has no value".into()))?;
     let tensor = match value {
@@ -20,8 +24,13 @@ pub(super) fn constant(cx: &mut Lowering<'_>) -> Res<()> {
         Attribute::Ints(v) => HostTensor::from_i64(&[v.len()], v),
         _ => return Err(Reason::attribute(name, "has a type that is not supported")),
     };
-    cx.set_const(0, tensor);
+    cx.give_value(0, tensor);
     Ok(())
+}
+
+/// Nothing is left to do where inference knows the value.
+pub(super) fn inferred(cx: &mut Lowering<'_>) -> Res<()> {
+    Err(Reason::Value(format!("{} is not a constant", cx.node().node.op)))
 }
 
 /// Dimensions as a shape.
@@ -35,15 +44,35 @@ pub(super) fn to_shape(dims: &[i64]) -> Res<Vec<usize>> {
     Ok(shape)
 }
 
+/// The value that ConstantOfShape repeats.
+fn repeated<'m>(cx: &impl Ask<'m>) -> Res<(DType, Scalar)> {
+    match cx.attribute("value") {
+        None => Ok((DType::F32, Scalar::Float(0.0))),
+        Some(Attribute::Tensor(t)) if t.len() == 1 && t.dtype().is_float() => {
+            Ok((t.dtype(), Scalar::Float(t.to_f64()[0])))
+        }
+        Some(Attribute::Tensor(t)) if t.len() == 1 => Ok((t.dtype(), Scalar::Int(t.to_i64()[0]))),
+        Some(_) => Err(Reason::attribute("value", "is not a tensor of one element")),
+    }
+}
+
 pub(super) fn constant_of_shape(cx: &mut Lowering<'_>) -> Res<()> {
-    let shape = to_shape(&cx.const_ints(0, "the shape")?)?;
-    let (dtype, value) = match cx.attribute("value") {
-        None => (DType::F32, Scalar::Float(0.0)),
-        Some(Attribute::Tensor(t)) if t.len() == 1 && t.dtype().is_float() => (t.dtype(), Scalar::Float(t.to_f64()[0])),
-        Some(Attribute::Tensor(t)) if t.len() == 1 => (t.dtype(), Scalar::Int(t.to_i64()[0])),
-        Some(_) => return Err(Reason::attribute("value", "is not a tensor of one element")),
-    };
-    cx.set(0, splat(dtype, &shape, value));
+    let (dtype, value) = repeated(cx)?;
+    cx.set(0, splat(dtype, &cx.result(0), value));
+    Ok(())
+}
+
+pub(super) fn of_constant_of_shape(cx: &mut Inference<'_>) -> Res<()> {
+    let (dtype, value) = repeated(cx)?;
+    let dims = cx.numbers(0, "the shape")?;
+    if dims.iter().any(|d| matches!(d, Dim::Known(n) if *n < 0)) {
+        return Err(Reason::Shape(format!("{} is not a shape", described(&dims))));
+    }
+    let count = product(&dims).known();
+    cx.give(0, dtype, dims)?;
+    if let (Some(n), Scalar::Int(value)) = (count.filter(|n| *n <= 64), value) {
+        cx.give_numbers(0, vec![Dim::Known(value); n]);
+    }
     Ok(())
 }
 
@@ -75,22 +104,66 @@ pub(super) fn dropout(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
-pub(super) fn shape(cx: &mut Lowering<'_>) -> Res<()> {
+pub(super) fn of_identity(cx: &mut Inference<'_>) -> Res<()> {
     let x = cx.input(0)?;
-    let dims: Vec<i64> = cx.shape(x).iter().map(|&d| d as i64).collect();
-    let rank = dims.len() as i64;
-    let clamp = |v: i64| (if v < 0 { v + rank } else { v }).clamp(0, rank) as usize;
-    let (start, end) = (clamp(cx.int("start", 0)?), clamp(cx.int("end", rank)?));
-    let part = dims.get(start..end).unwrap_or(&[]);
-    cx.set_const(0, HostTensor::from_i64(&[part.len()], part));
+    cx.same(0, x);
     Ok(())
 }
 
-pub(super) fn size(cx: &mut Lowering<'_>) -> Res<()> {
+/// The data, and a mask that drops nothing.
+pub(super) fn of_dropout(cx: &mut Inference<'_>) -> Res<()> {
     let x = cx.input(0)?;
-    let n = cx.shape(x).iter().product::<usize>();
-    cx.set_const(0, HostTensor::from_i64(&[], &[n as i64]));
+    cx.same(0, x);
+    let mask = if cx.opset() < 10 { cx.dtype(x) } else { DType::Bool };
+    cx.give(1, mask, cx.dims(x).to_vec())
+}
+
+/// Numbers that are known where sizes are.
+fn give_sizes(cx: &mut Inference<'_>, dims: &[usize], list: Vec<Dim>) -> Res<()> {
+    if let Some(values) = known(&list) {
+        let values: Vec<i64> = values.into_iter().map(|v| v as i64).collect();
+        cx.give_value(0, HostTensor::from_i64(dims, &values));
+        return Ok(());
+    }
+    cx.give(0, DType::I64, dims.iter().map(|&d| d.into()).collect())?;
+    cx.give_numbers(0, list);
     Ok(())
+}
+
+pub(super) fn of_shape(cx: &mut Inference<'_>) -> Res<()> {
+    let dims = cx.dims(cx.input(0)?).to_vec();
+    let rank = dims.len() as i64;
+    let clamp = |v: i64| (if v < 0 { v.saturating_add(rank) } else { v }).clamp(0, rank) as usize;
+    let (start, end) = (clamp(cx.int("start", 0)?), clamp(cx.int("end", rank)?));
+    let part = dims.get(start..end).unwrap_or(&[]).to_vec();
+    give_sizes(cx, &[part.len()], part)
+}
+
+pub(super) fn of_size(cx: &mut Inference<'_>) -> Res<()> {
+    let n = product(cx.dims(cx.input(0)?));
+    give_sizes(cx, &[], vec![n])
+}
+
+/// Start, limit and step of a Range decide how long it is.
+pub(super) fn of_range(cx: &mut Inference<'_>) -> Res<()> {
+    let ends: Option<Vec<Dim>> = (0..3).map(|i| cx.sized_numbers(cx.optional(i)?)?.first().cloned()).collect();
+    match ends.as_deref() {
+        Some([start, limit, step @ Dim::Known(1..)]) if (limit - start).known().is_none() => {
+            let dims = vec![(limit - start).quotient_up(step)];
+            cx.give(0, cx.dtype(cx.input(0)?), dims)
+        }
+        _ => by_lowering(cx),
+    }
+}
+
+pub(super) fn of_one_hot(cx: &mut Inference<'_>) -> Res<()> {
+    let (indices, values) = (cx.input(0)?, cx.input(2)?);
+    let depth = cx.const_floats(1, "the depth")?;
+    let [depth] = depth[..] else { return Err(Reason::Value("the depth is not one number".into())) };
+    let mut dims = cx.dims(indices).to_vec();
+    let axis = cx.axis(cx.int("axis", -1)?, dims.len() + 1)?;
+    dims.insert(axis, Dim::Known(depth.max(0.0) as i64));
+    cx.give(0, cx.dtype(values), dims)
 }
 
 pub(super) fn range(cx: &mut Lowering<'_>) -> Res<()> {

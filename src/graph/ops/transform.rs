@@ -6,6 +6,7 @@
 use super::conv::check_size;
 use super::rank::around;
 use super::source::MAX_GENERATED;
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar, Unary, Val};
 use crate::graph::fused::{Access, Coder};

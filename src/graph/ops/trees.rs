@@ -3,6 +3,7 @@
 //! The walk has no branches: a leaf leads to itself, and every walk takes as many steps as the deepest tree has levels.
 
 use super::ml::{both_signs, classify, features, floats, labels, post, vector};
+use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Unary, Val};
 use crate::graph::fused::{Access, Coder};

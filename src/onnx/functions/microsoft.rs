@@ -1,7 +1,7 @@
 //! Operators that onnxruntime's optimiser and exporters write, in its domain `com.microsoft`.
 
 use super::quantized::same;
-use super::{Attribute, Body};
+use super::{Attribute, Body, attention};
 
 /// Operators that onnxruntime knows in ONNX's own domain.
 pub(super) fn standard(op: &str) -> Option<fn(&mut Body<'_>)> {
@@ -49,7 +49,6 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
         "EmbedLayerNormalization" => embed_norm,
         "FusedConv" => fused_conv,
         "FusedGemm" => fused_gemm,
-        "MultiHeadAttention" => multi_head,
         "Trilu" => |b| same(b, "Trilu"),
         "Unique" => |b| same(b, "Unique"),
         "GridSample" => |b| same(b, "GridSample"),
@@ -63,7 +62,7 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
             let y = b.op("Unsqueeze", &[&x, &axis]);
             b.set(0, &y);
         },
-        _ => return None,
+        _ => return attention::body(op),
     })
 }
 
@@ -172,15 +171,16 @@ fn activated(b: &mut Body<'_>, x: &str) -> String {
     }
 }
 
+/// The attributes of the product itself.
+fn without_activation<'n>(b: &Body<'n>) -> Vec<(&'n str, Attribute)> {
+    let node = b.node;
+    let own = node.attributes.iter().filter(|(n, _)| !n.starts_with("activation"));
+    own.map(|(n, a)| (n.as_str(), a.clone())).collect()
+}
+
 fn fused_conv(b: &mut Body<'_>) {
     let [x, w, bias, z] = [0, 1, 2, 3].map(|i| b.input(i).to_string());
-    let list: Vec<(&str, Attribute)> = b
-        .node
-        .attributes
-        .iter()
-        .filter(|(n, _)| !n.starts_with("activation"))
-        .map(|(n, a)| (n.as_str(), a.clone()))
-        .collect();
+    let list = without_activation(b);
     let mut y = b.with("Conv", &[&x, &w, &bias], &list);
     if !z.is_empty() {
         y = b.op("Add", &[&y, &z]);
@@ -191,51 +191,8 @@ fn fused_conv(b: &mut Body<'_>) {
 
 fn fused_gemm(b: &mut Body<'_>) {
     let [x, w, c] = [0, 1, 2].map(|i| b.input(i).to_string());
-    let list: Vec<(&str, Attribute)> = b
-        .node
-        .attributes
-        .iter()
-        .filter(|(n, _)| !n.starts_with("activation"))
-        .map(|(n, a)| (n.as_str(), a.clone()))
-        .collect();
+    let list = without_activation(b);
     let y = b.with("Gemm", &[&x, &w, &c], &list);
     let y = activated(b, &y);
     b.set(0, &y);
-}
-
-/// Attention over heads that lie in the last dimension; a bias for queries, keys and values comes in one vector.
-fn multi_head(b: &mut Body<'_>) {
-    let [mut q, mut k, mut v, bias, padding, added, past_k, past_v] =
-        [0, 1, 2, 3, 4, 5, 6, 7].map(|i| b.input(i).to_string());
-    if !bias.is_empty() {
-        let parts = b.many("Split", &[&bias], 3, &[("axis", Attribute::Int(0)), ("num_outputs", Attribute::Int(3))]);
-        q = b.op("Add", &[&q, &parts[0]]);
-        k = b.op("Add", &[&k, &parts[1]]);
-        v = b.op("Add", &[&v, &parts[2]]);
-    }
-    let heads = b.int("num_heads", 1);
-    // 1 for keys that count, 0 for padding.
-    let mut mask = added;
-    if !padding.is_empty() {
-        let seen = b.with("Cast", &[&padding], &[("to", Attribute::Int(9))]);
-        let axes = b.ints(&[1, 2]);
-        let seen = b.op("Unsqueeze", &[&seen, &axes]);
-        mask = if mask.is_empty() {
-            seen
-        } else {
-            let low = b.float("mask_filter_value", -10000.0);
-            let (zero, low) = (b.number(0.0), b.number(low));
-            let hidden = b.op("Where", &[&seen, &zero, &low]);
-            b.op("Add", &[&mask, &hidden])
-        };
-    }
-    let mut list = vec![("q_num_heads", Attribute::Int(heads)), ("kv_num_heads", Attribute::Int(heads))];
-    list.push(("is_causal", Attribute::Int(b.int("unidirectional", 0))));
-    if let Some(Attribute::Float(scale)) = b.node.attributes.get("scale")
-        && *scale != 0.0
-    {
-        list.push(("scale", Attribute::Float(*scale)));
-    }
-    let outputs: Vec<String> = b.node.outputs.iter().take(3).cloned().collect();
-    b.push("Attention", &[&q, &k, &v, &mask, &past_k, &past_v], outputs, &list);
 }

@@ -4,6 +4,7 @@
 //! A body needs to know attributes only, never shapes or types; what does need them is lowered as an operator of its own. The
 //! nodes of a body have the name of the node they stand for, so that messages speak of what the user knows.
 
+mod attention;
 mod local;
 mod microsoft;
 mod quantized;

@@ -84,6 +84,8 @@ pub(super) struct Properties {
     pub wave_size: u32,
     pub memory_bytes: u64,
     pub lds_bytes: u64,
+    /// Domain, bus and device on PCI.
+    pub pci: [u32; 3],
 }
 
 /// A loaded driver.
@@ -237,6 +239,7 @@ impl Library {
                 wave_size: unsigned(p.warpSize),
                 memory_bytes: p.totalGlobalMem as u64,
                 lds_bytes: p.sharedMemPerBlock as u64,
+                pci: [p.pciDomainID, p.pciBusID, p.pciDeviceID].map(unsigned),
             });
         }
         let Some(f) = self.old_properties else {
@@ -253,7 +256,14 @@ impl Library {
             wave_size: unsigned(p.warpSize),
             memory_bytes: p.totalGlobalMem as u64,
             lds_bytes: p.sharedMemPerBlock as u64,
+            pci: [p.pciDomainID, p.pciBusID, p.pciDeviceID].map(unsigned),
         })
+    }
+
+    /// Where a device is on PCI, as Linux writes it: `0000:03:00.0`.
+    pub fn pci_address(&self, ordinal: u32) -> Result<String, HipError> {
+        let [domain, bus, device] = self.properties(ordinal)?.pci;
+        Ok(format!("{domain:04x}:{bus:02x}:{device:02x}.0"))
     }
 }
 

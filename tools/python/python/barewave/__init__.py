@@ -79,8 +79,11 @@ def _numpy_type(name: str) -> np.dtype:
         return np.dtype(np.uint16 if name == "bf16" else np.uint8)
 
 
-def _array(value, what: str) -> np.ndarray:
-    """An array of what numpy, DLPack or Python has, without a copy where it lies in memory as it should."""
+def _array(value, what: str, dtype: str | None = None) -> np.ndarray:
+    """An array of what numpy, DLPack or Python has, without a copy where it lies in memory as it should.
+
+    Lists and numbers, which have no type of their own, become ``dtype`` (one of ours) where that is given.
+    """
     if isinstance(value, OrtValue):
         value = value.numpy()
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
@@ -88,6 +91,11 @@ def _array(value, what: str) -> np.ndarray:
             value = np.from_dlpack(value)
         except (BufferError, RuntimeError, TypeError) as e:
             raise BarewaveError(f"{what}: cannot be taken over through DLPack: {e}") from None
+    if dtype is not None and not isinstance(value, (np.ndarray, np.generic)):
+        try:
+            value = np.asarray(value, _numpy_type(dtype))
+        except (TypeError, ValueError, OverflowError) as e:
+            raise BarewaveError(f"{what}: no array of {_TYPES[dtype][0]} can be made of it: {e}") from None
     shape = np.shape(value)
     # ascontiguousarray turns scalars into vectors
     return np.ascontiguousarray(value).reshape(shape)
@@ -298,7 +306,7 @@ class InferenceSession:
             unknown = [n for n in output_names if n not in wanted]
             if unknown:
                 raise BarewaveError(f"no such output: {', '.join(unknown)}; there are {', '.join(wanted)}")
-        arrays = [_array(input_feed[n], f"input {n}") for n in names]
+        arrays = [_array(input_feed[n], f"input {n}", self._types[n]) for n in names]
         raw = []
         for n, a in zip(names, arrays):
             r = _raw(a, f"input {n}")

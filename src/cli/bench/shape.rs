@@ -1,0 +1,204 @@
+//! Models of one operator, by shape.
+
+use crate::{Failure, Result};
+use barewave::onnx::{Attribute, Dim, Model, Node, ValueInfo};
+use barewave::tensor::DType;
+use barewave_timing::conv;
+
+/// What is computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Family {
+    /// MxNxK, or BxMxNxK.
+    Gemm,
+    /// NxCxHxW:KxRxS[:STRIDE[:PAD]].
+    Conv,
+    /// BxHEADSxTOKENSxDEPTH.
+    Attention,
+    /// Any extents.
+    Elementwise,
+    /// Any extents.
+    Reduce,
+}
+
+/// How the operands of a matrix product lie in memory, row by row: N as they are, T transposed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+#[value(rename_all = "UPPER")]
+pub enum Layout {
+    /// A is MxK, B is KxN.
+    #[default]
+    NN,
+    /// B is NxK.
+    NT,
+    /// A is KxM.
+    TN,
+    /// A is KxM, B is NxK.
+    TT,
+}
+
+impl Layout {
+    /// By which operands are transposed.
+    pub fn of(transposed: [bool; 2]) -> Layout {
+        match transposed {
+            [false, false] => Layout::NN,
+            [false, true] => Layout::NT,
+            [true, false] => Layout::TN,
+            [true, true] => Layout::TT,
+        }
+    }
+
+    /// Which operands are transposed.
+    pub fn transposed(self) -> [bool; 2] {
+        [matches!(self, Layout::TN | Layout::TT), matches!(self, Layout::NT | Layout::TT)]
+    }
+}
+
+/// A model of one operator.
+pub struct Shaped {
+    /// The model.
+    pub model: Model,
+    /// Rows, columns, depth and number of the matrix products that it is, where it is.
+    pub product: Option<[f64; 4]>,
+    /// The convolution that it is, where it is.
+    pub conv: Option<conv::Shape>,
+}
+
+fn extents(text: &str) -> Option<Vec<usize>> {
+    let list: Option<Vec<usize>> = text.split('x').map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
+    list.filter(|l| !l.is_empty())
+}
+
+/// A model with inputs of these shapes and no nodes.
+fn model_of(inputs: &[Vec<usize>], dtype: DType) -> Model {
+    let mut model = Model::default();
+    model.opsets.insert(String::new(), 23);
+    model.opsets.insert("com.microsoft".into(), 1);
+    let declared = inputs.iter().enumerate().map(|(i, shape)| ValueInfo {
+        name: format!("x{i}"),
+        dtype: Some(dtype),
+        shape: Some(shape.iter().map(|d| Dim::Known(*d)).collect()),
+    });
+    model.graph.inputs = declared.collect();
+    model.graph.outputs.push(ValueInfo { name: "y".into(), dtype: None, shape: None });
+    model
+}
+
+/// Appends a node.
+fn push(model: &mut Model, op: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute)]) {
+    model.graph.nodes.push(Node {
+        name: format!("{}_{output}", op.to_lowercase()),
+        op: op.into(),
+        domain: if op.starts_with("Fused") { "com.microsoft" } else { "" }.into(),
+        inputs: inputs.iter().map(|n| n.to_string()).collect(),
+        outputs: vec![output.into()],
+        attributes: attributes.iter().map(|(k, v)| (k.to_string(), v.clone())).collect(),
+    });
+}
+
+/// A model of one operator on its inputs.
+fn one_operator(op: &str, inputs: &[Vec<usize>], dtype: DType, attributes: &[(&str, Attribute)]) -> Model {
+    let mut model = model_of(inputs, dtype);
+    let names: Vec<String> = (0..inputs.len()).map(|i| format!("x{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    push(&mut model, op, &names, "y", attributes);
+    model
+}
+
+fn ints(v: &[usize]) -> Attribute {
+    Attribute::Ints(v.iter().map(|x| *x as i64).collect())
+}
+
+/// A matrix product (rows, columns, depth, number); of 8-bit integers with 32-bit sums.
+pub fn product(dtype: DType, [m, n, k, batch]: [usize; 4], layout: Layout) -> Shaped {
+    let lead = if batch > 1 { vec![batch] } else { vec![] };
+    let [left, right] = layout.transposed();
+    let shape = |a: usize, b: usize, swapped: bool| [&lead[..], &if swapped { [b, a] } else { [a, b] }].concat();
+    let inputs = [shape(m, k, left), shape(k, n, right)];
+    let integers = matches!(dtype, DType::I8 | DType::U8);
+    let model = match layout {
+        Layout::NN => one_operator(if integers { "MatMulInteger" } else { "MatMul" }, &inputs, dtype, &[]),
+        _ if integers => {
+            let mut model = model_of(&inputs, dtype);
+            let swapped = [&(0..lead.len()).collect::<Vec<_>>()[..], &[lead.len() + 1, lead.len()]].concat();
+            let mut names = ["x0", "x1"];
+            for (name, output) in names.iter_mut().zip(["a", "b"]).zip([left, right]).filter(|x| x.1).map(|x| x.0) {
+                push(&mut model, "Transpose", &[*name], output, &[("perm", ints(&swapped))]);
+                *name = output;
+            }
+            push(&mut model, "MatMulInteger", &names, "y", &[]);
+            model
+        }
+        _ => {
+            let flag = |on: bool| Attribute::Int(on.into());
+            one_operator("FusedMatMul", &inputs, dtype, &[("transA", flag(left)), ("transB", flag(right))])
+        }
+    };
+    Shaped { model, product: Some([m, n, k, batch].map(|x| x as f64)), conv: None }
+}
+
+/// A convolution; of 8-bit integers with 32-bit sums.
+pub fn convolution(dtype: DType, shape: &conv::Shape) -> Shaped {
+    let ([n, c, h, w], [k, r, s]) = (shape.input, shape.kernel);
+    let twice = |v: [usize; 2]| ints(&[v, v].concat());
+    let attributes = [
+        ("strides", ints(&shape.strides)),
+        ("pads", twice(shape.pads)),
+        ("dilations", ints(&shape.dilations)),
+        ("group", Attribute::Int(shape.groups as i64)),
+    ];
+    let inputs = [vec![n, c, h, w], vec![k, c / shape.groups.max(1), r, s]];
+    let op = if matches!(dtype, DType::I8 | DType::U8) { "ConvInteger" } else { "Conv" };
+    Shaped { model: one_operator(op, &inputs, dtype, &attributes), product: shape.product(), conv: Some(*shape) }
+}
+
+/// `NxCxHxW:KxRxS[:STRIDE[:PAD]]`.
+fn conv_of_text(text: &str) -> Option<conv::Shape> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let number = |i: usize, default: usize| parts.get(i).map_or(Some(default), |p| p.parse().ok());
+    let shape = conv::Shape {
+        input: extents(parts[0])?.try_into().ok()?,
+        kernel: extents(parts.get(1)?)?.try_into().ok()?,
+        strides: [number(2, 1).filter(|s| *s > 0)?; 2],
+        pads: [number(3, 0)?; 2],
+        dilations: [1, 1],
+        groups: 1,
+    };
+    shape.output().map(|_| shape)
+}
+
+/// The model of a shape as the command line has it.
+pub fn of_text(family: Family, text: &str, dtype: DType, layout: Layout) -> Result<Shaped> {
+    let wrong = |form: &str| Failure::usage(format!("shape '{text}': write {form}"));
+    let plain = |model: Model| Shaped { model, product: None, conv: None };
+    match family {
+        Family::Gemm => {
+            let list = extents(text).unwrap_or_default();
+            let extents = match list[..] {
+                [m, n, k] => [m, n, k, 1],
+                [b, m, n, k] => [m, n, k, b],
+                _ => return Err(wrong("MxNxK or BATCHxMxNxK, for example 4096x4096x4096")),
+            };
+            Ok(product(dtype, extents, layout))
+        }
+        Family::Conv => {
+            let form = "NxCxHxW:KxRxS[:STRIDE[:PAD]], for example 1x64x56x56:64x3x3:1:1";
+            Ok(convolution(dtype, &conv_of_text(text).ok_or_else(|| wrong(form))?))
+        }
+        Family::Attention => {
+            let list = extents(text).filter(|l| l.len() == 4).ok_or_else(|| wrong("BATCHxHEADSxTOKENSxDEPTH"))?;
+            Ok(plain(one_operator("Attention", &[list.clone(), list.clone(), list], dtype, &[])))
+        }
+        Family::Elementwise => {
+            let list = extents(text).ok_or_else(|| wrong("extents, for example 1024x1024"))?;
+            Ok(plain(one_operator("Add", &[list.clone(), list], dtype, &[])))
+        }
+        Family::Reduce => {
+            let list = extents(text).ok_or_else(|| wrong("extents, for example 1024x1024"))?;
+            let mut model =
+                one_operator("ReduceSum", std::slice::from_ref(&list), dtype, &[("keepdims", Attribute::Int(0))]);
+            let axis = barewave::HostTensor::from_i64(&[1], &[list.len() as i64 - 1]);
+            model.graph.initializers.insert("axes".into(), axis);
+            model.graph.nodes[0].inputs.push("axes".into());
+            Ok(plain(model))
+        }
+    }
+}

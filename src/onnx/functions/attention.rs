@@ -1,0 +1,207 @@
+//! Attention as onnxruntime's optimiser and exporters of language models write it: with projections inside, with heads that
+//! share keys and values, with caches that have more room than is used.
+
+use super::{Attribute, Body};
+
+pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
+    Some(match op {
+        "Attention" => attention,
+        "GroupQueryAttention" => group_query,
+        "MultiHeadAttention" => multi_head,
+        "RotaryEmbedding" => rotary,
+        _ => return None,
+    })
+}
+
+/// The scale, where one is given; onnxruntime takes 0 for none.
+fn scale(b: &Body<'_>) -> Option<(&'static str, Attribute)> {
+    let scale = b.float("scale", 0.0);
+    (scale != 0.0).then_some(("scale", Attribute::Float(scale)))
+}
+
+/// A mask of keys in any of its forms, and a bias, as one mask of scores.
+fn masked(b: &mut Body<'_>, keys: &str, mask: &str, bias: &str) -> String {
+    if mask.is_empty() {
+        return bias.to_string();
+    }
+    let seen = b.op("barewave:KeyMask", &[mask, keys]);
+    let low = b.float("mask_filter_value", -10000.0);
+    let (zero, low) = (b.number(0.0), b.number(low));
+    let hidden = b.op("Where", &[&seen, &zero, &low]);
+    let hidden = b.op("CastLike", &[&hidden, keys]);
+    if bias.is_empty() { hidden } else { b.op("Add", &[bias, &hidden]) }
+}
+
+/// Attention over heads that lie in the last dimension; a bias for queries, keys and values comes in one vector.
+fn multi_head(b: &mut Body<'_>) {
+    let [mut q, mut k, mut v, bias, padding, added, past_k, past_v] =
+        [0, 1, 2, 3, 4, 5, 6, 7].map(|i| b.input(i).to_string());
+    if !bias.is_empty() {
+        let parts = b.many("Split", &[&bias], 3, &[("axis", Attribute::Int(0)), ("num_outputs", Attribute::Int(3))]);
+        q = b.op("Add", &[&q, &parts[0]]);
+        k = b.op("Add", &[&k, &parts[1]]);
+        v = b.op("Add", &[&v, &parts[2]]);
+    }
+    let heads = b.int("num_heads", 1);
+    let mask = masked(b, &k, &padding, &added);
+    let mut list = vec![("q_num_heads", Attribute::Int(heads)), ("kv_num_heads", Attribute::Int(heads))];
+    list.push(("is_causal", Attribute::Int(b.int("unidirectional", 0))));
+    list.extend(scale(b));
+    let outputs: Vec<String> = b.node.outputs.iter().take(3).cloned().collect();
+    b.push("Attention", &[&q, &k, &v, &mask, &past_k, &past_v], outputs, &list);
+}
+
+/// Attention with the projections of queries, keys and values inside; past keys and values are one tensor.
+fn attention(b: &mut Body<'_>) {
+    let [x, w, bias, mask, past, added] = [0, 1, 2, 3, 4, 5].map(|i| b.input(i).to_string());
+    let mut whole = b.op("MatMul", &[&x, &w]);
+    if !bias.is_empty() {
+        whole = b.op("Add", &[&whole, &bias]);
+    }
+    let last = ("axis", Attribute::Int(-1));
+    let parts = match b.node.attributes.get("qkv_hidden_sizes") {
+        Some(Attribute::Ints(sizes)) => {
+            let sizes = b.ints(&sizes.clone());
+            b.many("Split", &[&whole, &sizes], 3, &[last])
+        }
+        _ => b.many("Split", &[&whole], 3, &[last, ("num_outputs", Attribute::Int(3))]),
+    };
+    let [mut past_k, mut past_v] = [String::new(), String::new()];
+    let first = b.ints(&[0]);
+    if !past.is_empty() {
+        let both = b.many("Split", &[&past], 2, &[("axis", Attribute::Int(0)), ("num_outputs", Attribute::Int(2))]);
+        past_k = b.op("Squeeze", &[&both[0], &first]);
+        past_v = b.op("Squeeze", &[&both[1], &first]);
+    }
+    let heads = b.int("num_heads", 1);
+    let mask = masked(b, &parts[1], &mask, &added);
+    let mut list = vec![("q_num_heads", Attribute::Int(heads)), ("kv_num_heads", Attribute::Int(heads))];
+    list.push(("is_causal", Attribute::Int(b.int("unidirectional", 0))));
+    list.extend(scale(b));
+    // With rotation inside the operator is another one, which Attention does not know.
+    list.extend((b.int("do_rotary", 0) != 0).then_some(("do_rotary", Attribute::Int(1))));
+    let made = b.many("Attention", &[&parts[0], &parts[1], &parts[2], &mask, &past_k, &past_v], 3, &list);
+    b.set(0, &made[0]);
+    if b.output(1).is_some() {
+        let [k, v] = [1, 2].map(|i| b.op("Unsqueeze", &[&made[i], &first]));
+        let both = b.with("Concat", &[&k, &v], &[("axis", Attribute::Int(0))]);
+        b.set(1, &both);
+    }
+}
+
+/// Rotary position embedding of heads whose number the cache tells.
+fn rotary(b: &mut Body<'_>) {
+    let [x, places, cos, sin] = [0, 1, 2, 3].map(|i| b.input(i).to_string());
+    let names = ["interleaved", "num_heads", "rotary_embedding_dim", "scale", "is_packed_batching"];
+    let given = names.iter().filter_map(|n| b.node.attributes.get(*n).map(|a| (*n, a.clone())));
+    // What has no effect is left out, what has one and is not known stops the model.
+    let idle = |n: &str, a: &Attribute| match (n, a) {
+        ("scale", Attribute::Float(s)) => *s == 1.0,
+        ("is_packed_batching", a) => *a == Attribute::Int(0),
+        _ => false,
+    };
+    let list: Vec<(&str, Attribute)> = given.filter(|(n, a)| !idle(n, a)).collect();
+    let y = b.with("RotaryEmbedding", &[&x, &cos, &sin, &places], &list);
+    b.set(0, &y);
+}
+
+/// Extent of a dimension, as a list of one number.
+fn extent(b: &mut Body<'_>, x: &str, d: i64) -> String {
+    b.with("Shape", &[x], &[("start", Attribute::Int(d)), ("end", Attribute::Int(d + 1))])
+}
+
+/// The numbers from 0 on, as many as a list of one number says.
+fn numbers(b: &mut Body<'_>, count: &str) -> String {
+    let scalar = b.ints(&[]);
+    let count = b.op("Reshape", &[count, &scalar]);
+    let (zero, one) = (b.ints(&[0]), b.ints(&[1]));
+    let (zero, one) = (b.op("Reshape", &[&zero, &scalar]), b.op("Reshape", &[&one, &scalar]));
+    b.op("Range", &[&zero, &count, &one])
+}
+
+/// Attention of grouped queries over a cache, which new keys and values go into behind those of each sequence: a sequence of
+/// which `seqlens_k + 1` keys count has had that many without the new ones. A key is seen by queries of its place or later ones.
+fn group_query(b: &mut Body<'_>) {
+    let [q, k, v, past_k, past_v, lengths, total, cos, sin, places, bias] =
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10].map(|i| b.input(i).to_string());
+    let (heads, shared) = (b.int("num_heads", 1), b.int("kv_num_heads", 1));
+    let to_i64 = [("to", Attribute::Int(7))];
+    // Queries, keys and values as [batch, heads, length, size].
+    let split = |b: &mut Body<'_>, x: &str, n: i64| {
+        let shape = b.ints(&[0, 0, n, -1]);
+        b.op("Reshape", &[x, &shape])
+    };
+    let turned = |b: &mut Body<'_>, x: &str| b.with("Transpose", &[x], &[("perm", Attribute::Ints(vec![0, 2, 1, 3]))]);
+    let parts = if k.is_empty() {
+        let whole = split(b, &q, heads + 2 * shared);
+        let sizes = b.ints(&[heads, shared, shared]);
+        b.many("Split", &[&whole, &sizes], 3, &[("axis", Attribute::Int(2))])
+    } else {
+        vec![split(b, &q, heads), split(b, &k, shared), split(b, &v, shared)]
+    };
+    let [mut new_q, mut new_k, new_v] = [0, 1, 2].map(|i| turned(b, &parts[i]));
+    // Places of the new ones: behind those that each sequence has.
+    let length = extent(b, &q, 1);
+    let (one, none) = (b.ints(&[1]), b.ints(&[0]));
+    let counted = b.with("Cast", &[&lengths], &to_i64);
+    let minus = b.ints(&[-1]);
+    let counted = b.op("Reshape", &[&counted, &minus]);
+    let counted = b.op("Add", &[&counted, &one]);
+    let had = b.op("Sub", &[&counted, &length]);
+    let had = b.op("Max", &[&had, &none]);
+    let steps = numbers(b, &length);
+    let column = b.op("Unsqueeze", &[&had, &one]);
+    let own = b.op("Add", &[&column, &steps]);
+    if b.int("do_rotary", 0) != 0 {
+        let at = if places.is_empty() { own.clone() } else { places };
+        let list = [("interleaved", Attribute::Int(b.int("rotary_interleaved", 0)))];
+        new_q = b.with("RotaryEmbedding", &[&new_q, &cos, &sin, &at], &list);
+        new_k = b.with("RotaryEmbedding", &[&new_k, &cos, &sin, &at], &list);
+    }
+    let (all_k, all_v) = if past_k.is_empty() {
+        (new_k, new_v)
+    } else {
+        let total = b.with("Cast", &[&total], &to_i64);
+        let total = b.op("Reshape", &[&total, &one]);
+        let room = extent(b, &past_k, 2);
+        let more = b.op("Sub", &[&total, &room]);
+        let more = b.op("Max", &[&more, &none]);
+        let (before, behind) = (b.ints(&[0; 6]), b.ints(&[0]));
+        let pads = b.with("Concat", &[&before, &more, &behind], &[("axis", Attribute::Int(0))]);
+        let into = |b: &mut Body<'_>, past: &str, new: &str| {
+            let cache = b.op("Pad", &[past, &pads]);
+            b.with("TensorScatter", &[&cache, new, &had], &[("axis", Attribute::Int(2))])
+        };
+        (into(b, &past_k, &new_k), into(b, &past_v, &new_v))
+    };
+    // Which keys each query sees: [batch, 1, length, keys].
+    let keys = extent(b, &all_k, 2);
+    let keys = numbers(b, &keys);
+    let axes = b.ints(&[1, 3]);
+    let own = b.op("Unsqueeze", &[&own, &axes]);
+    let mut seen = b.op("LessOrEqual", &[&keys, &own]);
+    let window = b.int("local_window_size", -1);
+    if window >= 0 {
+        let window = b.ints(&[window]);
+        let first = b.op("Sub", &[&own, &window]);
+        let near = b.op("Greater", &[&keys, &first]);
+        seen = b.op("And", &[&seen, &near]);
+    }
+    let mask = if bias.is_empty() {
+        seen
+    } else {
+        let low = b.number(f32::NEG_INFINITY);
+        let low = b.op("CastLike", &[&low, &bias]);
+        b.op("Where", &[&seen, &bias, &low])
+    };
+    let mut list: Vec<(&str, Attribute)> = scale(b).into_iter().collect();
+    list.push(("softcap", Attribute::Float(b.float("softcap", 0.0))));
+    list.extend((b.int("smooth_softmax", 0) > 0).then_some(("smooth_softmax", Attribute::Int(1))));
+    let y = b.with("Attention", &[&new_q, &all_k, &all_v, &mask], &list);
+    let y = turned(b, &y);
+    let flat = b.ints(&[0, 0, -1]);
+    let y = b.op("Reshape", &[&y, &flat]);
+    b.set(0, &y);
+    b.set(1, &all_k);
+    b.set(2, &all_v);
+}

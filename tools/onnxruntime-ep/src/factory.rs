@@ -1,0 +1,314 @@
+//! What onnxruntime gets at registration: finds devices and makes providers.
+
+use crate::abi::*;
+use crate::api::{Api, behind, call, none, release};
+use crate::context;
+use crate::devices::{Devices, Wanted, gpus, pci_address};
+use crate::error::Error;
+use crate::options::Options;
+use crate::provider::Provider;
+use ort_sys::*;
+use std::sync::Arc;
+
+/// AMD's number in PCI.
+const AMD: u32 = 0x1002;
+
+/// Name of the entry of a device's metadata that says what the command line calls it.
+const DEVICE: &str = "device";
+
+/// The factory. onnxruntime sees its first field.
+#[repr(C)]
+pub struct Factory {
+    abi: OrtEpFactory,
+    api: Api,
+    /// Registered under a name that allows devices that are not there.
+    is_virtual: bool,
+    devices: Arc<Devices>,
+    /// The virtual device, kept while the factory is.
+    hardware: std::sync::Mutex<Vec<Hardware>>,
+}
+
+/// A device that was made here.
+struct Hardware(*mut OrtHardwareDevice);
+// SAFETY: it is only released, with the factory.
+unsafe impl Send for Hardware {}
+
+impl Factory {
+    /// The factory of a registration.
+    pub fn new(api: Api, registered_name: &str) -> Factory {
+        Factory {
+            abi: OrtEpFactory {
+                version: KNOWN_VERSION,
+                GetName: Some(name),
+                GetVendor: Some(vendor),
+                GetSupportedDevices: Some(supported_devices),
+                CreateEp: Some(create),
+                ReleaseEp: Some(release_provider),
+                GetVendorId: Some(vendor_id),
+                GetVersion: Some(version),
+                ValidateCompiledModelCompatibilityInfo: Some(validate),
+                CreateAllocator: Some(create_allocator),
+                ReleaseAllocator: Some(release_allocator),
+                CreateDataTransfer: Some(create_data_transfer),
+                IsStreamAware: Some(is_stream_aware),
+                CreateSyncStreamForDevice: None,
+                tail: [0; 16],
+            },
+            api,
+            // onnxruntime's convention.
+            is_virtual: registered_name.ends_with(".virtual"),
+            devices: Arc::default(),
+            hardware: Default::default(),
+        }
+    }
+
+    /// What of the hardware can be used, and what the command line calls it.
+    fn usable(&self, all: &[*const OrtHardwareDevice]) -> Result<Vec<(*const OrtHardwareDevice, String)>, Error> {
+        if self.is_virtual {
+            return Ok(vec![(self.virtual_device()?, "emu".into())]);
+        }
+        let kind = |d: &*const OrtHardwareDevice| {
+            // SAFETY: devices that onnxruntime gave for this call.
+            unsafe { ((self.api.ort.HardwareDevice_Type)(*d), (self.api.ort.HardwareDevice_VendorId)(*d)) }
+        };
+        let found = gpus();
+        let mut list = Vec::new();
+        for d in all.iter().filter(|d| kind(d) == (OrtHardwareDeviceType::OrtHardwareDeviceType_GPU, AMD)) {
+            // SAFETY: as above.
+            let metadata = self.api.pairs(unsafe { (self.api.ort.HardwareDevice_Metadata)(*d) });
+            let address = pci_address(&metadata);
+            let same = found.iter().find(|(_, a)| address.as_ref() == Some(a));
+            list.extend(same.map(|(ordinal, _)| (*d, format!("hip:{ordinal}"))));
+        }
+        if list.is_empty() {
+            // Without a GPU of ours a session runs where `barewave run` would: on an emulated device.
+            let cpu = all.iter().find(|d| kind(d).0 == OrtHardwareDeviceType::OrtHardwareDeviceType_CPU);
+            list.extend(cpu.map(|d| (*d, "auto".into())));
+        }
+        Ok(list)
+    }
+
+    fn virtual_device(&self) -> Result<*const OrtHardwareDevice, Error> {
+        let mut device = none();
+        self.api.with_pairs(&[("is_virtual", "1")], |metadata| {
+            let (gpu, name) = (OrtHardwareDeviceType::OrtHardwareDeviceType_GPU, c"AMD");
+            call!(self.api, ep.CreateHardwareDevice(gpu, AMD, 0, name.as_ptr(), metadata, &mut device))
+        })?;
+        self.hardware.lock().unwrap_or_else(|e| e.into_inner()).push(Hardware(device));
+        Ok(device)
+    }
+
+    /// Fills onnxruntime's list; gives how many there are.
+    fn list(
+        &self,
+        this: *mut OrtEpFactory,
+        all: &[*const OrtHardwareDevice],
+        out: *mut *mut OrtEpDevice,
+        most: usize,
+    ) -> Result<usize, Error> {
+        let mut count = 0;
+        for (hardware, device) in self.usable(all)?.into_iter().take(most) {
+            let mut made = none();
+            self.api.with_pairs(&[(DEVICE, &device)], |metadata| {
+                call!(self.api, ep.CreateEpDevice(this, hardware, metadata, std::ptr::null(), &mut made))
+            })?;
+            // SAFETY: an array with room for `most`.
+            unsafe { *out.add(count) = made };
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn provider(
+        &self,
+        metadata: &[*const OrtKeyValuePairs],
+        options: *const OrtSessionOptions,
+        logger: *const OrtLogger,
+    ) -> Result<Provider, Error> {
+        let mut entries = none();
+        call!(self.api, ort.GetSessionOptionsConfigEntries(options, &mut entries))?;
+        let list = self.api.pairs(entries);
+        // SAFETY: it was made for us by the call above.
+        unsafe { (self.api.ort.ReleaseKeyValuePairs)(entries) };
+        let options = Options::parse(&list);
+        let of =
+            |m: &*const OrtKeyValuePairs| self.api.pairs(*m).into_iter().find(|(k, _)| k == DEVICE).map(|(_, v)| v);
+        let hardware = metadata.iter().find_map(of).unwrap_or_else(|| "auto".into());
+        Ok(Provider::new(self.api, logger, options, hardware, self.devices.clone()))
+    }
+
+    /// Whether code for a target runs on what onnxruntime calls these devices.
+    fn runs(&self, all: &[*const OrtHardwareDevice], info: &str) -> Result<OrtCompiledModelCompatibility, Error> {
+        use OrtCompiledModelCompatibility as C;
+        let Some(target) = context::target_of(info) else { return Ok(C::EP_NOT_APPLICABLE) };
+        for (_, device) in self.usable(all)? {
+            // Emulated devices are made for whatever is to run.
+            if let Some(ordinal) = device.strip_prefix("hip:") {
+                let wanted = Wanted { device: format!("hip:{ordinal}"), target: None, strict: false };
+                if !self.devices.open(&wanted)?.0.target().runs_code_of(target) {
+                    return Ok(C::EP_UNSUPPORTED);
+                }
+            }
+        }
+        Ok(C::EP_SUPPORTED_OPTIMAL)
+    }
+}
+
+impl Drop for Factory {
+    fn drop(&mut self) {
+        for Hardware(device) in self.hardware.get_mut().unwrap_or_else(|e| e.into_inner()) {
+            // SAFETY: made by `virtual_device`, released once.
+            unsafe { (self.api.ep.ReleaseHardwareDevice)(*device) };
+        }
+    }
+}
+
+/// An array of onnxruntime's.
+///
+/// # Safety
+/// `p` holds `n` elements.
+unsafe fn array<'a, T>(p: *const T, n: usize) -> &'a [T] {
+    // SAFETY: the caller's promise.
+    if p.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(p, n) } }
+}
+
+unsafe extern "system" fn name(_: *const OrtEpFactory) -> *const c_char {
+    crate::NAME_C.as_ptr()
+}
+unsafe extern "system" fn vendor(_: *const OrtEpFactory) -> *const c_char {
+    c"barewave".as_ptr()
+}
+unsafe extern "system" fn vendor_id(_: *const OrtEpFactory) -> u32 {
+    AMD
+}
+unsafe extern "system" fn version(_: *const OrtEpFactory) -> *const c_char {
+    crate::VERSION_C.as_ptr()
+}
+
+unsafe extern "system" fn supported_devices(
+    this: *mut OrtEpFactory,
+    all: *const *const OrtHardwareDevice,
+    count: usize,
+    out: *mut *mut OrtEpDevice,
+    most: usize,
+    found: *mut usize,
+) -> OrtStatusPtr {
+    // SAFETY: onnxruntime passes what `CreateEpFactories` gave, and arrays of these sizes.
+    let (factory, all): (&Factory, _) = unsafe { (behind(this), array(all, count)) };
+    factory.api.guard(|| {
+        let n = factory.list(this, all, out, most)?;
+        // SAFETY: a place for the number.
+        unsafe { *found = n };
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn create(
+    this: *mut OrtEpFactory,
+    _: *const *const OrtHardwareDevice,
+    metadata: *const *const OrtKeyValuePairs,
+    count: usize,
+    options: *const OrtSessionOptions,
+    logger: *const OrtLogger,
+    out: *mut *mut OrtEp,
+) -> OrtStatusPtr {
+    // SAFETY: as above.
+    let (factory, metadata): (&Factory, _) = unsafe { (behind(this), array(metadata, count)) };
+    factory.api.guard(|| {
+        let provider = factory.provider(metadata, options, logger)?;
+        // SAFETY: a place for the pointer, which comes back in `release_provider`.
+        unsafe { *out = Box::into_raw(Box::new(provider)).cast() };
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn release_provider(_: *mut OrtEpFactory, ep: *mut OrtEp) {
+    // SAFETY: made by `create`, given back once.
+    unsafe { release::<Provider>(ep) };
+}
+
+unsafe extern "system" fn validate(
+    this: *mut OrtEpFactory,
+    all: *const *const OrtHardwareDevice,
+    count: usize,
+    info: *const c_char,
+    out: *mut OrtCompiledModelCompatibility,
+) -> OrtStatusPtr {
+    // SAFETY: as above.
+    let (factory, all, info): (&Factory, _, _) = unsafe { (behind(this), array(all, count), crate::api::text(info)) };
+    factory.api.guard(|| {
+        let answer = factory.runs(all, &info)?;
+        // SAFETY: a place for the answer.
+        unsafe { *out = answer };
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn create_allocator(
+    _: *mut OrtEpFactory,
+    _: *const OrtMemoryInfo,
+    _: *const OrtKeyValuePairs,
+    out: *mut *mut OrtAllocator,
+) -> OrtStatusPtr {
+    // SAFETY: a place for the pointer.
+    unsafe { *out = none() };
+    OrtStatusPtr(none())
+}
+
+unsafe extern "system" fn release_allocator(_: *mut OrtEpFactory, _: *mut OrtAllocator) {}
+
+unsafe extern "system" fn create_data_transfer(
+    _: *mut OrtEpFactory,
+    out: *mut *mut OrtDataTransferImpl,
+) -> OrtStatusPtr {
+    // SAFETY: as above.
+    unsafe { *out = none() };
+    OrtStatusPtr(none())
+}
+
+unsafe extern "system" fn is_stream_aware(_: *const OrtEpFactory) -> bool {
+    false
+}
+
+/// The entry point: onnxruntime asks for factories when the library is registered.
+///
+/// # Safety
+/// Called by onnxruntime, with what its header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn CreateEpFactories(
+    registered_name: *const c_char,
+    base: *const OrtApiBase,
+    _logger: *const OrtLogger,
+    factories: *mut *mut OrtEpFactory,
+    most: usize,
+    count: *mut usize,
+) -> OrtStatusPtr {
+    // SAFETY: as the header says.
+    let api = match unsafe { Api::new(base) } {
+        Ok(api) => api,
+        Err(status) => return status,
+    };
+    api.guard(|| {
+        if most == 0 {
+            return Err(Error::Onnxruntime("no room for a factory".into()));
+        }
+        // SAFETY: as the header says; the factory comes back in `ReleaseEpFactory`.
+        unsafe {
+            let name = crate::api::text(registered_name);
+            *factories = Box::into_raw(Box::new(Factory::new(api, &name))).cast();
+            *count = 1;
+        }
+        Ok(())
+    })
+}
+
+/// Gives a factory back.
+///
+/// # Safety
+/// Called by onnxruntime with what [`CreateEpFactories`] gave, once.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn ReleaseEpFactory(factory: *mut OrtEpFactory) -> OrtStatusPtr {
+    // SAFETY: the caller's promise.
+    unsafe { release::<Factory>(factory) };
+    OrtStatusPtr(none())
+}

@@ -1,0 +1,354 @@
+//! Which nodes are taken over, and in which groups.
+//!
+//! Nodes that can be compiled are put into groups that onnxruntime replaces by one node each, so no way from a group may
+//! lead through a foreign node back into it. Each node gets a level: how often the longest way to it changes between nodes
+//! that can be compiled and others. Nodes of one level that can be compiled are one group: a way that leaves the group
+//! and comes back changes twice, and so ends at a higher level. Groups depend on lower levels only, and there are as few of
+//! them as a way through the graph has changes.
+//!
+//! What can be compiled is found by compiling: every group is lowered with the shapes that are declared, what is refused is
+//! taken out, and the rest is grouped anew until nothing is refused; then the code is made. Extents that are not declared get
+//! values on trial, and so do small inputs whose values decide shapes or branches; the code for the real ones is made when they
+//! come.
+
+use crate::read::{ReadGraph, Value};
+use barewave::compile::{Missing, Verdict};
+use barewave::graph::Reason;
+use barewave::onnx::{Attribute, Dim, Graph, Model, ValueInfo};
+use barewave::tensor::{DType, HostTensor};
+use barewave::{Compiler, Shapes};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Extents on trial for dimensions that are left open: that of the first dimension (the batch, mostly), that of others.
+const TRIALS: [(usize, usize); 8] = [(2, 2), (1, 1), (1, 2), (1, 16), (2, 64), (1, 64), (1, 224), (1, 512)];
+
+/// Elements of inputs whose values may become part of code.
+const SMALL: usize = 64;
+
+/// More such inputs are not tried.
+const MOST_VALUES: usize = 8;
+
+/// Numbers of the nodes of each group, in topological order.
+pub type Groups = Vec<Vec<usize>>;
+
+/// Nodes that cannot be compiled, and why.
+pub type Reasons = BTreeMap<usize, String>;
+
+/// Chooses groups among the nodes that are `candidates`; gives also why the others are left.
+pub fn choose(compiler: &Compiler, graph: &ReadGraph, candidates: BTreeSet<usize>) -> (Groups, Reasons) {
+    let mut left = candidates;
+    // Groups that were found good.
+    let mut good: BTreeSet<Vec<usize>> = BTreeSet::new();
+    let mut reasons = Reasons::new();
+    loop {
+        let groups = by_level(graph, &left);
+        let before = left.len();
+        for group in &groups {
+            if good.contains(group) {
+                continue;
+            }
+            let refused = refused(compiler, graph, group);
+            if refused.is_empty() {
+                good.insert(group.clone());
+            }
+            left.retain(|i| !refused.contains_key(i));
+            reasons.extend(refused);
+        }
+        if left.len() == before {
+            return (groups, reasons);
+        }
+    }
+}
+
+/// Groups of nodes by level.
+fn by_level(graph: &ReadGraph, ours: &BTreeSet<usize>) -> Groups {
+    let mut maker: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut level = vec![0usize; graph.nodes.len()];
+    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (i, n) in graph.nodes.iter().enumerate() {
+        let mine = ours.contains(&i);
+        // Even levels are ours, odd ones are not.
+        let above = |p: &usize| level[*p] + usize::from(ours.contains(p) != mine);
+        let reads = n.node.inputs.iter().chain(&n.implicit);
+        let least = usize::from(!mine);
+        level[i] = reads.filter_map(|v| maker.get(v.as_str())).map(above).max().unwrap_or(least).max(least);
+        if mine {
+            groups.entry(level[i]).or_default().push(i);
+        }
+        maker.extend(n.node.outputs.iter().filter(|o| !o.is_empty()).map(|o| (o.as_str(), i)));
+    }
+    groups.into_values().collect()
+}
+
+/// The nodes of a group that cannot be compiled; none when the whole group can.
+fn refused(compiler: &Compiler, graph: &ReadGraph, group: &[usize]) -> Reasons {
+    let model = match group_model(graph, group, unique) {
+        Ok(model) => model,
+        // Nodes that read or make what is no tensor.
+        Err(nodes) => return nodes.into_iter().map(|i| (i, "reads or makes what is no tensor".into())).collect(),
+    };
+    let attempt = Attempt { compiler, model: &model, group };
+    let mut best: Option<(Refused, Shapes)> = None;
+    for trial in TRIALS {
+        let (shapes, open) = trial_shapes(&model, trial);
+        let found = attempt.with(&shapes);
+        if best.as_ref().is_none_or(|(b, _)| found.nodes.len() < b.nodes.len()) {
+            best = Some((found, shapes));
+        }
+        if !open || best.as_ref().is_some_and(|(b, _)| b.nodes.is_empty()) {
+            break;
+        }
+    }
+    let Some((found, shapes)) = best else { return Reasons::new() };
+    if found.undecided { attempt.with_values(found, shapes, graph) } else { found.nodes }
+}
+
+/// What cannot be compiled.
+struct Refused {
+    nodes: Reasons,
+    /// Some of it because a value is not known that decides shapes or branches.
+    undecided: bool,
+}
+
+/// A group that is tried.
+struct Attempt<'a> {
+    compiler: &'a Compiler,
+    model: &'a Model,
+    group: &'a [usize],
+}
+
+impl Attempt<'_> {
+    /// With these shapes and values.
+    fn with(&self, shapes: &Shapes) -> Refused {
+        let all = |undecided, why: &str| {
+            let nodes = self.group.iter().map(|i| (*i, why.to_string())).collect();
+            Refused { nodes, undecided }
+        };
+        let support = match self.compiler.supports(self.model, shapes) {
+            Ok(support) => support,
+            Err(e) => return all(false, &e.to_string()),
+        };
+        let mut missing: BTreeMap<&str, String> = BTreeMap::new();
+        let mut undecided = false;
+        for n in &support.nodes {
+            if let Verdict::Unsupported(why) = &n.verdict {
+                missing.entry(&n.node).or_insert_with(|| why.to_string());
+                undecided |= matches!(why, Missing::Node(r) if is_undecided(r));
+            }
+        }
+        let reason = |i: &usize| Some((*i, missing.get(unique(*i).as_str())?.clone()));
+        let nodes: Reasons = self.group.iter().filter_map(reason).collect();
+        // Whatever only the making of code finds out concerns the whole group.
+        if nodes.is_empty() && !support.is_complete() {
+            return all(undecided, &support.to_string());
+        }
+        if nodes.is_empty()
+            && let Err(e) = self.compiler.compile(self.model, shapes)
+        {
+            return all(undecided, &e.to_string());
+        }
+        Refused { nodes, undecided }
+    }
+
+    /// With values on trial for small inputs, which become known when the group is run and are then made part of its code.
+    /// One input after the other gets the value with which most compiles.
+    fn with_values(&self, without: Refused, mut shapes: Shapes, graph: &ReadGraph) -> Reasons {
+        let small: Vec<(&str, DType, Vec<usize>)> = self.model.required_inputs().filter_map(small_input).collect();
+        if small.is_empty() || small.len() > MOST_VALUES {
+            return without.nodes;
+        }
+        for (name, dtype, shape) in &small {
+            shapes.values.insert(name.to_string(), trial_value(*dtype, shape, 0));
+        }
+        let mut found = self.with(&shapes).nodes;
+        for (name, dtype, shape) in &small {
+            for kind in 1..VALUES {
+                if found.is_empty() {
+                    break;
+                }
+                let before = shapes.values.insert(name.to_string(), trial_value(*dtype, shape, kind));
+                let now = self.with(&shapes).nodes;
+                if now.len() < found.len() {
+                    found = now;
+                } else if let Some(before) = before {
+                    shapes.values.insert(name.to_string(), before);
+                }
+            }
+        }
+        // A branch that another value takes has to compile as well.
+        for (name, dtype, shape) in small.iter().filter(|(_, dtype, _)| *dtype == DType::Bool) {
+            for kind in 0..2 {
+                shapes.values.insert(name.to_string(), trial_value(*dtype, shape, kind));
+                found.extend(self.with(&shapes).nodes);
+            }
+        }
+        // How often a loop goes round is nothing to make part of code.
+        let loops = |(i, _): &(usize, String)| {
+            let n = &graph.nodes[*i].node;
+            n.op != "If" && n.attributes.values().any(|a| matches!(a, Attribute::Graph(_)))
+        };
+        found.extend(without.nodes.into_iter().filter(loops));
+        found
+    }
+}
+
+/// True when a value is missing that has to be known.
+fn is_undecided(r: &Reason) -> bool {
+    match r {
+        Reason::NotConstant { .. } => true,
+        Reason::Within { reason, .. } => is_undecided(reason),
+        _ => false,
+    }
+}
+
+/// An input whose value can be made part of code: small, and of a shape that is declared.
+fn small_input(info: &ValueInfo) -> Option<(&str, DType, Vec<usize>)> {
+    let known = |d: &Dim| match d {
+        Dim::Known(n) => Some(*n),
+        _ => None,
+    };
+    let shape: Vec<usize> = info.shape.as_ref()?.iter().map(known).collect::<Option<_>>()?;
+    let fits = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).is_some_and(|n| n <= SMALL);
+    fits.then_some((info.name.as_str(), info.dtype?, shape))
+}
+
+/// How many kinds of values are tried.
+const VALUES: usize = 4;
+
+/// A value on trial: ones, zeros, 0 1 2 and so on, or -1 1 1 and so on.
+fn trial_value(dtype: DType, shape: &[usize], kind: usize) -> HostTensor {
+    let element = |i: usize| match kind {
+        0 => 1,
+        1 => 0,
+        2 => i as i64,
+        _ => 1 - 2 * i64::from(i == 0),
+    };
+    let values: Vec<i64> = (0..shape.iter().product()).map(element).collect();
+    HostTensor::from_ints(dtype, shape, &values)
+}
+
+/// The name of a node while groups are chosen: names in models need not be unique.
+fn unique(i: usize) -> String {
+    format!("#{i}")
+}
+
+/// A group as a model: what it reads from outside are its inputs, what others read its outputs; `name` gives the names of
+/// its nodes. The error are the nodes that cannot be part of a model.
+pub fn group_model(graph: &ReadGraph, group: &[usize], name: impl Fn(usize) -> String) -> Result<Model, Vec<usize>> {
+    let inside: BTreeSet<usize> = group.iter().copied().collect();
+    let made: BTreeSet<&str> = group
+        .iter()
+        .flat_map(|i| &graph.nodes[*i].node.outputs)
+        .map(String::as_str)
+        .filter(|o| !o.is_empty())
+        .collect();
+    let mut model = Model { opsets: graph.opsets.clone(), ..Model::default() };
+    let g: &mut Graph = &mut model.graph;
+    let mut foreign: BTreeSet<usize> = BTreeSet::new();
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    for i in group {
+        let n = &graph.nodes[*i];
+        for name in n.node.inputs.iter().chain(&n.implicit).filter(|v| !v.is_empty() && !made.contains(v.as_str())) {
+            match graph.values.get(name) {
+                Some(Value::Constant(t)) => {
+                    g.initializers.insert(name.clone(), t.clone());
+                }
+                Some(Value::Tensor(info)) if info.shape.is_some() => {
+                    if seen.insert(name) {
+                        g.inputs.push(info.clone());
+                    }
+                }
+                _ => {
+                    foreign.insert(*i);
+                }
+            }
+        }
+        if n.node.outputs.iter().any(|o| !o.is_empty() && !matches!(graph.values.get(o), Some(Value::Tensor(_)))) {
+            foreign.insert(*i);
+        }
+        g.nodes.push(barewave::onnx::Node { name: name(*i), ..n.node.clone() });
+    }
+    if !foreign.is_empty() {
+        return Err(foreign.into_iter().collect());
+    }
+    let outside = graph.nodes.iter().enumerate().filter(|(i, _)| !inside.contains(i));
+    let mut wanted: BTreeSet<&str> = outside
+        .flat_map(|(_, n)| n.node.inputs.iter().chain(&n.implicit))
+        .chain(&graph.outputs)
+        .map(String::as_str)
+        .collect();
+    wanted.retain(|v| made.contains(v));
+    // Nobody reads it, but onnxruntime wants nodes to give something.
+    if wanted.is_empty() {
+        wanted.extend(made.iter().next());
+    }
+    g.outputs = wanted.into_iter().filter_map(|v| declared(graph, v)).collect();
+    model.expand();
+    Ok(model)
+}
+
+fn declared(graph: &ReadGraph, name: &str) -> Option<ValueInfo> {
+    match graph.values.get(name) {
+        Some(Value::Tensor(info)) => Some(info.clone()),
+        _ => None,
+    }
+}
+
+/// Shapes of all inputs, with trial extents for open dimensions; and whether there are any.
+fn trial_shapes(model: &Model, (first, other): (usize, usize)) -> (Shapes, bool) {
+    let mut shapes = Shapes::default();
+    let mut named: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut open = false;
+    for info in model.required_inputs() {
+        let dims = info.shape.iter().flatten().enumerate().map(|(i, d)| {
+            let trial = if i == 0 { first } else { other };
+            open |= !matches!(d, Dim::Known(_));
+            match d {
+                Dim::Known(n) => *n,
+                Dim::Symbol(s) => *named.entry(s).or_insert(trial),
+                Dim::Unknown => trial,
+            }
+        });
+        shapes.shapes.insert(info.name.clone(), dims.collect());
+    }
+    (shapes, open)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::ReadNode;
+    use barewave::onnx::Node;
+
+    fn graph(nodes: &[(&[&str], &str)]) -> ReadGraph {
+        let node = |(inputs, output): &(&[&str], &str)| ReadNode {
+            handle: std::ptr::null(),
+            node: Node {
+                name: String::new(),
+                op: "Relu".into(),
+                domain: String::new(),
+                inputs: inputs.iter().map(|s| s.to_string()).collect(),
+                outputs: vec![output.to_string()],
+                attributes: BTreeMap::new(),
+            },
+            implicit: Vec::new(),
+        };
+        ReadGraph { nodes: nodes.iter().map(node).collect(), ..ReadGraph::default() }
+    }
+
+    #[test]
+    fn a_foreign_node_splits_only_what_it_lies_between() {
+        // a -> b -> c(foreign) -> d, and a -> e beside it: e needs nothing of c and stays with a and b.
+        let g = graph(&[(&["x"], "a"), (&["a"], "b"), (&["b"], "c"), (&["c"], "d"), (&["a"], "e")]);
+        assert_eq!(by_level(&g, &[0, 1, 3, 4].into()), [vec![0, 1, 4], vec![3]]);
+    }
+
+    #[test]
+    fn groups_are_convex() {
+        // d reads a, of its own group otherwise, and c, which is foreign and reads a.
+        let g = graph(&[(&["x"], "a"), (&["a"], "c"), (&["a", "c"], "d")]);
+        assert_eq!(by_level(&g, &[0, 2].into()), [vec![0], vec![2]]);
+        // A foreign start.
+        assert_eq!(by_level(&g, &[1, 2].into()), [vec![1, 2]]);
+    }
+}

@@ -1,0 +1,434 @@
+"""The plugin inside onnxruntime; onnxruntime's own CPU provider says what is right."""
+
+import doctest
+import glob
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import onnxruntime_ep_barewave as plugin
+
+ROOT = os.path.join(os.path.dirname(__file__), "..", "..", "..")
+EXAMPLES = os.path.join(ROOT, "examples")
+DIGITS = os.path.join(EXAMPLES, "digits", "digits.onnx")
+DATA = os.path.join(os.path.dirname(onnx.__file__), "backend", "test", "data")
+TARGETS = ["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"]
+NO_FALLBACK = "session.disable_cpu_ep_fallback"
+
+VERSION = tuple(int(n) for n in onnxruntime.__version__.split(".")[:2])
+
+# Node tests that the plugin takes over whole, of 1765, of which the CPU provider of 1.31 runs 1458, that of 1.24 fewer.
+LEAST_CLAIMED = 1390 if VERSION >= (1, 31) else 1340
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch):
+    monkeypatch.setenv("BAREWAVE_CACHE", "off")
+
+
+def model(nodes, inputs, outputs, initializers=(), opset=21):
+    graph = helper.make_graph(nodes, "made", inputs, outputs, list(initializers))
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def tensor(name, shape, kind=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def options(whole=False, **entries):
+    made = onnxruntime.SessionOptions()
+    made.log_severity_level = 4
+    if whole:
+        made.add_session_config_entry(NO_FALLBACK, "1")
+    for key, value in entries.items():
+        made.add_session_config_entry(key.replace("__", "."), value)
+    return made
+
+
+def cpu(m):
+    made = options()
+    made.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(m, made, providers=["CPUExecutionProvider"])
+
+
+def ours(m, whole=True, device="emu:gfx1100", sess_options=None, **entries):
+    return plugin.InferenceSession(m, sess_options or options(whole), device=device, **entries)
+
+
+def same(got, want, rtol=1e-3, atol=1e-5):
+    """Equal values; NaN equals NaN."""
+    if isinstance(want, (list, tuple)):
+        return len(got) == len(want) and all(same(a, b) for a, b in zip(got, want))
+    if want is None or got is None:
+        return got is want
+    if isinstance(want, dict):
+        return got == want
+    got, want = np.asarray(got), np.asarray(want)
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return False
+    if want.dtype.kind in "OUS":
+        return bool((got == want).all())
+    return bool(np.allclose(got.astype("f8"), want.astype("f8"), rtol=rtol, atol=atol, equal_nan=True))
+
+
+def random_feeds(session, seed=1, extent=3):
+    rng = np.random.default_rng(seed)
+    shape = lambda i: [d if isinstance(d, int) else extent for d in i.shape]  # noqa: E731
+    return {i.name: rng.standard_normal(shape(i)).astype(np.float32) for i in session.get_inputs()}
+
+
+def mlp(batch="n"):
+    rng = np.random.default_rng(1)
+    w = [rng.standard_normal(s, dtype=np.float32) for s in [(8, 16), (16,), (16, 3)]]
+    named = [numpy_helper.from_array(a, n) for a, n in zip(w, ["w1", "b1", "w2"])]
+    nodes = [
+        helper.make_node("Gemm", ["x", "w1", "b1"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "w2"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["p"], axis=-1),
+    ]
+    return model(nodes, [tensor("x", [batch, 8])], [tensor("p", [batch, 3])], named)
+
+
+def mixed():
+    """What barewave has (Mul, Add, Relu), with an operator in the middle that it has not."""
+    nodes = [
+        helper.make_node("Mul", ["x", "x"], ["a"]),
+        helper.make_node("Add", ["a", "x"], ["b"]),
+        helper.make_node("Cast", ["b"], ["t"], to=TensorProto.STRING),
+        helper.make_node("Cast", ["t"], ["c"], to=TensorProto.FLOAT),
+        helper.make_node("Relu", ["c"], ["d"]),
+        helper.make_node("Mul", ["d", "a"], ["y"]),
+    ]
+    return model(nodes, [tensor("x", [2, 5])], [tensor("y", [2, 5])])
+
+
+# The package
+
+
+def test_names_and_registration():
+    assert plugin.get_ep_name() == "BarewaveExecutionProvider"
+    assert plugin.get_ep_names() == ["BarewaveExecutionProvider"]
+    assert os.path.isfile(plugin.get_library_path())
+    plugin.register()
+    plugin.register()
+    found = [d for d in onnxruntime.get_ep_devices() if d.ep_name == plugin.get_ep_name()]
+    assert len(found) == 1 and found[0].ep_vendor == "barewave"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_digits(target):
+    session = ours(DIGITS, device=f"emu:{target}", strict=True)
+    assert "BarewaveExecutionProvider" in session.get_providers()
+    feeds = random_feeds(session)
+    assert same(session.run(None, feeds), cpu(DIGITS).run(None, feeds))
+
+
+def test_onnxruntimes_own_way_to_name_providers():
+    plugin.register()
+    if VERSION < (1, 27):
+        pytest.skip("providers= takes plugins from 1.27 on")
+    session = onnxruntime.InferenceSession(
+        DIGITS, options(True), providers=[plugin.get_ep_name()], provider_options=[{"device": "emu:gfx1030"}]
+    )
+    feeds = random_feeds(session)
+    assert same(session.run(None, feeds), cpu(DIGITS).run(None, feeds))
+
+
+# Whole models
+
+
+def node_tests():
+    return sorted(os.path.dirname(p) for p in glob.glob(os.path.join(DATA, "node", "*", "model.onnx")))
+
+
+def read_tensor(path):
+    proto = TensorProto()
+    with open(path, "rb") as f:
+        proto.ParseFromString(f.read())
+    return numpy_helper.to_array(proto)
+
+
+def judged(folder):
+    """A node test that onnxruntime's CPU provider runs: inputs, and its answer. None otherwise."""
+    try:
+        session = cpu(os.path.join(folder, "model.onnx"))
+        files = glob.glob(os.path.join(folder, "test_data_set_0", "input_*.pb"))
+        files.sort(key=lambda f: int(f.rpartition("_")[2][:-3]))
+        inputs = session.get_inputs()
+        if any(not i.type.startswith("tensor(") for i in inputs):
+            return None
+        feeds = {i.name: read_tensor(f) for i, f in zip(inputs, files)}
+        return feeds, session.run(None, feeds)
+    except Exception:  # whatever its reason: there is no judge
+        return None
+
+
+def as_expected(folder, got):
+    """Whether an answer is the one that ONNX itself gives with the test."""
+    files = glob.glob(os.path.join(folder, "test_data_set_0", "output_*.pb"))
+    files.sort(key=lambda f: int(f.rpartition("_")[2][:-3]))
+    want = [read_tensor(f) for f in files]
+    # onnxruntime hands out floats of 8 bits as plain bytes
+    views = [g.view(w.dtype) if g.dtype == np.uint8 and w.dtype != np.uint8 else g for g, w in zip(got, want)]
+    return len(got) == len(want) and same(views, want)
+
+
+def test_node_tests():
+    """Every node test that is taken over whole is equal; what is not taken over does no harm."""
+    claimed, left, differ, unlike = 0, [], [], []
+    for folder in node_tests():
+        known = judged(folder)
+        if known is None:
+            continue
+        feeds, want = known
+        path, name = os.path.join(folder, "model.onnx"), os.path.basename(folder)
+        try:
+            session = ours(path)
+            claimed += 1
+        except Exception as e:
+            assert "fallback" in str(e), f"{name}: {e}"
+            left.append(name)
+            session = ours(path, whole=False)
+        got = session.run(None, feeds)
+        if not same(got, want):
+            # Two implementations may differ where ONNX leaves room; then its own answer counts.
+            (unlike if as_expected(folder, got) else differ).append(name)
+    print(f"{claimed} claimed, {len(left)} left, {len(unlike)} as ONNX and unlike the CPU provider")
+    assert differ == []
+    assert claimed >= LEAST_CLAIMED, left
+    assert len(unlike) <= 25, unlike
+
+
+def seeded_light(path):
+    """A light_* model with seeded weights instead of constant ones, as tools/record_reference.py makes them."""
+    sys.path.insert(0, os.path.join(ROOT, "tools"))
+    from record_reference import seeded_model
+
+    return seeded_model(onnx.load(path)).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "name", ["bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet",
+             "vgg19", "zfnet512"]
+)  # fmt: skip
+def test_light_models(name):
+    if name in ("vgg19", "bvlc_alexnet", "zfnet512", "densenet121") and not os.environ.get("BAREWAVE_LARGE"):
+        pytest.skip("long on an emulated device; BAREWAVE_LARGE=1 runs it")
+    m = seeded_light(os.path.join(DATA, "light", f"light_{name}.onnx"))
+    session = ours(m, device="emu:gfx942")
+    feeds = random_feeds(session)
+    want = cpu(m).run(None, feeds)
+    assert same(session.run(None, feeds), want, rtol=1e-2, atol=1e-4)
+
+
+# Graphs in parts, shapes, threads
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_cpu_provider_runs_what_is_between(target):
+    m = mixed()
+    session = ours(m, whole=False, device=f"emu:{target}")
+    feeds = random_feeds(session)
+    assert same(session.run(None, feeds), cpu(m).run(None, feeds))
+    with pytest.raises(Exception, match="fallback"):
+        ours(m, device=f"emu:{target}")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_dynamic_batch(target):
+    m = mlp()
+    session, judge = ours(m, device=f"emu:{target}", strict=True), cpu(m)
+    for n in [1, 5, 64, 1]:
+        x = np.random.default_rng(n).standard_normal((n, 8), dtype=np.float32)
+        assert same(session.run(None, {"x": x}), judge.run(None, {"x": x})), n
+
+
+def test_values_that_decide_shapes():
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["r"]), helper.make_node("Relu", ["r"], ["y"])]
+    m = model(nodes, [tensor("x", [2, 6]), tensor("s", [2], TensorProto.INT64)], [tensor("y", [None, None])])
+    session, judge = ours(m), cpu(m)
+    x = np.random.default_rng(1).standard_normal((2, 6), dtype=np.float32)
+    for s in [[3, 4], [12, 1], [-1, 6]]:
+        feeds = {"x": x, "s": np.array(s, dtype=np.int64)}
+        assert same(session.run(None, feeds), judge.run(None, feeds))
+
+
+def test_branches():
+    def branch(op, name):
+        out = helper.make_tensor_value_info(name, TensorProto.FLOAT, [4])
+        return helper.make_graph([helper.make_node(op, ["x"], [name])], name, [], [out])
+
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch("Exp", "t"), else_branch=branch("Neg", "e"))
+    m = model([node], [tensor("c", [], TensorProto.BOOL), tensor("x", [4])], [tensor("y", [4])])
+    session, judge = ours(m, whole=VERSION >= (1, 27)), cpu(m)
+    for c in [True, False, True]:
+        feeds = {"c": np.array(c), "x": np.array([1, 2, -3, 0.5], dtype=np.float32)}
+        assert same(session.run(None, feeds), judge.run(None, feeds))
+
+
+def test_four_threads_on_one_session():
+    m = mlp()
+    session, judge = ours(m), cpu(m)
+    wrong = []
+
+    def work(seed):
+        for n in [1, 3, 8]:
+            x = np.random.default_rng(seed * 10 + n).standard_normal((n, 8), dtype=np.float32)
+            if not same(session.run(None, {"x": x}), judge.run(None, {"x": x})):
+                wrong.append((seed, n))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert wrong == []
+
+
+def test_io_binding():
+    m = mlp(4)
+    session = ours(m)
+    x = np.random.default_rng(1).standard_normal((4, 8), dtype=np.float32)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", x)
+    binding.bind_output("p")
+    session.run_with_iobinding(binding)
+    assert same(binding.copy_outputs_to_cpu(), cpu(m).run(None, {"x": x}))
+
+
+# Compiled ahead of time
+
+
+@pytest.mark.parametrize("embed", ["1", "0"])
+@pytest.mark.parametrize("make", [mixed, lambda: mlp(4)])
+def test_context_models(tmp_path, embed, make):
+    m, path = make(), str(tmp_path / "compiled.onnx")
+    made = options(ep__context_enable="1", ep__context_file_path=path, ep__context_embed_mode=embed)
+    ours(m, sess_options=made)
+    compiled = onnx.load(path)
+    nodes = [n for n in compiled.graph.node if n.op_type == "EPContext"]
+    assert nodes and not any(n.op_type in ("Mul", "Gemm") for n in compiled.graph.node)
+    session = ours(path, whole=False)
+    feeds = random_feeds(session)
+    assert same(session.run(None, feeds), cpu(m).run(None, feeds))
+    # The device is the one that the code is for, where nobody asks for another.
+    assert same(ours(path, whole=False, device=None).run(None, feeds), cpu(m).run(None, feeds))
+    with pytest.raises(Exception, match="the code object is for gfx1100, the device is gfx906"):
+        ours(path, whole=False, device="emu:gfx906")
+
+
+def test_context_models_need_shapes(tmp_path):
+    made = options(ep__context_enable="1", ep__context_file_path=str(tmp_path / "compiled.onnx"))
+    with pytest.raises(Exception, match="input `x` is nx8xf32; fix its dimensions"):
+        ours(mlp(), sess_options=made)
+
+
+def test_damaged_context_models(tmp_path):
+    path = str(tmp_path / "compiled.onnx")
+    ours(mlp(4), sess_options=options(ep__context_enable="1", ep__context_file_path=path))
+    compiled = onnx.load(path)
+    held = next(a for a in compiled.graph.node[0].attribute if a.name == "ep_cache_context")
+    for data in [held.s[: len(held.s) // 2], b"nonsense", b""]:
+        held.s = data
+        with pytest.raises(Exception):
+            ours(compiled.SerializeToString(), whole=False)
+
+
+def test_virtual_device(tmp_path):
+    """Ahead of time for a card that is not there."""
+    script = f"""
+import onnxruntime as ort, onnxruntime_ep_barewave as plugin
+ort.register_execution_provider_library("barewave.virtual", plugin.get_library_path())
+(device,) = [d for d in ort.get_ep_devices() if d.ep_name == plugin.get_ep_name()]
+assert device.device.type == ort.OrtHardwareDeviceType.GPU and device.device.vendor_id == 0x1002
+assert device.device.metadata["is_virtual"] == "1"
+options = ort.SessionOptions()
+options.add_session_config_entry("ep.context_enable", "1")
+options.add_session_config_entry("ep.context_file_path", {str(tmp_path / "c.onnx")!r})
+options.add_provider_for_devices([device], {{"target": "gfx906"}})
+ort.InferenceSession({DIGITS!r}, options)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+    node = onnx.load(str(tmp_path / "c.onnx")).graph.node[0]
+    assert {a.name: a.s for a in node.attribute}["hardware_architecture"] == b"gfx906"
+    judge = cpu(DIGITS)
+    feeds = random_feeds(judge)
+    assert same(ours(str(tmp_path / "c.onnx"), device="emu:gfx906").run(None, feeds), judge.run(None, feeds))
+
+
+# Options and errors
+
+
+def test_dump_and_cache(tmp_path):
+    session = ours(mlp(), dump=str(tmp_path / "dump"), cache=str(tmp_path / "cache"))
+    for n in [1, 2]:
+        session.run(None, {"x": np.zeros((n, 8), np.float32)})
+    files = sorted(os.listdir(tmp_path / "dump"))
+    assert len(files) == 2 and all(f.endswith(".hsaco") for f in files)
+    assert os.listdir(tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    "entries, message",
+    [
+        ({"device": "emu:gfx1"}, "unknown target `gfx1`"),
+        ({"device": "cuda"}, "no device 'cuda': use auto, hip, hip:N or emu:TARGET"),
+        ({"device": "hip:7"}, "HIP|hip"),
+        ({"device": None, "target": "gfx7"}, "option `target` of BarewaveExecutionProvider: unknown target `gfx7`"),
+        ({"dtype": "f8"}, "option `dtype` of BarewaveExecutionProvider: `f8`"),
+    ],
+)
+def test_options_that_make_no_sense(entries, message):
+    with pytest.raises(Exception, match=message):
+        ours(mlp(4), **entries)
+
+
+def test_unknown_options_are_named():
+    plugin.register()
+    made = options()
+    device = next(d for d in onnxruntime.get_ep_devices() if d.ep_name == plugin.get_ep_name())
+    made.add_provider_for_devices([device], {"devise": "emu:gfx942"})
+    with pytest.raises(Exception, match="option `devise` .*there is no such option; there are device, target"):
+        onnxruntime.InferenceSession(mlp(4), made)
+
+
+def test_bad_inputs():
+    session = ours(mlp(4))
+    good = np.zeros((4, 8), np.float32)
+    for feeds in [{}, {"x": good.astype(np.float64)}, {"x": np.zeros((4, 9), np.float32)}, {"z": good}]:
+        with pytest.raises(Exception):
+            session.run(None, feeds)
+    assert session.run(None, {"x": good})[0].shape == (4, 3)
+    with pytest.raises(Exception):
+        ours(b"no model")
+
+
+def test_errors_of_runs_say_what_is_wrong():
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    w = numpy_helper.from_array(np.ones((8, 2), np.float32), "w")
+    m = model(nodes, [tensor("x", ["n", "k"])], [tensor("y", ["n", 2])], [w])
+    session = ours(m, whole=False)
+    with pytest.raises(Exception, match="MatMul|x"):
+        session.run(None, {"x": np.zeros((3, 7), np.float32)})
+    assert session.run(None, {"x": np.ones((3, 8), np.float32)})[0].tolist() == [[8, 8]] * 3
+
+
+def readme_example(module):
+    """The first example of the README's that imports a module, as doctest has them."""
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+        blocks = f.read().split("```pycon\n")[1:]
+    blocks = [b.partition("```")[0] for b in blocks]
+    return next(b for b in blocks if module in b.splitlines()[0].replace(",", " ").split())
+
+
+def test_the_readmes_example(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    example = doctest.DocTestParser().get_doctest(readme_example("onnxruntime_ep_barewave"), {}, "README", "README.md", 0)
+    assert doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example).failed == 0
