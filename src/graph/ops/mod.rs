@@ -21,6 +21,7 @@ mod normalize;
 mod pad;
 mod pool;
 mod quantize;
+mod random;
 mod rank;
 mod recurrent;
 mod reduce;
@@ -85,6 +86,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("Attention", "is_causal kv_num_heads q_num_heads qk_matmul_output_mode scale softcap softmax_precision", by_lowering, attention::attention),
     op ("AveragePool", "auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides", pool::of_pool, pool::average),
     op ("BatchNormalization", "consumed_inputs epsilon is_test momentum spatial training_mode", normalize::same, normalize::batch),
+    op ("Bernoulli", "dtype seed", random::of_like, random::bernoulli),
     map("BitCast", "to", elementwise::of_bits, elementwise::bit_cast),
     map("BitShift", "direction", elementwise::of_first, elementwise::bit_shift),
     map("BitwiseAnd", "", elementwise::of_first, elementwise::and),
@@ -192,6 +194,10 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("QuantizeLinear", "axis block_size output_dtype precision saturate", quantize::of_quantize, quantize::quantize),
     op ("RMSNormalization", "axis epsilon stash_type", normalize::of_layer, normalize::rms),
     op ("RNN", "activation_alpha activation_beta activations clip direction hidden_size layout", recurrent::of_layer, recurrent::rnn),
+    op ("RandomNormal", "dtype mean scale seed shape", random::of_shape, random::normals),
+    op ("RandomNormalLike", "dtype mean scale seed", random::of_like, random::normals),
+    op ("RandomUniform", "dtype high low seed shape", random::of_shape, random::uniforms),
+    op ("RandomUniformLike", "dtype high low seed", random::of_like, random::uniforms),
     op ("Range", "stash_type", source::of_range, source::range),
     map("Reciprocal", "consumed_inputs", elementwise::of_first, elementwise::reciprocal),
     op ("ReduceL1", "axes keepdims noop_with_empty_axes", reduce::of_reduction, reduce::l1),
