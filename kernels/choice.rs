@@ -67,7 +67,7 @@ const AROUND: f64 = 300.0;
 const PER_RESULT: f64 = 3.0;
 
 /// Most parts of a depth, and the least depth and rounds of a part.
-const PARTS: [usize; 15] = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];
+const PARTS: [usize; 14] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];
 const LEAST_DEPTH: usize = 64;
 const LEAST_ROUNDS: usize = 4;
 
@@ -129,8 +129,10 @@ impl Machine {
         let loads = self.loads(tiles, round);
         let resident = resident.min(loads);
         let (most, least) = (round.products.max(round.moves), round.products.min(round.moves));
-        let waves = resident * f64::from(round.waves) / f64::from(beside);
-        let work = if waves < 2.0 { most + least } else { most + least * (0.1 + 0.4 / waves) };
+        // Waves of one workgroup wait at the same barriers, and hide half as much of each other.
+        let together = resident * (0.5 + 0.5 * f64::from(round.waves) / f64::from(beside));
+        let seen = if together < 2.0 { 1.0 - 0.7 * (together - 1.0) } else { 0.1 + 0.4 / together };
+        let work = most + least * seen;
         // So many workgroups take what the cache gives at once.
         let loads_per_k = f64::from(round.loaded * (t.simds / beside)) / self.l2;
         let one =
@@ -154,11 +156,10 @@ impl Machine {
         let tiles = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize) * count;
         let begins = (self.loads(tiles, round) / resident).ceil();
         let sums = (e.batches * e.m * e.n * usize::from(tile.types.accumulate.dwords()) * 4) as f64;
-        let moved = e.bytes as f64 + sums * count as f64;
         let around = (AROUND + PER_RESULT * f64::from(round.own)) * self.issue;
         let around = around * f64::from(round.waves.div_ceil(self.target.info().simds)) * self.loads(tiles, round);
         let work = self.cycles(tiles, round, tile.k, resident) * f64::from(chunk) + around;
-        let mut clocks = work.max(moved / self.memory) + begins * self.ends;
+        let mut clocks = work.max((e.bytes as f64 + sums * count as f64) / self.memory) + begins * self.ends;
         if count > 1 {
             if sums * count as f64 >= super::MAX_TENSOR_BYTES as f64 {
                 clocks = f64::INFINITY;
@@ -169,21 +170,11 @@ impl Machine {
         (clocks, Split { count: count as u32, chunk })
     }
 
-    /// The best way to share the depth with a tile.
-    fn best(&self, e: &Extents, tile: &Tile, round: &Round) -> (f64, Split) {
-        let resident = self.resident(round);
-        let whole = self.time(e, tile, round, 1, resident);
-        let mut best = (WORTH * whole.0, whole.1);
-        for parts in PARTS.into_iter().skip(1) {
-            if e.k < parts * LEAST_DEPTH.max(LEAST_ROUNDS * tile.k as usize) {
-                break;
-            }
-            let found = self.time(e, tile, round, parts, resident);
-            if found.0 < best.0 {
-                best = found;
-            }
-        }
-        if best.1 == whole.1 { whole } else { best }
+    /// The best way to share the depth with a tile, if there is one.
+    fn shared(&self, e: &Extents, tile: &Tile, round: &Round, resident: f64) -> Option<(f64, Split)> {
+        let fits = |parts: &usize| e.k >= parts * LEAST_DEPTH.max(LEAST_ROUNDS * tile.k as usize);
+        let all = PARTS.into_iter().take_while(fits).map(|parts| self.time(e, tile, round, parts, resident));
+        all.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 }
 
@@ -195,13 +186,19 @@ pub(super) fn choose(target: Target, types: Types, e: &Extents, min_n: u32) -> (
     if all.is_empty() {
         all = vector_candidates(target, types, &machine, min_n);
     }
-    let timed = all.into_iter().map(|(tile, round)| (machine.best(e, &tile, &round), tile));
-    let ((_, split), tile) = timed.min_by(|a, b| a.0.0.total_cmp(&b.0.0)).expect("some candidate is wide enough");
-    (tile, split)
+    let timed = |(tile, round): &(Tile, Round)| {
+        let resident = machine.resident(round);
+        let whole = machine.time(e, tile, round, 1, resident);
+        let shared = machine.shared(e, tile, round, resident).map(|(clocks, split)| (clocks / WORTH, split));
+        [Some(whole), shared].into_iter().flatten().map(|(clocks, split)| (clocks, (*tile, split))).collect::<Vec<_>>()
+    };
+    let best = all.iter().flat_map(timed).min_by(|a, b| a.0.total_cmp(&b.0));
+    best.expect("some candidate is wide enough").1
 }
 
 /// Tiles of multiply-adds: rows, columns, both per workitem.
-const VECTOR: [[u32; 4]; 8] = [
+const VECTOR: [[u32; 4]; 9] = [
+    [128, 128, 16, 8],
     [128, 128, 8, 8],
     [128, 64, 8, 8],
     [64, 128, 8, 8],
@@ -227,7 +224,7 @@ fn vector_candidates(target: Target, types: Types, machine: &Machine, min_n: u32
     let tiles = VECTOR
         .iter()
         .map(|&[m, n, tm, tn]| (Tile { types, m, n, k: 8 * run, run, form: Form::Vector { tm, tn, dot } }, tm, tn));
-    let fits = |(t, tm, tn): &(Tile, u32, u32)| t.n >= min_n && tm * tn * sum <= 64;
+    let fits = |(t, tm, tn): &(Tile, u32, u32)| t.n >= min_n && tm * tn * sum <= 128;
     let round = |(t, tm, tn): (Tile, u32, u32)| {
         let (threads, bytes) = (t.threads(), f64::from(types.bytes()));
         let waves = threads.div_ceil(target.info().wave_size);

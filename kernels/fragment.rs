@@ -47,3 +47,26 @@ pub(super) fn row(s: &Step) -> u32 {
 pub(super) fn col(s: &Step) -> u32 {
     s.col
 }
+
+/// A fragment of runs: the bits of a lane's number, and of a position, count each run's elements in turn, which lie a step apart. Counts
+/// are powers of two.
+pub(super) fn runs(lane: &[(u32, Step)], position: &[(u32, Step)], bits: u32) -> Fragment {
+    let doubling = |list: &[(u32, Step)]| -> Vec<Step> {
+        let of = |&(count, s): &(u32, Step)| {
+            assert!(count.is_power_of_two(), "runs of powers of two, not {count}");
+            (0..count.trailing_zeros()).map(move |b| Step { row: s.row << b, col: s.col << b })
+        };
+        list.iter().flat_map(of).collect()
+    };
+    Fragment { lane: doubling(lane), position: doubling(position), bits, spacing: bits }
+}
+
+/// So many rows further.
+pub(super) fn down(row: u32) -> Step {
+    Step { row, col: 0 }
+}
+
+/// So many columns further.
+pub(super) fn across(col: u32) -> Step {
+    Step { row: 0, col }
+}

@@ -12,7 +12,7 @@ use super::epilogue;
 use super::error::{Reason, Res};
 use super::fragment;
 use super::loader::Loader;
-use super::tile::{self, Form, Tile, Types};
+use super::tile::{self, Form, Layout, Tile, Types};
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr};
 use crate::graph::view::View;
@@ -20,7 +20,7 @@ use crate::mir::{Builder, Dot, Gen, Lds, MInst, Part, Pipeline, RegClass, Type, 
 use crate::tensor::DType;
 
 use barewave_isa::Mods;
-use barewave_isa::matrix::Fragment;
+use barewave_isa::matrix::{Fragment, Step};
 
 /// Added to the offset of rows beyond the end; with a column's own mark the sum stays out of bounds.
 const ROW_OUT: u32 = 0x4000_0000;
@@ -88,16 +88,19 @@ const LOAD: u8 = 0;
 const TILES_READ: Lds = Lds::Part { buffer: 0, phase: 0 };
 const TILES_FILLED: Lds = Lds::Part { buffer: 0, phase: 1 };
 
+/// Registers of what a step reads: of A's tile, and of B's.
+pub(super) type Read = (Vec<Part>, Vec<Part>);
+
 /// How a tile in LDS is multiplied: reads of one step, and its products.
 pub(super) trait Multiplier {
-    /// What a step has read.
-    type Read;
     /// Steps of a tile.
     fn steps(&self) -> u32;
+    /// Registers for the operands of a step.
+    fn registers(&self, b: &mut Builder) -> Read;
     /// Reads the operands of a step.
-    fn read(&self, b: &mut Builder, step: u32) -> Self::Read;
+    fn read(&self, b: &mut Builder, step: u32, into: &Read);
     /// Multiplies what was read into the sums.
-    fn multiply(&self, b: &mut Builder, sums: &[Part], read: &Self::Read);
+    fn multiply(&self, b: &mut Builder, sums: &[Part], read: &Read);
 }
 
 /// Places of both operands' tiles in LDS.
@@ -105,17 +108,16 @@ pub(super) trait Multiplier {
 pub(super) struct Places {
     /// Read address of this workitem in A's tile, and in B's without its base.
     pub read: (Part, Part),
-    /// Cells from one run of k to the next.
-    pub pitch: (u32, u32),
+    /// How elements lie in them.
+    pub layout: (Layout, Layout),
     /// Where B's tile begins.
     pub b_base: u32,
 }
 
 /// Multiplies and gives the sums.
 pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u32) -> Sums {
-    let pitch = (ops.a.pitch(), ops.b.pitch());
-    let runs = tile.k / tile.run;
-    let (size_a, size_b) = (runs * pitch.0 * tile.cell(), runs * pitch.1 * tile.cell());
+    let layout = (ops.a.layout(), ops.b.layout());
+    let (size_a, size_b) = (layout.0.bytes(tile.k), layout.1.bytes(tile.k));
     // The second buffer lies right behind the first.
     let swap = size_a + size_b;
     w.b.lds(2 * swap);
@@ -134,16 +136,19 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
         }
     }
     let item = b.workitem_id();
-    let read = match tile.form {
+    let reads = match tile.form {
         Form::Vector { .. } => {
-            let place = tile.fragment();
-            let read_a = fragment::coordinate(b, &place, item, fragment::row, tile.cell(), None);
-            (read_a, fragment::coordinate(b, &place, item, fragment::col, tile.cell(), None))
+            // The rows of the result are columns of A's tile.
+            let (a, x) = (|s: &Step| fragment::across(s.row), |s: &Step| fragment::across(s.col));
+            let f = tile.fragment();
+            let of = |turn: fn(&Step) -> Step| Fragment { lane: f.lane.iter().map(turn).collect(), ..f.clone() };
+            (of(a), of(x))
         }
-        Form::Matrix(f) => f.addresses(b, tile, item, pitch),
+        Form::Matrix(f) => f.reads(tile),
     };
+    let read = (layout.0.address(b, &reads.0, item), layout.1.address(b, &reads.1, item));
     let read = (b.to_vector(read.0), b.to_vector(read.1));
-    let places = Places { read, pitch, b_base: size_a };
+    let places = Places { read, layout, b_base: size_a };
     match tile.form {
         Form::Vector { tm, tn, dot } => {
             let place = tile.fragment();
@@ -178,25 +183,19 @@ fn rounds<M: Multiplier>(
         Some(sum) => b.emit(Gen::Sub.of(Type::U32), &[addresses[i].into()], &[sum.into(), addresses[i].into()]),
         None => b.emit(Gen::Xor.of(Type::U32), &[addresses[i].into()], &[swap.into(), addresses[i].into()]),
     };
+    let matrix = matches!(tile.form, Form::Matrix(_));
     // Narrow elements are multiplied before what was loaded meanwhile has come: loads have a round more. Not those that
     // ask a table, which ends behind the next round.
-    let fast = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4;
+    let fast = matrix && tile.types.bytes() < 4;
     let commit = if fast && ops.are_dense() { LOAD + 1 } else { LOAD };
-    b.counted_loop("k", depth.next_multiple_of(tile.k), tile.k, Pipeline::Stated, true, |b, k| {
-        b.fix_order();
-        b.stage(LOAD);
-        ops.a.issue(b, k);
-        ops.b.issue(b, k);
-        b.stage(commit + 1);
-        b.in_lds(TILES_READ);
-        let mut read = by.read(b, 0);
-        for step in 0..by.steps() {
-            let ahead = (step + 1 < by.steps()).then(|| by.read(b, step + 1));
-            by.multiply(b, sums, &read);
-            if let Some(next) = ahead {
-                read = next;
-            }
-        }
+    // What the first step reads is read behind the barrier of the round before, and comes while that one's last step is multiplied.
+    // With a single step there is nothing to multiply meanwhile.
+    let steps = by.steps();
+    let early = steps.is_multiple_of(2);
+    let sets = [by.registers(b), by.registers(b)];
+    let read = |b: &mut Builder, step: u32| by.read(b, step, &sets[step as usize % 2]);
+    let multiply = |b: &mut Builder, step: u32| by.multiply(b, sums, &sets[step as usize % 2]);
+    let fill = |b: &mut Builder, ops: &Operands| {
         change(b, 0);
         change(b, 1);
         b.stage(commit);
@@ -205,7 +204,41 @@ fn rounds<M: Multiplier>(
         ops.b.commit(b, places.b_base);
         change(b, 2);
         change(b, 3);
+        b.stage(commit + 1);
+    };
+    b.counted_loop("k", depth.next_multiple_of(tile.k), tile.k, Pipeline::Stated, true, |b, k| {
+        b.fix_order();
+        b.stage(LOAD);
+        ops.a.issue(b, k);
+        ops.b.issue(b, k);
+        b.stage(commit + 1);
+        b.in_lds(TILES_READ);
+        if !early {
+            read(b, 0);
+        }
+        let before = if early { steps - 1 } else { steps };
+        for step in 0..before {
+            if step + 1 < steps {
+                read(b, step + 1);
+            }
+            // Matrix instructions go on while the next tile is written.
+            let with_last = step + 1 == before;
+            if with_last && matrix {
+                fill(b, ops);
+            }
+            multiply(b, step);
+            if with_last && !matrix {
+                fill(b, ops);
+            }
+        }
+        b.stage(commit);
         b.barrier();
+        if early {
+            b.in_lds(TILES_READ);
+            read(b, 0);
+            b.stage(commit + 1);
+            multiply(b, steps - 1);
+        }
         b.in_lds(Lds::Any);
     });
 }
@@ -228,36 +261,44 @@ struct Vector<'a> {
 }
 
 impl Vector<'_> {
+    /// Registers for elements that lie together.
+    fn chunks(&self, b: &mut Builder, own: u32) -> Vec<Part> {
+        let count = tile::chunk(own);
+        (0..own / count).map(|_| b.v((count * self.tile.cell() / 4) as u8)).collect()
+    }
+
     /// Reads elements that lie together.
-    fn chunk(&self, b: &mut Builder, count: u32, address: Part, at: u32) -> Part {
-        let dst = b.v((count * self.tile.cell() / 4) as u8);
+    fn chunk(&self, b: &mut Builder, dst: Part, address: Part, at: u32) {
         for first in (0..dst.len).step_by(4) {
             let len = (dst.len - first).min(4);
             b.lds_read_into(dst.slice(first, len), address, at + u32::from(first) * 4);
         }
-        dst
     }
 }
 
 impl Multiplier for Vector<'_> {
-    type Read = (Vec<Part>, Vec<Part>);
-
     fn steps(&self) -> u32 {
         self.tile.k / self.tile.run
     }
 
-    fn read(&self, b: &mut Builder, k: u32) -> Self::Read {
+    fn registers(&self, b: &mut Builder) -> Read {
+        (self.chunks(b, self.tm), self.chunks(b, self.tn))
+    }
+
+    fn read(&self, b: &mut Builder, k: u32, (fa, fb): &Read) {
         let (cm, cn) = (tile::chunk(self.tm), tile::chunk(self.tn));
         let row = |c: u32| self.place.element(0, c * cm * self.tn).0;
         let col = |c: u32| self.place.element(0, c * cn).1;
-        let (p, cell) = (self.places, self.tile.cell());
-        let fa = (0..self.tm / cm).map(|c| self.chunk(b, cm, p.read.0, (k * p.pitch.0 + row(c)) * cell)).collect();
-        let at = |c: u32| p.b_base + (k * p.pitch.1 + col(c)) * cell;
-        let fb = (0..self.tn / cn).map(|c| self.chunk(b, cn, p.read.1, at(c))).collect();
-        (fa, fb)
+        let (p, k) = (self.places, k * self.tile.run);
+        for (&dst, c) in fa.iter().zip(0..) {
+            self.chunk(b, dst, p.read.0, p.layout.0.at(k, row(c)));
+        }
+        for (&dst, c) in fb.iter().zip(0..) {
+            self.chunk(b, dst, p.read.1, p.b_base + p.layout.1.at(k, col(c)));
+        }
     }
 
-    fn multiply(&self, b: &mut Builder, sums: &[Part], (fa, fb): &Self::Read) {
+    fn multiply(&self, b: &mut Builder, sums: &[Part], (fa, fb): &Read) {
         let (cm, cn) = (tile::chunk(self.tm), tile::chunk(self.tn));
         let ty = self.tile.types.accumulate;
         let words = self.tile.cell() / 4;

@@ -1,13 +1,18 @@
 //! The ways a tile of an operand comes from global memory to LDS.
 //!
+//! What each workitem moves of a tile is its *share*: a fragment whose rows are k. It says from where in memory the workitem loads
+//! and, with the tile's layout, to where in LDS it writes.
+//!
 //! Each workitem first issues its global loads into registers, a whole tile ahead of their use, and later commits them to
 //! LDS, in the type that is multiplied. What lies beyond the ends of m or n may be anything: those products are
 //! never stored. Beyond the end of k both operands must read as zero.
 
+use super::fragment::{self, across, down};
 use super::split::DepthPart;
-use super::tile::{Tile, Types};
+use super::tile::{Layout, Tile, Types};
 use super::values;
 use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
+use barewave_isa::matrix::Fragment;
 use barewave_isa::op;
 
 /// Most bytes of a load and of an access to LDS.
@@ -63,21 +68,46 @@ impl Source {
 struct Common {
     types: Types,
     run: u32,
-    /// Cells from one run of k to the next.
-    pitch: u32,
-    /// Bytes of a cell.
-    cell: u32,
+    /// Depth of the tile.
+    depth: u32,
+    /// What a workitem moves. Its positions run over the elements of a load, then over the loads.
+    share: Fragment,
+    layout: Layout,
     /// LDS write address of this workitem, relative to the tile.
     lds: Part,
+    /// Elements of a load.
+    vec: u32,
     /// Loaded registers.
     regs: Vec<Part>,
 }
 
 impl Common {
-    fn new(b: &mut Builder, tile: &Tile, pitch: u32, lds: Part, loads: u32, together: u32) -> Common {
-        let dwords = (together * tile.types.stored_bytes()).div_ceil(4) as u8;
-        let regs = (0..loads).map(|_| b.v(dwords)).collect();
-        Common { types: tile.types, run: tile.run, pitch, cell: tile.cell(), lds, regs }
+    fn new(b: &mut Builder, tile: &Tile, share: Fragment, layout: Layout, vec: u32, item: Part) -> Common {
+        let lds = layout.address(b, &share, item);
+        let dwords = (vec * tile.types.stored_bytes()).div_ceil(4) as u8;
+        let regs = (0..share.positions() / vec).map(|_| b.v(dwords)).collect();
+        Common { types: tile.types, run: tile.run, depth: tile.k, share, layout, lds, vec, regs }
+    }
+
+    /// k of the elements of a load, from the workitem's first.
+    fn k(&self, load: u32) -> u32 {
+        self.share.element(0, load * self.vec).0
+    }
+
+    /// Column of the elements of a load, from the workitem's first.
+    fn column(&self, load: u32) -> u32 {
+        self.share.element(0, load * self.vec).1
+    }
+
+    /// Byte in LDS of element `e` of a load, from the workitem's first.
+    fn place(&self, load: u32, e: u32) -> u32 {
+        let (k, column) = self.share.element(0, load * self.vec + e);
+        self.layout.at(k, column)
+    }
+
+    /// Bytes of a cell in LDS.
+    fn cell(&self) -> u32 {
+        self.run * self.types.bytes()
     }
 
     /// Loads elements that lie together into a register.
@@ -111,18 +141,18 @@ impl Common {
         let per_write = (WIDEST / self.types.bytes()).min(count);
         for from in (0..count).step_by(per_write as usize) {
             let x = self.converted(b, raw, from, per_write);
-            b.lds_write(self.lds, x, at + from * self.cell);
+            b.lds_write(self.lds, x, at + from * self.cell());
         }
     }
 
     /// Writes `count` neighbouring cells of narrow elements: elements `e..e + count` of each of these registers.
     fn write_packed(&self, b: &mut Builder, regs: &[Part], e: u32, count: u32, at: u32) {
-        let cells = b.v((count * self.cell / 4) as u8);
+        let cells = b.v((count * self.cell() / 4) as u8);
         for c in 0..count {
             let per_word = 4 / self.types.stored_bytes();
             let (word, place) = (((e + c) / per_word) as u8, (e + c) % per_word);
             for (i, some) in regs.chunks(per_word as usize).enumerate() {
-                let dst = cells.dword((c * self.cell / 4) as u8 + i as u8);
+                let dst = cells.dword((c * self.cell() / 4) as u8 + i as u8);
                 let some: Vec<Part> = some.iter().map(|r| r.dword(word)).collect();
                 gather_word(b, dst, &some, place);
             }
@@ -156,14 +186,10 @@ fn gather_word(b: &mut Builder, dst: Part, words: &[Part], place: u32) {
 pub(super) struct Wide {
     common: Common,
     src: Source,
-    /// Columns of a load.
-    vec: u32,
-    /// First k of this workitem, in its first pass.
-    row: Part,
+    /// First k of this workitem.
+    k_first: Part,
     voff: Part,
     soff: Part,
-    /// k from one pass to the next.
-    rows_per_pass: u32,
     masked: bool,
 }
 
@@ -171,15 +197,11 @@ pub(super) struct Wide {
 pub(super) struct Deep {
     common: Common,
     src: Source,
-    depth: u32,
     /// First k of this workitem.
     k_first: Part,
     voff: Part,
     soff: Part,
-    cols_per_pass: u32,
-    /// k of a load.
-    vec: u32,
-    /// Loads of a pass.
+    /// Loads of a column.
     loads: u32,
     masked: bool,
 }
@@ -188,10 +210,6 @@ pub(super) struct Deep {
 pub(super) struct Gather {
     common: Common,
     src: GatherSource,
-    width: u32,
-    /// k from one pass to the next.
-    rows_per_pass: u32,
-    depth: u32,
     /// Registers of the table's entries, two dwords per k.
     entries: Vec<Part>,
     next: Part,
@@ -205,9 +223,9 @@ impl Loader {
             Loader::Gather(l) => &l.common,
         }
     }
-    /// Cells from one run of k to the next in LDS.
-    pub fn pitch(&self) -> u32 {
-        self.common().pitch
+    /// How the tile lies in LDS.
+    pub fn layout(&self) -> Layout {
+        self.common().layout
     }
     /// LDS write address of this workitem, relative to the tile.
     pub fn lds(&self) -> Part {
@@ -250,90 +268,88 @@ pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line:
     let masked = src.depth != src.part.split.span();
     let scale = size.trailing_zeros();
     let together = src.most_together(size, line as u32);
-    let share = tile.k / run * width / threads;
+    let own = tile.k * width / threads;
     if src.w_stride == 1 {
-        let vec = share.min(4).min(together);
+        let vec = (own / run).min(4).min(together);
         let per_row = width / vec;
-        let row = b.udiv(item, per_row);
-        let col = b.umod(item, per_row);
-        let col = b.mul(col, vec);
-        let pitch = width;
-        let first = b.add(col, src.first);
-        let words = b.mad(row, src.k_stride * run, first);
-        let voff = b.shl(words, scale);
-        let at = b.mad(row, pitch, col);
-        let lds = b.shl(at, tile.cell().trailing_zeros());
-        let rows_per_pass = threads / per_row * run;
-        let row = if run > 1 { b.mul(row, run) } else { row };
-        let row = src.part.absolute(b, row);
-        let common = Common::new(b, tile, pitch, lds, tile.k / rows_per_pass * run, vec);
+        let rows = threads / per_row * run;
+        let share = fragment::runs(
+            &[(per_row, across(vec)), (threads / per_row, down(run))],
+            &[(vec, across(1)), (run, down(1)), (tile.k / rows, down(rows))],
+            size * 8,
+        );
+        let layout = Layout::new(tile, width);
+        let (k_first, voff) = first_element(b, &src, &share, item, scale);
+        let common = Common::new(b, tile, share, layout, vec, item);
         let soff = start_offset(b, &src, size);
-        Loader::Wide(Wide { common, src, vec, row, voff, soff, rows_per_pass, masked })
+        Loader::Wide(Wide { common, src, k_first, voff, soff, masked })
     } else {
         assert_eq!(src.k_stride, 1, "a matrix has dense rows or dense columns");
         let (own, vec) = if run > 1 {
-            let own = (tile.k * width / threads).min(WIDEST / size).max(run);
+            let own = own.min(WIDEST / size).max(run);
             (own, own.min(together))
         } else {
-            let vec = if src.depth.is_multiple_of(4) { (tile.k * width / threads).min(4).min(together) } else { 1 };
+            let vec = if src.depth.is_multiple_of(4) { own.min(4).min(together) } else { 1 };
             (vec, vec)
         };
         let per_col = tile.k / own;
-        let k_first = b.umod(item, per_col);
-        let runs = b.mul(k_first, own / run);
-        let k_first = if run > 1 { b.mul(k_first, own) } else { runs };
-        let col = b.udiv(item, per_col);
+        let cols = threads / per_col;
+        let share = fragment::runs(
+            &[(per_col, down(own)), (cols, across(1))],
+            &[(own, down(1)), (width / cols, across(cols))],
+            size * 8,
+        );
         // Workitems that write neighbouring runs of a column reach other banks.
-        let pitch = width + if run > 1 { WIDEST / tile.cell() } else { 4 };
-        let first = b.add(col, src.first);
-        let words = b.mad(first, src.w_stride, k_first);
-        let voff = b.shl(words, scale);
-        let at = b.mad(runs, pitch, col);
-        let lds = b.shl(at, tile.cell().trailing_zeros());
-        let k_first = src.part.absolute(b, k_first);
-        let cols_per_pass = threads / per_col;
-        let loads = own / vec;
-        let common = Common::new(b, tile, pitch, lds, width / cols_per_pass * loads, vec);
+        let layout = Layout::new(tile, width + if run > 1 { WIDEST / tile.cell() } else { 4 });
+        let (k_first, voff) = first_element(b, &src, &share, item, scale);
+        let common = Common::new(b, tile, share, layout, vec, item);
         let soff = start_offset(b, &src, size);
-        Loader::Deep(Deep { common, src, depth: tile.k, k_first, voff, soff, cols_per_pass, vec, loads, masked })
+        Loader::Deep(Deep { common, src, k_first, voff, soff, loads: own / vec, masked })
     }
+}
+
+/// k of a workitem's first element, and its byte from the operand's start.
+fn first_element(b: &mut Builder, src: &Source, share: &Fragment, item: Part, scale: u32) -> (Part, Part) {
+    let k = fragment::coordinate(b, share, item, fragment::row, 1, None);
+    let column = fragment::coordinate(b, share, item, fragment::col, 1, Some(src.first));
+    let words = match (src.k_stride, src.w_stride) {
+        (stride, 1) => b.mad(k, stride, column),
+        (_, stride) => b.mad(column, stride, k),
+    };
+    let k = src.part.absolute(b, k);
+    (k, b.shl(words, scale))
 }
 
 impl Wide {
     fn issue(&mut self, b: &mut Builder, k: Part) {
-        let (c, run) = (&self.common, self.common.run);
-        let size = c.types.stored_bytes();
-        let step = self.src.k_stride * size;
+        let c = &self.common;
+        let step = self.src.k_stride * c.types.stored_bytes();
         // A run is inside as a whole where the depth is a multiple of it.
-        let whole_runs = self.src.depth.is_multiple_of(run);
-        for pass in 0..c.regs.len() as u32 / run {
-            let mut voff = self.voff;
-            for r in 0..run {
-                let at = pass * self.rows_per_pass + r;
-                if self.masked && (r == 0 || !whole_runs) {
-                    // Rows left in the operand; none when the tile lies behind its end.
-                    let row = if at > 0 { b.add(self.row, at) } else { self.row };
-                    let row = b.add(row, k);
-                    voff = c.guarded(b, self.voff, self.src.depth, row);
-                }
-                let reg = c.regs[(pass * run + r) as usize];
-                c.load(b, reg, self.vec, self.src.buf, (voff, self.soff, at * step));
+        let whole_runs = self.src.depth.is_multiple_of(c.run);
+        let mut voff = self.voff;
+        for (load, &reg) in c.regs.iter().enumerate() {
+            let at = c.k(load as u32);
+            if self.masked && (at.is_multiple_of(c.run) || !whole_runs) {
+                // Rows left in the operand; none when the tile lies behind its end.
+                let row = if at > 0 { b.add(self.k_first, at) } else { self.k_first };
+                let row = b.add(row, k);
+                voff = c.guarded(b, self.voff, self.src.depth, row);
             }
+            c.load(b, reg, c.vec, self.src.buf, (voff, self.soff, at * step));
         }
-        let total = c.regs.len() as u32 / run * self.rows_per_pass * step;
-        b.emit(Gen::Add.of(Type::I32), &[self.soff.into()], &[self.soff.into(), total.into()]);
+        b.emit(Gen::Add.of(Type::I32), &[self.soff.into()], &[self.soff.into(), (c.depth * step).into()]);
     }
 
     fn commit(&self, b: &mut Builder, base: u32) {
         let c = &self.common;
         for (pass, regs) in c.regs.chunks(c.run as usize).enumerate() {
-            let at = base + pass as u32 * self.rows_per_pass / c.run * c.pitch * c.cell;
+            let load = pass as u32 * c.run;
             if c.run == 1 {
-                c.write_row(b, regs[0], self.vec, at);
+                c.write_row(b, regs[0], c.vec, base + c.place(load, 0));
             } else {
-                let together = (WIDEST / c.cell).min(self.vec);
-                for e in (0..self.vec).step_by(together as usize) {
-                    c.write_packed(b, regs, e, together, at + e * c.cell);
+                let together = (WIDEST / c.cell()).min(c.vec);
+                for e in (0..c.vec).step_by(together as usize) {
+                    c.write_packed(b, regs, e, together, base + c.place(load, e));
                 }
             }
         }
@@ -348,45 +364,42 @@ impl Deep {
         for l in 0..self.loads {
             offsets.push(if self.masked {
                 let at = b.add(self.k_first, k);
-                let at = if l > 0 { b.add(at, l * self.vec) } else { at };
+                let at = if l > 0 { b.add(at, c.k(l)) } else { at };
                 c.guarded(b, self.voff, self.src.depth, at)
             } else {
                 self.voff
             });
         }
-        let step = self.cols_per_pass * self.src.w_stride * size;
-        for (i, reg) in c.regs.iter().enumerate() {
-            let (pass, l) = (i as u32 / self.loads, i as u32 % self.loads);
-            let imm = pass * step + l * self.vec * size;
-            c.load(b, *reg, self.vec, self.src.buf, (offsets[l as usize], self.soff, imm));
+        for (load, &reg) in c.regs.iter().enumerate() {
+            let imm = (c.column(load as u32) * self.src.w_stride + c.k(load as u32)) * size;
+            c.load(b, reg, c.vec, self.src.buf, (offsets[load % offsets.len()], self.soff, imm));
         }
-        let total = self.depth * size;
-        b.emit(Gen::Add.of(Type::I32), &[self.soff.into()], &[self.soff.into(), total.into()]);
+        b.emit(Gen::Add.of(Type::I32), &[self.soff.into()], &[self.soff.into(), (c.depth * size).into()]);
     }
 
     fn commit(&self, b: &mut Builder, base: u32) {
         let c = &self.common;
         for (pass, regs) in c.regs.chunks(self.loads as usize).enumerate() {
-            let at = base + pass as u32 * self.cols_per_pass * c.cell;
+            let first = pass as u32 * self.loads;
             if c.run == 1 {
                 // Transposed: every k goes to its own row.
-                for i in 0..self.vec {
-                    let x = c.converted(b, regs[0], i, 1);
-                    b.lds_write(c.lds, x, at + i * c.pitch * c.cell);
+                for e in 0..c.vec {
+                    let x = c.converted(b, regs[0], e, 1);
+                    b.lds_write(c.lds, x, base + c.place(first, e));
                 }
-            } else if self.vec == 1 {
+            } else if c.vec == 1 {
                 for (r, regs) in regs.chunks(c.run as usize).enumerate() {
-                    c.write_packed(b, regs, 0, 1, at + r as u32 * c.pitch * c.cell);
+                    c.write_packed(b, regs, 0, 1, base + c.place(first + r as u32 * c.run, 0));
                 }
             } else {
                 // Whole cells of a load, or a part of one.
-                let own = self.vec.min(c.run);
-                for k in (0..self.vec * self.loads).step_by(own as usize) {
-                    let words = (own * c.types.stored_bytes() / 4) as u8;
-                    let first = (k % self.vec * c.types.stored_bytes() / 4) as u8;
-                    let data = regs[(k / self.vec) as usize].slice(first, words);
-                    let place = k / c.run * c.pitch * c.cell + k % c.run * c.types.stored_bytes();
-                    b.lds_write(c.lds, data, at + place);
+                let own = c.vec.min(c.run);
+                let words = (own * c.types.stored_bytes() / 4) as u8;
+                for (l, reg) in regs.iter().enumerate() {
+                    for e in (0..c.vec).step_by(own as usize) {
+                        let data = reg.slice((e * c.types.stored_bytes() / 4) as u8, words);
+                        b.lds_write(c.lds, data, base + c.place(first + l as u32, e));
+                    }
                 }
             }
         }
@@ -419,8 +432,13 @@ pub(super) fn gather_shape(tile: &Tile) -> (u32, u32) {
 pub(super) fn gather(b: &mut Builder, src: GatherSource, tile: &Tile, item: Part) -> Loader {
     let (cols, runs_per_pass) = gather_shape(tile);
     assert_eq!(cols as usize, src.columns.len());
-    let rows_per_pass = runs_per_pass * tile.run;
-    let lds = b.shl(item, tile.cell().trailing_zeros());
+    let (width, rows) = (tile.n / cols, runs_per_pass * tile.run);
+    let share = fragment::runs(
+        &[(width, across(1)), (runs_per_pass, down(tile.run))],
+        &[(cols, across(width)), (tile.run, down(1)), (tile.k / rows, down(rows))],
+        tile.types.stored_bytes() * 8,
+    );
+    let common = Common::new(b, tile, share, Layout::new(tile, tile.n), 1, item);
     let mut next = src.table;
     // The table's entry of this wave's first k.
     let row = (runs_per_pass > 1).then(|| {
@@ -441,8 +459,7 @@ pub(super) fn gather(b: &mut Builder, src: GatherSource, tile: &Tile, item: Part
     }
     let own = tile.k / runs_per_pass;
     let entries = (0..2 * own).step_by(16).map(|at| b.s((2 * own - at).min(16) as u8)).collect();
-    let common = Common::new(b, tile, tile.n, lds, own * cols, 1);
-    let g = Gather { common, src, width: tile.n, rows_per_pass, depth: tile.k, entries, next };
+    let g = Gather { common, src, entries, next };
     g.fetch(b);
     Loader::Gather(g)
 }
@@ -450,20 +467,21 @@ pub(super) fn gather(b: &mut Builder, src: GatherSource, tile: &Tile, item: Part
 impl Gather {
     /// Loads the table entries of the next tile.
     fn fetch(&self, b: &mut Builder) {
-        let run = self.common.run;
-        let contiguous = self.rows_per_pass == run;
+        let (c, run) = (&self.common, self.common.run);
+        let columns = self.src.columns.len() as u32;
+        // The k of this workitem follow one another.
+        let contiguous = c.k(run * columns) <= run;
         for (i, part) in self.entries.iter().enumerate() {
             let first = i as u32 * 16;
             // Entries of one pass lie together, those of the next `rows_per_pass` further.
             let piece = if contiguous { u32::from(part.len) } else { (2 * run).min(part.len.into()) };
             for at in (0..u32::from(part.len)).step_by(piece as usize) {
                 let k = (first + at) / 2;
-                let row = if contiguous { k } else { k / run * self.rows_per_pass + k % run };
-                b.scalar_load_into(part.slice(at as u8, piece as u8), self.next, row * 8);
+                b.scalar_load_into(part.slice(at as u8, piece as u8), self.next, c.k(k * columns) * 8);
             }
         }
         let (lo, hi): (Opnd, Opnd) = (self.next.dword(0).into(), self.next.dword(1).into());
-        b.emit(op::S_ADD_U32, &[lo], &[lo, (self.depth * 8).into()]);
+        b.emit(op::S_ADD_U32, &[lo], &[lo, (c.depth * 8).into()]);
         b.emit(op::S_ADDC_U32, &[hi], &[hi, 0u32.into()]);
     }
 
@@ -491,12 +509,10 @@ impl Gather {
 
     fn commit(&self, b: &mut Builder, base: u32) {
         let c = &self.common;
-        let cols = self.src.columns.len();
-        let run = c.run as usize;
+        let (cols, run) = (self.src.columns.len(), c.run as usize);
         for (pass, regs) in c.regs.chunks(run * cols).enumerate() {
             for col in 0..cols {
-                let cell = pass as u32 * self.rows_per_pass / c.run * c.pitch + col as u32 * (self.width / cols as u32);
-                let at = base + cell * c.cell;
+                let at = base + c.place((pass * run * cols + col) as u32, 0);
                 if run == 1 {
                     c.write_row(b, regs[col], 1, at);
                 } else {

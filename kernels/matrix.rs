@@ -11,8 +11,8 @@
 
 use super::choice::{Machine, Round};
 use super::fragment;
-use super::gemm::{Multiplier, Places, Sums};
-use super::tile::{Form, Tile, Types};
+use super::gemm::{Multiplier, Places, Read, Sums};
+use super::tile::{Form, Layout, Tile, Types};
 use crate::mir::{Builder, MInst, Part, matrix_instruction, matrix_modifiers};
 use barewave_isa::matrix::{Fragment, MatrixOp, Operand, Step};
 use barewave_isa::{Class, Op, Target};
@@ -30,6 +30,11 @@ pub(super) struct MatrixForm {
 
 /// Tiles by the side of the instruction: rows, columns, waves down and across.
 const TILES: &[(usize, [u32; 4])] = &[
+    (32, [256, 128, 2, 2]),
+    (32, [128, 256, 2, 2]),
+    (32, [256, 128, 4, 2]),
+    (32, [128, 256, 2, 4]),
+    (32, [256, 256, 4, 2]),
     (32, [128, 128, 2, 2]),
     (32, [128, 64, 2, 2]),
     (32, [64, 128, 2, 2]),
@@ -37,6 +42,10 @@ const TILES: &[(usize, [u32; 4])] = &[
     (32, [32, 64, 1, 2]),
     (32, [64, 32, 2, 1]),
     (32, [32, 32, 1, 1]),
+    (16, [256, 128, 4, 2]),
+    (16, [128, 256, 2, 4]),
+    (16, [128, 128, 2, 2]),
+    (16, [128, 128, 4, 2]),
     (16, [128, 64, 2, 2]),
     (16, [64, 128, 2, 2]),
     (16, [64, 64, 2, 2]),
@@ -119,7 +128,14 @@ impl MatrixForm {
         let moves = f64::from(tile.m + tile.n) * bytes / 16.0;
         let loaded = (tile.m + tile.n) * types.stored_bytes();
         let own = tile.m * tile.n / tile.threads();
-        Round { waves: down * across, products, moves: reads + moves, loaded, own, vgprs: 128, lds }
+        // Sums, unless they are in a file of their own, two steps of operands, and what is loaded.
+        let t = target.info();
+        let apart = t.max_agprs > 0 && !t.unified_agprs;
+        let sums = if apart { 0 } else { own * u32::from(types.accumulate.dwords()) };
+        let words = |elements: u32| elements * types.bytes() / 4;
+        let step = words((tile.m / down + tile.n / across) * self.step(tile.run)) / self.op.shape.lanes as u32;
+        let vgprs = sums + 2 * step + words((tile.m + tile.n) * tile.k) / tile.threads() + 24;
+        Round { waves: down * across, products, moves: reads + moves, loaded, own, vgprs, lds }
     }
 
     fn side(&self) -> u32 {
@@ -169,18 +185,13 @@ impl MatrixForm {
         let swapped = self.is_swapped();
         let turn = |s: &Step| if swapped { Step { row: s.col, col: s.row } } else { *s };
         let (down, across) = self.waves;
-        let steps = |count: u32, size: u32, row: bool| {
-            (0..count.trailing_zeros()).map(move |b| match row {
-                true => Step { row: size << b, col: 0 },
-                false => Step { row: 0, col: size << b },
-            })
-        };
         let (own_m, own_n) = (m / down, n / across);
         let side = self.side();
-        let mut lane: Vec<Step> = d.lane.iter().map(turn).collect();
-        lane.extend(steps(across, own_n, false).chain(steps(down, own_m, true)));
-        let mut position: Vec<Step> = d.position.iter().map(turn).collect();
-        position.extend(steps(own_n / side, side, false).chain(steps(own_m / side, side, true)));
+        let waves = [(across, fragment::across(own_n)), (down, fragment::down(own_m))];
+        let tiles = [(own_n / side, fragment::across(side)), (own_m / side, fragment::down(side))];
+        let outer = fragment::runs(&waves, &tiles, d.bits);
+        let lane = d.lane.iter().map(turn).chain(outer.lane).collect();
+        let position = d.position.iter().map(turn).chain(outer.position).collect();
         Fragment { lane, position, bits: d.bits, spacing: d.spacing }
     }
 
@@ -196,26 +207,22 @@ impl MatrixForm {
         Sums { parts, per: d.positions(), dwords }
     }
 
-    /// Read addresses of a workitem in A's tile and in B's.
-    pub fn addresses(&self, b: &mut Builder, tile: &Tile, item: Part, pitch: (u32, u32)) -> (Part, Part) {
+    /// What a workitem reads first of A's tile and of B's: k as rows.
+    pub fn reads(&self, tile: &Tile) -> (Fragment, Fragment) {
         let (first, second) = (Operand::A, Operand::B);
         let (of_a, of_b) = if self.is_swapped() { (second, first) } else { (first, second) };
         let (down, across) = self.waves;
-        let mut address = |operand: Operand, pitch: u32, is_a: bool| {
+        // Waves lie across, then down.
+        let read = |operand: Operand, own_across: u32, own_down: u32| {
             let side = self.operand(operand).expect("a usable instruction");
-            let run_step = side.own.max(tile.run) / tile.run * pitch;
-            let bytes = |s: &Step| Step { row: (s.row + s.col * run_step) * tile.cell(), col: 0 };
-            let mut lane: Vec<Step> = side.lanes.iter().map(bytes).collect();
-            let waves = |count: u32, size: u32, mine: bool| {
-                let size = if mine { size * tile.cell() } else { 0 };
-                (0..count.trailing_zeros()).map(move |b| Step { row: size << b, col: 0 })
-            };
-            lane.extend(waves(across, tile.n / across, !is_a));
-            lane.extend(waves(down, tile.m / down, is_a));
-            let f = Fragment { lane, position: Vec::new(), bits: 32, spacing: 32 };
-            fragment::coordinate(b, &f, item, fragment::row, 1, None)
+            let depth = side.own.max(tile.run);
+            let waves = [(across, fragment::across(own_across)), (down, fragment::across(own_down))];
+            let mut f = fragment::runs(&waves, &[], tile.types.bytes() * 8);
+            let within = side.lanes.iter().map(|s| Step { row: s.col * depth, col: s.row });
+            f.lane = within.chain(f.lane).collect();
+            f
         };
-        (address(of_a, pitch.0, true), address(of_b, pitch.1, false))
+        (read(of_a, 0, tile.m / down), read(of_b, tile.n / across, 0))
     }
 
     /// What multiplies a tile.
@@ -248,34 +255,35 @@ impl Matrix<'_> {
 }
 
 impl Multiplier for Matrix<'_> {
-    type Read = (Vec<Part>, Vec<Part>);
-
     fn steps(&self) -> u32 {
         self.tile.k / (self.groups * self.depth())
     }
 
-    fn read(&self, b: &mut Builder, step: u32) -> Self::Read {
+    fn registers(&self, b: &mut Builder) -> Read {
+        let (down, across) = self.tiles();
+        let dwords = (self.depth() * self.tile.types.bytes() / 4) as u8;
+        let mut operand = |count: u32| (0..count).map(|_| b.v(dwords)).collect();
+        (operand(down), operand(across))
+    }
+
+    fn read(&self, b: &mut Builder, step: u32, (rows, columns): &Read) {
         let (tile, p) = (self.tile, self.places);
         let cells = self.depth() / tile.run;
         let per_cell = (tile.cell() / 4) as u8;
-        let mut operand = |count: u32, address: Part, pitch: u32, base: u32| -> Vec<Part> {
-            let mut out = Vec::new();
-            for t in 0..count {
-                let dst = b.v(cells as u8 * per_cell);
+        let mut operand = |to: &[Part], address: Part, layout: Layout, base: u32| {
+            for (&dst, t) in to.iter().zip(0..) {
                 for c in 0..cells {
-                    let cell = (step * self.groups * cells + c) * pitch + t * self.form.side();
-                    b.lds_read_into(dst.slice(c as u8 * per_cell, per_cell), address, base + cell * tile.cell());
+                    let k = (step * self.groups * cells + c) * tile.run;
+                    let at = base + layout.at(k, t * self.form.side());
+                    b.lds_read_into(dst.slice(c as u8 * per_cell, per_cell), address, at);
                 }
-                out.push(dst);
             }
-            out
         };
-        let (down, across) = self.tiles();
-        let rows = operand(down, p.read.0, p.pitch.0, 0);
-        (rows, operand(across, p.read.1, p.pitch.1, p.b_base))
+        operand(rows, p.read.0, p.layout.0, 0);
+        operand(columns, p.read.1, p.layout.1, p.b_base);
     }
 
-    fn multiply(&self, b: &mut Builder, sums: &[Part], (rows, columns): &Self::Read) {
+    fn multiply(&self, b: &mut Builder, sums: &[Part], (rows, columns): &Read) {
         let dwords = (self.own * self.tile.types.bytes() / 4) as u8;
         for q in 0..(self.depth() / self.own) as u8 {
             for (i, row) in rows.iter().enumerate() {

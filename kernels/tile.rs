@@ -3,11 +3,14 @@
 //!
 //! An operand tile is `depth` (along k) by `width` (along m or n). In LDS it is made of *cells*: `run` consecutive k of one
 //! column. The cells of a run lie side by side, `pitch` of them, before those of the next run. Plain multiply-adds read
-//! a k at a time (runs of 1), dot products as many as they add, matrix instructions 16 bytes along k.
+//! a k at a time (runs of 1), dot products as many as they add, matrix instructions 16 bytes along k. That is the tile's
+//! [`Layout`]. Who has which elements, while a tile is loaded, written, read and multiplied, is always a fragment, of which k are
+//! the rows where it speaks of an operand; a fragment and the layout together are the addresses.
 
+use super::fragment;
 use super::matrix::MatrixForm;
 use super::values;
-use crate::mir::{Dot, Type};
+use crate::mir::{Builder, Dot, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::matrix::Fragment;
 
@@ -93,6 +96,38 @@ impl Tile {
             }
             Form::Matrix(f) => f.result(self.m, self.n),
         }
+    }
+}
+
+/// Where the elements of an operand tile are in LDS.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    /// k of a cell.
+    run: u32,
+    /// Bytes of a cell.
+    cell: u32,
+    /// Cells from one run to the next.
+    pitch: u32,
+}
+
+impl Layout {
+    /// That of a tile, with a pitch that is at least its width.
+    pub fn new(tile: &Tile, pitch: u32) -> Layout {
+        Layout { run: tile.run, cell: tile.cell(), pitch }
+    }
+    /// The byte of an element. Where no two of several k, and of several columns, have a bit in common their sum is at the sum of
+    /// their bytes, which is how addresses are put together.
+    pub fn at(&self, k: u32, column: u32) -> u32 {
+        (k / self.run * self.pitch + column) * self.cell + k % self.run * (self.cell / self.run)
+    }
+    /// Bytes of a tile.
+    pub fn bytes(&self, depth: u32) -> u32 {
+        self.at(depth, 0)
+    }
+    /// The byte at which the elements of workitem `item` begin, of a fragment whose rows are k.
+    pub fn address(&self, b: &mut Builder, f: &Fragment, item: Part) -> Part {
+        let lane = f.lane.iter().map(|s| fragment::down(self.at(s.row, s.col))).collect();
+        fragment::coordinate(b, &Fragment { lane, position: Vec::new(), ..*f }, item, fragment::row, 1, None)
     }
 }
 

@@ -29,3 +29,28 @@ pub fn with_sources(e: &dyn std::error::Error) -> String {
     }
     message
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Failed(&'static str, Option<Box<Failed>>);
+    impl std::fmt::Display for Failed {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+    impl std::error::Error for Failed {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            self.1.as_deref().map(|e| e as _)
+        }
+    }
+
+    #[test]
+    fn causes_are_named_once() {
+        let cause = Failed("no room", Some(Box::new(Failed("disk full", None))));
+        let e = Failed("cannot write x: no room", Some(Box::new(cause)));
+        assert_eq!(with_sources(&e), "cannot write x: no room: disk full");
+    }
+}

@@ -104,6 +104,13 @@ pub fn for_each_def(inst: &MInst, mut f: impl FnMut(Part)) {
     }
 }
 
+/// A block's instructions in the order in which an iteration of its loop means them: by stage.
+fn in_order(insts: &[MInst]) -> Vec<&MInst> {
+    let mut all: Vec<&MInst> = insts.iter().collect();
+    all.sort_by_key(|i| i.stage);
+    all
+}
+
 /// Liveness of a function.
 #[derive(Clone, Debug)]
 pub struct Liveness {
@@ -124,7 +131,7 @@ impl Liveness {
         let mut killed = Vec::with_capacity(f.blocks.len());
         for block in &f.blocks {
             let (mut up, mut kill) = (UnitSet::new(n), UnitSet::new(n));
-            for inst in &block.insts {
+            for inst in in_order(&block.insts) {
                 for_each_use(inst, f.target, |p| {
                     units.of_part(p).filter(|&u| !kill.contains(u)).for_each(|u| up.insert(u));
                 });

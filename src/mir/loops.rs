@@ -5,9 +5,9 @@
 //! [`pipeline`](crate::passes::pipeline) puts those in when it has taken the loop apart.
 //!
 //! The instructions of a body have *stages* ([`MInst::stage`](super::MInst::stage)). What an iteration computes is defined
-//! by its instructions in order of stage, and within a stage in the order they stand; a register that lives within one
-//! iteration is also written before it is read as they stand. In a pipelined loop stage s of iteration i runs beside
-//! stage 0 of iteration i + s. A body without stages (all 0) is a plain loop.
+//! by its instructions in order of stage, and within a stage in the order they stand. In a pipelined loop stage s of iteration i runs beside
+//! stage 0 of iteration i + s, and in a block of fixed order a round is what stands there: what a stage writes at the end of a round the next
+//! stage may read at the beginning of the next one, in the same register. A body without stages (all 0) is a plain loop.
 
 use super::liveness::{Liveness, for_each_def};
 use super::{BlockId, Function, Opnd, VReg};

@@ -20,7 +20,7 @@ const WINDOW: usize = 6;
 
 /// Joins instructions into pairs.
 pub fn pair(f: &mut Function) {
-    if f.target.info().wave_size != 32 || !pairs().both.values().any(|op| f.target.has(*op)) {
+    if !has_pairs(f.target) {
         return;
     }
     let target = f.target;
@@ -40,6 +40,19 @@ pub fn pair(f: &mut Function) {
             });
         }
     }
+}
+
+/// Two instructions that would be a pair if only their registers lay in other banks.
+pub(super) fn could_be(target: Target, a: &MInst, b: &MInst) -> bool {
+    let plain = a.mods.is_empty() && b.mods.is_empty();
+    let (Some(x), Some(y)) = (a.op(), b.op()) else { return false };
+    let both = |x, y| pairs().both.get(&(x, y)).is_some_and(|op| target.has(*op));
+    plain && pairs().halves.contains(&x) && (both(x, y) || both(y, x))
+}
+
+/// The target has pairs at all.
+pub(super) fn has_pairs(target: Target) -> bool {
+    target.info().wave_size == 32 && pairs().both.values().any(|op| target.has(*op))
 }
 
 /// All pairs of any target.

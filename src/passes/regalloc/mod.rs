@@ -4,7 +4,8 @@
 //! ranges per dword, and constraints (where the hardware has put it, where it would like to be). Values are taken in order
 //! of their first position (larger ones first among equals), each gets the lowest run of registers, aligned as the
 //! value needs, that is free throughout all ranges of all its dwords; which registers are busy when is a bitmap over
-//! positions per physical register (`pools`). Copies try the register of their source first. When a value finds no
+//! positions per physical register (`pools`). Copies try the register of their source first, operands that would
+//! be issued in pairs the banks that allow it. When a value finds no
 //! place, the order largest-first is tried.
 //!
 //! The first try is within the occupancy goal, the second within what the workgroup's size allows; the pools of VGPRs and
@@ -201,7 +202,8 @@ fn assign(f: &Function, view: &View, limits: &Limits, largest_first: bool) -> Op
             let r = place[p.reg.0 as usize]?;
             (r.file() == pool.first.file()).then(|| (r.index() + p.first as u16) as usize)
         });
-        let at = hint.filter(|&at| pool.fits(v, at)).or_else(|| pool.find(v))?;
+        let free = || if v.apart.is_empty() { pool.find(v) } else { pool.find_apart(v, &place) };
+        let at = hint.filter(|&at| pool.fits(v, at)).or_else(free)?;
         pool.take(id, v, at);
         place[id as usize] = Some(pool.first.offset(at as u16));
     }

@@ -1,6 +1,6 @@
 //! Register files and who is in them when.
 
-use super::view::{Range, Value};
+use super::view::{Apart, Range, Value};
 use barewave_isa::Reg;
 
 /// One register file: a bitmap over positions for each register, and its tenants.
@@ -49,6 +49,32 @@ impl Pool {
     pub fn find(&self, v: &Value) -> Option<usize> {
         let last = self.regs.checked_sub(v.dwords as usize)?;
         (0..=last).step_by(v.align as usize).find(|&at| self.fits(v, at))
+    }
+
+    /// The place at which fewest wishes of a value about banks are not met, of several the lowest.
+    pub fn find_apart(&self, v: &Value, place: &[Option<Reg>]) -> Option<usize> {
+        let broken = |at: usize| {
+            let meets = |a: &&Apart| {
+                let other = place[a.other.reg.0 as usize].filter(|r| r.file() == self.first.file());
+                let banks = usize::from(a.banks);
+                other.is_some_and(|r| {
+                    (at + usize::from(a.dword)) % banks == (r.index() as usize + usize::from(a.other.first)) % banks
+                })
+            };
+            v.apart.iter().filter(meets).count()
+        };
+        let last = self.regs.checked_sub(v.dwords as usize)?;
+        let mut best: Option<(usize, usize)> = None;
+        for at in (0..=last).step_by(v.align as usize).filter(|&at| self.fits(v, at)) {
+            let n = broken(at);
+            if best.is_none_or(|b| n < b.0) {
+                best = Some((n, at));
+            }
+            if n == 0 {
+                break;
+            }
+        }
+        best.map(|b| b.1)
     }
 
     pub fn take(&mut self, id: u32, v: &Value, at: usize) {

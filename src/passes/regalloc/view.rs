@@ -2,15 +2,30 @@
 //!
 //! A [`Value`] has a pool, a width and alignment, the positions at which each of its dwords is live, and what it would
 //! cost to keep it elsewhere. Positions are those of [`Liveness::ranges`]: instruction `i` reads at `2 i` and writes at
-//! `2 i + 1`.
+//! `2 i + 1`. What instructions ask of their operands stands in the values:
+//!
+//! * a tied operand is one value, live before and after its instruction;
+//! * a result that is written before all sources are read (early clobber) is live from the position of the reads on;
+//! * operands of instructions that could be issued as a pair want registers of different banks ([`Apart`]);
+//! * what the hardware has put somewhere is fixed, the sides of a copy want one place.
 
 use crate::mir::abi::preloaded;
 use crate::mir::liveness::{Liveness, for_each_def, for_each_use};
 use crate::mir::{Function, MInst, Opnd, Part, RegClass, VReg};
+use crate::passes::pair;
 use barewave_isa::{Flags, Pipe, Reg, op};
 
 /// Half-open range of positions.
 pub(super) type Range = (u32, u32);
+
+/// A wish of one dword of a value: its register's number should differ from another's, modulo the number of banks.
+#[derive(Clone, Copy)]
+pub(super) struct Apart {
+    pub dword: u8,
+    /// A dword of another value.
+    pub other: Part,
+    pub banks: u8,
+}
 
 /// One value to be placed.
 pub(super) struct Value {
@@ -23,6 +38,8 @@ pub(super) struct Value {
     pub fixed: Option<Reg>,
     /// Where it would like to be: the place of this part of another value (the other side of a copy).
     pub hint: Option<Part>,
+    /// Banks where it would like not to be.
+    pub apart: Vec<Apart>,
     /// It may be the vector condition code register: a mask that a compare writes.
     pub vcc: bool,
     /// What moving it out of the registers costs; `None` when that is not possible.
@@ -75,6 +92,7 @@ impl View {
                 ranges: ranges.by_ref().take(info.dwords as usize).collect(),
                 fixed: None,
                 hint: None,
+                apart: Vec::new(),
                 vcc,
                 cost: Some(0),
                 remake: None,
@@ -91,6 +109,9 @@ impl View {
         }
         weigh(f, &mut values);
         hints(f, &mut values);
+        if pair::has_pairs(f.target) {
+            banks(f, &mut values);
+        }
         View { values, positions }
     }
 }
@@ -146,6 +167,44 @@ fn hints(f: &Function, values: &mut [Value]) {
             && values[d.reg.0 as usize].hint.is_none()
         {
             values[d.reg.0 as usize].hint = Some(*s);
+        }
+    }
+}
+
+/// Banks of vector registers that a pair's sources must not share, and of its results.
+const SOURCE_BANKS: u8 = 4;
+const RESULT_BANKS: u8 = 2;
+
+/// Wishes of neighbours that could be a pair: sources in the same place, and results, come from different banks.
+fn banks(f: &Function, values: &mut [Value]) {
+    let vector = |o: &Opnd| match o {
+        Opnd::V(p) if f.vreg(p.reg).class == RegClass::V && p.len == 1 => Some(*p),
+        _ => None,
+    };
+    let mut wish = |a: Option<Part>, b: Option<Part>, banks: u8| {
+        let (Some(a), Some(b)) = (a, b) else { return };
+        // Dwords of one value lie as they lie, and a source that both share is read once.
+        if a.reg != b.reg {
+            values[a.reg.0 as usize].apart.push(Apart { dword: a.first, other: b, banks });
+            values[b.reg.0 as usize].apart.push(Apart { dword: b.first, other: a, banks });
+        }
+    };
+    for block in &f.blocks {
+        let mut at = 0;
+        while let [a, b, ..] = &block.insts[at..] {
+            at += 1;
+            let feeds = b.uses(f.target).any(|u| a.dsts.contains(&u)) || a.dsts == b.dsts;
+            if feeds || !pair::could_be(f.target, a, b) {
+                continue;
+            }
+            // The second is taken: it is not the first of another pair.
+            at += 1;
+            for (x, y) in a.srcs.iter().zip(&b.srcs) {
+                wish(vector(x), vector(y), SOURCE_BANKS);
+            }
+            for (x, y) in a.dsts.iter().zip(&b.dsts) {
+                wish(vector(x), vector(y), RESULT_BANKS);
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 """The plugin inside onnxruntime; onnxruntime's own CPU provider says what is right."""
 
+import doctest
 import glob
 import os
 import subprocess
@@ -417,3 +418,17 @@ def test_errors_of_runs_say_what_is_wrong():
     with pytest.raises(Exception, match="MatMul|x"):
         session.run(None, {"x": np.zeros((3, 7), np.float32)})
     assert session.run(None, {"x": np.ones((3, 8), np.float32)})[0].tolist() == [[8, 8]] * 3
+
+
+def readme_example(module):
+    """The first example of the README's that imports a module, as doctest has them."""
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+        blocks = f.read().split("```pycon\n")[1:]
+    blocks = [b.partition("```")[0] for b in blocks]
+    return next(b for b in blocks if module in b.splitlines()[0].replace(",", " ").split())
+
+
+def test_the_readmes_example(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    example = doctest.DocTestParser().get_doctest(readme_example("onnxruntime_ep_barewave"), {}, "README", "README.md", 0)
+    assert doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example).failed == 0

@@ -10,7 +10,7 @@ mod tools;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use std::fmt::Display;
+use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pyo3::create_exception!(
@@ -20,9 +20,9 @@ pyo3::create_exception!(
     "What a model, its inputs or a device are refused for."
 );
 
-/// An error of any kind as an exception.
-fn error(e: impl Display) -> PyErr {
-    BarewaveError::new_err(e.to_string())
+/// An error of any kind, or a message, as an exception: with everything that caused it, as the command has it.
+fn error<'a>(e: impl Into<Box<dyn Error + 'a>>) -> PyErr {
+    BarewaveError::new_err(barewave::text::with_sources(&*e.into()))
 }
 
 /// Does work while other Python threads run.

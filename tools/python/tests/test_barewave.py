@@ -1,5 +1,6 @@
 """The package as programs use it; onnx makes the models and says what is right."""
 
+import doctest
 import os
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from onnx.reference import ReferenceEvaluator
 
 import barewave
 
-EXAMPLES = os.path.join(os.path.dirname(__file__), "..", "..", "..", "examples")
+ROOT = os.path.join(os.path.dirname(__file__), "..", "..", "..")
+EXAMPLES = os.path.join(ROOT, "examples")
 ADD = os.path.join(EXAMPLES, "vector_add", "vector_add.onnx")
 DIGITS = os.path.join(EXAMPLES, "digits", "digits.onnx")
 
@@ -298,6 +300,20 @@ def test_as_a_program(tmp_path):
     assert good.returncode == 0 and "2. 2." in good.stdout, good.stderr
     bad = run("nowhere.onnx")
     assert bad.returncode == 1 and "nowhere.onnx" in bad.stderr and "Traceback" not in bad.stderr
+
+
+def readme_example(module):
+    """The first example of the README's that imports a module, as doctest has them."""
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+        blocks = f.read().split("```pycon\n")[1:]
+    blocks = [b.partition("```")[0] for b in blocks]
+    return next(b for b in blocks if module in b.splitlines()[0].replace(",", " ").split())
+
+
+def test_the_readmes_example(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    example = doctest.DocTestParser().get_doctest(readme_example("barewave"), {}, "README", "README.md", 0)
+    assert doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example).failed == 0
 
 
 def test_lists_take_the_type_of_the_input():
