@@ -130,7 +130,7 @@ impl MatrixForm {
         let reads = f64::from((tile.m / down + tile.n / across) * down * across) * bytes / machine.lds;
         // What is loaded is also converted, packed and written.
         let moves = f64::from(tile.m + tile.n) * bytes / 16.0;
-        let loaded = (tile.m + tile.n) * types.stored_bytes();
+        let loaded = machine.loaded(tile);
         let own = tile.m * tile.n / tile.threads();
         // Sums, unless they are in a file of their own, two steps of operands, and what is loaded: of narrow elements twice.
         let t = target.info();
