@@ -717,3 +717,47 @@ fn poolings_tell_where_the_largest_was() {
         close(&got[1].to_f64(), &places, 0.0, "places");
     }
 }
+
+/// Mean, deviation and deciles of random numbers; other nodes and seeds give others.
+#[test]
+fn random_numbers_are_distributed_as_asked() {
+    let n = 4096;
+    let mut b = Builder::new(22, 3);
+    let x = b.input(&[n]);
+    let names: Vec<String> = [
+        ("RandomUniformLike", vec![("low", float(-3.0)), ("high", float(5.0)), ("seed", float(1.0))]),
+        ("RandomNormalLike", vec![("mean", float(2.0)), ("scale", float(0.5)), ("seed", float(1.0))]),
+        ("RandomNormalLike", vec![("mean", float(2.0)), ("scale", float(0.5)), ("seed", float(2.0))]),
+        ("RandomNormalLike", vec![("mean", float(2.0)), ("scale", float(0.5))]),
+    ]
+    .iter()
+    .map(|(op, attributes)| b.node(op, &[&x], attributes))
+    .collect();
+    let quarter = b.constant(HostTensor::from_f32(&[n], &vec![0.25; n]));
+    let some = b.node("Mul", &[&x, &x], &[]);
+    let zero = b.node("Sub", &[&some, &some], &[]);
+    let chance = b.node("Add", &[&zero, &quarter], &[]);
+    let hits = b.node("Bernoulli", &[&chance], &[]);
+    names.iter().chain([&hits]).for_each(|o| b.output(o));
+    let got: Vec<Vec<f64>> = outputs(&b, "random", 1e-5).iter().map(HostTensor::to_f64).collect();
+    let moments = |v: &[f64]| {
+        let mean = v.iter().sum::<f64>() / v.len() as f64;
+        (mean, (v.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / v.len() as f64).sqrt())
+    };
+    let (mean, deviation) = moments(&got[0]);
+    assert!((mean - 1.0).abs() < 0.15 && (deviation - 8.0 / 12f64.sqrt()).abs() < 0.1, "{mean} {deviation}");
+    for tenth in 0..10 {
+        let low = -3.0 + 0.8 * f64::from(tenth);
+        let count = got[0].iter().filter(|x| (low..low + 0.8).contains(*x)).count();
+        assert!((300..520).contains(&count), "{count} of {n} from {low} on");
+    }
+    for v in &got[1..4] {
+        let (mean, deviation) = moments(v);
+        assert!((mean - 2.0).abs() < 0.04 && (deviation - 0.5).abs() < 0.03, "{mean} {deviation}");
+        let within = v.iter().filter(|x| (**x - 2.0).abs() < 0.5).count() as f64 / n as f64;
+        assert!((within - 0.6827).abs() < 0.03, "{within}");
+    }
+    assert!(got[1] != got[2] && got[1] != got[3]);
+    let share = got[4].iter().sum::<f64>() / n as f64;
+    assert!((share - 0.25).abs() < 0.03, "{share}");
+}

@@ -16,6 +16,7 @@ fn tensors(case: &Path, kind: &str) -> Vec<HostTensor> {
 
 fn check(case: &Path, target: Target) -> Result<(), String> {
     let model = Model::load(&case.join("model.onnx")).map_err(|e| e.to_string())?;
+    let tolerance: f64 = model.metadata.get("tolerance").map_or(1e-4, |t| t.parse().unwrap());
     let device = Arc::new(EmulatedDevice::new(target, true).unwrap());
     let mut runner = AnyShape::new(device, Compiler::new(target, Options::default()), Arc::new(model), 1);
     let (results, _) = runner.run(&tensors(case, "input")).map_err(|e| e.to_string())?;
@@ -23,7 +24,7 @@ fn check(case: &Path, target: Target) -> Result<(), String> {
     assert_eq!(results.len(), expected.len());
     for (i, (got, want)) in results.iter().zip(&expected).enumerate() {
         let compared = compare(got, want, 1e-4, 1e-5).map_err(|e| format!("output {i}: {e}"))?;
-        if !compared.passes() {
+        if !compared.passes() && (compared.relative() > tolerance || tolerance == 1e-4) {
             return Err(format!("output {i}: {compared}"));
         }
     }
@@ -35,7 +36,7 @@ fn operators_compute_what_onnxruntime_does() {
     let mut cases: Vec<PathBuf> =
         std::fs::read_dir("tests/recorded").unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_dir()).collect();
     cases.sort();
-    assert!(cases.len() >= 13);
+    assert!(cases.len() >= 25);
     let mut wrong = Vec::new();
     for target in [Target::GFX942, Target::GFX1100] {
         for case in &cases {

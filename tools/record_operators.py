@@ -21,13 +21,11 @@ def floats(*shape, low=-1.0, high=1.0):
     return ROOM.uniform(low, high, shape).astype(np.float32)
 
 
-def record(folder, name, nodes, inputs, outputs, weights=None, opset=21, named=()):
-    """Runs a model and writes it; `outputs` are names, `named` gives dimensions of inputs names: {(input, axis): name}."""
-    named = dict(named)
+def record(folder, name, nodes, inputs, outputs, weights=None, opset=21, tolerance=None):
+    """Runs a model and writes it; `outputs` has names and types. The tolerance is of the largest element, 1e-4 by default."""
 
     def info(key, a):
-        dims = [named.get((key, i), d) for i, d in enumerate(a.shape)]
-        return helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(a.dtype), dims)
+        return helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
 
     graph = helper.make_graph(
         nodes,
@@ -38,6 +36,8 @@ def record(folder, name, nodes, inputs, outputs, weights=None, opset=21, named=(
     )
     imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("ai.onnx.ml", 3)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=9)
+    if tolerance is not None:
+        helper.set_model_props(model, {"tolerance": str(tolerance)})
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -135,9 +135,86 @@ def attention(folder):
     record(folder, "multi_head_flags", [node], inputs, {"y": F}, {"b": weights["b"]})
 
 
+def sequences(folder):
+    """Parts of a tensor, changed in a loop that collects them."""
+    body = helper.make_graph(
+        [
+            helper.make_node("SequenceAt", ["parts", "i"], ["part"]),
+            helper.make_node("Exp", ["part"], ["changed"]),
+            helper.make_node("Identity", ["go"], ["on"]),
+            helper.make_node("SequenceInsert", ["list", "changed", "front"], ["longer"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", I64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_sequence_value_info("list", F, None),
+        ],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_sequence_value_info("longer", F, None),
+        ],
+    )
+    nodes = [
+        helper.make_node("SplitToSequence", ["x", "each"], ["parts"], axis=1),
+        helper.make_node("SequenceLength", ["parts"], ["n"]),
+        helper.make_node("SequenceEmpty", [], ["none"]),
+        helper.make_node("Loop", ["n", "", "none"], ["all"], body=body),
+        helper.make_node("SequenceErase", ["all", "front"], ["fewer"]),
+        helper.make_node("ConcatFromSequence", ["fewer"], ["y"], axis=1),
+        helper.make_node("SplitToSequence", ["x"], ["rows"], axis=0, keepdims=0),
+        helper.make_node("ConcatFromSequence", ["rows"], ["z"], axis=-1, new_axis=1),
+        helper.make_node("SequenceAt", ["parts", "last"], ["w"]),
+    ]
+    weights = {"each": np.array(3, np.int64), "front": np.array(0, np.int64), "last": np.array(-1, np.int64)}
+    record(folder, "sequences", nodes, {"x": floats(4, 8)}, {"y": F, "z": F, "w": F}, weights)
+
+
+def machines(folder):
+    """Support vector regression and outlier detection."""
+    x = floats(9, 5)
+    for kind, parameters in [("LINEAR", [0, 0, 0]), ("RBF", [0.7, 0, 0]), ("POLY", [0.5, 0.3, 3]), ("SIGMOID", [0.4, 0.1, 0])]:
+        for one_class in (0, 1):
+            node = helper.make_node(
+                "SVMRegressor", ["x"], ["y"], "machine", domain="ai.onnx.ml", kernel_type=kind,
+                kernel_params=[float(p) for p in parameters], n_supports=6, support_vectors=floats(30).tolist(),
+                coefficients=floats(6).tolist(), rho=[0.05], one_class=one_class,
+            )
+            record(folder, f"machine_{kind.lower()}_{one_class}", [node], {"x": x}, {"y": F})
+
+
+def quantized_lstm(folder):
+    """Weights in bytes, with a scale for each column; onnxruntime quantises data too, which we do not."""
+    count, width, hidden = 2, 10, 8
+
+    def bytes_of(*shape):
+        w = floats(*shape)
+        scale = np.abs(w).max(axis=1) / 127
+        return np.round(w / scale[:, None, :]).astype(np.int8), scale.astype(np.float32), np.zeros_like(scale, np.int8)
+
+    w, r = bytes_of(count, width, 4 * hidden), bytes_of(count, hidden, 4 * hidden)
+    names = ["x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"]
+    node = helper.make_node(
+        "DynamicQuantizeLSTM", names, ["y", "h", "c"], "lstm", domain="com.microsoft", direction="bidirectional",
+        hidden_size=hidden,
+    )
+    weights = dict(zip(("w", "ws", "wz"), w)) | dict(zip(("r", "rs", "rz"), r)) | {"b": floats(count, 8 * hidden)}
+    outputs = {"y": F, "h": F, "c": F}
+    record(folder, "quantized_lstm", [node], {"x": floats(5, 3, width)}, outputs, weights, tolerance=0.02)
+
+
+def resizing(folder):
+    for mode, shape in [("linear", (1, 2, 9, 5)), ("cubic", (1, 2, 7, 11))]:
+        node = helper.make_node(
+            "Resize", ["x", "", "", "sizes"], ["y"], mode=mode, antialias=1, exclude_outside=1, cubic_coeff_a=-0.5
+        )
+        weights = {"sizes": np.array(shape, np.int64)}
+        record(folder, f"resize_antialias_{mode}", [node], {"x": floats(1, 2, 24, 17)}, {"y": F}, weights)
+
+
 def main():
     folder = sys.argv[1]
-    for write in (group_query, rotary, attention):
+    for write in (group_query, rotary, attention, sequences, machines, resizing, quantized_lstm):
         write(folder)
 
 

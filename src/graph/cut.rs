@@ -114,6 +114,11 @@ fn cut_at(model: &Model, value: &str) -> Option<Cut> {
     let info = |name: &str| ValueInfo { name: name.to_string(), dtype: None, shape: None };
     before.outputs = std::iter::once(value).chain(crossing.iter().map(String::as_str)).map(info).collect();
     behind.outputs = graph.outputs.clone();
-    let whole = |graph| Model { graph, opsets: model.opsets.clone(), metadata: model.metadata.clone() };
+    let whole = |graph| Model {
+        graph,
+        opsets: model.opsets.clone(),
+        metadata: model.metadata.clone(),
+        structures: BTreeMap::new(),
+    };
     Some(Cut { first: whole(before), rest: whole(behind), crossing })
 }

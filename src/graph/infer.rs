@@ -28,6 +28,9 @@ const FOLD_LIMIT: usize = 1 << 16;
 /// Lists of more numbers are not shapes.
 const MOST_NUMBERS: usize = 64;
 
+/// ONNX's number for attributes that are types.
+const TYPE: i32 = 13;
+
 /// What a run-time size stands for where an operator's lowering is asked.
 const PLACEHOLDER: i64 = 16;
 
@@ -38,6 +41,10 @@ pub(crate) enum Content {
     Tensor(HostTensor),
     /// Whole numbers, some of which depend on run-time sizes.
     Numbers(Vec<Dim>),
+    /// It is no tensor, but a sequence of values.
+    List(Vec<Fact>),
+    /// It is an optional without a value.
+    Nothing,
 }
 
 /// What is known of a value.
@@ -60,6 +67,22 @@ impl Fact {
         Fact { dtype: t.dtype(), dims, content: Some(Content::Tensor(t)) }
     }
 
+    /// What is known of a value that was lowered.
+    pub(crate) fn of_value(value: &Value) -> Fact {
+        let other = |content| Fact { dtype: DType::F32, dims: Vec::new(), content: Some(content) };
+        match value {
+            Value::Const(t) => Fact::of(t.clone()),
+            Value::Lazy(l) => Fact::new(l.dtype(), l.shape.iter().map(|&d| d.into()).collect()),
+            Value::List(list) => other(Content::List(list.iter().map(Fact::of_value).collect())),
+            Value::Nothing => other(Content::Nothing),
+        }
+    }
+
+    /// True when it is no tensor.
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self.content, Some(Content::List(_) | Content::Nothing))
+    }
+
     /// The constant, if it is one.
     pub(crate) fn tensor(&self) -> Option<&HostTensor> {
         match &self.content {
@@ -75,7 +98,7 @@ impl Fact {
             Content::Tensor(t) if t.dtype().is_int() && t.len() <= MOST_NUMBERS => {
                 Some(t.to_i64().into_iter().map(Dim::Known).collect())
             }
-            Content::Tensor(_) => None,
+            Content::Tensor(_) | Content::List(_) | Content::Nothing => None,
         }
     }
 
@@ -199,6 +222,10 @@ impl<'m> Inference<'m> {
         let (i, node) = (self.current, self.node());
         let op = operator(node)?;
         self.results[i] = vec![None; node.outputs.len()];
+        let is_list = |v: &Option<ValueId>| v.and_then(|v| self.fact(v)).is_some_and(Fact::is_list);
+        if let (false, Some(at)) = (op.lists, node.inputs.iter().position(is_list)) {
+            return Err(Reason::Type(format!("input {at} is a sequence, or an optional without a value")));
+        }
         (op.infer)(self)?;
         self.results[i].iter_mut().flatten().for_each(Fact::settle);
         let inputs = || node.inputs.iter().flatten().map(|v| self.facts[v.index()].as_ref());
@@ -254,6 +281,7 @@ impl<'m> Inference<'m> {
                 let values: Vec<i64> = list.iter().map(|d| d.at(&size)).collect();
                 Some(Content::Tensor(HostTensor::from_ints(fact.dtype, &shape, &values)))
             }
+            (Some(Content::List(list)), _) => Some(Content::List(list.iter().map(|f| self.placed(f)).collect())),
             (content, _) => content.clone(),
         };
         Fact { dtype: fact.dtype, dims, content }
@@ -263,13 +291,23 @@ impl<'m> Inference<'m> {
     fn name_dims(&mut self, k: usize) {
         let Some(o) = self.node().outputs.get(k).copied().flatten() else { return };
         let Some(mut fact) = self.results[self.current][k].take() else { return };
+        self.name_extents(&mut fact, self.resolved.names[o.index()]);
+        self.results[self.current][k] = Some(fact);
+    }
+
+    fn name_extents(&mut self, fact: &mut Fact, value: &str) {
+        match &mut fact.content {
+            Some(Content::List(list)) => {
+                list.iter_mut().enumerate().for_each(|(i, f)| self.name_extents(f, &format!("{value}[{i}]")));
+            }
+            Some(Content::Nothing) => {}
+            content => *content = None,
+        }
         for (d, dim) in fact.dims.iter_mut().enumerate().filter(|(_, dim)| !dim.is(1)) {
-            let name = format!("{}[{d}]", self.resolved.names[o.index()]);
+            let name = format!("{value}[{d}]");
             self.sizes.insert(name.clone(), dim.at(&|_| PLACEHOLDER));
             *dim = Dim::size(&name);
         }
-        fact.content = None;
-        self.results[self.current][k] = Some(fact);
     }
 
     /// A walk that may give extents names: for rules of what the model computes.
@@ -393,7 +431,9 @@ fn operator(node: &ResolvedNode<'_>) -> Res<&'static ops::Operator> {
     let (domain, name) = (&node.node.domain, &node.node.op);
     let op = ops::find(domain, name).ok_or_else(|| Reason::Operator { hint: ops::hint(domain, name) })?;
     for (name, value) in &node.node.attributes {
-        if let Attribute::Other(_) = value {
+        // Types of values are known without being told.
+        let told = matches!(value, Attribute::Other(TYPE)) && op.lists;
+        if matches!(value, Attribute::Other(_)) && !told {
             return Err(Reason::attribute(name, "has a type that is not supported"));
         }
         if !op.attributes.split(' ').any(|a| a == name) {
@@ -425,13 +465,20 @@ fn read_by(resolved: &Resolved<'_>, node: &ResolvedNode<'_>) -> FxHashSet<ValueI
 impl Lowering<'_> {
     /// Makes a value known, without a graph that computes it.
     fn adopt(&mut self, v: ValueId, fact: &Fact) {
-        self.inference.learn(v, Some(fact.clone()));
-        let value = match (fact.tensor(), known(&fact.dims)) {
-            (Some(t), _) => Value::Const(t.clone()),
-            (None, Some(shape)) => self.placeholder(v, fact.dtype, &shape),
-            (None, None) => return,
-        };
-        self.bind(v, value);
+        if let Some(value) = self.placeheld(v, fact) {
+            self.bind(v, value);
+        }
+    }
+
+    fn placeheld(&mut self, v: ValueId, fact: &Fact) -> Option<Value> {
+        match &fact.content {
+            Some(Content::Tensor(t)) => Some(Value::Const(t.clone())),
+            Some(Content::List(list)) => {
+                list.iter().map(|f| self.placeheld(v, f)).collect::<Option<_>>().map(Value::List)
+            }
+            Some(Content::Nothing) => Some(Value::Nothing),
+            _ => known(&fact.dims).map(|shape| self.placeholder(v, fact.dtype, &shape)),
+        }
     }
 
     /// Lowers node `i`, and gives what it makes of its outputs.
@@ -444,10 +491,7 @@ impl Lowering<'_> {
         if fold {
             self.fold(&outputs)?;
         }
-        let fact = |v: ValueId| match self.values[v.index()].as_ref()? {
-            Value::Const(t) => Some(Fact::of(t.clone())),
-            Value::Lazy(l) => Some(Fact::new(l.dtype(), l.shape.iter().map(|&d| d.into()).collect())),
-        };
+        let fact = |v: ValueId| self.values[v.index()].as_ref().map(Fact::of_value);
         Ok(node.outputs.iter().map(|o| o.and_then(fact)).collect())
     }
 

@@ -28,6 +28,10 @@ pub(crate) enum Value {
     Const(HostTensor),
     /// Computed at run time.
     Lazy(Lazy),
+    /// A sequence; its elements rest on no kernel.
+    List(Vec<Value>),
+    /// An optional without a value.
+    Nothing,
 }
 
 /// A part of what a producer writes: a slice `(start, step, length)` of each output dimension.
@@ -230,7 +234,7 @@ impl<'m> Lowering<'m> {
 
     /// What output `k` was lowered to is what was inferred.
     fn agree(&self, k: usize, o: ValueId) -> Res<()> {
-        let Some(fact) = self.inference.result(self.current, k) else { return Ok(()) };
+        let Some(fact) = self.inference.result(self.current, k).filter(|f| !f.is_list()) else { return Ok(()) };
         let (dtype, shape) = (self.dtype(o), self.shape(o));
         if fact.dtype == dtype && known(&fact.dims).is_some_and(|dims| dims == shape) {
             return Ok(());
@@ -243,15 +247,25 @@ impl<'m> Lowering<'m> {
     /// Computes outputs on the host, whose steps and tensors are all there is.
     pub(super) fn fold(&mut self, outputs: &[ValueId]) -> Res<()> {
         for &o in outputs {
-            if let Some(Value::Lazy(lazy)) = self.values[o.index()].clone() {
+            if let Some(value) = self.values[o.index()].clone() {
+                self.values[o.index()] = Some(self.folded(value)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn folded(&mut self, value: Value) -> Res<Value> {
+        Ok(match value {
+            Value::Lazy(lazy) => {
                 let (shape, dtype) = (lazy.shape.clone(), lazy.dtype());
                 let id = self.store_lazy(lazy);
                 let value = Interpreter::new(&self.graph).evaluate_constant(&self.graph, 0, id)?;
                 debug_assert_eq!(value.dtype(), dtype);
-                self.values[o.index()] = Some(Value::Const(value.reshaped(&shape)?));
+                Value::Const(value.reshaped(&shape)?)
             }
-        }
-        Ok(())
+            Value::List(list) => Value::List(list.into_iter().map(|v| self.folded(v)).collect::<Res<_>>()?),
+            Value::Const(_) | Value::Nothing => value,
+        })
     }
 
     /// Forgets all steps and tensors.
@@ -268,42 +282,57 @@ impl<'m> Lowering<'m> {
         Value::Lazy(Lazy::read(Access::new(id, View::dense(shape)), dtype))
     }
 
-    /// Stores every output of the model.
+    /// Stores every output of the model; the elements of a sequence are outputs `name[0]`, `name[1]` and so on.
     fn store_outputs(&mut self) {
         let resolved = self.resolved;
         for (i, &v) in resolved.outputs.iter().enumerate() {
-            let shape = self.shape(v).to_vec();
-            let dtype = self.dtype(v);
-            let name = resolved.model.graph.outputs[i].name.clone();
-            if shape.contains(&0) {
-                let id = self.graph.add_tensor(Tensor { name, dtype, shape, role: Role::Output(i) });
-                self.graph.outputs.push(id);
-                continue;
+            let name = &resolved.model.graph.outputs[i].name;
+            match self.values[v.index()].clone() {
+                Some(Value::Nothing) => {}
+                Some(Value::List(list)) => {
+                    for (k, value) in list.iter().enumerate() {
+                        let lazy = self.as_lazy(value);
+                        self.store_output(format!("{name}[{k}]"), lazy);
+                    }
+                }
+                _ => {
+                    let lazy = self.lazy(v);
+                    let (dtype, shape, empty) = (lazy.dtype(), lazy.shape.clone(), lazy.len() == 0);
+                    let id = self.store_output(name.clone(), lazy);
+                    if !empty {
+                        let view = View::dense(&shape);
+                        self.values[v.index()] = Some(Value::Lazy(Lazy::read(Access::new(id, view), dtype)));
+                    }
+                }
             }
-            let lazy = self.lazy(v);
+        }
+    }
+
+    /// Makes a value the next output of the model.
+    fn store_output(&mut self, name: String, lazy: Lazy) -> TensorId {
+        let (dtype, shape) = (lazy.dtype(), lazy.shape.clone());
+        let role = Role::Output(self.graph.outputs.len());
+        let id = if shape.contains(&0) {
+            self.graph.add_tensor(Tensor { name, dtype, shape, role })
+        } else {
             let id = self.store_lazy(lazy);
             let tensor = &mut self.graph.tensors[id.index()];
-            let id = if matches!(tensor.role, Role::Intermediate) {
-                (tensor.role, tensor.shape, tensor.name) = (Role::Output(i), shape.clone(), name);
+            if matches!(tensor.role, Role::Intermediate) {
+                (tensor.role, tensor.shape, tensor.name) = (role, shape, name);
                 id
             } else {
-                let source = Access::new(id, View::dense(&shape));
-                let out = self.graph.add_tensor(Tensor {
-                    name: name.clone(),
-                    dtype,
-                    shape: shape.clone(),
-                    role: Role::Output(i),
-                });
-                let output = Access::new(out, View::dense(&shape));
+                let view = View::dense(&shape);
+                let source = Access::new(id, view.clone());
+                let out = self.graph.add_tensor(Tensor { name: name.clone(), dtype, shape, role });
+                let output = Access::new(out, view);
                 let step =
                     Step { name, kind: StepKind::Pointwise, inputs: vec![source], expr: Expr::copy(dtype), output };
                 self.graph.steps.push(step);
                 out
-            };
-            let view = View::dense(&shape);
-            self.values[v.index()] = Some(Value::Lazy(Lazy::read(Access::new(id, view), dtype)));
-            self.graph.outputs.push(id);
-        }
+            }
+        };
+        self.graph.outputs.push(id);
+        id
     }
 
     // ---- what operators ask ----
@@ -350,7 +379,7 @@ impl<'m> Lowering<'m> {
         match self.values[v.index()].as_ref() {
             Some(Value::Const(t)) => t.shape(),
             Some(Value::Lazy(l)) => &l.shape,
-            None => &[],
+            Some(Value::List(_) | Value::Nothing) | None => &[],
         }
     }
 
@@ -366,10 +395,7 @@ impl<'m> Lowering<'m> {
 
     /// Gives a parameter of a branch its value.
     pub(crate) fn bind(&mut self, v: ValueId, value: Value) {
-        let fact = match &value {
-            Value::Const(t) => Fact::of(t.clone()),
-            Value::Lazy(l) => Fact::new(l.dtype(), l.shape.iter().map(|&d| d.into()).collect()),
-        };
+        let fact = Fact::of_value(&value);
         self.inference.learn(v, Some(fact));
         self.stored_consts[v.index()] = None;
         self.values[v.index()] = Some(value);
@@ -418,6 +444,7 @@ impl<'m> Lowering<'m> {
                 let id = self.add_const("constant".into(), t.clone());
                 Lazy::read(Access::new(id, View::dense(&shape)), dtype)
             }
+            Value::List(_) | Value::Nothing => unreachable!("inference lets only tensors through"),
         }
     }
 
@@ -436,6 +463,7 @@ impl<'m> Lowering<'m> {
                 let id = self.store_const(v);
                 Lazy::read(Access::new(id, View::dense(&shape)), dtype)
             }
+            Some(Value::List(_) | Value::Nothing) => unreachable!("inference lets only tensors through"),
             None => unreachable!("values precede their readers"),
         }
     }
@@ -579,7 +607,7 @@ impl<'m> Ask<'m> for Lowering<'m> {
         match self.values[v.index()].as_ref() {
             Some(Value::Const(t)) => t.dtype(),
             Some(Value::Lazy(l)) => l.dtype(),
-            None => DType::F32,
+            Some(Value::List(_) | Value::Nothing) | None => DType::F32,
         }
     }
 

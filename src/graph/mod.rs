@@ -192,7 +192,8 @@ fn name_dims(model: &Model, graph: &mut FusedGraph) {
         inputs.extend(names.iter().flatten().cloned());
         note_names(graph, id, names);
     }
-    for (info, id) in model.graph.outputs.iter().zip(made) {
+    for id in made {
+        let Some(info) = declared_output(model, graph, id) else { continue };
         let inferred = types.values.get(&info.name).map(|t| &t.dims);
         let rank = graph.tensor(id).shape.len();
         let name = |i: usize| {
@@ -213,9 +214,19 @@ fn note_names(graph: &mut FusedGraph, id: fused::TensorId, names: Vec<Option<Str
     }
 }
 
+/// The declaration of an output; none for elements of a sequence.
+fn declared_output<'m>(
+    model: &'m Model,
+    graph: &FusedGraph,
+    id: fused::TensorId,
+) -> Option<&'m crate::onnx::ValueInfo> {
+    model.graph.outputs.iter().find(|o| o.name == graph.tensor(id).name)
+}
+
 /// Fails when the model declares an output of another type than it computes: whoever reads it would misread it.
 fn check_outputs(model: &Model, graph: &FusedGraph) -> Result<(), Error> {
-    for (declared, id) in model.graph.outputs.iter().zip(&graph.outputs) {
+    for id in &graph.outputs {
+        let Some(declared) = declared_output(model, graph, *id) else { continue };
         let computed = graph.tensor(*id).dtype;
         if let Some(dtype) = declared.dtype
             && dtype != computed

@@ -1,8 +1,8 @@
 //! From a file to a [`Model`].
 
 use super::functions::inline_local;
-use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto};
-use super::{Attribute, Dim, Error, Graph, Model, Node, ValueInfo};
+use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto};
+use super::{Attribute, Dim, Error, Graph, Model, Node, Structure, ValueInfo};
 use crate::mapped::map_file;
 use crate::tensor::DType;
 use crate::tensor::pb::{External, decode};
@@ -53,9 +53,10 @@ impl Model {
         let mut graph = graph;
         inline_local(&mut graph, &proto.functions)
             .map_err(|f| invalid((format!("function `{}`", f.0), "it calls itself; the model is damaged".into())))?;
+        let structures = graph.input.iter().chain(&graph.output).filter_map(structure).collect();
         let graph = import_graph(&graph, &mut External::new(path)).map_err(invalid)?;
         let metadata = proto.metadata_props.into_iter().map(|e| (e.key, e.value)).collect();
-        let mut model = Model { graph, opsets, metadata };
+        let mut model = Model { graph, opsets, metadata, structures };
         model.expand();
         Ok(model)
     }
@@ -108,6 +109,18 @@ fn import_graph(g: &GraphProto, external: &mut External) -> Result<Graph, Locate
     graph.outputs = g.output.iter().map(info).collect::<Result<_, _>>()?;
     graph.nodes = g.node.iter().map(|n| import_node(n, external)).collect::<Result<_, _>>()?;
     Ok(graph)
+}
+
+/// How a value that is no tensor is built.
+fn structure(v: &ValueInfoProto) -> Option<(String, Structure)> {
+    let t = v.r#type.as_ref()?;
+    let structure = match (&t.sequence_type, &t.optional_type) {
+        (Some(_), _) => Structure::Sequence,
+        (None, Some(o)) if o.elem_type.as_ref()?.sequence_type.is_some() => Structure::OptionalSequence,
+        (None, Some(_)) => Structure::OptionalTensor,
+        (None, None) => return None,
+    };
+    Some((printable(&v.name).into_owned(), structure))
 }
 
 fn value_info(name: &str, t: Option<&TypeProto>) -> Result<ValueInfo, Located> {

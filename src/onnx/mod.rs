@@ -61,6 +61,17 @@ impl ValueInfo {
     }
 }
 
+/// How an input or output that is no tensor is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Structure {
+    /// A sequence of tensors.
+    Sequence,
+    /// A tensor or nothing.
+    OptionalTensor,
+    /// A sequence of tensors or nothing.
+    OptionalSequence,
+}
+
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attribute {
@@ -125,12 +136,51 @@ pub struct Model {
     pub opsets: BTreeMap<String, i64>,
     /// Free text by name; barewave looks for image normalisation and class labels here.
     pub metadata: BTreeMap<String, String>,
+    /// Inputs and outputs that are no tensors.
+    pub structures: BTreeMap<String, Structure>,
 }
 
 impl Model {
     /// Version of ONNX's own operator set.
     pub fn opset(&self) -> i64 {
         self.opsets.get("").copied().unwrap_or(1)
+    }
+
+    /// Takes an input that is a sequence or an optional for what will be given: nothing (`None`), or tensors of these types and
+    /// shapes. The elements of a sequence become inputs `name[0]`, `name[1]` and so on, in its place.
+    pub fn unpack(&mut self, input: &str, given: Option<&[(DType, Vec<usize>)]>) {
+        let (Some(at), Some(structure)) =
+            (self.graph.inputs.iter().position(|i| i.name == input), self.structures.remove(input))
+        else {
+            return;
+        };
+        let info = |name: String, (dtype, shape): &(DType, Vec<usize>)| ValueInfo {
+            name,
+            dtype: Some(*dtype),
+            shape: Some(shape.iter().map(|d| Dim::Known(*d)).collect()),
+        };
+        let (op, names, infos): (_, Vec<String>, Vec<ValueInfo>) = match (structure, given) {
+            (_, None) => ("Optional", Vec::new(), Vec::new()),
+            (Structure::OptionalTensor, Some(tensors)) => {
+                self.graph.inputs.splice(at..=at, tensors.first().map(|t| info(input.into(), t)));
+                return;
+            }
+            (_, Some(tensors)) => {
+                let name = |i: usize| format!("{input}[{i}]");
+                let infos = tensors.iter().enumerate().map(|(i, t)| info(name(i), t)).collect();
+                ("SequenceConstruct", (0..tensors.len()).map(name).collect(), infos)
+            }
+        };
+        self.graph.inputs.splice(at..=at, infos);
+        let node = Node {
+            name: input.into(),
+            op: op.into(),
+            domain: String::new(),
+            inputs: names,
+            outputs: vec![input.into()],
+            attributes: BTreeMap::new(),
+        };
+        self.graph.nodes.insert(0, node);
     }
 
     /// The inputs that the caller has to give: those without an initializer.

@@ -228,6 +228,28 @@ pub fn parse_pb(bytes: Bytes, path: &Path) -> Result<(String, HostTensor), Error
     }
 }
 
+/// A sequence of tensors, or an optional of some: of the elements of both messages those that hold tensors.
+#[derive(Clone, PartialEq, Message)]
+struct ListProto {
+    #[prost(message, repeated, tag = "3")]
+    tensors: Vec<TensorProto>,
+    #[prost(message, repeated, tag = "5")]
+    sequences: Vec<ListProto>,
+}
+
+/// Reads a file with a `SequenceProto` or an `OptionalProto`: the tensors in it.
+pub fn load_pb_list(path: &Path) -> Result<Vec<HostTensor>, Error> {
+    let bytes = map_file(path).map_err(|e| Error::io("read", path, &e))?;
+    let list = ListProto::decode(bytes)
+        .map_err(|e| Error::file(path, format!("not a SequenceProto or OptionalProto ({e}); it may be truncated")))?;
+    let all = list.tensors.iter().chain(list.sequences.iter().flat_map(|s| &s.tensors));
+    let read = |t: &TensorProto| {
+        decode(t, Some(&mut External::new(path)))
+            .map_err(|reason| Error::file(path, format!("tensor `{}`: {reason}", t.name)))
+    };
+    all.map(read).collect()
+}
+
 /// A tensor as a serialised `TensorProto`.
 pub fn to_pb(name: &str, tensor: &HostTensor) -> Vec<u8> {
     let dims = tensor.shape().iter().map(|&d| d as i64).collect();

@@ -14,7 +14,7 @@ use crate::tensor::HostTensor;
 const MOST_NODES: usize = 200_000;
 
 /// The graph in an attribute.
-fn branch<'m>(cx: &Lowering<'m>, name: &str) -> Res<&'m Branch<'m>> {
+pub(super) fn branch<'m>(cx: &Lowering<'m>, name: &str) -> Res<&'m Branch<'m>> {
     let found = cx.node().branches.iter().find(|b| b.name == name);
     found.ok_or_else(|| Reason::attribute(name, "is missing"))
 }
@@ -51,7 +51,7 @@ pub(super) fn if_(cx: &mut Lowering<'_>) -> Res<()> {
 }
 
 /// Refuses loops that would not end or fill the memory.
-fn check_rounds(cx: &Lowering<'_>, rounds: usize, nodes: usize) -> Res<()> {
+pub(super) fn check_rounds(cx: &Lowering<'_>, rounds: usize, nodes: usize) -> Res<()> {
     if rounds.saturating_mul(nodes.max(1)) > MOST_NODES {
         return Err(Reason::Size(format!(
             "{rounds} rounds of {nodes} nodes; at most {MOST_NODES} nodes are laid out for a {}",
@@ -62,7 +62,7 @@ fn check_rounds(cx: &Lowering<'_>, rounds: usize, nodes: usize) -> Res<()> {
 }
 
 /// One round of a loop: its parameters are given values, its nodes lowered, its outputs returned.
-fn round(cx: &mut Lowering<'_>, branch: &Branch<'_>, parameters: Vec<Value>) -> Res<Vec<Value>> {
+pub(super) fn round(cx: &mut Lowering<'_>, branch: &Branch<'_>, parameters: Vec<Value>) -> Res<Vec<Value>> {
     cx.forget(branch);
     for (&p, value) in branch.parameters.iter().zip(parameters) {
         cx.bind(p, value);
@@ -73,9 +73,12 @@ fn round(cx: &mut Lowering<'_>, branch: &Branch<'_>, parameters: Vec<Value>) -> 
 }
 
 /// Values one after the other along a new dimension.
-fn stacked(cx: &mut Lowering<'_>, parts: &[Value], axis: usize) -> Res<Lazy> {
+pub(super) fn stacked(cx: &mut Lowering<'_>, parts: &[Value], axis: usize) -> Res<Lazy> {
     let mut list = Vec::new();
     for p in parts {
+        if matches!(p, Value::List(_) | Value::Nothing) {
+            return Err(Reason::Type("it collects sequences, of which no tensor can be made".into()));
+        }
         let lazy = cx.as_lazy(p);
         let mut shape = lazy.shape.clone();
         if axis > shape.len() {
@@ -95,7 +98,7 @@ fn stacked(cx: &mut Lowering<'_>, parts: &[Value], axis: usize) -> Res<Lazy> {
 fn known_flag(value: &Value) -> Option<bool> {
     match value {
         Value::Const(t) => t.scalar_f64().map(|x| x != 0.0),
-        Value::Lazy(_) => None,
+        _ => None,
     }
 }
 

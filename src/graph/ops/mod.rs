@@ -21,6 +21,7 @@ mod normalize;
 mod pad;
 mod pool;
 mod quantize;
+mod random;
 mod rank;
 mod recurrent;
 mod reduce;
@@ -28,6 +29,7 @@ mod resize;
 mod sample;
 mod scan;
 mod scatter;
+mod sequence;
 mod source;
 mod transform;
 mod trees;
@@ -43,6 +45,8 @@ pub(crate) struct Operator {
     pub attributes: &'static str,
     /// Computes each element of its only output from the elements at the same (broadcast) place.
     pub elementwise: bool,
+    /// Takes sequences and optionals.
+    pub lists: bool,
     /// Says what its outputs are, from what is known of its inputs.
     pub infer: Infer,
     /// Reads the node's inputs and attributes and sets its outputs, which are what `infer` says.
@@ -53,11 +57,15 @@ type Infer = fn(&mut Inference<'_>) -> Res<()>;
 type Lower = fn(&mut Lowering<'_>) -> Res<()>;
 
 const fn map(name: &'static str, attributes: &'static str, infer: Infer, lower: Lower) -> Operator {
-    Operator { name, attributes, elementwise: true, infer, lower }
+    Operator { name, attributes, elementwise: true, lists: false, infer, lower }
 }
 
 const fn op(name: &'static str, attributes: &'static str, infer: Infer, lower: Lower) -> Operator {
-    Operator { name, attributes, elementwise: false, infer, lower }
+    Operator { name, attributes, elementwise: false, lists: false, infer, lower }
+}
+
+const fn any(name: &'static str, attributes: &'static str, infer: Infer, lower: Lower) -> Operator {
+    Operator { name, attributes, elementwise: false, lists: true, infer, lower }
 }
 
 /// All operators, sorted by name.
@@ -78,6 +86,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("Attention", "is_causal kv_num_heads q_num_heads qk_matmul_output_mode scale softcap softmax_precision", by_lowering, attention::attention),
     op ("AveragePool", "auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides", pool::of_pool, pool::average),
     op ("BatchNormalization", "consumed_inputs epsilon is_test momentum spatial training_mode", normalize::same, normalize::batch),
+    op ("Bernoulli", "dtype seed", random::of_like, random::bernoulli),
     map("BitCast", "to", elementwise::of_bits, elementwise::bit_cast),
     map("BitShift", "direction", elementwise::of_first, elementwise::bit_shift),
     map("BitwiseAnd", "", elementwise::of_first, elementwise::and),
@@ -95,6 +104,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("Col2Im", "dilations pads strides", by_lowering, sample::col2im),
     op ("Compress", "axis", by_lowering, rank::compress),
     op ("Concat", "axis", layout::of_concat, layout::concat),
+    any("ConcatFromSequence", "axis new_axis", by_lowering, sequence::concat),
     op ("Constant", "value value_float value_floats value_int value_ints", source::of_constant, source::inferred),
     op ("ConstantOfShape", "value", source::of_constant_of_shape, source::constant_of_shape),
     op ("Conv", "auto_pad dilations group kernel_shape pads strides", conv::of_conv, conv::conv),
@@ -138,8 +148,8 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("HardSigmoid", "alpha beta consumed_inputs", elementwise::of_first, activation::hard_sigmoid),
     map("HardSwish", "", elementwise::of_first, activation::hard_swish),
     op ("Hardmax", "axis", normalize::same, reduce::hardmax),
-    op ("Identity", "", source::of_identity, source::identity),
-    op ("If", "else_branch then_branch", by_lowering, control::if_),
+    any("Identity", "", source::of_identity, source::identity),
+    any("If", "else_branch then_branch", by_lowering, control::if_),
     op ("InstanceNormalization", "consumed_inputs epsilon", normalize::same, normalize::instance),
     map("IsInf", "detect_negative detect_positive", elementwise::of_truth, elementwise::is_inf),
     map("IsNaN", "", elementwise::of_truth, elementwise::is_nan),
@@ -152,7 +162,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("LinearAttention", "chunk_size kv_num_heads q_num_heads scale update_rule", by_lowering, causal::linear_attention),
     map("Log", "consumed_inputs", elementwise::of_first, elementwise::log),
     op ("LogSoftmax", "axis", normalize::same, reduce::log_softmax),
-    op ("Loop", "body", by_lowering, control::loop_),
+    any("Loop", "body", by_lowering, control::loop_),
     op ("LpNormalization", "axis p", normalize::same, normalize::lp),
     op ("LpPool", "auto_pad ceil_mode dilations kernel_shape p pads strides", pool::of_pool, pool::lp),
     op ("MatMul", "", matmul::of_matmul, matmul::matmul),
@@ -173,6 +183,9 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("NonZero", "", rank::of_non_zero, rank::non_zero),
     map("Not", "", elementwise::of_first, elementwise::not),
     op ("OneHot", "axis", source::of_one_hot, source::one_hot),
+    any("Optional", "type", by_lowering, sequence::optional),
+    any("OptionalGetElement", "", by_lowering, sequence::get),
+    any("OptionalHasElement", "", by_lowering, sequence::has),
     map("Or", "axis broadcast", elementwise::of_first, elementwise::or),
     map("PRelu", "consumed_inputs", elementwise::of_first, activation::prelu),
     op ("Pad", "mode paddings pads value", pad::of_pad, pad::pad),
@@ -181,6 +194,10 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("QuantizeLinear", "axis block_size output_dtype precision saturate", quantize::of_quantize, quantize::quantize),
     op ("RMSNormalization", "axis epsilon stash_type", normalize::of_layer, normalize::rms),
     op ("RNN", "activation_alpha activation_beta activations clip direction hidden_size layout", recurrent::of_layer, recurrent::rnn),
+    op ("RandomNormal", "dtype mean scale seed shape", random::of_shape, random::normals),
+    op ("RandomNormalLike", "dtype mean scale seed", random::of_like, random::normals),
+    op ("RandomUniform", "dtype high low seed shape", random::of_shape, random::uniforms),
+    op ("RandomUniformLike", "dtype high low seed", random::of_like, random::uniforms),
     op ("Range", "stash_type", source::of_range, source::range),
     map("Reciprocal", "consumed_inputs", elementwise::of_first, elementwise::reciprocal),
     op ("ReduceL1", "axes keepdims noop_with_empty_axes", reduce::of_reduction, reduce::l1),
@@ -206,6 +223,13 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("ScatterElements", "axis reduction", normalize::same, scatter::elements),
     op ("ScatterND", "reduction", normalize::same, scatter::nd),
     map("Selu", "alpha consumed_inputs gamma", elementwise::of_first, activation::selu),
+    any("SequenceAt", "", by_lowering, sequence::at),
+    any("SequenceConstruct", "", by_lowering, sequence::construct),
+    any("SequenceEmpty", "dtype", by_lowering, sequence::empty),
+    any("SequenceErase", "", by_lowering, sequence::erase),
+    any("SequenceInsert", "", by_lowering, sequence::insert),
+    any("SequenceLength", "", by_lowering, sequence::length),
+    any("SequenceMap", "body", by_lowering, sequence::map),
     op ("Shape", "end start", source::of_shape, source::inferred),
     map("Shrink", "bias lambd", elementwise::of_first, activation::shrink),
     map("Sigmoid", "consumed_inputs", elementwise::of_first, elementwise::sigmoid),
@@ -220,6 +244,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("Softsign", "", elementwise::of_first, activation::softsign),
     op ("SpaceToDepth", "blocksize", layout::of_space_to_depth, layout::space_to_depth),
     op ("Split", "axis num_outputs split", layout::of_split, layout::split),
+    any("SplitToSequence", "axis keepdims", by_lowering, sequence::split),
     map("Sqrt", "consumed_inputs", elementwise::of_first, elementwise::sqrt),
     op ("Squeeze", "axes", layout::of_squeeze, layout::reshaped),
     map("Sub", "axis broadcast consumed_inputs", elementwise::of_difference, elementwise::sub),

@@ -83,14 +83,14 @@ pub(super) fn identity(cx: &mut Lowering<'_>) -> Res<()> {
 }
 
 pub(super) fn dropout(cx: &mut Lowering<'_>) -> Res<()> {
-    if let Some(training) = cx.optional(2) {
-        match cx.constant(training).map(|t| t.to_i64()) {
-            Some(v) if v.iter().all(|&x| x == 0) => {}
-            _ => {
-                return Err(Reason::Value(
-                    "input training_mode is not constantly false; only inference is supported".into(),
-                ));
-            }
+    let all_zero = |t: &HostTensor| t.to_f64().iter().all(|x| *x == 0.0);
+    if cx.optional(2).is_some() && !all_zero(cx.known(2, "whether it is in training")?) {
+        // In training, too, nothing is dropped where the ratio is 0.
+        let keeps_all = cx.optional(1).is_some() && all_zero(cx.known(1, "the ratio")?);
+        if !keeps_all {
+            return Err(Reason::Value(
+                "input training_mode is true; only inference is supported, and training with a ratio of 0".into(),
+            ));
         }
     }
     let x = cx.input(0)?;

@@ -7,7 +7,9 @@
 mod attention;
 mod local;
 mod microsoft;
+mod ml;
 mod quantized;
+mod training;
 
 pub(super) use local::inline_local;
 
@@ -125,12 +127,20 @@ impl Body<'_> {
 fn expand(node: &Node) -> Option<Vec<Node>> {
     let write = match node.domain.as_str() {
         "com.microsoft" => microsoft::body(&node.op).or_else(|| quantized::body(&node.op))?,
+        "" if trains(node) => training::batch_norm,
         "" => quantized::standard(&node.op).or_else(|| microsoft::standard(&node.op))?,
+        "ai.onnx.ml" => ml::body(&node.op)?,
+        "ai.onnx.preview.training" => training::body(&node.op)?,
         _ => return None,
     };
     let mut body = Body { node, nodes: Vec::new(), made: 0 };
     write(&mut body);
     Some(body.nodes)
+}
+
+/// A normalisation by the statistics of its own batch.
+fn trains(node: &Node) -> bool {
+    node.op == "BatchNormalization" && node.attributes.get("training_mode") == Some(&Attribute::Int(1))
 }
 
 /// Replaces all nodes that have a body, those of subgraphs too.

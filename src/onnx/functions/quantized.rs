@@ -28,6 +28,7 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
         "QLinearConv" => |b| same(b, "QLinearConv"),
         "DynamicQuantizeMatMul" => dynamic_matmul,
         "MatMulIntegerToFloat" => matmul_to_float,
+        "DynamicQuantizeLSTM" => lstm,
         "QuantizeLinear" => |b| same(b, "QuantizeLinear"),
         "DequantizeLinear" => |b| same(b, "DequantizeLinear"),
         _ => return None,
@@ -174,4 +175,31 @@ fn scaled_product(b: &mut Body<'_>, factors: [&str; 2], scales: [&str; 2], zeros
         r = b.op("Add", &[&r, bias]);
     }
     b.set(0, &r);
+}
+
+/// An LSTM with weights in bytes. They become floats before; data are not quantised, where onnxruntime does that anew in each
+/// step: results differ from its results by what that loses.
+fn lstm(b: &mut Body<'_>) {
+    let count = if b.text("direction") == Some("bidirectional") { 2 } else { 1 };
+    let weights = |b: &mut Body<'_>, i: usize, scale: usize| {
+        let [w, s, z] = [i, scale, scale + 1].map(|i| b.input(i).to_string());
+        let float = [("to", Attribute::Int(1))];
+        // One for each direction, or for each of its columns.
+        let shape = b.ints(&[count, 1, -1]);
+        let s = b.op("Reshape", &[&s, &shape]);
+        let mut w = b.with("Cast", &[&w], &float);
+        if !z.is_empty() {
+            let z = b.with("Cast", &[&z], &float);
+            let z = b.op("Reshape", &[&z, &shape]);
+            w = b.op("Sub", &[&w, &z]);
+        }
+        let w = b.op("Mul", &[&w, &s]);
+        b.with("Transpose", &[&w], &[("perm", Attribute::Ints(vec![0, 2, 1]))])
+    };
+    let (w, r) = (weights(b, 1, 8), weights(b, 2, 10));
+    let [x, bias, lengths, h, c, p] = [0, 3, 4, 5, 6, 7].map(|i| b.input(i).to_string());
+    let names =
+        ["activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget"];
+    let list = attributes(b, &names);
+    b.push("LSTM", &[&x, &w, &r, &bias, &lengths, &h, &c, &p], b.node.outputs.clone(), &list);
 }

@@ -1,5 +1,8 @@
 //! Capturing streams: what would go into one is kept as nodes of a graph, each after the one before. An event that is
 //! recorded in such a stream carries the place, and another stream that waits for it is captured into the same graph.
+//!
+//! Who does what a capture forbids gets an error, and so does the capture from then on: it is invalid, takes no more
+//! nodes, and its end gives no graph.
 
 use crate::api::{Code, INVALID, Result, err, get, put};
 use crate::graph::{Content, Graph, Shared, graph, node_handle, numbers};
@@ -10,6 +13,7 @@ use barewave_emu::hip::code::*;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::{c_uint, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 
@@ -32,8 +36,17 @@ pub struct Capturing {
     pub id: u64,
     /// Handle of the graph, once somebody has asked or given it.
     pub handle: Option<u64>,
+    /// Something was done that it forbids.
+    pub invalid: Arc<AtomicBool>,
     /// Handles of `last`, for who asks: they stay where they are until the next question.
     pub shown: Vec<u64>,
+}
+
+impl Capturing {
+    /// hipStreamCaptureStatusActive or hipStreamCaptureStatusInvalidated.
+    fn status(&self) -> c_uint {
+        if self.invalid.load(Ordering::Acquire) { 2 } else { 1 }
+    }
 }
 
 /// True while a stream is captured.
@@ -41,10 +54,35 @@ pub fn is_capturing(stream: &Stream) -> bool {
     lock(&stream.capture).is_some()
 }
 
+/// Fails when a stream is captured, and makes its capture invalid: what the caller wants to wait for has not run.
+pub fn forbid(stream: &Stream) -> Result {
+    match &*lock(&stream.capture) {
+        None => Ok(()),
+        Some(c) => {
+            c.invalid.store(true, Ordering::Release);
+            err(hipErrorStreamCaptureUnsupported)
+        }
+    }
+}
+
+/// Fails for an event that was recorded under capture, and makes the capture invalid.
+pub fn forbid_event(event: &EventEntry) -> Result {
+    match &*lock(&event.captured) {
+        None => Ok(()),
+        Some(c) => {
+            c.invalid.store(true, Ordering::Release);
+            err(hipErrorCapturedEvent)
+        }
+    }
+}
+
 /// Keeps an operation as node when its stream is captured.
 pub fn keep(stream: &Stream, op: &Op) -> Result<bool> {
     let mut capture = lock(&stream.capture);
     let Some(c) = capture.as_mut() else { return Ok(false) };
+    if c.status() != 1 {
+        return err(hipErrorStreamCaptureInvalidated);
+    }
     let number = lock(&c.graph).add(Content::Op(op.clone()), c.last.clone());
     c.last = BTreeSet::from([number]);
     Ok(true)
@@ -53,6 +91,9 @@ pub fn keep(stream: &Stream, op: &Op) -> Result<bool> {
 /// Records an event: in a stream under capture it carries the place.
 pub fn record(stream: &Arc<Stream>, event: Arc<EventEntry>) -> Result {
     let capture = lock(&stream.capture).clone();
+    if capture.as_ref().is_some_and(|c| c.status() != 1) {
+        return err(hipErrorStreamCaptureInvalidated);
+    }
     let captured = capture.is_some();
     *lock(&event.captured) = capture;
     if captured { Ok(()) } else { submit(stream, Op::Record(event)) }
@@ -77,8 +118,27 @@ pub fn join(stream: &Stream, event: &EventEntry) -> Result<bool> {
     }
 }
 
-/// Captures that are going on: number, mode, thread, and the device whose default stream has to wait.
-static ACTIVE: Mutex<Vec<(u64, u32, ThreadId, i32)>> = Mutex::new(Vec::new());
+/// A capture that is going on.
+struct Active {
+    id: u64,
+    mode: u32,
+    thread: ThreadId,
+    /// The device whose default stream has to wait.
+    device: i32,
+    invalid: Arc<AtomicBool>,
+}
+
+static ACTIVE: Mutex<Vec<Active>> = Mutex::new(Vec::new());
+
+/// Fails when there are captures of a kind, and makes them invalid.
+fn forbid_while(forbids: impl Fn(&Active) -> bool) -> Result {
+    let mut found = false;
+    for a in lock(&ACTIVE).iter().filter(|a| forbids(a)) {
+        a.invalid.store(true, Ordering::Release);
+        found = true;
+    }
+    if found { err(hipErrorStreamCaptureUnsupported) } else { Ok(()) }
+}
 
 thread_local! {
     /// The mode that this thread has exchanged for its own: `RELAXED` allows everything.
@@ -90,32 +150,41 @@ const RELAXED: u32 = 2;
 /// Fails when a capture forbids this thread what cannot be captured and may wait for captured work.
 pub fn check_safe() -> Result {
     let here = std::thread::current().id();
-    let forbids = |mode: u32, thread: ThreadId| mode == 0 || mode == 1 && thread == here;
-    let active = lock(&ACTIVE);
-    if MODE.get() != RELAXED && active.iter().any(|a| forbids(a.1, a.2)) {
-        return err(hipErrorStreamCaptureUnsupported);
-    }
-    Ok(())
+    if MODE.get() == RELAXED { Ok(()) } else { forbid_while(|a| a.mode == 0 || a.mode == 1 && a.thread == here) }
 }
 
 /// Fails while any stream of a device is captured: waiting for the device would wait for it too.
 pub fn check_device(ordinal: i32) -> Result {
-    if lock(&ACTIVE).iter().any(|a| a.3 == ordinal) { err(hipErrorStreamCaptureUnsupported) } else { Ok(()) }
+    forbid_while(|a| a.device == ordinal)
 }
 
-/// Fails when a handle means the default stream and one that waits for it is captured.
-pub fn check_default(stream: hipStream_t) -> Result {
-    if (stream as u64) > 1 || lock(&ACTIVE).is_empty() {
-        return Ok(());
+/// Streams under capture that the current device's default stream waits for.
+fn waited_for() -> Result<Vec<Arc<Stream>>> {
+    if lock(&ACTIVE).is_empty() {
+        return Ok(Vec::new());
     }
-    let device = state::current()?;
-    let waits = |s: &Arc<Stream>| s.flags & 1 == 0 && is_capturing(s);
-    if device.all_streams().iter().any(waits) { err(hipErrorStreamCaptureImplicit) } else { Ok(()) }
+    let mut streams = state::current()?.all_streams();
+    streams.retain(|s| s.flags & 1 == 0 && is_capturing(s));
+    Ok(streams)
+}
+
+/// Fails when a handle means the default stream and one that it waits for is captured.
+pub fn check_default(stream: hipStream_t) -> Result {
+    if (stream as u64) > 1 || waited_for()?.is_empty() { Ok(()) } else { err(hipErrorStreamCaptureImplicit) }
+}
+
+/// Fails as [`check_default`] for work in the default stream, which makes the captures invalid.
+pub fn forbid_default() -> Result {
+    let streams = waited_for()?;
+    for s in &streams {
+        let _ = forbid(s);
+    }
+    if streams.is_empty() { Ok(()) } else { err(hipErrorStreamCaptureImplicit) }
 }
 
 /// A stream is gone, or its capture has ended.
 pub fn ended(id: u64) {
-    lock(&ACTIVE).retain(|a| a.0 != id);
+    lock(&ACTIVE).retain(|a| a.id != id);
 }
 
 fn begin(stream: hipStream_t, mode: c_uint, into: Option<(Shared, hipGraph_t, BTreeSet<usize>)>) -> Result {
@@ -137,8 +206,10 @@ fn begin(stream: hipStream_t, mode: c_uint, into: Option<(Shared, hipGraph_t, BT
     };
     let id = Graph::new().identity;
     let (first, thread) = (lock(&graph).nodes.len(), std::thread::current().id());
-    lock(&ACTIVE).push((id, mode, thread, s.device));
-    *capture = Some(Capturing { graph, last, origin: s.number, mode, thread, first, id, handle, shown: Vec::new() });
+    let invalid = Arc::new(AtomicBool::new(false));
+    lock(&ACTIVE).push(Active { id, mode, thread, device: s.device, invalid: invalid.clone() });
+    let (origin, shown) = (s.number, Vec::new());
+    *capture = Some(Capturing { graph, last, origin, mode, thread, first, id, handle, invalid, shown });
     Ok(())
 }
 
@@ -170,6 +241,10 @@ hip! {
                 }
             }
         }
+        if c.status() != 1 {
+            put(place, std::ptr::null_mut())?;
+            return err(hipErrorStreamCaptureInvalidated);
+        }
         let unjoined = {
             let g = lock(&c.graph);
             let joined = g.before(&c.last);
@@ -186,7 +261,7 @@ hip! {
             return Err(INVALID);
         }
         check_default(stream)?;
-        put(status, c_uint::from(is_capturing(&*state::stream(stream)?)))
+        put(status, lock(&state::stream(stream)?.capture).as_ref().map_or(0, Capturing::status))
     }
     fn hipStreamGetCaptureInfo(stream: hipStream_t, status: *mut c_uint, id: *mut u64) {
         if status.is_null() {
@@ -195,7 +270,7 @@ hip! {
         check_default(stream)?;
         let s = state::stream(stream)?;
         let c = lock(&s.capture).clone();
-        put(status, c_uint::from(c.is_some()))?;
+        put(status, c.as_ref().map_or(0, Capturing::status))?;
         match c {
             Some(c) if !id.is_null() => put(id, c.id),
             _ => Ok(()),
@@ -209,7 +284,7 @@ hip! {
         check_default(stream)?;
         let s = state::stream(stream)?;
         let mut capture = lock(&s.capture);
-        put(status, c_uint::from(capture.is_some()))?;
+        put(status, capture.as_ref().map_or(0, Capturing::status))?;
         let Some(c) = capture.as_mut() else { return Ok(()) };
         c.shown = c.last.iter().map(|n| node_handle(&c.graph, *n) as u64).collect();
         let handle = *c.handle.get_or_insert_with(|| GRAPHS.add(c.graph.clone()) as u64);

@@ -189,7 +189,7 @@ pub fn set_block(p: hipPitchedPtr, value: c_int, extent: hipExtent) -> Result<Op
 }
 
 fn now(op: Op) -> Result {
-    crate::capture::check_default(std::ptr::null_mut())?;
+    crate::capture::forbid_default()?;
     submit_and_wait(&state::current()?.default_stream, op)
 }
 

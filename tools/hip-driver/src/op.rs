@@ -1,6 +1,6 @@
 //! What a stream can do, as data: run at once or later, once or each time a graph is launched.
 
-use crate::api::{Code, Result};
+use crate::api::Result;
 use crate::graph_memory::GraphMemory;
 use crate::memory;
 use crate::module::LaunchSpec;
@@ -262,9 +262,7 @@ pub fn submit(stream: &Arc<Stream>, op: Op) -> Result {
 
 /// Does an operation in a stream and waits for it.
 pub fn submit_and_wait(stream: &Arc<Stream>, op: Op) -> Result {
-    if crate::capture::is_capturing(stream) {
-        return Err(Code(barewave_emu::hip::code::hipErrorStreamCaptureUnsupported));
-    }
+    crate::capture::forbid(stream)?;
     submit(stream, op)?;
     let done = stream.queue.wait();
     done.and(crate::state::device(stream.device)?.check_fault())

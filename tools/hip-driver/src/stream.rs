@@ -169,9 +169,7 @@ hip! {
     }
     fn hipStreamQuery(stream: hipStream_t) {
         let s = state::stream(stream)?;
-        if crate::capture::is_capturing(&s) {
-            return err(hipErrorStreamCaptureUnsupported);
-        }
+        crate::capture::forbid(&s)?;
         let device = state::device(s.device)?;
         device.check_fault()?;
         // What the default stream waits for is part of its work.
@@ -186,9 +184,7 @@ hip! {
     }
     fn hipStreamSynchronize(stream: hipStream_t) {
         let s = state::stream(stream)?;
-        if crate::capture::is_capturing(&s) {
-            return err(hipErrorStreamCaptureUnsupported);
-        }
+        crate::capture::forbid(&s)?;
         crate::capture::check_safe()?;
         let device = state::device(s.device)?;
         order_with_default(device, &s);
@@ -294,17 +290,13 @@ hip! {
     }
     fn hipEventSynchronize(event: hipEvent_t) {
         let e = state::event(event)?;
-        if lock(&e.captured).is_some() {
-            return err(hipErrorCapturedEvent);
-        }
+        crate::capture::forbid_event(&e)?;
         e.wait();
         state::current()?.check_fault()
     }
     fn hipEventQuery(event: hipEvent_t) {
         let e = state::event(event)?;
-        if lock(&e.captured).is_some() {
-            return err(hipErrorCapturedEvent);
-        }
+        crate::capture::forbid_event(&e)?;
         if !e.done() {
             return err(hipErrorNotReady);
         }

@@ -279,7 +279,7 @@ pub unsafe extern "C" fn hipKernelNameRefByPtr(host: *const c_void, _stream: *mu
 
 /// Waits for the work of the default stream that a copy of a variable has to follow, and copies.
 fn now(op: Op) -> Result {
-    crate::capture::check_default(std::ptr::null_mut())?;
+    crate::capture::forbid_default()?;
     submit_and_wait(&state::current()?.default_stream, op)
 }
 

@@ -76,6 +76,7 @@ api! {
     hipStreamWriteValue32(s: P, p: P, v: u32, flags: c_uint);
     hipStreamBeginCapture(s: P, mode: c_uint);
     hipStreamEndCapture(s: P, g: *mut P);
+    hipStreamIsCapturing(s: P, status: *mut c_uint);
     hipLaunchHostFunc(s: P, f: Option<unsafe extern "C" fn(P)>, data: P);
     hipEventCreateWithFlags(e: *mut P, flags: c_uint);
     hipEventRecord(e: P, s: P);
@@ -378,7 +379,6 @@ fn graphs_run_their_nodes_in_order() {
     assert_eq!(hipEventRecord(fork, stream), hipSuccess);
     assert_eq!(hipStreamWaitEvent(other, fork, 0), hipSuccess);
     assert_eq!(add.run(other, [x, y, z]), hipSuccess);
-    assert_eq!(hipStreamSynchronize(other), hipErrorStreamCaptureUnsupported);
     assert_eq!(hipEventRecord(join, other), hipSuccess);
     assert_eq!(hipStreamWaitEvent(stream, join, 0), hipSuccess);
     assert_eq!(hipMemcpyAsync(x, z, BYTES, 3, stream), hipSuccess);
@@ -396,6 +396,31 @@ fn graphs_run_their_nodes_in_order() {
     assert_eq!(hipStreamWaitEvent(other, fork, 0), hipSuccess);
     assert_eq!(add.run(other, [x, y, z]), hipSuccess);
     assert_eq!(hipStreamEndCapture(stream, &mut none), hipErrorStreamCaptureUnjoined);
+    // What a capture forbids ends it: who waits gets an error, and so does everybody who goes on.
+    let mut status = 7;
+    let forbidden: [&dyn Fn() -> u32; 6] = [
+        &|| hipStreamSynchronize(other),
+        &|| hipStreamQuery(stream),
+        &|| hipEventSynchronize(fork),
+        &|| hipMemcpy(x, z, BYTES, 3),
+        &|| hipDeviceSynchronize(),
+        &|| hipMalloc(&mut null_mut(), 16),
+    ];
+    let expected = [900, 900, 907, 906, 900, 900];
+    for (what, code) in forbidden.iter().zip(expected) {
+        assert_eq!(hipStreamBeginCapture(stream, 0), hipSuccess);
+        assert_eq!(hipEventRecord(fork, stream), hipSuccess);
+        assert_eq!(hipStreamWaitEvent(other, fork, 0), hipSuccess);
+        assert_eq!(what(), code);
+        assert_eq!((hipStreamIsCapturing(stream, &mut status), status), (hipSuccess, 2));
+        assert_eq!(add.run(other, [x, y, z]), hipErrorStreamCaptureInvalidated);
+        assert_eq!(hipEventRecord(join, stream), hipErrorStreamCaptureInvalidated);
+        assert_eq!(hipStreamEndCapture(stream, &mut none), hipErrorStreamCaptureInvalidated);
+        assert!(none.is_null());
+        assert_eq!((hipStreamIsCapturing(other, &mut status), status), (hipSuccess, 0));
+        assert_eq!(add.run(other, [x, y, z]), hipSuccess);
+        assert_eq!(hipStreamSynchronize(other), hipSuccess);
+    }
     for p in [x, y, z] {
         assert_eq!(hipFree(p), hipSuccess);
     }

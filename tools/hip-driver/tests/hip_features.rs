@@ -253,12 +253,16 @@ int main() {
   OK(hipFree(a.at));
   OK(hipGraphExecDestroy(exec)); OK(hipGraphDestroy(m));
   OK(hipDeviceGetGraphMemAttribute(0, 0, &live)); TRUE(live == 0);
-  // What a capture forbids, and what it tells.
+  // What a capture forbids ends it, and what it tells.
   hipStream_t s; unsigned status; unsigned long id; Graph part; const Node* nodes; size_t count;
   OK(hipStreamCreate(&s));
   OK(hipStreamBeginCapture(s, 0));
   add<<<1, 64, 0, s>>>(x, 1);
   void* p; IS(hipMalloc(&p, 16), 900); IS(hipDeviceSynchronize(), 900); IS(hipMemset(x, 0, 4), 906);
+  OK(hipStreamGetCaptureInfo_v2(s, &status, &id, 0, 0, 0)); TRUE(status == 2);
+  IS(hipStreamEndCapture(s, &g), 901); TRUE(g == 0);
+  OK(hipStreamBeginCapture(s, 0));
+  add<<<1, 64, 0, s>>>(x, 1);
   OK(hipStreamGetCaptureInfo_v2(s, &status, &id, &part, &nodes, &count));
   TRUE(status == 1 && count == 1);
   Node first = nodes[0];

@@ -1,0 +1,206 @@
+//! Sequences and optional values. How many elements a sequence has, and whether an optional has a value, is known when a model
+//! is compiled; putting a tensor into one and taking it out computes nothing.
+
+use super::control::{branch, check_rounds, round, stacked};
+use super::layout::{join, sliced};
+use crate::graph::ask::Ask;
+use crate::graph::error::{Reason, Res};
+use crate::graph::lower::{Lowering, Value};
+use crate::tensor::{DType, HostTensor};
+
+/// The elements of input `i`.
+fn list(cx: &mut Lowering<'_>, i: usize) -> Res<Vec<Value>> {
+    let v = cx.input(i)?;
+    match cx.settled(v) {
+        Value::List(list) => Ok(list),
+        _ => Err(Reason::Type(format!("input {i} is not a sequence"))),
+    }
+}
+
+/// A place among `n`, which input `i` gives and which may count from the end; `last` when it is not given.
+fn place(cx: &Lowering<'_>, i: usize, n: usize, last: usize) -> Res<usize> {
+    if cx.optional(i).is_none() {
+        return Ok(last);
+    }
+    let given = cx.const_ints(i, "the position")?;
+    let [at] = given[..] else { return Err(Reason::Value("the position is not one number".into())) };
+    let from_start = if at < 0 { at.saturating_add(n as i64) } else { at };
+    let found = usize::try_from(from_start).ok().filter(|p| *p <= last);
+    found.ok_or_else(|| Reason::Value(format!("position {at} is outside of a sequence of {n}")))
+}
+
+pub(super) fn construct(cx: &mut Lowering<'_>) -> Res<()> {
+    let ids = cx.inputs();
+    if let Some(other) = ids.iter().find(|v| cx.dtype(**v) != cx.dtype(ids[0])) {
+        let (one, other) = (cx.dtype(ids[0]), cx.dtype(*other));
+        return Err(Reason::Type(format!("its inputs have types {one} and {other}; they must be equal")));
+    }
+    let list = ids.into_iter().map(|v| cx.settled(v)).collect();
+    cx.give(0, Value::List(list));
+    Ok(())
+}
+
+pub(super) fn empty(cx: &mut Lowering<'_>) -> Res<()> {
+    cx.give(0, Value::List(Vec::new()));
+    Ok(())
+}
+
+pub(super) fn insert(cx: &mut Lowering<'_>) -> Res<()> {
+    let mut list = list(cx, 0)?;
+    let at = place(cx, 2, list.len(), list.len())?;
+    let value = cx.settled(cx.input(1)?);
+    list.insert(at, value);
+    cx.give(0, Value::List(list));
+    Ok(())
+}
+
+/// A sequence without its last element has none to give.
+fn last(list: &[Value]) -> Res<usize> {
+    list.len().checked_sub(1).ok_or_else(|| Reason::Value("the sequence has no elements".into()))
+}
+
+pub(super) fn erase(cx: &mut Lowering<'_>) -> Res<()> {
+    let mut list = list(cx, 0)?;
+    let at = place(cx, 1, list.len(), last(&list)?)?;
+    list.remove(at);
+    cx.give(0, Value::List(list));
+    Ok(())
+}
+
+pub(super) fn at(cx: &mut Lowering<'_>) -> Res<()> {
+    let list = list(cx, 0)?;
+    cx.input(1)?;
+    let at = place(cx, 1, list.len(), last(&list)?)?;
+    cx.give(0, list[at].clone());
+    Ok(())
+}
+
+pub(super) fn length(cx: &mut Lowering<'_>) -> Res<()> {
+    let n = list(cx, 0)?.len() as i64;
+    cx.set_const(0, HostTensor::from_i64(&[], &[n]));
+    Ok(())
+}
+
+/// Parts of a tensor along an axis; of one element each, which then lose the axis unless it is kept, when no sizes are given.
+pub(super) fn split(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let rank = cx.rank(x);
+    let axis = cx.axis(cx.int("axis", 0)?, rank)?;
+    let total = cx.shape(x)[axis];
+    let sizes: Vec<usize> = match cx.optional(1) {
+        None => vec![1; total],
+        Some(s) => {
+            let given = super::source::to_shape(&cx.const_ints(1, "the split")?)?;
+            match given[..] {
+                [each] if cx.rank(s) == 0 && each > 0 => {
+                    (0..total.div_ceil(each)).map(|i| each.min(total - i * each)).collect()
+                }
+                _ => given,
+            }
+        }
+    };
+    if sizes.iter().try_fold(0usize, |a, &b| a.checked_add(b)) != Some(total) {
+        return Err(Reason::Shape(format!("parts {sizes:?} do not make {total}")));
+    }
+    let keep = cx.optional(1).is_some() || cx.int("keepdims", 1)? != 0;
+    let value = cx.settled(x);
+    let lazy = cx.as_lazy(&value);
+    let plain = cx.plain_of(lazy);
+    let (mut parts, mut start) = (Vec::new(), 0);
+    for n in sizes {
+        let mut part = sliced(cx, &plain, &[(axis, start as i64, 1, n)]);
+        if !keep {
+            let mut shape = part.shape.clone();
+            shape.remove(axis);
+            part = part.reshaped(&shape);
+        }
+        parts.push(Value::Lazy(part));
+        start += n;
+    }
+    cx.give(0, Value::List(parts));
+    Ok(())
+}
+
+pub(super) fn concat(cx: &mut Lowering<'_>) -> Res<()> {
+    let list = list(cx, 0)?;
+    last(&list)?;
+    let new = cx.int("new_axis", 0)? != 0;
+    let rank = cx.as_lazy(&list[0]).shape.len() + usize::from(new);
+    let axis = match cx.attribute("axis") {
+        Some(_) => cx.axis(cx.int("axis", 0)?, rank)?,
+        None => return Err(Reason::attribute("axis", "is missing")),
+    };
+    let y = if new {
+        stacked(cx, &list, axis)?
+    } else {
+        let all: Vec<_> = list.iter().map(|v| cx.as_lazy(v)).collect();
+        let some: Vec<_> = all.iter().filter(|l| l.len() > 0).cloned().collect();
+        match &some[..] {
+            [] => all[0].clone(),
+            [only] => only.clone(),
+            _ => join(cx, some, axis)?,
+        }
+    };
+    cx.set(0, y);
+    Ok(())
+}
+
+pub(super) fn optional(cx: &mut Lowering<'_>) -> Res<()> {
+    match cx.optional(0) {
+        Some(v) => cx.pass(0, v),
+        None => cx.give(0, Value::Nothing),
+    }
+    Ok(())
+}
+
+/// True when input 0 is there and no optional without a value.
+fn is_there(cx: &mut Lowering<'_>) -> bool {
+    match cx.optional(0) {
+        Some(v) => !matches!(cx.settled(v), Value::Nothing),
+        None => false,
+    }
+}
+
+pub(super) fn get(cx: &mut Lowering<'_>) -> Res<()> {
+    if !is_there(cx) {
+        return Err(Reason::Value("the optional has no value".into()));
+    }
+    let v = cx.input(0)?;
+    cx.pass(0, v);
+    Ok(())
+}
+
+pub(super) fn has(cx: &mut Lowering<'_>) -> Res<()> {
+    let there = is_there(cx);
+    cx.set_const(0, HostTensor::from_ints(DType::Bool, &[], &[i64::from(there)]));
+    Ok(())
+}
+
+/// The body's outputs for each element of the first sequence, with what stands beside it in other sequences, and tensors.
+pub(super) fn map(cx: &mut Lowering<'_>) -> Res<()> {
+    let body = branch(cx, "body")?;
+    let count = list(cx, 0)?.len();
+    let ids = cx.inputs();
+    if body.parameters.len() != ids.len() {
+        return Err(Reason::attribute("body", format!("has {} inputs for {}", body.parameters.len(), ids.len())));
+    }
+    check_rounds(cx, count, body.nodes.len())?;
+    let given: Vec<Value> = ids.into_iter().map(|v| cx.settled(v)).collect();
+    let mut made: Vec<Vec<Value>> = vec![Vec::new(); body.outputs.len()];
+    for i in 0..count {
+        let element = |v: &Value| match v {
+            Value::List(list) => list
+                .get(i)
+                .cloned()
+                .ok_or_else(|| Reason::Value(format!("a sequence has {} of {count} elements", list.len()))),
+            other => Ok(other.clone()),
+        };
+        let parameters = given.iter().map(element).collect::<Res<_>>()?;
+        let outputs = round(cx, body, parameters)?;
+        made.iter_mut().zip(outputs).for_each(|(list, v)| list.push(v));
+    }
+    for (i, list) in made.into_iter().enumerate() {
+        cx.give(i, Value::List(list));
+    }
+    Ok(())
+}
