@@ -12,6 +12,7 @@ mod conv;
 mod einsum;
 mod elementwise;
 mod gather;
+mod grams;
 mod integer;
 mod layout;
 mod loss;
@@ -253,6 +254,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("Tan", "", elementwise::of_first, elementwise::tan),
     map("Tanh", "consumed_inputs", elementwise::of_first, elementwise::tanh),
     op ("TensorScatter", "axis mode", normalize::same, scatter::tensor_scatter),
+    op ("TfIdfVectorizer", "max_gram_length max_skip_count min_gram_length mode ngram_counts ngram_indexes pool_int64s pool_strings weights", grams::of_vectorizer, grams::vectorizer),
     map("ThresholdedRelu", "alpha", elementwise::of_first, activation::thresholded_relu),
     op ("Tile", "", layout::of_tile, layout::tile),
     op ("TopK", "axis k largest sorted", rank::of_top_k, rank::top_k),
