@@ -178,22 +178,57 @@ impl Machine {
     }
 }
 
-/// The tile that takes least time for a product, and how its depth is shared. `min_n` bounds the tile's width from below (gathering
-/// loaders need whole wavefronts along n). Matrix instructions are taken wherever the target has them for the types.
-pub(super) fn choose(target: Target, types: Types, e: &Extents, min_n: u32) -> (Tile, Split) {
+/// A way to multiply: estimated clocks, the tile, and how its depth is shared.
+type Timed = (f64, Tile, Split);
+
+/// All ways to multiply a product. `min_n` bounds the tile's width from below (gathering loaders need whole wavefronts along
+/// n). Matrix instructions are taken wherever the target has them for the types.
+fn timed(target: Target, types: Types, e: &Extents, min_n: u32) -> Vec<Timed> {
     let machine = Machine::of(target);
     let mut all = matrix::candidates(target, types, &machine, min_n);
     if all.is_empty() {
         all = vector_candidates(target, types, &machine, min_n);
     }
-    let timed = |(tile, round): &(Tile, Round)| {
-        let resident = machine.resident(round);
-        let whole = machine.time(e, tile, round, 1, resident);
-        let shared = machine.shared(e, tile, round, resident).map(|(clocks, split)| (clocks / WORTH, split));
-        [Some(whole), shared].into_iter().flatten().map(|(clocks, split)| (clocks, (*tile, split))).collect::<Vec<_>>()
+    let of = |(tile, round): (Tile, Round)| {
+        let resident = machine.resident(&round);
+        let whole = machine.time(e, &tile, &round, 1, resident);
+        let shared = machine.shared(e, &tile, &round, resident).map(|(clocks, split)| (clocks / WORTH, split));
+        [Some(whole), shared].into_iter().flatten().map(move |(clocks, split)| (clocks, tile, split))
     };
-    let best = all.iter().flat_map(timed).min_by(|a, b| a.0.total_cmp(&b.0));
-    best.expect("some candidate is wide enough").1
+    all.into_iter().flat_map(of).collect()
+}
+
+/// The tile that takes least time for a product, and how its depth is shared.
+pub(super) fn choose(target: Target, types: Types, e: &Extents, min_n: u32) -> (Tile, Split) {
+    let best = timed(target, types, e, min_n).into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
+    let (_, tile, split) = best.expect("some candidate is wide enough");
+    (tile, split)
+}
+
+/// A tile that was considered for a product.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Candidate {
+    /// Rows, columns and depth of a workgroup's tile.
+    pub tile: [u32; 3],
+    /// Workgroups that share the depth.
+    pub parts: u32,
+    /// Clocks of the launch by the estimate that chooses; of shared depths, with the second launch and the lead that a
+    /// whole depth has.
+    pub clocks: f64,
+}
+
+/// What [`choose`] considers, the best first, each tile and sharing with the best of its forms.
+pub(super) fn candidates(target: Target, types: Types, e: &Extents, min_n: u32) -> Vec<Candidate> {
+    let mut all = timed(target, types, e, min_n);
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut out: Vec<Candidate> = Vec::new();
+    for (clocks, t, s) in all {
+        let c = Candidate { tile: [t.m, t.n, t.k], parts: s.count, clocks };
+        if !out.iter().any(|o| (o.tile, o.parts) == (c.tile, c.parts)) {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// Tiles of multiply-adds: rows, columns, both per workitem.

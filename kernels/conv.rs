@@ -8,12 +8,12 @@
 //! coordinate in each window dimension. A workitem computes once which window coordinates fall inside the input for
 //! its column, so testing a tap is one `and` and one compare. Few output channels per group go to the direct kernel.
 
-use super::choice::{self, Extents};
+use super::choice::{self, Candidate, Extents};
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, GatherSource, Loader, Source};
 use super::split::{self, DepthPart, Product};
-use super::tile::Tile;
+use super::tile::{Tile, Types};
 use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct};
 use crate::graph::fused::{Role, Window};
 use crate::graph::view::View;
@@ -27,15 +27,42 @@ const NEVER: u32 = 1 << 31;
 /// Largest number of taps that the direct kernel unrolls.
 const DIRECT_TAPS: usize = 64;
 
+/// The convolution as a product.
+fn extents(cx: &Cx, groups: usize) -> Extents {
+    let (out, weights) = (&cx.step.output.view, &cx.step.inputs[1].view);
+    Extents {
+        batches: out.dims[0] * groups,
+        m: out.dims[1] / groups,
+        n: out.dims[2..].iter().product(),
+        k: weights.dims[1..].iter().product(),
+        bytes: gemm::operand_bytes(cx),
+    }
+}
+
+/// Few channels of a few taps have a kernel without tiles.
+fn is_direct(types: &Types, window: &Window, e: &Extents) -> bool {
+    e.m <= 4 && window.kernel.iter().product::<usize>() <= DIRECT_TAPS && types.compute.is_float()
+}
+
+/// The least width of a tile: gathering loaders need whole wavefronts.
+fn least_width(cx: &Cx, window: &Window) -> u32 {
+    if is_plain(window, &cx.step.inputs[0].view) { 1 } else { cx.target.info().wave_size }
+}
+
+/// The tiles that are considered for it.
+pub(super) fn candidates(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Candidate>> {
+    let (types, e) = (gemm::types(cx)?, extents(cx, groups));
+    let none = is_direct(&types, window, &e);
+    Ok(if none { Vec::new() } else { choice::candidates(cx.target, types, &e, least_width(cx, window)) })
+}
+
 pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>> {
     let types = gemm::types(cx)?;
     let out = &cx.step.output.view;
     let (x, weights) = (&cx.step.inputs[0].view, &cx.step.inputs[1].view);
-    let (images, channels) = (out.dims[0], out.dims[1] / groups);
-    let positions: usize = out.dims[2..].iter().product();
-    let taps: usize = window.kernel.iter().product();
-    let depth = weights.dims[1] * taps;
-    if channels <= 4 && taps <= DIRECT_TAPS && types.compute.is_float() {
+    let extents = extents(cx, groups);
+    let (channels, depth) = (extents.m, extents.k);
+    if is_direct(&types, window, &extents) {
         return direct::lower(cx, window, groups);
     }
     if x.strides.iter().any(|s| *s < 0) {
@@ -45,11 +72,7 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>>
     if !plain && window.kernel.iter().sum::<usize>() > 31 {
         return Err(Reason::Window(window.kernel.clone()));
     }
-    let wave = cx.target.info().wave_size;
-    let min_n = if plain { 1 } else { wave };
-    let extents =
-        Extents { batches: images * groups, m: channels, n: positions, k: depth, bytes: gemm::operand_bytes(cx) };
-    let (tile, split) = choice::choose(cx.target, types, &extents, min_n);
+    let (tile, split) = choice::choose(cx.target, types, &extents, least_width(cx, window));
     let size = cx.dtype(Arg::Input(0)).size();
     let mut w = cx.kernel(tile.threads());
     let (z, part) = split::part(&mut w, &split);
@@ -77,7 +100,7 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>>
             aligned: [x.offset, x.strides[0], x.strides[1]].iter().all(|n| (n * size as i64) % 4 == 0),
         };
         let item = w.b.workitem_id();
-        loader::dense(&mut w.b, src, &tile, tile.n, positions, item)
+        loader::dense(&mut w.b, src, &tile, tile.n, extents.n, item)
     } else {
         gather_loader(&mut w, cx, &tile, part, window, start, first_n, depth)?
     };

@@ -1,7 +1,7 @@
 //! Matrix products: both operands through the dense loaders, one workgroup per tile and batch.
 
 use super::address::Offset;
-use super::choice::{self, Extents};
+use super::choice::{self, Candidate, Extents};
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, Loader, Source};
@@ -12,14 +12,25 @@ use crate::graph::view::View;
 use crate::mir::Part;
 use crate::tensor::DType;
 
-pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
+/// The product's extents.
+fn extents(cx: &Cx) -> Extents {
     let out = &cx.step.output.view;
     let r = out.rank();
     let (m, n, k) = (out.dims[r - 2], out.dims[r - 1], cx.step.inputs[0].view.dims[r - 1]);
-    let types = gemm::types(cx)?;
-    let batches: usize = out.dims[..r - 2].iter().product();
-    let extents = Extents { batches, m, n, k, bytes: gemm::operand_bytes(cx) };
-    let (tile, split) = choice::choose(cx.target, types, &extents, 1);
+    Extents { batches: out.dims[..r - 2].iter().product(), m, n, k, bytes: gemm::operand_bytes(cx) }
+}
+
+/// The tiles that are considered for it.
+pub(super) fn candidates(cx: &Cx) -> Res<Vec<Candidate>> {
+    Ok(choice::candidates(cx.target, gemm::types(cx)?, &extents(cx), 1))
+}
+
+pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
+    let out = &cx.step.output.view;
+    let r = out.rank();
+    let extents = extents(cx);
+    let k = extents.k;
+    let (tile, split) = choice::choose(cx.target, gemm::types(cx)?, &extents, 1);
     let mut w = cx.kernel(tile.threads());
     let batch_dims = &out.dims[..r - 2];
     let (z, part) = split::part(&mut w, &split);
@@ -32,7 +43,7 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     let b = operand(&mut w, cx, 1, (r - 2, r - 1), (k, part), first_n, &batch, &tile, tile.n)?;
     let mut ops = Operands { a, b };
     let sums = gemm::multiply(&mut w, &tile, &mut ops, part.split.chunk);
-    let walk = Walk { m_dim: r - 2, rows: m, n_dims: r - 1..r };
+    let walk = Walk { m_dim: r - 2, rows: extents.m, n_dims: r - 1..r };
     let product = Product { tile: &tile, sums: &sums, walk, first: (first_m, first_n), extents };
     split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, &batch, r - 2))
 }

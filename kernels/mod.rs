@@ -38,6 +38,7 @@ mod tile;
 mod trig;
 mod values;
 
+pub use choice::Candidate;
 pub use error::Reason;
 use error::Res;
 
@@ -214,6 +215,18 @@ pub fn key(graph: &FusedGraph, step: &Step) -> String {
         }
     }
     s
+}
+
+/// The tiles that are considered for a step that is a matrix product or a convolution, the chosen one first; none for others.
+pub fn candidates(graph: &FusedGraph, step: &Step, target: Target) -> Vec<Candidate> {
+    let cx = Cx { graph, step, target, name: "" };
+    let found = match &step.kind {
+        _ if sized::fits(graph, step) => return Vec::new(),
+        StepKind::MatMul => matmul::candidates(&cx),
+        StepKind::Conv(Conv { window, groups }) => conv::candidates(&cx, window, *groups),
+        _ => return Vec::new(),
+    };
+    found.unwrap_or_default()
 }
 
 /// Lowers one step to kernels for `target`. `name` is the symbol of the first one.

@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
     let deadline = Some(Instant::now() + Duration::from_secs(2));
     let options =
         LaunchOptions { max_instructions: 100_000, single_thread: true, deadline, ..LaunchOptions::default() };
-    let settings = EmulatedSettings { options, memory: Some(64 << 20) };
+    let settings = EmulatedSettings { options, memory: Some(64 << 20), ..EmulatedSettings::default() };
     let Ok(device) = EmulatedDevice::with_settings(compiled.target(), settings) else { return };
     let Ok(mut session) = Session::new(Arc::new(device), &compiled) else { return };
     let inputs: Option<Vec<HostTensor>> = compiled

@@ -303,7 +303,11 @@ fn starts_with_elf(path: &Path) -> Result<bool> {
 /// Opens the device that was asked for. Why it is not a GPU, when it might have been, is said when there is a driver or
 /// seems to be a GPU, and with --verbose.
 fn open_device(args: &Args, preferred: Option<Target>) -> Result<Arc<dyn Device>> {
-    let settings = EmulatedSettings { options: args.limits.options(args.strict), memory: Some(args.limits.memory()) };
+    let settings = EmulatedSettings {
+        options: args.limits.options(args.strict),
+        memory: Some(args.limits.memory()),
+        ..EmulatedSettings::default()
+    };
     let opened = open_with(&args.device, preferred, &settings).map_err(|e| match e {
         DeviceError::Target(_) | DeviceError::Unknown(_) => Failure::usage(e),
         e => e.into(),

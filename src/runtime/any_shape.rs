@@ -9,11 +9,11 @@
 //! ([`graph::cut`](crate::graph::cut())).
 
 use super::device::Device;
-use super::session::{DeviceWeights, RunReport, Session, SessionError};
+use super::session::{DeviceWeights, Given, RunReport, Session, SessionError};
 use crate::compile::{self, Compiled, Compiler};
 use crate::graph::{Cut, Options as Shapes};
 use crate::onnx::{Model, ValueInfo};
-use crate::tensor::{AsTensor, HostTensor, Identity};
+use crate::tensor::{AsTensor, HostTensor, Identity, TensorView};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -119,14 +119,22 @@ impl AnyShape {
 
     /// Runs the model once: inputs in the model's order, outputs likewise.
     pub fn run<T: AsTensor>(&mut self, inputs: &[T]) -> Result<(Vec<HostTensor>, RunReport), AnyShapeError> {
-        match self.ready(inputs)? {
-            Ready::Whole(session) => Ok(session.run(inputs)?),
+        let views: Vec<TensorView> = inputs.iter().map(AsTensor::view).collect();
+        let given: Vec<Given> = views.iter().map(|v| Given::Host(*v)).collect();
+        match self.ready(&given)? {
+            Ready::Whole(session) => {
+                session.place(&given)?;
+                for number in 0..session.plan().outputs.len() {
+                    session.bind_output(number, None)?;
+                }
+                Ok(session.run(inputs)?)
+            }
             Ready::Stages(stages) => stages.run(inputs),
         }
     }
 
     /// What runs these inputs, compiled if need be.
-    pub fn ready<T: AsTensor>(&mut self, inputs: &[T]) -> Result<Ready<'_>, AnyShapeError> {
+    pub fn ready(&mut self, inputs: &[Given]) -> Result<Ready<'_>, AnyShapeError> {
         let session = match self.sessions.iter().position(|s| s.fits(inputs)) {
             Some(at) => self.sessions.remove(at),
             None => None,
@@ -194,11 +202,11 @@ impl AnyShape {
     }
 
     /// What the inputs say about shapes, and the values of those that may decide some.
-    fn shapes<T: AsTensor>(&self, inputs: &[T]) -> Shapes {
+    fn shapes(&self, inputs: &[Given]) -> Shapes {
         let mut shapes = Shapes::default();
         for (info, t) in self.model.required_inputs().zip(inputs) {
-            let t = t.view();
             shapes.shapes.insert(info.name.clone(), t.shape().to_vec());
+            let Some(t) = t.host() else { continue };
             // What is larger decides no shapes.
             if t.bytes().len() <= SMALL * t.dtype().size() {
                 let value = HostTensor::new(t.dtype(), t.shape(), t.bytes().to_vec());

@@ -32,6 +32,8 @@ pub struct EmulatedSettings {
     pub options: LaunchOptions,
     /// Bytes of device memory.
     pub memory: Option<u64>,
+    /// Device addresses are the host's own, so that those of several devices differ.
+    pub unified: bool,
 }
 
 /// An emulated device.
@@ -46,13 +48,14 @@ impl EmulatedDevice {
     /// A device of `target`; with `strict` every launch is checked for undefined behaviour (slow).
     pub fn new(target: Target, strict: bool) -> Result<EmulatedDevice, DeviceError> {
         let options = LaunchOptions { strict, ..LaunchOptions::default() };
-        EmulatedDevice::with_settings(target, EmulatedSettings { options, memory: None })
+        EmulatedDevice::with_settings(target, EmulatedSettings { options, ..EmulatedSettings::default() })
     }
 
     /// A device with other limits than the default ones.
     pub fn with_settings(target: Target, settings: EmulatedSettings) -> Result<EmulatedDevice, DeviceError> {
         let memory = settings.memory.unwrap_or(emu::DEFAULT_MEMORY);
-        let device = EmuDevice::with_memory(target, memory).map_err(|e| DeviceError::Emulated(e.to_string()))?;
+        let make = if settings.unified { EmuDevice::unified } else { EmuDevice::with_memory };
+        let device = make(target, memory).map_err(|e| DeviceError::Emulated(e.to_string()))?;
         let options = settings.options;
         let t = target.info();
         let info = DeviceInfo {

@@ -18,4 +18,4 @@ pub use device::{
     StreamId, open, open_with,
 };
 pub use emulated::{EmulatedDevice, EmulatedSettings};
-pub use session::{LaunchReport, RunReport, Session, SessionError};
+pub use session::{Given, LaunchReport, RunReport, Session, SessionError};

@@ -8,7 +8,7 @@
 use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, StreamId};
 use super::plan::{Address, Plan, Port, Region};
 use crate::compile::Compiled;
-use crate::tensor::{AsTensor, HostTensor, SizeMismatch, TensorViewMut};
+use crate::tensor::{AsTensor, DType, HostTensor, SizeMismatch, TensorView, TensorViewMut};
 use crate::verify;
 use barewave_isa::Target;
 use std::collections::BTreeMap;
@@ -100,6 +100,46 @@ pub enum SessionError {
     Plan(String),
 }
 
+/// An input, wherever it lies.
+#[derive(Clone, Copy, Debug)]
+pub enum Given<'a> {
+    /// In host memory.
+    Host(TensorView<'a>),
+    /// In memory of the device, all of it there whenever kernels run.
+    Device {
+        /// Element type.
+        dtype: DType,
+        /// Extents.
+        shape: &'a [usize],
+        /// Device address.
+        address: u64,
+    },
+}
+
+impl<'a> Given<'a> {
+    /// Its device address, if it lies there.
+    pub fn address(&self) -> Option<u64> {
+        match self {
+            Given::Host(_) => None,
+            Given::Device { address, .. } => Some(*address),
+        }
+    }
+    /// The tensor, if it lies in host memory.
+    pub fn host(&self) -> Option<TensorView<'a>> {
+        match self {
+            Given::Host(t) => Some(*t),
+            Given::Device { .. } => None,
+        }
+    }
+    /// Its extents.
+    pub fn shape(&self) -> &'a [usize] {
+        match self {
+            Given::Host(t) => t.shape(),
+            Given::Device { shape, .. } => shape,
+        }
+    }
+}
+
 /// What a run did.
 #[derive(Clone, Debug, Default)]
 pub struct RunReport {
@@ -160,8 +200,14 @@ impl Buffer {
             Buffer::Unset => 0,
         }
     }
+    fn bound(&self) -> Option<u64> {
+        match self {
+            Buffer::Bound { address } => Some(*address),
+            _ => None,
+        }
+    }
     fn is_bound(&self) -> bool {
-        matches!(self, Buffer::Bound { .. })
+        self.bound().is_some()
     }
 }
 
@@ -376,13 +422,33 @@ impl Session {
     pub fn plans(&self) -> &[Plan] {
         &self.plans
     }
-    /// The plan that a run with these tensors takes: it says what outputs come of it.
+    /// Takes its inputs from where they lie in the runs that follow: device memory is bound, and nothing else is. Gives the
+    /// tensors in host memory, which those runs get, and the plan that they take: it says what outputs come of it.
     ///
     /// # Errors
-    /// When they are inputs of none.
-    pub fn plan_for<T: AsTensor>(&mut self, inputs: &[T]) -> Result<&Plan, SessionError> {
-        self.check_inputs(inputs)?;
-        Ok(self.plan())
+    /// When they are inputs of no plan.
+    pub fn place<'g>(&mut self, inputs: &'g [Given<'g>]) -> Result<(Vec<TensorView<'g>>, &Plan), SessionError> {
+        if inputs.len() != self.inputs.len() {
+            return Err(SessionError::InputCount {
+                expected: self.inputs.len(),
+                names: self.plan().inputs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", "),
+                given: inputs.len(),
+            });
+        }
+        for (number, given) in inputs.iter().enumerate() {
+            self.bind_input(number, given.address())?;
+        }
+        let host: Vec<TensorView> = inputs.iter().filter_map(Given::host).collect();
+        self.check_inputs(&host)?;
+        for (port, given) in self.plan().inputs.iter().zip(inputs) {
+            if let Given::Device { dtype, shape, .. } = given
+                && !is_of(port, *dtype, shape)
+            {
+                let given = describe(dtype.name(), shape);
+                return Err(SessionError::Input { name: port.name.clone(), expected: port.described(), given });
+            }
+        }
+        Ok((host, self.plan()))
     }
     pub(super) fn weights(&self) -> &Arc<DeviceWeights> {
         &self.weights
@@ -428,19 +494,25 @@ impl Session {
     /// Takes input `number` from device memory at `address` from now on, which holds the whole tensor whenever the kernels
     /// run; with `None` from a host tensor again. Input tensors given to a run are then those of the other inputs.
     pub fn bind_input(&mut self, number: usize, address: Option<u64>) -> Result<(), SessionError> {
+        let slot = self.inputs.get(number).ok_or(SessionError::NoPort { what: "input", number })?;
+        if slot.bound() == address && !matches!(slot, Buffer::Unset) {
+            return Ok(());
+        }
         self.drain()?;
-        let slot = self.inputs.get_mut(number).ok_or(SessionError::NoPort { what: "input", number })?;
         self.stale = true;
-        bind(&mut self.held, slot, address)
+        bind(&mut self.held, &mut self.inputs[number], address)
     }
 
     /// Puts output `number` into device memory at `address` from now on, which has room for the whole tensor; with `None`
     /// into a host tensor again. Output tensors of a run are then those of the other outputs.
     pub fn bind_output(&mut self, number: usize, address: Option<u64>) -> Result<(), SessionError> {
+        let slot = self.outputs.get(number).ok_or(SessionError::NoPort { what: "output", number })?;
+        if slot.bound() == address && !matches!(slot, Buffer::Unset) {
+            return Ok(());
+        }
         self.drain()?;
-        let slot = self.outputs.get_mut(number).ok_or(SessionError::NoPort { what: "output", number })?;
         self.stale = true;
-        bind(&mut self.held, slot, address)
+        bind(&mut self.held, &mut self.outputs[number], address)
     }
 
     /// Runs in a stream of the caller's from now on, which has to outlive the session; with `None` in its own again. A
@@ -608,16 +680,20 @@ impl Session {
     fn misfit<'a, T: AsTensor>(&'a self, plan: usize, inputs: &'a [T]) -> Option<(&'a Port, &'a T)> {
         self.wanted(plan).zip(inputs).find(|(port, t)| {
             let t = t.view();
-            t.dtype().name() != port.dtype
-                || t.shape() != port.shape
-                || port.fixed.as_ref().is_some_and(|f| f[..] != *t.bytes())
+            !is_of(port, t.dtype(), t.shape()) || port.fixed.as_ref().is_some_and(|f| f[..] != *t.bytes())
         })
     }
 
-    /// True when the tensors are inputs of a plan.
-    pub(super) fn fits<T: AsTensor>(&self, inputs: &[T]) -> bool {
-        let fits = |n: usize| self.wanted(n).count() == inputs.len() && self.misfit(n, inputs).is_none();
-        (0..self.plans.len()).any(fits)
+    /// True when these are inputs of its only plan.
+    pub(super) fn fits(&self, inputs: &[Given]) -> bool {
+        let fits = |(port, given): (&Port, &Given)| match given {
+            Given::Device { dtype, shape, .. } => port.fixed.is_none() && is_of(port, *dtype, shape),
+            Given::Host(t) => {
+                is_of(port, t.dtype(), t.shape()) && port.fixed.as_ref().is_none_or(|f| f[..] == *t.bytes())
+            }
+        };
+        let ports = &self.plans[0].inputs;
+        self.plans.len() == 1 && ports.len() == inputs.len() && ports.iter().zip(inputs).all(fits)
     }
 
     /// Takes the plan that the tensors are inputs of.
@@ -678,6 +754,10 @@ fn bind(held: &mut Held, slot: &mut Buffer, address: Option<u64>) -> Result<(), 
         Buffer::Own { address, .. } => Ok(held.free(address)?),
         Buffer::Bound { .. } | Buffer::Unset => Ok(()),
     }
+}
+
+fn is_of(port: &Port, dtype: DType, shape: &[usize]) -> bool {
+    dtype.name() == port.dtype && shape == port.shape
 }
 
 fn describe(dtype: &str, shape: &[usize]) -> String {

@@ -4,6 +4,8 @@ use super::peers::{Against, Measured, Vendor};
 use super::shape::{self, Family, Layout, Shaped};
 use crate::cycles::{self, Launched};
 use crate::{Failure, Result};
+use barewave::graph::{Options, fuse};
+use barewave::kernels::{Candidate, candidates};
 use barewave::tensor::DType;
 use barewave::{Compiled, Compiler, Shapes};
 use barewave_isa::Target;
@@ -70,35 +72,30 @@ pub fn own(target: Target, shaped: &Shaped) -> Result<Vec<Launched>> {
     cycles::plan(&Compiler::new(target, barewave::Options::default()).compile(&shaped.model, &Shapes::default())?, 0)
 }
 
-/// The analytical form's clocks for our own kernel of a product, beside those of the full model. The tile follows from the
-/// grid, the depth from LDS (two buffers). Nothing where the product is not one plain launch.
+/// The analytical form's clocks for our own kernel of a product, beside those of the full model. Nothing where the product
+/// is not one plain launch.
 fn own_form(
     compiled: &Compiled,
     launches: &[Launched],
+    chosen: &Candidate,
     dtype: DType,
     [m, n, k, batch]: [f64; 4],
 ) -> Option<(Gemm, f64, f64)> {
-    let [launch] = &compiled.plan().launches[..] else { return None };
-    let [stats] = compiled.stats() else { return None };
+    let ([_], [stats]) = (&compiled.plan().launches[..], compiled.stats()) else { return None };
     let full = launches.first()?.modelled.as_ref().ok()?.clocks;
     let chip = Chip::of(compiled.target())?;
-    let [x, y, _] = launch.grid.map(f64::from);
-    let side = |extent: f64, groups: f64| ((extent / groups / 16.0).ceil() * 16.0).max(16.0);
-    // Columns run along x.
-    let tile = (side(m, y), side(n, x));
     let bytes = dtype.size() as f64;
-    let depth = (f64::from(stats.lds) / 2.0 / (tile.0 + tile.1) / bytes / 8.0).round().max(1.0) * 8.0;
-    let vector = f64::from(stats.workgroup_size) / 16.0;
+    let [rows, columns, depth] = chosen.tile.map(f64::from);
     let gemm = Gemm {
         m,
         n,
         k,
         batch,
-        tile,
+        tile: (rows, columns),
         depth,
-        threads: (16.0, vector, 1.0),
+        threads: (16.0, f64::from(stats.workgroup_size) / 16.0, 1.0),
         matrix: usual_matrix(compiled.target(), dtype.name(), bytes),
-        split: 1.0,
+        split: f64::from(chosen.parts),
         prefetch: 1.0,
         local_prefetch: true,
         bytes: (bytes, bytes, bytes.max(4.0)),
@@ -156,6 +153,8 @@ struct Line {
     total: Total,
     /// Share of the peak of the chip.
     share: f64,
+    /// Tiles that the compiler considered for the first product, the chosen one first.
+    considered: Vec<Candidate>,
     /// A kernel like the vendor's with each usual tile, the quickest first, by the analytical form: microseconds.
     vendor_like: Vec<(f64, Gemm)>,
     /// Our kernel by the analytical form, its clocks, and those of the full model.
@@ -184,10 +183,14 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
     let vendor_like =
         vendor_like.into_iter().map(|(clocks, g)| (chip.microseconds(clocks) + chip.launch_us, g)).collect();
     let gemm = shaped.product.filter(|_| family == Family::Gemm);
-    let form = gemm.and_then(|p| own_form(&compiled, &launches, dtype, p));
+    let graph = fuse(&shaped.model, &Options::default()).map_err(|e| Failure::new(format!("{name}: {e}")))?;
+    let considered = graph.steps.iter().map(|s| candidates(&graph, s, target)).find(|c| !c.is_empty());
+    let considered = considered.unwrap_or_default();
+    let chosen = considered.first();
+    let form = gemm.zip(chosen).and_then(|(p, chosen)| own_form(&compiled, &launches, chosen, dtype, p));
     let body: f64 = launches.iter().filter_map(|l| l.modelled.as_ref().ok()).map(|m| m.clocks).sum();
     let vendor = table.as_ref().and_then(|t| t.of(chip, dtype, layout, &shaped, body, launches.len()));
-    Ok(Line { name, launches, total, share, vendor_like, form, vendor })
+    Ok(Line { name, launches, total, share, considered, vendor_like, form, vendor })
 }
 
 /// Runs the command for one family.
@@ -306,9 +309,18 @@ fn explain(line: &Line) {
             100.0 * (analytical / full - 1.0)
         );
     }
+    if !line.considered.is_empty() {
+        let of = |c: &Candidate| {
+            let [m, n, k] = c.tile;
+            let parts = if c.parts > 1 { format!(", depth in {} parts", c.parts) } else { String::new() };
+            format!("{m}x{n}x{k}{parts}: {:.0} cycles", c.clocks)
+        };
+        let next: Vec<String> = line.considered.iter().skip(1).take(3).map(of).collect();
+        println!("  chosen by estimate: tile {}; next {}", of(&line.considered[0]), next.join("; "));
+    }
     if !line.vendor_like.is_empty() {
         let best = line.vendor_like.iter().take(4).map(|(us, g)| format!("{} {us:.1} us", tile(g)));
-        println!("  tiles that the analytical form would take first: {}", best.collect::<Vec<_>>().join("; "));
+        println!("  a kernel like the vendor's, by the analytical form: {}", best.collect::<Vec<_>>().join("; "));
     }
     println!();
 }
@@ -316,9 +328,8 @@ fn explain(line: &Line) {
 fn json_of_line(l: &Line) -> Value {
     let mut entry = json_of(&l.name, &l.launches, l.share, l.vendor_like.first().map(|v| v.0));
     entry["analytical_cycles"] = json!(l.form.as_ref().map(|f| f.1.round()));
-    let candidate =
-        |(us, g): &(f64, Gemm)| json!({ "tile": [g.tile.0, g.tile.1, g.depth], "split": g.split, "microseconds": us });
-    entry["candidates"] = json!(l.vendor_like.iter().take(4).map(candidate).collect::<Vec<_>>());
+    let candidate = |c: &Candidate| json!({ "tile": c.tile, "parts": c.parts, "cycles": c.clocks.round() });
+    entry["candidates"] = json!(l.considered.iter().take(4).map(candidate).collect::<Vec<_>>());
     entry["vendor"] = json!(l.vendor.as_ref().map(|v| json!({
         "microseconds": v.microseconds, "over_ours": v.over_ours, "chip": v.chip,
     })));

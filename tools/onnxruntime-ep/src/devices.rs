@@ -1,8 +1,9 @@
 //! Devices, opened once for all sessions that want the same.
 
 use crate::error::Error;
+use crate::memory::Allocations;
 use barewave::runtime::hip::Library;
-use barewave::runtime::{Device, open};
+use barewave::runtime::{Device, EmulatedSettings, open_with};
 use barewave_isa::Target;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
@@ -22,20 +23,25 @@ pub struct Wanted {
 #[derive(Default)]
 pub struct Devices {
     open: Mutex<Vec<(Wanted, Weak<dyn Device>, Option<String>)>>,
+    /// What onnxruntime holds in their memory.
+    pub allocations: Allocations,
 }
 
 impl Devices {
     /// A device, and what its user should know about the choice.
     pub fn open(&self, wanted: &Wanted) -> Result<(Arc<dyn Device>, Option<String>), Error> {
+        // Of a GPU there is one, whatever emulated devices are asked for.
+        let gpu = Wanted { device: wanted.device.clone(), target: None, strict: false };
+        let wanted = if wanted.device.starts_with("hip") { &gpu } else { wanted };
         let mut list = self.open.lock().unwrap_or_else(|e| e.into_inner());
         list.retain(|(_, d, _)| d.strong_count() > 0);
-        for (w, device, note) in list.iter().filter(|(w, ..)| w == wanted) {
-            if let Some(device) = device.upgrade() {
-                debug_assert_eq!(w, wanted);
-                return Ok((device, note.clone()));
-            }
+        let known = list.iter().find(|(w, ..)| w == wanted);
+        if let Some((device, note)) = known.and_then(|(_, d, note)| Some((d.upgrade()?, note))) {
+            return Ok((device, note.clone()));
         }
-        let opened = open(&wanted.device, wanted.target, wanted.strict)?;
+        let mut settings = EmulatedSettings { unified: true, ..EmulatedSettings::default() };
+        settings.options.strict = wanted.strict;
+        let opened = open_with(&wanted.device, wanted.target, &settings)?;
         list.push((wanted.clone(), Arc::downgrade(&opened.device), opened.note.clone()));
         Ok((opened.device, opened.note))
     }

@@ -5,13 +5,11 @@ use crate::api::{Api, behind, call, none, release};
 use crate::context;
 use crate::devices::{Devices, Wanted, gpus, pci_address};
 use crate::error::Error;
+use crate::memory::{AMD, Allocator, Copier, MemoryInfo, Owner};
 use crate::options::Options;
 use crate::provider::Provider;
 use ort_sys::*;
-use std::sync::Arc;
-
-/// AMD's number in PCI.
-const AMD: u32 = 0x1002;
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Name of the entry of a device's metadata that says what the command line calls it.
 const DEVICE: &str = "device";
@@ -25,7 +23,9 @@ pub struct Factory {
     is_virtual: bool,
     devices: Arc<Devices>,
     /// The virtual device, kept while the factory is.
-    hardware: std::sync::Mutex<Vec<Hardware>>,
+    hardware: Mutex<Vec<Hardware>>,
+    /// Of devices with memory of their own.
+    memory: Arc<Mutex<Vec<MemoryInfo>>>,
 }
 
 /// A device that was made here.
@@ -58,7 +58,8 @@ impl Factory {
             // onnxruntime's convention.
             is_virtual: registered_name.ends_with(".virtual"),
             devices: Arc::default(),
-            hardware: Default::default(),
+            hardware: Mutex::default(),
+            memory: Arc::default(),
         }
     }
 
@@ -112,6 +113,13 @@ impl Factory {
             self.api.with_pairs(&[(DEVICE, &device)], |metadata| {
                 call!(self.api, ep.CreateEpDevice(this, hardware, metadata, std::ptr::null(), &mut made))
             })?;
+            // On the CPU's own device memory is the host's.
+            if device != "auto" {
+                let number = device.strip_prefix("hip:").and_then(|n| n.parse().ok()).unwrap_or(0);
+                let memory = MemoryInfo::new(self.api, &device, number)?;
+                call!(self.api, ep.EpDevice_AddAllocatorInfo(made, memory.handle))?;
+                self.memory.lock().unwrap_or_else(|e| e.into_inner()).push(memory);
+            }
             // SAFETY: an array with room for `most`.
             unsafe { *out.add(count) = made };
             count += 1;
@@ -135,6 +143,15 @@ impl Factory {
             |m: &*const OrtKeyValuePairs| self.api.pairs(*m).into_iter().find(|(k, _)| k == DEVICE).map(|(_, v)| v);
         let hardware = metadata.iter().find_map(of).unwrap_or_else(|| "auto".into());
         Ok(Provider::new(self.api, logger, options, hardware, self.devices.clone()))
+    }
+
+    /// An allocator that sessions share.
+    fn allocator(&self, info: *const OrtMemoryInfo) -> Option<Allocator> {
+        let memory = self.memory.lock().unwrap_or_else(|e| e.into_inner());
+        let known = memory.iter().find(|m| m.is(info))?;
+        let hardware = Wanted { device: known.device.clone(), target: None, strict: false };
+        let owner = Owner { session: Arc::new(OnceLock::new()), hardware, devices: self.devices.clone() };
+        Some(Allocator::new(known.handle, owner))
     }
 
     /// Whether code for a target runs on what onnxruntime calls these devices.
@@ -245,25 +262,38 @@ unsafe extern "system" fn validate(
 }
 
 unsafe extern "system" fn create_allocator(
-    _: *mut OrtEpFactory,
-    _: *const OrtMemoryInfo,
+    this: *mut OrtEpFactory,
+    info: *const OrtMemoryInfo,
     _: *const OrtKeyValuePairs,
     out: *mut *mut OrtAllocator,
 ) -> OrtStatusPtr {
-    // SAFETY: a place for the pointer.
-    unsafe { *out = none() };
-    OrtStatusPtr(none())
+    // SAFETY: as above.
+    let factory: &Factory = unsafe { behind(this) };
+    factory.api.guard(|| {
+        let made = factory.allocator(info).map_or(none(), |a| Box::into_raw(Box::new(a)).cast());
+        // SAFETY: a place for the pointer, which comes back in `release_allocator`.
+        unsafe { *out = made };
+        Ok(())
+    })
 }
 
-unsafe extern "system" fn release_allocator(_: *mut OrtEpFactory, _: *mut OrtAllocator) {}
+unsafe extern "system" fn release_allocator(_: *mut OrtEpFactory, allocator: *mut OrtAllocator) {
+    // SAFETY: made here or by a provider, given back once.
+    unsafe { crate::memory::release_allocator(allocator) };
+}
 
 unsafe extern "system" fn create_data_transfer(
-    _: *mut OrtEpFactory,
+    this: *mut OrtEpFactory,
     out: *mut *mut OrtDataTransferImpl,
 ) -> OrtStatusPtr {
     // SAFETY: as above.
-    unsafe { *out = none() };
-    OrtStatusPtr(none())
+    let factory: &Factory = unsafe { behind(this) };
+    factory.api.guard(|| {
+        let copier = Copier::new(factory.api, factory.devices.clone());
+        // SAFETY: a place for the pointer, which is given back through its own `Release`.
+        unsafe { *out = Box::into_raw(Box::new(copier)).cast() };
+        Ok(())
+    })
 }
 
 unsafe extern "system" fn is_stream_aware(_: *const OrtEpFactory) -> bool {

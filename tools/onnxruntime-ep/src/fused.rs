@@ -2,15 +2,17 @@
 
 use crate::abi::*;
 use crate::api::{Api, behind, get, none};
+use crate::devices::Devices;
 use crate::error::Error;
+use crate::groups::SMALL;
 use crate::read::tensor;
-use barewave::runtime::{AnyShape, Ready, Session};
+use barewave::runtime::{AnyShape, Device, Given, Ready, Session};
 use barewave::tensor::packed;
 use barewave::tensor::{AsTensor, DType, HostTensor, TensorView, TensorViewMut};
 use ort_sys::*;
 use std::ffi::c_void;
 use std::ptr::null;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// How a group is run.
 pub enum Running {
@@ -27,6 +29,10 @@ pub struct Fused {
     api: Api,
     running: Mutex<Running>,
     order: Order,
+    device: Arc<dyn Device>,
+    devices: Arc<Devices>,
+    /// Values of small inputs decide shapes: they are read back from the device.
+    reads_values: bool,
 }
 
 /// Which of the fused node's inputs and outputs are those of the code, in its order.
@@ -37,24 +43,33 @@ pub struct Order {
     pub outputs: Vec<usize>,
 }
 
-/// An input of a run: where it lies, or a copy with a byte for each element of types that onnxruntime packs.
+/// An input of a run: where it lies, or a copy (with a byte for each element of types that onnxruntime packs).
 enum Input<'a> {
-    Bytes(DType, Vec<usize>, &'a [u8]),
-    Unpacked(HostTensor),
+    Host(DType, Vec<usize>, &'a [u8]),
+    Device(DType, Vec<usize>, u64),
+    Copy(HostTensor),
 }
 
 impl Input<'_> {
-    fn view(&self) -> Result<TensorView<'_>, Error> {
+    fn given(&self) -> Result<Given<'_>, Error> {
         match self {
-            Input::Bytes(dtype, shape, bytes) => Ok(TensorView::new(*dtype, shape, bytes)?),
-            Input::Unpacked(t) => Ok(t.view()),
+            Input::Host(dtype, shape, bytes) => Ok(Given::Host(TensorView::new(*dtype, shape, bytes)?)),
+            Input::Device(dtype, shape, address) => Ok(Given::Device { dtype: *dtype, shape, address: *address }),
+            Input::Copy(t) => Ok(Given::Host(t.view())),
         }
     }
 }
 
 impl Fused {
-    /// A group that is compiled.
-    pub fn new(api: Api, running: Running, order: Order) -> Fused {
+    /// A group that is compiled, on a device.
+    pub fn new(
+        api: Api,
+        running: Running,
+        order: Order,
+        device: Arc<dyn Device>,
+        devices: Arc<Devices>,
+        reads_values: bool,
+    ) -> Fused {
         let abi = OrtNodeComputeInfo {
             version: KNOWN_VERSION,
             CreateState: Some(create_state),
@@ -62,7 +77,7 @@ impl Fused {
             ReleaseState: Some(release_state),
             tail: [0; 16],
         };
-        Fused { abi, api, running: Mutex::new(running), order }
+        Fused { abi, api, running: Mutex::new(running), order, device, devices, reads_values }
     }
 
     fn input<'a>(&self, context: *const OrtKernelContext, i: usize) -> Result<Input<'a>, Error> {
@@ -73,70 +88,142 @@ impl Fused {
         }
         let (dtype, shape) = self.api.tensor_info(value)?;
         let dtype = dtype.ok_or_else(|| Error::Type { what: what() })?;
+        if self.api.is_on_device(value) {
+            let address = get!(self.api, GetTensorData(value), null())? as u64;
+            let size = get!(self.api, GetTensorSizeInBytes(value), 0)?;
+            let small = self.reads_values && shape.iter().product::<usize>() <= SMALL;
+            if dtype.bits() >= 8 && size > 0 && !small && self.is_here(address, size) {
+                return Ok(Input::Device(dtype, shape, address));
+            }
+            return Ok(Input::Copy(tensor(dtype, &shape, self.fetch(address, size)?.into(), &what())?));
+        }
         // SAFETY: inputs are there as long as the run.
         let bytes: &'a [u8] = unsafe { self.api.tensor_bytes(value)? };
         if dtype.bits() < 8 {
-            return Ok(Input::Unpacked(tensor(dtype, &shape, bytes::Bytes::copy_from_slice(bytes), &what())?));
+            return Ok(Input::Copy(tensor(dtype, &shape, bytes::Bytes::copy_from_slice(bytes), &what())?));
         }
-        Ok(Input::Bytes(dtype, shape, bytes))
+        Ok(Input::Host(dtype, shape, bytes))
+    }
+
+    /// True for memory of the device that this group runs on.
+    fn is_here(&self, address: u64, size: usize) -> bool {
+        let device = self.devices.allocations.device_of(address, size as u64);
+        device.is_ok_and(|d| Arc::ptr_eq(&d, &self.device))
+    }
+
+    /// Bytes of a device.
+    fn fetch(&self, address: u64, size: usize) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; size];
+        if size > 0 {
+            self.devices.allocations.device_of(address, size as u64)?.read(address, &mut bytes)?;
+        }
+        Ok(bytes)
     }
 
     /// Memory for output `i` of the code.
-    fn output<'a>(&self, context: *mut OrtKernelContext, i: usize, shape: &[usize]) -> Result<&'a mut [u8], Error> {
+    fn output<'a>(&self, context: *mut OrtKernelContext, i: usize, shape: &[usize]) -> Result<Output<'a>, Error> {
         let i = self.order.outputs.get(i).copied().unwrap_or(i);
         let dims: Vec<i64> = shape.iter().map(|d| *d as i64).collect();
         let value = get!(self.api, KernelContext_GetOutput(context, i, dims.as_ptr(), dims.len()), none())?;
         let size = get!(self.api, GetTensorSizeInBytes(value), 0)?;
         let data = get!(self.api, GetTensorMutableData(value), none())?;
         if size == 0 || data.is_null() {
-            return Ok(&mut []);
+            return Ok(Output::Host(&mut []));
+        }
+        if self.api.is_on_device(value) {
+            return Ok(Output::Device(data as u64, size));
         }
         // SAFETY: onnxruntime has just made it for us.
-        Ok(unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), size) })
+        Ok(Output::Host(unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), size) }))
     }
 
     fn run(&self, context: *mut OrtKernelContext) -> Result<(), Error> {
         let inputs = self.order.inputs.iter().map(|i| self.input(context, *i)).collect::<Result<Vec<_>, _>>()?;
-        let views = inputs.iter().map(Input::view).collect::<Result<Vec<_>, _>>()?;
+        let given = inputs.iter().map(Input::given).collect::<Result<Vec<_>, _>>()?;
         let mut running = self.running.lock().unwrap_or_else(|e| e.into_inner());
         let session = match &mut *running {
             Running::Plan(session) => session,
-            Running::Any(any) => match any.ready(&views)? {
+            Running::Any(any) => match any.ready(&given)? {
                 Ready::Whole(session) => session,
                 Ready::Stages(stages) => {
-                    let (outputs, _) = stages.run(&views)?;
+                    let (outputs, _) = stages.run(&self.all_on_host(&given)?)?;
                     return outputs.iter().enumerate().try_for_each(|(i, t)| self.give(context, i, t));
                 }
             },
         };
-        let ports = session.plan_for(&views)?.outputs.clone();
+        let (host, plan) = session.place(&given)?;
+        let ports = plan.outputs.clone();
         let byte_each = ports.iter().any(|p| p.element_type().is_some_and(|t| t.bits() < 8));
         if byte_each {
-            let (outputs, _) = session.run(&views)?;
+            (0..ports.len()).try_for_each(|i| session.bind_output(i, None))?;
+            let (outputs, _) = session.run(&host)?;
             return outputs.iter().enumerate().try_for_each(|(i, t)| self.give(context, i, t));
         }
-        let mut outputs = Vec::with_capacity(ports.len());
+        let mut wanted = Vec::with_capacity(ports.len());
         for (i, port) in ports.iter().enumerate() {
-            let dtype = port.element_type().ok_or_else(|| Error::Type { what: format!("output {}", port.name) })?;
-            outputs.push(TensorViewMut::new(dtype, &port.shape, self.output(context, i, &port.shape)?)?);
+            let mut to = self.output(context, i, &port.shape)?;
+            if let Output::Device(address, size) = to
+                && !self.is_here(address, size)
+            {
+                to = Output::Elsewhere(address, vec![0; size]);
+            }
+            let bound = if let Output::Device(address, _) = to { Some(address) } else { None };
+            session.bind_output(i, bound)?;
+            wanted.push(to);
         }
-        session.run_into(&views, &mut outputs)?;
+        let mut outputs = Vec::with_capacity(ports.len());
+        for (port, to) in ports.iter().zip(&mut wanted) {
+            let dtype = port.element_type().ok_or_else(|| Error::Type { what: format!("output {}", port.name) })?;
+            let bytes: &mut [u8] = match to {
+                Output::Host(bytes) => bytes,
+                Output::Elsewhere(_, bytes) => bytes,
+                Output::Device(..) => continue,
+            };
+            outputs.push(TensorViewMut::new(dtype, &port.shape, bytes)?);
+        }
+        session.run_into(&host, &mut outputs)?;
+        for to in &wanted {
+            if let Output::Elsewhere(address, bytes) = to {
+                self.devices.allocations.device_of(*address, bytes.len() as u64)?.write(*address, bytes)?;
+            }
+        }
         Ok(())
+    }
+
+    /// Copies of all inputs in host memory.
+    fn all_on_host(&self, given: &[Given]) -> Result<Vec<HostTensor>, Error> {
+        let copy = |g: &Given| match g {
+            Given::Host(t) => Ok(HostTensor::new(t.dtype(), t.shape(), t.bytes().to_vec())?),
+            Given::Device { dtype, shape, address } => {
+                let size = shape.iter().product::<usize>() * dtype.size();
+                Ok(HostTensor::new(*dtype, shape, self.fetch(*address, size)?)?)
+            }
+        };
+        given.iter().map(copy).collect()
     }
 
     /// Copies a tensor to an output.
     fn give(&self, context: *mut OrtKernelContext, i: usize, t: &HostTensor) -> Result<(), Error> {
-        let out = self.output(context, i, t.shape())?;
-        if t.dtype().bits() < 8 {
-            let bytes = packed(t.bytes(), t.dtype());
-            let n = out.len().min(bytes.len());
-            out[..n].copy_from_slice(&bytes[..n]);
-        } else {
-            let given = TensorViewMut::new(t.dtype(), t.shape(), out);
-            t.copy_to(given?.bytes_mut());
+        let packed = (t.dtype().bits() < 8).then(|| packed(t.bytes(), t.dtype()));
+        let bytes = packed.as_ref().unwrap_or_else(|| t.bytes());
+        match self.output(context, i, t.shape())? {
+            Output::Host(out) if out.len() == bytes.len() => out.copy_from_slice(bytes),
+            Output::Device(address, size) if size == bytes.len() => {
+                self.devices.allocations.device_of(address, size as u64)?.write(address, bytes)?;
+            }
+            _ => return Err(Error::Type { what: format!("output {i} of a group") }),
         }
         Ok(())
     }
+}
+
+/// Memory for an output.
+enum Output<'a> {
+    Host(&'a mut [u8]),
+    /// On the device: address and size.
+    Device(u64, usize),
+    /// On another device: address, and what goes there after the run.
+    Elsewhere(u64, Vec<u8>),
 }
 
 unsafe extern "system" fn create_state(

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const TRIALS: [(usize, usize); 8] = [(2, 2), (1, 1), (1, 2), (1, 16), (2, 64), (1, 64), (1, 224), (1, 512)];
 
 /// Elements of inputs whose values may become part of code.
-const SMALL: usize = 64;
+pub const SMALL: usize = 64;
 
 /// More such inputs are not tried.
 const MOST_VALUES: usize = 8;

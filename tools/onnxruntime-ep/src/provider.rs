@@ -7,6 +7,7 @@ use crate::devices::{Devices, Wanted};
 use crate::error::Error;
 use crate::fused::{Fused, Order, Running};
 use crate::groups::{self, group_model};
+use crate::memory::{Allocator, Owner};
 use crate::options::Options;
 use crate::read::{ReadGraph, Value, is_context, own_weights};
 use barewave::codeobj::Abi;
@@ -23,7 +24,7 @@ use std::ptr::null;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Combinations of shapes whose compiled form a group keeps.
-const KEPT: usize = 16;
+const KEPT: usize = 64;
 
 /// What executes, once it is known: the device, and the compiler for it.
 struct Works {
@@ -43,6 +44,8 @@ pub struct Provider {
     devices: Arc<Devices>,
     cache: Arc<KernelCache>,
     works: OnceLock<Works>,
+    /// The device, for allocators, which may outlive the provider.
+    device: Arc<OnceLock<Arc<dyn Device>>>,
     compatibility: OnceLock<CString>,
     /// Why there can be no session. Said when the first group is compiled: of a provider that cannot even be made,
     /// onnxruntime's Python prints the message and goes on without it.
@@ -72,7 +75,7 @@ impl Provider {
                 SetDynamicOptions: None,
                 OnRunStart: None,
                 OnRunEnd: None,
-                CreateAllocator: None,
+                CreateAllocator: Some(create_allocator),
                 CreateSyncStreamForDevice: None,
                 GetCompiledModelCompatibilityInfo: Some(compatibility),
                 tail: [0; 16],
@@ -84,6 +87,7 @@ impl Provider {
             devices,
             cache,
             works: OnceLock::new(),
+            device: Arc::default(),
             compatibility: OnceLock::new(),
             refused: Mutex::new(refused),
         };
@@ -95,6 +99,16 @@ impl Provider {
         provider
     }
 
+    /// What to run on.
+    fn wanted(&self, preferred: Option<Target>) -> Wanted {
+        let o = &self.options;
+        Wanted {
+            device: o.device.clone().unwrap_or_else(|| self.hardware.clone()),
+            target: o.target.or(preferred),
+            strict: o.strict,
+        }
+    }
+
     fn is_refused(&self) -> bool {
         self.refused.lock().unwrap_or_else(|e| e.into_inner()).is_some()
     }
@@ -104,18 +118,13 @@ impl Provider {
         if let Some(works) = self.works.get() {
             return Ok(works);
         }
-        let o = &self.options;
-        let wanted = Wanted {
-            device: o.device.clone().unwrap_or_else(|| self.hardware.clone()),
-            target: o.target.or(preferred),
-            strict: o.strict,
-        };
-        let (device, note) = self.devices.open(&wanted)?;
+        let (device, note) = self.devices.open(&self.wanted(preferred))?;
         if let Some(note) = note {
             self.api.log(self.logger, OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING, &note);
         }
         let options = barewave::Options { cache: self.cache.clone(), keep_ir: false };
         let compiler = Compiler::new(device.target(), options);
+        self.device.get_or_init(|| device.clone());
         Ok(self.works.get_or_init(|| Works { device, compiler }))
     }
 
@@ -211,7 +220,7 @@ impl Provider {
                 true => context::node(&self.api, &self.api.node_name(node)?, &inputs, &outputs, &compiled, context)?,
                 false => none(),
             };
-            return Ok((Fused::new(self.api, Running::Plan(Box::new(session)), order), again));
+            return Ok((self.fused(works, Running::Plan(Box::new(session)), order, false), again));
         }
         let works = self.works(None)?;
         let mut model = self.model(&read, &inputs, &outputs)?;
@@ -233,7 +242,7 @@ impl Provider {
             own_weights(&mut model.graph);
             let any = AnyShape::new(works.device.clone(), works.compiler.clone(), Arc::new(model), KEPT);
             let running = Running::Any(Box::new(self.observed(any, name)));
-            return Ok((Fused::new(self.api, running, order), none()));
+            return Ok((self.fused(works, running, order, true), none()));
         };
         self.dump(&name, &compiled)?;
         let context = match context.enable {
@@ -241,7 +250,11 @@ impl Provider {
             false => none(),
         };
         let running = Running::Plan(Box::new(Session::new(works.device.clone(), &compiled)?));
-        Ok((Fused::new(self.api, running, order), context))
+        Ok((self.fused(works, running, order, false), context))
+    }
+
+    fn fused(&self, works: &Works, running: Running, order: Order, reads_values: bool) -> Fused {
+        Fused::new(self.api, running, order, works.device.clone(), self.devices.clone(), reads_values)
     }
 
     /// The model of a group.
@@ -337,6 +350,25 @@ unsafe extern "system" fn release_infos(_: *mut OrtEp, infos: *mut *mut OrtNodeC
         // SAFETY: made in `compile`, given back once.
         unsafe { release::<Fused>(*infos.add(i)) };
     }
+}
+
+unsafe extern "system" fn create_allocator(
+    ep: *mut OrtEp,
+    info: *const OrtMemoryInfo,
+    out: *mut *mut OrtAllocator,
+) -> OrtStatusPtr {
+    // SAFETY: as above.
+    let provider: &Provider = unsafe { behind(ep) };
+    provider.api.guard(|| {
+        let owner = Owner {
+            session: provider.device.clone(),
+            hardware: provider.wanted(None),
+            devices: provider.devices.clone(),
+        };
+        // SAFETY: a place for the pointer, which comes back to the factory; the description outlives the session.
+        unsafe { *out = Box::into_raw(Box::new(Allocator::new(info, owner))).cast() };
+        Ok(())
+    })
 }
 
 unsafe extern "system" fn compatibility(ep: *mut OrtEp, _: *const OrtGraph) -> *const c_char {

@@ -363,6 +363,55 @@ ort.InferenceSession({DIGITS!r}, options)
     assert same(ours(str(tmp_path / "c.onnx"), device="emu:gfx906").run(None, feeds), judge.run(None, feeds))
 
 
+def test_tensors_stay_on_the_device():
+    """Device memory, on the virtual device: allocators, copies, bindings, and groups with the CPU provider between."""
+    script = f"""
+import sys
+sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r})
+from test_plugin import *
+
+onnxruntime.register_execution_provider_library("barewave.virtual", plugin.get_library_path())
+devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == plugin.get_ep_name()]
+
+def session(m, target):
+    made = options()
+    made.add_provider_for_devices(devices, {{"target": target}})
+    return onnxruntime.InferenceSession(m, made, enable_fallback=0)
+
+for m in [mlp(4), mlp(), mixed(), DIGITS]:
+    s, feeds = session(m, "gfx1100"), random_feeds(cpu(m))
+    want = cpu(m).run(None, feeds)
+    assert all(same(s.run(None, feeds), want) for _ in range(3))
+
+def on_device(array):
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array, "gpu", 0, 0x1002)
+
+# gfx942 is what memory outside of sessions is of; another target's session works with it through the host.
+for target in ["gfx942", "gfx1100"]:
+    s = session(mlp(), target)
+    for n in [5, 3, 5]:
+        x = np.random.default_rng(n).standard_normal((n, 8), dtype=np.float32)
+        out = onnxruntime.OrtValue.ortvalue_from_shape_and_type([n, 3], np.float32, "gpu", 0, 0x1002)
+        binding = s.io_binding()
+        binding.bind_ortvalue_input("x", on_device(x))
+        binding.bind_ortvalue_output("p", out)
+        for _ in range(2):
+            s.run_with_iobinding(binding)
+        assert same(out.numpy(), cpu(mlp()).run(None, {{"x": x}})[0])
+    # One session's output is the next one's input.
+    neg = model([helper.make_node("Neg", ["p"], ["q"])], [tensor("p", ["n", 3])], [tensor("q", ["n", 3])])
+    last = onnxruntime.OrtValue.ortvalue_from_shape_and_type([n, 3], np.float32, "gpu", 0, 0x1002)
+    second = session(neg, target)
+    binding = second.io_binding()
+    binding.bind_ortvalue_input("p", out)
+    binding.bind_ortvalue_output("q", last)
+    second.run_with_iobinding(binding)
+    assert same(last.numpy(), -cpu(mlp()).run(None, {{"x": x}})[0])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 # Options and errors
 
 

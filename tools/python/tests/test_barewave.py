@@ -1,6 +1,7 @@
 """The package as programs use it; onnx makes the models and says what is right."""
 
 import doctest
+import json
 import os
 import subprocess
 import sys
@@ -329,3 +330,13 @@ def test_lists_take_the_type_of_the_input():
     # An array says its type itself.
     with pytest.raises(barewave.BarewaveError, match="input a is int64"):
         session.run(None, {"a": np.ones((2, 2), np.int64), "b": 10})
+
+
+def test_the_notebook_runs(monkeypatch):
+    monkeypatch.chdir(EXAMPLES)
+    with open("notebook.ipynb", encoding="utf-8") as f:
+        cells = [c for c in json.load(f)["cells"] if c["cell_type"] == "code"]
+    names = {}
+    for cell in cells:
+        exec(compile("".join(cell["source"]), cell["id"], "exec"), names)
+    assert all(c["outputs"] for c in cells) and names["right"] == 444
