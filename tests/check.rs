@@ -397,6 +397,17 @@ fn calls() {
     accepts("gfx906", &direct);
 }
 
+/// Nobody comes back to what stands behind a call of a function that does not return.
+#[test]
+fn functions_that_do_not_return() {
+    for target in ["gfx906", "gfx942", "gfx1100"] {
+        accepts(
+            target,
+            "s_call_b64 s[30:31], f\n\tv_add_f32 v1, v0, v0\n\ts_endpgm\nf:\n\tv_mov_b32 v0, 0\n\ts_endpgm",
+        );
+    }
+}
+
 #[test]
 fn resources() {
     finds("gfx906", Rule::Resources, "v_mov_b32 v70, v0", "", &["71 VGPRs", "allocates 64", "v70"]);

@@ -183,7 +183,8 @@ pub struct Graph {
     pub strays: Vec<Stray>,
     /// Jumps and calls through registers whose addresses are not known.
     pub unresolved: Vec<u32>,
-    /// Blocks in an order that takes predecessors first where there is no loop; only those that control can come to.
+    /// Blocks in an order that takes predecessors first where there is no loop; those that only a call which nobody returns
+    /// from leads to come last.
     pub by_rank: Vec<u32>,
     /// Place of each block in it.
     pub rank: Vec<u32>,
@@ -241,6 +242,10 @@ impl Graph {
         self.rank = vec![u32::MAX; self.blocks.len()];
         for (n, b) in order.iter().enumerate() {
             self.rank[*b as usize] = n as u32;
+        }
+        for (b, rank) in self.rank.iter_mut().enumerate().filter(|(_, rank)| **rank == u32::MAX) {
+            *rank = order.len() as u32;
+            order.push(b as u32);
         }
         self.by_rank = order;
     }
