@@ -62,6 +62,9 @@ const ROUND: f64 = 1000.0;
 /// Cycles that the barrier of a round takes at least.
 const BARRIER: f64 = 24.0;
 
+/// More workgroups of a compute unit hide no more of each other.
+const MOST_TOGETHER: f64 = 4.0;
+
 /// Instructions of a wave before and behind its loop, and those for each of a workitem's results. Counted.
 const AROUND: f64 = 300.0;
 const PER_RESULT: f64 = 3.0;
@@ -85,6 +88,9 @@ pub(super) struct Machine {
     memory: f64,
     /// Cycles of a SIMD for a wave's instruction.
     issue: f64,
+    /// Bytes of a line of the first-level cache, and how many it has.
+    line: u32,
+    lines: u32,
     /// Cycles of a launch, and of the beginning and end of a workgroup: its arguments and first loads, and its stores.
     launch: f64,
     ends: f64,
@@ -101,12 +107,24 @@ impl Machine {
                 lds: c.lds_bytes_clk / simds,
                 memory: c.dram_bytes_clk(),
                 issue,
+                line: c.l1_line as u32,
+                lines: (c.l1_kib * 1024.0 / c.l1_line) as u32,
                 launch: c.launch_us * c.boost_mhz,
                 ends: 1000.0 + c.vmem_cold + c.dram,
             },
             None => {
                 let most = f64::INFINITY;
-                Machine { target, l2: most, lds: 128.0 / simds, memory: most, issue, launch: 8000.0, ends: 2500.0 }
+                Machine {
+                    target,
+                    l2: most,
+                    lds: 128.0 / simds,
+                    memory: most,
+                    issue,
+                    line: 128,
+                    lines: 128,
+                    launch: 8000.0,
+                    ends: 2500.0,
+                }
             }
         }
     }
@@ -117,7 +135,7 @@ impl Machine {
         let (wave_size, workgroup_size) = (t.wave_size, round.waves * t.wave_size);
         let vgprs = round.vgprs.min(t.max_vgprs);
         let light = Resources { wave_size, workgroup_size, vgprs, agprs: 0, sgprs: 0, lds_bytes: round.lds };
-        f64::from(self.target.occupancy(&light).workgroups.clamp(1, 4))
+        f64::from(self.target.occupancy(&light).workgroups.max(1))
     }
 
     /// Cycles per k of a grid of tiles: what is left over when all compute units are busy takes as long as a full load. A wave
@@ -127,7 +145,8 @@ impl Machine {
         let t = self.target.info();
         let beside = round.waves.min(t.simds);
         let loads = self.loads(tiles, round);
-        let resident = resident.min(loads);
+        let begins = self.begins(tiles, resident);
+        let resident = resident.min(loads).min(MOST_TOGETHER);
         let (most, least) = (round.products.max(round.moves), round.products.min(round.moves));
         // Waves of one workgroup wait at the same barriers, and hide half as much of each other.
         let together = resident * (0.5 + 0.5 * f64::from(round.waves) / f64::from(beside));
@@ -135,12 +154,27 @@ impl Machine {
         let work = most + least * seen;
         // So many workgroups take what the cache gives at once.
         let loads_per_k = f64::from(round.loaded * (t.simds / beside)) / self.l2;
-        let one =
-            (work / f64::from(beside) + BARRIER / f64::from(k)).max(ROUND / f64::from(k) / resident).max(loads_per_k);
-        loads * one + 0.5 * tiles as f64 * work / f64::from(t.cus * t.simds)
+        let one = (work / f64::from(beside) + BARRIER / f64::from(k) * seen).max(loads_per_k);
+        let waited = begins * ROUND / f64::from(k);
+        (loads * one).max(waited) + 0.5 * tiles as f64 * work / f64::from(t.cus * t.simds)
     }
 
-    /// How often all compute units are filled.
+    /// How often workgroups begin on a compute unit, as many as fit at once.
+    fn begins(&self, tiles: usize, resident: f64) -> f64 {
+        (tiles as f64 / (f64::from(self.target.info().cus) * resident)).ceil()
+    }
+
+    /// Bytes per k that a workgroup asks of L2. Rows that are dense along k come in whole lines, of which a round takes a part; the
+    /// rest is gone before its round where the lines of both operands do not fit the first level.
+    pub fn loaded(&self, tile: &Tile) -> u32 {
+        let bytes = tile.types.stored_bytes();
+        let lines = tile.m + tile.k * (tile.n * bytes).div_ceil(self.line);
+        let of_line = (self.line / (tile.k * bytes)).max(1);
+        let times = if lines > self.lines { of_line } else { 1 };
+        (tile.m * times + tile.n) * bytes
+    }
+
+    /// How often all SIMDs are taken.
     fn loads(&self, tiles: usize, round: &Round) -> f64 {
         let t = self.target.info();
         let at_once = t.cus * t.simds / round.waves.min(t.simds);
@@ -154,7 +188,7 @@ impl Machine {
         let count = rounds.div_ceil(own);
         let chunk = own as u32 * tile.k;
         let tiles = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize) * count;
-        let begins = (self.loads(tiles, round) / resident).ceil();
+        let begins = self.begins(tiles, resident);
         let sums = (e.batches * e.m * e.n * usize::from(tile.types.accumulate.dwords()) * 4) as f64;
         let around = (AROUND + PER_RESULT * f64::from(round.own)) * self.issue;
         let around = around * f64::from(round.waves.div_ceil(self.target.info().simds)) * self.loads(tiles, round);
@@ -270,7 +304,7 @@ fn vector_candidates(target: Target, types: Types, machine: &Machine, min_n: u32
             tm * tn * sum + 2 * (tm + tn) * dwords + (t.m + t.n) * t.k * types.stored_bytes() / 4 / threads + 16;
         let products = f64::from(waves * tm * tn) * product;
         let lds = 2 * (t.m + t.n) * t.k * types.bytes();
-        let loaded = (t.m + t.n) * types.stored_bytes();
+        let loaded = machine.loaded(&t);
         (t, Round { waves, products, moves: reads + moves, loaded, own: tm * tn, vgprs, lds })
     };
     tiles.filter(fits).map(round).collect()

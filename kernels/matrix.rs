@@ -102,7 +102,11 @@ pub(super) fn candidates(target: Target, types: Types, machine: &Machine, min_n:
         if lds > target.info().lds_bytes || !loads(tile_m) || !loads(tile_n) || tile_n < min_n || !gathers {
             continue;
         }
-        found.push((tile, form.round(target, &tile, machine, lds)));
+        let round = form.round(target, &tile, machine, lds);
+        let t = target.info();
+        if round.vgprs <= t.max_vgprs + if t.unified_agprs { t.max_agprs } else { 0 } {
+            found.push((tile, round));
+        }
     }
     found
 }
@@ -126,15 +130,16 @@ impl MatrixForm {
         let reads = f64::from((tile.m / down + tile.n / across) * down * across) * bytes / machine.lds;
         // What is loaded is also converted, packed and written.
         let moves = f64::from(tile.m + tile.n) * bytes / 16.0;
-        let loaded = (tile.m + tile.n) * types.stored_bytes();
+        let loaded = machine.loaded(tile);
         let own = tile.m * tile.n / tile.threads();
-        // Sums, unless they are in a file of their own, two steps of operands, and what is loaded.
+        // Sums, unless they are in a file of their own, two steps of operands, and what is loaded: of narrow elements twice.
         let t = target.info();
         let apart = t.max_agprs > 0 && !t.unified_agprs;
         let sums = if apart { 0 } else { own * u32::from(types.accumulate.dwords()) };
-        let words = |elements: u32| elements * types.bytes() / 4;
-        let step = words((tile.m / down + tile.n / across) * self.step(tile.run)) / self.op.shape.lanes as u32;
-        let vgprs = sums + 2 * step + words((tile.m + tile.n) * tile.k) / tile.threads() + 24;
+        let held = self.operand(Operand::A).map_or(0, |a| a.own.max(tile.run)) * types.bytes() / 4;
+        let step = (tile.m / down + tile.n / across) / self.side() * held;
+        let loaded_words = (tile.m + tile.n) * tile.k * types.bytes() / 4 / tile.threads();
+        let vgprs = sums + 2 * step + loaded_words * if types.bytes() < 4 { 2 } else { 1 } + 16;
         Round { waves: down * across, products, moves: reads + moves, loaded, own, vgprs, lds }
     }
 

@@ -258,6 +258,43 @@ fn double_buffers_in_lds() {
 }
 
 #[test]
+fn what_ends_a_round_is_used_at_the_beginning_of_the_next() {
+    let n = 64u32;
+    for t in TARGETS {
+        for trips in 1..=6u32 {
+            let input: Vec<u32> = (0..trips * n).map(|i| i.wrapping_mul(2_654_435_761) >> 7).collect();
+            let of = |item: u32| (0..trips).map(move |t| (t * n + item, t + 1));
+            let sum = |item: u32| of(item).fold(0u32, |s, (i, w)| s.wrapping_add(input[i as usize].wrapping_mul(w)));
+            let want: Vec<u32> = (0..n).map(sum).collect();
+            for overrun in [false, true] {
+                let mut b = Builder::new(Target::parse(t).unwrap(), "k", n);
+                let from = b.buffer_arg(0, trips * n * 4);
+                let out = b.buffer_arg(1, n * 4);
+                let item = b.workitem_id();
+                let at = b.shl(item, 2u32);
+                let sum = b.to_vector(0u32);
+                // One register: the older iteration reads it before the younger one writes it.
+                let x = b.v(1);
+                b.counted_loop("t", trips, 1, Pipeline::Stated, overrun, |b, t| {
+                    b.fix_order();
+                    b.stage(1);
+                    let weight = b.add(t, 1u32);
+                    let p = b.mul(x, weight);
+                    let s = b.add(sum, p);
+                    b.copy_into(sum, s);
+                    b.stage(0);
+                    let row = b.mul(t, n * 4);
+                    let place = b.add(at, row);
+                    b.load_into(x, from, place, Opnd::Imm(0), 0);
+                });
+                b.store(out, sum, at, Opnd::Imm(0), 0);
+                assert_eq!(run(b.finish(), &input, n as usize), want, "{t} {trips} {overrun}");
+            }
+        }
+    }
+}
+
+#[test]
 fn stages_that_cannot_be_are_refused() {
     let mut b = Builder::new(Target::GFX942, "k", 64);
     let input = b.buffer_arg(0, 4096);

@@ -1,6 +1,6 @@
 //! The fused graph: the interface between the graph and the kernels.
 //!
-//! A [`FusedGraph`] is a list of [`Step`]s in execution order; each becomes one kernel launch. A step reads its operands
+//! A [`FusedGraph`] is a list of [`Step`]s in execution order; each becomes a kernel launch, or a few. A step reads its operands
 //! and writes its result through strided [`View`]s of tensors that live in memory, so layout operators (Reshape,
 //! Transpose, Slice, Split, Concat, Expand, DepthToSpace, nearest Upsample ...) cost no kernel of their own, and it ends
 //! in a scalar [`Expr`], so bias, batch normalisation, residual additions and activations cost none either.
