@@ -18,29 +18,18 @@ if importlib.util.find_spec("kserve") is None or importlib.util.find_spec("onnxr
     pytest.skip("kserve or onnxruntime-ep-barewave are not installed", allow_module_level=True)
 grpc = pytest.importorskip("tritonclient.grpc")
 http = pytest.importorskip("tritonclient.http")
-onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+from models import scorer  # noqa: E402
 
 
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
-
-
-def scorer(path):
-    """x[n,8] to softmax(x W), where n is open."""
-    from onnx import TensorProto, helper, numpy_helper
-
-    w = numpy_helper.from_array(np.random.default_rng(1).standard_normal((8, 3), dtype=np.float32), "w")
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Softmax", ["m"], ["p"], axis=-1)]
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes, "scorer", [value("x", TensorProto.FLOAT, ["n", 8])], [value("p", TensorProto.FLOAT, ["n", 3])], [w]
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +129,7 @@ def test_bad_requests(server, x, kind, name, message):
 
 def test_load(server):
     web, _, _ = server
-    command = [sys.executable, os.path.join(HERE, "load_test.py"), web, "scorer", "--requests", "200", "--clients", "4"]
+    command = [sys.executable, os.path.join(HERE, "load.py"), web, "scorer", "--requests", "200", "--clients", "4"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert "200 answers, 0 failures" in done.stdout, done.stdout + done.stderr
     print(done.stdout)

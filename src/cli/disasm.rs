@@ -164,7 +164,7 @@ pub fn disasm(args: &DisasmArgs) -> Result {
 }
 
 /// What the cycle model says about the hot loops of a file's kernels, by address.
-fn remarks(file: &ElfFile, bytes: &[u8], target: Target, only: Option<&str>) -> BTreeMap<u64, String> {
+pub fn remarks(file: &ElfFile, bytes: &[u8], target: Target, only: Option<&str>) -> BTreeMap<u64, String> {
     let mut out = BTreeMap::new();
     let validated = Chip::of(target).is_some_and(|c| c.is_validated());
     let note = if validated { "" } else { ", not validated" };

@@ -72,7 +72,7 @@ impl Made<'_> {
         if args.json {
             println!("{:#}", self.json(&found));
         } else {
-            self.print(&found);
+            self.print(args, &found);
         }
         if failed > 0 { Err(Failure::new(format!("{failed} outputs differ from what was expected"))) } else { Ok(()) }
     }
@@ -116,7 +116,7 @@ impl Made<'_> {
         })
     }
 
-    fn print(&self, found: &Found<'_>) {
+    fn print(&self, args: &Args, found: &Found<'_>) {
         let ms = self.report.time.as_secs_f64() * 1e3;
         let counted = self.report.instructions.map_or(String::new(), |n| format!(", {n} wave instructions"));
         match found.compiling {
@@ -129,7 +129,8 @@ impl Made<'_> {
             Compiling::Before(_) => String::new(),
         };
         println!("run      {ms:.1} ms, {} kernels{counted}{staged}", self.report.launches);
-        for (i, l) in self.report.per_launch.iter().enumerate() {
+        let listed = if args.timing { &self.report.per_launch[..] } else { &[] };
+        for (i, l) in listed.iter().enumerate() {
             let ms = l.time.as_secs_f64() * 1e3;
             let counted = l.instructions.map_or(String::new(), |n| format!("{n:12} instructions"));
             let on_chip = match self.modelled.get(i).map(|m| &m.modelled) {
@@ -140,6 +141,9 @@ impl Made<'_> {
                 None => String::new(),
             };
             println!("  {ms:9.3} ms {counted}{on_chip}  {:16} {}", l.kernel, l.step);
+        }
+        if let Some(path) = &args.profile {
+            println!("profile  {}", path.display());
         }
         if !found.best.is_empty() {
             println!("top {}:", found.best.len());

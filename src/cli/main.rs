@@ -17,6 +17,7 @@ mod isa;
 mod launch;
 mod limits;
 mod made;
+mod profile;
 mod progress;
 mod run;
 mod shell;

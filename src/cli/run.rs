@@ -4,6 +4,7 @@ use super::compile::{one, print_notes};
 use super::inputs::{self, Declared, Inputs, Outputs};
 use super::limits::{BadValue, Limits};
 use super::made::{Compiling, Made};
+use super::profile::{self, Profile};
 use super::progress::Progress;
 use super::{Failure, Result};
 use barewave::compile::KernelCache;
@@ -65,7 +66,11 @@ pub struct Args {
     strict: bool,
     /// Print time and instructions of each launch, and its time on the chip by the cycle model.
     #[arg(long)]
-    timing: bool,
+    pub timing: bool,
+    /// Write what the run did to a page (.html: kernels, timelines, roofline, machine code with cycles) or a Chrome trace
+    /// (.json).
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// Machine-readable output.
     #[arg(long)]
     pub json: bool,
@@ -95,6 +100,7 @@ fn tolerance(text: &str) -> std::result::Result<f64, BadValue> {
 }
 
 pub fn run(args: &Args) -> Result {
+    args.profile.as_deref().map_or(Ok(false), profile::is_page)?;
     let specs = inputs::parse(&args.inputs)?;
     check_sizes(args, &specs)?;
     let labels = read_labels(args)?;
@@ -161,16 +167,23 @@ pub fn run(args: &Args) -> Result {
     let tensors = given.load(&takes, &images)?;
     let mut session = Session::new(device, &compiled)?;
     session.select(number)?;
-    if args.timing {
+    let timed = args.timing || args.profile.is_some();
+    if timed {
         session.time_launches()?;
     }
-    let modelled = if args.timing { super::cycles::plan(&compiled, number)? } else { Vec::new() };
+    let modelled = if timed { super::cycles::plan(&compiled, number)? } else { Vec::new() };
+    let listing = if args.profile.is_some() { profile::listing(&compiled)? } else { String::new() };
     drop(compiled);
     let device = session.device().clone();
     if !args.json {
         println!("device   {}", device.info().name);
     }
     let (results, report) = repeat(args, || session.run(&tensors))?;
+    if let Some(path) = &args.profile {
+        let (info, target) = (device.info(), device.target());
+        let (model, device) = (plan.model.as_str(), info.name.as_str());
+        Profile { model, device, target, report: &report, modelled: &modelled, listing: &listing }.save(path)?;
+    }
     let made = Made { results, report, makes, modelled, metadata: &plan.metadata };
     made.finish(args, &labels, device, Compiling::Before(compile_ms), outputs, expected, &images)
 }
@@ -203,17 +216,22 @@ fn in_stages(
     let images = image_options(args)?.or(ImageOptions::from_metadata(&model.metadata)?);
     let tensors = given.load(&takes, &images)?;
     let names: Vec<String> = model.graph.outputs.iter().map(|o| o.name.clone()).collect();
-    let metadata = model.metadata.clone();
+    let (metadata, whole) = (model.metadata.clone(), model.graph.name.clone());
     if !args.json {
         println!("device   {}", device.info().name);
     }
     let start = Instant::now();
     let mut stages = AnyShape::new(device.clone(), compiler, Arc::new(model), 1);
-    if args.timing {
+    if args.timing || args.profile.is_some() {
         stages.time_launches();
     }
     let (results, report) = repeat(args, || stages.run(&tensors))?;
     let whole_ms = start.elapsed().as_secs_f64() * 1e3;
+    if let Some(path) = &args.profile {
+        let (info, target) = (device.info(), device.target());
+        let (model, device) = (whole.as_str(), info.name.as_str());
+        Profile { model, device, target, report: &report, modelled: &[], listing: "" }.save(path)?;
+    }
     let made =
         |(name, t): (&String, &HostTensor)| Wanted { name: name.clone(), dtype: t.dtype(), shape: t.shape().to_vec() };
     let makes: Vec<Wanted> = names.iter().zip(&results).map(made).collect();

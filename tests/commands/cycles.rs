@@ -295,3 +295,46 @@ fn a_card_contributes_a_file() {
     fails(&["ubench", "v_add_f32"], 2, &["--target"]);
     fails(&["ubench", "--target", "gfx942", "s_branch"], 2, &["no loop can be generated"]);
 }
+
+/// A run as a Chrome trace and as a page.
+#[test]
+fn profiles_show_every_launch() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (trace, page) = (file("run.json"), file("run.html"));
+    let run = |profile: &str| {
+        let input = "examples/digits/7.png";
+        works(&[
+            "run",
+            "examples/digits/digits.onnx",
+            "--device",
+            "emu:gfx1100",
+            "--input",
+            input,
+            "--profile",
+            profile,
+        ])
+    };
+    assert!(run(&trace).contains(&trace));
+    let events: Value = serde_json::from_str(&std::fs::read_to_string(&trace).unwrap()).unwrap();
+    let events = events["traceEvents"].as_array().unwrap().clone();
+    for row in [1, 2] {
+        let launches: Vec<&Value> = events.iter().filter(|e| e["ph"] == "X" && e["tid"] == row).collect();
+        assert_eq!(launches.len(), 6);
+        for pair in launches.windows(2) {
+            let end = pair[0]["ts"].as_f64().unwrap() + pair[0]["dur"].as_f64().unwrap();
+            assert!((pair[1]["ts"].as_f64().unwrap() - end).abs() < 1e-6, "one after the other");
+        }
+        assert_eq!(launches[5]["name"], "softmax_5");
+    }
+    run(&page);
+    let page = std::fs::read_to_string(&page).unwrap();
+    for part in
+        ["<table id=\"kernels\">", "id=\"measured\"", "id=\"modelled\"", "id=\"roofline\"", "softmax_5:", "conv1+relu1"]
+    {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("src=") && !page.contains("href="), "the page needs nothing else");
+    let wrong = file("run.txt");
+    fails(&["run", "examples/digits/digits.onnx", "--profile", &wrong], 2, &["a file ending in .html or .json"]);
+}

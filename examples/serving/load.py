@@ -1,6 +1,6 @@
 """A bounded number of requests over loopback, and how long they took.
 
-    python load_test.py localhost:8080 digits --requests 2000 --clients 8
+    python load.py localhost:8080 digits --requests 2000 --clients 8
 """
 
 import argparse

@@ -1,0 +1,250 @@
+//! `barewave run --profile FILE`: what a run did, to be looked at.
+//!
+//! `.json` is a Chrome trace (Perfetto and speedscope open it; onnxruntime's own profile has the same form): one row of launches
+//! as they ran on the device, one as the cycle model has them on the chip. `.html` is one page that needs nothing else:
+//! kernels by time, both rows as timelines, every kernel under the chip's roofline, and the machine code with the cycles of its hot loops.
+
+use super::cycles::{self, Launched};
+use super::{Failure, Result};
+use barewave::Compiled;
+use barewave::codeobj::{ElfFile, Listing, list};
+use barewave::output;
+use barewave::runtime::{LaunchReport, RunReport};
+use barewave::tensor::DType;
+use barewave_isa::Target;
+use barewave_timing::{Chip, Modelled};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// A run.
+pub struct Profile<'a> {
+    /// The model's name.
+    pub model: &'a str,
+    /// The device's.
+    pub device: &'a str,
+    /// Architecture of the code.
+    pub target: Target,
+    /// What the run did, launch by launch.
+    pub report: &'a RunReport,
+    /// The same launches by the cycle model; empty where the model has none.
+    pub modelled: &'a [Launched],
+    /// The machine code as text.
+    pub listing: &'a str,
+}
+
+/// The format of a file, by its name.
+///
+/// # Errors
+/// When it is neither `.html` nor `.json`.
+pub fn is_page(path: &Path) -> Result<bool> {
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("html") => Ok(true),
+        Some("json") => Ok(false),
+        _ => Err(Failure::usage(format!("--profile {}: a file ending in .html or .json is needed", path.display()))),
+    }
+}
+
+/// The machine code of a compiled model, with the cycles of its hot loops beside their instructions.
+pub fn listing(compiled: &Compiled) -> Result<String> {
+    let code = compiled.code()?;
+    let file = ElfFile::parse(&code)?;
+    let remarks = super::disasm::remarks(&file, &code, compiled.target(), None);
+    let mut out = Vec::new();
+    list(&file, &code, compiled.target(), &Listing { remarks, ..Listing::default() }, &mut out)?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+impl Profile<'_> {
+    /// Writes the file, whole or not at all.
+    pub fn save(&self, path: &Path) -> Result {
+        let text = if is_page(path)? { self.page() } else { format!("{:#}\n", self.trace()) };
+        let cannot = |e| Failure::new(format!("cannot write {}: {e}", path.display()));
+        output::write(path, |w| std::io::Write::write_all(w, text.as_bytes())).map_err(cannot)
+    }
+
+    fn launches(&self) -> impl Iterator<Item = (&LaunchReport, Option<&Modelled>)> {
+        let modelled = |i: usize| self.modelled.get(i).and_then(|l| l.modelled.as_ref().ok());
+        self.report.per_launch.iter().enumerate().map(move |(i, l)| (l, modelled(i)))
+    }
+
+    /// A Chrome trace; times in microseconds.
+    fn trace(&self) -> Value {
+        let name = |row: u32, name: String| json!({ "name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": { "name": name } });
+        let mut events = vec![
+            json!({ "name": "process_name", "ph": "M", "pid": 1, "args": { "name": format!("barewave {}", self.model) } }),
+            name(1, self.device.to_string()),
+            name(2, format!("{} by the cycle model", self.target)),
+        ];
+        let (mut at, mut chip) = (0.0, 0.0);
+        for (l, m) in self.launches() {
+            let us = l.time.as_secs_f64() * 1e6;
+            let args = json!({ "operators": l.step, "instructions": l.instructions });
+            events.push(json!({ "name": l.kernel, "cat": "kernel", "ph": "X", "pid": 1, "tid": 1, "ts": at, "dur": us, "args": args }));
+            at += us;
+            if let Some(m) = m {
+                let args = cycles::json(m);
+                let dur = m.microseconds;
+                events.push(json!({ "name": l.kernel, "cat": "model", "ph": "X", "pid": 1, "tid": 2, "ts": chip, "dur": dur, "args": args }));
+                chip += dur;
+            }
+        }
+        json!({ "displayTimeUnit": "ms", "traceEvents": events })
+    }
+
+    fn page(&self) -> String {
+        let what = if self.report.instructions.is_some() { "emulation" } else { "measured" };
+        let total: f64 = self.report.per_launch.iter().map(|l| l.time.as_secs_f64() * 1e6).sum();
+        let chip: f64 = self.launches().filter_map(|(_, m)| Some(m?.microseconds)).sum();
+        let mut out = String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
+        let _ = write!(out, "<title>{} on {}</title>{STYLE}</head><body>", escape(self.model), escape(self.device));
+        let _ = write!(
+            out,
+            "<h1>{} on {}</h1><p>{} launches, {total:.1} us ({what}); {chip:.1} us on {} by the cycle model{}.</p>",
+            escape(self.model),
+            escape(self.device),
+            self.report.launches,
+            self.target,
+            self.launches().find_map(|(_, m)| m).map_or("", cycles::note)
+        );
+        let _ = write!(out, "<h2>Kernels</h2>{}", self.table(total));
+        let measured: Vec<(&str, f64)> =
+            self.launches().map(|(l, _)| (l.kernel.as_str(), l.time.as_secs_f64() * 1e6)).collect();
+        let modelled: Vec<(&str, f64)> =
+            self.launches().filter_map(|(l, m)| Some((l.kernel.as_str(), m?.microseconds))).collect();
+        let _ = write!(out, "<h2>Timeline ({what})</h2>{}", timeline("measured", &measured));
+        if !modelled.is_empty() {
+            let _ = write!(out, "<h2>Timeline (cycle model)</h2>{}", timeline("modelled", &modelled));
+            out += &self.roofline().unwrap_or_default();
+        }
+        if !self.listing.is_empty() {
+            let _ = write!(out, "<h2>Machine code</h2><pre id=\"code\">{}</pre>", escape(self.listing));
+        }
+        out + "</body></html>\n"
+    }
+
+    /// Kernels, those that take longest first.
+    fn table(&self, total: f64) -> String {
+        struct Row<'r> {
+            launches: usize,
+            us: f64,
+            instructions: u64,
+            model: f64,
+            bound: &'r str,
+            step: &'r str,
+        }
+        let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
+        for (l, m) in self.launches() {
+            let row = rows.entry(&l.kernel).or_insert(Row {
+                launches: 0,
+                us: 0.0,
+                instructions: 0,
+                model: 0.0,
+                bound: m.map_or("", |m| m.bound.name()),
+                step: &l.step,
+            });
+            row.launches += 1;
+            row.us += l.time.as_secs_f64() * 1e6;
+            row.instructions += l.instructions.unwrap_or(0);
+            row.model += m.map_or(0.0, |m| m.microseconds);
+        }
+        let mut rows: Vec<(&str, Row)> = rows.into_iter().collect();
+        rows.sort_by(|a, b| b.1.us.total_cmp(&a.1.us));
+        let mut out = String::from("<table id=\"kernels\"><tr><th>kernel<th>launches<th>us<th>share<th>instructions");
+        out += "<th>modelled us<th>bound<th>first operators</tr>";
+        for (kernel, r) in rows {
+            let _ = write!(
+                out,
+                "<tr><td>{}<td>{}<td>{:.1}<td>{:.1}%<td>{}<td>{:.1}<td>{}<td class=\"text\">{}</tr>",
+                escape(kernel),
+                r.launches,
+                r.us,
+                100.0 * r.us / total.max(1e-9),
+                r.instructions,
+                r.model,
+                r.bound,
+                escape(r.step)
+            );
+        }
+        out + "</table>"
+    }
+
+    /// Every kernel by its arithmetic intensity and rate, under what the chip's units and memory allow.
+    fn roofline(&self) -> Option<String> {
+        const W: f64 = 900.0;
+        const H: f64 = 360.0;
+        let chip = Chip::of(self.target)?;
+        let clocks_per_us = 1.0 / chip.microseconds(1.0);
+        let peak = cycles::peak_flops_per_clk(self.target, DType::F32) * chip.cus * clocks_per_us / 1e3;
+        let bandwidth = chip.dram_bytes_clk() * clocks_per_us / 1e3;
+        let (left, right, bottom, top) = (-4.0, 4.0, -3.0, (peak * 2.0).log10());
+        let x = |v: f64| 60.0 + (v.log10().clamp(left, right) - left) / (right - left) * (W - 80.0);
+        let y = |v: f64| H - 30.0 - (v.log10().clamp(bottom, top) - bottom) / (top - bottom) * (H - 50.0);
+        let ridge = peak / bandwidth;
+        let low = 10f64.powf(left);
+        let mut out = format!("<h2>Roofline of {}</h2><svg id=\"roofline\" viewBox=\"0 0 {W} {H}\">", self.target);
+        let _ = write!(
+            out,
+            "<polyline class=\"roof\" points=\"{:.1},{:.1} {:.1},{:.1} {:.1},{:.1}\"/>",
+            x(low),
+            y(low * bandwidth),
+            x(ridge),
+            y(peak),
+            x(10f64.powf(right)),
+            y(peak)
+        );
+        let _ = write!(
+            out,
+            "<text x=\"{:.1}\" y=\"{:.1}\">{peak:.0} GFLOP/s (f32), {bandwidth:.0} GB/s</text>\
+             <text x=\"60\" y=\"{:.1}\">operations per byte of memory, 10^{left} to 10^{right}</text>",
+            x(ridge),
+            y(peak) - 6.0,
+            H - 6.0
+        );
+        for l in self.modelled {
+            let Ok(m) = &l.modelled else { continue };
+            let flops = l.flops as f64;
+            if flops > 0.0 && m.traffic.dram > 0.0 {
+                let (px, py) = (x(flops / m.traffic.dram), y(flops / m.microseconds / 1e3));
+                let title = format!("{}: {:.1} GFLOP/s, {}", l.kernel, flops / m.microseconds / 1e3, l.step);
+                let _ = write!(
+                    out,
+                    "<circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"4\"><title>{}</title></circle>",
+                    escape(&title)
+                );
+            }
+        }
+        Some(out + "</svg>")
+    }
+}
+
+const STYLE: &str = "<style>body{font:14px sans-serif;margin:2em;max-width:1100px}table{border-collapse:collapse}\
+td,th{padding:2px 10px;text-align:right;border-bottom:1px solid #ddd}td.text,td:first-child,th:first-child{text-align:left}\
+pre{background:#f6f6f6;padding:1em;overflow:auto;max-height:40em;font-size:12px}svg{width:100%;background:#fafafa}\
+svg text{font-size:12px}.roof{fill:none;stroke:#333;stroke-width:2}circle{fill:#c33;opacity:.7}</style>";
+
+/// Launches side by side, as wide as they take long; the mouse over one tells its name.
+fn timeline(id: &str, launches: &[(&str, f64)]) -> String {
+    let total: f64 = launches.iter().map(|l| l.1).sum::<f64>().max(1e-9);
+    let mut out =
+        format!("<svg id=\"{id}\" viewBox=\"0 0 1000 60\" preserveAspectRatio=\"none\" style=\"height:60px\">");
+    let mut at = 0.0;
+    for (i, (kernel, us)) in launches.iter().enumerate() {
+        let width = 1000.0 * us / total;
+        let hue = (i * 47) % 360;
+        let _ = write!(
+            out,
+            "<rect x=\"{at:.2}\" y=\"5\" width=\"{:.2}\" height=\"50\" fill=\"hsl({hue},60%,65%)\"><title>{} {us:.1} us</title></rect>",
+            width.max(0.2),
+            escape(kernel)
+        );
+        at += width;
+    }
+    out + "</svg>"
+}
+
+/// Text in a page.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
