@@ -191,7 +191,7 @@ fn shapes_of_node_tests_hold_for_named_extents() {
     }
     assert!(wrong.is_empty(), "{} of {compared}:\n{}", wrong.len(), wrong.join("\n"));
     println!("{compared} extents compared, {unknown} that only a run tells");
-    assert!(compared > 2500 && unknown < compared / 4, "{compared} compared, {unknown} unknown");
+    assert!(compared > 3500 && unknown < compared / 10, "{compared} compared, {unknown} unknown");
 }
 
 /// Large models: every value has the shape of the same value when extents are numbers.

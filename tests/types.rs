@@ -219,6 +219,38 @@ fn depths_shared_among_workgroups() {
 }
 
 #[test]
+fn products_of_large_tiles() {
+    // As many tiles as fill a chip, the last ones not whole: the largest tiles are taken. Some rows are compared.
+    let cases = [
+        ("gfx908", DType::F16, [3970, 70, 4090]),
+        ("gfx942", DType::F16, [3970, 70, 4090]),
+        ("gfx942", DType::F32, [3970, 50, 4090]),
+        ("gfx1100", DType::F32, [3970, 50, 4090]),
+        ("gfx1201", DType::F16, [3970, 70, 4090]),
+    ];
+    for (target, t, [m, k, n]) in cases {
+        let mut b = Builder::new(17, 3);
+        let (x, y) = (values(&mut b, t, &[m, k]), values(&mut b, t, &[k, n]));
+        let (p, q) = (b.input_of(x.clone()), b.input_of(y.clone()));
+        let z = b.node("MatMul", &[&p, &q], &[]);
+        b.output(&z);
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        let plan = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
+        let [columns, rows, _] = plan.plan().launches[0].grid.map(|g| g as usize);
+        assert!(m.div_ceil(rows) * n.div_ceil(columns) > 15_000, "{target} {t}: {rows} by {columns} workgroups");
+        let (out, _) = device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{target} {t}: {e}"));
+        let (x, y, got) = (x.to_f64(), y.to_f64(), out[0].to_f64());
+        for row in (0..m).step_by(61).chain([m - 1]) {
+            let want = product(&x[row * k..][..k], &y, [1, k, n]);
+            for (column, (s, mass)) in want.into_iter().enumerate() {
+                let error = (got[row * n + column] - s).abs();
+                assert!(error <= bound(t, s.abs(), k, mass), "{target} {t}: row {row}, column {column}: {error:e}");
+            }
+        }
+    }
+}
+
+#[test]
 fn integer_products() {
     for t in [DType::I32, DType::U32, DType::I64, DType::U64] {
         let [m, k, n] = [19, 21, 35];

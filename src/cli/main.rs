@@ -109,7 +109,7 @@ fn main() -> ExitCode {
         }
     };
     let environment = barewave::emu::check_environment().map_err(|e| e.to_string());
-    if let Err(e) = environment.and_then(|()| barewave::passes::dumped().map(drop).map_err(str::to_string)) {
+    if let Err(e) = environment.and_then(|()| barewave::passes::dumped().map(drop).map_err(|e| e.to_string())) {
         eprintln!("error: {e}");
         return ExitCode::from(2);
     }

@@ -57,8 +57,8 @@ pub enum Error {
     #[error(transparent)]
     CodeObject(#[from] crate::codeobj::Error),
     /// An environment variable makes no sense.
-    #[error("{0}")]
-    Environment(&'static str),
+    #[error(transparent)]
+    Environment(#[from] crate::passes::UnknownPass),
     /// The static verifier found fault with the machine code: a defect of barewave.
     #[error("internal error: {0}")]
     Refused(#[from] verify::Refused),
@@ -162,7 +162,7 @@ impl Compiler {
 
     /// Compiles graphs of one model for different shapes.
     pub fn compile_graphs(&self, graphs: &[FusedGraph]) -> Result<Compiled, Error> {
-        crate::passes::dumped().map_err(Error::Environment)?;
+        crate::passes::dumped()?;
         if graphs.is_empty() {
             return Err(Error::NoShapes);
         }

@@ -119,22 +119,25 @@ fn after(f: &Function, pass: &'static str) -> Result<(), CompileError> {
 /// The passes that can be named in BAREWAVE_DUMP, in their order.
 const PASSES: [&str; 8] = ["select", "simplify", "pipeline", "schedule", "regalloc", "pair", "waits", "hazards"];
 
+/// BAREWAVE_DUMP names something that is no pass.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("BAREWAVE_DUMP={0}: there is no such pass; {list} and all are known", list = PASSES.join(", "))]
+pub struct UnknownPass(pub String);
+
 /// What BAREWAVE_DUMP names; fails when that is no pass.
-pub fn dumped() -> Result<&'static [String], &'static str> {
-    static WANTED: OnceLock<Result<Vec<String>, String>> = OnceLock::new();
+pub fn dumped() -> Result<&'static [String], UnknownPass> {
+    static WANTED: OnceLock<Result<Vec<String>, UnknownPass>> = OnceLock::new();
     let wanted = WANTED.get_or_init(|| {
         let text = std::env::var_os("BAREWAVE_DUMP").unwrap_or_default();
         let words = text.to_string_lossy();
         let words = words.split(',').map(str::trim).filter(|w| !w.is_empty());
         let known = |w: &&str| PASSES.contains(w) || *w == "all";
         match words.clone().find(|w| !known(w)) {
-            Some(w) => {
-                Err(format!("BAREWAVE_DUMP={w}: there is no such pass; {} and all are known", PASSES.join(", ")))
-            }
+            Some(w) => Err(UnknownPass(w.into())),
             None => Ok(words.map(str::to_string).collect()),
         }
     });
-    wanted.as_deref().map_err(String::as_str)
+    wanted.as_deref().map_err(Clone::clone)
 }
 
 fn dump(f: &Function, pass: &str) {

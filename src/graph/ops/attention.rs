@@ -36,7 +36,7 @@ fn extended(cx: &mut Lowering<'_>, past: Option<ValueId>, new: Lazy) -> Res<Lazy
     super::layout::join(cx, vec![past, new], 2)
 }
 
-fn count(cx: &Lowering<'_>, name: &str) -> Res<usize> {
+fn count<'m>(cx: &impl Ask<'m>, name: &str) -> Res<usize> {
     usize::try_from(cx.int(name, 0)?).map_err(|_| Reason::attribute(name, "is negative"))
 }
 
@@ -107,7 +107,7 @@ pub(super) fn attention(cx: &mut Lowering<'_>) -> Res<()> {
     let weights = cx.operand_of(weights, |_| true);
     let values = cx.operand_of(v.clone().reshaped(&[b, hk, 1, t, dv]), super::matmul::good);
     let y = product(cx, weights.clone(), values, dtype)?.reshaped(&[b, h, s, dv]);
-    let y = if flat { cx.permute(y, &[0, 2, 1, 3]).reshaped(&[b, s, h * dv]) } else { y };
+    let y = if flat { cx.permute(y, &[0, 2, 1, 3]).reshaped(&cx.result(0)) } else { y };
     cx.set(0, y);
     cx.set(1, k);
     cx.set(2, v);
@@ -311,4 +311,33 @@ pub(super) fn of_key_mask(cx: &mut Inference<'_>) -> Res<()> {
         }
     };
     cx.give(0, DType::Bool, dims.to_vec())
+}
+
+/// Dimensions under heads: `[batch, heads, length, size]`.
+fn headed(dims: &[Dim], count: usize) -> Res<[Dim; 4]> {
+    let n = Dim::from(count);
+    match dims {
+        [b, h, s, d] => Ok([b, h, s, d].map(Dim::clone)),
+        [b, s, width] if count > 0 && !width.differs(&(&width.quotient(&n) * &n)) => {
+            Ok([b.clone(), n.clone(), s.clone(), width.quotient(&n)])
+        }
+        _ => Err(Reason::Shape(format!("shape {} does not hold {count} heads", described(dims)))),
+    }
+}
+
+/// The result, all keys, all values, and the scores.
+pub(super) fn of_attention(cx: &mut Inference<'_>) -> Res<()> {
+    let [q, k, v] = [cx.input(0)?, cx.input(1)?, cx.input(2)?];
+    let (own, shared) = (count(cx, "q_num_heads")?, count(cx, "kv_num_heads")?);
+    let [b, h, s, _] = headed(cx.dims(q), own)?;
+    let ([_, hk, t, d], [_, _, _, dv]) = (headed(cx.dims(k), shared)?, headed(cx.dims(v), shared)?);
+    let past = |i: usize| cx.optional(i).and_then(|p| cx.dims(p).get(2).cloned()).unwrap_or(Dim::Known(0));
+    let t = &t + &past(4);
+    let dtype = cx.dtype(q);
+    let y =
+        if cx.rank(q) == 3 { vec![b.clone(), s.clone(), &h * &dv] } else { [&b, &h, &s, &dv].map(Dim::clone).to_vec() };
+    cx.give(0, dtype, y)?;
+    cx.give(1, dtype, vec![b.clone(), hk.clone(), t.clone(), d])?;
+    cx.give(2, dtype, vec![b.clone(), hk, t.clone(), dv])?;
+    cx.give(3, dtype, vec![b, h, s, t])
 }

@@ -2,12 +2,15 @@
 //! labels that nobody needs afterwards.
 
 use crate::graph::ask::Ask;
+use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr};
 use crate::graph::fused::{Access, Reduce, ReduceOp, StepKind};
+use crate::graph::infer::Inference;
 use crate::graph::lazy::{Lazy, map_access};
 use crate::graph::lower::Lowering;
 use crate::graph::view::View;
+use std::collections::BTreeMap;
 
 /// A value whose dimensions have labels, each once.
 struct Labelled {
@@ -153,44 +156,59 @@ fn three(access: Access, dims: [usize; 3]) -> Access {
     access
 }
 
-pub(super) fn einsum(cx: &mut Lowering<'_>) -> Res<()> {
-    let equation: String = cx.text("equation", "")?.chars().filter(|c| !c.is_whitespace()).collect();
-    let ids = cx.inputs();
-    let (terms, out) = match equation.split_once("->") {
-        Some((terms, out)) => (terms.to_string(), Some(out.to_string())),
-        None => (equation.clone(), None),
-    };
-    let terms: Vec<&str> = terms.split(',').collect();
-    if terms.len() != ids.len() || ids.is_empty() {
-        return Err(Reason::attribute("equation", format!("has {} terms for {} inputs", terms.len(), ids.len())));
+/// The labels of each input's dimensions, and of the result's.
+struct Equation {
+    terms: Vec<Vec<char>>,
+    result: Vec<char>,
+}
+
+impl Equation {
+    fn read<'m>(cx: &impl Ask<'m>) -> Res<Equation> {
+        let equation: String = cx.text("equation", "")?.chars().filter(|c| !c.is_whitespace()).collect();
+        let ids = cx.inputs();
+        let (terms, out) = match equation.split_once("->") {
+            Some((terms, out)) => (terms.to_string(), Some(out.to_string())),
+            None => (equation.clone(), None),
+        };
+        let terms: Vec<&str> = terms.split(',').collect();
+        if terms.len() != ids.len() || ids.is_empty() {
+            return Err(Reason::attribute("equation", format!("has {} terms for {} inputs", terms.len(), ids.len())));
+        }
+        let given = ids.iter().zip(&terms);
+        let lists: Vec<Vec<char>> = given.map(|(v, term)| labels(term, cx.rank(*v))).collect::<Res<_>>()?;
+        let wide = lists.iter().flatten().filter(|l| **l >= '\u{e000}').max();
+        let dots = wide.map_or(0, |l| *l as usize - 0xe000 + 1);
+        let result: Vec<char> = match out {
+            Some(out) => {
+                let named = out.replace("...", "").chars().count();
+                labels(&out, named + if out.contains("...") { dots } else { 0 })?
+            }
+            None => {
+                // The labels that stand once, in alphabetical order, behind the ellipsis.
+                let all: String = terms.concat().replace("...", "");
+                let mut once: Vec<char> = all.chars().filter(|c| all.matches(*c).count() == 1).collect();
+                once.sort_unstable();
+                ellipsis(dots).chain(once).collect()
+            }
+        };
+        if let Some(l) = result.iter().find(|l| !lists.iter().any(|list| list.contains(l))) {
+            return Err(Reason::attribute("equation", format!("has the label `{l}` in its result only")));
+        }
+        Ok(Equation { terms: lists, result })
     }
+}
+
+pub(super) fn einsum(cx: &mut Lowering<'_>) -> Res<()> {
+    let ids = cx.inputs();
+    let Equation { terms, result } = Equation::read(cx)?;
     let dtype = cx.dtype(ids[0]);
     let mut values = Vec::new();
-    for (&v, term) in ids.iter().zip(&terms) {
+    for (&v, labels) in ids.iter().zip(terms) {
         if cx.dtype(v) != dtype || cx.shape(v).contains(&0) {
             return Err(Reason::Type("its inputs have different types or no elements".into()));
         }
-        let list = labels(term, cx.rank(v))?;
         let value = cx.without_base(v);
-        values.push(diagonal(cx, Labelled { value, labels: list })?);
-    }
-    let wide = values.iter().flat_map(|v| &v.labels).filter(|l| **l >= '\u{e000}').max();
-    let dots = wide.map_or(0, |l| *l as usize - 0xe000 + 1);
-    let result: Vec<char> = match out {
-        Some(out) => {
-            let named = out.replace("...", "").chars().count();
-            labels(&out, named + if out.contains("...") { dots } else { 0 })?
-        }
-        None => {
-            // The labels that stand once, in alphabetical order, behind the ellipsis.
-            let all: String = terms.concat().replace("...", "");
-            let mut once: Vec<char> = all.chars().filter(|c| all.matches(*c).count() == 1).collect();
-            once.sort_unstable();
-            ellipsis(dots).chain(once).collect()
-        }
-    };
-    if let Some(l) = result.iter().find(|l| !values.iter().any(|v| v.labels.contains(l))) {
-        return Err(Reason::attribute("equation", format!("has the label `{l}` in its result only")));
+        values.push(diagonal(cx, Labelled { value, labels })?);
     }
     let mut rest = values.into_iter();
     let mut total = rest.next().expect("there is an input");
@@ -204,4 +222,26 @@ pub(super) fn einsum(cx: &mut Lowering<'_>) -> Res<()> {
     let y = arranged(cx, &total, &result);
     cx.set(0, y);
     Ok(())
+}
+
+// ---- rules ----
+
+/// Dimensions by their labels.
+pub(super) fn of_einsum(cx: &mut Inference<'_>) -> Res<()> {
+    let ids = cx.inputs();
+    let Equation { terms, result } = Equation::read(cx)?;
+    let mut extents: BTreeMap<char, Dim> = BTreeMap::new();
+    for (v, labels) in ids.iter().zip(&terms) {
+        for (l, d) in labels.iter().zip(cx.dims(*v)) {
+            let all = extents.entry(*l).or_insert(Dim::Known(1));
+            // A dimension of an ellipsis may be 1 in some of the inputs.
+            if all.is(1) {
+                *all = d.clone();
+            } else if !d.is(1) && d.differs(all) {
+                return Err(Reason::Shape(format!("label `{l}` has the extents {all} and {d}")));
+            }
+        }
+    }
+    let dims = result.iter().filter_map(|l| extents.get(l).cloned()).collect();
+    cx.give(0, cx.dtype(ids[0]), dims)
 }

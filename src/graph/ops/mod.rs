@@ -12,6 +12,7 @@ mod conv;
 mod einsum;
 mod elementwise;
 mod gather;
+mod grams;
 mod integer;
 mod layout;
 mod loss;
@@ -83,7 +84,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("Asinh", "", elementwise::of_first, elementwise::asinh),
     map("Atan", "", elementwise::of_first, elementwise::atan),
     map("Atanh", "", elementwise::of_first, elementwise::atanh),
-    op ("Attention", "is_causal kv_num_heads q_num_heads qk_matmul_output_mode scale softcap softmax_precision", by_lowering, attention::attention),
+    op ("Attention", "is_causal kv_num_heads q_num_heads qk_matmul_output_mode scale softcap softmax_precision", attention::of_attention, attention::attention),
     op ("AveragePool", "auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides", pool::of_pool, pool::average),
     op ("BatchNormalization", "consumed_inputs epsilon is_test momentum spatial training_mode", normalize::same, normalize::batch),
     op ("Bernoulli", "dtype seed", random::of_like, random::bernoulli),
@@ -121,7 +122,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("Det", "", by_lowering, transform::det),
     map("Div", "axis broadcast consumed_inputs", elementwise::of_quotient, elementwise::div),
     op ("Dropout", "consumed_inputs is_test ratio seed", source::of_dropout, source::dropout),
-    op ("Einsum", "equation", by_lowering, einsum::einsum),
+    op ("Einsum", "equation", einsum::of_einsum, einsum::einsum),
     map("Elu", "alpha consumed_inputs", elementwise::of_first, activation::elu),
     map("Equal", "axis broadcast", elementwise::of_truth, elementwise::equal),
     map("Erf", "", elementwise::of_first, elementwise::erf),
@@ -212,7 +213,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("ReduceSumSquare", "axes keepdims noop_with_empty_axes", reduce::of_reduction, reduce::sum_square),
     map("Relu", "consumed_inputs", elementwise::of_first, activation::relu),
     op ("Reshape", "allowzero consumed_inputs shape", layout::of_reshape, layout::reshaped),
-    op ("Resize", "antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value keep_aspect_ratio_policy mode nearest_mode", by_lowering, resize::resize),
+    op ("Resize", "antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value keep_aspect_ratio_policy mode nearest_mode", resize::of_resize, resize::resize),
     op ("ReverseSequence", "batch_axis time_axis", normalize::same, rank::reverse_sequence),
     op ("RoiAlign", "coordinate_transformation_mode mode output_height output_width sampling_ratio spatial_scale", by_lowering, sample::roi_align),
     op ("RotaryEmbedding", "interleaved num_heads rotary_embedding_dim", normalize::same, attention::rotary),
@@ -253,6 +254,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("Tan", "", elementwise::of_first, elementwise::tan),
     map("Tanh", "consumed_inputs", elementwise::of_first, elementwise::tanh),
     op ("TensorScatter", "axis mode", normalize::same, scatter::tensor_scatter),
+    op ("TfIdfVectorizer", "max_gram_length max_skip_count min_gram_length mode ngram_counts ngram_indexes pool_int64s pool_strings weights", grams::of_vectorizer, grams::vectorizer),
     map("ThresholdedRelu", "alpha", elementwise::of_first, activation::thresholded_relu),
     op ("Tile", "", layout::of_tile, layout::tile),
     op ("TopK", "axis k largest sorted", rank::of_top_k, rank::top_k),
@@ -260,7 +262,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("Trilu", "upper", normalize::same, source::trilu),
     op ("Unique", "axis sorted", by_lowering, rank::unique),
     op ("Unsqueeze", "axes", layout::of_unsqueeze, layout::reshaped),
-    op ("Upsample", "height_scale mode scales width_scale", by_lowering, resize::upsample),
+    op ("Upsample", "height_scale mode scales width_scale", resize::of_upsample, resize::upsample),
     map("Where", "", elementwise::of_choice, elementwise::where_),
     map("Xor", "axis broadcast", elementwise::of_first, elementwise::xor),
     op ("ai.onnx.ml.ArrayFeatureExtractor", "", by_lowering, ml::array_features),

@@ -9,9 +9,11 @@ use super::pad::{indexed, without_tables};
 use super::rank::around;
 use super::source::{MAX_GENERATED, to_shape};
 use crate::graph::ask::Ask;
+use crate::graph::dim::{Dim, known};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Val};
 use crate::graph::fused::Access;
+use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
@@ -397,15 +399,19 @@ fn finish(
     Ok(())
 }
 
+fn upsample_scales<'m>(cx: &impl Ask<'m>) -> Res<Vec<f64>> {
+    match cx.attribute("scales") {
+        Some(Attribute::Floats(s)) => Ok(s.iter().map(|&v| v as f64).collect()),
+        Some(_) => Err(Reason::attribute("scales", "is not a list of numbers")),
+        None if cx.opset() < 7 => Ok(vec![1.0, 1.0, cx.float("height_scale", 1.0)?, cx.float("width_scale", 1.0)?]),
+        None => cx.const_floats(1, "the scales"),
+    }
+}
+
 pub(super) fn upsample(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
     let shape = cx.shape(x).to_vec();
-    let scales: Vec<f64> = match cx.attribute("scales") {
-        Some(Attribute::Floats(s)) => s.iter().map(|&v| v as f64).collect(),
-        Some(_) => return Err(Reason::attribute("scales", "is not a list of numbers")),
-        None if cx.opset() < 7 => vec![1.0, 1.0, cx.float("height_scale", 1.0)?, cx.float("width_scale", 1.0)?],
-        None => cx.const_floats(1, "the scales")?,
-    };
+    let scales = upsample_scales(cx)?;
     check_scales(&scales, shape.len())?;
     let mode = match cx.text("mode", "nearest")? {
         "nearest" => "nearest",
@@ -421,8 +427,82 @@ pub(super) fn upsample(cx: &mut Lowering<'_>) -> Res<()> {
         extrapolation: 0.0,
         antialias: false,
     };
-    let out = scaled(&shape, &scales)?;
+    let out = cx.result(0);
     finish(cx, x, &out, &scales, &vec![(0.0, 1.0); shape.len()], &o)
+}
+
+/// What Resize makes of a shape.
+struct Target {
+    /// Before opset 11, when there were fewer attributes and inputs.
+    old: bool,
+    axes: Vec<usize>,
+    scales: Vec<f64>,
+    out: Vec<usize>,
+}
+
+/// True when input `i` is given and has elements.
+fn given<'m>(cx: &impl Ask<'m>, i: usize) -> bool {
+    cx.optional(i).is_some_and(|v| !cx.constant(v).is_some_and(HostTensor::is_empty))
+}
+
+fn resized_axes<'m>(cx: &impl Ask<'m>, rank: usize) -> Res<Vec<usize>> {
+    match cx.ints("axes")? {
+        Some(a) => a.iter().map(|&a| cx.axis(a, rank)).collect(),
+        None => Ok((0..rank).collect()),
+    }
+}
+
+impl Target {
+    /// The inputs with scales and with sizes.
+    fn inputs<'m>(cx: &impl Ask<'m>) -> [usize; 2] {
+        if cx.opset() < 11 { [1, usize::MAX] } else { [2, 3] }
+    }
+
+    fn read<'m>(cx: &impl Ask<'m>, shape: &[usize]) -> Res<Target> {
+        let rank = shape.len();
+        let axes = resized_axes(cx, rank)?;
+        let (mut scales, mut out) = (vec![1.0; rank], shape.to_vec());
+        let [scales_at, sizes_at] = Target::inputs(cx);
+        if given(cx, scales_at) {
+            let list = cx.const_floats(scales_at, "the scales")?;
+            check_scales(&list, axes.len())?;
+            axes.iter().zip(list).for_each(|(&a, s)| scales[a] = s);
+            out = scaled(shape, &scales)?;
+        } else if given(cx, sizes_at) {
+            let mut sizes = to_shape(&cx.const_ints(sizes_at, "the sizes")?)?;
+            if sizes.len() != axes.len() {
+                return Err(Reason::Shape(format!("{} sizes for {} dimensions", sizes.len(), axes.len())));
+            }
+            let ratio = |(&a, &s): (&usize, &usize)| s as f64 / shape[a] as f64;
+            let policy = cx.text("keep_aspect_ratio_policy", "stretch")?;
+            let common = match policy {
+                "stretch" => None,
+                "not_larger" => axes.iter().zip(&sizes).map(ratio).reduce(f64::min),
+                "not_smaller" => axes.iter().zip(&sizes).map(ratio).reduce(f64::max),
+                other => {
+                    return Err(Reason::attribute(
+                        "keep_aspect_ratio_policy",
+                        format!("is `{other}`; stretch, not_larger and not_smaller are supported"),
+                    ));
+                }
+            };
+            if let Some(s) = common {
+                for (i, &a) in axes.iter().enumerate() {
+                    sizes[i] = (s * shape[a] as f64 + 0.5).floor() as usize;
+                    scales[a] = s;
+                }
+            }
+            for (i, &a) in axes.iter().enumerate() {
+                out[a] = sizes[i];
+                if common.is_none() {
+                    scales[a] = sizes[i] as f64 / shape[a] as f64;
+                }
+            }
+        } else {
+            return Err(Reason::Value("neither scales nor sizes are given".into()));
+        }
+        Ok(Target { old: cx.opset() < 11, axes, scales, out })
+    }
 }
 
 pub(super) fn resize(cx: &mut Lowering<'_>) -> Res<()> {
@@ -435,52 +515,7 @@ pub(super) fn resize(cx: &mut Lowering<'_>) -> Res<()> {
             return Err(Reason::attribute("mode", format!("is `{other}`; nearest, linear and cubic are supported")));
         }
     };
-    let old = cx.opset() < 11;
-    let axes: Vec<usize> = match cx.ints("axes")? {
-        Some(a) => a.iter().map(|&a| cx.axis(a, rank)).collect::<Res<_>>()?,
-        None => (0..rank).collect(),
-    };
-    let given = |cx: &Lowering<'_>, i: usize| cx.optional(i).is_some_and(|v| !cx.shape(v).contains(&0));
-    let (scales_at, sizes_at) = if old { (1, usize::MAX) } else { (2, 3) };
-    let (mut scales, mut out) = (vec![1.0; rank], shape.clone());
-    if given(cx, scales_at) {
-        let list = cx.const_floats(scales_at, "the scales")?;
-        check_scales(&list, axes.len())?;
-        axes.iter().zip(list).for_each(|(&a, s)| scales[a] = s);
-        out = scaled(&shape, &scales)?;
-    } else if given(cx, sizes_at) {
-        let mut sizes = to_shape(&cx.const_ints(sizes_at, "the sizes")?)?;
-        if sizes.len() != axes.len() {
-            return Err(Reason::Shape(format!("{} sizes for {} dimensions", sizes.len(), axes.len())));
-        }
-        let ratio = |(&a, &s): (&usize, &usize)| s as f64 / shape[a] as f64;
-        let policy = cx.text("keep_aspect_ratio_policy", "stretch")?;
-        let common = match policy {
-            "stretch" => None,
-            "not_larger" => axes.iter().zip(&sizes).map(ratio).reduce(f64::min),
-            "not_smaller" => axes.iter().zip(&sizes).map(ratio).reduce(f64::max),
-            other => {
-                return Err(Reason::attribute(
-                    "keep_aspect_ratio_policy",
-                    format!("is `{other}`; stretch, not_larger and not_smaller are supported"),
-                ));
-            }
-        };
-        if let Some(s) = common {
-            for (i, &a) in axes.iter().enumerate() {
-                sizes[i] = (s * shape[a] as f64 + 0.5).floor() as usize;
-                scales[a] = s;
-            }
-        }
-        for (i, &a) in axes.iter().enumerate() {
-            out[a] = sizes[i];
-            if common.is_none() {
-                scales[a] = sizes[i] as f64 / shape[a] as f64;
-            }
-        }
-    } else {
-        return Err(Reason::Value("neither scales nor sizes are given".into()));
-    }
+    let Target { old, axes, scales, out } = Target::read(cx, &shape)?;
     let coordinates = if old { "asymmetric" } else { cx.text("coordinate_transformation_mode", "half_pixel")? };
     let mut roi = vec![(0.0, 1.0); rank];
     if coordinates == "tf_crop_and_resize" {
@@ -504,4 +539,51 @@ pub(super) fn resize(cx: &mut Lowering<'_>) -> Res<()> {
         antialias: cx.int("antialias", 0)? != 0,
     };
     finish(cx, x, &out, &scales, &roi, &o)
+}
+
+// ---- rules ----
+
+/// Dimensions times scales, rounded down.
+fn of_scales(cx: &mut Inference<'_>, axes: &[usize], scales: &[f64]) -> Res<()> {
+    let x = cx.input(0)?;
+    check_scales(scales, axes.len())?;
+    let mut dims = cx.dims(x).to_vec();
+    for (&d, &scale) in axes.iter().zip(scales) {
+        dims[d] = match dims[d].known() {
+            Some(n) => Dim::from(scaled(&[n], &[scale])?[0]),
+            None if scale.fract() == 0.0 => &dims[d] * &Dim::Known(scale as i64),
+            None if (1.0 / scale).fract() == 0.0 => dims[d].quotient(&Dim::Known((1.0 / scale) as i64)),
+            None => cx.told_by_run(0, d),
+        };
+    }
+    cx.give(0, cx.dtype(x), dims)
+}
+
+pub(super) fn of_upsample(cx: &mut Inference<'_>) -> Res<()> {
+    let scales = upsample_scales(cx)?;
+    let axes: Vec<usize> = (0..cx.rank(cx.input(0)?)).collect();
+    of_scales(cx, &axes, &scales)
+}
+
+pub(super) fn of_resize(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    if let Some(shape) = known(cx.dims(x))
+        && !cx.is_open()
+    {
+        let out = Target::read(cx, &shape)?.out;
+        return cx.give(0, cx.dtype(x), out.into_iter().map(Dim::from).collect());
+    }
+    let axes = resized_axes(cx, cx.rank(x))?;
+    let [scales_at, sizes_at] = Target::inputs(cx);
+    if given(cx, scales_at) {
+        let scales = cx.const_floats(scales_at, "the scales")?;
+        return of_scales(cx, &axes, &scales);
+    }
+    let sizes = cx.numbers(sizes_at, "the sizes")?;
+    let exact = cx.text("keep_aspect_ratio_policy", "stretch")? == "stretch";
+    let mut dims = cx.dims(x).to_vec();
+    for (&d, n) in axes.iter().zip(sizes) {
+        dims[d] = if exact { n } else { cx.told_by_run(0, d) };
+    }
+    cx.give(0, cx.dtype(x), dims)
 }

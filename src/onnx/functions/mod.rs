@@ -5,6 +5,7 @@
 //! nodes of a body have the name of the node they stand for, so that messages speak of what the user knows.
 
 mod attention;
+mod flex;
 mod local;
 mod microsoft;
 mod ml;
@@ -130,6 +131,7 @@ fn expand(node: &Node) -> Option<Vec<Node>> {
         "" if trains(node) => training::batch_norm,
         "" => quantized::standard(&node.op).or_else(|| microsoft::standard(&node.op))?,
         "ai.onnx.ml" => ml::body(&node.op)?,
+        "ai.onnx.preview" => flex::body(&node.op)?,
         "ai.onnx.preview.training" => training::body(&node.op)?,
         _ => return None,
     };

@@ -44,12 +44,31 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<bool, String> {
-    let target = Target::parse(&args.target).map_err(|e| e.to_string())?;
+/// Why nothing is measured.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// An operator cannot be.
+    #[error(transparent)]
+    Measure(#[from] measure::Error),
+    /// No such function.
+    #[error("no function '{name}'; there are {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// No such target.
+    #[error(transparent)]
+    Target(#[from] barewave_isa::UnknownTarget),
+}
+
+fn run(args: &Args) -> Result<bool, Error> {
+    let target = Target::parse(&args.target)?;
     let known = |n: &String| FUNCTIONS.iter().any(|f| f.op == *n);
     if let Some(name) = args.functions.iter().find(|n| !known(n)) {
         let all: Vec<&str> = FUNCTIONS.iter().map(|f| f.op).collect();
-        return Err(format!("no function '{name}'; there are {}", all.join(", ")));
+        return Err(Error::Unknown { name: name.clone(), known: all.join(", ") });
     }
     let stretches = Stretch::of(args.every);
     let operands: u64 = stretches.iter().map(Stretch::len).sum();
@@ -102,7 +121,7 @@ impl Stretch {
     }
 }
 
-fn worst(f: &Function, target: Target, stretches: &[Stretch]) -> Result<Worst, String> {
+fn worst(f: &Function, target: Target, stretches: &[Stretch]) -> Result<Worst, measure::Error> {
     let mut operator = Operator::new(f.op, DType::F32, target, BATCH)?;
     let mut worst = Worst::default();
     for s in stretches {

@@ -154,6 +154,26 @@ fn erf(x: f64) -> f64 {
     r.copysign(x)
 }
 
+/// Why an operator cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is not lowered.
+    #[error(transparent)]
+    Graph(#[from] barewave::graph::Error),
+    /// It does not compile.
+    #[error(transparent)]
+    Compile(#[from] barewave::compile::Error),
+    /// The device refuses.
+    #[error(transparent)]
+    Device(#[from] barewave::runtime::DeviceError),
+    /// It does not run.
+    #[error(transparent)]
+    Session(#[from] barewave::runtime::SessionError),
+    /// The operands do not make a tensor.
+    #[error(transparent)]
+    Operands(#[from] barewave::tensor::SizeMismatch),
+}
+
 /// An operator on an emulated device, for batches of one size.
 pub struct Operator {
     session: Session,
@@ -163,7 +183,7 @@ pub struct Operator {
 
 impl Operator {
     /// Compiles the operator for batches of `batch` elements.
-    pub fn new(op: &str, dtype: DType, target: Target, batch: usize) -> Result<Operator, String> {
+    pub fn new(op: &str, dtype: DType, target: Target, batch: usize) -> Result<Operator, Error> {
         let mut model = Model::default();
         model.opsets.insert(String::new(), 24);
         let value =
@@ -178,19 +198,19 @@ impl Operator {
             outputs: vec!["y".into()],
             attributes: Default::default(),
         }];
-        let graph = fuse(&model, &Options::default()).map_err(|e| e.to_string())?;
-        let program = compile(&graph, target).map_err(|e| e.to_string())?;
-        let device = EmulatedDevice::new(target, false).map_err(|e| e.to_string())?;
+        let graph = fuse(&model, &Options::default())?;
+        let program = compile(&graph, target)?;
+        let device = EmulatedDevice::new(target, false)?;
         let session = Session::new(Arc::new(device), &program);
-        Ok(Operator { session: session.map_err(|e| e.to_string())?, dtype, batch })
+        Ok(Operator { session: session?, dtype, batch })
     }
 
     /// The operator's results for operands given by their bits, as doubles (and the operands likewise).
-    pub fn run<B: Into<u64>>(&mut self, bits: impl Iterator<Item = B>) -> Result<(Vec<f64>, Vec<f64>), String> {
+    pub fn run<B: Into<u64>>(&mut self, bits: impl Iterator<Item = B>) -> Result<(Vec<f64>, Vec<f64>), Error> {
         let size = self.dtype.size();
         let bytes: Vec<u8> = bits.flat_map(|b| b.into().to_le_bytes().into_iter().take(size)).collect();
-        let x = HostTensor::new(self.dtype, &[self.batch], bytes).map_err(|e| e.to_string())?;
-        let (mut out, _) = self.session.run(std::slice::from_ref(&x)).map_err(|e| e.to_string())?;
+        let x = HostTensor::new(self.dtype, &[self.batch], bytes)?;
+        let (mut out, _) = self.session.run(std::slice::from_ref(&x))?;
         Ok((x.to_f64(), out.remove(0).to_f64()))
     }
 }
