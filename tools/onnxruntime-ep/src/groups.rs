@@ -175,10 +175,13 @@ impl Attempt<'_> {
                 }
             }
         }
-        // A branch that another value takes has to compile as well.
-        for (name, dtype, shape) in small.iter().filter(|(_, dtype, _)| *dtype == DType::Bool) {
-            for kind in 0..2 {
-                shapes.values.insert(name.to_string(), trial_value(*dtype, shape, kind));
+        // What another value of a condition leads to has to compile as well, whatever numbers there are beside it.
+        for (condition, dtype, shape) in small.iter().filter(|(_, dtype, _)| *dtype == DType::Bool) {
+            for (kind, numbers) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                shapes.values.insert(condition.to_string(), trial_value(*dtype, shape, kind));
+                for (name, dtype, shape) in small.iter().filter(|(_, dtype, _)| dtype.is_float()) {
+                    shapes.values.insert(name.to_string(), trial_value(*dtype, shape, numbers));
+                }
                 found.extend(self.with(&shapes).nodes);
             }
         }
