@@ -124,6 +124,21 @@ def test_names_and_registration():
     assert len(found) == 1 and found[0].ep_vendor == "barewave"
 
 
+def test_it_can_be_unregistered_and_registered_again():
+    script = f"""
+import gc, onnxruntime as ort, numpy, onnxruntime_ep_barewave as plugin
+for turn in range(3):
+    plugin.register()
+    session = plugin.InferenceSession({DIGITS!r}, device="emu:gfx1100")
+    assert session.run(None, {{"image": numpy.zeros((1, 1, 8, 8), numpy.float32)}})[0].shape == (1, 10)
+    del session
+    gc.collect()
+    ort.unregister_execution_provider_library("barewave")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_digits(target):
     session = ours(DIGITS, device=f"emu:{target}", strict=True)
