@@ -518,6 +518,10 @@ pub(super) fn of_convolution(cx: &mut Inference<'_>, x: ValueId, w: ValueId, dty
             "data of shape {xs} and weights of shape {ws} do not fit in {groups} groups"
         )));
     }
+    if xs.iter().chain(ws).any(|d| d.is(0)) {
+        let (xs, ws) = (described(xs), described(ws));
+        return Err(Reason::Shape(format!("data of shape {xs} or weights of shape {ws} have no elements")));
+    }
     let mut dims = vec![xs[0].clone(), ws[0].clone()];
     for d in 0..kernel.len() {
         dims.push(frame.places(d, &xs[2 + d], false)?);
@@ -538,6 +542,10 @@ pub(super) fn of_transpose(cx: &mut Inference<'_>) -> Res<()> {
     };
     let transposed = Transposed::read(cx, &kernel)?;
     let (xs, ws) = (cx.dims(x), cx.dims(w));
+    if xs.iter().chain(ws).any(|d| d.is(0)) {
+        let (xs, ws) = (described(xs), described(ws));
+        return Err(Reason::Shape(format!("data of shape {xs} or weights of shape {ws} have no elements")));
+    }
     let mut dims = vec![xs[0].clone(), &ws[1] * &groups(cx)?.into()];
     dims.extend((0..kernel.len()).map(|d| transposed.places(d, &xs[2 + d])));
     cx.give(0, cx.dtype(x), dims)
