@@ -5,8 +5,22 @@ use crate::model::table::{At, Kind, Operand as Field, Role, Row, Style};
 use crate::text::lex::{Base, Value};
 use crate::text::parse::{Arg, Context, PLACEHOLDER};
 
+/// Why a number cannot be an operand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Misfit {
+    /// Of a branch: the label.
+    #[error("the branch target is out of reach or not aligned to 4 bytes")]
+    Target,
+    /// Of a branch: the number.
+    #[error("expected a 16-bit branch distance")]
+    Distance,
+    /// It needs more bits than these.
+    #[error("the constant does not fit {0} bits")]
+    Bits(u8),
+}
+
 /// The bits of a number that may become a 64-bit literal (gfx1250), or is marked as a literal.
-pub(crate) fn literal(cx: &Context, row: &Row, o: &Field, a: &Arg, v: Value) -> std::result::Result<u64, String> {
+pub(crate) fn literal(cx: &Context, row: &Row, o: &Field, a: &Arg, v: Value) -> Result<u64, Misfit> {
     let known = !v.late && v.base == Base::None;
     if o.bits != 64 || !known || !matches!(o.role, Role::Src) {
         return constant(cx, o, v);
@@ -26,7 +40,7 @@ pub(crate) fn literal(cx: &Context, row: &Row, o: &Field, a: &Arg, v: Value) -> 
 }
 
 /// The bits that a number means to an operand.
-pub(crate) fn constant(cx: &Context, o: &Field, v: Value) -> std::result::Result<u64, String> {
+pub(crate) fn constant(cx: &Context, o: &Field, v: Value) -> Result<u64, Misfit> {
     if o.style == Style::Label {
         if v.base == Base::Linked {
             return Ok(0);
@@ -34,12 +48,12 @@ pub(crate) fn constant(cx: &Context, o: &Field, v: Value) -> std::result::Result
         if v.base == Base::Here {
             let d = v.number - (cx.pc + 4);
             if d % 4 != 0 || !(-32768..=32767).contains(&(d / 4)) {
-                return Err("the branch target is out of reach or not aligned to 4 bytes".into());
+                return Err(Misfit::Target);
             }
             return Ok((d / 4) as u64);
         }
         if !(-32768..=65535).contains(&v.number) {
-            return Err("expected a 16-bit branch distance".into());
+            return Err(Misfit::Distance);
         }
         return Ok(v.number as i16 as i64 as u64);
     }
@@ -68,13 +82,13 @@ pub(crate) fn constant(cx: &Context, o: &Field, v: Value) -> std::result::Result
             _ if crate::model::codes::constant_bits(o.ty, o.bits) == 64 => n as u64,
             _ if crate::model::codes::constant_bits(o.ty, o.bits) == 16 => {
                 if !(-32768..=65535).contains(&n) {
-                    return Err("the constant does not fit 16 bits".into());
+                    return Err(Misfit::Bits(16));
                 }
                 n as u64 & 0xffff_ffff
             }
             _ => {
                 if !(-(1i64 << 31)..1i64 << 32).contains(&n) {
-                    return Err("the constant does not fit 32 bits".into());
+                    return Err(Misfit::Bits(32));
                 }
                 n as u64 & 0xffff_ffff
             }

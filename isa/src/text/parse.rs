@@ -532,7 +532,8 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
                 }
             }
             What::Value(v) if (a.neg || a.abs) && !takes_signs && !pair && (o.ty != Type::F64 || v.float) => {
-                let x = constant(cx, o, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?;
+                let x =
+                    constant(cx, o, *v).map_err(|e| (progress, ParseError { column: a.at, message: e.to_string() }))?;
                 let top = 1u64 << (crate::model::codes::constant_bits(o.ty, o.bits) - 1);
                 let x = if a.abs { x & !top } else { x };
                 let x = if a.neg { x ^ top } else { x };
@@ -559,7 +560,8 @@ fn fill(cx: &Context, row: &Row, parts: &Parts) -> std::result::Result<Inst, (u3
                 return Err((progress, ParseError { column: a.at, message }));
             }
             What::Value(v) => Operand::Imm(
-                literal(cx, row, o, a, *v).map_err(|message| (progress, ParseError { column: a.at, message }))?,
+                literal(cx, row, o, a, *v)
+                    .map_err(|e| (progress, ParseError { column: a.at, message: e.to_string() }))?,
             ),
         };
         let source = o.source_index();

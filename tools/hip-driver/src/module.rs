@@ -3,7 +3,7 @@
 use crate::api::{Code, INVALID, Result, err, get, log, put};
 use crate::op::{Op, submit};
 use crate::program::{check_target, image_for, image_in};
-use crate::state::{self, Device, FUNCTIONS, MODULES, Stream};
+use crate::state::{self, Device, FUNCTIONS, MODULES, NoDevices, Stream};
 use crate::symbols::function_of;
 use crate::types::*;
 use barewave_emu::codeobj::{Arg, ArgKind, Family, KernelInfo};
@@ -104,25 +104,26 @@ pub struct Environment {
 
 impl Environment {
     /// Reads it; a value that makes no sense is an error.
-    pub fn read() -> std::result::Result<Environment, String> {
+    pub fn read() -> std::result::Result<Environment, NoDevices> {
         let text = |name: &str| std::env::var(name).unwrap_or_default().trim().to_string();
+        let wrong = |name, wanted| NoDevices::Setting { name, text: text(name), wanted };
         let strict = match &*text("BAREWAVE_STRICT") {
             "" | "0" => false,
             "1" => true,
-            other => return Err(format!("BAREWAVE_STRICT={other}: 0 or 1 is expected")),
+            _ => return Err(wrong("BAREWAVE_STRICT", "0 or 1 is expected")),
         };
         let timeout = match &*text("BAREWAVE_TIMEOUT") {
             "" => Some(600.0),
             "0" => None,
             other => match other.parse::<f64>() {
                 Ok(s) if s > 0.0 && s <= 1e9 => Some(s),
-                _ => return Err(format!("BAREWAVE_TIMEOUT={other}: seconds are expected, or 0 for no limit")),
+                _ => return Err(wrong("BAREWAVE_TIMEOUT", "seconds are expected, or 0 for no limit")),
             },
         };
         let real_time = match &*text("BAREWAVE_CLOCK") {
             "" | "real" => true,
             "deterministic" => false,
-            other => return Err(format!("BAREWAVE_CLOCK={other}: real or deterministic is expected")),
+            _ => return Err(wrong("BAREWAVE_CLOCK", "real or deterministic is expected")),
         };
         Ok(Environment { strict, timeout: timeout.map(Duration::from_secs_f64), real_time })
     }

@@ -297,7 +297,41 @@ pub fn devices() -> &'static [Arc<Device>] {
     })
 }
 
-fn make_devices() -> std::result::Result<Vec<Arc<Device>>, String> {
+/// Why there are no devices.
+#[derive(Debug, thiserror::Error)]
+pub enum NoDevices {
+    /// A variable of the environment makes no sense.
+    #[error("{name}={text}: {wanted}")]
+    Setting {
+        /// The variable.
+        name: &'static str,
+        /// What it says.
+        text: String,
+        /// What it may say.
+        wanted: &'static str,
+    },
+    /// No such targets.
+    #[error("BAREWAVE_TARGET: {0}")]
+    Target(Box<dyn std::error::Error + Send + Sync>),
+    /// The emulator refuses.
+    #[error("no emulated device can be made ({0})")]
+    Device(#[from] barewave_emu::EmuError),
+}
+
+/// A number from the environment within bounds; `None` where it says nothing.
+fn number(
+    name: &'static str,
+    bounds: std::ops::RangeInclusive<u64>,
+    wanted: &'static str,
+) -> std::result::Result<Option<u64>, NoDevices> {
+    let Ok(text) = std::env::var(name) else { return Ok(None) };
+    match text.trim().parse().ok().filter(|n| bounds.contains(n)) {
+        Some(n) => Ok(Some(n)),
+        None => Err(NoDevices::Setting { name, text, wanted }),
+    }
+}
+
+fn make_devices() -> std::result::Result<Vec<Arc<Device>>, NoDevices> {
     crate::module::Environment::read()?;
     crate::fork::watch();
     let names = std::env::var("BAREWAVE_TARGET").unwrap_or_default();
@@ -305,35 +339,23 @@ fn make_devices() -> std::result::Result<Vec<Arc<Device>>, String> {
     let mut ids = Vec::new();
     for name in names.split(',').map(str::trim) {
         let (word, features) = name.split_once(':').map_or((name, ""), |(w, f)| (w, f));
-        let target = Target::parse(word).map_err(|e| format!("BAREWAVE_TARGET: {e}"))?;
+        let target = Target::parse(word).map_err(|e| NoDevices::Target(e.into()))?;
         let info = target.info();
         let mut id = TargetId::of_device(info.name, info.elf_features);
         if !features.is_empty() {
             let given =
-                TargetId::parse(&format!("{}:{features}", info.name)).map_err(|e| format!("BAREWAVE_TARGET: {e}"))?;
+                TargetId::parse(&format!("{}:{features}", info.name)).map_err(|e| NoDevices::Target(e.into()))?;
             // Only what the target has can be switched.
             id.sramecc = id.sramecc.map(|usual| given.sramecc.unwrap_or(usual));
             id.xnack = id.xnack.map(|usual| given.xnack.unwrap_or(usual));
         }
         ids.push((target, id));
     }
-    let wanted = match std::env::var("BAREWAVE_MEMORY") {
-        Ok(text) => {
-            let gib: Option<u64> = text.trim().parse().ok().filter(|n| (1..=1 << 14).contains(n));
-            gib.ok_or("BAREWAVE_MEMORY: a number of GiB is expected")? << 30
-        }
-        Err(_) => DEFAULT_MEMORY,
-    };
-    let units = match std::env::var("BAREWAVE_COMPUTE_UNITS") {
-        Ok(text) => {
-            let n: Option<u32> = text.trim().parse().ok().filter(|n| (1..=1 << 16).contains(n));
-            Some(n.ok_or("BAREWAVE_COMPUTE_UNITS: a number from 1 to 65536 is expected")?)
-        }
-        Err(_) => None,
-    };
-    let cannot = |e: barewave_emu::EmuError| format!("no emulated device can be made ({e})");
+    let wanted = number("BAREWAVE_MEMORY", 1..=1 << 14, "a number of GiB is expected")?;
+    let wanted = wanted.map_or(DEFAULT_MEMORY, |gib| gib << 30);
+    let units = number("BAREWAVE_COMPUTE_UNITS", 1..=1 << 16, "a number from 1 to 65536 is expected")?;
     let count = ids.len() as u64;
-    let first = EmuDevice::unified(ids[0].0, wanted.saturating_mul(count)).map_err(cannot)?;
+    let first = EmuDevice::unified(ids[0].0, wanted.saturating_mul(count))?;
     let memory = wanted.min(first.capacity() / count);
     let mut list = Vec::new();
     for (i, (target, id)) in ids.into_iter().enumerate() {
@@ -341,7 +363,7 @@ fn make_devices() -> std::result::Result<Vec<Arc<Device>>, String> {
         let pool = Arc::new(crate::pool::Pool::new(ordinal, 0));
         list.push(Arc::new(Device {
             ordinal,
-            emu: first.beside(target).map_err(cannot)?,
+            emu: first.beside(target)?,
             id,
             memory,
             used: AtomicU64::new(0),
@@ -351,7 +373,7 @@ fn make_devices() -> std::result::Result<Vec<Arc<Device>>, String> {
             context_users: AtomicU32::new(0),
             pool: Mutex::new(pool.clone()),
             default_pool: pool,
-            compute_units: units.unwrap_or_else(|| target.info().cus),
+            compute_units: units.map_or_else(|| target.info().cus, |n| n as u32),
             flags: AtomicU32::new(0),
             limits: Mutex::new(crate::device::LIMITS),
             graph_memory: Mutex::default(),
