@@ -60,8 +60,7 @@ impl Profile<'_> {
     /// Writes the file, whole or not at all.
     pub fn save(&self, path: &Path) -> Result {
         let text = if is_page(path)? { self.page() } else { format!("{:#}\n", self.trace()) };
-        let cannot = |e| Failure::new(format!("cannot write {}: {e}", path.display()));
-        output::write(path, |w| std::io::Write::write_all(w, text.as_bytes())).map_err(cannot)
+        Ok(output::write(path, |w| std::io::Write::write_all(w, text.as_bytes()))?)
     }
 
     fn launches(&self) -> impl Iterator<Item = (&LaunchReport, Option<&Modelled>)> {

@@ -10,6 +10,7 @@ use super::{Failure, Result};
 use barewave::compile::KernelCache;
 use barewave::graph::Options;
 use barewave::onnx::{Dim, Model};
+use barewave::output;
 use barewave::runtime::plan::{Plan, Port};
 use barewave::runtime::{Device, DeviceError, EmulatedSettings, RunReport, Session, open_with};
 use barewave::tensor::{HostTensor, ImageOptions, InputSpec, Wanted, check_save};
@@ -100,7 +101,10 @@ fn tolerance(text: &str) -> std::result::Result<f64, BadValue> {
 }
 
 pub fn run(args: &Args) -> Result {
-    args.profile.as_deref().map_or(Ok(false), profile::is_page)?;
+    if let Some(path) = &args.profile {
+        profile::is_page(path)?;
+        output::check(path)?;
+    }
     let specs = inputs::parse(&args.inputs)?;
     check_sizes(args, &specs)?;
     let labels = read_labels(args)?;

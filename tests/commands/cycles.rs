@@ -283,6 +283,15 @@ fn a_card_contributes_a_file() {
         }
         assert!(works(&["isa", "latency", "import", file]).contains("cells would change"), "{target}");
     }
+    // A file that cannot be written is found before the work.
+    let nowhere = dir.path().join("none/card.csv");
+    fails(
+        &["ubench", "--target", "gfx942", "--all", "-o", nowhere.to_str().unwrap()],
+        1,
+        &["cannot write", "card.csv"],
+    );
+    let run = ["run", "examples/digits/digits.onnx", "--random-inputs", "--profile"];
+    fails(&[&run[..], &[nowhere.with_extension("html").to_str().unwrap()]].concat(), 1, &["error: cannot write"]);
     std::fs::write(file, "class,gfx942\nvalu,5/4 m\n").unwrap();
     let change = &json(&["isa", "latency", "import", file, "--json"])[0];
     assert_eq!((&change["class"], &change["to"][0], &change["from"][0]), (&Value::from("valu"), &5.into(), &4.into()));

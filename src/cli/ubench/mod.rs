@@ -4,6 +4,7 @@ mod kernel;
 
 use super::{Failure, Result};
 use barewave::emu::{EmuDevice, LaunchOptions};
+use barewave::output;
 use barewave::runtime::{self, Device, LaunchShape};
 use barewave_isa::{Counter, Mode, Op, OpInfo, Target, parse};
 use barewave_timing::Chip;
@@ -356,6 +357,9 @@ pub fn run(args: &Args) -> Result {
     if args.output.is_some() && !args.all {
         return Err(Failure::usage("-o writes latency classes: give --all"));
     }
+    if let Some(path) = &args.output {
+        output::check(path)?;
+    }
     let bench = Bench::open(args)?;
     let t = bench.target;
     let mut list: Vec<&'static OpInfo> = Vec::new();
@@ -382,8 +386,7 @@ pub fn run(args: &Args) -> Result {
         }
     }
     if let Some(path) = &args.output {
-        std::fs::write(path, csv(&bench, &found))
-            .map_err(|e| Failure::new(format!("cannot write {}: {e}", path.display())))?;
+        output::write(path, |w| w.write_all(csv(&bench, &found).as_bytes()))?;
     }
     let note = match &bench.place {
         Place::Model(_) => Chip::of(t).map_or("", |c| c.note()),
