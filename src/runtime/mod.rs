@@ -4,6 +4,7 @@
 //! [`Session`] is a model on a device, [`AnyShape`] one that compiles for each shape as it comes.
 
 mod any_shape;
+mod check;
 mod device;
 mod emulated;
 pub mod hip;

@@ -5,6 +5,7 @@
 //! work follow each other without waiting. Of a model that was compiled for several shapes a run takes the plan whose inputs
 //! the given tensors are.
 
+use super::check::{bad_port, check_plans};
 use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, StreamId};
 use super::plan::{Address, Plan, Port, Region};
 use crate::compile::Compiled;
@@ -763,58 +764,4 @@ fn is_of(port: &Port, dtype: DType, shape: &[usize]) -> bool {
 fn describe(dtype: &str, shape: &[usize]) -> String {
     let dims: Vec<String> = shape.iter().map(usize::to_string).collect();
     format!("{}x{dtype}", dims.join("x"))
-}
-
-fn bad_port(port: &Port) -> SessionError {
-    SessionError::Plan(format!("tensor {} has type {} and shape {:?}", port.name, port.dtype, port.shape))
-}
-
-/// Plans read from a file may say anything: they must have the same inputs and outputs, but for their extents.
-fn check_plans(plans: &[Plan], weights: u64) -> Result<(), SessionError> {
-    let Some(first) = plans.first() else { return Err(SessionError::Plan("it is empty".into())) };
-    let names = |ports: &[Port]| ports.iter().map(|p| (p.name.clone(), p.dtype.clone())).collect::<Vec<_>>();
-    for plan in plans {
-        check_plan(plan, weights)?;
-        let same = plan.target == first.target
-            && names(&plan.inputs) == names(&first.inputs)
-            && names(&plan.outputs) == names(&first.outputs);
-        if !same {
-            return Err(SessionError::Plan("its parts are of different models".into()));
-        }
-    }
-    Ok(())
-}
-
-/// Every address that a plan names must lie within its region.
-fn check_plan(plan: &Plan, weights: u64) -> Result<(), SessionError> {
-    if plan.version != super::plan::PLAN_VERSION {
-        return Err(SessionError::Plan(format!(
-            "it has version {}, this barewave reads version {}",
-            plan.version,
-            super::plan::PLAN_VERSION
-        )));
-    }
-    if plan.weights_bytes != weights {
-        return Err(SessionError::Plan(format!("{} bytes of weights, it says {}", weights, plan.weights_bytes)));
-    }
-    for port in plan.inputs.iter().chain(&plan.outputs) {
-        port.bytes().ok_or_else(|| bad_port(port))?;
-    }
-    let of = |ports: &[Port], i: usize| ports.get(i).and_then(Port::bytes).map(|b| b as u64);
-    let size = |a: &Address| match a.region {
-        Region::Arena => Some(plan.arena_bytes),
-        Region::Weights => Some(plan.weights_bytes),
-        Region::Input(i) => of(&plan.inputs, i),
-        Region::Output(i) => of(&plan.outputs, i),
-        Region::Value => Some(u64::MAX),
-    };
-    for launch in &plan.launches {
-        if let Some(a) = launch.args.iter().find(|a| size(a).is_none_or(|s| a.offset > s)) {
-            return Err(SessionError::Plan(format!(
-                "{}: argument at {} outside of its region",
-                launch.kernel, a.offset
-            )));
-        }
-    }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Operations: instructions by meaning.
 
+use crate::Target;
 use crate::model::action::Action;
 use crate::model::generated;
 use std::fmt;
@@ -25,6 +26,11 @@ impl Op {
     /// The dual-issue pair of two operations, if some target has it. Its name is `v_add_f32 :: v_mov_b32`.
     pub fn dual(x: Op, y: Op) -> Option<Op> {
         Op::by_name(&format!("{} :: {}", x.name(), y.name()))
+    }
+
+    /// True when waves of a target's usual size issue two such operations together, where registers allow.
+    pub fn pairs_with(self, other: Op, target: Target) -> bool {
+        target.info().wave_size == 32 && Op::dual(self, other).is_some_and(|pair| target.has(pair))
     }
 
     /// The halves of a dual-issue pair. `v_bitop2_b32` exists only as a half and has no number of its own.
