@@ -48,11 +48,11 @@ pub fn is_page(path: &Path) -> Result<bool> {
 
 /// The machine code of a compiled model, with the cycles of its hot loops beside their instructions.
 pub fn listing(compiled: &Compiled) -> Result<String> {
-    let code = compiled.code()?;
-    let file = ElfFile::parse(&code)?;
-    let remarks = super::disasm::remarks(&file, &code, compiled.target(), None);
+    let code = compiled.code();
+    let file = ElfFile::parse(code)?;
+    let remarks = super::disasm::remarks(&file, code, compiled.target(), None);
     let mut out = Vec::new();
-    list(&file, &code, compiled.target(), &Listing { remarks, ..Listing::default() }, &mut out)?;
+    list(&file, code, compiled.target(), &Listing { remarks, ..Listing::default() }, &mut out)?;
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
