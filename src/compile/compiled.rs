@@ -1,7 +1,7 @@
 //! A compiled model: in memory, and as one ELF file of code, launch plan and weights.
 
-use super::weights::Weights;
 use super::KernelIr;
+use super::weights::Weights;
 use crate::codeobj::{self, Abi, CodeObject, Contents, ElfFile, MakeBytes, Section};
 use crate::graph::Note;
 use crate::output;
@@ -203,11 +203,6 @@ impl Compiled {
     }
 }
 
-fn object<'a>(
-    target: Target,
-    kernels: &[codeobj::Kernel],
-    abi: Abi,
-    sections: Vec<Section<'a>>,
-) -> CodeObject<'a> {
+fn object<'a>(target: Target, kernels: &[codeobj::Kernel], abi: Abi, sections: Vec<Section<'a>>) -> CodeObject<'a> {
     CodeObject { target, abi, kernels: kernels.to_vec(), sections }
 }

@@ -535,9 +535,7 @@ impl Session {
 fn fits(plan: &Plan, inputs: &[Given]) -> bool {
     let fits = |(port, given): (&Port, &Given)| match given {
         Given::Device { dtype, shape, .. } => port.fixed.is_none() && is_of(port, *dtype, shape),
-        Given::Host(t) => {
-            is_of(port, t.dtype(), t.shape()) && port.fixed.as_ref().is_none_or(|f| f[..] == *t.bytes())
-        }
+        Given::Host(t) => is_of(port, t.dtype(), t.shape()) && port.fixed.as_ref().is_none_or(|f| f[..] == *t.bytes()),
     };
     plan.inputs.len() == inputs.len() && plan.inputs.iter().zip(inputs).all(fits)
 }
