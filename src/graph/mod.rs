@@ -4,6 +4,7 @@
 //! whole way there.
 
 mod ask;
+mod attend;
 mod clusters;
 pub(crate) mod collapse;
 mod compose;
@@ -27,6 +28,7 @@ mod shapes;
 mod store;
 pub mod view;
 
+pub(crate) use attend::attend;
 pub use cut::{Cut, cut};
 pub use dim::Dim;
 pub use error::{Error, InputError, NameError, Reason};
