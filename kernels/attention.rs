@@ -30,11 +30,18 @@ use crate::mir::{
     Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, RegClass, Type, matrix_instruction, matrix_modifiers,
 };
 use crate::tensor::DType;
-use barewave_isa::Target;
 use barewave_isa::matrix::{Fragment, Operand, Step};
+use barewave_isa::{Target, op};
 
 /// Maxima are taken as at least this, so that a query that sees no key has exponentials of 0, not of NaN.
 const LOWEST: f64 = -1e37;
+
+/// Exponents may exceed what was the maximum by so many powers of two before what was summed is scaled down: weights then
+/// still are far from the end of every type's range.
+const SLACK: f64 = 8.0;
+
+/// Bytes that an offset of LDS reaches.
+const MOST_LDS: u32 = 65536;
 
 /// Forms that are tried, the best first: waves of a workgroup, keys of a tile.
 const FORMS: [(u32, u32); 8] = [(8, 64), (4, 64), (8, 32), (4, 32), (2, 64), (2, 32), (1, 64), (1, 32)];
@@ -158,7 +165,8 @@ impl Plan {
         };
         let (k, v) = (self.tile(self.depth), self.tile(self.keys));
         let wide = self.run.max(4) / 4 * 4;
-        let lds = Layout::new(&k, self.keys + wide).bytes(self.depth) + Layout::new(&v, self.width + wide).bytes(self.keys);
+        let lds =
+            Layout::new(&k, self.keys + wide).bytes(self.depth) + Layout::new(&v, self.width + wide).bytes(self.keys);
         // Results, queries, scores and what is made of them, what is loaded, what is read.
         let (side, lanes, words) = (self.form.side(), self.lanes(), self.types.bytes());
         let results = self.tiles() * side * side / lanes;
@@ -171,7 +179,7 @@ impl Plan {
             && slots >= self.run
             && loads(self.depth, self.keys)
             && loads(self.keys, self.width)
-            && lds <= info.lds_bytes
+            && lds <= info.lds_bytes.min(MOST_LDS)
             && vgprs <= budget
     }
 
@@ -348,10 +356,7 @@ impl Flash<'_> {
         w.b.in_lds(v_part);
         v.commit(&mut w.b, v_base);
         w.b.in_lds(Lds::Any);
-        let (weights, shrink) = self.softmax(&mut w, scores, &operands, first, max, sum)?;
-        for p in &results {
-            self.scale(&mut w.b, *p, shrink);
-        }
+        let weights = self.softmax(&mut w, scores, &operands, first, (max, sum), &results)?;
         w.b.barrier();
         v.issue(&mut w.b, next);
         w.b.in_lds(v_part);
@@ -394,8 +399,7 @@ impl Flash<'_> {
         let (sk, sw) = if wide { (sk, 1) } else { (1, if sk == 1 { sw } else { sk }) };
         let dense = if wide { r - 1 } else { r - 2 };
         let words = |elements: i64| (elements * size as i64) % 4 == 0;
-        let aligned =
-            words(view.offset) && (0..r).all(|d| d == dense || view.dims[d] == 1 || words(view.strides[d]));
+        let aligned = words(view.offset) && (0..r).all(|d| d == dense || view.dims[d] == 1 || words(view.strides[d]));
         let first = w.b.scalar(0);
         let src = Source {
             buf,
@@ -462,7 +466,7 @@ impl Flash<'_> {
                     continue;
                 }
                 // Halves, two of which share a register.
-                let half = w.b.load_op(barewave_isa::op::BUFFER_LOAD_USHORT, buf, from, 0u32, imm);
+                let half = w.b.load_op(op::BUFFER_LOAD_USHORT, buf, from, 0u32, imm);
                 let word = part.dword((e / 2) as u8);
                 if e % 2 == 0 {
                     w.b.copy_into(word, half);
@@ -579,16 +583,17 @@ impl Flash<'_> {
         Ok(Operands { list })
     }
 
-    /// Scores become weights: `2^(factor (score - maximum))`. What was summed before is to be multiplied by the second result.
+    /// Scores become weights: `2^(factor (score - maximum))`, of a maximum that lags behind a little. Where it has to grow what was
+    /// summed before is scaled down: rarely, but for the first tiles.
     fn softmax(
         &self,
         w: &mut Writer,
         mut scores: Vec<Part>,
         operands: &Operands,
         first: Part,
-        max: Part,
-        sum: Part,
-    ) -> Res<(Vec<Part>, Part)> {
+        (max, sum): (Part, Part),
+        results: &[Part],
+    ) -> Res<Vec<Part>> {
         let float = self.float;
         if let Some(score) = self.score {
             scores = self.evaluated(w, scores, score, operands, first)?;
@@ -605,12 +610,25 @@ impl Flash<'_> {
         let largest = self.over_groups(b, largest[0], Gen::Max);
         let lowest = float.constant(b, LOWEST);
         let largest = float.op(b, Gen::Max, lowest, largest);
-        let new = float.op(b, Gen::Max, max, largest);
         let factor = float.held(b, self.factor);
+        let growth = float.op(b, Gen::Sub, largest, max);
+        let growth = float.mul(b, factor, growth);
+        let grows = float.compare_to(b, Gen::CmpGt, growth, SLACK);
+        let go_on = b.label();
+        let any = b.mask();
+        b.emit(if any.len == 2 { op::S_OR_B64 } else { op::S_OR_B32 }, &[any.into()], &[grows.into(), grows.into()]);
+        b.emit(op::S_CBRANCH_SCC0, &[], &[Opnd::Block(go_on)]);
+        b.block("grow");
+        let new = float.op(b, Gen::Max, max, largest);
         let gone = float.op(b, Gen::Sub, max, new);
         let gone = float.mul(b, factor, gone);
         let shrink = b.op(Gen::Exp2.of(Type::F32), &[gone.into()]);
         b.copy_into(max, new);
+        for p in results.iter().chain([&sum]) {
+            self.scale(b, *p, shrink);
+        }
+        b.place(go_on, "weights");
+        let new = max;
         let offset = float.mul(b, new, factor);
         let offset = float.neg(b, offset);
         let mut weights = Vec::new();
@@ -622,8 +640,8 @@ impl Flash<'_> {
         while total.len() > 1 {
             total = total.chunks(2).map(|two| if let [x, y] = *two { float.add(b, x, y) } else { two[0] }).collect();
         }
-        b.emit(Gen::Fma.of(Type::F32), &[sum.into()], &[sum.into(), shrink.into(), total[0].into()]);
-        Ok((weights, shrink))
+        float.update(b, Gen::Add, sum, total[0]);
+        Ok(weights)
     }
 
     /// The step's expression of each score.

@@ -441,7 +441,11 @@ fn attended(scores: &[Option<f64>], values: impl Fn(usize) -> f64) -> (f64, f64)
     terms.fold((0.0, 0.0), |(y, mass), x| (y + x, mass + x.abs()))
 }
 
-fn attention(t: DType, ([batch, heads, shared, m, n, d, width], hidden): AttentionCase, flat: bool) -> (Builder, Vec<(f64, f64)>) {
+fn attention(
+    t: DType,
+    ([batch, heads, shared, m, n, d, width], hidden): AttentionCase,
+    flat: bool,
+) -> (Builder, Vec<(f64, f64)>) {
     let mut b = Builder::new(23, (m * n + d) as u64);
     let shape = |h: usize, s: usize, d: usize| if flat { vec![batch, s, h * d] } else { vec![batch, h, s, d] };
     let shapes = [shape(heads, m, d), shape(shared, n, d), shape(shared, n, width)];
@@ -477,7 +481,8 @@ fn attention(t: DType, ([batch, heads, shared, m, n, d, width], hidden): Attenti
             _ => true,
         };
         let score = |key: usize| {
-            let dot: f64 = (0..d).map(|i| q[at(h, heads, row, m, d, bt, i)] * k[at(of, shared, key, n, d, bt, i)]).sum();
+            let dot: f64 =
+                (0..d).map(|i| q[at(h, heads, row, m, d, bt, i)] * k[at(of, shared, key, n, d, bt, i)]).sum();
             let more = if hidden == Hidden::Bias { bias[row * n + key] } else { 0.0 };
             seen(key).then_some(dot / (d as f64).sqrt() + more)
         };
@@ -510,9 +515,14 @@ fn attentions() {
     for t in [DType::F16, DType::BF16, DType::F32] {
         for (i, case) in cases.into_iter().enumerate() {
             let (b, want) = attention(t, case, i % 2 == 1);
-            let joined: Vec<&str> = targets.into_iter().filter(|t| launches(&b, t) == 1).collect();
-            // Matrix instructions, and one kernel.
-            assert!(t == DType::F32 || ["gfx908", "gfx942", "gfx1100"].iter().all(|t| joined.contains(t)), "{t} {case:?} {joined:?}");
+            // Where heads are interleaved the model's output is a transposition more.
+            let fewest = 1 + i % 2;
+            let joined: Vec<&str> = targets.into_iter().filter(|t| launches(&b, t) == fewest).collect();
+            // Where there are matrix instructions and registers enough it is one kernel.
+            let [.., m, _, d, width] = case.0;
+            let some = t != DType::F32 && m >= 16 && d.max(width) <= 128;
+            let expected = ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"];
+            assert!(!some || expected.iter().all(|t| joined.contains(t)), "{t} {case:?} {joined:?}");
             check(&b, &format!("{t} {case:?}"), &want, &targets);
         }
     }

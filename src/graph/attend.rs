@@ -164,7 +164,9 @@ fn joined(graph: &FusedGraph, [first, softmax, second]: [usize; 3]) -> Option<St
     let (r1, r2) = (scores.output.view.rank(), values.output.view.rank());
     let (rows1, rows2) = (&scores.output.view.dims[..r1 - 1], &values.output.view.dims[..r2 - 1]);
     let keys = scores.output.view.dims[r1 - 1];
-    if rows1.iter().product::<usize>() != rows2.iter().product::<usize>() || middle.output.view.dims.last() != Some(&keys) {
+    if rows1.iter().product::<usize>() != rows2.iter().product::<usize>()
+        || middle.output.view.dims.last() != Some(&keys)
+    {
         return None;
     }
     if values.inputs[0].view.dims[r2 - 1] != keys {
@@ -175,7 +177,8 @@ fn joined(graph: &FusedGraph, [first, softmax, second]: [usize; 3]) -> Option<St
     let q = access(&scores.inputs[0], with_rows(&scores.inputs[0].view, rows1, &rows)?);
     let k = access(&scores.inputs[1], without_rows(&scores.inputs[1].view, *rows1.last()?, &rows)?);
     let v = access(&values.inputs[1], without_rows(&values.inputs[1].view, *rows2.last()?, &rows)?);
-    let (mut score, mut operands) = (renumbered(&scores.expr, scores.expr.result(), |i| i.checked_sub(2).map(|i| i + 3))?, Vec::new());
+    let (mut score, mut operands) =
+        (renumbered(&scores.expr, scores.expr.result(), |i| i.checked_sub(2).map(|i| i + 3))?, Vec::new());
     for a in &scores.inputs[2..] {
         operands.push(access(a, with_rows(&a.view, rows1, &rows)?));
     }
