@@ -13,6 +13,7 @@
 //! which is written while the other is read. Sums are in one order, so results are the same from run to run.
 
 use super::address::{self, Offset};
+use super::choice::{self, Machine};
 use super::error::{Reason, Res};
 use super::float::Float;
 use super::fragment;
@@ -31,7 +32,7 @@ use crate::mir::{
 };
 use crate::tensor::DType;
 use barewave_isa::matrix::{Fragment, Operand, Step};
-use barewave_isa::{Target, op};
+use barewave_isa::{Op as Instruction, Target, op};
 
 /// Maxima are taken as at least this, so that a query that sees no key has exponentials of 0, not of NaN.
 const LOWEST: f64 = -1e37;
@@ -39,6 +40,12 @@ const LOWEST: f64 = -1e37;
 /// Exponents may exceed what was the maximum by so many powers of two before what was summed is scaled down: weights then
 /// still are far from the end of every type's range.
 const SLACK: f64 = 8.0;
+
+/// How much longer than its bytes say LDS is read: ports that are shared, and tiles that are written meanwhile.
+const CONTENTION: f64 = 1.6;
+
+/// Cycles of a tile that nothing hides in a wave alone: two barriers and what LDS takes behind them.
+const LATENCY: f64 = 700.0;
 
 /// Bytes that an offset of LDS reaches.
 const MOST_LDS: u32 = 65536;
@@ -129,12 +136,37 @@ impl Plan {
                 }
             }
         }
-        // The largest blocks of queries that leave no compute unit without one; else the most.
-        let groups = |p: &Plan| e.batches * e.queries.div_ceil(p.queries as usize);
-        let enough = target.info().cus as usize;
-        let fills = all.iter().find(|p| groups(p) >= enough).copied();
-        let most = all.iter().map(groups).max().unwrap_or(0);
-        fills.or_else(|| all.into_iter().find(|p| groups(p) == most))
+        let machine = Machine::of(target);
+        let timed = all.into_iter().map(|p| (p.clocks(target, &machine), p));
+        let (clocks, best) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (clocks < apart(target, &machine, types, &e, t)).then_some(best)
+    }
+
+    /// Cycles of the launch, about. A tile takes as long as the unit that all waves of a compute unit keep busy longest, or as
+    /// one wave does alone.
+    fn clocks(&self, target: Target, m: &Machine) -> f64 {
+        let (info, waves, shape) = (target.info(), self.form.waves.0, &self.form.op.shape);
+        let busy = |op: Instruction| target.op(op).map_or(1.0, |i| f64::from(i.busy.max(1)));
+        let products = self.keys / self.form.side() * self.steps() * (self.step() / shape.k as u32)
+            + self.keys / shape.k as u32 * self.tiles();
+        let matrix = f64::from(products) * busy(self.form.instruction);
+        let packing = if self.types.compute == Type::Bf16 { 12.0 } else { 7.0 };
+        let vector = f64::from(self.slots()) * (packing * m.issue + busy(op::V_EXP_F32));
+        let read = f64::from(self.keys * (self.steps() * self.step() + self.tiles() * self.form.side()));
+        let read = read * f64::from(self.types.bytes()) / m.lds * CONTENTION;
+        let groups = (self.e.batches * self.e.queries.div_ceil(self.queries as usize)) as f64;
+        let cus = f64::from(info.cus);
+        let of = |resident: f64| {
+            let beside = (resident * f64::from(waves) / f64::from(info.simds)).max(1.0);
+            // Waves of one workgroup do the same at the same time.
+            let apart = if resident > 1.0 { 1.1 } else { 1.3 };
+            (beside * matrix.max(vector).max(read) * apart).max(matrix + vector + read + LATENCY)
+        };
+        let most = m.fit(waves, self.vgprs(), self.lds());
+        let (rounds, rest) = ((groups / (cus * most)).floor(), groups % (cus * most));
+        let last = if rest > 0.0 { of((rest / cus).ceil()) } else { 0.0 };
+        let tiles = self.e.keys.div_ceil(self.keys as usize) as f64;
+        (rounds * of(most) + last) * tiles + m.launch + m.ends * (rounds + 1.0)
     }
 
     fn lanes(&self) -> u32 {
@@ -158,29 +190,39 @@ impl Plan {
         // A lane's run of keys is the second operand's; or two halves of the wave have a half of it each.
         let agree = a.groups == groups && a.own <= self.run && self.run.is_multiple_of(a.own)
             || a.groups == 1 && groups == 2 && a.own == 2 * self.run && self.lanes() == 32;
-        let slots = self.keys * self.form.side() / self.lanes();
         let loads = |depth: u32, width: u32| {
             let cells = depth / self.run * width;
             cells.is_multiple_of(threads) && cells >= threads && threads >= (depth / self.run).max(width)
         };
-        let (k, v) = (self.tile(self.depth), self.tile(self.keys));
-        let wide = self.run.max(4) / 4 * 4;
-        let lds =
-            Layout::new(&k, self.keys + wide).bytes(self.depth) + Layout::new(&v, self.width + wide).bytes(self.keys);
-        // Results, queries, scores and what is made of them, what is loaded, what is read.
-        let (side, lanes, words) = (self.form.side(), self.lanes(), self.types.bytes());
-        let results = self.tiles() * side * side / lanes;
-        let copies = lanes / side / a.groups;
-        let queries = self.steps() * self.step() * side * copies * words / 4 / lanes;
-        let loaded = (self.keys * (self.depth + self.width)) * words / 4 / threads;
-        let vgprs = results + queries + slots + slots * words / 4 + loaded + 32;
-        let budget = target.most_vgprs(lanes, self.form.waves.0.div_ceil(info.simds)).min(info.max_vgprs);
+        let budget = target.most_vgprs(self.lanes(), self.form.waves.0.div_ceil(info.simds)).min(info.max_vgprs);
         same && agree
-            && slots >= self.run
+            && self.slots() >= self.run
             && loads(self.depth, self.keys)
             && loads(self.keys, self.width)
-            && lds <= info.lds_bytes.min(MOST_LDS)
-            && vgprs <= budget
+            && self.lds() <= info.lds_bytes.min(MOST_LDS)
+            && self.vgprs() <= budget
+    }
+
+    /// Scores of a lane.
+    fn slots(&self) -> u32 {
+        self.keys * self.form.side() / self.lanes()
+    }
+
+    /// Bytes of LDS, with the gaps that loaders leave.
+    fn lds(&self) -> u32 {
+        let (k, v) = (self.tile(self.depth), self.tile(self.keys));
+        let gap = if self.run > 1 { 1 } else { 4 };
+        Layout::new(&k, self.keys + gap).bytes(self.depth) + Layout::new(&v, self.width).bytes(self.keys)
+    }
+
+    /// Registers of a workitem, about: results, queries, scores and what is made of them, what is loaded, what is read.
+    fn vgprs(&self) -> u32 {
+        let (side, lanes, words) = (self.form.side(), self.lanes(), self.types.bytes());
+        let groups = self.form.operand(Operand::A).map_or(1, |a| a.groups);
+        let results = self.tiles() * side * side / lanes;
+        let queries = self.steps() * self.step() * (side * (lanes / side / groups)) * words / 4 / lanes;
+        let loaded = (self.keys * (self.depth + self.width)) * words / 4 / (self.form.waves.0 * lanes);
+        results + queries + self.slots() + self.slots() * words / 4 + loaded + 32
     }
 
     /// A tile of an operand, of so much k.
@@ -200,7 +242,18 @@ impl Plan {
     }
 }
 
-/// True when there is a kernel for an attention.
+/// Cycles of products and softmax apart.
+fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f64 {
+    let product = |n: usize, k: usize| {
+        let bytes = e.batches * (e.queries * k + k * n) * t.size();
+        let e = choice::Extents { batches: e.batches, m: e.queries, n, k, bytes };
+        choice::candidates(target, types, &e, 1).first().map_or(f64::INFINITY, |c| c.clocks)
+    };
+    let softmax = (2 * e.batches * e.queries * e.keys * t.size()) as f64 / m.memory + m.ends;
+    product(e.keys, e.depth) + product(e.width, e.keys) + softmax + 3.0 * m.launch
+}
+
+/// True when there is a kernel for an attention, and it seems quicker than several.
 pub(super) fn fits(graph: &FusedGraph, step: &FusedStep, target: Target) -> bool {
     matches!(step.kind, StepKind::Attention(_)) && Plan::of(graph, step, target).is_some()
 }
