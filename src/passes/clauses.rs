@@ -27,7 +27,8 @@ pub fn clauses(f: &mut Function) {
             let new = rule.is_none() || rule != kind;
             kind = rule;
             if new {
-                (read.clear(), written.clear());
+                read.clear();
+                written.clear();
             }
             let (Some(_), Some((inst, info))) = (rule, found) else { continue };
             let (reads, writes) = operands(&inst);
@@ -37,7 +38,8 @@ pub fn clauses(f: &mut Function) {
                 meet(&written, &reads) || meet(&writes, &read) || meet(&writes, &reads) || meet(&written, &read);
             if !written.is_empty() && (stores || again) {
                 places.push(i);
-                (read.clear(), written.clear());
+                read.clear();
+                written.clear();
             }
             read.extend(reads);
             written.extend(writes);

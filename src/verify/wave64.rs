@@ -242,11 +242,13 @@ fn back<'l>(path: &mut Back, sources: &[Span], lines: impl Iterator<Item = &'l L
                     changed = true;
                 }
             }
-        } else if line.info.pipe == Pipe::Salu && path.exec.is_none() && path.written.iter().any(Option::is_some) {
-            if line.writes().any(is_exec) {
-                path.exec = Some(path.vectors);
-                changed = true;
-            }
+        } else if line.info.pipe == Pipe::Salu
+            && path.exec.is_none()
+            && path.written.iter().any(Option::is_some)
+            && line.writes().any(is_exec)
+        {
+            path.exec = Some(path.vectors);
+            changed = true;
         }
         if path.vectors > BEFORE_READ && path.written.iter().all(Option::is_none) {
             return Way::Clear;
