@@ -9,7 +9,7 @@ use super::check::{bad_port, check_plans};
 use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, StreamId};
 use super::plan::{Address, Plan, Port, Region};
 use crate::compile::Compiled;
-use crate::tensor::{AsTensor, DType, HostTensor, SizeMismatch, TensorView, TensorViewMut};
+use crate::tensor::{AsTensor, DType, HostTensor, Problem, SizeMismatch, TensorView, TensorViewMut, Words};
 use crate::verify;
 use barewave_isa::Target;
 use std::collections::BTreeMap;
@@ -93,6 +93,9 @@ pub enum SessionError {
     /// There is no run to finish.
     #[error("no run was started")]
     NotStarted,
+    /// Strings that cannot be told apart.
+    #[error(transparent)]
+    Words(#[from] Problem),
     /// The machine code is not fit to run.
     #[error(transparent)]
     Code(#[from] verify::Refused),
@@ -235,6 +238,8 @@ pub struct Session {
     /// Addresses changed since the arguments were made.
     stale: bool,
     running: bool,
+    /// The strings that outputs of the run may hold.
+    words: Arc<Words>,
 }
 
 /// Weights in device memory, which sessions may share.
@@ -412,6 +417,7 @@ impl Session {
             timed: false,
             stale: true,
             running: false,
+            words: Arc::default(),
         })
     }
 
@@ -601,11 +607,23 @@ impl Session {
         Ok(report)
     }
 
+    /// The strings that outputs may hold: the model's and the inputs'.
+    fn words_of<T: AsTensor>(&self, inputs: &[T]) -> Result<Arc<Words>, SessionError> {
+        let plan = &self.plans[self.active];
+        if !plan.outputs.iter().any(|p| p.dtype == DType::Str.name()) {
+            return Ok(Arc::default());
+        }
+        let mut words = Words::of(plan.words.iter().map(String::as_str))?;
+        inputs.iter().filter_map(|t| t.view().words()).try_for_each(|own| words.merge(own))?;
+        Ok(Arc::new(words))
+    }
+
     /// Puts a run into the model's stream and returns without waiting for it. A run that was started before is finished
     /// first and its outputs are lost.
     pub fn start<T: AsTensor>(&mut self, inputs: &[T]) -> Result<(), SessionError> {
         self.check_inputs(inputs)?;
         self.drain()?;
+        self.words = self.words_of(inputs)?;
         self.prepare()?;
         let mut given = inputs.iter();
         self.running = true;
@@ -642,7 +660,8 @@ impl Session {
             let Buffer::Own { staging, .. } = slot else { continue };
             let dtype = port.element_type().ok_or_else(|| bad_port(port))?;
             let data = staging.bytes()?.to_vec();
-            outputs.push(HostTensor::new(dtype, &port.shape, data).map_err(|e| SessionError::Plan(e.to_string()))?);
+            let t = HostTensor::new(dtype, &port.shape, data).map_err(|e| SessionError::Plan(e.to_string()))?;
+            outputs.push(t.with_words(self.words.clone()));
         }
         Ok((outputs, report))
     }
