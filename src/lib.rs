@@ -32,6 +32,13 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+/// Does something in a span of that name, for whoever collects spans (`tracing`); without such it costs a load and a branch.
+macro_rules! timed {
+    ($name:literal, $what:expr) => {
+        tracing::info_span!($name).in_scope(|| $what)
+    };
+}
+
 pub mod compile;
 pub mod graph;
 #[path = "../kernels/mod.rs"]

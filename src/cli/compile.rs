@@ -1,6 +1,6 @@
 //! `barewave compile`: an ONNX model becomes one ELF file with code, launch plan and weights.
 
-use super::{Failure, Result, stats};
+use super::{Failure, Result, report, stats};
 use barewave::codeobj::Abi;
 use barewave::compile::KernelCache;
 use barewave::graph::{Note, Options};
@@ -38,9 +38,12 @@ pub struct Args {
     /// Print a table of the kernels: size, occupancy, and time by the cycle model.
     #[arg(long)]
     stats: bool,
+    /// Write a page (.html) about the machine code: kernels, occupancy, live registers, schedules of hot loops.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Say what is missing to compile the model, all at once, and compile nothing: operators, types and attributes with
     /// reason, count and first node. Fails when something is.
-    #[arg(long, conflicts_with_all = ["stats", "output", "emit"])]
+    #[arg(long, conflicts_with_all = ["stats", "output", "emit", "report"])]
     check: bool,
     /// With --stats or --check: machine-readable output.
     #[arg(long)]
@@ -108,6 +111,12 @@ pub fn run(args: &Args) -> Result {
     if args.check {
         return check(args, target);
     }
+    if let Some(path) = &args.report {
+        if path.extension().is_none_or(|e| e != "html") {
+            return Err(Failure::usage(format!("--report {}: a file ending in .html is needed", path.display())));
+        }
+        barewave::output::check(path)?;
+    }
     let start = Instant::now();
     let shapes = options(&args.dims)?;
     let keep_ir = matches!(args.emit, Emit::Asm | Emit::Mir);
@@ -137,8 +146,12 @@ pub fn run(args: &Args) -> Result {
         }
         Emit::Graph => unreachable!("handled above"),
     }
+    let wanted = args.stats || args.report.is_some();
+    let launches = if wanted { super::cycles::plan(&program, 0)? } else { Vec::new() };
+    if let Some(path) = &args.report {
+        report::save(path, &program, &launches)?;
+    }
     if args.stats {
-        let launches = super::cycles::plan(&program, 0)?;
         if args.json {
             println!("{}", serde_json::to_string_pretty(&stats::json(&program, &launches)?)?);
         } else {

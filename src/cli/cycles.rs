@@ -5,7 +5,7 @@ use barewave::emu::{EmuDevice, EmuError, LaunchOptions};
 use barewave::runtime::plan::{Address, Launch, Port, Region};
 use barewave::tensor::DType;
 use barewave_isa::Target;
-use barewave_timing::{ModelError, Modelled};
+use barewave_timing::{LineCost, ModelError, Modelled};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -86,6 +86,8 @@ pub struct Launched {
     pub flops: u64,
     /// What the model says; none with why, where it cannot say anything.
     pub modelled: Result<Modelled, NotModelled>,
+    /// Where a wave's time goes, by address; empty where the model cannot say anything.
+    pub lines: Arc<[LineCost]>,
 }
 
 /// Models every launch of one of a compiled model's plans, without running the model: buffers hold zeros, weights are
@@ -122,22 +124,24 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
             different.push(l);
         }
     }
-    let modelled: Vec<Result<Modelled, NotModelled>> = different
+    let modelled: Vec<Result<(Modelled, Arc<[LineCost]>), NotModelled>> = different
         .par_iter()
         .map(|l| {
             let kernel = module.kernel(&l.kernel).map_err(Arc::new)?;
             let args: Vec<u8> = l.args.iter().flat_map(|a| address(a).to_le_bytes()).collect();
             let options = LaunchOptions::default();
             let detailed = barewave_timing::model(&device, &kernel, l.grid, [l.block, 1, 1], &args, &options);
-            Ok(detailed.map_err(Arc::new)?.modelled)
+            let detailed = detailed.map_err(Arc::new)?;
+            let lines = detailed.lines().into();
+            Ok((detailed.modelled, lines))
         })
         .collect();
     let of = |l: &Launch| different.iter().position(|d| same(d, l));
-    let launched = |l: &Launch| Launched {
-        kernel: l.kernel.clone(),
-        step: l.step.clone(),
-        flops: l.flops,
-        modelled: of(l).map_or(Err(NotModelled::NotAsked), |i| modelled[i].clone()),
+    let launched = |l: &Launch| {
+        let found = of(l).map_or(Err(NotModelled::NotAsked), |i| modelled[i].clone());
+        let lines = found.as_ref().map(|(_, lines)| lines.clone()).unwrap_or_default();
+        let modelled = found.map(|(m, _)| m);
+        Launched { kernel: l.kernel.clone(), step: l.step.clone(), flops: l.flops, modelled, lines }
     };
     Ok(plan.launches.iter().map(launched).collect())
 }

@@ -169,14 +169,7 @@ pub fn remarks(file: &ElfFile, bytes: &[u8], target: Target, only: Option<&str>)
     let validated = Chip::of(target).is_some_and(|c| c.is_validated());
     let note = if validated { "" } else { ", not validated" };
     for k in file.kernels.iter().filter(|k| only.is_none_or(|name| name == k.name)) {
-        let section = file.sections.iter().find(|s| s.executable && (s.addr..s.addr + s.size).contains(&k.entry));
-        let others = file.kernels.iter().map(|o| o.entry).filter(|e| *e > k.entry).min().unwrap_or(u64::MAX);
-        let Some(code) = section.and_then(|s| {
-            let (from, to) = (k.entry - s.addr, others.min(s.addr + s.size) - s.addr);
-            bytes.get(s.file.clone())?.get(from as usize..to as usize)
-        }) else {
-            continue;
-        };
+        let Some(code) = file.kernel_code(bytes, k) else { continue };
         let size = k.meta.as_ref().map_or(256, |m| m.max_flat_workgroup_size).max(1);
         let loops = match hot::loops(target, k, code, size) {
             Ok(loops) => loops,

@@ -17,11 +17,14 @@ mod isa;
 mod launch;
 mod limits;
 mod made;
+mod page;
 mod profile;
 mod progress;
+mod report;
 mod run;
 mod shell;
 mod stats;
+mod trace;
 mod ubench;
 
 use clap::{CommandFactory, Parser, Subcommand};

@@ -1,14 +1,18 @@
 //! `barewave run --profile FILE`: what a run did, to be looked at.
 //!
 //! `.json` is a Chrome trace (Perfetto and speedscope open it; onnxruntime's own profile has the same form): one row of launches
-//! as they ran on the device, one as the cycle model has them on the chip. `.html` is one page that needs nothing else:
-//! kernels by time, both rows as timelines, every kernel under the chip's roofline, and the machine code with the cycles of its hot loops.
+//! as they ran on the device, one as the cycle model has them on the chip, and before them the compiler's passes by thread. `.html` is one page that needs nothing else:
+//! the model as a graph, kernels by time, both rows as timelines, memory, every kernel under the chip's roofline, the compiler's
+//! passes, and the machine code with operators and cycles behind its lines.
 
 use super::cycles::{self, Launched};
+use super::page::{self, escape, timeline};
+use super::trace::{self, Pass};
 use super::{Failure, Result};
 use barewave::Compiled;
 use barewave::codeobj::{ElfFile, Listing, list};
 use barewave::output;
+use barewave::runtime::plan::Plan;
 use barewave::runtime::{LaunchReport, RunReport};
 use barewave::tensor::DType;
 use barewave_isa::Target;
@@ -32,6 +36,10 @@ pub struct Profile<'a> {
     pub modelled: &'a [Launched],
     /// The machine code as text.
     pub listing: &'a str,
+    /// Which launch reads what; none for a model that runs in stages.
+    pub plan: Option<&'a Plan>,
+    /// What the compiler did.
+    pub passes: &'a [Pass],
 }
 
 /// The format of a file, by its name.
@@ -46,11 +54,26 @@ pub fn is_page(path: &Path) -> Result<bool> {
     }
 }
 
-/// The machine code of a compiled model, with the cycles of its hot loops beside their instructions.
-pub fn listing(compiled: &Compiled) -> Result<String> {
+/// The machine code of a compiled model. Behind each line that the first launch of its kernel executed: the cycles that a
+/// wave spends there by the cycle model, how often it comes by, what it waits for, and the operators it works for. A kernel
+/// that the model cannot follow has the cycles of its loops' rounds.
+pub fn listing(compiled: &Compiled, launches: &[Launched]) -> Result<String> {
+    const WIDEST: f64 = 12.0;
     let code = compiled.code()?;
     let file = ElfFile::parse(&code)?;
-    let remarks = super::disasm::remarks(&file, &code, compiled.target(), None);
+    let mut remarks = BTreeMap::new();
+    for k in &file.kernels {
+        let Some(l) = launches.iter().find(|l| l.kernel == k.name) else { continue };
+        if l.lines.is_empty() {
+            remarks.extend(super::disasm::remarks(&file, &code, compiled.target(), Some(&k.name)));
+        }
+        let most = l.lines.iter().map(|c| c.clocks).fold(1.0, f64::max);
+        for c in l.lines.iter() {
+            let bar = "#".repeat((WIDEST * c.clocks / most).round() as usize);
+            let text = format!("{:9.0} clk {:7.0}x {:10} {bar:12} {}", c.clocks, c.executions, c.stall.name(), l.step);
+            remarks.insert(c.address, text);
+        }
+    }
     let mut out = Vec::new();
     list(&file, &code, compiled.target(), &Listing { remarks, ..Listing::default() }, &mut out)?;
     Ok(String::from_utf8_lossy(&out).into_owned())
@@ -59,7 +82,10 @@ pub fn listing(compiled: &Compiled) -> Result<String> {
 impl Profile<'_> {
     /// Writes the file, whole or not at all.
     pub fn save(&self, path: &Path) -> Result {
-        let text = if is_page(path)? { self.page() } else { format!("{:#}\n", self.trace()) };
+        if is_page(path)? {
+            return page::save(path, &format!("{} on {}", self.model, self.device), &self.page());
+        }
+        let text = format!("{:#}\n", self.trace());
         Ok(output::write(path, |w| std::io::Write::write_all(w, text.as_bytes()))?)
     }
 
@@ -76,7 +102,11 @@ impl Profile<'_> {
             name(1, self.device.to_string()),
             name(2, format!("{} by the cycle model", self.target)),
         ];
-        let (mut at, mut chip) = (0.0, 0.0);
+        events.push(json!({ "name": "process_name", "ph": "M", "pid": 2, "args": { "name": "barewave's compiler" } }));
+        events.extend(trace::events(self.passes));
+        // The device begins when the compiler has ended.
+        let compiled = self.passes.iter().map(|p| p.start + p.took).fold(0.0, f64::max);
+        let (mut at, mut chip) = (compiled, compiled);
         for (l, m) in self.launches() {
             let us = l.time.as_secs_f64() * 1e6;
             let args = json!({ "operators": l.step, "instructions": l.instructions });
@@ -96,17 +126,22 @@ impl Profile<'_> {
         let what = if self.report.instructions.is_some() { "emulation" } else { "measured" };
         let total: f64 = self.report.per_launch.iter().map(|l| l.time.as_secs_f64() * 1e6).sum();
         let chip: f64 = self.launches().filter_map(|(_, m)| Some(m?.microseconds)).sum();
-        let mut out = String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
-        let _ = write!(out, "<title>{} on {}</title>{STYLE}</head><body>", escape(self.model), escape(self.device));
-        let _ = write!(
-            out,
-            "<h1>{} on {}</h1><p>{} launches, {total:.1} us ({what}); {chip:.1} us on {} by the cycle model{}.</p>",
-            escape(self.model),
-            escape(self.device),
+        let mut out = format!(
+            "<p>{} launches, {total:.1} us ({what}); {chip:.1} us on {} by the cycle model{}.</p>",
             self.report.launches,
             self.target,
             self.launches().find_map(|(_, m)| m).map_or("", cycles::note)
         );
+        let chosen = |(l, m): (&LaunchReport, Option<&Modelled>)| match m {
+            Some(m) if self.report.instructions.is_some() => m.microseconds,
+            _ => l.time.as_secs_f64() * 1e6,
+        };
+        let us: Vec<f64> = self.launches().map(chosen).collect();
+        if let Some(plan) = self.plan {
+            let modelled = self.report.instructions.is_some() && !self.modelled.is_empty();
+            let _ = write!(out, "<h2>Model</h2><p>Times {}.</p>", if modelled { "by the cycle model" } else { what });
+            out += &page::graph(plan, &us);
+        }
         let _ = write!(out, "<h2>Kernels</h2>{}", self.table(total));
         let measured: Vec<(&str, f64)> =
             self.launches().map(|(l, _)| (l.kernel.as_str(), l.time.as_secs_f64() * 1e6)).collect();
@@ -115,12 +150,36 @@ impl Profile<'_> {
         let _ = write!(out, "<h2>Timeline ({what})</h2>{}", timeline("measured", &measured));
         if !modelled.is_empty() {
             let _ = write!(out, "<h2>Timeline (cycle model)</h2>{}", timeline("modelled", &modelled));
-            out += &self.roofline().unwrap_or_default();
         }
+        if let Some(plan) = self.plan {
+            out += &page::memory(plan, &us);
+        }
+        out += &self.roofline().unwrap_or_default();
+        out += &self.passes();
         if !self.listing.is_empty() {
             let _ = write!(out, "<h2>Machine code</h2><pre id=\"code\">{}</pre>", escape(self.listing));
         }
-        out + "</body></html>\n"
+        out
+    }
+
+    /// The compiler's passes, those that took longest first. Kernels are compiled in parallel, and a pass may hold others.
+    fn passes(&self) -> String {
+        let mut sums: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
+        for p in self.passes {
+            let sum = sums.entry(p.name).or_default();
+            (sum.0, sum.1) = (sum.0 + 1, sum.1 + p.took);
+        }
+        if sums.is_empty() {
+            return String::new();
+        }
+        let mut sums: Vec<(&str, (usize, f64))> = sums.into_iter().collect();
+        sums.sort_by(|a, b| b.1.1.total_cmp(&a.1.1));
+        let mut out =
+            String::from("<h2>Compiler</h2><table id=\"passes\"><tr><th>pass<th>times<th>us, all threads</tr>");
+        for (name, (count, us)) in sums {
+            let _ = write!(out, "<tr><td>{}<td>{count}<td>{us:.1}</tr>", escape(name));
+        }
+        out + "</table>"
     }
 
     /// Kernels, those that take longest first.
@@ -173,7 +232,7 @@ impl Profile<'_> {
     fn roofline(&self) -> Option<String> {
         const W: f64 = 900.0;
         const H: f64 = 360.0;
-        let chip = Chip::of(self.target)?;
+        let chip = Chip::of(self.target).filter(|_| !self.modelled.is_empty())?;
         let clocks_per_us = 1.0 / chip.microseconds(1.0);
         let peak = cycles::peak_flops_per_clk(self.target, DType::F32) * chip.cus * clocks_per_us / 1e3;
         let bandwidth = chip.dram_bytes_clk() * clocks_per_us / 1e3;
@@ -182,7 +241,8 @@ impl Profile<'_> {
         let y = |v: f64| H - 30.0 - (v.log10().clamp(bottom, top) - bottom) / (top - bottom) * (H - 50.0);
         let ridge = peak / bandwidth;
         let low = 10f64.powf(left);
-        let mut out = format!("<h2>Roofline of {}</h2><svg id=\"roofline\" viewBox=\"0 0 {W} {H}\">", self.target);
+        let mut out =
+            format!("<h2>Roofline of {}</h2><svg class=\"wide\" id=\"roofline\" viewBox=\"0 0 {W} {H}\">", self.target);
         let _ = write!(
             out,
             "<polyline class=\"roof\" points=\"{:.1},{:.1} {:.1},{:.1} {:.1},{:.1}\"/>",
@@ -216,34 +276,4 @@ impl Profile<'_> {
         }
         Some(out + "</svg>")
     }
-}
-
-const STYLE: &str = "<style>body{font:14px sans-serif;margin:2em;max-width:1100px}table{border-collapse:collapse}\
-td,th{padding:2px 10px;text-align:right;border-bottom:1px solid #ddd}td.text,td:first-child,th:first-child{text-align:left}\
-pre{background:#f6f6f6;padding:1em;overflow:auto;max-height:40em;font-size:12px}svg{width:100%;background:#fafafa}\
-svg text{font-size:12px}.roof{fill:none;stroke:#333;stroke-width:2}circle{fill:#c33;opacity:.7}</style>";
-
-/// Launches side by side, as wide as they take long; the mouse over one tells its name.
-fn timeline(id: &str, launches: &[(&str, f64)]) -> String {
-    let total: f64 = launches.iter().map(|l| l.1).sum::<f64>().max(1e-9);
-    let mut out =
-        format!("<svg id=\"{id}\" viewBox=\"0 0 1000 60\" preserveAspectRatio=\"none\" style=\"height:60px\">");
-    let mut at = 0.0;
-    for (i, (kernel, us)) in launches.iter().enumerate() {
-        let width = 1000.0 * us / total;
-        let hue = (i * 47) % 360;
-        let _ = write!(
-            out,
-            "<rect x=\"{at:.2}\" y=\"5\" width=\"{:.2}\" height=\"50\" fill=\"hsl({hue},60%,65%)\"><title>{} {us:.1} us</title></rect>",
-            width.max(0.2),
-            escape(kernel)
-        );
-        at += width;
-    }
-    out + "</svg>"
-}
-
-/// Text in a page.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

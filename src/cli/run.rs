@@ -6,6 +6,7 @@ use super::limits::{BadValue, Limits};
 use super::made::{Compiling, Made};
 use super::profile::{self, Profile};
 use super::progress::Progress;
+use super::trace::Passes;
 use super::{Failure, Result};
 use barewave::compile::KernelCache;
 use barewave::graph::Options;
@@ -68,8 +69,8 @@ pub struct Args {
     /// Print time and instructions of each launch, and its time on the chip by the cycle model.
     #[arg(long)]
     pub timing: bool,
-    /// Write what the run did to a page (.html: kernels, timelines, roofline, machine code with cycles) or a Chrome trace
-    /// (.json).
+    /// Write what the run did to a page (.html: the model's graph with times, timelines, memory, roofline, machine code
+    /// with operators and cycles) or a Chrome trace with the compiler's passes (.json).
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Machine-readable output.
@@ -105,6 +106,7 @@ pub fn run(args: &Args) -> Result {
         profile::is_page(path)?;
         output::check(path)?;
     }
+    let passes = args.profile.as_ref().map(|_| Passes::collect());
     let specs = inputs::parse(&args.inputs)?;
     check_sizes(args, &specs)?;
     let labels = read_labels(args)?;
@@ -151,7 +153,9 @@ pub fn run(args: &Args) -> Result {
             Err(e) => {
                 drop(progress);
                 return match barewave::graph::cut(&model, &options) {
-                    Ok(Some(_)) => in_stages(args, model, compiler, device, given, &options, &labels),
+                    Ok(Some(_)) => {
+                        in_stages(args, model, compiler, device, given, &options, &labels, passes.as_deref())
+                    }
                     _ => Err(e.into()),
                 };
             }
@@ -176,7 +180,7 @@ pub fn run(args: &Args) -> Result {
         session.time_launches()?;
     }
     let modelled = if timed { super::cycles::plan(&compiled, number)? } else { Vec::new() };
-    let listing = if args.profile.is_some() { profile::listing(&compiled)? } else { String::new() };
+    let listing = if args.profile.is_some() { profile::listing(&compiled, &modelled)? } else { String::new() };
     drop(compiled);
     let device = session.device().clone();
     if !args.json {
@@ -186,7 +190,10 @@ pub fn run(args: &Args) -> Result {
     if let Some(path) = &args.profile {
         let (info, target) = (device.info(), device.target());
         let (model, device) = (plan.model.as_str(), info.name.as_str());
-        Profile { model, device, target, report: &report, modelled: &modelled, listing: &listing }.save(path)?;
+        let passes = passes.map(|p| p.done()).unwrap_or_default();
+        let (report, modelled, listing, plan, passes) =
+            (&report, &modelled[..], &listing[..], Some(&plan), &passes[..]);
+        Profile { model, device, target, report, modelled, listing, plan, passes }.save(path)?;
     }
     let made = Made { results, report, makes, modelled, metadata: &plan.metadata };
     made.finish(args, &labels, device, Compiling::Before(compile_ms), outputs, expected, &images)
@@ -201,6 +208,7 @@ fn in_stages(
     given: Inputs,
     options: &Options,
     labels: &[String],
+    passes: Option<&Passes>,
 ) -> Result {
     let takes = |v: &barewave::onnx::ValueInfo| {
         let shape = options.shapes.get(&v.name).cloned().or_else(|| {
@@ -234,7 +242,9 @@ fn in_stages(
     if let Some(path) = &args.profile {
         let (info, target) = (device.info(), device.target());
         let (model, device) = (whole.as_str(), info.name.as_str());
-        Profile { model, device, target, report: &report, modelled: &[], listing: "" }.save(path)?;
+        let passes = passes.map(|p| p.done()).unwrap_or_default();
+        let (report, passes) = (&report, &passes[..]);
+        Profile { model, device, target, report, modelled: &[], listing: "", plan: None, passes }.save(path)?;
     }
     let made =
         |(name, t): (&String, &HostTensor)| Wanted { name: name.clone(), dtype: t.dtype(), shape: t.shape().to_vec() };

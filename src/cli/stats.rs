@@ -1,6 +1,7 @@
 //! The table of kernels that `barewave compile --stats` prints, with the cycle model's time of each.
 
 use super::cycles::{self, Launched};
+use super::page::shortened;
 use barewave::Compiled;
 use barewave_timing::{Chip, Modelled};
 use comfy_table::{CellAlignment, Table, presets};
@@ -71,7 +72,7 @@ pub fn print(compiled: &Compiled, launches: &[Launched]) {
             shown(&|m| format!("{:.0}", m.clocks_with_launch)),
             shown(&|m| format!("{:.1}%", 100.0 * share(compiled, s.flops as f64, m.clocks_with_launch))),
             shown(&|m| m.bound.name().to_string()),
-            shortened(&s.step),
+            shortened(&s.step, 48),
         ]);
     }
     for c in 1..14 {
@@ -100,12 +101,4 @@ pub fn print(compiled: &Compiled, launches: &[Launched]) {
         mib(p.sum_bytes),
         mib(p.weights_bytes)
     );
-}
-
-fn shortened(step: &str) -> String {
-    const MOST: usize = 48;
-    match step.char_indices().nth(MOST) {
-        Some((at, _)) => format!("{}...", &step[..at]),
-        None => step.to_string(),
-    }
 }

@@ -427,6 +427,15 @@ impl ElfFile {
         TargetId::of_flags(processor, if self.version < 4 { 0 } else { self.e_flags })
     }
 
+    /// The bytes of a kernel, from its entry to where the next one begins or its section ends.
+    pub fn kernel_code<'b>(&self, bytes: &'b [u8], kernel: &KernelInfo) -> Option<&'b [u8]> {
+        let holds = |s: &&SectionInfo| s.executable && (s.addr..s.addr.saturating_add(s.size)).contains(&kernel.entry);
+        let s = self.sections.iter().find(holds)?;
+        let next = self.kernels.iter().map(|o| o.entry).filter(|e| *e > kernel.entry).min().unwrap_or(u64::MAX);
+        let (from, to) = (kernel.entry - s.addr, next.min(s.addr.saturating_add(s.size)) - s.addr);
+        bytes.get(s.file.clone())?.get(from as usize..to as usize)
+    }
+
     /// The kernel of a name.
     pub fn kernel(&self, name: &str) -> Option<&KernelInfo> {
         self.kernels.iter().find(|k| k.name == name)

@@ -168,8 +168,9 @@ pub fn compile_step(
     target: Target,
     name: &str,
 ) -> Result<Vec<(KernelCode, KernelIr)>, KernelError> {
+    let _span = tracing::info_span!("kernel", detail = name).entered();
     let mut out = Vec::new();
-    for (i, mut kernel) in kernels::lower(graph, step, target, name)?.into_iter().enumerate() {
+    for (i, mut kernel) in timed!("build", kernels::lower(graph, step, target, name))?.into_iter().enumerate() {
         kernel.function.name = symbol(name, i);
         let machine = passes::compile(kernel.function.clone())?;
         out.push((KernelCode::new(&kernel, &machine), KernelIr { source: kernel.function, machine }));

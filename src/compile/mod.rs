@@ -141,7 +141,7 @@ impl Compiler {
 
     /// The first half of [`Compiler::compile`]: the steps of a model for some shapes.
     pub fn fuse(&self, model: &Model, shapes: &GraphOptions) -> Result<FusedGraph, Error> {
-        graph::fuse(model, shapes).map_err(|e| self.all_missing(e.into(), model, shapes))
+        timed!("fuse", graph::fuse(model, shapes)).map_err(|e| self.all_missing(e.into(), model, shapes))
     }
 
     /// The error, or everything that is missing when that is more.
@@ -169,9 +169,9 @@ impl Compiler {
         for graph in graphs {
             graph.check().map_err(|rule| graph::Error::Internal { pass: "fuse", rule })?;
         }
-        let groups = group_steps(graphs);
+        let groups = timed!("group", group_steps(graphs));
         let compiled: Vec<(StepCode, Vec<KernelIr>)> =
-            groups.par_iter().map(|g| self.compile_group(graphs, g)).collect::<Result<_, Error>>()?;
+            timed!("kernels", groups.par_iter().map(|g| self.compile_group(graphs, g)).collect::<Result<_, Error>>())?;
         let mut group_of: Vec<Vec<usize>> = graphs.iter().map(|g| vec![0; g.steps.len()]).collect();
         for (i, g) in groups.iter().enumerate() {
             g.steps.iter().for_each(|s| group_of[s.0][s.1] = i);
@@ -179,13 +179,15 @@ impl Compiler {
         let code = |at: (usize, usize)| &compiled[group_of[at.0][at.1]].0;
         let mut region = WeightsRegion::new(graphs.len());
         let memory: Vec<MemoryPlan> =
-            graphs.iter().enumerate().map(|(g, _)| place(graphs, g, code, &mut region)).collect();
+            timed!("place", graphs.iter().enumerate().map(|(g, _)| place(graphs, g, code, &mut region)).collect());
         let blobs = blobs(graphs, &group_of, code, &mut region);
         let plans = graphs.iter().enumerate().map(|(g, graph)| {
             let mut launches = Vec::new();
             let mut launched: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+            let mut writers: FxHashMap<TensorId, Vec<u32>> = FxHashMap::default();
             for (i, step) in graph.steps.iter().enumerate() {
                 let group = group_of[g][i];
+                let mut after = sources(step, &writers);
                 launched.entry(group).or_insert((i, 0)).1 += 1;
                 for (n, k) in code((g, i)).iter().enumerate() {
                     let args = k.args.iter().map(|a| address(*a, graph, step, (g, i, n), &memory[g], &blobs));
@@ -196,7 +198,12 @@ impl Compiler {
                         block: k.workgroup_size,
                         args: args.collect(),
                         flops: k.flops,
+                        after: std::mem::replace(&mut after, vec![launches.len() as u32]),
+                        live_bytes: memory[g].live[i] as u64,
                     });
+                }
+                if let Some(last) = (launches.len() as u32).checked_sub(1) {
+                    writers.entry(step.output.tensor).or_default().push(last);
                 }
             }
             let mut kernels = Vec::new();
@@ -239,7 +246,8 @@ impl Compiler {
         let ir = compiled.into_iter().flat_map(|(_, ir)| ir).collect();
         let compiled = Compiled::new(self.target, plans, kernels, weights, ir, notes);
         // The last word: an independent proof over the bytes, wherever the kernels came from.
-        verify::admit(&compiled.code()?)?;
+        let code = compiled.code()?;
+        timed!("verify", verify::admit(&code))?;
         Ok(compiled)
     }
 
@@ -350,6 +358,13 @@ fn place<'a>(
     }
     let workspace = |i: usize| code((g, i)).iter().map(|k| k.workspace).max().unwrap_or(0);
     plan::plan(&graphs[g], |id| read.contains(&id), workspace, region)
+}
+
+/// The launches that write what a step reads, in order.
+fn sources(step: &Step, writers: &FxHashMap<TensorId, Vec<u32>>) -> Vec<u32> {
+    let read = step.inputs.iter().flat_map(|a| a.indirect.iter().map(|x| x.index).chain([a.tensor]));
+    let list: BTreeSet<u32> = read.filter_map(|t| writers.get(&t)).flatten().copied().collect();
+    list.into_iter().collect()
 }
 
 /// The tensor behind a kernel argument of a step.

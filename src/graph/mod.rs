@@ -79,11 +79,11 @@ pub(crate) fn survey<'m>(
 
 /// Turns a model into kernel launches.
 pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
-    let mut resolved = resolve::resolve(model)?;
+    let mut resolved = timed!("resolve", resolve::resolve(model))?;
     let shapes = shapes::input_shapes(model, options)?;
-    let clusters = clusters::find_clusters(&resolved);
+    let clusters = timed!("find_clusters", clusters::find_clusters(&resolved));
     let mut graph = loop {
-        match lower::lower(&resolved, &shapes.list, clusters.clone()) {
+        match timed!("lower", lower::lower(&resolved, &shapes.list, clusters.clone())) {
             Ok(graph) => break graph,
             Err((node, reason)) => {
                 let undecided = reason.undecided(node);
@@ -107,11 +107,11 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     }
     check(&graph, "lower")?;
     check_outputs(model, &graph)?;
-    forward::forward_writes(&mut graph);
+    timed!("forward_writes", forward::forward_writes(&mut graph));
     check(&graph, "forward_writes")?;
-    prune::prune(&mut graph);
+    timed!("prune", prune::prune(&mut graph));
     check(&graph, "prune")?;
-    collapse::collapse_views(&mut graph);
+    timed!("collapse_views", collapse::collapse_views(&mut graph));
     check(&graph, "collapse_views")?;
     name_dims(model, &mut graph);
     Ok(graph)

@@ -79,6 +79,8 @@ pub struct MemoryPlan {
     pub places: Vec<Place>,
     /// Where in the arena each step's own memory begins; 0 where it asks for none.
     pub workspaces: Vec<usize>,
+    /// Bytes of the arena in use while each step runs.
+    pub live: Vec<usize>,
     /// Size of the arena in bytes: the peak.
     pub arena_bytes: usize,
     /// What the intermediate tensors need without sharing.
@@ -143,6 +145,7 @@ pub fn plan(
         });
     }
     plan.workspaces = vec![0; graph.steps.len()];
+    plan.live = vec![0; graph.steps.len()];
     let tensors = graph.tensors.len();
     list.extend((0..graph.steps.len()).filter(|i| workspace(*i) > 0).map(|i| Life {
         tensor: tensors + i,
@@ -163,6 +166,7 @@ pub fn plan(
             offset = offset.max(other.offset + other.size);
         }
         life.offset = offset;
+        plan.live[life.first..].iter_mut().take(life.last + 1 - life.first).for_each(|bytes| *bytes += life.size);
         match life.tensor.checked_sub(tensors) {
             None => plan.places[life.tensor] = Place::Arena(offset),
             Some(step) => plan.workspaces[step] = offset,
@@ -206,6 +210,9 @@ mod tests {
         let p = plan(&g, |_| true, |_| 0, &mut WeightsRegion::default());
         assert_eq!(p.arena_bytes, align(8000) + align(2000));
         assert_eq!(p.sum_bytes, align(4000) + 256 + align(2000) + align(8000) + 256);
+        let sizes = [4000, 256, 2000, 8000, 256].map(align);
+        let pairs: Vec<usize> = sizes.windows(2).map(|p| p[0] + p[1]).collect();
+        assert_eq!(p.live, [&sizes[..1], &pairs[..], &sizes[4..]].concat());
     }
 
     #[test]

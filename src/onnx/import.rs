@@ -21,6 +21,7 @@ impl Model {
 
     /// Reads an ONNX model from memory. `path` is used in messages and to find external data.
     pub fn from_bytes(bytes: Bytes, path: &Path) -> Result<Model, Error> {
+        let _span = tracing::info_span!("import").entered();
         let not_onnx = |reason: String| Error::NotOnnx { path: path.into(), reason };
         if let Some(found) = foreign(&bytes) {
             return Err(not_onnx(found.into()));

@@ -69,30 +69,30 @@ pub fn compile(mut f: Function) -> Result<Machine, CompileError> {
     let most = vector_budget(&f);
     let (reach, addressable) = (waves_within_reach(&f), f.target.info().max_vgprs);
     verify(&f, "build")?;
-    select::select(&mut f)?;
+    timed!("select", select::select(&mut f))?;
     after(&f, "select")?;
-    simplify::simplify(&mut f);
+    timed!("simplify", simplify::simplify(&mut f));
     after(&f, "simplify")?;
-    pipeline::pipeline(&mut f)?;
+    timed!("pipeline", pipeline::pipeline(&mut f))?;
     after(&f, "pipeline")?;
     let pinned = constraints::Pinned::of(&f);
-    let wanted = schedule::schedule(&mut f, most.min(addressable), reach)?;
+    let wanted = timed!("schedule", schedule::schedule(&mut f, most.min(addressable), reach))?;
     after(&f, "schedule")?;
     let before = f.clone();
-    let allocation = regalloc::allocate(&mut f, regalloc::Goal { wanted, most })?;
+    let allocation = timed!("regalloc", regalloc::allocate(&mut f, regalloc::Goal { wanted, most }))?;
     regalloc::rewrite(&mut f, &allocation);
-    check::check(&before, &f).map_err(Box::new)?;
+    timed!("check", check::check(&before, &f)).map_err(Box::new)?;
     constraints::check(&f, "regalloc")?;
     pinned.check(&f, "regalloc")?;
     regalloc::remove_identities(&mut f);
     dump(&f, "regalloc");
-    pair::pair(&mut f);
+    timed!("pair", pair::pair(&mut f));
     dump(&f, "pair");
-    waits::waits(&mut f);
+    timed!("waits", waits::waits(&mut f));
     dump(&f, "waits");
-    hazards::hazards(&mut f);
+    timed!("hazards", hazards::hazards(&mut f));
     dump(&f, "hazards");
-    let emitted = emit::emit(&mut f)?;
+    let emitted = timed!("emit", emit::emit(&mut f))?;
     Ok(Machine { function: f, emitted, usage: allocation.usage })
 }
 

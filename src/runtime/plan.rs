@@ -92,6 +92,12 @@ pub struct Launch {
     pub args: Vec<Address>,
     /// Floating-point operations.
     pub flops: u64,
+    /// Numbers of the launches whose results it reads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<u32>,
+    /// Bytes of the arena that hold something while it runs.
+    #[serde(default)]
+    pub live_bytes: u64,
 }
 
 /// What is known of a kernel without running it.

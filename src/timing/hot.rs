@@ -25,6 +25,12 @@ pub struct Mark {
     pub waited: u64,
     /// Why.
     pub stall: Stall,
+    /// What executes it.
+    pub unit: Unit,
+    /// Clocks that it keeps its unit busy.
+    pub busy: u32,
+    /// Clocks from its issue until its result is there; of memory, without what the memory takes.
+    pub latency: u32,
 }
 
 /// A loop and its round.
@@ -164,7 +170,8 @@ pub fn loops(
             let at = (rounds - 2) * n + i;
             let (issue, stall) = issued[at];
             let waited = if stall == Stall::None { 0 } else { issue - issued[at - 1].0 };
-            Mark { address: body[i].address, issued: issue - start, waited, stall }
+            let Instr { unit, busy, latency, .. } = body[i].instr;
+            Mark { address: body[i].address, issued: issue - start, waited, stall, unit, busy, latency }
         });
         let simds = f64::from(target.info().simds);
         let ports = if chip.quad_cadence() { simds / 2.0 } else { 1.0 };

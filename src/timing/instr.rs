@@ -29,6 +29,24 @@ pub enum Unit {
     Internal,
 }
 
+impl Unit {
+    /// Name in listings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Valu => "valu",
+            Unit::Trans => "trans",
+            Unit::Matrix => "matrix",
+            Unit::Salu => "salu",
+            Unit::Smem => "smem",
+            Unit::Lds => "lds",
+            Unit::Vmem => "vmem",
+            Unit::Branch => "branch",
+            Unit::Export => "export",
+            Unit::Internal => "internal",
+        }
+    }
+}
+
 /// How waves meet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Meeting {

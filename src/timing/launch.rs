@@ -121,6 +121,43 @@ pub struct Detailed {
     pub outcome: Outcome,
 }
 
+/// What an instruction costs a wave over a whole launch.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LineCost {
+    /// Its address in the code object.
+    pub address: u64,
+    /// How often a wave executes it.
+    pub executions: f64,
+    /// Clocks from the issue before it to its own, all executions together.
+    pub clocks: f64,
+    /// What it waited for longest.
+    pub stall: Stall,
+}
+
+impl Detailed {
+    /// Where the first wave's time goes, by address.
+    pub fn lines(&self) -> Vec<LineCost> {
+        let (Some(wave), Some(issued)) = (self.waves.first(), self.outcome.issued.first()) else { return Vec::new() };
+        let mut lines: Vec<Option<(LineCost, f64)>> = vec![None; self.addresses.len()];
+        let mut before = 0;
+        for ((step, weight), (at, stall)) in wave.steps.iter().zip(wave.weights()).zip(issued) {
+            let clocks = at.saturating_sub(before) as f64 * weight;
+            before = *at;
+            let address = self.addresses[step.instr as usize];
+            let none = LineCost { address, executions: 0.0, clocks: 0.0, stall: Stall::None };
+            let (line, longest) = lines[step.instr as usize].get_or_insert((none, 0.0));
+            line.executions += weight;
+            line.clocks += clocks;
+            if clocks > *longest {
+                (line.stall, *longest) = (*stall, clocks);
+            }
+        }
+        let mut lines: Vec<LineCost> = lines.into_iter().flatten().map(|l| l.0).collect();
+        lines.sort_by_key(|l| l.address);
+        lines
+    }
+}
+
 /// Numbers of the workgroups that are recorded: the first one and its neighbours.
 fn samples(grid: [u32; 3]) -> Vec<u64> {
     let [gx, gy, gz] = grid.map(u64::from);

@@ -15,6 +15,7 @@ mod defined;
 mod endless;
 mod hazards;
 mod inst;
+mod live;
 mod regs;
 mod report;
 mod resources;
@@ -23,6 +24,7 @@ mod solve;
 mod values;
 mod waits;
 
+pub use live::{Live, live};
 pub use report::{Finding, Findings, Rule};
 
 use crate::codeobj::{ElfFile, Family, KernelInfo};
@@ -80,6 +82,12 @@ pub fn target_of(file: &ElfFile) -> Result<Target, Error> {
     })
 }
 
+/// A kernel by name.
+fn find<'a>(file: &'a ElfFile, name: &str) -> Result<&'a KernelInfo, Error> {
+    let list = || file.kernels.iter().map(|k| k.name.as_str()).collect::<Vec<_>>().join(", ");
+    file.kernel(name).ok_or_else(|| Error::NoKernel { name: name.into(), list: list() })
+}
+
 /// Checks all kernels of a code object, or one. `bytes` is the whole file.
 pub fn check(
     file: &ElfFile,
@@ -88,12 +96,7 @@ pub fn check(
     options: &Options,
 ) -> Result<Vec<KernelReport>, Error> {
     let target = target_of(file)?;
-    if let Some(name) = kernel
-        && file.kernel(name).is_none()
-    {
-        let list: Vec<&str> = file.kernels.iter().map(|k| k.name.as_str()).collect();
-        return Err(Error::NoKernel { name: name.into(), list: list.join(", ") });
-    }
+    kernel.map(|name| find(file, name)).transpose()?;
     let kernels: Vec<&KernelInfo> = file.kernels.iter().filter(|k| kernel.is_none_or(|n| n == k.name)).collect();
     // each thread decodes for itself what its kernels share
     let part = kernels.len().div_ceil(rayon::current_num_threads()).max(1);

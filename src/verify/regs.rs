@@ -143,6 +143,13 @@ impl Set {
     fn top(&self, from: u16, to: u16) -> u32 {
         (from..to).rev().find(|n| self.has(*n)).map_or(0, |n| u32::from(n - from) + 1)
     }
+    /// How many VGPRs, AGPRs and SGPRs it has.
+    pub fn counts(&self) -> [u32; 3] {
+        let count = |from: u16, to: u16| {
+            self.0[usize::from(from / 64)..usize::from(to / 64)].iter().map(|w| w.count_ones()).sum()
+        };
+        [count(0, AGPR), count(AGPR, SGPR), count(SGPR, TTMP)]
+    }
     /// VGPRs that a wave must have for it.
     pub fn vgprs(&self) -> u32 {
         self.top(0, AGPR)

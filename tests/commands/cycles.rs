@@ -328,7 +328,8 @@ fn profiles_show_every_launch() {
     let events: Value = serde_json::from_str(&std::fs::read_to_string(&trace).unwrap()).unwrap();
     let events = events["traceEvents"].as_array().unwrap().clone();
     for row in [1, 2] {
-        let launches: Vec<&Value> = events.iter().filter(|e| e["ph"] == "X" && e["tid"] == row).collect();
+        let launches: Vec<&Value> =
+            events.iter().filter(|e| e["ph"] == "X" && e["pid"] == 1 && e["tid"] == row).collect();
         assert_eq!(launches.len(), 6);
         for pair in launches.windows(2) {
             let end = pair[0]["ts"].as_f64().unwrap() + pair[0]["dur"].as_f64().unwrap();
