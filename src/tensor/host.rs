@@ -166,7 +166,7 @@ impl HostTensor {
                 DType::I8 => bytes.extend((v as i8).to_le_bytes()),
                 DType::I16 => bytes.extend((v as i16).to_le_bytes()),
                 DType::I32 => bytes.extend((v as i32).to_le_bytes()),
-                DType::I64 => bytes.extend((v as i64).to_le_bytes()),
+                DType::I64 | DType::Str => bytes.extend((v as i64).to_le_bytes()),
                 DType::U8 => bytes.extend((v as u8).to_le_bytes()),
                 DType::U16 => bytes.extend((v as u16).to_le_bytes()),
                 DType::U32 => bytes.extend((v as u32).to_le_bytes()),

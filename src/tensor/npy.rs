@@ -86,7 +86,8 @@ fn read_npy(from: &mut dyn Read, limit: u64) -> Result<HostTensor, Problem> {
         .collect::<Result<_, _>>()?;
     let count = element_count(&shape).ok_or(Problem::Size("the shape is too large".into()))?;
     let size = count.checked_mul(kind.size()).ok_or(Problem::Size("the shape is too large".into()))?;
-    if size as u64 > limit {
+    // Strings of no width take room too, once they are read.
+    if size.max(count) as u64 > limit {
         return Err(Problem::Damaged(format!(
             "{}{shape:?} needs {size} bytes, there are at most {limit}; it is truncated or damaged",
             kind.dtype()
@@ -97,7 +98,7 @@ fn read_npy(from: &mut dyn Read, limit: u64) -> Result<HostTensor, Problem> {
     if order == ">" {
         data.chunks_exact_mut(kind.unit()).for_each(<[u8]>::reverse);
     }
-    if fortran && shape.len() > 1 {
+    if fortran && shape.len() > 1 && kind.size() > 0 {
         data = from_fortran(&data, &shape, kind.size());
     }
     match kind {
@@ -346,6 +347,7 @@ mod tests {
             (file(&header("<U1"), &[0xff; 16]), "not Unicode"),
             (file(&header("<U99999999999"), &[]), "not supported"),
             (file(&header("<U268435456"), &[]), "truncated"),
+            (file(&header("<U0").replace("2, 2", "1, 9999999999"), &[]), "truncated"),
         ] {
             assert!(texts(&f).unwrap_err().to_string().contains(word), "{word}");
         }

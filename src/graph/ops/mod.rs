@@ -9,6 +9,7 @@ mod attention;
 mod causal;
 mod control;
 mod conv;
+mod coupled;
 mod einsum;
 mod elementwise;
 mod gather;
@@ -294,10 +295,12 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("ai.onnx.ml.TreeEnsembleClassifier", "base_values base_values_as_tensor class_ids class_nodeids class_treeids class_weights class_weights_as_tensor classlabels_int64s classlabels_strings nodes_falsenodeids nodes_featureids nodes_hitrates nodes_hitrates_as_tensor nodes_missing_value_tracks_true nodes_modes nodes_nodeids nodes_treeids nodes_truenodeids nodes_values nodes_values_as_tensor post_transform", by_lowering, trees::classifier),
     op ("ai.onnx.ml.TreeEnsembleRegressor", "aggregate_function base_values base_values_as_tensor n_targets nodes_falsenodeids nodes_featureids nodes_hitrates nodes_hitrates_as_tensor nodes_missing_value_tracks_true nodes_modes nodes_nodeids nodes_treeids nodes_truenodeids nodes_values nodes_values_as_tensor post_transform target_ids target_nodeids target_treeids target_weights target_weights_as_tensor", by_lowering, trees::regressor),
     op ("ai.onnx.ml.ZipMap", "classlabels_int64s classlabels_strings", by_lowering, ml::zip_map),
+    op ("barewave.Coupled", "classes", by_lowering, coupled::coupled),
     op ("barewave.KeyMask", "", attention::of_key_mask, attention::key_mask),
     op ("barewave.Rows", "", by_lowering, integer::rows),
     op ("com.microsoft.FusedMatMul", "alpha transA transB transBatchA transBatchB", by_lowering, integer::fused_matmul),
     op ("com.microsoft.MatMulNBits", "K N accuracy_level bits block_size", by_lowering, integer::matmul_bits),
+    op ("com.microsoft.Tokenizer", "mark mincharnum pad_value separators tokenexp", strings::of_tokenizer, strings::on_host),
     op ("com.microsoft.TransposeMatMul", "alpha transA transB", by_lowering, integer::fused_matmul),
 ];
 

@@ -70,6 +70,7 @@ pub(super) const TAKE_STRINGS: &[&str] = &[
     "ai.onnx.ml.CategoryMapper",
     "ai.onnx.ml.LabelEncoder",
     "ai.onnx.ml.OneHotEncoder",
+    "com.microsoft.Tokenizer",
 ];
 
 /// None of these is lowered.
@@ -121,6 +122,13 @@ pub(super) fn of_split(cx: &mut Inference<'_>) -> Res<()> {
     cx.give(0, DType::Str, dims)
 }
 
+pub(super) fn of_tokenizer(cx: &mut Inference<'_>) -> Res<()> {
+    let mut dims = texts_in(cx, 0)?;
+    closed(cx)?;
+    dims.push(cx.told_by_run(0, dims.len()));
+    cx.give(0, DType::Str, dims)
+}
+
 /// A conversion from or to strings.
 pub(super) fn of_conversion(cx: &mut Inference<'_>, to: DType) -> Res<()> {
     closed(cx)?;
@@ -144,6 +152,7 @@ pub(crate) fn evaluate(node: &Node, inputs: &[Option<HostTensor>]) -> Res<Vec<Ho
         "StringNormalizer" => Ok(vec![call.normalize()?]),
         "StringSplit" => call.split(),
         "RegexFullMatch" => Ok(vec![call.full_match()?]),
+        "Tokenizer" => Ok(vec![call.tokens()?]),
         "Cast" | "CastLike" => Ok(vec![call.cast()?]),
         _ => Err(Reason::Operator { hint: "; the host does not compute it".into() }),
     }
@@ -232,22 +241,47 @@ impl<'n> Call<'n> {
             Some(d) => self.texts(0)?.into_iter().map(|t| t.splitn(most.saturating_add(1), d).collect()).collect(),
             None => self.texts(0)?.into_iter().map(|t| words(t, most)).collect(),
         };
-        let widest = parts.iter().map(Vec::len).max().unwrap_or(0);
         let counts: Vec<i64> = parts.iter().map(|p| p.len() as i64).collect();
-        let all = parts.iter().flat_map(|p| p.iter().copied().chain(std::iter::repeat("")).take(widest));
-        let mut wide = shape.to_vec();
-        wide.push(widest);
-        super::conv::check_size(&wide)?;
-        let all: Vec<&str> = all.collect();
-        Ok(vec![texts(&wide, &all)?, HostTensor::from_i64(shape, &counts)])
+        Ok(vec![lists(shape, &parts, "")?, HostTensor::from_i64(shape, &counts)])
+    }
+
+    /// The tokens of each string: what an expression finds, or what separators leave.
+    fn tokens(&self) -> Res<HostTensor> {
+        let list = match self.node.attributes.get("separators") {
+            Some(Attribute::Texts(list)) => Some(list.iter().map(|s| regex("separators", s)).collect::<Res<Vec<_>>>()?),
+            _ => None,
+        };
+        let expression = self.text("tokenexp")?.map(|e| regex("tokenexp", e)).transpose()?;
+        let least = usize::try_from(self.int("mincharnum")?.unwrap_or(1)).unwrap_or(0);
+        let mark = self.int("mark")?.unwrap_or(0) != 0;
+        let cut = |t: &'n str| -> Res<Vec<&'n str>> {
+            let parts = match (&list, &expression) {
+                (_, Some(e)) => e.find_iter(t).map(|m| m.as_str()).collect(),
+                // An empty separator stands between all characters.
+                (Some(list), _) if list.iter().any(|s| s.as_str().is_empty()) => {
+                    t.char_indices().map(|(at, c)| &t[at..at + c.len_utf8()]).collect()
+                }
+                (Some(list), _) => list.iter().fold(vec![t], |parts, s| parts.iter().flat_map(|p| s.split(p)).collect()),
+                (None, None) => return Err(Reason::attribute("tokenexp", "and separators are missing")),
+            };
+            Ok(parts.into_iter().filter(|p: &&str| p.chars().count() >= least.max(1)).collect())
+        };
+        let mut parts: Vec<Vec<&str>> = self.texts(0)?.into_iter().map(cut).collect::<Res<_>>()?;
+        if mark {
+            parts.iter_mut().for_each(|p| {
+                p.insert(0, "\u{2}");
+                p.push("\u{3}");
+            });
+        }
+        lists(self.input(0)?.shape(), &parts, self.text("pad_value")?.unwrap_or(""))
     }
 
     /// Which strings a pattern matches as a whole.
     fn full_match(&self) -> Res<HostTensor> {
         let pattern = self.text("pattern")?.ok_or_else(|| Reason::attribute("pattern", "is missing"))?;
-        let regex = Regex::new(&format!("^(?:{pattern})$"));
-        let regex = regex.map_err(|e| Reason::attribute("pattern", format!("`{pattern}` is not supported: {e}")))?;
-        let hits: Vec<i64> = self.texts(0)?.into_iter().map(|t| i64::from(regex.is_match(t))).collect();
+        regex("pattern", pattern)?;
+        let whole = regex("pattern", &format!("^(?:{pattern})$"))?;
+        let hits: Vec<i64> = self.texts(0)?.into_iter().map(|t| i64::from(whole.is_match(t))).collect();
         Ok(HostTensor::from_ints(DType::Bool, self.input(0)?.shape(), &hits))
     }
 
@@ -266,6 +300,20 @@ impl<'n> Call<'n> {
             (_, _) => texts(x.shape(), &written(x)),
         }
     }
+}
+
+fn regex(attribute: &str, pattern: &str) -> Res<Regex> {
+    Regex::new(pattern).map_err(|e| Reason::attribute(attribute, format!("`{pattern}` is not supported: {e}")))
+}
+
+/// Lists of texts as rows of the longest's length.
+fn lists(shape: &[usize], lists: &[Vec<&str>], fill: &str) -> Res<HostTensor> {
+    let widest = lists.iter().map(Vec::len).max().unwrap_or(0);
+    let mut wide = shape.to_vec();
+    wide.push(widest);
+    super::conv::check_size(&wide)?;
+    let all = lists.iter().flat_map(|p| p.iter().copied().chain(std::iter::repeat(fill)).take(widest));
+    texts(&wide, &all.collect::<Vec<&str>>())
 }
 
 /// The words of a text; from the last split on, what is left of it.
@@ -383,6 +431,6 @@ mod tests {
     #[test]
     fn the_list_is_sorted() {
         assert!(TAKE_STRINGS.is_sorted());
-        assert!(TAKE_STRINGS.iter().all(|n| super::super::find("", n).is_some()));
+        assert!(TAKE_STRINGS.iter().all(|n| super::super::find("", n).is_some()), "all are operators");
     }
 }

@@ -323,7 +323,7 @@ class InferenceSession:
             r = _strings(a, f"input {n}") if text else _raw(a, f"input {n}")
             declared = self._types[n]
             if declared is not None and ("string" if text else r[0]) != declared:
-                own = _TYPES[declared][0]
+                own = "str_" if declared == "string" else _TYPES[declared][0]
                 raise BarewaveError(
                     f"input {n} is {a.dtype.name}, the model takes {own}: convert it with .astype(numpy.{own})"
                 )
