@@ -504,7 +504,7 @@ fn store_row(
         if group == 1 {
             values::store(&mut w.b, p.dtype, buf, at, results[0]);
         } else {
-            values::store_four(&mut w.b, p.dtype, buf, at, &results);
+            values::store_some(&mut w.b, p.dtype, buf, at, &results);
         }
     }
     Ok(())
@@ -525,7 +525,7 @@ fn load_group(w: &mut Writer, cx: &Cx, p: &Plan, row: Offset, g: usize, group: u
     let buf = w.buffer(cx, p.arg)?;
     let at = join(w, row, p.cols[g], p.outer.reg);
     if group > 1 && p.col_stride == 1 {
-        return Ok(values::load_four(&mut w.b, p.dtype, buf, at));
+        return Ok(values::load_some(&mut w.b, p.dtype, buf, at, 4));
     }
     Ok(vec![values::load(&mut w.b, p.dtype, buf, at)])
 }

@@ -20,6 +20,8 @@ mod gates;
 mod gemm;
 mod integer;
 mod inverse;
+mod lanes;
+mod lines;
 mod loader;
 mod math;
 mod matmul;

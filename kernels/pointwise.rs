@@ -51,7 +51,7 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     if width == 1 {
         values::store(&mut w.b, cx.dtype(Arg::Output), buf, at, results[0]);
     } else {
-        values::store_four(&mut w.b, cx.dtype(Arg::Output), buf, at, &results);
+        values::store_some(&mut w.b, cx.dtype(Arg::Output), buf, at, &results);
     }
     let flops = (dims.iter().product::<usize>() * cx.step.expr.cost()) as u64;
     Ok(vec![w.finish([(groups as u32).div_ceil(WORKGROUP), 1, 1], flops)])
@@ -108,7 +108,7 @@ fn load(w: &mut Writer, cx: &Cx, i: usize, access: &Access, coords: &[Option<Par
     }
     let dense = width > 1 && access.view.strides.last() == Some(&1);
     let mut loaded =
-        if dense { values::load_four(&mut w.b, t, buf, at) } else { vec![values::load(&mut w.b, t, buf, at)] };
+        if dense { values::load_some(&mut w.b, t, buf, at, 4) } else { vec![values::load(&mut w.b, t, buf, at)] };
     if let (Some(mask), Some(g)) = (inside, &access.guard) {
         let mut fill = crate::graph::expr::Expr::new();
         fill.literal(t, g.fill);

@@ -12,7 +12,7 @@ use super::error::Reason;
 use super::float::Float;
 use super::pointwise::linear_index;
 use super::values::{self, Value};
-use super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Number, Writer, epilogue, expr, reduce};
+use super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Number, Writer, epilogue, expr};
 use crate::graph::fused::{Access, FusedGraph, Role, Softmax, Step, StepKind};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Memory, Part, Pipeline, Type};
@@ -293,7 +293,7 @@ fn product(cx: &Cx) -> Result<Vec<Kernel>, Reason> {
 fn softmax(cx: &Cx, kind: &Softmax) -> Result<Vec<Kernel>, Reason> {
     let float = Float(Type::F32);
     let mut k = Sized { w: cx.kernel(WORKGROUP), cx, coords: Vec::new() };
-    let lines = reduce::Lines::of_team(&mut k.w);
+    let lines = super::lines::Lines::of_team(&mut k.w);
     let last = cx.step.output.view.rank() - 1;
     let outer = cx.step.output.view.dims[..last].to_vec();
     let line = k.w.b.to_vector(lines.line);
@@ -408,7 +408,7 @@ fn elementwise(cx: &Cx, width: usize) -> Result<Vec<Kernel>, Reason> {
         let at = k.offset(i, &access.view, t.size(), width);
         let dense = width > 1 && access.view.strides.last() == Some(&1);
         let b = &mut k.w.b;
-        operands.push(if dense { values::load_four(b, t, buf, at) } else { vec![values::load(b, t, buf, at)] });
+        operands.push(if dense { values::load_some(b, t, buf, at, 4) } else { vec![values::load(b, t, buf, at)] });
     }
     let mut results = Vec::new();
     for lane in 0..width {
@@ -425,7 +425,7 @@ fn elementwise(cx: &Cx, width: usize) -> Result<Vec<Kernel>, Reason> {
     let at = Offset { reg: Some(b.guard(inside, reg)), imm: at.imm };
     match width {
         1 => values::store(b, t, out, at, results[0]),
-        _ => values::store_four(b, t, out, at, &results),
+        _ => values::store_some(b, t, out, at, &results),
     }
     Ok(vec![k.w.finish([1, 1, 1], 0)])
 }

@@ -1,11 +1,10 @@
-//! Softmax and normalisations: several passes over each line, which a workitem or a whole workgroup walks.
+//! Softmax and normalisations: lines that fit in their team's registers are read once, others once a pass.
 
-use super::address;
 use super::error::{Reason, Res};
 use super::float::Float;
-use super::reduce::{Lines, part_offset};
+use super::lines::{Chunk, Lines, Place, Shape};
 use super::values::{self, Value};
-use super::{Arg, Cx, Kernel, Writer, epilogue};
+use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
 use crate::mir::{Gen, Part, Type};
 
 /// The type that the elements of operand 0 are computed in.
@@ -14,89 +13,151 @@ fn float_type(cx: &Cx) -> Res<Float> {
     if t.is_float() { Ok(Float(values::computed(t))) } else { Err(Reason::NotFloat(t)) }
 }
 
-/// A walk over the lines of operand 0: the outer dimensions of the view number the lines.
+/// A walk over the lines of operand 0, the dimensions of its view from `outer` on.
 struct Walk<'a> {
     cx: &'a Cx<'a>,
     lines: Lines,
-    outer: usize,
     float: Float,
+    /// How the lines lie in each access: operand 0, those of the expression, the result.
+    places: Vec<(Arg, Place)>,
+    /// The line, where it is held: what the last pass left of each chunk's elements.
+    held: Vec<(Chunk, Vec<Part>)>,
 }
 
-impl Walk<'_> {
-    /// Calls `body` with each element; elements behind the line's end come as `fill`.
-    fn each(&self, w: &mut Writer, name: &str, fill: f64, body: impl FnOnce(&mut Writer, Part) -> Res<()>) -> Res<()> {
-        let view = &self.cx.step.inputs[0].view;
-        let t = self.cx.dtype(Arg::Input(0));
-        let buf = w.buffer(self.cx, Arg::Input(0))?;
-        let base = part_offset(w, view, t.size(), 0..self.outer, self.lines.line, true);
-        self.lines.each(w, name, |w, i, inside| {
-            let at = part_offset(w, view, t.size(), self.outer..view.rank(), i, false);
-            let at = address::add(&mut w.b, base, at);
-            let at = self.lines.mask_element(w, at, inside);
-            let mut x = values::load(&mut w.b, t, buf, at).whole(&mut w.b);
-            if let Some(mask) = inside {
-                let fill = self.float.held(&mut w.b, fill);
-                x = self.float.select(&mut w.b, mask, x, fill);
-            }
-            body(w, x)
-        })
-    }
-
-    /// Writes `f(element)` through the step's expression.
-    fn write(&self, w: &mut Writer, f: impl FnOnce(&mut Writer, Part) -> Part) -> Res<()> {
-        let cx = self.cx;
-        let view = &cx.step.inputs[0].view;
-        let t = cx.dtype(Arg::Input(0));
-        let buf = w.buffer(cx, Arg::Input(0))?;
-        // Bases of all accesses outside of the loop.
-        let args: Vec<Arg> = epilogue::operands(cx).into_iter().map(Arg::Input).chain([Arg::Output]).collect();
+impl<'a> Walk<'a> {
+    /// Begins the kernel. Every access is prepared outside of loops.
+    fn begin(cx: &'a Cx<'a>, outer: usize) -> Res<(Writer, Walk<'a>)> {
+        let float = float_type(cx)?;
+        let out = &cx.step.output.view;
         let view_of = |arg: Arg| match arg {
             Arg::Input(i) => &cx.step.inputs[i].view,
-            _ => &cx.step.output.view,
+            _ => out,
         };
-        let base = part_offset(w, view, t.size(), 0..self.outer, self.lines.line, true);
-        let mut bases = Vec::new();
+        let others = epilogue::operands(cx).into_iter().filter(|i| *i > 0).map(Arg::Input);
+        let args: Vec<Arg> = [Arg::Input(0)].into_iter().chain(others).chain([Arg::Output]).collect();
+        let accesses: Vec<_> = args.iter().map(|a| (cx.dtype(*a), view_of(*a))).collect();
+        let count = out.dims[..outer].iter().product();
+        let (mut w, lines) = Lines::begin(cx, Shape::of(&accesses, outer, count));
+        let mut places = Vec::new();
         for &arg in &args {
-            bases.push(part_offset(w, view_of(arg), cx.dtype(arg).size(), 0..self.outer, self.lines.line, true));
             w.buffer(cx, arg)?;
+            places.push((arg, lines.place(&mut w, view_of(arg), cx.dtype(arg).size(), outer)));
         }
-        self.lines.each(w, "write", |w, i, inside| {
-            let at = part_offset(w, view, t.size(), self.outer..view.rank(), i, false);
-            let at = address::add(&mut w.b, base, at);
-            let at = self.lines.mask_element(w, at, inside);
-            let x = values::load(&mut w.b, t, buf, at).whole(&mut w.b);
-            let y = f(w, x);
-            epilogue::finish(w, cx, Value::of(t, y), |w, arg| {
-                let v = view_of(arg);
-                let k =
-                    args.iter().position(|a| *a == arg).ok_or(Reason::Malformed("an access that was not prepared"))?;
-                let at = part_offset(w, v, cx.dtype(arg).size(), self.outer..v.rank(), i, false);
-                let at = address::add(&mut w.b, bases[k], at);
-                Ok(if arg == Arg::Output { self.lines.mask_element(w, at, inside) } else { at })
-            })
+        Ok((w, Walk { cx, lines, float, places, held: Vec::new() }))
+    }
+
+    /// The elements of a chunk in an access, or one that serves for all.
+    fn load(&self, w: &mut Writer, arg: Arg, c: &Chunk) -> Res<Vec<Value>> {
+        let place =
+            self.places.iter().find(|p| p.0 == arg).ok_or(Reason::Malformed("an access that was not prepared"))?;
+        let buf = w.buffer(self.cx, arg)?;
+        Ok(self.lines.load(w, self.cx.dtype(arg), buf, &place.1, c))
+    }
+
+    /// The elements of a chunk of operand 0.
+    fn elements(&self, w: &mut Writer, c: &Chunk) -> Res<Vec<Part>> {
+        let mut list: Vec<Part> = self.load(w, Arg::Input(0), c)?.into_iter().map(|x| x.whole(&mut w.b)).collect();
+        list.resize(self.lines.together() as usize, list[0]);
+        Ok(list)
+    }
+
+    /// A pass: calls `body` with each chunk, and each of its elements and its place in the chunk; what it gives is what the
+    /// next pass sees where the line is held. Before the first pass elements behind the line's end come as `fill`.
+    fn pass(
+        &mut self,
+        w: &mut Writer,
+        name: &str,
+        fill: f64,
+        mut body: impl FnMut(&mut Writer, &Chunk, usize, Part) -> Part,
+    ) -> Res<()> {
+        let float = self.float;
+        let filled = |w: &mut Writer, walk: &Walk, c: &Chunk| -> Res<Vec<Part>> {
+            let mut list = walk.elements(w, c)?;
+            if let Some(mask) = c.inside {
+                let fill = float.held(&mut w.b, fill);
+                list.iter_mut().for_each(|x| *x = float.select(&mut w.b, mask, *x, fill));
+            }
+            Ok(list)
+        };
+        if !self.lines.is_held() {
+            return self.lines.each(w, name, |w, c| {
+                let list = filled(w, self, c)?;
+                list.into_iter().enumerate().for_each(|(e, x)| {
+                    body(w, c, e, x);
+                });
+                Ok(())
+            });
+        }
+        if self.held.is_empty() {
+            let mut held = Vec::new();
+            self.lines.each(w, name, |w, c| {
+                held.push((*c, filled(w, self, c)?));
+                Ok(())
+            })?;
+            self.held = held;
+        }
+        for (c, list) in &mut self.held {
+            for (e, x) in list.iter_mut().enumerate() {
+                *x = body(w, c, e, *x);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `f(element)` through the step's expression, of elements as the last pass left them where the line is held, else
+    /// as they are in memory.
+    fn write(&self, w: &mut Writer, mut f: impl FnMut(&mut Writer, Part) -> Part) -> Res<()> {
+        let mut one = |w: &mut Writer, c: &Chunk, list: &[Part]| -> Res<()> {
+            let cx = self.cx;
+            let mut operands = vec![Vec::new(); cx.step.inputs.len()];
+            for i in epilogue::operands(cx) {
+                operands[i] = self.load(w, Arg::Input(i), c)?;
+            }
+            let t = cx.dtype(Arg::Input(0));
+            let mut results = Vec::new();
+            for (e, x) in list.iter().enumerate() {
+                let y = f(w, *x);
+                let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
+                results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(Value::of(t, y)))?);
+            }
+            let (_, place) = self.places.last().ok_or(Reason::Malformed("a step without a result"))?;
+            let buf = w.buffer(cx, Arg::Output)?;
+            self.lines.store(w, cx.dtype(Arg::Output), buf, place, c, &results);
+            Ok(())
+        };
+        if self.lines.is_held() {
+            return self.held.iter().try_for_each(|(c, list)| one(w, c, list));
+        }
+        self.lines.each(w, "write", |w, c| {
+            let list = self.elements(w, c)?;
+            one(w, c, &list)
         })
     }
 
-    fn sum(&self, w: &mut Writer, x: Part) -> Res<Part> {
-        Ok(self.lines.combine(w, &[x], |w, a, b| Ok(vec![self.float.op(&mut w.b, Gen::Add, a[0], b[0])]))?[0])
+    /// Registers that neighbours of chunks are combined in, apart from each other.
+    fn partial(&self, w: &mut Writer, start: f64) -> Vec<Part> {
+        (0..self.lines.together()).map(|_| self.float.held(&mut w.b, start)).collect()
+    }
+
+    /// Combines such registers, and then the team's.
+    fn combine(&self, w: &mut Writer, partial: Vec<Part>, by: Gen) -> Res<Part> {
+        let merge = lanes::by(by, self.float.0);
+        let own = lanes::folded(w, partial.into_iter().map(|p| vec![p]).collect(), &merge)?;
+        Ok(self.lines.combine(w, &own, merge)?[0])
     }
 }
 
 /// Softmax over the last dimension: maximum, sum of exponentials, result.
 pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
-    let float = float_type(cx)?;
     let out = &cx.step.output.view;
-    let outer = out.rank() - 1;
-    let length = out.dims[outer];
-    let (mut w, lines) = Lines::begin(cx, out.len() / length, length);
-    let walk = Walk { cx, lines, outer, float };
-    let max = float.held(&mut w.b, f64::NEG_INFINITY);
-    walk.each(&mut w, "max", f64::NEG_INFINITY, |w, x| {
-        float.update(&mut w.b, Gen::Max, max, x);
-        Ok(())
+    let (mut w, mut walk) = Walk::begin(cx, out.rank() - 1)?;
+    let (float, held) = (walk.float, walk.lines.is_held());
+    let largest = walk.partial(&mut w, f64::NEG_INFINITY);
+    walk.pass(&mut w, "max", f64::NEG_INFINITY, |w, _, e, x| {
+        float.update(&mut w.b, Gen::Max, largest[e], x);
+        x
     })?;
-    let merge = |w: &mut Writer, a: &[Part], b: &[Part]| Ok(vec![float.op(&mut w.b, Gen::Max, a[0], b[0])]);
-    let mut max = walk.lines.combine(&mut w, &[max], merge)?[0];
+    let mut max = walk.combine(&mut w, largest, Gen::Max)?;
     let (least, most_negative) = match float.0 {
         Type::F64 => (f64::MIN_POSITIVE, f64::MIN),
         _ => (f32::MIN_POSITIVE.into(), f32::MIN.into()),
@@ -106,14 +167,14 @@ pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
         let low = float.constant(&mut w.b, most_negative);
         max = float.op(&mut w.b, Gen::Max, low, max);
     }
-    let sum = float.held(&mut w.b, 0.0);
-    walk.each(&mut w, "sum", f64::NEG_INFINITY, |w, x| {
+    let sums = walk.partial(&mut w, 0.0);
+    walk.pass(&mut w, "sum", f64::NEG_INFINITY, |w, _, e, x| {
         let d = float.op(&mut w.b, Gen::Sub, x, max);
-        let e = float.exp(&mut w.b, d);
-        float.update(&mut w.b, Gen::Add, sum, e);
-        Ok(())
+        let y = float.exp(&mut w.b, d);
+        float.update(&mut w.b, Gen::Add, sums[e], y);
+        if log { d } else { y }
     })?;
-    let mut sum = walk.sum(&mut w, sum)?;
+    let mut sum = walk.combine(&mut w, sums, Gen::Add)?;
     if masked {
         // Every other line has a sum of at least 1, or a NaN, which wins.
         let least = float.constant(&mut w.b, least);
@@ -128,11 +189,12 @@ pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
         float.div(&mut w.b, one, sum)
     };
     walk.write(&mut w, |w, x| {
-        let d = float.op(&mut w.b, Gen::Sub, x, max);
+        // What is held is what the last pass gave.
+        let d = if held { x } else { float.op(&mut w.b, Gen::Sub, x, max) };
         if log {
             return float.op(&mut w.b, Gen::Sub, d, scale);
         }
-        let e = float.exp(&mut w.b, d);
+        let e = if held { d } else { float.exp(&mut w.b, d) };
         float.op(&mut w.b, Gen::Mul, e, scale)
     })?;
     let grid = walk.lines.grid();
@@ -141,54 +203,46 @@ pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
 
 /// Normalisation over the last `axes` dimensions: mean, variance around it, result.
 pub(super) fn normalize(cx: &Cx, axes: usize, epsilon: f32, center: bool) -> Res<Vec<Kernel>> {
-    let float = float_type(cx)?;
     let out = &cx.step.output.view;
     let outer = out.rank() - axes;
     let length: usize = out.dims[outer..].iter().product();
-    let (mut w, lines) = Lines::begin(cx, out.len() / length, length);
-    let walk = Walk { cx, lines, outer, float };
+    let (mut w, mut walk) = Walk::begin(cx, outer)?;
+    let (float, held) = (walk.float, walk.lines.is_held());
     let scale = match float.0 {
         Type::F64 => 1.0 / length as f64,
         _ => (1.0 / length as f32).into(),
     };
+    let scale = float.constant(&mut w.b, scale);
     let mean = if center {
-        let sum = float.held(&mut w.b, 0.0);
-        walk.each(&mut w, "mean", 0.0, |w, x| {
-            float.update(&mut w.b, Gen::Add, sum, x);
-            Ok(())
+        let sums = walk.partial(&mut w, 0.0);
+        walk.pass(&mut w, "mean", 0.0, |w, _, e, x| {
+            float.update(&mut w.b, Gen::Add, sums[e], x);
+            x
         })?;
-        let sum = walk.sum(&mut w, sum)?;
-        let scale = float.constant(&mut w.b, scale);
-        float.op(&mut w.b, Gen::Mul, scale, sum)
+        let sum = walk.combine(&mut w, sums, Gen::Add)?;
+        Some(float.op(&mut w.b, Gen::Mul, scale, sum))
     } else {
-        float.held(&mut w.b, 0.0)
+        None
     };
-    let squares = float.held(&mut w.b, 0.0);
-    let view = &cx.step.inputs[0].view;
-    let t = cx.dtype(Arg::Input(0));
-    let buf = w.buffer(cx, Arg::Input(0))?;
-    let base = part_offset(&mut w, view, t.size(), 0..outer, walk.lines.line, true);
-    walk.lines.each(&mut w, "variance", |w, i, inside| {
-        let at = part_offset(w, view, t.size(), outer..view.rank(), i, false);
-        let at = address::add(&mut w.b, base, at);
-        let at = walk.lines.mask_element(w, at, inside);
-        let x = values::load(&mut w.b, t, buf, at).whole(&mut w.b);
-        let mut d = float.op(&mut w.b, Gen::Sub, x, mean);
-        if let Some(mask) = inside {
+    let centred = |w: &mut Writer, x: Part| mean.map_or(x, |m| float.op(&mut w.b, Gen::Sub, x, m));
+    let squares = walk.partial(&mut w, 0.0);
+    walk.pass(&mut w, "variance", 0.0, |w, c, e, x| {
+        let mut d = centred(w, x);
+        if let (Some(mask), Some(_)) = (c.inside, mean) {
             let zero = float.constant(&mut w.b, 0.0);
             d = float.select(&mut w.b, mask, d, zero);
         }
-        float.fma_into(&mut w.b, squares, d, d);
-        Ok(())
+        float.fma_into(&mut w.b, squares[e], d, d);
+        d
     })?;
-    let squares = walk.sum(&mut w, squares)?;
-    let (scale, epsilon) = (float.constant(&mut w.b, scale), float.constant(&mut w.b, epsilon.into()));
+    let squares = walk.combine(&mut w, squares, Gen::Add)?;
+    let epsilon = float.constant(&mut w.b, epsilon.into());
     let variance = float.fma(&mut w.b, squares, scale, epsilon);
     let root = float.sqrt(&mut w.b, variance);
     let one = float.constant(&mut w.b, 1.0);
     let factor = float.div(&mut w.b, one, root);
     walk.write(&mut w, |w, x| {
-        let d = float.op(&mut w.b, Gen::Sub, x, mean);
+        let d = if held { x } else { centred(w, x) };
         float.op(&mut w.b, Gen::Mul, d, factor)
     })?;
     let grid = walk.lines.grid();

@@ -194,20 +194,20 @@ pub(super) fn is_word_aligned(t: DType, view: &View) -> bool {
     words(view.offset) && outer.iter().all(|s| words(*s))
 }
 
-/// Loads four neighbours.
-pub(super) fn load_four(b: &mut Builder, t: DType, buf: Buffer, at: Offset) -> Vec<Value> {
+/// Loads neighbours, which fill 1, 2 or 4 dwords.
+pub(super) fn load_some(b: &mut Builder, t: DType, buf: Buffer, at: Offset, count: u32) -> Vec<Value> {
     let (v, s, imm) = at.operands(b);
-    let raw = b.load(buf, t.size() as u8, v, s, imm);
-    (0..4).map(|e| Value::Word(widened(b, stored(t), raw, e).into())).collect()
+    let raw = b.load(buf, (count as usize * t.size() / 4) as u8, v, s, imm);
+    (0..count).map(|e| Value::Word(widened(b, stored(t), raw, e).into())).collect()
 }
 
-/// Stores four neighbours.
-pub(super) fn store_four(b: &mut Builder, t: DType, buf: Buffer, at: Offset, values: &[Value]) {
+/// Stores neighbours, which fill 1, 2 or 4 dwords.
+pub(super) fn store_some(b: &mut Builder, t: DType, buf: Buffer, at: Offset, values: &[Value]) {
     let (v, s, imm) = at.operands(b);
     if t.size() == 4 {
         let data = match *values {
             // As they lie, where they are one tuple.
-            [Value::Word(Opnd::V(p)), ..] if is_tuple(b, values) => Part { len: 4, ..p },
+            [Value::Word(Opnd::V(p)), ..] if is_tuple(b, values) => Part { len: values.len() as u8, ..p },
             _ => tuple(b, values),
         };
         return b.store(buf, data, v, s, imm);
@@ -219,7 +219,7 @@ pub(super) fn store_four(b: &mut Builder, t: DType, buf: Buffer, at: Offset, val
             b.convert(Type::F32, stored(t), x)
         })
         .collect();
-    let data = b.v(2);
+    let data = b.v((values.len() / 2) as u8);
     for (i, two) in narrow.chunks(2).enumerate() {
         let packed = pack_halves(b, two[0], two[1]);
         b.copy_into(data.dword(i as u8), packed);

@@ -442,7 +442,7 @@ fn lying_descriptors() {
     let graph = graph::fuse(&model, &Options::default()).unwrap();
     for target in ["gfx803", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx1010", "gfx1030", "gfx1100", "gfx1201"] {
         let t = Target::parse(target).unwrap();
-        let elf = compile(&graph, t).unwrap().code().unwrap();
+        let elf = compile(&graph, t).unwrap().code().clone();
         assert!(findings(&elf).is_empty(), "{target}: {}", findings(&elf)[0]);
         type Lie = fn(&mut Descriptor);
         let lies: [(&str, Lie); 7] = [

@@ -200,7 +200,7 @@ fn drop_each_of_model(what: &str, graph: &FusedGraph, inputs: &[HostTensor], tar
     }
     let t = Target::parse(target).unwrap();
     let program = compile_graph(graph, t).unwrap();
-    let (elf, plan) = (program.code().unwrap(), program.plan());
+    let (elf, plan) = (program.code().clone(), program.plan());
     let device = EmuDevice::with_memory(t, 1 << 30).unwrap();
     let module = device.load(&elf).unwrap();
     let alloc = |bytes: u64| device.alloc(bytes.max(1)).unwrap();

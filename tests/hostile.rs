@@ -61,7 +61,7 @@ fn damage(data: &[u8], rng: &mut SplitMix64) -> Vec<u8> {
 #[test]
 fn code_objects() {
     // The headers are what is read: keep the file small.
-    let code = program(Target::GFX942).code().unwrap();
+    let code = program(Target::GFX942).code().clone();
     let mut rng = SplitMix64(1);
     let mut accepted = 0;
     for _ in 0..20_000 {
@@ -74,7 +74,7 @@ fn code_objects() {
 fn damaged_code_is_checked_to_an_end() {
     for (target, seed) in [(Target::GFX1100, 20), (Target::GFX90A, 21), (Target::GFX906, 22)] {
         let p = program(target);
-        let code = p.code().unwrap();
+        let code = p.code().clone();
         let mut rng = SplitMix64(seed);
         let (mut found, mut refused) = (0, 0);
         for _ in 0..1_500 {
@@ -99,7 +99,7 @@ fn damaged_code_is_checked_to_an_end() {
 #[test]
 fn damaged_code_runs_to_an_error_or_an_end() {
     let p = program(Target::GFX1100);
-    let code = p.code().unwrap();
+    let code = p.code().clone();
     let mut rng = SplitMix64(2);
     for _ in 0..150 {
         let damaged = damage(&code, &mut rng);
@@ -119,7 +119,7 @@ fn damaged_code_runs_to_an_error_or_an_end() {
 fn launch_plans() {
     let p = program(Target::GFX906);
     let text = serde_json::to_vec(p.plan()).unwrap();
-    let code = p.code().unwrap();
+    let code = p.code().clone();
     let mut rng = SplitMix64(3);
     for _ in 0..3_000 {
         if let Ok(plan) = serde_json::from_slice::<Plan>(&damage(&text, &mut rng)) {

@@ -3,15 +3,22 @@
 
 mod support;
 
-use barewave::Compiled;
 use barewave::compile::compile;
+use barewave::graph::interpret::Interpreter;
 use barewave::graph::{self, Options};
-use barewave::onnx::Model;
-use barewave::runtime::{Device, DeviceError, EmulatedDevice, LaunchShape, Session, SessionError, open};
+use barewave::onnx::{Dim, Model};
+use barewave::runtime::{
+    AnyShape, Device, DeviceError, DeviceInfo, EmulatedDevice, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats,
+    ModuleId, Session, SessionError, StreamId, open,
+};
 use barewave::tensor::{DType, HostTensor, ImageOptions, InputSpec, Wanted};
+use barewave::{Compiled, Compiler};
 use barewave_isa::Target;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use support::build::{Builder, int};
 
 fn random(shape: &[usize], seed: u64) -> HostTensor {
     let dims: Vec<String> = shape.iter().map(usize::to_string).collect();
@@ -104,7 +111,7 @@ fn faults_surface_when_the_stream_is_synchronised() {
         let device = EmulatedDevice::new(Target::GFX1100, strict).unwrap();
         let p = program("examples/vector_add/vector_add.onnx", Target::GFX1100);
         let l = &p.plan().launches[0];
-        let module = device.load(&p.code().unwrap()).unwrap();
+        let module = device.load(p.code()).unwrap();
         let kernel = device.kernel(module, &l.kernel).unwrap();
         let (bad, good) = (device.create_stream().unwrap(), device.create_stream().unwrap());
         let buffer = device.alloc(1 << 16).unwrap();
@@ -164,4 +171,146 @@ fn devices_are_opened_by_name() {
     }
     let device = open("emu:mi210", None, false).unwrap().device;
     assert_eq!(device.info().id.to_string(), "gfx90a:sramecc+:xnack-");
+}
+
+/// A device that counts what is asked of it.
+struct Counting {
+    device: EmulatedDevice,
+    /// Modules, allocations, host buffers, streams and events that were made.
+    made: [AtomicUsize; 5],
+    /// Allocations that are there now.
+    held: AtomicUsize,
+}
+
+impl Counting {
+    fn made(&self) -> [usize; 5] {
+        self.made.each_ref().map(|n| n.load(Ordering::Relaxed))
+    }
+    fn count(&self, what: usize) {
+        self.made[what].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Device for Counting {
+    fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+    fn alloc(&self, bytes: u64) -> Result<u64, DeviceError> {
+        self.count(1);
+        self.held.fetch_add(1, Ordering::Relaxed);
+        self.device.alloc(bytes)
+    }
+    fn free(&self, address: u64) -> Result<(), DeviceError> {
+        self.held.fetch_sub(1, Ordering::Relaxed);
+        self.device.free(address)
+    }
+    fn host_buffer(&self, bytes: usize) -> Result<HostBuffer, DeviceError> {
+        self.count(2);
+        self.device.host_buffer(bytes)
+    }
+    fn write(&self, address: u64, data: &[u8]) -> Result<(), DeviceError> {
+        self.device.write(address, data)
+    }
+    fn read(&self, address: u64, data: &mut [u8]) -> Result<(), DeviceError> {
+        self.device.read(address, data)
+    }
+    fn load(&self, elf: &[u8]) -> Result<ModuleId, DeviceError> {
+        self.count(0);
+        self.device.load(elf)
+    }
+    fn unload(&self, module: ModuleId) -> Result<(), DeviceError> {
+        self.device.unload(module)
+    }
+    fn kernel(&self, module: ModuleId, name: &str) -> Result<KernelId, DeviceError> {
+        self.device.kernel(module, name)
+    }
+    fn create_stream(&self) -> Result<StreamId, DeviceError> {
+        self.count(3);
+        self.device.create_stream()
+    }
+    fn destroy_stream(&self, stream: StreamId) -> Result<(), DeviceError> {
+        self.device.destroy_stream(stream)
+    }
+    fn copy_in(&self, stream: StreamId, address: u64, from: &HostBuffer) -> Result<(), DeviceError> {
+        self.device.copy_in(stream, address, from)
+    }
+    fn copy_out(&self, stream: StreamId, into: &HostBuffer, address: u64) -> Result<(), DeviceError> {
+        self.device.copy_out(stream, into, address)
+    }
+    fn launch(&self, s: StreamId, k: KernelId, shape: LaunchShape, kernarg: &[u8]) -> Result<(), DeviceError> {
+        self.device.launch(s, k, shape, kernarg)
+    }
+    fn synchronize(&self, stream: StreamId) -> Result<Vec<LaunchStats>, DeviceError> {
+        self.device.synchronize(stream)
+    }
+    fn create_event(&self) -> Result<EventId, DeviceError> {
+        self.count(4);
+        self.device.create_event()
+    }
+    fn destroy_event(&self, event: EventId) -> Result<(), DeviceError> {
+        self.device.destroy_event(event)
+    }
+    fn record(&self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
+        self.device.record(stream, event)
+    }
+    fn wait(&self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
+        self.device.wait(stream, event)
+    }
+    fn elapsed(&self, start: EventId, end: EventId) -> Result<Duration, DeviceError> {
+        self.device.elapsed(start, end)
+    }
+}
+
+#[test]
+fn new_shapes_share_what_the_device_holds() {
+    // Softmax of any number of rows, and x is given back one row longer.
+    let mut b = Builder::new(17, 3);
+    let x = b.input(&[2, 24]);
+    let row = b.weight(&[1, 24]);
+    let sum = b.node("Add", &[&x, &row], &[]);
+    let y = b.node("Softmax", &[&sum], &[]);
+    let longer = b.node("Concat", &[&x, &row], &[("axis", int(0))]);
+    [&y, &longer].iter().for_each(|o| b.output(o));
+    b.model.graph.inputs[0].shape = Some(vec![Dim::Symbol("rows".into()), Dim::Known(24)]);
+    let target = Target::GFX942;
+    let device = Arc::new(Counting {
+        device: EmulatedDevice::new(target, false).unwrap(),
+        made: Default::default(),
+        held: AtomicUsize::new(0),
+    });
+    let compiler = Compiler::new(target, barewave::Options::default());
+    let mut model = AnyShape::new(device.clone(), compiler, Arc::new(b.model.clone()), 4);
+    let check = |model: &mut AnyShape, x: &HostTensor| {
+        let (got, _) = model.run(std::slice::from_ref(x)).unwrap();
+        let rows = x.shape()[0];
+        let shapes = Options { dims: [("rows".to_string(), rows)].into(), ..Options::default() };
+        let graph = graph::fuse(&b.model, &shapes).unwrap();
+        let want = Interpreter::new(&graph).run(&graph, std::slice::from_ref(x)).unwrap();
+        for (got, want) in got.iter().zip(&want) {
+            assert_eq!(got.shape(), want.shape());
+            let off = got.to_f64().iter().zip(want.to_f64()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(off < 1e-4, "{rows} rows: off by {off}");
+        }
+        got.into_iter().nth(1).unwrap()
+    };
+    let mut x = random(&[1, 24], 5);
+    for _ in 0..60 {
+        x = check(&mut model, &x);
+    }
+    let compiled = model.compiled();
+    let [modules, blocks, buffers, streams, events] = device.made();
+    assert_eq!((compiled, streams, events), (60, 1, 2));
+    assert!(modules < 10, "{modules} modules for 60 shapes");
+    // One input, two outputs, the arena, weights: each grows by half when it has to.
+    assert!(blocks < 60 && buffers < 40, "{blocks} allocations and {buffers} host buffers for 60 shapes");
+    assert!(device.held.load(Ordering::Relaxed) < 12);
+    // Of the last four shapes each is there.
+    for rows in [58, 60, 57, 59, 60] {
+        check(&mut model, &random(&[rows, 24], rows as u64));
+    }
+    assert_eq!(model.compiled(), compiled);
+    check(&mut model, &random(&[3, 24], 1));
+    assert_eq!(model.compiled(), compiled + 1);
+    drop(model);
+    assert_eq!(device.held.load(Ordering::Relaxed), 0);
 }

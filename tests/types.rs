@@ -270,12 +270,13 @@ fn integer_products() {
 }
 
 /// Targets for what has no instruction of its own per target.
-const FEW: [&str; 4] = ["gfx803", "gfx90a", "gfx1100", "gfx1201"];
+const FEW: [&str; 6] = ["gfx803", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
 
 #[test]
 fn reductions_softmax_and_norms() {
     for t in FLOATS {
-        for shape in [[3usize, 5], [2, 700]] {
+        // In a part of a row of lanes, a row, several, a wave, waves; one that no registers hold; rows of odd bytes.
+        for shape in [[3usize, 5], [2, 700], [9, 48], [70, 8], [5, 1024], [2, 4100], [1, 40000], [3, 4099]] {
             let [rows, n] = shape;
             for op in ["Softmax", "LogSoftmax", "LayerNormalization", "ReduceMean", "ReduceMax", "ReduceSumSquare"] {
                 let mut b = Builder::new(17, n as u64);

@@ -113,7 +113,7 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
         };
         base.copied().unwrap_or(0) + a.offset
     };
-    let module = device.load(&compiled.code()?)?;
+    let module = device.load(compiled.code())?;
     // A kernel may be told its extents: launches are equal when these are too.
     let told =
         |l: &Launch| -> Vec<u64> { l.args.iter().filter(|a| a.region == Region::Value).map(|a| a.offset).collect() };

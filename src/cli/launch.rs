@@ -5,6 +5,7 @@
 //! arguments the kernel wants, says the metadata of the code object ([`barewave::emu::kernarg`]).
 
 use super::limits::{BadValue, Limits};
+use super::progress::Progress;
 use super::{Failure, Result};
 use barewave::codeobj::{ElfFile, KernelInfo, code_objects_for};
 use barewave::emu::kernarg::LaunchError;
@@ -337,7 +338,9 @@ pub fn run(args: &Args) -> Result {
     };
     let mut ready = prepare(&what, &args.device, args.strict, &args.limits)?;
     let start = Instant::now();
+    let progress = Progress::start("running", 0);
     let stats = launch(args, &mut ready)?;
+    drop(progress);
     let ms = start.elapsed().as_secs_f64() * 1e3;
     let mut outputs = Vec::new();
     for (i, (spec, address)) in ready.specs.iter_mut().zip(&ready.addresses).enumerate() {

@@ -59,13 +59,13 @@ pub fn is_page(path: &Path) -> Result<bool> {
 /// that the model cannot follow has the cycles of its loops' rounds.
 pub fn listing(compiled: &Compiled, launches: &[Launched]) -> Result<String> {
     const WIDEST: f64 = 12.0;
-    let code = compiled.code()?;
-    let file = ElfFile::parse(&code)?;
+    let code = compiled.code();
+    let file = ElfFile::parse(code)?;
     let mut remarks = BTreeMap::new();
     for k in &file.kernels {
         let Some(l) = launches.iter().find(|l| l.kernel == k.name) else { continue };
         if l.lines.is_empty() {
-            remarks.extend(super::disasm::remarks(&file, &code, compiled.target(), Some(&k.name)));
+            remarks.extend(super::disasm::remarks(&file, code, compiled.target(), Some(&k.name)));
         }
         let most = l.lines.iter().map(|c| c.clocks).fold(1.0, f64::max);
         for c in l.lines.iter() {
@@ -75,7 +75,7 @@ pub fn listing(compiled: &Compiled, launches: &[Launched]) -> Result<String> {
         }
     }
     let mut out = Vec::new();
-    list(&file, &code, compiled.target(), &Listing { remarks, ..Listing::default() }, &mut out)?;
+    list(&file, code, compiled.target(), &Listing { remarks, ..Listing::default() }, &mut out)?;
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 

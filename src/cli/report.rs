@@ -22,8 +22,8 @@ use std::path::Path;
 /// # Errors
 /// When the code cannot be read back, or the file not be written.
 pub fn save(path: &Path, compiled: &Compiled, launches: &[Launched]) -> Result {
-    let code = compiled.code()?;
-    let file = ElfFile::parse(&code)?;
+    let code = compiled.code();
+    let file = ElfFile::parse(code)?;
     let target = compiled.target();
     let mut body = format!("<h2>Kernels</h2>{}", table(compiled, launches));
     for s in compiled.stats() {
@@ -33,10 +33,10 @@ pub fn save(path: &Path, compiled: &Compiled, launches: &[Launched]) -> Result {
             "<section id=\"{0}\"><h2>{0}</h2><p>{1}</p>{2}",
             escape(&s.kernel),
             escape(&s.step),
-            registers(s, &verify::live(&file, &code, &k.name)?)
+            registers(s, &verify::live(&file, code, &k.name)?)
         );
-        body += &match hot_loop(&file, &code, target, k, s.workgroup_size) {
-            Ok(Some(l)) => gantt(&l, target, &|at| instruction(&file, &code, target, k, at)),
+        body += &match hot_loop(&file, code, target, k, s.workgroup_size) {
+            Ok(Some(l)) => gantt(&l, target, &|at| instruction(&file, code, target, k, at)),
             Ok(None) => "<p>No loop.</p>".into(),
             Err(e) => format!("<p>No schedule: {}.</p>", escape(&e.to_string())),
         };

@@ -1,7 +1,7 @@
 //! A compiled model: in memory, and as one ELF file of code, launch plan and weights.
 
+use super::KernelIr;
 use super::weights::Weights;
-use super::{Error, KernelIr};
 use crate::codeobj::{self, Abi, CodeObject, Contents, ElfFile, MakeBytes, Section};
 use crate::graph::Note;
 use crate::output;
@@ -29,8 +29,8 @@ pub struct Compiled {
 
 #[derive(Clone, Debug)]
 enum Code {
-    /// Kernels as they were compiled.
-    Kernels(Vec<codeobj::Kernel>),
+    /// Kernels as they were compiled, and the file of them alone.
+    Kernels(Vec<codeobj::Kernel>, Bytes),
     /// A file that was read, with everything in it.
     File(Bytes),
 }
@@ -80,8 +80,9 @@ impl Compiled {
         weights: Weights,
         ir: Vec<KernelIr>,
         notes: Vec<Note>,
-    ) -> Compiled {
-        Compiled { target, plans, code: Code::Kernels(kernels), weights, ir, notes }
+    ) -> Result<Compiled, codeobj::Error> {
+        let file = object(target, &kernels, Abi::V5, Vec::new()).to_bytes()?.into();
+        Ok(Compiled { target, plans, code: Code::Kernels(kernels, file), weights, ir, notes })
     }
 
     /// Target of the code.
@@ -117,7 +118,7 @@ impl Compiled {
 
     /// True when the static verifier has passed the code, as it does with everything that was compiled here.
     pub fn is_verified(&self) -> bool {
-        matches!(self.code, Code::Kernels(_))
+        matches!(self.code, Code::Kernels(..))
     }
 
     /// Size of [`Compiled::weights`] in bytes.
@@ -142,28 +143,22 @@ impl Compiled {
     }
 
     /// An ELF file with the code, for a device to load. Whether it also holds plan and weights is left open.
-    pub fn code(&self) -> Result<Bytes, Error> {
-        match &self.code {
-            Code::File(bytes) => Ok(bytes.clone()),
-            Code::Kernels(kernels) => Ok(self.object(kernels, Abi::V5, Vec::new()).to_bytes()?.into()),
-        }
-    }
-
-    fn object<'a>(&self, kernels: &[codeobj::Kernel], abi: Abi, sections: Vec<Section<'a>>) -> CodeObject<'a> {
-        CodeObject { target: self.target, abi, kernels: kernels.to_vec(), sections }
+    pub fn code(&self) -> &Bytes {
+        let (Code::File(bytes) | Code::Kernels(_, bytes)) = &self.code;
+        bytes
     }
 
     /// Writes the whole file: code, plan and weights. A model that was loaded is written as it was, whatever `abi` says.
     pub fn write_to(&self, abi: Abi, to: &mut dyn Write) -> Result<(), codeobj::Error> {
         match &self.code {
             Code::File(bytes) => Ok(to.write_all(bytes)?),
-            Code::Kernels(kernels) => {
+            Code::Kernels(kernels, _) => {
                 let plans = serde_json::to_vec(&self.plans).map_err(std::io::Error::other)?;
                 let sections = vec![
                     Section { name: PLAN_SECTION.to_string(), data: Contents::Bytes(Cow::Owned(plans)) },
                     Section { name: WEIGHTS_SECTION.to_string(), data: Contents::Made(&self.weights) },
                 ];
-                self.object(kernels, abi, sections).write_to(to)
+                object(self.target, kernels, abi, sections).write_to(to)
             }
         }
     }
@@ -206,4 +201,8 @@ impl Compiled {
         let weights = Weights::read(section(WEIGHTS_SECTION)?);
         Ok(Compiled { target, plans, code: Code::File(bytes), weights, ir: Vec::new(), notes: Vec::new() })
     }
+}
+
+fn object<'a>(target: Target, kernels: &[codeobj::Kernel], abi: Abi, sections: Vec<Section<'a>>) -> CodeObject<'a> {
+    CodeObject { target, abi, kernels: kernels.to_vec(), sections }
 }

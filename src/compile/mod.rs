@@ -244,10 +244,9 @@ impl Compiler {
         let mut notes: Vec<graph::Note> = graphs.iter().flat_map(|g| g.notes.iter().cloned()).collect();
         notes.dedup();
         let ir = compiled.into_iter().flat_map(|(_, ir)| ir).collect();
-        let compiled = Compiled::new(self.target, plans, kernels, weights, ir, notes);
+        let compiled = Compiled::new(self.target, plans, kernels, weights, ir, notes)?;
         // The last word: an independent proof over the bytes, wherever the kernels came from.
-        let code = compiled.code()?;
-        timed!("verify", verify::admit(&code))?;
+        timed!("verify", verify::admit(compiled.code()))?;
         Ok(compiled)
     }
 

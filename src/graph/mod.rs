@@ -38,6 +38,7 @@ use crate::onnx::{Dim as Declared, Model};
 use crate::tensor::{DType, HostTensor};
 use fused::FusedGraph;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What the caller may decide.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +50,8 @@ pub struct Options {
     /// Arrays that will be given, by the input's name. Those whose values have to be known when the model is compiled
     /// (they decide shapes, or which branch is taken) become part of it, no others.
     pub values: BTreeMap<String, HostTensor>,
+    /// What [`open_types`] says of the model, for who fuses it for many shapes; found out anew otherwise.
+    pub types: Option<Arc<Types>>,
 }
 
 /// Larger arrays never become part of a model: nothing that decides shapes is.
@@ -113,7 +116,7 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     check(&graph, "prune")?;
     timed!("collapse_views", collapse::collapse_views(&mut graph));
     check(&graph, "collapse_views")?;
-    name_dims(model, &mut graph);
+    name_dims(model, options, &mut graph);
     Ok(graph)
 }
 
@@ -184,10 +187,8 @@ pub fn infer(model: &Model, options: &Options) -> Result<Types, Error> {
 
 /// Names the dimensions that the model leaves open: of inputs as it does, of outputs by what they are made of, where that
 /// is the inputs' sizes.
-fn name_dims(model: &Model, graph: &mut FusedGraph) {
-    let open = |d: &&Declared| !matches!(d, Declared::Known(_));
-    let sizes = model.required_inputs().filter_map(|i| i.shape.as_ref()).flatten().filter(open).count();
-    let types = if sizes == 0 { Types::default() } else { infer(model, &Options::default()).unwrap_or_default() };
+fn name_dims(model: &Model, options: &Options, graph: &mut FusedGraph) {
+    let types = options.types.clone().unwrap_or_else(|| open_types(model));
     let mut inputs: BTreeSet<String> = BTreeSet::new();
     let (given, made) = (graph.inputs.clone(), graph.outputs.clone());
     for (info, id) in model.required_inputs().zip(given) {
@@ -210,6 +211,13 @@ fn name_dims(model: &Model, graph: &mut FusedGraph) {
         let names = (0..rank).map(name).collect();
         note_names(graph, id, names);
     }
+}
+
+/// What [`infer`] says of a model when nothing is given, if there are sizes to be named; as far as it gets.
+pub fn open_types(model: &Model) -> Arc<Types> {
+    let open = |d: &Declared| !matches!(d, Declared::Known(_));
+    let sized = model.required_inputs().filter_map(|i| i.shape.as_ref()).flatten().any(open);
+    Arc::new(if sized { infer(model, &Options::default()).unwrap_or_default() } else { Types::default() })
 }
 
 fn note_names(graph: &mut FusedGraph, id: fused::TensorId, names: Vec<Option<String>>) {

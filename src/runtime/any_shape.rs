@@ -9,13 +9,15 @@
 //! ([`graph::cut`](crate::graph::cut())). So it is where the host has to work on what is in strings; then the rest is kept too.
 
 use super::device::Device;
-use super::session::{DeviceWeights, Given, RunReport, Session, SessionError};
+use super::error::SessionError;
+use super::loaded::DeviceWeights;
+use super::session::{Given, RunReport, Session};
 use crate::compile::{self, Compiled, Compiler};
-use crate::graph::{Cut, Options as Shapes};
+use crate::graph::{self, Cut, Options as Shapes, Types};
 use crate::onnx::{Model, ValueInfo};
 use crate::tensor::{AsTensor, HostTensor, Identity, TensorView};
 use rustc_hash::FxHashSet;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 /// Why a run could not be made.
@@ -54,9 +56,11 @@ impl Stages<'_> {
 pub struct AnyShape {
     compiler: Compiler,
     model: Arc<Model>,
+    /// What is known of it for all shapes, once it was asked.
+    types: Option<Arc<Types>>,
     device: Arc<dyn Device>,
-    /// The most recently used last.
-    sessions: VecDeque<Session>,
+    /// With a plan for each combination of shapes, the most recently used last.
+    session: Option<Session>,
     most: usize,
     /// Where the model's own constants lie, which are not read to tell whether weights are the same.
     held: FxHashSet<usize>,
@@ -79,7 +83,6 @@ const SMALL: usize = 4096;
 impl AnyShape {
     /// A model for a device, keeping what was compiled for at most `most` combinations of shapes (at least one).
     pub fn new(device: Arc<dyn Device>, compiler: Compiler, model: Arc<Model>, most: usize) -> AnyShape {
-        let sessions = VecDeque::new();
         let held = model.graph.initializers.values().filter_map(|t| match t.identity() {
             Identity::At(p, _) => Some(p.addr()),
             _ => None,
@@ -88,8 +91,9 @@ impl AnyShape {
         AnyShape {
             compiler,
             model,
+            types: None,
             device,
-            sessions,
+            session: None,
             most,
             held,
             weights: Vec::new(),
@@ -105,7 +109,7 @@ impl AnyShape {
     pub fn time_launches(&mut self) {
         self.timed = true;
         // What is there was made without.
-        self.sessions.clear();
+        self.session = None;
         (self.first, self.rest) = (None, None);
     }
 
@@ -151,26 +155,20 @@ impl AnyShape {
 
     /// What runs these inputs, compiled if need be.
     pub fn ready(&mut self, inputs: &[Given]) -> Result<Ready<'_>, AnyShapeError> {
-        let session = match self.sessions.iter().position(|s| s.fits(inputs)) {
-            Some(at) => self.sessions.remove(at),
-            None => None,
+        let known = match &mut self.session {
+            Some(session) => session.take(inputs)?,
+            None => false,
         };
-        let session = match session {
-            Some(session) => session,
-            None => {
-                let shapes = self.shapes(inputs);
-                match self.compile(&shapes) {
-                    Ok(session) => session,
-                    Err(e) => match crate::graph::cut(&self.model, &shapes) {
-                        Ok(Some(cut)) => return Ok(Ready::Stages(Stages { any: self, cut: Box::new(cut) })),
-                        _ => return Err(e),
-                    },
-                }
+        if !known {
+            let shapes = self.shapes(inputs);
+            if let Err(e) = self.compile(&shapes) {
+                return match graph::cut(&self.model, &shapes) {
+                    Ok(Some(cut)) => Ok(Ready::Stages(Stages { any: self, cut: Box::new(cut) })),
+                    _ => Err(e),
+                };
             }
-        };
-        self.sessions.push_back(session);
-        let last = self.sessions.len() - 1;
-        Ok(Ready::Whole(&mut self.sessions[last]))
+        }
+        self.session.as_mut().map(Ready::Whole).ok_or_else(|| SessionError::NotStarted.into())
     }
 
     /// Runs the part in front of a cut, then the rest.
@@ -233,23 +231,33 @@ impl AnyShape {
         shapes
     }
 
-    fn compile(&mut self, shapes: &Shapes) -> Result<Session, AnyShapeError> {
-        let compiled = self.compiler.compile(&self.model, shapes)?;
+    /// Compiles the model for these shapes, and makes that the plan that runs next.
+    fn compile(&mut self, shapes: &Shapes) -> Result<(), AnyShapeError> {
+        let types = self.types.get_or_insert_with(|| graph::open_types(&self.model)).clone();
+        let shapes = Shapes { types: Some(types), ..shapes.clone() };
+        let compiled = self.compiler.compile(&self.model, &shapes)?;
         self.compiled += 1;
         if let Some(observer) = &mut self.observer {
             observer(&compiled);
         }
-        while self.sessions.len() >= self.most {
-            self.sessions.pop_front();
-        }
         let key = (compiled.weights_identity(&self.held), compiled.weights_len());
         self.weights.retain(|(_, w)| w.strong_count() > 0);
         let known = self.weights.iter().find(|(k, _)| *k == key).and_then(|(_, w)| w.upgrade());
-        let mut session = Session::with_weights(self.device.clone(), &compiled, known)?;
-        if self.timed {
-            session.time_launches()?;
-        }
+        let session = match &mut self.session {
+            Some(session) => {
+                session.add(&compiled, known)?;
+                session.keep(self.most)?;
+                session
+            }
+            None => {
+                let mut session = Session::with_weights(self.device.clone(), &compiled, known)?;
+                if self.timed {
+                    session.time_launches()?;
+                }
+                self.session.insert(session)
+            }
+        };
         self.weights.push((key, Arc::downgrade(session.weights())));
-        Ok(session)
+        Ok(())
     }
 }

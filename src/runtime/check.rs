@@ -1,7 +1,7 @@
 //! What a launch plan says, before a session believes it: plans come from files, and name addresses.
 
+use super::error::SessionError;
 use super::plan::{Address, PLAN_VERSION, Plan, Port, Region};
-use super::session::SessionError;
 
 /// A tensor of a plan that cannot be.
 pub(super) fn bad_port(port: &Port) -> SessionError {

@@ -142,7 +142,11 @@ pub(super) fn check_code(file: &ElfFile, device: &TargetId) -> Result<(), Device
 /// Memory of the host that a device reaches on its own. Clones share the bytes; copies in flight hold a clone, so that
 /// the bytes can be had only when no copy uses them.
 #[derive(Clone)]
-pub struct HostBuffer(Arc<Pinned>);
+pub struct HostBuffer {
+    memory: Arc<Pinned>,
+    /// Bytes that are in use, of those that are there.
+    len: usize,
+}
 
 struct Pinned {
     start: *mut u8,
@@ -172,7 +176,7 @@ impl HostBuffer {
         len: usize,
         release: impl Fn(*mut u8, usize) + Send + Sync + 'static,
     ) -> HostBuffer {
-        HostBuffer(Arc::new(Pinned { start, len, release: Box::new(release) }))
+        HostBuffer { memory: Arc::new(Pinned { start, len, release: Box::new(release) }), len }
     }
 
     /// A buffer in ordinary memory.
@@ -186,25 +190,39 @@ impl HostBuffer {
 
     /// Size in bytes.
     pub fn len(&self) -> usize {
-        self.0.len
+        self.len
+    }
+
+    /// Bytes that it has room for.
+    pub fn capacity(&self) -> usize {
+        self.memory.len
+    }
+
+    /// Uses so many bytes from now on; false when it has no room for them, and nothing changes.
+    pub fn set_len(&mut self, len: usize) -> bool {
+        let fits = len <= self.memory.len;
+        if fits {
+            self.len = len;
+        }
+        fits
     }
 
     /// True when it holds nothing.
     pub fn is_empty(&self) -> bool {
-        self.0.len == 0
+        self.len == 0
     }
 
     /// Start of the bytes, for the device's copies.
     pub(super) fn start(&self) -> *mut u8 {
-        self.0.start
+        self.memory.start
     }
 
     /// The bytes, when no copy is under way.
     pub fn bytes(&mut self) -> Result<&mut [u8], DeviceError> {
-        let p = Arc::get_mut(&mut self.0)
+        let p = Arc::get_mut(&mut self.memory)
             .ok_or_else(|| DeviceError::Buffer("a host buffer is still used by a copy: synchronise first".into()))?;
         // SAFETY: valid by construction, and nobody else holds the buffer.
-        Ok(unsafe { std::slice::from_raw_parts_mut(p.start, p.len) })
+        Ok(unsafe { std::slice::from_raw_parts_mut(p.start, self.len) })
     }
 }
 

@@ -7,7 +7,9 @@ mod any_shape;
 mod check;
 mod device;
 mod emulated;
+mod error;
 pub mod hip;
+mod loaded;
 pub mod plan;
 mod session;
 mod tables;
@@ -19,4 +21,5 @@ pub use device::{
     StreamId, open, open_with,
 };
 pub use emulated::{EmulatedDevice, EmulatedSettings};
-pub use session::{Given, LaunchReport, RunReport, Session, SessionError};
+pub use error::SessionError;
+pub use session::{Given, LaunchReport, RunReport, Session};

@@ -6,103 +6,17 @@
 //! the given tensors are.
 
 use super::check::{bad_port, check_plans};
-use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, StreamId};
-use super::plan::{Address, Plan, Port, Region};
+use super::device::{Device, DeviceError, LaunchStats, StreamId};
+use super::error::SessionError;
+use super::loaded::{Block, DeviceCode, DeviceWeights, Held, Loaded, Prepared, Slot};
+use super::plan::{Plan, Port};
 use crate::compile::Compiled;
-use crate::tensor::{AsTensor, DType, HostTensor, Problem, SizeMismatch, TensorView, TensorViewMut, Words};
+use crate::tensor::{AsTensor, DType, HostTensor, TensorView, TensorViewMut, Words};
 use crate::verify;
 use barewave_isa::Target;
-use std::collections::BTreeMap;
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Why a run could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// The device refused.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// An input does not fit the model.
-    #[error("input '{name}' must be {expected}, not {given}")]
-    Input {
-        /// Input.
-        name: String,
-        /// Type and shape the model takes.
-        expected: String,
-        /// What was given.
-        given: String,
-    },
-    /// The model was compiled for several shapes, but not for these.
-    #[error("the model was not compiled for {given}; it was for {}", .known.join(", or "))]
-    Shapes {
-        /// Types and shapes that were given.
-        given: String,
-        /// Those of each plan.
-        known: Vec<String>,
-    },
-    /// An input has another value than the model was compiled for.
-    #[error(
-        "the model was compiled for one value of input '{name}', which decides shapes or branches, and this is another"
-    )]
-    Fixed {
-        /// Input.
-        name: String,
-    },
-    /// Number of inputs.
-    #[error("the model takes {expected} inputs ({names}), not {given}")]
-    InputCount {
-        /// How many the model takes, of those that are not bound to device memory.
-        expected: usize,
-        /// Their names.
-        names: String,
-        /// How many were given.
-        given: usize,
-    },
-    /// An output does not fit the memory given for it.
-    #[error("output '{name}' is {expected}, the memory given for it {given}")]
-    Output {
-        /// Output.
-        name: String,
-        /// Type and shape the model gives.
-        expected: String,
-        /// What it should go to.
-        given: String,
-    },
-    /// Number of outputs.
-    #[error("the model gives {expected} outputs to host memory, not {given}")]
-    OutputCount {
-        /// How many the model gives, of those that are not bound to device memory.
-        expected: usize,
-        /// How many were wanted.
-        given: usize,
-    },
-    /// No input or output of that number.
-    #[error("the model has no {what} number {number}")]
-    NoPort {
-        /// `input` or `output`.
-        what: &'static str,
-        /// Number asked for, from 0.
-        number: usize,
-    },
-    /// A tensor's bytes do not fit its shape.
-    #[error(transparent)]
-    Bytes(#[from] SizeMismatch),
-    /// The model's kernels do not fit into a file that a device loads.
-    #[error("{0}")]
-    Object(String),
-    /// There is no run to finish.
-    #[error("no run was started")]
-    NotStarted,
-    /// Strings that cannot be told apart.
-    #[error(transparent)]
-    Words(#[from] Problem),
-    /// The machine code is not fit to run.
-    #[error(transparent)]
-    Code(#[from] verify::Refused),
-    /// The plan makes no sense.
-    #[error("the launch plan is damaged: {0}")]
-    Plan(String),
-}
 
 /// An input, wherever it lies.
 #[derive(Clone, Copy, Debug)]
@@ -180,138 +94,26 @@ impl RunReport {
     }
 }
 
-/// A launch; its arguments are addresses once memory is bound.
-struct Prepared {
-    kernel: KernelId,
-    shape: LaunchShape,
-    kernarg: Vec<u8>,
-}
-
-/// Where an input or output lies.
-enum Buffer {
-    /// In memory of the session, filled from or read into a host buffer.
-    Own { address: u64, staging: HostBuffer },
-    /// In memory of the caller.
-    Bound { address: u64 },
-    /// In memory of the session that is not there yet.
-    Unset,
-}
-
-impl Buffer {
-    fn address(&self) -> u64 {
-        match self {
-            Buffer::Own { address, .. } | Buffer::Bound { address } => *address,
-            Buffer::Unset => 0,
-        }
-    }
-    fn bound(&self) -> Option<u64> {
-        match self {
-            Buffer::Bound { address } => Some(*address),
-            _ => None,
-        }
-    }
-    fn is_bound(&self) -> bool {
-        self.bound().is_some()
-    }
-}
-
 /// A model loaded on a device: its own stream, arena and weights, so that several can run on one device at once.
 ///
 /// A run puts everything into the stream (inputs, kernels, outputs) and waits once, at its end. [`Session::start`] and
 /// [`Session::finish`] are the two halves of [`Session::run`].
 pub struct Session {
     device: Arc<dyn Device>,
-    plans: Vec<Plan>,
-    /// The launches of each plan.
-    prepared: Vec<Vec<Prepared>>,
+    // Dropped first: it waits for what uses the rest.
+    held: Held,
+    plans: Vec<Loaded>,
     /// Number of the plan that runs.
     active: usize,
-    held: Held,
-    inputs: Vec<Buffer>,
-    outputs: Vec<Buffer>,
-    arena: u64,
-    weights: Arc<DeviceWeights>,
-    stream: StreamId,
-    /// Before the first launch, and after the last; with timing also in between.
-    events: Vec<EventId>,
+    inputs: Vec<Slot>,
+    outputs: Vec<Slot>,
+    arena: Block,
     timed: bool,
     /// Addresses changed since the arguments were made.
     stale: bool,
     running: bool,
     /// The strings that outputs of the run may hold.
     words: Arc<Words>,
-}
-
-/// Weights in device memory, which sessions may share.
-pub(super) struct DeviceWeights {
-    device: Arc<dyn Device>,
-    address: u64,
-}
-
-impl DeviceWeights {
-    fn new(device: &Arc<dyn Device>, weights: &[u8]) -> Result<Arc<DeviceWeights>, DeviceError> {
-        let address = device.alloc((weights.len() as u64).max(1))?;
-        let held = Arc::new(DeviceWeights { device: device.clone(), address });
-        device.write(address, weights)?;
-        Ok(held)
-    }
-}
-
-impl Drop for DeviceWeights {
-    fn drop(&mut self) {
-        // A device that fails here has failed before, where somebody was told.
-        let _ = self.device.free(self.address);
-    }
-}
-
-/// What a session holds of its device, given back when it is dropped (also when it is only half made).
-struct Held {
-    device: Arc<dyn Device>,
-    module: Option<ModuleId>,
-    memory: Vec<u64>,
-    stream: Option<StreamId>,
-    /// The stream that work was last put into, if it is the caller's.
-    foreign: Option<StreamId>,
-    events: Vec<EventId>,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // A device that fails here has failed before, where somebody was told.
-        if let Some(stream) = self.foreign {
-            let _ = self.device.synchronize(stream);
-        }
-        if let Some(stream) = self.stream {
-            let _ = self.device.synchronize(stream);
-            let _ = self.device.destroy_stream(stream);
-        }
-        for event in &self.events {
-            let _ = self.device.destroy_event(*event);
-        }
-        if let Some(module) = self.module {
-            let _ = self.device.unload(module);
-        }
-        for address in &self.memory {
-            let _ = self.device.free(*address);
-        }
-    }
-}
-
-impl Held {
-    fn alloc(&mut self, bytes: u64) -> Result<u64, DeviceError> {
-        let address = self.device.alloc(bytes.max(1))?;
-        self.memory.push(address);
-        Ok(address)
-    }
-    fn free(&mut self, address: u64) -> Result<(), DeviceError> {
-        self.memory.retain(|a| *a != address);
-        self.device.free(address)
-    }
-    fn event(&mut self) -> Result<EventId, DeviceError> {
-        let event = self.device.create_event()?;
-        self.events.push(event);
-        Ok(event)
-    }
 }
 
 impl Session {
@@ -329,14 +131,13 @@ impl Session {
         model: &Compiled,
         weights: Option<Arc<DeviceWeights>>,
     ) -> Result<Session, SessionError> {
-        let code = model.code().map_err(|e| SessionError::Object(e.to_string()))?;
         if !model.is_verified() {
-            verify::admit(&code)?;
+            verify::admit(model.code())?;
         }
         let plans = model.plans().to_vec();
         check_plans(&plans, model.weights_len() as u64)?;
         let weights = weights.map_or_else(|| DeviceWeights::new(&device, model.weights()), Ok)?;
-        Session::load(device, plans, &code, weights)
+        Session::load(device, plans, model.code().clone(), weights)
     }
 
     /// As [`Session::new`], from a plan, the bytes of the ELF file with its code, and its weights.
@@ -350,14 +151,14 @@ impl Session {
         let plans = vec![plan];
         check_plans(&plans, weights.len() as u64)?;
         let weights = DeviceWeights::new(&device, weights)?;
-        Session::load(device, plans, code, weights)
+        Session::load(device, plans, code.to_vec().into(), weights)
     }
 
     /// Loads plans that were checked.
     fn load(
         device: Arc<dyn Device>,
         plans: Vec<Plan>,
-        code: &[u8],
+        code: Bytes,
         weights: Arc<DeviceWeights>,
     ) -> Result<Session, SessionError> {
         let plan = &plans[0];
@@ -369,51 +170,19 @@ impl Session {
             }
             .into());
         }
-        let mut held = Held {
-            device: device.clone(),
-            module: None,
-            memory: Vec::new(),
-            stream: None,
-            foreign: None,
-            events: Vec::new(),
-        };
-        let module = device.load(code)?;
-        held.module = Some(module);
-        let arena = held.alloc(plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0))?;
-        let stream = device.create_stream()?;
-        held.stream = Some(stream);
-        let events = vec![held.event()?, held.event()?];
-        let mut kernels: BTreeMap<&str, KernelId> = BTreeMap::new();
-        let mut prepared = Vec::with_capacity(plans.len());
-        for plan in &plans {
-            let mut launches = Vec::with_capacity(plan.launches.len());
-            for launch in &plan.launches {
-                let kernel = match kernels.get(launch.kernel.as_str()) {
-                    Some(k) => *k,
-                    None => {
-                        let k = device.kernel(module, &launch.kernel)?;
-                        kernels.insert(&launch.kernel, k);
-                        k
-                    }
-                };
-                let shape = LaunchShape { grid: launch.grid, block: [launch.block, 1, 1], dynamic_lds: 0 };
-                launches.push(Prepared { kernel, shape, kernarg: Vec::new() });
-            }
-            prepared.push(launches);
-        }
-        let unset = |ports: &[Port]| ports.iter().map(|_| Buffer::Unset).collect();
+        let unset = |ports: &[Port]| ports.iter().map(|_| Slot::Unset).collect();
+        let (inputs, outputs) = (unset(&plan.inputs), unset(&plan.outputs));
+        let code = DeviceCode::load(&device, code)?;
+        let mut held = Held::new(&device)?;
+        held.want_events(2)?;
         Ok(Session {
-            device: device.clone(),
-            inputs: unset(&plan.inputs),
-            outputs: unset(&plan.outputs),
-            plans,
-            prepared,
-            active: 0,
             held,
-            arena,
-            weights,
-            stream,
-            events,
+            plans: Loaded::all(plans, &code, &weights)?,
+            active: 0,
+            inputs,
+            outputs,
+            arena: Block::none(&device),
+            device,
             timed: false,
             stale: true,
             running: false,
@@ -421,13 +190,56 @@ impl Session {
         })
     }
 
+    /// Takes in another compiled form of the same model, for other shapes. The first of its plans runs next. The code is
+    /// not loaded again when it is that of a plan that is there.
+    pub(super) fn add(&mut self, model: &Compiled, weights: Option<Arc<DeviceWeights>>) -> Result<(), SessionError> {
+        let plans = model.plans().to_vec();
+        check_plans(&plans, model.weights_len() as u64)?;
+        let weights = weights.map_or_else(|| DeviceWeights::new(&self.device, model.weights()), Ok)?;
+        let code = match self.plans.iter().rev().find(|p| p.code.is(model.code())) {
+            Some(known) => known.code.clone(),
+            None => DeviceCode::load(&self.device, model.code().clone())?,
+        };
+        let new = self.plans.len();
+        self.plans.extend(Loaded::all(plans, &code, &weights)?);
+        if self.timed {
+            self.time_launches()?;
+        }
+        self.select(new)
+    }
+
+    /// Forgets the plans that were added first, until so many are left.
+    pub(super) fn keep(&mut self, most: usize) -> Result<(), SessionError> {
+        let excess = self.plans.len().saturating_sub(most);
+        if excess > 0 {
+            self.drain()?;
+            self.plans.drain(..excess);
+            self.active = self.active.saturating_sub(excess);
+            self.stale = true;
+        }
+        Ok(())
+    }
+
+    /// Runs the plan of these inputs next, and counts it as the one added last; false when there is none.
+    pub(super) fn take(&mut self, inputs: &[Given]) -> Result<bool, SessionError> {
+        let Some(number) = self.plans.iter().rposition(|p| fits(&p.plan, inputs)) else { return Ok(false) };
+        if number != self.active {
+            self.drain()?;
+            self.stale = true;
+        }
+        let plan = self.plans.remove(number);
+        self.plans.push(plan);
+        self.active = self.plans.len() - 1;
+        Ok(true)
+    }
+
     /// The plan of the last run; before the first, that for the first of the shapes the model was compiled for.
     pub fn plan(&self) -> &Plan {
-        &self.plans[self.active]
+        &self.plans[self.active].plan
     }
     /// The plans for all shapes the model was compiled for.
-    pub fn plans(&self) -> &[Plan] {
-        &self.plans
+    pub fn plans(&self) -> impl ExactSizeIterator<Item = &Plan> {
+        self.plans.iter().map(|p| &p.plan)
     }
     /// Takes its inputs from where they lie in the runs that follow: device memory is bound, and nothing else is. Gives the
     /// tensors in host memory, which those runs get, and the plan that they take: it says what outputs come of it.
@@ -457,11 +269,12 @@ impl Session {
         }
         Ok((host, self.plan()))
     }
+    /// The weights of the plan that runs next.
     pub(super) fn weights(&self) -> &Arc<DeviceWeights> {
-        &self.weights
+        &self.plans[self.active].weights
     }
     fn launches(&self) -> &[Prepared] {
-        &self.prepared[self.active]
+        &self.plans[self.active].launches
     }
 
     /// Takes this plan, by its number, from now on; a run does so by itself where given tensors tell. What is bound to device
@@ -474,11 +287,6 @@ impl Session {
             return Ok(());
         }
         self.drain()?;
-        for slot in self.inputs.iter_mut().chain(&mut self.outputs) {
-            if matches!(slot, Buffer::Own { .. }) {
-                bind(&mut self.held, slot, None)?;
-            }
-        }
         self.active = number;
         self.stale = true;
         Ok(())
@@ -490,10 +298,8 @@ impl Session {
 
     /// Measures every launch of the runs that follow with events of its own. They delay the kernels a little.
     pub fn time_launches(&mut self) -> Result<(), SessionError> {
-        let most = self.prepared.iter().map(Vec::len).max().unwrap_or(0);
-        while self.events.len() <= most {
-            self.events.push(self.held.event()?);
-        }
+        let most = self.plans.iter().map(|p| p.launches.len()).max().unwrap_or(0);
+        self.held.want_events(most.max(1) + 1)?;
         self.timed = true;
         Ok(())
     }
@@ -502,24 +308,26 @@ impl Session {
     /// run; with `None` from a host tensor again. Input tensors given to a run are then those of the other inputs.
     pub fn bind_input(&mut self, number: usize, address: Option<u64>) -> Result<(), SessionError> {
         let slot = self.inputs.get(number).ok_or(SessionError::NoPort { what: "input", number })?;
-        if slot.bound() == address && !matches!(slot, Buffer::Unset) {
+        if slot.bound() == address {
             return Ok(());
         }
         self.drain()?;
         self.stale = true;
-        bind(&mut self.held, &mut self.inputs[number], address)
+        self.inputs[number] = address.map_or(Slot::Unset, |address| Slot::Bound { address });
+        Ok(())
     }
 
     /// Puts output `number` into device memory at `address` from now on, which has room for the whole tensor; with `None`
     /// into a host tensor again. Output tensors of a run are then those of the other outputs.
     pub fn bind_output(&mut self, number: usize, address: Option<u64>) -> Result<(), SessionError> {
         let slot = self.outputs.get(number).ok_or(SessionError::NoPort { what: "output", number })?;
-        if slot.bound() == address && !matches!(slot, Buffer::Unset) {
+        if slot.bound() == address {
             return Ok(());
         }
         self.drain()?;
         self.stale = true;
-        bind(&mut self.held, &mut self.outputs[number], address)
+        self.outputs[number] = address.map_or(Slot::Unset, |address| Slot::Bound { address });
+        Ok(())
     }
 
     /// Runs in a stream of the caller's from now on, which has to outlive the session; with `None` in its own again. A
@@ -527,7 +335,6 @@ impl Session {
     pub fn use_stream(&mut self, stream: Option<StreamId>) -> Result<(), SessionError> {
         self.drain()?;
         self.held.foreign = stream;
-        self.stream = stream.or(self.held.stream).ok_or(DeviceError::Handle("stream"))?;
         Ok(())
     }
 
@@ -544,35 +351,20 @@ impl Session {
         if !self.stale {
             return Ok(());
         }
-        let plan = &self.plans[self.active];
-        let ports = plan.inputs.iter().zip(&mut self.inputs).chain(plan.outputs.iter().zip(&mut self.outputs));
-        for (port, slot) in ports {
-            if let Buffer::Unset = slot {
-                let bytes = port.bytes().ok_or_else(|| bad_port(port))?;
-                let staging = self.device.host_buffer(bytes)?;
-                *slot = Buffer::Own { address: self.held.alloc(bytes as u64)?, staging };
-            }
+        let plan = &mut self.plans[self.active];
+        let ports = plan.plan.inputs.iter().zip(&mut self.inputs);
+        for (port, slot) in ports.chain(plan.plan.outputs.iter().zip(&mut self.outputs)) {
+            slot.reserve(&self.device, port.bytes().ok_or_else(|| bad_port(port))?)?;
         }
-        for (launch, planned) in self.prepared[self.active].iter_mut().zip(&plan.launches) {
-            let address = |a: &Address| {
-                a.offset
-                    + match a.region {
-                        Region::Arena => self.arena,
-                        Region::Weights => self.weights.address,
-                        Region::Input(i) => self.inputs[i].address(),
-                        Region::Output(i) => self.outputs[i].address(),
-                        Region::Value => 0,
-                    }
-            };
-            launch.kernarg = planned.args.iter().flat_map(|a| address(a).to_le_bytes()).collect();
-        }
+        self.arena.reserve(plan.plan.arena_bytes)?;
+        plan.address(self.arena.address, &self.inputs, &self.outputs);
         self.stale = false;
         Ok(())
     }
 
     /// Waits for the stream. A fault names the operators whose kernel it came from.
     fn synchronize(&self) -> Result<Vec<LaunchStats>, DeviceError> {
-        self.device.synchronize(self.stream).map_err(|e| match e {
+        self.device.synchronize(self.held.current()).map_err(|e| match e {
             DeviceError::Fault { mut fault, launch } => {
                 fault.operator = self.plan().launches.get(launch).map(|l| l.step.clone());
                 DeviceError::Fault { fault, launch }
@@ -598,7 +390,7 @@ impl Session {
         self.start(inputs)?;
         let report = self.wait()?;
         let own = self.outputs.iter_mut().filter_map(|b| match b {
-            Buffer::Own { staging, .. } => Some(staging),
+            Slot::Own { staging, .. } => Some(staging),
             _ => None,
         });
         for (staging, out) in own.zip(outputs) {
@@ -609,7 +401,7 @@ impl Session {
 
     /// The strings that outputs may hold: the model's and the inputs'.
     fn words_of<T: AsTensor>(&self, inputs: &[T]) -> Result<Arc<Words>, SessionError> {
-        let plan = &self.plans[self.active];
+        let plan = self.plan();
         if !plan.outputs.iter().any(|p| p.dtype == DType::Str.name()) {
             return Ok(Arc::default());
         }
@@ -625,28 +417,28 @@ impl Session {
         self.drain()?;
         self.words = self.words_of(inputs)?;
         self.prepare()?;
-        let mut given = inputs.iter();
+        let (mut given, stream) = (inputs.iter(), self.held.current());
         self.running = true;
         for slot in &mut self.inputs {
-            let Buffer::Own { address, staging } = slot else { continue };
+            let Slot::Own { memory, staging } = slot else { continue };
             if let Some(t) = given.next() {
                 staging.bytes()?.copy_from_slice(t.view().bytes());
             }
-            self.device.copy_in(self.stream, *address, staging)?;
+            self.device.copy_in(stream, memory.address, staging)?;
         }
-        self.device.record(self.stream, self.events[0])?;
-        for (i, l) in self.prepared[self.active].iter().enumerate() {
-            self.device.launch(self.stream, l.kernel, l.shape, &l.kernarg)?;
+        self.device.record(stream, self.held.events[0])?;
+        for (i, l) in self.launches().iter().enumerate() {
+            self.device.launch(stream, l.kernel, l.shape, &l.kernarg)?;
             if self.timed {
-                self.device.record(self.stream, self.events[i + 1])?;
+                self.device.record(stream, self.held.events[i + 1])?;
             }
         }
         if !self.timed {
-            self.device.record(self.stream, self.events[1])?;
+            self.device.record(stream, self.held.events[1])?;
         }
         for slot in &self.outputs {
-            if let Buffer::Own { address, staging } = slot {
-                self.device.copy_out(self.stream, staging, *address)?;
+            if let Slot::Own { memory, staging } = slot {
+                self.device.copy_out(stream, staging, memory.address)?;
             }
         }
         Ok(())
@@ -656,8 +448,8 @@ impl Session {
     pub fn finish(&mut self) -> Result<(Vec<HostTensor>, RunReport), SessionError> {
         let report = self.wait()?;
         let mut outputs = Vec::with_capacity(self.outputs.len());
-        for (port, slot) in self.plans[self.active].outputs.iter().zip(&mut self.outputs) {
-            let Buffer::Own { staging, .. } = slot else { continue };
+        for (port, slot) in self.plans[self.active].plan.outputs.iter().zip(&mut self.outputs) {
+            let Slot::Own { staging, .. } = slot else { continue };
             let dtype = port.element_type().ok_or_else(|| bad_port(port))?;
             let data = staging.bytes()?.to_vec();
             let t = HostTensor::new(dtype, &port.shape, data).map_err(|e| SessionError::Plan(e.to_string()))?;
@@ -676,12 +468,12 @@ impl Session {
         let mut report = RunReport {
             launches: self.launches().len(),
             instructions: (!stats.is_empty()).then(|| stats.iter().map(|s| s.instructions).sum()),
-            time: self.device.elapsed(self.events[0], self.events[last])?,
+            time: self.device.elapsed(self.held.events[0], self.held.events[last])?,
             per_launch: Vec::new(),
         };
         if self.timed {
             for i in 0..self.launches().len() {
-                let time = self.device.elapsed(self.events[i], self.events[i + 1])?;
+                let time = self.device.elapsed(self.held.events[i], self.held.events[i + 1])?;
                 let planned = &self.plan().launches[i];
                 let (kernel, step) = (planned.kernel.clone(), planned.step.clone());
                 let instructions = stats.get(i).map(|s| s.instructions);
@@ -693,7 +485,7 @@ impl Session {
 
     /// The inputs of a plan that are not bound to device memory.
     fn wanted(&self, plan: usize) -> impl Iterator<Item = &Port> {
-        self.plans[plan].inputs.iter().zip(&self.inputs).filter(|(_, slot)| !slot.is_bound()).map(|(p, _)| p)
+        self.plans[plan].plan.inputs.iter().zip(&self.inputs).filter(|(_, slot)| !slot.is_bound()).map(|(p, _)| p)
     }
 
     /// The first tensor that is no input of a plan.
@@ -702,18 +494,6 @@ impl Session {
             let t = t.view();
             !is_of(port, t.dtype(), t.shape()) || port.fixed.as_ref().is_some_and(|f| f[..] != *t.bytes())
         })
-    }
-
-    /// True when these are inputs of its only plan.
-    pub(super) fn fits(&self, inputs: &[Given]) -> bool {
-        let fits = |(port, given): (&Port, &Given)| match given {
-            Given::Device { dtype, shape, .. } => port.fixed.is_none() && is_of(port, *dtype, shape),
-            Given::Host(t) => {
-                is_of(port, t.dtype(), t.shape()) && port.fixed.as_ref().is_none_or(|f| f[..] == *t.bytes())
-            }
-        };
-        let ports = &self.plans[0].inputs;
-        self.plans.len() == 1 && ports.len() == inputs.len() && ports.iter().zip(inputs).all(fits)
     }
 
     /// Takes the plan that the tensors are inputs of.
@@ -767,13 +547,13 @@ impl Session {
     }
 }
 
-/// Binds an input or output to memory of the caller's, or to none, giving back what the session had for it.
-fn bind(held: &mut Held, slot: &mut Buffer, address: Option<u64>) -> Result<(), SessionError> {
-    let new = address.map_or(Buffer::Unset, |address| Buffer::Bound { address });
-    match std::mem::replace(slot, new) {
-        Buffer::Own { address, .. } => Ok(held.free(address)?),
-        Buffer::Bound { .. } | Buffer::Unset => Ok(()),
-    }
+/// True when these are inputs of a plan.
+fn fits(plan: &Plan, inputs: &[Given]) -> bool {
+    let fits = |(port, given): (&Port, &Given)| match given {
+        Given::Device { dtype, shape, .. } => port.fixed.is_none() && is_of(port, *dtype, shape),
+        Given::Host(t) => is_of(port, t.dtype(), t.shape()) && port.fixed.as_ref().is_none_or(|f| f[..] == *t.bytes()),
+    };
+    plan.inputs.len() == inputs.len() && plan.inputs.iter().zip(inputs).all(fits)
 }
 
 fn is_of(port: &Port, dtype: DType, shape: &[usize]) -> bool {

@@ -113,6 +113,8 @@ struct Total {
     microseconds: f64,
     clocks: f64,
     flops: f64,
+    /// Bytes to and from memory.
+    dram: f64,
     failed: usize,
 }
 
@@ -122,6 +124,7 @@ fn total(launches: &[Launched]) -> Total {
         microseconds: ok().map(|m| m.microseconds).sum(),
         clocks: ok().map(|m| m.clocks_with_launch).sum(),
         flops: launches.iter().map(|l| l.flops as f64).sum(),
+        dram: ok().map(|m| m.traffic.dram).sum(),
         failed: launches.iter().filter(|l| l.modelled.is_err()).count(),
     }
 }
@@ -153,6 +156,8 @@ struct Line {
     total: Total,
     /// Share of the peak of the chip.
     share: f64,
+    /// Share of what kernels get from memory at best.
+    memory: f64,
     /// Tiles that the compiler considered for the first product, the chosen one first.
     considered: Vec<Candidate>,
     /// A kernel like the vendor's with each usual tile, the quickest first, by the analytical form: microseconds.
@@ -190,7 +195,8 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
     let form = gemm.zip(chosen).and_then(|(p, chosen)| own_form(&compiled, &launches, chosen, dtype, p));
     let body: f64 = launches.iter().filter_map(|l| l.modelled.as_ref().ok()).map(|m| m.clocks).sum();
     let vendor = table.as_ref().and_then(|t| t.of(chip, dtype, layout, &shaped, body, launches.len()));
-    Ok(Line { name, launches, total, share, considered, vendor_like, form, vendor })
+    let memory = total.dram / chip.dram_bytes_clk() / total.clocks.max(1.0);
+    Ok(Line { name, launches, total, share, memory, considered, vendor_like, form, vendor })
 }
 
 /// Runs the command for one family.
@@ -242,8 +248,18 @@ pub fn run(family: Family, args: &Args) -> Result {
 fn print(chip: &Chip, lines: &[Line], measured: bool) {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    let mut header =
-        vec!["shape", "us", "cycles", "TFLOPS", "of peak", "bound", "launches", "workgroups", "vendor-like us"];
+    let mut header = vec![
+        "shape",
+        "us",
+        "cycles",
+        "TFLOPS",
+        "of peak",
+        "of memory",
+        "bound",
+        "launches",
+        "workgroups",
+        "vendor-like us",
+    ];
     if measured {
         header.extend(["measured us", "measured / ours", "measured on"]);
     }
@@ -256,6 +272,7 @@ fn print(chip: &Chip, lines: &[Line], measured: bool) {
             format!("{:.0}", l.total.clocks),
             format!("{:.2}", l.total.flops / l.total.microseconds.max(1e-9) / 1e6),
             format!("{:.1}%", 100.0 * l.share),
+            format!("{:.1}%", 100.0 * l.memory),
             bound(&l.launches).into(),
             l.launches.len().to_string(),
             groups.to_string(),
@@ -269,7 +286,7 @@ fn print(chip: &Chip, lines: &[Line], measured: bool) {
         }
         table.add_row(row);
     }
-    align(&mut table, 1..5);
+    align(&mut table, 1..6);
     println!("{table}");
 }
 

@@ -22,6 +22,10 @@ pub enum Command {
     Elementwise(kernels::Args),
     /// Sums over the last dimension.
     Reduce(kernels::Args),
+    /// Softmax over the last dimension.
+    Softmax(kernels::Args),
+    /// Layer normalisation over the last dimension, with scale and bias.
+    Normalize(kernels::Args),
     /// A whole model.
     Model(kernels::ModelArgs),
     Validate(validate::Args),
@@ -36,6 +40,8 @@ pub fn run(command: &Command) -> Result {
         Command::Attention(args) => kernels::run(Family::Attention, args),
         Command::Elementwise(args) => kernels::run(Family::Elementwise, args),
         Command::Reduce(args) => kernels::run(Family::Reduce, args),
+        Command::Softmax(args) => kernels::run(Family::Softmax, args),
+        Command::Normalize(args) => kernels::run(Family::Normalize, args),
         Command::Model(args) => kernels::model(args),
         Command::Validate(args) => validate::run(args),
     }

@@ -18,6 +18,10 @@ pub enum Family {
     Elementwise,
     /// Any extents.
     Reduce,
+    /// Any extents.
+    Softmax,
+    /// Any extents.
+    Normalize,
 }
 
 /// How the operands of a matrix product lie in memory, row by row: N as they are, T transposed.
@@ -190,6 +194,15 @@ pub fn of_text(family: Family, text: &str, dtype: DType, layout: Layout) -> Resu
         Family::Elementwise => {
             let list = extents(text).ok_or_else(|| wrong("extents, for example 1024x1024"))?;
             Ok(plain(one_operator("Add", &[list.clone(), list], dtype, &[])))
+        }
+        Family::Softmax => {
+            let list = extents(text).ok_or_else(|| wrong("extents, for example 1024x1024"))?;
+            Ok(plain(one_operator("Softmax", &[list], dtype, &[])))
+        }
+        Family::Normalize => {
+            let list = extents(text).ok_or_else(|| wrong("extents, for example 1024x1024"))?;
+            let last = list.last().copied().unwrap_or(1);
+            Ok(plain(one_operator("LayerNormalization", &[list, vec![last], vec![last]], dtype, &[])))
         }
         Family::Reduce => {
             let list = extents(text).ok_or_else(|| wrong("extents, for example 1024x1024"))?;

@@ -152,7 +152,7 @@ struct Adder {
 impl Adder {
     fn new() -> Adder {
         let p = program("examples/vector_add/vector_add.onnx", "gfx942");
-        let code = p.code().unwrap();
+        let code = p.code().clone();
         let launch = p.plan().launches[0].clone();
         let module = made(|m| hipModuleLoadData(m, code.as_ptr().cast()));
         let name = std::ffi::CString::new(launch.kernel.as_str()).unwrap();
@@ -481,7 +481,7 @@ fn mistakes_are_errors() {
     let junk = [7u8; 256];
     assert_eq!(hipModuleLoadData(&mut out, junk.as_ptr().cast()), hipErrorInvalidImage);
     assert_eq!(hipModuleLoadData(&mut out, std::ptr::null()), hipErrorInvalidValue);
-    let foreign = program("examples/vector_add/vector_add.onnx", "gfx1100").code().unwrap();
+    let foreign = program("examples/vector_add/vector_add.onnx", "gfx1100").code().clone();
     assert_eq!(hipModuleLoadData(&mut out, foreign.as_ptr().cast()), hipErrorNoBinaryForGpu);
     // More memory than there is (8 GiB a device here), and what was given back is there again.
     assert_eq!(hipMalloc(&mut out, 9 << 30), hipErrorOutOfMemory);

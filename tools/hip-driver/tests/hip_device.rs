@@ -116,7 +116,7 @@ fn fault_alone() {
     let device = HipDevice::open(library(), 0).unwrap();
     let p = program("examples/vector_add/vector_add.onnx", "gfx942");
     let launch = &p.plan().launches[0];
-    let kernel = device.kernel(device.load(&p.code().unwrap()).unwrap(), &launch.kernel).unwrap();
+    let kernel = device.kernel(device.load(p.code()).unwrap(), &launch.kernel).unwrap();
     let stream = device.create_stream().unwrap();
     let shape = LaunchShape { grid: launch.grid, block: [launch.block, 1, 1], dynamic_lds: 0 };
     let kernarg: Vec<u8> = [64u64, 64, 64].iter().flat_map(|a| a.to_le_bytes()).collect();
@@ -156,7 +156,7 @@ fn a_fault_is_a_hip_error_with_a_report() {
 fn features_alone() {
     let device = HipDevice::open(library(), 0).unwrap();
     assert_eq!(device.info().id.to_string(), "gfx90a:sramecc+:xnack+");
-    let mut code = program("examples/vector_add/vector_add.onnx", "gfx90a").code().unwrap().to_vec();
+    let mut code = program("examples/vector_add/vector_add.onnx", "gfx90a").code().to_vec();
     assert!(device.load(&code).is_ok());
     // xnack off, sramecc any.
     code[49] = 0x06;
@@ -164,7 +164,7 @@ fn features_alone() {
         Err(e @ DeviceError::Features { .. }) => assert!(e.to_string().contains("xnack off"), "{e}"),
         other => panic!("{other:?}"),
     }
-    let other = program("examples/vector_add/vector_add.onnx", "gfx1100").code().unwrap();
+    let other = program("examples/vector_add/vector_add.onnx", "gfx1100").code().clone();
     assert!(matches!(device.load(&other), Err(DeviceError::WrongTarget { .. })));
 }
 
@@ -219,7 +219,7 @@ fn the_command_uses_the_driver() {
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     for (device, target) in [("hip", "gfx1100"), ("hip:1", "gfx90a")] {
         let p = program("examples/vector_add/vector_add.onnx", target);
-        std::fs::write(path("add.hsaco"), p.code().unwrap()).unwrap();
+        std::fs::write(path("add.hsaco"), p.code()).unwrap();
         let launch = &p.plan().launches[0];
         let (n, output) = (p.plan().outputs[0].shape.iter().product::<usize>(), Region::Output(0));
         let shape = |x: [u32; 3]| format!("{},{},{}", x[0], x[1], x[2]);

@@ -209,7 +209,7 @@ impl NativeSession {
             let (outputs, _) = match &mut *running {
                 Running::Any(any) => any.run(&views).map_err(error)?,
                 Running::Plan(session) => {
-                    if let Some(i) = session.plans().iter().position(|p| fits(&p.inputs, &views)) {
+                    if let Some(i) = session.plans().position(|p| fits(&p.inputs, &views)) {
                         session.select(i).map_err(error)?;
                     }
                     session.run(&views).map_err(error)?

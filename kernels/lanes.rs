@@ -1,0 +1,159 @@
+//! Values of several workitems combined, so that each of them holds the result.
+//!
+//! Teams are powers of two of neighbouring workitems. A butterfly: in each step a lane combines with a partner, and the lanes that
+//! have done so hold the same, so any lane of the other half is as good a partner: within a row of 16 these are the
+//! mirrors of DPP, which every target has. Between rows `v_permlanex16` or `ds_swizzle` exchange; where the team is the
+//! whole wave, its rows are read one by one into scalars. What waves have found meets in LDS, and every workitem adds it up in the
+//! same order. Every order is fixed, so results are the same from run to run.
+
+use super::Writer;
+use super::error::Res;
+use crate::mir::{Builder, Gen, MInst, Part, Type};
+use barewave_isa::{ModName, Mods, op};
+
+/// Lanes of a row, within which DPP moves.
+const ROW: u32 = 16;
+
+/// DPP controls: the quad's lanes in the order 1 0 3 2, in the order 2 3 0 1, a half row mirrored, a row mirrored.
+const STEPS: [i32; 4] = [0xb1, 0x4e, 0x141, 0x140];
+
+/// The most workitems whose waves' results meet.
+pub(super) const MOST: u32 = 512;
+
+/// Combines the values of each team of `team` workitems. `merge` takes two lists of values and gives the combined ones; it
+/// must be commutative.
+pub(super) fn combine(
+    w: &mut Writer,
+    team: u32,
+    values: &[Part],
+    merge: impl Fn(&mut Writer, &[Part], &[Part]) -> Res<Vec<Part>>,
+) -> Res<Vec<Part>> {
+    let wave = w.b.wave_size();
+    let mut own = values.to_vec();
+    for (bit, control) in STEPS.into_iter().enumerate().filter(|(bit, _)| 1 << bit < team) {
+        debug_assert!(1 << bit < ROW);
+        let other: Vec<Part> = own.iter().map(|v| each_dword(&mut w.b, *v, |b, x| moved(b, x, control))).collect();
+        own = merge(w, &own, &other)?;
+    }
+    if team > ROW {
+        own = if team >= wave && !w.b.target().has(op::V_PERMLANEX16_B32) {
+            rows_as_scalars(w, own, &merge)?
+        } else {
+            let other: Vec<Part> = own.iter().map(|v| each_dword(&mut w.b, *v, other_row)).collect();
+            merge(w, &own, &other)?
+        };
+    }
+    debug_assert!(team <= wave || !w.b.target().has(op::V_PERMLANEX16_B32) || wave == 2 * ROW);
+    if team > wave { across_waves(w, team, own, &merge) } else { Ok(own) }
+}
+
+fn each_dword(b: &mut Builder, v: Part, f: impl Fn(&mut Builder, Part) -> Part) -> Part {
+    if v.len == 1 {
+        return f(b, v);
+    }
+    let out = b.v(v.len);
+    for i in 0..v.len {
+        let x = f(b, v.dword(i));
+        b.copy_into(out.dword(i), x);
+    }
+    out
+}
+
+/// What another lane of the row has.
+fn moved(b: &mut Builder, x: Part, control: i32) -> Part {
+    let mods = Mods::new()
+        .with(ModName::DppCtrl, control)
+        .with(ModName::RowMask, 15)
+        .with(ModName::BankMask, 15)
+        .with(ModName::BoundCtrl, 1);
+    b.op_with(op::V_MOV_B32, &[x.into()], mods)
+}
+
+/// What the same lane of the neighbouring row has.
+fn other_row(b: &mut Builder, x: Part) -> Part {
+    if b.target().has(op::V_PERMLANEX16_B32) {
+        // Each lane takes that of its own number; four bits for each.
+        let out = b.to_vector(x);
+        let lanes = [b.scalar(0x7654_3210), b.scalar(0xfedc_ba98)];
+        b.emit(op::V_PERMLANEX16_B32, &[out.into()], &[x.into(), lanes[0].into(), lanes[1].into()]);
+        return out;
+    }
+    // Within 32 lanes: all bits of the number are kept, and bit 4 is turned.
+    let out = b.v(1);
+    let mods = Mods::new().with(ModName::Offset, 16 << 10 | 0x1f);
+    b.push(MInst { mods, ..MInst::new(op::DS_SWIZZLE_B32, &[out.into()], &[x.into()]) });
+    out
+}
+
+/// Combines the rows of a wave, whose lanes hold the same each.
+fn rows_as_scalars(
+    w: &mut Writer,
+    own: Vec<Part>,
+    merge: &impl Fn(&mut Writer, &[Part], &[Part]) -> Res<Vec<Part>>,
+) -> Res<Vec<Part>> {
+    let rows = (0..w.b.wave_size() / ROW).map(|row| {
+        let read = |b: &mut Builder, x: Part| {
+            let s = b.op(op::V_READLANE_B32, &[x.into(), (row * ROW).into()]);
+            b.to_vector(s)
+        };
+        own.iter().map(|v| each_dword(&mut w.b, *v, read)).collect()
+    });
+    let rows = rows.collect();
+    folded(w, rows, merge)
+}
+
+/// Combines several lists of values two by two.
+pub(super) fn folded(
+    w: &mut Writer,
+    mut lists: Vec<Vec<Part>>,
+    merge: &impl Fn(&mut Writer, &[Part], &[Part]) -> Res<Vec<Part>>,
+) -> Res<Vec<Part>> {
+    while lists.len() > 1 {
+        let two = lists.chunks(2).map(|two| match two {
+            [a, b] => merge(w, a, b),
+            rest => Ok(rest[0].clone()),
+        });
+        lists = two.collect::<Res<_>>()?;
+    }
+    Ok(lists.pop().unwrap_or_default())
+}
+
+/// Combines waves, whose lanes hold the same each.
+fn across_waves(
+    w: &mut Writer,
+    team: u32,
+    own: Vec<Part>,
+    merge: &impl Fn(&mut Writer, &[Part], &[Part]) -> Res<Vec<Part>>,
+) -> Res<Vec<Part>> {
+    let (wave, plane) = (w.b.wave_size(), team * 4);
+    let dwords: u32 = own.iter().map(|v| u32::from(v.len)).sum();
+    let base = w.b.lds(plane * dwords);
+    let item = w.b.workitem_id();
+    let home = w.b.shl(item, 2u32);
+    let mut at = base;
+    for d in own.iter().flat_map(|v| (0..v.len).map(|d| v.dword(d))) {
+        w.b.lds_write(home, d, at);
+        at += plane;
+    }
+    w.b.barrier();
+    let start = w.b.to_vector(0u32);
+    let found = (0..team / wave).map(|number| {
+        let mut at = base + number * wave * 4;
+        let mut read = |v: &Part| {
+            let p = w.b.v(v.len);
+            for d in 0..v.len {
+                w.b.lds_read_into(p.dword(d), start, at);
+                at += plane;
+            }
+            p
+        };
+        own.iter().map(&mut read).collect()
+    });
+    let found = found.collect();
+    folded(w, found, merge)
+}
+
+/// The larger of two values, and other plain operations, as what [`combine`] merges by.
+pub(super) fn by(g: Gen, ty: Type) -> impl Fn(&mut Writer, &[Part], &[Part]) -> Res<Vec<Part>> {
+    move |w, a, b| Ok(vec![w.b.op(g.of(ty), &[a[0].into(), b[0].into()])])
+}

@@ -1,0 +1,311 @@
+//! Lines: how reductions, softmax and normalisations walk over memory.
+//!
+//! A *line* is the set of elements that are combined into one result. A team of workitems, a power of two, takes a line: in
+//! turns of *chunks*, neighbours that one load takes together, so that what the team loads at once lies together. Where
+//! a line fits in the team's registers it is loaded once, all of it in flight at the same time, and stays there; longer
+//! lines are walked in rounds of several chunks. Lines whose elements lie apart are walked by single workitems, whose
+//! neighbours walk the neighbouring lines, or by a workgroup where they are few and long.
+
+use super::address::{self, Offset};
+use super::error::Res;
+use super::values::{self, Value};
+use super::{Cx, Writer, lanes};
+use crate::graph::view::View;
+use crate::mir::{Buffer, Gen, Part, Pipeline, Type};
+use crate::tensor::DType;
+use std::ops::Range;
+
+/// Workitems of a workgroup whose teams are smaller.
+const WORKGROUP: u32 = 256;
+
+/// Dwords of a line that a workitem holds, where the team can grow instead, and at most.
+const LIGHT: u32 = 32;
+const MOST: u32 = 64;
+
+/// Chunks of a round where the line does not fit, and elements of single workitems'.
+const IN_FLIGHT: u32 = 4;
+
+/// Lines of a step: how many, of how many elements, and how they may be loaded.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    /// Lines.
+    pub count: usize,
+    /// Elements of a line.
+    pub length: usize,
+    /// Neighbours that one load takes.
+    pub together: u32,
+    /// Neighbours of a line are neighbours in memory.
+    pub dense: bool,
+    /// Registers of an element.
+    pub dwords: u32,
+}
+
+impl Shape {
+    /// `count` lines of the dimensions `outer..` of the first access; all the accesses are walked in chunks.
+    pub fn of(accesses: &[(DType, &View)], outer: usize, count: usize) -> Shape {
+        let (t, view) = accesses[0];
+        let length = view.dims[outer..].iter().product();
+        Shape {
+            count,
+            length,
+            together: together(accesses),
+            dense: view.strides.last() == Some(&1),
+            dwords: u32::from(values::computed(t).dwords()),
+        }
+    }
+}
+
+/// How many neighbours of the innermost dimension all accesses can take together: those which fill up to 16 bytes.
+fn together(accesses: &[(DType, &View)]) -> u32 {
+    let fits = |n: usize, (t, v): &(DType, &View)| {
+        let (bytes, last, stride) = (n * t.size(), v.dims.last().copied().unwrap_or(1), v.strides.last().copied());
+        let word = stride == Some(1) && values::is_word_aligned(*t, v) && (4..=16).contains(&bytes);
+        values::comes_in_fours(*t) && last.is_multiple_of(n) && (word || stride == Some(0))
+    };
+    [8u32, 4, 2].into_iter().find(|n| accesses.iter().all(|a| fits(*n as usize, a))).unwrap_or(1)
+}
+
+/// Who walks a line, and how.
+pub(super) struct Lines {
+    shape: Shape,
+    /// Workitems per line.
+    team: u32,
+    workgroup: u32,
+    /// Chunks of a workitem in a round, and rounds.
+    chunks: u32,
+    rounds: u32,
+    /// Which line: a scalar where the workgroup has one, else a vector.
+    pub line: Part,
+    /// Number in the team; none where it has one member.
+    member: Option<Part>,
+    /// Lanes that have a line, where not all do.
+    inside: Option<Part>,
+}
+
+/// Neighbours that a workitem takes at once: those from element `first + ahead` of its line on.
+#[derive(Clone, Copy)]
+pub(super) struct Chunk {
+    /// In a register.
+    first: Part,
+    /// A constant.
+    ahead: u32,
+    /// Lanes for which they are not behind the line's end, where that is not all.
+    pub inside: Option<Part>,
+}
+
+/// How the lines lie in an access.
+pub(super) struct Place {
+    /// The line's first element.
+    base: Offset,
+    /// What is behind it.
+    inner: View,
+    size: usize,
+}
+
+impl Lines {
+    /// Decides how lines are walked and begins the kernel.
+    pub fn begin(cx: &Cx, shape: Shape) -> (Writer, Lines) {
+        let wave = cx.target.info().wave_size;
+        let (count, all) = (shape.count, shape.length as u32 / shape.together);
+        let held = |team: u32| all.div_ceil(team) * shape.together * shape.dwords;
+        let team = if shape.dense {
+            let mut team = all.next_power_of_two().clamp(1, wave);
+            while held(team) > LIGHT && team < lanes::MOST {
+                team *= 2;
+            }
+            if held(team) > MOST { WORKGROUP } else { team }
+        } else if shape.length <= 64 || (count >= 4096 && shape.length <= 512) {
+            1
+        } else {
+            WORKGROUP
+        };
+        let own = all.div_ceil(team);
+        let chunks = if held(team) <= MOST { own } else { IN_FLIGHT };
+        // A team of several waves has its own barriers.
+        let mut workgroup = if team > wave { team } else { WORKGROUP };
+        // Few lines are spread over the compute units.
+        let enough = 2 * cx.target.info().cus as usize;
+        while workgroup > wave.max(team) && (count * team as usize).div_ceil(workgroup as usize) < enough {
+            workgroup /= 2;
+        }
+        let mut w = cx.kernel(workgroup);
+        let per_group = workgroup / team;
+        let group = w.b.workgroup_id(0);
+        let (mut line, mut member, mut inside) = (group, None, None);
+        if team > 1 {
+            let item = w.b.workitem_id();
+            member = Some(if per_group > 1 { w.b.and(item, team - 1) } else { item });
+        }
+        if per_group > 1 {
+            let item = w.b.workitem_id();
+            let of_group = if team > 1 { w.b.shr(item, team.trailing_zeros()) } else { item };
+            line = w.b.mad(group, per_group, of_group);
+            inside = (!count.is_multiple_of(per_group as usize))
+                .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), line.into()]));
+        }
+        let lines = Lines { shape, team, workgroup, chunks, rounds: own.div_ceil(chunks), line, member, inside };
+        (w, lines)
+    }
+
+    /// A line for each workgroup, of a length that is known when the kernel is launched.
+    pub fn of_team(w: &mut Writer) -> Lines {
+        let (line, item) = (w.b.workgroup_id(0), w.b.workitem_id());
+        let shape = Shape { count: 0, length: 0, together: 1, dense: false, dwords: 1 };
+        let (team, workgroup) = (WORKGROUP, WORKGROUP);
+        Lines { shape, team, workgroup, chunks: 1, rounds: 1, line, member: Some(item), inside: None }
+    }
+
+    /// Workgroups to launch.
+    pub fn grid(&self) -> [u32; 3] {
+        [(self.shape.count as u32).div_ceil(self.workgroup / self.team), 1, 1]
+    }
+
+    /// Neighbours of a chunk.
+    pub fn together(&self) -> u32 {
+        self.shape.together
+    }
+
+    /// A line fits in registers: it is walked once.
+    pub fn is_held(&self) -> bool {
+        self.rounds == 1
+    }
+
+    /// Masks the offset of a result: lanes without a line, and all but the first workitem of a team.
+    pub fn mask_result(&self, w: &mut Writer, at: Offset) -> Offset {
+        let first = self.member.map(|m| w.b.op(Gen::CmpEq.of(Type::U32), &[0u32.into(), m.into()]));
+        self.guard(w, at, first)
+    }
+
+    /// Guards an offset by a mask and by lanes having a line.
+    fn guard(&self, w: &mut Writer, at: Offset, mask: Option<Part>) -> Offset {
+        let mask = match (mask, self.inside) {
+            (Some(a), Some(b)) => Some(w.b.mask_and(a, b)),
+            (a, b) => a.or(b),
+        };
+        match mask {
+            None => at,
+            Some(m) => {
+                let v = at.vector(&mut w.b);
+                Offset { reg: Some(w.b.guard(m, v)), imm: at.imm }
+            }
+        }
+    }
+
+    /// Calls `body` for each chunk that this workitem walks, in a loop where they are not held.
+    pub fn each(&self, w: &mut Writer, name: &str, mut body: impl FnMut(&mut Writer, &Chunk) -> Res<()>) -> Res<()> {
+        let own = match self.member {
+            Some(m) => w.b.mul(m, self.shape.together),
+            None => w.b.scalar(0),
+        };
+        let round = self.chunks * self.team * self.shape.together;
+        if self.rounds == 1 {
+            for c in 0..self.chunks {
+                let chunk = self.chunk(w, own, c, c * self.team * self.shape.together);
+                body(w, &chunk)?;
+            }
+            return Ok(());
+        }
+        let node = w.b.begin_loop(name);
+        let start = w.b.mul(node.counter(), round);
+        let first = w.b.add(start, own);
+        for c in 0..self.chunks {
+            let last = (self.rounds - 1) * round + c * self.team * self.shape.together;
+            let chunk = self.chunk(w, first, c, last);
+            body(w, &chunk)?;
+        }
+        w.b.end_loop(node, self.rounds, 1, Pipeline::Off, false);
+        Ok(())
+    }
+
+    /// Chunk `c` of a round; of the team's first workitem it begins at `most` or before.
+    fn chunk(&self, w: &mut Writer, first: Part, c: u32, most: u32) -> Chunk {
+        let step = self.team * self.shape.together;
+        let ahead = c * step;
+        let inside = (most + step > self.shape.length as u32).then(|| {
+            let limit = (self.shape.length as u32).saturating_sub(ahead);
+            let first = if w.b.is_vector(first.into()) { first } else { w.b.to_vector(first) };
+            w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), first.into()])
+        });
+        Chunk { first, ahead, inside }
+    }
+
+    /// Index in the line of element `e` of a chunk.
+    pub fn index(&self, w: &mut Writer, c: &Chunk, e: u32) -> Part {
+        if c.ahead + e > 0 { w.b.add(c.first, c.ahead + e) } else { c.first }
+    }
+
+    /// How lines lie in an access whose dimensions from `outer` on are the line's.
+    pub fn place(&self, w: &mut Writer, view: &View, size: usize, outer: usize) -> Place {
+        let base = part_offset(w, view, size, 0..outer, self.line, true);
+        let (dims, strides) = (view.dims[outer..].to_vec(), view.strides[outer..].to_vec());
+        Place { base, inner: View { offset: 0, dims, strides }, size }
+    }
+
+    /// Where a chunk is in an access.
+    fn offset(&self, w: &mut Writer, place: &Place, c: &Chunk) -> Offset {
+        let at = match place.inner.strides[..] {
+            [0] => Offset { reg: None, imm: 0 },
+            [stride] if stride > 0 => {
+                let bytes = (stride * place.size as i64) as u32;
+                Offset { reg: Some(w.b.mul(c.first, bytes)), imm: c.ahead * bytes }
+            }
+            _ => {
+                let i = self.index(w, c, 0);
+                part_offset(w, &place.inner, place.size, 0..place.inner.rank(), i, false)
+            }
+        };
+        address::add(&mut w.b, place.base, at)
+    }
+
+    /// The elements of a chunk, or one that serves for all.
+    pub fn load(&self, w: &mut Writer, t: DType, buf: Buffer, place: &Place, c: &Chunk) -> Vec<Value> {
+        let at = self.offset(w, place, c);
+        if place.inner.strides.last() == Some(&0) {
+            return vec![values::load(&mut w.b, t, buf, at)];
+        }
+        let at = self.guard(w, at, c.inside);
+        match self.shape.together {
+            1 => vec![values::load(&mut w.b, t, buf, at)],
+            n => values::load_some(&mut w.b, t, buf, at, n),
+        }
+    }
+
+    /// Stores the elements of a chunk.
+    pub fn store(&self, w: &mut Writer, t: DType, buf: Buffer, place: &Place, c: &Chunk, values: &[Value]) {
+        let at = self.offset(w, place, c);
+        let at = self.guard(w, at, c.inside);
+        match values {
+            [one] => values::store(&mut w.b, t, buf, at, *one),
+            _ => values::store_some(&mut w.b, t, buf, at, values),
+        }
+    }
+
+    /// Combines what the members of each team have found, so that every one holds the result. `merge` takes two lists of
+    /// values and gives the combined ones.
+    pub fn combine(
+        &self,
+        w: &mut Writer,
+        values: &[Part],
+        merge: impl Fn(&mut Writer, &[Part], &[Part]) -> Res<Vec<Part>>,
+    ) -> Res<Vec<Part>> {
+        lanes::combine(w, self.team, values, merge)
+    }
+}
+
+/// Byte offset of element `index` of the dimensions `dims` of `view`.
+pub(super) fn part_offset(
+    w: &mut Writer,
+    view: &View,
+    size: usize,
+    dims: Range<usize>,
+    index: Part,
+    constant: bool,
+) -> Offset {
+    let coords = address::coordinates(&mut w.b, index, &view.dims[dims.clone()]);
+    let part = View {
+        offset: if constant { view.offset } else { 0 },
+        dims: view.dims[dims.clone()].to_vec(),
+        strides: view.strides[dims].to_vec(),
+    };
+    address::offset(&mut w.b, &part, size, &coords)
+}
