@@ -66,8 +66,15 @@ pub fn compare(got: &HostTensor, want: &HostTensor, rtol: f64, atol: f64) -> Res
             want.shape()
         )));
     }
-    let mut c =
-        Comparison { count: got.len(), outside: 0, max_error: 0.0, max_magnitude: 0.0, worst: 0, values: (0.0, 0.0), texts: None };
+    let mut c = Comparison {
+        count: got.len(),
+        outside: 0,
+        max_error: 0.0,
+        max_magnitude: 0.0,
+        worst: 0,
+        values: (0.0, 0.0),
+        texts: None,
+    };
     if got.dtype() == DType::Str {
         for (i, (a, b)) in got.texts()?.into_iter().zip(want.texts()?).enumerate().filter(|(_, (a, b))| a != b) {
             if c.outside == 0 {

@@ -119,9 +119,7 @@ impl InputSpec {
             Source::Fill(dtype, shape, _) | Source::Random(dtype, shape, _) => {
                 Some(element_count(shape).map_or(u64::MAX, |n| (n * dtype.size()) as u64))
             }
-            Source::Text(shape, _) => {
-                Some(element_count(shape).map_or(u64::MAX, |n| (n * DType::Str.size()) as u64))
-            }
+            Source::Text(shape, _) => Some(element_count(shape).map_or(u64::MAX, |n| (n * DType::Str.size()) as u64)),
             Source::File(_) => None,
         }
     }
@@ -142,7 +140,8 @@ impl InputSpec {
             }
             Source::Text(shape, text) => {
                 let n = shape.iter().product();
-                HostTensor::from_texts(shape, std::iter::repeat_n(text.as_str(), n)).map_err(|e| Error::other(e.to_string()))
+                HostTensor::from_texts(shape, std::iter::repeat_n(text.as_str(), n))
+                    .map_err(|e| Error::other(e.to_string()))
             }
             Source::Random(dtype, shape, seed) => Ok(random(*dtype, shape, *seed)),
             Source::File(path) => match kind_of(path).as_str() {
@@ -193,7 +192,8 @@ fn random(dtype: DType, shape: &[usize], seed: u64) -> HostTensor {
     let values: Vec<f64> = (0..n).map(|_| value(&mut rng)).collect();
     if dtype == DType::Str {
         let texts: Vec<String> = values.iter().map(f64::to_string).collect();
-        return HostTensor::from_texts(shape, texts.iter().map(String::as_str)).expect("short numbers have codes of their own");
+        return HostTensor::from_texts(shape, texts.iter().map(String::as_str))
+            .expect("short numbers have codes of their own");
     }
     HostTensor::from_f64(dtype, shape, &values)
 }

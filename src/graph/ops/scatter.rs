@@ -27,7 +27,10 @@ impl Combine {
         Ok(match cx.text("reduction", "none")? {
             "none" => Combine::Replace,
             how if cx.dtype(cx.input(0)?) == DType::Str => {
-                return Err(Reason::attribute("reduction", format!("is `{how}`, of strings; they can be replaced only")));
+                return Err(Reason::attribute(
+                    "reduction",
+                    format!("is `{how}`, of strings; they can be replaced only"),
+                ));
             }
             "add" => Combine::Add,
             "mul" => Combine::Mul,

@@ -191,7 +191,9 @@ impl<'n> Call<'n> {
         let spread = |t: &HostTensor| View::dense(t.shape()).broadcast(&shape).unwrap_or_else(|| View::dense(&shape));
         let [va, vb] = [spread(x), spread(y)];
         let mut joined = Vec::new();
-        crate::graph::interpret::each(&shape, |at| joined.push(format!("{}{}", a[va.at(at) as usize], b[vb.at(at) as usize])));
+        crate::graph::interpret::each(&shape, |at| {
+            joined.push(format!("{}{}", a[va.at(at) as usize], b[vb.at(at) as usize]))
+        });
         texts(&shape, &joined)
     }
 
@@ -261,7 +263,9 @@ impl<'n> Call<'n> {
                 (Some(list), _) if list.iter().any(|s| s.as_str().is_empty()) => {
                     t.char_indices().map(|(at, c)| &t[at..at + c.len_utf8()]).collect()
                 }
-                (Some(list), _) => list.iter().fold(vec![t], |parts, s| parts.iter().flat_map(|p| s.split(p)).collect()),
+                (Some(list), _) => {
+                    list.iter().fold(vec![t], |parts, s| parts.iter().flat_map(|p| s.split(p)).collect())
+                }
                 (None, None) => return Err(Reason::attribute("tokenexp", "and separators are missing")),
             };
             Ok(parts.into_iter().filter(|p: &&str| p.chars().count() >= least.max(1)).collect())
@@ -352,12 +356,19 @@ fn written(x: &HostTensor) -> Vec<String> {
 /// A number as C's `%.*g` writes it.
 fn shortest(v: f64, digits: usize) -> String {
     if !v.is_finite() {
-        return if v.is_nan() { "NaN".into() } else if v > 0.0 { "INF".into() } else { "-INF".into() };
+        return if v.is_nan() {
+            "NaN".into()
+        } else if v > 0.0 {
+            "INF".into()
+        } else {
+            "-INF".into()
+        };
     }
     let scientific = format!("{v:.*e}", digits - 1);
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    let trimmed = |s: &str| if s.contains('.') { s.trim_end_matches('0').trim_end_matches('.').to_string() } else { s.into() };
+    let trimmed =
+        |s: &str| if s.contains('.') { s.trim_end_matches('0').trim_end_matches('.').to_string() } else { s.into() };
     if exponent < -4 || exponent >= digits as i32 {
         let sign = if exponent < 0 { '-' } else { '+' };
         return format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs());

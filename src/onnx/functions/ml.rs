@@ -123,8 +123,7 @@ fn pair_scores(b: &mut Body<'_>, x: &str, per_class: &[usize], coefficients: &[f
     let (classes, count) = (per_class.len(), per_class.iter().sum::<usize>());
     let like = likeness(b, x, count);
     let pairs: Vec<(usize, usize)> = pairs_of(classes).collect();
-    let starts: Vec<usize> =
-        per_class.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n))).collect();
+    let starts: Vec<usize> = per_class.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n))).collect();
     let mut weights = vec![0.0; count * pairs.len()];
     for (p, &(i, j)) in pairs.iter().enumerate() {
         // The vectors of a class have a coefficient against each other class.
