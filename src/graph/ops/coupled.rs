@@ -113,7 +113,6 @@ impl Coupling {
             // Elements that are done take a step of nothing.
             let goes_on = c.le(close, error);
             let one = c.constant(DType::F32, 1.0);
-            let mut whole = whole;
             for t in 0..n {
                 let (s, d) = (c.get(slope[t]), c.get(diagonal[t]));
                 let apart = c.sub(whole, s);
