@@ -206,7 +206,7 @@ fn has_whole_palette(bytes: &[u8]) -> bool {
     while let Some(([a, b, c, d, kind @ ..], _)) = rest.split_first_chunk::<8>() {
         let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
         match kind {
-            b"PLTE" => return length % 3 == 0,
+            b"PLTE" => return length.is_multiple_of(3),
             b"IDAT" => return true,
             _ => {}
         }
