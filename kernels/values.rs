@@ -50,7 +50,7 @@ pub(super) fn kind(t: DType) -> Kind {
         DType::F64 => Kind::Double,
         DType::I8 | DType::I16 | DType::I32 => Kind::Int { signed: true },
         DType::U8 | DType::U16 | DType::U32 => Kind::Int { signed: false },
-        DType::I64 => Kind::Long { signed: true },
+        DType::I64 | DType::Str => Kind::Long { signed: true },
         DType::U64 => Kind::Long { signed: false },
         DType::Bool => Kind::Bool,
         DType::I4 | DType::I2 => Kind::Int { signed: true },
@@ -70,7 +70,7 @@ pub(super) fn stored(t: DType) -> Type {
         DType::I8 | DType::I4 | DType::I2 => Type::I8,
         DType::I16 => Type::I16,
         DType::I32 => Type::I32,
-        DType::I64 => Type::I64,
+        DType::I64 | DType::Str => Type::I64,
         DType::U8 | DType::Bool | DType::U4 | DType::U2 => Type::U8,
         // Codes, which `small` converts.
         DType::F8E4M3 | DType::F8E4M3Z | DType::F8E5M2 | DType::F8E5M2Z | DType::F8E8M0 | DType::F4E2M1 => Type::U8,
@@ -147,7 +147,7 @@ pub(super) fn load(b: &mut Builder, t: DType, buf: Buffer, at: Offset) -> Value 
             let code = b.load_op(op::BUFFER_LOAD_UBYTE, buf, v, s, imm);
             Value::Word(small::decode(b, t, code).into())
         }
-        DType::I64 | DType::U64 | DType::F64 => Value::Pair(b.load(buf, 2, v, s, imm)),
+        DType::I64 | DType::U64 | DType::F64 | DType::Str => Value::Pair(b.load(buf, 2, v, s, imm)),
     }
 }
 
@@ -160,7 +160,7 @@ pub(super) fn store(b: &mut Builder, t: DType, buf: Buffer, at: Offset, value: V
             let x = b.select(m, one, 0u32);
             b.store_op(op::BUFFER_STORE_BYTE, buf, x, v, s, imm);
         }
-        (DType::I64 | DType::U64 | DType::F64, Value::Pair(p)) => b.store(buf, p, v, s, imm),
+        (DType::I64 | DType::U64 | DType::F64 | DType::Str, Value::Pair(p)) => b.store(buf, p, v, s, imm),
         (DType::F16 | DType::BF16, x) => {
             let x = x.reg(b);
             let h = b.convert(Type::F32, stored(t), x);

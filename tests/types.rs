@@ -388,7 +388,7 @@ fn elementwise_in_every_float_type() {
 fn casts_between_all_types() {
     let numbers = [0.0, 1.0, -1.0, 2.5, 100.0, -7.75, 65504.0, 1e-3, 127.0];
     // Small floats have a test of their own.
-    let types = || DType::ALL.into_iter().filter(|t| t.bits() >= 8 && !t.is_small_float());
+    let types = || DType::ALL.into_iter().filter(|t| t.bits() >= 8 && !t.is_small_float() && *t != DType::Str);
     for from in types() {
         for to in types() {
             // What every type holds; conversions that leave a type's range are tested elsewhere.

@@ -50,7 +50,7 @@ def record(folder, name, nodes, inputs, outputs, weights=None, opset=21, toleran
             (case / f"{kind}_{i}.pb").write_bytes(numpy_helper.from_array(np.asarray(a), key).SerializeToString())
 
 
-F, I64 = TensorProto.FLOAT, TensorProto.INT64
+F, I64, S = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
 
 
 def caches(places, half):
@@ -212,9 +212,43 @@ def resizing(folder):
         record(folder, f"resize_antialias_{mode}", [node], {"x": floats(1, 2, 24, 17)}, {"y": F}, weights)
 
 
+def classifiers(folder):
+    """Support vector classification: by votes, with probabilities, linear, of labels of both types."""
+    numbers, texts = [4, -2, 7, 11], ["cat", "größer", "", "dog"]
+    for name, classes, probable, after in [
+        ("votes", 3, False, "NONE"), ("two", 2, False, "LOGISTIC"), ("probable", 4, True, "NONE"), ("linear", 4, False, "SOFTMAX"),
+    ]:
+        pairs, each, width = classes * (classes - 1) // 2, 3, 5
+        count = 0 if name == "linear" else classes * each
+        coefficients = floats(classes * width) if name == "linear" else floats(count * (classes - 1))
+        vectors = {} if name == "linear" else {"support_vectors": floats(count * width).tolist(), "vectors_per_class": [each] * classes}
+        chances = {"prob_a": floats(pairs).tolist(), "prob_b": floats(pairs).tolist()} if probable else {}
+        labels = {"classlabels_strings": texts[:classes]} if classes == 4 else {"classlabels_ints": numbers[:classes]}
+        node = helper.make_node(
+            "SVMClassifier", ["x"], ["label", "scores"], "machine", domain="ai.onnx.ml", kernel_type="LINEAR" if count == 0 else "RBF",
+            kernel_params=[0.7, 0.0, 3.0], coefficients=coefficients.tolist(), rho=floats(max(pairs, 1)).tolist(), post_transform=after,
+            **vectors, **chances, **labels,
+        )
+        outputs = {"label": S if classes == 4 else I64, "scores": F}
+        record(folder, f"classifier_{name}", [node], {"x": floats(9, width)}, outputs)
+
+
+def tokens(folder):
+    """Texts cut into tokens, which are counted."""
+    lines = np.array(["a cat, a dog", "", "größer, größer cat!", "dog"], object)
+    for name, how in [("words", {"tokenexp": "[a-z]+"}), ("separated", {"separators": [" ", "[,!]"]}), ("letters", {"separators": [""]})]:
+        node = helper.make_node(
+            "Tokenizer", ["x"], ["t"], "tokens", domain="com.microsoft", mark=1, mincharnum=1, pad_value="#", **how
+        )
+        pool = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 2, "max_skip_count": 0, "ngram_counts": [0, 3],
+                "ngram_indexes": [0, 1, 2, 3], "pool_strings": ["a", "cat", "größer", "a", "dog"]}
+        count = helper.make_node("TfIdfVectorizer", ["t"], ["y"], "count", **pool)
+        record(folder, f"tokens_{name}", [node, count], {"x": lines}, {"t": S, "y": F})
+
+
 def main():
     folder = sys.argv[1]
-    for write in (group_query, rotary, attention, sequences, machines, resizing, quantized_lstm):
+    for write in (group_query, rotary, attention, sequences, machines, resizing, quantized_lstm, classifiers, tokens):
         write(folder)
 
 

@@ -13,8 +13,8 @@ mod text;
 
 pub use asm::disasm::{Disassembly, Line};
 pub use asm::{
-    AsmError, Assembly, KERNEL_DIRECTIVES, KernelDirective, KernelDirectives, Relocation, RelocationKind, Section,
-    Symbol, SymbolType, Visibility, assemble,
+    AsmError, Assembly, DIRECTIVES, KERNEL_DIRECTIVES, KernelDirective, KernelDirectives, Related, Relocation,
+    RelocationKind, Section, Symbol, SymbolType, Visibility, assemble,
 };
 pub use encode::decode::{Decoder, Mode, Raw, decode};
 pub use encode::encoder::{EncodeError, Form, encode, encode_raw, encoded_size};

@@ -1,5 +1,6 @@
 //! `barewave compile`: an ONNX model becomes one ELF file with code, launch plan and weights.
 
+use super::progress::Progress;
 use super::{Failure, Result, report, stats};
 use barewave::codeobj::Abi;
 use barewave::compile::KernelCache;
@@ -123,13 +124,16 @@ pub fn run(args: &Args) -> Result {
     let cache = Arc::new(KernelCache::of_user());
     let compiler = Compiler::new(target, barewave::Options { cache, keep_ir });
     let model = Model::load(&args.model)?;
+    let progress = Progress::start("compiling", 0);
     let graphs = shapes.iter().map(|s| compiler.fuse(&model, s)).collect::<std::result::Result<Vec<_>, _>>()?;
     let read = start.elapsed();
     if args.emit == Emit::Graph {
+        drop(progress);
         graphs.iter().for_each(|g| print!("{g}"));
         return Ok(());
     }
     let program = compiler.compile_graphs(&graphs).map_err(|e| compiler.all_missing(e, &model, &shapes[0]))?;
+    drop(progress);
     print_notes(program.notes());
     let compiled = start.elapsed();
     match args.emit {
@@ -147,7 +151,9 @@ pub fn run(args: &Args) -> Result {
         Emit::Graph => unreachable!("handled above"),
     }
     let wanted = args.stats || args.report.is_some();
+    let progress = wanted.then(|| Progress::start("modelling cycles", 0));
     let launches = if wanted { super::cycles::plan(&program, 0)? } else { Vec::new() };
+    drop(progress);
     if let Some(path) = &args.report {
         report::save(path, &program, &launches)?;
     }

@@ -1,8 +1,8 @@
 //! `barewave disasm` and `barewave asm`: machine code to text and back, in LLVM's syntax.
 
-use super::{Failure, Result};
+use super::{Failure, Result, snippets};
 use barewave::codeobj::{Abi, ElfFile, Family, Listing, code_objects_for, link_assembly, list};
-use barewave_isa::{Decoder, Mode, Target, assemble};
+use barewave_isa::{AsmError, Decoder, Mode, Target, assemble};
 use barewave_timing::{Chip, hot};
 use clap::ValueEnum;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::io::{BufWriter, Read, Write, stdout};
 use std::path::{Path, PathBuf};
 
 /// How the code runs, where that changes its meaning.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub struct ModeArgs {
     /// Lanes of a wavefront (default: the target's).
     #[arg(long, value_parser = ["32", "64"])]
@@ -254,26 +254,38 @@ pub fn asm(args: &AsmArgs) -> Result {
         None if args.file == Path::new("-") => return Err(Failure::usage("name the file to write with -o")),
         None => args.file.with_extension("hsaco"),
     };
-    let mut mode = mode;
-    if args.mode.wave.is_none()
-        && let Some(wave32) = wavefront_directive(&source)
-    {
-        mode.wave64 = !wave32;
-    }
     let abi = match args.code_object_version.as_str() {
         "4" => Abi::V4,
         "6" => Abi::V6,
         _ => Abi::V5,
     };
     let name = args.file.display();
-    let assembly = assemble(target, mode, &source).map_err(|errors| {
-        let list: Vec<String> = errors.iter().map(|e| format!("{name}:{e}")).collect();
-        let count = if errors.len() > 1 { format!("\n{} errors", errors.len()) } else { String::new() };
-        Failure::new(format!("{}{count}", list.join("\n")))
+    let bytes = assembled(target, &args.mode, &source, abi).map_err(|e| match e {
+        Broken::Source(errors) => Failure::rendered(snippets::render(&name.to_string(), &source, &errors)),
+        Broken::Link(e) => Failure::new(format!("{name}: {e}")),
     })?;
-    let bytes = link_assembly(target, mode, &assembly, abi).map_err(|e| Failure::new(format!("{name}: {e}")))?;
     barewave::output::write(&output, |to| to.write_all(&bytes))?;
     Ok(())
+}
+
+/// What is wrong with a source.
+pub enum Broken {
+    /// Mistakes in its text.
+    Source(Vec<AsmError>),
+    /// No code object can be made of what it says.
+    Link(barewave::codeobj::Error),
+}
+
+/// A source as a code object. Without `wave` its `.amdhsa_wavefront_size32` decides, then the target's default.
+pub fn assembled(target: Target, given: &ModeArgs, source: &str, abi: Abi) -> std::result::Result<Vec<u8>, Broken> {
+    let mut mode = given.mode(target);
+    if given.wave.is_none()
+        && let Some(wave32) = wavefront_directive(source)
+    {
+        mode.wave64 = !wave32;
+    }
+    let assembly = assemble(target, mode, source).map_err(Broken::Source)?;
+    link_assembly(target, mode, &assembly, abi).map_err(Broken::Link)
 }
 
 /// What the first `.amdhsa_wavefront_size32` of a source says.

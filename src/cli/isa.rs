@@ -6,6 +6,7 @@ use barewave::passes::selectable;
 use barewave_isa::{Class, Flags, Op, OpInfo, Slot, Target};
 use serde::Serialize;
 use serde_json::json;
+use std::fmt::Write as _;
 
 /// Reads the instruction tables.
 #[derive(clap::Subcommand)]
@@ -51,6 +52,12 @@ pub enum Command {
     /// Latencies of the tables.
     #[command(subcommand)]
     Latency(Latency),
+    /// Prints a TextMate grammar of assembly for highlighters. Example: barewave isa grammar --target gfx942
+    Grammar {
+        /// Only names of this target.
+        #[arg(long)]
+        target: Option<String>,
+    },
     /// Counts, per target, instructions that can be encoded, that the compiler selects, and that the emulated device
     /// executes; the last columns leave out graphics. Compute instructions
     /// are all but images, ray tracing, interpolation, export and ordered counters (property `graphics` of the tables).
@@ -157,12 +164,16 @@ pub fn run(command: &Command) -> Result {
         Command::Show { instruction, target, json } => show(instruction, target.as_deref(), *json),
         Command::Diff { from, to, json } => diff(from, to, *json),
         Command::Coverage { json } => coverage(*json),
+        Command::Grammar { target } => {
+            let only = target.as_deref().map(Target::parse).transpose().map_err(Failure::usage)?;
+            print_json(&super::editor::grammar::grammar(only))
+        }
         Command::Latency(Latency::Import { file, json }) => import(file, *json),
     }
 }
 
 /// All instructions of a target.
-fn ops(target: Target) -> impl Iterator<Item = &'static OpInfo> {
+pub fn ops(target: Target) -> impl Iterator<Item = &'static OpInfo> {
     barewave_isa::operations(target).into_iter().filter_map(move |op| target.op(op))
 }
 
@@ -222,29 +233,48 @@ fn list(target: &str, filter: &str, json: bool) -> Result {
     Ok(())
 }
 
+/// The instruction of a name, which may end in the name of an encoding (`v_add_f32_e32`): as a target has it, or any.
+pub fn op_of(name: &str, target: Option<Target>) -> Option<Op> {
+    const ENCODINGS: [&str; 5] = ["_e32", "_e64", "_dpp", "_dpp8", "_sdwa"];
+    let on = |t: Target| ops(t).find(|i| i.name == name).map(|i| i.op);
+    let found = target.and_then(on).or_else(|| Op::by_name(name)).or_else(|| Target::all().find_map(on));
+    let without = || ENCODINGS.iter().find_map(|e| name.strip_suffix(e)).and_then(|name| op_of(name, target));
+    found.or_else(without)
+}
+
 fn show(name: &str, target: Option<&str>, json: bool) -> Result {
     let only = target.map(Target::parse).transpose().map_err(Failure::usage)?;
-    let found = |t: Target| ops(t).find(|i| i.name == name).map(|i| i.op);
-    let op = Op::by_name(name).or_else(|| Target::all().find_map(found));
-    let op = op.ok_or_else(|| {
+    let op = op_of(name, None).ok_or_else(|| {
         let near: Vec<&str> = barewave_isa::find(name).iter().take(8).map(|op| op.name()).collect();
         let near = if near.is_empty() { String::new() } else { format!("; there is {}", near.join(", ")) };
         Failure::new(format!("no target has an instruction '{name}'{near}; `barewave isa list` names them"))
     })?;
-    let rows: Vec<Row> =
-        Target::all().filter(|t| only.is_none_or(|o| o == *t)).filter_map(|t| t.op(op).map(|i| row(t, i))).collect();
+    let rows = rows(op, only);
     if rows.is_empty() {
         return Err(Failure::new(format!("{} has no {name}", only.map_or("no target", |t| t.info().name))));
     }
     if json {
         return print_json(&rows);
     }
-    print!("{}", barewave_isa::page(op, only));
+    print!("{}", shown(op, only));
+    Ok(())
+}
+
+/// An instruction on every target that has it, or on one.
+fn rows(op: Op, only: Option<Target>) -> Vec<Row> {
+    let targets = Target::all().filter(|t| only.is_none_or(|o| o == *t));
+    targets.filter_map(|t| t.op(op).map(|i| row(t, i))).collect()
+}
+
+/// All that is known of an instruction, as text.
+pub fn shown(op: Op, only: Option<Target>) -> String {
+    let rows = rows(op, only);
+    let mut out = barewave_isa::page(op, only);
     let names: Vec<&str> = rows.iter().filter(|r| r.emulated).map(|r| r.target).collect();
-    println!("\nemulated on: {}", if names.is_empty() { "no target".into() } else { names.join(" ") });
+    let _ = writeln!(out, "\nemulated on: {}", if names.is_empty() { "no target".into() } else { names.join(" ") });
     let names: Vec<&str> = rows.iter().filter(|r| r.selectable).map(|r| r.target).collect();
     if !names.is_empty() {
-        println!("selected by the compiler on: {}", names.join(" "));
+        let _ = writeln!(out, "selected by the compiler on: {}", names.join(" "));
     }
     // Targets that place elements alike share a paragraph.
     let mut layouts: Vec<(String, Vec<&str>)> = Vec::new();
@@ -256,19 +286,23 @@ fn show(name: &str, target: Option<&str>, json: bool) -> Result {
         }
     }
     for (text, names) in layouts {
-        println!("\nlane layout on {}:\n{text}", names.join(" "));
+        let _ = writeln!(out, "\nlane layout on {}:\n{text}", names.join(" "));
     }
-    Ok(())
+    out
+}
+
+/// What an instruction writes and reads.
+pub fn operands(i: &OpInfo) -> String {
+    let slots = |list: &[Slot]| list.iter().map(operand).collect::<Vec<_>>().join(", ");
+    let dsts = slots(i.dsts);
+    if dsts.is_empty() { slots(i.srcs) } else { format!("{dsts} <- {}", slots(i.srcs)) }
 }
 
 fn row(target: Target, i: &'static OpInfo) -> Row {
-    let slots = |list: &[Slot]| list.iter().map(operand).collect::<Vec<_>>().join(", ");
-    let dsts = slots(i.dsts);
-    let operands = if dsts.is_empty() { slots(i.srcs) } else { format!("{dsts} <- {}", slots(i.srcs)) };
     Row {
         target: target.info().name,
         name: i.name,
-        operands,
+        operands: operands(i),
         pipe: format!("{:?}", i.pipe).to_uppercase(),
         latency: i.latency,
         busy: i.busy,

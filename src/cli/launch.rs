@@ -5,6 +5,7 @@
 //! arguments the kernel wants, says the metadata of the code object ([`barewave::emu::kernarg`]).
 
 use super::limits::{BadValue, Limits};
+use super::progress::Progress;
 use super::{Failure, Result};
 use barewave::codeobj::{ElfFile, KernelInfo, code_objects_for};
 use barewave::emu::kernarg::LaunchError;
@@ -117,11 +118,12 @@ fn parse(text: &str, limits: &Limits) -> Result<Spec> {
                     existing(path)?;
                     load_npy(path)?
                 }
-                Source::Fill(..) | Source::Random(..) => {
+                Source::Fill(..) | Source::Text(..) | Source::Random(..) => {
                     limits.check(&format!("--arg {text}"), spec.bytes().unwrap_or(u64::MAX))?;
                     spec.array(text, None)?
                 }
             };
+            numbers(&tensor).ok_or_else(|| usage("strings have no place on a device".into()))?;
             Ok(Spec::Buffer { tensor, filled: true, read_back: false, file: None })
         }
         "inout" => {
@@ -131,7 +133,9 @@ fn parse(text: &str, limits: &Limits) -> Result<Spec> {
             let (from, to) = at_file(file);
             existing(Path::new(from))?;
             let to = to.unwrap_or_else(|| PathBuf::from(from));
-            Ok(Spec::Buffer { tensor: load_npy(Path::new(from))?, filled: true, read_back: true, file: Some(to) })
+            let tensor = load_npy(Path::new(from))?;
+            numbers(&tensor).ok_or_else(|| usage("strings have no place on a device".into()))?;
+            Ok(Spec::Buffer { tensor, filled: true, read_back: true, file: Some(to) })
         }
         "out" => {
             let (shape, file) = at_file(rest);
@@ -148,13 +152,18 @@ fn parse(text: &str, limits: &Limits) -> Result<Spec> {
             Ok(Spec::Buffer { tensor, filled: false, read_back: true, file })
         }
         "lds" => Ok(Spec::Lds(rest.parse().map_err(|_| usage(format!("'{rest}' is not a number of bytes")))?)),
-        _ => match DType::from_name(kind) {
+        _ => match DType::from_name(kind).filter(|t| *t != DType::Str) {
             Some(t) => value(t, rest).map(Spec::Value).ok_or_else(|| usage(format!("'{rest}' is not a {kind}"))),
             None => Err(usage(format!(
                 "unknown kind '{kind}': in, out, inout, lds, or a type such as i32, u32, i64, f32, f16"
             ))),
         },
     }
+}
+
+/// The tensor, unless it is of strings.
+fn numbers(tensor: &HostTensor) -> Option<&HostTensor> {
+    Some(tensor).filter(|t| t.dtype() != DType::Str)
 }
 
 /// The bytes of a number of a type; integers may be hexadecimal and must fit.
@@ -329,7 +338,9 @@ pub fn run(args: &Args) -> Result {
     };
     let mut ready = prepare(&what, &args.device, args.strict, &args.limits)?;
     let start = Instant::now();
+    let progress = Progress::start("running", 0);
     let stats = launch(args, &mut ready)?;
+    drop(progress);
     let ms = start.elapsed().as_secs_f64() * 1e3;
     let mut outputs = Vec::new();
     for (i, (spec, address)) in ready.specs.iter_mut().zip(&ready.addresses).enumerate() {

@@ -12,6 +12,7 @@ mod conformance;
 mod cycles;
 mod devices;
 mod disasm;
+mod editor;
 mod inputs;
 mod isa;
 mod launch;
@@ -23,6 +24,7 @@ mod progress;
 mod report;
 mod run;
 mod shell;
+mod snippets;
 mod stats;
 mod trace;
 mod ubench;
@@ -35,22 +37,28 @@ use std::process::ExitCode;
 pub struct Failure {
     message: String,
     usage: bool,
+    /// The message is what the terminal is to show, colours and all.
+    rendered: bool,
 }
 
 impl Failure {
     /// Something went wrong.
     pub fn new(message: impl std::fmt::Display) -> Failure {
-        Failure { message: message.to_string(), usage: false }
+        Failure { message: message.to_string(), usage: false, rendered: false }
+    }
+    /// Mistakes in a text, as [`snippets`] draws them.
+    pub fn rendered(message: String) -> Failure {
+        Failure { message, usage: false, rendered: true }
     }
     /// The command line makes no sense.
     pub fn usage(message: impl std::fmt::Display) -> Failure {
-        Failure { message: message.to_string(), usage: true }
+        Failure { message: message.to_string(), usage: true, rendered: false }
     }
 }
 
 impl<E: std::error::Error> From<E> for Failure {
     fn from(e: E) -> Failure {
-        Failure { message: barewave::text::with_sources(&e), usage: false }
+        Failure::new(barewave::text::with_sources(&e))
     }
 }
 
@@ -91,6 +99,7 @@ enum Command {
     Disasm(disasm::DisasmArgs),
     #[command(subcommand)]
     Isa(isa::Command),
+    Lsp(editor::lsp::Args),
     Completions(shell::CompletionArgs),
     Man(shell::ManArgs),
 }
@@ -128,6 +137,7 @@ fn main() -> ExitCode {
         Command::Asm(args) => disasm::asm(&args),
         Command::Disasm(args) => disasm::disasm(&args),
         Command::Isa(command) => isa::run(&command),
+        Command::Lsp(args) => editor::lsp::run(&args),
         Command::Completions(args) => shell::completions(&args, Cli::command()),
         Command::Man(args) => shell::man(&args, Cli::command()),
     };
@@ -135,7 +145,11 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(f) => {
-            eprintln!("error: {}", f.message);
+            if f.rendered {
+                terminal::drawn(&f.message);
+            } else {
+                eprintln!("error: {}", f.message);
+            }
             ExitCode::from(if f.usage { 2 } else { 1 })
         }
     }

@@ -19,6 +19,7 @@ use barewave::{AnyShape, Compiled, Compiler};
 use barewave_isa::Target;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 /// Runs a model: an ONNX file, or a file that `barewave compile` wrote.
@@ -116,6 +117,7 @@ pub fn run(args: &Args) -> Result {
     }
     let given_options = image_options(args)?;
     let mut number = 0;
+    let launches = Arc::new(AtomicU64::new(0));
     let (compiled, device, given, compile_ms) = if starts_with_elf(&args.model)? {
         let compiled = Compiled::load(&args.model)?;
         let told = one(&args.dims)?;
@@ -125,7 +127,7 @@ pub fn run(args: &Args) -> Result {
         }
         let target = compiled.target();
         check_names(args, compiled.plan().outputs.iter().map(|p| p.name.as_str()).collect())?;
-        let device = open_device(args, Some(target))?;
+        let device = open_device(args, Some(target), &launches)?;
         if !device.target().runs_code_of(target) {
             let (code, device) = (target.info().name.to_string(), device.target().info().name.to_string());
             return Err(DeviceError::WrongTarget { code, device }.into());
@@ -140,7 +142,7 @@ pub fn run(args: &Args) -> Result {
         let model = Model::load(&args.model)?;
         let reading = start.elapsed();
         check_names(args, model.graph.outputs.iter().map(|v| v.name.as_str()).collect())?;
-        let device = open_device(args, None)?;
+        let device = open_device(args, None, &launches)?;
         let declared: Vec<Declared> = model.required_inputs().map(declared_value).collect();
         let given = Inputs::gather(specs, &declared, args.random_inputs, args.limits.asked_memory())?;
         given.shapes(&declared, &mut options);
@@ -186,7 +188,12 @@ pub fn run(args: &Args) -> Result {
     if !args.json {
         println!("device   {}", device.info().name);
     }
+    // Only the emulated device counts launches, and only there they take long.
+    let emulated = device.info().driver.is_none();
+    let parts = if emulated { u64::from(args.repeat) * plan.launches.len() as u64 } else { 0 };
+    let progress = Progress::counted("running", parts, launches);
     let (results, report) = repeat(args, || session.run(&tensors))?;
+    drop(progress);
     if let Some(path) = &args.profile {
         let (info, target) = (device.info(), device.target());
         let (model, device) = (plan.model.as_str(), info.name.as_str());
@@ -237,7 +244,9 @@ fn in_stages(
     if args.timing || args.profile.is_some() {
         stages.time_launches();
     }
+    let progress = Progress::start("running in stages", 0);
     let (results, report) = repeat(args, || stages.run(&tensors))?;
+    drop(progress);
     let whole_ms = start.elapsed().as_secs_f64() * 1e3;
     if let Some(path) = &args.profile {
         let (info, target) = (device.info(), device.target());
@@ -275,10 +284,8 @@ fn repeat<E: Into<Failure>>(
     args: &Args,
     mut run: impl FnMut() -> std::result::Result<(Vec<HostTensor>, RunReport), E>,
 ) -> Result<(Vec<HostTensor>, RunReport)> {
-    let progress = Progress::start("running", u64::from(args.repeat));
     let (mut outputs, mut best) = run().map_err(Into::into)?;
-    for n in 1..args.repeat {
-        progress.set(u64::from(n));
+    for _ in 1..args.repeat {
         let (out, report) = run().map_err(Into::into)?;
         if report.time < best.time {
             best = report;
@@ -334,8 +341,9 @@ fn starts_with_elf(path: &Path) -> Result<bool> {
 
 /// Opens the device that was asked for. Why it is not a GPU, when it might have been, is said when there is a driver or
 /// seems to be a GPU, and with --verbose.
-fn open_device(args: &Args, preferred: Option<Target>) -> Result<Arc<dyn Device>> {
+fn open_device(args: &Args, preferred: Option<Target>, launches: &Arc<AtomicU64>) -> Result<Arc<dyn Device>> {
     let settings = EmulatedSettings {
+        ended: Some(launches.clone()),
         options: args.limits.options(args.strict),
         memory: Some(args.limits.memory()),
         ..EmulatedSettings::default()

@@ -4,7 +4,7 @@
 //! sequences, and names in files may hold them: control characters other than line ends and tabs are shown as `\u{1b}`.
 
 use std::fmt::{Arguments, Write as _};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 /// Control characters made visible.
 fn visible(text: &Arguments) -> String {
@@ -18,6 +18,24 @@ fn visible(text: &Arguments) -> String {
         let _ = if hidden(c) { write!(out, "{}", c.escape_default()) } else { out.write_char(c) };
     }
     out
+}
+
+/// Control characters of a text made visible, but for line ends and tabs.
+pub fn made_visible(text: &str) -> String {
+    visible(&format_args!("{text}"))
+}
+
+/// True when messages may have colours: standard error is a terminal that shows them, and nobody said no
+/// (<https://no-color.org>).
+pub fn has_colours() -> bool {
+    let asked_not = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
+    std::io::stderr().is_terminal() && !asked_not && !dumb
+}
+
+/// Prints to standard error what was drawn for it: what it shows of files was made visible before.
+pub fn drawn(text: &str) {
+    let _ = std::io::stderr().lock().write_all((text.trim_end().to_string() + "\n").as_bytes());
 }
 
 /// Prints results. When standard output takes no more (a full disk) the command has failed.

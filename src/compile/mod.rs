@@ -235,6 +235,7 @@ impl Compiler {
                 launches,
                 kernels,
                 metadata: graph.metadata.clone(),
+                words: graph.words.texts().map(str::to_string).collect(),
             }
         });
         let plans = plans.collect();

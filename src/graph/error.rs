@@ -24,6 +24,9 @@ pub enum Error {
     /// Types, shapes or extents of the inputs make no sense, all of them.
     #[error("{}", lines(.0))]
     Inputs(Vec<InputError>),
+    /// Strings of the model that cannot be told apart.
+    #[error(transparent)]
+    Words(crate::tensor::Problem),
     /// An output has another type than it is declared with: whoever reads it would misread it.
     #[error("output `{name}` is declared as {declared}, but the model computes {computed}; the model is damaged")]
     OutputType {
@@ -72,6 +75,12 @@ pub enum Reason {
         /// Its number.
         input: usize,
     },
+    /// It works on what is in strings, which have no place on a device.
+    #[error(
+        "works on what is in strings, which the host does between kernels: run the ONNX file itself (it cannot be part of a \
+         compiled one, nor of a branch or loop)"
+    )]
+    OnHost,
     /// An output that is not computed.
     #[error("output {number}{meaning} is not supported{rest}")]
     Output {

@@ -31,7 +31,7 @@ pub use super::kinds::{
 };
 pub use super::rules::Broken;
 use super::view::View;
-use crate::tensor::{DType, HostTensor};
+use crate::tensor::{DType, HostTensor, Words};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -175,6 +175,8 @@ pub struct FusedGraph {
     pub open_dims: BTreeMap<TensorId, Vec<Option<String>>>,
     /// Values that inputs must have: what was compiled depends on them.
     pub fixed: BTreeMap<TensorId, HostTensor>,
+    /// The strings that the model itself may give out.
+    pub words: Words,
     /// What the user should know about the model.
     pub notes: Vec<super::Note>,
 }

@@ -226,6 +226,10 @@ impl<'m> Inference<'m> {
         if let (false, Some(at)) = (op.lists, node.inputs.iter().position(is_list)) {
             return Err(Reason::Type(format!("input {at} is a sequence, or an optional without a value")));
         }
+        let text = |v: &Option<ValueId>| v.is_some_and(|v| self.dtype(v) == DType::Str);
+        if let (false, Some(at)) = (op.takes_strings(), node.inputs.iter().position(text)) {
+            return Err(Reason::Type(format!("input {at} holds strings, which it does not take")));
+        }
         (op.infer)(self)?;
         self.results[i].iter_mut().flatten().for_each(Fact::settle);
         let inputs = || node.inputs.iter().flatten().map(|v| self.facts[v.index()].as_ref());

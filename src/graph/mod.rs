@@ -27,6 +27,7 @@ mod rules;
 mod shapes;
 mod store;
 pub mod view;
+mod words;
 
 pub(crate) use attend::attend;
 pub use cut::{Cut, cut};
@@ -105,6 +106,9 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
             graph.fixed.insert(graph.inputs[i], (*value).clone());
             graph.notes.push(Note::Fixed { input: resolved.names[resolved.inputs[i].index()].into() });
         }
+    }
+    if graph.outputs.iter().any(|o| graph.tensor(*o).dtype == DType::Str) {
+        graph.words = words::of_model(model, &graph).map_err(Error::Words)?;
     }
     check(&graph, "lower")?;
     check_outputs(model, &graph)?;

@@ -6,7 +6,7 @@
 //!
 //! Where a value that the model computes decides how the rest looks (how many elements a NonZero finds, which branch an If
 //! takes), the model is run in stages: the part that computes the value, and the rest compiled for what it was
-//! ([`graph::cut`](crate::graph::cut())).
+//! ([`graph::cut`](crate::graph::cut())). So it is where the host has to work on what is in strings; then the rest is kept too.
 
 use super::device::Device;
 use super::error::SessionError;
@@ -68,6 +68,8 @@ pub struct AnyShape {
     compiled: usize,
     /// The first stage, by the value that ends it.
     first: Option<(String, Box<AnyShape>)>,
+    /// The rest, by the value that it begins with, where it is the same for all values.
+    rest: Option<(String, Box<AnyShape>)>,
     timed: bool,
     observer: Option<Observer>,
 }
@@ -97,6 +99,7 @@ impl AnyShape {
             weights: Vec::new(),
             compiled: 0,
             first: None,
+            rest: None,
             timed: false,
             observer: None,
         }
@@ -107,7 +110,7 @@ impl AnyShape {
         self.timed = true;
         // What is there was made without.
         self.session = None;
-        self.first = None;
+        (self.first, self.rest) = (None, None);
     }
 
     /// Shows every form that the model is compiled to from now on.
@@ -137,6 +140,19 @@ impl AnyShape {
         }
     }
 
+    /// As [`AnyShape::run`]; a stage in which nothing is computed needs no device.
+    fn run_stage(&mut self, inputs: &[HostTensor]) -> Result<(Vec<HostTensor>, RunReport), AnyShapeError> {
+        let graph = &self.model.graph;
+        let given: BTreeMap<&str, &HostTensor> =
+            self.model.required_inputs().map(|v| v.name.as_str()).zip(inputs).collect();
+        let value = |name: &str| given.get(name).copied().or_else(|| graph.initializers.get(name)).cloned();
+        let passed = graph.outputs.iter().map(|o| value(&o.name)).collect::<Option<Vec<_>>>();
+        match passed.filter(|_| graph.nodes.is_empty()) {
+            Some(outputs) => Ok((outputs, RunReport::default())),
+            None => self.run(inputs),
+        }
+    }
+
     /// What runs these inputs, compiled if need be.
     pub fn ready(&mut self, inputs: &[Given]) -> Result<Ready<'_>, AnyShapeError> {
         let known = match &mut self.session {
@@ -163,14 +179,10 @@ impl AnyShape {
     ) -> Result<(Vec<HostTensor>, RunReport), AnyShapeError> {
         let whole = self.model.clone();
         let given: BTreeMap<&str, &T> = whole.required_inputs().map(|v| v.name.as_str()).zip(inputs).collect();
-        let own = |t: &&T| {
-            let t = t.view();
-            HostTensor::new(t.dtype(), t.shape(), t.bytes().to_vec()).map_err(SessionError::from)
-        };
         let pick = |model: &Model, made: &BTreeMap<String, HostTensor>| -> Result<Vec<HostTensor>, SessionError> {
             let find = |v: &ValueInfo| match (made.get(&v.name), given.get(v.name.as_str())) {
                 (Some(t), _) => Ok(t.clone()),
-                (None, Some(t)) => own(t),
+                (None, Some(t)) => Ok(t.view().to_tensor()),
                 (None, None) => Err(SessionError::InputCount {
                     expected: given.len() + 1,
                     names: v.name.clone(),
@@ -184,17 +196,23 @@ impl AnyShape {
             AnyShape { timed: self.timed, ..stage }
         };
         let mut first = match self.first.take() {
-            Some((value, stage)) if value == cut.deciding() => stage,
+            Some((value, stage)) if value == cut.at() => stage,
             _ => Box::new(stage(cut.first.clone(), self.most)),
         };
         let values = pick(&cut.first, &BTreeMap::new())?;
-        let (outputs, before) = first.run(&values)?;
-        self.first = Some((cut.deciding().to_string(), first));
-        let (rest, made) = cut.rest(outputs);
+        let (outputs, before) = first.run_stage(&values)?;
+        let (at, fixed) = (cut.at().to_string(), cut.is_fixed());
+        self.first = Some((at.clone(), first));
+        let (rest, made) = cut.rest(outputs).map_err(compile::Error::from)?;
         let values = pick(&rest, &made)?;
-        let mut rest = stage(rest, 1);
-        let (outputs, mut report) = rest.run(&values)?;
-        self.compiled += rest.compiled;
+        let mut rest = match self.rest.take() {
+            Some((value, stage)) if fixed && value == at => stage,
+            _ => Box::new(stage(rest, if fixed { self.most } else { 1 })),
+        };
+        let known = rest.compiled;
+        let (outputs, mut report) = rest.run_stage(&values)?;
+        self.compiled += rest.compiled - known;
+        self.rest = fixed.then_some((at, rest));
         report.add(before);
         Ok((outputs, report))
     }
@@ -207,8 +225,7 @@ impl AnyShape {
             let Some(t) = t.host() else { continue };
             // What is larger decides no shapes.
             if t.bytes().len() <= SMALL * t.dtype().size() {
-                let value = HostTensor::new(t.dtype(), t.shape(), t.bytes().to_vec());
-                shapes.values.extend(value.ok().map(|v| (info.name.clone(), v)));
+                shapes.values.insert(info.name.clone(), t.to_tensor());
             }
         }
         shapes

@@ -8,6 +8,7 @@ use super::queue::{Event, Queue};
 use crate::codeobj::TargetId;
 use crate::emu::{self, EmuDevice, LaunchOptions};
 use barewave_isa::Target;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct EmulatedSettings {
     pub memory: Option<u64>,
     /// Device addresses are the host's own, so that those of several devices differ.
     pub unified: bool,
+    /// Counts launches as they end, for those who show progress.
+    pub ended: Option<Arc<AtomicU64>>,
 }
 
 /// An emulated device.
@@ -41,6 +44,7 @@ pub struct EmulatedDevice {
     device: Arc<EmuDevice>,
     info: DeviceInfo,
     options: LaunchOptions,
+    ended: Option<Arc<AtomicU64>>,
     tables: Mutex<Tables>,
 }
 
@@ -68,7 +72,7 @@ impl EmulatedDevice {
             lds_bytes: t.lds_bytes.into(),
             driver: None,
         };
-        Ok(EmulatedDevice { device: Arc::new(device), info, options, tables: Mutex::default() })
+        Ok(EmulatedDevice { device: Arc::new(device), info, options, ended: settings.ended, tables: Mutex::default() })
     }
 
     /// A device that ends a launch with an error when one workgroup executes more instructions than this: for code that
@@ -198,13 +202,16 @@ impl Device for EmulatedDevice {
         let stream = self.stream(stream)?;
         let (device, stats) = (self.device.clone(), stream.stats.clone());
         let options = LaunchOptions { dynamic_lds: shape.dynamic_lds, ..self.options.clone() };
-        let kernarg = kernarg.to_vec();
+        let (kernarg, ended) = (kernarg.to_vec(), self.ended.clone());
         stream.queue.push(move || {
             let k = kernel.module.kernel(&kernel.name)?;
             let done = device.launch(&k, shape.grid, shape.block, &kernarg, &options);
             let mut stats = stats.lock().unwrap_or_else(|e| e.into_inner());
             let done = done.map_err(|f| DeviceError::Fault { fault: Box::new(f), launch: stats.len() })?;
             stats.push(LaunchStats { instructions: done.instructions });
+            if let Some(ended) = ended {
+                ended.fetch_add(1, Ordering::Relaxed);
+            }
             Ok(())
         });
         Ok(())

@@ -1,7 +1,7 @@
 //! Why a session refuses.
 
 use super::device::DeviceError;
-use crate::tensor::SizeMismatch;
+use crate::tensor::{Problem, SizeMismatch};
 use crate::verify;
 
 /// Why a run could not be made.
@@ -78,6 +78,9 @@ pub enum SessionError {
     /// There is no run to finish.
     #[error("no run was started")]
     NotStarted,
+    /// Strings that cannot be told apart.
+    #[error(transparent)]
+    Words(#[from] Problem),
     /// The machine code is not fit to run.
     #[error(transparent)]
     Code(#[from] verify::Refused),

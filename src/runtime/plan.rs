@@ -158,4 +158,7 @@ pub struct Plan {
     pub kernels: Vec<KernelStats>,
     /// The model's own metadata (class labels, image normalisation, ...).
     pub metadata: BTreeMap<String, String>,
+    /// Strings that outputs may hold, besides those of inputs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub words: Vec<String>,
 }

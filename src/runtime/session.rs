@@ -11,7 +11,7 @@ use super::error::SessionError;
 use super::loaded::{Block, DeviceCode, DeviceWeights, Held, Loaded, Prepared, Slot};
 use super::plan::{Plan, Port};
 use crate::compile::Compiled;
-use crate::tensor::{AsTensor, DType, HostTensor, TensorView, TensorViewMut};
+use crate::tensor::{AsTensor, DType, HostTensor, TensorView, TensorViewMut, Words};
 use crate::verify;
 use barewave_isa::Target;
 use bytes::Bytes;
@@ -112,6 +112,8 @@ pub struct Session {
     /// Addresses changed since the arguments were made.
     stale: bool,
     running: bool,
+    /// The strings that outputs of the run may hold.
+    words: Arc<Words>,
 }
 
 impl Session {
@@ -184,6 +186,7 @@ impl Session {
             timed: false,
             stale: true,
             running: false,
+            words: Arc::default(),
         })
     }
 
@@ -396,11 +399,23 @@ impl Session {
         Ok(report)
     }
 
+    /// The strings that outputs may hold: the model's and the inputs'.
+    fn words_of<T: AsTensor>(&self, inputs: &[T]) -> Result<Arc<Words>, SessionError> {
+        let plan = self.plan();
+        if !plan.outputs.iter().any(|p| p.dtype == DType::Str.name()) {
+            return Ok(Arc::default());
+        }
+        let mut words = Words::of(plan.words.iter().map(String::as_str))?;
+        inputs.iter().filter_map(|t| t.view().words()).try_for_each(|own| words.merge(own))?;
+        Ok(Arc::new(words))
+    }
+
     /// Puts a run into the model's stream and returns without waiting for it. A run that was started before is finished
     /// first and its outputs are lost.
     pub fn start<T: AsTensor>(&mut self, inputs: &[T]) -> Result<(), SessionError> {
         self.check_inputs(inputs)?;
         self.drain()?;
+        self.words = self.words_of(inputs)?;
         self.prepare()?;
         let (mut given, stream) = (inputs.iter(), self.held.current());
         self.running = true;
@@ -437,7 +452,8 @@ impl Session {
             let Slot::Own { staging, .. } = slot else { continue };
             let dtype = port.element_type().ok_or_else(|| bad_port(port))?;
             let data = staging.bytes()?.to_vec();
-            outputs.push(HostTensor::new(dtype, &port.shape, data).map_err(|e| SessionError::Plan(e.to_string()))?);
+            let t = HostTensor::new(dtype, &port.shape, data).map_err(|e| SessionError::Plan(e.to_string()))?;
+            outputs.push(t.with_words(self.words.clone()));
         }
         Ok((outputs, report))
     }

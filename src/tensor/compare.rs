@@ -1,6 +1,6 @@
 //! Comparing tensors, and the best classes of a prediction.
 
-use super::{HostTensor, Problem};
+use super::{DType, HostTensor, Problem};
 use std::fmt;
 
 /// How two tensors of one shape differ.
@@ -18,6 +18,8 @@ pub struct Comparison {
     pub worst: usize,
     /// The two values there: what came, and what was expected.
     pub values: (f64, f64),
+    /// The first two strings that differ, of a comparison of strings: every such pair counts as an error of 1.
+    pub texts: Option<(String, String)>,
 }
 
 impl Comparison {
@@ -34,6 +36,10 @@ impl Comparison {
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((got, want)) = &self.texts {
+            let (n, all, at) = (self.outside, self.count, self.worst);
+            return write!(f, "{n} of {all} strings differ, the first is element {at}: {got:?} instead of {want:?}");
+        }
         write!(
             f,
             "max error {:.3e} at element {} ({} instead of {}), max error / max magnitude {:.3e}, {} of {} outside the \
@@ -60,8 +66,24 @@ pub fn compare(got: &HostTensor, want: &HostTensor, rtol: f64, atol: f64) -> Res
             want.shape()
         )));
     }
-    let mut c =
-        Comparison { count: got.len(), outside: 0, max_error: 0.0, max_magnitude: 0.0, worst: 0, values: (0.0, 0.0) };
+    let mut c = Comparison {
+        count: got.len(),
+        outside: 0,
+        max_error: 0.0,
+        max_magnitude: 0.0,
+        worst: 0,
+        values: (0.0, 0.0),
+        texts: None,
+    };
+    if got.dtype() == DType::Str {
+        for (i, (a, b)) in got.texts()?.into_iter().zip(want.texts()?).enumerate().filter(|(_, (a, b))| a != b) {
+            if c.outside == 0 {
+                (c.worst, c.texts, c.max_error, c.max_magnitude) = (i, Some((a.into(), b.into())), 1.0, 1.0);
+            }
+            c.outside += 1;
+        }
+        return Ok(c);
+    }
     for (i, (a, b)) in got.to_f64().into_iter().zip(want.to_f64()).enumerate() {
         if b.is_finite() {
             c.max_magnitude = c.max_magnitude.max(b.abs());
@@ -81,8 +103,12 @@ pub fn compare(got: &HostTensor, want: &HostTensor, rtol: f64, atol: f64) -> Res
     Ok(c)
 }
 
-/// The `k` largest elements of a tensor, as `(index, value)`, largest first; equal ones in order of their index.
+/// The `k` largest elements of a tensor, as `(index, value)`, largest first; equal ones in order of their index. Of strings
+/// none.
 pub fn top_k(tensor: &HostTensor, k: usize) -> Vec<(usize, f64)> {
+    if tensor.dtype() == DType::Str {
+        return Vec::new();
+    }
     let mut all: Vec<(usize, f64)> = tensor.to_f64().into_iter().enumerate().collect();
     all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     all.truncate(k);
@@ -116,6 +142,9 @@ mod tests {
         assert!(!compare(&t(&[1.0]), &t(&[f32::INFINITY]), 1.0, 1.0).unwrap().passes());
         assert!(compare(&t(&[f32::NAN]), &t(&[f32::NAN]), 0.0, 0.0).unwrap().passes());
         assert!(compare(&t(&[1.0]), &t(&[1.0, 2.0]), 0.0, 0.0).is_err());
+        let words = |list: [&str; 3]| HostTensor::from_texts(&[3], list).unwrap();
+        let c = compare(&words(["a", "b", "c"]), &words(["a", "x", "y"]), 0.0, 0.0).unwrap();
+        assert_eq!(c.to_string(), "2 of 3 strings differ, the first is element 1: \"b\" instead of \"x\"");
     }
 
     #[test]

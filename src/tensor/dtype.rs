@@ -51,11 +51,13 @@ pub enum DType {
     I2,
     /// Unsigned 2-bit integer; one in a byte.
     U2,
+    /// Text; 64 bits that stand for it (see [`Words`](super::Words)).
+    Str,
 }
 
 impl DType {
     /// Every element type, in declaration order.
-    pub const ALL: [DType; 23] = [
+    pub const ALL: [DType; 24] = [
         DType::F32,
         DType::F64,
         DType::F16,
@@ -79,6 +81,7 @@ impl DType {
         DType::U4,
         DType::I2,
         DType::U2,
+        DType::Str,
     ];
 
     /// Bytes of one element in memory. Types of 4 and 2 bits take a byte each, outside of files.
@@ -87,7 +90,7 @@ impl DType {
             DType::I8 | DType::U8 | DType::Bool => 1,
             DType::F16 | DType::BF16 | DType::I16 | DType::U16 => 2,
             DType::F32 | DType::I32 | DType::U32 => 4,
-            DType::F64 | DType::I64 | DType::U64 => 8,
+            DType::F64 | DType::I64 | DType::U64 | DType::Str => 8,
             _ => 1,
         }
     }
@@ -111,9 +114,9 @@ impl DType {
         matches!(self, DType::F8E4M3 | DType::F8E4M3Z | DType::F8E5M2 | DType::F8E5M2Z | DType::F8E8M0 | DType::F4E2M1)
     }
 
-    /// True for the integer types; `Bool` is not one of them.
+    /// True for the integer types; `Bool` and `Str` are not among them.
     pub const fn is_int(self) -> bool {
-        !self.is_float() && !matches!(self, DType::Bool)
+        !self.is_float() && !matches!(self, DType::Bool | DType::Str)
     }
 
     /// True for integers that can be negative.
@@ -147,6 +150,7 @@ impl DType {
             DType::U4 => "u4",
             DType::I2 => "i2",
             DType::U2 => "u2",
+            DType::Str => "string",
         }
     }
 
@@ -155,7 +159,7 @@ impl DType {
         DType::ALL.into_iter().find(|t| t.name() == name)
     }
 
-    /// The type that ONNX's `TensorProto.DataType` numbers `code`; `None` for strings and complex types.
+    /// The type that ONNX's `TensorProto.DataType` numbers `code`; `None` for complex types.
     pub const fn from_onnx(code: i32) -> Option<DType> {
         Some(match code {
             1 => DType::F32,
@@ -165,6 +169,7 @@ impl DType {
             5 => DType::I16,
             6 => DType::I32,
             7 => DType::I64,
+            8 => DType::Str,
             9 => DType::Bool,
             10 => DType::F16,
             11 => DType::F64,
@@ -195,6 +200,7 @@ impl DType {
             DType::I16 => 5,
             DType::I32 => 6,
             DType::I64 => 7,
+            DType::Str => 8,
             DType::Bool => 9,
             DType::F16 => 10,
             DType::F64 => 11,

@@ -5,12 +5,12 @@
 //! siblings or through [`HostTensor::bytes`]. A tensor of one element over and over ([`HostTensor::filled`]) has no bytes
 //! until somebody asks for them.
 
-use super::DType;
 use super::small::{SmallFloat, decode_exponent, encode_exponent};
+use super::{DType, Problem, Words};
 use bytes::Bytes;
 use half::{bf16, f16};
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// A dense row-major tensor in host memory.
 #[derive(Clone)]
@@ -18,6 +18,8 @@ pub struct HostTensor {
     dtype: DType,
     shape: Vec<usize>,
     data: Data,
+    /// The texts of a string tensor.
+    words: Option<Arc<Words>>,
 }
 
 #[derive(Clone)]
@@ -76,7 +78,7 @@ impl HostTensor {
         if expected != Some(data.len()) {
             return Err(SizeMismatch::new(dtype, shape, expected, data.len()));
         }
-        Ok(HostTensor { dtype, shape: shape.to_vec(), data: Data::Bytes(data) })
+        Ok(HostTensor { dtype, shape: shape.to_vec(), data: Data::Bytes(data), words: None })
     }
 
     /// One element, of its little-endian bytes, over and over. Fails when these are not one element, or the tensor is too
@@ -88,7 +90,48 @@ impl HostTensor {
         }
         let mut own = Element::default();
         own[..element.len()].copy_from_slice(element);
-        Ok(HostTensor { dtype, shape: shape.to_vec(), data: Data::Fill(own, OnceLock::new()) })
+        Ok(HostTensor { dtype, shape: shape.to_vec(), data: Data::Fill(own, OnceLock::new()), words: None })
+    }
+
+    /// A tensor of strings. Panics when their number does not fit `shape`, which is a mistake of the caller.
+    ///
+    /// # Errors
+    /// When two different ones have one code.
+    pub fn from_texts<'t>(shape: &[usize], texts: impl IntoIterator<Item = &'t str>) -> Result<Self, Problem> {
+        let mut words = Words::default();
+        let mut bytes = Vec::new();
+        for text in texts {
+            bytes.extend(words.add(text)?.to_le_bytes());
+        }
+        let codes = HostTensor::new(DType::Str, shape, bytes).expect("element count fits the shape");
+        Ok(codes.with_words(Arc::new(words)))
+    }
+
+    /// The tensor with the texts of its strings.
+    pub fn with_words(mut self, words: Arc<Words>) -> Self {
+        self.words = (self.dtype == DType::Str).then_some(words);
+        self
+    }
+
+    /// The texts of its strings, and perhaps more; `None` for other types.
+    pub fn words(&self) -> Option<&Arc<Words>> {
+        self.words.as_ref()
+    }
+
+    /// The strings.
+    ///
+    /// # Errors
+    /// When it has other elements, or some whose text is not known.
+    pub fn texts(&self) -> Result<Vec<&str>, Problem> {
+        if self.dtype != DType::Str {
+            return Err(Problem::Shape(format!("a tensor of {}, not of strings", self.dtype)));
+        }
+        let text = |c: &[u8; 8]| match (u64::from_le_bytes(*c), &self.words) {
+            (0, _) => Some(""),
+            (code, words) => words.as_ref().and_then(|w| w.text(code)),
+        };
+        let unknown = || Problem::Damaged("a string whose text is not known; it came without words".into());
+        self.bytes().as_chunks().0.iter().map(|c| text(c).ok_or_else(unknown)).collect()
     }
 
     /// A float32 tensor. Panics when `values` does not fit `shape`, which is a mistake of the caller.
@@ -123,7 +166,7 @@ impl HostTensor {
                 DType::I8 => bytes.extend((v as i8).to_le_bytes()),
                 DType::I16 => bytes.extend((v as i16).to_le_bytes()),
                 DType::I32 => bytes.extend((v as i32).to_le_bytes()),
-                DType::I64 => bytes.extend((v as i64).to_le_bytes()),
+                DType::I64 | DType::Str => bytes.extend((v as i64).to_le_bytes()),
                 DType::U8 => bytes.extend((v as u8).to_le_bytes()),
                 DType::U16 => bytes.extend((v as u16).to_le_bytes()),
                 DType::U32 => bytes.extend((v as u32).to_le_bytes()),
@@ -222,7 +265,10 @@ impl HostTensor {
     /// The same elements under another shape. Fails when the element counts differ.
     pub fn reshaped(&self, shape: &[usize]) -> Result<Self, SizeMismatch> {
         match &self.data {
-            Data::Bytes(bytes) => HostTensor::new(self.dtype, shape, bytes.clone()),
+            Data::Bytes(bytes) => {
+                let t = HostTensor::new(self.dtype, shape, bytes.clone())?;
+                Ok(HostTensor { words: self.words.clone(), ..t })
+            }
             Data::Fill(..) if element_count(shape) != Some(self.len()) => {
                 let expected = element_count(shape).and_then(|n| n.checked_mul(self.dtype.size()));
                 Err(SizeMismatch::new(self.dtype, shape, expected, self.byte_len()))
@@ -257,7 +303,7 @@ impl HostTensor {
         }
     }
 
-    /// All elements as `i64`; floats are truncated toward zero, `u64` wraps.
+    /// All elements as `i64`; floats are truncated toward zero, `u64` wraps, of strings the codes.
     pub fn to_i64(&self) -> Vec<i64> {
         let b = &self.bytes()[..];
         match self.dtype {
@@ -268,7 +314,7 @@ impl HostTensor {
             DType::U16 => b.as_chunks().0.iter().map(|&c| u16::from_le_bytes(c) as i64).collect(),
             DType::I32 => b.as_chunks().0.iter().map(|&c| i32::from_le_bytes(c) as i64).collect(),
             DType::U32 => b.as_chunks().0.iter().map(|&c| u32::from_le_bytes(c) as i64).collect(),
-            DType::I64 => b.as_chunks().0.iter().map(|&c| i64::from_le_bytes(c)).collect(),
+            DType::I64 | DType::Str => b.as_chunks().0.iter().map(|&c| i64::from_le_bytes(c)).collect(),
             DType::U64 => b.as_chunks().0.iter().map(|&c| u64::from_le_bytes(c) as i64).collect(),
             _ => self.to_f64().into_iter().map(|v| v as i64).collect(),
         }
@@ -276,8 +322,7 @@ impl HostTensor {
 
     /// The same integers in another integer type; `None` when one does not fit, or a type is no integer.
     pub fn as_integers(&self, to: DType) -> Option<HostTensor> {
-        let integer = |t: DType| !t.is_float() && t != DType::Bool;
-        if !integer(self.dtype) || !integer(to) {
+        if !self.dtype.is_int() || !to.is_int() {
             return None;
         }
         let out = HostTensor::from_ints(to, &self.shape, &self.to_i64());

@@ -11,6 +11,7 @@ mod random;
 pub mod small;
 mod spec;
 mod view;
+mod words;
 
 pub use compare::{Comparison, compare, format_top, top_k};
 pub use dtype::DType;
@@ -22,3 +23,4 @@ pub use pb::{load_pb, load_pb_list, packed, parse_pb, to_pb, unpacked};
 pub use random::SplitMix64;
 pub use spec::{InputSpec, Source, Wanted, check_save, kind_of, save};
 pub use view::{AsTensor, TensorView, TensorViewMut};
+pub use words::{Words, code_of};

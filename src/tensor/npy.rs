@@ -1,7 +1,8 @@
 //! NumPy's file formats: `.npy`, one array, and `.npz`, a zip archive of them.
 //!
 //! An npy file is a magic string, a version, and a header in Python syntax, `{'descr': '<f4', 'fortran_order': False,
-//! 'shape': (2, 3), }`, followed by the elements. Big-endian files are swapped, Fortran order is transposed.
+//! 'shape': (2, 3), }`, followed by the elements. Big-endian files are swapped, Fortran order is transposed. Strings are as
+//! wide as the longest (`<U5`: five UTF-32 units; `|S5`: five bytes), shorter ones padded with zeros.
 
 use super::{DType, Error, HostTensor, Problem, element_count};
 use std::collections::BTreeMap;
@@ -70,10 +71,10 @@ fn read_npy(from: &mut dyn Read, limit: u64) -> Result<HostTensor, Problem> {
     let header = String::from_utf8_lossy(&header);
     let kind = entry(&header, "descr").ok_or(Problem::Damaged("the header has no descr".into()))?.trim_matches('\'');
     let (order, name) = kind.split_at_checked(1).ok_or(Problem::Damaged("the header has an empty descr".into()))?;
-    let dtype = DType::ALL
-        .into_iter()
-        .find(|&t| descr(t).is_some_and(|d| d[1..] == *name))
-        .ok_or_else(|| Problem::Unsupported(format!("element type {kind} is not supported")))?;
+    let kind = Kind::parse(name).ok_or_else(|| match name {
+        "O" => Problem::Unsupported("arrays of Python objects are not read; save strings with .astype(str)".into()),
+        _ => Problem::Unsupported(format!("element type {kind} is not supported")),
+    })?;
     let fortran = entry(&header, "fortran_order") == Some("True");
     let shape =
         entry(&header, "shape").ok_or(Problem::Damaged("the header has no shape".into()))?.trim_matches(['(', ')']);
@@ -83,21 +84,93 @@ fn read_npy(from: &mut dyn Read, limit: u64) -> Result<HostTensor, Problem> {
         .filter(|s| !s.is_empty())
         .map(|s| s.parse().map_err(|_| Problem::Damaged(format!("the shape ({shape}) is not valid"))))
         .collect::<Result<_, _>>()?;
-    let size = element_count(&shape).ok_or(Problem::Size("the shape is too large".into()))? * dtype.size();
-    if size as u64 > limit {
+    let count = element_count(&shape).ok_or(Problem::Size("the shape is too large".into()))?;
+    let size = count.checked_mul(kind.size()).ok_or(Problem::Size("the shape is too large".into()))?;
+    // Strings of no width take room too, once they are read.
+    if size.max(count) as u64 > limit {
         return Err(Problem::Damaged(format!(
-            "{dtype}{shape:?} needs {size} bytes, there are at most {limit}; it is truncated or damaged"
+            "{}{shape:?} needs {size} bytes, there are at most {limit}; it is truncated or damaged",
+            kind.dtype()
         )));
     }
     let mut data = vec![0; size];
     fill(&mut data, "data")?;
     if order == ">" {
-        data.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
+        data.chunks_exact_mut(kind.unit()).for_each(<[u8]>::reverse);
     }
-    if fortran && shape.len() > 1 {
-        data = from_fortran(&data, &shape, dtype.size());
+    if fortran && shape.len() > 1 && kind.size() > 0 {
+        data = from_fortran(&data, &shape, kind.size());
     }
-    HostTensor::new(dtype, &shape, data).map_err(|e| Problem::Damaged(e.to_string()))
+    match kind {
+        Kind::Number(dtype) => HostTensor::new(dtype, &shape, data).map_err(|e| Problem::Damaged(e.to_string())),
+        _ => {
+            let texts: Vec<String> = match kind.size() {
+                0 => vec![String::new(); count],
+                size => data.chunks_exact(size).map(|c| kind.text(c)).collect::<Result<_, _>>()?,
+            };
+            HostTensor::from_texts(&shape, texts.iter().map(String::as_str))
+        }
+    }
+}
+
+/// What the elements of a file are.
+#[derive(Clone, Copy)]
+enum Kind {
+    Number(DType),
+    /// Strings of so many UTF-32 units.
+    Wide(usize),
+    /// Strings of so many bytes.
+    Narrow(usize),
+}
+
+impl Kind {
+    /// By its name in a header, without the byte order.
+    fn parse(name: &str) -> Option<Kind> {
+        let width = |digits: &str| digits.parse().ok().filter(|n| *n <= 1 << 28);
+        match name.split_at_checked(1)? {
+            ("U", n) => width(n).map(Kind::Wide),
+            ("S", n) => width(n).map(Kind::Narrow),
+            _ => DType::ALL.into_iter().find(|&t| descr(t).is_some_and(|d| d[1..] == *name)).map(Kind::Number),
+        }
+    }
+
+    /// Bytes of an element.
+    fn size(self) -> usize {
+        match self {
+            Kind::Number(t) => t.size(),
+            Kind::Wide(n) => 4 * n,
+            Kind::Narrow(n) => n,
+        }
+    }
+
+    /// Bytes that have an order.
+    fn unit(self) -> usize {
+        match self {
+            Kind::Number(t) => t.size(),
+            Kind::Wide(_) => 4,
+            Kind::Narrow(_) => 1,
+        }
+    }
+
+    fn dtype(self) -> DType {
+        match self {
+            Kind::Number(t) => t,
+            Kind::Wide(_) | Kind::Narrow(_) => DType::Str,
+        }
+    }
+
+    /// A string without the zeros that fill it up.
+    fn text(self, element: &[u8]) -> Result<String, Problem> {
+        let bad = || Problem::Damaged("it has a string that is not Unicode".into());
+        let text = match self {
+            Kind::Wide(_) => {
+                let unit = |c: &[u8; 4]| char::from_u32(u32::from_le_bytes(*c)).ok_or_else(bad);
+                element.as_chunks().0.iter().map(unit).collect::<Result<String, _>>()?
+            }
+            _ => String::from_utf8(element.to_vec()).map_err(|_| bad())?,
+        };
+        Ok(text.trim_end_matches('\0').to_string())
+    }
 }
 
 /// Column-major elements in row-major order.
@@ -119,13 +192,26 @@ fn from_fortran(data: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
 }
 
 /// The bytes of an npy file. Types that NumPy does not know (`bf16`, those of 8 bits and fewer) are written as `f32`.
-pub(crate) fn npy_bytes(t: &HostTensor) -> Vec<u8> {
-    if descr(t.dtype()).is_none() {
-        return npy_bytes(&HostTensor::from_f64(DType::F32, t.shape(), &t.to_f64()));
+///
+/// # Errors
+/// When it has strings whose texts are not known.
+pub(crate) fn npy_bytes(t: &HostTensor) -> Result<Vec<u8>, Problem> {
+    if t.dtype() == DType::Str {
+        let texts = t.texts()?;
+        let width = texts.iter().map(|t| t.chars().count()).max().unwrap_or(0).max(1);
+        let wide = |t: &&str| t.chars().map(u32::from).chain(std::iter::repeat(0)).take(width).collect::<Vec<_>>();
+        let units: Vec<u8> = texts.iter().flat_map(wide).flat_map(u32::to_le_bytes).collect();
+        return Ok(file_of(&format!("<U{width}"), t.shape(), &units));
     }
-    let dims: Vec<String> = t.shape().iter().map(usize::to_string).collect();
+    match descr(t.dtype()) {
+        Some(kind) => Ok(file_of(kind, t.shape(), t.bytes())),
+        None => npy_bytes(&HostTensor::from_f64(DType::F32, t.shape(), &t.to_f64())),
+    }
+}
+
+fn file_of(kind: &str, shape: &[usize], elements: &[u8]) -> Vec<u8> {
+    let dims: Vec<String> = shape.iter().map(usize::to_string).collect();
     let tail = if dims.len() == 1 { "," } else { "" };
-    let kind = descr(t.dtype()).unwrap_or("<f4");
     let mut header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({}{tail}), }}", dims.join(", "));
     // The elements start at a multiple of 64 bytes.
     let used = MAGIC.len() + 4 + header.len() + 1;
@@ -135,7 +221,7 @@ pub(crate) fn npy_bytes(t: &HostTensor) -> Vec<u8> {
     out.extend([1, 0]);
     out.extend((header.len() as u16).to_le_bytes());
     out.extend(header.as_bytes());
-    out.extend_from_slice(t.bytes());
+    out.extend_from_slice(elements);
     out
 }
 
@@ -214,7 +300,7 @@ pub fn load_npz(path: &Path) -> Result<BTreeMap<String, HostTensor>, Error> {
 pub(crate) fn npz_bytes(tensors: &[(&str, &HostTensor)]) -> Result<Vec<u8>, Problem> {
     let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, t) in tensors {
-        let bytes = npy_bytes(t);
+        let bytes = npy_bytes(t)?;
         let options = zip::write::SimpleFileOptions::default()
             .compression_method(zip::CompressionMethod::Stored)
             .large_file(bytes.len() as u64 >= u32::MAX.into());
@@ -235,11 +321,36 @@ mod tests {
                 let n: usize = shape.iter().product();
                 let values: Vec<f64> = (0..n).map(|i| (i % 2) as f64).collect();
                 let t = HostTensor::from_f64(dtype, &shape, &values);
-                assert_eq!(parse_npy(&npy_bytes(&t)).unwrap(), t);
+                assert_eq!(parse_npy(&npy_bytes(&t).unwrap()).unwrap(), t);
             }
         }
         let t = HostTensor::from_f64(DType::BF16, &[2], &[1.0, -2.0]);
-        assert_eq!(parse_npy(&npy_bytes(&t)).unwrap().to_f64(), [1.0, -2.0]);
+        assert_eq!(parse_npy(&npy_bytes(&t).unwrap()).unwrap().to_f64(), [1.0, -2.0]);
+        for texts in [vec!["a", "größer", ""], vec!["", "", ""]] {
+            let t = HostTensor::from_texts(&[3, 1], texts.iter().copied()).unwrap();
+            let back = parse_npy(&npy_bytes(&t).unwrap()).unwrap();
+            assert_eq!((&back, back.texts().unwrap()), (&t, texts));
+        }
+    }
+
+    #[test]
+    fn strings_of_every_kind() {
+        let header = |kind: &str| format!("{{'descr': '{kind}', 'fortran_order': True, 'shape': (2, 2), }}\n");
+        let texts = |f: &[u8]| parse_npy(f).map(|t| t.texts().unwrap().join(","));
+        assert_eq!(texts(&file(&header("|S2"), b"a\0bbc\0dd")).unwrap(), "a,c,bb,dd");
+        let wide: Vec<u8> = "abcd".chars().flat_map(|c| u32::from(c).to_be_bytes()).collect();
+        assert_eq!(texts(&file(&header(">U1"), &wide)).unwrap(), "a,c,b,d");
+        assert_eq!(texts(&file(&header("<U0"), &[])).unwrap(), ",,,");
+        for (f, word) in [
+            (file(&header("|O"), &[]), "astype(str)"),
+            (file(&header("|S1"), b"\xff\xff\xff\xff"), "not Unicode"),
+            (file(&header("<U1"), &[0xff; 16]), "not Unicode"),
+            (file(&header("<U99999999999"), &[]), "not supported"),
+            (file(&header("<U268435456"), &[]), "truncated"),
+            (file(&header("<U0").replace("2, 2", "1, 9999999999"), &[]), "truncated"),
+        ] {
+            assert!(texts(&f).unwrap_err().to_string().contains(word), "{word}");
+        }
     }
 
     fn file(header: &str, data: &[u8]) -> Vec<u8> {
@@ -261,7 +372,7 @@ mod tests {
 
     #[test]
     fn damage_is_explained() {
-        let good = npy_bytes(&HostTensor::from_f32(&[3], &[1.0, 2.0, 3.0]));
+        let good = npy_bytes(&HostTensor::from_f32(&[3], &[1.0, 2.0, 3.0])).unwrap();
         for n in 0..good.len() {
             assert!(parse_npy(&good[..n]).is_err());
         }

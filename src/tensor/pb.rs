@@ -128,7 +128,6 @@ impl External {
 fn foreign_type(code: i32) -> Problem {
     let name = match code {
         0 => "undefined",
-        8 => "string",
         14 => "complex64",
         15 => "complex128",
         _ => return Problem::Unsupported(format!("unknown element type {code}")),
@@ -144,6 +143,9 @@ pub(crate) fn decode(t: &TensorProto, external: Option<&mut External>) -> Result
         .map(|&d| usize::try_from(d).map_err(|_| Problem::Damaged(format!("has the negative dimension {d}"))))
         .collect::<Result<_, _>>()?;
     let count = element_count(&shape).ok_or_else(|| Problem::Size(format!("its shape {shape:?} is too large")))?;
+    if dtype == DType::Str {
+        return strings(t, &shape, count);
+    }
     let data = if t.data_location == 1 {
         external.ok_or(Problem::Unsupported("external data is not allowed here".into()))?.read(t)?
     } else if let Some(raw) = &t.raw_data {
@@ -153,6 +155,18 @@ pub(crate) fn decode(t: &TensorProto, external: Option<&mut External>) -> Result
     };
     let data = if dtype.bits() < 8 { unpacked(&data, dtype, count)? } else { data };
     HostTensor::new(dtype, &shape, data).map_err(|e| Problem::Damaged(format!("{e}; the file may be truncated")))
+}
+
+fn strings(t: &TensorProto, shape: &[usize], count: usize) -> Result<HostTensor, Problem> {
+    let have = t.string_data.len();
+    if have != count {
+        return Err(Problem::Shape(format!("has {have} strings, its shape {shape:?} needs {count}")));
+    }
+    let text = |b: &Bytes| {
+        String::from_utf8(b.to_vec()).map_err(|_| Problem::Damaged("has a string that is not UTF-8".into()))
+    };
+    let texts = t.string_data.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+    HostTensor::from_texts(shape, texts.iter().map(String::as_str))
 }
 
 fn typed_data(t: &TensorProto, dtype: DType, count: usize) -> Result<Bytes, Problem> {
@@ -251,12 +265,19 @@ pub fn load_pb_list(path: &Path) -> Result<Vec<HostTensor>, Error> {
 }
 
 /// A tensor as a serialised `TensorProto`.
-pub fn to_pb(name: &str, tensor: &HostTensor) -> Vec<u8> {
+///
+/// # Errors
+/// When it has strings whose texts are not known.
+pub fn to_pb(name: &str, tensor: &HostTensor) -> Result<Vec<u8>, Problem> {
     let dims = tensor.shape().iter().map(|&d| d as i64).collect();
+    let (data_type, name) = (tensor.dtype().to_onnx(), name.to_string());
+    if tensor.dtype() == DType::Str {
+        let string_data = tensor.texts()?.into_iter().map(|t| Bytes::copy_from_slice(t.as_bytes())).collect();
+        return Ok(TensorProto { dims, data_type, name, string_data, ..Default::default() }.encode_to_vec());
+    }
     let small = tensor.dtype().bits() < 8;
     let raw_data = Some(if small { packed(tensor.bytes(), tensor.dtype()) } else { tensor.bytes().clone() });
-    TensorProto { dims, data_type: tensor.dtype().to_onnx(), name: name.into(), raw_data, ..Default::default() }
-        .encode_to_vec()
+    Ok(TensorProto { dims, data_type, name, raw_data, ..Default::default() }.encode_to_vec())
 }
 
 #[cfg(test)]
@@ -287,7 +308,10 @@ mod tests {
         assert!(decode(&short, None).unwrap_err().to_string().contains("needs 2"));
         let raw = TensorProto { raw_data: Some(Bytes::from_static(&[0; 7])), ..proto(1, &[2]) };
         assert!(decode(&raw, None).unwrap_err().to_string().contains("8 bytes, got 7"));
-        assert!(decode(&proto(8, &[1]), None).unwrap_err().to_string().contains("string"));
+        assert!(decode(&proto(8, &[1]), None).unwrap_err().to_string().contains("has 0 strings"));
+        let bad = TensorProto { string_data: vec![Bytes::from_static(&[0xff])], ..proto(8, &[1]) };
+        assert!(decode(&bad, None).unwrap_err().to_string().contains("UTF-8"));
+        assert!(decode(&proto(14, &[1]), None).unwrap_err().to_string().contains("complex64"));
         assert!(decode(&proto(1, &[-1]), None).unwrap_err().to_string().contains("negative"));
         assert!(decode(&proto(1, &[i64::MAX, i64::MAX]), None).unwrap_err().to_string().contains("too large"));
     }

@@ -3,11 +3,12 @@
 //! | spec                       | tensor                                                                     |
 //! |----------------------------|----------------------------------------------------------------------------|
 //! | `1x3x224x224xf32=0`        | filled with a number                                                       |
-//! | `1x3x224x224xf32=random:7` | seeded: floats uniform in `[-1, 1)`, integers in `0..256`, bools           |
+//! | `1x3x224x224xf32=random:7` | seeded: floats uniform in `[-1, 1)`, integers in `0..256`, bools; strings: the integers |
+//! | `2xstring=some words`      | filled with a string                                                       |
 //! | `@x.npy`                   | a NumPy array                                                              |
 //! | `@all.npz`                 | the array of the archive that has the input's name                         |
 //! | `@input_0.pb`              | an ONNX `TensorProto`                                                      |
-//! | `cat.png`, `cat.jpg`       | an image, see [`ImageOptions`]                                             |
+//! | `cat.png`, `.jpg`, `.bmp`  | an image, see [`ImageOptions`]                                             |
 //!
 //! Each may be preceded by `NAME=`.
 
@@ -23,6 +24,8 @@ use std::str::FromStr;
 pub enum Source {
     /// One number everywhere.
     Fill(DType, Vec<usize>, f64),
+    /// One string everywhere.
+    Text(Vec<usize>, String),
     /// Seeded random numbers.
     Random(DType, Vec<usize>, u64),
     /// A file.
@@ -73,6 +76,9 @@ impl FromStr for InputSpec {
                         seed.parse().map_err(|_| Error::other(format!("input `{text}`: the seed is not a number")))?;
                     return Ok(Source::Random(dtype, shape, seed));
                 }
+                if dtype == DType::Str {
+                    return Ok(Source::Text(shape, value.into()));
+                }
                 let value = value.parse().map_err(|_| {
                     Error::other(format!("input `{text}`: `{value}` is neither a number nor random:SEED"))
                 })?;
@@ -113,6 +119,7 @@ impl InputSpec {
             Source::Fill(dtype, shape, _) | Source::Random(dtype, shape, _) => {
                 Some(element_count(shape).map_or(u64::MAX, |n| (n * dtype.size()) as u64))
             }
+            Source::Text(shape, _) => Some(element_count(shape).map_or(u64::MAX, |n| (n * DType::Str.size()) as u64)),
             Source::File(_) => None,
         }
     }
@@ -130,6 +137,11 @@ impl InputSpec {
                 let one = HostTensor::from_f64(*dtype, &[1], &[*value]);
                 let n = shape.iter().product();
                 HostTensor::new(*dtype, shape, one.bytes().repeat(n)).map_err(|e| Error::other(e.to_string()))
+            }
+            Source::Text(shape, text) => {
+                let n = shape.iter().product();
+                HostTensor::from_texts(shape, std::iter::repeat_n(text.as_str(), n))
+                    .map_err(|e| Error::other(e.to_string()))
             }
             Source::Random(dtype, shape, seed) => Ok(random(*dtype, shape, *seed)),
             Source::File(path) => match kind_of(path).as_str() {
@@ -165,7 +177,7 @@ impl Wanted {
 }
 
 fn is_image(path: &Path) -> bool {
-    matches!(kind_of(path).as_str(), "png" | "jpg" | "jpeg")
+    matches!(kind_of(path).as_str(), "png" | "jpg" | "jpeg" | "bmp")
 }
 
 fn random(dtype: DType, shape: &[usize], seed: u64) -> HostTensor {
@@ -178,6 +190,11 @@ fn random(dtype: DType, shape: &[usize], seed: u64) -> HostTensor {
         _ => (rng.next_u64() >> 56) as f64,
     };
     let values: Vec<f64> = (0..n).map(|_| value(&mut rng)).collect();
+    if dtype == DType::Str {
+        let texts: Vec<String> = values.iter().map(f64::to_string).collect();
+        return HostTensor::from_texts(shape, texts.iter().map(String::as_str))
+            .expect("short numbers have codes of their own");
+    }
     HostTensor::from_f64(dtype, shape, &values)
 }
 
@@ -191,8 +208,8 @@ pub fn save(path: &Path, tensors: &[(&str, &HostTensor)], options: &ImageOptions
     let wrong = |e: Problem| Error::file(path, e);
     let bytes = match (kind_of(path).as_str(), tensors) {
         ("npz", all) => npy::npz_bytes(all).map_err(wrong)?,
-        ("npy", [(_, t)]) => npy::npy_bytes(t),
-        ("pb", [(name, t)]) => pb::to_pb(name, t),
+        ("npy", [(_, t)]) => npy::npy_bytes(t).map_err(wrong)?,
+        ("pb", [(name, t)]) => pb::to_pb(name, t).map_err(wrong)?,
         ("png", [(_, t)]) => image::png_bytes(t, options).map_err(wrong)?,
         ("npy" | "pb" | "png", _) => {
             return Err(wrong(Problem::Shape(format!("holds one tensor, not {}", tensors.len()))));
@@ -261,6 +278,8 @@ mod tests {
         assert_eq!(load("2xf32=3").unwrap().to_f64(), [3.0, 3.0]);
         assert_eq!(load("2xf32=random:1"), load("2xf32=random:1"));
         assert_ne!(load("2xf32=random:1"), load("2xf32=random:2"));
+        let words = parse("2xstring=a b").unwrap().array("x", None).unwrap();
+        assert_eq!(words.texts().unwrap(), ["a b", "a b"]);
         assert!(load("3xf32=3").unwrap_err().to_string().contains("`x` is f32[2]"));
         assert!(load("2xi32=3").is_err());
         assert!(load("@none.npy").unwrap_err().to_string().contains("cannot read none.npy"));

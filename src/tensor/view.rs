@@ -1,7 +1,8 @@
 //! Tensors in memory that somebody else owns.
 
 use super::host::SizeMismatch;
-use super::{DType, HostTensor, element_count};
+use super::{DType, HostTensor, Words, element_count};
+use std::sync::Arc;
 
 /// A dense row-major tensor in the caller's memory, little-endian, of any alignment.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -9,6 +10,7 @@ pub struct TensorView<'a> {
     dtype: DType,
     shape: &'a [usize],
     bytes: &'a [u8],
+    words: Option<&'a Arc<Words>>,
 }
 
 /// A dense row-major tensor in the caller's memory, to be written.
@@ -28,7 +30,19 @@ impl<'a> TensorView<'a> {
     /// A view of bytes. Fails when their number does not fit the shape.
     pub fn new(dtype: DType, shape: &'a [usize], bytes: &'a [u8]) -> Result<TensorView<'a>, SizeMismatch> {
         check(dtype, shape, bytes)?;
-        Ok(TensorView { dtype, shape, bytes })
+        Ok(TensorView { dtype, shape, bytes, words: None })
+    }
+    /// A copy of its own.
+    pub fn to_tensor(&self) -> HostTensor {
+        let t = HostTensor::new(self.dtype, self.shape, self.bytes.to_vec()).expect("a view's bytes fit its shape");
+        match self.words {
+            Some(words) => t.with_words(words.clone()),
+            None => t,
+        }
+    }
+    /// The texts of its strings, where they are known.
+    pub fn words(&self) -> Option<&'a Arc<Words>> {
+        self.words
     }
     /// Element type.
     pub fn dtype(&self) -> DType {
@@ -78,7 +92,7 @@ impl AsTensor for TensorView<'_> {
 
 impl AsTensor for HostTensor {
     fn view(&self) -> TensorView<'_> {
-        TensorView { dtype: self.dtype(), shape: self.shape(), bytes: self.bytes() }
+        TensorView { dtype: self.dtype(), shape: self.shape(), bytes: self.bytes(), words: self.words() }
     }
 }
 

@@ -118,10 +118,7 @@ impl State<'_> {
             ".set" | ".equ" | ".equiv" => {
                 let symbol = args.text(0);
                 if name == ".equiv" && self.is_defined(symbol) {
-                    return Err(ParseError {
-                        column: args.column(0),
-                        message: format!("`{symbol}` is already defined"),
-                    });
+                    return Err(self.defined_twice(symbol, args.column(0)));
                 }
                 self.set(symbol, args.text(1), args.column(1))?;
             }
@@ -250,14 +247,16 @@ impl State<'_> {
                 return Ok(());
             }
             "kernel" => {
-                if self.kernel.is_some() {
+                if let Some(line) = self.kernel.as_ref().map(|k| k.line) {
+                    self.relate(line, "it opens here");
                     return fail("the previous .amdhsa_kernel is still open".into());
                 }
                 let name = plain(args.trim()).to_string();
                 if name.is_empty() {
                     return Err(ParseError { column: base, message: "expected the name of a kernel".into() });
                 }
-                if self.out.kernels.iter().any(|k| k.name == name) {
+                if let Some(line) = self.out.kernels.iter().find(|k| k.name == name).map(|k| k.line) {
+                    self.relate(line, "the first description");
                     return Err(ParseError {
                         column: base + lead,
                         message: format!("kernel `{name}` is described twice"),
@@ -281,7 +280,8 @@ impl State<'_> {
             .map_err(|e| ParseError { column: e.column + base + lead, ..e })?;
         let line = self.line;
         let Some(k) = &mut self.kernel else { return Ok(()) };
-        if k.value(d).is_some() {
+        if let Some(line) = k.values.iter().find(|v| v.name == name).map(|v| v.line) {
+            self.relate(line, "given here first");
             return fail(format!(".amdhsa_{d} is given twice"));
         }
         k.values.push(KernelDirective { name, value, line });
@@ -295,7 +295,7 @@ impl State<'_> {
         k.place = (place.section, place.offset as u64);
         let name = format!("{}.kd", k.name);
         if self.is_defined(&name) {
-            return fail(format!("`{name}` is already defined"));
+            return Err(self.defined_twice(&name, 0));
         }
         let s = self.symbol(&name);
         (s.defined, s.section, s.value) = (true, Some(place.section), place.offset);
@@ -313,6 +313,20 @@ impl State<'_> {
         Ok(())
     }
 }
+
+/// Directives that the assembler takes, but for those of kernels ([`KERNEL_DIRECTIVES`]), in order.
+#[rustfmt::skip]
+pub const DIRECTIVES: &[&str] = &[
+    ".2byte", ".4byte", ".8byte", ".align", ".amdgcn_target", ".amdgpu_metadata", ".amdhsa_code_object_version",
+    ".amdhsa_kernel", ".ascii", ".asciz", ".balign", ".balignl", ".balignw", ".bss", ".byte", ".data", ".double",
+    ".else", ".elseif", ".end", ".end_amdgpu_metadata", ".end_amdhsa_kernel", ".endif", ".endm", ".endmacro", ".endr",
+    ".equ", ".equiv", ".err", ".error", ".exitm", ".fill", ".float", ".global", ".globl", ".hidden", ".hword", ".if",
+    ".ifb", ".ifc", ".ifdef", ".ifeq", ".ifeqs", ".ifge", ".ifgt", ".ifle", ".iflt", ".ifnb", ".ifnc", ".ifndef",
+    ".ifne", ".ifnes", ".ifnotdef", ".int", ".internal", ".irp", ".irpc", ".local", ".long", ".macro", ".p2align",
+    ".p2alignl", ".p2alignw", ".popsection", ".previous", ".print", ".protected", ".purgem", ".pushsection", ".quad",
+    ".rept", ".rodata", ".section", ".set", ".short", ".single", ".size", ".skip", ".space", ".string", ".text",
+    ".type", ".value", ".warning", ".weak", ".word", ".zero",
+];
 
 fn fail<T>(message: String) -> Outcome<T> {
     Err(ParseError { column: 0, message })
@@ -373,3 +387,22 @@ pub const KERNEL_DIRECTIVES: &[&str] = &[
     "wavefront_size32",
     "workgroup_processor_mode",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_directive_of_the_list_is_one() {
+        assert!(DIRECTIVES.is_sorted());
+        for d in DIRECTIVES {
+            let target = crate::Target::parse("gfx942").unwrap();
+            // Metadata are a block of their own, without arguments.
+            let text =
+                if d.contains("metadata") { ".amdgpu_metadata\n.end_amdgpu_metadata".into() } else { format!("{d} 1") };
+            let errors = crate::assemble(target, crate::Mode::of(target), &text).err();
+            let unknown = errors.iter().flatten().any(|e| e.message.contains("unknown directive"));
+            assert!(!unknown, "{d}");
+        }
+    }
+}

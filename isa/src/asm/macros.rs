@@ -28,6 +28,8 @@ struct Parameter {
 struct Macro {
     parameters: Vec<Parameter>,
     body: String,
+    /// Line of its directive; none when an expansion defines it.
+    line: Option<usize>,
 }
 
 /// A block whose end has not been seen.
@@ -68,13 +70,13 @@ pub(super) struct Macros {
 
 impl Macros {
     /// What is still open at the end of the source.
-    pub fn open(&self) -> Option<String> {
+    pub fn open(&self) -> Option<(usize, String)> {
         if let Some(b) = &self.block {
             let word = b.head.split_whitespace().next().unwrap_or("");
             let end = if word == ".macro" { ".endm" } else { ".endr" };
-            return Some(format!("{word} of line {} has no {end}", b.line));
+            return Some((b.line, format!("{word} of line {} has no {end}", b.line)));
         }
-        self.conditions.last().map(|c| format!(".if of line {} has no .endif", c.line))
+        self.conditions.last().map(|c| (c.line, format!(".if of line {} has no .endif", c.line)))
     }
 
     fn active(&self) -> bool {
@@ -208,7 +210,8 @@ impl State<'_> {
                     return fail(format!("`{name}` is no name for a macro"));
                 }
                 let parameters = parameters(list)?;
-                self.macros.macros.insert(name.into(), Macro { parameters, body: open.body });
+                let line = (self.macros.depth == 0).then_some(open.line);
+                self.macros.macros.insert(name.into(), Macro { parameters, body: open.body, line });
                 Ok(())
             }
             ".rept" => {
@@ -219,7 +222,7 @@ impl State<'_> {
                     return fail(format!(".rept {n} of {} bytes makes more than {MAX_EXPANSION}", open.body.len()));
                 }
                 for _ in 0..n.max(0) {
-                    self.feed_all(&open.body)?;
+                    self.feed_all(&open.body).map_err(|(_, e)| e)?;
                 }
                 Ok(())
             }
@@ -230,7 +233,7 @@ impl State<'_> {
                 };
                 for v in values {
                     let text = fill_in(&open.body, &[(name, &v)], self.macros.count);
-                    self.feed_all(&text)?;
+                    self.feed_all(&text).map_err(|(_, e)| e)?;
                 }
                 Ok(())
             }
@@ -279,24 +282,31 @@ impl State<'_> {
         self.macros.count += 1;
         let text = fill_in(&m.body, &pairs, self.macros.count - 1);
         let conditions = self.macros.conditions.len();
-        let done = self
-            .feed_all(&text)
-            .map_err(|e| ParseError { column: 0, message: format!("{} (in macro `{name}`)", e.message) });
+        let done = self.feed_all(&text).map_err(|(n, e)| {
+            if let Some(line) = m.line {
+                self.relate(line + 1 + n, format!("this line of macro `{name}`"));
+            }
+            let place = format!(" (in macro `{name}`)");
+            // A macro that calls itself is named once.
+            let message = if e.message.ends_with(&place) { e.message } else { e.message + &place };
+            ParseError { column: 0, message }
+        });
         if std::mem::take(&mut self.macros.leave) {
             self.macros.conditions.truncate(conditions);
         }
         done
     }
 
-    fn feed_all(&mut self, text: &str) -> Outcome {
+    /// Takes the lines of an expansion; an error comes with the number of its line there, from 0.
+    fn feed_all(&mut self, text: &str) -> Result<(), (usize, ParseError)> {
         self.macros.produced += text.len() + 1;
         if self.macros.depth >= MAX_DEPTH || self.macros.produced > MAX_EXPANSION {
-            return fail("macros nested too deeply or too long");
+            return fail("macros nested too deeply or too long").map_err(|e| (0, e));
         }
         self.macros.depth += 1;
         let mut done = Ok(());
-        for line in text.lines() {
-            done = self.feed(line);
+        for (n, line) in text.lines().enumerate() {
+            done = self.feed(line).map_err(|e| (n, e));
             if done.is_err() || self.macros.leave {
                 break;
             }

@@ -14,7 +14,7 @@ mod macros;
 mod source;
 mod state;
 
-pub use directives::KERNEL_DIRECTIVES;
+pub use directives::{DIRECTIVES, KERNEL_DIRECTIVES};
 
 use crate::{Mode, Target};
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,12 +182,29 @@ pub struct Assembly {
 pub struct AsmError {
     /// Line, from 1.
     pub line: usize,
-    /// Column, from 1.
+    /// Column in bytes, from 1.
     pub column: usize,
+    /// Column behind the word that is meant.
+    pub end: usize,
     /// What is wrong.
     pub message: String,
     /// The line's text.
     pub text: String,
+    /// Other places that have to do with it.
+    pub related: Vec<Related>,
+}
+
+/// A place that helps to understand a mistake made elsewhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Related {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in bytes, from 1.
+    pub column: usize,
+    /// Column behind what is meant.
+    pub end: usize,
+    /// What is there.
+    pub message: String,
 }
 
 impl fmt::Display for AsmError {
@@ -197,8 +214,8 @@ impl fmt::Display for AsmError {
             return Ok(());
         }
         // Tabs stay tabs, so that the caret stands below its character.
-        let indent: String =
-            self.text.chars().take(self.column.saturating_sub(1)).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        let before = self.text.get(..self.column.saturating_sub(1)).unwrap_or(&self.text);
+        let indent: String = before.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         write!(f, "\n  {}\n  {indent}^", self.text)
     }
 }

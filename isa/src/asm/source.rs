@@ -76,6 +76,20 @@ pub fn strip<'a>(line: &'a str, open: &mut bool) -> Cow<'a, str> {
     Cow::Owned(out)
 }
 
+/// From where to where an error points that is at a column (0: the statement): the word there, or all of the line but white
+/// space and comments.
+pub fn extent(line: &str, column: usize) -> (usize, usize) {
+    let text = strip(line, &mut false);
+    let begin = text.len() - text.trim_ascii_start().len();
+    if column <= begin {
+        return (begin, text.trim_ascii_end().len().max(begin));
+    }
+    let rest = line.get(column..).unwrap_or("");
+    let end = rest.find(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | ')')).unwrap_or(rest.len());
+    let one = rest.chars().next().map_or(0, char::len_utf8);
+    (column, column + end.max(one))
+}
+
 /// Bytes of names of symbols: letters, digits, `_`, `.`, `$`.
 static NAME: [bool; 256] = {
     let mut out = [false; 256];

@@ -13,6 +13,8 @@ use std::collections::HashMap;
 type Bytes = SmallVec<[u8; 24]>;
 /// Most errors that are worth telling.
 const MAX_ERRORS: usize = 100;
+/// Most places that one error names besides its own.
+const MOST_RELATED: usize = 8;
 
 /// `s_nop 0` of every target that needs it behind branches.
 const S_NOP_0: [u8; 4] = 0xbf80_0000u32.to_le_bytes();
@@ -75,7 +77,10 @@ pub(super) struct State<'a> {
     order: usize,
     pub macros: super::macros::Macros,
     comment: bool,
-    metadata: Option<String>,
+    /// Text of the metadata so far, and the line where it opens.
+    metadata: Option<(String, usize)>,
+    /// Places that belong to the next error.
+    related: Vec<Related>,
     /// The source asks for the highest registers used.
     counts_registers: bool,
     next_vgpr: i64,
@@ -90,6 +95,8 @@ pub(super) struct State<'a> {
 struct Entry {
     symbol: Symbol,
     float: bool,
+    /// Where it got its value; 0: nowhere in the source.
+    line: usize,
 }
 
 enum Lookup {
@@ -122,6 +129,7 @@ impl<'a> State<'a> {
             macros: super::macros::Macros::default(),
             comment: false,
             metadata: None,
+            related: Vec::new(),
             counts_registers: source.contains(".amdgcn.next_free"),
             next_vgpr: 0,
             next_sgpr: 0,
@@ -143,12 +151,13 @@ impl<'a> State<'a> {
             }
         }
         self.line = self.line.max(1);
-        let open = match () {
-            () if self.metadata.is_some() => Some(".amdgpu_metadata has no .end_amdgpu_metadata".to_string()),
-            () if self.kernel.is_some() => Some(".amdhsa_kernel has no .end_amdhsa_kernel".to_string()),
-            () => self.macros.open(),
+        let open = match (&self.metadata, &self.kernel) {
+            (Some((_, line)), _) => Some((*line, ".amdgpu_metadata has no .end_amdgpu_metadata".to_string())),
+            (None, Some(k)) => Some((k.line, ".amdhsa_kernel has no .end_amdhsa_kernel".to_string())),
+            (None, None) => self.macros.open(),
         };
-        if let Some(message) = open {
+        if let Some((line, message)) = open {
+            self.relate(line, "it opens here");
             self.fail(self.line, ParseError { column: 0, message });
         }
     }
@@ -156,15 +165,27 @@ impl<'a> State<'a> {
     /// Notes an error; false when there are enough.
     fn fail(&mut self, line: usize, e: ParseError) -> bool {
         let text = self.source.lines().nth(line - 1).unwrap_or("").to_string();
-        self.errors.push(AsmError { line, column: e.column + 1, message: e.message, text });
+        let (column, end) = source::extent(&text, e.column);
+        let related = std::mem::take(&mut self.related);
+        self.errors.push(AsmError { line, column: column + 1, end: end + 1, message: e.message, text, related });
         self.errors.len() < MAX_ERRORS
+    }
+
+    /// Names a line that has to do with the error that is about to be told.
+    pub fn relate(&mut self, line: usize, message: impl Into<String>) {
+        let text = self.source.lines().nth(line.saturating_sub(1)).unwrap_or("");
+        let (column, end) = source::extent(text, 0);
+        if self.related.iter().any(|r| r.line == line) || self.related.len() >= MOST_RELATED {
+            return;
+        }
+        self.related.push(Related { line, column: column + 1, end: end + 1, message: message.into() });
     }
 
     /// One line of the source or of an expansion.
     pub fn feed(&mut self, raw: &str) -> Outcome {
-        if let Some(text) = &mut self.metadata {
+        if let Some((text, _)) = &mut self.metadata {
             if raw.trim() == ".end_amdgpu_metadata" {
-                self.out.metadata = self.metadata.take();
+                self.out.metadata = self.metadata.take().map(|m| m.0);
             } else {
                 text.push_str(raw);
                 text.push('\n');
@@ -178,7 +199,7 @@ impl<'a> State<'a> {
             return Ok(());
         }
         if line.ends_with(".amdgpu_metadata") && line.trim() == ".amdgpu_metadata" {
-            self.metadata = Some(String::new());
+            self.metadata = Some((String::new(), self.line));
             return Ok(());
         }
         self.statement(&line)
@@ -224,7 +245,7 @@ impl<'a> State<'a> {
     pub fn symbol(&mut self, name: &str) -> &mut Symbol {
         if !self.symbols.contains_key(name) {
             let symbol = Symbol { name: name.to_string(), ..Symbol::default() };
-            self.symbols.insert(name.to_string(), Entry { symbol, float: false });
+            self.symbols.insert(name.to_string(), Entry { symbol, ..Entry::default() });
         }
         &mut self.symbols.entry(name.to_string()).or_default().symbol
     }
@@ -232,6 +253,14 @@ impl<'a> State<'a> {
     /// True when a symbol has a value so far.
     pub fn is_defined(&self, name: &str) -> bool {
         self.symbols.get(name).is_some_and(|e| e.symbol.defined)
+    }
+
+    /// The error of a symbol that has a value already.
+    pub fn defined_twice(&mut self, name: &str, column: usize) -> ParseError {
+        if let Some(line) = self.symbols.get(name).map(|e| e.line).filter(|l| *l > 0) {
+            self.relate(line, "it is defined here");
+        }
+        ParseError { column, message: format!("`{name}` is already defined") }
     }
 
     fn define_label(&mut self, name: &str, column: usize) -> Outcome {
@@ -242,10 +271,11 @@ impl<'a> State<'a> {
             return Ok(());
         }
         if self.is_defined(name) {
-            return Err(ParseError { column, message: format!("`{name}` is already defined") });
+            return Err(self.defined_twice(name, column));
         }
         let s = self.symbol(name);
         (s.defined, s.section, s.value) = (true, Some(place.section), place.offset);
+        self.symbols.entry(name.to_string()).or_default().line = self.line;
         Ok(())
     }
 
@@ -282,7 +312,7 @@ impl<'a> State<'a> {
         let s = self.symbol(name);
         (s.defined, s.section, s.value) = (true, section, value);
         if let Some(e) = self.symbols.get_mut(name) {
-            e.float = float;
+            (e.float, e.line) = (float, self.line);
         }
     }
 

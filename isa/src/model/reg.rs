@@ -206,6 +206,14 @@ impl fmt::Debug for Reg {
     }
 }
 
+impl Regs {
+    /// Its name when it is a special register, and has one.
+    pub fn special_name(self) -> Option<&'static str> {
+        let special = self.first.file() == RegFile::Special;
+        special.then(|| special_name(self.first, self.dwords)).filter(|n| *n != "?")
+    }
+}
+
 impl fmt::Debug for Regs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

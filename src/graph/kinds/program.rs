@@ -257,6 +257,11 @@ impl Coder {
         self.binary(Binary::Mul, a, b)
     }
 
+    /// `a <= b`
+    pub fn le(&mut self, a: Val, b: Val) -> Val {
+        self.binary(Binary::Le, a, b)
+    }
+
     /// `a < b`
     pub fn lt(&mut self, a: Val, b: Val) -> Val {
         self.binary(Binary::Lt, a, b)

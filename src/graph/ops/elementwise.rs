@@ -409,6 +409,9 @@ pub(super) fn of_max(cx: &mut Inference<'_>) -> Res<()> {
 
 fn of_conversion(cx: &mut Inference<'_>, to: DType) -> Res<()> {
     let x = cx.input(0)?;
+    if to == DType::Str || cx.dtype(x) == DType::Str {
+        return super::strings::of_conversion(cx, to);
+    }
     cx.give(0, to, cx.dims(x).to_vec())?;
     if let (Some(list), true) = (cx.sized_numbers(x), to.is_int()) {
         cx.give_numbers(0, list);

@@ -1,4 +1,4 @@
-//! TfIdfVectorizer of integers: how often each n-gram occurs in a row.
+//! TfIdfVectorizer: how often each n-gram of integers or strings (that is, of their codes) occurs in a row.
 //!
 //! One element of the result is one n-gram: a loop over the places where it may start, for each distance between its members,
 //! compares the row with it.
@@ -38,9 +38,6 @@ enum Mode {
 
 impl Pool {
     fn read<'m>(cx: &impl Ask<'m>) -> Res<Pool> {
-        if cx.attribute("pool_strings").is_some() {
-            return Err(Reason::attribute("pool_strings", "is given; pools of integers are supported"));
-        }
         let mode = match cx.text("mode", "TF")? {
             "TF" => Mode::Count,
             "IDF" => Mode::Weight,
@@ -57,7 +54,12 @@ impl Pool {
             return Err(Reason::attribute("max_gram_length", "and the other limits make no sense or are too large"));
         }
         let list = |name: &str| cx.ints(name)?.ok_or_else(|| Reason::attribute(name, "is missing"));
-        let (pool, starts, indexes) = (list("pool_int64s")?, list("ngram_counts")?, list("ngram_indexes")?);
+        let pool = match (cx.attribute("pool_strings"), cx.dtype(cx.input(0)?)) {
+            (Some(Attribute::Texts(list)), DType::Str) => super::source::texts(&[list.len()], list)?.to_i64(),
+            (_, DType::Str) => return Err(Reason::attribute("pool_strings", "is missing")),
+            _ => list("pool_int64s")?,
+        };
+        let (starts, indexes) = (list("ngram_counts")?, list("ngram_indexes")?);
         let weights = match cx.attribute("weights") {
             Some(Attribute::Floats(w)) => w.iter().map(|w| f64::from(*w)).collect(),
             _ => vec![1.0; indexes.len()],
@@ -94,12 +96,13 @@ pub(super) fn vectorizer(cx: &mut Lowering<'_>) -> Res<()> {
         lengths.push(gram.len() as i64);
         weights.push(*weight);
     }
-    if members.iter().any(|m| i32::try_from(*m).is_err()) {
+    let t = cx.dtype(x);
+    if t == DType::I32 && members.iter().any(|m| i32::try_from(*m).is_err()) {
         return Err(Reason::attribute("pool_int64s", "has an entry beyond 32 bits"));
     }
     let n = pool.grams.len();
     let tables = [
-        HostTensor::from_i64(&[n, longest], &members),
+        HostTensor::from_ints(t, &[n, longest], &members),
         HostTensor::from_i64(&[n], &lengths),
         HostTensor::from_f64(DType::F32, &[n], &weights),
     ];
@@ -124,10 +127,10 @@ pub(super) fn vectorizer(cx: &mut Lowering<'_>) -> Res<()> {
                     for k in 0..own {
                         let at = c.plus(start, (k * distance) as i64);
                         let at = c.place(&[row, at], &[rows, columns]);
-                        let have = c.load_int(0, at);
+                        let have = c.load(0, at);
                         let base = c.times(j, longest as i64);
                         let at = c.plus(base, k as i64);
-                        let want = c.load_int(1, at);
+                        let want = c.load(1, at);
                         let same = c.eq(have, want);
                         hit = c.and(hit, same);
                     }
@@ -159,8 +162,8 @@ pub(super) fn vectorizer(cx: &mut Lowering<'_>) -> Res<()> {
 
 pub(super) fn of_vectorizer(cx: &mut Inference<'_>) -> Res<()> {
     let x = cx.input(0)?;
-    if !matches!(cx.dtype(x), DType::I32 | DType::I64) {
-        return Err(Reason::Type(format!("data of type {}; i32 and i64 are supported", cx.dtype(x))));
+    if !matches!(cx.dtype(x), DType::I32 | DType::I64 | DType::Str) {
+        return Err(Reason::Type(format!("data of type {}; i32, i64 and strings are supported", cx.dtype(x))));
     }
     let n = Dim::from(Pool::read(cx)?.grams.len());
     let dims = match cx.dims(x) {

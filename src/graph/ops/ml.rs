@@ -1,7 +1,6 @@
 //! ai.onnx.ml: linear models, scaling, encoding. Trees are in [`super::trees`].
 //!
-//! Labels that are text have no place on a device: a classifier with such labels is refused, with integer labels it is not.
-//! ZipMap gives the table that its maps are made of.
+//! Labels and categories may be text: on the device it is codes like any integers. ZipMap gives the table that its maps are made of.
 
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
@@ -108,28 +107,52 @@ pub(super) fn post(cx: &mut Lowering<'_>, scores: Lazy, how: &str) -> Res<Lazy> 
     }
 }
 
-/// Integer labels of a classifier; text is refused where it is asked for.
-pub(super) fn labels(cx: &Lowering<'_>, ints: &str) -> Res<(Vec<i64>, bool)> {
-    if let Some(list) = cx.ints(ints)? {
-        return Ok((list, false));
+/// A constant vector of anything.
+fn list(cx: &mut Lowering<'_>, values: HostTensor) -> Access {
+    let view = View::dense(values.shape());
+    Access::new(cx.add_const("list".into(), values), view)
+}
+
+/// The list in one of some attributes, the first that is given and not empty.
+fn given(cx: &Lowering<'_>, names: &[&str]) -> Res<Option<HostTensor>> {
+    for name in names {
+        let t = match cx.attribute(name) {
+            None => continue,
+            Some(Attribute::Ints(v)) => HostTensor::from_i64(&[v.len()], v),
+            Some(Attribute::Floats(v)) => HostTensor::from_f32(&[v.len()], v),
+            Some(Attribute::Texts(v)) => super::source::texts(&[v.len()], v)?,
+            Some(Attribute::Tensor(t)) => t.reshaped(&[t.len()])?,
+            Some(_) => return Err(Reason::attribute(name, "is not a list")),
+        };
+        if !t.is_empty() {
+            return Ok(Some(t));
+        }
     }
-    match cx.attribute("classlabels_strings") {
-        Some(Attribute::Texts(list)) if !cx.wants(0) => Ok(((0..list.len() as i64).collect(), true)),
-        Some(_) => Err(Reason::attribute("classlabels_strings", "is text, which is not supported; use integer labels")),
-        None => Err(Reason::attribute(ints, "is missing")),
+    Ok(None)
+}
+
+/// Labels of a classifier.
+pub(super) fn labels(cx: &Lowering<'_>, ints: &str) -> Res<HostTensor> {
+    given(cx, &[ints, "classlabels_strings"])?.ok_or_else(|| Reason::attribute(ints, "is missing"))
+}
+
+/// Two lists, one behind the other, of one type.
+pub(super) fn joined(a: &HostTensor, b: &HostTensor) -> Res<HostTensor> {
+    if a.dtype() != b.dtype() {
+        return Err(Reason::Type(format!("its lists have types {} and {}", a.dtype(), b.dtype())));
     }
+    Ok(HostTensor::new(a.dtype(), &[a.len() + b.len()], [&a.bytes()[..], &b.bytes()[..]].concat())?)
 }
 
 /// Sets the labels of the largest scores and the scores.
-pub(super) fn classify(cx: &mut Lowering<'_>, scores: Lazy, labels: &[i64]) -> Res<()> {
+pub(super) fn classify(cx: &mut Lowering<'_>, scores: Lazy, labels: HostTensor) -> Res<()> {
     let shape = scores.shape.clone();
     let (rows, n) = (shape[0], shape[1]);
     let t = scores.dtype();
     let stored = cx.stored(scores);
     if cx.wants(0) {
         let data = cx.operand_of(stored.clone(), View::is_dense);
-        let list: Vec<f64> = labels.iter().map(|l| *l as f64).collect();
-        let table = vector(cx, DType::I64, &list);
+        let table = list(cx, labels);
         let y = cx.program(vec![data, table], &[rows], |c| {
             let row = c.coord(0);
             let (low, zero) = (c.constant(t, f64::NEG_INFINITY), c.int(0));
@@ -187,7 +210,7 @@ pub(super) fn linear_regressor(cx: &mut Lowering<'_>) -> Res<()> {
 
 pub(super) fn linear_classifier(cx: &mut Lowering<'_>) -> Res<()> {
     let how = cx.text("post_transform", "NONE")?;
-    let (labels, _) = labels(cx, "classlabels_ints")?;
+    let labels = labels(cx, "classlabels_ints")?;
     let mut y = linear(cx)?;
     let (rows, n) = (y.shape[0], y.shape[1]);
     if n == 1 && labels.len() == 2 {
@@ -196,7 +219,7 @@ pub(super) fn linear_classifier(cx: &mut Lowering<'_>) -> Res<()> {
         return Err(Reason::attribute("classlabels_ints", format!("has {} labels for {n} scores", labels.len())));
     }
     let y = post(cx, y, how)?;
-    classify(cx, y, &labels)
+    classify(cx, y, labels)
 }
 
 /// One score as two: its opposite and itself.
@@ -371,11 +394,11 @@ pub(super) fn zip_map(cx: &mut Lowering<'_>) -> Res<()> {
 /// A column for each category.
 pub(super) fn one_hot_encoder(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
-    let categories = cx.ints("cats_int64s")?;
-    let categories = categories.ok_or_else(|| Reason::attribute("cats_int64s", "is missing; text is not supported"))?;
-    let n = categories.len();
-    let list: Vec<f64> = categories.iter().map(|c| *c as f64).collect();
-    let table = vector(cx, DType::I64, &list);
+    let from = cx.dtype(x);
+    let names: [&str; 1] = if from == DType::Str { ["cats_strings"] } else { ["cats_int64s"] };
+    let categories = given(cx, &names)?.ok_or_else(|| Reason::attribute(names[0], "is missing"))?;
+    let (n, t) = (categories.len(), categories.dtype());
+    let table = list(cx, categories);
     let mut shape = cx.shape(x).to_vec();
     shape.push(1);
     let lazy = cx.without_base(x).reshaped(&shape);
@@ -383,8 +406,8 @@ pub(super) fn one_hot_encoder(cx: &mut Lowering<'_>) -> Res<()> {
         *last = n;
     }
     super::conv::check_size(&shape)?;
-    let y = cx.combine(vec![lazy, read(table, DType::I64, &[n])], &shape, |e, v| {
-        let x = e.cast(v[0], DType::I64);
+    let y = cx.combine(vec![lazy, read(table, t, &[n])], &shape, |e, v| {
+        let x = e.cast(v[0], t);
         let hit = e.binary(Binary::Eq, x, v[1]);
         e.cast(hit, DType::F32)
     })?;
@@ -392,40 +415,27 @@ pub(super) fn one_hot_encoder(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
-/// Numbers for numbers, by a table.
-pub(super) fn label_encoder(cx: &mut Lowering<'_>) -> Res<()> {
-    let list = |name: &str| -> Res<Option<(Vec<f64>, DType)>> {
-        for (end, t) in [("int64s", DType::I64), ("floats", DType::F32), ("tensor", DType::F32)] {
-            let full = format!("{name}_{end}");
-            match cx.attribute(&full) {
-                Some(Attribute::Tensor(v)) => return Ok(Some((v.to_f64(), v.dtype()))),
-                Some(Attribute::Ints(v)) => return Ok(Some((v.iter().map(|x| *x as f64).collect(), t))),
-                Some(_) => return Ok(Some((floats(cx, &full)?, t))),
-                None => {}
-            }
-        }
-        Ok(None)
-    };
-    let missing = || Reason::attribute("keys_int64s", "or the values are missing, or text, which is not supported");
-    let ((keys, _), (values, to)) = (list("keys")?.ok_or_else(missing)?, list("values")?.ok_or_else(missing)?);
-    let default = match cx.attribute("default_tensor") {
-        Some(Attribute::Tensor(t)) => t.to_f64().first().copied().unwrap_or(0.0),
-        _ if to.is_float() => cx.float("default_float", 0.0)?,
-        _ => cx.int("default_int64", -1)? as f64,
-    };
+/// A value for each element by a table of keys and values; `default` for what is no key. Lists are not empty.
+fn look_up(cx: &mut Lowering<'_>, keys: HostTensor, values: HostTensor, default: &HostTensor) -> Res<()> {
     let x = cx.input(0)?;
     let (shape, from) = (cx.shape(x).to_vec(), cx.dtype(x));
-    let n = keys.len();
-    let total: usize = shape.iter().product();
-    if values.len() != n || n == 0 || total == 0 {
+    let (n, total) = (keys.len(), shape.iter().product::<usize>());
+    if values.len() != n || total == 0 {
         return Err(Reason::Shape(format!("{n} keys and {} values for data of shape {shape:?}", values.len())));
     }
-    let operands = vec![cx.operand_if(x, View::is_dense), vector(cx, from, &keys), vector(cx, to, &values)];
+    let keys = match (keys.dtype() == from, keys.dtype() == DType::Str || from == DType::Str) {
+        (true, _) => keys,
+        (false, false) => HostTensor::from_f64(from, &[n], &keys.to_f64()),
+        (false, true) => return Err(Reason::Type(format!("data of type {from} for keys of {}", keys.dtype()))),
+    };
+    // The default stands behind the values.
+    let values = joined(&values, default)?;
+    let operands = vec![cx.operand_if(x, View::is_dense), list(cx, keys), list(cx, values)];
     let y = cx.program(operands, &[total], |c| {
         let i = c.coord(0);
         let x = c.load(0, i);
-        let other = c.constant(to, default);
-        let found = c.var(other);
+        let last = c.int(n as i64);
+        let found = c.var(last);
         c.repeat(n, |c, k| {
             let key = c.load(1, k);
             let mut hit = c.eq(x, key);
@@ -435,13 +445,52 @@ pub(super) fn label_encoder(cx: &mut Lowering<'_>) -> Res<()> {
                 let both = c.and(a, b);
                 hit = c.binary(Binary::Or, hit, both);
             }
-            let value = c.load(2, k);
             let old = c.get(found);
-            let new = c.select(hit, value, old);
+            let new = c.select(hit, k, old);
             c.set(found, new);
         });
-        c.get(found)
+        let place = c.get(found);
+        c.load(2, place)
     });
     cx.set(0, y.reshaped(&shape));
     Ok(())
+}
+
+/// What an encoder gives for an unknown key, by the type of its values.
+fn default_of(cx: &Lowering<'_>, t: DType, text: &str) -> Res<HostTensor> {
+    Ok(match (cx.attribute("default_tensor"), t) {
+        (Some(Attribute::Tensor(t)), _) if t.len() == 1 => t.reshaped(&[1])?,
+        (_, DType::Str) => super::source::texts(&[1], &[cx.text("default_string", text)?])?,
+        (_, t) if t.is_float() => HostTensor::from_f64(t, &[1], &[cx.float("default_float", 0.0)?]),
+        (_, t) => HostTensor::from_ints(t, &[1], &[cx.int("default_int64", -1)?]),
+    })
+}
+
+/// One value for another, by a table.
+pub(super) fn label_encoder(cx: &mut Lowering<'_>) -> Res<()> {
+    let side = |side: &str| {
+        let names = ["tensor", "strings", "int64s", "floats"].map(|end| format!("{side}_{end}"));
+        given(cx, &names.each_ref().map(String::as_str))
+    };
+    let missing = || Reason::attribute("keys_tensor", "and the other keys, or values, are missing");
+    let (keys, values) = match given(cx, &["classes_strings"])? {
+        // The first version: strings stand for their numbers, and the other way round.
+        Some(classes) => {
+            let numbers: Vec<i64> = (0..classes.len() as i64).collect();
+            let numbers = HostTensor::from_i64(&[classes.len()], &numbers);
+            if cx.dtype(cx.input(0)?) == DType::Str { (classes, numbers) } else { (numbers, classes) }
+        }
+        None => (side("keys")?.ok_or_else(missing)?, side("values")?.ok_or_else(missing)?),
+    };
+    let default = default_of(cx, values.dtype(), "_Unused")?;
+    look_up(cx, keys, values, &default)
+}
+
+/// Strings for their numbers, or numbers for their strings.
+pub(super) fn category_mapper(cx: &mut Lowering<'_>) -> Res<()> {
+    let side = |name: &str| given(cx, &[name])?.ok_or_else(|| Reason::attribute(name, "is missing"));
+    let (texts, numbers) = (side("cats_strings")?, side("cats_int64s")?);
+    let (keys, values) = if cx.dtype(cx.input(0)?) == DType::Str { (texts, numbers) } else { (numbers, texts) };
+    let default = default_of(cx, values.dtype(), "_Unused")?;
+    look_up(cx, keys, values, &default)
 }

@@ -9,6 +9,7 @@ mod attention;
 mod causal;
 mod control;
 mod conv;
+mod coupled;
 mod einsum;
 mod elementwise;
 mod gather;
@@ -32,8 +33,11 @@ mod scan;
 mod scatter;
 mod sequence;
 mod source;
+mod strings;
 mod transform;
 mod trees;
+
+pub(crate) use strings::evaluate;
 
 use super::error::Res;
 use super::infer::{Inference, by_lowering};
@@ -52,6 +56,13 @@ pub(crate) struct Operator {
     pub infer: Infer,
     /// Reads the node's inputs and attributes and sets its outputs, which are what `infer` says.
     pub lower: Lower,
+}
+
+impl Operator {
+    /// True when its inputs may be strings.
+    pub(crate) fn takes_strings(&self) -> bool {
+        strings::TAKE_STRINGS.binary_search(&self.name).is_ok()
+    }
 }
 
 type Infer = fn(&mut Inference<'_>) -> Res<()>;
@@ -106,7 +117,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("Compress", "axis", by_lowering, rank::compress),
     op ("Concat", "axis", layout::of_concat, layout::concat),
     any("ConcatFromSequence", "axis new_axis", by_lowering, sequence::concat),
-    op ("Constant", "value value_float value_floats value_int value_ints", source::of_constant, source::inferred),
+    op ("Constant", "value value_float value_floats value_int value_ints value_string value_strings", source::of_constant, source::inferred),
     op ("ConstantOfShape", "value", source::of_constant_of_shape, source::constant_of_shape),
     op ("Conv", "auto_pad dilations group kernel_shape pads strides", conv::of_conv, conv::conv),
     op ("ConvInteger", "auto_pad dilations group kernel_shape pads strides", integer::of_conv, integer::conv_integer),
@@ -211,6 +222,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("ReduceProd", "axes keepdims noop_with_empty_axes", reduce::of_reduction, reduce::prod),
     op ("ReduceSum", "axes keepdims noop_with_empty_axes", reduce::of_reduction, reduce::sum),
     op ("ReduceSumSquare", "axes keepdims noop_with_empty_axes", reduce::of_reduction, reduce::sum_square),
+    op ("RegexFullMatch", "pattern", strings::of_match, strings::on_host),
     map("Relu", "consumed_inputs", elementwise::of_first, activation::relu),
     op ("Reshape", "allowzero consumed_inputs shape", layout::of_reshape, layout::reshaped),
     op ("Resize", "antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value keep_aspect_ratio_policy mode nearest_mode", resize::of_resize, resize::resize),
@@ -248,6 +260,9 @@ pub(crate) static OPERATORS: &[Operator] = &[
     any("SplitToSequence", "axis keepdims", by_lowering, sequence::split),
     map("Sqrt", "consumed_inputs", elementwise::of_first, elementwise::sqrt),
     op ("Squeeze", "axes", layout::of_squeeze, layout::reshaped),
+    op ("StringConcat", "", strings::of_concat, strings::on_host),
+    op ("StringNormalizer", "case_change_action is_case_sensitive locale stopwords", strings::of_normalizer, strings::on_host),
+    op ("StringSplit", "delimiter maxsplit", strings::of_split, strings::on_host),
     map("Sub", "axis broadcast consumed_inputs", elementwise::of_difference, elementwise::sub),
     map("Sum", "consumed_inputs", elementwise::of_first, elementwise::sum),
     map("Swish", "alpha", elementwise::of_first, activation::swish),
@@ -267,22 +282,25 @@ pub(crate) static OPERATORS: &[Operator] = &[
     map("Xor", "axis broadcast", elementwise::of_first, elementwise::xor),
     op ("ai.onnx.ml.ArrayFeatureExtractor", "", by_lowering, ml::array_features),
     op ("ai.onnx.ml.Binarizer", "threshold", by_lowering, ml::binarizer),
+    op ("ai.onnx.ml.CategoryMapper", "cats_int64s cats_strings default_int64 default_string", by_lowering, ml::category_mapper),
     op ("ai.onnx.ml.FeatureVectorizer", "inputdimensions", by_lowering, ml::feature_vectorizer),
     op ("ai.onnx.ml.Imputer", "imputed_value_floats imputed_value_int64s replaced_value_float replaced_value_int64", by_lowering, ml::imputer),
-    op ("ai.onnx.ml.LabelEncoder", "default_float default_int64 default_string default_tensor keys_floats keys_int64s keys_tensor values_floats values_int64s values_tensor", by_lowering, ml::label_encoder),
+    op ("ai.onnx.ml.LabelEncoder", "classes_strings default_float default_int64 default_string default_tensor keys_floats keys_int64s keys_strings keys_tensor values_floats values_int64s values_strings values_tensor", by_lowering, ml::label_encoder),
     op ("ai.onnx.ml.LinearClassifier", "classlabels_ints classlabels_strings coefficients intercepts multi_class post_transform", by_lowering, ml::linear_classifier),
     op ("ai.onnx.ml.LinearRegressor", "coefficients intercepts post_transform targets", by_lowering, ml::linear_regressor),
     op ("ai.onnx.ml.Normalizer", "norm", by_lowering, ml::normalizer),
-    op ("ai.onnx.ml.OneHotEncoder", "cats_int64s zeros", by_lowering, ml::one_hot_encoder),
+    op ("ai.onnx.ml.OneHotEncoder", "cats_int64s cats_strings zeros", by_lowering, ml::one_hot_encoder),
     op ("ai.onnx.ml.Scaler", "offset scale", by_lowering, ml::scaler),
     op ("ai.onnx.ml.TreeEnsemble", "aggregate_function leaf_targetids leaf_weights membership_values n_targets nodes_falseleafs nodes_falsenodeids nodes_featureids nodes_hitrates nodes_missing_value_tracks_true nodes_modes nodes_splits nodes_trueleafs nodes_truenodeids post_transform tree_roots", by_lowering, trees::ensemble),
     op ("ai.onnx.ml.TreeEnsembleClassifier", "base_values base_values_as_tensor class_ids class_nodeids class_treeids class_weights class_weights_as_tensor classlabels_int64s classlabels_strings nodes_falsenodeids nodes_featureids nodes_hitrates nodes_hitrates_as_tensor nodes_missing_value_tracks_true nodes_modes nodes_nodeids nodes_treeids nodes_truenodeids nodes_values nodes_values_as_tensor post_transform", by_lowering, trees::classifier),
     op ("ai.onnx.ml.TreeEnsembleRegressor", "aggregate_function base_values base_values_as_tensor n_targets nodes_falsenodeids nodes_featureids nodes_hitrates nodes_hitrates_as_tensor nodes_missing_value_tracks_true nodes_modes nodes_nodeids nodes_treeids nodes_truenodeids nodes_values nodes_values_as_tensor post_transform target_ids target_nodeids target_treeids target_weights target_weights_as_tensor", by_lowering, trees::regressor),
     op ("ai.onnx.ml.ZipMap", "classlabels_int64s classlabels_strings", by_lowering, ml::zip_map),
+    op ("barewave.Coupled", "classes", by_lowering, coupled::coupled),
     op ("barewave.KeyMask", "", attention::of_key_mask, attention::key_mask),
     op ("barewave.Rows", "", by_lowering, integer::rows),
     op ("com.microsoft.FusedMatMul", "alpha transA transB transBatchA transBatchB", by_lowering, integer::fused_matmul),
     op ("com.microsoft.MatMulNBits", "K N accuracy_level bits block_size", by_lowering, integer::matmul_bits),
+    op ("com.microsoft.Tokenizer", "mark mincharnum pad_value separators tokenexp", strings::of_tokenizer, strings::on_host),
     op ("com.microsoft.TransposeMatMul", "alpha transA transB", by_lowering, integer::fused_matmul),
 ];
 

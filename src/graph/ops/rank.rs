@@ -139,6 +139,14 @@ pub(super) fn compress(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// For each string its place among all of them, in order.
+fn ranks(t: &HostTensor) -> Res<Vec<i64>> {
+    let texts = t.texts().map_err(|e| Reason::Value(e.to_string()))?;
+    let all: std::collections::BTreeSet<&str> = texts.iter().copied().collect();
+    let places: std::collections::BTreeMap<&str, i64> = all.into_iter().zip(0..).collect();
+    Ok(texts.iter().map(|t| places[t]).collect())
+}
+
 pub(super) fn unique(cx: &mut Lowering<'_>) -> Res<()> {
     let t = cx.known(0, "the data, which decides how many elements there are,")?.clone();
     let data = cx.input(0)?;
@@ -150,9 +158,12 @@ pub(super) fn unique(cx: &mut Lowering<'_>) -> Res<()> {
             (Some((t.shape().to_vec(), axis)), around(t.shape(), axis))
         }
     };
-    // Slices are compared element by element.
-    let (ints, floats) =
-        (!t.dtype().is_float()).then(|| t.to_i64()).map_or((None, Some(t.to_f64())), |i| (Some(i), None));
+    // Slices are compared element by element; strings by their places among each other.
+    let (ints, floats) = match t.dtype() {
+        DType::Str => (Some(ranks(&t)?), None),
+        dtype if dtype.is_float() => (None, Some(t.to_f64())),
+        _ => (Some(t.to_i64()), None),
+    };
     let order = |a: usize, b: usize| {
         for o in 0..outer {
             for q in 0..inner {

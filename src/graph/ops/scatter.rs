@@ -10,6 +10,7 @@ use crate::graph::fused::Coder;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
+use crate::tensor::DType;
 
 /// What an update does to what is there.
 #[derive(Clone, Copy, PartialEq)]
@@ -25,6 +26,12 @@ impl Combine {
     fn read(cx: &Lowering<'_>) -> Res<Combine> {
         Ok(match cx.text("reduction", "none")? {
             "none" => Combine::Replace,
+            how if cx.dtype(cx.input(0)?) == DType::Str => {
+                return Err(Reason::attribute(
+                    "reduction",
+                    format!("is `{how}`, of strings; they can be replaced only"),
+                ));
+            }
             "add" => Combine::Add,
             "mul" => Combine::Mul,
             "max" => Combine::Max,

@@ -22,10 +22,17 @@ pub(super) fn of_constant(cx: &mut Inference<'_>) -> Res<()> {
         Attribute::Floats(v) => HostTensor::from_f32(&[v.len()], v),
         Attribute::Int(v) => HostTensor::from_i64(&[], &[*v]),
         Attribute::Ints(v) => HostTensor::from_i64(&[v.len()], v),
+        Attribute::Text(v) => texts(&[], &[v.as_str()])?,
+        Attribute::Texts(v) => texts(&[v.len()], v)?,
         _ => return Err(Reason::attribute(name, "has a type that is not supported")),
     };
     cx.give_value(0, tensor);
     Ok(())
+}
+
+/// A tensor of strings.
+pub(super) fn texts<T: AsRef<str>>(shape: &[usize], list: &[T]) -> Res<HostTensor> {
+    HostTensor::from_texts(shape, list.iter().map(AsRef::as_ref)).map_err(|e| Reason::Value(e.to_string()))
 }
 
 /// Nothing is left to do where inference knows the value.

@@ -2,7 +2,7 @@
 //!
 //! The walk has no branches: a leaf leads to itself, and every walk takes as many steps as the deepest tree has levels.
 
-use super::ml::{both_signs, classify, features, floats, labels, post, vector};
+use super::ml::{both_signs, classify, features, floats, joined, labels, post, vector};
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Unary, Val};
@@ -317,7 +317,7 @@ pub(super) fn regressor(cx: &mut Lowering<'_>) -> Res<()> {
 }
 
 pub(super) fn classifier(cx: &mut Lowering<'_>) -> Res<()> {
-    let (labels, _) = labels(cx, "classlabels_int64s")?;
+    let mut labels = labels(cx, "classlabels_int64s")?;
     let after = cx.text("post_transform", "NONE")?;
     let used = cx.ints("class_ids")?.unwrap_or_default();
     let one = used.first().is_some_and(|f| used.iter().all(|c| c == f));
@@ -325,7 +325,11 @@ pub(super) fn classifier(cx: &mut Lowering<'_>) -> Res<()> {
     let base = either(cx, "base_values")?;
     let mut scores = forest.scores(cx, "SUM", &base)?;
     let (rows, n) = (scores.shape[0], scores.shape[1]);
-    let labels = if labels.len() == 1 { vec![0, labels[0]] } else { labels };
+    if labels.len() == 1 {
+        // What is not of the only class is of class 0, or of that without a name.
+        let other = HostTensor::from_ints(labels.dtype(), &[1], &[0]);
+        labels = joined(&other, &labels)?;
+    }
     if one && n == 2 {
         // One score for both classes.
         let plain = cx.plain_of(scores);
@@ -341,7 +345,7 @@ pub(super) fn classifier(cx: &mut Lowering<'_>) -> Res<()> {
         };
     }
     let y = post(cx, scores, after)?;
-    classify(cx, y, &labels)
+    classify(cx, y, labels)
 }
 
 /// TreeEnsemble of version 5: nodes in one list, leaves in another.

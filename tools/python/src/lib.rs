@@ -39,6 +39,15 @@ fn work<T: Send>(py: Python<'_>, f: impl FnOnce() -> Result<T, PyErr> + Send) ->
 /// A contiguous array of the caller's: element type (`f32`), shape, address, bytes.
 type RawArray = (String, Vec<usize>, usize, usize);
 
+/// An input of a run.
+#[derive(FromPyObject)]
+enum RawInput {
+    /// Numbers.
+    Array(RawArray),
+    /// Strings, with their shape.
+    Texts((Vec<usize>, Vec<String>)),
+}
+
 #[pymodule]
 fn _barewave(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("BarewaveError", m.py().get_type::<BarewaveError>())?;

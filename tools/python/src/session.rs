@@ -1,11 +1,11 @@
 //! Models: compiled for whatever shapes come, or loaded as compiled files.
 
-use crate::{RawArray, error, work};
+use crate::{RawArray, RawInput, error, work};
 use barewave::codeobj::Abi;
 use barewave::compile::KernelCache;
 use barewave::onnx::{Dim, Model, ValueInfo};
 use barewave::runtime::{AnyShape, Device, Session, open, plan::Port};
-use barewave::tensor::{DType, HostTensor, TensorView};
+use barewave::tensor::{AsTensor, DType, HostTensor, TensorView, element_count};
 use barewave::{Compiled, Compiler, Options, Shapes};
 use pyo3::prelude::*;
 use std::io::Write;
@@ -76,6 +76,10 @@ impl NativeTensor {
     fn shape(&self) -> Vec<usize> {
         self.0.shape().to_vec()
     }
+    /// The elements of a tensor of strings.
+    fn texts(&self) -> PyResult<Vec<&str>> {
+        self.0.texts().map_err(error)
+    }
     /// Copies the elements to an address that has room for `bytes`.
     fn copy_to(&self, address: usize, bytes: usize) -> PyResult<()> {
         if bytes != self.0.byte_len() {
@@ -99,6 +103,17 @@ fn view(a: &RawArray) -> PyResult<TensorView<'_>> {
         n => unsafe { std::slice::from_raw_parts(*address as *const u8, *n) },
     };
     TensorView::new(t, shape, data).map_err(error)
+}
+
+/// The tensor of an input of strings.
+fn texts(input: &RawInput) -> PyResult<Option<HostTensor>> {
+    match input {
+        RawInput::Array(_) => Ok(None),
+        RawInput::Texts((shape, texts)) if element_count(shape) == Some(texts.len()) => {
+            HostTensor::from_texts(shape, texts.iter().map(String::as_str)).map(Some).map_err(error)
+        }
+        RawInput::Texts((shape, texts)) => Err(error(format!("{} strings do not fit {shape:?}", texts.len()))),
+    }
 }
 
 fn cache(on: bool) -> Arc<KernelCache> {
@@ -180,9 +195,15 @@ impl NativeSession {
     }
 
     /// Runs the model on arrays in the order of `inputs`.
-    fn run(&self, py: Python<'_>, arrays: Vec<RawArray>) -> PyResult<Vec<NativeTensor>> {
+    fn run(&self, py: Python<'_>, arrays: Vec<RawInput>) -> PyResult<Vec<NativeTensor>> {
         work(py, || {
-            let views = arrays.iter().map(view).collect::<PyResult<Vec<_>>>()?;
+            let strings = arrays.iter().map(texts).collect::<PyResult<Vec<_>>>()?;
+            let views = arrays.iter().zip(&strings).map(|(a, strings)| match (a, strings) {
+                (_, Some(t)) => Ok(t.view()),
+                (RawInput::Array(a), None) => view(a),
+                (RawInput::Texts(_), None) => Err(error("strings without a tensor")),
+            });
+            let views = views.collect::<PyResult<Vec<_>>>()?;
             let mut running =
                 self.running.lock().map_err(|_| error("an earlier run of this session ended in a panic"))?;
             let (outputs, _) = match &mut *running {

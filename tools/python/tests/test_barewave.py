@@ -49,6 +49,27 @@ def no_cache(monkeypatch):
     monkeypatch.setenv("BAREWAVE_CACHE", "off")
 
 
+
+def test_strings_go_in_and_come_out():
+    nodes = [
+        helper.make_node("StringConcat", ["x", "end"], ["loud"]),
+        helper.make_node("LabelEncoder", ["x"], ["number"], domain="ai.onnx.ml", keys_strings=["cat"], values_int64s=[7]),
+    ]
+    end = helper.make_tensor("end", TensorProto.STRING, [], [b"!"])
+    kinds = {"loud": TensorProto.STRING, "number": TensorProto.INT64}
+    m = model(nodes, [tensor("x", ["n"], TensorProto.STRING)], [tensor(n, ["n"], t) for n, t in kinds.items()], [end])
+    m.opset_import.append(helper.make_opsetid("ai.onnx.ml", 4))
+    session = barewave.InferenceSession(m, device="emu:gfx1100")
+    assert [i.type for i in session.get_inputs()] == ["tensor(string)"]
+    for x in (np.array(["cat", "größe"]), np.array(["cat", "größe"], object), ["cat", "größe"], np.array([b"cat", "größe".encode()])):
+        loud, number = session.run(None, {"x": x})
+        assert loud.dtype == object and loud.tolist() == ["cat!", "größe!"]
+        assert number.tolist() == [7, -1]
+    for wrong, word in ((np.zeros(2, np.float32), "the model takes str_"), (np.array([1, None], object), "of type int")):
+        with pytest.raises(barewave.BarewaveError, match=word):
+            session.run(None, {"x": wrong})
+
+
 @pytest.mark.parametrize("target", ["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"])
 def test_session_is_right_for_any_shape(target):
     m = mlp()

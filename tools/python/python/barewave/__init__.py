@@ -60,8 +60,9 @@ _TYPES = {
     "u4": ("uint4", "uint4"),
     "i2": ("int2", "int2"),
     "u2": ("uint2", "uint2"),
+    "string": ("object", "string"),
 }
-_BY_NUMPY = {numpy: own for own, (numpy, _) in _TYPES.items()}
+_BY_NUMPY = {numpy: own for own, (numpy, _) in _TYPES.items() if own != "string"}
 
 
 def _numpy_type(name: str) -> np.dtype:
@@ -107,6 +108,15 @@ def _raw(array: np.ndarray, what: str):
     if own is None or not array.dtype.isnative:
         raise BarewaveError(f"{what}: arrays of {array.dtype} have no counterpart in ONNX; convert it with .astype()")
     return own, list(array.shape), array.ctypes.data, array.nbytes
+
+
+def _strings(array: np.ndarray, what: str):
+    """Strings as the native half takes them: of an array of ``str``, or of objects, or of UTF-8 ``bytes``."""
+    texts = [t.decode() if isinstance(t, bytes) else t for t in array.ravel().tolist()]
+    wrong = next((t for t in texts if not isinstance(t, str)), None)
+    if wrong is not None:
+        raise BarewaveError(f"{what}: an element is of type {type(wrong).__name__}; numbers or strings are needed")
+    return list(array.shape), texts
 
 
 def _source(model):
@@ -309,10 +319,11 @@ class InferenceSession:
         arrays = [_array(input_feed[n], f"input {n}", self._types[n]) for n in names]
         raw = []
         for n, a in zip(names, arrays):
-            r = _raw(a, f"input {n}")
+            text = a.dtype.kind in "OUS"
+            r = _strings(a, f"input {n}") if text else _raw(a, f"input {n}")
             declared = self._types[n]
-            if declared is not None and r[0] != declared:
-                own = _TYPES[declared][0]
+            if declared is not None and ("string" if text else r[0]) != declared:
+                own = "str_" if declared == "string" else _TYPES[declared][0]
                 raise BarewaveError(
                     f"input {n} is {a.dtype.name}, the model takes {own}: convert it with .astype(numpy.{own})"
                 )
@@ -323,7 +334,10 @@ class InferenceSession:
         for name, t in zip(wanted, results):
             if output_names is None or not output_names or name in output_names:
                 a = np.empty(t.shape, _numpy_type(t.dtype))
-                t.copy_to(a.ctypes.data, a.nbytes)
+                if t.dtype == "string":
+                    a.reshape(-1)[:] = t.texts()
+                else:
+                    t.copy_to(a.ctypes.data, a.nbytes)
                 out[name] = a
         return [out[n] for n in output_names or wanted]
 
