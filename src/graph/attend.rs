@@ -328,7 +328,7 @@ mod tests {
         }
         let kinds =
             joined.steps.iter().filter_map(|s| if let StepKind::Attention(a) = &s.kind { Some(a) } else { None });
-        kinds.cloned().next().unwrap()
+        kinds.into_iter().next().unwrap().clone()
     }
 
     #[test]
