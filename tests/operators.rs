@@ -5,7 +5,7 @@ mod support;
 
 use barewave::graph::interpret::Interpreter;
 use barewave::graph::{Options, fuse};
-use barewave::onnx::{Attribute, Model};
+use barewave::onnx::Attribute;
 use barewave::runtime::{AnyShape, EmulatedDevice};
 use barewave::tensor::{DType, HostTensor};
 use barewave::{Compiler, compile};
@@ -502,36 +502,6 @@ fn trees_are_walked() {
         })
         .collect();
     assert_eq!(got, want);
-}
-
-/// Runs a model in stages on a strict device.
-fn staged(model: Model, inputs: &[HostTensor]) -> Vec<Vec<f64>> {
-    let device = EmulatedDevice::new(Target::GFX1100, true).unwrap();
-    let compiler = Compiler::new(Target::GFX1100, compile::Options::default());
-    let mut stages = AnyShape::new(Arc::new(device), compiler, Arc::new(model), 2);
-    let first = stages.run(inputs).unwrap().0;
-    assert_eq!(stages.run(inputs).unwrap().0, first, "a second run gives the same");
-    first.iter().map(HostTensor::to_f64).collect()
-}
-
-#[test]
-fn what_the_model_finds_decides_how_it_goes_on() {
-    // The elements of relu(x) that are not zero, and their number's double.
-    let mut b = Builder::new(17, 21);
-    let x = b.input(&[80, 70]);
-    let r = b.node("Relu", &[&x], &[]);
-    let places = b.node("NonZero", &[&r], &[]);
-    let turned = b.node("Transpose", &[&places], &[]);
-    let found = b.node("GatherND", &[&r, &turned], &[]);
-    let two = b.constant(HostTensor::from_f32(&[], &[2.0]));
-    let y = b.node("Mul", &[&found, &two], &[]);
-    let all = b.node("ReduceMean", &[&r], &[("keepdims", int(0))]);
-    [y, all].iter().for_each(|o| b.output(o));
-    let got = staged(b.model.clone(), &b.inputs);
-    let data = b.inputs[0].to_f64();
-    let want: Vec<f64> = data.iter().filter(|v| **v > 0.0).map(|v| v * 2.0).collect();
-    close(&got[0], &want, 0.0, "found");
-    close(&got[1], &[want.iter().sum::<f64>() / 2.0 / data.len() as f64], 1e-5, "mean");
 }
 
 #[test]

@@ -28,9 +28,10 @@ mod store;
 pub mod view;
 mod words;
 
-pub use cut::{Cut, cut};
+pub use cut::{Between, Cut, cut};
 pub use dim::Dim;
 pub use error::{Error, InputError, NameError, Reason};
+pub(crate) use ops::nothing_collected;
 pub use ops::supported as supported_operators;
 pub use shapes::Note;
 
