@@ -8,9 +8,14 @@ use barewave::verify::{self, Finding, Rule};
 use barewave_isa::{Mode, Target, assemble};
 use std::path::Path;
 
+/// Settings for waves of 64 where 32 are the rule.
+const WAVE64: &str = "\t.amdhsa_wavefront_size32 0\n";
+
 /// A file with one kernel.
 fn file(target: &str, body: &str, settings: &str) -> Vec<u8> {
     let t = Target::parse(target).unwrap();
+    let wave64 = settings.contains(WAVE64);
+    let mode = Mode { wave64: wave64 || Mode::of(t).wave64, ..Mode::of(t) };
     let accum = if t.info().unified_agprs { "\t.amdhsa_accum_offset 64\n" } else { "" };
     let vgprs = if t.info().unified_agprs { 128 } else { 64 };
     let lds = if settings.contains("group_segment") { "" } else { "\t.amdhsa_group_segment_fixed_size 4096\n" };
@@ -24,7 +29,6 @@ fn file(target: &str, body: &str, settings: &str) -> Vec<u8> {
          \t.amdhsa_next_free_sgpr 40\n{accum}{lds}\t.amdhsa_user_sgpr_kernarg_segment_ptr 1\n\t.amdhsa_kernarg_size 64\n{settings}\
          \t.end_amdhsa_kernel\n"
     );
-    let mode = Mode::of(t);
     let assembly = assemble(t, mode, &source).unwrap_or_else(|e| panic!("{target}: {e:?}\n{body}"));
     link_assembly(t, mode, &assembly, Abi::V5).unwrap_or_else(|e| panic!("{target}: {e}"))
 }
@@ -39,8 +43,13 @@ fn findings(elf: &[u8]) -> Vec<Finding> {
 /// The code with the line in braces taken out has a finding of this rule that says all the words; the whole has none.
 #[track_caller]
 fn needs(target: &str, rule: Rule, body: &str, words: &[&str]) {
+    needs_with(target, rule, body, "", words);
+}
+
+#[track_caller]
+fn needs_with(target: &str, rule: Rule, body: &str, settings: &str, words: &[&str]) {
     let whole = body.replace(['{', '}'], "");
-    let found = findings(&file(target, &whole, ""));
+    let found = findings(&file(target, &whole, settings));
     assert!(found.is_empty(), "{target}: found in correct code: {}\n{whole}", found[0]);
     let mut broken = String::new();
     let mut rest = body;
@@ -49,7 +58,7 @@ fn needs(target: &str, rule: Rule, body: &str, words: &[&str]) {
         rest = after.split_once('}').unwrap().1;
     }
     broken += rest;
-    finds(target, rule, &broken, "", words);
+    finds(target, rule, &broken, settings, words);
 }
 
 /// The code has a finding of this rule that says all the words, and no other.
@@ -66,7 +75,12 @@ fn finds(target: &str, rule: Rule, body: &str, settings: &str, words: &[&str]) {
 
 #[track_caller]
 fn accepts(target: &str, body: &str) {
-    let found = findings(&file(target, body, ""));
+    accepts_with(target, body, "");
+}
+
+#[track_caller]
+fn accepts_with(target: &str, body: &str, settings: &str) {
+    let found = findings(&file(target, body, settings));
     assert!(found.is_empty(), "{target}: {}\n{body}", found[0]);
 }
 
@@ -302,6 +316,82 @@ fn gaps_of_rdna() {
         {s_wait_alu 0xfffe}
         v_mov_b32 v2, s4";
     needs("gfx1201", Rule::Hazard, body, &["s4 was written by the scalar ALU", "depctr_sa_sdst(0)"]);
+}
+
+#[test]
+fn waves_of_64_on_rdna3() {
+    let mask = "s_mov_b64 s[4:5], 3
+        v_cndmask_b32 v1, v0, v0, s[4:5]
+        s_mov_b32 s4, 2
+        {s_waitcnt_depctr depctr_sa_sdst(0)}
+        s_add_u32 s6, s4, 1";
+    needs_with("gfx1100", Rule::Hazard, mask, WAVE64, &["s4 was written while", "mask_write", "sa_sdst(0)"]);
+    // any other scalar operand of a vector instruction has the mask read; a literal too; a mask of its own does not
+    for between in ["v_mov_b32 v2, s8", "v_mov_b32 v2, 0x12345"] {
+        let body = mask.replace("{s_waitcnt_depctr depctr_sa_sdst(0)}", "");
+        let body = body.replace("s_mov_b32 s4, 2", &format!("{between}\ns_mov_b32 s4, 2"));
+        accepts_with("gfx1100", &body, WAVE64);
+    }
+    let vector = "v_div_fmas_f32 v1, v0, v0, v0
+        v_cmp_gt_u32 vcc, 4, v0
+        {s_waitcnt_depctr depctr_va_vcc(0)}
+        v_cndmask_b32 v2, v0, v0, vcc";
+    needs_with("gfx1151", Rule::Hazard, vector, WAVE64, &["vcc was written while", "va_vcc(0)"]);
+    let forward = "s_mov_b64 s[4:5], 3
+        v_mov_b32 v1, 0
+        s_mov_b64 exec, s[4:5]
+        v_mov_b32 v2, 0
+        {s_waitcnt_depctr depctr_va_vdst(0)}
+        v_add_f32 v3, v1, v2";
+    needs_with("gfx1100", Rule::Hazard, forward, WAVE64, &["changed EXEC", "partial_forwarding"]);
+    let broken = forward.replace("{s_waitcnt_depctr depctr_va_vdst(0)}", "");
+    for (from, to) in [
+        ("v_add_f32 v3, v1, v2", "v_add_f32 v3, v2, v2"),
+        ("s_mov_b64 exec, s[4:5]", "s_mov_b64 s[8:9], s[4:5]"),
+        ("v_add_f32", "v_mov_b32 v4, 0\nv_mov_b32 v4, 0\nv_mov_b32 v4, 0\nv_mov_b32 v4, 0\nv_mov_b32 v4, 0\nv_add_f32"),
+        ("s_mov_b64 exec", "v_mov_b32 v4, 0\nv_mov_b32 v4, 0\nv_mov_b32 v4, 0\ns_mov_b64 exec"),
+    ] {
+        accepts_with("gfx1100", &broken.replace(from, to), WAVE64);
+    }
+    // the same on a way round, and nothing of all this in waves of 32 or on other targets
+    let round = ".Lloop:
+        v_add_f32 v3, v1, v2
+        v_mov_b32 v1, 0
+        s_mov_b64 exec, s[4:5]
+        v_mov_b32 v2, 0
+        s_cbranch_scc1 .Lloop";
+    let start = "s_mov_b64 s[4:5], 3\nv_mov_b32 v1, 0\nv_mov_b32 v2, 0\ns_cmp_eq_u32 s0, 0\n";
+    finds("gfx1100", Rule::Hazard, &format!("{start}{round}"), WAVE64, &["partial_forwarding"]);
+    let body = mask.replace("{s_waitcnt_depctr depctr_sa_sdst(0)}", "");
+    accepts("gfx1100", &body.replace("s_mov_b64 s[4:5]", "s_mov_b32 s4").replace("s[4:5]", "s4"));
+    accepts_with("gfx1030", &body, WAVE64);
+}
+
+#[test]
+fn runs_that_may_be_issued_again() {
+    let scalar = "s_load_dwordx2 s[4:5], s[0:1], 0x0\n{s_nop 0}\ns_load_dword s0, s[2:3], 0x0";
+    let known = "s_mov_b64 s[2:3], 0\n";
+    needs("gfx90a", Rule::Hazard, &format!("{known}{scalar}"), &["s[0:1] is read by", "XNACK", "smem_clause"]);
+    let vector = "v_mov_b32 v4, v0
+        global_load_dword v1, v4, s[0:1]
+        {s_nop 0}
+        global_load_dword v4, v0, s[0:1]";
+    needs("gfx942", Rule::Hazard, vector, &["v4 is read by", "vmem_clause"]);
+    // alone, an instruction may write its own address
+    accepts("gfx942", "global_load_dword v0, v0, s[0:1]\ns_nop 0\ns_load_dword s0, s[0:1], 0x0");
+    let store = "v_mov_b32 v4, v0
+        global_load_dword v1, v4, s[0:1]
+        {s_nop 0}
+        global_store_dword v4, v0, s[0:1]";
+    needs("gfx906", Rule::Hazard, store, &["it stores behind loads"]);
+    for target in ["gfx803", "gfx1030", "gfx1100"] {
+        accepts(target, &format!("{known}{}", scalar.replace("{s_nop 0}", "")));
+    }
+    let mut elf = file("gfx90a", &format!("{known}{}", scalar.replace("{s_nop 0}", "")), "");
+    assert_eq!(findings(&elf).len(), 1);
+    // EF_AMDGPU_FEATURE_XNACK_OFF_V4
+    elf[49] = elf[49] & !3 | 2;
+    assert!(findings(&elf).is_empty());
 }
 
 #[test]

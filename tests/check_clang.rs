@@ -15,6 +15,9 @@ const TARGETS: [&str; 16] = [
     "gfx1102", "gfx1150", "gfx1151", "gfx1200", "gfx1201",
 ];
 
+/// Waves of 64 where 32 are the rule; optimised.
+const WAVE64: &str = "-mwavefrontsize64";
+
 /// What of the kernels' matrix and dot instructions a target has.
 fn features(t: Target) -> Vec<&'static str> {
     let has = |name: &str| Op::by_name(name).is_some_and(|op| t.has(op));
@@ -36,14 +39,20 @@ fn nothing_is_found_in_clangs_code() {
     if !available() {
         return;
     }
-    let jobs: Vec<(&str, &str)> =
-        TARGETS.iter().flat_map(|t| ["-O0", "-O1", "-O2", "-O3"].map(|level| (*t, level))).collect();
+    let every = |t: &&'static str| ["-O0", "-O1", "-O2", "-O3"].map(|level| (*t, level));
+    let mut jobs: Vec<(&str, &str)> = TARGETS.iter().flat_map(every).collect();
+    let narrow = |t: &&&str| Target::parse(t).is_ok_and(|t| t.info().wave_size == 32);
+    jobs.extend(TARGETS.iter().filter(narrow).flat_map(|t| [(*t, WAVE64)]));
     let failures: Vec<String> = jobs
         .par_iter()
         .flat_map(|&(name, level)| {
             let t = Target::parse(name).unwrap();
             let mut flags = features(t);
             flags.push(level);
+            if level == WAVE64 {
+                flags.push("-O2");
+                flags.retain(|f| !f.contains("WMMA"));
+            }
             let elf = compile(t, KERNELS, &flags);
             let file = ElfFile::parse(&elf).unwrap();
             let reports = verify::check(&file, &elf, None, &verify::Options::default()).unwrap();

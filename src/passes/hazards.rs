@@ -8,9 +8,10 @@
 //! dependency counters. They count VALU instructions, and the same search finds them. Where scalar registers that the VALU
 //! has read must be waited for after every later write, their uses are followed forwards over all paths. Registers that
 //! may still be read when they are written are the business of `still_read`, memory instructions around a branch that of
-//! `across_branch`.
+//! `across_branch`, runs of memory instructions that may be issued again that of `clauses`.
 
 use super::across_branch::across_branch;
+use super::clauses::clauses;
 use super::emit::lower_inst;
 use super::forward::forward;
 use super::still_read::still_read;
@@ -24,6 +25,7 @@ const NOP_STATES: u32 = 8;
 pub fn hazards(f: &mut Function) {
     still_read(f);
     across_branch(f);
+    clauses(f);
     let Some(mut code) = Code::of(f) else { return };
     for b in 0..f.blocks.len() {
         let mut i = 0;

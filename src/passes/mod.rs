@@ -4,6 +4,7 @@
 
 mod across_branch;
 pub mod check;
+mod clauses;
 pub mod constraints;
 pub mod emit;
 mod forward;

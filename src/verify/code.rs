@@ -25,6 +25,8 @@ pub struct Code<'a> {
     pub target: Target,
     /// Waves have 64 lanes.
     pub wave64: bool,
+    /// It may run where instructions that fault are issued again (XNACK).
+    pub replays: bool,
     decoder: Decoder,
     segments: Vec<Decoded<'a>>,
     /// Instructions in order of discovery.
@@ -66,7 +68,8 @@ impl<'a> Code<'a> {
         let segments = segments.map(|segment| Decoded { segment, starts: vec![NOTHING; segment.file.len() / 4] });
         let (decoder, segments) = (Decoder::new(target, mode), segments.collect());
         let relocations = file.relocations.iter().enumerate().map(|(i, r)| (r.addr, i)).collect();
-        Code { file, bytes, target, wave64, decoder, segments, lines: Vec::new(), without, relocations }
+        let replays = file.target_id().may_need_xnack(target.info().elf_features);
+        Code { file, bytes, target, wave64, replays, decoder, segments, lines: Vec::new(), without, relocations }
     }
 
     /// The instruction at an address.

@@ -192,7 +192,9 @@ fn meet(relation: Relation, p: &Line, c: &Line) -> bool {
         Relation::HwReg => hardware_register(p) == hardware_register(c),
         // the producer alone decides
         Relation::Exec | Relation::Vcc | Relation::M0 | Relation::Order => true,
+        // these go on for ever, or speak of more than two instructions: checked elsewhere
         Relation::SgprAgain | Relation::ReadsSgpr | Relation::ReadsExec | Relation::AcrossBranch => false,
+        Relation::Clause | Relation::MaskAgain | Relation::AcrossExec => false,
     }
 }
 

@@ -1,7 +1,7 @@
 //! A static verifier of machine code: proofs over the bytes of a code object, of whatever compiler.
 //!
 //! Each kernel is decoded along the ways that control can take (`code`), and what the hardware demands of programs is
-//! checked on the graph: waits for memory (`waits`), distances between instructions (`hazards`, `scalar`, `endless`), registers
+//! checked on the graph: waits for memory (`waits`), distances between instructions (`hazards`, `scalar`, `endless`, `branches`, `clauses`, `wave64`), registers
 //! that nobody has written (`defined`), descriptor and metadata against what the code uses (`resources`), ways that
 //! leave the code, and code that nothing leads to.
 //!
@@ -10,6 +10,7 @@
 //! note when whole parts could not be followed.
 
 mod branches;
+mod clauses;
 mod code;
 mod defined;
 mod endless;
@@ -23,6 +24,7 @@ mod scalar;
 mod solve;
 mod values;
 mod waits;
+mod wave64;
 
 pub use live::{Live, live};
 pub use report::{Finding, Findings, Rule};
@@ -175,6 +177,8 @@ fn check_kernel(
     scalar::check(code, g, budget, &mut out)?;
     endless::check(code, g, budget, &mut out)?;
     branches::check(code, g, budget, &mut out)?;
+    clauses::check(code, g, &mut out);
+    wave64::check(code, g, budget, &mut out)?;
     defined::check(code, g, &k.descriptor, budget, &mut out)?;
     let kernel = resources::Kernel { info: k, fixed_lds: options.fixed_lds };
     resources::check(code, g, &kernel, budget, &mut out)?;

@@ -51,6 +51,13 @@ pub enum Relation {
     DataWrites,
     /// A branch lies between the two, and no other instruction of either kind: not a matter of distance.
     AcrossBranch,
+    /// The two stand in a run of such instructions, of which one writes what another reads or stores: where faults are
+    /// replayed, the run may be issued again.
+    Clause,
+    /// In waves of 64: a scalar register that was read as a mask is written and read again.
+    MaskAgain,
+    /// In waves of 64: the consumer reads one register written before EXEC was and one written after it.
+    AcrossExec,
     /// EXEC is written.
     Exec,
     /// VCC is written.
@@ -85,7 +92,16 @@ pub enum Fix {
 impl Relation {
     /// The rule speaks of two instructions however far apart: what lies between decides, not how much of it.
     pub const fn is_endless(self) -> bool {
-        matches!(self, Relation::SgprAgain | Relation::ReadsSgpr | Relation::ReadsExec | Relation::AcrossBranch)
+        matches!(
+            self,
+            Relation::SgprAgain
+                | Relation::ReadsSgpr
+                | Relation::ReadsExec
+                | Relation::AcrossBranch
+                | Relation::Clause
+                | Relation::MaskAgain
+                | Relation::AcrossExec
+        )
     }
 }
 
@@ -420,6 +436,7 @@ impl HazardRule {
             }
             Relation::HwReg => hwreg(&p.inst) == hwreg(&c.inst),
             Relation::ReadsSgpr | Relation::ReadsExec | Relation::AcrossBranch => false,
+            Relation::Clause | Relation::MaskAgain | Relation::AcrossExec => false,
             // the producer has told (`may_start`)
             Relation::Exec | Relation::Vcc | Relation::M0 | Relation::Order => true,
         }
