@@ -731,3 +731,29 @@ fn random_numbers_are_distributed_as_asked() {
     let share = got[4].iter().sum::<f64>() / n as f64;
     assert!((share - 0.25).abs() < 0.03, "{share}");
 }
+
+#[test]
+fn indices_out_of_range_are_named() {
+    use barewave::onnx::IndexChecks;
+    let mut b = Builder::new(21, 41);
+    let x = b.input(&[5, 3]);
+    let rows = b.input_of(HostTensor::from_i64(&[2], &[4, -5]));
+    let pairs = b.input_of(HostTensor::from_i64(&[2, 2], &[0, 2, -5, -3]));
+    let y = b.node("Gather", &[&x, &rows], &[]);
+    let z = b.node("GatherND", &[&x, &pairs], &[]);
+    [&y, &z].iter().for_each(|o| b.output(o));
+    let mut model = b.model.clone();
+    let checks = IndexChecks::add(&mut model);
+    let run = |rows: [i64; 2], pairs: [i64; 4]| {
+        let device = Arc::new(EmulatedDevice::new(Target::GFX942, true).unwrap());
+        let compiler = Compiler::new(Target::GFX942, compile::Options::default());
+        let inputs = [b.inputs[0].clone(), HostTensor::from_i64(&[2], &rows), HostTensor::from_i64(&[2, 2], &pairs)];
+        let mut got = AnyShape::new(device, compiler, Arc::new(model.clone()), 1).run(&inputs).unwrap().0;
+        checks.verify(&mut got).map(|()| got.len()).map_err(|e| e.to_string())
+    };
+    assert_eq!(run([4, -5], [0, 2, -5, -3]), Ok(2), "the checks' own outputs are gone");
+    let wrong = run([0, 5], [0; 4]).unwrap_err();
+    assert!(wrong.contains(&format!("`Gather_{y}` (Gather): index 5")) && wrong.contains("extent 5"), "{wrong}");
+    assert!(run([0, -6], [0; 4]).unwrap_err().contains("index -6"));
+    assert!(run([0; 2], [0, 0, 4, 3]).unwrap_err().contains("(GatherND): index 3"));
+}
