@@ -14,10 +14,18 @@
 //! | `labels`       | names of the classes, separated by commas or lines | none           |
 
 use super::{DType, Error, HostTensor, Problem};
+use fast_image_resize::images::TypedImage;
+use fast_image_resize::pixels::U8x4;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
+use image::codecs::png::PngEncoder;
+use image::{ExtendedColorType, ImageDecoder, ImageEncoder, ImageFormat, ImageReader};
 use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::path::Path;
 use std::str::FromStr;
+
+/// What is read.
+const FORMATS: [ImageFormat; 3] = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::Bmp];
 
 /// Order of the dimensions of an image tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,82 +178,94 @@ fn frame(shape: &[usize], layout: Option<Layout>) -> Result<Frame, Problem> {
     Ok(Frame { layout, channels, height, width })
 }
 
-/// Decoded pixels: interleaved, 1 or 3 channels of 0..=255.
+/// Decoded pixels: interleaved, 1 or 3 channels.
 #[derive(Clone, Debug, PartialEq)]
 struct Pixels {
     width: usize,
     height: usize,
     channels: usize,
-    data: Vec<f32>,
+    data: Vec<u8>,
 }
 
 /// Decoders refuse images with more pixels than this.
 const MAX_PIXELS: usize = 1 << 28;
 
-impl Pixels {
-    fn new(width: usize, height: usize, channels: usize, bytes: &[u8]) -> Result<Pixels, Problem> {
-        if width.checked_mul(height).is_none_or(|n| n == 0 || n > MAX_PIXELS || bytes.len() < n * channels) {
-            return Err(Problem::Unsupported(format!("an image of {width} x {height} pixels is not supported")));
-        }
-        // Alpha is dropped.
-        let kept = if channels < 3 { 1 } else { 3 };
-        let data = bytes.chunks_exact(channels).take(width * height).flat_map(|p| &p[..kept]).map(|&b| b as f32);
-        Ok(Pixels { width, height, channels: kept, data: data.collect() })
+/// How many of each format fit into a byte at most: what claims to hold more is damaged, and is not made room for. Deflate
+/// packs at most 1032 bytes into one; a block of 64 pixels of a JPEG takes a bit at least, a run of a BMP two bytes.
+fn fits(format: ImageFormat, width: u32, height: u32, bits_per_pixel: u16, packed: usize) -> bool {
+    let (width, height, packed) = (u64::from(width), u64::from(height), packed as u64);
+    match format {
+        ImageFormat::Png => (width * u64::from(bits_per_pixel)).div_ceil(8).saturating_mul(height) <= 1040 * packed,
+        _ => width * height <= 1024 * packed,
     }
+}
 
-    fn png(bytes: &[u8]) -> Result<Pixels, Problem> {
-        let mut decoder = png::Decoder::new(Cursor::new(bytes));
-        decoder.set_transformations(png::Transformations::normalize_to_color8());
-        let mut reader = decoder.read_info().map_err(|e| Problem::Damaged(e.to_string()))?;
-        if reader.info().palette.as_ref().is_some_and(|p| p.len() % 3 != 0) {
+/// False when the palette of a PNG file does not consist of triples, which its decoder takes for granted.
+fn has_whole_palette(bytes: &[u8]) -> bool {
+    let mut rest = bytes.get(8..).unwrap_or(&[]);
+    while let Some(([a, b, c, d, kind @ ..], _)) = rest.split_first_chunk::<8>() {
+        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+        match kind {
+            b"PLTE" => return length.is_multiple_of(3),
+            b"IDAT" => return true,
+            _ => {}
+        }
+        // Length, kind and checksum are twelve bytes.
+        rest = rest.get(length.saturating_add(12)..).unwrap_or(&[]);
+    }
+    true
+}
+
+impl Pixels {
+    fn decode(bytes: &[u8]) -> Result<Pixels, Problem> {
+        let damaged = |e: image::ImageError| Problem::Damaged(e.to_string());
+        let format = image::guess_format(bytes).ok().filter(|f| FORMATS.contains(f));
+        let format = format.ok_or_else(|| Problem::Damaged("neither a PNG nor a JPEG nor a BMP".into()))?;
+        if format == ImageFormat::Png && !has_whole_palette(bytes) {
             return Err(Problem::Damaged("its palette does not consist of colours".into()));
         }
-        // Deflate packs at most 1032 bytes into one: what claims to hold more is damaged, and is not made room for.
-        let (info, packed) = (reader.info(), bytes.len() as u64);
-        let raw = info.raw_row_length_from_width(info.width) as u64 * u64::from(info.height);
-        if raw > 1040 * packed {
+        let reader = ImageReader::with_format(Cursor::new(bytes), format);
+        let decoder = reader.into_decoder().map_err(damaged)?;
+        let ((width, height), color) = (decoder.dimensions(), decoder.color_type());
+        if !fits(format, width, height, decoder.original_color_type().bits_per_pixel(), bytes.len()) {
             return Err(Problem::Damaged(format!(
-                "{} x {} pixels cannot be in {packed} bytes; it is truncated or damaged",
-                info.width, info.height
-            )));
-        }
-        let size = reader.output_buffer_size().ok_or(Problem::Size("it is too large".into()))?;
-        let mut data = vec![0; size];
-        let info = reader.next_frame(&mut data).map_err(|e| Problem::Damaged(e.to_string()))?;
-        Pixels::new(info.width as usize, info.height as usize, info.color_type.samples(), &data[..info.buffer_size()])
-    }
-
-    fn jpeg(bytes: &[u8]) -> Result<Pixels, Problem> {
-        let mut decoder = zune_jpeg::JpegDecoder::new(zune_jpeg::zune_core::bytestream::ZCursor::new(bytes));
-        decoder.decode_headers().map_err(|e| Problem::Damaged(e.to_string()))?;
-        let info = decoder.info().ok_or(Problem::Damaged("it has no header".into()))?;
-        // A block of 64 pixels takes a bit at least.
-        if usize::from(info.width) * usize::from(info.height) > 1024 * bytes.len() {
-            return Err(Problem::Damaged(format!(
-                "{} x {} pixels cannot be in {} bytes; it is truncated or damaged",
-                info.width,
-                info.height,
+                "{width} x {height} pixels cannot be in {} bytes; it is truncated or damaged",
                 bytes.len()
             )));
         }
-        let data = decoder.decode().map_err(|e| Problem::Damaged(e.to_string()))?;
-        let channels = decoder.output_colorspace().map_or(3, |c| c.num_components());
-        Pixels::new(info.width as usize, info.height as usize, channels, &data)
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Pixels, Problem> {
-        match bytes {
-            [0x89, b'P', b'N', b'G', ..] => Pixels::png(bytes),
-            [0xff, 0xd8, 0xff, ..] => Pixels::jpeg(bytes),
-            _ => Err(Problem::Damaged("neither a PNG nor a JPEG".into())),
+        let pixels = u64::from(width) * u64::from(height);
+        if pixels == 0 || pixels > MAX_PIXELS as u64 {
+            return Err(Problem::Unsupported(format!("an image of {width} x {height} pixels is not supported")));
         }
+        let size = usize::try_from(decoder.total_bytes()).map_err(|_| Problem::Size("it is too large".into()))?;
+        let mut data = vec![0; size];
+        decoder.read_image(&mut data).map_err(damaged)?;
+        // Of samples of 16 bits the upper eight count; alpha is dropped.
+        let sample = usize::from(color.bytes_per_pixel() / color.channel_count());
+        let channels = usize::from(color.channel_count());
+        let kept = if channels < 3 { 1 } else { 3 };
+        let upper = |s: &[u8]| match s {
+            [a, b] => (u16::from_ne_bytes([*a, *b]) >> 8) as u8,
+            s => s[0],
+        };
+        if sample > 2 {
+            return Err(Problem::Unsupported("samples of more than 16 bits are not supported".into()));
+        }
+        if (sample, channels) != (1, kept) {
+            let pixels = data.chunks_exact(sample * channels);
+            data = pixels.flat_map(|p| p.chunks_exact(sample).take(kept).map(upper)).collect();
+        }
+        Ok(Pixels { width: width as usize, height: height as usize, channels: kept, data })
     }
 
     /// One channel of brightness (ITU-R 601), or three equal ones.
     fn with_channels(self, channels: usize) -> Pixels {
         let data = match (self.channels, channels) {
             (3, 1) => {
-                let luma = |p: &[f32; 3]| (p[0] * 0.299 + p[1] * 0.587 + p[2] * 0.114).round();
+                let luma = |p: &[u8; 3]| {
+                    let [r, g, b] = p.map(f32::from);
+                    (r * 0.299 + g * 0.587 + b * 0.114).round() as u8
+                };
                 self.data.as_chunks().0.iter().map(luma).collect()
             }
             (1, 3) => self.data.iter().flat_map(|&v| [v; 3]).collect(),
@@ -255,31 +275,23 @@ impl Pixels {
     }
 
     /// Linear interpolation; when shrinking, the filter grows with the factor so that every pixel counts.
-    fn resized(&self, width: usize, height: usize) -> Pixels {
+    fn resized(self, width: usize, height: usize) -> Result<Pixels, Problem> {
         if (self.width, self.height) == (width, height) {
-            return self.clone();
+            return Ok(self);
         }
+        // The library is built for pixels of four channels alone: each further type adds half a megabyte to the program.
         let c = self.channels;
-        let (columns, rows) = (filter(self.width, width), filter(self.height, height));
-        let mut wide = vec![0.0; width * self.height * c];
-        for y in 0..self.height {
-            for (x, (first, weights)) in columns.iter().enumerate() {
-                for (i, w) in weights.iter().enumerate() {
-                    for k in 0..c {
-                        wide[(y * width + x) * c + k] += w * self.data[(y * self.width + first + i) * c + k];
-                    }
-                }
-            }
-        }
-        let mut data = vec![0.0; width * height * c];
-        for (y, (first, weights)) in rows.iter().enumerate() {
-            for (i, w) in weights.iter().enumerate() {
-                let source = &wide[(first + i) * width * c..][..width * c];
-                data[y * width * c..][..width * c].iter_mut().zip(source).for_each(|(o, v)| *o += w * v);
-            }
-        }
-        data.iter_mut().for_each(|v| *v = v.round().clamp(0.0, 255.0));
-        Pixels { width, height, channels: c, data }
+        let four: Vec<U8x4> = self.data.chunks_exact(c).map(|p| U8x4::new([p[0], p[c / 2], p[c - 1], 0])).collect();
+        let failed = |e: &dyn std::fmt::Display| Problem::Size(format!("it cannot be resized: {e}"));
+        let from = TypedImage::from_pixels(self.width as u32, self.height as u32, four).map_err(|e| failed(&e))?;
+        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear)).use_alpha(false);
+        // Rows before columns, as Pillow has it: each step rounds.
+        let mut wide = TypedImage::<U8x4>::new(width as u32, self.height as u32);
+        let mut to = TypedImage::<U8x4>::new(width as u32, height as u32);
+        Resizer::new().resize_typed(&from, &mut wide, &options).map_err(|e| failed(&e))?;
+        Resizer::new().resize_typed(&wide, &mut to, &options).map_err(|e| failed(&e))?;
+        let data = to.pixels().iter().flat_map(|p| p.0.into_iter().take(c)).collect();
+        Ok(Pixels { width, height, channels: c, data })
     }
 
     /// A window of `width` x `height` whose corner is at `x`, `y` of this image; black outside of it.
@@ -291,14 +303,14 @@ impl Pixels {
                 let inside = (0..self.width as i64).contains(&sx) && (0..self.height as i64).contains(&sy);
                 for k in 0..self.channels {
                     let at = || (sy as usize * self.width + sx as usize) * self.channels + k;
-                    data.push(if inside { self.data[at()] } else { 0.0 });
+                    data.push(if inside { self.data[at()] } else { 0 });
                 }
             }
         }
         Pixels { width, height, channels: self.channels, data }
     }
 
-    fn bring_to_size(&self, width: usize, height: usize, how: Resize) -> Pixels {
+    fn bring_to_size(self, width: usize, height: usize, how: Resize) -> Result<Pixels, Problem> {
         let (sx, sy) = (width as f64 / self.width as f64, height as f64 / self.height as f64);
         let s = match how {
             Resize::Stretch => return self.resized(width, height),
@@ -308,26 +320,11 @@ impl Pixels {
         let side = |v: usize| ((v as f64 * s).round() as usize).clamp(1, MAX_PIXELS / width.max(height));
         let (w, h) = (side(self.width), side(self.height));
         let offset = |have: usize, want: usize| (have as i64 - want as i64).div_euclid(2);
-        self.resized(w, h).window(offset(w, width), offset(h, height), width, height)
+        Ok(self.resized(w, h)?.window(offset(w, width), offset(h, height), width, height))
     }
 }
 
-/// For each of `to` output positions over `from` input positions: the first input and the weights from there on.
-fn filter(from: usize, to: usize) -> Vec<(usize, Vec<f32>)> {
-    let scale = from as f64 / to as f64;
-    let reach = scale.max(1.0);
-    let at = |o: usize| {
-        let center = (o as f64 + 0.5) * scale - 0.5;
-        let first = (center - reach).ceil().max(0.0) as usize;
-        let last = ((center + reach).floor() as usize).min(from - 1);
-        let weight = |i: usize| (1.0 - (i as f64 - center).abs() / reach).max(0.0);
-        let sum: f64 = (first..=last).map(weight).sum();
-        (first, (first..=last).map(|i| (weight(i) / sum) as f32).collect())
-    };
-    (0..to).map(at).collect()
-}
-
-/// Reads a PNG or JPEG file as a tensor of this type and shape. `u8` tensors get the pixels as they are.
+/// Reads a PNG, JPEG or BMP file as a tensor of this type and shape. `u8` tensors get the pixels as they are.
 pub fn load_image(path: &Path, dtype: DType, shape: &[usize], options: &ImageOptions) -> Result<HostTensor, Error> {
     let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;
     parse_image(&bytes, path, dtype, shape, options)
@@ -343,7 +340,7 @@ pub fn parse_image(
 ) -> Result<HostTensor, Error> {
     let f = frame(shape, options.layout).map_err(|e| Error::file(path, format!("the model's input of {e}")))?;
     let decoded = Pixels::decode(bytes)
-        .map_err(|e| Error::file(path, format!("not a readable image ({e}); PNG and JPEG are supported")))?;
+        .map_err(|e| Error::file(path, format!("not a readable image ({e}); PNG, JPEG and BMP are supported")))?;
     let color = match (options.color, f.channels) {
         (Some(Color::Gray), 3) | (Some(Color::Rgb | Color::Bgr), 1) => {
             return Err(Error::file(
@@ -357,6 +354,7 @@ pub fn parse_image(
     };
     let how = options.resize.unwrap_or(Resize::Stretch);
     let image = decoded.with_channels(f.channels).bring_to_size(f.width, f.height, how);
+    let image = image.map_err(|e| Error::file(path, e.to_string()))?;
     let pick = |list: &Option<Vec<f32>>, default: f32, c: usize, what: &str| match list.as_deref() {
         None => Ok(default),
         Some([one]) => Ok(*one),
@@ -376,7 +374,7 @@ pub fn parse_image(
                 Layout::Nchw => (c * f.height + y) * f.width + x,
                 Layout::Nhwc => (y * f.width + x) * f.channels + c,
             };
-            let raw = image.data[i * f.channels + source] as f64;
+            let raw = f64::from(image.data[i * f.channels + source]);
             values[at] = if dtype == DType::U8 { raw } else { (raw / 255.0 - mean as f64) / std as f64 };
         }
     }
@@ -411,12 +409,9 @@ pub(crate) fn png_bytes(tensor: &HostTensor, options: &ImageOptions) -> Result<V
         }
     }
     let mut bytes = Vec::new();
-    let mut encoder = png::Encoder::new(&mut bytes, f.width as u32, f.height as u32);
-    encoder.set_color(if f.channels == 1 { png::ColorType::Grayscale } else { png::ColorType::Rgb });
-    encoder.set_depth(png::BitDepth::Eight);
-    encoder
-        .write_header()
-        .and_then(|mut w| w.write_image_data(&pixels))
+    let color = if f.channels == 1 { ExtendedColorType::L8 } else { ExtendedColorType::Rgb8 };
+    PngEncoder::new(&mut bytes)
+        .write_image(&pixels, f.width as u32, f.height as u32, color)
         .map_err(|e| Problem::Write(format!("cannot make a PNG: {e}")))?;
     Ok(bytes)
 }
@@ -459,23 +454,47 @@ mod tests {
     #[test]
     fn sizes_are_reached_in_three_ways() {
         // A white image twice as wide as high.
-        let image = Pixels { width: 8, height: 4, channels: 3, data: vec![255.0; 96] };
+        let image = Pixels { width: 8, height: 4, channels: 3, data: vec![255; 96] };
         for how in [Resize::Stretch, Resize::Crop, Resize::Fit] {
-            let out = image.bring_to_size(6, 6, how);
+            let out = image.clone().bring_to_size(6, 6, how).unwrap();
             assert_eq!((out.width, out.height, out.data.len()), (6, 6, 108));
-            let black = out.data.iter().filter(|&&v| v == 0.0).count();
+            let black = out.data.iter().filter(|&&v| v == 0).count();
             assert_eq!(black, if how == Resize::Fit { 54 } else { 0 }, "{how:?}");
         }
     }
 
     #[test]
     fn shrinking_averages_and_growing_interpolates() {
-        let step =
-            Pixels { width: 8, height: 1, channels: 1, data: vec![0.0, 0.0, 0.0, 0.0, 200.0, 200.0, 200.0, 200.0] };
+        let row = |data: &[u8]| Pixels { width: data.len(), height: 1, channels: 1, data: data.to_vec() };
         // Pillow's bilinear filter gives the same numbers.
-        assert_eq!(step.resized(4, 1).data, [0.0, 25.0, 175.0, 200.0]);
-        let pair = Pixels { width: 2, height: 1, channels: 1, data: vec![0.0, 100.0] };
-        assert_eq!(pair.resized(4, 1).data, [0.0, 25.0, 75.0, 100.0]);
+        assert_eq!(row(&[0, 0, 0, 0, 200, 200, 200, 200]).resized(4, 1).unwrap().data, [0, 25, 175, 200]);
+        assert_eq!(row(&[0, 100]).resized(4, 1).unwrap().data, [0, 25, 75, 100]);
+    }
+
+    /// What Pillow's `resize(size, BILINEAR)` makes of a pattern, in hexadecimal: a line for each size, `width height pixels`.
+    #[test]
+    fn resizing_equals_pillows() {
+        let (width, height) = (37, 23);
+        for line in include_str!("../../tests/models/pillow.txt").lines().filter(|l| !l.starts_with('#')) {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [w, h, channels] = [0, 1, 2].map(|i| words[i].parse::<usize>().unwrap());
+            let at = |i: usize| {
+                let (x, y, c) = (i / channels % width, i / channels / width, i % channels);
+                (x * x * 7 + y * 13 + x * y * 5 + c * 31) as u8
+            };
+            let data = (0..width * height * channels).map(at).collect();
+            let made = Pixels { width, height, channels, data }.resized(w, h).unwrap().data;
+            let want: Vec<u8> =
+                (0..made.len()).map(|i| u8::from_str_radix(&words[3][2 * i..2 * i + 2], 16).unwrap()).collect();
+            let apart: Vec<u8> = made.iter().zip(&want).map(|(a, b)| a.abs_diff(*b)).filter(|d| *d > 0).collect();
+            // Weights are of 14 bits here and of 22 there.
+            assert!(
+                apart.iter().all(|d| *d == 1) && apart.len() * 20 <= made.len(),
+                "{w} x {h}: {} apart",
+                apart.len()
+            );
+            assert_eq!(made.len() * 2, words[3].len());
+        }
     }
 
     #[test]
@@ -484,7 +503,7 @@ mod tests {
         let bytes = include_bytes!("../../tests/models/gray.jpg");
         let p = Pixels::decode(bytes).unwrap();
         assert_eq!((p.width, p.height), (8, 8));
-        assert!(p.data.iter().all(|v| (v - 128.0).abs() <= 2.0), "{:?}", p.data);
+        assert!(p.data.iter().all(|v| v.abs_diff(128) <= 2), "{:?}", p.data);
     }
 
     #[test]

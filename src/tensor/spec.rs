@@ -8,7 +8,7 @@
 //! | `@x.npy`                   | a NumPy array                                                              |
 //! | `@all.npz`                 | the array of the archive that has the input's name                         |
 //! | `@input_0.pb`              | an ONNX `TensorProto`                                                      |
-//! | `cat.png`, `cat.jpg`       | an image, see [`ImageOptions`]                                             |
+//! | `cat.png`, `.jpg`, `.bmp`  | an image, see [`ImageOptions`]                                             |
 //!
 //! Each may be preceded by `NAME=`.
 
@@ -177,7 +177,7 @@ impl Wanted {
 }
 
 fn is_image(path: &Path) -> bool {
-    matches!(kind_of(path).as_str(), "png" | "jpg" | "jpeg")
+    matches!(kind_of(path).as_str(), "png" | "jpg" | "jpeg" | "bmp")
 }
 
 fn random(dtype: DType, shape: &[usize], seed: u64) -> HostTensor {
