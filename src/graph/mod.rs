@@ -4,6 +4,7 @@
 //! whole way there.
 
 mod ask;
+mod attend;
 mod clusters;
 pub(crate) mod collapse;
 mod compose;
@@ -28,6 +29,7 @@ mod store;
 pub mod view;
 mod words;
 
+pub(crate) use attend::attend;
 pub use cut::{Between, Cut, cut};
 pub use dim::Dim;
 pub use error::{Error, InputError, NameError, Reason};
