@@ -110,7 +110,7 @@ fn a_bert_encoder() {
         x = layer_norm(&mut b, &h);
     }
     b.output(&x);
-    count(&b, 241, "BERT");
+    count(&b, 133, "BERT");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn gpt_2() {
     }
     let y = layer_norm(&mut b, &x);
     b.output(&y);
-    count(&b, 221, "GPT-2");
+    count(&b, 109, "GPT-2");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_llama_layer() {
     let h = project(&mut b, &h, 4 * WIDTH, WIDTH);
     let y = b.node("Add", &[&x, &h], &[]);
     b.output(&y);
-    count(&b, 23, "Llama layer");
+    count(&b, 14, "Llama layer");
 }
 
 #[test]

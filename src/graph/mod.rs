@@ -19,6 +19,7 @@ pub mod interpret;
 pub mod kinds;
 mod lazy;
 pub(crate) mod lower;
+mod norms;
 mod ops;
 pub mod plan;
 mod prune;

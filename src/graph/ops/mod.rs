@@ -38,6 +38,7 @@ mod transform;
 mod trees;
 
 pub(crate) use control::nothing_collected;
+pub(crate) use normalize::lower_norm;
 pub(crate) use strings::evaluate;
 
 use super::error::Res;
