@@ -94,9 +94,19 @@ def test_metadata(server):
     assert [int(d) for d in info["inputs"][0]["shape"]] == [-1, 8] and info["outputs"][0]["name"] == "p"
 
 
+def counted(web):
+    """Requests and runs so far."""
+    with urllib.request.urlopen(f"http://{web}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    value = lambda name: next(float(l.split()[-1]) for l in lines if l.startswith(f'{name}{{model="scorer"}}'))  # noqa: E731
+    return value("onnx_requests_total"), value("onnx_runs_total")
+
+
 def test_concurrent_clients_are_batched(server):
     web, rpc, judge = server
     wrong = []
+    ask(http, web, rows(1))
+    before = counted(web)
 
     def work(i):
         for k in range(5):
@@ -109,6 +119,9 @@ def test_concurrent_clients_are_batched(server):
     [t.start() for t in threads]
     [t.join() for t in threads]
     assert wrong == []
+    requests, runs = (now - then for now, then in zip(counted(web), before))
+    print(f"{requests:.0f} requests in {runs:.0f} runs")
+    assert requests == 40 and runs <= 30
 
 
 @pytest.mark.parametrize(
