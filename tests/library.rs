@@ -358,3 +358,22 @@ fn everything_that_is_missing_is_named_at_once() {
     let support = compiler(Target::GFX942, KernelCache::in_memory()).supports(&digits, &Shapes::default()).unwrap();
     assert!(support.is_complete(), "{support}");
 }
+
+/// 16-bit floats between inputs and outputs that stay what they are; sizes stay exact.
+#[test]
+fn models_compute_in_other_types() {
+    for (dtype, tolerance) in [(DType::F16, 2e-3), (DType::BF16, 2e-2)] {
+        for target in [Target::GFX906, Target::GFX942, Target::GFX1030, Target::GFX1100, Target::GFX1201] {
+            let model = load("examples/digits/digits.onnx");
+            let other = barewave::graph::in_type(&model, dtype).unwrap();
+            assert_eq!((&other.graph.inputs, &other.graph.outputs), (&model.graph.inputs, &model.graph.outputs));
+            let compiled = compiler(target, KernelCache::in_memory()).compile(&other, &Shapes::default()).unwrap();
+            let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, true).unwrap());
+            let run = |c: &Compiled| Session::new(device.clone(), c).unwrap().run(&[image()]).unwrap().0.remove(0);
+            let (got, want) = (run(&compiled).to_f64(), run(&digits(target)).to_f64());
+            let worst = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(worst > 0.0 && worst < tolerance, "{target} {dtype:?}: {worst}");
+            assert!(compiled.weights_len() < digits(target).weights_len() * 2 / 3);
+        }
+    }
+}

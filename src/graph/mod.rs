@@ -20,6 +20,7 @@ mod lazy;
 pub(crate) mod lower;
 mod ops;
 pub mod plan;
+mod precision;
 mod prune;
 mod resolve;
 mod rules;
@@ -32,6 +33,7 @@ pub use cut::{Cut, cut};
 pub use dim::Dim;
 pub use error::{Error, InputError, NameError, Reason};
 pub use ops::supported as supported_operators;
+pub use precision::in_type;
 pub use shapes::Note;
 
 use crate::onnx::{Dim as Declared, Model};

@@ -313,3 +313,36 @@ unsafe extern "system" fn compute(
 }
 
 unsafe extern "system" fn release_state(_: *mut OrtNodeComputeInfo, _: *mut c_void) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use barewave::runtime::EmulatedDevice;
+    use barewave::{Compiler, Model, Shapes};
+    use barewave_isa::Target;
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::time::Duration;
+
+    #[test]
+    fn runs_are_under_way_at_once_up_to_a_number() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/vector_add/vector_add.onnx");
+        let model = Model::load(path.as_ref()).unwrap();
+        let compiler = Compiler::new(Target::GFX1100, barewave::Options::default());
+        let compiled = compiler.compile(&model, &Shapes::default()).unwrap();
+        let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Target::GFX1100, false).unwrap());
+        let pool = Pool::new(Running::Plan(Box::new(Session::new(device, &compiled).unwrap())));
+        let mut taken: Vec<Borrowed> = (0..MOST_AT_ONCE).map(|_| pool.take().unwrap()).collect();
+        std::thread::scope(|s| {
+            let (tell, told) = channel();
+            s.spawn(|| {
+                let one = pool.take();
+                tell.send(one.is_ok()).unwrap();
+            });
+            assert_eq!(told.recv_timeout(Duration::from_millis(100)), Err(RecvTimeoutError::Timeout));
+            taken.pop();
+            assert_eq!(told.recv_timeout(Duration::from_secs(30)), Ok(true));
+        });
+        drop(taken);
+        assert_eq!(pool.state.lock().unwrap().idle.len(), MOST_AT_ONCE);
+    }
+}
