@@ -7,7 +7,7 @@
 //! * what is computed of shapes and constants alone, because sizes have to be exact and nothing of it runs on the device,
 //! * operators whose floats ONNX has in 32 bits only, or whose results change with the type beyond rounding (numbers of
 //!   elements, quantisation),
-//! * nodes with graphs inside (If, Loop, Scan).
+//! * sequences and optionals, and nodes with graphs inside (If, Loop, Scan).
 
 use super::{Error, Options, infer};
 use crate::onnx::{Attribute, Model, Node};
@@ -15,10 +15,13 @@ use crate::tensor::{DType, HostTensor};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Operators that stay in 32 bits.
-const KEPT: [&str; 13] = [
+const KEPT: [&str; 17] = [
+    "BitCast",
+    "DFT",
     "DequantizeLinear",
     "DynamicQuantizeLinear",
     "ImageDecoder",
+    "MelWeightMatrix",
     "Multinomial",
     "NonMaxSuppression",
     "QLinearConv",
@@ -27,6 +30,7 @@ const KEPT: [&str; 13] = [
     "RandomNormal",
     "RandomUniform",
     "Range",
+    "STFT",
     "TfIdfVectorizer",
     "Unique",
 ];
@@ -43,9 +47,10 @@ fn stays(node: &Node, input: usize) -> bool {
 fn is_kept(node: &Node) -> bool {
     let listed = KEPT.contains(&node.op.as_str());
     let quantised = node.op.contains("QLinear") || node.op.contains("Quantize") || node.op.contains("Integer");
+    let holds = node.op.contains("Sequence") || node.op.contains("Optional");
     let foreign = !node.domain.is_empty() && node.domain != "ai.onnx" && node.domain != "com.microsoft";
     let graphs = node.attributes.values().any(|a| matches!(a, Attribute::Graph(_)));
-    listed || quantised || foreign || graphs
+    listed || quantised || holds || foreign || graphs
 }
 
 /// The model, with its computations on 32-bit floats done in `dtype`.
