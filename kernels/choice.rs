@@ -85,15 +85,15 @@ pub(super) struct Machine {
     /// Bytes per cycle that LDS gives a SIMD.
     pub lds: f64,
     /// Bytes per cycle from memory.
-    memory: f64,
+    pub memory: f64,
     /// Cycles of a SIMD for a wave's instruction.
-    issue: f64,
+    pub issue: f64,
     /// Bytes of a line of the first-level cache, and how many it has.
     line: u32,
     lines: u32,
     /// Cycles of a launch, and of the beginning and end of a workgroup: its arguments and first loads, and its stores.
-    launch: f64,
-    ends: f64,
+    pub launch: f64,
+    pub ends: f64,
 }
 
 impl Machine {
@@ -131,10 +131,15 @@ impl Machine {
 
     /// Workgroups that share a compute unit, so that one multiplies while others wait or move.
     fn resident(&self, round: &Round) -> f64 {
+        self.fit(round.waves, round.vgprs, round.lds)
+    }
+
+    /// Workgroups of so many waves, registers of a workitem and bytes of LDS that a compute unit holds.
+    pub fn fit(&self, waves: u32, vgprs: u32, lds_bytes: u32) -> f64 {
         let t = self.target.info();
-        let (wave_size, workgroup_size) = (t.wave_size, round.waves * t.wave_size);
-        let vgprs = round.vgprs.min(t.max_vgprs);
-        let light = Resources { wave_size, workgroup_size, vgprs, agprs: 0, sgprs: 0, lds_bytes: round.lds };
+        let (wave_size, workgroup_size) = (t.wave_size, waves * t.wave_size);
+        let vgprs = vgprs.min(t.max_vgprs);
+        let light = Resources { wave_size, workgroup_size, vgprs, agprs: 0, sgprs: 0, lds_bytes };
         f64::from(self.target.occupancy(&light).workgroups.max(1))
     }
 

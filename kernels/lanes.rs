@@ -85,6 +85,17 @@ fn other_row(b: &mut Builder, x: Part) -> Part {
     out
 }
 
+/// What the lane whose number differs in one bit has, from bit 4 on: the other row of two, or the other half of the wave.
+pub(super) fn across(b: &mut Builder, x: Part, bit: u32) -> Part {
+    if bit == ROW {
+        return other_row(b, x);
+    }
+    let item = b.workitem_id();
+    let lane = b.generic(Gen::Xor.of(Type::U32), &[bit.into(), item.into()]);
+    let address = b.shl(lane, 2u32);
+    b.op(op::DS_BPERMUTE_B32, &[address.into(), x.into()])
+}
+
 /// Combines the rows of a wave, whose lanes hold the same each.
 fn rows_as_scalars(
     w: &mut Writer,

@@ -191,6 +191,30 @@ pub(super) struct Wide {
     voff: Part,
     soff: Part,
     masked: bool,
+    /// Where tiles follow each other along the width.
+    sideways: Option<Sideways>,
+}
+
+/// Tiles follow each other along the width.
+#[derive(Clone, Copy)]
+struct Sideways {
+    /// Column of the workitem's first element in the first tile.
+    column: Part,
+    /// Columns in all.
+    width: u32,
+    /// Bytes from a tile to the next.
+    step: u32,
+}
+
+impl Sideways {
+    /// Offset of a load whose columns begin `ahead` of the workitem's first, in the tile that begins at `tile`: out of bounds behind
+    /// the last column.
+    fn guarded(&self, b: &mut Builder, voff: Part, ahead: u32, tile: Part) -> Part {
+        let at = b.add(self.column, tile);
+        let at = if ahead > 0 { b.add(at, ahead) } else { at };
+        let inside = b.op(Gen::CmpGt.of(Type::U32), &[self.width.into(), at.into()]);
+        b.guard(inside, voff)
+    }
 }
 
 /// See [`Loader::Deep`].
@@ -204,6 +228,8 @@ pub(super) struct Deep {
     /// Loads of a column.
     loads: u32,
     masked: bool,
+    /// Where tiles follow each other along the width.
+    sideways: Option<Sideways>,
 }
 
 /// See [`Loader::Gather`]. The depth runs over a table with a byte offset and a mask of window coordinates per k.
@@ -230,6 +256,17 @@ impl Loader {
     /// LDS write address of this workitem, relative to the tile.
     pub fn lds(&self) -> Part {
         self.common().lds
+    }
+    /// From here on tiles of `tile` columns follow each other along the width, of `width` columns in all: what
+    /// [`Loader::issue`] is told is a tile's first column. Only dense loaders go that way.
+    pub fn go_sideways(&mut self, b: &mut Builder, tile: u32, width: u32, item: Part) {
+        let (common, src, way) = match self {
+            Loader::Wide(l) => (&l.common, &l.src, &mut l.sideways),
+            Loader::Deep(l) => (&l.common, &l.src, &mut l.sideways),
+            Loader::Gather(_) => return,
+        };
+        let column = fragment::coordinate(b, &common.share, item, fragment::col, 1, None);
+        *way = Some(Sideways { column, width, step: tile * src.w_stride * common.types.stored_bytes() });
     }
     /// Issues the global loads of the tile that starts at depth `k` (scalar), which must be called for consecutive
     /// tiles from 0.
@@ -282,7 +319,7 @@ pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line:
         let (k_first, voff) = first_element(b, &src, &share, item, scale);
         let common = Common::new(b, tile, share, layout, vec, item);
         let soff = start_offset(b, &src, size);
-        Loader::Wide(Wide { common, src, k_first, voff, soff, masked })
+        Loader::Wide(Wide { common, src, k_first, voff, soff, masked, sideways: None })
     } else {
         assert_eq!(src.k_stride, 1, "a matrix has dense rows or dense columns");
         let (own, vec) = if run > 1 {
@@ -304,7 +341,7 @@ pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line:
         let (k_first, voff) = first_element(b, &src, &share, item, scale);
         let common = Common::new(b, tile, share, layout, vec, item);
         let soff = start_offset(b, &src, size);
-        Loader::Deep(Deep { common, src, k_first, voff, soff, loads: own / vec, masked })
+        Loader::Deep(Deep { common, src, k_first, voff, soff, loads: own / vec, masked, sideways: None })
     }
 }
 
@@ -326,18 +363,23 @@ impl Wide {
         let step = self.src.k_stride * c.types.stored_bytes();
         // A run is inside as a whole where the depth is a multiple of it.
         let whole_runs = self.src.depth.is_multiple_of(c.run);
-        let mut voff = self.voff;
+        let own = match self.sideways {
+            Some(s) => s.guarded(b, self.voff, 0, k),
+            None => self.voff,
+        };
+        let mut voff = own;
         for (load, &reg) in c.regs.iter().enumerate() {
             let at = c.k(load as u32);
             if self.masked && (at.is_multiple_of(c.run) || !whole_runs) {
                 // Rows left in the operand; none when the tile lies behind its end.
                 let row = if at > 0 { b.add(self.k_first, at) } else { self.k_first };
-                let row = b.add(row, k);
-                voff = c.guarded(b, self.voff, self.src.depth, row);
+                let row = if self.sideways.is_some() { row } else { b.add(row, k) };
+                voff = c.guarded(b, own, self.src.depth, row);
             }
             c.load(b, reg, c.vec, self.src.buf, (voff, self.soff, at * step));
         }
-        b.emit(Gen::Add.of(Type::I32), &[self.soff.into()], &[self.soff.into(), (c.depth * step).into()]);
+        let next = self.sideways.map_or(c.depth * step, |s| s.step);
+        b.emit(Gen::Add.of(Type::I32), &[self.soff.into()], &[self.soff.into(), next.into()]);
     }
 
     fn commit(&self, b: &mut Builder, base: u32) {
@@ -363,7 +405,7 @@ impl Deep {
         let mut offsets = Vec::new();
         for l in 0..self.loads {
             offsets.push(if self.masked {
-                let at = b.add(self.k_first, k);
+                let at = if self.sideways.is_some() { self.k_first } else { b.add(self.k_first, k) };
                 let at = if l > 0 { b.add(at, c.k(l)) } else { at };
                 c.guarded(b, self.voff, self.src.depth, at)
             } else {
@@ -372,9 +414,14 @@ impl Deep {
         }
         for (load, &reg) in c.regs.iter().enumerate() {
             let imm = (c.column(load as u32) * self.src.w_stride + c.k(load as u32)) * size;
-            c.load(b, reg, c.vec, self.src.buf, (offsets[load % offsets.len()], self.soff, imm));
+            let mut voff = offsets[load % offsets.len()];
+            if let Some(s) = self.sideways {
+                voff = s.guarded(b, voff, c.column(load as u32), k);
+            }
+            c.load(b, reg, c.vec, self.src.buf, (voff, self.soff, imm));
         }
-        b.emit(Gen::Add.of(Type::I32), &[self.soff.into()], &[self.soff.into(), (c.depth * size).into()]);
+        let next = self.sideways.map_or(c.depth * size, |s| s.step);
+        b.emit(Gen::Add.of(Type::I32), &[self.soff.into()], &[self.soff.into(), next.into()]);
     }
 
     fn commit(&self, b: &mut Builder, base: u32) {

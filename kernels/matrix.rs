@@ -26,6 +26,8 @@ pub(super) struct MatrixForm {
     pub op: MatrixOp,
     /// Waves down and across.
     pub waves: (u32, u32),
+    /// The instruction's rows are the result's columns.
+    pub swapped: bool,
 }
 
 /// Tiles by the side of the instruction: rows, columns, waves down and across.
@@ -76,8 +78,8 @@ pub(super) fn candidates(target: Target, types: Types, machine: &Machine, min_n:
     // Per side: the instruction, and the k of one of its steps, of which a tile holds whole ones.
     let of_side = |side: usize| {
         let (instruction, op) = matrix_instruction(target, types.compute, types.accumulate, side)?;
-        let form = MatrixForm { instruction, op, waves: (1, 1) };
-        form.is_usable().then(|| (form, form.step(run)))
+        let form = MatrixForm::new(instruction, op)?;
+        Some((form, form.step(run)))
     };
     let of_sides = [16, 32].map(|side| (side, of_side(side)));
     let candidates = TILES.iter().flat_map(|t| DEPTHS.map(|d| (t, d)));
@@ -112,12 +114,12 @@ pub(super) fn candidates(target: Target, types: Types, machine: &Machine, min_n:
 }
 
 /// What a lane holds of an operand: which bits of its number name a row (of A; of B a column), and which a group of k.
-struct Side {
-    lanes: Vec<Step>,
+pub(super) struct Side {
+    pub lanes: Vec<Step>,
     /// k per lane.
-    own: u32,
+    pub own: u32,
     /// Groups of lanes that hold different k.
-    groups: u32,
+    pub groups: u32,
 }
 
 impl MatrixForm {
@@ -143,12 +145,13 @@ impl MatrixForm {
         Round { waves: down * across, products, moves: reads + moves, loaded, own, vgprs, lds }
     }
 
-    fn side(&self) -> u32 {
+    /// Rows and columns of the instruction's result.
+    pub fn side(&self) -> u32 {
         self.op.shape.m as u32
     }
 
     /// Rows or columns of an operand as `row` of its steps, numbers of its groups of k as `col`.
-    fn operand(&self, operand: Operand) -> Option<Side> {
+    pub fn operand(&self, operand: Operand) -> Option<Side> {
         let f = self.op.fragment(operand)?;
         let along = |s: &Step| if operand == Operand::A { (s.row, s.col) } else { (s.col, s.row) };
         let mut groups = 1;
@@ -164,7 +167,7 @@ impl MatrixForm {
     }
 
     /// k that the lanes read in one step: as many as fill cells, or an instruction.
-    fn step(&self, run: u32) -> u32 {
+    pub fn step(&self, run: u32) -> u32 {
         let Some(a) = self.operand(Operand::A) else { return run };
         a.groups * a.own.max(run)
     }
@@ -177,17 +180,19 @@ impl MatrixForm {
         k_of_a.eq(k_of_b) && self.op.fragment(Operand::D).is_some()
     }
 
-    /// The instruction's rows are the result's columns.
-    fn is_swapped(&self) -> bool {
-        let d = self.op.fragment(Operand::D).expect("a usable instruction");
-        d.position.first() == Some(&Step { row: 1, col: 0 }) && d.position.get(1) == Some(&Step { row: 2, col: 0 })
+    /// A single wave that multiplies with an instruction; none where its operands do not agree.
+    pub fn new(instruction: Op, op: MatrixOp) -> Option<MatrixForm> {
+        let form = MatrixForm { instruction, op, waves: (1, 1), swapped: false };
+        let d = op.fragment(Operand::D)?;
+        let down = |b: usize| d.position.get(b) == Some(&Step { row: 1 << b, col: 0 });
+        form.is_usable().then_some(MatrixForm { swapped: down(0) && down(1), ..form })
     }
 
     /// The result of a workgroup: the instruction's lanes, then waves across and down; its registers, then tiles across
     /// and down.
     pub fn result(&self, m: u32, n: u32) -> Fragment {
         let d = self.op.fragment(Operand::D).expect("a usable instruction");
-        let swapped = self.is_swapped();
+        let swapped = self.swapped;
         let turn = |s: &Step| if swapped { Step { row: s.col, col: s.row } } else { *s };
         let (down, across) = self.waves;
         let (own_m, own_n) = (m / down, n / across);
@@ -215,7 +220,7 @@ impl MatrixForm {
     /// What a workitem reads first of A's tile and of B's: k as rows.
     pub fn reads(&self, tile: &Tile) -> (Fragment, Fragment) {
         let (first, second) = (Operand::A, Operand::B);
-        let (of_a, of_b) = if self.is_swapped() { (second, first) } else { (first, second) };
+        let (of_a, of_b) = if self.swapped { (second, first) } else { (first, second) };
         let (down, across) = self.waves;
         // Waves lie across, then down.
         let read = |operand: Operand, own_across: u32, own_down: u32| {
@@ -233,7 +238,7 @@ impl MatrixForm {
     /// What multiplies a tile.
     pub fn multiplier<'a>(&'a self, tile: &'a Tile, places: Places) -> Matrix<'a> {
         let side = self.operand(Operand::A).expect("a usable instruction");
-        Matrix { form: self, tile, places, own: side.own, groups: side.groups, swapped: self.is_swapped() }
+        Matrix { form: self, tile, places, own: side.own, groups: side.groups, swapped: self.swapped }
     }
 }
 

@@ -6,6 +6,7 @@
 //! buffers and masks lanes by out-of-bounds offsets; shapes, strides and offsets are constants in its code.
 
 mod address;
+mod attention;
 mod choice;
 mod conv;
 mod direct;
@@ -231,6 +232,13 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target) -> Vec<Candid
     found.unwrap_or_default()
 }
 
+/// The graph with products, softmax and products joined to attentions where one kernel computes them; `None` where there are
+/// none.
+pub fn with_attentions(graph: &FusedGraph, target: Target) -> Option<FusedGraph> {
+    let apart = |step: &Step| sized::fits(graph, step);
+    crate::graph::attend(graph, apart, |graph, step| attention::fits(graph, step, target))
+}
+
 /// Lowers one step to kernels for `target`. `name` is the symbol of the first one.
 pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Result<Vec<Kernel>, Unsupported> {
     let cx = Cx { graph, step, target, name };
@@ -241,6 +249,7 @@ pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Res
         StepKind::MatMul => matmul::lower(&cx),
         StepKind::Pool(Pool { op, window, prologue }) => pool::lower(&cx, *op, window, prologue),
         StepKind::Reduce(Reduce { op, prologue }) => reduce::lower(&cx, *op, prologue),
+        StepKind::Attention(a) => attention::lower(&cx, a),
         StepKind::Softmax(Softmax { log, masked }) => softmax::softmax(&cx, *log, *masked),
         StepKind::Normalize(Normalize { axes, epsilon, center }) => softmax::normalize(&cx, *axes, *epsilon, *center),
         StepKind::Program(p) => program::lower(&cx, p),

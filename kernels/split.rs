@@ -29,6 +29,11 @@ pub(super) struct DepthPart {
 }
 
 impl DepthPart {
+    /// All of a depth, read in tiles that together are so deep; any other depth is guarded.
+    pub fn whole(depth: u32) -> DepthPart {
+        DepthPart { split: Split { count: 1, chunk: depth }, number: None, first: None }
+    }
+
     /// The k that lies `k` behind the beginning of the part.
     pub fn absolute(&self, b: &mut Builder, k: Part) -> Part {
         match self.first {

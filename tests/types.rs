@@ -418,3 +418,112 @@ fn casts_between_all_types() {
         }
     }
 }
+
+/// An attention's extents: batch, heads, heads of keys, queries, keys, sizes of keys and of values; what hides keys.
+type AttentionCase = ([usize; 7], Hidden);
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Hidden {
+    Nothing,
+    Causal,
+    /// Booleans for each query and key; one query sees nothing.
+    Flags,
+    /// Numbers that are added, the same for all heads.
+    Bias,
+}
+
+/// What attention gives for one query, and a bound of its error.
+fn attended(scores: &[Option<f64>], values: impl Fn(usize) -> f64) -> (f64, f64) {
+    let max = scores.iter().flatten().fold(f64::NEG_INFINITY, |a, b| a.max(*b));
+    let weights: Vec<f64> = scores.iter().map(|s| s.map_or(0.0, |s| (s - max).exp())).collect();
+    let sum: f64 = weights.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+    let terms = weights.iter().enumerate().map(|(t, w)| w / sum * values(t));
+    terms.fold((0.0, 0.0), |(y, mass), x| (y + x, mass + x.abs()))
+}
+
+fn attention(
+    t: DType,
+    ([batch, heads, shared, m, n, d, width], hidden): AttentionCase,
+    flat: bool,
+) -> (Builder, Vec<(f64, f64)>) {
+    let mut b = Builder::new(23, (m * n + d) as u64);
+    let shape = |h: usize, s: usize, d: usize| if flat { vec![batch, s, h * d] } else { vec![batch, h, s, d] };
+    let shapes = [shape(heads, m, d), shape(shared, n, d), shape(shared, n, width)];
+    let tensors = shapes.map(|s| values(&mut b, t, &s));
+    let names = tensors.each_ref().map(|x| b.input_of(x.clone()));
+    let mut inputs: Vec<&str> = names.iter().map(String::as_str).collect();
+    let flags: Vec<i64> = (0..m * n).map(|i| (i / n != 1 && (i * 7 + i / n) % 3 > 0) as i64).collect();
+    let bias = values(&mut b, t, &[m, n]);
+    let mask = match hidden {
+        Hidden::Flags => Some(b.constant(HostTensor::from_ints(DType::Bool, &[m, n], &flags))),
+        Hidden::Bias => Some(b.input_of(bias.clone())),
+        _ => None,
+    };
+    inputs.extend(mask.as_deref());
+    let mut attributes = vec![("is_causal", int((hidden == Hidden::Causal) as i64))];
+    if flat {
+        attributes.extend([("q_num_heads", int(heads as i64)), ("kv_num_heads", int(shared as i64))]);
+    }
+    let y = b.node("Attention", &inputs, &attributes);
+    b.output(&y);
+    let [q, k, v] = tensors.map(|x| x.to_f64());
+    let bias = bias.to_f64();
+    let at = |h: usize, hs: usize, s: usize, len: usize, size: usize, bt: usize, i: usize| match flat {
+        true => ((bt * len + s) * hs + h) * size + i,
+        false => ((bt * hs + h) * len + s) * size + i,
+    };
+    let mut want = vec![(0.0, 0.0); batch * heads * m * width];
+    for (bt, h, row) in (0..batch * heads * m).map(|i| (i / (heads * m), i / m % heads, i % m)) {
+        let of = h * shared / heads;
+        let seen = |key: usize| match hidden {
+            Hidden::Causal => key <= row,
+            Hidden::Flags => flags[row * n + key] != 0,
+            _ => true,
+        };
+        let score = |key: usize| {
+            let dot: f64 =
+                (0..d).map(|i| q[at(h, heads, row, m, d, bt, i)] * k[at(of, shared, key, n, d, bt, i)]).sum();
+            let more = if hidden == Hidden::Bias { bias[row * n + key] } else { 0.0 };
+            seen(key).then_some(dot / (d as f64).sqrt() + more)
+        };
+        let scores: Vec<Option<f64>> = (0..n).map(score).collect();
+        for i in 0..width {
+            let (y, mass) = attended(&scores, |key| v[at(of, shared, key, n, width, bt, i)]);
+            let size = scores.iter().flatten().fold(1.0, |a: f64, s| a.max(s.abs()));
+            // Weights are rounded to the type, and where products and softmax are apart scores are.
+            let rounded = 3.0 * (1.0 + size) * mass * 2f64.powi(-fraction(t) - 1);
+            want[at(h, heads, row, m, width, bt, i)] = (y, rounded + bound(t, y.abs(), n + d, mass * (1.0 + size)));
+        }
+    }
+    (b, want)
+}
+
+#[test]
+fn attentions() {
+    let cases: [AttentionCase; 9] = [
+        ([1, 2, 2, 64, 64, 64, 64], Hidden::Nothing),
+        ([1, 2, 2, 70, 130, 64, 64], Hidden::Nothing),
+        ([2, 4, 2, 33, 100, 128, 128], Hidden::Causal),
+        ([1, 2, 1, 150, 150, 80, 48], Hidden::Causal),
+        ([1, 1, 1, 20, 200, 37, 41], Hidden::Nothing),
+        ([1, 2, 2, 40, 90, 32, 96], Hidden::Flags),
+        ([1, 4, 1, 17, 40, 192, 256], Hidden::Bias),
+        ([1, 2, 2, 50, 48, 40, 40], Hidden::Bias),
+        ([1, 6, 3, 1, 300, 64, 64], Hidden::Nothing),
+    ];
+    let targets = ["gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"];
+    for t in [DType::F16, DType::BF16, DType::F32] {
+        for (i, case) in cases.into_iter().enumerate() {
+            let (b, want) = attention(t, case, i % 2 == 1);
+            // Where heads are interleaved the model's output is a transposition more.
+            let fewest = 1 + i % 2;
+            let joined: Vec<&str> = targets.into_iter().filter(|t| launches(&b, t) == fewest).collect();
+            // Where there are matrix instructions and registers enough it is one kernel.
+            let [.., m, _, d, width] = case.0;
+            let some = t != DType::F32 && m >= 16 && d.max(width) <= 128;
+            let expected = ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"];
+            assert!(!some || expected.iter().all(|t| joined.contains(t)), "{t} {case:?} {joined:?}");
+            check(&b, &format!("{t} {case:?}"), &want, &targets);
+        }
+    }
+}

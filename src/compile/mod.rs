@@ -169,6 +169,17 @@ impl Compiler {
         for graph in graphs {
             graph.check().map_err(|rule| graph::Error::Internal { pass: "fuse", rule })?;
         }
+        let joined = |g: &FusedGraph| kernels::with_attentions(g, self.target);
+        let joined: Vec<Option<FusedGraph>> = timed!("join", graphs.iter().map(joined).collect());
+        if joined.iter().any(Option::is_some) {
+            let graphs: Vec<FusedGraph> = joined.into_iter().zip(graphs).map(|(j, g)| j.unwrap_or(g.clone())).collect();
+            return self.compile_joined(&graphs);
+        }
+        self.compile_joined(graphs)
+    }
+
+    /// The rest of [`Compiler::compile_graphs`].
+    fn compile_joined(&self, graphs: &[FusedGraph]) -> Result<Compiled, Error> {
         let groups = timed!("group", group_steps(graphs));
         let compiled: Vec<(StepCode, Vec<KernelIr>)> =
             timed!("kernels", groups.par_iter().map(|g| self.compile_group(graphs, g)).collect::<Result<_, Error>>())?;

@@ -26,7 +26,9 @@
 
 use super::expr::{Expr, Op, Scalar};
 use super::kinds::Operand;
-pub use super::kinds::{Coder, Conv, Normalize, Pool, PoolOp, Program, Reduce, ReduceOp, Softmax, StepKind, Window};
+pub use super::kinds::{
+    Attention, Coder, Conv, Normalize, Pool, PoolOp, Program, Reduce, ReduceOp, Softmax, StepKind, Window,
+};
 pub use super::rules::Broken;
 use super::view::View;
 use crate::tensor::{DType, HostTensor, Words};

@@ -4,6 +4,7 @@
 //! whole way there.
 
 mod ask;
+mod attend;
 mod clusters;
 pub(crate) mod collapse;
 mod compose;
@@ -29,6 +30,7 @@ mod store;
 pub mod view;
 mod words;
 
+pub(crate) use attend::attend;
 pub use cut::{Cut, cut};
 pub use dim::Dim;
 pub use error::{Error, InputError, NameError, Reason};

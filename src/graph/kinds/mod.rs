@@ -1,6 +1,7 @@
 //! The kinds of steps. Everything that the graph asks of a kind is a method of [`Kind`], implemented in the kind's own
 //! file; its kernels are written in [`crate::kernels`].
 
+mod attention;
 mod conv;
 mod matmul;
 mod normalize;
@@ -12,6 +13,7 @@ mod reduce;
 mod softmax;
 mod window;
 
+pub use attention::Attention;
 pub use conv::Conv;
 pub use normalize::Normalize;
 pub use pool::{Pool, PoolOp};
@@ -49,6 +51,8 @@ pub enum StepKind {
     Reduce(Reduce),
     /// Softmax.
     Softmax(Softmax),
+    /// Attention.
+    Attention(Attention),
     /// Normalisation.
     Normalize(Normalize),
     /// A program for each element.
@@ -68,6 +72,7 @@ impl Deref for StepKind {
             StepKind::Pool(k) => k,
             StepKind::Reduce(k) => k,
             StepKind::Softmax(k) => k,
+            StepKind::Attention(k) => k,
             StepKind::Normalize(k) => k,
             StepKind::Program(k) => k,
             StepKind::Recurrent(k) => k,

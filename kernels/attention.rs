@@ -1,0 +1,865 @@
+//! Attention in one kernel: `softmax(score(Q K^T)) V` over tiles of keys, the scores never in memory (T. Dao et al.,
+//! FlashAttention-2, 2023).
+//!
+//! A wave has a block of queries, an instruction's columns, and computes scores transposed: `S^T = K Q^T`. Then a lane has
+//! scores of one query only, the softmax of a query is a matter of a lane's registers and of the few lanes that share
+//! its column, and the registers of `S^T` are, as they are, the second operand of `O^T = V^T P^T`: the order of keys within a
+//! product is free, so a tile of K is read from LDS in the order in which a lane then holds runs of consecutive keys, as it
+//! reads them of V. Only where an instruction wants all keys of a product in every lane (WMMA of RDNA3) do the two halves of
+//! the wave exchange what they have.
+//!
+//! The maximum and the sum of exponentials run along with the tiles: where the maximum grows, what was summed before is scaled
+//! down. Tiles of K and V of the next round come from memory while this round's are multiplied; each has one buffer in LDS,
+//! which is written while the other is read. Sums are in one order, so results are the same from run to run.
+
+use super::address::{self, Offset};
+use super::choice::{self, Machine};
+use super::error::{Reason, Res};
+use super::float::Float;
+use super::fragment;
+use super::gemm::{self, Sums, Walk};
+use super::loader::{self, Loader, Source};
+use super::matrix::{MatrixForm, Side};
+use super::split::DepthPart;
+use super::tile::{Form, Layout, Tile, Types};
+use super::values::{self, Value};
+use super::{Arg, Cx, Kernel, Writer, expr, lanes};
+use crate::graph::expr::{Binary, Expr, Op, Scalar};
+use crate::graph::fused::{Attention, FusedGraph, Step as FusedStep, StepKind};
+use crate::graph::view::View;
+use crate::mir::{
+    Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, RegClass, Type, matrix_instruction, matrix_modifiers,
+};
+use crate::tensor::DType;
+use barewave_isa::matrix::{Fragment, Operand, Step};
+use barewave_isa::{Op as Instruction, Target, op};
+
+/// Maxima are taken as at least this, so that a query that sees no key has exponentials of 0, not of NaN.
+const LOWEST: f64 = -1e37;
+
+/// Exponents may exceed what was the maximum by so many powers of two before what was summed is scaled down: weights then
+/// still are far from the end of every type's range.
+const SLACK: f64 = 8.0;
+
+/// How much longer than its bytes say LDS is read: ports that are shared, and tiles that are written meanwhile.
+const CONTENTION: f64 = 1.6;
+
+/// Cycles of a tile that nothing hides in a wave alone: two barriers and what LDS takes behind them.
+const LATENCY: f64 = 700.0;
+
+/// Bytes that an offset of LDS reaches.
+const MOST_LDS: u32 = 65536;
+
+/// Forms that are tried, the best first: waves of a workgroup, keys of a tile.
+const FORMS: [(u32, u32); 8] = [(8, 64), (4, 64), (8, 32), (4, 32), (2, 64), (2, 32), (1, 64), (1, 32)];
+
+/// Extents of an attention.
+#[derive(Clone, Copy)]
+struct Extents {
+    batches: usize,
+    queries: usize,
+    keys: usize,
+    /// Size of a query and key, and of a value.
+    depth: usize,
+    width: usize,
+}
+
+/// How one is computed.
+#[derive(Clone, Copy)]
+struct Plan {
+    e: Extents,
+    types: Types,
+    form: MatrixForm,
+    /// k of a cell of LDS.
+    run: u32,
+    /// Queries and keys of a workgroup's tile.
+    queries: u32,
+    keys: u32,
+    /// Depth of K's tile and width of V's, powers of two.
+    depth: u32,
+    width: u32,
+}
+
+fn extents(step: &FusedStep) -> Extents {
+    let (out, q, k) = (&step.output.view, &step.inputs[0].view, &step.inputs[1].view);
+    let r = out.rank();
+    Extents {
+        batches: out.dims[..r - 2].iter().product(),
+        queries: out.dims[r - 2],
+        keys: k.dims[r - 1],
+        depth: q.dims[r - 1],
+        width: out.dims[r - 1],
+    }
+}
+
+impl Plan {
+    /// The first form that fits; none where the target has no matrix instruction for the types, or operands lie so that no
+    /// loader takes them.
+    fn of(graph: &FusedGraph, step: &FusedStep, target: Target) -> Option<Plan> {
+        let t = graph.tensor(step.inputs[0].tensor).dtype;
+        let floats = matches!(t, DType::F16 | DType::BF16 | DType::F32);
+        if !floats || step.inputs[..3].iter().any(|a| graph.tensor(a.tensor).dtype != t) {
+            return None;
+        }
+        let small = |bytes: usize| bytes < super::MAX_TENSOR_BYTES;
+        if !step.inputs.iter().chain([&step.output]).all(|a| small(graph.tensor(a.tensor).bytes())) {
+            return None;
+        }
+        let e = extents(step);
+        let r = step.output.view.rank();
+        let [q, k, v] = [0, 1, 2].map(|i| &step.inputs[i].view.strides);
+        let forwards = |v: &Vec<i64>| v.iter().all(|s| *s >= 0);
+        let dense = q[r - 1] == 1 && (k[r - 2] == 1 || k[r - 1] == 1) && (v[r - 1] == 1 || v[r - 2] == 1);
+        let sizes = (8..=256).contains(&e.depth) && (8..=256).contains(&e.width) && e.keys >= 16;
+        if !dense || !sizes || ![q, k, v].into_iter().all(forwards) {
+            return None;
+        }
+        let types = Types { storage: values::stored(t), compute: values::stored(t), accumulate: Type::F32 };
+        let run = if types.bytes() >= 4 { 1 } else { 16 / types.bytes() };
+        let sides = if e.depth.max(e.width) > 128 || e.queries <= 16 { [16, 32] } else { [32, 16] };
+        let forms = sides.into_iter().filter_map(|side| {
+            let (instruction, op) = matrix_instruction(target, types.compute, types.accumulate, side)?;
+            MatrixForm::new(instruction, op)
+        });
+        let forms: Vec<MatrixForm> = forms.collect();
+        let mut all = Vec::new();
+        for form in forms {
+            for (waves, keys) in FORMS {
+                // The second product's rows are what its registers hold neighbours of.
+                let form = MatrixForm { waves: (waves, 1), swapped: true, ..form };
+                let (depth, width) = (e.depth.next_power_of_two() as u32, e.width.next_power_of_two() as u32);
+                let depth = depth.max(form.step(run));
+                let width = width.max(form.side());
+                let plan = Plan { e, types, form, run, queries: waves * form.side(), keys, depth, width };
+                if plan.fits(target) {
+                    all.push(plan);
+                }
+            }
+        }
+        let machine = Machine::of(target);
+        let timed = all.into_iter().map(|p| (p.clocks(target, &machine), p));
+        let (clocks, best) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (clocks < apart(target, &machine, types, &e, t)).then_some(best)
+    }
+
+    /// Cycles of the launch, about. A tile takes as long as the unit that all waves of a compute unit keep busy longest, or as
+    /// one wave does alone.
+    fn clocks(&self, target: Target, m: &Machine) -> f64 {
+        let (info, waves, shape) = (target.info(), self.form.waves.0, &self.form.op.shape);
+        let busy = |op: Instruction| target.op(op).map_or(1.0, |i| f64::from(i.busy.max(1)));
+        let products = self.keys / self.form.side() * self.steps() * (self.step() / shape.k as u32)
+            + self.keys / shape.k as u32 * self.tiles();
+        let matrix = f64::from(products) * busy(self.form.instruction);
+        let packing = if self.types.compute == Type::Bf16 { 12.0 } else { 7.0 };
+        let vector = f64::from(self.slots()) * (packing * m.issue + busy(op::V_EXP_F32));
+        let read = f64::from(self.keys * (self.steps() * self.step() + self.tiles() * self.form.side()));
+        let read = read * f64::from(self.types.bytes()) / m.lds * CONTENTION;
+        let groups = (self.e.batches * self.e.queries.div_ceil(self.queries as usize)) as f64;
+        let cus = f64::from(info.cus);
+        let of = |resident: f64| {
+            let beside = (resident * f64::from(waves) / f64::from(info.simds)).max(1.0);
+            // Waves of one workgroup do the same at the same time.
+            let apart = if resident > 1.0 { 1.1 } else { 1.3 };
+            (beside * matrix.max(vector).max(read) * apart).max(matrix + vector + read + LATENCY)
+        };
+        let most = m.fit(waves, self.vgprs(), self.lds());
+        let (rounds, rest) = ((groups / (cus * most)).floor(), groups % (cus * most));
+        let last = if rest > 0.0 { of((rest / cus).ceil()) } else { 0.0 };
+        let tiles = self.e.keys.div_ceil(self.keys as usize) as f64;
+        (rounds * of(most) + last) * tiles + m.launch + m.ends * (rounds + 1.0)
+    }
+
+    fn lanes(&self) -> u32 {
+        self.form.op.shape.lanes as u32
+    }
+
+    /// What both products are in terms of: the first operand's lanes, and scores.
+    fn sides(&self) -> Option<(Side, Side, Fragment)> {
+        let operand = |o: Operand| self.form.operand(o);
+        Some((operand(Operand::A)?, operand(Operand::B)?, self.form.op.fragment(Operand::D)?))
+    }
+
+    fn fits(&self, target: Target) -> bool {
+        let Some((a, b, d)) = self.sides() else { return false };
+        let info = target.info();
+        let threads = self.form.waves.0 * self.lanes();
+        // Columns of scores are where the second operand has them.
+        let same = b.lanes.iter().zip(&d.lane).all(|(x, y)| x.row == y.col);
+        let shared = d.lane.iter().filter(|s| s.row > 0).count();
+        let groups = 1u32 << shared;
+        // A lane's run of keys is the second operand's; or two halves of the wave have a half of it each.
+        let agree = a.groups == groups && a.own <= self.run && self.run.is_multiple_of(a.own)
+            || a.groups == 1 && groups == 2 && a.own == 2 * self.run && self.lanes() == 32;
+        let loads = |depth: u32, width: u32| {
+            let cells = depth / self.run * width;
+            cells.is_multiple_of(threads) && cells >= threads && threads >= (depth / self.run).max(width)
+        };
+        let budget = target.most_vgprs(self.lanes(), self.form.waves.0.div_ceil(info.simds)).min(info.max_vgprs);
+        same && agree
+            && self.slots() >= self.run
+            && loads(self.depth, self.keys)
+            && loads(self.keys, self.width)
+            && self.lds() <= info.lds_bytes.min(MOST_LDS)
+            && self.vgprs() <= budget
+    }
+
+    /// Scores of a lane.
+    fn slots(&self) -> u32 {
+        self.keys * self.form.side() / self.lanes()
+    }
+
+    /// Bytes of LDS, with the gaps that loaders leave.
+    fn lds(&self) -> u32 {
+        let (k, v) = (self.tile(self.depth), self.tile(self.keys));
+        let gap = if self.run > 1 { 1 } else { 4 };
+        Layout::new(&k, self.keys + gap).bytes(self.depth) + Layout::new(&v, self.width).bytes(self.keys)
+    }
+
+    /// Registers of a workitem, about: results, queries, scores and what is made of them, what is loaded, what is read.
+    fn vgprs(&self) -> u32 {
+        let (side, lanes, words) = (self.form.side(), self.lanes(), self.types.bytes());
+        let groups = self.form.operand(Operand::A).map_or(1, |a| a.groups);
+        let results = self.tiles() * side * side / lanes;
+        let queries = self.steps() * self.step() * (side * (lanes / side / groups)) * words / 4 / lanes;
+        let loaded = (self.keys * (self.depth + self.width)) * words / 4 / (self.form.waves.0 * lanes);
+        results + queries + self.slots() + self.slots() * words / 4 + loaded + 32
+    }
+
+    /// A tile of an operand, of so much k.
+    fn tile(&self, k: u32) -> Tile {
+        Tile { types: self.types, m: self.queries, n: self.width, k, run: self.run, form: Form::Matrix(self.form) }
+    }
+    /// k that the lanes of the first product read in a step, and steps.
+    fn step(&self) -> u32 {
+        self.form.step(self.run)
+    }
+    fn steps(&self) -> u32 {
+        (self.e.depth as u32).div_ceil(self.step())
+    }
+    /// Tiles of results of a wave.
+    fn tiles(&self) -> u32 {
+        (self.e.width as u32).div_ceil(self.form.side())
+    }
+}
+
+/// Cycles of products and softmax apart.
+fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f64 {
+    let product = |n: usize, k: usize| {
+        let bytes = e.batches * (e.queries * k + k * n) * t.size();
+        let e = choice::Extents { batches: e.batches, m: e.queries, n, k, bytes };
+        choice::candidates(target, types, &e, 1).first().map_or(f64::INFINITY, |c| c.clocks)
+    };
+    let softmax = (2 * e.batches * e.queries * e.keys * t.size()) as f64 / m.memory + m.ends;
+    product(e.keys, e.depth) + product(e.width, e.keys) + softmax + 3.0 * m.launch
+}
+
+/// True when there is a kernel for an attention, and it seems quicker than several.
+pub(super) fn fits(graph: &FusedGraph, step: &FusedStep, target: Target) -> bool {
+    matches!(step.kind, StepKind::Attention(_)) && Plan::of(graph, step, target).is_some()
+}
+
+/// How the keys of a tile are numbered: a lane's score in *slot* s (positions of an instruction's result, then results) of group G is
+/// that of key `s % run + run G + run groups (s / run)`.
+struct Keys {
+    run: u32,
+    groups: u32,
+    /// What each bit of a lane's number adds to a key, as far as it names a group.
+    lane: Vec<u32>,
+    /// Bits of a position.
+    position_bits: u32,
+    /// What a row of the instruction's result stands for: pairs of row and key.
+    rows: Vec<(u32, u32)>,
+}
+
+impl Keys {
+    fn new(d: &Fragment, run: u32) -> Keys {
+        let groups = 1 << d.lane.iter().filter(|s| s.row > 0).count();
+        let mut keys = Keys { run, groups, lane: Vec::new(), position_bits: d.position.len() as u32, rows: Vec::new() };
+        let mut next = run;
+        for s in &d.lane {
+            keys.lane.push(if s.row > 0 { next } else { 0 });
+            if s.row > 0 {
+                keys.rows.push((s.row, next));
+                next *= 2;
+            }
+        }
+        for (bit, s) in d.position.iter().enumerate() {
+            keys.rows.push((s.row, keys.of_slot(1 << bit)));
+        }
+        keys
+    }
+
+    /// Key of a slot, of the lanes of group 0.
+    fn of_slot(&self, slot: u32) -> u32 {
+        slot % self.run + slot / self.run * self.run * self.groups
+    }
+
+    /// Key of row `row` (a power of two, or 0) of the first result.
+    fn of_row(&self, row: u32) -> u32 {
+        self.rows.iter().find(|r| r.0 == row).map_or(0, |r| r.1)
+    }
+}
+
+/// A kernel being written.
+struct Flash<'a> {
+    cx: &'a Cx<'a>,
+    kind: &'a Attention,
+    plan: Plan,
+    a: Side,
+    keys: Keys,
+    float: Float,
+    /// Coordinates of the outer dimensions.
+    batch: Vec<Option<Part>>,
+    /// First query of the workgroup; the lane's query; its first key in a tile.
+    first: Part,
+    query: Part,
+    lane_key: Part,
+    /// Exponents are scores times this.
+    factor: f64,
+    /// The expression of scores, where it does more than scale.
+    score: Option<&'a Expr>,
+}
+
+/// Where an operand of the scores' expression is for a lane: its query's part, and what a key adds.
+struct Operands {
+    list: Vec<(usize, Offset, i64)>,
+}
+
+pub(super) fn lower(cx: &Cx, kind: &Attention) -> Res<Vec<Kernel>> {
+    let plan = Plan::of(cx.graph, cx.step, cx.target).ok_or(Reason::Malformed("an attention that no form fits"))?;
+    let (a, b, d) = plan.sides().ok_or(Reason::Malformed("a matrix form without fragments"))?;
+    let tile = plan.tile(plan.depth);
+    let mut w = cx.kernel(tile.threads());
+    let r = cx.step.output.view.rank();
+    let z = w.b.workgroup_id(1);
+    let batch = address::coordinates(&mut w.b, z, &cx.step.output.view.dims[..r - 2]);
+    let first = w.b.workgroup_id(0);
+    let first = w.b.mul(first, plan.queries);
+    let item = w.b.workitem_id();
+    let waves = fragment::runs(&[(plan.form.waves.0, fragment::down(plan.form.side()))], &[], 32);
+    let column = |s: &Step| fragment::down(s.col);
+    let lane = d.lane.iter().map(column).chain(waves.lane).collect();
+    let query = Fragment { lane, position: Vec::new(), bits: 32, spacing: 32 };
+    let query = fragment::coordinate(&mut w.b, &query, item, fragment::row, 1, Some(first));
+    let keys = Keys::new(&d, plan.run);
+    let lane = keys.lane.iter().map(|k| fragment::down(*k)).collect();
+    let lane_key = Fragment { lane, position: Vec::new(), bits: 32, spacing: 32 };
+    let number = w.b.and(item, plan.lanes() - 1);
+    let lane_key = fragment::coordinate(&mut w.b, &lane_key, number, fragment::row, 1, None);
+    let scale = scale_of(&kind.score).filter(|s| *s > 0.0);
+    let log2e = std::f64::consts::LOG2_E;
+    let (factor, score) = scale.map_or((log2e, Some(&kind.score)), |s| (s * log2e, None));
+    let float = Float(Type::F32);
+    let flash = Flash { cx, kind, plan, a, keys, float, batch, first, query, lane_key, factor, score };
+    flash.write(w, &b)
+}
+
+/// The factor, where an expression only multiplies by one.
+fn scale_of(e: &Expr) -> Option<f64> {
+    let constant = |v: crate::graph::expr::Val| match e.nodes()[v.index()].op {
+        Op::Const(Scalar::Float(c)) => Some(c),
+        _ => None,
+    };
+    let acc = |v: crate::graph::expr::Val| e.nodes()[v.index()].op == Op::Acc;
+    match e.nodes().last()?.op {
+        Op::Acc => Some(1.0),
+        Op::Binary(Binary::Mul, x, y) if acc(x) => constant(y),
+        Op::Binary(Binary::Mul, x, y) if acc(y) => constant(x),
+        Op::Binary(Binary::Div, x, y) if acc(x) => constant(y).map(|c| 1.0 / c),
+        _ => None,
+    }
+}
+
+impl Flash<'_> {
+    fn write(self, mut w: Writer, b_side: &Side) -> Res<Vec<Kernel>> {
+        let (plan, e) = (self.plan, self.plan.e);
+        let item = w.b.workitem_id();
+        let mut k = self.loader(&mut w, 1, item)?;
+        let mut v = self.loader(&mut w, 2, item)?;
+        k.go_sideways(&mut w.b, plan.keys, e.keys as u32, item);
+        let queries = self.load_queries(&mut w, b_side)?;
+        let operands = self.operands(&mut w)?;
+        let (k_layout, v_layout) = (k.layout(), v.layout());
+        let k_base = w.b.lds(k_layout.bytes(plan.depth));
+        let v_base = w.b.lds(v_layout.bytes(plan.keys));
+        let (k_read, v_read) = self.reads(&mut w.b, item, k_layout, v_layout);
+        let float = self.float;
+        let per = plan.form.side() * plan.form.side() / plan.lanes();
+        let results: Vec<Part> = (0..plan.tiles()).map(|_| self.sums(&mut w.b, per as u8)).collect();
+        for p in &results {
+            (0..p.len).for_each(|i| w.b.copy_into(p.dword(i), 0u32));
+        }
+        let max = float.held(&mut w.b, f64::NEG_INFINITY);
+        let sum = float.held(&mut w.b, 0.0);
+        let zero = w.b.scalar(0);
+        k.issue(&mut w.b, zero);
+        v.issue(&mut w.b, zero);
+        let limit = self.limit(&mut w.b);
+        let node = w.b.begin_loop("keys");
+        let first = node.counter();
+        let next = w.b.add(first, plan.keys);
+        let (k_part, v_part) = (Lds::Part { buffer: 0, phase: 0 }, Lds::Part { buffer: 1, phase: 0 });
+        w.b.in_lds(k_part);
+        k.commit(&mut w.b, k_base);
+        w.b.in_lds(Lds::Any);
+        w.b.barrier();
+        k.issue(&mut w.b, next);
+        w.b.in_lds(k_part);
+        let scores = self.scores(&mut w.b, &queries, k_read, k_layout, k_base);
+        w.b.in_lds(v_part);
+        v.commit(&mut w.b, v_base);
+        w.b.in_lds(Lds::Any);
+        let weights = self.softmax(&mut w, scores, &operands, first, (max, sum), &results)?;
+        w.b.barrier();
+        v.issue(&mut w.b, next);
+        w.b.in_lds(v_part);
+        self.add_values(&mut w.b, &results, weights, v_read, v_layout, v_base);
+        w.b.in_lds(Lds::Any);
+        w.b.end_loop(node, limit, plan.keys, Pipeline::Off, false);
+        // A query that sees no key has a sum of 0, and a result of 0.
+        let whole = self.over_groups(&mut w.b, sum, Gen::Add);
+        let one = float.constant(&mut w.b, 1.0);
+        let inverse = float.div(&mut w.b, one, whole);
+        let inverse = if self.kind.masked {
+            let nothing = float.op(&mut w.b, Gen::CmpEq, 0.0f32, whole);
+            w.b.select(nothing, 0.0f32, inverse)
+        } else {
+            inverse
+        };
+        for p in &results {
+            self.scale(&mut w.b, *p, inverse);
+        }
+        self.store(w, results, per)
+    }
+
+    /// A loader of K or V.
+    fn loader(&self, w: &mut Writer, i: usize, item: Part) -> Res<Loader> {
+        let (plan, e) = (self.plan, self.plan.e);
+        let view = &self.cx.step.inputs[i].view;
+        let r = view.rank();
+        let (sk, sw) = (view.strides[r - 2], view.strides[r - 1]);
+        let size = plan.types.stored_bytes() as usize;
+        let buf = w.buffer(self.cx, Arg::Input(i))?;
+        let outer = self.outer(w, view, size);
+        // K's k is the depth, its width are keys; V's k are keys.
+        let (k_of_tile, depth, width, own_width) = match i {
+            1 => (plan.depth, e.depth, e.keys, plan.keys),
+            _ => (plan.keys, e.keys, e.width, plan.width),
+        };
+        let part = DepthPart::whole(if i == 1 { plan.depth } else { 0 });
+        // Either direction may be the dense one.
+        let wide = sw == 1 && (i == 2 || sk != 1);
+        let (sk, sw) = if wide { (sk, 1) } else { (1, if sk == 1 { sw } else { sk }) };
+        let dense = if wide { r - 1 } else { r - 2 };
+        let words = |elements: i64| (elements * size as i64) % 4 == 0;
+        let aligned = words(view.offset) && (0..r).all(|d| d == dense || view.dims[d] == 1 || words(view.strides[d]));
+        let first = w.b.scalar(0);
+        let src = Source {
+            buf,
+            base: outer.imm,
+            scalar: outer.reg,
+            first,
+            k_stride: sk as u32,
+            w_stride: sw as u32,
+            depth: depth as u32,
+            part,
+            aligned,
+        };
+        let line = if wide { width } else { depth };
+        Ok(loader::dense(&mut w.b, src, &plan.tile(k_of_tile), own_width, line, item))
+    }
+
+    /// Offset of an access from its outer dimensions.
+    fn outer(&self, w: &mut Writer, view: &View, size: usize) -> Offset {
+        address::offset_of_dims(&mut w.b, view, size, &self.batch, 0..view.rank() - 2, true)
+    }
+
+    /// The lane's queries, as the first product's second operand: for each step what a lane reads in it.
+    fn load_queries(&self, w: &mut Writer, side: &Side) -> Res<Vec<Part>> {
+        let plan = self.plan;
+        let view = &self.cx.step.inputs[0].view;
+        let (r, size) = (view.rank(), plan.types.stored_bytes());
+        let buf = w.buffer(self.cx, Arg::Input(0))?;
+        let outer = self.outer(w, view, size as usize);
+        let item = w.b.workitem_id();
+        let held = side.own.max(plan.run);
+        // The lane's first element of a step.
+        let lane = side.lanes.iter().map(|s| fragment::down(s.col * held)).collect();
+        let depth = Fragment { lane, position: Vec::new(), bits: 32, spacing: 32 };
+        let number = w.b.and(item, plan.lanes() - 1);
+        let depth = fragment::coordinate(&mut w.b, &depth, number, fragment::row, 1, None);
+        let row = w.b.mul(self.query, (view.strides[r - 2] * i64::from(size)) as i32);
+        let at = w.b.mad(depth, size, row);
+        let at = match outer.reg {
+            Some(o) => w.b.add(at, o),
+            None => at,
+        };
+        let at = w.b.to_vector(at);
+        let inside = (!plan.e.queries.is_multiple_of(plan.queries as usize))
+            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(plan.e.queries as u32).into(), self.query.into()]));
+        let at = inside.map_or(at, |m| w.b.guard(m, at));
+        let together = self.together(view, plan.e.depth as u32);
+        let mut out = Vec::new();
+        for step in 0..plan.steps() {
+            let first = step * plan.step();
+            let part = w.b.v((held * size / 4) as u8);
+            let last = first + plan.step() > plan.e.depth as u32;
+            for e in (0..held).step_by(together as usize) {
+                let mut from = at;
+                if last {
+                    let limit = (plan.e.depth as u32).saturating_sub(first + e);
+                    let depth = w.b.to_vector(depth);
+                    let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), depth.into()]);
+                    from = w.b.guard(inside, at);
+                }
+                let imm = outer.imm + (first + e) * size;
+                if together * size >= 4 {
+                    let (word, count) = ((e * size / 4) as u8, (together * size / 4) as u8);
+                    w.b.load_into(part.slice(word, count), buf, from, 0u32, imm);
+                    continue;
+                }
+                // Halves, two of which share a register.
+                let half = w.b.load_op(op::BUFFER_LOAD_USHORT, buf, from, 0u32, imm);
+                let word = part.dword((e / 2) as u8);
+                if e % 2 == 0 {
+                    w.b.copy_into(word, half);
+                } else {
+                    let both = values::pack_halves(&mut w.b, word, half);
+                    w.b.copy_into(word, both);
+                }
+            }
+            out.push(part);
+        }
+        Ok(out)
+    }
+
+    /// Elements of a line that one load may take, of those that a lane reads together.
+    fn together(&self, view: &View, line: u32) -> u32 {
+        let size = self.plan.types.stored_bytes();
+        let aligned = values::is_word_aligned(self.cx.dtype(Arg::Input(0)), view);
+        let fits = |n: &u32| *n <= self.plan.run && line.is_multiple_of(*n) && aligned;
+        if size >= 4 { 1 } else { [8, 4, 2].into_iter().find(fits).unwrap_or(1) }
+    }
+
+    /// Registers for sums of an instruction, of the class that it adds to.
+    fn sums(&self, b: &mut Builder, dwords: u8) -> Part {
+        let slot = b.target().op(self.plan.form.instruction).and_then(|i| i.dsts.first());
+        let vectors = slot.is_some_and(|s| s.class.contains(barewave_isa::Class::VGPR));
+        if vectors { b.v(dwords) } else { b.a(dwords) }
+    }
+
+    /// Where a lane reads in K's tile, and in V's.
+    fn reads(&self, b: &mut Builder, item: Part, k: Layout, v: Layout) -> (Part, Part) {
+        let held = self.a.own.max(self.plan.run);
+        let lanes = |lane: Vec<Step>| Fragment { lane, position: Vec::new(), bits: 32, spacing: 32 };
+        // Rows of the first operand are keys; of the second product's, elements of values.
+        let of_k = self.a.lanes.iter().map(|s| Step { row: s.col * held, col: self.keys.of_row(s.row) });
+        let of_v = self.a.lanes.iter().map(|s| Step { row: s.col * self.plan.run, col: s.row });
+        let (of_k, of_v) = (lanes(of_k.collect()), lanes(of_v.collect()));
+        let number = b.and(item, self.plan.lanes() - 1);
+        let (x, y) = (k.address(b, &of_k, number), v.address(b, &of_v, number));
+        (b.to_vector(x), b.to_vector(y))
+    }
+
+    /// Where the loop over keys ends: a causal mask hides what lies behind the last query of the workgroup.
+    fn limit(&self, b: &mut Builder) -> Opnd {
+        let all = self.plan.e.keys as u32;
+        let Some(past) = self.kind.causal else { return all.into() };
+        let end = b.add(self.first, (past + i64::from(self.plan.queries)) as u32);
+        // At least one round.
+        let end = b.generic(Gen::Max.of(Type::I32), &[end.into(), 1u32.into()]);
+        b.generic(Gen::Min.of(Type::U32), &[end.into(), all.into()]).into()
+    }
+
+    /// A product's instruction.
+    fn product(&self, b: &mut Builder, sum: Part, x: Part, y: Part, onto: Opnd) {
+        let op = self.plan.form.instruction;
+        let mods = matrix_modifiers(op);
+        b.push(MInst { mods, ..MInst::new(op, &[sum.into()], &[x.into(), y.into(), onto]) });
+    }
+
+    /// Scores of a tile, by slots.
+    fn scores(&self, b: &mut Builder, queries: &[Part], at: Part, layout: Layout, base: u32) -> Vec<Part> {
+        let plan = self.plan;
+        let (side, per) = (plan.form.side(), 1 << self.keys.position_bits);
+        let held = self.a.own.max(plan.run);
+        let (own_words, cell_words) = (self.a.own * plan.types.bytes() / 4, plan.run * plan.types.bytes() / 4);
+        let sums: Vec<Part> = (0..plan.keys / side).map(|_| self.sums(b, per as u8)).collect();
+        for (step, q) in (0..).zip(queries) {
+            let reads = (0..).zip(&sums).map(|(t, _)| {
+                let part = b.v((held * plan.types.bytes() / 4) as u8);
+                for c in 0..held / plan.run {
+                    let k = (step * self.a.groups * (held / plan.run) + c) * plan.run;
+                    let from = base + layout.at(k, self.keys.of_slot(t * per));
+                    b.lds_read_into(part.slice((c * cell_words) as u8, cell_words as u8), at, from);
+                }
+                part
+            });
+            let reads: Vec<Part> = reads.collect();
+            for piece in 0..held / self.a.own {
+                for (sum, read) in sums.iter().zip(&reads) {
+                    let of = |p: Part| p.slice((piece * own_words) as u8, own_words as u8);
+                    let onto: Opnd = if step == 0 && piece == 0 { 0u32.into() } else { (*sum).into() };
+                    self.product(b, *sum, of(*read), of(*q), onto);
+                }
+            }
+        }
+        let vector = |b: &mut Builder, p: Part| {
+            if b.function().vreg(p.reg).class == RegClass::V {
+                return p;
+            }
+            let copy = b.v(p.len);
+            b.copy_into(copy, p);
+            copy
+        };
+        let sums: Vec<Part> = sums.into_iter().map(|p| vector(b, p)).collect();
+        sums.iter().flat_map(|p| (0..p.len).map(|i| p.dword(i))).collect()
+    }
+
+    /// Places of the operands of the scores' expression.
+    fn operands(&self, w: &mut Writer) -> Res<Operands> {
+        let mut list = Vec::new();
+        for i in 3..3 + self.kind.operands {
+            let view = &self.cx.step.inputs[i].view;
+            let (r, size) = (view.rank(), self.cx.dtype(Arg::Input(i)).size());
+            w.buffer(self.cx, Arg::Input(i))?;
+            let outer = self.outer(w, view, size);
+            let (row, key) = (view.strides[r - 2] * size as i64, view.strides[r - 1] * size as i64);
+            let mut at = w.b.mul(self.query, row as i32);
+            at = w.b.mad(self.lane_key, key as i32, at);
+            if let Some(o) = outer.reg {
+                at = w.b.add(at, o);
+            }
+            let at = w.b.to_vector(at);
+            list.push((i, Offset { reg: Some(at), imm: outer.imm }, key));
+        }
+        Ok(Operands { list })
+    }
+
+    /// Scores become weights: `2^(factor (score - maximum))`, of a maximum that lags behind a little. Where it has to grow what was
+    /// summed before is scaled down: rarely, but for the first tiles.
+    fn softmax(
+        &self,
+        w: &mut Writer,
+        mut scores: Vec<Part>,
+        operands: &Operands,
+        first: Part,
+        (max, sum): (Part, Part),
+        results: &[Part],
+    ) -> Res<Vec<Part>> {
+        let float = self.float;
+        if let Some(score) = self.score {
+            scores = self.evaluated(w, scores, score, operands, first)?;
+        }
+        self.hide(&mut w.b, &mut scores, first);
+        let b = &mut w.b;
+        let mut largest = scores.clone();
+        while largest.len() > 1 {
+            largest = largest
+                .chunks(2)
+                .map(|two| if let [x, y] = *two { float.op(b, Gen::Max, x, y) } else { two[0] })
+                .collect();
+        }
+        let largest = self.over_groups(b, largest[0], Gen::Max);
+        let lowest = float.constant(b, LOWEST);
+        let largest = float.op(b, Gen::Max, lowest, largest);
+        let factor = float.held(b, self.factor);
+        let growth = float.op(b, Gen::Sub, largest, max);
+        let growth = float.mul(b, factor, growth);
+        let grows = float.compare_to(b, Gen::CmpGt, growth, SLACK);
+        let go_on = b.label();
+        let any = b.mask();
+        b.emit(if any.len == 2 { op::S_OR_B64 } else { op::S_OR_B32 }, &[any.into()], &[grows.into(), grows.into()]);
+        b.emit(op::S_CBRANCH_SCC0, &[], &[Opnd::Block(go_on)]);
+        b.block("grow");
+        let new = float.op(b, Gen::Max, max, largest);
+        let gone = float.op(b, Gen::Sub, max, new);
+        let gone = float.mul(b, factor, gone);
+        let shrink = b.op(Gen::Exp2.of(Type::F32), &[gone.into()]);
+        b.copy_into(max, new);
+        for p in results.iter().chain([&sum]) {
+            self.scale(b, *p, shrink);
+        }
+        b.place(go_on, "weights");
+        let new = max;
+        let offset = float.mul(b, new, factor);
+        let offset = float.neg(b, offset);
+        let mut weights = Vec::new();
+        for s in scores {
+            let x = float.fma(b, s, factor, offset);
+            weights.push(b.op(Gen::Exp2.of(Type::F32), &[x.into()]));
+        }
+        let mut total = weights.clone();
+        while total.len() > 1 {
+            total = total.chunks(2).map(|two| if let [x, y] = *two { float.add(b, x, y) } else { two[0] }).collect();
+        }
+        float.update(b, Gen::Add, sum, total[0]);
+        Ok(weights)
+    }
+
+    /// The step's expression of each score.
+    fn evaluated(
+        &self,
+        w: &mut Writer,
+        scores: Vec<Part>,
+        score: &Expr,
+        operands: &Operands,
+        first: Part,
+    ) -> Res<Vec<Part>> {
+        let bases: Vec<(usize, Offset, i64)> = operands
+            .list
+            .iter()
+            .map(|(i, at, key)| {
+                let ahead = w.b.mul(first, *key as i32);
+                let reg = at.reg.map(|r| w.b.add(r, ahead));
+                (*i, Offset { reg, imm: at.imm }, *key)
+            })
+            .collect();
+        let mut out = Vec::new();
+        for (s, slot) in scores.into_iter().zip(0..) {
+            let mut loaded = vec![None; self.cx.step.inputs.len()];
+            for (i, at, key) in &bases {
+                let buf = w.buffer(self.cx, Arg::Input(*i))?;
+                let imm = at.imm.wrapping_add((*key * i64::from(self.keys.of_slot(slot))) as u32);
+                loaded[*i] = Some(values::load(&mut w.b, self.cx.dtype(Arg::Input(*i)), buf, Offset { imm, ..*at }));
+            }
+            let input = |i: u32| loaded[i as usize].unwrap_or(Value::Word(0u32.into()));
+            out.push(expr::eval(&mut w.b, score, &input, Some(Value::Word(s.into())))?.reg(&mut w.b));
+        }
+        Ok(out)
+    }
+
+    /// Hides keys behind the end, and those that a causal mask hides.
+    fn hide(&self, b: &mut Builder, scores: &mut [Part], first: Part) {
+        let plan = self.plan;
+        let behind = !plan.e.keys.is_multiple_of(plan.keys as usize);
+        let hidden = b.to_vector(f32::NEG_INFINITY);
+        if behind {
+            let key = b.add(self.lane_key, first);
+            let key = b.to_vector(key);
+            for (s, slot) in scores.iter_mut().zip(0..) {
+                let limit = (plan.e.keys as u32).saturating_sub(self.keys.of_slot(slot));
+                let inside = b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), key.into()]);
+                *s = b.select(inside, *s, hidden);
+            }
+        }
+        if let Some(past) = self.kind.causal {
+            // How many more keys the query sees than the lane's first.
+            let key = b.add(self.lane_key, first);
+            let seen = b.sub(self.query, key);
+            let seen = b.add(seen, past as u32);
+            let seen = b.to_vector(seen);
+            for (s, slot) in scores.iter_mut().zip(0..) {
+                let inside = b.op(Gen::CmpLe.of(Type::I32), &[self.keys.of_slot(slot).into(), seen.into()]);
+                *s = b.select(inside, *s, hidden);
+            }
+        }
+    }
+
+    /// Combines what the lanes of a query have.
+    fn over_groups(&self, b: &mut Builder, x: Part, by: Gen) -> Part {
+        let bits = self.keys.lane.iter().enumerate().filter(|(_, k)| **k > 0).map(|(bit, _)| 1u32 << bit);
+        bits.fold(x, |x, bit| {
+            let other = lanes::across(b, x, bit);
+            self.float.op(b, by, x, other)
+        })
+    }
+
+    /// Multiplies sums by a number of the lane.
+    fn scale(&self, b: &mut Builder, p: Part, by: Part) {
+        let vector = b.function().vreg(p.reg).class == RegClass::V;
+        for i in 0..p.len {
+            let d = p.dword(i);
+            if vector {
+                b.emit(Gen::Mul.of(Type::F32), &[d.into()], &[d.into(), by.into()]);
+                continue;
+            }
+            let x = b.to_vector(d);
+            let x = self.float.mul(b, x, by);
+            b.copy_into(d, x);
+        }
+    }
+
+    /// Adds the tile's values, by their weights.
+    fn add_values(&self, b: &mut Builder, results: &[Part], weights: Vec<Part>, at: Part, layout: Layout, base: u32) {
+        let plan = self.plan;
+        let (own, run) = (self.a.own, plan.run);
+        let cell_words = (run * plan.types.bytes() / 4) as u8;
+        for (cell, list) in weights.chunks(run as usize).enumerate() {
+            let mut packed = self.packed(b, list);
+            let apart = self.a.groups < self.keys.groups;
+            if apart {
+                packed = self.joined(b, packed);
+            }
+            let cells = if apart { self.keys.groups } else { 1 };
+            let first = cell as u32 * run * self.keys.groups;
+            let reads = (0..results.len() as u32).map(|t| {
+                let part = b.v(cell_words * cells as u8);
+                for c in 0..cells {
+                    let from = base + layout.at(first + c * run, t * plan.form.side());
+                    b.lds_read_into(part.slice(c as u8 * cell_words, cell_words), at, from);
+                }
+                part
+            });
+            let reads: Vec<Part> = reads.collect();
+            let words = own * plan.types.bytes() / 4;
+            for piece in 0..run * cells / own {
+                for (sum, read) in results.iter().zip(&reads) {
+                    let of = |p: Part| p.slice((piece * words) as u8, words as u8);
+                    self.product(b, *sum, of(*read), of(packed), (*sum).into());
+                }
+            }
+        }
+    }
+
+    /// A run of weights in the type that is multiplied.
+    fn packed(&self, b: &mut Builder, list: &[Part]) -> Part {
+        let t = self.plan.types.compute;
+        if t == Type::F32 {
+            return list[0];
+        }
+        let narrow: Vec<Part> = list.iter().map(|x| b.convert(Type::F32, t, *x)).collect();
+        let out = b.v((list.len() / 2) as u8);
+        for (i, two) in narrow.chunks(2).enumerate() {
+            let both = values::pack_halves(b, two[0], two[1]);
+            b.copy_into(out.dword(i as u8), both);
+        }
+        out
+    }
+
+    /// The runs of both halves of the wave, that of the first half first.
+    fn joined(&self, b: &mut Builder, own: Part) -> Part {
+        let out = b.v(2 * own.len);
+        let item = b.workitem_id();
+        let half = self.keys.lane.iter().position(|k| *k > 0).map_or(0, |bit| 1u32 << bit);
+        let bit = b.and(item, half);
+        let upper = b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), bit.into()]);
+        for i in 0..own.len {
+            let other = lanes::across(b, own.dword(i), half);
+            let low = b.select(upper, other, own.dword(i));
+            let high = b.select(upper, own.dword(i), other);
+            b.copy_into(out.dword(i), low);
+            b.copy_into(out.dword(own.len + i), high);
+        }
+        out
+    }
+
+    /// The step's expression and the store.
+    fn store(self, mut w: Writer, results: Vec<Part>, per: u32) -> Res<Vec<Kernel>> {
+        let (plan, e) = (self.plan, self.plan.e);
+        let r = self.cx.step.output.view.rank();
+        // What lies behind the last column is not stored, whatever it is.
+        let mut parts = results;
+        parts.resize((plan.width / plan.form.side()) as usize, parts[0]);
+        let sums = Sums { parts, per, dwords: 1 };
+        let walk = Walk { m_dim: r - 2, rows: e.queries, n_dims: r - 1..r };
+        let none = w.b.scalar(0);
+        let tile = plan.tile(plan.depth);
+        gemm::store(&mut w, self.cx, &tile, &sums, &walk, (self.first, none), |w, view, size| {
+            self.outer(w, view, size)
+        })?;
+        let grid = [(e.queries as u32).div_ceil(plan.queries), e.batches as u32, 1];
+        let flops = 2 * (e.batches * e.queries * e.keys * (e.depth + e.width)) as u64;
+        Ok(vec![w.finish(grid, flops)])
+    }
+}
