@@ -333,8 +333,8 @@ mod tests {
         let pool = Pool::new(Running::Plan(Box::new(Session::new(device, &compiled).unwrap())));
         let mut taken: Vec<Borrowed> = (0..MOST_AT_ONCE).map(|_| pool.take().unwrap()).collect();
         std::thread::scope(|s| {
-            let (tell, told) = channel();
-            s.spawn(|| {
+            let ((tell, told), pool) = (channel(), &pool);
+            s.spawn(move || {
                 let one = pool.take();
                 tell.send(one.is_ok()).unwrap();
             });
