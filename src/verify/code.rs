@@ -74,8 +74,7 @@ impl<'a> Code<'a> {
 
     /// The instruction at an address.
     pub fn line_at(&mut self, at: u64) -> Result<u32, Astray> {
-        let holds = |d: &&mut Decoded| d.segment.addr <= at && at - d.segment.addr < d.segment.file.len() as u64;
-        let d = self.segments.iter_mut().find(holds).ok_or(Astray::Outside)?;
+        let d = self.segments.iter_mut().find(|d| d.segment.addr <= at && at < d.end()).ok_or(Astray::Outside)?;
         let offset = (at - d.segment.addr) as usize;
         if !offset.is_multiple_of(4) {
             return Err(Astray::Odd);
@@ -91,13 +90,30 @@ impl<'a> Code<'a> {
         if d.starts.get(first..last).is_none_or(|s| s.iter().any(|s| *s != NOTHING)) {
             return Err(Astray::Inside);
         }
-        let mut line = Line::new(self.target, self.wave64, at, raw).ok_or(Astray::Illegal)?;
-        line.left_out = self.without == Some(at);
         let i = self.lines.len() as u32;
+        self.lines.push(Line::new(self.target, self.wave64, at, raw, self.without).ok_or(Astray::Illegal)?);
         d.starts[first..last].fill(INSIDE);
         d.starts[first] = i;
-        self.lines.push(line);
         Ok(i)
+    }
+
+    /// Forgets what was decoded: memory that was used before costs less than new memory, and functions that the next
+    /// kernel calls too are as quickly decoded as checked.
+    pub fn clear(&mut self) {
+        for line in self.lines.drain(..) {
+            let d = self.segments.iter_mut().find(|d| d.segment.addr <= line.at && line.at < d.end());
+            if let Some(d) = d {
+                let first = (line.at - d.segment.addr) as usize / 4;
+                d.starts[first..first + line.raw.len().div_ceil(4)].fill(NOTHING);
+            }
+        }
+    }
+}
+
+impl Decoded<'_> {
+    /// One past the last address that the file has bytes for.
+    fn end(&self) -> u64 {
+        self.segment.addr.saturating_add(self.segment.file.len() as u64)
     }
 }
 

@@ -68,8 +68,8 @@ pub struct Line {
 }
 
 impl Line {
-    /// Describes the instruction at an address.
-    pub fn new(target: Target, wave64: bool, at: u64, raw: Raw) -> Option<Line> {
+    /// Describes the instruction at an address; the one at `without` is taken for absent.
+    pub fn new(target: Target, wave64: bool, at: u64, raw: Raw, without: Option<u64>) -> Option<Line> {
         let info = target.op(raw.op())?;
         let inst = raw.inst();
         let mut uses = SmallVec::new();
@@ -110,7 +110,7 @@ impl Line {
             uses,
             flow: Flow::Next,
             counters: target.counters(&inst),
-            left_out: false,
+            left_out: without == Some(at),
             inst,
         };
         line.flow = line.find_flow();

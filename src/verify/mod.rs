@@ -112,6 +112,7 @@ pub fn check(
                 let wave64 = !k.descriptor.wave32();
                 let code =
                     codes.entry(wave64).or_insert_with(|| Code::new(file, bytes, target, wave64, options.without));
+                code.clear();
                 check_kernel(code, &mut rules, k, options, &mut left).ok_or_else(|| Error::TooLarge(k.name.clone()))
             };
             part.iter().map(check).collect()
