@@ -468,6 +468,35 @@ def test_options_that_make_no_sense(entries, message):
         ours(mlp(4), **entries)
 
 
+COMMAND = os.environ.get("BAREWAVE_BIN", os.path.join(ROOT, "target", "release", "barewave"))
+
+
+@pytest.mark.skipif(not os.path.exists(COMMAND), reason="the command line is not built")
+def test_messages_are_the_command_lines(tmp_path):
+    """Of what cannot be, onnxruntime's exception holds what the command says."""
+
+    def said(*args):
+        done = subprocess.run([COMMAND, *args, "--random-inputs"], capture_output=True, text=True)
+        assert done.returncode in (1, 2) and "panicked" not in done.stderr, done.stderr
+        return done.stderr[done.stderr.index("error: ") + len("error: ") :].strip()
+
+    def raised(m, **entries):
+        with pytest.raises(Exception) as caught:
+            ours(m, **entries)
+        return str(caught.value)
+
+    for device in ["emu:gfx9999", "cuda"] + ([] if os.path.exists("/dev/kfd") else ["hip", "hip:3"]):
+        assert said("run", DIGITS, "--device", device) in raised(DIGITS, device=device)
+    code = str(tmp_path / "digits.hsaco")
+    subprocess.run([COMMAND, "compile", DIGITS, "--target", "gfx1100", "-o", code], check=True, capture_output=True)
+    context = str(tmp_path / "c.onnx")
+    ours(DIGITS, sess_options=options(ep__context_enable="1", ep__context_file_path=context))
+    assert said("run", code, "--device", "emu:gfx906") in raised(context, whole=False, device="emu:gfx906")
+    # A damaged model is onnxruntime's to refuse.
+    with open(DIGITS, "rb") as f:
+        assert raised(f.read()[:700])
+
+
 def test_unknown_options_are_named():
     plugin.register()
     made = options()
