@@ -22,6 +22,7 @@ pub(crate) mod lower;
 mod norms;
 mod ops;
 pub mod plan;
+mod precision;
 mod prune;
 mod resolve;
 mod rules;
@@ -36,6 +37,7 @@ pub use dim::Dim;
 pub use error::{Error, InputError, NameError, Reason};
 pub(crate) use ops::nothing_collected;
 pub use ops::supported as supported_operators;
+pub use precision::in_type;
 pub use shapes::Note;
 
 use crate::onnx::{Dim as Declared, Model};
