@@ -19,8 +19,10 @@ pub mod interpret;
 pub mod kinds;
 mod lazy;
 pub(crate) mod lower;
+mod norms;
 mod ops;
 pub mod plan;
+mod precision;
 mod prune;
 mod resolve;
 mod rules;
@@ -30,10 +32,12 @@ pub mod view;
 mod words;
 
 pub(crate) use attend::attend;
-pub use cut::{Cut, cut};
+pub use cut::{Between, Cut, cut};
 pub use dim::Dim;
 pub use error::{Error, InputError, NameError, Reason};
+pub(crate) use ops::nothing_collected;
 pub use ops::supported as supported_operators;
+pub use precision::in_type;
 pub use shapes::Note;
 
 use crate::onnx::{Dim as Declared, Model};

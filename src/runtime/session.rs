@@ -85,12 +85,17 @@ pub struct LaunchReport {
 }
 
 impl RunReport {
-    /// Adds what was done before.
-    pub(super) fn add(&mut self, before: RunReport) {
-        self.launches += before.launches;
-        self.instructions = self.instructions.zip(before.instructions).map(|(a, b)| a + b);
-        self.time += before.time;
-        self.per_launch.splice(0..0, before.per_launch);
+    /// With what was done after.
+    pub(super) fn then(mut self, mut after: RunReport) -> RunReport {
+        self.instructions = match (self.launches, after.launches) {
+            (_, 0) => self.instructions,
+            (0, _) => after.instructions,
+            _ => self.instructions.zip(after.instructions).map(|(a, b)| a + b),
+        };
+        self.launches += after.launches;
+        self.time += after.time;
+        self.per_launch.append(&mut after.per_launch);
+        self
     }
 }
 
@@ -152,6 +157,35 @@ impl Session {
         check_plans(&plans, weights.len() as u64)?;
         let weights = DeviceWeights::new(&device, weights)?;
         Session::load(device, plans, code.to_vec().into(), weights)
+    }
+
+    /// A session over the code and weights of this one, with a stream and memory of its own: both run at once.
+    ///
+    /// # Errors
+    /// When the device has no further stream.
+    pub fn fork(&self) -> Result<Session, SessionError> {
+        let mut held = Held::new(&self.device)?;
+        held.want_events(2)?;
+        let again = |p: &Loaded| Loaded::all(vec![p.plan.clone()], &p.code, &p.weights);
+        let plans: Vec<Vec<Loaded>> = self.plans.iter().map(again).collect::<Result<_, _>>()?;
+        let unset = |slots: &[Slot]| slots.iter().map(|_| Slot::Unset).collect();
+        let mut fork = Session {
+            held,
+            plans: plans.into_iter().flatten().collect(),
+            active: self.active,
+            inputs: unset(&self.inputs),
+            outputs: unset(&self.outputs),
+            arena: Block::none(&self.device),
+            device: self.device.clone(),
+            timed: false,
+            stale: true,
+            running: false,
+            words: Arc::default(),
+        };
+        if self.timed {
+            fork.time_launches()?;
+        }
+        Ok(fork)
     }
 
     /// Loads plans that were checked.

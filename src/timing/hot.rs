@@ -125,6 +125,21 @@ pub fn loops(
     code: &[u8],
     workgroup_size: u32,
 ) -> Result<Vec<HotLoop>, ModelError> {
+    rounds(target, kernel, code, workgroup_size, false)
+}
+
+/// The same for one wave that has a SIMD for itself.
+pub fn alone(target: Target, kernel: &KernelInfo, code: &[u8]) -> Result<Vec<HotLoop>, ModelError> {
+    rounds(target, kernel, code, 1, true)
+}
+
+fn rounds(
+    target: Target,
+    kernel: &KernelInfo,
+    code: &[u8],
+    workgroup_size: u32,
+    alone: bool,
+) -> Result<Vec<HotLoop>, ModelError> {
     let chip = Chip::of(target).ok_or_else(|| ModelError::NoChip(target.to_string()))?;
     let resources = resources(target, kernel, workgroup_size, 0)?;
     let lanes = resources.wave_size;
@@ -151,7 +166,13 @@ pub fn loops(
         }
         let meets = instrs.iter().any(|i| matches!(i.meeting, Some(Meeting::Barrier | Meeting::Signal)));
         let group: Vec<Trace> = vec![trace; waves];
-        let resident = if meets || waves > 1 { occupancy.workgroups } else { occupancy.workgroups.min(16) };
+        let resident = if alone {
+            1
+        } else if meets || waves > 1 {
+            occupancy.workgroups
+        } else {
+            occupancy.workgroups.min(16)
+        };
         let what = Resident {
             instrs: &instrs,
             groups: vec![&group[..]; resident as usize],

@@ -200,6 +200,7 @@ fn wrong_use_says_what_to_do() {
     fails(&["bench", "validate", "--gemm", "no/such/file.csv"], 1, &["no/such/file.csv"]);
     fails(&["bench", "validate", "--gemm", "table.csv.xz"], 1, &["xz -dk table.csv.xz"]);
     fails(&["bench", "validate", "--traces", "src"], 1, &["sqtt"]);
+    fails(&["bench", "validate", "--llvm-mca", "no/such/tool"], 1, &["no/such/tool", "cannot be run"]);
 }
 
 #[test]
@@ -347,4 +348,21 @@ fn profiles_show_every_launch() {
     assert!(!page.contains("src=") && !page.contains("href="), "the page needs nothing else");
     let wrong = file("run.txt");
     fails(&["run", "examples/digits/digits.onnx", "--profile", &wrong], 2, &["a file ending in .html or .json"]);
+}
+
+/// LLVM's own model of gfx942 is another judge of what one wave does in a loop: of issue and matrix passes, not of memory.
+#[test]
+fn loops_take_what_llvm_says() {
+    if Command::new("llvm-mca-22").arg("--version").output().is_err() {
+        eprintln!("skipped: llvm-mca-22 is not installed");
+        return;
+    }
+    let list = json(&["bench", "validate", "--llvm-mca", "llvm-mca-22", "--json"]);
+    let list = list.as_array().unwrap();
+    assert!(list.len() >= 5, "{list:?}");
+    for row in list {
+        let ratio = row["clocks"].as_f64().unwrap() / row["llvm_clocks"].as_f64().unwrap();
+        let near = if row["family"] == "gemm" { 0.9..1.1 } else { 0.5..2.5 };
+        assert!(near.contains(&ratio), "{row}");
+    }
 }

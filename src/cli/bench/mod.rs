@@ -1,6 +1,7 @@
 //! `barewave bench`: modelled time of kernels, and the model beside hardware.
 
 mod kernels;
+mod mca;
 mod peers;
 mod shape;
 mod validate;

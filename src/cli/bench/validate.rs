@@ -29,6 +29,9 @@ pub struct Args {
     /// Directory of thread traces as text.
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
+    /// LLVM's llvm-mca, whose model of gfx942 judges the loops of our kernels too.
+    #[arg(long, value_name = "PROGRAM")]
+    llvm_mca: Option<PathBuf>,
     /// With --gemm: describe the table's tuning runs (lines for isa/latency/campaigns.csv) instead.
     #[arg(long)]
     fit: bool,
@@ -63,8 +66,8 @@ pub fn in_file<T, E: std::fmt::Display>(path: &Path, r: std::result::Result<T, E
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result {
-    if args.gemm.is_none() && args.conv.is_none() && args.traces.is_none() {
-        return Err(Failure::usage("give --gemm CSV, --conv CSV or --traces DIR"));
+    if args.gemm.is_none() && args.conv.is_none() && args.traces.is_none() && args.llvm_mca.is_none() {
+        return Err(Failure::usage("give --gemm CSV, --conv CSV, --traces DIR or --llvm-mca PROGRAM"));
     }
     let mut out = Vec::new();
     if let Some(path) = &args.gemm {
@@ -118,6 +121,9 @@ pub fn run(args: &Args) -> Result {
     }
     if let Some(dir) = &args.traces {
         traces(args, dir, &mut out)?;
+    }
+    if let Some(tool) = &args.llvm_mca {
+        super::mca::run(tool, args.json, &mut out)?;
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&out)?);
