@@ -358,3 +358,39 @@ fn everything_that_is_missing_is_named_at_once() {
     let support = compiler(Target::GFX942, KernelCache::in_memory()).supports(&digits, &Shapes::default()).unwrap();
     assert!(support.is_complete(), "{support}");
 }
+
+/// 16-bit floats between inputs and outputs that stay what they are; sizes stay exact.
+#[test]
+fn models_compute_in_other_types() {
+    for (dtype, tolerance) in [(DType::F16, 2e-3), (DType::BF16, 2e-2)] {
+        for target in [Target::GFX906, Target::GFX942, Target::GFX1030, Target::GFX1100, Target::GFX1201] {
+            let model = load("examples/digits/digits.onnx");
+            let other = barewave::graph::in_type(&model, dtype).unwrap();
+            assert_eq!((&other.graph.inputs, &other.graph.outputs), (&model.graph.inputs, &model.graph.outputs));
+            let compiled = compiler(target, KernelCache::in_memory()).compile(&other, &Shapes::default()).unwrap();
+            let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, true).unwrap());
+            let run = |c: &Compiled| Session::new(device.clone(), c).unwrap().run(&[image()]).unwrap().0.remove(0);
+            let (got, want) = (run(&compiled).to_f64(), run(&digits(target)).to_f64());
+            let worst = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(worst > 0.0 && worst < tolerance, "{target} {dtype:?}: {worst}");
+            assert!(compiled.weights_len() < digits(target).weights_len());
+        }
+    }
+}
+
+/// Every model of ONNX's suite that can be read can be converted, and keeps its inputs and outputs.
+#[test]
+fn every_model_converts() {
+    let Some(data) = std::env::var_os("BAREWAVE_ONNX_DATA") else { return };
+    let mut converted = 0;
+    for case in std::fs::read_dir(Path::new(&data).join("node")).unwrap() {
+        let Ok(model) = Model::load(&case.unwrap().path().join("model.onnx")) else { continue };
+        for dtype in [DType::F16, DType::BF16] {
+            if let Ok(other) = barewave::graph::in_type(&model, dtype) {
+                assert_eq!((&other.graph.inputs, &other.graph.outputs), (&model.graph.inputs, &model.graph.outputs));
+                converted += 1;
+            }
+        }
+    }
+    assert!(converted > 3000, "{converted}");
+}

@@ -70,6 +70,34 @@ fn models_that_share_a_device_do_not_disturb_each_other() {
 }
 
 #[test]
+fn forks_run_at_once_over_the_same_weights() {
+    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Target::GFX1100, false).unwrap());
+    let (path, shape) = MODELS[1];
+    let compiled = program(path, Target::GFX1100);
+    let mut whole = session(&device, &compiled);
+    let inputs: Vec<HostTensor> = (0..4).map(|seed| random(&shape, seed)).collect();
+    let want: Vec<HostTensor> =
+        inputs.iter().map(|x| whole.run(std::slice::from_ref(x)).unwrap().0.remove(0)).collect();
+    let mut forks: Vec<Session> = inputs.iter().map(|_| whole.fork().unwrap()).collect();
+    drop(whole);
+    for (fork, x) in forks.iter_mut().zip(&inputs) {
+        fork.start(std::slice::from_ref(x)).unwrap();
+    }
+    for (fork, want) in forks.iter_mut().zip(&want).rev() {
+        assert_eq!(&fork.finish().unwrap().0[0], want);
+    }
+    // A model of any shape: forks from several threads, each with shapes of its own.
+    let model = Arc::new(Model::load(Path::new(path)).unwrap());
+    let any = AnyShape::new(device, Compiler::new(Target::GFX1100, barewave::Options::default()), model, 4);
+    std::thread::scope(|s| {
+        for (x, want) in inputs.iter().zip(&want) {
+            let mut fork = any.fork().unwrap();
+            s.spawn(move || assert_eq!(&fork.run(std::slice::from_ref(x)).unwrap().0[0], want));
+        }
+    });
+}
+
+#[test]
 fn sessions_run_from_several_threads() {
     let target = Target::GFX906;
     let programs = MODELS.map(|(path, _)| program(path, target));

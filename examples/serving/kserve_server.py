@@ -4,7 +4,8 @@
     python kserve_server.py --model_name digits --model_path ../digits/digits.onnx --http_port 8080 --grpc_port 8081
 
 HTTP (JSON and binary) and gRPC; the same file is the custom runtime on a cluster (kserve.yaml). Requests that wait at the same
-time and agree in everything but the first dimension are run as one batch, where the model leaves that dimension open.
+time and agree in everything but the first dimension are run as one batch, where the model leaves that dimension open; /metrics
+counts requests and runs.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import onnxruntime
 import onnxruntime_ep_barewave
 from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer, model_server
 from kserve.errors import InvalidInput
+from prometheus_client import Counter
 
 # onnxruntime's element types, the protocol's, and numpy's.
 TYPES = {
@@ -32,6 +34,9 @@ TYPES = {
     "uint64": ("UINT64", np.uint64),
     "bool": ("BOOL", np.bool_),
 }
+
+REQUESTS = Counter("onnx_requests", "Requests that were run", ["model"])
+RUNS = Counter("onnx_runs", "Runs of the model: fewer than requests where these were batched", ["model"])
 
 
 def declared(arg):
@@ -131,6 +136,8 @@ class OnnxModel(Model):
                     whole = {n: np.concatenate([arrays[n] for arrays, _ in batch]) for n in whole}
                 loop = asyncio.get_running_loop()
                 results = await loop.run_in_executor(self.thread, self.session.run, None, whole)
+                RUNS.labels(self.name).inc()
+                REQUESTS.labels(self.name).inc(len(batch))
                 start = 0
                 for arrays, done in batch:
                     end = start + len(next(iter(arrays.values()))) if self.batches else None

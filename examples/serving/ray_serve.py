@@ -34,6 +34,7 @@ class OnnxModel:
         self.outputs = {v.name: (*kind(v), shape(v)) for v in self.session.get_outputs()}
         everything = [*self.inputs.values(), *self.outputs.values()]
         self.batches = all(s and s[0] == -1 for _, _, s in everything)
+        self.requests = self.runs = 0
 
     @app.get("/v2/health/ready")
     def ready(self):
@@ -45,12 +46,20 @@ class OnnxModel:
         listed = lambda ports: [{"name": n, "datatype": t, "shape": s} for n, (t, _, s) in ports.items()]  # noqa: E731
         return {"name": self.name, "platform": "onnxruntime", "inputs": listed(self.inputs), "outputs": listed(self.outputs)}
 
+    @app.get("/v2/models/{name}/stats")
+    def stats(self, name: str):
+        """Of the replica that answers."""
+        self.check_name(name)
+        replica = serve.get_replica_context().replica_tag
+        return {"replica": replica, "requests": self.requests, "runs": self.runs}
+
     @app.post("/v2/models/{name}/infer")
     async def infer(self, name: str, request: Request):
         self.check_name(name)
         try:
             body = await request.json()
             feeds = self.feeds(body["inputs"])
+            self.requests += 1
         except (ValueError, KeyError, TypeError) as e:
             raise HTTPException(400, f"the request is not readable: {e}") from None
         results = await (self.run_together(feeds) if self.batches else self.run_alone(feeds))
@@ -82,6 +91,7 @@ class OnnxModel:
         return feeds
 
     async def run_alone(self, feeds):
+        self.runs += 1
         try:
             return self.session.run(None, feeds)
         except Exception as e:  # the request's failure, not the replica's

@@ -83,6 +83,32 @@ def test_bad_requests(address, x, kind, name, message):
     assert e.value.code == 400 and message in e.value.read().decode()
 
 
+def test_requests_are_batched(address):
+    """Both replicas together run less often than they are asked."""
+    address, path = address
+    judged, wrong = judge(path), []
+
+    def work(seed):
+        for k in range(10):
+            x = np.random.default_rng(seed * 10 + k).standard_normal((1 + seed % 3, 8), dtype=np.float32)
+            if not np.allclose(ask(address, x), judged.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    found = {}
+    for _ in range(100):
+        with urllib.request.urlopen(f"{address}/stats") as answer:
+            stats = json.load(answer)
+        found[stats["replica"]] = stats
+        if len(found) == 2:
+            break
+    requests, runs = (sum(s[key] for s in found.values()) for key in ["requests", "runs"])
+    print(f"{requests} requests in {runs} runs on {len(found)} replicas")
+    assert wrong == [] and len(found) == 2 and requests >= 80 and runs < requests
+
+
 def test_a_killed_replica_is_replaced(address):
     """Four clients ask all the time; one replica is killed. Every answer is right, and afterwards there are two replicas again."""
     import ray

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 
 import numpy as np
@@ -94,9 +95,19 @@ def test_metadata(server):
     assert [int(d) for d in info["inputs"][0]["shape"]] == [-1, 8] and info["outputs"][0]["name"] == "p"
 
 
+def counted(web):
+    """Requests and runs so far."""
+    with urllib.request.urlopen(f"http://{web}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    value = lambda name: next(float(l.split()[-1]) for l in lines if l.startswith(f'{name}{{model="scorer"}}'))  # noqa: E731
+    return value("onnx_requests_total"), value("onnx_runs_total")
+
+
 def test_concurrent_clients_are_batched(server):
     web, rpc, judge = server
     wrong = []
+    ask(http, web, rows(1))
+    before = counted(web)
 
     def work(i):
         for k in range(5):
@@ -109,6 +120,9 @@ def test_concurrent_clients_are_batched(server):
     [t.start() for t in threads]
     [t.join() for t in threads]
     assert wrong == []
+    requests, runs = (now - then for now, then in zip(counted(web), before))
+    print(f"{requests:.0f} requests in {runs:.0f} runs")
+    assert requests == 40 and runs <= 30
 
 
 @pytest.mark.parametrize(
@@ -125,6 +139,37 @@ def test_bad_requests(server, x, kind, name, message):
         ask(http, web, x, kind, name)
     assert str(e.value.status()) == "400"
     assert ask(http, web, rows(1)).shape == (1, 3)
+
+
+@pytest.mark.parametrize(
+    "path, body, code, message",
+    [
+        ("scorer", b"{", 422, ""),
+        ("scorer", b'{"inputs": [{"name": "x", "shape": [1, 8], "datatype": "FP32", "data": [1, 2]}]}', 400, "x"),
+        ("scorer", b'{"inputs": [{"name": "x", "shape": [1, 8], "datatype": "FP32", "data": ["a", "b"]}]}', 400, ""),
+        ("other", b'{"inputs": [{"name": "x", "shape": [1, 8], "datatype": "FP32", "data": [1]}]}', 404, "other"),
+    ],
+)
+def test_bodies_that_make_no_sense(server, path, body, code, message):
+    web, _, _ = server
+    request = urllib.request.Request(f"http://{web}/v2/models/{path}/infer", body)
+    request.add_header("Content-Type", "application/json")
+    with pytest.raises(urllib.error.HTTPError) as e:
+        urllib.request.urlopen(request)
+    assert e.value.code == code and message in e.value.read().decode()
+    assert ask(http, web, rows(1)).shape == (1, 3)
+
+
+@pytest.mark.parametrize("device, says", [("emu:gfx9999", "unknown target `gfx9999`"), ("hip", "no HIP driver")])
+def test_servers_that_cannot_be(tmp_path, device, says):
+    """What is wrong is said when the server is started, which then ends."""
+    if device == "hip" and os.path.exists("/dev/kfd"):
+        pytest.skip("there is a GPU")
+    scorer(str(tmp_path / "m.onnx"))
+    command = [sys.executable, os.path.join(HERE, "kserve_server.py"), "--model_name", "m", "--device", device]
+    command += ["--model_path", str(tmp_path / "m.onnx"), "--http_port", str(free_port()), "--grpc_port", str(free_port())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and says in done.stdout + done.stderr
 
 
 def test_load(server):

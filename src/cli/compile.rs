@@ -7,10 +7,11 @@ use barewave::compile::KernelCache;
 use barewave::graph::{Note, Options};
 use barewave::onnx::Model;
 use barewave::passes::listing::listing;
+use barewave::tensor::DType;
 use barewave::{Compiled, Compiler};
 use barewave_isa::Target;
 use clap::ValueEnum;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,6 +31,9 @@ pub struct Args {
     /// Extents of a dimension that the model leaves open, as NAME=N or NAME=N,N,...: the file then serves each of them.
     #[arg(long = "dim", value_name = "NAME=N[,N]")]
     dims: Vec<String>,
+    /// Compute 32-bit floats in this type, weights included; inputs and outputs stay what they are.
+    #[arg(long, value_enum)]
+    dtype: Option<Precision>,
     /// What to write: the code object, or an intermediate form as text to standard output.
     #[arg(long, value_enum, default_value = "code")]
     emit: Emit,
@@ -63,6 +67,27 @@ enum Emit {
     Graph,
     /// Launch plan (JSON).
     Plan,
+}
+
+/// What 32-bit floats are computed in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Precision {
+    /// As they are.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// The upper half of f32.
+    Bf16,
+}
+
+/// Reads a model, for computing in a type.
+pub fn load(path: &Path, dtype: Option<Precision>) -> Result<Model> {
+    let model = Model::load(path)?;
+    Ok(match dtype {
+        None | Some(Precision::F32) => model,
+        Some(Precision::F16) => barewave::graph::in_type(&model, DType::F16)?,
+        Some(Precision::Bf16) => barewave::graph::in_type(&model, DType::BF16)?,
+    })
 }
 
 /// A file serves at most as many combinations of extents.
@@ -123,7 +148,7 @@ pub fn run(args: &Args) -> Result {
     let keep_ir = matches!(args.emit, Emit::Asm | Emit::Mir);
     let cache = Arc::new(KernelCache::of_user());
     let compiler = Compiler::new(target, barewave::Options { cache, keep_ir });
-    let model = Model::load(&args.model)?;
+    let model = load(&args.model, args.dtype)?;
     let progress = Progress::start("compiling", 0);
     let graphs = shapes.iter().map(|s| compiler.fuse(&model, s)).collect::<std::result::Result<Vec<_>, _>>()?;
     let read = start.elapsed();
@@ -179,7 +204,7 @@ pub fn run(args: &Args) -> Result {
 
 /// Reports what becomes of each node.
 fn check(args: &Args, target: Target) -> Result {
-    let model = Model::load(&args.model)?;
+    let model = load(&args.model, args.dtype)?;
     let support = Compiler::new(target, barewave::Options::default()).supports(&model, &one(&args.dims)?)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&support)?);

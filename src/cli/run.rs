@@ -1,6 +1,6 @@
 //! `barewave run`: compiles a model if needed and runs it.
 
-use super::compile::{one, print_notes};
+use super::compile::{Precision, load, one, print_notes};
 use super::inputs::{self, Declared, Inputs, Outputs};
 use super::limits::{BadValue, Limits};
 use super::made::{Compiling, Made};
@@ -61,6 +61,9 @@ pub struct Args {
     /// Extent of a symbolic dimension that no given array tells, as NAME=N.
     #[arg(long = "dim", value_name = "NAME=N")]
     dims: Vec<String>,
+    /// Compute 32-bit floats of an ONNX file in this type; inputs and outputs stay what they are.
+    #[arg(long, value_enum)]
+    dtype: Option<Precision>,
     /// Run N times and print the fastest.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
@@ -125,6 +128,10 @@ pub fn run(args: &Args) -> Result {
             let model = args.model.display();
             return Err(Failure::usage(format!("--dim {dim}: {model} is compiled, its extents are fixed")));
         }
+        if args.dtype.is_some() {
+            let model = args.model.display();
+            return Err(Failure::usage(format!("--dtype: {model} is compiled; compile it with --dtype")));
+        }
         let target = compiled.target();
         check_names(args, compiled.plan().outputs.iter().map(|p| p.name.as_str()).collect())?;
         let device = open_device(args, Some(target), &launches)?;
@@ -139,7 +146,7 @@ pub fn run(args: &Args) -> Result {
     } else {
         let mut options = one(&args.dims)?;
         let start = Instant::now();
-        let model = Model::load(&args.model)?;
+        let model = load(&args.model, args.dtype)?;
         let reading = start.elapsed();
         check_names(args, model.graph.outputs.iter().map(|v| v.name.as_str()).collect())?;
         let device = open_device(args, None, &launches)?;

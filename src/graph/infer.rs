@@ -281,6 +281,8 @@ impl<'m> Inference<'m> {
         let size = |name: &str| self.sizes.get(name).copied().unwrap_or(PLACEHOLDER);
         let dims: Vec<Dim> = fact.dims.iter().map(|d| Dim::Known(d.at(&size).max(0))).collect();
         let content = match (&fact.content, known(&dims)) {
+            // Where sizes on trial are not what the numbers were counted for, they are not known.
+            (Some(Content::Numbers(list)), Some(shape)) if list.len() != shape.iter().product::<usize>() => None,
             (Some(Content::Numbers(list)), Some(shape)) => {
                 let values: Vec<i64> = list.iter().map(|d| d.at(&size)).collect();
                 Some(Content::Tensor(HostTensor::from_ints(fact.dtype, &shape, &values)))

@@ -21,6 +21,7 @@ mod lazy;
 pub(crate) mod lower;
 mod ops;
 pub mod plan;
+mod precision;
 mod prune;
 mod resolve;
 mod rules;
@@ -34,6 +35,7 @@ pub use cut::{Cut, cut};
 pub use dim::Dim;
 pub use error::{Error, InputError, NameError, Reason};
 pub use ops::supported as supported_operators;
+pub use precision::in_type;
 pub use shapes::Note;
 
 use crate::onnx::{Dim as Declared, Model};

@@ -18,7 +18,7 @@ use crate::onnx::{Model, ValueInfo};
 use crate::tensor::{AsTensor, HostTensor, Identity, TensorView};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Why a run could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +64,7 @@ pub struct AnyShape {
     most: usize,
     /// Where the model's own constants lie, which are not read to tell whether weights are the same.
     held: FxHashSet<usize>,
-    weights: Vec<((u128, usize), Weak<DeviceWeights>)>,
+    weights: Arc<Mutex<KnownWeights>>,
     compiled: usize,
     /// The first stage, by the value that ends it.
     first: Option<(String, Box<AnyShape>)>,
@@ -75,7 +75,10 @@ pub struct AnyShape {
 }
 
 /// Is shown whatever is compiled.
-type Observer = Box<dyn FnMut(&Compiled) + Send>;
+type Observer = Arc<Mutex<dyn FnMut(&Compiled) + Send>>;
+
+/// Weights on the device, by what is in them and their length.
+type KnownWeights = Vec<((u128, usize), Weak<DeviceWeights>)>;
 
 /// Only arrays of up to this many elements can decide shapes.
 const SMALL: usize = 4096;
@@ -96,7 +99,7 @@ impl AnyShape {
             session: None,
             most,
             held,
-            weights: Vec::new(),
+            weights: Arc::default(),
             compiled: 0,
             first: None,
             rest: None,
@@ -115,8 +118,31 @@ impl AnyShape {
 
     /// Shows every form that the model is compiled to from now on.
     pub fn on_compiled(mut self, observer: impl FnMut(&Compiled) + Send + 'static) -> AnyShape {
-        self.observer = Some(Box::new(observer));
+        self.observer = Some(Arc::new(Mutex::new(observer)));
         self
+    }
+
+    /// The same model with streams and memory of its own, so that both run at once. They share weights, the compiler's cache,
+    /// what is known of the model, and the observer; each compiles the shapes that it is given.
+    ///
+    /// # Errors
+    /// When the device has no further stream.
+    pub fn fork(&self) -> Result<AnyShape, AnyShapeError> {
+        Ok(AnyShape {
+            compiler: self.compiler.clone(),
+            model: self.model.clone(),
+            types: self.types.clone(),
+            device: self.device.clone(),
+            session: self.session.as_ref().map(Session::fork).transpose()?,
+            most: self.most,
+            held: self.held.clone(),
+            weights: self.weights.clone(),
+            compiled: 0,
+            first: None,
+            rest: None,
+            timed: self.timed,
+            observer: self.observer.clone(),
+        })
     }
 
     /// How often the model was compiled so far.
@@ -237,12 +263,14 @@ impl AnyShape {
         let shapes = Shapes { types: Some(types), ..shapes.clone() };
         let compiled = self.compiler.compile(&self.model, &shapes)?;
         self.compiled += 1;
-        if let Some(observer) = &mut self.observer {
-            observer(&compiled);
+        if let Some(observer) = &self.observer {
+            observer.lock().unwrap_or_else(PoisonError::into_inner)(&compiled);
         }
         let key = (compiled.weights_identity(&self.held), compiled.weights_len());
-        self.weights.retain(|(_, w)| w.strong_count() > 0);
-        let known = self.weights.iter().find(|(k, _)| *k == key).and_then(|(_, w)| w.upgrade());
+        // Held to the end: whoever needs the same weights at the same time waits for them.
+        let mut weights = self.weights.lock().unwrap_or_else(PoisonError::into_inner);
+        weights.retain(|(_, w)| w.strong_count() > 0);
+        let known = weights.iter().find(|(k, _)| *k == key).and_then(|(_, w)| w.upgrade());
         let session = match &mut self.session {
             Some(session) => {
                 session.add(&compiled, known)?;
@@ -257,7 +285,7 @@ impl AnyShape {
                 self.session.insert(session)
             }
         };
-        self.weights.push((key, Arc::downgrade(session.weights())));
+        weights.push((key, Arc::downgrade(session.weights())));
         Ok(())
     }
 }

@@ -154,6 +154,35 @@ impl Session {
         Session::load(device, plans, code.to_vec().into(), weights)
     }
 
+    /// A session over the code and weights of this one, with a stream and memory of its own: both run at once.
+    ///
+    /// # Errors
+    /// When the device has no further stream.
+    pub fn fork(&self) -> Result<Session, SessionError> {
+        let mut held = Held::new(&self.device)?;
+        held.want_events(2)?;
+        let again = |p: &Loaded| Loaded::all(vec![p.plan.clone()], &p.code, &p.weights);
+        let plans: Vec<Vec<Loaded>> = self.plans.iter().map(again).collect::<Result<_, _>>()?;
+        let unset = |slots: &[Slot]| slots.iter().map(|_| Slot::Unset).collect();
+        let mut fork = Session {
+            held,
+            plans: plans.into_iter().flatten().collect(),
+            active: self.active,
+            inputs: unset(&self.inputs),
+            outputs: unset(&self.outputs),
+            arena: Block::none(&self.device),
+            device: self.device.clone(),
+            timed: false,
+            stale: true,
+            running: false,
+            words: Arc::default(),
+        };
+        if self.timed {
+            fork.time_launches()?;
+        }
+        Ok(fork)
+    }
+
     /// Loads plans that were checked.
     fn load(
         device: Arc<dyn Device>,

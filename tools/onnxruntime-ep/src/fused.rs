@@ -12,7 +12,7 @@ use barewave::tensor::{AsTensor, DType, HostTensor, TensorView, TensorViewMut};
 use ort_sys::*;
 use std::ffi::c_void;
 use std::ptr::null;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// How a group is run.
 pub enum Running {
@@ -22,12 +22,76 @@ pub enum Running {
     Plan(Box<Session>),
 }
 
+impl Running {
+    /// The same group, with a stream and memory of its own.
+    fn fork(&self) -> Result<Running, Error> {
+        Ok(match self {
+            Running::Any(any) => Running::Any(Box::new(any.fork()?)),
+            Running::Plan(session) => Running::Plan(Box::new(session.fork()?)),
+        })
+    }
+}
+
+/// Runs of one group that may be under way at once; further ones wait. Each has an arena and buffers of its own.
+const MOST_AT_ONCE: usize = 8;
+
+/// What runs a group: as many as have been under way at once.
+struct Pool {
+    state: Mutex<PoolState>,
+    freed: Condvar,
+}
+
+struct PoolState {
+    idle: Vec<Running>,
+    /// Never run: it has no buffers.
+    origin: Running,
+    made: usize,
+}
+
+/// One of a pool, given back when it is dropped.
+struct Borrowed<'p> {
+    pool: &'p Pool,
+    running: Option<Running>,
+}
+
+impl Pool {
+    fn new(origin: Running) -> Pool {
+        let state = PoolState { idle: Vec::new(), origin, made: 0 };
+        Pool { state: Mutex::new(state), freed: Condvar::new() }
+    }
+
+    /// One that nobody uses: the one used last, a new one, or the first that is given back.
+    fn take(&self) -> Result<Borrowed<'_>, Error> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(running) = state.idle.pop() {
+                return Ok(Borrowed { pool: self, running: Some(running) });
+            }
+            if state.made < MOST_AT_ONCE {
+                let running = Some(state.origin.fork()?);
+                state.made += 1;
+                return Ok(Borrowed { pool: self, running });
+            }
+            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            self.pool.state.lock().unwrap_or_else(PoisonError::into_inner).idle.push(running);
+            self.pool.freed.notify_one();
+        }
+    }
+}
+
 /// A group. onnxruntime sees its first field.
 #[repr(C)]
 pub struct Fused {
     abi: OrtNodeComputeInfo,
     api: Api,
-    running: Mutex<Running>,
+    pool: Pool,
     order: Order,
     device: Arc<dyn Device>,
     devices: Arc<Devices>,
@@ -77,7 +141,7 @@ impl Fused {
             ReleaseState: Some(release_state),
             tail: [0; 16],
         };
-        Fused { abi, api, running: Mutex::new(running), order, device, devices, reads_values }
+        Fused { abi, api, pool: Pool::new(running), order, device, devices, reads_values }
     }
 
     fn input<'a>(&self, context: *const OrtKernelContext, i: usize) -> Result<Input<'a>, Error> {
@@ -140,10 +204,11 @@ impl Fused {
     fn run(&self, context: *mut OrtKernelContext) -> Result<(), Error> {
         let inputs = self.order.inputs.iter().map(|i| self.input(context, *i)).collect::<Result<Vec<_>, _>>()?;
         let given = inputs.iter().map(Input::given).collect::<Result<Vec<_>, _>>()?;
-        let mut running = self.running.lock().unwrap_or_else(|e| e.into_inner());
-        let session = match &mut *running {
-            Running::Plan(session) => session,
-            Running::Any(any) => match any.ready(&given)? {
+        let mut borrowed = self.pool.take()?;
+        let session = match &mut borrowed.running {
+            None => unreachable!("taken when it is dropped"),
+            Some(Running::Plan(session)) => session,
+            Some(Running::Any(any)) => match any.ready(&given)? {
                 Ready::Whole(session) => session,
                 Ready::Stages(stages) => {
                     let (outputs, _) = stages.run(&self.all_on_host(&given)?)?;
@@ -248,3 +313,36 @@ unsafe extern "system" fn compute(
 }
 
 unsafe extern "system" fn release_state(_: *mut OrtNodeComputeInfo, _: *mut c_void) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use barewave::runtime::EmulatedDevice;
+    use barewave::{Compiler, Model, Shapes};
+    use barewave_isa::Target;
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::time::Duration;
+
+    #[test]
+    fn runs_are_under_way_at_once_up_to_a_number() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/vector_add/vector_add.onnx");
+        let model = Model::load(path.as_ref()).unwrap();
+        let compiler = Compiler::new(Target::GFX1100, barewave::Options::default());
+        let compiled = compiler.compile(&model, &Shapes::default()).unwrap();
+        let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Target::GFX1100, false).unwrap());
+        let pool = Pool::new(Running::Plan(Box::new(Session::new(device, &compiled).unwrap())));
+        let mut taken: Vec<Borrowed> = (0..MOST_AT_ONCE).map(|_| pool.take().unwrap()).collect();
+        std::thread::scope(|s| {
+            let ((tell, told), pool) = (channel(), &pool);
+            s.spawn(move || {
+                let one = pool.take();
+                tell.send(one.is_ok()).unwrap();
+            });
+            assert_eq!(told.recv_timeout(Duration::from_millis(100)), Err(RecvTimeoutError::Timeout));
+            taken.pop();
+            assert_eq!(told.recv_timeout(Duration::from_secs(30)), Ok(true));
+        });
+        drop(taken);
+        assert_eq!(pool.state.lock().unwrap().idle.len(), MOST_AT_ONCE);
+    }
+}

@@ -13,7 +13,7 @@
 
 use crate::read::{ReadGraph, Value};
 use barewave::compile::{Missing, Verdict};
-use barewave::graph::Reason;
+use barewave::graph::{Reason, in_type};
 use barewave::onnx::{Attribute, Dim, Graph, Model, ValueInfo};
 use barewave::tensor::{DType, HostTensor};
 use barewave::{Compiler, Shapes};
@@ -34,8 +34,14 @@ pub type Groups = Vec<Vec<usize>>;
 /// Nodes that cannot be compiled, and why.
 pub type Reasons = BTreeMap<usize, String>;
 
-/// Chooses groups among the nodes that are `candidates`; gives also why the others are left.
-pub fn choose(compiler: &Compiler, graph: &ReadGraph, candidates: BTreeSet<usize>) -> (Groups, Reasons) {
+/// Chooses groups among the nodes that are `candidates`, which compute 32-bit floats in `dtype` if that is given; gives also
+/// why the others are left.
+pub fn choose(
+    compiler: &Compiler,
+    dtype: Option<DType>,
+    graph: &ReadGraph,
+    candidates: BTreeSet<usize>,
+) -> (Groups, Reasons) {
     let mut left = candidates;
     // Groups that were found good.
     let mut good: BTreeSet<Vec<usize>> = BTreeSet::new();
@@ -47,7 +53,7 @@ pub fn choose(compiler: &Compiler, graph: &ReadGraph, candidates: BTreeSet<usize
             if good.contains(group) {
                 continue;
             }
-            let refused = refused(compiler, graph, group);
+            let refused = refused(compiler, dtype, graph, group);
             if refused.is_empty() {
                 good.insert(group.clone());
             }
@@ -81,9 +87,14 @@ fn by_level(graph: &ReadGraph, ours: &BTreeSet<usize>) -> Groups {
 }
 
 /// The nodes of a group that cannot be compiled; none when the whole group can.
-fn refused(compiler: &Compiler, graph: &ReadGraph, group: &[usize]) -> Reasons {
+fn refused(compiler: &Compiler, dtype: Option<DType>, graph: &ReadGraph, group: &[usize]) -> Reasons {
+    let converted = |model: Model| match dtype {
+        // What cannot be converted is said by the compiler, too.
+        Some(dtype) => in_type(&model, dtype).unwrap_or(model),
+        None => model,
+    };
     let model = match group_model(graph, group, unique) {
-        Ok(model) => model,
+        Ok(model) => converted(model),
         // Nodes that read or make what is no tensor.
         Err(nodes) => return nodes.into_iter().map(|i| (i, "reads or makes what is no tensor".into())).collect(),
     };

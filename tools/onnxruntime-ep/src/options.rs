@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use barewave::compile::KernelCache;
+use barewave::tensor::DType;
 use barewave_isa::Target;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +14,8 @@ pub struct Options {
     pub device: Option<String>,
     /// The architecture to compile for, where `device` leaves it open.
     pub target: Option<Target>,
+    /// What 32-bit floats are computed in; as they are when it is not given.
+    pub dtype: Option<DType>,
     /// Where kernels are kept: a folder, `off` for memory only; the user's folder when it is not given.
     pub cache: Option<String>,
     /// Check every launch on an emulated device.
@@ -64,12 +67,13 @@ impl Options {
             _ if value.is_empty() => {}
             "device" => self.device = Some(value.into()),
             "target" => self.target = Some(Target::parse(value).map_err(|e| wrong(e.to_string()))?),
-            // Models are computed in the types that they have.
-            "dtype" if value == "model" => {}
             "dtype" => {
-                return Err(wrong(format!(
-                    "`{value}` cannot be had: models are computed in the types they have (`model`); convert the model"
-                )));
+                self.dtype = match value {
+                    "model" | "f32" => None,
+                    "f16" => Some(DType::F16),
+                    "bf16" => Some(DType::BF16),
+                    _ => return Err(wrong(format!("`{value}` is none of f32, f16 and bf16"))),
+                }
             }
             "cache" => self.cache = Some(value.into()),
             "strict" => {

@@ -139,7 +139,7 @@ impl Provider {
             if self.parent_is_ours(graph, works)? {
                 return Ok(());
             }
-            let (groups, reasons) = groups::choose(&works.compiler, &read, self.candidates(&read));
+            let (groups, reasons) = groups::choose(&works.compiler, self.options.dtype, &read, self.candidates(&read));
             for (i, why) in reasons {
                 let line =
                     format!("node '{}' ({}) is left to others: {why}", read.nodes[i].node.name, read.nodes[i].node.op);
@@ -189,7 +189,7 @@ impl Provider {
             return Ok(false);
         }
         let alone = self.api.read_alone(parent, graph)?;
-        let (groups, _) = groups::choose(&works.compiler, &alone, self.candidates(&alone));
+        let (groups, _) = groups::choose(&works.compiler, self.options.dtype, &alone, self.candidates(&alone));
         if !groups.is_empty() {
             return Ok(true);
         }
@@ -224,6 +224,9 @@ impl Provider {
         }
         let works = self.works(None)?;
         let mut model = self.model(&read, &inputs, &outputs)?;
+        if let Some(dtype) = self.options.dtype {
+            model = barewave::graph::in_type(&model, dtype).map_err(barewave::compile::Error::from)?;
+        }
         let open = model.graph.inputs.iter().find(|i| i.shape.iter().flatten().any(|d| !matches!(d, Dim::Known(_))));
         let name = self.api.node_name(node)?;
         let order = Order { inputs: (0..inputs.len()).collect(), outputs: (0..outputs.len()).collect() };

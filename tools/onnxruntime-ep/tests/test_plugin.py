@@ -66,7 +66,7 @@ def ours(m, whole=True, device="emu:gfx1100", sess_options=None, **entries):
 def same(got, want, rtol=1e-3, atol=1e-5):
     """Equal values; NaN equals NaN."""
     if isinstance(want, (list, tuple)):
-        return len(got) == len(want) and all(same(a, b) for a, b in zip(got, want))
+        return len(got) == len(want) and all(same(a, b, rtol, atol) for a, b in zip(got, want))
     if want is None or got is None:
         return got is want
     if isinstance(want, dict):
@@ -290,18 +290,20 @@ def test_branches():
         assert same(session.run(None, feeds), judge.run(None, feeds))
 
 
-def test_four_threads_on_one_session():
-    m = mlp()
+@pytest.mark.parametrize("count", [4, 12])
+@pytest.mark.parametrize("make, sizes", [(mlp, [1, 3, 8]), (lambda: mlp(4), [4, 4, 4])])
+def test_threads_on_one_session(count, make, sizes):
+    m = make()
     session, judge = ours(m), cpu(m)
     wrong = []
 
     def work(seed):
-        for n in [1, 3, 8]:
+        for n in sizes:
             x = np.random.default_rng(seed * 10 + n).standard_normal((n, 8), dtype=np.float32)
             if not same(session.run(None, {"x": x}), judge.run(None, {"x": x})):
                 wrong.append((seed, n))
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
     [t.start() for t in threads]
     [t.join() for t in threads]
     assert wrong == []
@@ -439,6 +441,18 @@ def test_dump_and_cache(tmp_path):
     assert os.listdir(tmp_path / "cache")
 
 
+@pytest.mark.parametrize("dtype, tolerance", [("f16", 2e-3), ("bf16", 2e-2)])
+@pytest.mark.parametrize("target", TARGETS)
+def test_other_types_of_floats(target, dtype, tolerance):
+    """Inputs and outputs stay floats of 32 bits; what is between is of 16."""
+    for m in [mlp(), mixed(), DIGITS]:
+        session, judge = ours(m, whole=m != mixed(), device=f"emu:{target}", dtype=dtype), cpu(m)
+        feeds = random_feeds(judge)
+        got, want = session.run(None, feeds), judge.run(None, feeds)
+        assert got[0].dtype == np.float32 and not same(got, want, rtol=0, atol=0)
+        assert same(got, want, rtol=tolerance, atol=tolerance), np.abs(got[0] - want[0]).max()
+
+
 @pytest.mark.parametrize(
     "entries, message",
     [
@@ -452,6 +466,35 @@ def test_dump_and_cache(tmp_path):
 def test_options_that_make_no_sense(entries, message):
     with pytest.raises(Exception, match=message):
         ours(mlp(4), **entries)
+
+
+COMMAND = os.environ.get("BAREWAVE_BIN", os.path.join(ROOT, "target", "release", "barewave"))
+
+
+@pytest.mark.skipif(not os.path.exists(COMMAND), reason="the command line is not built")
+def test_messages_are_the_command_lines(tmp_path):
+    """Of what cannot be, onnxruntime's exception holds what the command says."""
+
+    def said(*args):
+        done = subprocess.run([COMMAND, *args, "--random-inputs"], capture_output=True, text=True)
+        assert done.returncode in (1, 2) and "panicked" not in done.stderr, done.stderr
+        return done.stderr[done.stderr.index("error: ") + len("error: ") :].strip()
+
+    def raised(m, **entries):
+        with pytest.raises(Exception) as caught:
+            ours(m, **entries)
+        return str(caught.value)
+
+    for device in ["emu:gfx9999", "cuda"] + ([] if os.path.exists("/dev/kfd") else ["hip", "hip:3"]):
+        assert said("run", DIGITS, "--device", device) in raised(DIGITS, device=device)
+    code = str(tmp_path / "digits.hsaco")
+    subprocess.run([COMMAND, "compile", DIGITS, "--target", "gfx1100", "-o", code], check=True, capture_output=True)
+    context = str(tmp_path / "c.onnx")
+    ours(DIGITS, sess_options=options(ep__context_enable="1", ep__context_file_path=context))
+    assert said("run", code, "--device", "emu:gfx906") in raised(context, whole=False, device="emu:gfx906")
+    # A damaged model is onnxruntime's to refuse.
+    with open(DIGITS, "rb") as f:
+        assert raised(f.read()[:700])
 
 
 def test_unknown_options_are_named():

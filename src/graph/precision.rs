@@ -1,0 +1,177 @@
+//! A model of 32-bit floats as one that computes in 16 bits.
+//!
+//! Inputs and outputs keep their types; between them floats are of the other type, weights included. A value has up to two
+//! forms, the one of its own name in 32 bits and `name:f16`: a node that computes in 16 bits reads and makes the second,
+//! one that does not the first, and a Cast makes the form that is missing where it is read first. In 32 bits stay
+//!
+//! * what is computed of shapes and constants alone, because sizes have to be exact and nothing of it runs on the device,
+//! * operators whose floats ONNX has in 32 bits only, or whose results change with the type beyond rounding (numbers of
+//!   elements, quantisation),
+//! * sequences and optionals, and nodes with graphs inside (If, Loop, Scan).
+
+use super::{Error, Options, infer};
+use crate::onnx::{Attribute, Model, Node};
+use crate::tensor::{DType, HostTensor};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Operators that stay in 32 bits.
+const KEPT: [&str; 17] = [
+    "BitCast",
+    "DFT",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "ImageDecoder",
+    "MelWeightMatrix",
+    "Multinomial",
+    "NonMaxSuppression",
+    "QLinearConv",
+    "QLinearMatMul",
+    "QuantizeLinear",
+    "RandomNormal",
+    "RandomUniform",
+    "Range",
+    "STFT",
+    "TfIdfVectorizer",
+    "Unique",
+];
+
+/// Inputs that are in 32 bits whatever the others are.
+fn stays(node: &Node, input: usize) -> bool {
+    match node.op.as_str() {
+        "Resize" => input > 0,
+        "Upsample" => input == 1,
+        _ => false,
+    }
+}
+
+fn is_kept(node: &Node) -> bool {
+    let listed = KEPT.contains(&node.op.as_str());
+    let quantised = node.op.contains("QLinear") || node.op.contains("Quantize") || node.op.contains("Integer");
+    let holds = node.op.contains("Sequence") || node.op.contains("Optional");
+    let foreign = !node.domain.is_empty() && node.domain != "ai.onnx" && node.domain != "com.microsoft";
+    let graphs = node.attributes.values().any(|a| matches!(a, Attribute::Graph(_)));
+    listed || quantised || holds || foreign || graphs
+}
+
+/// The model, with its computations on 32-bit floats done in `dtype`.
+///
+/// # Errors
+/// When its names do not fit together, or inputs declare no types.
+pub fn in_type(model: &Model, dtype: DType) -> Result<Model, Error> {
+    let types = infer(model, &Options::default())?;
+    let is_float = |name: &str| match types.values.get(name) {
+        Some(t) => t.dtype == DType::F32,
+        None => model.graph.inputs.iter().any(|i| i.name == name && i.dtype == Some(DType::F32)),
+    };
+    let known = |name: &String| name.is_empty() || types.values.contains_key(name);
+    let mut out = Converted { dtype, model: model.clone(), whole: BTreeSet::new(), half: BTreeSet::new() };
+    let nodes = std::mem::take(&mut out.model.graph.nodes);
+    out.whole.extend(model.graph.inputs.iter().map(|i| i.name.clone()));
+    out.whole.extend(model.graph.initializers.keys().cloned());
+    // What follows from shapes and constants alone.
+    let mut exact: BTreeSet<String> = model.graph.initializers.keys().cloned().collect();
+    for mut node in nodes {
+        let given = |node: &Node| node.inputs.iter().filter(|i| !i.is_empty()).cloned().collect::<Vec<_>>();
+        let from_shapes =
+            matches!(node.op.as_str(), "Shape" | "Size") || given(&node).iter().all(|i| exact.contains(i));
+        let mut values = node.inputs.iter().chain(&node.outputs);
+        let converts = !from_shapes && !is_kept(&node) && values.all(known);
+        let floats = |names: &[String]| names.iter().any(|n| is_float(n));
+        if from_shapes {
+            exact.extend(node.outputs.iter().cloned());
+        }
+        if !converts || !(floats(&node.inputs) || floats(&node.outputs)) {
+            for input in given(&node).into_iter().chain(read_inside(&node)) {
+                out.want_whole(&input, &node.name);
+            }
+            out.whole.extend(node.outputs.iter().cloned());
+            out.model.graph.nodes.push(node);
+            continue;
+        }
+        for i in 0..node.inputs.len() {
+            let input = node.inputs[i].clone();
+            if is_float(&input) && !stays(&node, i) {
+                node.inputs[i] = out.want_half(&input, &node.name);
+            } else {
+                out.want_whole(&input, &node.name);
+            }
+        }
+        for output in node.outputs.iter_mut().filter(|o| is_float(o)) {
+            out.half.insert(output.clone());
+            *output = out.name(output);
+        }
+        out.whole.extend(node.outputs.iter().cloned());
+        for key in ["to", "dtype"] {
+            if let Some(Attribute::Int(to)) = node.attributes.get_mut(key)
+                && *to == i64::from(DType::F32.to_onnx())
+            {
+                *to = i64::from(dtype.to_onnx());
+            }
+        }
+        out.model.graph.nodes.push(node);
+    }
+    for output in &model.graph.outputs {
+        out.want_whole(&output.name, &output.name);
+    }
+    Ok(out.model)
+}
+
+/// Names that the graphs inside of a node read; some are of values of their own.
+fn read_inside(node: &Node) -> Vec<String> {
+    let graphs = node.attributes.values().filter_map(|a| if let Attribute::Graph(g) = a { Some(g) } else { None });
+    let mut names = Vec::new();
+    for graph in graphs {
+        names.extend(graph.outputs.iter().map(|o| o.name.clone()));
+        for node in &graph.nodes {
+            names.extend(node.inputs.iter().cloned());
+            names.extend(read_inside(node));
+        }
+    }
+    names
+}
+
+struct Converted {
+    dtype: DType,
+    model: Model,
+    /// Values that are there under their own names.
+    whole: BTreeSet<String>,
+    /// Values that are there in the other type.
+    half: BTreeSet<String>,
+}
+
+impl Converted {
+    /// The name of a value's other form.
+    fn name(&self, value: &str) -> String {
+        format!("{value}:{}", self.dtype.name())
+    }
+
+    fn cast(&mut self, node: &str, from: String, to: String, dtype: DType) {
+        let attributes = BTreeMap::from([("to".to_string(), Attribute::Int(i64::from(dtype.to_onnx())))]);
+        let (op, domain) = ("Cast".into(), String::new());
+        let cast = Node { name: node.to_string(), op, domain, inputs: vec![from], outputs: vec![to], attributes };
+        self.model.graph.nodes.push(cast);
+    }
+
+    /// Sees to it that a value is there in the other type; gives its name.
+    fn want_half(&mut self, value: &str, node: &str) -> String {
+        let name = self.name(value);
+        if self.half.insert(value.to_string()) {
+            match self.model.graph.initializers.get(value) {
+                Some(t) => {
+                    let converted = HostTensor::from_f64(self.dtype, t.shape(), &t.to_f64());
+                    self.model.graph.initializers.insert(name.clone(), converted);
+                }
+                None => self.cast(node, value.to_string(), name.clone(), self.dtype),
+            }
+        }
+        name
+    }
+
+    /// Sees to it that a value is there under its own name.
+    fn want_whole(&mut self, value: &str, node: &str) {
+        if self.half.contains(value) && self.whole.insert(value.to_string()) {
+            let from = self.name(value);
+            self.cast(node, from, value.to_string(), DType::F32);
+        }
+    }
+}
