@@ -54,8 +54,14 @@ pub fn gpus() -> Vec<(u32, String)> {
     (0..count).filter_map(|i| Some((i, library.pci_address(i).ok()?))).collect()
 }
 
+/// Which of the HIP driver's GPUs a device of onnxruntime's list is: the one at the same place on PCI.
+pub fn same_gpu(gpus: &[(u32, String)], metadata: &[(String, String)]) -> Option<u32> {
+    let address = pci_address(metadata)?;
+    gpus.iter().find(|(_, at)| *at == address).map(|(ordinal, _)| *ordinal)
+}
+
 /// The PCI address of a device of onnxruntime's list (`0000:03:00.0`), from what is said about it.
-pub fn pci_address(metadata: &[(String, String)]) -> Option<String> {
+fn pci_address(metadata: &[(String, String)]) -> Option<String> {
     let find = |name: &str| metadata.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone());
     find("pci_bus_id").map(|a| a.to_lowercase()).or_else(|| {
         // Linux: the number of the card in /sys/class/drm, whose device is a link to the PCI device.
@@ -63,4 +69,21 @@ pub fn pci_address(metadata: &[(String, String)]) -> Option<String> {
         let device = std::fs::canonicalize(card).ok()?;
         Some(device.file_name()?.to_str()?.to_lowercase())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_told_apart_by_their_places() {
+        let gpus = [(0, "0000:03:00.0".to_string()), (1, "0000:83:00.0".into()), (2, "0000:c3:00.0".into())];
+        let place = |key: &str, value: &str| vec![("card_idx".into(), "99".into()), (key.into(), value.into())];
+        assert_eq!(same_gpu(&gpus, &place("pci_bus_id", "0000:83:00.0")), Some(1));
+        assert_eq!(same_gpu(&gpus, &place("pci_bus_id", "0000:C3:00.0")), Some(2));
+        // Another vendor's, a card without a place, and no word about it.
+        assert_eq!(same_gpu(&gpus, &place("pci_bus_id", "0000:04:00.0")), None);
+        assert_eq!(same_gpu(&gpus, &place("driver", "amdgpu")), None);
+        assert_eq!(same_gpu(&gpus, &[]), None);
+    }
 }

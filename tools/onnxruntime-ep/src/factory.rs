@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::api::{Api, behind, call, none, release};
 use crate::context;
-use crate::devices::{Devices, Wanted, gpus, pci_address};
+use crate::devices::{Devices, Wanted, gpus, same_gpu};
 use crate::error::Error;
 use crate::memory::{AMD, Allocator, Copier, MemoryInfo, Owner};
 use crate::options::Options;
@@ -77,9 +77,7 @@ impl Factory {
         for d in all.iter().filter(|d| kind(d) == (OrtHardwareDeviceType::OrtHardwareDeviceType_GPU, AMD)) {
             // SAFETY: as above.
             let metadata = self.api.pairs(unsafe { (self.api.ort.HardwareDevice_Metadata)(*d) });
-            let address = pci_address(&metadata);
-            let same = found.iter().find(|(_, a)| address.as_ref() == Some(a));
-            list.extend(same.map(|(ordinal, _)| (*d, format!("hip:{ordinal}"))));
+            list.extend(same_gpu(&found, &metadata).map(|ordinal| (*d, format!("hip:{ordinal}"))));
         }
         if list.is_empty() {
             // Without a GPU of ours a session runs where `barewave run` would: on an emulated device.

@@ -125,7 +125,7 @@ mod tests {
         for (key, value, word) in [
             ("target", "gfx1", "gfx1"),
             ("strict", "perhaps", "perhaps"),
-            ("dtype", "f16", "convert"),
+            ("dtype", "f8", "none of f32, f16 and bf16"),
             ("devise", "auto", "there are device, target"),
         ] {
             let e = parse(&[(&format!("ep.barewaveexecutionprovider.{key}"), value)]).unwrap_err().to_string();

@@ -468,6 +468,31 @@ def test_options_that_make_no_sense(entries, message):
         ours(mlp(4), **entries)
 
 
+DRIVER = os.environ.get("BAREWAVE_HIP_DRIVER", os.path.join(ROOT, "target", "release"))
+
+
+@pytest.mark.skipif(not os.path.exists(os.path.join(DRIVER, "libamdhip64.so")), reason="the emulated HIP driver is not built")
+def test_gpus_through_the_hip_driver():
+    """As on a card: everything goes through libamdhip64, which here is the emulated one."""
+    script = f"""
+import sys
+sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r})
+from test_plugin import *
+for entries in [{{"device": "hip:0"}}, {{"device": "hip", "dtype": "f16"}}]:
+    for m in [mlp(4), mlp(), mixed(), DIGITS]:
+        session, judge = ours(m, whole=False, **entries), cpu(m)
+        feeds = random_feeds(judge)
+        tolerance = 2e-3 if "dtype" in entries else 1e-4
+        for _ in range(2):
+            assert same(session.run(None, feeds), judge.run(None, feeds), rtol=tolerance, atol=tolerance)
+with pytest.raises(Exception, match="there is no HIP device 1: the driver .* found 1"):
+    ours(DIGITS, device="hip:1")
+"""
+    environment = {**os.environ, "LD_LIBRARY_PATH": DRIVER, "BAREWAVE_TARGET": "gfx1030"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 COMMAND = os.environ.get("BAREWAVE_BIN", os.path.join(ROOT, "target", "release", "barewave"))
 
 
