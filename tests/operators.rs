@@ -5,7 +5,7 @@ mod support;
 
 use barewave::graph::interpret::Interpreter;
 use barewave::graph::{Options, fuse};
-use barewave::onnx::{Attribute, Model};
+use barewave::onnx::Attribute;
 use barewave::runtime::{AnyShape, EmulatedDevice};
 use barewave::tensor::{DType, HostTensor};
 use barewave::{Compiler, compile};
@@ -504,36 +504,6 @@ fn trees_are_walked() {
     assert_eq!(got, want);
 }
 
-/// Runs a model in stages on a strict device.
-fn staged(model: Model, inputs: &[HostTensor]) -> Vec<Vec<f64>> {
-    let device = EmulatedDevice::new(Target::GFX1100, true).unwrap();
-    let compiler = Compiler::new(Target::GFX1100, compile::Options::default());
-    let mut stages = AnyShape::new(Arc::new(device), compiler, Arc::new(model), 2);
-    let first = stages.run(inputs).unwrap().0;
-    assert_eq!(stages.run(inputs).unwrap().0, first, "a second run gives the same");
-    first.iter().map(HostTensor::to_f64).collect()
-}
-
-#[test]
-fn what_the_model_finds_decides_how_it_goes_on() {
-    // The elements of relu(x) that are not zero, and their number's double.
-    let mut b = Builder::new(17, 21);
-    let x = b.input(&[80, 70]);
-    let r = b.node("Relu", &[&x], &[]);
-    let places = b.node("NonZero", &[&r], &[]);
-    let turned = b.node("Transpose", &[&places], &[]);
-    let found = b.node("GatherND", &[&r, &turned], &[]);
-    let two = b.constant(HostTensor::from_f32(&[], &[2.0]));
-    let y = b.node("Mul", &[&found, &two], &[]);
-    let all = b.node("ReduceMean", &[&r], &[("keepdims", int(0))]);
-    [y, all].iter().for_each(|o| b.output(o));
-    let got = staged(b.model.clone(), &b.inputs);
-    let data = b.inputs[0].to_f64();
-    let want: Vec<f64> = data.iter().filter(|v| **v > 0.0).map(|v| v * 2.0).collect();
-    close(&got[0], &want, 0.0, "found");
-    close(&got[1], &[want.iter().sum::<f64>() / 2.0 / data.len() as f64], 1e-5, "mean");
-}
-
 #[test]
 fn bodies_compute_what_they_stand_for() {
     let mut b = Builder::new(17, 31);
@@ -760,4 +730,30 @@ fn random_numbers_are_distributed_as_asked() {
     assert!(got[1] != got[2] && got[1] != got[3]);
     let share = got[4].iter().sum::<f64>() / n as f64;
     assert!((share - 0.25).abs() < 0.03, "{share}");
+}
+
+#[test]
+fn indices_out_of_range_are_named() {
+    use barewave::onnx::IndexChecks;
+    let mut b = Builder::new(21, 41);
+    let x = b.input(&[5, 3]);
+    let rows = b.input_of(HostTensor::from_i64(&[2], &[4, -5]));
+    let pairs = b.input_of(HostTensor::from_i64(&[2, 2], &[0, 2, -5, -3]));
+    let y = b.node("Gather", &[&x, &rows], &[]);
+    let z = b.node("GatherND", &[&x, &pairs], &[]);
+    [&y, &z].iter().for_each(|o| b.output(o));
+    let mut model = b.model.clone();
+    let checks = IndexChecks::add(&mut model);
+    let run = |rows: [i64; 2], pairs: [i64; 4]| {
+        let device = Arc::new(EmulatedDevice::new(Target::GFX942, true).unwrap());
+        let compiler = Compiler::new(Target::GFX942, compile::Options::default());
+        let inputs = [b.inputs[0].clone(), HostTensor::from_i64(&[2], &rows), HostTensor::from_i64(&[2, 2], &pairs)];
+        let mut got = AnyShape::new(device, compiler, Arc::new(model.clone()), 1).run(&inputs).unwrap().0;
+        checks.verify(&mut got).map(|()| got.len()).map_err(|e| e.to_string())
+    };
+    assert_eq!(run([4, -5], [0, 2, -5, -3]), Ok(2), "the checks' own outputs are gone");
+    let wrong = run([0, 5], [0; 4]).unwrap_err();
+    assert!(wrong.contains(&format!("`Gather_{y}` (Gather): index 5")) && wrong.contains("extent 5"), "{wrong}");
+    assert!(run([0, -6], [0; 4]).unwrap_err().contains("index -6"));
+    assert!(run([0; 2], [0, 0, 4, 3]).unwrap_err().contains("(GatherND): index 3"));
 }

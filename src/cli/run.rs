@@ -10,7 +10,7 @@ use super::trace::Passes;
 use super::{Failure, Result};
 use barewave::compile::KernelCache;
 use barewave::graph::Options;
-use barewave::onnx::{Dim, Model};
+use barewave::onnx::{Dim, IndexChecks, Model};
 use barewave::output;
 use barewave::runtime::plan::{Plan, Port};
 use barewave::runtime::{Device, DeviceError, EmulatedSettings, RunReport, Session, open_with};
@@ -67,7 +67,7 @@ pub struct Args {
     /// Run N times and print the fastest.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Check every launch on the emulated device for undefined behaviour (slow).
+    /// Check every launch on the emulated device for undefined behaviour, and the indices of Gather and Scatter (slow).
     #[arg(long)]
     strict: bool,
     /// Print time and instructions of each launch, and its time on the chip by the cycle model.
@@ -119,7 +119,7 @@ pub fn run(args: &Args) -> Result {
         check_save(Path::new(file.trim_start_matches('@')), &[], &ImageOptions::default())?;
     }
     let given_options = image_options(args)?;
-    let mut number = 0;
+    let (mut number, mut checks) = (0, IndexChecks::default());
     let launches = Arc::new(AtomicU64::new(0));
     let (compiled, device, given, compile_ms) = if starts_with_elf(&args.model)? {
         let compiled = Compiled::load(&args.model)?;
@@ -146,9 +146,12 @@ pub fn run(args: &Args) -> Result {
     } else {
         let mut options = one(&args.dims)?;
         let start = Instant::now();
-        let model = load(&args.model, args.dtype)?;
+        let mut model = load(&args.model, args.dtype)?;
         let reading = start.elapsed();
         check_names(args, model.graph.outputs.iter().map(|v| v.name.as_str()).collect())?;
+        if args.strict {
+            checks = IndexChecks::add(&mut model);
+        }
         let device = open_device(args, None, &launches)?;
         let declared: Vec<Declared> = model.required_inputs().map(declared_value).collect();
         let given = Inputs::gather(specs, &declared, args.random_inputs, args.limits.asked_memory())?;
@@ -163,7 +166,7 @@ pub fn run(args: &Args) -> Result {
                 drop(progress);
                 return match barewave::graph::cut(&model, &options) {
                     Ok(Some(_)) => {
-                        in_stages(args, model, compiler, device, given, &options, &labels, passes.as_deref())
+                        in_stages(args, (model, checks), compiler, device, given, &options, &labels, passes.as_deref())
                     }
                     _ => Err(e.into()),
                 };
@@ -178,7 +181,8 @@ pub fn run(args: &Args) -> Result {
     let plan = compiled.plans()[number].clone();
     let images = given_options.or(ImageOptions::from_metadata(&plan.metadata)?);
     let wanted = |ports: &[Port]| ports.iter().map(wanted).collect::<Result<Vec<Wanted>>>();
-    let (takes, makes) = (wanted(&plan.inputs)?, wanted(&plan.outputs)?);
+    let (takes, mut makes) = (wanted(&plan.inputs)?, wanted(&plan.outputs)?);
+    makes.truncate(makes.len() - checks.outputs());
     let outputs = Outputs::prepare(&args.outputs, &makes, &images)?;
     let expected = inputs::expected(&args.expect, &makes, args.limits.asked_memory())?;
     let tensors = given.load(&takes, &images)?;
@@ -199,8 +203,9 @@ pub fn run(args: &Args) -> Result {
     let emulated = device.info().driver.is_none();
     let parts = if emulated { u64::from(args.repeat) * plan.launches.len() as u64 } else { 0 };
     let progress = Progress::counted("running", parts, launches);
-    let (results, report) = repeat(args, || session.run(&tensors))?;
+    let (mut results, report) = repeat(args, || session.run(&tensors))?;
     drop(progress);
+    checks.verify(&mut results)?;
     if let Some(path) = &args.profile {
         let (info, target) = (device.info(), device.target());
         let (model, device) = (plan.model.as_str(), info.name.as_str());
@@ -216,7 +221,7 @@ pub fn run(args: &Args) -> Result {
 /// Runs a model of which a part decides how the rest looks: each part is compiled when what it depends on is known.
 fn in_stages(
     args: &Args,
-    model: Model,
+    (model, checks): (Model, IndexChecks),
     compiler: Compiler,
     device: Arc<dyn Device>,
     given: Inputs,
@@ -252,7 +257,8 @@ fn in_stages(
         stages.time_launches();
     }
     let progress = Progress::start("running in stages", 0);
-    let (results, report) = repeat(args, || stages.run(&tensors))?;
+    let (mut results, report) = repeat(args, || stages.run(&tensors))?;
+    checks.verify(&mut results)?;
     drop(progress);
     let whole_ms = start.elapsed().as_secs_f64() * 1e3;
     if let Some(path) = &args.profile {

@@ -81,6 +81,9 @@ pub enum Reason {
          compiled one, nor of a branch or loop)"
     )]
     OnHost,
+    /// How often a loop goes round, or how many nodes that makes, is not to be laid out before it runs.
+    #[error("{0}")]
+    Rounds(String),
     /// An output that is not computed.
     #[error("output {number}{meaning} is not supported{rest}")]
     Output {
@@ -151,6 +154,15 @@ impl Reason {
             Reason::NotConstant { input, .. } => Some((node, *input)),
             Reason::Within { number, reason, .. } => reason.undecided(*number),
             _ => None,
+        }
+    }
+
+    /// True when a run in stages may get over it.
+    pub(super) fn is_for_stages(&self) -> bool {
+        match self {
+            Reason::NotConstant { .. } | Reason::OnHost | Reason::Rounds(_) => true,
+            Reason::Within { reason, .. } => reason.is_for_stages(),
+            _ => false,
         }
     }
 

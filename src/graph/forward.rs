@@ -2,7 +2,7 @@
 //!
 //! Concat copies every stored input into a part of its result. When such an input is an intermediate tensor, all its
 //! writers and readers are redirected to that part and the copy disappears; chains of concatenations (DenseNet) end up
-//! in one growing tensor.
+//! in one growing tensor. So does a transposed copy that keeps rows whole, such as that of attention's heads.
 //!
 //! The copy maps element `i` of the source, with coordinates `c` in the copy's dimensions, to an address that is linear in
 //! `c`. An access to the source is redirected by writing its offset and each of its strides in the mixed radix of those
@@ -52,16 +52,26 @@ pub(crate) fn forward_writes(graph: &mut FusedGraph) {
     graph.steps.retain(|_| !gone.next().expect("one flag per step"));
 }
 
-/// If step `i` only copies all of an intermediate tensor: from where, to where, and the walk over the target in the
-/// source's order.
+/// If step `i` only copies all of an intermediate tensor, or transposes it without tearing its rows: from where, to where, and
+/// the walk over the target in the source's order.
 fn copied(graph: &FusedGraph, i: usize) -> Option<(TensorId, TensorId, View)> {
     let step = &graph.steps[i];
     let [input] = step.inputs.as_slice() else { return None };
+    if step.kind != StepKind::Pointwise || !step.expr.is_copy() || !input.is_plain() {
+        return None;
+    }
     let source = graph.tensor(input.tensor);
-    let whole = input.is_plain() && input.view.offset == 0 && input.view.is_dense() && input.view.len() == source.len();
-    let copy = step.kind == StepKind::Pointwise && step.expr.is_copy();
-    (copy && whole && source.role == Role::Intermediate && input.tensor != step.output.tensor)
-        .then(|| (input.tensor, step.output.tensor, step.output.view.clone()))
+    let mut order: Vec<usize> = (0..input.view.rank()).collect();
+    order.sort_by_key(|&d| (std::cmp::Reverse(input.view.strides[d]), d));
+    let (from, to) = (input.view.permuted(&order), step.output.view.permuted(&order));
+    let whole = from.offset == 0 && from.is_dense() && from.len() == source.len();
+    // Neighbours stay neighbours: who writes them writes lines.
+    let lines = order.is_sorted() || to.strides.last() == Some(&1);
+    (whole && lines && source.role == Role::Intermediate && input.tensor != step.output.tensor).then_some((
+        input.tensor,
+        step.output.tensor,
+        to,
+    ))
 }
 
 /// Step `s` with every access to `from` redirected to `to`, or `None` when that is impossible or breaks a promise to the

@@ -16,6 +16,7 @@ use super::fused::{Access, FusedGraph, Role, Step, StepKind, Tensor, TensorId};
 use super::infer::{Fact, Inference};
 use super::interpret::Interpreter;
 use super::lazy::{Lazy, reshape_access, without_ones};
+use super::norms::{Norms, find_norms};
 use super::ops;
 use super::resolve::{Branch, Resolved, ResolvedNode, Source, ValueId};
 use super::view::View;
@@ -57,6 +58,7 @@ pub(crate) struct Lowering<'m> {
     stored_consts: Vec<Option<TensorId>>,
     pub(super) producers: Vec<Producer>,
     inline: Vec<bool>,
+    norms: Norms,
     /// The node being lowered.
     pub(super) current: usize,
     /// In a survey: what became of the nodes so far.
@@ -125,6 +127,7 @@ impl<'m> Lowering<'m> {
             stored_consts: vec![None; count],
             producers: Vec::new(),
             inline: vec![false; count],
+            norms: Norms::default(),
             current: 0,
             outcomes: None,
         }
@@ -132,7 +135,8 @@ impl<'m> Lowering<'m> {
 
     /// Inputs and constants are values, no node is lowered yet.
     fn new(inference: Inference<'m>, shapes: &[(DType, Vec<usize>)], inline: Vec<bool>) -> Lowering<'m> {
-        let mut cx = Lowering { inline, ..Lowering::over(inference) };
+        let norms = find_norms(&inference);
+        let mut cx = Lowering { inline, norms, ..Lowering::over(inference) };
         let resolved = cx.resolved;
         cx.graph.name = resolved.model.graph.name.clone();
         cx.graph.metadata = resolved.model.metadata.clone();
@@ -171,11 +175,19 @@ impl<'m> Lowering<'m> {
         for &i in nodes {
             self.current = i as usize;
             let node = &resolved.nodes[i as usize];
+            if self.norms.hides(i) {
+                self.outcomes.iter_mut().for_each(|list| list.push((i, Outcome::Lowered)));
+                continue;
+            }
             if self.outcomes.is_none() {
                 self.lower_node().map_err(|reason| (i, reason))?;
                 continue;
             }
-            let missing = node.inputs.iter().flatten().find(|v| self.values[v.index()].is_none());
+            let reads = match self.norms.at(i) {
+                Some(norm) => vec![norm.x],
+                None => node.inputs.iter().flatten().copied().collect(),
+            };
+            let missing = reads.iter().find(|v| self.values[v.index()].is_none());
             let outcome = match missing {
                 Some(v) => Outcome::Blocked(resolved.names[v.index()].to_string()),
                 None => match self.lower_inferred(i) {
@@ -212,7 +224,10 @@ impl<'m> Lowering<'m> {
         }
         let (domain, name) = (&node.node.domain, &node.node.op);
         let op = ops::find(domain, name).ok_or_else(|| Reason::Operator { hint: ops::hint(domain, name) })?;
-        (op.lower)(self)?;
+        match self.norms.at(self.current as u32).cloned() {
+            Some(norm) => ops::lower_norm(self, &norm),
+            None => (op.lower)(self)?,
+        }
         for (k, o) in node.outputs.iter().enumerate() {
             let Some(o) = *o else { continue };
             match &self.values[o.index()] {

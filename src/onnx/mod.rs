@@ -9,10 +9,12 @@
 mod error;
 mod functions;
 mod import;
+mod indices;
 mod proto;
 mod seed;
 
 pub use error::Error;
+pub use indices::{IndexChecks, OutOfRange};
 pub use seed::SEEDED_FROM;
 
 use crate::tensor::{DType, HostTensor};

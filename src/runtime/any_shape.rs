@@ -4,20 +4,18 @@
 //! cache knows are not made again, so that this takes milliseconds. What was compiled is kept, the least recently used goes
 //! first; weights that are the same are on the device once.
 //!
-//! Where a value that the model computes decides how the rest looks (how many elements a NonZero finds, which branch an If
-//! takes), the model is run in stages: the part that computes the value, and the rest compiled for what it was
-//! ([`graph::cut`](crate::graph::cut())). So it is where the host has to work on what is in strings; then the rest is kept too.
+//! Where a value that the model computes decides how the rest looks, the model is run in [stages](super::stages).
 
 use super::device::Device;
 use super::error::SessionError;
 use super::loaded::DeviceWeights;
 use super::session::{Given, RunReport, Session};
+use super::stages::{Kept, Stages};
 use crate::compile::{self, Compiled, Compiler};
-use crate::graph::{self, Cut, Options as Shapes, Types};
-use crate::onnx::{Model, ValueInfo};
+use crate::graph::{self, Options as Shapes, Types};
+use crate::onnx::Model;
 use crate::tensor::{AsTensor, HostTensor, Identity, TensorView};
 use rustc_hash::FxHashSet;
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Why a run could not be made.
@@ -39,38 +37,23 @@ pub enum Ready<'a> {
     Stages(Stages<'a>),
 }
 
-/// A model that runs in stages.
-pub struct Stages<'a> {
-    any: &'a mut AnyShape,
-    cut: Box<Cut>,
-}
-
-impl Stages<'_> {
-    /// Runs the model once, with the inputs that it was made ready for.
-    pub fn run<T: AsTensor>(self, inputs: &[T]) -> Result<(Vec<HostTensor>, RunReport), AnyShapeError> {
-        self.any.run_stages(*self.cut, inputs)
-    }
-}
-
 /// A model on a device, for inputs of any shape.
 pub struct AnyShape {
-    compiler: Compiler,
-    model: Arc<Model>,
+    pub(super) compiler: Compiler,
+    pub(super) model: Arc<Model>,
     /// What is known of it for all shapes, once it was asked.
     types: Option<Arc<Types>>,
-    device: Arc<dyn Device>,
+    pub(super) device: Arc<dyn Device>,
     /// With a plan for each combination of shapes, the most recently used last.
     session: Option<Session>,
-    most: usize,
+    pub(super) most: usize,
     /// Where the model's own constants lie, which are not read to tell whether weights are the same.
     held: FxHashSet<usize>,
     weights: Arc<Mutex<KnownWeights>>,
-    compiled: usize,
-    /// The first stage, by the value that ends it.
-    first: Option<(String, Box<AnyShape>)>,
-    /// The rest, by the value that it begins with, where it is the same for all values.
-    rest: Option<(String, Box<AnyShape>)>,
-    timed: bool,
+    pub(super) compiled: usize,
+    /// What the last run in stages left.
+    pub(super) kept: Option<Box<Kept>>,
+    pub(super) timed: bool,
     observer: Option<Observer>,
 }
 
@@ -101,8 +84,7 @@ impl AnyShape {
             held,
             weights: Arc::default(),
             compiled: 0,
-            first: None,
-            rest: None,
+            kept: None,
             timed: false,
             observer: None,
         }
@@ -113,7 +95,7 @@ impl AnyShape {
         self.timed = true;
         // What is there was made without.
         self.session = None;
-        (self.first, self.rest) = (None, None);
+        self.kept = None;
     }
 
     /// Shows every form that the model is compiled to from now on.
@@ -138,8 +120,7 @@ impl AnyShape {
             held: self.held.clone(),
             weights: self.weights.clone(),
             compiled: 0,
-            first: None,
-            rest: None,
+            kept: None,
             timed: self.timed,
             observer: self.observer.clone(),
         })
@@ -166,19 +147,6 @@ impl AnyShape {
         }
     }
 
-    /// As [`AnyShape::run`]; a stage in which nothing is computed needs no device.
-    fn run_stage(&mut self, inputs: &[HostTensor]) -> Result<(Vec<HostTensor>, RunReport), AnyShapeError> {
-        let graph = &self.model.graph;
-        let given: BTreeMap<&str, &HostTensor> =
-            self.model.required_inputs().map(|v| v.name.as_str()).zip(inputs).collect();
-        let value = |name: &str| given.get(name).copied().or_else(|| graph.initializers.get(name)).cloned();
-        let passed = graph.outputs.iter().map(|o| value(&o.name)).collect::<Option<Vec<_>>>();
-        match passed.filter(|_| graph.nodes.is_empty()) {
-            Some(outputs) => Ok((outputs, RunReport::default())),
-            None => self.run(inputs),
-        }
-    }
-
     /// What runs these inputs, compiled if need be.
     pub fn ready(&mut self, inputs: &[Given]) -> Result<Ready<'_>, AnyShapeError> {
         let known = match &mut self.session {
@@ -189,58 +157,12 @@ impl AnyShape {
             let shapes = self.shapes(inputs);
             if let Err(e) = self.compile(&shapes) {
                 return match graph::cut(&self.model, &shapes) {
-                    Ok(Some(cut)) => Ok(Ready::Stages(Stages { any: self, cut: Box::new(cut) })),
+                    Ok(Some(cut)) => Ok(Ready::Stages(Stages::new(self, cut))),
                     _ => Err(e),
                 };
             }
         }
         self.session.as_mut().map(Ready::Whole).ok_or_else(|| SessionError::NotStarted.into())
-    }
-
-    /// Runs the part in front of a cut, then the rest.
-    fn run_stages<T: AsTensor>(
-        &mut self,
-        cut: Cut,
-        inputs: &[T],
-    ) -> Result<(Vec<HostTensor>, RunReport), AnyShapeError> {
-        let whole = self.model.clone();
-        let given: BTreeMap<&str, &T> = whole.required_inputs().map(|v| v.name.as_str()).zip(inputs).collect();
-        let pick = |model: &Model, made: &BTreeMap<String, HostTensor>| -> Result<Vec<HostTensor>, SessionError> {
-            let find = |v: &ValueInfo| match (made.get(&v.name), given.get(v.name.as_str())) {
-                (Some(t), _) => Ok(t.clone()),
-                (None, Some(t)) => Ok(t.view().to_tensor()),
-                (None, None) => Err(SessionError::InputCount {
-                    expected: given.len() + 1,
-                    names: v.name.clone(),
-                    given: given.len(),
-                }),
-            };
-            model.required_inputs().map(find).collect()
-        };
-        let stage = |model: Model, most| {
-            let stage = AnyShape::new(self.device.clone(), self.compiler.clone(), Arc::new(model), most);
-            AnyShape { timed: self.timed, ..stage }
-        };
-        let mut first = match self.first.take() {
-            Some((value, stage)) if value == cut.at() => stage,
-            _ => Box::new(stage(cut.first.clone(), self.most)),
-        };
-        let values = pick(&cut.first, &BTreeMap::new())?;
-        let (outputs, before) = first.run_stage(&values)?;
-        let (at, fixed) = (cut.at().to_string(), cut.is_fixed());
-        self.first = Some((at.clone(), first));
-        let (rest, made) = cut.rest(outputs).map_err(compile::Error::from)?;
-        let values = pick(&rest, &made)?;
-        let mut rest = match self.rest.take() {
-            Some((value, stage)) if fixed && value == at => stage,
-            _ => Box::new(stage(rest, if fixed { self.most } else { 1 })),
-        };
-        let known = rest.compiled;
-        let (outputs, mut report) = rest.run_stage(&values)?;
-        self.compiled += rest.compiled - known;
-        self.rest = fixed.then_some((at, rest));
-        report.add(before);
-        Ok((outputs, report))
     }
 
     /// What the inputs say about shapes, and the values of those that may decide some.

@@ -12,9 +12,10 @@ pub mod hip;
 mod loaded;
 pub mod plan;
 mod session;
+mod stages;
 mod tables;
 
-pub use any_shape::{AnyShape, AnyShapeError, Ready, Stages};
+pub use any_shape::{AnyShape, AnyShapeError, Ready};
 pub use barewave_emu::queue;
 pub use device::{
     Device, DeviceError, DeviceInfo, EventId, HostBuffer, KernelId, LaunchShape, LaunchStats, ModuleId, Opened,
@@ -23,3 +24,4 @@ pub use device::{
 pub use emulated::{EmulatedDevice, EmulatedSettings};
 pub use error::SessionError;
 pub use session::{Given, LaunchReport, RunReport, Session};
+pub use stages::Stages;

@@ -85,12 +85,17 @@ pub struct LaunchReport {
 }
 
 impl RunReport {
-    /// Adds what was done before.
-    pub(super) fn add(&mut self, before: RunReport) {
-        self.launches += before.launches;
-        self.instructions = self.instructions.zip(before.instructions).map(|(a, b)| a + b);
-        self.time += before.time;
-        self.per_launch.splice(0..0, before.per_launch);
+    /// With what was done after.
+    pub(super) fn then(mut self, mut after: RunReport) -> RunReport {
+        self.instructions = match (self.launches, after.launches) {
+            (_, 0) => self.instructions,
+            (0, _) => after.instructions,
+            _ => self.instructions.zip(after.instructions).map(|(a, b)| a + b),
+        };
+        self.launches += after.launches;
+        self.time += after.time;
+        self.per_launch.append(&mut after.per_launch);
+        self
     }
 }
 

@@ -1,5 +1,6 @@
 //! Control flow that is decided before the model runs: the taken branch of an If, and the rounds of Loop and Scan, whose
-//! nodes are lowered once for each.
+//! nodes are lowered once for each. A Loop that is not decided before is a stage of its own, whose body is a model
+//! ([`crate::graph::cut`](crate::graph::cut())).
 
 use super::layout::{join, sliced};
 use crate::graph::ask::Ask;
@@ -8,6 +9,7 @@ use crate::graph::expr::Scalar;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, Value, qualified, splat};
 use crate::graph::resolve::{Branch, ValueId};
+use crate::onnx::{Attribute, Dim, ValueInfo};
 use crate::tensor::HostTensor;
 
 /// A loop is not laid out for more nodes than this.
@@ -53,7 +55,7 @@ pub(super) fn if_(cx: &mut Lowering<'_>) -> Res<()> {
 /// Refuses loops that would not end or fill the memory.
 pub(super) fn check_rounds(cx: &Lowering<'_>, rounds: usize, nodes: usize) -> Res<()> {
     if rounds.saturating_mul(nodes.max(1)) > MOST_NODES {
-        return Err(Reason::Size(format!(
+        return Err(Reason::Rounds(format!(
             "{rounds} rounds of {nodes} nodes; at most {MOST_NODES} nodes are laid out for a {}",
             cx.node().node.op
         )));
@@ -95,6 +97,16 @@ pub(super) fn stacked(cx: &mut Lowering<'_>, parts: &[Value], axis: usize) -> Re
     join(cx, list, axis)
 }
 
+/// What a loop collects in no round, by what its body declares.
+pub(crate) fn nothing_collected(declared: &ValueInfo) -> Res<HostTensor> {
+    let known = |d: &Dim| if let Dim::Known(n) = d { Some(*n) } else { None };
+    let shape = declared.shape.as_ref().and_then(|dims| dims.iter().map(known).collect::<Option<Vec<_>>>());
+    match (declared.dtype, shape) {
+        (Some(dtype), Some(shape)) => Ok(HostTensor::from_f64(dtype, &[vec![0], shape].concat(), &[])),
+        _ => Err(Reason::Value("it runs no round, and the shape of what it collects is not declared".into())),
+    }
+}
+
 fn known_flag(value: &Value) -> Option<bool> {
     match value {
         Value::Const(t) => t.scalar_f64().map(|x| x != 0.0),
@@ -133,7 +145,7 @@ pub(super) fn loop_(cx: &mut Lowering<'_>) -> Res<()> {
         let mut outputs = round(cx, body, parameters)?.into_iter();
         let again = outputs.next().and_then(|c| known_flag(&c));
         go = again.ok_or_else(|| {
-            Reason::Value("whether it goes on depends on what it computes, which is not supported".into())
+            Reason::Rounds("whether it goes on depends on what it computes: run the ONNX file itself".into())
         })?;
         carried = outputs.by_ref().take(states).collect();
         scanned.iter_mut().zip(outputs).for_each(|(list, v)| list.push(v));
@@ -144,7 +156,9 @@ pub(super) fn loop_(cx: &mut Lowering<'_>) -> Res<()> {
     }
     for (i, list) in scanned.into_iter().enumerate() {
         if list.is_empty() {
-            return Err(Reason::Value("it runs no round, and the shape of what it collects is not known".into()));
+            let Some(Attribute::Graph(graph)) = cx.attribute("body") else { return Err(Reason::MissingInput(0)) };
+            cx.set_const(states + i, nothing_collected(&graph.outputs[states + 1 + i])?);
+            continue;
         }
         let y = stacked(cx, &list, 0)?;
         cx.set(states + i, y);

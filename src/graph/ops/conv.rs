@@ -518,7 +518,8 @@ pub(super) fn of_convolution(cx: &mut Inference<'_>, x: ValueId, w: ValueId, dty
             "data of shape {xs} and weights of shape {ws} do not fit in {groups} groups"
         )));
     }
-    if xs.iter().chain(ws).any(|d| d.is(0)) {
+    // A batch may be empty.
+    if xs.iter().skip(1).chain(ws).any(|d| d.is(0)) {
         let (xs, ws) = (described(xs), described(ws));
         return Err(Reason::Shape(format!("data of shape {xs} or weights of shape {ws} have no elements")));
     }

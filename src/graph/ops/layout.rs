@@ -3,14 +3,15 @@
 use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, broadcast_dims, described, known, product};
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::Val;
-use crate::graph::fused::{Role, Tensor};
+use crate::graph::expr::{Scalar, Val};
+use crate::graph::fused::{Access, Guard, Role, Tensor};
 use crate::graph::infer::Inference;
 use crate::graph::lazy::{Lazy, map_access};
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
 use crate::onnx::Attribute;
+use crate::tensor::{DType, HostTensor};
 
 /// Output 0 is input 0 under another shape.
 pub(super) fn reshaped(cx: &mut Lowering<'_>) -> Res<()> {
@@ -83,10 +84,57 @@ pub(super) fn concat(cx: &mut Lowering<'_>) -> Res<()> {
         }
         _ => {}
     }
-    let parts = filled.into_iter().map(|v| cx.lazy(v)).collect();
-    let y = join(cx, parts, axis)?;
+    let parts: Vec<Lazy> = filled.into_iter().map(|v| cx.lazy(v)).collect();
+    let y = match &parts[..] {
+        [a, b] if same_source(a, b) => halves(cx, [a, b], axis, &shape)?,
+        _ => None,
+    };
+    let y = match y {
+        Some(y) => y,
+        None => join(cx, parts, axis)?,
+    };
     cx.set(0, y);
     Ok(())
+}
+
+/// True when two values are computed from parts of one tensor, each element from one of its elements.
+fn same_source(a: &Lazy, b: &Lazy) -> bool {
+    match (&a.inputs[..], &b.inputs[..]) {
+        ([x], [y]) => a.base.is_none() && b.base.is_none() && x.tensor == y.tensor && x.is_plain() && y.is_plain(),
+        _ => false,
+    }
+}
+
+/// Two values one after the other that need not be stored: each element is one's or the other's, by its place (the turned
+/// halves of a rotary embedding). `None` when their views do not allow it.
+fn halves(cx: &mut Lowering<'_>, parts: [&Lazy; 2], axis: usize, shape: &[usize]) -> Res<Option<Lazy>> {
+    let mut list = Vec::new();
+    let mut start = 0;
+    for part in parts {
+        let mut part = cx.plain_of(part.clone());
+        let n = part.shape[axis];
+        for a in &mut part.inputs {
+            if !a.is_plain() || a.view.dims != part.shape {
+                return Ok(None);
+            }
+            a.view.offset -= start as i64 * a.view.strides[axis];
+            a.view.dims[axis] = shape[axis];
+            let mut ranges: Vec<(usize, usize)> = shape.iter().map(|&d| (0, d)).collect();
+            ranges[axis] = (start, start + n);
+            a.guard = Some(Guard { ranges, fill: Scalar::of(cx.graph.tensor(a.tensor).dtype, 0.0) });
+        }
+        (part.shape, part.grid) = (shape.to_vec(), shape.to_vec());
+        list.push(cx.normal(part));
+        start += n;
+    }
+    let first = parts[0].shape[axis];
+    let flags: Vec<i64> = (0..shape[axis]).map(|i| i64::from(i < first)).collect();
+    let mut dims = vec![1; shape.len()];
+    dims[axis] = shape[axis];
+    let flags = cx.add_const("first".into(), HostTensor::from_ints(DType::Bool, &dims, &flags));
+    let flags = Lazy::read(Access::new(flags, View::dense(&dims)), DType::Bool);
+    let [a, b] = list.try_into().map_err(|_| Reason::Shape("two parts are needed".into()))?;
+    cx.combine(vec![flags, a, b], shape, |e, v| e.select(v[0], v[1], v[2])).map(Some)
 }
 
 /// Writes values one after the other along dimension `axis` of a new tensor. None of them may be empty.

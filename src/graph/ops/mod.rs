@@ -37,6 +37,8 @@ mod strings;
 mod transform;
 mod trees;
 
+pub(crate) use control::nothing_collected;
+pub(crate) use normalize::lower_norm;
 pub(crate) use strings::evaluate;
 
 use super::error::Res;

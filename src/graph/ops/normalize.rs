@@ -9,6 +9,7 @@ use crate::graph::fused::{Access, Normalize, Pool, PoolOp, Reduce, ReduceOp, Ste
 use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
+use crate::graph::norms::Norm;
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
 use crate::tensor::{DType, HostTensor};
@@ -155,6 +156,13 @@ fn normalized(cx: &mut Lowering<'_>, x: ValueId, dims: &[usize], axis: usize, ep
     let access = cx.operand_of(lazy, |_| true);
     let kind = StepKind::Normalize(Normalize { axes: dims.len() - axis, epsilon: epsilon as f32, center });
     cx.produce(kind, vec![access], dims, dtype)
+}
+
+/// A normalisation that several nodes stand for.
+pub(crate) fn lower_norm(cx: &mut Lowering<'_>, norm: &Norm) {
+    let shape = cx.shape(norm.x).to_vec();
+    let y = normalized(cx, norm.x, &shape, norm.axis, norm.epsilon, norm.center);
+    cx.set(0, y);
 }
 
 pub(super) fn instance(cx: &mut Lowering<'_>) -> Res<()> {

@@ -3,7 +3,7 @@
 use crate::{RawArray, RawInput, error, work};
 use barewave::codeobj::Abi;
 use barewave::compile::KernelCache;
-use barewave::onnx::{Dim, Model, ValueInfo};
+use barewave::onnx::{Dim, IndexChecks, Model, ValueInfo};
 use barewave::runtime::{AnyShape, Device, Session, open, plan::Port};
 use barewave::tensor::{AsTensor, DType, HostTensor, TensorView, element_count};
 use barewave::{Compiled, Compiler, Options, Shapes};
@@ -49,6 +49,8 @@ enum Running {
 #[pyclass(frozen)]
 pub struct NativeSession {
     running: Mutex<Running>,
+    /// Of a strict session.
+    checks: IndexChecks,
     device: Arc<dyn Device>,
     #[pyo3(get)]
     inputs: Vec<Declared>,
@@ -161,6 +163,7 @@ impl NativeSession {
                 let plan = compiled.plan();
                 return Ok(NativeSession {
                     running: Mutex::new(Running::Plan(Box::new(session))),
+                    checks: IndexChecks::default(),
                     device,
                     inputs: plan.inputs.iter().map(port).collect(),
                     outputs: plan.outputs.iter().map(port).collect(),
@@ -169,16 +172,17 @@ impl NativeSession {
                     opset: None,
                 });
             }
-            let model = read(path.as_deref(), bytes)?;
+            let mut model = read(path.as_deref(), bytes)?;
             let device = open(&device, None, strict).map_err(error)?.device;
             let compiler = Compiler::new(device.target(), Options { cache: cache(cached), ..Options::default() });
             let (inputs, outputs) =
                 (model.required_inputs().map(declared).collect(), model.graph.outputs.iter().map(declared).collect());
             let (metadata, graph_name) = (model.metadata.clone().into_iter().collect(), model.graph.name.clone());
             let opset = Some(model.opset());
+            let checks = if strict { IndexChecks::add(&mut model) } else { IndexChecks::default() };
             let any = AnyShape::new(device.clone(), compiler, Arc::new(model), KEPT);
             let running = Mutex::new(Running::Any(Box::new(any)));
-            Ok(NativeSession { running, device, inputs, outputs, metadata, graph_name, opset })
+            Ok(NativeSession { running, checks, device, inputs, outputs, metadata, graph_name, opset })
         })
     }
 
@@ -206,7 +210,7 @@ impl NativeSession {
             let views = views.collect::<PyResult<Vec<_>>>()?;
             let mut running =
                 self.running.lock().map_err(|_| error("an earlier run of this session ended in a panic"))?;
-            let (outputs, _) = match &mut *running {
+            let (mut outputs, _) = match &mut *running {
                 Running::Any(any) => any.run(&views).map_err(error)?,
                 Running::Plan(session) => {
                     if let Some(i) = session.plans().position(|p| fits(&p.inputs, &views)) {
@@ -215,6 +219,7 @@ impl NativeSession {
                     session.run(&views).map_err(error)?
                 }
             };
+            self.checks.verify(&mut outputs).map_err(error)?;
             Ok(outputs.into_iter().map(NativeTensor).collect())
         })
     }

@@ -1,0 +1,232 @@
+//! How many steps whole models become: what exporters write out, node by node, comes together again.
+
+mod support;
+
+use barewave::graph::fused::FusedGraph;
+use barewave::graph::{self, Options};
+use barewave::onnx::Model;
+use barewave::tensor::HostTensor;
+use std::collections::BTreeMap;
+use std::path::Path;
+use support::build::{Builder, int, ints};
+
+const TOKENS: usize = 16;
+const WIDTH: usize = 64;
+const HEADS: usize = 4;
+
+fn kinds(g: &FusedGraph) -> BTreeMap<&'static str, usize> {
+    let mut kinds = BTreeMap::new();
+    g.steps.iter().for_each(|s| *kinds.entry(s.kind.name()).or_insert(0) += 1);
+    kinds
+}
+
+/// Fuses, and compares the number of steps.
+fn count(b: &Builder, most: usize, what: &str) {
+    let g = graph::fuse(&b.model, &Options::default()).unwrap();
+    let list: Vec<&str> = g.steps.iter().map(|s| s.name.as_str()).collect();
+    assert!(g.steps.len() <= most, "{what}: {} steps {:?}\n{}", g.steps.len(), kinds(&g), list.join("\n"));
+}
+
+fn number(b: &mut Builder, value: f32) -> String {
+    b.constant(HostTensor::from_f32(&[], &[value]))
+}
+
+fn linear(b: &mut Builder, x: &str, from: usize, to: usize) -> String {
+    let (w, bias) = (b.weight(&[from, to]), b.weight(&[to]));
+    let y = b.node("MatMul", &[x, &w], &[]);
+    b.node("Add", &[&bias, &y], &[])
+}
+
+/// As torch writes it before opset 17.
+fn layer_norm(b: &mut Builder, x: &str) -> String {
+    let last = [("axes", barewave::onnx::Attribute::Ints(vec![-1]))];
+    let mean = b.node("ReduceMean", &[x], &last);
+    let d = b.node("Sub", &[x, &mean], &[]);
+    let (two, tiny) = (number(b, 2.0), number(b, 1e-5));
+    let square = b.node("Pow", &[&d, &two], &[]);
+    let variance = b.node("ReduceMean", &[&square], &last);
+    let variance = b.node("Add", &[&variance, &tiny], &[]);
+    let deviation = b.node("Sqrt", &[&variance], &[]);
+    let y = b.node("Div", &[&d, &deviation], &[]);
+    let (gamma, beta) = (b.weight(&[WIDTH]), b.weight(&[WIDTH]));
+    let y = b.node("Mul", &[&y, &gamma], &[]);
+    b.node("Add", &[&y, &beta], &[])
+}
+
+fn heads(b: &mut Builder, x: &str, turned: &[usize]) -> String {
+    let shape = b.ints(&[1, TOKENS as i64, HEADS as i64, (WIDTH / HEADS) as i64]);
+    let x = b.node("Reshape", &[x, &shape], &[]);
+    b.node("Transpose", &[&x], &[("perm", ints(turned))])
+}
+
+/// Attention over three values of `[1, TOKENS, WIDTH]`.
+fn attention(b: &mut Builder, [q, k, v]: [&str; 3], mask: &str) -> String {
+    let (q, v) = (heads(b, q, &[0, 2, 1, 3]), heads(b, v, &[0, 2, 1, 3]));
+    let k = heads(b, k, &[0, 2, 3, 1]);
+    let scores = b.node("MatMul", &[&q, &k], &[]);
+    let size = number(b, 4.0);
+    let scores = b.node("Div", &[&scores, &size], &[]);
+    let scores = b.node("Add", &[&scores, mask], &[]);
+    let p = b.node("Softmax", &[&scores], &[("axis", int(-1))]);
+    let y = b.node("MatMul", &[&p, &v], &[]);
+    let y = b.node("Transpose", &[&y], &[("perm", ints(&[0, 2, 1, 3]))]);
+    let shape = b.ints(&[1, TOKENS as i64, WIDTH as i64]);
+    b.node("Reshape", &[&y, &shape], &[])
+}
+
+fn gelu(b: &mut Builder, x: &str) -> String {
+    let (root, one, half) = (number(b, 2f32.sqrt()), number(b, 1.0), number(b, 0.5));
+    let e = b.node("Div", &[x, &root], &[]);
+    let e = b.node("Erf", &[&e], &[]);
+    let e = b.node("Add", &[&e, &one], &[]);
+    let y = b.node("Mul", &[x, &e], &[]);
+    b.node("Mul", &[&y, &half], &[])
+}
+
+fn mask(b: &mut Builder) -> String {
+    let given = b.input(&[1, TOKENS]);
+    let (one, low) = (number(b, 1.0), number(b, -10000.0));
+    let one_more = b.ints(&[1, 2]);
+    let m = b.node("Unsqueeze", &[&given, &one_more], &[]);
+    let m = b.node("Sub", &[&one, &m], &[]);
+    b.node("Mul", &[&m, &low], &[])
+}
+
+#[test]
+fn a_bert_encoder() {
+    let mut b = Builder::new(14, 1);
+    let mut x = b.input(&[1, TOKENS, WIDTH]);
+    let mask = mask(&mut b);
+    for _ in 0..12 {
+        let [q, k, v] = [(); 3].map(|()| linear(&mut b, &x, WIDTH, WIDTH));
+        let a = attention(&mut b, [&q, &k, &v], &mask);
+        let a = linear(&mut b, &a, WIDTH, WIDTH);
+        let a = b.node("Add", &[&a, &x], &[]);
+        let a = layer_norm(&mut b, &a);
+        let h = linear(&mut b, &a, WIDTH, 4 * WIDTH);
+        let h = gelu(&mut b, &h);
+        let h = linear(&mut b, &h, 4 * WIDTH, WIDTH);
+        let h = b.node("Add", &[&h, &a], &[]);
+        x = layer_norm(&mut b, &h);
+    }
+    b.output(&x);
+    count(&b, 133, "BERT");
+}
+
+#[test]
+fn gpt_2() {
+    let mut b = Builder::new(14, 2);
+    let mut x = b.input(&[1, TOKENS, WIDTH]);
+    let triangle: Vec<f32> = (0..TOKENS * TOKENS).map(|i| if i % TOKENS > i / TOKENS { -1e4 } else { 0.0 }).collect();
+    let mask = b.constant(HostTensor::from_f32(&[1, 1, TOKENS, TOKENS], &triangle));
+    for _ in 0..12 {
+        let h = layer_norm(&mut b, &x);
+        // torch's Conv1D is a Gemm over all rows.
+        let rows = b.ints(&[-1, WIDTH as i64]);
+        let h = b.node("Reshape", &[&h, &rows], &[]);
+        let (w, bias) = (b.weight(&[WIDTH, 3 * WIDTH]), b.weight(&[3 * WIDTH]));
+        let h = b.node("Gemm", &[&h, &w, &bias], &[]);
+        let back = b.ints(&[1, TOKENS as i64, 3 * WIDTH as i64]);
+        let h = b.node("Reshape", &[&h, &back], &[]);
+        let parts = b.ints(&[WIDTH as i64; 3]);
+        let qkv = b.node_n("Split", &[&h, &parts], &[("axis", int(2))], 3);
+        let a = attention(&mut b, [&qkv[0], &qkv[1], &qkv[2]], &mask);
+        let a = linear(&mut b, &a, WIDTH, WIDTH);
+        x = b.node("Add", &[&a, &x], &[]);
+        let h = layer_norm(&mut b, &x);
+        let h = linear(&mut b, &h, WIDTH, 4 * WIDTH);
+        // GELU by tanh.
+        let (three, k, root, one, half) = (
+            number(&mut b, 3.0),
+            number(&mut b, 0.044715),
+            number(&mut b, 0.797_884_6),
+            number(&mut b, 1.0),
+            number(&mut b, 0.5),
+        );
+        let cube = b.node("Pow", &[&h, &three], &[]);
+        let t = b.node("Mul", &[&cube, &k], &[]);
+        let t = b.node("Add", &[&h, &t], &[]);
+        let t = b.node("Mul", &[&t, &root], &[]);
+        let t = b.node("Tanh", &[&t], &[]);
+        let t = b.node("Add", &[&t, &one], &[]);
+        let h = b.node("Mul", &[&h, &half], &[]);
+        let h = b.node("Mul", &[&h, &t], &[]);
+        let h = linear(&mut b, &h, 4 * WIDTH, WIDTH);
+        x = b.node("Add", &[&x, &h], &[]);
+    }
+    let y = layer_norm(&mut b, &x);
+    b.output(&y);
+    count(&b, 109, "GPT-2");
+}
+
+#[test]
+fn a_llama_layer() {
+    let mut b = Builder::new(17, 3);
+    let x = b.input(&[1, TOKENS, WIDTH]);
+    let size = WIDTH / HEADS;
+    let (cos, sin) = (b.weight(&[1, 1, TOKENS, size]), b.weight(&[1, 1, TOKENS, size]));
+    let mask = b.input(&[1, 1, TOKENS, TOKENS]);
+    let rms = |b: &mut Builder, x: &str| {
+        let (two, tiny, one) = (number(b, 2.0), number(b, 1e-5), number(b, 1.0));
+        let s = b.node("Pow", &[x, &two], &[]);
+        let s = b.node("ReduceMean", &[&s], &[("axes", barewave::onnx::Attribute::Ints(vec![-1]))]);
+        let s = b.node("Add", &[&s, &tiny], &[]);
+        let s = b.node("Sqrt", &[&s], &[]);
+        let s = b.node("Div", &[&one, &s], &[]);
+        let y = b.node("Mul", &[x, &s], &[]);
+        let w = b.weight(&[WIDTH]);
+        b.node("Mul", &[&w, &y], &[])
+    };
+    let rotary = |b: &mut Builder, x: &str| {
+        let half = size as i64 / 2;
+        let (zero, middle, end, axis) = (b.ints(&[0]), b.ints(&[half]), b.ints(&[i64::MAX]), b.ints(&[3]));
+        let low = b.node("Slice", &[x, &zero, &middle, &axis], &[]);
+        let high = b.node("Slice", &[x, &middle, &end, &axis], &[]);
+        let high = b.node("Neg", &[&high], &[]);
+        let turned = b.node("Concat", &[&high, &low], &[("axis", int(3))]);
+        let a = b.node("Mul", &[x, &cos], &[]);
+        let t = b.node("Mul", &[&turned, &sin], &[]);
+        b.node("Add", &[&a, &t], &[])
+    };
+    let h = rms(&mut b, &x);
+    let project = |b: &mut Builder, x: &str, from: usize, to: usize| {
+        let w = b.weight(&[from, to]);
+        b.node("MatMul", &[x, &w], &[])
+    };
+    let [q, k, v] = [(); 3].map(|()| project(&mut b, &h, WIDTH, WIDTH));
+    let [q, k, v] = [q, k, v].map(|t| heads(&mut b, &t, &[0, 2, 1, 3]));
+    let (q, k) = (rotary(&mut b, &q), rotary(&mut b, &k));
+    let k = b.node("Transpose", &[&k], &[("perm", ints(&[0, 1, 3, 2]))]);
+    let scores = b.node("MatMul", &[&q, &k], &[]);
+    let root = number(&mut b, 4.0);
+    let scores = b.node("Div", &[&scores, &root], &[]);
+    let scores = b.node("Add", &[&scores, &mask], &[]);
+    let p = b.node("Softmax", &[&scores], &[("axis", int(-1))]);
+    let a = b.node("MatMul", &[&p, &v], &[]);
+    let a = b.node("Transpose", &[&a], &[("perm", ints(&[0, 2, 1, 3]))]);
+    let shape = b.ints(&[1, TOKENS as i64, WIDTH as i64]);
+    let a = b.node("Reshape", &[&a, &shape], &[]);
+    let a = project(&mut b, &a, WIDTH, WIDTH);
+    let x = b.node("Add", &[&x, &a], &[]);
+    let h = rms(&mut b, &x);
+    let (gate, up) = (project(&mut b, &h, WIDTH, 4 * WIDTH), project(&mut b, &h, WIDTH, 4 * WIDTH));
+    let s = b.node("Sigmoid", &[&gate], &[]);
+    let gate = b.node("Mul", &[&gate, &s], &[]);
+    let h = b.node("Mul", &[&gate, &up], &[]);
+    let h = project(&mut b, &h, 4 * WIDTH, WIDTH);
+    let y = b.node("Add", &[&x, &h], &[]);
+    b.output(&y);
+    count(&b, 14, "Llama layer");
+}
+
+#[test]
+fn networks_of_convolutions() {
+    let Some(data) = std::env::var_os("BAREWAVE_ONNX_DATA") else {
+        return eprintln!("skipped: BAREWAVE_ONNX_DATA does not name ONNX's test data");
+    };
+    for (name, most) in [("resnet50", 53), ("squeezenet", 26), ("densenet121", 121)] {
+        let file = Path::new(&data).join(format!("light/light_{name}.onnx"));
+        let g = graph::fuse(&Model::load(&file).unwrap(), &Options::default()).unwrap();
+        assert!(g.steps.len() <= most, "{name}: {} steps {:?}", g.steps.len(), kinds(&g));
+    }
+}
