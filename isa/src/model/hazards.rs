@@ -646,6 +646,6 @@ mod tests {
         assert_eq!(names(Target::GFX906, op::V_ADD_F32), ["dpp_vgpr"]);
         assert_eq!(names(Target::GFX906, op::V_CMPX_EQ_F32), ["vmem_sgpr", "dpp_exec", "div_fmas", "lane_select"]);
         assert_eq!(names(Target::GFX906, op::S_SETREG_B32), ["setreg_getreg", "setreg_setreg", "setreg_rfe"]);
-        assert_eq!(names(Target::GFX906, op::BUFFER_STORE_DWORDX4), ["store_data"]);
+        assert_eq!(names(Target::GFX906, op::BUFFER_STORE_DWORDX4), ["vmem_clause", "store_data"]);
     }
 }
