@@ -25,6 +25,10 @@ impl Lowering<'_> {
         let types: Vec<DType> = operands.iter().map(|a| self.graph.tensor(a.tensor).dtype).collect();
         let mut coder = Coder::new(&types);
         let result = code(&mut coder);
+        self.coded(operands, dims, coder, result)
+    }
+
+    fn coded(&mut self, operands: Vec<Access>, dims: &[usize], coder: Coder, result: Val) -> Lazy {
         let program = coder.finish(result);
         let dtype = program.type_of(result);
         self.produce(StepKind::Program(program), operands, dims, dtype)
@@ -56,6 +60,12 @@ impl Lowering<'_> {
 
     /// Applies a scalar expression to values, broadcast against each other.
     pub(crate) fn elementwise(&mut self, ids: &[ValueId], build: impl FnOnce(&mut Expr, &[Val]) -> Val) -> Res<Lazy> {
+        let (lazies, shape) = self.on_one_kernel(ids)?;
+        self.combine(lazies, &shape, build)
+    }
+
+    /// Values of which at most one kernel is the base, and what they broadcast to.
+    fn on_one_kernel(&mut self, ids: &[ValueId]) -> Res<(Vec<Lazy>, Vec<usize>)> {
         // Two kernels cannot be fused into one: keep the last, store the others.
         let bases: Vec<Option<ProducerId>> = ids.iter().map(|&v| self.lazy(v).base).collect();
         let shape = broadcast_shape(ids.iter().map(|&v| self.shape(v)))?;
@@ -67,8 +77,7 @@ impl Lowering<'_> {
                 self.store(v);
             }
         }
-        let lazies: Vec<Lazy> = ids.iter().map(|&v| self.lazy(v)).collect();
-        self.combine(lazies, &shape, build)
+        Ok((ids.iter().map(|&v| self.lazy(v)).collect(), shape))
     }
 
     /// [`Lowering::elementwise`] for lazy values of which at most one kernel is the base; `shape` is what they broadcast
@@ -78,6 +87,17 @@ impl Lowering<'_> {
         lazies: Vec<Lazy>,
         shape: &[usize],
         build: impl FnOnce(&mut Expr, &[Val]) -> Val,
+    ) -> Res<Lazy> {
+        // The long part is compiled once, not for each expression that somebody builds.
+        let mut build = Some(build);
+        self.combine_by(lazies, shape, &mut |e, v| build.take().expect("an expression is built once")(e, v))
+    }
+
+    fn combine_by(
+        &mut self,
+        lazies: Vec<Lazy>,
+        shape: &[usize],
+        build: &mut dyn FnMut(&mut Expr, &[Val]) -> Val,
     ) -> Res<Lazy> {
         let total =
             element_count(shape).ok_or_else(|| Reason::Size(format!("the result's shape {shape:?} is too large")))?;

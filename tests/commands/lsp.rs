@@ -3,7 +3,7 @@
 use lsp_server::{Message, Notification, Request, RequestId, Response};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
-use std::io::BufReader;
+use std::io::{BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -198,6 +198,28 @@ fn nonsense_does_not_end_the_server() {
     client.tell("textDocument/didClose", json!({ "textDocument": { "uri": URI } }));
     assert_eq!(client.diagnostics(), Vec::<Value>::new());
     client.stop();
+}
+
+#[test]
+fn damaged_messages_end_the_server_with_a_reason() {
+    let cases: [(&[u8], &str); 5] = [
+        (b"Content-Length: 99999999999\r\n\r\n{}", "claims 99999999999 bytes"),
+        (b"Content-Length: 5\r\n\r\nabcde", "expected value"),
+        (b"Content-Type: x\r\n\r\n{}", "no Content-Length"),
+        (b"Content-Length: 40\r\n\r\n{}", "fill whole buffer"),
+        (&[b'x'; 1 << 14], "no end"),
+    ];
+    for (sent, why) in cases {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_barewave"));
+        let mut server =
+            command.arg("lsp").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // It may stop reading before the end.
+        let _ = server.stdin.take().unwrap().write_all(sent);
+        let out = server.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{text}");
+        assert!(text.contains("the client's message cannot be read") && text.contains(why), "{why}: {text}");
+    }
 }
 
 #[test]

@@ -13,7 +13,10 @@ use barewave_isa::{AsmError, DIRECTIVES, KERNEL_DIRECTIVES, Target};
 use lsp_server::{Connection, ErrorCode, Message, Notification, Request, Response};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::{self, BufRead, Read, stdin, stdout};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+use std::thread;
 
 /// A language server for AMDGPU assembly: diagnostics, hover, completion, jump to label.
 ///
@@ -38,7 +41,61 @@ struct Server {
 
 pub fn run(args: &Args) -> Result {
     let target = args.target.as_deref().map(Target::parse).transpose().map_err(Failure::usage)?;
-    let (connection, threads) = Connection::stdio();
+    let (connection, client) = Connection::memory();
+    let Connection { sender, receiver } = client;
+    // Why no more messages come, where that is the client's fault: known before the last one is waited for.
+    let trouble = Arc::new(OnceLock::new());
+    let told = trouble.clone();
+    // It may wait for input when all else is done: nobody waits for it.
+    thread::spawn(move || {
+        if let Err(e) = receive(&mut stdin().lock(), |m| sender.send(m).is_ok()) {
+            let _ = told.set(format!("the client's message cannot be read: {e}"));
+        }
+    });
+    let writer = thread::spawn(move || receiver.into_iter().try_for_each(|m| m.write(&mut stdout().lock())));
+    let served = serve(connection, target);
+    if let Some(message) = trouble.get() {
+        return Err(Failure::new(message));
+    }
+    served?;
+    Ok(writer.join().unwrap_or(Ok(()))?)
+}
+
+/// Bytes of a message at most; sources are not that long.
+const MOST_BYTES: u64 = 1 << 28;
+/// Bytes of what stands in front of a message.
+const MOST_HEADER: u64 = 1 << 12;
+
+/// Reads messages until they end or nobody wants more. The lengths that they claim are believed up to a bound.
+fn receive(from: &mut impl BufRead, mut wanted: impl FnMut(Message) -> bool) -> io::Result<()> {
+    let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
+    loop {
+        let mut header = Vec::new();
+        while !header.ends_with(b"\r\n\r\n") {
+            let room = MOST_HEADER.saturating_sub(header.len() as u64);
+            if from.take(room).read_until(b'\n', &mut header)? == 0 {
+                return if header.is_empty() { Ok(()) } else { Err(damaged("its header has no end")) };
+            }
+        }
+        let text = String::from_utf8_lossy(&header).to_ascii_lowercase();
+        let length = text.lines().find_map(|l| l.strip_prefix("content-length:")?.trim().parse::<u64>().ok());
+        let length = length.ok_or_else(|| damaged("its header has no Content-Length"))?;
+        if length > MOST_BYTES {
+            return Err(damaged(&format!("it claims {length} bytes, {MOST_BYTES} are read at most")));
+        }
+        match Message::read(&mut header.chain(from.take(length)))? {
+            Some(message) => {
+                let last = matches!(&message, Message::Notification(n) if n.method == "exit");
+                if !wanted(message) || last {
+                    return Ok(());
+                }
+            }
+            None => return Ok(()),
+        }
+    }
+}
+
+fn serve(connection: Connection, target: Option<Target>) -> Result {
     let (id, params) = connection.initialize_start()?;
     let offered = params["capabilities"]["general"]["positionEncodings"].as_array();
     let utf8 = offered.is_some_and(|list| list.iter().any(|e| e == "utf-8"));
@@ -56,9 +113,7 @@ pub fn run(args: &Args) -> Result {
     let columns = if utf8 { Columns::Utf8 } else { Columns::Utf16 };
     let mut server = Server { connection, columns, target, documents: BTreeMap::new() };
     server.configure(&params["initializationOptions"]);
-    server.serve()?;
-    drop(server);
-    Ok(threads.join()?)
+    server.serve()
 }
 
 impl Server {
