@@ -12,27 +12,28 @@
 //! down. Tiles of K and V of the next round come from memory while this round's are multiplied; each has one buffer in LDS,
 //! which is written while the other is read. Sums are in one order, so results are the same from run to run.
 
+mod plan;
+
 use super::address::{self, Offset};
-use super::choice::{self, Machine};
 use super::error::{Reason, Res};
 use super::float::Float;
 use super::fragment;
 use super::gemm::{self, Sums, Walk};
 use super::loader::{self, Loader, Source};
-use super::matrix::{MatrixForm, Side};
+use super::matrix::Side;
 use super::split::DepthPart;
-use super::tile::{Form, Layout, Tile, Types};
+use super::tile::Layout;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, expr, lanes};
 use crate::graph::expr::{Binary, Expr, Op, Scalar};
-use crate::graph::fused::{Attention, FusedGraph, Step as FusedStep, StepKind};
+use crate::graph::fused::Attention;
 use crate::graph::view::View;
-use crate::mir::{
-    Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, RegClass, Type, matrix_instruction, matrix_modifiers,
-};
-use crate::tensor::DType;
-use barewave_isa::matrix::{Fragment, Operand, Step};
-use barewave_isa::{Op as Instruction, Target, op};
+use crate::mir::{Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, RegClass, Type, matrix_modifiers};
+use barewave_isa::matrix::{Fragment, Step};
+use barewave_isa::op;
+
+use plan::Plan;
+pub(super) use plan::fits;
 
 /// Maxima are taken as at least this, so that a query that sees no key has exponentials of 0, not of NaN.
 const LOWEST: f64 = -1e37;
@@ -40,223 +41,6 @@ const LOWEST: f64 = -1e37;
 /// Exponents may exceed what was the maximum by so many powers of two before what was summed is scaled down: weights then
 /// still are far from the end of every type's range.
 const SLACK: f64 = 8.0;
-
-/// How much longer than its bytes say LDS is read: ports that are shared, and tiles that are written meanwhile.
-const CONTENTION: f64 = 1.6;
-
-/// Cycles of a tile that nothing hides in a wave alone: two barriers and what LDS takes behind them.
-const LATENCY: f64 = 700.0;
-
-/// Bytes that an offset of LDS reaches.
-const MOST_LDS: u32 = 65536;
-
-/// Forms that are tried, the best first: waves of a workgroup, keys of a tile.
-const FORMS: [(u32, u32); 8] = [(8, 64), (4, 64), (8, 32), (4, 32), (2, 64), (2, 32), (1, 64), (1, 32)];
-
-/// Extents of an attention.
-#[derive(Clone, Copy)]
-struct Extents {
-    batches: usize,
-    queries: usize,
-    keys: usize,
-    /// Size of a query and key, and of a value.
-    depth: usize,
-    width: usize,
-}
-
-/// How one is computed.
-#[derive(Clone, Copy)]
-struct Plan {
-    e: Extents,
-    types: Types,
-    form: MatrixForm,
-    /// k of a cell of LDS.
-    run: u32,
-    /// Queries and keys of a workgroup's tile.
-    queries: u32,
-    keys: u32,
-    /// Depth of K's tile and width of V's, powers of two.
-    depth: u32,
-    width: u32,
-}
-
-fn extents(step: &FusedStep) -> Extents {
-    let (out, q, k) = (&step.output.view, &step.inputs[0].view, &step.inputs[1].view);
-    let r = out.rank();
-    Extents {
-        batches: out.dims[..r - 2].iter().product(),
-        queries: out.dims[r - 2],
-        keys: k.dims[r - 1],
-        depth: q.dims[r - 1],
-        width: out.dims[r - 1],
-    }
-}
-
-impl Plan {
-    /// The first form that fits; none where the target has no matrix instruction for the types, or operands lie so that no
-    /// loader takes them.
-    fn of(graph: &FusedGraph, step: &FusedStep, target: Target) -> Option<Plan> {
-        let t = graph.tensor(step.inputs[0].tensor).dtype;
-        let floats = matches!(t, DType::F16 | DType::BF16 | DType::F32);
-        if !floats || step.inputs[..3].iter().any(|a| graph.tensor(a.tensor).dtype != t) {
-            return None;
-        }
-        let small = |bytes: usize| bytes < super::MAX_TENSOR_BYTES;
-        if !step.inputs.iter().chain([&step.output]).all(|a| small(graph.tensor(a.tensor).bytes())) {
-            return None;
-        }
-        let e = extents(step);
-        let r = step.output.view.rank();
-        let [q, k, v] = [0, 1, 2].map(|i| &step.inputs[i].view.strides);
-        let forwards = |v: &Vec<i64>| v.iter().all(|s| *s >= 0);
-        let dense = q[r - 1] == 1 && (k[r - 2] == 1 || k[r - 1] == 1) && (v[r - 1] == 1 || v[r - 2] == 1);
-        let sizes = (8..=256).contains(&e.depth) && (8..=256).contains(&e.width) && e.keys >= 16;
-        if !dense || !sizes || ![q, k, v].into_iter().all(forwards) {
-            return None;
-        }
-        let types = Types { storage: values::stored(t), compute: values::stored(t), accumulate: Type::F32 };
-        let run = if types.bytes() >= 4 { 1 } else { 16 / types.bytes() };
-        let sides = if e.depth.max(e.width) > 128 || e.queries <= 16 { [16, 32] } else { [32, 16] };
-        let forms = sides.into_iter().filter_map(|side| {
-            let (instruction, op) = matrix_instruction(target, types.compute, types.accumulate, side)?;
-            MatrixForm::new(instruction, op)
-        });
-        let forms: Vec<MatrixForm> = forms.collect();
-        let mut all = Vec::new();
-        for form in forms {
-            for (waves, keys) in FORMS {
-                // The second product's rows are what its registers hold neighbours of.
-                let form = MatrixForm { waves: (waves, 1), swapped: true, ..form };
-                let (depth, width) = (e.depth.next_power_of_two() as u32, e.width.next_power_of_two() as u32);
-                let depth = depth.max(form.step(run));
-                let width = width.max(form.side());
-                let plan = Plan { e, types, form, run, queries: waves * form.side(), keys, depth, width };
-                if plan.fits(target) {
-                    all.push(plan);
-                }
-            }
-        }
-        let machine = Machine::of(target);
-        let timed = all.into_iter().map(|p| (p.clocks(target, &machine), p));
-        let (clocks, best) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
-        (clocks < apart(target, &machine, types, &e, t)).then_some(best)
-    }
-
-    /// Cycles of the launch, about. A tile takes as long as the unit that all waves of a compute unit keep busy longest, or as
-    /// one wave does alone.
-    fn clocks(&self, target: Target, m: &Machine) -> f64 {
-        let (info, waves, shape) = (target.info(), self.form.waves.0, &self.form.op.shape);
-        let busy = |op: Instruction| target.op(op).map_or(1.0, |i| f64::from(i.busy.max(1)));
-        let products = self.keys / self.form.side() * self.steps() * (self.step() / shape.k as u32)
-            + self.keys / shape.k as u32 * self.tiles();
-        let matrix = f64::from(products) * busy(self.form.instruction);
-        let packing = if self.types.compute == Type::Bf16 { 12.0 } else { 7.0 };
-        let vector = f64::from(self.slots()) * (packing * m.issue + busy(op::V_EXP_F32));
-        let read = f64::from(self.keys * (self.steps() * self.step() + self.tiles() * self.form.side()));
-        let read = read * f64::from(self.types.bytes()) / m.lds * CONTENTION;
-        let groups = (self.e.batches * self.e.queries.div_ceil(self.queries as usize)) as f64;
-        let cus = f64::from(info.cus);
-        let of = |resident: f64| {
-            let beside = (resident * f64::from(waves) / f64::from(info.simds)).max(1.0);
-            // Waves of one workgroup do the same at the same time.
-            let apart = if resident > 1.0 { 1.1 } else { 1.3 };
-            (beside * matrix.max(vector).max(read) * apart).max(matrix + vector + read + LATENCY)
-        };
-        let most = m.fit(waves, self.vgprs(), self.lds());
-        let (rounds, rest) = ((groups / (cus * most)).floor(), groups % (cus * most));
-        let last = if rest > 0.0 { of((rest / cus).ceil()) } else { 0.0 };
-        let tiles = self.e.keys.div_ceil(self.keys as usize) as f64;
-        (rounds * of(most) + last) * tiles + m.launch + m.ends * (rounds + 1.0)
-    }
-
-    fn lanes(&self) -> u32 {
-        self.form.op.shape.lanes as u32
-    }
-
-    /// What both products are in terms of: the first operand's lanes, and scores.
-    fn sides(&self) -> Option<(Side, Side, Fragment)> {
-        let operand = |o: Operand| self.form.operand(o);
-        Some((operand(Operand::A)?, operand(Operand::B)?, self.form.op.fragment(Operand::D)?))
-    }
-
-    fn fits(&self, target: Target) -> bool {
-        let Some((a, b, d)) = self.sides() else { return false };
-        let info = target.info();
-        let threads = self.form.waves.0 * self.lanes();
-        // Columns of scores are where the second operand has them.
-        let same = b.lanes.iter().zip(&d.lane).all(|(x, y)| x.row == y.col);
-        let shared = d.lane.iter().filter(|s| s.row > 0).count();
-        let groups = 1u32 << shared;
-        // A lane's run of keys is the second operand's; or two halves of the wave have a half of it each.
-        let agree = a.groups == groups && a.own <= self.run && self.run.is_multiple_of(a.own)
-            || a.groups == 1 && groups == 2 && a.own == 2 * self.run && self.lanes() == 32;
-        let loads = |depth: u32, width: u32| {
-            let cells = depth / self.run * width;
-            cells.is_multiple_of(threads) && cells >= threads && threads >= (depth / self.run).max(width)
-        };
-        let budget = target.most_vgprs(self.lanes(), self.form.waves.0.div_ceil(info.simds)).min(info.max_vgprs);
-        same && agree
-            && self.slots() >= self.run
-            && loads(self.depth, self.keys)
-            && loads(self.keys, self.width)
-            && self.lds() <= info.lds_bytes.min(MOST_LDS)
-            && self.vgprs() <= budget
-    }
-
-    /// Scores of a lane.
-    fn slots(&self) -> u32 {
-        self.keys * self.form.side() / self.lanes()
-    }
-
-    /// Bytes of LDS, with the gaps that loaders leave.
-    fn lds(&self) -> u32 {
-        let (k, v) = (self.tile(self.depth), self.tile(self.keys));
-        let gap = if self.run > 1 { 1 } else { 4 };
-        Layout::new(&k, self.keys + gap).bytes(self.depth) + Layout::new(&v, self.width).bytes(self.keys)
-    }
-
-    /// Registers of a workitem, about: results, queries, scores and what is made of them, what is loaded, what is read.
-    fn vgprs(&self) -> u32 {
-        let (side, lanes, words) = (self.form.side(), self.lanes(), self.types.bytes());
-        let groups = self.form.operand(Operand::A).map_or(1, |a| a.groups);
-        let results = self.tiles() * side * side / lanes;
-        let queries = self.steps() * self.step() * (side * (lanes / side / groups)) * words / 4 / lanes;
-        let loaded = (self.keys * (self.depth + self.width)) * words / 4 / (self.form.waves.0 * lanes);
-        results + queries + self.slots() + self.slots() * words / 4 + loaded + 32
-    }
-
-    /// A tile of an operand, of so much k.
-    fn tile(&self, k: u32) -> Tile {
-        Tile { types: self.types, m: self.queries, n: self.width, k, run: self.run, form: Form::Matrix(self.form) }
-    }
-    /// k that the lanes of the first product read in a step, and steps.
-    fn step(&self) -> u32 {
-        self.form.step(self.run)
-    }
-    fn steps(&self) -> u32 {
-        (self.e.depth as u32).div_ceil(self.step())
-    }
-    /// Tiles of results of a wave.
-    fn tiles(&self) -> u32 {
-        (self.e.width as u32).div_ceil(self.form.side())
-    }
-}
-
-/// Cycles of products and softmax apart.
-fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f64 {
-    let product = |n: usize, k: usize| {
-        let bytes = e.batches * (e.queries * k + k * n) * t.size();
-        let e = choice::Extents { batches: e.batches, m: e.queries, n, k, bytes };
-        choice::candidates(target, types, &e, 1).first().map_or(f64::INFINITY, |c| c.clocks)
-    };
-    let softmax = (2 * e.batches * e.queries * e.keys * t.size()) as f64 / m.memory + m.ends;
-    product(e.keys, e.depth) + product(e.width, e.keys) + softmax + 3.0 * m.launch
-}
-
-/// True when there is a kernel for an attention, and it seems quicker than several.
-pub(super) fn fits(graph: &FusedGraph, step: &FusedStep, target: Target) -> bool {
-    matches!(step.kind, StepKind::Attention(_)) && Plan::of(graph, step, target).is_some()
-}
 
 /// How the keys of a tile are numbered: a lane's score in *slot* s (positions of an instruction's result, then results) of group G is
 /// that of key `s % run + run G + run groups (s / run)`.
@@ -716,15 +500,38 @@ impl Flash<'_> {
             })
             .collect();
         let mut out = Vec::new();
-        for (s, slot) in scores.into_iter().zip(0..) {
-            let mut loaded = vec![None; self.cx.step.inputs.len()];
-            for (i, at, key) in &bases {
-                let buf = w.buffer(self.cx, Arg::Input(*i))?;
-                let imm = at.imm.wrapping_add((*key * i64::from(self.keys.of_slot(slot))) as u32);
-                loaded[*i] = Some(values::load(&mut w.b, self.cx.dtype(Arg::Input(*i)), buf, Offset { imm, ..*at }));
+        let mut slot = 0;
+        for run in scores.chunks(self.plan.run as usize) {
+            let mut loaded: Vec<Vec<Value>> = vec![Vec::new(); self.cx.step.inputs.len()];
+            for base in &bases {
+                loaded[base.0] = self.load_run(w, *base, slot, run.len() as u32)?;
             }
-            let input = |i: u32| loaded[i as usize].unwrap_or(Value::Word(0u32.into()));
-            out.push(expr::eval(&mut w.b, score, &input, Some(Value::Word(s.into())))?.reg(&mut w.b));
+            for (e, s) in run.iter().enumerate() {
+                let input = |i: u32| loaded[i as usize].get(e).copied().unwrap_or(Value::Word(0u32.into()));
+                out.push(expr::eval(&mut w.b, score, &input, Some(Value::Word((*s).into())))?.reg(&mut w.b));
+            }
+            slot += run.len() as u32;
+        }
+        Ok(out)
+    }
+
+    /// The elements of an operand for consecutive keys, from that of a slot on: 16 bytes at a time where they lie together.
+    fn load_run(&self, w: &mut Writer, (i, at, key): (usize, Offset, i64), slot: u32, count: u32) -> Res<Vec<Value>> {
+        let (t, view) = (self.cx.dtype(Arg::Input(i)), &self.cx.step.inputs[i].view);
+        let buf = w.buffer(self.cx, Arg::Input(i))?;
+        let wide = values::comes_in_fours(t)
+            && key == t.size() as i64
+            && values::is_word_aligned(t, view)
+            && view.dims.last().is_some_and(|n| n.is_multiple_of(self.plan.run as usize));
+        let together = if wide { (16 / t.size() as u32).min(count) } else { 1 };
+        let mut out = Vec::new();
+        for e in (0..count).step_by(together as usize) {
+            let imm = at.imm.wrapping_add((key * i64::from(self.keys.of_slot(slot) + e)) as u32);
+            let at = Offset { imm, ..at };
+            match together {
+                1 => out.push(values::load(&mut w.b, t, buf, at)),
+                n => out.extend(values::load_some(&mut w.b, t, buf, at, n)),
+            }
         }
         Ok(out)
     }

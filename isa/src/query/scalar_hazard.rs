@@ -135,6 +135,8 @@ impl Target {
 pub struct ScalarHistory {
     /// Pairs that vector instructions have read.
     read: u128,
+    /// Those that they have read on every path: what a scalar instruction waits for by itself is certain of these only.
+    surely: u128,
     /// Registers of such pairs that scalar instructions have written since.
     scalar: u128,
     /// ... that vector instructions have written.
@@ -172,13 +174,14 @@ impl ScalarHistory {
             Unit::Scalar => {
                 // A scalar instruction that reads waits for all vector results: VCC, or the others.
                 for regs in [VCC, !VCC] {
-                    self.vector &= if u.reads & self.read & regs != 0 { !regs } else { u128::MAX };
+                    self.vector &= if u.reads & self.surely & regs != 0 { !regs } else { u128::MAX };
                 }
                 self.scalar |= u.writes & self.read;
                 self.vector &= !(u.writes & VCC);
             }
             Unit::Vector => {
                 self.read |= pairs(u.reads);
+                self.surely |= pairs(u.reads);
                 self.vector |= u.writes & self.read;
                 self.scalar &= !(u.writes & VCC);
             }
@@ -189,6 +192,7 @@ impl ScalarHistory {
     pub fn merge(&mut self, other: &ScalarHistory) -> bool {
         let before = *self;
         self.read |= other.read;
+        self.surely &= other.surely;
         self.scalar |= other.scalar;
         self.vector |= other.vector;
         *self != before
@@ -247,5 +251,18 @@ mod tests {
         let scalar = Inst::new(op::S_MOV_B64, &[Operand::Regs(Regs::s(2, 2))], &[Operand::Regs(VCC_PAIR)]);
         assert_eq!(last(&[select.clone(), compare.clone(), scalar.clone()]), None);
         assert_eq!(last(&[select.clone(), compare, scalar, select]), None, "the scalar instruction has waited");
+    }
+    #[test]
+    fn a_read_on_one_path_lets_no_scalar_instruction_wait() {
+        let t = Target::parse("gfx1201").unwrap();
+        let read = |n| t.scalar_use(&Inst::new(op::V_MOV_B32, &[v(0)], &[s(n)])).unwrap();
+        let mut both = ScalarHistory::default();
+        both.pass(&read(4));
+        let mut one = both;
+        one.pass(&read(8));
+        assert!(both.merge(&one));
+        both.pass(&t.scalar_use(&Inst::new(op::V_READFIRSTLANE_B32, &[s(4)], &[v(1)])).unwrap());
+        both.pass(&t.scalar_use(&Inst::new(op::S_MOV_B32, &[s(12)], &[s(8)])).unwrap());
+        assert!(both.missing(&read(4)).is_some());
     }
 }

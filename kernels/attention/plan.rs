@@ -1,0 +1,229 @@
+//! Which form an attention takes: the side of the matrix instruction, waves of a workgroup and keys of a tile, by an estimate of
+//! its cycles; and whether products and softmax apart would take less.
+
+use super::super::choice::{self, Machine};
+use super::super::matrix::{MatrixForm, Side};
+use super::super::tile::{Form, Layout, Tile, Types};
+use super::super::{MAX_TENSOR_BYTES, values};
+use crate::graph::fused::{FusedGraph, Step, StepKind};
+use crate::mir::{Type, matrix_instruction};
+use crate::tensor::DType;
+use barewave_isa::matrix::{Fragment, Operand};
+use barewave_isa::{Op, Target, op};
+
+/// How much longer than its bytes say LDS is read: ports that are shared, and tiles that are written meanwhile.
+const CONTENTION: f64 = 1.6;
+
+/// Cycles of a tile that nothing hides in a wave alone: two barriers and what LDS takes behind them.
+const LATENCY: f64 = 700.0;
+
+/// Bytes that an offset of LDS reaches.
+const MOST_LDS: u32 = 65536;
+
+/// Forms that are tried, the best first: waves of a workgroup, keys of a tile.
+const FORMS: [(u32, u32); 8] = [(8, 64), (4, 64), (8, 32), (4, 32), (2, 64), (2, 32), (1, 64), (1, 32)];
+
+/// Extents of an attention.
+#[derive(Clone, Copy)]
+pub(super) struct Extents {
+    pub batches: usize,
+    pub queries: usize,
+    pub keys: usize,
+    /// Size of a query and key, and of a value.
+    pub depth: usize,
+    pub width: usize,
+}
+
+/// How one is computed.
+#[derive(Clone, Copy)]
+pub(super) struct Plan {
+    pub e: Extents,
+    pub types: Types,
+    pub form: MatrixForm,
+    /// k of a cell of LDS.
+    pub run: u32,
+    /// Queries and keys of a workgroup's tile.
+    pub queries: u32,
+    pub keys: u32,
+    /// Depth of K's tile and width of V's, powers of two.
+    pub depth: u32,
+    pub width: u32,
+}
+
+fn extents(step: &Step) -> Extents {
+    let (out, q, k) = (&step.output.view, &step.inputs[0].view, &step.inputs[1].view);
+    let r = out.rank();
+    Extents {
+        batches: out.dims[..r - 2].iter().product(),
+        queries: out.dims[r - 2],
+        keys: k.dims[r - 1],
+        depth: q.dims[r - 1],
+        width: out.dims[r - 1],
+    }
+}
+
+impl Plan {
+    /// The first form that fits; none where the target has no matrix instruction for the types, or operands lie so that no
+    /// loader takes them.
+    pub fn of(graph: &FusedGraph, step: &Step, target: Target) -> Option<Plan> {
+        let t = graph.tensor(step.inputs[0].tensor).dtype;
+        let floats = matches!(t, DType::F16 | DType::BF16 | DType::F32);
+        if !floats || step.inputs[..3].iter().any(|a| graph.tensor(a.tensor).dtype != t) {
+            return None;
+        }
+        let small = |bytes: usize| bytes < MAX_TENSOR_BYTES;
+        if !step.inputs.iter().chain([&step.output]).all(|a| small(graph.tensor(a.tensor).bytes())) {
+            return None;
+        }
+        let e = extents(step);
+        let r = step.output.view.rank();
+        let [q, k, v] = [0, 1, 2].map(|i| &step.inputs[i].view.strides);
+        let forwards = |v: &Vec<i64>| v.iter().all(|s| *s >= 0);
+        let dense = q[r - 1] == 1 && (k[r - 2] == 1 || k[r - 1] == 1) && (v[r - 1] == 1 || v[r - 2] == 1);
+        let sizes = (8..=256).contains(&e.depth) && (8..=256).contains(&e.width) && e.keys >= 16;
+        if !dense || !sizes || ![q, k, v].into_iter().all(forwards) {
+            return None;
+        }
+        let types = Types { storage: values::stored(t), compute: values::stored(t), accumulate: Type::F32 };
+        let run = if types.bytes() >= 4 { 1 } else { 16 / types.bytes() };
+        let sides = if e.depth.max(e.width) > 128 || e.queries <= 16 { [16, 32] } else { [32, 16] };
+        let forms = sides.into_iter().filter_map(|side| {
+            let (instruction, op) = matrix_instruction(target, types.compute, types.accumulate, side)?;
+            MatrixForm::new(instruction, op)
+        });
+        let forms: Vec<MatrixForm> = forms.collect();
+        let mut all = Vec::new();
+        for form in forms {
+            for (waves, keys) in FORMS {
+                // The second product's rows are what its registers hold neighbours of.
+                let form = MatrixForm { waves: (waves, 1), swapped: true, ..form };
+                let (depth, width) = (e.depth.next_power_of_two() as u32, e.width.next_power_of_two() as u32);
+                let depth = depth.max(form.step(run));
+                let width = width.max(form.side());
+                let plan = Plan { e, types, form, run, queries: waves * form.side(), keys, depth, width };
+                if plan.fits(target) {
+                    all.push(plan);
+                }
+            }
+        }
+        let machine = Machine::of(target);
+        let timed = all.into_iter().map(|p| (p.clocks(target, &machine), p));
+        let (clocks, best) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (clocks < apart(target, &machine, types, &e, t)).then_some(best)
+    }
+
+    /// Cycles of the launch, about. A tile takes as long as the unit that all waves of a compute unit keep busy longest, or as
+    /// one wave does alone.
+    fn clocks(&self, target: Target, m: &Machine) -> f64 {
+        let (info, waves, shape) = (target.info(), self.form.waves.0, &self.form.op.shape);
+        let busy = |op: Op| target.op(op).map_or(1.0, |i| f64::from(i.busy.max(1)));
+        let products = self.keys / self.form.side() * self.steps() * (self.step() / shape.k as u32)
+            + self.keys / shape.k as u32 * self.tiles();
+        let matrix = f64::from(products) * busy(self.form.instruction);
+        let packing = if self.types.compute == Type::Bf16 { 12.0 } else { 7.0 };
+        let vector = f64::from(self.slots()) * (packing * m.issue + busy(op::V_EXP_F32));
+        let read = f64::from(self.keys * (self.steps() * self.step() + self.tiles() * self.form.side()));
+        let read = read * f64::from(self.types.bytes()) / m.lds * CONTENTION;
+        let groups = (self.e.batches * self.e.queries.div_ceil(self.queries as usize)) as f64;
+        let cus = f64::from(info.cus);
+        let of = |resident: f64| {
+            let beside = (resident * f64::from(waves) / f64::from(info.simds)).max(1.0);
+            // Waves of one workgroup do the same at the same time.
+            let apart = if resident > 1.0 { 1.1 } else { 1.3 };
+            (beside * matrix.max(vector).max(read) * apart).max(matrix + vector + read * beside + LATENCY)
+        };
+        let most = m.fit(waves, self.vgprs(), self.lds());
+        let (rounds, rest) = ((groups / (cus * most)).floor(), groups % (cus * most));
+        let last = if rest > 0.0 { of((rest / cus).ceil()) } else { 0.0 };
+        let tiles = self.e.keys.div_ceil(self.keys as usize) as f64;
+        (rounds * of(most) + last) * tiles + m.launch + m.ends * (rounds + 1.0)
+    }
+
+    pub fn lanes(&self) -> u32 {
+        self.form.op.shape.lanes as u32
+    }
+
+    /// What both products are in terms of: the first operand's lanes, and scores.
+    pub fn sides(&self) -> Option<(Side, Side, Fragment)> {
+        let operand = |o: Operand| self.form.operand(o);
+        Some((operand(Operand::A)?, operand(Operand::B)?, self.form.op.fragment(Operand::D)?))
+    }
+
+    fn fits(&self, target: Target) -> bool {
+        let Some((a, b, d)) = self.sides() else { return false };
+        let info = target.info();
+        let threads = self.form.waves.0 * self.lanes();
+        // Columns of scores are where the second operand has them.
+        let same = b.lanes.iter().zip(&d.lane).all(|(x, y)| x.row == y.col);
+        let shared = d.lane.iter().filter(|s| s.row > 0).count();
+        let groups = 1u32 << shared;
+        // A lane's run of keys is the second operand's; or two halves of the wave have a half of it each.
+        let agree = a.groups == groups && a.own <= self.run && self.run.is_multiple_of(a.own)
+            || a.groups == 1 && groups == 2 && a.own == 2 * self.run && self.lanes() == 32;
+        let loads = |depth: u32, width: u32| {
+            let cells = depth / self.run * width;
+            cells.is_multiple_of(threads) && cells >= threads && threads >= (depth / self.run).max(width)
+        };
+        let budget = target.most_vgprs(self.lanes(), self.form.waves.0.div_ceil(info.simds)).min(info.max_vgprs);
+        same && agree
+            && self.slots() >= self.run
+            && loads(self.depth, self.keys)
+            && loads(self.keys, self.width)
+            && self.lds() <= info.lds_bytes.min(MOST_LDS)
+            && self.vgprs() <= budget
+    }
+
+    /// Scores of a lane.
+    fn slots(&self) -> u32 {
+        self.keys * self.form.side() / self.lanes()
+    }
+
+    /// Bytes of LDS, with the gaps that loaders leave.
+    fn lds(&self) -> u32 {
+        let (k, v) = (self.tile(self.depth), self.tile(self.keys));
+        let gap = if self.run > 1 { 1 } else { 4 };
+        Layout::new(&k, self.keys + gap).bytes(self.depth) + Layout::new(&v, self.width).bytes(self.keys)
+    }
+
+    /// Registers of a workitem, about: results, queries, scores and what is made of them, what is loaded, what is read.
+    fn vgprs(&self) -> u32 {
+        let (side, lanes, words) = (self.form.side(), self.lanes(), self.types.bytes());
+        let groups = self.form.operand(Operand::A).map_or(1, |a| a.groups);
+        let results = self.tiles() * side * side / lanes;
+        let queries = self.steps() * self.step() * (side * (lanes / side / groups)) * words / 4 / lanes;
+        let loaded = (self.keys * (self.depth + self.width)) * words / 4 / (self.form.waves.0 * lanes);
+        results + queries + self.slots() + self.slots() * words / 4 + loaded + 32
+    }
+
+    /// A tile of an operand, of so much k.
+    pub fn tile(&self, k: u32) -> Tile {
+        Tile { types: self.types, m: self.queries, n: self.width, k, run: self.run, form: Form::Matrix(self.form) }
+    }
+    /// k that the lanes of the first product read in a step, and steps.
+    pub fn step(&self) -> u32 {
+        self.form.step(self.run)
+    }
+    pub fn steps(&self) -> u32 {
+        (self.e.depth as u32).div_ceil(self.step())
+    }
+    /// Tiles of results of a wave.
+    pub fn tiles(&self) -> u32 {
+        (self.e.width as u32).div_ceil(self.form.side())
+    }
+}
+
+/// Cycles of products and softmax apart.
+fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f64 {
+    let product = |n: usize, k: usize| {
+        let bytes = e.batches * (e.queries * k + k * n) * t.size();
+        let e = choice::Extents { batches: e.batches, m: e.queries, n, k, bytes };
+        choice::candidates(target, types, &e, 1).first().map_or(f64::INFINITY, |c| c.clocks)
+    };
+    let softmax = (2 * e.batches * e.queries * e.keys * t.size()) as f64 / m.memory + m.ends;
+    product(e.keys, e.depth) + product(e.width, e.keys) + softmax + 3.0 * m.launch
+}
+
+/// True when there is a kernel for an attention, and it seems quicker than several.
+pub(in crate::kernels) fn fits(graph: &FusedGraph, step: &Step, target: Target) -> bool {
+    matches!(step.kind, StepKind::Attention(_)) && Plan::of(graph, step, target).is_some()
+}
