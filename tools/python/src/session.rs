@@ -8,7 +8,6 @@ use barewave::runtime::{AnyShape, Device, Session, open, plan::Port};
 use barewave::tensor::{AsTensor, DType, HostTensor, TensorView, element_count};
 use barewave::{Compiled, Compiler, Options, Shapes};
 use pyo3::prelude::*;
-use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -213,7 +212,8 @@ impl NativeSession {
             let (mut outputs, _) = match &mut *running {
                 Running::Any(any) => any.run(&views).map_err(error)?,
                 Running::Plan(session) => {
-                    if let Some(i) = session.plans().position(|p| fits(&p.inputs, &views)) {
+                    let number = session.plans().position(|p| fits(&p.inputs, &views));
+                    if let Some(i) = number {
                         session.select(i).map_err(error)?;
                     }
                     session.run(&views).map_err(error)?
