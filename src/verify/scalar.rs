@@ -14,8 +14,6 @@ use barewave_isa::{Pipe, Reg, Relation, Traits, op};
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct State {
     read: u128,
-    /// Read on every path: of these scalar instructions certainly wait by themselves.
-    surely: u128,
     by_scalar: u128,
     by_vector: u128,
 }
@@ -24,7 +22,6 @@ impl State {
     fn join(&mut self, o: &State) -> bool {
         let before = *self;
         self.read |= o.read;
-        self.surely &= o.surely;
         self.by_scalar |= o.by_scalar;
         self.by_vector |= o.by_vector;
         *self != before
@@ -139,8 +136,9 @@ fn walk(code: &Code, g: &Graph, b: usize, s: &mut State, mut out: Option<&mut Fi
                 s.by_vector &= !after_vector;
             }
             if scalar {
+                // it waits by itself for what was read on the path that was taken, which is not known: it is believed to
                 for regs in [VCC, !VCC] {
-                    if reads & s.surely & regs != 0 {
+                    if reads & s.read & regs != 0 {
                         s.by_vector &= !regs;
                     }
                 }
@@ -150,7 +148,6 @@ fn walk(code: &Code, g: &Graph, b: usize, s: &mut State, mut out: Option<&mut Fi
             } else {
                 let pairs = (reads | reads >> 1) & EVEN;
                 s.read |= pairs | pairs << 1;
-                s.surely |= pairs | pairs << 1;
                 s.by_vector |= writes & s.read;
                 s.by_scalar &= !(writes & VCC);
             }
