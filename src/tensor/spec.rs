@@ -153,7 +153,7 @@ impl InputSpec {
                     })
                 }
                 "pb" => pb::load_pb(path).map(|(_, t)| t),
-                _ => Err(Error::file(path, "unknown kind of file; .npy, .npz, .pb, .png and .jpg are known")),
+                _ => Err(Error::file(path, "unknown kind of file; .npy, .npz, .pb, .png, .jpg and .bmp are known")),
             },
         }
     }
