@@ -20,6 +20,7 @@ use super::float::Float;
 use super::fragment;
 use super::gemm::{self, Sums, Walk};
 use super::loader::{self, Loader, Source};
+use super::matmul::lines_are_aligned;
 use super::matrix::Side;
 use super::split::DepthPart;
 use super::tile::Layout;
@@ -235,8 +236,7 @@ impl Flash<'_> {
         let wide = sw == 1 && (i == 2 || sk != 1);
         let (sk, sw) = if wide { (sk, 1) } else { (1, if sk == 1 { sw } else { sk }) };
         let dense = if wide { r - 1 } else { r - 2 };
-        let words = |elements: i64| (elements * size as i64) % 4 == 0;
-        let aligned = words(view.offset) && (0..r).all(|d| d == dense || view.dims[d] == 1 || words(view.strides[d]));
+        let aligned = lines_are_aligned(self.cx.dtype(Arg::Input(i)), view, dense);
         let first = w.b.scalar(0);
         let src = Source {
             buf,

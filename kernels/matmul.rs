@@ -54,7 +54,7 @@ fn outer_offset(w: &mut Writer, view: &View, size: usize, coords: &[Option<Part>
 }
 
 /// Every line of dimension `dense` begins at a multiple of four bytes.
-fn lines_are_aligned(t: DType, view: &View, dense: usize) -> bool {
+pub(super) fn lines_are_aligned(t: DType, view: &View, dense: usize) -> bool {
     let words = |elements: i64| (elements * t.size() as i64) % 4 == 0;
     words(view.offset) && (0..view.rank()).all(|d| d == dense || view.dims[d] == 1 || words(view.strides[d]))
 }

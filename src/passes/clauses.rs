@@ -6,7 +6,7 @@
 
 use super::emit::lower_inst;
 use crate::mir::{Function, MInst};
-use barewave_isa::{Flags, HazardRule, Inst, Regs, Relation, Traits, op};
+use barewave_isa::{Flags, HazardRule, Inst, OpInfo, Pipe, Regs, Relation, Traits, op};
 
 /// Inserts what the rules ask for. Operands must be physical.
 pub fn clauses(f: &mut Function) {
@@ -18,9 +18,10 @@ pub fn clauses(f: &mut Function) {
         let (mut kind, mut read, mut written) = (None, Vec::new(), Vec::new());
         let mut places = Vec::new();
         for (i, inst) in b.insts.iter().enumerate() {
-            let inst = lower_inst(inst, |_| 0);
-            let found = inst.and_then(|inst| f.target.op(inst.op).map(|info| (inst, info)));
-            let rule = found.as_ref().and_then(|(inst, info)| {
+            // nothing else is in a clause, and most instructions are something else
+            let memory = |i: &&OpInfo| matches!(i.pipe, Pipe::Smem | Pipe::Vmem);
+            let found = inst.info(f.target).filter(memory).and_then(|info| Some((info, lower_inst(inst, |_| 0)?)));
+            let rule = found.as_ref().and_then(|(info, inst)| {
                 let traits = Traits::of(info, inst);
                 rules.iter().position(|r| r.consumer.holds(inst.op, traits))
             });
@@ -30,7 +31,7 @@ pub fn clauses(f: &mut Function) {
                 read.clear();
                 written.clear();
             }
-            let (Some(_), Some((inst, info))) = (rule, found) else { continue };
+            let (Some(_), Some((info, inst))) = (rule, found) else { continue };
             let (reads, writes) = operands(&inst);
             let meet = |a: &[Regs], b: &[Regs]| a.iter().any(|a| b.iter().any(|b| a.overlaps(*b)));
             let stores = info.flags.has(Flags::STORE);
