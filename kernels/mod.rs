@@ -27,6 +27,7 @@ mod loader;
 mod math;
 mod matmul;
 mod matrix;
+mod packed;
 mod pointwise;
 mod pool;
 mod power;
@@ -250,6 +251,7 @@ pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Res
         StepKind::Pool(Pool { op, window, prologue }) => pool::lower(&cx, *op, window, prologue),
         StepKind::Reduce(Reduce { op, prologue }) => reduce::lower(&cx, *op, prologue),
         StepKind::Attention(a) => attention::lower(&cx, a),
+        StepKind::Packed(p) => packed::lower(&cx, p),
         StepKind::Softmax(Softmax { log, masked }) => softmax::softmax(&cx, *log, *masked),
         StepKind::Normalize(Normalize { axes, epsilon, center }) => softmax::normalize(&cx, *axes, *epsilon, *center),
         StepKind::Program(p) => program::lower(&cx, p),

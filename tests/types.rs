@@ -525,3 +525,88 @@ fn attentions() {
         }
     }
 }
+
+/// Rows, depth, columns, bits, block, zero points (none, packed, values), bias.
+type PackedCase = ([usize; 3], usize, usize, u8, bool);
+
+/// One product with packed weights, and what it gives with a bound of its error.
+fn packed_product(t: DType, seed: u64, ([m, k, n], bits, block, zero, bias): PackedCase) -> (Builder, Vec<(f64, f64)>) {
+    let mut b = Builder::new(17, seed);
+    let x = values(&mut b, t, &[m, k]);
+    let xn = b.input_of(x.clone());
+    let (blocks, each) = (k / block, 8 / bits);
+    let numbers: Vec<i64> = (0..n * k).map(|_| b.below(1 << bits) as i64).collect();
+    let pack = |row: &[i64]| -> Vec<i64> {
+        row.chunks(each).map(|c| c.iter().enumerate().map(|(i, v)| v << (i * bits)).sum()).collect()
+    };
+    let packed: Vec<i64> = numbers.chunks(k).flat_map(pack).collect();
+    let packed = b.constant(HostTensor::from_ints(DType::U8, &[n, blocks, block / each], &packed));
+    let scales = values(&mut b, t, &[n, blocks]);
+    let sn = b.constant(scales.clone());
+    let mut zeros = vec![(1i64 << (bits - 1)) as f64; n * blocks];
+    let mut names = vec![xn, packed, sn];
+    if zero > 0 {
+        let list: Vec<i64> = (0..n * blocks).map(|_| b.below(1 << bits) as i64).collect();
+        zeros = list.iter().map(|v| *v as f64).collect();
+        let rows: Vec<i64> = list.chunks(blocks).flat_map(pack).collect();
+        names.push(b.constant(match zero {
+            1 => HostTensor::from_ints(DType::U8, &[n, rows.len() / n], &rows),
+            _ => HostTensor::from_f64(t, &[n, blocks], &zeros),
+        }));
+    }
+    let added = values(&mut b, t, &[n]);
+    if bias {
+        names.resize(5, String::new());
+        names.push(b.constant(added.clone()));
+    }
+    let attributes = [("K", k), ("N", n), ("bits", bits), ("block_size", block)].map(|(a, v)| (a, int(v as i64)));
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let y = b.node("MatMulNBits", &names, &attributes);
+    let last = b.model.graph.nodes.len() - 1;
+    b.model.graph.nodes[last].domain = "com.microsoft".into();
+    b.output(&y);
+    b.model.opsets.insert("com.microsoft".into(), 1);
+    let (x, s, added) = (x.to_f64(), scales.to_f64(), added.to_f64());
+    let want = (0..m * n).map(|i| {
+        let (row, c) = (i / n, i % n);
+        let (mut sum, mut mass) = if bias { (added[c], added[c].abs()) } else { (0.0, 0.0) };
+        for l in 0..k {
+            let at = c * blocks + l / block;
+            let (q, z, f) = (numbers[c * k + l] as f64, zeros[at], x[row * k + l] * s[at]);
+            sum += f * (q - z);
+            // Numbers and zero points may be summed apart.
+            mass += f.abs() * (q + z);
+        }
+        let bias = if bias { added[c].abs() + sum.abs() } else { 0.0 };
+        (sum, bound(t, sum.abs(), k, mass) + bias * 2f64.powi(-fraction(t) - 1))
+    });
+    let want = want.collect();
+    (b, want)
+}
+
+#[test]
+fn products_with_packed_weights() {
+    let cases: [PackedCase; 13] = [
+        ([1, 64, 8], 4, 32, 0, false),
+        ([1, 4096, 12], 4, 32, 1, true),
+        ([1, 11008, 4], 4, 128, 0, false),
+        ([2, 96, 7], 4, 16, 1, false),
+        ([3, 160, 10], 4, 32, 2, true),
+        ([8, 256, 5], 4, 64, 0, false),
+        ([5, 1024, 300], 4, 256, 1, false),
+        ([1, 48, 33], 8, 16, 1, true),
+        ([4, 512, 6], 8, 128, 0, false),
+        ([1, 2048, 9], 8, 64, 2, false),
+        ([1, 192, 14], 2, 16, 1, false),
+        ([6, 320, 3], 2, 64, 0, true),
+        ([2, 128, 1], 2, 32, 2, false),
+    ];
+    for (number, case) in cases.into_iter().enumerate() {
+        for t in [DType::F16, DType::BF16, DType::F32] {
+            let (b, want) = packed_product(t, 300 + number as u64, case);
+            check(&b, &format!("{t} {case:?}"), &want, &TARGETS);
+            let graph = fuse(&b.model, &Options::default()).unwrap();
+            assert_eq!((graph.steps.len(), graph.steps[0].kind.name()), (1, "packed"));
+        }
+    }
+}

@@ -27,7 +27,8 @@
 use super::expr::{Expr, Op, Scalar};
 use super::kinds::Operand;
 pub use super::kinds::{
-    Attention, Coder, Conv, Normalize, Pool, PoolOp, Program, Reduce, ReduceOp, Softmax, StepKind, Window,
+    Attention, Coder, Conv, Normalize, Packed, Pool, PoolOp, Program, Reduce, ReduceOp, Softmax, StepKind, Window,
+    Zeros,
 };
 pub use super::rules::Broken;
 use super::view::View;

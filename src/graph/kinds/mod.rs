@@ -5,6 +5,7 @@ mod attention;
 mod conv;
 mod matmul;
 mod normalize;
+mod packed;
 mod pointwise;
 mod pool;
 pub mod program;
@@ -16,6 +17,7 @@ mod window;
 pub use attention::Attention;
 pub use conv::Conv;
 pub use normalize::Normalize;
+pub use packed::{Packed, Zeros};
 pub use pool::{Pool, PoolOp};
 pub use program::{Coder, Program};
 pub use recurrent::Recurrent;
@@ -53,6 +55,8 @@ pub enum StepKind {
     Softmax(Softmax),
     /// Attention.
     Attention(Attention),
+    /// A product with packed weights.
+    Packed(Packed),
     /// Normalisation.
     Normalize(Normalize),
     /// A program for each element.
@@ -73,6 +77,7 @@ impl Deref for StepKind {
             StepKind::Reduce(k) => k,
             StepKind::Softmax(k) => k,
             StepKind::Attention(k) => k,
+            StepKind::Packed(k) => k,
             StepKind::Normalize(k) => k,
             StepKind::Program(k) => k,
             StepKind::Recurrent(k) => k,

@@ -10,7 +10,7 @@ use crate::graph::ask::Ask;
 use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar, Unary};
-use crate::graph::fused::{Access, Conv, StepKind, Window};
+use crate::graph::fused::{Access, Conv, Packed, StepKind, Window, Zeros};
 use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
@@ -333,7 +333,7 @@ pub(super) fn fused_matmul(cx: &mut Lowering<'_>) -> Res<()> {
 /// A product with weights of 2, 4 or 8 bits in blocks that have a scale each: the weights stay packed in memory and are
 /// widened before the product, or in it where there are few rows.
 pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
-    const FEW: usize = 4;
+    const FEW: usize = 8;
     let (a, packed, scales) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
     let zeros = cx.optional(3);
     if cx.optional(4).is_some() {
@@ -370,7 +370,8 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
         return Err(Reason::Shape(format!("zero points of shape {:?}", cx.shape(z))));
     }
     let rows = shape[..shape.len() - 1].iter().product::<usize>();
-    let mut operands = vec![cx.operand_if(packed, View::is_dense), cx.operand_if(scales, View::is_dense)];
+    let run = |v: &View| v.is_dense() && v.offset % 16 == 0;
+    let mut operands = vec![cx.operand_if(packed, run), cx.operand_if(scales, View::is_dense)];
     if let Some(z) = zeros {
         operands.push(cx.operand_if(z, View::is_dense));
     }
@@ -412,20 +413,30 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
     let mut out = shape.clone();
     *out.last_mut().unwrap_or(&mut 0) = n;
     check_size(&out)?;
-    let y = if rows <= FEW {
-        operands.push(cx.operand_if(a, View::is_dense));
-        let data = operands.len() - 1;
-        cx.program(operands, &[rows, n], |c| {
-            let (row, column) = (c.coord(0), c.coord(1));
-            let total = c.sum(t, k, |c, i| {
-                let w = weight(c, column, i);
-                let at = c.place(&[row, i], &[rows, k]);
-                let x = c.load(data, at);
-                let x = c.cast(x, t);
-                c.mul(x, w)
-            });
-            c.cast(total, dtype)
-        })
+    let kind = Packed {
+        depth: k,
+        bits: bits as u32,
+        block,
+        zeros: match zeros {
+            None => Zeros::Middle,
+            Some(_) if packed_zeros => Zeros::Packed,
+            Some(_) => Zeros::Values,
+        },
+    };
+    let plain = |t: DType| matches!(t, DType::F32 | DType::F16 | DType::BF16);
+    let regular = kind.is_regular()
+        && [Some(a), Some(scales), zeros.filter(|_| !packed_zeros)].into_iter().flatten().all(|v| plain(cx.dtype(v)));
+    let left = cx.without_base(a).reshaped(&[rows, k]);
+    let y = if rows <= FEW && regular {
+        let words = |elements: i64| (elements * dtype.size() as i64) % 4 == 0;
+        let good = |v: &View| v.strides[1] == 1 && words(v.strides[0]) && words(v.offset);
+        let mut inputs = vec![cx.operand_of(left, good)];
+        let widths = [blocks * bytes, blocks, if packed_zeros { zero_bytes } else { blocks }];
+        let rows_of = |(access, width): (Access, usize)| {
+            Access::new(access.tensor, View { offset: access.view.offset, ..View::dense(&[n, width]) })
+        };
+        inputs.extend(operands.into_iter().zip(widths).map(rows_of));
+        cx.produce(StepKind::Packed(kind), inputs, &[rows, n], dtype)
     } else {
         let wide = cx.program(operands, &[n, k], |c| {
             let (column, i) = (c.coord(0), c.coord(1));
@@ -434,7 +445,6 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
         });
         let mut right = cx.stored_access(wide);
         right.view = right.view.permuted(&[1, 0]);
-        let left = cx.without_base(a).reshaped(&[rows, k]);
         let left = cx.operand_of(left, super::matmul::good);
         super::matmul::product(cx, left, right, dtype)?
     };
