@@ -14,6 +14,7 @@ use crate::graph::fused::{Packed, Zeros};
 use crate::mir::{Buffer, Gen, MInst, Part, Type, dot_instruction};
 use crate::tensor::DType;
 use barewave_isa::{Target, op};
+use std::collections::VecDeque;
 
 /// Bytes of a column that a workitem reads at a time.
 const RUN: u32 = 16;
@@ -64,7 +65,8 @@ impl Plan {
         }
         (team <= lanes::MOST).then(|| {
             let groups = |size: u32| n as u64 * u64::from(team) / u64::from(columns * size);
-            let mut workgroup = 256.max(team);
+            // Teams of several waves meet in LDS, one of them in a workgroup.
+            let mut workgroup = if team > wave { team } else { 256 };
             while workgroup > wave.max(team) && groups(workgroup) < u64::from(2 * info.cus) {
                 workgroup /= 2;
             }
@@ -89,13 +91,25 @@ struct Product<'a> {
     inside: Option<Part>,
 }
 
-/// A run of packed numbers as factors, and what is known of the data beside them.
+/// A run of each column, and what goes with it, on its way from memory.
 struct Run {
     /// Lanes that have the run, where not all do.
     mask: Option<Part>,
     /// Which of the team's runs.
     number: u32,
+    /// Packed numbers of each column.
+    words: Vec<Part>,
+    /// Scales of each column, by block of the run.
+    scales: Vec<Vec<Part>>,
+    /// Zero points likewise, where they are read.
+    zeros: Vec<Vec<Part>>,
+    /// The data of each row, where they are read ahead.
+    data: Vec<Vec<Part>>,
 }
+
+/// Dwords of a run, and of all runs on their way, that a workitem has room for.
+const DATA: u32 = 32;
+const AHEAD: u32 = 112;
 
 pub(super) fn lower(cx: &Cx, p: &Packed) -> Res<Vec<Kernel>> {
     let dims = &cx.step.output.view.dims;
@@ -147,43 +161,71 @@ impl Product<'_> {
         let own = w.b.mul(self.member, RUN);
         let first = w.b.mad(self.column, pitch, own);
         let all = (self.p.depth / self.p.together()) as u32;
-        // All of memory's work is asked for before any of it is waited for.
-        let mut loaded = Vec::new();
-        for number in 0..self.plan.runs {
+        let own_data = self.rows * self.dwords() * RUN / 4;
+        let early = own_data <= DATA;
+        let each = columns * (RUN / 4 + 1) + if early { own_data } else { 0 };
+        let distance = (AHEAD / each).max(1);
+        let load = |w: &mut Writer, number: u32| -> Res<Run> {
             let mask = ((number + 1) * self.plan.team > all).then(|| {
-                let left = all - number * self.plan.team;
+                let left = all.saturating_sub(number * self.plan.team);
                 w.b.op(Gen::CmpGt.of(Type::U32), &[left.into(), self.member.into()])
             });
             let at = self.guarded(w, first, mask);
-            let ahead = number * self.plan.team * RUN;
-            let words: Vec<Part> =
-                (0..columns).map(|c| w.b.load(weights, 4, at, 0u32, start + ahead + c * pitch)).collect();
-            loaded.push((Run { mask, number }, words));
-        }
-        for (run, words) in &loaded {
-            self.add(w, run, words, &sums)?;
+            let ahead = start + number * self.plan.team * RUN;
+            let words = (0..columns).map(|c| w.b.load(weights, 4, at, 0u32, ahead + c * pitch)).collect();
+            let mut run = Run { mask, number, words, scales: Vec::new(), zeros: Vec::new(), data: Vec::new() };
+            for k in self.blocks() {
+                run.scales.push(self.blockwise(w, &run, k, Arg::Input(2))?);
+                run.zeros.extend(self.zero_points(w, &run, k)?);
+            }
+            if early {
+                run.data = (0..self.rows).map(|row| self.raw(w, &run, row, 0, RUN / 4)).collect::<Res<_>>()?;
+            }
+            Ok(run)
+        };
+        let mut coming = VecDeque::new();
+        for number in 0..self.plan.runs + distance {
+            if number < self.plan.runs {
+                coming.push_back(load(w, number)?);
+            }
+            if number >= distance
+                && let Some(run) = coming.pop_front()
+            {
+                self.add(w, &run, &sums)?;
+            }
         }
         Ok(sums)
     }
 
-    /// Adds the products of a run of each column.
-    fn add(&self, w: &mut Writer, run: &Run, words: &[Part], sums: &[Part]) -> Res<()> {
-        let per_word = 32 / self.p.bits;
+    /// The starts of a run's blocks.
+    fn blocks(&self) -> impl Iterator<Item = u32> + use<> {
         let together = self.p.together() as u32;
-        let part = together.min(self.p.block as u32);
-        for k in (0..together).step_by(part as usize) {
-            let offset = self.zero_offset(w, run, k)?;
-            let mut blocks: Vec<Part> = (0..sums.len()).map(|_| w.b.to_vector(0f32)).collect();
-            let mut totals: Vec<Part> = Vec::new();
-            if offset.is_some() {
-                totals = (0..self.rows).map(|_| w.b.to_vector(0f32)).collect();
-            }
+        (0..together).step_by(together.min(self.p.block as u32) as usize)
+    }
+
+    /// Dwords of a row's data beside a word of numbers.
+    fn dwords(&self) -> u32 {
+        32 / self.p.bits * self.cx.dtype(Arg::Input(0)).size() as u32 / 4
+    }
+
+    /// Adds the products of a run of each column.
+    fn add(&self, w: &mut Writer, run: &Run, sums: &[Part]) -> Res<()> {
+        let per_word = 32 / self.p.bits;
+        let columns = run.words.len();
+        let part = (self.p.together() as u32).min(self.p.block as u32);
+        for (number, k) in self.blocks().enumerate() {
+            let mut sums_of_block: Vec<Part> = (0..sums.len()).map(|_| w.b.to_vector(0f32)).collect();
+            let zeros = self.zeros(w, run, number);
+            let totals: Vec<Part> = match zeros {
+                Some(_) => (0..self.rows).map(|_| w.b.to_vector(0f32)).collect(),
+                None => Vec::new(),
+            };
             for word in k / per_word..(k + part) / per_word {
-                let factors: Vec<Vec<Part>> = words.iter().map(|c| self.factors(w, c.dword(word as u8))).collect();
+                let factors: Vec<Vec<Part>> = run.words.iter().map(|c| self.factors(w, c.dword(word as u8))).collect();
                 for row in 0..self.rows {
                     let data = self.data(w, run, row, word)?;
                     for (c, list) in factors.iter().enumerate() {
-                        let sum = blocks[row as usize * words.len() + c];
+                        let sum = sums_of_block[row as usize * columns + c];
                         list.iter().zip(&data).for_each(|(f, x)| self.multiply(w, sum, *f, *x));
                     }
                     if let Some(total) = totals.get(row as usize) {
@@ -193,15 +235,16 @@ impl Product<'_> {
                     }
                 }
             }
-            let scales = self.blockwise(w, run, k, Arg::Input(2))?;
-            for row in 0..self.rows as usize {
-                for c in 0..words.len() {
-                    let i = row * words.len() + c;
-                    if let (Some(zeros), Some(total)) = (&offset, totals.get(row)) {
+            let t = self.cx.dtype(Arg::Input(2));
+            for (c, scale) in run.scales[number].iter().enumerate() {
+                let scale = w.b.convert(values::stored(t), Type::F32, *scale);
+                for row in 0..self.rows as usize {
+                    let i = row * columns + c;
+                    if let (Some(zeros), Some(total)) = (&zeros, totals.get(row)) {
                         let less = w.b.op(Gen::Mul.of(Type::F32), &[zeros[c].into(), (*total).into()]);
-                        blocks[i] = w.b.op(Gen::Sub.of(Type::F32), &[blocks[i].into(), less.into()]);
+                        sums_of_block[i] = w.b.op(Gen::Sub.of(Type::F32), &[sums_of_block[i].into(), less.into()]);
                     }
-                    w.b.fma_into(sums[i], blocks[i], scales[c]);
+                    w.b.fma_into(sums[i], sums_of_block[i], scale);
                 }
             }
         }
@@ -253,60 +296,84 @@ impl Product<'_> {
             .collect()
     }
 
-    /// The elements of a row beside a word of numbers, in the order of [`Product::factors`].
-    fn data(&self, w: &mut Writer, run: &Run, row: u32, word: u32) -> Res<Vec<Part>> {
-        let (cx, arg) = (self.cx, Arg::Input(0));
-        let (t, view) = (cx.dtype(arg), &cx.step.inputs[0].view);
-        let (size, per_word, together) = (t.size() as u32, 32 / self.p.bits, self.p.together() as u32);
-        let buf = w.buffer(cx, arg)?;
+    /// The data of a row beside `count` words of numbers, as they lie in memory.
+    fn raw(&self, w: &mut Writer, run: &Run, row: u32, word: u32, count: u32) -> Res<Vec<Part>> {
+        let (arg, together) = (Arg::Input(0), self.p.together() as u32);
+        let (size, stride) = (self.cx.dtype(arg).size() as u32, self.cx.step.inputs[0].view.strides[0]);
+        let buf = w.buffer(self.cx, arg)?;
         let own = w.b.mul(self.member, together * size);
         let at = self.guarded(w, own, run.mask);
-        let start = (view.offset + i64::from(row) * view.strides[0]) as u32;
-        let imm = (start + run.number * self.plan.team * together + word * per_word) * size;
-        let dwords = per_word * size / 4;
-        let raw: Vec<Part> =
-            (0..dwords).step_by(4).map(|d| w.b.load(buf, (dwords - d).min(4) as u8, at, 0u32, imm + d * 4)).collect();
-        let dword = |i: u32| raw[(i / 4) as usize].dword((i % 4) as u8);
-        if !self.dots {
-            let from = values::stored(t);
-            let per = 4 / size;
-            return Ok((0..per_word).map(|e| values::widened(&mut w.b, from, dword(e / per), e % per)).collect());
-        }
-        let half = per_word / 2;
-        Ok((0..half)
-            .map(|j| {
-                let (low, high) = (dword(j / 2), dword((j + half) / 2));
-                let halves = if j % 2 == 0 { 0x0504_0100u32 } else { 0x0706_0302 };
-                w.b.op(op::V_PERM_B32, &[high.into(), low.into(), halves.into()])
-            })
-            .collect())
+        let ahead = self.start(arg) + row * stride as u32 * size;
+        let imm = ahead + run.number * self.plan.team * together * size + word * self.dwords() * 4;
+        let dwords = count * self.dwords();
+        let each = |d: u32| w.b.load(buf, (dwords - d).min(4) as u8, at, 0u32, imm + d * 4);
+        let loaded: Vec<Part> = (0..dwords).step_by(4).map(each).collect();
+        Ok(loaded.iter().flat_map(|p| (0..p.len).map(|i| p.dword(i))).collect())
     }
 
-    /// What is to be subtracted from each column's numbers, `k` behind the start of a run; none where the factors have it
-    /// subtracted already.
-    fn zero_offset(&self, w: &mut Writer, run: &Run, k: u32) -> Res<Option<Vec<Part>>> {
+    /// The elements of a row beside a word of numbers, in the order of [`Product::factors`].
+    fn data(&self, w: &mut Writer, run: &Run, row: u32, word: u32) -> Res<Vec<Part>> {
+        let (t, per_word, dwords) = (self.cx.dtype(Arg::Input(0)), 32 / self.p.bits, self.dwords());
+        let raw = match run.data.get(row as usize) {
+            Some(all) => all[(word * dwords) as usize..][..dwords as usize].to_vec(),
+            None => self.raw(w, run, row, word, 1)?,
+        };
+        if !self.dots {
+            let (from, per) = (values::stored(t), 4 / t.size() as u32);
+            let one = |e: u32| values::widened(&mut w.b, from, raw[(e / per) as usize], e % per);
+            return Ok((0..per_word).map(one).collect());
+        }
+        let half = per_word / 2;
+        let pair = |j: u32| {
+            let (low, high) = (raw[(j / 2) as usize], raw[((j + half) / 2) as usize]);
+            let halves = if j.is_multiple_of(2) { 0x0504_0100u32 } else { 0x0706_0302 };
+            w.b.op(op::V_PERM_B32, &[high.into(), low.into(), halves.into()])
+        };
+        Ok((0..half).map(pair).collect())
+    }
+
+    /// The zero points of each column's block `k` behind the start of a run as they lie in memory, where there are any; of
+    /// packed ones the bytes, and behind them how far to shift them.
+    fn zero_points(&self, w: &mut Writer, run: &Run, k: u32) -> Res<Option<Vec<Part>>> {
         Ok(match self.p.zeros {
-            Zeros::Middle if self.dots => None,
-            Zeros::Middle => {
-                let middle = w.b.to_vector((1u32 << (self.p.bits - 1)) as f32);
-                Some(vec![middle; self.plan.columns as usize])
-            }
+            Zeros::Middle => None,
             Zeros::Values => Some(self.blockwise(w, run, k, Arg::Input(3))?),
             Zeros::Packed => {
                 let buf = w.buffer(self.cx, Arg::Input(3))?;
                 let block = self.block(w, run, k);
                 let bit = w.b.mul(block, self.p.bits);
                 let byte = w.b.shr(bit, 3u32);
-                let shift = w.b.and(bit, 7u32);
-                let list = (0..self.plan.columns).map(|c| {
-                    let x = self.byte(w, buf, byte, c, run.mask);
-                    let x = w.b.op(Gen::Shr.of(Type::U32), &[x.into(), shift.into()]);
-                    let x = w.b.and(x, (1u32 << self.p.bits) - 1);
-                    w.b.convert(Type::U32, Type::F32, x)
-                });
-                Some(list.collect())
+                let mut list: Vec<Part> =
+                    (0..self.plan.columns).map(|c| self.byte(w, buf, byte, c, run.mask)).collect();
+                list.push(w.b.and(bit, 7u32));
+                Some(list)
             }
         })
+    }
+
+    /// What is to be subtracted from each column's numbers of a block as f32; none where the factors have it subtracted
+    /// already.
+    fn zeros(&self, w: &mut Writer, run: &Run, number: usize) -> Option<Vec<Part>> {
+        match self.p.zeros {
+            Zeros::Middle if self.dots => None,
+            Zeros::Middle => {
+                let middle = w.b.to_vector((1u32 << (self.p.bits - 1)) as f32);
+                Some(vec![middle; self.plan.columns as usize])
+            }
+            Zeros::Values => {
+                let from = values::stored(self.cx.dtype(Arg::Input(3)));
+                Some(run.zeros[number].iter().map(|x| w.b.convert(from, Type::F32, *x)).collect())
+            }
+            Zeros::Packed => {
+                let (shift, bytes) = run.zeros[number].split_last()?;
+                let one = |x: &Part| {
+                    let x = w.b.op(Gen::Shr.of(Type::U32), &[(*x).into(), (*shift).into()]);
+                    let x = w.b.and(x, (1u32 << self.p.bits) - 1);
+                    w.b.convert(Type::U32, Type::F32, x)
+                };
+                Some(bytes.iter().map(one).collect())
+            }
+        }
     }
 
     /// A byte of a column's packed zero points.
@@ -331,7 +398,7 @@ impl Product<'_> {
         if ahead > 0 { w.b.add(at, ahead) } else { at }
     }
 
-    /// What an operand says of each column's block `k` behind the start of a run, as f32.
+    /// What an operand says of each column's block `k` behind the start of a run, as it lies in memory.
     fn blockwise(&self, w: &mut Writer, run: &Run, k: u32, arg: Arg) -> Res<Vec<Part>> {
         let t = self.cx.dtype(arg);
         let (buf, blocks, size) = (w.buffer(self.cx, arg)?, self.p.blocks() as u32, t.size() as u32);
@@ -339,11 +406,8 @@ impl Product<'_> {
         let at = w.b.mad(self.column, blocks, block);
         let at = w.b.mul(at, size);
         let at = self.guarded(w, at, run.mask);
-        let one = |c: u32| {
-            let at = Offset { reg: Some(at), imm: self.start(arg) + c * blocks * size };
-            let x = values::load(&mut w.b, t, buf, at).reg(&mut w.b);
-            w.b.convert(values::computed(t), Type::F32, x)
-        };
+        let load = if size == 2 { op::BUFFER_LOAD_USHORT } else { op::BUFFER_LOAD_DWORD };
+        let one = |c: u32| w.b.load_op(load, buf, at, 0u32, self.start(arg) + c * blocks * size);
         Ok((0..self.plan.columns).map(one).collect())
     }
 
