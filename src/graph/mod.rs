@@ -118,12 +118,7 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     check_outputs(model, &graph)?;
     timed!("forward_writes", forward::forward_writes(&mut graph));
     timed!("prune", prune::prune(&mut graph));
-<<<<<<< Updated upstream
-=======
-    check(&graph, "prune")?;
     timed!("join_products", join::join_products(&mut graph));
-    check(&graph, "join_products")?;
->>>>>>> Stashed changes
     timed!("collapse_views", collapse::collapse_views(&mut graph));
     graph.check().map_err(|rule| Error::Internal { pass: "fuse", rule })?;
     name_dims(model, options, &mut graph);
