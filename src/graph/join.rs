@@ -50,7 +50,8 @@ struct Uses {
 
 impl Uses {
     fn of(graph: &FusedGraph) -> Uses {
-        let mut uses = Uses { writers: vec![Vec::new(); graph.tensors.len()], readers: vec![Vec::new(); graph.tensors.len()] };
+        let mut uses =
+            Uses { writers: vec![Vec::new(); graph.tensors.len()], readers: vec![Vec::new(); graph.tensors.len()] };
         for (i, step) in graph.steps.iter().enumerate() {
             uses.writers[step.output.tensor.index()].push(i);
             for t in step.inputs.iter().flat_map(|a| a.indirect.iter().map(|x| x.index).chain([a.tensor])) {
@@ -115,7 +116,9 @@ fn form(graph: &FusedGraph, step: &Step, uses: &Uses) -> Option<String> {
     for a in &step.inputs[2..] {
         form += &match own_part(graph, a, d) {
             Some(_) => format!(" {}", graph.tensor(a.tensor).dtype),
-            None if a.is_plain() && a.view.strides[d] == 0 => format!(" {} {} {:?}", a.tensor.0, a.view.offset, a.view.strides),
+            None if a.is_plain() && a.view.strides[d] == 0 => {
+                format!(" {} {} {:?}", a.tensor.0, a.view.offset, a.view.strides)
+            }
             None => return None,
         };
     }
@@ -156,8 +159,10 @@ fn join(graph: &mut FusedGraph, members: &[usize], uses: &mut Uses) -> Result<BT
     let weights = joined_weights(graph, &steps).filter(|_| early).ok_or_else(all)?;
     let operands: Vec<Option<HostTensor>> = (2..first.inputs.len())
         .map(|k| {
-            let parts: Option<Vec<HostTensor>> =
-                steps.iter().map(|s| own_part(graph, &s.inputs[k], d).and_then(|t| t.reshaped(&[t.len()]).ok())).collect();
+            let parts: Option<Vec<HostTensor>> = steps
+                .iter()
+                .map(|s| own_part(graph, &s.inputs[k], d).and_then(|t| t.reshaped(&[t.len()]).ok()))
+                .collect();
             HostTensor::joined(parts?, 0).ok()
         })
         .collect();
