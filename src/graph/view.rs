@@ -4,6 +4,12 @@
 //! Broadcasting is a stride of 0, a transposition permutes strides, a slice moves the offset and multiplies a stride
 //! (negative when it walks backwards), DepthToSpace and nearest upsampling split a dimension in two. So those operators
 //! need no kernel: whoever reads the tensor next reads it through the view.
+//!
+//! Extents and strides are numbers, not [`Dim`](super::Dim)s. Nearly every decision between a view and a kernel rests on them:
+//! which dimensions merge, what a load may take together, which tile divides, what repeats; a plan for unknown extents would
+//! be a plan for the few shapes that decide alike. So run-time sizes end with inference, and a model is lowered when its
+//! shapes are there, to kernels that take sizes and strides as arguments or are known from before; shapes that grow evenly
+//! are lowered ahead of the run that needs them (`cargo bench --bench new_shapes` prints what that costs).
 
 use std::fmt;
 
