@@ -336,7 +336,9 @@ impl Writer {
         // The same tensor behind two arguments is the same memory.
         let id = cx.tensor(arg);
         let same = self.args.iter().find(|(a, b)| {
-            !matches!(a, Arg::Blob(_) | Arg::Workspace | Arg::Counters | Arg::Number(_)) && cx.tensor(*a) == id && b.desc.len == 4
+            !matches!(a, Arg::Blob(_) | Arg::Workspace | Arg::Counters | Arg::Number(_))
+                && cx.tensor(*a) == id
+                && b.desc.len == 4
         });
         if let Some((_, first)) = same {
             buf.memory = first.memory;

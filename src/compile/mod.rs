@@ -231,7 +231,11 @@ impl Compiler {
                 inputs: graph.inputs.iter().map(|id| port(graph, *id)).collect(),
                 outputs: graph.outputs.iter().map(|id| port(graph, *id)).collect(),
                 arena_bytes: memory[g].arena_bytes as u64,
-                counter_bytes: (0..graph.steps.len()).flat_map(|i| code((g, i)).iter()).map(|k| k.counters as u64).max().unwrap_or(0),
+                counter_bytes: (0..graph.steps.len())
+                    .flat_map(|i| code((g, i)).iter())
+                    .map(|k| k.counters as u64)
+                    .max()
+                    .unwrap_or(0),
                 sum_bytes: memory[g].sum_bytes as u64,
                 weights_bytes: region.bytes as u64,
                 launches,
