@@ -7,10 +7,11 @@
 
 use super::conv::{self, Frame, check_size};
 use crate::graph::ask::Ask;
+use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar, Unary};
 use crate::graph::fused::{Access, Conv, StepKind, Window};
-use crate::graph::infer::Inference;
+use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::resolve::ValueId;
@@ -466,4 +467,37 @@ pub(super) fn of_quantized_conv(cx: &mut Inference<'_>) -> Res<()> {
     let (x, w) = (cx.input(0)?, cx.input(3)?);
     let zero = cx.optional(7).unwrap_or(x);
     conv::of_convolution(cx, x, w, cx.dtype(zero))
+}
+
+/// Output 0 of [`rows`]: a scale for each row.
+pub(super) fn of_rows(cx: &mut Inference<'_>) -> Res<()> {
+    let scale = cx.input(0)?;
+    let dims = match cx.dims(scale) {
+        [n] if n.is(1) => Vec::new(),
+        [n] if n.known().is_some() => vec![n.clone(), Dim::Known(1)],
+        [_] => return by_lowering(cx),
+        dims => dims.to_vec(),
+    };
+    cx.give(0, cx.dtype(scale), dims)
+}
+
+pub(super) fn of_fused_matmul(cx: &mut Inference<'_>) -> Res<()> {
+    let side = |i: usize, flipped: &str| -> Res<Option<Vec<Dim>>> {
+        let mut dims = cx.dims(cx.input(i)?).to_vec();
+        let r = dims.len();
+        if r >= 2 && cx.int(flipped, 0)? != 0 {
+            dims.swap(r - 1, r - 2);
+        }
+        Ok((r >= 2).then_some(dims))
+    };
+    let (Some(a), Some(b)) = (side(0, "transA")?, side(1, "transB")?) else { return by_lowering(cx) };
+    cx.give(0, cx.dtype(cx.input(0)?), super::matmul::product_dims(&a, &b)?)
+}
+
+pub(super) fn of_matmul_bits(cx: &mut Inference<'_>) -> Res<()> {
+    let a = cx.input(0)?;
+    let mut dims = cx.dims(a).to_vec();
+    let (Some(last), n @ 1..) = (dims.last_mut(), cx.int("N", 0)?) else { return by_lowering(cx) };
+    *last = Dim::Known(n);
+    cx.give(0, cx.dtype(a), dims)
 }
