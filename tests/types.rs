@@ -614,6 +614,9 @@ fn products_with_packed_weights() {
             check(&b, &format!("{t} {case:?}"), &want, &TARGETS);
             let graph = fuse(&b.model, &Options::default()).unwrap();
             assert_eq!((graph.steps.len(), graph.steps[0].kind.name()), (1, "packed"));
+        }
+    }
+}
 
 #[test]
 fn the_last_of_a_shared_depth_adds_in_the_same_order() {
