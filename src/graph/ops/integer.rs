@@ -435,6 +435,20 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
         };
         inputs.extend(operands.into_iter().zip(widths).map(rows_of));
         cx.produce(StepKind::Packed(kind), inputs, &[rows, n], dtype)
+    } else if rows <= FEW {
+        operands.push(cx.operand_of(left, View::is_dense));
+        let data = operands.len() - 1;
+        cx.program(operands, &[rows, n], |c| {
+            let (row, column) = (c.coord(0), c.coord(1));
+            let total = c.sum(t, k, |c, i| {
+                let w = weight(c, column, i);
+                let at = c.place(&[row, i], &[rows, k]);
+                let x = c.load(data, at);
+                let x = c.cast(x, t);
+                c.mul(x, w)
+            });
+            c.cast(total, dtype)
+        })
     } else {
         let wide = cx.program(operands, &[n, k], |c| {
             let (column, i) = (c.coord(0), c.coord(1));
