@@ -109,7 +109,7 @@ pub(super) struct Prepared {
 
 /// A plan on the device.
 pub(super) struct Loaded {
-    pub(super) plan: Plan,
+    pub(super) plan: Arc<Plan>,
     pub(super) launches: Vec<Prepared>,
     pub(super) weights: Arc<DeviceWeights>,
     pub(super) code: Arc<DeviceCode>,
@@ -118,7 +118,7 @@ pub(super) struct Loaded {
 impl Loaded {
     /// Plans of one code object with its weights.
     pub(super) fn all(
-        plans: Vec<Plan>,
+        plans: Vec<Arc<Plan>>,
         code: &Arc<DeviceCode>,
         weights: &Arc<DeviceWeights>,
     ) -> Result<Vec<Loaded>, DeviceError> {
@@ -126,7 +126,7 @@ impl Loaded {
             let shape = LaunchShape { grid: launch.grid, block: [launch.block, 1, 1], dynamic_lds: 0 };
             Ok(Prepared { kernel: code.kernel(&launch.kernel)?, shape, kernarg: Vec::new() })
         };
-        let load = |plan: Plan| {
+        let load = |plan: Arc<Plan>| {
             let launches = plan.launches.iter().map(prepare).collect::<Result<_, DeviceError>>()?;
             Ok(Loaded { plan, launches, weights: weights.clone(), code: code.clone() })
         };

@@ -69,6 +69,8 @@ pub struct RunReport {
     pub time: Duration,
     /// Each launch, in order; empty without [`Session::time_launches`].
     pub per_launch: Vec<LaunchReport>,
+    /// The plans whose launches these are, one after the other: one, or one for each part of a model that runs in stages.
+    pub plans: Vec<Arc<Plan>>,
 }
 
 /// What one launch did.
@@ -95,6 +97,7 @@ impl RunReport {
         self.launches += after.launches;
         self.time += after.time;
         self.per_launch.append(&mut after.per_launch);
+        self.plans.append(&mut after.plans);
         self
     }
 }
@@ -211,7 +214,7 @@ impl Session {
         held.want_events(2)?;
         Ok(Session {
             held,
-            plans: Loaded::all(plans, &code, &weights)?,
+            plans: Loaded::all(shared(plans), &code, &weights)?,
             active: 0,
             inputs,
             outputs,
@@ -235,7 +238,7 @@ impl Session {
             None => DeviceCode::load(&self.device, model.code().clone())?,
         };
         let new = self.plans.len();
-        self.plans.extend(Loaded::all(plans, &code, &weights)?);
+        self.plans.extend(Loaded::all(shared(plans), &code, &weights)?);
         if self.timed {
             self.time_launches()?;
         }
@@ -267,13 +270,17 @@ impl Session {
         Ok(true)
     }
 
+    /// The plan of the last run, to keep.
+    pub fn shared_plan(&self) -> Arc<Plan> {
+        self.plans[self.active].plan.clone()
+    }
     /// The plan of the last run; before the first, that for the first of the shapes the model was compiled for.
     pub fn plan(&self) -> &Plan {
         &self.plans[self.active].plan
     }
     /// The plans for all shapes the model was compiled for.
     pub fn plans(&self) -> impl ExactSizeIterator<Item = &Plan> {
-        self.plans.iter().map(|p| &p.plan)
+        self.plans.iter().map(|p| &*p.plan)
     }
     /// Takes its inputs from where they lie in the runs that follow: device memory is bound, and nothing else is. Gives the
     /// tensors in host memory, which those runs get, and the plan that they take: it says what outputs come of it.
@@ -504,8 +511,10 @@ impl Session {
             instructions: (!stats.is_empty()).then(|| stats.iter().map(|s| s.instructions).sum()),
             time: self.device.elapsed(self.held.events[0], self.held.events[last])?,
             per_launch: Vec::new(),
+            plans: Vec::new(),
         };
         if self.timed {
+            report.plans.push(self.shared_plan());
             for i in 0..self.launches().len() {
                 let time = self.device.elapsed(self.held.events[i], self.held.events[i + 1])?;
                 let planned = &self.plan().launches[i];
@@ -579,6 +588,10 @@ impl Session {
         }
         Ok(())
     }
+}
+
+fn shared(plans: Vec<Plan>) -> Vec<Arc<Plan>> {
+    plans.into_iter().map(Arc::new).collect()
 }
 
 /// True when these are inputs of a plan.

@@ -57,6 +57,7 @@ impl AnyShape {
     fn stage(&self, model: Model, most: usize) -> AnyShape {
         let mut stage = AnyShape::new(self.device.clone(), self.compiler.clone(), Arc::new(model), most);
         stage.timed = self.timed;
+        stage.observer = self.observer.clone();
         stage
     }
 
