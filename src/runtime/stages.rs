@@ -193,7 +193,7 @@ fn body_model(whole: &Model, between: &Between, body: &Graph, values: &[HostTens
     }
     // Parameters hide what has their names outside.
     graph.inputs.iter().for_each(|i| drop(graph.initializers.remove(&i.name)));
-    Model { graph, opsets: whole.opsets.clone(), metadata: BTreeMap::new(), structures: BTreeMap::new() }
+    Model { graph, opsets: whole.opsets.clone(), ..Model::default() }
 }
 
 /// What the rounds gave, one behind the other along a new dimension.
