@@ -60,7 +60,7 @@ impl Buffer<'_> {
         let used = u32::from_le_bytes(used).min(self.size - HEADER);
         let mut bytes = vec![0; used as usize];
         if self.device.emu.read(self.address + u64::from(HEADER), &mut bytes).is_ok() {
-            records(&bytes, formats, |text, to_stderr| write_out(text, to_stderr));
+            records(&bytes, formats, write_out);
         }
     }
 }
