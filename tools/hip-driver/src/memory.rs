@@ -372,6 +372,9 @@ hip! {
     fn hipHostAlloc(p: *mut *mut c_void, bytes: usize, flags: c_uint) {
         malloc(p, bytes, Kind::Host, check_host_flags(flags)?)
     }
+    fn hipExtHostAlloc(p: *mut *mut c_void, bytes: usize, flags: c_uint) {
+        malloc(p, bytes, Kind::Host, check_host_flags(flags)?)
+    }
     fn hipMallocHost(p: *mut *mut c_void, bytes: usize) {
         malloc(p, bytes, Kind::Host, 0)
     }

@@ -540,7 +540,8 @@ int main() {
 fn what_kernels_print_when_they_have_ended() {
     let source = r#"
 extern "C" hipError_t hipDeviceSetLimit(unsigned, size_t);
-extern "C" int fflush(void*);
+extern "C" hipError_t hipDeviceGetLimit(size_t*, unsigned);
+extern "C" hipError_t hipExtHostAlloc(void**, size_t, unsigned);
 #define GLOBAL __attribute__((address_space(1)))
 #define AT(p, type, offset) (*(type)((const __attribute__((address_space(4))) char*)(p) + (offset)))
 // As the device libraries have it: bytes used, bytes there, records.
@@ -562,7 +563,11 @@ __global__ void tell(const char* text, double d, int lanes) {
 }
 int main() {
   char* text;
-  OK(hipMalloc((void**)&text, 16));
+  size_t room;
+  OK(hipDeviceGetLimit(&room, 1));
+  TRUE(room == 4 << 20);
+  IS(hipExtHostAlloc((void**)&text, 16, 0xc0000000), 1);
+  OK(hipExtHostAlloc((void**)&text, 16, 0x40000000));
   OK(hipMemcpy(text, "from memory", 12, 1));
   tell<<<1, 64>>>(text, 0.25, 2);
   OK(hipDeviceSynchronize());
