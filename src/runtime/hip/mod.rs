@@ -217,6 +217,9 @@ impl Device for HipDevice {
     unsafe fn import_stream(&self, raw: *mut c_void) -> Result<StreamId, DeviceError> {
         Ok(self.add_stream(raw.cast(), true))
     }
+    fn raw_stream(&self, stream: StreamId) -> Option<*mut c_void> {
+        Some(self.stream(stream).ok()?.cast())
+    }
     fn destroy_stream(&self, stream: StreamId) -> Result<(), DeviceError> {
         let s = self.tables().streams.remove(&stream.0).ok_or(DeviceError::Handle("stream"))?;
         self.current()?;
@@ -276,10 +279,10 @@ impl Device for HipDevice {
     fn synchronize(&self, stream: StreamId) -> Result<Vec<LaunchStats>, DeviceError> {
         let handle = self.stream(stream)?;
         self.current()?;
+        // What another thread puts into the stream meanwhile is not waited for.
+        let in_flight = self.tables().streams.get_mut(&stream.0).map(|s| std::mem::take(&mut s.in_flight));
         let done = call!(self, hipStreamSynchronize(handle));
-        if let Some(s) = self.tables().streams.get_mut(&stream.0) {
-            s.in_flight.clear();
-        }
+        drop(in_flight);
         done?;
         Ok(Vec::new())
     }

@@ -429,6 +429,109 @@ for target in ["gfx942", "gfx1100"]:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_work_goes_into_streams():
+    """Runs that are not waited for, copies and notifications in streams."""
+    script = f"""
+import sys, time
+sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r})
+from test_plugin import *
+
+onnxruntime.register_execution_provider_library("barewave.virtual", plugin.get_library_path())
+devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == plugin.get_ep_name()]
+later = onnxruntime.RunOptions()
+later.add_run_config_entry("disable_synchronize_execution_providers", "1")
+
+def session(m, **entries):
+    made = options()
+    made.add_provider_for_devices(devices, {{"target": "gfx942", **entries}})
+    return onnxruntime.InferenceSession(m, made, enable_fallback=0)
+
+def on_device(array):
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array, "gpu", 0, 0x1002)
+
+def bound(s, **values):
+    binding = s.io_binding()
+    for i in s.get_inputs():
+        binding.bind_ortvalue_input(i.name, values[i.name])
+    for o in s.get_outputs():
+        binding.bind_ortvalue_output(o.name, values[o.name])
+    return binding
+
+# Each run reads what the one before writes, and nobody waits before the end.
+rng = np.random.default_rng(1)
+w = rng.standard_normal((256, 256), dtype=np.float32) / 16
+nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Tanh", ["m"], ["y"])]
+rows = 1024
+step = model(nodes, [tensor("x", [rows, 256])], [tensor("y", [rows, 256])], [numpy_helper.from_array(w, "w")])
+s, x = session(step), rng.standard_normal((rows, 256), dtype=np.float32)
+values = [on_device(x), on_device(np.zeros_like(x))]
+turns = [bound(s, x=values[i], y=values[1 - i]) for i in (0, 1)]
+times = []
+for options_of_run in (later, None):
+    values[0].update_inplace(x)
+    start = time.perf_counter()
+    for turn in range(10):
+        s.run_with_iobinding(turns[turn % 2], options_of_run)
+    times.append(time.perf_counter() - start)
+    want = x
+    for turn in range(10):
+        want = np.tanh(want @ w)
+    assert same(values[0].numpy(), want)
+print("not waited for:", times)
+assert times[0] < times[1] / 3, times
+
+# A session that reads what another one is still computing, after the binding was synchronised.
+if VERSION >= (1, 25):
+    neg = model([helper.make_node("Neg", ["y"], ["z"])], [tensor("y", [rows, 256])], [tensor("z", [rows, 256])])
+    second, out = session(neg), on_device(np.zeros_like(x))
+    s.run_with_iobinding(turns[0], later)
+    turns[0].synchronize_outputs()
+    second.run_with_iobinding(bound(second, y=values[1], z=out), later)
+    assert same(out.numpy(), -np.tanh(want @ w))
+
+# Copies, in a stream of the caller's.
+stream = devices[0].create_sync_stream()
+assert stream.get_handle() != 0
+arrays = [rng.standard_normal(n, dtype=np.float32) for n in (1, 1000, 70000)]
+there = [on_device(np.zeros_like(a)) for a in arrays]
+again = [on_device(np.zeros_like(a)) for a in arrays]
+back = [onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(a)) for a in arrays]
+for _ in range(10):
+    onnxruntime.copy_tensors([onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in arrays], there, stream)
+    onnxruntime.copy_tensors(there, again, stream)
+    onnxruntime.copy_tensors(again, back, stream)
+    assert all(same(b.numpy(), a) for a, b in zip(arrays, back))
+
+# The CPU provider between two groups waits for the first, and the second for it; from several threads.
+m = mixed()
+s, judge, wrong = session(m), cpu(m), []
+def work(seed):
+    for n in range(5):
+        feeds = random_feeds(judge, seed * 10 + n)
+        if not same(s.run(None, feeds), judge.run(None, feeds)):
+            wrong.append((seed, n))
+threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+assert wrong == []
+
+# What bindings ask for is the session's own memory, and what goes there from the host goes through the stream.
+memory = onnxruntime.capi._pybind_state.OrtDevice
+memory = memory(memory.cuda(), memory.default_memory(), 0x1002, 0)
+s = session(mlp())
+for n in (3, 7):
+    x = rng.standard_normal((n, 8), dtype=np.float32)
+    binding = s.io_binding()
+    binding.bind_cpu_input("x", x)
+    binding._iobinding.bind_output("p", memory)
+    s.run_with_iobinding(binding, later)
+    (out,) = binding.get_outputs()
+    assert out.device_name() == "hip" and same(out.numpy(), cpu(mlp()).run(None, {{"x": x}})[0])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 # Options and errors
 
 
