@@ -414,7 +414,8 @@ impl Session {
     fn synchronize(&self) -> Result<Vec<LaunchStats>, DeviceError> {
         self.device.synchronize(self.held.current()).map_err(|e| match e {
             DeviceError::Fault { mut fault, launch } => {
-                fault.operator = self.plan().launches.get(launch).filter(|l| l.kernel == fault.kernel).map(|l| l.step.clone());
+                fault.operator =
+                    self.plan().launches.get(launch).filter(|l| l.kernel == fault.kernel).map(|l| l.step.clone());
                 DeviceError::Fault { fault, launch }
             }
             e => e,

@@ -247,9 +247,8 @@ unsafe extern "system" fn copy_tensors(
     copier.api.guard(|| {
         (0..count).try_for_each(|i| {
             // SAFETY: arrays of `count` elements; that of the streams may be missing.
-            let (from, to, stream) = unsafe {
-                (*from.add(i), *to.add(i), if streams.is_null() { none() } else { *streams.add(i) })
-            };
+            let (from, to, stream) =
+                unsafe { (*from.add(i), *to.add(i), if streams.is_null() { none() } else { *streams.add(i) }) };
             copier.copy(from, to, copier.api.stream(stream, &copier.devices.streams))
         })
     })

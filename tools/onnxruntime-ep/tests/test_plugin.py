@@ -223,6 +223,46 @@ def test_node_tests():
     assert len(unlike) <= 25, unlike
 
 
+def opened(path):
+    """A model whose inputs leave every extent open, but for lists of numbers; equal ones stay equal."""
+    m = onnx.load(path)
+    for i in m.graph.input:
+        shape, kind = i.type.tensor_type.shape.dim, i.type.tensor_type.elem_type
+        if len(shape) > 1 or kind not in (TensorProto.INT32, TensorProto.INT64):
+            for d in shape:
+                d.dim_param = f"n{d.dim_value}"
+    for o in [*m.graph.output, *m.graph.value_info]:
+        for d in o.type.tensor_type.shape.dim:
+            d.Clear()
+    return m.SerializeToString()
+
+
+def test_node_tests_of_open_shapes():
+    """What is claimed before the shapes are known runs, and is right, when they are."""
+    claimed, failed = 0, []
+    for folder in node_tests():
+        known = judged(folder)
+        if known is None:
+            continue
+        feeds, want = known
+        m = opened(os.path.join(folder, "model.onnx"))
+        try:
+            session = ours(m)
+        except Exception:  # left to others, or no model that onnxruntime takes
+            continue
+        claimed += 1
+        try:
+            got = session.run(None, feeds)
+            right = same(got, want) or as_expected(folder, got)
+        except Exception:
+            right = False
+        if not right:
+            failed.append(os.path.basename(folder))
+    print(f"{claimed} claimed")
+    assert failed == []
+    assert claimed >= LEAST_CLAIMED - 200
+
+
 def seeded_light(path):
     """A light_* model with seeded weights instead of constant ones, as tools/record_reference.py makes them."""
     sys.path.insert(0, os.path.join(ROOT, "tools"))
