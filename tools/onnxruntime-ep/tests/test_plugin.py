@@ -420,6 +420,20 @@ ort.InferenceSession({DIGITS!r}, options)
     assert same(ours(str(tmp_path / "c.onnx"), device="emu:gfx906").run(None, feeds), judge.run(None, feeds))
 
 
+def test_compatibility_of_compiled_models(tmp_path):
+    """A compiled model says which target it is for, and the plugin whether that will do."""
+    plugin.register()
+    path = str(tmp_path / "c.onnx")
+    ours(DIGITS, device="emu:gfx906", sess_options=options(ep__context_enable="1", ep__context_file_path=path))
+    said = {p.key: p.value for p in onnx.load(path).metadata_props}["ep_compatibility_info.BarewaveExecutionProvider"]
+    assert said.endswith(" gfx906")
+    devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == plugin.get_ep_name()]
+    known = onnxruntime.capi._pybind_state.OrtCompiledModelCompatibility
+    for info, answer in [(said, known.EP_SUPPORTED_OPTIMAL), ("nonsense", known.EP_NOT_APPLICABLE),
+                         (said.replace("906", "9999"), known.EP_NOT_APPLICABLE)]:  # fmt: skip
+        assert onnxruntime.capi._pybind_state.get_model_compatibility_for_ep_devices(devices, info) == answer
+
+
 def test_tensors_stay_on_the_device():
     """Device memory, on the virtual device: allocators, copies, bindings, and groups with the CPU provider between."""
     script = f"""
