@@ -33,7 +33,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     // sessions run what the compiler made: the facade's side of the runtime
     (
         "session",
-        &["src/runtime/session.rs", "src/runtime/any_shape.rs", "src/runtime/stages.rs"],
+        &["src/runtime/session.rs", "src/runtime/any_shape.rs", "src/runtime/ahead.rs", "src/runtime/stages.rs"],
         &["compile", "graph", "onnx", "runtime", "codeobj", "emu", "tensor", "verify", "isa"],
     ),
 ];

@@ -328,6 +328,7 @@ fn new_shapes_share_what_the_device_holds() {
     let compiled = model.compiled();
     let [modules, blocks, buffers, streams, events] = device.made();
     assert_eq!((compiled, streams, events), (60, 1, 2));
+    assert_eq!(model.foreseen(), 57, "from the third on, the next number of rows is plain");
     assert!(modules < 10, "{modules} modules for 60 shapes");
     // One input, two outputs, the arena, weights: each grows by half when it has to.
     assert!(blocks < 60 && buffers < 40, "{blocks} allocations and {buffers} host buffers for 60 shapes");
@@ -338,7 +339,31 @@ fn new_shapes_share_what_the_device_holds() {
     }
     assert_eq!(model.compiled(), compiled);
     check(&mut model, &random(&[3, 24], 1));
-    assert_eq!(model.compiled(), compiled + 1);
+    assert_eq!((model.compiled(), model.foreseen()), (compiled + 1, 57));
     drop(model);
     assert_eq!(device.held.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn shapes_that_values_decide_are_not_foreseen() {
+    // x of n elements in rows of as many as `like` says: extents alone do not tell what comes.
+    let mut b = Builder::new(17, 3);
+    let x = b.input(&[2]);
+    let like = b.input(&[2]);
+    let y = b.node("Reshape", &[&x, &like], &[]);
+    b.output(&y);
+    b.model.graph.inputs[0].shape = Some(vec![Dim::Symbol("n".into())]);
+    b.model.graph.inputs[1].dtype = Some(DType::I64);
+    let compiler = Compiler::new(Target::GFX942, barewave::Options::default());
+    let device = Arc::new(EmulatedDevice::new(Target::GFX942, false).unwrap());
+    let mut model = AnyShape::new(device, compiler, Arc::new(b.model.clone()), 4);
+    for n in 1..8i64 {
+        let x = random(&[2 * n as usize], 7);
+        for shape in [[n, 2], [1, 2 * n]] {
+            let (got, _) = model.run(&[x.clone(), HostTensor::from_i64(&[2], &shape)]).unwrap();
+            assert_eq!(got[0].shape(), shape.map(|d| d as usize));
+            assert_eq!(got[0].bytes(), x.bytes());
+        }
+    }
+    assert_eq!(model.foreseen(), 0);
 }

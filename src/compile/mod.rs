@@ -166,11 +166,11 @@ impl Compiler {
         if graphs.is_empty() {
             return Err(Error::NoShapes);
         }
-        for graph in graphs {
-            graph.check().map_err(|rule| graph::Error::Internal { pass: "fuse", rule })?;
-        }
+        let check = |graph: &FusedGraph, pass| graph.check().map_err(|rule| graph::Error::Internal { pass, rule });
+        graphs.iter().try_for_each(|g| check(g, "fuse"))?;
         let joined = |g: &FusedGraph| kernels::with_attentions(g, self.target);
         let joined: Vec<Option<FusedGraph>> = timed!("join", graphs.iter().map(joined).collect());
+        joined.iter().flatten().try_for_each(|g| check(g, "join"))?;
         if joined.iter().any(Option::is_some) {
             let graphs: Vec<FusedGraph> = joined.into_iter().zip(graphs).map(|(j, g)| j.unwrap_or(g.clone())).collect();
             return self.compile_joined(&graphs);

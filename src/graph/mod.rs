@@ -16,6 +16,7 @@ mod forward;
 pub mod fused;
 mod infer;
 pub mod interpret;
+mod join;
 pub mod kinds;
 mod lazy;
 pub(crate) mod lower;
@@ -114,14 +115,12 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     if graph.outputs.iter().any(|o| graph.tensor(*o).dtype == DType::Str) {
         graph.words = words::of_model(model, &graph).map_err(Error::Words)?;
     }
-    check(&graph, "lower")?;
     check_outputs(model, &graph)?;
     timed!("forward_writes", forward::forward_writes(&mut graph));
-    check(&graph, "forward_writes")?;
     timed!("prune", prune::prune(&mut graph));
-    check(&graph, "prune")?;
+    timed!("join_products", join::join_products(&mut graph));
     timed!("collapse_views", collapse::collapse_views(&mut graph));
-    check(&graph, "collapse_views")?;
+    graph.check().map_err(|rule| Error::Internal { pass: "fuse", rule })?;
     name_dims(model, options, &mut graph);
     Ok(graph)
 }
@@ -253,8 +252,4 @@ fn check_outputs(model: &Model, graph: &FusedGraph) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-fn check(graph: &FusedGraph, pass: &'static str) -> Result<(), Error> {
-    graph.check().map_err(|rule| Error::Internal { pass, rule })
 }

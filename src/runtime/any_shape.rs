@@ -4,8 +4,11 @@
 //! cache knows are not made again, so that this takes milliseconds. What was compiled is kept, the least recently used goes
 //! first; weights that are the same are on the device once.
 //!
+//! Shapes that grow evenly are compiled [ahead](super::ahead) of the runs that need them.
+//!
 //! Where a value that the model computes decides how the rest looks, the model is run in [stages](super::stages).
 
+use super::ahead::{Ahead, Extents};
 use super::device::Device;
 use super::error::SessionError;
 use super::loaded::DeviceWeights;
@@ -51,6 +54,7 @@ pub struct AnyShape {
     held: FxHashSet<usize>,
     weights: Arc<Mutex<KnownWeights>>,
     pub(super) compiled: usize,
+    ahead: Ahead,
     /// What the last run in stages left.
     pub(super) kept: Option<Box<Kept>>,
     pub(super) timed: bool,
@@ -84,6 +88,7 @@ impl AnyShape {
             held,
             weights: Arc::default(),
             compiled: 0,
+            ahead: Ahead::default(),
             kept: None,
             timed: false,
             observer: None,
@@ -120,6 +125,7 @@ impl AnyShape {
             held: self.held.clone(),
             weights: self.weights.clone(),
             compiled: 0,
+            ahead: Ahead::default(),
             kept: None,
             timed: self.timed,
             observer: self.observer.clone(),
@@ -129,6 +135,11 @@ impl AnyShape {
     /// How often the model was compiled so far.
     pub fn compiled(&self) -> usize {
         self.compiled
+    }
+
+    /// How many of those were compiled before they were asked for: the shapes of a decode loop are.
+    pub fn foreseen(&self) -> usize {
+        self.ahead.foreseen()
     }
 
     /// Runs the model once: inputs in the model's order, outputs likewise.
@@ -182,9 +193,19 @@ impl AnyShape {
     /// Compiles the model for these shapes, and makes that the plan that runs next.
     fn compile(&mut self, shapes: &Shapes) -> Result<(), AnyShapeError> {
         let types = self.types.get_or_insert_with(|| graph::open_types(&self.model)).clone();
-        let shapes = Shapes { types: Some(types), ..shapes.clone() };
-        let compiled = self.compiler.compile(&self.model, &shapes)?;
+        let extents: Extents =
+            self.model.required_inputs().filter_map(|i| shapes.shapes.get(&i.name).cloned()).collect();
+        let compiled = match self.ahead.take(&extents) {
+            Some(compiled) => compiled,
+            None => self.compiler.compile(&self.model, &Shapes { types: Some(types.clone()), ..shapes.clone() })?,
+        };
         self.compiled += 1;
+        let (compiler, model) = (self.compiler.clone(), self.model.clone());
+        self.ahead.saw(extents, |next| {
+            let names = model.required_inputs().map(|i| i.name.clone());
+            let shapes = Shapes { shapes: names.zip(next).collect(), types: Some(types), ..Shapes::default() };
+            move || compiler.compile(&model, &shapes)
+        });
         if let Some(observer) = &self.observer {
             observer.lock().unwrap_or_else(PoisonError::into_inner)(&compiled);
         }

@@ -3,6 +3,7 @@
 //! [`Device`] has two implementations: [`EmulatedDevice`] and, through the HIP module API, [`hip::HipDevice`]. A
 //! [`Session`] is a model on a device, [`AnyShape`] one that compiles for each shape as it comes.
 
+mod ahead;
 mod any_shape;
 mod check;
 mod device;

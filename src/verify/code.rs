@@ -90,8 +90,9 @@ impl<'a> Code<'a> {
         if d.starts.get(first..last).is_none_or(|s| s.iter().any(|s| *s != NOTHING)) {
             return Err(Astray::Inside);
         }
+        let info = self.target.op(raw.op()).ok_or(Astray::Illegal)?;
         let i = self.lines.len() as u32;
-        self.lines.push(Line::new(self.target, self.wave64, at, raw, self.without).ok_or(Astray::Illegal)?);
+        self.lines.push(Line::new(self.target, info, self.wave64, at, raw, self.without));
         d.starts[first..last].fill(INSIDE);
         d.starts[first] = i;
         Ok(i)
@@ -100,11 +101,20 @@ impl<'a> Code<'a> {
     /// Forgets what was decoded: memory that was used before costs less than new memory, and functions that the next
     /// kernel calls too are as quickly decoded as checked.
     pub fn clear(&mut self) {
-        for line in self.lines.drain(..) {
-            let d = self.segments.iter_mut().find(|d| d.segment.addr <= line.at && line.at < d.end());
-            if let Some(d) = d {
-                let first = (line.at - d.segment.addr) as usize / 4;
-                d.starts[first..first + line.raw.len().div_ceil(4)].fill(NOTHING);
+        let mut decoded: Vec<(u64, u64)> = Vec::new();
+        let begins = |at: u64| self.segments.iter().any(|d| d.segment.addr == at);
+        for line in &self.lines {
+            match decoded.last_mut() {
+                Some(run) if run.1 == line.at && !begins(line.at) => run.1 = line.end(),
+                _ => decoded.push((line.at, line.end())),
+            }
+        }
+        self.lines.clear();
+        for (from, to) in decoded {
+            if let Some(d) = self.segments.iter_mut().find(|d| d.segment.addr <= from && from < d.end()) {
+                let dword = |at: u64| (at - d.segment.addr) as usize / 4;
+                let range = dword(from)..dword(to);
+                d.starts[range].fill(NOTHING);
             }
         }
     }

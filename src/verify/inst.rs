@@ -68,9 +68,8 @@ pub struct Line {
 }
 
 impl Line {
-    /// Describes the instruction at an address; the one at `without` is taken for absent.
-    pub fn new(target: Target, wave64: bool, at: u64, raw: Raw, without: Option<u64>) -> Option<Line> {
-        let info = target.op(raw.op())?;
+    /// Describes the instruction at an address, whose row of the tables is `info`; the one at `without` is taken for absent.
+    pub fn new(target: Target, info: &'static OpInfo, wave64: bool, at: u64, raw: Raw, without: Option<u64>) -> Line {
         let inst = raw.inst();
         let mut uses = SmallVec::new();
         let mut add = |span: Option<Span>, reads, writes, source| {
@@ -102,19 +101,17 @@ impl Line {
         };
         implied(info.reads, true);
         implied(info.writes, false);
-        let mut line = Line {
+        Line {
             at,
             raw,
             info,
             traits: Traits::of(info, &inst),
             uses,
-            flow: Flow::Next,
+            flow: find_flow(info, &inst, at + raw.len() as u64),
             counters: target.counters(&inst),
             left_out: without == Some(at),
             inst,
-        };
-        line.flow = line.find_flow();
-        Some(line)
+        }
     }
 
     /// One past its last byte.
@@ -197,25 +194,6 @@ impl Line {
         }
     }
 
-    fn find_flow(&self) -> Flow {
-        let label = || {
-            let words =
-                self.inst.srcs.last().and_then(|o| if let Operand::Imm(v) = o { Some(*v as i64) } else { None });
-            self.end().wrapping_add_signed(words.unwrap_or(0).wrapping_mul(4))
-        };
-        match self.inst.op {
-            op::S_SETPC_B64 | op::S_RFE_B64 => self.source(0).map_or(Flow::End, Flow::Indirect),
-            op::S_SWAPPC_B64 => self.source(0).map_or(Flow::End, Flow::CallRegister),
-            op::S_CALL_B64 => Flow::Call(label()),
-            _ if !self.has(Flags::BRANCH) && !self.has(Flags::TERMINATOR) => Flow::Next,
-            _ if !self.has(Flags::BRANCH) => Flow::End,
-            _ if self.has(Flags::CONDITIONAL) => Flow::Branch(label()),
-            op::S_BRANCH => Flow::Jump(label()),
-            // fork and join of gfx8 keep their own stack
-            _ => Flow::Branch(label()),
-        }
-    }
-
     /// True when a source describes a buffer or image.
     pub fn has_resource(&self) -> bool {
         self.info.srcs.iter().any(|s| matches!(s.name, "srsrc" | "rsrc"))
@@ -229,6 +207,26 @@ impl Line {
     /// Modifier value, 0 when it is not given.
     pub fn modifier(&self, name: ModName) -> i32 {
         self.inst.mods.get(name).unwrap_or(0)
+    }
+}
+
+/// Where control goes from an instruction that ends before address `end`.
+fn find_flow(info: &OpInfo, inst: &Inst, end: u64) -> Flow {
+    let source = || inst.srcs.first().and_then(|o| o.regs()).and_then(Span::of);
+    let label = || {
+        let words = inst.srcs.last().and_then(|o| if let Operand::Imm(v) = o { Some(*v as i64) } else { None });
+        end.wrapping_add_signed(words.unwrap_or(0).wrapping_mul(4))
+    };
+    match inst.op {
+        op::S_SETPC_B64 | op::S_RFE_B64 => source().map_or(Flow::End, Flow::Indirect),
+        op::S_SWAPPC_B64 => source().map_or(Flow::End, Flow::CallRegister),
+        op::S_CALL_B64 => Flow::Call(label()),
+        _ if !info.flags.has(Flags::BRANCH) && !info.flags.has(Flags::TERMINATOR) => Flow::Next,
+        _ if !info.flags.has(Flags::BRANCH) => Flow::End,
+        _ if info.flags.has(Flags::CONDITIONAL) => Flow::Branch(label()),
+        op::S_BRANCH => Flow::Jump(label()),
+        // fork and join of gfx8 keep their own stack
+        _ => Flow::Branch(label()),
     }
 }
 

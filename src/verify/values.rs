@@ -107,7 +107,7 @@ impl Values {
         let scalar = matches!(line.info.pipe, Pipe::Salu | Pipe::Smem | Pipe::Branch);
         if !scalar {
             // what the vector ALU writes is not followed
-            line.writes().for_each(|s| self.forget(s));
+            line.writes().filter(|s| !s.is_vector()).for_each(|s| self.forget(s));
             return;
         }
         let src = |i: usize, dword: u16| self.operand(line.inst.srcs.get(i), dword);

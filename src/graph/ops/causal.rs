@@ -2,9 +2,11 @@
 
 use super::conv::check_size;
 use crate::graph::ask::Ask;
+use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Unary, Val};
 use crate::graph::fused::Coder;
+use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lower::Lowering;
 use crate::graph::view::View;
 use crate::tensor::DType;
@@ -96,14 +98,17 @@ pub(super) fn causal_conv(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// A number of heads.
+fn heads<'m>(cx: &impl Ask<'m>, name: &str) -> Res<usize> {
+    let n = usize::try_from(cx.int(name, 0)?).ok().filter(|n| *n > 0);
+    n.ok_or_else(|| Reason::attribute(name, "is missing"))
+}
+
 /// Attention without softmax: a matrix for each head that each step decays, corrects, adds to and reads. A workitem keeps one
 /// column of it in variables and goes through all steps up to its own.
 pub(super) fn linear_attention(cx: &mut Lowering<'_>) -> Res<()> {
     const WIDEST: usize = 64;
-    let heads = |name: &str| {
-        usize::try_from(cx.int(name, 0)?).ok().filter(|n| *n > 0).ok_or_else(|| Reason::attribute(name, "is missing"))
-    };
-    let (hq, hk) = (heads("q_num_heads")?, heads("kv_num_heads")?);
+    let (hq, hk) = (heads(cx, "q_num_heads")?, heads(cx, "kv_num_heads")?);
     let rule = cx.text("update_rule", "gated_delta")?;
     let (gated, delta) = match rule {
         "linear" => (false, false),
@@ -253,4 +258,24 @@ pub(super) fn linear_attention(cx: &mut Lowering<'_>) -> Res<()> {
         cx.set(1, y);
     }
     Ok(())
+}
+
+// ---- rules; what does not fit is left to lowering, which says why ----
+
+pub(super) fn of_causal_conv(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let ([n, channels, _], [_, _, k]) = (cx.dims(x), cx.dims(cx.input(1)?)) else { return by_lowering(cx) };
+    let state = vec![n.clone(), channels.clone(), k - &Dim::Known(1)];
+    cx.give(0, cx.dtype(x), cx.dims(x).to_vec())?;
+    cx.give(1, cx.dtype(x), state)
+}
+
+pub(super) fn of_linear_attention(cx: &mut Inference<'_>) -> Res<()> {
+    let (hq, hk): (Dim, Dim) = (heads(cx, "q_num_heads")?.into(), heads(cx, "kv_num_heads")?.into());
+    let (q, v) = (cx.input(0)?, cx.input(2)?);
+    let ([n, steps, width], [_, _, values]) = (cx.dims(q), cx.dims(v)) else { return by_lowering(cx) };
+    let (dk, dv) = (width.quotient(&hq), values.quotient(&hk));
+    let (y, state) = (vec![n.clone(), steps.clone(), &hq * &dv], vec![n.clone(), hk, dk, dv]);
+    cx.give(0, cx.dtype(q), y)?;
+    cx.give(1, cx.dtype(cx.optional(3).unwrap_or(q)), state)
 }

@@ -6,9 +6,11 @@
 //! are to agree take the same steps and stop at the same place.
 
 use crate::graph::ask::Ask;
+use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Unary, Val};
 use crate::graph::fused::Coder;
+use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lower::Lowering;
 use crate::graph::view::View;
 use crate::tensor::DType;
@@ -153,4 +155,10 @@ impl Coupling {
         }
         result
     }
+}
+
+/// Rows of probabilities.
+pub(super) fn of_coupled(cx: &mut Inference<'_>) -> Res<()> {
+    let [rows, _] = cx.dims(cx.input(0)?) else { return by_lowering(cx) };
+    cx.give(0, DType::F32, vec![rows.clone(), Dim::Known(cx.int("classes", 0)?)])
 }

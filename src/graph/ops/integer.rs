@@ -7,10 +7,11 @@
 
 use super::conv::{self, Frame, check_size};
 use crate::graph::ask::Ask;
+use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar, Unary};
 use crate::graph::fused::{Access, Conv, StepKind, Window};
-use crate::graph::infer::Inference;
+use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::resolve::ValueId;
@@ -295,25 +296,23 @@ pub(super) fn rows(cx: &mut Lowering<'_>) -> Res<()> {
 
 /// MatMul of perhaps transposed factors with a factor: onnxruntime's FusedMatMul.
 pub(super) fn fused_matmul(cx: &mut Lowering<'_>) -> Res<()> {
-    for name in ["transBatchA", "transBatchB"] {
-        if cx.int(name, 0)? != 0 {
-            return Err(Reason::attribute(name, "is 1; only 0 is supported"));
-        }
-    }
     let alpha = cx.float("alpha", 1.0)?;
     let mut factors = Vec::new();
-    for (i, name) in ["transA", "transB"].into_iter().enumerate() {
+    for (i, (name, batch)) in FLIPS.into_iter().enumerate() {
         let v = cx.input(i)?;
         let r = cx.rank(v);
         if r < 2 || cx.shape(v).contains(&0) {
             return Err(Reason::Shape(format!("input {i} has shape {:?}; a matrix is needed", cx.shape(v))));
         }
-        let mut access = cx.operand_if(v, super::matmul::good);
-        if cx.int(name, 0)? != 0 {
-            let mut order: Vec<usize> = (0..r).collect();
-            order.swap(r - 1, r - 2);
-            access.view = access.view.permuted(&order);
+        let order = factor_order(r, cx.int(name, 0)? != 0, cx.int(batch, 0)? != 0);
+        let turned = |view: &View| super::matmul::good(&view.permuted(&order));
+        let mut access = cx.operand_if(v, turned);
+        if !turned(&access.view) {
+            let lazy = Lazy::read(Access::new(access.tensor, access.view.permuted(&order)), cx.dtype(v));
+            factors.push(cx.operand_of(lazy, super::matmul::good));
+            continue;
         }
+        access.view = access.view.permuted(&order);
         factors.push(access);
     }
     let dtype = cx.dtype(cx.input(0)?);
@@ -466,4 +465,54 @@ pub(super) fn of_quantized_conv(cx: &mut Inference<'_>) -> Res<()> {
     let (x, w) = (cx.input(0)?, cx.input(3)?);
     let zero = cx.optional(7).unwrap_or(x);
     conv::of_convolution(cx, x, w, cx.dtype(zero))
+}
+
+/// Output 0 of [`rows`]: a scale for each row.
+pub(super) fn of_rows(cx: &mut Inference<'_>) -> Res<()> {
+    let scale = cx.input(0)?;
+    let dims = match cx.dims(scale) {
+        [n] if n.is(1) => Vec::new(),
+        [n] if n.known().is_some() => vec![n.clone(), Dim::Known(1)],
+        [_] => return by_lowering(cx),
+        dims => dims.to_vec(),
+    };
+    cx.give(0, cx.dtype(scale), dims)
+}
+
+/// The attributes that turn the factors of [`fused_matmul`].
+const FLIPS: [(&str, &str); 2] = [("transA", "transBatchA"), ("transB", "transBatchB")];
+
+/// The order in which a factor of rank `r` takes its dimensions: with `batch` the first one comes behind those of the batch, then
+/// with `flipped` the last two change places.
+fn factor_order(r: usize, flipped: bool, batch: bool) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..r).collect();
+    if batch {
+        order[..r - 1].rotate_left(1);
+    }
+    if flipped {
+        order.swap(r - 1, r - 2);
+    }
+    order
+}
+
+pub(super) fn of_fused_matmul(cx: &mut Inference<'_>) -> Res<()> {
+    let side = |i: usize| -> Res<Option<Vec<Dim>>> {
+        let dims = cx.dims(cx.input(i)?);
+        let (flipped, batch) = FLIPS[i];
+        if dims.len() < 2 {
+            return Ok(None);
+        }
+        let order = factor_order(dims.len(), cx.int(flipped, 0)? != 0, cx.int(batch, 0)? != 0);
+        Ok(Some(order.into_iter().map(|d| dims[d].clone()).collect()))
+    };
+    let (Some(a), Some(b)) = (side(0)?, side(1)?) else { return by_lowering(cx) };
+    cx.give(0, cx.dtype(cx.input(0)?), super::matmul::product_dims(&a, &b)?)
+}
+
+pub(super) fn of_matmul_bits(cx: &mut Inference<'_>) -> Res<()> {
+    let a = cx.input(0)?;
+    let mut dims = cx.dims(a).to_vec();
+    let (Some(last), n @ 1..) = (dims.last_mut(), cx.int("N", 0)?) else { return by_lowering(cx) };
+    *last = Dim::Known(n);
+    cx.give(0, cx.dtype(a), dims)
 }

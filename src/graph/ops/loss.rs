@@ -5,6 +5,7 @@ use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Unary};
 use crate::graph::fused::{Access, Indirect, Reduce, ReduceOp, Softmax, StepKind};
+use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
@@ -118,4 +119,23 @@ pub(super) fn softmax_cross_entropy(cx: &mut Lowering<'_>) -> Res<()> {
     loss(cx, access.clone(), classes, weights, dtype)?;
     cx.set(1, Lazy::read(access, dtype));
     Ok(())
+}
+
+// ---- rules ----
+
+pub(super) fn of_loss(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let mut dims = cx.dims(x).to_vec();
+    if cx.text("reduction", "mean")? != "none" || dims.len() < 2 {
+        dims.clear();
+    } else {
+        dims.remove(1);
+    }
+    cx.give(0, cx.dtype(x), dims)
+}
+
+pub(super) fn of_cross_entropy(cx: &mut Inference<'_>) -> Res<()> {
+    of_loss(cx)?;
+    let x = cx.input(0)?;
+    cx.give(1, cx.dtype(x), cx.dims(x).to_vec())
 }

@@ -3,9 +3,11 @@
 //! Labels and categories may be text: on the device it is codes like any integers. ZipMap gives the table that its maps are made of.
 
 use crate::graph::ask::Ask;
+use crate::graph::dim::{Dim, described, product};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Unary, Val};
 use crate::graph::fused::{Access, Coder};
+use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
@@ -14,7 +16,7 @@ use crate::onnx::Attribute;
 use crate::tensor::{DType, HostTensor};
 
 /// A list of floats; empty when it is not given.
-pub(super) fn floats(cx: &Lowering<'_>, name: &str) -> Res<Vec<f64>> {
+pub(super) fn floats<'m>(cx: &impl Ask<'m>, name: &str) -> Res<Vec<f64>> {
     match cx.attribute(name) {
         None => Ok(Vec::new()),
         Some(Attribute::Floats(v)) => Ok(v.iter().map(|x| *x as f64).collect()),
@@ -114,7 +116,7 @@ fn list(cx: &mut Lowering<'_>, values: HostTensor) -> Access {
 }
 
 /// The list in one of some attributes, the first that is given and not empty.
-fn given(cx: &Lowering<'_>, names: &[&str]) -> Res<Option<HostTensor>> {
+fn given<'m>(cx: &impl Ask<'m>, names: &[&str]) -> Res<Option<HostTensor>> {
     for name in names {
         let t = match cx.attribute(name) {
             None => continue,
@@ -132,7 +134,7 @@ fn given(cx: &Lowering<'_>, names: &[&str]) -> Res<Option<HostTensor>> {
 }
 
 /// Labels of a classifier.
-pub(super) fn labels(cx: &Lowering<'_>, ints: &str) -> Res<HostTensor> {
+pub(super) fn labels<'m>(cx: &impl Ask<'m>, ints: &str) -> Res<HostTensor> {
     given(cx, &[ints, "classlabels_strings"])?.ok_or_else(|| Reason::attribute(ints, "is missing"))
 }
 
@@ -466,14 +468,14 @@ fn default_of(cx: &Lowering<'_>, t: DType, text: &str) -> Res<HostTensor> {
     })
 }
 
-/// One value for another, by a table.
-pub(super) fn label_encoder(cx: &mut Lowering<'_>) -> Res<()> {
+/// Keys and values of a LabelEncoder.
+fn pairs<'m>(cx: &impl Ask<'m>) -> Res<(HostTensor, HostTensor)> {
     let side = |side: &str| {
         let names = ["tensor", "strings", "int64s", "floats"].map(|end| format!("{side}_{end}"));
         given(cx, &names.each_ref().map(String::as_str))
     };
     let missing = || Reason::attribute("keys_tensor", "and the other keys, or values, are missing");
-    let (keys, values) = match given(cx, &["classes_strings"])? {
+    Ok(match given(cx, &["classes_strings"])? {
         // The first version: strings stand for their numbers, and the other way round.
         Some(classes) => {
             let numbers: Vec<i64> = (0..classes.len() as i64).collect();
@@ -481,16 +483,113 @@ pub(super) fn label_encoder(cx: &mut Lowering<'_>) -> Res<()> {
             if cx.dtype(cx.input(0)?) == DType::Str { (classes, numbers) } else { (numbers, classes) }
         }
         None => (side("keys")?.ok_or_else(missing)?, side("values")?.ok_or_else(missing)?),
-    };
+    })
+}
+
+/// One value for another, by a table.
+pub(super) fn label_encoder(cx: &mut Lowering<'_>) -> Res<()> {
+    let (keys, values) = pairs(cx)?;
     let default = default_of(cx, values.dtype(), "_Unused")?;
     look_up(cx, keys, values, &default)
 }
 
-/// Strings for their numbers, or numbers for their strings.
-pub(super) fn category_mapper(cx: &mut Lowering<'_>) -> Res<()> {
+/// Keys and values of a CategoryMapper.
+fn categories<'m>(cx: &impl Ask<'m>) -> Res<(HostTensor, HostTensor)> {
     let side = |name: &str| given(cx, &[name])?.ok_or_else(|| Reason::attribute(name, "is missing"));
     let (texts, numbers) = (side("cats_strings")?, side("cats_int64s")?);
-    let (keys, values) = if cx.dtype(cx.input(0)?) == DType::Str { (texts, numbers) } else { (numbers, texts) };
+    Ok(if cx.dtype(cx.input(0)?) == DType::Str { (texts, numbers) } else { (numbers, texts) })
+}
+
+/// Strings for their numbers, or numbers for their strings.
+pub(super) fn category_mapper(cx: &mut Lowering<'_>) -> Res<()> {
+    let (keys, values) = categories(cx)?;
     let default = default_of(cx, values.dtype(), "_Unused")?;
     look_up(cx, keys, values, &default)
+}
+
+// ---- rules; what does not fit is left to lowering, which says why ----
+
+/// Number of rows of input 0, which is one row when it has one dimension, and the type that is computed with.
+pub(super) fn rows_of(cx: &Inference<'_>) -> Res<(Dim, DType)> {
+    let x = cx.input(0)?;
+    let t = if cx.dtype(x) == DType::F64 { DType::F64 } else { DType::F32 };
+    match cx.dims(x) {
+        [_] => Ok((Dim::Known(1), t)),
+        [rows, _] => Ok((rows.clone(), t)),
+        dims => Err(Reason::Shape(format!("features of shape {}; rows of features are needed", described(dims)))),
+    }
+}
+
+/// A score for each of some targets.
+pub(super) fn of_scores(cx: &mut Inference<'_>, targets: usize) -> Res<()> {
+    let (rows, t) = rows_of(cx)?;
+    cx.give(0, t, vec![rows, targets.into()])
+}
+
+/// The most likely of these labels for each row, and a score for each of `classes`.
+pub(super) fn of_classes(cx: &mut Inference<'_>, labels: &HostTensor, classes: usize) -> Res<()> {
+    let (rows, t) = rows_of(cx)?;
+    cx.give(0, labels.dtype(), vec![rows.clone()])?;
+    cx.give(1, t, vec![rows, classes.into()])
+}
+
+pub(super) fn of_linear_regressor(cx: &mut Inference<'_>) -> Res<()> {
+    let columns = cx.dims(cx.input(0)?).last().and_then(Dim::known);
+    match columns.and_then(|c| floats(cx, "coefficients").map(|l| l.len().checked_div(c)).transpose()) {
+        Some(targets) => of_scores(cx, targets?),
+        None => by_lowering(cx),
+    }
+}
+
+pub(super) fn of_linear_classifier(cx: &mut Inference<'_>) -> Res<()> {
+    let labels = labels(cx, "classlabels_ints")?;
+    of_classes(cx, &labels, labels.len())
+}
+
+/// Of the data's shape, in f32.
+pub(super) fn of_features(cx: &mut Inference<'_>) -> Res<()> {
+    cx.give(0, DType::F32, cx.dims(cx.input(0)?).to_vec())
+}
+
+/// Of the data's shape, in the type of the values that a table gives.
+pub(super) fn of_label_encoder(cx: &mut Inference<'_>) -> Res<()> {
+    let (_, values) = pairs(cx)?;
+    cx.give(0, values.dtype(), cx.dims(cx.input(0)?).to_vec())
+}
+
+pub(super) fn of_category_mapper(cx: &mut Inference<'_>) -> Res<()> {
+    let (_, values) = categories(cx)?;
+    cx.give(0, values.dtype(), cx.dims(cx.input(0)?).to_vec())
+}
+
+pub(super) fn of_array_features(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let count = product(cx.dims(cx.input(1)?));
+    let dims = match cx.dims(x) {
+        [] => return by_lowering(cx),
+        [_] => vec![Dim::Known(1), count],
+        [outer @ .., _] => [outer, &[count]].concat(),
+    };
+    cx.give(0, cx.dtype(x), dims)
+}
+
+pub(super) fn of_feature_vectorizer(cx: &mut Inference<'_>) -> Res<()> {
+    let (mut rows, mut columns) = (Dim::Known(1), Dim::Known(0));
+    for v in cx.inputs() {
+        match cx.dims(v) {
+            [first, rest @ ..] if !rest.is_empty() => {
+                rows = first.clone();
+                columns = &columns + &product(rest);
+            }
+            dims => columns = &columns + &product(dims),
+        }
+    }
+    cx.give(0, DType::F32, vec![rows, columns])
+}
+
+pub(super) fn of_one_hot_encoder(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let names = [if cx.dtype(x) == DType::Str { "cats_strings" } else { "cats_int64s" }];
+    let categories = given(cx, &names)?.ok_or_else(|| Reason::attribute(names[0], "is missing"))?;
+    cx.give(0, DType::F32, [cx.dims(x), &[categories.len().into()]].concat())
 }

@@ -3,7 +3,7 @@
 
 use super::conv::check_size;
 use crate::graph::ask::Ask;
-use crate::graph::dim::Dim;
+use crate::graph::dim::{Dim, product};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar, Val};
 use crate::graph::fused::{Access, Coder};
@@ -336,5 +336,55 @@ pub(super) fn of_non_zero(cx: &mut Inference<'_>) -> Res<()> {
         return by_lowering(cx);
     }
     let dims = vec![cx.rank(x).into(), cx.told_by_run(0, 1)];
+    cx.give(0, DType::I64, dims)
+}
+
+/// What a condition picks: how much, only a run tells.
+pub(super) fn of_compress(cx: &mut Inference<'_>) -> Res<()> {
+    let (x, condition) = (cx.input(0)?, cx.input(1)?);
+    if !cx.is_open() || cx.constant(condition).is_some() {
+        return by_lowering(cx);
+    }
+    let mut dims = cx.dims(x).to_vec();
+    match cx.attribute("axis") {
+        None => dims = vec![cx.told_by_run(0, 0)],
+        Some(_) => {
+            let axis = cx.axis(cx.int("axis", 0)?, dims.len())?;
+            dims[axis] = cx.told_by_run(0, axis);
+        }
+    }
+    cx.give(0, cx.dtype(x), dims)
+}
+
+/// Different elements, or slices: how many, only a run tells.
+pub(super) fn of_unique(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    if !cx.is_open() || cx.constant(x).is_some() {
+        return by_lowering(cx);
+    }
+    let mut dims = cx.dims(x).to_vec();
+    let axis = match cx.attribute("axis") {
+        None => None,
+        Some(_) => Some(cx.axis(cx.int("axis", 0)?, dims.len())?),
+    };
+    let count = cx.told_by_run(0, axis.unwrap_or(0));
+    let all = axis.map_or_else(|| product(&dims), |a| dims[a].clone());
+    match axis {
+        None => dims = vec![count.clone()],
+        Some(axis) => dims[axis] = count.clone(),
+    }
+    cx.give(0, cx.dtype(x), dims)?;
+    cx.give(1, DType::I64, vec![count.clone()])?;
+    cx.give(2, DType::I64, vec![all])?;
+    cx.give(3, DType::I64, vec![count])
+}
+
+/// Boxes that are selected: how many, only a run tells.
+pub(super) fn of_selection(cx: &mut Inference<'_>) -> Res<()> {
+    let constant = [cx.input(0)?, cx.input(1)?].iter().all(|v| cx.constant(*v).is_some());
+    if !cx.is_open() || constant {
+        return by_lowering(cx);
+    }
+    let dims = vec![cx.told_by_run(0, 0), Dim::Known(3)];
     cx.give(0, DType::I64, dims)
 }

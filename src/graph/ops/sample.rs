@@ -3,9 +3,11 @@
 
 use super::conv::{Frame, check_size};
 use crate::graph::ask::Ask;
+use crate::graph::dim::{Dim, product};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Unary, Val};
 use crate::graph::fused::Coder;
+use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lower::Lowering;
 use crate::graph::view::View;
 use crate::tensor::DType;
@@ -623,4 +625,39 @@ pub(super) fn deform_conv(cx: &mut Lowering<'_>) -> Res<()> {
     });
     cx.set(0, y);
     Ok(())
+}
+
+// ---- rules; what does not fit is left to lowering, which says why ----
+
+pub(super) fn of_grid_sample(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let (data, grid) = (cx.dims(x), cx.dims(cx.input(1)?));
+    let ([n, c, spatial @ ..], [_, places @ .., _]) = (data, grid) else { return by_lowering(cx) };
+    if places.len() != spatial.len() {
+        return by_lowering(cx);
+    }
+    cx.give(0, cx.dtype(x), [&[n.clone(), c.clone()], places].concat())
+}
+
+pub(super) fn of_affine_grid(cx: &mut Inference<'_>) -> Res<()> {
+    let size = cx.numbers(1, "the size")?;
+    let [n, _, spatial @ ..] = &size[..] else { return by_lowering(cx) };
+    cx.give(0, cx.dtype(cx.input(0)?), [std::slice::from_ref(n), spatial, &[spatial.len().into()]].concat())
+}
+
+pub(super) fn of_col2im(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let (image, block) = (cx.numbers(1, "the image's shape")?, cx.numbers(2, "the block's shape")?);
+    let (taps, [n, c, _]) = (product(&block), cx.dims(x)) else { return by_lowering(cx) };
+    if taps.is(0) {
+        return by_lowering(cx);
+    }
+    cx.give(0, cx.dtype(x), [&[n.clone(), c.quotient(&taps)], &image[..]].concat())
+}
+
+pub(super) fn of_roi_align(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let bins = [cx.int("output_height", 1)?, cx.int("output_width", 1)?].map(Dim::Known);
+    let ([_, c, _, _], [count, ..]) = (cx.dims(x), cx.dims(cx.input(1)?)) else { return by_lowering(cx) };
+    cx.give(0, cx.dtype(x), [&[count.clone(), c.clone()], &bins[..]].concat())
 }

@@ -197,11 +197,7 @@ pub(super) fn range(cx: &mut Lowering<'_>) -> Res<()> {
 pub(super) fn eye_like(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
     let shape = cx.shape(x).to_vec();
-    let dtype = match cx.int("dtype", 0)? {
-        0 => cx.dtype(x),
-        code => DType::from_onnx(code as i32)
-            .ok_or_else(|| Reason::attribute("dtype", format!("is type {code}, which is not supported")))?,
-    };
+    let dtype = cx.type_attribute("dtype", cx.dtype(x))?;
     let k = cx.int("k", 0)?;
     let [rows, cols] = shape[..] else { return Err(Reason::Shape("input 0 is not a matrix".into())) };
     if rows.saturating_mul(cols) > MAX_GENERATED {
@@ -293,4 +289,10 @@ pub(super) fn one_hot(cx: &mut Lowering<'_>) -> Res<()> {
     })?;
     cx.set(0, y);
     Ok(())
+}
+
+pub(super) fn of_eye(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let dtype = cx.type_attribute("dtype", cx.dtype(x))?;
+    cx.give(0, dtype, cx.dims(x).to_vec())
 }

@@ -7,9 +7,11 @@ use super::conv::check_size;
 use super::rank::around;
 use super::source::MAX_GENERATED;
 use crate::graph::ask::Ask;
+use crate::graph::dim::{Dim, product};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar, Unary, Val};
 use crate::graph::fused::{Access, Coder};
+use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::view::View;
 use crate::tensor::{DType, HostTensor};
@@ -56,7 +58,7 @@ fn transformed(
 }
 
 /// An optional input that is one number.
-fn number(cx: &Lowering<'_>, i: usize, what: &str) -> Res<Option<i64>> {
+fn number<'m>(cx: &impl Ask<'m>, i: usize, what: &str) -> Res<Option<i64>> {
     if cx.optional(i).is_none() {
         return Ok(None);
     }
@@ -66,15 +68,20 @@ fn number(cx: &Lowering<'_>, i: usize, what: &str) -> Res<Option<i64>> {
     }
 }
 
-pub(super) fn dft(cx: &mut Lowering<'_>) -> Res<()> {
-    let x = cx.input(0)?;
-    let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
-    let (inverse, onesided) = (cx.int("inverse", 0)? != 0, cx.int("onesided", 0)? != 0);
+/// The axis along which a DFT of `rank` dimensions transforms.
+fn dft_axis<'m>(cx: &impl Ask<'m>, rank: usize) -> Res<usize> {
     let axis = match number(cx, 2, "the axis")? {
         Some(axis) => axis,
         None => cx.int("axis", if cx.opset() < 20 { 1 } else { -2 })?,
     };
-    let axis = cx.axis(axis, shape.len())?;
+    cx.axis(axis, rank)
+}
+
+pub(super) fn dft(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
+    let (inverse, onesided) = (cx.int("inverse", 0)? != 0, cx.int("onesided", 0)? != 0);
+    let axis = dft_axis(cx, shape.len())?;
     let parts = shape.last().copied().unwrap_or(0);
     if axis + 1 >= shape.len()
         || !(1..=2).contains(&parts)
@@ -206,7 +213,7 @@ fn window(cx: &mut Lowering<'_>, factors: &[f64]) -> Res<()> {
     Ok(())
 }
 
-fn output_type(cx: &Lowering<'_>, name: &str) -> Res<DType> {
+fn output_type<'m>(cx: &impl Ask<'m>, name: &str) -> Res<DType> {
     let code = cx.int(name, 1)?;
     DType::from_onnx(code as i32)
         .ok_or_else(|| Reason::attribute(name, format!("is type {code}, which is not supported")))
@@ -323,4 +330,62 @@ pub(super) fn det(cx: &mut Lowering<'_>) -> Res<()> {
     });
     cx.set(0, y.reshaped(batch));
     Ok(())
+}
+
+// ---- rules; what does not fit is left to lowering, which says why ----
+
+/// How many of `n` frequencies tell all of a real signal.
+fn half(n: &Dim) -> Dim {
+    &n.quotient(&Dim::Known(2)) + &Dim::Known(1)
+}
+
+pub(super) fn of_dft(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let (inverse, onesided) = (cx.int("inverse", 0)? != 0, cx.int("onesided", 0)? != 0);
+    let mut dims = cx.dims(x).to_vec();
+    let axis = dft_axis(cx, dims.len())?;
+    let n = match cx.optional(1) {
+        Some(_) => cx.numbers(1, "the length")?,
+        None if inverse && onesided => vec![&(&dims[axis] - &Dim::Known(1)) * &Dim::Known(2)],
+        None => vec![dims[axis].clone()],
+    };
+    let [n] = &n[..] else { return by_lowering(cx) };
+    dims[axis] = if onesided && !inverse { half(n) } else { n.clone() };
+    if let Some(parts) = dims.last_mut() {
+        *parts = Dim::Known(if inverse && onesided { 1 } else { 2 });
+    }
+    cx.give(0, cx.dtype(x), dims)
+}
+
+pub(super) fn of_stft(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let step = cx.numbers(1, "the frame step")?;
+    let n = match (cx.optional(3), cx.optional(2)) {
+        (Some(_), _) => cx.numbers(3, "the frame length")?,
+        (None, Some(window)) => vec![product(cx.dims(window))],
+        (None, None) => return by_lowering(cx),
+    };
+    let ([step], [n], [batch, samples, ..]) = (&step[..], &n[..], cx.dims(x)) else { return by_lowering(cx) };
+    let room = samples - n;
+    if matches!(step, Dim::Known(..1)) || matches!(room, Dim::Known(..0)) {
+        return by_lowering(cx);
+    }
+    let frames = &room.quotient(step) + &Dim::Known(1);
+    let bins = if cx.int("onesided", 1)? != 0 { half(n) } else { n.clone() };
+    cx.give(0, cx.dtype(x), vec![batch.clone(), frames, bins, Dim::Known(2)])
+}
+
+/// A window of as many elements as input 0 says.
+pub(super) fn of_window(cx: &mut Inference<'_>) -> Res<()> {
+    let dims = cx.numbers(0, "the size")?;
+    if dims.len() != 1 || matches!(dims[0], Dim::Known(..0)) {
+        return by_lowering(cx);
+    }
+    cx.give(0, output_type(cx, "output_datatype")?, dims)
+}
+
+pub(super) fn of_det(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let [batch @ .., _, _] = cx.dims(x) else { return by_lowering(cx) };
+    cx.give(0, cx.dtype(x), batch.to_vec())
 }

@@ -2,11 +2,12 @@
 //!
 //! The walk has no branches: a leaf leads to itself, and every walk takes as many steps as the deepest tree has levels.
 
-use super::ml::{both_signs, classify, features, floats, joined, labels, post, vector};
+use super::ml::{both_signs, classify, features, floats, joined, labels, of_classes, of_scores, post, rows_of, vector};
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Unary, Val};
 use crate::graph::fused::{Access, Coder};
+use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::graph::view::View;
@@ -304,9 +305,13 @@ fn forest(cx: &Lowering<'_>, prefix: &str, targets: usize) -> Res<Forest> {
     forest.finish(columns)
 }
 
-pub(super) fn regressor(cx: &mut Lowering<'_>) -> Res<()> {
+fn targets<'m>(cx: &impl Ask<'m>) -> Res<usize> {
     let targets = usize::try_from(cx.int("n_targets", 1)?).ok().filter(|n| *n > 0);
-    let targets = targets.ok_or_else(|| Reason::attribute("n_targets", "is not positive"))?;
+    targets.ok_or_else(|| Reason::attribute("n_targets", "is not positive"))
+}
+
+pub(super) fn regressor(cx: &mut Lowering<'_>) -> Res<()> {
+    let targets = targets(cx)?;
     let forest = forest(cx, "target", targets)?;
     let base = either(cx, "base_values")?;
     let (how, after) = (cx.text("aggregate_function", "SUM")?, cx.text("post_transform", "NONE")?);
@@ -368,15 +373,10 @@ pub(super) fn ensemble(cx: &mut Lowering<'_>) -> Res<()> {
         },
     );
     let (weights, targets_of) = (floats(cx, "leaf_weights")?, ints("leaf_targetids")?);
-    let targets = usize::try_from(cx.int("n_targets", 1)?).unwrap_or(0);
+    let targets = targets(cx)?;
     let (n, leaves) = (yes.len(), weights.len());
     let lists = [no.len(), yes_leaf.len(), no_leaf.len(), features.len(), splits.len(), modes.len()];
-    if lists != [n; 6]
-        || targets_of.len() != leaves
-        || targets == 0
-        || leaves == 0
-        || roots.iter().any(|r| *r >= n.max(1))
-    {
+    if lists != [n; 6] || targets_of.len() != leaves || leaves == 0 || roots.iter().any(|r| *r >= n.max(1)) {
         return Err(Reason::attribute("nodes_truenodeids", "and the other lists of nodes have different lengths"));
     }
     // Nodes first, then leaves.
@@ -452,4 +452,23 @@ pub(super) fn ensemble(cx: &mut Lowering<'_>) -> Res<()> {
     }
     cx.set(0, y);
     Ok(())
+}
+
+// ---- rules ----
+
+pub(super) fn of_regressor(cx: &mut Inference<'_>) -> Res<()> {
+    of_scores(cx, targets(cx)?)
+}
+
+pub(super) fn of_classifier(cx: &mut Inference<'_>) -> Res<()> {
+    let labels = labels(cx, "classlabels_int64s")?;
+    of_classes(cx, &labels, labels.len().max(2))
+}
+
+/// TreeEnsemble gives scores in the type of the data, where that is a float.
+pub(super) fn of_ensemble(cx: &mut Inference<'_>) -> Res<()> {
+    let (x, n) = (cx.input(0)?, targets(cx)?);
+    let t = if cx.dtype(x).is_float() { cx.dtype(x) } else { DType::F32 };
+    let (rows, _) = rows_of(cx)?;
+    cx.give(0, t, vec![rows, n.into()])
 }
