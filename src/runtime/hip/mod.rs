@@ -31,8 +31,10 @@ unsafe impl<T> Send for Handle<T> {}
 
 struct Stream {
     handle: Handle<hipStream_t>,
-    /// Buffers of copies that may still be under way.
-    in_flight: Vec<HostBuffer>,
+    /// Buffers of copies that may still be under way, with their numbers.
+    in_flight: Vec<(u64, HostBuffer)>,
+    /// Copies so far.
+    copies: u64,
     /// The caller's, who destroys it.
     imported: bool,
 }
@@ -101,12 +103,13 @@ impl HipDevice {
     fn add_stream(&self, handle: hipStream_t, imported: bool) -> StreamId {
         let mut t = self.tables();
         let id = t.id();
-        t.streams.insert(id, Stream { handle: Handle(handle), in_flight: Vec::new(), imported });
+        t.streams.insert(id, Stream { handle: Handle(handle), in_flight: Vec::new(), copies: 0, imported });
         StreamId(id)
     }
     fn hold(&self, stream: StreamId, buffer: &HostBuffer) {
         if let Some(s) = self.tables().streams.get_mut(&stream.0) {
-            s.in_flight.push(buffer.clone());
+            s.in_flight.push((s.copies, buffer.clone()));
+            s.copies += 1;
         }
     }
 }
@@ -280,9 +283,11 @@ impl Device for HipDevice {
         let handle = self.stream(stream)?;
         self.current()?;
         // What another thread puts into the stream meanwhile is not waited for.
-        let in_flight = self.tables().streams.get_mut(&stream.0).map(|s| std::mem::take(&mut s.in_flight));
+        let before = self.tables().streams.get(&stream.0).map_or(0, |s| s.copies);
         let done = call!(self, hipStreamSynchronize(handle));
-        drop(in_flight);
+        if let Some(s) = self.tables().streams.get_mut(&stream.0) {
+            s.in_flight.retain(|(number, _)| *number >= before);
+        }
         done?;
         Ok(Vec::new())
     }

@@ -650,6 +650,68 @@ with pytest.raises(Exception, match="there is no HIP device 1: the driver .* fou
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.skipif(not os.path.exists(os.path.join(DRIVER, "libamdhip64.so")), reason="the emulated HIP driver is not built")
+def test_streams_and_memory_of_the_hip_driver():
+    """The driver's streams, events and memory under onnxruntime's: the virtual card's sessions run on its GPU."""
+    script = f"""
+import sys
+sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r})
+from test_plugin import *
+
+onnxruntime.register_execution_provider_library("barewave.virtual", plugin.get_library_path())
+devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == plugin.get_ep_name()]
+later = onnxruntime.RunOptions()
+later.add_run_config_entry("disable_synchronize_execution_providers", "1")
+
+def session(m):
+    made = options()
+    made.add_provider_for_devices(devices, {{"device": "hip:0"}})
+    return onnxruntime.InferenceSession(m, made, enable_fallback=0)
+
+memory = onnxruntime.capi._pybind_state.OrtDevice
+memory = memory(memory.cuda(), memory.default_memory(), 0x1002, 0)
+for m in [mlp(4), mlp(), mixed(), DIGITS]:
+    s, judge = session(m), cpu(m)
+    for turn in range(3):
+        feeds = random_feeds(judge, turn)
+        want = judge.run(None, feeds)
+        assert same(s.run(None, feeds), want)
+        binding = s.io_binding()
+        for name, x in feeds.items():
+            binding.bind_cpu_input(name, x)
+        for o in s.get_outputs():
+            binding._iobinding.bind_output(o.name, memory)
+        s.run_with_iobinding(binding, later)
+        outs = binding.get_outputs()
+        # what the first session leaves on the card is the next one's input
+        assert all(same(o.numpy(), w) for o, w in zip(outs, want))
+        if m == mlp(4):
+            neg = model([helper.make_node("Neg", ["p"], ["q"])], [tensor("p", ["n", 3])], [tensor("q", ["n", 3])])
+            second = session(neg)
+            last = second.io_binding()
+            last.bind_ortvalue_input("p", outs[0])
+            last._iobinding.bind_output("q", memory)
+            second.run_with_iobinding(last, later)
+            assert same(last.get_outputs()[0].numpy(), -want[0])
+wrong = []
+s, judge = session(mixed()), cpu(mixed())
+
+def work(seed):
+    for n in range(5):
+        feeds = random_feeds(judge, seed * 10 + n)
+        if not same(s.run(None, feeds), judge.run(None, feeds)):
+            wrong.append((seed, n))
+
+threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+assert wrong == []
+"""
+    environment = {**os.environ, "LD_LIBRARY_PATH": DRIVER, "BAREWAVE_TARGET": "gfx1030"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 COMMAND = os.environ.get("BAREWAVE_BIN", os.path.join(ROOT, "target", "release", "barewave"))
 
 
