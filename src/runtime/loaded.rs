@@ -33,11 +33,16 @@ impl Block {
         Block { device: device.clone(), address: 0, bytes: 0 }
     }
 
+    /// True when it has room for so many bytes.
+    pub(super) fn holds(&self, bytes: u64) -> bool {
+        bytes.max(1) <= self.bytes
+    }
+
     /// Makes it have room for so many bytes (one at least), by half more than before when it has to grow at all, so that what
     /// grows step by step rarely moves. What was in it is lost then, and what uses it must be done. True when it has grown.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<bool, DeviceError> {
         let bytes = bytes.max(1);
-        if bytes <= self.bytes {
+        if self.holds(bytes) {
             return Ok(false);
         }
         let ample = bytes.max(self.bytes.saturating_add(self.bytes / 2));

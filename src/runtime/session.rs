@@ -359,7 +359,9 @@ impl Session {
         if slot.bound() == address {
             return Ok(());
         }
-        self.drain()?;
+        if !slot.is_bound() || address.is_none() {
+            self.drain()?;
+        }
         self.stale = true;
         self.inputs[number] = address.map_or(Slot::Unset, |address| Slot::Bound { address });
         Ok(())
@@ -372,7 +374,9 @@ impl Session {
         if slot.bound() == address {
             return Ok(());
         }
-        self.drain()?;
+        if !slot.is_bound() || address.is_none() {
+            self.drain()?;
+        }
         self.stale = true;
         self.outputs[number] = address.map_or(Slot::Unset, |address| Slot::Bound { address });
         Ok(())
@@ -381,6 +385,9 @@ impl Session {
     /// Runs in a stream of the caller's from now on, which has to outlive the session; with `None` in its own again. A
     /// stream made without this library comes from [`Device::import_stream`].
     pub fn use_stream(&mut self, stream: Option<StreamId>) -> Result<(), SessionError> {
+        if self.held.foreign == stream {
+            return Ok(());
+        }
         self.drain()?;
         self.held.foreign = stream;
         Ok(())
@@ -399,6 +406,9 @@ impl Session {
         if !self.stale {
             return Ok(());
         }
+        if !self.arena.holds(self.plan().arena_bytes) {
+            self.drain()?;
+        }
         let plan = &mut self.plans[self.active];
         let ports = plan.plan.inputs.iter().zip(&mut self.inputs);
         for (port, slot) in ports.chain(plan.plan.outputs.iter().zip(&mut self.outputs)) {
@@ -413,11 +423,12 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for the stream. A fault names the operators whose kernel it came from.
+    /// Waits for the stream. A fault names the operators whose kernel it came from, where that is a kernel of the last run.
     fn synchronize(&self) -> Result<Vec<LaunchStats>, DeviceError> {
         self.device.synchronize(self.held.current()).map_err(|e| match e {
             DeviceError::Fault { mut fault, launch } => {
-                fault.operator = self.plan().launches.get(launch).map(|l| l.step.clone());
+                fault.operator =
+                    self.plan().launches.get(launch).filter(|l| l.kernel == fault.kernel).map(|l| l.step.clone());
                 DeviceError::Fault { fault, launch }
             }
             e => e,
@@ -461,11 +472,14 @@ impl Session {
         Ok(Arc::new(words))
     }
 
-    /// Puts a run into the model's stream and returns without waiting for it. A run that was started before is finished
-    /// first and its outputs are lost.
+    /// Puts a run into the model's stream and returns without waiting for it. A run that was started before is followed by
+    /// this one when all inputs and outputs are bound to device memory; otherwise it is finished first, and its outputs are
+    /// lost.
     pub fn start<T: AsTensor>(&mut self, inputs: &[T]) -> Result<(), SessionError> {
         self.check_inputs(inputs)?;
-        self.drain()?;
+        if self.timed || !self.inputs.iter().chain(&self.outputs).all(Slot::is_bound) {
+            self.drain()?;
+        }
         self.words = self.words_of(inputs)?;
         self.prepare()?;
         if !self.counts_from_zero {
