@@ -473,11 +473,13 @@ impl Session {
     }
 
     /// Puts a run into the model's stream and returns without waiting for it. A run that was started before is followed by
-    /// this one when all inputs and outputs are bound to device memory; otherwise it is finished first, and its outputs are
+    /// this one when all inputs and outputs are bound to device memory and no kernel counts; otherwise it is finished first, and its outputs are
     /// lost.
     pub fn start<T: AsTensor>(&mut self, inputs: &[T]) -> Result<(), SessionError> {
         self.check_inputs(inputs)?;
-        if self.timed || !self.inputs.iter().chain(&self.outputs).all(Slot::is_bound) {
+        // Counters are cleared by the host, when no kernel counts.
+        let counts = self.plan().counter_bytes > 0;
+        if self.timed || counts || !self.inputs.iter().chain(&self.outputs).all(Slot::is_bound) {
             self.drain()?;
         }
         self.words = self.words_of(inputs)?;
