@@ -46,7 +46,7 @@ fn is_direct(types: &Types, window: &Window, e: &Extents) -> bool {
 
 /// The least width of a tile: gathering loaders need whole wavefronts.
 fn least_width(cx: &Cx, window: &Window) -> u32 {
-    if is_plain(window, &cx.step.inputs[0].view) { 1 } else { cx.target.info().wave_size }
+    if is_plain(cx, window) { 1 } else { cx.target.info().wave_size }
 }
 
 /// The tiles that are considered for it.
@@ -68,7 +68,7 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>>
     if x.strides.iter().any(|s| *s < 0) {
         return Err(Reason::Backwards(0));
     }
-    let plain = is_plain(window, x);
+    let plain = is_plain(cx, window);
     if !plain && window.kernel.iter().sum::<usize>() > 31 {
         return Err(Reason::Window(window.kernel.clone()));
     }
@@ -127,13 +127,13 @@ fn outer_offset(
     address::offset(&mut w.b, &outer, size, &coords)
 }
 
-/// A window of one point with stride 1 over an image that is dense as a whole: its columns are the image itself.
-fn is_plain(window: &Window, x: &View) -> bool {
+/// A window of one point with stride 1 over an image that is dense as a whole, and nothing but the image: its columns are the
+/// image itself. Results may reach past the image (padding at its end, phases of transposed convolutions), or not to its end.
+fn is_plain(cx: &Cx, window: &Window) -> bool {
+    let (x, out) = (&cx.step.inputs[0].view, &cx.step.output.view);
     let one = |v: &[usize]| v.iter().all(|k| *k == 1);
-    one(&window.kernel) && one(&window.strides) && window.pads.iter().all(|p| *p == 0) && {
-        let n = x.rank() - 2;
-        x.is_inner_dense(n)
-    }
+    let points = one(&window.kernel) && one(&window.strides) && window.pads.iter().all(|p| *p == 0);
+    points && x.dims[2..] == out.dims[2..] && x.is_inner_dense(x.rank() - 2)
 }
 
 fn weight_loader(

@@ -27,30 +27,55 @@ fn check(b: &Builder, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs many models and reports all that fail.
+/// Runs many models on all targets and reports all that fail.
 fn check_all(models: impl Iterator<Item = (String, Builder)>) {
+    check_some(models.flat_map(|(what, b)| TARGETS.map(|target| (target, what.clone(), b.clone()))));
+}
+
+/// Runs models on a target each.
+fn check_some(models: impl Iterator<Item = (&'static str, String, Builder)>) {
     let mut failures = Vec::new();
     let mut count = 0;
-    for (what, b) in models {
-        for target in TARGETS {
-            count += 1;
-            if let Err(e) = check(&b, target) {
-                failures.push(format!("{target} {what}: {e}"));
-            }
+    for (target, what, b) in models {
+        count += 1;
+        if let Err(e) = check(&b, target) {
+            failures.push(format!("{target} {what}: {e}"));
         }
     }
     assert!(failures.is_empty(), "{} of {count} fail:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// Each operator as often as there is time for, on targets in turn.
 #[test]
 fn operators() {
-    check_all(OPERATORS.iter().flat_map(|op| {
-        (0..12).map(move |seed| {
+    const SEEDS: u64 = 200;
+    check_some(OPERATORS.iter().flat_map(|op| {
+        (0..SEEDS).zip(TARGETS.iter().cycle()).map(move |(seed, target)| {
             let mut b = Builder::new(17, seed);
             operator(&mut b, op);
-            (format!("{op} seed {seed}"), b)
+            (*target, format!("{op} seed {seed}"), b)
         })
     }));
+}
+
+#[test]
+fn results_that_reach_past_an_image_of_single_points() {
+    let mut models = Vec::new();
+    for (padded, channels) in [(true, 6), (false, 6), (true, 2), (false, 2)] {
+        let mut b = Builder::new(17, 5);
+        let x = b.input(&[2, 3, 4, 7]);
+        let bias = b.weight(&[channels]);
+        let y = if padded {
+            let w = b.weight(&[channels, 3, 1, 1]);
+            b.node("Conv", &[&x, &w, &bias], &[("pads", ints(&[0, 0, 1, 2]))])
+        } else {
+            let w = b.weight(&[3, channels, 2, 2]);
+            b.node("ConvTranspose", &[&x, &w, &bias], &[("strides", ints(&[2, 2])), ("output_padding", ints(&[0, 1]))])
+        };
+        b.output(&y);
+        models.push((format!("{channels} channels, {}", if padded { "padded" } else { "transposed" }), b));
+    }
+    check_all(models.into_iter());
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn agree(b: &Builder, tolerance: f64) -> Result<usize, String> {
 #[test]
 fn operators() {
     for op in OPERATORS {
-        for seed in 0..60 {
+        for seed in 0..500 {
             let mut b = Builder::new(17, seed);
             operator(&mut b, op);
             if let Err(e) = agree(&b, 1e-5) {

@@ -4,6 +4,7 @@ use barewave::onnx::{Attribute, Dim, Model, Node, ValueInfo};
 use barewave::tensor::{DType, HostTensor, SplitMix64};
 
 /// A model under construction.
+#[derive(Clone)]
 pub struct Builder {
     pub model: Model,
     pub inputs: Vec<HostTensor>,

@@ -57,7 +57,8 @@ pub fn operator(b: &mut Builder, op: &str) {
     let y = match op {
         "Conv" | "ConvTranspose" => {
             let groups = b.between(1, 3);
-            let (cin, cout) = (b.between(1, 3), b.between(1, 3));
+            // Few channels have a kernel of their own.
+            let (cin, cout) = (b.between(1, 3), if b.coin() { b.between(1, 3) } else { b.between(5, 9) });
             let shape = image(b, groups * cin);
             let kernel = each(b, 1, 3);
             let transposed = op == "ConvTranspose";
@@ -78,7 +79,11 @@ pub fn operator(b: &mut Builder, op: &str) {
                         attributes.push(("pads", ints(&p)));
                     } else if shape[2..].iter().all(|&n| n > 2) {
                         attributes.push(("pads", ints(&p)));
-                        attributes.push(("output_padding", ints(&vec![0; spatial])));
+                        let strides = attributes.iter().find(|a| a.0 == "strides").cloned();
+                        let Some((_, barewave::onnx::Attribute::Ints(strides))) = strides else { unreachable!() };
+                        // Places behind the last window, where nothing but the bias arrives.
+                        let behind: Vec<usize> = strides.iter().map(|s| b.below(*s as usize)).collect();
+                        attributes.push(("output_padding", ints(&behind)));
                     }
                 }
                 _ => {}
