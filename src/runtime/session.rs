@@ -117,7 +117,7 @@ pub struct Session {
     outputs: Vec<Slot>,
     arena: Block,
     counters: Block,
-    /// Counters are zero: nothing has ended in the middle since they were made so.
+    /// Counters are zero when what the stream holds is done: nothing has ended in the middle since they were made so.
     counts_from_zero: bool,
     timed: bool,
     /// Addresses changed since the arguments were made.
@@ -406,7 +406,8 @@ impl Session {
         if !self.stale {
             return Ok(());
         }
-        if !self.arena.holds(self.plan().arena_bytes) {
+        let (arena, counters) = (self.plan().arena_bytes, self.plan().counter_bytes);
+        if !self.arena.holds(arena) || counters > 0 && !self.counters.holds(counters) {
             self.drain()?;
         }
         let plan = &mut self.plans[self.active];
@@ -424,14 +425,17 @@ impl Session {
     }
 
     /// Waits for the stream. A fault names the operators whose kernel it came from, where that is a kernel of the last run.
-    fn synchronize(&self) -> Result<Vec<LaunchStats>, DeviceError> {
-        self.device.synchronize(self.held.current()).map_err(|e| match e {
-            DeviceError::Fault { mut fault, launch } => {
-                fault.operator =
-                    self.plan().launches.get(launch).filter(|l| l.kernel == fault.kernel).map(|l| l.step.clone());
-                DeviceError::Fault { fault, launch }
+    fn synchronize(&mut self) -> Result<Vec<LaunchStats>, DeviceError> {
+        self.device.synchronize(self.held.current()).map_err(|e| {
+            self.counts_from_zero = false;
+            match e {
+                DeviceError::Fault { mut fault, launch } => {
+                    let run = self.plans[self.active].plan.launches.get(launch);
+                    fault.operator = run.filter(|l| l.kernel == fault.kernel).map(|l| l.step.clone());
+                    DeviceError::Fault { fault, launch }
+                }
+                e => e,
             }
-            e => e,
         })
     }
 
@@ -473,18 +477,18 @@ impl Session {
     }
 
     /// Puts a run into the model's stream and returns without waiting for it. A run that was started before is followed by
-    /// this one when all inputs and outputs are bound to device memory and no kernel counts; otherwise it is finished first, and its outputs are
+    /// this one when all inputs and outputs are bound to device memory; otherwise it is finished first, and its outputs are
     /// lost.
     pub fn start<T: AsTensor>(&mut self, inputs: &[T]) -> Result<(), SessionError> {
         self.check_inputs(inputs)?;
-        // Counters are cleared by the host, when no kernel counts.
-        let counts = self.plan().counter_bytes > 0;
-        if self.timed || counts || !self.inputs.iter().chain(&self.outputs).all(Slot::is_bound) {
+        if self.timed || !self.inputs.iter().chain(&self.outputs).all(Slot::is_bound) {
             self.drain()?;
         }
         self.words = self.words_of(inputs)?;
         self.prepare()?;
         if !self.counts_from_zero {
+            // By the host, while no kernel counts.
+            self.drain()?;
             self.counters.clear()?;
         }
         self.counts_from_zero = false;
@@ -512,6 +516,8 @@ impl Session {
                 self.device.copy_out(stream, staging, memory.address)?;
             }
         }
+        // What follows in the stream finds them so again.
+        self.counts_from_zero = true;
         Ok(())
     }
 
@@ -535,7 +541,6 @@ impl Session {
             return Err(SessionError::NotStarted);
         }
         let stats = self.synchronize()?;
-        self.counts_from_zero = true;
         let last = if self.timed { self.launches().len() } else { 1 };
         let mut report = RunReport {
             launches: self.launches().len(),
