@@ -98,6 +98,40 @@ fn forks_run_at_once_over_the_same_weights() {
 }
 
 #[test]
+fn runs_that_count_follow_each_other_without_waiting() {
+    // A product whose depth several workgroups share: the last of them adds what they have counted in.
+    let mut b = Builder::new(17, 5);
+    let (x, w) = (b.input(&[16, 4096]), b.weight(&[4096, 32]));
+    let y = b.node("MatMul", &[&x, &w], &[]);
+    b.output(&y);
+    let target = Target::GFX942;
+    let compiled = Compiler::new(target, barewave::Options::default()).compile(&b.model, &Options::default()).unwrap();
+    assert!(compiled.plan().counter_bytes > 0);
+    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, true).unwrap());
+    let inputs: Vec<HostTensor> = (0..6).map(|seed| random(&[16, 4096], seed)).collect();
+    let mut alone = session(&device, &compiled);
+    let want: Vec<HostTensor> =
+        inputs.iter().map(|x| alone.run(std::slice::from_ref(x)).unwrap().0.remove(0)).collect();
+    let mut bound = session(&device, &compiled);
+    let none: &[HostTensor] = &[];
+    let mut results = Vec::new();
+    for x in &inputs {
+        let at = [x.byte_len(), want[0].byte_len()].map(|bytes| device.alloc(bytes as u64).unwrap());
+        device.write(at[0], x.bytes()).unwrap();
+        bound.bind_input(0, Some(at[0])).unwrap();
+        bound.bind_output(0, Some(at[1])).unwrap();
+        bound.start(none).unwrap();
+        results.push(at[1]);
+    }
+    bound.finish().unwrap();
+    for (at, want) in results.into_iter().zip(&want) {
+        let mut got = vec![0; want.byte_len()];
+        device.read(at, &mut got).unwrap();
+        assert_eq!(got[..], want.bytes()[..]);
+    }
+}
+
+#[test]
 fn sessions_run_from_several_threads() {
     let target = Target::GFX906;
     let programs = MODELS.map(|(path, _)| program(path, target));
