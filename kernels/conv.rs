@@ -46,7 +46,7 @@ fn is_direct(types: &Types, window: &Window, e: &Extents) -> bool {
 
 /// The least width of a tile: gathering loaders need whole wavefronts.
 fn least_width(cx: &Cx, window: &Window) -> u32 {
-    if is_plain(window, &cx.step.inputs[0].view) { 1 } else { cx.target.info().wave_size }
+    if is_plain(window, &cx.step.inputs[0].view, &cx.step.output.view) { 1 } else { cx.target.info().wave_size }
 }
 
 /// The tiles that are considered for it.
@@ -68,7 +68,7 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>>
     if x.strides.iter().any(|s| *s < 0) {
         return Err(Reason::Backwards(0));
     }
-    let plain = is_plain(window, x);
+    let plain = is_plain(window, x, &cx.step.output.view);
     if !plain && window.kernel.iter().sum::<usize>() > 31 {
         return Err(Reason::Window(window.kernel.clone()));
     }
@@ -127,12 +127,13 @@ fn outer_offset(
     address::offset(&mut w.b, &outer, size, &coords)
 }
 
-/// A window of one point with stride 1 over an image that is dense as a whole: its columns are the image itself.
-fn is_plain(window: &Window, x: &View) -> bool {
+/// A window of one point with stride 1 over an image that is dense as a whole and no smaller than the result, `out`: its columns
+/// are the image itself.
+fn is_plain(window: &Window, x: &View, out: &View) -> bool {
     let one = |v: &[usize]| v.iter().all(|k| *k == 1);
     one(&window.kernel) && one(&window.strides) && window.pads.iter().all(|p| *p == 0) && {
         let n = x.rank() - 2;
-        x.is_inner_dense(n)
+        x.is_inner_dense(n) && x.dims[2..] == out.dims[2..]
     }
 }
 
