@@ -200,7 +200,7 @@ def quantized_lstm(folder):
     )
     weights = dict(zip(("w", "ws", "wz"), w)) | dict(zip(("r", "rs", "rz"), r)) | {"b": floats(count, 8 * hidden)}
     outputs = {"y": F, "h": F, "c": F}
-    record(folder, "quantized_lstm", [node], {"x": floats(5, 3, width)}, outputs, weights, tolerance=0.02)
+    record(folder, "quantized_lstm", [node], {"x": floats(5, 3, width)}, outputs, weights, tolerance=0.005)
 
 
 def resizing(folder):
@@ -246,9 +246,49 @@ def tokens(folder):
         record(folder, f"tokens_{name}", [node, count], {"x": lines}, {"t": S, "y": F})
 
 
+def contributed(folder):
+    """Operators of com.microsoft that are made of others; of channels-last ones only those that the CPU has."""
+
+    def b(*shape):
+        return ROOM.integers(0, 256, shape).astype(np.uint8)
+
+    def number(x, kind):
+        return np.array(x, kind)
+
+    u8, i8, f4 = np.uint8, np.int8, np.float32
+    U = TensorProto.UINT8
+    x, signed = floats(2, 5, 16), ROOM.integers(-127, 128, (16, 48)).astype(i8)
+    ids, kinds = ROOM.integers(0, 30, (2, 5)).astype(np.int32), ROOM.integers(0, 2, (2, 5)).astype(np.int32)
+    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
+    tables = [b(30, 16), b(8, 16), b(2, 16), b(16), b(16)]
+    scales, zeros = [number(0.02 + 0.005 * i, f4) for i in range(5)], [number(100 + i, u8) for i in range(5)]
+    cos, sin = caches(20, 2)
+    attention = [signed, floats(48), number(0.02, f4), number(0.02, f4), None, number(3, u8), number(0, i8)]
+    convolution = [number(0.05, f4), number(100, u8), b(4, 3, 3, 3), number(0.04, f4), number(90, u8), number(2.5, f4), number(100, u8)]
+    bias = ROOM.integers(-99, 99, 4).astype(np.int32)
+    cases = [
+        # name, operator, inputs, constants behind them, outputs, attributes
+        ("quantized_attention", "QAttention", [b(2, 5, 16)], attention, {"y": F}, {"num_heads": 4}),
+        ("quantized_embedding", "QEmbedLayerNormalization", [ids, kinds], tables + [mask] + scales + zeros, {"y": F}, {}),
+        ("channels_last_pool", "NhwcMaxPool", [b(1, 8, 8, 3)], [], {"y": U}, {"kernel_shape": [2, 3], "strides": [2, 1]}),
+        ("channels_last_conv", "QLinearConv", [b(1, 8, 9, 3)], convolution + [bias], {"y": U}, {"channels_last": 1, "pads": [1] * 4}),
+        ("fused_batch_first", "FusedMatMul", [floats(5, 2, 3), floats(4, 2, 5)], [], {"y": F}, {"transBatchA": 1, "transA": 1, "transBatchB": 1, "transB": 1, "alpha": 0.5}),
+        ("rotary_offset", "RotaryEmbedding", [floats(2, 5, 16), np.array([2])], [cos, sin], {"y": F}, {"interleaved": 1, "num_heads": 4}),
+        ("unique_in_order", "Unique", [np.array([3, 1, 3, -2, 1, 0], f4)], [], {"y": F, "of": I64, "count": I64}, {}),
+        ("distances", "CDist", [floats(5, 3), floats(4, 3)], [], {"y": F}, {"metric": "euclidean"}),
+        ("gather_nd", "GatherND", [floats(3, 4), np.array([[0], [2]])], [], {"y": F}, {}),
+    ]
+    for name, op, given, constants, outputs, attributes in cases:
+        inputs = {f"x{i}": a for i, a in enumerate(given)}
+        weights = {f"w{i}": a for i, a in enumerate(constants) if a is not None}
+        names = [*inputs, *(f"w{i}" if a is not None else "" for i, a in enumerate(constants))]
+        made = [*outputs, "mask_index"] if op == "QEmbedLayerNormalization" else list(outputs)
+        record(folder, name, [helper.make_node(op, names, made, name, domain="com.microsoft", **attributes)], inputs, outputs, weights)
+
+
 def main():
     folder = sys.argv[1]
-    for write in (group_query, rotary, attention, sequences, machines, resizing, quantized_lstm, classifiers, tokens):
+    for write in (group_query, rotary, attention, sequences, machines, resizing, quantized_lstm, classifiers, tokens, contributed):
         write(folder)
 
 

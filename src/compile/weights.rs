@@ -4,7 +4,7 @@
 use super::cache::StepCode;
 use crate::codeobj::MakeBytes;
 use crate::kernels::Blob;
-use crate::tensor::{HostTensor, Identity, fill};
+use crate::tensor::{HostTensor, fill};
 use bytes::Bytes;
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
@@ -70,12 +70,11 @@ impl Source {
     /// The bytes, where they lie in memory already.
     fn ready(&self) -> Option<&[u8]> {
         match self {
-            Source::Tensor(t) if t.fill().is_none() => Some(t.bytes()),
+            Source::Tensor(t) => t.ready().map(|b| &b[..]),
             Source::Blob(b) => match b.get() {
                 Blob::Data(d) => Some(d),
                 Blob::Weights(_) => None,
             },
-            Source::Tensor(_) => None,
         }
     }
 }
@@ -112,10 +111,7 @@ impl Weights {
     /// What tells these weights from others without reading what lies at the addresses `held`, whose owner keeps them as they
     /// are. Equal weights may differ in it, different ones never agree.
     pub fn identity(&self, held: &FxHashSet<usize>) -> u128 {
-        let tensor = |t: &HostTensor| match t.identity() {
-            at @ Identity::At(p, _) if held.contains(&p.addr()) => at,
-            _ => t.content(),
-        };
+        let tensor = |t: &HostTensor| t.identity_where(&|p| held.contains(&p.addr()));
         let mut text = format!("{}", self.0.bytes);
         for (at, source) in &self.0.sources {
             let what = match source {

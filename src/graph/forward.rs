@@ -78,17 +78,12 @@ fn copied(graph: &FusedGraph, i: usize) -> Option<(TensorId, TensorId, View)> {
 /// kernels.
 fn redirected(graph: &FusedGraph, s: usize, from: TensorId, to: TensorId, target: &View) -> Option<super::fused::Step> {
     let mut step = graph.steps[s].clone();
-    let radix = target.dims.clone();
-    let place = dense_strides(&radix);
     for a in step.inputs.iter_mut().chain([&mut step.output]) {
         if a.indirect.iter().any(|i| i.index == from) {
             return None;
         }
         if a.tensor == from {
-            if !a.is_plain() {
-                return None;
-            }
-            *a = Access::new(to, redirect(&a.view, &radix, &place, target)?);
+            *a = redirect_access(a, to, target)?;
         }
     }
     // Vectors of a pointwise kernel may reach past the elements it reads, into those it writes.
@@ -99,7 +94,26 @@ fn redirected(graph: &FusedGraph, s: usize, from: TensorId, to: TensorId, target
     Some(step)
 }
 
-fn redirect(view: &View, radix: &[usize], place: &[i64], target: &View) -> Option<View> {
+/// An access to a tensor redirected to what it is copied to, `target` of tensor `to`; `None` when strides cannot say that.
+pub(super) fn redirect_access(a: &Access, to: TensorId, target: &View) -> Option<Access> {
+    if !a.indirect.is_empty() {
+        return None;
+    }
+    let Some(guard) = &a.guard else { return Some(Access::new(to, redirect(&a.view, target)?)) };
+    // Only what a guard lets through is read; from its first element the view goes back to coordinates 0.
+    let mut walked = a.view.clone();
+    for (d, &(lo, hi)) in guard.ranges.iter().enumerate() {
+        walked = walked.sliced(d, lo, 1, hi - lo);
+    }
+    let mut view = redirect(&walked, target)?;
+    view.offset -= guard.ranges.iter().zip(&view.strides).map(|(r, s)| r.0 as i64 * s).sum::<i64>();
+    view.dims.clone_from(&a.view.dims);
+    Some(Access { tensor: to, view, guard: a.guard.clone(), indirect: Vec::new() })
+}
+
+fn redirect(view: &View, target: &View) -> Option<View> {
+    let radix = &target.dims;
+    let place = dense_strides(radix);
     let digits = |v: i64| -> Vec<i64> {
         let mut rest = v.abs();
         let list = place.iter().map(|&p| {
@@ -135,12 +149,11 @@ mod tests {
     fn redirected_views_reach_the_copied_elements() {
         // A [2, 3, 4] tensor copied into channels 1.. of a [2, 5, 4] one.
         let target = View::dense(&[2, 5, 4]).sliced(1, 1, 1, 3);
-        let place = dense_strides(&target.dims);
         let source = View::dense(&[2, 3, 4]);
         let views =
             [source.clone(), source.permuted(&[2, 0, 1]), source.sliced(2, 3, -1, 3), source.sliced(1, 1, 1, 2)];
         for v in views {
-            let r = redirect(&v, &target.dims, &place, &target).unwrap();
+            let r = redirect(&v, &target).unwrap();
             for i in 0..v.len() {
                 let (mut c, mut rest) = (vec![0; v.rank()], i);
                 for d in (0..v.rank()).rev() {
@@ -157,11 +170,9 @@ mod tests {
     #[test]
     fn walks_across_the_gap_are_refused() {
         let target = View::dense(&[2, 5, 4]).sliced(1, 1, 1, 3);
-        let place = dense_strides(&target.dims);
-        assert!(redirect(&View::dense(&[24]), &target.dims, &place, &target).is_none());
+        assert!(redirect(&View::dense(&[24]), &target).is_none());
         let whole = View::dense(&[1, 5, 4]).sliced(1, 1, 1, 3);
-        let place = dense_strides(&whole.dims);
         // 12 elements in a row inside one image: the digits overflow, though the memory is dense.
-        assert!(redirect(&View::dense(&[12]), &whole.dims, &place, &whole).is_none());
+        assert!(redirect(&View::dense(&[12]), &whole).is_none());
     }
 }

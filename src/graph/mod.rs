@@ -16,6 +16,7 @@ mod forward;
 pub mod fused;
 mod infer;
 pub mod interpret;
+mod join;
 pub mod kinds;
 mod lazy;
 pub(crate) mod lower;
@@ -117,6 +118,7 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     check_outputs(model, &graph)?;
     timed!("forward_writes", forward::forward_writes(&mut graph));
     timed!("prune", prune::prune(&mut graph));
+    timed!("join_products", join::join_products(&mut graph));
     timed!("collapse_views", collapse::collapse_views(&mut graph));
     graph.check().map_err(|rule| Error::Internal { pass: "fuse", rule })?;
     name_dims(model, options, &mut graph);

@@ -3,7 +3,7 @@
 //! The bytes are reference counted and may lie inside a memory-mapped model file, so cloning a tensor or importing
 //! weights copies nothing. They are not necessarily aligned: read elements with [`HostTensor::to_f32`] and its
 //! siblings or through [`HostTensor::bytes`]. A tensor of one element over and over ([`HostTensor::filled`]) has no bytes
-//! until somebody asks for them.
+//! until somebody asks for them, nor has one of others side by side ([`HostTensor::joined`]).
 
 use super::small::{SmallFloat, decode_exponent, encode_exponent};
 use super::{DType, Problem, Words};
@@ -11,6 +11,7 @@ use bytes::Bytes;
 use half::{bf16, f16};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use xxhash_rust::xxh3::xxh3_128;
 
 /// A dense row-major tensor in host memory.
 #[derive(Clone)]
@@ -27,6 +28,16 @@ enum Data {
     Bytes(Bytes),
     /// One element over and over, and its bytes once they were asked for.
     Fill(Element, OnceLock<Bytes>),
+    /// Others side by side.
+    Joined(Arc<Joined>),
+}
+
+/// Each row is the rows of the parts one after the other.
+struct Joined {
+    parts: Vec<HostTensor>,
+    rows: usize,
+    /// The bytes, once they were asked for.
+    bytes: OnceLock<Bytes>,
 }
 
 /// The bytes of one element; those behind its size are zero.
@@ -42,6 +53,8 @@ pub enum Identity {
     Fill(Element, usize),
     /// A hash of the bytes, of which there are so many.
     Content(u128, usize),
+    /// A hash of what tells the parts of a joined tensor from others, of so many bytes.
+    Joined(u128, usize),
 }
 
 /// The number of elements of `shape`, or `None` if it does not fit in memory.
@@ -91,6 +104,27 @@ impl HostTensor {
         let mut own = Element::default();
         own[..element.len()].copy_from_slice(element);
         Ok(HostTensor { dtype, shape: shape.to_vec(), data: Data::Fill(own, OnceLock::new()), words: None })
+    }
+
+    /// Tensors side by side along a dimension, without a copy of them.
+    ///
+    /// # Errors
+    /// When there are none, they are strings, or they differ in type or in another dimension.
+    pub fn joined(parts: Vec<HostTensor>, axis: usize) -> Result<Self, Problem> {
+        let misfit = || Problem::Shape(format!("tensors do not fit side by side along dimension {axis}: {parts:?}"));
+        let first = parts.first().filter(|t| axis < t.shape.len() && t.dtype != DType::Str).ok_or_else(misfit)?;
+        let (dtype, mut shape) = (first.dtype, first.shape.clone());
+        shape[axis] = parts.iter().map(|t| t.shape.get(axis).copied().unwrap_or(0)).sum();
+        let same = |t: &HostTensor| {
+            let others = |d: usize| d == axis || t.shape[d] == shape[d];
+            t.dtype == dtype && t.shape.len() == shape.len() && (0..shape.len()).all(others)
+        };
+        if !parts.iter().all(same) || element_count(&shape).is_none() {
+            return Err(misfit());
+        }
+        let rows = shape[..axis].iter().product();
+        let data = Data::Joined(Arc::new(Joined { parts, rows, bytes: OnceLock::new() }));
+        Ok(HostTensor { dtype, shape, data, words: None })
     }
 
     /// A tensor of strings. Panics when their number does not fit `shape`, which is a mistake of the caller.
@@ -222,6 +256,20 @@ impl HostTensor {
         match &self.data {
             Data::Bytes(bytes) => bytes,
             Data::Fill(e, bytes) => bytes.get_or_init(|| e[..self.dtype.size()].repeat(self.len()).into()),
+            Data::Joined(j) => j.bytes.get_or_init(|| {
+                let mut bytes = vec![0; self.byte_len()];
+                j.copy_to(&mut bytes);
+                bytes.into()
+            }),
+        }
+    }
+
+    /// The bytes, where they lie in memory already.
+    pub fn ready(&self) -> Option<&Bytes> {
+        match &self.data {
+            Data::Bytes(bytes) => Some(bytes),
+            Data::Fill(..) => None,
+            Data::Joined(j) => j.bytes.get(),
         }
     }
 
@@ -233,32 +281,36 @@ impl HostTensor {
     /// The bytes of the element that fills the tensor, when it was made so.
     pub fn fill(&self) -> Option<&[u8]> {
         match &self.data {
-            Data::Bytes(_) => None,
+            Data::Bytes(_) | Data::Joined(_) => None,
             Data::Fill(e, _) => Some(&e[..self.dtype.size()]),
         }
     }
 
     /// What tells it from other tensors of its type.
     pub fn identity(&self) -> Identity {
-        match &self.data {
-            Data::Bytes(bytes) => Identity::At(bytes.as_ptr(), bytes.len()),
-            Data::Fill(e, _) => Identity::Fill(*e, self.byte_len()),
-        }
+        self.identity_where(&|_| true)
     }
 
-    /// The same for what lies at different addresses, at the cost of reading it.
-    pub fn content(&self) -> Identity {
+    /// The same for what lies at different addresses: only addresses that `lasting` says yes to tell, what lies at others is
+    /// read.
+    pub fn identity_where(&self, lasting: &dyn Fn(*const u8) -> bool) -> Identity {
         match &self.data {
-            Data::Bytes(bytes) => Identity::Content(xxhash_rust::xxh3::xxh3_128(bytes), bytes.len()),
-            Data::Fill(..) => self.identity(),
+            Data::Bytes(bytes) if lasting(bytes.as_ptr()) => Identity::At(bytes.as_ptr(), bytes.len()),
+            Data::Bytes(bytes) => Identity::Content(xxh3_128(bytes), bytes.len()),
+            Data::Fill(e, _) => Identity::Fill(*e, self.byte_len()),
+            Data::Joined(j) => {
+                let parts: Vec<Identity> = j.parts.iter().map(|t| t.identity_where(lasting)).collect();
+                Identity::Joined(xxh3_128(format!("{} {parts:?}", j.rows).as_bytes()), self.byte_len())
+            }
         }
     }
 
     /// Writes the elements to memory of their size.
     pub fn copy_to(&self, out: &mut [u8]) {
-        match self.fill() {
-            None => out.copy_from_slice(self.bytes()),
-            Some(element) => fill(out, element),
+        match (&self.data, self.fill(), self.ready()) {
+            (_, Some(element), _) => fill(out, element),
+            (Data::Joined(j), _, None) => j.copy_to(out),
+            _ => out.copy_from_slice(self.bytes()),
         }
     }
 
@@ -269,11 +321,11 @@ impl HostTensor {
                 let t = HostTensor::new(self.dtype, shape, bytes.clone())?;
                 Ok(HostTensor { words: self.words.clone(), ..t })
             }
-            Data::Fill(..) if element_count(shape) != Some(self.len()) => {
+            _ if element_count(shape) != Some(self.len()) => {
                 let expected = element_count(shape).and_then(|n| n.checked_mul(self.dtype.size()));
                 Err(SizeMismatch::new(self.dtype, shape, expected, self.byte_len()))
             }
-            Data::Fill(..) => Ok(HostTensor { shape: shape.to_vec(), ..self.clone() }),
+            _ => Ok(HostTensor { shape: shape.to_vec(), ..self.clone() }),
         }
     }
 
@@ -334,6 +386,26 @@ impl HostTensor {
     /// The only element, as `f64`, of a tensor that has exactly one.
     pub fn scalar_f64(&self) -> Option<f64> {
         (self.len() == 1).then(|| self.to_f64()[0])
+    }
+}
+
+impl Joined {
+    /// Writes the bytes to memory of their size.
+    fn copy_to(&self, out: &mut [u8]) {
+        let pitch = out.len() / self.rows.max(1);
+        let mut at = 0;
+        for part in &self.parts {
+            let width = part.byte_len() / self.rows.max(1);
+            if width == 0 {
+                continue;
+            }
+            let rows = out.chunks_exact_mut(pitch).map(|row| &mut row[at..at + width]);
+            match part.fill() {
+                Some(element) => rows.for_each(|row| fill(row, element)),
+                None => rows.zip(part.bytes().chunks_exact(width)).for_each(|(row, own)| row.copy_from_slice(own)),
+            }
+            at += width;
+        }
     }
 }
 
@@ -408,6 +480,27 @@ mod tests {
         assert_eq!((empty.bytes().len(), empty.is_empty()), (0, true));
         assert!(HostTensor::filled(DType::F32, &[2], &[0; 8]).is_err());
         assert!(HostTensor::filled(DType::F32, &[usize::MAX, 4], &[0; 4]).is_err());
+    }
+
+    #[test]
+    fn joined_tensors_are_like_any_other() {
+        let a = HostTensor::from_f32(&[2, 1, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let b = HostTensor::filled(DType::F32, &[2, 2, 3], &7f32.to_le_bytes()).unwrap();
+        let both = HostTensor::joined(vec![a.clone(), b.clone(), a.clone()], 1).unwrap();
+        let want = [1.0, 2.0, 3.0, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 7.0, 7.0, 7.0, 7.0];
+        let want = HostTensor::from_f32(&[2, 4, 3], &[&want[..], &[7.0, 4.0, 5.0, 6.0]].concat());
+        assert_eq!((both.ready(), both.byte_len()), (None, 96));
+        let mut out = vec![0xff; 96];
+        both.copy_to(&mut out);
+        assert_eq!(out, want.bytes()[..]);
+        assert_eq!(both.reshaped(&[24]).unwrap(), want.reshaped(&[24]).unwrap());
+        assert!(both.reshaped(&[7]).is_err());
+        assert_eq!(HostTensor::joined(vec![a.clone(), b.clone(), a.clone()], 1).unwrap().identity(), both.identity());
+        let never = |_: *const u8| false;
+        let turned = HostTensor::joined(vec![b.clone(), a.clone(), a.clone()], 1).unwrap();
+        assert_ne!(turned.identity_where(&never), both.identity_where(&never));
+        assert!(HostTensor::joined(vec![a.clone(), b.clone()], 0).is_err() && HostTensor::joined(vec![], 0).is_err());
+        assert!(HostTensor::joined(vec![a, HostTensor::from_i32(&[2, 1, 3], &[0; 6])], 1).is_err());
     }
 
     #[test]

@@ -459,12 +459,20 @@ fn grow(b: &mut Builder, values: &mut Vec<(String, Vec<usize>)>) {
             (y, vec![shape[0], shape[1], shape[2] - 1, (shape[3] - 2) / 2 + 1])
         }
         _ if rank >= 2 => {
-            let (k, n) = (shape[rank - 1], b.between(1, 6));
-            let w = b.weight(&[k, n]);
-            let y = b.node("MatMul", &[&x, &w], &[]);
-            let mut out = shape.clone();
-            out[rank - 1] = n;
-            (b.node("Tanh", &[&y], &[]), out)
+            // Several of one value, as a layer's projections are.
+            let (k, biased) = (shape[rank - 1], b.coin());
+            let mut made = (x.clone(), shape.clone());
+            for _ in 0..b.between(1, 3) {
+                let n = b.between(1, 6);
+                let (w, bias) = (b.weight(&[k, n]), b.weight(&[n]));
+                let y = b.node("MatMul", &[&x, &w], &[]);
+                let y = if biased { b.node("Add", &[&bias, &y], &[]) } else { y };
+                let mut out = shape.clone();
+                out[rank - 1] = n;
+                made = (b.node("Tanh", &[&y], &[]), out);
+                values.push(made.clone());
+            }
+            made
         }
         _ => (b.node("Neg", &[&x], &[]), shape),
     };

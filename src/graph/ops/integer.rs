@@ -296,25 +296,23 @@ pub(super) fn rows(cx: &mut Lowering<'_>) -> Res<()> {
 
 /// MatMul of perhaps transposed factors with a factor: onnxruntime's FusedMatMul.
 pub(super) fn fused_matmul(cx: &mut Lowering<'_>) -> Res<()> {
-    for name in ["transBatchA", "transBatchB"] {
-        if cx.int(name, 0)? != 0 {
-            return Err(Reason::attribute(name, "is 1; only 0 is supported"));
-        }
-    }
     let alpha = cx.float("alpha", 1.0)?;
     let mut factors = Vec::new();
-    for (i, name) in ["transA", "transB"].into_iter().enumerate() {
+    for (i, (name, batch)) in FLIPS.into_iter().enumerate() {
         let v = cx.input(i)?;
         let r = cx.rank(v);
         if r < 2 || cx.shape(v).contains(&0) {
             return Err(Reason::Shape(format!("input {i} has shape {:?}; a matrix is needed", cx.shape(v))));
         }
-        let mut access = cx.operand_if(v, super::matmul::good);
-        if cx.int(name, 0)? != 0 {
-            let mut order: Vec<usize> = (0..r).collect();
-            order.swap(r - 1, r - 2);
-            access.view = access.view.permuted(&order);
+        let order = factor_order(r, cx.int(name, 0)? != 0, cx.int(batch, 0)? != 0);
+        let turned = |view: &View| super::matmul::good(&view.permuted(&order));
+        let mut access = cx.operand_if(v, turned);
+        if !turned(&access.view) {
+            let lazy = Lazy::read(Access::new(access.tensor, access.view.permuted(&order)), cx.dtype(v));
+            factors.push(cx.operand_of(lazy, super::matmul::good));
+            continue;
         }
+        access.view = access.view.permuted(&order);
         factors.push(access);
     }
     let dtype = cx.dtype(cx.input(0)?);
@@ -481,16 +479,33 @@ pub(super) fn of_rows(cx: &mut Inference<'_>) -> Res<()> {
     cx.give(0, cx.dtype(scale), dims)
 }
 
+/// The attributes that turn the factors of [`fused_matmul`].
+const FLIPS: [(&str, &str); 2] = [("transA", "transBatchA"), ("transB", "transBatchB")];
+
+/// The order in which a factor of rank `r` takes its dimensions: with `batch` the first one comes behind those of the batch, then
+/// with `flipped` the last two change places.
+fn factor_order(r: usize, flipped: bool, batch: bool) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..r).collect();
+    if batch {
+        order[..r - 1].rotate_left(1);
+    }
+    if flipped {
+        order.swap(r - 1, r - 2);
+    }
+    order
+}
+
 pub(super) fn of_fused_matmul(cx: &mut Inference<'_>) -> Res<()> {
-    let side = |i: usize, flipped: &str| -> Res<Option<Vec<Dim>>> {
-        let mut dims = cx.dims(cx.input(i)?).to_vec();
-        let r = dims.len();
-        if r >= 2 && cx.int(flipped, 0)? != 0 {
-            dims.swap(r - 1, r - 2);
+    let side = |i: usize| -> Res<Option<Vec<Dim>>> {
+        let dims = cx.dims(cx.input(i)?);
+        let (flipped, batch) = FLIPS[i];
+        if dims.len() < 2 {
+            return Ok(None);
         }
-        Ok((r >= 2).then_some(dims))
+        let order = factor_order(dims.len(), cx.int(flipped, 0)? != 0, cx.int(batch, 0)? != 0);
+        Ok(Some(order.into_iter().map(|d| dims[d].clone()).collect()))
     };
-    let (Some(a), Some(b)) = (side(0, "transA")?, side(1, "transB")?) else { return by_lowering(cx) };
+    let (Some(a), Some(b)) = (side(0)?, side(1)?) else { return by_lowering(cx) };
     cx.give(0, cx.dtype(cx.input(0)?), super::matmul::product_dims(&a, &b)?)
 }
 

@@ -7,6 +7,7 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
     Some(match op {
         "Attention" => attention,
         "GroupQueryAttention" => group_query,
+        "QAttention" => quantized_attention,
         "MultiHeadAttention" => multi_head,
         "RotaryEmbedding" => rotary,
         _ => return None,
@@ -36,6 +37,12 @@ fn masked(b: &mut Body<'_>, keys: &str, mask: &str, bias: &str) -> String {
 fn multi_head(b: &mut Body<'_>) {
     let [mut q, mut k, mut v, bias, padding, added, past_k, past_v] =
         [0, 1, 2, 3, 4, 5, 6, 7].map(|i| b.input(i).to_string());
+    // Packed: [batch, length, heads, 3 or 2, size], all of them or keys and values.
+    if k.is_empty() {
+        [q, k, v] = packed(b, &q, 3).try_into().unwrap_or_default();
+    } else if v.is_empty() {
+        [k, v] = packed(b, &k, 2).try_into().unwrap_or_default();
+    }
     if !bias.is_empty() {
         let parts = b.many("Split", &[&bias], 3, &[("axis", Attribute::Int(0)), ("num_outputs", Attribute::Int(3))]);
         q = b.op("Add", &[&q, &parts[0]]);
@@ -51,30 +58,49 @@ fn multi_head(b: &mut Body<'_>) {
     b.push("Attention", &[&q, &k, &v, &mask, &past_k, &past_v], outputs, &list);
 }
 
-/// Attention with the projections of queries, keys and values inside; past keys and values are one tensor.
+/// The parts of `[batch, length, heads, parts, size]`, each `[batch, length, heads * size]`.
+fn packed(b: &mut Body<'_>, x: &str, parts: usize) -> Vec<String> {
+    let list = [("axis", Attribute::Int(3)), ("num_outputs", Attribute::Int(parts as i64))];
+    let flat = b.ints(&[0, 0, -1]);
+    b.many("Split", &[x], parts, &list).iter().map(|p| b.op("Reshape", &[p, &flat])).collect()
+}
+
+/// Attention with the projections of queries, keys and values inside.
 fn attention(b: &mut Body<'_>) {
     let [x, w, bias, mask, past, added] = [0, 1, 2, 3, 4, 5].map(|i| b.input(i).to_string());
     let mut whole = b.op("MatMul", &[&x, &w]);
     if !bias.is_empty() {
         whole = b.op("Add", &[&whole, &bias]);
     }
+    projected(b, &whole, [&mask, &past, &added]);
+}
+
+/// The same with data and weights of bytes.
+fn quantized_attention(b: &mut Body<'_>) {
+    let [x, w, bias, xs, ws, mask, xz, wz, past] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|i| b.input(i).to_string());
+    let whole = b.op("com.microsoft:MatMulIntegerToFloat", &[&x, &w, &xs, &ws, &xz, &wz, &bias]);
+    projected(b, &whole, [&mask, &past, ""]);
+}
+
+/// Attention over queries, keys and values side by side; past keys and values are one tensor.
+fn projected(b: &mut Body<'_>, whole: &str, [mask, past, added]: [&str; 3]) {
     let last = ("axis", Attribute::Int(-1));
     let parts = match b.node.attributes.get("qkv_hidden_sizes") {
         Some(Attribute::Ints(sizes)) => {
             let sizes = b.ints(&sizes.clone());
-            b.many("Split", &[&whole, &sizes], 3, &[last])
+            b.many("Split", &[whole, &sizes], 3, &[last])
         }
-        _ => b.many("Split", &[&whole], 3, &[last, ("num_outputs", Attribute::Int(3))]),
+        _ => b.many("Split", &[whole], 3, &[last, ("num_outputs", Attribute::Int(3))]),
     };
     let [mut past_k, mut past_v] = [String::new(), String::new()];
     let first = b.ints(&[0]);
     if !past.is_empty() {
-        let both = b.many("Split", &[&past], 2, &[("axis", Attribute::Int(0)), ("num_outputs", Attribute::Int(2))]);
+        let both = b.many("Split", &[past], 2, &[("axis", Attribute::Int(0)), ("num_outputs", Attribute::Int(2))]);
         past_k = b.op("Squeeze", &[&both[0], &first]);
         past_v = b.op("Squeeze", &[&both[1], &first]);
     }
     let heads = b.int("num_heads", 1);
-    let mask = masked(b, &parts[1], &mask, &added);
+    let mask = masked(b, &parts[1], mask, added);
     let mut list = vec![("q_num_heads", Attribute::Int(heads)), ("kv_num_heads", Attribute::Int(heads))];
     list.push(("is_causal", Attribute::Int(b.int("unidirectional", 0))));
     list.extend(scale(b));
@@ -101,6 +127,17 @@ fn rotary(b: &mut Body<'_>) {
         _ => false,
     };
     let list: Vec<(&str, Attribute)> = given.filter(|(n, a)| !idle(n, a)).collect();
+    // Places of all, or one that the first has, [1]: then the others follow.
+    let length = b.with("Shape", &[&x], &[("start", Attribute::Int(-2)), ("end", Attribute::Int(-1))]);
+    let batch = b.with("Shape", &[&x], &[("start", Attribute::Int(0)), ("end", Attribute::Int(1))]);
+    let all = b.with("Concat", &[&batch, &length], &[("axis", Attribute::Int(0))]);
+    let shape = b.op("Shape", &[&places]);
+    let (rank, two) = (b.op("Shape", &[&shape]), b.ints(&[2]));
+    let first = b.op("Sub", &[&two, &rank]);
+    let steps = numbers(b, &length);
+    let steps = b.op("Mul", &[&steps, &first]);
+    let places = b.op("Add", &[&places, &steps]);
+    let places = b.op("Expand", &[&places, &all]);
     let y = b.with("RotaryEmbedding", &[&x, &cos, &sin, &places], &list);
     b.set(0, &y);
 }

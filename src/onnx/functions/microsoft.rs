@@ -1,7 +1,7 @@
 //! Operators that onnxruntime's optimiser and exporters write, in its domain `com.microsoft`.
 
-use super::quantized::same;
-use super::{Attribute, Body, attention};
+use super::quantized::{dequantized_by, same};
+use super::{Attribute, Body, attention, images};
 
 /// Operators that onnxruntime knows in ONNX's own domain.
 pub(super) fn standard(op: &str) -> Option<fn(&mut Body<'_>)> {
@@ -49,8 +49,20 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
         "EmbedLayerNormalization" => embed_norm,
         "FusedConv" => fused_conv,
         "FusedGemm" => fused_gemm,
+        "GemmFastGelu" => |b| {
+            let [x, w, bias] = [0, 1, 2].map(|i| b.input(i).to_string());
+            let mut y = b.op("MatMul", &[&x, &w]);
+            if !bias.is_empty() {
+                y = b.op("Add", &[&y, &bias]);
+            }
+            let y = b.with("Gelu", &[&y], &[("approximate", Attribute::Text("tanh".into()))]);
+            b.set(0, &y);
+        },
+        "QEmbedLayerNormalization" => embed_norm,
+        "CDist" => distances,
         "Trilu" => |b| same(b, "Trilu"),
-        "Unique" => |b| same(b, "Unique"),
+        "Unique" => unique,
+        "GatherND" => |b| same(b, "GatherND"),
         "GridSample" => |b| same(b, "GridSample"),
         "Pad" => |b| same(b, "Pad"),
         "Range" => |b| same(b, "Range"),
@@ -62,8 +74,28 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
             let y = b.op("Unsqueeze", &[&x, &axis]);
             b.set(0, &y);
         },
-        _ => return attention::body(op),
+        _ => return attention::body(op).or_else(|| images::body(op)),
     })
+}
+
+/// ONNX's Unique without its second output, in the order in which elements first appear.
+fn unique(b: &mut Body<'_>) {
+    let x = b.input(0).to_string();
+    let made = b.many("Unique", &[&x], 4, &[("sorted", Attribute::Int(0))]);
+    [(0, 0), (1, 2), (2, 3)].into_iter().for_each(|(i, from)| b.set(i, &made[from]));
+}
+
+/// Distances of all rows of one matrix from all rows of another.
+fn distances(b: &mut Body<'_>) {
+    let [x, y] = [0, 1].map(|i| b.input(i).to_string());
+    let (first, second, last) = (b.ints(&[0]), b.ints(&[1]), b.ints(&[2]));
+    let (x, y) = (b.op("Unsqueeze", &[&x, &second]), b.op("Unsqueeze", &[&y, &first]));
+    let d = b.op("Sub", &[&x, &y]);
+    let mut d = b.with("ReduceSumSquare", &[&d, &last], &[("keepdims", Attribute::Int(0))]);
+    if b.text("metric") != Some("sqeuclidean") {
+        d = b.op("Sqrt", &[&d]);
+    }
+    b.set(0, &d);
 }
 
 /// Input 0 plus input `i`, if that is given.
@@ -111,10 +143,18 @@ fn skip_norm(b: &mut Body<'_>, center: bool) {
     b.set(3, &sum);
 }
 
+/// Sums of embeddings, normalised. Of bytes, what was looked up becomes floats; scales are inputs 8 to 12 and zero points those
+/// behind, in the order of the tables.
 fn embed_norm(b: &mut Body<'_>) {
-    let [ids, segments, words, places, kinds, gamma, beta, mask, positions] =
-        [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|i| b.input(i).to_string());
+    let bytes = b.node.op.starts_with('Q');
+    let [ids, segments, words, places, kinds, gamma, beta, mask] =
+        [0, 1, 2, 3, 4, 5, 6, 7].map(|i| b.input(i).to_string());
+    let positions = if bytes { String::new() } else { b.input(8).to_string() };
+    let float = |b: &mut Body<'_>, x: String, table: usize| {
+        if bytes { dequantized_by(b, &x, 6 + table, 11 + table) } else { x }
+    };
     let word = b.op("Gather", &[&words, &ids]);
+    let word = float(b, word, 2);
     let place = if positions.is_empty() {
         let length = b.with("Shape", &[&ids], &[("start", Attribute::Int(1)), ("end", Attribute::Int(2))]);
         let zero = b.ints(&[0]);
@@ -122,11 +162,14 @@ fn embed_norm(b: &mut Body<'_>) {
     } else {
         b.op("Gather", &[&places, &positions])
     };
+    let place = float(b, place, 3);
     let mut sum = b.op("Add", &[&word, &place]);
     if !segments.is_empty() {
         let kind = b.op("Gather", &[&kinds, &segments]);
+        let kind = float(b, kind, 4);
         sum = b.op("Add", &[&sum, &kind]);
     }
+    let (gamma, beta) = (float(b, gamma, 5), float(b, beta, 6));
     let list = [epsilon(b, 1e-12), ("axis", Attribute::Int(-1))];
     let y = b.with("LayerNormalization", &[&sum, &gamma, &beta], &list);
     b.set(0, &y);

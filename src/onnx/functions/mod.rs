@@ -6,6 +6,7 @@
 
 mod attention;
 mod flex;
+mod images;
 mod local;
 mod microsoft;
 mod ml;

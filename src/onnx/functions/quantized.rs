@@ -25,7 +25,18 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
         "QLinearConcat" => concat,
         "QLinearWhere" => where_,
         "QGemm" => gemm,
-        "QLinearConv" => |b| same(b, "QLinearConv"),
+        "MulInteger" => |b| {
+            let [x, y] = [0, 2].map(|i| centered(b, i));
+            let y = b.op("Mul", &[&x, &y]);
+            b.set(0, &y);
+        },
+        "ReduceSumInteger" => |b| {
+            let x = b.input(0).to_string();
+            let x = b.with("Cast", &[&x], &[("to", Attribute::Int(6))]);
+            let list = attributes(b, &["axes", "keepdims"]);
+            let y = b.with("ReduceSum", &[&x], &list);
+            b.set(0, &y);
+        },
         "DynamicQuantizeMatMul" => dynamic_matmul,
         "MatMulIntegerToFloat" => matmul_to_float,
         "DynamicQuantizeLSTM" => lstm,
@@ -49,8 +60,38 @@ fn attributes<'n>(b: &Body<'n>, names: &[&'static str]) -> Vec<(&'static str, At
 
 /// Inputs `i`, `i + 1` and `i + 2`, data with scale and zero point, as floats.
 fn dequantized(b: &mut Body<'_>, i: usize) -> String {
-    let [x, s, z] = [b.input(i).to_string(), b.input(i + 1).to_string(), b.input(i + 2).to_string()];
-    b.op("DequantizeLinear", &[&x, &s, &z])
+    let x = b.input(i).to_string();
+    dequantized_by(b, &x, i + 1, i + 2)
+}
+
+/// A value as floats, by the scale and the zero point that are inputs `scale` and `zero`.
+pub(super) fn dequantized_by(b: &mut Body<'_>, x: &str, scale: usize, zero: usize) -> String {
+    let [s, z] = [scale, zero].map(|i| b.input(i).to_string());
+    b.op("DequantizeLinear", &[x, &s, &z])
+}
+
+/// Input `i` without its zero point, input `i + 1`, in 32 bits.
+fn centered(b: &mut Body<'_>, i: usize) -> String {
+    let wide = |b: &mut Body<'_>, i: usize| {
+        let x = b.input(i).to_string();
+        b.with("Cast", &[&x], &[("to", Attribute::Int(6))])
+    };
+    let x = wide(b, i);
+    if !b.has(i + 1) {
+        return x;
+    }
+    let z = wide(b, i + 1);
+    b.op("Sub", &[&x, &z])
+}
+
+/// Images of channels in the last dimension with those behind the batch.
+pub(super) fn channels_first(b: &mut Body<'_>, x: &str) -> String {
+    b.with("Transpose", &[x], &[("perm", Attribute::Ints(vec![0, 3, 1, 2]))])
+}
+
+/// And back.
+pub(super) fn channels_last(b: &mut Body<'_>, x: &str) -> String {
+    b.with("Transpose", &[x], &[("perm", Attribute::Ints(vec![0, 2, 3, 1]))])
 }
 
 /// Output 0 from floats; its scale and zero point are inputs `i` and `i + 1`.
@@ -72,11 +113,11 @@ fn unary(b: &mut Body<'_>, op: &str, names: &[&'static str]) {
     // Channels in the last dimension, of images.
     let last = b.int("channels_last", 0) != 0;
     if last {
-        x = b.with("Transpose", &[&x], &[("perm", Attribute::Ints(vec![0, 3, 1, 2]))]);
+        x = channels_first(b, &x);
     }
     let mut r = b.with(op, &[&x], &list);
     if last {
-        r = b.with("Transpose", &[&r], &[("perm", Attribute::Ints(vec![0, 2, 3, 1]))]);
+        r = channels_last(b, &r);
     }
     quantize(b, &r, 3);
 }
@@ -177,8 +218,8 @@ fn scaled_product(b: &mut Body<'_>, factors: [&str; 2], scales: [&str; 2], zeros
     b.set(0, &r);
 }
 
-/// An LSTM with weights in bytes. They become floats before; data are not quantised, where onnxruntime does that anew in each
-/// step: results differ from its results by what that loses.
+/// An LSTM with weights in bytes, which become floats before. Its data are rounded to bytes as onnxruntime does; its state, which
+/// onnxruntime rounds anew in each step, is not: results differ by what that loses.
 fn lstm(b: &mut Body<'_>) {
     let count = if b.text("direction") == Some("bidirectional") { 2 } else { 1 };
     let weights = |b: &mut Body<'_>, i: usize, scale: usize| {
@@ -198,6 +239,8 @@ fn lstm(b: &mut Body<'_>) {
     };
     let (w, r) = (weights(b, 1, 8), weights(b, 2, 10));
     let [x, bias, lengths, h, c, p] = [0, 3, 4, 5, 6, 7].map(|i| b.input(i).to_string());
+    let q = b.many("DynamicQuantizeLinear", &[&x], 3, &[]);
+    let x = b.op("DequantizeLinear", &[&q[0], &q[1], &q[2]]);
     let names =
         ["activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget"];
     let list = attributes(b, &names);

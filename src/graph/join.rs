@@ -1,0 +1,267 @@
+//! Products of one left side become one product.
+//!
+//! Q, K and V of an attention, gate and up of a gated layer, the branches of an Inception block: matrix products (or
+//! convolutions) of the same operand by different constants. One product by these constants side by side ([`HostTensor::joined`],
+//! which copies nothing) writes all results next to each other; who reads one of them reads a part of the whole
+//! ([`redirect_access`]). Their epilogues must be the same but for constants along the joined dimension, which are put side by side too.
+
+use super::forward::redirect_access;
+use super::fused::{Access, Conv, FusedGraph, Role, Step, StepKind, Tensor, TensorId};
+use super::prune::prune;
+use super::view::View;
+use crate::tensor::HostTensor;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// Joins all that can be. A product whose readers cannot read a part is left alone.
+pub(crate) fn join_products(graph: &mut FusedGraph) {
+    let mut uses = Uses::of(graph);
+    let mut groups: BTreeMap<(u32, String), Vec<usize>> = BTreeMap::new();
+    for (i, step) in graph.steps.iter().enumerate() {
+        if let Some(form) = form(graph, step, &uses) {
+            groups.entry((step.inputs[0].tensor.0, form)).or_default().push(i);
+        }
+    }
+    let (mut gone, tensors) = (vec![false; graph.steps.len()], graph.tensors.len());
+    for mut members in groups.into_values() {
+        while members.len() > 1 {
+            match join(graph, &members, &mut uses) {
+                Ok(changed) => {
+                    changed.into_iter().for_each(|(i, step)| graph.steps[i] = step);
+                    members[1..].iter().for_each(|i| gone[*i] = true);
+                    break;
+                }
+                Err(odd) => members.retain(|i| !odd.contains(i)),
+            }
+        }
+    }
+    if graph.tensors.len() > tensors {
+        let mut gone = gone.into_iter();
+        graph.steps.retain(|_| !gone.next().unwrap_or(false));
+        prune(graph);
+    }
+}
+
+/// The steps that write and read each tensor.
+struct Uses {
+    writers: Vec<Vec<usize>>,
+    readers: Vec<Vec<usize>>,
+}
+
+impl Uses {
+    fn of(graph: &FusedGraph) -> Uses {
+        let mut uses =
+            Uses { writers: vec![Vec::new(); graph.tensors.len()], readers: vec![Vec::new(); graph.tensors.len()] };
+        for (i, step) in graph.steps.iter().enumerate() {
+            uses.writers[step.output.tensor.index()].push(i);
+            for t in step.inputs.iter().flat_map(|a| a.indirect.iter().map(|x| x.index).chain([a.tensor])) {
+                if uses.readers[t.index()].last() != Some(&i) {
+                    uses.readers[t.index()].push(i);
+                }
+            }
+        }
+        uses
+    }
+
+    /// Takes note of a tensor that is added.
+    fn add(&mut self, writer: Option<usize>, readers: Vec<usize>) {
+        self.writers.push(writer.into_iter().collect());
+        self.readers.push(readers);
+    }
+}
+
+/// The dimension of the output along which products of a kind are joined.
+fn along(step: &Step) -> Option<usize> {
+    match &step.kind {
+        StepKind::MatMul => Some(step.output.view.rank() - 1),
+        StepKind::Conv(Conv { groups: 1, .. }) => Some(1),
+        _ => None,
+    }
+}
+
+/// Where the constant of a product has the joined dimension; `None` when it is not all of a constant, as it lies or, for a matrix,
+/// transposed.
+fn side(graph: &FusedGraph, step: &Step) -> Option<usize> {
+    let access = &step.inputs[1];
+    let tensor = graph.tensor(access.tensor);
+    let v = &access.view;
+    if !matches!(tensor.role, Role::Constant(_)) || v.offset != 0 {
+        return None;
+    }
+    if step.kind != StepKind::MatMul {
+        return (v.is_dense() && v.len() == tensor.len()).then_some(0);
+    }
+    let r = v.rank();
+    let (k, n) = (v.dims[r - 2], v.dims[r - 1]);
+    let shared = (0..r - 2).all(|d| v.dims[d] == 1 || v.strides[d] == 0);
+    let (sk, sn) = (v.strides[r - 2], v.strides[r - 1]);
+    match (shared && k * n == tensor.len(), sn == 1 && sk == n as i64, sk == 1 && sn == k as i64) {
+        (true, true, _) => Some(1),
+        (true, _, true) => Some(0),
+        _ => None,
+    }
+}
+
+/// What products that are joined have in common, if a step is such a product.
+fn form(graph: &FusedGraph, step: &Step, uses: &Uses) -> Option<String> {
+    let d = along(step)?;
+    let side = side(graph, step)?;
+    let out = &step.output;
+    let tensor = graph.tensor(out.tensor);
+    let alone = tensor.role == Role::Intermediate && uses.writers[out.tensor.index()].len() == 1;
+    if !alone || step.inputs[0].tensor == out.tensor || lying(graph, out).is_none() {
+        return None;
+    }
+    let mut form = format!("{:?} {:?} {side} {:?}", step.kind, step.inputs[0].view, step.expr);
+    for a in &step.inputs[2..] {
+        form += &match own_part(graph, a, d) {
+            Some(_) => format!(" {}", graph.tensor(a.tensor).dtype),
+            None if a.is_plain() && a.view.strides[d] == 0 => {
+                format!(" {} {} {:?}", a.tensor.0, a.view.offset, a.view.strides)
+            }
+            None => return None,
+        };
+    }
+    let mut dims = out.view.dims.clone();
+    dims[d] = 0;
+    Some(form + &format!(" {dims:?} {}", tensor.dtype))
+}
+
+/// The constant that an epilogue reads along dimension `d` alone, all of it.
+fn own_part<'g>(graph: &'g FusedGraph, a: &Access, d: usize) -> Option<&'g HostTensor> {
+    let tensor = graph.tensor(a.tensor);
+    let Role::Constant(data) = &tensor.role else { return None };
+    let v = &a.view;
+    let flat = (0..v.rank()).all(|i| i == d || v.dims[i] == 1 || v.strides[i] == 0);
+    let whole = v.offset == 0 && v.strides[d] == 1 && v.dims[d] == tensor.len();
+    (a.is_plain() && flat && whole).then_some(data)
+}
+
+/// The dimensions of an output that is all of its tensor, in the order in which they lie.
+fn lying(graph: &FusedGraph, out: &Access) -> Option<Vec<usize>> {
+    let v = &out.view;
+    let mut order: Vec<usize> = (0..v.rank()).collect();
+    order.sort_by_key(|&d| (std::cmp::Reverse(v.strides[d]), d));
+    let turned = v.permuted(&order);
+    (v.offset == 0 && turned.is_dense() && v.len() == graph.tensor(out.tensor).len()).then_some(order)
+}
+
+/// The steps that change when products become one, which stands where the first of them stood; or those of them that are in
+/// the way.
+fn join(graph: &mut FusedGraph, members: &[usize], uses: &mut Uses) -> Result<BTreeMap<usize, Step>, Vec<usize>> {
+    let all = || members.to_vec();
+    let first = graph.steps[members[0]].clone();
+    let d = along(&first).ok_or_else(all)?;
+    // What all of them read has to be there for the first.
+    let early = first.inputs[2..].iter().all(|a| uses.writers[a.tensor.index()].iter().all(|w| *w < members[0]));
+    let steps: Vec<&Step> = members.iter().map(|i| &graph.steps[*i]).collect();
+    let extents: Vec<usize> = steps.iter().map(|s| s.output.view.dims[d]).collect();
+    let weights = joined_weights(graph, &steps).filter(|_| early).ok_or_else(all)?;
+    let operands: Vec<Option<HostTensor>> = (2..first.inputs.len())
+        .map(|k| {
+            let parts: Option<Vec<HostTensor>> = steps
+                .iter()
+                .map(|s| own_part(graph, &s.inputs[k], d).and_then(|t| t.reshaped(&[t.len()]).ok()))
+                .collect();
+            HostTensor::joined(parts?, 0).ok()
+        })
+        .collect();
+    let name = steps.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join("+");
+
+    // The whole, and where in it each part lies.
+    let mut dims = first.output.view.dims.clone();
+    dims[d] = extents.iter().sum();
+    let (shape, view) = (dims.clone(), View::dense(&dims));
+    let t = graph.tensor(first.output.tensor);
+    let tensor = Tensor { name: t.name.clone(), dtype: t.dtype, shape, role: Role::Intermediate };
+    let whole = TensorId(graph.tensors.len() as u32);
+    let mut parts: FxHashMap<TensorId, (usize, View)> = FxHashMap::default();
+    let mut from = 0;
+    for (i, n) in members.iter().zip(&extents) {
+        let out = &graph.steps[*i].output;
+        let order = lying(graph, out).ok_or_else(all)?;
+        parts.insert(out.tensor, (*i, view.sliced(d, from, 1, *n).permuted(&order)));
+        from += n;
+    }
+    graph.add_tensor(tensor);
+    uses.add(Some(members[0]), Vec::new());
+    let mut changed = redirected_readers(graph, &parts, whole, uses)?;
+    uses.readers[whole.index()] = changed.keys().copied().collect();
+    let mut constant = |graph: &mut FusedGraph, like: TensorId, data: HostTensor| {
+        let name = graph.tensor(like).name.clone();
+        let (dtype, shape) = (data.dtype(), data.shape().to_vec());
+        uses.add(None, vec![members[0]]);
+        graph.add_tensor(Tensor { name, dtype, shape, role: Role::Constant(data) })
+    };
+    let mut step = Step { name, output: Access::new(whole, view), ..first };
+    step.inputs[1] = Access::new(constant(graph, step.inputs[1].tensor, weights), widened(&step, &extents, d));
+    for (access, data) in step.inputs[2..].iter_mut().zip(operands) {
+        access.view.dims[d] = dims[d];
+        if let Some(data) = data {
+            access.tensor = constant(graph, access.tensor, data);
+        }
+    }
+    graph.step_promises(&step).map_err(|_| all())?;
+    changed.insert(members[0], step);
+    Ok(changed)
+}
+
+/// The constants of products side by side.
+fn joined_weights(graph: &FusedGraph, steps: &[&Step]) -> Option<HostTensor> {
+    let axis = side(graph, steps[0])?;
+    let parts = steps.iter().map(|s| {
+        let Role::Constant(t) = &graph.tensor(s.inputs[1].tensor).role else { return None };
+        let v = &s.inputs[1].view;
+        let lines = if s.kind == StepKind::MatMul { v.dims[v.rank() - 1] } else { v.dims[0] };
+        let shape = if axis == 1 { [t.len() / lines, lines] } else { [lines, t.len() / lines] };
+        t.reshaped(&shape).ok()
+    });
+    HostTensor::joined(parts.collect::<Option<_>>()?, axis).ok()
+}
+
+/// The view of the joined constant.
+fn widened(first: &Step, extents: &[usize], d: usize) -> View {
+    let mut v = first.inputs[1].view.clone();
+    let n = extents.iter().sum();
+    if first.kind != StepKind::MatMul {
+        v.dims[0] = n;
+        return v;
+    }
+    v.dims[d] = n;
+    if v.strides[d] == 1 {
+        v.strides[d - 1] = n as i64;
+    }
+    v
+}
+
+/// The readers of the parts, reading the whole; or the products whose readers cannot.
+fn redirected_readers(
+    graph: &FusedGraph,
+    parts: &FxHashMap<TensorId, (usize, View)>,
+    whole: TensorId,
+    uses: &Uses,
+) -> Result<BTreeMap<usize, Step>, Vec<usize>> {
+    let mut changed: BTreeMap<usize, Step> = BTreeMap::new();
+    let mut odd = Vec::new();
+    for (t, (member, target)) in parts {
+        for &reader in &uses.readers[t.index()] {
+            let mut step = changed.get(&reader).unwrap_or(&graph.steps[reader]).clone();
+            let mut fits = true;
+            for a in &mut step.inputs {
+                fits &= a.indirect.iter().all(|i| i.index != *t);
+                if a.tensor == *t {
+                    match redirect_access(a, whole, target) {
+                        Some(moved) => *a = moved,
+                        None => fits = false,
+                    }
+                }
+            }
+            if fits && graph.step_promises(&step).is_ok() {
+                changed.insert(reader, step);
+            } else {
+                odd.push(*member);
+            }
+        }
+    }
+    if odd.is_empty() { Ok(changed) } else { Err(odd) }
+}

@@ -1,0 +1,1 @@
+	ByJ ŽlŒnvŠ¦w{ r”y¤ lucwzvw•~kogizjs•”sŸ’’¯‰‘—¯’‰w›~Žr†¹LnKTjyrcHtlomŠsž™”µ—”ƒ†“}uŠŠ`ekRT˜~=yRQ€we\P„u˜f‡ŠI™Œ–ª|PTFˆ†{?RK[µP]dk–ŽyeX\€–œ‹¯w‹]bUˆ‡szli`fRpuhm;Vhzd[wa]vUŸ˜§Œmf|mnm‚tmdmaˆ„€^xfUšbswn)_ˆgVk^Œ¥‡£Ž·ƒcq©˜¦”vx@†|¥uuQe‹ƒ‚~„lƒ€bx~ˆo‹°o›jg‡mƒwda…¤nŽz£j‰zYkd
