@@ -2,8 +2,8 @@
 //!
 //! A family of tiles ([`matrix`], plain multiply-adds here) states what a workgroup does in a round of its loop over k
 //! ([`Round`]); [`Machine::time`] puts that together to clocks for a grid of tiles. Where the tiles leave compute units idle
-//! the depth is shared: each of several workgroups sums a part of it, and a second kernel ([`split`](super::split)) adds the
-//! parts, at the price of a launch and of what goes through memory.
+//! the depth is shared: each of several workgroups sums a part of it, and the last one to end ([`split`](super::split)) adds the
+//! parts, at the price of what goes through memory and of its time alone.
 
 use super::matrix;
 use super::tile::{Form, Tile, Types};
@@ -74,7 +74,7 @@ const PARTS: [usize; 14] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];
 const LEAST_DEPTH: usize = 64;
 const LEAST_ROUNDS: usize = 4;
 
-/// A depth is shared where that saves so much: the clocks here are estimates, a second launch is certain.
+/// A depth is shared where that saves so much: the clocks here are estimates, adding the parts is certain.
 const WORTH: f64 = 0.9;
 
 /// What the choice knows of a target.
@@ -91,6 +91,8 @@ pub(super) struct Machine {
     /// Bytes of a line of the first-level cache, and how many it has.
     line: u32,
     lines: u32,
+    /// Bytes per cycle that the first-level cache gives a compute unit.
+    l1: f64,
     /// Cycles of a launch, and of the beginning and end of a workgroup: its arguments and first loads, and its stores.
     pub launch: f64,
     pub ends: f64,
@@ -109,6 +111,7 @@ impl Machine {
                 issue,
                 line: c.l1_line as u32,
                 lines: (c.l1_kib * 1024.0 / c.l1_line) as u32,
+                l1: c.l1_bytes_clk,
                 launch: c.launch_us * c.boost_mhz,
                 ends: 1000.0 + c.vmem_cold + c.dram,
             },
@@ -122,6 +125,7 @@ impl Machine {
                     issue,
                     line: 128,
                     lines: 128,
+                    l1: 64.0,
                     launch: 8000.0,
                     ends: 2500.0,
                 }
@@ -194,17 +198,21 @@ impl Machine {
         let chunk = own as u32 * tile.k;
         let tiles = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize) * count;
         let begins = self.begins(tiles, resident);
-        let sums = (e.batches * e.m * e.n * usize::from(tile.types.accumulate.dwords()) * 4) as f64;
+        // Parts are whole tiles.
+        let tile_bytes = f64::from(tile.m * tile.n * u32::from(tile.types.accumulate.dwords()) * 4);
+        let parts_bytes = if count > 1 { tiles as f64 * tile_bytes } else { 0.0 };
+        let result = (e.batches * e.m * e.n * usize::from(tile.types.accumulate.dwords()) * 4) as f64;
         let around = (AROUND + PER_RESULT * f64::from(round.own)) * self.issue;
         let around = around * f64::from(round.waves.div_ceil(self.target.info().simds)) * self.loads(tiles, round);
         let work = self.cycles(tiles, round, tile.k, resident) * f64::from(chunk) + around;
-        let mut clocks = work.max((e.bytes as f64 + sums * count as f64) / self.memory) + begins * self.ends;
+        let mut clocks = work.max((e.bytes as f64 + result + parts_bytes) / self.memory) + begins * self.ends;
         if count > 1 {
-            if sums * count as f64 >= super::MAX_TENSOR_BYTES as f64 {
+            if parts_bytes >= super::MAX_TENSOR_BYTES as f64 {
                 clocks = f64::INFINITY;
             }
-            // The other kernel: nothing is in the caches any more.
-            clocks += self.launch + self.ends + sums * (count + 1) as f64 / self.memory;
+            // The last ones store, count and load, one after the other, and have a compute unit each for it or share it.
+            let adding = (tiles / count).div_ceil(self.target.info().cus as usize);
+            clocks += self.ends + adding as f64 * tile_bytes * count as f64 / self.l1;
         }
         (clocks, Split { count: count as u32, chunk })
     }
@@ -251,8 +259,7 @@ pub struct Candidate {
     pub tile: [u32; 3],
     /// Workgroups that share the depth.
     pub parts: u32,
-    /// Clocks of the launch by the estimate that chooses; of shared depths, with the second launch and the lead that a
-    /// whole depth has.
+    /// Clocks of the launch by the estimate that chooses; of shared depths, with the lead that a whole depth has.
     pub clocks: f64,
 }
 

@@ -107,7 +107,7 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>>
     let mut ops = Operands { a, b };
     let sums = gemm::multiply(&mut w, &tile, &mut ops, part.split.chunk);
     let walk = Walk { m_dim: 1, rows: channels, n_dims: 2..out.rank() };
-    let product = Product { tile: &tile, sums: &sums, walk, first: (first_m, first_n), extents };
+    let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents };
     split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, image, group, channels))
 }
 

@@ -511,7 +511,7 @@ fn store_row(
 }
 
 /// Sums in vector registers: those of matrix instructions may be in accumulation registers.
-fn in_vectors(w: &mut Writer, sums: Part) -> Part {
+pub(super) fn in_vectors(w: &mut Writer, sums: Part) -> Part {
     if w.b.function().vreg(sums.reg).class == RegClass::V {
         return sums;
     }

@@ -44,7 +44,7 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     let mut ops = Operands { a, b };
     let sums = gemm::multiply(&mut w, &tile, &mut ops, part.split.chunk);
     let walk = Walk { m_dim: r - 2, rows: extents.m, n_dims: r - 1..r };
-    let product = Product { tile: &tile, sums: &sums, walk, first: (first_m, first_n), extents };
+    let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents };
     split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, &batch, r - 2))
 }
 

@@ -64,6 +64,8 @@ pub enum Arg {
     Blob(usize),
     /// Memory of the step's own, which its kernels leave partial results in: [`Kernel::workspace`].
     Workspace,
+    /// Memory that is zero before a launch and after it, in which workgroups count each other: [`Kernel::counters`].
+    Counters,
     /// No address but a number, which [`number`] finds for a step.
     Number(Number),
 }
@@ -185,6 +187,10 @@ pub struct Kernel {
     pub flops: u64,
     /// Bytes that [`Arg::Workspace`] must have.
     pub workspace: usize,
+    /// Bytes that [`Arg::Counters`] must have.
+    pub counters: usize,
+    /// Workgroups along z that share a result, of which the last one to come ends it.
+    pub parts: u32,
 }
 
 /// A step that no kernel can compute.
@@ -279,7 +285,7 @@ impl Cx<'_> {
             Arg::Input(i) => self.step.inputs[i].tensor,
             Arg::Output => self.step.output.tensor,
             Arg::Index(i, k) => self.step.inputs[i].indirect[k].index,
-            Arg::Blob(_) | Arg::Workspace | Arg::Number(_) => unreachable!("no tensors of the step"),
+            Arg::Blob(_) | Arg::Workspace | Arg::Counters | Arg::Number(_) => unreachable!("no tensors of the step"),
         }
     }
     /// Bytes of an argument's tensor that the step touches, from its start: a buffer ends there, so that lanes beyond an
@@ -330,7 +336,9 @@ impl Writer {
         // The same tensor behind two arguments is the same memory.
         let id = cx.tensor(arg);
         let same = self.args.iter().find(|(a, b)| {
-            !matches!(a, Arg::Blob(_) | Arg::Workspace | Arg::Number(_)) && cx.tensor(*a) == id && b.desc.len == 4
+            !matches!(a, Arg::Blob(_) | Arg::Workspace | Arg::Counters | Arg::Number(_))
+                && cx.tensor(*a) == id
+                && b.desc.len == 4
         });
         if let Some((_, first)) = same {
             buf.memory = first.memory;
@@ -343,6 +351,10 @@ impl Writer {
         let buf = self.b.buffer_arg(self.args.len() as u32, bytes as u32);
         self.args.push((Arg::Workspace, buf));
         buf
+    }
+    /// The address of counters.
+    fn counters(&mut self) -> crate::mir::Part {
+        self.pointer(Arg::Counters)
     }
     /// A buffer over constant data.
     fn blob(&mut self, data: Blob) -> Buffer {
@@ -373,6 +385,8 @@ impl Writer {
             blobs: self.blobs,
             flops,
             workspace: 0,
+            counters: 0,
+            parts: 1,
         }
     }
 }

@@ -1,21 +1,25 @@
-//! Products whose depth is shared among workgroups: each leaves the sums of its part in the step's workspace, and a second
-//! kernel adds the parts, always in the same order, applies the step's expression and stores the result.
+//! Products whose depth is shared among workgroups: each leaves the sums of its part in the step's workspace and counts itself
+//! in; the one that finds all others counted adds the parts, always in the same order, applies the step's expression and stores
+//! the result. Nobody waits for anybody, so workgroups may run in any order and number.
 //!
-//! The workspace holds `[part, batch.., row, column]`, in the type that products are summed in; rows begin at multiples of four
-//! elements, so that they are stored 16 bytes at a time.
+//! It is waves that count, not workgroups: a wave of one part works on the same results as the wave of its number in any other
+//! part, its lanes likewise. So a lane reads what its like have written, from where it would have written it, whatever the tile's
+//! fragment is. The workspace holds `[part, tile, piece, workitem]`, pieces of up to 16 bytes.
+//!
+//! What makes this safe is the order of four things, and that each is seen by the whole device (LLVM's "User Guide for AMDGPU
+//! Backend", memory model, agent scope; on gfx942 dies have second-level caches of their own): sums are stored through the caches
+//! that the device does not share; the wave waits until its stores are done; it counts by an atomic; it loads, past the caches that
+//! are not shared, only when the atomic's result is there. A counter that has reached the number of parts wraps to 0, for the next
+//! launch: [`Arg::Counters`](super::Arg::Counters) are zero before each launch and after it.
 
-use super::address::{self, Offset};
+use super::address::Offset;
 use super::choice::{Extents, Split};
 use super::error::{Reason, Res};
 use super::gemm::{self, Sums, Walk};
 use super::tile::Tile;
-use super::values::Value;
-use super::{Arg, Cx, Kernel, MAX_TENSOR_BYTES, Writer, epilogue, pointwise, reduce};
-use crate::graph::expr::{Binary, Expr};
-use crate::graph::fused::{Access, FusedGraph, Role, Step, Tensor};
+use super::{Cx, Kernel, MAX_TENSOR_BYTES, Writer};
 use crate::graph::view::View;
-use crate::mir::{Builder, Gen, Part, Type};
-use crate::tensor::DType;
+use crate::mir::{Buffer, Builder, Gen, Part, Pipeline};
 
 /// The part of the depth that a workgroup sums.
 #[derive(Clone, Copy)]
@@ -57,139 +61,172 @@ pub(super) fn part(w: &mut Writer, split: &Split) -> (Part, DepthPart) {
 /// A product in registers.
 pub(super) struct Product<'a> {
     pub tile: &'a Tile,
-    pub sums: &'a Sums,
+    pub sums: Sums,
     /// How the result is walked.
     pub walk: Walk,
-    /// First row and column of the workgroup.
+    /// First row and column of the workgroup, and its number in z without the part.
     pub first: (Part, Part),
+    pub z: Part,
     pub extents: Extents,
 }
 
-/// Stores a product and ends its kernel; adds the kernel for the parts of the depth where it is shared. `outer` gives an access's
-/// offset from everything but rows and columns.
+/// Stores a product and ends its kernel; where the depth is shared, in the last of the workgroups that share it. `outer` gives an
+/// access's offset from everything but rows and columns.
 pub(super) fn store(
     mut w: Writer,
     cx: &Cx,
     p: &Product,
     part: DepthPart,
-    mut outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
+    outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
 ) -> Res<Vec<Kernel>> {
     let (e, tile) = (&p.extents, p.tile);
     let tiles = |extent: usize, of: u32| extent.div_ceil(of as usize) as u32;
     let grid = [tiles(e.n, tile.n), tiles(e.m, tile.m), e.batches as u32 * part.split.count];
     let flops = 2 * (e.batches * e.m * e.n * e.k) as u64;
     let Some(number) = part.number else {
-        gemm::store(&mut w, cx, tile, p.sums, &p.walk, p.first, outer)?;
+        gemm::store(&mut w, cx, tile, &p.sums, &p.walk, p.first, outer)?;
         return Ok(vec![w.finish(grid, flops)]);
     };
-    let parts = Parts::new(cx, tile, &p.walk, part.split.count)?;
-    let m_dim = p.walk.m_dim;
-    let walk = Walk { m_dim, rows: p.walk.rows, n_dims: m_dim + 1..m_dim + 2 };
-    let own = Cx { graph: &parts.graph, step: &parts.graph.steps[0], ..*cx };
-    gemm::store(&mut w, &own, tile, p.sums, &walk, p.first, |w, view, size| {
-        let at = outer(w, view, size);
-        let start = w.b.mul(number, parts.bytes as u32);
-        address::add(&mut w.b, at, Offset { reg: Some(start), imm: 0 })
-    })?;
-    let mut sums = w.finish(grid, flops);
-    sums.args.iter_mut().filter(|a| **a == Arg::Output).for_each(|a| *a = Arg::Workspace);
-    sums.workspace = parts.all();
-    Ok(vec![sums, parts.add(cx)?])
-}
-
-/// What workgroups leave of a result: a graph of one step that stores it.
-struct Parts {
-    graph: FusedGraph,
-    dtype: DType,
-    count: u32,
-    /// Bytes of one part.
-    bytes: usize,
-    /// The coordinates of the step's own result in a part.
-    view: View,
-}
-
-impl Parts {
-    fn new(cx: &Cx, tile: &Tile, walk: &Walk, count: u32) -> Res<Parts> {
-        let dtype = match tile.types.accumulate {
-            Type::F64 => DType::F64,
-            Type::I32 => DType::I32,
-            Type::U32 => DType::U32,
-            Type::I64 => DType::I64,
-            Type::U64 => DType::U64,
-            _ => DType::F32,
-        };
-        let out = &cx.step.output.view;
-        let columns: usize = out.dims[walk.n_dims.clone()].iter().product();
-        let pitch = columns.next_multiple_of(4);
-        let stored = [&out.dims[..=walk.m_dim], &[pitch]].concat();
-        let rows = View::dense(&stored);
-        // The result's own columns, of which there may be several dimensions, within a row.
-        let own = View::dense(&out.dims[walk.n_dims.clone()]);
-        let strides = [&rows.strides[..=walk.m_dim], &own.strides[..]].concat();
-        let view = View { offset: 0, dims: out.dims.clone(), strides };
-        let bytes = rows.len() * dtype.size();
+    let shared = Shared { tile, count: part.split.count, tiles: [grid[0], grid[1], e.batches as u32] };
+    if shared.bytes() >= MAX_TENSOR_BYTES {
         let name = cx.graph.tensor(cx.step.output.tensor).name.clone();
-        if bytes * count as usize >= MAX_TENSOR_BYTES {
-            return Err(Reason::TooLarge { name, bytes: bytes * count as usize });
-        }
-        let mut graph = FusedGraph::default();
-        let inputs = cx.step.inputs[..2]
-            .iter()
-            .map(|a| Access { tensor: graph.add_tensor(cx.graph.tensor(a.tensor).clone()), ..a.clone() });
-        let inputs = inputs.collect();
-        let shape = [&[count as usize], &stored[..]].concat();
-        let tensor = graph.add_tensor(Tensor { name, dtype, shape, role: Role::Intermediate });
-        let (name, kind) = (cx.step.name.clone(), cx.step.kind.clone());
-        let output = Access::new(tensor, rows);
-        graph.steps.push(Step { name, kind, inputs, expr: Expr::acc(dtype), output });
-        Ok(Parts { graph, dtype, count, bytes, view })
+        return Err(Reason::TooLarge { name, bytes: shared.bytes() });
+    }
+    let place = shared.place(&mut w, p.z);
+    let workspace = w.workspace(shared.bytes());
+    shared.leave(&mut w, workspace, &place, number, &p.sums);
+    let done = w.b.label();
+    shared.count_in(&mut w, &place, done);
+    let sums = shared.add(&mut w, workspace, &place, &p.sums);
+    gemm::store(&mut w, cx, tile, &sums, &p.walk, p.first, outer)?;
+    w.b.place(done, "done");
+    let kernel = w.finish(grid, flops);
+    Ok(vec![Kernel { workspace: shared.bytes(), counters: shared.counters(), parts: shared.count, ..kernel }])
+}
+
+/// Parts that are added by one of those who sum them.
+struct Shared<'a> {
+    tile: &'a Tile,
+    /// Parts.
+    count: u32,
+    /// Tiles of the result in x, y, and its batches.
+    tiles: [u32; 3],
+}
+
+/// Where a workitem's sums are.
+struct Place {
+    /// Its number among all that a part has.
+    item: Part,
+    /// Bytes of the first piece in a part: of the workgroup, and of the workitem.
+    group: Part,
+    lane: Part,
+}
+
+/// Dwords that a workitem has in flight while parts are added.
+const IN_FLIGHT: u32 = 64;
+
+impl Shared<'_> {
+    /// Workitems of a part.
+    fn items(&self) -> u32 {
+        self.tiles.iter().product::<u32>() * self.tile.threads()
     }
 
-    /// Bytes of all parts.
-    fn all(&self) -> usize {
-        self.bytes * self.count as usize
+    /// Dwords of a workitem's sums.
+    fn dwords(&self) -> u32 {
+        self.tile.m * self.tile.n / self.tile.threads() * u32::from(self.tile.types.accumulate.dwords())
     }
 
-    /// The kernel that adds the parts: a workitem for each element of the result.
-    fn add(&self, cx: &Cx) -> Res<Kernel> {
-        let out = &cx.step.output.view;
-        let count = out.len();
-        let fills = count >= 256 * cx.target.info().cus as usize;
-        let size = if fills { 256 } else { 64 };
-        let mut w = cx.kernel(size);
-        let index = pointwise::linear_index(&mut w.b);
-        let inside = (!count.is_multiple_of(size as usize))
-            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), index.into()]));
-        let coords = address::coordinates(&mut w.b, index, &out.dims);
-        let buf = w.workspace(self.all());
-        let guarded = |w: &mut Writer, at: Offset| match inside {
-            None => at,
-            Some(mask) => {
-                let v = at.vector(&mut w.b);
-                Offset { reg: Some(w.b.guard(mask, v)), imm: at.imm }
+    /// Bytes of a part, and of all.
+    fn part(&self) -> u32 {
+        self.items() * self.dwords() * 4
+    }
+    fn bytes(&self) -> usize {
+        self.part() as usize * self.count as usize
+    }
+
+    /// Bytes of the counters: each lane counts for itself, which costs no mask, and the first one's count decides for the wave.
+    fn counters(&self) -> usize {
+        self.items() as usize * 4
+    }
+
+    fn place(&self, w: &mut Writer, batch: Part) -> Place {
+        let b = &mut w.b;
+        let (x, y) = (b.workgroup_id(0), b.workgroup_id(1));
+        let row = b.mad(batch, self.tiles[1], y);
+        let group = b.mad(row, self.tiles[0], x);
+        let lane = b.workitem_id();
+        let item = b.mad(group, self.tile.threads(), lane);
+        let group = b.mul(group, self.tile.threads() * self.dwords() * 4);
+        Place { item, group, lane }
+    }
+
+    /// The pieces of a workitem's sums: registers, and how many dwords are before them.
+    fn pieces(sums: &Sums) -> Vec<(Part, u32)> {
+        let mut before = 0;
+        let mut out = Vec::new();
+        for p in &sums.parts {
+            for first in (0..p.len).step_by(4) {
+                let piece = p.slice(first, (p.len - first).min(4));
+                out.push((piece, before));
+                before += u32::from(piece.len);
             }
-        };
-        let at = address::offset(&mut w.b, &self.view, self.dtype.size(), &coords);
-        let at = guarded(&mut w, at).vector(&mut w.b);
-        let read = |w: &mut Writer, i: u32| {
-            let start = w.b.scalar(i * self.bytes as u32);
-            w.b.load(buf, self.dtype.size() as u8 / 4, at, start, 0)
-        };
-        let loaded: Vec<Part> = (0..self.count).map(|i| read(&mut w, i)).collect();
-        let mut sum = loaded[0];
-        for x in &loaded[1..] {
-            sum = reduce::apply(&mut w, self.dtype, Binary::Add, sum, Value::of(self.dtype, *x))?;
         }
-        let t = cx.dtype(Arg::Input(0));
-        epilogue::finish(&mut w, cx, Value::of(t, sum), |w, arg| {
-            let view = match arg {
-                Arg::Input(i) => &cx.step.inputs[i].view,
-                _ => out,
+        out
+    }
+
+    /// Stores a part.
+    fn leave(&self, w: &mut Writer, to: Buffer, place: &Place, number: Part, sums: &Sums) {
+        let start = w.b.mad(number, self.part(), place.group);
+        for (piece, before) in Self::pieces(sums) {
+            let at = w.b.mul(place.lane, u32::from(piece.len) * 4);
+            let piece = gemm::in_vectors(w, piece);
+            w.b.device_store(to, piece, at, start, before * 4 * self.tile.threads());
+        }
+    }
+
+    /// Waits until the part is where all can see it, and goes to `done` unless all others are there too.
+    fn count_in(&self, w: &mut Writer, place: &Place, done: crate::mir::BlockId) {
+        let counters = w.counters();
+        let b = &mut w.b;
+        let at = b.mul(place.item, 4u32);
+        b.block("count");
+        b.fix_order();
+        b.finish_stores();
+        let before = b.device_increment(counters, at, self.count - 1);
+        let before = b.uniform(before);
+        b.branch_lt(before, self.count - 1, done);
+    }
+
+    /// Adds all parts.
+    fn add(&self, w: &mut Writer, from: Buffer, place: &Place, like: &Sums) -> Sums {
+        let ty = self.tile.types.accumulate;
+        let parts: Vec<Part> = like.parts.iter().map(|p| w.b.v(p.len)).collect();
+        let sums = Sums { parts, ..*like };
+        for p in &sums.parts {
+            (0..p.len).for_each(|i| w.b.copy_into(p.dword(i), 0u32));
+        }
+        let pieces = Self::pieces(&sums);
+        let lanes: Vec<Part> =
+            (1..=4).map(|dwords| if dwords == 3 { place.lane } else { w.b.mul(place.lane, dwords * 4) }).collect();
+        // Rounds of as many parts as fit. Those of the last one that are none lie behind the buffer and are zero.
+        let rounds = self.count.div_ceil((IN_FLIGHT / self.dwords()).max(1));
+        let together = self.count.div_ceil(rounds);
+        w.b.counted_loop("parts", rounds * together, together, Pipeline::Off, false, |b, first| {
+            let start = b.mad(first, self.part(), place.group);
+            let starts: Vec<Part> = (0..together).map(|i| b.add(start, i * self.part())).collect();
+            let load = |b: &mut Builder, (piece, before): &(Part, u32), start: &Part| {
+                let lane = lanes[piece.len as usize - 1];
+                b.device_load(from, piece.len, lane, *start, before * 4 * self.tile.threads())
             };
-            let at = address::offset(&mut w.b, view, cx.dtype(arg).size(), &coords);
-            Ok(if arg == Arg::Output { guarded(w, at) } else { at })
-        })?;
-        let kernel = w.finish([(count as u32).div_ceil(size), 1, 1], 0);
-        Ok(Kernel { workspace: self.all(), ..kernel })
+            let of_part = |b: &mut Builder, s: &Part| pieces.iter().map(|p| load(b, p, s)).collect::<Vec<_>>();
+            let loaded: Vec<Vec<Part>> = starts.iter().map(|s| of_part(b, s)).collect();
+            for ((sum, _), new) in loaded.iter().flat_map(|l| pieces.iter().zip(l)) {
+                for i in (0..sum.len).step_by(usize::from(ty.dwords())) {
+                    let (sum, new) = (sum.slice(i, ty.dwords()), new.slice(i, ty.dwords()));
+                    b.emit(Gen::Add.of(ty), &[sum.into()], &[sum.into(), new.into()]);
+                }
+            }
+        });
+        sums
     }
 }

@@ -207,6 +207,8 @@ fn drop_each_of_model(what: &str, graph: &FusedGraph, inputs: &[HostTensor], tar
     let module = device.load(&elf).unwrap();
     let alloc = |bytes: u64| device.alloc(bytes.max(1)).unwrap();
     let (arena, weights) = (alloc(plan.arena_bytes), alloc(plan.weights_bytes));
+    let counters = alloc(plan.counter_bytes);
+    device.write(counters, &vec![0; plan.counter_bytes as usize]).unwrap();
     let ports = |list: &[Port]| -> Vec<(u64, usize)> {
         list.iter().map(|p| p.bytes().unwrap()).map(|bytes| (alloc(bytes as u64), bytes)).collect()
     };
@@ -216,6 +218,7 @@ fn drop_each_of_model(what: &str, graph: &FusedGraph, inputs: &[HostTensor], tar
             + match a.region {
                 Region::Arena => arena,
                 Region::Weights => weights,
+                Region::Counters => counters,
                 Region::Input(i) => ins[i].0,
                 Region::Output(i) => outs[i].0,
                 Region::Value => 0,
@@ -226,7 +229,11 @@ fn drop_each_of_model(what: &str, graph: &FusedGraph, inputs: &[HostTensor], tar
         device.write(port.0, x.bytes()).unwrap();
     }
     // What kernels write.
-    let written: Vec<(u64, usize)> = outs.iter().copied().chain([(arena, plan.arena_bytes as usize)]).collect();
+    let written: Vec<(u64, usize)> = outs
+        .iter()
+        .copied()
+        .chain([(arena, plan.arena_bytes as usize), (counters, plan.counter_bytes as usize)])
+        .collect();
     let mut seen = BTreeSet::new();
     let mut counts = Vec::new();
     for launch in &plan.launches {

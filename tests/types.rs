@@ -185,6 +185,13 @@ fn launches(b: &Builder, target: &str) -> usize {
     barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap().plan().launches.len()
 }
 
+/// A model is one launch, whose workgroups share the depth of a product.
+fn shares_depth(b: &Builder, target: &str) -> bool {
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    let compiled = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
+    matches!(&compiled.plan().launches[..], [one] if one.parts > 1)
+}
+
 #[test]
 fn depths_shared_among_workgroups() {
     // Few results, deep sums: depths that parts divide and do not, columns that fill rows of four and do not.
@@ -202,7 +209,7 @@ fn depths_shared_among_workgroups() {
             let want: Vec<(f64, f64)> = sums.iter().zip(c.to_f64()).map(with).collect();
             check(&b, &format!("{t} MatMul+Add {m}x{k}x{n}"), &want, &TARGETS);
             if t == DType::F32 {
-                TARGETS.iter().for_each(|g| assert_eq!(launches(&b, g), 2, "{g} {m}x{k}x{n}"));
+                TARGETS.iter().for_each(|g| assert!(shares_depth(&b, g), "{g} {m}x{k}x{n}"));
             }
         }
     }
@@ -211,8 +218,8 @@ fn depths_shared_among_workgroups() {
         for (i, case) in cases.into_iter().enumerate() {
             let b = convolution(t, 90 + i as u64, case, i != 1);
             if t == DType::F32 {
-                assert_eq!(launches(&b, "gfx906"), 2, "{case:?}");
-                assert_eq!(launches(&b, "gfx942"), 2, "{case:?}");
+                assert!(shares_depth(&b, "gfx906"), "{case:?}");
+                assert!(shares_depth(&b, "gfx942"), "{case:?}");
             }
         }
     }
@@ -522,6 +529,28 @@ fn attentions() {
             let expected = ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"];
             assert!(!some || expected.iter().all(|t| joined.contains(t)), "{t} {case:?} {joined:?}");
             check(&b, &format!("{t} {case:?}"), &want, &targets);
+        }
+    }
+}
+
+#[test]
+fn the_last_of_a_shared_depth_adds_in_the_same_order() {
+    let [m, k, n] = [33, 1999, 49];
+    let mut b = Builder::new(17, 7);
+    let (x, y) = (b.input(&[2, m, k]), b.input(&[2, k, n]));
+    let p = b.node("MatMul", &[&x, &y], &[]);
+    b.output(&p);
+    let operand = |i: usize, batch: usize| b.inputs[i].to_f64()[batch * b.inputs[i].len() / 2..].to_vec();
+    let want = [0, 1].map(|batch| product(&operand(0, batch), &operand(1, batch), [m, k, n])).concat();
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    for target in TARGETS {
+        let (mut session, _) = device::session(&graph, target, true).unwrap();
+        let mut run = || session.run(&b.inputs).unwrap_or_else(|e| panic!("{target}: {e}")).0.remove(0);
+        // Whoever comes last, and counters begin at zero again.
+        let first = run();
+        (0..3).for_each(|_| assert_eq!(run().bytes(), first.bytes(), "{target}"));
+        for (x, (y, mass)) in first.to_f64().iter().zip(&want) {
+            assert!((x - y).abs() <= bound(DType::F32, y.abs(), k, *mass), "{target}: {x:e} instead of {y:e}");
         }
     }
 }

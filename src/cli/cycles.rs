@@ -5,7 +5,7 @@ use barewave::emu::{EmuDevice, EmuError, LaunchOptions};
 use barewave::runtime::plan::{Address, Launch, Port, Region};
 use barewave::tensor::DType;
 use barewave_isa::Target;
-use barewave_timing::{LineCost, ModelError, Modelled};
+use barewave_timing::{Chip, LineCost, ModelError, Modelled};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -103,8 +103,9 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
         list.iter().map(|p| Ok(device.alloc(at_least_one(p.bytes().unwrap_or(0) as u64))?)).collect()
     };
     let (inputs, outputs) = (ports(&plan.inputs)?, ports(&plan.outputs)?);
-    let address = |a: &Address| {
+    let address = |a: &Address, counters: u64| {
         let base = match a.region {
+            Region::Counters => Some(&counters),
             Region::Arena => Some(&arena),
             Region::Weights => Some(&weights),
             Region::Input(n) => inputs.get(n),
@@ -114,6 +115,7 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
         base.copied().unwrap_or(0) + a.offset
     };
     let module = device.load(compiled.code())?;
+    let chip = Chip::of(compiled.target());
     // A kernel may be told its extents: launches are equal when these are too.
     let told =
         |l: &Launch| -> Vec<u64> { l.args.iter().filter(|a| a.region == Region::Value).map(|a| a.offset).collect() };
@@ -128,11 +130,25 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
         .par_iter()
         .map(|l| {
             let kernel = module.kernel(&l.kernel).map_err(Arc::new)?;
-            let args: Vec<u8> = l.args.iter().flat_map(|a| address(a).to_le_bytes()).collect();
-            let options = LaunchOptions::default();
-            let detailed = barewave_timing::model(&device, &kernel, l.grid, [l.block, 1, 1], &args, &options);
-            let detailed = detailed.map_err(Arc::new)?;
+            // Counters are as a launch finds them, or as the last of those that share a result does.
+            let model = |grid: [u32; 3], count: u8| {
+                let counters = device.alloc(at_least_one(plan.counter_bytes)).map_err(Arc::new)?;
+                device.write(counters, &vec![count; plan.counter_bytes as usize]).map_err(Arc::new)?;
+                let args: Vec<u8> = l.args.iter().flat_map(|a| address(a, counters).to_le_bytes()).collect();
+                let options = LaunchOptions::default();
+                let modelled = barewave_timing::model(&device, &kernel, grid, [l.block, 1, 1], &args, &options);
+                Ok::<_, NotModelled>(modelled.map_err(Arc::new)?)
+            };
+            let mut detailed = model(l.grid, 0)?;
             let lines = detailed.lines().into();
+            if l.parts > 1 {
+                // Behind everything else, what the last ones have to do more than the others.
+                let last = [l.grid[0], l.grid[1], l.grid[2] / l.parts];
+                let (alone, adding) = (model(last, 0)?.modelled, model(last, u8::MAX)?.modelled);
+                if let Some(chip) = &chip {
+                    detailed.modelled.extend(chip, adding.clocks - alone.clocks);
+                }
+            }
             Ok((detailed.modelled, lines))
         })
         .collect();

@@ -235,6 +235,8 @@ mod tests {
             args: vec![crate::kernels::Arg::Output],
             blobs: vec![crate::kernels::Blob::Data(vec![1, 2, 3])],
             workspace: 0,
+            counters: 0,
+            parts: 1,
             flops: 7,
         }]
     }

@@ -52,6 +52,10 @@ pub struct KernelCode {
     pub flops: u64,
     /// Bytes that [`Arg::Workspace`] must have.
     pub workspace: usize,
+    /// Bytes that [`Arg::Counters`] must have.
+    pub counters: usize,
+    /// Workgroups along z that share a result.
+    pub parts: u32,
 }
 
 /// What a kernel was made from, for those who want to look at it.
@@ -71,6 +75,8 @@ impl KernelCode {
             blobs: kernel.blobs.clone(),
             flops: kernel.flops,
             workspace: kernel.workspace,
+            counters: kernel.counters,
+            parts: kernel.parts,
             ..KernelCode::of_machine(m)
         }
     }
@@ -98,6 +104,8 @@ impl KernelCode {
             blobs: Vec::new(),
             flops: 0,
             workspace: 0,
+            counters: 0,
+            parts: 1,
         }
     }
 

@@ -207,6 +207,7 @@ impl Compiler {
                         step: step.name.clone(),
                         grid: kernels::grid(graph, step).unwrap_or(k.grid),
                         block: k.workgroup_size,
+                        parts: k.parts,
                         args: args.collect(),
                         flops: k.flops,
                         after: std::mem::replace(&mut after, vec![launches.len() as u32]),
@@ -230,6 +231,11 @@ impl Compiler {
                 inputs: graph.inputs.iter().map(|id| port(graph, *id)).collect(),
                 outputs: graph.outputs.iter().map(|id| port(graph, *id)).collect(),
                 arena_bytes: memory[g].arena_bytes as u64,
+                counter_bytes: (0..graph.steps.len())
+                    .flat_map(|i| code((g, i)).iter())
+                    .map(|k| k.counters as u64)
+                    .max()
+                    .unwrap_or(0),
                 sum_bytes: memory[g].sum_bytes as u64,
                 weights_bytes: region.bytes as u64,
                 launches,
@@ -383,7 +389,7 @@ fn tensor_of(arg: Arg, step: &Step) -> Option<TensorId> {
         Arg::Input(i) => Some(step.inputs[i].tensor),
         Arg::Output => Some(step.output.tensor),
         Arg::Index(i, n) => Some(step.inputs[i].indirect[n].index),
-        Arg::Blob(_) | Arg::Workspace | Arg::Number(_) => None,
+        Arg::Blob(_) | Arg::Workspace | Arg::Counters | Arg::Number(_) => None,
     }
 }
 
@@ -402,6 +408,7 @@ fn address(
         (Some(Place::Arena(at)), _) => (Region::Arena, at),
         (Some(Place::Nowhere), _) => unreachable!("every tensor that a kernel reads was placed"),
         (None, Arg::Number(n)) => (Region::Value, kernels::number(graph, step, n) as usize),
+        (None, Arg::Counters) => (Region::Counters, 0),
         (None, Arg::Workspace) => (Region::Arena, memory.workspaces[i]),
         (None, Arg::Blob(b)) => (Region::Weights, blobs.at[&(g, i, n, b)]),
         (None, _) => unreachable!("everything else is a tensor"),

@@ -499,6 +499,42 @@ impl Builder {
         let srcs = [data.into(), srcs[0], srcs[1], srcs[2]];
         self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[], &srcs) });
     }
+    /// [`Builder::load`] past the caches that the device does not share: sees what [`Builder::device_store`] wrote.
+    pub fn device_load(&mut self, buf: Buffer, dwords: u8, voff: Part, soff: Part, imm: u32) -> Part {
+        let dst = self.load(buf, dwords, voff, soff, imm);
+        self.last_policy(self.target().info().device_load);
+        dst
+    }
+    /// [`Builder::store`] through to where the whole device sees it, as soon as it is done.
+    pub fn device_store(&mut self, buf: Buffer, data: Part, voff: Part, soff: Part, imm: u32) {
+        self.store(buf, data, voff, soff, imm);
+        self.last_policy(self.target().info().device_store);
+    }
+    /// Adds 1 to the dword at byte offset `offset` (a vector, u32) behind a scalar address, or sets it to 0 where it is `last` or
+    /// more, seen by the whole device, and gives what it was: an atomic of each lane.
+    pub fn device_increment(&mut self, base: Part, offset: Part, last: u32) -> Part {
+        let wide = self.v(2);
+        self.copy_into(wide.dword(0), offset);
+        self.copy_into(wide.dword(1), 0u32);
+        let at = self.generic(Gen::Add.of(Type::U64), &[base.into(), wide.into()]);
+        let last = self.to_vector(last);
+        let before = self.op(op::FLAT_ATOMIC_INC, &[at.into(), last.into()]);
+        self.last_policy(self.target().info().device_atomic);
+        before
+    }
+    /// Waits until all stores of the wave are done.
+    pub fn finish_stores(&mut self) {
+        let target = self.target();
+        let counters = target.op(op::BUFFER_STORE_DWORD).map_or(&[][..], |i| i.counters);
+        let waits: Vec<_> = counters.iter().map(|c| (*c, 0)).collect();
+        target.encode_waits(&waits).into_iter().for_each(|i| self.push(i.into()));
+    }
+    /// Sets the cache policy of the instruction written last.
+    fn last_policy(&mut self, policy: u32) {
+        if let Some(inst) = self.current().insts.last_mut().filter(|_| policy != 0) {
+            inst.mods.set(ModName::Cpol, policy as i32);
+        }
+    }
     /// Buffer operands (`vaddr`, `srsrc`, `soffset`) and modifiers of an access; constants beyond the offset field's
     /// 4095 go to `soffset`.
     fn address(&mut self, buf: Buffer, voff: Opnd, soff: Opnd, imm: u32) -> ([Opnd; 3], Mods) {

@@ -29,7 +29,7 @@ pub use space::{Lds, Memory, Space};
 pub use text::{Malformed, ParseError, parse};
 pub use verify::{VerifyError, verify};
 
-use barewave_isa::{Mods, Op, OpInfo, Regs, Target};
+use barewave_isa::{Inst, Mods, Op, OpInfo, Operand, Regs, Target};
 use smallvec::SmallVec;
 
 /// A virtual register of one [`Function`].
@@ -176,6 +176,18 @@ pub struct MInst {
     pub stage: u8,
     /// What constraints of the block call it by.
     pub group: Group,
+}
+
+impl From<Inst> for MInst {
+    fn from(i: Inst) -> MInst {
+        let operand = |o: &Operand| match *o {
+            Operand::Regs(r) => Opnd::P(r),
+            Operand::Imm(x) => Opnd::Imm(x),
+            Operand::Off => Opnd::Off,
+        };
+        let list = |l: &[Operand]| l.iter().map(operand).collect::<Vec<_>>();
+        MInst { mods: i.mods, ..MInst::new(i.op, &list(&i.dsts), &list(&i.srcs)) }
+    }
 }
 
 impl MInst {

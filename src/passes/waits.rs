@@ -17,7 +17,7 @@
 //! Store data needs no wait: from gfx7 on it is read before later instructions can overwrite it.
 
 use crate::mir::{Function, Lds, MInst, Opnd};
-use barewave_isa::{Counter, Flags, Inst, OpInfo, Operand, Pipe, Reg, Target, WaitScheme};
+use barewave_isa::{Counter, Flags, Inst, OpInfo, Pipe, Reg, Target, WaitScheme};
 use std::collections::BTreeMap;
 
 const COUNTERS: usize = 8;
@@ -192,28 +192,10 @@ pub fn waits(f: &mut Function) {
         let old = std::mem::take(&mut block.insts);
         for (i, inst) in old.into_iter().enumerate() {
             while let Some((_, list)) = at.next_if(|(k, _)| *k == i) {
-                block.insts.extend(list.into_iter().map(lift));
+                block.insts.extend(list.into_iter().map(MInst::from));
             }
             block.insts.push(inst);
         }
-    }
-}
-
-/// The same instruction in the machine IR.
-fn lift(i: Inst) -> MInst {
-    let operand = |o: &Operand| match *o {
-        Operand::Regs(r) => Opnd::P(r),
-        Operand::Imm(x) => Opnd::Imm(x),
-        Operand::Off => Opnd::Off,
-    };
-    MInst {
-        code: i.op.into(),
-        dsts: i.dsts.iter().map(operand).collect(),
-        srcs: i.srcs.iter().map(operand).collect(),
-        mods: i.mods,
-        space: Default::default(),
-        stage: 0,
-        group: Default::default(),
     }
 }
 

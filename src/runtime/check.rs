@@ -42,6 +42,7 @@ fn check_plan(plan: &Plan, weights: u64) -> Result<(), SessionError> {
     let size = |a: &Address| match a.region {
         Region::Arena => Some(plan.arena_bytes),
         Region::Weights => Some(plan.weights_bytes),
+        Region::Counters => Some(plan.counter_bytes),
         Region::Input(i) => of(&plan.inputs, i),
         Region::Output(i) => of(&plan.outputs, i),
         Region::Value => Some(u64::MAX),

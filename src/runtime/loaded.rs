@@ -34,11 +34,11 @@ impl Block {
     }
 
     /// Makes it have room for so many bytes (one at least), by half more than before when it has to grow at all, so that what
-    /// grows step by step rarely moves. What was in it is lost then, and what uses it must be done.
-    pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
+    /// grows step by step rarely moves. What was in it is lost then, and what uses it must be done. True when it has grown.
+    pub(super) fn reserve(&mut self, bytes: u64) -> Result<bool, DeviceError> {
         let bytes = bytes.max(1);
         if bytes <= self.bytes {
-            return Ok(());
+            return Ok(false);
         }
         let ample = bytes.max(self.bytes.saturating_add(self.bytes / 2));
         self.release()?;
@@ -47,7 +47,12 @@ impl Block {
             Err(_) if ample > bytes => (self.device.alloc(bytes)?, bytes),
             Err(e) => return Err(e),
         };
-        Ok(())
+        Ok(true)
+    }
+
+    /// Fills it with zeros.
+    pub(super) fn clear(&self) -> Result<(), DeviceError> {
+        if self.bytes == 0 { Ok(()) } else { self.device.write(self.address, &vec![0; self.bytes as usize]) }
     }
 
     fn release(&mut self) -> Result<(), DeviceError> {
@@ -134,11 +139,12 @@ impl Loaded {
     }
 
     /// Makes the kernels' arguments for memory at these addresses.
-    pub(super) fn address(&mut self, arena: u64, inputs: &[Slot], outputs: &[Slot]) {
+    pub(super) fn address(&mut self, arena: u64, counters: u64, inputs: &[Slot], outputs: &[Slot]) {
         let address = |a: &Address| {
             a.offset
                 + match a.region {
                     Region::Arena => arena,
+                    Region::Counters => counters,
                     Region::Weights => self.weights.0.address,
                     Region::Input(i) => inputs[i].address(),
                     Region::Output(i) => outputs[i].address(),

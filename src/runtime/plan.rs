@@ -13,7 +13,7 @@ pub const PLAN_SECTION: &str = ".barewave.plan";
 /// Name of the ELF section with the weights.
 pub const WEIGHTS_SECTION: &str = ".barewave.weights";
 /// Version of the plan's format.
-pub const PLAN_VERSION: u32 = 4;
+pub const PLAN_VERSION: u32 = 5;
 
 /// A region of device memory that a plan addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -27,6 +27,8 @@ pub enum Region {
     Input(usize),
     /// The output of this number.
     Output(usize),
+    /// Counters, zero before each launch and after it, which all launches of a run share.
+    Counters,
     /// None: the offset is a number that the kernel gets as it is.
     Value,
 }
@@ -88,6 +90,9 @@ pub struct Launch {
     pub grid: [u32; 3],
     /// Workitems per workgroup (one dimension).
     pub block: u32,
+    /// Workgroups along z that share a result, of which the last one to come ends it.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub parts: u32,
     /// Kernel arguments: 64-bit addresses.
     pub args: Vec<Address>,
     /// Floating-point operations.
@@ -98,6 +103,14 @@ pub struct Launch {
     /// Bytes of the arena that hold something while it runs.
     #[serde(default)]
     pub live_bytes: u64,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(n: &u32) -> bool {
+    *n == 1
 }
 
 /// What is known of a kernel without running it.
@@ -148,6 +161,9 @@ pub struct Plan {
     pub outputs: Vec<Port>,
     /// Bytes of the arena: what intermediate tensors take at their peak.
     pub arena_bytes: u64,
+    /// Bytes of the counters.
+    #[serde(default)]
+    pub counter_bytes: u64,
     /// Bytes that intermediate tensors would take without reuse.
     pub sum_bytes: u64,
     /// Bytes of the weights.

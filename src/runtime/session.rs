@@ -113,6 +113,9 @@ pub struct Session {
     inputs: Vec<Slot>,
     outputs: Vec<Slot>,
     arena: Block,
+    counters: Block,
+    /// Counters are zero: nothing has ended in the middle since they were made so.
+    counts_from_zero: bool,
     timed: bool,
     /// Addresses changed since the arguments were made.
     stale: bool,
@@ -176,6 +179,8 @@ impl Session {
             inputs: unset(&self.inputs),
             outputs: unset(&self.outputs),
             arena: Block::none(&self.device),
+            counters: Block::none(&self.device),
+            counts_from_zero: false,
             device: self.device.clone(),
             timed: false,
             stale: true,
@@ -216,6 +221,8 @@ impl Session {
             inputs,
             outputs,
             arena: Block::none(&device),
+            counters: Block::none(&device),
+            counts_from_zero: false,
             device,
             timed: false,
             stale: true,
@@ -391,7 +398,10 @@ impl Session {
             slot.reserve(&self.device, port.bytes().ok_or_else(|| bad_port(port))?)?;
         }
         self.arena.reserve(plan.plan.arena_bytes)?;
-        plan.address(self.arena.address, &self.inputs, &self.outputs);
+        if plan.plan.counter_bytes > 0 && self.counters.reserve(plan.plan.counter_bytes)? {
+            self.counts_from_zero = false;
+        }
+        plan.address(self.arena.address, self.counters.address, &self.inputs, &self.outputs);
         self.stale = false;
         Ok(())
     }
@@ -451,6 +461,10 @@ impl Session {
         self.drain()?;
         self.words = self.words_of(inputs)?;
         self.prepare()?;
+        if !self.counts_from_zero {
+            self.counters.clear()?;
+        }
+        self.counts_from_zero = false;
         let (mut given, stream) = (inputs.iter(), self.held.current());
         self.running = true;
         for slot in &mut self.inputs {
@@ -498,6 +512,7 @@ impl Session {
             return Err(SessionError::NotStarted);
         }
         let stats = self.synchronize()?;
+        self.counts_from_zero = true;
         let last = if self.timed { self.launches().len() } else { 1 };
         let mut report = RunReport {
             launches: self.launches().len(),

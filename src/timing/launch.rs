@@ -107,6 +107,18 @@ pub struct Modelled {
     pub validated: bool,
 }
 
+impl Modelled {
+    /// Adds clocks behind everything else.
+    pub fn extend(&mut self, chip: &Chip, clocks: f64) {
+        let clocks = clocks.max(0.0);
+        self.clocks += clocks;
+        self.clocks_with_launch += clocks;
+        self.microseconds = chip.microseconds(self.clocks_with_launch);
+        self.sustained_microseconds = self.sustained_microseconds.map(|us| us + clocks / chip.sustained_mhz);
+        self.parts.push(("adding parts", clocks));
+    }
+}
+
 /// A recorded launch with its simulation, for listings.
 pub struct Detailed {
     /// The summary.

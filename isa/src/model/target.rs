@@ -56,6 +56,14 @@ pub struct TargetInfo {
     pub raw_buffer_word3: u32,
     /// Word 3 of the buffer descriptor of a wave's scratch, but for the index stride.
     pub scratch_buffer_word3: u32,
+    /// Cache policy (as [`ModName::Cpol`](crate::ModName::Cpol) has it) of vector loads that see what other workgroups of the device
+    /// have stored, of stores that they see when these are done, and, beside the bit that asks for a result, of atomics among
+    /// workgroups of the device. Source: LLVM's memory model of the target, agent scope.
+    pub device_load: u32,
+    /// See `device_load`.
+    pub device_store: u32,
+    /// See `device_load`.
+    pub device_atomic: u32,
     /// Layout of buffer descriptors.
     pub resource: Resource,
     /// User SGPRs that a kernel may have.
