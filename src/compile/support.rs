@@ -149,7 +149,10 @@ fn wait(model: &Model, nodes: &mut [NodeSupport]) {
             if let Verdict::Blocked(value) = &own.verdict
                 && let Some(reason) = late.get(value.as_str())
             {
-                own.verdict = Verdict::Staged(reason.clone());
+                own.verdict = match graph::check_operator(node) {
+                    Ok(()) => Verdict::Staged(reason.clone()),
+                    Err(reason) => Verdict::Unsupported(reason.into()),
+                };
             }
             if let Verdict::Staged(reason) = &own.verdict {
                 late.extend(node.outputs.iter().map(|o| (o.as_str(), reason.clone())));

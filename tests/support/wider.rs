@@ -4,7 +4,7 @@
 use super::build::{Builder, int, ints, text};
 use super::reference::{Array, Attrs, axis, coords};
 use barewave::onnx::{Attribute, Node};
-use barewave::tensor::{DType, HostTensor};
+use barewave::tensor::HostTensor;
 
 /// The operators that [`operator`] makes.
 pub const OPERATORS: [&str; 18] = [
@@ -385,7 +385,7 @@ fn activation(name: &str, v: f64) -> f64 {
 /// The output of all steps, and the last state.
 fn layer(node: &Node, a: &Attrs, x: &[Option<&Array>]) -> Vec<Array> {
     let (x0, w, r, bias) = (x[0].unwrap(), x[1].unwrap(), x[2].unwrap(), x[3].unwrap());
-    let ([s, n, _], [d, _, h]) = (x0.shape[..], r.shape[..]) else { panic!() };
+    let (&[s, n, _], &[d, _, h]) = (&x0.shape[..], &r.shape[..]) else { panic!() };
     let (gates, defaults): (usize, &[&str]) = match node.op.as_str() {
         "LSTM" => (4, &["Sigmoid", "Tanh", "Tanh"]),
         "GRU" => (3, &["Sigmoid", "Tanh"]),
