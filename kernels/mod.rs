@@ -27,6 +27,7 @@ mod loader;
 mod math;
 mod matmul;
 mod matrix;
+mod packed;
 mod pointwise;
 mod pool;
 mod power;
@@ -258,6 +259,7 @@ pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Res
         StepKind::Attention(a) => attention::lower(&cx, a),
         StepKind::Softmax(Softmax { log, masked }) => softmax::softmax(&cx, *log, *masked),
         StepKind::Normalize(Normalize { axes, epsilon, center }) => softmax::normalize(&cx, *axes, *epsilon, *center),
+        StepKind::Packed(p) => packed::lower(&cx, p),
         StepKind::Program(p) => program::lower(&cx, p),
         StepKind::Recurrent(r) => recurrent::lower(&cx, r),
     };

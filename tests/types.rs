@@ -554,3 +554,66 @@ fn the_last_of_a_shared_depth_adds_in_the_same_order() {
         }
     }
 }
+
+#[test]
+fn weights_of_few_bits() {
+    // Type, bits, rows, depth, columns, block: lanes without a chunk, blocks and waves that end early, several rounds.
+    let cases = [
+        (DType::F32, 4, 1, 96, 9, 32),
+        (DType::F16, 4, 3, 2200, 33, 32),
+        (DType::BF16, 4, 2, 72, 16, 16),
+        (DType::F16, 8, 4, 200, 17, 64),
+        (DType::F32, 2, 1, 1000, 5, 128),
+        (DType::F16, 4, 1, 17_000, 3, 128),
+    ];
+    for (number, (t, bits, rows, k, n, block)) in cases.into_iter().enumerate() {
+        for zeros in 0..3 {
+            let mut b = Builder::new(17, (number * 3 + zeros) as u64);
+            let (blocks, each) = (usize::div_ceil(k, block), 8 / bits);
+            let fields =
+                |b: &mut Builder, count: usize| -> Vec<i64> { (0..count).map(|_| b.below(1 << bits) as i64).collect() };
+            let pack = |list: &[i64], line: usize| -> Vec<i64> {
+                let bytes = |c: &[i64]| c.iter().enumerate().map(|(i, v)| v << (i * bits)).sum();
+                list.chunks(line).flat_map(|l| l.chunks(each).map(bytes).collect::<Vec<_>>()).collect()
+            };
+            let (x, s) = (values(&mut b, t, &[rows, k]), values(&mut b, t, &[n * blocks]));
+            let q = fields(&mut b, n * blocks * block);
+            let z = match zeros {
+                0 => vec![1 << (bits - 1); n * blocks],
+                _ => fields(&mut b, n * blocks),
+            };
+            let w = HostTensor::from_ints(DType::U8, &[n, blocks, block / each], &pack(&q, q.len()));
+            let packed = pack(&z, blocks);
+            let mut names = vec![b.input_of(x.clone()), b.constant(w), b.constant(s.clone())];
+            match zeros {
+                0 => {}
+                1 => names.push(b.constant(HostTensor::from_ints(DType::U8, &[packed.len()], &packed))),
+                _ => {
+                    let numbers: Vec<f64> = z.iter().map(|v| *v as f64).collect();
+                    names.push(b.constant(HostTensor::from_f64(t, &[n * blocks], &numbers)));
+                }
+            }
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let sizes = [("K", k), ("N", n), ("bits", bits), ("block_size", block)].map(|(a, v)| (a, int(v as i64)));
+            let y = b.node("MatMulNBits", &names, &sizes);
+            let y = b.node("Relu", &[&y], &[]);
+            b.output(&y);
+            b.model.graph.nodes[0].domain = "com.microsoft".into();
+            b.model.opsets.insert("com.microsoft".into(), 1);
+            let (x, s) = (x.to_f64(), s.to_f64());
+            let element = |i: usize| {
+                let (row, column) = (i / n, i % n);
+                let terms = (0..k).map(|l| {
+                    let at = column * blocks + l / block;
+                    let x = x[row * k + l] * s[at];
+                    let (q, z) = (q[column * blocks * block + l] as f64, z[at] as f64);
+                    (x * (q - z), x.abs() * (q + z))
+                });
+                let (sum, mass) = terms.fold((0.0, 0.0), |(s, m): (f64, f64), (x, y)| (s + x, m + y));
+                (sum.max(0.0), bound(t, sum.abs(), k, mass))
+            };
+            let want: Vec<(f64, f64)> = (0..rows * n).map(element).collect();
+            check(&b, &format!("{t} {bits} bits {rows}x{k}x{n}, blocks of {block}, zeros {zeros}"), &want, &TARGETS);
+        }
+    }
+}

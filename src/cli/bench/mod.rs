@@ -27,6 +27,8 @@ pub enum Command {
     Softmax(kernels::Args),
     /// Layer normalisation over the last dimension, with scale and bias.
     Normalize(kernels::Args),
+    /// Products of few rows with 4-bit weights in blocks of 32 (MatMulNBits)
+    Packed(kernels::Args),
     /// A whole model.
     Model(kernels::ModelArgs),
     Validate(validate::Args),
@@ -43,6 +45,7 @@ pub fn run(command: &Command) -> Result {
         Command::Reduce(args) => kernels::run(Family::Reduce, args),
         Command::Softmax(args) => kernels::run(Family::Softmax, args),
         Command::Normalize(args) => kernels::run(Family::Normalize, args),
+        Command::Packed(args) => kernels::run(Family::Packed, args),
         Command::Model(args) => kernels::model(args),
         Command::Validate(args) => validate::run(args),
     }

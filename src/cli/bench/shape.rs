@@ -22,6 +22,8 @@ pub enum Family {
     Softmax,
     /// Any extents.
     Normalize,
+    /// MxNxK.
+    Packed,
 }
 
 /// How the operands of a matrix product lie in memory, row by row: N as they are, T transposed.
@@ -91,7 +93,7 @@ fn push(model: &mut Model, op: &str, inputs: &[&str], output: &str, attributes: 
     model.graph.nodes.push(Node {
         name: format!("{}_{output}", op.to_lowercase()),
         op: op.into(),
-        domain: if op.starts_with("Fused") { "com.microsoft" } else { "" }.into(),
+        domain: if op.starts_with("Fused") || op == "MatMulNBits" { "com.microsoft" } else { "" }.into(),
         inputs: inputs.iter().map(|n| n.to_string()).collect(),
         outputs: vec![output.into()],
         attributes: attributes.iter().map(|(k, v)| (k.to_string(), v.clone())).collect(),
@@ -137,6 +139,18 @@ pub fn product(dtype: DType, [m, n, k, batch]: [usize; 4], layout: Layout) -> Sh
         }
     };
     Shaped { model, product: Some([m, n, k, batch].map(|x| x as f64)), conv: None }
+}
+
+/// A product (rows, columns, depth) with weights of 4 bits in blocks of 32.
+fn packed(dtype: DType, [m, n, k]: [usize; 3]) -> Shaped {
+    const BLOCK: usize = 32;
+    let blocks = k.div_ceil(BLOCK);
+    let inputs = [vec![m, k], vec![n, blocks, BLOCK / 2], vec![n * blocks]];
+    let sizes =
+        [("K", k), ("N", n), ("bits", 4), ("block_size", BLOCK)].map(|(name, v)| (name, Attribute::Int(v as i64)));
+    let mut model = one_operator("MatMulNBits", &inputs, dtype, &sizes);
+    model.graph.inputs[1].dtype = Some(DType::U8);
+    Shaped { model, product: None, conv: None }
 }
 
 /// A convolution; of 8-bit integers with 32-bit sums.
@@ -203,6 +217,11 @@ pub fn of_text(family: Family, text: &str, dtype: DType, layout: Layout) -> Resu
             let list = extents(text).ok_or_else(|| wrong("extents, for example 1024x1024"))?;
             let last = list.last().copied().unwrap_or(1);
             Ok(plain(one_operator("LayerNormalization", &[list, vec![last], vec![last]], dtype, &[])))
+        }
+        Family::Packed => {
+            let list = extents(text).unwrap_or_default();
+            let [m, n, k] = list[..] else { return Err(wrong("MxNxK, for example 1x4096x4096")) };
+            Ok(packed(dtype, [m, n, k]))
         }
         Family::Reduce => {
             let list = extents(text).ok_or_else(|| wrong("extents, for example 1024x1024"))?;

@@ -5,6 +5,7 @@ mod attention;
 mod conv;
 mod matmul;
 mod normalize;
+pub mod packed;
 mod pointwise;
 mod pool;
 pub mod program;
@@ -16,6 +17,7 @@ mod window;
 pub use attention::Attention;
 pub use conv::Conv;
 pub use normalize::Normalize;
+pub use packed::Packed;
 pub use pool::{Pool, PoolOp};
 pub use program::{Coder, Program};
 pub use recurrent::Recurrent;
@@ -55,6 +57,8 @@ pub enum StepKind {
     Attention(Attention),
     /// Normalisation.
     Normalize(Normalize),
+    /// Product with weights of a few bits.
+    Packed(Packed),
     /// A program for each element.
     Program(Program),
     /// A recurrent layer.
@@ -74,6 +78,7 @@ impl Deref for StepKind {
             StepKind::Softmax(k) => k,
             StepKind::Attention(k) => k,
             StepKind::Normalize(k) => k,
+            StepKind::Packed(k) => k,
             StepKind::Program(k) => k,
             StepKind::Recurrent(k) => k,
         }

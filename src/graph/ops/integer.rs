@@ -12,6 +12,7 @@ use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar, Unary};
 use crate::graph::fused::{Access, Conv, StepKind, Window};
 use crate::graph::infer::{Inference, by_lowering};
+use crate::graph::kinds::packed::{Packed, Zeros};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::resolve::ValueId;
@@ -368,6 +369,18 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
         return Err(Reason::Shape(format!("zero points of shape {:?}", cx.shape(z))));
     }
     let rows = shape[..shape.len() - 1].iter().product::<usize>();
+    let kind = match zeros {
+        None => Zeros::Middle,
+        Some(_) if packed_zeros => Zeros::Fields,
+        Some(_) => Zeros::Numbers,
+    };
+    let kind = Packed { bits, block, zeros: kind };
+    let mut out = shape.clone();
+    *out.last_mut().unwrap_or(&mut 0) = n;
+    check_size(&out)?;
+    // Rows that are read 16 bytes at a time.
+    let in_chunks = dtype != DType::F64 && k.is_multiple_of(8) && block >= 16 && block.is_power_of_two();
+    let few = rows <= FEW && in_chunks && cx.dtype(packed) == DType::U8;
     let mut operands = vec![cx.operand_if(packed, View::is_dense), cx.operand_if(scales, View::is_dense)];
     if let Some(z) = zeros {
         operands.push(cx.operand_if(z, View::is_dense));
@@ -407,10 +420,18 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
         let q = c.sub(q, zero);
         c.mul(q, scale)
     };
-    let mut out = shape.clone();
-    *out.last_mut().unwrap_or(&mut 0) = n;
-    check_size(&out)?;
-    let y = if rows <= FEW {
+    let y = if few {
+        let dense = |v: &View| v.is_dense() && v.offset == 0;
+        let mut matrix = |v: ValueId, dims: [usize; 2]| {
+            let lazy = cx.without_base(v).reshaped(&dims);
+            cx.operand_of(lazy, dense)
+        };
+        let mut inputs = vec![matrix(a, [rows, k]), matrix(packed, [n, blocks * bytes]), matrix(scales, [n, blocks])];
+        if let Some(z) = zeros {
+            inputs.push(matrix(z, [n, if packed_zeros { zero_bytes } else { blocks }]));
+        }
+        cx.produce(StepKind::Packed(kind), inputs, &[rows, n], dtype)
+    } else if rows <= FEW {
         operands.push(cx.operand_if(a, View::is_dense));
         let data = operands.len() - 1;
         cx.program(operands, &[rows, n], |c| {
