@@ -3,8 +3,8 @@
 //!
 //! A wave takes some columns and all rows. Its lanes walk along the depth in *chunks*, the weights that one load brings, all of
 //! one block: a chunk's part of the sum is `scale * (sum of field * x - zero * sum of x)`, so that fields are multiplied as they
-//! are. Fields become floats byte by byte (`v_cvt_f32_ubyte`), those that share bytes after a mask. What is loaded of the other
-//! operand serves all columns of the wave. At the end lanes are added by the butterfly of [`lanes`](super::lanes), and one lane
+//! are. Conversions are slow on GCN and CDNA: fields of less than a byte are put into the fraction of a float of 1 to 2 instead,
+//! and what that adds goes with the zero point. What is loaded of the other operand serves all columns of the wave. At the end lanes are added by the butterfly of [`lanes`](super::lanes), and one lane
 //! for each result stores it.
 
 use super::address::{self, Offset};
@@ -168,6 +168,7 @@ impl<'a> Walk<'a> {
     fn round(&self, b: &mut Builder, start: Part, sums: &[Part]) {
         let (s, wave) = (self.s, b.wave_size());
         let first = b.add(self.lane, start);
+        let high = b.to_vector(0x3f00_0000u32);
         // Weights of all chunks first, so that they are on the way together.
         let mut loaded = Vec::new();
         for c in 0..s.together {
@@ -189,7 +190,7 @@ impl<'a> Walk<'a> {
             let rows: Vec<Vec<Part>> = (0..s.rows).map(|row| self.elements(b, row, chunk)).collect();
             let sums_of_rows: Vec<Part> = rows.iter().map(|x| sum(b, x)).collect();
             for ((column, weights), (scale, zero)) in weights.into_iter().enumerate().zip(scales) {
-                let fields = self.fields(b, weights);
+                let fields = self.fields(b, weights, high);
                 for (row, (x, sum_of_x)) in rows.iter().zip(&sums_of_rows).enumerate() {
                     let dot = b.op(Gen::Mul.of(Type::F32), &[x[0].into(), fields[0].into()]);
                     for (x, q) in x.iter().zip(&fields).skip(1) {
@@ -206,7 +207,7 @@ impl<'a> Walk<'a> {
         inside.map_or(at, |mask| b.guard(mask, at))
     }
 
-    /// Scale and zero point, its sign turned, of a chunk of a column.
+    /// Scale and zero point, its sign turned, of a chunk of a column; as its [fields](Self::fields) want them.
     fn scale(&self, b: &mut Builder, column: Part, chunk: Part, inside: Option<Part>) -> (Part, Part) {
         let (s, kind) = (self.s, self.kind);
         let block = b.shr(chunk, (kind.block as u32 / s.fields).trailing_zeros());
@@ -236,26 +237,39 @@ impl<'a> Walk<'a> {
             (Zeros::Numbers, Some(buf)) => number(b, 3, buf),
             _ => b.to_vector(kind.middle() as f32),
         };
-        (scale, b.op(Gen::Neg.of(Type::F32), &[zero.into()]))
+        if kind.bits == 8 {
+            return (scale, b.op(Gen::Neg.of(Type::F32), &[zero.into()]));
+        }
+        let range = (1u32 << kind.bits) as f32;
+        let zero = b.fma(zero, -1.0 / range, -1.0f32);
+        (b.op(Gen::Mul.of(Type::F32), &[range.into(), scale.into()]), zero)
     }
 
-    /// The fields of a chunk as floats.
-    fn fields(&self, b: &mut Builder, chunk: Part) -> Vec<Part> {
-        const BYTES: [barewave_isa::Op; 4] =
-            [op::V_CVT_F32_UBYTE0, op::V_CVT_F32_UBYTE1, op::V_CVT_F32_UBYTE2, op::V_CVT_F32_UBYTE3];
+    /// The fields of a chunk as floats: of 8 bits as they are; of fewer `1 + field / 2^bits`, which takes no conversion.
+    fn fields(&self, b: &mut Builder, chunk: Part, high: Part) -> Vec<Part> {
         let bits = self.kind.bits as u32;
-        let mask = u32::from_ne_bytes([((1u32 << bits) - 1) as u8; 4]);
         let mut out = Vec::new();
         for word in 0..chunk.len {
             let word = chunk.dword(word);
-            let parts: Vec<Part> = (0..8 / bits)
-                .map(|p| {
-                    let low = if p > 0 { b.shr(word, p * bits) } else { word };
-                    if bits < 8 { b.and(low, mask) } else { low }
-                })
-                .collect();
-            for byte in BYTES {
-                out.extend(parts.iter().map(|p| b.op(byte, &[(*p).into()])));
+            if bits == 8 {
+                const BYTES: [barewave_isa::Op; 4] =
+                    [op::V_CVT_F32_UBYTE0, op::V_CVT_F32_UBYTE1, op::V_CVT_F32_UBYTE2, op::V_CVT_F32_UBYTE3];
+                out.extend(BYTES.map(|byte| b.op(byte, &[word.into()])));
+                continue;
+            }
+            // In each byte a field where a float has the first bits of its fraction, behind the last bit of its exponent.
+            let repeated = |byte: u32| byte * 0x0101_0101;
+            let place = |b: &mut Builder, p: u32| {
+                let (from, to) = (p * bits, 7 - bits);
+                let moved = if from > to { b.shr(word, from - to) } else { b.shl(word, to - from) };
+                let field = b.and(moved, repeated(((1 << bits) - 1) << to));
+                b.op(Gen::Or.of(Type::B32), &[field.into(), repeated(0x80).into()])
+            };
+            let parts: Vec<Part> = (0..8 / bits).map(|p| place(b, p)).collect();
+            for byte in 0..4u32 {
+                // Selector 12 gives a zero byte, 7 the last byte of `high`.
+                let selector = 0x0700_0c0c | byte << 16;
+                out.extend(parts.iter().map(|p| b.op(op::V_PERM_B32, &[high.into(), (*p).into(), selector.into()])));
             }
         }
         out
