@@ -69,6 +69,8 @@ pub struct RunReport {
     pub time: Duration,
     /// Each launch, in order; empty without [`Session::time_launches`].
     pub per_launch: Vec<LaunchReport>,
+    /// The plans whose launches these are, one after the other: one, or one for each part of a model that runs in stages.
+    pub plans: Vec<Arc<Plan>>,
 }
 
 /// What one launch did.
@@ -95,6 +97,7 @@ impl RunReport {
         self.launches += after.launches;
         self.time += after.time;
         self.per_launch.append(&mut after.per_launch);
+        self.plans.append(&mut after.plans);
         self
     }
 }
@@ -539,8 +542,10 @@ impl Session {
             instructions: (!stats.is_empty()).then(|| stats.iter().map(|s| s.instructions).sum()),
             time: self.device.elapsed(self.held.events[0], self.held.events[last])?,
             per_launch: Vec::new(),
+            plans: Vec::new(),
         };
         if self.timed {
+            report.plans.push(self.shared_plan());
             for i in 0..self.launches().len() {
                 let time = self.device.elapsed(self.held.events[i], self.held.events[i + 1])?;
                 let planned = &self.plan().launches[i];
