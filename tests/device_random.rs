@@ -11,6 +11,7 @@ use barewave::tensor::compare;
 use support::build::{Builder, int, ints};
 use support::device::{self, TARGETS};
 use support::generate::{OPERATORS, network, operator};
+use support::wider;
 
 /// Runs a model on a target. The error says what is wrong.
 fn check(b: &Builder, name: &str) -> Result<(), String> {
@@ -76,6 +77,28 @@ fn results_that_reach_past_an_image_of_single_points() {
         models.push((format!("{channels} channels, {}", if padded { "padded" } else { "transposed" }), b));
     }
     check_all(models.into_iter());
+}
+
+#[test]
+fn wider_operators() {
+    check_all(wider::OPERATORS.iter().flat_map(|op| {
+        (0..12).map(move |seed| {
+            let mut b = Builder::new(18, seed);
+            wider::operator(&mut b, op);
+            (format!("{op} seed {seed}"), b)
+        })
+    }));
+}
+
+#[test]
+fn phases_that_reach_past_the_image() {
+    // Outputs 2, 5, ..., 26 have one tap each, and the last of them no input.
+    let mut b = Builder::new(17, 3);
+    let (x, w) = (b.input(&[2, 4, 8]), b.weight(&[4, 5, 4]));
+    let attributes = [("group", int(2)), ("strides", ints(&[3])), ("dilations", ints(&[2]))];
+    let y = b.node("ConvTranspose", &[&x, &w], &attributes);
+    b.output(&y);
+    check_all([("one tap".to_string(), b)].into_iter());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use barewave::graph::interpret::Interpreter;
 use barewave::graph::{self, Options, plan};
 use support::build::Builder;
 use support::generate::{OPERATORS, network, operator};
-use support::reference;
+use support::{reference, wider};
 
 /// Compares the outputs; the error names what differs.
 fn agree(b: &Builder, tolerance: f64) -> Result<usize, String> {
@@ -34,17 +34,29 @@ fn agree(b: &Builder, tolerance: f64) -> Result<usize, String> {
     Ok(fused.steps.len())
 }
 
-#[test]
-fn operators() {
-    for op in OPERATORS {
-        for seed in 0..500 {
-            let mut b = Builder::new(17, seed);
-            operator(&mut b, op);
+/// How many models of each operator are tried.
+const EACH: u64 = 1000;
+
+fn operators_of(list: &[&str], opset: i64, make: fn(&mut Builder, &str)) {
+    for op in list {
+        for seed in 0..EACH {
+            let mut b = Builder::new(opset, seed);
+            make(&mut b, op);
             if let Err(e) = agree(&b, 1e-5) {
                 panic!("{op}, seed {seed}: {e}\n{:?}", b.model.graph.nodes);
             }
         }
     }
+}
+
+#[test]
+fn operators() {
+    operators_of(&OPERATORS, 17, operator);
+}
+
+#[test]
+fn wider_operators() {
+    operators_of(&wider::OPERATORS, 18, wider::operator);
 }
 
 #[test]

@@ -344,6 +344,7 @@ fn everything_that_is_missing_is_named_at_once() {
         .map(|NodeSupport { verdict, .. }| match verdict {
             Verdict::Supported => "yes",
             Verdict::Unsupported(_) => "no",
+            Verdict::Staged(_) => "staged",
             Verdict::Blocked(_) => "blocked",
         })
         .collect();

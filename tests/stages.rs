@@ -137,3 +137,19 @@ fn what_the_model_finds_decides_how_it_goes_on() {
     let mean = want.iter().sum::<f64>() / 2.0 / data.len() as f64;
     assert!((got[1][0] - mean).abs() < 1e-5 * mean);
 }
+
+#[test]
+fn what_waits_for_a_run_counts_as_compiling() {
+    // A new shape that an earlier node computes; behind it an operator that there is, or one that there is not.
+    for (op, complete) in [("Softmax", true), ("Fourier", false)] {
+        let mut b = Builder::new(17, 5);
+        let (x, s) = (b.input(&[3, 4]), b.input_of(HostTensor::from_i64(&[2], &[2, 6])));
+        let r = b.node("Reshape", &[&x, &s], &[]);
+        let y = b.node(op, &[&r], &[]);
+        b.output(&y);
+        let compiler = Compiler::new(Target::GFX942, compile::Options::default());
+        let support = compiler.supports(&b.model, &barewave::graph::Options::default()).unwrap();
+        assert_eq!(support.is_complete(), complete, "{support}");
+        assert!(support.to_string().contains("when the model runs"), "{support}");
+    }
+}

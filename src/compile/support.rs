@@ -35,8 +35,17 @@ pub enum Verdict {
     Supported,
     /// It does not, and why.
     Unsupported(Missing),
+    /// It waits for values that only a run computes: the model runs in stages, compiled as these are known.
+    Staged(Missing),
     /// It reads the value named here, which a node before it does not compute.
     Blocked(String),
+}
+
+impl Verdict {
+    fn of_refusal(reason: &graph::Reason) -> Verdict {
+        let missing = Missing::Node(reason.clone());
+        if reason.is_for_stages() { Verdict::Staged(missing) } else { Verdict::Unsupported(missing) }
+    }
 }
 
 /// A node and what becomes of it.
@@ -59,9 +68,9 @@ pub struct Support {
 }
 
 impl Support {
-    /// True when the whole model compiles.
+    /// True when the whole model compiles, some of it perhaps when it runs.
     pub fn is_complete(&self) -> bool {
-        self.nodes.iter().all(|n| n.verdict == Verdict::Supported)
+        self.nodes.iter().all(|n| matches!(n.verdict, Verdict::Supported | Verdict::Staged(_)))
     }
 
     /// What is missing: operator and reason, how many nodes it concerns, the first of them. Most frequent first.
@@ -88,7 +97,14 @@ impl fmt::Display for Support {
         }
         let count = |what: fn(&Verdict) -> bool| self.nodes.iter().filter(|n| what(&n.verdict)).count();
         let (good, blocked) = (count(|v| *v == Verdict::Supported), count(|v| matches!(v, Verdict::Blocked(_))));
-        write!(f, "{good} of {} nodes compile", self.nodes.len())?;
+        let staged = count(|v| matches!(v, Verdict::Staged(_)));
+        write!(f, "{} of {} nodes compile", good + staged, self.nodes.len())?;
+        if let Some((node, why)) = self.nodes.iter().find_map(|n| match &n.verdict {
+            Verdict::Staged(why) => Some((&n.node, why)),
+            _ => None,
+        }) {
+            write!(f, ", {staged} of them when the model runs, in stages (node `{node}`: {why})")?;
+        }
         if blocked > 0 {
             write!(f, "; {blocked} read what these do not compute and were not looked at")?;
         }
@@ -103,17 +119,49 @@ fn open_support(model: &Model, options: &Options) -> Result<Support, graph::Erro
     let verdict = |(i, node): (usize, &Node)| {
         let unknown = node.inputs.iter().find(|v| !v.is_empty() && !types.values.contains_key(*v));
         match (refused.get(&i), unknown) {
-            (Some(reason), _) => Verdict::Unsupported((*reason).clone().into()),
+            (Some(reason), _) => Verdict::of_refusal(reason),
             (None, Some(value)) => Verdict::Blocked(value.clone()),
             (None, None) => Verdict::Supported,
         }
     };
-    let nodes = model.graph.nodes.iter().enumerate().map(|(i, node)| NodeSupport {
-        node: node.name.clone(),
-        op: graph::lower::qualified(node),
-        verdict: verdict((i, node)),
-    });
-    Ok(Support { nodes: nodes.collect() })
+    let mut nodes: Vec<NodeSupport> = model
+        .graph
+        .nodes
+        .iter()
+        .enumerate()
+        .map(|(i, node)| NodeSupport {
+            node: node.name.clone(),
+            op: graph::lower::qualified(node),
+            verdict: verdict((i, node)),
+        })
+        .collect();
+    wait(model, &mut nodes);
+    Ok(Support { nodes })
+}
+
+/// Nodes that read what nodes of a later stage compute wait with them, if nothing else is in their way.
+fn wait(model: &Model, nodes: &mut [NodeSupport]) {
+    let mut late: BTreeMap<&str, Missing> = BTreeMap::new();
+    // As often as nodes out of order need it.
+    loop {
+        let before = late.len();
+        for (node, own) in model.graph.nodes.iter().zip(&mut *nodes) {
+            if let Verdict::Blocked(value) = &own.verdict
+                && let Some(reason) = late.get(value.as_str())
+            {
+                own.verdict = match graph::check_operator(node) {
+                    Ok(()) => Verdict::Staged(reason.clone()),
+                    Err(reason) => Verdict::Unsupported(reason.into()),
+                };
+            }
+            if let Verdict::Staged(reason) = &own.verdict {
+                late.extend(node.outputs.iter().map(|o| (o.as_str(), reason.clone())));
+            }
+        }
+        if late.len() == before {
+            return;
+        }
+    }
 }
 
 pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Result<Support, graph::Error> {
@@ -123,6 +171,10 @@ pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Resu
         }
         survey => survey?,
     };
+    // What is known of a model that runs in stages is what types and shapes tell.
+    if outcomes.iter().any(|(_, o)| matches!(o, Outcome::Refused(reason) if reason.is_for_stages())) {
+        return open_support(model, options);
+    }
     // Steps that no kernel can be written for, by the first of the nodes they compute, whose operator gave the kind.
     let mut equal: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (i, step) in graph.steps.iter().enumerate() {
@@ -147,7 +199,7 @@ pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Resu
         op: graph::lower::qualified(node),
         verdict: match outcome {
             Outcome::Blocked(value) => Verdict::Blocked(value),
-            Outcome::Refused(why) => Verdict::Unsupported(why.into()),
+            Outcome::Refused(why) => Verdict::of_refusal(&why),
             Outcome::Lowered => match refused.get(node.name.as_str()) {
                 Some(why) => Verdict::Unsupported(why.clone().into()),
                 None => Verdict::Supported,

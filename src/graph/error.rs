@@ -158,7 +158,7 @@ impl Reason {
     }
 
     /// True when a run in stages may get over it.
-    pub(super) fn is_for_stages(&self) -> bool {
+    pub(crate) fn is_for_stages(&self) -> bool {
         match self {
             Reason::NotConstant { .. } | Reason::OnHost | Reason::Rounds(_) => true,
             Reason::Within { reason, .. } => reason.is_for_stages(),

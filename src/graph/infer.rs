@@ -18,7 +18,7 @@ use super::error::{Reason, Res};
 use super::lower::{Lowering, Value};
 use super::ops;
 use super::resolve::{Branch, Resolved, ResolvedNode, Source, ValueId};
-use crate::onnx::Attribute;
+use crate::onnx::{Attribute, Node};
 use crate::tensor::{DType, HostTensor};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -220,7 +220,7 @@ impl<'m> Inference<'m> {
     /// Looks at the current node.
     fn look(&mut self) -> Res<()> {
         let (i, node) = (self.current, self.node());
-        let op = operator(node)?;
+        let op = operator(node.node)?;
         self.results[i] = vec![None; node.outputs.len()];
         let is_list = |v: &Option<ValueId>| v.and_then(|v| self.fact(v)).is_some_and(Fact::is_list);
         if let (false, Some(at)) = (op.lists, node.inputs.iter().position(is_list)) {
@@ -432,11 +432,16 @@ pub(crate) fn by_lowering(cx: &mut Inference<'_>) -> Res<()> {
     cx.attempt(false)
 }
 
+/// Fails when a node's operator is not there, or does not know one of its attributes.
+pub(crate) fn check_operator(node: &Node) -> Res<()> {
+    operator(node).map(|_| ())
+}
+
 /// A node's operator, which has to know all its attributes.
-fn operator(node: &ResolvedNode<'_>) -> Res<&'static ops::Operator> {
-    let (domain, name) = (&node.node.domain, &node.node.op);
+fn operator(node: &Node) -> Res<&'static ops::Operator> {
+    let (domain, name) = (&node.domain, &node.op);
     let op = ops::find(domain, name).ok_or_else(|| Reason::Operator { hint: ops::hint(domain, name) })?;
-    for (name, value) in &node.node.attributes {
+    for (name, value) in &node.attributes {
         // Types of values are known without being told.
         let told = matches!(value, Attribute::Other(TYPE)) && op.lists;
         if matches!(value, Attribute::Other(_)) && !told {
@@ -492,7 +497,7 @@ impl Lowering<'_> {
         self.current = i;
         self.inference.set_results(i, results);
         let node = self.resolved_node(i as u32);
-        (operator(node)?.lower)(self)?;
+        (operator(node.node)?.lower)(self)?;
         let outputs: Vec<ValueId> = node.outputs.iter().flatten().copied().collect();
         if fold {
             self.fold(&outputs)?;

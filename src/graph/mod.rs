@@ -36,6 +36,7 @@ pub(crate) use attend::attend;
 pub use cut::{Between, Cut, cut};
 pub use dim::Dim;
 pub use error::{Error, InputError, NameError, Reason};
+pub(crate) use infer::check_operator;
 pub(crate) use ops::nothing_collected;
 pub use ops::supported as supported_operators;
 pub use precision::in_type;

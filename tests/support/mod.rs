@@ -7,6 +7,7 @@ pub mod build;
 pub mod device;
 pub mod generate;
 pub mod reference;
+pub mod wider;
 
 /// A part of ONNX's backend tests, which are not part of the repository: `BAREWAVE_ONNX_DATA` names the directory
 /// `onnx/backend/test/data` of the onnx 1.22 wheel. Without it there is nothing to check.

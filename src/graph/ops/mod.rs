@@ -183,6 +183,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("MatMulInteger", "", integer::of_matmul, integer::matmul),
     map("Max", "consumed_inputs", elementwise::of_max, elementwise::max),
     op ("MaxPool", "auto_pad ceil_mode dilations kernel_shape pads storage_order strides", pool::of_pool, pool::max),
+    op ("MaxRoiPool", "pooled_shape spatial_scale", sample::of_max_roi_pool, sample::max_roi_pool),
     op ("MaxUnpool", "kernel_shape pads strides", by_lowering, scatter::max_unpool),
     map("Mean", "consumed_inputs", elementwise::of_first, elementwise::mean),
     op ("MeanVarianceNormalization", "axes", normalize::same, normalize::mean_variance),

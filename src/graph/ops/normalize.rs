@@ -283,9 +283,13 @@ pub(super) fn mean_variance(cx: &mut Lowering<'_>) -> Res<()> {
     let moved = cx.permute(lazy, &order);
     let dims = moved.shape.clone();
     let access = cx.operand_of(moved, |_| true);
-    // The reference implementation adds 1e-9 to the deviation; added to the variance it is below f32's resolution.
-    let y =
-        cx.produce(StepKind::Normalize(Normalize { axes: n, epsilon: 1e-9, center: true }), vec![access], &dims, dtype);
+    // The reference implementation adds 1e-9 to the deviation: its square is added to the variance here.
+    let y = cx.produce(
+        StepKind::Normalize(Normalize { axes: n, epsilon: 1e-18, center: true }),
+        vec![access],
+        &dims,
+        dtype,
+    );
     let mut back = vec![0; order.len()];
     order.iter().enumerate().for_each(|(i, &o)| back[o] = i);
     let y = if order.is_sorted() { y } else { cx.permute(y, &back) };

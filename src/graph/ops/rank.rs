@@ -158,10 +158,10 @@ pub(super) fn unique(cx: &mut Lowering<'_>) -> Res<()> {
             (Some((t.shape().to_vec(), axis)), around(t.shape(), axis))
         }
     };
-    // Slices are compared element by element; strings by their places among each other.
+    // Slices are compared element by element, zeros of both signs as equals; strings by their places among each other.
     let (ints, floats) = match t.dtype() {
         DType::Str => (Some(ranks(&t)?), None),
-        dtype if dtype.is_float() => (None, Some(t.to_f64())),
+        dtype if dtype.is_float() => (None, Some(t.to_f64().into_iter().map(|v| v + 0.0).collect::<Vec<f64>>())),
         _ => (Some(t.to_i64()), None),
     };
     let order = |a: usize, b: usize| {

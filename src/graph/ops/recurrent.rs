@@ -5,7 +5,7 @@ use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, described};
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Scalar, Unary, Val};
-use crate::graph::fused::StepKind;
+use crate::graph::fused::{Access, StepKind};
 use crate::graph::infer::Inference;
 use crate::graph::kinds::recurrent::{Phase, Recurrent};
 use crate::graph::lazy::Lazy;
@@ -13,7 +13,7 @@ use crate::graph::lower::{Lowering, splat};
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
 use crate::onnx::Attribute;
-use crate::tensor::DType;
+use crate::tensor::{DType, HostTensor};
 
 /// An activation function with its parameters.
 #[derive(Clone, Debug)]
@@ -146,12 +146,6 @@ fn layer(cx: &Lowering<'_>, gates: usize, defaults: &[&str]) -> Res<Layer> {
         name,
     });
     let activations: Vec<Activation> = activations.collect();
-    let count = defaults.len();
-    let same =
-        |a: &Activation, b: &Activation| a.name.eq_ignore_ascii_case(&b.name) && (a.alpha, a.beta) == (b.alpha, b.beta);
-    if directions.len() == 2 && (0..count).any(|i| !same(&activations[i], &activations[count + i])) {
-        return Err(Reason::attribute("activations", "differ between the directions, which is not supported"));
-    }
     let clip = cx.attribute("clip").map(|_| cx.float("clip", 0.0)).transpose()?.filter(|c| *c > 0.0);
     Ok(Layer { x, steps, batch, hidden, directions, batch_first, clip, activations, dtype })
 }
@@ -223,6 +217,20 @@ impl Layer {
         Ok(lazy)
     }
 
+    /// Activation `f` of the backward direction, when it is not that of the forward one.
+    fn other_activation(&self, f: usize) -> Option<&Activation> {
+        let forward = self.activations.get(f)?;
+        let back = self.activations.get(self.activations.len() / self.count() * (self.count() - 1) + f)?;
+        let same =
+            forward.name.eq_ignore_ascii_case(&back.name) && (forward.alpha, forward.beta) == (back.alpha, back.beta);
+        (!same).then_some(back)
+    }
+
+    /// True when a parameter, the last one, tells the directions apart: 0 forward, 1 backward.
+    fn is_split(&self) -> bool {
+        (0..self.activations.len() / self.count()).any(|f| self.other_activation(f).is_some())
+    }
+
     /// Emits the layer and sets the outputs.
     fn finish(
         &self,
@@ -230,11 +238,16 @@ impl Layer {
         gates: usize,
         inputs: Lazy,
         initial: Vec<Lazy>,
-        parameters: Vec<Lazy>,
+        mut parameters: Vec<Lazy>,
         temporaries: usize,
         phases: Vec<Phase>,
     ) -> Res<()> {
         let (d, h, b) = (self.count(), self.hidden, self.batch);
+        if self.is_split() {
+            let sides: Vec<f64> = (0..d * h).map(|i| (i / h) as f64).collect();
+            let id = cx.add_const("directions".into(), HostTensor::from_f64(self.dtype, &[d, h], &sides));
+            parameters.push(Lazy::read(Access::new(id, View::dense(&[d, h])), self.dtype));
+        }
         let states = initial.len();
         let mut operands = vec![cx.stored_access(inputs)];
         let r = cx.input(2)?;
@@ -344,7 +357,18 @@ impl Writer<'_> {
             x = self.e.binary(Binary::Max, x, low);
             x = self.e.binary(Binary::Min, x, high);
         }
-        self.layer.activations[f].apply(&mut self.e, x)
+        self.activate_free(f, x)
+    }
+
+    /// Activation `f` of a value as it is.
+    fn activate_free(&mut self, f: usize, x: Val) -> Res<Val> {
+        let y = self.layer.activations[f].apply(&mut self.e, x)?;
+        let Some(back) = self.layer.other_activation(f) else { return Ok(y) };
+        let z = back.apply(&mut self.e, x)?;
+        let side = self.parameter(self.parameters - 1);
+        let half = self.e.constant(self.e.type_of(side), 0.5);
+        let forward = self.e.binary(Binary::Lt, side, half);
+        Ok(self.e.select(forward, y, z))
     }
 
     fn add(&mut self, a: Val, b: Val) -> Val {
@@ -370,6 +394,7 @@ impl Layer {
         parameters: usize,
         f: impl FnOnce(&mut Writer<'_>) -> Res<Val>,
     ) -> Res<Expr> {
+        let parameters = parameters + usize::from(self.is_split());
         let mut w = Writer { layer: self, gates, vectors, parameters, e: Expr::new() };
         let v = f(&mut w)?;
         Ok(w.e.finish(v))
@@ -474,7 +499,7 @@ pub(super) fn lstm(cx: &mut Lowering<'_>) -> Res<()> {
     let hidden = l.expression(4, 2, count, |w| {
         let c = w.result(0);
         let o = gate(w, 1, 1, c)?;
-        let y = l.activations[2].apply(&mut w.e, c)?;
+        let y = w.activate_free(2, c)?;
         Ok(w.mul(o, y))
     })?;
     let phases = vec![Phase { source: 0, gates: (0, 4), updates: vec![(1, cell), (0, hidden)] }];

@@ -1,5 +1,5 @@
-//! Operators that read a tensor at computed, possibly fractional places: GridSample, RoiAlign, DeformConv, AffineGrid; and
-//! the overlapping sum Col2Im.
+//! Operators that read a tensor at computed, possibly fractional places: GridSample, RoiAlign, DeformConv, AffineGrid; the largest
+//! of regions (MaxRoiPool); and the overlapping sum Col2Im.
 
 use super::conv::{Frame, check_size};
 use crate::graph::ask::Ask;
@@ -491,6 +491,96 @@ pub(super) fn roi_align(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// The largest element of each bin of a region whose corners are rounded to elements (Fast R-CNN); 0 in empty bins.
+pub(super) fn max_roi_pool(cx: &mut Lowering<'_>) -> Res<()> {
+    let (x, rois) = (cx.input(0)?, cx.input(1)?);
+    let (shape, dtype, regions) = (cx.shape(x).to_vec(), cx.dtype(x), cx.shape(rois).to_vec());
+    let bins = pooled_shape(cx)?;
+    let scale = cx.float("spatial_scale", 1.0)?;
+    let (&[n, channels, h, w], &[count, 5]) = (&shape[..], &regions[..]) else {
+        return Err(Reason::Shape(format!("data of shape {shape:?} has no regions of shape {regions:?}")));
+    };
+    if shape.contains(&0) || count == 0 || !dtype.is_float() {
+        return Err(Reason::Shape(format!("regions of shape {regions:?} for {dtype} data of shape {shape:?}")));
+    }
+    let t = wide(dtype);
+    let operands = [x, rois].map(|v| cx.operand_if(v, View::is_dense)).to_vec();
+    let y = cx.program(operands, &[count, channels, bins[0], bins[1]], |c| {
+        let [r, channel, i, j] = [0, 1, 2, 3].map(|d| c.coord(d));
+        let first = c.times(r, 5);
+        let number = |c: &mut Coder, d: i64| {
+            let at = c.plus(first, d);
+            let v = c.load(1, at);
+            c.cast(v, t)
+        };
+        let b = number(c, 0);
+        let b = c.cast(b, DType::I32);
+        let b = c.clamp(b, 0, n as i64);
+        let (k, half, one) = (c.constant(t, scale), c.constant(t, 0.5), c.constant(t, 1.0));
+        // Halves are rounded away from zero.
+        let corner = |c: &mut Coder, d: i64| {
+            let v = number(c, d);
+            let v = c.mul(v, k);
+            let (sign, size) = (c.unary(Unary::Sign, v), c.unary(Unary::Abs, v));
+            let size = c.add(size, half);
+            let size = c.unary(Unary::Floor, size);
+            c.mul(sign, size)
+        };
+        let [x1, y1, x2, y2] = [1, 2, 3, 4].map(|d| corner(c, d));
+        // The elements of a bin, from the first to before the last.
+        let range = |c: &mut Coder, low: Val, high: Val, bins: usize, bin: Val, extent: usize| {
+            let length = c.sub(high, low);
+            let length = c.add(length, one);
+            let length = c.binary(Binary::Max, length, one);
+            let parts = c.constant(t, bins as f64);
+            let step = c.binary(Binary::Div, length, parts);
+            let bin = c.cast(bin, t);
+            let next = c.add(bin, one);
+            let (from, to) = (c.mul(bin, step), c.mul(next, step));
+            let (from, to) = (c.unary(Unary::Floor, from), c.unary(Unary::Ceil, to));
+            [from, to].map(|v| {
+                let v = c.add(v, low);
+                let v = c.cast(v, DType::I32);
+                c.clamp(v, 0, extent as i64 + 1)
+            })
+        };
+        let [top, bottom] = range(c, y1, y2, bins[0], i, h);
+        let [left, right] = range(c, x1, x2, bins[1], j, w);
+        let none = c.constant(t, f64::NEG_INFINITY);
+        let (most, row, column) = (c.var(none), c.var(top), c.var(left));
+        let (tall, wide) = (c.lt(top, bottom), c.lt(left, right));
+        let some = c.and(tall, wide);
+        c.repeat_while(some, |c| {
+            let (y, x) = (c.get(row), c.get(column));
+            let at = c.place(&[b, channel, y, x], &[n, channels, h, w]);
+            let (value, old) = (c.load(0, at), c.get(most));
+            let value = c.cast(value, t);
+            let new = c.binary(Binary::Max, old, value);
+            c.set(most, new);
+            let (x, below) = (c.plus(x, 1), c.plus(y, 1));
+            let more = c.lt(x, right);
+            let (x, y) = (c.select(more, x, left), c.select(more, y, below));
+            c.set(column, x);
+            c.set(row, y);
+            c.lt(y, bottom)
+        });
+        let (most, zero) = (c.get(most), c.constant(t, 0.0));
+        let value = c.select(some, most, zero);
+        c.cast(value, dtype)
+    });
+    cx.set(0, y);
+    Ok(())
+}
+
+/// Attribute `pooled_shape` of [`max_roi_pool`].
+fn pooled_shape<'m>(cx: &impl Ask<'m>) -> Res<[usize; 2]> {
+    let list = cx.ints("pooled_shape")?.unwrap_or_default();
+    match list[..] {
+        [h @ 1..65536, w @ 1..65536] => Ok([h as usize, w as usize]),
+        _ => Err(Reason::attribute("pooled_shape", format!("is {list:?}, not two extents"))),
+    }
+}
+
 /// Bilinear sample of operand 0; up to one element outside counts as the border, farther counts 0. `max` takes the largest
 /// weighted neighbour instead of their sum.
 fn region_sample(c: &mut Coder, plane: Val, at: [Val; 2], dims: [usize; 2], max: bool) -> Val {
@@ -658,6 +748,13 @@ pub(super) fn of_col2im(cx: &mut Inference<'_>) -> Res<()> {
 pub(super) fn of_roi_align(cx: &mut Inference<'_>) -> Res<()> {
     let x = cx.input(0)?;
     let bins = [cx.int("output_height", 1)?, cx.int("output_width", 1)?].map(Dim::Known);
+    let ([_, c, _, _], [count, ..]) = (cx.dims(x), cx.dims(cx.input(1)?)) else { return by_lowering(cx) };
+    cx.give(0, cx.dtype(x), [&[count.clone(), c.clone()], &bins[..]].concat())
+}
+
+pub(super) fn of_max_roi_pool(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let bins = pooled_shape(cx)?.map(Dim::from);
     let ([_, c, _, _], [count, ..]) = (cx.dims(x), cx.dims(cx.input(1)?)) else { return by_lowering(cx) };
     cx.give(0, cx.dtype(x), [&[count.clone(), c.clone()], &bins[..]].concat())
 }

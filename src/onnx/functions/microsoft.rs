@@ -174,14 +174,10 @@ fn embed_norm(b: &mut Body<'_>) {
     let y = b.with("LayerNormalization", &[&sum, &gamma, &beta], &list);
     b.set(0, &y);
     if b.output(1).is_some() {
-        let wide = if mask.is_empty() { b.op("Mul", &[&ids, &ids]) } else { mask.clone() };
-        let count = if mask.is_empty() {
-            let zero = b.op("Sub", &[&wide, &wide]);
-            b.with("ReduceSum", &[&zero], &[("keepdims", Attribute::Int(0))])
-        } else {
-            let one = b.ints(&[1]);
-            b.with("ReduceSum", &[&wide, &one], &[("keepdims", Attribute::Int(0))])
-        };
+        // Without a mask, zero for each sentence.
+        let wide = if mask.is_empty() { b.op("Sub", &[&ids, &ids]) } else { mask.clone() };
+        let one = b.ints(&[1]);
+        let count = b.with("ReduceSum", &[&wide, &one], &[("keepdims", Attribute::Int(0))]);
         b.set(1, &count);
     }
     b.set(2, &sum);
