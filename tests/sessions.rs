@@ -367,3 +367,43 @@ fn shapes_that_values_decide_are_not_foreseen() {
     }
     assert_eq!(model.foreseen(), 0);
 }
+
+/// With everything in device memory nobody waits between runs: each is right, also where workgroups count each other.
+#[test]
+fn runs_on_device_memory_follow_each_other() {
+    const TURNS: u64 = 6;
+    for (target, (m, k, n)) in [(Target::GFX942, (16, 8192, 16)), (Target::GFX1100, (32, 4096, 32))] {
+        let mut b = Builder::new(17, 3);
+        let (x, y) = (b.input(&[m, k]), b.input(&[k, n]));
+        let product = b.node("MatMul", &[&x, &y], &[]);
+        let out = b.node("Relu", &[&product], &[]);
+        b.output(&out);
+        let p = compile(&graph::fuse(&b.model, &Options::default()).unwrap(), target).unwrap();
+        assert!(p.plan().counter_bytes > 0, "{target}: the product's depth is shared");
+        let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(target, false).unwrap());
+        let mut s = session(&device, &p);
+        let given = |turn: u64| [random(&[m, k], turn), random(&[k, n], 50 + turn)];
+        let memory = |t: &HostTensor| {
+            let address = device.alloc(t.bytes().len() as u64).unwrap();
+            device.write(address, t.bytes()).unwrap();
+            address
+        };
+        let (own, mut places) = (session(&device, &p).run(&given(0)).unwrap().0, Vec::new());
+        for turn in 0..TURNS {
+            for (number, t) in given(turn).iter().enumerate() {
+                s.bind_input(number, Some(memory(t))).unwrap();
+            }
+            let place = device.alloc(own[0].bytes().len() as u64).unwrap();
+            s.bind_output(0, Some(place)).unwrap();
+            s.start::<HostTensor>(&[]).unwrap();
+            places.push(place);
+        }
+        s.finish().unwrap();
+        for (turn, place) in (0..).zip(places) {
+            let want = session(&device, &p).run(&given(turn)).unwrap().0;
+            let mut got = vec![0; want[0].bytes().len()];
+            device.read(place, &mut got).unwrap();
+            assert!(got[..] == want[0].bytes()[..], "{target}: turn {turn}");
+        }
+    }
+}

@@ -77,6 +77,7 @@ pub enum NotModelled {
 }
 
 /// A launch of a compiled model, modelled.
+#[derive(Clone)]
 pub struct Launched {
     /// Kernel.
     pub kernel: String,

@@ -56,24 +56,32 @@ pub fn timeline(id: &str, parts: &[(&str, f64)]) -> String {
     out + "</svg>"
 }
 
+/// A plan that ran, with what each of its launches took.
+pub struct Ran<'p, 't> {
+    pub plan: &'p Plan,
+    /// Microseconds.
+    pub us: &'t [f64],
+}
+
 /// Bytes of intermediate tensors that hold something, launch by launch; each as wide as it takes long.
-pub fn memory(plan: &Plan, us: &[f64]) -> String {
+pub fn memory(ran: &[Ran]) -> String {
     const W: f64 = 1000.0;
     const H: f64 = 160.0;
-    let total: f64 = us.iter().sum::<f64>().max(1e-9);
-    let peak = plan.launches.iter().map(|l| l.live_bytes).max().unwrap_or(0);
-    let y = |bytes: u64| H - 20.0 - (H - 40.0) * bytes as f64 / plan.arena_bytes.max(1) as f64;
+    let most = |bytes: &dyn Fn(&Plan) -> u64| ran.iter().map(|r| bytes(r.plan)).max().unwrap_or(0);
+    let arena = most(&|p| p.arena_bytes);
+    let total: f64 = ran.iter().flat_map(|r| r.us).sum::<f64>().max(1e-9);
+    let y = |bytes: u64| H - 20.0 - (H - 40.0) * bytes as f64 / arena.max(1) as f64;
     let mib = |b: u64| b as f64 / f64::from(1 << 20);
     let mut out = format!(
         "<h2>Memory</h2><p>Intermediate tensors: {:.3} MiB at most, in an arena of {:.3} MiB ({:.3} MiB without reuse); \
          weights {:.3} MiB.</p><svg class=\"wide\" id=\"memory\" viewBox=\"0 0 {W} {H}\">",
-        mib(peak),
-        mib(plan.arena_bytes),
-        mib(plan.sum_bytes),
-        mib(plan.weights_bytes)
+        mib(most(&|p| p.launches.iter().map(|l| l.live_bytes).max().unwrap_or(0))),
+        mib(arena),
+        mib(most(&|p| p.sum_bytes)),
+        mib(most(&|p| p.weights_bytes))
     );
     let mut at = 0.0;
-    for (l, us) in plan.launches.iter().zip(us) {
+    for (l, us) in ran.iter().flat_map(|r| r.plan.launches.iter().zip(r.us)) {
         let width = W * us / total;
         let (top, title) =
             (y(l.live_bytes), escape(&format!("{}: {:.3} MiB, {}", l.kernel, mib(l.live_bytes), l.step)));
@@ -85,12 +93,12 @@ pub fn memory(plan: &Plan, us: &[f64]) -> String {
         );
         at += width;
     }
-    let top = y(plan.arena_bytes);
+    let top = y(arena);
     let _ = write!(
         out,
         "<line class=\"limit\" x1=\"0\" x2=\"{W}\" y1=\"{top:.1}\" y2=\"{top:.1}\"/><text x=\"4\" y=\"{:.1}\">arena, {:.3} MiB</text></svg>",
         top - 4.0,
-        mib(plan.arena_bytes)
+        mib(arena)
     );
     out
 }
@@ -133,7 +141,7 @@ pub fn graph(plan: &Plan, us: &[f64]) -> String {
     }
     let height = layers.len() as f64 * (NODE_H + GAP_Y) + GAP_Y;
     let top = |n: &Node| GAP_Y / 2.0 + n.layer as f64 * (NODE_H + GAP_Y);
-    let mut out = format!("<div class=\"scroll\"><svg id=\"graph\" width=\"{width:.0}\" height=\"{height:.0}\">");
+    let mut out = format!("<div class=\"scroll\"><svg class=\"graph\" width=\"{width:.0}\" height=\"{height:.0}\">");
     for n in &nodes {
         for from in n.from.iter().map(|f| &nodes[*f]) {
             let (x1, y1, x2, y2) = (from.x + NODE_W / 2.0, top(from) + NODE_H, n.x + NODE_W / 2.0, top(n));

@@ -6,7 +6,7 @@
 //! passes, and the machine code with operators and cycles behind its lines.
 
 use super::cycles::{self, Launched};
-use super::page::{self, escape, timeline};
+use super::page::{self, Ran, escape, timeline};
 use super::trace::{self, Pass};
 use super::{Failure, Result};
 use barewave::Compiled;
@@ -36,8 +36,6 @@ pub struct Profile<'a> {
     pub modelled: &'a [Launched],
     /// The machine code as text.
     pub listing: &'a str,
-    /// Which launch reads what; none for a model that runs in stages.
-    pub plan: Option<&'a Plan>,
     /// What the compiler did.
     pub passes: &'a [Pass],
 }
@@ -77,6 +75,28 @@ pub fn listing(compiled: &Compiled, launches: &[Launched]) -> Result<String> {
     let mut out = Vec::new();
     list(&file, code, compiled.target(), &Listing { remarks, ..Listing::default() }, &mut out)?;
     Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+/// Each plan that ran as a graph. One that ran several times, as the rounds of a loop do, is there once, with all its time.
+fn graphs(ran: &[Ran]) -> String {
+    let mut different: Vec<(&Plan, usize, Vec<f64>)> = Vec::new();
+    for r in ran {
+        match different.iter_mut().find(|(p, ..)| std::ptr::eq(*p, r.plan) || *p == r.plan) {
+            Some((_, times, us)) => {
+                *times += 1;
+                us.iter_mut().zip(r.us).for_each(|(sum, us)| *sum += us);
+            }
+            None => different.push((r.plan, 1, r.us.to_vec())),
+        }
+    }
+    let mut out = String::new();
+    for (i, (plan, times, us)) in different.iter().enumerate() {
+        if different.len() > 1 || *times > 1 {
+            let _ = write!(out, "<h3>Part {} of {}, run {times}x</h3>", i + 1, different.len());
+        }
+        out += &page::graph(plan, us);
+    }
+    out
 }
 
 impl Profile<'_> {
@@ -122,6 +142,17 @@ impl Profile<'_> {
         json!({ "displayTimeUnit": "ms", "traceEvents": events })
     }
 
+    /// The plans that ran, with the times of their launches.
+    fn ran<'t>(&self, times: &'t [f64]) -> Vec<Ran<'_, 't>> {
+        let mut left = times;
+        let ran = self.report.plans.iter().map(|plan| {
+            let (us, rest) = left.split_at_checked(plan.launches.len()).unwrap_or((left, &[]));
+            left = rest;
+            Ran { plan, us }
+        });
+        ran.collect()
+    }
+
     fn page(&self) -> String {
         let what = if self.report.instructions.is_some() { "emulation" } else { "measured" };
         let total: f64 = self.report.per_launch.iter().map(|l| l.time.as_secs_f64() * 1e6).sum();
@@ -137,11 +168,10 @@ impl Profile<'_> {
             _ => l.time.as_secs_f64() * 1e6,
         };
         let us: Vec<f64> = self.launches().map(chosen).collect();
-        if let Some(plan) = self.plan {
-            let modelled = self.report.instructions.is_some() && !self.modelled.is_empty();
-            let _ = write!(out, "<h2>Model</h2><p>Times {}.</p>", if modelled { "by the cycle model" } else { what });
-            out += &page::graph(plan, &us);
-        }
+        let modelled = self.report.instructions.is_some() && !self.modelled.is_empty();
+        let _ = write!(out, "<h2>Model</h2><p>Times {}.</p>", if modelled { "by the cycle model" } else { what });
+        let ran = self.ran(&us);
+        out += &graphs(&ran);
         let _ = write!(out, "<h2>Kernels</h2>{}", self.table(total));
         let measured: Vec<(&str, f64)> =
             self.launches().map(|(l, _)| (l.kernel.as_str(), l.time.as_secs_f64() * 1e6)).collect();
@@ -151,9 +181,7 @@ impl Profile<'_> {
         if !modelled.is_empty() {
             let _ = write!(out, "<h2>Timeline (cycle model)</h2>{}", timeline("modelled", &modelled));
         }
-        if let Some(plan) = self.plan {
-            out += &page::memory(plan, &us);
-        }
+        out += &page::memory(&ran);
         out += &self.roofline().unwrap_or_default();
         out += &self.passes();
         if !self.listing.is_empty() {
@@ -264,15 +292,11 @@ impl Profile<'_> {
         for l in self.modelled {
             let Ok(m) = &l.modelled else { continue };
             let flops = l.flops as f64;
-            if flops > 0.0 && m.traffic.dram > 0.0 {
-                let (px, py) = (x(flops / m.traffic.dram), y(flops / m.microseconds / 1e3));
-                let title = format!("{}: {:.1} GFLOP/s, {}", l.kernel, flops / m.microseconds / 1e3, l.step);
-                let _ = write!(
-                    out,
-                    "<circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"4\"><title>{}</title></circle>",
-                    escape(&title)
-                );
-            }
+            // What does not count, or does not leave the caches, stands at the edge.
+            let (px, py) = (x(flops / m.traffic.dram.max(1.0)), y(flops / m.microseconds / 1e3));
+            let title = format!("{}: {:.1} GFLOP/s, {}", l.kernel, flops / m.microseconds / 1e3, l.step);
+            let _ =
+                write!(out, "<circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"4\"><title>{}</title></circle>", escape(&title));
         }
         Some(out + "</svg>")
     }

@@ -1,6 +1,7 @@
 //! `barewave run`: compiles a model if needed and runs it.
 
 use super::compile::{Precision, load, one, print_notes};
+use super::cycles::Launched;
 use super::inputs::{self, Declared, Inputs, Outputs};
 use super::limits::{BadValue, Limits};
 use super::made::{Compiling, Made};
@@ -18,8 +19,8 @@ use barewave::tensor::{HostTensor, ImageOptions, InputSpec, Wanted, check_save};
 use barewave::{AnyShape, Compiled, Compiler};
 use barewave_isa::Target;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// Runs a model: an ONNX file, or a file that `barewave compile` wrote.
@@ -97,6 +98,13 @@ pub struct Args {
     /// How images reach the model's size: stretch, crop or fit.
     #[arg(long)]
     resize: Option<String>,
+}
+
+impl Args {
+    /// Whether each launch is timed.
+    fn is_timed(&self) -> bool {
+        self.timing || self.profile.is_some()
+    }
 }
 
 /// A NaN or an infinity would let everything pass.
@@ -188,11 +196,10 @@ pub fn run(args: &Args) -> Result {
     let tensors = given.load(&takes, &images)?;
     let mut session = Session::new(device, &compiled)?;
     session.select(number)?;
-    let timed = args.timing || args.profile.is_some();
-    if timed {
+    if args.is_timed() {
         session.time_launches()?;
     }
-    let modelled = if timed { super::cycles::plan(&compiled, number)? } else { Vec::new() };
+    let modelled = if args.is_timed() { super::cycles::plan(&compiled, number)? } else { Vec::new() };
     let listing = if args.profile.is_some() { profile::listing(&compiled, &modelled)? } else { String::new() };
     drop(compiled);
     let device = session.device().clone();
@@ -210,9 +217,8 @@ pub fn run(args: &Args) -> Result {
         let (info, target) = (device.info(), device.target());
         let (model, device) = (plan.model.as_str(), info.name.as_str());
         let passes = passes.map(|p| p.done()).unwrap_or_default();
-        let (report, modelled, listing, plan, passes) =
-            (&report, &modelled[..], &listing[..], Some(&plan), &passes[..]);
-        Profile { model, device, target, report, modelled, listing, plan, passes }.save(path)?;
+        let (report, modelled, listing, passes) = (&report, &modelled[..], &listing[..], &passes[..]);
+        Profile { model, device, target, report, modelled, listing, passes }.save(path)?;
     }
     let made = Made { results, report, makes, modelled, metadata: &plan.metadata };
     made.finish(args, &labels, device, Compiling::Before(compile_ms), outputs, expected, &images)
@@ -253,28 +259,55 @@ fn in_stages(
     }
     let start = Instant::now();
     let mut stages = AnyShape::new(device.clone(), compiler, Arc::new(model), 1);
-    if args.timing || args.profile.is_some() {
+    let programs = Arc::new(Mutex::new(Vec::new()));
+    if args.is_timed() {
         stages.time_launches();
+        let programs = programs.clone();
+        stages = stages.on_compiled(move |c| programs.lock().unwrap_or_else(PoisonError::into_inner).push(c.clone()));
     }
     let progress = Progress::start("running in stages", 0);
     let (mut results, report) = repeat(args, || stages.run(&tensors))?;
     checks.verify(&mut results)?;
     drop(progress);
     let whole_ms = start.elapsed().as_secs_f64() * 1e3;
+    let programs = std::mem::take(&mut *programs.lock().unwrap_or_else(PoisonError::into_inner));
+    let (modelled, listing) = modelled_stages(&report, &programs, args.profile.is_some())?;
     if let Some(path) = &args.profile {
         let (info, target) = (device.info(), device.target());
         let (model, device) = (whole.as_str(), info.name.as_str());
         let passes = passes.map(|p| p.done()).unwrap_or_default();
-        let (report, passes) = (&report, &passes[..]);
-        Profile { model, device, target, report, modelled: &[], listing: "", plan: None, passes }.save(path)?;
+        let (report, modelled, listing, passes) = (&report, &modelled[..], &listing[..], &passes[..]);
+        Profile { model, device, target, report, modelled, listing, passes }.save(path)?;
     }
     let made =
         |(name, t): (&String, &HostTensor)| Wanted { name: name.clone(), dtype: t.dtype(), shape: t.shape().to_vec() };
     let makes: Vec<Wanted> = names.iter().zip(&results).map(made).collect();
     let outputs = Outputs::prepare(&args.outputs, &makes, &images)?;
     let expected = inputs::expected(&args.expect, &makes, args.limits.asked_memory())?;
-    let made = Made { results, report, makes, modelled: Vec::new(), metadata: &metadata };
+    let made = Made { results, report, makes, modelled, metadata: &metadata };
     made.finish(args, labels, device, Compiling::Between(whole_ms), outputs, expected, &images)
+}
+
+/// Each launch of a run in stages by the cycle model, and the code of all parts as text where that is asked.
+fn modelled_stages(report: &RunReport, programs: &[Compiled], listed: bool) -> Result<(Vec<Launched>, String)> {
+    let mut known: Vec<(&Plan, Vec<Launched>)> = Vec::new();
+    let (mut all, mut text) = (Vec::new(), String::new());
+    for plan in &report.plans {
+        let at = match known.iter().position(|(p, _)| *p == &**plan) {
+            Some(at) => at,
+            None => {
+                let of = programs.iter().find(|c| c.plan() == &**plan);
+                let modelled = of.map(|c| super::cycles::plan(c, 0)).transpose()?.unwrap_or_default();
+                if let (Some(compiled), true) = (of, listed) {
+                    text += &profile::listing(compiled, &modelled)?;
+                }
+                known.push((plan, modelled));
+                known.len() - 1
+            }
+        };
+        all.extend_from_slice(&known[at].1);
+    }
+    Ok((all, text))
 }
 
 /// The number of the plan that the given arrays and `--dim` fit: of the extents that a file was compiled for, the first.

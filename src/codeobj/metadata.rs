@@ -182,8 +182,17 @@ fn text(m: &Value, key: &str) -> String {
     field(m, key).and_then(Value::as_str).map(printable).unwrap_or_default().into_owned()
 }
 
-/// Reads the note's contents: the kernels and the target string.
-pub(super) fn parse(bytes: &[u8]) -> Result<(Vec<KernelMeta>, String), Error> {
+/// What a note says.
+#[derive(Default)]
+pub(super) struct Note {
+    pub(super) kernels: Vec<KernelMeta>,
+    pub(super) target: String,
+    /// Formats of printf, as they are.
+    pub(super) formats: Vec<String>,
+}
+
+/// Reads the note's contents.
+pub(super) fn parse(bytes: &[u8]) -> Result<Note, Error> {
     let root = rmpv::decode::read_value_with_max_depth(&mut &*bytes, 16).map_err(|e| Error::Metadata(e.to_string()))?;
     if root.as_map().is_none() {
         return Err(Error::Metadata("the root is not a map".into()));
@@ -221,5 +230,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Vec<KernelMeta>, String), Error> {
             dynamic_stack: field(k, ".uses_dynamic_stack").and_then(Value::as_bool).unwrap_or(false),
         }
     });
-    Ok((kernels.collect(), target))
+    let formats = field(&root, "amdhsa.printf").and_then(Value::as_array).map(Vec::as_slice).unwrap_or(&[]);
+    let formats = formats.iter().filter_map(|f| f.as_str().map(str::to_string)).collect();
+    Ok(Note { kernels: kernels.collect(), target, formats })
 }

@@ -105,6 +105,8 @@ pub struct ElfFile {
     pub target: Option<Target>,
     /// Target string of the metadata (`amdgcn-amd-amdhsa--gfx942`), or empty.
     pub target_name: String,
+    /// Formats of printf that its kernels refer to (`amdhsa.printf` of the metadata), as they are.
+    pub formats: Vec<String>,
     /// Code object version, 2 to 6.
     pub version: u8,
     /// `e_flags` as found.
@@ -338,15 +340,16 @@ impl ElfFile {
             note = found.and_then(|s| metadata_note(&bytes[s.file.clone()]));
         }
 
-        let (meta, target_name) = match note {
+        let said = match note {
             Some(n) if version > 2 => metadata::parse(n)?,
-            _ => (Vec::new(), String::new()),
+            _ => metadata::Note::default(),
         };
         let mut file = ElfFile {
             mach,
             family,
             target: Target::all().find(|t| t.info().elf_mach & EF_MACH == mach),
-            target_name,
+            target_name: said.target,
+            formats: said.formats,
             version,
             e_flags,
             segments,
@@ -361,7 +364,7 @@ impl ElfFile {
                 start..start + n.len()
             }),
         };
-        file.kernels = file.find_kernels(bytes, &v2_kernels, meta)?;
+        file.kernels = file.find_kernels(bytes, &v2_kernels, said.kernels)?;
         Ok(file)
     }
 

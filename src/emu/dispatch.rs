@@ -19,6 +19,8 @@ pub struct LaunchOptions {
     pub deadline: Option<Instant>,
     /// LDS added to what the kernel declares, bytes.
     pub dynamic_lds: u32,
+    /// Stack of a workitem added to what the kernel declares, where that says that it grows at run time, bytes.
+    pub stack: u32,
     /// Run on the calling thread only.
     pub single_thread: bool,
     /// Clocks of the device (s_memtime, s_memrealtime, SHADER_CYCLES and their like) run in real time at 100 MHz; without
@@ -38,6 +40,7 @@ impl Default for LaunchOptions {
             max_instructions: 1 << 30,
             deadline: None,
             dynamic_lds: 0,
+            stack: 1 << 15,
             single_thread: false,
             real_time: false,
             services: Services::default(),
@@ -54,13 +57,19 @@ pub struct Services {
     pub hostcall_buffer: u64,
     /// `hidden_heap_v1`: state of the device-side allocator.
     pub heap: u64,
+    /// `hidden_printf_buffer`: where kernels leave what they print until they have ended.
+    pub printf_buffer: u64,
     /// Called by the threads of the launch now and then, whenever a wave may be waiting for the host.
     pub attend: Option<std::sync::Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl std::fmt::Debug for Services {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Services {{ hostcall_buffer: {:#x}, heap: {:#x} }}", self.hostcall_buffer, self.heap)
+        let Services { hostcall_buffer, heap, printf_buffer, .. } = self;
+        write!(
+            f,
+            "Services {{ hostcall_buffer: {hostcall_buffer:#x}, heap: {heap:#x}, printf_buffer: {printf_buffer:#x} }}"
+        )
     }
 }
 

@@ -213,6 +213,7 @@ pub(super) fn fill_hidden(kernel: &KernelInfo, hidden: &Hidden, services: &Servi
             "shared_base" => SHARED_APERTURE as u64,
             "queue_ptr" => queue,
             "hostcall_buffer" => services.hostcall_buffer,
+            "printf_buffer" => services.printf_buffer,
             "heap_v1" => services.heap,
             // Remainders, offsets, and services that there are none of.
             _ => 0,

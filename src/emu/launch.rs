@@ -36,8 +36,6 @@ pub struct LaunchStats {
     pub instructions: u64,
 }
 
-/// Bytes of stack for kernels whose stack grows at run time.
-const DYNAMIC_STACK: u32 = 1 << 15;
 /// Instructions that a thread runs without finishing a workgroup before it starts more.
 const PATIENCE: u64 = 1 << 22;
 /// Waves of a launch that the calling thread begins alone: it may be over before others have woken up.
@@ -71,7 +69,7 @@ impl Launch<'_> {
         let fixed = self.descriptor().scratch_bytes;
         let dynamic = self.kernel.meta.as_ref().is_some_and(|m| m.dynamic_stack)
             || self.descriptor().properties.contains(crate::codeobj::Properties::DYNAMIC_STACK);
-        let size = if dynamic { fixed.saturating_add(DYNAMIC_STACK) } else { fixed };
+        let size = if dynamic { fixed.saturating_add(self.options.stack) } else { fixed };
         size.next_multiple_of(16)
     }
 

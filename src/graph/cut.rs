@@ -262,11 +262,7 @@ fn parts(model: &Model, values: &[&str], between: Option<usize>) -> Cut {
     let outputs = values.iter().copied().chain(crossing).map(info).collect();
     let before = part(&|i| early[*i], &first, outputs);
     let behind = part(&late, &rest, graph.outputs.clone());
-    let whole = |graph| Model {
-        graph,
-        opsets: model.opsets.clone(),
-        metadata: model.metadata.clone(),
-        structures: BTreeMap::new(),
-    };
+    let whole =
+        |graph| Model { graph, opsets: model.opsets.clone(), metadata: model.metadata.clone(), ..Model::default() };
     Cut { first: whole(before), rest: whole(behind), between: None }
 }

@@ -2,7 +2,7 @@
 
 use super::functions::inline_local;
 use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto};
-use super::{Attribute, Dim, Error, Graph, Model, Node, Structure, ValueInfo};
+use super::{Attribute, Dim, Error, Graph, Model, Node, Origin, Structure, ValueInfo};
 use crate::mapped::map_file;
 use crate::tensor::DType;
 use crate::tensor::pb::{External, decode};
@@ -55,9 +55,16 @@ impl Model {
         inline_local(&mut graph, &proto.functions)
             .map_err(|f| invalid((format!("function `{}`", f.0), "it calls itself; the model is damaged".into())))?;
         let structures = graph.input.iter().chain(&graph.output).filter_map(structure).collect();
+        let origin = Origin {
+            producer: proto.producer_name,
+            domain: proto.domain,
+            version: proto.model_version,
+            description: proto.doc_string,
+            graph_description: graph.doc_string.clone(),
+        };
         let graph = import_graph(&graph, &mut External::new(path)).map_err(invalid)?;
         let metadata = proto.metadata_props.into_iter().map(|e| (e.key, e.value)).collect();
-        let mut model = Model { graph, opsets, metadata, structures };
+        let mut model = Model { graph, opsets, metadata, structures, origin };
         model.expand();
         Ok(model)
     }

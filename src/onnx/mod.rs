@@ -140,6 +140,23 @@ pub struct Model {
     pub metadata: BTreeMap<String, String>,
     /// Inputs and outputs that are no tensors.
     pub structures: BTreeMap<String, Structure>,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Where a model comes from, as its file says; empty where it says nothing.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Origin {
+    /// The program that wrote it.
+    pub producer: String,
+    /// Whose it is, as a reversed domain name.
+    pub domain: String,
+    /// The version of the model itself.
+    pub version: i64,
+    /// What it is for.
+    pub description: String,
+    /// What its graph is.
+    pub graph_description: String,
 }
 
 impl Model {

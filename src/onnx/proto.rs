@@ -13,6 +13,12 @@ pub struct ModelProto {
     pub ir_version: i64,
     #[prost(string, tag = "2")]
     pub producer_name: String,
+    #[prost(string, tag = "4")]
+    pub domain: String,
+    #[prost(int64, tag = "5")]
+    pub model_version: i64,
+    #[prost(string, tag = "6")]
+    pub doc_string: String,
     #[prost(message, optional, tag = "7")]
     pub graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]
@@ -55,6 +61,8 @@ pub struct GraphProto {
     pub name: String,
     #[prost(message, repeated, tag = "5")]
     pub initializer: Vec<TensorProto>,
+    #[prost(string, tag = "10")]
+    pub doc_string: String,
     #[prost(message, repeated, tag = "11")]
     pub input: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "12")]

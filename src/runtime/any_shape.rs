@@ -58,11 +58,11 @@ pub struct AnyShape {
     /// What the last run in stages left.
     pub(super) kept: Option<Box<Kept>>,
     pub(super) timed: bool,
-    observer: Option<Observer>,
+    pub(super) observer: Option<Observer>,
 }
 
 /// Is shown whatever is compiled.
-type Observer = Arc<Mutex<dyn FnMut(&Compiled) + Send>>;
+pub(super) type Observer = Arc<Mutex<dyn FnMut(&Compiled) + Send>>;
 
 /// Weights on the device, by what is in them and their length.
 type KnownWeights = Vec<((u128, usize), Weak<DeviceWeights>)>;
@@ -103,7 +103,7 @@ impl AnyShape {
         self.kept = None;
     }
 
-    /// Shows every form that the model is compiled to from now on.
+    /// Shows every form that the model, or a part of one that runs in stages, is compiled to from now on.
     pub fn on_compiled(mut self, observer: impl FnMut(&Compiled) + Send + 'static) -> AnyShape {
         self.observer = Some(Arc::new(Mutex::new(observer)));
         self

@@ -266,6 +266,11 @@ pub trait Device: Send + Sync {
     unsafe fn import_stream(&self, _raw: *mut c_void) -> Result<StreamId, DeviceError> {
         Err(DeviceError::NoImport(self.info().name.clone()))
     }
+    /// The driver's own handle of a stream, for other libraries' work in it: a `hipStream_t` on a HIP device. `None` where
+    /// there is none, as on emulated devices.
+    fn raw_stream(&self, _stream: StreamId) -> Option<*mut c_void> {
+        None
+    }
     /// Ends a stream, after its work.
     fn destroy_stream(&self, stream: StreamId) -> Result<(), DeviceError>;
     /// Puts a copy of a whole host buffer to device memory into a stream.

@@ -33,11 +33,16 @@ impl Block {
         Block { device: device.clone(), address: 0, bytes: 0 }
     }
 
+    /// True when it has room for so many bytes.
+    pub(super) fn holds(&self, bytes: u64) -> bool {
+        bytes.max(1) <= self.bytes
+    }
+
     /// Makes it have room for so many bytes (one at least), by half more than before when it has to grow at all, so that what
     /// grows step by step rarely moves. What was in it is lost then, and what uses it must be done. True when it has grown.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<bool, DeviceError> {
         let bytes = bytes.max(1);
-        if bytes <= self.bytes {
+        if self.holds(bytes) {
             return Ok(false);
         }
         let ample = bytes.max(self.bytes.saturating_add(self.bytes / 2));
@@ -114,7 +119,7 @@ pub(super) struct Prepared {
 
 /// A plan on the device.
 pub(super) struct Loaded {
-    pub(super) plan: Plan,
+    pub(super) plan: Arc<Plan>,
     pub(super) launches: Vec<Prepared>,
     pub(super) weights: Arc<DeviceWeights>,
     pub(super) code: Arc<DeviceCode>,
@@ -123,7 +128,7 @@ pub(super) struct Loaded {
 impl Loaded {
     /// Plans of one code object with its weights.
     pub(super) fn all(
-        plans: Vec<Plan>,
+        plans: Vec<Arc<Plan>>,
         code: &Arc<DeviceCode>,
         weights: &Arc<DeviceWeights>,
     ) -> Result<Vec<Loaded>, DeviceError> {
@@ -131,7 +136,7 @@ impl Loaded {
             let shape = LaunchShape { grid: launch.grid, block: [launch.block, 1, 1], dynamic_lds: 0 };
             Ok(Prepared { kernel: code.kernel(&launch.kernel)?, shape, kernarg: Vec::new() })
         };
-        let load = |plan: Plan| {
+        let load = |plan: Arc<Plan>| {
             let launches = plan.launches.iter().map(prepare).collect::<Result<_, DeviceError>>()?;
             Ok(Loaded { plan, launches, weights: weights.clone(), code: code.clone() })
         };

@@ -69,6 +69,8 @@ pub struct RunReport {
     pub time: Duration,
     /// Each launch, in order; empty without [`Session::time_launches`].
     pub per_launch: Vec<LaunchReport>,
+    /// The plans whose launches these are, one after the other: one, or one for each part of a model that runs in stages.
+    pub plans: Vec<Arc<Plan>>,
 }
 
 /// What one launch did.
@@ -95,6 +97,7 @@ impl RunReport {
         self.launches += after.launches;
         self.time += after.time;
         self.per_launch.append(&mut after.per_launch);
+        self.plans.append(&mut after.plans);
         self
     }
 }
@@ -216,7 +219,7 @@ impl Session {
         held.want_events(2)?;
         Ok(Session {
             held,
-            plans: Loaded::all(plans, &code, &weights)?,
+            plans: Loaded::all(shared(plans), &code, &weights)?,
             active: 0,
             inputs,
             outputs,
@@ -242,7 +245,7 @@ impl Session {
             None => DeviceCode::load(&self.device, model.code().clone())?,
         };
         let new = self.plans.len();
-        self.plans.extend(Loaded::all(plans, &code, &weights)?);
+        self.plans.extend(Loaded::all(shared(plans), &code, &weights)?);
         if self.timed {
             self.time_launches()?;
         }
@@ -274,13 +277,17 @@ impl Session {
         Ok(true)
     }
 
+    /// The plan of the last run, to keep.
+    pub fn shared_plan(&self) -> Arc<Plan> {
+        self.plans[self.active].plan.clone()
+    }
     /// The plan of the last run; before the first, that for the first of the shapes the model was compiled for.
     pub fn plan(&self) -> &Plan {
         &self.plans[self.active].plan
     }
     /// The plans for all shapes the model was compiled for.
     pub fn plans(&self) -> impl ExactSizeIterator<Item = &Plan> {
-        self.plans.iter().map(|p| &p.plan)
+        self.plans.iter().map(|p| &*p.plan)
     }
     /// Takes its inputs from where they lie in the runs that follow: device memory is bound, and nothing else is. Gives the
     /// tensors in host memory, which those runs get, and the plan that they take: it says what outputs come of it.
@@ -352,7 +359,9 @@ impl Session {
         if slot.bound() == address {
             return Ok(());
         }
-        self.drain()?;
+        if !slot.is_bound() || address.is_none() {
+            self.drain()?;
+        }
         self.stale = true;
         self.inputs[number] = address.map_or(Slot::Unset, |address| Slot::Bound { address });
         Ok(())
@@ -365,7 +374,9 @@ impl Session {
         if slot.bound() == address {
             return Ok(());
         }
-        self.drain()?;
+        if !slot.is_bound() || address.is_none() {
+            self.drain()?;
+        }
         self.stale = true;
         self.outputs[number] = address.map_or(Slot::Unset, |address| Slot::Bound { address });
         Ok(())
@@ -374,6 +385,9 @@ impl Session {
     /// Runs in a stream of the caller's from now on, which has to outlive the session; with `None` in its own again. A
     /// stream made without this library comes from [`Device::import_stream`].
     pub fn use_stream(&mut self, stream: Option<StreamId>) -> Result<(), SessionError> {
+        if self.held.foreign == stream {
+            return Ok(());
+        }
         self.drain()?;
         self.held.foreign = stream;
         Ok(())
@@ -392,6 +406,9 @@ impl Session {
         if !self.stale {
             return Ok(());
         }
+        if !self.arena.holds(self.plan().arena_bytes) {
+            self.drain()?;
+        }
         let plan = &mut self.plans[self.active];
         let ports = plan.plan.inputs.iter().zip(&mut self.inputs);
         for (port, slot) in ports.chain(plan.plan.outputs.iter().zip(&mut self.outputs)) {
@@ -406,11 +423,12 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for the stream. A fault names the operators whose kernel it came from.
+    /// Waits for the stream. A fault names the operators whose kernel it came from, where that is a kernel of the last run.
     fn synchronize(&self) -> Result<Vec<LaunchStats>, DeviceError> {
         self.device.synchronize(self.held.current()).map_err(|e| match e {
             DeviceError::Fault { mut fault, launch } => {
-                fault.operator = self.plan().launches.get(launch).map(|l| l.step.clone());
+                fault.operator =
+                    self.plan().launches.get(launch).filter(|l| l.kernel == fault.kernel).map(|l| l.step.clone());
                 DeviceError::Fault { fault, launch }
             }
             e => e,
@@ -454,11 +472,16 @@ impl Session {
         Ok(Arc::new(words))
     }
 
-    /// Puts a run into the model's stream and returns without waiting for it. A run that was started before is finished
-    /// first and its outputs are lost.
+    /// Puts a run into the model's stream and returns without waiting for it. A run that was started before is followed by
+    /// this one when all inputs and outputs are bound to device memory and no kernel counts; otherwise it is finished first, and its outputs are
+    /// lost.
     pub fn start<T: AsTensor>(&mut self, inputs: &[T]) -> Result<(), SessionError> {
         self.check_inputs(inputs)?;
-        self.drain()?;
+        // Counters are cleared by the host, when no kernel counts.
+        let counts = self.plan().counter_bytes > 0;
+        if self.timed || counts || !self.inputs.iter().chain(&self.outputs).all(Slot::is_bound) {
+            self.drain()?;
+        }
         self.words = self.words_of(inputs)?;
         self.prepare()?;
         if !self.counts_from_zero {
@@ -519,8 +542,10 @@ impl Session {
             instructions: (!stats.is_empty()).then(|| stats.iter().map(|s| s.instructions).sum()),
             time: self.device.elapsed(self.held.events[0], self.held.events[last])?,
             per_launch: Vec::new(),
+            plans: Vec::new(),
         };
         if self.timed {
+            report.plans.push(self.shared_plan());
             for i in 0..self.launches().len() {
                 let time = self.device.elapsed(self.held.events[i], self.held.events[i + 1])?;
                 let planned = &self.plan().launches[i];
@@ -594,6 +619,10 @@ impl Session {
         }
         Ok(())
     }
+}
+
+fn shared(plans: Vec<Plan>) -> Vec<Arc<Plan>> {
+    plans.into_iter().map(Arc::new).collect()
 }
 
 /// True when these are inputs of a plan.

@@ -57,6 +57,7 @@ impl AnyShape {
     fn stage(&self, model: Model, most: usize) -> AnyShape {
         let mut stage = AnyShape::new(self.device.clone(), self.compiler.clone(), Arc::new(model), most);
         stage.timed = self.timed;
+        stage.observer = self.observer.clone();
         stage
     }
 
@@ -192,7 +193,7 @@ fn body_model(whole: &Model, between: &Between, body: &Graph, values: &[HostTens
     }
     // Parameters hide what has their names outside.
     graph.inputs.iter().for_each(|i| drop(graph.initializers.remove(&i.name)));
-    Model { graph, opsets: whole.opsets.clone(), metadata: BTreeMap::new(), structures: BTreeMap::new() }
+    Model { graph, opsets: whole.opsets.clone(), ..Model::default() }
 }
 
 /// What the rounds gave, one behind the other along a new dimension.

@@ -305,6 +305,13 @@ impl HostTensor {
         }
     }
 
+    /// The elements as bytes; copied where they are not this tensor's alone.
+    pub fn into_bytes(self) -> Vec<u8> {
+        let bytes = self.bytes().clone();
+        drop(self);
+        bytes.into()
+    }
+
     /// Writes the elements to memory of their size.
     pub fn copy_to(&self, out: &mut [u8]) {
         match (&self.data, self.fill(), self.ready()) {

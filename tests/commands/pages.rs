@@ -93,6 +93,36 @@ fn pages_show_the_model_its_memory_and_its_code() {
 }
 
 #[test]
+fn models_in_stages_have_all_parts_on_their_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    // How many elements there are after NonZero only a run tells.
+    let nodes = [
+        node("Softmax", &["x"], &["r"], &[]),
+        node("NonZero", &["r"], &["i"], &[]),
+        node("Transpose", &["i"], &["t"], &[]),
+        node("GatherND", &["r", "t"], &["g"], &[]),
+        node("Exp", &["g"], &["y"], &[]),
+    ];
+    let m = model::file(&nodes, &[value("x", &["100", "64"])], &[value("y", &["n"])], &[]);
+    std::fs::write(file("m.onnx"), m).unwrap();
+    let run = ["run", &file("m.onnx"), "--device", "emu:gfx1100", "--random-inputs", "--repeat", "3"];
+    works(&[&run[..], &["--profile", &file("p.html")]].concat());
+    let page = text(Path::new(&file("p.html")));
+    let count = |part: &str| page.matches(part).count();
+    assert!(page.contains("Part 1 of 2, run 1x") && page.contains("Part 2 of 2"), "the last run's parts");
+    assert_eq!(count("<svg class=\"graph\""), 2);
+    let launches = count("<rect") - count("<g class=\"node\">");
+    assert!(launches > 0 && page.contains("id=\"memory\"") && page.contains("id=\"roofline\""));
+    assert_eq!(count(".amdgcn_target"), 2, "the code of both parts");
+    assert!(page.lines().any(|l| l.contains(" clk ") && l.ends_with(" y")));
+    works(&[&run[..], &["--timing", "--profile", &file("p.json")]].concat());
+    let trace: Value = serde_json::from_str(&text(Path::new(&file("p.json")))).unwrap();
+    let of = |cat: &str| trace["traceEvents"].as_array().unwrap().iter().filter(|e| e["cat"] == cat).count();
+    assert!(of("kernel") > 0 && of("kernel") == of("model"), "every launch by the cycle model, too");
+}
+
+#[test]
 fn names_in_models_cannot_put_anything_into_a_page() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_string();

@@ -31,8 +31,10 @@ unsafe impl<T> Send for Handle<T> {}
 
 struct Stream {
     handle: Handle<hipStream_t>,
-    /// Buffers of copies that may still be under way.
-    in_flight: Vec<HostBuffer>,
+    /// Buffers of copies that may still be under way, with their numbers.
+    in_flight: Vec<(u64, HostBuffer)>,
+    /// Copies so far.
+    copies: u64,
     /// The caller's, who destroys it.
     imported: bool,
 }
@@ -101,12 +103,13 @@ impl HipDevice {
     fn add_stream(&self, handle: hipStream_t, imported: bool) -> StreamId {
         let mut t = self.tables();
         let id = t.id();
-        t.streams.insert(id, Stream { handle: Handle(handle), in_flight: Vec::new(), imported });
+        t.streams.insert(id, Stream { handle: Handle(handle), in_flight: Vec::new(), copies: 0, imported });
         StreamId(id)
     }
     fn hold(&self, stream: StreamId, buffer: &HostBuffer) {
         if let Some(s) = self.tables().streams.get_mut(&stream.0) {
-            s.in_flight.push(buffer.clone());
+            s.in_flight.push((s.copies, buffer.clone()));
+            s.copies += 1;
         }
     }
 }
@@ -217,6 +220,9 @@ impl Device for HipDevice {
     unsafe fn import_stream(&self, raw: *mut c_void) -> Result<StreamId, DeviceError> {
         Ok(self.add_stream(raw.cast(), true))
     }
+    fn raw_stream(&self, stream: StreamId) -> Option<*mut c_void> {
+        Some(self.stream(stream).ok()?.cast())
+    }
     fn destroy_stream(&self, stream: StreamId) -> Result<(), DeviceError> {
         let s = self.tables().streams.remove(&stream.0).ok_or(DeviceError::Handle("stream"))?;
         self.current()?;
@@ -276,9 +282,11 @@ impl Device for HipDevice {
     fn synchronize(&self, stream: StreamId) -> Result<Vec<LaunchStats>, DeviceError> {
         let handle = self.stream(stream)?;
         self.current()?;
+        // What another thread puts into the stream meanwhile is not waited for.
+        let before = self.tables().streams.get(&stream.0).map_or(0, |s| s.copies);
         let done = call!(self, hipStreamSynchronize(handle));
         if let Some(s) = self.tables().streams.get_mut(&stream.0) {
-            s.in_flight.clear();
+            s.in_flight.retain(|(number, _)| *number >= before);
         }
         done?;
         Ok(Vec::new())

@@ -230,8 +230,9 @@ unsafe fn put_text(place: *mut c_char, room: c_int, text: &str) -> Result {
 }
 
 /// Limits that a program may set, and what they are at first: stack of a workitem, printf's buffer, the heap of kernels.
-/// Stacks are as large as the kernel says, and printf and the heap take what they need; the numbers are kept for who asks.
-pub const LIMITS: [usize; 3] = [1024, 1 << 20, 8 << 20];
+/// AMD's driver has 4 MiB for what kernels print. A stack that grows at run time has the bytes that the program set, and more where it set nothing; what is printed without asking
+/// the host (`printf.rs`) has to fit in printf's; the heap takes what it needs, and its number is kept for who asks.
+pub const LIMITS: [usize; 3] = [1024, 4 << 20, 8 << 20];
 /// Largest stack of a workitem, bytes: scratch of a wave has 13 bits of KiB.
 const MAX_STACK: usize = (8 << 20) / 64;
 

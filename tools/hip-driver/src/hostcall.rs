@@ -10,10 +10,10 @@
 
 use crate::api::{Result, log};
 use crate::memory::{self, Kind};
+use crate::printf;
 use crate::state::{Device, lock};
 use barewave_emu::Services;
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_char, c_int};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -72,7 +72,8 @@ impl Hostcall {
             messages: Mutex::default(),
             next_message: AtomicU64::new(0),
         });
-        Ok(Services { hostcall_buffer: buffer, heap, attend: Some(Arc::new(move || calls.attend())) })
+        let attend: Arc<dyn Fn() + Send + Sync> = Arc::new(move || calls.attend());
+        Ok(Services { hostcall_buffer: buffer, heap, attend: Some(attend), ..Services::default() })
     }
 
     /// Answers the requests that are there.
@@ -145,154 +146,8 @@ impl Hostcall {
 /// Prints a message: a number whose bit 0 means stderr, the format, the arguments. Gives what C's printf does.
 fn print(data: &[u64]) -> i64 {
     let Some((&control, rest)) = data.split_first() else { return -1 };
-    let text = format(rest);
+    let (format, used) = printf::string(rest);
+    let text = printf::format(&format, &rest[used..]);
     let n = text.len() as i64;
-    if control > 1 || !write_out(&text, control == 1) { -1 } else { n }
-}
-
-/// Through C's streams, which the program writes to as well: the order of lines is right.
-#[cfg(target_os = "linux")]
-fn write_out(text: &[u8], to_stderr: bool) -> bool {
-    unsafe extern "C" {
-        static stdout: *mut libc::FILE;
-        static stderr: *mut libc::FILE;
-    }
-    // SAFETY: C's own streams, which lock themselves.
-    unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), if to_stderr { stderr } else { stdout }) == text.len() }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn write_out(text: &[u8], to_stderr: bool) -> bool {
-    use std::io::Write;
-    if to_stderr { std::io::stderr().write_all(text) } else { std::io::stdout().write_all(text) }.is_ok()
-}
-
-/// The bytes of a string in a message, without its zero, and the numbers it takes with it.
-fn string(words: &[u64]) -> (Vec<u8>, usize) {
-    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).take_while(|b| *b != 0).collect();
-    let taken = (bytes.len() + 1).div_ceil(8).min(words.len());
-    (bytes, taken)
-}
-
-/// The text of a format and its arguments: a number each, strings in as many as they need.
-fn format(words: &[u64]) -> Vec<u8> {
-    let (format, mut used) = string(words);
-    let next = |used: &mut usize| {
-        *used += 1;
-        words.get(*used - 1).copied()
-    };
-    let mut out = Vec::new();
-    let mut at = 0;
-    while at < format.len() {
-        if format[at] != b'%' {
-            out.push(format[at]);
-            at += 1;
-            continue;
-        }
-        if format.get(at + 1) == Some(&b'%') {
-            out.push(b'%');
-            at += 2;
-            continue;
-        }
-        let Some(length) = format[at + 1..].iter().position(|b| b"diouxXfFeEgGaAcspn".contains(b)) else { break };
-        let conversion = format[at + 1 + length];
-        let spec = &format[at + 1..at + 1 + length];
-        at += length + 2;
-        let mut stars = [0 as c_int; 2];
-        let count = spec.iter().filter(|b| **b == b'*').count();
-        if count > 2 {
-            break;
-        }
-        let Some(()) = stars[..count].iter_mut().try_for_each(|s| next(&mut used).map(|v| *s = v as c_int)) else {
-            break;
-        };
-        match conversion {
-            b'n' => used += 1,
-            b's' => {
-                let (bytes, taken) = string(words.get(used..).unwrap_or_default());
-                used += taken;
-                convert(&mut out, spec, conversion, &stars[..count], Argument::Text(bytes));
-            }
-            _ => {
-                let Some(value) = next(&mut used) else { break };
-                convert(&mut out, spec, conversion, &stars[..count], Argument::Number(value));
-            }
-        }
-    }
-    out
-}
-
-enum Argument {
-    Number(u64),
-    Text(Vec<u8>),
-}
-
-/// Longest text of one conversion, bytes.
-const MOST: usize = 1 << 16;
-
-/// Appends one conversion, done by C's snprintf.
-fn convert(out: &mut Vec<u8>, spec: &[u8], conversion: u8, stars: &[c_int], argument: Argument) {
-    // Flags, width, precision and length; only the length of integers means anything, and there are 64 bits of them.
-    let kept = spec
-        .iter()
-        .copied()
-        .filter(|b| b"-+ #0123456789.*".contains(b) || b"hl".contains(b) && b"diouxX".contains(&conversion));
-    let text: Vec<u8> = [b'%'].into_iter().chain(kept).chain([conversion]).collect();
-    let Ok(spec) = CString::new(text) else { return };
-    let mut room = vec![0u8; MOST];
-    let (to, size) = (room.as_mut_ptr().cast::<c_char>(), MOST);
-    macro_rules! call {
-        ($value:expr) => {
-            // SAFETY: the conversion takes as many stars and such an argument as it is given; the size is that of the
-            // buffer.
-            unsafe {
-                match *stars {
-                    [] => libc::snprintf(to, size, spec.as_ptr(), $value),
-                    [a] => libc::snprintf(to, size, spec.as_ptr(), a, $value),
-                    [a, b, ..] => libc::snprintf(to, size, spec.as_ptr(), a, b, $value),
-                }
-            }
-        };
-    }
-    let n = match argument {
-        Argument::Text(bytes) => {
-            let Ok(bytes) = CString::new(bytes) else { return };
-            call!(bytes.as_ptr())
-        }
-        Argument::Number(v) if b"fFeEgGaA".contains(&conversion) => call!(f64::from_bits(v)),
-        Argument::Number(v) => call!(v),
-    };
-    out.extend(&room[..usize::try_from(n).unwrap_or(0).min(MOST - 1)]);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn words(text: &str) -> Vec<u64> {
-        let mut bytes = text.as_bytes().to_vec();
-        bytes.resize((bytes.len() + 8) / 8 * 8, 0);
-        bytes.chunks(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())).collect()
-    }
-
-    fn formatted(format_text: &str, arguments: &[u64]) -> String {
-        String::from_utf8(format(&[words(format_text), arguments.to_vec()].concat())).unwrap()
-    }
-
-    #[test]
-    fn formats_are_those_of_c() {
-        assert_eq!(formatted("plain 100%%\n", &[]), "plain 100%\n");
-        assert_eq!(formatted("%d %5u|%-4x|%c", &[-3i64 as u64, 42, 255, 65]), "-3    42|ff  |A");
-        assert_eq!(formatted("%.3f %g", &[1.5f64.to_bits(), 0.25f64.to_bits()]), "1.500 0.25");
-        assert_eq!(formatted("%*d %-*.*f|", &[5, 7, 8, 2, 2.5f64.to_bits()]), "    7 2.50    |");
-        assert_eq!(formatted("%lld %hhd", &[1 << 40, 300]), "1099511627776 44");
-        let text = [words("<%s> <%6s> %d"), words("a string of some length"), words("abc"), vec![9]].concat();
-        assert_eq!(String::from_utf8(format(&text)).unwrap(), "<a string of some length> <   abc> 9");
-        // Not enough arguments, a conversion that C does not have, an enormous width.
-        assert_eq!(formatted("%d %d", &[1]), "1 ");
-        assert_eq!(formatted("x%", &[]), "x");
-        assert_eq!(formatted("%999999999d", &[1]).len(), MOST - 1);
-        assert_eq!(formatted("%ls%n!", &[0x41]), "A!");
-        assert_eq!(formatted("%***d", &[1, 2, 3, 4]), "");
-    }
+    if control > 1 || !printf::write_out(&text, control == 1) { -1 } else { n }
 }

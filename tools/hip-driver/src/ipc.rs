@@ -1,8 +1,9 @@
-//! Memory and events between processes. An allocation that is shared moves, under the same address, into memory of the
+//! Memory, events and pools between processes. An allocation that is shared moves, under the same address, into memory of the
 //! system that other processes can open through this one's descriptor; the handle names process and descriptor. The
-//! state of a shared event is two counters in such memory: recordings asked for, recordings reached.
+//! state of a shared event is two counters in such memory: recordings asked for, recordings reached. What a pool shares is
+//! its allocations, one by one; the descriptor that stands for the pool only says so.
 
-use crate::api::{Code, INVALID, Result, err, put};
+use crate::api::{Code, INVALID, Result, err, get, put};
 use crate::memory::{self, Kind};
 use crate::shared_memory::{self, PAGE, Physical};
 use crate::state::{self, EVENTS, EventEntry, lock};
@@ -30,6 +31,7 @@ pub struct Handle64 {
 
 const MEMORY: u64 = u64::from_le_bytes(*b"bw-mem-1");
 const EVENT: u64 = u64::from_le_bytes(*b"bw-evt-1");
+const POOL: u64 = u64::from_le_bytes(*b"bw-pol-1");
 
 impl Handle64 {
     fn new(magic: u64, memory: &Physical, offset: u64, size: u64) -> Handle64 {
@@ -113,30 +115,99 @@ impl Drop for SharedEvent {
     }
 }
 
+/// A handle for the allocation that starts at `p`, which other processes may open from now on.
+fn share(p: *mut c_void) -> Result<Handle64> {
+    let a = memory::find(p as u64).filter(|a| a.start == p as u64 && a.kind == Kind::Device).ok_or(INVALID)?;
+    let mut shared = lock(&SHARED);
+    if let Entry::Vacant(place) = shared.entry(a.start) {
+        for d in state::devices() {
+            d.synchronize()?;
+        }
+        let (page, end) = (a.start / PAGE * PAGE, (a.start + a.size).next_multiple_of(PAGE));
+        let copy = Physical::new(end - page)?;
+        // SAFETY: the pages are device memory and quiet; what is in them is copied before they are replaced.
+        unsafe {
+            let elsewhere = copy.map(None, end - page, 0)?;
+            std::ptr::copy_nonoverlapping(page as *const u8, elsewhere as *mut u8, (end - page) as usize);
+            shared_memory::unmap(elsewhere, end - page);
+            copy.map(Some(page), end - page, 0)?;
+        }
+        place.insert((copy, page, end - page));
+    }
+    let (physical, page, _) = &shared[&a.start];
+    Ok(Handle64::new(MEMORY, physical, a.start - page, a.size))
+}
+
+/// Where the memory of a handle is in this process, mapped if it is not yet.
+fn open(handle: &Handle64) -> Result<*mut c_void> {
+    let from = (handle.pid, handle.fd);
+    let mut opened = lock(&OPENED);
+    if let Some((start, o)) = opened.iter_mut().find(|(_, o)| o.from == from) {
+        o.times += 1;
+        return Ok(*start as *mut c_void);
+    }
+    let physical = Physical::open(handle.pid, handle.fd).map_err(|_| Code(hipErrorInvalidDevicePointer))?;
+    if handle.offset.checked_add(handle.size).is_none_or(|end| end > physical.size) {
+        return Err(INVALID);
+    }
+    let ordinal = state::current()?.ordinal;
+    // SAFETY: anywhere.
+    let map = unsafe { physical.map(None, physical.size, 0)? };
+    let start = map + handle.offset;
+    memory::add_foreign(start, handle.size, ordinal, Kind::Device);
+    memory::reach_foreign(start, handle.size, true);
+    opened.insert(start, Opened { map, bytes: physical.size, from, times: 1 });
+    Ok(start as *mut c_void)
+}
+
+/// Closes memory of another process once, if that is what starts there. Work that uses it is done.
+pub fn closed(start: u64) -> bool {
+    let mut opened = lock(&OPENED);
+    let Some(o) = opened.get_mut(&start) else { return false };
+    o.times -= 1;
+    if o.times == 0 {
+        let (map, bytes) = (o.map, o.bytes);
+        opened.remove(&start);
+        memory::forget_foreign(start);
+        // SAFETY: nobody has the address any more.
+        unsafe { shared_memory::unmap(map, bytes) };
+    }
+    true
+}
+
+/// The memory behind the descriptor that stands for a pool of this process.
+pub fn pool_descriptor() -> Result<Physical> {
+    let p = Physical::new(PAGE)?;
+    // SAFETY: a page of our own, mapped anywhere for as long as it takes.
+    unsafe {
+        let at = p.map(None, PAGE, 0)?;
+        (at as *mut u64).write(POOL);
+        shared_memory::unmap(at, PAGE);
+    }
+    Ok(p)
+}
+
+/// Whether a descriptor of this process stands for a pool, of whatever process.
+pub fn is_pool(fd: i32) -> bool {
+    let Ok(p) = Physical::open(std::process::id(), fd) else { return false };
+    if p.size != PAGE {
+        return false;
+    }
+    // SAFETY: as above.
+    unsafe {
+        let Ok(at) = p.map(None, PAGE, 0) else { return false };
+        let found = (at as *const u64).read();
+        shared_memory::unmap(at, PAGE);
+        found == POOL
+    }
+}
+
 hip! {
     fn hipIpcGetMemHandle(handle: *mut Handle64, p: *mut c_void) {
         if handle.is_null() || p.is_null() {
             return Err(INVALID);
         }
-        let a = memory::find(p as u64).filter(|a| a.start == p as u64 && a.kind == Kind::Device).ok_or(INVALID)?;
-        let mut shared = lock(&SHARED);
-        if let Entry::Vacant(place) = shared.entry(a.start) {
-            for d in state::devices() {
-                d.synchronize()?;
-            }
-            let (page, end) = (a.start / PAGE * PAGE, (a.start + a.size).next_multiple_of(PAGE));
-            let copy = Physical::new(end - page)?;
-            // SAFETY: the pages are device memory and quiet; what is in them is copied before they are replaced.
-            unsafe {
-                let elsewhere = copy.map(None, end - page, 0)?;
-                std::ptr::copy_nonoverlapping(page as *const u8, elsewhere as *mut u8, (end - page) as usize);
-                shared_memory::unmap(elsewhere, end - page);
-                copy.map(Some(page), end - page, 0)?;
-            }
-            place.insert((copy, page, end - page));
-        }
-        let (physical, page, _) = &shared[&a.start];
-        put(handle, Handle64::new(MEMORY, physical, a.start - page, a.size))
+        put(handle, share(p)?)
     }
     fn hipIpcOpenMemHandle(place: *mut *mut c_void, handle: Handle64, flags: c_uint) {
         // Lazy access of peers is the only way.
@@ -146,39 +217,30 @@ hip! {
         if handle.pid == std::process::id() {
             return err(hipErrorInvalidContext);
         }
-        let from = (handle.pid, handle.fd);
-        let mut opened = lock(&OPENED);
-        if let Some((start, o)) = opened.iter_mut().find(|(_, o)| o.from == from) {
-            o.times += 1;
-            return put(place, *start as *mut c_void);
-        }
-        let physical = Physical::open(handle.pid, handle.fd).map_err(|_| Code(hipErrorInvalidDevicePointer))?;
-        let fits = handle.offset.checked_add(handle.size).is_some_and(|end| end <= physical.size);
-        if !fits {
-            return Err(INVALID);
-        }
-        let map = physical.map(None, physical.size, 0)?;
-        let start = map + handle.offset;
-        memory::add_foreign(start, handle.size, state::current()?.ordinal, Kind::Device);
-        memory::reach_foreign(start, handle.size, true);
-        opened.insert(start, Opened { map, bytes: physical.size, from, times: 1 });
-        put(place, start as *mut c_void)
+        put(place, open(&handle)?)
     }
     fn hipIpcCloseMemHandle(p: *mut c_void) {
-        let mut opened = lock(&OPENED);
-        let o = opened.get_mut(&(p as u64)).ok_or(INVALID)?;
-        o.times -= 1;
-        if o.times > 0 {
-            return Ok(());
+        if !lock(&OPENED).contains_key(&(p as u64)) {
+            return Err(INVALID);
         }
         for d in state::devices() {
             let _ = d.synchronize();
         }
-        let (map, bytes) = (o.map, o.bytes);
-        opened.remove(&(p as u64));
-        memory::forget_foreign(p as u64);
-        shared_memory::unmap(map, bytes);
-        Ok(())
+        if closed(p as u64) { Ok(()) } else { Err(INVALID) }
+    }
+    fn hipMemPoolExportPointer(data: *mut Handle64, p: *mut c_void) {
+        if data.is_null() || p.is_null() {
+            return Err(INVALID);
+        }
+        put(data, share(p).map_err(|_| Code(hipErrorOutOfMemory))?)
+    }
+    fn hipMemPoolImportPointer(place: *mut *mut c_void, pool: hipMemPool_t, data: *mut Handle64) {
+        let handle = get(data)?;
+        if place.is_null() || handle.magic != MEMORY || handle.size == 0 {
+            return Err(INVALID);
+        }
+        crate::pool::check_imported(pool)?;
+        put(place, open(&handle)?)
     }
     fn hipIpcGetEventHandle(handle: *mut Handle64, event: hipEvent_t) {
         let e = state::event(event)?;

@@ -47,6 +47,7 @@ mod module;
 mod op;
 mod per_thread;
 mod pool;
+mod printf;
 mod program;
 mod shared_memory;
 mod state;

@@ -188,6 +188,7 @@ pub fn add_pooled(start: u64, size: u64, pool: Arc<Pool>) {
 pub fn give_back(device: i32, start: u64, size: u64) {
     if let Ok(d) = state::device(device) {
         d.used.fetch_sub(size, Ordering::AcqRel);
+        crate::ipc::freed(start);
         let _ = d.emu.free(start);
     }
 }
@@ -230,6 +231,9 @@ pub fn release(start: u64) -> Result {
         } else {
             Err(INVALID)
         };
+    }
+    if crate::ipc::closed(start) {
+        return Ok(());
     }
     let a = lock(&ALLOCATIONS).remove(&start).ok_or(INVALID)?;
     crate::ipc::freed(start);
@@ -366,6 +370,9 @@ hip! {
         malloc(p, bytes, Kind::Host, check_host_flags(flags)?)
     }
     fn hipHostAlloc(p: *mut *mut c_void, bytes: usize, flags: c_uint) {
+        malloc(p, bytes, Kind::Host, check_host_flags(flags)?)
+    }
+    fn hipExtHostAlloc(p: *mut *mut c_void, bytes: usize, flags: c_uint) {
         malloc(p, bytes, Kind::Host, check_host_flags(flags)?)
     }
     fn hipMallocHost(p: *mut *mut c_void, bytes: usize) {

@@ -1,9 +1,11 @@
 //! Modules, kernels, launches, and what can be asked about them.
 
 use crate::api::{Code, INVALID, Result, err, get, log, put};
+use crate::device::LIMITS;
 use crate::op::{Op, submit};
+use crate::printf::{Buffer, Formats};
 use crate::program::{check_target, image_for, image_in};
-use crate::state::{self, Device, FUNCTIONS, MODULES, NoDevices, Stream};
+use crate::state::{self, Device, FUNCTIONS, MODULES, NoDevices, Stream, lock};
 use crate::symbols::function_of;
 use crate::types::*;
 use barewave_emu::codeobj::{Arg, ArgKind, Family, KernelInfo};
@@ -20,6 +22,7 @@ pub struct Module {
     pub code: barewave_emu::Module,
     /// Number of its device.
     pub device: i32,
+    formats: Formats,
 }
 
 impl Module {
@@ -37,7 +40,8 @@ impl Module {
         })?;
         let (start, size) = code.image();
         crate::memory::image_loaded(start, size, device.ordinal);
-        Ok(Module { code, device: device.ordinal })
+        let formats = Formats::new(&code.file().formats);
+        Ok(Module { code, device: device.ordinal, formats })
     }
 }
 
@@ -57,6 +61,8 @@ pub struct Function {
     pub info: KernelInfo,
     /// It may ask the host for something while it runs.
     asks_host: bool,
+    /// It may leave something to print.
+    prints: bool,
 }
 
 impl Function {
@@ -64,9 +70,12 @@ impl Function {
     pub fn of(module: Arc<Module>, name: &str) -> Result<Function> {
         let info = module.code.kernel(name).map_err(|_| Code(hipErrorNotFound))?.info().clone();
         let c_name = std::ffi::CString::new(name).map_err(|_| Code(hipErrorNotFound))?;
-        let asks = |a: &Arg| matches!(&a.kind, ArgKind::Hidden(n) if n == "hostcall_buffer" || n == "heap_v1");
-        let asks_host = info.meta.as_ref().is_some_and(|m| m.args.iter().any(asks));
-        Ok(Function { module, name: name.to_string(), c_name, info, asks_host })
+        let takes = |wanted: &[&str]| {
+            let one = |a: &Arg| matches!(&a.kind, ArgKind::Hidden(n) if wanted.contains(&n.as_str()));
+            info.meta.as_ref().is_some_and(|m| m.args.iter().any(one))
+        };
+        let (asks_host, prints) = (takes(&["hostcall_buffer", "heap_v1"]), takes(&["printf_buffer"]));
+        Ok(Function { module, name: name.to_string(), c_name, info, asks_host, prints })
     }
 
     /// The name as C wants it.
@@ -157,10 +166,19 @@ impl LaunchSpec {
         let f = &self.function;
         let kernel = f.module.code.kernel(&f.name).map_err(|_| Code(hipErrorNotFound))?;
         let mut options = options(self.shared);
+        let [stack, fifo, _] = *lock(&device.limits);
+        if stack != LIMITS[0] {
+            options.stack = stack as u32;
+        }
         if f.asks_host {
             options.services = device.services()?;
         }
+        let buffer = if f.prints { Some(Buffer::new(device, fifo)?) } else { None };
+        options.services.printf_buffer = buffer.as_ref().map_or(0, Buffer::address);
         let launched = device.emu.launch(&kernel, self.grid, self.block, &self.arguments, &options);
+        if let Some(buffer) = buffer {
+            buffer.print(&f.module.formats);
+        }
         launched.map(drop).map_err(|fault| device.report(&fault))
     }
 }

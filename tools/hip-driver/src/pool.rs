@@ -5,12 +5,13 @@
 use crate::api::{Code, INVALID, Result, err, get, put};
 use crate::memory::{self, Kind};
 use crate::op::{Op, submit};
+use crate::shared_memory::Physical;
 use crate::state::{self, POOLS, Stream, lock, size};
 use crate::types::*;
 use barewave_emu::hip::code::*;
 use barewave_emu::queue::Event;
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// A pool.
 pub struct Pool {
@@ -20,7 +21,21 @@ pub struct Pool {
     most: u64,
     counters: Mutex<Counters>,
     freed: Mutex<Vec<Freed>>,
+    sharing: Sharing,
 }
+
+/// Whether other processes have to do with a pool.
+enum Sharing {
+    /// Its own process alone.
+    Private,
+    /// Others may open what is allocated from it; with what stands for it, once they were asked to.
+    Exported(OnceLock<Physical>),
+    /// It stands for another process's: nothing is allocated from it.
+    Imported,
+}
+
+/// A handle of a pool or allocation that is a POSIX file descriptor.
+const DESCRIPTOR: c_uint = 1;
 
 /// Memory that was freed in a stream and not given back to the device.
 struct Freed {
@@ -47,7 +62,7 @@ impl Pool {
     /// An empty pool of a device.
     pub fn new(device: i32, most: u64) -> Pool {
         let counters = Counters { reuse: [1; 3], threshold: 0, used: 0, used_most: 0, held: 0, held_most: 0 };
-        Pool { device, most, counters: Mutex::new(counters), freed: Mutex::default() }
+        Pool { device, most, counters: Mutex::new(counters), freed: Mutex::default(), sharing: Sharing::Private }
     }
 
     /// Memory of the device was allocated.
@@ -155,6 +170,11 @@ fn pool(handle: hipMemPool_t) -> Result<Arc<Pool>> {
     POOLS.get(handle).ok_or(INVALID)
 }
 
+/// Whether a pool stands for one of another process.
+pub fn check_imported(handle: hipMemPool_t) -> Result {
+    if matches!(pool(handle)?.sharing, Sharing::Imported) { Ok(()) } else { Err(INVALID) }
+}
+
 fn handle_of(p: &Arc<Pool>) -> hipMemPool_t {
     match state::device(p.device) {
         Ok(d) if Arc::ptr_eq(&d.default_pool, p) => default_handle(p.device),
@@ -165,7 +185,7 @@ fn handle_of(p: &Arc<Pool>) -> hipMemPool_t {
 
 /// Allocates from a pool, for use in a stream.
 pub fn malloc_from(place: *mut *mut c_void, bytes: usize, pool: Arc<Pool>, stream: &Stream) -> Result {
-    if place.is_null() {
+    if place.is_null() || matches!(pool.sharing, Sharing::Imported) {
         return Err(INVALID);
     }
     let p = match bytes {
@@ -199,7 +219,40 @@ hip! {
             return Err(INVALID);
         }
         state::device(p.location.id).map_err(|_| INVALID)?;
-        put(place, POOLS.add(Arc::new(Pool::new(p.location.id, p.max_size as u64))))
+        let mut pool = Pool::new(p.location.id, p.max_size as u64);
+        match p.handle_types {
+            0 => {}
+            DESCRIPTOR => pool.sharing = Sharing::Exported(OnceLock::new()),
+            _ => return Err(INVALID),
+        }
+        put(place, POOLS.add(Arc::new(pool)))
+    }
+    fn hipMemPoolExportToShareableHandle(place: *mut c_void, handle: hipMemPool_t, kind: c_uint, flags: c_uint) {
+        let p = pool(handle)?;
+        let Sharing::Exported(descriptor) = &p.sharing else { return Err(INVALID) };
+        if place.is_null() || kind != DESCRIPTOR || flags != 0 {
+            return Err(INVALID);
+        }
+        let memory = match descriptor.get() {
+            Some(memory) => memory,
+            None => {
+                let made = crate::ipc::pool_descriptor()?;
+                descriptor.get_or_init(|| made)
+            }
+        };
+        put(place.cast::<c_int>(), memory.export()?)
+    }
+    fn hipMemPoolImportFromShareableHandle(place: *mut hipMemPool_t, handle: *mut c_void, kind: c_uint, flags: c_uint) {
+        if place.is_null() || handle.is_null() || kind != DESCRIPTOR || flags != 0 {
+            return Err(INVALID);
+        }
+        let fd = i32::try_from(handle as u64).map_err(|_| INVALID)?;
+        if !crate::ipc::is_pool(fd) {
+            return err(hipErrorOutOfMemory);
+        }
+        let mut pool = Pool::new(state::current()?.ordinal, 0);
+        pool.sharing = Sharing::Imported;
+        put(place, POOLS.add(Arc::new(pool)))
     }
     fn hipMemPoolDestroy(handle: hipMemPool_t) {
         let gone = POOLS.remove(handle).ok_or(INVALID)?;

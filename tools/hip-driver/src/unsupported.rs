@@ -1,5 +1,5 @@
-//! What the HIP API (7.2) has and this library has not: arrays and textures, graphics and external memory, sharing between
-//! processes, virtual memory management, linking, per-thread default streams, some of the graph's getters.
+//! What the HIP API (7.2) has and this library has not: arrays and textures, graphics and external memory, linking and
+//! libraries of kernels, copies in batches, attributes of streams.
 
 /// Exports functions that say so. Their arguments are not looked at.
 macro_rules! unsupported {
@@ -16,29 +16,29 @@ macro_rules! unsupported {
 
 #[rustfmt::skip]
 unsupported! {
-    hipArray3DCreate hipArray3DGetDescriptor hipArrayCreate hipArrayGetDescriptor hipArrayGetInfo
-    hipBindTexture hipBindTexture2D hipBindTextureToArray hipBindTextureToMipmappedArray hipCreateSurfaceObject
+    hipArray3DCreate hipArray3DGetDescriptor hipArrayCreate hipArrayGetDescriptor hipArrayGetInfo hipBindTexture
+    hipBindTexture2D hipBindTextureToArray hipBindTextureToMipmappedArray hipCreateSurfaceObject
     hipCreateTextureObject hipDestroyExternalMemory hipDestroyExternalSemaphore hipDestroySurfaceObject
-    hipDestroyTextureObject hipDeviceGetTexture1DLinearMaxWidth     hipExternalMemoryGetMappedBuffer hipExternalMemoryGetMappedMipmappedArray     hipGLGetDevices hipGetChannelDesc hipGetDriverEntryPoint hipGetDriverEntryPoint_spt hipGetMipmappedArrayLevel
-    hipGetTextureAlignmentOffset hipGetTextureObjectResourceDesc hipGetTextureObjectResourceViewDesc
-    hipGetTextureObjectTextureDesc hipGetTextureReference hipGraphAddExternalSemaphoresSignalNode
-    hipGraphAddExternalSemaphoresWaitNode hipGraphExecExternalSemaphoresSignalNodeSetParams
-    hipGraphExecExternalSemaphoresWaitNodeSetParams hipGraphExternalSemaphoresSignalNodeGetParams
-    hipGraphExternalSemaphoresSignalNodeSetParams hipGraphExternalSemaphoresWaitNodeGetParams
-    hipGraphExternalSemaphoresWaitNodeSetParams hipGraphicsGLRegisterBuffer hipGraphicsGLRegisterImage
-    hipGraphicsMapResources hipGraphicsResourceGetMappedPointer hipGraphicsSubResourceGetMappedArray
-    hipGraphicsUnmapResources hipGraphicsUnregisterResource hipImportExternalMemory hipImportExternalSemaphore
-    hipKernelGetLibrary hipKernelGetName hipLibraryEnumerateKernels hipLibraryGetKernel hipLibraryGetKernelCount
-    hipLibraryLoadData hipLibraryLoadFromFile hipLibraryUnload hipLinkAddData hipLinkAddFile hipLinkComplete
-    hipLinkCreate hipLinkDestroy hipMalloc3DArray hipMallocArray hipMallocMipmappedArray
-    hipMemGetHandleForAddressRange hipMemMapArrayAsync hipMemPoolExportPointer hipMemPoolExportToShareableHandle
-    hipMemPoolImportFromShareableHandle hipMemPoolImportPointer hipMemcpy2DArrayToArray hipMemcpy2DFromArray
-    hipMemcpy2DFromArrayAsync hipMemcpy2DFromArrayAsync_spt hipMemcpy2DFromArray_spt hipMemcpy2DToArray
-    hipMemcpy2DToArrayAsync hipMemcpy2DToArrayAsync_spt hipMemcpy2DToArray_spt hipMemcpy3DBatchAsync hipMemcpy3DPeer
-    hipMemcpy3DPeerAsync hipMemcpyAtoA hipMemcpyAtoD hipMemcpyAtoH hipMemcpyAtoHAsync hipMemcpyBatchAsync
-    hipMemcpyDtoA hipMemcpyFromArray hipMemcpyFromArray_spt hipMemcpyHtoA hipMemcpyHtoAAsync hipMemcpyToArray
-    hipMipmappedArrayCreate hipMipmappedArrayDestroy hipMipmappedArrayGetLevel hipModuleGetTexRef
-    hipOccupancyAvailableDynamicSMemPerBlock hipSignalExternalSemaphoresAsync
+    hipDestroyTextureObject hipDeviceGetTexture1DLinearMaxWidth hipExternalMemoryGetMappedBuffer
+    hipExternalMemoryGetMappedMipmappedArray hipGLGetDevices hipGetChannelDesc hipGetDriverEntryPoint
+    hipGetDriverEntryPoint_spt hipGetMipmappedArrayLevel hipGetTextureAlignmentOffset hipGetTextureObjectResourceDesc
+    hipGetTextureObjectResourceViewDesc hipGetTextureObjectTextureDesc hipGetTextureReference
+    hipGraphAddExternalSemaphoresSignalNode hipGraphAddExternalSemaphoresWaitNode
+    hipGraphExecExternalSemaphoresSignalNodeSetParams hipGraphExecExternalSemaphoresWaitNodeSetParams
+    hipGraphExternalSemaphoresSignalNodeGetParams hipGraphExternalSemaphoresSignalNodeSetParams
+    hipGraphExternalSemaphoresWaitNodeGetParams hipGraphExternalSemaphoresWaitNodeSetParams
+    hipGraphicsGLRegisterBuffer hipGraphicsGLRegisterImage hipGraphicsMapResources hipGraphicsResourceGetMappedPointer
+    hipGraphicsSubResourceGetMappedArray hipGraphicsUnmapResources hipGraphicsUnregisterResource
+    hipImportExternalMemory hipImportExternalSemaphore hipKernelGetLibrary hipKernelGetName hipLibraryEnumerateKernels
+    hipLibraryGetKernel hipLibraryGetKernelCount hipLibraryLoadData hipLibraryLoadFromFile hipLibraryUnload
+    hipLinkAddData hipLinkAddFile hipLinkComplete hipLinkCreate hipLinkDestroy hipMalloc3DArray hipMallocArray
+    hipMallocMipmappedArray hipMemGetHandleForAddressRange hipMemMapArrayAsync hipMemcpy2DArrayToArray
+    hipMemcpy2DFromArray hipMemcpy2DFromArrayAsync hipMemcpy2DFromArrayAsync_spt hipMemcpy2DFromArray_spt
+    hipMemcpy2DToArray hipMemcpy2DToArrayAsync hipMemcpy2DToArrayAsync_spt hipMemcpy2DToArray_spt
+    hipMemcpy3DBatchAsync hipMemcpy3DPeer hipMemcpy3DPeerAsync hipMemcpyAtoA hipMemcpyAtoD hipMemcpyAtoH
+    hipMemcpyAtoHAsync hipMemcpyBatchAsync hipMemcpyDtoA hipMemcpyFromArray hipMemcpyFromArray_spt hipMemcpyHtoA
+    hipMemcpyHtoAAsync hipMemcpyToArray hipMipmappedArrayCreate hipMipmappedArrayDestroy hipMipmappedArrayGetLevel
+    hipModuleGetTexRef hipOccupancyAvailableDynamicSMemPerBlock hipSignalExternalSemaphoresAsync
     hipStreamCopyAttributes hipStreamGetAttribute hipStreamSetAttribute hipTexObjectCreate hipTexObjectDestroy
     hipTexObjectGetResourceDesc hipTexObjectGetResourceViewDesc hipTexObjectGetTextureDesc hipTexRefGetAddress
     hipTexRefGetAddressMode hipTexRefGetArray hipTexRefGetBorderColor hipTexRefGetFilterMode hipTexRefGetFlags

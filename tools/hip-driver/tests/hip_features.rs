@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::hip::{Program, compile};
+use common::hip::{Program, compile, compile_with};
 
 const TARGETS: [&str; 2] = ["gfx942", "gfx1100"];
 
@@ -528,6 +528,189 @@ int main() {
   unsigned which[] = {2, 12}, type; size_t size; void* to[] = {&type, &size};
   OK(hipDrvPointerGetAttributes(2, which, to, a)); TRUE(type == 1 && size == 64);
   OK(hipFree(a));
+  printf("done\n");
+}
+"#;
+    if let Some(p) = program(source) {
+        p.prints(&TARGETS, "done\n");
+    }
+}
+
+#[test]
+fn what_kernels_print_when_they_have_ended() {
+    let source = r#"
+extern "C" hipError_t hipDeviceSetLimit(unsigned, size_t);
+extern "C" hipError_t hipDeviceGetLimit(size_t*, unsigned);
+extern "C" hipError_t hipExtHostAlloc(void**, size_t, unsigned);
+#define GLOBAL __attribute__((address_space(1)))
+#define AT(p, type, offset) (*(type)((const __attribute__((address_space(4))) char*)(p) + (offset)))
+// As the device libraries have it: bytes used, bytes there, records.
+extern "C" __device__ __attribute__((used, noinline)) GLOBAL char* __printf_alloc(unsigned bytes) {
+  GLOBAL char* buffer = AT(__builtin_amdgcn_implicitarg_ptr(), GLOBAL char* const __attribute__((address_space(4)))*, 72);
+  GLOBAL unsigned* head = (GLOBAL unsigned*)buffer;
+  unsigned before = __hip_atomic_load(head, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+  do {
+    if (8 + before + bytes > head[1]) return 0;
+  } while (!__hip_atomic_compare_exchange_strong(head, &before, before + bytes, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
+                                                 __HIP_MEMORY_SCOPE_AGENT));
+  return buffer + 8 + before;
+}
+extern "C" __device__ int printf(const char*, ...);
+__global__ void tell(const char* text, double d, int lanes) {
+  int i = __builtin_amdgcn_workitem_id_x();
+  if (i < lanes) printf("%d: %s, %.2f, %s%c\n", i, "fixed", d * i, text, '!');
+  if (!i) printf("nothing else\n");
+}
+int main() {
+  char* text;
+  size_t room;
+  OK(hipDeviceGetLimit(&room, 1));
+  TRUE(room == 4 << 20);
+  IS(hipExtHostAlloc((void**)&text, 16, 0xc0000000), 1);
+  OK(hipExtHostAlloc((void**)&text, 16, 0x40000000));
+  OK(hipMemcpy(text, "from memory", 12, 1));
+  tell<<<1, 64>>>(text, 0.25, 2);
+  OK(hipDeviceSynchronize());
+  // Room for the header and the first two records, of 4 + 8 + 8 + 8 + 8 + 16 + 8 bytes.
+  OK(hipDeviceSetLimit(1, 8 + 2 * 60));
+  tell<<<1, 64>>>(text, 1.0, 5);
+  OK(hipDeviceSynchronize());
+  return 0;
+}
+"#;
+    if let Some(p) = compile_with(source, &TARGETS, &["-mprintf-kind=buffered"]) {
+        p.prints(
+            &TARGETS,
+            "0: fixed, 0.00, from memory!\n1: fixed, 0.25, from memory!\nnothing else\n\
+             0: fixed, 0.00, from memory!\n1: fixed, 1.00, from memory!\n",
+        );
+    }
+}
+
+#[test]
+fn stacks_as_large_as_a_program_sets_them() {
+    let source = r#"
+extern "C" hipError_t hipDeviceSetLimit(unsigned, size_t);
+extern "C" hipError_t hipDeviceGetLimit(size_t*, unsigned);
+extern "C" hipError_t hipDeviceReset(void);
+__device__ __attribute__((noinline)) int deep(int n) {
+  volatile int own[256];
+  own[n & 255] = n;
+  return n ? deep(n - 1) + own[n & 255] : 0;
+}
+__global__ void sum(int* out, int n) { out[0] = deep(n); }
+int main() {
+  int *x, got;
+  size_t size;
+  OK(hipMalloc((void**)&x, 4));
+  OK(hipDeviceGetLimit(&size, 0));
+  TRUE(size == 1024);
+  IS(hipDeviceSetLimit(0, 1 << 20), 1);
+  OK(hipDeviceSetLimit(0, 100 << 10));
+  OK(hipDeviceGetLimit(&size, 0));
+  TRUE(size == 100 << 10);
+  sum<<<1, 1>>>(x, 80);
+  OK(hipDeviceSynchronize());
+  OK(hipMemcpy(&got, x, 4, 2));
+  TRUE(got == 80 * 81 / 2);
+  OK(hipDeviceSetLimit(0, 16 << 10));
+  sum<<<1, 1>>>(x, 80);
+  TRUE(hipDeviceSynchronize() != 0);
+  OK(hipDeviceReset());
+  printf("done\n");
+}
+"#;
+    let Some(p) = program(source) else { return };
+    // Without checks: what clang saves in a function's frame may never have been written.
+    for target in TARGETS {
+        let out = p.run(&[("BAREWAVE_TARGET", target)]);
+        let (text, err) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(out.status.success() && text == "done\n", "{target}: {text}\n{err}");
+        assert!(err.contains("is outside of"), "the small stack overflows: {err}");
+    }
+}
+
+#[test]
+fn pools_are_shared_between_processes() {
+    let source = r#"
+struct Props { unsigned alloc_type, handle_types, location_kind; int device; void* security; size_t most; char rest[56]; };
+struct Export { char bytes[64]; };
+typedef void* Pool;
+extern "C" {
+hipError_t hipMemPoolCreate(Pool*, const Props*);
+hipError_t hipMemPoolDestroy(Pool);
+hipError_t hipMemPoolExportToShareableHandle(void*, Pool, unsigned, unsigned);
+hipError_t hipMemPoolImportFromShareableHandle(Pool*, void*, unsigned, unsigned);
+hipError_t hipMemPoolExportPointer(Export*, void*);
+hipError_t hipMemPoolImportPointer(void**, Pool, Export*);
+hipError_t hipMallocFromPoolAsync(void**, size_t, Pool, hipStream_t);
+hipError_t hipFreeAsync(void*, hipStream_t);
+int pipe(int*); int fork(); long read(int, void*, size_t); long write(int, const void*, size_t);
+int waitpid(int, int*, int); int close(int);
+}
+__global__ void add(int* x, int n) { x[__builtin_amdgcn_workitem_id_x()] += n; }
+int other(int from, int to) {
+  // The descriptor of a pool comes by some other way; here the process that is asked has it in /proc.
+  int fd;
+  Export data;
+  if (read(from, &fd, 4) != 4 || read(from, &data, 64) != 64) return 1;
+  Pool own;
+  Props props = {1, 1, 1, 0};
+  OK(hipMemPoolCreate(&own, &props));
+  int mine;
+  OK(hipMemPoolExportToShareableHandle(&mine, own, 1, 0));
+  Pool pool;
+  IS(hipMemPoolImportFromShareableHandle(&pool, (void*)(size_t)from, 1, 0), 2);
+  OK(hipMemPoolImportFromShareableHandle(&pool, (void*)(size_t)mine, 1, 0));
+  int* x;
+  IS(hipMallocFromPoolAsync((void**)&x, 256, pool, 0), 1);
+  IS(hipMemPoolImportPointer((void**)&x, own, &data), 1);
+  OK(hipMemPoolImportPointer((void**)&x, pool, &data));
+  add<<<1, 64>>>(x, 1000);
+  OK(hipDeviceSynchronize());
+  OK(hipFree(x));
+  OK(hipMemPoolDestroy(pool));
+  OK(hipMemPoolDestroy(own));
+  char done = 1;
+  return write(to, &done, 1) == 1 ? 0 : 1;
+}
+int main() {
+  int down[2], up[2];
+  if (pipe(down) || pipe(up)) return 1;
+  int pid = fork();
+  if (!pid) return other(down[0], up[1]);
+  Pool pool, plain;
+  Props props = {1, 1, 1, 0}, alone = {1, 0, 1, 0};
+  OK(hipMemPoolCreate(&pool, &props));
+  OK(hipMemPoolCreate(&plain, &alone));
+  int *x, fd, in[64], out[64];
+  OK(hipMallocFromPoolAsync((void**)&x, sizeof in, pool, 0));
+  for (int i = 0; i < 64; i++) in[i] = i;
+  OK(hipMemcpy(x, in, sizeof in, 1));
+  IS(hipMemPoolExportToShareableHandle(&fd, plain, 1, 0), 1);
+  IS(hipMemPoolExportToShareableHandle(0, pool, 1, 0), 1);
+  IS(hipMemPoolExportToShareableHandle(&fd, pool, 0, 0), 1);
+  IS(hipMemPoolExportToShareableHandle(&fd, pool, 1, 1), 1);
+  OK(hipMemPoolExportToShareableHandle(&fd, pool, 1, 0));
+  Export data;
+  IS(hipMemPoolExportPointer(&data, 0), 1);
+  IS(hipMemPoolExportPointer(&data, in), 2);
+  OK(hipMemPoolExportPointer(&data, x));
+  char done = 0;
+  int status = 1;
+  if (write(down[1], &fd, 4) != 4 || write(down[1], &data, 64) != 64) return 1;
+  // The other process has said something, or is gone.
+  close(up[1]);
+  if (read(up[0], &done, 1) != 1) return 1;
+  TRUE(waitpid(pid, &status, 0) == pid && status == 0);
+  OK(hipMemcpy(out, x, sizeof out, 2));
+  for (int i = 0; i < 64; i++) TRUE(out[i] == i + 1000);
+  // What was shared is given back and used again.
+  OK(hipFreeAsync(x, 0));
+  OK(hipDeviceSynchronize());
+  OK(hipMalloc((void**)&x, sizeof in));
+  OK(hipMemcpy(x, in, sizeof in, 1));
+  OK(hipMemPoolDestroy(pool));
   printf("done\n");
 }
 "#;

@@ -9,8 +9,11 @@ use ort_sys::*;
 use std::ffi::c_void;
 
 /// The version of onnxruntime whose structures these are. The ends of some moved until 1.24 was out; none of what this
-/// plugin fills is newer than 1.23.
+/// plugin fills is newer than 1.23, but for [`EP_VERSION`].
 pub const KNOWN_VERSION: u32 = 23;
+
+/// The version whose [`OrtEp`] this is: the first with `Sync`. Older ones do not look that far.
+pub const EP_VERSION: u32 = 25;
 
 /// Null pointers for what later versions have added.
 type Tail = [usize; 16];
@@ -91,6 +94,9 @@ pub struct OrtEp {
     >,
     pub GetCompiledModelCompatibilityInfo:
         Option<unsafe extern "system" fn(*mut OrtEp, *const OrtGraph) -> *const c_char>,
+    pub GetKernelRegistry: Option<unsafe extern "system" fn(*mut OrtEp, *mut *const c_void) -> OrtStatusPtr>,
+    pub IsConcurrentRunSupported: Option<unsafe extern "system" fn(*mut OrtEp, *mut bool) -> OrtStatusPtr>,
+    pub Sync: Option<unsafe extern "system" fn(*mut OrtEp) -> OrtStatusPtr>,
     pub tail: Tail,
 }
 
@@ -264,7 +270,7 @@ mod tests {
     fn fields_are_where_the_header_has_them() {
         order!(OrtEp, 1, GetName GetCapability Compile ReleaseNodeComputeInfos GetPreferredDataLayout
             ShouldConvertDataLayoutForOp SetDynamicOptions OnRunStart OnRunEnd CreateAllocator CreateSyncStreamForDevice
-            GetCompiledModelCompatibilityInfo tail);
+            GetCompiledModelCompatibilityInfo GetKernelRegistry IsConcurrentRunSupported Sync tail);
         order!(OrtEpFactory, 1, GetName GetVendor GetSupportedDevices CreateEp ReleaseEp GetVendorId GetVersion
             ValidateCompiledModelCompatibilityInfo CreateAllocator ReleaseAllocator CreateDataTransfer IsStreamAware
             CreateSyncStreamForDevice tail);

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::memory::Allocations;
+use crate::streams::Streams;
 use barewave::runtime::hip::Library;
 use barewave::runtime::{Device, EmulatedSettings, open_with};
 use barewave_isa::Target;
@@ -25,6 +26,8 @@ pub struct Devices {
     open: Mutex<Vec<(Wanted, Weak<dyn Device>, Option<String>)>>,
     /// What onnxruntime holds in their memory.
     pub allocations: Allocations,
+    /// Its streams.
+    pub streams: Streams,
 }
 
 impl Devices {
@@ -42,9 +45,18 @@ impl Devices {
         let mut settings = EmulatedSettings { unified: true, ..EmulatedSettings::default() };
         settings.options.strict = wanted.strict;
         let opened = open_with(&wanted.device, wanted.target, &settings)?;
-        list.push((wanted.clone(), Arc::downgrade(&opened.device), opened.note.clone()));
-        Ok((opened.device, opened.note))
+        // By whatever name it was asked for, of a target there is one emulated device, so that memory is shared.
+        let same = list.iter().filter(|(w, ..)| w.strict == wanted.strict).find_map(|(_, known, _)| {
+            known.upgrade().filter(|k| [k, &opened.device].iter().all(|d| is_emulated(d, opened.device.target())))
+        });
+        let device = same.unwrap_or(opened.device);
+        list.push((wanted.clone(), Arc::downgrade(&device), opened.note.clone()));
+        Ok((device, opened.note))
     }
+}
+
+fn is_emulated(device: &Arc<dyn Device>, target: Target) -> bool {
+    device.info().driver.is_none() && device.target() == target
 }
 
 /// The GPUs of the HIP driver by their PCI addresses; none when there is no driver.

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::memory::{AMD, Allocator, Copier, MemoryInfo, Owner};
 use crate::options::Options;
 use crate::provider::Provider;
+use crate::streams::SyncStream;
 use ort_sys::*;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -51,7 +52,7 @@ impl Factory {
                 ReleaseAllocator: Some(release_allocator),
                 CreateDataTransfer: Some(create_data_transfer),
                 IsStreamAware: Some(is_stream_aware),
-                CreateSyncStreamForDevice: None,
+                CreateSyncStreamForDevice: Some(create_stream),
                 tail: [0; 16],
             },
             api,
@@ -147,9 +148,19 @@ impl Factory {
     fn allocator(&self, info: *const OrtMemoryInfo) -> Option<Allocator> {
         let memory = self.memory.lock().unwrap_or_else(|e| e.into_inner());
         let known = memory.iter().find(|m| m.is(info))?;
-        let hardware = Wanted { device: known.device.clone(), target: None, strict: false };
-        let owner = Owner { session: Arc::new(OnceLock::new()), hardware, devices: self.devices.clone() };
+        let owner =
+            Owner { session: Arc::new(OnceLock::new()), hardware: known.hardware(), devices: self.devices.clone() };
         Some(Allocator::new(known.handle, owner))
+    }
+
+    /// A stream outside of sessions; null for memory that is not ours.
+    fn stream(&self, memory: *const OrtMemoryDevice) -> Result<*mut OrtSyncStreamImpl, Error> {
+        let known = self.memory.lock().unwrap_or_else(|e| e.into_inner());
+        let Some(hardware) = known.iter().find(|m| m.is_of(memory)).map(MemoryInfo::hardware) else {
+            return Ok(none());
+        };
+        drop(known);
+        SyncStream::create(self.api, self.devices.open(&hardware)?.0, self.devices.clone())
     }
 
     /// Whether code for a target runs on what onnxruntime calls these devices.
@@ -295,7 +306,23 @@ unsafe extern "system" fn create_data_transfer(
 }
 
 unsafe extern "system" fn is_stream_aware(_: *const OrtEpFactory) -> bool {
-    false
+    true
+}
+
+unsafe extern "system" fn create_stream(
+    this: *mut OrtEpFactory,
+    memory: *const OrtMemoryDevice,
+    _: *const OrtKeyValuePairs,
+    out: *mut *mut OrtSyncStreamImpl,
+) -> OrtStatusPtr {
+    // SAFETY: as above.
+    let factory: &Factory = unsafe { behind(this) };
+    factory.api.guard(|| {
+        let made = factory.stream(memory)?;
+        // SAFETY: a place for the pointer, which is given back through its own `Release`.
+        unsafe { *out = made };
+        Ok(())
+    })
 }
 
 /// The entry point: onnxruntime asks for factories when the library is registered.

@@ -1,4 +1,7 @@
 //! A group at run time: takes tensors from onnxruntime, runs the group's code, and leaves tensors there.
+//!
+//! Where onnxruntime has a stream for the device, the kernels go into that, and when all outputs stay on the device nobody waits
+//! for them here.
 
 use crate::abi::*;
 use crate::api::{Api, behind, get, none};
@@ -6,6 +9,7 @@ use crate::devices::Devices;
 use crate::error::Error;
 use crate::groups::SMALL;
 use crate::read::tensor;
+use crate::streams::Stream;
 use barewave::runtime::{AnyShape, Device, Given, Ready, Session};
 use barewave::tensor::packed;
 use barewave::tensor::{AsTensor, DType, HostTensor, TensorView, TensorViewMut};
@@ -35,6 +39,12 @@ impl Running {
 /// Runs of one group that may be under way at once; further ones wait. Each has an arena and buffers of its own.
 const MOST_AT_ONCE: usize = 8;
 
+/// One of what runs a group, and the stream that it last ran in, which has to be there until it runs in another.
+struct Runner {
+    running: Running,
+    stream: Option<Arc<Stream>>,
+}
+
 /// What runs a group: as many as have been under way at once.
 struct Pool {
     state: Mutex<PoolState>,
@@ -42,7 +52,7 @@ struct Pool {
 }
 
 struct PoolState {
-    idle: Vec<Running>,
+    idle: Vec<Runner>,
     /// Never run: it has no buffers.
     origin: Running,
     made: usize,
@@ -51,7 +61,7 @@ struct PoolState {
 /// One of a pool, given back when it is dropped.
 struct Borrowed<'p> {
     pool: &'p Pool,
-    running: Option<Running>,
+    runner: Option<Runner>,
 }
 
 impl Pool {
@@ -64,13 +74,13 @@ impl Pool {
     fn take(&self) -> Result<Borrowed<'_>, Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(running) = state.idle.pop() {
-                return Ok(Borrowed { pool: self, running: Some(running) });
+            if let Some(runner) = state.idle.pop() {
+                return Ok(Borrowed { pool: self, runner: Some(runner) });
             }
             if state.made < MOST_AT_ONCE {
-                let running = Some(state.origin.fork()?);
+                let runner = Some(Runner { running: state.origin.fork()?, stream: None });
                 state.made += 1;
-                return Ok(Borrowed { pool: self, running });
+                return Ok(Borrowed { pool: self, runner });
             }
             state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -79,8 +89,8 @@ impl Pool {
 
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
-        if let Some(running) = self.running.take() {
-            self.pool.state.lock().unwrap_or_else(PoisonError::into_inner).idle.push(running);
+        if let Some(runner) = self.runner.take() {
+            self.pool.state.lock().unwrap_or_else(PoisonError::into_inner).idle.push(runner);
             self.pool.freed.notify_one();
         }
     }
@@ -144,7 +154,12 @@ impl Fused {
         Fused { abi, api, pool: Pool::new(running), order, device, devices, reads_values }
     }
 
-    fn input<'a>(&self, context: *const OrtKernelContext, i: usize) -> Result<Input<'a>, Error> {
+    fn input<'a>(
+        &self,
+        context: *const OrtKernelContext,
+        i: usize,
+        stream: &Option<Arc<Stream>>,
+    ) -> Result<Input<'a>, Error> {
         let value = get!(self.api, KernelContext_GetInput(context, i), null())?;
         let what = || format!("input {i} of a group");
         if value.is_null() {
@@ -159,6 +174,7 @@ impl Fused {
             if dtype.bits() >= 8 && size > 0 && !small && self.is_here(address, size) {
                 return Ok(Input::Device(dtype, shape, address));
             }
+            settled(stream)?;
             return Ok(Input::Copy(tensor(dtype, &shape, self.fetch(address, size)?.into(), &what())?));
         }
         // SAFETY: inputs are there as long as the run.
@@ -175,11 +191,20 @@ impl Fused {
         device.is_ok_and(|d| Arc::ptr_eq(&d, &self.device))
     }
 
+    /// The device of some memory, where nothing is under way if it is another one. The stream is waited for where it is used.
+    fn device_at(&self, address: u64, size: usize) -> Result<Arc<dyn Device>, Error> {
+        let device = self.devices.allocations.device_of(address, size as u64)?;
+        if !Arc::ptr_eq(&device, &self.device) {
+            self.devices.streams.wait(&device)?;
+        }
+        Ok(device)
+    }
+
     /// Bytes of a device.
     fn fetch(&self, address: u64, size: usize) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; size];
         if size > 0 {
-            self.devices.allocations.device_of(address, size as u64)?.read(address, &mut bytes)?;
+            self.device_at(address, size)?.read(address, &mut bytes)?;
         }
         Ok(bytes)
     }
@@ -202,24 +227,35 @@ impl Fused {
     }
 
     fn run(&self, context: *mut OrtKernelContext) -> Result<(), Error> {
-        let inputs = self.order.inputs.iter().map(|i| self.input(context, *i)).collect::<Result<Vec<_>, _>>()?;
+        let mut stream = self.api.stream_of(context, &self.devices.streams)?;
+        if let Some(other) = stream.take_if(|s| !s.is_on(&self.device)) {
+            other.wait()?;
+        }
+        let input = |i: &usize| self.input(context, *i, &stream);
+        let inputs = self.order.inputs.iter().map(input).collect::<Result<Vec<_>, _>>()?;
         let given = inputs.iter().map(Input::given).collect::<Result<Vec<_>, _>>()?;
         let mut borrowed = self.pool.take()?;
-        let session = match &mut borrowed.running {
-            None => unreachable!("taken when it is dropped"),
-            Some(Running::Plan(session)) => session,
-            Some(Running::Any(any)) => match any.ready(&given)? {
+        let Some(Runner { running, stream: last }) = &mut borrowed.runner else {
+            unreachable!("taken when it is dropped")
+        };
+        let session = match running {
+            Running::Plan(session) => session,
+            Running::Any(any) => match any.ready(&given)? {
                 Ready::Whole(session) => session,
                 Ready::Stages(stages) => {
+                    settled(&stream)?;
                     let (outputs, _) = stages.run(&self.all_on_host(&given)?)?;
                     return outputs.iter().enumerate().try_for_each(|(i, t)| self.give(context, i, t));
                 }
             },
         };
+        session.use_stream(stream.as_ref().map(|s| s.id()))?;
+        last.clone_from(&stream);
         let (host, plan) = session.place(&given)?;
         let ports = plan.outputs.clone();
         let byte_each = ports.iter().any(|p| p.element_type().is_some_and(|t| t.bits() < 8));
         if byte_each {
+            settled(&stream)?;
             (0..ports.len()).try_for_each(|i| session.bind_output(i, None))?;
             let (outputs, _) = session.run(&host)?;
             return outputs.iter().enumerate().try_for_each(|(i, t)| self.give(context, i, t));
@@ -236,6 +272,13 @@ impl Fused {
             session.bind_output(i, bound)?;
             wanted.push(to);
         }
+        if let Some(stream) = &stream
+            && wanted.iter().all(|to| matches!(to, Output::Device(..)))
+        {
+            session.start(&host)?;
+            stream.ran(session.shared_plan());
+            return Ok(());
+        }
         let mut outputs = Vec::with_capacity(ports.len());
         for (port, to) in ports.iter().zip(&mut wanted) {
             let dtype = port.element_type().ok_or_else(|| Error::Type { what: format!("output {}", port.name) })?;
@@ -246,10 +289,11 @@ impl Fused {
             };
             outputs.push(TensorViewMut::new(dtype, &port.shape, bytes)?);
         }
+        settled(&stream)?;
         session.run_into(&host, &mut outputs)?;
         for to in &wanted {
             if let Output::Elsewhere(address, bytes) = to {
-                self.devices.allocations.device_of(*address, bytes.len() as u64)?.write(*address, bytes)?;
+                self.device_at(*address, bytes.len())?.write(*address, bytes)?;
             }
         }
         Ok(())
@@ -274,12 +318,17 @@ impl Fused {
         match self.output(context, i, t.shape())? {
             Output::Host(out) if out.len() == bytes.len() => out.copy_from_slice(bytes),
             Output::Device(address, size) if size == bytes.len() => {
-                self.devices.allocations.device_of(address, size as u64)?.write(address, bytes)?;
+                self.device_at(address, size)?.write(address, bytes)?;
             }
             _ => return Err(Error::Type { what: format!("output {i} of a group") }),
         }
         Ok(())
     }
+}
+
+/// Waits for what is in the stream, if there is one.
+fn settled(stream: &Option<Arc<Stream>>) -> Result<(), Error> {
+    stream.as_ref().map_or(Ok(()), |s| s.wait())
 }
 
 /// Memory for an output.

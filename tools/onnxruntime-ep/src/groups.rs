@@ -8,8 +8,9 @@
 //!
 //! What can be compiled is found by compiling: every group is lowered with the shapes that are declared, what is refused is
 //! taken out, and the rest is grouped anew until nothing is refused; then the code is made. Extents that are not declared get
-//! values on trial, and so do small inputs whose values decide shapes or branches; the code for the real ones is made when they
-//! come.
+//! numbers on trial until some fit (heads divide a width, a window lies in a picture), and so do small inputs whose values decide
+//! shapes or branches; the code for the real ones is made when they come. An extent is refused only where the operator
+//! itself refuses it or a tensor grows too large, so what passes with some numbers passes with all that the model is for.
 
 use crate::read::{ReadGraph, Value};
 use barewave::compile::{Missing, Verdict};
@@ -20,6 +21,7 @@ use barewave::{Compiler, Shapes};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Extents on trial for dimensions that are left open: that of the first dimension (the batch, mostly), that of others.
+/// Then come the model's own numbers.
 const TRIALS: [(usize, usize); 8] = [(2, 2), (1, 1), (1, 2), (1, 16), (2, 64), (1, 64), (1, 224), (1, 512)];
 
 /// Elements of inputs whose values may become part of code.
@@ -100,7 +102,8 @@ fn refused(compiler: &Compiler, dtype: Option<DType>, graph: &ReadGraph, group: 
     };
     let attempt = Attempt { compiler, model: &model, group };
     let mut best: Option<(Refused, Shapes)> = None;
-    for trial in TRIALS {
+    let own = own_numbers(&model).into_iter().map(|n| (2, n));
+    for trial in TRIALS.into_iter().chain(own) {
         let (shapes, open) = trial_shapes(&model, trial);
         let found = attempt.with(&shapes);
         if best.as_ref().is_none_or(|(b, _)| found.nodes.len() < b.nodes.len()) {
@@ -306,6 +309,23 @@ fn declared(graph: &ReadGraph, name: &str) -> Option<ValueInfo> {
         Some(Value::Tensor(info)) => Some(info.clone()),
         _ => None,
     }
+}
+
+/// Most numbers of a model's own that are tried.
+const MOST_OWN: usize = 12;
+
+/// Numbers that extents of a model may have to do with: those of its attributes, and extents of its constants.
+fn own_numbers(model: &Model) -> BTreeSet<usize> {
+    let of_attribute = |a: &Attribute| match a {
+        Attribute::Int(n) => vec![*n],
+        Attribute::Ints(list) => list.clone(),
+        _ => Vec::new(),
+    };
+    let attributes = model.graph.nodes.iter().flat_map(|n| n.attributes.values()).flat_map(of_attribute);
+    let extents = model.graph.initializers.values().flat_map(|t| t.shape().to_vec());
+    let numbers = attributes.filter_map(|n| usize::try_from(n).ok()).chain(extents);
+    let all: BTreeSet<usize> = numbers.filter(|n| (3..=4096).contains(n)).collect();
+    all.into_iter().take(MOST_OWN).collect()
 }
 
 /// Shapes of all inputs, with trial extents for open dimensions; and whether there are any.

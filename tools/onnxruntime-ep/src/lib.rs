@@ -5,7 +5,7 @@
 //! ```
 //! `factory` is what onnxruntime calls first. For a session a `provider` reads the graph (`read`), chooses the nodes
 //! that compile (`groups`) and compiles each group when onnxruntime has fused it; `fused` runs it. `context` keeps
-//! compiled groups in models, `memory` tensors on the card. Everything else of a model is run by onnxruntime's other providers.
+//! compiled groups in models, `memory` tensors on the card, `streams` the order of work on it. Everything else of a model is run by onnxruntime's other providers.
 //!
 //! Every function that onnxruntime calls goes through `api::Api::guard` or does nothing that can fail: errors become
 //! statuses with the words of the command line, and no panic reaches onnxruntime.
@@ -24,6 +24,7 @@ mod memory;
 mod options;
 mod provider;
 mod read;
+mod streams;
 
 pub use factory::{CreateEpFactories, ReleaseEpFactory};
 use std::ffi::CStr;

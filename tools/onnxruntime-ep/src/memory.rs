@@ -2,13 +2,15 @@
 //!
 //! A GPU (or the virtual one) has an allocator, so that onnxruntime puts what groups of nodes read and write into device
 //! memory, and a copier between that and the host's. Which device an address belongs to is kept in a table of what is allocated;
-//! addresses of different devices differ (HIP's do by themselves, emulated devices use the host's own). Copies are done when the call
-//! returns, and so are runs: no streams are needed to order them.
+//! addresses of different devices differ (HIP's do by themselves, emulated devices use the host's own). A copy to the device
+//! goes into the stream that it is given; one to the host, and one without a stream, waits for what comes before it, and is done
+//! when the call returns. Memory is given back when no stream has any work left.
 
 use crate::abi::*;
 use crate::api::{Api, behind, call, catch, get, none, release};
 use crate::devices::{Devices, Wanted};
 use crate::error::Error;
+use crate::streams::{Stream, Streams};
 use barewave::runtime::{Device, DeviceError};
 use ort_sys::*;
 use std::collections::BTreeMap;
@@ -44,9 +46,11 @@ impl Allocations {
         Ok(address)
     }
 
-    fn free(&self, address: u64) -> Result<(), Error> {
+    fn free(&self, address: u64, streams: &Streams) -> Result<(), Error> {
         let found = self.table().remove(&address);
-        found.map_or(Ok(()), |(_, device)| Ok(device.free(address)?))
+        let Some((_, device)) = found else { return Ok(()) };
+        streams.settle(&device);
+        Ok(device.free(address)?)
     }
 }
 
@@ -111,7 +115,8 @@ unsafe extern "system" fn free(this: *mut OrtAllocator, p: *mut c_void) {
     // SAFETY: as above.
     let allocator: &Allocator = unsafe { behind(this) };
     // A device that fails here has failed before, where somebody was told.
-    let _ = catch(|| allocator.owner.devices.allocations.free(p as u64));
+    let devices = &allocator.owner.devices;
+    let _ = catch(|| devices.allocations.free(p as u64, &devices.streams));
 }
 unsafe extern "system" fn describe(this: *const OrtAllocator) -> *const OrtMemoryInfo {
     // SAFETY: as above.
@@ -171,7 +176,7 @@ impl Copier {
         Copier { abi, api, devices }
     }
 
-    fn copy(&self, from: *const OrtValue, to: *mut OrtValue) -> Result<(), Error> {
+    fn copy(&self, from: *const OrtValue, to: *mut OrtValue, stream: Option<Arc<Stream>>) -> Result<(), Error> {
         let size = get!(self.api, GetTensorSizeInBytes(from), 0)?;
         let source = get!(self.api, GetTensorData(from), null())?.cast::<u8>();
         let target = get!(self.api, GetTensorMutableData(to), none())?.cast::<u8>();
@@ -179,22 +184,35 @@ impl Copier {
             return Ok(());
         }
         let on = |address: u64| self.devices.allocations.device_of(address, size as u64);
+        let streams = &self.devices.streams;
+        let read = |bytes: &mut [u8]| {
+            let device = on(source as u64)?;
+            stream.as_ref().filter(|s| s.is_on(&device)).map_or_else(|| streams.wait(&device), |s| s.wait())?;
+            Ok::<_, Error>(device.read(source as u64, bytes)?)
+        };
+        let write = |bytes: &[u8]| {
+            let device = on(target as u64)?;
+            if let Some(s) = stream.as_ref().filter(|s| s.is_on(&device)) {
+                return s.write(target as u64, bytes);
+            }
+            streams.wait(&device)?;
+            Ok(device.write(target as u64, bytes)?)
+        };
         match (self.api.is_on_device(from), self.api.is_on_device(to)) {
             (true, true) => {
+                let (source_device, target_device) = (on(source as u64)?, on(target as u64)?);
+                if let Some(s) = stream.as_ref().filter(|s| s.is_on(&source_device) && s.is_on(&target_device)) {
+                    return s.copy(source as u64, target as u64, size);
+                }
                 let mut bytes = vec![0; size];
-                on(source as u64)?.read(source as u64, &mut bytes)?;
-                on(target as u64)?.write(target as u64, &bytes)?;
+                read(&mut bytes)?;
+                write(&bytes)
             }
             // SAFETY: memory of the host that onnxruntime gave, of this size.
-            (true, false) => {
-                on(source as u64)?.read(source as u64, unsafe { std::slice::from_raw_parts_mut(target, size) })?
-            }
+            (true, false) => read(unsafe { std::slice::from_raw_parts_mut(target, size) }),
             // SAFETY: as above.
-            (false, _) => {
-                on(target as u64)?.write(target as u64, unsafe { std::slice::from_raw_parts(source, size) })?
-            }
+            (false, _) => write(unsafe { std::slice::from_raw_parts(source, size) }),
         }
-        Ok(())
     }
 }
 
@@ -221,13 +239,19 @@ unsafe extern "system" fn copy_tensors(
     this: *mut OrtDataTransferImpl,
     from: *const *const OrtValue,
     to: *const *mut OrtValue,
-    _streams: *const *mut OrtSyncStream,
+    streams: *const *mut OrtSyncStream,
     count: usize,
 ) -> OrtStatusPtr {
     // SAFETY: as above.
     let copier: &Copier = unsafe { behind(this) };
-    // SAFETY: arrays of `count` values.
-    copier.api.guard(|| (0..count).try_for_each(|i| unsafe { copier.copy(*from.add(i), *to.add(i)) }))
+    copier.api.guard(|| {
+        (0..count).try_for_each(|i| {
+            // SAFETY: arrays of `count` elements; that of the streams may be missing.
+            let (from, to, stream) =
+                unsafe { (*from.add(i), *to.add(i), if streams.is_null() { none() } else { *streams.add(i) }) };
+            copier.copy(from, to, copier.api.stream(stream, &copier.devices.streams))
+        })
+    })
 }
 
 /// What onnxruntime is told about the memory of a device.
@@ -250,8 +274,20 @@ impl MemoryInfo {
         let kind = OrtDeviceMemoryType::OrtDeviceMemoryType_DEFAULT;
         let plain = OrtAllocatorType::OrtDeviceAllocator;
         let name = c"barewave";
-        call!(api, ort.CreateMemoryInfo_V2(name.as_ptr(), gpu, AMD, number, kind, 256, plain, &mut handle))?;
+        // Without an alignment, as bindings ask for memory; what a device gives is aligned to 256 bytes all the same.
+        call!(api, ort.CreateMemoryInfo_V2(name.as_ptr(), gpu, AMD, number, kind, 0, plain, &mut handle))?;
         Ok(MemoryInfo { api, handle, device: device.to_string() })
+    }
+
+    /// The device that has the memory.
+    pub fn hardware(&self) -> Wanted {
+        Wanted { device: self.device.clone(), target: None, strict: false }
+    }
+
+    /// Whether this is the memory that onnxruntime means.
+    pub fn is_of(&self, memory: *const OrtMemoryDevice) -> bool {
+        // SAFETY: questions about handles that onnxruntime gave.
+        unsafe { (self.api.ep.MemoryDevice_AreEqual)((self.api.ep.MemoryInfo_GetMemoryDevice)(self.handle), memory) }
     }
 
     /// True for the memory that `other` describes.

@@ -10,6 +10,7 @@ use crate::groups::{self, group_model};
 use crate::memory::{Allocator, Owner};
 use crate::options::Options;
 use crate::read::{ReadGraph, Value, is_context, own_weights};
+use crate::streams::SyncStream;
 use barewave::codeobj::Abi;
 use barewave::compile::{Compiled, KernelCache};
 use barewave::onnx::{Dim, Model, ValueInfo};
@@ -65,7 +66,7 @@ impl Provider {
         let cache = options.kernels();
         let provider = Provider {
             abi: OrtEp {
-                version: KNOWN_VERSION,
+                version: EP_VERSION,
                 GetName: Some(name),
                 GetCapability: Some(capability),
                 Compile: Some(compile),
@@ -76,8 +77,11 @@ impl Provider {
                 OnRunStart: None,
                 OnRunEnd: None,
                 CreateAllocator: Some(create_allocator),
-                CreateSyncStreamForDevice: None,
+                CreateSyncStreamForDevice: Some(create_stream),
                 GetCompiledModelCompatibilityInfo: Some(compatibility),
+                GetKernelRegistry: None,
+                IsConcurrentRunSupported: None,
+                Sync: Some(sync),
                 tail: [0; 16],
             },
             api,
@@ -372,6 +376,28 @@ unsafe extern "system" fn create_allocator(
         unsafe { *out = Box::into_raw(Box::new(Allocator::new(info, owner))).cast() };
         Ok(())
     })
+}
+
+unsafe extern "system" fn create_stream(
+    ep: *mut OrtEp,
+    _: *const OrtMemoryDevice,
+    out: *mut *mut OrtSyncStreamImpl,
+) -> OrtStatusPtr {
+    // SAFETY: as above.
+    let provider: &Provider = unsafe { behind(ep) };
+    provider.api.guard(|| {
+        let device = provider.works(None)?.device.clone();
+        let made = SyncStream::create(provider.api, device, provider.devices.clone())?;
+        // SAFETY: a place for the pointer, which is given back through its own `Release`.
+        unsafe { *out = made };
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn sync(ep: *mut OrtEp) -> OrtStatusPtr {
+    // SAFETY: as above.
+    let provider: &Provider = unsafe { behind(ep) };
+    provider.api.guard(|| provider.device.get().map_or(Ok(()), |device| provider.devices.streams.wait(device)))
 }
 
 unsafe extern "system" fn compatibility(ep: *mut OrtEp, _: *const OrtGraph) -> *const c_char {

@@ -8,6 +8,7 @@ use barewave::runtime::{AnyShape, Device, Session, open, plan::Port};
 use barewave::tensor::{AsTensor, DType, HostTensor, TensorView, element_count};
 use barewave::{Compiled, Compiler, Options, Shapes};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -61,36 +62,52 @@ pub struct NativeSession {
     graph_name: String,
     #[pyo3(get)]
     opset: Option<i64>,
+    #[pyo3(get)]
+    origin: Origin,
 }
 
-/// A tensor that a run gave.
+/// As its file says: producer, domain, version, description, and description of the graph.
+type Origin = (String, String, i64, String, String);
+
+/// A tensor that a run gave. numpy takes its memory as it is, and keeps it.
 #[pyclass(frozen)]
-pub struct NativeTensor(HostTensor);
+pub struct NativeTensor {
+    #[pyo3(get)]
+    dtype: &'static str,
+    #[pyo3(get)]
+    shape: Vec<usize>,
+    /// The elements of a tensor of strings.
+    #[pyo3(get)]
+    texts: Vec<String>,
+    /// The elements of others: nothing but numpy looks at them any more.
+    address: usize,
+    memory: Vec<u8>,
+}
+
+impl NativeTensor {
+    fn new(t: HostTensor) -> PyResult<NativeTensor> {
+        let (dtype, shape) = (t.dtype().name(), t.shape().to_vec());
+        let texts = match t.dtype() {
+            DType::Str => t.texts().map_err(error)?.into_iter().map(str::to_string).collect(),
+            _ => Vec::new(),
+        };
+        let mut memory = t.into_bytes();
+        let address = memory.as_mut_ptr().expose_provenance();
+        Ok(NativeTensor { dtype, shape, texts, address, memory })
+    }
+}
 
 #[pymethods]
 impl NativeTensor {
+    /// The elements as bytes, by numpy's protocol: their shape, type, address, whether they are not to be written.
     #[getter]
-    fn dtype(&self) -> &'static str {
-        self.0.dtype().name()
-    }
-    #[getter]
-    fn shape(&self) -> Vec<usize> {
-        self.0.shape().to_vec()
-    }
-    /// The elements of a tensor of strings.
-    fn texts(&self) -> PyResult<Vec<&str>> {
-        self.0.texts().map_err(error)
-    }
-    /// Copies the elements to an address that has room for `bytes`.
-    fn copy_to(&self, address: usize, bytes: usize) -> PyResult<()> {
-        if bytes != self.0.byte_len() {
-            return Err(error(format!("{} bytes do not fit {bytes}", self.0.byte_len())));
-        }
-        if bytes > 0 {
-            // SAFETY: the Python half passes the address and size of an array that it has just allocated.
-            self.0.copy_to(unsafe { std::slice::from_raw_parts_mut(address as *mut u8, bytes) });
-        }
-        Ok(())
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let d = PyDict::new(py);
+        d.set_item("version", 3)?;
+        d.set_item("shape", (self.memory.len(),))?;
+        d.set_item("typestr", "|u1")?;
+        d.set_item("data", (self.address, false))?;
+        Ok(d)
     }
 }
 
@@ -121,19 +138,25 @@ fn cache(on: bool) -> Arc<KernelCache> {
     Arc::new(if on { KernelCache::of_user() } else { KernelCache::in_memory() })
 }
 
-/// A model from a file or from bytes.
-fn read(path: Option<&str>, bytes: Option<Vec<u8>>) -> PyResult<Model> {
-    match (path, bytes) {
-        (Some(p), _) => Model::load(Path::new(p)).map_err(error),
-        (_, Some(b)) => Model::from_bytes(b.into(), Path::new("model.onnx")).map_err(error),
-        _ => Err(error("a path or bytes are needed")),
+/// A model from a file or from bytes, with what it does on 32-bit floats done in another type if that is given.
+fn read(path: Option<&str>, bytes: Option<Vec<u8>>, dtype: Option<&str>) -> PyResult<Model> {
+    let model = match (path, bytes) {
+        (Some(p), _) => Model::load(Path::new(p)).map_err(error)?,
+        (_, Some(b)) => Model::from_bytes(b.into(), Path::new("model.onnx")).map_err(error)?,
+        _ => return Err(error("a path or bytes are needed")),
+    };
+    match dtype {
+        None | Some("f32") => Ok(model),
+        Some("f16") => barewave::graph::in_type(&model, DType::F16).map_err(error),
+        Some("bf16") => barewave::graph::in_type(&model, DType::BF16).map_err(error),
+        Some(other) => Err(error(format!("dtype '{other}': f32, f16 or bf16 is needed"))),
     }
 }
 
 #[pymethods]
 impl NativeSession {
     #[new]
-    #[pyo3(signature = (path, bytes, device, strict, cached))]
+    #[pyo3(signature = (path, bytes, device, strict, cached, dtype))]
     fn new(
         py: Python<'_>,
         path: Option<String>,
@@ -141,6 +164,7 @@ impl NativeSession {
         device: String,
         strict: bool,
         cached: bool,
+        dtype: Option<String>,
     ) -> PyResult<NativeSession> {
         work(py, || {
             let is_compiled = match (&path, &bytes) {
@@ -151,6 +175,9 @@ impl NativeSession {
                 }
                 (_, b) => b.as_ref().is_some_and(|b| b.starts_with(b"\x7fELF")),
             };
+            if is_compiled && dtype.is_some() {
+                return Err(error("dtype: the model is compiled; compile it with dtype"));
+            }
             if is_compiled {
                 let compiled = match (path, bytes) {
                     (Some(p), _) => Compiled::load(Path::new(&p)),
@@ -169,19 +196,22 @@ impl NativeSession {
                     metadata: plan.metadata.clone().into_iter().collect(),
                     graph_name: plan.model.clone(),
                     opset: None,
+                    origin: Origin::default(),
                 });
             }
-            let mut model = read(path.as_deref(), bytes)?;
+            let mut model = read(path.as_deref(), bytes, dtype.as_deref())?;
             let device = open(&device, None, strict).map_err(error)?.device;
             let compiler = Compiler::new(device.target(), Options { cache: cache(cached), ..Options::default() });
             let (inputs, outputs) =
                 (model.required_inputs().map(declared).collect(), model.graph.outputs.iter().map(declared).collect());
             let (metadata, graph_name) = (model.metadata.clone().into_iter().collect(), model.graph.name.clone());
             let opset = Some(model.opset());
+            let o = model.origin.clone();
+            let origin = (o.producer, o.domain, o.version, o.description, o.graph_description);
             let checks = if strict { IndexChecks::add(&mut model) } else { IndexChecks::default() };
             let any = AnyShape::new(device.clone(), compiler, Arc::new(model), KEPT);
             let running = Mutex::new(Running::Any(Box::new(any)));
-            Ok(NativeSession { running, checks, device, inputs, outputs, metadata, graph_name, opset })
+            Ok(NativeSession { running, checks, device, inputs, outputs, metadata, graph_name, opset, origin })
         })
     }
 
@@ -220,7 +250,7 @@ impl NativeSession {
                 }
             };
             self.checks.verify(&mut outputs).map_err(error)?;
-            Ok(outputs.into_iter().map(NativeTensor).collect())
+            outputs.into_iter().map(NativeTensor::new).collect()
         })
     }
 }
@@ -231,7 +261,7 @@ fn fits(ports: &[Port], views: &[TensorView]) -> bool {
 
 /// Compiles a model. Gives the bytes of the file that `barewave compile` writes, and writes it too: whole or not at all.
 #[pyfunction]
-#[pyo3(signature = (path, bytes, target, dims, cached, output))]
+#[pyo3(signature = (path, bytes, target, dims, cached, output, dtype))]
 pub fn compile(
     py: Python<'_>,
     path: Option<String>,
@@ -240,10 +270,11 @@ pub fn compile(
     dims: Vec<(String, usize)>,
     cached: bool,
     output: Option<String>,
+    dtype: Option<String>,
 ) -> PyResult<Vec<u8>> {
     work(py, || {
         let target = barewave::target(&target).map_err(error)?;
-        let model = read(path.as_deref(), bytes)?;
+        let model = read(path.as_deref(), bytes, dtype.as_deref())?;
         let compiler = Compiler::new(target, Options { cache: cache(cached), ..Options::default() });
         let shapes = Shapes { dims: dims.into_iter().collect(), ..Shapes::default() };
         let compiled = compiler.compile(&model, &shapes).map_err(error)?;

@@ -361,3 +361,55 @@ def test_the_notebook_runs(monkeypatch):
     for cell in cells:
         exec(compile("".join(cell["source"]), cell["id"], "exec"), names)
     assert all(c["outputs"] for c in cells) and names["right"] == 444
+
+
+def test_outputs_are_not_copied_and_belong_to_the_caller():
+    session = barewave.InferenceSession(ADD, device="emu:gfx942")
+    a, b = np.arange(1024, dtype=np.float32), np.ones(1024, np.float32)
+    first, second = (session.run(None, {"a": a, "b": b})[0] for _ in range(2))
+    assert first.flags.writeable and first.base is not None and not np.shares_memory(first, second)
+    first[:] = 7
+    del session
+    assert (second == a + b).all() and (first == 7).all()
+
+
+def test_what_a_model_says_of_itself():
+    nodes = [helper.make_node("Identity", ["x"], ["y"])]
+    x, y = (helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2]) for n in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y], doc_string="of the graph")
+    model = helper.make_model(graph, producer_name="me", domain="org.example", model_version=3, doc_string="of the model")
+    helper.set_model_props(model, {"key": "value"})
+    meta = barewave.InferenceSession(model, device="emu:gfx942").get_modelmeta()
+    said = (meta.producer_name, meta.domain, meta.version, meta.description, meta.graph_description, meta.graph_name)
+    assert said == ("me", "org.example", 3, "of the model", "of the graph", "g")
+    assert meta.custom_metadata_map == {"key": "value"}
+    # An output that is an input: memory of its own all the same.
+    x = np.ones(2, np.float32)
+    (y,) = barewave.InferenceSession(model, device="emu:gfx942").run(None, {"x": x})
+    y[:] = 5
+    assert x.tolist() == [1, 1]
+
+
+def test_computing_in_other_types():
+    rng = np.random.default_rng(5)
+    x, w = rng.standard_normal((8, 64), np.float32), rng.standard_normal((64, 16), np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    x_info, y_info = (helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in (("x", [8, 64]), ("y", [8, 16])))
+    graph = helper.make_graph(nodes, "g", [x_info], [y_info], [onnx.numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph)
+    error = {}
+    for dtype in ("f32", "f16", "bf16"):
+        (y,) = barewave.InferenceSession(model, device="emu:gfx942", dtype=dtype).run(None, {"x": x})
+        code = barewave.compile(model, "gfx942", dtype=dtype)
+        (z,) = barewave.InferenceSession(code, device="emu:gfx942").run(None, {"x": x})
+        assert y.dtype == np.float32 and (y == z).all()
+        error[dtype] = np.abs(y - x @ w).max()
+    assert error["f32"] < 1e-5 < error["f16"] < 0.03 < error["bf16"] < 0.3, error
+    for make in (
+        lambda: barewave.InferenceSession(model, device="emu:gfx942", dtype="f8"),
+        lambda: barewave.compile(model, dtype="int8"),
+    ):
+        with pytest.raises(barewave.BarewaveError, match="f32, f16 or bf16 is needed"):
+            make()
+    with pytest.raises(barewave.BarewaveError, match="compile it with dtype"):
+        barewave.InferenceSession(code, device="emu:gfx942", dtype="f16")

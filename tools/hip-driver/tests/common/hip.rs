@@ -71,6 +71,11 @@ pub struct Program {
 
 /// Compiles [`PRELUDE`] and a program for some architectures; `None`, with a word on it, where there is no clang 22.
 pub fn compile(source: &str, architectures: &[&str]) -> Option<Program> {
+    compile_with(source, architectures, &[])
+}
+
+/// The same with options for the code of the device.
+pub fn compile_with(source: &str, architectures: &[&str], options: &[&str]) -> Option<Program> {
     if Command::new("clang-22").arg("--version").output().is_err() {
         println!("skipped: clang-22 is not on the PATH");
         return None;
@@ -82,7 +87,7 @@ pub fn compile(source: &str, architectures: &[&str]) -> Option<Program> {
     for arch in architectures {
         let option = format!("--offload-arch={arch}");
         let device = ["-x", "hip", &option, "--offload-device-only", "--no-gpu-bundle-output"];
-        clang(&[&device[..], &["-nogpulib", "-nogpuinc", "-O2", "a.hip", "-o", "a.co"]].concat(), dir);
+        clang(&[&device[..], options, &["-nogpulib", "-nogpuinc", "-O2", "a.hip", "-o", "a.co"]].concat(), dir);
         entries.push((format!("hipv4-amdgcn-amd-amdhsa--{arch}"), std::fs::read(dir.join("a.co")).unwrap()));
     }
     std::fs::write(dir.join("a.hipfb"), bundle(&entries)).unwrap();

@@ -19,7 +19,8 @@ Options of the provider, all of them text:
 ``target``
     The architecture to compile for (``gfx1100``, ``mi300x``, ``cdna3``) where the device leaves it open.
 ``dtype``
-    ``model``: models are computed in the types they have.
+    ``f16`` or ``bf16``: what 32-bit floats are computed in; inputs and outputs stay as they are. ``f32``, or nothing: models are
+    computed in the types they have.
 ``cache``
     Folder for compiled kernels, or ``off``; the user's cache folder when it is not given.
 ``strict``

@@ -26,6 +26,7 @@ __all__ = [
     "IOBinding",
     "ModelMetadata",
     "NodeArg",
+    "OrtValue",
     "assemble",
     "compile",
     "devices",
@@ -163,10 +164,10 @@ class ModelMetadata:
     custom_metadata_map: dict
     opset: int | None = None
     producer_name: str = ""
-    description: str = ""
     domain: str = ""
-    graph_description: str = ""
     version: int = 0
+    description: str = ""
+    graph_description: str = ""
 
 
 class OrtValue:
@@ -247,7 +248,7 @@ class InferenceSession:
     ``path_or_bytes`` is an ONNX file, its bytes, an ``onnx.ModelProto``, or a file that ``barewave compile`` made.
     ``device`` is ``"auto"`` (a GPU, else the emulated gfx942), ``"hip:N"`` or ``"emu:TARGET"``; ``strict`` checks every
     launch of an emulated device for undefined behaviour; ``cache=False`` keeps compiled kernels out of the user's cache
-    folder. Shapes need not be known: the first run with new ones compiles for them, in milliseconds.
+    folder; ``dtype`` (``"f16"``, ``"bf16"``) is what 32-bit floats are computed in: inputs and outputs stay what they are. Shapes need not be known: the first run with new ones compiles for them, in milliseconds.
     ``sess_options``, ``providers`` and ``provider_options`` are accepted for programs written for onnxruntime; of
     provider options ``device`` counts.
     """
@@ -262,6 +263,7 @@ class InferenceSession:
         device: str | None = None,
         strict: bool = False,
         cache: bool = True,
+        dtype: str | None = None,
     ):
         options = dict(provider_options[0]) if provider_options else {}
         for p in providers or []:
@@ -269,7 +271,7 @@ class InferenceSession:
                 options.update(p[1])
         path, data = _source(path_or_bytes)
         name = device or options.get("device", "auto")
-        self._native = _barewave.NativeSession(path, data, name, strict, cache)
+        self._native = _barewave.NativeSession(path, data, name, strict, cache, dtype)
         self._inputs = [NodeArg._of(d) for d in self._native.inputs]
         self._outputs = [NodeArg._of(d) for d in self._native.outputs]
         self._types = {d[0]: d[1] for d in self._native.inputs}
@@ -285,7 +287,7 @@ class InferenceSession:
     def get_modelmeta(self) -> ModelMetadata:
         """What the model's file says of itself."""
         n = self._native
-        return ModelMetadata(n.graph_name, dict(n.metadata), n.opset)
+        return ModelMetadata(n.graph_name, dict(n.metadata), n.opset, *n.origin)
 
     def get_providers(self) -> list:
         """What executes the model."""
@@ -333,12 +335,11 @@ class InferenceSession:
         out = {}
         for name, t in zip(wanted, results):
             if output_names is None or not output_names or name in output_names:
-                a = np.empty(t.shape, _numpy_type(t.dtype))
                 if t.dtype == "string":
-                    a.reshape(-1)[:] = t.texts()
+                    out[name] = np.empty(t.shape, object)
+                    out[name].reshape(-1)[:] = t.texts
                 else:
-                    t.copy_to(a.ctypes.data, a.nbytes)
-                out[name] = a
+                    out[name] = np.asarray(t).view(_numpy_type(t.dtype)).reshape(t.shape)
         return [out[n] for n in output_names or wanted]
 
     def io_binding(self) -> IOBinding:
@@ -384,14 +385,22 @@ def get_available_providers() -> list:
     return ["BarewaveExecutionProvider"]
 
 
-def compile(model, target: str = "gfx942", *, dims: dict | None = None, output=None, cache: bool = True) -> bytes:
+def compile(
+    model,
+    target: str = "gfx942",
+    *,
+    dims: dict | None = None,
+    output=None,
+    cache: bool = True,
+    dtype: str | None = None,
+) -> bytes:
     """Compiles a model for a target (``gfx942``, ``mi300x``, ``cdna3``) into one code object that also holds its weights.
 
-    ``dims`` gives extents of the model's symbolic dimensions by name. The bytes are returned, and written to ``output``, whole or not at all.
+    ``dims`` gives extents of the model's symbolic dimensions by name, ``dtype`` as :class:`InferenceSession` has it. The bytes are returned, and written to ``output``, whole or not at all.
     """
     path, data = _source(model)
     file = os.fspath(output) if output is not None else None
-    return bytes(_barewave.compile(path, data, target, list((dims or {}).items()), cache, file))
+    return bytes(_barewave.compile(path, data, target, list((dims or {}).items()), cache, file, dtype))
 
 
 def assemble(text: str, target: str) -> bytes:
