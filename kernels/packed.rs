@@ -57,9 +57,9 @@ impl Plan {
         while waves(team, columns) < enough {
             let runs = all.div_ceil(team);
             match (runs, columns) {
-                (3.., _) => team *= 2,
+                (3.., _) if team < lanes::MOST => team *= 2,
                 (_, 2..) => columns /= 2,
-                (2, _) => team *= 2,
+                (2, _) if team < lanes::MOST => team *= 2,
                 _ => break,
             }
         }

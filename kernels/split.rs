@@ -218,12 +218,15 @@ impl Shared<'_> {
                 let lane = lanes[piece.len as usize - 1];
                 b.device_load(from, piece.len, lane, *start, before * 4 * self.tile.threads())
             };
-            let of_part = |b: &mut Builder, s: &Part| pieces.iter().map(|p| load(b, p, s)).collect::<Vec<_>>();
-            let loaded: Vec<Vec<Part>> = starts.iter().map(|s| of_part(b, s)).collect();
-            for ((sum, _), new) in loaded.iter().flat_map(|l| pieces.iter().zip(l)) {
-                for i in (0..sum.len).step_by(usize::from(ty.dwords())) {
-                    let (sum, new) = (sum.slice(i, ty.dwords()), new.slice(i, ty.dwords()));
-                    b.emit(Gen::Add.of(ty), &[sum.into()], &[sum.into(), new.into()]);
+            // Pieces of 4 dwords at most; of large sums not all at once.
+            for some in pieces.chunks((IN_FLIGHT / 4) as usize) {
+                let of_part = |b: &mut Builder, s: &Part| some.iter().map(|p| load(b, p, s)).collect::<Vec<_>>();
+                let loaded: Vec<Vec<Part>> = starts.iter().map(|s| of_part(b, s)).collect();
+                for ((sum, _), new) in loaded.iter().flat_map(|l| some.iter().zip(l)) {
+                    for i in (0..sum.len).step_by(usize::from(ty.dwords())) {
+                        let (sum, new) = (sum.slice(i, ty.dwords()), new.slice(i, ty.dwords()));
+                        b.emit(Gen::Add.of(ty), &[sum.into()], &[sum.into(), new.into()]);
+                    }
                 }
             }
         });

@@ -138,6 +138,9 @@ fn drop_each(name: &str, t: Target, elf: &[u8], kernel: &str, go: impl Fn(Option
             (None, Ok(())) => count.harmless += 1,
             // Emulated devices do not fault, so that nothing is issued again: the verifier alone knows.
             (Some(f), Ok(())) if f.contains("_clause)") => count.noticed += 1,
+            // A mask that the last round of a loop has read is written over: of a loop that has one round here only the verifier
+            // sees the second.
+            (Some(f), Ok(())) if f.contains("after a vector instruction had read it") => count.noticed += 1,
             (Some(f), Ok(())) => {
                 count.missed_by_run += 1;
                 eprintln!("{name}: dropping {at:x} is not reported, but: {f}");

@@ -145,7 +145,8 @@ impl Attempt<'_> {
         let mut missing: BTreeMap<&str, String> = BTreeMap::new();
         let mut undecided = false;
         for n in &support.nodes {
-            if let Verdict::Unsupported(why) = &n.verdict {
+            // A group is compiled whole: what only a run tells is missing, too.
+            if let Verdict::Unsupported(why) | Verdict::Staged(why) = &n.verdict {
                 missing.entry(&n.node).or_insert_with(|| why.to_string());
                 undecided |= matches!(why, Missing::Node(r) if is_undecided(r));
             }
