@@ -6,7 +6,6 @@ import doctest
 import io
 import json
 import os
-import pprint
 import subprocess
 import sys
 import threading
@@ -366,7 +365,7 @@ def shown(source, names):
         exec(compile(ast.Module(body, []), "cell", "exec"), names)
         if last is not None:
             value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
-    return printed.getvalue() + ("" if value is None else pprint.pformat(value))
+    return printed.getvalue() + ("" if value is None else repr(value))
 
 
 def test_the_notebook_shows_what_it_gives(monkeypatch):
