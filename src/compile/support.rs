@@ -135,17 +135,17 @@ fn open_support(model: &Model, options: &Options) -> Result<Support, graph::Erro
             verdict: verdict((i, node)),
         })
         .collect();
-    wait(model, &mut nodes);
+    wait(&model.graph.nodes.iter().collect::<Vec<_>>(), &mut nodes);
     Ok(Support { nodes })
 }
 
 /// Nodes that read what nodes of a later stage compute wait with them, if nothing else is in their way.
-fn wait(model: &Model, nodes: &mut [NodeSupport]) {
+fn wait(of: &[&Node], nodes: &mut [NodeSupport]) {
     let mut late: BTreeMap<&str, Missing> = BTreeMap::new();
     // As often as nodes out of order need it.
     loop {
         let before = late.len();
-        for (node, own) in model.graph.nodes.iter().zip(&mut *nodes) {
+        for (node, own) in of.iter().zip(&mut *nodes) {
             if let Verdict::Blocked(value) = &own.verdict
                 && let Some(reason) = late.get(value.as_str())
             {
@@ -171,10 +171,6 @@ pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Resu
         }
         survey => survey?,
     };
-    // What is known of a model that runs in stages is what types and shapes tell.
-    if outcomes.iter().any(|(_, o)| matches!(o, Outcome::Refused(reason) if reason.is_for_stages())) {
-        return open_support(model, options);
-    }
     // Steps that no kernel can be written for, by the first of the nodes they compute, whose operator gave the kind.
     let mut equal: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (i, step) in graph.steps.iter().enumerate() {
@@ -194,7 +190,9 @@ pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Resu
             refused.entry(first).or_insert_with(|| what.clone());
         }
     }
-    let nodes = outcomes.into_iter().map(|(node, outcome)| NodeSupport {
+    let of: Vec<&Node> = outcomes.iter().map(|(node, _)| *node).collect();
+    let mut nodes: Vec<NodeSupport> = Vec::with_capacity(of.len());
+    nodes.extend(outcomes.into_iter().map(|(node, outcome)| NodeSupport {
         node: node.name.clone(),
         op: graph::lower::qualified(node),
         verdict: match outcome {
@@ -205,6 +203,7 @@ pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Resu
                 None => Verdict::Supported,
             },
         },
-    });
-    Ok(Support { nodes: nodes.collect() })
+    }));
+    wait(&of, &mut nodes);
+    Ok(Support { nodes })
 }

@@ -13,7 +13,7 @@
 //! itself refuses it or a tensor grows too large, so what passes with some numbers passes with all that the model is for.
 
 use crate::read::{ReadGraph, Value};
-use barewave::compile::{Missing, Verdict};
+use barewave::compile::{Missing, NodeSupport, Verdict};
 use barewave::graph::{Reason, in_type};
 use barewave::onnx::{Attribute, Dim, Graph, Model, ValueInfo};
 use barewave::tensor::{DType, HostTensor};
@@ -144,12 +144,25 @@ impl Attempt<'_> {
         };
         let mut missing: BTreeMap<&str, String> = BTreeMap::new();
         let mut undecided = false;
+        let waits = |n: &&NodeSupport| matches!(n.verdict, Verdict::Staged(_));
+        let waiting: BTreeSet<&str> = support.nodes.iter().filter(waits).map(|n| n.node.as_str()).collect();
+        let nodes = &self.model.graph.nodes;
+        let late: BTreeSet<&str> = nodes
+            .iter()
+            .filter(|n| waiting.contains(n.name.as_str()))
+            .flat_map(|n| n.outputs.iter().map(String::as_str))
+            .collect();
+        let reads_late =
+            |name: &str| nodes.iter().any(|n| n.name == name && n.inputs.iter().any(|v| late.contains(v.as_str())));
         for n in &support.nodes {
-            // A group is compiled whole: what only a run tells is missing, too.
-            if let Verdict::Unsupported(why) | Verdict::Staged(why) = &n.verdict {
-                missing.entry(&n.node).or_insert_with(|| why.to_string());
-                undecided |= matches!(why, Missing::Node(r) if is_undecided(r));
-            }
+            let why = match &n.verdict {
+                Verdict::Unsupported(why) => why,
+                // A group is compiled whole: what waits for a run is missing, but not what waits for that.
+                Verdict::Staged(why) if !reads_late(&n.node) => why,
+                _ => continue,
+            };
+            missing.entry(&n.node).or_insert_with(|| why.to_string());
+            undecided |= matches!(why, Missing::Node(r) if is_undecided(r));
         }
         let reason = |i: &usize| Some((*i, missing.get(unique(*i).as_str())?.clone()));
         let nodes: Reasons = self.group.iter().filter_map(reason).collect();
