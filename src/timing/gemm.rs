@@ -5,17 +5,20 @@
 //! LDS, the next one is on its way while one is multiplied, one barrier per round. From that and the chip's constants:
 //!
 //! * a round keeps the compute unit busy for the longest of its products, its LDS traffic and its loads;
-//! * one workgroup alone takes longer: its waves may not fill all SIMDs, the barrier and the first reads after it are exposed,
-//!   and a tile cannot be used before memory has answered; resident workgroups hide each other's waiting;
+//! * one workgroup alone takes longer: its waves may not fill all SIMDs, a step cannot be quicker than LDS answers what the step
+//!   before it asked, the barrier and the first reads after it are exposed, and a tile cannot be used before memory has
+//!   answered; resident workgroups hide each other's waiting;
 //! * a workgroup begins with a latency (arguments, first tile) and ends with storing its tile;
-//! * the busiest compute unit has `ceil(tiles / compute units)` of them;
+//! * the busiest compute unit has `ceil(tiles / compute units)` of them. Where a workgroup runs on both halves of a work group
+//!   processor, as the vendor's do on RDNA, that is the unit: rows of gfx1030 with 1.3 tiles per compute unit reach 82% of the
+//!   peak, which two whole rounds of compute units cannot;
 //! * memory and L2 move what they must.
 //!
 //! It takes about a microsecond. [`Gemm::clocks`] leaves out what a launch costs: that is a matter of how the time was
 //! taken.
 
 use crate::chip::Chip;
-use barewave_isa::{Flags, Op, Target, op};
+use barewave_isa::{Flags, Op, Quirk, Target, op};
 
 /// A matrix product and the kernel for it.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,28 +61,52 @@ pub struct Gemm {
 }
 
 /// Clocks of a round in which a workgroup's own waves neither multiply nor load: barrier, first reads behind it, loop
-/// control. Fitted on the rows of gfx906, gfx908, gfx90a and gfx1030 in AMD's tables with two tiles per compute unit or more.
-const SYNC: f64 = 160.0;
-/// Busy time over that of the products alone: address and loop instructions that share the vector port. Fitted as above.
-const OVERHEAD: f64 = 1.02;
-/// Clocks of a workgroup's prologue besides the latency of its first loads. Fitted on rows with less than one tile per CU.
-const PROLOGUE: f64 = 500.0;
+/// control. Fitted, as all that say so here, on half of the sizes of AMD's tables together, all chips.
+const SYNC: f64 = 163.0;
+/// Busy time over that of the products alone: address and loop instructions that share the vector port. Fitted.
+const OVERHEAD: f64 = 1.006;
+/// Clocks of a workgroup's prologue besides the latency of its first loads. Fitted.
+const PROLOGUE: f64 = 427.0;
 /// Clocks of an epilogue besides its stores. Inferred: a few hundred instructions.
 const EPILOGUE: f64 = 300.0;
-/// Share of memory's latency that a prefetched tile still waits for when nothing else hides it. Fitted as above.
+/// Share of memory's latency that a prefetched tile still waits for when nothing else hides it. Fitted.
 const EXPOSED: f64 = 0.4;
-/// Clocks from a read of LDS to its use where nothing is read ahead. Source: LDS latencies of the chips' tables.
-const LOCAL_READ: f64 = 64.0;
-/// Bytes that a compute unit stores in a clock. Fitted as above: half of a cache line, which rows of a tile often are.
+/// Least clocks of a step whose operands were read during the step before, over the latency of LDS: a part of the answer
+/// overlaps the step that asked. Fitted.
+const STEP: f64 = 0.69;
+/// Clocks that a step waits for operands which were not read ahead, over the latency of LDS: both operands, and what is before
+/// them in the queue. Fitted.
+const STEP_WAIT: f64 = 2.7;
+/// Bytes that a compute unit stores in a clock: half of a cache line, which rows of a tile often are. Fitted.
 const STORE: f64 = 32.0;
-/// Share of L2's best rate that reads of tiles get: rows of a power of two meet in few channels. Fitted as above.
-const L2_REACHED: f64 = 0.7;
-/// How sharply the slower of throughput and waiting decides: workgroups do not overlap perfectly. Fitted as above.
-const OVERLAP: f64 = 8.0;
-/// What writing to LDS takes over reading the same bytes: a turn more per access. Source: rocprofiler-compute.
-const LDS_WRITE: f64 = 1.5;
-/// Registers besides accumulators, fragments and tiles on their way. Inferred.
-const REGISTERS: f64 = 20.0;
+/// Share of L2's best rate that reads of tiles get: rows of a power of two meet in few channels. Fitted.
+const L2_REACHED: f64 = 0.756;
+/// What writing to LDS takes over reading the same bytes: a turn more per access (rocprofiler-compute), and narrower ones. Fitted.
+const LDS_WRITE: f64 = 2.4;
+/// Registers besides accumulators, fragments and tiles on their way. Fitted.
+const REGISTERS: f64 = 13.0;
+
+/// What a workgroup runs on: a compute unit, or both of a work group processor.
+struct Place {
+    /// Compute units in it.
+    cus: f64,
+    simds: f64,
+    lds_bytes: f64,
+    lds_bytes_clk: f64,
+}
+
+impl Place {
+    fn of(chip: &Chip) -> Place {
+        let info = chip.target.info();
+        let cus = if info.has(Quirk::WgpMode) { 2.0 } else { 1.0 };
+        Place {
+            cus,
+            simds: f64::from(info.simds) * cus,
+            lds_bytes: f64::from(info.lds_bytes) * cus,
+            lds_bytes_clk: chip.lds_bytes_clk * cus,
+        }
+    }
+}
 
 /// Clocks that a product takes, and its parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -126,8 +153,8 @@ impl Gemm {
         }
     }
 
-    /// Workgroups that a compute unit holds, by registers and LDS.
-    fn occupancy(&self, chip: &Chip, wave: f64) -> f64 {
+    /// Workgroups that a place holds, by registers and LDS.
+    fn occupancy(&self, chip: &Chip, place: &Place, wave: f64) -> f64 {
         let info = chip.target.info();
         let threads = self.threads.0 * self.threads.1 * self.threads.2;
         let reads = self.local_reads(wave);
@@ -141,15 +168,15 @@ impl Gemm {
         let registers = if own_file { sums.max(other) } else { sums + other };
         let by_registers = (f64::from(info.vgprs_per_simd) / registers).floor().clamp(1.0, f64::from(info.max_waves));
         let lds = (self.tile.0 + self.tile.1) * self.depth * self.bytes.0 * if self.prefetch > 0.0 { 2.0 } else { 1.0 };
-        let by_lds = (f64::from(info.lds_bytes) / lds).floor();
-        (by_registers * f64::from(info.simds) / self.waves(wave)).floor().min(by_lds).max(1.0)
+        let by_lds = (place.lds_bytes / lds).floor();
+        (by_registers * place.simds / self.waves(wave)).floor().min(by_lds).max(1.0)
     }
 
     /// Clocks on a chip with `cus` compute units.
     pub fn clocks(&self, chip: &Chip, cus: f64) -> Clocks {
-        let info = chip.target.info();
-        let wave = f64::from(info.wave_size);
-        let simds = f64::from(info.simds);
+        let place = Place::of(chip);
+        let wave = f64::from(chip.target.info().wave_size);
+        let rate = self.rate * place.cus;
         let waves = self.waves(wave);
         let split = self.split.max(1.0);
         let tiles = (self.m / self.tile.0).ceil() * (self.n / self.tile.1).ceil() * self.batch * split;
@@ -163,27 +190,26 @@ impl Gemm {
             false => 1.0,
         };
         let reads = self.local_reads(wave) * self.depth * element * elements;
-        let lds = (reads + loaded * LDS_WRITE) / chip.lds_bytes_clk;
-        let l1 = loaded / chip.l1_bytes_clk;
-        let busy = (work / self.rate).max(lds).max(l1) * OVERHEAD;
-        let own = (work / (self.rate * (waves / simds).min(1.0))).max(lds).max(l1);
+        let lds = (reads + loaded * LDS_WRITE) / place.lds_bytes_clk;
+        let l1 = loaded / (chip.l1_bytes_clk * place.cus);
+        let busy = (work / rate).max(lds).max(l1) * OVERHEAD;
+        let steps = self.depth / self.matrix.map_or(1.0, |m| m[2].max(1.0)) / self.threads.2;
+        let answers = steps * chip.lds_latency;
+        let (least, exposed) = if self.local_prefetch { (answers * STEP, 0.0) } else { (0.0, answers * STEP_WAIT) };
+        let own = (work / (rate * (waves / place.simds).min(1.0))).max(lds).max(l1).max(least) + SYNC + exposed;
         let latency = (chip.dram + chip.vmem_cold) / 2.0;
-        let exposed = match self.local_prefetch {
-            true => 0.0,
-            false => LOCAL_READ * self.matrix.map_or(self.depth, |_| self.depth * element / 16.0),
-        };
         let alone = match self.prefetch > 0.0 {
-            true => (own + SYNC + exposed).max(latency * EXPOSED / self.prefetch.max(1.0)),
-            false => own + SYNC + exposed + latency,
+            true => own.max(latency * EXPOSED / self.prefetch.max(1.0)),
+            false => own + latency,
         };
         let reads_c = if self.reads_c { 1.0 } else { 0.0 };
-        let store = self.tile.0 * self.tile.1 * stored * (1.0 + reads_c) / STORE;
+        let store = self.tile.0 * self.tile.1 * stored * (1.0 + reads_c) / (STORE * place.cus);
         let ends = PROLOGUE + latency + EPILOGUE + latency * reads_c;
-        let occupancy = self.occupancy(chip, wave);
-        let most = (tiles / cus).ceil();
+        let occupancy = self.occupancy(chip, &place, wave);
+        let most = (tiles * place.cus / cus).ceil();
         let together = most * (rounds * busy + store) + ends;
         let apart = (most / occupancy).ceil() * (ends + rounds * alone + store);
-        let compute = (together.powf(OVERLAP) + apart.powf(OVERLAP)).powf(1.0 / OVERLAP);
+        let compute = together.max(apart);
         let moved = (self.m * self.k + self.k * self.n) * element * self.batch
             + self.m * self.n * stored * self.batch * (1.0 + reads_c) * split;
         let kept = if self.warm { chip.kept(moved / split / (1.0 + reads_c)) } else { 0.0 };
