@@ -143,7 +143,7 @@ impl Machine {
         let t = self.target.info();
         let (wave_size, workgroup_size) = (t.wave_size, waves * t.wave_size);
         let vgprs = vgprs.min(t.max_vgprs);
-        let light = Resources { wave_size, workgroup_size, vgprs, agprs: 0, sgprs: 0, lds_bytes };
+        let light = Resources { wave_size, workgroup_size, vgprs, agprs: 0, sgprs: 0, lds_bytes, wgp_mode: false };
         f64::from(self.target.occupancy(&light).workgroups.max(1))
     }
 

@@ -246,10 +246,13 @@ impl Descriptor {
     pub fn accum_offset(&self, family: Family) -> Option<u32> {
         family.unified_agprs().then_some(((self.rsrc3 & 0x3f) + 1) * 4)
     }
+    /// Workgroups run on both compute units of a work group processor (RDNA).
+    pub fn wgp_mode(&self, family: Family) -> bool {
+        family.has(Quirk::WgpMode) && self.rsrc1 >> 29 & 1 != 0
+    }
     /// Waves of a workgroup need not share a first-level cache: WGP mode of RDNA, split thread groups of CDNA.
     pub fn splits_workgroups(&self, family: Family) -> bool {
-        (family.has(Quirk::WgpMode) && self.rsrc1 >> 29 & 1 != 0)
-            || (family.unified_agprs() && self.rsrc3 >> 16 & 1 != 0)
+        self.wgp_mode(family) || (family.unified_agprs() && self.rsrc3 >> 16 & 1 != 0)
     }
     /// Initial MODE bits 7:0: rounding (3:0) and denormals (7:4).
     pub fn float_mode(&self) -> u32 {

@@ -177,6 +177,7 @@ pub fn resources(target: Target, kernel: &KernelInfo, workgroup_size: u32, dynam
         agprs: 0,
         sgprs: family.map_or(0, |f| d.sgprs(f)),
         lds_bytes: d.lds_bytes + dynamic_lds,
+        wgp_mode: family.is_some_and(|f| d.wgp_mode(f)),
     }
 }
 

@@ -108,7 +108,7 @@ fn vector_budget(f: &Function) -> u32 {
 fn waves_within_reach(f: &Function) -> u32 {
     let wave_size = f.target.info().wave_size;
     let (workgroup_size, lds_bytes) = (f.workgroup_size, f.lds_bytes);
-    let light = Resources { wave_size, workgroup_size, vgprs: 1, agprs: 0, sgprs: 0, lds_bytes };
+    let light = Resources { wave_size, workgroup_size, vgprs: 1, agprs: 0, sgprs: 0, lds_bytes, wgp_mode: false };
     f.target.occupancy(&light).waves_per_simd.max(1)
 }
 

@@ -143,6 +143,7 @@ fn rounds(
     let chip = Chip::of(target).ok_or_else(|| ModelError::NoChip(target.to_string()))?;
     let resources = resources(target, kernel, workgroup_size, 0)?;
     let lanes = resources.wave_size;
+    let cus = if resources.wgp_mode { 2 } else { 1 };
     let occupancy = target.occupancy(&resources);
     if occupancy.workgroups == 0 {
         return Err(ModelError::DoesNotFit(occupancy.limit));
@@ -178,6 +179,7 @@ fn rounds(
             groups: vec![&group[..]; resident as usize],
             queue: Vec::new(),
             starts: Vec::new(),
+            cus,
             one_simd: false,
         };
         let outcome = simulate(&chip, &what);
@@ -194,8 +196,8 @@ fn rounds(
             let Instr { unit, busy, latency, .. } = body[i].instr;
             Mark { address: body[i].address, issued: issue - start, waited, stall, unit, busy, latency }
         });
-        let simds = f64::from(target.info().simds);
-        let ports = if chip.quad_cadence() { simds / 2.0 } else { 1.0 };
+        let simds = f64::from(target.info().simds) * cus as f64;
+        let ports = simds / 2.0;
         let share = |u: Unit, n: f64| outcome.busy.get(&u).copied().unwrap_or(0.0) / n / outcome.clocks.max(1) as f64;
         let busy =
             [share(Unit::Valu, simds) + share(Unit::Trans, simds), share(Unit::Matrix, simds), share(Unit::Lds, ports)];

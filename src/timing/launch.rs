@@ -215,7 +215,8 @@ pub fn model(
         return Err(ModelError::TooLong);
     }
     let Recorder { instrs, addresses, groups, .. } = recorder;
-    Ok(assemble(&chip, instrs, addresses, groups, grid, occupancy))
+    let shared_cus = if resources.wgp_mode { 2 } else { 1 };
+    Ok(assemble(&chip, instrs, addresses, groups, grid, (occupancy, shared_cus)))
 }
 
 /// What a workgroup of a kernel takes of a compute unit.
@@ -239,22 +240,23 @@ pub fn resources(
         agprs,
         sgprs: d.sgprs(family),
         lds_bytes: d.lds_bytes + dynamic_lds,
+        wgp_mode: d.wgp_mode(family),
     })
 }
 
-/// Joins the layers for recorded workgroups.
+/// Joins the layers for recorded workgroups, of which so many are resident on each `shared_cus` compute units.
 fn assemble(
     chip: &Chip,
     instrs: Vec<Instr>,
     addresses: Vec<u64>,
     groups: Vec<Group>,
     grid: [u32; 3],
-    occupancy: Occupancy,
+    (occupancy, shared_cus): (Occupancy, u64),
 ) -> Detailed {
     let workgroups: u64 = grid.iter().map(|&g| u64::from(g)).product();
-    let cus = (chip.cus as u64).max(1);
+    let cus = (chip.cus as u64 / shared_cus).max(1);
     let resident = u64::from(occupancy.workgroups).min(workgroups.div_ceil(cus)).max(1);
-    let spread = Spread { grid, per_cu: resident as u32 };
+    let spread = Spread { grid, per_cu: resident.div_ceil(shared_cus) as u32 };
     let traffic = memory::traffic(chip, &instrs, &groups, spread);
     let mut first = groups[0].waves.clone();
     let mut later = first.clone();
@@ -269,6 +271,7 @@ fn assemble(
             groups: (0..n).map(|_| &first[..]).collect(),
             queue: (0..queued).map(|_| &later[..]).collect(),
             starts: Vec::new(),
+            cus: shared_cus as usize,
             one_simd: false,
         };
         wave::simulate(chip, &what)
@@ -298,9 +301,9 @@ fn assemble(
     let moved = if moved > 0.0 { moved + chip.dram } else { 0.0 };
     let body = clocks.max(dispatch).max(moved);
     let launch = chip.launch_us * chip.boost_mhz;
-    let simds = f64::from(chip.target.info().simds);
+    let simds = f64::from(chip.target.info().simds) * shared_cus as f64;
     let unit = |u: Unit, n: f64| full.busy.get(&u).copied().unwrap_or(0.0) / n / one.max(1.0);
-    let ports = if chip.quad_cadence() { simds / 2.0 } else { 1.0 };
+    let ports = simds / 2.0;
     let busy = [unit(Unit::Valu, simds) + unit(Unit::Trans, simds), unit(Unit::Matrix, simds), unit(Unit::Lds, ports)];
     let used = workgroups as f64 / (rounds as f64 + f64::from(rest > 0)) / at_once as f64;
     let bound = match () {

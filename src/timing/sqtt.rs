@@ -266,7 +266,8 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
         times.push(list);
     }
     let starts = vec![times.iter().map(|t| t.first().map_or(0, |f| f.0 - begin)).collect()];
-    let what = Resident { instrs: &instrs, groups: vec![&traces[..]], queue: Vec::new(), starts, one_simd: true };
+    let what =
+        Resident { instrs: &instrs, groups: vec![&traces[..]], queue: Vec::new(), starts, cus: 1, one_simd: true };
     let outcome = simulate(&chip, &what);
     for ((result, hardware), model) in out.iter_mut().zip(&times).zip(&outcome.issued) {
         for (h, m) in hardware.windows(2).zip(model.windows(2)) {

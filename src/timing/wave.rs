@@ -72,6 +72,8 @@ pub struct Resident<'a> {
     pub queue: Vec<&'a [Trace]>,
     /// When each wave may issue first, by group and wave; empty: all at 0.
     pub starts: Vec<Vec<u64>>,
+    /// Compute units that the waves are spread over: both of a work group processor in WGP mode, else one.
+    pub cus: usize,
     /// All waves share one SIMD, as those of a thread trace do.
     pub one_simd: bool,
 }
@@ -161,9 +163,10 @@ struct Unitary<'a> {
     instrs: &'a [Instr],
     waves: Vec<Wave<'a>>,
     simds: Vec<Simd>,
-    /// LDS ports: one per pair of SIMDs on GCN and CDNA, else one.
+    /// LDS ports: one per pair of SIMDs.
     ports: Vec<u64>,
-    memory: u64,
+    /// Ports to memory: one per compute unit.
+    memory: Vec<u64>,
     scalar: u64,
     phases: Vec<Vec<Phase>>,
     alive: Vec<usize>,
@@ -174,9 +177,9 @@ struct Unitary<'a> {
     barrier: u64,
 }
 
-/// Simulates resident workgroups of one compute unit.
+/// Simulates resident workgroups of one compute unit, or of a work group processor.
 pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
-    let simds = chip.target.info().simds as usize;
+    let simds = chip.target.info().simds as usize * what.cus;
     let quad = chip.quad_cadence();
     let mut waves = Vec::new();
     for (g, group) in what.groups.iter().chain(&what.queue).enumerate() {
@@ -211,8 +214,8 @@ pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
         queued: what.groups.len(),
         waves,
         simds: vec![Simd::default(); simds],
-        ports: vec![0; if quad { simds / 2 } else { 1 }],
-        memory: 0,
+        ports: vec![0; simds / 2],
+        memory: vec![0; what.cus],
         scalar: 0,
         busy: FxHashMap::default(),
         stalls: FxHashMap::default(),
@@ -265,7 +268,12 @@ impl<'a> Unitary<'a> {
 
     /// The LDS port of a SIMD.
     fn port(&self, simd: usize) -> usize {
-        if self.quad { simd / 2 } else { 0 }
+        simd / 2
+    }
+
+    /// The compute unit of a SIMD.
+    fn cu(&self, simd: usize) -> usize {
+        simd * self.memory.len() / self.simds.len()
     }
 
     fn instr(&self, w: usize) -> &'a Instr {
@@ -327,7 +335,7 @@ impl<'a> Unitary<'a> {
             Unit::Salu => (s.salu, Stall::Unit),
             Unit::Smem => (s.salu.max(self.scalar), Stall::Unit),
             Unit::Lds => (s.lds.max(self.ports[self.port(wave.simd)].saturating_sub(LDS_BACKLOG)), Stall::Lds),
-            Unit::Vmem => (s.vmem.max(self.memory.saturating_sub(MEMORY_BACKLOG)), Stall::Memory),
+            Unit::Vmem => (s.vmem.max(self.memory[self.cu(wave.simd)].saturating_sub(MEMORY_BACKLOG)), Stall::Memory),
             Unit::Branch => (s.branch, Stall::Unit),
             Unit::Export | Unit::Internal => (0, Stall::Unit),
         };
@@ -421,7 +429,7 @@ impl<'a> Unitary<'a> {
     /// Marks what an instruction keeps busy; when its result is there.
     fn occupy(&mut self, w: usize, i: &Instr, t: u64, access: Option<&Access>) -> u64 {
         let simd = self.waves[w].simd;
-        let port = self.port(simd);
+        let (port, cu) = (self.port(simd), self.cu(simd));
         let turn = if self.quad { 4 } else { 1 };
         let busy = u64::from(i.busy).max(1);
         let mut used = busy;
@@ -481,8 +489,8 @@ impl<'a> Unitary<'a> {
             Unit::Vmem => {
                 let lines = access.map_or(busy, |a| u64::from(a.clocks).max(1));
                 used = lines;
-                let start = self.memory.max(t);
-                self.memory = start + lines;
+                let start = self.memory[cu].max(t);
+                self.memory[cu] = start + lines;
                 s.vmem = t + turn;
                 // A wave may run ahead of the port by some instructions.
                 let level = access.map_or(Level::L1, |a| a.level);

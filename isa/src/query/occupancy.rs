@@ -22,12 +22,14 @@ pub struct Resources {
     pub sgprs: u32,
     /// LDS of a workgroup in bytes.
     pub lds_bytes: u32,
+    /// Its waves run on both compute units of a work group processor (RDNA): what is told is of a processor then.
+    pub wgp_mode: bool,
 }
 
-/// What fits on a compute unit at once.
+/// What fits on a compute unit at once, or on a work group processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Occupancy {
-    /// Workgroups per compute unit; 0 when not even one fits.
+    /// Workgroups at once; 0 when not even one fits.
     pub workgroups: u32,
     /// Waves per SIMD that these make, rounded up.
     pub waves_per_simd: u32,
@@ -56,14 +58,16 @@ impl Target {
         use OccupancyLimit::*;
         let t = self.info();
         let waves = r.workgroup_size.max(1).div_ceil(r.wave_size.max(1));
-        let groups = |per_simd: u32| per_simd.min(t.max_waves) * t.simds / waves;
+        let cus = if r.wgp_mode { 2 } else { 1 };
+        let simds = t.simds * cus;
+        let groups = |per_simd: u32| per_simd.min(t.max_waves) * simds / waves;
         let lds = r.lds_bytes.next_multiple_of(t.lds_granule.max(1));
         let limits = [
             (groups(t.max_waves), Waves),
             (groups(self.waves_by_vgprs(r.wave_size, r.vgprs, r.agprs)), Vgprs),
             (groups(self.waves_by_sgprs(r.sgprs)), Sgprs),
-            (t.lds_bytes.checked_div(lds).unwrap_or(u32::MAX), Lds),
-            (if waves > 1 { t.barriers } else { u32::MAX }, Barriers),
+            ((t.lds_bytes * cus).checked_div(lds).unwrap_or(u32::MAX), Lds),
+            (if waves > 1 { t.barriers * cus } else { u32::MAX }, Barriers),
         ];
         // Of equal limits the first in this order is named.
         let (mut workgroups, mut limit) = limits[0];
@@ -72,7 +76,7 @@ impl Target {
                 (workgroups, limit) = (n, what);
             }
         }
-        Occupancy { workgroups, waves_per_simd: (workgroups * waves).div_ceil(t.simds), limit }
+        Occupancy { workgroups, waves_per_simd: (workgroups * waves).div_ceil(simds), limit }
     }
 
     /// Waves whose vector registers fit on a SIMD.
@@ -134,7 +138,18 @@ mod tests {
     use super::*;
 
     fn resources(wave_size: u32, workgroup_size: u32, vgprs: u32, lds_bytes: u32) -> Resources {
-        Resources { wave_size, workgroup_size, vgprs, agprs: 0, sgprs: 16, lds_bytes }
+        Resources { wave_size, workgroup_size, vgprs, agprs: 0, sgprs: 16, lds_bytes, wgp_mode: false }
+    }
+
+    #[test]
+    fn a_work_group_processor_holds_what_both_compute_units_do() {
+        for (lds, workgroup) in [(0, 256), (20 << 10, 64), (64 << 10, 1024)] {
+            let one = resources(32, workgroup, 64, lds);
+            let cu = Target::GFX1100.occupancy(&one);
+            let wgp = Target::GFX1100.occupancy(&Resources { wgp_mode: true, ..one });
+            // What one compute unit has left and cannot use may fit one more on both.
+            assert!((2 * cu.workgroups..=2 * cu.workgroups + 1).contains(&wgp.workgroups), "{cu:?} {wgp:?}");
+        }
     }
 
     #[test]

@@ -53,6 +53,7 @@ impl Usage {
             // VCC, and what the descriptor reserves beside it.
             sgprs: self.sgprs + 6,
             lds_bytes: f.lds_bytes,
+            wgp_mode: false,
         }
     }
 }
