@@ -2,11 +2,11 @@
 //!
 //! The databases name the solver that won, not its tile. A row is modelled as the best of what the solvers are: an implicit
 //! matrix product ([`crate::gemm`]) over a set of usual tiles with the depth split where that helps; for 3x3 kernels with stride 1
-//! also Winograd's F(2x2, 3x3), which multiplies 16 times where the plain product multiplies 36, over its transformed data. The databases' best solver is often
-//! further from that than the model is from hardware: the errors are an upper bound of the model's.
+//! also Winograd's F(2x2, 3x3), which multiplies 16 times where the plain product multiplies 36, over its transformed data. The
+//! databases' best solver is often further from that than the model is from hardware: the errors are an upper bound of the model's.
 
 use crate::chip::Chip;
-use crate::gemm::{Gemm, rate, usual_matrix};
+use crate::shapes::{best_product, tiles};
 use crate::validate::{Bucket, Errors, Line, Table, TableError, errors};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
@@ -142,69 +142,10 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
     Ok(Some(Row { chip, dtype, target, cus, shape, product, winograd: shape.is_winograd(), ms }))
 }
 
-/// Usual tiles of a workgroup: those that win most often in rocBLAS's tables.
-const TILES: [(f64, f64); 10] = [
-    (16.0, 16.0),
-    (32.0, 32.0),
-    (32.0, 64.0),
-    (64.0, 32.0),
-    (64.0, 64.0),
-    (128.0, 64.0),
-    (64.0, 128.0),
-    (128.0, 128.0),
-    (256.0, 128.0),
-    (128.0, 256.0),
-];
-
-/// The least clocks of a product over usual tiles and splits of its depth.
-pub fn best_product(chip: &Chip, cus: f64, dtype: &str, product: [f64; 4]) -> Option<(f64, Gemm)> {
-    products(chip, cus, dtype, product).into_iter().next()
-}
-
-/// Clocks of a product with each of the usual tiles, at the split of its depth that suits the tile, the fewest first; empty
-/// for a type that has no rate.
-pub fn products(chip: &Chip, cus: f64, dtype: &str, [m, n, k, batch]: [f64; 4]) -> Vec<(f64, Gemm)> {
-    let element = match dtype {
-        "f32" => 4.0,
-        "i8" => 1.0,
-        "f64" => 8.0,
-        _ => 2.0,
-    };
-    let Some(rate) = rate(chip.target, dtype) else { return Vec::new() };
-    let matrix = usual_matrix(chip.target, dtype, element);
-    let timed = |tile: (f64, f64), split: f64| {
-        let gemm = Gemm {
-            m,
-            n,
-            k,
-            batch,
-            tile,
-            depth: 64.0 / element,
-            threads: (16.0, if tile.0 * tile.1 < 1024.0 { 4.0 } else { 16.0 }, 1.0),
-            matrix,
-            split,
-            prefetch: 1.0,
-            local_prefetch: true,
-            bytes: (element, element, 4.0),
-            gathered: 0.0,
-            reads_c: false,
-            warm: false,
-            rate,
-        };
-        (gemm.clocks(chip, cus).total, gemm)
-    };
-    let splits = [1.0, 2.0, 4.0, 8.0, 16.0].into_iter().filter(|split| k / split >= 32.0 || *split == 1.0);
-    let best = |tile: &(f64, f64)| splits.clone().map(|s| timed(*tile, s)).min_by(|a, b| a.0.total_cmp(&b.0));
-    let mut out: Vec<(f64, Gemm)> = TILES.iter().filter_map(best).collect();
-    out.sort_by(|a, b| a.0.total_cmp(&b.0));
-    out
-}
-
 impl Row {
     /// Tiles of 64x64 over compute units.
     pub fn bucket(&self) -> Bucket {
-        let [m, n, _, batch] = self.product;
-        Bucket::of((m / 64.0).ceil() * (n / 64.0).ceil() * batch / self.cus)
+        tiles(self.product, self.cus)
     }
 
     /// The vendor's measured time over that of other code: `clocks` by the model, without launches, of which there are

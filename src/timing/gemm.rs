@@ -227,17 +227,18 @@ impl Gemm {
 /// the target has.
 pub fn rate(target: Target, dtype: &str) -> Option<f64> {
     let vector = vector_rate(target, dtype)?;
-    Some(matrix_rate(target, dtype).map_or(vector, |m| m.max(vector)))
+    Some(matrix(target, dtype).map_or(vector, |m| m.0.max(vector)))
 }
 
-/// Rows, columns, depth and blocks of a usual matrix instruction, where they are quicker than vector instructions.
-pub fn usual_matrix(target: Target, dtype: &str, element: f64) -> Option<[f64; 4]> {
-    let quicker = matrix_rate(target, dtype)? > vector_rate(target, dtype)?;
-    quicker.then_some([16.0, 16.0, 16.0 / element, 1.0])
+/// Rows, columns, depth and blocks of the best matrix instruction, where it is quicker than vector instructions.
+pub fn usual_matrix(target: Target, dtype: &str) -> Option<[f64; 4]> {
+    let (rate, shape) = matrix(target, dtype)?;
+    (rate > vector_rate(target, dtype)?).then_some(shape)
 }
 
-/// With matrix instructions: their rates follow from their shapes and passes in the instruction tables.
-fn matrix_rate(target: Target, dtype: &str) -> Option<f64> {
+/// Operations in a clock and the shape of the quickest matrix instruction, of equals the one with the smallest tile: rates follow
+/// from shapes and passes in the instruction tables.
+fn matrix(target: Target, dtype: &str) -> Option<(f64, [f64; 4])> {
     let suffix: &[&str] = match dtype {
         "f16" => &["_f16", "f16"],
         "bf16" => &["_bf16", "bf16_1k", "bf16"],
@@ -247,17 +248,19 @@ fn matrix_rate(target: Target, dtype: &str) -> Option<f64> {
         "fp8" => &["_fp8_fp8"],
         _ => return None,
     };
-    let matrix = (0..Op::COUNT as u16).map(Op).filter_map(|op| {
+    let all = (0..Op::COUNT as u16).map(Op).filter_map(|op| {
         let info = target.op(op).filter(|i| i.flags.has(Flags::MATRIX) && i.busy > 0)?;
         let dense = !info.name.contains("smfmac") && !info.name.contains("swmmac");
         let fits =
             dense && suffix.iter().any(|s| info.name.ends_with(s)) && !(dtype == "f32" && info.name.contains("xf32"));
         let shape =
             barewave_isa::matrix::MatrixOp::of(target, op, target.info().wave_size as usize).filter(|_| fits)?.shape;
-        let product = 2.0 * (shape.m * shape.n * shape.k * shape.blocks) as f64;
-        Some(product / f64::from(info.busy) * f64::from(target.info().simds))
+        let shape = [shape.m, shape.n, shape.k, shape.blocks].map(|x| x as f64);
+        let product = 2.0 * shape.iter().product::<f64>();
+        Some((product / f64::from(info.busy) * f64::from(target.info().simds), shape))
     });
-    matrix.max_by(f64::total_cmp)
+    let tile = |s: &[f64; 4]| s[0] * s[1] * s[3];
+    all.max_by(|a, b| a.0.total_cmp(&b.0).then(tile(&b.1).total_cmp(&tile(&a.1))))
 }
 
 /// With vector instructions: a multiply-add a lane, two in packed and dual-issue ones, four in dot products of bytes.

@@ -19,6 +19,7 @@ pub mod launch;
 pub mod lds;
 pub mod memory;
 pub mod record;
+pub mod shapes;
 pub mod sqtt;
 pub mod validate;
 pub mod wave;

@@ -10,7 +10,7 @@ use barewave::tensor::DType;
 use barewave::{Compiled, Compiler, Shapes};
 use barewave_isa::Target;
 use barewave_timing::gemm::{Gemm, usual_matrix};
-use barewave_timing::{Chip, conv};
+use barewave_timing::{Chip, shapes};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -94,7 +94,7 @@ fn own_form(
         tile: (rows, columns),
         depth,
         threads: (16.0, f64::from(stats.workgroup_size) / 16.0, 1.0),
-        matrix: usual_matrix(compiled.target(), dtype.name(), bytes),
+        matrix: usual_matrix(compiled.target(), dtype.name()),
         split: f64::from(chosen.parts),
         prefetch: 1.0,
         local_prefetch: true,
@@ -184,7 +184,7 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
     let launches = cycles::plan(&compiled, 0)?;
     let total = total(&launches);
     let share = total.flops / total.clocks.max(1.0) / (cycles::peak_flops_per_clk(target, dtype) * chip.cus);
-    let vendor_like = shaped.product.map_or(Vec::new(), |p| conv::products(chip, chip.cus, dtype.name(), p));
+    let vendor_like = shaped.product.map_or(Vec::new(), |p| shapes::products(chip, chip.cus, dtype.name(), p));
     let vendor_like =
         vendor_like.into_iter().map(|(clocks, g)| (chip.microseconds(clocks) + chip.launch_us, g)).collect();
     let gemm = shaped.product.filter(|_| family == Family::Gemm);

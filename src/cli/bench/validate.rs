@@ -5,7 +5,7 @@ use crate::{Failure, Result};
 use barewave::tensor::DType;
 use barewave_isa::Target;
 use barewave_timing::validate::{self, Errors};
-use barewave_timing::{Chip, conv, sqtt};
+use barewave_timing::{Chip, conv, shapes, sqtt};
 use comfy_table::{CellAlignment, Table, presets};
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 /// Example: barewave bench validate --gemm gemm_rocblas.csv --traces traces/
 #[derive(clap::Args)]
 pub struct Args {
-    /// Table of matrix products in the form of rocBLAS's (gfx, dtype, M, N, K, value, unit, MT0, ...).
+    /// Table of matrix products in the form of rocBLAS's (gfx, dtype, M, N, K, value, unit, MT0, ...) or of AITER's, which have no
+    /// kernels' parameters (gfx, cu, m, n, k, kind, dtype, best_us).
     #[arg(long, value_name = "CSV")]
     gemm: Option<PathBuf>,
     /// Table of convolutions in the form of MIOpen's find databases.
@@ -70,8 +71,27 @@ pub fn run(args: &Args) -> Result {
         return Err(Failure::usage("give --gemm CSV, --conv CSV, --traces DIR or --llvm-mca PROGRAM"));
     }
     let mut out = Vec::new();
-    if let Some(path) = &args.gemm {
-        let (rows, left_out) = in_file(path, validate::rocblas(&read(path)?))?;
+    let by_shape = |text: &str| text.lines().next().is_some_and(|header| header.ends_with(",best_us"));
+    let text = args.gemm.as_deref().map(read).transpose()?;
+    if let (Some(path), Some(text)) = (&args.gemm, text.as_deref().filter(|t| by_shape(t))) {
+        if args.fit || args.held_out {
+            let table = path.display();
+            return Err(Failure::usage(format!("{table} says nothing of tuning runs: leave out --fit and --held-out")));
+        }
+        let (rows, left_out) = in_file(path, shapes::aiter(text))?;
+        let errors = shapes::compare(&rows);
+        if args.json {
+            out.extend(errors.iter().map(|e| json_of("gemm by shape", e)));
+        } else {
+            let rows = rows.len();
+            println!(
+                "Matrix products of {}: {rows} rows as the best of usual kernels, {left_out} of other types and chips left out",
+                path.display()
+            );
+            print(&errors);
+        }
+    } else if let (Some(path), Some(text)) = (&args.gemm, &text) {
+        let (rows, left_out) = in_file(path, validate::rocblas(text))?;
         let mut known = validate::campaigns();
         if args.fit {
             return fit(&rows, &known);

@@ -1,0 +1,160 @@
+//! Matrix products of which only the shape is known: the best of usual kernels, and AITER's tables, which give nothing else.
+//!
+//! A product is modelled as the least of [`Gemm::clocks`] over a set of usual tiles, with the depth split where that helps. The
+//! best kernel that somebody tuned may be another: errors against measured times are an upper bound of the model's.
+
+use crate::chip::{Chip, Evidence};
+use crate::gemm::{Gemm, rate, usual_matrix};
+use crate::validate::{Bucket, Errors, Table, TableError, errors};
+use barewave_isa::Target;
+use std::collections::BTreeMap;
+
+/// Usual tiles of a workgroup: those that win most often in rocBLAS's tables.
+const TILES: [(f64, f64); 10] = [
+    (16.0, 16.0),
+    (32.0, 32.0),
+    (32.0, 64.0),
+    (64.0, 32.0),
+    (64.0, 64.0),
+    (128.0, 64.0),
+    (64.0, 128.0),
+    (128.0, 128.0),
+    (256.0, 128.0),
+    (128.0, 256.0),
+];
+
+/// The least clocks of a product over usual tiles and splits of its depth.
+pub fn best_product(chip: &Chip, cus: f64, dtype: &str, product: [f64; 4]) -> Option<(f64, Gemm)> {
+    products(chip, cus, dtype, product).into_iter().next()
+}
+
+/// Clocks of a product with each of the usual tiles, at the split of its depth that suits the tile, the fewest first; empty
+/// for a type that has no rate.
+pub fn products(chip: &Chip, cus: f64, dtype: &str, [m, n, k, batch]: [f64; 4]) -> Vec<(f64, Gemm)> {
+    let element = match dtype {
+        "f32" => 4.0,
+        "i8" | "fp8" => 1.0,
+        "f64" => 8.0,
+        _ => 2.0,
+    };
+    let Some(rate) = rate(chip.target, dtype) else { return Vec::new() };
+    let matrix = usual_matrix(chip.target, dtype);
+    let timed = |tile: (f64, f64), split: f64| {
+        let gemm = Gemm {
+            m,
+            n,
+            k,
+            batch,
+            tile,
+            depth: 64.0 / element,
+            threads: (16.0, if tile.0 * tile.1 < 1024.0 { 4.0 } else { 16.0 }, 1.0),
+            matrix,
+            split,
+            prefetch: 1.0,
+            local_prefetch: true,
+            bytes: (element, element, 4.0),
+            gathered: 0.0,
+            reads_c: false,
+            warm: false,
+            rate,
+        };
+        (gemm.clocks(chip, cus).total, gemm)
+    };
+    let splits = [1.0, 2.0, 4.0, 8.0, 16.0].into_iter().filter(|split| k / split >= 32.0 || *split == 1.0);
+    let best = |tile: &(f64, f64)| splits.clone().map(|s| timed(*tile, s)).min_by(|a, b| a.0.total_cmp(&b.0));
+    let mut out: Vec<(f64, Gemm)> = TILES.iter().filter_map(best).collect();
+    out.sort_by(|a, b| a.0.total_cmp(&b.0));
+    out
+}
+
+/// A measured matrix product of unknown kernel.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Name of the chip as the table has it, with its compute units.
+    pub chip: String,
+    /// Element type of both operands.
+    pub dtype: &'static str,
+    /// Target.
+    pub target: Target,
+    /// Compute units.
+    pub cus: f64,
+    /// Rows, columns, depth, and how many products.
+    pub product: [f64; 4],
+    /// Best time, microseconds.
+    pub us: f64,
+}
+
+/// Reads a table in the form of `gemm_cdna.csv` (AITER's): the best measured time of each shape. Rows of types that the model
+/// has no rate for, and of chips without constants of their own, are counted in the second number.
+pub fn aiter(text: &str) -> Result<(Vec<Row>, usize), TableError> {
+    let table = Table::new(text, &["gfx", "cu", "m", "n", "k", "kind", "dtype", "best_us"])?;
+    let (mut rows, mut left_out) = (Vec::new(), 0);
+    for line in table.lines() {
+        let line = line?;
+        let dtype = match (line.text("kind"), line.text("dtype")) {
+            ("bf16", _) => "bf16",
+            ("a8w8", "torch.int8") => "i8",
+            ("a8w8", "torch.float8_e4m3fn") | ("fp8 blockscale", _) => "fp8",
+            _ => "",
+        };
+        let number = |c| line.number(c, 0.0);
+        let (cus, us) = (number("cu")?, number("best_us")?);
+        let product = [number("m")?, number("n")?, number("k")?, 1.0];
+        let chip = format!("{}-{cus}cu", line.text("gfx"));
+        match Target::parse(line.text("gfx")) {
+            Ok(target) if us > 0.0 && cus > 0.0 && rate(target, dtype).is_some() && own(target).is_some() => {
+                rows.push(Row { chip, dtype, target, cus, product, us })
+            }
+            _ => left_out += 1,
+        }
+    }
+    Ok((rows, left_out))
+}
+
+impl Row {
+    /// Tiles of 64x64 over compute units.
+    pub fn bucket(&self) -> Bucket {
+        tiles(self.product, self.cus)
+    }
+}
+
+/// How many tiles of 64x64 a compute unit has of a product: rows, columns, depth, and how many products.
+pub(crate) fn tiles([m, n, _, batch]: [f64; 4], cus: f64) -> Bucket {
+    Bucket::of((m / 64.0).ceil() * (n / 64.0).ceil() * batch / cus)
+}
+
+/// The constants of a target, not of a relative that stands in.
+fn own(target: Target) -> Option<Chip> {
+    Chip::of(target).filter(|c| c.evidence("cus") != Some(Evidence::Inferred))
+}
+
+/// Compares rows with the model at the clock that the chip keeps, by chip, type and tiles (of 64x64) per compute unit. The
+/// tables' clocks are not recorded.
+pub fn compare(rows: &[Row]) -> Vec<Errors> {
+    let mut by: BTreeMap<(&str, &str, Bucket), Vec<f64>> = BTreeMap::new();
+    for row in rows {
+        let Some(chip) = own(row.target) else { continue };
+        let Some((clocks, _)) = best_product(&chip, row.cus, row.dtype, row.product) else { continue };
+        let us = clocks / chip.sustained_mhz + chip.launch_us;
+        by.entry((&row.chip, row.dtype, row.bucket())).or_default().push(us / row.us - 1.0);
+    }
+    by.into_iter().map(|((chip, dtype, bucket), e)| errors(chip, dtype, bucket, e)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_shapes_is_compared() {
+        let text = "gfx,cu,m,n,k,kind,dtype,best_us\n\
+                    gfx950,256,64,5120,25600,bf16,torch.bfloat16,62.1629\n\
+                    gfx950,256,256,16384,6656,fp4,,24.1571\n";
+        let (rows, left_out) = aiter(text).unwrap();
+        assert_eq!((rows.len(), left_out), (1, 1));
+        let e = compare(&rows);
+        assert_eq!((e[0].chip.as_str(), e[0].dtype.as_str(), e[0].bucket), ("gfx950-256cu", "bf16", Bucket::Under1));
+        assert!(e[0].median < 0.5, "{e:?}");
+        assert!(aiter("gfx,cu,m\n1,2,3\n").is_err());
+    }
+}
