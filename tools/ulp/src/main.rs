@@ -7,6 +7,7 @@ use barewave::tensor::DType;
 use barewave_isa::Target;
 use clap::Parser;
 use measure::{FUNCTIONS, Function, Operator, Worst, compare};
+use std::io::{ErrorKind, Write};
 use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -37,6 +38,8 @@ fn main() -> ExitCode {
     match run(&args) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
+        // Who reads has seen enough.
+        Err(Error::Print(e)) if e.kind() == ErrorKind::BrokenPipe => ExitCode::FAILURE,
         Err(e) => {
             eprintln!("error: {e}");
             ExitCode::from(2)
@@ -58,6 +61,9 @@ enum Error {
         /// What there is.
         known: String,
     },
+    /// The results cannot be printed.
+    #[error("cannot print: {0}")]
+    Print(#[from] std::io::Error),
     /// No such target.
     #[error(transparent)]
     Target(#[from] barewave_isa::UnknownTarget),
@@ -72,8 +78,9 @@ fn run(args: &Args) -> Result<bool, Error> {
     }
     let stretches = Stretch::of(args.every);
     let operands: u64 = stretches.iter().map(Stretch::len).sum();
-    println!("{operands} operands each, {}", target.info().name);
-    println!("{:15} {:>8} {:>6}  at operand, got, exact", "function", "ULP", "bound");
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{operands} operands each, {}", target.info().name)?;
+    writeln!(out, "{:15} {:>8} {:>6}  at operand, got, exact", "function", "ULP", "bound")?;
     let mut good = true;
     let chosen = FUNCTIONS.iter().filter(|f| args.functions.is_empty() || args.functions.iter().any(|n| n == f.op));
     for f in chosen {
@@ -81,7 +88,8 @@ fn run(args: &Args) -> Result<bool, Error> {
         let w = worst(f, target, &stretches)?;
         let passes = w.ulp <= f.bound;
         good &= passes;
-        println!(
+        writeln!(
+            out,
             "{:15} {:8.3} {:6.1}  {:e} ({:#010x}), {:e}, {:e}{}  [{:.0} s]",
             f.op,
             w.ulp,
@@ -92,7 +100,7 @@ fn run(args: &Args) -> Result<bool, Error> {
             w.want,
             if passes { "" } else { "  TOO LARGE" },
             start.elapsed().as_secs_f64()
-        );
+        )?;
     }
     Ok(good)
 }
