@@ -116,7 +116,7 @@ pub(super) struct Places {
 }
 
 /// Multiplies and gives the sums.
-pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u32) -> Sums {
+pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u32) -> Res<Sums> {
     let layout = (ops.a.layout(), ops.b.layout());
     let (size_a, size_b) = (layout.0.bytes(tile.k), layout.1.bytes(tile.k));
     // The second buffer lies right behind the first.
@@ -154,14 +154,14 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
         Form::Vector { tm, tn, dot } => {
             let place = tile.fragment();
             let by = Vector { tile, place, tm, tn, dot, places };
-            Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth);
+            Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth)?;
         }
         Form::Matrix(form) => {
             let by = form.multiplier(tile, places);
-            Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth);
+            Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth)?;
         }
     }
-    sums
+    Ok(sums)
 }
 
 /// The loop over k. A round multiplies one tile while the next one comes from memory and goes to LDS. Loads behind the
@@ -249,10 +249,11 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
 
     /// Writes what was loaded. Among matrix instructions the next loads come behind it and take the same registers again;
     /// otherwise loads come first of all.
-    fn fill(&self, b: &mut Builder, ops: &mut Operands, k: Part) {
+    fn fill(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
         self.change(b, 0);
         self.change(b, 1);
         b.stage(self.commit);
+        ops.b.prepare(b)?;
         b.in_lds(if self.tile.buffers > 1 { TILES_FILLED } else { TILES_READ });
         ops.a.commit(b, 0);
         ops.b.commit(b, self.b_base);
@@ -262,6 +263,7 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         if self.shadow {
             self.load(b, ops, k);
         }
+        Ok(())
     }
 
     fn barrier(&self, b: &mut Builder) {
@@ -278,7 +280,7 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
     }
 
     /// A round whose parts follow each other.
-    fn in_turn(&self, b: &mut Builder, ops: &mut Operands, k: Part) {
+    fn in_turn(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
         let (steps, early) = (self.by.steps(), self.reads_early());
         let matrix = matches!(self.tile.form, Form::Matrix(_));
         if !early {
@@ -292,11 +294,11 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
             // Matrix instructions go on while the next tile is written.
             let with_last = step + 1 == before;
             if with_last && matrix {
-                self.fill(b, ops, k);
+                self.fill(b, ops, k)?;
             }
             self.multiply(b, step);
             if with_last && !matrix {
-                self.fill(b, ops, k);
+                self.fill(b, ops, k)?;
             }
         }
         self.barrier(b);
@@ -304,10 +306,11 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
             self.read_next(b);
             self.multiply(b, steps - 1);
         }
+        Ok(())
     }
 
     /// A round whose reads, writes and loads are spread among matrix instructions.
-    fn spread(&self, b: &mut Builder, ops: &mut Operands, k: Part) {
+    fn spread(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
         let (steps, early) = (self.by.steps(), self.reads_early());
         if !early {
             self.read(b, 0);
@@ -332,7 +335,8 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
             b.spread(first, Vec::new());
             self.barrier(b);
         }
-        let moves = b.aside(|b| self.fill(b, ops, k));
+        let mut filled = Ok(());
+        let moves = b.aside(|b| filled = self.fill(b, ops, k));
         let during = eighths(&mut products, if early { 4 } else { 8 }, all);
         b.spread(during, moves);
         self.barrier(b);
@@ -342,23 +346,22 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
             b.spread(during, reads);
         }
         b.spread(products, Vec::new());
+        filled
     }
 
-    fn write(&self, b: &mut Builder, ops: &mut Operands, depth: u32) {
+    fn write(&self, b: &mut Builder, ops: &mut Operands, depth: u32) -> Res<()> {
         let k = self.tile.k;
+        let mut written = Ok(());
         b.counted_loop("k", depth.next_multiple_of(k), k, Pipeline::Stated, true, |b, k| {
             b.fix_order();
             if !self.shadow {
                 self.load(b, ops, k);
             }
             b.stage(self.last());
-            if self.shadow {
-                self.spread(b, ops, k);
-            } else {
-                self.in_turn(b, ops, k);
-            }
+            written = if self.shadow { self.spread(b, ops, k) } else { self.in_turn(b, ops, k) };
             b.in_lds(Lds::Any);
         });
+        written
     }
 }
 
