@@ -10,7 +10,7 @@ use barewave_isa::Target;
 use std::collections::BTreeMap;
 
 /// Usual tiles of a workgroup: those that win most often in rocBLAS's tables.
-const TILES: [(f64, f64); 10] = [
+const TILES: [(f64, f64); 11] = [
     (16.0, 16.0),
     (32.0, 32.0),
     (32.0, 64.0),
@@ -21,6 +21,7 @@ const TILES: [(f64, f64); 10] = [
     (128.0, 128.0),
     (256.0, 128.0),
     (128.0, 256.0),
+    (256.0, 256.0),
 ];
 
 /// The least clocks of a product over usual tiles and splits of its depth.
@@ -28,8 +29,11 @@ pub fn best_product(chip: &Chip, cus: f64, dtype: &str, product: [f64; 4]) -> Op
     products(chip, cus, dtype, product).into_iter().next()
 }
 
-/// Clocks of a product with each of the usual tiles, at the split of its depth that suits the tile, the fewest first; empty
-/// for a type that has no rate.
+/// Bytes along the depth that a round takes of each row of a tile.
+const DEPTHS: [f64; 3] = [64.0, 128.0, 256.0];
+
+/// Clocks of a product with each of the usual tiles, at the round's depth and the split of the product's that suit the tile, the
+/// fewest first; empty for a type that has no rate.
 pub fn products(chip: &Chip, cus: f64, dtype: &str, [m, n, k, batch]: [f64; 4]) -> Vec<(f64, Gemm)> {
     let element = match dtype {
         "f32" => 4.0,
@@ -39,14 +43,14 @@ pub fn products(chip: &Chip, cus: f64, dtype: &str, [m, n, k, batch]: [f64; 4]) 
     };
     let Some(rate) = rate(chip.target, dtype) else { return Vec::new() };
     let matrix = usual_matrix(chip.target, dtype);
-    let timed = |tile: (f64, f64), split: f64| {
+    let timed = |tile: (f64, f64), split: f64, depth: f64| {
         let gemm = Gemm {
             m,
             n,
             k,
             batch,
             tile,
-            depth: 64.0 / element,
+            depth: depth / element,
             threads: (16.0, if tile.0 * tile.1 < 1024.0 { 4.0 } else { 16.0 }, 1.0),
             matrix,
             split,
@@ -61,7 +65,14 @@ pub fn products(chip: &Chip, cus: f64, dtype: &str, [m, n, k, batch]: [f64; 4]) 
         (gemm.clocks(chip, cus).total, gemm)
     };
     let splits = [1.0, 2.0, 4.0, 8.0, 16.0].into_iter().filter(|split| k / split >= 32.0 || *split == 1.0);
-    let best = |tile: &(f64, f64)| splits.clone().map(|s| timed(*tile, s)).min_by(|a, b| a.0.total_cmp(&b.0));
+    let lds = f64::from(chip.target.info().lds_bytes);
+    // Two buffers.
+    let fits = |tile: (f64, f64), depth: f64| 2.0 * (tile.0 + tile.1) * depth <= lds;
+    let depths = |tile| DEPTHS.into_iter().filter(move |d| fits(tile, *d));
+    let best = |tile: &(f64, f64)| {
+        let all = splits.clone().flat_map(|s| depths(*tile).map(move |d| timed(*tile, s, d)));
+        all.min_by(|a, b| a.0.total_cmp(&b.0))
+    };
     let mut out: Vec<(f64, Gemm)> = TILES.iter().filter_map(best).collect();
     out.sort_by(|a, b| a.0.total_cmp(&b.0));
     out
