@@ -15,10 +15,10 @@ use super::loader::{self, GatherSource, Loader, Source};
 use super::split::{self, DepthPart, Product};
 use super::tile::{Tile, Types};
 use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct};
-use crate::graph::fused::{Role, Window};
+use crate::graph::fused::{Before, Conv, Role, StepKind, Window};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Opnd, Part, Type};
-use crate::tensor::{HostTensor, fill};
+use crate::tensor::{DType, HostTensor, fill};
 use barewave_isa::op;
 
 /// Mask bit of table entries behind the end of k: no column has it.
@@ -56,7 +56,16 @@ pub(super) fn candidates(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Can
     Ok(if none { Vec::new() } else { choice::candidates(cx.target, types, &e, least_width(cx, window)) })
 }
 
-pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>> {
+/// True when the elements of the step's input can be changed while they are loaded.
+pub(super) fn begins(cx: &Cx) -> bool {
+    let StepKind::Conv(Conv { window, groups, .. }) = &cx.step.kind else { return false };
+    let f32 = |i: usize| cx.dtype(Arg::Input(i)) == DType::F32;
+    let forward = cx.step.inputs[0].view.strides.iter().all(|s| *s >= 0);
+    let all = (0..cx.step.kind.operands()).all(f32) && forward && is_plain(cx, window);
+    all && gemm::types(cx).is_ok_and(|types| !is_direct(&types, window, &extents(cx, *groups)))
+}
+
+pub(super) fn lower(cx: &Cx, window: &Window, groups: usize, before: Option<&Before>) -> Res<Vec<Kernel>> {
     let types = gemm::types(cx)?;
     let out = &cx.step.output.view;
     let (x, weights) = (&cx.step.inputs[0].view, &cx.step.inputs[1].view);
@@ -105,9 +114,17 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>>
         gather_loader(&mut w, cx, &tile, part, window, start, first_n, depth)?
     };
     let mut ops = Operands { a, b };
-    let sums = gemm::multiply(&mut w, &tile, &mut ops, part.split.chunk);
+    if let Some(before) = before {
+        let mut operands = Vec::new();
+        for i in 2..2 + before.operands {
+            let start = cx.step.inputs[i].view.offset as u32 * 4;
+            operands.push((i as u32, w.buffer(cx, Arg::Input(i))?, start));
+        }
+        ops.b.begin_with(&mut w.b, &before.expr, operands)?;
+    }
+    let sums = gemm::multiply(&mut w, &tile, &mut ops, part.split.chunk)?;
     let walk = Walk { m_dim: 1, rows: channels, n_dims: 2..out.rank() };
-    let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents };
+    let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish: None };
     split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, image, group, channels))
 }
 
@@ -131,9 +148,7 @@ fn outer_offset(
 /// image itself. Results may reach past the image (padding at its end, phases of transposed convolutions), or not to its end.
 fn is_plain(cx: &Cx, window: &Window) -> bool {
     let (x, out) = (&cx.step.inputs[0].view, &cx.step.output.view);
-    let one = |v: &[usize]| v.iter().all(|k| *k == 1);
-    let points = one(&window.kernel) && one(&window.strides) && window.pads.iter().all(|p| *p == 0);
-    points && x.dims[2..] == out.dims[2..] && x.is_inner_dense(x.rank() - 2)
+    window.is_point() && x.dims[2..] == out.dims[2..] && x.is_inner_dense(x.rank() - 2)
 }
 
 fn weight_loader(

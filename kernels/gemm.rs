@@ -115,7 +115,7 @@ pub(super) struct Places {
 }
 
 /// Multiplies and gives the sums.
-pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u32) -> Sums {
+pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u32) -> Res<Sums> {
     let layout = (ops.a.layout(), ops.b.layout());
     let (size_a, size_b) = (layout.0.bytes(tile.k), layout.1.bytes(tile.k));
     // The second buffer lies right behind the first.
@@ -153,14 +153,14 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
         Form::Vector { tm, tn, dot } => {
             let place = tile.fragment();
             let by = Vector { tile, place, tm, tn, dot, places };
-            rounds(b, tile, ops, depth, &by, &sums.parts, places, swap);
+            rounds(b, tile, ops, depth, &by, &sums.parts, places, swap)?;
         }
         Form::Matrix(form) => {
             let by = form.multiplier(tile, places);
-            rounds(b, tile, ops, depth, &by, &sums.parts, places, swap);
+            rounds(b, tile, ops, depth, &by, &sums.parts, places, swap)?;
         }
     }
-    sums
+    Ok(sums)
 }
 
 /// The loop over k. A round multiplies one tile while the next one comes from memory and goes to LDS. Loads behind the
@@ -174,7 +174,7 @@ fn rounds<M: Multiplier>(
     sums: &[Part],
     places: Places,
     swap: u32,
-) {
+) -> Res<()> {
     // One buffer's address is the sum of both less the other's; an exclusive-or does it where they differ in one bit.
     let addresses = [places.read.0, places.read.1, ops.a.lds(), ops.b.lds()];
     let both: Vec<Option<Part>> =
@@ -195,10 +195,14 @@ fn rounds<M: Multiplier>(
     let sets = [by.registers(b), by.registers(b)];
     let read = |b: &mut Builder, step: u32| by.read(b, step, &sets[step as usize % 2]);
     let multiply = |b: &mut Builder, step: u32| by.multiply(b, sums, &sets[step as usize % 2]);
-    let fill = |b: &mut Builder, ops: &Operands| {
+    let mut prepared = Ok(());
+    let mut fill = |b: &mut Builder, ops: &Operands| {
         change(b, 0);
         change(b, 1);
         b.stage(commit);
+        if let Err(e) = ops.b.prepare(b) {
+            prepared = Err(e);
+        }
         b.in_lds(TILES_FILLED);
         ops.a.commit(b, 0);
         ops.b.commit(b, places.b_base);
@@ -241,6 +245,7 @@ fn rounds<M: Multiplier>(
         }
         b.in_lds(Lds::Any);
     });
+    prepared
 }
 
 /// An address in the first buffer and the same in the second, added.

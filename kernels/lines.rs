@@ -56,7 +56,7 @@ impl Shape {
 }
 
 /// How many neighbours of the innermost dimension all accesses can take together: those which fill up to 16 bytes.
-fn together(accesses: &[(DType, &View)]) -> u32 {
+pub(super) fn together(accesses: &[(DType, &View)]) -> u32 {
     let fits = |n: usize, (t, v): &(DType, &View)| {
         let (bytes, last, stride) = (n * t.size(), v.dims.last().copied().unwrap_or(1), v.strides.last().copied());
         let word = stride == Some(1) && values::is_word_aligned(*t, v) && (4..=16).contains(&bytes);

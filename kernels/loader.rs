@@ -7,10 +7,13 @@
 //! LDS, in the type that is multiplied. What lies beyond the ends of m or n may be anything: those products are
 //! never stored. Beyond the end of k both operands must read as zero.
 
+use super::error::{Reason, Res};
+use super::expr;
 use super::fragment::{self, across, down};
 use super::split::DepthPart;
 use super::tile::{Layout, Tile, Types};
-use super::values;
+use super::values::{self, Value};
+use crate::graph::expr::Expr;
 use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
 use barewave_isa::matrix::Fragment;
 use barewave_isa::op;
@@ -182,8 +185,51 @@ fn gather_word(b: &mut Builder, dst: Part, words: &[Part], place: u32) {
     b.emit(Gen::Or.of(Type::B32), &[dst.into()], &[low.into(), high.into()]);
 }
 
+/// What is made of each element before it goes to LDS: an expression of the element and of constants of its k, which come
+/// with it.
+pub(super) struct Beginning {
+    expr: Expr,
+    /// Operands of the expression: their numbers, and where that of k 0 is.
+    operands: Vec<(u32, Buffer, u32)>,
+    /// Byte of the workitem's first k in an operand.
+    first: Part,
+    /// The workitem's k, from its first, and their operands.
+    rows: Vec<(u32, Vec<Part>)>,
+}
+
+impl Beginning {
+    /// Loads the operands of the tile that begins at depth `k`.
+    fn issue(&self, b: &mut Builder, k: Part) {
+        let ahead = b.shl(k, 2u32);
+        let at = b.add(self.first, ahead);
+        let at = b.to_vector(at);
+        for (row, regs) in &self.rows {
+            for (reg, (_, buf, start)) in regs.iter().zip(&self.operands) {
+                b.load_into(*reg, *buf, at, 0u32, row * 4 + start);
+            }
+        }
+    }
+
+    /// Changes the elements of a load, whose k is `row`.
+    fn apply(&self, b: &mut Builder, row: u32, elements: Part) -> Res<()> {
+        let of_row = self.rows.iter().find(|r| r.0 == row).map_or(&[][..], |r| &r.1);
+        let operand = |i: u32| {
+            let at = self.operands.iter().position(|o| o.0 == i);
+            Value::Word(of_row[at.expect("each operand was loaded")].into())
+        };
+        for e in 0..elements.len {
+            let x = elements.dword(e);
+            let y = expr::eval(b, &self.expr, &operand, Some(Value::Word(x.into())))?.reg(b);
+            b.copy_into(x, y);
+        }
+        Ok(())
+    }
+}
+
 /// See [`Loader::Wide`].
 pub(super) struct Wide {
+    /// What is made of the elements first.
+    beginning: Option<Beginning>,
     common: Common,
     src: Source,
     /// First k of this workitem.
@@ -268,6 +314,27 @@ impl Loader {
         let column = fragment::coordinate(b, &common.share, item, fragment::col, 1, None);
         *way = Some(Sideways { column, width, step: tile * src.w_stride * common.types.stored_bytes() });
     }
+    /// From here on `expr` is made of each element, of 32 bits: of it, and of operands (their numbers in the expression, buffers, and
+    /// where in them that of k 0 is) that have a dword for each k. Only loaders along the width do that.
+    pub fn begin_with(&mut self, b: &mut Builder, expr: &Expr, operands: Vec<(u32, Buffer, u32)>) -> Res<()> {
+        let Loader::Wide(l) = self else { return Err(Reason::Malformed("a beginning for lines along k")) };
+        if l.common.types.storage != Type::F32 {
+            return Err(Reason::Malformed("a beginning for elements that are not of 32 bits"));
+        }
+        let mut rows: Vec<u32> = (0..l.common.regs.len() as u32).map(|load| l.common.k(load)).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let rows = rows.into_iter().map(|r| (r, operands.iter().map(|_| b.v(1)).collect())).collect();
+        let first = b.shl(l.k_first, 2u32);
+        l.beginning = Some(Beginning { expr: expr.clone(), operands, first, rows });
+        Ok(())
+    }
+    /// Changes what was loaded, where [`Loader::begin_with`] said so; before [`Loader::commit`].
+    pub fn prepare(&self, b: &mut Builder) -> Res<()> {
+        let Loader::Wide(Wide { beginning: Some(beginning), common, .. }) = self else { return Ok(()) };
+        let mut loads = common.regs.iter().enumerate();
+        loads.try_for_each(|(load, reg)| beginning.apply(b, common.k(load as u32), *reg))
+    }
     /// Issues the global loads of the tile that starts at depth `k` (scalar), which must be called for consecutive
     /// tiles from 0.
     pub fn issue(&mut self, b: &mut Builder, k: Part) {
@@ -319,7 +386,7 @@ pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line:
         let (k_first, voff) = first_element(b, &src, &share, item, scale);
         let common = Common::new(b, tile, share, layout, vec, item);
         let soff = start_offset(b, &src, size);
-        Loader::Wide(Wide { common, src, k_first, voff, soff, masked, sideways: None })
+        Loader::Wide(Wide { beginning: None, common, src, k_first, voff, soff, masked, sideways: None })
     } else {
         assert_eq!(src.k_stride, 1, "a matrix has dense rows or dense columns");
         let (own, vec) = if run > 1 {
@@ -377,6 +444,9 @@ impl Wide {
                 voff = c.guarded(b, own, self.src.depth, row);
             }
             c.load(b, reg, c.vec, self.src.buf, (voff, self.soff, at * step));
+        }
+        if let Some(beginning) = &self.beginning {
+            beginning.issue(b, k);
         }
         let next = self.sideways.map_or(c.depth * step, |s| s.step);
         b.emit(Gen::Add.of(Type::I32), &[self.soff.into()], &[self.soff.into(), next.into()]);

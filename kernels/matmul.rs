@@ -5,6 +5,7 @@ use super::choice::{self, Candidate, Extents};
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, Loader, Source};
+use super::normed::Finish;
 use super::split::{self, DepthPart, Product};
 use super::tile::Tile;
 use super::{Arg, Cx, Kernel, Writer, address};
@@ -13,7 +14,7 @@ use crate::mir::Part;
 use crate::tensor::DType;
 
 /// The product's extents.
-fn extents(cx: &Cx) -> Extents {
+pub(super) fn extents(cx: &Cx) -> Extents {
     let out = &cx.step.output.view;
     let r = out.rank();
     let (m, n, k) = (out.dims[r - 2], out.dims[r - 1], cx.step.inputs[0].view.dims[r - 1]);
@@ -25,7 +26,8 @@ pub(super) fn candidates(cx: &Cx) -> Res<Vec<Candidate>> {
     Ok(choice::candidates(cx.target, gemm::types(cx)?, &extents(cx), 1))
 }
 
-pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
+/// The kernel of a product, and of what comes behind it.
+pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let r = out.rank();
     let extents = extents(cx);
@@ -42,9 +44,9 @@ pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
     let a = operand(&mut w, cx, 0, (r - 1, r - 2), (k, part), first_m, &batch, &tile, tile.m)?;
     let b = operand(&mut w, cx, 1, (r - 2, r - 1), (k, part), first_n, &batch, &tile, tile.n)?;
     let mut ops = Operands { a, b };
-    let sums = gemm::multiply(&mut w, &tile, &mut ops, part.split.chunk);
+    let sums = gemm::multiply(&mut w, &tile, &mut ops, part.split.chunk)?;
     let walk = Walk { m_dim: r - 2, rows: extents.m, n_dims: r - 1..r };
-    let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents };
+    let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish };
     split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, &batch, r - 2))
 }
 

@@ -27,6 +27,7 @@ mod loader;
 mod math;
 mod matmul;
 mod matrix;
+mod normed;
 mod packed;
 mod pointwise;
 mod pool;
@@ -190,8 +191,8 @@ pub struct Kernel {
     pub workspace: usize,
     /// Bytes that [`Arg::Counters`] must have.
     pub counters: usize,
-    /// Workgroups along z that share a result, of which the last one to come ends it.
-    pub parts: u32,
+    /// Workgroups along x, y and z that share a result, of which the last one to come ends it.
+    pub sharing: [u32; 3],
 }
 
 /// A step that no kernel can compute.
@@ -233,17 +234,24 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target) -> Vec<Candid
     let found = match &step.kind {
         _ if sized::fits(graph, step) => return Vec::new(),
         StepKind::MatMul => matmul::candidates(&cx),
-        StepKind::Conv(Conv { window, groups }) => conv::candidates(&cx, window, *groups),
+        StepKind::Conv(Conv { window, groups, .. }) => conv::candidates(&cx, window, *groups),
         _ => return Vec::new(),
     };
     found.unwrap_or_default()
 }
 
-/// The graph with products, softmax and products joined to attentions where one kernel computes them; `None` where there are
+/// The graph with steps joined where one kernel computes them in less time: products, softmax and products to attentions,
+/// products with the normalisation of their rows, elementwise steps with the convolutions of what they give; `None` where there are
 /// none.
-pub fn with_attentions(graph: &FusedGraph, target: Target) -> Option<FusedGraph> {
+pub fn joined(graph: &FusedGraph, target: Target) -> Option<FusedGraph> {
     let apart = |step: &Step| sized::fits(graph, step);
-    crate::graph::attend(graph, apart, |graph, step| attention::fits(graph, step, target))
+    let attending = crate::graph::attend(graph, apart, |graph, step| attention::fits(graph, step, target));
+    let next = attending.as_ref().unwrap_or(graph);
+    let finished =
+        crate::graph::finish_with_norms(next, |graph, step| normed::is_worth(graph, step, target)).or(attending);
+    let next = finished.as_ref().unwrap_or(graph);
+    crate::graph::begin_convolutions(next, |graph, step| conv::begins(&Cx { graph, step, target, name: "" }))
+        .or(finished)
 }
 
 /// Lowers one step to kernels for `target`. `name` is the symbol of the first one.
@@ -252,8 +260,9 @@ pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Res
     let kernels = match &step.kind {
         _ if sized::fits(graph, step) => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
-        StepKind::Conv(Conv { window, groups }) => conv::lower(&cx, window, *groups),
-        StepKind::MatMul => matmul::lower(&cx),
+        StepKind::Conv(Conv { window, groups, before }) => conv::lower(&cx, window, *groups, before.as_ref()),
+        StepKind::MatMul => matmul::lower(&cx, None),
+        StepKind::Normed(n) => normed::lower(&cx, n),
         StepKind::Pool(Pool { op, window, prologue }) => pool::lower(&cx, *op, window, prologue),
         StepKind::Reduce(Reduce { op, prologue }) => reduce::lower(&cx, *op, prologue),
         StepKind::Attention(a) => attention::lower(&cx, a),
@@ -388,7 +397,7 @@ impl Writer {
             flops,
             workspace: 0,
             counters: 0,
-            parts: 1,
+            sharing: [1; 3],
         }
     }
 }

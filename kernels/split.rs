@@ -16,10 +16,11 @@ use super::address::Offset;
 use super::choice::{Extents, Split};
 use super::error::{Reason, Res};
 use super::gemm::{self, Sums, Walk};
+use super::normed::Finish;
 use super::tile::Tile;
 use super::{Cx, Kernel, MAX_TENSOR_BYTES, Writer};
 use crate::graph::view::View;
-use crate::mir::{Buffer, Builder, Gen, Part, Pipeline};
+use crate::mir::{BlockId, Buffer, Builder, Gen, Part, Pipeline};
 
 /// The part of the depth that a workgroup sums.
 #[derive(Clone, Copy)]
@@ -68,6 +69,8 @@ pub(super) struct Product<'a> {
     pub first: (Part, Part),
     pub z: Part,
     pub extents: Extents,
+    /// What comes behind it.
+    pub finish: Option<&'a Finish<'a>>,
 }
 
 /// Stores a product and ends its kernel; where the depth is shared, in the last of the workgroups that share it. `outer` gives an
@@ -83,9 +86,13 @@ pub(super) fn store(
     let tiles = |extent: usize, of: u32| extent.div_ceil(of as usize) as u32;
     let grid = [tiles(e.n, tile.n), tiles(e.m, tile.m), e.batches as u32 * part.split.count];
     let flops = 2 * (e.batches * e.m * e.n * e.k) as u64;
+    let done = w.b.label();
     let Some(number) = part.number else {
-        gemm::store(&mut w, cx, tile, &p.sums, &p.walk, p.first, outer)?;
-        return Ok(vec![w.finish(grid, flops)]);
+        let (counters, columns) = end(&mut w, cx, p, &p.sums, 0, done, outer)?;
+        if p.finish.is_some() {
+            w.b.place(done, "done");
+        }
+        return Ok(vec![Kernel { counters, sharing: [columns, 1, 1], ..w.finish(grid, flops) }]);
     };
     let shared = Shared { tile, count: part.split.count, tiles: [grid[0], grid[1], e.batches as u32] };
     if shared.bytes() >= MAX_TENSOR_BYTES {
@@ -95,13 +102,65 @@ pub(super) fn store(
     let place = shared.place(&mut w, p.z);
     let workspace = w.workspace(shared.bytes());
     shared.leave(&mut w, workspace, &place, number, &p.sums);
-    let done = w.b.label();
-    shared.count_in(&mut w, &place, done);
+    if p.finish.is_some() {
+        // What comes behind is for whole workgroups.
+        let at = w.b.mul(place.item, 4u32);
+        count_workgroup(&mut w, at, tile.threads(), shared.count - 1, done);
+    } else {
+        shared.count_in(&mut w, &place, done);
+    }
     let sums = shared.add(&mut w, workspace, &place, &p.sums);
-    gemm::store(&mut w, cx, tile, &sums, &p.walk, p.first, outer)?;
+    let (finished, columns) = end(&mut w, cx, p, &sums, shared.counters(), done, outer)?;
     w.b.place(done, "done");
+    let sharing = [columns, 1, shared.count];
     let kernel = w.finish(grid, flops);
-    Ok(vec![Kernel { workspace: shared.bytes(), counters: shared.counters(), parts: shared.count, ..kernel }])
+    Ok(vec![Kernel { workspace: shared.bytes(), counters: shared.counters() + finished, sharing, ..kernel }])
+}
+
+/// Stores the results and does what comes behind them. Its counters begin `before` bytes behind others; gives how many bytes they
+/// have, and how many workgroups in a row share something.
+fn end(
+    w: &mut Writer,
+    cx: &Cx,
+    p: &Product,
+    sums: &Sums,
+    before: usize,
+    done: BlockId,
+    outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
+) -> Res<(usize, u32)> {
+    w.b.stores_for_device(p.finish.is_some());
+    gemm::store(w, cx, p.tile, sums, &p.walk, p.first, outer)?;
+    w.b.stores_for_device(false);
+    p.finish.map_or(Ok((0, 1)), |f| f.write(w, p, before, done))
+}
+
+/// Waits until what the workgroup has stored is where all can see it, and goes to `done` unless `all` others were there before. Each
+/// workitem has a counter of its own, at byte `at`; the first wave's decides for all `threads` of them.
+pub(super) fn count_workgroup(w: &mut Writer, at: Part, threads: u32, all: u32, done: BlockId) {
+    let counters = w.counters();
+    let b = &mut w.b;
+    let wave = b.wave_size();
+    let found = b.lds(threads / wave * 4);
+    let item = b.workitem_id();
+    let own = b.shr(item, wave.trailing_zeros());
+    let own = b.shl(own, 2u32);
+    let (own, at) = (b.to_vector(own), b.to_vector(at));
+    b.block("count");
+    b.fix_order();
+    b.finish_stores();
+    b.barrier();
+    let before = b.device_increment(counters, at, all);
+    if threads > wave {
+        b.lds_write(own, before, found);
+        b.barrier();
+        let start = b.to_vector(0u32);
+        let first = b.lds_read(1, start, found);
+        let first = b.uniform(first);
+        b.branch_lt(first, all, done);
+    } else {
+        let before = b.uniform(before);
+        b.branch_lt(before, all, done);
+    }
 }
 
 /// Parts that are added by one of those who sum them.
@@ -185,7 +244,7 @@ impl Shared<'_> {
     }
 
     /// Waits until the part is where all can see it, and goes to `done` unless all others are there too.
-    fn count_in(&self, w: &mut Writer, place: &Place, done: crate::mir::BlockId) {
+    fn count_in(&self, w: &mut Writer, place: &Place, done: BlockId) {
         let counters = w.counters();
         let b = &mut w.b;
         let at = b.mul(place.item, 4u32);

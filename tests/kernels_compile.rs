@@ -61,6 +61,7 @@ fn convolution() {
         kind: StepKind::Conv(Conv {
             window: Window { kernel: vec![3, 3], strides: vec![1, 1], dilations: vec![1, 1], pads: vec![1, 1] },
             groups: 1,
+            before: None,
         }),
         inputs: vec![Access::new(x, d.clone()), Access::new(w, View::dense(&[64, 64, 3, 3]))],
         expr: Expr::acc(DType::F32),

@@ -189,7 +189,7 @@ fn launches(b: &Builder, target: &str) -> usize {
 fn shares_depth(b: &Builder, target: &str) -> bool {
     let graph = fuse(&b.model, &Options::default()).unwrap();
     let compiled = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
-    matches!(&compiled.plan().launches[..], [one] if one.parts > 1)
+    matches!(&compiled.plan().launches[..], [one] if one.sharing[2] > 1)
 }
 
 #[test]

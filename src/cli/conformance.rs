@@ -12,7 +12,7 @@ use barewave::compile;
 use barewave::graph::{self, Options, fused::FusedGraph};
 use barewave::onnx::{Model, Structure};
 use barewave::runtime::{AnyShape, AnyShapeError, EmulatedDevice, Session};
-use barewave::tensor::{HostTensor, compare, load_pb, load_pb_list};
+use barewave::tensor::{DType, HostTensor, compare, load_pb, load_pb_list};
 use barewave_isa::Target;
 use rayon::prelude::*;
 use regex_lite::Regex;
@@ -164,6 +164,10 @@ fn run_set(mut model: Model, set: &Path, target: Target, strict: bool) -> Verdic
         };
         given.extend(list.into_iter().flatten().enumerate().map(|(k, t)| (element(k), t)));
     }
+    // The pixels of a JPEG depend on how its decoder rounds its transforms and spreads colours: by one in each.
+    let is_jpeg = |t: &HostTensor| t.dtype() == DType::U8 && t.bytes().starts_with(&[0xff, 0xd8, 0xff]);
+    let decodes = model.graph.nodes.iter().any(|n| n.op == "ImageDecoder");
+    let least = if decodes && given.values().any(is_jpeg) { 2.0 } else { 1e-7 };
     let random = model.graph.nodes.iter().any(|n| n.op == "Bernoulli" || n.op.starts_with("Random"));
     let shapes = given.iter().map(|(name, t)| (name.clone(), t.shape().to_vec())).collect();
     let options = Options { shapes, values: given.clone(), ..Options::default() };
@@ -200,7 +204,7 @@ fn run_set(mut model: Model, set: &Path, target: Target, strict: bool) -> Verdic
         if random && same {
             continue;
         }
-        match compare(got, want, 1e-3, f64::max(1e-7, largest * 2f64.powi(-24))) {
+        match compare(got, want, 1e-3, f64::max(least, largest * 2f64.powi(-24))) {
             Ok(c) if c.passes() => {}
             Ok(c) => return Verdict::Fail(format!("output {i}: {c}")),
             Err(e) => return Verdict::Fail(format!("output {i}: {e}")),

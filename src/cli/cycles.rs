@@ -142,9 +142,9 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
             };
             let mut detailed = model(l.grid, 0)?;
             let lines = detailed.lines().into();
-            if l.parts > 1 {
+            if l.sharing != [1; 3] {
                 // Behind everything else, what the last ones have to do more than the others.
-                let last = [l.grid[0], l.grid[1], l.grid[2] / l.parts];
+                let last = [0, 1, 2].map(|d| l.grid[d] / l.sharing[d].max(1));
                 let (alone, adding) = (model(last, 0)?.modelled, model(last, u8::MAX)?.modelled);
                 if let Some(chip) = &chip {
                     detailed.modelled.extend(chip, adding.clocks - alone.clocks);

@@ -236,7 +236,7 @@ mod tests {
             blobs: vec![crate::kernels::Blob::Data(vec![1, 2, 3])],
             workspace: 0,
             counters: 0,
-            parts: 1,
+            sharing: [1; 3],
             flops: 7,
         }]
     }

@@ -54,8 +54,8 @@ pub struct KernelCode {
     pub workspace: usize,
     /// Bytes that [`Arg::Counters`] must have.
     pub counters: usize,
-    /// Workgroups along z that share a result.
-    pub parts: u32,
+    /// Workgroups along x, y and z that share a result.
+    pub sharing: [u32; 3],
 }
 
 /// What a kernel was made from, for those who want to look at it.
@@ -76,7 +76,7 @@ impl KernelCode {
             flops: kernel.flops,
             workspace: kernel.workspace,
             counters: kernel.counters,
-            parts: kernel.parts,
+            sharing: kernel.sharing,
             ..KernelCode::of_machine(m)
         }
     }
@@ -105,7 +105,7 @@ impl KernelCode {
             flops: 0,
             workspace: 0,
             counters: 0,
-            parts: 1,
+            sharing: [1; 3],
         }
     }
 

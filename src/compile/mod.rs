@@ -168,7 +168,7 @@ impl Compiler {
         }
         let check = |graph: &FusedGraph, pass| graph.check().map_err(|rule| graph::Error::Internal { pass, rule });
         graphs.iter().try_for_each(|g| check(g, "fuse"))?;
-        let joined = |g: &FusedGraph| kernels::with_attentions(g, self.target);
+        let joined = |g: &FusedGraph| kernels::joined(g, self.target);
         let joined: Vec<Option<FusedGraph>> = timed!("join", graphs.iter().map(joined).collect());
         joined.iter().flatten().try_for_each(|g| check(g, "join"))?;
         if joined.iter().any(Option::is_some) {
@@ -207,7 +207,7 @@ impl Compiler {
                         step: step.name.clone(),
                         grid: kernels::grid(graph, step).unwrap_or(k.grid),
                         block: k.workgroup_size,
-                        parts: k.parts,
+                        sharing: k.sharing,
                         args: args.collect(),
                         flops: k.flops,
                         after: std::mem::replace(&mut after, vec![launches.len() as u32]),

@@ -202,7 +202,12 @@ fn joined(graph: &FusedGraph, [first, softmax, second]: [usize; 3]) -> Option<St
 }
 
 /// The expression of one node, of operands under other numbers; `None` where it reads one that has none.
-fn renumbered(e: &Expr, root: Val, number: impl Fn(u32) -> Option<u32>) -> Option<Expr> {
+pub(super) fn renumbered(e: &Expr, root: Val, number: impl Fn(u32) -> Option<u32>) -> Option<Expr> {
+    rewritten(e, root, |i| number(i).map(Op::Input))
+}
+
+/// The expression of one node, with something else in the place of operands; `None` where it reads one that has nothing.
+pub(super) fn rewritten(e: &Expr, root: Val, operand: impl Fn(u32) -> Option<Op>) -> Option<Expr> {
     let mut needed = vec![false; e.nodes().len()];
     needed[root.index()] = true;
     for (i, node) in e.nodes().iter().enumerate().rev().filter(|(i, _)| *i <= root.index()) {
@@ -215,7 +220,7 @@ fn renumbered(e: &Expr, root: Val, number: impl Fn(u32) -> Option<u32>) -> Optio
     for (i, node) in e.nodes().iter().enumerate().filter(|(i, _)| needed[*i]) {
         let at = |v: Val| map[v.index()];
         let op = match node.op {
-            Op::Input(i) => Op::Input(number(i)?),
+            Op::Input(i) => operand(i)?,
             Op::Unary(u, x) => Op::Unary(u, at(x)),
             Op::Binary(b, x, y) => Op::Binary(b, at(x), at(y)),
             Op::Select(c, x, y) => Op::Select(at(c), at(x), at(y)),

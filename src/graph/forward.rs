@@ -111,7 +111,8 @@ pub(super) fn redirect_access(a: &Access, to: TensorId, target: &View) -> Option
     Some(Access { tensor: to, view, guard: a.guard.clone(), indirect: Vec::new() })
 }
 
-fn redirect(view: &View, target: &View) -> Option<View> {
+/// A walk over a tensor as one over what it is copied to.
+pub(super) fn redirect(view: &View, target: &View) -> Option<View> {
     let radix = &target.dims;
     let place = dense_strides(radix);
     let digits = |v: i64| -> Vec<i64> {

@@ -27,8 +27,8 @@
 use super::expr::{Expr, Op, Scalar};
 use super::kinds::Operand;
 pub use super::kinds::{
-    Attention, Coder, Conv, Normalize, Packed, Pool, PoolOp, Program, Reduce, ReduceOp, Softmax, StepKind, Window,
-    Zeros,
+    Attention, Before, Coder, Conv, Normalize, Normed, Packed, Pool, PoolOp, Program, Reduce, ReduceOp, Softmax,
+    StepKind, Window, Zeros,
 };
 pub use super::rules::Broken;
 use super::view::View;
@@ -230,6 +230,9 @@ impl FusedGraph {
             return Err(Broken::WritesConstant);
         }
         self.check_inside(&out.view, &[], out.tensor)?;
+        if let Some(beside) = step.kind.beside() {
+            self.check_inside(beside, &[], out.tensor)?;
+        }
         if step.expr.nodes().is_empty() || step.expr.dtype() != self.tensor(out.tensor).dtype {
             return Err(Broken::ExprType);
         }

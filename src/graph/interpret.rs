@@ -213,10 +213,10 @@ impl Interpreter {
             }
         }
         self.fetch(graph, step.output.tensor);
-        let results = step
-            .kind
-            .interpret(&Operands { interpreter: self, step })
-            .map_err(|e| Error::Step { step: step.name.clone(), what: Box::new(e) })?;
+        let at_step = |e| Error::Step { step: step.name.clone(), what: Box::new(e) };
+        let operands = Operands { interpreter: self, step };
+        let results = step.kind.interpret(&operands).map_err(at_step)?;
+        let beside = step.kind.interpret_beside(&operands).map_err(at_step)?;
         let out_view = &step.output.view;
         let mut cells = Vec::new();
         let mut values = Vec::with_capacity(out_view.len());
@@ -228,6 +228,13 @@ impl Interpreter {
             values.push((out_view.at(coords) as usize, value));
         });
         let out = self.data[step.output.tensor.index()].as_mut().expect("fetched before");
+        if let (Some(view), Some(data)) = (step.kind.beside(), beside) {
+            let mut n = 0;
+            each(&view.dims, |coords| {
+                out.set(view.at(coords) as usize, data.get(n));
+                n += 1;
+            });
+        }
         for (at, value) in values {
             out.set(at, value);
         }

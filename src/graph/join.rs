@@ -43,13 +43,13 @@ pub(crate) fn join_products(graph: &mut FusedGraph) {
 }
 
 /// The steps that write and read each tensor.
-struct Uses {
-    writers: Vec<Vec<usize>>,
-    readers: Vec<Vec<usize>>,
+pub(super) struct Uses {
+    pub writers: Vec<Vec<usize>>,
+    pub readers: Vec<Vec<usize>>,
 }
 
 impl Uses {
-    fn of(graph: &FusedGraph) -> Uses {
+    pub fn of(graph: &FusedGraph) -> Uses {
         let mut uses =
             Uses { writers: vec![Vec::new(); graph.tensors.len()], readers: vec![Vec::new(); graph.tensors.len()] };
         for (i, step) in graph.steps.iter().enumerate() {
@@ -64,7 +64,7 @@ impl Uses {
     }
 
     /// Takes note of a tensor that is added.
-    fn add(&mut self, writer: Option<usize>, readers: Vec<usize>) {
+    pub fn add(&mut self, writer: Option<usize>, readers: Vec<usize>) {
         self.writers.push(writer.into_iter().collect());
         self.readers.push(readers);
     }
@@ -74,7 +74,7 @@ impl Uses {
 fn along(step: &Step) -> Option<usize> {
     match &step.kind {
         StepKind::MatMul => Some(step.output.view.rank() - 1),
-        StepKind::Conv(Conv { groups: 1, .. }) => Some(1),
+        StepKind::Conv(Conv { groups: 1, before: None, .. }) => Some(1),
         _ => None,
     }
 }
@@ -138,7 +138,7 @@ fn own_part<'g>(graph: &'g FusedGraph, a: &Access, d: usize) -> Option<&'g HostT
 }
 
 /// The dimensions of an output that is all of its tensor, in the order in which they lie.
-fn lying(graph: &FusedGraph, out: &Access) -> Option<Vec<usize>> {
+pub(super) fn lying(graph: &FusedGraph, out: &Access) -> Option<Vec<usize>> {
     let v = &out.view;
     let mut order: Vec<usize> = (0..v.rank()).collect();
     order.sort_by_key(|&d| (std::cmp::Reverse(v.strides[d]), d));
@@ -235,7 +235,7 @@ fn widened(first: &Step, extents: &[usize], d: usize) -> View {
 }
 
 /// The readers of the parts, reading the whole; or the products whose readers cannot.
-fn redirected_readers(
+pub(super) fn redirected_readers(
     graph: &FusedGraph,
     parts: &FxHashMap<TensorId, (usize, View)>,
     whole: TensorId,

@@ -3,8 +3,10 @@
 //! [`fused`] is the interface to the kernels; [`expr`] and [`view`] are the two languages it is written in. [`fuse`] is the
 //! whole way there.
 
+mod abreast;
 mod ask;
 mod attend;
+mod begin;
 mod clusters;
 pub(crate) mod collapse;
 mod compose;
@@ -12,6 +14,7 @@ mod cut;
 pub mod dim;
 mod error;
 pub mod expr;
+mod finish;
 mod forward;
 pub mod fused;
 mod infer;
@@ -33,9 +36,11 @@ pub mod view;
 mod words;
 
 pub(crate) use attend::attend;
+pub(crate) use begin::begin_convolutions;
 pub use cut::{Between, Cut, cut};
 pub use dim::Dim;
 pub use error::{Error, InputError, NameError, Reason};
+pub(crate) use finish::finish_with_norms;
 pub(crate) use infer::check_operator;
 pub(crate) use ops::nothing_collected;
 pub use ops::supported as supported_operators;
@@ -120,6 +125,7 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     timed!("forward_writes", forward::forward_writes(&mut graph));
     timed!("prune", prune::prune(&mut graph));
     timed!("join_products", join::join_products(&mut graph));
+    timed!("join_elementwise", abreast::join_elementwise(&mut graph));
     timed!("collapse_views", collapse::collapse_views(&mut graph));
     graph.check().map_err(|rule| Error::Internal { pass: "fuse", rule })?;
     name_dims(model, options, &mut graph);

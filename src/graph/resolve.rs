@@ -5,6 +5,7 @@ use super::error::NameError;
 use crate::onnx::{self, Attribute, Graph, Model};
 use crate::tensor::HostTensor;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 /// A value of the model, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,8 +96,39 @@ pub(crate) fn resolve(model: &Model) -> Result<Resolved<'_>, NameError> {
     if r.outputs.is_empty() {
         return Err(NameError::NoOutputs);
     }
+    nest_lists(&mut r);
     drop_dead_nodes(&mut r);
     Ok(r)
+}
+
+/// Longer lists are not looked at: nobody concatenates so much bit by bit.
+const MOST_LISTED: usize = 512;
+
+/// A Concat that begins with all that an earlier one concatenates, in the same order, reads what that gives: of lists that grow
+/// layer by layer (DenseNet as torch writes it) each element is copied once, not once a layer.
+fn nest_lists(r: &mut Resolved<'_>) {
+    type List = (Option<i64>, Vec<Option<ValueId>>);
+    let mut known: FxHashMap<List, ValueId> = FxHashMap::default();
+    let mut lengths: BTreeSet<usize> = BTreeSet::new();
+    for node in r.nodes.iter_mut().filter(|n| !n.inner && n.node.op == "Concat" && n.node.domain.is_empty()) {
+        let axis = match node.node.attributes.get("axis") {
+            Some(Attribute::Int(axis)) => Some(*axis),
+            _ => None,
+        };
+        let list = node.inputs.clone();
+        if list.len() < 2 || list.len() > MOST_LISTED {
+            continue;
+        }
+        let first = lengths.range(..list.len()).rev();
+        let nested = first.filter_map(|n| known.get(&(axis, list[..*n].to_vec())).map(|v| (*n, *v))).next();
+        if let Some((n, whole)) = nested {
+            node.inputs.splice(..n, [Some(whole)]);
+        }
+        if let Some(Some(output)) = node.outputs.first() {
+            lengths.insert(list.len());
+            known.entry((axis, list)).or_insert(*output);
+        }
+    }
 }
 
 impl<'m> Resolved<'m> {

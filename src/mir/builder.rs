@@ -53,6 +53,8 @@ pub struct Builder {
     stage: u8,
     /// Group of instructions.
     group: Group,
+    /// Cache policies of the loads and of the stores that follow.
+    policies: [u32; 2],
 }
 
 impl Builder {
@@ -81,6 +83,7 @@ impl Builder {
             lds_part: Lds::Any,
             stage: 0,
             group: Group::default(),
+            policies: [0; 2],
         };
         let entry = b.label();
         b.place(entry, "entry");
@@ -457,6 +460,7 @@ impl Builder {
             [dst.len as usize - 1];
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
         self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
+        self.last_policy(self.policies[0]);
     }
     /// Stores 1 to 4 dwords per lane at byte offset `voff + soff + imm`.
     pub fn store(&mut self, buf: Buffer, data: Part, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) {
@@ -465,6 +469,7 @@ impl Builder {
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
         let srcs = [data.into(), srcs[0], srcs[1], srcs[2]];
         self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[], &srcs) });
+        self.last_policy(self.policies[1]);
     }
     /// A memory instruction of another width (`buffer_load_ubyte`, `buffer_store_short`, ...): loads return a value.
     pub fn load_op(&mut self, op: Op, buf: Buffer, voff: impl Into<Opnd>, soff: impl Into<Opnd>, imm: u32) -> Part {
@@ -484,6 +489,7 @@ impl Builder {
     ) {
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
         self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[dst.into()], &srcs) });
+        self.last_policy(self.policies[0]);
     }
     /// Store counterpart of [`Builder::load_op`].
     pub fn store_op(
@@ -498,6 +504,7 @@ impl Builder {
         let (srcs, mods) = self.address(buf, voff.into(), soff.into(), imm);
         let srcs = [data.into(), srcs[0], srcs[1], srcs[2]];
         self.push(MInst { mods, space: buf.space(), ..MInst::new(op, &[], &srcs) });
+        self.last_policy(self.policies[1]);
     }
     /// [`Builder::load`] past the caches that the device does not share: sees what [`Builder::device_store`] wrote.
     pub fn device_load(&mut self, buf: Buffer, dwords: u8, voff: Part, soff: Part, imm: u32) -> Part {
@@ -509,6 +516,14 @@ impl Builder {
     pub fn device_store(&mut self, buf: Buffer, data: Part, voff: Part, soff: Part, imm: u32) {
         self.store(buf, data, voff, soff, imm);
         self.last_policy(self.target().info().device_store);
+    }
+    /// Says whether the stores that follow go where the whole device sees them, as [`Builder::device_store`] does.
+    pub fn stores_for_device(&mut self, on: bool) {
+        self.policies[1] = if on { self.target().info().device_store } else { 0 };
+    }
+    /// Says whether the loads that follow see what the whole device has stored, as [`Builder::device_load`] does.
+    pub fn loads_from_device(&mut self, on: bool) {
+        self.policies[0] = if on { self.target().info().device_load } else { 0 };
     }
     /// Adds 1 to the dword at byte offset `offset` (a vector, u32) behind a scalar address, or sets it to 0 where it is `last` or
     /// more, seen by the whole device, and gives what it was: an atomic of each lane.

@@ -13,7 +13,7 @@ pub const PLAN_SECTION: &str = ".barewave.plan";
 /// Name of the ELF section with the weights.
 pub const WEIGHTS_SECTION: &str = ".barewave.weights";
 /// Version of the plan's format.
-pub const PLAN_VERSION: u32 = 5;
+pub const PLAN_VERSION: u32 = 6;
 
 /// A region of device memory that a plan addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -90,9 +90,9 @@ pub struct Launch {
     pub grid: [u32; 3],
     /// Workitems per workgroup (one dimension).
     pub block: u32,
-    /// Workgroups along z that share a result, of which the last one to come ends it.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub parts: u32,
+    /// Workgroups along x, y and z that share a result, of which the last one to come ends it.
+    #[serde(default = "alone", skip_serializing_if = "is_alone")]
+    pub sharing: [u32; 3],
     /// Kernel arguments: 64-bit addresses.
     pub args: Vec<Address>,
     /// Floating-point operations.
@@ -105,12 +105,12 @@ pub struct Launch {
     pub live_bytes: u64,
 }
 
-fn one() -> u32 {
-    1
+fn alone() -> [u32; 3] {
+    [1; 3]
 }
 
-fn is_one(n: &u32) -> bool {
-    *n == 1
+fn is_alone(n: &[u32; 3]) -> bool {
+    *n == [1; 3]
 }
 
 /// What is known of a kernel without running it.

@@ -24,8 +24,12 @@ use std::io::Cursor;
 use std::path::Path;
 use std::str::FromStr;
 
-/// What is read.
-const FORMATS: [ImageFormat; 3] = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::Bmp];
+/// What is read, beside JPEG 2000.
+const FORMATS: [ImageFormat; 6] =
+    [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::Bmp, ImageFormat::Pnm, ImageFormat::Tiff, ImageFormat::WebP];
+
+/// What a file in JPEG 2000 begins with: the box of its container, or the stream itself.
+const JPEG_2000: [&[u8]; 2] = [b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"];
 
 /// Order of the dimensions of an image tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,14 +195,19 @@ struct Pixels {
 const MAX_PIXELS: usize = 1 << 28;
 
 /// How many of each format fit into a byte at most: what claims to hold more is damaged, and is not made room for. Deflate
-/// packs at most 1032 bytes into one; a block of 64 pixels of a JPEG takes a bit at least, a run of a BMP two bytes.
+/// packs at most 1032 bytes into one; a block of 64 pixels of a JPEG takes a bit at least, a run of a BMP two bytes. A WebP of one
+/// colour has no bits for its pixels: it may be large up to [`MOST_FOR_NOTHING`].
 fn fits(format: ImageFormat, width: u32, height: u32, bits_per_pixel: u16, packed: usize) -> bool {
     let (width, height, packed) = (u64::from(width), u64::from(height), packed as u64);
     match format {
         ImageFormat::Png => (width * u64::from(bits_per_pixel)).div_ceil(8).saturating_mul(height) <= 1040 * packed,
+        ImageFormat::WebP if width * height <= MOST_FOR_NOTHING => true,
         _ => width * height <= 1024 * packed,
     }
 }
+
+/// Pixels that few bytes may stand for.
+const MOST_FOR_NOTHING: u64 = 1 << 22;
 
 /// False when the palette of a PNG file does not consist of triples, which its decoder takes for granted.
 fn has_whole_palette(bytes: &[u8]) -> bool {
@@ -216,11 +225,23 @@ fn has_whole_palette(bytes: &[u8]) -> bool {
     true
 }
 
+/// Refuses what has no pixels, or too many.
+fn check_size(width: u32, height: u32) -> Result<(), Problem> {
+    let pixels = u64::from(width) * u64::from(height);
+    if pixels == 0 || pixels > MAX_PIXELS as u64 {
+        return Err(Problem::Unsupported(format!("an image of {width} x {height} pixels is not supported")));
+    }
+    Ok(())
+}
+
 impl Pixels {
     fn decode(bytes: &[u8]) -> Result<Pixels, Problem> {
         let damaged = |e: image::ImageError| Problem::Damaged(e.to_string());
         let format = image::guess_format(bytes).ok().filter(|f| FORMATS.contains(f));
-        let format = format.ok_or_else(|| Problem::Damaged("neither a PNG nor a JPEG nor a BMP".into()))?;
+        if JPEG_2000.iter().any(|m| bytes.starts_with(m)) {
+            return Pixels::decode_jpeg_2000(bytes);
+        }
+        let format = format.ok_or_else(|| Problem::Damaged("none of the formats that are read".into()))?;
         if format == ImageFormat::Png && !has_whole_palette(bytes) {
             return Err(Problem::Damaged("its palette does not consist of colours".into()));
         }
@@ -233,10 +254,7 @@ impl Pixels {
                 bytes.len()
             )));
         }
-        let pixels = u64::from(width) * u64::from(height);
-        if pixels == 0 || pixels > MAX_PIXELS as u64 {
-            return Err(Problem::Unsupported(format!("an image of {width} x {height} pixels is not supported")));
-        }
+        check_size(width, height)?;
         let size = usize::try_from(decoder.total_bytes()).map_err(|_| Problem::Size("it is too large".into()))?;
         let mut data = vec![0; size];
         decoder.read_image(&mut data).map_err(damaged)?;
@@ -256,6 +274,27 @@ impl Pixels {
             data = pixels.flat_map(|p| p.chunks_exact(sample).take(kept).map(upper)).collect();
         }
         Ok(Pixels { width: width as usize, height: height as usize, channels: kept, data })
+    }
+
+    fn decode_jpeg_2000(bytes: &[u8]) -> Result<Pixels, Problem> {
+        let damaged = |e: hayro_jpeg2000::DecodeError| Problem::Damaged(e.to_string());
+        let image = hayro_jpeg2000::Image::new(bytes, &hayro_jpeg2000::DecodeSettings::default()).map_err(damaged)?;
+        let (width, height) = (image.width(), image.height());
+        check_size(width, height)?;
+        // An empty code block takes no bits: as of a WebP.
+        if u64::from(width) * u64::from(height) > MOST_FOR_NOTHING.max(1024 * bytes.len() as u64) {
+            return Err(Problem::Damaged(format!("{width} x {height} pixels cannot be in {} bytes", bytes.len())));
+        }
+        let colors = match image.color_space() {
+            hayro_jpeg2000::ColorSpace::Gray => 1,
+            hayro_jpeg2000::ColorSpace::RGB => 3,
+            other => return Err(Problem::Unsupported(format!("the colours {other:?} are not supported"))),
+        };
+        let mut context = hayro_jpeg2000::DecoderContext::default();
+        let data = image.decode(&mut context).map_err(damaged)?.data_u8();
+        let channels = colors + usize::from(image.has_alpha());
+        let data = data.chunks_exact(channels).flat_map(|p| p[..colors].iter().copied()).collect();
+        Ok(Pixels { width: width as usize, height: height as usize, channels: colors, data })
     }
 
     /// One channel of brightness (ITU-R 601), or three equal ones.
@@ -324,7 +363,17 @@ impl Pixels {
     }
 }
 
-/// Reads a PNG, JPEG or BMP file as a tensor of this type and shape. `u8` tensors get the pixels as they are.
+/// The pixels of an image file, `[height, width, channels]`, as they are.
+pub(crate) fn decode_image(bytes: &[u8], color: Color) -> Result<HostTensor, Problem> {
+    let channels = if color == Color::Gray { 1 } else { 3 };
+    let Pixels { width, height, mut data, .. } = Pixels::decode(bytes)?.with_channels(channels);
+    if color == Color::Bgr {
+        data.as_chunks_mut::<3>().0.iter_mut().for_each(|p| p.reverse());
+    }
+    Ok(HostTensor::new(DType::U8, &[height, width, channels], data)?)
+}
+
+/// Reads an image file (PNG, JPEG, JPEG 2000, WebP, TIFF, BMP, PNM) as a tensor of this type and shape. `u8` tensors get the pixels as they are.
 pub fn load_image(path: &Path, dtype: DType, shape: &[usize], options: &ImageOptions) -> Result<HostTensor, Error> {
     let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;
     parse_image(&bytes, path, dtype, shape, options)
@@ -339,8 +388,12 @@ pub fn parse_image(
     options: &ImageOptions,
 ) -> Result<HostTensor, Error> {
     let f = frame(shape, options.layout).map_err(|e| Error::file(path, format!("the model's input of {e}")))?;
-    let decoded = Pixels::decode(bytes)
-        .map_err(|e| Error::file(path, format!("not a readable image ({e}); PNG, JPEG and BMP are supported")))?;
+    let decoded = Pixels::decode(bytes).map_err(|e| {
+        Error::file(
+            path,
+            format!("not a readable image ({e}); PNG, JPEG, JPEG 2000, WebP, TIFF, BMP and PNM are supported"),
+        )
+    })?;
     let color = match (options.color, f.channels) {
         (Some(Color::Gray), 3) | (Some(Color::Rgb | Color::Bgr), 1) => {
             return Err(Error::file(

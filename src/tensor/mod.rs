@@ -17,6 +17,7 @@ pub use compare::{Comparison, compare, format_top, top_k};
 pub use dtype::DType;
 pub use error::{Error, Problem};
 pub use host::{HostTensor, Identity, SizeMismatch, element_count, fill};
+pub(crate) use image::decode_image;
 pub use image::{Color, ImageOptions, Layout, Resize, load_image, parse_image};
 pub use npy::{Npz, load_npy, load_npz, parse_npy};
 pub use pb::{load_pb, load_pb_list, packed, parse_pb, to_pb, unpacked};

@@ -2,8 +2,9 @@
 
 use super::{Inferred, Kind, Operand, StepKind, Window, summed};
 use crate::graph::collapse::{groups, inner_stride};
+use crate::graph::expr::{Expr, Scalar};
 use crate::graph::fused::Step;
-use crate::graph::interpret::{Data, Error, Operands, each};
+use crate::graph::interpret::{Data, Error, Operands, each, evaluate};
 use crate::graph::rules::Broken;
 use crate::graph::view::View;
 use std::fmt;
@@ -16,6 +17,17 @@ pub struct Conv {
     pub window: Window,
     /// Number of groups `G`.
     pub groups: usize,
+    /// What is multiplied instead of the elements of in0 themselves.
+    pub before: Option<Before>,
+}
+
+/// What is made of each element of a convolution's input first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Before {
+    /// An expression of [`Op::Acc`](crate::graph::expr::Op::Acc), the element, and of operands from 2 on.
+    pub expr: Expr,
+    /// How many of those there are, with one element for each channel.
+    pub operands: usize,
 }
 
 impl Kind for Conv {
@@ -24,7 +36,7 @@ impl Kind for Conv {
     }
 
     fn operands(&self) -> usize {
-        2
+        2 + self.before.as_ref().map_or(0, |b| b.operands)
     }
 
     fn infer(&self, operands: &[Operand<'_>], _: usize) -> Result<Option<Inferred>, Broken> {
@@ -35,6 +47,14 @@ impl Kind for Conv {
         }
         if groups == 0 || x[1] != w[1] * groups || w[0] % groups != 0 || w[2..] != self.window.kernel[..] {
             return Err(Broken::Fit(format!("{x:?} and {w:?} in {groups} groups do not fit")));
+        }
+        if let Some(before) = &self.before {
+            let fits = before.expr.dtype() == dtype && operands[2..].iter().all(|o| *o.1 == [x[1]]);
+            // Padding is of what is multiplied, not of the input.
+            let points = self.window.is_point() && groups == 1;
+            if !fits || !points {
+                return Err(Broken::Fit("what comes before it does not fit".into()));
+            }
         }
         let mut out = Inferred::new(summed(dtype), &[x[0], w[0]]);
         out.dims.resize(n + 2, None);
@@ -49,8 +69,16 @@ impl Kind for Conv {
     }
 
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
-        let (x, w) = (at.floats(0)?, at.floats(1)?);
-        Ok(Some(Data::Float(conv(x, at.view(0), w, at.view(1), &self.window, self.groups, at.dims()))))
+        let (mut x, w) = (std::borrow::Cow::Borrowed(at.floats(0)?), at.floats(1)?);
+        if let Some(before) = &self.before {
+            let (data, mut cells) = (x.to_mut(), Vec::new());
+            each(&at.view(0).dims, |c| {
+                let i = at.view(0).at(c) as usize;
+                let operand = |n: u32| at.data(n as usize).get(at.view(n as usize).at(&c[1..2]) as usize);
+                data[i] = evaluate(&before.expr, Some(Scalar::Float(data[i])), &mut cells, operand).as_f64();
+            });
+        }
+        Ok(Some(Data::Float(conv(&x, at.view(0), w, at.view(1), &self.window, self.groups, at.dims()))))
     }
 
     fn collapse(&self, step: &mut Step) {
@@ -88,7 +116,8 @@ impl Kind for Conv {
     }
 
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "    {}, groups {}", self.window, self.groups)
+        let before = self.before.as_ref().map_or(String::new(), |b| format!(", of {}", b.expr));
+        writeln!(f, "    {}, groups {}{before}", self.window, self.groups)
     }
 }
 

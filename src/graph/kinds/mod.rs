@@ -5,6 +5,7 @@ mod attention;
 mod conv;
 mod matmul;
 mod normalize;
+mod normed;
 mod packed;
 mod pointwise;
 mod pool;
@@ -15,8 +16,9 @@ mod softmax;
 mod window;
 
 pub use attention::Attention;
-pub use conv::Conv;
+pub use conv::{Before, Conv};
 pub use normalize::Normalize;
+pub use normed::Normed;
 pub use packed::{Packed, Zeros};
 pub use pool::{Pool, PoolOp};
 pub use program::{Coder, Program};
@@ -28,6 +30,7 @@ pub use window::Window;
 use super::fused::Step;
 use super::interpret::{self, Data, Operands};
 use super::rules::Broken;
+use super::view::View;
 use crate::tensor::DType;
 use std::fmt;
 use std::ops::Deref;
@@ -59,6 +62,8 @@ pub enum StepKind {
     Packed(Packed),
     /// Normalisation.
     Normalize(Normalize),
+    /// A matrix product and the normalisation of its rows.
+    Normed(Normed),
     /// A program for each element.
     Program(Program),
     /// A recurrent layer.
@@ -79,6 +84,7 @@ impl Deref for StepKind {
             StepKind::Attention(k) => k,
             StepKind::Packed(k) => k,
             StepKind::Normalize(k) => k,
+            StepKind::Normed(k) => k,
             StepKind::Program(k) => k,
             StepKind::Recurrent(k) => k,
         }
@@ -133,6 +139,16 @@ pub trait Kind {
 
     /// What it computes, for all coordinates of the output in row-major order; nothing where `infer` says nothing.
     fn interpret(&self, operands: &Operands<'_>) -> Result<Option<Data>, interpret::Error>;
+
+    /// What it writes in the tensor of the output beside the output, or before it in its place.
+    fn beside(&self) -> Option<&View> {
+        None
+    }
+
+    /// That, in row-major order.
+    fn interpret_beside(&self, _operands: &Operands<'_>) -> Result<Option<Data>, interpret::Error> {
+        Ok(None)
+    }
 
     /// Merges dimensions of a step of this kind that all its operands walk as one.
     fn collapse(&self, step: &mut Step);

@@ -20,6 +20,16 @@ pub struct Normalize {
     pub center: bool,
 }
 
+impl Normalize {
+    /// Normalises what is normalised together.
+    pub(super) fn normalize(&self, all: &mut [f64]) {
+        let n = all.len() as f64;
+        let mean = if self.center { all.iter().sum::<f64>() / n } else { 0.0 };
+        let var = all.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+        all.iter_mut().for_each(|x| *x = (*x - mean) / (var + self.epsilon as f64).sqrt());
+    }
+}
+
 impl Kind for Normalize {
     fn name(&self) -> &'static str {
         "normalize"
@@ -40,10 +50,9 @@ impl Kind for Normalize {
         let (a, v) = (at.floats(0)?, at.view(0));
         let mut out = Vec::with_capacity(v.len());
         rows(v, self.axes, |at| {
-            let n = at.len() as f64;
-            let mean = if self.center { at.iter().map(|&i| a[i]).sum::<f64>() / n } else { 0.0 };
-            let var = at.iter().map(|&i| (a[i] - mean).powi(2)).sum::<f64>() / n;
-            out.extend(at.iter().map(|&i| (a[i] - mean) / (var + self.epsilon as f64).sqrt()));
+            let from = out.len();
+            out.extend(at.iter().map(|&i| a[i]));
+            self.normalize(&mut out[from..]);
         });
         Ok(Some(Data::Float(out)))
     }

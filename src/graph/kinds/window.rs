@@ -31,6 +31,12 @@ impl fmt::Display for Window {
 }
 
 impl Window {
+    /// A window of one point that goes over every element of its input.
+    pub fn is_point(&self) -> bool {
+        let one = |v: &[usize]| v.iter().all(|k| *k == 1);
+        one(&self.kernel) && one(&self.strides) && self.pads.iter().all(|p| *p == 0)
+    }
+
     /// Checks that it has one to three dimensions, all of its lists as many entries, and no zeros; gives how many.
     pub(super) fn check(&self) -> Result<usize, Broken> {
         let n = self.kernel.len();

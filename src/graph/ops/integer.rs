@@ -204,7 +204,7 @@ fn convolved(cx: &mut Lowering<'_>, x: Factor, w: Factor) -> Res<Lazy> {
         let data = cx.operand_if(x.value, |v| v.is_inner_dense(1));
         let weights = cx.operand_if(w.value, View::is_dense);
         let window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
-        let kind = StepKind::Conv(Conv { window, groups });
+        let kind = StepKind::Conv(Conv { window, groups, before: None });
         return Ok(cx.produce(kind, vec![data, weights], &dims, DType::I32));
     }
     let t = working_type(ws[1..].iter().product(), x.largest(cx)?, w.largest(cx)?);
@@ -213,7 +213,7 @@ fn convolved(cx: &mut Lowering<'_>, x: Factor, w: Factor) -> Res<Lazy> {
         let data = cx.operand_of(data, |v| v.is_inner_dense(1));
         let weights = cx.operand_of(weights, View::is_dense);
         let window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
-        cx.produce(StepKind::Conv(Conv { window, groups }), vec![data, weights], &dims, t)
+        cx.produce(StepKind::Conv(Conv { window, groups, before: None }), vec![data, weights], &dims, t)
     } else {
         conv::as_product(cx, data, weights, &frame, &begin, groups, &dims)?
     };

@@ -4,6 +4,7 @@
 //! The hash is the finaliser of MurmurHash3 (Appleby), applied twice with the seed in between; its upper 24 bits are a uniform
 //! number, two of which give a normal one by Box and Muller's transform.
 
+use super::reduce::largest_along;
 use crate::graph::ask::Ask;
 use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
@@ -129,6 +130,41 @@ pub(super) fn bernoulli(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// So many classes of each row, whose numbers are the logarithms of how often they come, up to a constant: the class whose number
+/// is largest with Gumbel noise added (Gumbel, "Statistical theory of extreme values", 1954).
+pub(super) fn multinomial(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let (shape, seed, dtype) = (cx.result(0), seed(cx)?, cx.type_attribute("dtype", DType::I32)?);
+    let ([rows, draws], Some(&classes)) = (shape[..].try_into().unwrap_or([0; 2]), cx.shape(x).get(1)) else {
+        return Err(Reason::Shape("rows of classes are needed".into()));
+    };
+    if classes == 0 {
+        return Err(Reason::Shape("there is no class to draw".into()));
+    }
+    if shape.contains(&0) {
+        cx.set(0, splat(dtype, &shape, Scalar::of(dtype, 0.0)));
+        return Ok(());
+    }
+    let data = cx.operand_if(x, View::is_dense);
+    let noisy = cx.program(vec![data], &[rows, draws, classes], |c| {
+        let (row, draw, class) = (c.coord(0), c.coord(1), c.coord(2));
+        let place = c.place(&[row, draw, class], &[rows, draws, classes]);
+        let at = c.place(&[row, class], &[rows, classes]);
+        let u = uniform(c, place, seed);
+        let u = c.unary(Unary::Log, u);
+        let u = c.unary(Unary::Neg, u);
+        let u = c.unary(Unary::Log, u);
+        let x = c.load(0, at);
+        let x = c.cast(x, DType::F32);
+        c.sub(x, u)
+    });
+    let access = cx.operand_of(noisy, View::is_dense);
+    let drawn = largest_along(cx, access, 2, DType::F32);
+    let y = cx.combine(vec![drawn.reshaped(&shape)], &shape, |e, v| e.cast(v[0], dtype))?;
+    cx.set(0, y);
+    Ok(())
+}
+
 /// The type that is asked for; otherwise that of input 0, or f32 where there is none.
 fn result_type<'m>(cx: &impl Ask<'m>) -> Res<DType> {
     let default = cx.optional(0).map_or(DType::F32, |x| cx.dtype(x));
@@ -153,4 +189,17 @@ pub(super) fn of_shape(cx: &mut Inference<'_>) -> Res<()> {
 pub(super) fn of_like(cx: &mut Inference<'_>) -> Res<()> {
     let dims = cx.dims(cx.input(0)?).to_vec();
     cx.give(0, result_type(cx)?, dims)
+}
+
+/// So many draws of each row.
+pub(super) fn of_draws(cx: &mut Inference<'_>) -> Res<()> {
+    let rows = match cx.dims(cx.input(0)?) {
+        [rows, _] => rows.clone(),
+        _ => return Err(Reason::Shape("rows of classes are needed".into())),
+    };
+    let draws = cx.int("sample_size", 1)?;
+    if draws < 0 {
+        return Err(Reason::attribute("sample_size", "is negative"));
+    }
+    cx.give(0, cx.type_attribute("dtype", DType::I32)?, vec![rows, Dim::Known(draws)])
 }

@@ -85,6 +85,14 @@ pub(super) fn sum_along(cx: &mut Lowering<'_>, x: Access, axis: usize, from: DTy
     reduce(cx, x, &finish_plan(&shape, reduced, true), ReduceOp::Sum, prologue.finish(wide), dtype)
 }
 
+/// The place of the largest element along an axis, which stays with extent 1, as i64.
+pub(super) fn largest_along(cx: &mut Lowering<'_>, x: Access, axis: usize, from: DType) -> Lazy {
+    let shape = x.view.dims.clone();
+    let reduced = (0..shape.len()).map(|d| d == axis).collect();
+    let p = finish_plan(&shape, reduced, true);
+    reduce(cx, x, &p, ReduceOp::ArgMax { last: false }, Expr::acc(from), DType::I64)
+}
+
 /// Reduces input 0: `before` each element, `after` the whole, which gets the number of elements too.
 fn simple(
     cx: &mut Lowering<'_>,

@@ -1,4 +1,4 @@
-//! Operators that make strings out of others, or read what is in them: computed on the host.
+//! Operators that make strings out of others, or read what is in them, and the one that reads image files: computed on the host.
 //!
 //! Whatever only moves, compares or looks up strings (Gather, Equal, LabelEncoder ...) works on their codes
 //! ([`Words`](crate::tensor::Words)) and is lowered like any other operator. What is left, here, needs the texts. A model with
@@ -14,7 +14,7 @@ use crate::graph::lazy::broadcast_shape;
 use crate::graph::lower::Lowering;
 use crate::graph::view::View;
 use crate::onnx::{Attribute, Node};
-use crate::tensor::{DType, HostTensor};
+use crate::tensor::{Color, DType, HostTensor, decode_image};
 use regex_lite::Regex;
 
 /// Operators that take strings, sorted. All others refuse them.
@@ -129,6 +129,26 @@ pub(super) fn of_tokenizer(cx: &mut Inference<'_>) -> Res<()> {
     cx.give(0, DType::Str, dims)
 }
 
+pub(super) fn of_image(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    if cx.dtype(x) != DType::U8 || cx.dims(x).len() != 1 {
+        return Err(Reason::Type("input 0 is no file: a row of u8 is needed".into()));
+    }
+    let channels = if color(cx.text("pixel_format", "RGB")?)? == Color::Gray { 1 } else { 3 };
+    closed(cx)?;
+    let dims = vec![cx.told_by_run(0, 0), cx.told_by_run(0, 1), Dim::Known(channels)];
+    cx.give(0, DType::U8, dims)
+}
+
+fn color(name: &str) -> Res<Color> {
+    match name {
+        "RGB" => Ok(Color::Rgb),
+        "BGR" => Ok(Color::Bgr),
+        "Grayscale" => Ok(Color::Gray),
+        other => Err(Reason::attribute("pixel_format", format!("is `{other}`; RGB, BGR and Grayscale are supported"))),
+    }
+}
+
 /// A conversion from or to strings.
 pub(super) fn of_conversion(cx: &mut Inference<'_>, to: DType) -> Res<()> {
     closed(cx)?;
@@ -153,6 +173,7 @@ pub(crate) fn evaluate(node: &Node, inputs: &[Option<HostTensor>]) -> Res<Vec<Ho
         "StringSplit" => call.split(),
         "RegexFullMatch" => Ok(vec![call.full_match()?]),
         "Tokenizer" => Ok(vec![call.tokens()?]),
+        "ImageDecoder" => Ok(vec![call.image()?]),
         "Cast" | "CastLike" => Ok(vec![call.cast()?]),
         _ => Err(Reason::Operator { hint: "; the host does not compute it".into() }),
     }
@@ -181,6 +202,14 @@ impl<'n> Call<'n> {
             Some(Attribute::Int(n)) => Ok(Some(*n)),
             Some(_) => Err(Reason::attribute(name, "is not an integer")),
         }
+    }
+
+    /// The pixels of an image file. What is none gives an image without pixels, as ONNX wants it.
+    fn image(&self) -> Res<HostTensor> {
+        let color = color(self.text("pixel_format")?.unwrap_or("RGB"))?;
+        let channels = if color == Color::Gray { 1 } else { 3 };
+        let none = |_| HostTensor::from_ints(DType::U8, &[0, 0, channels], &[]);
+        Ok(decode_image(self.input(0)?.bytes(), color).unwrap_or_else(none))
     }
 
     /// Each pair joined, broadcast against each other.

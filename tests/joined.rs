@@ -1,0 +1,236 @@
+//! Steps that become one: products that normalise their rows, convolutions that change what they load, elementwise steps side by side; and draws, which are made of both
+//! kinds. Emulated devices in strict mode against the f64 interpreter of the steps as they were.
+
+mod support;
+
+use barewave::graph::interpret::Interpreter;
+use barewave::graph::{Options, fuse};
+use barewave::tensor::{DType, HostTensor};
+use barewave_isa::Target;
+use support::build::{Builder, float, int, ints};
+use support::device;
+
+const TARGETS: [&str; 5] = ["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
+
+/// Runs a model everywhere; gives what the interpreter makes of it, and how many launches are products with normalised rows.
+fn outputs(b: &Builder, what: &str, most: f64) -> (Vec<HostTensor>, usize) {
+    let graph = fuse(&b.model, &Options::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let want = Interpreter::new(&graph).run(&graph, &b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let mut joined = 0;
+    for target in TARGETS {
+        let compiled = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
+        joined += compiled.plan().launches.iter().filter(|l| l.kernel.starts_with("normed")).count();
+        let (got, _) = device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{what} {target}: {e}"));
+        for (g, w) in got.iter().zip(&want) {
+            close(&g.to_f64(), &w.to_f64(), most, &format!("{what} {target}"));
+        }
+    }
+    (want, joined)
+}
+
+fn close(got: &[f64], want: &[f64], most: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    let size = want.iter().fold(1e-30, |m: f64, x| m.max(x.abs()));
+    for (i, (x, y)) in got.iter().zip(want).enumerate() {
+        assert!((x - y).abs() / size <= most, "{what}: element {i} is {x:e} instead of {y:e}");
+    }
+}
+
+#[test]
+fn products_end_in_normalisations() {
+    // Rows, depth, columns: one tile and several, odd ones, few rows, many columns, a depth that is shared.
+    let extents = [(7, 33, 50), (1, 64, 64), (130, 40, 96), (33, 16, 257), (16, 24, 700), (4, 2048, 64), (2, 8, 3)];
+    for (case, (m, k, n)) in extents.into_iter().enumerate() {
+        for (t, most) in [(DType::F32, 1e-5), (DType::F16, 4e-3), (DType::BF16, 3e-2)] {
+            let mut b = Builder::new(23, case as u64);
+            let typed = |b: &mut Builder, shape: &[usize]| {
+                let x = b.random(shape);
+                b.input_of(HostTensor::from_f64(t, shape, &x.to_f64()))
+            };
+            let (x, residual) = (typed(&mut b, &[1, m, k]), typed(&mut b, &[1, m, n]));
+            let weights = |b: &mut Builder, shape: &[usize]| {
+                let w = b.random(shape);
+                b.constant(HostTensor::from_f64(t, shape, &w.to_f64()))
+            };
+            let w = weights(&mut b, &[k, n]);
+            let y = b.node("MatMul", &[&x, &w], &[]);
+            let y = b.node("Add", &[&y, &residual], &[]);
+            let (scale, bias) = (weights(&mut b, &[n]), weights(&mut b, &[n]));
+            // The sums go on beside what is normalised, or they do not; around the mean, or around 0.
+            let z = match case % 2 {
+                0 => b.node("LayerNormalization", &[&y, &scale, &bias], &[("axis", int(-1))]),
+                _ => b.node("RMSNormalization", &[&y, &scale], &[("axis", int(-1)), ("epsilon", float(1e-3))]),
+            };
+            let goes_on = case % 3 > 0;
+            let end = if goes_on {
+                let twice = weights(&mut b, &[n, n]);
+                let far = b.node("MatMul", &[&z, &twice], &[]);
+                b.node("Add", &[&y, &far], &[])
+            } else {
+                z
+            };
+            b.output(&end);
+            let (_, joined) = outputs(&b, &format!("{m} {k} {n} {t}"), most);
+            assert!(joined >= 3, "{m} {k} {n} {t}: normalised at the product's end on {joined} targets");
+        }
+    }
+}
+
+/// Batch normalisation and an activation, before a convolution.
+fn activated(b: &mut Builder, x: &str, channels: usize, activation: &str) -> String {
+    let [scale, bias, mean] = [0; 3].map(|_| b.weight(&[channels]));
+    let variance = b.constant(HostTensor::from_f32(&[channels], &vec![0.7; channels]));
+    let y = b.node("BatchNormalization", &[x, &scale, &bias, &mean, &variance], &[]);
+    b.node(activation, &[&y], &[])
+}
+
+#[test]
+fn convolutions_change_what_they_load() {
+    // Images, channels in and out, rows and columns, window; whether the step becomes the convolution's beginning.
+    let cases = [
+        ([1, 13, 40, 5, 7], 1, "Relu", true),
+        ([2, 64, 32, 8, 8], 1, "Relu", true),
+        ([1, 300, 128, 7, 7], 1, "Sigmoid", true),
+        ([3, 16, 17, 3, 3], 1, "Softplus", true),
+        ([1, 2048, 24, 2, 3], 1, "Relu", true),
+        ([1, 8, 12, 6, 6], 3, "Relu", false),
+        ([1, 9, 3, 6, 6], 1, "Relu", false),
+    ];
+    for ([n, from, to, rows, columns], window, activation, begins) in cases {
+        let what = format!("{n}x{from}x{rows}x{columns} to {to}, {activation}");
+        let mut b = Builder::new(17, (from + to) as u64);
+        let x = b.input(&[n, from, rows, columns]);
+        let y = activated(&mut b, &x, from, activation);
+        let (w, bias) = (b.weight(&[to, from, window, window]), b.weight(&[to]));
+        let pads = [("pads", ints(&[window / 2; 4]))];
+        let y = b.node("Conv", &[&y, &w, &bias], &pads);
+        b.output(&y);
+        outputs(&b, &what, 1e-5);
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        for target in TARGETS {
+            let compiled = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
+            assert_eq!(compiled.plan().launches.len(), if begins { 1 } else { 2 }, "{what} {target}");
+        }
+    }
+}
+
+#[test]
+fn lists_of_channels_grow_without_copies() {
+    let mut b = Builder::new(17, 5);
+    let mut list = vec![b.input(&[1, 8, 6, 6])];
+    for i in 0..3 {
+        let channels = 8 + 8 * i;
+        let all = if i == 0 {
+            list[0].clone()
+        } else {
+            let parts: Vec<&str> = list.iter().map(String::as_str).collect();
+            b.node("Concat", &parts, &[("axis", int(1))])
+        };
+        let y = activated(&mut b, &all, channels, "Relu");
+        let w = b.weight(&[16, channels, 1, 1]);
+        let y = b.node("Conv", &[&y, &w], &[]);
+        let y = activated(&mut b, &y, 16, "Relu");
+        let w = b.weight(&[8, 16, 3, 3]);
+        list.push(b.node("Conv", &[&y, &w], &[("pads", ints(&[1; 4]))]));
+    }
+    let parts: Vec<&str> = list.iter().map(String::as_str).collect();
+    let all = b.node("Concat", &parts, &[("axis", int(1))]);
+    b.output(&all);
+    outputs(&b, "growing list", 1e-5);
+    let graph = fuse(&b.model, &Options::default()).unwrap();
+    let compiled = barewave::compile::compile(&graph, Target::GFX942).unwrap();
+    // Six convolutions, and the given channels' copy.
+    assert_eq!(compiled.plan().launches.len(), 7);
+}
+
+#[test]
+fn queries_and_keys_turn_together() {
+    // Heads of queries and of keys, and whether keys are turned over too.
+    for (heads, shared, over) in [(4, 4, false), (4, 2, false), (3, 1, true), (2, 2, true)] {
+        let (tokens, size) = (5, 8);
+        let mut b = Builder::new(20, 9);
+        let x = b.input(&[1, tokens, 16]);
+        let (cos, sin) = (b.weight(&[1, 1, tokens, size]), b.weight(&[1, 1, tokens, size]));
+        let w = [heads, shared].map(|h| b.weight(&[16, h * size]));
+        let mut turned = Vec::new();
+        for (w, h) in w.iter().zip([heads, shared]) {
+            let y = b.node("MatMul", &[&x, w], &[]);
+            let shape = b.ints(&[1, tokens as i64, h as i64, size as i64]);
+            let y = b.node("Reshape", &[&y, &shape], &[]);
+            let y = b.node("Transpose", &[&y], &[("perm", ints(&[0, 2, 1, 3]))]);
+            let (zero, middle, end, axis) = (b.ints(&[0]), b.ints(&[4]), b.ints(&[8]), b.ints(&[3]));
+            let low = b.node("Slice", &[&y, &zero, &middle, &axis], &[]);
+            let high = b.node("Slice", &[&y, &middle, &end, &axis], &[]);
+            let high = b.node("Neg", &[&high], &[]);
+            let halves = b.node("Concat", &[&high, &low], &[("axis", int(3))]);
+            let a = b.node("Mul", &[&y, &cos], &[]);
+            let c = b.node("Mul", &[&halves, &sin], &[]);
+            turned.push(b.node("Add", &[&a, &c], &[]));
+        }
+        let groups = b.ints(&[1, heads as i64, tokens as i64, size as i64]);
+        let k = if heads == shared {
+            turned[1].clone()
+        } else {
+            let all = b.ints(&[1, shared as i64, (heads / shared) as i64, tokens as i64, size as i64]);
+            let axis = b.ints(&[2]);
+            let k = b.node("Unsqueeze", &[&turned[1], &axis], &[]);
+            let k = b.node("Expand", &[&k, &all], &[]);
+            b.node("Reshape", &[&k, &groups], &[])
+        };
+        let k = if over { b.node("Exp", &[&k], &[]) } else { k };
+        let k = b.node("Transpose", &[&k], &[("perm", ints(&[0, 1, 3, 2]))]);
+        let scores = b.node("MatMul", &[&turned[0], &k], &[]);
+        b.output(&scores);
+        let (want, _) = outputs(&b, &format!("{heads} {shared} {over}"), 1e-5);
+
+        let data = |name: &str| b.model.graph.initializers[name].to_f64();
+        let (xs, cos, sin) = (b.inputs[0].to_f64(), data(&cos), data(&sin));
+        let rotated = |w: &[f64], h: usize, head: usize, t: usize| -> Vec<f64> {
+            let at = |i: usize| (0..16).map(|j| xs[t * 16 + j] * w[j * h * size + head * size + i]).sum::<f64>();
+            let half = |i: usize| if i < 4 { -at(i + 4) } else { at(i - 4) };
+            (0..size).map(|i| at(i) * cos[t * size + i] + half(i) * sin[t * size + i]).collect()
+        };
+        let (wq, wk) = (data(&w[0]), data(&w[1]));
+        let mut scores = Vec::new();
+        for head in 0..heads {
+            for q in 0..tokens {
+                let query = rotated(&wq, heads, head, q);
+                for k in 0..tokens {
+                    let key = rotated(&wk, shared, head / (heads / shared), k);
+                    let key = key.iter().map(|x| if over { x.exp() } else { *x });
+                    scores.push(query.iter().zip(key).map(|(a, b)| a * b).sum::<f64>());
+                }
+            }
+        }
+        close(&want[0].to_f64(), &scores, 1e-5, "scores");
+        // Repeated keys are a step of their own.
+        if !over && heads == shared {
+            let graph = fuse(&b.model, &Options::default()).unwrap();
+            let kinds: Vec<&str> = graph.steps.iter().map(|s| s.kind.name()).collect();
+            assert_eq!(kinds, ["matmul", "pointwise", "matmul"], "{heads} {shared}");
+        }
+    }
+}
+
+#[test]
+fn draws_come_as_often_as_asked() {
+    let draws = 2000;
+    for to in [DType::I32, DType::I64] {
+        let mut b = Builder::new(22, 3);
+        let shares = [[0.1, 0.2, 0.3, 0.4], [0.7, 0.0, 0.25, 0.05]];
+        let logs: Vec<f64> = shares.iter().flatten().map(|p: &f64| p.ln() + 3.0).collect();
+        let x = b.input_of(HostTensor::from_f64(DType::F32, &[2, 4], &logs));
+        let attributes =
+            [("dtype", int(to.to_onnx() as i64)), ("sample_size", int(draws as i64)), ("seed", float(5.0))];
+        let y = b.node("Multinomial", &[&x], &attributes);
+        b.output(&y);
+        let (got, _) = outputs(&b, "draws", 0.0);
+        assert_eq!((got[0].shape(), got[0].dtype()), (&[2, draws][..], to));
+        for (row, shares) in got[0].to_i64().chunks(draws).zip(shares) {
+            for (class, share) in shares.into_iter().enumerate() {
+                let found = row.iter().filter(|c| **c == class as i64).count() as f64 / draws as f64;
+                assert!((found - share).abs() < 0.04, "class {class}: {found} instead of {share}");
+            }
+        }
+    }
+}
