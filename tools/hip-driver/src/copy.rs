@@ -1,7 +1,7 @@
 //! Copies and fills. Every form becomes an operation on rows of bytes; those without `Async` wait for it.
 
 use crate::api::{INVALID, Result, err, get};
-use crate::memory::{Kind, check, find};
+use crate::memory::{Allocation, Kind, check, find};
 use crate::op::{Op, Rows, submit, submit_and_wait};
 use crate::state::{self, size};
 use crate::types::*;
@@ -208,22 +208,24 @@ pub fn set_block(p: hipPitchedPtr, value: c_int, extent: hipExtent) -> Result<Op
     set_op(to, value as u32, 1, [size(extent.width)?, size(extent.height)?, size(extent.depth)?])
 }
 
-/// Copies and fills that stay on devices come in order with what follows and need no waiting, as in AMD's driver; others
-/// are done when the call returns.
+/// Copies and fills that stay on the device come in order with what follows there and need no waiting, as in AMD's driver;
+/// others are done when the call returns.
 fn now(op: Op) -> Result {
     crate::capture::forbid_default()?;
-    let stream = &state::current()?.default_stream;
+    let device = state::current()?;
     let stays = match &op {
-        Op::Copy { to, from, .. } => on_device(to) && on_device(from),
-        Op::Set { to, .. } => on_device(to),
+        Op::Copy { to, from, .. } => on_device(to, device.ordinal) && on_device(from, device.ordinal),
+        Op::Set { to, .. } => on_device(to, device.ordinal),
         _ => false,
     };
+    let stream = &device.default_stream;
     if stays { submit(stream, op) } else { submit_and_wait(stream, op) }
 }
 
-/// Memory of a device alone, of which nobody said that its copies wait.
-fn on_device(rows: &Rows) -> bool {
-    find(rows.start.0).is_some_and(|a| a.kind == Kind::Device && !crate::memory::waits(a.start))
+/// Memory of this device alone, of which nobody said that its copies wait.
+fn on_device(rows: &Rows, device: i32) -> bool {
+    let own = |a: &Allocation| a.kind == Kind::Device && a.device == device && !crate::memory::waits(a.start);
+    find(rows.start.0).is_some_and(|a| own(&a))
 }
 
 fn later(stream: hipStream_t, op: Op) -> Result {
