@@ -428,7 +428,7 @@ fn workgroups(all: [u32; 3], block: [u32; 3]) -> Result<([u32; 3], [u32; 3])> {
         return Err(INVALID);
     }
     let block: [u32; 3] = std::array::from_fn(|i| block[i].min(all[i]));
-    if block.contains(&0) || (0..3).any(|i| all[i] % block[i] != 0) {
+    if block.contains(&0) || (0..3).any(|i| !all[i].is_multiple_of(block[i])) {
         return Err(INVALID);
     }
     Ok((std::array::from_fn(|i| all[i] / block[i]), block))
