@@ -20,6 +20,8 @@ pub(super) struct Extents {
     pub k: usize,
     /// Bytes of both operands in memory.
     pub bytes: usize,
+    /// Neighbours along k are neighbours in memory, in the left and in the right operand.
+    pub deep: (bool, bool),
 }
 
 /// How the depth is shared: so many workgroups sum `chunk` of it each. What lies behind its end counts as zero.
@@ -46,6 +48,10 @@ pub(super) struct Round {
     pub products: f64,
     /// The same for what is read from LDS, loaded, converted and written beside them.
     pub moves: f64,
+    /// The moves are spread among the products and run in their shadow.
+    pub spread: bool,
+    /// How often in a round waves wait for each other, or for LDS with nothing beside it.
+    pub meetings: u32,
     /// Bytes per k that come from memory, through the L2 cache for all but the first workgroup that asks for them.
     pub loaded: u32,
     /// Results of a workitem.
@@ -61,6 +67,11 @@ const ROUND: f64 = 1000.0;
 
 /// Cycles that the barrier of a round takes at least.
 const BARRIER: f64 = 24.0;
+
+/// Of moves that are spread among products a wave that is alone sees this share, and so many cycles of each barrier. Fitted to what the
+/// cycle model says of 4096x4096x4096 on gfx942.
+const SPREAD: f64 = 0.05;
+const MEETING: f64 = 60.0;
 
 /// More workgroups of a compute unit hide no more of each other.
 const MOST_TOGETHER: f64 = 4.0;
@@ -96,6 +107,11 @@ pub(super) struct Machine {
     /// Cycles of a launch, and of the beginning and end of a workgroup: its arguments and first loads, and its stores.
     pub launch: f64,
     pub ends: f64,
+}
+
+/// Other instructions run in the shadow of a matrix instruction, also those of LDS and memory.
+pub(super) fn has_matrix_shadow(target: Target) -> bool {
+    Chip::of(target).is_some_and(|c| c.matrix_shadow > 0.0)
 }
 
 impl Machine {
@@ -159,11 +175,17 @@ impl Machine {
         let (most, least) = (round.products.max(round.moves), round.products.min(round.moves));
         // Waves of one workgroup wait at the same barriers, and hide half as much of each other.
         let together = resident * (0.5 + 0.5 * f64::from(round.waves) / f64::from(beside));
-        let seen = if together < 2.0 { 1.0 - 0.7 * (together - 1.0) } else { 0.1 + 0.4 / together };
+        let seen = match () {
+            () if round.spread => SPREAD / together,
+            () if together < 2.0 => 1.0 - 0.7 * (together - 1.0),
+            () => 0.1 + 0.4 / together,
+        };
+        let one_meeting = if round.spread { MEETING / (together * together) } else { BARRIER * seen };
+        let meetings = f64::from(round.meetings) * one_meeting;
         let work = most + least * seen;
         // So many workgroups take what the cache gives at once.
         let loads_per_k = f64::from(round.loaded * (t.simds / beside)) / self.l2;
-        let one = (work / f64::from(beside) + BARRIER / f64::from(k) * seen).max(loads_per_k);
+        let one = (work / f64::from(beside) + meetings / f64::from(k)).max(loads_per_k);
         let waited = begins * ROUND / f64::from(k);
         (loads * one).max(waited) + 0.5 * tiles as f64 * work / f64::from(t.cus * t.simds)
     }
@@ -175,12 +197,13 @@ impl Machine {
 
     /// Bytes per k that a workgroup asks of L2. Rows that are dense along k come in whole lines, of which a round takes a part; the
     /// rest is gone before its round where the lines of both operands do not fit the first level.
-    pub fn loaded(&self, tile: &Tile) -> u32 {
+    pub fn loaded(&self, tile: &Tile, e: &Extents) -> u32 {
         let bytes = tile.types.stored_bytes();
-        let lines = tile.m + tile.k * (tile.n * bytes).div_ceil(self.line);
+        let lines = |width: u32, deep: bool| if deep { width } else { tile.k * (width * bytes).div_ceil(self.line) };
+        let fit = lines(tile.m, e.deep.0) + lines(tile.n, e.deep.1) <= self.lines;
         let of_line = (self.line / (tile.k * bytes)).max(1);
-        let times = if lines > self.lines { of_line } else { 1 };
-        (tile.m * times + tile.n) * bytes
+        let times = |deep: bool| if deep && !fit { of_line } else { 1 };
+        (tile.m * times(e.deep.0) + tile.n * times(e.deep.1)) * bytes
     }
 
     /// How often all SIMDs are taken.
@@ -232,9 +255,9 @@ type Timed = (f64, Tile, Split);
 /// n). Matrix instructions are taken wherever the target has them for the types.
 fn timed(target: Target, types: Types, e: &Extents, min_n: u32) -> Vec<Timed> {
     let machine = Machine::of(target);
-    let mut all = matrix::candidates(target, types, &machine, min_n);
+    let mut all = matrix::candidates(target, types, &machine, e, min_n);
     if all.is_empty() {
-        all = vector_candidates(target, types, &machine, min_n);
+        all = vector_candidates(target, types, &machine, e, min_n);
     }
     let of = |(tile, round): (Tile, Round)| {
         let resident = machine.resident(&round);
@@ -291,7 +314,7 @@ const VECTOR: [[u32; 4]; 9] = [
 ];
 
 /// Tiles of multiply-adds, or dot products where the target has them for the type.
-fn vector_candidates(target: Target, types: Types, machine: &Machine, min_n: u32) -> Vec<(Tile, Round)> {
+fn vector_candidates(target: Target, types: Types, machine: &Machine, e: &Extents, min_n: u32) -> Vec<(Tile, Round)> {
     let (types, run, dot) = match dot_instruction(target, types.storage, types.accumulate) {
         Some(d) => (Types { compute: d.operands, ..types }, d.elements, Some(d)),
         None => (types, 1, None),
@@ -302,9 +325,9 @@ fn vector_candidates(target: Target, types: Types, machine: &Machine, min_n: u32
         Some(d) => busy(d.op) / f64::from(run),
         None => multiply_add(target, types.accumulate),
     };
-    let tiles = VECTOR
-        .iter()
-        .map(|&[m, n, tm, tn]| (Tile { types, m, n, k: 8 * run, run, form: Form::Vector { tm, tn, dot } }, tm, tn));
+    let tiles = VECTOR.iter().map(|&[m, n, tm, tn]| {
+        (Tile { types, m, n, k: 8 * run, run, buffers: 2, form: Form::Vector { tm, tn, dot } }, tm, tn)
+    });
     let fits = |(t, tm, tn): &(Tile, u32, u32)| t.n >= min_n && tm * tn * sum <= 128;
     let round = |(t, tm, tn): (Tile, u32, u32)| {
         let (threads, bytes) = (t.threads(), f64::from(types.bytes()));
@@ -316,8 +339,9 @@ fn vector_candidates(target: Target, types: Types, machine: &Machine, min_n: u32
             tm * tn * sum + 2 * (tm + tn) * dwords + (t.m + t.n) * t.k * types.stored_bytes() / 4 / threads + 16;
         let products = f64::from(waves * tm * tn) * product;
         let lds = 2 * (t.m + t.n) * t.k * types.bytes();
-        let loaded = machine.loaded(&t);
-        (t, Round { waves, products, moves: reads + moves, loaded, own: tm * tn, vgprs, lds })
+        let loaded = machine.loaded(&t, e);
+        let (spread, meetings) = (false, 1);
+        (t, Round { waves, products, moves: reads + moves, spread, meetings, loaded, own: tm * tn, vgprs, lds })
     };
     tiles.filter(fits).map(round).collect()
 }

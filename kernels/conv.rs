@@ -30,12 +30,14 @@ const DIRECT_TAPS: usize = 64;
 /// The convolution as a product.
 fn extents(cx: &Cx, groups: usize) -> Extents {
     let (out, weights) = (&cx.step.output.view, &cx.step.inputs[1].view);
+    let k = weights.dims[1..].iter().product();
     Extents {
         batches: out.dims[0] * groups,
         m: out.dims[1] / groups,
         n: out.dims[2..].iter().product(),
-        k: weights.dims[1..].iter().product(),
+        k,
         bytes: gemm::operand_bytes(cx),
+        deep: (k > 1 && (!has_constant_weights(cx) || cx.dtype(Arg::Input(1)).size() < 4), false),
     }
 }
 
@@ -151,6 +153,10 @@ fn is_plain(cx: &Cx, window: &Window) -> bool {
     window.is_point() && x.dims[2..] == out.dims[2..] && x.is_inner_dense(x.rank() - 2)
 }
 
+fn has_constant_weights(cx: &Cx) -> bool {
+    matches!(cx.graph.tensor(cx.step.inputs[1].tensor).role, Role::Constant(_))
+}
+
 fn weight_loader(
     w: &mut Writer,
     cx: &Cx,
@@ -162,7 +168,7 @@ fn weight_loader(
     depth: usize,
     first: Part,
 ) -> Res<Loader> {
-    let constant = matches!(cx.graph.tensor(cx.step.inputs[1].tensor).role, Role::Constant(_));
+    let constant = has_constant_weights(cx);
     let size = cx.dtype(Arg::Input(1)).size();
     let offset_of_group = |w: &mut Writer, elements: usize| Some(w.b.mul(group, (elements * size) as u32));
     let (src, line) = if constant {

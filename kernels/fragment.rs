@@ -49,15 +49,17 @@ pub(super) fn col(s: &Step) -> u32 {
 }
 
 /// A fragment of runs: the bits of a lane's number, and of a position, count each run's elements in turn, which lie a step apart. Counts
-/// are powers of two.
+/// are powers of two, but for that of the last run of positions: of what is not one there are the first positions only.
 pub(super) fn runs(lane: &[(u32, Step)], position: &[(u32, Step)], bits: u32) -> Fragment {
     let doubling = |list: &[(u32, Step)]| -> Vec<Step> {
         let of = |&(count, s): &(u32, Step)| {
-            assert!(count.is_power_of_two(), "runs of powers of two, not {count}");
-            (0..count.trailing_zeros()).map(move |b| Step { row: s.row << b, col: s.col << b })
+            (0..count.next_power_of_two().trailing_zeros()).map(move |b| Step { row: s.row << b, col: s.col << b })
         };
         list.iter().flat_map(of).collect()
     };
+    let whole = position.len().saturating_sub(1);
+    let odd = lane.iter().chain(&position[..whole]).find(|run| !run.0.is_power_of_two());
+    assert!(odd.is_none(), "runs of powers of two, not {odd:?}");
     Fragment { lane: doubling(lane), position: doubling(position), bits, spacing: bits }
 }
 

@@ -8,6 +8,7 @@
 //! while the one before is multiplied. The step's expression is applied to the registers before they are stored.
 
 use super::address::Offset;
+use super::choice;
 use super::epilogue;
 use super::error::{Reason, Res};
 use super::fragment;
@@ -16,7 +17,7 @@ use super::tile::{self, Form, Layout, Tile, Types};
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr};
 use crate::graph::view::View;
-use crate::mir::{Builder, Dot, Gen, Lds, MInst, Part, Pipeline, RegClass, Type, both_signed};
+use crate::mir::{Builder, Dot, Gen, Lds, MInst, Opnd, Part, Pipeline, RegClass, Type, both_signed};
 use crate::tensor::DType;
 
 use barewave_isa::Mods;
@@ -120,7 +121,7 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
     let (size_a, size_b) = (layout.0.bytes(tile.k), layout.1.bytes(tile.k));
     // The second buffer lies right behind the first.
     let swap = size_a + size_b;
-    w.b.lds(2 * swap);
+    w.b.lds(tile.buffers * swap);
     let b = &mut w.b;
     let sums = match tile.form {
         Form::Vector { tm, tn, .. } => {
@@ -153,99 +154,215 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
         Form::Vector { tm, tn, dot } => {
             let place = tile.fragment();
             let by = Vector { tile, place, tm, tn, dot, places };
-            rounds(b, tile, ops, depth, &by, &sums.parts, places, swap)?;
+            Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth)?;
         }
         Form::Matrix(form) => {
             let by = form.multiplier(tile, places);
-            rounds(b, tile, ops, depth, &by, &sums.parts, places, swap)?;
+            Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth)?;
         }
     }
     Ok(sums)
 }
 
 /// The loop over k. A round multiplies one tile while the next one comes from memory and goes to LDS. Loads behind the
-/// last tile are guarded and go to the buffer that nobody reads any more.
-fn rounds<M: Multiplier>(
-    b: &mut Builder,
-    tile: &Tile,
-    ops: &mut Operands,
-    depth: u32,
-    by: &M,
-    sums: &[Part],
-    places: Places,
+/// last tile are guarded and go where nobody reads any more.
+///
+/// With two buffers in LDS one barrier separates the rounds. With one, all have read a tile before the next one is written: a
+/// barrier of its own. Where other instructions run in the shadow of matrix instructions they are spread among these.
+struct Rounds<'a, M: Multiplier> {
+    tile: &'a Tile,
+    by: &'a M,
+    sums: &'a [Part],
+    b_base: u32,
+    /// Where this workitem reads in A's and B's tiles, and where it writes.
+    addresses: [Part; 4],
+    /// What each address adds up to in both buffers, where the buffers do not differ in one bit only.
+    both: [Option<Part>; 4],
+    /// Bytes from one buffer to the other.
     swap: u32,
-) -> Res<()> {
-    // One buffer's address is the sum of both less the other's; an exclusive-or does it where they differ in one bit.
-    let addresses = [places.read.0, places.read.1, ops.a.lds(), ops.b.lds()];
-    let both: Vec<Option<Part>> =
-        addresses.iter().map(|a| (!swap.is_power_of_two()).then(|| sum_of_buffers(b, *a, swap))).collect();
-    let change = |b: &mut Builder, i: usize| match both[i] {
-        Some(sum) => b.emit(Gen::Sub.of(Type::U32), &[addresses[i].into()], &[sum.into(), addresses[i].into()]),
-        None => b.emit(Gen::Xor.of(Type::U32), &[addresses[i].into()], &[swap.into(), addresses[i].into()]),
-    };
-    let matrix = matches!(tile.form, Form::Matrix(_));
-    // Narrow elements are multiplied before what was loaded meanwhile has come: loads have a round more. Not those that
-    // ask a table, which ends behind the next round.
-    let fast = matrix && tile.types.bytes() < 4;
-    let commit = if fast && ops.are_dense() { LOAD + 1 } else { LOAD };
-    // What the first step reads is read behind the barrier of the round before, and comes while that one's last step is multiplied.
-    // With a single step there is nothing to multiply meanwhile.
-    let steps = by.steps();
-    let early = steps.is_multiple_of(2);
-    let sets = [by.registers(b), by.registers(b)];
-    let read = |b: &mut Builder, step: u32| by.read(b, step, &sets[step as usize % 2]);
-    let multiply = |b: &mut Builder, step: u32| by.multiply(b, sums, &sets[step as usize % 2]);
-    let mut prepared = Ok(());
-    let mut fill = |b: &mut Builder, ops: &Operands| {
-        change(b, 0);
-        change(b, 1);
-        b.stage(commit);
-        if let Err(e) = ops.b.prepare(b) {
-            prepared = Err(e);
+    /// The stage in which tiles are written.
+    commit: u8,
+    /// Other instructions run in the shadow of those that multiply.
+    shadow: bool,
+    /// Registers of two steps.
+    sets: [Read; 2],
+}
+
+impl<'a, M: Multiplier> Rounds<'a, M> {
+    fn new(
+        b: &mut Builder,
+        tile: &'a Tile,
+        ops: &Operands,
+        by: &'a M,
+        sums: &'a [Part],
+        places: Places,
+        swap: u32,
+    ) -> Self {
+        let addresses = [places.read.0, places.read.1, ops.a.lds(), ops.b.lds()];
+        // One buffer's address is the sum of both less the other's; an exclusive-or does it where they differ in one bit.
+        let both = addresses.map(|a| (tile.buffers > 1 && !swap.is_power_of_two()).then(|| sum_of_buffers(b, a, swap)));
+        // Narrow elements are multiplied before what was loaded meanwhile has come: loads have a round more. Not those that ask a
+        // table, which ends behind the next round.
+        let ahead = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4 && ops.are_dense();
+        let commit = if ahead { LOAD + 1 } else { LOAD };
+        let shadow = ahead && choice::has_matrix_shadow(b.target());
+        let sets = [by.registers(b), by.registers(b)];
+        Rounds { tile, by, sums, b_base: places.b_base, addresses, both, swap, commit, shadow, sets }
+    }
+
+    /// The stage in which tiles are multiplied.
+    fn last(&self) -> u8 {
+        self.commit + 1
+    }
+
+    /// What the first step reads is read behind the barrier of the round before, and comes while that one's last step is
+    /// multiplied. With a single step there is nothing to multiply meanwhile.
+    fn reads_early(&self) -> bool {
+        self.by.steps().is_multiple_of(2)
+    }
+
+    fn read(&self, b: &mut Builder, step: u32) {
+        b.in_lds(TILES_READ);
+        self.by.read(b, step, &self.sets[step as usize % 2]);
+    }
+
+    fn multiply(&self, b: &mut Builder, step: u32) {
+        self.by.multiply(b, self.sums, &self.sets[step as usize % 2]);
+    }
+
+    /// The other buffer's address.
+    fn change(&self, b: &mut Builder, i: usize) {
+        let address: Opnd = self.addresses[i].into();
+        match self.both[i] {
+            _ if self.tile.buffers == 1 => {}
+            Some(sum) => b.emit(Gen::Sub.of(Type::U32), &[address], &[sum.into(), address]),
+            None => b.emit(Gen::Xor.of(Type::U32), &[address], &[self.swap.into(), address]),
         }
-        b.in_lds(TILES_FILLED);
-        ops.a.commit(b, 0);
-        ops.b.commit(b, places.b_base);
-        change(b, 2);
-        change(b, 3);
-        b.stage(commit + 1);
-    };
-    b.counted_loop("k", depth.next_multiple_of(tile.k), tile.k, Pipeline::Stated, true, |b, k| {
-        b.fix_order();
+    }
+
+    fn load(&self, b: &mut Builder, ops: &mut Operands, k: Part) {
         b.stage(LOAD);
         ops.a.issue(b, k);
         ops.b.issue(b, k);
-        b.stage(commit + 1);
-        b.in_lds(TILES_READ);
+        b.stage(self.last());
+    }
+
+    /// Writes what was loaded. Among matrix instructions the next loads come behind it and take the same registers again;
+    /// otherwise loads come first of all.
+    fn fill(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
+        self.change(b, 0);
+        self.change(b, 1);
+        b.stage(self.commit);
+        ops.b.prepare(b)?;
+        b.in_lds(if self.tile.buffers > 1 { TILES_FILLED } else { TILES_READ });
+        ops.a.commit(b, 0);
+        ops.b.commit(b, self.b_base);
+        self.change(b, 2);
+        self.change(b, 3);
+        b.stage(self.last());
+        if self.shadow {
+            self.load(b, ops, k);
+        }
+        Ok(())
+    }
+
+    fn barrier(&self, b: &mut Builder) {
+        b.stage(self.commit);
+        b.barrier();
+        b.stage(self.last());
+    }
+
+    /// What the next round multiplies first.
+    fn read_next(&self, b: &mut Builder) {
+        b.stage(self.commit);
+        self.read(b, 0);
+        b.stage(self.last());
+    }
+
+    /// A round whose parts follow each other.
+    fn in_turn(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
+        let (steps, early) = (self.by.steps(), self.reads_early());
+        let matrix = matches!(self.tile.form, Form::Matrix(_));
         if !early {
-            read(b, 0);
+            self.read(b, 0);
         }
         let before = if early { steps - 1 } else { steps };
         for step in 0..before {
             if step + 1 < steps {
-                read(b, step + 1);
+                self.read(b, step + 1);
             }
             // Matrix instructions go on while the next tile is written.
             let with_last = step + 1 == before;
             if with_last && matrix {
-                fill(b, ops);
+                self.fill(b, ops, k)?;
             }
-            multiply(b, step);
+            self.multiply(b, step);
             if with_last && !matrix {
-                fill(b, ops);
+                self.fill(b, ops, k)?;
             }
         }
-        b.stage(commit);
-        b.barrier();
+        self.barrier(b);
         if early {
-            b.in_lds(TILES_READ);
-            read(b, 0);
-            b.stage(commit + 1);
-            multiply(b, steps - 1);
+            self.read_next(b);
+            self.multiply(b, steps - 1);
         }
-        b.in_lds(Lds::Any);
-    });
-    prepared
+        Ok(())
+    }
+
+    /// A round whose reads, writes and loads are spread among matrix instructions.
+    fn spread(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
+        let (steps, early) = (self.by.steps(), self.reads_early());
+        if !early {
+            self.read(b, 0);
+        }
+        for step in 0..steps - 1 {
+            let mut products = b.aside(|b| self.multiply(b, step));
+            let reads = b.aside(|b| self.read(b, step + 1));
+            // They have come when the next step begins.
+            let later = products.split_off(products.len() * 3 / 4);
+            b.spread(products, reads);
+            b.spread(later, Vec::new());
+        }
+        let mut products = b.aside(|b| self.multiply(b, steps - 1));
+        let eighths = |products: &mut Vec<MInst>, n: usize, of: usize| {
+            let rest = products.split_off((of * n / 8).min(products.len()));
+            std::mem::replace(products, rest)
+        };
+        let all = products.len();
+        if self.tile.buffers == 1 {
+            // What this step multiplies has been read.
+            let first = eighths(&mut products, 1, all);
+            b.spread(first, Vec::new());
+            self.barrier(b);
+        }
+        let mut filled = Ok(());
+        let moves = b.aside(|b| filled = self.fill(b, ops, k));
+        let during = eighths(&mut products, if early { 4 } else { 8 }, all);
+        b.spread(during, moves);
+        self.barrier(b);
+        if early {
+            let reads = b.aside(|b| self.read_next(b));
+            let during = eighths(&mut products, 2, all);
+            b.spread(during, reads);
+        }
+        b.spread(products, Vec::new());
+        filled
+    }
+
+    fn write(&self, b: &mut Builder, ops: &mut Operands, depth: u32) -> Res<()> {
+        let k = self.tile.k;
+        let mut written = Ok(());
+        b.counted_loop("k", depth.next_multiple_of(k), k, Pipeline::Stated, true, |b, k| {
+            b.fix_order();
+            if !self.shadow {
+                self.load(b, ops, k);
+            }
+            b.stage(self.last());
+            written = if self.shadow { self.spread(b, ops, k) } else { self.in_turn(b, ops, k) };
+            b.in_lds(Lds::Any);
+        });
+        written
+    }
 }
 
 /// An address in the first buffer and the same in the second, added.
@@ -396,7 +513,7 @@ pub(super) fn store(
     // Each group of columns is handled at once: four neighbours, or one.
     let group = if wide { 4 } else { 1 };
     // Positions of the first row's groups, and of the first column's rows, with what they add to it.
-    let all = 0..fragment.positions();
+    let all = 0..tile.m * tile.n / tile.threads();
     let row_of = |p: &u32| fragment.element(0, *p).0;
     let col_of = |p: &u32| fragment.element(0, *p).1;
     let mut cols: Vec<u32> = all.clone().filter(|p| row_of(p) == 0 && p % group == 0).collect();

@@ -11,15 +11,12 @@ use super::error::{Reason, Res};
 use super::expr;
 use super::fragment::{self, across, down};
 use super::split::DepthPart;
-use super::tile::{Layout, Tile, Types};
+use super::tile::{Layout, Tile, Types, WIDEST};
 use super::values::{self, Value};
 use crate::graph::expr::Expr;
 use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
 use barewave_isa::matrix::Fragment;
 use barewave_isa::op;
-
-/// Most bytes of a load and of an access to LDS.
-const WIDEST: u32 = 16;
 
 /// How a tile of an operand is read.
 pub(super) enum Loader {
@@ -85,10 +82,17 @@ struct Common {
 }
 
 impl Common {
-    fn new(b: &mut Builder, tile: &Tile, share: Fragment, layout: Layout, vec: u32, item: Part) -> Common {
+    fn new(
+        b: &mut Builder,
+        (tile, width): (&Tile, u32),
+        share: Fragment,
+        layout: Layout,
+        vec: u32,
+        item: Part,
+    ) -> Common {
         let lds = layout.address(b, &share, item);
         let dwords = (vec * tile.types.stored_bytes()).div_ceil(4) as u8;
-        let regs = (0..share.positions() / vec).map(|_| b.v(dwords)).collect();
+        let regs = (0..width * tile.k / tile.threads() / vec).map(|_| b.v(dwords)).collect();
         Common { types: tile.types, run: tile.run, depth: tile.k, share, layout, lds, vec, regs }
     }
 
@@ -382,9 +386,9 @@ pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line:
             &[(vec, across(1)), (run, down(1)), (tile.k / rows, down(rows))],
             size * 8,
         );
-        let layout = Layout::new(tile, width);
+        let layout = Layout::wide(tile, width, vec);
         let (k_first, voff) = first_element(b, &src, &share, item, scale);
-        let common = Common::new(b, tile, share, layout, vec, item);
+        let common = Common::new(b, (tile, width), share, layout, vec, item);
         let soff = start_offset(b, &src, size);
         Loader::Wide(Wide { beginning: None, common, src, k_first, voff, soff, masked, sideways: None })
     } else {
@@ -398,15 +402,16 @@ pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line:
         };
         let per_col = tile.k / own;
         let cols = threads / per_col;
+        // Who writes whole cells does so beside those with other columns.
+        let beside = if tile.cell() == WIDEST { cols.min(8) } else { 1 };
         let share = fragment::runs(
-            &[(per_col, down(own)), (cols, across(1))],
+            &[(beside, across(1)), (per_col, down(own)), (cols / beside, across(beside))],
             &[(own, down(1)), (width / cols, across(cols))],
             size * 8,
         );
-        // Workitems that write neighbouring runs of a column reach other banks.
-        let layout = Layout::new(tile, width + if run > 1 { WIDEST / tile.cell() } else { 4 });
+        let layout = Layout::deep(tile, width);
         let (k_first, voff) = first_element(b, &src, &share, item, scale);
-        let common = Common::new(b, tile, share, layout, vec, item);
+        let common = Common::new(b, (tile, width), share, layout, vec, item);
         let soff = start_offset(b, &src, size);
         Loader::Deep(Deep { common, src, k_first, voff, soff, loads: own / vec, masked, sideways: None })
     }
@@ -555,7 +560,7 @@ pub(super) fn gather(b: &mut Builder, src: GatherSource, tile: &Tile, item: Part
         &[(cols, across(width)), (tile.run, down(1)), (tile.k / rows, down(rows))],
         tile.types.stored_bytes() * 8,
     );
-    let common = Common::new(b, tile, share, Layout::new(tile, tile.n), 1, item);
+    let common = Common::new(b, (tile, tile.n), share, Layout::dense(tile, tile.n), 1, item);
     let mut next = src.table;
     // The table's entry of this wave's first k.
     let row = (runs_per_pass > 1).then(|| {

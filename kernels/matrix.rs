@@ -9,7 +9,7 @@
 //! the instruction puts neighbouring rows of its result in neighbouring registers, A and B change places: the
 //! registers then hold neighbouring columns, which are stored together.
 
-use super::choice::{Machine, Round};
+use super::choice::{self, Extents, Machine, Round};
 use super::fragment;
 use super::gemm::{Multiplier, Places, Read, Sums};
 use super::tile::{Form, Layout, Tile, Types};
@@ -32,6 +32,14 @@ pub(super) struct MatrixForm {
 
 /// Tiles by the side of the instruction: rows, columns, waves down and across.
 const TILES: &[(usize, [u32; 4])] = &[
+    (16, [256, 256, 2, 2]),
+    (16, [224, 256, 2, 2]),
+    (16, [192, 256, 2, 2]),
+    (16, [160, 256, 2, 2]),
+    (16, [224, 128, 2, 2]),
+    (16, [192, 128, 2, 2]),
+    (16, [160, 128, 2, 2]),
+    (16, [96, 128, 2, 2]),
     (32, [256, 128, 2, 2]),
     (32, [128, 256, 2, 2]),
     (32, [256, 128, 4, 2]),
@@ -61,6 +69,9 @@ const TILES: &[(usize, [u32; 4])] = &[
 /// Depths of a tile: multiples of 32 bytes of k, at least 8 of them.
 const DEPTHS: [u32; 3] = [1, 2, 4];
 
+/// So many registers of a workitem's sums leave too few vector registers for the rest.
+const MANY_SUMS: u32 = 128;
+
 /// Most scalar registers that a gathering loader's table entries may take.
 const TABLE: u32 = 32;
 
@@ -70,7 +81,13 @@ fn types_of(types: Types) -> Types {
 }
 
 /// Tiles of matrix instructions and what a round of them takes; none where the target has no such instruction for the types.
-pub(super) fn candidates(target: Target, types: Types, machine: &Machine, min_n: u32) -> Vec<(Tile, Round)> {
+pub(super) fn candidates(
+    target: Target,
+    types: Types,
+    machine: &Machine,
+    e: &Extents,
+    min_n: u32,
+) -> Vec<(Tile, Round)> {
     let types = types_of(types);
     let lanes = target.info().wave_size;
     let run = if types.bytes() >= 4 { 1 } else { 16 / types.bytes() };
@@ -92,21 +109,29 @@ pub(super) fn candidates(target: Target, types: Types, machine: &Machine, min_n:
         if types.bytes() < 4 && depth == 1 {
             continue;
         }
-        let tile = Tile { types, m: tile_m, n: tile_n, k, run, form: Form::Matrix(form) };
+        // Who gathers waits for loads in the round that they are for.
+        let spread = types.bytes() < 4 && min_n == 1 && choice::has_matrix_shadow(target);
+        if !(tile_m.is_power_of_two() || spread && e.deep.0) {
+            continue;
+        }
+        let tile = Tile { types, m: tile_m, n: tile_n, k, run, buffers: 1, form: Form::Matrix(form) };
+        let one = Layout::most(&tile, tile_m) + Layout::most(&tile, tile_n);
+        let buffers = if 2 * one <= target.info().lds_bytes || !spread { 2 } else { 1 };
+        let (tile, lds) = (Tile { buffers, ..tile }, buffers * one);
         let threads = tile.threads();
         let own = k / run;
         // Every workitem has something to load, a pass has a whole row, and a wave's lanes gather from one row.
         let loads = |width: u32| (own * width).is_multiple_of(threads) && threads >= own.max(width);
         let passes = (threads / tile_n).max(1);
         let gathers = min_n == 1 || tile_n >= lanes && passes <= own && 2 * k / passes <= TABLE;
-        // Two buffers with the gaps that loaders leave.
-        let lds = 2 * (tile_m + tile_n + if run > 1 { 2 } else { 8 }) * k * types.bytes();
         if lds > target.info().lds_bytes || !loads(tile_m) || !loads(tile_n) || tile_n < min_n || !gathers {
             continue;
         }
-        let round = form.round(target, &tile, machine, lds);
+        let round = form.round(target, &tile, machine, e, (lds, spread));
         let t = target.info();
-        if round.vgprs <= t.max_vgprs + if t.unified_agprs { t.max_agprs } else { 0 } {
+        let apart =
+            if t.unified_agprs && form.sums_are_apart(target, &tile) { t.max_agprs.min(tile.sums()) } else { 0 };
+        if round.vgprs <= t.max_vgprs + apart {
             found.push((tile, round));
         }
     }
@@ -124,7 +149,7 @@ pub(super) struct Side {
 
 impl MatrixForm {
     /// What a workgroup does for each k of a tile.
-    fn round(&self, target: Target, tile: &Tile, machine: &Machine, lds: u32) -> Round {
+    fn round(&self, target: Target, tile: &Tile, machine: &Machine, e: &Extents, (lds, spread): (u32, bool)) -> Round {
         let (types, (down, across)) = (tile.types, self.waves);
         let busy = f64::from(target.op(self.instruction).map_or(1, |i| i.busy.max(1)));
         let (side, bytes) = (f64::from(self.side()), f64::from(types.bytes()));
@@ -132,17 +157,21 @@ impl MatrixForm {
         let reads = f64::from((tile.m / down + tile.n / across) * down * across) * bytes / machine.lds;
         // What is loaded is also converted, packed and written.
         let moves = f64::from(tile.m + tile.n) * bytes / 16.0;
-        let loaded = machine.loaded(tile);
+        let loaded = machine.loaded(tile, e);
         let own = tile.m * tile.n / tile.threads();
-        // Sums, unless they are in a file of their own, two steps of operands, and what is loaded: of narrow elements twice.
+        // Sums, unless they are in a file of their own, two steps of operands, and what is loaded: of narrow elements twice where
+        // loads come first.
         let t = target.info();
         let apart = t.max_agprs > 0 && !t.unified_agprs;
         let sums = if apart { 0 } else { own * u32::from(types.accumulate.dwords()) };
         let held = self.operand(Operand::A).map_or(0, |a| a.own.max(tile.run)) * types.bytes() / 4;
         let step = (tile.m / down + tile.n / across) / self.side() * held;
+        // Barriers; and an odd number of steps has none beside which the next round's first reads come.
+        let odd = tile.k / self.step(tile.run) % 2;
+        let meetings = 3 - tile.buffers + 2 * odd;
         let loaded_words = (tile.m + tile.n) * tile.k * types.bytes() / 4 / tile.threads();
-        let vgprs = sums + 2 * step + loaded_words * if types.bytes() < 4 { 2 } else { 1 } + 16;
-        Round { waves: down * across, products, moves: reads + moves, loaded, own, vgprs, lds }
+        let vgprs = sums + 2 * step + loaded_words * if spread || types.bytes() >= 4 { 1 } else { 2 } + 16;
+        Round { waves: down * across, products, moves: reads + moves, spread, meetings, loaded, own, vgprs, lds }
     }
 
     /// Rows and columns of the instruction's result.
@@ -205,11 +234,17 @@ impl MatrixForm {
         Fragment { lane, position, bits: d.bits, spacing: d.spacing }
     }
 
+    /// The sums are in accumulation registers: where the instruction has no others, or where they are many.
+    fn sums_are_apart(&self, target: Target, tile: &Tile) -> bool {
+        let slot = target.op(self.instruction).and_then(|i| i.dsts.first());
+        let has = |class: Class| slot.is_some_and(|s| s.class.contains(class));
+        has(Class::AGPR) && (!has(Class::VGPR) || tile.sums() > MANY_SUMS)
+    }
+
     /// Registers for the sums, of the class that the instruction adds to.
     pub fn sums(&self, b: &mut Builder, tile: &Tile) -> Sums {
         let d = self.op.fragment(Operand::D).expect("a usable instruction");
-        let slot = b.target().op(self.instruction).and_then(|i| i.dsts.first());
-        let vectors = slot.is_some_and(|s| s.class.contains(Class::VGPR));
+        let vectors = !self.sums_are_apart(b.target(), tile);
         let count = tile.m * tile.n / (self.waves.0 * self.waves.1 * self.side() * self.side());
         let dwords = u32::from(tile.types.accumulate.dwords());
         let len = d.registers() as u8;

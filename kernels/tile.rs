@@ -14,6 +14,9 @@ use crate::mir::{Builder, Dot, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::matrix::Fragment;
 
+/// Most bytes of a load and of an access to LDS.
+pub(super) const WIDEST: u32 = 16;
+
 /// Types of a product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Types {
@@ -70,6 +73,8 @@ pub(super) struct Tile {
     pub k: u32,
     /// Consecutive k in a cell of LDS.
     pub run: u32,
+    /// Tiles of each operand that LDS holds: with two one is filled while the other is read.
+    pub buffers: u32,
     /// How it is multiplied.
     pub form: Form,
 }
@@ -81,6 +86,11 @@ impl Tile {
             Form::Vector { tm, tn, .. } => (self.m / tm) * (self.n / tn),
             Form::Matrix(f) => f.waves.0 * f.waves.1 * f.op.shape.lanes as u32,
         }
+    }
+
+    /// Registers of a workitem's sums.
+    pub fn sums(&self) -> u32 {
+        self.m * self.n / self.threads() * u32::from(self.types.accumulate.dwords())
     }
 
     /// Bytes of a cell in LDS.
@@ -108,17 +118,52 @@ pub(super) struct Layout {
     cell: u32,
     /// Cells from one run to the next.
     pitch: u32,
+    /// The columns of a run lie in so many planes in turn, each of `plane` cells.
+    planes: u32,
+    plane: u32,
 }
 
+/// Bytes that the banks of LDS give at once: neighbouring cells of so many bytes are in different banks.
+const BANKS: u32 = 128;
+
 impl Layout {
-    /// That of a tile, with a pitch that is at least its width.
-    pub fn new(tile: &Tile, pitch: u32) -> Layout {
-        Layout { run: tile.run, cell: tile.cell(), pitch }
+    /// The cells of a run side by side.
+    pub fn dense(tile: &Tile, width: u32) -> Layout {
+        Layout { run: tile.run, cell: tile.cell(), pitch: width, planes: 1, plane: width }
     }
+
+    /// For workitems that have `vec` neighbouring columns each. Where a cell is all that an access takes, neighbouring workitems
+    /// write neighbouring cells: the columns are in `vec` planes, and gaps between these keep neighbouring columns in different
+    /// banks, for those who read.
+    pub fn wide(tile: &Tile, width: u32, vec: u32) -> Layout {
+        let cells = BANKS / tile.cell();
+        if tile.cell() < WIDEST || vec == 1 || width < cells {
+            return Layout::dense(tile, width);
+        }
+        // As many cells behind a multiple of what the banks give as there are columns of each plane among these.
+        let plane = (width / vec - cells / vec).next_multiple_of(cells) + cells / vec;
+        Layout { run: tile.run, cell: tile.cell(), pitch: plane * vec, planes: vec, plane }
+    }
+
+    /// For workitems that have neighbouring k of a column.
+    pub fn deep(tile: &Tile, width: u32) -> Layout {
+        match tile.run {
+            1 => Layout::dense(tile, width + 4),
+            // Workitems that write cells of a column reach other banks; those that write whole cells do so for different columns.
+            _ if tile.cell() < WIDEST => Layout::dense(tile, width + WIDEST / tile.cell()),
+            _ => Layout::dense(tile, width),
+        }
+    }
+
     /// The byte of an element. Where no two of several k, and of several columns, have a bit in common their sum is at the sum of
     /// their bytes, which is how addresses are put together.
     pub fn at(&self, k: u32, column: u32) -> u32 {
+        let column = column % self.planes * self.plane + column / self.planes;
         (k / self.run * self.pitch + column) * self.cell + k % self.run * (self.cell / self.run)
+    }
+    /// Most bytes of an operand's tile, whichever way it is loaded.
+    pub fn most(tile: &Tile, width: u32) -> u32 {
+        Layout::wide(tile, width, 4).bytes(tile.k).max(Layout::deep(tile, width).bytes(tile.k))
     }
     /// Bytes of a tile.
     pub fn bytes(&self, depth: u32) -> u32 {

@@ -178,11 +178,10 @@ impl Plan {
         self.keys * self.form.side() / self.lanes()
     }
 
-    /// Bytes of LDS, with the gaps that loaders leave.
+    /// Bytes of LDS.
     fn lds(&self) -> u32 {
         let (k, v) = (self.tile(self.depth), self.tile(self.keys));
-        let gap = if self.run > 1 { 1 } else { 4 };
-        Layout::new(&k, self.keys + gap).bytes(self.depth) + Layout::new(&v, self.width).bytes(self.keys)
+        Layout::most(&k, self.keys) + Layout::most(&v, self.width)
     }
 
     /// Registers of a workitem, about: results, queries, scores and what is made of them, what is loaded, what is read.
@@ -197,7 +196,15 @@ impl Plan {
 
     /// A tile of an operand, of so much k.
     pub fn tile(&self, k: u32) -> Tile {
-        Tile { types: self.types, m: self.queries, n: self.width, k, run: self.run, form: Form::Matrix(self.form) }
+        Tile {
+            types: self.types,
+            m: self.queries,
+            n: self.width,
+            k,
+            run: self.run,
+            buffers: 1,
+            form: Form::Matrix(self.form),
+        }
     }
     /// k that the lanes of the first product read in a step, and steps.
     pub fn step(&self) -> u32 {
@@ -216,7 +223,7 @@ impl Plan {
 fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f64 {
     let product = |n: usize, k: usize| {
         let bytes = e.batches * (e.queries * k + k * n) * t.size();
-        let e = choice::Extents { batches: e.batches, m: e.queries, n, k, bytes };
+        let e = choice::Extents { batches: e.batches, m: e.queries, n, k, bytes, deep: (true, false) };
         choice::candidates(target, types, &e, 1).first().map_or(f64::INFINITY, |c| c.clocks)
     };
     let softmax = (2 * e.batches * e.queries * e.keys * t.size()) as f64 / m.memory + m.ends;

@@ -184,6 +184,24 @@ impl Builder {
         let (stage, group) = (self.stage, self.group);
         self.current().insts.push(MInst { stage, group, ..inst });
     }
+    /// What `body` appends to the current block, which it must not leave, taken out of it again.
+    pub fn aside(&mut self, body: impl FnOnce(&mut Builder)) -> Vec<MInst> {
+        let (block, from) = (self.f.blocks.len(), self.current().insts.len());
+        body(self);
+        assert_eq!(block, self.f.blocks.len(), "what is put aside stays in its block");
+        self.current().insts.split_off(from)
+    }
+    /// Appends instructions as they are, the second list spread evenly between those of the first.
+    pub fn spread(&mut self, main: Vec<MInst>, beside: Vec<MInst>) {
+        let (n, count) = (main.len().max(1), beside.len());
+        let mut beside = beside.into_iter();
+        let insts = &mut self.current().insts;
+        for (i, inst) in main.into_iter().enumerate() {
+            insts.push(inst);
+            insts.extend(beside.by_ref().take(count * (i + 1) / n - count * i / n));
+        }
+        insts.extend(beside);
+    }
     /// Appends an instruction with explicit destinations.
     pub fn emit(&mut self, code: impl Into<Code>, dsts: &[Opnd], srcs: &[Opnd]) {
         self.push(MInst::new(code, dsts, srcs));
