@@ -191,7 +191,15 @@ fn options(dynamic_lds: u32) -> LaunchOptions {
     let e = ENVIRONMENT
         .get_or_init(|| Environment::read().unwrap_or(Environment { strict: false, timeout: None, real_time: true }));
     let deadline = e.timeout.map(|t| Instant::now() + t);
-    LaunchOptions { strict: e.strict, dynamic_lds, deadline, real_time: e.real_time, ..LaunchOptions::default() }
+    LaunchOptions {
+        strict: e.strict,
+        dynamic_lds,
+        deadline,
+        real_time: e.real_time,
+        // Time alone ends a kernel here: one that waits for a clock or for others executes any number.
+        max_instructions: u64::MAX,
+        ..LaunchOptions::default()
+    }
 }
 
 impl LaunchSpec {
