@@ -7,7 +7,7 @@ use barewave::graph::{self, Options};
 use barewave::onnx::{Attribute, Dim, Graph, Model, Node, ValueInfo};
 use barewave::tensor::{DType, HostTensor};
 use pretty_assertions::assert_eq;
-use support::build::{Builder, int};
+use support::build::{Builder, int, ints};
 use support::device::run;
 
 fn fuse(model: &Model) -> FusedGraph {
@@ -156,4 +156,117 @@ fn extents_of_zero_are_shapes_like_any_other() {
     let out = run(&g, &b.inputs, "gfx942", true).unwrap().0;
     assert_eq!(out[0].to_f64(), b.inputs[1].to_f64().iter().map(|v| -v).collect::<Vec<_>>());
     assert_eq!(out[1].shape(), [1, 0, 4]);
+}
+
+/// The kinds of a model's steps, and what it gives.
+fn kinds(b: &Builder) -> (Vec<&'static str>, Vec<f64>) {
+    let graph = fuse(&b.model);
+    (graph.steps.iter().map(|s| s.kind.name()).collect(), result(&b.model, &b.inputs))
+}
+
+fn close(got: &[f64], want: &[f64]) {
+    assert_eq!(got.len(), want.len());
+    for (x, y) in got.iter().zip(want) {
+        assert!((x - y).abs() < 1e-5, "{x} instead of {y}");
+    }
+}
+
+#[test]
+fn softmax_written_out_is_one_step() {
+    // As it is; with dimensions that come back; of which somebody reads the exponentials; over another dimension.
+    for (form, want) in [(0, &["softmax"][..]), (1, &["softmax"]), (2, &[]), (3, &[])] {
+        let mut b = Builder::new(17, 4);
+        let x = b.input(&[2, 3, 5]);
+        let axis = if form == 3 { 1 } else { -1 };
+        let keep = i64::from(form != 1);
+        let attributes = [("axes", Attribute::Ints(vec![axis])), ("keepdims", int(keep))];
+        let max = b.node("ReduceMax", &[&x], &attributes);
+        let back = b.ints(&[2, 3, 1]);
+        let max = if form == 1 { b.node("Reshape", &[&max, &back], &[]) } else { max };
+        let d = b.node("Sub", &[&x, &max], &[]);
+        let e = b.node("Exp", &[&d], &[]);
+        let axes = b.ints(&[axis]);
+        let sum = b.node("ReduceSum", &[&e, &axes], &[("keepdims", int(keep))]);
+        let sum = if form == 1 { b.node("Reshape", &[&sum, &back], &[]) } else { sum };
+        let y = b.node("Div", &[&e, &sum], &[]);
+        let y = if form == 2 { b.node("Mul", &[&y, &e], &[]) } else { y };
+        b.output(&y);
+        let (kinds, got) = kinds(&b);
+        assert!(want.is_empty() != (kinds == want), "{form}: {kinds:?}");
+        let x = b.inputs[0].to_f64();
+        let line = |i: usize| -> Vec<usize> {
+            if form == 3 {
+                (0..3).map(|r| i / 15 * 15 + r * 5 + i % 5).collect()
+            } else {
+                (0..5).map(|c| i / 5 * 5 + c).collect()
+            }
+        };
+        let share = |i: usize| {
+            let of = line(i);
+            let max = of.iter().map(|j| x[*j]).fold(f64::MIN, f64::max);
+            let e = (x[i] - max).exp();
+            let y = e / of.iter().map(|j| (x[*j] - max).exp()).sum::<f64>();
+            if form == 2 { y * e } else { y }
+        };
+        close(&got, &(0..30).map(share).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn tensorflows_normalisation_is_one_step() {
+    for scaled in [true, false] {
+        let mut b = Builder::new(15, 6);
+        let x = b.input(&[4, 6]);
+        let axes = [("axes", Attribute::Ints(vec![1]))];
+        let mean = b.node("ReduceMean", &[&x], &axes);
+        let d = b.node("Sub", &[&x, &mean], &[]);
+        let square = b.node("Mul", &[&d, &d], &[]);
+        let variance = b.node("ReduceMean", &[&square], &axes);
+        let tiny = b.constant(HostTensor::from_f32(&[], &[1e-3]));
+        let variance = b.node("Add", &[&variance, &tiny], &[]);
+        let root = b.node("Sqrt", &[&variance], &[]);
+        let factor = b.node("Reciprocal", &[&root], &[]);
+        let (scale, bias) = (b.weight(&[6]), b.weight(&[6]));
+        let factor = if scaled { b.node("Mul", &[&factor, &scale], &[]) } else { factor };
+        let direct = b.node("Mul", &[&x, &factor], &[]);
+        let moved = b.node("Mul", &[&mean, &factor], &[]);
+        let rest = b.node("Sub", &[&bias, &moved], &[]);
+        let y = b.node("Add", &[&direct, &rest], &[]);
+        b.output(&y);
+        let (kinds, got) = kinds(&b);
+        assert_eq!(kinds, ["normalize"], "{scaled}");
+        let data = |name: &str| b.model.graph.initializers[name].to_f64();
+        let (x, scale, bias) = (b.inputs[0].to_f64(), data(&scale), data(&bias));
+        let mut want = Vec::new();
+        for row in x.chunks(6) {
+            let mean = row.iter().sum::<f64>() / 6.0;
+            let variance = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 6.0;
+            for (i, v) in row.iter().enumerate() {
+                let y = (v - mean) / (variance + 1e-3).sqrt();
+                want.push(if scaled { y * scale[i] } else { y } + bias[i]);
+            }
+        }
+        close(&got, &want);
+    }
+}
+
+#[test]
+fn factors_of_queries_and_keys_are_the_products() {
+    let mut b = Builder::new(17, 8);
+    let (q, k) = (b.input(&[2, 3, 4]), b.input(&[2, 5, 4]));
+    let (half, quarter) =
+        (b.constant(HostTensor::from_f32(&[], &[0.5])), b.constant(HostTensor::from_f32(&[1], &[4.0])));
+    let q = b.node("Mul", &[&q, &half], &[]);
+    let k = b.node("Transpose", &[&k], &[("perm", ints(&[0, 2, 1]))]);
+    let k = b.node("Div", &[&k, &quarter], &[]);
+    let y = b.node("MatMul", &[&q, &k], &[]);
+    b.output(&y);
+    let (kinds, got) = kinds(&b);
+    assert_eq!(kinds, ["matmul"]);
+    let (q, k) = (b.inputs[0].to_f64(), b.inputs[1].to_f64());
+    let at = |i: usize| {
+        let (n, row, column) = (i / 15, i / 5 % 3, i % 5);
+        (0..4).map(|d| q[n * 12 + row * 4 + d] * k[n * 20 + column * 4 + d]).sum::<f64>() / 8.0
+    };
+    close(&got, &(0..30).map(at).collect::<Vec<_>>());
 }

@@ -16,7 +16,7 @@ use super::fused::{Access, FusedGraph, Role, Step, StepKind, Tensor, TensorId};
 use super::infer::{Fact, Inference};
 use super::interpret::Interpreter;
 use super::lazy::{Lazy, reshape_access, without_ones};
-use super::norms::{Norms, find_norms};
+use super::norms::{Norms, Written, find_norms};
 use super::ops;
 use super::resolve::{Branch, Resolved, ResolvedNode, Source, ValueId};
 use super::view::View;
@@ -184,7 +184,7 @@ impl<'m> Lowering<'m> {
                 continue;
             }
             let reads = match self.norms.at(i) {
-                Some(norm) => vec![norm.x],
+                Some(written) => written.reads(),
                 None => node.inputs.iter().flatten().copied().collect(),
             };
             let missing = reads.iter().find(|v| self.values[v.index()].is_none());
@@ -225,7 +225,8 @@ impl<'m> Lowering<'m> {
         let (domain, name) = (&node.node.domain, &node.node.op);
         let op = ops::find(domain, name).ok_or_else(|| Reason::Operator { hint: ops::hint(domain, name) })?;
         match self.norms.at(self.current as u32).cloned() {
-            Some(norm) => ops::lower_norm(self, &norm),
+            Some(Written::Norm(norm)) => ops::lower_norm(self, &norm)?,
+            Some(Written::Softmax(x)) => ops::lower_softmax(self, x),
             None => (op.lower)(self)?,
         }
         for (k, o) in node.outputs.iter().enumerate() {

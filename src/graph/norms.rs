@@ -1,10 +1,12 @@
-//! Finds normalisations that were written out node by node.
+//! Finds normalisations and softmax that were written out node by node.
 //!
 //! Exporters without LayerNormalization or RMSNormalization in their operator set write
 //! `d = x - mean(x); y = d / sqrt(mean(d^2) + epsilon)`, or the same of `x` itself, with `1 / sqrt` multiplied where that was
-//! an `rsqrt`. Each is one kernel. What scales and shifts the result is elementwise and becomes its epilogue anyway.
+//! an `rsqrt`. Each is one kernel. What scales and shifts the result is elementwise and becomes its epilogue anyway. TensorFlow
+//! scales and shifts first: `y = x f + (b - mean(x) f)` with `f = g / sqrt(..)`. Softmax is `e / sum(e)` with `e = exp(x - max(x))`
+//! (jax).
 //!
-//! The search starts at each Sqrt and goes back to the data; nothing inside may be read by anybody else.
+//! The search starts at each Sqrt and Exp; nothing inside may be read by anybody else.
 
 use super::ask::Ask;
 use super::dim::known;
@@ -23,20 +25,42 @@ pub(crate) struct Norm {
     pub epsilon: f64,
     /// The mean is subtracted.
     pub center: bool,
+    /// What the result is multiplied with, and what is added then, where that was inside.
+    pub scale: Option<ValueId>,
+    pub bias: Option<ValueId>,
+}
+
+/// What was written out.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Written {
+    /// A normalisation.
+    Norm(Norm),
+    /// Softmax of a value over its last dimension.
+    Softmax(ValueId),
+}
+
+impl Written {
+    /// The values that it is made of.
+    pub(crate) fn reads(&self) -> Vec<ValueId> {
+        match self {
+            Written::Norm(n) => [Some(n.x), n.scale, n.bias].into_iter().flatten().collect(),
+            Written::Softmax(x) => vec![*x],
+        }
+    }
 }
 
 /// The normalisations of a model.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Norms {
     /// By the node that gives the result.
-    found: FxHashMap<u32, Norm>,
+    found: FxHashMap<u32, Written>,
     /// Nodes that only work for these.
     inside: FxHashSet<u32>,
 }
 
 impl Norms {
     /// The normalisation that a node is the last one of.
-    pub(crate) fn at(&self, node: u32) -> Option<&Norm> {
+    pub(crate) fn at(&self, node: u32) -> Option<&Written> {
         self.found.get(&node)
     }
 
@@ -64,8 +88,9 @@ pub(crate) fn find_norms(inference: &Inference<'_>) -> Norms {
     }
     let mut norms = Norms::default();
     for i in resolved.top() {
-        if let Some((last, norm, inside)) = search.ending_in(i) {
-            norms.found.insert(last, norm);
+        let norm = search.ending_in(i).map(|(last, norm, inside)| (last, Written::Norm(norm), inside));
+        if let Some((last, written, inside)) = norm.or_else(|| search.softmax_of(i)) {
+            norms.found.insert(last, written);
             norms.inside.extend(inside);
         }
     }
@@ -151,7 +176,9 @@ impl<'m> Search<'_, 'm> {
         let (square, data, twice) = self.square(self.input(mean, 0)?)?;
         self.output(square, 1)?;
         let mut inside = vec![square, mean, add, sqrt];
-        let last = self.quotient(sqrt, data, &mut inside)?;
+        let Some(last) = self.quotient(sqrt, data, &mut inside) else {
+            return self.shifted(sqrt, (data, if twice { 2 } else { 1 }), axis, epsilon, &inside);
+        };
         let reads = if twice { 3 } else { 2 };
         let centered = self.centered(data, axis, reads);
         let (x, center) = match centered {
@@ -161,10 +188,134 @@ impl<'m> Search<'_, 'm> {
             }
             None => (data, false),
         };
-        let fact = self.inference.fact(x)?;
-        let fits = known(&fact.dims)?.iter().all(|d| *d > 0);
-        let float = fact.dtype.is_float() && !fact.dtype.is_small_float() && fact.tensor().is_none();
-        (fits && float).then_some((last, Norm { x, axis, epsilon, center }, inside))
+        let norm = Norm { x, axis, epsilon, center, scale: None, bias: None };
+        self.is_computed(x).then_some((last, norm, inside))
+    }
+
+    /// A value of floats that is no constant and has elements.
+    fn is_computed(&self, x: ValueId) -> bool {
+        let Some(fact) = self.inference.fact(x) else { return false };
+        let filled = known(&fact.dims).is_some_and(|dims| dims.iter().all(|d| *d > 0));
+        filled && fact.dtype.is_float() && !fact.dtype.is_small_float() && fact.tensor().is_none()
+    }
+
+    /// The only node that reads the first output of one, if it is of this operator and outside of branches.
+    fn next(&self, i: u32, op: &str) -> Option<u32> {
+        let v = self.output(i, 1)?;
+        let [reader] = self.readers.get(&v)?[..] else { return None };
+        (self.made_by(self.output_of(reader)?, op)? == reader).then_some(reader)
+    }
+
+    fn output_of(&self, i: u32) -> Option<ValueId> {
+        self.node(i).outputs.first().copied().flatten()
+    }
+
+    /// `x f + (b - mean f)` around a deviation, of `data = x - mean` that is read so often before.
+    fn shifted(
+        &self,
+        sqrt: u32,
+        (data, reads): (ValueId, u32),
+        axis: usize,
+        epsilon: f64,
+        inside: &[u32],
+    ) -> Option<(u32, Norm, Vec<u32>)> {
+        let mut inside = inside.to_vec();
+        let mut factor = self.next(sqrt, "Reciprocal").or_else(|| {
+            let by = self.next(sqrt, "Div")?;
+            (self.number(self.input(by, 0)?) == Some(1.0)).then_some(by)
+        })?;
+        inside.push(factor);
+        let mut scale = None;
+        if let Some(scaled) = self.next(factor, "Mul") {
+            scale = Some(self.beside(scaled, self.output_of(factor)?)?);
+            inside.push(scaled);
+            factor = scaled;
+        }
+        let f = self.output(factor, 2)?;
+        // The mean is read twice: by what is squared, and here.
+        let sub = self.made_by(data, "Sub")?;
+        self.output(sub, reads)?;
+        let (x, average) = (self.input(sub, 0)?, self.input(sub, 1)?);
+        let mean = self.made_by(average, "ReduceMean")?;
+        self.output(mean, 2)?;
+        if self.input(mean, 0)? != x || self.mean_axis(mean)? != axis {
+            return None;
+        }
+        let [one, other] = self.readers.get(&f)?[..] else { return None };
+        let product = |i: u32, with: ValueId| {
+            (self.made_by(self.output_of(i)?, "Mul")? == i && self.beside(i, f)? == with).then_some(i)
+        };
+        let (direct, moved) = match (product(one, x), product(other, average)) {
+            (Some(d), Some(m)) => (d, m),
+            _ => (product(other, x)?, product(one, average)?),
+        };
+        let difference = self.next(moved, "Sub")?;
+        let bias = self.input(difference, 0)?;
+        let last = self.next(direct, "Add")?;
+        let ends = self.input(difference, 1)? == self.output_of(moved)?
+            && self.next(difference, "Add")? == last
+            && self.input(last, 0)? != self.input(last, 1)?;
+        inside.extend([sub, mean, direct, moved, difference]);
+        // What scales and shifts must not be along the dimensions that are normalised over alone, nor widen the result.
+        let narrow = |v: ValueId| self.inference.dims(v).len() <= self.inference.dims(x).len();
+        let fits = narrow(bias)
+            && scale.is_none_or(narrow)
+            && self.inference.dims(self.output_of(last)?) == self.inference.dims(x);
+        let norm = Norm { x, axis, epsilon, center: true, scale, bias: Some(bias) };
+        (ends && fits && self.is_computed(x)).then_some((last, norm, inside))
+    }
+
+    /// The softmax whose exponential a node computes: its last node, and those before.
+    fn softmax_of(&self, exp: u32) -> Option<(u32, Written, Vec<u32>)> {
+        let e = self.output(exp, 2).filter(|e| self.made_by(*e, "Exp") == Some(exp))?;
+        let sub = self.made_by(self.input(exp, 0)?, "Sub")?;
+        self.output(sub, 1)?;
+        let x = self.input(sub, 0)?;
+        let mut inside = vec![exp, sub];
+        self.reduced(self.input(sub, 1)?, "ReduceMax", x, &mut inside)?;
+        let [one, other] = self.readers.get(&e)?[..] else { return None };
+        let divides = |i: u32| self.made_by(self.output_of(i)?, "Div").filter(|d| *d == i);
+        let last = divides(one).or_else(|| divides(other))?;
+        if self.input(last, 0)? != e {
+            return None;
+        }
+        self.reduced(self.input(last, 1)?, "ReduceSum", e, &mut inside)?;
+        self.is_computed(x).then_some((last, Written::Softmax(x), inside))
+    }
+
+    /// Checks that a value is a reduction of another over its last dimension, which stays with an extent of 1 or comes back with it,
+    /// and takes note of the nodes, none of which anybody else reads.
+    fn reduced(&self, mut v: ValueId, op: &str, of: ValueId, inside: &mut Vec<u32>) -> Option<()> {
+        let dims = known(self.inference.dims(of))?;
+        let (last, outer) = dims.split_last()?;
+        if known(self.inference.dims(v))? != [outer, &[1]].concat() || *last == 1 {
+            return None;
+        }
+        loop {
+            let i = *self.maker.get(&v)?;
+            self.output(i, 1).filter(|o| *o == v && self.made_by(v, &self.node(i).node.op) == Some(i))?;
+            inside.push(i);
+            match self.node(i).node.op.as_str() {
+                "Reshape" | "Unsqueeze" | "Identity" => v = self.input(i, 0)?,
+                found if found == op => break,
+                _ => return None,
+            }
+        }
+        let i = *inside.last()?;
+        let found = known(self.inference.dims(v))?;
+        // Of all the dimensions only the last one is reduced where as many elements are left: no other has more than one.
+        let over_last =
+            found.iter().product::<usize>() == outer.iter().product::<usize>() && self.reduces_last(i, dims.len());
+        (self.input(i, 0)? == of && over_last).then_some(())
+    }
+
+    /// True when a reduction goes over the last of `rank` dimensions alone.
+    fn reduces_last(&self, i: u32, rank: usize) -> bool {
+        let axes = match self.node(i).node.attributes.get("axes") {
+            Some(Attribute::Ints(list)) => Some(list.clone()),
+            _ => self.input(i, 1).and_then(|v| self.constant(v)).map(HostTensor::to_i64),
+        };
+        axes.is_some_and(|a| matches!(a[..], [a] if a == -1 || a + 1 == rank as i64))
     }
 
     /// `x^2` or `x x`: the node, `x`, and whether it reads it twice.

@@ -1,9 +1,10 @@
 //! Activation functions, written with the primitive scalar operations.
 
-use super::elementwise::{float_with, unary_with};
+use super::elementwise::{self, float_with, unary_with};
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Expr, Unary, Val};
+use crate::graph::infer::Inference;
 use crate::graph::lazy::broadcast_shape;
 use crate::graph::lower::Lowering;
 
@@ -65,6 +66,15 @@ pub(super) fn leaky_relu(cx: &mut Lowering<'_>) -> Res<()> {
         let y = mul(e, x, alpha);
         if_negative(e, x, y)
     })
+}
+
+/// Before opset 7 slopes of channels stand at their dimension, without those behind it.
+pub(super) fn of_slopes(cx: &mut Inference<'_>) -> Res<()> {
+    if cx.opset() >= 7 {
+        return elementwise::of_first(cx);
+    }
+    let x = cx.input(0)?;
+    cx.give(0, cx.dtype(x), cx.dims(x).to_vec())
 }
 
 pub(super) fn prelu(cx: &mut Lowering<'_>) -> Res<()> {

@@ -3,7 +3,7 @@
 use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, broadcast_dims, described};
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::{Binary, Scalar};
+use crate::graph::expr::{Binary, Expr, Op, Scalar, Val};
 use crate::graph::fused::{Access, StepKind};
 use crate::graph::infer::Inference;
 use crate::graph::lazy::{Lazy, broadcast_shape};
@@ -64,15 +64,56 @@ fn factors(cx: &mut Lowering<'_>, a: ValueId, b: ValueId) -> (Access, Access) {
     (cx.operand_if(a, good), cx.operand_if(b, good))
 }
 
+/// A factor that is nothing but a read scaled by a constant: what is read, and the constant. Exporters scale queries and keys
+/// before their product. (An f16 may not hold the product without.)
+fn scaled(cx: &mut Lowering<'_>, v: ValueId) -> Option<(Lazy, f64)> {
+    if cx.constant(v).is_some() || !matches!(cx.dtype(v), DType::F32 | DType::F64 | DType::BF16) {
+        return None;
+    }
+    let lazy = cx.lazy(v);
+    let nodes = lazy.expr.nodes();
+    let number = |v: Val| match nodes[v.index()].op {
+        Op::Const(Scalar::Float(c)) if c.is_finite() && c != 0.0 => Some(c),
+        _ => None,
+    };
+    let factor = match nodes[lazy.expr.result().index()].op {
+        Op::Binary(Binary::Mul, x, y) if nodes[x.index()].op == Op::Input(0) => number(y)?,
+        Op::Binary(Binary::Mul, x, y) if nodes[y.index()].op == Op::Input(0) => number(x)?,
+        Op::Binary(Binary::Div, x, y) if nodes[x.index()].op == Op::Input(0) => 1.0 / number(y)?,
+        _ => return None,
+    };
+    let plain = lazy.base.is_none() && lazy.inputs.len() == 1 && lazy.inputs[0].is_plain();
+    plain.then(|| (Lazy { expr: Expr::copy(lazy.dtype()), ..lazy }, factor))
+}
+
 pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
     let dtype = cx.dtype(a);
     let (row, column) = (cx.rank(a) == 1, cx.rank(b) == 1);
-    let (a, b) = factors(cx, a, b);
+    let empty = cx.shape(a).contains(&0) || cx.shape(b).contains(&0);
+    let scales = if empty { [None, None] } else { [scaled(cx, a), scaled(cx, b)] };
+    let factor: f64 = scales.iter().flatten().map(|s| s.1).product();
+    let (a, b) = match scales {
+        [None, None] => factors(cx, a, b),
+        [p, q] => {
+            let mut side = |scale: Option<(Lazy, f64)>, v| match scale {
+                Some((lazy, _)) => cx.operand_of(lazy, good),
+                None => cx.operand_if(v, good),
+            };
+            (side(p, a), side(q, b))
+        }
+    };
     // A vector is a matrix of one row (left) or one column (right), which the result then lacks.
     let a = if row { Access::new(a.tensor, a.view.repeated(0, 1)) } else { a };
     let b = if column { Access::new(b.tensor, b.view.repeated(1, 1)) } else { b };
-    let y = product(cx, a, b, dtype)?;
+    let mut y = product(cx, a, b, dtype)?;
+    if factor != 1.0 {
+        let shape = y.shape.clone();
+        y = cx.combine(vec![y], &shape, |e, v| {
+            let factor = e.constant(dtype, factor);
+            e.binary(Binary::Mul, v[0], factor)
+        })?;
+    }
     let shape = cx.result(0);
     cx.set(0, y.reshaped(&shape));
     Ok(())

@@ -39,6 +39,7 @@ mod trees;
 
 pub(crate) use control::nothing_collected;
 pub(crate) use normalize::lower_norm;
+pub(crate) use reduce::lower_softmax;
 pub(crate) use strings::evaluate;
 
 use super::error::Res;
@@ -204,7 +205,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     any("OptionalGetElement", "", by_lowering, sequence::get),
     any("OptionalHasElement", "", by_lowering, sequence::has),
     map("Or", "axis broadcast", elementwise::of_first, elementwise::or),
-    map("PRelu", "consumed_inputs", elementwise::of_first, activation::prelu),
+    map("PRelu", "consumed_inputs", activation::of_slopes, activation::prelu),
     op ("Pad", "mode paddings pads value", pad::of_pad, pad::pad),
     map("Pow", "axis broadcast", elementwise::of_first, elementwise::pow),
     op ("QLinearConv", "auto_pad dilations group kernel_shape pads strides", integer::of_quantized_conv, integer::qlinear_conv),

@@ -159,10 +159,17 @@ fn normalized(cx: &mut Lowering<'_>, x: ValueId, dims: &[usize], axis: usize, ep
 }
 
 /// A normalisation that several nodes stand for.
-pub(crate) fn lower_norm(cx: &mut Lowering<'_>, norm: &Norm) {
+pub(crate) fn lower_norm(cx: &mut Lowering<'_>, norm: &Norm) -> Res<()> {
     let shape = cx.shape(norm.x).to_vec();
-    let y = normalized(cx, norm.x, &shape, norm.axis, norm.epsilon, norm.center);
+    let mut y = normalized(cx, norm.x, &shape, norm.axis, norm.epsilon, norm.center);
+    for (term, op) in [(norm.scale, Binary::Mul), (norm.bias, Binary::Add)] {
+        if let Some(v) = term {
+            let term = cx.without_base(v);
+            y = cx.combine(vec![y, term], &shape, |e, v| e.binary(op, v[0], v[1]))?;
+        }
+    }
     cx.set(0, y);
+    Ok(())
 }
 
 pub(super) fn instance(cx: &mut Lowering<'_>) -> Res<()> {

@@ -8,6 +8,7 @@ use crate::graph::fused::{Access, Reduce, ReduceOp, Softmax, StepKind};
 use crate::graph::infer::Inference;
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
+use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
 use crate::tensor::DType;
 
@@ -286,6 +287,22 @@ fn softmax_with(cx: &mut Lowering<'_>, log: bool) -> Res<()> {
         return Ok(());
     }
     let (shape, axis) = softmax_shape(cx)?;
+    let y = softmax_of(cx, x, shape, axis, log);
+    cx.set(0, y.reshaped(&given));
+    Ok(())
+}
+
+/// Softmax over the last dimension, which several nodes stand for.
+pub(crate) fn lower_softmax(cx: &mut Lowering<'_>, x: ValueId) {
+    let shape = cx.shape(x).to_vec();
+    let axis = shape.len().saturating_sub(1);
+    let y = softmax_of(cx, x, shape, axis, false);
+    cx.set(0, y);
+}
+
+/// Softmax of a value with these dimensions.
+fn softmax_of(cx: &mut Lowering<'_>, x: ValueId, shape: Vec<usize>, axis: usize, log: bool) -> Lazy {
+    let dtype = cx.dtype(x);
     let lazy = cx.without_base(x).reshaped(&shape);
     // The axis goes last, and comes back afterwards.
     let mut order: Vec<usize> = (0..shape.len()).filter(|&d| d != axis).collect();
@@ -303,8 +320,7 @@ fn softmax_with(cx: &mut Lowering<'_>, log: bool) -> Res<()> {
         order.iter().enumerate().for_each(|(i, &o)| back[o] = i);
         y = cx.permute(y, &back);
     }
-    cx.set(0, y.reshaped(&given));
-    Ok(())
+    y
 }
 
 pub(super) fn softmax(cx: &mut Lowering<'_>) -> Res<()> {

@@ -3,7 +3,7 @@
 use crate::{RawArray, RawInput, error, work};
 use barewave::codeobj::Abi;
 use barewave::compile::KernelCache;
-use barewave::onnx::{Dim, IndexChecks, Model, ValueInfo};
+use barewave::onnx::{Attribute, Dim, IndexChecks, Model, ValueInfo};
 use barewave::runtime::{AnyShape, Device, Session, open, plan::Port};
 use barewave::tensor::{AsTensor, DType, HostTensor, TensorView, element_count};
 use barewave::{Compiled, Compiler, Options, Shapes};
@@ -40,6 +40,20 @@ fn port(p: &Port) -> Declared {
     (p.name.clone(), Some(p.dtype.clone()), Some(shape))
 }
 
+/// Keys of the maps that an output is a list of: integers or strings, the others are none.
+type Keys = (Vec<i64>, Vec<String>);
+
+/// The keys of an output that ZipMap makes.
+fn keys(model: &Model, output: &ValueInfo) -> Option<Keys> {
+    let makes = |n: &&barewave::onnx::Node| n.op == "ZipMap" && n.outputs.first() == Some(&output.name);
+    let node = model.graph.nodes.iter().find(makes)?;
+    match (node.attributes.get("classlabels_int64s"), node.attributes.get("classlabels_strings")) {
+        (Some(Attribute::Ints(list)), _) => Some((list.clone(), Vec::new())),
+        (_, Some(Attribute::Texts(list))) => Some((Vec::new(), list.clone())),
+        _ => None,
+    }
+}
+
 enum Running {
     Any(Box<AnyShape>),
     Plan(Box<Session>),
@@ -56,6 +70,9 @@ pub struct NativeSession {
     inputs: Vec<Declared>,
     #[pyo3(get)]
     outputs: Vec<Declared>,
+    /// Of outputs that are lists of maps.
+    #[pyo3(get)]
+    maps: Vec<Option<Keys>>,
     #[pyo3(get)]
     metadata: Vec<(String, String)>,
     #[pyo3(get)]
@@ -193,6 +210,7 @@ impl NativeSession {
                     device,
                     inputs: plan.inputs.iter().map(port).collect(),
                     outputs: plan.outputs.iter().map(port).collect(),
+                    maps: vec![None; plan.outputs.len()],
                     metadata: plan.metadata.clone().into_iter().collect(),
                     graph_name: plan.model.clone(),
                     opset: None,
@@ -205,13 +223,14 @@ impl NativeSession {
             let (inputs, outputs) =
                 (model.required_inputs().map(declared).collect(), model.graph.outputs.iter().map(declared).collect());
             let (metadata, graph_name) = (model.metadata.clone().into_iter().collect(), model.graph.name.clone());
+            let maps = model.graph.outputs.iter().map(|o| keys(&model, o)).collect();
             let opset = Some(model.opset());
             let o = model.origin.clone();
             let origin = (o.producer, o.domain, o.version, o.description, o.graph_description);
             let checks = if strict { IndexChecks::add(&mut model) } else { IndexChecks::default() };
             let any = AnyShape::new(device.clone(), compiler, Arc::new(model), KEPT);
             let running = Mutex::new(Running::Any(Box::new(any)));
-            Ok(NativeSession { running, checks, device, inputs, outputs, metadata, graph_name, opset, origin })
+            Ok(NativeSession { running, checks, device, inputs, outputs, maps, metadata, graph_name, opset, origin })
         })
     }
 

@@ -557,6 +557,22 @@ def pipelines():
         yield exported.SerializeToString(), {exported.graph.input[0].name: x[:33]}
 
 
+def test_probabilities_are_dictionaries_as_onnxruntime_has_them(monkeypatch):
+    pytest.importorskip("skl2onnx")
+    from skl2onnx import to_onnx
+    from sklearn.linear_model import LogisticRegression
+
+    monkeypatch.setenv("BAREWAVE_CACHE", "off")
+    x = np.random.default_rng(2).standard_normal((40, 3)).astype(np.float32)
+    for y in ((x[:, 0] > 0).astype(np.int64), np.where(x[:, 0] > 0.5, "yes", np.where(x[:, 1] > 0, "perhaps", "no"))):
+        data = to_onnx(LogisticRegression().fit(x, y), x[:1], target_opset={"": 17, "ai.onnx.ml": 3}).SerializeToString()
+        label, right = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, {"X": x[:7]})
+        named, got = barewave.InferenceSession(data, device="emu:gfx942", strict=True).run(None, {"X": x[:7]})
+        assert (named == label).all() and len(got) == len(right)
+        for g, w in zip(got, right):
+            assert list(g) == list(w) and np.allclose(list(g.values()), list(w.values()), atol=1e-5)
+
+
 def test_pipelines_of_scikit_learn(monkeypatch):
     monkeypatch.setenv("BAREWAVE_CACHE", "off")
     for data, feeds in pipelines():

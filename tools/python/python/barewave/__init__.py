@@ -304,7 +304,8 @@ class InferenceSession:
         return self._native.target
 
     def run(self, output_names, input_feed: dict, run_options=None) -> list:
-        """Runs the model once: arrays by input's name; gives arrays in the order of ``output_names`` (all for None)."""
+        """Runs the model once: arrays by input's name; gives arrays in the order of ``output_names`` (all for None), and lists of
+        dictionaries for what ZipMap makes."""
         names = [i.name for i in self._inputs]
         missing = [i for i in self._inputs if i.name not in input_feed]
         if missing:
@@ -333,13 +334,16 @@ class InferenceSession:
         results = self._native.run(raw)
         del arrays
         out = {}
-        for name, t in zip(wanted, results):
+        for name, keys, t in zip(wanted, self._native.maps, results):
             if output_names is None or not output_names or name in output_names:
                 if t.dtype == "string":
                     out[name] = np.empty(t.shape, object)
                     out[name].reshape(-1)[:] = t.texts
                 else:
                     out[name] = np.asarray(t).view(_numpy_type(t.dtype)).reshape(t.shape)
+                if keys:
+                    rows = np.atleast_2d(out[name]).tolist()
+                    out[name] = [dict(zip(keys[0] or keys[1], row)) for row in rows]
         return [out[n] for n in output_names or wanted]
 
     def io_binding(self) -> IOBinding:

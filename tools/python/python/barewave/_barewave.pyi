@@ -19,6 +19,7 @@ class NativeTensor:
 class NativeSession:
     inputs: list[Declared]
     outputs: list[Declared]
+    maps: list[Optional[tuple[list[int], list[str]]]]
     metadata: list[tuple[str, str]]
     graph_name: str
     opset: Optional[int]
