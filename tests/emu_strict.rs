@@ -14,12 +14,13 @@ struct Launch {
     block: u32,
     max_instructions: u64,
     wgp_mode: bool,
+    scratch: u32,
 }
 
 /// One wave on a target.
 fn on(target: &'static str) -> Launch {
     let block = Target::parse(target).unwrap().info().wave_size;
-    Launch { target, groups: 1, block, max_instructions: 1 << 20, wgp_mode: false }
+    Launch { target, groups: 1, block, max_instructions: 1 << 20, wgp_mode: false, scratch: 0 }
 }
 
 impl Launch {
@@ -43,6 +44,7 @@ impl Launch {
         let mut k = Kernel::new(t, "k", code);
         (k.vgprs, k.sgprs, k.lds_bytes, k.kernarg_size, k.wgp_mode) = (32, 48, 4096, 16, self.wgp_mode);
         k.workgroup_ids = [true, false, false];
+        k.scratch_bytes = self.scratch;
         let file = CodeObject { target: t, abi: Abi::V5, kernels: vec![k], sections: vec![] };
         let device = EmuDevice::with_memory(t, 1 << 30).unwrap();
         let module = device.load(&file.to_bytes().unwrap()).unwrap();
@@ -113,6 +115,37 @@ fn misaligned_addresses() {
     on("gfx906").fails(lds_atomic, &["address 0x2 is not a multiple of 4", "ds_add_u32"]);
     // Scalar memory ignores the two low bits: the load is not of what its address says.
     on("gfx906").fails("s_load_dword s4, s[8:9], 0x2", &["is not a multiple of 4", "s_load_dword s4"]);
+}
+
+/// A function saves registers of its caller, whatever is in them, and gives them back.
+#[test]
+fn undefined_registers_are_saved_and_restored() {
+    let check = |target, store: &str, load: &str, wait: &str| {
+        let save = format!("{store} off, v[20:21], off\n{wait}\n{load} v[22:23], off, off\n{wait}");
+        let use_of = |r| format!("global_store_dword v1, {r}, s[8:9]");
+        let l = Launch { scratch: 64, ..on(target) };
+        let l = l.passes(&save).fails(&format!("{save}\n{}", use_of("v22")), &["v22 is read but was never written"]);
+        // Dword by dword, lane by lane, and only as long as it is there.
+        let half = format!("v_mov_b32_e32 v21, 0\n{save}");
+        let l = l.passes(&format!("{half}\n{}", use_of("v23"))).fails(&format!("{half}\n{}", use_of("v22")), &["v22"]);
+        let lanes = match target {
+            "gfx942" => {
+                "v_cmp_gt_u32_e32 vcc, 5, v0\ns_and_saveexec_b64 s[12:13], vcc\n\
+                 v_mov_b32_e32 v20, 0\ns_mov_b64 exec, s[12:13]"
+            }
+            _ => {
+                "v_cmp_gt_u32_e32 vcc_lo, 5, v0\ns_and_saveexec_b32 s12, vcc_lo\n\
+                 v_mov_b32_e32 v20, 0\ns_mov_b32 exec_lo, s12"
+            }
+        };
+        let l =
+            l.fails(&format!("{lanes}\n{save}\n{}", use_of("v22")), &["v22 is read but was never written", "lane 5"]);
+        let again = format!("{save}\nv_mov_b32_e32 v20, 0\nv_mov_b32_e32 v21, 0\n{save}\n{}", use_of("v22"));
+        // An address must be defined all the same.
+        l.passes(&again).fails(&format!("{store} v20, v[20:21], off"), &["v20 is read but was never written"]);
+    };
+    check("gfx942", "scratch_store_dwordx2", "scratch_load_dwordx2", "s_waitcnt vmcnt(0)");
+    check("gfx1100", "scratch_store_b64", "scratch_load_b64", "s_waitcnt vmcnt(0)\ns_waitcnt_vscnt null, 0x0");
 }
 
 #[test]

@@ -19,6 +19,11 @@ impl Code {
         self.index.get(usize::try_from(offset / 4).ok()?).copied().filter(|&i| i != u32::MAX).map(|i| i as usize)
     }
 
+    /// True when the instruction at a device address ends the program.
+    pub fn ends_at(&self, addr: u64) -> bool {
+        self.index_of(addr).and_then(|i| self.raws.get(i)?.as_ref()).is_some_and(|r| r.mnemonic() == "s_endpgm")
+    }
+
     /// Mnemonic of the instruction at a byte offset.
     pub fn name_at(&self, pc: u32) -> String {
         self.raw_at(pc).map_or(String::from("?"), |r| r.mnemonic().to_owned())

@@ -59,16 +59,18 @@ pub struct Services {
     pub heap: u64,
     /// `hidden_printf_buffer`: where kernels leave what they print until they have ended.
     pub printf_buffer: u64,
+    /// `hidden_multigrid_sync_arg`: where workgroups of a cooperative launch meet.
+    pub grid_sync: u64,
     /// Called by the threads of the launch now and then, whenever a wave may be waiting for the host.
     pub attend: Option<std::sync::Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl std::fmt::Debug for Services {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Services { hostcall_buffer, heap, printf_buffer, .. } = self;
+        let Services { hostcall_buffer, heap, printf_buffer, grid_sync, .. } = self;
         write!(
             f,
-            "Services {{ hostcall_buffer: {hostcall_buffer:#x}, heap: {heap:#x}, printf_buffer: {printf_buffer:#x} }}"
+            "Services {{ hostcall_buffer: {hostcall_buffer:#x}, heap: {heap:#x}, printf_buffer: {printf_buffer:#x}, grid_sync: {grid_sync:#x} }}"
         )
     }
 }

@@ -215,6 +215,7 @@ pub(super) fn fill_hidden(kernel: &KernelInfo, hidden: &Hidden, services: &Servi
             "hostcall_buffer" => services.hostcall_buffer,
             "printf_buffer" => services.printf_buffer,
             "heap_v1" => services.heap,
+            "multigrid_sync_arg" => services.grid_sync,
             // Remainders, offsets, and services that there are none of.
             _ => 0,
         };

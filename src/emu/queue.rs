@@ -21,6 +21,8 @@ enum Item<E> {
     Work(Work<E>),
     /// Done in any case.
     Marker(Marker),
+    /// An event is reached, with the number of its recording.
+    Reached(Event, u64),
 }
 
 struct State<E> {
@@ -152,8 +154,7 @@ impl<E: QueueError> Queue<E> {
     /// Completes `event` when everything pushed before is finished.
     pub fn record(&self, event: &Event) {
         let ticket = event.begin();
-        let event = event.clone();
-        self.push_always(move || event.complete(ticket));
+        self.add(Item::Reached(event.clone(), ticket));
     }
 
     /// Lets what follows wait for the latest recording of `event`.
@@ -195,6 +196,7 @@ fn drain<E: QueueError>(shared: &Shared<E>) {
             return;
         }
         for item in batch.drain(..) {
+            let mut reached = None;
             let error = match item {
                 Item::Work(f) if shared.failed.load(Ordering::SeqCst) => {
                     // What it holds is given back before anybody is told that it is finished.
@@ -206,6 +208,10 @@ fn drain<E: QueueError>(shared: &Shared<E>) {
                     f();
                     Ok(())
                 }),
+                Item::Reached(event, ticket) => {
+                    reached = Some((event, ticket));
+                    None
+                }
             };
             if let Some(e) = error {
                 let mut s = lock(&shared.state);
@@ -213,7 +219,17 @@ fn drain<E: QueueError>(shared: &Shared<E>) {
                 shared.failed.store(true, Ordering::SeqCst);
             }
             // Whoever begins to wait counts itself before it looks at this number: one of the two sees the other.
-            shared.finished.fetch_add(1, Ordering::SeqCst);
+            match reached {
+                // Both at once for who looks: an event is never complete in a queue that is not idle yet, nor a queue
+                // idle whose event is not complete.
+                Some((event, ticket)) => {
+                    let state = lock(&shared.state);
+                    shared.finished.fetch_add(1, Ordering::SeqCst);
+                    event.complete(ticket);
+                    drop(state);
+                }
+                None => drop(shared.finished.fetch_add(1, Ordering::SeqCst)),
+            }
             if shared.waiting.load(Ordering::SeqCst) > 0 {
                 drop(lock(&shared.state));
                 shared.done.notify_all();

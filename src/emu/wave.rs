@@ -111,6 +111,8 @@ pub struct LaunchState {
     pub clock: Clock,
     /// Clocks of the device run in real time.
     real_time: bool,
+    /// How often waves have looked at the real time.
+    pub looks: std::sync::atomic::AtomicU64,
     gds: std::sync::OnceLock<Vec<std::sync::atomic::AtomicU8>>,
 }
 
@@ -124,6 +126,7 @@ impl LaunchState {
             gws: std::sync::Mutex::new([Gws::default(); 64]),
             clock: Clock::default(),
             real_time,
+            looks: Default::default(),
             gds: std::sync::OnceLock::new(),
         }
     }
@@ -131,7 +134,10 @@ impl LaunchState {
     /// Ticks of the device's constant clock of 100 MHz, if it runs.
     pub fn ticks(&self) -> Option<u64> {
         static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-        self.real_time.then(|| (START.get_or_init(std::time::Instant::now).elapsed().as_nanos() / 10) as u64 + 1)
+        self.real_time.then(|| {
+            self.looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            (START.get_or_init(std::time::Instant::now).elapsed().as_nanos() / 10) as u64 + 1
+        })
     }
 
     /// Global data share, zero at first use; [`GDS_BYTES`] long.

@@ -111,7 +111,7 @@ errors! {
     hipErrorStreamCaptureImplicit = 906, "operation would make the legacy stream depend on a capturing blocking stream";
     hipErrorCapturedEvent = 907, "operation not permitted on an event last recorded in a capturing stream";
     hipErrorStreamCaptureWrongThread = 908, "attempt to terminate a thread-local capture sequence from another thread";
-    hipErrorGraphExecUpdateFailure = 910, "the graph update was not performed because it included changes which violated constraints";
+    hipErrorGraphExecUpdateFailure = 910, "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update";
     hipErrorInvalidChannelDescriptor = 911, "invalid channel descriptor";
     hipErrorInvalidTexture = 912, "invalid texture";
     hipErrorUnknown = 999, "unknown error";

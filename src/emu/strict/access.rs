@@ -63,7 +63,7 @@ impl Checker {
             }
             Space::None => {}
             space => {
-                let mut last = None;
+                let (mut last, mut dword) = (None, 0);
                 for (lane, p, size) in vmem::touched(w, uop) {
                     // An access comes in pieces; it is aligned as its first one is.
                     let first = last.replace(lane) != Some(lane);
@@ -80,6 +80,10 @@ impl Checker {
                         return Err(problem(FaultKind::Misaligned { addr, align: align as u32 }));
                     }
                     let recorded = self.device_access(&actor, l, f, addr, size as u64, access).map_err(problem)?;
+                    dword = if first { 0 } else { dword + 1 };
+                    if self.scratch.contains(&addr) {
+                        self.private_access(w, f, d, (lane, dword), addr, size);
+                    }
                     if f.info.flags.has(Flags::LOAD)
                         && recorded
                         && space != Space::Scratch
@@ -105,6 +109,37 @@ impl Checker {
         }
         self.queue(w, l, uop, f, touched, dma);
         Ok(())
+    }
+
+    /// True for a store that goes to private memory in all lanes.
+    pub fn saves(&self, w: &Wave, uop: &UOp, f: &Facts) -> bool {
+        let flags = f.info.flags;
+        let stores = flags.has(Flags::STORE) && !flags.has(Flags::LOAD) && !flags.has(Flags::ATOMIC);
+        let private = |p: *mut u8| w.mem.address_of(p).is_some_and(|a| self.scratch.contains(&a));
+        stores && vmem::touched(w, uop).iter().all(|(_, p, _)| private(*p))
+    }
+
+    /// What a lane stores to private memory is as defined there as in its register, and comes back so.
+    fn private_access(&mut self, w: &Wave, f: &Facts, d: &mut Defined, at: (u32, usize), addr: u64, size: u32) {
+        let (lane, dword) = at;
+        let bytes = ((1u8 << size) - 1) << (addr % 4);
+        if f.info.flags.has(Flags::STORE) {
+            let data = f.info.srcs.iter().position(|s| s.name.contains("data"));
+            let data = data.and_then(|i| f.inst.srcs.get(i)?.regs());
+            let known = &self.waves[w.index as usize].known;
+            let defined = data.is_none_or(|r| known.lanes(r.first.offset(dword as u16)) >> lane & 1 == 1);
+            match self.saved.get_mut(&(addr / 4)) {
+                Some(undefined) if defined => *undefined &= !bytes,
+                Some(undefined) => *undefined |= bytes,
+                None if defined => {}
+                None => drop(self.saved.insert(addr / 4, bytes)),
+            }
+        } else if self.saved.get(&(addr / 4)).is_some_and(|undefined| undefined & bytes != 0) {
+            if d.restored.len() <= dword {
+                d.restored.resize(dword + 1, 0);
+            }
+            d.restored[dword] |= 1 << lane;
+        }
     }
 
     /// Queues an operation on its counters.

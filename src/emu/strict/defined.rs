@@ -1,7 +1,9 @@
 //! Definedness of registers, lane by lane and bit by bit.
 //!
 //! It is propagated as memory checkers do: a result is defined when all that it was computed from is. Undefined values may
-//! be moved and stored to LDS; they may not decide (addresses, branches, EXEC) and may not reach device memory.
+//! be moved, stored to LDS, and saved in scratch, from where they come back as undefined as they were (functions save the
+//! registers of their callers without knowing what is in them); they may not decide (addresses, branches, EXEC) and may not
+//! reach device memory.
 
 use super::Problem;
 use super::facts::{Facts, Logic, tracked};
@@ -35,12 +37,22 @@ pub struct Defined {
     pub bits: Option<u64>,
     /// Dwords of a scalar load that nobody has written, a bit each.
     pub holes: u32,
+    /// Lanes in which the dwords of a load from scratch are undefined; dwords without an entry are defined in all.
+    pub restored: Vec<u64>,
 }
 
 impl Defined {
     /// Everything is.
     pub fn all(w: &Wave) -> Defined {
-        Defined { scalar: true, lanes: w.all(), low: true, low_lanes: w.all(), bits: None, holes: 0 }
+        Defined {
+            scalar: true,
+            lanes: w.all(),
+            low: true,
+            low_lanes: w.all(),
+            bits: None,
+            holes: 0,
+            restored: Vec::new(),
+        }
     }
 }
 
@@ -59,7 +71,7 @@ impl Known {
     }
 
     /// Lanes of a vector register that are defined.
-    fn lanes(&self, r: Reg) -> u64 {
+    pub fn lanes(&self, r: Reg) -> u64 {
         self.row(r).map_or(0, |row| self.vector[row])
     }
 
@@ -167,8 +179,9 @@ impl Known {
         if wide { known } else { known | !0xffff_ffff }
     }
 
-    /// Undefined values must not decide: branches, EXEC, addresses.
-    pub fn decides(&self, w: &Wave, f: &Facts, exec: u64, d: &Defined) -> Result<(), Problem> {
+    /// Undefined values must not decide: branches, EXEC, addresses. The data of a store to scratch (`saves`) need not be
+    /// defined.
+    pub fn decides(&self, w: &Wave, f: &Facts, exec: u64, d: &Defined, saves: bool) -> Result<(), Problem> {
         let flags = f.info.flags;
         let memory = flags.has(Flags::LOAD) || flags.has(Flags::STORE) || flags.has(Flags::ATOMIC);
         let writes_exec = f.writes.iter().any(|r| r.first == Reg::EXEC_LO);
@@ -184,7 +197,7 @@ impl Known {
         let lds = f.info.pipe == Pipe::Lds;
         for (i, o) in f.inst.srcs.iter().enumerate() {
             let data = f.info.srcs.get(i).is_some_and(|s| s.name.contains("data"));
-            if !(data && lds)
+            if !(data && (lds || saves))
                 && let Some(r) = o.regs()
             {
                 self.require(w, r, exec)?;
@@ -222,7 +235,8 @@ impl Known {
             let (scalars, vectors) = if i == 0 { (d.low, d.low_lanes) } else { (d.scalar, d.lanes) };
             if r.is_vector() {
                 let Some(row) = self.row(r) else { continue };
-                let lanes = if loads { w.all() } else { vectors };
+                let undefined = d.restored.get(i).copied().unwrap_or(0);
+                let lanes = if loads { w.all() & !undefined } else { vectors };
                 let at = &mut self.vector[row];
                 if f.info.flags.has(Flags::MATRIX) || f.inst.op == op::V_WRITELANE_B32 {
                     *at |= if d.scalar { w.all() } else { 0 };

@@ -27,6 +27,7 @@ use barewave_isa::Reg;
 use defined::{Defined, Known};
 use facts::Facts;
 use race::Actor;
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -55,6 +56,8 @@ pub struct Checker {
     allocations: Vec<Allocation>,
     /// Device addresses of the workgroup's private memory.
     scratch: Range<u64>,
+    /// Bytes of private memory that hold undefined values: by dword, a bit for each.
+    saved: HashMap<u64, u8>,
     /// Number of the workgroup's first wave in the launch.
     first: u64,
     /// When the workgroup last met at a barrier.
@@ -92,6 +95,7 @@ impl Checker {
             reach: Reach::of(target),
             allocations: Vec::new(),
             scratch: 0..0,
+            saved: HashMap::new(),
             first: 0,
             barrier: 0,
             acquired: 0,
@@ -106,6 +110,7 @@ impl Checker {
     pub fn begin(&mut self, l: &Launch, id: u64, waves: &[Wave]) {
         self.lds.clear(l.lds_size as u64);
         self.written.fill(false);
+        self.saved.clear();
         self.allocations = l.memory.snapshot();
         self.first = id * waves.len() as u64;
         (self.barrier, self.acquired) = (0, 0);
@@ -227,7 +232,8 @@ impl Checker {
             return Err((FaultKind::DivergentBarrier { active, launched }, None));
         }
         let mut d = s.known.defined(w, uop, f, exec);
-        s.known.decides(w, f, exec, &d)?;
+        let saves = d.lanes & exec != exec && self.saves(w, uop, f);
+        self.waves[w.index as usize].known.decides(w, f, exec, &d, saves)?;
         if exec != 0 || uop.access.space == Space::Scalar {
             self.memory(w, l, uop, f, &mut d)?;
         }

@@ -24,6 +24,8 @@ pub struct Capturing {
     pub graph: Arc<Mutex<Graph>>,
     /// What the next node comes after.
     pub last: BTreeSet<usize>,
+    /// Nodes that the program replaced in `last`: nothing needs to follow them.
+    let_go: BTreeSet<usize>,
     /// Number of the stream in which the capture began.
     pub origin: u64,
     /// Who may do what meanwhile: 0 nobody does anything unsafe, 1 this thread does not, 2 everybody may.
@@ -209,7 +211,19 @@ fn begin(stream: hipStream_t, mode: c_uint, into: Option<(Shared, hipGraph_t, BT
     let invalid = Arc::new(AtomicBool::new(false));
     lock(&ACTIVE).push(Active { id, mode, thread, device: s.device, invalid: invalid.clone() });
     let (origin, shown) = (s.number, Vec::new());
-    *capture = Some(Capturing { graph, last, origin, mode, thread, first, id, handle, invalid, shown });
+    *capture = Some(Capturing {
+        graph,
+        last,
+        let_go: BTreeSet::new(),
+        origin,
+        mode,
+        thread,
+        first,
+        id,
+        handle,
+        invalid,
+        shown,
+    });
     Ok(())
 }
 
@@ -247,7 +261,7 @@ hip! {
         }
         let unjoined = {
             let g = lock(&c.graph);
-            let joined = g.before(&c.last);
+            let joined = g.before(&c.last.union(&c.let_go).copied().collect());
             g.numbers().iter().any(|n| *n >= c.first && !joined.contains(n))
         };
         if unjoined {
@@ -307,7 +321,7 @@ hip! {
         let given = numbers(&c.graph, nodes, count)?;
         match flags {
             0 => c.last.extend(given),
-            1 => c.last = given,
+            1 => c.let_go.append(&mut std::mem::replace(&mut c.last, given)),
             _ => return Err(INVALID),
         }
         Ok(())

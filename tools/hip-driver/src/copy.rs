@@ -1,7 +1,7 @@
 //! Copies and fills. Every form becomes an operation on rows of bytes; those without `Async` wait for it.
 
 use crate::api::{INVALID, Result, err, get};
-use crate::memory::check;
+use crate::memory::{Allocation, Kind, check, find};
 use crate::op::{Op, Rows, submit, submit_and_wait};
 use crate::state::{self, size};
 use crate::types::*;
@@ -37,7 +37,7 @@ pub fn copy_op(to: Rows, from: Rows, extent: [u64; 3], kind: hipMemcpyKind) -> R
     }
     check_side(to, extent, to_device)?;
     check_side(from, extent, from_device)?;
-    Ok(Op::Copy { to, from, extent })
+    Ok(Op::Copy { to, from, extent, kind })
 }
 
 /// A checked copy of a line.
@@ -63,6 +63,7 @@ struct Side {
     kind: c_uint,
     host: *const c_void,
     device: *const c_void,
+    array: *const c_void,
     at: [usize; 3],
     pitch: usize,
     height: usize,
@@ -70,7 +71,8 @@ struct Side {
 
 impl Side {
     fn rows(&self, width: usize) -> Result<Rows> {
-        // Host memory, device or unified memory, or by the address; arrays do not exist here.
+        // Host memory, device or unified memory, arrays, which do not exist here, or by the address.
+        const ARRAY: c_uint = 10;
         let start = match self.kind {
             1 => self.host,
             2 | 3 | 11 => self.device,
@@ -81,7 +83,8 @@ impl Side {
                     self.host
                 }
             }
-            _ => return err(hipErrorNotSupported),
+            ARRAY if !self.array.is_null() => return err(hipErrorNotSupported),
+            _ => return Err(INVALID),
         };
         let [x, y, z] = self.at;
         let pitch = if self.pitch == 0 { width } else { self.pitch };
@@ -98,10 +101,24 @@ impl Side {
 unsafe fn plane_of(p: *const hip_Memcpy2D) -> Result<Op> {
     // SAFETY: the caller's word.
     let c = unsafe { get(p)? };
-    let side = |kind, host, device, at, pitch| Side { kind, host, device, at, pitch, height: 1 };
-    let from = side(c.src_type, c.src_host, c.src_device.cast_const(), [c.src_x_bytes, c.src_y, 0], c.src_pitch);
-    let to =
-        side(c.dst_type, c.dst_host.cast_const(), c.dst_device.cast_const(), [c.dst_x_bytes, c.dst_y, 0], c.dst_pitch);
+    let from = Side {
+        kind: c.src_type,
+        host: c.src_host,
+        device: c.src_device,
+        array: c.src_array,
+        at: [c.src_x_bytes, c.src_y, 0],
+        pitch: c.src_pitch,
+        height: 1,
+    };
+    let to = Side {
+        kind: c.dst_type,
+        host: c.dst_host,
+        device: c.dst_device,
+        array: c.dst_array,
+        at: [c.dst_x_bytes, c.dst_y, 0],
+        pitch: c.dst_pitch,
+        height: 1,
+    };
     let (from, to) = (from.rows(c.width_bytes)?, to.rows(c.width_bytes)?);
     copy_op(to, from, [size(c.width_bytes)?, size(c.height)?, 1], DEFAULT)
 }
@@ -117,6 +134,7 @@ pub unsafe fn block_of(p: *const HIP_MEMCPY3D) -> Result<Op> {
         kind: c.src_type,
         host: c.src_host,
         device: c.src_device,
+        array: c.src_array,
         at: [c.src_x_bytes, c.src_y, c.src_z],
         pitch: c.src_pitch,
         height: if c.src_height == 0 { c.height } else { c.src_height },
@@ -125,6 +143,7 @@ pub unsafe fn block_of(p: *const HIP_MEMCPY3D) -> Result<Op> {
         kind: c.dst_type,
         host: c.dst_host,
         device: c.dst_device,
+        array: c.dst_array,
         at: [c.dst_x_bytes, c.dst_y, c.dst_z],
         pitch: c.dst_pitch,
         height: if c.dst_height == 0 { c.height } else { c.dst_height },
@@ -147,6 +166,7 @@ pub unsafe fn block_of_parms(p: *const hipMemcpy3DParms) -> Result<Op> {
         kind: 0,
         host: p.ptr,
         device: p.ptr,
+        array: std::ptr::null(),
         at: [at.x, at.y, at.z],
         pitch: p.pitch,
         height: p.ysize,
@@ -188,9 +208,24 @@ pub fn set_block(p: hipPitchedPtr, value: c_int, extent: hipExtent) -> Result<Op
     set_op(to, value as u32, 1, [size(extent.width)?, size(extent.height)?, size(extent.depth)?])
 }
 
+/// Copies and fills that stay on the device come in order with what follows there and need no waiting, as in AMD's driver;
+/// others are done when the call returns.
 fn now(op: Op) -> Result {
     crate::capture::forbid_default()?;
-    submit_and_wait(&state::current()?.default_stream, op)
+    let device = state::current()?;
+    let stays = match &op {
+        Op::Copy { to, from, .. } => on_device(to, device.ordinal) && on_device(from, device.ordinal),
+        Op::Set { to, .. } => on_device(to, device.ordinal),
+        _ => false,
+    };
+    let stream = &device.default_stream;
+    if stays { submit(stream, op) } else { submit_and_wait(stream, op) }
+}
+
+/// Memory of this device alone, of which nobody said that its copies wait.
+fn on_device(rows: &Rows, device: i32) -> bool {
+    let own = |a: &Allocation| a.kind == Kind::Device && a.device == device && !crate::memory::waits(a.start);
+    find(rows.start.0).is_some_and(|a| own(&a))
 }
 
 fn later(stream: hipStream_t, op: Op) -> Result {
@@ -201,15 +236,13 @@ fn later(stream: hipStream_t, op: Op) -> Result {
 /// it. Pinned and device memory is the program's promise.
 pub fn copy_op_later(stream: hipStream_t, op: Op) -> Result {
     let s = state::stream(stream)?;
-    let pageable = |p: u64| crate::memory::find(p).is_none();
-    match op {
-        Op::Copy { to, from, .. }
-            if (pageable(to.start.0) || pageable(from.start.0)) && !crate::capture::is_capturing(&s) =>
-        {
-            submit_and_wait(&s, op)
-        }
-        op => submit(&s, op),
-    }
+    if touches_pageable(&op) && !crate::capture::is_capturing(&s) { submit_and_wait(&s, op) } else { submit(&s, op) }
+}
+
+/// A copy from or to host memory that is not pinned.
+pub fn touches_pageable(op: &Op) -> bool {
+    let pageable = |r: &Rows| find(r.start.0).is_none();
+    matches!(op, Op::Copy { to, from, .. } if pageable(to) || pageable(from))
 }
 
 fn copy_later(stream: hipStream_t, to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind) -> Result {

@@ -246,6 +246,8 @@ fn reset(d: &Device) {
     let _ = d.synchronize();
     d.fault.store(0, Ordering::Release);
     d.flags.store(0, Ordering::Release);
+    d.cache_config.store(0, Ordering::Release);
+    crate::memory::release_all(d.ordinal);
     *lock(&d.limits) = LIMITS;
 }
 
@@ -279,7 +281,10 @@ hip! {
         put(place, uuid(device(d)?))
     }
     fn hipDeviceGetPCIBusId(text: *mut c_char, room: c_int, d: c_int) {
-        put_text(text, room, &bus_id(device(d)?))
+        let id = bus_id(device(d)?);
+        put_text(text, room, &id)?;
+        // What fits is there all the same.
+        if room as usize <= id.len() { Err(INVALID) } else { Ok(()) }
     }
     fn hipDeviceGetByPCIBusId(place: *mut c_int, text: *const c_char) {
         if text.is_null() {
@@ -328,7 +333,8 @@ hip! {
         Ok(())
     }
     fn hipSetDeviceFlags(flags: c_uint) {
-        state::current()?.flags.store(check_flags(flags)?, Ordering::Release);
+        // How to wait for the device is all that is kept.
+        state::current()?.flags.store(check_flags(flags)? & 7, Ordering::Release);
         Ok(())
     }
     fn hipGetDeviceFlags(flags: *mut c_uint) {
@@ -346,17 +352,23 @@ hip! {
         if which == 0 && value > MAX_STACK {
             return Err(INVALID);
         }
-        *lock(&d.limits).get_mut(which as usize).ok_or(Code(hipErrorUnsupportedLimit))? = value;
+        *lock(&d.limits).get_mut(which as usize).ok_or(INVALID)? = value;
         Ok(())
     }
-    fn hipDeviceSetCacheConfig(_config: c_uint) {
+    fn hipDeviceSetCacheConfig(config: c_uint) {
+        // None, LDS, L1, both alike: kept for who asks.
+        if config > 3 {
+            return Err(INVALID);
+        }
+        state::current()?.cache_config.store(config, Ordering::Release);
         Ok(())
     }
     fn hipDeviceGetCacheConfig(config: *mut c_uint) {
-        put(config, 0)
+        put(config, state::current()?.cache_config.load(Ordering::Acquire))
     }
-    fn hipDeviceSetSharedMemConfig(_config: c_uint) {
-        Ok(())
+    fn hipDeviceSetSharedMemConfig(config: c_uint) {
+        // Banks of the usual width, of 4 and of 8 bytes.
+        if config > 2 { Err(INVALID) } else { Ok(()) }
     }
     fn hipDeviceGetSharedMemConfig(config: *mut c_uint) {
         // Banks of four bytes.
@@ -386,7 +398,7 @@ hip! {
         })
     }
     fn hipExtGetLinkTypeAndHopCount(from: c_int, to: c_int, kind: *mut u32, hops: *mut u32) {
-        if device(from)?.ordinal == device(to)?.ordinal {
+        if from < 0 || to < 0 || kind.is_null() || hops.is_null() || device(from)?.ordinal == device(to)?.ordinal {
             return Err(INVALID);
         }
         // PCI Express.
@@ -419,8 +431,9 @@ hip! {
         put(flags, d.flags.load(Ordering::Acquire))?;
         put(active, c_int::from(users > 0))
     }
-    fn hipCtxCreate(place: *mut hipCtx_t, _flags: c_uint, d: hipDevice_t) {
+    fn hipCtxCreate(place: *mut hipCtx_t, flags: c_uint, d: hipDevice_t) {
         let d = device(d)?;
+        d.flags.store(check_flags(flags)?, Ordering::Release);
         put(place, state::context_of(d.ordinal))?;
         state::push_context(d.ordinal)
     }

@@ -7,7 +7,7 @@
 use crate::api::{Code, INVALID, Result, err, get, put};
 use crate::graph_memory::GraphMemory;
 use crate::memory::Kind;
-use crate::op::{Op, submit};
+use crate::op::{Op, submit, submit_and_wait};
 use crate::state::{self, EVENTS, EXECS, GRAPHS, NODES, lock};
 use crate::types::*;
 use crate::user_object::Objects;
@@ -460,7 +460,10 @@ hip! {
         let e = EXECS.get(exec).ok_or(INVALID)?;
         let s = state::stream(stream)?;
         let ops = launch_ops(&lock(&e))?;
-        submit(&s, Op::Child(Arc::new(ops)))
+        // As for a copy alone: what is pageable need not outlive the call.
+        let waits = ops.iter().any(crate::copy::touches_pageable) && !crate::capture::is_capturing(&s);
+        let all = Op::Child(Arc::new(ops));
+        if waits { submit_and_wait(&s, all) } else { submit(&s, all) }
     }
     fn hipGraphExecUpdate(exec: hipGraphExec_t, handle: hipGraph_t, error: *mut hipGraphNode_t, result: *mut c_uint) {
         let (e, g) = (EXECS.get(exec).ok_or(INVALID)?, graph(handle)?);

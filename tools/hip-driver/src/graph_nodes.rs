@@ -4,7 +4,7 @@ use crate::api::{Code, INVALID, Result, err, get, put};
 use crate::copy::{block_of, block_of_parms, line, set_op};
 use crate::graph::{Content, Given, Graph, directions, event_handle, graph, kind_of, node, node_handle, numbers};
 use crate::graph_memory::GraphMemory;
-use crate::module::{function, prepare};
+use crate::module::{IN_GRAPH, function, prepare};
 use crate::op::{HostCall, Op, Rows};
 use crate::state::{self, EXECS, GRAPHS, lock, size};
 use crate::stream::batch;
@@ -78,8 +78,9 @@ fn change_exec(exec: hipGraphExec_t, handle: hipGraphNode_t, (content, _): Wante
             return Err(INVALID);
         }
     }
-    // A copy keeps its direction.
-    if directions(&step.op) != directions(&op) {
+    // A copy keeps its direction, the one that was given and the real one.
+    let given = |op: &Op| if let Op::Copy { kind, .. } = op { Some(*kind) } else { None };
+    if given(&step.op) != given(&op) || directions(&step.op) != directions(&op) {
         return Err(INVALID);
     }
     step.op = op;
@@ -92,7 +93,7 @@ unsafe fn kernel(params: *const hipKernelNodeParams) -> Result<Wanted> {
         let p = get(params)?;
         let (grid, block) = ([p.grid.x, p.grid.y, p.grid.z], [p.block.x, p.block.y, p.block.z]);
         let f = function(p.function.cast_const())?;
-        let mut spec = prepare(f, grid, block, p.shared_bytes as usize, p.kernel_params, p.extra)?;
+        let mut spec = prepare(f, grid, block, p.shared_bytes as usize, p.kernel_params, p.extra, &IN_GRAPH)?;
         spec.handle = p.function as u64;
         Ok(plain(Op::Kernel(Arc::new(spec))))
     }
@@ -263,9 +264,14 @@ fn attribute_of(handle: hipGraphNode_t, change: impl FnOnce(&mut crate::graph::N
     if n.content.kind() != 0 { Err(INVALID) } else { change(n) }
 }
 
-/// Attributes that kernels have: access policy window, cooperative, priority.
-fn known_attribute(which: c_uint) -> bool {
-    matches!(which, 1 | 2 | 8)
+/// Bytes of the attributes that kernels have: access policy window, cooperative, priority. The union around them has 32
+/// bytes in HIP 6 and 64 in HIP 7: no more than the attribute itself may be touched.
+fn attribute_bytes(which: c_uint) -> Result<usize> {
+    match which {
+        1 => Ok(32),
+        2 | 8 => Ok(4),
+        _ => Err(INVALID),
+    }
 }
 
 /// An attribute must make sense before it is kept: there is no access policy window (its largest size is 0), the share of
@@ -312,8 +318,14 @@ hip! {
         put(params, spec.described())
     }
     fn hipGraphKernelNodeSetAttribute(handle: hipGraphNode_t, which: c_uint, value: *const [u8; 64]) {
-        let value = get(value)?;
-        if !known_attribute(which) || !sane(which, &value) {
+        let bytes = attribute_bytes(which)?;
+        if value.is_null() {
+            return Err(INVALID);
+        }
+        let mut value_of = [0; 64];
+        std::ptr::copy_nonoverlapping(value.cast::<u8>(), value_of.as_mut_ptr(), bytes);
+        let value = value_of;
+        if !sane(which, &value) {
             return Err(INVALID);
         }
         attribute_of(handle, |n| {
@@ -322,10 +334,15 @@ hip! {
         })
     }
     fn hipGraphKernelNodeGetAttribute(handle: hipGraphNode_t, which: c_uint, value: *mut [u8; 64]) {
-        if !known_attribute(which) {
+        let bytes = attribute_bytes(which)?;
+        if value.is_null() {
             return Err(INVALID);
         }
-        attribute_of(handle, |n| put(value, n.attributes.get(&which).copied().unwrap_or([0; 64])))
+        attribute_of(handle, |n| {
+            let known = n.attributes.get(&which).copied().unwrap_or([0; 64]);
+            std::ptr::copy_nonoverlapping(known.as_ptr(), value.cast::<u8>(), bytes);
+            Ok(())
+        })
     }
     fn hipGraphKernelNodeCopyAttributes(from: hipGraphNode_t, to: hipGraphNode_t) {
         let mut copied = Default::default();
@@ -383,7 +400,7 @@ hip! {
         if let (_, Some(Given::Runtime(p))) = content(handle)? {
             return put(params, p);
         }
-        let Op::Copy { to, from, extent } = op(handle)? else { return Err(INVALID) };
+        let Op::Copy { to, from, extent, .. } = op(handle)? else { return Err(INVALID) };
         let zero = hipPos { x: 0, y: 0, z: 0 };
         let [width, height, depth] = extent.map(|n| n as usize);
         put(params, hipMemcpy3DParms {

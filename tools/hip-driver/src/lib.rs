@@ -32,6 +32,7 @@
 #[macro_use]
 mod api;
 mod capture;
+mod cooperative;
 mod copy;
 mod device;
 mod errors;
@@ -44,6 +45,7 @@ mod ipc;
 mod managed;
 mod memory;
 mod module;
+mod occupancy;
 mod op;
 mod per_thread;
 mod pool;

@@ -133,6 +133,9 @@ hip! {
     }
     fn hipMemPrefetchAsync(p: *const c_void, bytes: usize, device: c_int, stream: hipStream_t) {
         state::stream(stream)?;
+        if p.is_null() || bytes == 0 {
+            return Err(INVALID);
+        }
         let to = place(device)?;
         with(p, bytes, |a| {
             a.prefetched = to;

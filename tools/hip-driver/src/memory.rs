@@ -5,7 +5,7 @@ use crate::pool::Pool;
 use crate::state::{self, Device, lock, size};
 use crate::types::*;
 use barewave_emu::hip::code::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -43,6 +43,14 @@ pub struct Allocation {
 }
 
 static ALLOCATIONS: Mutex<BTreeMap<u64, Allocation>> = Mutex::new(BTreeMap::new());
+
+/// Starts of allocations whose copies are done when the call returns.
+static WAITING: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+
+/// True when a program asked that copies of an allocation wait.
+pub fn waits(start: u64) -> bool {
+    lock(&WAITING).contains(&start)
+}
 
 /// Loaded code objects, with the variables in them: start to size and device.
 static IMAGES: Mutex<BTreeMap<u64, (u64, i32)>> = Mutex::new(BTreeMap::new());
@@ -238,6 +246,7 @@ pub fn release(start: u64) -> Result {
     let a = lock(&ALLOCATIONS).remove(&start).ok_or(INVALID)?;
     crate::ipc::freed(start);
     crate::managed::freed(start);
+    lock(&WAITING).remove(&start);
     let device = state::device(a.device)?;
     if a.kind == Kind::Device {
         device.used.fetch_sub(a.size, Ordering::AcqRel);
@@ -246,6 +255,17 @@ pub fn release(start: u64) -> Result {
         p.gave(a.size);
     }
     device.emu.free(start).map_err(|_| INVALID)
+}
+
+/// Gives all memory of a device back that programs allocated, but what pools, graphs and variables have.
+pub fn release_all(device: i32) {
+    let of_program =
+        |a: &Allocation| matches!(a.kind, Kind::Device | Kind::Host) && a.pool.is_none() && a.graph.is_none();
+    let starts: Vec<u64> =
+        lock(&ALLOCATIONS).values().filter(|a| a.device == device && of_program(a)).map(|a| a.start).collect();
+    for start in starts {
+        let _ = release(start);
+    }
 }
 
 /// Waits for every device, then gives memory back: what `hipFree` and its like do.
@@ -279,6 +299,16 @@ fn malloc(place: *mut *mut c_void, bytes: usize, kind: Kind, flags: u32) -> Resu
 fn check_host_flags(flags: c_uint) -> Result<c_uint> {
     const BOTH: c_uint = 0xc000_0000;
     if flags & !(BOTH | 0x3000_0007) != 0 || flags & BOTH == BOTH { Err(INVALID) } else { Ok(flags) }
+}
+
+/// True when the host has memory at all of these addresses.
+fn mapped(start: u64, bytes: u64) -> bool {
+    const HOST_PAGE: u64 = 4096;
+    let first = start / HOST_PAGE * HOST_PAGE;
+    let Some(length) = start.checked_add(bytes).map(|end| (end - first) as usize) else { return false };
+    // SAFETY: asks for pages to be written to the file behind them some time; nothing else happens to memory, and a range
+    // that is not there is an error.
+    unsafe { libc::msync(first as *mut c_void, length, libc::MS_ASYNC) == 0 }
 }
 
 const PITCH: usize = 256;
@@ -327,23 +357,26 @@ fn attributes_of(p: u64) -> hipPointerAttribute_t {
 /// `HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
 const SYNC_MEMOPS: c_uint = 6;
 
-unsafe fn pointer_attribute(data: *mut c_void, which: c_uint, p: *mut c_void) -> Result {
+/// Writes one attribute. Asked for `alone`, one that the memory has not is an error.
+unsafe fn pointer_attribute(data: *mut c_void, which: c_uint, p: *mut c_void, alone: bool) -> Result {
     let a = find(p as u64).ok_or(INVALID)?;
     let t = attributes_of(p as u64);
     // SAFETY: the caller's word: `data` has room for the attribute.
     unsafe {
         match which {
-            1 => put(data.cast(), state::context_of(a.device)),
             2 => put(data.cast(), t.memory_type),
             3 => put(data.cast(), t.device_pointer),
+            4 if t.host_pointer.is_null() && alone => Err(INVALID),
             4 => put(data.cast(), t.host_pointer),
-            SYNC_MEMOPS => put(data.cast(), 0u8),
+            SYNC_MEMOPS => put(data.cast(), u8::from(waits(a.start))),
             7 => put(data.cast(), a.start),
             8 => put(data.cast(), t.is_managed as u8),
             9 => put(data.cast(), a.device),
             11 => put(data.cast(), a.start),
-            12 => put(data.cast(), a.size as usize),
+            // 32 bits, as AMD's driver writes it.
+            12 => put(data.cast(), a.size as u32),
             13 => put(data.cast(), 1u8),
+            16 => put(data.cast(), a.flags),
             _ => err(hipErrorNotSupported),
         }
     }
@@ -418,6 +451,15 @@ hip! {
         }
         let device = state::current()?;
         let bytes = size(bytes)?;
+        if !mapped(p as u64, bytes) {
+            return Err(INVALID);
+        }
+        // Memory that was given back to the host and handed out anew, without a word to us.
+        let stale = lock(&ALLOCATIONS).get(&(p as u64)).is_some_and(|a| a.kind == Kind::Registered);
+        if stale {
+            lock(&ALLOCATIONS).remove(&(p as u64));
+            let _ = state::device(0)?.emu.take_back(p as u64);
+        }
         device.emu.lend(p.cast(), bytes).map_err(|_| Code(hipErrorHostMemoryAlreadyRegistered))?;
         let a = Allocation {
             start: p as u64,
@@ -489,17 +531,22 @@ hip! {
         put(attributes, attributes_of(p as u64))
     }
     fn hipPointerGetAttribute(data: *mut c_void, which: c_uint, p: *mut c_void) {
-        pointer_attribute(data, which, p)
+        pointer_attribute(data, which, p, true)
     }
     fn hipDrvPointerGetAttributes(count: c_uint, which: *mut c_uint, data: *mut *mut c_void, p: *mut c_void) {
         if count == 0 || which.is_null() || data.is_null() || p.is_null() {
             return Err(INVALID);
         }
-        (0..count as usize).try_for_each(|i| pointer_attribute(get(data.add(i))?, get(which.add(i))?, p))
+        (0..count as usize).try_for_each(|i| pointer_attribute(get(data.add(i))?, get(which.add(i))?, p, false))
     }
     fn hipPointerSetAttribute(value: *const c_void, which: c_uint, p: *mut c_void) {
-        // Whether copies wait: they always do. Nothing else can be set.
-        find(p as u64).ok_or(INVALID)?;
-        if which != SYNC_MEMOPS { Err(INVALID) } else { get(value.cast::<u8>()).map(drop) }
+        // Nothing else can be set.
+        if value.is_null() || p.is_null() || which != SYNC_MEMOPS {
+            return Err(INVALID);
+        }
+        let a = find(p as u64).ok_or(Code(hipErrorInvalidDevicePointer))?;
+        let mut set = lock(&WAITING);
+        if get(value.cast::<c_uint>())? != 0 { set.insert(a.start) } else { set.remove(&a.start) };
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Modules, kernels, launches, and what can be asked about them.
 
 use crate::api::{Code, INVALID, Result, err, get, log, put};
+use crate::cooperative::{Block, Grids, check_list, cooperative, launch_all, launch_cooperative, several};
 use crate::device::LIMITS;
 use crate::op::{Op, submit};
 use crate::printf::{Buffer, Formats};
@@ -11,8 +12,10 @@ use crate::types::*;
 use barewave_emu::codeobj::{Arg, ArgKind, Family, KernelInfo};
 use barewave_emu::hip::code::*;
 use barewave_emu::hip::types::{HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END};
-use barewave_emu::{EmuError, LaunchOptions, kernarg};
+use barewave_emu::kernarg::{self, LaunchError};
+use barewave_emu::{EmuError, LaunchOptions};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -23,6 +26,8 @@ pub struct Module {
     /// Number of its device.
     pub device: i32,
     formats: Formats,
+    /// Memory of its managed variables, by name, with their sizes.
+    managed: Vec<(String, u64, u64)>,
 }
 
 impl Module {
@@ -41,13 +46,43 @@ impl Module {
         let (start, size) = code.image();
         crate::memory::image_loaded(start, size, device.ordinal);
         let formats = Formats::new(&code.file().formats);
-        Ok(Module { code, device: device.ordinal, formats })
+        Ok(Module { code, device: device.ordinal, formats, managed: Vec::new() })
+    }
+
+    /// The same for code that no program's start code speaks for: its managed variables get memory here. Compilers
+    /// make two symbols of such a variable: `x`, a pointer to the memory, and `x.managed`, what it starts with.
+    fn load_alone(device: &Device, elf: &[u8]) -> Result<Module> {
+        let mut m = Module::load(device, elf)?;
+        let names = m.code.file().symbols.iter().filter_map(|s| s.name.strip_suffix(".managed"));
+        let names: Vec<String> = names.map(str::to_string).collect();
+        for name in names {
+            let (Some((pointer, _)), Some((value, size))) =
+                (m.code.global(&name), m.code.global(&format!("{name}.managed")))
+            else {
+                continue;
+            };
+            let memory = crate::memory::allocate_on(device.ordinal, size.max(1), crate::memory::Kind::Managed)?;
+            let mut bytes = vec![0; size as usize];
+            let copied = device.emu.read(value, &mut bytes).and_then(|()| device.emu.write(memory, &bytes));
+            copied.and_then(|()| device.emu.write(pointer, &memory.to_le_bytes())).map_err(|_| INVALID)?;
+            m.managed.push((name, memory, size));
+        }
+        Ok(m)
+    }
+
+    /// Address and size of a variable.
+    fn variable(&self, name: &str) -> Option<(u64, u64)> {
+        let managed = self.managed.iter().find(|(n, ..)| n == name).map(|&(_, at, size)| (at, size));
+        managed.or_else(|| self.code.global(name))
     }
 }
 
 impl Drop for Module {
     fn drop(&mut self) {
         crate::memory::image_unloaded(self.code.image().0);
+        for (_, memory, _) in &self.managed {
+            let _ = crate::memory::release(*memory);
+        }
     }
 }
 
@@ -63,6 +98,10 @@ pub struct Function {
     asks_host: bool,
     /// It may leave something to print.
     prints: bool,
+    /// Dynamic LDS that the program asked for; -1 when it has not.
+    max_dynamic_lds: AtomicI32,
+    /// Share of LDS that it prefers, per cent.
+    carveout: AtomicI32,
 }
 
 impl Function {
@@ -75,7 +114,13 @@ impl Function {
             info.meta.as_ref().is_some_and(|m| m.args.iter().any(one))
         };
         let (asks_host, prints) = (takes(&["hostcall_buffer", "heap_v1"]), takes(&["printf_buffer"]));
-        Ok(Function { module, name: name.to_string(), c_name, info, asks_host, prints })
+        let (max_dynamic_lds, carveout) = (AtomicI32::new(-1), AtomicI32::new(0));
+        Ok(Function { module, name: name.to_string(), c_name, info, asks_host, prints, max_dynamic_lds, carveout })
+    }
+
+    /// Number of its device.
+    pub fn device(&self) -> i32 {
+        self.module.device
     }
 
     /// The name as C wants it.
@@ -100,6 +145,8 @@ pub struct LaunchSpec {
     pub handle: u64,
     /// Addresses of the arguments one by one, for who asks.
     pointers: Vec<u64>,
+    /// A cooperative launch: how its workgroups meet.
+    pub grids: Option<Grids>,
 }
 
 /// What the environment says about every launch.
@@ -144,7 +191,15 @@ fn options(dynamic_lds: u32) -> LaunchOptions {
     let e = ENVIRONMENT
         .get_or_init(|| Environment::read().unwrap_or(Environment { strict: false, timeout: None, real_time: true }));
     let deadline = e.timeout.map(|t| Instant::now() + t);
-    LaunchOptions { strict: e.strict, dynamic_lds, deadline, real_time: e.real_time, ..LaunchOptions::default() }
+    LaunchOptions {
+        strict: e.strict,
+        dynamic_lds,
+        deadline,
+        real_time: e.real_time,
+        // Time alone ends a kernel here: one that waits for a clock or for others executes any number.
+        max_instructions: u64::MAX,
+        ..LaunchOptions::default()
+    }
 }
 
 impl LaunchSpec {
@@ -173,6 +228,8 @@ impl LaunchSpec {
         if f.asks_host {
             options.services = device.services()?;
         }
+        let meeting = self.grids.as_ref().map(|g| g.prepare(device, self.grid)).transpose()?;
+        options.services.grid_sync = meeting.as_ref().map_or(0, Block::address);
         let buffer = if f.prints { Some(Buffer::new(device, fifo)?) } else { None };
         options.services.printf_buffer = buffer.as_ref().map_or(0, Buffer::address);
         let launched = device.emu.launch(&kernel, self.grid, self.block, &self.arguments, &options);
@@ -221,7 +278,8 @@ unsafe fn arguments(f: &Function, params: *mut *mut c_void, extra: *mut *mut c_v
             // SAFETY: as above.
             at = unsafe { at.add(2) };
         }
-        if (start.is_null() && size > 0) || size > 1 << 20 {
+        let none = kernarg::explicit(&f.info).is_none_or(|mut list| list.next().is_none());
+        if (start.is_null() && (size > 0 || !none)) || size > 1 << 20 {
             return Err(INVALID);
         }
         // SAFETY: the caller's word.
@@ -254,6 +312,71 @@ unsafe fn arguments(f: &Function, params: *mut *mut c_void, extra: *mut *mut c_v
     })
 }
 
+/// How a way of launching calls a geometry that is impossible: HIP has other codes for each.
+#[derive(Clone, Copy)]
+pub struct Refusal {
+    /// An extent of 0.
+    empty: Code,
+    /// A workgroup larger than devices can have.
+    block: Code,
+    /// More LDS than a workgroup can have.
+    shared: Code,
+    /// Most workgroups along each axis.
+    grid: [u32; 3],
+}
+
+/// Kernels that are named by a host function.
+pub const BY_HOST: Refusal = Refusal {
+    empty: INVALID,
+    block: Code(hipErrorInvalidConfiguration),
+    shared: Code(hipErrorOutOfMemory),
+    grid: [u32::MAX; 3],
+};
+
+/// Kernels of modules.
+pub const BY_HANDLE: Refusal =
+    Refusal { empty: INVALID, block: INVALID, shared: INVALID, grid: [i32::MAX as u32, 1 << 16, 1 << 16] };
+
+/// Cooperative launches of kernels that are named by a host function.
+pub const COOPERATIVE: Refusal = Refusal {
+    empty: Code(hipErrorInvalidConfiguration),
+    block: Code(hipErrorInvalidConfiguration),
+    shared: Code(hipErrorCooperativeLaunchTooLarge),
+    grid: [u32::MAX; 3],
+};
+
+/// Kernels in graphs.
+pub const IN_GRAPH: Refusal = Refusal {
+    empty: Code(hipErrorInvalidConfiguration),
+    block: Code(hipErrorInvalidConfiguration),
+    shared: Code(hipErrorInvalidConfiguration),
+    grid: [u32::MAX; 3],
+};
+
+impl Refusal {
+    fn check(&self, f: &Function, grid: [u32; 3], block: [u32; 3], shared: usize) -> Result<u32> {
+        if grid.contains(&0) || block.contains(&0) {
+            return Err(self.empty);
+        }
+        if (0..3).any(|i| grid[i] > self.grid[i]) {
+            return Err(INVALID);
+        }
+        let bytes = u32::try_from(shared).map_err(|_| self.shared)?;
+        let target = state::device(f.module.device)?.emu.target();
+        kernarg::check(target, &f.info, grid, block, bytes).map_err(|e| {
+            log(&format!("kernel `{}`: {e}", f.name));
+            match e {
+                LaunchError::WorkgroupSize(_) => self.block,
+                LaunchError::Lds { .. } => self.shared,
+                // The kernel was promised a smaller one.
+                LaunchError::WorkgroupLimit { .. } => Code(hipErrorLaunchFailure),
+                _ => Code(hipErrorInvalidConfiguration),
+            }
+        })?;
+        Ok(bytes)
+    }
+}
+
 /// Checks a launch and makes its description.
 ///
 /// # Safety
@@ -265,40 +388,34 @@ pub unsafe fn prepare(
     shared: usize,
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
+    refusal: &Refusal,
 ) -> Result<LaunchSpec> {
-    if grid.contains(&0) || block.contains(&0) {
-        return err(hipErrorInvalidConfiguration);
-    }
-    let device = state::device(f.module.device)?;
-    let shared = u32::try_from(shared).map_err(|_| Code(hipErrorInvalidConfiguration))?;
-    kernarg::check(device.emu.target(), &f.info, grid, block, shared).map_err(|e| {
-        log(&format!("kernel `{}`: {e}", f.name));
-        Code(hipErrorInvalidConfiguration)
-    })?;
+    let shared = refusal.check(&f, grid, block, shared)?;
     // SAFETY: the caller's promise.
     let arguments = unsafe { arguments(&f, params, extra)? };
     let offsets = kernarg::explicit(&f.info).map(|list| list.map(|a| u64::from(a.offset)).collect::<Vec<_>>());
     let pointers = offsets.unwrap_or_default().iter().map(|at| arguments.as_ptr() as u64 + at).collect();
-    Ok(LaunchSpec { function: f, grid, block, shared, arguments, handle: 0, pointers })
+    Ok(LaunchSpec { function: f, grid, block, shared, arguments, handle: 0, pointers, grids: None })
 }
 
 /// Prepares the launch of a kernel that is named by a host function.
-unsafe fn prepare_host(
+pub unsafe fn prepare_host(
     host: *const c_void,
     grid: dim3,
     block: dim3,
     shared: usize,
     params: *mut *mut c_void,
+    refusal: &Refusal,
 ) -> Result<LaunchSpec> {
     let (grid, block) = ([grid.x, grid.y, grid.z], [block.x, block.y, block.z]);
     // SAFETY: the caller's word.
-    let mut spec = unsafe { prepare(function(host)?, grid, block, shared, params, std::ptr::null_mut())? };
+    let mut spec = unsafe { prepare(function(host)?, grid, block, shared, params, std::ptr::null_mut(), refusal)? };
     spec.handle = host as u64;
     Ok(spec)
 }
 
 /// Prepares the launch of a kernel that is named by a handle.
-unsafe fn prepare_function(
+pub unsafe fn prepare_function(
     f: hipFunction_t,
     grid: [u32; 3],
     block: [u32; 3],
@@ -308,84 +425,37 @@ unsafe fn prepare_function(
 ) -> Result<LaunchSpec> {
     let found = FUNCTIONS.get(f).ok_or(Code(hipErrorInvalidHandle))?;
     // SAFETY: the caller's word.
-    let mut spec = unsafe { prepare(found, grid, block, shared, params, extra)? };
+    let mut spec = unsafe { prepare(found, grid, block, shared, params, extra, &BY_HANDLE)? };
     spec.handle = f as u64;
     Ok(spec)
 }
 
-/// Prepares launches on several devices: each kernel on the device of its stream.
-unsafe fn several(list: &[hipLaunchParams]) -> Result<Vec<(LaunchSpec, hipStream_t)>> {
-    let before = state::current()?.ordinal;
-    let mut specs = Vec::new();
-    for p in list {
-        let s = state::stream(p.stream)?;
-        state::set_current(s.device)?;
-        // SAFETY: the caller's word.
-        let spec = unsafe { prepare_host(p.function, p.grid, p.block, p.shared, p.params) };
-        state::set_current(before)?;
-        specs.push((spec?, p.stream));
+/// Workgroups and their size, of a grid that is given in workitems: all of them full, none larger than the grid.
+fn workgroups(all: [u32; 3], block: [u32; 3]) -> Result<([u32; 3], [u32; 3])> {
+    if block.iter().map(|&b| u64::from(b)).product::<u64>() > 1024 {
+        return Err(INVALID);
     }
-    Ok(specs)
+    let block: [u32; 3] = std::array::from_fn(|i| block[i].min(all[i]));
+    if block.contains(&0) || (0..3).any(|i| !all[i].is_multiple_of(block[i])) {
+        return Err(INVALID);
+    }
+    Ok((std::array::from_fn(|i| all[i] / block[i]), block))
 }
 
-/// All workgroups of a cooperative launch are there at once: they have to fit on the device.
-fn check_cooperative(spec: &LaunchSpec) -> Result {
-    let f = &spec.function;
-    let device = state::device(f.module.device)?;
-    let fit = u64::from(active_blocks(f, flat(spec.block) as c_int, spec.shared as usize)?);
-    let wanted = spec.grid.iter().map(|n| u64::from(*n)).product::<u64>();
-    if wanted > fit * crate::device::compute_units(device) as u64 {
-        return err(hipErrorCooperativeLaunchTooLarge);
-    }
-    Ok(())
-}
-
-fn launch_cooperative(stream: hipStream_t, spec: LaunchSpec) -> Result {
-    check_cooperative(&spec)?;
-    launch(&state::stream(stream)?, spec)
+/// The stream of a launch; one that is gone is an invalid value.
+fn stream_for(handle: hipStream_t) -> Result<Arc<Stream>> {
+    state::stream(handle).map_err(|_| INVALID)
 }
 
 /// A launch between two events, each of which may be null.
 fn launch_between(stream: hipStream_t, spec: LaunchSpec, start: hipEvent_t, stop: hipEvent_t) -> Result {
-    let s = state::stream(stream)?;
-    let record = |e: hipEvent_t| if e.is_null() { Ok(()) } else { crate::capture::record(&s, state::event(e)?) };
+    let s = stream_for(stream)?;
+    let known = |e: hipEvent_t| if e.is_null() { Ok(None) } else { state::event(e).map(Some).map_err(|_| INVALID) };
+    let (start, stop) = (known(start)?, known(stop)?);
+    let record = |e| if let Some(e) = e { crate::capture::record(&s, e) } else { Ok(()) };
     record(start)?;
     launch(&s, spec)?;
     record(stop)
-}
-
-/// True when the attributes of a launch ask for a cooperative one.
-unsafe fn cooperative(list: *const hipLaunchAttribute, count: c_uint) -> Result<bool> {
-    const COOPERATIVE: c_uint = 2;
-    let mut asked = false;
-    for i in 0..count as usize {
-        // SAFETY: the caller's word.
-        let a = unsafe { get(list.wrapping_add(i))? };
-        asked |= a.id == COOPERATIVE && a.value[0] as u32 != 0;
-    }
-    Ok(asked)
-}
-
-/// Checks the launches of one kernel on several devices and makes them: one a device, in streams that are not null.
-fn launch_all(specs: Vec<(LaunchSpec, hipStream_t)>, cooperative: bool) -> Result {
-    let mut seen = std::collections::BTreeSet::new();
-    for (spec, stream) in &specs {
-        if stream.is_null() || !seen.insert(spec.function.module.device) {
-            return Err(INVALID);
-        }
-        if cooperative {
-            check_cooperative(spec)?;
-        }
-    }
-    for (spec, stream) in specs {
-        launch(&state::stream(stream)?, spec)?;
-    }
-    Ok(())
-}
-
-/// What launches on several devices have: at least one, not more than there are devices.
-fn check_list<T>(list: *const T, count: usize, flags: c_uint) -> Result {
-    if list.is_null() || count == 0 || count > state::devices().len() || flags > 3 { Err(INVALID) } else { Ok(()) }
 }
 
 /// Launches a kernel whose arguments are packed already.
@@ -406,11 +476,12 @@ pub fn launch_packed(
         HIP_LAUNCH_PARAM_END as *mut c_void,
     ];
     // SAFETY: the list is as the API wants it.
-    let spec = unsafe { prepare(f, grid, block, shared, std::ptr::null_mut(), extra.as_mut_ptr())? };
+    let spec = unsafe { prepare(f, grid, block, shared, std::ptr::null_mut(), extra.as_mut_ptr(), &BY_HOST)? };
     launch(&state::stream(stream)?, spec)
 }
 
-fn launch(stream: &Arc<Stream>, spec: LaunchSpec) -> Result {
+/// Puts a launch into a stream of its kernel's device.
+pub fn launch(stream: &Arc<Stream>, spec: LaunchSpec) -> Result {
     if stream.device != spec.function.module.device {
         return err(hipErrorInvalidHandle);
     }
@@ -421,7 +492,7 @@ fn add(place: *mut hipModule_t, device: &Device, elf: &[u8]) -> Result {
     if place.is_null() {
         return Err(INVALID);
     }
-    let module = Module::load(device, elf)?;
+    let module = Module::load_alone(device, elf)?;
     // SAFETY: not null, and the caller's word.
     unsafe { put(place, MODULES.add(Arc::new(module))) }
 }
@@ -448,51 +519,15 @@ fn module(handle: hipModule_t) -> Result<Arc<Module>> {
     MODULES.get(handle).ok_or(Code(hipErrorInvalidHandle))
 }
 
-fn flat(block: [u32; 3]) -> u32 {
+/// Workitems of a workgroup.
+pub fn flat(block: [u32; 3]) -> u32 {
     block.iter().product()
 }
 
-/// Workgroups of a size that fit on a compute unit.
-fn active_blocks(f: &Function, threads: c_int, shared: usize) -> Result<u32> {
-    let threads = u32::try_from(threads).ok().filter(|t| (1..=1024).contains(t)).ok_or(INVALID)?;
-    let shared = u32::try_from(shared).map_err(|_| INVALID)?;
-    let target = state::device(f.module.device)?.emu.target();
-    if kernarg::check(target, &f.info, [1; 3], [threads, 1, 1], shared).is_err() {
-        return Ok(0);
-    }
-    Ok(target.occupancy(&kernarg::resources(target, &f.info, threads, shared)).workgroups)
-}
-
-/// The workgroup size, a multiple of the wave size up to a limit, at which most workitems are on a compute unit.
-fn best_block(f: &Function, shared: usize, limit: c_int) -> Result<(u32, u32)> {
-    let wave = if f.info.descriptor.wave32() { 32 } else { 64 };
-    let meta = f.info.meta.as_ref();
-    let most = meta.map_or(1024, |m| if m.max_flat_workgroup_size == 0 { 1024 } else { m.max_flat_workgroup_size });
-    let most = if limit > 0 { most.min(limit as u32) } else { most };
-    if let Some(wanted) = meta.and_then(|m| m.reqd_workgroup_size) {
-        let n = flat(wanted);
-        return Ok((n, active_blocks(f, n as c_int, shared)?));
-    }
-    let mut best = (0, 0, 0);
-    let mut size = most - most % wave;
-    while size > 0 {
-        let blocks = active_blocks(f, size as c_int, shared)?;
-        if blocks * size > best.2 {
-            best = (size, blocks, blocks * size);
-        }
-        size -= wave;
-    }
-    if best.0 == 0 { Ok((most, 1)) } else { Ok((best.0, best.1)) }
-}
-
-unsafe fn potential(grid: *mut c_int, block: *mut c_int, f: &Function, shared: usize, limit: c_int) -> Result {
-    let (size, blocks) = best_block(f, shared, limit)?;
-    let units = crate::device::compute_units(state::device(f.module.device)?) as u32;
-    // SAFETY: the caller's word.
-    unsafe {
-        put(block, size as c_int)?;
-        put(grid, (blocks.max(1) * units) as c_int)
-    }
+/// LDS that the kernel itself leaves of what a workgroup can have, bytes.
+fn free_lds(f: &Function) -> Result<u32> {
+    let all = state::device(f.module.device)?.emu.target().info().lds_bytes;
+    Ok(all.saturating_sub(f.info.descriptor.lds_bytes))
 }
 
 fn attribute(f: &Function, which: c_uint) -> Result<c_int> {
@@ -510,8 +545,12 @@ fn attribute(f: &Function, which: c_uint) -> Result<c_int> {
             meta.filter(|m| m.vgprs > 0).map_or(all, |m| m.vgprs) as c_int
         }
         5 | 6 => 100,
-        7 | 9 => 0,
-        8 => target.lds_bytes.saturating_sub(d.lds_bytes) as c_int,
+        7 => 0,
+        8 => match f.max_dynamic_lds.load(Ordering::Relaxed) {
+            -1 => free_lds(f)? as c_int,
+            asked => asked,
+        },
+        9 => f.carveout.load(Ordering::Relaxed),
         _ => return Err(INVALID),
     })
 }
@@ -519,6 +558,9 @@ fn attribute(f: &Function, which: c_uint) -> Result<c_int> {
 hip! {
     fn hipModuleLoad(module: *mut hipModule_t, path: *const c_char) {
         let path = text(path)?;
+        if path.is_empty() {
+            return Err(INVALID);
+        }
         let bytes = std::fs::read(path).map_err(|e| {
             log(&format!("{path}: {e}"));
             Code(hipErrorFileNotFound)
@@ -537,7 +579,8 @@ hip! {
         load(module, image)
     }
     fn hipModuleUnload(handle: hipModule_t) {
-        let m = MODULES.remove(handle).ok_or(Code(hipErrorInvalidHandle))?;
+        let unknown = if handle.is_null() { hipErrorInvalidHandle } else { hipErrorNotFound };
+        let m = MODULES.remove(handle).ok_or(Code(unknown))?;
         // Kernels that are in streams keep the code until they are done.
         FUNCTIONS.retain(|f| !Arc::ptr_eq(&f.module, &m));
         Ok(())
@@ -546,15 +589,25 @@ hip! {
         if function.is_null() {
             return Err(INVALID);
         }
-        let f = Function::of(module(handle)?, text(name)?)?;
-        put(function, FUNCTIONS.add(Arc::new(f)))
+        let (m, name) = (module(handle)?, text(name)?);
+        // A kernel has one handle.
+        let known = FUNCTIONS.find(|f| Arc::ptr_eq(&f.module, &m) && f.name == name);
+        let handle = match known {
+            Some(handle) => handle,
+            None => FUNCTIONS.add(Arc::new(Function::of(m, name)?)),
+        };
+        put(function, handle)
     }
     fn hipModuleGetFunctionCount(count: *mut c_uint, handle: hipModule_t) {
         put(count, module(handle)?.code.file().kernels.len() as c_uint)
     }
     fn hipModuleGetGlobal(address: *mut *mut c_void, bytes: *mut usize, handle: hipModule_t, name: *const c_char) {
+        let name = text(name)?;
+        if name.is_empty() || address.is_null() && bytes.is_null() {
+            return Err(INVALID);
+        }
         let m = module(handle)?;
-        let (at, size) = m.code.global(text(name)?).ok_or(Code(hipErrorNotFound))?;
+        let (at, size) = m.variable(name).ok_or(Code(hipErrorNotFound))?;
         if !bytes.is_null() {
             put(bytes, size as usize)?;
         }
@@ -564,52 +617,43 @@ hip! {
     fn hipModuleLaunchKernel(f: hipFunction_t, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
         shared: c_uint, stream: hipStream_t, params: *mut *mut c_void, extra: *mut *mut c_void) {
         let spec = prepare_function(f, [gx, gy, gz], [bx, by, bz], shared as usize, params, extra)?;
-        launch(&state::stream(stream)?, spec)
+        launch(&stream_for(stream)?, spec)
     }
     fn hipModuleLaunchCooperativeKernel(f: hipFunction_t, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint,
         bz: c_uint, shared: c_uint, stream: hipStream_t, params: *mut *mut c_void) {
         let none = std::ptr::null_mut();
+        stream_for(stream)?;
         launch_cooperative(stream, prepare_function(f, [gx, gy, gz], [bx, by, bz], shared as usize, params, none)?)
     }
     fn hipExtModuleLaunchKernel(f: hipFunction_t, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: usize,
         stream: hipStream_t, params: *mut *mut c_void, extra: *mut *mut c_void, start: hipEvent_t, stop: hipEvent_t,
         _flags: u32) {
-        // The grid counts workitems here.
-        let (all, block) = ([gx, gy, gz], [bx, by, bz]);
-        if block.contains(&0) || (0..3).any(|i| all[i] % block[i] != 0) {
-            return Err(INVALID);
-        }
-        let grid = [gx / bx, gy / by, gz / bz];
+        let (grid, block) = workgroups([gx, gy, gz], [bx, by, bz])?;
         launch_between(stream, prepare_function(f, grid, block, shared, params, extra)?, start, stop)
     }
     fn hipHccModuleLaunchKernel(f: hipFunction_t, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: usize,
         stream: hipStream_t, params: *mut *mut c_void, extra: *mut *mut c_void, start: hipEvent_t, stop: hipEvent_t) {
-        let (all, block) = ([gx, gy, gz], [bx, by, bz]);
-        if block.contains(&0) || (0..3).any(|i| all[i] % block[i] != 0) {
-            return Err(INVALID);
-        }
-        let grid = [gx / bx, gy / by, gz / bz];
+        let (grid, block) = workgroups([gx, gy, gz], [bx, by, bz])?;
         launch_between(stream, prepare_function(f, grid, block, shared, params, extra)?, start, stop)
     }
     fn hipLaunchKernel(host: *const c_void, grid: dim3, block: dim3, params: *mut *mut c_void, shared: usize,
         stream: hipStream_t) {
-        launch(&state::stream(stream)?, prepare_host(host, grid, block, shared, params)?)
+        launch(&stream_for(stream)?, prepare_host(host, grid, block, shared, params, &BY_HOST)?)
     }
     fn hipExtLaunchKernel(host: *const c_void, grid: dim3, block: dim3, params: *mut *mut c_void, shared: usize,
         stream: hipStream_t, start: hipEvent_t, stop: hipEvent_t, _flags: c_int) {
-        launch_between(stream, prepare_host(host, grid, block, shared, params)?, start, stop)
+        launch_between(stream, prepare_host(host, grid, block, shared, params, &BY_HOST)?, start, stop)
     }
     fn hipLaunchCooperativeKernel(host: *const c_void, grid: dim3, block: dim3, params: *mut *mut c_void,
         shared: c_uint, stream: hipStream_t) {
-        launch_cooperative(stream, prepare_host(host, grid, block, shared as usize, params)?)
+        launch_cooperative(stream, prepare_host(host, grid, block, shared as usize, params, &COOPERATIVE)?)
     }
     fn hipLaunchKernelExC(config: *const hipLaunchConfig_t, host: *const c_void, params: *mut *mut c_void) {
         let c = get(config)?;
-        let spec = prepare_host(host, c.grid, c.block, c.shared, params)?;
-        if cooperative(c.attributes, c.attribute_count)? {
-            return launch_cooperative(c.stream, spec);
-        }
-        launch(&state::stream(c.stream)?, spec)
+        let together = cooperative(c.attributes, c.attribute_count)?;
+        let refusal = if together { &COOPERATIVE } else { &BY_HOST };
+        let spec = prepare_host(host, c.grid, c.block, c.shared, params, refusal)?;
+        if together { launch_cooperative(c.stream, spec) } else { launch(&state::stream(c.stream)?, spec) }
     }
     fn hipDrvLaunchKernelEx(config: *const HIP_LAUNCH_CONFIG, f: hipFunction_t, params: *mut *mut c_void,
         extra: *mut *mut c_void) {
@@ -623,12 +667,12 @@ hip! {
     fn hipExtLaunchMultiKernelMultiDevice(list: *mut hipLaunchParams, count: c_int, flags: c_uint) {
         let n = usize::try_from(count).map_err(|_| INVALID)?;
         check_list(list, n, flags)?;
-        launch_all(several(std::slice::from_raw_parts(list, n))?, false)
+        launch_all(several(std::slice::from_raw_parts(list, n), &BY_HOST)?, false)
     }
     fn hipLaunchCooperativeKernelMultiDevice(list: *mut hipLaunchParams, count: c_int, flags: c_uint) {
         let n = usize::try_from(count).map_err(|_| INVALID)?;
         check_list(list, n, flags)?;
-        launch_all(several(std::slice::from_raw_parts(list, n))?, true)
+        launch_all(several(std::slice::from_raw_parts(list, n), &COOPERATIVE)?, true)
     }
     fn hipModuleLaunchCooperativeKernelMultiDevice(list: *mut hipFunctionLaunchParams, count: c_uint, flags: c_uint) {
         check_list(list, count as usize, flags)?;
@@ -640,16 +684,18 @@ hip! {
     }
 
     fn hipFuncGetAttribute(value: *mut c_int, which: c_uint, f: hipFunction_t) {
-        put(value, attribute(&*function(f)?, which)?)
+        let f = FUNCTIONS.get(f).ok_or(Code(hipErrorInvalidHandle))?;
+        put(value, attribute(&f, which)?)
     }
     fn hipFuncSetAttribute(f: *const c_void, which: c_uint, value: c_int) {
         let f = function(f)?;
         match which {
-            // Dynamic LDS needs no permission up to what there is.
-            8 if value >= 0 && value <= attribute(&f, 8)? => Ok(()),
-            9 => Ok(()),
-            _ => Err(INVALID),
+            // Dynamic LDS needs no permission up to what there is: both are kept for who asks.
+            8 if value >= 0 && value as u32 <= free_lds(&f)? => f.max_dynamic_lds.store(value, Ordering::Relaxed),
+            9 if (-1..=100).contains(&value) => f.carveout.store(value, Ordering::Relaxed),
+            _ => return Err(INVALID),
         }
+        Ok(())
     }
     fn hipFuncGetAttributes(attributes: *mut hipFuncAttributes, f: *const c_void) {
         let f = function(f)?;
@@ -662,45 +708,20 @@ hip! {
             max_dynamic_shared_size_bytes: of(8)?,
             max_threads_per_block: of(0)?,
             num_regs: of(4)?,
-            preferred_shmem_carveout: 0,
+            preferred_shmem_carveout: of(9)?,
             ptx_version: of(5)?,
             shared_size_bytes: of(1)? as usize,
         })
     }
-    fn hipFuncSetCacheConfig(f: *const c_void, _config: c_uint) {
-        function(f).map(drop)
+    fn hipFuncSetCacheConfig(f: *const c_void, config: c_uint) {
+        // None, LDS, L1, both alike: there is no choice.
+        function(f)?;
+        if config > 3 { Err(INVALID) } else { Ok(()) }
     }
-    fn hipFuncSetSharedMemConfig(f: *const c_void, _config: c_uint) {
-        function(f).map(drop)
-    }
-
-    fn hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut c_int, f: hipFunction_t, threads: c_int,
-        shared: usize) {
-        put(blocks, active_blocks(&*function(f)?, threads, shared)? as c_int)
-    }
-    fn hipModuleOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: *mut c_int, f: hipFunction_t,
-        threads: c_int, shared: usize, _flags: c_uint) {
-        put(blocks, active_blocks(&*function(f)?, threads, shared)? as c_int)
-    }
-    fn hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut c_int, f: *const c_void, threads: c_int,
-        shared: usize) {
-        put(blocks, active_blocks(&*function(f)?, threads, shared)? as c_int)
-    }
-    fn hipOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: *mut c_int, f: *const c_void, threads: c_int,
-        shared: usize, _flags: c_uint) {
-        put(blocks, active_blocks(&*function(f)?, threads, shared)? as c_int)
-    }
-    fn hipModuleOccupancyMaxPotentialBlockSize(grid: *mut c_int, block: *mut c_int, f: hipFunction_t, shared: usize,
-        limit: c_int) {
-        potential(grid, block, &*function(f)?, shared, limit)
-    }
-    fn hipModuleOccupancyMaxPotentialBlockSizeWithFlags(grid: *mut c_int, block: *mut c_int, f: hipFunction_t,
-        shared: usize, limit: c_int, _flags: c_uint) {
-        potential(grid, block, &*function(f)?, shared, limit)
-    }
-    fn hipOccupancyMaxPotentialBlockSize(grid: *mut c_int, block: *mut c_int, f: *const c_void, shared: usize,
-        limit: c_int) {
-        potential(grid, block, &*function(f)?, shared, limit)
+    fn hipFuncSetSharedMemConfig(f: *const c_void, config: c_uint) {
+        // Banks of the usual width, of 4 and of 8 bytes.
+        function(f)?;
+        if config > 2 { Err(INVALID) } else { Ok(()) }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::graph_memory::GraphMemory;
 use crate::memory;
 use crate::module::LaunchSpec;
 use crate::state::{Device, EventEntry, Stream};
-use crate::types::hipHostFn_t;
+use crate::types::{hipHostFn_t, hipMemcpyKind};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -67,6 +67,8 @@ pub enum Op {
         from: Rows,
         /// How much.
         extent: [u64; 3],
+        /// The direction that the program gave.
+        kind: hipMemcpyKind,
     },
     /// A fill with elements of `element` bytes.
     Set {
@@ -162,7 +164,7 @@ impl Op {
     fn run(&self, device: &Device) -> Result {
         match self {
             Op::Kernel(spec) => spec.run(device),
-            Op::Copy { to, from, extent } => {
+            Op::Copy { to, from, extent, .. } => {
                 let [width, height, depth] = *extent;
                 for z in 0..depth {
                     for y in 0..height {

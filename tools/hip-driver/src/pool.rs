@@ -84,11 +84,12 @@ impl Pool {
     fn keep(self: &Arc<Pool>, a: &memory::Allocation, stream: &Stream) {
         let reached = Event::new();
         stream.queue.record(&reached);
-        let (own, size) = (self.clone(), a.size);
-        stream.queue.push_always(move || {
-            let mut c = lock(&own.counters);
+        let size = a.size;
+        {
+            // The program has it no longer, whatever its kernels still do.
+            let mut c = lock(&self.counters);
             c.used = c.used.saturating_sub(size);
-        });
+        }
         lock(&self.freed).push(Freed { start: a.start, size, stream: stream.number, reached });
     }
 
@@ -299,10 +300,10 @@ hip! {
         }
         for i in 0..count {
             let a = get(list.add(i))?;
-            state::device(a.location.id).map_err(|_| INVALID)?;
             if a.location.kind != 1 || !matches!(a.flags, 0 | 1 | 3) {
                 return Err(INVALID);
             }
+            state::device(a.location.id)?;
         }
         Ok(())
     }
@@ -324,10 +325,10 @@ hip! {
         put(place, default_handle(device))
     }
     fn hipDeviceGetMemPool(place: *mut hipMemPool_t, device: c_int) {
-        put(place, handle_of(&lock(&state::device(device)?.pool).clone()))
+        put(place, handle_of(&lock(&state::device(device).map_err(|_| INVALID)?.pool).clone()))
     }
     fn hipDeviceSetMemPool(device: c_int, handle: hipMemPool_t) {
-        let (d, p) = (state::device(device)?, pool(handle)?);
+        let (d, p) = (state::device(device).map_err(|_| INVALID)?, pool(handle)?);
         if p.device != device {
             return err(hipErrorInvalidDevice);
         }

@@ -45,6 +45,8 @@ pub struct Device {
     pub streams: Mutex<Vec<std::sync::Weak<Stream>>>,
     /// References to the primary context.
     pub context_users: AtomicU32,
+    /// Cache that kernels prefer, as it was asked for.
+    pub cache_config: AtomicU32,
     /// Pool that `hipMallocAsync` takes from, and the one that is there from the start.
     pub pool: Mutex<Arc<crate::pool::Pool>>,
     /// As above.
@@ -104,6 +106,9 @@ impl Device {
         self.default_pool.settle();
         let now = lock(&self.pool).clone();
         now.settle();
+        for p in POOLS.all().iter().filter(|p| p.device == self.ordinal) {
+            p.settle();
+        }
     }
 
     /// Another stream.
@@ -253,6 +258,11 @@ impl<T: Clone> Table<T> {
         lock(&self.entries).get(&(handle as u64)).cloned()
     }
 
+    /// All objects.
+    pub fn all(&self) -> Vec<T> {
+        lock(&self.entries).values().cloned().collect()
+    }
+
     /// Forgets a handle.
     pub fn remove(&self, handle: Handle) -> Option<T> {
         lock(&self.entries).remove(&(handle as u64))
@@ -371,6 +381,7 @@ fn make_devices() -> std::result::Result<Vec<Arc<Device>>, NoDevices> {
             default_stream: Stream::new(ordinal, 0, 0),
             streams: Mutex::default(),
             context_users: AtomicU32::new(0),
+            cache_config: AtomicU32::new(0),
             pool: Mutex::new(pool.clone()),
             default_pool: pool,
             compute_units: units.map_or_else(|| target.info().cus, |n| n as u32),

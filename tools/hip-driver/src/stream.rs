@@ -264,7 +264,11 @@ hip! {
     }
     fn hipStreamAttachMemAsync(stream: hipStream_t, memory: *mut c_void, length: usize, flags: c_uint) {
         state::stream(stream)?;
-        // Global, host or single; a whole allocation, which is managed.
+        // Global, host or single, which is a stream of the program's; a whole allocation, which is managed.
+        const SINGLE: c_uint = 4;
+        if flags == SINGLE && stream.is_null() {
+            return Err(INVALID);
+        }
         let a = crate::memory::find(memory as u64).filter(|a| a.kind == crate::memory::Kind::Managed).ok_or(INVALID)?;
         let whole = length == 0 || length as u64 == a.size;
         if matches!(flags, 1 | 2 | 4) && whole { Ok(()) } else { Err(INVALID) }

@@ -1,14 +1,21 @@
 //! What the HIP API (7.2) has and this library has not: arrays and textures, graphics and external memory, linking and
 //! libraries of kernels, copies in batches, attributes of streams.
 
+use crate::types::*;
+use std::ffi::{c_uint, c_void};
+
+fn none(name: &str) -> crate::api::Result {
+    crate::api::log(&format!("{name} is not supported by the emulated driver"));
+    crate::api::err(barewave_emu::hip::code::hipErrorNotSupported)
+}
+
 /// Exports functions that say so. Their arguments are not looked at.
 macro_rules! unsupported {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> u32 {
             $crate::api::call(stringify!($name), String::new, || {
-                $crate::api::log(concat!(stringify!($name), " is not supported by the emulated driver"));
-                $crate::api::err(barewave_emu::hip::code::hipErrorNotSupported)
+                none(stringify!($name))
             })
         }
     )*};
@@ -32,13 +39,13 @@ unsupported! {
     hipImportExternalMemory hipImportExternalSemaphore hipKernelGetLibrary hipKernelGetName hipLibraryEnumerateKernels
     hipLibraryGetKernel hipLibraryGetKernelCount hipLibraryLoadData hipLibraryLoadFromFile hipLibraryUnload
     hipLinkAddData hipLinkAddFile hipLinkComplete hipLinkCreate hipLinkDestroy hipMalloc3DArray hipMallocArray
-    hipMallocMipmappedArray hipMemGetHandleForAddressRange hipMemMapArrayAsync hipMemcpy2DArrayToArray
+    hipMemGetHandleForAddressRange hipMemMapArrayAsync hipMemcpy2DArrayToArray
     hipMemcpy2DFromArray hipMemcpy2DFromArrayAsync hipMemcpy2DFromArrayAsync_spt hipMemcpy2DFromArray_spt
     hipMemcpy2DToArray hipMemcpy2DToArrayAsync hipMemcpy2DToArrayAsync_spt hipMemcpy2DToArray_spt
     hipMemcpy3DBatchAsync hipMemcpy3DPeer hipMemcpy3DPeerAsync hipMemcpyAtoA hipMemcpyAtoD hipMemcpyAtoH
     hipMemcpyAtoHAsync hipMemcpyBatchAsync hipMemcpyDtoA hipMemcpyFromArray hipMemcpyFromArray_spt hipMemcpyHtoA
     hipMemcpyHtoAAsync hipMemcpyToArray hipMipmappedArrayCreate hipMipmappedArrayDestroy hipMipmappedArrayGetLevel
-    hipModuleGetTexRef hipOccupancyAvailableDynamicSMemPerBlock hipSignalExternalSemaphoresAsync
+    hipModuleGetTexRef hipOccupancyAvailableDynamicSMemPerBlock 
     hipStreamCopyAttributes hipStreamGetAttribute hipStreamSetAttribute hipTexObjectCreate hipTexObjectDestroy
     hipTexObjectGetResourceDesc hipTexObjectGetResourceViewDesc hipTexObjectGetTextureDesc hipTexRefGetAddress
     hipTexRefGetAddressMode hipTexRefGetArray hipTexRefGetBorderColor hipTexRefGetFilterMode hipTexRefGetFlags
@@ -46,18 +53,28 @@ unsupported! {
     hipTexRefGetMipmapLevelBias hipTexRefGetMipmapLevelClamp hipTexRefSetAddress hipTexRefSetAddress2D
     hipTexRefSetAddressMode hipTexRefSetArray hipTexRefSetBorderColor hipTexRefSetFilterMode hipTexRefSetFlags
     hipTexRefSetFormat hipTexRefSetMaxAnisotropy hipTexRefSetMipmapFilterMode hipTexRefSetMipmapLevelBias
-    hipTexRefSetMipmapLevelClamp hipTexRefSetMipmappedArray hipUnbindTexture hipWaitExternalSemaphoresAsync
+    hipTexRefSetMipmapLevelClamp hipTexRefSetMipmappedArray hipUnbindTexture
 }
 
 hip! {
-    fn hipFreeArray(_array: *mut std::ffi::c_void) {
+    fn hipFreeArray(_array: *mut c_void) {
         // There are none.
         Err(crate::api::INVALID)
     }
-    fn hipArrayDestroy(_array: *mut std::ffi::c_void) {
+    fn hipArrayDestroy(_array: *mut c_void) {
         Err(crate::api::INVALID)
     }
-    fn hipFreeMipmappedArray(_array: *mut std::ffi::c_void) {
+    fn hipMallocMipmappedArray(place: *mut Handle, format: *const hipChannelFormatDesc, _extent: hipExtent,
+        _levels: c_uint, _flags: c_uint) {
+        if place.is_null() || format.is_null() { Err(crate::api::INVALID) } else { none("hipMallocMipmappedArray") }
+    }
+    fn hipSignalExternalSemaphoresAsync(list: *const Handle, how: *const c_void, _count: c_uint, _stream: hipStream_t) {
+        if list.is_null() || how.is_null() { Err(crate::api::INVALID) } else { none("hipSignalExternalSemaphoresAsync") }
+    }
+    fn hipWaitExternalSemaphoresAsync(list: *const Handle, how: *const c_void, _count: c_uint, _stream: hipStream_t) {
+        if list.is_null() || how.is_null() { Err(crate::api::INVALID) } else { none("hipWaitExternalSemaphoresAsync") }
+    }
+    fn hipFreeMipmappedArray(_array: *mut c_void) {
         Err(crate::api::INVALID)
     }
 }

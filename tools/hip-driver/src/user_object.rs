@@ -70,7 +70,11 @@ hip! {
         put(place, OBJECTS.add(Arc::new(UserObject { destroy, references: Mutex::new(references.into()) })))
     }
     fn hipUserObjectRetain(object: hipUserObject_t, count: c_uint) {
-        if count == 0 || count > i32::MAX as u32 { Err(INVALID) } else { change(object, count.into(), true) }
+        if object.is_null() || count == 0 || count > i32::MAX as u32 {
+            return Err(INVALID);
+        }
+        // The last reference may have been given back already.
+        if OBJECTS.get(object).is_none() { Ok(()) } else { change(object, count.into(), true) }
     }
     fn hipUserObjectRelease(object: hipUserObject_t, count: c_uint) {
         if object.is_null() || count == 0 || count > i32::MAX as u32 {
@@ -81,8 +85,11 @@ hip! {
     }
     fn hipGraphRetainUserObject(handle: hipGraph_t, object: hipUserObject_t, count: c_uint, flags: c_uint) {
         let g = graph(handle)?;
-        if count == 0 || count > i32::MAX as u32 || flags > MOVE || OBJECTS.get(object).is_none() {
+        if count == 0 || count > i32::MAX as u32 || flags > MOVE || object.is_null() {
             return Err(INVALID);
+        }
+        if OBJECTS.get(object).is_none() {
+            return Ok(());
         }
         if flags & MOVE == 0 {
             change(object, count.into(), true)?;
@@ -100,6 +107,7 @@ hip! {
         let given_back = (*held).min(count.into());
         *held -= given_back;
         drop(g);
-        change(object, given_back, false)
+        // As for a release without a graph.
+        if OBJECTS.get(object).is_none() { Ok(()) } else { change(object, given_back, false) }
     }
 }
