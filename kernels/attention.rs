@@ -12,6 +12,7 @@
 //! down. Tiles of K and V of the next round come from memory while this round's are multiplied; each has one buffer in LDS,
 //! which is written while the other is read. Sums are in one order, so results are the same from run to run.
 
+mod parts;
 mod plan;
 
 use super::address::{self, Offset};
@@ -33,6 +34,7 @@ use crate::mir::{Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, RegClass, Type,
 use barewave_isa::matrix::{Fragment, Step};
 use barewave_isa::op;
 
+use parts::Counted;
 use plan::Plan;
 pub(super) use plan::fits;
 
@@ -99,6 +101,10 @@ struct Flash<'a> {
     first: Part,
     query: Part,
     lane_key: Part,
+    /// What each bit of a lane's number adds to its query, of a wave.
+    columns: Vec<u32>,
+    /// The workgroup's part of the keys, where they are shared: its number and first key.
+    part: Option<(Part, Part)>,
     /// Exponents are scores times this.
     factor: f64,
     /// The expression of scores, where it does more than scale.
@@ -112,6 +118,8 @@ struct Operands {
 
 pub(super) fn lower(cx: &Cx, kind: &Attention) -> Res<Vec<Kernel>> {
     let plan = Plan::of(cx.graph, cx.step, cx.target).ok_or(Reason::Malformed("an attention that no form fits"))?;
+    let grouped = plan::grouped(cx.step);
+    let cx = &Cx { step: grouped.as_ref().unwrap_or(cx.step), graph: cx.graph, target: cx.target, name: cx.name };
     let (a, b, d) = plan.sides().ok_or(Reason::Malformed("a matrix form without fragments"))?;
     let tile = plan.tile(plan.depth);
     let mut w = cx.kernel(tile.threads());
@@ -123,6 +131,7 @@ pub(super) fn lower(cx: &Cx, kind: &Attention) -> Res<Vec<Kernel>> {
     let item = w.b.workitem_id();
     let waves = fragment::runs(&[(plan.form.waves.0, fragment::down(plan.form.side()))], &[], 32);
     let column = |s: &Step| fragment::down(s.col);
+    let columns = d.lane.iter().map(|s| s.col).collect();
     let lane = d.lane.iter().map(column).chain(waves.lane).collect();
     let query = Fragment { lane, position: Vec::new(), bits: 32, spacing: 32 };
     let query = fragment::coordinate(&mut w.b, &query, item, fragment::row, 1, Some(first));
@@ -131,11 +140,15 @@ pub(super) fn lower(cx: &Cx, kind: &Attention) -> Res<Vec<Kernel>> {
     let lane_key = Fragment { lane, position: Vec::new(), bits: 32, spacing: 32 };
     let number = w.b.and(item, plan.lanes() - 1);
     let lane_key = fragment::coordinate(&mut w.b, &lane_key, number, fragment::row, 1, None);
+    let part = (plan.parts > 1).then(|| {
+        let number = w.b.workgroup_id(2);
+        (number, w.b.mul(number, plan.chunk))
+    });
     let scale = scale_of(&kind.score).filter(|s| *s > 0.0);
     let log2e = std::f64::consts::LOG2_E;
     let (factor, score) = scale.map_or((log2e, Some(&kind.score)), |s| (s * log2e, None));
     let float = Float(Type::F32);
-    let flash = Flash { cx, kind, plan, a, keys, float, batch, first, query, lane_key, factor, score };
+    let flash = Flash { cx, kind, plan, a, keys, float, batch, first, query, lane_key, columns, part, factor, score };
     flash.write(w, &b)
 }
 
@@ -177,18 +190,20 @@ impl Flash<'_> {
         let max = float.held(&mut w.b, f64::NEG_INFINITY);
         let sum = float.held(&mut w.b, 0.0);
         let zero = w.b.scalar(0);
-        k.issue(&mut w.b, zero);
+        let first = self.key(&mut w.b, zero);
+        k.issue(&mut w.b, first);
         v.issue(&mut w.b, zero);
         let limit = self.limit(&mut w.b);
         let node = w.b.begin_loop("keys");
-        let first = node.counter();
-        let next = w.b.add(first, plan.keys);
+        let at = node.counter();
+        let next = w.b.add(at, plan.keys);
+        let (first, next_key) = (self.key(&mut w.b, at), self.key(&mut w.b, next));
         let (k_part, v_part) = (Lds::Part { buffer: 0, phase: 0 }, Lds::Part { buffer: 1, phase: 0 });
         w.b.in_lds(k_part);
         k.commit(&mut w.b, k_base);
         w.b.in_lds(Lds::Any);
         w.b.barrier();
-        k.issue(&mut w.b, next);
+        k.issue(&mut w.b, next_key);
         w.b.in_lds(k_part);
         let scores = self.scores(&mut w.b, &queries, k_read, k_layout, k_base);
         w.b.in_lds(v_part);
@@ -201,8 +216,15 @@ impl Flash<'_> {
         self.add_values(&mut w.b, &results, weights, v_read, v_layout, v_base);
         w.b.in_lds(Lds::Any);
         w.b.end_loop(node, limit, plan.keys, Pipeline::Off, false);
+        let mut whole = self.over_groups(&mut w.b, sum, Gen::Add);
+        let mut results = results;
+        let mut shared = None;
+        if let Some((number, _)) = self.part {
+            let counted = self.share(&mut w, number, &results, (max, whole));
+            (results, whole) = self.put_together(&mut w, &counted, results.len());
+            shared = Some(counted);
+        }
         // A query that sees no key has a sum of 0, and a result of 0.
-        let whole = self.over_groups(&mut w.b, sum, Gen::Add);
         let one = float.constant(&mut w.b, 1.0);
         let inverse = float.div(&mut w.b, one, whole);
         let inverse = if self.kind.masked {
@@ -214,7 +236,12 @@ impl Flash<'_> {
         for p in &results {
             self.scale(&mut w.b, *p, inverse);
         }
-        self.store(w, results, per)
+        self.store(w, results, per, shared)
+    }
+
+    /// A key of the workgroup's part among all.
+    fn key(&self, b: &mut Builder, own: Part) -> Part {
+        self.part.map_or(own, |(_, first)| b.add(own, first))
     }
 
     /// A loader of K or V.
@@ -231,13 +258,14 @@ impl Flash<'_> {
             1 => (plan.depth, e.depth, e.keys, plan.keys),
             _ => (plan.keys, e.keys, e.width, plan.width),
         };
-        let part = DepthPart::whole(if i == 1 { plan.depth } else { 0 });
+        let first_key = self.part.map(|p| p.1);
+        let part = if i == 1 { DepthPart::whole(plan.depth) } else { DepthPart::guarded(0, first_key) };
         // Either direction may be the dense one.
         let wide = sw == 1 && (i == 2 || sk != 1);
         let (sk, sw) = if wide { (sk, 1) } else { (1, if sk == 1 { sw } else { sk }) };
         let dense = if wide { r - 1 } else { r - 2 };
         let aligned = lines_are_aligned(self.cx.dtype(Arg::Input(i)), view, dense);
-        let first = w.b.scalar(0);
+        let first = first_key.filter(|_| i == 1).unwrap_or_else(|| w.b.scalar(0));
         let src = Source {
             buf,
             base: outer.imm,
@@ -348,11 +376,16 @@ impl Flash<'_> {
     /// Where the loop over keys ends: a causal mask hides what lies behind the last query of the workgroup.
     fn limit(&self, b: &mut Builder) -> Opnd {
         let all = self.plan.e.keys as u32;
-        let Some(past) = self.kind.causal else { return all.into() };
-        let end = b.add(self.first, (past + i64::from(self.plan.queries)) as u32);
+        let end = match (self.kind.causal, self.part) {
+            (None, None) => return all.into(),
+            (None, Some(_)) => b.scalar(all),
+            (Some(past), _) => b.add(self.first, (past + i64::from(self.plan.queries)) as u32),
+        };
+        let end = self.part.map_or(end, |(_, first)| b.sub(end, first));
         // At least one round.
         let end = b.generic(Gen::Max.of(Type::I32), &[end.into(), 1u32.into()]);
-        b.generic(Gen::Min.of(Type::U32), &[end.into(), all.into()]).into()
+        let most = if self.part.is_some() { self.plan.chunk } else { all };
+        b.generic(Gen::Min.of(Type::U32), &[end.into(), most.into()]).into()
     }
 
     /// A product's instruction.
@@ -652,7 +685,7 @@ impl Flash<'_> {
     }
 
     /// The step's expression and the store.
-    fn store(self, mut w: Writer, results: Vec<Part>, per: u32) -> Res<Vec<Kernel>> {
+    fn store(self, mut w: Writer, results: Vec<Part>, per: u32, shared: Option<Counted>) -> Res<Vec<Kernel>> {
         let (plan, e) = (self.plan, self.plan.e);
         let r = self.cx.step.output.view.rank();
         // What lies behind the last column is not stored, whatever it is.
@@ -665,8 +698,12 @@ impl Flash<'_> {
         gemm::store(&mut w, self.cx, &tile, &sums, &walk, (self.first, none), |w, view, size| {
             self.outer(w, view, size)
         })?;
-        let grid = [(e.queries as u32).div_ceil(plan.queries), e.batches as u32, 1];
+        let grid = [(e.queries as u32).div_ceil(plan.queries), e.batches as u32, plan.parts];
         let flops = 2 * (e.batches * e.queries * e.keys * (e.depth + e.width)) as u64;
-        Ok(vec![w.finish(grid, flops)])
+        let Some(Counted { shared, done, .. }) = shared else { return Ok(vec![w.finish(grid, flops)]) };
+        w.b.place(done, "done");
+        let kernel = w.finish(grid, flops);
+        let sharing = [1, 1, shared.count];
+        Ok(vec![Kernel { workspace: shared.bytes(), counters: shared.counters(), sharing, ..kernel }])
     }
 }

@@ -20,7 +20,7 @@ use super::normed::Finish;
 use super::tile::Tile;
 use super::{Cx, Kernel, MAX_TENSOR_BYTES, Writer};
 use crate::graph::view::View;
-use crate::mir::{BlockId, Buffer, Builder, Gen, Part, Pipeline};
+use crate::mir::{BlockId, Buffer, Builder, Gen, Part, Pipeline, Type};
 
 /// The part of the depth that a workgroup sums.
 #[derive(Clone, Copy)]
@@ -36,7 +36,12 @@ pub(super) struct DepthPart {
 impl DepthPart {
     /// All of a depth, read in tiles that together are so deep; any other depth is guarded.
     pub fn whole(depth: u32) -> DepthPart {
-        DepthPart { split: Split { count: 1, chunk: depth }, number: None, first: None }
+        DepthPart::guarded(depth, None)
+    }
+
+    /// A depth that is read from `first` on; any other than `depth` is guarded.
+    pub fn guarded(depth: u32, first: Option<Part>) -> DepthPart {
+        DepthPart { split: Split { count: 1, chunk: depth }, number: None, first }
     }
 
     /// The k that lies `k` behind the beginning of the part.
@@ -94,14 +99,19 @@ pub(super) fn store(
         }
         return Ok(vec![Kernel { counters, sharing: [columns, 1, 1], ..w.finish(grid, flops) }]);
     };
-    let shared = Shared { tile, count: part.split.count, tiles: [grid[0], grid[1], e.batches as u32] };
+    let shared = Shared {
+        threads: tile.threads(),
+        dwords: tile.sums(),
+        count: part.split.count,
+        tiles: [grid[0], grid[1], e.batches as u32],
+    };
     if shared.bytes() >= MAX_TENSOR_BYTES {
         let name = cx.graph.tensor(cx.step.output.tensor).name.clone();
         return Err(Reason::TooLarge { name, bytes: shared.bytes() });
     }
     let place = shared.place(&mut w, p.z);
     let workspace = w.workspace(shared.bytes());
-    shared.leave(&mut w, workspace, &place, number, &p.sums);
+    shared.leave(&mut w, workspace, &place, number, &p.sums.parts);
     if p.finish.is_some() {
         // What comes behind is for whole workgroups.
         let at = w.b.mul(place.item, 4u32);
@@ -109,7 +119,7 @@ pub(super) fn store(
     } else {
         shared.count_in(&mut w, &place, done);
     }
-    let sums = shared.add(&mut w, workspace, &place, &p.sums);
+    let sums = shared.add(&mut w, workspace, &place, tile.types.accumulate, &p.sums);
     let (finished, columns) = end(&mut w, cx, p, &sums, shared.counters(), done, outer)?;
     w.b.place(done, "done");
     let sharing = [columns, 1, shared.count];
@@ -163,67 +173,64 @@ pub(super) fn count_workgroup(w: &mut Writer, at: Part, threads: u32, all: u32, 
     }
 }
 
-/// Parts that are added by one of those who sum them.
-struct Shared<'a> {
-    tile: &'a Tile,
+/// Parts that are put together by one of those who make them.
+pub(super) struct Shared {
+    /// Workitems of a workgroup, and dwords that each leaves.
+    pub threads: u32,
+    pub dwords: u32,
     /// Parts.
-    count: u32,
+    pub count: u32,
     /// Tiles of the result in x, y, and its batches.
-    tiles: [u32; 3],
+    pub tiles: [u32; 3],
 }
 
 /// Where a workitem's sums are.
-struct Place {
+pub(super) struct Place {
     /// Its number among all that a part has.
     item: Part,
-    /// Bytes of the first piece in a part: of the workgroup, and of the workitem.
-    group: Part,
+    /// Byte of the workgroup's first piece in a part, and the workitem's number.
+    pub group: Part,
     lane: Part,
 }
 
 /// Dwords that a workitem has in flight while parts are added.
-const IN_FLIGHT: u32 = 64;
+pub(super) const IN_FLIGHT: u32 = 64;
 
-impl Shared<'_> {
+impl Shared {
     /// Workitems of a part.
     fn items(&self) -> u32 {
-        self.tiles.iter().product::<u32>() * self.tile.threads()
-    }
-
-    /// Dwords of a workitem's sums.
-    fn dwords(&self) -> u32 {
-        self.tile.m * self.tile.n / self.tile.threads() * u32::from(self.tile.types.accumulate.dwords())
+        self.tiles.iter().product::<u32>() * self.threads
     }
 
     /// Bytes of a part, and of all.
-    fn part(&self) -> u32 {
-        self.items() * self.dwords() * 4
+    pub fn part(&self) -> u32 {
+        self.items() * self.dwords * 4
     }
-    fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.part() as usize * self.count as usize
     }
 
     /// Bytes of the counters: each lane counts for itself, which costs no mask, and the first one's count decides for the wave.
-    fn counters(&self) -> usize {
+    pub fn counters(&self) -> usize {
         self.items() as usize * 4
     }
 
-    fn place(&self, w: &mut Writer, batch: Part) -> Place {
+    pub fn place(&self, w: &mut Writer, batch: Part) -> Place {
         let b = &mut w.b;
         let (x, y) = (b.workgroup_id(0), b.workgroup_id(1));
         let row = b.mad(batch, self.tiles[1], y);
         let group = b.mad(row, self.tiles[0], x);
         let lane = b.workitem_id();
-        let item = b.mad(group, self.tile.threads(), lane);
-        let group = b.mul(group, self.tile.threads() * self.dwords() * 4);
+        let item = b.mad(group, self.threads, lane);
+        let group = b.mul(group, self.threads * self.dwords * 4);
         Place { item, group, lane }
     }
 
     /// The pieces of a workitem's sums: registers, and how many dwords are before them.
-    fn pieces(sums: &Sums) -> Vec<(Part, u32)> {
+    pub fn pieces(parts: &[Part]) -> Vec<(Part, u32)> {
         let mut before = 0;
         let mut out = Vec::new();
-        for p in &sums.parts {
+        for p in parts {
             for first in (0..p.len).step_by(4) {
                 let piece = p.slice(first, (p.len - first).min(4));
                 out.push((piece, before));
@@ -234,17 +241,17 @@ impl Shared<'_> {
     }
 
     /// Stores a part.
-    fn leave(&self, w: &mut Writer, to: Buffer, place: &Place, number: Part, sums: &Sums) {
+    pub fn leave(&self, w: &mut Writer, to: Buffer, place: &Place, number: Part, parts: &[Part]) {
         let start = w.b.mad(number, self.part(), place.group);
-        for (piece, before) in Self::pieces(sums) {
+        for (piece, before) in Self::pieces(parts) {
             let at = w.b.mul(place.lane, u32::from(piece.len) * 4);
             let piece = gemm::in_vectors(w, piece);
-            w.b.device_store(to, piece, at, start, before * 4 * self.tile.threads());
+            w.b.device_store(to, piece, at, start, before * 4 * self.threads);
         }
     }
 
     /// Waits until the part is where all can see it, and goes to `done` unless all others are there too.
-    fn count_in(&self, w: &mut Writer, place: &Place, done: BlockId) {
+    pub fn count_in(&self, w: &mut Writer, place: &Place, done: BlockId) {
         let counters = w.counters();
         let b = &mut w.b;
         let at = b.mul(place.item, 4u32);
@@ -257,25 +264,24 @@ impl Shared<'_> {
     }
 
     /// Adds all parts.
-    fn add(&self, w: &mut Writer, from: Buffer, place: &Place, like: &Sums) -> Sums {
-        let ty = self.tile.types.accumulate;
+    fn add(&self, w: &mut Writer, from: Buffer, place: &Place, ty: Type, like: &Sums) -> Sums {
         let parts: Vec<Part> = like.parts.iter().map(|p| w.b.v(p.len)).collect();
         let sums = Sums { parts, ..*like };
         for p in &sums.parts {
             (0..p.len).for_each(|i| w.b.copy_into(p.dword(i), 0u32));
         }
-        let pieces = Self::pieces(&sums);
+        let pieces = Self::pieces(&sums.parts);
         let lanes: Vec<Part> =
             (1..=4).map(|dwords| if dwords == 3 { place.lane } else { w.b.mul(place.lane, dwords * 4) }).collect();
         // Rounds of as many parts as fit. Those of the last one that are none lie behind the buffer and are zero.
-        let rounds = self.count.div_ceil((IN_FLIGHT / self.dwords()).max(1));
+        let rounds = self.count.div_ceil((IN_FLIGHT / self.dwords).max(1));
         let together = self.count.div_ceil(rounds);
         w.b.counted_loop("parts", rounds * together, together, Pipeline::Off, false, |b, first| {
             let start = b.mad(first, self.part(), place.group);
             let starts: Vec<Part> = (0..together).map(|i| b.add(start, i * self.part())).collect();
             let load = |b: &mut Builder, (piece, before): &(Part, u32), start: &Part| {
                 let lane = lanes[piece.len as usize - 1];
-                b.device_load(from, piece.len, lane, *start, before * 4 * self.tile.threads())
+                b.device_load(from, piece.len, lane, *start, before * 4 * self.threads)
             };
             // Pieces of 4 dwords at most; of large sums not all at once.
             for some in pieces.chunks((IN_FLIGHT / 4) as usize) {

@@ -285,7 +285,8 @@ fn models() -> Vec<(String, FusedGraph, Vec<HostTensor>)> {
         b.output(&z);
         add(&format!("Gemm {m}x{k}x{n}"), b);
     }
-    for (batch, m, k, n) in [(2, 9, 20, 33), (1, 5, 33, 17)] {
+    // The last one's depth is shared among workgroups.
+    for (batch, m, k, n) in [(2, 9, 20, 33), (1, 5, 33, 17), (1, 9, 700, 33)] {
         let mut b = Builder::new(17, 2);
         let (x, y) = (b.input(&[batch, m, k]), b.input(&[batch, k, n]));
         let z = b.node("MatMul", &[&x, &y], &[]);
@@ -315,6 +316,12 @@ fn models() -> Vec<(String, FusedGraph, Vec<HostTensor>)> {
     let y = b.node("Attention", &[&q, &k, &v], &[("is_causal", int(1))]);
     b.output(&y);
     add("Attention", b);
+    // Keys that are shared among workgroups.
+    let mut b = Builder::new(17, 7);
+    let (q, k, v) = (b.input(&[1, 2, 1, 20]), b.input(&[1, 1, 300, 20]), b.input(&[1, 1, 300, 18]));
+    let y = b.node("Attention", &[&q, &k, &v], &[]);
+    b.output(&y);
+    add("Attention of a query", b);
     for (shape, cout, groups, k, stride) in
         [([1, 3, 13, 11], 40, 1, 3, 2), ([1, 20, 9, 9], 20, 1, 1, 1), ([1, 12, 9, 9], 12, 12, 3, 1)]
     {

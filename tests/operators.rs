@@ -569,6 +569,30 @@ fn long_integers_are_converted_after_arithmetic() {
 }
 
 #[test]
+fn roots_and_logarithms_of_sums_of_integers() {
+    for t in [DType::I32, DType::I64, DType::U32, DType::U64] {
+        for op in ["ReduceL2", "ReduceLogSum", "ReduceLogSumExp"] {
+            let mut b = Builder::new(18, 2);
+            let list: Vec<i64> = (0..24).map(|i| 3 + i * 7 % 20).collect();
+            let x = b.input_of(HostTensor::from_ints(t, &[4, 6], &list));
+            let axes = b.ints(&[1]);
+            let y = b.node(op, &[&x, &axes], &[("keepdims", int(0))]);
+            finish(&mut b, "", &[y]);
+            let got = outputs(&b, &format!("{op} {t}"), 0.0);
+            let want = list.chunks(6).map(|row| {
+                let sum = |f: &dyn Fn(f64) -> f64| row.iter().map(|x| f(*x as f64)).sum::<f64>();
+                match op {
+                    "ReduceL2" => sum(&|x| x * x).sqrt(),
+                    "ReduceLogSum" => sum(&|x| x).ln(),
+                    _ => sum(&f64::exp).ln(),
+                }
+            });
+            close(&got[0].to_f64(), &want.map(f64::trunc).collect::<Vec<_>>(), 0.0, op);
+        }
+    }
+}
+
+#[test]
 fn one_kernel_serves_all_extents() {
     use barewave::onnx::Dim;
     use barewave::{Shapes, compile::KernelCache};

@@ -48,6 +48,40 @@ pub(super) struct Plan {
     /// Depth of K's tile and width of V's, powers of two.
     pub depth: u32,
     pub width: u32,
+    /// Workgroups that share the keys, and keys of each, whole tiles.
+    pub parts: u32,
+    pub chunk: u32,
+}
+
+/// Numbers of workgroups that may share the keys.
+const PARTS: [u32; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
+
+/// Cycles to put a few parts together: they come from where the whole device sees them, and lanes exchange what they have.
+const TOGETHER: f64 = 3000.0;
+
+/// A step whose one query per head becomes a query of a group of heads, where these have keys and values in common (grouped-query
+/// attention while tokens are made one by one): the two dimensions change places.
+pub(super) fn grouped(step: &Step) -> Option<Step> {
+    let StepKind::Attention(kind) = &step.kind else { return None };
+    let r = step.output.view.rank();
+    let [group, query] = [r.checked_sub(3)?, r - 2];
+    let dims = &step.output.view.dims;
+    let together = |i: usize| step.inputs[i].view.strides[group] == 0;
+    if kind.causal.is_some() || dims[query] != 1 || dims[group] == 1 || !together(1) || !together(2) {
+        return None;
+    }
+    let mut out = step.clone();
+    let queries = |i: usize| i != 1 && i != 2;
+    for (_, a) in out.inputs.iter_mut().enumerate().filter(|(i, _)| queries(*i)) {
+        a.view.dims.swap(group, query);
+        a.view.strides.swap(group, query);
+    }
+    for a in &mut out.inputs[1..3] {
+        a.view.dims[group] = 1;
+    }
+    out.output.view.dims.swap(group, query);
+    out.output.view.strides.swap(group, query);
+    Some(out)
 }
 
 fn extents(step: &Step) -> Extents {
@@ -66,6 +100,9 @@ impl Plan {
     /// The first form that fits; none where the target has no matrix instruction for the types, or operands lie so that no
     /// loader takes them.
     pub fn of(graph: &FusedGraph, step: &Step, target: Target) -> Option<Plan> {
+        let several = extents(step);
+        let grouped = grouped(step);
+        let step = grouped.as_ref().unwrap_or(step);
         let t = graph.tensor(step.inputs[0].tensor).dtype;
         let floats = matches!(t, DType::F16 | DType::BF16 | DType::F32);
         if !floats || step.inputs[..3].iter().any(|a| graph.tensor(a.tensor).dtype != t) {
@@ -100,16 +137,17 @@ impl Plan {
                 let (depth, width) = (e.depth.next_power_of_two() as u32, e.width.next_power_of_two() as u32);
                 let depth = depth.max(form.step(run));
                 let width = width.max(form.side());
-                let plan = Plan { e, types, form, run, queries: waves * form.side(), keys, depth, width };
+                let (queries, chunk) = (waves * form.side(), (e.keys as u32).next_multiple_of(keys));
+                let plan = Plan { e, types, form, run, queries, keys, depth, width, parts: 1, chunk };
                 if plan.fits(target) {
-                    all.push(plan);
+                    all.extend(plan.shared());
                 }
             }
         }
         let machine = Machine::of(target);
         let timed = all.into_iter().map(|p| (p.clocks(target, &machine), p));
         let (clocks, best) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
-        (clocks < apart(target, &machine, types, &e, t)).then_some(best)
+        (clocks < apart(target, &machine, types, &several, t)).then_some(best)
     }
 
     /// Cycles of the launch, about. A tile takes as long as the unit that all waves of a compute unit keep busy longest, or as
@@ -124,7 +162,8 @@ impl Plan {
         let vector = f64::from(self.slots()) * (packing * m.issue + busy(op::V_EXP_F32));
         let read = f64::from(self.keys * (self.steps() * self.step() + self.tiles() * self.form.side()));
         let read = read * f64::from(self.types.bytes()) / m.lds * CONTENTION;
-        let groups = (self.e.batches * self.e.queries.div_ceil(self.queries as usize)) as f64;
+        let results = self.e.batches * self.e.queries.div_ceil(self.queries as usize);
+        let groups = results as f64 * f64::from(self.parts);
         let cus = f64::from(info.cus);
         let of = |resident: f64| {
             let beside = (resident * f64::from(waves) / f64::from(info.simds)).max(1.0);
@@ -135,8 +174,51 @@ impl Plan {
         let most = m.fit(waves, self.vgprs(), self.lds());
         let (rounds, rest) = ((groups / (cus * most)).floor(), groups % (cus * most));
         let last = if rest > 0.0 { of((rest / cus).ceil()) } else { 0.0 };
-        let tiles = self.e.keys.div_ceil(self.keys as usize) as f64;
-        (rounds * of(most) + last) * tiles + m.launch + m.ends * (rounds + 1.0)
+        let tiles = f64::from(self.chunk / self.keys);
+        let whole = (rounds * of(most) + last) * tiles + m.launch + m.ends * (rounds + 1.0);
+        let bytes = self.e.batches * self.e.keys * (self.e.depth + self.e.width) * self.types.stored_bytes() as usize;
+        let whole = whole.max(bytes as f64 / m.memory + m.launch + m.ends);
+        if self.parts == 1 {
+            return whole;
+        }
+        // All parts are stored; those of a result are loaded by one, some at a time.
+        let part = f64::from(waves * self.lanes() * self.left() * 4);
+        let stored = groups * part / m.memory;
+        let adding = (results as f64 / cus).ceil() * f64::from(self.parts.div_ceil(self.at_once())) * TOGETHER;
+        whole + 2.0 * stored + m.ends + adding
+    }
+
+    /// The ways to share the keys among workgroups.
+    fn shared(self) -> impl Iterator<Item = Plan> {
+        let tiles = (self.e.keys as u32).div_ceil(self.keys);
+        let of = move |parts: u32| {
+            let own = tiles.div_ceil(parts);
+            Plan { parts: tiles.div_ceil(own), chunk: own * self.keys, ..self }
+        };
+        PARTS
+            .into_iter()
+            .filter(move |p| *p <= tiles)
+            .map(of)
+            .filter(|p| p.parts == 1 || p.bytes_left() < MAX_TENSOR_BYTES)
+    }
+
+    /// Dwords that a workitem leaves for who puts parts together: its results, their maximum and sum.
+    pub fn left(&self) -> u32 {
+        self.tiles() * self.form.side() * self.form.side() / self.lanes() + 2
+    }
+
+    /// Bytes of all parts.
+    fn bytes_left(&self) -> usize {
+        let items = self.e.batches
+            * self.e.queries.div_ceil(self.queries as usize)
+            * (self.form.waves.0 * self.lanes()) as usize;
+        items * self.left() as usize * 4 * self.parts as usize
+    }
+
+    /// Parts that are put together at once: lanes whose query is none have one each.
+    pub fn at_once(&self) -> u32 {
+        let queries = (self.e.queries as u32).next_power_of_two();
+        (self.form.side() / queries.min(self.form.side())).max(1)
     }
 
     pub fn lanes(&self) -> u32 {

@@ -106,10 +106,36 @@ fn simple(
     let dtype = cx.dtype(x);
     // Booleans are reduced as bytes.
     let wide = if dtype == DType::Bool { DType::U8 } else { dtype };
+    simple_in(cx, op, (empty, wide), before, after)
+}
+
+/// The same of functions that are of floats: integers become such, and the result an integer again, without its fraction.
+fn of_floats(
+    cx: &mut Lowering<'_>,
+    op: ReduceOp,
+    before: impl Fn(&mut Expr, Val) -> Val,
+    after: impl Fn(&mut Expr, Val, usize) -> Val,
+) -> Res<()> {
+    let dtype = cx.dtype(cx.input(0)?);
+    simple_in(cx, op, (0.0, if dtype.is_float() { dtype } else { DType::F64 }), before, after)
+}
+
+/// The same, computed in type `wide`.
+fn simple_in(
+    cx: &mut Lowering<'_>,
+    op: ReduceOp,
+    (empty, wide): (f64, DType),
+    before: impl Fn(&mut Expr, Val) -> Val,
+    after: impl Fn(&mut Expr, Val, usize) -> Val,
+) -> Res<()> {
+    let x = cx.input(0)?;
+    let dtype = cx.dtype(x);
     let Some(p) = plan(cx)? else {
         let y = cx.elementwise(&[x], |e, v| {
-            let y = before(e, v[0]);
-            after(e, y, 1)
+            let x = if wide.is_float() { e.cast(v[0], wide) } else { v[0] };
+            let y = before(e, x);
+            let y = after(e, y, 1);
+            e.cast(y, dtype)
         })?;
         cx.set(0, y);
         return Ok(());
@@ -189,7 +215,7 @@ pub(super) fn l1(cx: &mut Lowering<'_>) -> Res<()> {
 }
 
 pub(super) fn l2(cx: &mut Lowering<'_>) -> Res<()> {
-    simple(cx, ReduceOp::Sum, 0.0, square, |e, v, _| e.unary(Unary::Sqrt, v))
+    of_floats(cx, ReduceOp::Sum, square, |e, v, _| e.unary(Unary::Sqrt, v))
 }
 
 pub(super) fn sum_square(cx: &mut Lowering<'_>) -> Res<()> {
@@ -197,7 +223,7 @@ pub(super) fn sum_square(cx: &mut Lowering<'_>) -> Res<()> {
 }
 
 pub(super) fn log_sum(cx: &mut Lowering<'_>) -> Res<()> {
-    simple(cx, ReduceOp::Sum, 0.0, same, |e, v, _| e.unary(Unary::Log, v))
+    of_floats(cx, ReduceOp::Sum, same, |e, v, _| e.unary(Unary::Log, v))
 }
 
 /// `ln(sum(e^x))` as `m + ln(sum(e^(x - m)))` with the maximum `m`, so that nothing overflows.
@@ -208,15 +234,20 @@ pub(super) fn log_sum_exp(cx: &mut Lowering<'_>) -> Res<()> {
         cx.pass(0, x);
         return Ok(());
     };
-    if !dtype.is_float() {
-        return Err(Reason::Type(format!("input 0 has type {dtype}; only floats are supported")));
-    }
     let shape = cx.shape(x).to_vec();
     if shape.contains(&0) {
-        cx.set(0, splat(dtype, &p.shape, Scalar::Float(f64::NEG_INFINITY)));
+        cx.set(0, splat(dtype, &p.shape, Scalar::of(dtype, limit(dtype, false))));
         return Ok(());
     }
-    let access = cx.operand(x);
+    // Of integers the logarithm without its fraction.
+    let (result, access) = (dtype, cx.operand(x));
+    let dtype = if result.is_float() { result } else { DType::F64 };
+    let access = if dtype == result {
+        access
+    } else {
+        let wide = cx.combine(vec![Lazy::read(access, result)], &shape, |e, v| e.cast(v[0], dtype))?;
+        cx.operand_of(wide, |_| true)
+    };
     let m = reduce(cx, access.clone(), &p, ReduceOp::Max, Expr::acc(dtype), dtype);
     let m = cx.stored(m);
     let kept = finish_plan(&shape, p.reduced.clone(), true).shape;
@@ -228,7 +259,8 @@ pub(super) fn log_sum_exp(cx: &mut Lowering<'_>) -> Res<()> {
     let y = reduce(cx, difference, &p, ReduceOp::Sum, Expr::acc(dtype), dtype);
     let y = cx.combine(vec![y, m], &p.shape, |e, v| {
         let l = e.unary(Unary::Log, v[0]);
-        e.binary(Binary::Add, l, v[1])
+        let y = e.binary(Binary::Add, l, v[1]);
+        e.cast(y, result)
     })?;
     cx.set(0, y);
     Ok(())
