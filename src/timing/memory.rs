@@ -54,7 +54,8 @@ impl Spread {
     }
 }
 
-/// What a workgroup touches: lines that it loads with how often rounds repeat them, and counts.
+/// What a workgroup touches: lines that it loads and stores, each with how many lines of rounds that are left out it stands for, and
+/// counts. A line stands for others by the round that touches it first: what rounds come back to is there already.
 #[derive(Default)]
 struct Touched {
     loads: FxHashMap<u64, f64>,
@@ -82,15 +83,13 @@ fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
             if a.store {
                 out.store_requests += weight * a.lines.len() as f64;
                 for &line in &a.lines {
-                    let most = out.stores.entry(line).or_insert(0.0);
-                    *most = most.max(weight);
+                    out.stores.entry(line).or_insert(weight);
                 }
                 continue;
             }
             out.load_requests += weight * a.lines.len() as f64;
             for &line in &a.lines {
-                let most = out.loads.entry(line).or_insert(0.0);
-                *most = most.max(weight);
+                out.loads.entry(line).or_insert(weight);
                 if within.insert(line) {
                     out.load_misses += weight;
                     recent.push_back(line);

@@ -256,7 +256,8 @@ fn steady(rounds: &[usize], pcs: &[u64]) -> Option<usize> {
     }
     let round = |i: usize| &pcs[rounds[i]..rounds[i + 1]];
     let length = round(n - 2).len().max(1);
-    let window = ROUNDS.max(WINDOW.div_ceil(length));
+    // A round may take half of a cache line: an even number of them has as many new lines wherever it begins.
+    let window = ROUNDS.max(WINDOW.div_ceil(length)).next_multiple_of(2);
     let enough = n > STEADY.max(2 * window);
     (enough && (n - window.max(STEADY)..n - 1).all(|i| round(i) == round(n - 2))).then_some(window)
 }
