@@ -25,8 +25,26 @@ const TILES: [(f64, f64); 11] = [
 ];
 
 /// The least clocks of a product over usual tiles and splits of its depth.
-pub fn best_product(chip: &Chip, cus: f64, dtype: &str, product: [f64; 4]) -> Option<(f64, Gemm)> {
+pub(crate) fn best_product(chip: &Chip, cus: f64, dtype: &str, product: [f64; 4]) -> Option<(f64, Gemm)> {
     products(chip, cus, dtype, product).into_iter().next()
+}
+
+/// What a set of kernels can do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Kernels {
+    /// The depth may be split among workgroups.
+    pub split: bool,
+    /// Operations of a compute unit in a clock, and the matrix instruction that does them.
+    pub rate: f64,
+    /// Rows, columns, depth and blocks of the matrix instruction.
+    pub matrix: Option<[f64; 4]>,
+}
+
+impl Kernels {
+    /// The best instructions that a target has for a type; `None` for a type that has no rate.
+    pub fn best(target: Target, dtype: &str) -> Option<Kernels> {
+        Some(Kernels { split: true, rate: rate(target, dtype)?, matrix: usual_matrix(target, dtype) })
+    }
 }
 
 /// Bytes along the depth that a round takes of each row of a tile.
@@ -34,15 +52,25 @@ const DEPTHS: [f64; 3] = [64.0, 128.0, 256.0];
 
 /// Clocks of a product with each of the usual tiles, at the round's depth and the split of the product's that suit the tile, the
 /// fewest first; empty for a type that has no rate.
-pub fn products(chip: &Chip, cus: f64, dtype: &str, [m, n, k, batch]: [f64; 4]) -> Vec<(f64, Gemm)> {
+pub fn products(chip: &Chip, cus: f64, dtype: &str, product: [f64; 4]) -> Vec<(f64, Gemm)> {
+    Kernels::best(chip.target, dtype).map_or(Vec::new(), |with| products_with(chip, cus, dtype, product, with))
+}
+
+/// [`products`] with other kernels than the best.
+pub(crate) fn products_with(
+    chip: &Chip,
+    cus: f64,
+    dtype: &str,
+    [m, n, k, batch]: [f64; 4],
+    with: Kernels,
+) -> Vec<(f64, Gemm)> {
     let element = match dtype {
         "f32" => 4.0,
         "i8" | "fp8" => 1.0,
         "f64" => 8.0,
         _ => 2.0,
     };
-    let Some(rate) = rate(chip.target, dtype) else { return Vec::new() };
-    let matrix = usual_matrix(chip.target, dtype);
+    let Kernels { split: may_split, rate, matrix } = with;
     let timed = |tile: (f64, f64), split: f64, depth: f64| {
         let gemm = Gemm {
             m,
@@ -64,7 +92,7 @@ pub fn products(chip: &Chip, cus: f64, dtype: &str, [m, n, k, batch]: [f64; 4]) 
         };
         (gemm.clocks(chip, cus).total, gemm)
     };
-    let splits = [1.0, 2.0, 4.0, 8.0, 16.0].into_iter().filter(|split| k / split >= 32.0 || *split == 1.0);
+    let splits = [1.0, 2.0, 4.0, 8.0, 16.0].into_iter().filter(|split| may_split && k / split >= 32.0 || *split == 1.0);
     let lds = f64::from(chip.target.info().lds_bytes);
     // Two buffers.
     let fits = |tile: (f64, f64), depth: f64| 2.0 * (tile.0 + tile.1) * depth <= lds;

@@ -34,10 +34,11 @@ pub struct Args {
     /// LLVM's llvm-mca, whose model of gfx942 judges the loops of our kernels too.
     #[arg(long, value_name = "PROGRAM")]
     llvm_mca: Option<PathBuf>,
-    /// With --gemm: describe the table's tuning runs (lines for isa/latency/campaigns.csv) instead.
+    /// Describe the tuning runs of --gemm (lines for isa/latency/campaigns.csv), or of --conv (conv_runs.csv), instead.
     #[arg(long)]
     fit: bool,
-    /// With --gemm: describe the tuning runs by half of the rows (sizes are dealt out by a hash) and judge by the other half.
+    /// With --gemm and --conv: describe the tuning runs by half of the rows (sizes are dealt out by a hash) and judge by the
+    /// other half.
     #[arg(long, conflicts_with = "fit")]
     held_out: bool,
     /// Instructions of each trace with the largest errors.
@@ -124,16 +125,31 @@ pub fn run(args: &Args) -> Result {
         }
     }
     if let Some(path) = &args.conv {
-        let (rows, left_out) = in_file(path, conv::miopen(&read(path)?))?;
-        let mut errors = conv::compare(&rows);
+        let (mut rows, left_out) = in_file(path, conv::miopen(&read(path)?))?;
+        let mut known = conv::runs();
+        if args.fit {
+            println!("chip,dtype,family,launch_us,pace");
+            for ((chip, dtype, family), run) in conv::fit(&rows) {
+                println!("{chip},{dtype},{},{},{:.2}", family.name(), run.launch, run.pace);
+            }
+            return Ok(());
+        }
+        if args.held_out {
+            let (seen, held_out) = conv::halves(rows);
+            (known, rows) = (conv::fit(&seen), held_out);
+        }
+        let mut errors = conv::compare(&rows, &known);
         if !args.compact {
             ours(&rows, args.ours, &mut errors);
         }
         if args.json {
             out.extend(errors.iter().map(|e| json_of("conv", e)));
+        } else if args.compact {
+            print_compact(&errors);
         } else {
+            let half = if args.held_out { " that the runs were not described by" } else { "" };
             println!(
-                "Convolutions of {}: {} rows as the best of usual kernels, {left_out} of other kinds left out",
+                "Convolutions of {}: {} rows{half}, {left_out} of other kinds left out",
                 path.display(),
                 rows.len()
             );
