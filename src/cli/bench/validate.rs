@@ -185,7 +185,7 @@ fn published(args: &Args, out: &mut Vec<Value>) {
         "type",
         "shape",
         "published, TFLOPS",
-        "best usual kernel",
+        "best usual kernel, TFLOPS at the boost clock",
         "published/model",
         "source",
     ]);
