@@ -318,7 +318,7 @@ pub fn fit(rows: &[Row]) -> BTreeMap<RunKey, Run> {
 
 /// Two halves of a table: rows of one shape fall into the same. What is fitted on the first is judged by the second.
 pub fn halves(rows: Vec<Row>) -> (Vec<Row>, Vec<Row>) {
-    rows.into_iter().partition(|r| hash(&r.product) % 2 == 0)
+    rows.into_iter().partition(|r| hash(&r.product).is_multiple_of(2))
 }
 
 /// Compares rows with the model, by database, type and tiles (of 64x64) per compute unit: each family, as `f32 igemm`, and the

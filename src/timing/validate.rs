@@ -464,7 +464,7 @@ pub fn compare(rows: &[Row], known: &BTreeMap<[String; 4], Campaign>) -> Vec<Err
 
 /// Two halves of a table: rows of one size fall into the same. What is fitted on the first is judged by the second.
 pub fn halves(rows: Vec<Row>) -> (Vec<Row>, Vec<Row>) {
-    rows.into_iter().partition(|r| hash(&[r.gemm.m, r.gemm.n, r.gemm.k, r.gemm.batch]) % 2 == 0)
+    rows.into_iter().partition(|r| hash(&[r.gemm.m, r.gemm.n, r.gemm.k, r.gemm.batch]).is_multiple_of(2))
 }
 
 /// A number that deals sizes out (FNV-1a).
