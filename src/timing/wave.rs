@@ -328,20 +328,21 @@ impl<'a> Unitary<'a> {
             }
         }
         if !self.quad {
-            let vector = self.chip.valu_to_memory as u64;
-            let scalar = self.chip.salu_to_memory as u64;
             if matches!(i.unit, Unit::Lds | Unit::Vmem)
                 && let Some(last) = wave.last_vector
             {
-                later(last + vector, Stall::Dependency);
+                later(last + self.chip.valu_to_memory as u64, Stall::Dependency);
             }
-            // A vector instruction's scalar result must not overtake them (thread trace of gfx1201, `v_mad_co_u64_u32`).
+            // VCC has a path of its own.
             let named = |r: &u16| SCALAR_REGISTERS.contains(r) && *r != Reg::VCC_LO.0 && *r != Reg::VCC_HI.0;
-            let overtakes = i.unit == Unit::Valu && i.writes.iter().any(named);
-            if (overtakes || matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem | Unit::Branch))
-                && let Some(last) = wave.last_scalar
-            {
-                later(last + scalar, Stall::Dependency);
+            let after_scalar = match i.unit {
+                Unit::Lds | Unit::Vmem | Unit::Smem => Some(self.chip.salu_to_memory),
+                Unit::Branch => Some(self.chip.salu_to_branch),
+                Unit::Valu if i.writes.iter().any(named) => Some(self.chip.salu_to_valu_scalar),
+                _ => None,
+            };
+            if let (Some(clocks), Some(last)) = (after_scalar, wave.last_scalar) {
+                later(last + clocks as u64, Stall::Dependency);
             }
         }
         let s = &self.simds[wave.simd];
@@ -398,7 +399,7 @@ impl<'a> Unitary<'a> {
         let vector = matches!(i.unit, Unit::Valu | Unit::Trans | Unit::Matrix);
         for r in &i.writes {
             let late = !self.quad && SCALAR_REGISTERS.contains(r) && vector;
-            let at = if late { t + self.chip.valu_to_memory as u64 } else { done };
+            let at = if late { t + self.chip.valu_to_scalar as u64 } else { done };
             // Loads are waited for with counters, not by interlock.
             if !matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem) {
                 wave.ready[usize::from(*r) % REGISTERS] = (at, i.unit);
