@@ -78,8 +78,9 @@ pub struct Resident<'a> {
     pub starts: Vec<Vec<u64>>,
     /// Compute units that the waves are spread over: both of a work group processor in WGP mode, else one.
     pub cus: usize,
-    /// All waves share one SIMD, as those of a thread trace do.
-    pub one_simd: bool,
+    /// The SIMD of each wave, groups in order, of which the oldest always goes first, as thread traces have them; else they
+    /// are dealt out, and an older wave is not let far ahead.
+    pub simds: Option<Vec<usize>>,
 }
 
 /// What the simulation found.
@@ -192,7 +193,7 @@ pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
             waves.push(Wave {
                 trace,
                 group: g,
-                simd: if what.one_simd { 0 } else { waves.len() % simds },
+                simd: what.simds.as_ref().map_or(waves.len(), |s| s[waves.len()]) % simds,
                 at: 0,
                 next: start,
                 ready: vec![(0, Unit::Internal); REGISTERS],
@@ -226,7 +227,7 @@ pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
         busy: FxHashMap::default(),
         stalls: FxHashMap::default(),
         barrier,
-        ahead: if what.one_simd { usize::MAX } else { AHEAD },
+        ahead: if what.simds.is_some() { usize::MAX } else { AHEAD },
     };
     u.run();
     let ended: Vec<u64> = u.waves.iter().map(|w| w.issued.last().map_or(0, |i| i.0 + 1) + w.extra).collect();
