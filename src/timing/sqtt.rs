@@ -62,6 +62,9 @@ pub struct TraceFile {
     pub events: Vec<Event>,
 }
 
+/// Clocks are less: counters of hardware have 48 bits.
+const CLOCKS: u64 = 1 << 48;
+
 /// Reads a trace.
 pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
     let mut target = None;
@@ -86,7 +89,8 @@ pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
             }
             return Err(fail("expected `CYCLE: KIND ...`"));
         };
-        let at: u64 = clock.trim().parse().map_err(|_| fail(&format!("'{}' is not a clock", clock.trim())))?;
+        let at: Option<u64> = clock.trim().parse().ok().filter(|at| *at < CLOCKS);
+        let at = at.ok_or_else(|| fail(&format!("'{}' is not a clock", clock.trim())))?;
         let mut words = rest.split_whitespace();
         let kind = words.next().unwrap_or("");
         let word = |key: &str| rest.split_whitespace().find_map(|w| w.strip_prefix(key));
@@ -332,7 +336,7 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
         times.push(list);
         first.push(touches);
     }
-    let starts = vec![times.iter().map(|t| t.first().map_or(0, |f| f.0 - begin)).collect()];
+    let starts = vec![times.iter().map(|t| t.first().map_or(0, |f| f.0.saturating_sub(begin))).collect()];
     let what = Resident {
         instrs: &instrs,
         groups: vec![&traces[..]],
@@ -442,6 +446,10 @@ mod tests {
         let error = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(error("=== event 0 gfx1100\nhello"), "line 2: expected `CYCLE: KIND ...`");
         assert_eq!(error("=== event 0 gfx1100\n12x: INST wave=0 s_nop(0)"), "line 2: '12x' is not a clock");
+        assert_eq!(
+            error("=== event 0 gfx1100\n281474976710656: INST wave=0 s_nop(0)"),
+            "line 2: '281474976710656' is not a clock"
+        );
         assert_eq!(error("=== event 0 gfx77"), "line 1: no target 'gfx77'");
         assert!(error("").contains("names a target"));
     }
