@@ -118,6 +118,15 @@ __global__ void allocate(int** place) {
   u64 slot[8] = {0, 4096};
   if (__builtin_amdgcn_workitem_id_x() == 0) { ask(3, slot); *place = (int*)slot[0]; (*place)[1000] = 77; }
 }
+__global__ void check(int* wrong) {
+  // AMD's allocator tells a slab (2 MiB) and what is no block of one (whole pages) by their addresses.
+  int i = __builtin_amdgcn_workitem_id_x();
+  u64 slot[8] = {0, i & 1 ? 2ul << 20 : 3080ul + i};
+  ask(3, slot);
+  wrong[i] = !slot[0] || slot[0] % (i & 1 ? 2ul << 20 : 4096ul);
+  slot[1] = 0;
+  ask(3, slot);
+}
 __global__ void release(int** place) {
   u64 slot[8] = {(u64)*place, 0};
   if (__builtin_amdgcn_workitem_id_x() == 0) ask(3, slot);
@@ -133,6 +142,9 @@ int main() {
   OK(hipDeviceSynchronize());
   OK(hipMemcpy(&seen, *place + 1000, 4, 2));
   TRUE(seen == 77);
+  check<<<1, 8>>>(counts);
+  OK(hipDeviceSynchronize());
+  for (int i = 0; i < 8; i++) TRUE(!counts[i]);
   release<<<1, 64>>>(place);
   OK(hipDeviceSynchronize());
   IS(hipMemcpy(&seen, *place + 1000, 4, 2), 1);
