@@ -444,6 +444,12 @@ int main() {
   OK(hipMemcpy(out, x, 256, 2));
   TRUE(out[0] == 102 && out[63] == 102);
   OK(hipFree(x));
+  // The same address again, but not the same memory.
+  int* y; Handle later;
+  OK(hipMalloc((void**)&y, 256));
+  OK(hipIpcGetMemHandle(&later, y));
+  TRUE(__builtin_memcmp(&memory, &later, 64));
+  OK(hipFree(y));
   printf("done\n");
 }
 "#;
@@ -673,7 +679,8 @@ int other(int from, int to) {
   OK(hipMemPoolExportToShareableHandle(&mine, own, 1, 0));
   Pool pool;
   IS(hipMemPoolImportFromShareableHandle(&pool, (void*)(size_t)from, 1, 0), 2);
-  OK(hipMemPoolImportFromShareableHandle(&pool, (void*)(size_t)mine, 1, 0));
+  // Only the lower half of the pointer is the descriptor.
+  OK(hipMemPoolImportFromShareableHandle(&pool, (void*)((size_t)mine | 0xf7f6ul << 48), 1, 0));
   int* x;
   IS(hipMallocFromPoolAsync((void**)&x, 256, pool, 0), 1);
   IS(hipMemPoolImportPointer((void**)&x, own, &data), 1);
