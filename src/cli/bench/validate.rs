@@ -4,6 +4,7 @@ use super::shape::{self, Layout, Shaped};
 use crate::{Failure, Result};
 use barewave::tensor::DType;
 use barewave_isa::Target;
+use barewave_timing::sqtt::Interval;
 use barewave_timing::validate::{self, Errors};
 use barewave_timing::{Chip, conv, shapes, sqtt};
 use comfy_table::{CellAlignment, Table, presets};
@@ -327,6 +328,7 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
         "total measured",
         "total modelled",
         "error",
+        "without first touches",
     ]);
     for path in files {
         let file = in_file(&path, sqtt::parse(&read(&path)?))?;
@@ -335,21 +337,23 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
             waves.extend(in_file(&path, sqtt::compare(file.target, event))?);
         }
         let name = path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
-        let mut differences: Vec<(i64, &str)> =
-            waves.iter().flat_map(|w| w.differences.iter().map(|d| (d.0, d.1.as_str()))).collect();
-        differences.sort_by_key(|d| d.0.abs());
-        let n = differences.len();
-        let close = differences.iter().filter(|d| d.0.abs() <= CLOSE).count() as f64 / n.max(1) as f64;
-        let median = differences.get(n / 2).map_or(0, |d| d.0.abs());
+        let mut intervals: Vec<&Interval> = waves.iter().flat_map(|w| &w.intervals).collect();
+        intervals.sort_by_key(|i| i.difference().abs());
+        let n = intervals.len();
+        let close = intervals.iter().filter(|i| i.difference().abs() <= CLOSE).count() as f64 / n.max(1) as f64;
+        let median = intervals.get(n / 2).map_or(0, |i| i.difference().abs());
+        let ratio = |modelled: u64, measured: u64| modelled as f64 / measured.max(1) as f64 - f64::from(measured > 0);
         let measured: u64 = waves.iter().map(|w| w.measured).sum();
         let modelled: u64 = waves.iter().map(|w| w.modelled).sum();
-        let error = if measured > 0 { modelled as f64 / measured as f64 - 1.0 } else { 0.0 };
+        let error = ratio(modelled, measured);
+        let warm = || intervals.iter().filter(|i| !i.first_touch);
+        let known = ratio(warm().map(|i| i.modelled).sum(), warm().map(|i| i.measured).sum());
         let unknown: Vec<&String> = waves.iter().flat_map(|w| &w.unknown).collect();
         if args.json {
             out.push(json!({
                 "kind": "trace", "trace": name, "target": file.target.info().name, "waves": waves.len(), "instructions": n,
                 "within_4_cycles": close, "median_cycles": median, "measured_cycles": measured, "modelled_cycles": modelled,
-                "total_error": error, "unknown_instructions": unknown,
+                "total_error": error, "error_without_first_touches": known, "unknown_instructions": unknown,
             }));
             continue;
         }
@@ -365,9 +369,10 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
             measured.to_string(),
             modelled.to_string(),
             format!("{:+.1}%", 100.0 * error),
+            format!("{:+.1}%", 100.0 * known),
         ]);
-        for (difference, text) in differences.iter().rev().take(args.worst) {
-            println!("{name}: {difference:+} cycles before {text}");
+        for i in intervals.iter().rev().take(args.worst) {
+            println!("{name}: {:+} cycles before {}", i.difference(), i.text);
         }
         if !unknown.is_empty() {
             eprintln!("note: {name}: {} instructions are not in the tables, for example {}", unknown.len(), unknown[0]);
