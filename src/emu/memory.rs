@@ -528,10 +528,10 @@ mod tests {
             let m = Memory::reserve(1 << 30, unified).unwrap();
             let a = m.alloc(100).unwrap();
             let slab = m.alloc_at_multiple(2 << 20, 2 << 20).unwrap();
-            assert!(slab % (2 << 20) == 0 && slab > a);
+            assert!(slab.is_multiple_of(2 << 20) && slab > a);
             // what lies before it serves others
             let page = m.alloc_at_multiple(100, 4096).unwrap();
-            assert!(page % 4096 == 0 && a < page && page < slab);
+            assert!(page.is_multiple_of(4096) && a < page && page < slab);
             assert!(m.free(page) && m.free(slab) && m.free(a));
             assert_eq!(m.alloc(4 << 20), Some(a));
         }
