@@ -208,11 +208,6 @@ fn instr(target: Target, text: &str, lanes: u32) -> Option<Instr> {
     Instr::new(target, &Inst::new(op, &dsts, &srcs), lanes)
 }
 
-/// Bytes of a line of the instruction cache, and lines that a wave has when it starts. Source: the trace of gfx1201 stands
-/// still once, for the time of a cold load, at its byte 256, and not again to its end at byte 380.
-const CODE_LINE: u32 = 128;
-const CODE_LINES: u32 = 2;
-
 /// Bytes of an instruction's encoding.
 fn bytes(unit: Unit, text: &str) -> u32 {
     let (name, list) = text.split_once('(').unwrap_or((text, ""));
@@ -228,12 +223,13 @@ fn bytes(unit: Unit, text: &str) -> u32 {
 }
 
 /// The lines of code that a wave fetches, from where each of its instructions ends.
-fn fetches(ends: &[u32]) -> Vec<Fetch> {
+fn fetches(chip: &Chip, ends: &[u32]) -> Vec<Fetch> {
+    let size = chip.code_line as u32;
     let mut out = Vec::new();
-    let mut last = CODE_LINES - 1;
+    let mut last = (chip.code_lines as u32).saturating_sub(1);
     for (n, end) in ends.iter().enumerate() {
-        if (end - 1) / CODE_LINE > last {
-            last = (end - 1) / CODE_LINE;
+        if (end - 1) / size > last {
+            last = (end - 1) / size;
             out.push(Fetch { line: last, asked: 0, needed: n as u32 });
         }
     }
@@ -324,7 +320,7 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
             instrs.push(i);
             list.push((issued.at, issued.text.clone()));
         }
-        trace.fetches = fetches(&ends);
+        trace.fetches = fetches(&chip, &ends);
         trace.fetches.iter().for_each(|f| touches[f.needed as usize] = true);
         result.instructions = list.len();
         out.push(result);

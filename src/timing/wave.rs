@@ -101,25 +101,9 @@ pub struct Outcome {
 const REGISTERS: usize = 2048;
 /// Scalar ones among them.
 const SCALAR_REGISTERS: std::ops::Range<u16> = 1280..1436;
-/// Vector instructions of an RDNA SIMD that are on their way before a wave has to wait. Source: thread trace of gfx1201
-/// (eight matrix instructions issue back to back, the ninth when the first retires; while one wave's fill the queue, another
-/// wave's vector instructions issue one for each that retires).
-const QUEUE: usize = 7;
-/// Clocks of a vector instruction besides those of its execution until it leaves the queue (the same trace).
-const RETIRE: u64 = 4;
-/// Clocks for which a scalar register that an issued vector instruction reads cannot be overwritten (RDNA). Source: thread
-/// trace of gfx1100 (`s_mov_b32` of a register that the vector instruction before it reads).
-const SCALAR_READ: u64 = 8;
-/// Clocks of work that wait at a port of LDS, and at that of memory, before a wave stands still: 16 reads of four bytes a lane,
-/// 16 of sixteen. Source: the queues of 16 entries in AMD's loop model (rocisa, cycle.cpp).
-const LDS_BACKLOG: u64 = 64;
-const MEMORY_BACKLOG: u64 = 256;
 /// Instructions that an older wave may be ahead of a younger one by priority. Hardware has no such bound, but only the first
 /// rounds of loops are simulated, and these must be typical of all.
 const AHEAD: usize = 32;
-/// Clocks of an RDNA wave from the end of a wait to the next instruction.
-const WAIT_RELEASE: u64 = 1;
-
 struct Wave<'a> {
     trace: &'a Trace,
     group: usize,
@@ -339,7 +323,7 @@ impl<'a> Unitary<'a> {
                 && list.len() > usize::from(*most)
             {
                 let (at, memory) = list[list.len() - 1 - usize::from(*most)];
-                let release = if self.quad { 0 } else { WAIT_RELEASE };
+                let release = self.chip.wait_release as u64;
                 later(at + release, if memory { Stall::Memory } else { Stall::Lds });
             }
         }
@@ -370,8 +354,13 @@ impl<'a> Unitary<'a> {
             Unit::Matrix => (s.valu.max(s.matrix), Stall::Matrix),
             Unit::Salu => (s.salu, Stall::Unit),
             Unit::Smem => (s.salu.max(self.scalar), Stall::Unit),
-            Unit::Lds => (s.lds.max(self.ports[self.port(wave.simd)].saturating_sub(LDS_BACKLOG)), Stall::Lds),
-            Unit::Vmem => (s.vmem.max(self.memory[self.cu(wave.simd)].saturating_sub(MEMORY_BACKLOG)), Stall::Memory),
+            Unit::Lds => {
+                (s.lds.max(self.ports[self.port(wave.simd)].saturating_sub(self.chip.lds_backlog as u64)), Stall::Lds)
+            }
+            Unit::Vmem => (
+                s.vmem.max(self.memory[self.cu(wave.simd)].saturating_sub(self.chip.memory_backlog as u64)),
+                Stall::Memory,
+            ),
             Unit::Branch => (s.branch, Stall::Unit),
             Unit::Export | Unit::Internal => (0, Stall::Unit),
         };
@@ -417,7 +406,7 @@ impl<'a> Unitary<'a> {
         }
         if !self.quad && vector {
             let scalars = i.reads.iter().filter(|r| SCALAR_REGISTERS.contains(r));
-            wave.reading.extend(scalars.map(|r| (*r, t + SCALAR_READ)));
+            wave.reading.extend(scalars.map(|r| (*r, t + self.chip.scalar_read as u64)));
         }
         let cold = self.chip.smem_cold as u64;
         for f in wave.trace.fetches[wave.fetch..].iter().take_while(|f| f.asked as usize <= wave.at) {
@@ -500,8 +489,8 @@ impl<'a> Unitary<'a> {
                     s.special = start + busy;
                 }
                 s.valu = start + keeps;
-                s.queue.push_back(start + keeps + RETIRE);
-                if s.queue.len() > QUEUE {
+                s.queue.push_back(start + keeps + self.chip.vector_retire as u64);
+                if s.queue.len() > self.chip.vector_queue as usize {
                     // Until it has a place, it keeps its wave and the waves beside it from issuing another.
                     let accepted = s.queue.pop_front().unwrap_or(t);
                     s.issued = s.issued.max(accepted + 1);
