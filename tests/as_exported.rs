@@ -289,8 +289,9 @@ fn convolution(b: &mut Builder, x: &str, [from, to, window]: [usize; 3], last: b
 /// Residual blocks, the first of which projects its shortcut.
 fn residual_network(x: &HostTensor, last: bool) -> Builder {
     let mut b = Builder::new(17, 77);
-    let mut x = b.input_of(x.clone());
-    for (from, to) in [(3, 10), (10, 10), (10, 7)] {
+    let x = b.input_of(x.clone());
+    let mut x = convolution(&mut b, &x, [3, 6, 3], last, true);
+    for (from, to) in [(6, 10), (10, 10), (10, 7)] {
         let y = convolution(&mut b, &x, [from, 5, 1], last, true);
         let y = convolution(&mut b, &y, [5, 5, 3], last, true);
         let y = convolution(&mut b, &y, [5, to, 1], last, false);
