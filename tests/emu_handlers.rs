@@ -568,6 +568,167 @@ fn clamps_of_nan_and_overflowing_halves_follow_the_mode() {
     }
 }
 
+/// Sums of products of `n` parts of two dwords.
+fn dot(n: u32, signed: [bool; 2], a: u32, b: u32) -> i128 {
+    let bits = 32 / n;
+    let part = |x: u32, i: u32, signed: bool| {
+        let up = x << (32 - bits - bits * i);
+        if signed { i128::from((up as i32) >> (32 - bits)) } else { i128::from(up >> (32 - bits)) }
+    };
+    (0..n).map(|i| part(a, i, signed[0]) * part(b, i, signed[1])).sum()
+}
+
+#[test]
+fn integer_results_saturate_with_clamp() {
+    // Name and modifiers, and the exact result.
+    type Exact = fn(u32, u32, u32) -> i128;
+    let three: [(&str, bool, Exact); 16] = [
+        ("v_dot2_i32_i16", true, |a, b, c| dot(2, [true; 2], a, b) + i128::from(c as i32)),
+        ("v_dot2_u32_u16", false, |a, b, c| dot(2, [false; 2], a, b) + i128::from(c)),
+        ("v_dot4_i32_i8", true, |a, b, c| dot(4, [true; 2], a, b) + i128::from(c as i32)),
+        ("v_dot4_u32_u8", false, |a, b, c| dot(4, [false; 2], a, b) + i128::from(c)),
+        ("v_dot8_i32_i4", true, |a, b, c| dot(8, [true; 2], a, b) + i128::from(c as i32)),
+        ("v_dot8_u32_u4", false, |a, b, c| dot(8, [false; 2], a, b) + i128::from(c)),
+        ("v_dot4_i32_iu8", true, |a, b, c| dot(4, [false; 2], a, b) + i128::from(c as i32)),
+        ("v_dot4_i32_iu8 neg_lo:[1,1,0]", true, |a, b, c| dot(4, [true; 2], a, b) + i128::from(c as i32)),
+        ("v_dot4_i32_iu8 neg_lo:[1,0,0]", true, |a, b, c| dot(4, [true, false], a, b) + i128::from(c as i32)),
+        ("v_dot8_i32_iu4 neg_lo:[0,1,0]", true, |a, b, c| dot(8, [false, true], a, b) + i128::from(c as i32)),
+        ("v_mad_u32_u24", false, |a, b, c| i128::from(a & 0xff_ffff) * i128::from(b & 0xff_ffff) + i128::from(c)),
+        ("v_mad_i32_i24", true, |a, b, c| {
+            i128::from((a << 8) as i32 >> 8) * i128::from((b << 8) as i32 >> 8) + i128::from(c as i32)
+        }),
+        ("v_sad_u32", false, |a, b, c| i128::from(a.abs_diff(b)) + i128::from(c)),
+        ("v_sad_hi_u8", false, |a, b, c| {
+            let bytes = a.to_le_bytes().into_iter().zip(b.to_le_bytes());
+            i128::from(bytes.map(|(x, y)| u32::from(x.abs_diff(y))).sum::<u32>() << 16) + i128::from(c)
+        }),
+        ("v_min3_i32", true, |a, b, c| i128::from((a as i32).min(b as i32).min(c as i32))),
+        ("v_max3_u32", false, |a, b, c| i128::from(a.max(b).max(c))),
+    ];
+    let two: [(&str, bool, Exact); 6] = [
+        ("v_mul_u32_u24", false, |a, b, _| i128::from(a & 0xff_ffff) * i128::from(b & 0xff_ffff)),
+        ("v_mul_i32_i24", true, |a, b, _| i128::from((a << 8) as i32 >> 8) * i128::from((b << 8) as i32 >> 8)),
+        ("v_add_u32", false, |a, b, _| i128::from(a) + i128::from(b)),
+        ("v_sub_u32", false, |a, b, _| i128::from(a) - i128::from(b)),
+        ("v_add_co_u32", false, |a, b, _| i128::from(a) + i128::from(b)),
+        ("v_sub_co_u32", false, |a, b, _| i128::from(a) - i128::from(b)),
+    ];
+    let mut tried = std::collections::BTreeSet::new();
+    for name in ["gfx803", "gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"] {
+        let m = setup(target(name));
+        let mut inputs = random(7, 3 * m.lanes);
+        // Ends of the ranges as well.
+        let ends = [0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0x8000_8000, 0x7f7f_7f7f, 0x8888_8888];
+        for (n, v) in inputs.iter_mut().take(72).enumerate() {
+            *v = ends[n * 5 / 3 % ends.len()];
+        }
+        let texts = |with: &str, n: usize| {
+            let (op, modifiers) = with.split_once(' ').unwrap_or((with, ""));
+            let operands = ["v3, v4", "v3, v4, v5"][n - 2];
+            let (e64, mask) = (format!("{op}_e64"), if m.lanes == 64 { "s[12:13]" } else { "s12" });
+            [op, &e64].map(|op| {
+                ["", mask].map(|bits| {
+                    let bits = if bits.is_empty() { String::new() } else { format!("{bits}, ") };
+                    format!("{op} vOUT, {bits}{operands} {modifiers} clamp").replace("  ", " ")
+                })
+            })
+        };
+        let all = three.iter().map(|c| (c, 3)).chain(two.iter().map(|c| (c, 2)));
+        for ((with, signed, exact), n) in all {
+            // Where the signs are modifiers, the names without `u` are others of the same instruction.
+            if m.knows("v_dot4_i32_iu8 v0, v1, v2, v3") && ["v_dot4_i32_i8", "v_dot8_i32_i4"].contains(with) {
+                continue;
+            }
+            let known = |t: &&String| m.knows(&t.replace("OUT", "8"));
+            let Some(text) = texts(with, n).as_flattened().iter().find(known).cloned() else { continue };
+            tried.insert(*with);
+            let (least, most) =
+                if *signed { (i32::MIN.into(), i32::MAX.into()) } else { (0i128, i128::from(u32::MAX)) };
+            for (got, v) in m.run(&[&text], &inputs, 3, 1).iter().zip(inputs.chunks(3)) {
+                let want = exact(v[0], v[1], v[2]).clamp(least, most) as u32;
+                assert_eq!(*got, want, "{name}: {text} of {v:x?}");
+            }
+        }
+    }
+    assert!(tried.len() >= 20, "{tried:?}");
+}
+
+#[test]
+fn halves_and_words_saturate_with_clamp() {
+    for name in ["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"] {
+        let m = setup(target(name));
+        let inputs = random(11, 3 * m.lanes);
+        let body = ["v_pk_mad_i16 vOUT, v3, v4, v5 clamp", "v_pk_mad_u16 v{OUT+1}, v3, v4, v5 clamp"];
+        let halves = |v: u32| [v & 0xffff, v >> 16];
+        let signed = |v: u32| i64::from(v as u16 as i16);
+        for (got, v) in m.run(&body, &inputs, 3, 2).chunks(2).zip(inputs.chunks(3)) {
+            let [a, b, c] = [0, 1, 2].map(|i| halves(v[i]));
+            let i = [0, 1].map(|h| (signed(a[h]) * signed(b[h]) + signed(c[h])).clamp(-0x8000, 0x7fff) as u16);
+            let u = [0, 1].map(|h| (u64::from(a[h]) * u64::from(b[h]) + u64::from(c[h])).min(0xffff) as u16);
+            let word = |h: [u16; 2]| u32::from(h[0]) | u32::from(h[1]) << 16;
+            assert_eq!(got, [word(i), word(u)], "{name} {v:x?}");
+        }
+        // Two halves in a row are clamped one by one.
+        let floats: Vec<u32> = (0..2 * m.lanes).map(|l| (l as f32 / 8.0 - 3.0).to_bits()).collect();
+        let convert = ["v_cvt_pkrtz_f16_f32", "v_cvt_pkrtz_f16_f32_e64", "v_cvt_pk_rtz_f16_f32_e64"]
+            .map(|op| format!("{op} vOUT, v3, v4 clamp"));
+        let convert = convert.iter().find(|t| m.knows(&t.replace("OUT", "8"))).expect("a spelling");
+        for (got, v) in m.run(&[convert], &floats, 2, 1).iter().zip(floats.chunks(2)) {
+            let want = [0, 1].map(|i| f16::from_f32(f32::from_bits(v[i]).clamp(0.0, 1.0)).to_bits());
+            assert_eq!(*got, u32::from(want[0]) | u32::from(want[1]) << 16, "{name}");
+        }
+    }
+}
+
+#[test]
+fn private_memory_takes_unaligned_addresses() {
+    // Results are in v8 and its successors. Words and dwords at every byte: interleaving has them in two rows.
+    for name in ["gfx942", "gfx1030", "gfx1100", "gfx1201"] {
+        let m = Setup { scratch: 64, ..setup(target(name)) };
+        let wait = |m: &Setup| m.either("s_waitcnt vmcnt(0)", "s_wait_idle");
+        for at in 0..8 {
+            let mut body = Vec::new();
+            let mut put = |a: String, b: String| body.push(m.either(&a, &b));
+            for dword in 0..4 {
+                let tail = format!("off, v5, off offset:{}", 4 * dword);
+                put(format!("scratch_store_dword {tail}"), format!("scratch_store_b32 {tail}"));
+            }
+            put(
+                format!("scratch_store_short off, v3, off offset:{at}"),
+                format!("scratch_store_b16 off, v3, off offset:{at}"),
+            );
+            put(
+                format!("scratch_store_dword off, v4, off offset:{}", at + 3),
+                format!("scratch_store_b32 off, v4, off offset:{}", at + 3),
+            );
+            put(
+                format!("scratch_load_ushort v8, off, off offset:{at}"),
+                format!("scratch_load_u16 v8, off, off offset:{at}"),
+            );
+            put(
+                format!("scratch_load_dword v9, off, off offset:{}", at + 1),
+                format!("scratch_load_b32 v9, off, off offset:{}", at + 1),
+            );
+            put(
+                format!("scratch_load_sshort v10, off, off offset:{}", at + 5),
+                format!("scratch_load_i16 v10, off, off offset:{}", at + 5),
+            );
+            body.push(wait(&m));
+            let inputs = random(at + 1, 3 * m.lanes);
+            for (got, v) in m.run(&lines(&body), &inputs, 3, 3).chunks(3).zip(inputs.chunks(3)) {
+                let mut bytes: Vec<u8> = std::iter::repeat_n(v[2].to_le_bytes(), 4).flatten().collect();
+                let at = at as usize;
+                bytes[at..at + 2].copy_from_slice(&v[0].to_le_bytes()[..2]);
+                bytes[at + 3..at + 7].copy_from_slice(&v[1].to_le_bytes());
+                let word = |i: usize| u16::from_le_bytes([bytes[i], bytes[i + 1]]);
+                let dword = u32::from(word(at + 1)) | u32::from(word(at + 3)) << 16;
+                let want = [u32::from(word(at)), dword, word(at + 5) as i16 as u32];
+                assert_eq!(got, want, "{name} at {at}");
+            }
+        }
+    }
+}
+
 #[test]
 fn unfused_multiply_adds_know_no_denormals() {
     let bits = |v: f32| v.to_bits();

@@ -3,7 +3,6 @@
 
 use super::element::{Format, Typed};
 use super::exec::{barrier, convert, ds, flags, flow, fork, format, lane, matrix, salu, smem, space, valu, vmem};
-use super::lanes::Ty;
 use super::machine::Machine;
 use super::sem::{self, Form, Mix};
 use super::uop::{Access, Dpp, Ext, Kind, Run, Sdwa, Space, Src, UOp};
@@ -651,16 +650,16 @@ impl Builder<'_> {
         self.byte_selects(action, &mut e);
         if let Action::Packed(f @ (Packed::Dot4I32Iu8 | Packed::Dot8I32Iu4)) = action {
             let signed = [e.neg & 1 != 0, e.neg & 2 != 0];
-            op.kernel = sem::dot_signs(*f, signed).ok_or(Refusal::Unimplemented)?.kernel.on(self.m.host);
+            let dot = if e.clamp { sem::clamped_dot_signs(*f, signed) } else { sem::dot_signs(*f, signed) };
+            op.kernel = dot.ok_or(Refusal::Unimplemented)?.kernel.on(self.m.host);
             (e.neg, e.neg_hi) = (0, 0);
         }
-        if e.clamp && !sem.dst.is_float() && sem.form == Form::Map {
-            let clamped = sem::clamped(action).ok_or(Refusal::Unimplemented)?;
-            op.kernel = clamped.kernel.on(self.m.host);
-            e.clamp = false;
-        }
-        if sem.dst == Ty::None {
-            e.clamp = false;
+        if e.clamp && !sem.dst.is_float() {
+            if let Some(clamped) = sem::clamped(action) {
+                op.kernel = clamped.kernel.on(self.m.host);
+                op.types[3] = clamped.dst;
+            }
+            e.clamp = op.types[3].is_float();
         }
         if e != Ext::NONE {
             let signs = sem.form == Form::Map && valu::only_signs(&e);

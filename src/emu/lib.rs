@@ -177,6 +177,11 @@ impl EmuDevice {
         self.memory.alloc(bytes).ok_or(EmuError::OutOfMemory(bytes))
     }
 
+    /// The same, aligned to a power of two that is larger than that.
+    pub fn alloc_at_multiple(&self, bytes: u64, align: u64) -> Result<u64, EmuError> {
+        self.memory.alloc_at_multiple(bytes, align).ok_or(EmuError::OutOfMemory(bytes))
+    }
+
     /// Frees what [`EmuDevice::alloc`] gave.
     pub fn free(&self, addr: u64) -> Result<(), EmuError> {
         if self.memory.free(addr) { Ok(()) } else { Err(EmuError::BadAddress { addr, size: 0 }) }

@@ -167,18 +167,27 @@ impl Allocations {
         }
     }
 
-    /// Takes a free range.
-    fn take(&mut self, need: u64, most: u64) -> Option<u64> {
-        let found = self.free.iter().find(|(_, s)| **s >= need).map(|(o, s)| (*o, *s));
-        if let Some((offset, have)) = found {
-            self.free.remove(&offset);
-            if have > need {
-                self.free.insert(offset + need, have - need);
+    /// Takes a free range that starts where `place` moves its start up to.
+    fn take(&mut self, need: u64, most: u64, place: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        let end = |from: u64| place(from)?.checked_add(need);
+        let fits = |(&from, &len): (&u64, &u64)| end(from).is_some_and(|e| e <= from + len).then_some((from, len));
+        let (from, until) = match self.free.iter().find_map(fits) {
+            Some((from, len)) => {
+                self.free.remove(&from);
+                (from, from + len)
             }
-            return Some(offset);
+            None => {
+                let top = end(self.top).filter(|top| *top <= most)?;
+                (std::mem::replace(&mut self.top, top), top)
+            }
+        };
+        let offset = place(from)?;
+        for (start, end) in [(from, offset), (offset + need, until)] {
+            if start < end {
+                self.free.insert(start, end - start);
+            }
         }
-        let top = self.top.checked_add(need).filter(|top| *top <= most)?;
-        Some(std::mem::replace(&mut self.top, top))
+        Some(offset)
     }
 }
 
@@ -257,11 +266,18 @@ impl Memory {
 
     /// Reserves `size` bytes; `None` when no range is free.
     pub fn alloc(&self, size: u64) -> Option<u64> {
+        self.alloc_at_multiple(size, ALIGN)
+    }
+
+    /// The same at an address that is a multiple of `align`, a power of two of at least [`ALIGN`].
+    pub fn alloc_at_multiple(&self, size: u64, align: u64) -> Option<u64> {
         let mut a = self.allocations.lock().unwrap_or_else(|e| e.into_inner());
         let need = size.max(1).checked_next_multiple_of(ALIGN)?.checked_add(GAP)?;
-        let offset = a.take(need, self.size).or_else(|| {
+        let align = align.max(ALIGN);
+        let place = |offset: u64| Some((self.origin + offset).checked_next_multiple_of(align)? - self.origin);
+        let offset = a.take(need, self.size, place).or_else(|| {
             a.shorten_quarantine(0);
-            a.take(need, self.size)
+            a.take(need, self.size, place)
         })?;
         self.lent.extent.store(a.top, Ordering::Relaxed);
         let born = self.made.fetch_add(1, Ordering::Relaxed);
@@ -504,6 +520,21 @@ mod tests {
         assert!(m.free(a) && !m.free(a));
         assert_eq!(m.alloc(1000), Some(a));
         assert_eq!(m.alloc(u64::MAX), None);
+    }
+
+    #[test]
+    fn aligned_ranges_leave_the_rest_free() {
+        for unified in [false, true] {
+            let m = Memory::reserve(1 << 30, unified).unwrap();
+            let a = m.alloc(100).unwrap();
+            let slab = m.alloc_at_multiple(2 << 20, 2 << 20).unwrap();
+            assert!(slab.is_multiple_of(2 << 20) && slab > a);
+            // what lies before it serves others
+            let page = m.alloc_at_multiple(100, 4096).unwrap();
+            assert!(page.is_multiple_of(4096) && a < page && page < slab);
+            assert!(m.free(page) && m.free(slab) && m.free(a));
+            assert_eq!(m.alloc(4 << 20), Some(a));
+        }
     }
 
     #[test]

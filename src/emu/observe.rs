@@ -91,9 +91,9 @@ fn touched(w: &Wave, op: &UOp, lanes: &mut Vec<LaneAccess>) -> AccessSpace {
         }
         _ => {
             let found = vmem::touched(w, op).into_iter();
-            lanes.extend(found.filter_map(|(lane, p, bytes)| {
-                let address = w.mem.address_of(p)?;
-                Some(LaneAccess { lane, address, bytes })
+            lanes.extend(found.filter_map(|p| {
+                let address = w.mem.address_of(p.at)?;
+                Some(LaneAccess { lane: p.lane, address, bytes: p.size })
             }));
             AccessSpace::Memory
         }

@@ -8,7 +8,7 @@
 //! | `@x.npy`                   | a NumPy array                                                              |
 //! | `@all.npz`                 | the array of the archive that has the input's name                         |
 //! | `@input_0.pb`              | an ONNX `TensorProto`                                                      |
-//! | `cat.png`, `.jpg`, `.bmp`  | an image, see [`ImageOptions`]                                             |
+//! | `cat.png`, `.jpg`, `.webp` | an image, see [`ImageOptions`]; also `.bmp`, `.tif`, `.jp2`, `.ppm` and their like |
 //!
 //! Each may be preceded by `NAME=`.
 
@@ -153,7 +153,10 @@ impl InputSpec {
                     })
                 }
                 "pb" => pb::load_pb(path).map(|(_, t)| t),
-                _ => Err(Error::file(path, "unknown kind of file; .npy, .npz, .pb, .png, .jpg and .bmp are known")),
+                _ => Err(Error::file(
+                    path,
+                    format!("unknown kind of file; .npy, .npz, .pb and images (.{}) are known", IMAGES.join(", .")),
+                )),
             },
         }
     }
@@ -176,8 +179,12 @@ impl Wanted {
     }
 }
 
+/// Extensions of files that are images; what is in them decides which format it is.
+const IMAGES: [&str; 15] =
+    ["png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff", "jp2", "j2k", "jpc", "ppm", "pgm", "pbm", "pnm", "pam"];
+
 fn is_image(path: &Path) -> bool {
-    matches!(kind_of(path).as_str(), "png" | "jpg" | "jpeg" | "bmp")
+    IMAGES.contains(&kind_of(path).as_str())
 }
 
 fn random(dtype: DType, shape: &[usize], seed: u64) -> HostTensor {

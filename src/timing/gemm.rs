@@ -263,13 +263,18 @@ fn matrix(target: Target, dtype: &str) -> Option<(f64, [f64; 4])> {
     all.max_by(|a, b| a.0.total_cmp(&b.0).then(tile(&b.1).total_cmp(&tile(&a.1))))
 }
 
+/// Operations of a compute unit in a clock with vector instructions of one multiply-add a lane.
+pub(crate) fn multiply_add_rate(target: Target) -> f64 {
+    let info = target.info();
+    2.0 * if info.simds == 4 { 16.0 } else { 32.0 } * f64::from(info.simds)
+}
+
 /// With vector instructions: a multiply-add a lane, two in packed and dual-issue ones, four in dot products of bytes.
 fn vector_rate(target: Target, dtype: &str) -> Option<f64> {
     let info = target.info();
-    let lanes = if info.simds == 4 { 16.0 } else { 32.0 };
     let dual = if info.wmma.is_some() { 2.0 } else { 1.0 };
     let packed = if info.unified_agprs { 2.0 } else { 1.0 };
-    let vector = 2.0 * lanes * f64::from(info.simds);
+    let vector = multiply_add_rate(target);
     let has = |ops: &[Op]| ops.iter().any(|o| target.op(*o).is_some());
     Some(match dtype {
         "f32" => vector * dual * packed,

@@ -87,6 +87,8 @@ pub struct Instr {
     pub store: bool,
     /// A packed f32 or f64 instruction that shares the matrix unit's data path (gfx90a on).
     pub on_matrix_path: bool,
+    /// A vector instruction that takes several clocks of an RDNA SIMD: 64-bit ones, which share the transcendental unit.
+    pub wide: bool,
     /// A matrix instruction in whose shadow no vector instruction runs.
     pub blocks_vector: bool,
     /// Bytes of memory of a lane (of the wave for scalar memory).
@@ -172,6 +174,7 @@ impl Instr {
             idle,
             store: info.flags.has(Flags::STORE),
             on_matrix_path: unified && info.flags.has(Flags::PACKED) && info.name.ends_with("_f32"),
+            wide: !quad && info.pipe == Pipe::Valu && !info.flags.has(Flags::TRANS) && info.busy > 1,
             blocks_vector: matrix && shadowless(target, info.name, info.flags),
             bytes: u32::from(info.mem_bytes),
             free: matches!(inst.op, op::S_DELAY_ALU),

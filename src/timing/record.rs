@@ -66,6 +66,17 @@ pub struct Skip {
     pub times: u64,
 }
 
+/// A line of code that is not in the instruction cache when it is first asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fetch {
+    /// Its number.
+    pub line: u32,
+    /// Step with which a wave asks for it.
+    pub asked: u32,
+    /// First step of it.
+    pub needed: u32,
+}
+
 /// What a wave executes.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
@@ -75,6 +86,8 @@ pub struct Trace {
     pub accesses: Vec<Access>,
     /// Rounds left out, in order.
     pub skips: Vec<Skip>,
+    /// Lines of code that come from memory, in order; recorded launches have none: their code is in the cache.
+    pub fetches: Vec<Fetch>,
 }
 
 impl Trace {

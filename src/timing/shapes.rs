@@ -25,8 +25,26 @@ const TILES: [(f64, f64); 11] = [
 ];
 
 /// The least clocks of a product over usual tiles and splits of its depth.
-pub fn best_product(chip: &Chip, cus: f64, dtype: &str, product: [f64; 4]) -> Option<(f64, Gemm)> {
+pub(crate) fn best_product(chip: &Chip, cus: f64, dtype: &str, product: [f64; 4]) -> Option<(f64, Gemm)> {
     products(chip, cus, dtype, product).into_iter().next()
+}
+
+/// What a set of kernels can do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Kernels {
+    /// The depth may be split among workgroups.
+    pub split: bool,
+    /// Operations of a compute unit in a clock, and the matrix instruction that does them.
+    pub rate: f64,
+    /// Rows, columns, depth and blocks of the matrix instruction.
+    pub matrix: Option<[f64; 4]>,
+}
+
+impl Kernels {
+    /// The best instructions that a target has for a type; `None` for a type that has no rate.
+    pub fn best(target: Target, dtype: &str) -> Option<Kernels> {
+        Some(Kernels { split: true, rate: rate(target, dtype)?, matrix: usual_matrix(target, dtype) })
+    }
 }
 
 /// Bytes along the depth that a round takes of each row of a tile.
@@ -34,15 +52,25 @@ const DEPTHS: [f64; 3] = [64.0, 128.0, 256.0];
 
 /// Clocks of a product with each of the usual tiles, at the round's depth and the split of the product's that suit the tile, the
 /// fewest first; empty for a type that has no rate.
-pub fn products(chip: &Chip, cus: f64, dtype: &str, [m, n, k, batch]: [f64; 4]) -> Vec<(f64, Gemm)> {
+pub fn products(chip: &Chip, cus: f64, dtype: &str, product: [f64; 4]) -> Vec<(f64, Gemm)> {
+    Kernels::best(chip.target, dtype).map_or(Vec::new(), |with| products_with(chip, cus, dtype, product, with))
+}
+
+/// [`products`] with other kernels than the best.
+pub(crate) fn products_with(
+    chip: &Chip,
+    cus: f64,
+    dtype: &str,
+    [m, n, k, batch]: [f64; 4],
+    with: Kernels,
+) -> Vec<(f64, Gemm)> {
     let element = match dtype {
         "f32" => 4.0,
         "i8" | "fp8" => 1.0,
         "f64" => 8.0,
         _ => 2.0,
     };
-    let Some(rate) = rate(chip.target, dtype) else { return Vec::new() };
-    let matrix = usual_matrix(chip.target, dtype);
+    let Kernels { split: may_split, rate, matrix } = with;
     let timed = |tile: (f64, f64), split: f64, depth: f64| {
         let gemm = Gemm {
             m,
@@ -64,7 +92,7 @@ pub fn products(chip: &Chip, cus: f64, dtype: &str, [m, n, k, batch]: [f64; 4]) 
         };
         (gemm.clocks(chip, cus).total, gemm)
     };
-    let splits = [1.0, 2.0, 4.0, 8.0, 16.0].into_iter().filter(|split| k / split >= 32.0 || *split == 1.0);
+    let splits = [1.0, 2.0, 4.0, 8.0, 16.0].into_iter().filter(|split| may_split && k / split >= 32.0 || *split == 1.0);
     let lds = f64::from(chip.target.info().lds_bytes);
     // Two buffers.
     let fits = |tile: (f64, f64), depth: f64| 2.0 * (tile.0 + tile.1) * depth <= lds;
@@ -139,14 +167,58 @@ fn own(target: Target) -> Option<Chip> {
     Chip::of(target).filter(|c| c.evidence("cus") != Some(Evidence::Inferred))
 }
 
+/// Modelled microseconds of a row, with its launch, at a clock.
+fn microseconds(chip: &Chip, row: &Row, mhz: f64) -> Option<f64> {
+    let (clocks, _) = best_product(chip, row.cus, row.dtype, row.product)?;
+    Some(clocks / mhz + chip.launch_us)
+}
+
+/// A matrix product that somebody published.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Whose kernel.
+    pub kernel: String,
+    /// Where it stands.
+    pub source: String,
+    /// The product, its time as published.
+    pub row: Row,
+    /// Modelled microseconds of the best usual kernel at the boost clock: nobody says which clock was kept.
+    pub modelled: f64,
+}
+
+impl Published {
+    /// 1e12 operations a second of a time in microseconds.
+    pub fn tflops(&self, us: f64) -> f64 {
+        2.0 * self.row.product.iter().product::<f64>() / us / 1e6
+    }
+}
+
+/// The published products of `isa/latency/published.csv` beside the model.
+pub fn published() -> Vec<Published> {
+    let types = ["f32", "f16", "bf16", "i8", "fp8"];
+    let one = |line: &str| {
+        let cells: [&str; 9] = line.split(',').collect::<Vec<_>>().try_into().ok()?;
+        let [kernel, gfx, cus, dtype, m, n, k, tflops, source] = cells;
+        let product = [m.parse().ok()?, n.parse().ok()?, k.parse().ok()?, 1.0];
+        let us = 2.0 * product.iter().product::<f64>() / tflops.parse::<f64>().ok()? / 1e6;
+        let (target, dtype) = (Target::parse(gfx).ok()?, types.into_iter().find(|t| *t == dtype)?);
+        let row = Row { chip: gfx.into(), dtype, target, cus: cus.parse().ok()?, product, us };
+        let chip = own(target)?;
+        let modelled = microseconds(&chip, &row, chip.boost_mhz)?;
+        Some(Published { kernel: kernel.into(), source: source.into(), row, modelled })
+    };
+    PUBLISHED.lines().filter(|l| !l.starts_with('#')).skip(1).filter_map(one).collect()
+}
+
+const PUBLISHED: &str = include_str!("../../isa/latency/published.csv");
+
 /// Compares rows with the model at the clock that the chip keeps, by chip, type and tiles (of 64x64) per compute unit. The
 /// tables' clocks are not recorded.
 pub fn compare(rows: &[Row]) -> Vec<Errors> {
     let mut by: BTreeMap<(&str, &str, Bucket), Vec<f64>> = BTreeMap::new();
     for row in rows {
         let Some(chip) = own(row.target) else { continue };
-        let Some((clocks, _)) = best_product(&chip, row.cus, row.dtype, row.product) else { continue };
-        let us = clocks / chip.sustained_mhz + chip.launch_us;
+        let Some(us) = microseconds(&chip, row, chip.sustained_mhz) else { continue };
         by.entry((&row.chip, row.dtype, row.bucket())).or_default().push(us / row.us - 1.0);
     }
     by.into_iter().map(|((chip, dtype, bucket), e)| errors(chip, dtype, bucket, e)).collect()
@@ -155,6 +227,19 @@ pub fn compare(rows: &[Row]) -> Vec<Errors> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_published_is_what_the_best_usual_kernel_could_do() {
+        let all = published();
+        assert_eq!(
+            all.len(),
+            PUBLISHED.lines().filter(|l| !l.starts_with('#')).count() - 1,
+            "a line is not understood"
+        );
+        for p in &all {
+            assert!(p.modelled / p.row.us < 1.1, "{} on {} is quicker than the model", p.kernel, p.row.chip);
+        }
+    }
 
     #[test]
     fn a_table_of_shapes_is_compared() {

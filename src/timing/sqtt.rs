@@ -5,11 +5,12 @@
 //! code object: the instructions are read from the text (mnemonic and registers in Python's notation), and the model
 //! simulates the waves of an event together on one SIMD (traces are of one), each from its first instruction on. Addresses are
 //! not recorded: accesses of memory and LDS go without conflicts, a load is a first touch unless its wave has executed the
-//! same instruction before.
+//! same instruction before. Code comes from memory too: a wave starts with two lines of it, and asks for the others as it
+//! starts.
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
-use crate::record::{Access, Level, Step, Trace};
+use crate::record::{Access, Fetch, Level, Step, Trace};
 use crate::wave::{Resident, simulate};
 use barewave_isa::{Inst, Op, Operand, Reg, Regs, Target, op};
 use std::collections::BTreeMap;
@@ -207,13 +208,62 @@ fn instr(target: Target, text: &str, lanes: u32) -> Option<Instr> {
     Instr::new(target, &Inst::new(op, &dsts, &srcs), lanes)
 }
 
+/// Bytes of an instruction's encoding.
+fn bytes(unit: Unit, text: &str) -> u32 {
+    let (name, list) = text.split_once('(').unwrap_or((text, ""));
+    let literal = |o: &str| match o.trim().parse::<i64>() {
+        Ok(n) => !(-16..=64).contains(&n),
+        Err(_) => o.trim() == "LIT",
+    };
+    let short = name.ends_with("_e32") || name.starts_with("s_") && unit != Unit::Smem;
+    let offset = unit == Unit::Vmem || unit == Unit::Smem || unit == Unit::Lds || unit == Unit::Branch;
+    let more = !offset && unit != Unit::Internal && list.trim_end_matches(')').split(',').any(literal);
+    let words = if short { 1 } else { 2 } + u32::from(more);
+    4 * words
+}
+
+/// The lines of code that a wave fetches, from where each of its instructions ends.
+fn fetches(chip: &Chip, ends: &[u32]) -> Vec<Fetch> {
+    let size = chip.code_line as u32;
+    let mut out = Vec::new();
+    let mut last = (chip.code_lines as u32).saturating_sub(1);
+    for (n, end) in ends.iter().enumerate() {
+        if (end - 1) / size > last {
+            last = (end - 1) / size;
+            out.push(Fetch { line: last, asked: 0, needed: n as u32 });
+        }
+    }
+    out
+}
+
+/// An instruction's clocks since the wave's previous one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// Text of the instruction.
+    pub text: String,
+    /// On hardware.
+    pub measured: u64,
+    /// By the model.
+    pub modelled: u64,
+    /// It waits for memory that nobody has touched before, or is code of such: on hardware these take 800 to 2000 clocks
+    /// from one launch to the next.
+    pub first_touch: bool,
+}
+
+impl Interval {
+    /// Model less hardware.
+    pub fn difference(&self) -> i64 {
+        self.modelled as i64 - self.measured as i64
+    }
+}
+
 /// A wave of hardware beside the model.
 #[derive(Clone, Debug, Default)]
 pub struct Compared {
     /// Instructions compared.
     pub instructions: usize,
-    /// Differences of the time since the wave's previous instruction, model less hardware, with the instruction's text.
-    pub differences: Vec<(i64, String)>,
+    /// All but the first.
+    pub intervals: Vec<Interval>,
     /// Clocks from first to last instruction on hardware.
     pub measured: u64,
     /// The same by the model.
@@ -230,9 +280,12 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
     let mut out: Vec<Compared> = Vec::new();
     let mut traces: Vec<Trace> = Vec::new();
     let mut times: Vec<Vec<(u64, String)>> = Vec::new();
+    let mut first: Vec<Vec<bool>> = Vec::new();
     let begin = event.waves.iter().filter_map(|w| w.first()).map(|i| i.at).min().unwrap_or(0);
     for wave in &event.waves {
         let (mut trace, mut list, mut result) = (Trace::default(), Vec::new(), Compared::default());
+        let (mut ends, mut at) = (Vec::<u32>::new(), 0);
+        let (mut cold, mut touches) = (false, Vec::new());
         for (n, issued) in wave.iter().enumerate() {
             let Some(i) = instr(target, &issued.text, lanes) else {
                 result.unknown.push(issued.text.clone());
@@ -243,6 +296,7 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
                 // What a wave loads again and again comes from L2, the rest is touched for the first time.
                 let again = wave[..n].iter().any(|p| p.text == issued.text);
                 let level = if again { Level::L2 } else { Level::Cold };
+                cold |= level == Level::Cold && i.unit != Unit::Lds && !i.store;
                 let wide = i.bytes.max(1).div_ceil(4);
                 trace.accesses.push(Access {
                     clocks: if memory { wide } else { wide * 2 - 1 },
@@ -254,26 +308,38 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
             });
             // A jump shows by what follows being another instruction than the next in the program; only a taken branch
             // at the end of a loop is told apart here.
-            let jumped = i.unit == Unit::Branch
-                && wave.get(n + 1).is_some_and(|next| wave[..n].iter().any(|p| p.text == next.text));
+            let next = wave.get(n + 1).filter(|_| i.unit == Unit::Branch);
+            let target = next.and_then(|next| list.iter().position(|p: &(u64, String)| p.1 == next.text));
+            let jumped = target.is_some();
+            touches.push(cold && !i.waits.is_empty());
+            cold &= !i.waits.iter().any(|w| w.1 == 0);
+            at += bytes(i.unit, &issued.text);
+            ends.push(at);
+            at = target.map_or(at, |t| if t == 0 { 0 } else { ends[t - 1] });
             trace.steps.push(Step { instr: instrs.len() as u32, access, jumped });
             instrs.push(i);
             list.push((issued.at, issued.text.clone()));
         }
+        trace.fetches = fetches(&chip, &ends);
+        trace.fetches.iter().for_each(|f| touches[f.needed as usize] = true);
         result.instructions = list.len();
         out.push(result);
         traces.push(trace);
         times.push(list);
+        first.push(touches);
     }
     let starts = vec![times.iter().map(|t| t.first().map_or(0, |f| f.0 - begin)).collect()];
     let what =
         Resident { instrs: &instrs, groups: vec![&traces[..]], queue: Vec::new(), starts, cus: 1, one_simd: true };
     let outcome = simulate(&chip, &what);
-    for ((result, hardware), model) in out.iter_mut().zip(&times).zip(&outcome.issued) {
-        for (h, m) in hardware.windows(2).zip(model.windows(2)) {
-            let difference = (m[1].0 as i64 - m[0].0 as i64) - (h[1].0 as i64 - h[0].0 as i64);
-            result.differences.push((difference, h[1].1.clone()));
-        }
+    for (((result, hardware), model), first) in out.iter_mut().zip(&times).zip(&outcome.issued).zip(&first) {
+        let pairs = hardware.windows(2).zip(model.windows(2)).zip(&first[1..]);
+        result.intervals.extend(pairs.map(|((h, m), first_touch)| Interval {
+            text: h[1].1.clone(),
+            measured: h[1].0 - h[0].0,
+            modelled: m[1].0 - m[0].0,
+            first_touch: *first_touch,
+        }));
         let span = |first: Option<u64>, last: Option<u64>| last.zip(first).map_or(0, |(l, f)| l - f);
         result.measured = span(hardware.first().map(|h| h.0), hardware.last().map(|h| h.0));
         result.modelled = span(model.first().map(|m| m.0), model.last().map(|m| m.0));
@@ -302,8 +368,34 @@ mod tests {
         let waves = compare(file.target, &file.events[0]).unwrap();
         assert_eq!((waves.len(), waves[0].instructions), (1, 4));
         assert!(waves[0].unknown.is_empty());
-        let by: Vec<i64> = waves[0].differences.iter().map(|d| d.0).collect();
+        let by: Vec<i64> = waves[0].intervals.iter().map(Interval::difference).collect();
         assert!(by[0].abs() < 200 && by[1] == 0 && by[2] == 0, "{by:?}");
+        let touches: Vec<bool> = waves[0].intervals.iter().map(|i| i.first_touch).collect();
+        assert_eq!(touches, [true, false, false]);
+    }
+
+    /// What the thread trace of gfx1201 shows: a queue of eight vector instructions for all waves of a SIMD.
+    #[test]
+    fn waves_share_a_queue_of_vector_instructions() {
+        let matrix = |wave: u32, r: u32| {
+            let (d, a) = (10 + 8 * r, 200);
+            format!(
+                "100: INST wave={wave} op=WMMA v_wmma_f32_16x16x16_f16(v[{d}:{}], v[{a}:{}], v[{a}:{}], v[{d}:{}])\n",
+                d + 7,
+                a + 3,
+                a + 3,
+                d + 7
+            )
+        };
+        let mut text = String::from("=== event 0 gfx1201\n");
+        (0..9).for_each(|r| text += &matrix(0, r));
+        text += "100: VALUINST wave=1 v_mov_b32_e32(v[1], 0)\n100: VALUINST wave=1 v_mov_b32_e32(v[2], 0)\n";
+        let file = parse(&text).unwrap();
+        let waves = compare(file.target, &file.events[0]).unwrap();
+        let gaps: Vec<u64> = waves[0].intervals.iter().map(|i| i.modelled).collect();
+        assert_eq!(&gaps[..7], &[1; 7], "eight go at once");
+        assert!((12..=24).contains(&gaps[7]), "the ninth waits for the first: {gaps:?}");
+        assert_eq!(waves[1].intervals[0].modelled, 16, "another wave's wait for one to retire each");
     }
 
     #[test]

@@ -400,7 +400,7 @@ pub struct Errors {
 }
 
 /// The value below which a share of a sorted list lies.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     match sorted.len() {
         0 => f64::NAN,
         n => sorted[((n as f64 * share) as usize).min(n - 1)],
@@ -464,13 +464,13 @@ pub fn compare(rows: &[Row], known: &BTreeMap<[String; 4], Campaign>) -> Vec<Err
 
 /// Two halves of a table: rows of one size fall into the same. What is fitted on the first is judged by the second.
 pub fn halves(rows: Vec<Row>) -> (Vec<Row>, Vec<Row>) {
-    rows.into_iter().partition(|r| {
-        let g = &r.gemm;
-        let mix = [g.m, g.n, g.k, g.batch]
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325u64, |h, x| (h ^ *x as u64).wrapping_mul(0x0000_0100_0000_01b3));
-        (mix >> 32) % 2 == 0
-    })
+    rows.into_iter().partition(|r| hash(&[r.gemm.m, r.gemm.n, r.gemm.k, r.gemm.batch]).is_multiple_of(2))
+}
+
+/// A number that deals sizes out (FNV-1a).
+pub(crate) fn hash(size: &[f64; 4]) -> u64 {
+    let mix = size.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, x| (h ^ *x as u64).wrapping_mul(0x0000_0100_0000_01b3));
+    mix >> 32
 }
 
 /// Clocks of measured times that tell of the launch: longer ones hardly do.

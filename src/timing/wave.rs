@@ -10,17 +10,18 @@
 //!   (rocprofiler-compute, "pipeline descriptions"). A matrix instruction takes the vector port for one turn and the matrix
 //!   unit for its passes; others run in its shadow (pyhip's measurements on MI308X). There is no queue: a second matrix
 //!   instruction blocks its wave (aster).
-//! * RDNA: every clock, one instruction per unit and SIMD; results are interlocked, LDS and memory wait for all results of the
-//!   vector ALU, scalar memory and branches for those of the scalar ALU. Vector instructions go through a short queue of
-//!   their wave to the vector ALU, which the waves of a SIMD share and which also multiplies matrices (thread traces of
-//!   gfx1100 and gfx1201).
+//! * RDNA (thread traces of gfx1100 and gfx1201): every clock, one instruction per unit and SIMD; results are interlocked, LDS
+//!   and memory wait for all results of the vector ALU, scalar memory and branches for those of the scalar ALU. The vector
+//!   ALU, which also multiplies matrices, executes in order what the waves of its SIMD have put into its queue. Results of
+//!   transcendentals and masks are waited for there and do not hold up issue; 64-bit instructions take the transcendental
+//!   unit, and hold up issue for as long as they execute.
 //! * LDS: a wave's lanes go in phases; a phase takes as many turns as its busiest bank has different words.
 //! * Memory: one cache line of the first level a turn; what is loaded comes back in order.
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Meeting, Unit};
 use crate::record::{Access, Level, Trace};
-use barewave_isa::Counter;
+use barewave_isa::{Counter, Reg};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -38,6 +39,8 @@ pub enum Stall {
     Matrix,
     /// Its unit was busy with other waves.
     Unit,
+    /// Code that is not in the instruction cache yet.
+    Code,
     /// LDS or scalar loads that it waits for, or the LDS port.
     Lds,
     /// Memory that it waits for, or the port to it.
@@ -55,6 +58,7 @@ impl Stall {
             Stall::Dependency => "dependency",
             Stall::Matrix => "matrix",
             Stall::Unit => "unit busy",
+            Stall::Code => "code",
             Stall::Lds => "lds",
             Stall::Memory => "memory",
             Stall::Barrier => "barrier",
@@ -95,21 +99,11 @@ pub struct Outcome {
 
 /// Registers of a wave, by [`barewave_isa::Reg`] number.
 const REGISTERS: usize = 2048;
-/// Vector instructions that an RDNA wave has on their way before it has to wait. Source: thread trace of gfx1201 (eight
-/// matrix instructions issue back to back, the ninth when the first retires).
-const QUEUE: usize = 7;
-/// Clocks of a matrix instruction besides those of its passes until it retires (the same trace).
-const RETIRE: u64 = 10;
-/// Clocks of work that wait at a port of LDS, and at that of memory, before a wave stands still: 16 reads of four bytes a lane,
-/// 16 of sixteen. Source: the queues of 16 entries in AMD's loop model (rocisa, cycle.cpp).
-const LDS_BACKLOG: u64 = 64;
-const MEMORY_BACKLOG: u64 = 256;
+/// Scalar ones among them.
+const SCALAR_REGISTERS: std::ops::Range<u16> = 1280..1436;
 /// Instructions that an older wave may be ahead of a younger one by priority. Hardware has no such bound, but only the first
 /// rounds of loops are simulated, and these must be typical of all.
 const AHEAD: usize = 32;
-/// Clocks of an RDNA wave from the end of a wait to the next instruction.
-const WAIT_RELEASE: u64 = 1;
-
 struct Wave<'a> {
     trace: &'a Trace,
     group: usize,
@@ -118,8 +112,10 @@ struct Wave<'a> {
     at: usize,
     /// When its last instruction lets the next one issue.
     next: u64,
-    /// When each register's value is there, and whether a matrix instruction makes it.
-    ready: Vec<(u64, bool)>,
+    /// When each register's value is there, and which unit makes it.
+    ready: Vec<(u64, Unit)>,
+    /// Until when scalar registers are read by vector instructions (RDNA).
+    reading: FxHashMap<u16, u64>,
     /// Last issue to the vector ALU, and to the scalar one.
     last_vector: Option<u64>,
     last_scalar: Option<u64>,
@@ -131,17 +127,21 @@ struct Wave<'a> {
     released: Option<u64>,
     /// Release of the barrier it signalled at.
     signalled: Option<usize>,
-    /// When each of its latest vector instructions retires (RDNA).
-    queue: VecDeque<u64>,
+    /// Next of the trace's fetches.
+    fetch: usize,
 }
 
 #[derive(Default, Clone)]
 struct Simd {
-    /// When the vector ALU is free; on RDNA instructions wait for it in queues.
+    /// When the vector ALU is free; on RDNA instructions wait for it in a queue.
     valu: u64,
+    /// When each of the latest vector instructions leaves the queue (RDNA).
+    queue: VecDeque<u64>,
     /// Next clock at which a vector instruction may issue (RDNA).
     issued: u64,
     trans: u64,
+    /// When the transcendental unit has executed what is in the queue (RDNA).
+    special: u64,
     matrix: u64,
     salu: u64,
     branch: u64,
@@ -168,6 +168,8 @@ struct Unitary<'a> {
     /// Ports to memory: one per compute unit.
     memory: Vec<u64>,
     scalar: u64,
+    /// When lines of code are in the instruction cache.
+    code: FxHashMap<u32, u64>,
     phases: Vec<Vec<Phase>>,
     alive: Vec<usize>,
     /// First workgroup that has no place yet.
@@ -175,6 +177,8 @@ struct Unitary<'a> {
     busy: FxHashMap<Unit, f64>,
     stalls: FxHashMap<Stall, u64>,
     barrier: u64,
+    /// Instructions that an older wave may be ahead.
+    ahead: usize,
 }
 
 /// Simulates resident workgroups of one compute unit, or of a work group processor.
@@ -191,7 +195,8 @@ pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
                 simd: if what.one_simd { 0 } else { waves.len() % simds },
                 at: 0,
                 next: start,
-                ready: vec![(0, false); REGISTERS],
+                ready: vec![(0, Unit::Internal); REGISTERS],
+                reading: FxHashMap::default(),
                 last_vector: None,
                 last_scalar: None,
                 outstanding: FxHashMap::default(),
@@ -200,7 +205,7 @@ pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
                 next_skip: 0,
                 released: None,
                 signalled: None,
-                queue: VecDeque::new(),
+                fetch: 0,
             });
         }
     }
@@ -217,9 +222,11 @@ pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
         ports: vec![0; simds / 2],
         memory: vec![0; what.cus],
         scalar: 0,
+        code: FxHashMap::default(),
         busy: FxHashMap::default(),
         stalls: FxHashMap::default(),
         barrier,
+        ahead: if what.one_simd { usize::MAX } else { AHEAD },
     };
     u.run();
     let ended: Vec<u64> = u.waves.iter().map(|w| w.issued.last().map_or(0, |i| i.0 + 1) + w.extra).collect();
@@ -240,7 +247,7 @@ impl<'a> Unitary<'a> {
             .iter()
             .enumerate()
             .filter(|w| w.1.group < self.queued && !w.1.trace.steps.is_empty())
-            .map(|(i, w)| Reverse((w.next, w.at / AHEAD, i)))
+            .map(|(i, w)| Reverse((w.next, w.at / self.ahead, i)))
             .collect();
         while let Some(Reverse((time, at, w))) = heap.pop() {
             let (earliest, why) = self.earliest(w);
@@ -252,10 +259,10 @@ impl<'a> Unitary<'a> {
             if let Some(list) = woken {
                 list.into_iter()
                     .filter(|&i| i != w)
-                    .for_each(|i| heap.push(Reverse((self.waves[i].next, self.waves[i].at / AHEAD, i))));
+                    .for_each(|i| heap.push(Reverse((self.waves[i].next, self.waves[i].at / self.ahead, i))));
                 let blocked = self.waves[w].released.is_none() && self.is_blocked(w);
                 if !blocked && self.waves[w].at < self.waves[w].trace.steps.len() {
-                    heap.push(Reverse((self.waves[w].next, self.waves[w].at / AHEAD, w)));
+                    heap.push(Reverse((self.waves[w].next, self.waves[w].at / self.ahead, w)));
                 }
             }
         }
@@ -295,19 +302,28 @@ impl<'a> Unitary<'a> {
             later(at, Stall::Barrier);
         }
         for r in i.reads.iter().chain(&i.writes) {
-            let (at, matrix) = wave.ready[usize::from(*r) % REGISTERS];
-            let forwarded =
-                matrix && i.unit == Unit::Matrix && i.accumulator.is_some_and(|a| *r >= a && i.writes.contains(r));
-            if !forwarded {
-                later(at, if matrix { Stall::Matrix } else { Stall::Dependency });
+            let (at, by) = wave.ready[usize::from(*r) % REGISTERS];
+            let forwarded = by == Unit::Matrix
+                && i.unit == Unit::Matrix
+                && i.accumulator.is_some_and(|a| *r >= a && i.writes.contains(r));
+            if !forwarded && !self.waits_in_queue(i, *r, by) {
+                later(at, if by == Unit::Matrix { Stall::Matrix } else { Stall::Dependency });
             }
+        }
+        if i.unit == Unit::Salu && !wave.reading.is_empty() {
+            i.writes.iter().filter_map(|r| wave.reading.get(r)).for_each(|at| later(*at, Stall::Dependency));
+        }
+        if let Some(f) = wave.trace.fetches.get(wave.fetch).filter(|f| f.needed as usize == wave.at)
+            && let Some(at) = self.code.get(&f.line)
+        {
+            later(*at, Stall::Code);
         }
         for (counter, most) in &i.waits {
             if let Some(list) = wave.outstanding.get(counter)
                 && list.len() > usize::from(*most)
             {
                 let (at, memory) = list[list.len() - 1 - usize::from(*most)];
-                let release = if self.quad { 0 } else { WAIT_RELEASE };
+                let release = self.chip.wait_release as u64;
                 later(at + release, if memory { Stall::Memory } else { Stall::Lds });
             }
         }
@@ -319,7 +335,10 @@ impl<'a> Unitary<'a> {
             {
                 later(last + vector, Stall::Dependency);
             }
-            if matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem | Unit::Branch)
+            // A vector instruction's scalar result must not overtake them (thread trace of gfx1201, `v_mad_co_u64_u32`).
+            let named = |r: &u16| SCALAR_REGISTERS.contains(r) && *r != Reg::VCC_LO.0 && *r != Reg::VCC_HI.0;
+            let overtakes = i.unit == Unit::Valu && i.writes.iter().any(named);
+            if (overtakes || matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem | Unit::Branch))
                 && let Some(last) = wave.last_scalar
             {
                 later(last + scalar, Stall::Dependency);
@@ -328,14 +347,20 @@ impl<'a> Unitary<'a> {
         let s = &self.simds[wave.simd];
         let (at, reason) = match i.unit {
             Unit::Trans if !self.quad => (s.issued.max(s.trans), Stall::Unit),
+            Unit::Valu if !self.quad && i.wide => (s.issued.max(s.trans), Stall::Unit),
             Unit::Valu | Unit::Matrix if !self.quad => (s.issued, Stall::Unit),
             Unit::Valu if i.on_matrix_path => (s.valu.max(s.matrix), Stall::Matrix),
             Unit::Valu | Unit::Trans => (s.valu, Stall::Unit),
             Unit::Matrix => (s.valu.max(s.matrix), Stall::Matrix),
             Unit::Salu => (s.salu, Stall::Unit),
             Unit::Smem => (s.salu.max(self.scalar), Stall::Unit),
-            Unit::Lds => (s.lds.max(self.ports[self.port(wave.simd)].saturating_sub(LDS_BACKLOG)), Stall::Lds),
-            Unit::Vmem => (s.vmem.max(self.memory[self.cu(wave.simd)].saturating_sub(MEMORY_BACKLOG)), Stall::Memory),
+            Unit::Lds => {
+                (s.lds.max(self.ports[self.port(wave.simd)].saturating_sub(self.chip.lds_backlog as u64)), Stall::Lds)
+            }
+            Unit::Vmem => (
+                s.vmem.max(self.memory[self.cu(wave.simd)].saturating_sub(self.chip.memory_backlog as u64)),
+                Stall::Memory,
+            ),
             Unit::Branch => (s.branch, Stall::Unit),
             Unit::Export | Unit::Internal => (0, Stall::Unit),
         };
@@ -346,6 +371,12 @@ impl<'a> Unitary<'a> {
             t = t.saturating_sub(turn).next_multiple_of(4) + turn;
         }
         (t, why)
+    }
+
+    /// True when an RDNA instruction issues before a register that it uses is there, and waits in the vector ALU's queue.
+    fn waits_in_queue(&self, i: &Instr, r: u16, by: Unit) -> bool {
+        let vector = |u| matches!(u, Unit::Valu | Unit::Trans | Unit::Matrix);
+        !self.quad && vector(i.unit) && vector(by) && (by == Unit::Trans || SCALAR_REGISTERS.contains(&r))
     }
 
     /// Issues the wave's next instruction at `t`. The waves that a barrier lets go on; none when this wave has ended.
@@ -364,16 +395,24 @@ impl<'a> Unitary<'a> {
         let wave = &mut self.waves[w];
         wave.issued.push((t, if t > previous { why } else { Stall::None }));
         wave.released = None;
-        let matrix = i.unit == Unit::Matrix;
+        let vector = matches!(i.unit, Unit::Valu | Unit::Trans | Unit::Matrix);
         for r in &i.writes {
-            let scalar = (1280..1436).contains(r);
-            let late = !self.quad && scalar && matches!(i.unit, Unit::Valu | Unit::Trans);
+            let late = !self.quad && SCALAR_REGISTERS.contains(r) && vector;
             let at = if late { t + self.chip.valu_to_memory as u64 } else { done };
             // Loads are waited for with counters, not by interlock.
             if !matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem) {
-                wave.ready[usize::from(*r) % REGISTERS] = (at, matrix);
+                wave.ready[usize::from(*r) % REGISTERS] = (at, i.unit);
             }
         }
+        if !self.quad && vector {
+            let scalars = i.reads.iter().filter(|r| SCALAR_REGISTERS.contains(r));
+            wave.reading.extend(scalars.map(|r| (*r, t + self.chip.scalar_read as u64)));
+        }
+        let cold = self.chip.smem_cold as u64;
+        for f in wave.trace.fetches[wave.fetch..].iter().take_while(|f| f.asked as usize <= wave.at) {
+            self.code.entry(f.line).or_insert(t + cold);
+        }
+        wave.fetch += wave.trace.fetches[wave.fetch..].iter().take_while(|f| f.needed as usize <= wave.at).count();
         for c in &i.counters {
             let list = wave.outstanding.entry(*c).or_default();
             let last = list.last().map_or(0, |l| l.0);
@@ -436,22 +475,25 @@ impl<'a> Unitary<'a> {
         let s = &mut self.simds[simd];
         let done = match i.unit {
             Unit::Valu | Unit::Trans | Unit::Matrix if !self.quad => {
-                s.issued = t + 1;
-                let (keeps, retires) = match i.unit {
-                    Unit::Trans => (1, 1),
-                    Unit::Matrix => (busy, busy + RETIRE),
-                    _ => (busy, busy),
-                };
-                let start = s.valu.max(t);
-                s.valu = start + keeps;
-                if i.unit == Unit::Trans {
+                let keeps = if i.unit == Unit::Trans { 1 } else { busy };
+                s.issued = t + if i.wide { busy } else { 1 };
+                let special = i.wide || i.unit == Unit::Trans;
+                if special {
                     s.trans = t + busy;
                 }
                 let wave = &mut self.waves[w];
-                let last = wave.queue.back().copied().unwrap_or(0);
-                wave.queue.push_back((start + retires).max(last));
-                if wave.queue.len() > QUEUE {
-                    let accepted = wave.queue.pop_front().unwrap_or(t);
+                let ready = i.reads.iter().map(|r| wave.ready[usize::from(*r) % REGISTERS]);
+                let operands = ready.filter(|r| r.1 == Unit::Trans).map(|r| r.0).max().unwrap_or(0);
+                let start = s.valu.max(t).max(operands).max(if special { s.special } else { 0 });
+                if special {
+                    s.special = start + busy;
+                }
+                s.valu = start + keeps;
+                s.queue.push_back(start + keeps + self.chip.vector_retire as u64);
+                if s.queue.len() > self.chip.vector_queue as usize {
+                    // Until it has a place, it keeps its wave and the waves beside it from issuing another.
+                    let accepted = s.queue.pop_front().unwrap_or(t);
+                    s.issued = s.issued.max(accepted + 1);
                     wave.next = wave.next.max(accepted + 1);
                 }
                 wave.last_vector = Some(start);

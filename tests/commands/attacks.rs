@@ -89,7 +89,15 @@ fn pictures() {
         ("jpeg.jpg", b"\xff\xd8\xff\xc0\x00\x11\x08\xff\xff\xff\xff\x03\x01\x22\x00\x02\x11\x01\x03\x11\x01".to_vec()),
     ] {
         let path = put(&dir, name, bytes);
-        refused(&["run", DIGITS, "--input", &path], &[name]);
+        refused(&["run", DIGITS, "--input", &path], &[name, "not a readable image"]);
+    }
+    // Each format that is read goes by its usual extensions.
+    let gray = [b"P5 28 28 255\n".as_slice(), &[0; 28 * 28]].concat();
+    for name in ["zero.pgm", "zero.pnm", "zero.PNM"] {
+        works(&["run", DIGITS, "--input", &put(&dir, name, &gray)]);
+    }
+    for name in ["none.webp", "none.tif", "none.tiff", "none.jp2", "none.j2k", "none.ppm", "none.pbm", "none.pam"] {
+        refused(&["run", DIGITS, "--input", &put(&dir, name, "no image")], &[name, "not a readable image"]);
     }
 }
 

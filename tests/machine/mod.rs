@@ -27,11 +27,13 @@ pub struct Setup {
     pub waves: usize,
     /// Bytes of LDS.
     pub lds: u32,
+    /// Bytes of private memory of a lane.
+    pub scratch: u32,
 }
 
 /// One wave of the target's usual size a workgroup, 4096 bytes of LDS.
 pub fn setup(target: Target) -> Setup {
-    Setup { target, lanes: target.info().wave_size as usize, waves: 1, lds: 4096 }
+    Setup { target, lanes: target.info().wave_size as usize, waves: 1, lds: 4096, scratch: 0 }
 }
 
 /// [`Setup::run`] with the usual set-up.
@@ -122,6 +124,7 @@ impl Setup {
         let mut k = Kernel::new(t, "k", code);
         (k.vgprs, k.sgprs, k.kernarg_size, k.workgroup_ids) = (96, 64, 16, [true, false, false]);
         k.lds_bytes = self.lds;
+        k.scratch_bytes = self.scratch;
         k.wave32 = self.lanes == 32;
         let elf = CodeObject { target: t, abi: Abi::V5, kernels: vec![k], sections: vec![] }.to_bytes().unwrap();
         let device = EmuDevice::with_memory(t, 1 << 28).unwrap();

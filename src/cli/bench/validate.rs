@@ -4,6 +4,7 @@ use super::shape::{self, Layout, Shaped};
 use crate::{Failure, Result};
 use barewave::tensor::DType;
 use barewave_isa::Target;
+use barewave_timing::sqtt::Interval;
 use barewave_timing::validate::{self, Errors};
 use barewave_timing::{Chip, conv, shapes, sqtt};
 use comfy_table::{CellAlignment, Table, presets};
@@ -30,13 +31,17 @@ pub struct Args {
     /// Directory of thread traces as text.
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
+    /// Matrix products that others published, beside the best usual kernel by the model.
+    #[arg(long)]
+    published: bool,
     /// LLVM's llvm-mca, whose model of gfx942 judges the loops of our kernels too.
     #[arg(long, value_name = "PROGRAM")]
     llvm_mca: Option<PathBuf>,
-    /// With --gemm: describe the table's tuning runs (lines for isa/latency/campaigns.csv) instead.
+    /// Describe the tuning runs of --gemm (lines for isa/latency/campaigns.csv), or of --conv (conv_runs.csv), instead.
     #[arg(long)]
     fit: bool,
-    /// With --gemm: describe the tuning runs by half of the rows (sizes are dealt out by a hash) and judge by the other half.
+    /// With --gemm and --conv: describe the tuning runs by half of the rows (sizes are dealt out by a hash) and judge by the
+    /// other half.
     #[arg(long, conflicts_with = "fit")]
     held_out: bool,
     /// Instructions of each trace with the largest errors.
@@ -67,8 +72,9 @@ pub fn in_file<T, E: std::fmt::Display>(path: &Path, r: std::result::Result<T, E
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result {
-    if args.gemm.is_none() && args.conv.is_none() && args.traces.is_none() && args.llvm_mca.is_none() {
-        return Err(Failure::usage("give --gemm CSV, --conv CSV, --traces DIR or --llvm-mca PROGRAM"));
+    let tables = [&args.gemm, &args.conv, &args.traces, &args.llvm_mca];
+    if tables.iter().all(|t| t.is_none()) && !args.published {
+        return Err(Failure::usage("give --gemm CSV, --conv CSV, --traces DIR, --published or --llvm-mca PROGRAM"));
     }
     let mut out = Vec::new();
     let by_shape = |text: &str| text.lines().next().is_some_and(|header| header.ends_with(",best_us"));
@@ -123,16 +129,31 @@ pub fn run(args: &Args) -> Result {
         }
     }
     if let Some(path) = &args.conv {
-        let (rows, left_out) = in_file(path, conv::miopen(&read(path)?))?;
-        let mut errors = conv::compare(&rows);
+        let (mut rows, left_out) = in_file(path, conv::miopen(&read(path)?))?;
+        let mut known = conv::runs();
+        if args.fit {
+            println!("chip,dtype,family,launch_us,pace");
+            for ((chip, dtype, family), run) in conv::fit(&rows) {
+                println!("{chip},{dtype},{},{},{:.2}", family.name(), run.launch, run.pace);
+            }
+            return Ok(());
+        }
+        if args.held_out {
+            let (seen, held_out) = conv::halves(rows);
+            (known, rows) = (conv::fit(&seen), held_out);
+        }
+        let mut errors = conv::compare(&rows, &known);
         if !args.compact {
             ours(&rows, args.ours, &mut errors);
         }
         if args.json {
             out.extend(errors.iter().map(|e| json_of("conv", e)));
+        } else if args.compact {
+            print_compact(&errors);
         } else {
+            let half = if args.held_out { " that the runs were not described by" } else { "" };
             println!(
-                "Convolutions of {}: {} rows as the best of usual kernels, {left_out} of other kinds left out",
+                "Convolutions of {}: {} rows{half}, {left_out} of other kinds left out",
                 path.display(),
                 rows.len()
             );
@@ -142,6 +163,9 @@ pub fn run(args: &Args) -> Result {
     if let Some(dir) = &args.traces {
         traces(args, dir, &mut out)?;
     }
+    if args.published {
+        published(args, &mut out);
+    }
     if let Some(tool) = &args.llvm_mca {
         super::mca::run(tool, args.json, &mut out)?;
     }
@@ -149,6 +173,41 @@ pub fn run(args: &Args) -> Result {
         println!("{}", serde_json::to_string_pretty(&out)?);
     }
     Ok(())
+}
+
+/// What others published, beside the model.
+fn published(args: &Args, out: &mut Vec<Value>) {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN);
+    table.set_header([
+        "kernel",
+        "chip",
+        "type",
+        "shape",
+        "published, TFLOPS",
+        "best usual kernel, TFLOPS at the boost clock",
+        "published/model",
+        "source",
+    ]);
+    for p in shapes::published() {
+        let [m, n, k, _] = p.row.product;
+        let (theirs, modelled) = (p.tflops(p.row.us), p.tflops(p.modelled));
+        let ratio = theirs / modelled;
+        if args.json {
+            out.push(json!({
+                "kind": "published", "kernel": p.kernel, "target": p.row.target.info().name, "dtype": p.row.dtype, "shape": [m, n, k],
+                "tflops": theirs, "modelled_tflops": modelled, "source": p.source,
+            }));
+            continue;
+        }
+        let cells = [format!("{theirs:.1}"), format!("{modelled:.1}"), format!("{ratio:.2}"), p.source];
+        let shape = format!("{m}x{n}x{k}");
+        let chip = p.row.target.info().name.to_string();
+        table.add_row([p.kernel, chip, p.row.dtype.into(), shape].into_iter().chain(cells));
+    }
+    if !args.json {
+        println!("{table}");
+    }
 }
 
 fn json_of(kind: &str, e: &Errors) -> Value {
@@ -327,6 +386,7 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
         "total measured",
         "total modelled",
         "error",
+        "without first touches",
     ]);
     for path in files {
         let file = in_file(&path, sqtt::parse(&read(&path)?))?;
@@ -335,21 +395,23 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
             waves.extend(in_file(&path, sqtt::compare(file.target, event))?);
         }
         let name = path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
-        let mut differences: Vec<(i64, &str)> =
-            waves.iter().flat_map(|w| w.differences.iter().map(|d| (d.0, d.1.as_str()))).collect();
-        differences.sort_by_key(|d| d.0.abs());
-        let n = differences.len();
-        let close = differences.iter().filter(|d| d.0.abs() <= CLOSE).count() as f64 / n.max(1) as f64;
-        let median = differences.get(n / 2).map_or(0, |d| d.0.abs());
+        let mut intervals: Vec<&Interval> = waves.iter().flat_map(|w| &w.intervals).collect();
+        intervals.sort_by_key(|i| i.difference().abs());
+        let n = intervals.len();
+        let close = intervals.iter().filter(|i| i.difference().abs() <= CLOSE).count() as f64 / n.max(1) as f64;
+        let median = intervals.get(n / 2).map_or(0, |i| i.difference().abs());
+        let ratio = |modelled: u64, measured: u64| modelled as f64 / measured.max(1) as f64 - f64::from(measured > 0);
         let measured: u64 = waves.iter().map(|w| w.measured).sum();
         let modelled: u64 = waves.iter().map(|w| w.modelled).sum();
-        let error = if measured > 0 { modelled as f64 / measured as f64 - 1.0 } else { 0.0 };
+        let error = ratio(modelled, measured);
+        let warm = || intervals.iter().filter(|i| !i.first_touch);
+        let known = ratio(warm().map(|i| i.modelled).sum(), warm().map(|i| i.measured).sum());
         let unknown: Vec<&String> = waves.iter().flat_map(|w| &w.unknown).collect();
         if args.json {
             out.push(json!({
                 "kind": "trace", "trace": name, "target": file.target.info().name, "waves": waves.len(), "instructions": n,
                 "within_4_cycles": close, "median_cycles": median, "measured_cycles": measured, "modelled_cycles": modelled,
-                "total_error": error, "unknown_instructions": unknown,
+                "total_error": error, "error_without_first_touches": known, "unknown_instructions": unknown,
             }));
             continue;
         }
@@ -365,9 +427,10 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
             measured.to_string(),
             modelled.to_string(),
             format!("{:+.1}%", 100.0 * error),
+            format!("{:+.1}%", 100.0 * known),
         ]);
-        for (difference, text) in differences.iter().rev().take(args.worst) {
-            println!("{name}: {difference:+} cycles before {text}");
+        for i in intervals.iter().rev().take(args.worst) {
+            println!("{name}: {:+} cycles before {}", i.difference(), i.text);
         }
         if !unknown.is_empty() {
             eprintln!("note: {name}: {} instructions are not in the tables, for example {}", unknown.len(), unknown[0]);

@@ -24,7 +24,8 @@ pub trait Space {
     /// Address of a lane, in whatever form `ptr` understands.
     fn lane(w: &Wave, op: &UOp, b: Self::Base, lane: usize) -> u64;
     /// Host address of `size` bytes `skip` bytes behind a lane's address. `Ok(None)`: the access is dropped and loads
-    /// give zero.
+    /// give zero. Bytes that do not lie together, because memory is interleaved, are an error: they are asked for one
+    /// by one then.
     fn ptr(
         w: &Wave,
         op: &UOp,
@@ -300,6 +301,9 @@ impl Space for Buffer {
             return Ok(None);
         }
         let at = b.base.wrapping_add(b.soffset).wrapping_add(Buffer::swizzled(&b, index, offset));
+        if b.swizzle.is_some_and(|(element, _)| offset % element + size > element) {
+            return Err(out_of_bounds(op, at, size));
+        }
         w.mem.at(at, size).map(Some).ok_or_else(|| out_of_bounds(op, at, size))
     }
     #[inline(always)]

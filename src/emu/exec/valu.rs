@@ -521,6 +521,7 @@ fn finish(e: &Ext, mode: u32, dst: Ty, lo: u32, hi: u32) -> (u32, u32) {
         }
         f32_to_f16(if e.clamp { clamp32(v) } else { v }).0 as u32
     };
+    let bf16 = |b: u16| f32_to_bf16(clamp32(bf16_to_f32(Bf16(b)))).0 as u32;
     match dst {
         Ty::F32 => {
             let v = f32::from_bits(lo);
@@ -550,7 +551,8 @@ fn finish(e: &Ext, mode: u32, dst: Ty, lo: u32, hi: u32) -> (u32, u32) {
             let f = |b: u32| if e.clamp { clamp32(f32::from_bits(b)).to_bits() } else { b };
             (f(lo), f(hi))
         }
-        Ty::Bf16 if e.clamp => (f32_to_bf16(clamp32(bf16_to_f32(Bf16(lo as u16)))).0 as u32, hi),
+        Ty::Bf16 if e.clamp => (bf16(lo as u16), hi),
+        Ty::PkBf16 if e.clamp => (bf16(lo as u16) | bf16((lo >> 16) as u16) << 16, hi),
         _ => (lo, hi),
     }
 }

@@ -85,7 +85,7 @@ unsafe fn load<S: Space, const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
                     // SAFETY: the range was checked.
                     Ok(Some(p)) => unsafe { p.cast::<u32>().read_unaligned() },
                     Ok(None) => 0,
-                    Err(e) => match bytewise::<S>(w, op, b, first + i, a[i] + 4 * d as u64, e) {
+                    Err(e) => match bytewise::<S>(w, op, b, first + i, a[i] + 4 * d as u64, 4, e) {
                         Ok(v) => v,
                         Err(e) => return w.fail(e, Some((first + i) as u32)),
                     },
@@ -97,11 +97,19 @@ unsafe fn load<S: Space, const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
     Ctl::Next
 }
 
-/// A dword that straddles the interleaving of scratch.
+/// Loads `size` bytes that straddle the interleaving of scratch.
 #[cold]
-fn bytewise<S: Space>(w: &Wave, op: &UOp, b: S::Base, lane: usize, addr: u64, e: FaultKind) -> Result<u32, FaultKind> {
+fn bytewise<S: Space>(
+    w: &Wave,
+    op: &UOp,
+    b: S::Base,
+    lane: usize,
+    addr: u64,
+    size: u64,
+    e: FaultKind,
+) -> Result<u32, FaultKind> {
     let mut v = 0;
-    for i in 0..4 {
+    for i in 0..size {
         match S::ptr(w, op, b, lane, addr, i, 1) {
             // SAFETY: the range was checked.
             Ok(Some(p)) => v |= (unsafe { p.read() } as u32) << (8 * i),
@@ -110,6 +118,30 @@ fn bytewise<S: Space>(w: &Wave, op: &UOp, b: S::Base, lane: usize, addr: u64, e:
         }
     }
     Ok(v)
+}
+
+/// Stores `size` bytes that do so.
+#[cold]
+#[allow(clippy::too_many_arguments)]
+fn store_bytewise<S: Space>(
+    w: &Wave,
+    op: &UOp,
+    b: S::Base,
+    lane: usize,
+    addr: u64,
+    size: u64,
+    v: u32,
+    e: FaultKind,
+) -> Result<(), FaultKind> {
+    for i in 0..size {
+        match S::ptr(w, op, b, lane, addr, i, 1) {
+            // SAFETY: the range was checked.
+            Ok(Some(p)) => unsafe { p.write((v >> (8 * i)) as u8) },
+            Ok(None) => {}
+            Err(_) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 /// Loads of a byte or word per lane, with extension or into half a register.
@@ -121,7 +153,11 @@ unsafe fn load_small<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
             // SAFETY: the range was checked.
             Ok(Some(p)) => unsafe { extend(p, op) },
             Ok(None) => 0,
-            Err(e) => return w.fail(e, Some(lane as u32)),
+            Err(e) => match bytewise::<S>(w, op, b, lane, a, op.access.bytes as u64, e) {
+                // SAFETY: a dword of our own.
+                Ok(v) => unsafe { extend(v.to_le_bytes().as_ptr(), op) },
+                Err(e) => return w.fail(e, Some(lane as u32)),
+            },
         };
         let v = place(op, w.lane(op.dst, lane), v);
         w.set_lane(op.dst, lane, v);
@@ -160,13 +196,9 @@ unsafe fn store<S: Space, const N: usize>(w: &mut Wave, op: &UOp) -> Ctl {
                     Ok(Some(p)) => unsafe { p.cast::<u32>().write_unaligned(v) },
                     Ok(None) => {}
                     Err(e) => {
-                        for k in 0..4u64 {
-                            match S::ptr(w, op, b, first + i, a[i], 4 * d as u64 + k, 1) {
-                                // SAFETY: the range was checked.
-                                Ok(Some(p)) => unsafe { p.write((v >> (8 * k)) as u8) },
-                                Ok(None) => {}
-                                Err(_) => return w.fail(e, Some((first + i) as u32)),
-                            }
+                        let at = a[i] + 4 * d as u64;
+                        if let Err(e) = store_bytewise::<S>(w, op, b, first + i, at, 4, v, e) {
+                            return w.fail(e, Some((first + i) as u32));
                         }
                     }
                 }
@@ -188,7 +220,11 @@ unsafe fn store_small<S: Space>(w: &mut Wave, op: &UOp) -> Ctl {
                 if op.access.bytes == 1 { p.write(v as u8) } else { p.cast::<u16>().write_unaligned(v as u16) }
             },
             Ok(None) => {}
-            Err(e) => return w.fail(e, Some(lane as u32)),
+            Err(e) => {
+                if let Err(e) = store_bytewise::<S>(w, op, b, lane, a, op.access.bytes as u64, v, e) {
+                    return w.fail(e, Some(lane as u32));
+                }
+            }
         }
     }
     Ctl::Next
@@ -367,18 +403,35 @@ pub fn run<S: Space>(m: &Memory) -> Option<Run> {
     })
 }
 
-/// Where the lanes of a memory instruction go: lane, host address, bytes. Accesses that bounds checks drop are left
-/// out, and so are lanes of `flat_*` that do not go to device memory.
-pub fn touched(w: &Wave, op: &UOp) -> Vec<(u32, *mut u8, u32)> {
-    fn all<S: Space>(w: &Wave, op: &UOp) -> Vec<(u32, *mut u8, u32)> {
-        let (exec, b) = (w.exec(), S::base(w, op));
+/// A part of a lane's access: a dword, or less.
+pub struct Piece {
+    /// The lane.
+    pub lane: u32,
+    /// Host address.
+    pub at: *mut u8,
+    /// Bytes.
+    pub size: u32,
+    /// Bytes of the access before it.
+    pub offset: u32,
+}
+
+/// Where the lanes of a memory instruction go. Accesses that bounds checks drop are left out, and so are lanes of
+/// `flat_*` that do not go to device memory.
+pub fn touched(w: &Wave, op: &UOp) -> Vec<Piece> {
+    fn all<S: Space>(w: &Wave, op: &UOp) -> Vec<Piece> {
+        let b = S::base(w, op);
         let mut out = Vec::new();
-        for lane in (0..w.lanes).filter(|l| exec >> l & 1 == 1) {
+        for lane in Lanes(w.exec()) {
             let a = S::lane(w, op, b, lane);
             let step = (op.access.bytes as u64).min(4);
+            let piece = |skip, size: u64| {
+                let at = S::ptr(w, op, b, lane, a, skip, size);
+                at.map(|p| p.map(|at| Piece { lane: lane as u32, at, size: size as u32, offset: skip as u32 }))
+            };
             for skip in (0..op.access.bytes as u64).step_by(4) {
-                if let Ok(Some(p)) = S::ptr(w, op, b, lane, a, skip, step) {
-                    out.push((lane as u32, p, step as u32));
+                match piece(skip, step) {
+                    Ok(found) => out.extend(found),
+                    Err(_) => out.extend((skip..skip + step).filter_map(|at| piece(at, 1).ok().flatten())),
                 }
             }
         }

@@ -4,14 +4,14 @@
 
 use super::{Sem, c, m};
 use crate::lanes::{Lane, No, Pk};
-use barewave_isa::action::{Action, Int, Packed};
+use barewave_isa::action::Int;
 
 #[inline(always)]
-fn i24(x: u32) -> i32 {
+pub(super) fn i24(x: u32) -> i32 {
     ((x << 8) as i32) >> 8
 }
 #[inline(always)]
-fn u24(x: u32) -> u32 {
+pub(super) fn u24(x: u32) -> u32 {
     x & 0xff_ffff
 }
 #[inline(always)]
@@ -19,7 +19,7 @@ fn byte(x: u32, n: u32) -> u32 {
     x >> (8 * n) & 0xff
 }
 #[inline(always)]
-fn sad8(a: u32, b: u32) -> u32 {
+pub(super) fn sad8(a: u32, b: u32) -> u32 {
     byte(a, 0).abs_diff(byte(b, 0))
         + byte(a, 1).abs_diff(byte(b, 1))
         + byte(a, 2).abs_diff(byte(b, 2))
@@ -27,7 +27,7 @@ fn sad8(a: u32, b: u32) -> u32 {
 }
 /// SAD that skips reference bytes of zero.
 #[inline(always)]
-fn msad8(a: u32, b: u32) -> u32 {
+pub(super) fn msad8(a: u32, b: u32) -> u32 {
     let mut sum = 0;
     for i in 0..4 {
         sum += if byte(b, i) == 0 { 0 } else { byte(a, i).abs_diff(byte(b, i)) };
@@ -265,41 +265,4 @@ pub fn of(f: Int) -> Sem {
             f(a) | f(b) << 8
         }),
     }
-}
-
-/// Saturating versions: integer instructions with the `clamp` modifier.
-#[rustfmt::skip]
-pub fn clamped(a: &Action) -> Option<Sem> {
-    Some(match a {
-        Action::Int(Int::AddU32) => m!(|a: u32, b: u32| -> u32 { a.saturating_add(b) }),
-        Action::Int(Int::SubU32) => m!(|a: u32, b: u32| -> u32 { a.saturating_sub(b) }),
-        Action::Int(Int::SubrevU32) => m!(|a: u32, b: u32| -> u32 { b.saturating_sub(a) }),
-        Action::Int(Int::AddI32) => m!(|a: i32, b: i32| -> i32 { a.saturating_add(b) }),
-        Action::Int(Int::SubI32) => m!(|a: i32, b: i32| -> i32 { a.saturating_sub(b) }),
-        Action::Int(Int::AddU16) => m!(|a: u16, b: u16| -> u16 { a.saturating_add(b) }),
-        Action::Int(Int::SubU16) => m!(|a: u16, b: u16| -> u16 { a.saturating_sub(b) }),
-        Action::Int(Int::SubrevU16) => m!(|a: u16, b: u16| -> u16 { b.saturating_sub(a) }),
-        Action::Int(Int::AddI16) => m!(|a: i16, b: i16| -> i16 { a.saturating_add(b) }),
-        Action::Int(Int::SubI16) => m!(|a: i16, b: i16| -> i16 { a.saturating_sub(b) }),
-        Action::Int(Int::MadU16) => m!(|a: u16, b: u16, c: u16| -> u16 { (a as u64 * b as u64 + c as u64).min(0xffff) as u16 }),
-        Action::Int(Int::MadI16) => m!(|a: i16, b: i16, c: i16| -> i16 { (a as i64 * b as i64 + c as i64).clamp(-32768, 32767) as i16 }),
-        Action::Int(Int::MadU32U24) => m!(|a: u32, b: u32, c: u32| -> u32 { (u24(a) as u64 * u24(b) as u64 + c as u64).min(u32::MAX as u64) as u32 }),
-        Action::Int(Int::MadI32I24) => m!(|a: u32, b: u32, c: i32| -> i32 {
-            (i24(a) as i64 * i24(b) as i64 + c as i64).clamp(i32::MIN as i64, i32::MAX as i64) as i32
-        }),
-        Action::Int(Int::MadU32U16) => m!(|a: u16, b: u16, c: u32| -> u32 { (a as u64 * b as u64 + c as u64).min(u32::MAX as u64) as u32 }),
-        Action::Int(Int::MadI32I16) => m!(|a: i16, b: i16, c: i32| -> i32 {
-            (a as i64 * b as i64 + c as i64).clamp(i32::MIN as i64, i32::MAX as i64) as i32
-        }),
-        Action::Packed(Packed::PkAddU16) => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { Pk(a.0.saturating_add(b.0), a.1.saturating_add(b.1)) }),
-        Action::Packed(Packed::PkSubU16) => m!(|a: Pk<u16>, b: Pk<u16>| -> Pk<u16> { Pk(a.0.saturating_sub(b.0), a.1.saturating_sub(b.1)) }),
-        Action::Packed(Packed::PkAddI16) => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { Pk(a.0.saturating_add(b.0), a.1.saturating_add(b.1)) }),
-        Action::Packed(Packed::PkSubI16) => m!(|a: Pk<i16>, b: Pk<i16>| -> Pk<i16> { Pk(a.0.saturating_sub(b.0), a.1.saturating_sub(b.1)) }),
-        Action::Int(Int::SadU8) => m!(|a: u32, b: u32, c: u32| -> u32 { sad8(a, b).saturating_add(c) }),
-        Action::Int(Int::SadU16) => m!(|a: u32, b: u32, c: u32| -> u32 {
-            ((a & 0xffff).abs_diff(b & 0xffff) + (a >> 16).abs_diff(b >> 16)).saturating_add(c)
-        }),
-        Action::Int(Int::SadU32) => m!(|a: u32, b: u32, c: u32| -> u32 { a.abs_diff(b).saturating_add(c) }),
-        _ => return None,
-    })
 }

@@ -5,6 +5,7 @@
 //! all source modifiers and gives the result before `omod` and `clamp`; those, DPP, SDWA and `op_sel` are applied
 //! around it by `exec::valu`, the same for all instructions.
 
+mod clamp;
 mod cmp;
 mod cvt;
 mod float;
@@ -177,7 +178,7 @@ macro_rules! c {
 
 use {c, m, t};
 
-pub use int::clamped;
+pub use clamp::{clamped, dot_signs as clamped_dot_signs};
 pub use packed::dot_signs;
 
 /// The semantics of what works lane by lane; none of all else. `fnuz` chooses the encodings of 8-bit floats.

@@ -29,19 +29,19 @@ fn bf2(a: Pk<Bf16>, b: Pk<Bf16>, f: impl Fn(f32, f32) -> f32) -> Pk<Bf16> {
     both(a, b, |x, y| f32_to_bf16(f(bf16_to_f32(x), bf16_to_f32(y))))
 }
 #[inline(always)]
-fn s8(x: u32, i: u32) -> i32 {
+pub(super) fn s8(x: u32, i: u32) -> i32 {
     (x >> (8 * i)) as u8 as i8 as i32
 }
 #[inline(always)]
-fn u8_(x: u32, i: u32) -> i32 {
+pub(super) fn u8_(x: u32, i: u32) -> i32 {
     (x >> (8 * i)) as u8 as i32
 }
 #[inline(always)]
-fn s4(x: u32, i: u32) -> i32 {
+pub(super) fn s4(x: u32, i: u32) -> i32 {
     ((x >> (4 * i) << 28) as i32) >> 28
 }
 #[inline(always)]
-fn u4(x: u32, i: u32) -> i32 {
+pub(super) fn u4(x: u32, i: u32) -> i32 {
     (x >> (4 * i) & 15) as i32
 }
 #[inline(always)]

@@ -6,7 +6,7 @@ use super::race::{Access, Actor, Race};
 use super::waits::{Pending, Touched};
 use super::{Checker, Problem};
 use crate::dispatch::Launch;
-use crate::exec::{flags, smem, vmem};
+use crate::exec::{flags, smem, vmem, vmem::Piece};
 use crate::fault::FaultKind;
 use crate::memory::Allocation;
 use crate::uop::{Space, UOp};
@@ -63,10 +63,7 @@ impl Checker {
             }
             Space::None => {}
             space => {
-                let (mut last, mut dword) = (None, 0);
-                for (lane, p, size) in vmem::touched(w, uop) {
-                    // An access comes in pieces; it is aligned as its first one is.
-                    let first = last.replace(lane) != Some(lane);
+                for Piece { lane, at: p, size, offset } in vmem::touched(w, uop) {
                     let problem = |k| (k, Some(lane));
                     let Some(addr) = w.mem.address_of(p) else {
                         // A flat access to LDS.
@@ -76,13 +73,13 @@ impl Checker {
                         continue;
                     };
                     let align = uop.access.bytes.max(1) as u64;
-                    if first && f.info.flags.has(Flags::ATOMIC) && addr % align != 0 {
+                    // An access comes in pieces; it is aligned as its first one is.
+                    if offset == 0 && f.info.flags.has(Flags::ATOMIC) && addr % align != 0 {
                         return Err(problem(FaultKind::Misaligned { addr, align: align as u32 }));
                     }
                     let recorded = self.device_access(&actor, l, f, addr, size as u64, access).map_err(problem)?;
-                    dword = if first { 0 } else { dword + 1 };
                     if self.scratch.contains(&addr) {
-                        self.private_access(w, f, d, (lane, dword), addr, size);
+                        self.private_access(w, f, d, (lane, offset as usize / 4), addr, size);
                     }
                     if f.info.flags.has(Flags::LOAD)
                         && recorded
@@ -116,7 +113,7 @@ impl Checker {
         let flags = f.info.flags;
         let stores = flags.has(Flags::STORE) && !flags.has(Flags::LOAD) && !flags.has(Flags::ATOMIC);
         let private = |p: *mut u8| w.mem.address_of(p).is_some_and(|a| self.scratch.contains(&a));
-        stores && vmem::touched(w, uop).iter().all(|(_, p, _)| private(*p))
+        stores && vmem::touched(w, uop).iter().all(|p| private(p.at))
     }
 
     /// What a lane stores to private memory is as defined there as in its register, and comes back so.

@@ -9,7 +9,7 @@
 //! Layouts: `__ockl_hostcall_internal`, `__ockl_hsa_signal_add` and `__ockl_dm_init_v1` of AMD's device libraries.
 
 use crate::api::{Result, log};
-use crate::memory::{self, Kind};
+use crate::memory;
 use crate::printf;
 use crate::state::{Device, lock};
 use barewave_emu::Services;
@@ -114,7 +114,7 @@ impl Hostcall {
                     log(&format!("a kernel frees {:#x}, which is no memory", slot[0]));
                 }
             }
-            MEMORY => slot[0] = memory::allocate_on(self.device, slot[1], Kind::Device).unwrap_or(0),
+            MEMORY => slot[0] = memory::allocate_pages(self.device, slot[1]).unwrap_or(0),
             other => {
                 log(&format!("a kernel asks for service {other} of the host, which there is not"));
                 slot[0] = 0;

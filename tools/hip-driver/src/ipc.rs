@@ -26,7 +26,9 @@ pub struct Handle64 {
     /// Offset of the allocation in the memory, and its bytes.
     offset: u64,
     size: u64,
-    rest: [u64; 4],
+    /// Tells memories apart that had the same descriptor one after the other.
+    serial: u64,
+    rest: [u64; 3],
 }
 
 const MEMORY: u64 = u64::from_le_bytes(*b"bw-mem-1");
@@ -35,7 +37,8 @@ const POOL: u64 = u64::from_le_bytes(*b"bw-pol-1");
 
 impl Handle64 {
     fn new(magic: u64, memory: &Physical, offset: u64, size: u64) -> Handle64 {
-        Handle64 { magic, pid: std::process::id(), fd: memory.fd(), offset, size, rest: [0; 4] }
+        let (pid, fd, serial) = (std::process::id(), memory.fd(), memory.serial);
+        Handle64 { magic, pid, fd, offset, size, serial, rest: [0; 3] }
     }
 }
 
@@ -47,7 +50,8 @@ static OPENED: Mutex<BTreeMap<u64, Opened>> = Mutex::new(BTreeMap::new());
 struct Opened {
     map: u64,
     bytes: u64,
-    from: (u32, i32),
+    /// Process and serial number.
+    from: (u32, u64),
     times: u32,
 }
 
@@ -140,7 +144,7 @@ fn share(p: *mut c_void) -> Result<Handle64> {
 
 /// Where the memory of a handle is in this process, mapped if it is not yet.
 fn open(handle: &Handle64) -> Result<*mut c_void> {
-    let from = (handle.pid, handle.fd);
+    let from = (handle.pid, handle.serial);
     let mut opened = lock(&OPENED);
     if let Some((start, o)) = opened.iter_mut().find(|(_, o)| o.from == from) {
         o.times += 1;

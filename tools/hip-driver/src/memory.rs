@@ -120,15 +120,32 @@ pub fn allocate(bytes: u64, kind: Kind, flags: u32, pool: Option<Arc<Pool>>) -> 
         Some(p) => p.device,
         None => state::current()?.ordinal,
     };
-    allocate_with(state::device(device)?, bytes, kind, flags, pool)
+    allocate_with(state::device(device)?, bytes, 0, kind, flags, pool)
 }
 
 /// Makes an allocation on a device.
 pub fn allocate_on(device: i32, bytes: u64, kind: Kind) -> Result<u64> {
-    allocate_with(state::device(device)?, bytes, kind, 0, None)
+    allocate_with(state::device(device)?, bytes, 0, kind, 0, None)
 }
 
-fn allocate_with(device: &Device, bytes: u64, kind: Kind, flags: u32, pool: Option<Arc<Pool>>) -> Result<u64> {
+/// Makes an allocation of whole pages, as kernels that ask the host for memory expect: of what starts a page, the
+/// device-side `free` concludes that it is no block of a slab, and the slab of a block it finds at the next multiple of
+/// 2 MiB below.
+pub fn allocate_pages(device: i32, bytes: u64) -> Result<u64> {
+    const PAGE: u64 = 4 << 10;
+    const LARGE_PAGE: u64 = 2 << 20;
+    let align = if bytes < LARGE_PAGE { PAGE } else { LARGE_PAGE };
+    allocate_with(state::device(device)?, bytes, align, Kind::Device, 0, None)
+}
+
+fn allocate_with(
+    device: &Device,
+    bytes: u64,
+    align: u64,
+    kind: Kind,
+    flags: u32,
+    pool: Option<Arc<Pool>>,
+) -> Result<u64> {
     let on_device = kind == Kind::Device;
     if on_device {
         let used = device.used.fetch_add(bytes, Ordering::AcqRel);
@@ -137,7 +154,7 @@ fn allocate_with(device: &Device, bytes: u64, kind: Kind, flags: u32, pool: Opti
             return err(hipErrorOutOfMemory);
         }
     }
-    let Ok(start) = device.emu.alloc(bytes) else {
+    let Ok(start) = device.emu.alloc_at_multiple(bytes, align) else {
         if on_device {
             device.used.fetch_sub(bytes, Ordering::AcqRel);
         }

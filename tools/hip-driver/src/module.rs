@@ -9,11 +9,12 @@ use crate::program::{check_target, image_for, image_in};
 use crate::state::{self, Device, FUNCTIONS, MODULES, NoDevices, Stream, lock};
 use crate::symbols::function_of;
 use crate::types::*;
-use barewave_emu::codeobj::{Arg, ArgKind, Family, KernelInfo};
+use barewave_emu::codeobj::{Arg, ArgKind, Family, KernelInfo, Symbol, SymbolKind};
 use barewave_emu::hip::code::*;
 use barewave_emu::hip::types::{HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END};
 use barewave_emu::kernarg::{self, LaunchError};
 use barewave_emu::{EmuError, LaunchOptions};
+use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -530,6 +531,21 @@ fn free_lds(f: &Function) -> Result<u32> {
     Ok(all.saturating_sub(f.info.descriptor.lds_bytes))
 }
 
+/// Bytes of constants that programs see in a kernel's module: variables in memory that is not written, without the
+/// kernels' descriptors.
+fn constants(f: &Function) -> usize {
+    let file = f.module.code.file();
+    let kernels: BTreeSet<u64> = file.kernels.iter().map(|k| k.descriptor_addr).collect();
+    let constant = |s: &&Symbol| {
+        let mut segments = file.segments.iter();
+        s.kind == SymbolKind::Object
+            && s.global
+            && !kernels.contains(&s.addr)
+            && segments.any(|g| !g.writable && g.addr <= s.addr && s.addr < g.addr + g.mem_size)
+    };
+    file.symbols.iter().filter(constant).map(|s| s.size as usize).sum()
+}
+
 fn attribute(f: &Function, which: c_uint) -> Result<c_int> {
     let d = &f.info.descriptor;
     let meta = f.info.meta.as_ref();
@@ -538,7 +554,7 @@ fn attribute(f: &Function, which: c_uint) -> Result<c_int> {
     Ok(match which {
         0 => (if threads == 0 { 1024 } else { threads }) as c_int,
         1 => d.lds_bytes as c_int,
-        2 => 0,
+        2 => constants(f) as c_int,
         3 => d.scratch_bytes as c_int,
         4 => {
             let all = Family::of_mach(target.elf_mach).map_or(0, |x| d.vgprs(x));
@@ -703,7 +719,7 @@ hip! {
         put(attributes, hipFuncAttributes {
             binary_version: of(6)?,
             cache_mode_ca: 0,
-            const_size_bytes: 0,
+            const_size_bytes: of(2)? as usize,
             local_size_bytes: of(3)? as usize,
             max_dynamic_shared_size_bytes: of(8)?,
             max_threads_per_block: of(0)?,

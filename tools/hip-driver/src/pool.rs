@@ -247,8 +247,8 @@ hip! {
         if place.is_null() || handle.is_null() || kind != DESCRIPTOR || flags != 0 {
             return Err(INVALID);
         }
-        let fd = i32::try_from(handle as u64).map_err(|_| INVALID)?;
-        if !crate::ipc::is_pool(fd) {
+        // A descriptor is an int: programs leave anything in the upper half of the pointer that carries it.
+        if !crate::ipc::is_pool(handle as usize as i32) {
             return err(hipErrorOutOfMemory);
         }
         let mut pool = Pool::new(state::current()?.ordinal, 0);

@@ -3,6 +3,7 @@
 
 use crate::api::{Code, Result};
 use barewave_emu::hip::code::*;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -13,6 +14,14 @@ pub struct Physical {
     fd: i32,
     /// Bytes.
     pub size: u64,
+    /// Number of it in this process.
+    pub serial: u64,
+}
+
+/// The next number.
+fn serial() -> u64 {
+    static MADE: AtomicU64 = AtomicU64::new(1);
+    MADE.fetch_add(1, Ordering::Relaxed)
 }
 
 #[cfg(target_os = "linux")]
@@ -35,7 +44,7 @@ mod system {
             if fd < 0 {
                 return Err(failed());
             }
-            let p = Physical { fd, size };
+            let p = Physical { fd, size, serial: serial() };
             // SAFETY: as above.
             if unsafe { libc::ftruncate(fd, size as i64) } != 0 { Err(failed()) } else { Ok(p) }
         }
@@ -49,7 +58,7 @@ mod system {
             if own < 0 {
                 return Err(failed());
             }
-            let mut p = Physical { fd: own, size: 0 };
+            let mut p = Physical { fd: own, size: 0, serial: serial() };
             // SAFETY: fills the structure.
             unsafe {
                 let mut stat: libc::stat = std::mem::zeroed();

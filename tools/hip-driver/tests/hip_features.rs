@@ -118,6 +118,15 @@ __global__ void allocate(int** place) {
   u64 slot[8] = {0, 4096};
   if (__builtin_amdgcn_workitem_id_x() == 0) { ask(3, slot); *place = (int*)slot[0]; (*place)[1000] = 77; }
 }
+__global__ void check(int* wrong) {
+  // AMD's allocator tells a slab (2 MiB) and what is no block of one (whole pages) by their addresses.
+  int i = __builtin_amdgcn_workitem_id_x();
+  u64 slot[8] = {0, i & 1 ? 2ul << 20 : 3080ul + i};
+  ask(3, slot);
+  wrong[i] = !slot[0] || slot[0] % (i & 1 ? 2ul << 20 : 4096ul);
+  slot[1] = 0;
+  ask(3, slot);
+}
 __global__ void release(int** place) {
   u64 slot[8] = {(u64)*place, 0};
   if (__builtin_amdgcn_workitem_id_x() == 0) ask(3, slot);
@@ -133,6 +142,9 @@ int main() {
   OK(hipDeviceSynchronize());
   OK(hipMemcpy(&seen, *place + 1000, 4, 2));
   TRUE(seen == 77);
+  check<<<1, 8>>>(counts);
+  OK(hipDeviceSynchronize());
+  for (int i = 0; i < 8; i++) TRUE(!counts[i]);
   release<<<1, 64>>>(place);
   OK(hipDeviceSynchronize());
   IS(hipMemcpy(&seen, *place + 1000, 4, 2), 1);
@@ -432,6 +444,12 @@ int main() {
   OK(hipMemcpy(out, x, 256, 2));
   TRUE(out[0] == 102 && out[63] == 102);
   OK(hipFree(x));
+  // The same address again, but not the same memory.
+  int* y; Handle later;
+  OK(hipMalloc((void**)&y, 256));
+  OK(hipIpcGetMemHandle(&later, y));
+  TRUE(__builtin_memcmp(&memory, &later, 64));
+  OK(hipFree(y));
   printf("done\n");
 }
 "#;
@@ -661,7 +679,8 @@ int other(int from, int to) {
   OK(hipMemPoolExportToShareableHandle(&mine, own, 1, 0));
   Pool pool;
   IS(hipMemPoolImportFromShareableHandle(&pool, (void*)(size_t)from, 1, 0), 2);
-  OK(hipMemPoolImportFromShareableHandle(&pool, (void*)(size_t)mine, 1, 0));
+  // Only the lower half of the pointer is the descriptor.
+  OK(hipMemPoolImportFromShareableHandle(&pool, (void*)((size_t)mine | 0xf7f6ul << 48), 1, 0));
   int* x;
   IS(hipMallocFromPoolAsync((void**)&x, 256, pool, 0), 1);
   IS(hipMemPoolImportPointer((void**)&x, own, &data), 1);

@@ -39,7 +39,9 @@ char* strcpy(char*, const char*);
 extern "C" __global__ void nothing() {}
 extern "C" __global__ void __attribute__((amdgpu_flat_work_group_size(1, 128))) small() {}
 extern "C" __global__ void store(int* x) { x[__builtin_amdgcn_workgroup_id_x()] = 42; }
+__constant__ char constants[100] = {1};
 __managed__ int counter = 10;
+extern "C" __global__ void use(char* x) { *x = constants[*x]; }
 extern "C" __global__ void count() { counter++; }
 int main(int, char** argv) {
   const void* f = (const void*)nothing;
@@ -82,6 +84,7 @@ int main(int, char** argv) {
   void* end[] = {(void*)3};
   IS(hipModuleLaunchKernel(st, 1, 1, 1, 1, 1, 1, 0, 0, 0, end), 1);
   int v; IS(hipFuncGetAttribute(&v, 0, 0), 400);
+  OK(hipFuncGetAttribute(&v, 2, n)); TRUE(v == 100);
 
   // A managed variable of a module has memory of its own.
   hipFunction_t c; void* at; size_t size;

@@ -31,7 +31,7 @@ struct Args {
 }
 
 /// Operands of one launch.
-const BATCH: usize = 1 << 20;
+const BATCH: usize = 1 << 18;
 
 fn main() -> ExitCode {
     let args = Args::parse();

@@ -208,7 +208,8 @@ impl Operator {
     /// The operator's results for operands given by their bits, as doubles (and the operands likewise).
     pub fn run<B: Into<u64>>(&mut self, bits: impl Iterator<Item = B>) -> Result<(Vec<f64>, Vec<f64>), Error> {
         let size = self.dtype.size();
-        let bytes: Vec<u8> = bits.flat_map(|b| b.into().to_le_bytes().into_iter().take(size)).collect();
+        let mut bytes = Vec::with_capacity(size * self.batch);
+        bits.for_each(|b| bytes.extend_from_slice(&b.into().to_le_bytes()[..size]));
         let x = HostTensor::new(self.dtype, &[self.batch], bytes)?;
         let (mut out, _) = self.session.run(std::slice::from_ref(&x))?;
         Ok((x.to_f64(), out.remove(0).to_f64()))
@@ -237,11 +238,18 @@ impl Worst {
 
 /// Compares a batch of results with the exact function.
 pub fn compare(dtype: DType, exact: fn(f64) -> f64, x: &[f64], got: &[f64]) -> Worst {
-    let each = |(&x, &got): (&f64, &f64)| {
-        let want = exact(x);
-        Worst { ulp: error(dtype, got, want), x, got, want }
+    let part = |(x, got): (&[f64], &[f64])| {
+        let mut worst = Worst::default();
+        for (&x, &got) in x.iter().zip(got) {
+            let want = exact(x);
+            let ulp = error(dtype, got, want);
+            if ulp > worst.ulp {
+                worst = Worst { ulp, x, got, want };
+            }
+        }
+        worst
     };
-    x.par_iter().zip(got).with_min_len(4096).map(each).reduce(Worst::default, Worst::or)
+    x.par_chunks(4096).zip(got.par_chunks(4096)).map(part).reduce(Worst::default, Worst::or)
 }
 
 /// Bits of the fraction, least exponent of a normal number, and the first power of two that is too large.
@@ -272,5 +280,10 @@ pub fn error(dtype: DType, got: f64, want: f64) -> f64 {
     let (g, w) = (got.clamp(-limit, limit), want.clamp(-limit, limit));
     let exponent = (((w.to_bits() >> 52) & 0x7ff) as i32 - 1023).clamp(least, top - 1);
     // In two steps: the last place of a small double is no number that can be divided by.
-    (g - w).abs() * 2f64.powi(-exponent) * 2f64.powi(fraction)
+    (g - w).abs() * power(1 - exponent) * power(fraction - 1)
+}
+
+/// A power of two from 2^-1022 to 2^1023.
+fn power(exponent: i32) -> f64 {
+    f64::from_bits(((1023 + exponent) as u64) << 52)
 }
