@@ -54,7 +54,11 @@ impl Kind for MatMul {
             let b = &step.inputs[1].view;
             let shared = b.strides[d] == 0 || b.dims[d] == 1;
             let others = step.inputs.iter().enumerate().filter(|&(i, _)| i != 1).all(|(_, a)| rows(&a.view));
-            if !shared || !others || !rows(&step.output.view) {
+            // One row may lie anyhow; several need dense rows or columns.
+            let a = &step.inputs[0].view;
+            let apart = if a.dims[d + 1] == 1 { a.strides[d] } else { a.strides[d + 1] };
+            let dense = a.strides[d + 2] == 1 || a.dims[d + 2] == 1 || apart == 1 || a.dims[d] == 1;
+            if !shared || !others || !dense || !rows(&step.output.view) {
                 break;
             }
             for (i, a) in step.inputs.iter_mut().chain([&mut step.output]).enumerate() {
