@@ -40,7 +40,7 @@ pub enum Reason {
         bytes: usize,
     },
     /// A line beyond what counters reach.
-    #[error("{0:?} elements are combined into one; kernels count less than 2^31")]
+    #[error("{0:?} elements are gone through in a row; kernels count less than 2^31")]
     TooLong(Vec<usize>),
     /// A layer whose state does not fit into LDS, or is of no type that is computed in f32.
     #[error("a recurrent layer of {units} units of type {dtype} has no kernel")]

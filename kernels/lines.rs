@@ -9,7 +9,7 @@
 use super::address::{self, Offset};
 use super::error::{Reason, Res};
 use super::values::{self, Value};
-use super::{Cx, Writer, lanes};
+use super::{Cx, LONGEST, Writer, lanes};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Part, Pipeline, Type};
 use crate::tensor::DType;
@@ -17,8 +17,6 @@ use std::ops::Range;
 
 /// Workitems of a workgroup whose teams are smaller.
 const WORKGROUP: u32 = 256;
-/// Elements of a line: counters are compared as signed numbers.
-const LONGEST: usize = 1 << 31;
 
 /// Dwords of a line that a workitem holds, where the team can grow instead, and at most.
 const LIGHT: u32 = 32;

@@ -309,6 +309,16 @@ fn models_that_make_no_sense_name_the_cause() {
         &[value("y", &[])],
         &[integers("s", &[3], &[100_000, 100_000, 4])],
     );
+    let product = file(
+        &[
+            node("Expand", &["x", "s"], &["r"], &[]),
+            node("Transpose", &["r"], &["t"], &[]),
+            node("MatMul", &["t", "r"], &["y"], &[]),
+        ],
+        &[value("x", &["4"])],
+        &[value("y", &["4", "4"])],
+        &[integers("s", &[2], &[(1 << 32) + 1000, 4])],
+    );
     for (name, bytes, words) in [
         ("conv0.onnx", conv("Conv", weights("w", &[1, 1, 0, 0], &[])), &["Conv_y", "[0, 0]"][..]),
         ("transpose0.onnx", conv("ConvTranspose", weights("w", &[1, 1, 0, 0], &[])), &["ConvTranspose_y"]),
@@ -320,6 +330,7 @@ fn models_that_make_no_sense_name_the_cause() {
         ),
         ("calls.onnx", calls, &["function `F", "more than 262144 nodes"]),
         ("repeated.onnx", repeated, &["100000", "less than 2^31"]),
+        ("product.onnx", product, &["4294968296", "less than 2^31"]),
         ("range0.onnx", range(0), &["Range_r", "delta is 0"]),
         ("type.onnx", relu(typed("y", 7, &["4"])), &["`y`", "i64", "f32"]),
         ("ifs.onnx", ifs, &["ifs.onnx", "nested too deeply"]),
@@ -328,6 +339,18 @@ fn models_that_make_no_sense_name_the_cause() {
         refused(&["run", &path, "--random-inputs"], words);
         refused(&["compile", &path, "--target", "gfx942", "-o", "/dev/null"], words);
     }
+    // A row of what is too long to be stored.
+    let number = |name: &str, v: i64| integers(name, &[1], &[v]);
+    let n = (1 << 32) + 1000;
+    let row = file(
+        &[node("Expand", &["x", "s"], &["r"], &[]), node("Slice", &["r", "from", "to", "axis"], &["y"], &[])],
+        &[value("x", &["4"])],
+        &[value("y", &["1", "4"])],
+        &[integers("s", &[2], &[n, 4]), number("from", n - 1), number("to", n), number("axis", 0)],
+    );
+    let (path, y) = (put(&dir, "row.onnx", row), put(&dir, "y.npy", ""));
+    works(&["run", &path, "--input", "4xf32=3", "--output", &y]);
+    assert!(std::fs::read(&y).unwrap().ends_with(&[3f32.to_le_bytes(); 4].concat()));
 }
 
 #[test]
