@@ -33,7 +33,7 @@ fn accesses(step: &Step) -> impl Iterator<Item = &Access> {
 }
 
 /// Products of more rows are worth kernels of their own.
-const MOST_ROWS: usize = 4;
+const MOST_ROWS: usize = 8;
 /// So is a softmax over more elements.
 const MOST_SOFTMAX: usize = 1 << 18;
 

@@ -203,12 +203,56 @@ fn queries_and_keys_turn_together() {
             }
         }
         close(&want[0].to_f64(), &scores, 1e-5, "scores");
-        // Repeated keys are a step of their own.
-        if !over && heads == shared {
+        if !over {
             let graph = fuse(&b.model, &Options::default()).unwrap();
             let kinds: Vec<&str> = graph.steps.iter().map(|s| s.kind.name()).collect();
             assert_eq!(kinds, ["matmul", "pointwise", "matmul"], "{heads} {shared}");
         }
+    }
+}
+
+#[test]
+fn shared_keys_and_values_are_not_copied() {
+    // Heads of queries and of keys, queries, keys.
+    for (heads, shared, queries, keys) in [(4, 2, 5, 7), (6, 1, 1, 9), (8, 4, 1, 33), (3, 3, 4, 4)] {
+        let size = 8;
+        let mut b = Builder::new(20, 21);
+        let q = b.input(&[1, queries, heads * size]);
+        let shape = b.ints(&[1, queries as i64, heads as i64, size as i64]);
+        let q = b.node("Reshape", &[&q, &shape], &[]);
+        let q = b.node("Transpose", &[&q], &[("perm", ints(&[0, 2, 1, 3]))]);
+        let [k, v] = [(); 2].map(|()| {
+            let x = b.input(&[1, shared, keys, size]);
+            let axis = b.ints(&[2]);
+            let x = b.node("Unsqueeze", &[&x, &axis], &[]);
+            let all = b.ints(&[1, shared as i64, (heads / shared) as i64, keys as i64, size as i64]);
+            let x = b.node("Expand", &[&x, &all], &[]);
+            let whole = b.ints(&[1, heads as i64, keys as i64, size as i64]);
+            b.node("Reshape", &[&x, &whole], &[])
+        });
+        let k = b.node("Transpose", &[&k], &[("perm", ints(&[0, 1, 3, 2]))]);
+        let scores = b.node("MatMul", &[&q, &k], &[]);
+        let p = b.node("Softmax", &[&scores], &[("axis", int(-1))]);
+        let y = b.node("MatMul", &[&p, &v], &[]);
+        let y = b.node("Transpose", &[&y], &[("perm", ints(&[0, 2, 1, 3]))]);
+        b.output(&y);
+        let what = format!("{heads} {shared} {queries} {keys}");
+        let (got, _) = outputs(&b, &what, 1e-5);
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        let kinds: Vec<&str> = graph.steps.iter().map(|s| s.kind.name()).collect();
+        assert_eq!(kinds, ["matmul", "softmax", "matmul"], "{what}");
+        let [q, k, v] = [0, 1, 2].map(|i| b.inputs[i].to_f64());
+        let mut want = vec![0.0; queries * heads * size];
+        for (t, head) in (0..queries).flat_map(|t| (0..heads).map(move |h| (t, h))) {
+            let at = |x: usize| (head / (heads / shared) * keys + x) * size;
+            let dot = |x: usize| (0..size).map(|i| q[(t * heads + head) * size + i] * k[at(x) + i]).sum::<f64>();
+            let e: Vec<f64> = (0..keys).map(|x| dot(x).exp()).collect();
+            let sum: f64 = e.iter().sum();
+            for i in 0..size {
+                want[(t * heads + head) * size + i] = (0..keys).map(|x| e[x] / sum * v[at(x) + i]).sum();
+            }
+        }
+        close(&got[0].to_f64(), &want, 1e-5, &what);
     }
 }
 

@@ -4,7 +4,7 @@ mod support;
 
 use barewave::compile::compile;
 use barewave::graph::fused::FusedGraph;
-use barewave::graph::{self, Options, plan};
+use barewave::graph::{self, Options};
 use barewave::onnx::Model;
 use barewave::tensor::HostTensor;
 use barewave_isa::Target;
@@ -234,11 +234,14 @@ fn networks_of_convolutions() {
     {
         let file = Path::new(&data).join(format!("light/light_{name}.onnx"));
         let g = graph::fuse(&Model::load(&file).unwrap(), &Options::default()).unwrap();
-        let launches = compile(&g, Target::GFX942).unwrap().plan().launches.len();
-        assert!(launches <= most, "{name}: {launches} launches, {} steps {:?}", g.steps.len(), kinds(&g));
-        // The most that is alive at once is a lower bound of the arena.
-        let p = plan::plan(&g, |_| true, |_| 0, &mut plan::WeightsRegion::default());
-        let least = p.live.iter().copied().max().unwrap_or(0);
-        assert!(p.arena_bytes * 10 <= least * 11, "{name}: an arena of {} bytes for {least}", p.arena_bytes);
+        for target in [Target::GFX942, Target::GFX1100] {
+            let compiled = compile(&g, target).unwrap();
+            let plan = compiled.plan();
+            let launches = plan.launches.len();
+            assert!(launches <= most, "{name}: {launches} launches, {} steps {:?}", g.steps.len(), kinds(&g));
+            // The most that is alive at once, with what kernels need beside it, is a lower bound of the arena.
+            let least = plan.launches.iter().map(|l| l.live_bytes).max().unwrap_or(0);
+            assert!(plan.arena_bytes * 10 <= least * 11, "{name}: an arena of {} bytes for {least}", plan.arena_bytes);
+        }
     }
 }

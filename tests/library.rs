@@ -330,7 +330,7 @@ fn everything_that_is_missing_is_named_at_once() {
         shape: Some(vec![Dim::Known(4), Dim::Known(8)]),
     };
     model.graph.inputs = vec![info("x")];
-    model.graph.outputs = vec![info("d"), info("f"), info("g")];
+    model.graph.outputs = vec![info("d"), info("f"), info("g"), info("h")];
     model.graph.nodes = vec![
         node("Relu", &["x"], "a"),
         node("Frobnicate", &["a"], "b"),
@@ -338,6 +338,8 @@ fn everything_that_is_missing_is_named_at_once() {
         node("Add", &["c", "a"], "d"),
         node("Frobnicate", &["x"], "f"),
         node("Softmax", &["a"], "g"),
+        // Reads what is not computed, and would not be there anyway.
+        node("Softmux", &["c"], "h"),
     ];
     model.opsets.insert(String::new(), 21);
     let support = compiler(Target::GFX942, KernelCache::in_memory()).supports(&model, &Shapes::default()).unwrap();
@@ -351,12 +353,12 @@ fn everything_that_is_missing_is_named_at_once() {
             Verdict::Blocked(_) => "blocked",
         })
         .collect();
-    assert_eq!(verdicts, ["yes", "no", "blocked", "blocked", "no", "yes"]);
+    assert_eq!(verdicts, ["yes", "no", "blocked", "blocked", "no", "yes", "no"]);
     assert!(!support.is_complete());
-    let [(op, why, 2, "the b")] = support.missing()[..] else { panic!("{support}") };
+    let [(op, why, 2, "the b"), ("Softmux", _, 1, "the h")] = support.missing()[..] else { panic!("{support}") };
     assert_eq!(op, "Frobnicate");
     assert!(matches!(why, Missing::Node(Reason::Operator { .. })), "{why:?}");
-    assert!(support.to_string().contains("2 of 6 nodes compile; 2 read"), "{support}");
+    assert!(support.to_string().contains("2 of 7 nodes compile; 2 read"), "{support}");
     // A model that compiles is supported, node by node.
     let digits = load("examples/digits/digits.onnx");
     let support = compiler(Target::GFX942, KernelCache::in_memory()).supports(&digits, &Shapes::default()).unwrap();

@@ -38,10 +38,35 @@ amdhsa.kernels:
 .end_amdgpu_metadata
 ";
 
+/// A trace of RDNA and one of CDNA, and a line of each table of measured times.
+const MEASUREMENTS: &[(&str, &str)] = &[
+    (
+        "rdna",
+        "=== event 0 gfx1100\n100: INST wave=0 op=SMEM_RD s_load_b64(s[0:1], s[0:1])\n130: IMMEDIATE wave=0 s_waitcnt(64519)\n\
+         131: VALUINST wave=0 v_add_f32_e32(v[1], v[1], v[2])\n140: WAVEEND wave=0 simd=0 cu=0 s_endpgm()\n",
+    ),
+    (
+        "cdna",
+        "=== event 0 gfx950\n100: INST_CDNA wave=0 simd=1 op=VALU v_add_f32_e32(v[1], v[1], v[2])\n\
+         104: IMMEDIATE_CDNA wave=0 simd=1 s_nop(0)\n",
+    ),
+    (
+        "rocblas",
+        "gfx,layout,dtype,out,compute,M,N,B,K,value,unit,MT0,MT1,DU,MI,WG,TT,GSU,LSU,PGR,PLR,VW,GRVW\n\
+         gfx90a,NN,f32,f32,f32,128,128,1,64,12,pct,64,64,16,[],\"[16, 16, 1]\",\"[4, 4]\",1,1,false,1,4,4\n",
+    ),
+    (
+        "miopen",
+        "db,dims,C,H,W,kernel,K,N,pad,stride,dil,layout,dtype,groups,best_solver,best_ms,igemm_ms,winograd_ms\n\
+         gfx90878.HIP,2d,64,56,56,3x3,64,16,1x1,1x1,1x1,NCHW,FP32,1,x,0.5,0.52,0.5\n",
+    ),
+    ("aiter", "gfx,cu,m,n,k,kind,dtype,best_us\ngfx950,256,64,5120,256,bf16,torch.bfloat16,62.1\n"),
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let corpus = here.join("corpus");
-    for kind in ["decoder", "assembler", "elf", "model", "tensors", "plan", "memory"] {
+    for kind in ["decoder", "assembler", "elf", "model", "tensors", "plan", "memory", "measurements"] {
         fs::create_dir_all(corpus.join(kind))?;
     }
     for (number, target) in (0u8..).zip(Target::all()) {
@@ -81,6 +106,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Small models, compiled ones, arrays and pictures.
 fn small(here: &Path, corpus: &Path) -> Result<(), Box<dyn Error>> {
+    for (name, text) in MEASUREMENTS {
+        fs::write(corpus.join(format!("measurements/{name}")), text)?;
+    }
     let examples = here.join("../examples");
     for name in ["vector_add/vector_add.onnx", "digits/digits.onnx"] {
         let path = examples.join(name);

@@ -213,8 +213,14 @@ pub fn names<'a>(list: impl Iterator<Item = &'a str>) -> String {
     if list.is_empty() { "none".into() } else { list.join(", ") }
 }
 
-/// Files and the outputs that go to (or come from) each: `[NAME=]FILE`. An archive without a name is for all outputs,
-/// other files without a name are for the outputs in their order.
+/// The file of an output in a folder.
+fn in_folder(folder: &Path, output: &str) -> PathBuf {
+    folder.join(format!("{}.npy", output.replace(['/', '\\', ':'], "_")))
+}
+
+/// Files and the outputs that go to (or come from) each: `[NAME=]FILE`. An archive without a name is for all outputs, and
+/// so is a folder (one that is there, or a name with a slash at its end), which has a .npy file for each; other files without
+/// a name are for the outputs in their order.
 pub fn files(option: &str, texts: &[String], outputs: &[&str]) -> Result<Vec<(PathBuf, Vec<usize>)>> {
     let mut out: Vec<(PathBuf, Vec<usize>)> = Vec::new();
     let mut next = 0;
@@ -224,6 +230,10 @@ pub fn files(option: &str, texts: &[String], outputs: &[&str]) -> Result<Vec<(Pa
             None => (None, text.as_str()),
         };
         let file = PathBuf::from(file.trim_start_matches('@'));
+        if name.is_none() && (text.ends_with('/') || file.is_dir()) {
+            out.extend(outputs.iter().enumerate().map(|(i, o)| (in_folder(&file, o), vec![i])));
+            continue;
+        }
         let archive = kind_of(&file) == "npz";
         let which = match name {
             Some(n) => {
@@ -268,6 +278,10 @@ impl Outputs {
     /// Parses and checks `--output`s.
     pub fn prepare(texts: &[String], outputs: &[Wanted], images: &ImageOptions) -> Result<Outputs> {
         let files = files("output", texts, &own(outputs))?;
+        for folder in texts.iter().filter(|t| t.ends_with('/')) {
+            std::fs::create_dir_all(folder)
+                .map_err(|e| Failure::new(format!("cannot make the folder {folder}: {e}")))?;
+        }
         for (file, which) in &files {
             let shapes: Vec<&[usize]> = which.iter().map(|&i| outputs[i].shape.as_slice()).collect();
             check_save(file, &shapes, images)?;

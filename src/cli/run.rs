@@ -40,8 +40,8 @@ pub struct Args {
     /// Make up the inputs that are not given.
     #[arg(long, value_name = "SEED", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     random_inputs: Option<u64>,
-    /// Write an output to [NAME=]FILE (.npy, .npz, .pb, .png). Without NAME an .npz takes every output, others go by
-    /// position.
+    /// Write an output to [NAME=]FILE (.npy, .npz, .pb, .png). Without NAME an .npz, or a folder (DIR/), takes every
+    /// output, others go by position.
     #[arg(long = "output", value_name = "[NAME=]FILE")]
     outputs: Vec<String>,
     /// Compare an output with [NAME=]FILE and fail when it differs. Without NAME as --output.

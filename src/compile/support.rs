@@ -139,7 +139,8 @@ fn open_support(model: &Model, options: &Options) -> Result<Support, graph::Erro
     Ok(Support { nodes })
 }
 
-/// Nodes that read what nodes of a later stage compute wait with them, if nothing else is in their way.
+/// Nodes that read what nodes of a later stage compute wait with them, if nothing else is in their way; operators that are not
+/// there are told wherever they stand.
 fn wait(of: &[&Node], nodes: &mut [NodeSupport]) {
     let mut late: BTreeMap<&str, Missing> = BTreeMap::new();
     // As often as nodes out of order need it.
@@ -159,7 +160,15 @@ fn wait(of: &[&Node], nodes: &mut [NodeSupport]) {
             }
         }
         if late.len() == before {
-            return;
+            break;
+        }
+    }
+    // What no other node can change: an operator that is not there.
+    for (node, own) in of.iter().zip(nodes) {
+        if matches!(own.verdict, Verdict::Blocked(_))
+            && let Err(reason) = graph::check_operator(node)
+        {
+            own.verdict = Verdict::Unsupported(reason.into());
         }
     }
 }

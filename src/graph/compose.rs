@@ -10,9 +10,9 @@ use super::view::View;
 use crate::tensor::{DType, element_count};
 
 /// A kernel gets no more operands than this.
-const MAX_INPUTS: usize = 24;
+pub(super) const MAX_INPUTS: usize = 24;
 /// Expressions with more operations are cut.
-const MAX_COST: usize = 192;
+pub(super) const MAX_COST: usize = 192;
 
 impl Lowering<'_> {
     /// The value that a program computes from dense operands; `dims` are its coordinates.

@@ -4,6 +4,7 @@
 //! whole way there.
 
 mod abreast;
+mod absorb;
 mod ask;
 mod attend;
 mod begin;
@@ -28,6 +29,7 @@ mod ops;
 pub mod plan;
 mod precision;
 mod prune;
+mod repeat;
 mod resolve;
 mod rules;
 mod shapes;
@@ -122,9 +124,11 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
         graph.words = words::of_model(model, &graph).map_err(Error::Words)?;
     }
     check_outputs(model, &graph)?;
+    timed!("absorb_elementwise", absorb::absorb_elementwise(&mut graph));
     timed!("forward_writes", forward::forward_writes(&mut graph));
     timed!("prune", prune::prune(&mut graph));
     timed!("join_products", join::join_products(&mut graph));
+    timed!("read_repeated", repeat::read_repeated(&mut graph));
     timed!("join_elementwise", abreast::join_elementwise(&mut graph));
     timed!("collapse_views", collapse::collapse_views(&mut graph));
     graph.check().map_err(|rule| Error::Internal { pass: "fuse", rule })?;

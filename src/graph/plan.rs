@@ -3,7 +3,8 @@
 //! Intermediate tensors share one arena, with the memory that steps ask for beside them. A tensor is live from its first writer to its last reader; tensors that are
 //! never live together may overlap. They are placed by decreasing size, each at the lowest address that is free during
 //! its whole life (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020: greedy by
-//! size), which is within a few percent of the lower bound on common networks. Constants that kernels read lie one after
+//! size). Where that needs more than what lives at once at the worst moment, other orders are tried, and whoever ended highest is
+//! placed first and all others anew, a number of times; the best arena of these counts. Constants that kernels read lie one after
 //! the other in the weights, equal ones once, and behind them the data made for kernels. Inputs and outputs are the
 //! caller's buffers. This is the one place that decides where anything lies.
 
@@ -98,6 +99,7 @@ fn align(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
+#[derive(Clone, Copy)]
 struct Life {
     /// Number of the tensor, or behind them of the step whose own memory it is.
     tensor: usize,
@@ -154,9 +156,55 @@ pub fn plan(
         last: i,
         offset: 0,
     }));
+    for life in &list {
+        plan.live[life.first..].iter_mut().take(life.last + 1 - life.first).for_each(|bytes| *bytes += life.size);
+    }
+    let least = plan.live.iter().copied().max().unwrap_or(0);
+    plan.arena_bytes = arrange(&mut list, least);
+    for life in &list {
+        match life.tensor.checked_sub(tensors) {
+            None => plan.places[life.tensor] = Place::Arena(life.offset),
+            Some(step) => plan.workspaces[step] = life.offset,
+        }
+    }
+    plan
+}
+
+/// Comparisons of two lives that better places are worth: well below a millisecond.
+const MOST_COMPARISONS: usize = 1 << 18;
+
+/// Gives all their offsets; the size of the arena, which is at least `least`.
+fn arrange(list: &mut Vec<Life>, least: usize) -> usize {
     list.sort_by_key(|l| (std::cmp::Reverse(l.size), l.first, l.tensor));
+    let mut best = settle(list);
+    let rounds = MOST_COMPARISONS / (list.len() * list.len()).max(1);
+    // Large ones first, or those that live long, or in the order of their lives.
+    let keys: [fn(&Life) -> usize; 3] = [|l| l.size, |l| l.size * (l.last + 1 - l.first), |l| usize::MAX - l.first];
+    for key in keys {
+        let mut order = list.clone();
+        order.sort_by_key(|l| (std::cmp::Reverse(key(l)), l.first, l.tensor));
+        for _ in 0..rounds {
+            if best <= least {
+                return best;
+            }
+            let size = settle(&mut order);
+            if size < best {
+                best = size;
+                list.clone_from(&order);
+            }
+            // The last placed of those that end at the top, if it is not first already.
+            let Some(top) = order.iter().rposition(|l| l.offset + l.size == size).filter(|at| *at > 0) else { break };
+            order[..=top].rotate_right(1);
+        }
+    }
+    best
+}
+
+/// Places one after the other, each as low as it can be; where the highest ends.
+fn settle(list: &mut [Life]) -> usize {
     let mut placed: Vec<Life> = Vec::with_capacity(list.len());
-    for mut life in list {
+    let mut end = 0;
+    for life in list {
         // `placed` is sorted by offset: the first gap among those alive at the same time.
         let mut offset = 0;
         for other in placed.iter().filter(|o| o.first <= life.last && life.first <= o.last) {
@@ -166,16 +214,11 @@ pub fn plan(
             offset = offset.max(other.offset + other.size);
         }
         life.offset = offset;
-        plan.live[life.first..].iter_mut().take(life.last + 1 - life.first).for_each(|bytes| *bytes += life.size);
-        match life.tensor.checked_sub(tensors) {
-            None => plan.places[life.tensor] = Place::Arena(offset),
-            Some(step) => plan.workspaces[step] = offset,
-        }
-        plan.arena_bytes = plan.arena_bytes.max(offset + life.size);
+        end = end.max(offset + life.size);
         let at = placed.partition_point(|o| o.offset <= offset);
-        placed.insert(at, life);
+        placed.insert(at, *life);
     }
-    plan
+    end
 }
 
 #[cfg(test)]

@@ -88,6 +88,9 @@ pub fn compare(got: &HostTensor, want: &HostTensor, rtol: f64, atol: f64) -> Res
         if b.is_finite() {
             c.max_magnitude = c.max_magnitude.max(b.abs());
         }
+        if i == 0 {
+            c.values = (a, b);
+        }
         if a == b || (a.is_nan() && b.is_nan()) {
             continue;
         }

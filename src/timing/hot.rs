@@ -180,7 +180,7 @@ fn rounds(
             queue: Vec::new(),
             starts: Vec::new(),
             cus,
-            one_simd: false,
+            simds: None,
         };
         let outcome = simulate(&chip, &what);
         let n = instrs.len();

@@ -272,7 +272,7 @@ fn assemble(
             queue: (0..queued).map(|_| &later[..]).collect(),
             starts: Vec::new(),
             cus: shared_cus as usize,
-            one_simd: false,
+            simds: None,
         };
         wave::simulate(chip, &what)
     };

@@ -1,9 +1,10 @@
 //! Thread traces of hardware as text, and the model beside them.
 //!
-//! A line is `CYCLE: KIND wave=N op=CLASS instruction`; kinds with INST in their name and IMMEDIATE are issues of
+//! A line is `CYCLE: KIND wave=N op=CLASS instruction`; kinds with INST or IMMEDIATE in their name are issues of
 //! instructions, WAVEEND is the end of a wave, a line `=== ... gfxN` starts another event. Traces hold what waves executed, not the
 //! code object: the instructions are read from the text (mnemonic and registers in Python's notation), and the model
-//! simulates the waves of an event together on one SIMD (traces are of one), each from its first instruction on. Addresses are
+//! simulates the waves of an event together, each from its first instruction on: on one SIMD, which is what RDNA traces, or
+//! on the one that each line of CDNA's kinds names (`simd=N`; these come in order of each wave, not of the clock). Addresses are
 //! not recorded: accesses of memory and LDS go without conflicts, a load is a first touch unless its wave has executed the
 //! same instruction before. Code comes from memory too: a wave starts with two lines of it, and asks for the others as it
 //! starts.
@@ -48,6 +49,8 @@ pub struct Issued {
 pub struct Event {
     /// What each wave issued, by its number (a slot that was used again has a number of its own).
     pub waves: Vec<Vec<Issued>>,
+    /// SIMD of each wave.
+    pub simds: Vec<usize>,
 }
 
 /// A file of traces.
@@ -58,6 +61,9 @@ pub struct TraceFile {
     /// Events with instructions.
     pub events: Vec<Event>,
 }
+
+/// Clocks are less: counters of hardware have 48 bits.
+const CLOCKS: u64 = 1 << 48;
 
 /// Reads a trace.
 pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
@@ -83,26 +89,29 @@ pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
             }
             return Err(fail("expected `CYCLE: KIND ...`"));
         };
-        let at: u64 = clock.trim().parse().map_err(|_| fail(&format!("'{}' is not a clock", clock.trim())))?;
+        let at: Option<u64> = clock.trim().parse().ok().filter(|at| *at < CLOCKS);
+        let at = at.ok_or_else(|| fail(&format!("'{}' is not a clock", clock.trim())))?;
         let mut words = rest.split_whitespace();
         let kind = words.next().unwrap_or("");
         let word = |key: &str| rest.split_whitespace().find_map(|w| w.strip_prefix(key));
         // Several waves may issue at once: a line for each bit of the mask, in order.
+        // Elsewhere only the ends of waves name the SIMD.
+        let simd = word("simd=").filter(|_| kind.contains("CDNA")).unwrap_or("0");
         let slot = match (word("wave="), word("mask=").and_then(|m| m.parse::<u64>().ok())) {
-            (Some(wave), _) => wave.to_string(),
+            (Some(wave), _) => format!("{simd}.{wave}"),
             (None, Some(mask)) => {
                 together =
                     if (together.0, together.1) == (at, mask) { (at, mask, together.2 + 1) } else { (at, mask, 0) };
                 let set = (0..64).filter(|n| mask >> n & 1 == 1).nth(together.2);
-                set.map_or(String::new(), |n: u32| n.to_string())
+                set.map_or(String::new(), |n: u32| format!("{simd}.{n}"))
             }
             (None, None) => continue,
         };
-        if kind.starts_with("WAVEEND") {
+        if kind.contains("WAVEEND") {
             slots.remove(&slot);
             continue;
         }
-        if !kind.contains("INST") && !kind.starts_with("IMMEDIATE") {
+        if !kind.contains("INST") && !kind.contains("IMMEDIATE") {
             continue;
         }
         let Some(open) = rest.find('(') else { continue };
@@ -110,12 +119,11 @@ pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
         if events.is_empty() {
             events.push(Event::default());
         }
-        let waves = match events.last_mut() {
-            Some(e) => &mut e.waves,
-            None => continue,
-        };
+        let simd = simd.parse().map_err(|_| fail(&format!("'{simd}' is not a SIMD")))?;
+        let Some(Event { waves, simds }) = events.last_mut() else { continue };
         let wave = *slots.entry(slot).or_insert_with(|| {
             waves.push(Vec::new());
+            simds.push(simd);
             waves.len() - 1
         });
         waves[wave].push(Issued { at, text: rest[start..].trim().to_string() });
@@ -328,19 +336,25 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
         times.push(list);
         first.push(touches);
     }
-    let starts = vec![times.iter().map(|t| t.first().map_or(0, |f| f.0 - begin)).collect()];
-    let what =
-        Resident { instrs: &instrs, groups: vec![&traces[..]], queue: Vec::new(), starts, cus: 1, one_simd: true };
+    let starts = vec![times.iter().map(|t| t.first().map_or(0, |f| f.0.saturating_sub(begin))).collect()];
+    let what = Resident {
+        instrs: &instrs,
+        groups: vec![&traces[..]],
+        queue: Vec::new(),
+        starts,
+        cus: 1,
+        simds: Some(event.simds.clone()),
+    };
     let outcome = simulate(&chip, &what);
     for (((result, hardware), model), first) in out.iter_mut().zip(&times).zip(&outcome.issued).zip(&first) {
-        let pairs = hardware.windows(2).zip(model.windows(2)).zip(&first[1..]);
+        let pairs = hardware.windows(2).zip(model.windows(2)).zip(first.iter().skip(1));
         result.intervals.extend(pairs.map(|((h, m), first_touch)| Interval {
             text: h[1].1.clone(),
-            measured: h[1].0 - h[0].0,
-            modelled: m[1].0 - m[0].0,
+            measured: h[1].0.saturating_sub(h[0].0),
+            modelled: m[1].0.saturating_sub(m[0].0),
             first_touch: *first_touch,
         }));
-        let span = |first: Option<u64>, last: Option<u64>| last.zip(first).map_or(0, |(l, f)| l - f);
+        let span = |first: Option<u64>, last: Option<u64>| last.zip(first).map_or(0, |(l, f)| l.saturating_sub(f));
         result.measured = span(hardware.first().map(|h| h.0), hardware.last().map(|h| h.0));
         result.modelled = span(model.first().map(|m| m.0), model.last().map(|m| m.0));
     }
@@ -399,10 +413,43 @@ mod tests {
     }
 
     #[test]
+    fn cdna_names_simds() {
+        let text = "\
+=== event 0 se 0 itrace True gfx950
+     100: INST_CDNA          wave=0 simd=1 op=VALU_32 v_add_f32_e32(v[1], v[1], v[2])
+     104: INST_CDNA          wave=0 simd=3 op=VALU_32 v_add_f32_e32(v[1], v[1], v[2])
+     104: INST_CDNA          wave=0 simd=1 op=VALU_32 v_add_f32_e32(v[1], v[1], v[2])
+     112: IMMEDIATE_CDNA     wave=0 simd=1 s_nop(0)
+     108: INST_CDNA          wave=0 simd=3 op=VALU_32 v_add_f32_e32(v[1], v[1], v[2])
+     116: WAVEEND_CDNA       wave=0 simd=1 cu=0
+     200: INST_CDNA          wave=0 simd=1 op=VALU_32 v_add_f32_e32(v[1], v[1], v[2])
+";
+        let file = parse(text).unwrap();
+        let event = &file.events[0];
+        assert_eq!((event.waves.len(), &event.simds[..]), (3, &[1, 3, 1][..]));
+        let waves = compare(file.target, event).unwrap();
+        assert_eq!(waves[0].intervals.iter().map(|i| i.modelled).collect::<Vec<u64>>(), [4, 4]);
+        assert_eq!(waves[1].intervals[0].difference(), 0);
+        let far = text.replace("simd=3", "simd=9");
+        assert!(compare(file.target, &parse(&far).unwrap().events[0]).is_ok(), "a SIMD that the chip has not");
+    }
+
+    #[test]
+    fn a_wave_of_unknown_instructions_is_nothing() {
+        let file = parse("=== event 0 gfx1100\n100: INST wave=0 v_frobnicate_b32(v[1], v[2])\n").unwrap();
+        let waves = compare(file.target, &file.events[0]).unwrap();
+        assert_eq!((waves[0].instructions, waves[0].unknown.len(), waves[0].intervals.len()), (0, 1, 0));
+    }
+
+    #[test]
     fn broken_traces_say_where() {
         let error = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(error("=== event 0 gfx1100\nhello"), "line 2: expected `CYCLE: KIND ...`");
         assert_eq!(error("=== event 0 gfx1100\n12x: INST wave=0 s_nop(0)"), "line 2: '12x' is not a clock");
+        assert_eq!(
+            error("=== event 0 gfx1100\n281474976710656: INST wave=0 s_nop(0)"),
+            "line 2: '281474976710656' is not a clock"
+        );
         assert_eq!(error("=== event 0 gfx77"), "line 1: no target 'gfx77'");
         assert!(error("").contains("names a target"));
     }

@@ -78,8 +78,9 @@ pub struct Resident<'a> {
     pub starts: Vec<Vec<u64>>,
     /// Compute units that the waves are spread over: both of a work group processor in WGP mode, else one.
     pub cus: usize,
-    /// All waves share one SIMD, as those of a thread trace do.
-    pub one_simd: bool,
+    /// The SIMD of each wave, groups in order, of which the oldest always goes first, as thread traces have them; else they
+    /// are dealt out, and an older wave is not let far ahead.
+    pub simds: Option<Vec<usize>>,
 }
 
 /// What the simulation found.
@@ -192,7 +193,7 @@ pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
             waves.push(Wave {
                 trace,
                 group: g,
-                simd: if what.one_simd { 0 } else { waves.len() % simds },
+                simd: what.simds.as_ref().map_or(waves.len(), |s| s[waves.len()]) % simds,
                 at: 0,
                 next: start,
                 ready: vec![(0, Unit::Internal); REGISTERS],
@@ -226,7 +227,7 @@ pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
         busy: FxHashMap::default(),
         stalls: FxHashMap::default(),
         barrier,
-        ahead: if what.one_simd { usize::MAX } else { AHEAD },
+        ahead: if what.simds.is_some() { usize::MAX } else { AHEAD },
     };
     u.run();
     let ended: Vec<u64> = u.waves.iter().map(|w| w.issued.last().map_or(0, |i| i.0 + 1) + w.extra).collect();
@@ -328,20 +329,21 @@ impl<'a> Unitary<'a> {
             }
         }
         if !self.quad {
-            let vector = self.chip.valu_to_memory as u64;
-            let scalar = self.chip.salu_to_memory as u64;
             if matches!(i.unit, Unit::Lds | Unit::Vmem)
                 && let Some(last) = wave.last_vector
             {
-                later(last + vector, Stall::Dependency);
+                later(last + self.chip.valu_to_memory as u64, Stall::Dependency);
             }
-            // A vector instruction's scalar result must not overtake them (thread trace of gfx1201, `v_mad_co_u64_u32`).
+            // VCC has a path of its own.
             let named = |r: &u16| SCALAR_REGISTERS.contains(r) && *r != Reg::VCC_LO.0 && *r != Reg::VCC_HI.0;
-            let overtakes = i.unit == Unit::Valu && i.writes.iter().any(named);
-            if (overtakes || matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem | Unit::Branch))
-                && let Some(last) = wave.last_scalar
-            {
-                later(last + scalar, Stall::Dependency);
+            let after_scalar = match i.unit {
+                Unit::Lds | Unit::Vmem | Unit::Smem => Some(self.chip.salu_to_memory),
+                Unit::Branch => Some(self.chip.salu_to_branch),
+                Unit::Valu if i.writes.iter().any(named) => Some(self.chip.salu_to_valu_scalar),
+                _ => None,
+            };
+            if let (Some(clocks), Some(last)) = (after_scalar, wave.last_scalar) {
+                later(last + clocks as u64, Stall::Dependency);
             }
         }
         let s = &self.simds[wave.simd];
@@ -398,7 +400,7 @@ impl<'a> Unitary<'a> {
         let vector = matches!(i.unit, Unit::Valu | Unit::Trans | Unit::Matrix);
         for r in &i.writes {
             let late = !self.quad && SCALAR_REGISTERS.contains(r) && vector;
-            let at = if late { t + self.chip.valu_to_memory as u64 } else { done };
+            let at = if late { t + self.chip.valu_to_scalar as u64 } else { done };
             // Loads are waited for with counters, not by interlock.
             if !matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem) {
                 wave.ready[usize::from(*r) % REGISTERS] = (at, i.unit);

@@ -105,6 +105,14 @@ fn archives_give_and_take_everything_by_name() {
         let out = load_npz(&dir.path(name)).unwrap();
         assert_eq!((out["s"].to_f32(), out["d"].to_f32()), (vec![8.0; 6], vec![2.0; 6]));
     }
+    // A folder takes all of them too, and gives them.
+    let folder = dir.at("all/");
+    works(&["run", &m, "--input", &all, "--output", &folder]);
+    let told = works(&["run", &m, "--input", &all, "--expect", &folder]);
+    assert!(
+        told.contains("s max error 0") && told.contains("d max error 0") && told.contains("2 instead of 2"),
+        "{told}"
+    );
     let told = works(&["run", &m, "--input", &all, "--expect", &out]);
     assert!(told.contains("s max error") && told.contains("d max error"), "{told}");
     // A wrong second output is seen, and a missing one.

@@ -48,21 +48,25 @@ impl Kind for MatMul {
     fn collapse(&self, step: &mut Step) {
         // First all batch dimensions; then a batch that shares the right matrix becomes more rows.
         merge(step, 0..step.output.view.rank() - 2, false);
-        let r = step.output.view.rank();
-        if r == 3 {
-            let rows = |v: &View| v.dims[0] == 1 || v.strides[0] == v.strides[1] * v.dims[1] as i64;
+        while step.output.view.rank() > 2 {
+            let d = step.output.view.rank() - 3;
+            let rows = |v: &View| v.dims[d + 1] == 1 || v.strides[d] == v.strides[d + 1] * v.dims[d + 1] as i64;
             let b = &step.inputs[1].view;
-            let shared = b.strides[0] == 0 || b.dims[0] == 1;
+            let shared = b.strides[d] == 0 || b.dims[d] == 1;
             let others = step.inputs.iter().enumerate().filter(|&(i, _)| i != 1).all(|(_, a)| rows(&a.view));
-            if shared && others && rows(&step.output.view) {
-                for (i, a) in step.inputs.iter_mut().chain([&mut step.output]).enumerate() {
-                    let v = &mut a.view;
-                    let batch = v.dims.remove(0);
-                    v.strides.remove(0);
-                    if i != 1 {
-                        v.dims[0] *= batch;
-                    }
+            if !shared || !others || !rows(&step.output.view) {
+                break;
+            }
+            for (i, a) in step.inputs.iter_mut().chain([&mut step.output]).enumerate() {
+                let v = &mut a.view;
+                let (batch, stride) = (v.dims.remove(d), v.strides.remove(d));
+                if i == 1 {
+                    continue;
                 }
+                if v.dims[d] == 1 {
+                    v.strides[d] = stride;
+                }
+                v.dims[d] *= batch;
             }
         }
     }

@@ -42,6 +42,15 @@ fn pool(cx: &mut Lowering<'_>, how: How) -> Res<()> {
     {
         return places(cx, &frame, &begin, &dims);
     }
+    // A window that covers all of the image slides nowhere: its elements are summed by many workitems.
+    let covers = frame.kernel == shape[2..] && frame.dilations.iter().all(|d| *d == 1);
+    if covers && begin.iter().chain(&end).all(|p| *p == 0) && dims[2..].iter().all(|d| *d == 1) {
+        return match how {
+            How::Max => global_max(cx),
+            How::Average => global_average(cx),
+            How::Lp(p) => lp_of_all(cx, p),
+        };
+    }
     let mut pad_end = [0; 3];
     pad_end[..spatial].copy_from_slice(&end);
     let op = match how {
@@ -207,7 +216,12 @@ pub(super) fn global_max(cx: &mut Lowering<'_>) -> Res<()> {
 }
 
 pub(super) fn global_lp(cx: &mut Lowering<'_>) -> Res<()> {
-    let (dtype, p) = (check(cx)?, norm_order(cx)?);
+    let p = norm_order(cx)?;
+    lp_of_all(cx, p)
+}
+
+fn lp_of_all(cx: &mut Lowering<'_>, p: f64) -> Res<()> {
+    let dtype = check(cx)?;
     let y = global(cx, ReduceOp::Sum, power(dtype, p))?;
     let y = root(cx, y, p)?;
     cx.set(0, y);

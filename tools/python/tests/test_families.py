@@ -34,6 +34,28 @@ def resnet():
     return m.finish(pooled(m, x, 48))
 
 
+def nsfw():
+    """tf2onnx without its optimiser: channels come last, and each convolution turns its data and its result."""
+    m = Maker(11)
+    x = m.floats(2, 18, 20, 3)
+
+    def conv(x, cin, cout, k, stride=1, act=True):
+        y = m.op("Transpose", x, perm=[0, 3, 1, 2])
+        y = m.op("Conv", y, m.weight(cout, cin, k, k), kernel_shape=[k, k], strides=[stride] * 2, auto_pad="SAME_UPPER")
+        y = m.op("Add", m.op("Mul", m.op("Transpose", y, perm=[0, 2, 3, 1]), m.weight(cout)), m.weight(cout))
+        return m.op("Relu", y) if act else y
+
+    x = m.op("Transpose", conv(x, 3, 8, 7, 2), perm=[0, 3, 1, 2])
+    x = m.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER")
+    x = m.op("Transpose", x, perm=[0, 2, 3, 1])
+    for cin, mid, cout, stride in [(8, 4, 16, 1), (16, 4, 16, 1), (16, 8, 24, 2)]:
+        y = conv(conv(conv(x, cin, mid, 1, stride), mid, mid, 3), mid, cout, 1, act=False)
+        x = x if cin == cout else conv(x, cin, cout, 1, stride, act=False)
+        x = m.op("Relu", m.op("Add", y, x))
+    x = m.op("ReduceMean", x, axes=[1, 2], keepdims=0)
+    return m.finish(m.op("Softmax", m.op("Add", m.op("MatMul", x, m.weight(24, 2)), m.weight(2)), axis=1))
+
+
 def excited(m, x, channels, gate):
     """Squeeze and excitation."""
     s = m.op("ReduceMean", x, axes=[2, 3], keepdims=1)
@@ -497,7 +519,7 @@ def quantised_operators():
 FAMILIES = {
     f.__name__: f
     for f in (
-        resnet, mobilenet_v2, mobilenet_v3, efficientnet, densenet, inception, shufflenet, vit, u_net, super_resolution, style_transfer,
+        resnet, nsfw, mobilenet_v2, mobilenet_v3, efficientnet, densenet, inception, shufflenet, vit, u_net, super_resolution, style_transfer,
         gan, yolo, ssd, crnn, ctc_ocr, attention_ocr, whisper, wavenet, spectrum, gemma, keras_transformer, branches,
         quantised_operators,
     )
