@@ -39,6 +39,9 @@ pub enum Reason {
         /// Its size.
         bytes: usize,
     },
+    /// A line beyond what counters reach.
+    #[error("{0:?} elements are gone through in a row; kernels count less than 2^31")]
+    TooLong(Vec<usize>),
     /// A layer whose state does not fit into LDS, or is of no type that is computed in f32.
     #[error("a recurrent layer of {units} units of type {dtype} has no kernel")]
     Recurrent {

@@ -7,9 +7,9 @@
 //! neighbours walk the neighbouring lines, or by a workgroup where they are few and long.
 
 use super::address::{self, Offset};
-use super::error::Res;
+use super::error::{Reason, Res};
 use super::values::{self, Value};
-use super::{Cx, Writer, lanes};
+use super::{Cx, LONGEST, Writer, lanes};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Part, Pipeline, Type};
 use crate::tensor::DType;
@@ -42,16 +42,18 @@ pub(super) struct Shape {
 
 impl Shape {
     /// `count` lines of the dimensions `outer..` of the first access; all the accesses are walked in chunks.
-    pub fn of(accesses: &[(DType, &View)], outer: usize, count: usize) -> Shape {
+    pub fn of(accesses: &[(DType, &View)], outer: usize, count: usize) -> Res<Shape> {
         let (t, view) = accesses[0];
-        let length = view.dims[outer..].iter().product();
-        Shape {
+        // What is repeated can be longer than any tensor.
+        let length = view.dims[outer..].iter().try_fold(1usize, |n, d| n.checked_mul(*d));
+        let length = length.filter(|n| *n < LONGEST).ok_or_else(|| Reason::TooLong(view.dims[outer..].to_vec()))?;
+        Ok(Shape {
             count,
             length,
             together: together(accesses),
             dense: view.strides.last() == Some(&1),
             dwords: u32::from(values::computed(t).dwords()),
-        }
+        })
     }
 }
 

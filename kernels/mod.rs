@@ -257,6 +257,12 @@ pub fn joined(graph: &FusedGraph, target: Target) -> Option<FusedGraph> {
 /// Lowers one step to kernels for `target`. `name` is the symbol of the first one.
 pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Result<Vec<Kernel>, Unsupported> {
     let cx = Cx { graph, step, target, name };
+    let unsupported = |what| Unsupported { step: step.name.clone(), kind: step.kind.name(), what };
+    // What is repeated, and never stored, can be longer than any tensor.
+    let mut views = step.inputs.iter().chain([&step.output]).map(|a| &a.view.dims);
+    if let Some(dims) = views.find(|dims| dims.iter().any(|d| *d >= LONGEST)) {
+        return Err(unsupported(Reason::TooLong(dims.clone())));
+    }
     let kernels = match &step.kind {
         _ if sized::fits(graph, step) => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
@@ -272,7 +278,7 @@ pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Res
         StepKind::Program(p) => program::lower(&cx, p),
         StepKind::Recurrent(r) => recurrent::lower(&cx, r),
     };
-    let mut kernels = kernels.map_err(|what| Unsupported { step: step.name.clone(), kind: step.kind.name(), what })?;
+    let mut kernels = kernels.map_err(unsupported)?;
     for k in &mut kernels {
         k.function.comment = format!("{}: {}", step.kind.name(), step.name);
     }
@@ -314,6 +320,9 @@ impl Cx<'_> {
         Writer { b: Builder::new(self.target, self.name, workgroup_size), args: Vec::new(), blobs: Vec::new() }
     }
 }
+
+/// Elements in a row that kernels go through, but for these: counters are compared as signed numbers.
+const LONGEST: usize = 1 << 31;
 
 /// Offsets from here on mean "masked out" in kernels, so tensors must be smaller.
 const MAX_TENSOR_BYTES: usize = 1 << 30;

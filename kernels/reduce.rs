@@ -99,7 +99,7 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> 
     let view = &cx.step.inputs[0].view;
     let source = cx.dtype(Arg::Input(0));
     let (count, outer) = (cx.step.output.view.len(), cx.step.output.view.rank());
-    let (mut w, lines) = Lines::begin(cx, Shape::of(&[(source, view)], outer, count));
+    let (mut w, lines) = Lines::begin(cx, Shape::of(&[(source, view)], outer, count)?);
     let place = lines.place(&mut w, view, source.size(), outer);
     let r = Reduction { cx, prologue, lines, place };
     let (value, w) = match op {

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use std::fs::File;
-use std::io::{Error, ErrorKind, Result};
+use std::io::{Error, ErrorKind, Read, Result};
 use std::path::Path;
 
 /// Maps a file into memory; what is not a file (a pipe) is read to its end. An empty file gives no bytes.
@@ -25,7 +25,34 @@ pub fn map_regular_file(path: &Path) -> Result<Bytes> {
     map(options.open(path)?, path, true)
 }
 
-fn map(mut file: File, path: &Path, regular_only: bool) -> Result<Bytes> {
+/// Bytes that are read of what is not a file: a device may never end.
+const MOST_OF_A_STREAM: u64 = 1 << 30;
+
+/// Reads a file to its end; a pipe or a device to a limit.
+pub fn read_file(path: &Path) -> Result<Vec<u8>> {
+    let file = File::open(path)?;
+    match file.metadata()?.is_file() {
+        true => std::fs::read(path),
+        false => read_stream(file),
+    }
+}
+
+/// The same for text.
+pub fn read_text(path: &Path) -> Result<String> {
+    String::from_utf8(read_file(path)?).map_err(|_| Error::new(ErrorKind::InvalidData, "it is not text"))
+}
+
+/// Reads what is not a file to its end, or fails when that does not come.
+pub fn read_stream(from: impl Read) -> Result<Vec<u8>> {
+    let mut all = Vec::new();
+    from.take(MOST_OF_A_STREAM + 1).read_to_end(&mut all)?;
+    if all.len() as u64 > MOST_OF_A_STREAM {
+        return Err(Error::other("it is not a file, and more than 1 GiB comes from it: write that to a file"));
+    }
+    Ok(all)
+}
+
+fn map(file: File, path: &Path, regular_only: bool) -> Result<Bytes> {
     let meta = file.metadata()?;
     if meta.is_dir() {
         return Err(Error::new(ErrorKind::IsADirectory, "it is a directory"));
@@ -34,9 +61,7 @@ fn map(mut file: File, path: &Path, regular_only: bool) -> Result<Bytes> {
         if regular_only {
             return Err(Error::other("it is not a file"));
         }
-        let mut all = Vec::new();
-        std::io::Read::read_to_end(&mut file, &mut all)?;
-        return Ok(all.into());
+        return Ok(read_stream(file)?.into());
     }
     if meta.len() == 0 {
         return Ok(Bytes::new());

@@ -122,6 +122,6 @@ fn print_json(name: &str, entries: &[Entry], out: &mut impl Write) -> Result {
         |e| json!({ "id": e.id, "target": e.target, "kernels": e.kernels.iter().map(kernel).collect::<Vec<_>>() }),
     );
     let all = json!({ "file": name, "code_objects": list.collect::<Vec<_>>() });
-    writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+    writeln!(out, "{}", crate::terminal::json(&serde_json::to_string_pretty(&all)?))?;
     Ok(())
 }

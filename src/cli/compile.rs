@@ -166,7 +166,7 @@ pub fn run(args: &Args) -> Result {
         Emit::Mir => program.ir().iter().for_each(|k| println!("{}", k.source)),
         Emit::Plan => {
             for plan in program.plans() {
-                println!("{}", serde_json::to_string_pretty(plan)?);
+                println!("{}", crate::terminal::json(&serde_json::to_string_pretty(plan)?));
             }
         }
         Emit::Asm => {
@@ -184,7 +184,7 @@ pub fn run(args: &Args) -> Result {
     }
     if args.stats {
         if args.json {
-            println!("{}", serde_json::to_string_pretty(&stats::json(&program, &launches)?)?);
+            println!("{}", crate::terminal::json(&serde_json::to_string_pretty(&stats::json(&program, &launches)?)?));
         } else {
             stats::print(&program, &launches);
         }
@@ -207,7 +207,7 @@ fn check(args: &Args, target: Target) -> Result {
     let model = load(&args.model, args.dtype)?;
     let support = Compiler::new(target, barewave::Options::default()).supports(&model, &one(&args.dims)?)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&support)?);
+        println!("{}", crate::terminal::json(&serde_json::to_string_pretty(&support)?));
     } else {
         println!("{support}");
     }

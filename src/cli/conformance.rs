@@ -92,7 +92,7 @@ pub fn run(args: &Args) -> Result {
     let failed = count(|v| matches!(v, Verdict::Fail(_)));
     let unsupported = cases.len() - passed - failed;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&cases)?);
+        println!("{}", crate::terminal::json(&serde_json::to_string_pretty(&cases)?));
     } else {
         for c in &cases {
             match &c.verdict {

@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result {
     // no hardware is a generic target
     list.extend(Target::all().filter(|t| t.info().generic_version == 0).map(emulated));
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&list)?);
+        println!("{}", crate::terminal::json(&serde_json::to_string_pretty(&list)?));
         return Ok(());
     }
     if let Some(d) = list.iter().find(|d| d.driver_path.is_some()) {

@@ -2,11 +2,12 @@
 
 use super::{Failure, Result, snippets};
 use barewave::codeobj::{Abi, ElfFile, Family, Listing, code_objects_for, link_assembly, list};
+use barewave::mapped;
 use barewave_isa::{AsmError, Decoder, Mode, Target, assemble};
 use barewave_timing::{Chip, hot};
 use clap::ValueEnum;
 use std::collections::BTreeMap;
-use std::io::{BufWriter, Read, Write, stdout};
+use std::io::{BufWriter, Write, stdout};
 use std::path::{Path, PathBuf};
 
 /// How the code runs, where that changes its meaning.
@@ -101,14 +102,9 @@ pub struct AsmArgs {
 
 /// Bytes of a file or of standard input.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let result = if path == Path::new("-") {
-        std::io::stdin().read_to_end(&mut bytes).map(|_| ())
-    } else {
-        std::fs::File::open(path).and_then(|mut f| f.read_to_end(&mut bytes)).map(|_| ())
-    };
-    result.map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))?;
-    Ok(bytes)
+    let from_input = path == Path::new("-");
+    let result = if from_input { mapped::read_stream(std::io::stdin()) } else { mapped::read_file(path) };
+    result.map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))
 }
 
 fn read_text(path: &Path) -> Result<String> {

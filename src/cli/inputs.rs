@@ -203,7 +203,7 @@ fn archive(path: &Path, declared: &[Declared], given: &mut BTreeMap<String, Give
         "{} holds none of the model's inputs {}; it holds {}",
         path.display(),
         names(declared.iter().map(|d| d.name.as_str())),
-        names(file.names().iter().map(String::as_str))
+        barewave::tensor::listed(&file.names())
     )))
 }
 

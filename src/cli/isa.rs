@@ -93,7 +93,7 @@ fn cycles(cell: &str) -> Option<(u16, u16, &str)> {
 /// Compares a file of latencies with the tables.
 fn import(path: &std::path::Path, json: bool) -> Result {
     let name = path.display();
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::new(format!("cannot read {name}: {e}")))?;
+    let text = barewave::mapped::read_text(path).map_err(|e| Failure::new(format!("cannot read {name}: {e}")))?;
     let mut lines = text.lines().enumerate().filter(|(_, l)| !l.starts_with('#') && !l.trim().is_empty());
     let Some((_, head)) = lines.next() else { return Err(Failure::new(format!("{name} is empty"))) };
     let Some(targets) = head.strip_prefix("class,") else {
@@ -178,7 +178,7 @@ pub fn ops(target: Target) -> impl Iterator<Item = &'static OpInfo> {
 }
 
 fn print_json(value: &impl Serialize) -> Result {
-    println!("{}", serde_json::to_string_pretty(value)?);
+    println!("{}", crate::terminal::json(&serde_json::to_string_pretty(value)?));
     Ok(())
 }
 

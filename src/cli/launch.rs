@@ -281,7 +281,7 @@ struct Ready {
 
 fn prepare(what: &What<'_>, device: &str, strict: bool, limits: &Limits) -> Result<Ready> {
     let file = what.code.display();
-    let bytes = std::fs::read(what.code).map_err(|e| Failure::new(format!("cannot read {file}: {e}")))?;
+    let bytes = barewave::mapped::read_file(what.code).map_err(|e| Failure::new(format!("cannot read {file}: {e}")))?;
     // Of a bundle, the device says which; else the first.
     let wanted = device.strip_prefix("emu:").and_then(|t| Target::parse(t).ok()).map(|t| t.info().name);
     let mut entries = code_objects_for(&bytes, wanted).map_err(|e| Failure::new(format!("{file}: {e}")))?;
@@ -420,7 +420,10 @@ fn launch(args: &Args, ready: &mut Ready) -> Result<Counts> {
                             "what": f.kind.to_string(), "kernel": f.kernel, "pc": f.pc, "instruction": f.instruction,
                             "workgroup": f.workgroup, "wave": f.wave, "lane": f.lane,
                         });
-                        println!("{}", serde_json::to_string_pretty(&json!({ "fault": fault }))?);
+                        println!(
+                            "{}",
+                            crate::terminal::json(&serde_json::to_string_pretty(&json!({ "fault": fault }))?)
+                        );
                     }
                     Err(Failure::new(f))
                 }

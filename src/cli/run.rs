@@ -424,7 +424,7 @@ fn image_options(args: &Args) -> Result<ImageOptions> {
 fn read_labels(args: &Args) -> Result<Vec<String>> {
     let Some(path) = &args.labels else { return Ok(Vec::new()) };
     let text =
-        std::fs::read_to_string(path).map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))?;
+        barewave::mapped::read_text(path).map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))?;
     Ok(text.lines().map(str::to_string).collect())
 }
 

@@ -1,15 +1,31 @@
 //! Text for people: standard output and standard error without panics, and without control characters from files.
 //!
 //! [`println!`] and its siblings stand for those of the standard library in this crate. A terminal obeys escape
-//! sequences, and names in files may hold them: control characters other than line ends and tabs are shown as `\u{1b}`.
+//! sequences, and names in files may hold them: control characters other than line ends and tabs are shown as `\u{1b}`, and
+//! so are characters that reorder text or are not seen.
 
 use std::fmt::{Arguments, Write as _};
 use std::io::{IsTerminal, Write};
 
+/// True for what a terminal obeys or does not show: controls, marks of writing direction, separators and spaces without
+/// width. Joiners belong to words of some scripts.
+fn hidden(c: char) -> bool {
+    let unseen = matches!(c, '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}');
+    c.is_control() && c != '\n' && c != '\t' || unseen || c == '\u{feff}'
+}
+
+/// Hidden characters of JSON as it writes them.
+pub fn json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let _ = if hidden(c) { write!(out, "\\u{:04x}", u32::from(c)) } else { out.write_char(c) };
+    }
+    out
+}
+
 /// Control characters made visible.
 fn visible(text: &Arguments) -> String {
     let text = text.to_string();
-    let hidden = |c: char| c.is_control() && c != '\n' && c != '\t';
     if !text.contains(hidden) {
         return text;
     }

@@ -170,7 +170,7 @@ impl Compiled {
 
     /// Loads a file that [`Compiled::save`] wrote.
     pub fn load(path: &Path) -> Result<Compiled, LoadError> {
-        let bytes = std::fs::read(path).map_err(|source| LoadError::Io { path: path.into(), source })?;
+        let bytes = crate::mapped::read_file(path).map_err(|source| LoadError::Io { path: path.into(), source })?;
         Compiled::from_bytes(bytes.into(), path)
     }
 

@@ -53,7 +53,7 @@ impl Model {
         }
         let mut graph = graph;
         inline_local(&mut graph, &proto.functions)
-            .map_err(|f| invalid((format!("function `{}`", f.0), "it calls itself; the model is damaged".into())))?;
+            .map_err(|e| invalid((format!("function `{}`", e.function()), e.to_string())))?;
         let structures = graph.input.iter().chain(&graph.output).filter_map(structure).collect();
         let origin = Origin {
             producer: proto.producer_name,

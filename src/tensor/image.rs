@@ -225,6 +225,18 @@ fn has_whole_palette(bytes: &[u8]) -> bool {
     true
 }
 
+/// Tiles of a JPEG 2000 stream, each of which takes bytes of its own: area of the grid and extents of a tile follow the
+/// markers SOC and SIZ (ITU-T T.800, table A.9).
+fn tiles(bytes: &[u8]) -> Option<u64> {
+    let at = bytes.windows(4).position(|w| w == JPEG_2000[1])?;
+    let word = |i: usize| {
+        let four = bytes.get(at + 8 + 4 * i..)?.first_chunk::<4>()?;
+        Some(u64::from(u32::from_be_bytes(*four)))
+    };
+    let across = |axis: usize| Some(word(axis)?.div_ceil(word(axis + 4)?.max(1)));
+    Some(across(0)? * across(1)?)
+}
+
 /// Refuses what has no pixels, or too many.
 fn check_size(width: u32, height: u32) -> Result<(), Problem> {
     let pixels = u64::from(width) * u64::from(height);
@@ -281,6 +293,9 @@ impl Pixels {
         let image = hayro_jpeg2000::Image::new(bytes, &hayro_jpeg2000::DecodeSettings::default()).map_err(damaged)?;
         let (width, height) = (image.width(), image.height());
         check_size(width, height)?;
+        if tiles(bytes).is_some_and(|n| n > bytes.len() as u64) {
+            return Err(Problem::Damaged("it has more tiles than bytes".into()));
+        }
         // An empty code block takes no bits: as of a WebP.
         if u64::from(width) * u64::from(height) > MOST_FOR_NOTHING.max(1024 * bytes.len() as u64) {
             return Err(Problem::Damaged(format!("{width} x {height} pixels cannot be in {} bytes", bytes.len())));
@@ -375,7 +390,7 @@ pub(crate) fn decode_image(bytes: &[u8], color: Color) -> Result<HostTensor, Pro
 
 /// Reads an image file (PNG, JPEG, JPEG 2000, WebP, TIFF, BMP, PNM) as a tensor of this type and shape. `u8` tensors get the pixels as they are.
 pub fn load_image(path: &Path, dtype: DType, shape: &[usize], options: &ImageOptions) -> Result<HostTensor, Error> {
-    let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;
+    let bytes = crate::mapped::read_file(path).map_err(|e| Error::io("read", path, &e))?;
     parse_image(&bytes, path, dtype, shape, options)
 }
 

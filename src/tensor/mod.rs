@@ -22,6 +22,6 @@ pub use image::{Color, ImageOptions, Layout, Resize, load_image, parse_image};
 pub use npy::{Npz, load_npy, load_npz, parse_npy};
 pub use pb::{load_pb, load_pb_list, packed, parse_pb, to_pb, unpacked};
 pub use random::SplitMix64;
-pub use spec::{InputSpec, Source, Wanted, check_save, kind_of, save};
+pub use spec::{InputSpec, Source, Wanted, check_save, kind_of, listed, save};
 pub use view::{AsTensor, TensorView, TensorViewMut};
 pub use words::{Words, code_of};

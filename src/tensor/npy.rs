@@ -227,7 +227,7 @@ fn file_of(kind: &str, shape: &[usize], elements: &[u8]) -> Vec<u8> {
 
 /// Reads an npy file.
 pub fn load_npy(path: &Path) -> Result<HostTensor, Error> {
-    let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;
+    let bytes = crate::mapped::read_file(path).map_err(|e| Error::io("read", path, &e))?;
     parse_npy(&bytes).map_err(|e| Error::file(path, e))
 }
 

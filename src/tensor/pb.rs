@@ -94,18 +94,17 @@ impl External {
         // A model must not reach outside its own directory.
         if !relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
             return Err(Problem::Unsupported(format!(
-                "its external data `{location}` is outside the model's directory, which is not allowed"
+                "its external data {location:?} is outside the model's directory, which is not allowed"
             )));
         }
         let path = self.folder().join(relative);
+        // Names may have ends of lines, and a message is one line.
+        let shown = path.display().to_string().replace('\n', "\\n");
         let all = match self.maps.get(&path) {
             Some(b) => b.clone(),
             None => {
                 let b = self.stays(&path).and_then(|()| map_regular_file(&path)).map_err(|e| {
-                    Problem::Damaged(format!(
-                        "cannot read its external data {}: {e}; keep it next to the model",
-                        path.display()
-                    ))
+                    Problem::Damaged(format!("cannot read its external data {shown}: {e}; keep it next to the model"))
                 })?;
                 self.maps.insert(path.clone(), b.clone());
                 b
@@ -116,8 +115,7 @@ impl External {
         match from.checked_add(len) {
             Some(end) if end <= all.len() => Ok(all.slice(from..end)),
             _ => Err(Problem::Damaged(format!(
-                "its external data {} has {} bytes, but {len} bytes at {from} are needed; the file may be truncated",
-                path.display(),
+                "its external data {shown} has {} bytes, but {len} bytes at {from} are needed; the file may be truncated",
                 all.len()
             ))),
         }

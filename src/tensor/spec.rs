@@ -149,7 +149,7 @@ impl InputSpec {
                 "npz" => {
                     let mut file = Npz::open(path, limit)?;
                     file.array(name)?.ok_or_else(|| {
-                        Error::file(path, format!("has no array `{name}`; it has: {}", file.names().join(", ")))
+                        Error::file(path, format!("has no array `{name}`; it has: {}", listed(&file.names())))
                     })
                 }
                 "pb" => pb::load_pb(path).map(|(_, t)| t),
@@ -203,6 +203,14 @@ fn random(dtype: DType, shape: &[usize], seed: u64) -> HostTensor {
             .expect("short numbers have codes of their own");
     }
     HostTensor::from_f64(dtype, shape, &values)
+}
+
+/// Some names in a message: what has no end or is no text is not shown.
+pub fn listed(names: &[String]) -> String {
+    const MOST: usize = 20;
+    let shown: Vec<String> = names.iter().take(MOST).map(|n| format!("'{}'", n.escape_debug())).collect();
+    let more = if names.len() > MOST { format!(" and {} more", names.len() - MOST) } else { String::new() };
+    shown.join(", ") + &more
 }
 
 /// What kind of file a name says: its extension in lower case.

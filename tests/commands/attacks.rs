@@ -101,6 +101,35 @@ fn pictures() {
     }
 }
 
+/// A JPEG 2000 stream of more tiles than bytes: nothing is decoded for any of them.
+#[test]
+fn a_picture_of_tiles_alone() {
+    let dir = TempDir::new().unwrap();
+    let mut bytes = b"\xff\x4f\xff\x51\x00\x29\x00\x00".to_vec();
+    for word in [60_000u32, 48, 0, 0, 2, 2, 0, 0] {
+        bytes.extend(word.to_be_bytes());
+    }
+    bytes.extend(b"\x00\x01\x07\x01\x01\xff\x52\x00\x0c\x00\x00\x00\x01\x00\x05\x04\x04\x00\x01");
+    bytes.extend(b"\xff\x5c\x00\x13\x40\x40\x48\x48\x50\x48\x48\x50\x48\x48\x50\x48\x48\x50\x48\x48\x50");
+    bytes.extend(b"\xff\x90\x00\x0a\x00\x00\x00\x00\x00\x0e\x00\x01\xff\x93\xff\xd9");
+    refused(&["run", DIGITS, "--input", &put(&dir, "tiles.jp2", bytes)], &["tiles.jp2", "more tiles than bytes"]);
+}
+
+/// What never ends is not read for ever.
+#[cfg(unix)]
+#[test]
+fn devices_are_no_files() {
+    for args in [
+        &["run", "/dev/zero"][..],
+        &["disasm", "/dev/zero"],
+        &["asm", "/dev/zero", "--target", "gfx942"],
+        &["run", ADD, "--input", "a=@/dev/zero", "--random-inputs"],
+        &["launch", "/dev/zero", "--kernel", "k", "--grid", "1", "--block", "64"],
+    ] {
+        refused(args, &["/dev/zero"]);
+    }
+}
+
 /// A zip file of one deflated entry.
 fn zip(name: &str, content: &dyn Fn(&mut dyn Write)) -> Vec<u8> {
     let mut sum = flate2::CrcWriter::new(DeflateEncoder::new(Vec::new(), Compression::best()));
@@ -149,6 +178,9 @@ fn archives_that_unpack_to_anything() {
     // One that claims more than it holds.
     let path = put(&dir, "claim.npz", zip("a.npy", &|w| w.write_all(&header(1 << 40)).unwrap()));
     refused(&["run", ADD, "--input", &format!("@{path}"), "--random-inputs"], &["claim.npz", "`a`"]);
+    // Names are shown, but not all, and none as a line of its own.
+    let path = put(&dir, "name.npz", zip("a\nerror: b\u{202e}.npy", &|w| w.write_all(&header(0)).unwrap()));
+    refused(&["run", ADD, "--input", &format!("@{path}")], &["name.npz", "'a\\nerror: b\\u{202e}'"]);
     let path = put(&dir, "claim.npy", header(1 << 33));
     refused(&["run", ADD, "--input", &format!("a=@{path}"), "--random-inputs"], &["claim.npy"]);
 }
@@ -218,10 +250,12 @@ fn segments_and_scratch_of_any_size() {
 #[test]
 fn assembly_that_grows() {
     let dir = TempDir::new().unwrap();
+    let conditions = ".if 1\n".repeat(100_000);
     for (name, text) in [
         ("rept.s", ".rept 0x7fffffff\ns_nop 0\n.endr\n"),
         ("empty.s", ".rept 0x7fffffffffffffff\n.endr\n"),
         ("nested.s", ".rept 100000\n.rept 100000\n.endr\n.endr\n"),
+        ("conditions.s", conditions.as_str()),
         ("self.s", ".macro m\nm\nm\n.endm\nm\n"),
         ("space.s", ".data\n.zero 0x7fffffffffff\n"),
         ("align.s", ".data\n.byte 1\n.p2align 62\n.byte 1\n"),
@@ -259,6 +293,32 @@ fn models_that_make_no_sense_name_the_cause() {
     let g = g.message(11, typed("c", 9, &[])).message(11, value("x", &["4"]));
     let ifs = Message::default().int(1, 8).message(8, Message::default().text(1, "").int(2, 20)).message(7, g).0;
     let pool = [ints("kernel_shape", &[0, 0])];
+    // Functions that call the next one twice.
+    let name = |i: usize| format!("F{i}");
+    let call = |i: usize, x: &str, y: &str| node(&name(i), &[x], &[y], &[]).text(7, "own");
+    let function = |i: usize| {
+        let m = Message::default().text(1, &name(i)).text(4, "a").text(5, "c").text(10, "own");
+        m.message(7, call(i + 1, "a", "b")).message(7, call(i + 1, "b", "c"))
+    };
+    let calls = file(&[call(0, "x", "y")], &[value("x", &["4"])], &[value("y", &["4"])], &[]);
+    let calls = (0..40).fold(Message(calls), |m, i| m.message(25, function(i))).0;
+    // Elements without a tensor: more than are counted.
+    let repeated = file(
+        &[node("Expand", &["x", "s"], &["r"], &[]), node("ReduceSum", &["r"], &["y"], &[int("keepdims", 0)])],
+        &[value("x", &["4"])],
+        &[value("y", &[])],
+        &[integers("s", &[3], &[100_000, 100_000, 4])],
+    );
+    let product = file(
+        &[
+            node("Expand", &["x", "s"], &["r"], &[]),
+            node("Transpose", &["r"], &["t"], &[]),
+            node("MatMul", &["t", "r"], &["y"], &[]),
+        ],
+        &[value("x", &["4"])],
+        &[value("y", &["4", "4"])],
+        &[integers("s", &[2], &[(1 << 32) + 1000, 4])],
+    );
     for (name, bytes, words) in [
         ("conv0.onnx", conv("Conv", weights("w", &[1, 1, 0, 0], &[])), &["Conv_y", "[0, 0]"][..]),
         ("transpose0.onnx", conv("ConvTranspose", weights("w", &[1, 1, 0, 0], &[])), &["ConvTranspose_y"]),
@@ -268,6 +328,9 @@ fn models_that_make_no_sense_name_the_cause() {
             file(&[node("MaxPool", &["x"], &["y"], &pool)], &[image()], &[y()], &[]),
             &["MaxPool_y", "[0, 0]"],
         ),
+        ("calls.onnx", calls, &["function `F", "more than 262144 nodes"]),
+        ("repeated.onnx", repeated, &["100000", "less than 2^31"]),
+        ("product.onnx", product, &["4294968296", "less than 2^31"]),
         ("range0.onnx", range(0), &["Range_r", "delta is 0"]),
         ("type.onnx", relu(typed("y", 7, &["4"])), &["`y`", "i64", "f32"]),
         ("ifs.onnx", ifs, &["ifs.onnx", "nested too deeply"]),
@@ -276,6 +339,18 @@ fn models_that_make_no_sense_name_the_cause() {
         refused(&["run", &path, "--random-inputs"], words);
         refused(&["compile", &path, "--target", "gfx942", "-o", "/dev/null"], words);
     }
+    // A row of what is too long to be stored.
+    let number = |name: &str, v: i64| integers(name, &[1], &[v]);
+    let n = (1 << 32) + 1000;
+    let row = file(
+        &[node("Expand", &["x", "s"], &["r"], &[]), node("Slice", &["r", "from", "to", "axis"], &["y"], &[])],
+        &[value("x", &["4"])],
+        &[value("y", &["1", "4"])],
+        &[integers("s", &[2], &[n, 4]), number("from", n - 1), number("to", n), number("axis", 0)],
+    );
+    let (path, y) = (put(&dir, "row.onnx", row), put(&dir, "y.npy", ""));
+    works(&["run", &path, "--input", "4xf32=3", "--output", &y]);
+    assert!(std::fs::read(&y).unwrap().ends_with(&[3f32.to_le_bytes(); 4].concat()));
 }
 
 #[test]

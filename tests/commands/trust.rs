@@ -394,6 +394,16 @@ fn names_do_not_reach_the_terminal_as_commands() {
     clean(&barewave(&["run", &m, "--random-inputs", "--timing", "--top", "2"]));
     clean(&barewave(&["run", "no\x1b[31m.onnx"]));
     clean(&barewave(&["compile", &m, "--target", "gfx942", "--emit", "graph"]));
+    // What reorders text or cannot be seen is shown as well, and JSON stays JSON.
+    let turned = "m\u{202e}\u{200b}\u{9b}";
+    let relu = node("Nothing", &["x"], &["y"], &[]).text(3, turned);
+    let m = dir.file("turned.onnx", file(&[relu], &[value("x", &["4"])], &[value("y", &["4"])], &[]));
+    let out = barewave(&["run", &m, "--random-inputs"]);
+    assert!(text(&out.stderr).contains("m\\u{202e}\\u{200b}\\u{9b}"), "{}", text(&out.stderr));
+    let out = barewave(&["compile", &m, "--target", "gfx942", "--check", "--json"]);
+    let all = text(&out.stdout);
+    assert!(!all.contains('\u{202e}') && !all.contains('\u{9b}'), "{all}");
+    serde_json::from_str::<serde_json::Value>(&all).unwrap_or_else(|e| panic!("{e}: {all}"));
 }
 
 #[cfg(unix)]

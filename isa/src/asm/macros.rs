@@ -45,7 +45,7 @@ struct Open {
 /// An `.if` that is open.
 struct Condition {
     line: usize,
-    /// Lines count now.
+    /// Lines count now: they do outside of it too.
     active: bool,
     /// A branch has been taken: no later one is.
     taken: bool,
@@ -80,7 +80,7 @@ impl Macros {
     }
 
     fn active(&self) -> bool {
-        self.conditions.iter().all(|c| c.active)
+        self.conditions.last().is_none_or(|c| c.active)
     }
 }
 
@@ -157,7 +157,7 @@ impl State<'_> {
 
     fn condition_goes_on(&mut self, name: &str, rest: &str) -> Outcome {
         let n = self.macros.conditions.len();
-        let outer = self.macros.conditions[..n.saturating_sub(1)].iter().all(|c| c.active);
+        let outer = n < 2 || self.macros.conditions[n - 2].active;
         let Some(c) = self.macros.conditions.last() else { return fail(format!("{name} without .if")) };
         if name == ".endif" {
             self.macros.conditions.pop();

@@ -138,8 +138,8 @@ fn bound(launches: &[Launched]) -> &'static str {
 fn shapes(args: &Args) -> Result<Vec<String>> {
     let mut out = args.shapes.clone();
     if let Some(path) = &args.file {
-        let text =
-            std::fs::read_to_string(path).map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))?;
+        let text = barewave::mapped::read_text(path)
+            .map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))?;
         let lines = text.lines().map(|l| l.split(',').next().unwrap_or("").trim());
         out.extend(lines.filter(|l| l.starts_with(|c: char| c.is_ascii_digit())).map(str::to_string));
     }
@@ -230,7 +230,7 @@ pub fn run(family: Family, args: &Args) -> Result {
         if let (Some((kernel, m)), Some(first)) = (&peer, out.first_mut()) {
             first["against"] = json!({ "kernel": kernel, "modelled": cycles::json(m) });
         }
-        println!("{}", serde_json::to_string_pretty(&out)?);
+        println!("{}", crate::terminal::json(&serde_json::to_string_pretty(&out)?));
         return Ok(());
     }
     if args.explain {
@@ -370,8 +370,8 @@ fn json_of(name: &str, launches: &[Launched], share: f64, vendor_like: Option<f6
 
 /// Models a compiled model or an ONNX file.
 pub fn model(args: &ModelArgs) -> Result {
-    let bytes =
-        std::fs::read(&args.model).map_err(|e| Failure::new(format!("cannot read {}: {e}", args.model.display())))?;
+    let bytes = barewave::mapped::read_file(&args.model)
+        .map_err(|e| Failure::new(format!("cannot read {}: {e}", args.model.display())))?;
     let compiled = if bytes.starts_with(b"\x7fELF") {
         Compiled::from_bytes(bytes.into(), &args.model)?
     } else {
@@ -387,7 +387,15 @@ pub fn model(args: &ModelArgs) -> Result {
     let t = total(&launches);
     let share = t.flops / t.clocks.max(1.0) / (cycles::peak_flops_per_clk(target, DType::F32) * chip.cus);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&json_of(&compiled.plan().model, &launches, share, None))?);
+        println!(
+            "{}",
+            crate::terminal::json(&serde_json::to_string_pretty(&json_of(
+                &compiled.plan().model,
+                &launches,
+                share,
+                None
+            ))?)
+        );
         return Ok(());
     }
     let mut table = Table::new();

@@ -62,7 +62,7 @@ pub fn read(path: &Path) -> Result<String> {
     if path.extension().is_some_and(|e| e == "xz") {
         return Err(Failure::new(format!("{0} is compressed: unpack it first (xz -dk {0})", path.display())));
     }
-    std::fs::read_to_string(path).map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))
+    barewave::mapped::read_text(path).map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))
 }
 
 /// Names what a failure is about.
@@ -170,7 +170,7 @@ pub fn run(args: &Args) -> Result {
         super::mca::run(tool, args.json, &mut out)?;
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&out)?);
+        println!("{}", crate::terminal::json(&serde_json::to_string_pretty(&out)?));
     }
     Ok(())
 }

@@ -211,8 +211,8 @@ struct Cut {
 fn bounded(at: &Dim, n: &Dim, low: i64, high: &Dim) -> Dim {
     match (at, n) {
         // What is far outside means one end.
-        (Dim::Known(v), _) if *v >= i64::from(i32::MAX) => high.clone(),
-        (Dim::Known(v), _) if *v <= -i64::from(i32::MAX) => Dim::Known(low),
+        (Dim::Known(v), Dim::Open(_)) if *v >= i64::from(i32::MAX) => high.clone(),
+        (Dim::Known(v), Dim::Open(_)) if *v <= -i64::from(i32::MAX) => Dim::Known(low),
         (Dim::Known(v), Dim::Open(_)) if *v < 0 => n + at,
         (Dim::Known(0 | 1), Dim::Open(_)) => at.clone(),
         (Dim::Known(v), _) if *v < 0 => (n + at).larger(&Dim::Known(low)).smaller(high),

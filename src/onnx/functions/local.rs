@@ -6,17 +6,41 @@ use std::collections::BTreeMap;
 /// Deeper nesting of calls is a circle.
 const DEEPEST: usize = 64;
 
-/// A function that calls itself.
+/// Nodes that calls are replaced by at most: functions that call others twice double them with each level.
+const MOST_NODES: usize = 1 << 18;
+
+/// Calls that cannot be replaced, of a function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("function `{0}` calls itself")]
-pub(crate) struct Recursive(pub String);
+pub(crate) enum BadCall {
+    /// It calls itself.
+    #[error("it calls itself; the model is damaged")]
+    Recursive(String),
+    /// Its calls, and those of others, are too many.
+    #[error("calls of functions make more than {MOST_NODES} nodes")]
+    TooMany(String),
+}
+
+impl BadCall {
+    /// The function.
+    pub(crate) fn function(&self) -> &str {
+        match self {
+            BadCall::Recursive(f) | BadCall::TooMany(f) => f,
+        }
+    }
+}
+
+/// What has been made of calls so far.
+#[derive(Default)]
+struct Made {
+    calls: usize,
+    nodes: usize,
+}
 
 /// Replaces calls of functions by their nodes, in a graph and the graphs inside of it.
-pub(crate) fn inline_local(graph: &mut GraphProto, functions: &[FunctionProto]) -> Result<(), Recursive> {
+pub(crate) fn inline_local(graph: &mut GraphProto, functions: &[FunctionProto]) -> Result<(), BadCall> {
     let known: BTreeMap<(&str, &str), &FunctionProto> =
         functions.iter().map(|f| ((domain(&f.domain), f.name.as_str()), f)).collect();
-    let mut calls = 0;
-    graph.node = inlined(std::mem::take(&mut graph.node), &known, 0, &mut calls)?;
+    graph.node = inlined(std::mem::take(&mut graph.node), &known, 0, &mut Made::default())?;
     Ok(())
 }
 
@@ -26,25 +50,24 @@ fn domain(name: &str) -> &str {
 
 type Known<'f> = BTreeMap<(&'f str, &'f str), &'f FunctionProto>;
 
-fn inlined(
-    nodes: Vec<NodeProto>,
-    known: &Known<'_>,
-    depth: usize,
-    calls: &mut usize,
-) -> Result<Vec<NodeProto>, Recursive> {
+fn inlined(nodes: Vec<NodeProto>, known: &Known<'_>, depth: usize, made: &mut Made) -> Result<Vec<NodeProto>, BadCall> {
     let mut out = Vec::with_capacity(nodes.len());
     for mut node in nodes {
         for a in &mut node.attribute {
             if let Some(g) = &mut a.g {
-                g.node = inlined(std::mem::take(&mut g.node), known, depth, calls)?;
+                g.node = inlined(std::mem::take(&mut g.node), known, depth, made)?;
             }
         }
         match known.get(&(domain(&node.domain), node.op_type.as_str())) {
             None => out.push(node),
-            Some(f) if depth >= DEEPEST => return Err(Recursive(f.name.clone())),
+            Some(f) if depth >= DEEPEST => return Err(BadCall::Recursive(f.name.clone())),
             Some(f) => {
-                *calls += 1;
-                out.extend(inlined(called(f, &node, *calls), known, depth + 1, calls)?);
+                made.calls += 1;
+                made.nodes += f.node.len();
+                if made.calls.max(made.nodes) > MOST_NODES {
+                    return Err(BadCall::TooMany(f.name.clone()));
+                }
+                out.extend(inlined(called(f, &node, made.calls), known, depth + 1, made)?);
             }
         }
     }
