@@ -213,13 +213,29 @@ pub fn names<'a>(list: impl Iterator<Item = &'a str>) -> String {
     if list.is_empty() { "none".into() } else { list.join(", ") }
 }
 
+/// Whether a name is a folder's: of one that is there, or with a slash at its end.
+fn is_folder(text: &str) -> bool {
+    text.ends_with('/') || Path::new(text.trim_start_matches('@')).is_dir()
+}
+
+/// What is wrong with `--output`s, as far as that shows before the model is read.
+pub fn check_outputs(texts: &[String]) -> Result {
+    for text in texts {
+        let file = text.split_once('=').map_or(text.as_str(), |x| x.1);
+        if file != text || !is_folder(file) {
+            check_save(Path::new(file.trim_start_matches('@')), &[], &ImageOptions::default())?;
+        }
+    }
+    Ok(())
+}
+
 /// The file of an output in a folder.
 fn in_folder(folder: &Path, output: &str) -> PathBuf {
     folder.join(format!("{}.npy", output.replace(['/', '\\', ':'], "_")))
 }
 
 /// Files and the outputs that go to (or come from) each: `[NAME=]FILE`. An archive without a name is for all outputs, and
-/// so is a folder (one that is there, or a name with a slash at its end), which has a .npy file for each; other files without
+/// so is a folder, which has a .npy file for each; other files without
 /// a name are for the outputs in their order.
 pub fn files(option: &str, texts: &[String], outputs: &[&str]) -> Result<Vec<(PathBuf, Vec<usize>)>> {
     let mut out: Vec<(PathBuf, Vec<usize>)> = Vec::new();
@@ -230,7 +246,7 @@ pub fn files(option: &str, texts: &[String], outputs: &[&str]) -> Result<Vec<(Pa
             None => (None, text.as_str()),
         };
         let file = PathBuf::from(file.trim_start_matches('@'));
-        if name.is_none() && (text.ends_with('/') || file.is_dir()) {
+        if name.is_none() && is_folder(text) {
             out.extend(outputs.iter().enumerate().map(|(i, o)| (in_folder(&file, o), vec![i])));
             continue;
         }

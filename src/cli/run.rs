@@ -15,7 +15,7 @@ use barewave::onnx::{Dim, IndexChecks, Model};
 use barewave::output;
 use barewave::runtime::plan::{Plan, Port};
 use barewave::runtime::{Device, DeviceError, EmulatedSettings, RunReport, Session, open_with};
-use barewave::tensor::{HostTensor, ImageOptions, InputSpec, Wanted, check_save};
+use barewave::tensor::{HostTensor, ImageOptions, InputSpec, Wanted};
 use barewave::{AnyShape, Compiled, Compiler};
 use barewave_isa::Target;
 use std::path::{Path, PathBuf};
@@ -122,10 +122,7 @@ pub fn run(args: &Args) -> Result {
     let specs = inputs::parse(&args.inputs)?;
     check_sizes(args, &specs)?;
     let labels = read_labels(args)?;
-    for text in &args.outputs {
-        let file = text.split_once('=').map_or(text.as_str(), |x| x.1);
-        check_save(Path::new(file.trim_start_matches('@')), &[], &ImageOptions::default())?;
-    }
+    inputs::check_outputs(&args.outputs)?;
     let given_options = image_options(args)?;
     let (mut number, mut checks) = (0, IndexChecks::default());
     let launches = Arc::new(AtomicU64::new(0));

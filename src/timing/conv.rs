@@ -102,7 +102,8 @@ impl Shape {
     pub fn product(&self) -> Option<[f64; 4]> {
         let ([n, c, ..], [k, r, s], [oh, ow]) = (self.input, self.kernel, self.output()?);
         let groups = self.groups.max(1);
-        Some([k / groups, n * oh * ow, c / groups * r * s, groups].map(|x| x as f64))
+        let [n, c, k, r, s, oh, ow, groups] = [n, c / groups, k / groups, r, s, oh, ow, groups].map(|x| x as f64);
+        Some([k, n * oh * ow, c * r * s, groups])
     }
 
     /// Winograd's method applies: 3x3 windows at every pixel.
@@ -160,6 +161,9 @@ fn pair(text: &str) -> Option<[usize; 2]> {
     Some([a.parse().ok()?, b.parse().ok()?])
 }
 
+/// Extents of rows that make sense are less.
+const LONGEST: usize = 1 << 31;
+
 fn row(line: &Line) -> Result<Option<Row>, TableError> {
     let dtype = match line.text("dtype") {
         "FP32" => "f32",
@@ -189,6 +193,10 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
         dilations,
         groups: whole("groups")?.max(1),
     };
+    let extents = shape.input.iter().chain(&shape.kernel).chain(&pads).chain(&strides).chain(&dilations);
+    if extents.chain([&shape.groups]).any(|x| *x >= LONGEST) {
+        return Ok(None);
+    }
     let ms = number("best_ms")?;
     let Some(product) = shape.product().filter(|_| ms > 0.0) else { return Ok(None) };
     let (chip, dtype) = (line.text("db").into(), dtype.into());
@@ -355,9 +363,10 @@ mod tests {
         let text = "db,dims,C,H,W,kernel,K,N,pad,stride,dil,layout,dtype,groups,best_solver,best_ms,igemm_ms,winograd_ms\n\
                     gfx90878.HIP,2d,64,56,56,3x3,64,16,1x1,1x1,1x1,NCHW,FP32,1,x,0.5,0.52,0.5\n\
                     gfx906_60.HIP,2d,64,56,56,1x1,256,1,0x0,2x2,1x1,NCHW,FP32,1,x,0.05,,\n\
-                    gfx906_60.HIP,2d,64,56,56,1x1,256,1,0x0,2x2,1x1,NCHW,FP8,1,x,0.05,,\n";
+                    gfx906_60.HIP,2d,64,56,56,1x1,256,1,0x0,2x2,1x1,NCHW,FP8,1,x,0.05,,\n\
+                    gfx906_60.HIP,2d,64,18446744073709551615,56,1x1,256,1,9x9,2x2,1x1,NCHW,FP32,1,x,0.05,,\n";
         let (rows, left_out) = miopen(text).unwrap();
-        assert_eq!((rows.len(), left_out), (2, 1));
+        assert_eq!((rows.len(), left_out), (2, 2));
         let of = |i: usize| (rows[i].cus, rows[i].product, rows[i].shape.is_winograd(), rows[i].families);
         assert_eq!(of(0), (120.0, [64.0, 50176.0, 576.0, 1.0], true, [Some(0.52), Some(0.5)]));
         assert_eq!(of(1), (60.0, [256.0, 784.0, 64.0, 1.0], false, [None, None]));

@@ -206,7 +206,7 @@ fn mistakes_in_files_show_before_the_run() {
     with(&["--output", "/no/such/y.npy"], 1, &["y.npy"]);
     with(&["--output", &dir.at("y.txt")], 1, &["y.txt", ".npy"]);
     with(&["--output", &dir.at("y.png")], 1, &["y.png", "image"]);
-    with(&["--output", dir.0.path().to_str().unwrap()], 1, &["unknown kind"]);
+    with(&["--output", &format!("sum={}", dir.0.path().display())], 1, &["unknown kind"]);
     with(&["--output", "q=y.npy"], 1, &["'q'", "'sum'"]);
     with(&["--output", "y.npy", "--output", "z.npy"], 2, &["z.npy", "'sum'"]);
     with(&["--expect", &dir.at("none.npy")], 1, &["none.npy"]);
