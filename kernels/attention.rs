@@ -119,7 +119,7 @@ struct Operands {
 pub(super) fn lower(cx: &Cx, kind: &Attention) -> Res<Vec<Kernel>> {
     let plan = Plan::of(cx.graph, cx.step, cx.target).ok_or(Reason::Malformed("an attention that no form fits"))?;
     let grouped = plan::grouped(cx.step);
-    let cx = &Cx { step: grouped.as_ref().unwrap_or(cx.step), graph: cx.graph, target: cx.target, name: cx.name };
+    let cx = &Cx { step: grouped.as_ref().unwrap_or(cx.step), ..*cx };
     let (a, b, d) = plan.sides().ok_or(Reason::Malformed("a matrix form without fragments"))?;
     let tile = plan.tile(plan.depth);
     let mut w = cx.kernel(tile.threads());

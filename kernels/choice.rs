@@ -3,10 +3,12 @@
 //! A family of tiles ([`matrix`], plain multiply-adds here) states what a workgroup does in a round of its loop over k
 //! ([`Round`]); [`Machine::time`] puts that together to clocks for a grid of tiles. Where the tiles leave compute units idle
 //! the depth is shared: each of several workgroups sums a part of it, and the last one to end ([`split`](super::split)) adds the
-//! parts, at the price of what goes through memory and of its time alone.
+//! parts, at the price of what goes through memory and of its time alone. A [`Tuning`] may know better.
 
+use super::error::{Reason, Res};
 use super::matrix;
 use super::tile::{Form, Tile, Types};
+use super::tuning::{Product, Tuned, Tuning};
 use crate::mir::{Type, dot_instruction};
 use barewave_isa::{Op, Resources, Target, op};
 use barewave_timing::Chip;
@@ -31,6 +33,13 @@ pub(super) struct Split {
     pub count: u32,
     /// A multiple of the tile's depth.
     pub chunk: u32,
+}
+
+impl Extents {
+    fn product(&self, target: Target, types: &Types) -> Product {
+        let (target, dtype) = (target.info().name, types.storage);
+        Product { target, dtype, deep: self.deep, products: self.batches, extents: [self.m, self.n, self.k] }
+    }
 }
 
 impl Split {
@@ -251,14 +260,17 @@ impl Machine {
 /// A way to multiply: estimated clocks, the tile, and how its depth is shared.
 type Timed = (f64, Tile, Split);
 
-/// All ways to multiply a product. `min_n` bounds the tile's width from below (gathering loaders need whole wavefronts along
-/// n). Matrix instructions are taken wherever the target has them for the types.
+/// All tiles for a product. `min_n` bounds their width from below (gathering loaders need whole wavefronts along n). Matrix
+/// instructions are taken wherever the target has them for the types.
+fn tiles(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<(Tile, Round)> {
+    let all = matrix::candidates(machine.target, types, machine, e, min_n);
+    if all.is_empty() { vector_candidates(machine.target, types, machine, e, min_n) } else { all }
+}
+
+/// All ways to multiply a product.
 fn timed(target: Target, types: Types, e: &Extents, min_n: u32) -> Vec<Timed> {
     let machine = Machine::of(target);
-    let mut all = matrix::candidates(target, types, &machine, e, min_n);
-    if all.is_empty() {
-        all = vector_candidates(target, types, &machine, e, min_n);
-    }
+    let all = tiles(&machine, types, e, min_n);
     let of = |(tile, round): (Tile, Round)| {
         let resident = machine.resident(&round);
         let whole = machine.time(e, &tile, &round, 1, resident);
@@ -268,11 +280,27 @@ fn timed(target: Target, types: Types, e: &Extents, min_n: u32) -> Vec<Timed> {
     all.into_iter().flat_map(of).collect()
 }
 
-/// The tile that takes least time for a product, and how its depth is shared.
-pub(super) fn choose(target: Target, types: Types, e: &Extents, min_n: u32) -> (Tile, Split) {
-    let best = timed(target, types, e, min_n).into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
-    let (_, tile, split) = best.expect("some candidate is wide enough");
-    (tile, split)
+/// The tile that takes least time for a product, and how its depth is shared: as the tuning says, else by the estimate.
+pub(super) fn choose(target: Target, tuning: &Tuning, types: Types, e: &Extents, min_n: u32) -> Res<(Tile, Split)> {
+    let all = match tuning.of(&e.product(target, &types)) {
+        Some(tuned) => as_tuned(target, tuned, types, e, min_n)?,
+        None => timed(target, types, e, min_n),
+    };
+    let best = all.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
+    let (_, tile, split) = best.ok_or(Reason::Malformed("a product that no tile is wide enough for"))?;
+    Ok((tile, split))
+}
+
+/// The forms of a tile that a tuning asks for.
+fn as_tuned(target: Target, tuned: Tuned, types: Types, e: &Extents, min_n: u32) -> Res<Vec<Timed>> {
+    let machine = Machine::of(target);
+    let all = tiles(&machine, types, e, min_n).into_iter().filter(|(t, _)| [t.m, t.n, t.k] == tuned.tile);
+    let of = |(tile, round): (Tile, Round)| {
+        let (clocks, split) = machine.time(e, &tile, &round, tuned.parts as usize, machine.resident(&round));
+        (split.count == tuned.parts).then_some((clocks, tile, split))
+    };
+    let found: Vec<Timed> = all.filter_map(of).collect();
+    if found.is_empty() { Err(Reason::Tuned { tile: tuned.tile, parts: tuned.parts }) } else { Ok(found) }
 }
 
 /// A tile that was considered for a product.
@@ -286,8 +314,17 @@ pub struct Candidate {
     pub clocks: f64,
 }
 
-/// What [`choose`] considers, the best first, each tile and sharing with the best of its forms.
-pub(super) fn candidates(target: Target, types: Types, e: &Extents, min_n: u32) -> Vec<Candidate> {
+/// A product, and the ways to compute it that are considered, the best first.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Considered {
+    /// The product.
+    pub product: Product,
+    /// The ways.
+    pub candidates: Vec<Candidate>,
+}
+
+/// What [`choose`] considers, each tile and sharing with the best of its forms.
+pub(super) fn candidates(target: Target, types: Types, e: &Extents, min_n: u32) -> Considered {
     let mut all = timed(target, types, e, min_n);
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut out: Vec<Candidate> = Vec::new();
@@ -297,7 +334,7 @@ pub(super) fn candidates(target: Target, types: Types, e: &Extents, min_n: u32) 
             out.push(c);
         }
     }
-    out
+    Considered { product: e.product(target, &types), candidates: out }
 }
 
 /// Tiles of multiply-adds: rows, columns, both per workitem.

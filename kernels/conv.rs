@@ -8,7 +8,7 @@
 //! coordinate in each window dimension. A workitem computes once which window coordinates fall inside the input for
 //! its column, so testing a tap is one `and` and one compare. Few output channels per group go to the direct kernel.
 
-use super::choice::{self, Candidate, Extents};
+use super::choice::{self, Considered, Extents};
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, GatherSource, Loader, Source};
@@ -52,10 +52,10 @@ fn least_width(cx: &Cx, window: &Window) -> u32 {
 }
 
 /// The tiles that are considered for it.
-pub(super) fn candidates(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Candidate>> {
+pub(super) fn candidates(cx: &Cx, window: &Window, groups: usize) -> Res<Option<Considered>> {
     let (types, e) = (gemm::types(cx)?, extents(cx, groups));
     let none = is_direct(&types, window, &e);
-    Ok(if none { Vec::new() } else { choice::candidates(cx.target, types, &e, least_width(cx, window)) })
+    Ok((!none).then(|| choice::candidates(cx.target, types, &e, least_width(cx, window))))
 }
 
 /// True when the elements of the step's input can be changed while they are loaded.
@@ -83,7 +83,7 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize, before: Option<&Bef
     if !plain && window.kernel.iter().sum::<usize>() > 31 {
         return Err(Reason::Window(window.kernel.clone()));
     }
-    let (tile, split) = choice::choose(cx.target, types, &extents, least_width(cx, window));
+    let (tile, split) = choice::choose(cx.target, cx.tuning, types, &extents, least_width(cx, window))?;
     let size = cx.dtype(Arg::Input(0)).size();
     let mut w = cx.kernel(tile.threads());
     let (z, part) = split::part(&mut w, &split);

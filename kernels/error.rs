@@ -39,6 +39,18 @@ pub enum Reason {
         /// Its size.
         bytes: usize,
     },
+    /// A tuning that asks for what is not there.
+    #[error(
+        "the tuning asks for a tile of {}x{}x{} and {parts} workgroups that share the depth, which this product has no kernel for; \
+         bench gemm and conv --explain list what there is",
+        tile[0], tile[1], tile[2]
+    )]
+    Tuned {
+        /// Rows, columns and depth of the tile.
+        tile: [u32; 3],
+        /// Workgroups that share the depth.
+        parts: u32,
+    },
     /// A line beyond what counters reach.
     #[error("{0:?} elements are gone through in a row; kernels count less than 2^31")]
     TooLong(Vec<usize>),

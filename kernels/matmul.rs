@@ -1,7 +1,7 @@
 //! Matrix products: both operands through the dense loaders, one workgroup per tile and batch.
 
 use super::address::Offset;
-use super::choice::{self, Candidate, Extents};
+use super::choice::{self, Considered, Extents};
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, Loader, Source};
@@ -24,7 +24,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
 }
 
 /// The tiles that are considered for it.
-pub(super) fn candidates(cx: &Cx) -> Res<Vec<Candidate>> {
+pub(super) fn candidates(cx: &Cx) -> Res<Considered> {
     Ok(choice::candidates(cx.target, gemm::types(cx)?, &extents(cx), 1))
 }
 
@@ -34,7 +34,7 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     let r = out.rank();
     let extents = extents(cx);
     let k = extents.k;
-    let (tile, split) = choice::choose(cx.target, gemm::types(cx)?, &extents, 1);
+    let (tile, split) = choice::choose(cx.target, cx.tuning, gemm::types(cx)?, &extents, 1)?;
     let mut w = cx.kernel(tile.threads());
     let batch_dims = &out.dims[..r - 2];
     let (z, part) = split::part(&mut w, &split);

@@ -41,11 +41,13 @@ mod softmax;
 mod split;
 mod tile;
 mod trig;
+mod tuning;
 mod values;
 
-pub use choice::Candidate;
+pub use choice::{Candidate, Considered};
 pub use error::Reason;
 use error::Res;
+pub use tuning::{Product, Tuned, Tuning, TuningError};
 
 use crate::graph::fused::{Conv, FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};
 use crate::mir::{Buffer, Builder, Function, Memory};
@@ -228,35 +230,41 @@ pub fn key(graph: &FusedGraph, step: &Step) -> String {
     s
 }
 
-/// The tiles that are considered for a step that is a matrix product or a convolution, the chosen one first; none for others.
-pub fn candidates(graph: &FusedGraph, step: &Step, target: Target) -> Vec<Candidate> {
-    let cx = Cx { graph, step, target, name: "" };
-    let found = match &step.kind {
-        _ if sized::fits(graph, step) => return Vec::new(),
-        StepKind::MatMul => matmul::candidates(&cx),
-        StepKind::Conv(Conv { window, groups, .. }) => conv::candidates(&cx, window, *groups),
-        _ => return Vec::new(),
-    };
-    found.unwrap_or_default()
+/// The tiles that are considered for a step that is a matrix product or a convolution; none for others.
+pub fn candidates(graph: &FusedGraph, step: &Step, target: Target) -> Option<Considered> {
+    let tuning = Tuning::default();
+    let cx = cx(graph, step, target, &tuning);
+    match &step.kind {
+        _ if sized::fits(graph, step) => None,
+        StepKind::MatMul => matmul::candidates(&cx).ok(),
+        StepKind::Conv(Conv { window, groups, .. }) => conv::candidates(&cx, window, *groups).ok().flatten(),
+        _ => None,
+    }
 }
 
 /// The graph with steps joined where one kernel computes them in less time: products, softmax and products to attentions,
 /// products with the normalisation of their rows, elementwise steps with the convolutions of what they give; `None` where there are
 /// none.
-pub fn joined(graph: &FusedGraph, target: Target) -> Option<FusedGraph> {
+pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<FusedGraph> {
     let apart = |step: &Step| sized::fits(graph, step);
     let attending = crate::graph::attend(graph, apart, |graph, step| attention::fits(graph, step, target));
     let next = attending.as_ref().unwrap_or(graph);
     let finished =
-        crate::graph::finish_with_norms(next, |graph, step| normed::is_worth(graph, step, target)).or(attending);
+        crate::graph::finish_with_norms(next, |graph, step| normed::is_worth(&cx(graph, step, target, tuning)))
+            .or(attending);
     let next = finished.as_ref().unwrap_or(graph);
-    crate::graph::begin_convolutions(next, |graph, step| conv::begins(&Cx { graph, step, target, name: "" }))
-        .or(finished)
+    crate::graph::begin_convolutions(next, |graph, step| conv::begins(&cx(graph, step, target, tuning))).or(finished)
 }
 
-/// Lowers one step to kernels for `target`. `name` is the symbol of the first one.
-pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Result<Vec<Kernel>, Unsupported> {
-    let cx = Cx { graph, step, target, name };
+/// Lowers one step to kernels for `target`, with the tiles of a tuning. `name` is the symbol of the first one.
+pub fn lower(
+    graph: &FusedGraph,
+    step: &Step,
+    target: Target,
+    tuning: &Tuning,
+    name: &str,
+) -> Result<Vec<Kernel>, Unsupported> {
+    let cx = Cx { graph, step, target, tuning, name };
     let unsupported = |what| Unsupported { step: step.name.clone(), kind: step.kind.name(), what };
     // What is repeated, and never stored, can be longer than any tensor.
     let mut views = step.inputs.iter().chain([&step.output]).map(|a| &a.view.dims);
@@ -286,11 +294,18 @@ pub fn lower(graph: &FusedGraph, step: &Step, target: Target, name: &str) -> Res
 }
 
 /// What a kernel family lowers.
+#[derive(Clone, Copy)]
 struct Cx<'a> {
     graph: &'a FusedGraph,
     step: &'a Step,
     target: Target,
+    tuning: &'a Tuning,
     name: &'a str,
+}
+
+/// That of a step without a name.
+fn cx<'a>(graph: &'a FusedGraph, step: &'a Step, target: Target, tuning: &'a Tuning) -> Cx<'a> {
+    Cx { graph, step, target, tuning, name: "" }
 }
 
 impl Cx<'_> {

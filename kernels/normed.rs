@@ -16,11 +16,10 @@ use super::split::{self, Product};
 use super::tile::Tile;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, gemm, lanes, matmul, sized};
-use crate::graph::fused::{FusedGraph, Normed, Step, StepKind};
+use crate::graph::fused::{Normed, StepKind};
 use crate::graph::view::View;
 use crate::mir::{BlockId, Gen, Part, Pipeline, Type};
 use crate::tensor::DType;
-use barewave_isa::Target;
 
 /// Dwords of a row that a lane holds at most.
 const MOST: u32 = 128;
@@ -38,25 +37,21 @@ const APART: f64 = 0.5;
 
 pub(super) fn lower(cx: &Cx, n: &Normed) -> Res<Vec<Kernel>> {
     let product = n.product(cx.step);
-    let of_product = Cx { graph: cx.graph, step: &product, target: cx.target, name: cx.name };
+    let of_product = Cx { step: &product, ..*cx };
     matmul::lower(&of_product, Some(&Finish { cx, normed: n }))
 }
 
 /// True where the normalisation is less at the end of the product than as a launch of its own.
-pub(super) fn is_worth(graph: &FusedGraph, step: &Step, target: Target) -> bool {
-    let StepKind::Normed(n) = &step.kind else { return false };
-    let product = n.product(step);
-    let cx = Cx { graph, step: &product, target, name: "" };
+pub(super) fn is_worth(whole: &Cx) -> bool {
+    let StepKind::Normed(n) = &whole.step.kind else { return false };
+    let product = n.product(whole.step);
+    let cx = Cx { step: &product, ..*whole };
     let float = |i: usize| matches!(cx.dtype(Arg::Input(i)), DType::F32 | DType::F16 | DType::BF16);
-    let plain = (0..2).all(float) && !sized::fits(graph, &product);
-    let Some((tile, _)) =
-        gemm::types(&cx).ok().filter(|_| plain).map(|types| choice::choose(target, types, &matmul::extents(&cx), 1))
-    else {
-        return false;
-    };
-    let whole = Cx { graph, step, target, name: "" };
-    let Some(rows) = Rows::of(&whole, n, &tile) else { return false };
-    let machine = Machine::of(target);
+    let plain = (0..2).all(float) && !sized::fits(cx.graph, &product);
+    let choose = |types| choice::choose(cx.target, cx.tuning, types, &matmul::extents(&cx), 1).ok();
+    let Some((tile, _)) = gemm::types(&cx).ok().filter(|_| plain).and_then(choose) else { return false };
+    let Some(rows) = Rows::of(whole, n, &tile) else { return false };
+    let machine = Machine::of(cx.target);
     COUNTING * machine.ends + f64::from(rows.rounds) * ROUND < machine.launch + APART * machine.ends + ROUND
 }
 

@@ -134,7 +134,8 @@ fn each_target_multiplies_bytes_its_way() {
     let graph = fuse(&b.model, &Options::default()).unwrap();
     for (target, wanted) in TARGETS {
         let target = Target::parse(target).unwrap();
-        let kernels = barewave::kernels::lower(&graph, &graph.steps[0], target, "product").unwrap();
+        let kernels =
+            barewave::kernels::lower(&graph, &graph.steps[0], target, &Default::default(), "product").unwrap();
         let machine = barewave::passes::compile(kernels[0].function.clone()).unwrap();
         let text = barewave::passes::listing::listing(&machine);
         assert!(text.contains(wanted), "{target}: no {wanted} in\n{text}");

@@ -19,7 +19,7 @@ fn compile(g: &FusedGraph) {
     for t in TARGETS {
         let target = Target::parse(t).unwrap();
         for step in &g.steps {
-            for k in kernels::lower(g, step, target, "k").unwrap() {
+            for k in kernels::lower(g, step, target, &Default::default(), "k").unwrap() {
                 let m = passes::compile(k.function).unwrap_or_else(|e| panic!("{t} {}: {e}", step.kind.name()));
                 eprintln!("{t} {} {} insts {:?}", step.kind.name(), m.emitted.insts, m.usage);
             }

@@ -1,6 +1,7 @@
 //! `barewave compile`: an ONNX model becomes one ELF file with code, launch plan and weights.
 
 use super::progress::Progress;
+use super::tune::Tune;
 use super::{Failure, Result, report, stats};
 use barewave::codeobj::Abi;
 use barewave::compile::KernelCache;
@@ -34,6 +35,8 @@ pub struct Args {
     /// Compute 32-bit floats in this type, weights included; inputs and outputs stay what they are.
     #[arg(long, value_enum)]
     dtype: Option<Precision>,
+    #[command(flatten)]
+    tune: Tune,
     /// What to write: the code object, or an intermediate form as text to standard output.
     #[arg(long, value_enum, default_value = "code")]
     emit: Emit,
@@ -147,7 +150,7 @@ pub fn run(args: &Args) -> Result {
     let shapes = options(&args.dims)?;
     let keep_ir = matches!(args.emit, Emit::Asm | Emit::Mir);
     let cache = Arc::new(KernelCache::of_user());
-    let compiler = Compiler::new(target, barewave::Options { cache, keep_ir });
+    let compiler = Compiler::new(target, barewave::Options { cache, keep_ir, tuning: args.tune.read()? });
     let model = load(&args.model, args.dtype)?;
     let progress = Progress::start("compiling", 0);
     let graphs = shapes.iter().map(|s| compiler.fuse(&model, s)).collect::<std::result::Result<Vec<_>, _>>()?;

@@ -27,6 +27,7 @@ mod shell;
 mod snippets;
 mod stats;
 mod trace;
+mod tune;
 mod ubench;
 
 use clap::{CommandFactory, Parser, Subcommand};

@@ -8,6 +8,7 @@ use super::made::{Compiling, Made};
 use super::profile::{self, Profile};
 use super::progress::Progress;
 use super::trace::Passes;
+use super::tune::Tune;
 use super::{Failure, Result};
 use barewave::compile::KernelCache;
 use barewave::graph::Options;
@@ -37,6 +38,8 @@ pub struct Args {
     /// every input that it holds, others go by position.
     #[arg(long = "input", value_name = "[NAME=]SPEC")]
     inputs: Vec<String>,
+    #[command(flatten)]
+    tune: Tune,
     /// Make up the inputs that are not given.
     #[arg(long, value_name = "SEED", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     random_inputs: Option<u64>,
@@ -128,6 +131,9 @@ pub fn run(args: &Args) -> Result {
     let launches = Arc::new(AtomicU64::new(0));
     let (compiled, device, given, compile_ms) = if starts_with_elf(&args.model)? {
         let compiled = Compiled::load(&args.model)?;
+        if args.tune.given() {
+            return Err(Failure::usage("--tune is for ONNX files: a compiled model's tiles are chosen"));
+        }
         let told = one(&args.dims)?;
         if let (Some(dim), 1) = (args.dims.first(), compiled.plans().len()) {
             let model = args.model.display();
@@ -164,7 +170,8 @@ pub fn run(args: &Args) -> Result {
         let start = Instant::now();
         let progress = Progress::start("compiling", 0);
         let cache = Arc::new(KernelCache::of_user());
-        let compiler = Compiler::new(device.target(), barewave::Options { cache, keep_ir: false });
+        let compiler =
+            Compiler::new(device.target(), barewave::Options { cache, keep_ir: false, tuning: args.tune.read()? });
         let compiled = match compiler.compile(&model, &options) {
             Ok(compiled) => compiled,
             Err(e) => {

@@ -3,7 +3,7 @@
 
 use crate::codeobj;
 use crate::graph::fused::{FusedGraph, Step};
-use crate::kernels::{self, Arg, Blob, Kernel, Unsupported};
+use crate::kernels::{self, Arg, Blob, Kernel, Tuning, Unsupported};
 use crate::mir::Function;
 use crate::passes::{self, CompileError, Machine};
 use crate::runtime::plan::KernelStats;
@@ -174,11 +174,12 @@ pub fn compile_step(
     graph: &FusedGraph,
     step: &Step,
     target: Target,
+    tuning: &Tuning,
     name: &str,
 ) -> Result<Vec<(KernelCode, KernelIr)>, KernelError> {
     let _span = tracing::info_span!("kernel", detail = name).entered();
     let mut out = Vec::new();
-    for (i, mut kernel) in timed!("build", kernels::lower(graph, step, target, name))?.into_iter().enumerate() {
+    for (i, mut kernel) in timed!("build", kernels::lower(graph, step, target, tuning, name))?.into_iter().enumerate() {
         kernel.function.name = symbol(name, i);
         let machine = passes::compile(kernel.function.clone())?;
         out.push((KernelCode::new(&kernel, &machine), KernelIr { source: kernel.function, machine }));

@@ -21,7 +21,7 @@ pub use support::{Missing, NodeSupport, Support, Verdict};
 use crate::graph::fused::{FusedGraph, Role, Step, TensorId};
 use crate::graph::plan::{self, MemoryPlan, Place, WeightsRegion};
 use crate::graph::{self, Options as GraphOptions};
-use crate::kernels::{self, Arg, Blob};
+use crate::kernels::{self, Arg, Blob, Tuning};
 use crate::onnx::Model;
 use crate::runtime::plan::{Address, Launch, PLAN_VERSION, Plan, Port, Region};
 use crate::tensor::Identity;
@@ -34,6 +34,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weights::{BlobOf, Packed, Source, Weights};
+use xxhash_rust::xxh3::xxh3_128;
 
 /// Why a model could not be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -80,12 +81,14 @@ pub struct Options {
     pub cache: Arc<KernelCache>,
     /// Keep the machine IR of all kernels ([`Compiled::ir`]), which means that all are compiled anew.
     pub keep_ir: bool,
+    /// Tiles that are better than those that would be chosen.
+    pub tuning: Arc<Tuning>,
 }
 
 impl Default for Options {
-    /// A cache in memory, no IR.
+    /// A cache in memory, no IR, no tuning.
     fn default() -> Options {
-        Options { cache: Arc::new(KernelCache::in_memory()), keep_ir: false }
+        Options { cache: Arc::new(KernelCache::in_memory()), keep_ir: false, tuning: Arc::default() }
     }
 }
 
@@ -168,7 +171,7 @@ impl Compiler {
         }
         let check = |graph: &FusedGraph, pass| graph.check().map_err(|rule| graph::Error::Internal { pass, rule });
         graphs.iter().try_for_each(|g| check(g, "fuse"))?;
-        let joined = |g: &FusedGraph| kernels::joined(g, self.target);
+        let joined = |g: &FusedGraph| kernels::joined(g, self.target, &self.options.tuning);
         let joined: Vec<Option<FusedGraph>> = timed!("join", graphs.iter().map(joined).collect());
         joined.iter().flatten().try_for_each(|g| check(g, "join"))?;
         if joined.iter().any(Option::is_some) {
@@ -271,15 +274,21 @@ impl Compiler {
     fn compile_group(&self, graphs: &[FusedGraph], group: &Group) -> Result<(StepCode, Vec<KernelIr>), Error> {
         let (graph, step) = group.steps[0];
         let (graph, step) = (&graphs[graph], &graphs[graph].steps[step]);
-        let make = || compile_step(graph, step, self.target, &group.name);
+        let make = || compile_step(graph, step, self.target, &self.options.tuning, &group.name);
         // Dumps are made while a kernel is compiled.
         if self.options.keep_ir || crate::passes::dumped().is_ok_and(|d| !d.is_empty()) {
             let (code, ir): (Vec<_>, Vec<_>) = make()?.into_iter().unzip();
             return Ok((Arc::new(code), ir));
         }
-        let code = self.options.cache.get_or_compile(self.target, &group.key, || {
-            Ok::<_, Error>(make()?.into_iter().map(|(code, _)| code).collect())
-        })?;
+        // Kernels of a tuning are others.
+        let key = match self.options.tuning.for_target(self.target) {
+            Some(tuning) => &format!("{} tuned {:x}", group.key, xxh3_128(tuning.to_string().as_bytes())),
+            None => &group.key,
+        };
+        let code = self
+            .options
+            .cache
+            .get_or_compile(self.target, key, || Ok::<_, Error>(make()?.into_iter().map(|(code, _)| code).collect()))?;
         Ok((code, Vec::new()))
     }
 }

@@ -188,7 +188,8 @@ pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Resu
     let failed: Vec<(&Vec<usize>, kernels::Reason)> = equal
         .par_iter()
         .filter_map(|(_, steps)| {
-            let e = kernels::lower(&graph, &graph.steps[steps[0]], target, "kernel").err()?;
+            let e =
+                kernels::lower(&graph, &graph.steps[steps[0]], target, &kernels::Tuning::default(), "kernel").err()?;
             Some((steps, e.what))
         })
         .collect();

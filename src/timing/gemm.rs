@@ -12,7 +12,8 @@
 //! * the busiest compute unit has `ceil(tiles / compute units)` of them. Where a workgroup runs on both halves of a work group
 //!   processor, as the vendor's do on RDNA, that is the unit: rows of gfx1030 with 1.3 tiles per compute unit reach 82% of the
 //!   peak, which two whole rounds of compute units cannot;
-//! * memory and L2 move what they must.
+//! * memory and L2 move what they must; where two of them and the compute units are busy for about as long, they wait for
+//!   each other.
 //!
 //! It takes about a microsecond. [`Gemm::clocks`] leaves out what a launch costs: that is a matter of how the time was
 //! taken.
@@ -80,7 +81,11 @@ const STEP_WAIT: f64 = 2.7;
 /// Bytes that a compute unit stores in a clock: half of a cache line, which rows of a tile often are. Fitted.
 const STORE: f64 = 32.0;
 /// Share of L2's best rate that reads of tiles get: rows of a power of two meet in few channels. Fitted.
-const L2_REACHED: f64 = 0.756;
+const L2_REACHED: f64 = 0.945;
+/// What is busy most of the time delays what is about as busy: requests queue, and workgroups that began together load and
+/// store together. The limits of compute units, L2 and memory are put together by this power; none would see the others with an
+/// infinite one. Fitted.
+const QUEUED: f64 = 3.0;
 /// What writing to LDS takes over reading the same bytes: a turn more per access (rocprofiler-compute), and narrower ones. Fitted.
 const LDS_WRITE: f64 = 2.4;
 /// Registers besides accumulators, fragments and tiles on their way. Fitted.
@@ -218,9 +223,15 @@ impl Gemm {
         let from_mall = if kept > 0.0 { moved / (chip.mall_bytes_clk * of_chip) } else { 0.0 };
         let dram = from_memory.max(from_mall);
         let l2 = tiles * (self.tile.0 + self.tile.1) * k * element / (chip.l2_bytes_clk * chip.l2_share * L2_REACHED);
-        let total = compute.max(dram + PROLOGUE + latency).max(l2 + PROLOGUE + latency);
+        let total = queued([compute, dram + PROLOGUE + latency, l2 + PROLOGUE + latency]);
         Clocks { total, compute, dram, l2, tiles_per_cu: tiles / cus, occupancy }
     }
+}
+
+/// Clocks of limits that delay each other.
+fn queued(limits: [f64; 3]) -> f64 {
+    let most = limits.into_iter().fold(f64::MIN_POSITIVE, f64::max);
+    most * limits.iter().map(|l| (l / most).powf(QUEUED)).sum::<f64>().powf(1.0 / QUEUED)
 }
 
 /// Floating-point operations (or integer ones) of a compute unit in a clock for an element type: the best instruction that

@@ -2,9 +2,9 @@
 //!
 //! A row of rocBLAS's tables has the parameters of the kernel that won: the model's loop is made from these ([`crate::gemm`]),
 //! not from a kernel of ours. What a measured time contains besides the kernel depends on how the table was made: the cost of
-//! a launch, the clock, whether C was read. These are properties of the tuning runs, not of the chips; they stand in
-//! `isa/latency/campaigns.csv` and were fitted on the rows of each run ([`fit`]). Rows of a run that the table does not have
-//! take the chip's own constants.
+//! a launch, the clock, whether C was read. These are properties of the tuning runs, not of the chips: rocBLAS has a file for
+//! each chip, layout and types, which was tuned on its own. They stand in `isa/latency/campaigns.csv` and were fitted on the
+//! rows of each file ([`fit`]). Rows of a file that is not there take the chip's own constants.
 
 use crate::chip::Chip;
 use crate::gemm::Gemm;
@@ -164,6 +164,8 @@ pub struct Row {
     pub dtype: String,
     /// Element type of C.
     pub out: String,
+    /// Element type of sums where the table says it.
+    pub compute: String,
     /// Target.
     pub target: Target,
     /// Compute units.
@@ -312,8 +314,8 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
     let layout = line.text("layout").as_bytes();
     let transposed = [0, 1].map(|i| layout.get(i) == Some(&b'T'));
     let measured = if percent { flops / (value / 100.0 * peak * cus) } else { flops / (value * 1e9) };
-    let [chip, dtype, out] = [name, dtype, out].map(String::from);
-    Ok(Some(Row { chip, dtype, out, target, cus, transposed, gemm, percent, measured }))
+    let [chip, dtype, out, compute] = [name, dtype, out, line.text("compute")].map(String::from);
+    Ok(Some(Row { chip, dtype, out, compute, target, cus, transposed, gemm, percent, measured }))
 }
 
 /// How a table's times were taken.
@@ -327,26 +329,33 @@ pub struct Campaign {
     pub warm: bool,
     /// Shader clock, MHz, for times that are given in seconds.
     pub mhz: f64,
-    /// Share of the nominal clock that the chip kept.
+    /// Share of the nominal clock that the chip ran at: below it under load, above it where percentages were taken of a lower
+    /// one.
     pub clock: f64,
 }
 
 const CAMPAIGNS: &str = include_str!("../../isa/latency/campaigns.csv");
 
-/// Which tuning run a row is of: chip, type, type of C where kernels differ by it, unit.
-pub fn campaign_key(row: &Row) -> [String; 4] {
-    let by_out = matches!(row.dtype.as_str(), "f16" | "bf16");
-    let out = if by_out { row.out.clone() } else { String::new() };
-    [row.chip.clone(), row.dtype.clone(), out, if row.percent { "pct" } else { "gflops" }.to_string()]
-}
+/// What names a tuning run: chip, type, type of C, type of sums, layout, unit.
+pub type Run = [String; 6];
 
 /// Known tuning runs.
-pub fn campaigns() -> BTreeMap<[String; 4], Campaign> {
+pub type Campaigns = BTreeMap<Run, Campaign>;
+
+/// Which tuning run a row is of.
+pub fn campaign_key(row: &Row) -> Run {
+    let layout: String = row.transposed.iter().map(|t| if *t { 'T' } else { 'N' }).collect();
+    let unit = if row.percent { "pct" } else { "gflops" };
+    [row.chip.clone(), row.dtype.clone(), row.out.clone(), row.compute.clone(), layout, unit.to_string()]
+}
+
+/// The tuning runs that have been described.
+pub fn campaigns() -> Campaigns {
     let mut out = BTreeMap::new();
     for line in CAMPAIGNS.lines().filter(|l| !l.starts_with('#') && !l.is_empty()).skip(1) {
         let c: Vec<&str> = line.split(',').collect();
-        if let [chip, dtype, to, unit, launch, reads_c, warm, mhz, clock] = c[..] {
-            let key = [chip, dtype, to, unit].map(str::to_string);
+        if let [chip, dtype, to, compute, layout, unit, launch, reads_c, warm, mhz, clock] = c[..] {
+            let key = [chip, dtype, to, compute, layout, unit].map(str::to_string);
             let number = |t: &str| t.parse().unwrap_or(0.0);
             let (reads_c, warm) = (reads_c == "1", warm == "1");
             let campaign = Campaign { launch: number(launch), reads_c, warm, mhz: number(mhz), clock: number(clock) };
@@ -449,7 +458,7 @@ impl Row {
 }
 
 /// Compares rows with the model, by chip, type and bucket. `known` are the tuning runs that rows may be of.
-pub fn compare(rows: &[Row], known: &BTreeMap<[String; 4], Campaign>) -> Vec<Errors> {
+pub fn compare(rows: &[Row], known: &Campaigns) -> Vec<Errors> {
     let mut by: BTreeMap<(&str, &str, Bucket), Vec<f64>> = BTreeMap::new();
     let mut chips: BTreeMap<&str, Chip> = BTreeMap::new();
     for row in rows {
@@ -476,14 +485,14 @@ pub(crate) fn hash(size: &[f64; 4]) -> u64 {
 /// Clocks of measured times that tell of the launch: longer ones hardly do.
 const SHORT: f64 = 100_000.0;
 
-/// Shares of the nominal clock that [`fit`] tries.
-const CLOCKS: [f64; 9] = [1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6];
+/// Shares of the nominal clock that [`fit`] tries, of equals the first: in twentieths from 0.6 to 1.2.
+const CLOCKS: [f64; 13] = [1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 1.05, 1.1, 1.15, 1.2];
 
 /// Describes the tuning runs of a table: for each the cost of a launch that makes the median error of its short rows
 /// smallest; the share of the nominal clock, whether C was read, and whether operands stayed in the memory-side cache, by the
 /// smallest median error of all rows, buckets counting alike. `mhz` are the clocks to go with.
-pub fn fit(rows: &[Row], mhz: impl Fn(&Row) -> f64) -> BTreeMap<[String; 4], Campaign> {
-    let mut runs: BTreeMap<[String; 4], Vec<&Row>> = BTreeMap::new();
+pub fn fit(rows: &[Row], mhz: impl Fn(&Row) -> f64) -> Campaigns {
+    let mut runs: BTreeMap<Run, Vec<&Row>> = BTreeMap::new();
     for row in rows {
         runs.entry(campaign_key(row)).or_default().push(row);
     }

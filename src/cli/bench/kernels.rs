@@ -1,11 +1,13 @@
 //! Modelled time of kernels that the compiler makes for a shape.
 
 use super::peers::{Against, Measured, Vendor};
+use super::search::{self, Search};
 use super::shape::{self, Family, Layout, Shaped};
 use crate::cycles::{self, Launched};
+use crate::tune::Tune;
 use crate::{Failure, Result};
 use barewave::graph::{Options, fuse};
-use barewave::kernels::{Candidate, candidates};
+use barewave::kernels::{Candidate, Tuning, candidates};
 use barewave::tensor::DType;
 use barewave::{Compiled, Compiler, Shapes};
 use barewave_isa::Target;
@@ -13,7 +15,8 @@ use barewave_timing::gemm::{Gemm, usual_matrix};
 use barewave_timing::{Chip, shapes};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Shapes by family: gemm MxNxK or BxMxNxK; conv NxCxHxW:KxRxS[:STRIDE[:PAD]]; attention BATCHxHEADSxTOKENSxDEPTH; elementwise
 /// and reduce any extents.
@@ -40,6 +43,14 @@ pub struct Args {
     measured: Option<PathBuf>,
     #[command(flatten)]
     against: Against,
+    #[command(flatten)]
+    tune: Tune,
+    /// Of gemm and conv: model the N best candidates of the compiler's estimate in full, and say how good its choice is.
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16", conflicts_with = "tune")]
+    search: Option<usize>,
+    /// Write a table for --tune with the products that another tile is better for (searches 16 unless --search says how many).
+    #[arg(long, value_name = "CSV", conflicts_with = "tune")]
+    tune_out: Option<PathBuf>,
     /// Say what bounds each kernel and where its time goes.
     #[arg(long)]
     explain: bool,
@@ -59,6 +70,8 @@ pub struct ModelArgs {
     /// Extent of a symbolic dimension, as NAME=N.
     #[arg(long = "dim", value_name = "NAME=N")]
     dims: Vec<String>,
+    #[command(flatten)]
+    tune: Tune,
     /// Every launch, not only the slowest.
     #[arg(long)]
     explain: bool,
@@ -164,6 +177,7 @@ struct Line {
     vendor_like: Vec<(f64, Gemm)>,
     /// Our kernel by the analytical form, its clocks, and those of the full model.
     form: Option<(Gemm, f64, f64)>,
+    search: Option<Search>,
     vendor: Option<Vendor>,
 }
 
@@ -173,13 +187,17 @@ struct Bench {
     dtype: DType,
     chip: Chip,
     table: Option<Measured>,
+    tuning: Arc<Tuning>,
+    /// How many candidates to model in full.
+    search: Option<usize>,
 }
 
 fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line> {
-    let Bench { family, dtype, chip, table } = bench;
+    let Bench { family, dtype, chip, table, tuning, search } = bench;
     let (family, dtype, target) = (*family, *dtype, chip.target);
     let shaped = shape::of_text(family, shape, dtype, layout)?;
-    let compiled = Compiler::new(target, barewave::Options::default()).compile(&shaped.model, &Shapes::default());
+    let options = barewave::Options { tuning: tuning.clone(), ..barewave::Options::default() };
+    let compiled = Compiler::new(target, options).compile(&shaped.model, &Shapes::default());
     let compiled = compiled.map_err(|e| Failure::new(format!("{name}: {e}")))?;
     let launches = cycles::plan(&compiled, 0)?;
     let total = total(&launches);
@@ -189,14 +207,15 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
         vendor_like.into_iter().map(|(clocks, g)| (chip.microseconds(clocks) + chip.launch_us, g)).collect();
     let gemm = shaped.product.filter(|_| family == Family::Gemm);
     let graph = fuse(&shaped.model, &Options::default()).map_err(|e| Failure::new(format!("{name}: {e}")))?;
-    let considered = graph.steps.iter().map(|s| candidates(&graph, s, target)).find(|c| !c.is_empty());
-    let considered = considered.unwrap_or_default();
+    let considered = graph.steps.iter().find_map(|s| candidates(&graph, s, target));
+    let considered = considered.map_or(Vec::new(), |c| c.candidates);
+    let search = search.map(|most| Search::of(target, &shaped.model, &graph, most)).transpose()?.flatten();
     let chosen = considered.first();
     let form = gemm.zip(chosen).and_then(|(p, chosen)| own_form(&compiled, &launches, chosen, dtype, p));
     let body: f64 = launches.iter().filter_map(|l| l.modelled.as_ref().ok()).map(|m| m.clocks).sum();
     let vendor = table.as_ref().and_then(|t| t.of(chip, dtype, layout, &shaped, body, launches.len()));
     let memory = total.dram / chip.dram_bytes_clk() / total.clocks.max(1.0);
-    Ok(Line { name, launches, total, share, memory, considered, vendor_like, form, vendor })
+    Ok(Line { name, launches, total, share, memory, considered, vendor_like, form, search, vendor })
 }
 
 /// Runs the command for one family.
@@ -210,7 +229,16 @@ pub fn run(family: Family, args: &Args) -> Result {
     let chip =
         Chip::of(target).ok_or_else(|| Failure::new(format!("the cycle model knows no chip of target {target}")))?;
     let table = args.measured.as_deref().map(|p| Measured::read(family, p)).transpose()?;
-    let bench = Bench { family, dtype, chip, table };
+    let search = args.search.or(args.tune_out.as_ref().map(|_| 16));
+    if search.is_some() && !matches!(family, Family::Gemm | Family::Conv) {
+        return Err(Failure::usage(
+            "--search and --tune-out are for gemm and conv: others have no tiles to choose among",
+        ));
+    }
+    if let Some(path) = &args.tune_out {
+        barewave::output::check(path)?;
+    }
+    let bench = Bench { family, dtype, chip, table, tuning: args.tune.read()?, search };
     let shapes = shapes(args)?;
     if args.against.given() && shapes.len() > 1 {
         return Err(Failure::usage("--against is for one shape: the peer's launch is"));
@@ -222,6 +250,9 @@ pub fn run(family: Family, args: &Args) -> Result {
             let name = if args.layouts.is_empty() { shape.clone() } else { format!("{shape} {layout:?}") };
             lines.push(line(&bench, name, shape, *layout)?);
         }
+    }
+    if let Some(path) = &args.tune_out {
+        write_tuning(path, &lines)?;
     }
     let peer = args.against.modelled(target)?;
     lines.iter().for_each(|l| failures(&l.launches));
@@ -237,12 +268,23 @@ pub fn run(family: Family, args: &Args) -> Result {
         lines.iter().for_each(explain);
     }
     print(&bench.chip, &lines, bench.table.is_some());
+    if search.is_some() {
+        let found = lines.iter().filter_map(|l| Some((l.name.as_str(), l.search.as_ref()?)));
+        search::print(&found.collect::<Vec<_>>());
+    }
     if let Some((kernel, m)) = &peer {
         println!("\n{kernel}, by the same model:");
         cycles::print(m);
         println!("         our time over its time: {:.2}", lines[0].total.microseconds / m.microseconds.max(1e-9));
     }
     Ok(())
+}
+
+/// Writes the tiles that are better than those that were chosen.
+fn write_tuning(path: &Path, lines: &[Line]) -> Result {
+    let mut tuning = Tuning::default();
+    lines.iter().filter_map(|l| l.search.as_ref()).for_each(|s| s.tune(&mut tuning));
+    Ok(barewave::output::write(path, |w| write!(w, "{tuning}"))?)
 }
 
 fn print(chip: &Chip, lines: &[Line], measured: bool) {
@@ -327,11 +369,7 @@ fn explain(line: &Line) {
         );
     }
     if !line.considered.is_empty() {
-        let of = |c: &Candidate| {
-            let [m, n, k] = c.tile;
-            let parts = if c.parts > 1 { format!(", depth in {} parts", c.parts) } else { String::new() };
-            format!("{m}x{n}x{k}{parts}: {:.0} cycles", c.clocks)
-        };
+        let of = |c: &Candidate| format!("{}: {:.0} cycles", search::name(c), c.clocks);
         let next: Vec<String> = line.considered.iter().skip(1).take(3).map(of).collect();
         println!("  chosen by estimate: tile {}; next {}", of(&line.considered[0]), next.join("; "));
     }
@@ -347,6 +385,9 @@ fn json_of_line(l: &Line) -> Value {
     entry["analytical_cycles"] = json!(l.form.as_ref().map(|f| f.1.round()));
     let candidate = |c: &Candidate| json!({ "tile": c.tile, "parts": c.parts, "cycles": c.clocks.round() });
     entry["candidates"] = json!(l.considered.iter().take(4).map(candidate).collect::<Vec<_>>());
+    if let Some(s) = &l.search {
+        entry["search"] = s.json();
+    }
     entry["vendor"] = json!(l.vendor.as_ref().map(|v| json!({
         "microseconds": v.microseconds, "over_ours": v.over_ours, "chip": v.chip,
     })));
@@ -373,12 +414,16 @@ pub fn model(args: &ModelArgs) -> Result {
     let bytes = barewave::mapped::read_file(&args.model)
         .map_err(|e| Failure::new(format!("cannot read {}: {e}", args.model.display())))?;
     let compiled = if bytes.starts_with(b"\x7fELF") {
+        if args.tune.given() {
+            return Err(Failure::usage("--tune is for ONNX files: a compiled model's tiles are chosen"));
+        }
         Compiled::from_bytes(bytes.into(), &args.model)?
     } else {
         let target = args.target.as_deref().ok_or_else(|| Failure::usage("an ONNX file needs --target"))?;
         let target = Target::parse(target).map_err(Failure::usage)?;
         let model = barewave::Model::load(&args.model)?;
-        Compiler::new(target, barewave::Options::default()).compile(&model, &crate::compile::one(&args.dims)?)?
+        let options = barewave::Options { tuning: args.tune.read()?, ..barewave::Options::default() };
+        Compiler::new(target, options).compile(&model, &crate::compile::one(&args.dims)?)?
     };
     let launches = cycles::plan(&compiled, 0)?;
     let target = compiled.target();

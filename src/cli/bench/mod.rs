@@ -3,6 +3,7 @@
 mod kernels;
 mod mca;
 mod peers;
+mod search;
 mod shape;
 mod validate;
 

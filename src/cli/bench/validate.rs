@@ -10,7 +10,6 @@ use barewave_timing::{Chip, conv, shapes, sqtt};
 use comfy_table::{CellAlignment, Table, presets};
 use rayon::prelude::*;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Compares the cycle model with what hardware measured.
@@ -342,20 +341,18 @@ fn print(errors: &[Errors]) {
     println!("{table}");
 }
 
-type Campaigns = BTreeMap<[String; 4], validate::Campaign>;
-
 /// The tuning runs of rows, with the clocks that are known.
-fn describe(rows: &[validate::Row], known: &Campaigns) -> Campaigns {
+fn describe(rows: &[validate::Row], known: &validate::Campaigns) -> validate::Campaigns {
     validate::fit(rows, |r| known.get(&validate::campaign_key(r)).map_or(0.0, |c| c.mhz))
 }
 
 /// Prints the tuning runs of a table.
-fn fit(rows: &[validate::Row], known: &Campaigns) -> Result {
+fn fit(rows: &[validate::Row], known: &validate::Campaigns) -> Result {
     let found = describe(rows, known);
-    println!("chip,dtype,out,unit,launch_clocks,reads_c,warm,mhz,clock");
-    for ([chip, dtype, out, unit], c) in found {
+    println!("chip,dtype,out,compute,layout,unit,launch_clocks,reads_c,warm,mhz,clock");
+    for (run, c) in found {
         let [reads_c, warm] = [c.reads_c, c.warm].map(u8::from);
-        println!("{chip},{dtype},{out},{unit},{:.0},{reads_c},{warm},{:.0},{}", c.launch, c.mhz, c.clock);
+        println!("{},{:.0},{reads_c},{warm},{:.0},{}", run.join(","), c.launch, c.mhz, c.clock);
     }
     Ok(())
 }

@@ -1,0 +1,176 @@
+//! Tiles that somebody found better than those that the estimate chooses ([`choice`](super::choice)).
+//!
+//! A text table, a product a line, with a header: `target,type,layout,products,m,n,k,tile_m,tile_n,tile_k,parts`. The first
+//! columns say which matrix product is meant: LLVM's name of the target, type of the elements in memory, how A and B lie (NN as they
+//! are, NT with the right one transposed, TN, TT), how many products, rows, columns, depth. A convolution is the product
+//! that it is computed as: its channels are the rows. The others say how: the workgroup's tile and among how many workgroups the
+//! depth is shared. Lines with `#` in front are comments. `barewave bench gemm|conv --tune-out` writes such tables.
+
+use super::choice::Candidate;
+use crate::mir::Type;
+use barewave_isa::Target;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A matrix product as kernels see it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Product {
+    /// LLVM's name of the target.
+    pub target: &'static str,
+    /// Type of the elements in memory.
+    pub dtype: Type,
+    /// How the operands lie in memory: neighbours along the depth are neighbours there, in A (not transposed) and in B
+    /// (transposed).
+    pub deep: (bool, bool),
+    /// How many products.
+    pub products: usize,
+    /// Rows, columns and depth.
+    pub extents: [usize; 3],
+}
+
+/// How a product is computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tuned {
+    /// Rows, columns and depth of a workgroup's tile.
+    pub tile: [u32; 3],
+    /// Workgroups that share the depth.
+    pub parts: u32,
+}
+
+/// Products and how to compute them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tuning {
+    products: BTreeMap<Product, Tuned>,
+}
+
+/// Why a text is no tuning.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("line {line}: {what}; a line is {HEADER}")]
+pub struct TuningError {
+    /// Number of the line, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// Names of the columns.
+const HEADER: &str = "target,type,layout,products,m,n,k,tile_m,tile_n,tile_k,parts";
+
+/// Layouts by whether depth is dense in both operands.
+const LAYOUTS: [(&str, (bool, bool)); 4] =
+    [("NN", (true, false)), ("NT", (true, true)), ("TN", (false, false)), ("TT", (false, true))];
+
+impl Tuning {
+    /// Reads a table.
+    pub fn parse(text: &str) -> Result<Tuning, TuningError> {
+        let mut out = Tuning::default();
+        for (i, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') || line == HEADER {
+                continue;
+            }
+            let (product, tuned) = row(line).map_err(|what| TuningError { line: i + 1, what })?;
+            if out.products.insert(product, tuned).is_some() {
+                return Err(TuningError { line: i + 1, what: "the product has a line before".into() });
+            }
+        }
+        Ok(out)
+    }
+
+    /// Adds a product, or replaces what was said of it.
+    pub fn insert(&mut self, product: Product, tuned: Tuned) {
+        self.products.insert(product, tuned);
+    }
+
+    /// What it says of a product.
+    pub fn of(&self, product: &Product) -> Option<Tuned> {
+        self.products.get(product).copied()
+    }
+
+    /// The part of it that is for a target; nothing where there is none.
+    pub fn for_target(&self, target: Target) -> Option<Tuning> {
+        let own = self.products.iter().filter(|(p, _)| p.target == target.info().name);
+        let products: BTreeMap<Product, Tuned> = own.map(|(p, t)| (p.clone(), *t)).collect();
+        (!products.is_empty()).then_some(Tuning { products })
+    }
+}
+
+impl From<&Candidate> for Tuned {
+    fn from(c: &Candidate) -> Tuned {
+        Tuned { tile: c.tile, parts: c.parts }
+    }
+}
+
+fn row(line: &str) -> Result<(Product, Tuned), String> {
+    let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+    let [target, dtype, layout, numbers @ ..] = &cells[..] else { return Err(format!("{} cells", cells.len())) };
+    let target = Target::parse(target).map_err(|e| e.to_string())?.info().name;
+    let dtype = Type::by_name(dtype).ok_or_else(|| format!("'{dtype}' is no type"))?;
+    let deep = LAYOUTS.iter().find(|l| l.0.eq_ignore_ascii_case(layout)).map(|l| l.1);
+    let deep = deep.ok_or_else(|| format!("'{layout}' is no layout (NN, NT, TN, TT)"))?;
+    let number = |t: &&str| match t.parse::<u32>() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err(format!("'{t}' is no number of 1 or more")),
+    };
+    let numbers: Vec<u32> = numbers.iter().map(number).collect::<Result<_, _>>()?;
+    let [products, m, n, k, tile_m, tile_n, tile_k, parts] = numbers[..] else {
+        return Err(format!("{} cells", cells.len()));
+    };
+    let product = Product { target, dtype, deep, products: products as usize, extents: [m, n, k].map(|x| x as usize) };
+    Ok((product, Tuned { tile: [tile_m, tile_n, tile_k], parts }))
+}
+
+/// The table, as [`Tuning::parse`] reads it.
+impl fmt::Display for Tuning {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        writeln!(f, "{HEADER}")?;
+        for (p, t) in &self.products {
+            let layout = LAYOUTS.iter().find(|l| l.1 == p.deep).map_or("NN", |l| l.0);
+            let ([m, n, k], [tile_m, tile_n, tile_k]) = (p.extents, t.tile);
+            writeln!(
+                f,
+                "{},{},{layout},{},{m},{n},{k},{tile_m},{tile_n},{tile_k},{}",
+                p.target,
+                p.dtype.name(),
+                p.products,
+                t.parts
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_read_and_written() {
+        let text =
+            format!("{HEADER}\n# ours\ngfx1100,f16,TT,1,64,64,32,32,32,16,1\ngfx942,f32,NN,1,49,2048,512,32,64,16,4\n");
+        let tuning = Tuning::parse(&text).unwrap();
+        assert_eq!(tuning.to_string(), text.replace("# ours\n", ""));
+        let product =
+            Product { target: "gfx942", dtype: Type::F32, deep: (true, false), products: 1, extents: [49, 2048, 512] };
+        assert_eq!(tuning.of(&product), Some(Tuned { tile: [32, 64, 16], parts: 4 }));
+        assert!(tuning.for_target(Target::GFX906).is_none());
+        assert_eq!(tuning.for_target(Target::GFX942).unwrap().products.len(), 1);
+    }
+
+    #[test]
+    fn what_is_no_table_says_where() {
+        let line = "gfx942,f32,NN,1,49,2048,512,32,64,16,4";
+        for (text, words) in [
+            (format!("{line}\n{line}"), "line 2: the product has a line before"),
+            ("gfx942,f32".into(), "line 1: 2 cells"),
+            (line.replace("gfx942", "gfx1"), "gfx1"),
+            (line.replace("f32", "f31"), "'f31' is no type"),
+            (line.replace("NN", "NX"), "'NX' is no layout"),
+            (line.replace("2048", "0"), "'0' is no number of 1 or more"),
+            (line.replace(",4", ""), "cells; a line is target,type"),
+        ] {
+            let e = Tuning::parse(&text).unwrap_err().to_string();
+            assert!(e.contains(words), "{text}: {e}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Beside the tile that the compiler chooses by its estimate: what the full model says of the best candidates.
+
+use crate::Result;
+use crate::cycles;
+use barewave::graph::fused::FusedGraph;
+use barewave::kernels::{Candidate, Product, Tuned, Tuning, candidates};
+use barewave::{Compiler, Model, Shapes};
+use barewave_isa::Target;
+use comfy_table::{Table, presets};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A product's candidates by the full model.
+pub struct Search {
+    product: Product,
+    /// Each with the clocks of all launches; the one that the compiler chooses first.
+    tried: Vec<(Candidate, f64)>,
+}
+
+impl Search {
+    /// Models a shape with each of the `most` best candidates for its first product. Nothing where it has none.
+    pub fn of(target: Target, model: &Model, graph: &FusedGraph, most: usize) -> Result<Option<Search>> {
+        let Some(considered) = graph.steps.iter().find_map(|s| candidates(graph, s, target)) else { return Ok(None) };
+        let mut tried = Vec::new();
+        for candidate in considered.candidates.into_iter().take(most) {
+            let mut tuning = Tuning::default();
+            tuning.insert(considered.product.clone(), Tuned::from(&candidate));
+            let options = barewave::Options { tuning: Arc::new(tuning), ..barewave::Options::default() };
+            let launches = cycles::plan(&Compiler::new(target, options).compile(model, &Shapes::default())?, 0)?;
+            if launches.iter().all(|l| l.modelled.is_ok()) {
+                let clocks = launches.iter().filter_map(|l| l.modelled.as_ref().ok()).map(|m| m.clocks);
+                tried.push((candidate, clocks.sum()));
+            }
+        }
+        Ok((!tried.is_empty()).then_some(Search { product: considered.product, tried }))
+    }
+
+    fn best(&self) -> &(Candidate, f64) {
+        self.tried.iter().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(&self.tried[0])
+    }
+
+    /// Clocks of what is chosen over those of the best.
+    fn regret(&self) -> f64 {
+        self.tried[0].1 / self.best().1
+    }
+
+    /// Puts the best into a tuning, where it is not what is chosen anyway.
+    pub fn tune(&self, tuning: &mut Tuning) {
+        if self.regret() > 1.0 {
+            tuning.insert(self.product.clone(), Tuned::from(&self.best().0));
+        }
+    }
+
+    /// Machine-readable.
+    pub fn json(&self) -> Value {
+        let tried = self.tried.iter().map(
+            |(c, clocks)| json!({ "tile": c.tile, "parts": c.parts, "estimate": c.clocks.round(), "cycles": clocks.round() }),
+        );
+        json!({ "tried": tried.collect::<Vec<_>>(), "chosen_over_best": self.regret() })
+    }
+}
+
+/// `64x64x16` and how often the depth is shared.
+pub fn name(c: &Candidate) -> String {
+    let [m, n, k] = c.tile;
+    let parts = if c.parts > 1 { format!(", depth in {} parts", c.parts) } else { String::new() };
+    format!("{m}x{n}x{k}{parts}")
+}
+
+/// Prints what was found for each shape, and how good estimate and choice are altogether.
+pub fn print(all: &[(&str, &Search)]) {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["shape", "chosen", "cycles", "best tried", "cycles", "chosen / best", "tried"]);
+    for (shape, s) in all {
+        let ((chosen, clocks), (best, least)) = (&s.tried[0], s.best());
+        table.add_row([
+            shape.to_string(),
+            name(chosen),
+            format!("{clocks:.0}"),
+            name(best),
+            format!("{least:.0}"),
+            format!("{:.3}", s.regret()),
+            s.tried.len().to_string(),
+        ]);
+    }
+    println!("\n{table}");
+    let regrets: Vec<f64> = all.iter().map(|(_, s)| s.regret()).collect();
+    let mut errors: Vec<f64> =
+        all.iter().flat_map(|(_, s)| &s.tried).map(|(c, clocks)| c.clocks / clocks - 1.0).collect();
+    errors.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
+    if let (Some(middle), false) = (errors.get(errors.len() / 2), regrets.is_empty()) {
+        let mean = (regrets.iter().map(|r| r.ln()).sum::<f64>() / regrets.len() as f64).exp();
+        let within = regrets.iter().filter(|r| **r <= 1.05).count();
+        println!(
+            "the choice over the best of what was tried: {mean:.3} (geometric mean), within 5% for {within} of {}; the estimate \
+             differs from the full model by {:.0}% (median of {} kernels)",
+            regrets.len(),
+            100.0 * middle.abs(),
+            errors.len()
+        );
+    }
+}
