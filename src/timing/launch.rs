@@ -7,7 +7,7 @@
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
-use crate::memory::{self, Spread, Traffic};
+use crate::memory::{self, BESIDE, Spread, Traffic};
 use crate::record::{Group, Recorder, Trace};
 use crate::wave::{self, Outcome, Resident, Stall};
 use barewave_emu::codeobj::{Family, KernelInfo};
@@ -170,19 +170,13 @@ impl Detailed {
     }
 }
 
-/// Numbers of the workgroups that are recorded: the first one and its neighbours.
+/// Numbers of the workgroups that are recorded: the first one, and those beside it along x and y.
 fn samples(grid: [u32; 3]) -> Vec<u64> {
-    let [gx, gy, gz] = grid.map(u64::from);
-    let mut out = vec![0];
-    if gx > 1 {
-        out.push(1);
-    }
-    if gy > 1 {
-        out.push(gx);
-    }
-    if gz > 1 {
-        out.push(gx * gy);
-    }
+    let [gx, gy, _] = grid.map(u64::from);
+    let along = |step: u64, n: u64| BESIDE.map(|d| u64::from(d).min(n - 1) * step);
+    let mut out: Vec<u64> = [0].into_iter().chain(along(1, gx.max(1))).chain(along(gx, gy.max(1))).collect();
+    out.sort();
+    out.dedup();
     out
 }
 

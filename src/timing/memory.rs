@@ -1,8 +1,8 @@
 //! Layer 3: traffic between the levels of memory.
 //!
-//! Workgroups are sampled: the first one, and its neighbours in x, y and z. What the first shares with a neighbour is shared
-//! along that axis: the rows of A of a matrix product along x, the columns of B along y. From that follows how many
-//! different lines the workgroups hold that are resident on a die at once, in the order in which they are dispatched
+//! Workgroups are sampled: the first one, and others beside it in x, y and z. What the first shares with one far along an axis
+//! is shared along all of it: the rows of A of a matrix product along x, the columns of B along y. What it shares with the
+//! next ones alone are lines that hold something of each of them. From that follows how many different lines the workgroups hold that are resident on a die at once, in the order in which they are dispatched
 //! (round-robin over dies); these come over the fabric once, the other requests hit L2. What all workgroups touch together
 //! stays in the memory-side cache, or in L2, when it fits there. Within a workgroup the first level is a list of recently
 //! used lines of its size. L2 gathers what a workgroup stores: behind it each line counts once.
@@ -105,72 +105,125 @@ fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
     out
 }
 
-/// Shares of a workgroup's lines: with its neighbour in x, in y, and with both.
+/// How far along an axis workgroups are sampled, beside the first one: what is shared with the farthest is shared by all, the rest by
+/// two, four or eight of them.
+pub(crate) const BESIDE: [u32; 4] = [1, 2, 4, 16];
+
+/// Shares of a workgroup's lines.
+#[derive(Debug, PartialEq)]
 struct Shared {
+    /// With all along x, along y, and along both.
     x: f64,
     y: f64,
     both: f64,
+    /// With so many workgroups next to each other in x, and in y: 2, 4 and 8.
+    next: [[f64; NEXT.len()]; 2],
+}
+
+/// Workgroups next to each other that share a line.
+const NEXT: [u64; 3] = [2, 4, 8];
+
+/// Some workgroups: how many there are, how many different (x, z), (y, z) and z they have, and how many different lots of
+/// neighbours in x and in y they are in.
+struct Extents {
+    groups: f64,
+    columns: f64,
+    rows: f64,
+    planes: f64,
+    next: [[f64; NEXT.len()]; 2],
 }
 
 impl Shared {
+    /// By the lines of the first workgroup, each with its weight, and which of them workgroups along x and y touch too, the next one
+    /// first and the farthest last.
+    fn of(lines: &FxHashMap<u64, f64>, along: &[Vec<FxHashSet<u64>>; 2]) -> Shared {
+        let mut out = Shared { x: 0.0, y: 0.0, both: 0.0, next: Default::default() };
+        let weight: f64 = lines.values().sum::<f64>().max(1e-9);
+        for (line, w) in lines {
+            let w = w / weight;
+            // How many in a row have it, and whether these are all that there are.
+            let [x, y] = [0, 1].map(|a| along[a].iter().take_while(|others| others.contains(line)).count());
+            let [all_x, all_y] = [(x, 0), (y, 1)].map(|(n, a)| n > 0 && n == along[a].len());
+            out.x += if all_x { w } else { 0.0 };
+            out.y += if all_y { w } else { 0.0 };
+            out.both += if all_x && all_y { w } else { 0.0 };
+            match (all_x || all_y, x, y) {
+                (true, ..) | (_, 0, 0) => {}
+                (_, n @ 1.., _) => out.next[0][n - 1] += w,
+                (.., n) => out.next[1][n - 1] += w,
+            }
+        }
+        out
+    }
+
     /// Different lines of some workgroups, in units of what one touches.
-    fn different(&self, groups: f64, columns: f64, rows: f64, planes: f64) -> f64 {
-        let own = (1.0 - self.x - self.y + self.both).max(0.0);
-        own * groups
-            + (self.x - self.both).max(0.0) * rows
-            + (self.y - self.both).max(0.0) * columns
-            + self.both * planes
+    fn different(&self, e: &Extents) -> f64 {
+        let next = || self.next.iter().flatten();
+        let own = (1.0 - self.x - self.y + self.both - next().sum::<f64>()).max(0.0);
+        own * e.groups
+            + (self.x - self.both).max(0.0) * e.rows
+            + (self.y - self.both).max(0.0) * e.columns
+            + self.both * e.planes
+            + next().zip(e.next.iter().flatten()).map(|(share, lots)| share * lots).sum::<f64>()
     }
 }
 
-/// Different (x, z), (y, z) and z among the workgroups of the given numbers.
-fn extents(grid: [u32; 3], ids: impl Iterator<Item = u64>) -> (f64, f64, f64, f64) {
-    let (mut xs, mut ys, mut zs): (FxHashSet<u64>, FxHashSet<u64>, FxHashSet<u64>) = Default::default();
-    let mut n = 0.0;
-    let [gx, gy, _] = grid.map(|g| u64::from(g).max(1));
-    for id in ids {
-        let (x, y, z) = (id % gx, id / gx % gy, id / gx / gy);
-        xs.insert(z << 32 | x);
-        ys.insert(z << 32 | y);
-        zs.insert(z);
-        n += 1.0;
+impl Extents {
+    /// Of the workgroups of the given numbers.
+    fn of(grid: [u32; 3], ids: impl Iterator<Item = u64>) -> Extents {
+        let (mut xs, mut ys, mut zs): (FxHashSet<u64>, FxHashSet<u64>, FxHashSet<u64>) = Default::default();
+        let mut lots: [[FxHashSet<(u64, u64, u64)>; NEXT.len()]; 2] = Default::default();
+        let mut groups = 0.0;
+        let [gx, gy, _] = grid.map(|g| u64::from(g).max(1));
+        for id in ids {
+            let (x, y, z) = (id % gx, id / gx % gy, id / gx / gy);
+            xs.insert(z << 32 | x);
+            ys.insert(z << 32 | y);
+            zs.insert(z);
+            for (i, n) in NEXT.iter().enumerate() {
+                lots[0][i].insert((x / n, y, z));
+                lots[1][i].insert((x, y / n, z));
+            }
+            groups += 1.0;
+        }
+        let [columns, rows, planes] = [xs, ys, zs].map(|s| s.len() as f64);
+        Extents { groups, columns, rows, planes, next: lots.map(|axis| axis.map(|s| s.len() as f64)) }
     }
-    (n, xs.len() as f64, ys.len() as f64, zs.len() as f64)
+
+    /// Of all workgroups.
+    fn all(grid: [u32; 3]) -> Extents {
+        let [x, y, z] = grid.map(f64::from);
+        let lots = |a: f64, others: f64| NEXT.map(|n| (a / n as f64).ceil() * others);
+        Extents { groups: x * y * z, columns: x * z, rows: y * z, planes: z, next: [lots(x, y * z), lots(y, x * z)] }
+    }
 }
 
 /// Workgroups of a die that are looked at one by one; more of them are taken to go on like these.
 const LOOKED_AT: u64 = 4096;
 
-/// The traffic of a launch, from recorded workgroups: the first one, and those beside it in x and y where there are any.
+/// The traffic of a launch, from recorded workgroups: the first one, and those beside it in x and y ([`BESIDE`]) where there are
+/// any.
 pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread) -> Traffic {
     let Some(first) = groups.first() else { return Traffic::default() };
     let base = touched(chip, instrs, &first.waves);
     let weight: f64 = base.loads.values().sum::<f64>().max(1e-9);
-    let beside = |axis: usize| {
-        groups.iter().find(|g| {
-            (0..3).all(|i| g.workgroup[i] == first.workgroup[i] + u32::from(i == axis))
-                && g.workgroup != first.workgroup
-        })
+    let beside = |axis: usize| -> Vec<FxHashSet<u64>> {
+        let along = |g: &&Group| {
+            let apart = |i: usize| g.workgroup[i] != first.workgroup[i];
+            apart(axis) && (0..3).all(|i| i == axis || !apart(i))
+        };
+        let mut others: Vec<&Group> = groups.iter().filter(along).collect();
+        others.sort_by_key(|g| g.workgroup[axis]);
+        others.iter().map(|g| touched(chip, instrs, &g.waves).loads.into_keys().collect()).collect()
     };
-    let common = |other: Option<&Group>| -> FxHashSet<u64> {
-        let lines = other.map(|g| touched(chip, instrs, &g.waves).loads).unwrap_or_default();
-        base.loads.keys().filter(|l| lines.contains_key(l)).copied().collect()
-    };
-    let (along_x, along_y) = (common(beside(0)), common(beside(1)));
-    let of = |set: &mut dyn Iterator<Item = &u64>| set.map(|l| base.loads[l]).sum::<f64>() / weight;
-    let shared = Shared {
-        x: of(&mut along_x.iter()),
-        y: of(&mut along_y.iter()),
-        both: of(&mut along_x.intersection(&along_y)),
-    };
+    let shared = Shared::of(&base.loads, &[0, 1].map(beside));
     let total = spread.total();
     let dies = (chip.dies as u64).max(1);
     let at_once = ((chip.cus as u64).max(1) * u64::from(spread.per_cu.max(1))).min(total);
     let die = (at_once.div_ceil(dies)).min(LOOKED_AT);
-    let (n, columns, rows, planes) = extents(spread.grid, (0..die).map(|i| (i * dies).min(total - 1)));
-    let per_die = shared.different(n, columns, rows, planes) / n.max(1.0);
-    let (gx, gy, gz) = (f64::from(spread.grid[0]), f64::from(spread.grid[1]), f64::from(spread.grid[2]));
-    let all = shared.different(total as f64, gx * gz, gy * gz, gz);
+    let own = Extents::of(spread.grid, (0..die).map(|i| (i * dies).min(total - 1)));
+    let per_die = shared.different(&own) / own.groups.max(1.0);
+    let all = shared.different(&Extents::all(spread.grid));
     let line = chip.l1_line;
     let stores = base.stores.values().sum::<f64>() * total as f64 * line;
     let footprint = all * weight * line + stores;
@@ -234,5 +287,26 @@ pub fn place(chip: &Chip, instrs: &[Instr], waves: &mut [Trace], footprint: f64,
                 _ => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 64 workgroups in a row: of four lines of the first one all have the first, it and the next one the second, four of them the
+    /// third, and nobody else the last.
+    #[test]
+    fn lines_on_an_edge_are_not_shared_by_all() {
+        let lines: FxHashMap<u64, f64> = (0..4).map(|l| (l, 1.0)).collect();
+        let along_x = [vec![0, 1, 2], vec![0, 2], vec![0], vec![0]].map(|l| l.into_iter().collect()).to_vec();
+        let shared = Shared::of(&lines, &[along_x, Vec::new()]);
+        assert_eq!(shared, Shared { x: 0.25, y: 0.0, both: 0.0, next: [[0.25, 0.25, 0.0], [0.0; 3]] });
+        let grid = [64, 1, 1];
+        // 1 line, 32 and 16 that some share, 64 of their own; in units of four lines.
+        assert_eq!(shared.different(&Extents::all(grid)), (1.0 + 32.0 + 16.0 + 64.0) / 4.0);
+        assert_eq!(shared.different(&Extents::of(grid, 0..64)), (1.0 + 32.0 + 16.0 + 64.0) / 4.0);
+        // Workgroups of one of eight dies: no two are neighbours.
+        assert_eq!(shared.different(&Extents::of(grid, (0..8).map(|i| 8 * i))), (1.0 + 8.0 + 8.0 + 8.0) / 4.0);
     }
 }
