@@ -120,9 +120,10 @@ impl Trace {
 
 /// Equal rounds in a row after which a loop is cut short.
 const STEADY: usize = 4;
-/// Rounds whose mean stands for the ones left out, at least, and the instructions that they have together, at least: waves
-/// are simulated side by side only as long as they are recorded.
-const ROUNDS: usize = 2;
+/// Rounds whose mean stands for the ones left out are a multiple of these, and have so many instructions together at least: waves
+/// are simulated side by side only as long as they are recorded. A round may take a quarter of a cache line: four of them have
+/// as many new lines wherever they begin.
+const ROUNDS: usize = 4;
 const WINDOW: usize = 256;
 /// Steps of a wave that are recorded at most; beyond it the launch is too irregular for this model.
 pub const MOST_STEPS: usize = 1 << 20;
@@ -269,8 +270,7 @@ fn steady(rounds: &[usize], pcs: &[u64]) -> Option<usize> {
     }
     let round = |i: usize| &pcs[rounds[i]..rounds[i + 1]];
     let length = round(n - 2).len().max(1);
-    // A round may take half of a cache line: an even number of them has as many new lines wherever it begins.
-    let window = ROUNDS.max(WINDOW.div_ceil(length)).next_multiple_of(2);
+    let window = ROUNDS.max(WINDOW.div_ceil(length)).next_multiple_of(ROUNDS);
     let enough = n > STEADY.max(2 * window);
     (enough && (n - window.max(STEADY)..n - 1).all(|i| round(i) == round(n - 2))).then_some(window)
 }
