@@ -1,7 +1,8 @@
 //! Which tile multiplies a product, and among how many workgroups its depth is shared.
 //!
 //! A family of tiles ([`matrix`], plain multiply-adds here) states what a workgroup does in a round of its loop over k
-//! ([`Round`]); [`Machine::time`] puts that together to clocks for a grid of tiles. Where the tiles leave compute units idle
+//! ([`Round`]); [`Machine::time`] puts that together to clocks for a grid of tiles, by the cycle model's analytical form
+//! ([`barewave_timing::gemm`]). Where the tiles leave compute units idle
 //! the depth is shared: each of several workgroups sums a part of it, and the last one to end ([`split`](super::split)) adds the
 //! parts, at the price of what goes through memory and of its time alone. A [`Tuning`] may know better.
 
@@ -12,6 +13,7 @@ use super::tuning::{Product, Tuned, Tuning};
 use crate::mir::{Type, dot_instruction};
 use barewave_isa::{Op, Resources, Target, op};
 use barewave_timing::Chip;
+use barewave_timing::gemm::{Loops, queued};
 
 /// A product: how many results, their rows and columns, and the depth.
 #[derive(Clone, Copy, Debug)]
@@ -71,23 +73,45 @@ pub(super) struct Round {
     pub lds: u32,
 }
 
-/// Cycles that the least round of a loop over k takes: what it loads at its beginning it waits for at its end.
-const ROUND: f64 = 1000.0;
+/// Cycles of a round of a workgroup that is alone, over those that L2 takes to answer: what it loads at its beginning it waits
+/// for at its end. These and what says so below are fitted to what the cycle model says of 19 shapes, 24 tiles of each, f32
+/// and f16, on seven targets (`bench gemm --search` prints how far both are apart).
+const ANSWER: f64 = 1.24;
+const ROUND: f64 = 172.0;
 
-/// Cycles that the barrier of a round takes at least.
-const BARRIER: f64 = 24.0;
+/// Cycles of each of a round's barriers. Fitted.
+const MEETING: f64 = 12.0;
 
-/// Of moves that are spread among products a wave that is alone sees this share, and so many cycles of each barrier. Fitted to what the
-/// cycle model says of 4096x4096x4096 on gfx942.
-const SPREAD: f64 = 0.05;
-const MEETING: f64 = 60.0;
+/// Of the shorter one of products and moves a workgroup that is alone sees this share; where moves are spread among the products;
+/// and a compute unit that is full. Fitted.
+const SEEN: f64 = 0.47;
+const SEEN_SPREAD: f64 = 0.17;
+const SEEN_FULL: f64 = 0.09;
 
-/// More workgroups of a compute unit hide no more of each other.
-const MOST_TOGETHER: f64 = 4.0;
+/// Cycles that moves take where they are not spread, over what their bytes would: lanes read the same from LDS. Fitted.
+const SHARED_READS: f64 = 0.64;
 
-/// Instructions of a wave before and behind its loop, and those for each of a workitem's results. Counted.
+/// Instructions of a wave before and behind its loop, and those for each of a workitem's results: counted, and the share of
+/// them that others wait for, fitted.
 const AROUND: f64 = 300.0;
 const PER_RESULT: f64 = 3.0;
+const WAITED: f64 = 0.43;
+
+/// Cycles of a workgroup's beginning and end besides latencies, and the share of these. Fitted.
+const EDGES: f64 = 73.0;
+const LATENCIES: f64 = 0.97;
+
+/// What L2 and memory give over what kernels that stream get, and the bytes of parts of sums over their size. Fitted.
+const FROM_L2: f64 = 1.6;
+const FROM_MEMORY: f64 = 1.07;
+const PARTS_MOVED: f64 = 1.16;
+
+/// Of workgroups that add parts: edges of theirs, and what reading takes over the first level's rate. Fitted.
+const ADDING: f64 = 0.77;
+const READING: f64 = 1.7;
+
+/// More workgroups of a compute unit hide no more of each other.
+const MOST_TOGETHER: f64 = 12.0;
 
 /// Most parts of a depth, and the least depth and rounds of a part.
 const PARTS: [usize; 14] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];
@@ -100,8 +124,9 @@ const WORTH: f64 = 0.9;
 /// What the choice knows of a target.
 pub(super) struct Machine {
     target: Target,
-    /// Bytes per cycle that the L2 cache gives a compute unit when all ask.
+    /// Bytes per cycle of the L2 cache when all ask, and cycles until it answers.
     l2: f64,
+    l2_latency: f64,
     /// Bytes per cycle that LDS gives a SIMD.
     pub lds: f64,
     /// Bytes per cycle from memory.
@@ -113,6 +138,8 @@ pub(super) struct Machine {
     lines: u32,
     /// Bytes per cycle that the first-level cache gives a compute unit.
     l1: f64,
+    /// Cycles until what nobody has touched comes from memory.
+    latency: f64,
     /// Cycles of a launch, and of the beginning and end of a workgroup: its arguments and first loads, and its stores.
     pub launch: f64,
     pub ends: f64,
@@ -130,7 +157,8 @@ impl Machine {
         match Chip::of(target) {
             Some(c) => Machine {
                 target,
-                l2: c.l2_bytes_clk * c.l2_share / c.cus,
+                l2: c.l2_bytes_clk * c.l2_share,
+                l2_latency: c.l2_hit,
                 lds: c.lds_bytes_clk / simds,
                 memory: c.dram_bytes_clk(),
                 issue,
@@ -138,6 +166,7 @@ impl Machine {
                 lines: (c.l1_kib * 1024.0 / c.l1_line) as u32,
                 l1: c.l1_bytes_clk,
                 launch: c.launch_us * c.boost_mhz,
+                latency: c.vmem_cold + c.dram,
                 ends: 1000.0 + c.vmem_cold + c.dram,
             },
             None => {
@@ -145,6 +174,7 @@ impl Machine {
                 Machine {
                     target,
                     l2: most,
+                    l2_latency: 300.0,
                     lds: 128.0 / simds,
                     memory: most,
                     issue,
@@ -152,6 +182,7 @@ impl Machine {
                     lines: 128,
                     l1: 64.0,
                     launch: 8000.0,
+                    latency: 1500.0,
                     ends: 2500.0,
                 }
             }
@@ -172,38 +203,6 @@ impl Machine {
         f64::from(self.target.occupancy(&light).workgroups.max(1))
     }
 
-    /// Cycles per k of a grid of tiles: what is left over when all compute units are busy takes as long as a full load. A wave
-    /// that is alone on its SIMD moves and multiplies in turn; the more there are, the less is seen of what takes
-    /// less time. Of tiles that take the same time the one with least work has a small lead.
-    fn cycles(&self, tiles: usize, round: &Round, k: u32, resident: f64) -> f64 {
-        let t = self.target.info();
-        let beside = round.waves.min(t.simds);
-        let loads = self.loads(tiles, round);
-        let begins = self.begins(tiles, resident);
-        let resident = resident.min(loads).min(MOST_TOGETHER);
-        let (most, least) = (round.products.max(round.moves), round.products.min(round.moves));
-        // Waves of one workgroup wait at the same barriers, and hide half as much of each other.
-        let together = resident * (0.5 + 0.5 * f64::from(round.waves) / f64::from(beside));
-        let seen = match () {
-            () if round.spread => SPREAD / together,
-            () if together < 2.0 => 1.0 - 0.7 * (together - 1.0),
-            () => 0.1 + 0.4 / together,
-        };
-        let one_meeting = if round.spread { MEETING / (together * together) } else { BARRIER * seen };
-        let meetings = f64::from(round.meetings) * one_meeting;
-        let work = most + least * seen;
-        // So many workgroups take what the cache gives at once.
-        let loads_per_k = f64::from(round.loaded * (t.simds / beside)) / self.l2;
-        let one = (work / f64::from(beside) + meetings / f64::from(k)).max(loads_per_k);
-        let waited = begins * ROUND / f64::from(k);
-        (loads * one).max(waited) + 0.5 * tiles as f64 * work / f64::from(t.cus * t.simds)
-    }
-
-    /// How often workgroups begin on a compute unit, as many as fit at once.
-    fn begins(&self, tiles: usize, resident: f64) -> f64 {
-        (tiles as f64 / (f64::from(self.target.info().cus) * resident)).ceil()
-    }
-
     /// Bytes per k that a workgroup asks of L2. Rows that are dense along k come in whole lines, of which a round takes a part; the
     /// rest is gone before its round where the lines of both operands do not fit the first level.
     pub fn loaded(&self, tile: &Tile, e: &Extents) -> u32 {
@@ -215,38 +214,52 @@ impl Machine {
         (tile.m * times(e.deep.0) + tile.n * times(e.deep.1)) * bytes
     }
 
-    /// How often all SIMDs are taken.
-    fn loads(&self, tiles: usize, round: &Round) -> f64 {
-        let t = self.target.info();
-        let at_once = t.cus * t.simds / round.waves.min(t.simds);
-        tiles.div_ceil(at_once as usize) as f64
-    }
-
     /// Cycles of a product with a tile whose depth is shared among about so many workgroups, and how it is shared then.
     fn time(&self, e: &Extents, tile: &Tile, round: &Round, parts: usize, resident: f64) -> (f64, Split) {
+        let info = self.target.info();
         let rounds = e.k.div_ceil(tile.k as usize).max(1);
         let own = rounds.div_ceil(parts);
         let count = rounds.div_ceil(own);
-        let chunk = own as u32 * tile.k;
-        let tiles = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize) * count;
-        let begins = self.begins(tiles, resident);
+        let results = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize);
+        let groups = (results * count) as f64;
+        let k = f64::from(tile.k);
+        // Cycles of a SIMD for a round of all waves, and those of the compute unit for its loads.
+        let (read, seen, seen_full) = match round.spread {
+            true => (1.0, SEEN_SPREAD, 0.0),
+            false => (SHARED_READS, SEEN, SEEN_FULL),
+        };
+        let (products, moves) = (round.products * k, round.moves * k * read);
+        let (most, least) = (products.max(moves), products.min(moves));
+        let loaded = f64::from(round.loaded) * k;
+        let beside = f64::from(round.waves.min(info.simds));
+        let work = (most + least * seen) / beside + f64::from(round.meetings) * MEETING;
+        let waves = f64::from(round.waves.div_ceil(info.simds));
+        let edges = EDGES + LATENCIES * self.latency;
+        let loops = Loops {
+            most: (groups / f64::from(info.cus)).ceil(),
+            occupancy: resident.min(MOST_TOGETHER),
+            rounds: own as f64,
+            busy: ((most + least * seen_full) / f64::from(info.simds)).max(loaded / self.l1),
+            alone: work.max(ROUND + ANSWER * self.l2_latency).max(loaded / self.l1),
+            around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves,
+            ends: edges,
+        };
         // Parts are whole tiles.
         let tile_bytes = f64::from(tile.m * tile.n * u32::from(tile.types.accumulate.dwords()) * 4);
-        let parts_bytes = if count > 1 { tiles as f64 * tile_bytes } else { 0.0 };
+        let parts_bytes = if count > 1 { groups * tile_bytes } else { 0.0 };
         let result = (e.batches * e.m * e.n * usize::from(tile.types.accumulate.dwords()) * 4) as f64;
-        let around = (AROUND + PER_RESULT * f64::from(round.own)) * self.issue;
-        let around = around * f64::from(round.waves.div_ceil(self.target.info().simds)) * self.loads(tiles, round);
-        let work = self.cycles(tiles, round, tile.k, resident) * f64::from(chunk) + around;
-        let mut clocks = work.max((e.bytes as f64 + result + parts_bytes) / self.memory) + begins * self.ends;
+        let memory = (e.bytes as f64 + result + PARTS_MOVED * parts_bytes) / (self.memory * FROM_MEMORY);
+        let l2 = groups * own as f64 * loaded / (self.l2 * FROM_L2);
+        let mut clocks = queued([loops.clocks(), memory + edges, l2 + edges]);
         if count > 1 {
             if parts_bytes >= super::MAX_TENSOR_BYTES as f64 {
                 clocks = f64::INFINITY;
             }
             // The last ones store, count and load, one after the other, and have a compute unit each for it or share it.
-            let adding = (tiles / count).div_ceil(self.target.info().cus as usize);
-            clocks += self.ends + adding as f64 * tile_bytes * count as f64 / self.l1;
+            let adding = results.div_ceil(info.cus as usize) as f64;
+            clocks += ADDING * edges + READING * adding * tile_bytes * count as f64 / self.l1;
         }
-        (clocks, Split { count: count as u32, chunk })
+        (clocks, Split { count: count as u32, chunk: own as u32 * tile.k })
     }
 
     /// The best way to share the depth with a tile, if there is one.

@@ -212,9 +212,7 @@ impl Gemm {
         let ends = PROLOGUE + latency + EPILOGUE + latency * reads_c;
         let occupancy = self.occupancy(chip, &place, wave);
         let most = (tiles * place.cus / cus).ceil();
-        let together = most * (rounds * busy + store) + ends;
-        let apart = (most / occupancy).ceil() * (ends + rounds * alone + store);
-        let compute = together.max(apart);
+        let compute = Loops { most, occupancy, rounds, busy, alone, around: store, ends }.clocks();
         let moved = (self.m * self.k + self.k * self.n) * element * self.batch
             + self.m * self.n * stored * self.batch * (1.0 + reads_c) * split;
         let kept = if self.warm { chip.kept(moved / split / (1.0 + reads_c)) } else { 0.0 };
@@ -228,8 +226,36 @@ impl Gemm {
     }
 }
 
-/// Clocks of limits that delay each other.
-fn queued(limits: [f64; 3]) -> f64 {
+/// The workgroups of the busiest compute unit, each of which goes through a loop.
+#[derive(Clone, Copy, Debug)]
+pub struct Loops {
+    /// How many workgroups.
+    pub most: f64,
+    /// How many of them at once.
+    pub occupancy: f64,
+    /// Rounds of the loop.
+    pub rounds: f64,
+    /// Clocks that a round keeps the compute unit busy.
+    pub busy: f64,
+    /// Clocks of a round of a workgroup that is alone there.
+    pub alone: f64,
+    /// Clocks that what is before and behind the loop keeps the compute unit busy.
+    pub around: f64,
+    /// Clocks from the beginning to the first round, and from the last one to the end.
+    pub ends: f64,
+}
+
+impl Loops {
+    /// Clocks of all of them: others run while one waits, but for those that begin and end together.
+    pub fn clocks(&self) -> f64 {
+        let together = self.most * (self.rounds * self.busy + self.around) + self.ends;
+        let apart = (self.most / self.occupancy).ceil() * (self.ends + self.rounds * self.alone + self.around);
+        together.max(apart)
+    }
+}
+
+/// Clocks of what takes so long by several limits, each alone: those that are about as long delay each other.
+pub fn queued(limits: [f64; 3]) -> f64 {
     let most = limits.into_iter().fold(f64::MIN_POSITIVE, f64::max);
     most * limits.iter().map(|l| (l / most).powf(QUEUED)).sum::<f64>().powf(1.0 / QUEUED)
 }
