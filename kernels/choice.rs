@@ -75,40 +75,43 @@ pub(super) struct Round {
 
 /// Cycles of a round of a workgroup that is alone, over those that L2 takes to answer: what it loads at its beginning it waits
 /// for at its end. These and what says so below are fitted to what the cycle model says of 19 shapes, 24 tiles of each, f32
-/// and f16, on seven targets (`bench gemm --search` prints how far both are apart).
-const ANSWER: f64 = 1.24;
-const ROUND: f64 = 172.0;
+/// and f16, on seven targets, and of 20 convolutions on three (`bench gemm --search` prints how far both are apart).
+const ANSWER: f64 = 1.32;
+const ROUND: f64 = 165.0;
 
 /// Cycles of each of a round's barriers. Fitted.
-const MEETING: f64 = 12.0;
+const MEETING: f64 = 25.0;
 
 /// Of the shorter one of products and moves a workgroup that is alone sees this share; where moves are spread among the products;
 /// and a compute unit that is full. Fitted.
-const SEEN: f64 = 0.47;
-const SEEN_SPREAD: f64 = 0.17;
-const SEEN_FULL: f64 = 0.09;
+const SEEN: f64 = 0.31;
+const SEEN_SPREAD: f64 = 0.13;
+const SEEN_FULL: f64 = 0.02;
 
 /// Cycles that moves take where they are not spread, over what their bytes would: lanes read the same from LDS. Fitted.
-const SHARED_READS: f64 = 0.64;
+const SHARED_READS: f64 = 0.8;
+
+/// Instructions of a lane for an element that it gathers: its place, and whether it is in the image. Fitted.
+const GATHERED: f64 = 14.0;
 
 /// Instructions of a wave before and behind its loop, and those for each of a workitem's results: counted, and the share of
 /// them that others wait for, fitted.
 const AROUND: f64 = 300.0;
 const PER_RESULT: f64 = 3.0;
-const WAITED: f64 = 0.43;
+const WAITED: f64 = 0.6;
 
 /// Cycles of a workgroup's beginning and end besides latencies, and the share of these. Fitted.
-const EDGES: f64 = 73.0;
-const LATENCIES: f64 = 0.97;
+const EDGES: f64 = 107.0;
+const LATENCIES: f64 = 0.6;
 
 /// What L2 and memory give over what kernels that stream get, and the bytes of parts of sums over their size. Fitted.
-const FROM_L2: f64 = 1.6;
-const FROM_MEMORY: f64 = 1.07;
-const PARTS_MOVED: f64 = 1.16;
+const FROM_L2: f64 = 1.12;
+const FROM_MEMORY: f64 = 0.86;
+const PARTS_MOVED: f64 = 1.33;
 
 /// Of workgroups that add parts: edges of theirs, and what reading takes over the first level's rate. Fitted.
-const ADDING: f64 = 0.77;
-const READING: f64 = 1.7;
+const ADDING: f64 = 0.78;
+const READING: f64 = 1.14;
 
 /// More workgroups of a compute unit hide no more of each other.
 const MOST_TOGETHER: f64 = 12.0;
@@ -215,7 +218,7 @@ impl Machine {
     }
 
     /// Cycles of a product with a tile whose depth is shared among about so many workgroups, and how it is shared then.
-    fn time(&self, e: &Extents, tile: &Tile, round: &Round, parts: usize, resident: f64) -> (f64, Split) {
+    fn time(&self, e: &Extents, (tile, round): (&Tile, &Round), min_n: u32, parts: usize) -> (f64, Split) {
         let info = self.target.info();
         let rounds = e.k.div_ceil(tile.k as usize).max(1);
         let own = rounds.div_ceil(parts);
@@ -228,18 +231,23 @@ impl Machine {
             true => (1.0, SEEN_SPREAD, 0.0),
             false => (SHARED_READS, SEEN, SEEN_FULL),
         };
-        let (products, moves) = (round.products * k, round.moves * k * read);
+        // Whole wavefronts along n gather.
+        let lanes = f64::from(info.wave_size);
+        let gathered = if min_n > 1 { f64::from(tile.n) / lanes * GATHERED * self.issue } else { 0.0 };
+        let (products, moves) = (round.products * k, (round.moves * read + gathered) * k);
         let (most, least) = (products.max(moves), products.min(moves));
         let loaded = f64::from(round.loaded) * k;
         let beside = f64::from(round.waves.min(info.simds));
         let work = (most + least * seen) / beside + f64::from(round.meetings) * MEETING;
         let waves = f64::from(round.waves.div_ceil(info.simds));
+        // Workgroups of fewer waves than a compute unit has SIMDs run side by side: what is busiest is a SIMD of them.
+        let slots = f64::from((info.simds / round.waves.min(info.simds)).max(1));
         let edges = EDGES + LATENCIES * self.latency;
         let loops = Loops {
-            most: (groups / f64::from(info.cus)).ceil(),
-            occupancy: resident.min(MOST_TOGETHER),
+            most: (groups / (f64::from(info.cus) * slots)).ceil(),
+            occupancy: (self.resident(round).min(MOST_TOGETHER) / slots).max(1.0),
             rounds: own as f64,
-            busy: ((most + least * seen_full) / f64::from(info.simds)).max(loaded / self.l1),
+            busy: ((most + least * seen_full) / beside).max(loaded * slots / self.l1),
             alone: work.max(ROUND + ANSWER * self.l2_latency).max(loaded / self.l1),
             around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves,
             ends: edges,
@@ -263,9 +271,9 @@ impl Machine {
     }
 
     /// The best way to share the depth with a tile, if there is one.
-    fn shared(&self, e: &Extents, tile: &Tile, round: &Round, resident: f64) -> Option<(f64, Split)> {
-        let fits = |parts: &usize| e.k >= parts * LEAST_DEPTH.max(LEAST_ROUNDS * tile.k as usize);
-        let all = PARTS.into_iter().take_while(fits).map(|parts| self.time(e, tile, round, parts, resident));
+    fn shared(&self, e: &Extents, way: (&Tile, &Round), min_n: u32) -> Option<(f64, Split)> {
+        let fits = |parts: &usize| e.k >= parts * LEAST_DEPTH.max(LEAST_ROUNDS * way.0.k as usize);
+        let all = PARTS.into_iter().take_while(fits).map(|parts| self.time(e, way, min_n, parts));
         all.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 }
@@ -285,9 +293,8 @@ fn timed(target: Target, types: Types, e: &Extents, min_n: u32) -> Vec<Timed> {
     let machine = Machine::of(target);
     let all = tiles(&machine, types, e, min_n);
     let of = |(tile, round): (Tile, Round)| {
-        let resident = machine.resident(&round);
-        let whole = machine.time(e, &tile, &round, 1, resident);
-        let shared = machine.shared(e, &tile, &round, resident).map(|(clocks, split)| (clocks / WORTH, split));
+        let whole = machine.time(e, (&tile, &round), min_n, 1);
+        let shared = machine.shared(e, (&tile, &round), min_n).map(|(clocks, split)| (clocks / WORTH, split));
         [Some(whole), shared].into_iter().flatten().map(move |(clocks, split)| (clocks, tile, split))
     };
     all.into_iter().flat_map(of).collect()
@@ -309,7 +316,7 @@ fn as_tuned(target: Target, tuned: Tuned, types: Types, e: &Extents, min_n: u32)
     let machine = Machine::of(target);
     let all = tiles(&machine, types, e, min_n).into_iter().filter(|(t, _)| [t.m, t.n, t.k] == tuned.tile);
     let of = |(tile, round): (Tile, Round)| {
-        let (clocks, split) = machine.time(e, &tile, &round, tuned.parts as usize, machine.resident(&round));
+        let (clocks, split) = machine.time(e, (&tile, &round), min_n, tuned.parts as usize);
         (split.count == tuned.parts).then_some((clocks, tile, split))
     };
     let found: Vec<Timed> = all.filter_map(of).collect();
