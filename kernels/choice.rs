@@ -91,8 +91,10 @@ const SEEN_FULL: f64 = 0.02;
 /// Cycles that moves take where they are not spread, over what their bytes would: lanes read the same from LDS. Fitted.
 const SHARED_READS: f64 = 0.8;
 
-/// Instructions of a lane for an element that it gathers: its place, and whether it is in the image. Fitted.
-const GATHERED: f64 = 14.0;
+/// Instructions of a lane for an element that it gathers: its place, and whether it is in the image; and cycles of a round of a
+/// workgroup that is alone: places are answered before elements are asked for. Fitted.
+const GATHERED: f64 = 9.0;
+const ANSWERED_TWICE: f64 = 900.0;
 
 /// Instructions of a wave before and behind its loop, and those for each of a workitem's results: counted, and the share of
 /// them that others wait for, fitted.
@@ -233,7 +235,10 @@ impl Machine {
         };
         // Whole wavefronts along n gather.
         let lanes = f64::from(info.wave_size);
-        let gathered = if min_n > 1 { f64::from(tile.n) / lanes * GATHERED * self.issue } else { 0.0 };
+        let (gathered, twice) = match min_n > 1 {
+            true => (f64::from(tile.n) / lanes * GATHERED * self.issue, ANSWERED_TWICE),
+            false => (0.0, 0.0),
+        };
         let (products, moves) = (round.products * k, (round.moves * read + gathered) * k);
         let (most, least) = (products.max(moves), products.min(moves));
         let loaded = f64::from(round.loaded) * k;
@@ -248,7 +253,7 @@ impl Machine {
             occupancy: (self.resident(round).min(MOST_TOGETHER) / slots).max(1.0),
             rounds: own as f64,
             busy: ((most + least * seen_full) / beside).max(loaded * slots / self.l1),
-            alone: work.max(ROUND + ANSWER * self.l2_latency).max(loaded / self.l1),
+            alone: work.max(ROUND + ANSWER * self.l2_latency).max(loaded / self.l1) + twice,
             around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves,
             ends: edges,
         };
