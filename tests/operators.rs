@@ -743,6 +743,10 @@ fn plain_nodes_decode(shared: usize) {
     let (rows, columns) = (b.ints(&[2]), b.ints(&[3]));
     let mask = b.node("Slice", &[&triangle, &before, &after, &rows], &[]);
     let mask = b.node("Slice", &[&mask, &zero, &after, &columns], &[]);
+    // How far back a key is counts in each head for itself.
+    let slopes = b.weight(&[1, heads, 1, 520]);
+    let slopes = b.node("Slice", &[&slopes, &zero, &after, &columns], &[]);
+    let scores = b.node("Add", &[&scores, &slopes], &[]);
     let low = b.constant(HostTensor::from_f32(&[], &[f32::MIN]));
     let scores = b.node("Where", &[&mask, &scores, &low], &[]);
     let p = b.node("Softmax", &[&scores], &[("axis", Attribute::Int(-1))]);
