@@ -4,6 +4,7 @@
 
 use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, LaunchShape, ModuleId, StreamId};
 use super::plan::{Address, Launch, Plan, Region};
+use crate::compile::Compiled;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex};
@@ -13,10 +14,22 @@ pub(super) struct DeviceWeights(Block);
 
 impl DeviceWeights {
     pub(super) fn new(device: &Arc<dyn Device>, weights: &[u8]) -> Result<Arc<DeviceWeights>, DeviceError> {
-        let mut block = Block::none(device);
-        block.reserve(weights.len() as u64)?;
+        let block = DeviceWeights::room(device, weights.len())?;
         device.write(block.address, weights)?;
         Ok(Arc::new(DeviceWeights(block)))
+    }
+
+    /// Those of a compiled model, of which no second copy is made on the host.
+    pub(super) fn of(device: &Arc<dyn Device>, model: &Compiled) -> Result<Arc<DeviceWeights>, DeviceError> {
+        let block = DeviceWeights::room(device, model.weights_len())?;
+        model.weight_pieces(|at, piece| device.write(block.address + at as u64, piece))?;
+        Ok(Arc::new(DeviceWeights(block)))
+    }
+
+    fn room(device: &Arc<dyn Device>, bytes: usize) -> Result<Block, DeviceError> {
+        let mut block = Block::none(device);
+        block.reserve(bytes as u64)?;
+        Ok(block)
     }
 }
 

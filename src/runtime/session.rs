@@ -147,7 +147,7 @@ impl Session {
         }
         let plans = model.plans().to_vec();
         check_plans(&plans, model.weights_len() as u64)?;
-        let weights = weights.map_or_else(|| DeviceWeights::new(&device, model.weights()), Ok)?;
+        let weights = weights.map_or_else(|| DeviceWeights::of(&device, model), Ok)?;
         Session::load(device, plans, model.code().clone(), weights)
     }
 
@@ -239,7 +239,7 @@ impl Session {
     pub(super) fn add(&mut self, model: &Compiled, weights: Option<Arc<DeviceWeights>>) -> Result<(), SessionError> {
         let plans = model.plans().to_vec();
         check_plans(&plans, model.weights_len() as u64)?;
-        let weights = weights.map_or_else(|| DeviceWeights::new(&self.device, model.weights()), Ok)?;
+        let weights = weights.map_or_else(|| DeviceWeights::of(&self.device, model), Ok)?;
         let code = match self.plans.iter().rev().find(|p| p.code.is(model.code())) {
             Some(known) => known.code.clone(),
             None => DeviceCode::load(&self.device, model.code().clone())?,
