@@ -4,7 +4,6 @@
 
 use super::device::{Device, DeviceError, EventId, HostBuffer, KernelId, LaunchShape, ModuleId, StreamId};
 use super::plan::{Address, Launch, Plan, Region};
-use crate::compile::Compiled;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex};
@@ -19,10 +18,14 @@ impl DeviceWeights {
         Ok(Arc::new(DeviceWeights(block)))
     }
 
-    /// Those of a compiled model, of which no second copy is made on the host.
-    pub(super) fn of(device: &Arc<dyn Device>, model: &Compiled) -> Result<Arc<DeviceWeights>, DeviceError> {
-        let block = DeviceWeights::room(device, model.weights_len())?;
-        model.weight_pieces(|at, piece| device.write(block.address + at as u64, piece))?;
+    /// So many bytes, which `pieces` hands to its argument with the place of each: no second copy is made on the host.
+    pub(super) fn from_pieces(
+        device: &Arc<dyn Device>,
+        bytes: usize,
+        pieces: impl FnOnce(&mut dyn FnMut(usize, &[u8]) -> Result<(), DeviceError>) -> Result<(), DeviceError>,
+    ) -> Result<Arc<DeviceWeights>, DeviceError> {
+        let block = DeviceWeights::room(device, bytes)?;
+        pieces(&mut |at, piece| device.write(block.address + at as u64, piece))?;
         Ok(Arc::new(DeviceWeights(block)))
     }
 
