@@ -22,10 +22,16 @@ const WORKGROUP: u32 = 256;
 /// Steps with more numbers than this keep them in their code.
 const MOST_NUMBERS: usize = 20;
 
-/// Numbers in `accesses` accesses of `rank` dimensions, at most.
+/// How many numbers a step's kernel asks for.
 fn numbers(step: &Step) -> usize {
-    let own: usize = accesses(step).map(|a| 1 + a.view.strides.iter().filter(|s| !matches!(s, 0 | 1)).count()).sum();
-    own + 1 + 3 * step.output.view.rank()
+    let strides = |a: &Access| {
+        let walked = a.view.dims.iter().zip(&a.view.strides);
+        walked.filter(|(d, s)| **d != 1 && !matches!(s, 0 | 1)).count()
+    };
+    let own: usize = accesses(step).map(|a| usize::from(a.view.offset != 0) + strides(a)).sum();
+    let wide = step.output.view.dims.iter().filter(|d| **d != 1).count();
+    // Elements, how many are put together and in how many rounds; what divides by each extent but the first.
+    own + 3 + 3 * wide.saturating_sub(1)
 }
 
 fn accesses(step: &Step) -> impl Iterator<Item = &Access> {

@@ -689,9 +689,14 @@ fn decoded(b: &Builder, heads: usize, size: usize, width: usize) {
 
 #[test]
 fn a_growing_cache_of_plain_nodes_compiles_at_most_twelve_times() {
+    plain_nodes_decode(2);
+    plain_nodes_decode(4);
+}
+
+/// As torch writes it: keys and values in lists that grow, repeated for the heads of queries that share them.
+fn plain_nodes_decode(shared: usize) {
     use barewave::onnx::{Attribute, Dim};
-    // As torch writes it: keys and values in lists that grow, repeated for the heads of queries that share them.
-    let (heads, shared, size) = (4, 2, 8);
+    let (heads, size) = (4, 8);
     let (width, part) = (heads * size, shared * size);
     let mut b = Builder::new(17, 52);
     let x = b.input(&[1, 1, width]);
@@ -727,6 +732,23 @@ fn a_growing_cache_of_plain_nodes_compiles_at_most_twelve_times() {
     let scores = b.node("MatMul", &[&q, &k], &[]);
     let root = b.constant(HostTensor::from_f32(&[], &[(size as f32).sqrt()]));
     let scores = b.node("Div", &[&scores, &root], &[]);
+    // GPT-2's mask: a row of a triangle, as long as the keys so far.
+    let seen: Vec<u8> = (0..520 * 520).map(|i| u8::from(i % 520 <= i / 520)).collect();
+    let triangle = b.constant(HostTensor::new(DType::Bool, &[1, 1, 520, 520], seen).unwrap());
+    let (zero, two) = (b.ints(&[0]), b.ints(&[2]));
+    let [before, after] = [&past[0], &present[0]].map(|t| {
+        let shape = b.node("Shape", &[t], &[]);
+        b.node("Gather", &[&shape, &two], &[])
+    });
+    let (rows, columns) = (b.ints(&[2]), b.ints(&[3]));
+    let mask = b.node("Slice", &[&triangle, &before, &after, &rows], &[]);
+    let mask = b.node("Slice", &[&mask, &zero, &after, &columns], &[]);
+    // How far back a key is counts in each head for itself.
+    let slopes = b.weight(&[1, heads, 1, 520]);
+    let slopes = b.node("Slice", &[&slopes, &zero, &after, &columns], &[]);
+    let scores = b.node("Add", &[&scores, &slopes], &[]);
+    let low = b.constant(HostTensor::from_f32(&[], &[f32::MIN]));
+    let scores = b.node("Where", &[&mask, &scores, &low], &[]);
     let p = b.node("Softmax", &[&scores], &[("axis", Attribute::Int(-1))]);
     let y = b.node("MatMul", &[&p, &whole[1]], &[]);
     let y = b.node("Transpose", &[&y], &turned);

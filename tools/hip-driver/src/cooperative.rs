@@ -7,7 +7,7 @@
 
 use crate::api::{Code, INVALID, Result, err, get};
 use crate::module::{LaunchSpec, Refusal, flat, launch, prepare_host};
-use crate::occupancy::active_blocks;
+use crate::occupancy::resident;
 use crate::state::{self, Device};
 use crate::types::*;
 use barewave_emu::hip::code::*;
@@ -115,10 +115,9 @@ pub unsafe fn several(list: &[hipLaunchParams], refusal: &Refusal) -> Result<Vec
 /// All workgroups of a cooperative launch are there at once: they have to fit on the device.
 fn check_cooperative(spec: &LaunchSpec) -> Result {
     let f = &spec.function;
-    let device = state::device(f.device())?;
-    let fit = u64::from(active_blocks(f, flat(spec.block) as c_int, spec.shared as usize)?);
+    let fit = resident(f, flat(spec.block) as c_int, spec.shared as usize)?;
     let wanted = spec.grid.iter().map(|n| u64::from(*n)).product::<u64>();
-    if wanted > fit * crate::device::compute_units(device) as u64 {
+    if wanted > fit {
         return err(hipErrorCooperativeLaunchTooLarge);
     }
     Ok(())

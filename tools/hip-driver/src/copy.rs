@@ -233,10 +233,17 @@ fn later(stream: hipStream_t, op: Op) -> Result {
 }
 
 /// Copies from and to pageable host memory are done when the call returns, as HIP documents: the memory need not outlive
-/// it. Pinned and device memory is the program's promise.
+/// it. So are those from host to host. Other pinned and device memory is the program's promise.
 pub fn copy_op_later(stream: hipStream_t, op: Op) -> Result {
     let s = state::stream(stream)?;
-    if touches_pageable(&op) && !crate::capture::is_capturing(&s) { submit_and_wait(&s, op) } else { submit(&s, op) }
+    let waits = touches_pageable(&op) || stays_on_host(&op);
+    if waits && !crate::capture::is_capturing(&s) { submit_and_wait(&s, op) } else { submit(&s, op) }
+}
+
+/// A copy between pinned memories of the host.
+fn stays_on_host(op: &Op) -> bool {
+    let pinned = |r: &Rows| find(r.start.0).is_some_and(|a| matches!(a.kind, Kind::Host | Kind::Registered));
+    matches!(op, Op::Copy { to, from, .. } if pinned(to) && pinned(from))
 }
 
 /// A copy from or to host memory that is not pinned.

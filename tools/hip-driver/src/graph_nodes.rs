@@ -99,9 +99,7 @@ unsafe fn kernel(params: *const hipKernelNodeParams) -> Result<Wanted> {
     }
 }
 
-unsafe fn set(params: *const hipMemsetParams) -> Result<Wanted> {
-    // SAFETY: the caller's word.
-    let p = unsafe { get(params)? };
+fn set(p: hipMemsetParams) -> Result<Wanted> {
     if !matches!(p.element_size, 1 | 2 | 4) || p.dst.is_null() || p.width == 0 || p.height == 0 {
         return Err(INVALID);
     }
@@ -220,7 +218,7 @@ unsafe fn any(params: *mut hipGraphNodeParams) -> Result<Wanted> {
             0 => kernel(of.cast()),
             // Flags and reserved words come before the copy.
             1 if get(of.cast::<[u32; 4]>())? == [0; 4] => block(of.cast::<u8>().add(16).cast()),
-            2 => set(of.cast()),
+            2 => set(get(of.cast())?),
             3 => host(of.cast()),
             4 => child(get(of.cast())?),
             5 => Ok(plain(Op::Empty)),
@@ -358,21 +356,21 @@ hip! {
 
     fn hipGraphAddMemsetNode(place: *mut hipGraphNode_t, g: hipGraph_t, after: *const hipGraphNode_t, count: usize,
         params: *const hipMemsetParams) {
-        add(place, g, after, count, set(params)?)
+        add(place, g, after, count, set(get(params)?)?)
     }
     fn hipDrvGraphAddMemsetNode(place: *mut hipGraphNode_t, g: hipGraph_t, after: *const hipGraphNode_t, count: usize,
-        params: *const hipMemsetParams, _context: hipCtx_t) {
-        add(place, g, after, count, set(params)?)
+        params: *const HIP_MEMSET_NODE_PARAMS, _context: hipCtx_t) {
+        add(place, g, after, count, set(get(params)?.into())?)
     }
     fn hipGraphMemsetNodeSetParams(node: hipGraphNode_t, params: *const hipMemsetParams) {
-        change(node, set(params)?)
+        change(node, set(get(params)?)?)
     }
     fn hipGraphExecMemsetNodeSetParams(exec: hipGraphExec_t, node: hipGraphNode_t, params: *const hipMemsetParams) {
-        change_exec(exec, node, set(params)?)
+        change_exec(exec, node, set(get(params)?)?)
     }
     fn hipDrvGraphExecMemsetNodeSetParams(exec: hipGraphExec_t, node: hipGraphNode_t,
-        params: *const hipMemsetParams, _context: hipCtx_t) {
-        change_exec(exec, node, set(params)?)
+        params: *const HIP_MEMSET_NODE_PARAMS, _context: hipCtx_t) {
+        change_exec(exec, node, set(get(params)?.into())?)
     }
     fn hipGraphMemsetNodeGetParams(handle: hipGraphNode_t, params: *mut hipMemsetParams) {
         let Op::Set { to, value, element, extent } = op(handle)? else { return Err(INVALID) };

@@ -7,46 +7,61 @@ use crate::types::*;
 use barewave_emu::kernarg;
 use std::ffi::{c_int, c_uint, c_void};
 
-/// Workgroups of a size that fit on a compute unit.
-pub fn active_blocks(f: &Function, threads: c_int, shared: usize) -> Result<u32> {
+/// Workgroups of a size that fit where a workgroup runs, and how many compute units that is: two where the kernel wants
+/// a work group processor, one elsewhere.
+fn together(f: &Function, threads: c_int, shared: usize) -> Result<(u32, u32)> {
     let threads = u32::try_from(threads).ok().filter(|t| *t > 0).ok_or(INVALID)?;
     let shared = u32::try_from(shared).map_err(|_| INVALID)?;
     let target = state::device(f.device())?.emu.target();
     if kernarg::check(target, &f.info, [1; 3], [threads, 1, 1], shared).is_err() {
-        return Ok(0);
+        return Ok((0, 1));
     }
-    Ok(target.occupancy(&kernarg::resources(target, &f.info, threads, shared)).workgroups)
+    let resources = kernarg::resources(target, &f.info, threads, shared);
+    Ok((target.occupancy(&resources).workgroups, if resources.wgp_mode { 2 } else { 1 }))
+}
+
+/// Workgroups of a size that fit on a compute unit; one that takes more than its half of a work group processor counts.
+fn active_blocks(f: &Function, threads: c_int, shared: usize) -> Result<u32> {
+    let (workgroups, units) = together(f, threads, shared)?;
+    Ok((workgroups / units).max(workgroups.min(1)))
+}
+
+/// Workgroups of a size that fit on the whole device.
+pub fn resident(f: &Function, threads: c_int, shared: usize) -> Result<u64> {
+    let (workgroups, units) = together(f, threads, shared)?;
+    let all = crate::device::compute_units(state::device(f.device())?) as u64;
+    Ok((u64::from(workgroups) * all / u64::from(units)).max(u64::from(workgroups.min(1))))
 }
 
 /// The workgroup size, a multiple of the wave size up to a limit, at which most workitems are on a compute unit.
-fn best_block(f: &Function, shared: usize, limit: c_int) -> Result<(u32, u32)> {
+fn best_block(f: &Function, shared: usize, limit: c_int) -> Result<u32> {
     let wave = if f.info.descriptor.wave32() { 32 } else { 64 };
     let meta = f.info.meta.as_ref();
     let most = meta.map_or(1024, |m| if m.max_flat_workgroup_size == 0 { 1024 } else { m.max_flat_workgroup_size });
     let most = if limit > 0 { most.min(limit as u32) } else { most };
     if let Some(wanted) = meta.and_then(|m| m.reqd_workgroup_size) {
-        let n = flat(wanted);
-        return Ok((n, active_blocks(f, n as c_int, shared)?));
+        return Ok(flat(wanted));
     }
-    let mut best = (0, 0, 0);
+    let mut best = (most, 0);
     let mut size = most - most % wave;
     while size > 0 {
-        let blocks = active_blocks(f, size as c_int, shared)?;
-        if blocks * size > best.2 {
-            best = (size, blocks, blocks * size);
+        let workitems = together(f, size as c_int, shared)?.0 * size;
+        if workitems > best.1 {
+            best = (size, workitems);
         }
         size -= wave;
     }
-    if best.0 == 0 { Ok((most, 1)) } else { Ok((best.0, best.1)) }
+    Ok(best.0)
 }
 
 unsafe fn potential(grid: *mut c_int, block: *mut c_int, f: &Function, shared: usize, limit: c_int) -> Result {
-    let (size, blocks) = best_block(f, shared, limit)?;
-    let units = crate::device::compute_units(state::device(f.device())?) as u32;
+    let size = best_block(f, shared, limit)?;
+    let fit = resident(f, size as c_int, shared)?;
+    let all = crate::device::compute_units(state::device(f.device())?) as u64;
     // SAFETY: the caller's word.
     unsafe {
         put(block, size as c_int)?;
-        put(grid, (blocks.max(1) * units) as c_int)
+        put(grid, if fit == 0 { all } else { fit } as c_int)
     }
 }
 

@@ -315,7 +315,10 @@ hip! {
         crate::module::launch_packed(function_of(host)?, grid, block, c.shared, c.arguments, c.stream as *mut c_void)
     }
     fn hipGetFuncBySymbol(function: *mut *mut c_void, host: *const c_void) {
-        put(function, state::FUNCTIONS.add(function_of(host)?))
+        let f = function_of(host)?;
+        // A kernel has one handle.
+        let known = state::FUNCTIONS.find(|g| Arc::ptr_eq(g, &f));
+        put(function, known.unwrap_or_else(|| state::FUNCTIONS.add(f)))
     }
     fn hipModuleGetLoadingMode(mode: *mut c_uint) {
         // Eager.

@@ -187,6 +187,25 @@ pub struct hipMemsetParams {
     pub width: usize,
 }
 
+/// The same in the order of the driver's interface.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct HIP_MEMSET_NODE_PARAMS {
+    pub dst: *mut c_void,
+    pub pitch: usize,
+    pub value: c_uint,
+    pub element_size: c_uint,
+    pub width: usize,
+    pub height: usize,
+}
+
+impl From<HIP_MEMSET_NODE_PARAMS> for hipMemsetParams {
+    fn from(p: HIP_MEMSET_NODE_PARAMS) -> hipMemsetParams {
+        let HIP_MEMSET_NODE_PARAMS { dst, pitch, value, element_size, width, height } = p;
+        hipMemsetParams { dst, element_size, height, pitch, value, width }
+    }
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct hipMemAllocationProp {
@@ -329,6 +348,7 @@ const _: () = {
     assert!(size_of::<hipMemPoolProps>() == 88);
     assert!(size_of::<hipKernelNodeParams>() == 64);
     assert!(size_of::<hipMemsetParams>() == 48);
+    assert!(size_of::<HIP_MEMSET_NODE_PARAMS>() == 40);
     assert!(size_of::<hipMemAllocNodeParams>() == 120);
     assert!(size_of::<hipMemAllocationProp>() == 32);
     assert!(size_of::<crate::ipc::Handle64>() == 64);

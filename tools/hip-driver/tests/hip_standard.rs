@@ -335,3 +335,63 @@ int main() {
 "#,
     );
 }
+
+#[test]
+fn occupancy_counts_compute_units_and_handles_stay() {
+    done(
+        r#"
+typedef struct ihipGraph* hipGraph_t;
+typedef struct hipGraphNode* hipGraphNode_t;
+typedef struct hipGraphExec* hipGraphExec_t;
+typedef struct ihipFunction_t* hipFunction_t;
+extern "C" {
+hipError_t hipDeviceGetAttribute(int*, unsigned, int);
+hipError_t hipDeviceSetLimit(unsigned, size_t);
+hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int*, const void*, int, size_t);
+hipError_t hipOccupancyMaxPotentialBlockSize(int*, int*, const void*, size_t, int);
+hipError_t hipLaunchCooperativeKernel(const void*, dim3, dim3, void**, unsigned, hipStream_t);
+hipError_t hipGetFuncBySymbol(hipFunction_t*, const void*);
+hipError_t hipHostMalloc(void**, size_t, unsigned);
+hipError_t hipStreamQuery(hipStream_t);
+hipError_t hipMemcpyAsync(void*, const void*, size_t, int, hipStream_t);
+hipError_t hipGraphCreate(hipGraph_t*, unsigned);
+hipError_t hipDrvGraphAddMemsetNode(hipGraphNode_t*, hipGraph_t, const hipGraphNode_t*, size_t, const void*, void*);
+hipError_t hipDrvGraphExecMemsetNodeSetParams(hipGraphExec_t, hipGraphNode_t, const void*, void*);
+hipError_t hipGraphInstantiate(hipGraphExec_t*, hipGraph_t, hipGraphNode_t*, char*, size_t);
+hipError_t hipGraphLaunch(hipGraphExec_t, hipStream_t);
+}
+__global__ void nothing() {}
+__global__ void sleeps() { for (int i = 0; i < 20000; i++) __builtin_amdgcn_s_sleep(8); }
+struct DriverSet { void* to; size_t pitch; unsigned value, element; size_t width, height; };
+int main() {
+  // What fits on a compute unit fits in its workitems, and all of it on the device: one more does not.
+  int room, units, blocks, grid, block;
+  OK(hipDeviceGetAttribute(&room, 57, 0)); OK(hipDeviceGetAttribute(&units, 63, 0));
+  for (int size = 32; size <= 1024; size *= 2) {
+    OK(hipOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, (void*)nothing, size, 0));
+    TRUE(blocks > 0 && blocks * size <= room);
+    OK(hipLaunchCooperativeKernel((void*)nothing, dim3(blocks * units), dim3(size), 0, 0, 0));
+    IS(hipLaunchCooperativeKernel((void*)nothing, dim3(blocks * units + 1), dim3(size), 0, 0, 0), 720);
+  }
+  OK(hipOccupancyMaxPotentialBlockSize(&grid, &block, (void*)nothing, 0, 0)); TRUE(grid * block <= units * room);
+  IS(hipDeviceSetLimit(99, 1024), 215);
+  hipFunction_t f, g; OK(hipGetFuncBySymbol(&f, (void*)nothing)); OK(hipGetFuncBySymbol(&g, (void*)nothing)); TRUE(f == g);
+
+  // From host to host everything is done when the call returns.
+  char *a, *b, *d; OK(hipHostMalloc((void**)&a, 64, 0)); OK(hipHostMalloc((void**)&b, 64, 0)); OK(hipMalloc((void**)&d, 4096));
+  sleeps<<<1, 64>>>(); OK(hipMemcpyAsync(a, b, 64, 0, 0)); OK(hipStreamQuery(0));
+
+  // Nodes of the driver's interface have its order of parameters.
+  hipGraph_t graph; hipGraphNode_t node; hipGraphExec_t e; char out[64];
+  OK(hipGraphCreate(&graph, 0));
+  DriverSet set = {d, 16, 7, 1, 10, 3};
+  OK(hipMemset(d, 1, 4096)); OK(hipDrvGraphAddMemsetNode(&node, graph, 0, 0, &set, 0));
+  OK(hipGraphInstantiate(&e, graph, 0, 0, 0)); OK(hipGraphLaunch(e, 0)); OK(hipMemcpy(out, d, 64, 2));
+  for (int i = 0; i < 64; i++) TRUE(out[i] == (i % 16 < 10 && i < 48 ? 7 : 1));
+  set.value = 9; OK(hipDrvGraphExecMemsetNodeSetParams(e, node, &set, 0)); OK(hipGraphLaunch(e, 0));
+  OK(hipMemcpy(out, d, 64, 2)); TRUE(out[0] == 9 && out[10] == 1);
+  printf("done\n");
+}
+"#,
+    );
+}
