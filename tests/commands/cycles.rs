@@ -366,3 +366,30 @@ fn loops_take_what_llvm_says() {
         assert!(near.contains(&ratio), "{row}");
     }
 }
+
+#[test]
+fn better_tiles_are_searched_and_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tiles.csv");
+    let tiles = path.to_str().unwrap();
+    let shape = ["--target", "gfx942", "--shape", "64x96x512", "--json"];
+    let found = json(&[&["bench", "gemm", "--search=8", "--tune-out", tiles][..], &shape].concat());
+    let tried = found[0]["search"]["tried"].as_array().unwrap();
+    assert!(tried.len() > 2 && found[0]["search"]["chosen_over_best"].as_f64().unwrap() >= 1.0, "{found}");
+    assert!(std::fs::read_to_string(tiles).unwrap().starts_with("target,type,layout,products,m,n,k,"));
+    // Any of them can be asked for: the kernel is another, and its time is what the search said.
+    for t in tried {
+        let number = |v: &Value| v.as_u64().unwrap();
+        let cells = [&t["tile"][0], &t["tile"][1], &t["tile"][2], &t["parts"]].map(|v| number(v).to_string()).join(",");
+        std::fs::write(&path, format!("gfx942,f32,NN,1,64,96,512,{cells}\n")).unwrap();
+        let entry = json(&[&["bench", "gemm", "--tune", tiles][..], &shape].concat());
+        let modelled = &entry[0]["launches"][0]["modelled"];
+        assert_eq!(modelled["cycles"].as_f64().unwrap().round(), t["cycles"].as_f64().unwrap(), "{t}");
+    }
+    std::fs::write(&path, "gfx942,f32,NN,1,64,96,512,7,7,7,1\n").unwrap();
+    let none = [&["bench", "gemm", "--tune", tiles][..], &shape].concat();
+    fails(&none, 1, &["7x7x7", "--explain"]);
+    std::fs::write(&path, "gfx942,f32\n").unwrap();
+    fails(&none, 1, &["tiles.csv", "line 1: 2 cells"]);
+    fails(&["bench", "softmax", "--search", "--target", "gfx942", "--shape", "8x8"], 2, &["gemm and conv"]);
+}
