@@ -210,10 +210,8 @@ impl Checker {
             l.memory.mark(addr, size, true);
         }
         let polls = access == Access::Read && f.coherent;
-        if let (true, Some(shadow), Some(at)) = (polls, l.shadow, l.memory.offset_of(addr))
-            && shadow.meets_atomic(a, at, size)
-        {
-            self.acquired = l.state.clock.tick();
+        if let (true, Some(at)) = (polls, l.memory.offset_of(addr)) {
+            self.polled.push((at, size));
         }
         // Scratch is private; workgroups use it one after the other.
         let private = polls || self.scratch.contains(&addr);
