@@ -240,12 +240,22 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target) -> Vec<Candid
     found.unwrap_or_default()
 }
 
-/// The graph with steps joined where one kernel computes them in less time: products, softmax and products to attentions,
-/// products with the normalisation of their rows, elementwise steps with the convolutions of what they give; `None` where there are
-/// none.
+/// The graph with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
+/// products to attentions, products with the normalisation of their rows, elementwise steps with the convolutions of what they
+/// give; `None` where there are none.
 pub fn joined(graph: &FusedGraph, target: Target) -> Option<FusedGraph> {
+    let beside = |graph: &FusedGraph, whole: &Step, parts: [&Step; 2]| {
+        let clocks = |step: &Step| candidates(graph, step, target).first().map(|c| c.clocks);
+        let launch = choice::Machine::of(target).launch;
+        match (clocks(whole), parts.map(clocks)) {
+            (Some(whole), [Some(a), Some(b)]) => whole < a + b + launch,
+            _ => false,
+        }
+    };
+    let beside = crate::graph::join_windows(graph, beside);
+    let next = beside.as_ref().unwrap_or(graph);
     let apart = |step: &Step| sized::fits(graph, step);
-    let attending = crate::graph::attend(graph, apart, |graph, step| attention::fits(graph, step, target));
+    let attending = crate::graph::attend(next, apart, |graph, step| attention::fits(graph, step, target)).or(beside);
     let next = attending.as_ref().unwrap_or(graph);
     let finished =
         crate::graph::finish_with_norms(next, |graph, step| normed::is_worth(graph, step, target)).or(attending);

@@ -81,7 +81,7 @@ fn products_of_odd_shapes() {
 }
 
 #[test]
-fn convolutions_of_signed_bytes() {
+fn convolutions_of_bytes() {
     // Images, channels, rows, columns, output channels, window, padding, stride, groups.
     let shapes = [
         [1, 3, 9, 11, 8, 3, 1, 1, 1],
@@ -90,11 +90,16 @@ fn convolutions_of_signed_bytes() {
         [1, 6, 8, 8, 6, 3, 1, 1, 6],
         [1, 5, 6, 13, 66, 5, 2, 1, 1],
     ];
-    for [images, channels, h, w, out_channels, window, pad, stride, groups] in shapes {
+    // Types of data and weights, and their zero points.
+    let (i, u) = (DType::I8, DType::U8);
+    let types = [(i, 0, i, 0), (u, 3, i, 0), (u, 128, u, 128), (i, -7, u, 128), (u, 0, i, 0), (u, 255, u, 9)];
+    for (n, k) in (0..shapes.len()).flat_map(|n| (0..types.len()).step_by(2).map(move |k| (n, (k + n) % types.len()))) {
+        let (tx, zx, tw, zw) = types[k];
+        let [images, channels, h, w, out_channels, window, pad, stride, groups] = shapes[n];
         let mut b = Builder::new(17, (channels * h + w) as u64);
         let per_group = channels / groups;
-        let x = bytes(&mut b, DType::I8, &[images, channels, h, w]);
-        let weights = bytes(&mut b, DType::I8, &[out_channels, per_group, window, window]);
+        let x = bytes(&mut b, tx, &[images, channels, h, w]);
+        let weights = bytes(&mut b, tw, &[out_channels, per_group, window, window]);
         let (xs, ws) = (x.to_i64(), weights.to_i64());
         let extent = |n: usize| (n + 2 * pad - window) / stride + 1;
         let mut want = Vec::new();
@@ -108,7 +113,7 @@ fn convolutions_of_signed_bytes() {
                     let (y, x) = ((r * stride + dr).wrapping_sub(pad), (c * stride + dc).wrapping_sub(pad));
                     if y < h && x < w {
                         let a = xs[((image * channels + channel) * h + y) * w + x];
-                        sum += a * ws[((m * per_group + k) * window + dr) * window + dc];
+                        sum += (a - zx) * (ws[((m * per_group + k) * window + dr) * window + dc] - zw);
                     }
                 }
                 want.push(sum);
@@ -117,9 +122,79 @@ fn convolutions_of_signed_bytes() {
         let (x, constant) = (b.input_of(x), b.coin());
         let weights = if constant { b.constant(weights) } else { b.input_of(weights) };
         let attributes = [("pads", ints(&[pad; 4])), ("strides", ints(&[stride; 2])), ("group", int(groups as i64))];
-        let out = b.node("ConvInteger", &[&x, &weights], &attributes);
+        let [zero, middle] = [(tx, zx), (tw, zw)].map(|(t, z)| b.constant(HostTensor::from_ints(t, &[], &[z])));
+        let names = [&x, &weights, &zero, &middle].map(String::as_str);
+        let plain = (zx, zw) == (0, 0) && b.coin();
+        let out = b.node("ConvInteger", if plain { &names[..2] } else { &names }, &attributes);
         b.output(&out);
-        check(&b, &format!("{channels}x{h}x{w} by {out_channels}x{window}x{window} in {groups} groups"), &want);
+        let what = format!("{channels}x{h}x{w} by {out_channels}x{window}x{window} in {groups} groups");
+        check(&b, &format!("{what}, {tx} around {zx} by {tw} around {zw}"), &want);
+    }
+}
+
+/// MatMul, Gemm and Conv between dequantisations: as floats say, but for rounding, with weights that stay bytes.
+#[test]
+fn dequantised_factors_stay_bytes() {
+    for (case, op) in ["MatMul", "Gemm", "Gemm", "Conv"].into_iter().enumerate() {
+        let mut b = Builder::new(17, case as u64);
+        let flipped = case == 2;
+        let (rows, k, n) = (5, 70, 96);
+        let (left, right, axis) = match op {
+            "Conv" => (vec![1, k, 6, 7], vec![n, k, 3, 3], 0),
+            _ if flipped => (vec![rows, k], vec![n, k], 0),
+            _ => (vec![rows, k], vec![k, n], 1),
+        };
+        let (x, w) = (bytes(&mut b, DType::U8, &left), bytes(&mut b, DType::I8, &right));
+        let scales: Vec<f32> = (0..n).map(|i| 0.01 + i as f32 / 1000.0).collect();
+        let (zero, bias) = (117, b.random(&[n]));
+        let one = |b: &mut Builder, t: HostTensor| b.constant(t);
+        let (xs, zx) =
+            (one(&mut b, HostTensor::from_f32(&[], &[0.02])), HostTensor::from_ints(DType::U8, &[], &[zero]));
+        let (zx, ws) = (one(&mut b, zx), one(&mut b, HostTensor::from_f32(&[n], &scales)));
+        let (xv, wv) = (x.to_i64(), w.to_i64());
+        let (given, weights) = (b.input_of(x), one(&mut b, w));
+        let x = b.node("DequantizeLinear", &[&given, &xs, &zx], &[]);
+        let w = b.node("DequantizeLinear", &[&weights, &ws], &[("axis", int(axis))]);
+        let c = one(&mut b, bias.clone());
+        let names = [&x, &w, &c].map(String::as_str);
+        let y = match op {
+            "MatMul" => b.node(op, &names[..2], &[]),
+            "Gemm" => b.node(op, &names, &[("transB", int(flipped.into()))]),
+            _ => b.node(op, &names, &[("pads", ints(&[1; 4]))]),
+        };
+        b.output(&y);
+        let (bias, a) = (bias.to_f64(), |i: usize| (xv[i] - zero) as f64 * 0.02f32 as f64);
+        let mut want = Vec::new();
+        if op == "Conv" {
+            for (m, at) in (0..n).flat_map(|m| (0..42usize).map(move |at| (m, at))) {
+                let mut sum = bias[m];
+                for (c, tap) in (0..k).flat_map(|c| (0..9usize).map(move |t| (c, t))) {
+                    let (r, s) = ((at / 7 + tap / 3).wrapping_sub(1), (at % 7 + tap % 3).wrapping_sub(1));
+                    if r < 6 && s < 7 {
+                        sum += a((c * 6 + r) * 7 + s) * wv[(m * k + c) * 9 + tap] as f64 * scales[m] as f64;
+                    }
+                }
+                want.push(sum);
+            }
+        } else {
+            for (r, c) in (0..rows).flat_map(|r| (0..n).map(move |c| (r, c))) {
+                let at = |l: usize| if flipped { c * k + l } else { l * n + c };
+                let sum: f64 = (0..k).map(|l| a(r * k + l) * wv[at(l)] as f64 * scales[c] as f64).sum();
+                want.push(sum + if op == "Gemm" { bias[c] } else { 0.0 });
+            }
+        }
+        let mut model = b.model.clone();
+        model.expand();
+        let graph = fuse(&model, &Options::default()).unwrap();
+        let size = want.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
+        for (target, _) in TARGETS {
+            let compiled = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
+            assert!(compiled.weights_len() < wv.len() * 5 / 4 + 4096, "{op} {target}: {}", compiled.weights_len());
+            let (out, _) =
+                device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{op} {target}: {e}"));
+            let worst = out[0].to_f64().iter().zip(&want).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+            assert!(worst < 1e-6 * size, "{op} {target}: off by {worst} of {size}");
+        }
     }
 }
 

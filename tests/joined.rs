@@ -144,6 +144,54 @@ fn lists_of_channels_grow_without_copies() {
 }
 
 #[test]
+fn points_and_windows_of_one_input_are_one_convolution() {
+    // Channels in, of points and of windows; image; window; padding, distance of taps.
+    let cases: [([usize; 3], [usize; 2], [usize; 2], [usize; 2]); 5] = [
+        ([16, 24, 40], [13, 13], [3, 3], [1, 1]),
+        ([5, 7, 9], [9, 11], [3, 3], [1, 1]),
+        ([12, 33, 65], [8, 6], [5, 1], [2, 1]),
+        ([8, 16, 16], [10, 7], [3, 3], [2, 2]),
+        ([64, 96, 32], [1, 5], [3, 3], [1, 1]),
+    ];
+    for (case, (channels, [h, w], window, [pad, apart])) in cases.into_iter().enumerate() {
+        for (t, most) in [(DType::F32, 1e-5), (DType::F16, 4e-3)] {
+            let mut b = Builder::new(17, case as u64);
+            let [c, m, n] = channels;
+            let shape = [1 + case % 2, c, h, w];
+            let x = b.random(&shape);
+            let x = b.input_of(HostTensor::from_f64(t, &shape, &x.to_f64()));
+            let mut half = |rows: usize, window: [usize; 2], pad: usize| {
+                let mut weights = |shape: &[usize]| {
+                    let w = b.random(shape);
+                    b.constant(HostTensor::from_f64(t, shape, &w.to_f64()))
+                };
+                let (k, bias) = (weights(&[rows, c, window[0], window[1]]), weights(&[rows]));
+                let sides = if window[1] == 1 { [pad, 0, pad, 0] } else { [pad; 4] };
+                let attributes = [("pads", ints(&sides)), ("dilations", ints(&[apart; 2]))];
+                let y = b.node("Conv", &[&x, &k, &bias], &attributes);
+                b.node("Relu", &[&y], &[])
+            };
+            let parts = if case % 2 == 0 {
+                [half(m, [1, 1], 0), half(n, window, pad)]
+            } else {
+                [half(n, window, pad), half(m, [1, 1], 0)]
+            };
+            // The order in which they are computed is not that of their channels.
+            let (first, second) = if case == 3 { (1, 0) } else { (0, 1) };
+            let y = b.node("Concat", &[&parts[first], &parts[second]], &[("axis", int(1))]);
+            b.output(&y);
+            let what = format!("{channels:?} {h}x{w} {window:?} {t}");
+            outputs(&b, &what, most);
+            let graph = fuse(&b.model, &Options::default()).unwrap();
+            for target in TARGETS {
+                let compiled = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
+                assert_eq!((graph.steps.len(), compiled.plan().launches.len()), (2, 1), "{what} {target}");
+            }
+        }
+    }
+}
+
+#[test]
 fn queries_and_keys_turn_together() {
     // Heads of queries and of keys, and whether keys are turned over too.
     for (heads, shared, over) in [(4, 4, false), (4, 2, false), (3, 1, true), (2, 2, true)] {

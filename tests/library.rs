@@ -3,7 +3,7 @@
 use barewave::codeobj::Abi;
 use barewave::compile::{CacheStats, KernelCache, Missing, NodeSupport, Verdict};
 use barewave::graph::Reason;
-use barewave::onnx::{Dim, Node, ValueInfo};
+use barewave::onnx::{Attribute, Dim, Graph, Node, ValueInfo};
 use barewave::runtime::{Device, EmulatedDevice, SessionError};
 use barewave::tensor::DType;
 use barewave::{AnyShape, Compiled, Compiler, HostTensor, Model, Options, Session, Shapes, TensorView, TensorViewMut};
@@ -381,6 +381,51 @@ fn models_compute_in_other_types() {
             assert!(worst > 0.0 && worst < tolerance, "{target} {dtype:?}: {worst}");
             assert!(compiled.weights_len() < digits(target).weights_len());
         }
+    }
+}
+
+/// The digits inside of an If, whose other branch says no; weights and image are read from outside.
+fn digits_if_asked() -> Model {
+    let mut m = load("examples/digits/digits.onnx");
+    let name = m.graph.outputs[0].name.clone();
+    let text = |s: &str| s.to_string();
+    let node = |op: &str, inputs: &[&str], outputs: &[&str]| Node {
+        name: text(op),
+        op: text(op),
+        domain: String::new(),
+        inputs: inputs.iter().map(|s| text(s)).collect(),
+        outputs: outputs.iter().map(|s| text(s)).collect(),
+        attributes: Default::default(),
+    };
+    let result = |name: &str| vec![ValueInfo { name: name.into(), dtype: None, shape: None }];
+    let branch = |nodes: Vec<Node>, output: &str| {
+        Attribute::Graph(Box::new(Graph { nodes, outputs: result(output), ..Graph::default() }))
+    };
+    let digits = std::mem::take(&mut m.graph.nodes);
+    let mut asked = node("If", &["asked"], &["answer"]);
+    asked.attributes.insert("then_branch".into(), branch(digits, &name));
+    asked.attributes.insert("else_branch".into(), branch(vec![node("Neg", &["image"], &["no"])], "no"));
+    m.graph.nodes = vec![asked];
+    m.graph.outputs = result("answer");
+    m.graph.inputs.push(ValueInfo { name: "asked".into(), dtype: Some(DType::Bool), shape: Some(Vec::new()) });
+    m
+}
+
+#[test]
+fn graphs_inside_of_nodes_compute_in_other_types() {
+    let model = digits_if_asked();
+    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Target::GFX942, true).unwrap());
+    let asked = HostTensor::new(DType::Bool, &[], vec![1]).unwrap();
+    let run = |m: &Model| {
+        let c = compiler(Target::GFX942, KernelCache::in_memory());
+        let mut any = AnyShape::new(device.clone(), c, Arc::new(m.clone()), 1);
+        any.run(&[image(), asked.clone()]).unwrap().0.remove(0).to_f64()
+    };
+    let want = run(&model);
+    for (dtype, tolerance) in [(DType::F16, 2e-3), (DType::BF16, 2e-2)] {
+        let got = run(&barewave::graph::in_type(&model, dtype).unwrap());
+        let worst = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(worst > 0.0 && worst < tolerance, "{dtype:?}: {worst}");
     }
 }
 

@@ -132,7 +132,12 @@ impl Compiled {
         self.weights.identity(held)
     }
 
-    /// Constants as the kernels want them.
+    /// Hands out [`Compiled::weights`] piece by piece, with the place of each, and keeps nothing.
+    pub(crate) fn weight_pieces<E>(&self, take: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
+        self.weights.pieces(take)
+    }
+
+    /// Constants as the kernels want them, all in one piece, which is kept.
     pub fn weights(&self) -> &Bytes {
         self.weights.bytes()
     }

@@ -67,6 +67,11 @@ impl Source {
         }
     }
 
+    /// The bytes, where they lie in memory already and are too many to be copied for nothing.
+    fn long(&self) -> Option<&[u8]> {
+        if self.len() >= PIECE { self.ready() } else { None }
+    }
+
     /// The bytes, where they lie in memory already.
     fn ready(&self) -> Option<&[u8]> {
         match self {
@@ -128,21 +133,59 @@ impl Weights {
         if self.0.sources.is_empty() { xxh3_128(self.bytes()) } else { xxh3_128(text.as_bytes()) }
     }
 
+    /// Hands out all bytes, in order, with their places: a constant that is long and lies in memory as it is without a copy,
+    /// the others as they are made, some at a time. Nothing of it is kept.
+    pub fn pieces<E>(&self, mut take: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
+        let all = &self.0;
+        if let Some(made) = all.made.get() {
+            return take(0, made);
+        }
+        let (mut at, mut rest) = (0, &all.sources[..]);
+        while at < all.bytes {
+            let fits = |(i, (from, s)): &(usize, &(usize, Source))| {
+                s.long().is_none() && (*i == 0 || from + s.len() - at <= PIECE)
+            };
+            let run = rest.iter().enumerate().take_while(fits).count();
+            let end = rest.get(run).map_or(all.bytes, |s| s.0);
+            if end > at {
+                let mut piece = zeroed(end - at);
+                fill_all(&mut piece, at, &rest[..run]);
+                take(at, &piece)?;
+                at = end;
+            }
+            rest = &rest[run..];
+            if let Some(((_, source), others)) = rest.split_first()
+                && let Some(bytes) = source.long()
+            {
+                take(at, bytes)?;
+                (at, rest) = (at + bytes.len(), others);
+            }
+        }
+        Ok(())
+    }
+
     fn make(&self) -> Bytes {
         let mut weights = zeroed(self.0.bytes);
-        let mut rest = &mut weights[..];
-        let mut at = 0;
-        let mut jobs = Vec::with_capacity(self.0.sources.len());
-        for (from, source) in &self.0.sources {
-            let (_, tail) = std::mem::take(&mut rest).split_at_mut(from - at);
-            let (mine, tail) = tail.split_at_mut(source.len());
-            at = from + mine.len();
-            jobs.push((mine, source));
-            rest = tail;
-        }
-        jobs.into_par_iter().for_each(|(out, source)| source.fill(out));
+        fill_all(&mut weights, 0, &self.0.sources);
         weights.freeze()
     }
+}
+
+/// Constants of so many bytes are worth no copy; shorter ones are made together.
+const PIECE: usize = 32 << 20;
+
+/// Fills a part of the region that begins at `start` with all sources in it, in parallel; the rest stays as it is.
+fn fill_all(out: &mut [u8], start: usize, sources: &[(usize, Source)]) {
+    let (mut rest, mut at) = (out, start);
+    let mut jobs = Vec::with_capacity(sources.len());
+    for (from, source) in sources {
+        let (_, tail) = std::mem::take(&mut rest).split_at_mut(from - at);
+        let (mine, tail) = tail.split_at_mut(source.len());
+        at = from + mine.len();
+        jobs.push((mine, source));
+        rest = tail;
+    }
+    jobs.into_par_iter().for_each(|(out, source)| source.fill(out));
 }
 
 impl fmt::Debug for Weights {
@@ -264,7 +307,43 @@ mod tests {
         assert!(written == b.bytes()[..]);
         assert!(a.0.made.get().is_none(), "writing needs no whole");
         b.write_to(&mut Vec::new()).unwrap();
+        let mut pieces = Vec::new();
+        a.pieces(|at, piece| {
+            assert_eq!(at, pieces.len());
+            pieces.extend_from_slice(piece);
+            Ok::<_, ()>(())
+        })
+        .unwrap();
+        assert!(pieces == written && a.0.made.get().is_none());
         let expected = |at: usize| f32::from_le_bytes(written[at..at + 4].try_into().unwrap());
         assert_eq!([0, 4, 12, 520, 1024, 281_020, 281_024].map(expected), [1.0, 2.0, 0.0, 3.0, 1.5, 1.5, 0.0]);
+    }
+
+    #[test]
+    fn long_constants_are_handed_out_where_they_lie() {
+        let tensor = |n: usize, x: u8| HostTensor::new(DType::U8, &[n], vec![x; n]).unwrap();
+        let (long, short) = (tensor(PIECE + 5, 1), tensor(PIECE / 3, 2));
+        let filled = HostTensor::filled(DType::U8, &[PIECE + 7], &[3]).unwrap();
+        let mut sources = Vec::new();
+        let mut end = 3;
+        for t in [&short, &short, &long, &short, &short, &short, &short, &filled, &long] {
+            sources.push((end, Source::Tensor(t.clone())));
+            end += t.byte_len() + 11;
+        }
+        let w = Weights::new(end + 100, sources);
+        let (mut all, mut lengths) = (Vec::new(), Vec::new());
+        w.pieces(|at, piece| {
+            assert_eq!(at, all.len());
+            let lies = [&long].iter().any(|t| t.ready().is_some_and(|b| b.as_ptr() == piece.as_ptr()));
+            lengths.push((piece.len(), lies));
+            all.extend_from_slice(piece);
+            Ok::<_, ()>(())
+        })
+        .unwrap();
+        let mut written = Vec::new();
+        w.write_to(&mut written).unwrap();
+        assert!(all == written);
+        assert_eq!(lengths.iter().filter(|l| l.1).count(), 2, "{lengths:?}");
+        assert!(lengths.iter().all(|l| l.1 || l.0 <= PIECE + 100), "{lengths:?}");
     }
 }

@@ -81,7 +81,7 @@ fn along(step: &Step) -> Option<usize> {
 
 /// Where the constant of a product has the joined dimension; `None` when it is not all of a constant, as it lies or, for a matrix,
 /// transposed.
-fn side(graph: &FusedGraph, step: &Step) -> Option<usize> {
+pub(super) fn side(graph: &FusedGraph, step: &Step) -> Option<usize> {
     let access = &step.inputs[1];
     let tensor = graph.tensor(access.tensor);
     let v = &access.view;
@@ -128,7 +128,7 @@ fn form(graph: &FusedGraph, step: &Step, uses: &Uses) -> Option<String> {
 }
 
 /// The constant that an epilogue reads along dimension `d` alone, all of it.
-fn own_part<'g>(graph: &'g FusedGraph, a: &Access, d: usize) -> Option<&'g HostTensor> {
+pub(super) fn own_part<'g>(graph: &'g FusedGraph, a: &Access, d: usize) -> Option<&'g HostTensor> {
     let tensor = graph.tensor(a.tensor);
     let Role::Constant(data) = &tensor.role else { return None };
     let v = &a.view;

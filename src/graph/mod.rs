@@ -35,6 +35,7 @@ mod rules;
 mod shapes;
 mod store;
 pub mod view;
+mod windows;
 mod words;
 
 pub(crate) use attend::attend;
@@ -48,6 +49,7 @@ pub(crate) use ops::nothing_collected;
 pub use ops::supported as supported_operators;
 pub use precision::in_type;
 pub use shapes::Note;
+pub(crate) use windows::join_windows;
 
 use crate::onnx::{Dim as Declared, Model};
 use crate::tensor::{DType, HostTensor};

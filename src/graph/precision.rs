@@ -7,10 +7,11 @@
 //! * what is computed of shapes and constants alone, because sizes have to be exact and nothing of it runs on the device,
 //! * operators whose floats ONNX has in 32 bits only, or whose results change with the type beyond rounding (numbers of
 //!   elements, quantisation),
-//! * sequences and optionals, and nodes with graphs inside (If, Loop, Scan).
+//! * sequences and optionals, and what goes into and comes out of nodes with graphs inside (If, Loop, Scan); the graphs are
+//!   converted as models of their own.
 
-use super::{Error, Options, infer};
-use crate::onnx::{Attribute, Model, Node};
+use super::{Error, Options, Types, infer};
+use crate::onnx::{Attribute, Dim, Graph, Model, Node, ValueInfo};
 use crate::tensor::{DType, HostTensor};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,6 +86,7 @@ pub fn in_type(model: &Model, dtype: DType) -> Result<Model, Error> {
                 out.want_whole(&input, &node.name);
             }
             out.whole.extend(node.outputs.iter().cloned());
+            convert_inside(&mut node, model, &types, dtype);
             out.model.graph.nodes.push(node);
             continue;
         }
@@ -119,15 +121,43 @@ pub fn in_type(model: &Model, dtype: DType) -> Result<Model, Error> {
 /// Names that the graphs inside of a node read; some are of values of their own.
 fn read_inside(node: &Node) -> Vec<String> {
     let graphs = node.attributes.values().filter_map(|a| if let Attribute::Graph(g) = a { Some(g) } else { None });
-    let mut names = Vec::new();
-    for graph in graphs {
-        names.extend(graph.outputs.iter().map(|o| o.name.clone()));
-        for node in &graph.nodes {
-            names.extend(node.inputs.iter().cloned());
-            names.extend(read_inside(node));
-        }
+    graphs.flat_map(|g| read_in(g)).collect()
+}
+
+/// Names that a graph reads, its own among them.
+fn read_in(graph: &Graph) -> Vec<String> {
+    let mut names: Vec<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
+    for node in &graph.nodes {
+        names.extend(node.inputs.iter().cloned());
+        names.extend(read_inside(node));
     }
     names
+}
+
+/// Converts the graphs inside of a node, each as a model whose inputs and constants are also what it reads of `outer`. One of which
+/// too little is known stays as it is.
+fn convert_inside(node: &mut Node, outer: &Model, types: &Types, dtype: DType) {
+    for attribute in node.attributes.values_mut() {
+        let Attribute::Graph(graph) = attribute else { continue };
+        let mut inner = Model { graph: (**graph).clone(), opsets: outer.opsets.clone(), ..Model::default() };
+        let mut own: BTreeSet<&str> = graph.nodes.iter().flat_map(|n| &n.outputs).map(String::as_str).collect();
+        own.extend(graph.inputs.iter().map(|i| i.name.as_str()).chain(graph.initializers.keys().map(String::as_str)));
+        let outside: BTreeSet<String> = read_in(graph).into_iter().filter(|n| !own.contains(n.as_str())).collect();
+        for name in &outside {
+            if let Some(t) = outer.graph.initializers.get(name) {
+                inner.graph.initializers.insert(name.clone(), t.clone());
+            } else if let Some(t) = types.values.get(name) {
+                let dims = t.dims.iter().map(|d| d.known().map_or(Dim::Unknown, Dim::Known));
+                let info = ValueInfo { name: name.clone(), dtype: Some(t.dtype), shape: Some(dims.collect()) };
+                inner.graph.inputs.push(info);
+            }
+        }
+        let Ok(converted) = in_type(&inner, dtype) else { continue };
+        let inputs = graph.inputs.len();
+        **graph = converted.graph;
+        graph.inputs.truncate(inputs);
+        graph.initializers.retain(|name, _| !outside.contains(name));
+    }
 }
 
 struct Converted {

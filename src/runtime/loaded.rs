@@ -13,10 +13,26 @@ pub(super) struct DeviceWeights(Block);
 
 impl DeviceWeights {
     pub(super) fn new(device: &Arc<dyn Device>, weights: &[u8]) -> Result<Arc<DeviceWeights>, DeviceError> {
-        let mut block = Block::none(device);
-        block.reserve(weights.len() as u64)?;
+        let block = DeviceWeights::room(device, weights.len())?;
         device.write(block.address, weights)?;
         Ok(Arc::new(DeviceWeights(block)))
+    }
+
+    /// So many bytes, which `pieces` hands to its argument with the place of each: no second copy is made on the host.
+    pub(super) fn from_pieces(
+        device: &Arc<dyn Device>,
+        bytes: usize,
+        pieces: impl FnOnce(&mut dyn FnMut(usize, &[u8]) -> Result<(), DeviceError>) -> Result<(), DeviceError>,
+    ) -> Result<Arc<DeviceWeights>, DeviceError> {
+        let block = DeviceWeights::room(device, bytes)?;
+        pieces(&mut |at, piece| device.write(block.address + at as u64, piece))?;
+        Ok(Arc::new(DeviceWeights(block)))
+    }
+
+    fn room(device: &Arc<dyn Device>, bytes: usize) -> Result<Block, DeviceError> {
+        let mut block = Block::none(device);
+        block.reserve(bytes as u64)?;
+        Ok(block)
     }
 }
 

@@ -127,6 +127,11 @@ pub struct Session {
     words: Arc<Words>,
 }
 
+/// The weights of a model on a device.
+fn uploaded(device: &Arc<dyn Device>, model: &Compiled) -> Result<Arc<DeviceWeights>, DeviceError> {
+    DeviceWeights::from_pieces(device, model.weights_len(), |take| model.weight_pieces(take))
+}
+
 impl Session {
     /// Loads a compiled model on a device.
     ///
@@ -147,7 +152,7 @@ impl Session {
         }
         let plans = model.plans().to_vec();
         check_plans(&plans, model.weights_len() as u64)?;
-        let weights = weights.map_or_else(|| DeviceWeights::new(&device, model.weights()), Ok)?;
+        let weights = weights.map_or_else(|| uploaded(&device, model), Ok)?;
         Session::load(device, plans, model.code().clone(), weights)
     }
 
@@ -239,7 +244,7 @@ impl Session {
     pub(super) fn add(&mut self, model: &Compiled, weights: Option<Arc<DeviceWeights>>) -> Result<(), SessionError> {
         let plans = model.plans().to_vec();
         check_plans(&plans, model.weights_len() as u64)?;
-        let weights = weights.map_or_else(|| DeviceWeights::new(&self.device, model.weights()), Ok)?;
+        let weights = weights.map_or_else(|| uploaded(&self.device, model), Ok)?;
         let code = match self.plans.iter().rev().find(|p| p.code.is(model.code())) {
             Some(known) => known.code.clone(),
             None => DeviceCode::load(&self.device, model.code().clone())?,

@@ -1,22 +1,22 @@
 //! Products and convolutions of small integers, exact in 32 bits.
 //!
 //! Matrices stay bytes: an unsigned one moves by 128 with its zero point, and what the zero points add to a sum of products,
-//! `Σ (a - za) (b - zb) = Σ a b - za Σ b - zb Σ a + k za zb`, is taken off afterwards. Convolutions are made of bytes where there are
-//! no zero points; else zero points are taken off first, and where no sum can leave the integers that an f32 holds, the product
-//! is one of floats; longer sums are products of 32-bit integers.
+//! `Σ (a - za) (b - zb) = Σ a b - za Σ b - zb Σ a + k za zb`, is taken off afterwards. Convolutions are made of bytes where
+//! weights are around 0 and the data's zero point is known; else zero points are taken off first, and where no sum can leave the
+//! integers that an f32 holds, the product is one of floats; longer sums are products of 32-bit integers.
 
 use super::conv::{self, Frame, check_size};
 use crate::graph::ask::Ask;
 use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar, Unary};
-use crate::graph::fused::{Access, Conv, Packed, StepKind, Window, Zeros};
+use crate::graph::fused::{Access, Conv, Packed, Role, StepKind, Window, Zeros};
 use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
-use crate::tensor::DType;
+use crate::tensor::{DType, HostTensor};
 
 /// The largest magnitude of a value without its zero point.
 fn largest(t: DType, zero: bool) -> Res<usize> {
@@ -104,14 +104,31 @@ fn signed(cx: &mut Lowering<'_>, factor: Factor, axis: usize) -> Res<(Access, Op
     if !unsigned {
         return Ok((cx.operand_if(factor.value, super::matmul::good), zero));
     }
-    let shape = cx.shape(factor.value).to_vec();
     let data = cx.without_base(factor.value);
-    let moved = cx.combine(vec![data], &shape, |e, v| {
-        let top = e.constant(DType::U8, 128.0);
-        let x = e.binary(Binary::Xor, v[0], top);
-        e.cast(x, DType::I8)
-    })?;
+    let moved = moved(cx, data)?;
     Ok((cx.operand_of(moved, super::matmul::good), zero))
+}
+
+/// The sums of the columns of a constant matrix of bytes.
+fn sums_of_columns(cx: &mut Lowering<'_>, matrix: &Access) -> Option<Lazy> {
+    let Role::Constant(t) = &cx.graph.tensor(matrix.tensor).role else { return None };
+    let (v, r) = (&matrix.view, matrix.view.rank());
+    if v.len() != v.dims[r - 2] * v.dims[r - 1] || !matrix.is_plain() {
+        return None;
+    }
+    let (rows, columns) = (v.dims[r - 2], v.dims[r - 1]);
+    let at = |row: usize, column: usize| {
+        (v.offset + row as i64 * v.strides[r - 2] + column as i64 * v.strides[r - 1]) as usize
+    };
+    let mut sums = vec![0i64; columns];
+    let bytes = t.bytes();
+    for row in 0..rows {
+        sums.iter_mut().enumerate().for_each(|(c, sum)| *sum += i64::from(bytes[at(row, c)] as i8));
+    }
+    let mut shape = v.dims.clone();
+    shape[r - 2] = 1;
+    let id = cx.add_const("sums of columns".into(), HostTensor::from_ints(DType::I32, &shape, &sums));
+    Some(Lazy::read(Access::new(id, View::dense(&shape)), DType::I32))
 }
 
 /// A product of two matrices of bytes, or of batches of them, in 32 bits.
@@ -121,8 +138,10 @@ fn product_of_bytes(cx: &mut Lowering<'_>, a: Factor, b: Factor) -> Res<Lazy> {
     let (right, right_zero) = signed(cx, b, rb - 1)?;
     let k = left.view.dims[ra - 1];
     let mut terms = Vec::new();
-    let of_right =
-        left_zero.is_some().then(|| super::reduce::sum_along(cx, right.clone(), rb - 2, DType::I8, DType::I32));
+    let of_right = left_zero.is_some().then(|| match sums_of_columns(cx, &right) {
+        Some(sums) => sums,
+        None => super::reduce::sum_along(cx, right.clone(), rb - 2, DType::I8, DType::I32),
+    });
     let of_left =
         right_zero.is_some().then(|| super::reduce::sum_along(cx, left.clone(), ra - 1, DType::I8, DType::I32));
     for sums in [of_right, of_left].into_iter().flatten() {
@@ -189,6 +208,84 @@ pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// A convolution of signed bytes, where it can be one: weights around 0, data around a known zero point. What that adds to a
+/// sum, it times the weights of a channel, is taken off afterwards; padding counts as the zero point.
+fn convolved_bytes(
+    cx: &mut Lowering<'_>,
+    [x, w]: [Factor; 2],
+    frame: &Frame,
+    [begin, end]: [&[usize]; 2],
+    groups: usize,
+    dims: &[usize],
+) -> Res<Option<Lazy>> {
+    let unsigned = [x, w].map(|f| cx.dtype(f.value) == DType::U8);
+    let zero = |f: Factor, unsigned: bool| {
+        let zero = match f.zero {
+            None => 0,
+            Some(z) => cx.constant(z).map(HostTensor::to_i64).filter(|z| z.iter().all(|n| *n == z[0]))?[0],
+        };
+        Some(zero - if unsigned { 128 } else { 0 })
+    };
+    let (Some(zero), Some(0)) = (zero(x, unsigned[0]), zero(w, unsigned[1])) else { return Ok(None) };
+    let channels = dims[1];
+    // Few channels of a group are computed without tiles, as floats.
+    let few = channels / groups <= FEW_CHANNELS;
+    let mut sums = Vec::new();
+    if zero != 0 {
+        let Some(weights) = cx.constant(w.value).filter(|_| !few) else { return Ok(None) };
+        let moved = if unsigned[1] { 128 } else { 0 };
+        let of = |row: &[i64]| row.iter().map(|x| x - moved).sum::<i64>() * zero;
+        sums = weights.to_i64().chunks_exact(weights.len() / channels).map(of).collect();
+    } else if few && (unsigned[0] || unsigned[1]) {
+        return Ok(None);
+    }
+    let mut pads = begin.to_vec();
+    let mut data = if zero != 0 && begin.iter().chain(end).any(|p| *p != 0) {
+        let fill = Scalar::Int(zero + if unsigned[0] { 128 } else { 0 });
+        let plain = cx.plain(x.value);
+        let sides = [begin, end].map(|side| [&[0, 0], side].concat());
+        pads.fill(0);
+        let framed = super::pad::framed(cx, plain, &sides[0], &sides[1], fill);
+        cx.normal(framed)
+    } else {
+        cx.without_base(x.value)
+    };
+    if unsigned[0] {
+        data = moved(cx, data)?;
+    }
+    let mut weights = cx.without_base(w.value);
+    if unsigned[1] {
+        weights = moved(cx, weights)?;
+    }
+    let data = cx.operand_of(data, |v| v.is_inner_dense(1));
+    let weights = cx.operand_of(weights, View::is_dense);
+    let (kernel, strides, dilations) = (frame.kernel.clone(), frame.strides.clone(), frame.dilations.clone());
+    let window = Window { kernel, strides, dilations, pads };
+    let kind = StepKind::Conv(Conv { window, groups, before: None });
+    let y = cx.produce(kind, vec![data, weights], dims, DType::I32);
+    if sums.is_empty() {
+        return Ok(Some(y));
+    }
+    let mut along = vec![1; dims.len()];
+    along[1] = channels;
+    let id = cx.add_const("sums of weights".into(), HostTensor::from_ints(DType::I32, &along, &sums));
+    let sums = Lazy::read(Access::new(id, View::dense(&along)), DType::I32);
+    cx.combine(vec![y, sums], dims, |e, v| e.binary(Binary::Sub, v[0], v[1])).map(Some)
+}
+
+/// Unsigned bytes less 128.
+fn moved(cx: &mut Lowering<'_>, data: Lazy) -> Res<Lazy> {
+    let shape = data.shape.clone();
+    cx.combine(vec![data], &shape, |e, v| {
+        let top = e.constant(DType::U8, 128.0);
+        let x = e.binary(Binary::Xor, v[0], top);
+        e.cast(x, DType::I8)
+    })
+}
+
+/// Convolutions of more channels in a group are worth tiles.
+const FEW_CHANNELS: usize = 4;
+
 /// A convolution of centered integers, in `i32`.
 fn convolved(cx: &mut Lowering<'_>, x: Factor, w: Factor) -> Res<Lazy> {
     let (xs, ws) = (cx.shape(x.value).to_vec(), cx.shape(w.value).to_vec());
@@ -197,15 +294,12 @@ fn convolved(cx: &mut Lowering<'_>, x: Factor, w: Factor) -> Res<Lazy> {
     }
     let groups = conv::groups(cx)?;
     let frame = Frame::read(cx, xs.len() - 2, Some(&ws[2..]))?;
-    let (begin, _) = frame.padding(&xs[2..]);
+    let (begin, end) = frame.padding(&xs[2..]);
     let dims = cx.result(0);
-    let bytes = |cx: &Lowering<'_>, f: Factor| f.zero.is_none() && cx.dtype(f.value) == DType::I8;
-    if bytes(cx, x) && bytes(cx, w) && !conv::is_wide(&frame) {
-        let data = cx.operand_if(x.value, |v| v.is_inner_dense(1));
-        let weights = cx.operand_if(w.value, View::is_dense);
-        let window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
-        let kind = StepKind::Conv(Conv { window, groups, before: None });
-        return Ok(cx.produce(kind, vec![data, weights], &dims, DType::I32));
+    if !conv::is_wide(&frame)
+        && let Some(y) = convolved_bytes(cx, [x, w], &frame, [&begin, &end], groups, &dims)?
+    {
+        return Ok(y);
     }
     let t = working_type(ws[1..].iter().product(), x.largest(cx)?, w.largest(cx)?);
     let (data, weights) = (x.centered(cx, t, 1)?, w.centered(cx, t, 0)?);

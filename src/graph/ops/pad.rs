@@ -84,6 +84,25 @@ fn amounts<'m>(cx: &impl Ask<'m>, numbers: impl Fn(usize, &str) -> Res<Vec<Dim>>
     Ok(amounts)
 }
 
+/// A value of plain dimensions between so many elements of `fill` in front of each and behind it.
+pub(super) fn framed(cx: &mut Lowering<'_>, lazy: Lazy, begin: &[usize], end: &[usize], fill: Scalar) -> Lazy {
+    let mut lazy = lazy;
+    if lazy.as_read().is_none_or(|a| !a.is_plain()) {
+        let l = cx.normal(lazy);
+        lazy = cx.stored(l).plain().expect("a stored tensor has plain dimensions");
+    }
+    let access = &mut lazy.inputs[0];
+    let mut ranges = Vec::with_capacity(begin.len());
+    for d in 0..begin.len() {
+        access.view.offset -= begin[d] as i64 * access.view.strides[d];
+        access.view.dims[d] += begin[d] + end[d];
+        ranges.push((begin[d], begin[d] + lazy.grid[d]));
+    }
+    lazy.grid = access.view.dims.clone();
+    access.guard = Some(Guard { ranges, fill });
+    lazy
+}
+
 pub(super) fn pad(cx: &mut Lowering<'_>) -> Res<()> {
     let x = cx.input(0)?;
     let (rank, dtype) = (cx.rank(x), cx.dtype(x));
@@ -129,20 +148,7 @@ pub(super) fn pad(cx: &mut Lowering<'_>) -> Res<()> {
             if begin.iter().chain(&end).all(|&p| p == 0) {
                 lazy
             } else {
-                if lazy.as_read().is_none_or(|a| !a.is_plain()) {
-                    let l = cx.normal(lazy);
-                    lazy = cx.stored(l).plain().expect("a stored tensor has plain dimensions");
-                }
-                let access = &mut lazy.inputs[0];
-                let mut ranges = Vec::with_capacity(rank);
-                for d in 0..rank {
-                    access.view.offset -= begin[d] as i64 * access.view.strides[d];
-                    ranges.push((begin[d], begin[d] + lazy.grid[d]));
-                }
-                access.view.dims = out.clone();
-                access.guard = Some(Guard { ranges, fill });
-                lazy.grid = out.clone();
-                lazy
+                framed(cx, lazy, &begin, &end, fill)
             }
         }
         "reflect" | "edge" | "wrap" => {

@@ -10,6 +10,7 @@ mod images;
 mod local;
 mod microsoft;
 mod ml;
+mod pairs;
 mod quantized;
 mod training;
 
@@ -168,8 +169,9 @@ pub(super) fn expand_graph(graph: &mut Graph) {
 }
 
 impl Model {
-    /// Writes operators that are made of others with those.
+    /// Writes operators that are made of others with those, and those between dequantisations with products of bytes.
     pub fn expand(&mut self) {
         expand_graph(&mut self.graph);
+        pairs::join_pairs(&mut self.graph);
     }
 }
