@@ -242,6 +242,12 @@ impl EmuDevice {
         self.memory.lent_range_of(addr)
     }
 
+    /// Keeps what is freed from being given out again for a while, so that strict launches find who still uses it. Strict
+    /// launches begin with this themselves: it is for what is freed before the first of them.
+    pub fn quarantine(&self) {
+        self.memory.quarantine();
+    }
+
     /// Loads a code object: its segments are copied into device memory and relocated.
     pub fn load(&self, elf: &[u8]) -> Result<Module, EmuError> {
         let file = ElfFile::parse(elf)?;

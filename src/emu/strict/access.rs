@@ -209,8 +209,12 @@ impl Checker {
         if access != Access::Read {
             l.memory.mark(addr, size, true);
         }
+        let polls = access == Access::Read && f.coherent;
+        if let (true, Some(at)) = (polls, l.memory.offset_of(addr)) {
+            self.polled.push((at, size));
+        }
         // Scratch is private; workgroups use it one after the other.
-        let private = self.scratch.contains(&addr) || (access == Access::Read && f.coherent);
+        let private = polls || self.scratch.contains(&addr);
         if let (false, Some(shadow), Some(at)) = (private, l.shadow, l.memory.offset_of(addr)) {
             shadow.access(a, access, at, size).map_err(|(byte, race)| FaultKind::MemoryRace {
                 addr: addr + (byte - at),

@@ -64,6 +64,8 @@ pub struct Checker {
     barrier: u32,
     /// When it last acquired what others have written.
     acquired: u32,
+    /// Loads past the caches of the instruction at hand: offset in device memory, bytes.
+    polled: Vec<(u64, u64)>,
     /// Waves of a workgroup may use several caches: memory operations must be done before a barrier orders them.
     keeps_stores: bool,
     vgprs: u32,
@@ -99,6 +101,7 @@ impl Checker {
             first: 0,
             barrier: 0,
             acquired: 0,
+            polled: Vec::new(),
             keeps_stores: waves > 1 && d.splits_workgroups(l.machine.family),
             vgprs,
             agprs,
@@ -203,7 +206,7 @@ impl Checker {
                 && ctl != Ctl::Fault
             {
                 self.waves[w.index as usize].known.after(w, f, d);
-                if f.acquires {
+                if f.acquires || self.met_atomic(w, l) {
                     self.acquired = l.state.clock.tick();
                 }
             }
@@ -211,6 +214,19 @@ impl Checker {
                 return ctl;
             }
         }
+    }
+
+    /// Whether the loads of the instruction that was just done have met another workgroup's atomic. Asked behind the
+    /// loads: an atomic is recorded before it is done, so that whoever sees what it left sees its record too.
+    fn met_atomic(&mut self, w: &Wave, l: &Launch) -> bool {
+        if self.polled.is_empty() {
+            return false;
+        }
+        let a = self.actor(w, l);
+        let met = |&(at, size): &(u64, u64)| l.shadow.is_some_and(|s| s.meets_atomic(&a, at, size));
+        let found = self.polled.iter().any(met);
+        self.polled.clear();
+        found
     }
 
     fn before(

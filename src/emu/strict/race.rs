@@ -7,8 +7,8 @@
 //!
 //! * A is B;
 //! * both are of one workgroup, which has met at a barrier since t;
-//! * B's workgroup has *acquired* since t: by an atomic, by dropping caches that the device shares, or at a global wave
-//!   sync resource.
+//! * B's workgroup has *acquired* since t: by an atomic, by a load past the caches that meets another workgroup's atomic,
+//!   by dropping caches that the device shares, or at a global wave sync resource.
 //!
 //! What A released is not followed, and a record that gives way to a newer one is forgotten: some races go unseen, but
 //! there is none where one is reported. Atomics do not race with each other; nor with loads, since compilers begin loops
@@ -249,6 +249,16 @@ impl Shadow {
         self.cells(at, size).try_for_each(|(at, cell, bytes)| cell.access(a, access, bytes).map_err(|r| (at, r)))
     }
 
+    /// Whether a load of these bytes meets an atomic of another workgroup, younger than what this one acquired last: so
+    /// workgroups wait for each other in AMD's cooperative groups, with no caches dropped behind the wait.
+    pub fn meets_atomic(&self, a: &Actor, at: u64, size: u64) -> bool {
+        let met = |r: Record| r.atomic && r.time >= a.acquired && (r.whose == Whose::Any || !a.beside(r.wave));
+        self.cells(at, size).any(|(_, cell, bytes)| {
+            let last = Record::unpack(cell.0[0].load(Ordering::SeqCst));
+            last.bytes & bytes != 0 && met(last)
+        })
+    }
+
     /// Records an access that was checked before and is outstanding at a barrier.
     pub fn note(&self, a: &Actor, access: Access, at: u64, size: u64) {
         self.cells(at, size).for_each(|(_, cell, bytes)| cell.note(a, access, bytes));
@@ -325,6 +335,17 @@ mod tests {
         s.access(&actor(0, 1), Atomic, 32, 4).unwrap();
         s.access(&actor(2, 1), Write, 32, 4).unwrap();
         assert!(s.access(&actor(3, 1), Atomic, 32, 4).is_err());
+    }
+
+    #[test]
+    fn waiting_for_an_atomic_acquires() {
+        let s = Shadow::new(64).unwrap();
+        s.access(&actor(0, 3), Write, 8, 4).unwrap();
+        s.access(&actor(0, 3), Atomic, 32, 4).unwrap();
+        assert!(s.meets_atomic(&actor(2, 4), 32, 4));
+        // A plain store, bytes beside it, what was acquired already, and the own workgroup's.
+        assert!(!s.meets_atomic(&actor(2, 4), 8, 4) && !s.meets_atomic(&actor(2, 4), 36, 4));
+        assert!(!s.meets_atomic(&Actor { acquired: 4, ..actor(2, 4) }, 32, 4) && !s.meets_atomic(&actor(1, 4), 32, 4));
     }
 
     #[test]

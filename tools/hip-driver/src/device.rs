@@ -352,7 +352,7 @@ hip! {
         if which == 0 && value > MAX_STACK {
             return Err(INVALID);
         }
-        *lock(&d.limits).get_mut(which as usize).ok_or(Code(hipErrorUnsupportedLimit))? = value;
+        *lock(&d.limits).get_mut(which as usize).ok_or(INVALID)? = value;
         Ok(())
     }
     fn hipDeviceSetCacheConfig(config: c_uint) {

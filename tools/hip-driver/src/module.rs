@@ -153,7 +153,8 @@ pub struct LaunchSpec {
 /// What the environment says about every launch.
 #[derive(Clone, Copy)]
 pub struct Environment {
-    strict: bool,
+    /// Launches are checked for undefined behaviour.
+    pub strict: bool,
     timeout: Option<Duration>,
     /// Clocks of devices run in real time.
     real_time: bool,

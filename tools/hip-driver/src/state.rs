@@ -342,7 +342,7 @@ fn number(
 }
 
 fn make_devices() -> std::result::Result<Vec<Arc<Device>>, NoDevices> {
-    crate::module::Environment::read()?;
+    let environment = crate::module::Environment::read()?;
     crate::fork::watch();
     let names = std::env::var("BAREWAVE_TARGET").unwrap_or_default();
     let names = if names.trim().is_empty() { "gfx942".to_string() } else { names };
@@ -366,6 +366,9 @@ fn make_devices() -> std::result::Result<Vec<Arc<Device>>, NoDevices> {
     let units = number("BAREWAVE_COMPUTE_UNITS", 1..=1 << 16, "a number from 1 to 65536 is expected")?;
     let count = ids.len() as u64;
     let first = EmuDevice::unified(ids[0].0, wanted.saturating_mul(count))?;
+    if environment.strict {
+        first.quarantine();
+    }
     let memory = wanted.min(first.capacity() / count);
     let mut list = Vec::new();
     for (i, (target, id)) in ids.into_iter().enumerate() {
