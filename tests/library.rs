@@ -17,7 +17,7 @@ fn load(path: &str) -> Model {
 }
 
 fn compiler(target: Target, cache: KernelCache) -> Compiler {
-    Compiler::new(target, Options { cache: Arc::new(cache), keep_ir: false })
+    Compiler::new(target, Options { cache: Arc::new(cache), ..Options::default() })
 }
 
 fn digits(target: Target) -> Compiled {
@@ -71,7 +71,8 @@ fn the_cache_changes_nothing_but_the_work() {
     assert_eq!(second.cache().stats(), CacheStats { memory: n, disk: n, compiled: 0 });
     // IR is there when it is asked for, and only then.
     assert!(without.ir().is_empty());
-    let ir = Compiler::new(Target::GFX942, Options { keep_ir: true, cache: first.cache().clone() });
+    let ir =
+        Compiler::new(Target::GFX942, Options { keep_ir: true, cache: first.cache().clone(), ..Options::default() });
     assert_eq!(ir.compile(&model, &Shapes::default()).unwrap().ir().len(), n);
 }
 
