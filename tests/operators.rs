@@ -611,7 +611,7 @@ fn one_kernel_serves_all_extents() {
     for target in TARGETS {
         let cache = Arc::new(KernelCache::in_memory());
         let target = Target::parse(target).unwrap();
-        let compiler = Compiler::new(target, compile::Options { cache: cache.clone(), keep_ir: false });
+        let compiler = Compiler::new(target, compile::Options { cache: cache.clone(), ..Default::default() });
         let device = Arc::new(EmulatedDevice::new(target, true).unwrap());
         let mut made = Vec::new();
         for n in [5, 2, 64, 333, 1000, 7, 4096] {
@@ -662,7 +662,7 @@ fn decoded(b: &Builder, heads: usize, size: usize, width: usize) {
     for (target, most) in [("gfx942", 512), ("gfx1100", 512), ("gfx906", 40), ("gfx1201", 40)] {
         let cache = Arc::new(KernelCache::in_memory());
         let target = Target::parse(target).unwrap();
-        let compiler = Compiler::new(target, compile::Options { cache: cache.clone(), keep_ir: false });
+        let compiler = Compiler::new(target, compile::Options { cache: cache.clone(), ..Default::default() });
         let device = Arc::new(EmulatedDevice::new(target, most < 512).unwrap());
         let mut model = AnyShape::new(device, compiler, Arc::new(b.model.clone()), 1);
         let mut state = [b.random(&[1, heads, 1, size]), b.random(&[1, heads, 1, size])];

@@ -26,7 +26,7 @@ fn input(b: &mut Builder, name: &str) -> String {
 
 fn compiler(target: Target) -> Compiler {
     let cache = Arc::new(KernelCache::in_memory());
-    Compiler::new(target, compile::Options { cache, keep_ir: false })
+    Compiler::new(target, compile::Options { cache, ..Default::default() })
 }
 
 /// Outputs of a model that is ready for anything, and how often it was compiled.
