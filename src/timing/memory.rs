@@ -201,7 +201,7 @@ impl Extents {
 /// Workgroups of a die that are looked at one by one; more of them are taken to go on like these.
 const LOOKED_AT: u64 = 4096;
 
-/// The traffic of a launch, from recorded workgroups: the first one, and those beside it in x and y ([`BESIDE`]) where there are
+/// The traffic of a launch, from recorded workgroups: the first one, and those beside it in x and y (`BESIDE`) where there are
 /// any.
 pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread) -> Traffic {
     let Some(first) = groups.first() else { return Traffic::default() };
