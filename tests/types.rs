@@ -6,9 +6,13 @@
 
 mod support;
 
+use barewave::Compiler;
 use barewave::graph::{Options, fuse};
+use barewave::kernels::{Tuned, Tuning, candidates};
+use barewave::runtime::{EmulatedDevice, Session};
 use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
+use std::sync::Arc;
 use support::build::{Builder, int, ints};
 use support::device;
 
@@ -227,7 +231,7 @@ fn depths_shared_among_workgroups() {
 
 #[test]
 fn products_of_large_tiles() {
-    // As many tiles as fill a chip, the last ones not whole: the largest tiles are taken. Some rows are compared.
+    // The largest tiles, as many as fill a chip, the last ones not whole. Some rows are compared.
     let cases = [
         ("gfx908", DType::F16, [3970, 70, 4090]),
         ("gfx942", DType::F16, [3970, 70, 4090]),
@@ -242,10 +246,20 @@ fn products_of_large_tiles() {
         let z = b.node("MatMul", &[&p, &q], &[]);
         b.output(&z);
         let graph = fuse(&b.model, &Options::default()).unwrap();
-        let plan = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
-        let [columns, rows, _] = plan.plan().launches[0].grid.map(|g| g as usize);
-        assert!(m.div_ceil(rows) * n.div_ceil(columns) > 15_000, "{target} {t}: {rows} by {columns} workgroups");
-        let (out, _) = device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{target} {t}: {e}"));
+        let chip = Target::parse(target).unwrap();
+        let considered = candidates(&graph, &graph.steps[0], chip).unwrap();
+        let whole = considered.candidates.iter().filter(|c| c.parts == 1);
+        let largest = whole.max_by_key(|c| c.tile[0] * c.tile[1]).unwrap();
+        assert!(largest.tile[0] * largest.tile[1] > 15_000, "{target} {t}: {largest:?}");
+        let mut tuning = Tuning::default();
+        tuning.insert(considered.product.clone(), Tuned::from(largest));
+        let compiler = Compiler::new(chip, barewave::Options { tuning: Arc::new(tuning), ..Default::default() });
+        let compiled = compiler.compile_graph(&graph).unwrap();
+        let [columns, rows, _] = compiled.plan().launches[0].grid.map(|g| g as usize);
+        assert_eq!([rows, columns], [m.div_ceil(largest.tile[0] as usize), n.div_ceil(largest.tile[1] as usize)]);
+        let device = Arc::new(EmulatedDevice::new(chip, true).unwrap());
+        let mut session = Session::new(device, &compiled).unwrap();
+        let (out, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{target} {t}: {e}"));
         let (x, y, got) = (x.to_f64(), y.to_f64(), out[0].to_f64());
         for row in (0..m).step_by(61).chain([m - 1]) {
             let want = product(&x[row * k..][..k], &y, [1, k, n]);
