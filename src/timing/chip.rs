@@ -155,6 +155,11 @@ impl Chip {
         (self.mall_mib * 1024.0 * 1024.0 / bytes.max(1.0)).min(1.0).powi(2)
     }
 
+    /// Clocks until so many waves have begun on `cus` compute units: each engine begins one after the other.
+    pub fn dispatch(&self, waves: f64, cus: f64) -> f64 {
+        waves * self.dispatch_clk / (self.shader_engines * (cus / self.cus).min(1.0))
+    }
+
     /// Vector instructions are issued every fourth clock from each of four SIMDs in turn (GCN, CDNA).
     pub fn quad_cadence(&self) -> bool {
         self.target.info().simds == 4

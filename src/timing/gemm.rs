@@ -12,8 +12,8 @@
 //! * the busiest compute unit has `ceil(tiles / compute units)` of them. Where a workgroup runs on both halves of a work group
 //!   processor, as the vendor's do on RDNA, that is the unit: rows of gfx1030 with 1.3 tiles per compute unit reach 82% of the
 //!   peak, which two whole rounds of compute units cannot;
-//! * memory and L2 move what they must; where two of them and the compute units are busy for about as long, they wait for
-//!   each other.
+//! * memory and L2 move what they must, and waves begin one after the other; where two of these limits and the compute units' are
+//!   about as long, they wait for each other.
 //!
 //! It takes about a microsecond. [`Gemm::clocks`] leaves out what a launch costs: that is a matter of how the time was
 //! taken.
@@ -51,6 +51,8 @@ pub struct Gemm {
     /// Share of operands (0, 1/2, 1) that lie in memory with rows or columns, not k, next to each other: matrix instructions
     /// then gather them from LDS element by element.
     pub gathered: f64,
+    /// Elements of C that a lane stores with one instruction.
+    pub store_width: f64,
     /// C is read too.
     pub reads_c: bool,
     /// The memory-side cache still has what fits of the operands: the product was computed before on the same data, as
@@ -63,29 +65,32 @@ pub struct Gemm {
 
 /// Clocks of a round in which a workgroup's own waves neither multiply nor load: barrier, first reads behind it, loop
 /// control. Fitted, as all that say so here, on half of the sizes of AMD's tables together, all chips.
-const SYNC: f64 = 163.0;
+const SYNC: f64 = 147.0;
 /// Busy time over that of the products alone: address and loop instructions that share the vector port. Fitted.
-const OVERHEAD: f64 = 1.006;
+const OVERHEAD: f64 = 1.019;
 /// Clocks of a workgroup's prologue besides the latency of its first loads. Fitted.
-const PROLOGUE: f64 = 427.0;
+const PROLOGUE: f64 = 402.0;
 /// Clocks of an epilogue besides its stores. Inferred: a few hundred instructions.
-const EPILOGUE: f64 = 300.0;
+const EPILOGUE: f64 = 267.0;
 /// Share of memory's latency that a prefetched tile still waits for when nothing else hides it. Fitted.
-const EXPOSED: f64 = 0.4;
+const EXPOSED: f64 = 0.5;
 /// Least clocks of a step whose operands were read during the step before, over the latency of LDS: a part of the answer
 /// overlaps the step that asked. Fitted.
-const STEP: f64 = 0.69;
+const STEP: f64 = 0.86;
 /// Clocks that a step waits for operands which were not read ahead, over the latency of LDS: both operands, and what is before
 /// them in the queue. Fitted.
-const STEP_WAIT: f64 = 2.7;
-/// Bytes that a compute unit stores in a clock: half of a cache line, which rows of a tile often are. Fitted.
-const STORE: f64 = 32.0;
+const STEP_WAIT: f64 = 3.4;
+/// Clocks for which an instruction that stores keeps a compute unit's path to memory, per 64 lanes, whatever it stores. Fitted;
+/// products of depth 1, which do little else, take 45 to 50 on gfx900, gfx906 and gfx90a, memory's own time included.
+const STORE: f64 = 20.0;
+/// That many times as long where a lane stores less than four bytes. Fitted.
+const NARROW: f64 = 2.0;
 /// Share of L2's best rate that reads of tiles get: rows of a power of two meet in few channels. Fitted.
 const L2_REACHED: f64 = 0.945;
 /// What is busy most of the time delays what is about as busy: requests queue, and workgroups that began together load and
 /// store together. The limits of compute units, L2 and memory are put together by this power; none would see the others with an
 /// infinite one. Fitted.
-const QUEUED: f64 = 3.0;
+const QUEUED: f64 = 2.8;
 /// What writing to LDS takes over reading the same bytes: a turn more per access (rocprofiler-compute), and narrower ones. Fitted.
 const LDS_WRITE: f64 = 2.4;
 /// Registers besides accumulators, fragments and tiles on their way. Fitted.
@@ -208,7 +213,8 @@ impl Gemm {
             false => own + latency,
         };
         let reads_c = if self.reads_c { 1.0 } else { 0.0 };
-        let store = self.tile.0 * self.tile.1 * stored * (1.0 + reads_c) / (STORE * place.cus);
+        let narrow = if stored * self.store_width < 4.0 { NARROW } else { 1.0 };
+        let store = self.tile.0 * self.tile.1 / self.store_width / 64.0 * (narrow + reads_c) * STORE / place.cus;
         let ends = PROLOGUE + latency + EPILOGUE + latency * reads_c;
         let occupancy = self.occupancy(chip, &place, wave);
         let most = (tiles * place.cus / cus).ceil();
@@ -221,7 +227,8 @@ impl Gemm {
         let from_mall = if kept > 0.0 { moved / (chip.mall_bytes_clk * of_chip) } else { 0.0 };
         let dram = from_memory.max(from_mall);
         let l2 = tiles * (self.tile.0 + self.tile.1) * k * element / (chip.l2_bytes_clk * chip.l2_share * L2_REACHED);
-        let total = queued([compute, dram + PROLOGUE + latency, l2 + PROLOGUE + latency]);
+        let first = PROLOGUE + latency;
+        let total = queued([compute, dram + first, l2 + first, chip.dispatch(tiles * waves, cus) + first]);
         Clocks { total, compute, dram, l2, tiles_per_cu: tiles / cus, occupancy }
     }
 }
@@ -255,7 +262,7 @@ impl Loops {
 }
 
 /// Clocks of what takes so long by several limits, each alone: those that are about as long delay each other.
-pub fn queued(limits: [f64; 3]) -> f64 {
+pub fn queued<const N: usize>(limits: [f64; N]) -> f64 {
     let most = limits.into_iter().fold(f64::MIN_POSITIVE, f64::max);
     most * limits.iter().map(|l| (l / most).powf(QUEUED)).sum::<f64>().powf(1.0 / QUEUED)
 }

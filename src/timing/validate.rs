@@ -307,6 +307,7 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
             "NT" => 1.0,
             _ => 0.5,
         },
+        store_width: line.number("VW", 1.0)?.max(1.0),
         reads_c: false,
         warm: false,
         rate,
@@ -332,6 +333,8 @@ pub struct Campaign {
     /// Share of the nominal clock that the chip ran at: below it under load, above it where percentages were taken of a lower
     /// one.
     pub clock: f64,
+    /// Share of its clock that memory ran at.
+    pub memory: f64,
 }
 
 const CAMPAIGNS: &str = include_str!("../../isa/latency/campaigns.csv");
@@ -354,12 +357,12 @@ pub fn campaigns() -> Campaigns {
     let mut out = BTreeMap::new();
     for line in CAMPAIGNS.lines().filter(|l| !l.starts_with('#') && !l.is_empty()).skip(1) {
         let c: Vec<&str> = line.split(',').collect();
-        if let [chip, dtype, to, compute, layout, unit, launch, reads_c, warm, mhz, clock] = c[..] {
+        if let [chip, dtype, to, compute, layout, unit, launch, reads_c, warm, mhz, clock, memory] = c[..] {
             let key = [chip, dtype, to, compute, layout, unit].map(str::to_string);
             let number = |t: &str| t.parse().unwrap_or(0.0);
             let (reads_c, warm) = (reads_c == "1", warm == "1");
-            let campaign = Campaign { launch: number(launch), reads_c, warm, mhz: number(mhz), clock: number(clock) };
-            out.insert(key, campaign);
+            let [launch, mhz, clock, memory] = [launch, mhz, clock, memory].map(number);
+            out.insert(key, Campaign { launch, reads_c, warm, mhz, clock, memory });
         }
     }
     out
@@ -372,6 +375,7 @@ pub fn clocks(row: &Row, chip: &Chip, campaign: Campaign) -> (f64, f64) {
     let mut chip = chip.clone();
     let nominal = if row.percent { chip.boost_mhz } else { campaign.mhz };
     chip.boost_mhz = nominal * campaign.clock;
+    chip.dram_gbs *= campaign.memory;
     let measured = if row.percent { row.measured } else { row.measured * campaign.mhz * 1e6 };
     (measured, gemm.clocks(&chip, row.cus).total / campaign.clock + campaign.launch)
 }
@@ -384,6 +388,7 @@ fn usual(chip: &Chip) -> Campaign {
         warm: false,
         mhz: chip.sustained_mhz,
         clock: 1.0,
+        memory: 1.0,
     }
 }
 
@@ -488,6 +493,9 @@ const SHORT: f64 = 100_000.0;
 /// Shares of the nominal clock that [`fit`] tries, of equals the first: in twentieths from 0.6 to 1.2.
 const CLOCKS: [f64; 13] = [1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 1.05, 1.1, 1.15, 1.2];
 
+/// Shares of memory's clock that [`fit`] tries, of equals the first: those that Vega's power levels have (945, 500 and 167 MHz).
+const MEMORY_CLOCKS: [f64; 3] = [1.0, 0.53, 0.177];
+
 /// Describes the tuning runs of a table: for each the cost of a launch that makes the median error of its short rows
 /// smallest; the share of the nominal clock, whether C was read, and whether operands stayed in the memory-side cache, by the
 /// smallest median error of all rows, buckets counting alike. `mhz` are the clocks to go with.
@@ -511,9 +519,10 @@ pub fn fit(rows: &[Row], mhz: impl Fn(&Row) -> f64) -> Campaigns {
         let mut best = (f64::MAX, usual(&chip));
         let both: &[bool] = if chip.mall_mib > 0.0 { &[false, true] } else { &[false] };
         let kinds = [false, true].iter().flat_map(|reads_c| both.iter().map(move |warm| (*reads_c, *warm)));
+        let kinds = MEMORY_CLOCKS.iter().flat_map(|memory| kinds.clone().map(move |(c, w)| (*memory, c, w)));
         let settings = CLOCKS.iter().flat_map(|clock| kinds.clone().map(move |kind| (*clock, kind)));
-        for (clock, (reads_c, warm)) in settings {
-            let campaign = Campaign { launch: 0.0, reads_c, warm, mhz: mhz(rows[0]), clock };
+        for (clock, (memory, reads_c, warm)) in settings {
+            let campaign = Campaign { launch: 0.0, reads_c, warm, mhz: mhz(rows[0]), clock, memory };
             let pairs: Vec<(f64, f64)> = rows.iter().map(|r| clocks(r, &chip, campaign)).collect();
             let error = |launch: f64, short: bool| {
                 let mut errors: [Vec<f64>; 3] = Default::default();

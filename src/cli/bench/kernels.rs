@@ -99,6 +99,7 @@ fn own_form(
     let chip = Chip::of(compiled.target())?;
     let bytes = dtype.size() as f64;
     let [rows, columns, depth] = chosen.tile.map(f64::from);
+    let matrix = usual_matrix(compiled.target(), dtype.name());
     let gemm = Gemm {
         m,
         n,
@@ -107,12 +108,13 @@ fn own_form(
         tile: (rows, columns),
         depth,
         threads: (16.0, f64::from(stats.workgroup_size) / 16.0, 1.0),
-        matrix: usual_matrix(compiled.target(), dtype.name()),
+        matrix,
         split: f64::from(chosen.parts),
         prefetch: 1.0,
         local_prefetch: true,
         bytes: (bytes, bytes, bytes.max(4.0)),
         gathered: 0.0,
+        store_width: if matrix.is_some() { 1.0 } else { 4.0 },
         reads_c: false,
         warm: false,
         rate: cycles::peak_flops_per_clk(compiled.target(), dtype),

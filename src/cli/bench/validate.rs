@@ -349,10 +349,10 @@ fn describe(rows: &[validate::Row], known: &validate::Campaigns) -> validate::Ca
 /// Prints the tuning runs of a table.
 fn fit(rows: &[validate::Row], known: &validate::Campaigns) -> Result {
     let found = describe(rows, known);
-    println!("chip,dtype,out,compute,layout,unit,launch_clocks,reads_c,warm,mhz,clock");
+    println!("chip,dtype,out,compute,layout,unit,launch_clocks,reads_c,warm,mhz,clock,memory");
     for (run, c) in found {
         let [reads_c, warm] = [c.reads_c, c.warm].map(u8::from);
-        println!("{},{:.0},{reads_c},{warm},{:.0},{}", run.join(","), c.launch, c.mhz, c.clock);
+        println!("{},{:.0},{reads_c},{warm},{:.0},{},{}", run.join(","), c.launch, c.mhz, c.clock, c.memory);
     }
     Ok(())
 }
