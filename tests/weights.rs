@@ -33,7 +33,8 @@ fn dequantised(
 ) -> (String, Vec<f64>) {
     let signed = t.is_signed_int();
     let low = if signed { -(1i64 << (t.bits() - 1)) } else { 0 };
-    let fields = |b: &mut Builder, n: usize| -> Vec<i64> { (0..n).map(|_| low + b.below(1 << t.bits()) as i64).collect() };
+    let fields =
+        |b: &mut Builder, n: usize| -> Vec<i64> { (0..n).map(|_| low + b.below(1 << t.bits()) as i64).collect() };
     let (axis, block, dims) = match how {
         Scales::One => (1, 0, vec![]),
         Scales::Slices => (1 - depth, 0, vec![shape[1 - depth]]),
@@ -195,7 +196,9 @@ fn a_table_that_is_looked_up_and_multiplied_by_is_there_once() {
 /// Where no block of the product's depth has one scale the matrix is widened, and right.
 #[test]
 fn scales_across_the_depth_are_widened() {
-    for (shape, how, depth) in [([96, 40], Scales::Slices, 1), ([70, 40], Scales::One, 0), ([72, 40], Scales::Blocks(24), 0)] {
+    for (shape, how, depth) in
+        [([96, 40], Scales::Slices, 1), ([70, 40], Scales::One, 0), ([72, 40], Scales::Blocks(24), 0)]
+    {
         let mut b = Builder::new(25, 90);
         let (k, n) = (shape[0], shape[1]);
         let x = b.input(&[3, k]);

@@ -221,7 +221,9 @@ pub(super) fn gather_blocks(cx: &mut Lowering<'_>) -> Res<()> {
     };
     let [from, along] = [("gather_axis", 0), ("quantize_axis", 1)].map(|(n, d)| cx.axis(cx.int(n, d)?, 2));
     if (from?, along?) != (0, 1) {
-        return Err(Reason::Value("it gathers along other dimensions than the first, or blocks not of the last".into()));
+        return Err(Reason::Value(
+            "it gathers along other dimensions than the first, or blocks not of the last".into(),
+        ));
     }
     let each = numbers_in_byte(cx.dtype(data), bits)?;
     let (depth, block) = (width * each, whole(cx, "block_size", 128)?);
@@ -255,7 +257,7 @@ pub(super) fn gather_blocks(cx: &mut Lowering<'_>) -> Res<()> {
         let (at, i) = (c.coord(0), c.coord(1));
         let row = c.load_int(2, at);
         let row = c.wrapped(row, rows);
-        let row = c.clamp(row, 0, rows as i64 - 1);
+        let row = c.clamp(row, 0, rows as i64);
         let w = matrix.load(c, row, i);
         c.cast(w, dtype)
     });

@@ -57,9 +57,7 @@ impl<'g> Known<'g> {
         let dtype = match self.constant(zero).or_else(|| self.constant(value)) {
             Some(t) => t.dtype(),
             // What is quantised without a zero point is unsigned.
-            None => {
-                self.made_by(value, "QuantizeLinear").filter(|n| n.inputs.len() == 2).map(|_| DType::U8)?
-            }
+            None => self.made_by(value, "QuantizeLinear").filter(|n| n.inputs.len() == 2).map(|_| DType::U8)?,
         };
         let scales = self.constant(scale).filter(|s| s.dtype() == DType::F32)?;
         let attribute = |name: &str| match node.attributes.get(name) {
