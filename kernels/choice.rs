@@ -136,6 +136,8 @@ pub(super) struct Machine {
     pub lds: f64,
     /// Bytes per cycle from memory.
     pub memory: f64,
+    /// Cycles between two waves that begin, of all engines together.
+    pub dispatch: f64,
     /// Cycles of a SIMD for a wave's instruction.
     pub issue: f64,
     /// Bytes of a line of the first-level cache, and how many it has.
@@ -166,6 +168,7 @@ impl Machine {
                 l2_latency: c.l2_hit,
                 lds: c.lds_bytes_clk / simds,
                 memory: c.dram_bytes_clk(),
+                dispatch: c.dispatch(1.0, c.cus),
                 issue,
                 line: c.l1_line as u32,
                 lines: (c.l1_kib * 1024.0 / c.l1_line) as u32,
@@ -182,6 +185,7 @@ impl Machine {
                     l2_latency: 300.0,
                     lds: 128.0 / simds,
                     memory: most,
+                    dispatch: 0.0,
                     issue,
                     line: 128,
                     lines: 128,
@@ -263,7 +267,8 @@ impl Machine {
         let result = (e.batches * e.m * e.n * usize::from(tile.types.accumulate.dwords()) * 4) as f64;
         let memory = (e.bytes as f64 + result + PARTS_MOVED * parts_bytes) / (self.memory * FROM_MEMORY);
         let l2 = groups * own as f64 * loaded / (self.l2 * FROM_L2);
-        let mut clocks = queued([loops.clocks(), memory + edges, l2 + edges]);
+        let begun = groups * f64::from(round.waves) * self.dispatch;
+        let mut clocks = queued([loops.clocks(), memory + edges, l2 + edges, begun + edges]);
         if count > 1 {
             if parts_bytes >= super::MAX_TENSOR_BYTES as f64 {
                 clocks = f64::INFINITY;

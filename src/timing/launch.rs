@@ -286,7 +286,7 @@ fn assemble(
         tail = if rounds > 0 { (last - (one - further)).max(0.0) } else { last };
         clocks += tail;
     }
-    let dispatch = chip.dispatch((workgroups * groups[0].waves.len()) as f64, chip.cus);
+    let dispatch = chip.dispatch(workgroups as f64 * first.len() as f64, chip.cus);
     let l2 = traffic.l2 / (chip.l2_bytes_clk * chip.l2_share);
     let fabric = if chip.mall_mib > 0.0 { traffic.fabric / chip.mall_bytes_clk.max(1.0) } else { 0.0 };
     let dram = traffic.dram / chip.dram_bytes_clk();
