@@ -86,7 +86,7 @@ pub(crate) fn products_with(
             local_prefetch: true,
             bytes: (element, element, 4.0),
             gathered: 0.0,
-            store_width: if matrix.is_some() { 1.0 } else { 4.0 },
+            store_width: 4.0,
             reads_c: false,
             warm: false,
             rate,

@@ -114,7 +114,7 @@ fn own_form(
         local_prefetch: true,
         bytes: (bytes, bytes, bytes.max(4.0)),
         gathered: 0.0,
-        store_width: if matrix.is_some() { 1.0 } else { 4.0 },
+        store_width: 4.0,
         reads_c: false,
         warm: false,
         rate: cycles::peak_flops_per_clk(compiled.target(), dtype),
