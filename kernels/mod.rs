@@ -284,7 +284,7 @@ pub fn lower(
     let kernels = match &step.kind {
         _ if sized::fits(graph, step) => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
-        StepKind::Conv(Conv { window, groups, before }) => conv::lower(&cx, window, *groups, before.as_ref()),
+        StepKind::Conv(c) => conv::lower(&cx, c),
         StepKind::MatMul => matmul::lower(&cx, None),
         StepKind::Normed(n) => normed::lower(&cx, n),
         StepKind::Pool(Pool { op, window, prologue }) => pool::lower(&cx, *op, window, prologue),

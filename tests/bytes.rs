@@ -89,6 +89,9 @@ fn convolutions_of_bytes() {
         [1, 8, 12, 10, 12, 3, 0, 2, 2],
         [1, 6, 8, 8, 6, 3, 1, 1, 6],
         [1, 5, 6, 13, 66, 5, 2, 1, 1],
+        [2, 12, 9, 10, 12, 5, 2, 2, 12],
+        [1, 4, 7, 7, 8, 3, 1, 2, 4],
+        [1, 3, 4, 4, 2, 9, 4, 1, 1],
     ];
     // Types of data and weights, and their zero points.
     let (i, u) = (DType::I8, DType::U8);
@@ -129,6 +132,34 @@ fn convolutions_of_bytes() {
         b.output(&out);
         let what = format!("{channels}x{h}x{w} by {out_channels}x{window}x{window} in {groups} groups");
         check(&b, &format!("{what}, {tx} around {zx} by {tw} around {zw}"), &want);
+    }
+}
+
+/// Padding is the zero point without a step of its own, and so are depthwise convolutions steps of bytes: what quantises the
+/// results of one gives what the next reads.
+#[test]
+fn a_chain_of_quantised_convolutions_has_a_step_for_each() {
+    for (t, zero) in [(DType::U8, 97), (DType::U8, 0), (DType::I8, -5)] {
+        let mut b = Builder::new(17, 3);
+        let x = bytes(&mut b, t, &[1, 8, 9, 9]);
+        let mut y = b.input_of(x);
+        let scale = b.constant(HostTensor::from_f32(&[], &[0.02]));
+        let zero = b.constant(HostTensor::from_ints(t, &[], &[zero]));
+        for (n, (channels, groups)) in [(12, 1), (12, 12), (16, 1)].into_iter().enumerate() {
+            let inputs = [8, 12, 12][n] / groups;
+            let w = bytes(&mut b, DType::I8, &[channels, inputs, 3, 3]);
+            let w = b.constant(w);
+            let ws = b.constant(HostTensor::from_f32(&[], &[0.00109]));
+            let wz = b.constant(HostTensor::from_ints(DType::I8, &[], &[0]));
+            let names = [&y, &scale, &zero, &w, &ws, &wz, &scale, &zero].map(String::as_str);
+            y = b.node("QLinearConv", &names, &[("pads", ints(&[1; 4])), ("group", int(groups as i64))]);
+        }
+        b.output(&y);
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        // The model's input is read as it lies only where its zero point is 0 and it has a sign.
+        assert!(graph.steps.len() <= 4, "{t}: {graph}");
+        let want = barewave::graph::interpret::Interpreter::new(&graph).run(&graph, &b.inputs).unwrap();
+        check(&b, &format!("chain of {t}"), &want[0].to_i64());
     }
 }
 

@@ -7,6 +7,7 @@ use crate::graph::fused::Step;
 use crate::graph::interpret::{Data, Error, Operands, each, evaluate};
 use crate::graph::rules::Broken;
 use crate::graph::view::View;
+use crate::tensor::DType;
 use std::fmt;
 
 /// `O[n,m,o..] = sum over c,k.. of in0[n, g*C/G + c, o*stride + k*dilation - pad ..] * in1[m, c, k..]`, `g` the group of `m`.
@@ -19,6 +20,9 @@ pub struct Conv {
     pub groups: usize,
     /// What is multiplied instead of the elements of in0 themselves.
     pub before: Option<Before>,
+    /// Where in0 holds bytes: what each of them, and the zeros around in0, is combined with by exclusive or before it is
+    /// multiplied. So padding can be any byte.
+    pub flip: u8,
 }
 
 /// What is made of each element of a convolution's input first.
@@ -56,6 +60,9 @@ impl Kind for Conv {
                 return Err(Broken::Fit("what comes before it does not fit".into()));
             }
         }
+        if self.flip != 0 && (dtype != DType::I8 || self.before.is_some()) {
+            return Err(Broken::Fit("no bytes to combine with others".into()));
+        }
         let mut out = Inferred::new(summed(dtype), &[x[0], w[0]]);
         out.dims.resize(n + 2, None);
         Ok(Some(out))
@@ -78,7 +85,12 @@ impl Kind for Conv {
                 data[i] = evaluate(&before.expr, Some(Scalar::Float(data[i])), &mut cells, operand).as_f64();
             });
         }
-        Ok(Some(Data::Float(conv(&x, at.view(0), w, at.view(1), &self.window, self.groups, at.dims()))))
+        let flipped = |x: f64| f64::from((x as i8 as u8 ^ self.flip) as i8);
+        if self.flip != 0 {
+            x.to_mut().iter_mut().for_each(|x| *x = flipped(*x));
+        }
+        let outside = flipped(0.0);
+        Ok(Some(Data::Float(conv((&x, outside), at.view(0), w, at.view(1), &self.window, self.groups, at.dims()))))
     }
 
     fn collapse(&self, step: &mut Step) {
@@ -117,31 +129,41 @@ impl Kind for Conv {
 
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let before = self.before.as_ref().map_or(String::new(), |b| format!(", of {}", b.expr));
-        writeln!(f, "    {}, groups {}{before}", self.window, self.groups)
+        let flip = if self.flip == 0 { String::new() } else { format!(", bytes ^ {:#x}", self.flip) };
+        writeln!(f, "    {}, groups {}{before}{flip}", self.window, self.groups)
     }
 }
 
-fn conv(a: &[f64], av: &View, w: &[f64], wv: &View, window: &Window, groups: usize, dims: &[usize]) -> Vec<f64> {
+/// A convolution of elements `a`, around which there are others that are all alike.
+fn conv(
+    (a, outside): (&[f64], f64),
+    av: &View,
+    w: &[f64],
+    wv: &View,
+    window: &Window,
+    groups: usize,
+    dims: &[usize],
+) -> Vec<f64> {
     let spatial = window.kernel.len();
     let per_group = wv.dims[0] / groups;
     let channels = wv.dims[1];
     let mut out = Vec::with_capacity(dims.iter().product());
-    let mut taps: Vec<(i64, i64)> = Vec::new();
+    let mut taps: Vec<(Option<i64>, i64)> = Vec::new();
     each(dims, |c| {
         // The taps of this position: element offsets in the input and in the weights, without channels.
         if c[1] == 0 || taps.is_empty() || spatial > 0 {
             taps.clear();
             each(&window.kernel, |k| {
-                let (mut x, mut y) = (0, 0);
+                let (mut x, mut y, mut inside) = (0, 0, true);
                 for d in 0..spatial {
                     let p = (c[2 + d] * window.strides[d] + k[d] * window.dilations[d]) as i64 - window.pads[d] as i64;
-                    if p < 0 || p >= av.dims[2 + d] as i64 {
-                        return;
-                    }
+                    inside &= (0..av.dims[2 + d] as i64).contains(&p);
                     x += p * av.strides[2 + d];
                     y += k[d] as i64 * wv.strides[2 + d];
                 }
-                taps.push((x, y));
+                if inside || outside != 0.0 {
+                    taps.push((inside.then_some(x), y));
+                }
             });
         }
         let first = (c[1] / per_group * channels) as i64;
@@ -150,7 +172,8 @@ fn conv(a: &[f64], av: &View, w: &[f64], wv: &View, window: &Window, groups: usi
         let mut sum = 0.0;
         for ch in 0..channels as i64 {
             let (ac, wc) = (a0 + ch * av.strides[1], w0 + ch * wv.strides[1]);
-            sum += taps.iter().map(|&(x, y)| a[(ac + x) as usize] * w[(wc + y) as usize]).sum::<f64>();
+            let element = |x: Option<i64>| x.map_or(outside, |x| a[(ac + x) as usize]);
+            sum += taps.iter().map(|&(x, y)| element(x) * w[(wc + y) as usize]).sum::<f64>();
         }
         out.push(sum);
     });
