@@ -111,6 +111,33 @@ fn lstm_with_everything() {
     }
 }
 
+/// The first step of a model with a cache: what is before it has no elements.
+#[test]
+fn attention_behind_an_empty_cache() {
+    let mut b = Builder::new(23, 44);
+    let (heads, size, length) = (2, 4, 3);
+    let [q, k, v] = [(); 3].map(|()| b.input(&[1, length, heads * size]));
+    let [past_k, past_v] = [(); 2].map(|()| b.input(&[1, heads, 0, size]));
+    let attributes = [("q_num_heads", int(heads as i64)), ("kv_num_heads", int(heads as i64)), ("is_causal", int(1))];
+    let names = [&q, &k, &v, "", &past_k, &past_v];
+    let y = b.node_n("Attention", &names, &attributes, 3);
+    finish(&mut b, "", &y);
+    let got = outputs(&b, "empty cache", 1e-5);
+    let [q, k, v] = [0, 1, 2].map(|i| b.inputs[i].to_f64());
+    let at = |x: &[f64], row: usize, head: usize, i: usize| x[(row * heads + head) * size + i];
+    let mut want = Vec::new();
+    for (row, head) in (0..length).flat_map(|r| (0..heads).map(move |h| (r, h))) {
+        let score = |key: usize| (0..size).map(|i| at(&q, row, head, i) * at(&k, key, head, i)).sum::<f64>() / 2.0;
+        let weights: Vec<f64> = (0..=row).map(|key| score(key).exp()).collect();
+        let all: f64 = weights.iter().sum();
+        want.extend(
+            (0..size).map(|i| weights.iter().enumerate().map(|(key, w)| w * at(&v, key, head, i)).sum::<f64>() / all),
+        );
+    }
+    close(&got[0].to_f64(), &want, 1e-5, "empty cache");
+    assert_eq!(got[1].shape(), [1, heads, length, size]);
+}
+
 /// An LSTM with weights in bytes: its data are bytes as well, its state is not rounded. (onnxruntime rounds the state of each step to
 /// bytes too, which no definition asks for: with that, and nothing else, this reference is what it computes to 2e-7.)
 #[test]

@@ -137,8 +137,9 @@ fn halves(cx: &mut Lowering<'_>, parts: [&Lazy; 2], axis: usize, shape: &[usize]
     cx.combine(vec![flags, a, b], shape, |e, v| e.select(v[0], v[1], v[2])).map(Some)
 }
 
-/// Writes values one after the other along dimension `axis` of a new tensor. None of them may be empty.
-pub(super) fn join(cx: &mut Lowering<'_>, parts: Vec<Lazy>, axis: usize) -> Res<Lazy> {
+/// Writes values one after the other along dimension `axis` of a new tensor. Those without elements (a cache that holds nothing yet)
+/// are left out; one has some.
+pub(super) fn join(cx: &mut Lowering<'_>, mut parts: Vec<Lazy>, axis: usize) -> Res<Lazy> {
     let (dtype, mut shape) = (parts[0].dtype(), parts[0].shape.clone());
     let first = shape.clone();
     shape[axis] = 0;
@@ -148,6 +149,10 @@ pub(super) fn join(cx: &mut Lowering<'_>, parts: Vec<Lazy>, axis: usize) -> Res<
             return Err(Reason::Shape(format!("shapes {first:?} and {:?} do not fit along axis {axis}", p.shape)));
         }
         shape[axis] += p.shape[axis];
+    }
+    parts.retain(|p| p.shape[axis] != 0);
+    if parts.len() == 1 {
+        return Ok(parts.remove(0));
     }
     let name = cx.output_name(0);
     let out = cx.graph.add_tensor(Tensor { name, dtype, shape: shape.clone(), role: Role::Intermediate });
