@@ -85,12 +85,7 @@ impl Kind for Conv {
                 data[i] = evaluate(&before.expr, Some(Scalar::Float(data[i])), &mut cells, operand).as_f64();
             });
         }
-        let flipped = |x: f64| f64::from((x as i8 as u8 ^ self.flip) as i8);
-        if self.flip != 0 {
-            x.to_mut().iter_mut().for_each(|x| *x = flipped(*x));
-        }
-        let outside = flipped(0.0);
-        Ok(Some(Data::Float(conv((&x, outside), at.view(0), w, at.view(1), &self.window, self.groups, at.dims()))))
+        Ok(Some(Data::Float(conv(&x, at.view(0), w, at.view(1), &self.window, self.groups, at.dims()))))
     }
 
     fn collapse(&self, step: &mut Step) {
@@ -134,36 +129,27 @@ impl Kind for Conv {
     }
 }
 
-/// A convolution of elements `a`, around which there are others that are all alike.
-fn conv(
-    (a, outside): (&[f64], f64),
-    av: &View,
-    w: &[f64],
-    wv: &View,
-    window: &Window,
-    groups: usize,
-    dims: &[usize],
-) -> Vec<f64> {
+fn conv(a: &[f64], av: &View, w: &[f64], wv: &View, window: &Window, groups: usize, dims: &[usize]) -> Vec<f64> {
     let spatial = window.kernel.len();
     let per_group = wv.dims[0] / groups;
     let channels = wv.dims[1];
     let mut out = Vec::with_capacity(dims.iter().product());
-    let mut taps: Vec<(Option<i64>, i64)> = Vec::new();
+    let mut taps: Vec<(i64, i64)> = Vec::new();
     each(dims, |c| {
         // The taps of this position: element offsets in the input and in the weights, without channels.
         if c[1] == 0 || taps.is_empty() || spatial > 0 {
             taps.clear();
             each(&window.kernel, |k| {
-                let (mut x, mut y, mut inside) = (0, 0, true);
+                let (mut x, mut y) = (0, 0);
                 for d in 0..spatial {
                     let p = (c[2 + d] * window.strides[d] + k[d] * window.dilations[d]) as i64 - window.pads[d] as i64;
-                    inside &= (0..av.dims[2 + d] as i64).contains(&p);
+                    if p < 0 || p >= av.dims[2 + d] as i64 {
+                        return;
+                    }
                     x += p * av.strides[2 + d];
                     y += k[d] as i64 * wv.strides[2 + d];
                 }
-                if inside || outside != 0.0 {
-                    taps.push((inside.then_some(x), y));
-                }
+                taps.push((x, y));
             });
         }
         let first = (c[1] / per_group * channels) as i64;
@@ -172,8 +158,7 @@ fn conv(
         let mut sum = 0.0;
         for ch in 0..channels as i64 {
             let (ac, wc) = (a0 + ch * av.strides[1], w0 + ch * wv.strides[1]);
-            let element = |x: Option<i64>| x.map_or(outside, |x| a[(ac + x) as usize]);
-            sum += taps.iter().map(|&(x, y)| element(x) * w[(wc + y) as usize]).sum::<f64>();
+            sum += taps.iter().map(|&(x, y)| a[(ac + x) as usize] * w[(wc + y) as usize]).sum::<f64>();
         }
         out.push(sum);
     });
