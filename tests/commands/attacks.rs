@@ -369,7 +369,14 @@ fn long_models_take_linear_time() {
         let nodes = [node("Concat", &inputs, &["y"], &[int("axis", 0)])];
         file(&nodes, &values, &[value("y", &[&(4 * n).to_string()])], &[])
     };
-    let models: [(&str, &dyn Fn(usize) -> Vec<u8>); 2] = [("chain", &chain), ("concat", &concat)];
+    let split = |n: usize| {
+        let names: Vec<String> = (0..n).map(|i| format!("v{i}")).collect();
+        let outputs: Vec<&str> = names.iter().map(String::as_str).collect();
+        let values: Vec<Message> = outputs.iter().map(|v| value(v, &["4"])).collect();
+        let nodes = [node("Split", &["x"], &outputs, &[int("axis", 0)])];
+        file(&nodes, &[value("x", &[&(4 * n).to_string()])], &values, &[])
+    };
+    let models: [(&str, &dyn Fn(usize) -> Vec<u8>); 3] = [("chain", &chain), ("concat", &concat), ("split", &split)];
     for (name, make) in models {
         let time = |n: usize| {
             let path = put(&dir, &format!("{name}{n}.onnx"), make(n));
