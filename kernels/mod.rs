@@ -345,7 +345,6 @@ impl Cx<'_> {
         let t = self.graph.tensor(self.tensor(arg));
         let plain = match arg {
             Arg::Input(i) if self.step.inputs[i].is_plain() => Some(&self.step.inputs[i].view),
-            Arg::Output if self.step.kind.beside().is_none() => Some(&self.step.output.view),
             _ => None,
         };
         let end = plain.and_then(|v| v.extent()).and_then(|(_, last)| usize::try_from(last + 1).ok());

@@ -184,8 +184,9 @@ impl Environment {
 fn options(dynamic_lds: u32) -> LaunchOptions {
     static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
     // There are no devices when it makes no sense.
-    let e = ENVIRONMENT
-        .get_or_init(|| Environment::read().unwrap_or(Environment { strict: false, timeout: TimeLimit::NONE, real_time: true }));
+    let e = ENVIRONMENT.get_or_init(|| {
+        Environment::read().unwrap_or(Environment { strict: false, timeout: TimeLimit::NONE, real_time: true })
+    });
     LaunchOptions {
         strict: e.strict,
         dynamic_lds,
