@@ -2,7 +2,7 @@
 //!
 //! [`lower`] picks the kernel family by the step's kind and returns the kernels to launch, in order (nearly always
 //! one). A kernel knows its operands by their position in the step, never by tensor, so steps that agree in
-//! everything but which tensors they use, and which parts of them ([`origin`]), share one kernel ([`key`]). Every kernel
+//! everything but which tensors they use, and which parts of them ([`origin()`]), share one kernel ([`key`]). Every kernel
 //! reads and writes through raw buffers and masks lanes by out-of-bounds offsets; shapes and strides are constants in its code.
 
 mod address;

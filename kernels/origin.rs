@@ -3,7 +3,7 @@
 //! Steps that differ only in which part of a tensor they read or write (inputs of a Concat, outputs of a Split, the three
 //! products of a projection) share a kernel: the address that it is given is that of the part, and its code knows nothing of
 //! what lies in front. Addresses move by whole lines of [`LINE`] bytes, so that what a kernel concludes about alignment stays
-//! true; the few bytes that are left stand in its code, as the offset of the [relative](relative) step.
+//! true; the few bytes that are left stand in its code, as the offset of the [`relative`] step.
 
 use super::Arg;
 use crate::graph::fused::{Access, FusedGraph, Step};

@@ -7,7 +7,7 @@
 //! A file of the folder is named by the key's hash and holds the key itself too, so that neither a collision nor a
 //! damaged file is taken for the right one; whatever cannot be read counts as absent and is written anew. Files are
 //! written under a temporary name and renamed, so processes that share a folder see whole files or none. The folder is made
-//! of [`PARTS`] folders of equal shares; when one grows beyond its share the files that were unused for the longest time go.
+//! of 256 folders of equal shares; when one grows beyond its share the files that were unused for the longest time go.
 //! So a look at what there is costs the same however many kernels are kept, next to nothing for each that is written.
 
 use super::kernel::KernelCode;
