@@ -261,7 +261,7 @@ fn a_layer_of_packed_weights_decodes() {
     let h = b.node("Mul", &[&gate, &up], &[]);
     let h = project(&mut b, &h, 4 * WIDTH, WIDTH);
     let y = b.node("Add", &[&skip[3], &h], &[]);
-    [&y, &made[1], &made[2]].map(|o| b.output(o));
+    [&y, &made[1], &made[2]].into_iter().for_each(|o| b.output(o));
     b.model.opsets.insert("com.microsoft".into(), 1);
     b.model.expand();
     count(&b, 15, 15, "decoding layer");
