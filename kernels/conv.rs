@@ -15,7 +15,7 @@ use super::loader::{self, GatherSource, Loader, Source};
 use super::split::{self, DepthPart, Product};
 use super::tile::{Tile, Types};
 use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct};
-use crate::graph::fused::{Before, Conv, Role, StepKind, Window};
+use crate::graph::fused::{Conv, Role, StepKind, Window};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Opnd, Part, Type};
 use crate::tensor::{DType, HostTensor, fill};
@@ -43,12 +43,14 @@ fn extents(cx: &Cx, groups: usize) -> Extents {
 
 /// Few channels of a few taps have a kernel without tiles.
 fn is_direct(types: &Types, window: &Window, e: &Extents) -> bool {
-    e.m <= 4 && window.kernel.iter().product::<usize>() <= DIRECT_TAPS && types.compute.is_float()
+    let computed = types.compute.is_float() || types.storage == Type::I8;
+    e.m <= 4 && window.kernel.iter().product::<usize>() <= DIRECT_TAPS && computed
 }
 
 /// The least width of a tile: gathering loaders need whole wavefronts.
 fn least_width(cx: &Cx, window: &Window) -> u32 {
-    if is_plain(cx, window) { 1 } else { cx.target.info().wave_size }
+    let flips = matches!(&cx.step.kind, StepKind::Conv(c) if c.flip != 0);
+    if is_plain(cx, window) && !flips { 1 } else { cx.target.info().wave_size }
 }
 
 /// The tiles that are considered for it.
@@ -67,19 +69,21 @@ pub(super) fn begins(cx: &Cx) -> bool {
     all && gemm::types(cx).is_ok_and(|types| !is_direct(&types, window, &extents(cx, *groups)))
 }
 
-pub(super) fn lower(cx: &Cx, window: &Window, groups: usize, before: Option<&Before>) -> Res<Vec<Kernel>> {
+pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
+    let (window, groups) = (&conv.window, conv.groups);
     let types = gemm::types(cx)?;
     let out = &cx.step.output.view;
     let (x, weights) = (&cx.step.inputs[0].view, &cx.step.inputs[1].view);
     let extents = extents(cx, groups);
     let (channels, depth) = (extents.m, extents.k);
     if is_direct(&types, window, &extents) {
-        return direct::lower(cx, window, groups);
+        return direct::lower(cx, conv);
     }
     if x.strides.iter().any(|s| *s < 0) {
         return Err(Reason::Backwards(0));
     }
-    let plain = is_plain(cx, window);
+    // What has bytes around it is gathered.
+    let plain = is_plain(cx, window) && conv.flip == 0;
     if !plain && window.kernel.iter().sum::<usize>() > 31 {
         return Err(Reason::Window(window.kernel.clone()));
     }
@@ -113,10 +117,10 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize, before: Option<&Bef
         let item = w.b.workitem_id();
         loader::dense(&mut w.b, src, &tile, tile.n, extents.n, item)
     } else {
-        gather_loader(&mut w, cx, &tile, part, window, start, first_n, depth)?
+        gather_loader(&mut w, cx, &tile, part, conv, start, first_n, depth)?
     };
     let mut ops = Operands { a, b };
-    if let Some(before) = before {
+    if let Some(before) = &conv.before {
         let mut operands = Vec::new();
         for i in 2..2 + before.operands {
             let start = cx.step.inputs[i].view.offset as u32 * 4;
@@ -237,11 +241,12 @@ fn gather_loader(
     cx: &Cx,
     tile: &Tile,
     part: DepthPart,
-    window: &Window,
+    conv: &Conv,
     start: Part,
     first: Part,
     depth: usize,
 ) -> Res<Loader> {
+    let window = &conv.window;
     let x = &cx.step.inputs[0].view;
     let out_dims = &cx.step.output.view.dims[2..];
     let n = out_dims.len();
@@ -273,7 +278,7 @@ fn gather_loader(
         }
     }
     let scalar = w.b.add(start, (x.offset * size) as u32);
-    let src = GatherSource { buf, scalar, table, part, columns, valid };
+    let src = GatherSource { buf, scalar, table, part, columns, valid, flip: conv.flip };
     Ok(loader::gather(&mut w.b, src, tile, item))
 }
 

@@ -1,19 +1,20 @@
 //! Direct convolution for few output channels per group (depthwise above all): one workitem computes one output
 //! position of one channel, with the channel's weights in scalar registers
-//! (of types other than f32 in vector registers, each loaded for all lanes at once).
+//! (of types other than f32 in vector registers, each loaded for all lanes at once). Bytes are summed in 32-bit integers.
 
 use super::address::Offset;
 use super::error::Res;
 use super::float::Float;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, address, epilogue};
-use crate::graph::fused::Window;
+use crate::graph::fused::{Conv, Window};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Opnd, Part, Type};
 use crate::tensor::DType;
 use barewave_isa::op;
 
-pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>> {
+pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
+    let (window, groups) = (&conv.window, conv.groups);
     let out = &cx.step.output.view;
     let (x, weights) = (&cx.step.inputs[0].view, &cx.step.inputs[1].view);
     let (images, channels) = (out.dims[0], out.dims[1]);
@@ -47,7 +48,8 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>>
     let skip = w.b.mul(channel, (inputs * taps * bytes) as u32);
     let skip = w.b.add(skip, (weights.offset * bytes as i64) as u32);
     let source = Weights::new(&mut w, cx, t, skip)?;
-    let sum = Float(ty).held(&mut w.b, 0.0);
+    let is_bytes = t == DType::I8;
+    let sum = if is_bytes { w.b.to_vector(0u32) } else { Float(ty).held(&mut w.b, 0.0) };
     let at = w.b.s(1);
     w.b.copy_into(at, start);
     let last = (inputs as u32).max(1);
@@ -56,6 +58,12 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>>
         for (i, weight) in loaded.iter().enumerate() {
             let voff = taps_at.offset(w, i);
             let v = match values::stored(t) == ty {
+                _ if is_bytes => {
+                    let x = w.b.load_op(op::BUFFER_LOAD_SBYTE, buf, voff, at, 0);
+                    let x = flipped(w, x, conv.flip);
+                    w.b.emit(op::V_MAD_I32_I24, &[sum.into()], &[x.into(), (*weight).into(), sum.into()]);
+                    continue;
+                }
                 true => w.b.load(buf, ty.dwords(), voff, at, 0),
                 false => {
                     let raw = w.b.load_op(op::BUFFER_LOAD_USHORT, buf, voff, at, 0);
@@ -80,7 +88,8 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>>
         .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(positions as u32).into(), position.into()]));
     let mut all = vec![(images > 1).then_some(image), (channels > 1).then_some(channel)];
     all.extend(coords);
-    epilogue::finish(&mut w, cx, Value::of(t, sum), |w, arg| {
+    let summed = if is_bytes { DType::I32 } else { t };
+    epilogue::finish(&mut w, cx, Value::of(summed, sum), |w, arg| {
         let (view, t) = match arg {
             Arg::Input(i) => (&cx.step.inputs[i].view, cx.dtype(arg)),
             _ => (&cx.step.output.view, cx.dtype(Arg::Output)),
@@ -94,6 +103,14 @@ pub(super) fn lower(cx: &Cx, window: &Window, groups: usize) -> Res<Vec<Kernel>>
     })?;
     let grid = [positions.div_ceil(size as usize) as u32, channels as u32, images as u32];
     Ok(vec![w.finish(grid, 2 * (images * channels * positions * inputs * taps) as u64)])
+}
+
+/// Bytes with their signs, combined with another by exclusive or.
+fn flipped(w: &mut Writer, x: Part, flip: u8) -> Part {
+    match flip {
+        0 => x,
+        _ => w.b.op(Gen::Xor.of(Type::B32), &[(i32::from(flip as i8) as u32).into(), x.into()]),
+    }
 }
 
 /// Where the weights of a channel come from.

@@ -152,8 +152,9 @@ impl Common {
         }
     }
 
-    /// Writes `count` neighbouring cells of narrow elements: elements `e..e + count` of each of these registers.
-    fn write_packed(&self, b: &mut Builder, regs: &[Part], e: u32, count: u32, at: u32) {
+    /// Writes `count` neighbouring cells of narrow elements: elements `e..e + count` of each of these registers, their words
+    /// combined with `flip` by exclusive or.
+    fn write_packed(&self, b: &mut Builder, regs: &[Part], (e, flip): (u32, u32), count: u32, at: u32) {
         let cells = b.v((count * self.cell() / 4) as u8);
         for c in 0..count {
             let per_word = 4 / self.types.stored_bytes();
@@ -162,6 +163,9 @@ impl Common {
                 let dst = cells.dword((c * self.cell() / 4) as u8 + i as u8);
                 let some: Vec<Part> = some.iter().map(|r| r.dword(word)).collect();
                 gather_word(b, dst, &some, place);
+                if flip != 0 {
+                    b.emit(Gen::Xor.of(Type::B32), &[dst.into()], &[dst.into(), flip.into()]);
+                }
             }
         }
         b.lds_write(self.lds, cells, at);
@@ -466,7 +470,7 @@ impl Wide {
             } else {
                 let together = (WIDEST / c.cell()).min(c.vec);
                 for e in (0..c.vec).step_by(together as usize) {
-                    c.write_packed(b, regs, e, together, base + c.place(load, e));
+                    c.write_packed(b, regs, (e, 0), together, base + c.place(load, e));
                 }
             }
         }
@@ -511,7 +515,7 @@ impl Deep {
                 }
             } else if c.vec == 1 {
                 for (r, regs) in regs.chunks(c.run as usize).enumerate() {
-                    c.write_packed(b, regs, 0, 1, base + c.place(first + r as u32 * c.run, 0));
+                    c.write_packed(b, regs, (0, 0), 1, base + c.place(first + r as u32 * c.run, 0));
                 }
             } else {
                 // Whole cells of a load, or a part of one.
@@ -542,6 +546,8 @@ pub(super) struct GatherSource {
     pub columns: Vec<Part>,
     /// Window coordinates that lie inside the input, one bit each, per column; empty when all do.
     pub valid: Vec<Part>,
+    /// What bytes, and the zeros outside of the input, are combined with by exclusive or.
+    pub flip: u8,
 }
 
 /// Columns that a workitem of a gathering loader handles, and runs of k that a pass covers.
@@ -635,11 +641,16 @@ impl Gather {
         for (pass, regs) in c.regs.chunks(run * cols).enumerate() {
             for col in 0..cols {
                 let at = base + c.place((pass * run * cols + col) as u32, 0);
+                let flip = u32::from(self.src.flip);
                 if run == 1 {
+                    if flip != 0 {
+                        let raw = regs[col];
+                        b.emit(Gen::Xor.of(Type::B32), &[raw.into()], &[raw.into(), flip.into()]);
+                    }
                     c.write_row(b, regs[col], 1, at);
                 } else {
                     let regs: Vec<Part> = (0..run).map(|r| regs[r * cols + col]).collect();
-                    c.write_packed(b, &regs, 0, 1, at);
+                    c.write_packed(b, &regs, (0, flip * 0x0101_0101), 1, at);
                 }
             }
         }

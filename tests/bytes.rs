@@ -89,6 +89,9 @@ fn convolutions_of_bytes() {
         [1, 8, 12, 10, 12, 3, 0, 2, 2],
         [1, 6, 8, 8, 6, 3, 1, 1, 6],
         [1, 5, 6, 13, 66, 5, 2, 1, 1],
+        [2, 12, 9, 10, 12, 5, 2, 2, 12],
+        [1, 4, 7, 7, 8, 3, 1, 2, 4],
+        [1, 3, 4, 4, 2, 9, 4, 1, 1],
     ];
     // Types of data and weights, and their zero points.
     let (i, u) = (DType::I8, DType::U8);
@@ -129,6 +132,62 @@ fn convolutions_of_bytes() {
         b.output(&out);
         let what = format!("{channels}x{h}x{w} by {out_channels}x{window}x{window} in {groups} groups");
         check(&b, &format!("{what}, {tx} around {zx} by {tw} around {zw}"), &want);
+    }
+}
+
+/// A quantised convolution by windows of 3x3 of an image that the zero point surrounds, of size `side`.
+fn quantised(
+    x: &[i64],
+    side: usize,
+    w: &[i64],
+    groups: usize,
+    zero: i64,
+    scale: f32,
+    [low, high]: [i64; 2],
+) -> Vec<i64> {
+    let (inputs, plane) = (x.len() / (side * side), side * side);
+    let taps = inputs / groups * 9;
+    let channels = w.len() / taps;
+    let mut out = Vec::new();
+    for (m, at) in (0..channels).flat_map(|m| (0..plane).map(move |at| (m, at))) {
+        let mut sum = 0;
+        for tap in 0..taps {
+            let c = m / (channels / groups) * (inputs / groups) + tap / 9;
+            let (r, s) = ((at / side + tap % 9 / 3).wrapping_sub(1), (at % side + tap % 3).wrapping_sub(1));
+            if r < side && s < side {
+                sum += (x[c * plane + r * side + s] - zero) * w[m * taps + tap];
+            }
+        }
+        out.push(((sum as f32 * scale).round_ties_even() as i64 + zero).clamp(low, high));
+    }
+    out
+}
+
+/// Padding is the zero point without a step of its own, and depthwise convolutions are steps of bytes: what quantises the
+/// results of one gives what the next reads.
+#[test]
+fn a_chain_of_quantised_convolutions_has_a_step_for_each() {
+    for (t, zero) in [(DType::U8, 97), (DType::U8, 0), (DType::I8, -5)] {
+        let mut b = Builder::new(17, 3);
+        let x = bytes(&mut b, t, &[1, 8, 9, 9]);
+        let mut want = x.to_i64();
+        let mut y = b.input_of(x);
+        let [xs, ws] = [0.02f32, 0.00109].map(|s| (s, b.constant(HostTensor::from_f32(&[], &[s]))));
+        let z = b.constant(HostTensor::from_ints(t, &[], &[zero]));
+        let wz = b.constant(HostTensor::from_ints(DType::I8, &[], &[0]));
+        let range = if t == DType::U8 { [0, 255] } else { [-128, 127] };
+        for (inputs, channels, groups) in [(8, 12, 1), (12, 12, 12), (12, 16, 1)] {
+            let w = bytes(&mut b, DType::I8, &[channels, inputs / groups, 3, 3]);
+            want = quantised(&want, 9, &w.to_i64(), groups, zero, xs.0 * ws.0 / xs.0, range);
+            let w = b.constant(w);
+            let names = [&y, &xs.1, &z, &w, &ws.1, &wz, &xs.1, &z].map(String::as_str);
+            y = b.node("QLinearConv", &names, &[("pads", ints(&[1; 4])), ("group", int(groups as i64))]);
+        }
+        b.output(&y);
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        // Three, and one that brings the model's input into the form that the first reads.
+        assert!(graph.steps.len() <= 4, "{t}: {graph}");
+        check(&b, &format!("chain of {t}"), &want);
     }
 }
 

@@ -62,6 +62,7 @@ fn convolution() {
             window: Window { kernel: vec![3, 3], strides: vec![1, 1], dilations: vec![1, 1], pads: vec![1, 1] },
             groups: 1,
             before: None,
+            flip: 0,
         }),
         inputs: vec![Access::new(x, d.clone()), Access::new(w, View::dense(&[64, 64, 3, 3]))],
         expr: Expr::acc(DType::F32),

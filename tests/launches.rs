@@ -6,7 +6,7 @@ use barewave::compile::compile;
 use barewave::graph::fused::FusedGraph;
 use barewave::graph::{self, Options};
 use barewave::onnx::Model;
-use barewave::tensor::HostTensor;
+use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -222,6 +222,54 @@ fn a_llama_layer() {
     let y = b.node("Add", &[&x, &h], &[]);
     b.output(&y);
     count(&b, 11, 8, "Llama layer");
+}
+
+/// A layer of a language model as onnxruntime's generator writes it, one token behind a cache: weights of 4 bits, grouped queries,
+/// rotation inside of the attention.
+#[test]
+fn a_layer_of_packed_weights_decodes() {
+    let mut b = Builder::new(21, 4);
+    let (past, shared, size) = (20, 2, WIDTH / HEADS);
+    let x = b.input(&[1, 1, WIDTH]);
+    let caches = [(); 2].map(|()| b.input(&[1, shared, past, size]));
+    let lengths = b.input_of(HostTensor::from_i32(&[1, 1], &[past as i32]));
+    let total = b.constant(HostTensor::from_i32(&[], &[past as i32 + 1]));
+    let (cos, sin) = (b.weight(&[64, size / 2]), b.weight(&[64, size / 2]));
+    let project = |b: &mut Builder, x: &str, from: usize, to: usize| {
+        let bytes: Vec<i64> = (0..to * from / 2).map(|_| b.below(256) as i64).collect();
+        let w = b.constant(HostTensor::from_ints(DType::U8, &[to, from / 32, 16], &bytes));
+        let s = b.weight(&[to, from / 32]);
+        let sizes = [("K", from), ("N", to), ("bits", 4), ("block_size", 32)].map(|(n, v)| (n, int(v as i64)));
+        let y = b.node("MatMulNBits", &[x, &w, &s], &sizes);
+        microsoft(b);
+        y
+    };
+    let gamma = b.weight(&[WIDTH]);
+    let h = b.node("SimplifiedLayerNormalization", &[&x, &gamma], &[]);
+    let [q, k, v] = [WIDTH, shared * size, shared * size].map(|n| project(&mut b, &h, WIDTH, n));
+    let names = [&q, &k, &v, &caches[0], &caches[1], &lengths, &total, &cos, &sin].map(String::as_str);
+    let attributes =
+        [("num_heads", HEADS), ("kv_num_heads", shared), ("do_rotary", 1)].map(|(n, v)| (n, int(v as i64)));
+    let made = b.node_n("GroupQueryAttention", &names, &attributes, 3);
+    microsoft(&mut b);
+    let a = project(&mut b, &made[0], WIDTH, WIDTH);
+    let skip = b.node_n("SkipSimplifiedLayerNormalization", &[&x, &a, &gamma], &[], 4);
+    microsoft(&mut b);
+    let (gate, up) = (project(&mut b, &skip[0], WIDTH, 4 * WIDTH), project(&mut b, &skip[0], WIDTH, 4 * WIDTH));
+    let s = b.node("Sigmoid", &[&gate], &[]);
+    let gate = b.node("Mul", &[&gate, &s], &[]);
+    let h = b.node("Mul", &[&gate, &up], &[]);
+    let h = project(&mut b, &h, 4 * WIDTH, WIDTH);
+    let y = b.node("Add", &[&skip[3], &h], &[]);
+    [&y, &made[1], &made[2]].into_iter().for_each(|o| b.output(o));
+    b.model.opsets.insert("com.microsoft".into(), 1);
+    b.model.expand();
+    count(&b, 15, 15, "decoding layer");
+}
+
+/// Puts the last node into onnxruntime's own domain.
+fn microsoft(b: &mut Builder) {
+    b.model.graph.nodes.last_mut().unwrap().domain = "com.microsoft".into();
 }
 
 /// What each of them takes on gfx942, at most.

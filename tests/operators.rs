@@ -111,6 +111,95 @@ fn lstm_with_everything() {
     }
 }
 
+/// The first step of a model with a cache: what is before it has no elements.
+#[test]
+fn attention_behind_an_empty_cache() {
+    let mut b = Builder::new(23, 44);
+    let (heads, size, length) = (2, 4, 3);
+    let [q, k, v] = [(); 3].map(|()| b.input(&[1, length, heads * size]));
+    let [past_k, past_v] = [(); 2].map(|()| b.input(&[1, heads, 0, size]));
+    let attributes = [("q_num_heads", int(heads as i64)), ("kv_num_heads", int(heads as i64)), ("is_causal", int(1))];
+    let names = [&q, &k, &v, "", &past_k, &past_v];
+    let y = b.node_n("Attention", &names, &attributes, 3);
+    finish(&mut b, "", &y);
+    let got = outputs(&b, "empty cache", 1e-5);
+    let [q, k, v] = [0, 1, 2].map(|i| b.inputs[i].to_f64());
+    let at = |x: &[f64], row: usize, head: usize, i: usize| x[(row * heads + head) * size + i];
+    let mut want = Vec::new();
+    for (row, head) in (0..length).flat_map(|r| (0..heads).map(move |h| (r, h))) {
+        let score = |key: usize| (0..size).map(|i| at(&q, row, head, i) * at(&k, key, head, i)).sum::<f64>() / 2.0;
+        let weights: Vec<f64> = (0..=row).map(|key| score(key).exp()).collect();
+        let all: f64 = weights.iter().sum();
+        want.extend(
+            (0..size).map(|i| weights.iter().enumerate().map(|(key, w)| w * at(&v, key, head, i)).sum::<f64>() / all),
+        );
+    }
+    close(&got[0].to_f64(), &want, 1e-5, "empty cache");
+    assert_eq!(got[1].shape(), [1, heads, length, size]);
+}
+
+/// An LSTM with weights in bytes: its data are bytes as well, its state is not rounded. (onnxruntime rounds the state of each step to
+/// bytes too, which no definition asks for: with that, and nothing else, this reference is what it computes to 2e-7.)
+#[test]
+fn an_lstm_with_weights_in_bytes() {
+    for (case, t) in [DType::I8, DType::U8].into_iter().enumerate() {
+        let (steps, batch, width, hidden) = (6, 2, 10, 12);
+        let mut b = Builder::new(17, 90 + case as u64);
+        let x = b.input(&[steps, batch, width]);
+        let (low, zero) = if t == DType::I8 { (-128, 0) } else { (0, 119) };
+        let columns = if case == 0 { 4 * hidden } else { 1 };
+        let mut bytes = |b: &mut Builder, rows: usize| -> (Vec<String>, Vec<f64>) {
+            let numbers: Vec<i64> = (0..rows * 4 * hidden).map(|_| low + b.below(256) as i64).collect();
+            let scales: Vec<f32> = (0..columns).map(|_| 0.002 + b.below(100) as f32 / 1e5).collect();
+            let w = b.constant(HostTensor::from_ints(t, &[1, rows, 4 * hidden], &numbers));
+            let shape: &[usize] = if columns == 1 { &[1] } else { &[1, columns] };
+            let s = b.constant(HostTensor::from_f32(shape, &scales));
+            let z = b.constant(HostTensor::from_ints(t, shape, &vec![zero; columns]));
+            // A row for each of the gates' units, as an LSTM has them.
+            let at = |i: usize| {
+                let (column, row) = (i / rows, i % rows);
+                (numbers[row * 4 * hidden + column] - zero) as f64 * scales[column % columns] as f64
+            };
+            (vec![w, s, z], (0..rows * 4 * hidden).map(at).collect())
+        };
+        let (w, wf) = bytes(&mut b, width);
+        let (r, rf) = bytes(&mut b, hidden);
+        let bias = b.weight(&[1, 8 * hidden]);
+        let none = String::new();
+        let names =
+            [&x, &w[0], &r[0], &bias, &none, &none, &none, &none, &w[1], &w[2], &r[1], &r[2]].map(String::as_str);
+        let y = b.node_n("DynamicQuantizeLSTM", &names, &[("hidden_size", int(hidden as i64))], 3);
+        finish(&mut b, "com.microsoft", &y);
+        b.model.opsets.insert("com.microsoft".into(), 1);
+        let got = outputs(&b, "lstm of bytes", 2e-5);
+        let (xs, bias) = (b.inputs[0].to_f32(), b.model.graph.initializers[&bias].to_f64());
+        let (least, most) = xs.iter().fold((0f32, 0f32), |(l, m), x| (l.min(*x), m.max(*x)));
+        let scale = (most - least) / 255.0;
+        let middle = (-least / scale).round_ties_even().clamp(0.0, 255.0);
+        let byte = |x: f32| ((x / scale).round_ties_even() + middle).clamp(0.0, 255.0) - middle;
+        let xs: Vec<f64> = xs.iter().map(|x| f64::from(byte(*x)) * f64::from(scale)).collect();
+        let mut want = vec![0.0; steps * batch * hidden];
+        for s in 0..batch {
+            let (mut h, mut c) = (vec![0.0; hidden], vec![0.0; hidden]);
+            for t in 0..steps {
+                let x = &xs[(t * batch + s) * width..][..width];
+                let gate = |g: usize| -> Vec<f64> {
+                    let rows = g * hidden..(g + 1) * hidden;
+                    let (a, b) = (times(&wf, rows.clone(), x), times(&rf, rows, &h));
+                    (0..hidden).map(|j| a[j] + b[j] + bias[g * hidden + j] + bias[(4 + g) * hidden + j]).collect()
+                };
+                let (i, o, f, new) = (gate(0), gate(1), gate(2), gate(3));
+                for j in 0..hidden {
+                    c[j] = sigmoid(f[j]) * c[j] + sigmoid(i[j]) * new[j].tanh();
+                    h[j] = sigmoid(o[j]) * c[j].tanh();
+                }
+                want[(t * batch + s) * hidden..][..hidden].copy_from_slice(&h);
+            }
+        }
+        close(&got[0].to_f64(), &want, 1e-5, "lstm of bytes");
+    }
+}
+
 #[test]
 fn gru_before_and_behind_the_reset() {
     for (before, hidden) in [(0, 6), (1, 6), (0, 65), (1, 130)] {

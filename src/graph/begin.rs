@@ -39,7 +39,7 @@ fn begun(graph: &FusedGraph, at: usize) -> Option<(usize, Step)> {
     let touches = |s: &Step| s.inputs.iter().chain([&s.output]).filter(|a| a.tensor == result).count();
     let mut users = graph.steps.iter().enumerate().filter(|(i, s)| *i != at && touches(s) > 0);
     let (reader, conv) = users.next()?;
-    let StepKind::Conv(Conv { window, groups: 1, before: None }) = &conv.kind else { return None };
+    let StepKind::Conv(Conv { window, groups: 1, before: None, flip: 0 }) = &conv.kind else { return None };
     if users.next().is_some() || touches(conv) != 1 || conv.inputs[0].tensor != result || !window.is_point() {
         return None;
     }
@@ -67,7 +67,7 @@ fn begun(graph: &FusedGraph, at: usize) -> Option<(usize, Step)> {
     let moved = |i: u32| Some(if i < 2 { i } else { i + operands as u32 });
     let begun = Step {
         name: format!("{}+{}", step.name, conv.name),
-        kind: StepKind::Conv(Conv { window: window.clone(), groups: 1, before: Some(before) }),
+        kind: StepKind::Conv(Conv { window: window.clone(), groups: 1, before: Some(before), flip: 0 }),
         inputs,
         expr: renumbered(&conv.expr, conv.expr.result(), moved)?,
         output: conv.output.clone(),

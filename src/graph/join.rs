@@ -1,7 +1,7 @@
 //! Products of one left side become one product.
 //!
-//! Q, K and V of an attention, gate and up of a gated layer, the branches of an Inception block: matrix products (or
-//! convolutions) of the same operand by different constants. One product by these constants side by side ([`HostTensor::joined`],
+//! Q, K and V of an attention, gate and up of a gated layer, the branches of an Inception block: matrix products (with packed
+//! weights too) or convolutions of the same operand by different constants. One product by these constants side by side ([`HostTensor::joined`],
 //! which copies nothing) writes all results next to each other; who reads one of them reads a part of the whole
 //! ([`redirect_access`]). Their epilogues must be the same but for constants along the joined dimension, which are put side by side too.
 
@@ -74,6 +74,7 @@ impl Uses {
 fn along(step: &Step) -> Option<usize> {
     match &step.kind {
         StepKind::MatMul => Some(step.output.view.rank() - 1),
+        StepKind::Packed(_) => Some(1),
         StepKind::Conv(Conv { groups: 1, before: None, .. }) => Some(1),
         _ => None,
     }
@@ -89,7 +90,12 @@ pub(super) fn side(graph: &FusedGraph, step: &Step) -> Option<usize> {
         return None;
     }
     if step.kind != StepKind::MatMul {
-        return (v.is_dense() && v.len() == tensor.len()).then_some(0);
+        let whole = |a: &Access| {
+            let t = graph.tensor(a.tensor);
+            let rows = a.view.is_dense() && a.view.offset == 0 && a.view.len() == t.len();
+            rows && matches!(t.role, Role::Constant(_))
+        };
+        return step.inputs[1..step.kind.operands()].iter().all(whole).then_some(0);
     }
     let r = v.rank();
     let (k, n) = (v.dims[r - 2], v.dims[r - 1]);
@@ -113,7 +119,11 @@ fn form(graph: &FusedGraph, step: &Step, uses: &Uses) -> Option<String> {
         return None;
     }
     let mut form = format!("{:?} {:?} {side} {:?}", step.kind, step.inputs[0].view, step.expr);
-    for a in &step.inputs[2..] {
+    let main = step.kind.operands();
+    for a in &step.inputs[1..main] {
+        form += &format!(" {}", graph.tensor(a.tensor).dtype);
+    }
+    for a in &step.inputs[main..] {
         form += &match own_part(graph, a, d) {
             Some(_) => format!(" {}", graph.tensor(a.tensor).dtype),
             None if a.is_plain() && a.view.strides[d] == 0 => {
@@ -153,11 +163,13 @@ fn join(graph: &mut FusedGraph, members: &[usize], uses: &mut Uses) -> Result<BT
     let first = graph.steps[members[0]].clone();
     let d = along(&first).ok_or_else(all)?;
     // What all of them read has to be there for the first.
-    let early = first.inputs[2..].iter().all(|a| uses.writers[a.tensor.index()].iter().all(|w| *w < members[0]));
+    let main = first.kind.operands();
+    let early = first.inputs[main..].iter().all(|a| uses.writers[a.tensor.index()].iter().all(|w| *w < members[0]));
     let steps: Vec<&Step> = members.iter().map(|i| &graph.steps[*i]).collect();
     let extents: Vec<usize> = steps.iter().map(|s| s.output.view.dims[d]).collect();
-    let weights = joined_weights(graph, &steps).filter(|_| early).ok_or_else(all)?;
-    let operands: Vec<Option<HostTensor>> = (2..first.inputs.len())
+    let weights: Option<Vec<HostTensor>> = (1..main).map(|k| joined_weights(graph, &steps, k)).collect();
+    let weights = weights.filter(|_| early).ok_or_else(all)?;
+    let operands: Vec<Option<HostTensor>> = (main..first.inputs.len())
         .map(|k| {
             let parts: Option<Vec<HostTensor>> = steps
                 .iter()
@@ -194,8 +206,10 @@ fn join(graph: &mut FusedGraph, members: &[usize], uses: &mut Uses) -> Result<BT
         graph.add_tensor(Tensor { name, dtype, shape, role: Role::Constant(data) })
     };
     let mut step = Step { name, output: Access::new(whole, view), ..first };
-    step.inputs[1] = Access::new(constant(graph, step.inputs[1].tensor, weights), widened(&step, &extents, d));
-    for (access, data) in step.inputs[2..].iter_mut().zip(operands) {
+    for (k, data) in (1..main).zip(weights) {
+        step.inputs[k] = Access::new(constant(graph, step.inputs[k].tensor, data), widened(&step, k, &extents, d));
+    }
+    for (access, data) in step.inputs[main..].iter_mut().zip(operands) {
         access.view.dims[d] = dims[d];
         if let Some(data) = data {
             access.tensor = constant(graph, access.tensor, data);
@@ -206,12 +220,12 @@ fn join(graph: &mut FusedGraph, members: &[usize], uses: &mut Uses) -> Result<BT
     Ok(changed)
 }
 
-/// The constants of products side by side.
-fn joined_weights(graph: &FusedGraph, steps: &[&Step]) -> Option<HostTensor> {
+/// The constants that are operand `k` of products side by side.
+fn joined_weights(graph: &FusedGraph, steps: &[&Step], k: usize) -> Option<HostTensor> {
     let axis = side(graph, steps[0])?;
     let parts = steps.iter().map(|s| {
-        let Role::Constant(t) = &graph.tensor(s.inputs[1].tensor).role else { return None };
-        let v = &s.inputs[1].view;
+        let Role::Constant(t) = &graph.tensor(s.inputs[k].tensor).role else { return None };
+        let v = &s.inputs[k].view;
         let lines = if s.kind == StepKind::MatMul { v.dims[v.rank() - 1] } else { v.dims[0] };
         let shape = if axis == 1 { [t.len() / lines, lines] } else { [lines, t.len() / lines] };
         t.reshaped(&shape).ok()
@@ -219,9 +233,9 @@ fn joined_weights(graph: &FusedGraph, steps: &[&Step]) -> Option<HostTensor> {
     HostTensor::joined(parts.collect::<Option<_>>()?, axis).ok()
 }
 
-/// The view of the joined constant.
-fn widened(first: &Step, extents: &[usize], d: usize) -> View {
-    let mut v = first.inputs[1].view.clone();
+/// The view of the joined constant that is operand `k`.
+fn widened(first: &Step, k: usize, extents: &[usize], d: usize) -> View {
+    let mut v = first.inputs[k].view.clone();
     let n = extents.iter().sum();
     if first.kind != StepKind::MatMul {
         v.dims[0] = n;

@@ -26,7 +26,7 @@ pub(crate) fn join_windows(
     let mut before: FxHashMap<[u32; 2], usize> = FxHashMap::default();
     for at in 0..graph.steps.len() {
         let step = &graph.steps[at];
-        if !matches!(step.kind, StepKind::Conv(Conv { groups: 1, before: None, .. })) {
+        if !matches!(step.kind, StepKind::Conv(Conv { groups: 1, before: None, flip: 0, .. })) {
             continue;
         }
         let key = [step.inputs[0].tensor.0, step.output.tensor.0];

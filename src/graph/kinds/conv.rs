@@ -7,6 +7,7 @@ use crate::graph::fused::Step;
 use crate::graph::interpret::{Data, Error, Operands, each, evaluate};
 use crate::graph::rules::Broken;
 use crate::graph::view::View;
+use crate::tensor::DType;
 use std::fmt;
 
 /// `O[n,m,o..] = sum over c,k.. of in0[n, g*C/G + c, o*stride + k*dilation - pad ..] * in1[m, c, k..]`, `g` the group of `m`.
@@ -19,6 +20,9 @@ pub struct Conv {
     pub groups: usize,
     /// What is multiplied instead of the elements of in0 themselves.
     pub before: Option<Before>,
+    /// Where in0 holds bytes: what each of them, and the zeros around in0, is combined with by exclusive or before it is
+    /// multiplied. So padding can be any byte.
+    pub flip: u8,
 }
 
 /// What is made of each element of a convolution's input first.
@@ -55,6 +59,9 @@ impl Kind for Conv {
             if !fits || !points {
                 return Err(Broken::Fit("what comes before it does not fit".into()));
             }
+        }
+        if self.flip != 0 && (dtype != DType::I8 || self.before.is_some()) {
+            return Err(Broken::Fit("no bytes to combine with others".into()));
         }
         let mut out = Inferred::new(summed(dtype), &[x[0], w[0]]);
         out.dims.resize(n + 2, None);
@@ -117,7 +124,8 @@ impl Kind for Conv {
 
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let before = self.before.as_ref().map_or(String::new(), |b| format!(", of {}", b.expr));
-        writeln!(f, "    {}, groups {}{before}", self.window, self.groups)
+        let flip = if self.flip == 0 { String::new() } else { format!(", bytes ^ {:#x}", self.flip) };
+        writeln!(f, "    {}, groups {}{before}{flip}", self.window, self.groups)
     }
 }
 

@@ -236,34 +236,36 @@ pub(super) fn rotary(cx: &mut Lowering<'_>) -> Res<()> {
                 )));
             }
         };
-        caches.push(lazy.reshaped(&[b, 1, s, half]));
+        caches.push(lazy);
     }
-    let stored = cx.stored(data);
-    let plain = stored.plain().expect("a stored tensor has plain dimensions");
+    // It is read twice.
+    let data = if data.is_cheap() { data } else { cx.stored(data) };
+    let plain = cx.plain_of(data);
     let interleaved = cx.int("interleaved", 0)? != 0;
-    let (first, second) = if interleaved { ((0, 2), (1, 2)) } else { ((0, 1), (half as i64, 1)) };
-    let cut =
-        |cx: &mut Lowering<'_>, (start, step): (i64, i64), n| super::layout::sliced(cx, &plain, &[(3, start, step, n)]);
-    let (p, q) = (cut(cx, first, half), cut(cx, second, half));
-    let dims = [b, h, s, half];
-    let terms = vec![p, q, caches[0].clone(), caches[1].clone()];
-    let turn = |cx: &mut Lowering<'_>, real: bool| {
-        cx.combine(terms.clone(), &dims, |e, v| {
-            let (a, c) = if real { (v[2], v[3]) } else { (v[3], v[2]) };
-            let (l, r) = (e.binary(Binary::Mul, v[0], a), e.binary(Binary::Mul, v[1], c));
-            e.binary(if real { Binary::Sub } else { Binary::Add }, l, r)
-        })
+    let cut = |cx: &mut Lowering<'_>, start: usize, n| super::layout::sliced(cx, &plain, &[(3, start as i64, 1, n)]);
+    // Pairs `p, q` become `p cos - q sin, q cos + p sin`: each element with the cosine, the other of its pair with the sine, whose
+    // sign is the element's place.
+    let (pairs, along, of_pair) = match interleaved {
+        true => ([b, h, s, half, 2], [b, 1, s, half, 1], 4),
+        false => ([b, h, s, 2, half], [b, 1, s, 1, half], 3),
     };
-    let (real, imaginary) = (turn(cx, true)?, turn(cx, false)?);
-    let mut y = if interleaved {
-        let wide = [b, h, s, half, 1];
-        let pair = vec![real.reshaped(&wide), imaginary.reshaped(&wide)];
-        super::layout::join(cx, pair, 4)?.reshaped(&[b, h, s, rotated])
-    } else {
-        super::layout::join(cx, vec![real, imaginary], 3)?
-    };
+    let head = cut(cx, 0, rotated);
+    let own = cx.plain_of(head.reshaped(&pairs));
+    let other = super::layout::sliced(cx, &own, &[(of_pair, 1, -1, 2)]);
+    let own = cx.normal(own);
+    let mut ones = [1; 5];
+    ones[of_pair] = 2;
+    let sign = cx.add_const("sign".into(), HostTensor::from_f64(dtype, &ones, &[-1.0, 1.0]));
+    let sign = Lazy::read(Access::new(sign, View::dense(&ones)), dtype);
+    let [cos, sin] = [0, 1].map(|i| caches[i].clone().reshaped(&along));
+    let y = cx.combine(vec![own, other, cos, sin, sign], &pairs, |e, v| {
+        let (real, turned) = (e.binary(Binary::Mul, v[0], v[2]), e.binary(Binary::Mul, v[1], v[3]));
+        let turned = e.binary(Binary::Mul, turned, v[4]);
+        e.binary(Binary::Add, real, turned)
+    })?;
+    let mut y = y.reshaped(&[b, h, s, rotated]);
     if rotated < d {
-        let rest = cut(cx, (rotated as i64, 1), d - rotated);
+        let rest = cut(cx, rotated, d - rotated);
         y = super::layout::join(cx, vec![y, rest], 3)?;
     }
     let y = if given.len() == 3 { cx.permute(y, &[0, 2, 1, 3]) } else { y };

@@ -104,8 +104,9 @@ fn signed(cx: &mut Lowering<'_>, factor: Factor, axis: usize) -> Res<(Access, Op
     if !unsigned {
         return Ok((cx.operand_if(factor.value, super::matmul::good), zero));
     }
-    let data = cx.without_base(factor.value);
-    let moved = moved(cx, data)?;
+    // Unsigned bytes less 128 are signed ones.
+    let data = cx.lazy(factor.value);
+    let moved = combined(cx, data, 0x80)?;
     Ok((cx.operand_of(moved, super::matmul::good), zero))
 }
 
@@ -209,7 +210,7 @@ pub(super) fn matmul(cx: &mut Lowering<'_>) -> Res<()> {
 }
 
 /// A convolution of signed bytes, where it can be one: weights around 0, data around a known zero point. What that adds to a
-/// sum, it times the weights of a channel, is taken off afterwards; padding counts as the zero point.
+/// sum, it times the weights of a channel, is taken off afterwards; padding is the zero point.
 fn convolved_bytes(
     cx: &mut Lowering<'_>,
     [x, w]: [Factor; 2],
@@ -228,40 +229,26 @@ fn convolved_bytes(
     };
     let (Some(zero), Some(0)) = (zero(x, unsigned[0]), zero(w, unsigned[1])) else { return Ok(None) };
     let channels = dims[1];
-    // Few channels of a group are computed without tiles, as floats.
-    let few = channels / groups <= FEW_CHANNELS;
     let mut sums = Vec::new();
     if zero != 0 {
-        let Some(weights) = cx.constant(w.value).filter(|_| !few) else { return Ok(None) };
+        let Some(weights) = cx.constant(w.value) else { return Ok(None) };
         let moved = if unsigned[1] { 128 } else { 0 };
         let of = |row: &[i64]| row.iter().map(|x| x - moved).sum::<i64>() * zero;
         sums = weights.to_i64().chunks_exact(weights.len() / channels).map(of).collect();
-    } else if few && (unsigned[0] || unsigned[1]) {
-        return Ok(None);
     }
-    let mut pads = begin.to_vec();
-    let mut data = if zero != 0 && begin.iter().chain(end).any(|p| *p != 0) {
-        let fill = Scalar::Int(zero + if unsigned[0] { 128 } else { 0 });
-        let plain = cx.plain(x.value);
-        let sides = [begin, end].map(|side| [&[0, 0], side].concat());
-        pads.fill(0);
-        let framed = super::pad::framed(cx, plain, &sides[0], &sides[1], fill);
-        cx.normal(framed)
-    } else {
-        cx.without_base(x.value)
-    };
-    if unsigned[0] {
-        data = moved(cx, data)?;
-    }
-    let mut weights = cx.without_base(w.value);
-    if unsigned[1] {
-        weights = moved(cx, weights)?;
-    }
+    // Unsigned bytes less 128 are signed ones, which is an exclusive or. Where there is padding they lie combined with the zero
+    // point too: the kernel takes that back, and makes it of the zeros that it finds around them.
+    let flip = if begin.iter().chain(end).any(|p| *p != 0) { zero as u8 } else { 0 };
+    let top = |unsigned: bool| if unsigned { 0x80 } else { 0 };
+    let data = cx.lazy(x.value);
+    let data = combined(cx, data, top(unsigned[0]) ^ flip)?;
+    let weights = cx.without_base(w.value);
+    let weights = combined(cx, weights, top(unsigned[1]))?;
     let data = cx.operand_of(data, |v| v.is_inner_dense(1));
     let weights = cx.operand_of(weights, View::is_dense);
     let (kernel, strides, dilations) = (frame.kernel.clone(), frame.strides.clone(), frame.dilations.clone());
-    let window = Window { kernel, strides, dilations, pads };
-    let kind = StepKind::Conv(Conv { window, groups, before: None });
+    let window = Window { kernel, strides, dilations, pads: begin.to_vec() };
+    let kind = StepKind::Conv(Conv { window, groups, before: None, flip });
     let y = cx.produce(kind, vec![data, weights], dims, DType::I32);
     if sums.is_empty() {
         return Ok(Some(y));
@@ -273,18 +260,19 @@ fn convolved_bytes(
     cx.combine(vec![y, sums], dims, |e, v| e.binary(Binary::Sub, v[0], v[1])).map(Some)
 }
 
-/// Unsigned bytes less 128.
-fn moved(cx: &mut Lowering<'_>, data: Lazy) -> Res<Lazy> {
-    let shape = data.shape.clone();
+/// Bytes combined with another by exclusive or, as signed ones.
+fn combined(cx: &mut Lowering<'_>, data: Lazy, with: u8) -> Res<Lazy> {
+    let (shape, dtype) = (data.shape.clone(), data.dtype());
+    if with == 0 && dtype == DType::I8 {
+        return Ok(data);
+    }
+    let with = if dtype == DType::I8 { f64::from(with as i8) } else { f64::from(with) };
     cx.combine(vec![data], &shape, |e, v| {
-        let top = e.constant(DType::U8, 128.0);
-        let x = e.binary(Binary::Xor, v[0], top);
+        let with = e.constant(dtype, with);
+        let x = e.binary(Binary::Xor, v[0], with);
         e.cast(x, DType::I8)
     })
 }
-
-/// Convolutions of more channels in a group are worth tiles.
-const FEW_CHANNELS: usize = 4;
 
 /// A convolution of centered integers, in `i32`.
 fn convolved(cx: &mut Lowering<'_>, x: Factor, w: Factor) -> Res<Lazy> {
@@ -307,7 +295,7 @@ fn convolved(cx: &mut Lowering<'_>, x: Factor, w: Factor) -> Res<Lazy> {
         let data = cx.operand_of(data, |v| v.is_inner_dense(1));
         let weights = cx.operand_of(weights, View::is_dense);
         let window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
-        cx.produce(StepKind::Conv(Conv { window, groups, before: None }), vec![data, weights], &dims, t)
+        cx.produce(StepKind::Conv(Conv { window, groups, before: None, flip: 0 }), vec![data, weights], &dims, t)
     } else {
         conv::as_product(cx, data, weights, &frame, &begin, groups, &dims)?
     };

@@ -69,6 +69,9 @@ fn join_axis<'m>(cx: &impl Ask<'m>) -> Res<usize> {
     cx.axis(axis, cx.rank(cx.input(0)?))
 }
 
+/// Two halves along longer axes are written one after the other: which is which is a table as long.
+const MOST_HALVES: usize = 1 << 12;
+
 pub(super) fn concat(cx: &mut Lowering<'_>) -> Res<()> {
     let ids: Vec<ValueId> = cx.inputs();
     let (dtype, axis, shape) = (cx.dtype(cx.input(0)?), join_axis(cx)?, cx.result(0));
@@ -86,7 +89,7 @@ pub(super) fn concat(cx: &mut Lowering<'_>) -> Res<()> {
     }
     let parts: Vec<Lazy> = filled.into_iter().map(|v| cx.lazy(v)).collect();
     let y = match &parts[..] {
-        [a, b] if same_source(a, b) => halves(cx, [a, b], axis, &shape)?,
+        [a, b] if same_source(a, b) && shape[axis] <= MOST_HALVES => halves(cx, [a, b], axis, &shape)?,
         _ => None,
     };
     let y = match y {
@@ -137,8 +140,9 @@ fn halves(cx: &mut Lowering<'_>, parts: [&Lazy; 2], axis: usize, shape: &[usize]
     cx.combine(vec![flags, a, b], shape, |e, v| e.select(v[0], v[1], v[2])).map(Some)
 }
 
-/// Writes values one after the other along dimension `axis` of a new tensor. None of them may be empty.
-pub(super) fn join(cx: &mut Lowering<'_>, parts: Vec<Lazy>, axis: usize) -> Res<Lazy> {
+/// Writes values one after the other along dimension `axis` of a new tensor. Those without elements (a cache that holds nothing yet)
+/// are left out; one has some.
+pub(super) fn join(cx: &mut Lowering<'_>, mut parts: Vec<Lazy>, axis: usize) -> Res<Lazy> {
     let (dtype, mut shape) = (parts[0].dtype(), parts[0].shape.clone());
     let first = shape.clone();
     shape[axis] = 0;
@@ -148,6 +152,10 @@ pub(super) fn join(cx: &mut Lowering<'_>, parts: Vec<Lazy>, axis: usize) -> Res<
             return Err(Reason::Shape(format!("shapes {first:?} and {:?} do not fit along axis {axis}", p.shape)));
         }
         shape[axis] += p.shape[axis];
+    }
+    parts.retain(|p| p.shape[axis] != 0);
+    if parts.len() == 1 {
+        return Ok(parts.remove(0));
     }
     let name = cx.output_name(0);
     let out = cx.graph.add_tensor(Tensor { name, dtype, shape: shape.clone(), role: Role::Intermediate });

@@ -5,8 +5,9 @@ use super::conv::check_size;
 use super::rank::extremum;
 use crate::graph::ask::Ask;
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::Val;
-use crate::graph::fused::Coder;
+use crate::graph::expr::{Node, Op, Scalar, Val};
+use crate::graph::fused::{Access, Coder};
+use crate::graph::lazy::Lazy;
 use crate::graph::lower::Lowering;
 use crate::graph::resolve::ValueId;
 use crate::graph::view::View;
@@ -231,18 +232,20 @@ pub(super) fn tensor_scatter(cx: &mut Lowering<'_>) -> Res<()> {
         return Ok(());
     }
     check_size(&shape)?;
-    let mut operands = [cache, update].map(|v| cx.operand_if(v, View::is_dense)).to_vec();
+    let old = Cache::of(cx, cache, axis);
+    let mut operands: Vec<Access> =
+        [cx.operand_if(update, View::is_dense)].into_iter().chain(old.held.clone()).collect();
     let starts = cx.optional(2);
     if let Some(v) = starts {
         super::gather::check_index(cx, v)?;
         operands.push(cx.operand_if(v, View::is_dense));
     }
+    let last = operands.len() - 1;
     let y = cx.program(operands, &shape, |c| {
         let mut at: Vec<Val> = (0..shape.len()).map(|d| c.coord(d)).collect();
-        let place = c.place(&at, &shape);
-        let old = c.load(0, place);
+        let old = old.load(c, &at, axis);
         let start = match starts {
-            Some(_) => c.load_int(2, at[0]),
+            Some(_) => c.load_int(last, at[0]),
             None => c.int(0),
         };
         let mut from = c.sub(at[axis], start);
@@ -252,11 +255,70 @@ pub(super) fn tensor_scatter(cx: &mut Lowering<'_>) -> Res<()> {
         let inside = c.within(from, 0, new[axis] as i64);
         at[axis] = c.clamp(from, 0, new[axis] as i64);
         let place = c.place(&at, &new);
-        let fresh = c.load(1, place);
+        let fresh = c.load(0, place);
         c.select(inside, fresh, old)
     });
     cx.set(0, y);
     Ok(())
+}
+
+/// What a cache holds before: a tensor, perhaps of less room along the axis, and a number behind it.
+struct Cache {
+    /// The tensor; none where the number is all.
+    held: Option<Access>,
+    dtype: DType,
+    dims: Vec<usize>,
+    /// Extent along the axis that is asked for.
+    room: usize,
+    fill: Scalar,
+}
+
+impl Cache {
+    /// Padding behind a tensor is not stored.
+    fn of(cx: &mut Lowering<'_>, v: ValueId, axis: usize) -> Cache {
+        let (dtype, dims) = (cx.dtype(v), cx.shape(v).to_vec());
+        let room = dims[axis];
+        let lazy = cx.lazy(v);
+        if let (None, true, [Node { op: Op::Const(fill), .. }]) = (lazy.base, lazy.inputs.is_empty(), lazy.expr.nodes())
+        {
+            return Cache { held: None, dtype, dims, room, fill: *fill };
+        }
+        if let Some(Lazy { base: None, inputs, expr, .. }) = lazy.plain()
+            && expr.is_copy()
+            && let [Access { tensor, view, guard: Some(guard), indirect }] = &inputs[..]
+        {
+            let mut held = dims.clone();
+            held[axis] = guard.ranges[axis].1;
+            let whole = |d: usize| guard.ranges[d] == (0, held[d]);
+            let lies = View::dense(&held);
+            if (0..held.len()).all(whole) && indirect.is_empty() && view.offset == 0 && view.strides == lies.strides {
+                let fill = guard.fill;
+                return Cache { held: Some(Access::new(*tensor, lies)), dtype, dims: held, room, fill };
+            }
+        }
+        let held = Some(cx.operand_if(v, View::is_dense));
+        Cache { held, dtype, dims, room, fill: Scalar::of(dtype, 0.0) }
+    }
+
+    /// The element at coordinates; what is held is operand 1.
+    fn load(&self, c: &mut Coder, at: &[Val], axis: usize) -> Val {
+        let fill = match self.fill {
+            Scalar::Float(x) => c.constant(self.dtype, x),
+            Scalar::Int(x) => c.constant(self.dtype, x as f64),
+        };
+        if self.held.is_none() {
+            return fill;
+        }
+        let held = self.dims[axis];
+        let mut at = at.to_vec();
+        let inside = (held < self.room).then(|| c.within(at[axis], 0, held as i64));
+        if inside.is_some() {
+            at[axis] = c.clamp(at[axis], 0, held as i64);
+        }
+        let place = c.place(&at, &self.dims);
+        let old = c.load(1, place);
+        inside.map_or(old, |inside| c.select(inside, old, fill))
+    }
 }
 
 /// The inverse of a max pooling that gave indices.
