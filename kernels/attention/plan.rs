@@ -248,11 +248,17 @@ impl Plan {
         };
         let budget = target.most_vgprs(self.lanes(), self.form.waves.0.div_ceil(info.simds)).min(info.max_vgprs);
         same && agree
-            && self.slots() >= self.run
+            && self.half().is_multiple_of(self.form.side())
+            && (self.slots() / 2).is_multiple_of(self.run)
             && loads(self.depth, self.keys)
             && loads(self.keys, self.width)
             && self.lds() <= info.lds_bytes.min(MOST_LDS)
             && self.vgprs() <= budget
+    }
+
+    /// Keys of half a tile.
+    pub fn half(&self) -> u32 {
+        self.keys / 2
     }
 
     /// Scores of a lane.
