@@ -25,7 +25,6 @@ use super::loader::{self, Loader, Source};
 use super::matmul::lines_are_aligned;
 use super::matrix::Side;
 use super::split::DepthPart;
-use super::tile::Layout;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, expr};
 use crate::graph::expr::{Binary, Expr, Op, Scalar};
@@ -175,11 +174,11 @@ impl Flash<'_> {
         let (plan, e) = (self.plan, self.plan.e);
         let item = w.b.workitem_id();
         let mut k = self.loader(&mut w, 1, item)?;
-        let v = self.loader(&mut w, 2, item)?;
+        let mut v = self.loader(&mut w, 2, item)?;
         k.go_sideways(&mut w.b, plan.keys, e.keys as u32, item);
         let queries = self.load_queries(&mut w, b_side)?;
         let operands = self.operands(&mut w)?;
-        let places = self.places(&mut w.b, item, k.layout(), v.layout());
+        let places = self.places(&mut w.b, item, [&mut k, &mut v]);
         let float = self.float;
         let rounds = Rounds::new(&self, &mut w.b, [k, v], places, queries, operands);
         let Summed { mut results, max, sum: mut whole } = rounds.write(&mut w)?;
@@ -343,7 +342,7 @@ impl Flash<'_> {
     }
 
     /// Tiles of K and V in LDS, and where a lane reads in them.
-    fn places(&self, b: &mut Builder, item: Part, k: Layout, v: Layout) -> [Place; 2] {
+    fn places(&self, b: &mut Builder, item: Part, [k, v]: [&mut Loader; 2]) -> [Place; 2] {
         let (plan, held) = (&self.plan, self.held());
         let lanes = |lane: Vec<Step>| Fragment { lane, position: Vec::new(), bits: 32, spacing: 32 };
         // Rows of the first operand are keys; of the second product's, elements of values.
@@ -351,10 +350,13 @@ impl Flash<'_> {
         let of_v = self.a.lanes.iter().map(|s| Step { row: s.col * plan.run, col: s.row });
         let (of_k, of_v) = (lanes(of_k.collect()), lanes(of_v.collect()));
         let number = b.and(item, plan.lanes() - 1);
-        [(k, of_k, plan.depth), (v, of_v, plan.keys)].map(|(layout, lane, depth)| {
+        [(k, of_k, plan.depth), (v, of_v, plan.keys)].map(|(loader, lane, depth)| {
+            let layout = loader.layout();
             let base = b.lds(layout.bytes(depth));
+            loader.go_to(b, base);
             let address = layout.address(b, &lane, number);
-            Place { address: b.to_vector(address), layout, base }
+            let address = b.add(address, base);
+            Place { address: b.to_vector(address), layout }
         })
     }
 

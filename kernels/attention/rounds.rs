@@ -14,11 +14,11 @@
 //! then. What products read comes from LDS some reads ahead, to registers in turn (a ring), on across phases and rounds. K and V
 //! come from memory a whole round before they are written to LDS.
 
+use super::super::Writer;
 use super::super::error::Res;
 use super::super::lanes::Across;
 use super::super::loader::Loader;
 use super::super::tile::Layout;
-use super::super::Writer;
 use super::{Flash, LOWEST, Operands, SLACK};
 use crate::mir::{Builder, Code, Gen, Lds, MInst, Opnd, Part, Pipeline, RegClass, Type, dot_instruction};
 use barewave_isa::op;
@@ -40,10 +40,9 @@ const V_PART: Lds = Lds::Part { buffer: 1, phase: 0 };
 
 /// Where the lane reads a tile in LDS.
 pub(super) struct Place {
-    /// Its first byte, relative to the tile.
+    /// Its first byte.
     pub address: Part,
     pub layout: Layout,
-    pub base: u32,
 }
 
 /// Scores of half a tile: as instructions leave them, and in vector registers.
@@ -157,8 +156,22 @@ impl<'a, 'g> Rounds<'a, 'g> {
             b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), bit.into()])
         });
         Rounds {
-            flash, loaders, places, queries, operands, scores, ring, results, max, sum, largest, growth, factor, ones,
-            across, upper,
+            flash,
+            loaders,
+            places,
+            queries,
+            operands,
+            scores,
+            ring,
+            results,
+            max,
+            sum,
+            largest,
+            growth,
+            factor,
+            ones,
+            across,
+            upper,
         }
     }
 
@@ -182,7 +195,7 @@ impl<'a, 'g> Rounds<'a, 'g> {
         self.loaders[0].issue(&mut w.b, first);
         self.loaders[1].issue(&mut w.b, zero);
         w.b.in_lds(K_PART);
-        self.loaders[0].commit(&mut w.b, self.places[0].base);
+        self.loaders[0].commit(&mut w.b, 0);
         w.b.in_lds(Lds::Any);
         w.b.barrier();
         let second = w.b.add(first, keys);
@@ -239,14 +252,18 @@ impl<'a, 'g> Rounds<'a, 'g> {
                 _ => beside.push(Beside { pieces: 0..of_scores, insts: self.load(&mut w.b, 1, next) }),
             }
             beside.push(Beside { pieces: 0..of_scores, insts: one });
-            self.phase(&mut w.b, ahead, Phase {
-                first: now * half,
-                count: of_scores,
-                products: Products::Scores(1 - now),
-                limits: [[of_scores, half], [2 * half; 2]][now],
-                barrier: (now == 0).then_some(wall),
-                beside,
-            });
+            self.phase(
+                &mut w.b,
+                ahead,
+                Phase {
+                    first: now * half,
+                    count: of_scores,
+                    products: Products::Scores(1 - now),
+                    limits: [[of_scores, half], [2 * half; 2]][now],
+                    barrier: (now == 0).then_some(wall),
+                    beside,
+                },
+            );
             let mut beside = Vec::new();
             if now == 0 {
                 beside.push(Beside { pieces: 0..halfway.div_ceil(2), insts: self.commit(&mut w.b, 0) });
@@ -261,14 +278,18 @@ impl<'a, 'g> Rounds<'a, 'g> {
             beside.push(Beside { pieces: halfway..middle, insts: w.b.cut(from) });
             let met = w.b.aside(|b| self.meet(b, own));
             beside.push(Beside { pieces: of_values..of_values, insts: met });
-            self.phase(&mut w.b, ahead, Phase {
-                first: now * half + of_scores,
-                count: of_values,
-                products: Products::Values(&packed),
-                limits: [[half, 2 * half], [2 * half, 2 * half + early]][now],
-                barrier: Some(self.wall(of_values).max(halfway)),
-                beside,
-            });
+            self.phase(
+                &mut w.b,
+                ahead,
+                Phase {
+                    first: now * half + of_scores,
+                    count: of_values,
+                    products: Products::Values(&packed),
+                    limits: [[half, 2 * half], [2 * half, 2 * half + early]][now],
+                    barrier: Some(self.wall(of_values).max(halfway)),
+                    beside,
+                },
+            );
         }
         while ahead.issued < 2 * half + early {
             self.read_ahead(&mut w.b, ahead);
@@ -287,7 +308,7 @@ impl<'a, 'g> Rounds<'a, 'g> {
     fn commit(&self, b: &mut Builder, i: usize) -> Vec<MInst> {
         b.aside(|b| {
             b.in_lds([K_PART, V_PART][i]);
-            self.loaders[i].commit(b, self.places[i].base);
+            self.loaders[i].commit(b, 0);
         })
     }
 
@@ -351,7 +372,8 @@ impl<'a, 'g> Rounds<'a, 'g> {
         let words = (plan.run * bytes / 4) as u8;
         let side = plan.form.side();
         let scores = piece < of_scores;
-        let (count, place) = if scores { (flash.held() / plan.run, &self.places[0]) } else { (flash.cells(), &self.places[1]) };
+        let (count, place) =
+            if scores { (flash.held() / plan.run, &self.places[0]) } else { (flash.cells(), &self.places[1]) };
         b.in_lds(if scores { K_PART } else { V_PART });
         for c in 0..count {
             let at = if scores {
@@ -360,11 +382,12 @@ impl<'a, 'g> Rounds<'a, 'g> {
                 let k = (step * flash.a.groups * count + c) * plan.run;
                 place.layout.at(k, flash.keys.of_slot(tile * self.per()))
             } else {
-                let (cell, tile) = ((piece - of_scores) as u32 / plan.tiles(), (piece - of_scores) as u32 % plan.tiles());
+                let (cell, tile) =
+                    ((piece - of_scores) as u32 / plan.tiles(), (piece - of_scores) as u32 % plan.tiles());
                 let cell = now as u32 * (of_values as u32 / plan.tiles()) + cell;
                 place.layout.at(cell * plan.run * flash.keys.groups + c * plan.run, tile * side)
             };
-            b.lds_read_into(into.slice(c as u8 * words, words), place.address, place.base + at);
+            b.lds_read_into(into.slice(c as u8 * words, words), place.address, at);
         }
     }
 
@@ -540,7 +563,8 @@ fn packed(b: &mut Builder, t: Type, list: &[Part]) -> Part {
     if t == Type::F32 {
         return list[0];
     }
-    let both = if t == Type::F16 { [op::V_CVT_PK_F16_F32, op::V_CVT_PKRTZ_F16_F32] } else { [op::V_CVT_PK_BF16_F32; 2] };
+    let both =
+        if t == Type::F16 { [op::V_CVT_PK_F16_F32, op::V_CVT_PKRTZ_F16_F32] } else { [op::V_CVT_PK_BF16_F32; 2] };
     let both = both.into_iter().find(|op| b.target().has(*op));
     let out = b.v((list.len() / 2) as u8);
     for (i, two) in list.chunks(2).enumerate() {
