@@ -32,7 +32,10 @@ pub enum Reason {
     #[error("window {0:?} is too large: its extents may add up to 31")]
     Window(Vec<usize>),
     /// A tensor beyond what offsets reach.
-    #[error("tensor {name} has {bytes} bytes; kernels address less than 1 GiB per tensor")]
+    #[error(
+        "tensor {name} has {bytes} bytes; kernels address less than 1 GiB of what is computed at run time: give a smaller batch or a \
+         shorter sequence, or compute in 16 bits (--dtype)"
+    )]
     TooLarge {
         /// The tensor.
         name: String,

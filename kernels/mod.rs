@@ -350,7 +350,7 @@ impl Cx<'_> {
 const LONGEST: usize = 1 << 31;
 
 /// Offsets from here on mean "masked out" in kernels, so tensors must be smaller.
-const MAX_TENSOR_BYTES: usize = 1 << 30;
+const MAX_TENSOR_BYTES: usize = crate::graph::LARGEST;
 
 /// A kernel being written: the builder and the arguments it has asked for.
 struct Writer {

@@ -185,7 +185,7 @@ fn read(spec: InputSpec, name: &str, limit: Option<u64>) -> Result<Given> {
     Ok(if spec.is_image() { Given::Picture(spec) } else { Given::Array(spec.array(name, limit)?) })
 }
 
-/// Takes every input that an archive holds.
+/// Takes every input that an archive holds; a model without inputs needs none of it.
 fn archive(path: &Path, declared: &[Declared], given: &mut BTreeMap<String, Given>, limit: Option<u64>) -> Result {
     let mut file = Npz::open(path, limit)?;
     let mut found = false;
@@ -196,7 +196,7 @@ fn archive(path: &Path, declared: &[Declared], given: &mut BTreeMap<String, Give
             return Err(Failure::usage(format!("input '{}' is given twice: it is in {} too", d.name, path.display())));
         }
     }
-    if found {
+    if found || declared.is_empty() {
         return Ok(());
     }
     Err(Failure::new(format!(

@@ -22,6 +22,7 @@ mod infer;
 pub mod interpret;
 mod join;
 pub mod kinds;
+mod large;
 mod lazy;
 pub(crate) mod lower;
 mod norms;
@@ -45,6 +46,7 @@ pub use dim::Dim;
 pub use error::{Error, InputError, NameError, Reason};
 pub(crate) use finish::finish_with_norms;
 pub(crate) use infer::check_operator;
+pub use large::{LARGEST, split_large};
 pub(crate) use ops::nothing_collected;
 pub use ops::supported as supported_operators;
 pub use precision::in_type;
@@ -133,6 +135,7 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     timed!("read_repeated", repeat::read_repeated(&mut graph));
     timed!("join_elementwise", abreast::join_elementwise(&mut graph));
     timed!("collapse_views", collapse::collapse_views(&mut graph));
+    timed!("split_large", split_large(&mut graph, LARGEST));
     graph.check().map_err(|rule| Error::Internal { pass: "fuse", rule })?;
     name_dims(model, options, &mut graph);
     Ok(graph)

@@ -321,6 +321,18 @@ impl HostTensor {
         }
     }
 
+    /// `count` elements from `start` on, in a row, without a copy of them; `None` where there are none, and for strings.
+    pub fn part(&self, start: usize, count: usize) -> Option<HostTensor> {
+        let end = start.checked_add(count).filter(|end| *end <= self.len() && self.dtype != DType::Str)?;
+        match self.fill() {
+            Some(element) => HostTensor::filled(self.dtype, &[count], element).ok(),
+            None => {
+                let size = self.dtype.size();
+                HostTensor::new(self.dtype, &[count], self.bytes().slice(start * size..end * size)).ok()
+            }
+        }
+    }
+
     /// The same elements under another shape. Fails when the element counts differ.
     pub fn reshaped(&self, shape: &[usize]) -> Result<Self, SizeMismatch> {
         match &self.data {

@@ -3,7 +3,7 @@
 mod model;
 
 use barewave::tensor::{HostTensor, ImageOptions, load_npz, save};
-use model::{file, int, node, typed, value};
+use model::{file, int, ints, node, typed, value};
 use std::path::Path;
 use std::process::Command;
 
@@ -181,4 +181,19 @@ fn staged_runs_report_as_others_do() {
     assert_eq!(json["top"].as_array().unwrap().len(), 1);
     assert_eq!(json["launches"].as_array().unwrap().len() as u64, json["kernels"].as_u64().unwrap());
     assert!(json["launches"][0]["kernel"].is_string(), "{json}");
+}
+
+/// An archive for every model of a folder may hold nothing, for one that takes nothing.
+#[test]
+fn models_without_inputs_take_an_archive_of_nothing() {
+    let dir = Dir::new();
+    let nodes = [node("RandomNormal", &[], &["y"], &[ints("shape", &[2, 3])])];
+    let m = dir.model(file(&nodes, &[], &[value("y", &["2", "3"])], &[]));
+    // The end of an archive is all of it.
+    std::fs::write(dir.at("empty.npz"), [&b"PK\x05\x06"[..], &[0; 18]].concat()).unwrap();
+    let x = format!("@{}", dir.at("empty.npz"));
+    works(&["run", &m, "--input", &x, "--output", &dir.at("y.npz")]);
+    assert_eq!(dir.outputs("y.npz").shape(), [2, 3]);
+    let m = dir.model(twice(&["2"]));
+    fails(&["run", &m, "--input", &x], &["holds none of the model's inputs 'x'"]);
 }

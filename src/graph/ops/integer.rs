@@ -5,12 +5,12 @@
 //! weights are around 0 and the data's zero point is known; else zero points are taken off first, and where no sum can leave the
 //! integers that an f32 holds, the product is one of floats; longer sums are products of 32-bit integers.
 
-use super::conv::{self, Frame, check_size};
+use super::conv::{self, Frame};
 use crate::graph::ask::Ask;
 use crate::graph::dim::Dim;
 use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar, Unary};
-use crate::graph::fused::{Access, Conv, Packed, Role, StepKind, Window, Zeros};
+use crate::graph::fused::{Access, Conv, Role, StepKind, Window};
 use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
@@ -422,150 +422,6 @@ pub(super) fn fused_matmul(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
-/// A product with weights of 2, 4 or 8 bits in blocks that have a scale each: the weights stay packed in memory and are
-/// widened before the product, or in it where there are few rows.
-pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
-    const FEW: usize = 8;
-    let (a, packed, scales) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
-    let zeros = cx.optional(3);
-    if cx.optional(4).is_some() {
-        return Err(Reason::Value("group indices (input 4) are not supported".into()));
-    }
-    let whole = |name: &str| -> Res<usize> {
-        usize::try_from(cx.int(name, 0)?)
-            .ok()
-            .filter(|v| *v > 0)
-            .ok_or_else(|| Reason::attribute(name, "is missing or not positive"))
-    };
-    let (k, n, block) = (whole("K")?, whole("N")?, whole("block_size")?);
-    let bits = if cx.attribute("bits").is_some() { whole("bits")? } else { 4 };
-    if ![2, 4, 8].contains(&bits) {
-        return Err(Reason::attribute("bits", format!("is {bits}; 2, 4 and 8 are supported")));
-    }
-    let (shape, dtype) = (cx.shape(a).to_vec(), cx.dtype(a));
-    let (blocks, each) = (k.div_ceil(block), 8 / bits);
-    let bytes = block / each;
-    let count = |v: ValueId| cx.shape(v).iter().product::<usize>();
-    if shape.last() != Some(&k)
-        || count(packed) != n * blocks * bytes
-        || count(scales) != n * blocks
-        || shape.contains(&0)
-        || !dtype.is_float()
-    {
-        return Err(Reason::Shape(format!("data of shape {shape:?} and weights of shape {:?}", cx.shape(packed))));
-    }
-    let packed_zeros = zeros.is_some_and(|z| cx.dtype(z) == DType::U8);
-    let zero_bytes = blocks.div_ceil(each);
-    if let Some(z) = zeros
-        && count(z) != n * if packed_zeros { zero_bytes } else { blocks }
-    {
-        return Err(Reason::Shape(format!("zero points of shape {:?}", cx.shape(z))));
-    }
-    let rows = shape[..shape.len() - 1].iter().product::<usize>();
-    let run = |v: &View| v.is_dense() && v.offset % 16 == 0;
-    let mut operands = vec![cx.operand_if(packed, run), cx.operand_if(scales, View::is_dense)];
-    if let Some(z) = zeros {
-        operands.push(cx.operand_if(z, View::is_dense));
-    }
-    let t = DType::F32;
-    // Weight `i` of a column.
-    let field = |c: &mut crate::graph::fused::Coder,
-                 operand: usize,
-                 row: crate::graph::expr::Val,
-                 i: crate::graph::expr::Val,
-                 pitch: usize| {
-        let (byte, part) = c.divide(i, each);
-        let at = c.place(&[row, byte], &[n, pitch]);
-        let raw = c.load(operand, at);
-        let raw = c.cast(raw, DType::U32);
-        let shift = c.times(part, bits as i64);
-        let shift = c.cast(shift, DType::U32);
-        let raw = c.binary(Binary::Shr, raw, shift);
-        let mask = c.constant(DType::U32, ((1u32 << bits) - 1) as f64);
-        let raw = c.binary(Binary::And, raw, mask);
-        c.cast(raw, t)
-    };
-    let weight = |c: &mut crate::graph::fused::Coder, column, i| {
-        let (b, _) = c.divide(i, block);
-        let q = field(c, 0, column, i, blocks * bytes);
-        let at = c.place(&[column, b], &[n, blocks]);
-        let scale = c.load(1, at);
-        let scale = c.cast(scale, t);
-        let zero = match zeros {
-            None => c.constant(t, (1u32 << (bits - 1)) as f64),
-            Some(_) if packed_zeros => field(c, 2, column, b, zero_bytes),
-            Some(_) => {
-                let z = c.load(2, at);
-                c.cast(z, t)
-            }
-        };
-        let q = c.sub(q, zero);
-        c.mul(q, scale)
-    };
-    let mut out = shape.clone();
-    *out.last_mut().unwrap_or(&mut 0) = n;
-    check_size(&out)?;
-    let kind = Packed {
-        depth: k,
-        bits: bits as u32,
-        block,
-        zeros: match zeros {
-            None => Zeros::Middle,
-            Some(_) if packed_zeros => Zeros::Packed,
-            Some(_) => Zeros::Values,
-        },
-    };
-    let plain = |t: DType| matches!(t, DType::F32 | DType::F16 | DType::BF16);
-    let regular = kind.is_regular()
-        && [Some(a), Some(scales), zeros.filter(|_| !packed_zeros)].into_iter().flatten().all(|v| plain(cx.dtype(v)));
-    let left = cx.without_base(a).reshaped(&[rows, k]);
-    let y = if rows <= FEW && regular {
-        let words = |elements: i64| (elements * dtype.size() as i64) % 4 == 0;
-        let good = |v: &View| v.strides[1] == 1 && words(v.strides[0]) && words(v.offset);
-        let mut inputs = vec![cx.operand_of(left, good)];
-        let widths = [blocks * bytes, blocks, if packed_zeros { zero_bytes } else { blocks }];
-        let rows_of = |(access, width): (Access, usize)| {
-            Access::new(access.tensor, View { offset: access.view.offset, ..View::dense(&[n, width]) })
-        };
-        inputs.extend(operands.into_iter().zip(widths).map(rows_of));
-        cx.produce(StepKind::Packed(kind), inputs, &[rows, n], dtype)
-    } else if rows <= FEW {
-        operands.push(cx.operand_of(left, View::is_dense));
-        let data = operands.len() - 1;
-        cx.program(operands, &[rows, n], |c| {
-            let (row, column) = (c.coord(0), c.coord(1));
-            let total = c.sum(t, k, |c, i| {
-                let w = weight(c, column, i);
-                let at = c.place(&[row, i], &[rows, k]);
-                let x = c.load(data, at);
-                let x = c.cast(x, t);
-                c.mul(x, w)
-            });
-            c.cast(total, dtype)
-        })
-    } else {
-        let wide = cx.program(operands, &[n, k], |c| {
-            let (column, i) = (c.coord(0), c.coord(1));
-            let w = weight(c, column, i);
-            c.cast(w, dtype)
-        });
-        let mut right = cx.stored_access(wide);
-        right.view = right.view.permuted(&[1, 0]);
-        let left = cx.operand_of(left, super::matmul::good);
-        super::matmul::product(cx, left, right, dtype)?
-    };
-    let mut terms = vec![y.reshaped(&out)];
-    if let Some(bias) = cx.optional(5) {
-        terms.push(cx.without_base(bias));
-    }
-    let y = cx.combine(terms, &out, |e, v| match v.get(1) {
-        Some(&b) => e.binary(Binary::Add, v[0], b),
-        None => v[0],
-    })?;
-    cx.set(0, y);
-    Ok(())
-}
-
 // ---- rules ----
 
 pub(super) fn of_matmul(cx: &mut Inference<'_>) -> Res<()> {
@@ -625,12 +481,4 @@ pub(super) fn of_fused_matmul(cx: &mut Inference<'_>) -> Res<()> {
     };
     let (Some(a), Some(b)) = (side(0)?, side(1)?) else { return by_lowering(cx) };
     cx.give(0, cx.dtype(cx.input(0)?), super::matmul::product_dims(&a, &b)?)
-}
-
-pub(super) fn of_matmul_bits(cx: &mut Inference<'_>) -> Res<()> {
-    let a = cx.input(0)?;
-    let mut dims = cx.dims(a).to_vec();
-    let (Some(last), n @ 1..) = (dims.last_mut(), cx.int("N", 0)?) else { return by_lowering(cx) };
-    *last = Dim::Known(n);
-    cx.give(0, cx.dtype(a), dims)
 }

@@ -10,6 +10,7 @@ mod images;
 mod local;
 mod microsoft;
 mod ml;
+mod packed;
 mod pairs;
 mod quantized;
 mod training;
@@ -169,7 +170,8 @@ pub(super) fn expand_graph(graph: &mut Graph) {
 }
 
 impl Model {
-    /// Writes operators that are made of others with those, and those between dequantisations with products of bytes.
+    /// Writes operators that are made of others with those, and those that read dequantised constants with ones
+    /// that read the constants as they are.
     pub fn expand(&mut self) {
         expand_graph(&mut self.graph);
         pairs::join_pairs(&mut self.graph);

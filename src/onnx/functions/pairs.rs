@@ -2,13 +2,15 @@
 //!
 //! `MatMul`, `Gemm` or `Conv` of two dequantised values, of which the right one is a constant, is the product of the bytes, exact
 //! in integers, times both scales: weights stay bytes in memory. What dequantises and quantises around it stays where it is.
+//! Where only the weights are quantised they stay as small ([`super::packed`]).
 
+use super::packed::{self, Packings};
 use super::{Attribute, Body, Graph, Node};
 use crate::tensor::{DType, HostTensor};
 use std::collections::HashMap;
 
 /// What is known of the values of a graph by name.
-struct Known<'g> {
+pub(super) struct Known<'g> {
     made: HashMap<&'g str, &'g Node>,
     graph: &'g Graph,
 }
@@ -29,12 +31,18 @@ impl<'g> Known<'g> {
         Known { made: outputs.filter(|(o, _)| !o.is_empty()).collect(), graph }
     }
 
-    fn constant(&self, name: &str) -> Option<&'g HostTensor> {
+    /// The node that computes a value, if it is such an operator of ONNX.
+    pub(super) fn made_by(&self, name: &str, op: &str) -> Option<&'g Node> {
+        self.made.get(name).copied().filter(|n| n.op == op && n.domain.is_empty())
+    }
+
+    /// The value, if no run changes it.
+    pub(super) fn constant(&self, name: &str) -> Option<&'g HostTensor> {
         if let Some(t) = self.graph.initializers.get(name) {
             // What is an input too can be given.
             return (!self.graph.inputs.iter().any(|i| i.name == name)).then_some(t);
         }
-        let node = self.made.get(name).filter(|n| n.op == "Constant" && n.domain.is_empty())?;
+        let node = self.made_by(name, "Constant")?;
         match node.attributes.get("value") {
             Some(Attribute::Tensor(t)) => Some(t),
             _ => None,
@@ -43,15 +51,13 @@ impl<'g> Known<'g> {
 
     /// The bytes that a value was made of, by a scale of 32 bits.
     fn bytes(&self, name: &str) -> Option<Bytes<'g>> {
-        let node = self.made.get(name).filter(|n| n.op == "DequantizeLinear" && n.domain.is_empty())?;
+        let node = self.made_by(name, "DequantizeLinear")?;
         let input = |i: usize| node.inputs.get(i).map_or("", String::as_str);
         let (value, scale, zero) = (input(0), input(1), input(2));
         let dtype = match self.constant(zero).or_else(|| self.constant(value)) {
             Some(t) => t.dtype(),
             // What is quantised without a zero point is unsigned.
-            None => {
-                self.made.get(value).filter(|n| n.op == "QuantizeLinear" && n.inputs.len() == 2).map(|_| DType::U8)?
-            }
+            None => self.made_by(value, "QuantizeLinear").filter(|n| n.inputs.len() == 2).map(|_| DType::U8)?,
         };
         let scales = self.constant(scale).filter(|s| s.dtype() == DType::F32)?;
         let attribute = |name: &str| match node.attributes.get(name) {
@@ -68,8 +74,10 @@ impl<'g> Known<'g> {
 /// Replaces all such operators of a graph and of those inside of it.
 pub(super) fn join_pairs(graph: &mut Graph) {
     let known = Known::of(graph);
+    let mut packings = Packings::default();
+    let mut body = |n| product(n, &known).or_else(|| packed::reader(n, &known, &mut packings));
     let replaced: HashMap<usize, Vec<Node>> =
-        graph.nodes.iter().enumerate().filter_map(|(i, n)| Some((i, product(n, &known)?))).collect();
+        graph.nodes.iter().enumerate().filter_map(|(i, n)| Some((i, body(n)?))).collect();
     let nodes = std::mem::take(&mut graph.nodes);
     for (i, mut node) in nodes.into_iter().enumerate() {
         for a in node.attributes.values_mut() {
