@@ -9,11 +9,12 @@
 //! the wave exchange what they have.
 //!
 //! The maximum and the sum of exponentials run along with the tiles: where the maximum grows, what was summed before is scaled
-//! down. Tiles of K and V of the next round come from memory while this round's are multiplied; each has one buffer in LDS,
-//! which is written while the other is read. Sums are in one order, so results are the same from run to run.
+//! down. What is multiplied and what becomes weights meanwhile stands side by side ([`rounds`]). Sums are in one order, so
+//! results are the same from run to run.
 
 mod parts;
 mod plan;
+mod rounds;
 
 use super::address::{self, Offset};
 use super::error::{Reason, Res};
@@ -24,19 +25,19 @@ use super::loader::{self, Loader, Source};
 use super::matmul::lines_are_aligned;
 use super::matrix::Side;
 use super::split::DepthPart;
-use super::tile::Layout;
 use super::values::{self, Value};
-use super::{Arg, Cx, Kernel, Writer, expr, lanes};
+use super::{Arg, Cx, Kernel, Writer, expr};
 use crate::graph::expr::{Binary, Expr, Op, Scalar};
 use crate::graph::fused::Attention;
 use crate::graph::view::View;
-use crate::mir::{Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, RegClass, Type, matrix_modifiers};
+use crate::mir::{Builder, Gen, MInst, Opnd, Part, RegClass, Type, matrix_modifiers};
 use barewave_isa::matrix::{Fragment, Step};
 use barewave_isa::op;
 
 use parts::Counted;
 use plan::Plan;
 pub(super) use plan::fits;
+use rounds::{Place, Rounds, Summed};
 
 /// Maxima are taken as at least this, so that a query that sees no key has exponentials of 0, not of NaN.
 const LOWEST: f64 = -1e37;
@@ -177,47 +178,10 @@ impl Flash<'_> {
         k.go_sideways(&mut w.b, plan.keys, e.keys as u32, item);
         let queries = self.load_queries(&mut w, b_side)?;
         let operands = self.operands(&mut w)?;
-        let (k_layout, v_layout) = (k.layout(), v.layout());
-        let k_base = w.b.lds(k_layout.bytes(plan.depth));
-        let v_base = w.b.lds(v_layout.bytes(plan.keys));
-        let (k_read, v_read) = self.reads(&mut w.b, item, k_layout, v_layout);
+        let places = self.places(&mut w.b, item, [&mut k, &mut v]);
         let float = self.float;
-        let per = plan.form.side() * plan.form.side() / plan.lanes();
-        let results: Vec<Part> = (0..plan.tiles()).map(|_| self.sums(&mut w.b, per as u8)).collect();
-        for p in &results {
-            (0..p.len).for_each(|i| w.b.copy_into(p.dword(i), 0u32));
-        }
-        let max = float.held(&mut w.b, f64::NEG_INFINITY);
-        let sum = float.held(&mut w.b, 0.0);
-        let zero = w.b.scalar(0);
-        let first = self.key(&mut w.b, zero);
-        k.issue(&mut w.b, first);
-        v.issue(&mut w.b, zero);
-        let limit = self.limit(&mut w.b);
-        let node = w.b.begin_loop("keys");
-        let at = node.counter();
-        let next = w.b.add(at, plan.keys);
-        let (first, next_key) = (self.key(&mut w.b, at), self.key(&mut w.b, next));
-        let (k_part, v_part) = (Lds::Part { buffer: 0, phase: 0 }, Lds::Part { buffer: 1, phase: 0 });
-        w.b.in_lds(k_part);
-        k.commit(&mut w.b, k_base);
-        w.b.in_lds(Lds::Any);
-        w.b.barrier();
-        k.issue(&mut w.b, next_key);
-        w.b.in_lds(k_part);
-        let scores = self.scores(&mut w.b, &queries, k_read, k_layout, k_base);
-        w.b.in_lds(v_part);
-        v.commit(&mut w.b, v_base);
-        w.b.in_lds(Lds::Any);
-        let weights = self.softmax(&mut w, scores, &operands, first, (max, sum), &results)?;
-        w.b.barrier();
-        v.issue(&mut w.b, next);
-        w.b.in_lds(v_part);
-        self.add_values(&mut w.b, &results, weights, v_read, v_layout, v_base);
-        w.b.in_lds(Lds::Any);
-        w.b.end_loop(node, limit, plan.keys, Pipeline::Off, false);
-        let mut whole = self.over_groups(&mut w.b, sum, Gen::Add);
-        let mut results = results;
+        let rounds = Rounds::new(&self, &mut w.b, [k, v], places, queries, operands);
+        let Summed { mut results, max, sum: mut whole } = rounds.write(&mut w)?;
         let mut shared = None;
         if let Some((number, _)) = self.part {
             let counted = self.share(&mut w, number, &results, (max, whole));
@@ -236,6 +200,7 @@ impl Flash<'_> {
         for p in &results {
             self.scale(&mut w.b, *p, inverse);
         }
+        let per = plan.form.side() * plan.form.side() / plan.lanes();
         self.store(w, results, per, shared)
     }
 
@@ -360,17 +325,39 @@ impl Flash<'_> {
         if vectors { b.v(dwords) } else { b.a(dwords) }
     }
 
-    /// Where a lane reads in K's tile, and in V's.
-    fn reads(&self, b: &mut Builder, item: Part, k: Layout, v: Layout) -> (Part, Part) {
-        let held = self.a.own.max(self.plan.run);
+    /// k that a lane reads for a step of scores.
+    fn held(&self) -> u32 {
+        self.a.own.max(self.plan.run)
+    }
+
+    /// Cells of keys that a lane reads for weights that are multiplied together: where every lane of an instruction has all keys, those
+    /// of both halves of the wave.
+    fn cells(&self) -> u32 {
+        if self.a.groups < self.keys.groups { self.keys.groups } else { 1 }
+    }
+
+    /// Registers that a read of either product takes.
+    fn words(&self) -> u32 {
+        self.held().max(self.cells() * self.plan.run) * self.plan.types.bytes() / 4
+    }
+
+    /// Tiles of K and V in LDS, and where a lane reads in them.
+    fn places(&self, b: &mut Builder, item: Part, [k, v]: [&mut Loader; 2]) -> [Place; 2] {
+        let (plan, held) = (&self.plan, self.held());
         let lanes = |lane: Vec<Step>| Fragment { lane, position: Vec::new(), bits: 32, spacing: 32 };
         // Rows of the first operand are keys; of the second product's, elements of values.
         let of_k = self.a.lanes.iter().map(|s| Step { row: s.col * held, col: self.keys.of_row(s.row) });
-        let of_v = self.a.lanes.iter().map(|s| Step { row: s.col * self.plan.run, col: s.row });
+        let of_v = self.a.lanes.iter().map(|s| Step { row: s.col * plan.run, col: s.row });
         let (of_k, of_v) = (lanes(of_k.collect()), lanes(of_v.collect()));
-        let number = b.and(item, self.plan.lanes() - 1);
-        let (x, y) = (k.address(b, &of_k, number), v.address(b, &of_v, number));
-        (b.to_vector(x), b.to_vector(y))
+        let number = b.and(item, plan.lanes() - 1);
+        [(k, of_k, plan.depth), (v, of_v, plan.keys)].map(|(loader, lane, depth)| {
+            let layout = loader.layout();
+            let base = b.lds(layout.bytes(depth));
+            loader.go_to(b, base);
+            let address = layout.address(b, &lane, number);
+            let address = b.add(address, base);
+            Place { address: b.to_vector(address), layout }
+        })
     }
 
     /// Where the loop over keys ends: a causal mask hides what lies behind the last query of the workgroup.
@@ -395,44 +382,6 @@ impl Flash<'_> {
         b.push(MInst { mods, ..MInst::new(op, &[sum.into()], &[x.into(), y.into(), onto]) });
     }
 
-    /// Scores of a tile, by slots.
-    fn scores(&self, b: &mut Builder, queries: &[Part], at: Part, layout: Layout, base: u32) -> Vec<Part> {
-        let plan = self.plan;
-        let (side, per) = (plan.form.side(), 1 << self.keys.position_bits);
-        let held = self.a.own.max(plan.run);
-        let (own_words, cell_words) = (self.a.own * plan.types.bytes() / 4, plan.run * plan.types.bytes() / 4);
-        let sums: Vec<Part> = (0..plan.keys / side).map(|_| self.sums(b, per as u8)).collect();
-        for (step, q) in (0..).zip(queries) {
-            let reads = (0..).zip(&sums).map(|(t, _)| {
-                let part = b.v((held * plan.types.bytes() / 4) as u8);
-                for c in 0..held / plan.run {
-                    let k = (step * self.a.groups * (held / plan.run) + c) * plan.run;
-                    let from = base + layout.at(k, self.keys.of_slot(t * per));
-                    b.lds_read_into(part.slice((c * cell_words) as u8, cell_words as u8), at, from);
-                }
-                part
-            });
-            let reads: Vec<Part> = reads.collect();
-            for piece in 0..held / self.a.own {
-                for (sum, read) in sums.iter().zip(&reads) {
-                    let of = |p: Part| p.slice((piece * own_words) as u8, own_words as u8);
-                    let onto: Opnd = if step == 0 && piece == 0 { 0u32.into() } else { (*sum).into() };
-                    self.product(b, *sum, of(*read), of(*q), onto);
-                }
-            }
-        }
-        let vector = |b: &mut Builder, p: Part| {
-            if b.function().vreg(p.reg).class == RegClass::V {
-                return p;
-            }
-            let copy = b.v(p.len);
-            b.copy_into(copy, p);
-            copy
-        };
-        let sums: Vec<Part> = sums.into_iter().map(|p| vector(b, p)).collect();
-        sums.iter().flat_map(|p| (0..p.len).map(|i| p.dword(i))).collect()
-    }
-
     /// Places of the operands of the scores' expression.
     fn operands(&self, w: &mut Writer) -> Res<Operands> {
         let mut list = Vec::new();
@@ -453,75 +402,14 @@ impl Flash<'_> {
         Ok(Operands { list })
     }
 
-    /// Scores become weights: `2^(factor (score - maximum))`, of a maximum that lags behind a little. Where it has to grow what was
-    /// summed before is scaled down: rarely, but for the first tiles.
-    fn softmax(
-        &self,
-        w: &mut Writer,
-        mut scores: Vec<Part>,
-        operands: &Operands,
-        first: Part,
-        (max, sum): (Part, Part),
-        results: &[Part],
-    ) -> Res<Vec<Part>> {
-        let float = self.float;
-        if let Some(score) = self.score {
-            scores = self.evaluated(w, scores, score, operands, first)?;
-        }
-        self.hide(&mut w.b, &mut scores, first);
-        let b = &mut w.b;
-        let mut largest = scores.clone();
-        while largest.len() > 1 {
-            largest = largest
-                .chunks(2)
-                .map(|two| if let [x, y] = *two { float.op(b, Gen::Max, x, y) } else { two[0] })
-                .collect();
-        }
-        let largest = self.over_groups(b, largest[0], Gen::Max);
-        let lowest = float.constant(b, LOWEST);
-        let largest = float.op(b, Gen::Max, lowest, largest);
-        let factor = float.held(b, self.factor);
-        let growth = float.op(b, Gen::Sub, largest, max);
-        let growth = float.mul(b, factor, growth);
-        let grows = float.compare_to(b, Gen::CmpGt, growth, SLACK);
-        let go_on = b.label();
-        let any = b.mask();
-        b.emit(if any.len == 2 { op::S_OR_B64 } else { op::S_OR_B32 }, &[any.into()], &[grows.into(), grows.into()]);
-        b.emit(op::S_CBRANCH_SCC0, &[], &[Opnd::Block(go_on)]);
-        b.block("grow");
-        let new = float.op(b, Gen::Max, max, largest);
-        let gone = float.op(b, Gen::Sub, max, new);
-        let gone = float.mul(b, factor, gone);
-        let shrink = b.op(Gen::Exp2.of(Type::F32), &[gone.into()]);
-        b.copy_into(max, new);
-        for p in results.iter().chain([&sum]) {
-            self.scale(b, *p, shrink);
-        }
-        b.place(go_on, "weights");
-        let new = max;
-        let offset = float.mul(b, new, factor);
-        let offset = float.neg(b, offset);
-        let mut weights = Vec::new();
-        for s in scores {
-            let x = float.fma(b, s, factor, offset);
-            weights.push(b.op(Gen::Exp2.of(Type::F32), &[x.into()]));
-        }
-        let mut total = weights.clone();
-        while total.len() > 1 {
-            total = total.chunks(2).map(|two| if let [x, y] = *two { float.add(b, x, y) } else { two[0] }).collect();
-        }
-        float.update(b, Gen::Add, sum, total[0]);
-        Ok(weights)
-    }
-
-    /// The step's expression of each score.
+    /// The step's expression of scores, from a slot on.
     fn evaluated(
         &self,
         w: &mut Writer,
         scores: Vec<Part>,
         score: &Expr,
         operands: &Operands,
-        first: Part,
+        (first, mut slot): (Part, u32),
     ) -> Res<Vec<Part>> {
         let bases: Vec<(usize, Offset, i64)> = operands
             .list
@@ -533,7 +421,6 @@ impl Flash<'_> {
             })
             .collect();
         let mut out = Vec::new();
-        let mut slot = 0;
         for run in scores.chunks(self.plan.run as usize) {
             let mut loaded: Vec<Vec<Value>> = vec![Vec::new(); self.cx.step.inputs.len()];
             for base in &bases {
@@ -569,15 +456,15 @@ impl Flash<'_> {
         Ok(out)
     }
 
-    /// Hides keys behind the end, and those that a causal mask hides.
-    fn hide(&self, b: &mut Builder, scores: &mut [Part], first: Part) {
+    /// Hides keys behind the end, and those that a causal mask hides, from a slot on.
+    fn hide(&self, b: &mut Builder, scores: &mut [Part], (first, slot): (Part, u32)) {
         let plan = self.plan;
         let behind = !plan.e.keys.is_multiple_of(plan.keys as usize);
         let hidden = b.to_vector(f32::NEG_INFINITY);
         if behind {
             let key = b.add(self.lane_key, first);
             let key = b.to_vector(key);
-            for (s, slot) in scores.iter_mut().zip(0..) {
+            for (s, slot) in scores.iter_mut().zip(slot..) {
                 let limit = (plan.e.keys as u32).saturating_sub(self.keys.of_slot(slot));
                 let inside = b.op(Gen::CmpGt.of(Type::U32), &[limit.into(), key.into()]);
                 *s = b.select(inside, *s, hidden);
@@ -589,20 +476,16 @@ impl Flash<'_> {
             let seen = b.sub(self.query, key);
             let seen = b.add(seen, past as u32);
             let seen = b.to_vector(seen);
-            for (s, slot) in scores.iter_mut().zip(0..) {
+            for (s, slot) in scores.iter_mut().zip(slot..) {
                 let inside = b.op(Gen::CmpLe.of(Type::I32), &[self.keys.of_slot(slot).into(), seen.into()]);
                 *s = b.select(inside, *s, hidden);
             }
         }
     }
 
-    /// Combines what the lanes of a query have.
-    fn over_groups(&self, b: &mut Builder, x: Part, by: Gen) -> Part {
-        let bits = self.keys.lane.iter().enumerate().filter(|(_, k)| **k > 0).map(|(bit, _)| 1u32 << bit);
-        bits.fold(x, |x, bit| {
-            let other = lanes::across(b, x, bit);
-            self.float.op(b, by, x, other)
-        })
+    /// Bits of a lane's number that name a group.
+    fn group_bits(&self) -> impl Iterator<Item = u32> {
+        self.keys.lane.iter().enumerate().filter(|(_, k)| **k > 0).map(|(bit, _)| 1u32 << bit)
     }
 
     /// Multiplies sums by a number of the lane.
@@ -618,70 +501,6 @@ impl Flash<'_> {
             let x = self.float.mul(b, x, by);
             b.copy_into(d, x);
         }
-    }
-
-    /// Adds the tile's values, by their weights.
-    fn add_values(&self, b: &mut Builder, results: &[Part], weights: Vec<Part>, at: Part, layout: Layout, base: u32) {
-        let plan = self.plan;
-        let (own, run) = (self.a.own, plan.run);
-        let cell_words = (run * plan.types.bytes() / 4) as u8;
-        for (cell, list) in weights.chunks(run as usize).enumerate() {
-            let mut packed = self.packed(b, list);
-            let apart = self.a.groups < self.keys.groups;
-            if apart {
-                packed = self.joined(b, packed);
-            }
-            let cells = if apart { self.keys.groups } else { 1 };
-            let first = cell as u32 * run * self.keys.groups;
-            let reads = (0..results.len() as u32).map(|t| {
-                let part = b.v(cell_words * cells as u8);
-                for c in 0..cells {
-                    let from = base + layout.at(first + c * run, t * plan.form.side());
-                    b.lds_read_into(part.slice(c as u8 * cell_words, cell_words), at, from);
-                }
-                part
-            });
-            let reads: Vec<Part> = reads.collect();
-            let words = own * plan.types.bytes() / 4;
-            for piece in 0..run * cells / own {
-                for (sum, read) in results.iter().zip(&reads) {
-                    let of = |p: Part| p.slice((piece * words) as u8, words as u8);
-                    self.product(b, *sum, of(*read), of(packed), (*sum).into());
-                }
-            }
-        }
-    }
-
-    /// A run of weights in the type that is multiplied.
-    fn packed(&self, b: &mut Builder, list: &[Part]) -> Part {
-        let t = self.plan.types.compute;
-        if t == Type::F32 {
-            return list[0];
-        }
-        let narrow: Vec<Part> = list.iter().map(|x| b.convert(Type::F32, t, *x)).collect();
-        let out = b.v((list.len() / 2) as u8);
-        for (i, two) in narrow.chunks(2).enumerate() {
-            let both = values::pack_halves(b, two[0], two[1]);
-            b.copy_into(out.dword(i as u8), both);
-        }
-        out
-    }
-
-    /// The runs of both halves of the wave, that of the first half first.
-    fn joined(&self, b: &mut Builder, own: Part) -> Part {
-        let out = b.v(2 * own.len);
-        let item = b.workitem_id();
-        let half = self.keys.lane.iter().position(|k| *k > 0).map_or(0, |bit| 1u32 << bit);
-        let bit = b.and(item, half);
-        let upper = b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), bit.into()]);
-        for i in 0..own.len {
-            let other = lanes::across(b, own.dword(i), half);
-            let low = b.select(upper, other, own.dword(i));
-            let high = b.select(upper, own.dword(i), other);
-            b.copy_into(out.dword(i), low);
-            b.copy_into(out.dword(own.len + i), high);
-        }
-        out
     }
 
     /// The step's expression and the store.

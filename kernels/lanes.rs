@@ -71,29 +71,55 @@ fn moved(b: &mut Builder, x: Part, control: i32) -> Part {
 
 /// What the same lane of the neighbouring row has.
 fn other_row(b: &mut Builder, x: Part) -> Part {
-    if b.target().has(op::V_PERMLANEX16_B32) {
-        // Each lane takes that of its own number; four bits for each.
-        let out = b.to_vector(x);
-        let lanes = [b.scalar(0x7654_3210), b.scalar(0xfedc_ba98)];
-        b.emit(op::V_PERMLANEX16_B32, &[out.into()], &[x.into(), lanes[0].into(), lanes[1].into()]);
-        return out;
-    }
-    // Within 32 lanes: all bits of the number are kept, and bit 4 is turned.
-    let out = b.v(1);
-    let mods = Mods::new().with(ModName::Offset, 16 << 10 | 0x1f);
-    b.push(MInst { mods, ..MInst::new(op::DS_SWIZZLE_B32, &[out.into()], &[x.into()]) });
-    out
+    Across::new(b, ROW).of(b, x)
 }
 
 /// What the lane whose number differs in one bit has, from bit 4 on: the other row of two, or the other half of the wave.
 pub(super) fn across(b: &mut Builder, x: Part, bit: u32) -> Part {
-    if bit == ROW {
-        return other_row(b, x);
+    Across::new(b, bit).of(b, x)
+}
+
+/// What it takes to ask the lane whose number differs in one bit, from bit 4 on.
+#[derive(Clone, Copy)]
+pub(super) enum Across {
+    /// Each lane takes that of its own number in the other row: two scalars of four bits for each.
+    Numbers([Part; 2]),
+    /// Within 32 lanes: all bits of the number are kept, and bit 4 is turned.
+    Swizzle,
+    /// Any lane, by its address.
+    Address(Part),
+}
+
+impl Across {
+    /// Of the lane whose number differs in `bit`.
+    pub fn new(b: &mut Builder, bit: u32) -> Across {
+        if bit != ROW {
+            let item = b.workitem_id();
+            let lane = b.generic(Gen::Xor.of(Type::U32), &[bit.into(), item.into()]);
+            return Across::Address(b.shl(lane, 2u32));
+        }
+        match b.target().has(op::V_PERMLANEX16_B32) {
+            true => Across::Numbers([b.scalar(0x7654_3210), b.scalar(0xfedc_ba98)]),
+            false => Across::Swizzle,
+        }
     }
-    let item = b.workitem_id();
-    let lane = b.generic(Gen::Xor.of(Type::U32), &[bit.into(), item.into()]);
-    let address = b.shl(lane, 2u32);
-    b.op(op::DS_BPERMUTE_B32, &[address.into(), x.into()])
+    /// What that lane has.
+    pub fn of(self, b: &mut Builder, x: Part) -> Part {
+        match self {
+            Across::Numbers(lanes) => {
+                let out = b.to_vector(x);
+                b.emit(op::V_PERMLANEX16_B32, &[out.into()], &[x.into(), lanes[0].into(), lanes[1].into()]);
+                out
+            }
+            Across::Swizzle => {
+                let out = b.v(1);
+                let mods = Mods::new().with(ModName::Offset, 16 << 10 | 0x1f);
+                b.push(MInst { mods, ..MInst::new(op::DS_SWIZZLE_B32, &[out.into()], &[x.into()]) });
+                out
+            }
+            Across::Address(address) => b.op(op::DS_BPERMUTE_B32, &[address.into(), x.into()]),
+        }
+    }
 }
 
 /// Combines the rows of a wave, whose lanes hold the same each.

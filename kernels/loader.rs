@@ -311,6 +311,15 @@ impl Loader {
     pub fn lds(&self) -> Part {
         self.common().lds
     }
+    /// From here on tiles are `base` bytes further in LDS, where offsets of instructions need not reach them.
+    pub fn go_to(&mut self, b: &mut Builder, base: u32) {
+        let common = match self {
+            Loader::Wide(l) => &mut l.common,
+            Loader::Deep(l) => &mut l.common,
+            Loader::Gather(l) => &mut l.common,
+        };
+        common.lds = b.add(common.lds, base);
+    }
     /// From here on tiles of `tile` columns follow each other along the width, of `width` columns in all: what
     /// [`Loader::issue`] is told is a tile's first column. Only dense loaders go that way.
     pub fn go_sideways(&mut self, b: &mut Builder, tile: u32, width: u32, item: Part) {

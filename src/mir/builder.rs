@@ -186,10 +186,22 @@ impl Builder {
     }
     /// What `body` appends to the current block, which it must not leave, taken out of it again.
     pub fn aside(&mut self, body: impl FnOnce(&mut Builder)) -> Vec<MInst> {
-        let (block, from) = (self.f.blocks.len(), self.current().insts.len());
+        let from = self.here();
         body(self);
-        assert_eq!(block, self.f.blocks.len(), "what is put aside stays in its block");
-        self.current().insts.split_off(from)
+        self.cut(from)
+    }
+    /// Where the next instruction will stand: block and number.
+    pub fn here(&mut self) -> (usize, usize) {
+        (self.f.blocks.len(), self.current().insts.len())
+    }
+    /// Takes out what has been appended since, all in one block.
+    pub fn cut(&mut self, from: (usize, usize)) -> Vec<MInst> {
+        assert_eq!(from.0, self.f.blocks.len(), "what is put aside stays in its block");
+        self.current().insts.split_off(from.1)
+    }
+    /// Appends instructions as they are.
+    pub fn append(&mut self, insts: impl IntoIterator<Item = MInst>) {
+        self.current().insts.extend(insts);
     }
     /// Appends instructions as they are, the second list spread evenly between those of the first.
     pub fn spread(&mut self, main: Vec<MInst>, beside: Vec<MInst>) {
