@@ -148,7 +148,7 @@ fn an_lstm_with_weights_in_bytes() {
         let x = b.input(&[steps, batch, width]);
         let (low, zero) = if t == DType::I8 { (-128, 0) } else { (0, 119) };
         let columns = if case == 0 { 4 * hidden } else { 1 };
-        let mut bytes = |b: &mut Builder, rows: usize| -> (Vec<String>, Vec<f64>) {
+        let bytes = |b: &mut Builder, rows: usize| -> (Vec<String>, Vec<f64>) {
             let numbers: Vec<i64> = (0..rows * 4 * hidden).map(|_| low + b.below(256) as i64).collect();
             let scales: Vec<f32> = (0..columns).map(|_| 0.002 + b.below(100) as f32 / 1e5).collect();
             let w = b.constant(HostTensor::from_ints(t, &[1, rows, 4 * hidden], &numbers));
