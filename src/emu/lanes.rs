@@ -78,7 +78,8 @@ pub enum Ty {
 
 impl Ty {
     /// Dwords a lane's value takes.
-    pub fn dwords(self) -> usize {
+    #[inline]
+    pub const fn dwords(self) -> usize {
         match self {
             Ty::None => 0,
             Ty::B64 | Ty::F64 | Ty::PkF32 => 2,

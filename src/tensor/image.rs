@@ -209,20 +209,25 @@ fn fits(format: ImageFormat, width: u32, height: u32, bits_per_pixel: u16, packe
 /// Pixels that few bytes may stand for.
 const MOST_FOR_NOTHING: u64 = 1 << 22;
 
-/// False when the palette of a PNG file does not consist of triples, which its decoder takes for granted.
-fn has_whole_palette(bytes: &[u8]) -> bool {
-    let mut rest = bytes.get(8..).unwrap_or(&[]);
+/// The chunks of a PNG file that decide its pixels: what else is in it (texts, colour profiles, animations) would be unpacked
+/// and put aside, whatever its size. The decoder takes for granted that a palette consists of triples.
+fn pixel_chunks(bytes: &[u8]) -> Result<Vec<u8>, Problem> {
+    let (signature, mut rest) = bytes.split_at_checked(8).unwrap_or((bytes, &[]));
+    let mut out = signature.to_vec();
     while let Some(([a, b, c, d, kind @ ..], _)) = rest.split_first_chunk::<8>() {
         let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
-        match kind {
-            b"PLTE" => return length.is_multiple_of(3),
-            b"IDAT" => return true,
-            _ => {}
-        }
         // Length, kind and checksum are twelve bytes.
-        rest = rest.get(length.saturating_add(12)..).unwrap_or(&[]);
+        let (chunk, behind) = rest.split_at_checked(length.saturating_add(12)).unwrap_or((rest, &[]));
+        if kind == b"PLTE" && !length.is_multiple_of(3) {
+            return Err(Problem::Damaged("its palette does not consist of colours".into()));
+        }
+        // An upper-case letter begins the name of what no reader may leave out.
+        if kind[0].is_ascii_uppercase() || kind == b"tRNS" {
+            out.extend_from_slice(chunk);
+        }
+        rest = behind;
     }
-    true
+    Ok(out)
 }
 
 /// Tiles of a JPEG 2000 stream, each of which takes bytes of its own: area of the grid and extents of a tile follow the
@@ -254,9 +259,8 @@ impl Pixels {
             return Pixels::decode_jpeg_2000(bytes);
         }
         let format = format.ok_or_else(|| Problem::Damaged("none of the formats that are read".into()))?;
-        if format == ImageFormat::Png && !has_whole_palette(bytes) {
-            return Err(Problem::Damaged("its palette does not consist of colours".into()));
-        }
+        let chunks = if format == ImageFormat::Png { pixel_chunks(bytes)? } else { Vec::new() };
+        let bytes = if format == ImageFormat::Png { &chunks } else { bytes };
         let reader = ImageReader::with_format(Cursor::new(bytes), format);
         let decoder = reader.into_decoder().map_err(damaged)?;
         let ((width, height), color) = (decoder.dimensions(), decoder.color_type());
@@ -495,6 +499,26 @@ mod tests {
 
     fn temp(name: &str) -> std::path::PathBuf {
         std::env::temp_dir().join(format!("barewave-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn what_decides_no_pixels_is_left_out() {
+        let mut png = Vec::new();
+        let pixels = [1, 2, 3, 4, 5, 6];
+        image::codecs::png::PngEncoder::new(&mut png).write_image(&pixels, 2, 1, ExtendedColorType::Rgb8).unwrap();
+        let plain = pixel_chunks(&png).ok().unwrap();
+        // Behind the header of 33 bytes: a colour profile that claims to be one, with any checksum.
+        let mut profile = 1000u32.to_be_bytes().to_vec();
+        profile.extend(b"iCCP");
+        profile.extend([0; 1004]);
+        let mut with = png.clone();
+        with.splice(33..33, profile);
+        assert_eq!(pixel_chunks(&with).ok().unwrap(), plain);
+        assert_eq!(Pixels::decode(&with).unwrap().data, pixels);
+        // What is cut off stays for the decoder to refuse.
+        for end in 0..png.len() {
+            assert!(Pixels::decode(&png[..end]).is_err() || end >= png.len() - 12, "{end}");
+        }
     }
 
     #[test]

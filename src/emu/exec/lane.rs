@@ -32,16 +32,14 @@ unsafe fn writelane(w: &mut Wave, op: &UOp) -> Ctl {
 /// Counts the mask bits below each lane.
 unsafe fn mbcnt<const HIGH: bool>(w: &mut Wave, op: &UOp) -> Ctl {
     let exec = w.exec();
+    // Lanes below each lane, of the half that the mask is of.
+    let below = |lane: usize| (((1u64 << lane) - 1) >> if HIGH { 32 } else { 0 }) as u32;
     let mut out = [0; 64];
-    for lane in 0..w.lanes {
-        let below = if HIGH {
-            if lane < 32 { 0 } else { ((1u64 << (lane - 32)) - 1) as u32 }
-        } else if lane >= 32 {
-            u32::MAX
-        } else {
-            ((1u64 << lane) - 1) as u32
-        };
-        out[lane] = (value(w, &op.src[0], lane) & below).count_ones().wrapping_add(value(w, &op.src[1], lane));
+    let sources = [&op.src[0], &op.src[1]];
+    let scalar = sources.map(|s| (s.kind != Kind::Vector).then(|| w.r32(s)));
+    let read = |i: usize, lane: usize| scalar[i].unwrap_or_else(|| w.lane(sources[i].at, lane));
+    for (lane, out) in out[..w.lanes].iter_mut().enumerate() {
+        *out = (read(0, lane) & below(lane)).count_ones().wrapping_add(read(1, lane));
     }
     write_row(w, op.dst, exec, &out);
     Ctl::Next

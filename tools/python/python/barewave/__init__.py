@@ -446,6 +446,8 @@ def launch(code, kernel: str, grid, block, *args, device: str = "auto", dynamic_
             raw.append(a)
         else:
             array = _array(a, f"argument {i}")
+            if array.dtype.hasobject or not array.dtype.isnative:
+                raise BarewaveError(f"argument {i}: arrays of {array.dtype} mean nothing to a kernel")
             writes = isinstance(a, np.ndarray) and a.flags.writeable
             raw.append(((array.dtype.name, list(array.shape), array.ctypes.data, array.nbytes), writes))
             back.append((a, array, writes))
