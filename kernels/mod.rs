@@ -2,8 +2,8 @@
 //!
 //! [`lower`] picks the kernel family by the step's kind and returns the kernels to launch, in order (nearly always
 //! one). A kernel knows its operands by their position in the step, never by tensor, so steps that agree in
-//! everything but which tensors they use share one kernel ([`key`]). Every kernel reads and writes through raw
-//! buffers and masks lanes by out-of-bounds offsets; shapes, strides and offsets are constants in its code.
+//! everything but which tensors they use, and which parts of them ([`origin()`]), share one kernel ([`key`]). Every kernel
+//! reads and writes through raw buffers and masks lanes by out-of-bounds offsets; shapes and strides are constants in its code.
 
 mod address;
 mod attention;
@@ -28,6 +28,7 @@ mod math;
 mod matmul;
 mod matrix;
 mod normed;
+mod origin;
 mod packed;
 mod pointwise;
 mod pool;
@@ -98,6 +99,11 @@ pub enum Number {
 /// The number behind an argument of a step's kernel.
 pub fn number(graph: &FusedGraph, step: &Step, n: Number) -> u32 {
     sized::number(graph, step, n, width_of(graph, step))
+}
+
+/// Bytes between the beginning of an argument's tensor and the address that the step's kernel is given.
+pub fn origin(graph: &FusedGraph, step: &Step, arg: Arg) -> usize {
+    if sized::fits(graph, step) { 0 } else { origin::of(graph, step, arg) }
 }
 
 /// Workgroups of a kernel that serves any extents; none for others.
@@ -215,6 +221,7 @@ pub fn key(graph: &FusedGraph, step: &Step) -> String {
     if sized::fits(graph, step) {
         return sized::key(graph, step, width_of(graph, step));
     }
+    let step = &origin::relative(graph, step);
     let mut s = format!("{:?}|{:?}", step.kind, step.expr);
     let tensor = |id: TensorId| {
         let t = graph.tensor(id);
@@ -274,15 +281,17 @@ pub fn lower(
     tuning: &Tuning,
     name: &str,
 ) -> Result<Vec<Kernel>, Unsupported> {
-    let cx = Cx { graph, step, target, tuning, name };
     let unsupported = |what| Unsupported { step: step.name.clone(), kind: step.kind.name(), what };
     // What is repeated, and never stored, can be longer than any tensor.
     let mut views = step.inputs.iter().chain([&step.output]).map(|a| &a.view.dims);
     if let Some(dims) = views.find(|dims| dims.iter().any(|d| *d >= LONGEST)) {
         return Err(unsupported(Reason::TooLong(dims.clone())));
     }
+    let sized = sized::fits(graph, step);
+    let step = if sized { step } else { &origin::relative(graph, step) };
+    let cx = Cx { graph, step, target, tuning, name };
     let kernels = match &step.kind {
-        _ if sized::fits(graph, step) => sized::lower(&cx, width_of(graph, step)),
+        _ if sized => sized::lower(&cx, width_of(graph, step)),
         StepKind::Pointwise => pointwise::lower(&cx),
         StepKind::Conv(Conv { window, groups, before }) => conv::lower(&cx, window, *groups, before.as_ref()),
         StepKind::MatMul => matmul::lower(&cx, None),
@@ -330,7 +339,7 @@ impl Cx<'_> {
             Arg::Blob(_) | Arg::Workspace | Arg::Counters | Arg::Number(_) => unreachable!("no tensors of the step"),
         }
     }
-    /// Bytes of an argument's tensor that the step touches, from its start: a buffer ends there, so that lanes beyond an
+    /// Bytes that the step touches, from the address that its kernel is given: a buffer ends there, so that lanes beyond an
     /// edge do not read parts of a growing tensor that nobody has written yet.
     fn reach(&self, arg: Arg) -> usize {
         let t = self.graph.tensor(self.tensor(arg));

@@ -328,13 +328,13 @@ impl Outputs {
 pub fn expected(texts: &[String], outputs: &[Wanted], limit: Option<u64>) -> Result<Vec<(usize, HostTensor)>> {
     let mut all = Vec::new();
     for (file, which) in files("expect", texts, &own(outputs))? {
+        let spec = InputSpec { name: None, source: Source::File(file.clone()) };
+        let mut archive = (kind_of(&file) == "npz").then(|| Npz::open(&file, limit)).transpose()?;
         for i in which {
-            let source = Source::File(file.clone());
-            let spec = InputSpec { name: None, source };
-            let tensor = if spec.is_image() {
-                spec.load(&outputs[i], &ImageOptions::default())?
-            } else {
-                spec.array(&outputs[i].name, limit)?
+            let tensor = match &mut archive {
+                Some(npz) => npz.existing(&outputs[i].name)?,
+                None if spec.is_image() => spec.load(&outputs[i], &ImageOptions::default())?,
+                None => spec.array(&outputs[i].name, limit)?,
             };
             outputs[i].check(&tensor).map_err(|e| Failure::new(format!("{}: output {e}", file.display())))?;
             all.push((i, tensor));

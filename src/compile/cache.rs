@@ -6,8 +6,9 @@
 //!
 //! A file of the folder is named by the key's hash and holds the key itself too, so that neither a collision nor a
 //! damaged file is taken for the right one; whatever cannot be read counts as absent and is written anew. Files are
-//! written under a temporary name and renamed, so processes that share a folder see whole files or none. When the
-//! folder grows beyond its bound the files that were unused for the longest time go.
+//! written under a temporary name and renamed, so processes that share a folder see whole files or none. The folder is made
+//! of 256 folders of equal shares; when one grows beyond its share the files that were unused for the longest time go.
+//! So a look at what there is costs the same however many kernels are kept, next to nothing for each that is written.
 
 use super::kernel::KernelCode;
 use barewave_isa::Target;
@@ -43,8 +44,14 @@ pub struct CacheStats {
     pub compiled: usize,
 }
 
-/// After one write of so many, by the kernel's hash, the folder is looked through.
-const TRIM_EVERY: u128 = 256;
+/// Folders that files are spread over, by the first byte of their names.
+const PARTS: u64 = 256;
+
+/// After one write of so many, by the kernel's hash, the part that it went to is looked through.
+const TRIM_EVERY: u128 = 32;
+
+/// Bytes that file systems hand out at once.
+const BLOCK: u64 = 4096;
 
 /// A kernel cache. Share one between compilers (in an [`Arc`]) to share their kernels.
 #[derive(Debug, Default)]
@@ -69,7 +76,7 @@ impl KernelCache {
         KernelCache::default()
     }
 
-    /// A cache with a folder, which need not exist, of at most `most_bytes` and what a few hundred kernels take.
+    /// A cache with a folder, which need not exist, of at most `most_bytes` and what a few thousand kernels take.
     pub fn in_folder(folder: impl Into<PathBuf>, most_bytes: u64) -> KernelCache {
         KernelCache { folder: Some(folder.into()), most_bytes, ..KernelCache::default() }
     }
@@ -126,9 +133,8 @@ impl KernelCache {
                 let kernels = make()?;
                 if let Some(p) = &path {
                     // A cache that cannot be written (no space, no permission) is no reason to fail.
-                    // Looking through the folder costs as much as many kernels: one write of so many pays for it.
                     if write(p, &key, &kernels).is_ok() && hash.is_multiple_of(TRIM_EVERY) {
-                        self.trim();
+                        p.parent().iter().for_each(|part| trim(part, self.most_bytes / PARTS));
                     }
                 }
                 Arc::new(kernels)
@@ -145,31 +151,31 @@ impl KernelCache {
     fn memory(&self) -> MutexGuard<'_, FxHashMap<u128, StepCode>> {
         self.memory.lock().unwrap_or_else(|e| e.into_inner())
     }
+}
 
-    /// Brings the folder under three quarters of its bound when it is beyond it.
-    fn trim(&self) {
-        let Some(folder) = &self.folder else { return };
-        let mut files = Vec::new();
-        let mut total = 0;
-        for entry in list(folder).into_iter().flat_map(|d| list(&d.path())) {
-            if let Ok(m) = entry.metadata()
-                && m.is_file()
-            {
-                total += m.len();
-                files.push((m.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path(), m.len()));
-            }
+/// Brings a part of the folder under three quarters of its share when it is beyond it.
+fn trim(part: &Path, share: u64) {
+    let mut files = Vec::new();
+    let mut total = 0;
+    for entry in list(part) {
+        if let Ok(m) = entry.metadata()
+            && m.is_file()
+        {
+            let bytes = m.len().next_multiple_of(BLOCK);
+            total += bytes;
+            files.push((m.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path(), bytes));
         }
-        if total <= self.most_bytes {
-            return;
+    }
+    if total <= share {
+        return;
+    }
+    files.sort();
+    for (_, path, bytes) in files {
+        if total <= share / 4 * 3 {
+            break;
         }
-        files.sort();
-        for (_, path, bytes) in files {
-            if total <= self.most_bytes / 4 * 3 {
-                break;
-            }
-            if std::fs::remove_file(path).is_ok() {
-                total -= bytes;
-            }
+        if std::fs::remove_file(path).is_ok() {
+            total -= bytes;
         }
     }
 }
@@ -263,15 +269,34 @@ mod tests {
     #[test]
     fn a_folder_stays_bounded_however_long_it_is_used() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = KernelCache::in_folder(dir.path(), 64 << 10);
-        for i in 0..4000 {
+        let cache = KernelCache::in_folder(dir.path(), PARTS * 4 * BLOCK);
+        let files = || list(dir.path()).into_iter().flat_map(|d| list(&d.path())).count();
+        let mut kept = Vec::new();
+        for i in 0..24_000 {
             get(&cache, &format!("step {i}"), 7);
+            if i % 8000 == 7999 {
+                kept.push(files());
+            }
         }
-        let files = list(dir.path()).into_iter().flat_map(|d| list(&d.path()));
-        let sizes: Vec<u64> = files.map(|f| f.metadata().unwrap().len()).collect();
-        let each = sizes[0];
-        // Writes between two looks are 256 in the mean.
-        assert!(sizes.iter().sum::<u64>() < (64 << 10) + 1500 * each, "{} files of {each} bytes", sizes.len());
+        // Each part has room for four files; 32 come between two looks in the mean.
+        assert!(kept.iter().all(|n| *n < PARTS as usize * (4 + 64)) && kept[2] < 12_000, "{kept:?}");
+    }
+
+    #[test]
+    fn what_was_used_last_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        for age in 0..8u64 {
+            let path = dir.path().join(age.to_string());
+            std::fs::write(&path, [0; 100]).unwrap();
+            let file = std::fs::File::options().append(true).open(path).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age * 3600)).unwrap();
+        }
+        trim(dir.path(), 8 * BLOCK);
+        assert_eq!(list(dir.path()).len(), 8, "as many as there is room for");
+        trim(dir.path(), 4 * BLOCK);
+        let mut left: Vec<_> = list(dir.path()).iter().map(|e| e.file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["0", "1", "2"]);
     }
 
     #[test]

@@ -410,11 +410,12 @@ fn address(
     memory: &MemoryPlan,
     blobs: &Blobs,
 ) -> Address {
+    let origin = kernels::origin(graph, step, arg);
     let (region, offset) = match (tensor_of(arg, step).map(|id| memory.place(id)), arg) {
-        (Some(Place::Input(k)), _) => (Region::Input(k), 0),
-        (Some(Place::Output(k)), _) => (Region::Output(k), 0),
-        (Some(Place::Weights(at)), _) => (Region::Weights, at),
-        (Some(Place::Arena(at)), _) => (Region::Arena, at),
+        (Some(Place::Input(k)), _) => (Region::Input(k), origin),
+        (Some(Place::Output(k)), _) => (Region::Output(k), origin),
+        (Some(Place::Weights(at)), _) => (Region::Weights, at + origin),
+        (Some(Place::Arena(at)), _) => (Region::Arena, at + origin),
         (Some(Place::Nowhere), _) => unreachable!("every tensor that a kernel reads was placed"),
         (None, Arg::Number(n)) => (Region::Value, kernels::number(graph, step, n) as usize),
         (None, Arg::Counters) => (Region::Counters, 0),

@@ -6,7 +6,9 @@ use super::program::Program;
 use super::strict::race::Shadow;
 use super::wave::LaunchState;
 use crate::codeobj::KernelInfo;
-use std::time::Instant;
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 /// How to launch.
 #[derive(Clone, Debug)]
@@ -46,6 +48,53 @@ impl Default for LaunchOptions {
             services: Services::default(),
             without: None,
         }
+    }
+}
+
+/// How long kernels may run, as users write it: seconds, or 0 for no limit. [`TimeLimit::VARIABLE`] names it in the
+/// environment, where nothing is 600 seconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct TimeLimit(Option<Duration>);
+
+/// What is written for a time limit is none.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("'{0}' is not a time in seconds (0: no limit; {name} may say it too)", name = TimeLimit::VARIABLE)]
+pub struct NotATime(String);
+
+impl TimeLimit {
+    /// The environment variable that sets the limit where nothing else does.
+    pub const VARIABLE: &str = "BAREWAVE_TIMEOUT";
+
+    /// No limit.
+    pub const NONE: TimeLimit = TimeLimit(None);
+
+    /// When kernels are stopped that start now.
+    pub fn deadline(self) -> Option<Instant> {
+        self.0.map(|limit| Instant::now() + limit)
+    }
+}
+
+impl Default for TimeLimit {
+    fn default() -> TimeLimit {
+        TimeLimit(Some(Duration::from_secs(600)))
+    }
+}
+
+impl FromStr for TimeLimit {
+    type Err = NotATime;
+
+    fn from_str(text: &str) -> Result<TimeLimit, NotATime> {
+        let seconds = match text.trim() {
+            "" => return Ok(TimeLimit::default()),
+            other => other.parse().ok().filter(|s| (0.0..=1e9).contains(s)).ok_or_else(|| NotATime(text.into()))?,
+        };
+        Ok(TimeLimit((seconds > 0.0).then(|| Duration::from_secs_f64(seconds))))
+    }
+}
+
+impl fmt::Display for TimeLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.map_or(0.0, |limit| limit.as_secs_f64()))
     }
 }
 
@@ -112,5 +161,25 @@ impl Launch<'_> {
     pub fn workgroup(&self, id: u64) -> [u32; 3] {
         let [gx, gy, _] = self.grid.map(u64::from);
         [(id % gx) as u32, (id / gx % gy) as u32, (id / gx / gy) as u32]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_limits_are_seconds_or_none() {
+        let limit = |text: &str| text.parse::<TimeLimit>();
+        assert_eq!(limit("0"), Ok(TimeLimit::NONE));
+        assert_eq!(limit(""), Ok(TimeLimit::default()));
+        assert_eq!(limit(" 1.5 "), Ok(TimeLimit(Some(Duration::from_millis(1500)))));
+        for t in ["0", "600", "0.25"] {
+            assert_eq!(limit(t).unwrap().to_string(), t);
+        }
+        for t in ["nan", "-1", "inf", "1e10", "soon"] {
+            assert!(limit(t).is_err(), "{t}");
+        }
+        assert!(TimeLimit::NONE.deadline().is_none() && TimeLimit::default().deadline() > Some(Instant::now()));
     }
 }

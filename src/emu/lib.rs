@@ -59,7 +59,7 @@ mod uop;
 mod vopd;
 mod wave;
 
-pub use dispatch::{LaunchOptions, Services};
+pub use dispatch::{LaunchOptions, NotATime, Services, TimeLimit};
 pub use fault::{Fault, FaultKind};
 pub use lanes::UnknownHost;
 pub use launch::LaunchStats;

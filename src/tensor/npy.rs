@@ -7,7 +7,7 @@
 use super::{DType, Error, HostTensor, Problem, element_count};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Cursor, ErrorKind, Read, Seek, Write};
+use std::io::{BufReader, Cursor, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -251,7 +251,7 @@ impl Npz {
         let io = |e: std::io::Error| Error::io("read", path, &e);
         let file = File::open(path).map_err(io)?;
         let size = file.metadata().map_err(io)?.len();
-        Npz::over(Box::new(file), size, path, limit)
+        Npz::over(Box::new(BufReader::new(file)), size, path, limit)
     }
 
     /// As [`Npz::open`], from the bytes of the file; `path` is for messages.
@@ -281,6 +281,13 @@ impl Npz {
         let mut file = self.archive.by_index(i).map_err(|e| wrong(Problem::Damaged(e.to_string())))?;
         let t = read_npy(&mut file, self.limit).map_err(wrong)?;
         Ok(Some(t))
+    }
+
+    /// The same, of an array that must be there: otherwise the error lists what is.
+    pub fn existing(&mut self, name: &str) -> Result<HostTensor, Error> {
+        let found = self.array(name)?;
+        let missing = || format!("has no array `{name}`; it has: {}", super::listed(&self.names()));
+        found.ok_or_else(|| Error::file(&self.path, missing()))
     }
 }
 

@@ -146,12 +146,7 @@ impl InputSpec {
             Source::Random(dtype, shape, seed) => Ok(random(*dtype, shape, *seed)),
             Source::File(path) => match kind_of(path).as_str() {
                 "npy" => npy::load_npy(path),
-                "npz" => {
-                    let mut file = Npz::open(path, limit)?;
-                    file.array(name)?.ok_or_else(|| {
-                        Error::file(path, format!("has no array `{name}`; it has: {}", listed(&file.names())))
-                    })
-                }
+                "npz" => Npz::open(path, limit)?.existing(name),
                 "pb" => pb::load_pb(path).map(|(_, t)| t),
                 _ => Err(Error::file(
                     path,

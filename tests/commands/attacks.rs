@@ -353,6 +353,25 @@ fn models_that_make_no_sense_name_the_cause() {
     assert!(std::fs::read(&y).unwrap().ends_with(&[3f32.to_le_bytes(); 4].concat()));
 }
 
+/// Each node doubles a value: what is a few hundred bytes in the file would be a terabyte.
+#[test]
+fn values_that_grow_by_doubling() {
+    let dir = TempDir::new().unwrap();
+    let doubled = |given: bool| {
+        let names: Vec<String> = (0..=40).map(|i| format!("v{i}")).collect();
+        let double = |w: &[String]| node("Concat", &[&w[0], &w[0]], &[&w[1]], &[int("axis", 0)]);
+        let mut nodes: Vec<Message> = names.windows(2).map(double).collect();
+        nodes.push(node("Neg", &["v40"], &["y"], &[]));
+        let inputs = if given { vec![value("v0", &["1"])] } else { Vec::new() };
+        let constants = if given { Vec::new() } else { vec![weights("v0", &[1], &[1.0])] };
+        file(&nodes, &inputs, &[value("y", &["N"])], &constants)
+    };
+    for given in [false, true] {
+        let path = put(&dir, "doubled.onnx", doubled(given));
+        refused(&["compile", &path, "--target", "gfx942", "-o", "/dev/null"], &["1099511627776"]);
+    }
+}
+
 #[test]
 fn long_models_take_linear_time() {
     let dir = TempDir::new().unwrap();
@@ -369,7 +388,14 @@ fn long_models_take_linear_time() {
         let nodes = [node("Concat", &inputs, &["y"], &[int("axis", 0)])];
         file(&nodes, &values, &[value("y", &[&(4 * n).to_string()])], &[])
     };
-    let models: [(&str, &dyn Fn(usize) -> Vec<u8>); 2] = [("chain", &chain), ("concat", &concat)];
+    let split = |n: usize| {
+        let names: Vec<String> = (0..n).map(|i| format!("v{i}")).collect();
+        let outputs: Vec<&str> = names.iter().map(String::as_str).collect();
+        let values: Vec<Message> = outputs.iter().map(|v| value(v, &["4"])).collect();
+        let nodes = [node("Split", &["x"], &outputs, &[int("axis", 0)])];
+        file(&nodes, &[value("x", &[&(4 * n).to_string()])], &values, &[])
+    };
+    let models: [(&str, &dyn Fn(usize) -> Vec<u8>); 3] = [("chain", &chain), ("concat", &concat), ("split", &split)];
     for (name, make) in models {
         let time = |n: usize| {
             let path = put(&dir, &format!("{name}{n}.onnx"), make(n));

@@ -358,6 +358,15 @@ fn endless_kernels_end() {
         failed(out, &args, 1, words);
         assert!(time < Duration::from_secs(300), "{more:?} took {time:?}");
     }
+    // As for the HIP driver, the environment can say it; the command line has the last word.
+    let endless = [&launch[..], &["--max-instructions", "100000000000"]].concat();
+    let out = command(&endless).env("BAREWAVE_TIMEOUT", "0.5").output().unwrap();
+    failed(out, &endless, 1, &["timeout", "spin"]);
+    let out = command(&endless).env("BAREWAVE_TIMEOUT", "soon").output().unwrap();
+    failed(out, &endless, 2, &["BAREWAVE_TIMEOUT", "soon"]);
+    let either = [&endless[..], &["--timeout", "0.5"]].concat();
+    let out = command(&either).env("BAREWAVE_TIMEOUT", "0").output().unwrap();
+    failed(out, &either, 1, &["timeout", "spin"]);
 }
 
 #[test]

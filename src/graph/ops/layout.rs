@@ -69,6 +69,9 @@ fn join_axis<'m>(cx: &impl Ask<'m>) -> Res<usize> {
     cx.axis(axis, cx.rank(cx.input(0)?))
 }
 
+/// Two halves along longer axes are written one after the other: which is which is a table as long.
+const MOST_HALVES: usize = 1 << 12;
+
 pub(super) fn concat(cx: &mut Lowering<'_>) -> Res<()> {
     let ids: Vec<ValueId> = cx.inputs();
     let (dtype, axis, shape) = (cx.dtype(cx.input(0)?), join_axis(cx)?, cx.result(0));
@@ -86,7 +89,7 @@ pub(super) fn concat(cx: &mut Lowering<'_>) -> Res<()> {
     }
     let parts: Vec<Lazy> = filled.into_iter().map(|v| cx.lazy(v)).collect();
     let y = match &parts[..] {
-        [a, b] if same_source(a, b) => halves(cx, [a, b], axis, &shape)?,
+        [a, b] if same_source(a, b) && shape[axis] <= MOST_HALVES => halves(cx, [a, b], axis, &shape)?,
         _ => None,
     };
     let y = match y {

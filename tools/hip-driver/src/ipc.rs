@@ -26,7 +26,7 @@ pub struct Handle64 {
     /// Offset of the allocation in the memory, and its bytes.
     offset: u64,
     size: u64,
-    /// Tells memories apart that had the same descriptor one after the other.
+    /// The system's number of the memory: its descriptor may be another's when the handle is opened.
     serial: u64,
     rest: [u64; 3],
 }
@@ -40,6 +40,13 @@ impl Handle64 {
         let (pid, fd, serial) = (std::process::id(), memory.fd(), memory.serial);
         Handle64 { magic, pid, fd, offset, size, serial, rest: [0; 3] }
     }
+
+    /// The memory, if it is still there.
+    fn memory(&self) -> Result<Physical> {
+        let memory = Physical::open(self.pid, self.fd)?;
+        let inside = self.offset.checked_add(self.size).is_some_and(|end| end <= memory.size);
+        if memory.serial == self.serial && inside { Ok(memory) } else { Err(INVALID) }
+    }
 }
 
 /// Allocations of this process that others may open: start to memory, first page, bytes.
@@ -50,8 +57,8 @@ static OPENED: Mutex<BTreeMap<u64, Opened>> = Mutex::new(BTreeMap::new());
 struct Opened {
     map: u64,
     bytes: u64,
-    /// Process and serial number.
-    from: (u32, u64),
+    /// The memory's number, and where the allocation lies in it.
+    from: (u64, u64),
     times: u32,
 }
 
@@ -144,16 +151,13 @@ fn share(p: *mut c_void) -> Result<Handle64> {
 
 /// Where the memory of a handle is in this process, mapped if it is not yet.
 fn open(handle: &Handle64) -> Result<*mut c_void> {
-    let from = (handle.pid, handle.serial);
+    let from = (handle.serial, handle.offset);
     let mut opened = lock(&OPENED);
     if let Some((start, o)) = opened.iter_mut().find(|(_, o)| o.from == from) {
         o.times += 1;
         return Ok(*start as *mut c_void);
     }
-    let physical = Physical::open(handle.pid, handle.fd).map_err(|_| Code(hipErrorInvalidDevicePointer))?;
-    if handle.offset.checked_add(handle.size).is_none_or(|end| end > physical.size) {
-        return Err(INVALID);
-    }
+    let physical = handle.memory().map_err(|_| Code(hipErrorInvalidDevicePointer))?;
     let ordinal = state::current()?.ordinal;
     // SAFETY: anywhere.
     let map = unsafe { physical.map(None, physical.size, 0)? };
@@ -258,11 +262,11 @@ hip! {
         if handle.pid == std::process::id() {
             return err(hipErrorInvalidContext);
         }
-        let physical = Physical::open(handle.pid, handle.fd)?;
-        if physical.size < PAGE {
+        let memory = handle.memory()?;
+        if memory.size < PAGE {
             return Err(INVALID);
         }
-        let shared = Some(SharedEvent::over(physical)?);
+        let shared = Some(SharedEvent::over(memory)?);
         put(place, EVENTS.add(Arc::new(EventEntry::new(crate::stream::INTERPROCESS, shared))))
     }
 }

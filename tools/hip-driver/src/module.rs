@@ -13,12 +13,11 @@ use barewave_emu::codeobj::{Arg, ArgKind, Family, KernelInfo, Symbol, SymbolKind
 use barewave_emu::hip::code::*;
 use barewave_emu::hip::types::{HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END};
 use barewave_emu::kernarg::{self, LaunchError};
-use barewave_emu::{EmuError, LaunchOptions};
+use barewave_emu::{EmuError, LaunchOptions, TimeLimit};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 /// A loaded code object.
 pub struct Module {
@@ -155,7 +154,7 @@ pub struct LaunchSpec {
 pub struct Environment {
     /// Launches are checked for undefined behaviour.
     pub strict: bool,
-    timeout: Option<Duration>,
+    timeout: TimeLimit,
     /// Clocks of devices run in real time.
     real_time: bool,
 }
@@ -170,33 +169,28 @@ impl Environment {
             "1" => true,
             _ => return Err(wrong("BAREWAVE_STRICT", "0 or 1 is expected")),
         };
-        let timeout = match &*text("BAREWAVE_TIMEOUT") {
-            "" => Some(600.0),
-            "0" => None,
-            other => match other.parse::<f64>() {
-                Ok(s) if s > 0.0 && s <= 1e9 => Some(s),
-                _ => return Err(wrong("BAREWAVE_TIMEOUT", "seconds are expected, or 0 for no limit")),
-            },
-        };
+        let timeout = text(TimeLimit::VARIABLE)
+            .parse()
+            .map_err(|_| wrong(TimeLimit::VARIABLE, "seconds are expected, or 0 for no limit"))?;
         let real_time = match &*text("BAREWAVE_CLOCK") {
             "" | "real" => true,
             "deterministic" => false,
             _ => return Err(wrong("BAREWAVE_CLOCK", "real or deterministic is expected")),
         };
-        Ok(Environment { strict, timeout: timeout.map(Duration::from_secs_f64), real_time })
+        Ok(Environment { strict, timeout, real_time })
     }
 }
 
 fn options(dynamic_lds: u32) -> LaunchOptions {
     static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
     // There are no devices when it makes no sense.
-    let e = ENVIRONMENT
-        .get_or_init(|| Environment::read().unwrap_or(Environment { strict: false, timeout: None, real_time: true }));
-    let deadline = e.timeout.map(|t| Instant::now() + t);
+    let e = ENVIRONMENT.get_or_init(|| {
+        Environment::read().unwrap_or(Environment { strict: false, timeout: TimeLimit::NONE, real_time: true })
+    });
     LaunchOptions {
         strict: e.strict,
         dynamic_lds,
-        deadline,
+        deadline: e.timeout.deadline(),
         real_time: e.real_time,
         // Time alone ends a kernel here: one that waits for a clock or for others executes any number.
         max_instructions: u64::MAX,

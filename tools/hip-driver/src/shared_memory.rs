@@ -3,7 +3,6 @@
 
 use crate::api::{Code, Result};
 use barewave_emu::hip::code::*;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -14,14 +13,8 @@ pub struct Physical {
     fd: i32,
     /// Bytes.
     pub size: u64,
-    /// Number of it in this process.
+    /// The system's number of it, the same in every process; no other memory has it, at the same time or later.
     pub serial: u64,
-}
-
-/// The next number.
-fn serial() -> u64 {
-    static MADE: AtomicU64 = AtomicU64::new(1);
-    MADE.fetch_add(1, Ordering::Relaxed)
 }
 
 #[cfg(target_os = "linux")]
@@ -44,9 +37,9 @@ mod system {
             if fd < 0 {
                 return Err(failed());
             }
-            let p = Physical { fd, size, serial: serial() };
+            let p = Physical { fd, size: 0, serial: 0 };
             // SAFETY: as above.
-            if unsafe { libc::ftruncate(fd, size as i64) } != 0 { Err(failed()) } else { Ok(p) }
+            if unsafe { libc::ftruncate(fd, size as i64) } != 0 { Err(failed()) } else { p.known() }
         }
 
         /// That behind a descriptor of this or another process, which stays as it is.
@@ -58,16 +51,20 @@ mod system {
             if own < 0 {
                 return Err(failed());
             }
-            let mut p = Physical { fd: own, size: 0, serial: serial() };
+            Physical { fd: own, size: 0, serial: 0 }.known()
+        }
+
+        /// With the size and the number that the system says.
+        fn known(mut self) -> Result<Physical> {
             // SAFETY: fills the structure.
             unsafe {
                 let mut stat: libc::stat = std::mem::zeroed();
-                if libc::fstat(own, &mut stat) != 0 || stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+                if libc::fstat(self.fd, &mut stat) != 0 || stat.st_mode & libc::S_IFMT != libc::S_IFREG {
                     return Err(Code(hipErrorInvalidValue));
                 }
-                p.size = stat.st_size as u64;
+                (self.size, self.serial) = (stat.st_size as u64, stat.st_ino);
             }
-            Ok(p)
+            Ok(self)
         }
 
         /// A descriptor that the caller owns.

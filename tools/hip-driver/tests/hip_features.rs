@@ -387,14 +387,18 @@ hipError_t hipIpcGetEventHandle(Handle*, Event);
 hipError_t hipIpcOpenEventHandle(Event*, Handle);
 hipError_t hipEventCreateWithFlags(Event*, unsigned);
 hipError_t hipEventRecord(Event, hipStream_t);
+hipError_t hipEventDestroy(Event);
 hipError_t hipEventSynchronize(Event);
 int pipe(int*); int fork(); long read(int, void*, size_t); long write(int, const void*, size_t);
 int waitpid(int, int*, int);
 }
 __global__ void add(int* x, int n) { x[__builtin_amdgcn_workgroup_id_x() * 64 + __builtin_amdgcn_workitem_id_x()] += n; }
 int child(int from) {
-  Handle memory, event; int* x; Event e;
+  Handle stale, gone, memory, event; int* x; Event e;
+  TRUE(read(from, &stale, 64) == 64 && read(from, &gone, 64) == 64);
   TRUE(read(from, &memory, 64) == 64 && read(from, &event, 64) == 64);
+  IS(hipIpcOpenMemHandle((void**)&x, stale, 1), 17);
+  IS(hipIpcOpenEventHandle(&e, gone), 1);
   OK(hipIpcOpenEventHandle(&e, event));
   OK(hipEventSynchronize(e));
   OK(hipIpcOpenMemHandle((void**)&x, memory, 1));
@@ -428,8 +432,15 @@ int main() {
   IS(hipMemAddressFree(at, 2 * g), 1);
   OK(hipMemUnmap(at, 2 * g));
   OK(hipMemAddressFree(at, 2 * g));
+  // Handles of what is gone, whose descriptors are others' when the child opens them.
+  Handle memory, event, stale, gone; Event e; void* opened;
+  OK(hipMalloc((void**)&x, 256));
+  OK(hipIpcGetMemHandle(&stale, x));
+  OK(hipFree(x));
+  OK(hipEventCreateWithFlags(&e, 4 | 2));
+  OK(hipIpcGetEventHandle(&gone, e));
+  OK(hipEventDestroy(e));
   // The child adds to an allocation of ours.
-  Handle memory, event; Event e; void* opened;
   OK(hipMalloc((void**)&x, 256)); OK(hipMemset(x, 0, 256));
   add<<<1, 64>>>(x, 1);
   OK(hipIpcGetMemHandle(&memory, x));
@@ -438,6 +449,7 @@ int main() {
   OK(hipEventCreateWithFlags(&e, 4 | 2));
   OK(hipIpcGetEventHandle(&event, e));
   OK(hipEventRecord(e, 0));
+  TRUE(write(to_child[1], &stale, 64) == 64 && write(to_child[1], &gone, 64) == 64);
   TRUE(write(to_child[1], &memory, 64) == 64 && write(to_child[1], &event, 64) == 64);
   TRUE(waitpid(pid, &status, 0) == pid && status == 0);
   add<<<1, 64>>>(x, 1);
