@@ -264,6 +264,15 @@ fn drop_each_of_model(what: &str, graph: &FusedGraph, inputs: &[HostTensor], tar
     counts
 }
 
+/// Keys each larger than the one before: the maximum rises all the way, and what was summed is scaled anew again and again.
+fn rising_keys(b: &mut Builder, keys: usize) -> String {
+    let mut values = b.random(&[1, 1, keys, 20]).to_f32();
+    for (i, value) in values.iter_mut().enumerate() {
+        *value *= (1 + i / 20) as f32;
+    }
+    b.input_of(HostTensor::from_f32(&[1, 1, keys, 20], &values))
+}
+
 /// Models that need every family of kernels: each operator that the tests can make, the digits, and products and
 /// convolutions of several tiles.
 fn models() -> Vec<(String, FusedGraph, Vec<HostTensor>)> {
@@ -312,13 +321,13 @@ fn models() -> Vec<(String, FusedGraph, Vec<HostTensor>)> {
         add(op, b);
     }
     let mut b = Builder::new(17, 6);
-    let (q, k, v) = (b.input(&[1, 2, 20, 20]), b.input(&[1, 1, 24, 20]), b.input(&[1, 1, 24, 18]));
+    let (q, k, v) = (b.input(&[1, 2, 20, 20]), rising_keys(&mut b, 150), b.input(&[1, 1, 150, 18]));
     let y = b.node("Attention", &[&q, &k, &v], &[("is_causal", int(1))]);
     b.output(&y);
     add("Attention", b);
     // Keys that are shared among workgroups.
     let mut b = Builder::new(17, 7);
-    let (q, k, v) = (b.input(&[1, 2, 1, 20]), b.input(&[1, 1, 300, 20]), b.input(&[1, 1, 300, 18]));
+    let (q, k, v) = (b.input(&[1, 2, 1, 20]), rising_keys(&mut b, 1500), b.input(&[1, 1, 1500, 18]));
     let y = b.node("Attention", &[&q, &k, &v], &[]);
     b.output(&y);
     add("Attention of a query", b);
