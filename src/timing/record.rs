@@ -90,17 +90,6 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Arrivals at barriers before a step.
-    pub fn meetings_before(&self, step: usize, instrs: &[Instr]) -> usize {
-        let arrives = |s: &&Step| {
-            matches!(
-                instrs[s.instr as usize].meeting,
-                Some(crate::instr::Meeting::Barrier | crate::instr::Meeting::Signal)
-            )
-        };
-        self.steps[..step].iter().filter(arrives).count()
-    }
-
     /// How often each step stands for an executed instruction, left-out rounds included.
     pub fn weights(&self) -> Vec<f64> {
         let mut out = vec![1.0; self.steps.len()];
@@ -154,7 +143,7 @@ struct Recorded {
     previous: Option<usize>,
 }
 
-/// A workgroup's traces.
+/// A workgroup's traces; of those after the first one with the accesses of vector memory instructions alone.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// Its coordinates.
@@ -232,7 +221,11 @@ impl<'a> Recorder<'a> {
 
     /// What the access of an instruction means for the memory pipeline.
     fn access(&mut self, step: &Executed, instr: u32) -> Option<Access> {
-        let store = self.instrs[instr as usize].store;
+        let Instr { store, unit, .. } = self.instrs[instr as usize];
+        // Of workgroups beside the first one only the lines count.
+        if unit != Unit::Vmem && !self.groups.is_empty() {
+            return None;
+        }
         match step.touches(&mut self.touched) {
             AccessSpace::None => None,
             AccessSpace::Lds => {
