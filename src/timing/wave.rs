@@ -248,34 +248,36 @@ pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
 impl<'a> Unitary<'a> {
     fn run(&mut self) {
         // Of waves that can issue at the same clock the oldest does, unless it is ahead: nobody starves.
-        let mut heap: BinaryHeap<Reverse<(u64, usize, usize)>> = self
-            .waves
-            .iter()
-            .enumerate()
-            .filter(|w| w.1.group < self.queued && !w.1.trace.steps.is_empty())
-            .map(|(i, w)| Reverse((w.next, w.at / self.ahead, i)))
-            .collect();
+        let starts = |w: &Wave| w.group < self.queued && !w.trace.steps.is_empty();
+        let mut heap: BinaryHeap<Reverse<u128>> =
+            (0..self.waves.len()).filter(|&w| starts(&self.waves[w])).map(|w| self.turn(w)).collect();
         loop {
             let woken = {
                 let Some(mut top) = heap.peek_mut() else { break };
-                let Reverse((time, at, w)) = *top;
+                let (time, w) = ((top.0 >> 64) as u64, top.0 as u32 as usize);
                 let (earliest, why) = self.earliest(w);
                 if earliest > time {
-                    *top = Reverse((earliest, at, w));
+                    top.0 += u128::from(earliest - time) << 64;
                     continue;
                 }
                 let mut woken = self.issue(w, earliest, why);
                 woken.retain(|&i| i != w);
                 let wave = &self.waves[w];
                 if !wave.blocked && wave.at < wave.trace.steps.len() {
-                    *top = Reverse((wave.next, wave.at / self.ahead, w));
+                    *top = self.turn(w);
                 } else {
                     PeekMut::pop(top);
                 }
                 woken
             };
-            heap.extend(woken.into_iter().map(|i| Reverse((self.waves[i].next, self.waves[i].at / self.ahead, i))));
+            heap.extend(woken.into_iter().map(|w| self.turn(w)));
         }
+    }
+
+    /// What decides whose turn it is, as one number: the clock, how far ahead the wave is, its age.
+    fn turn(&self, w: usize) -> Reverse<u128> {
+        let wave = &self.waves[w];
+        Reverse(u128::from(wave.next) << 64 | ((wave.at / self.ahead) as u128) << 32 | w as u128)
     }
 
     /// The LDS port of a SIMD.
