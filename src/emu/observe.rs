@@ -139,7 +139,7 @@ fn touched(w: &Wave, op: &UOp, lanes: &mut Vec<LaneAccess>) -> AccessSpace {
             AccessSpace::Lds
         }
         _ => {
-            let found = vmem::touched(w, op).into_iter();
+            let found = vmem::touched(w, op, true).into_iter();
             lanes.extend(found.filter_map(|p| {
                 let address = w.mem.address_of(p.at)?;
                 Some(LaneAccess { lane: p.lane, address, bytes: p.size })
