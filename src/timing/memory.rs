@@ -9,7 +9,7 @@
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
-use crate::record::{Group, Step, Level, Trace};
+use crate::record::{Group, Level, Step, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
