@@ -83,6 +83,8 @@ pub struct Instr {
     pub meeting: Option<Meeting>,
     /// Issue slots that it takes for nothing (`s_nop`, `s_sleep`).
     pub idle: u32,
+    /// Priority that it gives its wave (`s_setprio`).
+    pub priority: Option<u8>,
     /// Writes memory.
     pub store: bool,
     /// A packed f32 or f64 instruction that shares the matrix unit's data path (gfx90a on).
@@ -172,6 +174,7 @@ impl Instr {
             waits: target.decode_wait(inst).unwrap_or_default().into_iter().collect(),
             meeting,
             idle,
+            priority: (inst.op == op::S_SETPRIO).then_some((immediate & 3) as u8),
             store: info.flags.has(Flags::STORE),
             on_matrix_path: unified && info.flags.has(Flags::PACKED) && info.name.ends_with("_f32"),
             wide: !quad && info.pipe == Pipe::Valu && !info.flags.has(Flags::TRANS) && info.busy > 1,
