@@ -94,18 +94,16 @@ pub fn copy(target: Target, info: &OpInfo, relation: Relation, number: u16) -> O
     // What the next copy reads of the result: A of a matrix instruction, else the first source as wide as the result.
     let fits = |s: &Slot| s.dwords() == first.dwords() && s.class.0 & first.class.0 != 0;
     let reads = if matrix { Some(0) } else { info.srcs.iter().position(fits) }.filter(|_| chain);
-    // A matrix instruction may leave its result in registers that its other operands need not be in.
-    let accumulates = dsts.first().and_then(|d| d.regs()).is_some_and(|r| r.first.0 >= Reg::A0.0);
-    let beside_result = |s: &Slot, first: u16| match accumulates && s.class.contains(Class::AGPR) {
-        true => Operand::Regs(Regs::new(Reg(Reg::A0.0 + first.next_multiple_of(u16::from(s.align.max(1)))), s.dwords().max(1))),
-        false => operand(s, first, scalar),
-    };
+    // A matrix instruction may leave its result in registers that it can read A of too, but that no compiler would choose.
+    let accumulates = matrix && !first.class.contains(Class::VGPR);
+    let accumulator = |s: &Slot, first: u16| Operand::Regs(Regs::new(Reg(Reg::A0.0 + first), s.dwords().max(1)));
     let mut srcs: Vec<Operand> = Vec::new();
     for (i, s) in info.srcs.iter().enumerate() {
         srcs.push(match () {
-            () if reads == Some(i) => beside_result(s, result),
+            () if reads == Some(i) && accumulates => accumulator(s, result),
+            () if reads == Some(i) => operand(s, result, scalar),
             // Registers that nothing is written to; gfx908 reads inline constants wrongly.
-            () if matrix && i == 2 && chain && accumulates => beside_result(s, 0),
+            () if matrix && i == 2 && chain && accumulates => accumulator(s, 0),
             () if matrix && i == 2 && chain && s.class.contains(Class::INLINE) => Operand::Imm(0),
             () if matrix && i == 2 => dsts[0],
             () => operand(s, SOURCES + 8 * (i as u16 % 3), 40 + 4 * (i as u16)),

@@ -344,7 +344,7 @@ fn memory(bench: &Bench, out: &mut Vec<Figure>) -> Result<()> {
         out.push(Figure { what, value, unit: "clocks" });
         Ok(())
     };
-    for bytes in [4u64 << 10, 128 << 10, 1 << 20, 32 << 20] {
+    for bytes in [4u64 << 10, 128 << 10, 512 << 10, 32 << 20] {
         if chain(bench.data, bytes, LINE)? {
             let walk = bench.again((bytes / LINE).div_ceil(LOADS) as u32);
             measure(format!("dependent load, {} KiB walked", bytes >> 10), &walk)?;
