@@ -95,7 +95,7 @@ pub fn copy(target: Target, info: &OpInfo, relation: Relation, number: u16) -> O
     let fits = |s: &Slot| s.dwords() == first.dwords() && s.class.0 & first.class.0 != 0;
     let reads = if matrix { Some(0) } else { info.srcs.iter().position(fits) }.filter(|_| chain);
     // A matrix instruction may leave its result in registers that it can read A of too, but that no compiler would choose.
-    let accumulates = matrix && !first.class.contains(Class::VGPR);
+    let accumulates = matrix && target.info().max_agprs > 0 && !target.info().unified_agprs;
     let accumulator = |s: &Slot, first: u16| Operand::Regs(Regs::new(Reg(Reg::A0.0 + first), s.dwords().max(1)));
     let mut srcs: Vec<Operand> = Vec::new();
     for (i, s) in info.srcs.iter().enumerate() {
