@@ -503,7 +503,7 @@ const LESS_MEMORY: f64 = 1.15;
 
 /// Describes the tuning runs of a table: for each the cost of a launch that makes the median error of its short rows
 /// smallest; the share of the nominal clock, whether C was read, and whether operands stayed in the memory-side cache, by the
-/// smallest median error of all rows, buckets by their goals ([`WEIGHTS`]). `mhz` are the clocks to go with.
+/// smallest median error of all rows, buckets by their goals (`WEIGHTS`). `mhz` are the clocks to go with.
 pub fn fit(rows: &[Row], mhz: impl Fn(&Row) -> f64) -> Campaigns {
     let mut runs: BTreeMap<Run, Vec<&Row>> = BTreeMap::new();
     for row in rows {
