@@ -106,11 +106,9 @@ fn tiles_that_fill_a_device() {
 #[test]
 fn bands_of_tiles() {
     let shape = |n: usize, k: usize| [1, 500, n, k];
-    for (target, dtype, extents) in [
-        ("gfx906", DType::F32, shape(27_003, 40)),
-        ("gfx908", DType::F16, shape(50_001, 90)),
-        ("gfx90a", DType::BF16, shape(50_001, 90)),
-    ] {
+    for (target, dtype, extents) in
+        [("gfx906", DType::F32, shape(27_003, 40)), ("gfx90a", DType::BF16, shape(50_001, 90))]
+    {
         let product = Product { extents, turned: [false, false], dtype };
         // Far more columns than rows.
         let banded = product.check(target, 3, 99_991);
