@@ -11,7 +11,7 @@
 use super::dispatch::{Launch, SLICE};
 use super::exec::barrier;
 use super::fault::{Fault, FaultKind};
-use super::observe::{self, Observer};
+use super::observe::{self, Observer, Watch};
 use super::program::Program;
 use super::queue::pool;
 use super::strict::Checker;
@@ -202,11 +202,12 @@ impl Launch<'_> {
         let total = self.grid.iter().map(|&g| u64::from(g)).product::<u64>();
         let mut group = Group::new(self, 0).map_err(|kind| self.launch_fault(kind))?;
         let mut stats = LaunchStats::default();
+        let mut watch = Watch::new(self.program, observer);
         let mut run = || {
             for &id in workgroups.iter().filter(|id| **id < total) {
                 group.begin(self, id).map_err(|f| *f)?;
-                observer.begin(self.workgroup(id), self.waves_per_group());
-                while !group.turn(self, Some(observer)).map_err(|f| *f)? {
+                watch.begin(self.workgroup(id), self.waves_per_group());
+                while !group.turn(self, Some(&mut watch)).map_err(|f| *f)? {
                     if self.options.deadline.is_some_and(|d| Instant::now() >= d) {
                         return Err(self.launch_fault(FaultKind::Timeout));
                     }
@@ -451,7 +452,7 @@ impl Group {
     }
 
     /// Gives every wave that is ready a time slice; true when all waves have ended.
-    fn turn(&mut self, l: &Launch, mut observer: Option<&mut dyn Observer>) -> Result<bool, Box<Fault>> {
+    fn turn(&mut self, l: &Launch, mut watch: Option<&mut Watch>) -> Result<bool, Box<Fault>> {
         let mut alive = false;
         for (w, state) in self.waves.iter_mut().zip(&mut self.states) {
             alive |= *state != State::Done;
@@ -459,10 +460,10 @@ impl Group {
                 continue;
             }
             let before = w.count;
-            let ctl = match (&mut self.checker, &mut observer) {
+            let ctl = match (&mut self.checker, &mut watch) {
                 (None, None) => interpret(w, l.program),
                 (Some(c), None) => c.interpret(w, l),
-                (_, Some(o)) => observe::interpret(w, l, *o),
+                (_, Some(o)) => observe::interpret(w, l, o),
             };
             self.count += w.count - before;
             match ctl {

@@ -6,6 +6,7 @@
 
 use super::dispatch::{Launch, SLICE};
 use super::exec::{smem, vmem};
+use super::program::Program;
 use super::uop::{Space, UOp};
 use super::wave::{Ctl, Lanes, Wave};
 use barewave_isa::Raw;
@@ -35,18 +36,25 @@ pub enum AccessSpace {
 }
 
 /// An instruction that a wave is about to execute.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Step<'a> {
     /// Number of the wave in its workgroup.
     pub wave: u32,
     /// Its address in the code object.
     pub pc: u64,
+    /// Its number in the program.
+    pub index: usize,
     /// The instruction; `None` where bytes are none (executing them is a fault).
     pub inst: Option<&'a Raw>,
-    /// Where it goes.
-    pub space: AccessSpace,
-    /// What its active lanes touch there.
-    pub lanes: &'a [LaneAccess],
+    state: &'a Wave,
+    op: &'a UOp,
+}
+
+impl Step<'_> {
+    /// Where it goes, and what its active lanes touch there.
+    pub fn touches(&self, lanes: &mut Vec<LaneAccess>) -> AccessSpace {
+        touched(self.state, self.op, lanes)
+    }
 }
 
 /// What becomes of the instruction.
@@ -54,10 +62,23 @@ pub struct Step<'a> {
 pub enum Verdict {
     /// It runs.
     Run,
-    /// It counts as executed, without effects; not for branches and barriers.
-    Skip,
     /// The wave ends before it.
     End,
+    /// It is one of a loop that goes on unwatched until the wave leaves it: [`Observer::before`] is called for the first
+    /// instruction outside, and again after a barrier inside.
+    Through(Loop),
+}
+
+/// A loop whose rounds need not be seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loop {
+    /// Number of its first instruction, to which it jumps back.
+    pub first: usize,
+    /// Number of its last instruction.
+    pub last: usize,
+    /// Vector and memory instructions run too; otherwise they count as executed, without effects, and the scalar ones
+    /// alone decide how often the loop goes round.
+    pub full: bool,
 }
 
 /// Sees the instructions of a launch one by one.
@@ -66,6 +87,34 @@ pub trait Observer {
     fn begin(&mut self, workgroup: [u32; 3], waves: u32);
     /// An instruction is about to be executed.
     fn before(&mut self, step: &Step) -> Verdict;
+    /// A wave jumped back so many times to the first instruction of the loop that it goes through unwatched.
+    fn jumped_back(&mut self, wave: u32, times: u64);
+}
+
+/// An observer with what it takes to pass over instructions that are not for it.
+pub(crate) struct Watch<'a> {
+    observer: &'a mut dyn Observer,
+    /// For each operation the first one from there on that is no vector instruction.
+    scalars: Vec<usize>,
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(program: &Program, observer: &'a mut dyn Observer) -> Watch<'a> {
+        let mut next = program.ops.len();
+        let mut scalars: Vec<usize> = (0..next)
+            .rev()
+            .map(|ip| {
+                next = if program.is_vector(ip) { next } else { ip };
+                next
+            })
+            .collect();
+        scalars.reverse();
+        Watch { observer, scalars }
+    }
+
+    pub(crate) fn begin(&mut self, workgroup: [u32; 3], waves: u32) {
+        self.observer.begin(workgroup, waves);
+    }
 }
 
 /// Where the operation goes in the wave's present state.
@@ -90,7 +139,7 @@ fn touched(w: &Wave, op: &UOp, lanes: &mut Vec<LaneAccess>) -> AccessSpace {
             AccessSpace::Lds
         }
         _ => {
-            let found = vmem::touched(w, op).into_iter();
+            let found = vmem::touched(w, op, true).into_iter();
             lanes.extend(found.filter_map(|p| {
                 let address = w.mem.address_of(p.at)?;
                 Some(LaneAccess { lane: p.lane, address, bytes: p.size })
@@ -101,27 +150,62 @@ fn touched(w: &Wave, op: &UOp, lanes: &mut Vec<LaneAccess>) -> AccessSpace {
 }
 
 /// Runs a wave until it stops, as the interpreter of [`launch`](super::launch) does, one operation at a time.
-pub(crate) fn interpret(w: &mut Wave, l: &Launch, observer: &mut dyn Observer) -> Ctl {
+pub(crate) fn interpret(w: &mut Wave, l: &Launch, watch: &mut Watch) -> Ctl {
     let program = l.program;
     let origin = program.code.base.wrapping_sub(l.entry).wrapping_add(l.kernel.entry);
     let stop = w.count + SLICE;
-    let mut lanes = Vec::new();
     loop {
-        let op = &program.ops[w.ip];
-        let space = touched(w, op, &mut lanes);
-        let inst = program.code.raws.get(w.ip).and_then(|r| r.as_ref());
-        let step = Step { wave: w.index, pc: origin.wrapping_add(u64::from(op.pc)), inst, space, lanes: &lanes };
-        let verdict = observer.before(&step);
-        w.count += 1;
-        let ctl = match verdict {
+        let index = w.ip;
+        let op = &program.ops[index];
+        let inst = program.code.raws.get(index).and_then(|r| r.as_ref());
+        let pc = origin.wrapping_add(u64::from(op.pc));
+        let ctl = match watch.observer.before(&Step { wave: w.index, pc, index, inst, state: w, op }) {
             Verdict::End => return Ctl::End,
-            Verdict::Skip => Ctl::Next,
-            Verdict::Run if w.vskip && program.is_vector(w.ip) => Ctl::Next,
-            // SAFETY: operands were resolved for waves like this one.
-            Verdict::Run => unsafe { (op.run)(w, op) },
+            Verdict::Run => {
+                w.count += 1;
+                let ctl = execute(w, program);
+                w.proceed(ctl, stop)
+            }
+            Verdict::Through(rounds) => {
+                let (ctl, times) = through(w, program, &watch.scalars, rounds, stop);
+                watch.observer.jumped_back(w.index, times);
+                ctl
+            }
         };
-        if let Some(ctl) = w.proceed(ctl, stop) {
+        if let Some(ctl) = ctl {
             return ctl;
         }
     }
+}
+
+/// Executes the wave's next operation.
+fn execute(w: &mut Wave, program: &Program) -> Ctl {
+    if w.vskip && program.is_vector(w.ip) {
+        return Ctl::Next;
+    }
+    let op = &program.ops[w.ip];
+    // SAFETY: operands were resolved for waves like this one.
+    unsafe { (op.run)(w, op) }
+}
+
+/// Runs a wave until it leaves a loop or stops, and says how often it jumped back.
+fn through(w: &mut Wave, program: &Program, scalars: &[usize], rounds: Loop, stop: u64) -> (Option<Ctl>, u64) {
+    let mut times = 0;
+    while (rounds.first..=rounds.last).contains(&w.ip) {
+        if !rounds.full {
+            let next = scalars[w.ip].min(rounds.last + 1);
+            w.count += (next - w.ip) as u64;
+            w.ip = next;
+            if next > rounds.last {
+                break;
+            }
+        }
+        w.count += 1;
+        let ctl = execute(w, program);
+        times += u64::from(matches!(ctl, Ctl::Jump) && w.ip == rounds.first);
+        if let Some(ctl) = w.proceed(ctl, stop) {
+            return (Some(ctl), times);
+        }
+    }
+    (None, times)
 }

@@ -281,7 +281,7 @@ fn assemble(
     let mut tail = 0.0;
     if rest > 0 {
         let n = rest.div_ceil(cus);
-        let last = run(n, 0).clocks as f64;
+        let last = if n == resident { one } else { run(n, 0).clocks as f64 };
         // A last round overlaps the one before it as full rounds overlap each other.
         tail = if rounds > 0 { (last - (one - further)).max(0.0) } else { last };
         clocks += tail;

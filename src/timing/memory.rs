@@ -9,7 +9,7 @@
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
-use crate::record::{Group, Level, Trace};
+use crate::record::{Group, Level, Step, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
@@ -103,6 +103,16 @@ fn touched(chip: &Chip, instrs: &[Instr], waves: &[Trace]) -> Touched {
         }
     }
     out
+}
+
+/// Lines that a workgroup loads.
+fn loaded(instrs: &[Instr], waves: &[Trace]) -> FxHashSet<u64> {
+    let access = |w: &'_ Trace, s: &Step| {
+        let a = s.access.filter(|_| instrs[s.instr as usize].unit == Unit::Vmem)? as usize;
+        (!w.accesses[a].store).then_some(a)
+    };
+    let loads = waves.iter().flat_map(|w| w.steps.iter().filter_map(move |s| Some(&w.accesses[access(w, s)?])));
+    loads.flat_map(|a| a.lines.iter().copied()).collect()
 }
 
 /// How far along an axis workgroups are sampled, beside the first one: what is shared with the farthest is shared by all, the rest by
@@ -214,7 +224,7 @@ pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread) 
         };
         let mut others: Vec<&Group> = groups.iter().filter(along).collect();
         others.sort_by_key(|g| g.workgroup[axis]);
-        others.iter().map(|g| touched(chip, instrs, &g.waves).loads.into_keys().collect()).collect()
+        others.iter().map(|g| loaded(instrs, &g.waves)).collect()
     };
     let shared = Shared::of(&base.loads, &[0, 1].map(beside));
     let total = spread.total();

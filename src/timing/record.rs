@@ -10,9 +10,8 @@
 use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
 use crate::lds;
-use barewave_emu::observe::{AccessSpace, Observer, Step as Executed, Verdict};
+use barewave_emu::observe::{self, AccessSpace, LaneAccess, Observer, Step as Executed, Verdict};
 use barewave_isa::Target;
-use rustc_hash::FxHashMap;
 
 /// Where data comes from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -91,17 +90,6 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Arrivals at barriers before a step.
-    pub fn meetings_before(&self, step: usize, instrs: &[Instr]) -> usize {
-        let arrives = |s: &&Step| {
-            matches!(
-                instrs[s.instr as usize].meeting,
-                Some(crate::instr::Meeting::Barrier | crate::instr::Meeting::Signal)
-            )
-        };
-        self.steps[..step].iter().filter(arrives).count()
-    }
-
     /// How often each step stands for an executed instruction, left-out rounds included.
     pub fn weights(&self) -> Vec<f64> {
         let mut out = vec![1.0; self.steps.len()];
@@ -130,31 +118,32 @@ pub const MOST_STEPS: usize = 1 << 20;
 
 /// A loop that a wave is in.
 struct Loop {
-    head: u64,
+    /// Number of its first instruction in the program.
+    head: usize,
     /// Step at which each of its rounds began.
     rounds: Vec<usize>,
 }
 
+/// A loop whose further rounds are counted only. Where its end depends on vector instructions these run.
 struct Skipping {
-    head: u64,
-    last: u64,
+    rounds: observe::Loop,
     times: u64,
+    /// First step of the rounds that stand for the others, and how many these are.
     from: usize,
-    rounds: u32,
-    /// Vector instructions run, because the loop's end depends on them.
-    full: bool,
+    recorded: u32,
 }
 
 #[derive(Default)]
 struct Recorded {
     trace: Trace,
-    pcs: Vec<u64>,
+    /// Number in the program of each step's instruction.
+    indices: Vec<usize>,
     loops: Vec<Loop>,
     skipping: Option<Skipping>,
-    previous: Option<u64>,
+    previous: Option<usize>,
 }
 
-/// A workgroup's traces.
+/// A workgroup's traces; of those after the first one with the accesses of vector memory instructions alone.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// Its coordinates.
@@ -172,7 +161,9 @@ pub struct Recorder<'a> {
     pub instrs: Vec<Instr>,
     /// Address of each in the code object.
     pub addresses: Vec<u64>,
-    known: FxHashMap<u64, u32>,
+    /// Which of them each instruction of the program is.
+    known: Vec<Option<u32>>,
+    touched: Vec<LaneAccess>,
     current: Vec<Recorded>,
     at: [u32; 3],
     /// Workgroups that were recorded.
@@ -192,7 +183,8 @@ impl<'a> Recorder<'a> {
             lanes,
             instrs: Vec::new(),
             addresses: Vec::new(),
-            known: FxHashMap::default(),
+            known: Vec::new(),
+            touched: Vec::new(),
             current: Vec::new(),
             at: [0; 3],
             groups: Vec::new(),
@@ -214,7 +206,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn instr(&mut self, step: &Executed) -> Option<u32> {
-        if let Some(known) = self.known.get(&step.pc) {
+        if let Some(Some(known)) = self.known.get(step.index) {
             return Some(*known);
         }
         let raw = step.inst?;
@@ -222,30 +214,40 @@ impl<'a> Recorder<'a> {
         let n = self.instrs.len() as u32;
         self.instrs.push(instr);
         self.addresses.push(step.pc);
-        self.known.insert(step.pc, n);
+        self.known.resize(self.known.len().max(step.index + 1), None);
+        self.known[step.index] = Some(n);
         Some(n)
     }
 
-    fn access(&self, step: &Executed, instr: &Instr) -> Option<Access> {
-        let line = self.chip.l1_line as u64;
-        match step.space {
+    /// What the access of an instruction means for the memory pipeline.
+    fn access(&mut self, step: &Executed, instr: u32) -> Option<Access> {
+        let Instr { store, unit, .. } = self.instrs[instr as usize];
+        // Of workgroups beside the first one only the lines count.
+        if unit != Unit::Vmem && !self.groups.is_empty() {
+            return None;
+        }
+        match step.touches(&mut self.touched) {
             AccessSpace::None => None,
             AccessSpace::Lds => {
-                let clocks = lds::clocks(self.chip, step.lanes, instr.store);
-                Some(Access { clocks, level: Level::L1, lines: Vec::new(), store: instr.store })
+                let clocks = lds::clocks(self.chip, &self.touched, store);
+                Some(Access { clocks, level: Level::L1, lines: Vec::new(), store })
             }
             AccessSpace::Memory | AccessSpace::Scalar => {
+                let line = self.chip.l1_line as u64;
                 let mut lines: Vec<u64> = Vec::with_capacity(8);
-                for a in step.lanes {
+                for a in &self.touched {
                     let (first, last) = (a.address / line, (a.address + u64::from(a.bytes.max(1)) - 1) / line);
-                    lines
-                        .extend((first..=last.min(first + 64)).filter(|l| lines.last() != Some(l)).collect::<Vec<_>>());
+                    for l in first..=last.min(first + 64) {
+                        if lines.last() != Some(&l) {
+                            lines.push(l);
+                        }
+                    }
                 }
                 lines.sort_unstable();
                 lines.dedup();
                 let per_line = (self.chip.l1_line / self.chip.l1_bytes_clk).max(1.0);
                 let clocks = (lines.len() as f64 * per_line).ceil() as u32;
-                Some(Access { clocks: clocks.max(1), level: Level::L2, lines, store: instr.store })
+                Some(Access { clocks: clocks.max(1), level: Level::L2, lines, store })
             }
         }
     }
@@ -257,18 +259,18 @@ fn close(r: &mut Recorded) {
         && s.times > 0
     {
         let at = r.trace.steps.len() as u32;
-        r.trace.skips.push(Skip { at, from: s.from as u32, rounds: s.rounds, times: s.times });
+        r.trace.skips.push(Skip { at, from: s.from as u32, rounds: s.recorded, times: s.times });
     }
 }
 
 /// How many of a loop's last rounds stand for those to come, when its last rounds were the same and there are enough of
 /// them; else nothing.
-fn steady(rounds: &[usize], pcs: &[u64]) -> Option<usize> {
+fn steady(rounds: &[usize], indices: &[usize]) -> Option<usize> {
     let n = rounds.len();
     if n <= STEADY {
         return None;
     }
-    let round = |i: usize| &pcs[rounds[i]..rounds[i + 1]];
+    let round = |i: usize| &indices[rounds[i]..rounds[i + 1]];
     let length = round(n - 2).len().max(1);
     let window = ROUNDS.max(WINDOW.div_ceil(length)).next_multiple_of(ROUNDS);
     let enough = n > STEADY.max(2 * window);
@@ -288,67 +290,66 @@ impl Observer for Recorder<'_> {
             return Verdict::Run;
         };
         let wave = step.wave as usize;
-        let (unit, meets) = (self.instrs[n as usize].unit, self.instrs[n as usize].meeting.is_some());
-        let backward = self.current[wave].previous.is_some_and(|p| step.pc <= p);
         let r = &mut self.current[wave];
-        if let (Some(p), Some(last)) = (r.previous, r.trace.steps.last_mut())
-            && r.skipping.is_none()
-            && self.instrs[last.instr as usize].unit == Unit::Branch
-        {
-            last.jumped = step.pc <= p || step.pc > p + 8;
-        }
-        r.previous = Some(step.pc);
-        if let Some(s) = &mut r.skipping {
-            if backward && step.pc == s.head {
-                s.times += 1;
-            }
-            if (s.head..=s.last).contains(&step.pc) {
-                let scalar = matches!(unit, Unit::Salu | Unit::Smem | Unit::Branch | Unit::Internal) || meets;
-                return if scalar || s.full { Verdict::Run } else { Verdict::Skip };
+        if let Some(s) = &r.skipping {
+            if (s.rounds.first..=s.rounds.last).contains(&step.index) {
+                return Verdict::Through(s.rounds);
             }
             close(r);
+        } else if let (Some(p), Some(last)) = (r.previous, r.trace.steps.last_mut())
+            && self.instrs[last.instr as usize].unit == Unit::Branch
+        {
+            last.jumped = step.index != p + 1;
         }
+        let backward = r.previous.is_some_and(|p| step.index <= p);
+        r.previous = Some(step.index);
         if backward {
             let start = r.trace.steps.len();
-            match r.loops.iter().rposition(|l| l.head == step.pc) {
+            match r.loops.iter().rposition(|l| l.head == step.index) {
                 Some(at) => {
                     r.loops.truncate(at + 1);
                     r.loops[at].rounds.push(start);
                 }
                 None => {
-                    r.loops.retain(|l| l.head <= step.pc);
-                    r.loops.push(Loop { head: step.pc, rounds: vec![start] });
+                    r.loops.retain(|l| l.head <= step.index);
+                    r.loops.push(Loop { head: step.index, rounds: vec![start] });
                 }
             }
             let l = &r.loops[r.loops.len() - 1];
             let inside = r.trace.skips.last().is_some_and(|s| s.at as usize > l.rounds[0]);
-            if let (false, Some(window)) = (inside, steady(&l.rounds, &r.pcs)) {
+            if let (false, Some(window)) = (inside, steady(&l.rounds, &r.indices)) {
                 let from = l.rounds[l.rounds.len() - 1 - window];
-                let last = r.pcs[from..].iter().copied().max().unwrap_or(step.pc);
+                let last = r.indices[from..].iter().copied().max().unwrap_or(step.index);
                 let decides = |s: &Step| {
                     let i = &self.instrs[s.instr as usize];
                     matches!(i.unit, Unit::Valu | Unit::Trans) && i.writes.iter().any(|w| (1280..1436).contains(w))
                 };
                 let full = r.trace.steps[from..].iter().any(decides);
+                let rounds = observe::Loop { first: step.index, last, full };
                 // The round that begins here is the first one left out.
-                r.skipping = Some(Skipping { head: step.pc, last, times: 1, from, rounds: window as u32, full });
+                r.skipping = Some(Skipping { rounds, times: 1, from, recorded: window as u32 });
                 r.loops.clear();
-                let scalar = matches!(unit, Unit::Salu | Unit::Smem | Unit::Branch | Unit::Internal) || meets;
-                return if scalar || full { Verdict::Run } else { Verdict::Skip };
+                return Verdict::Through(rounds);
             }
         }
         if r.trace.steps.len() >= MOST_STEPS {
             self.too_long = true;
             return Verdict::End;
         }
-        let access = self.access(step, &self.instrs[n as usize]);
+        let access = self.access(step, n);
         let r = &mut self.current[wave];
         let access = access.map(|a| {
             r.trace.accesses.push(a);
             (r.trace.accesses.len() - 1) as u32
         });
-        r.pcs.push(step.pc);
+        r.indices.push(step.index);
         r.trace.steps.push(Step { instr: n, access, jumped: false });
         Verdict::Run
+    }
+
+    fn jumped_back(&mut self, wave: u32, times: u64) {
+        if let Some(s) = &mut self.current[wave as usize].skipping {
+            s.times += times;
+        }
     }
 }

@@ -24,7 +24,8 @@ use crate::record::{Access, Level, Trace};
 use barewave_isa::{Counter, Reg};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::binary_heap::{BinaryHeap, PeekMut};
 
 /// Why an instruction did not issue earlier.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -126,8 +127,10 @@ struct Wave<'a> {
     extra: u64,
     next_skip: usize,
     released: Option<u64>,
-    /// Release of the barrier it signalled at.
+    /// Phase of the barrier it signalled at, the phases it has arrived at, and whether it waits for one.
     signalled: Option<usize>,
+    arrivals: usize,
+    blocked: bool,
     /// Next of the trace's fetches.
     fetch: usize,
 }
@@ -206,6 +209,8 @@ pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
                 next_skip: 0,
                 released: None,
                 signalled: None,
+                arrivals: 0,
+                blocked: false,
                 fetch: 0,
             });
         }
@@ -243,35 +248,36 @@ pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
 impl<'a> Unitary<'a> {
     fn run(&mut self) {
         // Of waves that can issue at the same clock the oldest does, unless it is ahead: nobody starves.
-        let mut heap: BinaryHeap<Reverse<(u64, usize, usize)>> = self
-            .waves
-            .iter()
-            .enumerate()
-            .filter(|w| w.1.group < self.queued && !w.1.trace.steps.is_empty())
-            .map(|(i, w)| Reverse((w.next, w.at / self.ahead, i)))
-            .collect();
-        while let Some(Reverse((time, at, w))) = heap.pop() {
-            let (earliest, why) = self.earliest(w);
-            if earliest > time {
-                heap.push(Reverse((earliest, at, w)));
-                continue;
-            }
-            let woken = self.issue(w, earliest, why);
-            if let Some(list) = woken {
-                list.into_iter()
-                    .filter(|&i| i != w)
-                    .for_each(|i| heap.push(Reverse((self.waves[i].next, self.waves[i].at / self.ahead, i))));
-                let blocked = self.waves[w].released.is_none() && self.is_blocked(w);
-                if !blocked && self.waves[w].at < self.waves[w].trace.steps.len() {
-                    heap.push(Reverse((self.waves[w].next, self.waves[w].at / self.ahead, w)));
+        let starts = |w: &Wave| w.group < self.queued && !w.trace.steps.is_empty();
+        let mut heap: BinaryHeap<Reverse<u128>> =
+            (0..self.waves.len()).filter(|&w| starts(&self.waves[w])).map(|w| self.turn(w)).collect();
+        loop {
+            let woken = {
+                let Some(mut top) = heap.peek_mut() else { break };
+                let (time, w) = ((top.0 >> 64) as u64, top.0 as u32 as usize);
+                let (earliest, why) = self.earliest(w);
+                if earliest > time {
+                    top.0 += u128::from(earliest - time) << 64;
+                    continue;
                 }
-            }
+                let mut woken = self.issue(w, earliest, why);
+                woken.retain(|&i| i != w);
+                let wave = &self.waves[w];
+                if !wave.blocked && wave.at < wave.trace.steps.len() {
+                    *top = self.turn(w);
+                } else {
+                    PeekMut::pop(top);
+                }
+                woken
+            };
+            heap.extend(woken.into_iter().map(|w| self.turn(w)));
         }
     }
 
-    fn is_blocked(&self, w: usize) -> bool {
+    /// What decides whose turn it is, as one number: the clock, how far ahead the wave is, its age.
+    fn turn(&self, w: usize) -> Reverse<u128> {
         let wave = &self.waves[w];
-        self.phases[wave.group].iter().any(|p| p.waiting.contains(&w))
+        Reverse(u128::from(wave.next) << 64 | ((wave.at / self.ahead) as u128) << 32 | w as u128)
     }
 
     /// The LDS port of a SIMD.
@@ -381,8 +387,8 @@ impl<'a> Unitary<'a> {
         !self.quad && vector(i.unit) && vector(by) && (by == Unit::Trans || SCALAR_REGISTERS.contains(&r))
     }
 
-    /// Issues the wave's next instruction at `t`. The waves that a barrier lets go on; none when this wave has ended.
-    fn issue(&mut self, w: usize, t: u64, why: Stall) -> Option<Vec<usize>> {
+    /// Issues the wave's next instruction at `t`. The waves that it lets go on.
+    fn issue(&mut self, w: usize, t: u64, why: Stall) -> Vec<usize> {
         let i = self.instr(w);
         let turn = if self.quad { 4 } else { 1 };
         let access = {
@@ -439,7 +445,7 @@ impl<'a> Unitary<'a> {
         self.pass_skips(w);
         let wave = &self.waves[w];
         if wave.at < wave.trace.steps.len() {
-            return Some(woken);
+            return woken;
         }
         // The wave has ended: others may have waited only for it.
         let group = wave.group;
@@ -451,7 +457,7 @@ impl<'a> Unitary<'a> {
         if self.alive[group] == 0 {
             woken.extend(self.start_queued(group, t));
         }
-        Some(woken)
+        woken
     }
 
     /// Starts the next workgroup in the place of one that has ended. Its waves.
@@ -571,8 +577,8 @@ impl<'a> Unitary<'a> {
         let mut phase = self.waves[w].signalled.unwrap_or(usize::MAX);
         if arrives {
             // The phase after those that the wave has been through.
-            let gone = self.waves[w].trace.meetings_before(self.waves[w].at - 1, self.instrs);
-            phase = gone;
+            phase = self.waves[w].arrivals;
+            self.waves[w].arrivals += 1;
             while self.phases[group].len() <= phase {
                 self.phases[group].push(Phase::default());
             }
@@ -583,6 +589,7 @@ impl<'a> Unitary<'a> {
         }
         if matches!(meeting, Meeting::Barrier | Meeting::Wait) && phase != usize::MAX {
             self.phases[group][phase].waiting.push(w);
+            self.waves[w].blocked = true;
         }
         if phase == usize::MAX { Vec::new() } else { self.complete(group, phase) }
     }
@@ -597,8 +604,9 @@ impl<'a> Unitary<'a> {
         let at = p.last + self.barrier;
         let list = std::mem::take(&mut p.waiting);
         for &w in &list {
-            self.waves[w].released = Some(at.max(self.waves[w].next));
-            self.waves[w].next = at.max(self.waves[w].next);
+            let wave = &mut self.waves[w];
+            wave.next = at.max(wave.next);
+            (wave.released, wave.blocked) = (Some(wave.next), false);
         }
         list
     }

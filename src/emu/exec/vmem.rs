@@ -403,7 +403,7 @@ pub fn run<S: Space>(m: &Memory) -> Option<Run> {
     })
 }
 
-/// A part of a lane's access: a dword, or less.
+/// A lane's access or a part of it.
 pub struct Piece {
     /// The lane.
     pub lane: u32,
@@ -415,20 +415,25 @@ pub struct Piece {
     pub offset: u32,
 }
 
-/// Where the lanes of a memory instruction go. Accesses that bounds checks drop are left out, and so are lanes of
+/// Where the lanes of a memory instruction go, dword by dword, or `whole` where a lane's bytes lie together. Accesses that bounds checks drop are left out, and so are lanes of
 /// `flat_*` that do not go to device memory.
-pub fn touched(w: &Wave, op: &UOp) -> Vec<Piece> {
-    fn all<S: Space>(w: &Wave, op: &UOp) -> Vec<Piece> {
+pub fn touched(w: &Wave, op: &UOp, whole: bool) -> Vec<Piece> {
+    fn all<S: Space>(w: &Wave, op: &UOp, whole: bool) -> Vec<Piece> {
         let b = S::base(w, op);
         let mut out = Vec::new();
         for lane in Lanes(w.exec()) {
             let a = S::lane(w, op, b, lane);
-            let step = (op.access.bytes as u64).min(4);
+            let bytes = op.access.bytes as u64;
+            if whole && let Some(at) = S::whole(w, op, b, a, bytes) {
+                out.push(Piece { lane: lane as u32, at, size: bytes as u32, offset: 0 });
+                continue;
+            }
+            let step = bytes.min(4);
             let piece = |skip, size: u64| {
                 let at = S::ptr(w, op, b, lane, a, skip, size);
                 at.map(|p| p.map(|at| Piece { lane: lane as u32, at, size: size as u32, offset: skip as u32 }))
             };
-            for skip in (0..op.access.bytes as u64).step_by(4) {
+            for skip in (0..bytes).step_by(4) {
                 match piece(skip, step) {
                     Ok(found) => out.extend(found),
                     Err(_) => out.extend((skip..skip + step).filter_map(|at| piece(at, 1).ok().flatten())),
@@ -439,10 +444,10 @@ pub fn touched(w: &Wave, op: &UOp) -> Vec<Piece> {
     }
     use crate::uop::Space as Kind;
     match op.access.space {
-        Kind::Global => all::<Global>(w, op),
-        Kind::Buffer => all::<Buffer>(w, op),
-        Kind::Flat => all::<Flat>(w, op),
-        Kind::Scratch => all::<Scratch>(w, op),
+        Kind::Global => all::<Global>(w, op, whole),
+        Kind::Buffer => all::<Buffer>(w, op, whole),
+        Kind::Flat => all::<Flat>(w, op, whole),
+        Kind::Scratch => all::<Scratch>(w, op, whole),
         _ => Vec::new(),
     }
 }
