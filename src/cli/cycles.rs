@@ -43,6 +43,9 @@ pub fn print(m: &Modelled) {
     println!("         cycles each alone: {}", parts.join(", "));
     let stalls: Vec<String> = m.stalls.iter().take(4).map(|s| format!("{} {}", s.0.name(), s.1)).collect();
     println!("         stalls: {}", stalls.join(", "));
+    for a in &m.approximations {
+        println!("         approximated: {a}");
+    }
 }
 
 /// A launch for machines.
@@ -58,6 +61,7 @@ pub fn json(m: &Modelled) -> Value {
             "footprint": m.traffic.footprint,
         },
         "parts": m.parts.iter().map(|(n, c)| (n.to_string(), json!(c.round()))).collect::<serde_json::Map<_, _>>(),
+        "approximations": m.approximations,
         "stalls": m.stalls.iter().map(|(s, n)| (s.name().to_string(), json!(n))).collect::<serde_json::Map<_, _>>(),
     })
 }

@@ -66,7 +66,7 @@ pub struct DisasmArgs {
     #[arg(long)]
     hex: bool,
     /// Remark at each instruction of an innermost loop: the clock at which it issues within a round, and why not earlier.
-    /// Accesses are taken to be without conflicts and to hit L2.
+    /// Accesses are taken to be without conflicts and to hit L2; what else a round leaves out stands behind its figures.
     #[arg(long, conflicts_with_all = ["full", "hex"])]
     cycles: bool,
     #[command(flatten)]
@@ -176,6 +176,7 @@ pub fn remarks(file: &ElfFile, bytes: &[u8], target: Target, only: Option<&str>)
         };
         for l in loops {
             let [valu, matrix, lds] = l.busy.map(|b| 100.0 * b);
+            let left_out: String = l.approximations.iter().map(|a| format!(", {a}")).collect();
             for (i, m) in l.marks.iter().enumerate() {
                 let mut text = format!("{:5}", m.issued);
                 if m.waited > 0 {
@@ -183,7 +184,7 @@ pub fn remarks(file: &ElfFile, bytes: &[u8], target: Target, only: Option<&str>)
                 }
                 if i == 0 {
                     text += &format!(
-                        "  round of {:.0} cycles, {} waves/SIMD, valu {valu:.0}%, matrix {matrix:.0}%, lds {lds:.0}%{note}",
+                        "  round of {:.0} cycles, {} waves/SIMD, valu {valu:.0}%, matrix {matrix:.0}%, lds {lds:.0}%{left_out}{note}",
                         l.clocks, l.waves
                     );
                 }

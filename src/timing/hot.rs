@@ -2,7 +2,8 @@
 //!
 //! Innermost loops are found in the code (a branch backward, and what lies between); their rounds are simulated with as many
 //! waves as a compute unit holds. Addresses are not known: LDS goes without conflicts, memory is coalesced and comes from
-//! L2, branches within the loop are not taken.
+//! L2, branches within the loop are not taken, called code and instructions that the tables do not have are left out: a loop
+//! says which of these it has.
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Meeting, Unit};
@@ -46,6 +47,8 @@ pub struct HotLoop {
     pub busy: [f64; 3],
     /// Its instructions.
     pub marks: Vec<Mark>,
+    /// What the figures leave out, in words.
+    pub approximations: Vec<&'static str>,
 }
 
 /// An instruction with its place.
@@ -54,29 +57,37 @@ struct Placed {
     instr: Instr,
     /// Where a branch goes.
     to: Option<u64>,
+    /// It goes on at an address in a register.
+    calls: bool,
 }
 
-fn decode(target: Target, kernel: &KernelInfo, code: &[u8], lanes: u32) -> Vec<Placed> {
+/// Instructions, and addresses of words that are none which the model knows.
+fn decode(target: Target, kernel: &KernelInfo, code: &[u8], lanes: u32) -> (Vec<Placed>, Vec<u64>) {
     let mode = Mode { wave64: lanes == 64, ..Mode::of(target) };
     let decoder = Decoder::new(target, mode);
-    let (mut out, mut at) = (Vec::new(), 0);
+    let (mut out, mut unknown, mut at) = (Vec::new(), Vec::new(), 0);
     while at + 4 <= code.len() {
         let Some(raw) = decoder.decode(&code[at..]) else {
+            unknown.push(kernel.entry + at as u64);
             at += 4;
             continue;
         };
         let inst = raw.inst();
         let address = kernel.entry + at as u64;
         at += raw.len();
-        let Some(instr) = Instr::new(target, &inst, lanes) else { continue };
+        let Some(instr) = Instr::new(target, &inst, lanes) else {
+            unknown.push(address);
+            continue;
+        };
         let branches = target.op(inst.op).is_some_and(|i| i.flags.has(Flags::BRANCH));
         let to = match inst.srcs.last() {
             Some(Operand::Imm(n)) if branches => Some((kernel.entry + at as u64).wrapping_add_signed((*n as i64) * 4)),
             _ => None,
         };
-        out.push(Placed { address, instr, to });
+        let calls = ["s_swappc", "s_setpc", "s_call"].iter().any(|n| instr.name.starts_with(n));
+        out.push(Placed { address, instr, to, calls });
     }
-    out
+    (out, unknown)
 }
 
 /// First and last index of innermost loops.
@@ -148,7 +159,7 @@ fn rounds(
     if occupancy.workgroups == 0 {
         return Err(ModelError::DoesNotFit(occupancy.limit));
     }
-    let placed = decode(target, kernel, code, lanes);
+    let (placed, unknown) = decode(target, kernel, code, lanes);
     let waves = workgroup_size.div_ceil(lanes).max(1) as usize;
     let mut out = Vec::new();
     for (first, last) in innermost(&placed) {
@@ -196,6 +207,13 @@ fn rounds(
             let Instr { unit, busy, latency, .. } = body[i].instr;
             Mark { address: body[i].address, issued: issue - start, waited, stall, unit, busy, latency }
         });
+        let within = body[0].address..body[n - 1].address;
+        let has = |unknown: &[u64]| unknown.iter().any(|a| within.contains(a));
+        let left_out = [
+            (has(&unknown), "unknown instructions are left out"),
+            (body.iter().any(|p| p.calls), "called code is left out"),
+            (body[..n - 1].iter().any(|p| p.to.is_some()), "branches inside are not taken"),
+        ];
         let simds = f64::from(target.info().simds) * cus as f64;
         let ports = simds / 2.0;
         let share = |u: Unit, n: f64| outcome.busy.get(&u).copied().unwrap_or(0.0) / n / outcome.clocks.max(1) as f64;
@@ -207,6 +225,7 @@ fn rounds(
             waves: occupancy.waves_per_simd,
             busy,
             marks: marks.collect(),
+            approximations: left_out.into_iter().filter(|l| l.0).map(|l| l.1).collect(),
         });
     }
     Ok(out)

@@ -73,7 +73,7 @@ pub struct Instr {
     pub reads: SmallVec<[u16; 8]>,
     /// Registers written.
     pub writes: SmallVec<[u16; 4]>,
-    /// Accumulator of a matrix instruction: its first register.
+    /// First register of what a matrix instruction adds to, where it leaves its result there: the next one need not wait for it.
     pub accumulator: Option<u16>,
     /// Counters it increments.
     pub counters: SmallVec<[Counter; 2]>,
@@ -83,6 +83,8 @@ pub struct Instr {
     pub meeting: Option<Meeting>,
     /// Issue slots that it takes for nothing (`s_nop`, `s_sleep`).
     pub idle: u32,
+    /// Priority that it gives its wave (`s_setprio`).
+    pub priority: Option<u8>,
     /// Writes memory.
     pub store: bool,
     /// A packed f32 or f64 instruction that shares the matrix unit's data path (gfx90a on).
@@ -137,7 +139,10 @@ impl Instr {
         reads.extend(info.reads.iter().filter(tracked).map(|r| r.0));
         writes.extend(info.writes.iter().filter(tracked).map(|r| r.0));
         let matrix = info.flags.has(Flags::MATRIX);
-        let accumulator = (matrix).then(|| inst.srcs.get(2).and_then(|o| o.regs()).map(|r| r.first.0)).flatten();
+        let regs = |list: &[Operand], n: usize| list.get(n).and_then(|o| o.regs());
+        let added = regs(&inst.srcs, 2).filter(|c| matrix && regs(&inst.dsts, 0) == Some(*c));
+        let multiplied = |r: u16| inst.srcs.iter().take(2).filter_map(|o| o.regs()).any(|s| s.iter().any(|x| x.0 == r));
+        let accumulator = added.filter(|c| !c.iter().any(|r| multiplied(r.0))).map(|c| c.first.0);
         let (class, _) = target.latency_class(inst.op);
         let internal = matches!(class, "wait" | "barrier");
         let passes = if !quad && lanes > target.info().wave_size && info.pipe == Pipe::Valu { 2 } else { 1 };
@@ -172,6 +177,7 @@ impl Instr {
             waits: target.decode_wait(inst).unwrap_or_default().into_iter().collect(),
             meeting,
             idle,
+            priority: (inst.op == op::S_SETPRIO).then_some((immediate & 3) as u8),
             store: info.flags.has(Flags::STORE),
             on_matrix_path: unified && info.flags.has(Flags::PACKED) && info.name.ends_with("_f32"),
             wide: !quad && info.pipe == Pipe::Valu && !info.flags.has(Flags::TRANS) && info.busy > 1,
@@ -210,6 +216,13 @@ mod tests {
         let mfma = instr(t, "v_mfma_f32_32x32x8_f16 v[0:15], v[16:17], v[18:19], v[0:15]");
         assert_eq!((mfma.unit, mfma.busy, mfma.accumulator), (Unit::Matrix, 32, Some(0)));
         assert!(!mfma.blocks_vector);
+        // What it multiplies is waited for, and so is a result in another place.
+        for text in [
+            "v_mfma_f32_32x32x8_f16 v[0:15], v[0:1], v[18:19], v[0:15]",
+            "v_mfma_f32_32x32x8_f16 v[0:15], v[16:17], v[18:19], v[20:35]",
+        ] {
+            assert_eq!(instr(t, text).accumulator, None);
+        }
         assert!(instr(t, "v_mfma_f32_16x16x4_f32 v[0:3], v4, v5, v[0:3]").blocks_vector);
         assert!(!instr(Target::GFX90A, "v_mfma_f32_16x16x4f32 v[0:3], v4, v5, v[0:3]").blocks_vector);
         let load = instr(t, "global_load_dwordx4 v[0:3], v4, s[0:1]");

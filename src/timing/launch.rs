@@ -105,6 +105,8 @@ pub struct Modelled {
     pub stalls: Vec<(Stall, u64)>,
     /// Hardware measurements exist for the target.
     pub validated: bool,
+    /// Where the first workgroup does not stand for all, in words.
+    pub approximations: Vec<String>,
 }
 
 impl Modelled {
@@ -208,9 +210,33 @@ pub fn model(
     if recorder.too_long {
         return Err(ModelError::TooLong);
     }
-    let Recorder { instrs, addresses, groups, .. } = recorder;
+    let Recorder { instrs, addresses, groups, decided, .. } = recorder;
+    let approximations = approximations(&groups, decided);
     let shared_cus = if resources.wgp_mode { 2 } else { 1 };
-    Ok(assemble(&chip, instrs, addresses, groups, grid, (occupancy, shared_cus)))
+    let mut detailed = assemble(&chip, instrs, addresses, groups, grid, (occupancy, shared_cus));
+    detailed.modelled.approximations = approximations;
+    Ok(detailed)
+}
+
+/// Where the first of recorded workgroups does not stand for all: the others execute more or less than it, or `decided` loops
+/// end when vector instructions say so, which may be data.
+fn approximations(groups: &[Group], decided: bool) -> Vec<String> {
+    let executed = |g: &Group| g.waves.iter().map(Trace::executed).sum::<f64>();
+    let mut out = Vec::new();
+    if decided {
+        out.push("a loop ends when vector instructions say so: it has as many rounds as with the data at hand".into());
+    }
+    let Some((first, others)) = groups.split_first() else { return out };
+    let own = executed(first).max(1.0);
+    let shares = others.iter().map(|g| executed(g) / own);
+    let (least, most) = shares.fold((1.0f64, 1.0f64), |(a, b), s| (a.min(s), b.max(s)));
+    if least < 0.98 || most > 1.02 {
+        out.push(format!(
+            "the first workgroup stands for all; {} others that were looked at execute {least:.2} to {most:.2} times its instructions",
+            others.len()
+        ));
+    }
+    out
 }
 
 /// What a workgroup of a kernel takes of a compute unit.
@@ -333,6 +359,7 @@ fn assemble(
         parts: vec![("compute units", clocks), ("dispatch", dispatch), ("l2", l2), ("fabric", fabric), ("dram", dram)],
         stalls,
         validated: chip.is_validated(),
+        approximations: Vec::new(),
     };
     Detailed { modelled, instrs, addresses, waves: first, outcome: full }
 }

@@ -172,6 +172,8 @@ pub struct Recorder<'a> {
     pub unknown: Option<u64>,
     /// A wave that was cut off at [`MOST_STEPS`].
     pub too_long: bool,
+    /// A loop whose end vector instructions decide.
+    pub decided: bool,
 }
 
 impl<'a> Recorder<'a> {
@@ -190,6 +192,7 @@ impl<'a> Recorder<'a> {
             groups: Vec::new(),
             unknown: None,
             too_long: false,
+            decided: false,
         }
     }
 
@@ -300,6 +303,9 @@ impl Observer for Recorder<'_> {
             && self.instrs[last.instr as usize].unit == Unit::Branch
         {
             last.jumped = step.index != p + 1;
+            let by_mask = ["s_cbranch_vcc", "s_cbranch_exec"];
+            let name = self.instrs[last.instr as usize].name;
+            self.decided |= step.index <= p && by_mask.iter().any(|n| name.starts_with(n));
         }
         let backward = r.previous.is_some_and(|p| step.index <= p);
         r.previous = Some(step.index);

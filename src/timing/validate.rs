@@ -490,8 +490,11 @@ pub(crate) fn hash(size: &[f64; 4]) -> u64 {
 /// Clocks of measured times that tell of the launch: longer ones hardly do.
 const SHORT: f64 = 100_000.0;
 
-/// Shares of the nominal clock that [`fit`] tries, of equals the first: in twentieths from 0.6 to 1.2.
-const CLOCKS: [f64; 13] = [1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 1.05, 1.1, 1.15, 1.2];
+/// Shares of the nominal clock that [`fit`] tries, in fiftieths.
+const CLOCKS: std::ops::RangeInclusive<u32> = 30..=60;
+
+/// What errors of a bucket count: the model is to be within a fifth below two tiles per compute unit, and within 8% above.
+const WEIGHTS: [f64; 3] = [1.0, 1.0, 2.5];
 
 /// Shares of memory's bandwidth that [`fit`] tries: those of Vega's power levels (945, 500 and 167 MHz). And what an error with less
 /// than all of it counts: it has to explain much.
@@ -500,20 +503,21 @@ const LESS_MEMORY: f64 = 1.15;
 
 /// Describes the tuning runs of a table: for each the cost of a launch that makes the median error of its short rows
 /// smallest; the share of the nominal clock, whether C was read, and whether operands stayed in the memory-side cache, by the
-/// smallest median error of all rows, buckets counting alike. `mhz` are the clocks to go with.
+/// smallest median error of all rows, buckets by their goals (`WEIGHTS`). `mhz` are the clocks to go with.
 pub fn fit(rows: &[Row], mhz: impl Fn(&Row) -> f64) -> Campaigns {
     let mut runs: BTreeMap<Run, Vec<&Row>> = BTreeMap::new();
     for row in rows {
         runs.entry(campaign_key(row)).or_default().push(row);
     }
-    // Half of the rows and nine tenths both count, and each bucket as much as the others.
-    let size = |errors: [Vec<f64>; 3]| {
+    // Half of the rows and nine tenths both count, and each bucket as much as is said.
+    let size = |errors: [Vec<f64>; 3], weights: [f64; 3]| {
         let of = |mut e: Vec<f64>| {
             e.sort_by(f64::total_cmp);
             quantile(&e, 0.5) + 0.3 * quantile(&e, 0.9)
         };
-        let sizes: Vec<f64> = errors.into_iter().filter(|e| !e.is_empty()).map(of).collect();
-        sizes.iter().sum::<f64>() / sizes.len().max(1) as f64
+        let filled = errors.into_iter().zip(weights).filter(|(e, _)| !e.is_empty());
+        let (sum, weights) = filled.fold((0.0, 0.0), |(s, w), (e, weight)| (s + weight * of(e), w + weight));
+        sum / f64::max(weights, 1.0)
     };
     let mut out = BTreeMap::new();
     for (key, rows) in runs {
@@ -522,7 +526,7 @@ pub fn fit(rows: &[Row], mhz: impl Fn(&Row) -> f64) -> Campaigns {
         let both: &[bool] = if chip.mall_mib > 0.0 { &[false, true] } else { &[false] };
         let kinds = [false, true].iter().flat_map(|reads_c| both.iter().map(move |warm| (*reads_c, *warm)));
         let kinds = MEMORY.iter().flat_map(|memory| kinds.clone().map(move |(c, w)| (*memory, c, w)));
-        let settings = CLOCKS.iter().flat_map(|clock| kinds.clone().map(move |kind| (*clock, kind)));
+        let settings = CLOCKS.flat_map(|clock| kinds.clone().map(move |kind| (f64::from(clock) / 50.0, kind)));
         for (clock, (memory, reads_c, warm)) in settings {
             let campaign = Campaign { launch: 0.0, reads_c, warm, mhz: mhz(rows[0]), clock, memory };
             let pairs: Vec<(f64, f64)> = rows.iter().map(|r| clocks(r, &chip, campaign)).collect();
@@ -533,7 +537,7 @@ pub fn fit(rows: &[Row], mhz: impl Fn(&Row) -> f64) -> Campaigns {
                         errors[row.bucket() as usize].push(((modelled + launch) / measured - 1.0).abs());
                     }
                 }
-                size(errors)
+                size(errors, if short { [1.0; 3] } else { WEIGHTS })
             };
             let steps = (0..80).map(|i| 1500.0 * 1.05f64.powi(i));
             let any_short = pairs.iter().any(|p| p.0 < SHORT);

@@ -1,7 +1,7 @@
 //! Layer 1: the waves of one compute unit, instruction by instruction.
 //!
-//! Waves issue in order. At each step the wave that can issue earliest does (of equals the oldest, unless it is far ahead), and what it takes is
-//! marked busy: a slot of its SIMD, the unit, a port of LDS or memory. When a wave can issue is the latest of: its previous
+//! Waves issue in order. At each step the wave that can issue earliest does (of equals that of the highest priority, which
+//! `s_setprio` sets, then the oldest, unless it is far ahead), and what it takes is marked busy: a slot of its SIMD, the unit, a port of LDS or memory. When a wave can issue is the latest of: its previous
 //! instruction, its operands, the counters that it waits for, its unit, a barrier. Which of these it was is the stall's
 //! reason.
 //!
@@ -133,6 +133,8 @@ struct Wave<'a> {
     blocked: bool,
     /// Next of the trace's fetches.
     fetch: usize,
+    /// 0 to 3, the highest.
+    priority: u8,
 }
 
 #[derive(Default, Clone)]
@@ -212,6 +214,7 @@ pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
                 arrivals: 0,
                 blocked: false,
                 fetch: 0,
+                priority: 0,
             });
         }
     }
@@ -247,7 +250,8 @@ pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
 
 impl<'a> Unitary<'a> {
     fn run(&mut self) {
-        // Of waves that can issue at the same clock the oldest does, unless it is ahead: nobody starves.
+        // Of waves that can issue at the same clock the one of the highest priority does (S_SETPRIO in AMD's manuals), of equals
+        // the oldest, unless it is ahead: nobody starves.
         let starts = |w: &Wave| w.group < self.queued && !w.trace.steps.is_empty();
         let mut heap: BinaryHeap<Reverse<u128>> =
             (0..self.waves.len()).filter(|&w| starts(&self.waves[w])).map(|w| self.turn(w)).collect();
@@ -274,10 +278,11 @@ impl<'a> Unitary<'a> {
         }
     }
 
-    /// What decides whose turn it is, as one number: the clock, how far ahead the wave is, its age.
+    /// What decides whose turn it is, as one number: the clock, its priority, how far ahead the wave is, its age.
     fn turn(&self, w: usize) -> Reverse<u128> {
         let wave = &self.waves[w];
-        Reverse(u128::from(wave.next) << 64 | ((wave.at / self.ahead) as u128) << 32 | w as u128)
+        let priority = u128::from(3 - wave.priority.min(3));
+        Reverse(u128::from(wave.next) << 64 | priority << 62 | ((wave.at / self.ahead) as u128) << 32 | w as u128)
     }
 
     /// The LDS port of a SIMD.
@@ -438,6 +443,7 @@ impl<'a> Unitary<'a> {
             wave.next = t + if jumped { self.chip.branch_taken as u64 } else { 3.max(turn) };
         }
         wave.at += 1;
+        wave.priority = i.priority.unwrap_or(wave.priority);
         let woken = match i.meeting {
             Some(meeting) => self.meet(w, t, meeting),
             None => Vec::new(),
@@ -628,5 +634,40 @@ impl<'a> Unitary<'a> {
             }
             wave.next_skip += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Step;
+    use barewave_isa::{Mode, Target, parse};
+
+    /// When each of two waves of one SIMD issues its last instruction; both add, behind `first` of each.
+    fn last(first: [&str; 2]) -> [u64; 2] {
+        let t = Target::GFX1100;
+        let chip = Chip::of(t).unwrap();
+        let adds: Vec<String> = (0..8).map(|n| format!("v_add_f32 v{n}, v20, v21")).collect();
+        let texts: Vec<&str> = first.into_iter().chain(adds.iter().map(String::as_str)).collect();
+        let instr = |text: &&str| Instr::new(t, &parse(t, Mode::of(t), text).unwrap().inst(), 32).unwrap();
+        let instrs: Vec<Instr> = texts.iter().map(instr).collect();
+        let trace = |first: u32| {
+            let steps = [first].into_iter().chain(2..10).map(|instr| Step { instr, access: None, jumped: false });
+            [Trace { steps: steps.collect(), ..Trace::default() }]
+        };
+        let traces = [trace(0), trace(1)];
+        let groups = traces.iter().map(|t| &t[..]).collect();
+        let simds = Some(vec![0, 0]);
+        let what = Resident { instrs: &instrs, groups, queue: Vec::new(), starts: Vec::new(), cus: 1, simds };
+        let outcome = simulate(&chip, &what);
+        [0, 1].map(|w| outcome.issued[w].last().unwrap().0)
+    }
+
+    #[test]
+    fn a_higher_priority_goes_first() {
+        let [older, younger] = last(["s_setprio 0", "s_setprio 0"]);
+        assert!(older < younger, "{older} {younger}");
+        let [older, younger] = last(["s_setprio 0", "s_setprio 3"]);
+        assert!(younger < older, "{older} {younger}");
     }
 }

@@ -257,6 +257,35 @@ fn listings_show_where_hot_loops_wait() {
     // Only the loop has remarks.
     assert!(!text.lines().any(|l| l.contains("s_endpgm") && l.contains("//")), "{text}");
     fails(&["disasm", &code, "--cycles", "--full"], 2, &["--full"]);
+    // What a round leaves out is said.
+    assert!(!text.contains("left out") && !text.contains("not taken"), "{text}");
+    let body = "\ts_movk_i32 s0, 100\n.Lloop:\n\tv_add_f32 v1, v1, v2\n\t.long 0xffffffff\n\ts_cbranch_vccz .Lover\n\ts_swappc_b64 s[2:3], s[4:5]\n\
+                .Lover:\n\ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n\ts_cbranch_scc1 .Lloop\n\ts_endpgm";
+    let text = works(&["disasm", &assembled(&dir, "gfx90a", body), "--cycles"]);
+    for w in ["unknown instructions are left out", "called code is left out", "branches inside are not taken"] {
+        assert!(text.contains(w), "{w}: {text}");
+    }
+}
+
+#[test]
+fn launches_that_differ_are_not_silent() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |body: &str| {
+        let code = assembled(&dir, "gfx90a", body);
+        works(&["launch", &code, "--kernel", "k", "--grid", "8", "--block", "64", "--cycles"])
+    };
+    // As many rounds as the workgroup's number says, and one.
+    let rounds = "\ts_add_u32 s0, s0, 1\n.Lloop:\n\tv_add_f32 v1, v1, v2\n\ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n\ts_cbranch_scc1 .Lloop\n\ts_endpgm";
+    let text = run(rounds);
+    assert!(text.contains("approximated: the first workgroup stands for all"), "{text}");
+    let vector = "\tv_mov_b32 v1, 4\n.Lloop:\n\tv_add_u32 v1, -1, v1\n\tv_cmp_ne_u32 vcc, 0, v1\n\ts_cbranch_vccnz .Lloop\n\ts_endpgm";
+    let text = run(vector);
+    assert!(text.contains("approximated: a loop ends when vector instructions say so"), "{text}");
+    assert!(!text.contains("stands for all"), "{text}");
+    let text = run(
+        "\ts_movk_i32 s0, 4\n.Lloop:\n\ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n\ts_cbranch_scc1 .Lloop\n\ts_endpgm",
+    );
+    assert!(!text.contains("approximated"), "{text}");
 }
 
 #[test]
@@ -273,6 +302,30 @@ fn instructions_take_what_the_tables_say() {
 }
 
 #[test]
+fn ladders_conflicts_and_pairs_are_what_the_model_has() {
+    let of = |target: &str| {
+        let list = json(&["ubench", "--target", target, "--all", "--json"]);
+        move |what: &str| {
+            let found = list["figures"].as_array().unwrap().iter().find(|f| f["what"].as_str().unwrap().contains(what));
+            found.unwrap_or_else(|| panic!("{what}: {list:#}"))["value"].as_f64().unwrap()
+        }
+    };
+    for target in ["gfx942", "gfx1100"] {
+        let figure = of(target);
+        let walked = ["4 KiB", "128 KiB", "512 KiB", "32768 KiB"].map(|w| figure(&format!("load, {w} walked")));
+        // First level, L2 twice, and the memory-side cache.
+        assert!(walked[0] + 50.0 < walked[1] && walked[1] == walked[2] && walked[2] + 50.0 < walked[3], "{walked:?}");
+        let [narrow, wide] = ["4", "8"].map(|b| figure(&format!("LDS read of {b} bytes a lane, stride 1")));
+        assert!((wide / narrow - 2.0).abs() < 0.1, "{target}: {narrow} {wide}");
+    }
+    // In the shadow of a matrix instruction of 16 passes.
+    let pair = of("gfx942")("v_mfma_f32_32x32x1_2b_f32 + v_add_f32");
+    assert!((64.0..=68.0).contains(&pair), "{pair}");
+    let text = works(&["ubench", "--target", "gfx908", "--all"]);
+    assert!(text.contains("v_mfma_f32_32x32x1f32 "), "{text}");
+}
+
+#[test]
 fn a_card_contributes_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("card.csv");
@@ -282,7 +335,8 @@ fn a_card_contributes_a_file() {
         for w in ["LDS latency", "dependent load", "launch", "v_add_f32"] {
             assert!(text.contains(w), "{target}: {w}: {text}");
         }
-        assert!(works(&["isa", "latency", "import", file]).contains("cells would change"), "{target}");
+        // The model's own figures are those of the tables.
+        assert_eq!(works(&["isa", "latency", "import", file]), "0 cells would change\n", "{target}");
     }
     // A file that cannot be written is found before the work.
     let nowhere = dir.path().join("none/card.csv");
@@ -299,7 +353,10 @@ fn a_card_contributes_a_file() {
     std::fs::write(file, "class,gfx942\nvalu,five m\n").unwrap();
     fails(&["isa", "latency", "import", file], 1, &["line 2", "five"]);
     // The same kernels on a device: its clock counts instructions, but all of it runs.
-    works(&["ubench", "--device", "emu:gfx1100", "v_add_f32"]);
+    let text = works(&["ubench", "--device", "emu:gfx1100", "--all", "-o", file]);
+    assert!(text.starts_with("gfx1100 on emu:gfx1100 (emulated"), "{text}");
+    let text = std::fs::read_to_string(file).unwrap();
+    assert!(text.starts_with("# an emulated device: no measurement\n") && !text.contains(" m\n"), "{text}");
     fails(&["ubench", "--target", "gfx942", "v_nonsense"], 2, &["v_nonsense"]);
     fails(&["ubench", "--target", "gfx942"], 2, &["--all"]);
     fails(&["ubench", "v_add_f32"], 2, &["--target"]);

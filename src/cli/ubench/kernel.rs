@@ -48,7 +48,8 @@ const SOURCES: u16 = 8;
 const RESULTS: u16 = 40;
 /// First scalar register of sources and results.
 const SCALARS: u16 = 20;
-/// Vector registers that generated code uses.
+/// First register behind the results, where those of a second instruction go, and the end of what generated code uses.
+const BESIDE: u16 = 104;
 const VGPRS: u16 = 120;
 
 fn operand(slot: &Slot, first: u16, scalar: u16) -> Operand {
@@ -73,6 +74,8 @@ pub enum Relation {
     Chain,
     /// None.
     Independent,
+    /// None, neither with copies of another instruction between them.
+    Beside,
 }
 
 /// A copy of an instruction; nothing for one that cannot be generated (memory, branches, odd operands).
@@ -81,11 +84,9 @@ pub fn copy(target: Target, info: &OpInfo, relation: Relation, number: u16) -> O
     let plain = !info.flags.has(Flags::BRANCH) && !info.flags.has(Flags::SIDE_EFFECTS);
     let first = info.dsts.first().filter(|_| simple && plain)?;
     let width = u16::from(first.dwords()).next_multiple_of(4);
-    let n = match relation {
-        Relation::Chain => 0,
-        Relation::Independent => number % ((VGPRS - RESULTS) / width).clamp(1, 8),
-    };
-    let result = RESULTS + n * width;
+    let (begin, end) = if relation == Relation::Beside { (BESIDE, VGPRS) } else { (RESULTS, BESIDE) };
+    let n = if relation == Relation::Chain { 0 } else { number % ((end - begin) / width).clamp(1, 8) };
+    let result = begin + n * width;
     let scalar = SCALARS + 4 * (n % 4);
     let dsts: Vec<Operand> = info.dsts.iter().map(|s| operand(s, result, scalar)).collect();
     let matrix = info.flags.has(Flags::MATRIX);
@@ -93,10 +94,16 @@ pub fn copy(target: Target, info: &OpInfo, relation: Relation, number: u16) -> O
     // What the next copy reads of the result: A of a matrix instruction, else the first source as wide as the result.
     let fits = |s: &Slot| s.dwords() == first.dwords() && s.class.0 & first.class.0 != 0;
     let reads = if matrix { Some(0) } else { info.srcs.iter().position(fits) }.filter(|_| chain);
+    // A matrix instruction may leave its result in registers that it can read A of too, but that no compiler would choose.
+    let accumulates = matrix && target.info().max_agprs > 0 && !target.info().unified_agprs;
+    let accumulator = |s: &Slot, first: u16| Operand::Regs(Regs::new(Reg(Reg::A0.0 + first), s.dwords().max(1)));
     let mut srcs: Vec<Operand> = Vec::new();
     for (i, s) in info.srcs.iter().enumerate() {
         srcs.push(match () {
+            () if reads == Some(i) && accumulates => accumulator(s, result),
             () if reads == Some(i) => operand(s, result, scalar),
+            // Registers that nothing is written to; gfx908 reads inline constants wrongly.
+            () if matrix && i == 2 && chain && accumulates => accumulator(s, 0),
             () if matrix && i == 2 && chain && s.class.contains(Class::INLINE) => Operand::Imm(0),
             () if matrix && i == 2 => dsts[0],
             () => operand(s, SOURCES + 8 * (i as u16 % 3), 40 + 4 * (i as u16)),
@@ -120,7 +127,9 @@ pub fn kernel(target: Target, before: &str, body: &str, lds: u32) -> Result<Vec<
     let info = target.info();
     let lgkm = waits(target, &[Counter::Lgkm, Counter::Km]);
     let vm = waits(target, &[Counter::Vm, Counter::Lgkm]);
-    let clock = |to: &str| -> Result<String> {
+    // Clocks that wrap around after 20 bits.
+    let mut wraps = "";
+    let mut clock = |to: &str| -> Result<String> {
         let choices = [
             format!("s_memtime s[{to}:{}]", to.parse::<u32>().unwrap_or(0) + 1),
             format!("s_getreg_b32 s{to}, hwreg(HW_REG_SHADER_CYCLES, 0, 20)"),
@@ -128,7 +137,9 @@ pub fn kernel(target: Target, before: &str, body: &str, lds: u32) -> Result<Vec<
             format!("s_getreg_b32 s{to}, hwreg(HW_REG_SHADER_CYCLES_LO)"),
         ];
         let list: Vec<&str> = choices.iter().map(String::as_str).collect();
-        Ok(format!("\t{}\n{lgkm}", spelled(target, &list)?))
+        let text = spelled(target, &list)?;
+        wraps = if text.starts_with("s_getreg") { "\ts_and_b32 s8, s8, 0xfffff\n" } else { "" };
+        Ok(format!("\t{text}\n{lgkm}"))
     };
     let one = |list: &[&'static str]| spelled(target, list);
     let load2 = |to: &str, at: &str| -> Result<String> {
@@ -152,7 +163,7 @@ pub fn kernel(target: Target, before: &str, body: &str, lds: u32) -> Result<Vec<
     let difference = one(&["s_sub_u32 s8, s10, s8", "s_sub_co_u32 s8, s10, s8"])?;
     let store = one(&["flat_store_dword v[2:3], v4", "flat_store_b32 v[2:3], v4"])?;
     code += &format!(
-        "\t{difference}\n\tv_mov_b32 v2, s12\n\tv_mov_b32 v3, s13\n\tv_mov_b32 v4, s8\n\ts_nop 4\n\t{store}\n\ts_endpgm\n"
+        "\t{difference}\n{wraps}\tv_mov_b32 v2, s12\n\tv_mov_b32 v3, s13\n\tv_mov_b32 v4, s8\n\ts_nop 4\n\t{store}\n\ts_endpgm\n"
     );
     let wave = if info.wave_size == 32 { "\t.amdhsa_wavefront_size32 1\n" } else { "" };
     let unified = if info.unified_agprs { "\t.amdhsa_accum_offset 128\n" } else { "" };

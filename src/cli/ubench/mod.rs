@@ -5,12 +5,14 @@ mod kernel;
 use super::{Failure, Result};
 use barewave::emu::{EmuDevice, LaunchOptions};
 use barewave::output;
+use barewave::runtime::hip::Library;
 use barewave::runtime::{self, Device, LaunchShape};
 use barewave_isa::{Counter, Mode, Op, OpInfo, Target, parse};
 use barewave_timing::Chip;
 use comfy_table::{CellAlignment, Table, presets};
 use kernel::Relation;
 use serde_json::json;
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -51,12 +53,22 @@ enum Place {
     Device(Arc<dyn Device>),
 }
 
-/// Bytes of memory that kernels read: larger than every cache but memory-side ones.
+/// Bytes of memory that kernels read: larger than every cache but memory-side ones, and than these.
 const DATA: u64 = 64 << 20;
+const FAR: u64 = 512 << 20;
 /// Rounds of the shorter run; the longer one has twice as many.
 const ROUNDS: u32 = 64;
 /// Copies of an instruction in a round.
 const COPIES: u16 = 32;
+
+/// Where a kernel reads memory.
+struct Walk {
+    /// Rounds that run before each that is measured.
+    warm: u32,
+    /// The next run's memory, and how far behind it that of the run after it is.
+    at: Cell<u64>,
+    advance: u64,
+}
 
 struct Bench {
     target: Target,
@@ -84,22 +96,28 @@ impl Bench {
         Ok(Bench { target, place: Place::Device(device), out, data })
     }
 
-    fn write(&self, bytes: &[u8]) -> Result<()> {
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
         match &self.place {
-            Place::Model(d) => d.write(self.data, bytes)?,
-            Place::Device(d) => d.write(self.data, bytes)?,
+            Place::Model(d) => d.write(at, bytes)?,
+            Place::Device(d) => d.write(at, bytes)?,
         }
         Ok(())
     }
 
+    /// Memory that every run reads from its beginning.
+    fn again(&self, warm: u32) -> Walk {
+        Walk { warm, at: Cell::new(self.data), advance: 0 }
+    }
+
     /// Clocks of a wave for a number of rounds.
-    fn clocks(&self, code: &[u8], rounds: u32, waves: u32) -> Result<f64> {
+    fn clocks(&self, code: &[u8], rounds: u32, waves: u32, walk: &Walk) -> Result<f64> {
         let block = [waves * self.target.info().wave_size, 1, 1];
-        let arguments = kernel::arguments(self.out, rounds, self.data);
+        let arguments = |rounds: u32| kernel::arguments(self.out, rounds, walk.at.get());
         match &self.place {
             Place::Model(d) => {
                 let module = d.load(code)?;
                 let options = LaunchOptions::default();
+                let arguments = arguments(walk.warm + rounds);
                 Ok(barewave_timing::model(d, &module.kernel("k")?, [1, 1, 1], block, &arguments, &options)?
                     .modelled
                     .clocks)
@@ -110,9 +128,13 @@ impl Bench {
                 let stream = d.create_stream()?;
                 let shape = LaunchShape { grid: [1, 1, 1], block, dynamic_lds: 0 };
                 let mut best = u32::MAX;
-                // The first run warms caches up.
+                // The first run warms caches up, unless there is something to walk through.
                 for _ in 0..3 {
-                    d.launch(stream, k, shape, &arguments)?;
+                    if walk.warm > 0 {
+                        d.launch(stream, k, shape, &arguments(walk.warm))?;
+                    }
+                    d.launch(stream, k, shape, &arguments(rounds))?;
+                    walk.at.set(walk.at.get() + walk.advance);
                     d.synchronize(stream)?;
                     let mut bytes = [0; 4];
                     d.read(self.out, &mut bytes)?;
@@ -126,15 +148,19 @@ impl Bench {
     }
 
     /// Clocks of a round of a body.
-    fn round(&self, before: &str, body: &str, lds: u32, waves: u32) -> Result<f64> {
+    fn round(&self, before: &str, body: &str, lds: u32, waves: u32, walk: &Walk) -> Result<f64> {
         let code = kernel::kernel(self.target, before, body, lds)?;
-        let (short, long) = (self.clocks(&code, ROUNDS, waves)?, self.clocks(&code, 2 * ROUNDS, waves)?);
+        let (short, long) = (self.clocks(&code, ROUNDS, waves, walk)?, self.clocks(&code, 2 * ROUNDS, waves, walk)?);
         Ok((long - short) / f64::from(ROUNDS))
     }
 
     /// Clocks of a body: a round with it twice less a round with it once, so that the loop itself cancels out.
     fn body(&self, before: &str, body: &str, lds: u32, waves: u32) -> Result<f64> {
-        Ok(self.round(before, &body.repeat(2), lds, waves)? - self.round(before, body, lds, waves)?)
+        self.walk(before, body, lds, waves, &self.again(0))
+    }
+
+    fn walk(&self, before: &str, body: &str, lds: u32, waves: u32, walk: &Walk) -> Result<f64> {
+        Ok(self.round(before, &body.repeat(2), lds, waves, walk)? - self.round(before, body, lds, waves, walk)?)
     }
 
     /// Clocks of one of the copies that a text makes.
@@ -186,8 +212,8 @@ const PREFERRED: &[&str] = &[
     "v_fma_f64",
     "v_add_f64",
     "v_perm_b32",
-    "s_add_u32",
-    "s_add_co_u32",
+    // Others write SCC too.
+    "s_brev_b32",
     "s_add_f32",
 ];
 
@@ -230,10 +256,13 @@ fn pairs(bench: &Bench, out: &mut Vec<Figure>) -> Result<()> {
     let matrix = representatives(t).into_iter().filter(|i| i.pipe == barewave_isa::Pipe::Matrix).max_by_key(|i| i.busy);
     let find = |names: &[&str]| names.iter().find_map(|n| kernel::operation(t, n));
     let valu = find(&["v_add_f32"]);
-    let others = [find(&["s_add_u32", "s_add_co_u32"]), find(&["v_exp_f32"]), matrix];
+    let others = [find(&["s_brev_b32"]), find(&["v_exp_f32"]), matrix];
     for (a, b) in others.into_iter().flatten().filter_map(|o| Some((o, valu?))) {
         let copies: Option<Vec<String>> = (0..COPIES)
-            .map(|n| kernel::copy(t, if n % 2 == 0 { a } else { b }, Relation::Independent, n / 2))
+            .map(|n| {
+                let (info, relation) = if n % 2 == 0 { (a, Relation::Independent) } else { (b, Relation::Beside) };
+                kernel::copy(t, info, relation, n / 2)
+            })
             .collect();
         if let Some(copies) = copies {
             let value = 2.0 * bench.each(&copies, 1)?;
@@ -269,8 +298,9 @@ fn lds(bench: &Bench, out: &mut Vec<Figure>) -> Result<()> {
                 continue;
             }
             let before = format!("{set_m0}\tv_mul_u32_u24 v5, {bytes:#x}, v0\n");
-            let body = format!("\t{text}\n").repeat(8);
-            let value = bench.body(&before, &body, lds, 1)? / 8.0;
+            // Enough of them that what the loop itself takes is not longer than what is left in the queue.
+            let body = format!("\t{text}\n").repeat(usize::from(COPIES));
+            let value = bench.body(&before, &body, lds, 1)? / f64::from(COPIES);
             out.push(Figure {
                 what: format!("LDS read of {width} bytes a lane, stride {stride}"),
                 value,
@@ -281,29 +311,55 @@ fn lds(bench: &Bench, out: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
-/// Memory: a chain of loads over ever more bytes.
+/// Bytes from a word of a chain to the next: a cache line, and more than a page where every word is new.
+const LINE: u64 = 128;
+const PAGE: u64 = 4096 + 64;
+/// Loads in a body: few, since clocks of 20 bits must not wrap around twice.
+const LOADS: u64 = 2;
+
+/// Memory: a chain of loads round and round over ever more bytes, all of which were walked through before; and of words that
+/// no run has read before.
 fn memory(bench: &Bench, out: &mut Vec<Figure>) -> Result<()> {
     let t = bench.target;
     let load = spell(t, &["flat_load_dword v6, v[6:7]".into(), "flat_load_b32 v6, v[6:7]".into()]);
     let wait = kernel::waits(t, &[Counter::Vm, Counter::Lgkm]);
     let Some(load) = load else { return Ok(()) };
-    for bytes in [4u64 << 10, 128 << 10, 2 << 20, 32 << 20] {
-        // Each word holds the low half of the address of the next one: a step of 4160 bytes, round and round.
-        let n = bytes / 4160;
-        let low = bench.data as u32;
+    // Each word holds the low half of the address of the next one.
+    let chain = |base: u64, bytes: u64, step: u64| -> Result<bool> {
+        if base >> 32 != (base + bytes) >> 32 {
+            return Ok(false);
+        }
         let mut memory = vec![0; bytes as usize];
-        for i in 0..n.max(1) {
-            let (at, next) = (i * 4160, (i + 1) % n.max(1) * 4160);
-            memory[at as usize..at as usize + 4].copy_from_slice(&low.wrapping_add(next as u32).to_le_bytes());
+        let n = bytes / step;
+        for i in 0..n {
+            let (at, next) = ((i * step) as usize, (i + 1) % n * step);
+            memory[at..at + 4].copy_from_slice(&(base as u32).wrapping_add(next as u32).to_le_bytes());
         }
-        if bench.data >> 32 != (bench.data + bytes) >> 32 {
-            continue;
-        }
-        bench.write(&memory)?;
+        bench.write(base, &memory)?;
+        Ok(true)
+    };
+    let mut measure = |what: String, walk: &Walk| -> Result<()> {
         let before = "\tv_mov_b32 v6, s16\n\tv_mov_b32 v7, s17\n";
-        let body = format!("\t{load}\n{wait}").repeat(4);
-        let value = bench.body(before, &body, 0, 1)? / 4.0;
-        out.push(Figure { what: format!("dependent load, {} KiB walked", bytes >> 10), value, unit: "clocks" });
+        let body = format!("\t{load}\n{wait}").repeat(LOADS as usize);
+        let value = bench.walk(before, &body, 0, 1, walk)? / LOADS as f64;
+        out.push(Figure { what, value, unit: "clocks" });
+        Ok(())
+    };
+    for bytes in [4u64 << 10, 128 << 10, 512 << 10, 32 << 20] {
+        if chain(bench.data, bytes, LINE)? {
+            let walk = bench.again((bytes / LINE).div_ceil(LOADS) as u32);
+            measure(format!("dependent load, {} KiB walked", bytes >> 10), &walk)?;
+        }
+    }
+    if let Place::Device(d) = &bench.place
+        && let Ok(far) = d.alloc(FAR)
+    {
+        // Behind the caches of all chips. Every run goes on where those before it cannot have been.
+        let run = u64::from(2 * ROUNDS) * 2 * LOADS * PAGE;
+        if chain(far, FAR, PAGE)? {
+            measure("dependent load, never read before".into(), &Walk { warm: 0, at: Cell::new(far), advance: run })?;
+        }
+        d.free(far)?;
     }
     Ok(())
 }
@@ -336,12 +392,19 @@ fn launch(bench: &Bench, out: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
+/// True when a device is not a GPU: its clocks are the host's.
+fn emulated(device: &dyn Device) -> bool {
+    device.info().driver.is_none() || Library::get().is_ok_and(|l| l.is_emulated())
+}
+
 /// The classes in the form of `latency.csv`.
 fn csv(bench: &Bench, found: &[Found]) -> String {
-    let measured = matches!(bench.place, Place::Device(_));
-    let tag = if measured { 'm' } else { 'i' };
-    let mut out =
-        format!("# {}\nclass,{}\n", if measured { "measured" } else { "by the cycle model" }, bench.target.info().name);
+    let (what, tag) = match &bench.place {
+        Place::Model(_) => ("by the cycle model", 'i'),
+        Place::Device(d) if emulated(&**d) => ("an emulated device: no measurement", 'i'),
+        Place::Device(_) => ("measured", 'm'),
+    };
+    let mut out = format!("# {what}\nclass,{}\n", bench.target.info().name);
     for (f, latency) in found.iter().filter_map(|f| Some((f, f.latency?))) {
         let whole = |x: f64| x.round().max(1.0) as u64;
         out += &format!("{},{}/{} {tag}\n", f.class, whole(latency), whole(f.busy));
@@ -390,6 +453,7 @@ pub fn run(args: &Args) -> Result {
     }
     let note = match &bench.place {
         Place::Model(_) => Chip::of(t).map_or("", |c| c.note()),
+        Place::Device(d) if emulated(&**d) => " (emulated: the host's clocks)",
         Place::Device(_) => "",
     };
     if args.json {
