@@ -124,7 +124,7 @@ pub(super) fn store(
     };
     if shared.bytes() >= MAX_TENSOR_BYTES {
         let name = cx.graph.tensor(cx.step.output.tensor).name.clone();
-        return Err(Reason::TooLarge { name, bytes: shared.bytes() });
+        return Err(Reason::TooLarge { name, bytes: shared.bytes(), reach: shared.bytes() });
     }
     let place = shared.place(&mut w, p.z);
     let workspace = w.workspace(shared.bytes());
