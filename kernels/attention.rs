@@ -9,7 +9,8 @@
 //! the wave exchange what they have.
 //!
 //! The maximum and the sum of exponentials run along with the tiles: where the maximum grows, what was summed before is scaled
-//! down. What is multiplied and what becomes weights meanwhile stands side by side ([`rounds`]). Sums are in one order, so
+//! down. What is multiplied and what becomes weights meanwhile stands side by side, or one behind the other where that is estimated to
+//! take less ([`rounds`]). Sums are in one order, so
 //! results are the same from run to run.
 
 mod parts;

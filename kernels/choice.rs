@@ -26,6 +26,8 @@ pub(super) struct Extents {
     pub bytes: usize,
     /// Neighbours along k are neighbours in memory, in the left and in the right operand.
     pub deep: (bool, bool),
+    /// Workgroups may be numbered in bands.
+    pub bands: bool,
 }
 
 /// How the depth is shared: so many workgroups sum `chunk` of it each. What lies behind its end counts as zero.
@@ -35,6 +37,9 @@ pub(super) struct Split {
     pub count: u32,
     /// A multiple of the tile's depth.
     pub chunk: u32,
+    /// Where it is given, workgroups are numbered in bands of so many rows of tiles, down the columns of one band and then of the
+    /// next: those that run together read fewer different rows and columns than along whole rows. A divisor of the rows of tiles.
+    pub band: Option<u32>,
 }
 
 impl Extents {
@@ -126,6 +131,9 @@ const LEAST_ROUNDS: usize = 4;
 /// A depth is shared where that saves so much: the clocks here are estimates, adding the parts is certain.
 const WORTH: f64 = 0.9;
 
+/// Memory that is busy for less than this share of what compute units need holds nobody up.
+const UNNOTICED: f64 = 0.85;
+
 /// What the choice knows of a target.
 pub(super) struct Machine {
     target: Target,
@@ -136,6 +144,9 @@ pub(super) struct Machine {
     pub lds: f64,
     /// Bytes per cycle from memory.
     pub memory: f64,
+    /// Bytes that stay in a cache before memory which all compute units share; infinite where there are several second-level
+    /// caches, or nothing is known.
+    cache: f64,
     /// Cycles between two waves that begin, of all engines together.
     pub dispatch: f64,
     /// Cycles of a SIMD for a wave's instruction.
@@ -168,6 +179,7 @@ impl Machine {
                 l2_latency: c.l2_hit,
                 lds: c.lds_bytes_clk / simds,
                 memory: c.dram_bytes_clk(),
+                cache: if c.dies > 1.0 { f64::INFINITY } else { c.mall_mib.max(c.l2_mib) * 1048576.0 },
                 dispatch: c.dispatch(1.0, c.cus),
                 issue,
                 line: c.l1_line as u32,
@@ -185,6 +197,7 @@ impl Machine {
                     l2_latency: 300.0,
                     lds: 128.0 / simds,
                     memory: most,
+                    cache: most,
                     dispatch: 0.0,
                     issue,
                     line: 128,
@@ -266,6 +279,8 @@ impl Machine {
         let parts_bytes = if count > 1 { groups * tile_bytes } else { 0.0 };
         let result = (e.batches * e.m * e.n * usize::from(tile.types.accumulate.dwords()) * 4) as f64;
         let memory = (e.bytes as f64 + result + PARTS_MOVED * parts_bytes) / (self.memory * FROM_MEMORY);
+        let unnoticed = loops.clocks() * self.memory * UNNOTICED - result;
+        let band = if count > 1 { None } else { self.band(e, (tile, self.resident(round)), unnoticed) };
         let l2 = groups * own as f64 * loaded / (self.l2 * FROM_L2);
         let begun = groups * f64::from(round.waves) * self.dispatch;
         let mut clocks = queued([loops.clocks(), memory + edges, l2 + edges, begun + edges]);
@@ -277,7 +292,36 @@ impl Machine {
             let adding = results.div_ceil(info.cus as usize) as f64;
             clocks += ADDING * edges + READING * adding * tile_bytes * count as f64 / self.l1;
         }
-        (clocks, Split { count: count as u32, chunk: own as u32 * tile.k })
+        (clocks, Split { count: count as u32, chunk: own as u32 * tile.k, band })
+    }
+
+    /// The band in which workgroups are numbered best, if more than so many bytes would be read in whole rows: operands that do not
+    /// stay in a cache are read again by workgroups that run later. The choice of a tile does not count that.
+    fn band(&self, e: &Extents, (tile, resident): (&Tile, f64), unnoticed: f64) -> Option<u32> {
+        if !e.bands || e.batches > 1 || e.bytes as f64 <= self.cache {
+            return None;
+        }
+        let [rows, columns] = [e.m.div_ceil(tile.m as usize), e.n.div_ceil(tile.n as usize)];
+        let tiles = (rows * columns) as f64;
+        let at_once = (f64::from(self.target.info().cus) * resident).min(tiles);
+        let depth = (e.k as f64) * f64::from(tile.types.stored_bytes());
+        // Where so many rows and columns of tiles run together.
+        let bytes = |rows: f64, columns: f64| {
+            let read = (rows * f64::from(tile.m) + columns * f64::from(tile.n)) * depth;
+            (read / (rows * columns) * tiles).max(e.bytes as f64)
+        };
+        let along = (columns as f64).min(at_once);
+        let plain = bytes(at_once / along, along);
+        if plain <= unnoticed {
+            return None;
+        }
+        let bands = (1..=rows).filter(|band| rows.is_multiple_of(*band));
+        let banded = bands.map(|band| {
+            let high = (band as f64).min(at_once);
+            (bytes(high, (at_once / high).min(columns as f64)), band as u32)
+        });
+        let best = banded.min_by(|a, b| a.0.total_cmp(&b.0));
+        best.filter(|(read, _)| *read < plain).map(|(_, band)| band)
     }
 
     /// The best way to share the depth with a tile, if there is one.

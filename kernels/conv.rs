@@ -38,6 +38,7 @@ fn extents(cx: &Cx, groups: usize) -> Extents {
         k,
         bytes: gemm::operand_bytes(cx),
         deep: (k > 1 && (!has_constant_weights(cx) || cx.dtype(Arg::Input(1)).size() < 4), false),
+        bands: false,
     }
 }
 
@@ -92,10 +93,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let mut w = cx.kernel(tile.threads());
     let (z, part) = split::part(&mut w, &split);
     let (image, group) = w.b.divmod(z, groups as u32);
-    let first_m = w.b.workgroup_id(1);
-    let first_m = w.b.mul(first_m, tile.m);
-    let first_n = w.b.workgroup_id(0);
-    let first_n = w.b.mul(first_n, tile.n);
+    let (first_m, first_n) = split::first(&mut w, &tile, &split);
     let a = weight_loader(&mut w, cx, &tile, part, group, groups, channels, depth, first_m)?;
     // Where the image and group begin in the input.
     let per_group = (weights.dims[1] as i64 * x.strides[1] * size as i64) as u32;

@@ -33,14 +33,16 @@ pub enum Reason {
     Window(Vec<usize>),
     /// A tensor beyond what offsets reach.
     #[error(
-        "tensor {name} has {bytes} bytes; kernels address less than 1 GiB of what is computed at run time: give a smaller batch or a \
-         shorter sequence, or compute in 16 bits (--dtype)"
+        "a step reaches over {reach} bytes of tensor {name}, which has {bytes}; kernels address less than 1 GiB of each tensor, and this \
+         step is not cut: give a smaller batch or a shorter sequence, or compute in 16 bits (--dtype)"
     )]
     TooLarge {
         /// The tensor.
         name: String,
         /// Its size.
         bytes: usize,
+        /// What the step reaches over.
+        reach: usize,
     },
     /// A tuning that asks for what is not there.
     #[error(

@@ -20,7 +20,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
     let (m, n, k) = (out.dims[r - 2], out.dims[r - 1], cx.step.inputs[0].view.dims[r - 1]);
     let [a, b] = [0, 1].map(|i| &cx.step.inputs[i].view.strides);
     let deep = (a[r - 1] == 1 && a[r - 2] != 1, b[r - 2] == 1 && b[r - 1] != 1);
-    Extents { batches: out.dims[..r - 2].iter().product(), m, n, k, bytes: gemm::operand_bytes(cx), deep }
+    Extents { batches: out.dims[..r - 2].iter().product(), m, n, k, bytes: gemm::operand_bytes(cx), deep, bands: true }
 }
 
 /// The tiles that are considered for it.
@@ -32,17 +32,15 @@ pub(super) fn candidates(cx: &Cx) -> Res<Considered> {
 pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let r = out.rank();
-    let extents = extents(cx);
+    // What comes behind counts the workgroups of a row.
+    let extents = Extents { bands: finish.is_none(), ..extents(cx) };
     let k = extents.k;
     let (tile, split) = choice::choose(cx.target, cx.tuning, gemm::types(cx)?, &extents, 1)?;
     let mut w = cx.kernel(tile.threads());
     let batch_dims = &out.dims[..r - 2];
     let (z, part) = split::part(&mut w, &split);
     let batch = address::coordinates(&mut w.b, z, batch_dims);
-    let first_m = w.b.workgroup_id(1);
-    let first_m = w.b.mul(first_m, tile.m);
-    let first_n = w.b.workgroup_id(0);
-    let first_n = w.b.mul(first_n, tile.n);
+    let (first_m, first_n) = split::first(&mut w, &tile, &split);
     let a = operand(&mut w, cx, 0, (r - 1, r - 2), (k, part), first_m, &batch, &tile, tile.m)?;
     let b = operand(&mut w, cx, 1, (r - 2, r - 1), (k, part), first_n, &batch, &tile, tile.n)?;
     let mut ops = Operands { a, b };

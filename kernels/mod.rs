@@ -51,6 +51,7 @@ use error::Res;
 pub use tuning::{Product, Tuned, Tuning, TuningError};
 
 use crate::graph::fused::{Conv, FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};
+use crate::graph::walked;
 use crate::mir::{Buffer, Builder, Function, Memory};
 use crate::tensor::{DType, HostTensor};
 use barewave_isa::Target;
@@ -266,9 +267,11 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     let apart = |step: &Step| sized::fits(graph, step);
     let attending = crate::graph::attend(next, apart, |graph, step| attention::fits(graph, step, target)).or(beside);
     let next = attending.as_ref().unwrap_or(graph);
-    let finished =
-        crate::graph::finish_with_norms(next, |graph, step| normed::is_worth(&cx(graph, step, target, tuning)))
-            .or(attending);
+    let finished = crate::graph::finish_with_norms(next, |graph, step| {
+        graph.tensor(step.output.tensor).bytes() < MAX_TENSOR_BYTES
+            && normed::is_worth(&cx(graph, step, target, tuning))
+    })
+    .or(attending);
     let next = finished.as_ref().unwrap_or(graph);
     crate::graph::begin_convolutions(next, |graph, step| conv::begins(&cx(graph, step, target, tuning))).or(finished)
 }
@@ -343,11 +346,14 @@ impl Cx<'_> {
     /// edge do not read parts of a growing tensor that nobody has written yet.
     fn reach(&self, arg: Arg) -> usize {
         let t = self.graph.tensor(self.tensor(arg));
-        let plain = match arg {
-            Arg::Input(i) if self.step.inputs[i].is_plain() => Some(&self.step.inputs[i].view),
+        let far = t.bytes() >= MAX_TENSOR_BYTES && self.step.kind.beside().is_none();
+        let extent = match arg {
+            Arg::Input(i) if far || self.step.inputs[i].is_plain() => walked(&self.step.inputs[i]),
+            Arg::Output if far => walked(&self.step.output),
+            Arg::Index(i, k) if far => self.step.inputs[i].indirect[k].view.extent(),
             _ => None,
         };
-        let end = plain.and_then(|v| v.extent()).and_then(|(_, last)| usize::try_from(last + 1).ok());
+        let end = extent.and_then(|(_, last)| usize::try_from(last + 1).ok());
         end.map_or(t.bytes(), |end| (end * t.dtype.size()).min(t.bytes()))
     }
     fn kernel(&self, workgroup_size: u32) -> Writer {
@@ -358,7 +364,7 @@ impl Cx<'_> {
 /// Elements in a row that kernels go through, but for these: counters are compared as signed numbers.
 const LONGEST: usize = 1 << 31;
 
-/// Offsets from here on mean "masked out" in kernels, so tensors must be smaller.
+/// Offsets from here on mean "masked out" in kernels, so what they reach over must be smaller.
 const MAX_TENSOR_BYTES: usize = crate::graph::LARGEST;
 
 /// A kernel being written: the builder and the arguments it has asked for.
@@ -375,11 +381,11 @@ impl Writer {
             return Ok(*buf);
         }
         let t = cx.graph.tensor(cx.tensor(arg));
-        let bytes = t.bytes();
-        if bytes >= MAX_TENSOR_BYTES {
-            return Err(Reason::TooLarge { name: t.name.clone(), bytes });
+        let reach = cx.reach(arg);
+        if reach >= MAX_TENSOR_BYTES {
+            return Err(Reason::TooLarge { name: t.name.clone(), bytes: t.bytes(), reach });
         }
-        Ok(self.buffer_of(cx, arg, cx.reach(arg)))
+        Ok(self.buffer_of(cx, arg, reach))
     }
     /// The same, for tensors of any size.
     fn any_buffer(&mut self, cx: &Cx, arg: Arg) -> Buffer {

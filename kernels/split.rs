@@ -41,7 +41,7 @@ impl DepthPart {
 
     /// A depth that is read from `first` on; any other than `depth` is guarded.
     pub fn guarded(depth: u32, first: Option<Part>) -> DepthPart {
-        DepthPart { split: Split { count: 1, chunk: depth }, number: None, first }
+        DepthPart { split: Split { count: 1, chunk: depth, band: None }, number: None, first }
     }
 
     /// The k that lies `k` behind the beginning of the part.
@@ -53,8 +53,24 @@ impl DepthPart {
     }
 }
 
-/// The workgroup's number in z without its part, and the part.
+/// First row and column of the workgroup's tile.
+pub(super) fn first(w: &mut Writer, tile: &Tile, split: &Split) -> (Part, Part) {
+    let [x, y] = [0, 1].map(|d| w.b.workgroup_id(d));
+    let (row, column) = match split.band {
+        Some(band) => {
+            let z = w.b.workgroup_id(2);
+            (w.b.mad(z, band, x), y)
+        }
+        None => (y, x),
+    };
+    (w.b.mul(row, tile.m), w.b.mul(column, tile.n))
+}
+
+/// The workgroup's number in z without its part and band, and the part.
 pub(super) fn part(w: &mut Writer, split: &Split) -> (Part, DepthPart) {
+    if split.band.is_some() {
+        return (w.b.scalar(0), DepthPart { split: *split, number: None, first: None });
+    }
     let z = w.b.workgroup_id(2);
     if split.count == 1 {
         return (z, DepthPart { split: *split, number: None, first: None });
@@ -90,6 +106,7 @@ pub(super) fn store(
     let (e, tile) = (&p.extents, p.tile);
     let tiles = |extent: usize, of: u32| extent.div_ceil(of as usize) as u32;
     let grid = [tiles(e.n, tile.n), tiles(e.m, tile.m), e.batches as u32 * part.split.count];
+    let grid = part.split.band.map_or(grid, |band| [band, grid[0], grid[1] / band]);
     let flops = 2 * (e.batches * e.m * e.n * e.k) as u64;
     let done = w.b.label();
     let Some(number) = part.number else {
@@ -107,7 +124,7 @@ pub(super) fn store(
     };
     if shared.bytes() >= MAX_TENSOR_BYTES {
         let name = cx.graph.tensor(cx.step.output.tensor).name.clone();
-        return Err(Reason::TooLarge { name, bytes: shared.bytes() });
+        return Err(Reason::TooLarge { name, bytes: shared.bytes(), reach: shared.bytes() });
     }
     let place = shared.place(&mut w, p.z);
     let workspace = w.workspace(shared.bytes());

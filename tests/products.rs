@@ -32,8 +32,8 @@ impl Product {
         }
     }
 
-    /// Runs it on a target and compares every `stride`-th element.
-    fn check(&self, target: &str, seed: u64, stride: usize) {
+    /// Runs it on a target and compares every `stride`-th element. Gives the grid of its launch.
+    fn check(&self, target: &str, seed: u64, stride: usize) -> [u32; 3] {
         let [batches, m, n, k] = self.extents;
         let mut b = Builder::new(17, seed);
         let mut side = |rows: usize, cols: usize, turned: bool| {
@@ -50,8 +50,9 @@ impl Product {
         b.model.graph.nodes.last_mut().unwrap().domain = "com.microsoft".into();
         b.output(&out);
         let graph = fuse(&b.model, &Options::default()).unwrap();
-        let (got, _) =
-            device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{target} {self:?}: {e}"));
+        let (mut session, compiled) =
+            device::session(&graph, target, true).unwrap_or_else(|e| panic!("{target} {self:?}: {e}"));
+        let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{target} {self:?}: {e}"));
         let (got, x, y) = (got[0].to_f64(), x.to_f64(), y.to_f64());
         assert_eq!(got.len(), batches * m * n);
         let (u, v) = self.roundoffs();
@@ -64,6 +65,7 @@ impl Product {
             let most = u * want.abs() + (k + 2) as f64 * v * size + 1e-30;
             assert!((got[i] - want).abs() <= most, "{target} {self:?}: {} instead of {want} at {i}", got[i]);
         }
+        compiled.plan().launches[0].grid
     }
 }
 
@@ -96,5 +98,22 @@ fn tiles_that_fill_a_device() {
         // Four tiles across for each product.
         let units = Target::parse(target).unwrap().info().cus as usize / 4;
         Product { extents: [units, rows - 9, 4 * 256 - 3, depth], turned, dtype }.check(target, 7, 997);
+    }
+}
+
+/// Operands that do not stay in the last cache, of a product that memory bounds: rows of tiles run in bands, so that what they share is
+/// read while it is there. Bands are a dimension of the grid, rows or columns the first one.
+#[test]
+fn bands_of_tiles() {
+    let shape = |n: usize, k: usize| [1, 500, n, k];
+    for (target, dtype, extents) in
+        [("gfx906", DType::F32, shape(27_003, 40)), ("gfx90a", DType::BF16, shape(50_001, 90))]
+    {
+        let product = Product { extents, turned: [false, false], dtype };
+        // Far more columns than rows.
+        let banded = product.check(target, 3, 99_991);
+        assert!(banded[0] * banded[2] < banded[1], "{target}: {banded:?}");
+        let whole = Product { extents: [1, 70, 1500, 40], ..product }.check(target, 3, 97);
+        assert!(whole[0] > whole[1] && whole[2] == 1, "{target}: {whole:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Which form an attention takes: the side of the matrix instruction, waves of a workgroup and keys of a tile, by an estimate of
-//! its cycles; and whether products and softmax apart would take less.
+//! Which form an attention takes: the side of the matrix instruction, waves of a workgroup, keys of a tile, and whether scores are
+//! ahead of weights, by an estimate of its cycles; and whether products and softmax apart would take less.
 
 use super::super::choice::{self, Machine};
 use super::super::matrix::{MatrixForm, Side};
@@ -10,20 +10,45 @@ use crate::mir::{Type, matrix_instruction};
 use crate::tensor::DType;
 use barewave_isa::matrix::{Fragment, Operand};
 use barewave_isa::{Op, Target, op};
+use barewave_timing::gemm::queued;
 
-/// Shares that were fitted to 400 forms of 30 attentions on six targets in the full model of cycles, whose best ones the estimate
-/// chooses but for 1.3%. Of what could hide behind the busiest unit of all waves, so much does not, as waves meet at barriers.
-const NOT_HIDDEN: f64 = 0.21;
+/// What the estimate knows of a loop over keys. Fitted to 1,783 forms of 157 attentions (16 shapes, f16 and f32, six targets) in the
+/// full model of cycles, whose best ones the estimate chooses but for 1.1%.
+struct Fitted {
+    /// Of what could hide behind the busiest unit of all waves so much does not, as waves meet at barriers.
+    not_hidden: f64,
+    /// Where nothing runs in the shadow of matrix instructions, waves wait for so much of a tile until others have made room.
+    uneven: f64,
+    /// Of what a wave alone does beside its products so much lengthens a tile, and of reads, which wait for those of others.
+    alone: f64,
+    reads_alone: f64,
+    /// Cycles of a tile that a wave alone waits for results and at barriers.
+    latency: f64,
+    /// Tiles more than there are: scores that are made for nothing behind the last one, and what comes before the first.
+    more: f64,
+}
 
-/// Where nothing runs in the shadow of matrix instructions, waves wait for so much of a tile until others have made room.
-const UNEVEN: f64 = 0.28;
+/// The loop with scores half a tile ahead: where matrix instructions cast a shadow, and where they do not.
+const AHEAD: [Fitted; 2] = [
+    Fitted { not_hidden: 0.21, uneven: 0.0, alone: 0.26, reads_alone: 0.98, latency: 214.0, more: 0.31 },
+    Fitted { not_hidden: 0.0, uneven: 0.36, alone: 1.0, reads_alone: 1.4, latency: 719.0, more: 0.89 },
+];
+/// The plain loop, likewise.
+const PLAIN: [Fitted; 2] = [
+    Fitted { not_hidden: 0.56, uneven: 0.0, alone: 0.2, reads_alone: 1.15, latency: 534.0, more: 0.0 },
+    Fitted { not_hidden: 0.0, uneven: 0.84, alone: 1.0, reads_alone: 1.27, latency: 628.0, more: 0.47 },
+];
 
-/// Of what a wave alone does beside its products so much lengthens a tile, and of reads, which wait for those of others.
-const ALONE: f64 = 0.16;
-const ALONE_READS: f64 = 1.22;
+/// Cycles of LDS over those that reads take at its full width, in the shadow of matrix instructions: turns of a wave's lanes, and what
+/// is written. Fitted.
+const TURNS: f64 = 2.25;
 
-/// Cycles of a tile that a wave alone waits for results and at barriers.
-const LATENCY: f64 = 310.0;
+/// Of the cycles of a workgroup's beginning and end so many are seen; of those behind parts that have been left. Fitted.
+const ENDS: f64 = 0.67;
+const ENDS_OF_PARTS: f64 = 0.6;
+
+/// Of the cycles that parts take to be stored and loaded so many are seen. Fitted.
+const STORED: f64 = 0.84;
 
 /// Instructions of a tile besides those for scores, products and moves.
 const OTHER: f64 = 40.0;
@@ -33,6 +58,9 @@ const MOST_OF_A_TILE: u32 = 65536;
 
 /// Forms that are tried, the best first: waves of a workgroup, keys of a tile.
 const FORMS: [(u32, u32); 8] = [(8, 64), (4, 64), (8, 32), (4, 32), (2, 64), (2, 32), (1, 64), (1, 32)];
+
+/// Keys are shared where that saves so much: the clocks here are estimates, putting parts together is certain.
+const WORTH: f64 = 0.97;
 
 /// Extents of an attention.
 #[derive(Clone, Copy)]
@@ -59,6 +87,8 @@ pub(super) struct Plan {
     /// Depth of K's tile and width of V's, powers of two.
     pub depth: u32,
     pub width: u32,
+    /// Scores are half a tile ahead of weights.
+    pub ahead: bool,
     /// Workgroups that share the keys, and keys of each, whole tiles.
     pub parts: u32,
     pub chunk: u32,
@@ -67,8 +97,10 @@ pub(super) struct Plan {
 /// Numbers of workgroups that may share the keys.
 const PARTS: [u32; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
 
-/// Cycles to put a few parts together: they come from where the whole device sees them, and lanes exchange what they have.
-const TOGETHER: f64 = 6250.0;
+/// Cycles to put a few parts together, where matrix instructions cast a shadow and where they do not: to begin with, and bytes a cycle
+/// that come from where the whole device sees them. Fitted to 45 forms.
+const TOGETHER: f64 = 450.0;
+const TOGETHER_BYTES: [f64; 2] = [64.0, 7.0];
 
 /// A step whose one query per head becomes a query of a group of heads, where these have keys and values in common (grouped-query
 /// attention while tokens are made one by one): the two dimensions change places.
@@ -153,14 +185,17 @@ impl Plan {
                 let depth = depth.max(form.step(run));
                 let width = width.max(form.side());
                 let (queries, chunk) = (waves * form.side(), (e.keys as u32).next_multiple_of(keys));
-                let plan = Plan { e, types, form, run, queries, keys, depth, width, parts: 1, chunk };
-                if plan.fits(target) {
-                    all.extend(plan.shared());
+                for ahead in [true, false] {
+                    let plan = Plan { e, types, form, run, queries, keys, depth, width, ahead, parts: 1, chunk };
+                    if plan.fits(target) {
+                        all.extend(plan.shared());
+                    }
                 }
             }
         }
         let machine = Machine::of(target);
-        let timed = all.into_iter().map(|p| (p.clocks(target, &machine), p));
+        let lead = |p: &Plan| if p.parts > 1 { WORTH } else { 1.0 };
+        let timed = all.into_iter().map(|p| (p.clocks(target, &machine) / lead(&p), p));
         let (clocks, best) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
         (clocks < apart(target, &machine, types, &several, t)).then_some(best)
     }
@@ -184,36 +219,39 @@ impl Plan {
         let vector = f64::from(self.slots()) * ((packing + joining) * m.issue + exponential) + others * m.issue;
         let read = f64::from(self.keys * (self.steps() * self.step() + self.tiles() * self.form.side()));
         let read = read * f64::from(self.types.bytes()) / m.lds;
-        let (work, more, own) = if shadow {
-            let work = matrix.max(vector).max(read);
-            (work, NOT_HIDDEN * (matrix + vector + read - work), matrix + ALONE * vector)
+        let fitted = &if self.ahead { AHEAD } else { PLAIN }[usize::from(!shadow)];
+        let (work, more) = if shadow {
+            let turns = TURNS * read;
+            let work = matrix.max(vector).max(turns);
+            (work, fitted.not_hidden * (matrix + vector + turns - work))
         } else {
-            ((matrix + vector).max(read), 0.0, matrix + vector)
+            (matrix + vector, 0.0)
         };
-        let once = if shadow { 0.0 } else { UNEVEN * (matrix + vector) };
+        let (once, own) = (fitted.uneven * (matrix + vector), matrix + fitted.alone * vector);
         let results = self.e.batches * self.e.queries.div_ceil(self.queries as usize);
         let groups = results as f64 * f64::from(self.parts);
         let cus = f64::from(info.cus);
         let of = |resident: f64| {
             let beside = (resident * f64::from(waves) / f64::from(info.simds)).ceil();
-            (beside * (work + more) + once).max(own + ALONE_READS * read * beside + LATENCY)
+            (beside * (work + more) + once).max(own + fitted.reads_alone * read * beside + fitted.latency)
         };
         let most = m.fit(waves, self.vgprs(), self.lds());
         let (rounds, rest) = ((groups / (cus * most)).floor(), groups % (cus * most));
         let last = if rest > 0.0 { of((rest / cus).ceil()) } else { 0.0 };
-        // Scores of a half tile behind the last are made for nothing.
-        let tiles = f64::from(self.chunk / self.keys) + 0.25;
-        let whole = (rounds * of(most) + last) * tiles + m.launch + m.ends * (rounds + 1.0);
-        let bytes = self.e.batches * self.e.keys * (self.e.depth + self.e.width) * self.types.stored_bytes() as usize;
-        let whole = whole.max(bytes as f64 / m.memory + m.launch + m.ends);
+        let tiles = f64::from(self.chunk / self.keys) + fitted.more;
+        let whole = (rounds * of(most) + last) * tiles + m.launch + ENDS * m.ends * (rounds + 1.0);
+        let e = &self.e;
+        let bytes = e.batches * (e.keys + e.queries) * (e.depth + e.width) * self.types.stored_bytes() as usize;
+        let memory = |more: f64| (bytes as f64 + more) / m.memory + m.launch + m.ends;
         if self.parts == 1 {
-            return whole;
+            return queued([whole, memory(0.0)]);
         }
         // All parts are stored; those of a result are loaded by one, some at a time.
         let part = f64::from(waves * self.lanes() * self.left() * 4);
-        let stored = groups * part / m.memory;
-        let adding = (results as f64 / cus).ceil() * f64::from(self.parts.div_ceil(self.at_once())) * TOGETHER;
-        whole + 2.0 * stored + m.ends + adding
+        let stored = groups * part;
+        let adding = (results as f64 / cus).ceil() * f64::from(self.parts.div_ceil(self.at_once()));
+        let adding = adding * (TOGETHER + part / TOGETHER_BYTES[usize::from(!shadow)]);
+        queued([whole + STORED * stored / m.memory, memory(stored)]) + ENDS_OF_PARTS * m.ends + adding
     }
 
     /// The ways to share the keys among workgroups.
@@ -277,7 +315,7 @@ impl Plan {
         let budget = target.most_vgprs(self.lanes(), self.form.waves.0.div_ceil(info.simds)).min(info.max_vgprs);
         same && agree
             && self.half().is_multiple_of(self.form.side())
-            && (self.slots() / 2).is_multiple_of(self.run)
+            && (self.slots() / self.halves()).is_multiple_of(self.run)
             && loads(self.depth, self.keys)
             && loads(self.keys, self.width)
             && self.lds() <= info.lds_bytes
@@ -285,9 +323,14 @@ impl Plan {
             && self.vgprs() <= budget
     }
 
-    /// Keys of half a tile.
+    /// Parts of a tile whose scores are multiplied together.
+    pub fn halves(&self) -> u32 {
+        1 + u32::from(self.ahead)
+    }
+
+    /// Keys of such a part.
     pub fn half(&self) -> u32 {
-        self.keys / 2
+        self.keys / self.halves()
     }
 
     /// Scores of a lane.
@@ -345,7 +388,7 @@ impl Plan {
 fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f64 {
     let product = |n: usize, k: usize| {
         let bytes = e.batches * (e.queries * k + k * n) * t.size();
-        let e = choice::Extents { batches: e.batches, m: e.queries, n, k, bytes, deep: (true, false) };
+        let e = choice::Extents { batches: e.batches, m: e.queries, n, k, bytes, deep: (true, false), bands: true };
         choice::candidates(target, types, &e, 1).candidates.first().map_or(f64::INFINITY, |c| c.clocks)
     };
     let softmax = (2 * e.batches * e.queries * e.keys * t.size()) as f64 / m.memory + m.ends;

@@ -13,6 +13,11 @@
 //! Before the phases 0 and 2 results are scaled down where the maximum has grown: all values of what has weights are added
 //! then. What products read comes from LDS some reads ahead, to registers in turn (a ring), on across phases and rounds. K and V
 //! come from memory a whole round before they are written to LDS.
+//!
+//! Where there are few keys, or many waves hide what one waits for, what comes before the loop and is made for nothing behind its
+//! end costs more than it gives: then a round is a tile, one thing after the other ([`plain`]).
+
+mod plain;
 
 use super::super::Writer;
 use super::super::error::Res;
@@ -105,7 +110,7 @@ pub(super) struct Rounds<'a, 'g> {
     places: [Place; 2],
     queries: Vec<Part>,
     operands: Operands,
-    scores: [Scores; 2],
+    scores: Vec<Scores>,
     ring: Vec<Part>,
     results: Vec<Part>,
     /// The running maximum and sum; the largest of the scores that come next, and by how many powers of two it exceeds the maximum.
@@ -138,7 +143,7 @@ impl<'a, 'g> Rounds<'a, 'g> {
             let values = if apart { values.iter().map(|_| b.v(1)).collect() } else { values };
             Scores { sums, values }
         };
-        let scores = [set(b), set(b)];
+        let scores = (0..plan.halves()).map(|_| set(b)).collect();
         let words = flash.words();
         let ring = (0..(RING / words).clamp(2, MOST_READS)).map(|_| b.v(words as u8)).collect();
         let results: Vec<Part> = (0..plan.tiles()).map(|_| flash.sums(b, per)).collect();
@@ -188,7 +193,11 @@ impl<'a, 'g> Rounds<'a, 'g> {
     }
 
     /// Writes the loop.
-    pub fn write(mut self, w: &mut Writer) -> Res<Summed> {
+    pub fn write(self, w: &mut Writer) -> Res<Summed> {
+        if self.flash.plan.ahead { self.write_ahead(w) } else { self.write_plain(w) }
+    }
+
+    fn write_ahead(mut self, w: &mut Writer) -> Res<Summed> {
         let (keys, [of_scores, of_values]) = (self.flash.plan.keys, self.pieces());
         let zero = w.b.scalar(0);
         let first = self.flash.key(&mut w.b, zero);
@@ -217,8 +226,12 @@ impl<'a, 'g> Rounds<'a, 'g> {
         let at = node.counter();
         self.round(w, at, &mut ahead)?;
         w.b.end_loop(node, limit, keys, Pipeline::Off, false);
+        Ok(self.summed(w))
+    }
+
+    fn summed(self, w: &mut Writer) -> Summed {
         let sum = self.over_groups(&mut w.b, self.sum, Gen::Add, 0);
-        Ok(Summed { results: self.results, max: self.max, sum })
+        Summed { results: self.results, max: self.max, sum }
     }
 
     fn round(&mut self, w: &mut Writer, at: Part, ahead: &mut Ahead) -> Res<()> {
@@ -378,7 +391,9 @@ impl<'a, 'g> Rounds<'a, 'g> {
         for c in 0..count {
             let at = if scores {
                 let tiles = (plan.half() / side) as usize;
-                let (step, tile) = ((piece / tiles) as u32, ((1 - now) * tiles + piece % tiles) as u32);
+                // Ahead, the scores of a phase are those of the other half.
+                let part = (now + 1) % self.scores.len();
+                let (step, tile) = ((piece / tiles) as u32, (part * tiles + piece % tiles) as u32);
                 let k = (step * flash.a.groups * count + c) * plan.run;
                 place.layout.at(k, flash.keys.of_slot(tile * self.per()))
             } else {
@@ -415,7 +430,7 @@ impl<'a, 'g> Rounds<'a, 'g> {
     }
 
     /// Makes scores of what was multiplied, hides those that are none, and finds the lane's largest and that of another one of
-    /// the query.
+    /// the query. `half` counts parts of a tile, of which there is one where nothing is ahead.
     fn look(&self, w: &mut Writer, half: usize, first: Part) -> Res<[Part; 2]> {
         let flash = self.flash;
         let Scores { sums, values } = &self.scores[half];

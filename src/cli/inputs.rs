@@ -167,8 +167,11 @@ fn suited(t: HostTensor, wanted: &Wanted) -> HostTensor {
         Ok(scalar) if wanted.shape.is_empty() => scalar,
         _ => t,
     };
+    if t.dtype() == wanted.dtype {
+        return t;
+    }
     match t.as_integers(wanted.dtype) {
-        Some(converted) if t.dtype() != wanted.dtype => {
+        Some(converted) => {
             eprintln!(
                 "note: input '{}' is {}; the {} given for it were converted",
                 wanted.name,
@@ -177,7 +180,7 @@ fn suited(t: HostTensor, wanted: &Wanted) -> HostTensor {
             );
             converted
         }
-        _ => t,
+        None => t,
     }
 }
 

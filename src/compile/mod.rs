@@ -174,8 +174,12 @@ impl Compiler {
         let joined = |g: &FusedGraph| kernels::joined(g, self.target, &self.options.tuning);
         let joined: Vec<Option<FusedGraph>> = timed!("join", graphs.iter().map(joined).collect());
         joined.iter().flatten().try_for_each(|g| check(g, "join"))?;
-        if joined.iter().any(Option::is_some) {
-            let graphs: Vec<FusedGraph> = joined.into_iter().zip(graphs).map(|(j, g)| j.unwrap_or(g.clone())).collect();
+        let far = |g: &FusedGraph| g.tensors.iter().any(|t| t.bytes() >= graph::LARGEST);
+        if joined.iter().any(Option::is_some) || graphs.iter().any(far) {
+            let mut graphs: Vec<FusedGraph> =
+                joined.into_iter().zip(graphs).map(|(j, g)| j.unwrap_or(g.clone())).collect();
+            timed!("split_far", graphs.iter_mut().for_each(|g| graph::split_far(g, graph::LARGEST)));
+            graphs.iter().try_for_each(|g| check(g, "split_far"))?;
             return self.compile_joined(&graphs);
         }
         self.compile_joined(graphs)

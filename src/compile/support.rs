@@ -174,12 +174,13 @@ fn wait(of: &[&Node], nodes: &mut [NodeSupport]) {
 }
 
 pub(super) fn supports(target: Target, model: &Model, options: &Options) -> Result<Support, graph::Error> {
-    let (outcomes, graph) = match survey(model, options) {
+    let (outcomes, mut graph) = match survey(model, options) {
         Err(graph::Error::Inputs(wrong)) if wrong.iter().all(|e| matches!(e, graph::InputError::Open { .. })) => {
             return open_support(model, options);
         }
         survey => survey?,
     };
+    graph::split_far(&mut graph, graph::LARGEST);
     // Steps that no kernel can be written for, by the first of the nodes they compute, whose operator gave the kind.
     let mut equal: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (i, step) in graph.steps.iter().enumerate() {

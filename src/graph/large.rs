@@ -8,9 +8,11 @@
 //! * products that add up, where they are the depth of a matrix product,
 //! * one that reads all runs and chooses, where they are gathered: each run has indices of its own, held inside of it.
 //!
-//! What is computed at run time is not split.
+//! Steps over large tensors that are computed at run time are cut later, when all other passes have seen them whole
+//! ([`far`](super::far)).
 
 use super::expr::{Binary, Expr};
+use super::far::{cut, part};
 use super::fused::{Access, FusedGraph, Indirect, Role, Step, StepKind, Tensor, TensorId};
 use super::prune::prune;
 use super::view::View;
@@ -97,7 +99,8 @@ impl Split<'_> {
             Some(id) => *id,
             None => {
                 let t = self.graph.tensor(access.tensor);
-                let Role::Constant(data) = &t.role else { return None };
+                // A kernel is given the address of its window.
+                let Role::Constant(data) = &t.role else { return Some(access.clone()) };
                 let part = data.part(usize::try_from(from).ok()?, usize::try_from(count).ok()?)?;
                 let (name, dtype, shape) = (format!("{}[{from}..]", t.name), t.dtype, part.shape().to_vec());
                 let id = self.graph.add_tensor(Tensor { name, dtype, shape, role: Role::Constant(part) });
@@ -115,15 +118,8 @@ impl Split<'_> {
         let span = span(view, own);
         let runs =
             self.runs(self.graph.tensor(step.inputs[i].tensor).dtype, view.dims[own], view.strides[own], span)?;
-        let main = step.kind.operands();
         let part = |(start, len): (usize, usize)| {
-            let mut part = step.clone();
-            part.output.view = step.output.view.sliced(of_output, start, 1, len);
-            for (k, access) in part.inputs.iter_mut().enumerate() {
-                let Some(d) = along(step, k, main, of_output) else { continue };
-                access.view = access.view.sliced(d, start, 1, len);
-                access.indirect.iter_mut().for_each(|x| x.view = x.view.sliced(d, start, 1, len));
-            }
+            let mut part = part(step, of_output, start, len);
             part.inputs[i] = self.window(&part.inputs[i], 0)?;
             Some(part)
         };
@@ -250,6 +246,29 @@ fn wrapped(e: &mut Expr, number: usize, t: DType, extent: usize) -> super::expr:
     e.select(negative, other, raw)
 }
 
+/// The products of runs of the depth that stand for one of which operand `i` reaches over `largest` bytes; each adds to what those
+/// before it give.
+pub(super) fn deep(graph: &mut FusedGraph, largest: usize, step: &Step, i: usize) -> Option<Vec<Step>> {
+    let own = step.output.view.rank() - 1 - i;
+    let backwards = step.inputs[i].view.strides.iter().any(|s| *s < 0);
+    let mut split = Split { graph, largest, runs: FxHashMap::default() };
+    if backwards { None } else { split.added(step, i, own) }
+}
+
+/// The step that reads windows of operand `i` and chooses, where table `index` leads too far, behind steps for the indices of each.
+pub(super) fn gathered(
+    graph: &mut FusedGraph,
+    largest: usize,
+    step: &Step,
+    i: usize,
+    index: usize,
+) -> Option<Vec<Step>> {
+    let access = step.inputs.get(i)?;
+    let backwards = access.view.strides.iter().chain(access.indirect.iter().map(|x| &x.stride)).any(|s| *s < 0);
+    let mut split = Split { graph, largest, runs: FxHashMap::default() };
+    if backwards || access.guard.is_some() { None } else { split.gathered(step, i, index) }
+}
+
 /// Elements from the first to the last of one row.
 fn span(view: &View, rows: usize) -> i64 {
     1 + (0..view.rank()).filter(|d| *d != rows).map(|d| (view.dims[d] as i64 - 1) * view.strides[d]).sum::<i64>()
@@ -274,8 +293,7 @@ fn rows(step: &Step, i: usize) -> Option<Rows> {
     if matches!(step.kind, StepKind::MatMul) && i < 2 && widest == rank - 1 - i {
         return Some(Rows::Depth(widest));
     }
-    let main = step.kind.operands();
-    let of_output = (0..rank).find(|d| along(step, i, main, *d) == Some(widest))?;
+    let of_output = (0..rank).find(|d| cut(step, i, *d).flatten() == Some(widest))?;
     // A part of the result needs a part of nothing else than this.
     let splits = match step.kind {
         StepKind::MatMul | StepKind::Packed(_) => true,
@@ -283,19 +301,4 @@ fn rows(step: &Step, i: usize) -> Option<Rows> {
         _ => false,
     };
     splits.then_some(Rows::Result { own: widest, of_output })
-}
-
-/// The dimension of operand `k` that goes with dimension `d` of the result.
-fn along(step: &Step, k: usize, main: usize, d: usize) -> Option<usize> {
-    let last = step.output.view.rank() - 1;
-    match (&step.kind, k) {
-        _ if k >= main => Some(d),
-        // [.., m, k] by [.., k, n].
-        (StepKind::MatMul, 0) => (d != last).then_some(d),
-        (StepKind::MatMul, _) => (d + 1 != last).then_some(d),
-        // [m, k] by the rows of all others.
-        (StepKind::Packed(_), 0) => (d == 0).then_some(0),
-        (StepKind::Packed(_), _) => (d == 1).then_some(0),
-        _ => None,
-    }
 }

@@ -84,7 +84,7 @@ pub fn compare(got: &HostTensor, want: &HostTensor, rtol: f64, atol: f64) -> Res
         }
         return Ok(c);
     }
-    for (i, (a, b)) in got.to_f64().into_iter().zip(want.to_f64()).enumerate() {
+    for (i, (a, b)) in got.doubles().zip(want.doubles()).enumerate() {
         if b.is_finite() {
             c.max_magnitude = c.max_magnitude.max(b.abs());
         }
@@ -112,10 +112,15 @@ pub fn top_k(tensor: &HostTensor, k: usize) -> Vec<(usize, f64)> {
     if tensor.dtype() == DType::Str {
         return Vec::new();
     }
-    let mut all: Vec<(usize, f64)> = tensor.to_f64().into_iter().enumerate().collect();
-    all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    all.truncate(k);
-    all
+    let mut best: Vec<(usize, f64)> = Vec::new();
+    for (i, value) in tensor.doubles().enumerate() {
+        let at = best.partition_point(|(_, other)| other.total_cmp(&value).is_ge());
+        if at < k {
+            best.truncate(k - 1);
+            best.insert(at, (i, value));
+        }
+    }
+    best
 }
 
 /// One line per class, `  7  0.998  seven`; without labels the index alone.

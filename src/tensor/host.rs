@@ -366,6 +366,17 @@ impl HostTensor {
         }
     }
 
+    /// The same one after the other, of large tensors without memory for all.
+    pub fn doubles(&self) -> impl Iterator<Item = f64> + '_ {
+        self.pieces().flat_map(|piece| piece.to_f64())
+    }
+
+    /// Runs of elements, few enough to be converted together.
+    fn pieces(&self) -> impl Iterator<Item = HostTensor> + '_ {
+        let n = self.len();
+        (0..n).step_by(PIECE).filter_map(move |at| self.part(at, PIECE.min(n - at)))
+    }
+
     /// All elements as `f32`, rounded.
     pub fn to_f32(&self) -> Vec<f32> {
         match self.dtype {
@@ -396,10 +407,18 @@ impl HostTensor {
         if !self.dtype.is_int() || !to.is_int() {
             return None;
         }
-        let out = HostTensor::from_ints(to, &self.shape, &self.to_i64());
-        // Halves of the 64-bit range that mean different numbers in the two types.
-        let turned = (self.dtype == DType::U64) != (to == DType::U64) && self.to_i64().iter().any(|v| *v < 0);
-        (!turned && out.to_i64() == self.to_i64()).then_some(out)
+        let mut bytes = Vec::with_capacity(self.len() * to.size());
+        for piece in self.pieces() {
+            let values = piece.to_i64();
+            let out = HostTensor::from_ints(to, piece.shape(), &values);
+            // Halves of the 64-bit range that mean different numbers in the two types.
+            let turned = (self.dtype == DType::U64) != (to == DType::U64) && values.iter().any(|v| *v < 0);
+            if turned || out.to_i64() != values {
+                return None;
+            }
+            bytes.extend_from_slice(&out.bytes()[..]);
+        }
+        HostTensor::new(to, &self.shape, bytes).ok()
     }
 
     /// The only element, as `f64`, of a tensor that has exactly one.
@@ -407,6 +426,9 @@ impl HostTensor {
         (self.len() == 1).then(|| self.to_f64()[0])
     }
 }
+
+/// Elements that are converted together.
+const PIECE: usize = 1 << 16;
 
 impl Joined {
     /// Writes the bytes to memory of their size.

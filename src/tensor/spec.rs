@@ -182,6 +182,9 @@ fn is_image(path: &Path) -> bool {
     IMAGES.contains(&kind_of(path).as_str())
 }
 
+/// Elements that are made up together.
+const RUN: usize = 1 << 16;
+
 fn random(dtype: DType, shape: &[usize], seed: u64) -> HostTensor {
     let mut rng = SplitMix64(seed);
     let n: usize = shape.iter().product();
@@ -191,13 +194,18 @@ fn random(dtype: DType, shape: &[usize], seed: u64) -> HostTensor {
         DType::I8 => (rng.next_u64() >> 56) as i8 as f64,
         _ => (rng.next_u64() >> 56) as f64,
     };
-    let values: Vec<f64> = (0..n).map(|_| value(&mut rng)).collect();
     if dtype == DType::Str {
+        let values: Vec<f64> = (0..n).map(|_| value(&mut rng)).collect();
         let texts: Vec<String> = values.iter().map(f64::to_string).collect();
         return HostTensor::from_texts(shape, texts.iter().map(String::as_str))
             .expect("short numbers have codes of their own");
     }
-    HostTensor::from_f64(dtype, shape, &values)
+    let mut bytes = Vec::with_capacity(n * dtype.size());
+    for at in (0..n).step_by(RUN) {
+        let values: Vec<f64> = (at..n.min(at + RUN)).map(|_| value(&mut rng)).collect();
+        bytes.extend_from_slice(&HostTensor::from_f64(dtype, &[values.len()], &values).bytes()[..]);
+    }
+    HostTensor::new(dtype, shape, bytes).expect("as many elements as the shape has")
 }
 
 /// Some names in a message: what has no end or is no text is not shown.

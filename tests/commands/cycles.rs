@@ -353,7 +353,10 @@ fn a_card_contributes_a_file() {
     std::fs::write(file, "class,gfx942\nvalu,five m\n").unwrap();
     fails(&["isa", "latency", "import", file], 1, &["line 2", "five"]);
     // The same kernels on a device: its clock counts instructions, but all of it runs.
-    works(&["ubench", "--device", "emu:gfx1100", "v_add_f32"]);
+    let text = works(&["ubench", "--device", "emu:gfx1100", "--all", "-o", file]);
+    assert!(text.starts_with("gfx1100 on emu:gfx1100 (emulated"), "{text}");
+    let text = std::fs::read_to_string(file).unwrap();
+    assert!(text.starts_with("# an emulated device: no measurement\n") && !text.contains(" m\n"), "{text}");
     fails(&["ubench", "--target", "gfx942", "v_nonsense"], 2, &["v_nonsense"]);
     fails(&["ubench", "--target", "gfx942"], 2, &["--all"]);
     fails(&["ubench", "v_add_f32"], 2, &["--target"]);

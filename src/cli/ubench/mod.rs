@@ -5,6 +5,7 @@ mod kernel;
 use super::{Failure, Result};
 use barewave::emu::{EmuDevice, LaunchOptions};
 use barewave::output;
+use barewave::runtime::hip::Library;
 use barewave::runtime::{self, Device, LaunchShape};
 use barewave_isa::{Counter, Mode, Op, OpInfo, Target, parse};
 use barewave_timing::Chip;
@@ -391,12 +392,19 @@ fn launch(bench: &Bench, out: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
+/// True when a device is not a GPU: its clocks are the host's.
+fn emulated(device: &dyn Device) -> bool {
+    device.info().driver.is_none() || Library::get().is_ok_and(|l| l.is_emulated())
+}
+
 /// The classes in the form of `latency.csv`.
 fn csv(bench: &Bench, found: &[Found]) -> String {
-    let measured = matches!(bench.place, Place::Device(_));
-    let tag = if measured { 'm' } else { 'i' };
-    let mut out =
-        format!("# {}\nclass,{}\n", if measured { "measured" } else { "by the cycle model" }, bench.target.info().name);
+    let (what, tag) = match &bench.place {
+        Place::Model(_) => ("by the cycle model", 'i'),
+        Place::Device(d) if emulated(&**d) => ("an emulated device: no measurement", 'i'),
+        Place::Device(_) => ("measured", 'm'),
+    };
+    let mut out = format!("# {what}\nclass,{}\n", bench.target.info().name);
     for (f, latency) in found.iter().filter_map(|f| Some((f, f.latency?))) {
         let whole = |x: f64| x.round().max(1.0) as u64;
         out += &format!("{},{}/{} {tag}\n", f.class, whole(latency), whole(f.busy));
@@ -445,6 +453,7 @@ pub fn run(args: &Args) -> Result {
     }
     let note = match &bench.place {
         Place::Model(_) => Chip::of(t).map_or("", |c| c.note()),
+        Place::Device(d) if emulated(&**d) => " (emulated: the host's clocks)",
         Place::Device(_) => "",
     };
     if args.json {

@@ -46,6 +46,11 @@ impl Kind for Attention {
         Ok(Some(Inferred::new(*dtype, &[&q[..r - 1], &v[r - 1..]].concat())))
     }
 
+    fn cut(&self, _: usize, d: usize, rank: usize) -> Option<Option<usize>> {
+        // Batches; rows would see other keys.
+        (d + 2 < rank).then_some(Some(d))
+    }
+
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
         let dims = at.dims();
         let r = dims.len();

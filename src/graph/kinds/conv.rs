@@ -75,6 +75,14 @@ impl Kind for Conv {
         Ok(())
     }
 
+    fn cut(&self, i: usize, d: usize, _: usize) -> Option<Option<usize>> {
+        match d {
+            0 => Some((i == 0).then_some(0)),
+            1 if self.groups == 1 => Some((i == 1).then_some(0)),
+            _ => None,
+        }
+    }
+
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
         let (mut x, w) = (std::borrow::Cow::Borrowed(at.floats(0)?), at.floats(1)?);
         if let Some(before) = &self.before {

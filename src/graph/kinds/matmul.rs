@@ -41,6 +41,11 @@ impl Kind for MatMul {
         Ok(())
     }
 
+    fn cut(&self, i: usize, d: usize, rank: usize) -> Option<Option<usize>> {
+        // [.., m, k] by [.., k, n].
+        Some((d + 1 + i != rank).then_some(d))
+    }
+
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
         Ok(Some(Data::Float(matmul(at.floats(0)?, at.view(0), at.floats(1)?, at.view(1), at.dims()))))
     }

@@ -140,6 +140,12 @@ pub trait Kind {
     /// What it computes, for all coordinates of the output in row-major order; nothing where `infer` says nothing.
     fn interpret(&self, operands: &Operands<'_>) -> Result<Option<Data>, interpret::Error>;
 
+    /// What a part of the output along dimension `d` of `rank` needs of operand `i`: a part of the same place along the dimension given,
+    /// or all of it; `None` where the kind does not compute parts along `d`.
+    fn cut(&self, _i: usize, _d: usize, _rank: usize) -> Option<Option<usize>> {
+        None
+    }
+
     /// What it writes in the tensor of the output beside the output, or before it in its place.
     fn beside(&self) -> Option<&View> {
         None

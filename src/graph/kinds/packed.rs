@@ -92,6 +92,11 @@ impl Kind for Packed {
         Ok(())
     }
 
+    fn cut(&self, i: usize, d: usize, _: usize) -> Option<Option<usize>> {
+        // [m, k] by the rows of all others.
+        Some((d == usize::from(i > 0)).then_some(0))
+    }
+
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
         let (x, view, scales) = (at.floats(0)?, at.view(0), at.floats(2)?);
         let field = |i: usize, row: usize, pitch: usize, k: usize| -> f64 {

@@ -23,6 +23,10 @@ impl Kind for Pointwise {
         Ok(None)
     }
 
+    fn cut(&self, _: usize, d: usize, _: usize) -> Option<Option<usize>> {
+        Some(Some(d))
+    }
+
     fn interpret(&self, _: &Operands<'_>) -> Result<Option<Data>, Error> {
         Ok(None)
     }

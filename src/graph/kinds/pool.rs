@@ -64,6 +64,10 @@ impl Kind for Pool {
         }
     }
 
+    fn cut(&self, _: usize, d: usize, _: usize) -> Option<Option<usize>> {
+        (d < 2).then_some(Some(d))
+    }
+
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
         let x = at.floats(0)?;
         Ok(Some(Data::Float(pool(x, at.view(0), self.op, &self.window, &self.prologue, at.dims()))))

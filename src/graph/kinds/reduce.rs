@@ -64,6 +64,10 @@ impl Kind for Reduce {
         Ok(Some(Inferred::new(dtype, &x[..rank])))
     }
 
+    fn cut(&self, _: usize, d: usize, _: usize) -> Option<Option<usize>> {
+        Some(Some(d))
+    }
+
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
         Ok(Some(reduce(at.data(0), at.view(0), self.op, &self.prologue, at.dims())))
     }

@@ -33,6 +33,10 @@ impl Kind for Softmax {
         Ok(Some(Inferred::new(operands[0].0, operands[0].1)))
     }
 
+    fn cut(&self, _: usize, d: usize, rank: usize) -> Option<Option<usize>> {
+        (d + 1 < rank).then_some(Some(d))
+    }
+
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
         let (a, v) = (at.floats(0)?, at.view(0));
         let mut out = Vec::with_capacity(v.len());
