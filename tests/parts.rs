@@ -111,3 +111,44 @@ fn operators_on_parts() {
         check(&b, 8, what);
     }
 }
+
+/// Few results of many elements each are made of pieces, of which the last one may be shorter, in another launch.
+#[test]
+fn long_reductions_are_cut_in_pieces() {
+    let cases: [(&str, &[usize], &[i64], DType, f64, usize); 10] = [
+        ("ReduceSum", &[262_147], &[0], DType::F32, 1e-4, 3),
+        ("ReduceMean", &[3, 2, 140_000], &[1, 2], DType::F16, 2e-3, 2),
+        ("ReduceMax", &[600, 2, 401], &[0, 2], DType::F32, 0.0, 2),
+        ("ReduceMin", &[2, 131_072], &[1], DType::F64, 0.0, 2),
+        ("ReduceSumSquare", &[4, 131_073], &[-1], DType::F32, 1e-4, 3),
+        ("ReduceL2", &[131_073, 3], &[0], DType::BF16, 1e-2, 3),
+        ("ReduceLogSumExp", &[140_000], &[0], DType::F16, 2e-3, 5),
+        ("ReduceSum", &[1, 400_001], &[0, 1], DType::I32, 0.0, 3),
+        ("ReduceProd", &[140_000], &[0], DType::F32, 1e-3, 2),
+        ("ReduceSum", &[5, 131_072], &[1], DType::F32, 1e-4, 1),
+    ];
+    for (op, shape, axes, dtype, tolerance, launches) in cases {
+        let mut b = Builder::new(18, 7);
+        // Of products each factor is near one.
+        let value = |x: &f64| match (op, dtype) {
+            ("ReduceProd", _) => 1.0 + x * 1e-4,
+            (_, DType::I32) => (x * 1e6).round(),
+            _ => x + 0.25,
+        };
+        let values: Vec<f64> = b.random(shape).to_f64().iter().map(value).collect();
+        let x = b.input_of(HostTensor::from_f64(dtype, shape, &values));
+        let axes = b.ints(axes);
+        let y = b.node(op, &[&x, &axes], &[("keepdims", int(0))]);
+        b.output(&y);
+        let fused = graph::fuse(&b.model, &Options::default()).unwrap();
+        let want = Interpreter::new(&fused).run(&fused, &b.inputs).unwrap();
+        for target in TARGETS {
+            let what = format!("{op} of {shape:?} {dtype:?} {target}");
+            let (mut session, compiled) = session(&fused, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(compiled.plan().launches.len(), launches, "{what}");
+            let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let c = compare(&got[0], &want[0], tolerance, tolerance).unwrap();
+            assert!(c.passes(), "{what}: {c}");
+        }
+    }
+}
