@@ -969,3 +969,25 @@ fn products_of_nothing_are_zero() {
     let twice: Vec<f64> = b.model.graph.initializers[&c].to_f64().iter().map(|v| v * 2.0).collect();
     assert_eq!((got[0].shape(), got[1].to_f64(), got[2].shape()), (&[0, 3][..], twice.repeat(2), &[0, 5, 6, 6][..]));
 }
+
+/// onnxruntime's optimiser turns the weights of NhwcConv with the images.
+#[test]
+fn convolutions_of_turned_images_and_weights() {
+    let model = |turned: bool| {
+        let mut b = Builder::new(17, 77);
+        let (x, w) = (b.input(&[1, 6, 5, 8]), b.weight(&[6, 3, 2, 4]));
+        let attributes = [("pads", ints(&[1, 1, 1, 0])), ("kernel_shape", ints(&[3, 2])), ("group", int(2))];
+        if turned {
+            let y = b.node("NhwcConv", &[&x, &w], &attributes);
+            finish(&mut b, "com.microsoft", &[y]);
+        } else {
+            let [x, w] = [x, w].map(|v| b.node("Transpose", &[&v], &[("perm", ints(&[0, 3, 1, 2]))]));
+            let y = b.node("Conv", &[&x, &w], &attributes);
+            let y = b.node("Transpose", &[&y], &[("perm", ints(&[0, 2, 3, 1]))]);
+            b.output(&y);
+        }
+        b.model.opsets.insert("com.microsoft".into(), 1);
+        outputs(&b, "turned convolution", 1e-5)[0].to_f64()
+    };
+    close(&model(true), &model(false), 1e-6, "turned convolution");
+}

@@ -286,9 +286,26 @@ def contributed(folder):
         record(folder, name, [helper.make_node(op, names, made, name, domain="com.microsoft", **attributes)], inputs, outputs, weights)
 
 
+def experts(folder):
+    """Mixtures of experts; onnxruntime's CPU has all but SwiGLU whose halves lie behind each other."""
+    width, inner, number = 16, 12, 4
+    sizes = {"activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 0.8}
+    cases = [
+        ("experts_relu", inner, {"k": 1}),
+        ("experts_gelu", inner, {"k": 2, "activation_type": "gelu", "normalize_routing_weights": 1}),
+        ("experts_silu", inner, {"k": 3, "activation_type": "silu"}),
+        ("experts_swiglu", 2 * inner, {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, "normalize_routing_weights": 1, **sizes}),
+    ]
+    for name, rows, attributes in cases:
+        inputs = {"x": floats(2, 3, width), "scores": floats(6, number, low=-3, high=3)}
+        weights = {"up": floats(number, rows, width), "up_bias": floats(number, rows), "down": floats(number, width, inner), "down_bias": floats(number, width)}
+        node = helper.make_node("MoE", [*inputs, *weights], ["y"], name, domain="com.microsoft", **attributes)
+        record(folder, name, [node], inputs, {"y": F}, weights)
+
+
 def main():
     folder = sys.argv[1]
-    for write in (group_query, rotary, attention, sequences, machines, resizing, quantized_lstm, classifiers, tokens, contributed):
+    for write in (group_query, rotary, attention, sequences, machines, resizing, quantized_lstm, classifiers, tokens, contributed, experts):
         write(folder)
 
 

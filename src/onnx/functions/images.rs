@@ -22,12 +22,14 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
     })
 }
 
-/// An operator of images with the channels first; weights have theirs there already.
+/// An operator of images with the channels first. Weights have theirs there already, but for NhwcConv: onnxruntime's optimiser turns
+/// them with the images.
 fn turned(b: &mut Body<'_>, op: &str) {
     let mut inputs = b.node.inputs.clone();
     // What is added to the result lies as it does.
     let added = op.ends_with("FusedConv") && b.has(3);
-    for i in if added { vec![0, 3] } else { vec![0] } {
+    let weights = b.node.op == "NhwcConv";
+    for i in [0].into_iter().chain(weights.then_some(1)).chain(added.then_some(3)) {
         inputs[i] = channels_first(b, &inputs[i]);
     }
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
