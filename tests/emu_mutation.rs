@@ -320,14 +320,15 @@ fn models() -> Vec<(String, FusedGraph, Vec<HostTensor>)> {
         b.output(&y);
         add(op, b);
     }
+    // So many keys that workgroups that share them have several tiles each.
     let mut b = Builder::new(17, 6);
-    let (q, k, v) = (b.input(&[1, 2, 20, 20]), rising_keys(&mut b, 150), b.input(&[1, 1, 150, 18]));
+    let (q, k, v) = (b.input(&[1, 2, 150, 20]), rising_keys(&mut b, 4500), b.input(&[1, 1, 4500, 18]));
     let y = b.node("Attention", &[&q, &k, &v], &[("is_causal", int(1))]);
     b.output(&y);
     add("Attention", b);
     // Keys that are shared among workgroups.
     let mut b = Builder::new(17, 7);
-    let (q, k, v) = (b.input(&[1, 2, 1, 20]), rising_keys(&mut b, 1500), b.input(&[1, 1, 1500, 18]));
+    let (q, k, v) = (b.input(&[1, 2, 1, 20]), rising_keys(&mut b, 4500), b.input(&[1, 1, 4500, 18]));
     let y = b.node("Attention", &[&q, &k, &v], &[]);
     b.output(&y);
     add("Attention of a query", b);
