@@ -109,7 +109,7 @@ fn pieces(view: &View, dims: &[usize], op: ReduceOp) -> Option<Cut> {
     let extent = view.dims[axis];
     let least = extent.div_ceil(wanted.min(extent));
     // Equal pieces need one launch less.
-    let each = (least..=least * 5 / 4).find(|each| extent % each == 0).unwrap_or(least);
+    let each = (least..=least * 5 / 4).find(|each| extent.is_multiple_of(*each)).unwrap_or(least);
     (each < extent).then_some(Cut { axis, each })
 }
 
