@@ -307,7 +307,7 @@ fn models_that_make_no_sense_name_the_cause() {
         &[node("Expand", &["x", "s"], &["r"], &[]), node("ReduceSum", &["r"], &["y"], &[int("keepdims", 0)])],
         &[value("x", &["4"])],
         &[value("y", &[])],
-        &[integers("s", &[3], &[100_000, 100_000, 4])],
+        &[integers("s", &[3], &[100_000_000, 100_000, 4])],
     );
     let product = file(
         &[
