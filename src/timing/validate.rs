@@ -417,12 +417,13 @@ pub fn campaigns() -> Campaigns {
 pub fn clocks(row: &Row, chip: &Chip, campaign: Campaign) -> (f64, f64) {
     let gemm = Gemm { reads_c: campaign.reads_c, warm: campaign.warm, ..row.gemm.clone() };
     // Memory keeps its own clock.
+    let own = chip;
     let mut chip = chip.clone();
     let nominal = if row.percent { chip.boost_mhz } else { campaign.mhz };
     chip.boost_mhz = nominal * campaign.clock;
     chip.dram_gbs *= campaign.memory;
     let measured = if row.percent { row.measured } else { row.measured * campaign.mhz * 1e6 };
-    (measured, gemm.clocks(&chip, row.cus).total / campaign.clock + campaign.launch)
+    (measured, own.throttled(gemm.clocks(&chip, row.cus).total / campaign.clock) + campaign.launch)
 }
 
 /// What the model does for tuning runs that nobody has described.

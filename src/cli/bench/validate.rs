@@ -5,6 +5,7 @@ use crate::{Failure, Result};
 use barewave::tensor::DType;
 use barewave_isa::Target;
 use barewave_timing::floor::Contradictions;
+use barewave_timing::instr::Unit;
 use barewave_timing::sqtt::Interval;
 use barewave_timing::validate::{self, Errors};
 use barewave_timing::{Chip, conv, floor, shapes, sqtt};
@@ -419,6 +420,13 @@ fn fit(rows: &[validate::Row], known: &validate::Campaigns) -> Result {
 /// Instructions within this many clocks of hardware count as right.
 const CLOSE: i64 = 4;
 
+/// The longest wait for memory of a kind that nobody has touched before, clocks of hardware and, in brackets, of the model.
+fn first_wait(intervals: &[&Interval], unit: Unit) -> String {
+    let waits = intervals.iter().filter(|i| i.waits_for == Some(unit));
+    let longest = waits.max_by_key(|i| (i.measured, i.modelled));
+    longest.map_or("-".into(), |i| format!("{} ({})", i.measured, i.modelled))
+}
+
 fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
     let list = std::fs::read_dir(dir).map_err(|e| Failure::new(format!("cannot read {}: {e}", dir.display())))?;
     let mut files: Vec<PathBuf> = list.filter_map(|e| Some(e.ok()?.path())).collect();
@@ -443,6 +451,8 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
         "total modelled",
         "error",
         "without first touches",
+        "first scalar wait (modelled)",
+        "first vector wait (modelled)",
     ]);
     for path in files {
         let file = in_file(&path, sqtt::parse(&read(&path)?))?;
@@ -462,12 +472,14 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
         let error = ratio(modelled, measured);
         let warm = || intervals.iter().filter(|i| !i.first_touch);
         let known = ratio(warm().map(|i| i.modelled).sum(), warm().map(|i| i.measured).sum());
+        let waits = [Unit::Smem, Unit::Vmem].map(|unit| first_wait(&intervals, unit));
         let unknown: Vec<&String> = waves.iter().flat_map(|w| &w.unknown).collect();
         if args.json {
             out.push(json!({
                 "kind": "trace", "trace": name, "target": file.target.info().name, "waves": waves.len(), "instructions": n,
                 "within_4_cycles": close, "median_cycles": median, "measured_cycles": measured, "modelled_cycles": modelled,
-                "total_error": error, "error_without_first_touches": known, "unknown_instructions": unknown,
+                "total_error": error, "error_without_first_touches": known,
+                "first_scalar_wait": waits[0], "first_vector_wait": waits[1], "unknown_instructions": unknown,
             }));
             continue;
         }
@@ -484,6 +496,8 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
             modelled.to_string(),
             format!("{:+.1}%", 100.0 * error),
             format!("{:+.1}%", 100.0 * known),
+            waits[0].clone(),
+            waits[1].clone(),
         ]);
         for i in intervals.iter().rev().take(args.worst) {
             println!("{name}: {:+} cycles before {}", i.difference(), i.text);
