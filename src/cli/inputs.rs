@@ -195,8 +195,8 @@ fn read(spec: InputSpec, to: &Declared, limit: Option<u64>) -> Result<Given> {
     let one = |d: &Dim| !matches!(d, Dim::Known(n) if *n != 1);
     if !to.shape.iter().flatten().all(one) {
         return Err(Failure::new(format!(
-            "input '{}' is {}; a number alone is for one element (NAME={}=NUMBER fills them all)",
-            to.name, to.described, to.described
+            "input '{0}' is {1}; a number alone is for one element ({0}={1}=NUMBER fills them all)",
+            to.name, to.described
         )));
     }
     Ok(Given::Array(number.map_err(|e| Failure::new(format!("input '{}': {e}", to.name)))?))
