@@ -3,11 +3,12 @@
 
 mod support;
 
-use barewave::compile;
 use barewave::graph::interpret::Interpreter;
 use barewave::graph::{Options, fuse};
 use barewave::onnx::Attribute;
+use barewave::runtime::{AnyShape, EmulatedDevice};
 use barewave::tensor::{DType, HostTensor};
+use barewave::{Compiler, compile};
 use barewave_isa::Target;
 use std::sync::Arc;
 use support::agree::{TARGETS, close, finish, outputs};

@@ -3,15 +3,15 @@
 
 mod support;
 
-use barewave::Compiler;
-use barewave::graph::{Options, fuse};
-use barewave::onnx::Attribute;
+use barewave::graph::fuse;
+use barewave::graph::interpret::Interpreter;
 use barewave::runtime::{AnyShape, EmulatedDevice};
 use barewave::tensor::{DType, HostTensor};
+use barewave::{Compiler, compile};
 use barewave_isa::Target;
 use std::sync::Arc;
 use support::agree::{close, finish, outputs};
-use support::build::{Builder, float, int, ints, text};
+use support::build::{Builder, int, ints, text};
 
 fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())

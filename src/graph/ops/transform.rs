@@ -364,7 +364,7 @@ pub(super) fn inverse(cx: &mut Lowering<'_>) -> Res<()> {
                     return c.load(0, at);
                 }
                 let inside = c.within(column, 0, n as i64);
-                let near = c.clamp(column, 0, n as i64 - 1);
+                let near = c.clamp(column, 0, n as i64);
                 let at = c.place(&[batch, row, near], &[count, n, n]);
                 let own = c.load(0, at);
                 let own = c.cast(own, held);
