@@ -244,8 +244,11 @@ fn convolutions_that_are_added_are_one() {
     for (case, (images, to, terms)) in cases.into_iter().enumerate() {
         for (t, most) in [(DType::F32, 1e-5), (DType::F16, 4e-3), (DType::BF16, 3e-2), (DType::F64, 1e-12)] {
             let mut b = Builder::new(17, case as u64);
-            let parts: Vec<String> =
-                terms.iter().enumerate().map(|(i, c)| c.node(&mut b, t, images, to, (case + i) % 3 > 0)).collect();
+            let parts: Vec<String> = terms
+                .iter()
+                .enumerate()
+                .map(|(i, c)| c.node(&mut b, t, images, to, !(case + i).is_multiple_of(3)))
+                .collect();
             let y = parts.iter().skip(1).fold(parts[0].clone(), |sum, y| b.node("Add", &[&sum, y], &[]));
             let y = b.node("Relu", &[&y], &[]);
             b.output(&y);
@@ -253,7 +256,7 @@ fn convolutions_that_are_added_are_one() {
             outputs(&b, &what, most);
             let graph = fuse(&b.model, &Options::default()).unwrap();
             // Scales go into constant weights that are not small.
-            let constant = |i: usize| (case + i) % 3 > 0 && matches!(t, DType::F32 | DType::F64);
+            let constant = |i: usize| !(case + i).is_multiple_of(3) && matches!(t, DType::F32 | DType::F64);
             let one = terms.iter().enumerate().all(|(i, c)| !c.scaled || constant(i));
             for target in TARGETS {
                 let compiled = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
