@@ -66,7 +66,7 @@ macro_rules! chip {
 }
 
 chip! {
-    cus shader_engines dies boost_mhz sustained_mhz dram_gbs dram_share mall_mib mall_bytes_clk l2_mib l2_bytes_clk l2_share
+    cus shader_engines dies boost_mhz sustained_mhz burst_us dram_gbs dram_share mall_mib mall_bytes_clk l2_mib l2_bytes_clk l2_share
     l1_kib l1_line l1_bytes_clk lds_banks lds_bytes_clk lds_latency smem_hit smem_cold l1_hit l2_hit mall_hit dram vmem_cold
     valu_to_memory valu_to_scalar salu_to_memory salu_to_branch salu_to_valu_scalar branch_taken vector_queue vector_retire scalar_read wait_release lds_backlog memory_backlog
     code_line code_lines matrix_shadow launch_us dispatch_clk validated
@@ -144,6 +144,13 @@ impl Chip {
         clocks / self.boost_mhz
     }
 
+    /// Clocks of a launch at the boost clock that it takes where that holds only for a while.
+    pub fn throttled(&self, clocks: f64) -> f64 {
+        let burst = self.burst_us * self.boost_mhz;
+        let slower = if burst > 0.0 { self.boost_mhz / self.sustained_mhz - 1.0 } else { 0.0 };
+        clocks + (clocks - burst).max(0.0) * slower
+    }
+
     /// Bytes a clock that kernels get from memory, at the boost clock.
     pub fn dram_bytes_clk(&self) -> f64 {
         self.dram_gbs * self.dram_share * 1e3 / self.boost_mhz
@@ -183,6 +190,16 @@ mod tests {
                 assert!(cell(target, line[0]).is_some(), "{} of {target} is no `value tag`", line[0]);
             }
         }
+    }
+
+    #[test]
+    fn a_long_launch_loses_the_boost_clock() {
+        let of = |t| Chip::of(t).unwrap();
+        let chip = of(Target::GFX1100);
+        let burst = chip.burst_us * chip.boost_mhz;
+        assert_eq!(chip.throttled(burst), burst);
+        assert!((chip.throttled(2.0 * burst) / burst - 2.2).abs() < 0.01);
+        assert_eq!(of(Target::GFX1102).throttled(1e9), 1e9);
     }
 
     #[test]

@@ -91,6 +91,9 @@ const L2_REACHED: f64 = 0.945;
 /// store together. The limits of compute units, L2 and memory are put together by this power; none would see the others with an
 /// infinite one. Fitted.
 const QUEUED: f64 = 2.8;
+/// The same of a workgroup that is alone: nobody multiplies while its waves read. Products of f64 on gfx908, which multiply about as long
+/// as they read LDS, take 2450 clocks a round alone, 4400 two of them. Fitted.
+const ALONE: f64 = 4.0;
 /// What writing to LDS takes over reading the same bytes: a turn more per access (rocprofiler-compute), and narrower ones. Fitted.
 const LDS_WRITE: f64 = 2.4;
 /// Registers besides accumulators, fragments and tiles on their way. Fitted.
@@ -136,9 +139,24 @@ pub struct Clocks {
 }
 
 impl Gemm {
+    /// Rows, columns, depth and batch.
+    pub fn size(&self) -> [f64; 4] {
+        [self.m, self.n, self.k, self.batch]
+    }
+
     fn waves(&self, wave: f64) -> f64 {
         let threads = self.threads.0 * self.threads.1 * self.threads.2;
         (threads / wave.min(threads)).max(1.0)
+    }
+
+    /// Clocks that the busiest compute unit (or work group processor) multiplies at the kernel's rate: no device of `cus` of them is
+    /// quicker.
+    pub fn least(&self, target: Target, cus: f64) -> f64 {
+        let together = if target.info().has(Quirk::WgpMode) { 2.0 } else { 1.0 };
+        let split = self.split.max(1.0);
+        let tiles = (self.m / self.tile.0).ceil() * (self.n / self.tile.1).ceil() * self.batch * split;
+        let work = 2.0 * self.tile.0 * self.tile.1 * (self.k / split).ceil();
+        (tiles * together / cus).ceil() * work / (self.rate * together)
     }
 
     /// Elements of A and B that the waves of a workgroup read from LDS for each k.
@@ -203,10 +221,12 @@ impl Gemm {
         let lds = (reads + loaded * LDS_WRITE) / place.lds_bytes_clk;
         let l1 = loaded / (chip.l1_bytes_clk * place.cus);
         let busy = (work / rate).max(lds).max(l1) * OVERHEAD;
-        let steps = self.depth / self.matrix.map_or(1.0, |m| m[2].max(1.0)) / self.threads.2;
+        // Dot products of bytes take four of them in a step.
+        let vector_step = if element < 2.0 { 4.0 } else { 1.0 };
+        let steps = self.depth / self.matrix.map_or(vector_step, |m| m[2].max(1.0)) / self.threads.2;
         let answers = steps * chip.lds_latency;
         let (least, exposed) = if self.local_prefetch { (answers * STEP, 0.0) } else { (0.0, answers * STEP_WAIT) };
-        let own = (work / (rate * (waves / place.simds).min(1.0))).max(lds).max(l1).max(least) + SYNC + exposed;
+        let own = together([work / (rate * (waves / place.simds).min(1.0)), lds, l1, least], ALONE) + SYNC + exposed;
         let latency = (chip.dram + chip.vmem_cold) / 2.0;
         let alone = match self.prefetch > 0.0 {
             true => own.max(latency * EXPOSED / self.prefetch.max(1.0)),
@@ -263,8 +283,13 @@ impl Loops {
 
 /// Clocks of what takes so long by several limits, each alone: those that are about as long delay each other.
 pub fn queued<const N: usize>(limits: [f64; N]) -> f64 {
+    together(limits, QUEUED)
+}
+
+/// Several limits put together by a power: the longest, and more of the others the smaller the power is.
+fn together<const N: usize>(limits: [f64; N], power: f64) -> f64 {
     let most = limits.into_iter().fold(f64::MIN_POSITIVE, f64::max);
-    most * limits.iter().map(|l| (l / most).powf(QUEUED)).sum::<f64>().powf(1.0 / QUEUED)
+    most * limits.iter().map(|l| (l / most).powf(power)).sum::<f64>().powf(1.0 / power)
 }
 
 /// Floating-point operations (or integer ones) of a compute unit in a clock for an element type: the best instruction that

@@ -12,6 +12,7 @@
 
 pub mod chip;
 pub mod conv;
+pub mod floor;
 pub mod gemm;
 pub mod hot;
 pub mod instr;

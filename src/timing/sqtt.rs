@@ -256,6 +256,8 @@ pub struct Interval {
     /// It waits for memory that nobody has touched before, or is code of such: on hardware these take 800 to 2000 clocks
     /// from one launch to the next.
     pub first_touch: bool,
+    /// What it waits for then: scalar memory or vector memory.
+    pub waits_for: Option<Unit>,
 }
 
 impl Interval {
@@ -288,12 +290,12 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
     let mut out: Vec<Compared> = Vec::new();
     let mut traces: Vec<Trace> = Vec::new();
     let mut times: Vec<Vec<(u64, String)>> = Vec::new();
-    let mut first: Vec<Vec<bool>> = Vec::new();
+    let mut first: Vec<Vec<(bool, Option<Unit>)>> = Vec::new();
     let begin = event.waves.iter().filter_map(|w| w.first()).map(|i| i.at).min().unwrap_or(0);
     for wave in &event.waves {
         let (mut trace, mut list, mut result) = (Trace::default(), Vec::new(), Compared::default());
         let (mut ends, mut at) = (Vec::<u32>::new(), 0);
-        let (mut cold, mut touches) = (false, Vec::new());
+        let (mut cold, mut touches) = (None, Vec::new());
         for (n, issued) in wave.iter().enumerate() {
             let Some(i) = instr(target, &issued.text, lanes) else {
                 result.unknown.push(issued.text.clone());
@@ -304,7 +306,9 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
                 // What a wave loads again and again comes from L2, the rest is touched for the first time.
                 let again = wave[..n].iter().any(|p| p.text == issued.text);
                 let level = if again { Level::L2 } else { Level::Cold };
-                cold |= level == Level::Cold && i.unit != Unit::Lds && !i.store;
+                if level == Level::Cold && i.unit != Unit::Lds && !i.store {
+                    cold = Some(i.unit);
+                }
                 let wide = i.bytes.max(1).div_ceil(4);
                 trace.accesses.push(Access {
                     clocks: if memory { wide } else { wide * 2 - 1 },
@@ -319,8 +323,9 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
             let next = wave.get(n + 1).filter(|_| i.unit == Unit::Branch);
             let target = next.and_then(|next| list.iter().position(|p: &(u64, String)| p.1 == next.text));
             let jumped = target.is_some();
-            touches.push(cold && !i.waits.is_empty());
-            cold &= !i.waits.iter().any(|w| w.1 == 0);
+            let waits_for = cold.filter(|_| !i.waits.is_empty());
+            touches.push((waits_for.is_some(), waits_for));
+            cold = cold.filter(|_| !i.waits.iter().any(|w| w.1 == 0));
             at += bytes(i.unit, &issued.text);
             ends.push(at);
             at = target.map_or(at, |t| if t == 0 { 0 } else { ends[t - 1] });
@@ -329,7 +334,7 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
             list.push((issued.at, issued.text.clone()));
         }
         trace.fetches = fetches(&chip, &ends);
-        trace.fetches.iter().for_each(|f| touches[f.needed as usize] = true);
+        trace.fetches.iter().for_each(|f| touches[f.needed as usize].0 = true);
         result.instructions = list.len();
         out.push(result);
         traces.push(trace);
@@ -348,11 +353,12 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
     let outcome = simulate(&chip, &what);
     for (((result, hardware), model), first) in out.iter_mut().zip(&times).zip(&outcome.issued).zip(&first) {
         let pairs = hardware.windows(2).zip(model.windows(2)).zip(first.iter().skip(1));
-        result.intervals.extend(pairs.map(|((h, m), first_touch)| Interval {
+        result.intervals.extend(pairs.map(|((h, m), (first_touch, waits_for))| Interval {
             text: h[1].1.clone(),
             measured: h[1].0.saturating_sub(h[0].0),
             modelled: m[1].0.saturating_sub(m[0].0),
             first_touch: *first_touch,
+            waits_for: *waits_for,
         }));
         let span = |first: Option<u64>, last: Option<u64>| last.zip(first).map_or(0, |(l, f)| l.saturating_sub(f));
         result.measured = span(hardware.first().map(|h| h.0), hardware.last().map(|h| h.0));
@@ -386,6 +392,7 @@ mod tests {
         assert!(by[0].abs() < 200 && by[1] == 0 && by[2] == 0, "{by:?}");
         let touches: Vec<bool> = waves[0].intervals.iter().map(|i| i.first_touch).collect();
         assert_eq!(touches, [true, false, false]);
+        assert_eq!(waves[0].intervals[0].waits_for, Some(Unit::Smem));
     }
 
     /// What the thread trace of gfx1201 shows: a queue of eight vector instructions for all waves of a SIMD.

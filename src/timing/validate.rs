@@ -3,7 +3,7 @@
 //! A row of rocBLAS's tables has the parameters of the kernel that won: the model's loop is made from these ([`crate::gemm`]),
 //! not from a kernel of ours. What a measured time contains besides the kernel depends on how the table was made: the cost of
 //! a launch, the clock, whether C was read. These are properties of the tuning runs, not of the chips: rocBLAS has a file for
-//! each chip, layout and types, which was tuned on its own. They stand in `isa/latency/campaigns.csv` and were fitted on the
+//! each chip, layout and types, which was tuned on its own, over several lists of sizes ([`Sizes`]). They stand in `isa/latency/campaigns.csv` and were fitted on the
 //! rows of each file ([`fit`]). Rows of a file that is not there take the chip's own constants.
 
 use crate::chip::Chip;
@@ -339,17 +339,62 @@ pub struct Campaign {
 
 const CAMPAIGNS: &str = include_str!("../../isa/latency/campaigns.csv");
 
-/// What names a tuning run: chip, type, type of C, type of sums, layout, unit.
-pub type Run = [String; 6];
+/// What names a tuning run: chip, type, type of C, type of sums, layout, unit, and the list of sizes ([`Sizes`]).
+pub type Run = [String; 7];
 
 /// Known tuning runs.
 pub type Campaigns = BTreeMap<Run, Campaign>;
 
+/// The list of sizes that a row is of. Files of AMD's were merged from runs over several lists: where one run had another clock than
+/// the next, rows contradict each other ([`crate::floor::contradictions`]). Two lists are recognized: both have rows and columns as
+/// Tensile's range `[64, 64, 64, 6784]` gives them (start, step, what the step grows by, end), or up to four; in one the depths are
+/// those of `[256, 1024, 1024, 3328]`, in the other it is 128.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Sizes {
+    /// 256, 1280 and 3328 deep.
+    Deep,
+    /// 128 deep.
+    Shallow,
+    /// Any other list.
+    Other,
+}
+
+impl Sizes {
+    /// By rows, columns, depth and batch.
+    pub fn of([m, n, k, batch]: [f64; 4]) -> Sizes {
+        let ranged = |x: f64| x <= 4.0 || (0..=14).any(|i| x == f64::from(64 + 32 * i * (i + 1)));
+        match (ranged(m) && ranged(n) && batch == 1.0, k as u64) {
+            (true, 256 | 1280 | 3328) => Sizes::Deep,
+            (true, 128) => Sizes::Shallow,
+            _ => Sizes::Other,
+        }
+    }
+
+    /// Name in `campaigns.csv`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Sizes::Deep => "deep",
+            Sizes::Shallow => "shallow",
+            Sizes::Other => "other",
+        }
+    }
+}
+
 /// Which tuning run a row is of.
 pub fn campaign_key(row: &Row) -> Run {
+    run_of(row, Sizes::of(row.gemm.size()))
+}
+
+fn run_of(row: &Row, sizes: Sizes) -> Run {
     let layout: String = row.transposed.iter().map(|t| if *t { 'T' } else { 'N' }).collect();
     let unit = if row.percent { "pct" } else { "gflops" };
-    [row.chip.clone(), row.dtype.clone(), row.out.clone(), row.compute.clone(), layout, unit.to_string()]
+    let [chip, dtype, out, compute] = [&row.chip, &row.dtype, &row.out, &row.compute].map(String::clone);
+    [chip, dtype, out, compute, layout, unit.to_string(), sizes.name().to_string()]
+}
+
+/// The tuning run of a row: that of its list of sizes, or else of its file's other rows.
+pub fn campaign(known: &Campaigns, row: &Row) -> Option<Campaign> {
+    known.get(&campaign_key(row)).or_else(|| known.get(&run_of(row, Sizes::Other))).copied()
 }
 
 /// The tuning runs that have been described.
@@ -357,8 +402,8 @@ pub fn campaigns() -> Campaigns {
     let mut out = BTreeMap::new();
     for line in CAMPAIGNS.lines().filter(|l| !l.starts_with('#') && !l.is_empty()).skip(1) {
         let c: Vec<&str> = line.split(',').collect();
-        if let [chip, dtype, to, compute, layout, unit, launch, reads_c, warm, mhz, clock, memory] = c[..] {
-            let key = [chip, dtype, to, compute, layout, unit].map(str::to_string);
+        if let [chip, dtype, to, compute, layout, unit, sizes, launch, reads_c, warm, mhz, clock, memory] = c[..] {
+            let key = [chip, dtype, to, compute, layout, unit, sizes].map(str::to_string);
             let number = |t: &str| t.parse().unwrap_or(0.0);
             let (reads_c, warm) = (reads_c == "1", warm == "1");
             let [launch, mhz, clock, memory] = [launch, mhz, clock, memory].map(number);
@@ -372,16 +417,17 @@ pub fn campaigns() -> Campaigns {
 pub fn clocks(row: &Row, chip: &Chip, campaign: Campaign) -> (f64, f64) {
     let gemm = Gemm { reads_c: campaign.reads_c, warm: campaign.warm, ..row.gemm.clone() };
     // Memory keeps its own clock.
+    let own = chip;
     let mut chip = chip.clone();
     let nominal = if row.percent { chip.boost_mhz } else { campaign.mhz };
     chip.boost_mhz = nominal * campaign.clock;
     chip.dram_gbs *= campaign.memory;
     let measured = if row.percent { row.measured } else { row.measured * campaign.mhz * 1e6 };
-    (measured, gemm.clocks(&chip, row.cus).total / campaign.clock + campaign.launch)
+    (measured, own.throttled(gemm.clocks(&chip, row.cus).total / campaign.clock) + campaign.launch)
 }
 
 /// What the model does for tuning runs that nobody has described.
-fn usual(chip: &Chip) -> Campaign {
+pub(crate) fn usual(chip: &Chip) -> Campaign {
     Campaign {
         launch: chip.launch_us * chip.boost_mhz,
         reads_c: false,
@@ -409,6 +455,8 @@ pub struct Errors {
     pub p90: f64,
     /// Median of `modelled / measured - 1`.
     pub bias: f64,
+    /// Median and ninth decile of the error that the nearest measured row makes ([`crate::floor`]), where that was asked for.
+    pub nearest: Option<(f64, f64)>,
     /// Geometric mean of the vendor's time over the modelled time of our own best kernel, where that was asked for.
     pub ours_vs_vendor: Option<f64>,
 }
@@ -434,6 +482,7 @@ pub fn errors(chip: &str, dtype: &str, bucket: Bucket, mut signed: Vec<f64>) -> 
         median: quantile(&size, 0.5),
         p90: quantile(&size, 0.9),
         bias: quantile(&signed, 0.5),
+        nearest: None,
         ours_vs_vendor: None,
     }
 }
@@ -456,7 +505,7 @@ impl Row {
     /// and the clock of the row's tuning run are added to it.
     pub fn vendor_over(&self, clocks: f64) -> Option<f64> {
         let chip = Chip::of(self.target)?;
-        let campaign = campaigns().get(&campaign_key(self)).copied().unwrap_or_else(|| usual(&chip));
+        let campaign = campaign(&campaigns(), self).unwrap_or_else(|| usual(&chip));
         let (measured, _) = self::clocks(self, &chip, campaign);
         Some(measured / (clocks / campaign.clock + campaign.launch))
     }
@@ -469,7 +518,7 @@ pub fn compare(rows: &[Row], known: &Campaigns) -> Vec<Errors> {
     for row in rows {
         let Some(own) = Chip::of(row.target) else { continue };
         let chip = chips.entry(&row.chip).or_insert(own);
-        let campaign = known.get(&campaign_key(row)).copied().unwrap_or_else(|| usual(chip));
+        let campaign = campaign(known, row).unwrap_or_else(|| usual(chip));
         let (measured, modelled) = clocks(row, chip, campaign);
         by.entry((&row.chip, &row.dtype, row.bucket())).or_default().push(modelled / measured - 1.0);
     }
@@ -478,7 +527,7 @@ pub fn compare(rows: &[Row], known: &Campaigns) -> Vec<Errors> {
 
 /// Two halves of a table: rows of one size fall into the same. What is fitted on the first is judged by the second.
 pub fn halves(rows: Vec<Row>) -> (Vec<Row>, Vec<Row>) {
-    rows.into_iter().partition(|r| hash(&[r.gemm.m, r.gemm.n, r.gemm.k, r.gemm.batch]).is_multiple_of(2))
+    rows.into_iter().partition(|r| hash(&r.gemm.size()).is_multiple_of(2))
 }
 
 /// A number that deals sizes out (FNV-1a).
@@ -501,14 +550,38 @@ const WEIGHTS: [f64; 3] = [1.0, 1.0, 2.5];
 const MEMORY: [f64; 3] = [1.0, 0.53, 0.177];
 const LESS_MEMORY: f64 = 1.15;
 
+/// Rows of a list of sizes that tell of a tuning run of its own; fewer belong to the rest of their file, and a rest of fewer than that
+/// is told by all of it.
+const ENOUGH: usize = 12;
+
+/// The rows that each tuning run is told by.
+fn runs(rows: &[Row]) -> BTreeMap<Run, Vec<&Row>> {
+    let mut runs: BTreeMap<Run, Vec<&Row>> = BTreeMap::new();
+    let mut files: BTreeMap<Run, Vec<&Row>> = BTreeMap::new();
+    for row in rows {
+        runs.entry(campaign_key(row)).or_default().push(row);
+        files.entry(run_of(row, Sizes::Other)).or_default().push(row);
+    }
+    let other = Sizes::Other.name();
+    let (mut runs, few): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        runs.into_iter().partition(|(run, rows)| run[6] == other || rows.len() >= ENOUGH);
+    for (mut run, rows) in few {
+        run[6] = other.to_string();
+        runs.entry(run).or_insert_with(Vec::new).extend(rows);
+    }
+    for (run, all) in files {
+        let rest = runs.entry(run).or_default();
+        if rest.len() < ENOUGH {
+            *rest = all;
+        }
+    }
+    runs
+}
+
 /// Describes the tuning runs of a table: for each the cost of a launch that makes the median error of its short rows
 /// smallest; the share of the nominal clock, whether C was read, and whether operands stayed in the memory-side cache, by the
 /// smallest median error of all rows, buckets by their goals (`WEIGHTS`). `mhz` are the clocks to go with.
 pub fn fit(rows: &[Row], mhz: impl Fn(&Row) -> f64) -> Campaigns {
-    let mut runs: BTreeMap<Run, Vec<&Row>> = BTreeMap::new();
-    for row in rows {
-        runs.entry(campaign_key(row)).or_default().push(row);
-    }
     // Half of the rows and nine tenths both count, and each bucket as much as is said.
     let size = |errors: [Vec<f64>; 3], weights: [f64; 3]| {
         let of = |mut e: Vec<f64>| {
@@ -520,7 +593,7 @@ pub fn fit(rows: &[Row], mhz: impl Fn(&Row) -> f64) -> Campaigns {
         sum / f64::max(weights, 1.0)
     };
     let mut out = BTreeMap::new();
-    for (key, rows) in runs {
+    for (key, rows) in runs(rows) {
         let Some(chip) = Chip::of(rows[0].target) else { continue };
         let mut best = (f64::MAX, usual(&chip));
         let both: &[bool] = if chip.mall_mib > 0.0 { &[false, true] } else { &[false] };

@@ -219,8 +219,12 @@ fn a_table_of_measured_products_is_compared() {
     std::fs::write(&path, format!("{header}\n{}\n", rows.join("\n"))).unwrap();
     let held_out =
         json(&["bench", "validate", "--gemm", path.to_str().unwrap(), "--ours", "0", "--held-out", "--json"]);
-    let judged: u64 = held_out.as_array().unwrap().iter().map(|e| e["rows"].as_u64().unwrap()).sum();
+    let of = |kind: &str| held_out.as_array().unwrap().iter().filter(|e| e["kind"] == kind).collect::<Vec<_>>();
+    let judged: u64 = of("gemm").iter().map(|e| e["rows"].as_u64().unwrap()).sum();
     assert!((10..30).contains(&judged), "{held_out:#}");
+    // The nearest rows of the same kernel tell it too; nothing contradicts.
+    assert!(of("gemm").iter().all(|e| e["nearest_median"].as_f64().unwrap() < 0.5), "{held_out:#}");
+    assert_eq!(of("contradictions")[0]["too_quick"], 0, "{held_out:#}");
     std::fs::write(&path, format!("{header}\ngfx1030,NN\n")).unwrap();
     fails(&["bench", "validate", "--gemm", path.to_str().unwrap()], 1, &["line 2", "2 cells"]);
 }

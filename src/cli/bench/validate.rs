@@ -4,18 +4,22 @@ use super::shape::{self, Layout, Shaped};
 use crate::{Failure, Result};
 use barewave::tensor::DType;
 use barewave_isa::Target;
+use barewave_timing::floor::Contradictions;
+use barewave_timing::instr::Unit;
 use barewave_timing::sqtt::Interval;
 use barewave_timing::validate::{self, Errors};
-use barewave_timing::{Chip, conv, shapes, sqtt};
+use barewave_timing::{Chip, conv, floor, shapes, sqtt};
 use comfy_table::{CellAlignment, Table, presets};
 use rayon::prelude::*;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Compares the cycle model with what hardware measured.
 ///
 /// Kernels of AMD's tables are modelled from the parameters that the tables give (macro tile, depth, split, prefetch), not by
-/// kernels of ours. Errors are |modelled / measured - 1|, by tiles per compute unit.
+/// kernels of ours. Errors are |modelled / measured - 1|, by tiles per compute unit; beside them (in brackets with --compact) those
+/// that are left when each row is told by the nearest measured one of its kernel.
 ///
 /// Example: barewave bench validate --gemm gemm_rocblas.csv --traces traces/
 #[derive(clap::Args)]
@@ -101,20 +105,31 @@ pub fn run(args: &Args) -> Result {
         if args.fit {
             return fit(&rows, &known);
         }
-        let rows = match args.held_out {
-            false => rows,
+        let (seen, rows) = match args.held_out {
+            false => (Vec::new(), rows),
             true => {
                 let (seen, held_out) = validate::halves(rows);
                 known = describe(&seen, &known);
-                held_out
+                (seen, held_out)
             }
         };
         let mut errors = validate::compare(&rows, &known);
+        let nearest = floor::nearest(&rows, &seen, &known);
+        for e in &mut errors {
+            e.nearest = nearest.get(&(e.chip.clone(), e.dtype.clone(), e.bucket)).copied();
+        }
+        let against = floor::contradictions(seen.iter().chain(&rows));
         if !args.compact {
             ours(&rows, args.ours, &mut errors);
         }
         if args.json {
             out.extend(errors.iter().map(|e| json_of("gemm", e)));
+            out.extend(against.iter().map(|((chip, dtype), c)| {
+                json!({
+                    "kind": "contradictions", "chip": chip, "dtype": dtype, "pairs": c.pairs, "deeper_is_quicker": c.deeper_is_quicker,
+                    "few_tiles": c.few_tiles, "too_quick": c.too_quick,
+                })
+            }));
         } else if args.compact {
             print_compact(&errors);
         } else {
@@ -125,6 +140,7 @@ pub fn run(args: &Args) -> Result {
                 rows.len()
             );
             print(&errors);
+            print_contradictions(&against);
         }
     }
     if let Some(path) = &args.conv {
@@ -212,7 +228,7 @@ fn published(args: &Args, out: &mut Vec<Value>) {
 fn json_of(kind: &str, e: &Errors) -> Value {
     json!({
         "kind": kind, "chip": e.chip, "dtype": e.dtype, "bucket": e.bucket.name(), "rows": e.rows, "median": e.median,
-        "p90": e.p90, "bias": e.bias, "ours_vs_vendor": e.ours_vs_vendor,
+        "p90": e.p90, "bias": e.bias, "nearest_median": e.nearest.map(|n| n.0), "nearest_p90": e.nearest.map(|n| n.1), "ours_vs_vendor": e.ours_vs_vendor,
     })
 }
 
@@ -293,7 +309,11 @@ fn print_compact(errors: &[Errors]) {
         let group: Vec<&Errors> = errors[at..].iter().take_while(|e| same(e)).collect();
         let of = |b: validate::Bucket| {
             let found = group.iter().find(|e| e.bucket == b);
-            found.map_or("-".into(), |e| format!("{:.0}% / {:.0}%", 100.0 * e.median, 100.0 * e.p90))
+            let cell = |m: f64, p90: f64| format!("{:.0}% / {:.0}%", 100.0 * m, 100.0 * p90);
+            found.map_or("-".into(), |e| match e.nearest {
+                Some((m, p90)) => format!("{} ({})", cell(e.median, e.p90), cell(m, p90)),
+                None => cell(e.median, e.p90),
+            })
         };
         use validate::Bucket::{Over2, To2, Under1};
         let rows: usize = group.iter().map(|e| e.rows).sum();
@@ -317,8 +337,22 @@ fn percent(x: f64) -> String {
 fn print(errors: &[Errors]) {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN);
-    table.set_header(["chip", "type", "tiles per CU", "rows", "median error", "p90", "bias", "vendor / ours"]);
+    let nearest = ["nearest row, median", "p90"];
+    table.set_header([
+        "chip",
+        "type",
+        "tiles per CU",
+        "rows",
+        "median error",
+        "p90",
+        nearest[0],
+        nearest[1],
+        "bias",
+        "vendor / ours",
+    ]);
     for e in errors {
+        let [near, near_p90] =
+            [e.nearest.map(|n| n.0), e.nearest.map(|n| n.1)].map(|x| x.map_or(String::from("-"), percent));
         let ours = e.ours_vs_vendor.map_or(String::from("-"), |r| format!("{r:.2}"));
         let bias = format!("{:+.1}%", 100.0 * e.bias);
         let rows = e.rows.to_string();
@@ -329,11 +363,13 @@ fn print(errors: &[Errors]) {
             rows,
             percent(e.median),
             percent(e.p90),
+            near,
+            near_p90,
             bias,
             ours,
         ]);
     }
-    for c in 3..8 {
+    for c in 3..10 {
         if let Some(column) = table.column_mut(c) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -341,15 +377,39 @@ fn print(errors: &[Errors]) {
     println!("{table}");
 }
 
+/// Rows of a table that cannot all have been measured as it says.
+fn print_contradictions(found: &BTreeMap<(String, String), Contradictions>) {
+    let many: Vec<_> = found.iter().filter(|(_, c)| c.many()).collect();
+    if many.is_empty() {
+        return;
+    }
+    println!("Rows that contradict each other, or the number of compute units:");
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN);
+    table.set_header([
+        "chip",
+        "type",
+        "pairs of rows that differ in depth alone",
+        "the deeper took less time",
+        "rows of up to 2 tiles per CU, in percent of the peak",
+        "quicker than so many CUs can be",
+    ]);
+    for ((chip, dtype), c) in many {
+        let numbers = [c.pairs, c.deeper_is_quicker, c.few_tiles, c.too_quick].map(|n| n.to_string());
+        table.add_row([chip.clone(), dtype.clone()].into_iter().chain(numbers));
+    }
+    println!("{table}");
+}
+
 /// The tuning runs of rows, with the clocks that are known.
 fn describe(rows: &[validate::Row], known: &validate::Campaigns) -> validate::Campaigns {
-    validate::fit(rows, |r| known.get(&validate::campaign_key(r)).map_or(0.0, |c| c.mhz))
+    validate::fit(rows, |r| validate::campaign(known, r).map_or(0.0, |c| c.mhz))
 }
 
 /// Prints the tuning runs of a table.
 fn fit(rows: &[validate::Row], known: &validate::Campaigns) -> Result {
     let found = describe(rows, known);
-    println!("chip,dtype,out,compute,layout,unit,launch_clocks,reads_c,warm,mhz,clock,memory");
+    println!("chip,dtype,out,compute,layout,unit,sizes,launch_clocks,reads_c,warm,mhz,clock,memory");
     for (run, c) in found {
         let [reads_c, warm] = [c.reads_c, c.warm].map(u8::from);
         println!("{},{:.0},{reads_c},{warm},{:.0},{},{}", run.join(","), c.launch, c.mhz, c.clock, c.memory);
@@ -359,6 +419,13 @@ fn fit(rows: &[validate::Row], known: &validate::Campaigns) -> Result {
 
 /// Instructions within this many clocks of hardware count as right.
 const CLOSE: i64 = 4;
+
+/// The longest wait for memory of a kind that nobody has touched before, clocks of hardware and, in brackets, of the model.
+fn first_wait(intervals: &[&Interval], unit: Unit) -> String {
+    let waits = intervals.iter().filter(|i| i.waits_for == Some(unit));
+    let longest = waits.max_by_key(|i| (i.measured, i.modelled));
+    longest.map_or("-".into(), |i| format!("{} ({})", i.measured, i.modelled))
+}
 
 fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
     let list = std::fs::read_dir(dir).map_err(|e| Failure::new(format!("cannot read {}: {e}", dir.display())))?;
@@ -384,6 +451,8 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
         "total modelled",
         "error",
         "without first touches",
+        "first scalar wait (modelled)",
+        "first vector wait (modelled)",
     ]);
     for path in files {
         let file = in_file(&path, sqtt::parse(&read(&path)?))?;
@@ -403,12 +472,14 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
         let error = ratio(modelled, measured);
         let warm = || intervals.iter().filter(|i| !i.first_touch);
         let known = ratio(warm().map(|i| i.modelled).sum(), warm().map(|i| i.measured).sum());
+        let waits = [Unit::Smem, Unit::Vmem].map(|unit| first_wait(&intervals, unit));
         let unknown: Vec<&String> = waves.iter().flat_map(|w| &w.unknown).collect();
         if args.json {
             out.push(json!({
                 "kind": "trace", "trace": name, "target": file.target.info().name, "waves": waves.len(), "instructions": n,
                 "within_4_cycles": close, "median_cycles": median, "measured_cycles": measured, "modelled_cycles": modelled,
-                "total_error": error, "error_without_first_touches": known, "unknown_instructions": unknown,
+                "total_error": error, "error_without_first_touches": known,
+                "first_scalar_wait": waits[0], "first_vector_wait": waits[1], "unknown_instructions": unknown,
             }));
             continue;
         }
@@ -425,6 +496,8 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
             modelled.to_string(),
             format!("{:+.1}%", 100.0 * error),
             format!("{:+.1}%", 100.0 * known),
+            waits[0].clone(),
+            waits[1].clone(),
         ]);
         for i in intervals.iter().rev().take(args.worst) {
             println!("{name}: {:+} cycles before {}", i.difference(), i.text);
