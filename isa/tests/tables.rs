@@ -166,6 +166,44 @@ fn any_target() -> impl Strategy<Value = Target> {
     prop::sample::select(Target::all().collect::<Vec<_>>())
 }
 
+/// Bits that no instruction with halves of registers has are read with whole ones (as LLVM does), and whole registers
+/// are encoded as low halves (as LLVM does too).
+fn low_halves_as_whole(inst: &Inst) -> String {
+    format!("{inst:?}").replace(".l)", ")")
+}
+
+#[test]
+fn stray_bits_beside_halves_of_registers_mean_whole_ones() {
+    let mode = Mode { wave64: false, true16: true };
+    let read = |second: u8| decode(Target::GFX1100, mode, &[0, second, 0x32, 0xd5, 0, 0, 0, 0]).unwrap();
+    assert_eq!(read(0x80).to_string(), "v_add_f16_e64 v0.l, s0, s0 clamp");
+    assert_eq!(read(0xa0).to_string(), "v_add_f16_e64 v0, s0, s0 clamp");
+    let again = encode_raw(Target::GFX1100, mode, read(0xa0).form(), &read(0xa0).inst()).unwrap();
+    assert_eq!(again.bytes(), read(0x80).bytes());
+}
+
+/// Found by fuzzing: m0 stood for two registers and more.
+#[test]
+fn m0_is_one_register() {
+    for target in Target::all() {
+        let parsed = |line: &str| parse(target, Mode::of(target), line);
+        assert!(parsed("s_mov_b32 s0, m0").is_ok() && parsed("s_mov_b32 m0, s0").is_ok(), "{target}");
+        for line in [
+            "s_mov_b64 s[0:1], m0",
+            "s_mov_b64 m0, s[0:1]",
+            "s_getpc_b64 m0",
+            "s_load_dword s5, m0, 0x0",
+            "s_load_dwordx2 m0, s[2:3], 0x0",
+            "s_atomic_or s5, m0",
+            "s_buffer_load_dword s5, m0, 0x0",
+            "v_fma_f64 v[0:1], m0, v[0:1], v[0:1]",
+            "global_load_dword v1, v2, m0",
+        ] {
+            assert!(parsed(line).is_err(), "{target}: {line}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(5_000))]
 
@@ -178,7 +216,7 @@ proptest! {
             let inst = raw.inst();
             let _ = raw.to_string();
             if let Ok(again) = encode_raw(target, mode, raw.form(), &inst) {
-                prop_assert_eq!(again.inst(), inst);
+                prop_assert_eq!(low_halves_as_whole(&again.inst()), low_halves_as_whole(&inst));
             }
         }
     }

@@ -63,13 +63,13 @@ impl Inputs {
         let (named, unnamed): (Vec<_>, Vec<_>) = specs.into_iter().partition(|s| s.name.is_some());
         for spec in named {
             let name = spec.name.clone().unwrap_or_default();
-            if index(&name).is_none() {
+            let Some(at) = index(&name) else {
                 return Err(Failure::new(format!(
                     "the model has no input '{name}'; it has {} (a spec such as 1x3xf32=0 needs a known element type)",
                     names(declared.iter().map(|d| d.name.as_str()))
                 )));
-            }
-            given.insert(name.clone(), read(spec, &name, limit)?);
+            };
+            given.insert(name.clone(), read(spec, &declared[at], limit)?);
         }
         let mut in_order = Vec::new();
         for spec in unnamed {
@@ -88,7 +88,7 @@ impl Inputs {
                     names(declared.iter().map(|d| d.name.as_str()))
                 )));
             };
-            given.insert(d.name.clone(), read(spec, &d.name, limit)?);
+            given.insert(d.name.clone(), read(spec, d, limit)?);
         }
         let missing: Vec<&Declared> = declared.iter().filter(|d| !given.contains_key(&d.name)).collect();
         if !missing.is_empty() && random.is_none() {
@@ -184,8 +184,22 @@ fn suited(t: HostTensor, wanted: &Wanted) -> HostTensor {
     }
 }
 
-fn read(spec: InputSpec, name: &str, limit: Option<u64>) -> Result<Given> {
-    Ok(if spec.is_image() { Given::Picture(spec) } else { Given::Array(spec.array(name, limit)?) })
+fn read(spec: InputSpec, to: &Declared, limit: Option<u64>) -> Result<Given> {
+    if spec.is_image() {
+        return Ok(Given::Picture(spec));
+    }
+    let rank = to.shape.as_ref().map_or(0, Vec::len);
+    let Some(number) = to.dtype.and_then(|t| spec.number(t, &vec![1; rank])) else {
+        return Ok(Given::Array(spec.array(&to.name, limit)?));
+    };
+    let one = |d: &Dim| !matches!(d, Dim::Known(n) if *n != 1);
+    if !to.shape.iter().flatten().all(one) {
+        return Err(Failure::new(format!(
+            "input '{0}' is {1}; a number alone is for one element ({0}={1}=NUMBER fills them all)",
+            to.name, to.described
+        )));
+    }
+    Ok(Given::Array(number.map_err(|e| Failure::new(format!("input '{}': {e}", to.name)))?))
 }
 
 /// Takes every input that an archive holds; a model without inputs needs none of it.
@@ -237,6 +251,11 @@ fn in_folder(folder: &Path, output: &str) -> PathBuf {
     folder.join(format!("{}.npy", output.replace(['/', '\\', ':'], "_")))
 }
 
+/// Numbers of the outputs, each name once: a model may list one twice.
+fn once<'a>(outputs: &'a [&str]) -> impl Iterator<Item = usize> + 'a {
+    (0..outputs.len()).filter(|&i| !outputs[..i].contains(&outputs[i]))
+}
+
 /// Files and the outputs that go to (or come from) each: `[NAME=]FILE`. An archive without a name is for all outputs, and
 /// so is a folder, which has a .npy file for each; other files without
 /// a name are for the outputs in their order.
@@ -250,7 +269,7 @@ pub fn files(option: &str, texts: &[String], outputs: &[&str]) -> Result<Vec<(Pa
         };
         let file = PathBuf::from(file.trim_start_matches('@'));
         if name.is_none() && is_folder(text) {
-            out.extend(outputs.iter().enumerate().map(|(i, o)| (in_folder(&file, o), vec![i])));
+            out.extend(once(outputs).map(|i| (in_folder(&file, outputs[i]), vec![i])));
             continue;
         }
         let archive = kind_of(&file) == "npz";
@@ -261,7 +280,7 @@ pub fn files(option: &str, texts: &[String], outputs: &[&str]) -> Result<Vec<(Pa
                 })?;
                 vec![at]
             }
-            None if archive => (0..outputs.len()).collect(),
+            None if archive => once(outputs).collect(),
             None if next < outputs.len() => {
                 next += 1;
                 vec![next - 1]

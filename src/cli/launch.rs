@@ -118,6 +118,7 @@ fn parse(text: &str, limits: &Limits) -> Result<Spec> {
                     existing(path)?;
                     load_npy(path)?
                 }
+                Source::Integer(_) | Source::Real(_) => spec.array(text, None)?,
                 Source::Fill(..) | Source::Text(..) | Source::Random(..) => {
                     limits.check(&format!("--arg {text}"), spec.bytes().unwrap_or(u64::MAX))?;
                     spec.array(text, None)?

@@ -34,8 +34,8 @@ pub struct Args {
     /// Device: auto (a GPU if there is one), hip or hip:N for a GPU, emu:TARGET for an emulated one.
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Input as [NAME=]SPEC: 1x3xf32=0, 1x3xf32=random:7, @x.npy, @all.npz, @x.pb, cat.png. Without NAME an archive gives
-    /// every input that it holds, others go by position.
+    /// Input as [NAME=]SPEC: 1x3xf32=0, 1x3xf32=random:7, 5 (for a scalar), @x.npy, @all.npz, @x.pb, cat.png. Without NAME
+    /// an archive gives every input that it holds, others go by position.
     #[arg(long = "input", value_name = "[NAME=]SPEC")]
     inputs: Vec<String>,
     #[command(flatten)]

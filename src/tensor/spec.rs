@@ -5,6 +5,7 @@
 //! | `1x3x224x224xf32=0`        | filled with a number                                                       |
 //! | `1x3x224x224xf32=random:7` | seeded: floats uniform in `[-1, 1)`, integers in `0..256`, bools; strings: the integers |
 //! | `2xstring=some words`      | filled with a string                                                       |
+//! | `5`, `0.25`, `-inf`        | one number of the type that the input has, for scalars and tensors of one element |
 //! | `@x.npy`                   | a NumPy array                                                              |
 //! | `@all.npz`                 | the array of the archive that has the input's name                         |
 //! | `@input_0.pb`              | an ONNX `TensorProto`                                                      |
@@ -28,6 +29,10 @@ pub enum Source {
     Text(Vec<usize>, String),
     /// Seeded random numbers.
     Random(DType, Vec<usize>, u64),
+    /// One whole number, whose type is the input's.
+    Integer(i64),
+    /// One number, whose type is the input's.
+    Real(f64),
     /// A file.
     File(PathBuf),
 }
@@ -88,6 +93,12 @@ impl FromStr for InputSpec {
             if path.is_empty() {
                 return Err(Error::other(format!("input `{text}` names no file")));
             }
+            if let Ok(value) = s.parse() {
+                return Ok(Source::Integer(value));
+            }
+            if let Ok(value) = s.parse() {
+                return Ok(Source::Real(value));
+            }
             if shape_and_type(path).is_some() {
                 return Err(Error::other(format!("input `{text}` has no value; write {path}=0 or {path}=random:1")));
             }
@@ -120,8 +131,30 @@ impl InputSpec {
                 Some(element_count(shape).map_or(u64::MAX, |n| (n * dtype.size()) as u64))
             }
             Source::Text(shape, _) => Some(element_count(shape).map_or(u64::MAX, |n| (n * DType::Str.size()) as u64)),
-            Source::File(_) => None,
+            Source::File(_) | Source::Integer(_) | Source::Real(_) => None,
         }
+    }
+
+    /// A number as a tensor of one element of that type; none where the spec is something else.
+    ///
+    /// # Errors
+    /// A number that the type does not hold: a fraction or one that is too large for integers, any for strings.
+    pub fn number(&self, dtype: DType, shape: &[usize]) -> Option<Result<HostTensor, Error>> {
+        let made = match self.source {
+            _ if dtype == DType::Str => None,
+            Source::Integer(v) => HostTensor::from_ints(DType::I64, shape, &[v]).as_integers(dtype).or_else(|| {
+                let one = HostTensor::from_ints(dtype, shape, &[v]);
+                (dtype.is_float() || dtype == DType::Bool && (0..=1).contains(&v)).then_some(one)
+            }),
+            Source::Real(v) => dtype.is_float().then(|| HostTensor::from_f64(dtype, shape, &[v])),
+            _ => return None,
+        };
+        let text = match self.source {
+            Source::Integer(v) => v.to_string(),
+            Source::Real(v) => v.to_string(),
+            _ => String::new(),
+        };
+        Some(made.ok_or_else(|| Error::other(format!("{text} is no {dtype}"))))
     }
 
     /// True for pictures, whose size becomes the model's.
@@ -144,6 +177,9 @@ impl InputSpec {
                     .map_err(|e| Error::other(e.to_string()))
             }
             Source::Random(dtype, shape, seed) => Ok(random(*dtype, shape, *seed)),
+            Source::Integer(_) | Source::Real(_) => {
+                Err(Error::other(format!("`{name}`: a number alone has no type here; write it as 1xf32=5")))
+            }
             Source::File(path) => match kind_of(path).as_str() {
                 "npy" => npy::load_npy(path),
                 "npz" => Npz::open(path, limit)?.existing(name),
@@ -269,6 +305,8 @@ mod tests {
         assert_eq!(parse("2x3xf32=0.5"), spec(None, Source::Fill(DType::F32, vec![2, 3], 0.5)));
         assert_eq!(parse("f32=1"), spec(None, Source::Fill(DType::F32, vec![], 1.0)));
         assert_eq!(parse("x=4xi64=random:7"), spec(Some("x"), Source::Random(DType::I64, vec![4], 7)));
+        assert_eq!(parse("n=5"), spec(Some("n"), Source::Integer(5)));
+        assert_eq!(parse("-2.5e3"), spec(None, Source::Real(-2500.0)));
         assert_eq!(parse("@x.npy"), spec(None, f("x.npy")));
         assert_eq!(parse("data=@dir/x.npz"), spec(Some("data"), f("dir/x.npz")));
         assert_eq!(parse("cat.png"), spec(None, f("cat.png")));
@@ -302,6 +340,23 @@ mod tests {
         assert!(load("2xi32=3").is_err());
         assert!(load("@none.npy").unwrap_err().to_string().contains("cannot read none.npy"));
         assert!(load("@none.txt").unwrap_err().to_string().contains("unknown kind"));
+    }
+
+    #[test]
+    fn numbers_alone_take_the_type_that_holds_them() {
+        let number = |s: &str, dtype| parse(s).unwrap().number(dtype, &[1]).unwrap().map_err(|e| e.to_string());
+        let largest = number("9223372036854775807", DType::I64).unwrap();
+        assert_eq!(largest.to_i64(), [i64::MAX]);
+        assert_eq!(number("5", DType::BF16).unwrap().to_f64(), [5.0]);
+        assert_eq!(number("1", DType::Bool).unwrap().to_f64(), [1.0]);
+        assert_eq!(number("-inf", DType::F32).unwrap().to_f64(), [f64::NEG_INFINITY]);
+        for (s, dtype) in
+            [("2", DType::Bool), ("0.5", DType::I32), ("300", DType::U8), ("-1", DType::U64), ("1", DType::Str)]
+        {
+            assert!(number(s, dtype).unwrap_err().contains(s), "{s} {dtype}");
+        }
+        assert!(parse("2xf32=3").unwrap().number(DType::F32, &[1]).is_none());
+        assert!(parse("5").unwrap().array("x", None).is_err());
     }
 
     #[test]

@@ -4,6 +4,13 @@
 //! What a compute unit needs for its first workgroups, and for each further round of them, is simulated ([`wave`]); rounds
 //! are multiplied. The last, partly filled round is simulated apart: that is the tail. The launch takes the longest of
 //! that, of what the dispatcher needs, and of what each level of memory needs for its traffic ([`memory`]).
+//!
+//! Latency under load: compute units do not ask all at once. N of them that take turns waiting (Z clocks, with the latency of an idle memory)
+//! and having lines moved (S clocks each of the whole way) need the longer of Z + S and N*S for a turn, so that a wait grows
+//! where the bandwidth is spent, and there its bound stands beside that of the compute units. A queue at each compute unit's fixed share of the
+//! bandwidth was tried instead. It takes Z + N*S: a product of f32 of 64x4096x4096 on gfx1201 took 892,000 clocks, on gfx1030 the time
+//! grew by 40%; without it 550,000, where the analytical form, which rows of hardware have judged, has 476,000 ([`crate::gemm`] also lets limits
+//! that are about as long delay each other).
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Unit};

@@ -144,6 +144,35 @@ fn values_that_decide_shapes_are_taken_from_the_inputs() {
 }
 
 #[test]
+fn a_number_alone_is_of_the_type_of_the_input() {
+    let dir = Dir::new();
+    let nodes = [node("Reshape", &["x", "s"], &["r"], &[]), node("Add", &["r", "k"], &["y"], &[])];
+    let inputs = [value("x", &["n"]), typed("s", I64, &["rank"]), value("k", &[])];
+    let m = dir.model(file(&nodes, &inputs, &[value("y", &["m"])], &[]));
+    let x = format!("x={}", dir.array("x.npy", &numbers(&[6])));
+    let out = dir.at("y.npz");
+    let run =
+        |x: &str, s: &str, k: &str| barewave(&["run", &m, "--input", x, "--input", s, "--input", k, "--output", &out]);
+    assert_eq!(run(&x, "s=6", "k=2.5").0, 0);
+    let y = dir.outputs("y.npz");
+    assert_eq!((y.shape(), y.to_f32()[5]), (&[6][..], 7.5));
+    let (code, _, err) = run(&x, "s=6.5", "k=1");
+    assert!(code == 1 && err.contains("input 's': 6.5 is no i64"), "{code} {err}");
+    let m = dir.model(twice(&["4"]));
+    fails(&["run", &m, "--input", "x=5"], &["input 'x' is 4xf32", "x=4xf32=NUMBER fills them all"]);
+}
+
+#[test]
+fn an_output_that_is_listed_twice_is_written_once() {
+    let dir = Dir::new();
+    let outputs = [value("y", &["n"]), value("y", &["n"])];
+    let m = dir.model(file(&[node("Neg", &["x"], &["y"], &[])], &[value("x", &["n"])], &outputs, &[]));
+    let x = dir.array("x.npy", &numbers(&[6]));
+    works(&["run", &m, "--input", &x, "--output", &dir.at("y.npz")]);
+    assert_eq!(dir.outputs("y.npz").to_f32()[5], -5.0);
+}
+
+#[test]
 fn everything_that_is_missing_is_told_at_once() {
     let dir = Dir::new();
     let nodes = [

@@ -356,7 +356,7 @@ impl Attempt<'_> {
         let x = Operand::Regs(r);
         let null = r.first == Reg::NULL;
         let aperture = (Reg::SHARED_BASE.0..=Reg::POPS_EXITING_WAVE_ID.0).contains(&r.first.0);
-        if r.dwords != dwords && !null && !aperture && r.first != Reg::M0 {
+        if r.dwords != dwords && !null && !aperture {
             let width = match (o.has(flag::MASK), dwords) {
                 (true, 1) => "one register, the mask of a wave of 32 lanes",
                 (true, _) => "two registers, the mask of a wave of 64 lanes",
