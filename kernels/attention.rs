@@ -16,6 +16,7 @@
 mod parts;
 mod plan;
 mod rounds;
+mod shares;
 
 use super::address::{self, Offset};
 use super::error::{Reason, Res};
@@ -39,6 +40,7 @@ use parts::Counted;
 use plan::Plan;
 pub(super) use plan::fits;
 use rounds::{Place, Rounds, Summed};
+use shares::Share;
 
 /// Maxima are taken as at least this, so that a query that sees no key has exponentials of 0, not of NaN.
 const LOWEST: f64 = -1e37;
@@ -107,6 +109,8 @@ struct Flash<'a> {
     columns: Vec<u32>,
     /// The workgroup's part of the keys, where they are shared: its number and first key.
     part: Option<(Part, Part)>,
+    /// What it computes of its share of all, where that is how work is divided.
+    share: Option<Share>,
     /// Exponents are scores times this.
     factor: f64,
     /// The expression of scores, where it does more than scale.
@@ -126,9 +130,19 @@ pub(super) fn lower(cx: &Cx, kind: &Attention) -> Res<Vec<Kernel>> {
     let tile = plan.tile(plan.depth);
     let mut w = cx.kernel(tile.threads());
     let r = cx.step.output.view.rank();
-    let z = w.b.workgroup_id(1);
+    let share = match plan.shares {
+        Some(shares) => {
+            // What is asked for here is there in each round.
+            for i in 0..cx.step.inputs.len() {
+                w.buffer(cx, Arg::Input(i))?;
+            }
+            Some(shares.open(&mut w.b, &plan))
+        }
+        None => None,
+    };
+    let z = share.map_or_else(|| w.b.workgroup_id(1), |s| s.batch);
     let batch = address::coordinates(&mut w.b, z, &cx.step.output.view.dims[..r - 2]);
-    let first = w.b.workgroup_id(0);
+    let first = share.map_or_else(|| w.b.workgroup_id(0), |s| s.block_of_batch);
     let first = w.b.mul(first, plan.queries);
     let item = w.b.workitem_id();
     let waves = fragment::runs(&[(plan.form.waves.0, fragment::down(plan.form.side()))], &[], 32);
@@ -146,11 +160,13 @@ pub(super) fn lower(cx: &Cx, kind: &Attention) -> Res<Vec<Kernel>> {
         let number = w.b.workgroup_id(2);
         (number, w.b.mul(number, plan.chunk))
     });
+    let part = part.or(share.map(|s| (s.first, w.b.mul(s.tile, plan.keys))));
     let scale = scale_of(&kind.score).filter(|s| *s > 0.0);
     let log2e = std::f64::consts::LOG2_E;
     let (factor, score) = scale.map_or((log2e, Some(&kind.score)), |s| (s * log2e, None));
     let float = Float(Type::F32);
-    let flash = Flash { cx, kind, plan, a, keys, float, batch, first, query, lane_key, columns, part, factor, score };
+    let flash =
+        Flash { cx, kind, plan, a, keys, float, batch, first, query, lane_key, columns, part, share, factor, score };
     flash.write(w, &b)
 }
 
@@ -184,7 +200,18 @@ impl Flash<'_> {
         let rounds = Rounds::new(&self, &mut w.b, [k, v], places, queries, operands);
         let Summed { mut results, max, sum: mut whole } = rounds.write(&mut w)?;
         let mut shared = None;
-        if let Some((number, _)) = self.part {
+        if let Some(share) = &self.share {
+            let (all_keys, done) = (w.b.label(), w.b.label());
+            w.b.branch_lt(share.others, 1u32, all_keys);
+            let counted = self.share_of_block(&mut w, share, done, &results, (max, whole));
+            let (theirs, sum) = self.put_together(&mut w, &counted, results.len());
+            for (own, all) in results.iter().zip(&theirs) {
+                (0..own.len).for_each(|i| w.b.copy_into(own.dword(i), all.dword(i)));
+            }
+            w.b.copy_into(whole, sum);
+            w.b.place(all_keys, "whole");
+            shared = Some(counted);
+        } else if let Some((number, _)) = self.part {
             let counted = self.share(&mut w, number, &results, (max, whole));
             (results, whole) = self.put_together(&mut w, &counted, results.len());
             shared = Some(counted);
@@ -363,6 +390,9 @@ impl Flash<'_> {
 
     /// Where the loop over keys ends: a causal mask hides what lies behind the last query of the workgroup.
     fn limit(&self, b: &mut Builder) -> Opnd {
+        if let Some(share) = &self.share {
+            return b.mul(share.tiles, self.plan.keys).into();
+        }
         let all = self.plan.e.keys as u32;
         let end = match (self.kind.causal, self.part) {
             (None, None) => return all.into(),
@@ -518,12 +548,19 @@ impl Flash<'_> {
         gemm::store(&mut w, self.cx, &tile, &sums, &walk, (self.first, none), |w, view, size| {
             self.outer(w, view, size)
         })?;
-        let grid = [(e.queries as u32).div_ceil(plan.queries), e.batches as u32, plan.parts];
+        let mut grid = [(e.queries as u32).div_ceil(plan.queries), e.batches as u32, plan.parts];
+        let mut sharing = [1, 1, plan.parts];
         let flops = 2 * (e.batches * e.queries * e.keys * (e.depth + e.width)) as u64;
-        let Some(Counted { shared, done, .. }) = shared else { return Ok(vec![w.finish(grid, flops)]) };
+        let Some(Counted { done, bytes: [workspace, counters], .. }) = shared else {
+            return Ok(vec![w.finish(grid, flops)]);
+        };
         w.b.place(done, "done");
+        if let Some((share, shares)) = self.share.zip(plan.shares) {
+            share.close(&mut w.b);
+            grid = [shares.groups, 1, 1];
+            sharing = grid;
+        }
         let kernel = w.finish(grid, flops);
-        let sharing = [1, 1, shared.count];
-        Ok(vec![Kernel { workspace: shared.bytes(), counters: shared.counters(), sharing, ..kernel }])
+        Ok(vec![Kernel { workspace, counters, sharing, ..kernel }])
     }
 }

@@ -20,7 +20,7 @@ use super::normed::Finish;
 use super::tile::Tile;
 use super::{Cx, Kernel, MAX_TENSOR_BYTES, Writer};
 use crate::graph::view::View;
-use crate::mir::{BlockId, Buffer, Builder, Gen, Part, Pipeline, Type};
+use crate::mir::{BlockId, Buffer, Builder, Gen, Opnd, Part, Pipeline, Type};
 
 /// The part of the depth that a workgroup sums.
 #[derive(Clone, Copy)]
@@ -141,7 +141,7 @@ pub(super) fn store(
         let at = w.b.mul(place.item, 4u32);
         count_workgroup(&mut w, at, tile.threads(), shared.count - 1, done);
     } else {
-        shared.count_in(&mut w, &place, done);
+        shared.count_in(&mut w, &place, shared.count - 1, done);
     }
     let sums = shared.add(&mut w, workspace, &place, tile.types.accumulate, &p.sums);
     let (finished, columns) = end(&mut w, cx, p, &sums, shared.counters(), done, outer)?;
@@ -244,6 +244,12 @@ impl Shared {
         let (x, y) = (b.workgroup_id(0), b.workgroup_id(1));
         let row = b.mad(batch, self.tiles[1], y);
         let group = b.mad(row, self.tiles[0], x);
+        self.place_of(w, group)
+    }
+
+    /// The place of a workgroup that computes the tile of this number.
+    pub fn place_of(&self, w: &mut Writer, group: Part) -> Place {
+        let b = &mut w.b;
         let lane = b.workitem_id();
         let item = b.mad(group, self.threads, lane);
         let group = b.mul(group, self.threads * self.dwords * 4);
@@ -274,17 +280,18 @@ impl Shared {
         }
     }
 
-    /// Waits until the part is where all can see it, and goes to `done` unless all others are there too.
-    pub fn count_in(&self, w: &mut Writer, place: &Place, done: BlockId) {
+    /// Waits until the part is where all can see it, and goes to `done` unless the `others` are there too.
+    pub fn count_in(&self, w: &mut Writer, place: &Place, others: impl Into<Opnd>, done: BlockId) {
+        let others = others.into();
         let counters = w.counters();
         let b = &mut w.b;
         let at = b.mul(place.item, 4u32);
         b.block("count");
         b.fix_order();
         b.finish_stores();
-        let before = b.device_increment(counters, at, self.count - 1);
+        let before = b.device_increment(counters, at, others);
         let before = b.uniform(before);
-        b.branch_lt(before, self.count - 1, done);
+        b.branch_lt(before, others, done);
     }
 
     /// Adds all parts.

@@ -8,14 +8,20 @@
 use super::super::Writer;
 use super::super::lanes;
 use super::super::split::{IN_FLIGHT, Place, Shared};
+use super::shares::Share;
 use super::{Flash, LOWEST};
-use crate::mir::{BlockId, Buffer, Builder, Gen, Part, Pipeline, Type};
+use crate::mir::{BlockId, Buffer, Builder, Gen, Opnd, Part, Pipeline, Type};
 
 /// Parts that have been left and counted; `done` is where all go but the last one to end.
 pub(super) struct Counted {
     pub shared: Shared,
     pub done: BlockId,
+    /// Bytes of the workspace and of counters.
+    pub bytes: [usize; 2],
+    /// How many parts there are, and where they lie: so many bytes behind the place, or as shares do.
+    count: Opnd,
     place: Place,
+    share: Option<Share>,
     workspace: Buffer,
 }
 
@@ -36,14 +42,54 @@ impl Flash<'_> {
         let zero = w.b.scalar(0);
         let place = shared.place(w, zero);
         let workspace = w.workspace(shared.bytes());
+        self.leave(w, &shared, &place, (workspace, number), (results, max, sum));
+        let done = w.b.label();
+        shared.count_in(w, &place, shared.count - 1, done);
+        let bytes = [shared.bytes(), shared.counters()];
+        Counted { count: shared.count.into(), shared, done, bytes, place, share: None, workspace }
+    }
+
+    /// The same for a share of the units, of whose block it has not all keys.
+    pub(super) fn share_of_block(
+        &self,
+        w: &mut Writer,
+        share: &Share,
+        done: BlockId,
+        results: &[Part],
+        (max, sum): (Part, Part),
+    ) -> Counted {
+        let (plan, e) = (&self.plan, &self.plan.e);
+        let threads = plan.form.waves.0 * plan.lanes();
+        let blocks = (e.queries as u32).div_ceil(plan.queries) * e.batches as u32;
+        let count = 2 * plan.shares.map_or(1, |s| s.groups);
+        let shared = Shared { threads, dwords: plan.left(), count, tiles: [1; 3] };
+        let counted = Shared { threads, dwords: 1, count: 1, tiles: [blocks, 1, 1] };
+        let zero = w.b.scalar(0);
+        let (place, counters) = (shared.place_of(w, zero), counted.place_of(w, share.block));
+        let workspace = w.workspace(shared.bytes());
+        let number = w.b.workgroup_id(0);
+        let slot = share.slot(&mut w.b, number);
+        self.leave(w, &shared, &place, (workspace, slot), (results, max, sum));
+        counted.count_in(w, &counters, share.others, done);
+        let bytes = [shared.bytes(), counted.counters()];
+        let count = w.b.add(share.others, 1u32).into();
+        Counted { count, shared, done, bytes, place, share: Some(*share), workspace }
+    }
+
+    /// Stores results with what they are relative to.
+    fn leave(
+        &self,
+        w: &mut Writer,
+        shared: &Shared,
+        place: &Place,
+        (workspace, number): (Buffer, Part),
+        (results, max, sum): (&[Part], Part, Part),
+    ) {
         let both = w.b.v(2);
         w.b.copy_into(both.dword(0), max);
         w.b.copy_into(both.dword(1), sum);
         let all: Vec<Part> = results.iter().copied().chain([both]).collect();
-        shared.leave(w, workspace, &place, number, &all);
-        let done = w.b.label();
-        shared.count_in(w, &place, done);
-        Counted { shared, done, place, workspace }
+        shared.leave(w, workspace, place, number, &all);
     }
 
     /// Results and sum of all parts, of which there are `count` pieces of registers.
@@ -73,15 +119,26 @@ impl Flash<'_> {
         let ahead = b.mul(twin, c.shared.part());
         let at_once = 1u32 << twins.len();
         let lanes: Vec<Part> = (1..=4).map(|dwords| b.mad(home, dwords * 4, ahead)).collect();
-        b.counted_loop("parts", plan.parts.next_multiple_of(at_once), at_once, Pipeline::Off, false, |b, first| {
-            let start = b.mad(first, c.shared.part(), c.place.group);
+        let limit = match c.share {
+            Some(_) => c.count,
+            None => plan.parts.next_multiple_of(at_once).into(),
+        };
+        b.counted_loop("parts", limit, at_once, Pipeline::Off, false, |b, first| {
+            let slot = match &c.share {
+                Some(share) => {
+                    let number = b.add(share.first, first);
+                    share.slot(b, number)
+                }
+                None => first,
+            };
+            let start = b.mad(slot, c.shared.part(), c.place.group);
             let load = |b: &mut Builder, dwords: u8, before: u32| {
                 b.device_load(c.workspace, dwords, lanes[usize::from(dwords) - 1], start, before * 4 * c.shared.threads)
             };
             let both = load(b, 2, plan.left() - 2);
             // What lies behind the last part is read as zero, and must not be the maximum.
             let number = b.add(twin, first);
-            let inside = b.op(Gen::CmpGt.of(Type::U32), &[plan.parts.into(), number.into()]);
+            let inside = b.op(Gen::CmpGt.of(Type::U32), &[c.count, number.into()]);
             let lowest = self.float.held(b, LOWEST);
             let theirs = b.select(inside, both.dword(0), lowest);
             let (keep, take) = self.grow(b, max, theirs);

@@ -5,6 +5,7 @@ use super::super::choice::{self, Machine};
 use super::super::matrix::{MatrixForm, Side};
 use super::super::tile::{Form, Layout, Tile, Types};
 use super::super::{MAX_TENSOR_BYTES, values};
+use super::shares::{Shares, Work};
 use crate::graph::fused::{FusedGraph, Step, StepKind};
 use crate::mir::{Type, matrix_instruction};
 use crate::tensor::DType;
@@ -62,6 +63,9 @@ const FORMS: [(u32, u32); 8] = [(8, 64), (4, 64), (8, 32), (4, 32), (2, 64), (2,
 /// Keys are shared where that saves so much: the clocks here are estimates, putting parts together is certain.
 const WORTH: f64 = 0.97;
 
+/// Registers fewer than the estimate that a kernel may turn out to have.
+const SPARE: u32 = 16;
+
 /// Extents of an attention.
 #[derive(Clone, Copy)]
 pub(super) struct Extents {
@@ -71,6 +75,8 @@ pub(super) struct Extents {
     /// Size of a query and key, and of a value.
     pub depth: usize,
     pub width: usize,
+    /// A query sees so many keys more than those up to its own number.
+    pub causal: Option<i64>,
 }
 
 /// How one is computed.
@@ -92,6 +98,8 @@ pub(super) struct Plan {
     /// Workgroups that share the keys, and keys of each, whole tiles.
     pub parts: u32,
     pub chunk: u32,
+    /// How all work is divided, where not by blocks of queries.
+    pub shares: Option<Shares>,
 }
 
 /// Numbers of workgroups that may share the keys.
@@ -128,6 +136,7 @@ pub(super) fn grouped(step: &Step) -> Option<Step> {
 }
 
 fn extents(step: &Step) -> Extents {
+    let causal = if let StepKind::Attention(kind) = &step.kind { kind.causal } else { None };
     let (out, q, k) = (&step.output.view, &step.inputs[0].view, &step.inputs[1].view);
     let r = out.rank();
     Extents {
@@ -136,6 +145,7 @@ fn extents(step: &Step) -> Extents {
         keys: k.dims[r - 1],
         depth: q.dims[r - 1],
         width: out.dims[r - 1],
+        causal,
     }
 }
 
@@ -171,6 +181,7 @@ impl Plan {
             MatrixForm::new(instruction, op)
         });
         let forms: Vec<MatrixForm> = forms.collect();
+        let machine = Machine::of(target);
         // Reads of half the width only where nothing else fits.
         let runs: &[u32] = if types.bytes() >= 4 { &[1] } else { &[8, 4] };
         let mut all = Vec::new();
@@ -186,15 +197,17 @@ impl Plan {
                 let width = width.max(form.side());
                 let (queries, chunk) = (waves * form.side(), (e.keys as u32).next_multiple_of(keys));
                 for ahead in [true, false] {
-                    let plan = Plan { e, types, form, run, queries, keys, depth, width, ahead, parts: 1, chunk };
+                    let shares = None;
+                    let plan =
+                        Plan { e, types, form, run, queries, keys, depth, width, ahead, parts: 1, chunk, shares };
                     if plan.fits(target) {
                         all.extend(plan.shared());
+                        all.extend(plan.divided(target, &machine));
                     }
                 }
             }
         }
-        let machine = Machine::of(target);
-        let lead = |p: &Plan| if p.parts > 1 { WORTH } else { 1.0 };
+        let lead = |p: &Plan| if p.parts > 1 || p.shares.is_some() { WORTH } else { 1.0 };
         let timed = all.into_iter().map(|p| (p.clocks(target, &machine) / lead(&p), p));
         let (clocks, best) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
         (clocks < apart(target, &machine, types, &several, t)).then_some(best)
@@ -236,10 +249,34 @@ impl Plan {
             (beside * (work + more) + once).max(own + fitted.reads_alone * read * beside + fitted.latency)
         };
         let most = m.fit(waves, self.vgprs(), self.lds());
+        let part = f64::from(waves * self.lanes() * self.left() * 4);
+        if let Some(shares) = self.shares {
+            let (groups, resident) = (f64::from(shares.groups), (f64::from(shares.groups) / cus).ceil());
+            // Each share has two ends, of which one puts a block together.
+            let blocks = 1.0 + shares.blocks();
+            let ends = resident * (TOGETHER + 2.0 * part / TOGETHER_BYTES[usize::from(!shadow)]);
+            let tiles = f64::from(shares.units) + fitted.more * blocks;
+            return of(resident) * tiles
+                + ends
+                + STORED * 2.0 * groups * part / m.memory
+                + m.launch
+                + ENDS * m.ends * blocks;
+        }
         let (rounds, rest) = ((groups / (cus * most)).floor(), groups % (cus * most));
         let last = if rest > 0.0 { of((rest / cus).ceil()) } else { 0.0 };
         let tiles = f64::from(self.chunk / self.keys) + fitted.more;
-        let whole = (rounds * of(most) + last) * tiles + m.launch + ENDS * m.ends * (rounds + 1.0);
+        let work = if self.parts == 1 && self.e.causal.is_some() { Work::of(self) } else { None };
+        let loops = match work {
+            // Blocks with many keys are anywhere among the others, also behind all.
+            Some(work) if rounds > 0.0 => {
+                let (mean, most_tiles) =
+                    (work.units() as f64 / groups + fitted.more, f64::from(work.most()) + fitted.more);
+                of(most) * (groups / (cus * most) * mean + most_tiles / 2.0)
+            }
+            Some(work) => last * (f64::from(work.most()) + fitted.more),
+            None => (rounds * of(most) + last) * tiles,
+        };
+        let whole = loops + m.launch + ENDS * m.ends * (rounds + 1.0);
         let e = &self.e;
         let bytes = e.batches * (e.keys + e.queries) * (e.depth + e.width) * self.types.stored_bytes() as usize;
         let memory = |more: f64| (bytes as f64 + more) / m.memory + m.launch + m.ends;
@@ -247,7 +284,6 @@ impl Plan {
             return queued([whole, memory(0.0)]);
         }
         // All parts are stored; those of a result are loaded by one, some at a time.
-        let part = f64::from(waves * self.lanes() * self.left() * 4);
         let stored = groups * part;
         let adding = (results as f64 / cus).ceil() * f64::from(self.parts.div_ceil(self.at_once()));
         let adding = adding * (TOGETHER + part / TOGETHER_BYTES[usize::from(!shadow)]);
@@ -268,9 +304,30 @@ impl Plan {
             .filter(|p| p.parts == 1 || p.bytes_left() < MAX_TENSOR_BYTES)
     }
 
+    /// Equal shares for as many workgroups as run at once: by the estimate of registers, and by what they may turn out to be. Two
+    /// rounds, where one was meant, are no loss for equal shares; half of the waves are.
+    fn divided(self, target: Target, m: &Machine) -> impl Iterator<Item = Plan> {
+        let sums = target.op(self.form.instruction).and_then(|i| i.dsts.first());
+        let apart = sums.is_some_and(|s| !s.class.contains(barewave_isa::Class::VGPR));
+        let spare = SPARE + if apart { self.results() } else { 0 };
+        let mut at_once =
+            [0, spare].map(|less| m.fit(self.form.waves.0, self.vgprs() - less, self.lds()) as u32).to_vec();
+        at_once.dedup();
+        let work = Work::of(&self).filter(|_| self.at_once() == 1);
+        let part = (self.form.waves.0 * self.lanes() * self.left() * 4) as usize;
+        let shares = at_once.into_iter().filter_map(move |n| work?.shared(target.info().cus * n));
+        let shares = shares.filter(move |s| 2 * s.groups as usize * part < MAX_TENSOR_BYTES);
+        shares.map(move |s| Plan { shares: Some(s), ..self })
+    }
+
     /// Dwords that a workitem leaves for who puts parts together: its results, their maximum and sum.
     pub fn left(&self) -> u32 {
-        self.tiles() * self.form.side() * self.form.side() / self.lanes() + 2
+        self.results() + 2
+    }
+
+    /// Registers of a workitem's results.
+    fn results(&self) -> u32 {
+        self.tiles() * self.form.side() * self.form.side() / self.lanes()
     }
 
     /// Bytes of all parts.
@@ -353,10 +410,9 @@ impl Plan {
     fn vgprs(&self) -> u32 {
         let (side, lanes, words) = (self.form.side(), self.lanes(), self.types.bytes());
         let groups = self.form.operand(Operand::A).map_or(1, |a| a.groups);
-        let results = self.tiles() * side * side / lanes;
         let queries = self.steps() * self.step() * (side * (lanes / side / groups)) * words / 4 / lanes;
         let loaded = (self.keys * (self.depth + self.width)) * words / 4 / (self.form.waves.0 * lanes);
-        results + queries + self.slots() + self.slots() * words / 4 + loaded + 32
+        self.results() + queries + self.slots() + self.slots() * words / 4 + loaded + 32
     }
 
     /// A tile of an operand, of so much k.

@@ -557,7 +557,7 @@ impl Builder {
     }
     /// Adds 1 to the dword at byte offset `offset` (a vector, u32) behind a scalar address, or sets it to 0 where it is `last` or
     /// more, seen by the whole device, and gives what it was: an atomic of each lane.
-    pub fn device_increment(&mut self, base: Part, offset: Part, last: u32) -> Part {
+    pub fn device_increment(&mut self, base: Part, offset: Part, last: impl Into<Opnd>) -> Part {
         let wide = self.v(2);
         self.copy_into(wide.dword(0), offset);
         self.copy_into(wide.dword(1), 0u32);

@@ -6,6 +6,7 @@ mod peers;
 mod search;
 mod shape;
 mod validate;
+mod vendor;
 
 use super::Result;
 

@@ -1,16 +1,13 @@
 //! `barewave bench validate`: the cycle model beside measured tables and traces.
 
-use super::shape::{self, Layout, Shaped};
+use super::vendor;
 use crate::{Failure, Result};
-use barewave::tensor::DType;
-use barewave_isa::Target;
 use barewave_timing::floor::Contradictions;
 use barewave_timing::instr::Unit;
 use barewave_timing::sqtt::Interval;
 use barewave_timing::validate::{self, Errors};
-use barewave_timing::{Chip, conv, floor, shapes, sqtt};
+use barewave_timing::{conv, floor, shapes, sqtt};
 use comfy_table::{CellAlignment, Table, presets};
-use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -79,7 +76,7 @@ pub fn run(args: &Args) -> Result {
     if tables.iter().all(|t| t.is_none()) && !args.published {
         return Err(Failure::usage("give --gemm CSV, --conv CSV, --traces DIR, --published or --llvm-mca PROGRAM"));
     }
-    let mut out = Vec::new();
+    let (mut out, mut compared) = (Vec::new(), Vec::new());
     let by_shape = |text: &str| text.lines().next().is_some_and(|header| header.ends_with(",best_us"));
     let text = args.gemm.as_deref().map(read).transpose()?;
     if let (Some(path), Some(text)) = (&args.gemm, text.as_deref().filter(|t| by_shape(t))) {
@@ -120,7 +117,7 @@ pub fn run(args: &Args) -> Result {
         }
         let against = floor::contradictions(seen.iter().chain(&rows));
         if !args.compact {
-            ours(&rows, args.ours, &mut errors);
+            compared.extend(vendor::compare(&rows, args.ours, &mut errors));
         }
         if args.json {
             out.extend(errors.iter().map(|e| json_of("gemm", e)));
@@ -159,7 +156,7 @@ pub fn run(args: &Args) -> Result {
         }
         let mut errors = conv::compare(&rows, &known);
         if !args.compact {
-            ours(&rows, args.ours, &mut errors);
+            compared.extend(vendor::compare(&rows, args.ours, &mut errors));
         }
         if args.json {
             out.extend(errors.iter().map(|e| json_of("conv", e)));
@@ -174,6 +171,11 @@ pub fn run(args: &Args) -> Result {
             );
             print(&errors);
         }
+    }
+    if args.json {
+        out.extend(vendor::json(&compared));
+    } else {
+        vendor::print(&compared);
     }
     if let Some(dir) = &args.traces {
         traces(args, dir, &mut out)?;
@@ -230,72 +232,6 @@ fn json_of(kind: &str, e: &Errors) -> Value {
         "kind": kind, "chip": e.chip, "dtype": e.dtype, "bucket": e.bucket.name(), "rows": e.rows, "median": e.median,
         "p90": e.p90, "bias": e.bias, "nearest_median": e.nearest.map(|n| n.0), "nearest_p90": e.nearest.map(|n| n.1), "ours_vs_vendor": e.ours_vs_vendor,
     })
-}
-
-/// Operators with more multiplications than this, or operands of more elements, are not compiled for comparison.
-const LARGEST: (f64, f64) = (1e13, 5e8);
-
-fn fits([m, n, k, batch]: [f64; 4]) -> bool {
-    let elements = (m * k + k * n).max(m * n) * batch;
-    m * n * k * batch <= LARGEST.0 && elements < LARGEST.1 && [m, n, k, batch].iter().all(|x| *x >= 1.0)
-}
-
-/// Clocks of our own kernels for an operator, without launches, and how many launches there are.
-fn own(target: Target, shaped: &Shaped) -> Option<(f64, usize)> {
-    let launches = super::kernels::own(target, shaped).ok()?;
-    let clocks: Option<f64> = launches.iter().map(|l| l.modelled.as_ref().ok().map(|m| m.clocks)).sum();
-    Some((clocks?, launches.len()))
-}
-
-/// A table's row that our own kernels can be compared with.
-trait Own {
-    /// Chip, type and bucket.
-    fn key(&self) -> (&str, &str, validate::Bucket);
-    /// The vendor's time over our own.
-    fn vendor_over_own(&self) -> Option<f64>;
-}
-
-impl Own for validate::Row {
-    fn key(&self) -> (&str, &str, validate::Bucket) {
-        (&self.chip, &self.dtype, self.bucket())
-    }
-    fn vendor_over_own(&self) -> Option<f64> {
-        let dtype = DType::from_name(&self.dtype)?;
-        let (g, [a, b]) = (&self.gemm, self.transposed);
-        // The table's matrices lie column by column: rows are columns for us, and A is B.
-        let whole = Some([g.n, g.m, g.k, g.batch]).filter(|x| fits(*x))?.map(|x| x as usize);
-        let (clocks, _) = own(self.target, &shape::product(dtype, whole, Layout::of([b, a])))?;
-        self.vendor_over(clocks)
-    }
-}
-
-impl Own for conv::Row {
-    fn key(&self) -> (&str, &str, validate::Bucket) {
-        (&self.chip, &self.dtype, self.bucket())
-    }
-    fn vendor_over_own(&self) -> Option<f64> {
-        let dtype = DType::from_name(&self.dtype)?;
-        let [n, c, h, w] = self.shape.input.map(|x| x as f64);
-        if !fits(self.product) || n * c * h * w > LARGEST.1 {
-            return None;
-        }
-        let (clocks, launches) = own(self.target, &shape::convolution(dtype, &self.shape))?;
-        Some(self.vendor_over(&Chip::of(self.target)?, clocks, launches))
-    }
-}
-
-/// Fills in how our own kernels compare with the vendor's: of each chip, type and bucket `most` rows, evenly spread.
-fn ours<R: Own + Sync>(rows: &[R], most: usize, errors: &mut [Errors]) {
-    errors.par_iter_mut().for_each(|e| {
-        let same: Vec<&R> = rows.iter().filter(|r| r.key() == (&e.chip, &e.dtype, e.bucket)).collect();
-        let step = (same.len() / most.max(1)).max(1);
-        let chosen = same.iter().skip(step / 2).step_by(step).take(most);
-        let ratios: Vec<f64> = chosen.filter_map(|r| r.vendor_over_own()).collect();
-        if !ratios.is_empty() {
-            let logs: f64 = ratios.iter().map(|r| r.ln()).sum();
-            e.ours_vs_vendor = Some((logs / ratios.len() as f64).exp());
-        }
-    });
 }
 
 /// A line per chip and type.

@@ -1,0 +1,206 @@
+//! Our own kernels, by the model, beside the vendor's measured rows: by chip, type and kind of shape.
+
+use super::shape::{self, Layout, Shaped};
+use barewave::tensor::DType;
+use barewave_isa::Target;
+use barewave_timing::gemm::Gemm;
+use barewave_timing::validate::{self, Errors};
+use barewave_timing::{Chip, conv};
+use comfy_table::{CellAlignment, Table, presets};
+use rayon::prelude::*;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// A row that was compared.
+pub struct Compared {
+    chip: String,
+    dtype: String,
+    class: &'static str,
+    shape: String,
+    /// The vendor's time over our own.
+    ratio: f64,
+}
+
+/// A row is well when our time is at most so many times the vendor's.
+const WELL: f64 = 1.1;
+
+/// Multiplications of a small product.
+const SMALL: f64 = 1e8;
+
+/// Operators with more multiplications than this, or operands of more elements, are not compiled for comparison.
+const LARGEST: (f64, f64) = (1e13, 5e8);
+
+fn fits([m, n, k, batch]: [f64; 4]) -> bool {
+    let elements = (m * k + k * n).max(m * n) * batch;
+    m * n * k * batch <= LARGEST.0 && elements < LARGEST.1 && [m, n, k, batch].iter().all(|x| *x >= 1.0)
+}
+
+/// Clocks of our own kernels for an operator, without launches, and how many launches there are.
+fn own(target: Target, shaped: &Shaped) -> Option<(f64, usize)> {
+    let launches = super::kernels::own(target, shaped).ok()?;
+    let clocks: Option<f64> = launches.iter().map(|l| l.modelled.as_ref().ok().map(|m| m.clocks)).sum();
+    Some((clocks?, launches.len()))
+}
+
+/// A table's row that our own kernels can be compared with.
+pub trait Own {
+    /// Chip, type and bucket.
+    fn key(&self) -> (&str, &str, validate::Bucket);
+    /// The vendor's time over our own.
+    fn vendor_over_own(&self) -> Option<f64>;
+    /// What kind of shape it is, and the shape.
+    fn class(&self) -> &'static str;
+    fn shape(&self) -> String;
+}
+
+impl Own for validate::Row {
+    fn key(&self) -> (&str, &str, validate::Bucket) {
+        (&self.chip, &self.dtype, self.bucket())
+    }
+    fn vendor_over_own(&self) -> Option<f64> {
+        let dtype = DType::from_name(&self.dtype)?;
+        let (g, [a, b]) = (&self.gemm, self.transposed);
+        // The table's matrices lie column by column: rows are columns for us, and A is B.
+        let whole = Some([g.n, g.m, g.k, g.batch]).filter(|x| fits(*x))?.map(|x| x as usize);
+        let (clocks, _) = own(self.target, &shape::product(dtype, whole, Layout::of([b, a])))?;
+        self.vendor_over(clocks)
+    }
+    fn class(&self) -> &'static str {
+        let Gemm { m, n, k, batch, .. } = self.gemm;
+        let (least, most) = (m.min(n), m.max(n));
+        match () {
+            () if batch > 1.0 => "batched",
+            () if least <= 16.0 => "few rows",
+            () if m * n * k < SMALL => "small",
+            () if k >= 8.0 * most => "deep",
+            () if most >= 8.0 * least => "tall",
+            () if k < 256.0 => "shallow",
+            () => "large",
+        }
+    }
+    fn shape(&self) -> String {
+        let Gemm { m, n, k, batch, .. } = self.gemm;
+        // As our own kernels see it, row by row.
+        let layout = Layout::of([self.transposed[1], self.transposed[0]]);
+        format!("{}{n}x{m}x{k} {layout:?}", if batch > 1.0 { format!("{batch}x") } else { String::new() })
+    }
+}
+
+impl Own for conv::Row {
+    fn key(&self) -> (&str, &str, validate::Bucket) {
+        (&self.chip, &self.dtype, self.bucket())
+    }
+    fn vendor_over_own(&self) -> Option<f64> {
+        let dtype = DType::from_name(&self.dtype)?;
+        let [n, c, h, w] = self.shape.input.map(|x| x as f64);
+        if !fits(self.product) || n * c * h * w > LARGEST.1 {
+            return None;
+        }
+        let (clocks, launches) = own(self.target, &shape::convolution(dtype, &self.shape))?;
+        Some(self.vendor_over(&Chip::of(self.target)?, clocks, launches))
+    }
+    fn class(&self) -> &'static str {
+        let [_, kh, kw] = self.shape.kernel;
+        match () {
+            () if self.product[3] > 1.0 => "grouped",
+            () if kh * kw == 1 => "1x1",
+            () if (kh, kw) == (3, 3) => "3x3",
+            () => "other windows",
+        }
+    }
+    fn shape(&self) -> String {
+        let [n, c, h, w] = self.shape.input;
+        let [k, r, s] = self.shape.kernel;
+        format!("{n}x{c}x{h}x{w}:{k}x{r}x{s}")
+    }
+}
+
+/// Compares our own kernels with the vendor's: of each chip, type and bucket `most` rows, evenly spread. The means go to the buckets.
+pub fn compare<R: Own + Sync>(rows: &[R], most: usize, errors: &mut [Errors]) -> Vec<Compared> {
+    let of = |e: &mut Errors| {
+        let same: Vec<&R> = rows.iter().filter(|r| r.key() == (&e.chip, &e.dtype, e.bucket)).collect();
+        let step = (same.len() / most.max(1)).max(1);
+        let chosen: Vec<&R> = same.into_iter().skip(step / 2).step_by(step).take(most).collect();
+        let compared = |r: &R| {
+            let (chip, dtype) = (e.chip.clone(), e.dtype.clone());
+            Some(Compared { chip, dtype, class: r.class(), shape: r.shape(), ratio: r.vendor_over_own()? })
+        };
+        let found: Vec<Compared> = chosen.into_par_iter().filter_map(compared).collect();
+        e.ours_vs_vendor = geomean(found.iter().map(|c| c.ratio));
+        found
+    };
+    errors.par_iter_mut().flat_map_iter(of).collect()
+}
+
+fn geomean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
+    let (count, logs) = ratios.fold((0, 0.0), |(n, sum), r| (n + 1, sum + r.ln()));
+    (count > 0).then(|| (logs / f64::from(count)).exp())
+}
+
+/// What is said of some rows: how many, their mean, how many of a hundred are well, and the one that is worst.
+struct Judged<'a> {
+    rows: usize,
+    mean: f64,
+    well: f64,
+    worst: &'a Compared,
+}
+
+fn judge<'a>(rows: &[&'a Compared]) -> Option<Judged<'a>> {
+    let worst = rows.iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio))?;
+    let well = rows.iter().filter(|c| c.ratio * WELL >= 1.0).count();
+    let mean = geomean(rows.iter().map(|c| c.ratio))?;
+    Some(Judged { rows: rows.len(), mean, well: 100.0 * well as f64 / rows.len() as f64, worst })
+}
+
+type Groups<'a> = BTreeMap<(&'a str, &'a str), BTreeMap<&'a str, Vec<&'a Compared>>>;
+
+/// By chip and type, and all of them (an empty kind of shape) or those of a kind.
+fn groups(rows: &[Compared]) -> Groups<'_> {
+    let mut out = Groups::new();
+    for c in rows {
+        let own = out.entry((&c.chip, &c.dtype)).or_default();
+        own.entry("").or_default().push(c);
+        own.entry(c.class).or_default().push(c);
+    }
+    out
+}
+
+/// Prints a line for each chip and type, and one for each kind of shape.
+pub fn print(rows: &[Compared]) {
+    if rows.is_empty() {
+        return;
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN);
+    table.set_header(["chip", "type", "shapes", "rows", "vendor / ours", "at most 1.1 times", "slowest"]);
+    for ((chip, dtype), kinds) in groups(rows) {
+        for (kind, some) in kinds {
+            let Some(j) = judge(&some) else { continue };
+            table.add_row([
+                chip.to_string(),
+                dtype.to_string(),
+                if kind.is_empty() { "all" } else { kind }.into(),
+                j.rows.to_string(),
+                format!("{:.2}", j.mean),
+                format!("{:.0}%", j.well),
+                format!("{:.2} {}", j.worst.ratio, j.worst.shape),
+            ]);
+        }
+    }
+    for c in 3..6 {
+        if let Some(column) = table.column_mut(c) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    println!("Our kernels beside the vendor's, by the model:\n{table}");
+}
+
+/// The same for machines.
+pub fn json(rows: &[Compared]) -> Vec<Value> {
+    let of = |c: &Compared| {
+        json!({
+            "kind": "ours", "chip": c.chip, "dtype": c.dtype, "class": c.class, "shape": c.shape, "vendor_over_ours": c.ratio,
+        })
+    };
+    rows.iter().map(of).collect()
+}
