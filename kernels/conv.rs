@@ -7,6 +7,9 @@
 //! gives for each k the byte offset of its element relative to the window's corner and a mask with one bit for its
 //! coordinate in each window dimension. A workitem computes once which window coordinates fall inside the input for
 //! its column, so testing a tap is one `and` and one compare. Few output channels per group go to the direct kernel.
+//!
+//! Convolutions that are added up are multiplied one after the other into the same sums, each with a loader and a loop of its
+//! own; where the depth is shared among workgroups each sums its part of every one of them.
 
 use super::choice::{self, Considered, Extents};
 use super::error::{Reason, Res};
@@ -27,85 +30,179 @@ const NEVER: u32 = 1 << 31;
 /// Largest number of taps that the direct kernel unrolls.
 const DIRECT_TAPS: usize = 64;
 
+/// One of the convolutions that are added up.
+#[derive(Clone, Copy)]
+struct Term<'a> {
+    /// The operand that its input is; its weights come behind it.
+    input: usize,
+    window: &'a Window,
+    flip: u8,
+}
+
+impl<'a> Term<'a> {
+    fn all(conv: &'a Conv) -> Vec<Term<'a>> {
+        conv.summands().map(|(input, window, flip)| Term { input, window, flip }).collect()
+    }
+
+    fn x(self, cx: &'a Cx) -> &'a View {
+        &cx.step.inputs[self.input].view
+    }
+
+    fn weights(self) -> usize {
+        self.input + 1
+    }
+
+    /// Weights of an output channel.
+    fn depth(self, cx: &Cx) -> usize {
+        cx.step.inputs[self.weights()].view.dims[1..].iter().product()
+    }
+
+    /// A window of one point with stride 1 over an image that is dense as a whole, and nothing but the image: its columns are the
+    /// image itself. Results may reach past the image (padding at its end, phases of transposed convolutions), or not to its end.
+    fn is_plain(self, cx: &Cx) -> bool {
+        let (x, out) = (self.x(cx), &cx.step.output.view);
+        // What has bytes around it is gathered.
+        let point = self.window.is_point() && self.flip == 0;
+        point && x.dims[2..] == out.dims[2..] && x.is_inner_dense(x.rank() - 2)
+    }
+
+    fn has_constant_weights(self, cx: &Cx) -> bool {
+        matches!(cx.graph.tensor(cx.step.inputs[self.weights()].tensor).role, Role::Constant(_))
+    }
+}
+
 /// The convolution as a product.
-fn extents(cx: &Cx, groups: usize) -> Extents {
-    let (out, weights) = (&cx.step.output.view, &cx.step.inputs[1].view);
-    let k = weights.dims[1..].iter().product();
+fn extents(cx: &Cx, conv: &Conv) -> Extents {
+    let (out, groups) = (&cx.step.output.view, conv.groups);
+    let terms = Term::all(conv);
+    let k = terms.iter().map(|t| t.depth(cx)).sum();
+    let constant = terms[0].has_constant_weights(cx);
     Extents {
         batches: out.dims[0] * groups,
         m: out.dims[1] / groups,
         n: out.dims[2..].iter().product(),
         k,
-        bytes: gemm::operand_bytes(cx),
-        deep: (k > 1 && (!has_constant_weights(cx) || cx.dtype(Arg::Input(1)).size() < 4), false),
+        bytes: gemm::operand_bytes(cx, terms.len()),
+        deep: (k > 1 && (!constant || cx.dtype(Arg::Input(1)).size() < 4), false),
         bands: false,
     }
 }
 
 /// Few channels of a few taps have a kernel without tiles.
-fn is_direct(types: &Types, window: &Window, e: &Extents) -> bool {
+fn is_direct(types: &Types, conv: &Conv, e: &Extents) -> bool {
     let computed = types.compute.is_float() || types.storage == Type::I8;
-    e.m <= 4 && window.kernel.iter().product::<usize>() <= DIRECT_TAPS && computed
+    let taps: usize = conv.window.kernel.iter().product();
+    e.m <= 4 && taps <= DIRECT_TAPS && computed && conv.also.is_empty()
 }
 
 /// The least width of a tile: gathering loaders need whole wavefronts.
-fn least_width(cx: &Cx, window: &Window) -> u32 {
-    let flips = matches!(&cx.step.kind, StepKind::Conv(c) if c.flip != 0);
-    if is_plain(cx, window) && !flips { 1 } else { cx.target.info().wave_size }
+fn least_width(cx: &Cx, conv: &Conv) -> u32 {
+    if Term::all(conv).iter().all(|t| t.is_plain(cx)) { 1 } else { cx.target.info().wave_size }
 }
 
 /// The tiles that are considered for it.
-pub(super) fn candidates(cx: &Cx, window: &Window, groups: usize) -> Res<Option<Considered>> {
-    let (types, e) = (gemm::types(cx)?, extents(cx, groups));
-    let none = is_direct(&types, window, &e);
-    Ok((!none).then(|| choice::candidates(cx.target, types, &e, least_width(cx, window))))
+pub(super) fn candidates(cx: &Cx, conv: &Conv) -> Res<Option<Considered>> {
+    let (types, e) = (gemm::types(cx)?, extents(cx, conv));
+    let none = is_direct(&types, conv, &e);
+    Ok((!none).then(|| choice::candidates(cx.target, types, &e, least_width(cx, conv))))
 }
 
 /// True when the elements of the step's input can be changed while they are loaded.
 pub(super) fn begins(cx: &Cx) -> bool {
-    let StepKind::Conv(Conv { window, groups, .. }) = &cx.step.kind else { return false };
+    let StepKind::Conv(conv) = &cx.step.kind else { return false };
     let f32 = |i: usize| cx.dtype(Arg::Input(i)) == DType::F32;
     let forward = cx.step.inputs[0].view.strides.iter().all(|s| *s >= 0);
-    let all = (0..cx.step.kind.operands()).all(f32) && forward && is_plain(cx, window);
-    all && gemm::types(cx).is_ok_and(|types| !is_direct(&types, window, &extents(cx, *groups)))
+    let all = (0..cx.step.kind.operands()).all(f32) && forward && least_width(cx, conv) == 1;
+    all && gemm::types(cx).is_ok_and(|types| !is_direct(&types, conv, &extents(cx, conv)))
+}
+
+/// What the kernel computes can be added up in it: the gather's masks have a bit for each coordinate of a window, and nothing is
+/// walked backwards.
+pub(super) fn adds(cx: &Cx, conv: &Conv) -> bool {
+    let gathers = |t: &Term| t.window.kernel.iter().sum::<usize>() <= 31;
+    let forward = |t: &Term| t.x(cx).strides.iter().all(|s| *s >= 0);
+    Term::all(conv).iter().all(|t| forward(t) && (t.is_plain(cx) || gathers(t)))
 }
 
 pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
-    let (window, groups) = (&conv.window, conv.groups);
+    let groups = conv.groups;
     let types = gemm::types(cx)?;
     let out = &cx.step.output.view;
-    let (x, weights) = (&cx.step.inputs[0].view, &cx.step.inputs[1].view);
-    let extents = extents(cx, groups);
-    let (channels, depth) = (extents.m, extents.k);
-    if is_direct(&types, window, &extents) {
+    let extents = extents(cx, conv);
+    let channels = extents.m;
+    if is_direct(&types, conv, &extents) {
         return direct::lower(cx, conv);
     }
-    if x.strides.iter().any(|s| *s < 0) {
-        return Err(Reason::Backwards(0));
+    let terms = Term::all(conv);
+    for t in &terms {
+        if t.x(cx).strides.iter().any(|s| *s < 0) {
+            return Err(Reason::Backwards(t.input));
+        }
+        if !t.is_plain(cx) && t.window.kernel.iter().sum::<usize>() > 31 {
+            return Err(Reason::Window(t.window.kernel.clone()));
+        }
     }
-    // What has bytes around it is gathered.
-    let plain = is_plain(cx, window) && conv.flip == 0;
-    if !plain && window.kernel.iter().sum::<usize>() > 31 {
-        return Err(Reason::Window(window.kernel.clone()));
-    }
-    let (tile, split) = choice::choose(cx.target, cx.tuning, types, &extents, least_width(cx, window))?;
-    let size = cx.dtype(Arg::Input(0)).size();
+    let (tile, split) = choice::choose(cx.target, cx.tuning, types, &extents, least_width(cx, conv))?;
     let mut w = cx.kernel(tile.threads());
     let (z, part) = split::part(&mut w, &split);
     let (image, group) = w.b.divmod(z, groups as u32);
-    let (first_m, first_n) = split::first(&mut w, &tile, &split);
-    let a = weight_loader(&mut w, cx, &tile, part, group, groups, channels, depth, first_m)?;
-    // Where the image and group begin in the input.
-    let per_group = (weights.dims[1] as i64 * x.strides[1] * size as i64) as u32;
-    let start = w.b.mul(image, (x.strides[0] * size as i64) as u32);
-    let start = w.b.mad(group, per_group, start);
-    let b = if plain {
-        let buf = w.buffer(cx, Arg::Input(0))?;
+    let first = split::first(&mut w, &tile, &split);
+    let place = Place { tile: &tile, image, group, groups, first };
+    let mut sums = None;
+    for (i, term) in terms.iter().enumerate() {
+        if i > 0 {
+            // All have read the last tiles of the one before.
+            w.b.barrier();
+        }
+        let part = if terms.len() > 1 { part.of(&mut w.b, term.depth(cx), &tile) } else { part };
+        let mut ops = place.operands(&mut w, cx, *term, part, channels)?;
+        if let Some(before) = &conv.before {
+            let mut operands = Vec::new();
+            for i in 2..2 + before.operands {
+                let start = cx.step.inputs[i].view.offset as u32 * 4;
+                operands.push((i as u32, w.buffer(cx, Arg::Input(i))?, start));
+            }
+            ops.b.begin_with(&mut w.b, &before.expr, operands)?;
+        }
+        let sums = sums.get_or_insert_with(|| gemm::zeros(&mut w.b, &tile));
+        gemm::multiply_into(&mut w, &tile, &mut ops, part.split.chunk, sums)?;
+    }
+    let sums = sums.ok_or(Reason::Malformed("a sum of no convolutions"))?;
+    let walk = Walk { m_dim: 1, rows: channels, n_dims: 2..out.rank() };
+    let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None };
+    split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, image, group, channels))
+}
+
+/// What a workgroup multiplies.
+struct Place<'a> {
+    tile: &'a Tile,
+    image: Part,
+    group: Part,
+    groups: usize,
+    /// First row and column.
+    first: (Part, Part),
+}
+
+impl Place<'_> {
+    /// The loaders of a convolution.
+    fn operands(&self, w: &mut Writer, cx: &Cx, term: Term, part: DepthPart, channels: usize) -> Res<Operands> {
+        let (x, depth, n) = (term.x(cx), term.depth(cx), &cx.step.output.view.dims[2..]);
+        let size = cx.dtype(Arg::Input(term.input)).size();
+        let a = weight_loader(w, cx, self, term, part, channels, depth)?;
+        // Where the image and group begin in the input.
+        let inputs = cx.step.inputs[term.weights()].view.dims[1];
+        let per_group = (inputs as i64 * x.strides[1] * size as i64) as u32;
+        let start = w.b.mul(self.image, (x.strides[0] * size as i64) as u32);
+        let start = w.b.mad(self.group, per_group, start);
+        if !term.is_plain(cx) {
+            let b = gather_loader(w, cx, self.tile, part, term, start, self.first.1, depth)?;
+            return Ok(Operands { a, b });
+        }
         let src = Source {
-            buf,
+            buf: w.buffer(cx, Arg::Input(term.input))?,
             base: (x.offset as usize * size) as u32,
             scalar: Some(start),
-            first: first_n,
+            first: self.first.1,
             k_stride: x.strides[1] as u32,
             w_stride: 1,
             depth: depth as u32,
@@ -113,23 +210,9 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
             aligned: [x.offset, x.strides[0], x.strides[1]].iter().all(|n| (n * size as i64) % 4 == 0),
         };
         let item = w.b.workitem_id();
-        loader::dense(&mut w.b, src, &tile, tile.n, extents.n, item)
-    } else {
-        gather_loader(&mut w, cx, &tile, part, conv, start, first_n, depth)?
-    };
-    let mut ops = Operands { a, b };
-    if let Some(before) = &conv.before {
-        let mut operands = Vec::new();
-        for i in 2..2 + before.operands {
-            let start = cx.step.inputs[i].view.offset as u32 * 4;
-            operands.push((i as u32, w.buffer(cx, Arg::Input(i))?, start));
-        }
-        ops.b.begin_with(&mut w.b, &before.expr, operands)?;
+        let b = loader::dense(&mut w.b, src, self.tile, self.tile.n, n.iter().product(), item);
+        Ok(Operands { a, b })
     }
-    let sums = gemm::multiply(&mut w, &tile, &mut ops, part.split.chunk)?;
-    let walk = Walk { m_dim: 1, rows: channels, n_dims: 2..out.rank() };
-    let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish: None };
-    split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, image, group, channels))
 }
 
 /// Offset of an access from image and group.
@@ -148,45 +231,33 @@ fn outer_offset(
     address::offset(&mut w.b, &outer, size, &coords)
 }
 
-/// A window of one point with stride 1 over an image that is dense as a whole, and nothing but the image: its columns are the
-/// image itself. Results may reach past the image (padding at its end, phases of transposed convolutions), or not to its end.
-fn is_plain(cx: &Cx, window: &Window) -> bool {
-    let (x, out) = (&cx.step.inputs[0].view, &cx.step.output.view);
-    window.is_point() && x.dims[2..] == out.dims[2..] && x.is_inner_dense(x.rank() - 2)
-}
-
-fn has_constant_weights(cx: &Cx) -> bool {
-    matches!(cx.graph.tensor(cx.step.inputs[1].tensor).role, Role::Constant(_))
-}
-
 fn weight_loader(
     w: &mut Writer,
     cx: &Cx,
-    tile: &Tile,
+    place: &Place,
+    term: Term,
     part: DepthPart,
-    group: Part,
-    groups: usize,
     channels: usize,
     depth: usize,
-    first: Part,
 ) -> Res<Loader> {
-    let constant = has_constant_weights(cx);
-    let size = cx.dtype(Arg::Input(1)).size();
+    let &Place { tile, group, groups, first: (first, _), .. } = place;
+    let operand = term.weights();
+    let size = cx.dtype(Arg::Input(operand)).size();
     let offset_of_group = |w: &mut Writer, elements: usize| Some(w.b.mul(group, (elements * size) as u32));
-    let (src, line) = if constant {
+    let (src, line) = if term.has_constant_weights(cx) {
         let rows = part.split.span() as usize;
         // Dense along what the tile's cells are dense along.
         let along_k = tile.run > 1;
         let (lines, pitch) = if along_k { (channels, rows) } else { (rows, channels.next_multiple_of(4)) };
-        let packing = Packing { groups, channels, taps: depth, lines, pitch, along_k, size };
+        let packing = Packing { operand, groups, channels, taps: depth, lines, pitch, along_k, size };
         let buf = w.blob(Blob::Weights(packing));
         let scalar = offset_of_group(w, lines * pitch);
         let (k_stride, w_stride) = if along_k { (1, pitch as u32) } else { (pitch as u32, 1) };
         (Source { buf, base: 0, scalar, first, k_stride, w_stride, depth: rows as u32, part, aligned: true }, pitch)
     } else {
-        let buf = w.buffer(cx, Arg::Input(1))?;
+        let buf = w.buffer(cx, Arg::Input(operand))?;
         let scalar = offset_of_group(w, channels * depth);
-        let base = (cx.step.inputs[1].view.offset as usize * size) as u32;
+        let base = (cx.step.inputs[operand].view.offset as usize * size) as u32;
         let aligned = [base as usize, depth * size].iter().all(|n| n.is_multiple_of(4));
         let (w_stride, of) = (depth as u32, depth as u32);
         (Source { buf, base, scalar, first, k_stride: 1, w_stride, depth: of, part, aligned }, depth)
@@ -197,7 +268,7 @@ fn weight_loader(
 
 /// Packs constant weights as a [`Packing`] says.
 pub(super) fn pack_weights(data: &HostTensor, offset: usize, packing: &Packing, out: &mut [u8]) {
-    let Packing { groups, channels, taps, lines, pitch, along_k, size } = *packing;
+    let Packing { groups, channels, taps, lines, pitch, along_k, size, .. } = *packing;
     let (used_lines, used) = packing.used();
     for (i, line) in out.chunks_exact_mut(pitch * size).enumerate() {
         let used = if i % lines < used_lines { used * size } else { 0 };
@@ -239,13 +310,12 @@ fn gather_loader(
     cx: &Cx,
     tile: &Tile,
     part: DepthPart,
-    conv: &Conv,
+    term: Term,
     start: Part,
     first: Part,
     depth: usize,
 ) -> Res<Loader> {
-    let window = &conv.window;
-    let x = &cx.step.inputs[0].view;
+    let (window, x, input) = (term.window, term.x(cx), Arg::Input(term.input));
     let out_dims = &cx.step.output.view.dims[2..];
     let n = out_dims.len();
     let size = i64::from(tile.types.stored_bytes());
@@ -254,8 +324,8 @@ fn gather_loader(
     // The window's corner may lie before the input. Shifting the buffer's base back by as much keeps all offsets
     // positive; what lies before the tensor is masked out and never read.
     let shift: i64 = (0..n).map(|d| window.pads[d] as i64 * x.strides[d + 2] * size).sum();
-    let buf = w.buffer(cx, Arg::Input(0))?;
-    let buf = shifted(w, buf, shift as u32, cx.reach(Arg::Input(0)) as u32);
+    let buf = w.buffer(cx, input)?;
+    let buf = shifted(w, buf, shift as u32, cx.reach(input) as u32);
     // Reads ahead of the end may touch two tiles more.
     let table =
         w.blob_pointer(Blob::Data(offset_table(window, x, size, depth, (part.split.span() + 2 * tile.k) as usize)));
@@ -276,7 +346,7 @@ fn gather_loader(
         }
     }
     let scalar = w.b.add(start, (x.offset * size) as u32);
-    let src = GatherSource { buf, scalar, table, part, columns, valid, flip: conv.flip };
+    let src = GatherSource { buf, scalar, table, part, columns, valid, flip: term.flip };
     Ok(loader::gather(&mut w.b, src, tile, item))
 }
 

@@ -59,9 +59,9 @@ pub(super) fn types(cx: &Cx) -> Res<Types> {
     Ok(Types::of(a))
 }
 
-/// Bytes of the tensors behind a product's two operands.
-pub(super) fn operand_bytes(cx: &Cx) -> usize {
-    cx.step.inputs[..2].iter().map(|a| cx.graph.tensor(a.tensor).bytes()).sum()
+/// Bytes of the tensors behind the operands of so many products.
+pub(super) fn operand_bytes(cx: &Cx, products: usize) -> usize {
+    cx.step.inputs[..2 * products].iter().map(|a| cx.graph.tensor(a.tensor).bytes()).sum()
 }
 
 /// A workitem's sums: position `p` of the tile's fragment is element `p % per` of register `p / per`.
@@ -117,12 +117,13 @@ pub(super) struct Places {
 
 /// Multiplies and gives the sums.
 pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u32) -> Res<Sums> {
-    let layout = (ops.a.layout(), ops.b.layout());
-    let (size_a, size_b) = (layout.0.bytes(tile.k), layout.1.bytes(tile.k));
-    // The second buffer lies right behind the first.
-    let swap = size_a + size_b;
-    w.b.lds(tile.buffers * swap);
-    let b = &mut w.b;
+    let sums = zeros(&mut w.b, tile);
+    multiply_into(w, tile, ops, depth, &sums)?;
+    Ok(sums)
+}
+
+/// Sums of nothing.
+pub(super) fn zeros(b: &mut Builder, tile: &Tile) -> Sums {
     let sums = match tile.form {
         Form::Vector { tm, tn, .. } => {
             let (per, dwords) = (tile::chunk(tn), u32::from(tile.types.accumulate.dwords()));
@@ -136,6 +137,17 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
             b.copy_into(p.dword(i), 0u32);
         }
     }
+    sums
+}
+
+/// Multiplies and adds to sums. LDS is that of the products before, which all have ended when others begin.
+pub(super) fn multiply_into(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u32, sums: &Sums) -> Res<()> {
+    let layout = (ops.a.layout(), ops.b.layout());
+    let (size_a, size_b) = (layout.0.bytes(tile.k), layout.1.bytes(tile.k));
+    // The second buffer lies right behind the first.
+    let swap = size_a + size_b;
+    let b = &mut w.b;
+    b.lds_of_at_least(tile.buffers * swap);
     let item = b.workitem_id();
     let reads = match tile.form {
         Form::Vector { .. } => {
@@ -154,14 +166,13 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
         Form::Vector { tm, tn, dot } => {
             let place = tile.fragment();
             let by = Vector { tile, place, tm, tn, dot, places };
-            Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth)?;
+            Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth)
         }
         Form::Matrix(form) => {
             let by = form.multiplier(tile, places);
-            Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth)?;
+            Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth)
         }
     }
-    Ok(sums)
 }
 
 /// The loop over k. A round multiplies one tile while the next one comes from memory and goes to LDS. Loads behind the

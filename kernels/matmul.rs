@@ -20,7 +20,15 @@ pub(super) fn extents(cx: &Cx) -> Extents {
     let (m, n, k) = (out.dims[r - 2], out.dims[r - 1], cx.step.inputs[0].view.dims[r - 1]);
     let [a, b] = [0, 1].map(|i| &cx.step.inputs[i].view.strides);
     let deep = (a[r - 1] == 1 && a[r - 2] != 1, b[r - 2] == 1 && b[r - 1] != 1);
-    Extents { batches: out.dims[..r - 2].iter().product(), m, n, k, bytes: gemm::operand_bytes(cx), deep, bands: true }
+    Extents {
+        batches: out.dims[..r - 2].iter().product(),
+        m,
+        n,
+        k,
+        bytes: gemm::operand_bytes(cx, 1),
+        deep,
+        bands: true,
+    }
 }
 
 /// The tiles that are considered for it.

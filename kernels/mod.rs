@@ -50,7 +50,7 @@ pub use error::Reason;
 use error::Res;
 pub use tuning::{Product, Tuned, Tuning, TuningError};
 
-use crate::graph::fused::{Conv, FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};
+use crate::graph::fused::{FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};
 use crate::graph::walked;
 use crate::mir::{Buffer, Builder, Function, Memory};
 use crate::tensor::{DType, HostTensor};
@@ -122,7 +122,7 @@ fn width_of(graph: &FusedGraph, step: &Step) -> usize {
 pub enum Blob {
     /// The same for every step that uses the kernel.
     Data(Vec<u8>),
-    /// Convolution weights (operand 1 of the step) as the kernel wants them.
+    /// Convolution weights as the kernel wants them.
     Weights(Packing),
 }
 
@@ -130,6 +130,8 @@ pub enum Blob {
 /// k holds the k-th weight of each of the group's output channels; or, along k, line m the weights of channel m.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Packing {
+    /// The step's operand that they are.
+    pub operand: usize,
     /// Groups.
     pub groups: usize,
     /// Output channels per group.
@@ -161,6 +163,13 @@ impl Blob {
             Blob::Weights(p) => p.groups * p.lines * p.pitch * p.size,
         }
     }
+    /// The step's operand that it packs.
+    pub fn operand(&self) -> Option<usize> {
+        match self {
+            Blob::Data(_) => None,
+            Blob::Weights(p) => Some(p.operand),
+        }
+    }
     /// True when there is no data.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -172,8 +181,8 @@ impl Blob {
             Blob::Weights(p) => p.used() == (p.lines, p.pitch),
         }
     }
-    /// Writes the data to `out`, which has the blob's size; `weights` are the step's weights (operand 1) and the element
-    /// at which they start.
+    /// Writes the data to `out`, which has the blob's size; `weights` are the weights that it packs and the element at
+    /// which they start.
     pub fn fill(&self, weights: Option<(&HostTensor, usize)>, out: &mut [u8]) {
         match (self, weights) {
             (Blob::Data(d), _) => out.copy_from_slice(d),
@@ -245,16 +254,16 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target) -> Option<Con
     match &step.kind {
         _ if sized::fits(graph, step) => None,
         StepKind::MatMul => matmul::candidates(&cx).ok(),
-        StepKind::Conv(Conv { window, groups, .. }) => conv::candidates(&cx, window, *groups).ok().flatten(),
+        StepKind::Conv(c) => conv::candidates(&cx, c).ok().flatten(),
         _ => None,
     }
 }
 
 /// The graph with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
 /// products to attentions, products with the normalisation of their rows, elementwise steps with the convolutions of what they
-/// give; `None` where there are none.
+/// give, convolutions that are added up; `None` where there are none.
 pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<FusedGraph> {
-    let beside = |graph: &FusedGraph, whole: &Step, parts: [&Step; 2]| {
+    let worth = |graph: &FusedGraph, whole: &Step, parts: [&Step; 2]| {
         let clocks = |step: &Step| Some(candidates(graph, step, target)?.candidates.first()?.clocks);
         let launch = choice::Machine::of(target).launch;
         match (clocks(whole), parts.map(clocks)) {
@@ -262,7 +271,7 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
             _ => false,
         }
     };
-    let beside = crate::graph::join_windows(graph, beside);
+    let beside = crate::graph::join_windows(graph, worth);
     let next = beside.as_ref().unwrap_or(graph);
     let apart = |step: &Step| sized::fits(graph, step);
     let attending = crate::graph::attend(next, apart, |graph, step| attention::fits(graph, step, target)).or(beside);
@@ -273,7 +282,14 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     })
     .or(attending);
     let next = finished.as_ref().unwrap_or(graph);
-    crate::graph::begin_convolutions(next, |graph, step| conv::begins(&cx(graph, step, target, tuning))).or(finished)
+    let begun = crate::graph::begin_convolutions(next, |graph, step| conv::begins(&cx(graph, step, target, tuning)))
+        .or(finished);
+    let next = begun.as_ref().unwrap_or(graph);
+    crate::graph::sum_convolutions(next, |graph, whole, parts| {
+        let StepKind::Conv(conv) = &whole.kind else { return false };
+        conv::adds(&cx(graph, whole, target, tuning), conv) && worth(graph, whole, parts)
+    })
+    .or(begun)
 }
 
 /// Lowers one step to kernels for `target`, with the tiles of a tuning. `name` is the symbol of the first one.

@@ -44,6 +44,13 @@ impl DepthPart {
         DepthPart { split: Split { count: 1, chunk: depth, band: None }, number: None, first }
     }
 
+    /// The part of one of several depths that are shared alike, of those which it sums one after the other.
+    pub fn of(&self, b: &mut Builder, depth: usize, tile: &Tile) -> DepthPart {
+        let rounds = (depth as u32).div_ceil(tile.k);
+        let split = Split { chunk: rounds.div_ceil(self.split.count) * tile.k, ..self.split };
+        DepthPart { split, first: self.number.map(|n| b.mul(n, split.chunk)), ..*self }
+    }
+
     /// The k that lies `k` behind the beginning of the part.
     pub fn absolute(&self, b: &mut Builder, k: Part) -> Part {
         match self.first {

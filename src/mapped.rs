@@ -70,7 +70,74 @@ fn map(file: File, path: &Path, regular_only: bool) -> Result<Bytes> {
     // the process on the next access; that is the price of not copying weights, and the same as for a shared library.
     let map = unsafe { memmap2::Mmap::map(&file)? };
     lost::remember(&map, path);
-    Ok(Bytes::from_owner(map))
+    Ok(Bytes::from_owner(Held::new(map)))
+}
+
+/// Tells the system that bytes of a mapped file are not needed for now: their pages leave the process's memory and come again when
+/// they are touched. Other bytes stay.
+pub(crate) fn release(bytes: &[u8]) {
+    held::release(bytes);
+}
+
+/// A mapped file, which is known as long as it is mapped.
+struct Held(memmap2::Mmap);
+
+impl Held {
+    fn new(map: memmap2::Mmap) -> Held {
+        held::add(&map);
+        Held(map)
+    }
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        held::remove(&self.0);
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod held {
+    use std::collections::BTreeMap;
+    use std::sync::{Mutex, PoisonError};
+
+    /// Sizes of the files that are mapped, by their addresses.
+    static ALL: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+    pub fn add(map: &[u8]) {
+        ALL.lock().unwrap_or_else(PoisonError::into_inner).insert(map.as_ptr() as usize, map.len());
+    }
+
+    pub fn remove(map: &[u8]) {
+        ALL.lock().unwrap_or_else(PoisonError::into_inner).remove(&(map.as_ptr() as usize));
+    }
+
+    pub fn release(bytes: &[u8]) {
+        const PAGE: usize = 1 << 16;
+        let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        let (start, end) = (bytes.as_ptr() as usize, bytes.as_ptr() as usize + bytes.len());
+        let inside = all.range(..=start).next_back().is_some_and(|(at, len)| end <= at + len);
+        let (from, to) = (start.next_multiple_of(PAGE), end / PAGE * PAGE);
+        if inside && from < to {
+            // SAFETY: whole pages of a private, read-only mapping of a file, which nobody unmaps while the list is locked; what they
+            // hold is the file's when they are touched again.
+            unsafe { libc::madvise(from as *mut libc::c_void, to - from, libc::MADV_DONTNEED) };
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod held {
+    pub fn add(_: &[u8]) {}
+
+    pub fn remove(_: &[u8]) {}
+
+    pub fn release(_: &[u8]) {}
 }
 
 /// Lets the process end with a message, exit status 1, when a mapped file was shortened. For programs; a library does not
@@ -144,4 +211,25 @@ mod lost {
     pub fn remember(_: &[u8], _: &std::path::Path) {}
 
     pub fn install() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn released_bytes_come_again_and_others_stay() {
+        let path = std::env::temp_dir().join(format!("barewave_released_{}", std::process::id()));
+        let bytes: Vec<u8> = (0..700_001).map(|i| (i * 7 % 251) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let map = map_file(&path).unwrap();
+        let own = bytes.clone();
+        for part in [0..700_001, 13..600_000, 5..9, 200_000..500_000] {
+            release(&map[part.clone()]);
+            release(&own[part]);
+            assert!(map[..] == bytes && own == bytes);
+        }
+        drop(map);
+        std::fs::remove_file(&path).unwrap();
+    }
 }

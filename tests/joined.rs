@@ -1,5 +1,5 @@
-//! Steps that become one: products that normalise their rows, convolutions that change what they load, elementwise steps side by side; and draws, which are made of both
-//! kinds. Emulated devices in strict mode against the f64 interpreter of the steps as they were.
+//! Steps that become one: products that normalise their rows, convolutions that change what they load, that are added up, elementwise
+//! steps side by side; and draws, which are made of both kinds. Emulated devices in strict mode against the f64 interpreter of the steps as they were.
 
 mod support;
 
@@ -187,6 +187,112 @@ fn points_and_windows_of_one_input_are_one_convolution() {
                 let compiled = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
                 assert_eq!((graph.steps.len(), compiled.plan().launches.len()), (2, 1), "{what} {target}");
             }
+        }
+    }
+}
+
+/// A convolution of an input of its own: its channels and image, window, stride, distance of taps and padding.
+struct Term {
+    from: usize,
+    image: [usize; 2],
+    window: usize,
+    stride: usize,
+    apart: usize,
+    pad: usize,
+    /// The result is multiplied with a constant for each channel.
+    scaled: bool,
+}
+
+impl Term {
+    fn node(&self, b: &mut Builder, t: DType, images: usize, to: usize, constant: bool) -> String {
+        let typed = |b: &mut Builder, shape: &[usize]| {
+            let x = b.random(shape);
+            HostTensor::from_f64(t, shape, &x.to_f64())
+        };
+        let x = typed(b, &[images, self.from, self.image[0], self.image[1]]);
+        let x = b.input_of(x);
+        let (w, bias) = (typed(b, &[to, self.from, self.window, self.window]), typed(b, &[to]));
+        let (w, bias) = (if constant { b.constant(w) } else { b.input_of(w) }, b.constant(bias));
+        let attributes = [("strides", self.stride), ("dilations", self.apart)].map(|(n, v)| (n, ints(&[v; 2])));
+        let [strides, dilations] = attributes;
+        let y = b.node("Conv", &[&x, &w, &bias], &[strides, dilations, ("pads", ints(&[self.pad; 4]))]);
+        if !self.scaled {
+            return y;
+        }
+        let scale = typed(b, &[to, 1, 1]);
+        let scale = b.constant(scale);
+        b.node("Mul", &[&scale, &y], &[])
+    }
+}
+
+#[test]
+fn convolutions_that_are_added_are_one() {
+    let term = |from: usize, image, [window, stride, apart, pad]: [usize; 4]| {
+        let scaled = from.is_multiple_of(8);
+        Term { from, image, window, stride, apart, pad, scaled }
+    };
+    // Images, channels; what is added: points and strided points, windows, deep ones whose depth is shared, three at once.
+    let cases: [(usize, usize, Vec<Term>); 7] = [
+        (1, 64, vec![term(16, [7, 9], [1, 1, 1, 0]), term(32, [13, 17], [1, 2, 1, 0])]),
+        (2, 33, vec![term(5, [6, 7], [1, 1, 1, 0]), term(19, [6, 7], [1, 1, 1, 0])]),
+        (1, 40, vec![term(24, [9, 9], [3, 1, 1, 1]), term(11, [17, 17], [3, 2, 1, 1])]),
+        (3, 17, vec![term(9, [8, 5], [3, 1, 2, 2]), term(13, [8, 5], [1, 1, 1, 0])]),
+        (1, 36, vec![term(1200, [5, 5], [1, 1, 1, 0]), term(700, [9, 9], [1, 2, 1, 0])]),
+        (1, 24, vec![term(7, [6, 6], [1, 1, 1, 0]), term(8, [11, 11], [1, 2, 1, 0]), term(9, [6, 6], [3, 1, 1, 1])]),
+        (2, 96, vec![term(31, [12, 1], [1, 1, 1, 0]), term(62, [23, 1], [1, 2, 1, 0])]),
+    ];
+    for (case, (images, to, terms)) in cases.into_iter().enumerate() {
+        for (t, most) in [(DType::F32, 1e-5), (DType::F16, 4e-3), (DType::BF16, 3e-2), (DType::F64, 1e-12)] {
+            let mut b = Builder::new(17, case as u64);
+            let parts: Vec<String> = terms
+                .iter()
+                .enumerate()
+                .map(|(i, c)| c.node(&mut b, t, images, to, !(case + i).is_multiple_of(3)))
+                .collect();
+            let y = parts.iter().skip(1).fold(parts[0].clone(), |sum, y| b.node("Add", &[&sum, y], &[]));
+            let y = b.node("Relu", &[&y], &[]);
+            b.output(&y);
+            let what = format!("case {case} {t}");
+            outputs(&b, &what, most);
+            let graph = fuse(&b.model, &Options::default()).unwrap();
+            // Scales go into constant weights that are not small.
+            let constant = |i: usize| !(case + i).is_multiple_of(3) && matches!(t, DType::F32 | DType::F64);
+            let one = terms.iter().enumerate().all(|(i, c)| !c.scaled || constant(i));
+            for target in TARGETS {
+                let compiled = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
+                let launches = compiled.plan().launches.len();
+                assert!(graph.steps.len() == terms.len() && (launches == 1) == one, "{what} {target}: {launches}");
+            }
+        }
+    }
+}
+
+#[test]
+fn convolutions_that_are_not_just_added_stay_apart() {
+    // What an activation lies between, what is multiplied, what another step reads too.
+    for how in ["activated", "multiplied", "read twice", "taken away"] {
+        let mut b = Builder::new(17, 4);
+        let (x, z) = (b.input(&[1, 16, 8, 8]), b.input(&[1, 24, 15, 15]));
+        let (w, v) = (b.weight(&[32, 16, 1, 1]), b.weight(&[32, 24, 1, 1]));
+        let first = b.node("Conv", &[&x, &w], &[]);
+        let first = if how == "activated" { b.node("Relu", &[&first], &[]) } else { first };
+        let second = b.node("Conv", &[&z, &v], &[("strides", ints(&[2; 2]))]);
+        let together = match how {
+            "multiplied" => "Mul",
+            "taken away" => "Sub",
+            _ => "Add",
+        };
+        let y = b.node(together, &[&first, &second], &[]);
+        b.output(&y);
+        if how == "read twice" {
+            let other = b.node("Relu", &[&first], &[]);
+            b.output(&other);
+        }
+        outputs(&b, how, 1e-5);
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        for target in TARGETS {
+            let compiled = barewave::compile::compile(&graph, Target::parse(target).unwrap()).unwrap();
+            assert!(compiled.plan().launches.len() >= 2, "{how} {target}");
         }
     }
 }

@@ -58,12 +58,10 @@ fn convolution() {
     let d = View::dense(&[1, 64, 56, 56]);
     g.steps.push(Step {
         name: "conv".into(),
-        kind: StepKind::Conv(Conv {
-            window: Window { kernel: vec![3, 3], strides: vec![1, 1], dilations: vec![1, 1], pads: vec![1, 1] },
-            groups: 1,
-            before: None,
-            flip: 0,
-        }),
+        kind: StepKind::Conv(Conv::new(
+            Window { kernel: vec![3, 3], strides: vec![1, 1], dilations: vec![1, 1], pads: vec![1, 1] },
+            1,
+        )),
         inputs: vec![Access::new(x, d.clone()), Access::new(w, View::dense(&[64, 64, 3, 3]))],
         expr: Expr::acc(DType::F32),
         output: Access::new(c, d),

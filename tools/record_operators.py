@@ -303,9 +303,50 @@ def experts(folder):
         record(folder, name, [node], inputs, {"y": F}, weights)
 
 
+def numbered_experts(folder):
+    """Mixtures of experts whose weights are numbers of 2, 4 or 8 bits, by rows and by blocks."""
+    width, inner, number = 32, 48, 4
+    sizes = {"activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 0.8}
+    swiglu = {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, "normalize_routing_weights": 1, **sizes}
+    cases = [
+        # name, bits, block, zero points, weights of their own, attributes
+        ("experts_4", 4, 0, False, False, {"k": 2, "activation_type": "silu"}),
+        ("experts_4_blocks", 4, 16, True, False, swiglu),
+        ("experts_8", 8, 0, True, False, swiglu),
+        ("experts_2", 2, 16, False, False, {"k": 1, "activation_type": "relu"}),
+        ("experts_counted", 4, 0, True, True, {"k": 2, "activation_type": "gelu", "normalize_routing_weights": 1}),
+    ]
+    for name, bits, block, around, counted, attributes in cases:
+        gated = attributes["activation_type"] == "swiglu"
+        inputs = {"x": floats(2, 4, width), "scores": floats(8, number, low=-3, high=3)}
+        if counted:
+            inputs["counts"] = floats(8, number, low=0.1)
+        weights = {}
+
+        def layer(key, to, depth):
+            blocks = (depth // block,) if block else ()
+            weights[key] = ROOM.integers(0, 256, (number, to, depth * bits // 8)).astype(np.uint8)
+            weights[key + "_scales"] = floats(number, to, *blocks, low=0.01, high=0.1) * (4 / 2**bits)
+            weights[key + "_bias"] = floats(number, to)
+            rows = (number, to, -(-blocks[0] * bits // 8)) if block else (number, -(-to * bits // 8))
+            if around:
+                weights[key + "_zeros"] = ROOM.integers(0, 256, rows).astype(np.uint8)
+
+        layer("up", inner * (2 if gated else 1), width)
+        layer("down", width, inner)
+        names = [*("x", "scores"), *(k + e for k in ("up", "down") for e in ("", "_scales", "_bias"))]
+        if around or counted:
+            names += ["", "", "", *(k + "_zeros" if around else "" for k in ("up", "down"))]
+        if counted:
+            names += ["", "counts"]
+        attributes = {"expert_weight_bits": bits, "quant_type": "int", **({"block_size": block} if block else {}), **attributes}
+        node = helper.make_node("QMoE", names, ["y"], name, domain="com.microsoft", **attributes)
+        record(folder, name, [node], inputs, {"y": F}, weights)
+
+
 def main():
     folder = sys.argv[1]
-    for write in (group_query, rotary, attention, sequences, machines, resizing, quantized_lstm, classifiers, tokens, contributed, experts):
+    for write in (group_query, rotary, attention, sequences, machines, resizing, quantized_lstm, classifiers, tokens, contributed, experts, numbered_experts):
         write(folder)
 
 

@@ -21,7 +21,7 @@ pub use support::{Missing, NodeSupport, Support, Verdict};
 use crate::graph::fused::{FusedGraph, Role, Step, TensorId};
 use crate::graph::plan::{self, MemoryPlan, Place, WeightsRegion};
 use crate::graph::{self, Options as GraphOptions};
-use crate::kernels::{self, Arg, Blob, Tuning};
+use crate::kernels::{self, Arg, Tuning};
 use crate::onnx::Model;
 use crate::runtime::plan::{Address, Launch, PLAN_VERSION, Plan, Port, Region};
 use crate::tensor::Identity;
@@ -344,19 +344,17 @@ fn blobs<'a>(
     region: &mut WeightsRegion,
 ) -> Blobs {
     let mut out = Blobs { sources: Vec::new(), at: FxHashMap::default() };
-    // Weights depend on the step's own operand; other data on its kernel alone.
+    // Weights depend on the step's own operands; other data on its kernel alone.
     let mut known: FxHashMap<(usize, usize, usize, Option<Identity>), usize> = FxHashMap::default();
     for (g, graph) in graphs.iter().enumerate() {
         for (i, step) in graph.steps.iter().enumerate() {
             for (kernel, k) in code((g, i)).iter().enumerate() {
                 for (blob, data) in k.blobs.iter().enumerate() {
-                    let operand = match (data, step.inputs.get(1)) {
-                        (Blob::Weights(_), Some(a)) => match &graph.tensor(a.tensor).role {
-                            Role::Constant(t) => Some(Packed { tensor: t.clone(), offset: a.view.offset as usize }),
-                            _ => None,
-                        },
+                    let packed = data.operand().and_then(|i| step.inputs.get(i));
+                    let operand = packed.and_then(|a| match &graph.tensor(a.tensor).role {
+                        Role::Constant(t) => Some(Packed { tensor: t.clone(), offset: a.view.offset as usize }),
                         _ => None,
-                    };
+                    });
                     let identity = operand.as_ref().map(|p| region.identity(&p.tensor));
                     let at = *known.entry((group_of[g][i], kernel, blob, identity)).or_insert_with(|| {
                         let at = region.reserve(data.len());

@@ -4,6 +4,7 @@
 use super::cache::StepCode;
 use crate::codeobj::MakeBytes;
 use crate::kernels::Blob;
+use crate::mapped;
 use crate::tensor::{HostTensor, fill};
 use bytes::Bytes;
 use rayon::prelude::*;
@@ -53,10 +54,17 @@ impl Source {
     }
 
     fn fill(&self, out: &mut [u8]) {
-        match self {
-            Source::Tensor(t) => t.copy_to(out),
-            Source::Blob(b) => b.get().fill(b.operand.as_ref().map(|p| (&p.tensor, p.offset)), out),
-        }
+        let read = match self {
+            Source::Tensor(t) => {
+                t.copy_to(out);
+                Some(t)
+            }
+            Source::Blob(b) => {
+                b.get().fill(b.operand.as_ref().map(|p| (&p.tensor, p.offset)), out);
+                b.operand.as_ref().map(|p| &p.tensor)
+            }
+        };
+        read.and_then(HostTensor::ready).into_iter().for_each(|bytes| mapped::release(bytes));
     }
 
     /// The element that all of it is.
@@ -158,6 +166,7 @@ impl Weights {
                 && let Some(bytes) = source.long()
             {
                 take(at, bytes)?;
+                mapped::release(bytes);
                 (at, rest) = (at + bytes.len(), others);
             }
         }
@@ -208,7 +217,10 @@ impl MakeBytes for Weights {
         for (from, source) in &self.0.sources {
             repeat(to, &[0], from - at)?;
             match (source.ready(), source.repeated()) {
-                (Some(bytes), _) => to.write_all(bytes)?,
+                (Some(bytes), _) => {
+                    to.write_all(bytes)?;
+                    mapped::release(bytes);
+                }
                 (None, Some(element)) => repeat(to, element, source.len())?,
                 (None, None) => {
                     // The buffer stays: its pages are in memory, much of it in the cache.

@@ -39,8 +39,13 @@ fn begun(graph: &FusedGraph, at: usize) -> Option<(usize, Step)> {
     let touches = |s: &Step| s.inputs.iter().chain([&s.output]).filter(|a| a.tensor == result).count();
     let mut users = graph.steps.iter().enumerate().filter(|(i, s)| *i != at && touches(s) > 0);
     let (reader, conv) = users.next()?;
-    let StepKind::Conv(Conv { window, groups: 1, before: None, flip: 0 }) = &conv.kind else { return None };
-    if users.next().is_some() || touches(conv) != 1 || conv.inputs[0].tensor != result || !window.is_point() {
+    let StepKind::Conv(Conv { window, groups: 1, before: None, flip: 0, also }) = &conv.kind else { return None };
+    if !also.is_empty()
+        || users.next().is_some()
+        || touches(conv) != 1
+        || conv.inputs[0].tensor != result
+        || !window.is_point()
+    {
         return None;
     }
     // One operand that is computed, and constants of the channels.
@@ -67,7 +72,7 @@ fn begun(graph: &FusedGraph, at: usize) -> Option<(usize, Step)> {
     let moved = |i: u32| Some(if i < 2 { i } else { i + operands as u32 });
     let begun = Step {
         name: format!("{}+{}", step.name, conv.name),
-        kind: StepKind::Conv(Conv { window: window.clone(), groups: 1, before: Some(before), flip: 0 }),
+        kind: StepKind::Conv(Conv { before: Some(before), ..Conv::new(window.clone(), 1) }),
         inputs,
         expr: renumbered(&conv.expr, conv.expr.result(), moved)?,
         output: conv.output.clone(),

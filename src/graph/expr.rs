@@ -433,7 +433,7 @@ pub fn operands(op: Op) -> impl Iterator<Item = Val> {
     list.into_iter().flatten()
 }
 
-fn rename(op: Op, f: impl Fn(Val) -> Val) -> Op {
+pub(super) fn rename(op: Op, f: impl Fn(Val) -> Val) -> Op {
     match op {
         Op::Acc | Op::Input(_) | Op::Const(_) => op,
         Op::Unary(o, a) => Op::Unary(o, f(a)),

@@ -28,7 +28,7 @@ use super::expr::{Expr, Op, Scalar};
 use super::kinds::Operand;
 pub use super::kinds::{
     Attention, Before, Coder, Conv, Normalize, Normed, Packed, Pool, PoolOp, Program, Reduce, ReduceOp, Softmax,
-    StepKind, Window, Zeros,
+    StepKind, Summand, Window, Zeros,
 };
 pub use super::rules::Broken;
 use super::view::View;

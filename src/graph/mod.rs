@@ -36,6 +36,7 @@ mod resolve;
 mod rules;
 mod shapes;
 mod store;
+mod sums;
 pub mod view;
 mod windows;
 mod words;
@@ -54,6 +55,7 @@ pub(crate) use ops::nothing_collected;
 pub use ops::supported as supported_operators;
 pub use precision::in_type;
 pub use shapes::Note;
+pub(crate) use sums::sum_convolutions;
 pub(crate) use windows::join_windows;
 
 use crate::onnx::{Dim as Declared, Model};

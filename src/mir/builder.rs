@@ -619,6 +619,10 @@ impl Builder {
         self.f.lds_bytes = at + bytes;
         at
     }
+    /// Makes sure of so many bytes from LDS's beginning, which what is over may use again.
+    pub fn lds_of_at_least(&mut self, bytes: u32) {
+        self.f.lds_bytes = self.f.lds_bytes.max(bytes);
+    }
     /// Reads 1, 2 or 4 dwords from LDS at `addr + offset` (aligned to the width).
     pub fn lds_read(&mut self, dwords: u8, addr: Part, offset: u32) -> Part {
         let dst = self.v(dwords);

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+pub mod agree;
 pub mod build;
 pub mod device;
 pub mod generate;

@@ -11,7 +11,7 @@ use crate::tensor::DType;
 use std::fmt;
 
 /// `O[n,m,o..] = sum over c,k.. of in0[n, g*C/G + c, o*stride + k*dilation - pad ..] * in1[m, c, k..]`, `g` the group of `m`.
-/// in0 `[N,C,spatial..]`, in1 `[M,C/G,kernel..]`, O `[N,M,spatial..]`.
+/// in0 `[N,C,spatial..]`, in1 `[M,C/G,kernel..]`, O `[N,M,spatial..]`. With [`Conv::also`] the sum of several such.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conv {
     /// Window over the spatial dimensions.
@@ -23,6 +23,31 @@ pub struct Conv {
     /// Where in0 holds bytes: what each of them, and the zeros around in0, is combined with by exclusive or before it is
     /// multiplied. So padding can be any byte.
     pub flip: u8,
+    /// Convolutions of further operands (inputs and weights in turn, from 2 on) that are added; only with one group and nothing
+    /// before.
+    pub also: Vec<Summand>,
+}
+
+/// A convolution that is added to another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summand {
+    /// Window over the spatial dimensions.
+    pub window: Window,
+    /// As [`Conv::flip`].
+    pub flip: u8,
+}
+
+impl Conv {
+    /// One convolution.
+    pub fn new(window: Window, groups: usize) -> Conv {
+        Conv { window, groups, before: None, flip: 0, also: Vec::new() }
+    }
+
+    /// All convolutions that are added up: the numbers of their inputs, behind which their weights are, windows, and flips.
+    pub fn summands(&self) -> impl Iterator<Item = (usize, &Window, u8)> {
+        let also = self.also.iter().enumerate().map(|(i, s)| (2 * i + 2, &s.window, s.flip));
+        std::iter::once((0, &self.window, self.flip)).chain(also)
+    }
 }
 
 /// What is made of each element of a convolution's input first.
@@ -40,17 +65,31 @@ impl Kind for Conv {
     }
 
     fn operands(&self) -> usize {
-        2 + self.before.as_ref().map_or(0, |b| b.operands)
+        2 + 2 * self.also.len() + self.before.as_ref().map_or(0, |b| b.operands)
     }
 
     fn infer(&self, operands: &[Operand<'_>], _: usize) -> Result<Option<Inferred>, Broken> {
         let n = self.window.check()?;
-        let ((dtype, x), (_, w), groups) = (operands[0], operands[1], self.groups);
-        if x.len() != n + 2 || w.len() != n + 2 {
-            return Err(Broken::Fit("ranks differ".into()));
+        let (dtype, groups) = (operands[0].0, self.groups);
+        let [batch, channels] = [operands[0].1, operands[1].1].map(|d| d.first().copied());
+        for (i, window, flip) in self.summands() {
+            let ((t, x), (_, w)) = (operands[i], operands[i + 1]);
+            if window.check()? != n || x.len() != n + 2 || w.len() != n + 2 {
+                return Err(Broken::Fit("ranks differ".into()));
+            }
+            if groups == 0 || x[1] != w[1] * groups || w[0] % groups != 0 || w[2..] != window.kernel[..] {
+                return Err(Broken::Fit(format!("{x:?} and {w:?} in {groups} groups do not fit")));
+            }
+            if t != dtype || Some(x[0]) != batch || Some(w[0]) != channels {
+                return Err(Broken::Fit("convolutions that are added differ".into()));
+            }
+            if flip != 0 && (t != DType::I8 || self.before.is_some()) {
+                return Err(Broken::Fit("no bytes to combine with others".into()));
+            }
         }
-        if groups == 0 || x[1] != w[1] * groups || w[0] % groups != 0 || w[2..] != self.window.kernel[..] {
-            return Err(Broken::Fit(format!("{x:?} and {w:?} in {groups} groups do not fit")));
+        let (x, w) = (operands[0].1, operands[1].1);
+        if !self.also.is_empty() && (groups != 1 || self.before.is_some()) {
+            return Err(Broken::Fit("grouped or begun convolutions are not added".into()));
         }
         if let Some(before) = &self.before {
             let fits = before.expr.dtype() == dtype && operands[2..].iter().all(|o| *o.1 == [x[1]]);
@@ -60,25 +99,25 @@ impl Kind for Conv {
                 return Err(Broken::Fit("what comes before it does not fit".into()));
             }
         }
-        if self.flip != 0 && (dtype != DType::I8 || self.before.is_some()) {
-            return Err(Broken::Fit("no bytes to combine with others".into()));
-        }
         let mut out = Inferred::new(summed(dtype), &[x[0], w[0]]);
         out.dims.resize(n + 2, None);
         Ok(Some(out))
     }
 
     fn check(&self, step: &Step) -> Result<(), Broken> {
-        if !step.inputs[0].view.is_inner_dense(1) || !step.inputs[1].view.is_dense() {
-            return Err(Broken::Layout("its operands are not dense enough"));
+        let dense = |i: usize| step.inputs[i].view.is_inner_dense(1) && step.inputs[i + 1].view.is_dense();
+        match self.summands().all(|(i, ..)| dense(i)) {
+            true => Ok(()),
+            false => Err(Broken::Layout("its operands are not dense enough")),
         }
-        Ok(())
     }
 
     fn cut(&self, i: usize, d: usize, _: usize) -> Option<Option<usize>> {
+        let input = self.summands().any(|s| s.0 == i);
+        let weights = self.summands().any(|s| s.0 + 1 == i);
         match d {
-            0 => Some((i == 0).then_some(0)),
-            1 if self.groups == 1 => Some((i == 1).then_some(0)),
+            0 => Some(input.then_some(0)),
+            1 if self.groups == 1 => Some(weights.then_some(0)),
             _ => None,
         }
     }
@@ -93,10 +132,19 @@ impl Kind for Conv {
                 data[i] = evaluate(&before.expr, Some(Scalar::Float(data[i])), &mut cells, operand).as_f64();
             });
         }
-        Ok(Some(Data::Float(conv(&x, at.view(0), w, at.view(1), &self.window, self.groups, at.dims()))))
+        let mut sums = conv(&x, at.view(0), w, at.view(1), &self.window, self.groups, at.dims());
+        for (i, window, _) in self.summands().skip(1) {
+            let (x, w) = (at.floats(i)?, at.floats(i + 1)?);
+            let more = conv(x, at.view(i), w, at.view(i + 1), window, 1, at.dims());
+            sums.iter_mut().zip(more).for_each(|(s, m)| *s += m);
+        }
+        Ok(Some(Data::Float(sums)))
     }
 
     fn collapse(&self, step: &mut Step) {
+        if !self.also.is_empty() {
+            return;
+        }
         // Dimensions over which the window does not slide are one line.
         let (rank, window) = (step.output.view.rank(), &self.window);
         let spatial = window.kernel.len();
@@ -133,7 +181,8 @@ impl Kind for Conv {
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let before = self.before.as_ref().map_or(String::new(), |b| format!(", of {}", b.expr));
         let flip = if self.flip == 0 { String::new() } else { format!(", bytes ^ {:#x}", self.flip) };
-        writeln!(f, "    {}, groups {}{before}{flip}", self.window, self.groups)
+        writeln!(f, "    {}, groups {}{before}{flip}", self.window, self.groups)?;
+        self.also.iter().try_for_each(|s| writeln!(f, "    and {}, bytes ^ {:#x}", s.window, s.flip))
     }
 }
 

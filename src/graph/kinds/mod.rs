@@ -16,7 +16,7 @@ mod softmax;
 mod window;
 
 pub use attention::Attention;
-pub use conv::{Before, Conv};
+pub use conv::{Before, Conv, Summand};
 pub use normalize::Normalize;
 pub use normed::Normed;
 pub use packed::{Packed, Zeros};

@@ -222,7 +222,7 @@ pub(super) fn conv(cx: &mut Lowering<'_>) -> Res<()> {
         begin.iter_mut().zip(more).for_each(|(b, m)| *b += m);
         let weights = cx.operand_if(w, View::is_dense);
         let window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
-        cx.produce(StepKind::Conv(Conv { window, groups, before: None, flip: 0 }), vec![data, weights], &dims, dtype)
+        cx.produce(StepKind::Conv(Conv::new(window, groups)), vec![data, weights], &dims, dtype)
     };
     if let Some(bias) = cx.optional(2) {
         y = add_bias(cx, y, bias)?;
@@ -453,12 +453,7 @@ pub(super) fn transpose(cx: &mut Lowering<'_>) -> Res<()> {
             pads,
         };
         let inputs = vec![Access::new(data.tensor, view), taps];
-        parts.push(Part {
-            kind: StepKind::Conv(Conv { window, groups, before: None, flip: 0 }),
-            inputs,
-            slices,
-            acc: None,
-        });
+        parts.push(Part { kind: StepKind::Conv(Conv::new(window, groups)), inputs, slices, acc: None });
     }
     let mut y = cx.produce_parts(parts, &dims, dtype);
     if let Some(bias) = cx.optional(2) {

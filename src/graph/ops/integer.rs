@@ -248,7 +248,7 @@ fn convolved_bytes(
     let weights = cx.operand_of(weights, View::is_dense);
     let (kernel, strides, dilations) = (frame.kernel.clone(), frame.strides.clone(), frame.dilations.clone());
     let window = Window { kernel, strides, dilations, pads: begin.to_vec() };
-    let kind = StepKind::Conv(Conv { window, groups, before: None, flip });
+    let kind = StepKind::Conv(Conv { flip, ..Conv::new(window, groups) });
     let y = cx.produce(kind, vec![data, weights], dims, DType::I32);
     if sums.is_empty() {
         return Ok(Some(y));
@@ -295,7 +295,7 @@ fn convolved(cx: &mut Lowering<'_>, x: Factor, w: Factor) -> Res<Lazy> {
         let data = cx.operand_of(data, |v| v.is_inner_dense(1));
         let weights = cx.operand_of(weights, View::is_dense);
         let window = Window { kernel: frame.kernel, strides: frame.strides, dilations: frame.dilations, pads: begin };
-        cx.produce(StepKind::Conv(Conv { window, groups, before: None, flip: 0 }), vec![data, weights], &dims, t)
+        cx.produce(StepKind::Conv(Conv::new(window, groups)), vec![data, weights], &dims, t)
     } else {
         conv::as_product(cx, data, weights, &frame, &begin, groups, &dims)?
     };

@@ -307,6 +307,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     op ("barewave.Rows", "", integer::of_rows, integer::rows),
     op ("com.microsoft.FusedMatMul", "alpha transA transB transBatchA transBatchB", integer::of_fused_matmul, integer::fused_matmul),
     op ("com.microsoft.GatherBlockQuantized", "bits block_size gather_axis quantize_axis", packed::of_gather_blocks, packed::gather_blocks),
+    op ("com.microsoft.Inverse", "", transform::of_inverse, transform::inverse),
     op ("com.microsoft.MatMulNBits", "K N accuracy_level bits block_size", packed::of_matmul_bits, packed::matmul_bits),
     op ("com.microsoft.Tokenizer", "mark mincharnum pad_value separators tokenexp", strings::of_tokenizer, strings::on_host),
     op ("com.microsoft.TransposeMatMul", "alpha transA transB", integer::of_fused_matmul, integer::fused_matmul),

@@ -332,6 +332,82 @@ pub(super) fn det(cx: &mut Lowering<'_>) -> Res<()> {
     Ok(())
 }
 
+/// Inverses by elimination with the largest pivot of a column first, all matrices together: a launch for each column, which works on
+/// the matrices and the unit matrices beside them.
+pub(super) fn inverse(cx: &mut Lowering<'_>) -> Res<()> {
+    const LARGEST: usize = 256;
+    let x = cx.input(0)?;
+    let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
+    let square = matches!(shape[..], [.., n, columns] if n == columns && n <= LARGEST);
+    if !square || !dtype.is_float() || dtype.is_small_float() {
+        return Err(Reason::Shape(format!(
+            "{dtype} matrices of shape {shape:?}; square floats of up to {LARGEST} rows are supported"
+        )));
+    }
+    if shape.contains(&0) {
+        cx.set(0, splat(dtype, &shape, Scalar::of(dtype, 0.0)));
+        return Ok(());
+    }
+    let n = shape[shape.len() - 1];
+    let count = shape.iter().product::<usize>() / (n * n);
+    let held = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let mut now = cx.operand_if(x, View::is_dense);
+    for k in 0..n {
+        let (first, last) = (k == 0, k + 1 == n);
+        let columns = if last { n } else { 2 * n };
+        let y = cx.program(vec![now], &[count, n, columns], |c| {
+            let [batch, row, column] = [0, 1, 2].map(|d| c.coord(d));
+            let column = if last { c.plus(column, n as i64) } else { column };
+            let element = |c: &mut Coder, row: Val, column: Val| {
+                if !first {
+                    let at = c.place(&[batch, row, column], &[count, n, 2 * n]);
+                    return c.load(0, at);
+                }
+                let inside = c.within(column, 0, n as i64);
+                let near = c.clamp(column, 0, n as i64);
+                let at = c.place(&[batch, row, near], &[count, n, n]);
+                let own = c.load(0, at);
+                let own = c.cast(own, held);
+                let beside = c.plus(row, n as i64);
+                let diagonal = c.eq(column, beside);
+                let unit = c.cast(diagonal, held);
+                c.select(inside, own, unit)
+            };
+            let at_k = c.int(k as i64);
+            let pivot = element(c, at_k, at_k);
+            let size = c.unary(Unary::Abs, pivot);
+            let (largest, place) = (c.var(size), c.var(at_k));
+            c.repeat(n - k - 1, |c, i| {
+                let row = c.plus(i, k as i64 + 1);
+                let x = element(c, row, at_k);
+                let x = c.unary(Unary::Abs, x);
+                let (before, at) = (c.get(largest), c.get(place));
+                let larger = c.lt(before, x);
+                let (x, row) = (c.select(larger, x, before), c.select(larger, row, at));
+                c.set(largest, x);
+                c.set(place, row);
+            });
+            // That row and row k change places; row k has 1 in its column then, all others 0.
+            let chosen = c.get(place);
+            let (pivot, head) = (element(c, chosen, at_k), element(c, chosen, column));
+            let head = c.binary(Binary::Div, head, pivot);
+            let (is_k, is_chosen) = (c.eq(row, at_k), c.eq(row, chosen));
+            let from = c.select(is_chosen, at_k, row);
+            let (factor, x) = (element(c, from, at_k), element(c, from, column));
+            let share = c.mul(factor, head);
+            let x = c.sub(x, share);
+            let x = c.select(is_k, head, x);
+            if last { c.cast(x, dtype) } else { x }
+        });
+        if last {
+            cx.set(0, y.reshaped(&shape));
+            break;
+        }
+        now = cx.stored_access(y);
+    }
+    Ok(())
+}
+
 // ---- rules; what does not fit is left to lowering, which says why ----
 
 /// How many of `n` frequencies tell all of a real signal.
@@ -382,6 +458,11 @@ pub(super) fn of_window(cx: &mut Inference<'_>) -> Res<()> {
         return by_lowering(cx);
     }
     cx.give(0, output_type(cx, "output_datatype")?, dims)
+}
+
+pub(super) fn of_inverse(cx: &mut Inference<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    cx.give(0, cx.dtype(x), cx.dims(x).to_vec())
 }
 
 pub(super) fn of_det(cx: &mut Inference<'_>) -> Res<()> {

@@ -9,6 +9,8 @@ pub(super) fn body(op: &str) -> Option<fn(&mut Body<'_>)> {
         "GroupQueryAttention" => group_query,
         "QAttention" => quantized_attention,
         "MultiHeadAttention" => multi_head,
+        "PackedAttention" => packed_attention,
+        "PackedMultiHeadAttention" => packed_multi_head,
         "RotaryEmbedding" => rotary,
         _ => return None,
     })
@@ -35,8 +37,25 @@ fn masked(b: &mut Body<'_>, keys: &str, mask: &str, bias: &str) -> String {
 
 /// Attention over heads that lie in the last dimension; a bias for queries, keys and values comes in one vector.
 fn multi_head(b: &mut Body<'_>) {
-    let [mut q, mut k, mut v, bias, padding, added, past_k, past_v] =
-        [0, 1, 2, 3, 4, 5, 6, 7].map(|i| b.input(i).to_string());
+    let [q, k, v, bias, padding, added, past_k, past_v] = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| b.input(i).to_string());
+    let outputs: Vec<String> = b.node.outputs.iter().take(3).cloned().collect();
+    write_heads(b, [q, k, v], &bias, [&padding, &added, &past_k, &past_v], outputs);
+}
+
+/// The same of other operands, without a past.
+fn heads_of(b: &mut Body<'_>, qkv: [String; 3], bias: &str, [padding, added]: [&str; 2]) -> String {
+    let y = b.fresh();
+    write_heads(b, qkv, bias, [padding, added, "", ""], vec![y.clone()]);
+    y
+}
+
+fn write_heads(
+    b: &mut Body<'_>,
+    [mut q, mut k, mut v]: [String; 3],
+    bias: &str,
+    [padding, added, past_k, past_v]: [&str; 4],
+    outputs: Vec<String>,
+) {
     // Packed: [batch, length, heads, 3 or 2, size], all of them or keys and values.
     if k.is_empty() {
         [q, k, v] = packed(b, &q, 3).try_into().unwrap_or_default();
@@ -44,18 +63,17 @@ fn multi_head(b: &mut Body<'_>) {
         [k, v] = packed(b, &k, 2).try_into().unwrap_or_default();
     }
     if !bias.is_empty() {
-        let parts = b.many("Split", &[&bias], 3, &[("axis", Attribute::Int(0)), ("num_outputs", Attribute::Int(3))]);
+        let parts = b.many("Split", &[bias], 3, &[("axis", Attribute::Int(0)), ("num_outputs", Attribute::Int(3))]);
         q = b.op("Add", &[&q, &parts[0]]);
         k = b.op("Add", &[&k, &parts[1]]);
         v = b.op("Add", &[&v, &parts[2]]);
     }
     let heads = b.int("num_heads", 1);
-    let mask = masked(b, &k, &padding, &added);
+    let mask = masked(b, &k, padding, added);
     let mut list = vec![("q_num_heads", Attribute::Int(heads)), ("kv_num_heads", Attribute::Int(heads))];
     list.push(("is_causal", Attribute::Int(b.int("unidirectional", 0))));
     list.extend(scale(b));
-    let outputs: Vec<String> = b.node.outputs.iter().take(3).cloned().collect();
-    b.push("Attention", &[&q, &k, &v, &mask, &past_k, &past_v], outputs, &list);
+    b.push("Attention", &[&q, &k, &v, &mask, past_k, past_v], outputs, &list);
 }
 
 /// The parts of `[batch, length, heads, parts, size]`, each `[batch, length, heads * size]`.
@@ -65,6 +83,83 @@ fn packed(b: &mut Body<'_>, x: &str, parts: usize) -> Vec<String> {
     b.many("Split", &[x], parts, &list).iter().map(|p| b.op("Reshape", &[p, &flat])).collect()
 }
 
+/// Sequences whose tokens follow each other without padding: where each token is in the padded ones, and how long these are.
+struct Sequences {
+    /// `[batch, length]`.
+    padded: String,
+    /// Places of the tokens in the padded sequences behind each other.
+    places: String,
+    /// `[batch]`.
+    lengths: String,
+}
+
+impl Sequences {
+    /// Those of an operator with its offsets in input `i`, and sums of lengths in the one behind it; `tokens` has a row for each.
+    fn read(b: &mut Body<'_>, tokens: &str, i: usize) -> Sequences {
+        let [offsets, ends] = [i, i + 1].map(|i| b.input(i).to_string());
+        let padded = b.op("Shape", &[&offsets]);
+        let (minus, zero, one, end) = (b.ints(&[-1]), b.ints(&[0]), b.ints(&[1]), b.ints(&[i64::MAX]));
+        let places = b.op("Reshape", &[&offsets, &minus]);
+        let count = extent(b, tokens, 0);
+        let places = b.op("Slice", &[&places, &zero, &count]);
+        let places = b.with("Cast", &[&places], &[("to", Attribute::Int(7))]);
+        let (from, to) = (b.op("Slice", &[&ends, &zero, &minus]), b.op("Slice", &[&ends, &one, &end]));
+        let lengths = b.op("Sub", &[&to, &from]);
+        Sequences { padded, places, lengths }
+    }
+
+    /// Rows of tokens, each of `inner` dimensions, as padded sequences.
+    fn unpacked(&self, b: &mut Body<'_>, x: &str, inner: &[i64]) -> String {
+        if x.is_empty() {
+            return String::new();
+        }
+        let flat = b.ints(&[0, -1]);
+        let rows = b.op("Reshape", &[x, &flat]);
+        let all = b.with("ReduceProd", &[&self.padded], &[]);
+        let width = extent(b, &rows, 1);
+        let shape = b.with("Concat", &[&all, &width], &[("axis", Attribute::Int(0))]);
+        let none = b.op("ConstantOfShape", &[&shape]);
+        let none = b.op("CastLike", &[&none, x]);
+        let one = b.ints(&[1]);
+        let places = b.op("Unsqueeze", &[&self.places, &one]);
+        let spread = b.op("ScatterND", &[&none, &places, &rows]);
+        let inner = b.ints(inner);
+        let shape = b.with("Concat", &[&self.padded, &inner], &[("axis", Attribute::Int(0))]);
+        b.op("Reshape", &[&spread, &shape])
+    }
+
+    /// The tokens of padded sequences.
+    fn packed(&self, b: &mut Body<'_>, y: &str) -> String {
+        let (minus, two) = (b.ints(&[-1]), extent(b, y, 2));
+        let shape = b.with("Concat", &[&minus, &two], &[("axis", Attribute::Int(0))]);
+        let rows = b.op("Reshape", &[y, &shape]);
+        b.op("Gather", &[&rows, &self.places])
+    }
+}
+
+fn packed_multi_head(b: &mut Body<'_>) {
+    let [q, k, v, bias, added] = [0, 1, 2, 3, 6].map(|i| b.input(i).to_string());
+    let (sequences, heads) = (Sequences::read(b, &q, 4), b.int("num_heads", 1));
+    // Queries, keys and values together are [tokens, heads, 3, size].
+    let inner: &[i64] = if k.is_empty() { &[heads, 3, -1] } else { &[-1] };
+    let q = sequences.unpacked(b, &q, inner);
+    let [k, v] = [k, v].map(|x| sequences.unpacked(b, &x, &[-1]));
+    let y = heads_of(b, [q, k, v], &bias, [&sequences.lengths, &added]);
+    let y = sequences.packed(b, &y);
+    b.set(0, &y);
+}
+
+fn packed_attention(b: &mut Body<'_>) {
+    let [x, w, bias, added] = [0, 1, 2, 5].map(|i| b.input(i).to_string());
+    let sequences = Sequences::read(b, &x, 3);
+    let whole = b.op("MatMul", &[&x, &w]);
+    let whole = b.op("Add", &[&whole, &bias]);
+    let whole = sequences.unpacked(b, &whole, &[-1]);
+    let (y, _) = projected(b, &whole, [&sequences.lengths, "", &added]);
+    let y = sequences.packed(b, &y);
+    b.set(0, &y);
+}
+
 /// Attention with the projections of queries, keys and values inside.
 fn attention(b: &mut Body<'_>) {
     let [x, w, bias, mask, past, added] = [0, 1, 2, 3, 4, 5].map(|i| b.input(i).to_string());
@@ -72,18 +167,30 @@ fn attention(b: &mut Body<'_>) {
     if !bias.is_empty() {
         whole = b.op("Add", &[&whole, &bias]);
     }
-    projected(b, &whole, [&mask, &past, &added]);
+    give(b, &whole, [&mask, &past, &added]);
 }
 
 /// The same with data and weights of bytes.
 fn quantized_attention(b: &mut Body<'_>) {
     let [x, w, bias, xs, ws, mask, xz, wz, past] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|i| b.input(i).to_string());
     let whole = b.op("com.microsoft:MatMulIntegerToFloat", &[&x, &w, &xs, &ws, &xz, &wz, &bias]);
-    projected(b, &whole, [&mask, &past, ""]);
+    give(b, &whole, [&mask, &past, ""]);
 }
 
-/// Attention over queries, keys and values side by side; past keys and values are one tensor.
-fn projected(b: &mut Body<'_>, whole: &str, [mask, past, added]: [&str; 3]) {
+/// Attention over queries, keys and values side by side as outputs; past keys and values are one tensor.
+fn give(b: &mut Body<'_>, whole: &str, operands: [&str; 3]) {
+    let (y, keys) = projected(b, whole, operands);
+    b.set(0, &y);
+    if b.output(1).is_some() {
+        let first = b.ints(&[0]);
+        let keys = keys.map(|x| b.op("Unsqueeze", &[&x, &first]));
+        let both = b.with("Concat", &[&keys[0], &keys[1]], &[("axis", Attribute::Int(0))]);
+        b.set(1, &both);
+    }
+}
+
+/// The same: the result, and all keys and values.
+fn projected(b: &mut Body<'_>, whole: &str, [mask, past, added]: [&str; 3]) -> (String, [String; 2]) {
     let last = ("axis", Attribute::Int(-1));
     let parts = match b.node.attributes.get("qkv_hidden_sizes") {
         Some(Attribute::Ints(sizes)) => {
@@ -107,12 +214,7 @@ fn projected(b: &mut Body<'_>, whole: &str, [mask, past, added]: [&str; 3]) {
     // With rotation inside the operator is another one, which Attention does not know.
     list.extend((b.int("do_rotary", 0) != 0).then_some(("do_rotary", Attribute::Int(1))));
     let made = b.many("Attention", &[&parts[0], &parts[1], &parts[2], &mask, &past_k, &past_v], 3, &list);
-    b.set(0, &made[0]);
-    if b.output(1).is_some() {
-        let [k, v] = [1, 2].map(|i| b.op("Unsqueeze", &[&made[i], &first]));
-        let both = b.with("Concat", &[&k, &v], &[("axis", Attribute::Int(0))]);
-        b.set(1, &both);
-    }
+    (made[0].clone(), [made[1].clone(), made[2].clone()])
 }
 
 /// Rotary position embedding of heads whose number the cache tells.

@@ -5,7 +5,7 @@
 //! Where only the weights are quantised they stay as small ([`super::packed`]).
 
 use super::packed::{self, Packings};
-use super::{Attribute, Body, Graph, Node};
+use super::{Attribute, Body, Graph, Node, expand_graph, experts};
 use crate::tensor::{DType, HostTensor};
 use std::collections::HashMap;
 
@@ -75,7 +75,12 @@ impl<'g> Known<'g> {
 pub(super) fn join_pairs(graph: &mut Graph) {
     let known = Known::of(graph);
     let mut packings = Packings::default();
-    let mut body = |n| product(n, &known).or_else(|| packed::reader(n, &known, &mut packings));
+    let mixture = |n: &Node| {
+        let mut body = Graph { nodes: experts::quantised(n, &known)?, ..Graph::default() };
+        expand_graph(&mut body);
+        Some(body.nodes)
+    };
+    let mut body = |n| product(n, &known).or_else(|| packed::reader(n, &known, &mut packings)).or_else(|| mixture(n));
     let replaced: HashMap<usize, Vec<Node>> =
         graph.nodes.iter().enumerate().filter_map(|(i, n)| Some((i, body(n)?))).collect();
     let nodes = std::mem::take(&mut graph.nodes);

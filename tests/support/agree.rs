@@ -1,0 +1,40 @@
+//! Models on emulated devices in strict mode against the f64 interpreter of their fused graph.
+
+use super::build::Builder;
+use super::device;
+use barewave::graph::interpret::Interpreter;
+use barewave::graph::{Options, fuse};
+use barewave::tensor::HostTensor;
+
+pub const TARGETS: [&str; 5] = ["gfx906", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
+
+/// Runs a model everywhere; gives what the interpreter makes of it. `most` bounds the error by the largest magnitude.
+pub fn outputs(b: &Builder, what: &str, most: f64) -> Vec<HostTensor> {
+    let mut model = b.model.clone();
+    model.expand();
+    let graph = fuse(&model, &Options::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let want = Interpreter::new(&graph).run(&graph, &b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+    for target in TARGETS {
+        let (got, _) = device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{what} {target}: {e}"));
+        for (g, w) in got.iter().zip(&want) {
+            assert_eq!((g.shape(), g.dtype()), (w.shape(), w.dtype()), "{what} {target}");
+            close(&g.to_f64(), &w.to_f64(), most, &format!("{what} {target}"));
+        }
+    }
+    want
+}
+
+pub fn close(got: &[f64], want: &[f64], most: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    let size = want.iter().filter(|x| x.is_finite()).fold(1e-30, |m: f64, x| m.max(x.abs()));
+    for (i, (x, y)) in got.iter().zip(want).enumerate() {
+        let error = if x == y || x.is_nan() && y.is_nan() { 0.0 } else { (x - y).abs() / size };
+        assert!(error <= most, "{what}: element {i} is {x:e} instead of {y:e}");
+    }
+}
+
+/// Makes the values that the last node gives outputs, and its domain another.
+pub fn finish(b: &mut Builder, domain: &str, outputs: &[String]) {
+    b.model.graph.nodes.last_mut().unwrap().domain = domain.into();
+    outputs.iter().for_each(|o| b.output(o));
+}
