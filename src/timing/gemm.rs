@@ -348,8 +348,11 @@ fn vector_rate(target: Target, dtype: &str) -> Option<f64> {
     Some(match dtype {
         "f32" => vector * dual * packed,
         "f16" if has(&[op::V_PK_FMA_F16, op::V_DOT2_F32_F16]) => vector * 2.0,
-        "f64" if info.unified_agprs => vector,
-        "f64" => vector / 16.0,
+        // Clocks that a wave's multiply-add takes: 64 on gfx803 and gfx900, 8 on gfx906 and gfx908, 4 on gfx90a.
+        "f64" => {
+            let busy = target.op(op::V_FMA_F64).filter(|i| i.busy > 0)?.busy;
+            2.0 * f64::from(info.wave_size) / f64::from(busy) * f64::from(info.simds)
+        }
         "i8" if has(&[op::V_DOT4_I32_I8, op::V_DOT4_I32_IU8]) => vector * 4.0,
         "f16" | "bf16" | "i8" | "i32" | "fp8" => vector,
         _ => return None,

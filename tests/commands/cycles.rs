@@ -190,6 +190,18 @@ fn large_elementwise_kernels_are_bound_by_memory() {
 }
 
 #[test]
+fn no_product_is_above_the_peak() {
+    for (target, dtype) in
+        [("gfx90a", "f32"), ("gfx950", "f32"), ("gfx906", "f64"), ("gfx1030", "f64"), ("gfx942", "f16")]
+    {
+        let shape = if dtype == "f64" { "512x512x512" } else { "4096x4096x4096" };
+        let list = json(&["bench", "gemm", "--target", target, "--shape", shape, "--dtype", dtype, "--json"]);
+        let share = list[0]["share_of_peak"].as_f64().unwrap();
+        assert!((0.3..=1.0).contains(&share), "{target} {dtype}: {share}");
+    }
+}
+
+#[test]
 fn wrong_use_says_what_to_do() {
     fails(&["bench", "gemm", "--target", "gfx942"], 2, &["--shape"]);
     fails(&["bench", "gemm", "--target", "gfx942", "--shape", "12xq"], 2, &["MxNxK"]);
