@@ -28,6 +28,9 @@ pub struct Args {
     /// Table of convolutions in the form of MIOpen's find databases.
     #[arg(long, value_name = "CSV")]
     conv: Option<PathBuf>,
+    /// Of --conv, rows of these numbers of images only.
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    images: Vec<usize>,
     /// Directory of thread traces as text.
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
@@ -142,6 +145,7 @@ pub fn run(args: &Args) -> Result {
     }
     if let Some(path) = &args.conv {
         let (mut rows, left_out) = in_file(path, conv::miopen(&read(path)?))?;
+        rows.retain(|r| args.images.is_empty() || args.images.contains(&r.shape.input[0]));
         let mut known = conv::runs();
         if args.fit {
             println!("chip,dtype,family,launch_us,pace");

@@ -16,6 +16,8 @@ pub struct Compared {
     chip: String,
     dtype: String,
     class: &'static str,
+    /// Of convolutions: the number of images.
+    images: Option<usize>,
     shape: String,
     /// The vendor's time over our own.
     ratio: f64,
@@ -26,6 +28,12 @@ const WELL: f64 = 1.1;
 
 /// Multiplications of a small product.
 const SMALL: f64 = 1e8;
+
+/// Images of up to so many channels are a network's first.
+const FEW_CHANNELS: usize = 4;
+
+/// Windows of at least so many rows or columns are large.
+const LARGE_WINDOW: usize = 7;
 
 /// Operators with more multiplications than this, or operands of more elements, are not compiled for comparison.
 const LARGEST: (f64, f64) = (1e13, 5e8);
@@ -51,6 +59,10 @@ pub trait Own {
     /// What kind of shape it is, and the shape.
     fn class(&self) -> &'static str;
     fn shape(&self) -> String;
+    /// Of convolutions: the number of images.
+    fn images(&self) -> Option<usize> {
+        None
+    }
 }
 
 impl Own for validate::Row {
@@ -101,17 +113,37 @@ impl Own for conv::Row {
     }
     fn class(&self) -> &'static str {
         let [_, kh, kw] = self.shape.kernel;
+        let channels = self.shape.input[1];
+        let steps = self.shape.strides != [1, 1];
         match () {
-            () if self.product[3] > 1.0 => "grouped",
+            () if self.shape.groups == channels && channels > 1 => "depthwise",
+            () if self.shape.groups > 1 => "grouped",
+            () if channels <= FEW_CHANNELS => "few channels",
+            () if self.shape.dilations != [1, 1] => "dilated",
+            () if kh * kw == 1 && steps => "1x1 strided",
             () if kh * kw == 1 => "1x1",
+            () if (kh, kw) == (3, 3) && steps => "3x3 strided",
             () if (kh, kw) == (3, 3) => "3x3",
+            () if kh.max(kw) >= LARGE_WINDOW => "large windows",
             () => "other windows",
         }
     }
     fn shape(&self) -> String {
         let [n, c, h, w] = self.shape.input;
         let [k, r, s] = self.shape.kernel;
-        format!("{n}x{c}x{h}x{w}:{k}x{r}x{s}")
+        let conv::Shape { pads, strides, dilations, groups, .. } = self.shape;
+        let pair = |[a, b]: [usize; 2]| if a == b { a.to_string() } else { format!("{a}x{b}") };
+        let mut text = format!("{n}x{c}x{h}x{w}:{k}x{r}x{s}:{}:{}", pair(strides), pair(pads));
+        if dilations != [1, 1] {
+            text += &format!(" dilated {}", pair(dilations));
+        }
+        if groups > 1 {
+            text += &format!(" groups {groups}");
+        }
+        text
+    }
+    fn images(&self) -> Option<usize> {
+        Some(self.shape.input[0])
     }
 }
 
@@ -123,7 +155,8 @@ pub fn compare<R: Own + Sync>(rows: &[R], most: usize, errors: &mut [Errors]) ->
         let chosen: Vec<&R> = same.into_iter().skip(step / 2).step_by(step).take(most).collect();
         let compared = |r: &R| {
             let (chip, dtype) = (e.chip.clone(), e.dtype.clone());
-            Some(Compared { chip, dtype, class: r.class(), shape: r.shape(), ratio: r.vendor_over_own()? })
+            let (class, images, shape) = (r.class(), r.images(), r.shape());
+            Some(Compared { chip, dtype, class, images, shape, ratio: r.vendor_over_own()? })
         };
         let found: Vec<Compared> = chosen.into_par_iter().filter_map(compared).collect();
         e.ours_vs_vendor = geomean(found.iter().map(|c| c.ratio));
@@ -152,15 +185,17 @@ fn judge<'a>(rows: &[&'a Compared]) -> Option<Judged<'a>> {
     Some(Judged { rows: rows.len(), mean, well: 100.0 * well as f64 / rows.len() as f64, worst })
 }
 
-type Groups<'a> = BTreeMap<(&'a str, &'a str), BTreeMap<&'a str, Vec<&'a Compared>>>;
+type Groups<'a> = BTreeMap<(&'a str, &'a str), BTreeMap<String, Vec<&'a Compared>>>;
 
-/// By chip and type, and all of them (an empty kind of shape) or those of a kind.
+/// By chip and type, and all of them (an empty kind of shape) or those of a kind, or of a number of images.
 fn groups(rows: &[Compared]) -> Groups<'_> {
     let mut out = Groups::new();
     for c in rows {
         let own = out.entry((&c.chip, &c.dtype)).or_default();
-        own.entry("").or_default().push(c);
-        own.entry(c.class).or_default().push(c);
+        let images = c.images.map(|n| format!("{n:4} images"));
+        for kind in [Some(String::new()), Some(c.class.into()), images].into_iter().flatten() {
+            own.entry(kind).or_default().push(c);
+        }
     }
     out
 }
@@ -179,7 +214,7 @@ pub fn print(rows: &[Compared]) {
             table.add_row([
                 chip.to_string(),
                 dtype.to_string(),
-                if kind.is_empty() { "all" } else { kind }.into(),
+                if kind.is_empty() { "all".into() } else { kind.trim().to_string() },
                 j.rows.to_string(),
                 format!("{:.2}", j.mean),
                 format!("{:.0}%", j.well),
@@ -199,7 +234,7 @@ pub fn print(rows: &[Compared]) {
 pub fn json(rows: &[Compared]) -> Vec<Value> {
     let of = |c: &Compared| {
         json!({
-            "kind": "ours", "chip": c.chip, "dtype": c.dtype, "class": c.class, "shape": c.shape, "vendor_over_ours": c.ratio,
+            "kind": "ours", "chip": c.chip, "dtype": c.dtype, "class": c.class, "images": c.images, "shape": c.shape, "vendor_over_ours": c.ratio,
         })
     };
     rows.iter().map(of).collect()
