@@ -9,7 +9,7 @@
 use super::error::{Reason, Res};
 use super::matrix;
 use super::tile::{Form, Tile, Types};
-use super::tuning::{Product, Tuned, Tuning};
+use super::tuning::{Product, Tuned, Tuning, Winograd};
 use crate::mir::{Type, dot_instruction};
 use barewave_isa::{Op, Resources, Target, op};
 use barewave_timing::Chip;
@@ -70,6 +70,8 @@ pub(super) struct Round {
     pub meetings: u32,
     /// Bytes per k that come from memory, through the L2 cache for all but the first workgroup that asks for them.
     pub loaded: u32,
+    /// The same from the first-level cache, where lines are asked for again and again.
+    pub given: u32,
     /// Results of a workitem.
     pub own: u32,
     /// Vector registers of a workitem, about.
@@ -211,6 +213,16 @@ impl Machine {
         }
     }
 
+    /// Lanes of a wave.
+    pub fn lanes(&self) -> u32 {
+        self.target.info().wave_size
+    }
+
+    /// Cycles of a SIMD for a wave's multiply-add of a type.
+    pub fn multiply_add(&self, t: Type) -> f64 {
+        multiply_add(self.target, t)
+    }
+
     /// Workgroups that share a compute unit, so that one multiplies while others wait or move.
     fn resident(&self, round: &Round) -> f64 {
         self.fit(round.waves, round.vgprs, round.lds)
@@ -258,7 +270,7 @@ impl Machine {
         };
         let (products, moves) = (round.products * k, (round.moves * read + gathered) * k);
         let (most, least) = (products.max(moves), products.min(moves));
-        let loaded = f64::from(round.loaded) * k;
+        let [loaded, given] = [round.loaded, round.given].map(|bytes| f64::from(bytes) * k);
         let beside = f64::from(round.waves.min(info.simds));
         let work = (most + least * seen) / beside + f64::from(round.meetings) * MEETING;
         let waves = f64::from(round.waves.div_ceil(info.simds));
@@ -269,13 +281,13 @@ impl Machine {
             most: (groups / (f64::from(info.cus) * slots)).ceil(),
             occupancy: (self.resident(round).min(MOST_TOGETHER) / slots).max(1.0),
             rounds: own as f64,
-            busy: ((most + least * seen_full) / beside).max(loaded * slots / self.l1),
-            alone: work.max(ROUND + ANSWER * self.l2_latency).max(loaded / self.l1) + twice,
+            busy: ((most + least * seen_full) / beside).max(given * slots / self.l1),
+            alone: work.max(ROUND + ANSWER * self.l2_latency).max(given / self.l1) + twice,
             around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves,
             ends: edges,
         };
         // Parts are whole tiles.
-        let tile_bytes = f64::from(tile.m * tile.n * u32::from(tile.types.accumulate.dwords()) * 4);
+        let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
         let parts_bytes = if count > 1 { groups * tile_bytes } else { 0.0 };
         let result = (e.batches * e.m * e.n * usize::from(tile.types.accumulate.dwords()) * 4) as f64;
         let memory = (e.bytes as f64 + result + PARTS_MOVED * parts_bytes) / (self.memory * FROM_MEMORY);
@@ -343,9 +355,12 @@ fn tiles(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<(Tile,
 }
 
 /// All ways to multiply a product.
-fn timed(target: Target, types: Types, e: &Extents, min_n: u32) -> Vec<Timed> {
-    let machine = Machine::of(target);
-    let all = tiles(&machine, types, e, min_n);
+fn timed(machine: &Machine, types: Types, e: &Extents, min_n: u32) -> Vec<Timed> {
+    ways(machine, tiles(machine, types, e, min_n), e, min_n)
+}
+
+/// All ways to multiply a product with some tiles.
+fn ways(machine: &Machine, all: Vec<(Tile, Round)>, e: &Extents, min_n: u32) -> Vec<Timed> {
     let of = |(tile, round): (Tile, Round)| {
         let whole = machine.time(e, (&tile, &round), min_n, 1);
         let shared = machine.shared(e, (&tile, &round), min_n).map(|(clocks, split)| (clocks / WORTH, split));
@@ -356,9 +371,45 @@ fn timed(target: Target, types: Types, e: &Extents, min_n: u32) -> Vec<Timed> {
 
 /// The tile that takes least time for a product, and how its depth is shared: as the tuning says, else by the estimate.
 pub(super) fn choose(target: Target, tuning: &Tuning, types: Types, e: &Extents, min_n: u32) -> Res<(Tile, Split)> {
+    choose_among(target, tuning, types, e, min_n, None)
+}
+
+/// Winograd's method for a convolution: tiles, and the extents of each of its products.
+pub(super) struct Method {
+    pub tiles: Vec<(Tile, Round)>,
+    pub extents: Extents,
+}
+
+impl Method {
+    /// All ways to compute it.
+    fn ways(self, machine: &Machine) -> Vec<Timed> {
+        ways(machine, self.tiles, &self.extents, 1)
+    }
+}
+
+/// The same, with Winograd's method beside where it applies.
+pub(super) fn choose_among(
+    target: Target,
+    tuning: &Tuning,
+    types: Types,
+    e: &Extents,
+    min_n: u32,
+    method: Option<Method>,
+) -> Res<(Tile, Split)> {
+    let machine = Machine::of(target);
     let all = match tuning.of(&e.product(target, &types)) {
-        Some(tuned) => as_tuned(target, tuned, types, e, min_n)?,
-        None => timed(target, types, e, min_n),
+        Some(tuned) if tuned.winograd => {
+            let Method { tiles, extents } = method.ok_or(Reason::from(tuned))?;
+            as_tuned(&machine, tuned, tiles, &extents, 1)?
+        }
+        Some(tuned) => as_tuned(&machine, tuned, tiles(&machine, types, e, min_n), e, min_n)?,
+        None => match method {
+            Some(method) if tuning.winograd() == Winograd::Always => method.ways(&machine),
+            method => {
+                let direct = timed(&machine, types, e, min_n).into_iter();
+                direct.chain(method.into_iter().flat_map(|m| m.ways(&machine))).collect()
+            }
+        },
     };
     let best = all.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
     let (_, tile, split) = best.ok_or(Reason::Malformed("a product that no tile is wide enough for"))?;
@@ -366,15 +417,14 @@ pub(super) fn choose(target: Target, tuning: &Tuning, types: Types, e: &Extents,
 }
 
 /// The forms of a tile that a tuning asks for.
-fn as_tuned(target: Target, tuned: Tuned, types: Types, e: &Extents, min_n: u32) -> Res<Vec<Timed>> {
-    let machine = Machine::of(target);
-    let all = tiles(&machine, types, e, min_n).into_iter().filter(|(t, _)| [t.m, t.n, t.k] == tuned.tile);
+fn as_tuned(machine: &Machine, tuned: Tuned, tiles: Vec<(Tile, Round)>, e: &Extents, min_n: u32) -> Res<Vec<Timed>> {
+    let all = tiles.into_iter().filter(|(t, _)| [t.m, t.n, t.k] == tuned.tile);
     let of = |(tile, round): (Tile, Round)| {
         let (clocks, split) = machine.time(e, (&tile, &round), min_n, tuned.parts as usize);
         (split.count == tuned.parts).then_some((clocks, tile, split))
     };
     let found: Vec<Timed> = all.filter_map(of).collect();
-    if found.is_empty() { Err(Reason::Tuned { tile: tuned.tile, parts: tuned.parts }) } else { Ok(found) }
+    if found.is_empty() { Err(tuned.into()) } else { Ok(found) }
 }
 
 /// A tile that was considered for a product.
@@ -386,6 +436,8 @@ pub struct Candidate {
     pub parts: u32,
     /// Clocks of the launch by the estimate that chooses; of shared depths, with the lead that a whole depth has.
     pub clocks: f64,
+    /// By Winograd's method: the tile is that of each of its products.
+    pub winograd: bool,
 }
 
 /// A product, and the ways to compute it that are considered, the best first.
@@ -397,14 +449,17 @@ pub struct Considered {
     pub candidates: Vec<Candidate>,
 }
 
-/// What [`choose`] considers, each tile and sharing with the best of its forms.
-pub(super) fn candidates(target: Target, types: Types, e: &Extents, min_n: u32) -> Considered {
-    let mut all = timed(target, types, e, min_n);
+/// What [`choose_among`] considers, each tile and sharing with the best of its forms.
+pub(super) fn candidates(target: Target, types: Types, e: &Extents, min_n: u32, method: Option<Method>) -> Considered {
+    let machine = Machine::of(target);
+    let mut all = timed(&machine, types, e, min_n);
+    all.extend(method.into_iter().flat_map(|m| m.ways(&machine)));
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut out: Vec<Candidate> = Vec::new();
     for (clocks, t, s) in all {
-        let c = Candidate { tile: [t.m, t.n, t.k], parts: s.count, clocks };
-        if !out.iter().any(|o| (o.tile, o.parts) == (c.tile, c.parts)) {
+        let winograd = matches!(t.form, Form::Winograd { .. });
+        let c = Candidate { tile: [t.m, t.n, t.k], parts: s.count, clocks, winograd };
+        if !out.iter().any(|o| (o.tile, o.parts, o.winograd) == (c.tile, c.parts, c.winograd)) {
             out.push(c);
         }
     }
@@ -452,7 +507,21 @@ fn vector_candidates(target: Target, types: Types, machine: &Machine, e: &Extent
         let lds = 2 * (t.m + t.n) * t.k * types.bytes();
         let loaded = machine.loaded(&t, e);
         let (spread, meetings) = (false, 1);
-        (t, Round { waves, products, moves: reads + moves, spread, meetings, loaded, own: tm * tn, vgprs, lds })
+        (
+            t,
+            Round {
+                waves,
+                products,
+                moves: reads + moves,
+                spread,
+                meetings,
+                loaded,
+                given: loaded,
+                own: tm * tn,
+                vgprs,
+                lds,
+            },
+        )
     };
     tiles.filter(fits).map(round).collect()
 }

@@ -16,8 +16,8 @@ use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, GatherSource, Loader, Source};
 use super::split::{self, DepthPart, Product};
-use super::tile::{Tile, Types};
-use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct};
+use super::tile::{Form, Tile, Types};
+use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct, winograd};
 use crate::graph::fused::{Conv, Role, StepKind, Window};
 use crate::graph::view::View;
 use crate::mir::{Buffer, Gen, Opnd, Part, Type};
@@ -104,7 +104,8 @@ fn least_width(cx: &Cx, conv: &Conv) -> u32 {
 pub(super) fn candidates(cx: &Cx, conv: &Conv) -> Res<Option<Considered>> {
     let (types, e) = (gemm::types(cx)?, extents(cx, conv));
     let none = is_direct(&types, conv, &e);
-    Ok((!none).then(|| choice::candidates(cx.target, types, &e, least_width(cx, conv))))
+    let method = || winograd::method(cx, conv);
+    Ok((!none).then(|| choice::candidates(cx.target, types, &e, least_width(cx, conv), method())))
 }
 
 /// True when the elements of the step's input can be changed while they are loaded.
@@ -142,7 +143,11 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
             return Err(Reason::Window(t.window.kernel.clone()));
         }
     }
-    let (tile, split) = choice::choose(cx.target, cx.tuning, types, &extents, least_width(cx, conv))?;
+    let (method, least) = (winograd::method(cx, conv), least_width(cx, conv));
+    let (tile, split) = choice::choose_among(cx.target, cx.tuning, types, &extents, least, method)?;
+    if let Form::Winograd { .. } = tile.form {
+        return winograd::lower(cx, conv, &tile, &split);
+    }
     let mut w = cx.kernel(tile.threads());
     let (z, part) = split::part(&mut w, &split);
     let (image, group) = w.b.divmod(z, groups as u32);

@@ -76,7 +76,7 @@ pub(super) struct Sums {
 
 impl Sums {
     /// `count` neighbouring positions.
-    fn slice(&self, position: u32, count: u32) -> Part {
+    pub fn slice(&self, position: u32, count: u32) -> Part {
         let (part, at) = (self.parts[(position / self.per) as usize], position % self.per);
         part.slice((at * self.dwords) as u8, (count * self.dwords) as u8)
     }
@@ -125,7 +125,7 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
 /// Sums of nothing.
 pub(super) fn zeros(b: &mut Builder, tile: &Tile) -> Sums {
     let sums = match tile.form {
-        Form::Vector { tm, tn, .. } => {
+        Form::Vector { tm, tn, .. } | Form::Winograd { tm, tn } => {
             let (per, dwords) = (tile::chunk(tn), u32::from(tile.types.accumulate.dwords()));
             let parts = (0..tm * tn / per).map(|_| b.v((per * dwords) as u8)).collect();
             Sums { parts, per, dwords }
@@ -150,7 +150,7 @@ pub(super) fn multiply_into(w: &mut Writer, tile: &Tile, ops: &mut Operands, dep
     b.lds_of_at_least(tile.buffers * swap);
     let item = b.workitem_id();
     let reads = match tile.form {
-        Form::Vector { .. } => {
+        Form::Vector { .. } | Form::Winograd { .. } => {
             // The rows of the result are columns of A's tile.
             let (a, x) = (|s: &Step| fragment::across(s.row), |s: &Step| fragment::across(s.col));
             let f = tile.fragment();
@@ -162,12 +162,14 @@ pub(super) fn multiply_into(w: &mut Writer, tile: &Tile, ops: &mut Operands, dep
     let read = (layout.0.address(b, &reads.0, item), layout.1.address(b, &reads.1, item));
     let read = (b.to_vector(read.0), b.to_vector(read.1));
     let places = Places { read, layout, b_base: size_a };
+    let mut vector = |tm, tn, dot| {
+        let place = tile.fragment();
+        let by = Vector { tile, place, tm, tn, dot, places };
+        Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth)
+    };
     match tile.form {
-        Form::Vector { tm, tn, dot } => {
-            let place = tile.fragment();
-            let by = Vector { tile, place, tm, tn, dot, places };
-            Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth)
-        }
+        Form::Vector { tm, tn, dot } => vector(tm, tn, dot),
+        Form::Winograd { tm, tn } => vector(tm, tn, None),
         Form::Matrix(form) => {
             let by = form.multiplier(tile, places);
             Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth)
@@ -215,8 +217,8 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         // Narrow elements are multiplied before what was loaded meanwhile has come: loads have a round more. Not those that ask a
         // table, which ends behind the next round.
         let ahead = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4 && ops.are_dense();
-        let commit = if ahead { LOAD + 1 } else { LOAD };
         let shadow = ahead && choice::has_matrix_shadow(b.target());
+        let commit = if ahead { LOAD + 1 } else { LOAD };
         let sets = [by.registers(b), by.registers(b)];
         Rounds { tile, by, sums, b_base: places.b_base, addresses, both, swap, commit, shadow, sets }
     }

@@ -7,6 +7,8 @@
 //! LDS, in the type that is multiplied. What lies beyond the ends of m or n may be anything: those products are
 //! never stored. Beyond the end of k both operands must read as zero.
 
+mod patches;
+
 use super::error::{Reason, Res};
 use super::expr;
 use super::fragment::{self, across, down};
@@ -17,6 +19,7 @@ use crate::graph::expr::Expr;
 use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
 use barewave_isa::matrix::Fragment;
 use barewave_isa::op;
+pub(super) use patches::{PatchSource, Patches, patches};
 
 /// How a tile of an operand is read.
 pub(super) enum Loader {
@@ -26,6 +29,8 @@ pub(super) enum Loader {
     Deep(Deep),
     /// Columns of a convolution's input, gathered.
     Gather(Gather),
+    /// Patches of a convolution's input, transformed for Winograd's method.
+    Patches(Patches),
 }
 
 /// Address of an operand tile: element `(k, w)` is at byte `base + scalar + (k * k_stride + w * w_stride) * size`.
@@ -301,6 +306,7 @@ impl Loader {
             Loader::Wide(l) => &l.common,
             Loader::Deep(l) => &l.common,
             Loader::Gather(l) => &l.common,
+            Loader::Patches(l) => &l.common,
         }
     }
     /// How the tile lies in LDS.
@@ -317,6 +323,7 @@ impl Loader {
             Loader::Wide(l) => &mut l.common,
             Loader::Deep(l) => &mut l.common,
             Loader::Gather(l) => &mut l.common,
+            Loader::Patches(l) => &mut l.common,
         };
         common.lds = b.add(common.lds, base);
     }
@@ -326,7 +333,7 @@ impl Loader {
         let (common, src, way) = match self {
             Loader::Wide(l) => (&l.common, &l.src, &mut l.sideways),
             Loader::Deep(l) => (&l.common, &l.src, &mut l.sideways),
-            Loader::Gather(_) => return,
+            Loader::Gather(_) | Loader::Patches(_) => return,
         };
         let column = fragment::coordinate(b, &common.share, item, fragment::col, 1, None);
         *way = Some(Sideways { column, width, step: tile * src.w_stride * common.types.stored_bytes() });
@@ -359,6 +366,7 @@ impl Loader {
             Loader::Wide(l) => l.issue(b, k),
             Loader::Deep(l) => l.issue(b, k),
             Loader::Gather(l) => l.issue(b),
+            Loader::Patches(l) => l.issue(b, k),
         }
     }
     /// Writes the loaded values to LDS at `base` (a constant) plus the write address.
@@ -367,6 +375,7 @@ impl Loader {
             Loader::Wide(l) => l.commit(b, base),
             Loader::Deep(l) => l.commit(b, base),
             Loader::Gather(l) => l.commit(b, base),
+            Loader::Patches(l) => l.commit(b, base),
         }
     }
 }

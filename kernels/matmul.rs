@@ -33,7 +33,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
 
 /// The tiles that are considered for it.
 pub(super) fn candidates(cx: &Cx) -> Res<Considered> {
-    Ok(choice::candidates(cx.target, gemm::types(cx)?, &extents(cx), 1))
+    Ok(choice::candidates(cx.target, gemm::types(cx)?, &extents(cx), 1, None))
 }
 
 /// The kernel of a product, and of what comes behind it.

@@ -171,7 +171,18 @@ impl MatrixForm {
         let meetings = 3 - tile.buffers + 2 * odd;
         let loaded_words = (tile.m + tile.n) * tile.k * types.bytes() / 4 / tile.threads();
         let vgprs = sums + 2 * step + loaded_words * if spread || types.bytes() >= 4 { 1 } else { 2 } + 16;
-        Round { waves: down * across, products, moves: reads + moves, spread, meetings, loaded, own, vgprs, lds }
+        Round {
+            waves: down * across,
+            products,
+            moves: reads + moves,
+            spread,
+            meetings,
+            loaded,
+            given: loaded,
+            own,
+            vgprs,
+            lds,
+        }
     }
 
     /// Rows and columns of the instruction's result.

@@ -44,11 +44,13 @@ mod tile;
 mod trig;
 mod tuning;
 mod values;
+mod winograd;
 
 pub use choice::{Candidate, Considered};
 pub use error::Reason;
 use error::Res;
-pub use tuning::{Product, Tuned, Tuning, TuningError};
+pub use tuning::{Product, Tuned, Tuning, TuningError, Winograd};
+pub use winograd::Transformed;
 
 use crate::graph::fused::{FusedGraph, Normalize, Pool, Reduce, Softmax, Step, StepKind, TensorId};
 use crate::graph::walked;
@@ -124,6 +126,8 @@ pub enum Blob {
     Data(Vec<u8>),
     /// Convolution weights as the kernel wants them.
     Weights(Packing),
+    /// Convolution weights for Winograd's method.
+    Transformed(Transformed),
 }
 
 /// How convolution weights are packed: for each of `groups` groups `lines` lines of `pitch` elements, zeros filling up. Line
@@ -161,6 +165,7 @@ impl Blob {
         match self {
             Blob::Data(d) => d.len(),
             Blob::Weights(p) => p.groups * p.lines * p.pitch * p.size,
+            Blob::Transformed(t) => t.len(),
         }
     }
     /// The step's operand that it packs.
@@ -168,6 +173,7 @@ impl Blob {
         match self {
             Blob::Data(_) => None,
             Blob::Weights(p) => Some(p.operand),
+            Blob::Transformed(t) => Some(t.operand),
         }
     }
     /// True when there is no data.
@@ -177,7 +183,7 @@ impl Blob {
     /// True for weights that are only moved: no zeros come between them.
     pub fn is_packed(&self) -> bool {
         match self {
-            Blob::Data(_) => false,
+            Blob::Data(_) | Blob::Transformed(_) => false,
             Blob::Weights(p) => p.used() == (p.lines, p.pitch),
         }
     }
@@ -187,7 +193,8 @@ impl Blob {
         match (self, weights) {
             (Blob::Data(d), _) => out.copy_from_slice(d),
             (Blob::Weights(p), Some((weights, offset))) => conv::pack_weights(weights, offset, p, out),
-            (Blob::Weights(_), None) => out.fill(0),
+            (Blob::Transformed(t), Some((weights, offset))) => t.fill(weights, offset, out),
+            (Blob::Weights(_) | Blob::Transformed(_), None) => out.fill(0),
         }
     }
 }
@@ -247,10 +254,10 @@ pub fn key(graph: &FusedGraph, step: &Step) -> String {
     s
 }
 
-/// The tiles that are considered for a step that is a matrix product or a convolution; none for others.
-pub fn candidates(graph: &FusedGraph, step: &Step, target: Target) -> Option<Considered> {
-    let tuning = Tuning::default();
-    let cx = cx(graph, step, target, &tuning);
+/// The tiles that are considered for a step that is a matrix product or a convolution; none for others. Of the tuning only
+/// what it says of methods counts.
+pub fn candidates(graph: &FusedGraph, step: &Step, target: Target, tuning: &Tuning) -> Option<Considered> {
+    let cx = cx(graph, step, target, tuning);
     match &step.kind {
         _ if sized::fits(graph, step) => None,
         StepKind::MatMul => matmul::candidates(&cx).ok(),
@@ -264,7 +271,7 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target) -> Option<Con
 /// give, convolutions that are added up; `None` where there are none.
 pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<FusedGraph> {
     let worth = |graph: &FusedGraph, whole: &Step, parts: [&Step; 2]| {
-        let clocks = |step: &Step| Some(candidates(graph, step, target)?.candidates.first()?.clocks);
+        let clocks = |step: &Step| Some(candidates(graph, step, target, tuning)?.candidates.first()?.clocks);
         let launch = choice::Machine::of(target).launch;
         match (clocks(whole), parts.map(clocks)) {
             (Some(whole), [Some(a), Some(b)]) => whole < a + b + launch,

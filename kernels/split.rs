@@ -17,8 +17,8 @@ use super::choice::{Extents, Split};
 use super::error::{Reason, Res};
 use super::gemm::{self, Sums, Walk};
 use super::normed::Finish;
-use super::tile::Tile;
-use super::{Cx, Kernel, MAX_TENSOR_BYTES, Writer};
+use super::tile::{Form, Tile};
+use super::{Cx, Kernel, MAX_TENSOR_BYTES, Writer, winograd};
 use crate::graph::view::View;
 use crate::mir::{BlockId, Buffer, Builder, Gen, Opnd, Part, Pipeline, Type};
 
@@ -136,7 +136,7 @@ pub(super) fn store(
     let place = shared.place(&mut w, p.z);
     let workspace = w.workspace(shared.bytes());
     shared.leave(&mut w, workspace, &place, number, &p.sums.parts);
-    if p.finish.is_some() {
+    if p.finish.is_some() || matches!(p.tile.form, Form::Winograd { .. }) {
         // What comes behind is for whole workgroups.
         let at = w.b.mul(place.item, 4u32);
         count_workgroup(&mut w, at, tile.threads(), shared.count - 1, done);
@@ -162,6 +162,10 @@ fn end(
     done: BlockId,
     outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
 ) -> Res<(usize, u32)> {
+    if let Form::Winograd { .. } = p.tile.form {
+        winograd::store(w, cx, p.tile, sums, p.first)?;
+        return Ok((0, 1));
+    }
     w.b.stores_for_device(p.finish.is_some());
     gemm::store(w, cx, p.tile, sums, &p.walk, p.first, outer)?;
     w.b.stores_for_device(false);

@@ -10,9 +10,10 @@
 use super::fragment;
 use super::matrix::MatrixForm;
 use super::values;
+use super::winograd;
 use crate::mir::{Builder, Dot, Part, Type};
 use crate::tensor::DType;
-use barewave_isa::matrix::Fragment;
+use barewave_isa::matrix::{Fragment, Step};
 
 /// Most bytes of a load and of an access to LDS.
 pub(super) const WIDEST: u32 = 16;
@@ -58,6 +59,14 @@ pub(super) enum Form {
     },
     /// By matrix instructions.
     Matrix(MatrixForm),
+    /// The products of Winograd's method ([`winograd`](super::winograd)): the tile's rows and columns are those of each of them, a
+    /// workitem owns so many of one.
+    Winograd {
+        /// Rows.
+        tm: u32,
+        /// Columns.
+        tn: u32,
+    },
 }
 
 /// Sizes of one workgroup's work.
@@ -84,13 +93,19 @@ impl Tile {
     pub fn threads(&self) -> u32 {
         match self.form {
             Form::Vector { tm, tn, .. } => (self.m / tm) * (self.n / tn),
+            Form::Winograd { tm, tn } => winograd::PRODUCTS * (self.m / tm) * (self.n / tn),
             Form::Matrix(f) => f.waves.0 * f.waves.1 * f.op.shape.lanes as u32,
         }
     }
 
     /// Registers of a workitem's sums.
     pub fn sums(&self) -> u32 {
-        self.m * self.n / self.threads() * u32::from(self.types.accumulate.dwords())
+        self.products() * self.m * self.n / self.threads() * u32::from(self.types.accumulate.dwords())
+    }
+
+    /// Products that a workgroup computes side by side, each of `m` rows and `n` columns.
+    pub fn products(&self) -> u32 {
+        if matches!(self.form, Form::Winograd { .. }) { winograd::PRODUCTS } else { 1 }
     }
 
     /// Bytes of a cell in LDS.
@@ -105,6 +120,15 @@ impl Tile {
                 Fragment::blocked(self.threads(), self.n / tn, (tm, tn), (chunk(tm), chunk(tn)))
             }
             Form::Matrix(f) => f.result(self.m, self.n),
+            // Products lie side by side in both operands, so the result's are along a diagonal.
+            Form::Winograd { tm, tn } => {
+                let own = self.threads() / winograd::PRODUCTS;
+                let mut f = Fragment::blocked(own, self.n / tn, (tm, tn), (chunk(tm), chunk(tn)));
+                let product = Step { row: self.m, col: self.n };
+                let bits = 0..winograd::PRODUCTS.trailing_zeros();
+                f.lane.extend(bits.map(|b| Step { row: product.row << b, col: product.col << b }));
+                f
+            }
         }
     }
 }

@@ -4,9 +4,10 @@
 //! columns say which matrix product is meant: LLVM's name of the target, type of the elements in memory, how A and B lie (NN as they
 //! are, NT with the right one transposed, TN, TT), how many products, rows, columns, depth. A convolution is the product
 //! that it is computed as: its channels are the rows. The others say how: the workgroup's tile and among how many workgroups the
-//! depth is shared. Lines with `#` in front are comments. `barewave bench gemm|conv --tune-out` writes such tables.
+//! depth is shared; `winograd` behind them, that it is done by Winograd's method. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions. `barewave bench gemm|conv --tune-out` writes such tables.
 
 use super::choice::Candidate;
+use super::error::Reason;
 use crate::mir::Type;
 use barewave_isa::Target;
 use std::collections::BTreeMap;
@@ -35,12 +36,33 @@ pub struct Tuned {
     pub tile: [u32; 3],
     /// Workgroups that share the depth.
     pub parts: u32,
+    /// By Winograd's method, of a convolution that it applies to: the tile is that of each of its products.
+    pub winograd: bool,
+}
+
+impl From<Tuned> for Reason {
+    fn from(t: Tuned) -> Reason {
+        Reason::Tuned { tile: t.tile, parts: t.parts }
+    }
+}
+
+/// Whether convolutions are computed by Winograd's method, which rounds otherwise than sums of products do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Winograd {
+    /// Where the estimate says that it is faster.
+    #[default]
+    Faster,
+    /// Nowhere.
+    Never,
+    /// Wherever it applies.
+    Always,
 }
 
 /// Products and how to compute them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tuning {
     products: BTreeMap<Product, Tuned>,
+    winograd: Winograd,
 }
 
 /// Why a text is no tuning.
@@ -56,6 +78,12 @@ pub struct TuningError {
 /// Names of the columns.
 const HEADER: &str = "target,type,layout,products,m,n,k,tile_m,tile_n,tile_k,parts";
 
+/// The cell behind the others of a convolution by Winograd's method.
+const WINOGRAD: &str = "winograd";
+
+/// Lines that say where Winograd's method is used.
+const METHODS: [(&str, Winograd); 2] = [("winograd,never", Winograd::Never), ("winograd,always", Winograd::Always)];
+
 /// Layouts by whether depth is dense in both operands.
 const LAYOUTS: [(&str, (bool, bool)); 4] =
     [("NN", (true, false)), ("NT", (true, true)), ("TN", (false, false)), ("TT", (false, true))];
@@ -67,6 +95,10 @@ impl Tuning {
         for (i, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') || line == HEADER {
+                continue;
+            }
+            if let Some((_, winograd)) = METHODS.iter().find(|m| m.0 == line) {
+                out.winograd = *winograd;
                 continue;
             }
             let (product, tuned) = row(line).map_err(|what| TuningError { line: i + 1, what })?;
@@ -91,18 +123,33 @@ impl Tuning {
     pub fn for_target(&self, target: Target) -> Option<Tuning> {
         let own = self.products.iter().filter(|(p, _)| p.target == target.info().name);
         let products: BTreeMap<Product, Tuned> = own.map(|(p, t)| (p.clone(), *t)).collect();
-        (!products.is_empty()).then_some(Tuning { products })
+        let winograd = self.winograd;
+        (!products.is_empty() || winograd != Winograd::Faster).then_some(Tuning { products, winograd })
+    }
+
+    /// Where Winograd's method is used.
+    pub fn winograd(&self) -> Winograd {
+        self.winograd
+    }
+
+    /// Says where Winograd's method is used.
+    pub fn set_winograd(&mut self, winograd: Winograd) {
+        self.winograd = winograd;
     }
 }
 
 impl From<&Candidate> for Tuned {
     fn from(c: &Candidate) -> Tuned {
-        Tuned { tile: c.tile, parts: c.parts }
+        Tuned { tile: c.tile, parts: c.parts, winograd: c.winograd }
     }
 }
 
 fn row(line: &str) -> Result<(Product, Tuned), String> {
-    let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+    let mut cells: Vec<&str> = line.split(',').map(str::trim).collect();
+    let winograd = cells.last() == Some(&WINOGRAD);
+    if winograd {
+        cells.pop();
+    }
     let [target, dtype, layout, numbers @ ..] = &cells[..] else { return Err(format!("{} cells", cells.len())) };
     let target = Target::parse(target).map_err(|e| e.to_string())?.info().name;
     let dtype = Type::by_name(dtype).ok_or_else(|| format!("'{dtype}' is no type"))?;
@@ -117,23 +164,28 @@ fn row(line: &str) -> Result<(Product, Tuned), String> {
         return Err(format!("{} cells", cells.len()));
     };
     let product = Product { target, dtype, deep, products: products as usize, extents: [m, n, k].map(|x| x as usize) };
-    Ok((product, Tuned { tile: [tile_m, tile_n, tile_k], parts }))
+    Ok((product, Tuned { tile: [tile_m, tile_n, tile_k], parts, winograd }))
 }
 
 /// The table, as [`Tuning::parse`] reads it.
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         writeln!(f, "{HEADER}")?;
+        if let Some((line, _)) = METHODS.iter().find(|m| m.1 == self.winograd) {
+            writeln!(f, "{line}")?;
+        }
         for (p, t) in &self.products {
             let layout = LAYOUTS.iter().find(|l| l.1 == p.deep).map_or("NN", |l| l.0);
             let ([m, n, k], [tile_m, tile_n, tile_k]) = (p.extents, t.tile);
             writeln!(
                 f,
-                "{},{},{layout},{},{m},{n},{k},{tile_m},{tile_n},{tile_k},{}",
+                "{},{},{layout},{},{m},{n},{k},{tile_m},{tile_n},{tile_k},{}{}{}",
                 p.target,
                 p.dtype.name(),
                 p.products,
-                t.parts
+                t.parts,
+                if t.winograd { "," } else { "" },
+                if t.winograd { WINOGRAD } else { "" }
             )?;
         }
         Ok(())
@@ -146,14 +198,15 @@ mod tests {
 
     #[test]
     fn a_table_is_read_and_written() {
-        let text =
-            format!("{HEADER}\n# ours\ngfx1100,f16,TT,1,64,64,32,32,32,16,1\ngfx942,f32,NN,1,49,2048,512,32,64,16,4\n");
+        let text = format!(
+            "{HEADER}\nwinograd,never\n# ours\ngfx1100,f16,TT,1,64,64,32,32,32,16,1,winograd\ngfx942,f32,NN,1,49,2048,512,32,64,16,4\n"
+        );
         let tuning = Tuning::parse(&text).unwrap();
         assert_eq!(tuning.to_string(), text.replace("# ours\n", ""));
         let product =
             Product { target: "gfx942", dtype: Type::F32, deep: (true, false), products: 1, extents: [49, 2048, 512] };
-        assert_eq!(tuning.of(&product), Some(Tuned { tile: [32, 64, 16], parts: 4 }));
-        assert!(tuning.for_target(Target::GFX906).is_none());
+        assert_eq!(tuning.of(&product), Some(Tuned { tile: [32, 64, 16], parts: 4, winograd: false }));
+        assert_eq!(tuning.for_target(Target::GFX906).unwrap().to_string(), format!("{HEADER}\nwinograd,never\n"));
         assert_eq!(tuning.for_target(Target::GFX942).unwrap().products.len(), 1);
     }
 

@@ -339,7 +339,8 @@ fn densenet_201() {
 /// A block's 3x3 and last 1x1 convolution in one launch are slower than in two, by the estimate that chooses tiles.
 ///
 /// What lies between them is activated, and workgroups do not wait for each other: a workgroup sums the whole depth of what it gives
-/// to the second convolution, so that it takes at least what the 3x3 alone takes where workgroups share no depth. By the full
+/// to the second convolution, so that it takes at least what the 3x3 alone takes where workgroups share no depth (by its definition:
+/// with Winograd's method the 16 products of a tile take all of LDS). By the full
 /// cycle model that is 22.6, 40.9, 77.4 and 150.6 us on gfx942 for 64, 128, 256 and 512 channels, of five tiles the best; both
 /// launches take 16.6, 18.3, 20.7 and 21.9 us.
 #[test]
@@ -354,11 +355,12 @@ fn blocks_are_slower_in_one_launch() {
                 let y = windows(&mut b, &x, [channels, results, window, 1]);
                 b.output(&y);
                 let g = graph::fuse(&b.model, &Options::default()).unwrap();
-                barewave::kernels::candidates(&g, &g.steps[0], target).unwrap().candidates
+                barewave::kernels::candidates(&g, &g.steps[0], target, &Default::default()).unwrap().candidates
             };
             let (first, second) = (ways(channels, 3), ways(4 * channels, 1));
             let two = first[0].clocks + second[0].clocks + launch;
-            let whole = first.iter().filter(|c| c.parts == 1).map(|c| c.clocks).fold(f64::INFINITY, f64::min);
+            let whole =
+                first.iter().filter(|c| c.parts == 1 && !c.winograd).map(|c| c.clocks).fold(f64::INFINITY, f64::min);
             println!("{target}, {channels} channels: {two:.0} clocks in two launches, 3x3 of whole depths {whole:.0}");
             assert!(whole > two * 1.3, "{target}, {channels} channels: {whole} and {two} clocks");
         }

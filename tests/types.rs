@@ -247,7 +247,7 @@ fn products_of_large_tiles() {
         b.output(&z);
         let graph = fuse(&b.model, &Options::default()).unwrap();
         let chip = Target::parse(target).unwrap();
-        let considered = candidates(&graph, &graph.steps[0], chip).unwrap();
+        let considered = candidates(&graph, &graph.steps[0], chip, &Default::default()).unwrap();
         let whole = considered.candidates.iter().filter(|c| c.parts == 1);
         let largest = whole.max_by_key(|c| c.tile[0] * c.tile[1]).unwrap();
         assert!(largest.tile[0] * largest.tile[1] > 15_000, "{target} {t}: {largest:?}");

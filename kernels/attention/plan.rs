@@ -445,7 +445,7 @@ fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f6
     let product = |n: usize, k: usize| {
         let bytes = e.batches * (e.queries * k + k * n) * t.size();
         let e = choice::Extents { batches: e.batches, m: e.queries, n, k, bytes, deep: (true, false), bands: true };
-        choice::candidates(target, types, &e, 1).candidates.first().map_or(f64::INFINITY, |c| c.clocks)
+        choice::candidates(target, types, &e, 1, None).candidates.first().map_or(f64::INFINITY, |c| c.clocks)
     };
     let softmax = (2 * e.batches * e.queries * e.keys * t.size()) as f64 / m.memory + m.ends;
     product(e.keys, e.depth) + product(e.width, e.keys) + softmax + 3.0 * m.launch

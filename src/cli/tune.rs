@@ -1,7 +1,7 @@
 //! Tables of tiles that are better than those that would be chosen.
 
 use super::{Failure, Result};
-use barewave::kernels::Tuning;
+use barewave::kernels::{Tuning, Winograd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,20 +11,41 @@ pub struct Tune {
     /// Table of matrix products and convolutions with the tiles to use for them, as `bench --tune-out` writes it.
     #[arg(long, value_name = "CSV")]
     tune: Option<PathBuf>,
+    /// Compute 3x3 convolutions by Winograd's method: where it is faster, never (their definition's sums only), or wherever it
+    /// applies.
+    #[arg(long, value_name = "WHEN", default_value = "faster")]
+    winograd: When,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum When {
+    Faster,
+    Never,
+    Always,
 }
 
 impl Tune {
     /// True where a table was given.
     pub fn given(&self) -> bool {
-        self.tune.is_some()
+        self.tune.is_some() || self.winograd != When::Faster
     }
 
     /// The table; an empty one where none was given.
     pub fn read(&self) -> Result<Arc<Tuning>> {
-        let Some(path) = &self.tune else { return Ok(Arc::default()) };
+        let mut tuning = self.table()?;
+        match self.winograd {
+            When::Faster => {}
+            When::Never => tuning.set_winograd(Winograd::Never),
+            When::Always => tuning.set_winograd(Winograd::Always),
+        }
+        Ok(Arc::new(tuning))
+    }
+
+    fn table(&self) -> Result<Tuning> {
+        let Some(path) = &self.tune else { return Ok(Tuning::default()) };
         let wrong = |e: String| Failure::new(format!("{}: {e}", path.display()));
         let text = barewave::mapped::read_text(path)
             .map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))?;
-        Ok(Arc::new(Tuning::parse(&text).map_err(|e| wrong(e.to_string()))?))
+        Tuning::parse(&text).map_err(|e| wrong(e.to_string()))
     }
 }

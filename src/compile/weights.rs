@@ -86,7 +86,7 @@ impl Source {
             Source::Tensor(t) => t.ready().map(|b| &b[..]),
             Source::Blob(b) => match b.get() {
                 Blob::Data(d) => Some(d),
-                Blob::Weights(_) => None,
+                Blob::Weights(_) | Blob::Transformed(_) => None,
             },
         }
     }
@@ -131,9 +131,7 @@ impl Weights {
                 Source::Tensor(t) => format!("{:?}", tensor(t)),
                 Source::Blob(b) => match b.get() {
                     Blob::Data(d) => format!("{:x} {}", xxh3_128(d), d.len()),
-                    Blob::Weights(p) => {
-                        format!("{p:?} {:?}", b.operand.as_ref().map(|o| (tensor(&o.tensor), o.offset)))
-                    }
+                    packed => format!("{packed:?} {:?}", b.operand.as_ref().map(|o| (tensor(&o.tensor), o.offset))),
                 },
             };
             text.push_str(&format!("|{at} {what}"));

@@ -209,7 +209,7 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
         vendor_like.into_iter().map(|(clocks, g)| (chip.microseconds(clocks) + chip.launch_us, g)).collect();
     let gemm = shaped.product.filter(|_| family == Family::Gemm);
     let graph = fuse(&shaped.model, &Options::default()).map_err(|e| Failure::new(format!("{name}: {e}")))?;
-    let considered = graph.steps.iter().find_map(|s| candidates(&graph, s, target));
+    let considered = graph.steps.iter().find_map(|s| candidates(&graph, s, target, tuning));
     let considered = considered.map_or(Vec::new(), |c| c.candidates);
     let search = search.map(|most| Search::of(target, &shaped.model, &graph, most)).transpose()?.flatten();
     let chosen = considered.first();

@@ -20,7 +20,9 @@ pub struct Search {
 impl Search {
     /// Models a shape with each of the `most` best candidates for its first product. Nothing where it has none.
     pub fn of(target: Target, model: &Model, graph: &FusedGraph, most: usize) -> Result<Option<Search>> {
-        let Some(considered) = graph.steps.iter().find_map(|s| candidates(graph, s, target)) else { return Ok(None) };
+        let Some(considered) = graph.steps.iter().find_map(|s| candidates(graph, s, target, &Tuning::default())) else {
+            return Ok(None);
+        };
         let mut tried = Vec::new();
         for candidate in considered.candidates.into_iter().take(most) {
             let mut tuning = Tuning::default();
@@ -64,7 +66,7 @@ impl Search {
 pub fn name(c: &Candidate) -> String {
     let [m, n, k] = c.tile;
     let parts = if c.parts > 1 { format!(", depth in {} parts", c.parts) } else { String::new() };
-    format!("{m}x{n}x{k}{parts}")
+    format!("{m}x{n}x{k}{parts}{}", if c.winograd { ", Winograd" } else { "" })
 }
 
 /// Prints what was found for each shape, and how good estimate and choice are altogether.

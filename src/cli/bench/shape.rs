@@ -2,7 +2,7 @@
 
 use crate::{Failure, Result};
 use barewave::onnx::{Attribute, Dim, Model, Node, ValueInfo};
-use barewave::tensor::DType;
+use barewave::tensor::{DType, HostTensor};
 use barewave_timing::conv;
 
 /// What is computed.
@@ -153,7 +153,7 @@ fn packed(dtype: DType, [m, n, k]: [usize; 3]) -> Shaped {
     Shaped { model, product: None, conv: None }
 }
 
-/// A convolution; of 8-bit integers with 32-bit sums.
+/// A convolution with weights that are known when it is compiled, as a network's are; of 8-bit integers with 32-bit sums.
 pub fn convolution(dtype: DType, shape: &conv::Shape) -> Shaped {
     let ([n, c, h, w], [k, r, s]) = (shape.input, shape.kernel);
     let twice = |v: [usize; 2]| ints(&[v, v].concat());
@@ -165,7 +165,12 @@ pub fn convolution(dtype: DType, shape: &conv::Shape) -> Shaped {
     ];
     let inputs = [vec![n, c, h, w], vec![k, c / shape.groups.max(1), r, s]];
     let op = if matches!(dtype, DType::I8 | DType::U8) { "ConvInteger" } else { "Conv" };
-    Shaped { model: one_operator(op, &inputs, dtype, &attributes), product: shape.product(), conv: Some(*shape) }
+    let mut model = one_operator(op, &inputs, dtype, &attributes);
+    let weights = model.graph.inputs.pop().map_or_else(String::new, |w| w.name);
+    if let Ok(filled) = HostTensor::filled(dtype, &inputs[1], HostTensor::from_ints(dtype, &[], &[1]).bytes()) {
+        model.graph.initializers.insert(weights, filled);
+    }
+    Shaped { model, product: shape.product(), conv: Some(*shape) }
 }
 
 /// `NxCxHxW:KxRxS[:STRIDE[:PAD]]`.
