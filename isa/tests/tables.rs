@@ -204,6 +204,20 @@ fn m0_is_one_register() {
     }
 }
 
+/// Found by fuzzing: constants and AGPRs stood for the index of a sparse product.
+#[test]
+fn the_index_of_a_sparse_product_is_a_vgpr() {
+    for target in [Target::GFX942, Target::GFX950] {
+        for d in ["v[10:13]", "a[10:13]"] {
+            let line = |index: &str| format!("v_smfmac_f32_16x16x32_f16 {d}, a[2:3], v[4:7], {index}");
+            assert!(parse(target, Mode::of(target), &line("v1")).is_ok(), "{target}");
+            for index in ["a1", "1.0", "0", "s0", "m0", "vcc_lo", "v[0:1]", "off"] {
+                assert!(parse(target, Mode::of(target), &line(index)).is_err(), "{target}: {}", line(index));
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(5_000))]
 

@@ -51,6 +51,11 @@ pub struct Step<'a> {
 }
 
 impl Step<'_> {
+    /// Active lanes, by bit.
+    pub fn exec(&self) -> u64 {
+        self.state.exec()
+    }
+
     /// Where it goes, and what its active lanes touch there.
     pub fn touches(&self, lanes: &mut Vec<LaneAccess>) -> AccessSpace {
         touched(self.state, self.op, lanes)

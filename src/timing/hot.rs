@@ -216,7 +216,7 @@ fn rounds(
         ];
         let simds = f64::from(target.info().simds) * cus as f64;
         let ports = simds / 2.0;
-        let share = |u: Unit, n: f64| outcome.busy.get(&u).copied().unwrap_or(0.0) / n / outcome.clocks.max(1) as f64;
+        let share = |u: Unit, n: f64| outcome.busy_with(u) / n / outcome.clocks.max(1) as f64;
         let busy =
             [share(Unit::Valu, simds) + share(Unit::Trans, simds), share(Unit::Matrix, simds), share(Unit::Lds, ports)];
         out.push(HotLoop {

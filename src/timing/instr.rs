@@ -97,6 +97,12 @@ pub struct Instr {
     pub bytes: u32,
     /// Costs nothing: hints that the sequencer swallows.
     pub free: bool,
+    /// Registers that say where in memory it goes.
+    pub places: SmallVec<[u16; 4]>,
+    /// It uses registers that a register chooses.
+    pub indirect: bool,
+    /// It may leave a part of what it writes as it was: a vector instruction with modifiers.
+    pub partial: bool,
 }
 
 fn unit(pipe: Pipe, trans: bool, internal: bool) -> Unit {
@@ -138,6 +144,9 @@ impl Instr {
         let tracked = |r: &&Reg| !matches!(**r, Reg::MODE | Reg::M0);
         reads.extend(info.reads.iter().filter(tracked).map(|r| r.0));
         writes.extend(info.writes.iter().filter(tracked).map(|r| r.0));
+        let moves = matches!(info.pipe, Pipe::Vmem | Pipe::Lds | Pipe::Smem);
+        let places = inst.srcs.iter().zip(info.srcs).filter(|(_, slot)| moves && !slot.name.contains("data"));
+        let places: Vec<Operand> = places.map(|(o, _)| *o).collect();
         let matrix = info.flags.has(Flags::MATRIX);
         let regs = |list: &[Operand], n: usize| list.get(n).and_then(|o| o.regs());
         let added = regs(&inst.srcs, 2).filter(|c| matrix && regs(&inst.dsts, 0) == Some(*c));
@@ -184,6 +193,9 @@ impl Instr {
             blocks_vector: matrix && shadowless(target, info.name, info.flags),
             bytes: u32::from(info.mem_bytes),
             free: matches!(inst.op, op::S_DELAY_ALU),
+            places: numbers(&places).into_iter().collect(),
+            indirect: matches!(info.pipe, Pipe::Valu | Pipe::Salu) && info.reads.contains(&Reg::M0),
+            partial: !moves && !inst.mods.is_empty(),
         })
     }
 }

@@ -190,7 +190,7 @@ fn samples(grid: [u32; 3]) -> Vec<u64> {
 }
 
 /// Models a launch: `args` are the explicit arguments, as for [`EmuDevice::launch`]. The workgroups that are traced are
-/// executed, so what they write is written.
+/// executed, and write, but for what only data depends on.
 pub fn model(
     device: &EmuDevice,
     kernel: &Kernel,
@@ -206,10 +206,16 @@ pub fn model(
     if occupancy.workgroups == 0 {
         return Err(ModelError::DoesNotFit(occupancy.limit));
     }
-    let mut recorder = Recorder::new(&chip, resources.wave_size);
-    device
-        .observe(kernel, grid, block, args, options, &samples(grid), &mut recorder)
-        .map_err(|f| ModelError::Fault(Box::new(f)))?;
+    let record = |mut recorder| {
+        device
+            .observe(kernel, grid, block, args, options, &samples(grid), &mut recorder)
+            .map_err(|f| ModelError::Fault(Box::new(f)))?;
+        Ok(recorder)
+    };
+    let mut recorder = record(Recorder::new(&chip, resources.wave_size))?;
+    if recorder.depends {
+        recorder = record(Recorder::computing(&chip, resources.wave_size))?;
+    }
     recorder.finish();
     if let Some(at) = recorder.unknown {
         return Err(ModelError::Unknown(at));
@@ -292,29 +298,30 @@ fn assemble(
     let at_once = cus * resident;
     let rounds = workgroups / at_once;
     let rest = workgroups - rounds * at_once;
-    let run = |n: u64, queued: u64| {
-        let what = Resident {
-            instrs: &instrs,
-            groups: (0..n).map(|_| &first[..]).collect(),
-            queue: (0..queued).map(|_| &later[..]).collect(),
-            starts: Vec::new(),
-            cus: shared_cus as usize,
-            simds: None,
-        };
-        wave::simulate(chip, &what)
+    let resident_of = |n: u64, queued: u64| Resident {
+        instrs: &instrs,
+        groups: (0..n).map(|_| &first[..]).collect(),
+        queue: (0..queued).map(|_| &later[..]).collect(),
+        starts: Vec::new(),
+        cus: shared_cus as usize,
+        simds: None,
     };
-    let full = run(resident, 0);
+    let more = rounds > 1 || rounds == 1 && rest > 0;
+    let (full, with_next) = match more {
+        true => wave::simulate_apart(chip, &resident_of(resident, resident)),
+        false => (wave::simulate(chip, &resident_of(resident, 0)), 0),
+    };
     let one = full.clocks as f64;
     let mut clocks = if rounds > 0 { one } else { 0.0 };
     let mut further = one;
-    if rounds > 1 || rounds == 1 && rest > 0 {
-        further = (run(resident, resident).clocks as f64 - one).max(1.0);
+    if more {
+        further = (with_next as f64 - one).max(1.0);
         clocks += further * (rounds.max(1) - 1) as f64;
     }
     let mut tail = 0.0;
     if rest > 0 {
         let n = rest.div_ceil(cus);
-        let last = if n == resident { one } else { run(n, 0).clocks as f64 };
+        let last = if n == resident { one } else { wave::simulate(chip, &resident_of(n, 0)).clocks as f64 };
         // A last round overlaps the one before it as full rounds overlap each other.
         tail = if rounds > 0 { (last - (one - further)).max(0.0) } else { last };
         clocks += tail;
@@ -329,7 +336,7 @@ fn assemble(
     let body = clocks.max(dispatch).max(moved);
     let launch = chip.launch_us * chip.boost_mhz;
     let simds = f64::from(chip.target.info().simds) * shared_cus as f64;
-    let unit = |u: Unit, n: f64| full.busy.get(&u).copied().unwrap_or(0.0) / n / one.max(1.0);
+    let unit = |u: Unit, n: f64| full.busy_with(u) / n / one.max(1.0);
     let ports = simds / 2.0;
     let busy = [unit(Unit::Valu, simds) + unit(Unit::Trans, simds), unit(Unit::Matrix, simds), unit(Unit::Lds, ports)];
     let used = workgroups as f64 / (rounds as f64 + f64::from(rest > 0)) / at_once as f64;
@@ -348,8 +355,7 @@ fn assemble(
     let measured = chip.evidence("sustained_mhz") == Some(crate::chip::Evidence::Measured);
     let hot = matches!(bound, Bound::Matrix | Bound::Valu) && measured;
     let sustained = hot.then(|| body / chip.sustained_mhz + chip.launch_us);
-    let mut stalls: Vec<(Stall, u64)> = full.stalls.iter().map(|(s, n)| (*s, *n)).collect();
-    stalls.sort_by_key(|s| (std::cmp::Reverse(s.1), s.0));
+    let stalls = full.longest_stalls();
     let executed: f64 = first.iter().map(Trace::executed).sum();
     let modelled = Modelled {
         clocks: body,

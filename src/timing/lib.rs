@@ -19,9 +19,11 @@ pub mod instr;
 pub mod launch;
 pub mod lds;
 pub mod memory;
+mod prepared;
 pub mod record;
 pub mod shapes;
 pub mod sqtt;
+pub mod sums;
 pub mod validate;
 pub mod wave;
 

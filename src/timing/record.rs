@@ -5,11 +5,12 @@
 //! it stops recording and lets the rest of the loop run without its vector and memory instructions, counting rounds: loop
 //! control is scalar. A loop in which vector instructions or scalar loads decide runs in full, unrecorded. What follows a
 //! loop that was cut short sees registers of its last recorded round: addresses there are those of an earlier round, which
-//! is an approximation.
+//! is an approximation. Matrix instructions are not executed as long as nothing depends on their results ([`sums`](crate::sums)).
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
 use crate::lds;
+use crate::sums::{Flow, Sums};
 use barewave_emu::observe::{self, AccessSpace, LaneAccess, Observer, Step as Executed, Verdict};
 use barewave_isa::Target;
 
@@ -174,6 +175,10 @@ pub struct Recorder<'a> {
     pub too_long: bool,
     /// A loop whose end vector instructions decide.
     pub decided: bool,
+    /// Results of matrix instructions, where these are left out.
+    sums: Option<Sums>,
+    /// What was recorded depends on such a result: it must be recorded again by [`Recorder::computing`].
+    pub depends: bool,
 }
 
 impl<'a> Recorder<'a> {
@@ -193,7 +198,14 @@ impl<'a> Recorder<'a> {
             unknown: None,
             too_long: false,
             decided: false,
+            sums: Some(Sums::default()),
+            depends: false,
         }
+    }
+
+    /// A recorder that leaves no matrix instruction out.
+    pub fn computing(chip: &'a Chip, lanes: u32) -> Recorder<'a> {
+        Recorder { sums: None, ..Recorder::new(chip, lanes) }
     }
 
     /// Ends the workgroup that runs.
@@ -284,10 +296,16 @@ impl Observer for Recorder<'_> {
     fn begin(&mut self, workgroup: [u32; 3], waves: u32) {
         self.finish();
         self.at = workgroup;
+        if let Some(s) = &mut self.sums {
+            s.begin(waves as usize);
+        }
         self.current = (0..waves).map(|_| Recorded::default()).collect();
     }
 
     fn before(&mut self, step: &Executed) -> Verdict {
+        if self.depends {
+            return Verdict::End;
+        }
         let Some(n) = self.instr(step) else {
             self.unknown.get_or_insert(step.pc);
             return Verdict::Run;
@@ -343,6 +361,13 @@ impl Observer for Recorder<'_> {
             return Verdict::End;
         }
         let access = self.access(step, n);
+        let flow = match &mut self.sums {
+            Some(s) => {
+                let lines = access.as_ref().map_or(&[][..], |a| &a.lines);
+                s.follow(wave, &self.instrs[n as usize], step.exec(), lines)
+            }
+            None => Flow::Runs,
+        };
         let r = &mut self.current[wave];
         let access = access.map(|a| {
             r.trace.accesses.push(a);
@@ -350,7 +375,14 @@ impl Observer for Recorder<'_> {
         });
         r.indices.push(step.index);
         r.trace.steps.push(Step { instr: n, access, jumped: false });
-        Verdict::Run
+        match flow {
+            Flow::Runs => Verdict::Run,
+            Flow::Skipped => Verdict::Through(observe::Loop { first: step.index, last: step.index, full: false }),
+            Flow::Decides => {
+                self.depends = true;
+                Verdict::End
+            }
+        }
     }
 
     fn jumped_back(&mut self, wave: u32, times: u64) {

@@ -20,12 +20,12 @@
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Meeting, Unit};
+use crate::prepared::{PATHS, Path, Prepared, REGISTERS, Ready, SCALAR_REGISTERS, SCALARS};
 use crate::record::{Access, Level, Trace};
-use barewave_isa::{Counter, Reg};
+use barewave_isa::Reg;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::collections::binary_heap::{BinaryHeap, PeekMut};
 
 /// Why an instruction did not issue earlier.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -89,23 +89,67 @@ pub struct Resident<'a> {
 pub struct Outcome {
     /// Clocks until the last wave has ended, rounds that were left out included.
     pub clocks: u64,
-    /// Clocks of each unit that it was busy, over all SIMDs, rounds that were left out included.
-    pub busy: FxHashMap<Unit, f64>,
+    /// Clocks of each unit that it was busy, over all SIMDs, rounds that were left out included; by its number.
+    busy: [f64; UNITS],
     /// For each wave (groups in order): when each step of its trace was issued, and why not earlier.
     pub issued: Vec<Vec<(u64, Stall)>>,
     /// For each wave: when it ended, with the rounds that were left out.
     pub ended: Vec<u64>,
-    /// Clocks that waves stood still, by reason.
-    pub stalls: FxHashMap<Stall, u64>,
+    /// Clocks that waves stood still, by the reason's number.
+    stalls: [u64; STALLS.len()],
 }
 
-/// Registers of a wave, by [`barewave_isa::Reg`] number.
-const REGISTERS: usize = 2048;
-/// Scalar ones among them.
-const SCALAR_REGISTERS: std::ops::Range<u16> = 1280..1436;
+impl Outcome {
+    /// Clocks that a unit was busy, over all SIMDs, rounds that were left out included.
+    pub fn busy_with(&self, unit: Unit) -> f64 {
+        self.busy[unit as usize]
+    }
+
+    /// Clocks that waves stood still, by reason, most first.
+    pub fn longest_stalls(&self) -> Vec<(Stall, u64)> {
+        let mut out: Vec<(Stall, u64)> = STALLS.into_iter().zip(self.stalls).filter(|s| s.1 > 0).collect();
+        out.sort_by_key(|s| (Reverse(s.1), s.0));
+        out
+    }
+}
+
 /// Instructions that an older wave may be ahead of a younger one by priority. Hardware has no such bound, but only the first
 /// rounds of loops are simulated, and these must be typical of all.
 const AHEAD: usize = 32;
+/// Counters that instructions wait for ([`Counter`]).
+const COUNTERS: usize = 8;
+/// What executes instructions ([`Unit`]), and why they wait ([`Stall`]).
+const UNITS: usize = Unit::Internal as usize + 1;
+const STALLS: [Stall; 9] = [
+    Stall::None,
+    Stall::Issue,
+    Stall::Dependency,
+    Stall::Matrix,
+    Stall::Unit,
+    Stall::Code,
+    Stall::Lds,
+    Stall::Memory,
+    Stall::Barrier,
+];
+
+/// A wave that waits for its turn.
+#[derive(Clone, Copy)]
+struct Waiting {
+    /// When it can issue as far as it is concerned itself.
+    own: u64,
+    path: Path,
+    /// Who goes first of those that can at the same clock: of the highest priority (S_SETPRIO in AMD's manuals), of equals the oldest,
+    /// unless it is ahead: nobody starves. As one number, that of the wave last.
+    order: u64,
+}
+
+impl Waiting {
+    fn wave(&self) -> usize {
+        self.order as u32 as usize
+    }
+}
+
+#[derive(Clone)]
 struct Wave<'a> {
     trace: &'a Trace,
     group: usize,
@@ -114,15 +158,16 @@ struct Wave<'a> {
     at: usize,
     /// When its last instruction lets the next one issue.
     next: u64,
-    /// When each register's value is there, and which unit makes it.
-    ready: Vec<(u64, Unit)>,
-    /// Until when scalar registers are read by vector instructions (RDNA).
-    reading: FxHashMap<u16, u64>,
+    /// When its next instruction can issue as far as the wave itself is concerned, and what decides that.
+    own: (u64, Stall),
+    ready: Vec<Ready>,
+    /// Until when each scalar register is read by vector instructions (RDNA).
+    reading: [u64; SCALARS],
     /// Last issue to the vector ALU, and to the scalar one.
     last_vector: Option<u64>,
     last_scalar: Option<u64>,
     /// Completion times of what each counter counts, in order of issue, and whether it is memory.
-    outstanding: FxHashMap<Counter, Vec<(u64, bool)>>,
+    outstanding: [Vec<(u64, bool)>; COUNTERS],
     issued: Vec<(u64, Stall)>,
     extra: u64,
     next_skip: usize,
@@ -163,10 +208,12 @@ struct Phase {
     waiting: Vec<usize>,
 }
 
+#[derive(Clone)]
 struct Unitary<'a> {
     chip: &'a Chip,
     quad: bool,
     instrs: &'a [Instr],
+    prepared: &'a [Prepared],
     waves: Vec<Wave<'a>>,
     simds: Vec<Simd>,
     /// LDS ports: one per pair of SIMDs.
@@ -180,112 +227,206 @@ struct Unitary<'a> {
     alive: Vec<usize>,
     /// First workgroup that has no place yet.
     queued: usize,
-    busy: FxHashMap<Unit, f64>,
-    stalls: FxHashMap<Stall, u64>,
+    busy: [f64; UNITS],
+    stalls: [u64; STALLS.len()],
     barrier: u64,
     /// Instructions that an older wave may be ahead.
     ahead: usize,
+    /// Waves of each SIMD that can go on, and of these the first: clock and order.
+    waiting: Vec<Vec<Waiting>>,
+    next: Vec<Option<(u64, u64)>>,
+    /// Some wave's code comes from memory.
+    cold_code: bool,
 }
 
 /// Simulates resident workgroups of one compute unit, or of a work group processor.
 pub fn simulate(chip: &Chip, what: &Resident) -> Outcome {
-    let simds = chip.target.info().simds as usize * what.cus;
-    let quad = chip.quad_cadence();
-    let mut waves = Vec::new();
-    for (g, group) in what.groups.iter().chain(&what.queue).enumerate() {
-        for (w, trace) in group.iter().enumerate() {
-            let start = what.starts.get(g).and_then(|s| s.get(w)).copied().unwrap_or(0);
-            waves.push(Wave {
-                trace,
-                group: g,
-                simd: what.simds.as_ref().map_or(waves.len(), |s| s[waves.len()]) % simds,
-                at: 0,
-                next: start,
-                ready: vec![(0, Unit::Internal); REGISTERS],
-                reading: FxHashMap::default(),
-                last_vector: None,
-                last_scalar: None,
-                outstanding: FxHashMap::default(),
-                issued: Vec::with_capacity(trace.steps.len()),
-                extra: 0,
-                next_skip: 0,
-                released: None,
-                signalled: None,
-                arrivals: 0,
-                blocked: false,
-                fetch: 0,
-                priority: 0,
-            });
-        }
+    let prepared = Prepared::of(chip, what.instrs);
+    let mut all = Unitary::new(chip, what, &prepared);
+    all.run(false);
+    all.outcome()
+}
+
+/// The same without the queue, and the clocks with it: until the first workgroup ends these are one simulation.
+pub fn simulate_apart(chip: &Chip, what: &Resident) -> (Outcome, u64) {
+    let prepared = Prepared::of(chip, what.instrs);
+    let mut all = Unitary::new(chip, what, &prepared);
+    let ended = all.run(true);
+    let mut alone = all.clone();
+    alone.waves.retain(|w| w.group < what.groups.len());
+    alone.run(false);
+    if let Some((group, t)) = ended {
+        all.start_queued(group, t);
+        all.run(false);
     }
-    let barrier = what.instrs.iter().find(|i| i.meeting.is_some()).map_or(8, |i| u64::from(i.latency));
-    let mut u = Unitary {
-        chip,
-        quad,
-        instrs: what.instrs,
-        alive: what.groups.iter().chain(&what.queue).map(|g| g.len()).collect(),
-        phases: vec![Vec::new(); what.groups.len() + what.queue.len()],
-        queued: what.groups.len(),
-        waves,
-        simds: vec![Simd::default(); simds],
-        ports: vec![0; simds / 2],
-        memory: vec![0; what.cus],
-        scalar: 0,
-        code: FxHashMap::default(),
-        busy: FxHashMap::default(),
-        stalls: FxHashMap::default(),
-        barrier,
-        ahead: if what.simds.is_some() { usize::MAX } else { AHEAD },
-    };
-    u.run();
-    let ended: Vec<u64> = u.waves.iter().map(|w| w.issued.last().map_or(0, |i| i.0 + 1) + w.extra).collect();
-    // Rounds that were left out are counted at each wave's own pace, which together may promise more than a unit gives.
-    let full = |unit| (u.busy.get(&unit).copied().unwrap_or(0.0) / simds as f64).ceil() as u64;
-    let least = full(Unit::Matrix).max(full(Unit::Valu));
-    Outcome {
-        clocks: ended.iter().copied().max().unwrap_or(0).max(least),
-        ended,
-        busy: u.busy,
-        issued: u.waves.into_iter().map(|w| w.issued).collect(),
-        stalls: u.stalls,
-    }
+    (alone.outcome(), all.outcome().clocks)
 }
 
 impl<'a> Unitary<'a> {
-    fn run(&mut self) {
-        // Of waves that can issue at the same clock the one of the highest priority does (S_SETPRIO in AMD's manuals), of equals
-        // the oldest, unless it is ahead: nobody starves.
-        let starts = |w: &Wave| w.group < self.queued && !w.trace.steps.is_empty();
-        let mut heap: BinaryHeap<Reverse<u128>> =
-            (0..self.waves.len()).filter(|&w| starts(&self.waves[w])).map(|w| self.turn(w)).collect();
-        loop {
-            let woken = {
-                let Some(mut top) = heap.peek_mut() else { break };
-                let (time, w) = ((top.0 >> 64) as u64, top.0 as u32 as usize);
-                let (earliest, why) = self.earliest(w);
-                if earliest > time {
-                    top.0 += u128::from(earliest - time) << 64;
-                    continue;
+    fn new(chip: &'a Chip, what: &Resident<'a>, prepared: &'a [Prepared]) -> Unitary<'a> {
+        let simds = chip.target.info().simds as usize * what.cus;
+        let mut waves = Vec::new();
+        for (g, group) in what.groups.iter().chain(&what.queue).enumerate() {
+            for (w, trace) in group.iter().enumerate() {
+                let start = what.starts.get(g).and_then(|s| s.get(w)).copied().unwrap_or(0);
+                waves.push(Wave {
+                    trace,
+                    group: g,
+                    simd: what.simds.as_ref().map_or(waves.len(), |s| s[waves.len()]) % simds,
+                    at: 0,
+                    next: start,
+                    own: (start, Stall::Issue),
+                    ready: vec![Ready::new(0, Unit::Internal); REGISTERS],
+                    reading: [0; SCALARS],
+                    last_vector: None,
+                    last_scalar: None,
+                    outstanding: Default::default(),
+                    issued: Vec::with_capacity(trace.steps.len()),
+                    extra: 0,
+                    next_skip: 0,
+                    released: None,
+                    signalled: None,
+                    arrivals: 0,
+                    blocked: false,
+                    fetch: 0,
+                    priority: 0,
+                });
+            }
+        }
+        let mut all = Unitary {
+            chip,
+            quad: chip.quad_cadence(),
+            instrs: what.instrs,
+            prepared,
+            alive: what.groups.iter().chain(&what.queue).map(|g| g.len()).collect(),
+            phases: vec![Vec::new(); what.groups.len() + what.queue.len()],
+            queued: what.groups.len(),
+            waves,
+            simds: vec![Simd::default(); simds],
+            ports: vec![0; simds / 2],
+            memory: vec![0; what.cus],
+            scalar: 0,
+            code: FxHashMap::default(),
+            busy: [0.0; UNITS],
+            stalls: [0; STALLS.len()],
+            barrier: what.instrs.iter().find(|i| i.meeting.is_some()).map_or(8, |i| u64::from(i.latency)),
+            ahead: if what.simds.is_some() { usize::MAX } else { AHEAD },
+            waiting: vec![Vec::new(); simds],
+            next: vec![None; simds],
+            cold_code: what.groups.iter().chain(&what.queue).any(|g| g.iter().any(|t| !t.fetches.is_empty())),
+        };
+        let starts = |w: &Wave| w.group < all.queued && !w.trace.steps.is_empty();
+        let first: Vec<usize> = (0..all.waves.len()).filter(|&w| starts(&all.waves[w])).collect();
+        first.into_iter().for_each(|w| all.take_turn(w));
+        all
+    }
+
+    /// Goes on until all waves have ended, or, if told to, until the first workgroup has: its number, and when.
+    fn run(&mut self, until_one_ends: bool) -> Option<(usize, u64)> {
+        while let Some((t, order)) = self.next.iter().flatten().min().copied() {
+            let w = order as u32 as usize;
+            let unit = self.instr(w).unit;
+            let (simd, group) = (self.waves[w].simd, self.waves[w].group);
+            if let Some(at) = self.waiting[simd].iter().position(|x| x.order == order) {
+                self.waiting[simd].swap_remove(at);
+            }
+            let woken = self.issue(w, t);
+            let wave = &self.waves[w];
+            let more = wave.at < wave.trace.steps.len();
+            if !wave.blocked && more && !woken.contains(&w) {
+                self.take_turn(w);
+            }
+            woken.into_iter().for_each(|w| self.take_turn(w));
+            for s in 0..self.simds.len() {
+                let concerned = s == simd
+                    || match unit {
+                        _ if self.cold_code => true,
+                        Unit::Smem => true,
+                        Unit::Lds => self.port(s) == self.port(simd),
+                        Unit::Vmem => self.cu(s) == self.cu(simd),
+                        _ => false,
+                    };
+                if concerned {
+                    self.find_next(s);
                 }
-                let mut woken = self.issue(w, earliest, why);
-                woken.retain(|&i| i != w);
-                let wave = &self.waves[w];
-                if !wave.blocked && wave.at < wave.trace.steps.len() {
-                    *top = self.turn(w);
-                } else {
-                    PeekMut::pop(top);
+            }
+            if !more && self.alive[group] == 0 {
+                if until_one_ends {
+                    return Some((group, t));
                 }
-                woken
-            };
-            heap.extend(woken.into_iter().map(|w| self.turn(w)));
+                self.start_queued(group, t);
+            }
+        }
+        None
+    }
+
+    /// Finds the wave of a SIMD that issues first.
+    fn find_next(&mut self, simd: usize) {
+        let free = self.free(simd);
+        let mut first = (u64::MAX, u64::MAX);
+        for x in &self.waiting[simd] {
+            let own = if self.cold_code { self.own(x.wave()).0 } else { x.own };
+            let found = (own.max(free[x.path as usize]), x.order);
+            if !self.quad || found.0 <= first.0 {
+                first = first.min((self.at_turn(found.0, simd), found.1));
+            }
+        }
+        self.next[simd] = (!self.waiting[simd].is_empty()).then_some(first);
+    }
+
+    /// When each of a SIMD's paths is free.
+    fn free(&self, simd: usize) -> [u64; PATHS] {
+        let s = &self.simds[simd];
+        let mut out = [0; PATHS];
+        out[Path::Queue as usize] = s.issued;
+        out[Path::Special as usize] = s.issued.max(s.trans);
+        out[Path::Vector as usize] = s.valu;
+        out[Path::Matrix as usize] = s.valu.max(s.matrix);
+        out[Path::Salu as usize] = s.salu;
+        out[Path::Smem as usize] = s.salu.max(self.scalar);
+        out[Path::Lds as usize] = s.lds.max(self.ports[self.port(simd)].saturating_sub(self.chip.lds_backlog as u64));
+        out[Path::Vmem as usize] =
+            s.vmem.max(self.memory[self.cu(simd)].saturating_sub(self.chip.memory_backlog as u64));
+        out[Path::Branch as usize] = s.branch;
+        out
+    }
+
+    /// What was found.
+    fn outcome(self) -> Outcome {
+        let ended: Vec<u64> = self.waves.iter().map(|w| w.issued.last().map_or(0, |i| i.0 + 1) + w.extra).collect();
+        // Rounds that were left out are counted at each wave's own pace, which together may promise more than a unit gives.
+        let full = |unit: Unit| (self.busy[unit as usize] / self.simds.len() as f64).ceil() as u64;
+        let least = full(Unit::Matrix).max(full(Unit::Valu));
+        Outcome {
+            clocks: ended.iter().copied().max().unwrap_or(0).max(least),
+            ended,
+            busy: self.busy,
+            issued: self.waves.into_iter().map(|w| w.issued).collect(),
+            stalls: self.stalls,
         }
     }
 
-    /// What decides whose turn it is, as one number: the clock, its priority, how far ahead the wave is, its age.
-    fn turn(&self, w: usize) -> Reverse<u128> {
-        let wave = &self.waves[w];
-        let priority = u128::from(3 - wave.priority.min(3));
-        Reverse(u128::from(wave.next) << 64 | priority << 62 | ((wave.at / self.ahead) as u128) << 32 | w as u128)
+    /// Lets a wave take part.
+    fn take_turn(&mut self, w: usize) {
+        let (own, why) = self.own(w);
+        let wave = &mut self.waves[w];
+        wave.own = (own, why);
+        let priority = u64::from(3 - wave.priority.min(3));
+        let order = priority << 62 | ((wave.at / self.ahead) as u64) << 32 | w as u64;
+        let (simd, path) = (wave.simd, self.prepared[wave.trace.steps[wave.at].instr as usize].path);
+        let free = self.free(simd)[path as usize];
+        let first = (self.at_turn(own.max(free), simd), order);
+        self.waiting[simd].push(Waiting { own, path, order });
+        self.next[simd] = Some(self.next[simd].map_or(first, |n| n.min(first)));
+    }
+
+    /// The first clock from one on that is the SIMD's turn.
+    fn at_turn(&self, t: u64, simd: usize) -> u64 {
+        if !self.quad {
+            return t;
+        }
+        let turn = simd as u64;
+        t.saturating_sub(turn).next_multiple_of(4) + turn
     }
 
     /// The LDS port of a SIMD.
@@ -303,10 +444,11 @@ impl<'a> Unitary<'a> {
         &self.instrs[wave.trace.steps[wave.at].instr as usize]
     }
 
-    /// When a wave's next instruction can issue, and what decides it.
-    fn earliest(&self, w: usize) -> (u64, Stall) {
-        let i = self.instr(w);
+    /// When a wave's next instruction can issue as far as the wave itself is concerned, and what decides that.
+    fn own(&self, w: usize) -> (u64, Stall) {
         let wave = &self.waves[w];
+        let number = wave.trace.steps[wave.at].instr as usize;
+        let i = &self.instrs[number];
         let (mut t, mut why) = (wave.next, Stall::Issue);
         let mut later = |at: u64, reason: Stall| {
             if at > t {
@@ -316,17 +458,19 @@ impl<'a> Unitary<'a> {
         if let Some(at) = wave.released {
             later(at, Stall::Barrier);
         }
-        for r in i.reads.iter().chain(&i.writes) {
-            let (at, by) = wave.ready[usize::from(*r) % REGISTERS];
-            let forwarded = by == Unit::Matrix
-                && i.unit == Unit::Matrix
-                && i.accumulator.is_some_and(|a| *r >= a && i.writes.contains(r));
-            if !forwarded && !self.waits_in_queue(i, *r, by) {
-                later(at, if by == Unit::Matrix { Stall::Matrix } else { Stall::Dependency });
+        let vector = matches!(i.unit, Unit::Valu | Unit::Trans | Unit::Matrix);
+        for n in &self.prepared[number].needed {
+            let ready = wave.ready[usize::from(n.register)];
+            let matrix = ready.by(Unit::Matrix);
+            // An RDNA instruction issues before a mask or transcendental's result is there, and waits in the vector ALU's queue.
+            let in_queue = !self.quad && vector && ready.by_vector() && (ready.by(Unit::Trans) || n.scalar);
+            if !(matrix && n.forwarded || in_queue) {
+                later(ready.at(), if matrix { Stall::Matrix } else { Stall::Dependency });
             }
         }
-        if i.unit == Unit::Salu && !wave.reading.is_empty() {
-            i.writes.iter().filter_map(|r| wave.reading.get(r)).for_each(|at| later(*at, Stall::Dependency));
+        if i.unit == Unit::Salu && !self.quad {
+            let written = i.writes.iter().filter(|r| SCALAR_REGISTERS.contains(r));
+            written.for_each(|r| later(wave.reading[usize::from(r - SCALAR_REGISTERS.start)], Stall::Dependency));
         }
         if let Some(f) = wave.trace.fetches.get(wave.fetch).filter(|f| f.needed as usize == wave.at)
             && let Some(at) = self.code.get(&f.line)
@@ -334,9 +478,8 @@ impl<'a> Unitary<'a> {
             later(*at, Stall::Code);
         }
         for (counter, most) in &i.waits {
-            if let Some(list) = wave.outstanding.get(counter)
-                && list.len() > usize::from(*most)
-            {
+            let list = &wave.outstanding[*counter as usize % COUNTERS];
+            if list.len() > usize::from(*most) {
                 let (at, memory) = list[list.len() - 1 - usize::from(*most)];
                 let release = self.chip.wait_release as u64;
                 later(at + release, if memory { Stall::Memory } else { Stall::Lds });
@@ -360,44 +503,17 @@ impl<'a> Unitary<'a> {
                 later(last + clocks as u64, Stall::Dependency);
             }
         }
-        let s = &self.simds[wave.simd];
-        let (at, reason) = match i.unit {
-            Unit::Trans if !self.quad => (s.issued.max(s.trans), Stall::Unit),
-            Unit::Valu if !self.quad && i.wide => (s.issued.max(s.trans), Stall::Unit),
-            Unit::Valu | Unit::Matrix if !self.quad => (s.issued, Stall::Unit),
-            Unit::Valu if i.on_matrix_path => (s.valu.max(s.matrix), Stall::Matrix),
-            Unit::Valu | Unit::Trans => (s.valu, Stall::Unit),
-            Unit::Matrix => (s.valu.max(s.matrix), Stall::Matrix),
-            Unit::Salu => (s.salu, Stall::Unit),
-            Unit::Smem => (s.salu.max(self.scalar), Stall::Unit),
-            Unit::Lds => {
-                (s.lds.max(self.ports[self.port(wave.simd)].saturating_sub(self.chip.lds_backlog as u64)), Stall::Lds)
-            }
-            Unit::Vmem => (
-                s.vmem.max(self.memory[self.cu(wave.simd)].saturating_sub(self.chip.memory_backlog as u64)),
-                Stall::Memory,
-            ),
-            Unit::Branch => (s.branch, Stall::Unit),
-            Unit::Export | Unit::Internal => (0, Stall::Unit),
-        };
-        later(at, reason);
-        if self.quad {
-            // The SIMD's turn.
-            let turn = wave.simd as u64;
-            t = t.saturating_sub(turn).next_multiple_of(4) + turn;
-        }
         (t, why)
     }
 
-    /// True when an RDNA instruction issues before a register that it uses is there, and waits in the vector ALU's queue.
-    fn waits_in_queue(&self, i: &Instr, r: u16, by: Unit) -> bool {
-        let vector = |u| matches!(u, Unit::Valu | Unit::Trans | Unit::Matrix);
-        !self.quad && vector(i.unit) && vector(by) && (by == Unit::Trans || SCALAR_REGISTERS.contains(&r))
-    }
-
     /// Issues the wave's next instruction at `t`. The waves that it lets go on.
-    fn issue(&mut self, w: usize, t: u64, why: Stall) -> Vec<usize> {
+    fn issue(&mut self, w: usize, t: u64) -> Vec<usize> {
         let i = self.instr(w);
+        let (own, mut why) = if self.cold_code { self.own(w) } else { self.waves[w].own };
+        let path = self.prepared[self.waves[w].trace.steps[self.waves[w].at].instr as usize].path;
+        if self.free(self.waves[w].simd)[path as usize] > own {
+            why = path.stall();
+        }
         let turn = if self.quad { 4 } else { 1 };
         let access = {
             let wave = &self.waves[w];
@@ -405,7 +521,7 @@ impl<'a> Unitary<'a> {
         };
         let previous = self.waves[w].issued.last().map_or(t, |x| x.0 + turn);
         if t > previous {
-            *self.stalls.entry(why).or_default() += t - previous;
+            self.stalls[why as usize] += t - previous;
         }
         let done = self.occupy(w, i, t, access);
         let wave = &mut self.waves[w];
@@ -417,12 +533,13 @@ impl<'a> Unitary<'a> {
             let at = if late { t + self.chip.valu_to_scalar as u64 } else { done };
             // Loads are waited for with counters, not by interlock.
             if !matches!(i.unit, Unit::Lds | Unit::Vmem | Unit::Smem) {
-                wave.ready[usize::from(*r) % REGISTERS] = (at, i.unit);
+                wave.ready[usize::from(*r) % REGISTERS] = Ready::new(at, i.unit);
             }
         }
         if !self.quad && vector {
-            let scalars = i.reads.iter().filter(|r| SCALAR_REGISTERS.contains(r));
-            wave.reading.extend(scalars.map(|r| (*r, t + self.chip.scalar_read as u64)));
+            for r in i.reads.iter().filter(|r| SCALAR_REGISTERS.contains(r)) {
+                wave.reading[usize::from(r - SCALAR_REGISTERS.start)] = t + self.chip.scalar_read as u64;
+            }
         }
         let cold = self.chip.smem_cold as u64;
         for f in wave.trace.fetches[wave.fetch..].iter().take_while(|f| f.asked as usize <= wave.at) {
@@ -430,7 +547,7 @@ impl<'a> Unitary<'a> {
         }
         wave.fetch += wave.trace.fetches[wave.fetch..].iter().take_while(|f| f.needed as usize <= wave.at).count();
         for c in &i.counters {
-            let list = wave.outstanding.entry(*c).or_default();
+            let list = &mut wave.outstanding[*c as usize % COUNTERS];
             let last = list.last().map_or(0, |l| l.0);
             list.push((done.max(last), i.unit == Unit::Vmem));
         }
@@ -463,23 +580,21 @@ impl<'a> Unitary<'a> {
         for p in 0..self.phases[group].len() {
             woken.extend(self.complete(group, p));
         }
-        if self.alive[group] == 0 {
-            woken.extend(self.start_queued(group, t));
-        }
         woken
     }
 
-    /// Starts the next workgroup in the place of one that has ended. Its waves.
-    fn start_queued(&mut self, ended: usize, t: u64) -> Vec<usize> {
+    /// Starts the next workgroup in the place of one that has ended.
+    fn start_queued(&mut self, ended: usize, t: u64) {
         let next = self.queued;
         self.queued += 1;
         let extra = self.waves.iter().filter(|w| w.group == ended).map(|w| w.extra).max().unwrap_or(0);
-        let mut out = Vec::new();
-        for (i, w) in self.waves.iter_mut().enumerate().filter(|(_, w)| w.group == next && !w.trace.steps.is_empty()) {
-            (w.next, w.extra) = (t + self.chip.dispatch_clk as u64, extra);
-            out.push(i);
+        for i in 0..self.waves.len() {
+            let w = &mut self.waves[i];
+            if w.group == next && !w.trace.steps.is_empty() {
+                (w.next, w.extra) = (t + self.chip.dispatch_clk as u64, extra);
+                self.take_turn(i);
+            }
         }
-        out
     }
 
     /// Marks what an instruction keeps busy; when its result is there.
@@ -500,7 +615,7 @@ impl<'a> Unitary<'a> {
                 }
                 let wave = &mut self.waves[w];
                 let ready = i.reads.iter().map(|r| wave.ready[usize::from(*r) % REGISTERS]);
-                let operands = ready.filter(|r| r.1 == Unit::Trans).map(|r| r.0).max().unwrap_or(0);
+                let operands = ready.filter(|r| r.by(Unit::Trans)).map(Ready::at).max().unwrap_or(0);
                 let start = s.valu.max(t).max(operands).max(if special { s.special } else { 0 });
                 if special {
                     s.special = start + busy;
@@ -561,7 +676,7 @@ impl<'a> Unitary<'a> {
             }
             Unit::Export | Unit::Internal => t,
         };
-        *self.busy.entry(i.unit).or_default() += used as f64;
+        self.busy[i.unit as usize] += used as f64;
         done
     }
 
@@ -633,7 +748,7 @@ impl<'a> Unitary<'a> {
                 let i = &self.instrs[step.instr as usize];
                 let clocks =
                     step.access.map_or(u64::from(i.busy), |a| u64::from(wave.trace.accesses[a as usize].clocks));
-                *self.busy.entry(i.unit).or_default() += clocks as f64 * s.times as f64 / f64::from(s.rounds.max(1));
+                self.busy[i.unit as usize] += clocks as f64 * s.times as f64 / f64::from(s.rounds.max(1));
             }
             wave.next_skip += 1;
         }

@@ -492,17 +492,18 @@ impl Attempt<'_> {
             Kind::SrcAgpr => self.agpr(o, x, dwords)? | 256,
             Kind::SrcAcc if is_agpr => self.agpr(o, x, dwords)? | 256 | 512,
             Kind::SrcAcc => self.vector(o, x, dwords)? | 256,
+            // the index of a sparse product
+            Kind::SrcVgprAcc if o.has(flag::VGPR_ONLY) => self.vector(o, x, dwords)? | 256,
             Kind::SrcVgprAcc => match x {
                 // values that are as wide as the operand asks for
                 Operand::Regs(r)
                     if self.target.info().has(Quirk::SpecialConstants)
-                        && !o.has(flag::VGPR_ONLY)
                         && (Reg::NULL.0..Reg::MODE.0).contains(&r.first.0) =>
                 {
                     self.codes.code(r.first).ok_or_else(|| self.bad(o, x, "a register that this target has"))?
                 }
                 Operand::Regs(_) => {
-                    if !o.has(flag::VGPR_ONLY) && self.agpr_dst.unwrap_or(false) != is_agpr {
+                    if self.agpr_dst.unwrap_or(false) != is_agpr {
                         return Err(self.bad(o, x, "the same kind of register as the destination"));
                     }
                     (if is_agpr { self.agpr(o, x, dwords)? } else { self.vector(o, x, dwords)? }) | 256
