@@ -1,5 +1,5 @@
-//! Convolution as a matrix product: rows are output channels of a group, columns output positions of an image, the
-//! depth runs over input channels and window taps.
+//! Convolution as a matrix product: rows are output channels of a group, columns output positions of an image or of all of
+//! them ([`Columns`]), the depth runs over input channels and window taps.
 //!
 //! Constant weights are repacked at compile time so that a row of the tile is dense ([`Blob::Weights`]), along k for
 //! matrix instructions. The input's
@@ -71,20 +71,67 @@ impl<'a> Term<'a> {
     }
 }
 
-/// The convolution as a product.
-fn extents(cx: &Cx, conv: &Conv) -> Extents {
-    let (out, groups) = (&cx.step.output.view, conv.groups);
-    let terms = Term::all(conv);
-    let k = terms.iter().map(|t| t.depth(cx)).sum();
-    let constant = terms[0].has_constant_weights(cx);
-    Extents {
-        batches: out.dims[0] * groups,
-        m: out.dims[1] / groups,
-        n: out.dims[2..].iter().product(),
-        k,
-        bytes: gemm::operand_bytes(cx, terms.len()),
-        deep: (k > 1 && (!constant || cx.dtype(Arg::Input(1)).size() < 4), false),
-        bands: false,
+/// What the columns of the product are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Columns {
+    /// Positions of an image: images are products of their own, whose last tiles may not be whole.
+    Image,
+    /// Positions of all images, one image after the other. They are gathered, also where the window is a point.
+    Images,
+    /// Images of one position, whose channels are neighbours: a matrix that lies along the depth.
+    Lines,
+}
+
+impl Columns {
+    /// All images are in one product.
+    fn merged(self) -> bool {
+        self != Columns::Image
+    }
+
+    /// What they are best.
+    fn of(cx: &Cx, conv: &Conv, types: Types) -> Columns {
+        let (out, terms) = (&cx.step.output.view, Term::all(conv));
+        if out.dims[0] == 1 || conv.before.is_some() {
+            return Columns::Image;
+        }
+        if !terms.iter().all(|t| t.is_plain(cx)) {
+            return Columns::Images;
+        }
+        let line = |t: &Term| t.x(cx).dims[2..].iter().all(|d| *d == 1) && t.x(cx).strides[1] == 1;
+        if conv.groups == 1 && terms.iter().all(line) {
+            return Columns::Lines;
+        }
+        // An image's columns cost less to load than those that are gathered.
+        let clocks = |columns: Columns| {
+            let (e, least) = (columns.extents(cx, conv), columns.least_width(cx, conv));
+            choice::candidates(cx.target, types, &e, least, None).candidates.first().map_or(f64::MAX, |c| c.clocks)
+        };
+        if clocks(Columns::Images) < clocks(Columns::Image) { Columns::Images } else { Columns::Image }
+    }
+
+    /// The convolution as a product.
+    fn extents(self, cx: &Cx, conv: &Conv) -> Extents {
+        let (out, groups) = (&cx.step.output.view, conv.groups);
+        let terms = Term::all(conv);
+        let k = terms.iter().map(|t| t.depth(cx)).sum();
+        let constant = terms[0].has_constant_weights(cx);
+        let (images, positions) = (out.dims[0], out.dims[2..].iter().product::<usize>());
+        let (batches, n) = if self.merged() { (1, images * positions) } else { (images, positions) };
+        Extents {
+            batches: batches * groups,
+            m: out.dims[1] / groups,
+            n,
+            k,
+            bytes: gemm::operand_bytes(cx, terms.len()),
+            deep: (k > 1 && (!constant || cx.dtype(Arg::Input(1)).size() < 4), self == Columns::Lines && k > 1),
+            bands: false,
+        }
+    }
+
+    /// The least width of a tile: gathering loaders need whole wavefronts.
+    fn least_width(self, cx: &Cx, conv: &Conv) -> u32 {
+        let dense = self != Columns::Images && Term::all(conv).iter().all(|t| t.is_plain(cx));
+        if dense { 1 } else { cx.target.info().wave_size }
     }
 }
 
@@ -95,17 +142,15 @@ fn is_direct(types: &Types, conv: &Conv, e: &Extents) -> bool {
     e.m <= 4 && taps <= DIRECT_TAPS && computed && conv.also.is_empty()
 }
 
-/// The least width of a tile: gathering loaders need whole wavefronts.
-fn least_width(cx: &Cx, conv: &Conv) -> u32 {
-    if Term::all(conv).iter().all(|t| t.is_plain(cx)) { 1 } else { cx.target.info().wave_size }
-}
-
 /// The tiles that are considered for it.
 pub(super) fn candidates(cx: &Cx, conv: &Conv) -> Res<Option<Considered>> {
-    let (types, e) = (gemm::types(cx)?, extents(cx, conv));
-    let none = is_direct(&types, conv, &e);
-    let method = || winograd::method(cx, conv);
-    Ok((!none).then(|| choice::candidates(cx.target, types, &e, least_width(cx, conv), method())))
+    let types = gemm::types(cx)?;
+    if is_direct(&types, conv, &Columns::Image.extents(cx, conv)) {
+        return Ok(None);
+    }
+    let columns = Columns::of(cx, conv, types);
+    let (e, least) = (columns.extents(cx, conv), columns.least_width(cx, conv));
+    Ok(Some(choice::candidates(cx.target, types, &e, least, winograd::method(cx, conv))))
 }
 
 /// True when the elements of the step's input can be changed while they are loaded.
@@ -113,8 +158,8 @@ pub(super) fn begins(cx: &Cx) -> bool {
     let StepKind::Conv(conv) = &cx.step.kind else { return false };
     let f32 = |i: usize| cx.dtype(Arg::Input(i)) == DType::F32;
     let forward = cx.step.inputs[0].view.strides.iter().all(|s| *s >= 0);
-    let all = (0..cx.step.kind.operands()).all(f32) && forward && least_width(cx, conv) == 1;
-    all && gemm::types(cx).is_ok_and(|types| !is_direct(&types, conv, &extents(cx, conv)))
+    let all = (0..cx.step.kind.operands()).all(f32) && forward && Columns::Image.least_width(cx, conv) == 1;
+    all && gemm::types(cx).is_ok_and(|types| !is_direct(&types, conv, &Columns::Image.extents(cx, conv)))
 }
 
 /// What the kernel computes can be added up in it: the gather's masks have a bit for each coordinate of a window, and nothing is
@@ -129,11 +174,12 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let groups = conv.groups;
     let types = gemm::types(cx)?;
     let out = &cx.step.output.view;
-    let extents = extents(cx, conv);
-    let channels = extents.m;
-    if is_direct(&types, conv, &extents) {
+    if is_direct(&types, conv, &Columns::Image.extents(cx, conv)) {
         return direct::lower(cx, conv);
     }
+    let columns = Columns::of(cx, conv, types);
+    let extents = columns.extents(cx, conv);
+    let channels = extents.m;
     let terms = Term::all(conv);
     for t in &terms {
         if t.x(cx).strides.iter().any(|s| *s < 0) {
@@ -143,7 +189,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
             return Err(Reason::Window(t.window.kernel.clone()));
         }
     }
-    let (method, least) = (winograd::method(cx, conv), least_width(cx, conv));
+    let (method, least) = (winograd::method(cx, conv), columns.least_width(cx, conv));
     let (tile, split) = choice::choose_among(cx.target, cx.tuning, types, &extents, least, method)?;
     if let Form::Winograd { .. } = tile.form {
         return winograd::lower(cx, conv, &tile, &split);
@@ -152,7 +198,8 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let (z, part) = split::part(&mut w, &split);
     let (image, group) = w.b.divmod(z, groups as u32);
     let first = split::first(&mut w, &tile, &split);
-    let place = Place { tile: &tile, image, group, groups, first };
+    let image = (!columns.merged()).then_some(image);
+    let place = Place { tile: &tile, columns, image, group, groups, first };
     let mut sums = None;
     for (i, term) in terms.iter().enumerate() {
         if i > 0 {
@@ -173,7 +220,10 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
         gemm::multiply_into(&mut w, &tile, &mut ops, part.split.chunk, sums)?;
     }
     let sums = sums.ok_or(Reason::Malformed("a sum of no convolutions"))?;
-    let walk = Walk { m_dim: 1, rows: channels, n_dims: 2..out.rank() };
+    let walk = match columns.merged() {
+        true => Walk { m_dim: 0, rows: channels, n_dims: 1..out.rank(), swapped: true },
+        false => Walk { m_dim: 1, rows: channels, n_dims: 2..out.rank(), swapped: false },
+    };
     let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None };
     split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, image, group, channels))
 }
@@ -181,7 +231,9 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
 /// What a workgroup multiplies.
 struct Place<'a> {
     tile: &'a Tile,
-    image: Part,
+    columns: Columns,
+    /// The image, where it is one.
+    image: Option<Part>,
     group: Part,
     groups: usize,
     /// First row and column.
@@ -197,10 +249,29 @@ impl Place<'_> {
         // Where the image and group begin in the input.
         let inputs = cx.step.inputs[term.weights()].view.dims[1];
         let per_group = (inputs as i64 * x.strides[1] * size as i64) as u32;
-        let start = w.b.mul(self.image, (x.strides[0] * size as i64) as u32);
+        let start = match self.image {
+            Some(image) => w.b.mul(image, (x.strides[0] * size as i64) as u32),
+            None => w.b.scalar(0),
+        };
         let start = w.b.mad(self.group, per_group, start);
-        if !term.is_plain(cx) {
-            let b = gather_loader(w, cx, self.tile, part, term, start, self.first.1, depth)?;
+        if self.columns == Columns::Images || !term.is_plain(cx) {
+            let b = gather_loader(w, cx, self, part, term, start, depth)?;
+            return Ok(Operands { a, b });
+        }
+        if self.columns == Columns::Lines {
+            let src = Source {
+                buf: w.buffer(cx, Arg::Input(term.input))?,
+                base: (x.offset as usize * size) as u32,
+                scalar: Some(start),
+                first: self.first.1,
+                k_stride: 1,
+                w_stride: x.strides[0] as u32,
+                depth: depth as u32,
+                part,
+                aligned: [x.offset, x.strides[0]].iter().all(|n| (n * size as i64) % 4 == 0),
+            };
+            let item = w.b.workitem_id();
+            let b = loader::dense(&mut w.b, src, self.tile, self.tile.n, depth, item);
             return Ok(Operands { a, b });
         }
         let src = Source {
@@ -225,14 +296,14 @@ fn outer_offset(
     w: &mut Writer,
     view: &View,
     size: usize,
-    image: Part,
+    image: Option<Part>,
     group: Part,
     channels: usize,
 ) -> address::Offset {
     let mut outer = view.clone();
     outer.dims = vec![view.dims[0], view.dims[1] / channels];
     outer.strides = vec![view.strides[0], view.strides[1] * channels as i64];
-    let coords = [(outer.dims[0] > 1).then_some(image), (outer.dims[1] > 1).then_some(group)];
+    let coords = [image.filter(|_| outer.dims[0] > 1), (outer.dims[1] > 1).then_some(group)];
     address::offset(&mut w.b, &outer, size, &coords)
 }
 
@@ -313,13 +384,13 @@ pub(super) fn pack_weights(data: &HostTensor, offset: usize, packing: &Packing, 
 fn gather_loader(
     w: &mut Writer,
     cx: &Cx,
-    tile: &Tile,
+    place: &Place,
     part: DepthPart,
     term: Term,
     start: Part,
-    first: Part,
     depth: usize,
 ) -> Res<Loader> {
+    let &Place { tile, columns: kind, first: (_, first), .. } = place;
     let (window, x, input) = (term.window, term.x(cx), Arg::Input(term.input));
     let out_dims = &cx.step.output.view.dims[2..];
     let n = out_dims.len();
@@ -341,13 +412,15 @@ fn gather_loader(
     for c in 0..cols {
         let at = w.b.add(first, lane);
         let at = if c > 0 { w.b.add(at, c * tile.threads()) } else { at };
-        let coords = address::coordinates(&mut w.b, at, out_dims);
-        let mut corner = View { offset: 0, dims: out_dims.to_vec(), strides: Vec::new() };
-        corner.strides = (0..n).map(|d| x.strides[d + 2] * window.strides[d] as i64).collect();
+        // The image's number, where there are several, and the position in it.
+        let images = if kind.merged() { x.dims[0] } else { 1 };
+        let mut corner = View { offset: 0, dims: [&[images], out_dims].concat(), strides: vec![x.strides[0]] };
+        corner.strides.extend((0..n).map(|d| x.strides[d + 2] * window.strides[d] as i64));
+        let coords = address::coordinates(&mut w.b, at, &corner.dims);
         let offset = address::offset(&mut w.b, &corner, size as usize, &coords);
         columns.push(offset.vector(&mut w.b));
         if masked {
-            valid.push(valid_taps(w, window, &coords, &x.dims[2..]));
+            valid.push(valid_taps(w, window, &coords[1..], &x.dims[2..]));
         }
     }
     let scalar = w.b.add(start, (x.offset * size) as u32);

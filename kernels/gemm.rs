@@ -35,6 +35,20 @@ pub(super) struct Walk {
     pub rows: usize,
     /// Extents of the inner dimensions together are the columns.
     pub n_dims: std::ops::Range<usize>,
+    /// The first two dimensions of accesses are taken the other way round.
+    pub swapped: bool,
+}
+
+impl Walk {
+    /// An access as it is walked.
+    fn view(&self, view: &View) -> View {
+        let mut view = view.clone();
+        if self.swapped {
+            view.dims.swap(0, 1);
+            view.strides.swap(0, 1);
+        }
+        view
+    }
 }
 
 /// The loaders of both operands, ready to issue.
@@ -491,11 +505,11 @@ pub(super) fn store(
     let item = w.b.workitem_id();
     let m = fragment::coordinate(&mut w.b, &fragment, item, fragment::row, 1, Some(first.0));
     let n = fragment::coordinate(&mut w.b, &fragment, item, fragment::col, 1, Some(first.1));
-    let out_view = &cx.step.output.view;
     let (m, n) = (w.b.to_vector(m), w.b.to_vector(n));
-    let columns: usize = out_view.dims[walk.n_dims.clone()].iter().product();
+    let columns: usize = walk.view(&cx.step.output.view).dims[walk.n_dims.clone()].iter().product();
     let args: Vec<Arg> = epilogue::operands(cx).into_iter().map(Arg::Input).chain([Arg::Output]).collect();
-    let views: Vec<&View> = args.iter().map(|a| view_of(cx, *a)).collect();
+    let views: Vec<View> = args.iter().map(|a| walk.view(view_of(cx, *a))).collect();
+    let views: Vec<&View> = views.iter().collect();
     // Columns as few dimensions as all accesses agree on.
     let runs = crate::graph::collapse::groups(&views, walk.n_dims.clone());
     let inner: Vec<View> = views
@@ -546,7 +560,7 @@ pub(super) fn store(
     for (k, &arg) in args.iter().enumerate() {
         let (view, dtype) = (views[k], cx.dtype(arg));
         let size = dtype.size();
-        let outer = outer(w, view, size);
+        let outer = outer(w, view_of(cx, arg), size);
         let row_stride = view.strides[walk.m_dim] * size as i64;
         let row = (row_stride != 0).then(|| w.b.mul(m, row_stride as i32));
         let mut cols = Vec::new();

@@ -53,7 +53,7 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     let b = operand(&mut w, cx, 1, (r - 2, r - 1), (k, part), first_n, &batch, &tile, tile.n)?;
     let mut ops = Operands { a, b };
     let sums = gemm::multiply(&mut w, &tile, &mut ops, part.split.chunk)?;
-    let walk = Walk { m_dim: r - 2, rows: extents.m, n_dims: r - 1..r };
+    let walk = Walk { m_dim: r - 2, rows: extents.m, n_dims: r - 1..r, swapped: false };
     let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish };
     split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, &batch, r - 2))
 }
