@@ -7,12 +7,20 @@
 //! on the one that each line of CDNA's kinds names (`simd=N`; these come in order of each wave, not of the clock). Addresses are
 //! not recorded: accesses of memory and LDS go without conflicts, a load is a first touch unless its wave has executed the
 //! same instruction before. Code comes from memory too: a wave starts with two lines of it, and asks for the others as it
-//! starts.
+//! starts. The compute unit's other SIMD shows by its use of LDS and memory (`OTHER_LDS`, `OTHER_VMEM`) alone, wave by wave, as often as
+//! a traced wave uses them: it executes copies of the traced waves, which take their share of the ports.
+//!
+//! First touches are most of these traces. Those of scalar loads follow the clock, which snapshots tell (`at_clock_of`).
+//! Those of vector loads took 785 clocks where one wave alone was on the device, and 1440 to 1590, the same on all engines, where
+//! 1024 waves began together; what a wave waits for then, a walk through page tables or the few lines that all of them want, is not
+//! to be seen, and the mean of both stands in the table.
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
+use crate::lds;
 use crate::record::{Access, Fetch, Level, Step, Trace};
 use crate::wave::{Resident, simulate};
+use barewave_emu::observe::LaneAccess;
 use barewave_isa::{Inst, Op, Operand, Reg, Regs, Target, op};
 use std::collections::BTreeMap;
 
@@ -51,6 +59,10 @@ pub struct Event {
     pub waves: Vec<Vec<Issued>>,
     /// SIMD of each wave.
     pub simds: Vec<usize>,
+    /// Waves of the compute unit's other SIMD (RDNA), by the traced wave of the same slot, or the last one.
+    pub beside: Vec<usize>,
+    /// Clocks of the first snapshots, which the front end takes before the launch.
+    pub snapshots: Vec<u64>,
 }
 
 /// A file of traces.
@@ -65,6 +77,19 @@ pub struct TraceFile {
 /// Clocks are less: counters of hardware have 48 bits.
 const CLOCKS: u64 = 1 << 48;
 
+/// Ends an event: what each wave of the other SIMD is like.
+fn close(events: &mut [Event], others: &mut BTreeMap<String, Option<usize>>) {
+    let others = std::mem::take(others).into_values();
+    if let Some(e) = events.last_mut()
+        && let Some(last) = e.waves.len().checked_sub(1)
+    {
+        e.beside = others.map(|twin| twin.unwrap_or(last)).collect();
+    }
+}
+
+/// Waves of a SIMD, at most.
+const MOST_WAVES: usize = 20;
+
 /// Reads a trace.
 pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
     let mut target = None;
@@ -73,12 +98,15 @@ pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
     let mut slots: BTreeMap<String, usize> = BTreeMap::new();
     // Clock and mask of the last line for several waves, and how many such lines came before.
     let mut together = (0, 0, 0);
+    // Slots of the other SIMD, and the traced waves of the same ones.
+    let mut others: BTreeMap<String, Option<usize>> = BTreeMap::new();
     for (n, line) in text.lines().enumerate() {
         let fail = |what: &str| TraceError::Line { line: n + 1, what: what.to_string() };
         if line.starts_with("===") {
             if let Some(name) = line.split_whitespace().find(|w| w.starts_with("gfx")) {
                 target = Some(Target::parse(name).map_err(|_| fail(&format!("no target '{name}'")))?);
             }
+            close(&mut events, &mut others);
             events.push(Event::default());
             slots.clear();
             continue;
@@ -94,6 +122,11 @@ pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
         let mut words = rest.split_whitespace();
         let kind = words.next().unwrap_or("");
         let word = |key: &str| rest.split_whitespace().find_map(|w| w.strip_prefix(key));
+        if kind == "SNAPSHOT" {
+            let event = events.last_mut().filter(|e| e.snapshots.len() < 2);
+            event.into_iter().for_each(|e| e.snapshots.push(at));
+            continue;
+        }
         // Several waves may issue at once: a line for each bit of the mask, in order.
         // Elsewhere only the ends of waves name the SIMD.
         let simd = word("simd=").filter(|_| kind.contains("CDNA")).unwrap_or("0");
@@ -114,13 +147,20 @@ pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
         if !kind.contains("INST") && !kind.contains("IMMEDIATE") {
             continue;
         }
+        if word("op=").is_some_and(|op| op.starts_with("OTHER_")) {
+            let twin = slots.get(&slot).copied();
+            if others.len() < MOST_WAVES {
+                others.entry(slot).or_insert(twin);
+            }
+            continue;
+        }
         let Some(open) = rest.find('(') else { continue };
         let start = rest[..open].rfind(' ').map_or(0, |p| p + 1);
         if events.is_empty() {
             events.push(Event::default());
         }
         let simd = simd.parse().map_err(|_| fail(&format!("'{simd}' is not a SIMD")))?;
-        let Some(Event { waves, simds }) = events.last_mut() else { continue };
+        let Some(Event { waves, simds, .. }) = events.last_mut() else { continue };
         let wave = *slots.entry(slot).or_insert_with(|| {
             waves.push(Vec::new());
             simds.push(simd);
@@ -128,6 +168,7 @@ pub fn parse(text: &str) -> Result<TraceFile, TraceError> {
         });
         waves[wave].push(Issued { at, text: rest[start..].trim().to_string() });
     }
+    close(&mut events, &mut others);
     events.retain(|e| !e.waves.is_empty());
     Ok(TraceFile { target: target.ok_or(TraceError::NoTarget)?, events })
 }
@@ -282,9 +323,22 @@ pub struct Compared {
     pub unknown: Vec<String>,
 }
 
+/// A chip at the clock of an event: the gap between its snapshots tells how many clocks memory takes. One that is
+/// far from what it is elsewhere was made in another way.
+fn at_clock_of(event: &Event, mut chip: Chip) -> Chip {
+    if let [first, second] = event.snapshots[..] {
+        let further = second.saturating_sub(first) as f64 - chip.snapshot_clk;
+        if further.abs() < chip.snapshot_clk / 2.0 {
+            chip.smem_cold = (chip.smem_cold + chip.snapshot_cold * further).max(chip.smem_hit);
+        }
+    }
+    chip
+}
+
 /// Simulates the waves of an event, and compares. Each wave starts when it did on hardware.
 pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceError> {
     let chip = Chip::of(target).ok_or_else(|| TraceError::NoChip(target.to_string()))?;
+    let chip = at_clock_of(event, chip);
     let lanes = target.info().wave_size;
     let mut instrs = Vec::new();
     let mut out: Vec<Compared> = Vec::new();
@@ -309,13 +363,11 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
                 if level == Level::Cold && i.unit != Unit::Lds && !i.store {
                     cold = Some(i.unit);
                 }
-                let wide = i.bytes.max(1).div_ceil(4);
-                trace.accesses.push(Access {
-                    clocks: if memory { wide } else { wide * 2 - 1 },
-                    level,
-                    lines: Vec::new(),
-                    store: i.store,
-                });
+                let bytes = i.bytes.max(1);
+                let apart = (0..lanes).map(|lane| LaneAccess { lane, address: u64::from(lane * bytes), bytes });
+                let clocks =
+                    if memory { bytes.div_ceil(4) } else { lds::clocks(&chip, &apart.collect::<Vec<_>>(), i.store) };
+                trace.accesses.push(Access { clocks, level, lines: Vec::new(), store: i.store });
                 trace.accesses.len() as u32 - 1
             });
             // A jump shows by what follows being another instruction than the next in the program; only a taken branch
@@ -341,14 +393,20 @@ pub fn compare(target: Target, event: &Event) -> Result<Vec<Compared>, TraceErro
         times.push(list);
         first.push(touches);
     }
-    let starts = vec![times.iter().map(|t| t.first().map_or(0, |f| f.0.saturating_sub(begin))).collect()];
+    let mut starts: Vec<u64> = times.iter().map(|t| t.first().map_or(0, |f| f.0.saturating_sub(begin))).collect();
+    let mut simds = event.simds.clone();
+    for &twin in &event.beside {
+        starts.push(starts[twin]);
+        simds.push(simds[twin] + 1);
+        traces.push(traces[twin].clone());
+    }
     let what = Resident {
         instrs: &instrs,
         groups: vec![&traces[..]],
         queue: Vec::new(),
-        starts,
+        starts: vec![starts],
         cus: 1,
-        simds: Some(event.simds.clone()),
+        simds: Some(simds),
     };
     let outcome = simulate(&chip, &what);
     for (((result, hardware), model), first) in out.iter_mut().zip(&times).zip(&outcome.issued).zip(&first) {
@@ -417,6 +475,34 @@ mod tests {
         assert_eq!(&gaps[..7], &[1; 7], "eight go at once");
         assert!((12..=24).contains(&gaps[7]), "the ninth waits for the first: {gaps:?}");
         assert_eq!(waves[1].intervals[0].modelled, 16, "another wave's wait for one to retire each");
+    }
+
+    /// LDS serves one SIMD after the other: what the one that is not traced reads shows in the waits of the other.
+    #[test]
+    fn the_other_simd_takes_its_share_of_lds() {
+        let load = |wave: u32| format!("100: INST wave={wave} op=LDS_RD ds_load_b128(v[2:5], v[1])\n");
+        let mut text = String::from("=== event 0 gfx1100\n");
+        (0..3).for_each(|_| text += &load(0));
+        text += "140: IMMEDIATE wave=0 s_waitcnt(64519)\n";
+        let wait = |text: &str| {
+            let file = parse(text).unwrap();
+            compare(file.target, &file.events[0]).unwrap()[0].intervals[2].modelled
+        };
+        let alone = wait(&text);
+        text += "100: INST wave=0 op=OTHER_LDS_1\n100: INST wave=7 op=OTHER_LDS_1\n";
+        assert_eq!(parse(&text).unwrap().events[0].beside, [0, 0]);
+        assert!(wait(&text) >= alone + 8, "{} {alone}", wait(&text));
+    }
+
+    #[test]
+    fn snapshots_tell_the_clock() {
+        let wait = |gap: u64| {
+            let text = TRACE.replacen('\n', &format!("\n10: SNAPSHOT snap=0x1\n{}: SNAPSHOT snap=0x1\n", 10 + gap), 1);
+            let file = parse(&text).unwrap();
+            compare(file.target, &file.events[0]).unwrap()[0].intervals[0].modelled
+        };
+        assert!(wait(460) < wait(582) && wait(582) < wait(613));
+        assert_eq!(wait(26_000), wait(582), "snapshots of another kind");
     }
 
     #[test]
