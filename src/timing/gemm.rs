@@ -15,6 +15,16 @@
 //! * memory and L2 move what they must, and waves begin one after the other; where two of these limits and the compute units' are
 //!   about as long, they wait for each other.
 //!
+//! Two mechanisms were looked for in the half of the rows that may be looked at, and left out:
+//!
+//! * Code that is not in the instruction cache when a launch starts. It would cost more the longer the loop's code is. Of short rows with vector
+//!   instructions (up to eight rounds, below 60,000 clocks, 1,263 of them) measured less modelled clocks rise by 4.5 for each byte of a round on gfx900,
+//!   0.35 on gfx906, which has the same caches and kernels, 1.6 on gfx1030, with correlations of 0.48, 0.04 and 0.23: what differs is the
+//!   tuning run, whose launches repeat and find their code.
+//! * Lines of which a round takes a part, where k lies next to each other, and which the next rounds have to load again when those of all
+//!   resident workgroups do not fit. Rows of 29000xNx2560 on gfx1030, which take three times what is modelled, suggest it, but over all groups the mean of medians goes from 10.9, 6.0
+//!   and 4.6% to 10.6, 6.0 and 4.4%, that of ninth deciles from 34, 23 and 19% to 34, 23 and 19%, and gfx1030 f16 gets worse (27 to 31%).
+//!
 //! It takes about a microsecond. [`Gemm::clocks`] leaves out what a launch costs: that is a matter of how the time was
 //! taken.
 
