@@ -13,9 +13,9 @@ use super::epilogue;
 use super::error::{Reason, Res};
 use super::fragment;
 use super::loader::Loader;
-use super::tile::{self, Form, Layout, Tile, Types};
+use super::tile::{Form, Layout, Tile, Types};
 use super::values::{self, Value};
-use super::{Arg, Cx, Writer, expr};
+use super::{Arg, Cx, Writer, expr, small};
 use crate::graph::view::View;
 use crate::mir::{Builder, Dot, Gen, Lds, MInst, Opnd, Part, Pipeline, RegClass, Type, both_signed};
 use crate::tensor::DType;
@@ -69,6 +69,10 @@ pub(super) fn types(cx: &Cx) -> Res<Types> {
     let [a, b] = [0, 1].map(|i| cx.dtype(Arg::Input(i)));
     if a != b || a == DType::Bool {
         return Err(Reason::Factors(a, b));
+    }
+    if a.is_small_float() {
+        let elements = small::multiplied(cx.target, a).ok_or(Reason::Factors(a, b))?;
+        return Ok(Types { storage: elements, compute: elements, accumulate: Type::F32 });
     }
     Ok(Types::of(a))
 }
@@ -140,7 +144,7 @@ pub(super) fn multiply(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u
 pub(super) fn zeros(b: &mut Builder, tile: &Tile) -> Sums {
     let sums = match tile.form {
         Form::Vector { tm, tn, .. } | Form::Winograd { tm, tn } => {
-            let (per, dwords) = (tile::chunk(tn), u32::from(tile.types.accumulate.dwords()));
+            let (per, dwords) = (tile.chunk(tn), u32::from(tile.types.accumulate.dwords()));
             let parts = (0..tm * tn / per).map(|_| b.v((per * dwords) as u8)).collect();
             Sums { parts, per, dwords }
         }
@@ -195,7 +199,7 @@ pub(super) fn multiply_into(w: &mut Writer, tile: &Tile, ops: &mut Operands, dep
 /// last tile are guarded and go where nobody reads any more.
 ///
 /// With two buffers in LDS one barrier separates the rounds. With one, all have read a tile before the next one is written: a
-/// barrier of its own. Where other instructions run in the shadow of matrix instructions they are spread among these.
+/// barrier of its own. Where other instructions run in the shadow of those that multiply they are spread among these.
 struct Rounds<'a, M: Multiplier> {
     tile: &'a Tile,
     by: &'a M,
@@ -211,6 +215,8 @@ struct Rounds<'a, M: Multiplier> {
     commit: u8,
     /// Other instructions run in the shadow of those that multiply.
     shadow: bool,
+    /// They are spread among these.
+    spread: bool,
     /// Registers of two steps.
     sets: [Read; 2],
 }
@@ -232,9 +238,16 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         // table, which ends behind the next round.
         let ahead = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4 && ops.are_dense();
         let shadow = ahead && choice::has_matrix_shadow(b.target());
+        // A wave that is alone waits for LDS where its reads are put in a row. Multiply-adds that are issued in pairs stay together.
+        let spread = shadow
+            || match tile.form {
+                Form::Matrix(_) => tile.types.bytes() > 4,
+                Form::Vector { dot, .. } => dot.is_some() || !choice::pairs(b.target(), tile.types.accumulate),
+                Form::Winograd { .. } => !choice::pairs(b.target(), tile.types.accumulate),
+            };
         let commit = if ahead { LOAD + 1 } else { LOAD };
         let sets = [by.registers(b), by.registers(b)];
-        Rounds { tile, by, sums, b_base: places.b_base, addresses, both, swap, commit, shadow, sets }
+        Rounds { tile, by, sums, b_base: places.b_base, addresses, both, swap, commit, shadow, spread, sets }
     }
 
     /// The stage in which tiles are multiplied.
@@ -385,7 +398,7 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
                 self.load(b, ops, k);
             }
             b.stage(self.last());
-            written = if self.shadow { self.spread(b, ops, k) } else { self.in_turn(b, ops, k) };
+            written = if self.spread { self.spread(b, ops, k) } else { self.in_turn(b, ops, k) };
             b.in_lds(Lds::Any);
         });
         written
@@ -412,7 +425,7 @@ struct Vector<'a> {
 impl Vector<'_> {
     /// Registers for elements that lie together.
     fn chunks(&self, b: &mut Builder, own: u32) -> Vec<Part> {
-        let count = tile::chunk(own);
+        let count = self.tile.chunk(own);
         (0..own / count).map(|_| b.v((count * self.tile.cell() / 4) as u8)).collect()
     }
 
@@ -435,7 +448,7 @@ impl Multiplier for Vector<'_> {
     }
 
     fn read(&self, b: &mut Builder, k: u32, (fa, fb): &Read) {
-        let (cm, cn) = (tile::chunk(self.tm), tile::chunk(self.tn));
+        let (cm, cn) = (self.tile.chunk(self.tm), self.tile.chunk(self.tn));
         let row = |c: u32| self.place.element(0, c * cm * self.tn).0;
         let col = |c: u32| self.place.element(0, c * cn).1;
         let (p, k) = (self.places, k * self.tile.run);
@@ -448,7 +461,7 @@ impl Multiplier for Vector<'_> {
     }
 
     fn multiply(&self, b: &mut Builder, sums: &[Part], (fa, fb): &Read) {
-        let (cm, cn) = (tile::chunk(self.tm), tile::chunk(self.tn));
+        let (cm, cn) = (self.tile.chunk(self.tm), self.tile.chunk(self.tn));
         let ty = self.tile.types.accumulate;
         let words = self.tile.cell() / 4;
         let cell = |p: Part, i: u32| p.slice((i * words) as u8, words as u8);
@@ -521,24 +534,24 @@ pub(super) fn store(
         .collect();
     let dims = inner[0].dims.clone();
     let last = *dims.last().unwrap_or(&1);
-    // Four neighbours of a row lie together in registers and in memory.
+    // Neighbours of a row lie together in registers and in memory: four, or two of 64 bits.
+    let group = values::come_together(cx.dtype(Arg::Output));
     let neighbours = |p: u32| fragment.position.get(p as usize).is_some_and(|s| (s.row, s.col) == (0, 1 << p));
-    let fours = |a: &Arg, v: &View| {
+    let together = |a: &Arg, v: &View| {
         let t = cx.dtype(*a);
         let words = match v.strides.last() {
             Some(0) => true,
             Some(1) => values::is_word_aligned(t, v) && values::is_word_aligned(t, view_of(cx, *a)),
             _ => false,
         };
-        words && values::comes_in_fours(t)
+        words && values::come_together(t) == group
     };
-    let wide = neighbours(0)
-        && neighbours(1)
-        && last.is_multiple_of(4)
-        && args.iter().zip(&inner).all(|(a, v)| fours(a, v))
+    let wide = (0..group.trailing_zeros()).all(neighbours)
+        && last.is_multiple_of(group as usize)
+        && args.iter().zip(&inner).all(|(a, v)| together(a, v))
         && inner.last().and_then(|v| v.strides.last()) == Some(&1);
-    // Each group of columns is handled at once: four neighbours, or one.
-    let group = if wide { 4 } else { 1 };
+    // Each group of columns is handled at once: these neighbours, or one.
+    let group = if wide { group } else { 1 };
     // Positions of the first row's groups, and of the first column's rows, with what they add to it.
     let all = 0..tile.m * tile.n / tile.threads();
     let row_of = |p: &u32| fragment.element(0, *p).0;
@@ -674,7 +687,7 @@ fn load_group(w: &mut Writer, cx: &Cx, p: &Plan, row: Offset, g: usize, group: u
     let buf = w.buffer(cx, p.arg)?;
     let at = join(w, row, p.cols[g], p.outer.reg);
     if group > 1 && p.col_stride == 1 {
-        return Ok(values::load_some(&mut w.b, p.dtype, buf, at, 4));
+        return Ok(values::load_some(&mut w.b, p.dtype, buf, at, group as u32));
     }
     Ok(vec![values::load(&mut w.b, p.dtype, buf, at)])
 }

@@ -56,17 +56,31 @@ pub(super) struct Source {
     pub aligned: bool,
 }
 
-impl Source {
-    /// The most elements of `bytes` bytes that a load in the dense direction may take, where lines have `line` of them.
-    fn most_together(&self, bytes: u32, line: u32) -> u32 {
-        let cap = WIDEST / bytes;
-        if bytes >= 4 {
-            return cap;
-        }
-        // Whole words, where there is more than one element.
-        let fits = |n: &u32| *n <= cap && line.is_multiple_of(*n) && *n * bytes >= 4;
-        if self.aligned { [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1) } else { 1 }
+/// The most elements of `bytes` bytes that a load in the dense direction may take, where lines have `line` of them and do or do not
+/// begin at multiples of four bytes.
+pub(super) fn most_together(bytes: u32, line: u32, aligned: bool) -> u32 {
+    let cap = WIDEST / bytes;
+    if bytes >= 4 {
+        return cap;
     }
+    // Whole words, where there is more than one element.
+    let fits = |n: &u32| *n <= cap && line.is_multiple_of(*n) && *n * bytes >= 4;
+    if aligned { [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1) } else { 1 }
+}
+
+/// Of so many elements that a workitem has of a tile with lines along the width, how many a load takes, of `together` at most.
+pub(super) fn wide_load(tile: &Tile, own: u32, together: u32) -> u32 {
+    (own / tile.run).min(4).min(together)
+}
+
+/// The same with lines along k, of an operand of some depth: the elements that lie together, and those of a load.
+pub(super) fn deep_load(tile: &Tile, own: u32, together: u32, depth: u32) -> (u32, u32) {
+    if tile.run > 1 {
+        let own = own.min(WIDEST / tile.types.stored_bytes()).max(tile.run);
+        return (own, own.min(together));
+    }
+    let vec = if depth.is_multiple_of(4) { own.min(4).min(together) } else { 1 };
+    (vec, vec)
 }
 
 /// What all loaders have.
@@ -394,13 +408,26 @@ fn start_offset(b: &mut Builder, src: &Source, size: u32) -> Part {
 
 /// A loader for an operand with dense rows along the width or along k. `line` is the extent of the dense direction.
 pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line: usize, item: Part) -> Loader {
+    let together = most_together(tile.types.stored_bytes(), line as u32, src.aligned);
+    dense_together(b, src, tile, width, together, item)
+}
+
+/// The same with loads of so many elements at most. Memory takes any address, so lines may begin and end anywhere; but a dword that the
+/// end of the operand cuts is lost: none that matters may reach there.
+pub(super) fn dense_together(
+    b: &mut Builder,
+    src: Source,
+    tile: &Tile,
+    width: u32,
+    together: u32,
+    item: Part,
+) -> Loader {
     let (threads, size, run) = (tile.threads(), tile.types.stored_bytes(), tile.run);
     let masked = src.depth != src.part.split.span();
     let scale = size.trailing_zeros();
-    let together = src.most_together(size, line as u32);
     let own = tile.k * width / threads;
     if src.w_stride == 1 {
-        let vec = (own / run).min(4).min(together);
+        let vec = wide_load(tile, own, together);
         let per_row = width / vec;
         let rows = threads / per_row * run;
         let share = fragment::runs(
@@ -415,13 +442,7 @@ pub(super) fn dense(b: &mut Builder, src: Source, tile: &Tile, width: u32, line:
         Loader::Wide(Wide { beginning: None, common, src, k_first, voff, soff, masked, sideways: None })
     } else {
         assert_eq!(src.k_stride, 1, "a matrix has dense rows or dense columns");
-        let (own, vec) = if run > 1 {
-            let own = own.min(WIDEST / size).max(run);
-            (own, own.min(together))
-        } else {
-            let vec = if src.depth.is_multiple_of(4) { own.min(4).min(together) } else { 1 };
-            (vec, vec)
-        };
+        let (own, vec) = deep_load(tile, own, together, src.depth);
         let per_col = tile.k / own;
         let cols = threads / per_col;
         // Who writes whole cells does so beside those with other columns.

@@ -1,13 +1,13 @@
 //! Matrix products: both operands through the dense loaders, one workgroup per tile and batch.
 
 use super::address::Offset;
-use super::choice::{self, Considered, Extents};
+use super::choice::{self, Considered, Extents, Split};
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, Loader, Source};
 use super::normed::Finish;
 use super::split::{self, DepthPart, Product};
-use super::tile::Tile;
+use super::tile::{Form, Tile, WIDEST};
 use super::{Arg, Cx, Kernel, Writer, address};
 use crate::graph::view::View;
 use crate::mir::Part;
@@ -36,6 +36,66 @@ pub(super) fn candidates(cx: &Cx) -> Res<Considered> {
     Ok(choice::candidates(cx.target, gemm::types(cx)?, &extents(cx), 1, None))
 }
 
+/// There are instructions for a product of floats of 8 bits as they are.
+pub(super) fn takes_small(cx: &Cx) -> bool {
+    gemm::types(cx).is_ok() && cx.step.inputs[..2].iter().all(|a| cx.graph.tensor(a.tensor).dtype.is_small_float())
+}
+
+/// Clocks of a wave for a load and what is made of it; for asking whether the end of the depth is before it, also in the shadow of
+/// matrix instructions; and for what is left over: its first round, and each further one.
+const LOAD: u32 = 20;
+const ASKED: u32 = 8;
+const ASKED_IN_SHADOW: u32 = 2;
+const REST: u32 = 2000;
+const FURTHER: u32 = 600;
+
+/// How a depth is read. Loads of whole rounds need not ask where it ends, and take what lies together wherever lines begin: they do
+/// not reach its end. What is left over is read element by element, or as lines allow, in rounds of the least depth.
+struct Rest {
+    /// Depth of the whole rounds.
+    before: usize,
+    /// The tile of the rest, and its depth in whole rounds.
+    tile: Tile,
+    span: u32,
+}
+
+impl Rest {
+    /// None where the end is no hindrance that is worth it.
+    fn of(cx: &Cx, operands: &[Operand; 2], (tile, split): (&Tile, &Split), depth: usize) -> Option<Rest> {
+        let hindered = operands.each_ref().map(|o| !o.is_word_aligned(cx, tile, depth));
+        let each = tile.k as usize;
+        // A last line may be cut by the operand's end, where lines lie along the width.
+        let last = operands.iter().zip(hindered).any(|(o, h)| h && o.is_wide());
+        let before = (depth - usize::from(last)) / each * each;
+        let rest = depth - before;
+        if before == 0 || rest == 0 && !hindered.contains(&true) {
+            return None;
+        }
+        let shallow = match tile.form {
+            Form::Matrix(form) => form.least_deep(tile),
+            _ => *tile,
+        };
+        let span = (rest as u32).next_multiple_of(shallow.k);
+        let shadow = matches!(tile.form, Form::Matrix(_)) && choice::has_matrix_shadow(cx.target);
+        let asked = if depth.is_multiple_of(each) {
+            0
+        } else if shadow {
+            ASKED_IN_SHADOW
+        } else {
+            ASKED
+        };
+        let of = |(o, width): (&Operand, u32)| {
+            let [now, then] =
+                [(depth, false), (before, true)].map(|(d, anywhere)| o.loads(cx, tile, width, d, anywhere));
+            now.saturating_sub(then) * LOAD + now * asked
+        };
+        let gain: u32 = operands.iter().zip([tile.m, tile.n]).map(of).sum();
+        let rounds = before as u32 / tile.k / split.count;
+        let price = REST + (span / shallow.k).saturating_sub(1) * FURTHER;
+        (gain * rounds > price || rest == 0).then_some(Rest { before, tile: shallow, span })
+    }
+}
+
 /// The kernel of a product, and of what comes behind it.
 pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
@@ -44,15 +104,35 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     let extents = Extents { bands: finish.is_none(), ..extents(cx) };
     let k = extents.k;
     let (tile, split) = choice::choose(cx.target, cx.tuning, gemm::types(cx)?, &extents, 1)?;
+    let operands = [Operand::new(cx, 0, (r - 1, r - 2), k)?, Operand::new(cx, 1, (r - 2, r - 1), k)?];
+    let rest = Rest::of(cx, &operands, (&tile, &split), k);
+    let split = match &rest {
+        Some(rest) => split.of_depth(rest.before as u32, &tile),
+        None => split,
+    };
     let mut w = cx.kernel(tile.threads());
     let batch_dims = &out.dims[..r - 2];
     let (z, part) = split::part(&mut w, &split);
     let batch = address::coordinates(&mut w.b, z, batch_dims);
     let (first_m, first_n) = split::first(&mut w, &tile, &split);
-    let a = operand(&mut w, cx, 0, (r - 1, r - 2), (k, part), first_m, &batch, &tile, tile.m)?;
-    let b = operand(&mut w, cx, 1, (r - 2, r - 1), (k, part), first_n, &batch, &tile, tile.n)?;
-    let mut ops = Operands { a, b };
+    let loaders = |w: &mut Writer, tile: &Tile, (depth, part): (usize, DepthPart), anywhere: bool| -> Res<Operands> {
+        let mut one = |o: &Operand, first: Part, width: u32| {
+            o.loader(w, cx, (depth, part), first, &batch, (tile, width), anywhere)
+        };
+        Ok(Operands { a: one(&operands[0], first_m, tile.m)?, b: one(&operands[1], first_n, tile.n)? })
+    };
+    let before = rest.as_ref().map_or(k, |r| r.before);
+    let mut ops = loaders(&mut w, &tile, (before, part), rest.is_some())?;
     let sums = gemm::multiply(&mut w, &tile, &mut ops, part.split.chunk)?;
+    if let Some(Rest { before, tile, span }) = rest
+        && span > 0
+    {
+        // All have read the last whole round.
+        w.b.barrier();
+        let part = part.rest(&mut w.b, before as u32, span);
+        let mut ops = loaders(&mut w, &tile, (k, part), false)?;
+        gemm::multiply_into(&mut w, &tile, &mut ops, span, &sums)?;
+    }
     let walk = Walk { m_dim: r - 2, rows: extents.m, n_dims: r - 1..r, swapped: false };
     let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish };
     split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, &batch, r - 2))
@@ -69,44 +149,105 @@ pub(super) fn lines_are_aligned(t: DType, view: &View, dense: usize) -> bool {
     words(view.offset) && (0..view.rank()).all(|d| d == dense || view.dims[d] == 1 || words(view.strides[d]))
 }
 
-/// A loader for operand `i`, whose depth is dimension `along.0` and whose width is dimension `along.1`.
-fn operand(
-    w: &mut Writer,
-    cx: &Cx,
-    i: usize,
+/// An operand of the product, as it lies in memory.
+struct Operand {
+    /// Its number.
+    number: usize,
+    /// The dimensions that its depth and its width are.
     along: (usize, usize),
-    (depth, part): (usize, DepthPart),
-    first: Part,
-    batch: &[Option<Part>],
-    tile: &Tile,
-    width: u32,
-) -> Res<Loader> {
-    let view = &cx.step.inputs[i].view;
-    let (sk, sw) = (view.strides[along.0], view.strides[along.1]);
-    let (sk, sw) = match (sk, sw, depth, view.dims[along.1]) {
-        (_, 1, ..) => (sk, 1),
-        (1, ..) => (1, sw),
-        (_, _, 1, _) => (1, sw),
-        (_, _, _, 1) => (sk, 1),
-        _ => return Err(Reason::NotDense(i)),
-    };
-    if sk < 0 || sw < 0 {
-        return Err(Reason::Backwards(i));
+    /// Strides along both, of which one is 1.
+    strides: (u32, u32),
+}
+
+impl Operand {
+    fn new(cx: &Cx, number: usize, along: (usize, usize), depth: usize) -> Res<Operand> {
+        let view = &cx.step.inputs[number].view;
+        let (sk, sw) = (view.strides[along.0], view.strides[along.1]);
+        let (sk, sw) = match (sk, sw, depth, view.dims[along.1]) {
+            (_, 1, ..) => (sk, 1),
+            (1, ..) => (1, sw),
+            (_, _, 1, _) => (1, sw),
+            (_, _, _, 1) => (sk, 1),
+            _ => return Err(Reason::NotDense(number)),
+        };
+        if sk < 0 || sw < 0 {
+            return Err(Reason::Backwards(number));
+        }
+        Ok(Operand { number, along, strides: (sk as u32, sw as u32) })
     }
-    let buf = w.buffer(cx, Arg::Input(i))?;
-    let outer = outer_offset(w, view, tile.types.stored_bytes() as usize, batch, view.rank() - 2);
-    let src = Source {
-        buf,
-        base: outer.imm,
-        scalar: outer.reg,
-        first,
-        k_stride: sk as u32,
-        w_stride: sw as u32,
-        depth: depth as u32,
-        part,
-        aligned: lines_are_aligned(cx.dtype(Arg::Input(i)), view, if sw == 1 { along.1 } else { along.0 }),
-    };
-    let item = w.b.workitem_id();
-    let line = if sw == 1 { view.dims[along.1] } else { depth };
-    Ok(loader::dense(&mut w.b, src, tile, width, line, item))
+
+    /// Lines lie along the width.
+    fn is_wide(&self) -> bool {
+        self.strides.1 == 1
+    }
+
+    /// The dimension along which its lines lie.
+    fn line(&self) -> usize {
+        if self.is_wide() { self.along.1 } else { self.along.0 }
+    }
+
+    /// Loads are as wide as can be, since lines begin and end at whole words; or they could not be anywhere either.
+    fn is_word_aligned(&self, cx: &Cx, tile: &Tile, depth: usize) -> bool {
+        let (view, bytes) = (&cx.step.inputs[self.number].view, tile.types.stored_bytes());
+        let (line, together) = match self.is_wide() {
+            // A dword that a line's end cuts has elements of the next line.
+            true if self.strides.0 < WIDEST => return true,
+            true => (view.dims[self.along.1], 4),
+            false => (depth, if tile.run > 1 { WIDEST / bytes } else { 4 }),
+        };
+        let aligned = bytes >= 4 || lines_are_aligned(cx.dtype(Arg::Input(self.number)), view, self.line());
+        aligned && (line.is_multiple_of(together as usize) || bytes >= 4 && self.is_wide())
+    }
+
+    /// Elements that a load takes at most.
+    fn together(&self, cx: &Cx, tile: &Tile, depth: usize, anywhere: bool) -> u32 {
+        let bytes = tile.types.stored_bytes();
+        if anywhere && !self.is_word_aligned(cx, tile, depth) {
+            return WIDEST / bytes;
+        }
+        let view = &cx.step.inputs[self.number].view;
+        let line = if self.is_wide() { view.dims[self.along.1] } else { depth };
+        let aligned = lines_are_aligned(cx.dtype(Arg::Input(self.number)), view, self.line());
+        loader::most_together(bytes, line as u32, aligned)
+    }
+
+    /// Loads of a workitem for a tile.
+    fn loads(&self, cx: &Cx, tile: &Tile, width: u32, depth: usize, anywhere: bool) -> u32 {
+        let own = tile.k * width / tile.threads();
+        let together = self.together(cx, tile, depth, anywhere);
+        own / match self.is_wide() {
+            true => loader::wide_load(tile, own, together),
+            false => loader::deep_load(tile, own, together, depth as u32).1,
+        }
+    }
+
+    /// A loader of a depth, or of a part of it.
+    fn loader(
+        &self,
+        w: &mut Writer,
+        cx: &Cx,
+        (depth, part): (usize, DepthPart),
+        first: Part,
+        batch: &[Option<Part>],
+        (tile, width): (&Tile, u32),
+        anywhere: bool,
+    ) -> Res<Loader> {
+        let view = &cx.step.inputs[self.number].view;
+        let buf = w.buffer(cx, Arg::Input(self.number))?;
+        let outer = outer_offset(w, view, tile.types.stored_bytes() as usize, batch, view.rank() - 2);
+        let src = Source {
+            buf,
+            base: outer.imm,
+            scalar: outer.reg,
+            first,
+            k_stride: self.strides.0,
+            w_stride: self.strides.1,
+            depth: depth as u32,
+            part,
+            aligned: lines_are_aligned(cx.dtype(Arg::Input(self.number)), view, self.line()),
+        };
+        let item = w.b.workitem_id();
+        let together = self.together(cx, tile, depth, anywhere);
+        Ok(loader::dense_together(&mut w.b, src, tile, width, together, item))
+    }
 }

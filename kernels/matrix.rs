@@ -120,11 +120,10 @@ pub(super) fn candidates(
         let (tile, lds) = (Tile { buffers, ..tile }, buffers * one);
         let threads = tile.threads();
         let own = k / run;
-        // Every workitem has something to load, a pass has a whole row, and a wave's lanes gather from one row.
-        let loads = |width: u32| (own * width).is_multiple_of(threads) && threads >= own.max(width);
+        // A wave's lanes gather from one row.
         let passes = (threads / tile_n).max(1);
         let gathers = min_n == 1 || tile_n >= lanes && passes <= own && 2 * k / passes <= TABLE;
-        if lds > target.info().lds_bytes || !loads(tile_m) || !loads(tile_n) || tile_n < min_n || !gathers {
+        if lds > target.info().lds_bytes || !can_load(&tile) || tile_n < min_n || !gathers {
             continue;
         }
         let round = form.round(target, &tile, machine, e, (lds, spread));
@@ -136,6 +135,12 @@ pub(super) fn candidates(
         }
     }
     found
+}
+
+/// Every workitem has something to load of both operands, and a pass has a whole row.
+fn can_load(tile: &Tile) -> bool {
+    let (threads, own) = (tile.threads(), tile.k / tile.run);
+    [tile.m, tile.n].iter().all(|w| (own * w).is_multiple_of(threads) && threads >= own.max(*w))
 }
 
 /// What a lane holds of an operand: which bits of its number name a row (of A; of B a column), and which a group of k.
@@ -183,6 +188,13 @@ impl MatrixForm {
             vgprs,
             lds,
         }
+    }
+
+    /// The least deep of a tile's kind.
+    pub fn least_deep(&self, tile: &Tile) -> Tile {
+        let step = self.step(tile.run) as usize;
+        let depths = (step as u32..tile.k).step_by(step).map(|k| Tile { k, ..*tile });
+        depths.into_iter().find(can_load).unwrap_or(*tile)
     }
 
     /// Rows and columns of the instruction's result.

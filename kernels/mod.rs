@@ -267,7 +267,7 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target, tuning: &Tuni
 }
 
 /// The graph with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
-/// products to attentions, products with the normalisation of their rows, elementwise steps with the convolutions of what they
+/// products to attentions, products with what widens their factors from 8 bits, products with the normalisation of their rows, elementwise steps with the convolutions of what they
 /// give, convolutions that are added up; `None` where there are none.
 pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<FusedGraph> {
     let worth = |graph: &FusedGraph, whole: &Step, parts: [&Step; 2]| {
@@ -283,11 +283,15 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     let apart = |step: &Step| sized::fits(graph, step);
     let attending = crate::graph::attend(next, apart, |graph, step| attention::fits(graph, step, target)).or(beside);
     let next = attending.as_ref().unwrap_or(graph);
+    let narrow =
+        crate::graph::narrow_factors(next, |graph, step| matmul::takes_small(&cx(graph, step, target, tuning)))
+            .or(attending);
+    let next = narrow.as_ref().unwrap_or(graph);
     let finished = crate::graph::finish_with_norms(next, |graph, step| {
         graph.tensor(step.output.tensor).bytes() < MAX_TENSOR_BYTES
             && normed::is_worth(&cx(graph, step, target, tuning))
     })
-    .or(attending);
+    .or(narrow);
     let next = finished.as_ref().unwrap_or(graph);
     let begun = crate::graph::begin_convolutions(next, |graph, step| conv::begins(&cx(graph, step, target, tuning)))
         .or(finished);

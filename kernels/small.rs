@@ -1,12 +1,28 @@
 //! Floats of 8 and 4 bits, computed as f32: from the code in a byte and back, by integer instructions that every target has.
 
-use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type};
+use crate::mir::{Builder, Gen, Generic, Opnd, Part, Type, matrix_instruction};
 use crate::tensor::DType;
 use crate::tensor::small::{SmallFloat, Special};
+use barewave_isa::Target;
 
 /// True for the types that this file converts.
 pub(super) fn is_small(t: DType) -> bool {
     SmallFloat::of(t).is_some() || t == DType::F8E8M0
+}
+
+/// The type as which a target's matrix instructions multiply it, if they do.
+pub(super) fn multiplied(target: Target, t: DType) -> Option<Type> {
+    let as_it_is = match t {
+        DType::F8E4M3 | DType::F8E5M2 => !target.info().fnuz,
+        DType::F8E4M3Z | DType::F8E5M2Z => target.info().fnuz,
+        _ => false,
+    };
+    let elements = match t {
+        DType::F8E4M3 | DType::F8E4M3Z => Type::Fp8,
+        _ => Type::Bf8,
+    };
+    let has = |side: usize| matrix_instruction(target, elements, Type::F32, side).is_some();
+    (as_it_is && (has(16) || has(32))).then_some(elements)
 }
 
 /// The f32 that a code stands for.

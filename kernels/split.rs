@@ -46,9 +46,18 @@ impl DepthPart {
 
     /// The part of one of several depths that are shared alike, of those which it sums one after the other.
     pub fn of(&self, b: &mut Builder, depth: usize, tile: &Tile) -> DepthPart {
-        let rounds = (depth as u32).div_ceil(tile.k);
-        let split = Split { chunk: rounds.div_ceil(self.split.count) * tile.k, ..self.split };
+        let split = self.split.of_depth(depth as u32, tile);
         DepthPart { split, first: self.number.map(|n| b.mul(n, split.chunk)), ..*self }
+    }
+
+    /// What is left behind `before` of the depth, less than `span` of it, of which the first part sums all: what the others have is
+    /// behind its end.
+    pub fn rest(&self, b: &mut Builder, before: u32, span: u32) -> DepthPart {
+        let first = match self.number {
+            Some(number) => b.mad(number, span, before),
+            None => b.scalar(before),
+        };
+        DepthPart { first: Some(first), ..DepthPart::whole(span) }
     }
 
     /// The k that lies `k` behind the beginning of the part.

@@ -113,17 +113,23 @@ impl Tile {
         self.run * self.types.bytes()
     }
 
+    /// Of so many rows or columns of a workitem, how many lie together: as many as LDS gives at once, so that those of neighbouring
+    /// workitems are in other banks; four at most.
+    pub fn chunk(&self, own: u32) -> u32 {
+        own.min(WIDEST / self.cell()).min(4)
+    }
+
     /// Where the elements of the result are: which workitem has them in which of its registers.
     pub fn fragment(&self) -> Fragment {
         match self.form {
             Form::Vector { tm, tn, .. } => {
-                Fragment::blocked(self.threads(), self.n / tn, (tm, tn), (chunk(tm), chunk(tn)))
+                Fragment::blocked(self.threads(), self.n / tn, (tm, tn), (self.chunk(tm), self.chunk(tn)))
             }
             Form::Matrix(f) => f.result(self.m, self.n),
             // Products lie side by side in both operands, so the result's are along a diagonal.
             Form::Winograd { tm, tn } => {
                 let own = self.threads() / winograd::PRODUCTS;
-                let mut f = Fragment::blocked(own, self.n / tn, (tm, tn), (chunk(tm), chunk(tn)));
+                let mut f = Fragment::blocked(own, self.n / tn, (tm, tn), (self.chunk(tm), self.chunk(tn)));
                 let product = Step { row: self.m, col: self.n };
                 let bits = 0..winograd::PRODUCTS.trailing_zeros();
                 f.lane.extend(bits.map(|b| Step { row: product.row << b, col: product.col << b }));
@@ -198,9 +204,4 @@ impl Layout {
         let lane = f.lane.iter().map(|s| fragment::down(self.at(s.row, s.col))).collect();
         fragment::coordinate(b, &Fragment { lane, position: Vec::new(), ..*f }, item, fragment::row, 1, None)
     }
-}
-
-/// Of so many rows or columns of a workitem, how many lie together: LDS is read four at a time.
-pub(super) fn chunk(own: u32) -> u32 {
-    own.min(4)
 }

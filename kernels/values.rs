@@ -187,6 +187,15 @@ pub(super) fn comes_in_fours(t: DType) -> bool {
     matches!(t, DType::F32 | DType::I32 | DType::U32 | DType::F16 | DType::BF16)
 }
 
+/// How many elements one access of a product's end takes together: those that come in fours, and two of 64 bits.
+pub(super) fn come_together(t: DType) -> u32 {
+    match t {
+        DType::F64 | DType::I64 | DType::U64 => 2,
+        t if comes_in_fours(t) => 4,
+        _ => 1,
+    }
+}
+
 /// Every element of a view whose innermost coordinate is a multiple of four lies at a multiple of four bytes.
 pub(super) fn is_word_aligned(t: DType, view: &View) -> bool {
     let outer = &view.strides[..view.rank().saturating_sub(1)];
@@ -198,12 +207,23 @@ pub(super) fn is_word_aligned(t: DType, view: &View) -> bool {
 pub(super) fn load_some(b: &mut Builder, t: DType, buf: Buffer, at: Offset, count: u32) -> Vec<Value> {
     let (v, s, imm) = at.operands(b);
     let raw = b.load(buf, (count as usize * t.size() / 4) as u8, v, s, imm);
+    if t.size() == 8 {
+        return (0..count as u8).map(|e| Value::Pair(raw.slice(2 * e, 2))).collect();
+    }
     (0..count).map(|e| Value::Word(widened(b, stored(t), raw, e).into())).collect()
 }
 
 /// Stores neighbours, which fill 1, 2 or 4 dwords.
 pub(super) fn store_some(b: &mut Builder, t: DType, buf: Buffer, at: Offset, values: &[Value]) {
     let (v, s, imm) = at.operands(b);
+    if t.size() == 8 {
+        let data = b.v((2 * values.len()) as u8);
+        for (i, x) in values.iter().enumerate() {
+            let x = x.whole(b);
+            b.copy_into(data.slice(2 * i as u8, 2), x);
+        }
+        return b.store(buf, data, v, s, imm);
+    }
     if t.size() == 4 {
         let data = match *values {
             // As they lie, where they are one tuple.

@@ -28,7 +28,7 @@ use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Sums, Walk};
 use super::loader::{self, PatchSource, Source};
 use super::split::{self, Product};
-use super::tile::{self, Form, Tile, Types};
+use super::tile::{Form, Tile, Types};
 use super::tuning::Winograd;
 use super::values::{self, Value};
 use super::{Arg, Blob, Cx, Kernel, Writer, epilogue, expr};
@@ -258,7 +258,7 @@ impl Access<'_> {
 pub(super) fn store(w: &mut Writer, cx: &Cx, tile: &Tile, sums: &Sums, first: (Part, Part)) -> Res<()> {
     let Form::Winograd { tm, tn } = tile.form else { return Err(Reason::Malformed("a tile of another method")) };
     let (threads, n, down, side) = (tile.threads(), tile.n, tile.m / tm, tile.n / tn);
-    let (chunk_m, chunk_n) = (tile::chunk(tm), tile::chunk(tn));
+    let (chunk_m, chunk_n) = (tile.chunk(tm), tile.chunk(tn));
     // Rows of a workitem that go together.
     let together = PRODUCTS / tn;
     let rounds = tm / together;

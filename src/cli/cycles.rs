@@ -167,9 +167,14 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
     Ok(plan.launches.iter().map(launched).collect())
 }
 
+/// The name of an element type in the cycle model's tables, where all floats of 8 bits are one.
+pub fn name_of(dtype: DType) -> &'static str {
+    if dtype.is_small_float() && dtype.size() == 1 { "fp8" } else { dtype.name() }
+}
+
 /// Floating-point operations that a compute unit does in a clock at most, for an element type: with matrix instructions
 /// where the target has them. Source: AMD's matrix instruction calculator and ROCm's GPU specifications.
 pub fn peak_flops_per_clk(target: Target, dtype: DType) -> f64 {
     use barewave_timing::gemm::rate;
-    rate(target, dtype.name()).unwrap_or_else(|| rate(target, "f32").unwrap_or(128.0))
+    rate(target, name_of(dtype)).unwrap_or_else(|| rate(target, "f32").unwrap_or(128.0))
 }

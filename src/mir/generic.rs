@@ -51,11 +51,15 @@ pub enum Type {
     PkI16,
     /// Two f32, in two registers.
     PkF32,
+    /// A float of 8 bits with 3 of mantissa, as the target's matrix instructions have it. Nothing else takes it.
+    Fp8,
+    /// The same with 2 bits of mantissa.
+    Bf8,
 }
 
 impl Type {
     /// All of them, with their names in the text form.
-    pub const NAMES: [(Type, &'static str); 17] = [
+    pub const NAMES: [(Type, &'static str); 19] = [
         (Type::B32, "b32"),
         (Type::F16, "f16"),
         (Type::Bf16, "bf16"),
@@ -73,6 +77,8 @@ impl Type {
         (Type::PkBf16, "pk_bf16"),
         (Type::PkI16, "pk_i16"),
         (Type::PkF32, "pk_f32"),
+        (Type::Fp8, "fp8"),
+        (Type::Bf8, "bf8"),
     ];
 
     /// Name in the text form.
@@ -86,7 +92,7 @@ impl Type {
     /// Bits of a value, both elements of a packed one.
     pub fn bits(self) -> u32 {
         match self {
-            Type::I8 | Type::U8 => 8,
+            Type::I8 | Type::U8 | Type::Fp8 | Type::Bf8 => 8,
             Type::F16 | Type::Bf16 | Type::I16 | Type::U16 => 16,
             Type::B32 | Type::F32 | Type::I32 | Type::U32 | Type::PkF16 | Type::PkBf16 | Type::PkI16 => 32,
             Type::F64 | Type::I64 | Type::U64 | Type::PkF32 => 64,
@@ -296,6 +302,9 @@ impl Gen {
     }
     /// True when the operation is defined on a type.
     pub fn takes(self, ty: Type) -> bool {
+        if matches!(ty, Type::Fp8 | Type::Bf8) {
+            return false;
+        }
         let integer = !ty.is_float() && ty != Type::B32;
         let transcendental = matches!(ty, Type::F16 | Type::F32 | Type::Bf16);
         match self {

@@ -11,12 +11,14 @@ use std::cmp::Reverse;
 use std::sync::OnceLock;
 
 /// Types of operands and sums of which products by matrix instructions are made.
-const PRODUCTS: [(Type, Type); 5] = [
+const PRODUCTS: [(Type, Type); 7] = [
     (Type::F16, Type::F32),
     (Type::Bf16, Type::F32),
     (Type::F32, Type::F32),
     (Type::F64, Type::F64),
     (Type::I8, Type::I32),
+    (Type::Fp8, Type::F32),
+    (Type::Bf8, Type::F32),
 ];
 
 /// Rows and columns of an instruction's result.
@@ -30,6 +32,8 @@ fn element(t: Type) -> Option<Elem> {
         Type::F32 => Elem::F32,
         Type::F64 => Elem::F64,
         Type::I8 => Elem::I8,
+        Type::Fp8 => Elem::Fp8,
+        Type::Bf8 => Elem::Bf8,
         Type::I32 => Elem::I32,
         _ => return None,
     })

@@ -31,7 +31,7 @@ pub struct Args {
     /// Target: architecture (gfx942), product (mi300x) or code name (cdna3).
     #[arg(long)]
     target: String,
-    /// Element type; i8 with 32-bit sums.
+    /// Element type; i8, fp8 and bf8 with 32-bit sums.
     #[arg(long, default_value = "f32")]
     dtype: String,
     /// Of matrix products: how A and B lie in memory. NN as they are, NT with B transposed, TN, TT; may be repeated.
@@ -99,7 +99,7 @@ fn own_form(
     let chip = Chip::of(compiled.target())?;
     let bytes = dtype.size() as f64;
     let [rows, columns, depth] = chosen.tile.map(f64::from);
-    let matrix = usual_matrix(compiled.target(), dtype.name());
+    let matrix = usual_matrix(compiled.target(), cycles::name_of(dtype));
     let gemm = Gemm {
         m,
         n,
@@ -204,7 +204,8 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
     let launches = cycles::plan(&compiled, 0)?;
     let total = total(&launches);
     let share = total.flops / total.clocks.max(1.0) / (cycles::peak_flops_per_clk(target, dtype) * chip.cus);
-    let vendor_like = shaped.product.map_or(Vec::new(), |p| shapes::products(chip, chip.cus, dtype.name(), p));
+    let vendor_like =
+        shaped.product.map_or(Vec::new(), |p| shapes::products(chip, chip.cus, cycles::name_of(dtype), p));
     let vendor_like =
         vendor_like.into_iter().map(|(clocks, g)| (chip.microseconds(clocks) + chip.launch_us, g)).collect();
     let gemm = shaped.product.filter(|_| family == Family::Gemm);
@@ -223,8 +224,8 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
 /// Runs the command for one family.
 pub fn run(family: Family, args: &Args) -> Result {
     let target = Target::parse(&args.target).map_err(Failure::usage)?;
-    let unknown = || Failure::usage(format!("--dtype {}: f32, f16, bf16, f64, i8 or i32", args.dtype));
-    let dtype = DType::from_name(&args.dtype).ok_or_else(unknown)?;
+    let unknown = || Failure::usage(format!("--dtype {}: f32, f16, bf16, f64, fp8, bf8, i8 or i32", args.dtype));
+    let dtype = shape::type_of_name(&args.dtype, target).ok_or_else(unknown)?;
     if !args.layouts.is_empty() && family != Family::Gemm {
         return Err(Failure::usage("--layout is for matrix products"));
     }

@@ -3,6 +3,7 @@
 use crate::{Failure, Result};
 use barewave::onnx::{Attribute, Dim, Model, Node, ValueInfo};
 use barewave::tensor::{DType, HostTensor};
+use barewave_isa::Target;
 use barewave_timing::conv;
 
 /// What is computed.
@@ -113,7 +114,17 @@ fn ints(v: &[usize]) -> Attribute {
     Attribute::Ints(v.iter().map(|x| *x as i64).collect())
 }
 
-/// A matrix product (rows, columns, depth, number); of 8-bit integers with 32-bit sums.
+/// The type of a name: of floats of 8 bits (fp8, bf8) the one that a target has instructions for.
+pub fn type_of_name(name: &str, target: Target) -> Option<DType> {
+    let fnuz = target.info().fnuz;
+    match name {
+        "fp8" => Some(if fnuz { DType::F8E4M3Z } else { DType::F8E4M3 }),
+        "bf8" => Some(if fnuz { DType::F8E5M2Z } else { DType::F8E5M2 }),
+        name => DType::from_name(name),
+    }
+}
+
+/// A matrix product (rows, columns, depth, number); of 8-bit integers and floats with 32-bit sums.
 pub fn product(dtype: DType, [m, n, k, batch]: [usize; 4], layout: Layout) -> Shaped {
     let lead = if batch > 1 { vec![batch] } else { vec![] };
     let [left, right] = layout.transposed();
@@ -121,6 +132,15 @@ pub fn product(dtype: DType, [m, n, k, batch]: [usize; 4], layout: Layout) -> Sh
     let inputs = [shape(m, k, left), shape(k, n, right)];
     let integers = matches!(dtype, DType::I8 | DType::U8);
     let model = match layout {
+        _ if dtype.is_small_float() => {
+            let mut model = model_of(&inputs, dtype);
+            for (name, wide) in [("x0", "a"), ("x1", "b")] {
+                push(&mut model, "Cast", &[name], wide, &[("to", Attribute::Int(DType::F32.to_onnx().into()))]);
+            }
+            let flag = |on: bool| Attribute::Int(on.into());
+            push(&mut model, "FusedMatMul", &["a", "b"], "y", &[("transA", flag(left)), ("transB", flag(right))]);
+            model
+        }
         Layout::NN => one_operator(if integers { "MatMulInteger" } else { "MatMul" }, &inputs, dtype, &[]),
         _ if integers => {
             let mut model = model_of(&inputs, dtype);

@@ -35,9 +35,13 @@ use crate::tensor::DType;
 use std::fmt;
 use std::ops::Deref;
 
-/// The type of sums of products of a type's elements: bytes are summed in 32 bits.
+/// The type of sums of products of a type's elements: those of 8 bits are summed in 32 bits.
 fn summed(t: DType) -> DType {
-    if t == DType::I8 { DType::I32 } else { t }
+    match t {
+        DType::I8 => DType::I32,
+        t if t.is_small_float() => DType::F32,
+        t => t,
+    }
 }
 
 /// What a step computes. Operand numbers refer to [`Step::inputs`]; `O` is the view of [`Step::output`].
