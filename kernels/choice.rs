@@ -28,6 +28,8 @@ pub(super) struct Extents {
     pub deep: (bool, bool),
     /// Workgroups may be numbered in bands.
     pub bands: bool,
+    /// Neighbouring results are stored one by one ([`gemm::stores_apart`](super::gemm::stores_apart)).
+    pub apart: bool,
 }
 
 /// How the depth is shared: so many workgroups sum `chunk` of it each. What lies behind its end counts as zero.
