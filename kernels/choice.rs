@@ -142,7 +142,7 @@ const UNNOTICED: f64 = 0.85;
 pub(super) struct Machine {
     target: Target,
     /// Bytes per cycle of the L2 cache when all ask, and cycles until it answers.
-    l2: f64,
+    pub l2: f64,
     l2_latency: f64,
     /// Bytes per cycle that LDS gives a SIMD.
     pub lds: f64,
