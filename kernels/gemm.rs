@@ -488,6 +488,53 @@ impl Multiplier for Vector<'_> {
     }
 }
 
+/// Accesses of the results' walk: operands of the expression, and the output.
+struct Accesses {
+    args: Vec<Arg>,
+    views: Vec<View>,
+    /// Their columns, in as few dimensions as all agree on.
+    inner: Vec<View>,
+    /// So many neighbours of a row go together in all of them: four, two of 64 bits, or one.
+    together: u32,
+}
+
+impl Accesses {
+    fn of(cx: &Cx, walk: &Walk) -> Accesses {
+        let args: Vec<Arg> = epilogue::operands(cx).into_iter().map(Arg::Input).chain([Arg::Output]).collect();
+        let views: Vec<View> = args.iter().map(|a| walk.view(view_of(cx, *a))).collect();
+        let all: Vec<&View> = views.iter().collect();
+        let runs = crate::graph::collapse::groups(&all, walk.n_dims.clone());
+        let of = |v: &View| {
+            let (dims, strides) = crate::graph::collapse::apply(v, &runs);
+            View { offset: 0, dims, strides }
+        };
+        let inner: Vec<View> = views.iter().map(of).collect();
+        let count = values::come_together(cx.dtype(Arg::Output));
+        let lie_together = |a: &Arg, v: &View| {
+            let t = cx.dtype(*a);
+            let words = match v.strides.last() {
+                Some(0) => true,
+                Some(1) => values::is_word_aligned(t, v) && values::is_word_aligned(t, view_of(cx, *a)),
+                _ => false,
+            };
+            words && values::come_together(t) == count
+        };
+        let last = inner[0].dims.last().copied().unwrap_or(1);
+        let all = last.is_multiple_of(count as usize)
+            && args.iter().zip(&inner).all(|(a, v)| lie_together(a, v))
+            && inner.last().and_then(|v| v.strides.last()) == Some(&1);
+        Accesses { args, views, inner, together: if all { count } else { 1 } }
+    }
+}
+
+/// Neighbouring columns of the results are neighbours in memory, but are stored one by one: lanes of a wave should have them
+/// side by side.
+pub(super) fn stores_apart(cx: &Cx, walk: &Walk) -> bool {
+    let all = Accesses::of(cx, walk);
+    let dense = all.inner.last().and_then(|v| v.strides.last()) == Some(&1);
+    dense && all.together == 1
+}
+
 /// Offsets of one access.
 struct Plan {
     arg: Arg,
@@ -520,38 +567,13 @@ pub(super) fn store(
     let n = fragment::coordinate(&mut w.b, &fragment, item, fragment::col, 1, Some(first.1));
     let (m, n) = (w.b.to_vector(m), w.b.to_vector(n));
     let columns: usize = walk.view(&cx.step.output.view).dims[walk.n_dims.clone()].iter().product();
-    let args: Vec<Arg> = epilogue::operands(cx).into_iter().map(Arg::Input).chain([Arg::Output]).collect();
-    let views: Vec<View> = args.iter().map(|a| walk.view(view_of(cx, *a))).collect();
-    let views: Vec<&View> = views.iter().collect();
-    // Columns as few dimensions as all accesses agree on.
-    let runs = crate::graph::collapse::groups(&views, walk.n_dims.clone());
-    let inner: Vec<View> = views
-        .iter()
-        .map(|v| {
-            let (dims, strides) = crate::graph::collapse::apply(v, &runs);
-            View { offset: 0, dims, strides }
-        })
-        .collect();
+    let Accesses { args, views, inner, together } = Accesses::of(cx, walk);
     let dims = inner[0].dims.clone();
-    let last = *dims.last().unwrap_or(&1);
-    // Neighbours of a row lie together in registers and in memory: four, or two of 64 bits.
-    let group = values::come_together(cx.dtype(Arg::Output));
+    // Neighbours of a row lie together in registers and in memory.
     let neighbours = |p: u32| fragment.position.get(p as usize).is_some_and(|s| (s.row, s.col) == (0, 1 << p));
-    let together = |a: &Arg, v: &View| {
-        let t = cx.dtype(*a);
-        let words = match v.strides.last() {
-            Some(0) => true,
-            Some(1) => values::is_word_aligned(t, v) && values::is_word_aligned(t, view_of(cx, *a)),
-            _ => false,
-        };
-        words && values::come_together(t) == group
-    };
-    let wide = (0..group.trailing_zeros()).all(neighbours)
-        && last.is_multiple_of(group as usize)
-        && args.iter().zip(&inner).all(|(a, v)| together(a, v))
-        && inner.last().and_then(|v| v.strides.last()) == Some(&1);
+    let wide = (0..together.trailing_zeros()).all(neighbours);
     // Each group of columns is handled at once: these neighbours, or one.
-    let group = if wide { group } else { 1 };
+    let group = if wide { together } else { 1 };
     // Positions of the first row's groups, and of the first column's rows, with what they add to it.
     let all = 0..tile.m * tile.n / tile.threads();
     let row_of = |p: &u32| fragment.element(0, *p).0;
@@ -571,7 +593,7 @@ pub(super) fn store(
     }
     let mut plans = Vec::new();
     for (k, &arg) in args.iter().enumerate() {
-        let (view, dtype) = (views[k], cx.dtype(arg));
+        let (view, dtype) = (&views[k], cx.dtype(arg));
         let size = dtype.size();
         let outer = outer(w, view_of(cx, arg), size);
         let row_stride = view.strides[walk.m_dim] * size as i64;

@@ -28,7 +28,13 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         bytes: gemm::operand_bytes(cx, 1),
         deep,
         bands: true,
+        apart: gemm::stores_apart(cx, &walk(r, m)),
     }
+}
+
+/// How its results are walked: rows of matrices of so many dimensions.
+fn walk(rank: usize, rows: usize) -> Walk {
+    Walk { m_dim: rank - 2, rows, n_dims: rank - 1..rank, swapped: false }
 }
 
 /// The tiles that are considered for it.
@@ -133,7 +139,7 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
         let mut ops = loaders(&mut w, &tile, (k, part), false)?;
         gemm::multiply_into(&mut w, &tile, &mut ops, span, &sums)?;
     }
-    let walk = Walk { m_dim: r - 2, rows: extents.m, n_dims: r - 1..r, swapped: false };
+    let walk = walk(r, extents.m);
     let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish };
     split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, &batch, r - 2))
 }
