@@ -533,16 +533,12 @@ fn vector_candidates(target: Target, types: Types, machine: &Machine, e: &Extent
     tiles.filter(fits).map(round).collect()
 }
 
-/// Two multiply-adds of a type are issued together where registers allow.
-pub(super) fn pairs(target: Target, t: Type) -> bool {
-    t == Type::F32 && op::V_FMAC_F32.pairs_with(op::V_FMAC_F32, target)
-}
-
 /// Cycles of a SIMD for a wave's multiply-add of a type.
-fn multiply_add(target: Target, t: Type) -> f64 {
+pub(super) fn multiply_add(target: Target, t: Type) -> f64 {
     let busy = |op: Op| target.op(op).map(|i| f64::from(i.busy.max(1)));
     match t {
-        t if pairs(target, t) => 0.55,
+        // Two are issued together where registers allow.
+        Type::F32 if op::V_FMAC_F32.pairs_with(op::V_FMAC_F32, target) => 0.55,
         Type::F32 => busy(op::V_FMAC_F32).or(busy(op::V_FMA_F32)).unwrap_or(1.0),
         Type::F64 => busy(op::V_FMA_F64).unwrap_or(16.0),
         Type::I64 | Type::U64 => 6.0 * busy(op::V_MUL_LO_U32).unwrap_or(4.0),

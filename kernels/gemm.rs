@@ -20,8 +20,8 @@ use crate::graph::view::View;
 use crate::mir::{Builder, Dot, Gen, Lds, MInst, Opnd, Part, Pipeline, RegClass, Type, both_signed};
 use crate::tensor::DType;
 
-use barewave_isa::Mods;
 use barewave_isa::matrix::{Fragment, Step};
+use barewave_isa::{Mods, Target};
 
 /// Added to the offset of rows beyond the end; with a column's own mark the sum stays out of bounds.
 const ROW_OUT: u32 = 0x4000_0000;
@@ -221,6 +221,24 @@ struct Rounds<'a, M: Multiplier> {
     sets: [Read; 2],
 }
 
+/// Clocks of a step of multiply-adds of which a quarter covers what LDS takes to answer.
+const LONG_STEP: f64 = 256.0;
+
+/// What a wave multiplies in a step takes longer than LDS to answer: reads among it cost less than in a row in front of it, where a wave
+/// that is alone waits for each. Matrix instructions of f64 are long.
+fn steps_are_long(target: Target, tile: &Tile) -> bool {
+    let (tm, tn, dot) = match tile.form {
+        Form::Vector { tm, tn, dot } => (tm, tn, dot),
+        Form::Winograd { tm, tn } => (tm, tn, None),
+        Form::Matrix(_) => return tile.types.bytes() > 4,
+    };
+    let each = match dot {
+        Some(dot) => target.op(dot.op).map_or(1.0, |i| f64::from(i.busy)),
+        None => choice::multiply_add(target, tile.types.accumulate),
+    };
+    f64::from(tm * tn) * each >= LONG_STEP
+}
+
 impl<'a, M: Multiplier> Rounds<'a, M> {
     fn new(
         b: &mut Builder,
@@ -238,13 +256,7 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         // table, which ends behind the next round.
         let ahead = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4 && ops.are_dense();
         let shadow = ahead && choice::has_matrix_shadow(b.target());
-        // A wave that is alone waits for LDS where its reads are put in a row. Multiply-adds that are issued in pairs stay together.
-        let spread = shadow
-            || match tile.form {
-                Form::Matrix(_) => tile.types.bytes() > 4,
-                Form::Vector { dot, .. } => dot.is_some() || !choice::pairs(b.target(), tile.types.accumulate),
-                Form::Winograd { .. } => !choice::pairs(b.target(), tile.types.accumulate),
-            };
+        let spread = shadow || steps_are_long(b.target(), tile);
         let commit = if ahead { LOAD + 1 } else { LOAD };
         let sets = [by.registers(b), by.registers(b)];
         Rounds { tile, by, sums, b_base: places.b_base, addresses, both, swap, commit, shadow, spread, sets }
