@@ -148,9 +148,9 @@ pub fn run(args: &Args) -> Result {
         rows.retain(|r| args.images.is_empty() || args.images.contains(&r.shape.input[0]));
         let mut known = conv::runs();
         if args.fit {
-            println!("chip,dtype,family,launch_us,pace");
+            println!("chip,dtype,family,launch_us,pace,rise_us,slow");
             for ((chip, dtype, family), run) in conv::fit(&rows) {
-                println!("{chip},{dtype},{},{},{:.2}", family.name(), run.launch, run.pace);
+                println!("{chip},{dtype},{},{},{:.2},{},{}", family.name(), run.launch, run.pace, run.rise, run.slow);
             }
             return Ok(());
         }
@@ -159,11 +159,15 @@ pub fn run(args: &Args) -> Result {
             (known, rows) = (conv::fit(&seen), held_out);
         }
         let mut errors = conv::compare(&rows, &known);
+        let others = conv::not_modelled(&rows);
         if !args.compact {
             compared.extend(vendor::compare(&rows, args.ours, &mut errors));
         }
         if args.json {
             out.extend(errors.iter().map(|e| json_of("conv", e)));
+            out.extend(others.iter().map(|((chip, dtype, solver), rows)| {
+                json!({ "kind": "conv not modelled", "chip": chip, "dtype": dtype, "solver": solver, "rows": rows })
+            }));
         } else if args.compact {
             print_compact(&errors);
         } else {
@@ -174,6 +178,7 @@ pub fn run(args: &Args) -> Result {
                 rows.len()
             );
             print(&errors);
+            print_others(&others);
         }
     }
     if args.json {
@@ -315,6 +320,17 @@ fn print(errors: &[Errors]) {
         }
     }
     println!("{table}");
+}
+
+/// Convolutions that solvers have won which are not modelled, by database and type.
+fn print_others(others: &BTreeMap<(String, String, String), usize>) {
+    let mut by: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for ((chip, dtype, solver), rows) in others {
+        by.entry((chip, dtype)).or_default().push(format!("{solver} {rows}"));
+    }
+    for ((chip, dtype), list) in by {
+        println!("not modelled, rows won on {chip}, {dtype}: {}", list.join(", "));
+    }
 }
 
 /// Rows of a table that cannot all have been measured as it says.
