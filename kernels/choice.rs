@@ -28,6 +28,8 @@ pub(super) struct Extents {
     pub deep: (bool, bool),
     /// Workgroups may be numbered in bands.
     pub bands: bool,
+    /// Neighbouring results are stored one by one ([`gemm::stores_apart`](super::gemm::stores_apart)).
+    pub apart: bool,
 }
 
 /// How the depth is shared: so many workgroups sum `chunk` of it each. What lies behind its end counts as zero.
@@ -140,7 +142,7 @@ const UNNOTICED: f64 = 0.85;
 pub(super) struct Machine {
     target: Target,
     /// Bytes per cycle of the L2 cache when all ask, and cycles until it answers.
-    l2: f64,
+    pub l2: f64,
     l2_latency: f64,
     /// Bytes per cycle that LDS gives a SIMD.
     pub lds: f64,

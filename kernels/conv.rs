@@ -109,6 +109,15 @@ impl Columns {
         if clocks(Columns::Images) < clocks(Columns::Image) { Columns::Images } else { Columns::Image }
     }
 
+    /// How results are walked, of so many channels of a group.
+    fn walk(self, cx: &Cx, rows: usize) -> Walk {
+        let rank = cx.step.output.view.rank();
+        match self.merged() {
+            true => Walk { m_dim: 0, rows, n_dims: 1..rank, swapped: true },
+            false => Walk { m_dim: 1, rows, n_dims: 2..rank, swapped: false },
+        }
+    }
+
     /// The convolution as a product.
     fn extents(self, cx: &Cx, conv: &Conv) -> Extents {
         let (out, groups) = (&cx.step.output.view, conv.groups);
@@ -125,6 +134,7 @@ impl Columns {
             bytes: gemm::operand_bytes(cx, terms.len()),
             deep: (k > 1 && (!constant || cx.dtype(Arg::Input(1)).size() < 4), self == Columns::Lines && k > 1),
             bands: false,
+            apart: gemm::stores_apart(cx, &self.walk(cx, out.dims[1] / groups)),
         }
     }
 
@@ -173,7 +183,6 @@ pub(super) fn adds(cx: &Cx, conv: &Conv) -> bool {
 pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let groups = conv.groups;
     let types = gemm::types(cx)?;
-    let out = &cx.step.output.view;
     if is_direct(&types, conv, &Columns::Image.extents(cx, conv)) {
         return direct::lower(cx, conv);
     }
@@ -220,10 +229,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
         gemm::multiply_into(&mut w, &tile, &mut ops, part.split.chunk, sums)?;
     }
     let sums = sums.ok_or(Reason::Malformed("a sum of no convolutions"))?;
-    let walk = match columns.merged() {
-        true => Walk { m_dim: 0, rows: channels, n_dims: 1..out.rank(), swapped: true },
-        false => Walk { m_dim: 1, rows: channels, n_dims: 2..out.rank(), swapped: false },
-    };
+    let walk = columns.walk(cx, channels);
     let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None };
     split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, image, group, channels))
 }

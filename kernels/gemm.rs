@@ -475,6 +475,52 @@ impl Multiplier for Vector<'_> {
     }
 }
 
+/// Accesses of the results' walk: operands of the expression, and the output.
+struct Accesses {
+    args: Vec<Arg>,
+    views: Vec<View>,
+    /// Their columns, in as few dimensions as all agree on.
+    inner: Vec<View>,
+    /// Four neighbours of a row go together in all of them.
+    fours: bool,
+}
+
+impl Accesses {
+    fn of(cx: &Cx, walk: &Walk) -> Accesses {
+        let args: Vec<Arg> = epilogue::operands(cx).into_iter().map(Arg::Input).chain([Arg::Output]).collect();
+        let views: Vec<View> = args.iter().map(|a| walk.view(view_of(cx, *a))).collect();
+        let all: Vec<&View> = views.iter().collect();
+        let runs = crate::graph::collapse::groups(&all, walk.n_dims.clone());
+        let of = |v: &View| {
+            let (dims, strides) = crate::graph::collapse::apply(v, &runs);
+            View { offset: 0, dims, strides }
+        };
+        let inner: Vec<View> = views.iter().map(of).collect();
+        let together = |a: &Arg, v: &View| {
+            let t = cx.dtype(*a);
+            let words = match v.strides.last() {
+                Some(0) => true,
+                Some(1) => values::is_word_aligned(t, v) && values::is_word_aligned(t, view_of(cx, *a)),
+                _ => false,
+            };
+            words && values::comes_in_fours(t)
+        };
+        let last = inner[0].dims.last().copied().unwrap_or(1);
+        let fours = last.is_multiple_of(4)
+            && args.iter().zip(&inner).all(|(a, v)| together(a, v))
+            && inner.last().and_then(|v| v.strides.last()) == Some(&1);
+        Accesses { args, views, inner, fours }
+    }
+}
+
+/// Neighbouring columns of the results are neighbours in memory, but are stored one by one: lanes of a wave should have them
+/// side by side.
+pub(super) fn stores_apart(cx: &Cx, walk: &Walk) -> bool {
+    let all = Accesses::of(cx, walk);
+    let dense = all.inner.last().and_then(|v| v.strides.last()) == Some(&1);
+    dense && !all.fours
+}
+
 /// Offsets of one access.
 struct Plan {
     arg: Arg,
@@ -507,36 +553,11 @@ pub(super) fn store(
     let n = fragment::coordinate(&mut w.b, &fragment, item, fragment::col, 1, Some(first.1));
     let (m, n) = (w.b.to_vector(m), w.b.to_vector(n));
     let columns: usize = walk.view(&cx.step.output.view).dims[walk.n_dims.clone()].iter().product();
-    let args: Vec<Arg> = epilogue::operands(cx).into_iter().map(Arg::Input).chain([Arg::Output]).collect();
-    let views: Vec<View> = args.iter().map(|a| walk.view(view_of(cx, *a))).collect();
-    let views: Vec<&View> = views.iter().collect();
-    // Columns as few dimensions as all accesses agree on.
-    let runs = crate::graph::collapse::groups(&views, walk.n_dims.clone());
-    let inner: Vec<View> = views
-        .iter()
-        .map(|v| {
-            let (dims, strides) = crate::graph::collapse::apply(v, &runs);
-            View { offset: 0, dims, strides }
-        })
-        .collect();
+    let Accesses { args, views, inner, fours } = Accesses::of(cx, walk);
     let dims = inner[0].dims.clone();
-    let last = *dims.last().unwrap_or(&1);
     // Four neighbours of a row lie together in registers and in memory.
     let neighbours = |p: u32| fragment.position.get(p as usize).is_some_and(|s| (s.row, s.col) == (0, 1 << p));
-    let fours = |a: &Arg, v: &View| {
-        let t = cx.dtype(*a);
-        let words = match v.strides.last() {
-            Some(0) => true,
-            Some(1) => values::is_word_aligned(t, v) && values::is_word_aligned(t, view_of(cx, *a)),
-            _ => false,
-        };
-        words && values::comes_in_fours(t)
-    };
-    let wide = neighbours(0)
-        && neighbours(1)
-        && last.is_multiple_of(4)
-        && args.iter().zip(&inner).all(|(a, v)| fours(a, v))
-        && inner.last().and_then(|v| v.strides.last()) == Some(&1);
+    let wide = neighbours(0) && neighbours(1) && fours;
     // Each group of columns is handled at once: four neighbours, or one.
     let group = if wide { 4 } else { 1 };
     // Positions of the first row's groups, and of the first column's rows, with what they add to it.
@@ -558,7 +579,7 @@ pub(super) fn store(
     }
     let mut plans = Vec::new();
     for (k, &arg) in args.iter().enumerate() {
-        let (view, dtype) = (views[k], cx.dtype(arg));
+        let (view, dtype) = (&views[k], cx.dtype(arg));
         let size = dtype.size();
         let outer = outer(w, view_of(cx, arg), size);
         let row_stride = view.strides[walk.m_dim] * size as i64;

@@ -5,14 +5,19 @@
 //! a line fits in the team's registers it is loaded once, all of it in flight at the same time, and stays there; longer
 //! lines are walked in rounds of several chunks. Lines whose elements lie apart are walked by single workitems, whose
 //! neighbours walk the neighbouring lines, or by a workgroup where they are few and long.
+//!
+//! Scale and bias of a normalisation are the same for all lines. A workgroup that has one line reads them for itself; where second-level
+//! caches are too slow for that, it keeps them and takes several lines.
 
 use super::address::{self, Offset};
+use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::values::{self, Value};
 use super::{Cx, LONGEST, Writer, lanes};
 use crate::graph::view::View;
-use crate::mir::{Buffer, Gen, Part, Pipeline, Type};
+use crate::mir::{Buffer, Gen, OpenLoop, Part, Pipeline, Type};
 use crate::tensor::DType;
+use barewave_isa::Target;
 use std::ops::Range;
 
 /// Workitems of a workgroup whose teams are smaller.
@@ -21,6 +26,15 @@ const WORKGROUP: u32 = 256;
 /// Dwords of a line that a workitem holds, where the team can grow instead, and at most.
 const LIGHT: u32 = 32;
 const MOST: u32 = 64;
+
+/// Dwords that a workitem holds and keeps at most where its team takes several lines, the numbers of lines, and how many workgroups there
+/// are then at least for each compute unit.
+const KEPT: u32 = 96;
+const TURNS: [u32; 3] = [2, 4, 8];
+const ROUNDS: u32 = 8;
+
+/// Second-level caches that are busy for more than this share of what memory takes hold memory up.
+const CACHE_BUSY: f64 = 0.9;
 
 /// Chunks of a round where the line does not fit, and elements of single workitems'.
 const IN_FLIGHT: u32 = 4;
@@ -82,6 +96,8 @@ pub(super) struct Lines {
     member: Option<Part>,
     /// Lanes that have a line, where not all do.
     inside: Option<Part>,
+    /// Lines that a team takes, one after the other.
+    turns: u32,
 }
 
 /// Neighbours that a workitem takes at once: those from element `first + ahead` of its line on.
@@ -145,7 +161,8 @@ impl Lines {
             inside = (!count.is_multiple_of(per_group as usize))
                 .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), line.into()]));
         }
-        let lines = Lines { shape, team, workgroup, chunks, rounds: own.div_ceil(chunks), line, member, inside };
+        let rounds = own.div_ceil(chunks);
+        let lines = Lines { shape, team, workgroup, chunks, rounds, line, member, inside, turns: 1 };
         (w, lines)
     }
 
@@ -154,12 +171,49 @@ impl Lines {
         let (line, item) = (w.b.workgroup_id(0), w.b.workitem_id());
         let shape = Shape { count: 0, length: 0, together: 1, dense: false, dwords: 1 };
         let (team, workgroup) = (WORKGROUP, WORKGROUP);
-        Lines { shape, team, workgroup, chunks: 1, rounds: 1, line, member: Some(item), inside: None }
+        Lines { shape, team, workgroup, chunks: 1, rounds: 1, line, member: Some(item), inside: None, turns: 1 }
     }
 
     /// Workgroups to launch.
     pub fn grid(&self) -> [u32; 3] {
-        [(self.shape.count as u32).div_ceil(self.workgroup / self.team), 1, 1]
+        [(self.shape.count as u32).div_ceil(self.workgroup / self.team * self.turns), 1, 1]
+    }
+
+    /// How many lines a team should take so that second-level caches have time for what is the same for all lines, which it keeps.
+    /// Of a line, so many bytes are its own; so many are the same, of so many accesses.
+    pub fn worth(&self, target: Target, own: f64, same: f64, accesses: u32) -> u32 {
+        let machine = Machine::of(target);
+        let busy = |turns: u32| (own + same / f64::from(turns)) / machine.l2 > CACHE_BUSY * own / machine.memory;
+        let elements = self.chunks * self.shape.together * self.shape.dwords;
+        let fits = self.rounds == 1 && self.team == self.workgroup && elements * (1 + accesses) <= KEPT;
+        let enough = |turns: &u32| self.shape.count as u32 / turns >= ROUNDS * target.info().cus;
+        if same == 0.0 || !fits || !busy(1) {
+            return 1;
+        }
+        let mut all = TURNS.into_iter().filter(enough);
+        all.clone().find(|turns| !busy(*turns)).or(all.next_back()).unwrap_or(1)
+    }
+
+    /// Begins a loop in which each team, that is a workgroup, takes so many lines. [`Lines::end`] ends it.
+    pub fn take(&mut self, w: &mut Writer, turns: u32) -> OpenLoop {
+        let node = w.b.begin_loop("lines");
+        self.line = w.b.mad(self.line, turns, node.counter());
+        self.turns = turns;
+        let count = self.shape.count as u32;
+        self.inside = (!count.is_multiple_of(turns)).then(|| {
+            let line = w.b.to_vector(self.line);
+            w.b.op(Gen::CmpGt.of(Type::U32), &[count.into(), line.into()])
+        });
+        node
+    }
+
+    /// Ends the loop over lines, of which a team's members have met `meetings` times in each: what the last ones read in LDS
+    /// nobody may write yet when there was but one.
+    pub fn end(&self, w: &mut Writer, node: OpenLoop, meetings: u32) {
+        if meetings < 2 {
+            w.b.barrier();
+        }
+        w.b.end_loop(node, self.turns, 1, Pipeline::Off, false);
     }
 
     /// Neighbours of a chunk.

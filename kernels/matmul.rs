@@ -28,7 +28,13 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         bytes: gemm::operand_bytes(cx, 1),
         deep,
         bands: true,
+        apart: gemm::stores_apart(cx, &walk(r, m)),
     }
+}
+
+/// How its results are walked: rows of matrices of so many dimensions.
+fn walk(rank: usize, rows: usize) -> Walk {
+    Walk { m_dim: rank - 2, rows, n_dims: rank - 1..rank, swapped: false }
 }
 
 /// The tiles that are considered for it.
@@ -53,7 +59,7 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     let b = operand(&mut w, cx, 1, (r - 2, r - 1), (k, part), first_n, &batch, &tile, tile.n)?;
     let mut ops = Operands { a, b };
     let sums = gemm::multiply(&mut w, &tile, &mut ops, part.split.chunk)?;
-    let walk = Walk { m_dim: r - 2, rows: extents.m, n_dims: r - 1..r, swapped: false };
+    let walk = walk(r, extents.m);
     let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish };
     split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, &batch, r - 2))
 }

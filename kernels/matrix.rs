@@ -7,7 +7,8 @@
 //! The order of k within a product is free as long as both operands agree, so a lane reads 16 bytes of consecutive k from
 //! LDS, whatever the instruction's layout would have there, and feeds them to as many instructions as they are for. Where
 //! the instruction puts neighbouring rows of its result in neighbouring registers, A and B change places: the
-//! registers then hold neighbouring columns, which are stored together.
+//! registers then hold neighbouring columns, which are stored together; not where they have to be stored one by one: then lanes hold
+//! neighbouring columns.
 
 use super::choice::{self, Extents, Machine, Round};
 use super::fragment;
@@ -103,7 +104,7 @@ pub(super) fn candidates(
     for (&(side, [tile_m, tile_n, down, across]), depth) in candidates {
         let known = of_sides.iter().find(|s| s.0 == side).and_then(|s| s.1);
         let Some((form, step)) = known else { continue };
-        let form = MatrixForm { waves: (down, across), ..form };
+        let form = MatrixForm { waves: (down, across), swapped: form.swapped && !e.apart, ..form };
         let k = (depth * 8.max(32 / types.bytes())).next_multiple_of(step);
         // Elements below 32 bits come in runs, of which a tile that is less deep has too few for wide loads.
         if types.bytes() < 4 && depth == 1 {

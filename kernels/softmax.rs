@@ -5,7 +5,7 @@ use super::float::Float;
 use super::lines::{Chunk, Lines, Place, Shape};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
-use crate::mir::{Gen, Part, Type};
+use crate::mir::{Gen, OpenLoop, Part, Type};
 
 /// The type that the elements of operand 0 are computed in.
 fn float_type(cx: &Cx) -> Res<Float> {
@@ -22,6 +22,10 @@ struct Walk<'a> {
     places: Vec<(Arg, Place)>,
     /// The line, where it is held: what the last pass left of each chunk's elements.
     held: Vec<(Chunk, Vec<Part>)>,
+    /// The loop over lines, where a workgroup takes several.
+    turns: Option<OpenLoop>,
+    /// What is the same for all of these lines, of each chunk.
+    same: Vec<(Arg, Vec<Vec<Value>>)>,
 }
 
 impl<'a> Walk<'a> {
@@ -37,13 +41,47 @@ impl<'a> Walk<'a> {
         let args: Vec<Arg> = [Arg::Input(0)].into_iter().chain(others).chain([Arg::Output]).collect();
         let accesses: Vec<_> = args.iter().map(|a| (cx.dtype(*a), view_of(*a))).collect();
         let count = out.dims[..outer].iter().product();
-        let (mut w, lines) = Lines::begin(cx, Shape::of(&accesses, outer, count)?);
-        let mut places = Vec::new();
+        let (mut w, mut lines) = Lines::begin(cx, Shape::of(&accesses, outer, count)?);
         for &arg in &args {
             w.buffer(cx, arg)?;
+        }
+        // Those of which every line reads the same elements, each once.
+        let is_same = |a: &Arg| {
+            let (outside, inside) = view_of(*a).strides.split_at(outer);
+            outside.iter().all(|s| *s == 0) && inside.iter().all(|s| *s != 0)
+        };
+        let bytes = |args: &[Arg]| {
+            let length: usize = out.dims[outer..].iter().product();
+            args.iter().map(|a| (cx.dtype(*a).size() * length) as f64).sum::<f64>()
+        };
+        let (kept, own): (Vec<Arg>, Vec<Arg>) = args.iter().partition(|a| is_same(a));
+        let turns = lines.worth(cx.target, bytes(&own), bytes(&kept), kept.len() as u32);
+        let (mut same, mut node) = (Vec::new(), None);
+        if turns > 1 {
+            for arg in kept {
+                let (place, buf) = (lines.place(&mut w, view_of(arg), cx.dtype(arg).size(), outer), w.buffer(cx, arg)?);
+                let mut chunks = Vec::new();
+                lines.each(&mut w, "same", |w, c| {
+                    chunks.push(lines.load(w, cx.dtype(arg), buf, &place, c));
+                    Ok(())
+                })?;
+                same.push((arg, chunks));
+            }
+            node = Some(lines.take(&mut w, turns));
+        }
+        let mut places = Vec::new();
+        for &arg in args.iter().filter(|a| same.iter().all(|s| s.0 != **a)) {
             places.push((arg, lines.place(&mut w, view_of(arg), cx.dtype(arg).size(), outer)));
         }
-        Ok((w, Walk { cx, lines, float, places, held: Vec::new() }))
+        Ok((w, Walk { cx, lines, float, places, held: Vec::new(), turns: node, same }))
+    }
+
+    /// Ends the kernel, in which the members of a team have met so many times. Gives how many workgroups there are.
+    fn end(self, w: &mut Writer, meetings: u32) -> [u32; 3] {
+        if let Some(node) = self.turns {
+            self.lines.end(w, node, meetings);
+        }
+        self.lines.grid()
     }
 
     /// The elements of a chunk in an access, or one that serves for all.
@@ -107,11 +145,14 @@ impl<'a> Walk<'a> {
     /// Writes `f(element)` through the step's expression, of elements as the last pass left them where the line is held, else
     /// as they are in memory.
     fn write(&self, w: &mut Writer, mut f: impl FnMut(&mut Writer, Part) -> Part) -> Res<()> {
-        let mut one = |w: &mut Writer, c: &Chunk, list: &[Part]| -> Res<()> {
+        let mut one = |w: &mut Writer, (c, number): (&Chunk, usize), list: &[Part]| -> Res<()> {
             let cx = self.cx;
             let mut operands = vec![Vec::new(); cx.step.inputs.len()];
             for i in epilogue::operands(cx) {
-                operands[i] = self.load(w, Arg::Input(i), c)?;
+                operands[i] = match self.same.iter().find(|s| s.0 == Arg::Input(i)) {
+                    Some((_, chunks)) => chunks[number].clone(),
+                    None => self.load(w, Arg::Input(i), c)?,
+                };
             }
             let t = cx.dtype(Arg::Input(0));
             let mut results = Vec::new();
@@ -126,11 +167,11 @@ impl<'a> Walk<'a> {
             Ok(())
         };
         if self.lines.is_held() {
-            return self.held.iter().try_for_each(|(c, list)| one(w, c, list));
+            return self.held.iter().enumerate().try_for_each(|(n, (c, list))| one(w, (c, n), list));
         }
         self.lines.each(w, "write", |w, c| {
             let list = self.elements(w, c)?;
-            one(w, c, &list)
+            one(w, (c, 0), &list)
         })
     }
 
@@ -197,7 +238,7 @@ pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
         let e = if held { d } else { float.exp(&mut w.b, d) };
         float.op(&mut w.b, Gen::Mul, e, scale)
     })?;
-    let grid = walk.lines.grid();
+    let grid = walk.end(&mut w, 2);
     Ok(vec![w.finish(grid, 5 * out.len() as u64)])
 }
 
@@ -245,6 +286,6 @@ pub(super) fn normalize(cx: &Cx, axes: usize, epsilon: f32, center: bool) -> Res
         let d = if held { x } else { centred(w, x) };
         float.op(&mut w.b, Gen::Mul, d, factor)
     })?;
-    let grid = walk.lines.grid();
+    let grid = walk.end(&mut w, 1 + u32::from(center));
     Ok(vec![w.finish(grid, 7 * out.len() as u64)])
 }

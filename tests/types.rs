@@ -297,6 +297,46 @@ fn integer_products() {
 /// Targets for what has no instruction of its own per target.
 const FEW: [&str; 6] = ["gfx803", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
 
+/// Where second-level caches are slow a workgroup keeps scale and bias and takes several rows.
+#[test]
+fn workgroups_that_take_several_rows() {
+    for (t, rows, n, op) in [
+        (DType::F32, 1051, 2052, "LayerNormalization"),
+        (DType::F32, 1600, 1100, "RMSNormalization"),
+        (DType::F16, 1029, 2320, "LayerNormalization"),
+    ] {
+        let mut b = Builder::new(23, n as u64);
+        let x = values(&mut b, t, &[rows, n]);
+        let (scale, bias) = (values(&mut b, t, &[n]), values(&mut b, t, &[n]));
+        let (scales, biases) = (scale.to_f64(), bias.to_f64());
+        let (p, scale, bias) = (b.input_of(x.clone()), b.input_of(scale), b.input_of(bias));
+        let centred = op == "LayerNormalization";
+        let y = match centred {
+            true => b.node(op, &[&p, &scale, &bias], &[("axis", int(1))]),
+            false => b.node(op, &[&p, &scale], &[]),
+        };
+        b.output(&y);
+        let mut want = Vec::new();
+        for line in x.to_f64().chunks(n) {
+            let mean = if centred { line.iter().sum::<f64>() / n as f64 } else { 0.0 };
+            let variance = line.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n as f64;
+            want.extend(line.iter().enumerate().map(|(i, x)| {
+                let y = (x - mean) / (variance + 1e-5f32 as f64).sqrt() * scales[i];
+                let all = if centred { y + biases[i] } else { y };
+                (all, bound(t, all.abs(), n + 16, y.abs() + 8.0 / n as f64))
+            }));
+        }
+        let targets = ["gfx803", "gfx906"];
+        let graph = fuse(&b.model, &Options::default()).unwrap();
+        for name in targets {
+            let target = Target::parse(name).unwrap();
+            let compiled = Compiler::new(target, barewave::Options::default()).compile_graph(&graph).unwrap();
+            assert!((compiled.plan().launches[0].grid[0] as usize) < rows, "{name} {t} {op}");
+        }
+        check(&b, &format!("{t} {op} {rows}x{n}"), &want, &targets);
+    }
+}
+
 #[test]
 fn reductions_softmax_and_norms() {
     for t in FLOATS {

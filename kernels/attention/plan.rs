@@ -444,7 +444,16 @@ impl Plan {
 fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f64 {
     let product = |n: usize, k: usize| {
         let bytes = e.batches * (e.queries * k + k * n) * t.size();
-        let e = choice::Extents { batches: e.batches, m: e.queries, n, k, bytes, deep: (true, false), bands: true };
+        let e = choice::Extents {
+            batches: e.batches,
+            m: e.queries,
+            n,
+            k,
+            bytes,
+            deep: (true, false),
+            bands: true,
+            apart: false,
+        };
         choice::candidates(target, types, &e, 1, None).candidates.first().map_or(f64::INFINITY, |c| c.clocks)
     };
     let softmax = (2 * e.batches * e.queries * e.keys * t.size()) as f64 / m.memory + m.ends;

@@ -46,7 +46,6 @@ def quantised(c):
     t = c.pick(U8, I8)
     zero = lambda t, *s: c.constant(c.array(s, t, 0 if t == U8 else -9, 20))
     scale = lambda *s: c.constant(c.array(s, F32, 0.01, 0.1))
-    full = lambda t, *s: c.array(s, t, 0 if t == U8 else -128, 255 if t == U8 else 127)
     if op in ("QuantizeLinear", "DequantizeLinear"):
         x = c.shape(c.between(1, 4), 1, 6)
         axis = c.between(-len(x), len(x) - 1)
@@ -66,14 +65,14 @@ def quantised(c):
     if op in ("MatMulInteger", "QLinearMatMul"):
         m, k, n = c.shape(3, 1, 12)
         batch = c.shape(c.between(0, 2), 1, 3)
-        x, w = c.input(full(t, *batch, m, k)), c.give(full(u, k, n))
+        x, w = c.input(c.full(t, *batch, m, k)), c.give(c.full(u, k, n))
         per = c.coin()
         if op == "MatMulInteger":
             return c.op(op, [x, w, *c.pick([], [zero(t)], [zero(t), zero(u)], [zero(t), zero(u, n)])])
         return c.op(op, [x, scale(), zero(t), w, scale(n) if per else scale(), zero(u, n) if per else zero(u), c.constant(2.5, F32), zero(t)])
     g = c.between(1, 2)
     cin, cout, k = c.between(1, 4), c.between(1, 4), c.shape(2, 1, 3)
-    x, w = c.input(full(t, c.between(1, 2), g * cin, *c.shape(2, 4, 8))), c.give(full(u, g * cout, cin, *k))
+    x, w = c.input(c.full(t, c.between(1, 2), g * cin, *c.shape(2, 4, 8))), c.give(c.full(u, g * cout, cin, *k))
     a = dict(group=g, strides=c.shape(2, 1, 2), pads=c.shape(4, 0, 1))
     if op == "ConvInteger":
         return c.op(op, [x, w, *c.pick([], [zero(t)], [zero(t), zero(u)])], **a)
@@ -220,7 +219,6 @@ def packed_products(c):
                 "QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearConcat", "QLinearSoftmax", "QLinearWhere", "DequantizeLinear", "QuantizeLinear",
                 "QLinearConv", "QAttention", "QEmbedLayerNormalization")
     t = c.pick(U8, I8)
-    full = lambda t, *s: c.array(s, t, 0 if t == U8 else -128, 255 if t == U8 else 127)
     zero = lambda t, *s: c.constant(c.array(s, t, 0 if t == U8 else -9, 20))
     scale = lambda *s: c.constant(c.array(s, F32, 0.01, 0.1))
     m, k, n = c.between(1, 5), c.between(1, 20), c.between(1, 9)
@@ -228,45 +226,45 @@ def packed_products(c):
         bits, block = c.pick(4, 4, 8, 2), c.pick(16, 32, 64)
         k, n = c.between(1, 6) * c.pick(8, 16, block), c.between(1, 20)
         blocks, size = -(-k // block), block * bits // 8
-        inputs = [c.floats(m, k), c.constant(full(U8, n, blocks, size)), c.constant(c.array([n * blocks], F32, 0.01, 0.1))]
+        inputs = [c.floats(m, k), c.constant(c.full(U8, n, blocks, size)), c.constant(c.array([n * blocks], F32, 0.01, 0.1))]
         if c.coin():
-            inputs.append(c.constant(full(U8, n * -(-blocks * bits // 8))))
+            inputs.append(c.constant(c.full(U8, n * -(-blocks * bits // 8))))
         return c.op(op, inputs, K=k, N=n, bits=bits, block_size=block, accuracy_level=0)
     if op == "DynamicQuantizeMatMul":
         c.tolerance = 2e-3
-        return c.op(op, [c.floats(m, k), c.constant(full(t, k, n)), scale(), zero(t), *([c.floats(n, constant=True)] if c.coin() else [])])
+        return c.op(op, [c.floats(m, k), c.constant(c.full(t, k, n)), scale(), zero(t), *([c.floats(n, constant=True)] if c.coin() else [])])
     if op == "MatMulIntegerToFloat":
-        return c.op(op, [c.input(full(U8, m, k)), c.constant(full(t, k, n)), scale(), scale(*c.pick([], [n])), zero(U8), zero(t)])
+        return c.op(op, [c.input(c.full(U8, m, k)), c.constant(c.full(t, k, n)), scale(), scale(*c.pick([], [n])), zero(U8), zero(t)])
     if op == "QGemm":
-        return c.op(op, [c.input(full(U8, m, k)), scale(), zero(U8), c.constant(full(t, k, n)), scale(), zero(t), c.constant(c.array([n], I32, -90, 90)),
+        return c.op(op, [c.input(c.full(U8, m, k)), scale(), zero(U8), c.constant(c.full(t, k, n)), scale(), zero(t), c.constant(c.array([n], I32, -90, 90)),
                          *([c.constant(2.0, F32), zero(U8)] if c.coin() else [])])
     if op in ("QLinearAdd", "QLinearMul"):
-        return c.op(op, [c.input(full(t, m, k)), scale(), zero(t), c.give(full(t, *c.pick([m, k], [k], [1]))), scale(), zero(t), scale(), zero(t)])
+        return c.op(op, [c.input(c.full(t, m, k)), scale(), zero(t), c.give(c.full(t, *c.pick([m, k], [k], [1]))), scale(), zero(t), scale(), zero(t)])
     if op in ("QLinearSigmoid", "QLinearLeakyRelu"):
-        return c.op(op, [c.input(full(t, m, k)), scale(), zero(t), scale(), zero(t)], alpha=0.1 if op[7] == "L" else None)
+        return c.op(op, [c.input(c.full(t, m, k)), scale(), zero(t), scale(), zero(t)], alpha=0.1 if op[7] == "L" else None)
     if op == "QLinearSoftmax":
-        return c.op(op, [c.input(full(t, m, k + 1)), scale(), zero(t), c.constant(1 / 256, F32), c.constant(0, t)], opset=13, axis=-1)
+        return c.op(op, [c.input(c.full(t, m, k + 1)), scale(), zero(t), c.constant(1 / 256, F32), c.constant(0, t)], opset=13, axis=-1)
     if op in ("QLinearAveragePool", "QLinearGlobalAveragePool"):
-        inputs = [c.input(full(t, 1, n, 6, 7)), scale(), zero(t), scale(), zero(t)]
+        inputs = [c.input(c.full(t, 1, n, 6, 7)), scale(), zero(t), scale(), zero(t)]
         return c.op(op, inputs, channels_last=0, **({} if "Global" in op else dict(kernel_shape=[2, 3], strides=[1, 2])))
     if op == "QLinearConcat":
-        return c.op(op, [scale(), zero(t), c.input(full(t, m, k)), scale(), zero(t), c.input(full(t, n, k)), scale(), zero(t)], axis=0)
+        return c.op(op, [scale(), zero(t), c.input(c.full(t, m, k)), scale(), zero(t), c.input(c.full(t, n, k)), scale(), zero(t)], axis=0)
     if op == "QLinearWhere":
-        return c.op(op, [c.input(c.array([m, k], np.bool_)), c.input(full(t, m, k)), scale(), zero(t), c.input(full(t, m, k)), scale(), zero(t), scale(), zero(t)])
+        return c.op(op, [c.input(c.array([m, k], np.bool_)), c.input(c.full(t, m, k)), scale(), zero(t), c.input(c.full(t, m, k)), scale(), zero(t), scale(), zero(t)])
     if op in ("DequantizeLinear", "QuantizeLinear"):
         t = c.pick(U8, I8, np.int16, np.uint16)
         return c.op(op, [c.floats(m, k) if op[0] == "Q" else c.input(c.array([m, k], t, 0, 99)), scale(), zero(t)])
     if op == "QLinearConv":
-        return c.op(op, [c.input(full(U8, 1, 5, 6, 3)), scale(), zero(U8), c.constant(full(I8, 4, 3, 2, 2)), scale(), c.constant(0, I8), c.constant(2.0, F32), zero(U8)], channels_last=1)
+        return c.op(op, [c.input(c.full(U8, 1, 5, 6, 3)), scale(), zero(U8), c.constant(c.full(I8, 4, 3, 2, 2)), scale(), c.constant(0, I8), c.constant(2.0, F32), zero(U8)], channels_last=1)
     if op == "QAttention":
         c.tolerance = 2e-3
         heads, width = c.between(1, 2), 4
         h = heads * width
-        return c.op(op, [c.input(full(U8, m, n, h)), c.constant(full(t, h, 3 * h)), c.floats(3 * h, constant=True), c.constant(0.01, F32), c.constant(0.01, F32), "",
+        return c.op(op, [c.input(c.full(U8, m, n, h)), c.constant(c.full(t, h, 3 * h)), c.floats(3 * h, constant=True), c.constant(0.01, F32), c.constant(0.01, F32), "",
                          c.constant(100, U8), c.constant(c.between(0, 9), t)], num_heads=heads)
     if op == "QEmbedLayerNormalization":
         h = 8
-        q = lambda r: c.constant(full(U8, r, h) if r else full(U8, h))
+        q = lambda r: c.constant(c.full(U8, r, h) if r else c.full(U8, h))
         ids = [c.input(c.array([m, n], I32, 0, 8)), c.input(c.array([m, n], I32, 0, 1))]
         return c.op(op, [*ids, q(9), q(9), q(2), q(0), q(0), "", *(scale() for _ in range(5)), *(zero(U8) for _ in range(5))], outputs=2)
     c.op(op, [c.floats(1, 5, 6, 3), c.floats(4, 2, 2, 3, constant=True)], activation="Relu")

@@ -183,12 +183,12 @@ def quantised():
         q = (m.constant(scale), m.constant(np.array(zero, np.uint8)))
         return m.op("DequantizeLinear", m.op("QuantizeLinear", x, *q), *q)
 
-    w = m.rng.integers(-90, 90, (8, 3, 3, 3)).astype(np.int8)
+    w = m.rng.integers(-64, 64, (8, 3, 3, 3)).astype(np.int8)
     w = m.op("DequantizeLinear", m.constant(w), m.constant(m.rng.uniform(0.01, 0.02, 8).astype(np.float32)), m.constant(np.zeros(8, np.int8)), axis=0)
     x = m.op("Conv", pair(m.floats(1, 3, 10, 10), 0.03, 128), w, kernel_shape=[3, 3])
     x = m.op("Reshape", pair(m.op("Relu", x), 0.05), m.ints(8, 64))
     q, scale, zero = m.op("DynamicQuantizeLinear", x, outputs=3)
-    weights = m.constant(m.rng.integers(-90, 90, (64, 5)).astype(np.int8))
+    weights = m.constant(m.rng.integers(-64, 64, (64, 5)).astype(np.int8))
     y = m.op("Cast", m.op("MatMulInteger", q, weights, zero, m.constant(np.array(0, np.int8))), to=1)
     return m.finish(m.op("Mul", y, m.op("Mul", scale, m.constant(0.01))))
 

@@ -503,7 +503,7 @@ def quantised_operators():
     s = lambda v: m.constant(v)  # noqa: E731
     z = lambda v, t=np.uint8: m.constant(np.array(v, t))  # noqa: E731
     x = m.op("QuantizeLinear", m.floats(1, 3, 12, 12), s(0.03), z(128))
-    w = m.constant(m.rng.integers(-90, 90, (8, 3, 3, 3)).astype(np.int8))
+    w = m.constant(m.rng.integers(-64, 64, (8, 3, 3, 3)).astype(np.int8))
     bias = m.constant(m.rng.integers(-500, 500, 8).astype(np.int32))
     scales = m.constant(m.rng.uniform(0.005, 0.01, 8).astype(np.float32))
     a = m.op("QLinearConv", x, s(0.03), z(128), w, scales, m.constant(np.zeros(8, np.int8)), s(0.04), z(110), bias, kernel_shape=[3, 3], pads=[1] * 4)
@@ -511,7 +511,7 @@ def quantised_operators():
     y = m.op("QLinearAdd", b, s(0.04), z(110), b, s(0.04), z(110), s(0.09), z(100), domain="com.microsoft")
     y = m.op("QLinearGlobalAveragePool", y, s(0.09), z(100), s(0.05), z(120), domain="com.microsoft")
     y = m.op("Reshape", y, m.ints(1, 8))
-    w = m.constant(m.rng.integers(-90, 90, (8, 5)).astype(np.int8))
+    w = m.constant(m.rng.integers(-64, 64, (8, 5)).astype(np.int8))
     y = m.op("QLinearMatMul", y, s(0.05), z(120), w, s(0.02), z(0, np.int8), s(0.1), z(128))
     return m.finish(m.op("DequantizeLinear", y, s(0.1), z(128)), a)
 
