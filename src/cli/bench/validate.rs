@@ -123,12 +123,13 @@ pub fn run(args: &Args) -> Result {
             compared.extend(vendor::compare(&rows, args.ours, &mut errors));
         }
         if args.json {
-            out.extend(errors.iter().map(|e| json_of("gemm", e)));
-            out.extend(against.iter().map(|((chip, dtype), c)| {
-                json!({
-                    "kind": "contradictions", "chip": chip, "dtype": dtype, "pairs": c.pairs, "deeper_is_quicker": c.deeper_is_quicker,
-                    "few_tiles": c.few_tiles, "too_quick": c.too_quick,
-                })
+            out.extend(errors.iter().map(|e| {
+                let mut group = json_of("gemm", e);
+                let c = against.get(&(e.chip.clone(), e.dtype.clone())).copied().unwrap_or_default();
+                group["contradictions"] = json!({
+                    "pairs": c.pairs, "deeper_is_quicker": c.deeper_is_quicker, "few_tiles": c.few_tiles, "too_quick": c.too_quick,
+                });
+                group
             }));
         } else if args.compact {
             print_compact(&errors);
@@ -164,9 +165,11 @@ pub fn run(args: &Args) -> Result {
             compared.extend(vendor::compare(&rows, args.ours, &mut errors));
         }
         if args.json {
-            out.extend(errors.iter().map(|e| json_of("conv", e)));
-            out.extend(others.iter().map(|((chip, dtype, solver), rows)| {
-                json!({ "kind": "conv not modelled", "chip": chip, "dtype": dtype, "solver": solver, "rows": rows })
+            out.extend(errors.iter().map(|e| {
+                let mut group = json_of("conv", e);
+                let same = others.iter().filter(|((chip, dtype, _), _)| (chip, dtype) == (&e.chip, &e.dtype));
+                group["not_modelled"] = same.map(|((.., solver), rows)| (solver.clone(), json!(rows))).collect();
+                group
             }));
         } else if args.compact {
             print_compact(&errors);
@@ -182,7 +185,7 @@ pub fn run(args: &Args) -> Result {
         }
     }
     if args.json {
-        out.extend(vendor::json(&compared));
+        vendor::attach(&mut out, &compared);
     } else {
         vendor::print(&compared);
     }
