@@ -251,7 +251,7 @@ fn convolutions_are_compared_by_the_solver_that_won() {
     let row = |channels: usize, solver: &str, ms: f64| {
         format!("gfx906_60.HIP,2d,{channels},56,56,1x1,256,16,0x0,1x1,1x1,NCHW,FP32,1,{solver},{ms},,\n")
     };
-    let rows: Vec<String> = (1..9).map(|i| row(64 * i, "ConvAsm1x1U", 0.15 * i as f64)).collect();
+    let rows: Vec<String> = (1..9).map(|i| row(64 * i, "ConvAsm1x1U", 0.2 * i as f64)).collect();
     std::fs::write(&path, format!("{header}\n{}{}", rows.concat(), row(64, "ConvOclDirectFwd", 9.0))).unwrap();
     let list = json(&["bench", "validate", "--conv", path.to_str().unwrap(), "--ours", "0", "--json"]);
     let groups: Vec<Value> = list.as_array().unwrap().clone();
