@@ -379,11 +379,26 @@ fn fit(rows: &[validate::Row], known: &validate::Campaigns) -> Result {
 /// Instructions within this many clocks of hardware count as right.
 const CLOSE: i64 = 4;
 
-/// The longest wait for memory of a kind that nobody has touched before, clocks of hardware and, in brackets, of the model.
-fn first_wait(intervals: &[&Interval], unit: Unit) -> String {
+/// The longest wait for memory of a kind that nobody has touched before, clocks of hardware and of the model.
+fn first_wait(intervals: &[&Interval], unit: Unit) -> Option<(u64, u64)> {
     let waits = intervals.iter().filter(|i| i.waits_for == Some(unit));
-    let longest = waits.max_by_key(|i| (i.measured, i.modelled));
-    longest.map_or("-".into(), |i| format!("{} ({})", i.measured, i.modelled))
+    waits.map(|i| (i.measured, i.modelled)).max()
+}
+
+/// First waits of one target's traces that are so much longer than its shortest one contradict each other.
+const APART: f64 = 1.2;
+
+/// Says where traces of a target contradict each other: `waits` are their first ones, by target and kind.
+fn print_first_waits(waits: &BTreeMap<(&str, &str), Vec<u64>>) {
+    for ((target, kind), clocks) in waits {
+        if let (Some(least), Some(most)) = (clocks.iter().min(), clocks.iter().max())
+            && *most as f64 > APART * *least as f64
+        {
+            println!(
+                "Traces of {target} contradict each other: the first {kind} wait took {least} clocks in one and {most} in another. No constant is right for both."
+            );
+        }
+    }
 }
 
 fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
@@ -413,6 +428,7 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
         "first scalar wait (modelled)",
         "first vector wait (modelled)",
     ]);
+    let mut firsts: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
     for path in files {
         let file = in_file(&path, sqtt::parse(&read(&path)?))?;
         let mut waves = Vec::new();
@@ -432,6 +448,10 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
         let warm = || intervals.iter().filter(|i| !i.first_touch);
         let known = ratio(warm().map(|i| i.modelled).sum(), warm().map(|i| i.measured).sum());
         let waits = [Unit::Smem, Unit::Vmem].map(|unit| first_wait(&intervals, unit));
+        for (wait, kind) in waits.iter().zip(["scalar", "vector"]) {
+            firsts.entry((file.target.info().name, kind)).or_default().extend(wait.map(|w| w.0));
+        }
+        let waits = waits.map(|w| w.map_or("-".into(), |(measured, modelled)| format!("{measured} ({modelled})")));
         let unknown: Vec<&String> = waves.iter().flat_map(|w| &w.unknown).collect();
         if args.json {
             out.push(json!({
@@ -467,6 +487,7 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
     }
     if !args.json {
         println!("{table}");
+        print_first_waits(&firsts);
     }
     Ok(())
 }
