@@ -194,8 +194,8 @@ impl MatrixForm {
     /// The least deep of a tile's kind.
     pub fn least_deep(&self, tile: &Tile) -> Tile {
         let step = self.step(tile.run) as usize;
-        let depths = (step as u32..tile.k).step_by(step).map(|k| Tile { k, ..*tile });
-        depths.into_iter().find(can_load).unwrap_or(*tile)
+        let mut depths = (step as u32..tile.k).step_by(step).map(|k| Tile { k, ..*tile });
+        depths.find(can_load).unwrap_or(*tile)
     }
 
     /// Rows and columns of the instruction's result.
