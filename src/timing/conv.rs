@@ -5,18 +5,27 @@
 //! * implicit matrix products are modelled as a matrix product ([`crate::gemm`]) over a set of usual tiles. Their depth is not
 //!   split: with splits the model is further from the measured times on ten of eleven chips;
 //! * Winograd's F(2x2, 3x3), for 3x3 kernels with stride 1, multiplies 16 times where the plain product multiplies 36, over its
-//!   transformed data. MIOpen's is assembly for the vector ALU, with a multiply-add a lane (two of f16).
+//!   transformed data. MIOpen's is assembly for the vector ALU, with a multiply-add a lane (two of f16);
+//! * windows of one point by a library's product (`GemmFwd1x1_0_1`) are one for each image, in one launch;
+//! * windows of one point by assembly (`ConvAsm1x1U`) are a product by the vector ALU.
 //!
-//! What a time contains besides belongs to how a database was recorded: a launch, and by how much the family's kernels are
-//! slower than the best that the model can think of. Both stand in `isa/latency/conv_runs.csv`, fitted ([`fit`]) for each
-//! database, type and family. The best time of a convolution is compared with the quicker of the two; where another family won
-//! (direct, FFT, `im2col`), the error says so.
+//! The times of the last two are known where they won: in the databases' columns they are mixed with others.
+//! What wins else is not modelled, and counted ([`not_modelled`]): an image at a time through `im2col`, direct convolutions, which the databases
+//! have in forms from assembly for one window to a loop for each output, FFT.
+//!
+//! What a time contains besides belongs to how a database was recorded: a launch, by how much the family's kernels are
+//! slower than the best that the model can think of, and the clock. They stand in `isa/latency/conv_runs.csv`, fitted ([`fit`]) for each
+//! database, type and family. The best time of a convolution is compared with that of the family of the solver that won.
+//!
+//! The clock: MIOpen looks for the best solver once, on a chip that has idled while it compiled. On gfx1030 products of up to 4 ms reach 3 TFLOPS, those of
+//! more than 8 ms 17 to 19, and between these there are both: the chip begins at a sixth of its clock, and most runs are over
+//! before it has risen.
 
 use crate::chip::Chip;
 use crate::gemm::multiply_add_rate;
 use crate::shapes::{Kernels, products_with, tiles};
 use crate::validate::{Bucket, Errors, Line, Table, TableError, errors, hash, quantile};
-use barewave_isa::Target;
+use barewave_isa::{Quirk, Target};
 use std::collections::BTreeMap;
 
 /// Solvers whose best time the databases give.
@@ -26,27 +35,49 @@ pub enum Family {
     ImplicitGemm,
     /// Winograd's method.
     Winograd,
+    /// A library's matrix product for each image, of windows of one point.
+    Product,
+    /// Assembly for windows of one point.
+    Point,
 }
 
 impl Family {
     /// All.
-    pub const ALL: [Family; 2] = [Family::ImplicitGemm, Family::Winograd];
+    pub const ALL: [Family; FAMILIES] = [Family::ImplicitGemm, Family::Winograd, Family::Product, Family::Point];
 
     /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Family::ImplicitGemm => "igemm",
             Family::Winograd => "winograd",
+            Family::Product => "gemm 1x1",
+            Family::Point => "asm 1x1",
         }
     }
 
-    fn column(self) -> &'static str {
+    /// The column of its times; `None` where only its victories are known.
+    fn column(self) -> Option<&'static str> {
         match self {
-            Family::ImplicitGemm => "igemm_ms",
-            Family::Winograd => "winograd_ms",
+            Family::ImplicitGemm => Some("igemm_ms"),
+            Family::Winograd => Some("winograd_ms"),
+            Family::Product | Family::Point => None,
         }
     }
+
+    /// What a solver is of.
+    fn of(solver: &str) -> Option<Family> {
+        Some(match () {
+            () if solver.contains("Winograd") => Family::Winograd,
+            () if solver.contains("ImplicitGemm") || solver.contains("Igemm") => Family::ImplicitGemm,
+            () if solver == "GemmFwd1x1_0_1" => Family::Product,
+            () if solver.starts_with("ConvAsm1x1U") => Family::Point,
+            () => return None,
+        })
+    }
 }
+
+/// Number of [`Family::ALL`].
+const FAMILIES: usize = 4;
 
 /// A measured convolution.
 #[derive(Clone, Debug)]
@@ -66,7 +97,9 @@ pub struct Row {
     /// Best time, milliseconds.
     pub ms: f64,
     /// Best times of the families, milliseconds, where they were tried.
-    pub families: [Option<f64>; 2],
+    pub families: [Option<f64>; FAMILIES],
+    /// The solver that won.
+    pub solver: String,
 }
 
 /// A two-dimensional convolution.
@@ -130,6 +163,7 @@ pub fn miopen(text: &str) -> Result<(Vec<Row>, usize), TableError> {
             "dil",
             "dtype",
             "groups",
+            "best_solver",
             "best_ms",
             "igemm_ms",
             "winograd_ms",
@@ -145,11 +179,14 @@ pub fn miopen(text: &str) -> Result<(Vec<Row>, usize), TableError> {
     Ok((rows, left_out))
 }
 
-/// Target and compute units of a database's name: `gfx906_60.HIP`, `gfx90878.OpenCL` (the number of units in hexadecimal).
+/// Target and compute units of a database's name: `gfx906_60.HIP`, `gfx90878.OpenCL` (the number of units in hexadecimal). Of RDNA the drivers count work
+/// group processors: 36 compute units of gfx1030 could not reach the 19.3 TFLOPS that there are.
 fn database(name: &str) -> Option<(Target, f64)> {
     let stem = name.split('.').next()?;
-    if let Some((target, cus)) = stem.split_once('_') {
-        return Some((Target::parse(target).ok()?, cus.parse().ok()?));
+    if let Some((target, units)) = stem.split_once('_') {
+        let target = Target::parse(target).ok()?;
+        let each = if target.info().has(Quirk::WgpMode) { 2.0 } else { 1.0 };
+        return Some((target, units.parse::<f64>().ok()? * each));
     }
     let target = ["gfx908", "gfx90a", "gfx942"].into_iter().find(|t| stem.starts_with(t))?;
     let cus = u32::from_str_radix(&stem[target.len()..], 16).ok()?;
@@ -200,11 +237,17 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
     let ms = number("best_ms")?;
     let Some(product) = shape.product().filter(|_| ms > 0.0) else { return Ok(None) };
     let (chip, dtype) = (line.text("db").into(), dtype.into());
-    let mut families = [None; 2];
+    let solver = line.text("best_solver").to_string();
+    let mut families = [None; FAMILIES];
     for (time, family) in families.iter_mut().zip(Family::ALL) {
-        *time = Some(number(family.column())?).filter(|ms| *ms > 0.0);
+        let known = match family.column() {
+            Some(column) => number(column)?,
+            None if Family::of(&solver) == Some(family) => ms,
+            None => 0.0,
+        };
+        *time = Some(known).filter(|ms| *ms > 0.0);
     }
-    Ok(Some(Row { chip, dtype, target, cus, shape, product, ms, families }))
+    Ok(Some(Row { chip, dtype, target, cus, shape, product, ms, families, solver }))
 }
 
 impl Row {
@@ -230,10 +273,22 @@ pub struct Run {
     pub launch: f64,
     /// Times that the family's kernels take of what the model finds for it.
     pub pace: f64,
+    /// Microseconds until the chip has risen to its clock, and how many times as long everything takes before.
+    pub rise: f64,
+    /// See `rise`.
+    pub slow: f64,
+}
+
+impl Run {
+    /// Microseconds of what takes so many by the model.
+    fn time(&self, modelled: f64) -> f64 {
+        let cold = modelled * self.pace * self.slow;
+        self.launch + if cold <= self.rise { cold } else { self.rise + (cold - self.rise) / self.slow }
+    }
 }
 
 /// Of databases that nobody has described: the middle of those that are.
-const USUAL: Run = Run { launch: 12.0, pace: 1.5 };
+const USUAL: Run = Run { launch: 12.0, pace: 1.5, rise: 0.0, slow: 1.0 };
 
 /// Database, type and family of a run.
 pub type RunKey = (String, String, Family);
@@ -244,25 +299,31 @@ const RUNS: &str = include_str!("../../isa/latency/conv_runs.csv");
 pub fn runs() -> BTreeMap<RunKey, Run> {
     let lines = RUNS.lines().filter(|l| !l.starts_with('#')).skip(1);
     let run = |line: &str| {
-        let [chip, dtype, family, launch, pace] = line.split(',').collect::<Vec<_>>().try_into().ok()?;
-        let family = Family::ALL.into_iter().find(|f| f.name() == family)?;
-        Some(((chip.into(), dtype.into(), family), Run { launch: launch.parse().ok()?, pace: pace.parse().ok()? }))
+        let [chip, dtype, family, numbers @ ..] = &line.split(',').collect::<Vec<_>>()[..] else { return None };
+        let family = Family::ALL.into_iter().find(|f| f.name() == *family)?;
+        let numbers: Vec<f64> = numbers.iter().filter_map(|n| n.parse().ok()).collect();
+        let [launch, pace, rise, slow] = numbers.try_into().ok()?;
+        Some(((chip.to_string(), dtype.to_string(), family), Run { launch, pace, rise, slow }))
     };
     lines.filter_map(run).collect()
 }
 
 /// Modelled microseconds of a row's convolution by a family's usual kernels, without a launch; `None` where it does not apply.
 fn microseconds(chip: &Chip, row: &Row, family: Family) -> Option<f64> {
+    let packed = if row.dtype == "f32" { 1.0 } else { 2.0 };
+    let vector = |split| Kernels { split, rate: multiply_add_rate(row.target) * packed, matrix: None };
+    let ([m, n, k, batch], is_point) = (row.product, row.shape.kernel[1..] == [1, 1]);
     let (product, with) = match family {
         Family::ImplicitGemm => (row.product, Kernels { split: false, ..Kernels::best(row.target, &row.dtype)? }),
         Family::Winograd if !row.shape.is_winograd() => return None,
-        Family::Winograd => {
-            let [m, n, k, batch] = row.product;
-            let packed = if row.dtype == "f32" { 1.0 } else { 2.0 };
-            let rate = multiply_add_rate(row.target) * packed;
-            // 16 products of a quarter of the pixels and a ninth of the depth.
-            ([m, n / 4.0, k / 9.0, batch * 16.0], Kernels { split: true, rate, matrix: None })
+        // 16 products of a quarter of the pixels and a ninth of the depth.
+        Family::Winograd => ([m, n / 4.0, k / 9.0, batch * 16.0], vector(true)),
+        Family::Product | Family::Point if !is_point => return None,
+        Family::Product => {
+            let images = row.shape.input[0].max(1) as f64;
+            ([m, n / images, k, batch * images], Kernels::best(row.target, &row.dtype)?)
         }
+        Family::Point => (row.product, vector(false)),
     };
     let (clocks, _) = products_with(chip, row.cus, &row.dtype, product, with).into_iter().next()?;
     Some(clocks / chip.sustained_mhz)
@@ -271,7 +332,7 @@ fn microseconds(chip: &Chip, row: &Row, family: Family) -> Option<f64> {
 /// A row's modelled times without launches and at full pace, by family: microseconds.
 struct Timed<'a> {
     row: &'a Row,
-    families: [Option<f64>; 2],
+    families: [Option<f64>; FAMILIES],
 }
 
 fn timed<'a>(rows: &'a [Row]) -> Vec<Timed<'a>> {
@@ -287,7 +348,13 @@ fn timed<'a>(rows: &'a [Row]) -> Vec<Timed<'a>> {
 const LAUNCHES: [f64; 11] = [0.0, 3.0, 6.0, 9.0, 12.0, 16.0, 20.0, 25.0, 30.0, 40.0, 50.0];
 
 /// Shares of what a pace must be for each row at which [`fit`] tries it.
-const PACES: [f64; 7] = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8];
+const PACES: [f64; 9] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8];
+
+/// Microseconds until a chip has risen to its clock, and how many times as long everything takes before, that [`fit`] tries; and what an error then
+/// counts: it has to explain much.
+const RISES: [f64; 5] = [2000.0, 3000.0, 4500.0, 7000.0, 10_000.0];
+const SLOW: [f64; 4] = [2.0, 3.0, 4.5, 6.0];
+const RISING: f64 = 1.25;
 
 /// Describes the runs of a table by the launch and the pace whose median error, buckets counting alike, is smallest.
 pub fn fit(rows: &[Row]) -> BTreeMap<RunKey, Run> {
@@ -304,22 +371,30 @@ pub fn fit(rows: &[Row]) -> BTreeMap<RunKey, Run> {
     let sorted = |list: &mut Vec<f64>| list.sort_by(f64::total_cmp);
     let error = |buckets: &[Vec<(f64, f64)>; 3], run: Run| {
         let median = |pairs: &Vec<(f64, f64)>| {
-            let mut errors: Vec<f64> =
-                pairs.iter().map(|p| ((run.launch + run.pace * p.1) / p.0 - 1.0).abs()).collect();
+            let mut errors: Vec<f64> = pairs.iter().map(|p| (run.time(p.1) / p.0 - 1.0).abs()).collect();
             sorted(&mut errors);
             quantile(&errors, 0.5)
         };
         buckets.iter().filter(|b| !b.is_empty()).map(median).sum::<f64>()
     };
     let described = |buckets: &[Vec<(f64, f64)>; 3]| {
-        let tried = LAUNCHES.iter().flat_map(|&launch| {
+        let paces = |launch: f64| {
             let mut paces: Vec<f64> =
                 buckets.iter().flatten().filter(|p| p.0 > launch).map(|p| (p.0 - launch) / p.1).collect();
             sorted(&mut paces);
-            PACES.map(|share| Run { launch, pace: quantile(&paces, share) })
-        });
-        let known = tried.filter(|run| run.pace.is_finite()).map(|run| (error(buckets, run), run));
-        known.min_by(|a, b| a.0.total_cmp(&b.0)).map(|r| r.1)
+            PACES.map(|share| quantile(&paces, share))
+        };
+        let best = |tried: &mut dyn Iterator<Item = Run>| {
+            let known = tried.filter(|run| run.pace.is_finite()).map(|run| (error(buckets, run), run));
+            known.min_by(|a, b| a.0.total_cmp(&b.0))
+        };
+        let steady = |launch| paces(launch).map(|pace| Run { launch, pace, rise: 0.0, slow: 1.0 });
+        let (plain, run) = best(&mut LAUNCHES.iter().flat_map(|&launch| steady(launch)))?;
+        let kinds = RISES.iter().flat_map(|&rise| SLOW.iter().map(move |&slow| (rise, slow)));
+        let of = paces(run.launch);
+        let mut rising = kinds.flat_map(|(rise, slow)| of.map(|pace| Run { rise, slow, pace, ..run }));
+        let rising = best(&mut rising).filter(|r| r.0 * RISING < plain);
+        Some(rising.map_or(run, |r| r.1))
     };
     pairs.iter().filter_map(|(key, buckets)| Some((key.clone(), described(buckets)?))).collect()
 }
@@ -329,26 +404,35 @@ pub fn halves(rows: Vec<Row>) -> (Vec<Row>, Vec<Row>) {
     rows.into_iter().partition(|r| hash(&r.product).is_multiple_of(2))
 }
 
+/// Rows that what is not modelled has won, by database, type and solver.
+pub fn not_modelled(rows: &[Row]) -> BTreeMap<(String, String, String), usize> {
+    let mut out = BTreeMap::new();
+    for r in rows.iter().filter(|r| Family::of(&r.solver).is_none()) {
+        *out.entry((r.chip.clone(), r.dtype.clone(), r.solver.clone())).or_default() += 1;
+    }
+    out
+}
+
 /// Compares rows with the model, by database, type and tiles (of 64x64) per compute unit: each family, as `f32 igemm`, and the
-/// best time, as `f32`. `known` are the runs that rows may be of.
+/// best time, as `f32`, of rows that a modelled family has won, by that family. `known` are the runs that rows may be of.
 pub fn compare(rows: &[Row], known: &BTreeMap<RunKey, Run>) -> Vec<Errors> {
     let mut by: BTreeMap<(&str, String, Bucket), Vec<f64>> = BTreeMap::new();
     for t in timed(rows) {
         let row = t.row;
-        let mut quickest = f64::MAX;
+        let winner = Family::of(&row.solver);
         for (i, family) in Family::ALL.into_iter().enumerate() {
             let Some(modelled) = t.families[i] else { continue };
             let key = (row.chip.clone(), row.dtype.clone(), family);
             let run = known.get(&key).copied().unwrap_or(USUAL);
-            let us = run.launch + run.pace * modelled;
-            quickest = quickest.min(us);
+            let us = run.time(modelled);
+            if winner == Some(family) {
+                let best = (&*row.chip, row.dtype.clone(), row.bucket());
+                by.entry(best).or_default().push(us / (row.ms * 1e3) - 1.0);
+            }
             if let Some(measured) = row.families[i] {
                 let label = format!("{} {}", row.dtype, family.name());
                 by.entry((&row.chip, label, row.bucket())).or_default().push(us / (measured * 1e3) - 1.0);
             }
-        }
-        if quickest < f64::MAX {
-            by.entry((&row.chip, row.dtype.clone(), row.bucket())).or_default().push(quickest / (row.ms * 1e3) - 1.0);
         }
     }
     by.into_iter().map(|((chip, dtype, bucket), e)| errors(chip, &dtype, bucket, e)).collect()
@@ -361,18 +445,18 @@ mod tests {
     #[test]
     fn a_row_becomes_a_product() {
         let text = "db,dims,C,H,W,kernel,K,N,pad,stride,dil,layout,dtype,groups,best_solver,best_ms,igemm_ms,winograd_ms\n\
-                    gfx90878.HIP,2d,64,56,56,3x3,64,16,1x1,1x1,1x1,NCHW,FP32,1,x,0.5,0.52,0.5\n\
-                    gfx906_60.HIP,2d,64,56,56,1x1,256,1,0x0,2x2,1x1,NCHW,FP32,1,x,0.05,,\n\
+                    gfx90878.HIP,2d,64,56,56,3x3,64,16,1x1,1x1,1x1,NCHW,FP32,1,ConvBinWinograd3x3U,0.5,0.52,0.5\n\
+                    gfx906_60.HIP,2d,64,56,56,1x1,256,1,0x0,2x2,1x1,NCHW,FP32,1,ConvAsm1x1U,0.05,,\n\
                     gfx906_60.HIP,2d,64,56,56,1x1,256,1,0x0,2x2,1x1,NCHW,FP8,1,x,0.05,,\n\
                     gfx906_60.HIP,2d,64,18446744073709551615,56,1x1,256,1,9x9,2x2,1x1,NCHW,FP32,1,x,0.05,,\n";
         let (rows, left_out) = miopen(text).unwrap();
         assert_eq!((rows.len(), left_out), (2, 2));
         let of = |i: usize| (rows[i].cus, rows[i].product, rows[i].shape.is_winograd(), rows[i].families);
-        assert_eq!(of(0), (120.0, [64.0, 50176.0, 576.0, 1.0], true, [Some(0.52), Some(0.5)]));
-        assert_eq!(of(1), (60.0, [256.0, 784.0, 64.0, 1.0], false, [None, None]));
+        assert_eq!(of(0), (120.0, [64.0, 50176.0, 576.0, 1.0], true, [Some(0.52), Some(0.5), None, None]));
+        assert_eq!(of(1), (60.0, [256.0, 784.0, 64.0, 1.0], false, [None, None, None, Some(0.05)]));
         let errors = compare(&rows, &runs());
         let kinds: Vec<&str> = errors.iter().map(|e| e.dtype.as_str()).collect();
-        assert_eq!(kinds, ["f32", "f32", "f32 igemm", "f32 winograd"]);
+        assert_eq!(kinds, ["f32", "f32 asm 1x1", "f32", "f32 igemm", "f32 winograd"]);
         assert!(errors.iter().all(|e| e.median < 1.0), "{errors:?}");
     }
 

@@ -58,9 +58,11 @@ pub struct Gemm {
     pub local_prefetch: bool,
     /// Bytes of an element of A and B, of one of C, and of an accumulator.
     pub bytes: (f64, f64, f64),
-    /// Share of operands (0, 1/2, 1) that lie in memory with rows or columns, not k, next to each other: matrix instructions
-    /// then gather them from LDS element by element.
-    pub gathered: f64,
+    /// Whether A and B lie in memory with elements of one row, or column, but neighbouring k, next to each other. Matrix instructions of
+    /// some chips gather the others from LDS element by element.
+    pub along_depth: [bool; 2],
+    /// Elements of A and B that a lane loads with one instruction, and writes to LDS with one.
+    pub load_width: f64,
     /// Elements of C that a lane stores with one instruction.
     pub store_width: f64,
     /// C is read too.
@@ -76,8 +78,6 @@ pub struct Gemm {
 /// Clocks of a round in which a workgroup's own waves neither multiply nor load: barrier, first reads behind it, loop
 /// control. Fitted, as all that say so here, on half of the sizes of AMD's tables together, all chips.
 const SYNC: f64 = 147.0;
-/// Busy time over that of the products alone: address and loop instructions that share the vector port. Fitted.
-const OVERHEAD: f64 = 1.019;
 /// Clocks of a workgroup's prologue besides the latency of its first loads. Fitted.
 const PROLOGUE: f64 = 402.0;
 /// Clocks of an epilogue besides its stores. Inferred: a few hundred instructions.
@@ -104,8 +104,15 @@ const QUEUED: f64 = 2.8;
 /// The same of a workgroup that is alone: nobody multiplies while its waves read. Products of f64 on gfx908, which multiply about as long
 /// as they read LDS, take 2450 clocks a round alone, 4400 two of them. Fitted.
 const ALONE: f64 = 4.0;
-/// What writing to LDS takes over reading the same bytes: a turn more per access (rocprofiler-compute), and narrower ones. Fitted.
-const LDS_WRITE: f64 = 2.4;
+/// Clocks that an instruction of 64 lanes which writes to LDS keeps the port of its pair of SIMDs: these, and as many again for each four bytes
+/// of a lane (rocprofiler-compute: four bytes a lane take 8 clocks, sixteen 20).
+const LDS_WRITE: f64 = 4.0;
+/// Ports of a compute unit to LDS that may be written through at once.
+const PORTS: f64 = 2.0;
+/// Clocks in which a compute unit takes the 64 addresses of an instruction (rocprofiler-compute: sixteen a clock).
+const ADDRESSES: f64 = 4.0;
+/// Clocks of a last round that is not whole, besides its loads: it is not on its way while another is multiplied. Fitted.
+const LAST_ROUND: f64 = 400.0;
 /// Registers besides accumulators, fragments and tiles on their way. Fitted.
 const REGISTERS: f64 = 13.0;
 
@@ -223,14 +230,18 @@ impl Gemm {
         let (element, stored, _) = self.bytes;
         let work = 2.0 * self.tile.0 * self.tile.1 * self.depth;
         let loaded = (self.tile.0 + self.tile.1) * self.depth * element;
+        let along = |side: usize| if self.along_depth[side] { 1.0 } else { 0.0 };
         let elements = match self.matrix.is_some() {
-            true => 1.0 + self.gathered * (4.0 / element - 1.0).max(0.0),
+            true => 1.0 + chip.lds_gathers * (1.0 - (along(0) + along(1)) / 2.0) * (4.0 / element - 1.0).max(0.0),
             false => 1.0,
         };
         let reads = self.local_reads(wave) * self.depth * element * elements;
-        let lds = (reads + loaded * LDS_WRITE) / place.lds_bytes_clk;
+        // What a lane has loaded with one instruction it writes with one.
+        let dwords = (self.load_width * element / 4.0).max(1.0);
+        let writes = (self.tile.0 + self.tile.1) * self.depth / self.load_width / 64.0;
+        let lds = reads / place.lds_bytes_clk + writes * LDS_WRITE * (1.0 + dwords) / (PORTS * place.cus);
         let l1 = loaded / (chip.l1_bytes_clk * place.cus);
-        let busy = (work / rate).max(lds).max(l1) * OVERHEAD;
+        let busy = (work / rate).max(lds).max(l1);
         // Dot products of bytes take four of them in a step.
         let vector_step = if element < 2.0 { 4.0 } else { 1.0 };
         let steps = self.depth / self.matrix.map_or(vector_step, |m| m[2].max(1.0)) / self.threads.2;
@@ -246,9 +257,20 @@ impl Gemm {
         let narrow = if stored * self.store_width < 4.0 { NARROW } else { 1.0 };
         let store = self.tile.0 * self.tile.1 / self.store_width / 64.0 * (narrow + reads_c) * STORE / place.cus;
         let ends = PROLOGUE + latency + EPILOGUE + latency * reads_c;
+        // Where k ends within a round, what lies along it is loaded element by element, and narrow elements are put together.
+        let last = match k % self.depth > 0.0 {
+            true => {
+                let single = (4.0 / element).max(1.0);
+                let loads = |side: usize, rows: f64| {
+                    rows * self.depth / 64.0 * if self.along_depth[side] { single } else { 1.0 / self.load_width }
+                };
+                LAST_ROUND + (loads(0, self.tile.0) + loads(1, self.tile.1)) * ADDRESSES / place.cus
+            }
+            false => 0.0,
+        };
         let occupancy = self.occupancy(chip, &place, wave);
         let most = (tiles * place.cus / cus).ceil();
-        let compute = Loops { most, occupancy, rounds, busy, alone, around: store, ends }.clocks();
+        let compute = Loops { most, occupancy, rounds, busy, alone, around: store + last, ends }.clocks();
         let moved = (self.m * self.k + self.k * self.n) * element * self.batch
             + self.m * self.n * stored * self.batch * (1.0 + reads_c) * split;
         let kept = if self.warm { chip.kept(moved / split / (1.0 + reads_c)) } else { 0.0 };
@@ -367,4 +389,60 @@ fn vector_rate(target: Target, dtype: &str) -> Option<f64> {
         "f16" | "bf16" | "i8" | "i32" | "fp8" => vector,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn product(k: f64) -> Gemm {
+        Gemm {
+            m: 4096.0,
+            n: 4096.0,
+            k,
+            batch: 1.0,
+            tile: (128.0, 128.0),
+            depth: 16.0,
+            threads: (16.0, 16.0, 1.0),
+            matrix: None,
+            split: 1.0,
+            prefetch: 1.0,
+            local_prefetch: true,
+            bytes: (4.0, 4.0, 4.0),
+            along_depth: [true, true],
+            load_width: 4.0,
+            store_width: 4.0,
+            reads_c: false,
+            warm: false,
+            rate: 128.0,
+        }
+    }
+
+    fn clocks(gemm: &Gemm) -> f64 {
+        gemm.clocks(&Chip::of(Target::GFX906).unwrap(), 64.0).total
+    }
+
+    #[test]
+    fn narrow_loads_are_written_to_lds_slowly() {
+        let small = |load_width| Gemm {
+            tile: (32.0, 32.0),
+            depth: 32.0,
+            threads: (16.0, 4.0, 1.0),
+            matrix: Some([32.0, 32.0, 8.0, 1.0]),
+            bytes: (2.0, 2.0, 4.0),
+            rate: 1024.0,
+            load_width,
+            ..product(1024.0)
+        };
+        let clocks = |load_width| small(load_width).clocks(&Chip::of(Target::GFX908).unwrap(), 120.0).compute;
+        assert!(clocks(1.0) > 1.5 * clocks(8.0), "{} {}", clocks(1.0), clocks(8.0));
+    }
+
+    #[test]
+    fn a_depth_that_ends_within_a_round_loads_element_by_element() {
+        let along = clocks(&product(1000.0)) - clocks(&product(1008.0));
+        let across = Gemm { along_depth: [false, false], ..product(1000.0) };
+        assert!(along > 0.0, "{along}");
+        assert!(clocks(&across) < clocks(&product(1000.0)));
+    }
 }

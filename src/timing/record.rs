@@ -3,7 +3,7 @@
 //! A recorder watches workgroups run. For each wave it keeps the instructions and what their accesses mean for the memory
 //! pipeline: cache lines, bank conflicts. When the rounds of a loop repeat (the same instructions `STEADY` times in a row)
 //! it stops recording and lets the rest of the loop run without its vector and memory instructions, counting rounds: loop
-//! control is scalar. A loop in which vector instructions or scalar loads decide runs in full, unrecorded. What follows a
+//! control is scalar. A loop in which vector instructions or scalar loads decide runs in full, unrecorded (carries of addresses decide nothing). What follows a
 //! loop that was cut short sees registers of its last recorded round: addresses there are those of an earlier round, which
 //! is an approximation. Matrix instructions are not executed as long as nothing depends on their results ([`sums`](crate::sums)).
 
@@ -12,7 +12,7 @@ use crate::instr::{Instr, Unit};
 use crate::lds;
 use crate::sums::{Flow, Sums};
 use barewave_emu::observe::{self, AccessSpace, LaneAccess, Observer, Step as Executed, Verdict};
-use barewave_isa::Target;
+use barewave_isa::{Reg, Target};
 
 /// Where data comes from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -344,11 +344,18 @@ impl Observer for Recorder<'_> {
             if let (false, Some(window)) = (inside, steady(&l.rounds, &r.indices)) {
                 let from = l.rounds[l.rounds.len() - 1 - window];
                 let last = r.indices[from..].iter().copied().max().unwrap_or(step.index);
-                let decides = |s: &Step| {
-                    let i = &self.instrs[s.instr as usize];
-                    matches!(i.unit, Unit::Valu | Unit::Trans) && i.writes.iter().any(|w| (1280..1436).contains(w))
+                let round = || r.trace.steps[from..].iter().map(|s| &self.instrs[s.instr as usize]);
+                // A carry, which only vector instructions take from VCC, decides nothing.
+                let is_vcc = |register: &u16| [Reg::VCC_LO.0, Reg::VCC_HI.0].contains(register);
+                let vcc_is_asked = round().any(|i| {
+                    let scalar = matches!(i.unit, Unit::Salu | Unit::Smem | Unit::Branch);
+                    scalar && (i.reads.iter().any(is_vcc) || i.name.starts_with("s_cbranch_vcc"))
+                });
+                let decides = |i: &Instr| {
+                    let mut scalars = i.writes.iter().filter(|w| (1280..1436).contains(*w));
+                    matches!(i.unit, Unit::Valu | Unit::Trans) && scalars.any(|w| vcc_is_asked || !is_vcc(w))
                 };
-                let full = r.trace.steps[from..].iter().any(decides);
+                let full = round().any(decides);
                 let rounds = observe::Loop { first: step.index, last, full };
                 // The round that begins here is the first one left out.
                 r.skipping = Some(Skipping { rounds, times: 1, from, recorded: window as u32 });

@@ -236,9 +236,32 @@ fn a_table_of_measured_products_is_compared() {
     assert!((10..30).contains(&judged), "{held_out:#}");
     // The nearest rows of the same kernel tell it too; nothing contradicts.
     assert!(of("gemm").iter().all(|e| e["nearest_median"].as_f64().unwrap() < 0.5), "{held_out:#}");
-    assert_eq!(of("contradictions")[0]["too_quick"], 0, "{held_out:#}");
+    assert_eq!(of("gemm")[0]["contradictions"]["too_quick"], 0, "{held_out:#}");
+    // A list of groups, and of nothing else.
+    assert!(held_out.as_array().unwrap().iter().all(|e| e["bucket"].is_string() && e["p90"].is_f64()), "{held_out:#}");
     std::fs::write(&path, format!("{header}\ngfx1030,NN\n")).unwrap();
     fails(&["bench", "validate", "--gemm", path.to_str().unwrap()], 1, &["line 2", "2 cells"]);
+}
+
+#[test]
+fn convolutions_are_compared_by_the_solver_that_won() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("conv.csv");
+    let header = "db,dims,C,H,W,kernel,K,N,pad,stride,dil,layout,dtype,groups,best_solver,best_ms,igemm_ms,winograd_ms";
+    let row = |channels: usize, solver: &str, ms: f64| {
+        format!("gfx906_60.HIP,2d,{channels},56,56,1x1,256,16,0x0,1x1,1x1,NCHW,FP32,1,{solver},{ms},,\n")
+    };
+    let rows: Vec<String> = (1..9).map(|i| row(64 * i, "ConvAsm1x1U", 0.2 * i as f64)).collect();
+    std::fs::write(&path, format!("{header}\n{}{}", rows.concat(), row(64, "ConvOclDirectFwd", 9.0))).unwrap();
+    let list = json(&["bench", "validate", "--conv", path.to_str().unwrap(), "--ours", "0", "--json"]);
+    let groups: Vec<Value> = list.as_array().unwrap().clone();
+    let of = |dtype: &'static str| groups.iter().filter(move |e| e["dtype"] == dtype);
+    let counted: u64 = of("f32").map(|e| e["rows"].as_u64().unwrap()).sum();
+    assert_eq!(counted, 8, "{list:#}");
+    assert!(of("f32").all(|e| e["not_modelled"]["ConvOclDirectFwd"] == 1), "{list:#}");
+    assert!(of("f32 asm 1x1").all(|e| e["median"].as_f64().unwrap() < 0.5), "{list:#}");
+    let text = works(&["bench", "validate", "--conv", path.to_str().unwrap(), "--ours", "0"]);
+    assert!(text.contains("not modelled, rows won on gfx906_60.HIP, f32: ConvOclDirectFwd 1"), "{text}");
 }
 
 #[test]

@@ -123,12 +123,13 @@ pub fn run(args: &Args) -> Result {
             compared.extend(vendor::compare(&rows, args.ours, &mut errors));
         }
         if args.json {
-            out.extend(errors.iter().map(|e| json_of("gemm", e)));
-            out.extend(against.iter().map(|((chip, dtype), c)| {
-                json!({
-                    "kind": "contradictions", "chip": chip, "dtype": dtype, "pairs": c.pairs, "deeper_is_quicker": c.deeper_is_quicker,
-                    "few_tiles": c.few_tiles, "too_quick": c.too_quick,
-                })
+            out.extend(errors.iter().map(|e| {
+                let mut group = json_of("gemm", e);
+                let c = against.get(&(e.chip.clone(), e.dtype.clone())).copied().unwrap_or_default();
+                group["contradictions"] = json!({
+                    "pairs": c.pairs, "deeper_is_quicker": c.deeper_is_quicker, "few_tiles": c.few_tiles, "too_quick": c.too_quick,
+                });
+                group
             }));
         } else if args.compact {
             print_compact(&errors);
@@ -148,9 +149,9 @@ pub fn run(args: &Args) -> Result {
         rows.retain(|r| args.images.is_empty() || args.images.contains(&r.shape.input[0]));
         let mut known = conv::runs();
         if args.fit {
-            println!("chip,dtype,family,launch_us,pace");
+            println!("chip,dtype,family,launch_us,pace,rise_us,slow");
             for ((chip, dtype, family), run) in conv::fit(&rows) {
-                println!("{chip},{dtype},{},{},{:.2}", family.name(), run.launch, run.pace);
+                println!("{chip},{dtype},{},{},{:.2},{},{}", family.name(), run.launch, run.pace, run.rise, run.slow);
             }
             return Ok(());
         }
@@ -159,11 +160,17 @@ pub fn run(args: &Args) -> Result {
             (known, rows) = (conv::fit(&seen), held_out);
         }
         let mut errors = conv::compare(&rows, &known);
+        let others = conv::not_modelled(&rows);
         if !args.compact {
             compared.extend(vendor::compare(&rows, args.ours, &mut errors));
         }
         if args.json {
-            out.extend(errors.iter().map(|e| json_of("conv", e)));
+            out.extend(errors.iter().map(|e| {
+                let mut group = json_of("conv", e);
+                let same = others.iter().filter(|((chip, dtype, _), _)| (chip, dtype) == (&e.chip, &e.dtype));
+                group["not_modelled"] = same.map(|((.., solver), rows)| (solver.clone(), json!(rows))).collect();
+                group
+            }));
         } else if args.compact {
             print_compact(&errors);
         } else {
@@ -174,10 +181,11 @@ pub fn run(args: &Args) -> Result {
                 rows.len()
             );
             print(&errors);
+            print_others(&others);
         }
     }
     if args.json {
-        out.extend(vendor::json(&compared));
+        vendor::attach(&mut out, &compared);
     } else {
         vendor::print(&compared);
     }
@@ -317,6 +325,17 @@ fn print(errors: &[Errors]) {
     println!("{table}");
 }
 
+/// Convolutions that solvers have won which are not modelled, by database and type.
+fn print_others(others: &BTreeMap<(String, String, String), usize>) {
+    let mut by: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for ((chip, dtype, solver), rows) in others {
+        by.entry((chip, dtype)).or_default().push(format!("{solver} {rows}"));
+    }
+    for ((chip, dtype), list) in by {
+        println!("not modelled, rows won on {chip}, {dtype}: {}", list.join(", "));
+    }
+}
+
 /// Rows of a table that cannot all have been measured as it says.
 fn print_contradictions(found: &BTreeMap<(String, String), Contradictions>) {
     let many: Vec<_> = found.iter().filter(|(_, c)| c.many()).collect();
@@ -360,11 +379,26 @@ fn fit(rows: &[validate::Row], known: &validate::Campaigns) -> Result {
 /// Instructions within this many clocks of hardware count as right.
 const CLOSE: i64 = 4;
 
-/// The longest wait for memory of a kind that nobody has touched before, clocks of hardware and, in brackets, of the model.
-fn first_wait(intervals: &[&Interval], unit: Unit) -> String {
+/// The longest wait for memory of a kind that nobody has touched before, clocks of hardware and of the model.
+fn first_wait(intervals: &[&Interval], unit: Unit) -> Option<(u64, u64)> {
     let waits = intervals.iter().filter(|i| i.waits_for == Some(unit));
-    let longest = waits.max_by_key(|i| (i.measured, i.modelled));
-    longest.map_or("-".into(), |i| format!("{} ({})", i.measured, i.modelled))
+    waits.map(|i| (i.measured, i.modelled)).max()
+}
+
+/// First waits of one target's traces that are so much longer than its shortest one contradict each other.
+const APART: f64 = 1.2;
+
+/// Says where traces of a target contradict each other: `waits` are their first ones, by target and kind.
+fn print_first_waits(waits: &BTreeMap<(&str, &str), Vec<u64>>) {
+    for ((target, kind), clocks) in waits {
+        if let (Some(least), Some(most)) = (clocks.iter().min(), clocks.iter().max())
+            && *most as f64 > APART * *least as f64
+        {
+            println!(
+                "Traces of {target} contradict each other: the first {kind} wait took {least} clocks in one and {most} in another. No constant is right for both."
+            );
+        }
+    }
 }
 
 fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
@@ -394,6 +428,7 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
         "first scalar wait (modelled)",
         "first vector wait (modelled)",
     ]);
+    let mut firsts: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
     for path in files {
         let file = in_file(&path, sqtt::parse(&read(&path)?))?;
         let mut waves = Vec::new();
@@ -413,6 +448,10 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
         let warm = || intervals.iter().filter(|i| !i.first_touch);
         let known = ratio(warm().map(|i| i.modelled).sum(), warm().map(|i| i.measured).sum());
         let waits = [Unit::Smem, Unit::Vmem].map(|unit| first_wait(&intervals, unit));
+        for (wait, kind) in waits.iter().zip(["scalar", "vector"]) {
+            firsts.entry((file.target.info().name, kind)).or_default().extend(wait.map(|w| w.0));
+        }
+        let waits = waits.map(|w| w.map_or("-".into(), |(measured, modelled)| format!("{measured} ({modelled})")));
         let unknown: Vec<&String> = waves.iter().flat_map(|w| &w.unknown).collect();
         if args.json {
             out.push(json!({
@@ -448,6 +487,7 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
     }
     if !args.json {
         println!("{table}");
+        print_first_waits(&firsts);
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 pub struct Compared {
     chip: String,
     dtype: String,
+    bucket: validate::Bucket,
     class: &'static str,
     /// Of convolutions: the number of images.
     images: Option<usize>,
@@ -156,7 +157,8 @@ pub fn compare<R: Own + Sync>(rows: &[R], most: usize, errors: &mut [Errors]) ->
         let compared = |r: &R| {
             let (chip, dtype) = (e.chip.clone(), e.dtype.clone());
             let (class, images, shape) = (r.class(), r.images(), r.shape());
-            Some(Compared { chip, dtype, class, images, shape, ratio: r.vendor_over_own()? })
+            let bucket = e.bucket;
+            Some(Compared { chip, dtype, bucket, class, images, shape, ratio: r.vendor_over_own()? })
         };
         let found: Vec<Compared> = chosen.into_par_iter().filter_map(compared).collect();
         e.ours_vs_vendor = geomean(found.iter().map(|c| c.ratio));
@@ -230,12 +232,13 @@ pub fn print(rows: &[Compared]) {
     println!("Our kernels beside the vendor's, by the model:\n{table}");
 }
 
-/// The same for machines.
-pub fn json(rows: &[Compared]) -> Vec<Value> {
-    let of = |c: &Compared| {
-        json!({
-            "kind": "ours", "chip": c.chip, "dtype": c.dtype, "class": c.class, "images": c.images, "shape": c.shape, "vendor_over_ours": c.ratio,
-        })
-    };
-    rows.iter().map(of).collect()
+/// The same for machines: the rows of each group that is in `list`, as its `ours`.
+pub fn attach(list: &mut [Value], rows: &[Compared]) {
+    for group in list {
+        let of_group =
+            |c: &&Compared| group["chip"] == c.chip && group["dtype"] == c.dtype && group["bucket"] == c.bucket.name();
+        let of = |c: &Compared| json!({ "class": c.class, "images": c.images, "shape": c.shape, "vendor_over_ours": c.ratio });
+        let ours: Vec<Value> = rows.iter().filter(of_group).map(of).collect();
+        group["ours"] = Value::from(ours);
+    }
 }
