@@ -235,7 +235,8 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
         return Ok(None);
     }
     let ms = number("best_ms")?;
-    let Some(product) = shape.product().filter(|_| ms > 0.0) else { return Ok(None) };
+    let sensible = |product: &[f64; 4]| ms > 0.0 && cus >= 1.0 && product.iter().all(|x| *x >= 1.0);
+    let Some(product) = shape.product().filter(sensible) else { return Ok(None) };
     let (chip, dtype) = (line.text("db").into(), dtype.into());
     let solver = line.text("best_solver").to_string();
     let mut families = [None; FAMILIES];

@@ -37,10 +37,23 @@ pub enum TableError {
         /// What stands there.
         text: String,
     },
+    /// A cell is no number of rows or steps.
+    #[error("line {line}, column {column}: '{text}' is no extent (from 1 to 10^12)")]
+    Extent {
+        /// Number of the line, from 1.
+        line: usize,
+        /// The column.
+        column: &'static str,
+        /// What stands there.
+        text: String,
+    },
     /// Nothing in it.
     #[error("the table is empty")]
     Empty,
 }
+
+/// Extents are less.
+const LONGEST: f64 = 1e12;
 
 /// A table of comma-separated values with a header; cells may be quoted.
 pub struct Table<'a> {
@@ -111,8 +124,18 @@ impl Line<'_> {
             "" => Ok(default),
             "true" => Ok(1.0),
             "false" => Ok(0.0),
-            t => t.parse().map_err(|_| TableError::Number { line: self.number, column, text: t.to_string() }),
+            t => {
+                let number = t.parse().ok().filter(|x: &f64| x.is_finite());
+                number.ok_or_else(|| TableError::Number { line: self.number, column, text: t.to_string() })
+            }
         }
+    }
+    /// A number of rows, steps and the like: at least one.
+    pub fn extent(&self, column: &'static str, default: f64) -> Result<f64, TableError> {
+        let number = self.number(column, default)?;
+        let text = || self.text(column).to_string();
+        let fits = (1.0..LONGEST).contains(&number);
+        if fits { Ok(number) } else { Err(TableError::Extent { line: self.number, column, text: text() }) }
     }
     /// A list such as `[16, 16, 1]`; names of anchors (`*id010 ...`) are not numbers.
     pub fn list(&self, column: &str) -> Vec<f64> {
@@ -291,9 +314,10 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
     let percent = line.text("unit") == "pct";
     let value = line.number("value", 0.0)? * understated(name, dtype, out, line.text("layout"), percent);
     let tile = (line.number("MT0", 0.0)?, line.number("MT1", 0.0)?);
-    let (&[a, b, c], true) = (&threads[..], value > 0.0 && tile.0 > 0.0) else { return Ok(None) };
-    let (m, n, k) = (line.number("M", 0.0)?, line.number("N", 0.0)?, line.number("K", 0.0)?);
-    let batch = line.number("B", 1.0)?;
+    let kernel = tile.0 >= 1.0 && tile.1 >= 1.0 && threads.iter().all(|t| *t >= 1.0);
+    let (&[a, b, c], true) = (&threads[..], value > 0.0 && kernel) else { return Ok(None) };
+    let (m, n, k) = (line.extent("M", 0.0)?, line.extent("N", 0.0)?, line.extent("K", 0.0)?);
+    let batch = line.extent("B", 1.0)?;
     let flops = 2.0 * m * n * k * batch;
     let stored = if out.is_empty() { dtype } else { out };
     // Dot products count depth in dwords.
@@ -313,7 +337,7 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
         k,
         batch,
         tile,
-        depth: line.number("DU", 8.0)? * per_dword,
+        depth: line.extent("DU", 8.0)? * per_dword,
         threads: (a, b, c),
         matrix,
         split: line.number("GSU", 1.0)?,
@@ -686,6 +710,13 @@ mod tests {
         assert_eq!(error(&format!("{HEADER}gfx906,NN\n")), "line 2: 2 cells, the header has 23");
         let bad = "gfx1030,NN,f32,f32,f32,x,48000,1,2816,94.381,pct,128,128,8,[],\"[16, 8, 1]\",\"[8, 16]\",1,1,true,true,4,4";
         assert_eq!(error(&format!("{HEADER}{bad}")), "line 2, column M: 'x' is not a number");
+        let of = |m: &str, value: &str, depth: &str| {
+            let rest = "pct,128,128,D,[],\"[16, 8, 1]\",\"[8, 16]\",1,1,true,true,4,4".replace('D', depth);
+            error(&format!("{HEADER}gfx1030,NN,f32,f32,f32,{m},48000,1,2816,{value},{rest}"))
+        };
+        assert_eq!(of("0", "94", "8"), "line 2, column M: '0' is no extent (from 1 to 10^12)");
+        assert_eq!(of("8448", "94", "0"), "line 2, column DU: '0' is no extent (from 1 to 10^12)");
+        assert_eq!(of("8448", "NaN", "8"), "line 2, column value: 'NaN' is not a number");
         assert_eq!(error(""), "the table is empty");
     }
 

@@ -203,6 +203,16 @@ fn no_product_is_above_the_peak() {
 
 #[test]
 fn wrong_use_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("shapes.csv");
+    let shapes = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        ["bench", "gemm", "--target", "gfx906", "--shapes", file.to_str().unwrap(), "--json"].map(String::from)
+    };
+    let words = shapes("shape,what\n\n# small\n64x64x64,first\nbad\n");
+    fails(&words.each_ref().map(String::as_str), 1, &["shapes.csv", "line 5", "'bad' is no shape"]);
+    let words = shapes("shape,what\n\n# small\n64x64x64,first\n32x32x32\n");
+    assert_eq!(json(&words.each_ref().map(String::as_str)).as_array().map(Vec::len), Some(2));
     fails(&["bench", "gemm", "--target", "gfx942"], 2, &["--shape"]);
     fails(&["bench", "gemm", "--target", "gfx942", "--shape", "12xq"], 2, &["MxNxK"]);
     fails(&["bench", "gemm", "--target", "gfx77", "--shape", "1x1x1"], 2, &["gfx77"]);

@@ -156,8 +156,17 @@ fn shapes(args: &Args) -> Result<Vec<String>> {
     if let Some(path) = &args.file {
         let text = barewave::mapped::read_text(path)
             .map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))?;
-        let lines = text.lines().map(|l| l.split(',').next().unwrap_or("").trim());
-        out.extend(lines.filter(|l| l.starts_with(|c: char| c.is_ascii_digit())).map(str::to_string));
+        let lines = text.lines().enumerate().map(|(n, l)| (n + 1, l.split(',').next().unwrap_or("").trim()));
+        let mut lines = lines.filter(|(_, l)| !l.is_empty() && !l.starts_with('#')).peekable();
+        let is_shape = |l: &str| l.starts_with(|c: char| c.is_ascii_digit());
+        // The first line may be a header.
+        lines.next_if(|(_, l)| !is_shape(l));
+        for (number, line) in lines {
+            if !is_shape(line) {
+                return Err(Failure::new(format!("{}: line {number}: '{line}' is no shape", path.display())));
+            }
+            out.push(line.to_string());
+        }
     }
     if out.is_empty() {
         return Err(Failure::usage("give --shape SHAPE or --shapes FILE"));

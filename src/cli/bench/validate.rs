@@ -385,17 +385,20 @@ fn first_wait(intervals: &[&Interval], unit: Unit) -> Option<(u64, u64)> {
     waits.map(|i| (i.measured, i.modelled)).max()
 }
 
-/// First waits of one target's traces that are so much longer than its shortest one contradict each other.
+/// First waits of one target's traces contradict each other when one is so many times as long as another and the model misses one by more than its share.
 const APART: f64 = 1.2;
 
-/// Says where traces of a target contradict each other: `waits` are their first ones, by target and kind.
-fn print_first_waits(waits: &BTreeMap<(&str, &str), Vec<u64>>) {
+/// Says where traces of a target contradict each other: `waits` are their first ones, measured and modelled, by target and kind.
+fn print_first_waits(waits: &BTreeMap<(&str, &str), Vec<(u64, u64)>>) {
     for ((target, kind), clocks) in waits {
+        let apart = |a: u64, b: u64| a.max(b) as f64 > APART * a.min(b) as f64;
         if let (Some(least), Some(most)) = (clocks.iter().min(), clocks.iter().max())
-            && *most as f64 > APART * *least as f64
+            && apart(least.0, most.0)
+            && clocks.iter().any(|c| apart(c.0, c.1))
         {
             println!(
-                "Traces of {target} contradict each other: the first {kind} wait took {least} clocks in one and {most} in another. No constant is right for both."
+                "Traces of {target} contradict each other: the first {kind} wait took {} clocks in one and {} in another. No constant is right for both.",
+                least.0, most.0
             );
         }
     }
@@ -428,7 +431,7 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
         "first scalar wait (modelled)",
         "first vector wait (modelled)",
     ]);
-    let mut firsts: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
+    let mut firsts: BTreeMap<(&str, &str), Vec<(u64, u64)>> = BTreeMap::new();
     for path in files {
         let file = in_file(&path, sqtt::parse(&read(&path)?))?;
         let mut waves = Vec::new();
@@ -449,7 +452,7 @@ fn traces(args: &Args, dir: &Path, out: &mut Vec<Value>) -> Result {
         let known = ratio(warm().map(|i| i.modelled).sum(), warm().map(|i| i.measured).sum());
         let waits = [Unit::Smem, Unit::Vmem].map(|unit| first_wait(&intervals, unit));
         for (wait, kind) in waits.iter().zip(["scalar", "vector"]) {
-            firsts.entry((file.target.info().name, kind)).or_default().extend(wait.map(|w| w.0));
+            firsts.entry((file.target.info().name, kind)).or_default().extend(wait);
         }
         let waits = waits.map(|w| w.map_or("-".into(), |(measured, modelled)| format!("{measured} ({modelled})")));
         let unknown: Vec<&String> = waves.iter().flat_map(|w| &w.unknown).collect();
