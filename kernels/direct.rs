@@ -1,8 +1,12 @@
-//! Direct convolution for few output channels per group (depthwise above all): one workitem computes one output
-//! position of one channel, with the channel's weights in scalar registers
+//! Direct convolution for few output channels per group (depthwise above all): one workitem computes an output
+//! position of one channel, or some below each other, with the channel's weights in scalar registers
 //! (of types other than f32 in vector registers, each loaded for all lanes at once). Bytes are summed in 32-bit integers.
+//!
+//! Windows of positions below each other overlap: what several of them need is loaded once. Lanes have neighbours of a row, so their
+//! loads lie together. Sums are in the order of the window however many positions there are.
 
 use super::address::Offset;
+use super::choice::Machine;
 use super::error::Res;
 use super::float::Float;
 use super::values::{self, Value};
@@ -19,10 +23,13 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let (x, weights) = (&cx.step.inputs[0].view, &cx.step.inputs[1].view);
     let (images, channels) = (out.dims[0], out.dims[1]);
     let per_group = channels / groups;
-    let positions: usize = out.dims[2..].iter().product();
+    let below = below(cx, conv);
+    // Positions of a workitem are one, the window of them all is larger.
+    let (whole, blocks) = (below.window(window), below.blocks(out));
+    let positions: usize = blocks.dims[2..].iter().product();
     let taps: usize = window.kernel.iter().product();
     let inputs = weights.dims[1];
-    let size = if positions >= 256 { 256 } else { 64 };
+    let size = workgroup(positions, cx.target.info().wave_size);
     let mut w = cx.kernel(size);
     let group_x = w.b.workgroup_id(0);
     let base = w.b.mul(group_x, size);
@@ -36,10 +43,10 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     } else {
         w.b.generic(Gen::Min.of(Type::U32), &[position.into(), (positions as u32 - 1).into()])
     };
-    let coords = address::coordinates(&mut w.b, at, &out.dims[2..]);
+    let coords = address::coordinates(&mut w.b, at, &blocks.dims[2..]);
     let t = cx.dtype(Arg::Input(0));
     let (bytes, ty) = (t.size(), values::computed(t));
-    let taps_at = Taps::new(&mut w, window, &coords, x, bytes, &cx.step.output.view);
+    let taps_at = Taps::new(&mut w, &whole, &coords, x, bytes, &blocks);
     // Scalar offset of the first input channel, and address of the channel's weights.
     let group = w.b.udiv(channel, per_group as u32);
     let start = w.b.mul(image, (x.strides[0] * bytes as i64) as u32);
@@ -49,28 +56,40 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     let skip = w.b.add(skip, (weights.offset * bytes as i64) as u32);
     let source = Weights::new(&mut w, cx, t, skip)?;
     let is_bytes = t == DType::I8;
-    let sum = if is_bytes { w.b.to_vector(0u32) } else { Float(ty).held(&mut w.b, 0.0) };
+    let zero = |w: &mut Writer| if is_bytes { w.b.to_vector(0u32) } else { Float(ty).held(&mut w.b, 0.0) };
+    let sums: Vec<Part> = (0..below.count).map(|_| zero(&mut w)).collect();
     let at = w.b.s(1);
     w.b.copy_into(at, start);
     let last = (inputs as u32).max(1);
     let body = |w: &mut Writer| {
         let loaded: Vec<Part> = (0..taps).map(|i| source.load(w, t, i)).collect();
-        for (i, weight) in loaded.iter().enumerate() {
+        let all: usize = whole.kernel.iter().product();
+        let element = |w: &mut Writer, i: usize| {
             let voff = taps_at.offset(w, i);
-            let v = match values::stored(t) == ty {
+            match values::stored(t) == ty {
                 _ if is_bytes => {
                     let x = w.b.load_op(op::BUFFER_LOAD_SBYTE, buf, voff, at, 0);
-                    let x = flipped(w, x, conv.flip);
-                    w.b.emit(op::V_MAD_I32_I24, &[sum.into()], &[x.into(), (*weight).into(), sum.into()]);
-                    continue;
+                    flipped(w, x, conv.flip)
                 }
                 true => w.b.load(buf, ty.dwords(), voff, at, 0),
                 false => {
                     let raw = w.b.load_op(op::BUFFER_LOAD_USHORT, buf, voff, at, 0);
                     w.b.convert(values::stored(t), ty, raw)
                 }
-            };
-            Float(ty).fma_into(&mut w.b, sum, *weight, v);
+            }
+        };
+        // Those of one position are added as they come.
+        let shared: Vec<Part> = if below.count > 1 { (0..all).map(|i| element(w, i)).collect() } else { Vec::new() };
+        for (i, weight) in loaded.iter().enumerate() {
+            for (n, &sum) in sums.iter().enumerate() {
+                let place = below.element(window, &whole, i, n);
+                let v = shared.get(place).copied().unwrap_or_else(|| element(w, place));
+                if is_bytes {
+                    w.b.emit(op::V_MAD_I32_I24, &[sum.into()], &[v.into(), (*weight).into(), sum.into()]);
+                } else {
+                    Float(ty).fma_into(&mut w.b, sum, *weight, v);
+                }
+            }
         }
         let step = (x.strides[1] * bytes as i64) as u32;
         w.b.emit(Gen::Add.of(Type::I32), &[at.into()], &[at.into(), step.into()]);
@@ -86,23 +105,152 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
     }
     let inside = (!positions.is_multiple_of(size as usize))
         .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(positions as u32).into(), position.into()]));
-    let mut all = vec![(images > 1).then_some(image), (channels > 1).then_some(channel)];
-    all.extend(coords);
     let summed = if is_bytes { DType::I32 } else { t };
-    epilogue::finish(&mut w, cx, Value::of(summed, sum), |w, arg| {
-        let (view, t) = match arg {
-            Arg::Input(i) => (&cx.step.inputs[i].view, cx.dtype(arg)),
-            _ => (&cx.step.output.view, cx.dtype(Arg::Output)),
-        };
-        let mut at = address::offset(&mut w.b, view, t.size(), &all);
-        if let (Some(mask), Arg::Output) = (inside, arg) {
-            let v = at.vector(&mut w.b);
-            at.reg = Some(w.b.guard(mask, v));
+    for (n, sum) in sums.into_iter().enumerate() {
+        let (mut own, mut within) = (coords.clone(), None);
+        if below.count > 1 {
+            let first = match own[below.dim] {
+                Some(c) => w.b.mul(c, below.count as u32),
+                None => w.b.to_vector(0u32),
+            };
+            let row = if n > 0 { w.b.add(first, n as u32) } else { first };
+            own[below.dim] = Some(row);
+            let extent = out.dims[2 + below.dim];
+            let open = n > 0 && !extent.is_multiple_of(below.count);
+            within = open.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(extent as u32).into(), row.into()]));
         }
-        Ok(at)
-    })?;
+        let mut all = vec![(images > 1).then_some(image), (channels > 1).then_some(channel)];
+        all.extend(own);
+        epilogue::finish(&mut w, cx, Value::of(summed, sum), |w, arg| {
+            let (view, t) = match arg {
+                Arg::Input(i) => (&cx.step.inputs[i].view, cx.dtype(arg)),
+                _ => (&cx.step.output.view, cx.dtype(Arg::Output)),
+            };
+            let mut at = address::offset(&mut w.b, view, t.size(), &all);
+            let mask = match (within, inside.filter(|_| arg == Arg::Output)) {
+                (Some(p), Some(q)) => Some(w.b.mask_and(p, q)),
+                (p, q) => p.or(q),
+            };
+            if let Some(mask) = mask {
+                let v = at.vector(&mut w.b);
+                at.reg = Some(w.b.guard(mask, v));
+            }
+            Ok(at)
+        })?;
+    }
     let grid = [positions.div_ceil(size as usize) as u32, channels as u32, images as u32];
-    Ok(vec![w.finish(grid, 2 * (images * channels * positions * inputs * taps) as u64)])
+    Ok(vec![w.finish(grid, 2 * (out.len() * inputs * taps) as u64)])
+}
+
+/// Positions below each other that a workitem computes.
+struct Below {
+    /// How many.
+    count: usize,
+    /// The dimension of the window in which they follow each other.
+    dim: usize,
+}
+
+/// Counts of positions; elements of a channel that a workitem loads for them at most; and waves of a SIMD that there are left
+/// at least.
+const BELOW: [usize; 2] = [4, 2];
+const LOADED: usize = 64;
+const WAVES: usize = 6;
+/// The same where a workitem walks several channels.
+const WAVES_OF_LONG: usize = 4;
+
+/// Several positions are computed by a workitem where that takes so much less work, and where memory is not what takes nearly the
+/// longest: workgroups of several rows share more of their lines with others.
+const WORTH: f64 = 0.85;
+const OF_MEMORY: f64 = 1.25;
+
+/// Instructions of an element that is loaded: its place, and the load; and of a result, besides those of a workitem.
+const PER_LOADED: usize = 3;
+const PER_RESULT: usize = 10;
+const AROUND: usize = 20;
+
+/// How many a workitem computes: those that take least work and leave each SIMD some waves.
+fn below(cx: &Cx, conv: &Conv) -> Below {
+    let (window, out, t) = (&conv.window, &cx.step.output.view, cx.target.info());
+    let inputs = cx.step.inputs[1].view.dims[1];
+    let alone = Below { count: 1, dim: 0 };
+    let Some(dim) = window.kernel.len().checked_sub(2) else { return alone };
+    if window.dilations[dim] != 1 || window.strides[dim] >= window.kernel[dim] {
+        return alone;
+    }
+    let elements = |below: &Below| below.window(window).kernel.iter().product::<usize>();
+    // Lanes of all workgroups, with those that have nothing to do.
+    let lanes = |below: &Below| {
+        let positions = below.blocks(out).dims[2..].iter().product();
+        lanes_of(positions, workgroup(positions, t.wave_size)) * out.dims[0] * out.dims[1]
+    };
+    let work = |below: &Below| {
+        let taps: usize = window.kernel.iter().product();
+        let own =
+            inputs * (PER_LOADED * elements(below) + (below.count + 1) * taps) + PER_RESULT * below.count + AROUND;
+        (lanes(below) * own) as f64
+    };
+    let machine = Machine::of(cx.target);
+    let (simds, waves) = ((t.cus * t.simds) as usize, |below: &Below| lanes(below) / t.wave_size as usize);
+    let issued = work(&alone) / f64::from(t.wave_size) * machine.issue / simds as f64;
+    let begun = waves(&alone) as f64 * machine.dispatch;
+    let bytes = [cx.step.inputs[0].tensor, cx.step.output.tensor].map(|x| cx.graph.tensor(x).bytes() as f64);
+    if issued.max(begun) < OF_MEMORY * bytes.iter().sum::<f64>() / machine.memory {
+        return alone;
+    }
+    let least = if inputs > 1 { WAVES_OF_LONG } else { WAVES };
+    let fits =
+        |below: &Below| elements(below) <= LOADED && waves(below) >= least * simds && out.dims[2 + dim] >= below.count;
+    let ways = BELOW.map(|count| Below { count, dim }).into_iter().filter(fits);
+    let best = ways.min_by(|a, b| work(a).total_cmp(&work(b)));
+    best.filter(|b| work(b) < WORTH * work(&alone)).unwrap_or(alone)
+}
+
+/// Workitems of a workgroup: of the sizes with the fewest lanes, or nearly, that have nothing to do the largest.
+fn workgroup(positions: usize, wave: u32) -> u32 {
+    let sizes = [256, 128, 64, 32].into_iter().filter(|size| *size >= wave);
+    let least = sizes.clone().map(|size| lanes_of(positions, size)).min().unwrap_or(positions);
+    sizes.into_iter().find(|size| lanes_of(positions, *size) * 20 <= least * 21).unwrap_or(wave)
+}
+
+/// Lanes of workgroups of a size that have so many positions.
+fn lanes_of(positions: usize, size: u32) -> usize {
+    positions.next_multiple_of(size as usize)
+}
+
+impl Below {
+    /// The window of all of a workitem's positions.
+    fn window(&self, window: &Window) -> Window {
+        let mut whole = window.clone();
+        if self.count > 1 {
+            whole.kernel[self.dim] += (self.count - 1) * window.strides[self.dim];
+            whole.strides[self.dim] *= self.count;
+        }
+        whole
+    }
+
+    /// The results, of which a workitem's are one.
+    fn blocks(&self, out: &View) -> View {
+        let mut blocks = out.clone();
+        if self.count > 1 {
+            blocks.dims[2 + self.dim] = out.dims[2 + self.dim].div_ceil(self.count);
+        }
+        blocks
+    }
+
+    /// Which element of the whole window tap `tap` of position `number` is.
+    fn element(&self, window: &Window, whole: &Window, tap: usize, number: usize) -> usize {
+        let (mut rest, mut at, mut step) = (tap, 0, 1);
+        for d in (0..window.kernel.len()).rev() {
+            let mut k = rest % window.kernel[d];
+            rest /= window.kernel[d];
+            if self.count > 1 && d == self.dim {
+                k += number * window.strides[d];
+            }
+            at += k * step;
+            step *= whole.kernel[d];
+        }
+        at
+    }
 }
 
 /// Bytes with their signs, combined with another by exclusive or.
