@@ -267,8 +267,8 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target, tuning: &Tuni
 }
 
 /// The graph with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
-/// products to attentions, products with what widens their factors from 8 bits, products with the normalisation of their rows, elementwise steps with the convolutions of what they
-/// give, convolutions that are added up; `None` where there are none.
+/// products to attentions, products with what widens their factors from 8 bits, products with the normalisation of their rows,
+/// elementwise steps with the convolutions of what they give, convolutions that are added up; `None` where there are none.
 pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<FusedGraph> {
     let worth = |graph: &FusedGraph, whole: &Step, parts: [&Step; 2]| {
         let clocks = |step: &Step| Some(candidates(graph, step, target, tuning)?.candidates.first()?.clocks);

@@ -5,17 +5,7 @@
 
 mod machine;
 
-use machine::{Setup, again_on_other_instruction_sets, run, setup, target};
-
-fn random(seed: u32, n: usize) -> Vec<u32> {
-    let mut x = seed;
-    (0..n)
-        .map(|_| {
-            x = x.wrapping_mul(1664525).wrapping_add(1013904223);
-            x >> 16 ^ x
-        })
-        .collect()
-}
+use machine::{Setup, again_on_other_instruction_sets, random, run, setup, target};
 
 #[test]
 fn blocks_and_lane_groups_are_broadcast() {

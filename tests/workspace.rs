@@ -21,13 +21,8 @@ fn resolved(arguments: &[&str]) -> BTreeSet<String> {
 /// again. `Cargo.toml` says how that is kept.
 #[test]
 fn tests_use_what_the_command_was_built_with() {
-    // Packaged without its workspace, or without the registry's index: nothing to compare.
-    if !Command::new(env!("CARGO"))
-        .current_dir(ROOT)
-        .args(["tree", "--offline", "--locked", "--workspace", "--depth", "0"])
-        .output()
-        .is_ok_and(|o| o.status.success())
-    {
+    // Packaged without its workspace: nothing to compare.
+    if !std::path::Path::new(ROOT).join("src/cli/Cargo.toml").exists() {
         return;
     }
     let tests = resolved(&["--workspace"]);

@@ -146,6 +146,22 @@ impl Setup {
     }
 }
 
+/// Numbers that look random.
+pub fn random(seed: u32, n: usize) -> Vec<u32> {
+    let mut x = seed;
+    (0..n)
+        .map(|_| {
+            x = x.wrapping_mul(1664525).wrapping_add(1013904223);
+            x ^ x >> 16
+        })
+        .collect()
+}
+
+/// Lines of a body that was put together.
+pub fn lines(body: &[String]) -> Vec<&str> {
+    body.iter().map(String::as_str).collect()
+}
+
 /// Runs the other tests of this executable again, each with another instruction set of the host in the place of the best.
 pub fn again_on_other_instruction_sets(this_test: &str) {
     for host in ["portable", "avx2"] {
