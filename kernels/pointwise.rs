@@ -153,23 +153,27 @@ fn share(cx: &Cx) -> Share {
     while width > 1 && !fits(width) {
         width /= 2;
     }
-    // What the first place moves, and what it holds.
-    let walked = |a: &&Access| lie(cx.graph, a, width) != Lie::Same;
-    let bytes: usize = step.inputs.iter().filter(walked).chain([&step.output]).map(|a| width * size(a)).sum();
-    let held: usize = step.inputs.iter().filter(walked).map(|a| width * size(a).max(4) / 4).sum();
+    // What a place moves and what it holds. Of operands that are read several times caches have most.
     let units = step.output.view.len() / width;
+    let walked = |a: &&Access| lie(cx.graph, a, width) != Lie::Same;
+    let moved = |a: &Access| (width * size(a)).min(cx.graph.tensor(a.tensor).bytes().div_ceil(units.max(1)));
+    let bytes: usize = step.inputs.iter().filter(walked).chain([&step.output]).map(moved).sum();
+    let held: usize = step.inputs.iter().filter(walked).map(|a| width * size(a).max(4) / 4).sum();
+    let rounds = places(cx, units, bytes, |rounds| rounds * held <= HELD && rounds * width * cost <= WORK);
+    Share { width, rounds }
+}
+
+/// In how many places each workitem should compute, where `units` are to be done that move so many bytes each, and so many would do.
+pub(super) fn places(cx: &Cx, units: usize, bytes: usize, would: impl Fn(usize) -> bool) -> usize {
     let machine = Machine::of(cx.target);
     let wave = f64::from(cx.target.info().wave_size);
-    let fed = |rounds: usize| (rounds * bytes) as f64 * wave >= MARGIN * machine.memory * machine.dispatch;
-    let fits = |rounds: usize| {
-        let groups = units / (WORKGROUP as usize * rounds);
-        groups >= ENOUGH * cx.target.info().cus as usize && rounds * held <= HELD && rounds * width * cost <= WORK
-    };
-    let mut rounds = 1;
-    while rounds < MOST && !fed(rounds) && fits(2 * rounds) {
-        rounds *= 2;
+    let fed = |places: usize| (places * bytes) as f64 * wave >= MARGIN * machine.memory * machine.dispatch;
+    let enough = |places: usize| units / (WORKGROUP as usize * places) >= ENOUGH * cx.target.info().cus as usize;
+    let mut places = 1;
+    while places < MOST && !fed(places) && enough(2 * places) && would(2 * places) {
+        places *= 2;
     }
-    Share { width, rounds }
+    places
 }
 
 /// Index of the workitem in a one-dimensional grid.

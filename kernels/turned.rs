@@ -57,7 +57,8 @@ fn in_words(t: DType, a: &Access, along: usize) -> usize {
     let width = 4 / t.size().min(4);
     let whole = |n: i64| n % width as i64 == 0;
     let others = (0..a.view.rank()).filter(|d| *d != along && a.view.dims[*d] > 1);
-    let aligned = whole(a.view.offset) && whole(a.view.dims[along] as i64) && others.map(|d| a.view.strides[d]).all(whole);
+    let aligned =
+        whole(a.view.offset) && whole(a.view.dims[along] as i64) && others.map(|d| a.view.strides[d]).all(whole);
     if aligned { width } else { 1 }
 }
 
@@ -102,8 +103,7 @@ impl Turned {
                 && turned.iter().all(|t| lanes(across, t.1, width))
                 && lanes(along, width, widest)
         };
-        let (across, along) =
-            tiles.filter(fits).min_by(|x, y| cost(x.0, x.1).total_cmp(&cost(y.0, y.1)))?;
+        let (across, along) = tiles.filter(fits).min_by(|x, y| cost(x.0, x.1).total_cmp(&cost(y.0, y.1)))?;
         Some(Turned { turned, dense, across, along, width })
     }
 
@@ -143,7 +143,15 @@ impl Turned {
     }
 
     /// Which lanes, that begin at `at` of the tile and `ahead` behind that, are inside of a dimension.
-    fn inside(&self, w: &mut Writer, extent: usize, first: Option<Part>, tile: usize, at: Part, ahead: u32) -> Option<Part> {
+    fn inside(
+        &self,
+        w: &mut Writer,
+        extent: usize,
+        first: Option<Part>,
+        tile: usize,
+        at: Part,
+        ahead: u32,
+    ) -> Option<Part> {
         if extent.is_multiple_of(tile) {
             return None;
         }
@@ -292,7 +300,8 @@ impl Turned {
             match kind(t) {
                 values::Kind::Long { .. } | values::Kind::Double => {
                     let p = w.b.v(2);
-                    (0..2u8).for_each(|half| w.b.lds_read_into(p.dword(half), at, place + u32::from(half) * self.plane()));
+                    (0..2u8)
+                        .for_each(|half| w.b.lds_read_into(p.dword(half), at, place + u32::from(half) * self.plane()));
                     Value::Pair(p)
                 }
                 values::Kind::Bool => {
