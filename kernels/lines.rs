@@ -44,10 +44,11 @@ const CACHE_BUSY: f64 = 0.9;
 const SHORT: u32 = 4;
 const ENOUGH: usize = 8;
 
-/// Bytes of neighbouring columns that a workgroup takes at least, workitems of such a workgroup at most, and of a compute unit.
+/// Bytes of neighbouring columns that a workgroup takes at least, workitems of such a workgroup at most, and of a compute unit that
+/// are enough.
 const COLUMNS: u32 = 64;
 const TALLEST: u32 = 1024;
-const RESIDENT: usize = 2048;
+const RESIDENT: usize = 1024;
 
 /// Lines that a team takes one after the other in straight code at most, and chunks of them.
 const ABREAST: u32 = 8;
@@ -76,11 +77,13 @@ pub(super) struct Shape {
     pub size: usize,
     /// Registers of an element.
     pub dwords: u32,
+    /// Lines are walked more than once.
+    pub again: bool,
 }
 
 impl Shape {
-    /// `count` lines of the dimensions `outer..` of the first access; all the accesses are walked in chunks.
-    pub fn of(accesses: &[(DType, &View)], outer: usize, count: usize) -> Res<Shape> {
+    /// `count` lines of the dimensions `outer..` of the first access; all the accesses are walked in chunks, `again` or but once.
+    pub fn of(accesses: &[(DType, &View)], outer: usize, count: usize, again: bool) -> Res<Shape> {
         let (t, view) = accesses[0];
         // What is repeated can be longer than any tensor.
         let length = view.dims[outer..].iter().try_fold(1usize, |n, d| n.checked_mul(*d));
@@ -93,6 +96,7 @@ impl Shape {
             columns: (0..outer).rfind(|d| view.dims[*d] > 1).filter(|d| view.strides[*d] == 1).map(|d| view.dims[d]),
             size: t.size(),
             dwords: u32::from(values::computed(t).dwords()),
+            again,
         })
     }
 }
@@ -105,13 +109,13 @@ impl Shape {
         if row < least as usize / 2 || self.length < 2 * SHORT as usize {
             return None;
         }
-        // As many members as fill the chip, and as keep a line in registers if they can.
+        // As many members as fill the chip, and as keep a line in registers that is walked again if they can.
         let length = self.length as u32;
-        let wanted = (RESIDENT * cus / self.count.max(1)).next_power_of_two() as u32;
+        let wanted = 1u32 << (RESIDENT * cus / self.count.max(1)).max(1).ilog2();
         let held = |team: u32| length.div_ceil(team) * self.dwords;
         let most = (TALLEST / least).min((length / SHORT).next_power_of_two());
         let mut team = wanted.clamp(1, most);
-        while held(team) > LIGHT && team < most {
+        while self.again && held(team) > LIGHT && team < most {
             team *= 2;
         }
         let mut beside = (WORKGROUP / team).max(least);
@@ -243,7 +247,8 @@ impl Lines {
     /// A line for each workgroup, of a length that is known when the kernel is launched.
     pub fn of_team(w: &mut Writer) -> Lines {
         let (line, item) = (w.b.workgroup_id(0), w.b.workitem_id());
-        let shape = Shape { count: 0, length: 0, together: 1, dense: false, columns: None, size: 4, dwords: 1 };
+        let shape =
+            Shape { count: 0, length: 0, together: 1, dense: false, columns: None, size: 4, dwords: 1, again: false };
         let (team, workgroup) = (WORKGROUP, WORKGROUP);
         let (chunks, rounds, turns, member, inside) = (1, 1, 1, Some(item), None);
         let (columns, of_group) = (None, None);

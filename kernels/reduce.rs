@@ -99,7 +99,7 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> 
     let view = &cx.step.inputs[0].view;
     let source = cx.dtype(Arg::Input(0));
     let (count, outer) = (cx.step.output.view.len(), cx.step.output.view.rank());
-    let shape = Shape::of(&[(source, view)], outer, count)?;
+    let shape = Shape::of(&[(source, view)], outer, count, false)?;
     let (mut w, mut lines) = Lines::begin(cx, shape);
     lines.abreast(cx.target, shape.length * source.size() + cx.dtype(Arg::Output).size());
     for turn in 0..lines.turns() {

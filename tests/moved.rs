@@ -92,7 +92,8 @@ fn elements_are_taken_in_words() {
 
 #[test]
 fn lines_along_dimensions_that_lie_apart() {
-    for (shape, axis) in [([2, 300, 40], 1), ([70, 9, 33], 0), ([1, 2000, 64], 1), ([3, 17, 500], 1), ([600, 1, 20], 0)] {
+    for (shape, axis) in [([2, 300, 40], 1), ([70, 9, 33], 0), ([1, 2000, 64], 1), ([3, 17, 500], 1), ([600, 1, 20], 0)]
+    {
         for t in [DType::F32, DType::F16] {
             let most = if t == DType::F16 { 4e-3 } else { 3e-6 };
             let mut b = Builder::new(13, 6);

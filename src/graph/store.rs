@@ -73,7 +73,8 @@ impl Lowering<'_> {
         let name = self.step_name(&lazy.nodes);
         self.split_producer(lazy, base);
         let dims = self.producers[base.0 as usize].dims.clone();
-        let split = (whole.dims != dims).then(|| whole.reshaped(&dims).expect("splitting dimensions is always possible"));
+        let split =
+            (whole.dims != dims).then(|| whole.reshaped(&dims).expect("splitting dimensions is always possible"));
         let whole = split.as_ref().unwrap_or(whole);
         let mut extra = Vec::with_capacity(lazy.inputs.len());
         for access in &lazy.inputs {
