@@ -43,6 +43,7 @@ mod split;
 mod tile;
 mod trig;
 mod tuning;
+mod turned;
 mod values;
 mod winograd;
 
