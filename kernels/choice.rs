@@ -164,7 +164,7 @@ pub(super) struct Machine {
     /// Cycles of a SIMD for a wave's instruction.
     pub issue: f64,
     /// Bytes of a line of the first-level cache, and how many it has.
-    line: u32,
+    pub line: u32,
     lines: u32,
     /// Bytes per cycle that the first-level cache gives a compute unit.
     l1: f64,

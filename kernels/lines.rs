@@ -104,8 +104,11 @@ impl Shape {
 impl Shape {
     /// How many neighbouring lines of `row` neighbouring workitems walk, and how many workitems share one, so that the compute
     /// units have enough to do; none where a line's neighbours are too few.
-    fn as_columns(&self, row: usize, wave: u32, cus: usize) -> Option<(u32, u32)> {
-        let least = (COLUMNS / self.size as u32).min(wave);
+    fn as_columns(&self, row: usize, target: Target) -> Option<(u32, u32)> {
+        let (wave, cus) = (target.info().wave_size, target.info().cus as usize);
+        // What is walked again should be all of the lines of memory that it is in.
+        let bytes = if self.again { Machine::of(target).line.max(COLUMNS) } else { COLUMNS };
+        let least = (bytes / self.size as u32).min(wave);
         if row < least as usize / 2 || self.length < 2 * SHORT as usize {
             return None;
         }
@@ -197,7 +200,7 @@ impl Lines {
                 team /= 2;
             }
             if held(team) > MOST { WORKGROUP } else { team }
-        } else if let Some((beside, team)) = shape.columns.and_then(|row| shape.as_columns(row, wave, cus)) {
+        } else if let Some((beside, team)) = shape.columns.and_then(|row| shape.as_columns(row, cx.target)) {
             columns = Some(beside);
             team
         } else if shape.length <= 64 || (count >= 4096 && shape.length <= 512) {
