@@ -13,6 +13,7 @@ use super::tuning::{Product, Tuned, Tuning, Winograd};
 use crate::mir::{Type, dot_instruction};
 use barewave_isa::{Op, Resources, Target, op};
 use barewave_timing::Chip;
+use barewave_timing::chip::kept;
 use barewave_timing::gemm::{Loops, queued};
 
 /// A product: how many results, their rows and columns, and the depth.
@@ -162,6 +163,8 @@ pub(super) struct Machine {
     /// Bytes that stay in a cache before memory which all compute units share; infinite where there are several second-level
     /// caches, or nothing is known.
     cache: f64,
+    /// What is written stays there too.
+    takes_results: bool,
     /// Cycles between two waves that begin, of all engines together.
     pub dispatch: f64,
     /// Cycles of a SIMD for a wave's instruction.
@@ -200,6 +203,7 @@ impl Machine {
                 lds: c.lds_bytes_clk / simds,
                 memory: c.dram_bytes_clk(),
                 cache: if c.dies > 1.0 { f64::INFINITY } else { c.mall_mib.max(c.l2_mib) * 1048576.0 },
+                takes_results: c.mall_writes > 0.0,
                 dispatch: c.dispatch(1.0, c.cus),
                 issue,
                 line: c.l1_line as u32,
@@ -218,6 +222,7 @@ impl Machine {
                     lds: 128.0 / simds,
                     memory: most,
                     cache: most,
+                    takes_results: false,
                     dispatch: 0.0,
                     issue,
                     line: 128,
@@ -308,10 +313,16 @@ impl Machine {
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
         let parts_bytes = if count > 1 { groups * tile_bytes } else { 0.0 };
         let result = (e.batches * e.m * e.n * usize::from(tile.types.accumulate.dwords()) * 4) as f64;
-        let memory = (e.bytes as f64 + result + PARTS_MOVED * parts_bytes) / (self.memory * FROM_MEMORY);
+        let written = result + PARTS_MOVED * parts_bytes;
+        let stay = if self.takes_results { kept(self.cache, e.bytes as f64 + written) } else { 0.0 };
+        let written = written * (1.0 - stay);
         let compute = loops.in_rounds();
         let unnoticed = compute * self.memory * UNNOTICED - result;
-        let band = if count > 1 { None } else { self.band(e, (tile, self.resident(round)), unnoticed) };
+        let (read, band) = match count {
+            1 => self.read(e, (tile, self.resident(round)), unnoticed),
+            _ => (e.bytes as f64, None),
+        };
+        let memory = (read + written) / (self.memory * FROM_MEMORY);
         let l2 = groups * own as f64 * loaded / (self.l2 * FROM_L2);
         let begun = groups * f64::from(round.waves) * self.dispatch;
         let mut clocks = queued([compute, memory + edges, l2 + edges, begun + edges]);
@@ -326,11 +337,12 @@ impl Machine {
         (clocks, Split { count: count as u32, chunk: own as u32 * tile.k, band })
     }
 
-    /// The band in which workgroups are numbered best, if more than so many bytes would be read in whole rows: operands that do not
-    /// stay in a cache are read again by workgroups that run later. The choice of a tile does not count that.
-    fn band(&self, e: &Extents, (tile, resident): (&Tile, f64), unnoticed: f64) -> Option<u32> {
-        if !e.bands || e.batches > 1 || e.bytes as f64 <= self.cache {
-            return None;
+    /// Bytes of operands that are read, and the band in which workgroups are numbered best, if more than so many would be read in whole
+    /// rows: operands that do not stay in a cache are read again by workgroups that run later. What nobody notices does not count.
+    fn read(&self, e: &Extents, (tile, resident): (&Tile, f64), unnoticed: f64) -> (f64, Option<u32>) {
+        let once = e.bytes as f64;
+        if e.batches > 1 || once <= self.cache {
+            return (once, None);
         }
         let [rows, columns] = [e.m.div_ceil(tile.m as usize), e.n.div_ceil(tile.n as usize)];
         let tiles = (rows * columns) as f64;
@@ -339,20 +351,25 @@ impl Machine {
         // Where so many rows and columns of tiles run together.
         let bytes = |rows: f64, columns: f64| {
             let read = (rows * f64::from(tile.m) + columns * f64::from(tile.n)) * depth;
-            (read / (rows * columns) * tiles).max(e.bytes as f64)
+            (read / (rows * columns) * tiles).max(once)
+        };
+        // A part of what was read stays.
+        let from_memory = |read: f64| {
+            let read = once + (read - once) * (1.0 - kept(self.cache, once));
+            if read <= unnoticed { once } else { read }
         };
         let along = (columns as f64).min(at_once);
         let plain = bytes(at_once / along, along);
-        if plain <= unnoticed {
-            return None;
+        if !e.bands || plain <= unnoticed {
+            return (from_memory(plain), None);
         }
         let bands = (1..=rows).filter(|band| rows.is_multiple_of(*band));
         let banded = bands.map(|band| {
             let high = (band as f64).min(at_once);
             (bytes(high, (at_once / high).min(columns as f64)), band as u32)
         });
-        let best = banded.min_by(|a, b| a.0.total_cmp(&b.0));
-        best.filter(|(read, _)| *read < plain).map(|(_, band)| band)
+        let best = banded.min_by(|a, b| a.0.total_cmp(&b.0)).filter(|(read, _)| *read < plain);
+        best.map_or((from_memory(plain), None), |(read, band)| (from_memory(read), Some(band)))
     }
 
     /// The best way to share the depth with a tile, if there is one.

@@ -144,11 +144,10 @@ fn touched(w: &Wave, op: &UOp, lanes: &mut Vec<LaneAccess>) -> AccessSpace {
             AccessSpace::Lds
         }
         _ => {
-            let found = vmem::touched(w, op, true).into_iter();
-            lanes.extend(found.filter_map(|p| {
-                let address = w.mem.address_of(p.at)?;
-                Some(LaneAccess { lane: p.lane, address, bytes: p.size })
-            }));
+            vmem::each_touched(w, op, true, |p| {
+                let address = w.mem.address_of(p.at);
+                lanes.extend(address.map(|address| LaneAccess { lane: p.lane, address, bytes: p.size }));
+            });
             AccessSpace::Memory
         }
     }

@@ -66,7 +66,7 @@ macro_rules! chip {
 }
 
 chip! {
-    cus shader_engines dies boost_mhz sustained_mhz burst_us burst_drop dram_gbs dram_share mall_mib mall_bytes_clk l2_mib l2_bytes_clk l2_share
+    cus shader_engines dies boost_mhz sustained_mhz burst_us burst_drop dram_gbs dram_share mall_mib mall_writes mall_bytes_clk l2_mib l2_bytes_clk l2_share
     l1_kib l1_line l1_bytes_clk lds_banks lds_bytes_clk lds_gathers lds_latency smem_hit smem_cold l1_hit l2_hit mall_hit dram vmem_cold
     snapshot_clk snapshot_cold
     valu_to_memory valu_to_scalar salu_to_memory salu_to_branch salu_to_valu_scalar branch_taken vector_queue vector_retire scalar_read wait_release lds_backlog memory_backlog
@@ -161,7 +161,7 @@ impl Chip {
     /// Share of so many bytes, used again and again, that the memory-side cache (MALL) still has: all that fit, and the less
     /// the more they overflow it, since the oldest go first: of 50 MB on gfx1102, which has 32 MiB, next to none is left.
     pub fn kept(&self, bytes: f64) -> f64 {
-        (self.mall_mib * 1024.0 * 1024.0 / bytes.max(1.0)).min(1.0).powi(4)
+        kept(self.mall_mib * 1024.0 * 1024.0, bytes)
     }
 
     /// Clocks until so many waves have begun on `cus` compute units: each engine begins one after the other.
@@ -173,6 +173,11 @@ impl Chip {
     pub fn quad_cadence(&self) -> bool {
         self.target.info().simds == 4
     }
+}
+
+/// Share of so many bytes, used again and again, that a cache of a capacity still has ([`Chip::kept`]).
+pub fn kept(capacity: f64, bytes: f64) -> f64 {
+    (capacity / bytes.max(1.0)).min(1.0).powi(4)
 }
 
 #[cfg(test)]

@@ -87,6 +87,8 @@ pub struct Instr {
     pub priority: Option<u8>,
     /// Writes memory.
     pub store: bool,
+    /// Changes memory in place.
+    pub atomic: bool,
     /// A packed f32 or f64 instruction that shares the matrix unit's data path (gfx90a on).
     pub on_matrix_path: bool,
     /// A vector instruction that takes several clocks of an RDNA SIMD: 64-bit ones, which share the transcendental unit.
@@ -174,11 +176,13 @@ impl Instr {
         let to_scalar =
             info.flags.has(Flags::TRANS) && info.dsts.first().is_some_and(|d| d.class.0 & Class::VGPR.0 == 0);
         let unified = target.info().unified_agprs;
+        // The types of what is multiplied may say so (f8f6f4).
+        let longer = target.passes(inst).map_or(0, |p| u32::from(p) * 4).saturating_sub(u32::from(info.busy));
         Some(Instr {
             name: info.name,
             unit: unit(info.pipe, info.flags.has(Flags::TRANS), internal),
-            latency: u32::from(info.latency) + (passes - 1),
-            busy: if to_scalar { 1 } else { u32::from(info.busy) * passes },
+            latency: u32::from(info.latency) + (passes - 1) + longer,
+            busy: if to_scalar { 1 } else { u32::from(info.busy) * passes + longer },
             reads,
             writes,
             accumulator,
@@ -188,6 +192,7 @@ impl Instr {
             idle,
             priority: (inst.op == op::S_SETPRIO).then_some((immediate & 3) as u8),
             store: info.flags.has(Flags::STORE),
+            atomic: info.flags.has(Flags::ATOMIC),
             on_matrix_path: unified && info.flags.has(Flags::PACKED) && info.name.ends_with("_f32"),
             wide: !quad && info.pipe == Pipe::Valu && !info.flags.has(Flags::TRANS) && info.busy > 1,
             blocks_vector: matrix && shadowless(target, info.name, info.flags),
@@ -237,6 +242,11 @@ mod tests {
         }
         assert!(instr(t, "v_mfma_f32_16x16x4_f32 v[0:3], v4, v5, v[0:3]").blocks_vector);
         assert!(!instr(Target::GFX90A, "v_mfma_f32_16x16x4f32 v[0:3], v4, v5, v[0:3]").blocks_vector);
+        // Elements of eight bits take twice the time of those of four.
+        let eight = "v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:11], v[12:19], v[0:3]";
+        assert_eq!(instr(Target::GFX950, eight).busy, 32);
+        let small = "v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:7], v[12:15], v[0:3] cbsz:4 blgp:4";
+        assert_eq!(instr(Target::GFX950, small).busy, 16);
         let load = instr(t, "global_load_dwordx4 v[0:3], v4, s[0:1]");
         assert_eq!((load.unit, load.bytes, load.store), (Unit::Vmem, 16, false));
         assert_eq!(&load.counters[..], &[Counter::Vm]);

@@ -14,7 +14,7 @@
 
 use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
-use crate::memory::{self, BESIDE, Spread, Traffic};
+use crate::memory::{self, ALIKE, BESIDE, Spread, Traffic, on_axis};
 use crate::record::{Group, Recorder, Trace};
 use crate::wave::{self, Outcome, Resident, Stall};
 use barewave_emu::codeobj::{Family, KernelInfo};
@@ -90,6 +90,8 @@ pub struct Modelled {
     pub clocks_with_launch: f64,
     /// Microseconds with the cost of the launch, at the boost clock.
     pub microseconds: f64,
+    /// Clocks without the cost of the launch, where the same launch ran before: the memory-side cache still has what fits of its operands.
+    pub repeated: f64,
     /// The same at the clock that the chip was measured to keep, where that is known and vector or matrix units are busy.
     pub sustained_microseconds: Option<f64>,
     /// What bounds it.
@@ -121,6 +123,7 @@ impl Modelled {
     pub fn extend(&mut self, chip: &Chip, clocks: f64) {
         let clocks = clocks.max(0.0);
         self.clocks += clocks;
+        self.repeated += clocks;
         self.clocks_with_launch += clocks;
         self.microseconds = chip.microseconds(self.clocks_with_launch);
         self.sustained_microseconds = self.sustained_microseconds.map(|us| us + clocks / chip.sustained_mhz);
@@ -179,14 +182,46 @@ impl Detailed {
     }
 }
 
-/// Numbers of the workgroups that are recorded: the first one, and those beside it along x and y.
-fn samples(grid: [u32; 3]) -> Vec<u64> {
-    let [gx, gy, _] = grid.map(u64::from);
-    let along = |step: u64, n: u64| BESIDE.map(|d| u64::from(d).min(n - 1) * step);
-    let mut out: Vec<u64> = [0].into_iter().chain(along(1, gx.max(1))).chain(along(gx, gy.max(1))).collect();
+/// Numbers of the workgroups that are recorded first: the first one, and along x and y those next to it and the last ones.
+fn ends(grid: [u32; 3]) -> Vec<u64> {
+    along(grid, [0, 1], &[0, 1, u32::MAX])
+}
+
+/// Numbers of the workgroups so far from the first one along some axes.
+fn along(grid: [u32; 3], axes: impl IntoIterator<Item = usize>, far: &[u32]) -> Vec<u64> {
+    let [gx, gy, _] = grid.map(|g| u64::from(g.max(1)));
+    let of = |axis: usize| {
+        let (step, n) = if axis == 0 { (1, gx) } else { (gx, gy) };
+        far.iter().map(move |d| u64::from(*d).min(n - 1) * step)
+    };
+    let mut out: Vec<u64> = axes.into_iter().flat_map(of).collect();
     out.sort();
     out.dedup();
     out
+}
+
+/// Records workgroups: where the one next to the first and the last one along an axis tell different things, those between too.
+fn record<'c>(
+    mut recorder: Recorder<'c>,
+    grid: [u32; 3],
+    observe: impl Fn(&[u64], &mut Recorder) -> Result<(), Fault>,
+) -> Result<Recorder<'c>, ModelError> {
+    let run = |recorder: &mut Recorder, which: &[u64]| {
+        observe(which, recorder).map_err(|f| ModelError::Fault(Box::new(f)))?;
+        recorder.finish();
+        Ok::<_, ModelError>(())
+    };
+    let first = ends(grid);
+    run(&mut recorder, &first)?;
+    if !recorder.stopped() {
+        let open = [0, 1].into_iter().filter(|axis| !memory::settled(&recorder.instrs, &recorder.groups, *axis));
+        let mut more = along(grid, open, &BESIDE);
+        more.retain(|id| !first.contains(id));
+        if !more.is_empty() {
+            run(&mut recorder, &more)?;
+        }
+    }
+    Ok(recorder)
 }
 
 /// Models a launch: `args` are the explicit arguments, as for [`EmuDevice::launch`]. The workgroups that are traced are
@@ -206,17 +241,13 @@ pub fn model(
     if occupancy.workgroups == 0 {
         return Err(ModelError::DoesNotFit(occupancy.limit));
     }
-    let record = |mut recorder| {
-        device
-            .observe(kernel, grid, block, args, options, &samples(grid), &mut recorder)
-            .map_err(|f| ModelError::Fault(Box::new(f)))?;
-        Ok(recorder)
+    let observe = |which: &[u64], recorder: &mut Recorder| {
+        device.observe(kernel, grid, block, args, options, which, recorder).map(|_| ())
     };
-    let mut recorder = record(Recorder::new(&chip, resources.wave_size))?;
+    let mut recorder = record(Recorder::new(&chip, resources.wave_size), grid, observe)?;
     if recorder.depends {
-        recorder = record(Recorder::computing(&chip, resources.wave_size))?;
+        recorder = record(Recorder::computing(&chip, resources.wave_size), grid, observe)?;
     }
-    recorder.finish();
     if let Some(at) = recorder.unknown {
         return Err(ModelError::Unknown(at));
     }
@@ -224,11 +255,29 @@ pub fn model(
         return Err(ModelError::TooLong);
     }
     let Recorder { instrs, addresses, groups, decided, .. } = recorder;
-    let approximations = approximations(&groups, decided);
+    let mut approximations = approximations(&groups, decided);
+    let left_out = [
+        (
+            groups.first().is_some_and(|g| every_wave_has_atomics(&instrs, g)),
+            "atomic instructions take what stores do: those that meet at one place do not wait for each other",
+        ),
+        (
+            kernel.info().descriptor.scratch_bytes > 0,
+            "private memory (scratch) counts as memory that each workgroup has of its own: a card gives it to the next one",
+        ),
+    ];
+    approximations.extend(left_out.into_iter().filter(|l| l.0).map(|l| l.1.to_string()));
     let shared_cus = if resources.wgp_mode { 2 } else { 1 };
     let mut detailed = assemble(&chip, instrs, addresses, groups, grid, (occupancy, shared_cus));
     detailed.modelled.approximations = approximations;
     Ok(detailed)
+}
+
+/// Atomic instructions on memory are more than what counts workgroups.
+fn every_wave_has_atomics(instrs: &[Instr], group: &Group) -> bool {
+    let atomic = |i: &Instr| i.atomic && i.unit == Unit::Vmem;
+    let of = |w: &Trace| w.steps.iter().filter(|s| atomic(&instrs[s.instr as usize])).count();
+    group.waves.iter().map(of).sum::<usize>() >= group.waves.len()
 }
 
 /// Where the first of recorded workgroups does not stand for all: the others execute more or less than it, or `decided` loops
@@ -243,13 +292,33 @@ fn approximations(groups: &[Group], decided: bool) -> Vec<String> {
     let own = executed(first).max(1.0);
     let shares = others.iter().map(|g| executed(g) / own);
     let (least, most) = shares.fold((1.0f64, 1.0f64), |(a, b), s| (a.min(s), b.max(s)));
-    if least < 0.98 || most > 1.02 {
+    if least < 1.0 - ALIKE || most > 1.0 + ALIKE {
         out.push(format!(
-            "the first workgroup stands for all; {} others that were looked at execute {least:.2} to {most:.2} times its instructions",
+            "workgroups count by the instructions that they execute; {} beside the first one execute {least:.2} to {most:.2} times as many",
             others.len()
         ));
     }
     out
+}
+
+/// What workgroups execute over what the first one does.
+struct Worth {
+    mean: f64,
+    most: f64,
+}
+
+fn worth(groups: &[Group]) -> Worth {
+    let mut out = Worth { mean: 1.0, most: 1.0 };
+    for axis in [0, 1] {
+        let executed = |g: &&Group| (g.workgroup[axis], g.waves.iter().map(Trace::executed).sum::<f64>());
+        let values: Vec<(u32, f64)> = on_axis(groups, axis).iter().map(executed).collect();
+        out.mean *= memory::along(&values);
+        let first = values.first().map_or(1.0, |v| v.1).max(1.0);
+        out.most *= values.iter().map(|v| v.1 / first).fold(1.0, f64::max);
+    }
+    // What a few instructions decide is not worth another count of rounds.
+    let alike = (out.mean - 1.0).abs() < ALIKE && out.most < 1.0 + ALIKE;
+    if alike { Worth { mean: 1.0, most: 1.0 } } else { out }
 }
 
 /// What a workgroup of a kernel takes of a compute unit.
@@ -296,8 +365,12 @@ fn assemble(
     memory::place(chip, &instrs, &mut first, traffic.footprint, true);
     memory::place(chip, &instrs, &mut later, traffic.footprint, false);
     let at_once = cus * resident;
-    let rounds = workgroups / at_once;
-    let rest = workgroups - rounds * at_once;
+    // As many workgroups like the first one as execute what these do.
+    let work = worth(&groups);
+    let counted =
+        if workgroups > at_once { (workgroups as f64 * work.mean).round().max(1.0) as u64 } else { workgroups };
+    let rounds = counted / at_once;
+    let rest = counted - rounds * at_once;
     let resident_of = |n: u64, queued: u64| Resident {
         instrs: &instrs,
         groups: (0..n).map(|_| &first[..]).collect(),
@@ -326,14 +399,20 @@ fn assemble(
         tail = if rounds > 0 { (last - (one - further)).max(0.0) } else { last };
         clocks += tail;
     }
+    if workgroups <= at_once {
+        clocks *= work.most;
+    }
     let dispatch = chip.dispatch(workgroups as f64 * first.len() as f64, chip.cus);
     let l2 = traffic.l2 / (chip.l2_bytes_clk * chip.l2_share);
     let fabric = if chip.mall_mib > 0.0 { traffic.fabric / chip.mall_bytes_clk.max(1.0) } else { 0.0 };
     let dram = traffic.dram / chip.dram_bytes_clk();
-    let moved = l2.max(fabric).max(dram);
     // The first data is a latency away.
-    let moved = if moved > 0.0 { moved + chip.dram } else { 0.0 };
-    let body = clocks.max(dispatch).max(moved);
+    let with = |dram: f64| {
+        let moved = l2.max(fabric).max(dram);
+        clocks.max(dispatch).max(if moved > 0.0 { moved + chip.dram } else { 0.0 })
+    };
+    let body = with(dram);
+    let repeated = with(dram * (1.0 - chip.kept(traffic.footprint)));
     let launch = chip.launch_us * chip.boost_mhz;
     let simds = f64::from(chip.target.info().simds) * shared_cus as f64;
     let unit = |u: Unit, n: f64| full.busy_with(u) / n / one.max(1.0);
@@ -361,6 +440,7 @@ fn assemble(
         clocks: body,
         clocks_with_launch,
         microseconds: chip.microseconds(clocks_with_launch),
+        repeated,
         sustained_microseconds: sustained,
         bound,
         busy,

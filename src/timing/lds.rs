@@ -75,6 +75,49 @@ pub fn clocks(chip: &Chip, lanes: &[LaneAccess], store: bool) -> u32 {
     total.max(1)
 }
 
+/// Patterns that are kept of an instruction.
+const KEPT: usize = 4;
+
+/// Clocks of accesses that were asked for before: of an instruction with the same lanes as far from the first one, which is in the same bank.
+#[derive(Default)]
+pub struct Patterns {
+    known: Vec<Vec<(Vec<LaneAccess>, u32)>>,
+}
+
+impl Patterns {
+    /// As [`clocks`], of an instruction with a number.
+    pub fn clocks(&mut self, chip: &Chip, instr: u32, lanes: &[LaneAccess], store: bool) -> u32 {
+        let n = instr as usize;
+        if self.known.len() <= n {
+            self.known.resize_with(n + 1, Vec::new);
+        }
+        let known = &mut self.known[n];
+        // Words of all banks.
+        let all = 4 * chip.lds_banks as u64;
+        let same = |other: &[LaneAccess]| {
+            let (Some(a), Some(b)) = (lanes.first(), other.first()) else {
+                return lanes.is_empty() && other.is_empty();
+            };
+            let apart = a.address.wrapping_sub(b.address);
+            apart.is_multiple_of(all)
+                && lanes.len() == other.len()
+                && lanes
+                    .iter()
+                    .zip(other)
+                    .all(|(x, y)| x.address.wrapping_sub(y.address) == apart && (x.lane, x.bytes) == (y.lane, y.bytes))
+        };
+        if let Some((_, clocks)) = known.iter().find(|k| same(&k.0)) {
+            return *clocks;
+        }
+        let clocks = clocks(chip, lanes, store);
+        if known.len() == KEPT {
+            known.remove(0);
+        }
+        known.push((lanes.to_vec(), clocks));
+        clocks
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +146,18 @@ mod tests {
         assert_eq!(of(Target::GFX942, 64, 4, |l| u64::from(l) * 128, false), 128, "one bank for all: 32 turns twice");
         assert_eq!(of(Target::GFX942, 64, 4, |l| u64::from(l) * 132, false), 4, "padding spreads the banks");
         assert_eq!(of(Target::GFX942, 64, 4, |l| u64::from(l) * 16, false), 16, "four-way");
+    }
+
+    #[test]
+    fn patterns_that_were_met_take_the_same() {
+        let chip = Chip::of(Target::GFX942).unwrap();
+        let mut known = Patterns::default();
+        let at = |from: u64, stride: u64| -> Vec<LaneAccess> {
+            (0..64).map(|lane| LaneAccess { lane, address: from + u64::from(lane) * stride, bytes: 4 }).collect()
+        };
+        for (from, stride) in [(0, 4), (128, 4), (0, 128), (4, 4), (132, 128), (0, 8), (64, 12), (0, 4)] {
+            let lanes = at(from, stride);
+            assert_eq!(known.clocks(&chip, 3, &lanes, false), clocks(&chip, &lanes, false), "{from} {stride}");
+        }
     }
 }

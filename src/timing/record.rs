@@ -166,6 +166,10 @@ pub struct Recorder<'a> {
     known: Vec<Option<u32>>,
     touched: Vec<LaneAccess>,
     current: Vec<Recorded>,
+    /// Memory for the next workgroup's.
+    spare: Vec<Vec<usize>>,
+    /// Clocks of accesses to LDS by their pattern.
+    patterns: lds::Patterns,
     at: [u32; 3],
     /// Workgroups that were recorded.
     pub groups: Vec<Group>,
@@ -193,6 +197,8 @@ impl<'a> Recorder<'a> {
             known: Vec::new(),
             touched: Vec::new(),
             current: Vec::new(),
+            spare: Vec::new(),
+            patterns: lds::Patterns::default(),
             at: [0; 3],
             groups: Vec::new(),
             unknown: None,
@@ -208,12 +214,19 @@ impl<'a> Recorder<'a> {
         Recorder { sums: None, ..Recorder::new(chip, lanes) }
     }
 
+    /// Nothing more needs to be recorded: something cannot be modelled, or not this way.
+    pub(crate) fn stopped(&self) -> bool {
+        self.depends || self.too_long || self.unknown.is_some()
+    }
+
     /// Ends the workgroup that runs.
     pub fn finish(&mut self) {
         if !self.current.is_empty() {
             let mut waves = Vec::new();
             for mut r in std::mem::take(&mut self.current) {
                 close(&mut r);
+                r.indices.clear();
+                self.spare.push(r.indices);
                 waves.push(r.trace);
             }
             self.groups.push(Group { workgroup: self.at, waves });
@@ -244,7 +257,7 @@ impl<'a> Recorder<'a> {
         match step.touches(&mut self.touched) {
             AccessSpace::None => None,
             AccessSpace::Lds => {
-                let clocks = lds::clocks(self.chip, &self.touched, store);
+                let clocks = self.patterns.clocks(self.chip, instr, &self.touched, store);
                 Some(Access { clocks, level: Level::L1, lines: Vec::new(), store })
             }
             AccessSpace::Memory | AccessSpace::Scalar => {
@@ -299,7 +312,18 @@ impl Observer for Recorder<'_> {
         if let Some(s) = &mut self.sums {
             s.begin(waves as usize);
         }
-        self.current = (0..waves).map(|_| Recorded::default()).collect();
+        // Workgroups are much alike.
+        let like = self.groups.first().map_or(&[][..], |g| &g.waves);
+        let recorded = |wave: usize| {
+            let mut out = Recorded::default();
+            if let Some(w) = like.get(wave) {
+                out.trace.steps.reserve_exact(w.steps.len());
+                out.indices = self.spare.pop().unwrap_or_default();
+                out.indices.reserve(w.steps.len());
+            }
+            out
+        };
+        self.current = (0..waves as usize).map(recorded).collect();
     }
 
     fn before(&mut self, step: &Executed) -> Verdict {

@@ -548,11 +548,12 @@ impl Row {
         Some(self.measured / scale)
     }
 
-    /// The vendor's measured clocks over those that other code takes by the model, `clocks` without a launch: the launch
-    /// and the clock of the row's tuning run are added to it.
-    pub fn vendor_over(&self, clocks: f64) -> Option<f64> {
+    /// The vendor's measured clocks over those that other code takes by the model, `clocks` without a launch, and `repeated` where the same
+    /// launches ran before: as the row's tuning run did it. Its launch and its clock are added.
+    pub fn vendor_over(&self, clocks: f64, repeated: f64) -> Option<f64> {
         let chip = Chip::of(self.target)?;
         let campaign = campaign(&campaigns(), self).unwrap_or_else(|| usual(&chip));
+        let clocks = if campaign.warm { repeated } else { clocks };
         let (measured, _) = self::clocks(self, &chip, campaign);
         Some(measured / (clocks / campaign.clock + campaign.launch))
     }

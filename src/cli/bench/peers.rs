@@ -81,15 +81,15 @@ impl Measured {
         }
     }
 
-    /// The row of a shape, if the table has one, beside our `clocks` (without launches) in so many launches. Of several
-    /// chips the one whose compute units are nearest to the target's, of several times the shortest.
+    /// The row of a shape, if the table has one, beside our `clocks` (without launches; `repeated` where they ran before) in so many
+    /// launches. Of several chips the one whose compute units are nearest to the target's, of several times the shortest.
     pub fn of(
         &self,
         chip: &Chip,
         dtype: DType,
         layout: Layout,
         shaped: &Shaped,
-        clocks: f64,
+        (clocks, repeated): (f64, f64),
         launches: usize,
     ) -> Option<Vendor> {
         let far = |cus: f64| (cus - chip.cus).abs();
@@ -106,7 +106,7 @@ impl Measured {
                 let rows = rows.iter().filter(same).filter_map(|r| Some((r, r.microseconds()?)));
                 let best = rows.min_by(|a, b| far(a.0.cus).total_cmp(&far(b.0.cus)).then(a.1.total_cmp(&b.1)))?;
                 let (row, microseconds) = best;
-                Some(Vendor { microseconds, over_ours: row.vendor_over(clocks)?, chip: row.chip.clone() })
+                Some(Vendor { microseconds, over_ours: row.vendor_over(clocks, repeated)?, chip: row.chip.clone() })
             }
             Measured::Conv(rows) => {
                 let shape = shaped.conv?;

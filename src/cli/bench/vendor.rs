@@ -5,7 +5,7 @@ use barewave::tensor::DType;
 use barewave_isa::Target;
 use barewave_timing::gemm::Gemm;
 use barewave_timing::validate::{self, Errors};
-use barewave_timing::{Chip, conv};
+use barewave_timing::{Chip, Modelled, conv};
 use comfy_table::{CellAlignment, Table, presets};
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -44,11 +44,11 @@ fn fits([m, n, k, batch]: [f64; 4]) -> bool {
     m * n * k * batch <= LARGEST.0 && elements < LARGEST.1 && [m, n, k, batch].iter().all(|x| *x >= 1.0)
 }
 
-/// Clocks of our own kernels for an operator, without launches, and how many launches there are.
-fn own(target: Target, shaped: &Shaped) -> Option<(f64, usize)> {
+/// Clocks of our own kernels for an operator, without launches; the same where they ran before; and how many launches there are.
+fn own(target: Target, shaped: &Shaped) -> Option<(f64, f64, usize)> {
     let launches = super::kernels::own(target, shaped).ok()?;
-    let clocks: Option<f64> = launches.iter().map(|l| l.modelled.as_ref().ok().map(|m| m.clocks)).sum();
-    Some((clocks?, launches.len()))
+    let sum = |of: fn(&Modelled) -> f64| launches.iter().map(|l| l.modelled.as_ref().ok().map(of)).sum::<Option<f64>>();
+    Some((sum(|m| m.clocks)?, sum(|m| m.repeated)?, launches.len()))
 }
 
 /// A table's row that our own kernels can be compared with.
@@ -75,8 +75,8 @@ impl Own for validate::Row {
         let (g, [a, b]) = (&self.gemm, self.transposed);
         // The table's matrices lie column by column: rows are columns for us, and A is B.
         let whole = Some([g.n, g.m, g.k, g.batch]).filter(|x| fits(*x))?.map(|x| x as usize);
-        let (clocks, _) = own(self.target, &shape::product(dtype, whole, Layout::of([b, a])))?;
-        self.vendor_over(clocks)
+        let (clocks, repeated, _) = own(self.target, &shape::product(dtype, whole, Layout::of([b, a])))?;
+        self.vendor_over(clocks, repeated)
     }
     fn class(&self) -> &'static str {
         let Gemm { m, n, k, batch, .. } = self.gemm;
@@ -109,7 +109,7 @@ impl Own for conv::Row {
         if !fits(self.product) || n * c * h * w > LARGEST.1 {
             return None;
         }
-        let (clocks, launches) = own(self.target, &shape::convolution(dtype, &self.shape))?;
+        let (clocks, _, launches) = own(self.target, &shape::convolution(dtype, &self.shape))?;
         Some(self.vendor_over(&Chip::of(self.target)?, clocks, launches))
     }
     fn class(&self) -> &'static str {

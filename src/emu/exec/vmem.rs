@@ -417,15 +417,14 @@ pub struct Piece {
 
 /// Where the lanes of a memory instruction go, dword by dword, or `whole` where a lane's bytes lie together. Accesses that bounds checks drop are left out, and so are lanes of
 /// `flat_*` that do not go to device memory.
-pub fn touched(w: &Wave, op: &UOp, whole: bool) -> Vec<Piece> {
-    fn all<S: Space>(w: &Wave, op: &UOp, whole: bool) -> Vec<Piece> {
+pub fn each_touched(w: &Wave, op: &UOp, whole: bool, mut each: impl FnMut(Piece)) {
+    fn all<S: Space>(w: &Wave, op: &UOp, whole: bool, each: &mut impl FnMut(Piece)) {
         let b = S::base(w, op);
-        let mut out = Vec::new();
         for lane in Lanes(w.exec()) {
             let a = S::lane(w, op, b, lane);
             let bytes = op.access.bytes as u64;
             if whole && let Some(at) = S::whole(w, op, b, a, bytes) {
-                out.push(Piece { lane: lane as u32, at, size: bytes as u32, offset: 0 });
+                each(Piece { lane: lane as u32, at, size: bytes as u32, offset: 0 });
                 continue;
             }
             let step = bytes.min(4);
@@ -435,21 +434,27 @@ pub fn touched(w: &Wave, op: &UOp, whole: bool) -> Vec<Piece> {
             };
             for skip in (0..bytes).step_by(4) {
                 match piece(skip, step) {
-                    Ok(found) => out.extend(found),
-                    Err(_) => out.extend((skip..skip + step).filter_map(|at| piece(at, 1).ok().flatten())),
+                    Ok(found) => found.into_iter().for_each(&mut *each),
+                    Err(_) => (skip..skip + step).filter_map(|at| piece(at, 1).ok().flatten()).for_each(&mut *each),
                 }
             }
         }
-        out
     }
     use crate::uop::Space as Kind;
     match op.access.space {
-        Kind::Global => all::<Global>(w, op, whole),
-        Kind::Buffer => all::<Buffer>(w, op, whole),
-        Kind::Flat => all::<Flat>(w, op, whole),
-        Kind::Scratch => all::<Scratch>(w, op, whole),
-        _ => Vec::new(),
+        Kind::Global => all::<Global>(w, op, whole, &mut each),
+        Kind::Buffer => all::<Buffer>(w, op, whole, &mut each),
+        Kind::Flat => all::<Flat>(w, op, whole, &mut each),
+        Kind::Scratch => all::<Scratch>(w, op, whole, &mut each),
+        _ => {}
     }
+}
+
+/// The same in a list, dword by dword.
+pub fn touched(w: &Wave, op: &UOp) -> Vec<Piece> {
+    let mut out = Vec::new();
+    each_touched(w, op, false, |p| out.push(p));
+    out
 }
 
 /// LDS bytes that a load to LDS fills: lane, address, size.

@@ -63,7 +63,7 @@ impl Checker {
             }
             Space::None => {}
             space => {
-                for Piece { lane, at: p, size, offset } in vmem::touched(w, uop, false) {
+                for Piece { lane, at: p, size, offset } in vmem::touched(w, uop) {
                     let problem = |k| (k, Some(lane));
                     let Some(addr) = w.mem.address_of(p) else {
                         // A flat access to LDS.
@@ -113,7 +113,7 @@ impl Checker {
         let flags = f.info.flags;
         let stores = flags.has(Flags::STORE) && !flags.has(Flags::LOAD) && !flags.has(Flags::ATOMIC);
         let private = |p: *mut u8| w.mem.address_of(p).is_some_and(|a| self.scratch.contains(&a));
-        stores && vmem::touched(w, uop, false).iter().all(|p| private(p.at))
+        stores && vmem::touched(w, uop).iter().all(|p| private(p.at))
     }
 
     /// What a lane stores to private memory is as defined there as in its register, and comes back so.
