@@ -94,10 +94,10 @@ pub(super) struct Round {
 const ANSWER: f64 = 1.32;
 const ROUND: f64 = 165.0;
 
-/// Cycles of each of a round's barriers, where moves are spread among the products, and where they are not: then waves wait for LDS with
-/// nothing beside it too. Fitted.
+/// Cycles of each of a round's barriers, where moves are spread among the products; and instructions' worth where they are not: then
+/// waves wait for LDS with nothing beside it too. Fitted.
 const MEETING: f64 = 25.0;
-const MEETING_IN_TURN: f64 = 150.0;
+const MEETING_IN_TURN: f64 = 37.0;
 
 /// Of the shorter one of products and moves a workgroup that is alone sees this share; where moves are spread among the products;
 /// and a compute unit that is full. Fitted.
@@ -283,7 +283,7 @@ impl Machine {
         // Cycles of a SIMD for a round of all waves, and those of the compute unit for its loads.
         let (read, seen, seen_full, meeting) = match round.spread {
             true => (1.0, SEEN_SPREAD, 0.0, MEETING),
-            false => (SHARED_READS, SEEN, SEEN_FULL, MEETING_IN_TURN),
+            false => (SHARED_READS, SEEN, SEEN_FULL, MEETING_IN_TURN * self.issue),
         };
         // Whole wavefronts along n gather.
         let lanes = f64::from(info.wave_size);

@@ -201,7 +201,9 @@ impl MatrixForm {
         let clocks = self.products(tile) * busy;
         let answer = if types.bytes() < 4 { choice::lds_answer(target) } else { 0.0 };
         let read = rounds::reads_ahead(tile.k / self.step(tile.run), clocks, answer).1.max(2);
-        let vgprs = sums + read * step + loaded_words(tile) * sets + 16;
+        // Narrow elements of lines along the width are turned, of both operands at a time where loads of two rounds are there.
+        let turned = if sets > 1 && e.deep == (false, false) { 24 } else { 16 };
+        let vgprs = sums + read * step + loaded_words(tile) * sets + turned;
         Round {
             waves: down * across,
             products,

@@ -47,7 +47,7 @@ fn steps_are_long(target: Target, tile: &Tile) -> bool {
 pub(super) fn reads_ahead(steps: u32, clocks: f64, answer: f64) -> (u32, u32) {
     let wanted = (answer / clocks.max(1.0)).ceil().max(1.0) as u32;
     let sets = (2..=steps).filter(|s| steps.is_multiple_of(*s));
-    match sets.clone().find(|s| *s > wanted).or(sets.last()) {
+    match sets.clone().find(|s| *s > wanted).or_else(|| sets.clone().next_back()) {
         Some(sets) => (wanted.min(sets - 1), sets),
         None => (0, 1),
     }
