@@ -363,25 +363,34 @@ pub(super) fn pack_weights(data: &HostTensor, offset: usize, packing: &Packing, 
         return;
     }
     let src = &data.bytes()[offset * size..][..groups * channels * taps * size];
-    const BLOCK: usize = 16;
     for g in 0..groups {
         let src = &src[g * channels * taps * size..][..channels * taps * size];
         let out = &mut out[g * lines * pitch * size..][..lines * pitch * size];
-        if along_k {
-            for (line, row) in out.chunks_mut(pitch * size).zip(src.chunks(taps * size)) {
-                line[..taps * size].copy_from_slice(row);
-            }
-            continue;
-        }
-        // Blocks keep both the reads and the writes within a few cache lines.
-        for k0 in (0..taps).step_by(BLOCK) {
-            for m0 in (0..channels).step_by(BLOCK) {
-                for m in m0..(m0 + BLOCK).min(channels) {
-                    for k in k0..(k0 + BLOCK).min(taps) {
-                        let (s, d) = ((m * taps + k) * size, (k * pitch + m) * size);
-                        out[d..d + size].copy_from_slice(&src[s..s + size]);
-                    }
+        match size {
+            _ if along_k => {
+                for (line, row) in out.chunks_mut(pitch * size).zip(src.chunks(taps * size)) {
+                    line[..taps * size].copy_from_slice(row);
                 }
+            }
+            1 => turned::<1>(src, [channels, taps], out, pitch),
+            2 => turned::<2>(src, [channels, taps], out, pitch),
+            4 => turned::<4>(src, [channels, taps], out, pitch),
+            _ => turned::<8>(src, [channels, taps], out, pitch),
+        }
+    }
+}
+
+/// Writes rows of elements as columns of lines of `pitch` elements, in blocks that keep both reads and writes within a few cache
+/// lines.
+fn turned<const SIZE: usize>(src: &[u8], [rows, columns]: [usize; 2], out: &mut [u8], pitch: usize) {
+    const BLOCK: usize = 16;
+    let (src, out) = (src.as_chunks::<SIZE>().0, out.as_chunks_mut::<SIZE>().0);
+    for r0 in (0..rows).step_by(BLOCK) {
+        let block = &src[r0 * columns..rows.min(r0 + BLOCK) * columns];
+        for c0 in (0..columns).step_by(BLOCK) {
+            for c in c0..columns.min(c0 + BLOCK) {
+                let line = &mut out[c * pitch + r0..];
+                line.iter_mut().zip(block[c..].iter().step_by(columns)).for_each(|(to, from)| *to = *from);
             }
         }
     }

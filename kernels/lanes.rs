@@ -47,6 +47,27 @@ pub(super) fn combine(
     if team > wave { across_waves(w, team, own, &merge) } else { Ok(own) }
 }
 
+/// The same for teams of a workgroup whose members are `columns` workitems apart, and neighbours of other teams. Members are combined in
+/// their order, so that all hold the same.
+pub(super) fn combine_apart(
+    w: &mut Writer,
+    team: u32,
+    columns: u32,
+    values: &[Part],
+    merge: impl Fn(&mut Writer, &[Part], &[Part]) -> Res<Vec<Part>>,
+) -> Res<Vec<Part>> {
+    if team == 1 {
+        return Ok(values.to_vec());
+    }
+    let item = w.b.workitem_id();
+    let column = w.b.and(item, columns - 1);
+    let start = w.b.shl(column, 2u32);
+    meet(w, [team, columns], start, values.to_vec(), &merge)
+}
+
+/// Members whose values are read at once.
+const READ: u32 = 8;
+
 fn each_dword(b: &mut Builder, v: Part, f: impl Fn(&mut Builder, Part) -> Part) -> Part {
     if v.len == 1 {
         return f(b, v);
@@ -162,7 +183,19 @@ fn across_waves(
     own: Vec<Part>,
     merge: &impl Fn(&mut Writer, &[Part], &[Part]) -> Res<Vec<Part>>,
 ) -> Res<Vec<Part>> {
-    let (wave, plane) = (w.b.wave_size(), team * 4);
+    let (wave, start) = (w.b.wave_size(), w.b.to_vector(0u32));
+    meet(w, [team / wave, wave], start, own, merge)
+}
+
+/// Combines what so many workitems of a workgroup have, each so many behind the one before, the first at byte `start` in LDS.
+fn meet(
+    w: &mut Writer,
+    [members, apart]: [u32; 2],
+    start: Part,
+    own: Vec<Part>,
+    merge: &impl Fn(&mut Writer, &[Part], &[Part]) -> Res<Vec<Part>>,
+) -> Res<Vec<Part>> {
+    let plane = members * apart * 4;
     let dwords: u32 = own.iter().map(|v| u32::from(v.len)).sum();
     let base = w.b.lds(plane * dwords);
     let item = w.b.workitem_id();
@@ -173,21 +206,25 @@ fn across_waves(
         at += plane;
     }
     w.b.barrier();
-    let start = w.b.to_vector(0u32);
-    let found = (0..team / wave).map(|number| {
-        let mut at = base + number * wave * 4;
-        let mut read = |v: &Part| {
-            let p = w.b.v(v.len);
-            for d in 0..v.len {
-                w.b.lds_read_into(p.dword(d), start, at);
-                at += plane;
-            }
-            p
-        };
-        own.iter().map(&mut read).collect()
-    });
-    let found = found.collect();
-    folded(w, found, merge)
+    let mut total = Vec::new();
+    for first in (0..members).step_by(READ as usize) {
+        let found = (first..members.min(first + READ)).map(|number| {
+            let mut at = base + number * apart * 4;
+            let mut read = |v: &Part| {
+                let p = w.b.v(v.len);
+                for d in 0..v.len {
+                    w.b.lds_read_into(p.dword(d), start, at);
+                    at += plane;
+                }
+                p
+            };
+            own.iter().map(&mut read).collect()
+        });
+        let found = found.collect();
+        let part = folded(w, found, merge)?;
+        total = if first == 0 { part } else { merge(w, &total, &part)? };
+    }
+    Ok(total)
 }
 
 /// The larger of two values, and other plain operations, as what [`combine`] merges by.

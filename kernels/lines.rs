@@ -3,8 +3,12 @@
 //! A *line* is the set of elements that are combined into one result. A team of workitems, a power of two, takes a line: in
 //! turns of *chunks*, neighbours that one load takes together, so that what the team loads at once lies together. Where
 //! a line fits in the team's registers it is loaded once, all of it in flight at the same time, and stays there; longer
-//! lines are walked in rounds of several chunks. Lines whose elements lie apart are walked by single workitems, whose
-//! neighbours walk the neighbouring lines, or by a workgroup where they are few and long.
+//! lines are walked in rounds of several chunks. Where lines are short, few workitems take one, and a team several of them, so that
+//! waves begin as fast as memory feeds them.
+//!
+//! Lines whose elements lie apart, but beside those of the next lines, are columns: workitems that are neighbours in a wave walk
+//! neighbouring lines, and the members of a team are as far apart as there are columns. What they have found meets in LDS. Others
+//! are walked by single workitems, or by a workgroup where they are few and long.
 //!
 //! Scale and bias of a normalisation are the same for all lines. A workgroup that has one line reads them for itself; where second-level
 //! caches are too slow for that, it keeps them and takes several lines.
@@ -36,6 +40,23 @@ const ROUNDS: u32 = 8;
 /// Second-level caches that are busy for more than this share of what memory takes hold memory up.
 const CACHE_BUSY: f64 = 0.9;
 
+/// Chunks that a workitem of a short line takes where there are enough lines, and workgroups of each compute unit that are enough.
+const SHORT: u32 = 4;
+const ENOUGH: usize = 8;
+
+/// Bytes of neighbouring columns that a workgroup takes at least, workitems of such a workgroup at most, and of a compute unit that
+/// are enough.
+const COLUMNS: u32 = 64;
+const TALLEST: u32 = 1024;
+const RESIDENT: usize = 1024;
+
+/// Lines that a team takes one after the other in straight code at most, and chunks of them.
+const ABREAST: u32 = 8;
+const STRAIGHT: u32 = 16;
+
+/// What waves should move, over what memory moves while one begins.
+const MARGIN: f64 = 1.6;
+
 /// Chunks of a round where the line does not fit, and elements of single workitems'.
 const IN_FLIGHT: u32 = 4;
 
@@ -50,13 +71,19 @@ pub(super) struct Shape {
     pub together: u32,
     /// Neighbours of a line are neighbours in memory.
     pub dense: bool,
+    /// Neighbouring lines are, and how many lines in a row.
+    pub columns: Option<usize>,
+    /// Bytes of an element.
+    pub size: usize,
     /// Registers of an element.
     pub dwords: u32,
+    /// Lines are walked more than once.
+    pub again: bool,
 }
 
 impl Shape {
-    /// `count` lines of the dimensions `outer..` of the first access; all the accesses are walked in chunks.
-    pub fn of(accesses: &[(DType, &View)], outer: usize, count: usize) -> Res<Shape> {
+    /// `count` lines of the dimensions `outer..` of the first access; all the accesses are walked in chunks, `again` or but once.
+    pub fn of(accesses: &[(DType, &View)], outer: usize, count: usize, again: bool) -> Res<Shape> {
         let (t, view) = accesses[0];
         // What is repeated can be longer than any tensor.
         let length = view.dims[outer..].iter().try_fold(1usize, |n, d| n.checked_mul(*d));
@@ -66,8 +93,36 @@ impl Shape {
             length,
             together: together(accesses),
             dense: view.strides.last() == Some(&1),
+            columns: (0..outer).rfind(|d| view.dims[*d] > 1).filter(|d| view.strides[*d] == 1).map(|d| view.dims[d]),
+            size: t.size(),
             dwords: u32::from(values::computed(t).dwords()),
+            again,
         })
+    }
+}
+
+impl Shape {
+    /// How many neighbouring lines of `row` neighbouring workitems walk, and how many workitems share one, so that the compute
+    /// units have enough to do; none where a line's neighbours are too few.
+    fn as_columns(&self, row: usize, wave: u32, cus: usize) -> Option<(u32, u32)> {
+        let least = (COLUMNS / self.size as u32).min(wave);
+        if row < least as usize / 2 || self.length < 2 * SHORT as usize {
+            return None;
+        }
+        // As many members as fill the chip, and as keep a line in registers that is walked again if they can.
+        let length = self.length as u32;
+        let wanted = 1u32 << (RESIDENT * cus / self.count.max(1)).max(1).ilog2();
+        let held = |team: u32| length.div_ceil(team) * self.dwords;
+        let most = (TALLEST / least).min((length / SHORT).next_power_of_two());
+        let mut team = wanted.clamp(1, most);
+        while self.again && held(team) > LIGHT && team < most {
+            team *= 2;
+        }
+        let mut beside = (WORKGROUP / team).max(least);
+        while beside > least && beside * team > wave && self.count < 2 * cus * beside as usize {
+            beside /= 2;
+        }
+        Some((beside, team))
     }
 }
 
@@ -98,6 +153,10 @@ pub(super) struct Lines {
     inside: Option<Part>,
     /// Lines that a team takes, one after the other.
     turns: u32,
+    /// Neighbouring lines that neighbouring workitems walk, where that is how they walk.
+    columns: Option<u32>,
+    /// Which of the workgroup's lines, where it has several.
+    of_group: Option<Part>,
 }
 
 /// Neighbours that a workitem takes at once: those from element `first + ahead` of its line on.
@@ -126,12 +185,21 @@ impl Lines {
         let wave = cx.target.info().wave_size;
         let (count, all) = (shape.count, shape.length as u32 / shape.together);
         let held = |team: u32| all.div_ceil(team) * shape.together * shape.dwords;
+        let cus = cx.target.info().cus as usize;
+        let mut columns = None;
         let team = if shape.dense {
             let mut team = all.next_power_of_two().clamp(1, wave);
             while held(team) > LIGHT && team < lanes::MOST {
                 team *= 2;
             }
+            let fits = |team: u32| all.div_ceil(team) <= SHORT && held(team) <= LIGHT;
+            while team > 1 && fits(team / 2) && count * (team / 2) as usize >= ENOUGH * cus * WORKGROUP as usize {
+                team /= 2;
+            }
             if held(team) > MOST { WORKGROUP } else { team }
+        } else if let Some((beside, team)) = shape.columns.and_then(|row| shape.as_columns(row, wave, cus)) {
+            columns = Some(beside);
+            team
         } else if shape.length <= 64 || (count >= 4096 && shape.length <= 512) {
             1
         } else {
@@ -142,41 +210,89 @@ impl Lines {
         // A team of several waves has its own barriers.
         let mut workgroup = if team > wave { team } else { WORKGROUP };
         // Few lines are spread over the compute units.
-        let enough = 2 * cx.target.info().cus as usize;
+        let enough = 2 * cus;
         while workgroup > wave.max(team) && (count * team as usize).div_ceil(workgroup as usize) < enough {
             workgroup /= 2;
         }
+        if let Some(beside) = columns {
+            workgroup = beside * team;
+        }
         let mut w = cx.kernel(workgroup);
         let per_group = workgroup / team;
-        let group = w.b.workgroup_id(0);
-        let (mut line, mut member, mut inside) = (group, None, None);
+        let item = w.b.workitem_id();
+        let (mut member, mut of_group) = (None, None);
         if team > 1 {
-            let item = w.b.workitem_id();
-            member = Some(if per_group > 1 { w.b.and(item, team - 1) } else { item });
+            member = Some(match columns {
+                Some(beside) => w.b.shr(item, beside.trailing_zeros()),
+                None if per_group > 1 => w.b.and(item, team - 1),
+                None => item,
+            });
         }
         if per_group > 1 {
-            let item = w.b.workitem_id();
-            let of_group = if team > 1 { w.b.shr(item, team.trailing_zeros()) } else { item };
-            line = w.b.mad(group, per_group, of_group);
-            inside = (!count.is_multiple_of(per_group as usize))
-                .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), line.into()]));
+            of_group = Some(match columns {
+                _ if team == 1 => item,
+                Some(beside) => w.b.and(item, beside - 1),
+                None => w.b.shr(item, team.trailing_zeros()),
+            });
         }
         let rounds = own.div_ceil(chunks);
-        let lines = Lines { shape, team, workgroup, chunks, rounds, line, member, inside, turns: 1 };
+        let line = w.b.workgroup_id(0);
+        let (inside, turns) = (None, 1);
+        let mut lines =
+            Lines { shape, team, workgroup, chunks, rounds, line, member, inside, turns, columns, of_group };
+        lines.turn(&mut w, 0);
         (w, lines)
     }
 
     /// A line for each workgroup, of a length that is known when the kernel is launched.
     pub fn of_team(w: &mut Writer) -> Lines {
         let (line, item) = (w.b.workgroup_id(0), w.b.workitem_id());
-        let shape = Shape { count: 0, length: 0, together: 1, dense: false, dwords: 1 };
+        let shape =
+            Shape { count: 0, length: 0, together: 1, dense: false, columns: None, size: 4, dwords: 1, again: false };
         let (team, workgroup) = (WORKGROUP, WORKGROUP);
-        Lines { shape, team, workgroup, chunks: 1, rounds: 1, line, member: Some(item), inside: None, turns: 1 }
+        let (chunks, rounds, turns, member, inside) = (1, 1, 1, Some(item), None);
+        let (columns, of_group) = (None, None);
+        Lines { shape, team, workgroup, chunks, rounds, line, member, inside, turns, columns, of_group }
     }
 
     /// Workgroups to launch.
     pub fn grid(&self) -> [u32; 3] {
         [(self.shape.count as u32).div_ceil(self.workgroup / self.team * self.turns), 1, 1]
+    }
+
+    /// Lets each team take several short lines, of so many bytes each with their results, where waves would otherwise begin more
+    /// slowly than memory feeds them. [`Lines::turn`] goes on to the next.
+    pub fn abreast(&mut self, target: Target, bytes: usize) {
+        let machine = Machine::of(target);
+        let lines = |turns: u32| (target.info().wave_size / self.team * turns) as usize;
+        let fed = |turns: u32| (lines(turns) * bytes) as f64 >= MARGIN * machine.memory * machine.dispatch;
+        let per_group = |turns: u32| (self.workgroup / self.team * turns) as usize;
+        let fits = |turns: u32| {
+            turns <= ABREAST
+                && turns * self.chunks <= STRAIGHT
+                && turns * self.chunks * self.shape.together * self.shape.dwords <= MOST
+                && self.shape.count / per_group(turns) >= ENOUGH * target.info().cus as usize
+        };
+        let short = self.rounds == 1 && self.columns.is_none() && self.team <= target.info().wave_size;
+        while short && !fed(self.turns) && fits(2 * self.turns) {
+            self.turns *= 2;
+        }
+    }
+
+    /// How many lines a team takes.
+    pub fn turns(&self) -> u32 {
+        self.turns
+    }
+
+    /// Makes number `turn` of a team's lines the one that is walked.
+    pub fn turn(&mut self, w: &mut Writer, turn: u32) {
+        let (group, count) = (w.b.workgroup_id(0), self.shape.count);
+        let Some(of_group) = self.of_group else { return };
+        let per_group = self.workgroup / self.team;
+        let at = w.b.mad(group, per_group * self.turns, of_group);
+        self.line = if turn > 0 { w.b.add(at, turn * per_group) } else { at };
+        self.inside = (!count.is_multiple_of((per_group * self.turns) as usize))
+            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), self.line.into()]));
     }
 
     /// How many lines a team should take so that second-level caches have time for what is the same for all lines, which it keeps.
@@ -293,7 +409,17 @@ impl Lines {
     /// How lines lie in an access whose dimensions from `outer` on are the line's.
     pub fn place(&self, w: &mut Writer, view: &View, size: usize, outer: usize) -> Place {
         let base = part_offset(w, view, size, 0..outer, self.line, true);
-        let (dims, strides) = (view.dims[outer..].to_vec(), view.strides[outer..].to_vec());
+        // Dimensions that this access walks as one.
+        let (mut dims, mut strides) = (Vec::new(), Vec::new());
+        for (&n, &stride) in view.dims[outer..].iter().zip(&view.strides[outer..]) {
+            match (dims.last_mut(), strides.last_mut()) {
+                (Some(many), Some(apart)) if *apart == stride * n as i64 => (*many, *apart) = (*many * n, stride),
+                _ => {
+                    dims.push(n);
+                    strides.push(stride);
+                }
+            }
+        }
         Place { base, inner: View { offset: 0, dims, strides }, size }
     }
 
@@ -344,7 +470,10 @@ impl Lines {
         values: &[Part],
         merge: impl Fn(&mut Writer, &[Part], &[Part]) -> Res<Vec<Part>>,
     ) -> Res<Vec<Part>> {
-        lanes::combine(w, self.team, values, merge)
+        match self.columns {
+            Some(columns) => lanes::combine_apart(w, self.team, columns, values, merge),
+            None => lanes::combine(w, self.team, values, merge),
+        }
     }
 }
 

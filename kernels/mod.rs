@@ -44,6 +44,7 @@ mod split;
 mod tile;
 mod trig;
 mod tuning;
+mod turned;
 mod values;
 mod winograd;
 

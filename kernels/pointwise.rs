@@ -1,60 +1,179 @@
-//! Elementwise steps: one workitem computes one element, or four neighbours where every operand allows it.
+//! Elementwise steps: a workitem computes neighbours, as many as one load takes together where operands allow it, and that in
+//! several places where waves would otherwise begin more slowly than memory feeds them.
 //!
 //! The linear index is split into coordinates by constant division; each operand's offset is a sum of coordinate
-//! times stride. Four elements go together when all types have 32 bits or are floats of 16, the innermost dimension
-//! is a multiple of four, the result is dense in it and every operand is dense or constant in it.
+//! times stride. Neighbours go together when the result is dense in the innermost dimension and every operand is dense or the same
+//! for all of them, or so far apart that nothing is lost by reading its elements one by one. Operands whose neighbours lie along
+//! another dimension are turned over in LDS ([`turned`](super::turned)).
 
 use super::address::{self, Offset};
+use super::choice::Machine;
 use super::error::Res;
+use super::turned::Turned;
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, expr};
 use crate::graph::fused::{Access, FusedGraph, Step};
 use crate::mir::{Builder, Gen, Part, Type};
 use barewave_isa::op;
 
-const WORKGROUP: u32 = 256;
+pub(super) const WORKGROUP: u32 = 256;
+
+/// Neighbours of a workitem: of one operand they fill at most so many bytes, and where others are small twice that.
+const BYTES: usize = 16;
+const MOST: usize = 16;
+
+/// Elements times operations that a workitem computes at most where fewer would do.
+const WORK: usize = 256;
+
+/// Elements further apart than this are in lines of their own.
+const APART: i64 = 64;
+
+/// Dwords of operands that a workitem holds at most.
+const HELD: usize = 32;
+
+/// What waves should move, over what memory moves while one begins.
+const MARGIN: f64 = 1.6;
+
+/// Workgroups that stay for each compute unit where workitems compute in several places.
+const ENOUGH: usize = 8;
+
+/// What a workitem computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Share {
+    /// Neighbours.
+    width: usize,
+    /// Places.
+    rounds: usize,
+}
 
 pub(super) fn lower(cx: &Cx) -> Res<Vec<Kernel>> {
+    if let Some(turned) = Turned::of(cx) {
+        return turned.lower(cx);
+    }
     let out = &cx.step.output;
     let dims = out.view.dims.clone();
-    let width = width(cx.graph, cx.step);
+    let Share { width, rounds } = share(cx);
     let mut steps = dims.clone();
     if let Some(last) = steps.last_mut() {
         *last /= width;
     }
     let groups: usize = steps.iter().product();
+    let per_group = WORKGROUP * rounds as u32;
     let mut w = cx.kernel(WORKGROUP);
-    let index = linear_index(&mut w.b);
-    let mut coords = address::coordinates(&mut w.b, index, &steps);
-    if width > 1
-        && let Some(Some(c)) = coords.last().copied()
-    {
-        *coords.last_mut().expect("just seen") = Some(w.b.mul(c, width as u32));
+    let group = w.b.workgroup_id(0);
+    let item = w.b.workitem_id();
+    let base = w.b.mul(group, per_group);
+    let first = w.b.add(base, item);
+    let mut places = Vec::new();
+    for round in 0..rounds as u32 {
+        let index = if round > 0 { w.b.add(first, round * WORKGROUP) } else { first };
+        let mut coords = address::coordinates(&mut w.b, index, &steps);
+        if width > 1
+            && let Some(Some(c)) = coords.last().copied()
+        {
+            *coords.last_mut().expect("just seen") = Some(w.b.mul(c, width as u32));
+        }
+        let operands = cx.step.inputs.iter().enumerate().map(|(i, a)| load(&mut w, cx, i, a, &coords, width));
+        let operands = operands.collect::<Res<Vec<_>>>()?;
+        let mut at = address::offset(&mut w.b, &out.view, cx.dtype(Arg::Output).size(), &coords);
+        if !groups.is_multiple_of(per_group as usize) {
+            let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(groups as u32).into(), index.into()]);
+            let reg = at.vector(&mut w.b);
+            at.reg = Some(w.b.guard(inside, reg));
+        }
+        places.push((operands, at));
     }
-    let mut operands = Vec::new();
-    for (i, access) in cx.step.inputs.iter().enumerate() {
-        operands.push(load(&mut w, cx, i, access, &coords, width)?);
+    for (operands, at) in places {
+        finish(&mut w, cx, &operands, width, at)?;
     }
-    let size = cx.dtype(Arg::Output).size();
-    let mut at = address::offset(&mut w.b, &out.view, size, &coords);
-    if !groups.is_multiple_of(WORKGROUP as usize) {
-        let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(groups as u32).into(), index.into()]);
-        let reg = at.vector(&mut w.b);
-        at.reg = Some(w.b.guard(inside, reg));
-    }
+    let flops = (dims.iter().product::<usize>() * cx.step.expr.cost()) as u64;
+    Ok(vec![w.finish([(groups as u32).div_ceil(per_group), 1, 1], flops)])
+}
+
+/// Computes neighbours of the operands' elements and stores them.
+pub(super) fn finish(w: &mut Writer, cx: &Cx, operands: &[Vec<Value>], width: usize, at: Offset) -> Res<()> {
     let mut results = Vec::new();
     for lane in 0..width {
         let input = |i: u32| operands[i as usize][lane.min(operands[i as usize].len() - 1)];
         results.push(expr::eval(&mut w.b, &cx.step.expr, &input, None)?);
     }
     let buf = w.buffer(cx, Arg::Output)?;
-    if width == 1 {
-        values::store(&mut w.b, cx.dtype(Arg::Output), buf, at, results[0]);
-    } else {
-        values::store_some(&mut w.b, cx.dtype(Arg::Output), buf, at, &results);
+    values::store_some(&mut w.b, cx.dtype(Arg::Output), buf, at, &results);
+    Ok(())
+}
+
+/// How an operand's elements lie beside a workitem's neighbours.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lie {
+    /// One element is all of them.
+    Same,
+    /// They are neighbours.
+    Dense,
+    /// Each is somewhere.
+    Apart,
+}
+
+fn lie(graph: &FusedGraph, a: &Access, width: usize) -> Lie {
+    let Some(d) = a.view.rank().checked_sub(1) else { return Lie::Same };
+    let t = graph.tensor(a.tensor).dtype;
+    let (bytes, whole) = (width * t.size(), |n: usize| n.is_multiple_of(width));
+    // Tables do not tell them apart, nor does a limit lie between them.
+    let alike = a.indirect.iter().all(|i| i.view.strides[d] == 0)
+        && a.guard.as_ref().is_none_or(|g| whole(g.ranges[d].0) && whole(g.ranges[d].1));
+    let steps = a.indirect.iter().all(|i| (i.stride * t.size() as i64) % bytes.min(4) as i64 == 0);
+    match a.view.strides[d] {
+        _ if width == 1 => Lie::Apart,
+        0 if alike => Lie::Same,
+        1 if alike && steps && values::is_aligned(t, &a.view, bytes) => Lie::Dense,
+        _ => Lie::Apart,
     }
-    let flops = (dims.iter().product::<usize>() * cx.step.expr.cost()) as u64;
-    Ok(vec![w.finish([(groups as u32).div_ceil(WORKGROUP), 1, 1], flops)])
+}
+
+/// How much each workitem computes.
+fn share(cx: &Cx) -> Share {
+    let (step, cost) = (cx.step, cx.step.expr.cost().max(1));
+    let last = step.output.view.dims.last().copied().unwrap_or(1);
+    let size = |a: &Access| cx.graph.tensor(a.tensor).dtype.size();
+    let fits = |width: usize| {
+        let lies = |a: &Access| lie(cx.graph, a, width);
+        let far = |a: &Access| a.view.strides.last().is_none_or(|s| (s * size(a) as i64).abs() >= APART);
+        let (mut least, mut most) = (size(&step.output), size(&step.output));
+        for a in step.inputs.iter().filter(|a| lies(a) == Lie::Dense) {
+            (least, most) = (least.min(size(a)), most.max(size(a)));
+        }
+        let few = width * most <= BYTES || (width * most <= 2 * BYTES && width * least <= 4);
+        let read = |a: &Access| lies(a) != Lie::Apart || (width <= 4 && far(a));
+        last.is_multiple_of(width)
+            && (width <= 4 || width * cost <= WORK)
+            && lies(&step.output) == Lie::Dense
+            && few
+            && step.inputs.iter().all(read)
+    };
+    let mut width = MOST;
+    while width > 1 && !fits(width) {
+        width /= 2;
+    }
+    // What a place moves and what it holds. Of operands that are read several times caches have most.
+    let units = step.output.view.len() / width;
+    let walked = |a: &&Access| lie(cx.graph, a, width) != Lie::Same;
+    let moved = |a: &Access| (width * size(a)).min(cx.graph.tensor(a.tensor).bytes().div_ceil(units.max(1)));
+    let bytes: usize = step.inputs.iter().filter(walked).chain([&step.output]).map(moved).sum();
+    let held: usize = step.inputs.iter().filter(walked).map(|a| width * size(a).max(4) / 4).sum();
+    let rounds = places(cx, units, bytes, |rounds| rounds * held <= HELD && rounds * width * cost <= WORK);
+    Share { width, rounds }
+}
+
+/// In how many places each workitem should compute, where `units` are to be done that move so many bytes each, and so many would do.
+pub(super) fn places(cx: &Cx, units: usize, bytes: usize, would: impl Fn(usize) -> bool) -> usize {
+    let machine = Machine::of(cx.target);
+    let wave = f64::from(cx.target.info().wave_size);
+    let fed = |places: usize| (places * bytes) as f64 * wave >= MARGIN * machine.memory * machine.dispatch;
+    let enough = |places: usize| units / (WORKGROUP as usize * places) >= ENOUGH * cx.target.info().cus as usize;
+    let mut places = 1;
+    while places < MOST && !fed(places) && enough(2 * places) && would(2 * places) {
+        places *= 2;
+    }
+    places
 }
 
 /// Index of the workitem in a one-dimensional grid.
@@ -66,7 +185,7 @@ pub(super) fn linear_index(b: &mut Builder) -> Part {
     b.add(base, item)
 }
 
-/// How many neighbours go together.
+/// How many neighbours go together in a kernel that serves any extents.
 pub(super) fn width(graph: &FusedGraph, step: &Step) -> usize {
     let Some((&last, d)) = step.output.view.dims.last().zip(step.output.view.rank().checked_sub(1)) else { return 1 };
     let fits = |a: &Access| {
@@ -82,7 +201,42 @@ pub(super) fn width(graph: &FusedGraph, step: &Step) -> usize {
 }
 
 /// The elements of operand `i` at the coordinates: `width` of them, or one that serves for all.
-fn load(w: &mut Writer, cx: &Cx, i: usize, access: &Access, coords: &[Option<Part>], width: usize) -> Res<Vec<Value>> {
+pub(super) fn load(
+    w: &mut Writer,
+    cx: &Cx,
+    i: usize,
+    access: &Access,
+    coords: &[Option<Part>],
+    width: usize,
+) -> Res<Vec<Value>> {
+    match lie(cx.graph, access, width) {
+        Lie::Dense => load_at(w, cx, i, access, coords, width),
+        Lie::Same => load_at(w, cx, i, access, coords, 1),
+        Lie::Apart => {
+            let mut out = load_at(w, cx, i, access, coords, 1)?;
+            for e in 1..width as u32 {
+                let mut coords = coords.to_vec();
+                if let Some(Some(c)) = coords.last_mut() {
+                    *c = w.b.add(*c, e);
+                } else if let Some(c) = coords.last_mut() {
+                    *c = Some(w.b.scalar(e));
+                }
+                out.extend(load_at(w, cx, i, access, &coords, 1)?);
+            }
+            Ok(out)
+        }
+    }
+}
+
+/// So many neighbours of operand `i`, from the coordinates on.
+fn load_at(
+    w: &mut Writer,
+    cx: &Cx,
+    i: usize,
+    access: &Access,
+    coords: &[Option<Part>],
+    count: usize,
+) -> Res<Vec<Value>> {
     let buf = w.buffer(cx, Arg::Input(i))?;
     let t = cx.dtype(Arg::Input(i));
     let mut at = address::offset(&mut w.b, &access.view, t.size(), coords);
@@ -106,9 +260,7 @@ fn load(w: &mut Writer, cx: &Cx, i: usize, access: &Access, coords: &[Option<Par
         let folded = if at.imm != 0 { w.b.add(reg, at.imm) } else { reg };
         at = Offset { reg: Some(w.b.guard(mask, folded)), imm: 0 };
     }
-    let dense = width > 1 && access.view.strides.last() == Some(&1);
-    let mut loaded =
-        if dense { values::load_some(&mut w.b, t, buf, at, 4) } else { vec![values::load(&mut w.b, t, buf, at)] };
+    let mut loaded = values::load_some(&mut w.b, t, buf, at, count as u32);
     if let (Some(mask), Some(g)) = (inside, &access.guard) {
         let mut fill = crate::graph::expr::Expr::new();
         fill.literal(t, g.fill);

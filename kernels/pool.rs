@@ -1,16 +1,16 @@
-//! Pooling: one workitem computes one output. Small windows are unrolled, large ones walked by a scalar loop.
+//! Pooling: a workitem computes one output, or several in different places where waves would otherwise begin more slowly than
+//! memory feeds them. Small windows are unrolled, large ones walked by a scalar loop.
 
 use super::direct::Taps;
 use super::error::{Reason, Res};
 use super::float::Float;
+use super::pointwise::{self, WORKGROUP};
 use super::values::{self, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, address, epilogue, expr, reduce};
 use crate::graph::expr::{Expr, Scalar};
 use crate::graph::fused::{PoolOp, Window};
 use crate::graph::view::View;
 use crate::mir::{Gen, Part, Type};
-
-const WORKGROUP: u32 = 256;
 
 /// Largest window that is unrolled.
 const UNROLLED: usize = 32;
@@ -24,52 +24,61 @@ pub(super) fn lower(cx: &Cx, pool: PoolOp, window: &Window, prologue: &Expr) -> 
         _ => return Err(Reason::Operation { op: format!("{pool:?} pooling"), dtype: t }),
     };
     let ty = values::computed(t);
-    let mut w = cx.kernel(WORKGROUP);
-    let index = super::pointwise::linear_index(&mut w.b);
-    let coords = address::coordinates(&mut w.b, index, &out.dims);
     let neutral = match (pool, float, t.is_signed_int()) {
         (PoolOp::Max, true, _) => Scalar::Float(f64::NEG_INFINITY),
         (PoolOp::Max, false, true) => Scalar::Int(i32::MIN as i64),
         (PoolOp::Max, false, false) => Scalar::Int(0),
         _ => Scalar::Float(0.0),
     };
-    let start = reduce::literal(&mut w, t, neutral)?;
-    let acc = reduce::held(&mut w, start);
-    let walk = PoolWalk { cx, window, prologue, pool, acc, neutral: start };
     let taps: usize = window.kernel.iter().product();
-    if taps <= UNROLLED {
-        walk.unrolled(&mut w, &coords, taps)?
-    } else {
-        walk.looped(&mut w, &coords, taps)?
-    }
-    let total = match divisor(&mut w, pool, window, &coords, &cx.step.inputs[0].view, &out.dims) {
-        Some(Divisor::Constant(n)) => {
-            let share = if ty == Type::F64 { 1.0 / n as f64 } else { (1.0 / n as f32).into() };
-            let share = Float(ty).constant(&mut w.b, share);
-            Float(ty).op(&mut w.b, Gen::Mul, share, acc)
-        }
-        Some(Divisor::Count(n)) => {
-            let n = w.b.convert(Type::U32, ty, n);
-            Float(ty).div(&mut w.b, acc, n)
-        }
-        None => acc,
-    };
     let outputs = out.len();
-    let inside = (!outputs.is_multiple_of(WORKGROUP as usize))
-        .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(outputs as u32).into(), index.into()]));
-    epilogue::finish(&mut w, cx, Value::of(t, total), |w, arg| {
-        let view = match arg {
-            Arg::Input(i) => &cx.step.inputs[i].view,
-            _ => &cx.step.output.view,
-        };
-        let mut at = address::offset(&mut w.b, view, cx.dtype(arg).size(), &coords);
-        if let (Some(mask), Arg::Output) = (inside, arg) {
-            let v = at.vector(&mut w.b);
-            at.reg = Some(w.b.guard(mask, v));
+    let source = cx.graph.tensor(cx.tensor(Arg::Input(0))).bytes().div_ceil(outputs.max(1));
+    let bytes = source + cx.dtype(Arg::Output).size();
+    let places = pointwise::places(cx, outputs, bytes, |places| places * taps <= UNROLLED);
+    let per_group = WORKGROUP * places as u32;
+    let mut w = cx.kernel(WORKGROUP);
+    let (group, item) = (w.b.workgroup_id(0), w.b.workitem_id());
+    let base = w.b.mul(group, per_group);
+    let first = w.b.add(base, item);
+    for place in 0..places as u32 {
+        let index = if place > 0 { w.b.add(first, place * WORKGROUP) } else { first };
+        let coords = address::coordinates(&mut w.b, index, &out.dims);
+        let start = reduce::literal(&mut w, t, neutral)?;
+        let acc = reduce::held(&mut w, start);
+        let walk = PoolWalk { cx, window, prologue, pool, acc, neutral: start };
+        if taps <= UNROLLED {
+            walk.unrolled(&mut w, &coords, taps)?
+        } else {
+            walk.looped(&mut w, &coords, taps)?
         }
-        Ok(at)
-    })?;
-    Ok(vec![w.finish([(outputs as u32).div_ceil(WORKGROUP), 1, 1], (outputs * taps) as u64)])
+        let total = match divisor(&mut w, pool, window, &coords, &cx.step.inputs[0].view, &out.dims) {
+            Some(Divisor::Constant(n)) => {
+                let share = if ty == Type::F64 { 1.0 / n as f64 } else { (1.0 / n as f32).into() };
+                let share = Float(ty).constant(&mut w.b, share);
+                Float(ty).op(&mut w.b, Gen::Mul, share, acc)
+            }
+            Some(Divisor::Count(n)) => {
+                let n = w.b.convert(Type::U32, ty, n);
+                Float(ty).div(&mut w.b, acc, n)
+            }
+            None => acc,
+        };
+        let inside = (!outputs.is_multiple_of(per_group as usize))
+            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(outputs as u32).into(), index.into()]));
+        epilogue::finish(&mut w, cx, Value::of(t, total), |w, arg| {
+            let view = match arg {
+                Arg::Input(i) => &cx.step.inputs[i].view,
+                _ => &cx.step.output.view,
+            };
+            let mut at = address::offset(&mut w.b, view, cx.dtype(arg).size(), &coords);
+            if let (Some(mask), Arg::Output) = (inside, arg) {
+                let v = at.vector(&mut w.b);
+                at.reg = Some(w.b.guard(mask, v));
+            }
+            Ok(at)
+        })?;
+    }
+    Ok(vec![w.finish([(outputs as u32).div_ceil(per_group), 1, 1], (outputs * taps) as u64)])
 }
 
 struct PoolWalk<'a> {

@@ -91,7 +91,7 @@ fn neutral(op: ReduceOp, t: DType) -> Scalar {
 struct Reduction<'a> {
     cx: &'a Cx<'a>,
     prologue: &'a Expr,
-    lines: Lines,
+    lines: &'a Lines,
     place: lines::Place,
 }
 
@@ -99,18 +99,25 @@ pub(super) fn lower(cx: &Cx, op: ReduceOp, prologue: &Expr) -> Res<Vec<Kernel>> 
     let view = &cx.step.inputs[0].view;
     let source = cx.dtype(Arg::Input(0));
     let (count, outer) = (cx.step.output.view.len(), cx.step.output.view.rank());
-    let (mut w, lines) = Lines::begin(cx, Shape::of(&[(source, view)], outer, count)?);
-    let place = lines.place(&mut w, view, source.size(), outer);
-    let r = Reduction { cx, prologue, lines, place };
-    let (value, w) = match op {
-        ReduceOp::Sum => r.plain(w, op, Binary::Add)?,
-        ReduceOp::Prod => r.plain(w, op, Binary::Mul)?,
-        ReduceOp::Max => r.plain(w, op, Binary::Max)?,
-        ReduceOp::Min => r.plain(w, op, Binary::Min)?,
-        ReduceOp::ArgMax { last } => r.extremum(w, op, true, last)?,
-        ReduceOp::ArgMin { last } => r.extremum(w, op, false, last)?,
-    };
-    r.finish(w, value)
+    let shape = Shape::of(&[(source, view)], outer, count, false)?;
+    let (mut w, mut lines) = Lines::begin(cx, shape);
+    lines.abreast(cx.target, shape.length * source.size() + cx.dtype(Arg::Output).size());
+    for turn in 0..lines.turns() {
+        lines.turn(&mut w, turn);
+        let place = lines.place(&mut w, view, source.size(), outer);
+        let r = Reduction { cx, prologue, lines: &lines, place };
+        let value = match op {
+            ReduceOp::Sum => r.plain(&mut w, op, Binary::Add)?,
+            ReduceOp::Prod => r.plain(&mut w, op, Binary::Mul)?,
+            ReduceOp::Max => r.plain(&mut w, op, Binary::Max)?,
+            ReduceOp::Min => r.plain(&mut w, op, Binary::Min)?,
+            ReduceOp::ArgMax { last } => r.extremum(&mut w, op, true, last)?,
+            ReduceOp::ArgMin { last } => r.extremum(&mut w, op, false, last)?,
+        };
+        r.finish(&mut w, value)?;
+    }
+    let grid = lines.grid();
+    Ok(vec![w.finish(grid, view.len() as u64)])
 }
 
 impl Reduction<'_> {
@@ -123,14 +130,14 @@ impl Reduction<'_> {
     }
 
     /// Elements combined by one operation. Neighbours of a chunk are summed apart at first.
-    fn plain(&self, mut w: Writer, op: ReduceOp, combine: Binary) -> Res<(Value, Writer)> {
+    fn plain(&self, w: &mut Writer, op: ReduceOp, combine: Binary) -> Res<Value> {
         let t = self.prologue.dtype();
-        let start = literal(&mut w, t, neutral(op, t))?;
+        let start = literal(w, t, neutral(op, t))?;
         if matches!(start, Value::Mask(_)) {
             return Err(Reason::Reduction(t));
         }
-        let sums: Vec<Part> = (0..self.lines.together()).map(|_| held(&mut w, start)).collect();
-        self.lines.each(&mut w, "reduce", |w, c| {
+        let sums: Vec<Part> = (0..self.lines.together()).map(|_| held(w, start)).collect();
+        self.lines.each(w, "reduce", |w, c| {
             for (x, sum) in self.elements(w, c)?.into_iter().zip(&sums) {
                 let mut x = x;
                 if let Some(mask) = c.inside {
@@ -143,21 +150,21 @@ impl Reduction<'_> {
             Ok(())
         })?;
         let merge = |w: &mut Writer, x: &[Part], y: &[Part]| Ok(vec![apply(w, t, combine, x[0], Value::of(t, y[0]))?]);
-        let own = super::lanes::folded(&mut w, sums.iter().map(|s| vec![*s]).collect(), &merge)?;
-        let total = self.lines.combine(&mut w, &own, merge)?;
-        Ok((Value::of(t, total[0]), w))
+        let own = super::lanes::folded(w, sums.iter().map(|s| vec![*s]).collect(), &merge)?;
+        let total = self.lines.combine(w, &own, merge)?;
+        Ok(Value::of(t, total[0]))
     }
 
     /// Index of the extremum: values and indices are combined together; equal values are decided by the index.
-    fn extremum(&self, mut w: Writer, op: ReduceOp, max: bool, last: bool) -> Res<(Value, Writer)> {
+    fn extremum(&self, w: &mut Writer, op: ReduceOp, max: bool, last: bool) -> Res<Value> {
         let t = self.prologue.dtype();
         if kind(t) == values::Kind::Bool {
             return Err(Reason::Operation { op: "the index of the extremum".into(), dtype: t });
         }
         let ty = values::computed(t);
         let (gt, lt) = (Gen::CmpGt.of(ty), Gen::CmpLt.of(ty));
-        let start = literal(&mut w, t, neutral(op, t))?;
-        let best = held(&mut w, start);
+        let start = literal(w, t, neutral(op, t))?;
+        let best = held(w, start);
         let none = if last { 0u32 } else { u32::MAX >> 1 };
         let index = w.b.to_vector(none);
         let merge = |w: &mut Writer, x: &[Part], y: &[Part]| -> Res<Vec<Part>> {
@@ -173,7 +180,7 @@ impl Reduction<'_> {
             let v = values::select(b, better, Value::of(t, y[0]), Value::of(t, v)).whole(b);
             Ok(vec![v, i])
         };
-        self.lines.each(&mut w, "reduce", |w, c| {
+        self.lines.each(w, "reduce", |w, c| {
             for (x, e) in self.elements(w, c)?.into_iter().zip(0..) {
                 let x = x.whole(&mut w.b);
                 let i = self.lines.index(w, c, e);
@@ -189,25 +196,23 @@ impl Reduction<'_> {
             }
             Ok(())
         })?;
-        let r = self.lines.combine(&mut w, &[best, index], merge)?;
+        let r = self.lines.combine(w, &[best, index], merge)?;
         let wide = w.b.v(2);
         w.b.copy_into(wide.dword(0), r[1]);
         w.b.copy_into(wide.dword(1), 0u32);
-        Ok((Value::Pair(wide), w))
+        Ok(Value::Pair(wide))
     }
 
     /// The step's expression and the store, by each team's first member.
-    fn finish(&self, mut w: Writer, value: Value) -> Res<Vec<Kernel>> {
+    fn finish(&self, w: &mut Writer, value: Value) -> Res<()> {
         let cx = self.cx;
-        epilogue::finish(&mut w, cx, value, |w, arg| {
+        epilogue::finish(w, cx, value, |w, arg| {
             let view = match arg {
                 Arg::Input(i) => &cx.step.inputs[i].view,
                 _ => &cx.step.output.view,
             };
             let at = part_offset(w, view, cx.dtype(arg).size(), 0..view.rank(), self.lines.line, true);
             Ok(if arg == Arg::Output { self.lines.mask_result(w, at) } else { at })
-        })?;
-        let grid = self.lines.grid();
-        Ok(vec![w.finish(grid, cx.step.inputs[0].view.len() as u64)])
+        })
     }
 }

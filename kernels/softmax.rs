@@ -41,7 +41,7 @@ impl<'a> Walk<'a> {
         let args: Vec<Arg> = [Arg::Input(0)].into_iter().chain(others).chain([Arg::Output]).collect();
         let accesses: Vec<_> = args.iter().map(|a| (cx.dtype(*a), view_of(*a))).collect();
         let count = out.dims[..outer].iter().product();
-        let (mut w, mut lines) = Lines::begin(cx, Shape::of(&accesses, outer, count)?);
+        let (mut w, mut lines) = Lines::begin(cx, Shape::of(&accesses, outer, count, true)?);
         for &arg in &args {
             w.buffer(cx, arg)?;
         }

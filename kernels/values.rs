@@ -198,53 +198,116 @@ pub(super) fn come_together(t: DType) -> u32 {
 
 /// Every element of a view whose innermost coordinate is a multiple of four lies at a multiple of four bytes.
 pub(super) fn is_word_aligned(t: DType, view: &View) -> bool {
+    is_aligned(t, view, 4)
+}
+
+/// Every element at which a run of elements of so many bytes begins lies at a multiple of them, of four bytes where they are more.
+pub(super) fn is_aligned(t: DType, view: &View, bytes: usize) -> bool {
     let outer = &view.strides[..view.rank().saturating_sub(1)];
-    let words = |elements: i64| (elements * t.size() as i64) % 4 == 0;
-    words(view.offset) && outer.iter().all(|s| words(*s))
+    let fits = |elements: i64| (elements * t.size() as i64) % bytes.min(4) as i64 == 0;
+    fits(view.offset) && outer.iter().all(|s| fits(*s))
 }
 
-/// Loads neighbours, which fill 1, 2 or 4 dwords.
+/// Bytes of the widest access.
+const WIDEST: usize = 16;
+
+/// Loads neighbours, a power of two of them: at most [`WIDEST`] bytes at once, which lie at multiples of four bytes, or of their
+/// own number where that is less.
 pub(super) fn load_some(b: &mut Builder, t: DType, buf: Buffer, at: Offset, count: u32) -> Vec<Value> {
-    let (v, s, imm) = at.operands(b);
-    let raw = b.load(buf, (count as usize * t.size() / 4) as u8, v, s, imm);
-    if t.size() == 8 {
-        return (0..count as u8).map(|e| Value::Pair(raw.slice(2 * e, 2))).collect();
+    if count == 1 {
+        return vec![load(b, t, buf, at)];
     }
-    (0..count).map(|e| Value::Word(widened(b, stored(t), raw, e).into())).collect()
+    let (v, s, imm) = at.operands(b);
+    let each = (count as usize).min(WIDEST / t.size());
+    let mut out = Vec::new();
+    for first in (0..count as usize).step_by(each) {
+        let imm = imm + (first * t.size()) as u32;
+        let raw = match each * t.size() {
+            2 => b.load_op(op::BUFFER_LOAD_USHORT, buf, v, s, imm),
+            bytes => b.load(buf, (bytes / 4) as u8, v, s, imm),
+        };
+        out.extend((0..each as u32).map(|e| element(b, t, raw, e)));
+    }
+    out
 }
 
-/// Stores neighbours, which fill 1, 2 or 4 dwords.
-pub(super) fn store_some(b: &mut Builder, t: DType, buf: Buffer, at: Offset, values: &[Value]) {
-    let (v, s, imm) = at.operands(b);
-    if t.size() == 8 {
-        let data = b.v((2 * values.len()) as u8);
-        for (i, x) in values.iter().enumerate() {
-            let x = x.whole(b);
-            b.copy_into(data.slice(2 * i as u8, 2), x);
+/// Element `e` of raw memory.
+fn element(b: &mut Builder, t: DType, raw: Part, e: u32) -> Value {
+    match kind(t) {
+        _ if t.size() == 8 => Value::Pair(raw.slice(2 * e as u8, 2)),
+        Kind::Bool => {
+            let x = widened(b, stored(t), raw, e);
+            Value::Mask(b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), x.into()]))
         }
-        return b.store(buf, data, v, s, imm);
+        _ => {
+            let x = widened(b, stored(t), raw, e);
+            Value::Word(if small::is_small(t) { small::decode(b, t, x) } else { x }.into())
+        }
     }
-    if t.size() == 4 {
-        let data = match *values {
+}
+
+/// Stores neighbours, as [`load_some`] loads them.
+pub(super) fn store_some(b: &mut Builder, t: DType, buf: Buffer, at: Offset, values: &[Value]) {
+    if let [one] = values {
+        return store(b, t, buf, at, *one);
+    }
+    let (v, s, imm) = at.operands(b);
+    for (i, values) in values.chunks(WIDEST / t.size()).enumerate() {
+        let imm = imm + (i * WIDEST) as u32;
+        let data = together(b, t, values);
+        match values.len() * t.size() {
+            2 => b.store_op(op::BUFFER_STORE_SHORT, buf, data, v, s, imm),
+            _ => b.store(buf, data, v, s, imm),
+        }
+    }
+}
+
+/// Neighbours as memory has them, in as many dwords as they need.
+fn together(b: &mut Builder, t: DType, values: &[Value]) -> Part {
+    match t.size() {
+        8 => {
+            let data = b.v((2 * values.len()) as u8);
+            for (i, x) in values.iter().enumerate() {
+                let x = x.whole(b);
+                b.copy_into(data.slice(2 * i as u8, 2), x);
+            }
+            data
+        }
+        4 => match *values {
             // As they lie, where they are one tuple.
             [Value::Word(Opnd::V(p)), ..] if is_tuple(b, values) => Part { len: values.len() as u8, ..p },
             _ => tuple(b, values),
-        };
-        return b.store(buf, data, v, s, imm);
+        },
+        size => {
+            let mut words: Vec<Part> = values.iter().map(|x| narrowed(b, t, *x)).collect();
+            if size == 1 {
+                words = words.chunks(2).map(|two| pack(b, two[0], two[1], LOW_BYTES)).collect();
+            }
+            if words.len() > 1 {
+                words = words.chunks(2).map(|two| pack(b, two[0], two[1], LOW_HALVES)).collect();
+            }
+            let words: Vec<Value> = words.into_iter().map(|w| Value::Word(w.into())).collect();
+            tuple(b, &words)
+        }
     }
-    let narrow: Vec<Part> = values
-        .iter()
-        .map(|x| {
+}
+
+/// An element of 8 or 16 bits as memory has it, in the low bits of a word.
+fn narrowed(b: &mut Builder, t: DType, x: Value) -> Part {
+    match (t, x) {
+        (_, Value::Mask(m)) => {
+            let one = b.to_vector(1u32);
+            b.select(m, one, 0u32)
+        }
+        (DType::F16 | DType::BF16, x) => {
             let x = x.reg(b);
             b.convert(Type::F32, stored(t), x)
-        })
-        .collect();
-    let data = b.v((values.len() / 2) as u8);
-    for (i, two) in narrow.chunks(2).enumerate() {
-        let packed = pack_halves(b, two[0], two[1]);
-        b.copy_into(data.dword(i as u8), packed);
+        }
+        (t, x) => {
+            let x = x.reg(b);
+            if small::is_small(t) { small::encode(b, t, x) } else { x }
+        }
     }
-    b.store(buf, data, v, s, imm);
 }
 
 /// The values are neighbouring dwords of one register, in order.
@@ -265,7 +328,16 @@ fn tuple(b: &mut Builder, words: &[Value]) -> Part {
 
 /// The low halves of two words in one.
 pub(super) fn pack_halves(b: &mut Builder, low: Part, high: Part) -> Part {
-    b.op(op::V_PERM_B32, &[high.into(), low.into(), 0x0504_0100u32.into()])
+    pack(b, low, high, LOW_HALVES)
+}
+
+/// Which bytes of two words [`pack`] takes: the low halves, and the low bytes, with zeros above.
+const LOW_HALVES: u32 = 0x0504_0100;
+const LOW_BYTES: u32 = 0x0c0c_0400;
+
+/// Bytes of two words in one.
+fn pack(b: &mut Builder, low: Part, high: Part, bytes: u32) -> Part {
+    b.op(op::V_PERM_B32, &[high.into(), low.into(), bytes.into()])
 }
 
 /// Element `e` of raw memory in the 32 bits that it is computed in; a word as it is.

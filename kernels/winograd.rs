@@ -89,39 +89,58 @@ impl Transformed {
 
     /// Transforms the weights, which begin at element `offset`.
     pub(super) fn fill(&self, data: &HostTensor, offset: usize, out: &mut [u8]) {
-        out.fill(0);
         let [channels, inputs] = self.channels;
-        let float = |b: &[u8]| b.try_into().map_or(0.0, f32::from_le_bytes);
-        let repeated = data.fill().map(|element| transformed(&[float(element); 9]));
-        let bytes = if repeated.is_some() { &[][..] } else { &data.bytes()[offset * 4..] };
-        for m in 0..channels {
-            for k in 0..inputs.min(self.lines) {
-                let elements = repeated.unwrap_or_else(|| {
-                    let from = (m * inputs + k) * 36;
-                    let mut window = [0.0; 9];
-                    window.iter_mut().zip(bytes[from..from + 36].chunks_exact(4)).for_each(|(w, b)| *w = float(b));
-                    transformed(&window)
-                });
-                let first = k * self.pitch() + m / self.block * self.block * PRODUCTS as usize + m % self.block;
-                for (i, e) in elements.iter().enumerate() {
-                    let at = (first + i * self.block) * 4;
-                    out[at..at + 4].copy_from_slice(&e.to_le_bytes());
+        let (used, products) = (inputs.min(self.lines), PRODUCTS as usize);
+        let fill = data.fill().map(|element| element.as_chunks().0.first().map_or(0.0, |b| f32::from_le_bytes(*b)));
+        let weights = if fill.is_some() { &[][..] } else { data.bytes()[offset * 4..].as_chunks().0 };
+        // In parts of a block, whose elements of one product are neighbours.
+        for (line, out) in out.chunks_mut(self.pitch() * 4).enumerate() {
+            for (block, out) in out.chunks_mut(self.block * products * 4).enumerate() {
+                for first in (0..self.block).step_by(ABREAST) {
+                    let many = ABREAST.min(self.block - first);
+                    let mut windows = [[0.0; ABREAST]; 9];
+                    for i in 0..many {
+                        let m = block * self.block + first + i;
+                        if line < used && m < channels {
+                            let from = (m * inputs + line) * 9;
+                            let read = |e: usize| fill.unwrap_or_else(|| f32::from_le_bytes(weights[from + e]));
+                            windows.iter_mut().enumerate().for_each(|(e, w)| w[i] = f64::from(read(e)));
+                        }
+                    }
+                    for (product, elements) in transformed(&windows).iter().enumerate() {
+                        let to = out[(product * self.block + first) * 4..].as_chunks_mut().0;
+                        to.iter_mut().zip(&elements[..many]).for_each(|(to, e)| *to = e.to_le_bytes());
+                    }
                 }
             }
         }
     }
 }
 
+/// Windows that are transformed together.
+const ABREAST: usize = 8;
+
+/// Elements of as many windows.
+type Abreast = [f64; ABREAST];
+
 /// G g Gᵀ in the order of the kernel, each element rounded once.
-fn transformed(g: &[f32; 9]) -> [f32; PRODUCTS as usize] {
-    let three = |[a, b, c]: [f64; 3]| [a, (a + b + c) / 2.0, (a - b + c) / 2.0, c];
-    let g = g.map(f64::from);
+fn transformed(g: &[Abreast; 9]) -> [[f32; ABREAST]; PRODUCTS as usize] {
+    fn three(a: Abreast, b: Abreast, c: Abreast) -> [Abreast; 4] {
+        let (mut plus, mut minus) = (a, a);
+        for i in 0..ABREAST {
+            plus[i] = (a[i] + b[i] + c[i]) / 2.0;
+            minus[i] = (a[i] - b[i] + c[i]) / 2.0;
+        }
+        [a, plus, minus, c]
+    }
     // By columns first: element [column][row].
-    let columns: [[f64; 4]; 3] = std::array::from_fn(|c| three([g[c], g[3 + c], g[6 + c]]));
-    let mut out = [0.0; PRODUCTS as usize];
+    let columns = [0, 1, 2].map(|c| three(g[c], g[3 + c], g[6 + c]));
+    let mut out = [[0.0; ABREAST]; PRODUCTS as usize];
     for (at, (row, sign)) in [(0, 1.0), (1, 1.0), (3, -1.0), (2, 1.0)].into_iter().enumerate() {
-        let elements = three(columns.map(|c| c[row]));
-        out[4 * at..][..4].iter_mut().zip(elements).for_each(|(o, e)| *o = (e * sign) as f32);
+        let elements = three(columns[0][row], columns[1][row], columns[2][row]);
+        for (out, e) in out[4 * at..][..4].iter_mut().zip(&elements) {
+            (0..ABREAST).for_each(|i| out[i] = (e[i] * sign) as f32);
+        }
     }
     out
 }

@@ -6,8 +6,8 @@
 use super::ask::Ask;
 use super::expr::{Expr, Op};
 use super::fused::{Access, Role, Step, StepKind, Tensor, TensorId};
-use super::lazy::{Lazy, ProducerId, reshape_access, split_access, without_ones};
-use super::lower::Lowering;
+use super::lazy::{Lazy, ProducerId, groups, reshape_access, split_access, without_ones};
+use super::lower::{Lowering, Part};
 use super::view::View;
 use crate::tensor::{DType, HostTensor, element_count};
 
@@ -59,11 +59,30 @@ impl Lowering<'_> {
         out
     }
 
+    /// Splits the dimensions of a producer as its epilogue walks them, where an operand of that lies otherwise and the kind can.
+    fn split_producer(&mut self, lazy: &Lazy, base: ProducerId) {
+        let producer = &mut self.producers[base.0 as usize];
+        let fits = |a: &Access| !a.is_plain() || reshape_access(a, &producer.dims).is_some();
+        let Some(runs) = groups(&producer.dims, &lazy.grid).filter(|_| !lazy.inputs.iter().all(fits)) else { return };
+        let split = |part: &Part| {
+            let kind = part.kind.split(&runs).filter(|_| part.slices.is_none())?;
+            let inputs = part.inputs.iter().map(|a| split_access(a, &lazy.grid)).collect::<Option<_>>()?;
+            Some(Part { kind, inputs, slices: None, acc: part.acc })
+        };
+        if let Some(parts) = producer.parts.iter().map(split).collect() {
+            (producer.parts, producer.dims) = (parts, lazy.grid.clone());
+        }
+    }
+
     /// Emits the steps of a producer with everything that rests on it as epilogue. `whole` is where the result goes and
     /// has the producer's dimensions.
     fn emit_producer(&mut self, lazy: &Lazy, base: ProducerId, out: TensorId, whole: &View) {
         let name = self.step_name(&lazy.nodes);
+        self.split_producer(lazy, base);
         let dims = self.producers[base.0 as usize].dims.clone();
+        let split =
+            (whole.dims != dims).then(|| whole.reshaped(&dims).expect("splitting dimensions is always possible"));
+        let whole = split.as_ref().unwrap_or(whole);
         let mut extra = Vec::with_capacity(lazy.inputs.len());
         for access in &lazy.inputs {
             // An epilogue reads plain views with the dimensions of the kernel's output.

@@ -190,26 +190,23 @@ impl HostTensor {
     /// bits, which keep their low bits as ONNX's Cast has it).
     /// Panics when `values` does not fit `shape`, which is a mistake of the caller.
     pub fn from_f64(dtype: DType, shape: &[usize], values: &[f64]) -> Self {
-        let mut bytes = Vec::with_capacity(values.len() * dtype.size());
-        for &v in values {
-            match dtype {
-                DType::F32 => bytes.extend((v as f32).to_le_bytes()),
-                DType::F64 => bytes.extend(v.to_le_bytes()),
-                DType::F16 => bytes.extend(f16::from_f64(v).to_le_bytes()),
-                DType::BF16 => bytes.extend(bf16::from_f64(v).to_le_bytes()),
-                DType::I8 => bytes.extend((v as i8).to_le_bytes()),
-                DType::I16 => bytes.extend((v as i16).to_le_bytes()),
-                DType::I32 => bytes.extend((v as i32).to_le_bytes()),
-                DType::I64 | DType::Str => bytes.extend((v as i64).to_le_bytes()),
-                DType::U8 => bytes.extend((v as u8).to_le_bytes()),
-                DType::U16 => bytes.extend((v as u16).to_le_bytes()),
-                DType::U32 => bytes.extend((v as u32).to_le_bytes()),
-                DType::U64 => bytes.extend((v as u64).to_le_bytes()),
-                DType::Bool => bytes.push((v != 0.0) as u8),
-                DType::I4 | DType::I2 | DType::U4 | DType::U2 => bytes.push(small_integer(dtype, v as i64)),
-                _ => bytes.push(small_float(dtype, v)),
-            }
-        }
+        let bytes = match dtype {
+            DType::F32 => packed(values, |v| (v as f32).to_le_bytes()),
+            DType::F64 => packed(values, f64::to_le_bytes),
+            DType::F16 => packed(values, |v| f16::from_f64(v).to_le_bytes()),
+            DType::BF16 => packed(values, |v| bf16::from_f64(v).to_le_bytes()),
+            DType::I8 => packed(values, |v| (v as i8).to_le_bytes()),
+            DType::I16 => packed(values, |v| (v as i16).to_le_bytes()),
+            DType::I32 => packed(values, |v| (v as i32).to_le_bytes()),
+            DType::I64 | DType::Str => packed(values, |v| (v as i64).to_le_bytes()),
+            DType::U8 => packed(values, |v| (v as u8).to_le_bytes()),
+            DType::U16 => packed(values, |v| (v as u16).to_le_bytes()),
+            DType::U32 => packed(values, |v| (v as u32).to_le_bytes()),
+            DType::U64 => packed(values, |v| (v as u64).to_le_bytes()),
+            DType::Bool => packed(values, |v| [u8::from(v != 0.0)]),
+            DType::I4 | DType::I2 | DType::U4 | DType::U2 => packed(values, |v| [small_integer(dtype, v as i64)]),
+            _ => packed(values, |v| [small_float(dtype, v)]),
+        };
         HostTensor::new(dtype, shape, bytes).expect("element count fits the shape")
     }
 
@@ -448,6 +445,13 @@ impl Joined {
             at += width;
         }
     }
+}
+
+/// Values one after the other, each as `element` has it.
+fn packed<const SIZE: usize>(values: &[f64], element: impl Fn(f64) -> [u8; SIZE]) -> Vec<u8> {
+    let mut bytes = vec![0; values.len() * SIZE];
+    bytes.as_chunks_mut().0.iter_mut().zip(values).for_each(|(to, v)| *to = element(*v));
+    bytes
 }
 
 /// The byte of an integer of 4 or 2 bits: its low bits.

@@ -33,7 +33,7 @@ use super::rules::Broken;
 use super::view::View;
 use crate::tensor::DType;
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 /// The type of sums of products of a type's elements: those of 8 bits are summed in 32 bits.
 fn summed(t: DType) -> DType {
@@ -158,6 +158,11 @@ pub trait Kind {
     /// That, in row-major order.
     fn interpret_beside(&self, _operands: &Operands<'_>) -> Result<Option<Data>, interpret::Error> {
         Ok(None)
+    }
+
+    /// The kind over dimensions split in these runs of finer ones, if the same of it can be said of them.
+    fn split(&self, _runs: &[Range<usize>]) -> Option<StepKind> {
+        None
     }
 
     /// Merges dimensions of a step of this kind that all its operands walk as one.

@@ -7,6 +7,7 @@ use crate::graph::interpret::{Data, Error, Operands, rows};
 use crate::graph::rules::Broken;
 use crate::graph::view::View;
 use std::fmt;
+use std::ops::Range;
 
 /// `O[c,j..] = (in0[c,j..] - mean) / sqrt(variance + epsilon)`, mean and (biased) variance over the last `axes` dimensions.
 /// Scale and bias are in the epilogue.
@@ -59,6 +60,11 @@ impl Kind for Normalize {
             self.normalize(&mut out[from..]);
         });
         Ok(Some(Data::Float(out)))
+    }
+
+    fn split(&self, runs: &[Range<usize>]) -> Option<StepKind> {
+        let axes = runs[runs.len().checked_sub(self.axes)?..].iter().map(Range::len).sum();
+        (axes > 0).then_some(StepKind::Normalize(Normalize { axes, ..*self }))
     }
 
     fn collapse(&self, step: &mut Step) {

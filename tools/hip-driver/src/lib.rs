@@ -49,7 +49,7 @@ mod occupancy;
 mod op;
 mod per_thread;
 mod pool;
-mod printf;
+pub mod printf;
 mod program;
 mod shared_memory;
 mod state;

@@ -1,0 +1,316 @@
+//! Elementwise steps with operands whose neighbours lie along another dimension than the result's: transpositions.
+//!
+//! A workgroup takes a tile of the result: `along` elements of the innermost dimension by `across` elements of the one in which
+//! those operands are dense. First its workitems go along that dimension and leave what they load in LDS, then they go along the
+//! result's and compute, so that memory is read and written in whole lines. A workitem takes as many neighbours as fill a word,
+//! in both.
+//!
+//! In LDS an element has a row for its place along the result and a column for that along the operand. Of the
+//! neighbours that a workitem takes at once, element `e` of group `g` has number `e * groups + g`, and rows are an odd
+//! number of words apart, so that neighbouring workitems meet different banks both times.
+
+use super::address::{self, Offset};
+use super::error::Res;
+use super::pointwise::{self, WORKGROUP};
+use super::values::{self, Value, kind};
+use super::{Arg, Cx, Kernel, Writer};
+use crate::graph::fused::Access;
+use crate::mir::{Gen, Part, Type};
+use crate::tensor::DType;
+
+/// The innermost dimension has at least so many elements; otherwise workitems that are neighbours read few lines anyway.
+const SHORTEST: usize = 8;
+
+/// Elements of a tile, and bytes of LDS that it takes.
+const ELEMENTS: usize = 4096;
+const LDS: usize = 36 << 10;
+
+/// Bytes of a line of memory, of which a tile should take whole ones.
+const LINE: usize = 128;
+
+/// Workgroups for each compute unit below which tiles become smaller.
+const ENOUGH: usize = 4;
+
+/// See the module's documentation.
+pub(super) struct Turned {
+    /// The operands that are turned over, and how many neighbours of each a workitem loads at once.
+    turned: Vec<(usize, usize)>,
+    /// The dimension that they are dense in.
+    dense: usize,
+    /// Elements of a tile along that dimension, and along the result's innermost.
+    across: usize,
+    along: usize,
+    /// Neighbours that a workitem stores at once.
+    width: usize,
+}
+
+/// The dimension that an operand is dense in, where that is not the innermost one.
+fn turned_along(a: &Access) -> Option<usize> {
+    let d = a.view.rank().checked_sub(1)?;
+    let positive = a.view.strides.iter().all(|s| *s >= 0);
+    let dense = (0..d).find(|j| a.view.strides[*j] == 1 && a.view.dims[*j] > 1)?;
+    (a.is_plain() && positive && a.view.strides[d] > 1).then_some(dense)
+}
+
+/// Neighbours along a dimension that fill a word, where all runs begin at whole words; otherwise 1.
+fn in_words(t: DType, a: &Access, along: usize) -> usize {
+    let width = 4 / t.size().min(4);
+    let whole = |n: i64| n % width as i64 == 0;
+    let others = (0..a.view.rank()).filter(|d| *d != along && a.view.dims[*d] > 1);
+    let aligned =
+        whole(a.view.offset) && whole(a.view.dims[along] as i64) && others.map(|d| a.view.strides[d]).all(whole);
+    if aligned { width } else { 1 }
+}
+
+impl Turned {
+    /// How the step is computed this way, if it is.
+    pub fn of(cx: &Cx) -> Option<Turned> {
+        let out = &cx.step.output;
+        let d = out.view.rank().checked_sub(1)?;
+        let operands = || cx.step.inputs.iter().enumerate().filter_map(|(i, a)| Some((i, turned_along(a)?)));
+        let dense = operands().map(|(_, j)| j).max_by_key(|j| out.view.dims[*j])?;
+        let all: Vec<usize> = operands().filter(|(_, j)| *j == dense).map(|(i, _)| i).collect();
+        let stored = out.view.strides[d] == 1 && out.view.strides.iter().all(|s| *s >= 0) && out.is_plain();
+        if !stored || out.view.dims[d] < SHORTEST || out.view.len() < WORKGROUP as usize {
+            return None;
+        }
+        let size = |i: usize| cx.dtype(Arg::Input(i)).size();
+        let words: usize = all.iter().map(|i| size(*i).div_ceil(4)).sum();
+        let most = ELEMENTS.min((LDS / 4 / words.max(1)).next_power_of_two() / 2);
+        let width = in_words(cx.dtype(Arg::Output), out, d);
+        let turned: Vec<_> =
+            all.iter().map(|i| (*i, in_words(cx.dtype(Arg::Input(*i)), &cx.step.inputs[*i], dense))).collect();
+        let widest = turned.iter().map(|t| t.1).max().unwrap_or(1);
+        // Tiles of the most elements, but for few of them; of what they cover as much as possible is there, in whole lines.
+        let (rows, columns) = (out.view.dims[dense], out.view.dims[d]);
+        let rest = out.view.len() / (rows * columns);
+        let least = WORKGROUP as usize * width.max(widest);
+        let [from, to] = [size(all[0]), cx.dtype(Arg::Output).size()];
+        let cost = |across: usize, along: usize| {
+            let covered = |n: usize, of: usize| of.div_ceil(n) as f64 * n as f64 / of as f64;
+            let lines = |n: usize, of: usize, size: usize| (LINE as f64 / (n.min(of) * size) as f64).max(1.0);
+            let tiles = rest * rows.div_ceil(across) * columns.div_ceil(along);
+            let few = (ENOUGH * cx.target.info().cus as usize) as f64 / tiles as f64;
+            let small = (most / (across * along)) as f64;
+            let runs = lines(across, rows, from) + lines(along, columns, to);
+            covered(across, rows) * covered(along, columns) * runs * few.max(1.0) * (1.0 + 0.02 * small)
+        };
+        let sides = || (1..10).map(|n| 1usize << n);
+        let tiles = sides().flat_map(|across| sides().map(move |along| (across, along)));
+        let fits = |&(across, along): &(usize, usize)| {
+            let lanes = |n: usize, width: usize, other: usize| n >= width && n / width * other <= WORKGROUP as usize;
+            (least..=most).contains(&(across * along))
+                && turned.iter().all(|t| lanes(across, t.1, width))
+                && lanes(along, width, widest)
+        };
+        let (across, along) = tiles.filter(fits).min_by(|x, y| cost(x.0, x.1).total_cmp(&cost(y.0, y.1)))?;
+        Some(Turned { turned, dense, across, along, width })
+    }
+
+    pub fn lower(&self, cx: &Cx) -> Res<Vec<Kernel>> {
+        let out = &cx.step.output;
+        let (dims, d, j) = (&out.view.dims, out.view.rank() - 1, self.dense);
+        let mut tiles = dims.clone();
+        tiles[j] = dims[j].div_ceil(self.across);
+        tiles[d] = dims[d].div_ceil(self.along);
+        let mut w = cx.kernel(WORKGROUP);
+        let group = w.b.workgroup_id(0);
+        let mut first = address::coordinates(&mut w.b, group, &tiles);
+        for (c, tile) in [(j, self.across), (d, self.along)] {
+            first[c] = first[c].map(|t| w.b.mul(t, tile as u32));
+        }
+        let mut planes = Vec::new();
+        for &(i, width) in &self.turned {
+            let dwords = u32::from(values::computed(cx.dtype(Arg::Input(i))).dwords());
+            let base = w.b.lds(self.plane() * dwords);
+            self.fill(&mut w, cx, i, width, &first, base)?;
+            planes.push((i, base));
+        }
+        w.b.barrier();
+        self.compute(&mut w, cx, &planes, &first)?;
+        let flops = (dims.iter().product::<usize>() * cx.step.expr.cost()) as u64;
+        Ok(vec![w.finish([tiles.iter().product::<usize>() as u32, 1, 1], flops)])
+    }
+
+    /// Bytes between rows in LDS.
+    fn pitch(&self) -> u32 {
+        (self.across | 1) as u32 * 4
+    }
+
+    /// Bytes of a word of each element.
+    fn plane(&self) -> u32 {
+        self.along as u32 * self.pitch()
+    }
+
+    /// Which lanes, that begin at `at` of the tile and `ahead` behind that, are inside of a dimension.
+    fn inside(
+        &self,
+        w: &mut Writer,
+        extent: usize,
+        first: Option<Part>,
+        tile: usize,
+        at: Part,
+        ahead: u32,
+    ) -> Option<Part> {
+        if extent.is_multiple_of(tile) {
+            return None;
+        }
+        let at = match first {
+            Some(first) => w.b.add(first, at),
+            None => at,
+        };
+        let at = if ahead > 0 { w.b.add(at, ahead) } else { at };
+        Some(w.b.op(Gen::CmpGt.of(Type::U32), &[(extent as u32).into(), at.into()]))
+    }
+
+    /// Loads the tile of an operand to LDS.
+    fn fill(&self, w: &mut Writer, cx: &Cx, i: usize, width: usize, first: &[Option<Part>], base: u32) -> Res<()> {
+        let access = &cx.step.inputs[i];
+        let (dims, d, j, t) = (&access.view.dims, first.len() - 1, self.dense, cx.dtype(Arg::Input(i)));
+        let buf = w.buffer(cx, Arg::Input(i))?;
+        let item = w.b.workitem_id();
+        let groups = (self.across / width) as u32;
+        let (column, row) = (w.b.and(item, groups - 1), w.b.shr(item, groups.trailing_zeros()));
+        let at = if width > 1 { w.b.mul(column, width as u32) } else { column };
+        let coords = self.coords(w, first, at, row);
+        let mut offset = address::offset(&mut w.b, &access.view, t.size(), &coords);
+        if let Some(mask) = self.inside(w, dims[j], first[j], self.across, at, 0) {
+            let reg = offset.vector(&mut w.b);
+            offset.reg = Some(w.b.guard(mask, reg));
+        }
+        // Rows are numbered so that those which are stored together are a part of the tile apart.
+        let rows = (self.along / self.width) as u32;
+        let number = if self.width > 1 {
+            let (part, within) = (w.b.and(row, self.width as u32 - 1), w.b.shr(row, self.width.trailing_zeros()));
+            w.b.mad(part, rows, within)
+        } else {
+            row
+        };
+        let to = w.b.mul(number, self.pitch());
+        let column = w.b.shl(column, 2u32);
+        let to = w.b.add(column, to);
+        let step = WORKGROUP / groups;
+        let chunks = (self.across * self.along) as u32 / WORKGROUP / width as u32;
+        let mut loaded = Vec::new();
+        for c in 0..chunks {
+            let ahead = (i64::from(c * step) * access.view.strides[d] * t.size() as i64) as u32;
+            let mut from = Offset { imm: offset.imm + ahead, ..offset };
+            if let Some(mask) = self.inside(w, dims[d], first[d], self.along, row, c * step) {
+                let reg = from.vector(&mut w.b);
+                from.reg = Some(w.b.guard(mask, reg));
+            }
+            loaded.push(values::load_some(&mut w.b, t, buf, from, width as u32));
+        }
+        for (c, elements) in loaded.into_iter().enumerate() {
+            let place = base + c as u32 * step / self.width as u32 * self.pitch();
+            for (e, x) in elements.into_iter().enumerate() {
+                let place = place + e as u32 * groups * 4;
+                match x {
+                    Value::Pair(p) => (0..2).for_each(|half| {
+                        w.b.lds_write(to, p.dword(half), place + u32::from(half) * self.plane());
+                    }),
+                    Value::Mask(m) => {
+                        let one = w.b.to_vector(1u32);
+                        let word = w.b.select(m, one, 0u32);
+                        w.b.lds_write(to, word, place);
+                    }
+                    x => {
+                        let word = x.reg(&mut w.b);
+                        w.b.lds_write(to, word, place);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Coordinates in the step of an element of the tile.
+    fn coords(&self, w: &mut Writer, first: &[Option<Part>], across: Part, along: Part) -> Vec<Option<Part>> {
+        let mut coords = first.to_vec();
+        for (c, within) in [(self.dense, across), (first.len() - 1, along)] {
+            coords[c] = Some(match first[c] {
+                Some(first) => w.b.add(first, within),
+                None => within,
+            });
+        }
+        coords
+    }
+
+    /// Computes the tile and stores it.
+    fn compute(&self, w: &mut Writer, cx: &Cx, planes: &[(usize, u32)], first: &[Option<Part>]) -> Res<()> {
+        let out = &cx.step.output;
+        let (dims, d, j, size) = (&out.view.dims, first.len() - 1, self.dense, cx.dtype(Arg::Output).size());
+        let item = w.b.workitem_id();
+        let groups = (self.along / self.width) as u32;
+        let (group, line) = (w.b.and(item, groups - 1), w.b.shr(item, groups.trailing_zeros()));
+        let at = if self.width > 1 { w.b.mul(group, self.width as u32) } else { group };
+        let coords = self.coords(w, first, line, at);
+        let mut offset = address::offset(&mut w.b, &out.view, size, &coords);
+        if let Some(mask) = self.inside(w, dims[d], first[d], self.along, at, 0) {
+            let reg = offset.vector(&mut w.b);
+            offset.reg = Some(w.b.guard(mask, reg));
+        }
+        let step = WORKGROUP / groups;
+        let chunks = (self.across * self.along) as u32 / WORKGROUP / self.width as u32;
+        let row = w.b.mul(group, self.pitch());
+        // Where a workitem's first element of each operand is.
+        let places: Vec<Part> = self
+            .turned
+            .iter()
+            .map(|&(_, width)| {
+                let columns = (self.across / width) as u32;
+                let number = if width > 1 {
+                    let (part, within) = (w.b.and(line, width as u32 - 1), w.b.shr(line, width.trailing_zeros()));
+                    w.b.mad(part, columns, within)
+                } else {
+                    line
+                };
+                let number = w.b.shl(number, 2u32);
+                w.b.add(number, row)
+            })
+            .collect();
+        for c in 0..chunks {
+            let mut operands = Vec::new();
+            for (i, access) in cx.step.inputs.iter().enumerate() {
+                if let Some(k) = planes.iter().position(|p| p.0 == i) {
+                    let width = self.turned[k].1 as u32;
+                    operands.push(self.read(w, cx.dtype(Arg::Input(i)), places[k], planes[k].1 + c * step / width * 4));
+                } else {
+                    let mut coords = coords.clone();
+                    coords[j] = coords[j].map(|x| if c > 0 { w.b.add(x, c * step) } else { x });
+                    operands.push(pointwise::load(w, cx, i, access, &coords, self.width)?);
+                }
+            }
+            let ahead = (i64::from(c * step) * out.view.strides[j] * size as i64) as u32;
+            let mut to = Offset { imm: offset.imm + ahead, ..offset };
+            if let Some(mask) = self.inside(w, dims[j], first[j], self.across, line, c * step) {
+                let reg = to.vector(&mut w.b);
+                to.reg = Some(w.b.guard(mask, reg));
+            }
+            pointwise::finish(w, cx, &operands, self.width, to)?;
+        }
+        Ok(())
+    }
+
+    /// Neighbours of the result's innermost dimension, from LDS.
+    fn read(&self, w: &mut Writer, t: DType, at: Part, place: u32) -> Vec<Value> {
+        let rows = (self.along / self.width) as u32 * self.pitch();
+        let elements = (0..self.width as u32).map(|e| {
+            let place = place + e * rows;
+            match kind(t) {
+                values::Kind::Long { .. } | values::Kind::Double => {
+                    let p = w.b.v(2);
+                    (0..2u8)
+                        .for_each(|half| w.b.lds_read_into(p.dword(half), at, place + u32::from(half) * self.plane()));
+                    Value::Pair(p)
+                }
+                values::Kind::Bool => {
+                    let x = w.b.lds_read(1, at, place);
+                    Value::Mask(w.b.op(Gen::CmpNe.of(Type::U32), &[0u32.into(), x.into()]))
+                }
+                _ => Value::Word(w.b.lds_read(1, at, place).into()),
+            }
+        });
+        elements.collect()
+    }
+}
