@@ -274,9 +274,10 @@ impl Gemm {
         let moved = (self.m * self.k + self.k * self.n) * element * self.batch
             + self.m * self.n * stored * self.batch * (1.0 + reads_c) * split;
         let kept = if self.warm { chip.kept(moved / split / (1.0 + reads_c)) } else { 0.0 };
-        let of_chip = (cus / chip.cus.max(1.0)).min(1.0);
-        let from_memory = moved * (1.0 - kept) / (chip.dram_bytes_clk() * of_chip);
-        let from_mall = if kept > 0.0 { moved / (chip.mall_bytes_clk * of_chip) } else { 0.0 };
+        // A device with fewer compute units than the chip has all of its memory: MI300A (228 of 304) and MI308X (80) have the 5.3 TB/s of
+        // MI300X, MI210 (104 of 110) has the 1.6 of a die of MI250X.
+        let from_memory = moved * (1.0 - kept) / chip.dram_bytes_clk();
+        let from_mall = if kept > 0.0 { moved / chip.mall_bytes_clk } else { 0.0 };
         let dram = from_memory.max(from_mall);
         let l2 = tiles * (self.tile.0 + self.tile.1) * k * element / (chip.l2_bytes_clk * chip.l2_share * L2_REACHED);
         let first = PROLOGUE + latency;

@@ -3,11 +3,11 @@
 //! Workgroups are sampled: the first one, others beside it in x and y, and the last ones along these. What the first shares with one
 //! far along an axis is shared along all of it: the rows of A of a matrix product along x, the columns of B along y. What it shares with
 //! the next ones alone are lines that hold something of each of them. The last ones tell whether the grid ends within a
-//! workgroup, which then touches less ([`Counts`]).
+//! workgroup, which then touches less (`Counts`).
 //!
-//! From that follows which lots of lines ([`Lots`]) the workgroups touch that are resident on a die at once, in the order in which they are
+//! From that follows which lots of lines (`Lots`) the workgroups touch that are resident on a die at once, in the order in which they are
 //! dispatched (round-robin over dies). A lot that is touched by several of them comes once. One that is touched again later comes
-//! again unless a cache still has it: what has been touched in between, loads and stores, is its reuse distance ([`again`]).
+//! again unless a cache still has it: what has been touched in between, loads and stores, is its reuse distance (`again`).
 //! Within a workgroup the first level is a list of recently used lines of its size. L2 gathers what workgroups store: behind
 //! it each line counts once as long as it is there.
 //!

@@ -385,9 +385,9 @@ pub type Run = [String; 7];
 pub type Campaigns = BTreeMap<Run, Campaign>;
 
 /// The list of sizes that a row is of. Files of AMD's were merged from runs over several lists: where one run had another clock than
-/// the next, rows contradict each other ([`crate::floor::contradictions`]). Four lists are recognized: all have rows and columns as
+/// the next, rows contradict each other ([`crate::floor::contradictions`]). Five lists are recognized: four have rows and columns as
 /// Tensile's range `[64, 64, 64, 6784]` gives them (start, step, what the step grows by, end), or up to four; in one the depths are
-/// those of `[256, 1024, 1024, 3328]`, in the others 128, 32 and 1.
+/// those of `[256, 1024, 1024, 3328]`, in the others 128, 32 and 1. The fifth has 304 products of any size.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Sizes {
     /// 256, 1280 and 3328 deep.
@@ -398,6 +398,8 @@ pub enum Sizes {
     Thin,
     /// One deep.
     Outer,
+    /// 304 products, one for each compute unit of MI300X. Those of 16-bit types that are looked at took 20 to 27 us, of 4x32x4 as of 64x128x64.
+    Each,
     /// Any other list.
     Other,
 }
@@ -411,6 +413,7 @@ impl Sizes {
             (true, 128) => Sizes::Shallow,
             (true, 32) => Sizes::Thin,
             (true, 1) => Sizes::Outer,
+            _ if batch == 304.0 => Sizes::Each,
             _ => Sizes::Other,
         }
     }
@@ -422,6 +425,7 @@ impl Sizes {
             Sizes::Shallow => "shallow",
             Sizes::Thin => "thin",
             Sizes::Outer => "outer",
+            Sizes::Each => "each",
             Sizes::Other => "other",
         }
     }
@@ -601,6 +605,12 @@ const LESS_MEMORY: f64 = 1.15;
 /// Rows of a list of sizes that tell of a tuning run of its own; fewer belong to the rest of their file, and a rest of fewer than that
 /// is told by all of it.
 const ENOUGH: usize = 12;
+/// The same of lists whose rows all take about as long ([`Sizes::Each`]).
+const ENOUGH_ALIKE: usize = 8;
+
+fn enough(run: &Run) -> usize {
+    if run[6] == Sizes::Each.name() { ENOUGH_ALIKE } else { ENOUGH }
+}
 
 /// The rows that each tuning run is told by.
 fn runs(rows: &[Row]) -> BTreeMap<Run, Vec<&Row>> {
@@ -612,7 +622,7 @@ fn runs(rows: &[Row]) -> BTreeMap<Run, Vec<&Row>> {
     }
     let other = Sizes::Other.name();
     let (mut runs, few): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        runs.into_iter().partition(|(run, rows)| run[6] == other || rows.len() >= ENOUGH);
+        runs.into_iter().partition(|(run, rows)| run[6] == other || rows.len() >= enough(run));
     for (mut run, rows) in few {
         run[6] = other.to_string();
         runs.entry(run).or_insert_with(Vec::new).extend(rows);

@@ -161,6 +161,9 @@ fn shapes(args: &Args) -> Result<Vec<String>> {
         let is_shape = |l: &str| l.starts_with(|c: char| c.is_ascii_digit());
         // The first line may be a header.
         lines.next_if(|(_, l)| !is_shape(l));
+        if lines.peek().is_none() {
+            return Err(Failure::new(format!("{}: no line with a shape", path.display())));
+        }
         for (number, line) in lines {
             if !is_shape(line) {
                 return Err(Failure::new(format!("{}: line {number}: '{line}' is no shape", path.display())));
@@ -344,6 +347,9 @@ fn print(chip: &Chip, lines: &[Line], measured: bool) {
     }
     align(&mut table, 1..6);
     println!("{table}");
+    if lines.iter().any(|l| l.vendor.is_some()) {
+        println!("measured / ours: with the clock, the launch and the caches of the row's tuning run in both");
+    }
     let method = lines.iter().filter(|l| l.considered.first().is_some_and(|c| c.winograd)).map(|l| l.name.as_str());
     let method: Vec<&str> = method.collect();
     if !method.is_empty() {
