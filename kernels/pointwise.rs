@@ -34,6 +34,9 @@ const HELD: usize = 32;
 /// What waves should move, over what memory moves while one begins.
 const MARGIN: f64 = 1.6;
 
+/// Workitems of each compute unit below which they compute no more neighbours than four.
+const FEW: usize = 512;
+
 /// Workgroups that stay for each compute unit where workitems compute in several places.
 const ENOUGH: usize = 8;
 
@@ -144,7 +147,8 @@ fn share(cx: &Cx) -> Share {
         let few = width * most <= BYTES || (width * most <= 2 * BYTES && width * least <= 4);
         let read = |a: &Access| lies(a) != Lie::Apart || (width <= 4 && far(a));
         last.is_multiple_of(width)
-            && (width <= 4 || width * cost <= WORK)
+            && (width <= 4
+                || width * cost <= WORK && step.output.view.len() / width >= FEW * cx.target.info().cus as usize)
             && lies(&step.output) == Lie::Dense
             && few
             && step.inputs.iter().all(read)

@@ -1,4 +1,5 @@
-//! Elementwise steps over all of what a convolution gives, in any order, become its epilogue.
+//! Elementwise steps over all of what a convolution gives, in any order, become its epilogue; so do those over a softmax or a
+//! normalisation that turn its result back to how what it reads lies, copies among them.
 //!
 //! While operators are lowered an epilogue ends at a transposition. Exports of networks whose channels come last turn every
 //! convolution's data and turn the result back, so that scale, bias, activation and residual stand behind a transposition.
@@ -26,15 +27,20 @@ pub(super) fn absorb_elementwise(graph: &mut FusedGraph) {
     graph.steps.retain(|_| !gone.next().unwrap_or(false));
 }
 
-/// Puts the convolution whose epilogue step `i` becomes in its place; the number of the convolution.
+/// Puts the producer whose epilogue step `i` becomes in its place; the number of the producer.
 fn absorbed(graph: &mut FusedGraph, i: usize, uses: &mut Uses) -> Option<usize> {
     let step = &graph.steps[i];
-    if step.kind != StepKind::Pointwise || step.expr.is_copy() || !step.inputs.iter().all(Access::is_plain) {
+    if step.kind != StepKind::Pointwise || !step.inputs.iter().all(Access::is_plain) {
         return None;
     }
-    // The last of the convolutions it reads.
+    // The last of the producers it reads.
+    let takes = |kind: &StepKind| match kind {
+        StepKind::Conv(_) => !step.expr.is_copy(),
+        StepKind::Softmax(_) | StepKind::Normalize(_) => true,
+        _ => false,
+    };
     let made = |a: &Access| match uses.writers[a.tensor.index()][..] {
-        [w] if matches!(graph.steps[w].kind, StepKind::Conv(_)) => Some(w),
+        [w] if takes(&graph.steps[w].kind) => Some(w),
         _ => None,
     };
     let (operand, at) = step.inputs.iter().enumerate().filter_map(|(k, a)| Some((k, made(a)?))).max_by_key(|x| x.1)?;
@@ -44,11 +50,12 @@ fn absorbed(graph: &mut FusedGraph, i: usize, uses: &mut Uses) -> Option<usize> 
     if !alone || !once || graph.steps[at].inputs.iter().any(|a| a.tensor == to) {
         return None;
     }
+    let windows = matches!(graph.steps[at].kind, StepKind::Conv(_));
     let order = lying(graph, &step.inputs[operand])?;
     lying(graph, &graph.steps[at].output)?;
     let mut merged = merged(graph, at, i, operand, &order)?;
     let place = step.inputs[operand].view.clone();
-    if let Some(readers) = turned_readers(graph, i, from, &place, uses) {
+    if let Some(readers) = turned_readers(graph, i, from, &place, uses).filter(|_| windows) {
         // The convolution writes what it wrote before, of the result's type.
         let dtype = graph.tensor(to).dtype;
         let name = graph.tensor(to).name.clone();
@@ -64,7 +71,11 @@ fn absorbed(graph: &mut FusedGraph, i: usize, uses: &mut Uses) -> Option<usize> 
         uses.writers[from.index()] = vec![i];
     } else {
         let view = redirect(&merged.output.view, &graph.steps[i].output.view.permuted(&order))?;
-        let lines = view.rank() == 0 || view.dims[view.rank() - 1] == 1 || view.strides[view.rank() - 1] == 1;
+        let lines = if windows {
+            view.rank() == 0 || view.dims[view.rank() - 1] == 1 || view.strides[view.rank() - 1] == 1
+        } else {
+            lies_alike(&view, &merged.inputs[0].view)
+        };
         merged.output = Access::new(to, view);
         if !lines || graph.step_promises(&merged).is_err() {
             return None;
@@ -80,7 +91,13 @@ fn absorbed(graph: &mut FusedGraph, i: usize, uses: &mut Uses) -> Option<usize> 
     Some(at)
 }
 
-/// Convolution `at` with step `i`, whose operand number `operand` is its result, as epilogue; it writes where it wrote.
+/// Neighbours in one of the views are neighbours in the other, along the same dimension.
+fn lies_alike(a: &View, b: &View) -> bool {
+    let neighbours = |v: &View| (0..v.rank()).find(|d| v.dims[*d] > 1 && v.strides[*d] == 1);
+    a.dims == b.dims && neighbours(a).is_some() && neighbours(a) == neighbours(b)
+}
+
+/// Producer `at` with step `i`, whose operand number `operand` is its result, as epilogue; it writes where it wrote.
 fn merged(graph: &FusedGraph, at: usize, i: usize, operand: usize, order: &[usize]) -> Option<Step> {
     let (conv, step) = (&graph.steps[at], &graph.steps[i]);
     let mut inputs = conv.inputs.clone();
