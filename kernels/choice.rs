@@ -94,8 +94,10 @@ pub(super) struct Round {
 const ANSWER: f64 = 1.32;
 const ROUND: f64 = 165.0;
 
-/// Cycles of each of a round's barriers. Fitted.
+/// Cycles of each of a round's barriers, where moves are spread among the products; and instructions' worth where they are not: then
+/// waves wait for LDS with nothing beside it too. Fitted.
 const MEETING: f64 = 25.0;
+const MEETING_IN_TURN: f64 = 37.0;
 
 /// Of the shorter one of products and moves a workgroup that is alone sees this share; where moves are spread among the products;
 /// and a compute unit that is full. Fitted.
@@ -144,6 +146,10 @@ const WORTH: f64 = 0.9;
 /// Memory that is busy for less than this share of what compute units need holds nobody up.
 const UNNOTICED: f64 = 0.85;
 
+/// Cycles until LDS has answered a wide read over those for a narrow one; and these, where nothing is known.
+const LDS_ANSWER: f64 = 1.75;
+const LDS_LATENCY: f64 = 52.0;
+
 /// What the choice knows of a target.
 pub(super) struct Machine {
     target: Target,
@@ -178,6 +184,11 @@ pub(super) struct Machine {
 /// Other instructions run in the shadow of a matrix instruction, also those of LDS and memory.
 pub(super) fn has_matrix_shadow(target: Target) -> bool {
     Chip::of(target).is_some_and(|c| c.matrix_shadow > 0.0)
+}
+
+/// Cycles until LDS has answered a wide read, with others under way.
+pub(super) fn lds_answer(target: Target) -> f64 {
+    LDS_ANSWER * Chip::of(target).map_or(LDS_LATENCY, |c| c.lds_latency)
 }
 
 impl Machine {
@@ -270,9 +281,9 @@ impl Machine {
         let groups = (results * count) as f64;
         let k = f64::from(tile.k);
         // Cycles of a SIMD for a round of all waves, and those of the compute unit for its loads.
-        let (read, seen, seen_full) = match round.spread {
-            true => (1.0, SEEN_SPREAD, 0.0),
-            false => (SHARED_READS, SEEN, SEEN_FULL),
+        let (read, seen, seen_full, meeting) = match round.spread {
+            true => (1.0, SEEN_SPREAD, 0.0, MEETING),
+            false => (SHARED_READS, SEEN, SEEN_FULL, MEETING_IN_TURN * self.issue),
         };
         // Whole wavefronts along n gather.
         let lanes = f64::from(info.wave_size);
@@ -284,7 +295,7 @@ impl Machine {
         let (most, least) = (products.max(moves), products.min(moves));
         let [loaded, given] = [round.loaded, round.given].map(|bytes| f64::from(bytes) * k);
         let beside = f64::from(round.waves.min(info.simds));
-        let work = (most + least * seen) / beside + f64::from(round.meetings) * MEETING;
+        let work = (most + least * seen) / beside + f64::from(round.meetings) * meeting;
         let waves = f64::from(round.waves.div_ceil(info.simds));
         // Workgroups of fewer waves than a compute unit has SIMDs run side by side: what is busiest is a SIMD of them.
         let slots = f64::from((info.simds / round.waves.min(info.simds)).max(1));
@@ -305,7 +316,8 @@ impl Machine {
         let written = result + PARTS_MOVED * parts_bytes;
         let stay = if self.takes_results { kept(self.cache, e.bytes as f64 + written) } else { 0.0 };
         let written = written * (1.0 - stay);
-        let unnoticed = loops.clocks() * self.memory * UNNOTICED - result;
+        let compute = loops.in_rounds();
+        let unnoticed = compute * self.memory * UNNOTICED - result;
         let (read, band) = match count {
             1 => self.read(e, (tile, self.resident(round)), unnoticed),
             _ => (e.bytes as f64, None),
@@ -313,7 +325,7 @@ impl Machine {
         let memory = (read + written) / (self.memory * FROM_MEMORY);
         let l2 = groups * own as f64 * loaded / (self.l2 * FROM_L2);
         let begun = groups * f64::from(round.waves) * self.dispatch;
-        let mut clocks = queued([loops.clocks(), memory + edges, l2 + edges, begun + edges]);
+        let mut clocks = queued([compute, memory + edges, l2 + edges, begun + edges]);
         if count > 1 {
             if parts_bytes >= super::MAX_TENSOR_BYTES as f64 {
                 clocks = f64::INFINITY;

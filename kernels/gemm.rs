@@ -8,16 +8,16 @@
 //! while the one before is multiplied. The step's expression is applied to the registers before they are stored.
 
 use super::address::Offset;
-use super::choice;
 use super::epilogue;
 use super::error::{Reason, Res};
 use super::fragment;
 use super::loader::Loader;
+use super::rounds::Rounds;
 use super::tile::{Form, Layout, Tile, Types};
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr, small};
 use crate::graph::view::View;
-use crate::mir::{Builder, Dot, Gen, Lds, MInst, Opnd, Part, Pipeline, RegClass, Type, both_signed};
+use crate::mir::{Builder, Dot, Gen, MInst, Part, RegClass, Type, both_signed};
 use crate::tensor::DType;
 
 use barewave_isa::matrix::{Fragment, Step};
@@ -59,7 +59,7 @@ pub(super) struct Operands {
 
 impl Operands {
     /// Both come without a table of offsets.
-    fn are_dense(&self) -> bool {
+    pub fn are_dense(&self) -> bool {
         ![&self.a, &self.b].iter().any(|l| matches!(l, Loader::Gather(_)))
     }
 }
@@ -100,13 +100,6 @@ impl Sums {
     }
 }
 
-/// The stage of the loop over k that loads tiles.
-const LOAD: u8 = 0;
-
-/// LDS of the tiles between two barriers: one is read, the other filled.
-const TILES_READ: Lds = Lds::Part { buffer: 0, phase: 0 };
-const TILES_FILLED: Lds = Lds::Part { buffer: 0, phase: 1 };
-
 /// Registers of what a step reads: of A's tile, and of B's.
 pub(super) type Read = (Vec<Part>, Vec<Part>);
 
@@ -114,6 +107,14 @@ pub(super) type Read = (Vec<Part>, Vec<Part>);
 pub(super) trait Multiplier {
     /// Steps of a tile.
     fn steps(&self) -> u32;
+    /// Clocks that a wave multiplies in a step.
+    fn step_clocks(&self, _target: Target) -> f64 {
+        f64::INFINITY
+    }
+    /// How many instructions run in the shadow of half of a step's products.
+    fn beside_half_a_step(&self, _target: Target) -> f64 {
+        1.0
+    }
     /// Registers for the operands of a step.
     fn registers(&self, b: &mut Builder) -> Read;
     /// Reads the operands of a step.
@@ -193,235 +194,6 @@ pub(super) fn multiply_into(w: &mut Writer, tile: &Tile, ops: &mut Operands, dep
             Rounds::new(b, tile, ops, &by, &sums.parts, places, swap).write(b, ops, depth)
         }
     }
-}
-
-/// The loop over k. A round multiplies one tile while the next one comes from memory and goes to LDS. Loads behind the
-/// last tile are guarded and go where nobody reads any more.
-///
-/// With two buffers in LDS one barrier separates the rounds. With one, all have read a tile before the next one is written: a
-/// barrier of its own. Where other instructions run in the shadow of those that multiply they are spread among these.
-struct Rounds<'a, M: Multiplier> {
-    tile: &'a Tile,
-    by: &'a M,
-    sums: &'a [Part],
-    b_base: u32,
-    /// Where this workitem reads in A's and B's tiles, and where it writes.
-    addresses: [Part; 4],
-    /// What each address adds up to in both buffers, where the buffers do not differ in one bit only.
-    both: [Option<Part>; 4],
-    /// Bytes from one buffer to the other.
-    swap: u32,
-    /// The stage in which tiles are written.
-    commit: u8,
-    /// Other instructions run in the shadow of those that multiply.
-    shadow: bool,
-    /// They are spread among these.
-    spread: bool,
-    /// Registers of two steps.
-    sets: [Read; 2],
-}
-
-/// Clocks of a step of multiply-adds of which a quarter covers what LDS takes to answer.
-const LONG_STEP: f64 = 256.0;
-
-/// What a wave multiplies in a step takes longer than LDS to answer: reads among it cost less than in a row in front of it, where a wave
-/// that is alone waits for each. Matrix instructions of f64 are long.
-fn steps_are_long(target: Target, tile: &Tile) -> bool {
-    let (tm, tn, dot) = match tile.form {
-        Form::Vector { tm, tn, dot } => (tm, tn, dot),
-        Form::Winograd { tm, tn } => (tm, tn, None),
-        Form::Matrix(_) => return tile.types.bytes() > 4,
-    };
-    let each = match dot {
-        Some(dot) => target.op(dot.op).map_or(1.0, |i| f64::from(i.busy)),
-        None => choice::multiply_add(target, tile.types.accumulate),
-    };
-    f64::from(tm * tn) * each >= LONG_STEP
-}
-
-impl<'a, M: Multiplier> Rounds<'a, M> {
-    fn new(
-        b: &mut Builder,
-        tile: &'a Tile,
-        ops: &Operands,
-        by: &'a M,
-        sums: &'a [Part],
-        places: Places,
-        swap: u32,
-    ) -> Self {
-        let addresses = [places.read.0, places.read.1, ops.a.lds(), ops.b.lds()];
-        // One buffer's address is the sum of both less the other's; an exclusive-or does it where they differ in one bit.
-        let both = addresses.map(|a| (tile.buffers > 1 && !swap.is_power_of_two()).then(|| sum_of_buffers(b, a, swap)));
-        // Narrow elements are multiplied before what was loaded meanwhile has come: loads have a round more. Not those that ask a
-        // table, which ends behind the next round.
-        let ahead = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4 && ops.are_dense();
-        let shadow = ahead && choice::has_matrix_shadow(b.target());
-        let spread = shadow || steps_are_long(b.target(), tile);
-        let commit = if ahead { LOAD + 1 } else { LOAD };
-        let sets = [by.registers(b), by.registers(b)];
-        Rounds { tile, by, sums, b_base: places.b_base, addresses, both, swap, commit, shadow, spread, sets }
-    }
-
-    /// The stage in which tiles are multiplied.
-    fn last(&self) -> u8 {
-        self.commit + 1
-    }
-
-    /// What the first step reads is read behind the barrier of the round before, and comes while that one's last step is
-    /// multiplied. With a single step there is nothing to multiply meanwhile.
-    fn reads_early(&self) -> bool {
-        self.by.steps().is_multiple_of(2)
-    }
-
-    fn read(&self, b: &mut Builder, step: u32) {
-        b.in_lds(TILES_READ);
-        self.by.read(b, step, &self.sets[step as usize % 2]);
-    }
-
-    fn multiply(&self, b: &mut Builder, step: u32) {
-        self.by.multiply(b, self.sums, &self.sets[step as usize % 2]);
-    }
-
-    /// The other buffer's address.
-    fn change(&self, b: &mut Builder, i: usize) {
-        let address: Opnd = self.addresses[i].into();
-        match self.both[i] {
-            _ if self.tile.buffers == 1 => {}
-            Some(sum) => b.emit(Gen::Sub.of(Type::U32), &[address], &[sum.into(), address]),
-            None => b.emit(Gen::Xor.of(Type::U32), &[address], &[self.swap.into(), address]),
-        }
-    }
-
-    fn load(&self, b: &mut Builder, ops: &mut Operands, k: Part) {
-        b.stage(LOAD);
-        ops.a.issue(b, k);
-        ops.b.issue(b, k);
-        b.stage(self.last());
-    }
-
-    /// Writes what was loaded. Among matrix instructions the next loads come behind it and take the same registers again;
-    /// otherwise loads come first of all.
-    fn fill(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
-        self.change(b, 0);
-        self.change(b, 1);
-        b.stage(self.commit);
-        ops.b.prepare(b)?;
-        b.in_lds(if self.tile.buffers > 1 { TILES_FILLED } else { TILES_READ });
-        ops.a.commit(b, 0);
-        ops.b.commit(b, self.b_base);
-        self.change(b, 2);
-        self.change(b, 3);
-        b.stage(self.last());
-        if self.shadow {
-            self.load(b, ops, k);
-        }
-        Ok(())
-    }
-
-    fn barrier(&self, b: &mut Builder) {
-        b.stage(self.commit);
-        b.barrier();
-        b.stage(self.last());
-    }
-
-    /// What the next round multiplies first.
-    fn read_next(&self, b: &mut Builder) {
-        b.stage(self.commit);
-        self.read(b, 0);
-        b.stage(self.last());
-    }
-
-    /// A round whose parts follow each other.
-    fn in_turn(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
-        let (steps, early) = (self.by.steps(), self.reads_early());
-        let matrix = matches!(self.tile.form, Form::Matrix(_));
-        if !early {
-            self.read(b, 0);
-        }
-        let before = if early { steps - 1 } else { steps };
-        for step in 0..before {
-            if step + 1 < steps {
-                self.read(b, step + 1);
-            }
-            // Matrix instructions go on while the next tile is written.
-            let with_last = step + 1 == before;
-            if with_last && matrix {
-                self.fill(b, ops, k)?;
-            }
-            self.multiply(b, step);
-            if with_last && !matrix {
-                self.fill(b, ops, k)?;
-            }
-        }
-        self.barrier(b);
-        if early {
-            self.read_next(b);
-            self.multiply(b, steps - 1);
-        }
-        Ok(())
-    }
-
-    /// A round whose reads, writes and loads are spread among matrix instructions.
-    fn spread(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
-        let (steps, early) = (self.by.steps(), self.reads_early());
-        if !early {
-            self.read(b, 0);
-        }
-        for step in 0..steps - 1 {
-            let mut products = b.aside(|b| self.multiply(b, step));
-            let reads = b.aside(|b| self.read(b, step + 1));
-            // They have come when the next step begins.
-            let later = products.split_off(products.len() * 3 / 4);
-            b.spread(products, reads);
-            b.spread(later, Vec::new());
-        }
-        let mut products = b.aside(|b| self.multiply(b, steps - 1));
-        let eighths = |products: &mut Vec<MInst>, n: usize, of: usize| {
-            let rest = products.split_off((of * n / 8).min(products.len()));
-            std::mem::replace(products, rest)
-        };
-        let all = products.len();
-        if self.tile.buffers == 1 {
-            // What this step multiplies has been read.
-            let first = eighths(&mut products, 1, all);
-            b.spread(first, Vec::new());
-            self.barrier(b);
-        }
-        let mut filled = Ok(());
-        let moves = b.aside(|b| filled = self.fill(b, ops, k));
-        let during = eighths(&mut products, if early { 4 } else { 8 }, all);
-        b.spread(during, moves);
-        self.barrier(b);
-        if early {
-            let reads = b.aside(|b| self.read_next(b));
-            let during = eighths(&mut products, 2, all);
-            b.spread(during, reads);
-        }
-        b.spread(products, Vec::new());
-        filled
-    }
-
-    fn write(&self, b: &mut Builder, ops: &mut Operands, depth: u32) -> Res<()> {
-        let k = self.tile.k;
-        let mut written = Ok(());
-        b.counted_loop("k", depth.next_multiple_of(k), k, Pipeline::Stated, true, |b, k| {
-            b.fix_order();
-            if !self.shadow {
-                self.load(b, ops, k);
-            }
-            b.stage(self.last());
-            written = if self.spread { self.spread(b, ops, k) } else { self.in_turn(b, ops, k) };
-            b.in_lds(Lds::Any);
-        });
-        written
-    }
-}
-
-/// An address in the first buffer and the same in the second, added.
-fn sum_of_buffers(b: &mut Builder, address: Part, swap: u32) -> Part {
-    let twice = b.shl(address, 1u32);
-    let sum = b.add(twice, swap);
-    b.to_vector(sum)
 }
 
 /// Multiply-adds or dot products of a block of rows and columns per workitem, a cell's k a step.

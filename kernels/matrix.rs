@@ -13,10 +13,11 @@
 use super::choice::{self, Extents, Machine, Round};
 use super::fragment;
 use super::gemm::{Multiplier, Places, Read, Sums};
+use super::rounds;
 use super::tile::{Form, Layout, Tile, Types};
 use crate::mir::{Builder, MInst, Part, matrix_instruction, matrix_modifiers};
 use barewave_isa::matrix::{Fragment, MatrixOp, Operand, Step};
-use barewave_isa::{Class, Op, Target};
+use barewave_isa::{Class, Op, Target, op};
 
 /// How waves share a tile, and what they multiply with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,8 +68,16 @@ const TILES: &[(usize, [u32; 4])] = &[
     (16, [16, 64, 1, 2]),
 ];
 
-/// Depths of a tile: multiples of 32 bytes of k, at least 8 of them.
-const DEPTHS: [u32; 3] = [1, 2, 4];
+/// Depths of a tile: multiples of 32 bytes of k, at least 8 of them. The deepest, which are first of equals, are for those that spread what
+/// they load among the products, and load little.
+const DEEPEST: u32 = 8;
+const DEPTHS: [u32; 4] = [DEEPEST, 1, 2, 4];
+
+/// Of what runs in the shadow of matrix instructions this share may be what fills the next tile: reads go there too.
+const FILLED: f64 = 0.75;
+
+/// So many dwords of a tile that a workitem loads, at most, of those that are deepest.
+const FEW_LOADED: u32 = 32;
 
 /// So many registers of a workitem's sums leave too few vector registers for the rest.
 const MANY_SUMS: u32 = 128;
@@ -95,8 +104,8 @@ pub(super) fn candidates(
     let mut found = Vec::new();
     // Per side: the instruction, and the k of one of its steps, of which a tile holds whole ones.
     let of_side = |side: usize| {
-        let (instruction, op) = matrix_instruction(target, types.compute, types.accumulate, side)?;
-        let form = MatrixForm::new(instruction, op)?;
+        let (instruction, shape) = matrix_instruction(target, types.compute, types.accumulate, side)?;
+        let form = MatrixForm::new(instruction, shape)?;
         Some((form, form.step(run)))
     };
     let of_sides = [16, 32].map(|side| (side, of_side(side)));
@@ -116,6 +125,9 @@ pub(super) fn candidates(
             continue;
         }
         let tile = Tile { types, m: tile_m, n: tile_n, k, run, buffers: 1, form: Form::Matrix(form) };
+        if depth == DEEPEST && !(spread && loaded_words(&tile) <= FEW_LOADED) {
+            continue;
+        }
         let one = Layout::most(&tile, tile_m) + Layout::most(&tile, tile_n);
         let buffers = if 2 * one <= target.info().lds_bytes || !spread { 2 } else { 1 };
         let (tile, lds) = (Tile { buffers, ..tile }, buffers * one);
@@ -138,6 +150,16 @@ pub(super) fn candidates(
     found
 }
 
+/// Cycles of a SIMD for a wave's instruction.
+fn busy(target: Target, op: Op) -> f64 {
+    f64::from(target.op(op).map_or(1, |i| i.busy.max(1)))
+}
+
+/// Dwords that a workitem loads for a tile.
+fn loaded_words(tile: &Tile) -> u32 {
+    (tile.m + tile.n) * tile.k * tile.types.bytes() / 4 / tile.threads()
+}
+
 /// Every workitem has something to load of both operands, and a pass has a whole row.
 fn can_load(tile: &Tile) -> bool {
     let (threads, own) = (tile.threads(), tile.k / tile.run);
@@ -157,7 +179,7 @@ impl MatrixForm {
     /// What a workgroup does for each k of a tile.
     fn round(&self, target: Target, tile: &Tile, machine: &Machine, e: &Extents, (lds, spread): (u32, bool)) -> Round {
         let (types, (down, across)) = (tile.types, self.waves);
-        let busy = f64::from(target.op(self.instruction).map_or(1, |i| i.busy.max(1)));
+        let busy = busy(target, self.instruction);
         let (side, bytes) = (f64::from(self.side()), f64::from(types.bytes()));
         let products = f64::from(tile.m * tile.n) / (side * side * self.op.shape.k as f64) * busy;
         let reads = f64::from((tile.m / down + tile.n / across) * down * across) * bytes / machine.lds;
@@ -175,8 +197,13 @@ impl MatrixForm {
         // Barriers; and an odd number of steps has none beside which the next round's first reads come.
         let odd = tile.k / self.step(tile.run) % 2;
         let meetings = 3 - tile.buffers + 2 * odd;
-        let loaded_words = (tile.m + tile.n) * tile.k * types.bytes() / 4 / tile.threads();
-        let vgprs = sums + 2 * step + loaded_words * if spread || types.bytes() >= 4 { 1 } else { 2 } + 16;
+        let sets = if spread || types.bytes() >= 4 { 1 } else { 2 };
+        let clocks = self.products(tile) * busy;
+        let answer = if types.bytes() < 4 { choice::lds_answer(target) } else { 0.0 };
+        let read = rounds::reads_ahead(tile.k / self.step(tile.run), clocks, answer).1.max(2);
+        // Narrow elements of lines along the width are turned, of both operands at a time where loads of two rounds are there.
+        let turned = if sets > 1 && e.deep == (false, false) { 24 } else { 16 };
+        let vgprs = sums + read * step + loaded_words(tile) * sets + turned;
         Round {
             waves: down * across,
             products,
@@ -196,6 +223,13 @@ impl MatrixForm {
         let step = self.step(tile.run) as usize;
         let mut depths = (step as u32..tile.k).step_by(step).map(|k| Tile { k, ..*tile });
         depths.find(can_load).unwrap_or(*tile)
+    }
+
+    /// Instructions of a wave's step.
+    fn products(&self, tile: &Tile) -> f64 {
+        let results = tile.m * tile.n / (self.waves.0 * self.waves.1);
+        let of_one = self.side() * self.side() * self.op.shape.k as u32;
+        f64::from(results * self.step(tile.run)) / f64::from(of_one)
     }
 
     /// Rows and columns of the instruction's result.
@@ -326,6 +360,15 @@ impl Matrix<'_> {
 impl Multiplier for Matrix<'_> {
     fn steps(&self) -> u32 {
         self.tile.k / (self.groups * self.depth())
+    }
+
+    fn step_clocks(&self, target: Target) -> f64 {
+        self.form.products(self.tile) * busy(target, self.form.instruction)
+    }
+
+    fn beside_half_a_step(&self, target: Target) -> f64 {
+        let others = busy(target, self.form.instruction) / busy(target, op::V_MOV_B32) - 1.0;
+        self.form.products(self.tile) / 2.0 * others.max(1.0) * FILLED
     }
 
     fn registers(&self, b: &mut Builder) -> Read {

@@ -36,6 +36,7 @@ mod power;
 mod program;
 mod recurrent;
 mod reduce;
+mod rounds;
 mod sized;
 mod small;
 mod softmax;

@@ -199,8 +199,9 @@ fn stages_in_a_body_of_several_blocks_are_refused() {
     }
 }
 
-/// A double buffer in LDS: each item adds what its neighbour loaded, tile after tile.
-fn tiles(target: Target, trips: u32, overrun: bool) -> Function {
+/// A double buffer in LDS: each item adds what its neighbour loaded, tile after tile. Of a fixed order what is written stands before
+/// what is read, of the tile before, and a barrier behind both, or between them.
+fn tiles(target: Target, trips: u32, overrun: bool, barrier: Option<Barrier>) -> Function {
     let n = 128;
     let mut b = Builder::new(target, "k", n);
     let input = b.buffer_arg(0, trips * n * 4);
@@ -216,6 +217,9 @@ fn tiles(target: Target, trips: u32, overrun: bool) -> Function {
     let read = b.to_vector(next);
     let sum = b.to_vector(0u32);
     b.counted_loop("t", trips, 1, Pipeline::Stated, overrun, |b, t| {
+        if barrier.is_some() {
+            b.fix_order();
+        }
         let row = b.mul(t, n * 4);
         let place = b.add(at, row);
         let x = b.load(input, 1, place, Opnd::Imm(0), 0);
@@ -223,7 +227,9 @@ fn tiles(target: Target, trips: u32, overrun: bool) -> Function {
         b.in_lds(Lds::Part { buffer: 0, phase: 1 });
         b.lds_write(write, x, 0);
         b.emit(Gen::Xor.of(Type::U32), &[write.into()], &[(n * 4).into(), write.into()]);
-        b.barrier();
+        if barrier != Some(Barrier::Behind) {
+            b.barrier();
+        }
         b.stage(2);
         b.in_lds(Lds::Part { buffer: 0, phase: 0 });
         let y = b.lds_read(1, read, 0);
@@ -232,10 +238,21 @@ fn tiles(target: Target, trips: u32, overrun: bool) -> Function {
         let p = b.mul(y, weight);
         let s = b.add(sum, p);
         b.copy_into(sum, s);
+        if barrier == Some(Barrier::Behind) {
+            b.stage(1);
+            b.barrier();
+        }
         b.in_lds(Lds::Any);
     });
     b.store(out, sum, at, Opnd::Imm(0), 0);
     b.finish()
+}
+
+/// Where a barrier stands in a round of fixed order.
+#[derive(Clone, Copy, PartialEq)]
+enum Barrier {
+    Between,
+    Behind,
 }
 
 #[test]
@@ -251,10 +268,21 @@ fn double_buffers_in_lds() {
                 })
                 .collect();
             for overrun in [false, true] {
-                assert_eq!(run(tiles(target, trips, overrun), &input, 128), want, "{t} {trips} {overrun}");
+                for barrier in [None, Some(Barrier::Behind)] {
+                    let f = tiles(target, trips, overrun, barrier);
+                    assert_eq!(run(f, &input, 128), want, "{t} {trips} {overrun}");
+                }
             }
         }
     }
+}
+
+/// Who is slow would read what is overwritten behind the next barrier.
+#[test]
+fn a_barrier_between_phases_separates_them() {
+    let f = tiles(Target::GFX942, 6, false, Some(Barrier::Between));
+    let error = passes::compile(f).expect_err("a race").to_string();
+    assert!(error.contains("s_barrier"), "{error}");
 }
 
 #[test]

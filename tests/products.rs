@@ -111,7 +111,9 @@ fn floats_of_8_bits() {
                 for scales in 0..3 {
                     // On others one of them will do.
                     if as_it_is || l + scales == j {
-                        let launches = scaled_product(target, dtype, extents, turned, scales);
+                        // Of half of them the right factor is part of the model.
+                        let constant = !(i + j + l + scales).is_multiple_of(2);
+                        let launches = scaled_product(target, dtype, extents, turned, (scales, constant));
                         assert!((launches == 1) == as_it_is, "{target} {dtype} {extents:?}: {launches} launches");
                     }
                 }
@@ -121,7 +123,13 @@ fn floats_of_8_bits() {
 }
 
 /// Checks a product of floats of 8 bits: as they are, with scales of tensors, with those of rows and columns. Gives its launches.
-fn scaled_product(target: &str, dtype: DType, extents: [usize; 4], turned: [bool; 2], scales: usize) -> usize {
+fn scaled_product(
+    target: &str,
+    dtype: DType,
+    extents: [usize; 4],
+    turned: [bool; 2],
+    (scales, constant): (usize, bool),
+) -> usize {
     let [batches, m, n, k] = extents;
     let mut b = Builder::new(21, (m * n) as u64);
     let mut sides = Vec::new();
@@ -133,7 +141,7 @@ fn scaled_product(target: &str, dtype: DType, extents: [usize; 4], turned: [bool
         let axis = if turned { 3 - line } else { line };
         let lines = if line == 1 { rows } else { cols };
         let scale: Vec<f64> = (0..lines).map(|i| 0.25 + (i % 7) as f64).collect();
-        let name = b.input_of(narrow.clone());
+        let name = if constant && line == 2 { b.constant(narrow.clone()) } else { b.input_of(narrow.clone()) };
         let (wide, scale) = match scales {
             0 => (b.node("Cast", &[&name], &[("to", int(DType::F32.to_onnx().into()))]), vec![1.0; lines]),
             1 => {
@@ -153,7 +161,7 @@ fn scaled_product(target: &str, dtype: DType, extents: [usize; 4], turned: [bool
     let out = b.node("Relu", &[&product], &[]);
     b.output(&out);
     let graph = fuse(&b.model, &Options::default()).unwrap();
-    let what = format!("{target} {dtype} {extents:?} {turned:?} {scales}");
+    let what = format!("{target} {dtype} {extents:?} {turned:?} {scales} {constant}");
     let (mut session, compiled) = device::session(&graph, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
     let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
     let got = got[0].to_f64();

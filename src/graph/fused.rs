@@ -166,6 +166,9 @@ pub struct FusedGraph {
     pub tensors: Vec<Tensor>,
     /// Kernel launches in execution order.
     pub steps: Vec<Step>,
+    /// What constants were widened from, of floats of 8 bits: steps that would compute them. A target that multiplies the narrow values
+    /// as they are reads those instead.
+    pub widened: Vec<Step>,
     /// The model's inputs, in its order.
     pub inputs: Vec<TensorId>,
     /// The model's outputs, in its order.

@@ -237,7 +237,12 @@ impl<'m> Inference<'m> {
         let constant = |fact: Option<&Fact>| fact.is_some_and(|f| f.tensor().is_some() && small(f));
         let wanted = || node.outputs.iter().zip(&self.results[i]).filter(|(o, _)| o.is_some()).map(|(_, f)| f.as_ref());
         let done = wanted().all(|f| f.is_some_and(|f| f.tensor().is_some()));
-        if !done && node.branches.is_empty() && inputs().all(constant) && wanted().all(|f| f.is_none_or(small)) {
+        // Weights of 8 bits are told from what they are widened to: products take them as they are.
+        let weights = |f: Option<&Fact>| {
+            f.is_some_and(|f| f.dtype.is_small_float() && f.tensor().is_some_and(|t| t.len() > MOST_NUMBERS))
+        };
+        let computed = inputs().all(constant) && wanted().all(|f| f.is_none_or(small)) && !inputs().any(weights);
+        if !done && node.branches.is_empty() && computed {
             self.attempt(true)?;
         }
         for (k, o) in node.outputs.iter().enumerate() {

@@ -287,6 +287,7 @@ impl<'m> Lowering<'m> {
     /// Forgets all steps and tensors.
     pub(super) fn reset(&mut self) {
         self.graph.steps.clear();
+        self.graph.widened.clear();
         self.graph.tensors.clear();
         self.producers.clear();
     }

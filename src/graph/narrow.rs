@@ -80,11 +80,12 @@ fn narrowed(graph: &FusedGraph, product: &Step) -> Option<Step> {
 /// Factor `i` of a product as values of 8 bits, and their scale.
 fn factor(graph: &FusedGraph, product: &Step, i: usize) -> Option<(Access, Scale)> {
     let read = &product.inputs[i];
-    let mut writers = graph.steps.iter().filter(|s| s.output.tensor == read.tensor);
+    // What computes it, or what a constant was computed from.
+    let mut writers = graph.steps.iter().chain(&graph.widened).filter(|s| s.output.tensor == read.tensor);
     let (step, None) = (writers.next()?, writers.next()) else { return None };
     let wide = graph.tensor(read.tensor);
     let whole = step.output.view.offset == 0 && step.output.view.is_dense() && step.output.view.len() == wide.len();
-    if step.kind != StepKind::Pointwise || !whole || wide.role != Role::Intermediate {
+    if step.kind != StepKind::Pointwise || !whole || !matches!(wide.role, Role::Intermediate | Role::Constant(_)) {
         return None;
     }
     let (narrow, by) = widened(&step.expr)?;

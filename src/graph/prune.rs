@@ -15,6 +15,9 @@ pub(crate) fn prune(graph: &mut FusedGraph) {
             each_read(step, |t| read[t.index()] = true);
         }
     }
+    // What a constant was widened from is kept with it.
+    graph.widened.retain(|step| read[step.output.tensor.index()]);
+    graph.widened.iter().for_each(|step| each_read(step, |t| read[t.index()] = true));
     let mut flags = keep.iter();
     graph.steps.retain(|_| *flags.next().expect("one flag per step"));
 
@@ -26,7 +29,7 @@ pub(crate) fn prune(graph: &mut FusedGraph) {
         }
     }
     let rename = |t: &mut TensorId| *t = map[t.index()];
-    for step in &mut graph.steps {
+    for step in graph.steps.iter_mut().chain(&mut graph.widened) {
         rename(&mut step.output.tensor);
         for a in &mut step.inputs {
             rename(&mut a.tensor);

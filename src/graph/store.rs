@@ -30,7 +30,14 @@ impl Lowering<'_> {
         if lazy.base.is_none()
             && let Some(tensor) = self.evaluate(&lazy)
         {
-            return self.add_const(name, tensor);
+            let id = self.add_const(name.clone(), tensor);
+            let narrow = lazy.inputs.iter().any(|a| self.graph.tensor(a.tensor).dtype.is_small_float());
+            if narrow && !dtype.is_small_float() {
+                let output = Access::new(id, View::dense(&lazy.grid));
+                let (inputs, expr) = (lazy.inputs, lazy.expr);
+                self.graph.widened.push(Step { name, kind: StepKind::Pointwise, inputs, expr, output });
+            }
+            return id;
         }
         let shape = lazy.shape.clone();
         let tensor = Tensor { name: self.tensor_name(&lazy.nodes), dtype, shape, role: Role::Intermediate };

@@ -23,7 +23,7 @@
 use super::schedule;
 use crate::mir::liveness::{Liveness, for_each_def};
 use crate::mir::{
-    Block, BlockId, Constraint, Function, Group, Loop, MInst, Opnd, Order, Part, Pipeline, RegClass, VReg,
+    Block, BlockId, Constraint, Function, Group, Lds, Loop, MInst, Opnd, Order, Part, Pipeline, RegClass, VReg,
 };
 use barewave_isa::{Pipe, op};
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,6 +128,8 @@ struct Edge {
     distance: u8,
     /// The value is in a register that all instructions share (SCC, VCC, M0): both must be in one stage.
     together: bool,
+    /// Both are in LDS, in different phases of a buffer: of one round they never touch the same bytes.
+    apart: bool,
 }
 
 /// The body in order of stage, with what is known of it.
@@ -313,7 +315,7 @@ impl Body {
                     // Of a shared register only what a write reaches matters: rounds keep the order of the rest.
                     if (writes || overwrites) && from != to && !(together && overwrites) {
                         let latency = if overwrites && !writes { 0 } else { latency(from, writes) };
-                        edges.push(Edge { from, to, latency, distance: 0, together });
+                        edges.push(Edge { from, to, latency, distance: 0, together, apart: false });
                     }
                     if overwrites {
                         break;
@@ -321,10 +323,12 @@ impl Body {
                 }
                 if !local(place) && !together {
                     for &(to, overwrites) in list {
+                        let apart = matches!(place, schedule::Place::Lds(_)) && self.phases_differ(from, to);
                         if writes || overwrites {
-                            edges.push(Edge { from, to, latency: latency(from, writes), distance: 1, together });
+                            let latency = latency(from, writes);
+                            edges.push(Edge { from, to, latency, distance: 1, together, apart });
                         }
-                        if overwrites {
+                        if overwrites && !apart {
                             break;
                         }
                     }
@@ -332,6 +336,14 @@ impl Body {
             }
         }
         self.edges = edges;
+    }
+
+    /// Two accesses of LDS name different phases of a buffer.
+    fn phases_differ(&self, a: usize, b: usize) -> bool {
+        match (self.insts[a].space.lds, self.insts[b].space.lds) {
+            (Lds::Part { buffer: a, phase: p }, Lds::Part { buffer: b, phase: q }) => a == b && p != q,
+            _ => false,
+        }
     }
 
     /// The stages that the author stated, with address arithmetic in the stages that need it.
@@ -368,7 +380,7 @@ impl Body {
         match e.distance {
             0 if e.together => a != b,
             0 => a > b,
-            _ => a > b + 1 || a == b + 1 && backwards,
+            _ => a > b + 1 || a == b + 1 && backwards && !e.apart,
         }
     }
 

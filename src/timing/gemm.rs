@@ -312,6 +312,22 @@ impl Loops {
         let apart = (self.most / self.occupancy).ceil() * (self.ends + self.rounds * self.alone + self.around);
         together.max(apart)
     }
+
+    /// The same where they begin in rounds of as many as there are at once: those of the last round, if it has fewer, have nobody
+    /// beside them.
+    pub fn in_rounds(&self) -> f64 {
+        let each = self.rounds * self.busy + self.around;
+        let alone = self.ends + self.rounds * self.alone + self.around;
+        let of = |n: f64| (n * each + self.ends).max(alone);
+        let full = (self.most / self.occupancy).floor();
+        let rest = self.most - full * self.occupancy;
+        if full < 1.0 {
+            return of(rest);
+        }
+        let (first, further) = (of(self.occupancy), (self.occupancy * each).max(alone));
+        let last = if rest > 0.0 { (of(rest) - (first - further)).max(0.0) } else { 0.0 };
+        first + (full - 1.0) * further + last
+    }
 }
 
 /// Clocks of what takes so long by several limits, each alone: those that are about as long delay each other.

@@ -1,0 +1,293 @@
+//! The loop over k of a matrix product.
+//!
+//! A round multiplies one tile while the next one comes from memory and goes to LDS. Loads behind the last tile are guarded and go where
+//! nobody reads any more.
+//!
+//! With two buffers in LDS one barrier separates the rounds. With one, all have read a tile before the next one is written: a
+//! barrier of its own. Where other instructions run in the shadow of those that multiply they are spread among these.
+//!
+//! What a step multiplies is read while steps before it are multiplied: so many that LDS has answered by then, where there are registers
+//! in turn for that. What the first steps of a round multiply is read behind the barrier of the round before.
+
+use super::choice;
+use super::error::Res;
+use super::gemm::{Multiplier, Operands, Places, Read};
+use super::tile::{Form, Tile};
+use crate::mir::{Builder, Gen, Lds, MInst, Opnd, Part, Pipeline, Type};
+use barewave_isa::Target;
+
+/// The stage that loads tiles.
+const LOAD: u8 = 0;
+
+/// LDS of the tiles between two barriers: one is read, the other filled.
+const TILES_READ: Lds = Lds::Part { buffer: 0, phase: 0 };
+const TILES_FILLED: Lds = Lds::Part { buffer: 0, phase: 1 };
+
+/// Clocks of a step of multiply-adds of which a quarter covers what LDS takes to answer.
+const LONG_STEP: f64 = 256.0;
+
+/// What a wave multiplies in a step takes longer than LDS to answer: reads among it cost less than in a row in front of it, where a wave
+/// that is alone waits for each. Matrix instructions of f64 are long.
+fn steps_are_long(target: Target, tile: &Tile) -> bool {
+    let (tm, tn, dot) = match tile.form {
+        Form::Vector { tm, tn, dot } => (tm, tn, dot),
+        Form::Winograd { tm, tn } => (tm, tn, None),
+        Form::Matrix(_) => return tile.types.bytes() > 4,
+    };
+    let each = match dot {
+        Some(dot) => target.op(dot.op).map_or(1.0, |i| f64::from(i.busy)),
+        None => choice::multiply_add(target, tile.types.accumulate),
+    };
+    f64::from(tm * tn) * each >= LONG_STEP
+}
+
+/// Of so many steps of a round, how many a step's operands are read ahead of it, and the sets of registers that they take in turn:
+/// a divisor of the steps, so that rounds are alike. `clocks` are those of a step, `answer` what LDS takes. With a single step there is
+/// nothing to multiply meanwhile.
+pub(super) fn reads_ahead(steps: u32, clocks: f64, answer: f64) -> (u32, u32) {
+    let wanted = (answer / clocks.max(1.0)).ceil().max(1.0) as u32;
+    let sets = (2..=steps).filter(|s| steps.is_multiple_of(*s));
+    match sets.clone().find(|s| *s > wanted).or_else(|| sets.clone().next_back()) {
+        Some(sets) => (wanted.min(sets - 1), sets),
+        None => (0, 1),
+    }
+}
+
+/// The loop, ready to be written.
+pub(super) struct Rounds<'a, M: Multiplier> {
+    tile: &'a Tile,
+    by: &'a M,
+    sums: &'a [Part],
+    b_base: u32,
+    /// Where this workitem reads in A's and B's tiles, and where it writes.
+    addresses: [Part; 4],
+    /// What each address adds up to in both buffers, where the buffers do not differ in one bit only.
+    both: [Option<Part>; 4],
+    /// Bytes from one buffer to the other.
+    swap: u32,
+    /// The stage in which tiles are written.
+    commit: u8,
+    /// Other instructions run in the shadow of those that multiply.
+    shadow: bool,
+    /// They are spread among these.
+    spread: bool,
+    /// Steps that reads are ahead of what multiplies them.
+    ahead: u32,
+    /// Registers of steps, in turn.
+    sets: Vec<Read>,
+}
+
+impl<'a, M: Multiplier> Rounds<'a, M> {
+    /// `swap` bytes are from one buffer to the other.
+    pub fn new(
+        b: &mut Builder,
+        tile: &'a Tile,
+        ops: &Operands,
+        by: &'a M,
+        sums: &'a [Part],
+        places: Places,
+        swap: u32,
+    ) -> Self {
+        let addresses = [places.read.0, places.read.1, ops.a.lds(), ops.b.lds()];
+        // One buffer's address is the sum of both less the other's; an exclusive-or does it where they differ in one bit.
+        let both = addresses.map(|a| (tile.buffers > 1 && !swap.is_power_of_two()).then(|| sum_of_buffers(b, a, swap)));
+        // Narrow elements are multiplied before what was loaded meanwhile has come: loads have a round more. Not those that ask a
+        // table, which ends behind the next round.
+        let early = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4 && ops.are_dense();
+        let shadow = early && choice::has_matrix_shadow(b.target());
+        let spread = shadow || steps_are_long(b.target(), tile);
+        let commit = LOAD + u8::from(early);
+        // Where loads come in the round that they are for, what is written waits for them: as late as can be.
+        let answer = if early { choice::lds_answer(b.target()) } else { 0.0 };
+        let (ahead, sets) = reads_ahead(by.steps(), by.step_clocks(b.target()), answer);
+        let sets = (0..sets).map(|_| by.registers(b)).collect();
+        Rounds { tile, by, sums, b_base: places.b_base, addresses, both, swap, commit, shadow, spread, ahead, sets }
+    }
+
+    /// The stage in which tiles are multiplied.
+    fn last(&self) -> u8 {
+        self.commit + 1
+    }
+
+    fn read(&self, b: &mut Builder, step: u32) {
+        b.in_lds(TILES_READ);
+        self.by.read(b, step, &self.sets[step as usize % self.sets.len()]);
+    }
+
+    fn multiply(&self, b: &mut Builder, step: u32) {
+        self.by.multiply(b, self.sums, &self.sets[step as usize % self.sets.len()]);
+    }
+
+    /// The other buffer's address.
+    fn change(&self, b: &mut Builder, i: usize) {
+        let address: Opnd = self.addresses[i].into();
+        match self.both[i] {
+            _ if self.tile.buffers == 1 => {}
+            Some(sum) => b.emit(Gen::Sub.of(Type::U32), &[address], &[sum.into(), address]),
+            None => b.emit(Gen::Xor.of(Type::U32), &[address], &[self.swap.into(), address]),
+        }
+    }
+
+    /// What is read from here on is the next tile.
+    fn turn(&self, b: &mut Builder) {
+        self.change(b, 0);
+        self.change(b, 1);
+    }
+
+    fn load(&self, b: &mut Builder, ops: &mut Operands, k: Part) {
+        b.stage(LOAD);
+        ops.a.issue(b, k);
+        ops.b.issue(b, k);
+        b.stage(self.last());
+    }
+
+    /// Writes what was loaded. Among matrix instructions the next loads come behind it and take the same registers again;
+    /// otherwise loads come first of all.
+    fn fill(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
+        b.stage(self.commit);
+        ops.b.prepare(b)?;
+        b.in_lds(if self.tile.buffers > 1 { TILES_FILLED } else { TILES_READ });
+        ops.a.commit(b, 0);
+        ops.b.commit(b, self.b_base);
+        self.change(b, 2);
+        self.change(b, 3);
+        b.stage(self.last());
+        if self.shadow {
+            self.load(b, ops, k);
+        }
+        Ok(())
+    }
+
+    fn barrier(&self, b: &mut Builder) {
+        b.stage(self.commit);
+        b.barrier();
+        b.stage(self.last());
+    }
+
+    /// What a step of the next round multiplies.
+    fn read_next(&self, b: &mut Builder, step: u32) {
+        b.stage(self.commit);
+        self.read(b, step);
+        b.stage(self.last());
+    }
+
+    /// A round whose parts follow each other.
+    fn in_turn(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
+        let (steps, ahead) = (self.by.steps(), self.ahead);
+        let matrix = matches!(self.tile.form, Form::Matrix(_));
+        if ahead == 0 {
+            self.read(b, 0);
+        }
+        // The steps behind which all of the tile has been read.
+        let before = steps - ahead;
+        for step in 0..before {
+            if ahead > 0 {
+                self.read(b, step + ahead);
+            }
+            // Matrix instructions go on while the next tile is written.
+            let with_last = step + 1 == before;
+            if with_last && matrix {
+                self.turn(b);
+                self.fill(b, ops, k)?;
+            }
+            self.multiply(b, step);
+            if with_last && !matrix {
+                self.turn(b);
+                self.fill(b, ops, k)?;
+            }
+        }
+        self.barrier(b);
+        for step in before..steps {
+            self.read_next(b, step - before);
+            self.multiply(b, step);
+        }
+        Ok(())
+    }
+
+    /// A round whose reads, writes and loads are spread among matrix instructions.
+    fn spread(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
+        let (steps, ahead) = (self.by.steps(), self.ahead);
+        let two = self.tile.buffers > 1;
+        let mut filled = Ok(());
+        let mut moves = b.aside(|b| filled = self.fill(b, ops, k)).into_iter();
+        filled?;
+        if ahead == 0 {
+            self.read(b, 0);
+        }
+        // The steps behind which all of the tile has been read. The other buffer is filled as late as can be, so that memory has time:
+        // among half of what is multiplied in the step behind them, before the barrier, and in as many half steps before as it takes.
+        let before = steps - ahead.max(1);
+        let halves = 2 * before + 1;
+        let (all, mut done) = (moves.len(), 0);
+        let taken = if self.shadow { (all as f64 / self.by.beside_half_a_step(b.target())).ceil() as u32 } else { 1 };
+        let first = halves - taken.clamp(1, halves);
+        let mut some = |halves_done: u32| -> Vec<MInst> {
+            let share = |of: u32| all * of.saturating_sub(first) as usize / (halves - first) as usize;
+            let upto = if two { share(halves_done) } else { 0 };
+            let count = upto - done;
+            done = upto;
+            moves.by_ref().take(count).collect()
+        };
+        for step in 0..before {
+            let mut products = b.aside(|b| self.multiply(b, step));
+            let mut beside = b.aside(|b| self.read(b, step + ahead));
+            // They have come when the next step begins.
+            let later = products.split_off(products.len() * 3 / 4);
+            let written = some(2 * step + 1);
+            beside.extend(written);
+            let behind = some(2 * step + 2);
+            b.spread(products, beside);
+            b.spread(later, behind);
+        }
+        let mut products = b.aside(|b| self.multiply(b, before));
+        let all = products.len();
+        let eighths = |products: &mut Vec<MInst>, n: usize| {
+            let rest = products.split_off((all * n / 8).min(products.len()));
+            std::mem::replace(products, rest)
+        };
+        if !two {
+            // What this step multiplies has been read.
+            let first = eighths(&mut products, 1);
+            b.spread(first, Vec::new());
+            self.barrier(b);
+        }
+        let during = eighths(&mut products, if ahead > 0 { 4 } else { 8 });
+        let mut rest = some(halves);
+        rest.extend(moves);
+        b.spread(during, rest);
+        self.turn(b);
+        self.barrier(b);
+        for step in before..steps {
+            let reads = if ahead > 0 { b.aside(|b| self.read_next(b, step - before)) } else { Vec::new() };
+            let mut products =
+                if step == before { std::mem::take(&mut products) } else { b.aside(|b| self.multiply(b, step)) };
+            let later = products.split_off(products.len() * 2 / 3);
+            b.spread(products, reads);
+            b.spread(later, Vec::new());
+        }
+        Ok(())
+    }
+
+    /// Writes the loop over a depth.
+    pub fn write(&self, b: &mut Builder, ops: &mut Operands, depth: u32) -> Res<()> {
+        let k = self.tile.k;
+        let mut written = Ok(());
+        b.counted_loop("k", depth.next_multiple_of(k), k, Pipeline::Stated, true, |b, k| {
+            b.fix_order();
+            if !self.shadow {
+                self.load(b, ops, k);
+            }
+            b.stage(self.last());
+            written = if self.spread { self.spread(b, ops, k) } else { self.in_turn(b, ops, k) };
+            b.in_lds(Lds::Any);
+        });
+        written
+    }
+}
+
+/// An address in the first buffer and the same in the second, added.
+fn sum_of_buffers(b: &mut Builder, address: Part, swap: u32) -> Part {
+    let twice = b.shl(address, 1u32);
+    let sum = b.add(twice, swap);
+    b.to_vector(sum)
+}
