@@ -1,5 +1,5 @@
 //! What kernels print: C's formats, and the buffer of kernels that print when they have ended (clang's
-//! `-mprintf-kind=buffered`). Others ask the host one by one ([`crate::hostcall`]).
+//! `-mprintf-kind=buffered`). Others ask the host one by one (`hostcall`).
 //!
 //! Source: LLVM's `AMDGPUEmitPrintf` (records) and AMD's device libraries (`__printf_alloc`: the buffer).
 
