@@ -72,12 +72,7 @@ fn elements_are_taken_in_words() {
             for to in [DType::F32, DType::I8, DType::I64] {
                 let mut b = Builder::new(17, 4);
                 let x = small(&mut b, t, &[9, last]);
-                let code = match to {
-                    DType::F32 => 1,
-                    DType::I8 => 3,
-                    _ => 7,
-                };
-                let y = b.node("Cast", &[&x], &[("to", int(code))]);
+                let y = b.node("Cast", &[&x], &[("to", int(to.to_onnx().into()))]);
                 check(&mut b, y, 0.0, &format!("{last} of {t} as {to}"));
             }
         }

@@ -258,7 +258,7 @@ pub fn model(
     let mut approximations = approximations(&groups, decided);
     let left_out = [
         (
-            groups.first().is_some_and(|g| every_wave_has_atomics(&instrs, g)),
+            groups.first().is_some_and(|g| counts_by_more_atomics(&instrs, g)),
             "atomic instructions take what stores do: those that meet at one place do not wait for each other",
         ),
         (
@@ -273,8 +273,8 @@ pub fn model(
     Ok(detailed)
 }
 
-/// Atomic instructions on memory are more than what counts workgroups.
-fn every_wave_has_atomics(instrs: &[Instr], group: &Group) -> bool {
+/// There are more atomic instructions on memory than the few by which a workgroup says that it is done: as many as waves.
+fn counts_by_more_atomics(instrs: &[Instr], group: &Group) -> bool {
     let atomic = |i: &Instr| i.atomic && i.unit == Unit::Vmem;
     let of = |w: &Trace| w.steps.iter().filter(|s| atomic(&instrs[s.instr as usize])).count();
     group.waves.iter().map(of).sum::<usize>() >= group.waves.len()
