@@ -294,7 +294,7 @@ impl Checker {
                 let next = of(lane);
                 let again = access == Access::Read && next == last;
                 let behind = at.checked_add(bytes) == Some(next) && next.saturating_add(size) <= l.lds_size;
-                if !again && !(behind && defined(lane) == defined(first)) {
+                if !(again || behind && defined(lane) == defined(first)) {
                     break;
                 }
                 aligned(lane, next)?;
