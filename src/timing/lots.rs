@@ -1,8 +1,8 @@
 //! Lots of lines: what the workgroups of a launch touch together, and what of it they bring into a cache.
 //!
 //! Workgroups are sampled: the first one, and others along each axis of the grid. A line of the first one is shared along an axis by all, by a
-//! few next to each other, or by nobody ([`Along`]). An operand of which a workgroup further along touches what is not as far away as it
-//! would be comes again every so many workgroups: a vector that is added to every row. Lines that are shared in the same
+//! few next to each other, or by nobody ([`Along`]). An operand through which workgroups go line by line, and of which one further along touches
+//! what is not as far away as it would be, comes again every so many workgroups: a vector that is added to every row. Lines that are shared in the same
 //! way make a lot for each of the groups of workgroups that share them.
 //!
 //! Workgroups are then gone through in the order in which they are dispatched. A lot that several of those touch that run at once comes once.
@@ -143,6 +143,10 @@ impl Lots {
         grid: [u32; 3],
     ) -> Lots {
         let first = operands.first(lines.keys());
+        // Lines that the first workgroup touches of an operand one after the other from the first one on.
+        let whole = |operand: usize, first: u64| {
+            (first..).take_while(|l| lines.contains_key(l) && operands.of(*l) == operand).count() as u64
+        };
         let periods = beside.each_ref().map(|sampled| {
             let firsts: Vec<(u64, BTreeMap<usize, u64>)> =
                 sampled.iter().map(|b| (u64::from(b.at), operands.first(b.lines.iter()))).collect();
@@ -151,6 +155,8 @@ impl Lots {
                     |(at, of): &(u64, BTreeMap<usize, u64>)| Some((*at, of.get(operand)?.checked_sub(*first)?));
                 let seen: Vec<(u64, u64)> = firsts.iter().map(further).collect::<Option<_>>()?;
                 let step = seen.iter().find(|s| s.0 == 1).filter(|s| s.1 > 0)?.1;
+                // Only where workgroups touch all of what lies between their beginnings: rows of tiles of a matrix lie between each other.
+                (step <= whole(*operand, *first)).then_some(())?;
                 Some((*operand, period(step, &seen)?))
             };
             first.iter().filter_map(of).collect::<FxHashMap<usize, u64>>()
@@ -285,6 +291,20 @@ mod tests {
         let extents = [200.0, 1.0, 1.0];
         assert_eq!(of.all(extents, Some(0)), 200.0 * 4.0 * 128.0);
         assert_eq!(of.all(extents, Some(1)), 5.0 * 4.0 * 128.0);
+    }
+
+    /// Eight columns of tiles of four rows of two lines each, then the next row of tiles; rows have 16 lines. Written as columns, the
+    /// tiles of a row lie between each other.
+    #[test]
+    fn tiles_of_a_matrix_are_all_different() {
+        let at = |n: u64| -> Vec<u64> {
+            (0..4).flat_map(|row| [0, 1].map(|l| (4 * (n % 8) + row) * 16 + 2 * (n / 8) + l)).collect()
+        };
+        let own: FxHashMap<u64, f64> = at(0).into_iter().map(|l| (l, 1.0)).collect();
+        let [a, b, c, d, e] = [1, 2, 4, 16, 63].map(at);
+        let along = beside(&[(1, &a), (2, &b), (4, &c), (16, &d), (63, &e)]);
+        let of = Lots::of(&own, &along, &Operands::new(&[0], 128.0), 128.0, [64, 1, 1]);
+        assert_eq!(of.all([64.0, 1.0, 1.0], None), 64.0 * 8.0 * 128.0);
     }
 
     #[test]
