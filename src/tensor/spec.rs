@@ -184,10 +184,14 @@ impl InputSpec {
                 "npy" => npy::load_npy(path),
                 "npz" => Npz::open(path, limit)?.existing(name),
                 "pb" => pb::load_pb(path).map(|(_, t)| t),
-                _ => Err(Error::file(
-                    path,
-                    format!("unknown kind of file; .npy, .npz, .pb and images (.{}) are known", IMAGES.join(", .")),
-                )),
+                // A word that was meant as something else is most often no file at all.
+                _ => match path.metadata() {
+                    Err(e) => Err(Error::io("read", path, &e)),
+                    Ok(_) => Err(Error::file(
+                        path,
+                        format!("unknown kind of file; .npy, .npz, .pb and images (.{}) are known", IMAGES.join(", .")),
+                    )),
+                },
             },
         }
     }

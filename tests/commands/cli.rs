@@ -137,6 +137,7 @@ fn wrong_files() {
     fails(&["run", &at("broken.hsaco")], 1, &["broken.hsaco"]);
     fails(&["run", DIGITS, "--input", &at("broken.png")], 1, &["broken.png"]);
     fails(&["run", DIGITS, "--input", &at("none.png")], 1, &["none.png"]);
+    fails(&["run", DIGITS, "--input", &at("none.txt")], 1, &["none.txt", "No such file"]);
     fails(
         &["compile", DIGITS, "--target", "gfx906", "-o", &at("no/such/dir.hsaco")],
         1,
