@@ -76,6 +76,7 @@ pub(crate) type Extents = [f64; 3];
 pub(crate) struct Lots {
     grid: [u64; 3],
     lots: Vec<Lot>,
+    reach: BTreeMap<usize, (u64, u64)>,
 }
 
 /// Which operands lines belong to: the one that begins last in front of a line's end.
@@ -101,12 +102,12 @@ impl Operands {
         self.starts.get(after.saturating_sub(1)).map_or(0, |s| s.1)
     }
 
-    /// The first line of each operand among some.
-    fn first<'l>(&self, lines: impl Iterator<Item = &'l u64>) -> BTreeMap<usize, u64> {
+    /// The first line of each operand among some, and the last.
+    fn ends<'l>(&self, lines: impl Iterator<Item = &'l u64>) -> BTreeMap<usize, (u64, u64)> {
         let mut out = BTreeMap::new();
         for line in lines {
-            let least = out.entry(self.of(*line)).or_insert(*line);
-            *least = (*line).min(*least);
+            let (least, most) = out.entry(self.of(*line)).or_insert((*line, *line));
+            (*least, *most) = ((*line).min(*least), (*line).max(*most));
         }
         out
     }
@@ -142,24 +143,33 @@ impl Lots {
         line: f64,
         grid: [u32; 3],
     ) -> Lots {
-        let first = operands.first(lines.keys());
+        let ends = operands.ends(lines.keys());
         // Lines that the first workgroup touches of an operand one after the other from the first one on.
         let whole = |operand: usize, first: u64| {
             (first..).take_while(|l| lines.contains_key(l) && operands.of(*l) == operand).count() as u64
         };
+        let mut reach = ends.clone();
         let periods = beside.each_ref().map(|sampled| {
-            let firsts: Vec<(u64, BTreeMap<usize, u64>)> =
-                sampled.iter().map(|b| (u64::from(b.at), operands.first(b.lines.iter()))).collect();
-            let of = |(operand, first): (&usize, &u64)| {
-                let further =
-                    |(at, of): &(u64, BTreeMap<usize, u64>)| Some((*at, of.get(operand)?.checked_sub(*first)?));
-                let seen: Vec<(u64, u64)> = firsts.iter().map(further).collect::<Option<_>>()?;
+            let all: Vec<(u64, BTreeMap<usize, (u64, u64)>)> =
+                sampled.iter().map(|b| (u64::from(b.at), operands.ends(b.lines.iter()))).collect();
+            // Along each axis what workgroups touch goes on by as much.
+            for (operand, (first, last)) in &mut reach {
+                let own = ends[operand];
+                let others = || all.iter().filter_map(|f| f.1.get(operand));
+                *first -= others().map(|o| own.0.saturating_sub(o.0)).max().unwrap_or(0).min(*first);
+                *last += others().map(|o| o.1.saturating_sub(own.1)).max().unwrap_or(0);
+            }
+            let of = |(operand, (first, _)): (&usize, &(u64, u64))| {
+                let further = |(at, of): &(u64, BTreeMap<usize, (u64, u64)>)| {
+                    Some((*at, of.get(operand)?.0.checked_sub(*first)?))
+                };
+                let seen: Vec<(u64, u64)> = all.iter().map(further).collect::<Option<_>>()?;
                 let step = seen.iter().find(|s| s.0 == 1).filter(|s| s.1 > 0)?.1;
                 // Only where workgroups touch all of what lies between their beginnings: rows of tiles of a matrix lie between each other.
                 (step <= whole(*operand, *first)).then_some(())?;
                 Some((*operand, period(step, &seen)?))
             };
-            first.iter().filter_map(of).collect::<FxHashMap<usize, u64>>()
+            ends.iter().filter_map(of).collect::<FxHashMap<usize, u64>>()
         });
         let mut bytes: BTreeMap<(usize, [Along; 3]), f64> = BTreeMap::new();
         for (number, weight) in lines {
@@ -176,7 +186,12 @@ impl Lots {
             *bytes.entry((operand, along)).or_default() += weight * line;
         }
         let lots = bytes.into_iter().map(|((operand, along), bytes)| Lot { along, bytes, operand }).collect();
-        Lots { grid: grid.map(|g| u64::from(g).max(1)), lots }
+        Lots { grid: grid.map(|g| u64::from(g).max(1)), lots, reach }
+    }
+
+    /// The first and the last line of an operand that any workgroup touches.
+    pub fn reach(&self, operand: usize) -> Option<(u64, u64)> {
+        self.reach.get(&operand).copied()
     }
 
     /// Bytes of all lots in a grid, or of those of an operand.
@@ -252,7 +267,7 @@ mod tests {
 
     fn lots(shared: &[(u64, [Along; 3], f64)], grid: [u64; 3]) -> Lots {
         let lots = shared.iter().map(|&(operand, along, bytes)| Lot { along, bytes, operand: operand as usize });
-        Lots { grid, lots: lots.collect() }
+        Lots { grid, lots: lots.collect(), reach: BTreeMap::new() }
     }
 
     fn beside(x: &[(u32, &[u64])]) -> [Vec<Beside>; 3] {

@@ -197,13 +197,24 @@ pub(crate) fn on_axis(groups: &[Group], axis: usize) -> Vec<&Group> {
 const LOOKED_AT: u64 = 4096;
 const FILLS: u64 = 16;
 
+/// Bytes that a launch touches between two addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Part {
+    /// Bytes.
+    pub bytes: f64,
+    /// From how many bytes behind the operand's beginning on.
+    pub from: f64,
+    /// Over how many they are spread.
+    pub over: f64,
+}
+
 /// What a launch touches of one of its operands, the memory that begins where an argument says.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Operand {
-    /// Bytes that it loads.
-    pub loads: f64,
-    /// Bytes that it stores.
-    pub stores: f64,
+    /// What it loads.
+    pub loads: Part,
+    /// What it stores.
+    pub stores: Part,
 }
 
 /// The traffic of a launch, from recorded workgroups: the first one, and those beside it in x and y (`BESIDE`), the next one in z, and the last ones along these
@@ -283,8 +294,14 @@ pub fn traffic(
         dram: from_memory + fabric_stores * (1.0 - stay),
         footprint,
     };
-    let of = |side: usize, n: usize| lots[side].all(counts[side], Some(n));
-    (traffic, (0..starts.len()).map(|n| Operand { loads: of(0, n), stores: of(1, n) }).collect())
+    let of = |side: usize, n: usize| {
+        let bytes = lots[side].all(counts[side], Some(n));
+        let (first, last) = lots[side].reach(n)?;
+        let from = (first as f64 * line - starts[n] as f64).max(0.0);
+        Some(Part { bytes, from, over: ((last - first + 1) as f64 * line).max(bytes) })
+    };
+    let part = |side: usize, n: usize| of(side, n).unwrap_or_default();
+    (traffic, (0..starts.len()).map(|n| Operand { loads: part(0, n), stores: part(1, n) }).collect())
 }
 
 /// Lines that a workgroup asks for.

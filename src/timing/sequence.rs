@@ -10,12 +10,15 @@
 //! used.
 
 use crate::chip::{Chip, kept};
-use crate::memory::{FILLED, MIB, Operand};
+use crate::memory::{FILLED, MIB, Operand, Part};
 
 /// Memory that was touched.
+#[derive(Clone, Copy)]
 struct Entry {
     start: f64,
     end: f64,
+    /// Share of it.
+    dense: f64,
     launch: usize,
     stored: bool,
 }
@@ -42,12 +45,16 @@ impl Touched {
     pub fn launch(&mut self, chip: &Chip, operands: &[Operand], starts: &[u64]) -> Found {
         let mut found = Found::default();
         let operands = || operands.iter().zip(starts);
-        let touches: f64 = operands().map(|(o, _)| o.loads.max(o.stores)).sum();
+        let touches: f64 = operands().map(|(o, _)| o.loads.bytes.max(o.stores.bytes)).sum();
+        let now = self.launches.len();
+        let entry = |part: &Part, start: u64, stored: bool| {
+            let start = start as f64 + part.from;
+            Entry { start, end: start + part.over, dense: part.bytes / part.over.max(1.0), launch: now, stored }
+        };
         for (operand, start) in operands() {
-            let start = *start as f64;
-            let end = start + operand.loads;
+            let new = entry(&operand.loads, *start, false);
             for e in &self.entries {
-                let both = (e.end.min(end) - e.start.max(start)).max(0.0);
+                let both = new.shares(e);
                 if both == 0.0 {
                     continue;
                 }
@@ -59,13 +66,11 @@ impl Touched {
                 found.mall += if takes { (both - l2) * chip.kept(distance) } else { 0.0 };
             }
         }
-        let now = self.launches.len();
         self.launches.push((touches, 0.0));
         for (operand, start) in operands() {
-            for (bytes, stored) in [(operand.loads, false), (operand.stores, true)] {
-                if bytes > 0.0 {
-                    let start = *start as f64;
-                    self.touch(Entry { start, end: start + bytes, launch: now, stored });
+            for (part, stored) in [(&operand.loads, false), (&operand.stores, true)] {
+                if part.bytes > 0.0 {
+                    self.touch(entry(part, *start, stored));
                 }
             }
         }
@@ -76,19 +81,31 @@ impl Touched {
         let mut rest = Vec::new();
         for old in &mut self.entries {
             let (start, end) = (old.start.max(new.start), old.end.min(new.end));
-            if end <= start {
+            if new.shares(old) == 0.0 {
                 continue;
             }
-            self.launches[old.launch].1 -= end - start;
+            self.launches[old.launch].1 -= (end - start) * old.dense;
             if old.end > end {
                 rest.push(Entry { start: end, ..*old });
             }
             old.end = start;
         }
-        self.launches[new.launch].1 += new.end - new.start;
+        self.launches[new.launch].1 += (new.end - new.start) * new.dense;
         self.entries.retain(|e| e.end > e.start);
         self.entries.extend(rest);
         self.entries.push(new);
+    }
+}
+
+/// Operands of which less is touched have gaps.
+const GAPS: f64 = 0.9;
+
+impl Entry {
+    /// Bytes that two have in common. Two with gaps have none, unless they begin at the same place: each may be where the other has gaps.
+    fn shares(&self, other: &Entry) -> f64 {
+        let apart = self.dense < GAPS && other.dense < GAPS && self.start != other.start;
+        let both = self.end.min(other.end) - self.start.max(other.start);
+        if apart { 0.0 } else { both.max(0.0) * self.dense.min(other.dense) }
     }
 }
 
@@ -102,7 +119,9 @@ mod tests {
         let chip = Chip::of(target).unwrap();
         let mut touched = Touched::default();
         let of = |operands: &&[(u64, f64, f64)]| {
-            let bytes: Vec<Operand> = operands.iter().map(|&(_, loads, stores)| Operand { loads, stores }).collect();
+            let part = |bytes: f64| Part { bytes, from: 0.0, over: bytes };
+            let bytes: Vec<Operand> =
+                operands.iter().map(|&(_, l, s)| Operand { loads: part(l), stores: part(s) }).collect();
             touched.launch(&chip, &bytes, &operands.iter().map(|o| o.0).collect::<Vec<_>>())
         };
         launches.iter().map(of).collect()
@@ -135,5 +154,18 @@ mod tests {
         // The same bytes again and again are no distance.
         let small: &[_] = &[(B, 1e6, 0.0)];
         assert_eq!(found(Target::GFX906, &[write, small, small, small, small, read])[5].l2, 1e6);
+    }
+
+    #[test]
+    fn parts_that_lie_between_each_other_are_not_found() {
+        let chip = Chip::of(Target::GFX1100).unwrap();
+        let find = |from: f64| {
+            let mut touched = Touched::default();
+            let loads = |from| Operand { loads: Part { bytes: 4e5, from, over: 1e6 }, ..Operand::default() };
+            touched.launch(&chip, &[loads(0.0)], &[A]);
+            touched.launch(&chip, &[loads(from)], &[A])
+        };
+        assert_eq!(find(4e4), Found::default());
+        assert!((find(0.0).l2 - 4e5).abs() < 1.0);
     }
 }
