@@ -345,6 +345,25 @@ impl Lines {
         self.rounds == 1
     }
 
+    /// Workitems of a team.
+    pub fn team(&self) -> u32 {
+        self.team
+    }
+
+    /// Members whose number is less than `limit` when it is counted from `first`; none where that is all.
+    pub fn is_below(&self, w: &mut Writer, first: u32, limit: u32) -> Option<Part> {
+        let member = self.member.filter(|_| first + self.team > limit)?;
+        Some(w.b.op(Gen::CmpGt.of(Type::U32), &[(limit - first).into(), member.into()]))
+    }
+
+    /// Where each member finds its own of `limit` things of so many bytes that begin at `base`, if its number counted from `first` is
+    /// less than that.
+    pub fn own(&self, w: &mut Writer, base: Part, size: u32, first: u32, limit: u32) -> Offset {
+        let reg = self.member.map_or(base, |m| w.b.mad(m, size, base));
+        let mask = self.is_below(w, first, limit);
+        self.guard(w, Offset { reg: Some(reg), imm: first * size }, mask)
+    }
+
     /// Masks the offset of a result: lanes without a line, and all but the first workitem of a team.
     pub fn mask_result(&self, w: &mut Writer, at: Offset) -> Offset {
         let first = self.member.map(|m| w.b.op(Gen::CmpEq.of(Type::U32), &[0u32.into(), m.into()]));

@@ -30,6 +30,7 @@ mod matrix;
 mod normed;
 mod origin;
 mod packed;
+mod pieces;
 mod pointwise;
 mod pool;
 mod power;

@@ -132,6 +132,16 @@ fn lie(graph: &FusedGraph, a: &Access, width: usize) -> Lie {
     }
 }
 
+/// So many neighbours are next to each other in memory.
+pub(super) fn is_dense(graph: &FusedGraph, a: &Access, width: usize) -> bool {
+    lie(graph, a, width) == Lie::Dense
+}
+
+/// So many neighbours leave enough workitems.
+pub(super) fn enough(cx: &Cx, width: usize) -> bool {
+    width <= 4 || cx.step.output.view.len() / width >= FEW * cx.target.info().cus as usize
+}
+
 /// How much each workitem computes.
 fn share(cx: &Cx) -> Share {
     let (step, cost) = (cx.step, cx.step.expr.cost().max(1));
@@ -147,8 +157,8 @@ fn share(cx: &Cx) -> Share {
         let few = width * most <= BYTES || (width * most <= 2 * BYTES && width * least <= 4);
         let read = |a: &Access| lies(a) != Lie::Apart || (width <= 4 && far(a));
         last.is_multiple_of(width)
-            && (width <= 4
-                || width * cost <= WORK && step.output.view.len() / width >= FEW * cx.target.info().cus as usize)
+            && enough(cx, width)
+            && (width <= 4 || width * cost <= WORK)
             && lies(&step.output) == Lie::Dense
             && few
             && step.inputs.iter().all(read)

@@ -1,13 +1,17 @@
-//! Programs: one workitem runs the program of one element.
+//! Programs: a workitem runs the program of one element, or of neighbours.
 //!
 //! Values are registers, variables are registers that loops write again, loops are loop nodes with a scalar counter. Lanes
 //! behind the last element run the program of the last one and store nothing.
+//!
+//! Programs without loops are run for neighbours of the last dimension together where all that they read is the same for these or
+//! lies side by side ([`Along`]): what does not depend on that coordinate is computed once, and memory is read and written as widely
+//! as elementwise kernels do.
 
 use super::address::{self, Offset};
 use super::error::{Reason, Res};
 use super::values::{self, Kind, Value, kind};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, pointwise, reduce};
-use crate::graph::expr::{Node, Val};
+use crate::graph::expr::{Binary, Node, Op, Scalar, Val};
 use crate::graph::fused::Program;
 use crate::graph::kinds::program::{Source, Statement};
 use crate::mir::{Gen, Part, Type};
@@ -16,12 +20,20 @@ const WORKGROUP: u32 = 256;
 
 pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
     let dims = cx.step.output.view.dims.clone();
-    let count: usize = dims.iter().product();
+    let (width, along) = neighbours(cx, program);
+    let mut units = dims.clone();
+    if let Some(last) = units.last_mut() {
+        *last /= width;
+    }
+    let count: usize = units.iter().product();
     let mut w = cx.kernel(WORKGROUP);
     let index = pointwise::linear_index(&mut w.b);
     let last = w.b.to_vector(count as u32 - 1);
     let held = w.b.op(Gen::Min.of(Type::U32), &[index.into(), last.into()]);
-    let coords = address::coordinates(&mut w.b, held, &dims);
+    let mut coords = address::coordinates(&mut w.b, held, &units);
+    if let Some(Some(c)) = coords.last_mut().filter(|_| width > 1) {
+        *c = w.b.mul(*c, width as u32);
+    }
     let mut vars = Vec::with_capacity(program.vars.len());
     for t in &program.vars {
         vars.push(match kind(*t) {
@@ -30,35 +42,140 @@ pub(super) fn lower(cx: &Cx, program: &Program) -> Res<Vec<Kernel>> {
             _ => w.b.v(1),
         });
     }
-    let mut run =
-        Run { cx, program, values: vec![None; program.values.len()], vars, coords: coords.clone(), active: None };
+    let mut run = Run {
+        cx,
+        program,
+        width,
+        along,
+        values: vec![Vec::new(); program.values.len()],
+        vars,
+        coords: coords.clone(),
+        active: None,
+    };
     run.block(&mut w, &program.body)?;
-    let acc = run.value(program.result)?;
-    let inside = (!count.is_multiple_of(WORKGROUP as usize))
-        .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), index.into()]));
-    epilogue::finish(&mut w, cx, acc, |w, arg| {
-        let view = match arg {
-            Arg::Input(i) => &cx.step.inputs[i].view,
-            _ => &cx.step.output.view,
-        };
-        let at = address::offset(&mut w.b, view, cx.dtype(arg).size(), &coords);
-        Ok(match inside {
-            Some(mask) if arg == Arg::Output => {
-                let reg = at.vector(&mut w.b);
-                Offset { reg: Some(w.b.guard(mask, reg)), imm: at.imm }
-            }
-            _ => at,
-        })
-    })?;
-    let flops = (count * program.values.len()) as u64;
+    let acc: Vec<Value> = (0..width).map(|e| run.lane(&mut w, program.result, e)).collect::<Res<_>>()?;
+    let mut operands = vec![Vec::new(); cx.step.inputs.len()];
+    for i in epilogue::operands(cx) {
+        operands[i] = pointwise::load(&mut w, cx, i, &cx.step.inputs[i], &coords, width)?;
+    }
+    let mut results = Vec::new();
+    for (e, acc) in acc.into_iter().enumerate() {
+        let input = |i: u32| operands[i as usize][e.min(operands[i as usize].len() - 1)];
+        results.push(expr::eval(&mut w.b, &cx.step.expr, &input, Some(acc))?);
+    }
+    let out = cx.dtype(Arg::Output);
+    let buf = w.buffer(cx, Arg::Output)?;
+    let mut at = address::offset(&mut w.b, &cx.step.output.view, out.size(), &coords);
+    if !count.is_multiple_of(WORKGROUP as usize) {
+        let inside = w.b.op(Gen::CmpGt.of(Type::U32), &[(count as u32).into(), index.into()]);
+        let reg = at.vector(&mut w.b);
+        at.reg = Some(w.b.guard(inside, reg));
+    }
+    values::store_some(&mut w.b, out, buf, at, &results);
+    let flops = (count * width * program.values.len()) as u64;
     Ok(vec![w.finish([(count as u32).div_ceil(WORKGROUP), 1, 1], flops)])
+}
+
+/// How a value changes from one neighbour to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Along {
+    /// What is added each time; none where nothing is known.
+    step: Option<i64>,
+    /// The first one is a multiple of this.
+    multiple: i64,
+}
+
+/// What 0 is a multiple of.
+const ANY: i64 = 1 << 40;
+
+impl Along {
+    const SAME: Along = Along { step: Some(0), multiple: 1 };
+    const UNKNOWN: Along = Along { step: None, multiple: 1 };
+
+    /// The values of a program without loops, for so many neighbours.
+    fn of(program: &Program, last: Option<usize>, width: i64) -> Vec<Along> {
+        let mut found: Vec<Along> = Vec::with_capacity(program.values.len());
+        for (source, _) in &program.values {
+            let at = |v: Val| found[v.index()];
+            let next = match *source {
+                Source::Coordinate(d) if Some(d) == last => Along { step: Some(1), multiple: width },
+                Source::Coordinate(_) => Along::SAME,
+                Source::Load { at: place, .. } if at(place).step == Some(0) => Along::SAME,
+                Source::Quotient(a, _) | Source::Remainder(a, _) if at(a).step == Some(0) => Along::SAME,
+                Source::Quotient(a, n) | Source::Remainder(a, n)
+                    if at(a).step == Some(1) && at(a).multiple % width == 0 && i64::from(n) % width == 0 =>
+                {
+                    let rest = matches!(source, Source::Remainder(..));
+                    Along { step: Some(i64::from(rest)), multiple: if rest { width } else { 1 } }
+                }
+                Source::Operation(op) => Along::of_operation(op, at),
+                _ => Along::UNKNOWN,
+            };
+            found.push(next);
+        }
+        found
+    }
+
+    fn of_operation(op: Op, at: impl Fn(Val) -> Along) -> Along {
+        match op {
+            Op::Const(Scalar::Int(0)) => Along { step: Some(0), multiple: ANY },
+            Op::Const(Scalar::Int(n)) => Along { step: Some(0), multiple: 1 << n.trailing_zeros().min(40) },
+            Op::Binary(how @ (Binary::Add | Binary::Sub), a, b) => {
+                let (a, b) = (at(a), at(b));
+                let sign = if how == Binary::Sub { -1 } else { 1 };
+                let step = a.step.zip(b.step).map(|(x, y)| x + sign * y);
+                Along { step, multiple: 1 << a.multiple.trailing_zeros().min(b.multiple.trailing_zeros()) }
+            }
+            Op::Binary(Binary::Mul, a, b) if at(a).step == Some(0) && at(b).step == Some(0) => {
+                let bits = at(a).multiple.trailing_zeros() + at(b).multiple.trailing_zeros();
+                Along { step: Some(0), multiple: 1 << bits.min(40) }
+            }
+            _ if crate::graph::expr::operands(op).all(|v| at(v).step == Some(0)) => Along::SAME,
+            _ => Along::UNKNOWN,
+        }
+    }
+}
+
+/// How many neighbours go together, and how values change between them.
+fn neighbours(cx: &Cx, program: &Program) -> (usize, Vec<Along>) {
+    let out = &cx.step.output.view;
+    let straight = program.body.iter().all(|s| matches!(s, Statement::Let(_)));
+    let mut width = if straight { 16 / cx.dtype(Arg::Output).size() } else { 1 };
+    while width > 1 {
+        let along = Along::of(program, out.rank().checked_sub(1), width as i64);
+        let together = |source: &Source| match *source {
+            Source::Load { operand, at, .. } => {
+                let (a, view, t) = (along[at.index()], &cx.step.inputs[operand].view, cx.dtype(Arg::Input(operand)));
+                let dense = a.step == Some(1)
+                    && a.multiple % width as i64 == 0
+                    && view.len().is_multiple_of(width)
+                    && width * t.size() <= 16
+                    && (view.offset * t.size() as i64) % (width * t.size()).min(4) as i64 == 0;
+                a.step == Some(0) || dense
+            }
+            _ => true,
+        };
+        let fits = out.dims.last().is_some_and(|n| n.is_multiple_of(width))
+            && pointwise::enough(cx, width)
+            && pointwise::is_dense(cx.graph, &cx.step.output, width)
+            && program.values.iter().all(|(source, _)| together(source));
+        if fits {
+            return (width, along);
+        }
+        width /= 2;
+    }
+    (1, vec![Along::SAME; program.values.len()])
 }
 
 /// A program being written as a kernel.
 struct Run<'a> {
     cx: &'a Cx<'a>,
     program: &'a Program,
-    values: Vec<Option<Value>>,
+    /// Neighbours that are computed.
+    width: usize,
+    along: Vec<Along>,
+    /// What is known of each value: of the first neighbour, where it is clear how it goes on, else of each.
+    values: Vec<Vec<Value>>,
     vars: Vec<Part>,
     coords: Vec<Option<Part>>,
     /// In a loop with a condition of its own: the lanes that are in it.
@@ -66,16 +183,32 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// A value of the first neighbour.
     fn value(&self, v: Val) -> Res<Value> {
-        self.values[v.index()].ok_or(Reason::Malformed("a value is read before it is computed"))
+        self.values[v.index()].first().copied().ok_or(Reason::Malformed("a value is read before it is computed"))
+    }
+
+    /// A value of neighbour `e`.
+    fn lane(&self, w: &mut Writer, v: Val, e: usize) -> Res<Value> {
+        let first = self.value(v)?;
+        Ok(match self.along[v.index()].step {
+            None => self.values[v.index()].get(e).copied().unwrap_or(first),
+            Some(step) if step != 0 && e > 0 => {
+                let first = first.reg(&mut w.b);
+                Value::Word(w.b.add(first, (step * e as i64) as i32).into())
+            }
+            Some(_) => first,
+        })
     }
 
     fn block(&mut self, w: &mut Writer, body: &[Statement]) -> Res<()> {
         for s in body {
             match s {
                 Statement::Let(v) => {
-                    let value = self.compute(w, *v)?;
-                    self.values[v.index()] = Some(value);
+                    self.values[v.index()] = match self.along[v.index()].step {
+                        Some(_) => vec![self.compute(w, *v, 0)?],
+                        None => self.compute_all(w, *v)?,
+                    };
                 }
                 Statement::Set(var, v) => {
                     let (value, to) = (self.value(*v)?, self.vars[var.0 as usize]);
@@ -100,7 +233,7 @@ impl Run<'_> {
                 }
                 Statement::While { first, body, again } => self.lower_while(w, *first, body, *again)?,
                 Statement::Repeat { round, count, body } => reduce::scalar_loop(w, "repeat", *count, |w, i| {
-                    self.values[round.index()] = Some(Value::Word(i.into()));
+                    self.values[round.index()] = vec![Value::Word(i.into())];
                     self.block(w, body)
                 })?,
             }
@@ -139,12 +272,21 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn compute(&mut self, w: &mut Writer, v: Val) -> Res<Value> {
+    /// A value of each neighbour.
+    fn compute_all(&mut self, w: &mut Writer, v: Val) -> Res<Vec<Value>> {
+        if let Source::Load { operand, at, checked } = self.program.values[v.index()].0 {
+            return self.load(w, operand, at, checked, self.width as u32);
+        }
+        (0..self.width).map(|e| self.compute(w, v, e)).collect()
+    }
+
+    /// A value of neighbour `e`.
+    fn compute(&mut self, w: &mut Writer, v: Val, e: usize) -> Res<Value> {
         let (source, dtype) = self.program.values[v.index()];
         Ok(match source {
             Source::Coordinate(d) => Value::Word(self.coords[d].map_or(0u32.into(), Into::into)),
             Source::Round => self.value(v)?,
-            Source::Load { operand, at, checked } => self.load(w, operand, at, checked)?,
+            Source::Load { operand, at, checked } => self.load(w, operand, at, checked, 1)?[0],
             // A copy: the variable may change while the value lives.
             Source::Get(var) => {
                 let from = self.vars[var.0 as usize];
@@ -157,14 +299,14 @@ impl Run<'_> {
                 }
             }
             Source::Quotient(a, n) | Source::Remainder(a, n) => {
-                let x = self.value(a)?.reg(&mut w.b);
+                let x = self.lane(w, a, e)?.reg(&mut w.b);
                 let (q, r) = w.b.divmod(x, n);
                 Value::Word(if matches!(source, Source::Quotient(..)) { q } else { r }.into())
             }
             Source::Operation(op) => {
                 let mut operands: Vec<(Val, Value)> = Vec::new();
                 for o in crate::graph::expr::operands(op) {
-                    operands.push((o, self.value(o)?));
+                    operands.push((o, self.lane(w, o, e)?));
                 }
                 let program = self.program;
                 let at = |v: Val| {
@@ -176,7 +318,8 @@ impl Run<'_> {
         })
     }
 
-    fn load(&mut self, w: &mut Writer, operand: usize, at: Val, checked: bool) -> Res<Value> {
+    /// So many elements of an operand.
+    fn load(&mut self, w: &mut Writer, operand: usize, at: Val, checked: bool, count: u32) -> Res<Vec<Value>> {
         let arg = Arg::Input(operand);
         let (t, view) = (self.cx.dtype(arg), &self.cx.step.inputs[operand].view);
         let buf = w.buffer(self.cx, arg)?;
@@ -196,6 +339,6 @@ impl Run<'_> {
                 Offset { reg: Some(reg), imm }
             }
         };
-        Ok(values::load(&mut w.b, t, buf, offset))
+        Ok(values::load_some(&mut w.b, t, buf, offset, count))
     }
 }

@@ -1,8 +1,10 @@
-//! Softmax and normalisations: lines that fit in their team's registers are read once, others once a pass.
+//! Softmax and normalisations: lines that fit in their team's registers are read once, long ones in [`pieces`](super::pieces), others
+//! once a pass.
 
 use super::error::{Reason, Res};
 use super::float::Float;
 use super::lines::{Chunk, Lines, Place, Shape};
+use super::pieces::{self, Pieces};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
 use crate::mir::{Gen, OpenLoop, Part, Type};
@@ -14,9 +16,9 @@ fn float_type(cx: &Cx) -> Res<Float> {
 }
 
 /// A walk over the lines of operand 0, the dimensions of its view from `outer` on.
-struct Walk<'a> {
+pub(super) struct Walk<'a> {
     cx: &'a Cx<'a>,
-    lines: Lines,
+    pub lines: Lines,
     float: Float,
     /// How the lines lie in each access: operand 0, those of the expression, the result.
     places: Vec<(Arg, Place)>,
@@ -30,7 +32,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// Begins the kernel. Every access is prepared outside of loops.
-    fn begin(cx: &'a Cx<'a>, outer: usize) -> Res<(Writer, Walk<'a>)> {
+    pub fn begin(cx: &'a Cx<'a>, outer: usize) -> Res<(Writer, Walk<'a>)> {
         let float = float_type(cx)?;
         let out = &cx.step.output.view;
         let view_of = |arg: Arg| match arg {
@@ -77,7 +79,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Ends the kernel, in which the members of a team have met so many times. Gives how many workgroups there are.
-    fn end(self, w: &mut Writer, meetings: u32) -> [u32; 3] {
+    pub fn end(self, w: &mut Writer, meetings: u32) -> [u32; 3] {
         if let Some(node) = self.turns {
             self.lines.end(w, node, meetings);
         }
@@ -101,7 +103,7 @@ impl<'a> Walk<'a> {
 
     /// A pass: calls `body` with each chunk, and each of its elements and its place in the chunk; what it gives is what the
     /// next pass sees where the line is held. Before the first pass elements behind the line's end come as `fill`.
-    fn pass(
+    pub fn pass(
         &mut self,
         w: &mut Writer,
         name: &str,
@@ -144,7 +146,7 @@ impl<'a> Walk<'a> {
 
     /// Writes `f(element)` through the step's expression, of elements as the last pass left them where the line is held, else
     /// as they are in memory.
-    fn write(&self, w: &mut Writer, mut f: impl FnMut(&mut Writer, Part) -> Part) -> Res<()> {
+    pub fn write(&self, w: &mut Writer, mut f: impl FnMut(&mut Writer, Part) -> Part) -> Res<()> {
         let mut one = |w: &mut Writer, (c, number): (&Chunk, usize), list: &[Part]| -> Res<()> {
             let cx = self.cx;
             let mut operands = vec![Vec::new(); cx.step.inputs.len()];
@@ -176,12 +178,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Registers that neighbours of chunks are combined in, apart from each other.
-    fn partial(&self, w: &mut Writer, start: f64) -> Vec<Part> {
+    pub fn partial(&self, w: &mut Writer, start: f64) -> Vec<Part> {
         (0..self.lines.together()).map(|_| self.float.held(&mut w.b, start)).collect()
     }
 
     /// Combines such registers, and then the team's.
-    fn combine(&self, w: &mut Writer, partial: Vec<Part>, by: Gen) -> Res<Part> {
+    pub fn combine(&self, w: &mut Writer, partial: Vec<Part>, by: Gen) -> Res<Part> {
         let merge = lanes::by(by, self.float.0);
         let own = lanes::folded(w, partial.into_iter().map(|p| vec![p]).collect(), &merge)?;
         Ok(self.lines.combine(w, &own, merge)?[0])
@@ -191,6 +193,9 @@ impl<'a> Walk<'a> {
 /// Softmax over the last dimension: maximum, sum of exponentials, result.
 pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
+    if let Some(found) = Pieces::of(cx, out.rank() - 1, pieces::SOFTMAX) {
+        return found.softmax(cx, log, masked);
+    }
     let (mut w, mut walk) = Walk::begin(cx, out.rank() - 1)?;
     let (float, held) = (walk.float, walk.lines.is_held());
     let largest = walk.partial(&mut w, f64::NEG_INFINITY);
@@ -246,6 +251,9 @@ pub(super) fn softmax(cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
 pub(super) fn normalize(cx: &Cx, axes: usize, epsilon: f32, center: bool) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let outer = out.rank() - axes;
+    if let Some(found) = Pieces::of(cx, outer, pieces::NORMALIZED) {
+        return found.normalize(cx, epsilon, center);
+    }
     let length: usize = out.dims[outer..].iter().product();
     let (mut w, mut walk) = Walk::begin(cx, outer)?;
     let (float, held) = (walk.float, walk.lines.is_held());

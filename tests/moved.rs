@@ -134,3 +134,51 @@ fn groups_of_channels_keep_their_weights_small() {
     let constant = |t: &&Tensor| matches!(t.role, Role::Constant(_));
     assert!(fused.tensors.iter().filter(constant).all(|t| t.len() <= 12), "{fused}");
 }
+
+/// Few lines that no workgroup holds: softmax and normalisations in pieces, of which some are the first and the last that a
+/// workgroup has, with elements that make a maximum of one piece of no use for another.
+#[test]
+fn few_lines_in_pieces() {
+    let lines: [&[usize]; 4] = [&[1, 65536], &[3, 46530], &[1, 2, 36864], &[1, 2, 5, 8000]];
+    for t in [DType::F32, DType::F16, DType::BF16] {
+        let most = if t == DType::F32 { 2e-5 } else { 1e-2 };
+        for shape in lines {
+            let what = format!("{t} {shape:?}");
+            let values = |b: &mut Builder| -> Vec<f64> {
+                let all: usize = shape.iter().product();
+                let x: Vec<f64> =
+                    (0..all).map(|i| b.below(64) as f64 / 16.0 + if i % 40000 < 20 { 6.0 } else { 0.0 }).collect();
+                x
+            };
+            let flat = [shape[0], shape[1..].iter().product()];
+            let mut b = Builder::new(17, 1);
+            let mut x = values(&mut b);
+            // A piece of nothing but -inf, and, in another line, NaN.
+            x[..9000].fill(f64::NEG_INFINITY);
+            if flat[0] > 1 {
+                x[flat[1] + 5] = f64::NAN;
+            }
+            let x = b.input_of(HostTensor::from_f64(t, &flat, &x));
+            let y = b.node("Softmax", &[&x], &[("axis", int(1))]);
+            check(&mut b, y, most, &format!("softmax {what}"));
+            if t != DType::BF16 {
+                let mut b = Builder::new(17, 2);
+                let x = values(&mut b);
+                let x = b.input_of(HostTensor::from_f64(t, &flat, &x));
+                let y = b.node("LogSoftmax", &[&x], &[("axis", int(1))]);
+                check(&mut b, y, most, &format!("log softmax {what}"));
+            }
+            let mut b = Builder::new(17, 3);
+            let x = values(&mut b);
+            let x = b.input_of(HostTensor::from_f64(t, shape, &x));
+            let (scale, bias) = (small(&mut b, t, &shape[1..2]), small(&mut b, t, &shape[1..2]));
+            if shape.len() > 2 {
+                let y = b.node("InstanceNormalization", &[&x, &scale, &bias], &[]);
+                check(&mut b, y, most, &format!("instance {what}"));
+            } else {
+                let y = b.node("LayerNormalization", &[&x, &scale, &bias], &[("axis", int(1))]);
+                check(&mut b, y, most, &format!("layer {what}"));
+            }
+        }
+    }
+}

@@ -3,7 +3,7 @@
 //! Queries and keys are turned by the same angles (rotary embeddings), and lie next to each other where their products were
 //! [joined](super::join). Two steps become one where they have the same expression, and a dimension along which each operand of the
 //! second begins where that of the first ends, or which none of them walks, in whatever order each of them walks its dimensions.
-//! Their results are parts of one tensor.
+//! What is read by a table is read so by both, from the same entries along that dimension. Their results are parts of one tensor.
 
 use super::fused::{Access, FusedGraph, Guard, Role, Step, StepKind, Tensor, TensorId};
 use super::join::{Uses, lying, redirected_readers};
@@ -47,7 +47,6 @@ fn may_join(graph: &FusedGraph, step: &Step) -> bool {
     step.kind == StepKind::Pointwise
         && step.inputs.len() > 1
         && step.inputs.iter().any(computed)
-        && step.inputs.iter().all(|a| a.indirect.is_empty())
         && graph.tensor(step.output.tensor).role == Role::Intermediate
         && lying(graph, &step.output).is_some()
 }
@@ -67,6 +66,9 @@ fn permuted(step: &Step, order: &[usize]) -> Step {
         if let Some(guard) = &mut a.guard {
             guard.ranges = order.iter().map(|d| guard.ranges[*d]).collect();
         }
+        for table in &mut a.indirect {
+            table.view = table.view.permuted(order);
+        }
     }
     out
 }
@@ -74,7 +76,10 @@ fn permuted(step: &Step, order: &[usize]) -> Step {
 /// What steps that are joined have in common.
 fn form(graph: &FusedGraph, step: &Step) -> String {
     let step = turned(step);
-    let of = |a: &Access| format!("{:?} {:?} {}", a.view.strides, graph.tensor(a.tensor).dtype, a.guard.is_some());
+    let of = |a: &Access| {
+        let t = graph.tensor(a.tensor).dtype;
+        format!("{:?} {t:?} {} {}", a.view.strides, a.guard.is_some(), a.indirect.len())
+    };
     let operands: Vec<String> = step.inputs.iter().map(of).collect();
     format!("{:?} {operands:?} {:?}", step.expr, graph.tensor(step.output.tensor).dtype)
 }
@@ -96,24 +101,29 @@ fn join(graph: &mut FusedGraph, first: usize, other: usize, uses: &mut Uses) -> 
     let order = lying(graph, &a.output)?;
     let (a, b) = (permuted(&a, &order), permuted(&b, &order));
     let alone = |t: TensorId| uses.writers[t.index()].len() == 1;
-    let early = b.inputs.iter().all(|x| uses.writers[x.tensor.index()].iter().all(|w| *w < first));
+    let there = |t: TensorId| uses.writers[t.index()].iter().all(|w| *w < first);
+    let early = b.inputs.iter().all(|x| there(x.tensor) && x.indirect.iter().all(|table| there(table.index)));
     let (da, db) = (&a.output.view.dims, &b.output.view.dims);
     if !early || !alone(a.output.tensor) || !alone(b.output.tensor) || da.len() != db.len() {
         return None;
     }
-    let along = (0..da.len()).find(|&d| {
+    let fits = |d: usize, a: &Step, b: &Step| {
         let others = (0..da.len()).all(|i| i == d || da[i] == db[i]);
         others && a.inputs.iter().zip(&b.inputs).all(|(x, y)| follows(graph, x, y, d))
-    })?;
+    };
+    // The one whose operands come first may be the later step.
+    let along = |a: &Step, b: &Step| (0..da.len()).find(|&d| fits(d, a, b));
+    let (along, swapped) = along(&a, &b).map(|d| (d, false)).or_else(|| along(&b, &a).map(|d| (d, true)))?;
     let mut dims = da.clone();
     dims[along] += db[along];
-    let mut step = a.clone();
+    let mut step = if swapped { b.clone() } else { a.clone() };
     step.name = format!("{}+{}", a.name, b.name);
     for access in &mut step.inputs {
         access.view.dims[along] = dims[along];
         if let Some(guard) = &mut access.guard {
             guard.ranges[along] = (0, dims[along]);
         }
+        access.indirect.iter_mut().for_each(|table| table.view.dims[along] = dims[along]);
     }
     let t = graph.tensor(a.output.tensor);
     let tensor = Tensor { name: t.name.clone(), dtype: t.dtype, shape: dims.clone(), role: Role::Intermediate };
@@ -121,7 +131,8 @@ fn join(graph: &mut FusedGraph, first: usize, other: usize, uses: &mut Uses) -> 
     let whole = TensorId(graph.tensors.len() as u32);
     step.output = Access::new(whole, view.clone());
     let mut parts: FxHashMap<TensorId, (usize, View)> = FxHashMap::default();
-    let places = [(first, &a, 0, da[along]), (other, &b, da[along], db[along])];
+    let starts = if swapped { (db[along], 0) } else { (0, da[along]) };
+    let places = [(first, &a, starts.0, da[along]), (other, &b, starts.1, db[along])];
     for ((i, s, from, n), order) in places.into_iter().zip(orders) {
         parts.insert(s.output.tensor, (i, view.sliced(along, from, 1, n).permuted(&order)));
     }
@@ -145,7 +156,15 @@ fn follows(graph: &FusedGraph, a: &Access, b: &Access, d: usize) -> bool {
         };
         g.as_ref().map(apart)
     };
+    let tables = || {
+        a.indirect.len() == b.indirect.len()
+            && a.indirect.iter().zip(&b.indirect).all(|(x, y)| {
+                let alike = x.index == y.index && x.view.offset == y.view.offset && x.view.strides == y.view.strides;
+                alike && x.view.strides[d] == 0 && (x.stride, x.extent) == (y.stride, y.extent)
+            })
+    };
     a.view.strides == b.view.strides
+        && tables()
         && a.view.offset + n * a.view.strides[d] == b.view.offset
         && whole(a)
         && whole(b)

@@ -113,8 +113,18 @@ pub(super) fn redirect_access(a: &Access, to: TensorId, target: &View) -> Option
 
 /// A walk over a tensor as one over what it is copied to.
 pub(super) fn redirect(view: &View, target: &View) -> Option<View> {
-    let radix = &target.dims;
-    let place = dense_strides(radix);
+    // Dimensions that follow each other are one: a walk may go through several of them.
+    let (mut radix, mut apart): (Vec<usize>, Vec<i64>) = (Vec::new(), Vec::new());
+    for (&n, &s) in target.dims.iter().zip(&target.strides) {
+        match (radix.last_mut(), apart.last_mut()) {
+            (Some(many), Some(step)) if *step == s * n as i64 => (*many, *step) = (*many * n, s),
+            _ => {
+                radix.push(n);
+                apart.push(s);
+            }
+        }
+    }
+    let place = dense_strides(&radix);
     let digits = |v: i64| -> Vec<i64> {
         let mut rest = v.abs();
         let list = place.iter().map(|&p| {
@@ -127,7 +137,7 @@ pub(super) fn redirect(view: &View, target: &View) -> Option<View> {
     let mut low = digits(view.offset);
     let mut high = low.clone();
     let mut strides = Vec::with_capacity(view.rank());
-    let address = |d: &[i64]| d.iter().zip(&target.strides).map(|(a, b)| a * b).sum::<i64>();
+    let address = |d: &[i64]| d.iter().zip(&apart).map(|(a, b)| a * b).sum::<i64>();
     let offset = target.offset + address(&low);
     for (&n, &s) in view.dims.iter().zip(&view.strides) {
         let step = if n == 1 { vec![0; radix.len()] } else { digits(s) };

@@ -1,0 +1,310 @@
+//! Softmax and normalisations of lines that are too long for the registers of their team: in pieces that fit, in two kernels.
+//!
+//! The first leaves what each piece gives in the step's workspace: of a normalisation the piece's mean and its sum of squares around
+//! that, of softmax its maximum and the sum of exponentials relative to that. In the second each team puts together what all pieces of
+//! its line have left, always in the same order, while the elements of its own piece come, and writes results. So memory is read
+//! twice, whatever caches keep, and lines are as many workgroups' work as there are pieces.
+//!
+//! With `n` elements in each piece, the line's mean is the mean of the means, and its sum of squares is the sum of theirs and of
+//! `n (mean of the piece - mean)^2` (Chan, Golub and LeVeque, 1979).
+
+use super::choice::Machine;
+use super::error::Res;
+use super::float::Float;
+use super::softmax::Walk;
+use super::values;
+use super::{Arg, Cx, Kernel, Writer, address, lanes};
+use crate::graph::fused::Step;
+use crate::graph::view::View;
+use crate::mir::{Gen, Part, Type};
+
+/// Clocks of a workgroup for each element of a line that it walks again and again, of normalisations and of softmax: the least that
+/// the cycle model has of single lines of 16 million on gfx90a, gfx942, gfx1100 and gfx1201 (0.5 to 0.7, and 0.9 to 1.2).
+pub(super) const NORMALIZED: f64 = 0.5;
+pub(super) const SOFTMAX: f64 = 0.9;
+
+/// Workgroups that a compute unit walks lines with as fast as one.
+const ABREAST: usize = 4;
+
+/// Elements of a piece: as many as are light for a workgroup, and at least, where there are enough pieces.
+const PIECE: usize = 8192;
+const LEAST: usize = 2048;
+
+/// Elements of a line in one workgroup's registers.
+const HELD: usize = 1 << 15;
+
+/// Pieces of a line at most.
+const MOST: usize = 4096;
+
+/// Dwords that a piece leaves.
+const LEFT: u32 = 2;
+
+/// How lines are cut.
+pub(super) struct Pieces {
+    /// The step, each dimension of a piece behind `outer` others.
+    step: Step,
+    outer: usize,
+    /// Pieces of a line, and of all.
+    of_line: usize,
+    all: usize,
+    /// Elements of a piece.
+    length: usize,
+}
+
+/// A view of which dimension `d` is `pieces` parts.
+fn cut(v: &View, d: usize, pieces: usize) -> View {
+    let mut v = v.clone();
+    let part = v.dims[d] / pieces;
+    v.dims[d] = part;
+    v.dims.insert(d, pieces);
+    v.strides.insert(d, v.strides[d] * part as i64);
+    v
+}
+
+impl Pieces {
+    /// The pieces of a step's lines, the dimensions from `outer` on; none where lines fit a workgroup's registers, are not dense, have
+    /// no factors for it, or are not worth it where a workgroup takes so many clocks for an element.
+    pub fn of(cx: &Cx, outer: usize, clocks: f64) -> Option<Pieces> {
+        let out = &cx.step.output.view;
+        let length = out.dims[outer..].iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
+        let t = cx.dtype(Arg::Input(0));
+        let dense = cx.step.inputs[0].view.strides.last() == Some(&1);
+        if length <= HELD || length >= super::LONGEST || !dense || !t.is_float() || values::computed(t) != Type::F32 {
+            return None;
+        }
+        let count: usize = out.dims[..outer].iter().product();
+        let machine = Machine::of(cx.target);
+        let [read, written] = [t, cx.dtype(Arg::Output)].map(|t| (t.size() * count * length) as f64 / machine.memory);
+        let walked = clocks * (length * count.div_ceil(ABREAST * cx.target.info().cus as usize)) as f64;
+        let twice = machine.launch + machine.ends + 2.0 * read + written;
+        if walked.max(read + written) <= twice {
+            return None;
+        }
+        let wanted = (2 * cx.target.info().cus as usize).div_ceil(count);
+        let mut best: Option<(usize, usize, usize)> = None;
+        let mut before = 1;
+        for d in outer..out.rank() {
+            let n = out.dims[d];
+            for parts in (1..=n.min(MOST / before)).filter(|p| n.is_multiple_of(*p)) {
+                let (all, whole) = (before * parts, n / parts);
+                let wide = d + 1 < out.rank() || whole.is_multiple_of(8) || !n.is_multiple_of(8);
+                let piece = length / all;
+                if all < 2 || !wide || !(LEAST / 8..=HELD).contains(&piece) {
+                    continue;
+                }
+                // Light pieces, enough of them, and then as few as that takes.
+                let rank = |all: usize| {
+                    let piece = length / all;
+                    let short = if piece < LEAST { wanted } else { wanted.saturating_sub(all).min(wanted / 2) };
+                    (piece > PIECE, short, all)
+                };
+                if best.is_none_or(|b| rank(all) < rank(b.2)) {
+                    best = Some((d, parts, all));
+                }
+            }
+            before *= n;
+            if before > MOST {
+                break;
+            }
+        }
+        let (d, parts, of_line) = best?;
+        let mut step = cx.step.clone();
+        for access in step.inputs.iter_mut().chain([&mut step.output]) {
+            access.view = cut(&access.view, d, parts);
+        }
+        Some(Pieces { step, outer: d + 1, of_line, all: count * of_line, length: length / of_line })
+    }
+
+    fn bytes(&self) -> usize {
+        self.all * LEFT as usize * 4
+    }
+
+    /// Writes both kernels: `find` gives what a piece leaves, `join` what that of several gives as the final expression needs it, and
+    /// `result` an element's.
+    fn lower(
+        &self,
+        cx: &Cx,
+        find: impl Fn(&mut Writer, &mut Walk) -> Res<[Part; 2]>,
+        join: impl Fn(&mut Writer, &Walk, &[[Part; 2]]) -> Res<[Part; 2]>,
+        result: impl Fn(&mut Writer, Part, [Part; 2]) -> Part,
+    ) -> Res<Vec<Kernel>> {
+        let first = Step {
+            inputs: self.step.inputs[..1].to_vec(),
+            expr: crate::graph::expr::Expr::acc(cx.dtype(Arg::Input(0))),
+            ..self.step.clone()
+        };
+        let flops = 4 * self.step.output.view.len() as u64;
+        let of_first = Cx { step: &first, ..*cx };
+        let (mut w, mut walk) = Walk::begin(&of_first, self.outer)?;
+        let found = find(&mut w, &mut walk)?;
+        let workspace = w.workspace(self.bytes());
+        let data = w.b.v(LEFT as u8);
+        (0..2).for_each(|i| w.b.copy_into(data.dword(i), found[usize::from(i)]));
+        let at = w.b.mul(walk.lines.line, LEFT * 4);
+        let at = walk.lines.mask_result(&mut w, address::Offset { reg: Some(at), imm: 0 });
+        let (v, s, imm) = at.operands(&mut w.b);
+        w.b.store(workspace, data, v, s, imm);
+        let grid = walk.end(&mut w, 2);
+        let finding = Kernel { workspace: self.bytes(), ..w.finish(grid, flops) };
+
+        let of_second = Cx { step: &self.step, ..*cx };
+        let (mut w, mut walk) = Walk::begin(&of_second, self.outer)?;
+        walk.pass(&mut w, "elements", 0.0, |_, _, _, x| x)?;
+        let workspace = w.workspace(self.bytes());
+        let (line, _) = w.b.divmod(walk.lines.line, self.of_line as u32);
+        let all = w.b.mul(line, self.of_line as u32 * LEFT * 4);
+        let mut left = Vec::new();
+        let team = walk.lines.team();
+        for first in (0..self.of_line as u32).step_by(team as usize) {
+            let at = walk.lines.own(&mut w, all, LEFT * 4, first, self.of_line as u32);
+            let (v, s, imm) = at.operands(&mut w.b);
+            let both = w.b.load(workspace, LEFT as u8, v, s, imm);
+            left.push([both.dword(0), both.dword(1)]);
+        }
+        let joined = join(&mut w, &walk, &left)?;
+        walk.write(&mut w, |w, x| result(w, x, joined))?;
+        let grid = walk.end(&mut w, 2);
+        Ok(vec![finding, Kernel { workspace: self.bytes(), ..w.finish(grid, flops) }])
+    }
+
+    /// Which of the numbers that a workitem has read are some piece's: none where all are.
+    fn inside(&self, w: &mut Writer, walk: &Walk, count: usize) -> Vec<Option<Part>> {
+        (0..count as u32).map(|i| walk.lines.is_below(w, i * walk.lines.team(), self.of_line as u32)).collect()
+    }
+
+    /// Mean, or 0, and what each element's difference from it is multiplied with.
+    pub fn normalize(&self, cx: &Cx, epsilon: f32, center: bool) -> Res<Vec<Kernel>> {
+        let float = Float(Type::F32);
+        let own = 1.0 / self.length as f64;
+        let find = |w: &mut Writer, walk: &mut Walk| {
+            let mut mean = float.held(&mut w.b, 0.0);
+            if center {
+                let sums = walk.partial(w, 0.0);
+                walk.pass(w, "mean", 0.0, |w, _, e, x| {
+                    float.update(&mut w.b, Gen::Add, sums[e], x);
+                    x
+                })?;
+                let sum = walk.combine(w, sums, Gen::Add)?;
+                let scale = float.constant(&mut w.b, own);
+                mean = float.op(&mut w.b, Gen::Mul, scale, sum);
+            }
+            let squares = walk.partial(w, 0.0);
+            walk.pass(w, "variance", 0.0, |w, c, e, x| {
+                let mut d = if center { float.op(&mut w.b, Gen::Sub, x, mean) } else { x };
+                if let (Some(mask), true) = (c.inside, center) {
+                    let zero = float.constant(&mut w.b, 0.0);
+                    d = float.select(&mut w.b, mask, d, zero);
+                }
+                float.fma_into(&mut w.b, squares[e], d, d);
+                d
+            })?;
+            Ok([mean, walk.combine(w, squares, Gen::Add)?])
+        };
+        let join = |w: &mut Writer, walk: &Walk, left: &[[Part; 2]]| {
+            let zero = float.held(&mut w.b, 0.0);
+            let inside = self.inside(w, walk, left.len());
+            let mut mean = zero;
+            if center {
+                let means: Vec<Part> = left.iter().map(|l| l[0]).collect();
+                let sum = total(w, walk, means, Gen::Add)?;
+                let scale = float.constant(&mut w.b, 1.0 / self.of_line as f64);
+                mean = float.op(&mut w.b, Gen::Mul, scale, sum);
+            }
+            let mut squares = Vec::new();
+            for (l, inside) in left.iter().zip(inside) {
+                let mut own = l[1];
+                if center {
+                    let d = float.op(&mut w.b, Gen::Sub, l[0], mean);
+                    let length = float.constant(&mut w.b, self.length as f64);
+                    let apart = float.op(&mut w.b, Gen::Mul, d, length);
+                    own = float.fma(&mut w.b, apart, d, own);
+                }
+                squares.push(match inside {
+                    Some(mask) => float.select(&mut w.b, mask, own, zero),
+                    None => own,
+                });
+            }
+            let squares = total(w, walk, squares, Gen::Add)?;
+            let scale = float.constant(&mut w.b, own / self.of_line as f64);
+            let epsilon = float.held(&mut w.b, epsilon.into());
+            let variance = float.fma(&mut w.b, squares, scale, epsilon);
+            let root = float.sqrt(&mut w.b, variance);
+            let one = float.held(&mut w.b, 1.0);
+            Ok([mean, float.div(&mut w.b, one, root)])
+        };
+        self.lower(cx, find, join, |w, x, [mean, factor]| {
+            let d = if center { float.op(&mut w.b, Gen::Sub, x, mean) } else { x };
+            float.op(&mut w.b, Gen::Mul, d, factor)
+        })
+    }
+
+    /// The maximum, and what exponentials relative to it are multiplied with; of logarithms what is subtracted behind it.
+    pub fn softmax(&self, cx: &Cx, log: bool, masked: bool) -> Res<Vec<Kernel>> {
+        let float = Float(Type::F32);
+        let exponential = |w: &mut Writer, x: Part, max: Part| {
+            let d = float.op(&mut w.b, Gen::Sub, x, max);
+            float.exp(&mut w.b, d)
+        };
+        let find = |w: &mut Writer, walk: &mut Walk| {
+            let largest = walk.partial(w, f64::NEG_INFINITY);
+            walk.pass(w, "max", f64::NEG_INFINITY, |w, _, e, x| {
+                float.update(&mut w.b, Gen::Max, largest[e], x);
+                x
+            })?;
+            let max = walk.combine(w, largest, Gen::Max)?;
+            // A piece of -inf: its sum is 0.
+            let low = float.held(&mut w.b, f32::MIN.into());
+            let max = float.op(&mut w.b, Gen::Max, low, max);
+            let sums = walk.partial(w, 0.0);
+            walk.pass(w, "sum", f64::NEG_INFINITY, |w, _, e, x| {
+                let y = exponential(w, x, max);
+                float.update(&mut w.b, Gen::Add, sums[e], y);
+                y
+            })?;
+            Ok([max, walk.combine(w, sums, Gen::Add)?])
+        };
+        let join = |w: &mut Writer, walk: &Walk, left: &[[Part; 2]]| {
+            let inside = self.inside(w, walk, left.len());
+            let low = float.held(&mut w.b, f32::MIN.into());
+            let choose = |w: &mut Writer, (l, inside): (&[Part; 2], &Option<Part>)| match inside {
+                Some(mask) => float.select(&mut w.b, *mask, l[0], low),
+                None => l[0],
+            };
+            let own: Vec<Part> = left.iter().zip(&inside).map(|both| choose(w, both)).collect();
+            let max = total(w, walk, own.clone(), Gen::Max)?;
+            let mut sums = Vec::new();
+            for (l, own) in left.iter().zip(own) {
+                let factor = exponential(w, own, max);
+                sums.push(float.op(&mut w.b, Gen::Mul, l[1], factor));
+            }
+            let mut sum = total(w, walk, sums, Gen::Add)?;
+            if masked {
+                // Every other line has a sum of at least 1, or a NaN, which wins.
+                let least = float.constant(&mut w.b, f32::MIN_POSITIVE.into());
+                let r = float.op(&mut w.b, Gen::Max, sum, least);
+                let nan = float.op(&mut w.b, Gen::CmpUnordered, sum, sum);
+                sum = float.select(&mut w.b, nan, sum, r);
+            }
+            if log {
+                return Ok([max, float.log(&mut w.b, sum)]);
+            }
+            let one = float.held(&mut w.b, 1.0);
+            Ok([max, float.div(&mut w.b, one, sum)])
+        };
+        self.lower(cx, find, join, |w, x, [max, scale]| {
+            if log {
+                let d = float.op(&mut w.b, Gen::Sub, x, max);
+                return float.op(&mut w.b, Gen::Sub, d, scale);
+            }
+            let e = exponential(w, x, max);
+            float.op(&mut w.b, Gen::Mul, e, scale)
+        })
+    }
+}
+
+/// What the numbers of all members of a team give together.
+fn total(w: &mut Writer, walk: &Walk, numbers: Vec<Part>, by: Gen) -> Res<Part> {
+    let merge = lanes::by(by, Type::F32);
+    let own = lanes::folded(w, numbers.into_iter().map(|p| vec![p]).collect(), &merge)?;
+    Ok(walk.lines.combine(w, &own, merge)?[0])
+}
