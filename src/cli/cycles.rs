@@ -5,6 +5,7 @@ use barewave::emu::{EmuDevice, EmuError, LaunchOptions};
 use barewave::runtime::plan::{Address, Launch, Port, Region};
 use barewave::tensor::DType;
 use barewave_isa::Target;
+use barewave_timing::sequence::Touched;
 use barewave_timing::{Chip, LineCost, ModelError, Modelled};
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -39,7 +40,7 @@ pub fn print(m: &Modelled) {
         mib(m.traffic.fabric),
         mib(m.traffic.dram)
     );
-    let parts: Vec<String> = m.parts.iter().filter(|p| p.1 >= 1.0).map(|p| format!("{} {:.0}", p.0, p.1)).collect();
+    let parts: Vec<String> = m.parts().iter().filter(|p| p.1 >= 1.0).map(|p| format!("{} {:.0}", p.0, p.1)).collect();
     println!("         cycles each alone: {}", parts.join(", "));
     let stalls: Vec<String> = m.stalls.iter().take(4).map(|s| format!("{} {}", s.0.name(), s.1)).collect();
     println!("         stalls: {}", stalls.join(", "));
@@ -60,7 +61,7 @@ pub fn json(m: &Modelled) -> Value {
             "requested": m.traffic.l1, "l2": m.traffic.l2, "fabric": m.traffic.fabric, "dram": m.traffic.dram,
             "footprint": m.traffic.footprint,
         },
-        "parts": m.parts.iter().map(|(n, c)| (n.to_string(), json!(c.round()))).collect::<serde_json::Map<_, _>>(),
+        "parts": m.parts().iter().map(|(n, c)| (n.to_string(), json!(c.round()))).collect::<serde_json::Map<_, _>>(),
         "approximations": m.approximations,
         "stalls": m.stalls.iter().map(|(s, n)| (s.name().to_string(), json!(n))).collect::<serde_json::Map<_, _>>(),
     })
@@ -89,14 +90,16 @@ pub struct Launched {
     pub step: String,
     /// Floating-point operations.
     pub flops: u64,
-    /// What the model says; none with why, where it cannot say anything.
+    /// What the model says; none with why, where it cannot say anything. Operands are in caches as launches before it have left them.
     pub modelled: Result<Modelled, NotModelled>,
+    /// The same where all launches have run just before.
+    pub again: Option<Modelled>,
     /// Where a wave's time goes, by address; empty where the model cannot say anything.
     pub lines: Arc<[LineCost]>,
 }
 
 /// Models every launch of one of a compiled model's plans, without running the model: buffers hold zeros, weights are
-/// there. Launches of one kernel over one grid are modelled once.
+/// there. Launches of one kernel over one grid are modelled once; what they find in caches is each one's own.
 pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> {
     let plan = &compiled.plans()[number];
     let device = EmuDevice::new(compiled.target())?;
@@ -119,6 +122,7 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
         };
         base.copied().unwrap_or(0) + a.offset
     };
+    let counters = device.alloc(at_least_one(plan.counter_bytes))?;
     let module = device.load(compiled.code())?;
     let chip = Chip::of(compiled.target());
     // A kernel may be told its extents: launches are equal when these are too.
@@ -157,14 +161,34 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
             Ok((detailed.modelled, lines))
         })
         .collect();
-    let of = |l: &Launch| different.iter().position(|d| same(d, l));
-    let launched = |l: &Launch| {
-        let found = of(l).map_or(Err(NotModelled::NotAsked), |i| modelled[i].clone());
-        let lines = found.as_ref().map(|(_, lines)| lines.clone()).unwrap_or_default();
-        let modelled = found.map(|(m, _)| m);
-        Launched { kernel: l.kernel.clone(), step: l.step.clone(), flops: l.flops, modelled, lines }
+    let mut touched = Touched::default();
+    let mut run = || -> Vec<(Result<Modelled, NotModelled>, Arc<[LineCost]>)> {
+        let one = |l: &Launch| {
+            let known = different.iter().position(|d| same(d, l)).map(|i| modelled[i].clone());
+            let (mut m, lines) = match known.unwrap_or(Err(NotModelled::NotAsked)) {
+                Ok(known) => known,
+                Err(e) => return (Err(e), Arc::default()),
+            };
+            if let Some(chip) = &chip {
+                let starts: Vec<u64> = l.args.iter().map(|a| address(a, counters)).collect();
+                let found = touched.launch(chip, &m.operands, &starts);
+                m.find(chip, found);
+            }
+            (Ok(m), lines)
+        };
+        plan.launches.iter().map(one).collect()
     };
-    Ok(plan.launches.iter().map(launched).collect())
+    let (first, again) = (run(), run());
+    let launched = |((l, (modelled, lines)), (again, _)): ((&Launch, _), (Result<Modelled, NotModelled>, _))| {
+        Launched { kernel: l.kernel.clone(), step: l.step.clone(), flops: l.flops, modelled, again: again.ok(), lines }
+    };
+    Ok(plan.launches.iter().zip(first).zip(again).map(launched).collect())
+}
+
+/// Microseconds of a run right behind another, whose weights, inputs and results caches have as far as they fit; nothing where a launch is not
+/// modelled.
+pub fn again(launches: &[Launched]) -> Option<f64> {
+    launches.iter().map(|l| Some(l.again.as_ref()?.microseconds)).sum()
 }
 
 /// The name of an element type in the cycle model's tables, where all floats of 8 bits are one.

@@ -88,8 +88,9 @@ pub fn print(compiled: &Compiled, launches: &[Launched]) {
     let note = modelled.first().map_or("", |m| cycles::note(m));
     let missing = launches.len() - modelled.len();
     let missing = if missing > 0 { format!(", {missing} launches not modelled") } else { String::new() };
+    let again = cycles::again(launches).map_or(String::new(), |us| format!(", {us:.1} us right behind another run"));
     println!(
-        "model:  {us:.1} us{note} by the cycle model, {clocks:.0} cycles, {:.1}% of the f32 peak, {} launches{missing}",
+        "model:  {us:.1} us{note} by the cycle model, {clocks:.0} cycles, {:.1}% of the f32 peak, {} launches{missing}{again}",
         100.0 * share(compiled, flops, clocks),
         launches.len()
     );

@@ -352,7 +352,7 @@ impl EmuDevice {
         } else {
             self.memory.stop_recording();
         }
-        let shadow = options.strict.then(|| strict::Shadow::new(self.memory.extent())).transpose();
+        let shadow = options.strict.then(|| strict::Shadow::new(self.memory.extent(), true)).transpose();
         let shadow = shadow.map_err(|e| refuse(format!("the host has no memory for strict mode: {e}")))?;
         let program = kernel.module.program(info);
         let l = dispatch::Launch {

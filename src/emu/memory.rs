@@ -496,9 +496,17 @@ impl Memory {
     /// First byte of the range that nothing has written.
     pub fn first_unwritten(&self, addr: u64, size: u64) -> Option<u64> {
         let from = addr.checked_sub(self.origin)?;
-        (from..from.checked_add(size)?.min(self.size))
-            .find(|o| self.written[(o / 8) as usize] >> (o % 8) & 1 == 0)
-            .map(|o| self.origin + o)
+        let to = from.checked_add(size)?.min(self.size);
+        let mut at = from;
+        while at < to {
+            // The bits of a group of eight bytes that are behind the place.
+            let missing = !self.written[(at / 8) as usize] >> (at % 8);
+            if missing != 0 {
+                return Some(at + u64::from(missing.trailing_zeros())).filter(|&o| o < to).map(|o| self.origin + o);
+            }
+            at = (at / 8 + 1) * 8;
+        }
+        None
     }
 }
 

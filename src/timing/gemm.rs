@@ -70,6 +70,9 @@ pub struct Gemm {
     /// The memory-side cache still has what fits of the operands: the product was computed before on the same data, as
     /// benchmarks do that do not take turns among buffers.
     pub warm: bool,
+    /// A launch alone: what it stores stays in a memory-side cache that takes it. Of many in a row, as benchmarks have them, each drives out
+    /// what one before has stored, and memory takes it all.
+    pub single: bool,
     /// Floating-point operations (multiplication and addition count as two) that a compute unit does in a clock with the
     /// instructions of this kernel.
     pub rate: f64,
@@ -271,13 +274,14 @@ impl Gemm {
         let occupancy = self.occupancy(chip, &place, wave);
         let most = (tiles * place.cus / cus).ceil();
         let compute = Loops { most, occupancy, rounds, busy, alone, around: store + last, ends }.clocks();
-        let moved = (self.m * self.k + self.k * self.n) * element * self.batch
-            + self.m * self.n * stored * self.batch * (1.0 + reads_c) * split;
+        let stores = self.m * self.n * stored * self.batch * split;
+        let moved = (self.m * self.k + self.k * self.n) * element * self.batch + stores * (1.0 + reads_c);
         let kept = if self.warm { chip.kept(moved / split / (1.0 + reads_c)) } else { 0.0 };
         // A device with fewer compute units than the chip has all of its memory: MI300A (228 of 304) and MI308X (80) have the 5.3 TB/s of
         // MI300X, MI210 (104 of 110) has the 1.6 of a die of MI250X.
-        let from_memory = moved * (1.0 - kept) / chip.dram_bytes_clk();
-        let from_mall = if kept > 0.0 { moved / chip.mall_bytes_clk } else { 0.0 };
+        let stay = if self.single && !self.warm && chip.mall_writes > 0.0 { stores * chip.kept(moved) } else { 0.0 };
+        let from_memory = (moved * (1.0 - kept) - stay) / chip.dram_bytes_clk();
+        let from_mall = if kept > 0.0 || stay > 0.0 { moved / chip.mall_bytes_clk } else { 0.0 };
         let dram = from_memory.max(from_mall);
         let l2 = tiles * (self.tile.0 + self.tile.1) * k * element / (chip.l2_bytes_clk * chip.l2_share * L2_REACHED);
         let first = PROLOGUE + latency;
@@ -433,6 +437,7 @@ mod tests {
             store_width: 4.0,
             reads_c: false,
             warm: false,
+            single: false,
             rate: 128.0,
         }
     }
@@ -463,6 +468,16 @@ mod tests {
         };
         let clocks = |load_width| small(load_width).clocks(&Chip::of(Target::GFX908).unwrap(), 120.0).compute;
         assert!(clocks(1.0) > 1.5 * clocks(8.0), "{} {}", clocks(1.0), clocks(8.0));
+    }
+
+    #[test]
+    fn what_one_launch_stores_stays_where_the_memory_side_cache_takes_it() {
+        let dram = |target, single| {
+            let shallow = Gemm { single, ..product(32.0) };
+            shallow.clocks(&Chip::of(target).unwrap(), 80.0).dram
+        };
+        assert!(dram(Target::GFX1030, true) < 0.5 * dram(Target::GFX1030, false));
+        assert_eq!(dram(Target::GFX942, true), dram(Target::GFX942, false));
     }
 
     #[test]

@@ -12,10 +12,11 @@
 //! grew by 40%; without it 550,000, where the analytical form, which rows of hardware have judged, has 476,000 ([`crate::gemm`] also lets limits
 //! that are about as long delay each other).
 
-use crate::chip::Chip;
+use crate::chip::{Chip, Evidence};
 use crate::instr::{Instr, Unit};
-use crate::memory::{self, ALIKE, BESIDE, Spread, Traffic, on_axis};
+use crate::memory::{self, ALIKE, BESIDE, Operand, Spread, Traffic, on_axis};
 use crate::record::{Group, Recorder, Trace};
+use crate::sequence::Found;
 use crate::wave::{self, Outcome, Resident, Stall};
 use barewave_emu::codeobj::{Family, KernelInfo};
 use barewave_emu::{EmuDevice, Fault, Kernel, LaunchOptions};
@@ -81,6 +82,36 @@ pub enum ModelError {
     DoesNotFit(barewave_isa::OccupancyLimit),
 }
 
+/// Clocks that the parts of a launch need, each alone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Parts {
+    /// Compute units, with the last round, and that alone.
+    compute: f64,
+    tail: f64,
+    dispatch: f64,
+    l2: f64,
+    fabric: f64,
+    dram: f64,
+    /// Behind everything else.
+    adding: f64,
+    /// Share of the device that rounds fill, on average.
+    used: f64,
+}
+
+impl Parts {
+    fn memory(&mut self, chip: &Chip, traffic: &Traffic) {
+        self.l2 = traffic.l2 / (chip.l2_bytes_clk * chip.l2_share);
+        self.fabric = if chip.mall_mib > 0.0 { traffic.fabric / chip.mall_bytes_clk.max(1.0) } else { 0.0 };
+        self.dram = traffic.dram / chip.dram_bytes_clk();
+    }
+
+    /// Clocks of all together without a launch's cost. The first data is a latency away.
+    fn body(&self, chip: &Chip) -> f64 {
+        let moved = self.l2.max(self.fabric).max(self.dram);
+        self.compute.max(self.dispatch).max(if moved > 0.0 { moved + chip.dram } else { 0.0 }) + self.adding
+    }
+}
+
 /// What the model says about a launch.
 #[derive(Clone, Debug)]
 pub struct Modelled {
@@ -108,8 +139,9 @@ pub struct Modelled {
     pub instructions: f64,
     /// Traffic.
     pub traffic: Traffic,
-    /// Clocks that each part would need alone: compute units, dispatch, L2, fabric, memory.
-    pub parts: Vec<(&'static str, f64)>,
+    /// What it touches of the memory that begins at each of its arguments (of 64 bits each), where this is an address.
+    pub operands: Vec<Operand>,
+    parts: Parts,
     /// Clocks that waves of one compute unit stood still, by reason, most first.
     pub stalls: Vec<(Stall, u64)>,
     /// Hardware measurements exist for the target.
@@ -119,15 +151,57 @@ pub struct Modelled {
 }
 
 impl Modelled {
+    /// Clocks that each part would need alone: compute units, dispatch, L2, fabric, memory.
+    pub fn parts(&self) -> Vec<(&'static str, f64)> {
+        let Parts { compute, dispatch, l2, fabric, dram, adding, .. } = self.parts;
+        let mut out =
+            vec![("compute units", compute), ("dispatch", dispatch), ("l2", l2), ("fabric", fabric), ("dram", dram)];
+        if adding > 0.0 {
+            out.push(("adding parts", adding));
+        }
+        out
+    }
+
     /// Adds clocks behind everything else.
     pub fn extend(&mut self, chip: &Chip, clocks: f64) {
-        let clocks = clocks.max(0.0);
-        self.clocks += clocks;
-        self.repeated += clocks;
-        self.clocks_with_launch += clocks;
+        self.parts.adding += clocks.max(0.0);
+        self.repeated += clocks.max(0.0);
+        self.settle(chip);
+    }
+
+    /// The same launch where some of what it loads is in caches.
+    pub fn find(&mut self, chip: &Chip, found: Found) {
+        self.traffic.fabric = (self.traffic.fabric - found.l2).max(0.0);
+        self.traffic.dram = (self.traffic.dram - found.l2 - found.mall).max(0.0);
+        self.parts.memory(chip, &self.traffic);
+        self.settle(chip);
+        self.repeated = self.repeated.min(self.clocks);
+    }
+
+    /// Times and the bound, by the parts.
+    fn settle(&mut self, chip: &Chip) {
+        let body = self.parts.body(chip);
+        let launch = chip.launch_us * chip.boost_mhz;
+        let Parts { compute, tail, dispatch, l2, fabric, dram, used, .. } = self.parts;
+        let busy = self.busy;
+        let waits = body - self.parts.adding > compute;
+        self.bound = match () {
+            () if launch > body => Bound::Launch,
+            () if waits && body <= dispatch => Bound::Launch,
+            () if waits && l2 >= fabric.max(dram) => Bound::L2,
+            () if waits => Bound::Dram,
+            () if used < 0.5 || tail > 0.5 * compute && self.rounds >= 1.0 => Bound::Tail,
+            () if busy[1] > 0.6 && busy[1] >= busy[0].max(busy[2]) => Bound::Matrix,
+            () if busy[2] > 0.6 && busy[2] >= busy[0] => Bound::Lds,
+            () if busy[0] > 0.6 => Bound::Valu,
+            () => Bound::Latency,
+        };
+        let measured = chip.evidence("sustained_mhz") == Some(Evidence::Measured);
+        let hot = matches!(self.bound, Bound::Matrix | Bound::Valu) && measured;
+        self.sustained_microseconds = hot.then(|| body / chip.sustained_mhz + chip.launch_us);
+        self.clocks = body;
+        self.clocks_with_launch = body + launch;
         self.microseconds = chip.microseconds(self.clocks_with_launch);
-        self.sustained_microseconds = self.sustained_microseconds.map(|us| us + clocks / chip.sustained_mhz);
-        self.parts.push(("adding parts", clocks));
     }
 }
 
@@ -182,16 +256,16 @@ impl Detailed {
     }
 }
 
-/// Numbers of the workgroups that are recorded first: the first one, and along x and y those next to it and the last ones.
+/// Numbers of the workgroups that are recorded first: the first one, and along each axis those next to it and the last ones.
 fn ends(grid: [u32; 3]) -> Vec<u64> {
-    along(grid, [0, 1], &[0, 1, u32::MAX])
+    along(grid, [0, 1, 2], &[0, 1, u32::MAX])
 }
 
 /// Numbers of the workgroups so far from the first one along some axes.
 fn along(grid: [u32; 3], axes: impl IntoIterator<Item = usize>, far: &[u32]) -> Vec<u64> {
-    let [gx, gy, _] = grid.map(|g| u64::from(g.max(1)));
+    let [gx, gy, gz] = grid.map(|g| u64::from(g.max(1)));
     let of = |axis: usize| {
-        let (step, n) = if axis == 0 { (1, gx) } else { (gx, gy) };
+        let (step, n) = [(1, gx), (gx, gy), (gx * gy, gz)][axis];
         far.iter().map(move |d| u64::from(*d).min(n - 1) * step)
     };
     let mut out: Vec<u64> = axes.into_iter().flat_map(of).collect();
@@ -268,7 +342,9 @@ pub fn model(
     ];
     approximations.extend(left_out.into_iter().filter(|l| l.0).map(|l| l.1.to_string()));
     let shared_cus = if resources.wgp_mode { 2 } else { 1 };
-    let mut detailed = assemble(&chip, instrs, addresses, groups, grid, (occupancy, shared_cus));
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+    let starts: Vec<u64> = args.chunks(8).map(word).collect();
+    let mut detailed = assemble(&chip, instrs, addresses, groups, grid, (occupancy, shared_cus), &starts);
     detailed.modelled.approximations = approximations;
     Ok(detailed)
 }
@@ -354,12 +430,13 @@ fn assemble(
     groups: Vec<Group>,
     grid: [u32; 3],
     (occupancy, shared_cus): (Occupancy, u64),
+    starts: &[u64],
 ) -> Detailed {
     let workgroups: u64 = grid.iter().map(|&g| u64::from(g)).product();
     let cus = (chip.cus as u64 / shared_cus).max(1);
     let resident = u64::from(occupancy.workgroups).min(workgroups.div_ceil(cus)).max(1);
     let spread = Spread { grid, per_cu: resident.div_ceil(shared_cus) as u32 };
-    let traffic = memory::traffic(chip, &instrs, &groups, spread);
+    let (traffic, operands) = memory::traffic(chip, &instrs, &groups, spread, starts);
     let mut first = groups[0].waves.clone();
     let mut later = first.clone();
     memory::place(chip, &instrs, &mut first, traffic.footprint, true);
@@ -402,57 +479,36 @@ fn assemble(
     if workgroups <= at_once {
         clocks *= work.most;
     }
+    let used = workgroups as f64 / (rounds as f64 + f64::from(rest > 0)) / at_once as f64;
     let dispatch = chip.dispatch(workgroups as f64 * first.len() as f64, chip.cus);
-    let l2 = traffic.l2 / (chip.l2_bytes_clk * chip.l2_share);
-    let fabric = if chip.mall_mib > 0.0 { traffic.fabric / chip.mall_bytes_clk.max(1.0) } else { 0.0 };
-    let dram = traffic.dram / chip.dram_bytes_clk();
-    // The first data is a latency away.
-    let with = |dram: f64| {
-        let moved = l2.max(fabric).max(dram);
-        clocks.max(dispatch).max(if moved > 0.0 { moved + chip.dram } else { 0.0 })
-    };
-    let body = with(dram);
-    let repeated = with(dram * (1.0 - chip.kept(traffic.footprint)));
-    let launch = chip.launch_us * chip.boost_mhz;
+    let mut parts = Parts { compute: clocks, tail, dispatch, used, ..Parts::default() };
+    parts.memory(chip, &traffic);
+    let kept = chip.kept(traffic.footprint);
+    let repeated = Parts { dram: parts.dram * (1.0 - kept), ..parts }.body(chip);
     let simds = f64::from(chip.target.info().simds) * shared_cus as f64;
     let unit = |u: Unit, n: f64| full.busy_with(u) / n / one.max(1.0);
     let ports = simds / 2.0;
     let busy = [unit(Unit::Valu, simds) + unit(Unit::Trans, simds), unit(Unit::Matrix, simds), unit(Unit::Lds, ports)];
-    let used = workgroups as f64 / (rounds as f64 + f64::from(rest > 0)) / at_once as f64;
-    let bound = match () {
-        () if launch > body => Bound::Launch,
-        () if body > clocks && body <= dispatch => Bound::Launch,
-        () if body > clocks && l2 >= fabric.max(dram) => Bound::L2,
-        () if body > clocks => Bound::Dram,
-        () if used < 0.5 || tail > 0.5 * clocks && rounds > 0 => Bound::Tail,
-        () if busy[1] > 0.6 && busy[1] >= busy[0].max(busy[2]) => Bound::Matrix,
-        () if busy[2] > 0.6 && busy[2] >= busy[0] => Bound::Lds,
-        () if busy[0] > 0.6 => Bound::Valu,
-        () => Bound::Latency,
-    };
-    let clocks_with_launch = body + launch;
-    let measured = chip.evidence("sustained_mhz") == Some(crate::chip::Evidence::Measured);
-    let hot = matches!(bound, Bound::Matrix | Bound::Valu) && measured;
-    let sustained = hot.then(|| body / chip.sustained_mhz + chip.launch_us);
-    let stalls = full.longest_stalls();
     let executed: f64 = first.iter().map(Trace::executed).sum();
-    let modelled = Modelled {
-        clocks: body,
-        clocks_with_launch,
-        microseconds: chip.microseconds(clocks_with_launch),
+    let mut modelled = Modelled {
+        clocks: 0.0,
+        clocks_with_launch: 0.0,
+        microseconds: 0.0,
         repeated,
-        sustained_microseconds: sustained,
-        bound,
+        sustained_microseconds: None,
+        bound: Bound::Latency,
         busy,
         occupancy,
         workgroups,
         rounds: workgroups as f64 / at_once as f64,
         instructions: executed / first.len().max(1) as f64,
         traffic,
-        parts: vec![("compute units", clocks), ("dispatch", dispatch), ("l2", l2), ("fabric", fabric), ("dram", dram)],
-        stalls,
+        operands,
+        parts,
+        stalls: full.longest_stalls(),
         validated: chip.is_validated(),
         approximations: Vec::new(),
     };
+    modelled.settle(chip);
     Detailed { modelled, instrs, addresses, waves: first, outcome: full }
 }

@@ -3,7 +3,7 @@
 //! 1. [`wave`]: the waves of one compute unit, instruction by instruction, over what they really execute ([`record`], traces
 //!    from the emulator; [`sqtt`], traces from hardware).
 //! 2. [`launch`]: workgroups over compute units, engines and dies, tail, the cost of a launch.
-//! 3. [`memory`]: traffic per level and its bandwidth.
+//! 3. [`memory`]: traffic per level and its bandwidth; [`sequence`]: what launches leave in caches for those after them.
 //!
 //! Every constant stands in `isa/latency` with its evidence ([`chip`]); nothing here is a curve through measurements. The
 //! model does not depend on the compiler: it takes any code object.
@@ -18,9 +18,11 @@ pub mod hot;
 pub mod instr;
 pub mod launch;
 pub mod lds;
+mod lots;
 pub mod memory;
 mod prepared;
 pub mod record;
+pub mod sequence;
 pub mod shapes;
 pub mod sqtt;
 pub mod sums;

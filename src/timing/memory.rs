@@ -1,21 +1,21 @@
 //! Layer 3: traffic between the levels of memory.
 //!
-//! Workgroups are sampled: the first one, others beside it in x and y, and the last ones along these. What the first shares with one
+//! Workgroups are sampled: the first one, others beside it in x, y and z, and the last ones along these. What the first shares with one
 //! far along an axis is shared along all of it: the rows of A of a matrix product along x, the columns of B along y. What it shares with
 //! the next ones alone are lines that hold something of each of them. The last ones tell whether the grid ends within a
-//! workgroup, which then touches less (`Counts`).
+//! workgroup, which then touches less.
 //!
-//! From that follows which lots of lines (`Lots`) the workgroups touch that are resident on a die at once, in the order in which they are
-//! dispatched (round-robin over dies). A lot that is touched by several of them comes once. One that is touched again later comes
-//! again unless a cache still has it: what has been touched in between, loads and stores, is its reuse distance (`again`).
+//! From that follows which lots of lines (`lots`) the workgroups touch that are resident on a die at once, in the order in which they are
+//! dispatched (round-robin over dies), and which of them a cache still has.
 //! Within a workgroup the first level is a list of recently used lines of its size. L2 gathers what workgroups store: behind
 //! it each line counts once as long as it is there.
 //!
 //! What is stored goes on to memory, but for chips whose memory-side cache takes what is written: there as much stays as that cache keeps of
 //! all that the launch touches. The launch's own loads come from memory once: nobody says what was there before.
 
-use crate::chip::{Chip, kept};
+use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
+use crate::lots::{Beside, Lots, Operands, again};
 use crate::record::{Group, Level, Step, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
@@ -122,180 +122,18 @@ fn lines(instrs: &[Instr], waves: &[Trace], stores: bool) -> FxHashSet<u64> {
     all.flat_map(|a| a.lines.iter().copied()).collect()
 }
 
-/// How far along an axis workgroups are sampled, beside the first one: what is shared with the farthest is shared by all, the rest by
+/// How far along x and y workgroups are sampled, beside the first one: what is shared with the farthest is shared by all, the rest by
 /// two, four or eight of them.
 pub(crate) const BESIDE: [u32; 4] = [1, 2, 4, 16];
 
-/// Shares of a workgroup's lines.
-#[derive(Debug, PartialEq)]
-struct Shared {
-    /// With all along x, along y, and along both.
-    x: f64,
-    y: f64,
-    both: f64,
-    /// With so many workgroups next to each other in x, and in y: 2, 4 and 8.
-    next: [[f64; NEXT.len()]; 2],
-}
+/// The same along each axis. Few launches have workgroups in z.
+const SAMPLED: [&[u32]; 3] = [&BESIDE, &BESIDE, &[1]];
 
-/// Workgroups next to each other that share a line.
-const NEXT: [u64; 3] = [2, 4, 8];
-
-/// The extents of a grid as far as what workgroups touch goes: the last one along an axis may touch less than the others.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Counts {
-    x: f64,
-    y: f64,
-    z: f64,
-}
-
-impl Counts {
-    fn of(grid: [u32; 3]) -> Counts {
-        let [x, y, z] = grid.map(|g| f64::from(g.max(1)));
-        Counts { x, y, z }
-    }
-}
-
-/// What workgroups touch together: lots of lines, those of a lot by the same workgroups.
-struct Lots {
-    grid: [u64; 3],
-    /// Bytes of a lot, of each kind that has any: what one workgroup touches alone, those along x, along y, along both, and
-    /// so many next to each other in x and in y.
-    kinds: Vec<(Kind, f64)>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Own,
-    X,
-    Y,
-    Both,
-    NextX(u64),
-    NextY(u64),
-}
-
-impl Lots {
-    /// Of `shared` lines that together have so many bytes in a workgroup, in a grid.
-    fn of(shared: &Shared, bytes: f64, grid: [u32; 3]) -> Lots {
-        let next = |axis: usize| NEXT.iter().zip(shared.next[axis]);
-        let rest = (1.0 - shared.x - shared.y + shared.both - shared.next.iter().flatten().sum::<f64>()).max(0.0);
-        let mut kinds = vec![
-            (Kind::Own, rest),
-            (Kind::X, (shared.x - shared.both).max(0.0)),
-            (Kind::Y, (shared.y - shared.both).max(0.0)),
-            (Kind::Both, shared.both),
-        ];
-        kinds.extend(next(0).map(|(n, share)| (Kind::NextX(*n), share)));
-        kinds.extend(next(1).map(|(n, share)| (Kind::NextY(*n), share)));
-        kinds.retain(|k| k.1 > 0.0);
-        kinds.iter_mut().for_each(|k| k.1 *= bytes);
-        Lots { grid: grid.map(|g| u64::from(g).max(1)), kinds }
-    }
-
-    /// Bytes of all lots of the grid.
-    fn all(&self, c: Counts) -> f64 {
-        let count = |kind: Kind| match kind {
-            Kind::Own => c.x * c.y * c.z,
-            Kind::X => c.y * c.z,
-            Kind::Y => c.x * c.z,
-            Kind::Both => c.z,
-            Kind::NextX(n) => (c.x / n as f64).ceil() * c.y * c.z,
-            Kind::NextY(n) => c.x * (c.y / n as f64).ceil() * c.z,
-        };
-        self.kinds.iter().map(|(kind, bytes)| count(*kind) * bytes).sum()
-    }
-
-    /// The number of a workgroup's lot of a kind, among lots of that kind.
-    fn number(&self, kind: Kind, id: u64) -> u64 {
-        let [gx, gy, _] = self.grid;
-        let (x, yz) = (id % gx, id / gx);
-        let (y, z) = (yz % gy, yz / gy);
-        match kind {
-            Kind::Own => id,
-            Kind::X => yz,
-            Kind::Y => z * gx + x,
-            Kind::Both => z,
-            Kind::NextX(n) => yz * gx.div_ceil(n) + x / n,
-            Kind::NextY(n) => (z * gy.div_ceil(n) + y / n) * gx + x,
-        }
-    }
-}
-
-impl Shared {
-    /// By the lines of the first workgroup, each with its weight, and which of them workgroups along x and y touch too, the next one
-    /// first and the farthest last.
-    fn of(lines: &FxHashMap<u64, f64>, along: &[Vec<FxHashSet<u64>>; 2]) -> Shared {
-        let mut out = Shared { x: 0.0, y: 0.0, both: 0.0, next: Default::default() };
-        let weight: f64 = lines.values().sum::<f64>().max(1e-9);
-        for (line, w) in lines {
-            let w = w / weight;
-            // How many in a row have it, and whether these are all that there are.
-            let [x, y] = [0, 1].map(|a| along[a].iter().take_while(|others| others.contains(line)).count());
-            let [all_x, all_y] = [(x, 0), (y, 1)].map(|(n, a)| n > 0 && n == along[a].len());
-            out.x += if all_x { w } else { 0.0 };
-            out.y += if all_y { w } else { 0.0 };
-            out.both += if all_x && all_y { w } else { 0.0 };
-            match (all_x || all_y, x, y) {
-                (true, ..) | (_, 0, 0) => {}
-                (_, n @ 1.., _) => out.next[0][n - 1] += w,
-                (.., n) => out.next[1][n - 1] += w,
-            }
-        }
-        out
-    }
-}
-
-/// Bytes that some workgroups bring over: those of lots that nobody had before, and those that are touched again and are gone.
-#[derive(Clone, Copy, Default, Debug)]
-struct Again {
-    /// Of loads, and of stores.
-    first: [f64; 2],
-    again: [f64; 2],
-}
+/// Bytes.
+pub(crate) const MIB: f64 = 1048576.0;
 
 /// Share of a cache that is there for a launch's lines: others have some of it, and sets are not filled evenly.
-const FILLED: f64 = 0.8;
-
-/// What workgroups with the given numbers, so many at once, bring into a cache of so many bytes. Those that run at once go through their lots side by
-/// side: each lot comes once. Between two of its uses lies what was touched since.
-fn again(lots: &[Lots; 2], ids: impl Iterator<Item = u64>, at_once: u64, capacity: f64) -> Again {
-    let mut out = Again::default();
-    // The window that had a lot last, and the bytes of lots that each window was the last one to have.
-    let mut last: [FxHashMap<(usize, u64), usize>; 2] = Default::default();
-    let mut bytes: Vec<f64> = Vec::new();
-    let mut met: Vec<(usize, (usize, u64), f64)> = Vec::new();
-    let mut ids = ids.peekable();
-    while ids.peek().is_some() {
-        let now = bytes.len();
-        met.clear();
-        for id in ids.by_ref().take(at_once as usize) {
-            for (side, lots) in lots.iter().enumerate() {
-                for (n, (kind, size)) in lots.kinds.iter().enumerate() {
-                    let lot = (n, lots.number(*kind, id));
-                    match last[side].insert(lot, now) {
-                        Some(before) if before == now => continue,
-                        Some(before) => {
-                            let since: f64 = bytes[before..].iter().sum();
-                            out.again[side] += size * (1.0 - kept(capacity, since));
-                            met.push((before, lot, *size));
-                        }
-                        None => {
-                            out.first[side] += size;
-                            met.push((now, lot, *size));
-                        }
-                    }
-                }
-            }
-        }
-        bytes.push(0.0);
-        for (before, _, size) in &met {
-            if *before < now {
-                bytes[*before] -= size;
-            }
-            bytes[now] += size;
-        }
-    }
-    out
-}
+pub(crate) const FILLED: f64 = 0.8;
 
 /// Where the last workgroups of a grid touch or execute something else than the first one: values of the first one and of those along an axis, the
 /// last one last, over that of the first, by their coordinates. Where those beside the first are like it, the last one alone is
@@ -359,48 +197,66 @@ pub(crate) fn on_axis(groups: &[Group], axis: usize) -> Vec<&Group> {
 const LOOKED_AT: u64 = 4096;
 const FILLS: u64 = 16;
 
-/// The traffic of a launch, from recorded workgroups: the first one, and those beside it in x and y (`BESIDE`) and the last ones along these
-/// where there are any.
-pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread) -> Traffic {
-    let Some(first) = groups.first() else { return Traffic::default() };
+/// What a launch touches of one of its operands, the memory that begins where an argument says.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Operand {
+    /// Bytes that it loads.
+    pub loads: f64,
+    /// Bytes that it stores.
+    pub stores: f64,
+}
+
+/// The traffic of a launch, from recorded workgroups: the first one, and those beside it in x and y (`BESIDE`), the next one in z, and the last ones along these
+/// where there are any. Also what it touches of operands that begin at the given addresses.
+pub fn traffic(
+    chip: &Chip,
+    instrs: &[Instr],
+    groups: &[Group],
+    spread: Spread,
+    starts: &[u64],
+) -> (Traffic, Vec<Operand>) {
+    let Some(first) = groups.first() else { return Default::default() };
     let base = touched(chip, instrs, &first.waves);
     let line = chip.l1_line;
-    let axes = [0, 1].map(|axis| on_axis(groups, axis));
     let total = spread.total();
-    let mut counts = [Counts::of(spread.grid); 2];
+    let mut counts = [spread.grid.map(|n| f64::from(n.max(1))); 2];
     // Requests of all workgroups over those of as many like the first.
     let mut requests = 1.0;
-    let mut sides: [(FxHashMap<u64, f64>, [Vec<FxHashSet<u64>>; 2]); 2] = Default::default();
+    let mut sides: [(FxHashMap<u64, f64>, [Vec<Beside>; 3]); 2] = Default::default();
     sides[0].0 = base.loads;
     sides[1].0 = base.stores;
-    for (axis, all) in axes.iter().enumerate() {
+    for axis in [0, 1, 2] {
+        let all = on_axis(groups, axis);
         let end = spread.grid[axis].saturating_sub(1);
         let asked: Vec<(u32, f64)> = all.iter().map(|g| (g.workgroup[axis], requested(instrs, &g.waves))).collect();
-        requests *= along(&asked);
+        // Along z the last one is like the others.
+        let sampled = SAMPLED[axis];
+        let may_end = axis < 2;
+        if may_end {
+            requests *= along(&asked);
+        }
         for (side, (own, found)) in sides.iter_mut().enumerate() {
             let touched: Vec<(u32, FxHashSet<u64>)> =
                 all[1..].iter().map(|g| (g.workgroup[axis], lines(instrs, &g.waves, side == 1))).collect();
             // What the last one has of its own, beside what the first one has that it does not share along the axis.
-            if let (true, [beside @ .., last]) = (ends_apart(&asked), &touched[..]) {
+            if let (true, true, [beside @ .., last]) = (may_end, ends_apart(&asked), &touched[..]) {
                 let among = if beside.is_empty() { std::slice::from_ref(last) } else { beside };
                 let mine = own.keys().filter(|l| !among.iter().all(|t| t.1.contains(l))).count() as f64;
                 let theirs = last.1.iter().filter(|l| !own.contains_key(l)).count() as f64;
                 let less = if mine > 0.0 { 1.0 - (theirs / mine).min(1.0) } else { 0.0 };
-                *(if axis == 0 { &mut counts[side].x } else { &mut counts[side].y }) -= less;
+                counts[side][axis] -= less;
             }
-            let beside = touched.into_iter().filter(|t| t.0 != end || BESIDE.contains(&end));
-            found[axis] = beside.map(|t| t.1).collect();
+            let shares = |at: u32| at != end || sampled.contains(&end) || !may_end;
+            found[axis] = touched.into_iter().map(|(at, lines)| Beside { at, shares: shares(at), lines }).collect();
         }
     }
-    let lots = sides.map(|(own, along)| {
-        let weight = own.values().sum::<f64>();
-        Lots::of(&Shared::of(&own, &along), weight * line, spread.grid)
-    });
+    let operands = Operands::new(starts, line);
+    let lots = sides.map(|(own, beside)| Lots::of(&own, &beside, &operands, line, spread.grid));
     let dies = (chip.dies as u64).max(1);
     let at_once = ((chip.cus as u64).max(1) * u64::from(spread.per_cu.max(1))).min(total);
-    let [loads, stores] = [0, 1].map(|side| lots[side].all(counts[side]));
+    let [loads, stores] = [0, 1].map(|side| lots[side].all(counts[side], None));
     let footprint = loads + stores;
-    let (mall, l2) = (chip.mall_mib * 1048576.0, chip.l2_mib * 1048576.0);
+    let (mall, l2) = (chip.mall_mib * MIB, chip.l2_mib * MIB);
     // What workgroups of `dies`, each the n-th, bring into a cache: first and again, loads and stores, of all workgroups.
     let brought = |n: u64, at_once: u64, capacity: f64| {
         let most = total.div_ceil(n);
@@ -420,13 +276,15 @@ pub fn traffic(chip: &Chip, instrs: &[Instr], groups: &[Group], spread: Spread) 
         () => brought(1, at_once, mall)[0].min(fabric_loads),
     };
     let stay = if chip.mall_writes > 0.0 { chip.kept(footprint) } else { 0.0 };
-    Traffic {
+    let traffic = Traffic {
         l1: (base.load_requests + base.store_requests) * requests * total as f64 * line,
         l2: (base.load_misses + base.store_requests) * requests * total as f64 * line,
         fabric: fabric_loads + fabric_stores,
         dram: from_memory + fabric_stores * (1.0 - stay),
         footprint,
-    }
+    };
+    let of = |side: usize, n: usize| lots[side].all(counts[side], Some(n));
+    (traffic, (0..starts.len()).map(|n| Operand { loads: of(0, n), stores: of(1, n) }).collect())
 }
 
 /// Lines that a workgroup asks for.
@@ -442,7 +300,7 @@ fn requested(instrs: &[Instr], waves: &[Trace]) -> f64 {
 /// Says for each access of recorded waves where it is served: what the wave's workgroup has touched before comes from the
 /// first level, the rest from the smallest cache that holds what the launch touches, scalar loads from memory at first.
 pub fn place(chip: &Chip, instrs: &[Instr], waves: &mut [Trace], footprint: f64, first_round: bool) {
-    let (mall, l2) = (chip.mall_mib * 1048576.0, chip.l2_mib * 1048576.0);
+    let (mall, l2) = (chip.mall_mib * MIB, chip.l2_mib * MIB);
     let behind = match () {
         () if footprint <= l2 => Level::L2,
         () if footprint <= mall => Level::Mall,
@@ -486,37 +344,6 @@ pub fn place(chip: &Chip, instrs: &[Instr], waves: &mut [Trace], footprint: f64,
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// 64 workgroups in a row: of four lines of the first one all have the first, it and the next one the second, four of them the
-    /// third, and nobody else the last.
-    #[test]
-    fn lines_on_an_edge_are_not_shared_by_all() {
-        let own: FxHashMap<u64, f64> = (0..4).map(|l| (l, 1.0)).collect();
-        let along_x = [vec![0, 1, 2], vec![0, 2], vec![0], vec![0]].map(|l| l.into_iter().collect()).to_vec();
-        let shared = Shared::of(&own, &[along_x, Vec::new()]);
-        assert_eq!(shared, Shared { x: 0.25, y: 0.0, both: 0.0, next: [[0.25, 0.25, 0.0], [0.0; 3]] });
-        let grid = [64, 1, 1];
-        let lots = [Lots::of(&shared, 4.0, grid), Lots::of(&shared, 0.0, grid)];
-        // 1 line, 32 and 16 that some share, 64 of their own.
-        assert_eq!(lots[0].all(Counts::of(grid)), 1.0 + 32.0 + 16.0 + 64.0);
-        let all = again(&lots, 0..64, 64, 1e9);
-        assert_eq!((all.first[0], all.again[0]), (1.0 + 32.0 + 16.0 + 64.0, 0.0));
-        // Workgroups of one of eight dies: no two are neighbours.
-        assert_eq!(again(&lots, (0..8).map(|i| 8 * i), 8, 1e9).first[0], 1.0 + 8.0 + 8.0 + 8.0);
-    }
-
-    /// Eight rows of eight workgroups, a row at once: rows of A are its own, columns of B, a byte each, are read by every row.
-    #[test]
-    fn a_cache_has_what_was_touched_a_row_ago_if_it_is_large_enough() {
-        let shared = Shared { x: 0.5, y: 0.5, both: 0.0, next: Default::default() };
-        let grid = [8, 8, 1];
-        let lots = [Lots::of(&shared, 2.0, grid), Lots::of(&shared, 0.0, grid)];
-        let rereads = |capacity: f64| again(&lots, 0..64, 8, capacity).again[0];
-        assert_eq!(again(&lots, 0..64, 8, 9.0).first[0], 8.0 + 8.0);
-        // Between two rows lie a row of A and all columns of B.
-        assert_eq!(rereads(9.0), 0.0);
-        assert!(rereads(8.0) > 0.0 && rereads(1.0) > 55.0 && rereads(1.0) <= 56.0);
-    }
 
     #[test]
     fn the_last_one_may_be_nearly_empty() {

@@ -34,6 +34,8 @@ pub(crate) fn best_product(chip: &Chip, cus: f64, dtype: &str, product: [f64; 4]
 pub(crate) struct Kernels {
     /// The depth may be split among workgroups.
     pub split: bool,
+    /// Launches are alone ([`Gemm::single`]).
+    pub single: bool,
     /// Operations of a compute unit in a clock, and the matrix instruction that does them.
     pub rate: f64,
     /// Rows, columns, depth and blocks of the matrix instruction.
@@ -43,7 +45,7 @@ pub(crate) struct Kernels {
 impl Kernels {
     /// The best instructions that a target has for a type; `None` for a type that has no rate.
     pub fn best(target: Target, dtype: &str) -> Option<Kernels> {
-        Some(Kernels { split: true, rate: rate(target, dtype)?, matrix: usual_matrix(target, dtype) })
+        Some(Kernels { split: true, single: true, rate: rate(target, dtype)?, matrix: usual_matrix(target, dtype) })
     }
 }
 
@@ -70,7 +72,7 @@ pub(crate) fn products_with(
         "f64" => 8.0,
         _ => 2.0,
     };
-    let Kernels { split: may_split, rate, matrix } = with;
+    let Kernels { split: may_split, single, rate, matrix } = with;
     let timed = |tile: (f64, f64), split: f64, depth: f64| {
         let gemm = Gemm {
             m,
@@ -90,6 +92,7 @@ pub(crate) fn products_with(
             store_width: 4.0,
             reads_c: false,
             warm: false,
+            single,
             rate,
         };
         (gemm.clocks(chip, cus).total, gemm)

@@ -234,6 +234,13 @@ fn measured_on<'n>(name: &'n str, dtype: &str, layout: &str, matrix: Option<[f64
     }
 }
 
+/// The type that matrix instructions take elements as, by their shape. Rows of f32 on gfx942 whose depth is twice that of f32's (32x32x4, 16x16x8)
+/// were multiplied as xf32, with 10 bits of mantissa, at four times the rate: no kernel of f32 is compared with them.
+fn multiplied_as<'n>(name: &str, dtype: &'n str, matrix: Option<[f64; 4]>) -> &'n str {
+    let xf32 = name.starts_with("gfx94") && matches!(matrix, Some([32.0, _, 4.0, _] | [16.0, _, 8.0, _]));
+    if dtype == "f32" && xf32 { "xf32" } else { dtype }
+}
+
 /// By how much throughputs of a file are too small. That of f16 with results of f32, neither operand transposed, of gfx90a-104cu is in TFLOPS, not
 /// GFLOPS, of both dies of an MI250 together: all of its 192 rows are 320 to 390 times less than modelled.
 fn understated(name: &str, dtype: &str, out: &str, layout: &str, percent: bool) -> f64 {
@@ -250,6 +257,7 @@ fn rates(target: &str, dtype: &str, matrix: Option<[f64; 4]>, wide_sums: bool) -
     let with = matrix.is_some();
     let pick = |matrix: f64, vector: f64| if with { matrix } else { vector };
     Some(match (target, dtype) {
+        ("gfx942", "xf32") => (1024.0, 1024.0),
         ("gfx803" | "gfx900" | "gfx906" | "gfx1030", "f32") => (128.0, 128.0),
         ("gfx900" | "gfx906", "f16") if wide_sums => (256.0, 128.0),
         ("gfx900" | "gfx906" | "gfx1030", "f16") => (256.0, 256.0),
@@ -266,10 +274,7 @@ fn rates(target: &str, dtype: &str, matrix: Option<[f64; 4]>, wide_sums: bool) -
         ("gfx90a", "i8") => (1024.0, 1024.0),
         ("gfx90a", "i8x4") => (512.0, 512.0),
         ("gfx90a", "f64") => (256.0, pick(256.0, 128.0)),
-        ("gfx942", "f32") => match matrix {
-            Some([32.0, _, 4.0, _] | [_, _, 8.0, _]) => (1024.0, 1024.0),
-            _ => (256.0, pick(256.0, 128.0)),
-        },
+        ("gfx942", "f32") => (256.0, pick(256.0, 128.0)),
         ("gfx942", "f16" | "bf16") => (2048.0, 2048.0),
         ("gfx942", "i8" | "fp8" | "bf8") => (4096.0, 4096.0),
         ("gfx942", "f64") => (256.0, 256.0),
@@ -281,7 +286,7 @@ fn rates(target: &str, dtype: &str, matrix: Option<[f64; 4]>, wide_sums: bool) -
 fn bytes(dtype: &str) -> f64 {
     match dtype {
         "f64" => 8.0,
-        "f32" | "i32" => 4.0,
+        "f32" | "xf32" | "i32" => 4.0,
         "f16" | "bf16" => 2.0,
         _ => 1.0,
     }
@@ -306,6 +311,7 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
     let (dtype, out) = (line.text("dtype"), line.text("out"));
     let shape = line.list("MI");
     let matrix = <[f64; 4]>::try_from(shape.get(..4).unwrap_or(&[])).ok();
+    let dtype = multiplied_as(line.text("gfx"), dtype, matrix);
     let name = measured_on(line.text("gfx"), dtype, line.text("layout"), matrix);
     let Some((target, cus)) = chip(name) else { return Ok(None) };
     let wide_sums = line.text("compute") == "f32";
@@ -351,6 +357,7 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
         store_width: line.number("VW", 1.0)?.max(1.0),
         reads_c: false,
         warm: false,
+        single: false,
         rate,
     };
     let measured = if percent { flops / (value / 100.0 * peak * cus) } else { flops / (value * 1e9) };
@@ -440,6 +447,8 @@ fn run_of(row: &Row, sizes: Sizes) -> Run {
     let layout: String = row.transposed.iter().map(|t| if *t { 'T' } else { 'N' }).collect();
     let unit = if row.percent { "pct" } else { "gflops" };
     let [chip, dtype, out, compute] = [&row.chip, &row.dtype, &row.out, &row.compute].map(String::clone);
+    // A file has both.
+    let dtype = if dtype == "xf32" { "f32".to_string() } else { dtype };
     [chip, dtype, out, compute, layout, unit.to_string(), sizes.name().to_string()]
 }
 
@@ -712,6 +721,17 @@ mod tests {
         let e = compare(&rows, &campaigns());
         assert_eq!(e[0].bucket, Bucket::To2);
         assert!(e[0].median < 0.12, "{e:?}");
+    }
+
+    #[test]
+    fn floats_that_were_multiplied_with_ten_bits_are_told_apart() {
+        let kernel = |mi: &str| {
+            format!("gfx942,NN,f32,f32,f32,4096,4096,1,4096,50,pct,128,128,16,\"{mi}\",\"[64, 4, 1]\",[],1,1,1,1,4,4")
+        };
+        let (rows, _) =
+            rocblas(&format!("{HEADER}{}\n{}\n", kernel("[32, 32, 4, 1]"), kernel("[32, 32, 2, 1]"))).unwrap();
+        let of = |i: usize| (rows[i].dtype.as_str(), rows[i].gemm.rate, campaign_key(&rows[i])[1].clone());
+        assert_eq!([of(0), of(1)], [("xf32", 1024.0, "f32".to_string()), ("f32", 256.0, "f32".to_string())]);
     }
 
     #[test]

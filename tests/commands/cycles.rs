@@ -102,6 +102,26 @@ fn bench_models_kernels_of_every_family() {
 }
 
 #[test]
+fn bench_model_tells_runs_behind_each_other_and_what_is_not_for_a_compiled_model() {
+    let digits = "examples/digits/digits.onnx";
+    let text = works(&["bench", "model", digits, "--target", "gfx1100", "--explain"]);
+    assert!(text.contains("right behind another run") && text.contains("chosen by estimate: tile"), "{text}");
+    let run = json(&["bench", "model", digits, "--target", "gfx1100", "--json"]);
+    let of = |name: &str| run[name].as_f64().unwrap();
+    assert!(of("microseconds_again") <= of("microseconds"), "{run:#}");
+    // Each launch reads what the one before it wrote.
+    let dram = |i: usize| run["launches"][i]["modelled"]["traffic"]["dram"].as_f64().unwrap();
+    assert!(dram(1) == 0.0 && dram(0) > 0.0, "{run:#}");
+    let dir = tempfile::tempdir().unwrap();
+    let compiled = dir.path().join("digits.hsaco");
+    let compiled = compiled.to_str().unwrap();
+    works(&["compile", digits, "--target", "gfx1100", "-o", compiled]);
+    works(&["bench", "model", compiled, "--target", "gfx1100"]);
+    fails(&["bench", "model", compiled, "--target", "gfx906"], 2, &["was compiled for gfx1100"]);
+    fails(&["bench", "model", compiled, "--dim", "N=4"], 2, &["for ONNX files"]);
+}
+
+#[test]
 fn bench_puts_measured_times_and_peers_beside_ours() {
     let dir = tempfile::tempdir().unwrap();
     let table = dir.path().join("gemm.csv");

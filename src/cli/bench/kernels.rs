@@ -59,27 +59,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Models a whole model, launch by launch.
-#[derive(clap::Args)]
-pub struct ModelArgs {
-    /// ONNX file, or a model that `barewave compile` wrote.
-    model: PathBuf,
-    /// Target (needed for an ONNX file).
-    #[arg(long)]
-    target: Option<String>,
-    /// Extent of a symbolic dimension, as NAME=N.
-    #[arg(long = "dim", value_name = "NAME=N")]
-    dims: Vec<String>,
-    #[command(flatten)]
-    tune: Tune,
-    /// Every launch, not only the slowest.
-    #[arg(long)]
-    explain: bool,
-    /// Machine-readable output.
-    #[arg(long)]
-    json: bool,
-}
-
 /// Our kernels for an operator, modelled launch by launch.
 pub fn own(target: Target, shaped: &Shaped) -> Result<Vec<Launched>> {
     cycles::plan(&Compiler::new(target, barewave::Options::default()).compile(&shaped.model, &Shapes::default())?, 0)
@@ -118,6 +97,7 @@ fn own_form(
         store_width: 4.0,
         reads_c: false,
         warm: false,
+        single: true,
         rate: cycles::peak_flops_per_clk(compiled.target(), dtype),
     };
     let analytical = gemm.clocks(&chip, chip.cus).total;
@@ -125,16 +105,16 @@ fn own_form(
 }
 
 /// Time of all launches together.
-struct Total {
-    microseconds: f64,
-    clocks: f64,
-    flops: f64,
+pub(super) struct Total {
+    pub microseconds: f64,
+    pub clocks: f64,
+    pub flops: f64,
     /// Bytes to and from memory.
     dram: f64,
     failed: usize,
 }
 
-fn total(launches: &[Launched]) -> Total {
+pub(super) fn total(launches: &[Launched]) -> Total {
     let ok = || launches.iter().filter_map(|l| l.modelled.as_ref().ok());
     Total {
         microseconds: ok().map(|m| m.microseconds).sum(),
@@ -360,7 +340,7 @@ fn print(chip: &Chip, lines: &[Line], measured: bool) {
     }
 }
 
-fn align(table: &mut Table, columns: std::ops::Range<usize>) {
+pub(super) fn align(table: &mut Table, columns: std::ops::Range<usize>) {
     for c in columns {
         if let Some(column) = table.column_mut(c) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -368,7 +348,7 @@ fn align(table: &mut Table, columns: std::ops::Range<usize>) {
     }
 }
 
-fn failures(launches: &[Launched]) {
+pub(super) fn failures(launches: &[Launched]) {
     for l in launches {
         if let Err(e) = &l.modelled {
             eprintln!("note: {} is not modelled: {e}", l.kernel);
@@ -396,16 +376,22 @@ fn explain(line: &Line) {
             100.0 * (analytical / full - 1.0)
         );
     }
-    if !line.considered.is_empty() {
-        let of = |c: &Candidate| format!("{}: {:.0} cycles", search::name(c), c.clocks);
-        let next: Vec<String> = line.considered.iter().skip(1).take(3).map(of).collect();
-        println!("  chosen by estimate: tile {}; next {}", of(&line.considered[0]), next.join("; "));
-    }
+    print_choice(&line.considered);
     if !line.vendor_like.is_empty() {
         let best = line.vendor_like.iter().take(4).map(|(us, g)| format!("{} {us:.1} us", tile(g)));
         println!("  a kernel like the vendor's, by the analytical form: {}", best.collect::<Vec<_>>().join("; "));
     }
     println!();
+}
+
+/// The tile that is chosen, and the next three.
+pub(super) fn print_choice(considered: &[Candidate]) {
+    let of = |c: &Candidate| format!("{}: {:.0} cycles", search::name(c), c.clocks);
+    if let Some((chosen, next)) = considered.split_first() {
+        let next: Vec<String> = next.iter().take(3).map(of).collect();
+        let next = if next.is_empty() { String::new() } else { format!("; next {}", next.join("; ")) };
+        println!("  chosen by estimate: tile {}{next}", of(chosen));
+    }
 }
 
 fn json_of_line(l: &Line) -> Value {
@@ -423,7 +409,7 @@ fn json_of_line(l: &Line) -> Value {
     entry
 }
 
-fn json_of(name: &str, launches: &[Launched], share: f64, vendor_like: Option<f64>) -> Value {
+pub(super) fn json_of(name: &str, launches: &[Launched], share: f64, vendor_like: Option<f64>) -> Value {
     let t = total(launches);
     let list: Vec<Value> = launches
         .iter()
@@ -434,76 +420,6 @@ fn json_of(name: &str, launches: &[Launched], share: f64, vendor_like: Option<f6
         .collect();
     json!({
         "shape": name, "microseconds": t.microseconds, "cycles": t.clocks.round(), "flops": t.flops, "share_of_peak": share,
-        "bound": bound(launches), "vendor_like_microseconds": vendor_like, "not_modelled": t.failed, "launches": list,
+        "microseconds_again": cycles::again(launches), "bound": bound(launches), "vendor_like_microseconds": vendor_like, "not_modelled": t.failed, "launches": list,
     })
-}
-
-/// Models a compiled model or an ONNX file.
-pub fn model(args: &ModelArgs) -> Result {
-    let bytes = barewave::mapped::read_file(&args.model)
-        .map_err(|e| Failure::new(format!("cannot read {}: {e}", args.model.display())))?;
-    let compiled = if bytes.starts_with(b"\x7fELF") {
-        if args.tune.given() {
-            return Err(Failure::usage("--tune is for ONNX files: a compiled model's tiles are chosen"));
-        }
-        Compiled::from_bytes(bytes.into(), &args.model)?
-    } else {
-        let target = args.target.as_deref().ok_or_else(|| Failure::usage("an ONNX file needs --target"))?;
-        let target = Target::parse(target).map_err(Failure::usage)?;
-        let model = barewave::Model::load(&args.model)?;
-        let options = barewave::Options { tuning: args.tune.read()?, ..barewave::Options::default() };
-        Compiler::new(target, options).compile(&model, &crate::compile::one(&args.dims)?)?
-    };
-    let launches = cycles::plan(&compiled, 0)?;
-    let target = compiled.target();
-    let chip =
-        Chip::of(target).ok_or_else(|| Failure::new(format!("the cycle model knows no chip of target {target}")))?;
-    let t = total(&launches);
-    let share = t.flops / t.clocks.max(1.0) / (cycles::peak_flops_per_clk(target, DType::F32) * chip.cus);
-    if args.json {
-        println!(
-            "{}",
-            crate::terminal::json(&serde_json::to_string_pretty(&json_of(
-                &compiled.plan().model,
-                &launches,
-                share,
-                None
-            ))?)
-        );
-        return Ok(());
-    }
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header(["kernel", "us", "share", "bound", "workgroups", "operators"]);
-    let mut order: Vec<&Launched> = launches.iter().filter(|l| l.modelled.is_ok()).collect();
-    order.sort_by(|a, b| {
-        let us = |l: &Launched| l.modelled.as_ref().map_or(0.0, |m| m.microseconds);
-        us(b).total_cmp(&us(a))
-    });
-    /// Launches that are shown without `--explain`.
-    const SHOWN: usize = 12;
-    for l in order.iter().take(if args.explain { usize::MAX } else { SHOWN }) {
-        if let Ok(m) = &l.modelled {
-            table.add_row([
-                l.kernel.clone(),
-                format!("{:.1}", m.microseconds),
-                format!("{:.1}%", 100.0 * m.microseconds / t.microseconds.max(1e-9)),
-                m.bound.name().into(),
-                m.workgroups.to_string(),
-                l.step.chars().take(60).collect(),
-            ]);
-        }
-    }
-    align(&mut table, 1..3);
-    println!("{table}");
-    println!(
-        "{} launches, {:.1} us{}, {:.2} GFLOP, {:.1}% of the f32 peak",
-        launches.len(),
-        t.microseconds,
-        chip.note(),
-        t.flops / 1e9,
-        100.0 * share
-    );
-    failures(&launches);
-    Ok(())
 }

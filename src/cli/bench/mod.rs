@@ -2,6 +2,7 @@
 
 mod kernels;
 mod mca;
+mod network;
 mod peers;
 mod search;
 mod shape;
@@ -32,7 +33,7 @@ pub enum Command {
     /// Products of few rows with 4-bit weights in blocks of 32 (MatMulNBits)
     Packed(kernels::Args),
     /// A whole model.
-    Model(kernels::ModelArgs),
+    Model(network::Args),
     Validate(validate::Args),
 }
 
@@ -48,7 +49,7 @@ pub fn run(command: &Command) -> Result {
         Command::Softmax(args) => kernels::run(Family::Softmax, args),
         Command::Normalize(args) => kernels::run(Family::Normalize, args),
         Command::Packed(args) => kernels::run(Family::Packed, args),
-        Command::Model(args) => kernels::model(args),
+        Command::Model(args) => network::run(args),
         Command::Validate(args) => validate::run(args),
     }
 }

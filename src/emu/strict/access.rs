@@ -38,15 +38,10 @@ impl Checker {
             Space::Lds { .. } if f.gds => {}
             Space::Lds { second } => {
                 let size = uop.access.bytes as u32;
-                for lane in Lanes(w.exec()) {
-                    let (base, lane) = (w.lane(uop.src[0].at, lane), lane as u32);
-                    let two = [Some(uop.imm as u32), second.then_some(uop.dst2)];
-                    for addr in two.into_iter().flatten().map(|offset| base.wrapping_add(offset)) {
-                        self.lds_aligned(l, access, addr, size).map_err(|k| (k, Some(lane)))?;
-                        self.waves[w.index as usize].issued.filled(addr, size).map_err(|k| (k, Some(lane)))?;
-                        self.lds_access(&actor, l, lane, addr, size, access, d)?;
-                        touched.push(Touched { lds: true, at: addr as u64, size: size as u64, access });
-                    }
+                let two = [Some(uop.imm as u32), second.then_some(uop.dst2)];
+                for offset in two.into_iter().flatten() {
+                    let of = |lane| w.lane(uop.src[0].at, lane).wrapping_add(offset);
+                    self.lds_lanes(w, l, of, size, access, d, &mut touched)?;
                 }
             }
             Space::Scalar => {
@@ -63,23 +58,38 @@ impl Checker {
             }
             Space::None => {}
             space => {
-                for Piece { lane, at: p, size, offset } in vmem::touched(w, uop) {
-                    let problem = |k| (k, Some(lane));
-                    let Some(addr) = w.mem.address_of(p) else {
+                let parts = space == Space::Scratch || !self.scratch.is_empty();
+                let pieces = vmem::touched(w, uop, !parts);
+                let mut rest = &pieces[..];
+                while let Some(first) = rest.first() {
+                    let alone = parts || f.info.flags.has(Flags::ATOMIC);
+                    let run = if alone { 1 } else { self.run_of(w, rest) };
+                    let (lanes, others) = rest.split_at(run);
+                    rest = others;
+                    let size = lanes.iter().map(|p| p.size).sum();
+                    let Some(addr) = w.mem.address_of(first.at) else {
                         // A flat access to LDS.
-                        let at = (p as u64).wrapping_sub(w.lds as u64) as u32;
-                        self.lds_access(&actor, l, lane, at, size, access, d)?;
+                        let at = (first.at as u64).wrapping_sub(w.lds as u64) as u32;
+                        let defined = d.lanes >> first.lane & 1 == 1;
+                        self.lds_access(&actor, l, at, size, access, defined)
+                            .map_err(|(k, _)| (k, Some(first.lane)))?;
                         touched.push(Touched { lds: true, at: at as u64, size: size as u64, access });
                         continue;
                     };
+                    let problem = |k: FaultKind| {
+                        let byte = byte_of(&k).unwrap_or(addr) - addr;
+                        let before = |p: &&Piece| p.at as u64 - first.at as u64 <= byte;
+                        let lane = lanes.iter().take_while(before).last().map(|p| p.lane);
+                        (k, lane)
+                    };
                     let align = uop.access.bytes.max(1) as u64;
                     // An access comes in pieces; it is aligned as its first one is.
-                    if offset == 0 && f.info.flags.has(Flags::ATOMIC) && addr % align != 0 {
+                    if first.offset == 0 && f.info.flags.has(Flags::ATOMIC) && addr % align != 0 {
                         return Err(problem(FaultKind::Misaligned { addr, align: align as u32 }));
                     }
                     let recorded = self.device_access(&actor, l, f, addr, size as u64, access).map_err(problem)?;
                     if self.scratch.contains(&addr) {
-                        self.private_access(w, f, d, (lane, offset as usize / 4), addr, size);
+                        self.private_access(w, f, d, (first.lane, first.offset as usize / 4), addr, size);
                     }
                     if f.info.flags.has(Flags::LOAD)
                         && recorded
@@ -97,10 +107,9 @@ impl Checker {
                 if dma {
                     // What arrives is as defined as memory.
                     let known = Defined::all(w);
-                    for (lane, addr, size) in vmem::lds_filled(w, uop) {
-                        self.lds_access(&actor, l, lane, addr, size, Access::Write, &known)?;
-                        touched.push(Touched { lds: true, at: addr as u64, size: size as u64, access: Access::Write });
-                    }
+                    let (start, size) = vmem::lds_filled(w, uop);
+                    let of = |lane| start.wrapping_add(lane as u32 * size);
+                    self.lds_lanes(w, l, of, size, Access::Write, &known, &mut touched)?;
                 }
             }
         }
@@ -108,12 +117,21 @@ impl Checker {
         Ok(())
     }
 
+    /// How many of the first pieces lie behind one another in an allocation: at least one.
+    fn run_of(&self, w: &Wave, pieces: &[Piece]) -> usize {
+        let behind = |p: &&[Piece]| p[0].at.wrapping_add(p[0].size as usize) == p[1].at;
+        let run = 1 + pieces.windows(2).take_while(behind).count();
+        let size: u64 = pieces[..run].iter().map(|p| u64::from(p.size)).sum();
+        let held = w.mem.address_of(pieces[0].at).is_some_and(|a| holder(&self.allocations, a, size).is_some());
+        if held { run } else { 1 }
+    }
+
     /// True for a store that goes to private memory in all lanes.
     pub fn saves(&self, w: &Wave, uop: &UOp, f: &Facts) -> bool {
         let flags = f.info.flags;
         let stores = flags.has(Flags::STORE) && !flags.has(Flags::LOAD) && !flags.has(Flags::ATOMIC);
         let private = |p: *mut u8| w.mem.address_of(p).is_some_and(|a| self.scratch.contains(&a));
-        stores && vmem::touched(w, uop).iter().all(|p| private(p.at))
+        stores && vmem::touched(w, uop, false).iter().all(|p| private(p.at))
     }
 
     /// What a lane stores to private memory is as defined there as in its register, and comes back so.
@@ -189,15 +207,11 @@ impl Checker {
         size: u64,
         access: Access,
     ) -> Result<bool, FaultKind> {
-        let holder = |list: &[Allocation]| {
-            let found = list.partition_point(|a| a.start <= addr).checked_sub(1).map(|i| list[i]);
-            found.filter(|a| addr + size <= a.start + a.size.next_multiple_of(4))
-        };
-        let mut found = holder(&self.allocations);
+        let mut found = holder(&self.allocations, addr, size);
         if found.is_none() && l.options.services.attend.is_some() {
             // The kernel may have asked for memory since the launch began.
             self.allocations = l.memory.snapshot();
-            found = holder(&self.allocations);
+            found = holder(&self.allocations, addr, size);
         }
         let Some(found) = found else {
             let (store, size) = (access != Access::Read, size as u32);
@@ -243,36 +257,80 @@ impl Checker {
 
     /// Up to gfx8 LDS takes aligned addresses only; from then on HSA turns unaligned ones on, as it does for device memory
     /// on all targets, except for atomics. Source: LLVM, features `unaligned-ds-access` and `unaligned-access-mode`.
-    fn lds_aligned(&self, l: &Launch, access: Access, addr: u32, size: u32) -> Result<(), FaultKind> {
-        let align = if size == 12 { 16 } else { size.max(1) };
+    fn lds_alignment(&self, l: &Launch, access: Access, size: u32) -> u32 {
         let must = access == Access::Atomic || l.machine.target.info().has(Quirk::AlignedLds);
-        if must && !addr.is_multiple_of(align) {
-            return Err(FaultKind::Misaligned { addr: addr as u64, align });
+        match size {
+            _ if !must => 1,
+            12 => 16,
+            _ => size.max(1),
+        }
+    }
+
+    /// An access of the active lanes to LDS, each to `size` bytes from `of(lane)` on.
+    fn lds_lanes(
+        &mut self,
+        w: &Wave,
+        l: &Launch,
+        of: impl Fn(usize) -> u32,
+        size: u32,
+        access: Access,
+        d: &Defined,
+        touched: &mut Vec<Touched>,
+    ) -> Result<(), Problem> {
+        let actor = self.actor(w, l);
+        let defined = |lane: usize| d.lanes >> lane & 1 == 1;
+        let align = self.lds_alignment(l, access, size);
+        let aligned = |lane: usize, addr: u32| match addr.is_multiple_of(align) {
+            true => Ok(()),
+            false => Err((FaultKind::Misaligned { addr: addr.into(), align }, Some(lane as u32))),
+        };
+        let mut lanes = Lanes(w.exec()).peekable();
+        while let Some(first) = lanes.next() {
+            let at = of(first);
+            let (mut last, mut bytes) = (at, size);
+            aligned(first, at)?;
+            // Lanes that go on where the one before ends, or read what it reads, are one access.
+            while let Some(&lane) = lanes.peek() {
+                let next = of(lane);
+                let again = access == Access::Read && next == last;
+                let behind = at.checked_add(bytes) == Some(next) && next.saturating_add(size) <= l.lds_size;
+                if !(again || behind && defined(lane) == defined(first)) {
+                    break;
+                }
+                aligned(lane, next)?;
+                last = next;
+                bytes = next - at + size;
+                lanes.next();
+            }
+            let lane_of = |byte: u32| Lanes(w.exec()).find(|&l| (of(l)..of(l).saturating_add(size)).contains(&byte));
+            let problem = |(k, byte): (FaultKind, u32)| (k, lane_of(byte).map(|l| l as u32));
+            self.waves[w.index as usize].issued.filled(at, bytes).map_err(problem)?;
+            self.lds_access(&actor, l, at, bytes, access, defined(first)).map_err(problem)?;
+            touched.push(Touched { lds: true, at: at as u64, size: bytes as u64, access });
         }
         Ok(())
     }
 
+    /// An access to `size` bytes of LDS; the error has the first byte that it speaks of.
     fn lds_access(
         &mut self,
         a: &Actor,
         l: &Launch,
-        lane: u32,
         addr: u32,
         size: u32,
         access: Access,
-        d: &Defined,
-    ) -> Result<(), Problem> {
+        defined: bool,
+    ) -> Result<(), (FaultKind, u32)> {
         let range = addr as usize..addr as usize + size as usize;
         let Some(written) = self.written.get_mut(range) else {
-            return Err((FaultKind::LdsOutOfBounds { addr, size, limit: l.lds_size }, Some(lane)));
+            return Err((FaultKind::LdsOutOfBounds { addr, size, limit: l.lds_size }, addr));
         };
-        if access == Access::Read
-            && let Some(i) = written.iter().position(|w| !w)
-        {
-            return Err((FaultKind::UninitialisedRead { space: "LDS", addr: addr as u64 + i as u64 }, Some(lane)));
+        if access == Access::Read && written.contains(&0) {
+            let byte = addr + written.iter().take_while(|w| **w == 1).count() as u32;
+            return Err((FaultKind::UninitialisedRead { space: "LDS", addr: byte as u64 }, byte));
         }
         if access == Access::Write {
-            written.fill(d.lanes >> lane & 1 == 1);
+            written.fill(defined.into());
         }
         // A wave alone races with nobody.
         if a.waves == 1 {
@@ -280,7 +338,21 @@ impl Checker {
         }
         self.lds.access(a, access, addr as u64, size as u64).map_err(|(byte, Race { wave })| {
             let other_wave = wave.map(|w| (w as u64).wrapping_sub(self.first) as u32);
-            (FaultKind::LdsRace { addr: byte as u32, other_wave }, Some(lane))
+            (FaultKind::LdsRace { addr: byte as u32, other_wave }, byte as u32)
         })
     }
+}
+
+/// The byte of device memory that a fault speaks of, where that need not be the first of the access.
+fn byte_of(kind: &FaultKind) -> Option<u64> {
+    match kind {
+        FaultKind::UninitialisedRead { addr, .. } | FaultKind::MemoryRace { addr, .. } => Some(*addr),
+        _ => None,
+    }
+}
+
+/// The allocation that holds a range.
+fn holder(list: &[Allocation], addr: u64, size: u64) -> Option<Allocation> {
+    let found = list.partition_point(|a| a.start <= addr).checked_sub(1).map(|i| list[i]);
+    found.filter(|a| addr + size <= a.start + a.size.next_multiple_of(4))
 }

@@ -13,6 +13,8 @@ pub struct Facts {
     pub reads: Vec<Regs>,
     /// Registers written.
     pub writes: Vec<Regs>,
+    /// VGPRs and AGPRs that the kernel must have for them.
+    pub vectors: [u32; 2],
     /// Counters that it increments.
     pub counters: &'static [Counter],
     /// Halves of its destination that it fills: low 1, high 2.
@@ -27,6 +29,8 @@ pub struct Facts {
     pub split: bool,
     /// A packed instruction on pairs of dwords: which dword of each source makes the low and the high result, a bit each.
     pub halves: Option<[u32; 2]>,
+    /// Others may have to keep away from it by wait states.
+    pub delays: bool,
     /// Others may have to keep away from it by more than wait states.
     pub produces: bool,
     /// Scalar registers it uses, where the order of their uses is a hazard.
@@ -77,6 +81,14 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
     if matches!(info.pipe, Pipe::Lds | Pipe::Vmem) && !takes_m0 {
         reads.retain(|r| r.first != Reg::M0);
     }
+    let mut vectors = [0; 2];
+    for r in reads.iter().chain(&writes).filter(|r| r.first.is_vector()) {
+        let end = r.first.0 as u32 + r.dwords as u32;
+        match end.checked_sub(Reg::A0.0 as u32 + 1) {
+            Some(last) => vectors[1] = vectors[1].max(last + 1),
+            None => vectors[0] = vectors[0].max(end),
+        }
+    }
     let wait = target.decode_wait(&inst).map(|l| l.into_iter().collect());
     let states = match (inst.op, inst.srcs.first()) {
         (op::S_NOP, Some(Operand::Imm(n))) => *n as u32 + 1,
@@ -99,12 +111,14 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
     let (coherent, acquires) = (coherent(target, &inst, info.flags), acquires(&inst, info));
     let meets = matches!(inst.op, op::S_BARRIER | op::S_BARRIER_SIGNAL | op::S_BARRIER_SIGNAL_ISFIRST);
     let gds = inst.mods.get(ModName::Gds) == Some(1);
+    let delays = inst.starts().any(|r| r.fix == Fix::Nop);
     let produces = inst.starts().any(|r| r.fix != Fix::Nop);
     Some(Facts {
         inst,
         info,
         reads,
         writes,
+        vectors,
         counters,
         fills,
         wait,
@@ -112,6 +126,7 @@ pub fn facts(target: Target, inst: Inst, lanes: usize) -> Option<Facts> {
         logic,
         split,
         halves,
+        delays,
         produces,
         scalars,
         gds,

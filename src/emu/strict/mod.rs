@@ -49,8 +49,8 @@ pub struct Checker {
     waves: Vec<State>,
     /// Who touched LDS.
     lds: Shadow,
-    /// LDS bytes that hold something.
-    written: Vec<bool>,
+    /// For each byte of LDS 1 when it holds something, else 0.
+    written: Vec<u8>,
     facts: Arc<Vec<Option<Facts>>>,
     reach: Reach,
     allocations: Vec<Allocation>,
@@ -91,8 +91,8 @@ impl Checker {
         };
         Ok(Checker {
             waves: (0..waves).map(|_| state()).collect(),
-            lds: Shadow::new(l.lds_size as u64)?,
-            written: vec![false; l.lds_size as usize],
+            lds: Shadow::new(l.lds_size as u64, false)?,
+            written: vec![0; l.lds_size as usize],
             facts: l.program.facts(),
             reach: Reach::of(target),
             allocations: Vec::new(),
@@ -112,7 +112,7 @@ impl Checker {
     /// Workgroup `id` starts: registers that the launch sets are defined.
     pub fn begin(&mut self, l: &Launch, id: u64, waves: &[Wave]) {
         self.lds.clear(l.lds_size as u64);
-        self.written.fill(false);
+        self.written.fill(0);
         self.saved.clear();
         self.allocations = l.memory.snapshot();
         self.first = id * waves.len() as u64;
@@ -258,6 +258,9 @@ impl Checker {
 
     /// Registers beyond the kernel's allocation.
     fn allocated(&self, f: &Facts) -> Result<(), Problem> {
+        if f.vectors[0] <= self.vgprs && f.vectors[1] <= self.agprs {
+            return Ok(());
+        }
         for r in f.reads.iter().chain(&f.writes).filter(|r| r.first.is_vector()) {
             let last = r.first.offset(r.dwords as u16 - 1);
             let (n, limit, what) = match last.0 >= Reg::A0.0 {

@@ -65,11 +65,13 @@ struct Record {
 }
 
 impl Record {
+    #[inline]
     fn pack(self) -> u64 {
         let flags = (self.whose as u64) << 4 | u64::from(self.atomic) << 6 | u64::from(self.outstanding) << 7;
         u64::from(self.bytes) | flags | u64::from(self.time) << 8 | u64::from(self.wave) << 34
     }
 
+    #[inline]
     fn unpack(v: u64) -> Record {
         Record {
             wave: (v >> 34) as u32,
@@ -104,17 +106,20 @@ pub struct Actor {
 }
 
 impl Actor {
+    #[inline]
     fn me(&self) -> u32 {
         (self.wave % u64::from(WAVES)) as u32
     }
 
     /// Whether a wave is of the same workgroup.
+    #[inline]
     fn beside(&self, wave: u32) -> bool {
         let first = (self.first % u64::from(WAVES)) as u32;
         wave.wrapping_sub(first) % WAVES < self.waves
     }
 
     /// Whether what the record speaks of happened before now.
+    #[inline]
     fn follows(&self, r: Record) -> bool {
         r.time < self.acquired
             || match r.whose {
@@ -124,11 +129,13 @@ impl Actor {
             }
     }
 
+    #[inline]
     fn record(&self, bytes: u8, atomic: bool) -> Record {
         Record { wave: self.me(), whose: Whose::One, time: self.now, atomic, outstanding: false, bytes }
     }
 
     /// The record of the wave's access, which nothing orders with that of `old`.
+    #[inline]
     fn beside_others(&self, old: Record, bytes: u8, atomic: bool) -> Record {
         let mine = self.record(bytes, atomic);
         if old.bytes & bytes == 0 || old.atomic != atomic {
@@ -157,9 +164,18 @@ pub struct Race {
 struct Cell([AtomicU64; 2]);
 
 impl Cell {
-    /// Checks and records an access to some bytes of the cell.
-    fn access(&self, a: &Actor, access: Access, bytes: u8) -> Result<(), Race> {
+    /// Checks and records an access to some bytes of the cell. Without `SHARED` no other thread has the cell.
+    fn access<const SHARED: bool>(&self, a: &Actor, access: Access, bytes: u8) -> Result<(), Race> {
         let [write, read] = &self.0;
+        let (last_write, last_read) = (write.load(Ordering::SeqCst), read.load(Ordering::SeqCst));
+        let mine = a.record(bytes, false).pack();
+        let untouched = |record: u64| record & u64::from(bytes) == 0;
+        // The same once more.
+        match access {
+            Access::Read if last_read == mine && untouched(last_write) => return Ok(()),
+            Access::Write if last_write == mine && untouched(last_read) => return Ok(()),
+            _ => {}
+        }
         let race = |r: Record| match r.whose {
             _ if r.bytes & bytes == 0 || a.follows(r) => Ok(()),
             Whose::One => Err(Race { wave: Some(r.wave) }),
@@ -169,7 +185,10 @@ impl Cell {
             let mut old = cell.load(Ordering::SeqCst);
             loop {
                 let new = a.beside_others(Record::unpack(old), bytes, atomic).pack();
-                if new == old {
+                if !SHARED {
+                    cell.store(new, Ordering::Relaxed);
+                }
+                if !SHARED || new == old {
                     return Record::unpack(old);
                 }
                 match cell.compare_exchange_weak(old, new, Ordering::SeqCst, Ordering::SeqCst) {
@@ -186,7 +205,13 @@ impl Cell {
                 if old.atomic && !old.outstanding { Ok(()) } else { race(old) }
             }
             Access::Write => {
-                let old = Record::unpack(write.swap(a.record(bytes, false).pack(), Ordering::SeqCst));
+                let old = if SHARED {
+                    write.swap(mine, Ordering::SeqCst)
+                } else {
+                    write.store(mine, Ordering::Relaxed);
+                    last_write
+                };
+                let old = Record::unpack(old);
                 if !old.atomic || (old.whose != Whose::Any && a.beside(old.wave)) {
                     race(old)?;
                 }
@@ -220,14 +245,16 @@ impl Cell {
 pub struct Shadow {
     map: MmapMut,
     cells: u64,
+    /// Several threads use it.
+    shared: bool,
 }
 
 impl Shadow {
-    /// Records for `bytes` bytes of memory.
-    pub fn new(bytes: u64) -> io::Result<Shadow> {
+    /// Records for `bytes` bytes of memory; `shared` by several threads.
+    pub fn new(bytes: u64, shared: bool) -> io::Result<Shadow> {
         let cells = bytes.div_ceil(CELL);
         let len = cells.max(1) as usize * size_of::<Cell>();
-        Ok(Shadow { map: MmapOptions::new().len(len).no_reserve_swap().map_anon()?, cells })
+        Ok(Shadow { map: MmapOptions::new().len(len).no_reserve_swap().map_anon()?, cells, shared })
     }
 
     /// The records of the bytes from `at` on, with the bytes' mask in each cell. What lies outside is left out.
@@ -246,7 +273,13 @@ impl Shadow {
         if a.now == END_OF_TIME {
             return Ok(());
         }
-        self.cells(at, size).try_for_each(|(at, cell, bytes)| cell.access(a, access, bytes).map_err(|r| (at, r)))
+        let mut cells = self.cells(at, size);
+        match self.shared {
+            true => cells.try_for_each(|(at, cell, bytes)| cell.access::<true>(a, access, bytes).map_err(|r| (at, r))),
+            false => {
+                cells.try_for_each(|(at, cell, bytes)| cell.access::<false>(a, access, bytes).map_err(|r| (at, r)))
+            }
+        }
     }
 
     /// Whether a load of these bytes meets an atomic of another workgroup, younger than what this one acquired last: so
@@ -298,60 +331,67 @@ mod tests {
 
     #[test]
     fn barriers_order_waves_of_a_group_only() {
-        let s = Shadow::new(64).unwrap();
-        s.access(&actor(0, 1), Write, 8, 4).unwrap();
-        assert_eq!(s.access(&actor(1, 1), Read, 8, 4), Err((8, Race { wave: Some(0) })));
-        s.access(&after_barrier(1, 2), Read, 10, 2).unwrap();
-        assert_eq!(s.access(&after_barrier(2, 2), Read, 6, 4), Err((8, Race { wave: Some(0) })));
-        let acquired = Actor { acquired: 3, ..actor(3, 3) };
-        s.access(&acquired, Write, 8, 4).unwrap();
+        for s in [true, false].map(|shared| Shadow::new(64, shared).unwrap()) {
+            s.access(&actor(0, 1), Write, 8, 4).unwrap();
+            assert_eq!(s.access(&actor(1, 1), Read, 8, 4), Err((8, Race { wave: Some(0) })));
+            s.access(&after_barrier(1, 2), Read, 10, 2).unwrap();
+            assert_eq!(s.access(&after_barrier(2, 2), Read, 6, 4), Err((8, Race { wave: Some(0) })));
+            let acquired = Actor { acquired: 3, ..actor(3, 3) };
+            s.access(&acquired, Write, 8, 4).unwrap();
+        }
     }
 
     #[test]
     fn several_readers_and_a_writer() {
-        let s = Shadow::new(64).unwrap();
-        for w in 0..2 {
-            s.access(&actor(w, 1), Read, 0, 8).unwrap();
+        for s in [true, false].map(|shared| Shadow::new(64, shared).unwrap()) {
+            for w in 0..2 {
+                s.access(&actor(w, 1), Read, 0, 8).unwrap();
+            }
+            s.access(&after_barrier(0, 2), Write, 0, 4).unwrap();
+            assert_eq!(s.access(&actor(0, 1), Write, 4, 4), Err((4, Race { wave: None })));
+            // A wave writes what it alone has read, its neighbour what lies beside it in the cell.
+            s.access(&actor(2, 2), Read, 16, 2).unwrap();
+            s.access(&actor(3, 2), Read, 18, 2).unwrap();
+            s.access(&actor(2, 2), Write, 16, 2).unwrap();
+            s.access(&actor(3, 2), Write, 18, 2).unwrap();
         }
-        s.access(&after_barrier(0, 2), Write, 0, 4).unwrap();
-        assert_eq!(s.access(&actor(0, 1), Write, 4, 4), Err((4, Race { wave: None })));
-        // A wave writes what it alone has read, its neighbour what lies beside it in the cell.
-        s.access(&actor(2, 2), Read, 16, 2).unwrap();
-        s.access(&actor(3, 2), Read, 18, 2).unwrap();
-        s.access(&actor(2, 2), Write, 16, 2).unwrap();
-        s.access(&actor(3, 2), Write, 18, 2).unwrap();
     }
 
     #[test]
     fn atomics_meet_each_other() {
-        let s = Shadow::new(64).unwrap();
-        for w in 0..4 {
-            s.access(&actor(w, 1), Atomic, 0, 8).unwrap();
+        for s in [true, false].map(|shared| Shadow::new(64, shared).unwrap()) {
+            for w in 0..4 {
+                s.access(&actor(w, 1), Atomic, 0, 8).unwrap();
+            }
+            s.access(&actor(1, 1), Read, 0, 4).unwrap();
+            s.note(&after_barrier(0, 2), Atomic, 0, 4);
+            assert_eq!(s.access(&after_barrier(1, 2), Read, 0, 4), Err((0, Race { wave: None })));
+            // A lock of another workgroup is released by a store; within a group a store races.
+            s.access(&actor(0, 1), Atomic, 32, 4).unwrap();
+            s.access(&actor(2, 1), Write, 32, 4).unwrap();
+            assert!(s.access(&actor(3, 1), Atomic, 32, 4).is_err());
         }
-        s.access(&actor(1, 1), Read, 0, 4).unwrap();
-        s.note(&after_barrier(0, 2), Atomic, 0, 4);
-        assert_eq!(s.access(&after_barrier(1, 2), Read, 0, 4), Err((0, Race { wave: None })));
-        // A lock of another workgroup is released by a store; within a group a store races.
-        s.access(&actor(0, 1), Atomic, 32, 4).unwrap();
-        s.access(&actor(2, 1), Write, 32, 4).unwrap();
-        assert!(s.access(&actor(3, 1), Atomic, 32, 4).is_err());
     }
 
     #[test]
     fn waiting_for_an_atomic_acquires() {
-        let s = Shadow::new(64).unwrap();
-        s.access(&actor(0, 3), Write, 8, 4).unwrap();
-        s.access(&actor(0, 3), Atomic, 32, 4).unwrap();
-        assert!(s.meets_atomic(&actor(2, 4), 32, 4));
-        // A plain store, bytes beside it, what was acquired already, and the own workgroup's.
-        assert!(!s.meets_atomic(&actor(2, 4), 8, 4) && !s.meets_atomic(&actor(2, 4), 36, 4));
-        assert!(!s.meets_atomic(&Actor { acquired: 4, ..actor(2, 4) }, 32, 4) && !s.meets_atomic(&actor(1, 4), 32, 4));
+        for s in [true, false].map(|shared| Shadow::new(64, shared).unwrap()) {
+            s.access(&actor(0, 3), Write, 8, 4).unwrap();
+            s.access(&actor(0, 3), Atomic, 32, 4).unwrap();
+            assert!(s.meets_atomic(&actor(2, 4), 32, 4));
+            // A plain store, bytes beside it, what was acquired already, and the own workgroup's.
+            assert!(!s.meets_atomic(&actor(2, 4), 8, 4) && !s.meets_atomic(&actor(2, 4), 36, 4));
+            assert!(
+                !s.meets_atomic(&Actor { acquired: 4, ..actor(2, 4) }, 32, 4) && !s.meets_atomic(&actor(1, 4), 32, 4)
+            );
+        }
     }
 
     #[test]
     fn the_end_of_time_ends_reports() {
-        let s = Shadow::new(8).unwrap();
-        s.access(&actor(0, 1), Write, 0, 4).unwrap();
-        s.access(&actor(1, END_OF_TIME), Write, 0, 4).unwrap();
+        for s in [true, false].map(|shared| Shadow::new(8, shared).unwrap()) {
+            s.access(&actor(0, 1), Write, 0, 4).unwrap();
+            s.access(&actor(1, END_OF_TIME), Write, 0, 4).unwrap();
+        }
     }
 }

@@ -51,12 +51,54 @@ impl Pending {
     }
 }
 
+/// An instruction that later ones may have to keep away from by wait states.
+struct Recent {
+    /// Which operation.
+    op: usize,
+    /// When the next could issue.
+    at: u32,
+    /// What has come since.
+    between: Between,
+}
+
+/// A set of registers, a bit each.
+#[derive(Default)]
+struct RegSet(Vec<u64>);
+
+impl RegSet {
+    /// The words that have the registers of a run, with their bits there.
+    fn words(regs: Regs) -> impl Iterator<Item = (usize, u64)> {
+        let (first, end) = (regs.first.0 as usize, regs.first.0 as usize + regs.dwords as usize);
+        (first / 64..end.div_ceil(64)).map(move |word| {
+            let (low, high) = (first.saturating_sub(word * 64), (end - word * 64).min(64));
+            (word, (u64::MAX >> (64 - high)) & (u64::MAX << low))
+        })
+    }
+
+    fn insert(&mut self, regs: Regs) {
+        for (word, bits) in RegSet::words(regs) {
+            if word >= self.0.len() {
+                self.0.resize(word + 1, 0);
+            }
+            self.0[word] |= bits;
+        }
+    }
+
+    fn meets(&self, regs: Regs) -> bool {
+        RegSet::words(regs).any(|(word, bits)| self.0.get(word).is_some_and(|w| w & bits != 0))
+    }
+}
+
 /// What a wave has issued.
 #[derive(Default)]
 pub struct Issued {
     pub pending: VecDeque<Pending>,
-    /// Recently issued: operation index, wait states before the next instruction.
-    recent: VecDeque<(usize, u32)>,
+    /// Registers that they fill, and perhaps others.
+    filling: RegSet,
+    /// Wait states that have gone by.
+    clock: u32,
+    /// Recently issued that later ones may have to keep away from.
+    recent: VecDeque<Recent>,
     /// Recently issued that others may have to keep away from by more than wait states, and what has come since.
     producers: Vec<(usize, Distance)>,
     scalars: ScalarHistory,
@@ -110,6 +152,13 @@ impl Issued {
                     !drop
                 });
             }
+            self.filling.0.clear();
+            for fill in self.pending.iter().flat_map(|p| &p.fills) {
+                self.filling.insert(*fill);
+            }
+            return Ok(());
+        }
+        if !f.reads.iter().chain(&f.writes).any(|r| self.filling.meets(*r)) {
             return Ok(());
         }
         // The same kind of operation may fill a register again where results come in order: not on gfx12.
@@ -141,16 +190,20 @@ impl Issued {
         {
             self.pending.remove(oldest);
         }
+        for fill in &p.fills {
+            self.filling.insert(*fill);
+        }
         self.pending.push_back(p);
     }
 
-    /// Whether LDS bytes are still on their way from memory, by a load of the same wave.
-    pub fn filled(&self, addr: u32, size: u32) -> Result<(), FaultKind> {
+    /// Whether LDS bytes are still on their way from memory, by a load of the same wave; the error has the first of them.
+    pub fn filled(&self, addr: u32, size: u32) -> Result<(), (FaultKind, u32)> {
         let (from, to) = (addr as u64, addr as u64 + size as u64);
         for p in self.pending.iter().filter(|p| p.dma) {
-            if p.touched.iter().any(|t| t.lds && t.at < to && from < t.at + t.size) {
-                let register = format!("LDS at {addr:#x}");
-                return Err(FaultKind::MissingWait { register, pending: p.describe() });
+            if let Some(t) = p.touched.iter().find(|t| t.lds && t.at < to && from < t.at + t.size) {
+                let byte = t.at.max(from) as u32;
+                let register = format!("LDS at {byte:#x}");
+                return Err((FaultKind::MissingWait { register, pending: p.describe() }, byte));
             }
         }
         Ok(())
@@ -161,24 +214,22 @@ impl Issued {
         let Some(f) = &all[ip] else { return Ok(()) };
         let text = |other: usize| l.program.code.text_at(l.program.ops[other].pc);
         if reach.states > 0 {
-            let mut have = 0;
-            let mut between = Between::default();
-            for &(other, states) in self.recent.iter().rev() {
-                if let Some(p) = &all[other] {
-                    let need = f.inst.states_after(&p.inst, between).into();
+            let now = self.clock;
+            for p in self.recent.iter_mut().rev() {
+                if let Some(producer) = &all[p.op] {
+                    let (need, have) = (f.inst.states_after(&producer.inst, p.between).into(), now - p.at);
                     if need > have {
-                        return Err((FaultKind::MissingWaitStates { need, have, what: text(other) }, None));
+                        return Err((FaultKind::MissingWaitStates { need, have, what: text(p.op) }, None));
                     }
-                    between.pass(&p.inst);
-                }
-                have += states;
-                if have >= reach.states {
-                    break;
+                    p.between.pass(&f.inst);
                 }
             }
-            self.recent.push_back((ip, f.states));
-            if self.recent.len() > reach.states as usize + 1 {
+            self.clock += f.states;
+            while self.recent.front().is_some_and(|p| self.clock - p.at >= reach.states) {
                 self.recent.pop_front();
+            }
+            if f.delays {
+                self.recent.push_back(Recent { op: ip, at: self.clock, between: Between::default() });
             }
         }
         if reach.vectors > 0 {
