@@ -160,7 +160,7 @@ pub(super) fn lower(cx: &Cx, kind: &Attention) -> Res<Vec<Kernel>> {
         let number = w.b.workgroup_id(2);
         (number, w.b.mul(number, plan.chunk))
     });
-    let part = part.or(share.map(|s| (s.first, w.b.mul(s.tile, plan.keys))));
+    let part = part.or(share.map(|s| (s.ends.first, w.b.mul(s.tile, plan.keys))));
     let scale = scale_of(&kind.score).filter(|s| *s > 0.0);
     let log2e = std::f64::consts::LOG2_E;
     let (factor, score) = scale.map_or((log2e, Some(&kind.score)), |s| (s * log2e, None));
@@ -202,7 +202,7 @@ impl Flash<'_> {
         let mut shared = None;
         if let Some(share) = &self.share {
             let (all_keys, done) = (w.b.label(), w.b.label());
-            w.b.branch_lt(share.others, 1u32, all_keys);
+            w.b.branch_lt(share.ends.others, 1u32, all_keys);
             let counted = self.share_of_block(&mut w, share, done, &results, (max, whole));
             let (theirs, sum) = self.put_together(&mut w, &counted, results.len());
             for (own, all) in results.iter().zip(&theirs) {

@@ -6,8 +6,10 @@
 //! the depth is shared: each of several workgroups sums a part of it, and the last one to end ([`split`](super::split)) adds the
 //! parts, at the price of what goes through memory and of its time alone. A [`Tuning`] may know better.
 
+use super::divided::Shares;
 use super::error::{Reason, Res};
 use super::matrix;
+use super::shares;
 use super::tile::{Form, Tile, Types};
 use super::tuning::{Product, Tuned, Tuning, Winograd};
 use crate::mir::{Type, dot_instruction};
@@ -29,6 +31,8 @@ pub(super) struct Extents {
     pub deep: (bool, bool),
     /// Workgroups may be numbered in bands.
     pub bands: bool,
+    /// Equal shares of tiles are possible.
+    pub shares: bool,
     /// Neighbouring results are stored one by one ([`gemm::stores_apart`](super::gemm::stores_apart)).
     pub apart: bool,
 }
@@ -43,6 +47,8 @@ pub(super) struct Split {
     /// Where it is given, workgroups are numbered in bands of so many rows of tiles, down the columns of one band and then of the
     /// next: those that run together read fewer different rows and columns than along whole rows. A divisor of the rows of tiles.
     pub band: Option<u32>,
+    /// Tiles are divided in equal shares: the depth is that of a tile.
+    pub shares: Option<Shares>,
 }
 
 impl Extents {
@@ -143,12 +149,33 @@ const LEAST_ROUNDS: usize = 4;
 /// A depth is shared where that saves so much: the clocks here are estimates, adding the parts is certain.
 const WORTH: f64 = 0.9;
 
+/// Tiles are divided in equal shares where that saves so much; where they fill less than this share of what all compute units do meanwhile;
+/// and for workgroups that have so many rounds. More workgroups than so many of a compute unit leave more parts than they hide, and bands of
+/// more rows share little more.
+const WORTH_DIVIDING: f64 = 0.96;
+const FILLED: f64 = 0.97;
+const FEWEST_UNITS: u32 = 8;
+const MOST_SHARES: f64 = 4.0;
+const MOST_ROWS: u32 = 64;
+
 /// Memory that is busy for less than this share of what compute units need holds nobody up.
 const UNNOTICED: f64 = 0.85;
 
 /// Cycles until LDS has answered a wide read over those for a narrow one; and these, where nothing is known.
 const LDS_ANSWER: f64 = 1.75;
 const LDS_LATENCY: f64 = 52.0;
+
+/// How quickly workgroups go through their rounds.
+struct Pace {
+    /// Cycles of a round that keep a compute unit busy, and of one of a workgroup that is alone; and of what is before and behind the loop.
+    busy: f64,
+    alone: f64,
+    around: f64,
+    /// Workgroups that run side by side, of fewer waves than a compute unit has SIMDs.
+    slots: f64,
+    /// Bytes of a round from L2.
+    loaded: f64,
+}
 
 /// What the choice knows of a target.
 pub(super) struct Machine {
@@ -271,14 +298,9 @@ impl Machine {
         (tile.m * times(e.deep.0) + tile.n * times(e.deep.1)) * bytes
     }
 
-    /// Cycles of a product with a tile whose depth is shared among about so many workgroups, and how it is shared then.
-    fn time(&self, e: &Extents, (tile, round): (&Tile, &Round), min_n: u32, parts: usize) -> (f64, Split) {
+    /// How quickly workgroups go through their rounds.
+    fn pace(&self, (tile, round): (&Tile, &Round), min_n: u32) -> Pace {
         let info = self.target.info();
-        let rounds = e.k.div_ceil(tile.k as usize).max(1);
-        let own = rounds.div_ceil(parts);
-        let count = rounds.div_ceil(own);
-        let results = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize);
-        let groups = (results * count) as f64;
         let k = f64::from(tile.k);
         // Cycles of a SIMD for a round of all waves, and those of the compute unit for its loads.
         let (read, seen, seen_full, meeting) = match round.spread {
@@ -299,14 +321,33 @@ impl Machine {
         let waves = f64::from(round.waves.div_ceil(info.simds));
         // Workgroups of fewer waves than a compute unit has SIMDs run side by side: what is busiest is a SIMD of them.
         let slots = f64::from((info.simds / round.waves.min(info.simds)).max(1));
+        Pace {
+            busy: ((most + least * seen_full) / beside).max(given * slots / self.l1),
+            alone: work.max(ROUND + ANSWER * self.l2_latency).max(given / self.l1) + twice,
+            around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves,
+            slots,
+            loaded,
+        }
+    }
+
+    /// Cycles of a product with a tile whose depth is shared among about so many workgroups, and how it is shared then.
+    fn time(&self, e: &Extents, (tile, round): (&Tile, &Round), min_n: u32, parts: usize) -> (f64, Split) {
+        let info = self.target.info();
+        let rounds = e.k.div_ceil(tile.k as usize).max(1);
+        let own = rounds.div_ceil(parts);
+        let count = rounds.div_ceil(own);
+        let results = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize);
+        let groups = (results * count) as f64;
+        let pace = self.pace((tile, round), min_n);
+        let slots = pace.slots;
         let edges = EDGES + LATENCIES * self.latency;
         let loops = Loops {
             most: (groups / (f64::from(info.cus) * slots)).ceil(),
             occupancy: (self.resident(round).min(MOST_TOGETHER) / slots).max(1.0),
             rounds: own as f64,
-            busy: ((most + least * seen_full) / beside).max(given * slots / self.l1),
-            alone: work.max(ROUND + ANSWER * self.l2_latency).max(given / self.l1) + twice,
-            around: WAITED * (AROUND + PER_RESULT * f64::from(round.own)) * self.issue * waves,
+            busy: pace.busy,
+            alone: pace.alone,
+            around: pace.around,
             ends: edges,
         };
         // Parts are whole tiles.
@@ -323,7 +364,7 @@ impl Machine {
             _ => (e.bytes as f64, None),
         };
         let memory = (read + written) / (self.memory * FROM_MEMORY);
-        let l2 = groups * own as f64 * loaded / (self.l2 * FROM_L2);
+        let l2 = groups * own as f64 * pace.loaded / (self.l2 * FROM_L2);
         let begun = groups * f64::from(round.waves) * self.dispatch;
         let mut clocks = queued([compute, memory + edges, l2 + edges, begun + edges]);
         if count > 1 {
@@ -334,7 +375,7 @@ impl Machine {
             let adding = results.div_ceil(info.cus as usize) as f64;
             clocks += ADDING * edges + READING * adding * tile_bytes * count as f64 / self.l1;
         }
-        (clocks, Split { count: count as u32, chunk: own as u32 * tile.k, band })
+        (clocks, Split { count: count as u32, chunk: own as u32 * tile.k, band, shares: None })
     }
 
     /// Bytes of operands that are read, and the band in which workgroups are numbered best, if more than so many would be read in whole
@@ -372,6 +413,79 @@ impl Machine {
         best.map_or((from_memory(plain), None), |(read, band)| (from_memory(read), Some(band)))
     }
 
+    /// Cycles of a product whose tiles are divided in equal shares among as many workgroups as run at once, and how. None where tiles
+    /// fill compute units anyway, or where a loop of a depth that the kernel is told has nothing to overlap its loads with.
+    fn divided(&self, e: &Extents, (tile, round): (&Tile, &Round), at_once: u32) -> Option<(f64, Split)> {
+        let info = self.target.info();
+        let narrow = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4;
+        if !e.shares || narrow && !has_matrix_shadow(self.target) {
+            return None;
+        }
+        let rounds = u32::try_from(e.k.div_ceil(tile.k as usize)).ok()?;
+        let [rows, columns] = [e.m.div_ceil(tile.m as usize), e.n.div_ceil(tile.n as usize)];
+        let tiles = u32::try_from(e.batches * rows * columns).ok().filter(|t| t.checked_mul(rounds).is_some())?;
+        let groups = info.cus * at_once;
+        let filled = f64::from(tiles) / f64::from(groups);
+        if filled > FILLED * filled.ceil() || tiles * rounds < groups * FEWEST_UNITS {
+            return None;
+        }
+        let depth = e.k as f64 * f64::from(tile.types.stored_bytes());
+        // Whole tiles are read where so many rows and columns of them run together. Shares have the columns in common, but not the rows at a time.
+        let bands =
+            (1..=MOST_ROWS.min(rows as u32)).filter(|b| rows.is_multiple_of(*b as usize) && groups.is_multiple_of(*b));
+        let banded = bands.map(|band| {
+            let shares = Shares { groups, tiles, rounds, band };
+            let (high, wide) = (f64::from(band), f64::from(groups / band).min(columns as f64));
+            let of_a_share = f64::from(tile.m) + f64::from(tile.n) / high;
+            let of_a_tile = f64::from(tile.m) / wide + f64::from(tile.n) / high;
+            let whole = f64::from(shares.whole() * groups);
+            ((f64::from(shares.shared()) * of_a_share + whole * of_a_tile) * depth, shares)
+        });
+        let (read, shares) = banded.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let once = e.bytes as f64;
+        let read = read.max(once);
+        let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
+        let parts_bytes = 2.0 * f64::from(groups) * tile_bytes;
+        if parts_bytes >= super::MAX_TENSOR_BYTES as f64 {
+            return None;
+        }
+        let pace = self.pace((tile, round), 1);
+        let edges = EDGES + LATENCIES * self.latency;
+        // Tiles that a workgroup has something of.
+        let visits = f64::from(shares.whole()) + f64::from(shares.units()) / f64::from(rounds) + 1.0;
+        let own = f64::from(shares.units() + shares.whole() * rounds);
+        let resident = f64::from(at_once);
+        let loops = Loops {
+            most: (resident / pace.slots).ceil(),
+            occupancy: (resident / pace.slots).max(1.0),
+            rounds: own,
+            busy: pace.busy,
+            alone: pace.alone,
+            around: pace.around * visits,
+            ends: edges * visits,
+        };
+        let result = (e.batches * e.m * e.n * usize::from(tile.types.accumulate.dwords()) * 4) as f64;
+        let written = result + PARTS_MOVED * parts_bytes;
+        let stay = if self.takes_results { kept(self.cache, once + written) } else { 0.0 };
+        let read = if read <= loops.in_rounds() * self.memory * UNNOTICED - written { once } else { read };
+        let memory = (read + written * (1.0 - stay)) / (self.memory * FROM_MEMORY);
+        let l2 = f64::from(tiles * rounds) * pace.loaded / (self.l2 * FROM_L2);
+        let clocks = queued([loops.in_rounds(), memory + edges, l2 + edges]);
+        // Both ends of a share are left, and a tile is put together, one part behind the other.
+        let parts = f64::from(rounds.div_ceil(shares.units())) + 1.0;
+        let waits = f64::from(tile.sums().div_ceil(shares::AT_ONCE)) * (parts - 1.0) - 1.0;
+        let adding = ADDING * edges * (2.0 + waits) + READING * (2.0 + parts) * tile_bytes * resident / self.l1;
+        let split = Split { count: 1, chunk: rounds * tile.k, band: None, shares: Some(shares) };
+        Some((clocks + adding, split))
+    }
+
+    /// The best way to divide tiles in equal shares.
+    fn in_shares(&self, e: &Extents, way: (&Tile, &Round)) -> Option<(f64, Split)> {
+        let most = self.resident(way.1).min(MOST_SHARES) as u32;
+        let all = [1, most].into_iter().take(most as usize).filter_map(|n| self.divided(e, way, n));
+        all.min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+
     /// The best way to share the depth with a tile, if there is one.
     fn shared(&self, e: &Extents, way: (&Tile, &Round), min_n: u32) -> Option<(f64, Split)> {
         let fits = |parts: &usize| e.k >= parts * LEAST_DEPTH.max(LEAST_ROUNDS * way.0.k as usize);
@@ -400,7 +514,11 @@ fn ways(machine: &Machine, all: Vec<(Tile, Round)>, e: &Extents, min_n: u32) -> 
     let of = |(tile, round): (Tile, Round)| {
         let whole = machine.time(e, (&tile, &round), min_n, 1);
         let shared = machine.shared(e, (&tile, &round), min_n).map(|(clocks, split)| (clocks / WORTH, split));
-        [Some(whole), shared].into_iter().flatten().map(move |(clocks, split)| (clocks, tile, split))
+        let divided = match min_n {
+            1 => machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks / WORTH_DIVIDING, split)),
+            _ => None,
+        };
+        [Some(whole), shared, divided].into_iter().flatten().map(move |(clocks, split)| (clocks, tile, split))
     };
     all.into_iter().flat_map(of).collect()
 }
@@ -456,6 +574,9 @@ pub(super) fn choose_among(
 fn as_tuned(machine: &Machine, tuned: Tuned, tiles: Vec<(Tile, Round)>, e: &Extents, min_n: u32) -> Res<Vec<Timed>> {
     let all = tiles.into_iter().filter(|(t, _)| [t.m, t.n, t.k] == tuned.tile);
     let of = |(tile, round): (Tile, Round)| {
+        if tuned.parts == EQUAL_SHARES {
+            return machine.in_shares(e, (&tile, &round)).map(|(clocks, split)| (clocks, tile, split));
+        }
         let (clocks, split) = machine.time(e, (&tile, &round), min_n, tuned.parts as usize);
         (split.count == tuned.parts).then_some((clocks, tile, split))
     };
@@ -463,12 +584,15 @@ fn as_tuned(machine: &Machine, tuned: Tuned, tiles: Vec<(Tile, Round)>, e: &Exte
     if found.is_empty() { Err(tuned.into()) } else { Ok(found) }
 }
 
+/// What stands for the number of parts where tiles are divided in equal shares.
+pub const EQUAL_SHARES: u32 = 0;
+
 /// A tile that was considered for a product.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Candidate {
     /// Rows, columns and depth of a workgroup's tile.
     pub tile: [u32; 3],
-    /// Workgroups that share the depth.
+    /// Workgroups that share the depth, or [`EQUAL_SHARES`].
     pub parts: u32,
     /// Clocks of the launch by the estimate that chooses; of shared depths, with the lead that a whole depth has.
     pub clocks: f64,
@@ -494,7 +618,8 @@ pub(super) fn candidates(target: Target, types: Types, e: &Extents, min_n: u32, 
     let mut out: Vec<Candidate> = Vec::new();
     for (clocks, t, s) in all {
         let winograd = matches!(t.form, Form::Winograd { .. });
-        let c = Candidate { tile: [t.m, t.n, t.k], parts: s.count, clocks, winograd };
+        let parts = if s.shares.is_some() { EQUAL_SHARES } else { s.count };
+        let c = Candidate { tile: [t.m, t.n, t.k], parts, clocks, winograd };
         if !out.iter().any(|o| (o.tile, o.parts, o.winograd) == (c.tile, c.parts, c.winograd)) {
             out.push(c);
         }

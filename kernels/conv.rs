@@ -134,6 +134,7 @@ impl Columns {
             bytes: gemm::operand_bytes(cx, terms.len()),
             deep: (k > 1 && (!constant || cx.dtype(Arg::Input(1)).size() < 4), self == Columns::Lines && k > 1),
             bands: false,
+            shares: false,
             apart: gemm::stores_apart(cx, &self.walk(cx, out.dims[1] / groups)),
         }
     }

@@ -17,7 +17,7 @@ use super::tile::{Form, Layout, Tile, Types};
 use super::values::{self, Value};
 use super::{Arg, Cx, Writer, expr, small};
 use crate::graph::view::View;
-use crate::mir::{Builder, Dot, Gen, MInst, Part, RegClass, Type, both_signed};
+use crate::mir::{Builder, Dot, Gen, MInst, Opnd, Part, RegClass, Type, both_signed};
 use crate::tensor::DType;
 
 use barewave_isa::matrix::{Fragment, Step};
@@ -161,6 +161,11 @@ pub(super) fn zeros(b: &mut Builder, tile: &Tile) -> Sums {
 
 /// Multiplies and adds to sums. LDS is that of the products before, which all have ended when others begin.
 pub(super) fn multiply_into(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: u32, sums: &Sums) -> Res<()> {
+    multiply_deep(w, tile, ops, depth.next_multiple_of(tile.k).into(), sums)
+}
+
+/// The same with a depth that is a multiple of the tile's, and may be known to the kernel only.
+pub(super) fn multiply_deep(w: &mut Writer, tile: &Tile, ops: &mut Operands, depth: Opnd, sums: &Sums) -> Res<()> {
     let layout = (ops.a.layout(), ops.b.layout());
     let (size_a, size_b) = (layout.0.bytes(tile.k), layout.1.bytes(tile.k));
     // The second buffer lies right behind the first.

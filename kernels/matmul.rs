@@ -2,6 +2,7 @@
 
 use super::address::Offset;
 use super::choice::{self, Considered, Extents, Split};
+use super::divided;
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, Loader, Source};
@@ -28,6 +29,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         bytes: gemm::operand_bytes(cx, 1),
         deep,
         bands: true,
+        shares: true,
         apart: gemm::stores_apart(cx, &walk(r, m)),
     }
 }
@@ -107,20 +109,34 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let r = out.rank();
     // What comes behind counts the workgroups of a row.
-    let extents = Extents { bands: finish.is_none(), ..extents(cx) };
+    let extents = Extents { bands: finish.is_none(), shares: finish.is_none(), ..extents(cx) };
     let k = extents.k;
-    let (tile, split) = choice::choose(cx.target, cx.tuning, gemm::types(cx)?, &extents, 1)?;
+    let choose = |e: &Extents| choice::choose(cx.target, cx.tuning, gemm::types(cx)?, e, 1);
+    let (mut tile, mut split) = choose(&extents)?;
     let operands = [Operand::new(cx, 0, (r - 1, r - 2), k)?, Operand::new(cx, 1, (r - 2, r - 1), k)?];
-    let rest = Rest::of(cx, &operands, (&tile, &split), k);
+    let mut rest = Rest::of(cx, &operands, (&tile, &split), k);
+    // A rest has its own depth.
+    if split.shares.is_some() && rest.is_some() {
+        (tile, split) = choose(&Extents { shares: false, ..extents })?;
+        rest = Rest::of(cx, &operands, (&tile, &split), k);
+    }
     let split = match &rest {
         Some(rest) => split.of_depth(rest.before as u32, &tile),
         None => split,
     };
     let mut w = cx.kernel(tile.threads());
     let batch_dims = &out.dims[..r - 2];
-    let (z, part) = split::part(&mut w, &split);
+    let share = match split.shares {
+        Some(shares) => {
+            divided::prepare(&mut w, cx)?;
+            let tiles = [(extents.m, tile.m), (extents.n, tile.n)].map(|(e, t)| e.div_ceil(t as usize) as u32);
+            Some(shares.open(&mut w, (&tile, &split), tiles))
+        }
+        None => None,
+    };
+    let (z, part) = share.map_or_else(|| split::part(&mut w, &split), |s| (s.batch, s.part));
     let batch = address::coordinates(&mut w.b, z, batch_dims);
-    let (first_m, first_n) = split::first(&mut w, &tile, &split);
+    let (first_m, first_n) = share.map_or_else(|| split::first(&mut w, &tile, &split), |s| s.first);
     let loaders = |w: &mut Writer, tile: &Tile, (depth, part): (usize, DepthPart), anywhere: bool| -> Res<Operands> {
         let mut one = |o: &Operand, first: Part, width: u32| {
             o.loader(w, cx, (depth, part), first, &batch, (tile, width), anywhere)
@@ -129,7 +145,12 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     };
     let before = rest.as_ref().map_or(k, |r| r.before);
     let mut ops = loaders(&mut w, &tile, (before, part), rest.is_some())?;
-    let sums = gemm::multiply(&mut w, &tile, &mut ops, part.split.chunk)?;
+    let sums = gemm::zeros(&mut w.b, &tile);
+    let own = match share {
+        Some(s) => w.b.mul(s.rounds, tile.k).into(),
+        None => part.split.chunk.next_multiple_of(tile.k).into(),
+    };
+    gemm::multiply_deep(&mut w, &tile, &mut ops, own, &sums)?;
     if let Some(Rest { before, tile, span }) = rest
         && span > 0
     {
@@ -141,7 +162,11 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     }
     let walk = walk(r, extents.m);
     let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish };
-    split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, &batch, r - 2))
+    let outer = |w: &mut Writer, view: &View, size: usize| outer_offset(w, view, size, &batch, r - 2);
+    match &share {
+        Some(share) => divided::store(w, cx, &product, share, outer),
+        None => split::store(w, cx, &product, part, outer),
+    }
 }
 
 /// Offset of an access from its first `dims` dimensions.

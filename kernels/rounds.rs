@@ -268,11 +268,11 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         Ok(())
     }
 
-    /// Writes the loop over a depth.
-    pub fn write(&self, b: &mut Builder, ops: &mut Operands, depth: u32) -> Res<()> {
+    /// Writes the loop over a depth, a multiple of the tile's.
+    pub fn write(&self, b: &mut Builder, ops: &mut Operands, depth: Opnd) -> Res<()> {
         let k = self.tile.k;
         let mut written = Ok(());
-        b.counted_loop("k", depth.next_multiple_of(k), k, Pipeline::Stated, true, |b, k| {
+        b.counted_loop("k", depth, k, Pipeline::Stated, true, |b, k| {
             b.fix_order();
             if !self.shadow {
                 self.load(b, ops, k);

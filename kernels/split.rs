@@ -41,7 +41,12 @@ impl DepthPart {
 
     /// A depth that is read from `first` on; any other than `depth` is guarded.
     pub fn guarded(depth: u32, first: Option<Part>) -> DepthPart {
-        DepthPart { split: Split { count: 1, chunk: depth, band: None }, number: None, first }
+        DepthPart { split: Split { count: 1, chunk: depth, band: None, shares: None }, number: None, first }
+    }
+
+    /// The depth that begins at `first`, in tiles that together have that of `split`.
+    pub fn of_span(split: &Split, first: Part) -> DepthPart {
+        DepthPart { split: *split, number: None, first: Some(first) }
     }
 
     /// The part of one of several depths that are shared alike, of those which it sums one after the other.
@@ -227,7 +232,7 @@ pub(super) struct Place {
     item: Part,
     /// Byte of the workgroup's first piece in a part, and the workitem's number.
     pub group: Part,
-    lane: Part,
+    pub lane: Part,
 }
 
 /// Dwords that a workitem has in flight while parts are added.

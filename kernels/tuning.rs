@@ -4,9 +4,9 @@
 //! columns say which matrix product is meant: LLVM's name of the target, type of the elements in memory, how A and B lie (NN as they
 //! are, NT with the right one transposed, TN, TT), how many products, rows, columns, depth. A convolution is the product
 //! that it is computed as: its channels are the rows. The others say how: the workgroup's tile and among how many workgroups the
-//! depth is shared; `winograd` behind them, that it is done by Winograd's method. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions. `barewave bench gemm|conv --tune-out` writes such tables.
+//! depth is shared, 0 where tiles are divided in equal shares; `winograd` behind them, that it is done by Winograd's method. Lines with `#` in front are comments; a line `winograd,never` (or `winograd,always`) is for all convolutions. `barewave bench gemm|conv --tune-out` writes such tables.
 
-use super::choice::Candidate;
+use super::choice::{Candidate, EQUAL_SHARES};
 use super::error::Reason;
 use crate::mir::Type;
 use barewave_isa::Target;
@@ -34,7 +34,7 @@ pub struct Product {
 pub struct Tuned {
     /// Rows, columns and depth of a workgroup's tile.
     pub tile: [u32; 3],
-    /// Workgroups that share the depth.
+    /// Workgroups that share the depth; 0 where tiles are divided in equal shares.
     pub parts: u32,
     /// By Winograd's method, of a convolution that it applies to: the tile is that of each of its products.
     pub winograd: bool,
@@ -155,11 +155,12 @@ fn row(line: &str) -> Result<(Product, Tuned), String> {
     let dtype = Type::by_name(dtype).ok_or_else(|| format!("'{dtype}' is no type"))?;
     let deep = LAYOUTS.iter().find(|l| l.0.eq_ignore_ascii_case(layout)).map(|l| l.1);
     let deep = deep.ok_or_else(|| format!("'{layout}' is no layout (NN, NT, TN, TT)"))?;
-    let number = |t: &&str| match t.parse::<u32>() {
-        Ok(n) if n > 0 => Ok(n),
+    let last = numbers.len().wrapping_sub(1);
+    let number = |(i, t): (usize, &&str)| match t.parse::<u32>() {
+        Ok(n) if n > 0 || i == last && n == EQUAL_SHARES => Ok(n),
         _ => Err(format!("'{t}' is no number of 1 or more")),
     };
-    let numbers: Vec<u32> = numbers.iter().map(number).collect::<Result<_, _>>()?;
+    let numbers: Vec<u32> = numbers.iter().enumerate().map(number).collect::<Result<_, _>>()?;
     let [products, m, n, k, tile_m, tile_n, tile_k, parts] = numbers[..] else {
         return Err(format!("{} cells", cells.len()));
     };

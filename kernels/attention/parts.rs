@@ -7,6 +7,7 @@
 
 use super::super::Writer;
 use super::super::lanes;
+use super::super::shares::Left;
 use super::super::split::{IN_FLIGHT, Place, Shared};
 use super::shares::Share;
 use super::{Flash, LOWEST};
@@ -42,7 +43,8 @@ impl Flash<'_> {
         let zero = w.b.scalar(0);
         let place = shared.place(w, zero);
         let workspace = w.workspace(shared.bytes());
-        self.leave(w, &shared, &place, (workspace, number), (results, max, sum));
+        let all = self.all_of(w, (results, max, sum));
+        shared.leave(w, workspace, &place, number, &all);
         let done = w.b.label();
         shared.count_in(w, &place, shared.count - 1, done);
         let bytes = [shared.bytes(), shared.counters()];
@@ -61,35 +63,21 @@ impl Flash<'_> {
         let (plan, e) = (&self.plan, &self.plan.e);
         let threads = plan.form.waves.0 * plan.lanes();
         let blocks = (e.queries as u32).div_ceil(plan.queries) * e.batches as u32;
-        let count = 2 * plan.shares.map_or(1, |s| s.groups);
-        let shared = Shared { threads, dwords: plan.left(), count, tiles: [1; 3] };
-        let counted = Shared { threads, dwords: 1, count: 1, tiles: [blocks, 1, 1] };
-        let zero = w.b.scalar(0);
-        let (place, counters) = (shared.place_of(w, zero), counted.place_of(w, share.block));
-        let workspace = w.workspace(shared.bytes());
+        let groups = plan.shares.map_or(1, |s| s.groups);
         let number = w.b.workgroup_id(0);
-        let slot = share.slot(&mut w.b, number);
-        self.leave(w, &shared, &place, (workspace, slot), (results, max, sum));
-        counted.count_in(w, &counters, share.others, done);
-        let bytes = [shared.bytes(), counted.counters()];
-        let count = w.b.add(share.others, 1u32).into();
+        let all = self.all_of(w, (results, max, sum));
+        let Left { shared, place, workspace, bytes } =
+            share.ends.leave(w, (threads, plan.left(), groups), (share.block, blocks), (number, &all), done);
+        let count = w.b.add(share.ends.others, 1u32).into();
         Counted { count, shared, done, bytes, place, share: Some(*share), workspace }
     }
 
-    /// Stores results with what they are relative to.
-    fn leave(
-        &self,
-        w: &mut Writer,
-        shared: &Shared,
-        place: &Place,
-        (workspace, number): (Buffer, Part),
-        (results, max, sum): (&[Part], Part, Part),
-    ) {
+    /// Results with what they are relative to.
+    fn all_of(&self, w: &mut Writer, (results, max, sum): (&[Part], Part, Part)) -> Vec<Part> {
         let both = w.b.v(2);
         w.b.copy_into(both.dword(0), max);
         w.b.copy_into(both.dword(1), sum);
-        let all: Vec<Part> = results.iter().copied().chain([both]).collect();
-        shared.leave(w, workspace, place, number, &all);
+        results.iter().copied().chain([both]).collect()
     }
 
     /// Results and sum of all parts, of which there are `count` pieces of registers.
@@ -126,8 +114,8 @@ impl Flash<'_> {
         b.counted_loop("parts", limit, at_once, Pipeline::Off, false, |b, first| {
             let slot = match &c.share {
                 Some(share) => {
-                    let number = b.add(share.first, first);
-                    share.slot(b, number)
+                    let number = b.add(share.ends.first, first);
+                    share.ends.slot(b, number)
                 }
                 None => first,
             };

@@ -1,12 +1,13 @@
 //! Equal shares of the work: where there are about as many blocks of queries as workgroups run at once, or blocks see different
 //! numbers of keys, some compute units would stand still while others have a block more. Instead all tiles of keys of all blocks,
 //! one block behind the other, are divided equally among as many workgroups as run at once. A workgroup computes the tiles of its
-//! share, block by block. Blocks that it has all keys of are done; of the others, at the beginning and at the end of a share,
-//! results are left and put together as those of shared keys are ([`parts`](super::parts)), in the order of keys.
+//! share, block by block ([`shares`](super::super::shares)); parts of a block are put together as those of shared keys are
+//! ([`parts`](super::parts)), in the order of keys.
 //!
 //! Under a causal mask the blocks of a batch follow each other as 0, n-1, 1, n-2, ...: two neighbours then have as many tiles as
 //! any other two, so that a division tells which block a tile is of.
 
+use super::super::shares::Ends;
 use super::plan::Plan;
 use crate::mir::{BlockId, Builder, Gen, Part, Type};
 
@@ -44,9 +45,8 @@ pub(super) struct Share {
     /// First tile of keys, and how many.
     pub tile: Part,
     pub tiles: Part,
-    /// The first workgroup that has tiles of the block, and how many others there are.
-    pub first: Part,
-    pub others: Part,
+    /// Who has tiles of the block.
+    pub ends: Ends,
 }
 
 impl Work {
@@ -142,24 +142,13 @@ impl Shares {
         let tiles = b.sub(whole, tile);
         let tiles = min(b, tiles, left);
         let begins = b.sub(unit, tile);
-        let ends = b.add(begins, whole);
-        let ends = b.sub(ends, 1u32);
-        let (of, to) = (b.udiv(begins, self.units), b.udiv(ends, self.units));
-        let others = b.sub(to, of);
+        let ends = Ends::of(b, begins, whole, self.units);
         let block = b.mad(batch, (plan.e.queries as u32).div_ceil(plan.queries), block_of_batch);
-        Share { head, unit, end, block, batch, block_of_batch, tile, tiles, first: of, others }
+        Share { head, unit, end, block, batch, block_of_batch, tile, tiles, ends }
     }
 }
 
 impl Share {
-    /// Where the workgroup of a number leaves what it has of the block: a share has two ends.
-    pub fn slot(&self, b: &mut Builder, number: Part) -> Part {
-        let own = b.shl(number, 1u32);
-        let first = b.shl(self.first, 1u32);
-        let first = b.add(first, 1u32);
-        b.generic(Gen::Max.of(Type::U32), &[own.into(), first.into()])
-    }
-
     /// Goes on with the next block of the share.
     pub fn close(&self, b: &mut Builder) {
         b.barrier();

@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::cycles;
 use barewave::graph::fused::FusedGraph;
-use barewave::kernels::{Candidate, Product, Tuned, Tuning, candidates};
+use barewave::kernels::{Candidate, EQUAL_SHARES, Product, Tuned, Tuning, candidates};
 use barewave::{Compiler, Model, Shapes};
 use barewave_isa::Target;
 use comfy_table::{Table, presets};
@@ -65,7 +65,11 @@ impl Search {
 /// `64x64x16` and how often the depth is shared.
 pub fn name(c: &Candidate) -> String {
     let [m, n, k] = c.tile;
-    let parts = if c.parts > 1 { format!(", depth in {} parts", c.parts) } else { String::new() };
+    let parts = match c.parts {
+        EQUAL_SHARES => ", equal shares".into(),
+        1 => String::new(),
+        parts => format!(", depth in {parts} parts"),
+    };
     format!("{m}x{n}x{k}{parts}{}", if c.winograd { ", Winograd" } else { "" })
 }
 
