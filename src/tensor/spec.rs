@@ -343,7 +343,8 @@ mod tests {
         assert!(load("3xf32=3").unwrap_err().to_string().contains("`x` is f32[2]"));
         assert!(load("2xi32=3").is_err());
         assert!(load("@none.npy").unwrap_err().to_string().contains("cannot read none.npy"));
-        assert!(load("@none.txt").unwrap_err().to_string().contains("unknown kind"));
+        assert!(load("@none.txt").unwrap_err().to_string().contains("cannot read none.txt"));
+        assert!(load("@Cargo.toml").unwrap_err().to_string().contains("unknown kind"));
     }
 
     #[test]
