@@ -352,6 +352,13 @@ fn models() -> Vec<(String, FusedGraph, Vec<HostTensor>)> {
         b.output(&y);
         add(&format!("{op} of long rows"), b);
     }
+    // Programs, whose neighbours go together.
+    let mut b = Builder::new(24, 5);
+    let (cache, new) = (b.input(&[2, 2, 9, 8]), b.input(&[2, 2, 3, 8]));
+    let starts = b.input_of(HostTensor::from_i64(&[2], &[6, 1]));
+    let y = b.node("TensorScatter", &[&cache, &new, &starts], &[("axis", int(2))]);
+    b.output(&y);
+    add("TensorScatter", b);
     let digits = Model::load(Path::new("examples/digits/digits.onnx")).unwrap();
     models.push(("digits".into(), digits, vec![HostTensor::from_f32(&[1, 1, 8, 8], &[0.5; 64])]));
     let fuse = |m: &Model| graph::fuse(m, &Options::default()).unwrap();
@@ -364,7 +371,7 @@ fn every_drop_in_our_kernels_is_noticed_or_harmless() {
     let kinds: BTreeSet<&str> = models.iter().flat_map(|m| m.1.steps.iter().map(|s| s.kind.name())).collect();
     assert_eq!(
         kinds.into_iter().collect::<Vec<_>>(),
-        ["conv", "matmul", "normalize", "pointwise", "pool", "reduce", "softmax"],
+        ["conv", "matmul", "normalize", "pointwise", "pool", "program", "reduce", "softmax"],
         "every family of kernels"
     );
     let jobs: Vec<_> = models.iter().flat_map(|m| TARGETS.map(|t| (m, t))).collect();
