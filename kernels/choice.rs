@@ -4,7 +4,8 @@
 //! ([`Round`]); [`Machine::time`] puts that together to clocks for a grid of tiles, by the cycle model's analytical form
 //! ([`barewave_timing::gemm`]). Where the tiles leave compute units idle
 //! the depth is shared: each of several workgroups sums a part of it, and the last one to end ([`split`](super::split)) adds the
-//! parts, at the price of what goes through memory and of its time alone. A [`Tuning`] may know better.
+//! parts, at the price of what goes through memory and of its time alone. Where tiles fill them, but not a whole number of times, some tiles
+//! are divided in equal shares ([`divided`](super::divided)). A [`Tuning`] may know better.
 
 use super::divided::Shares;
 use super::error::{Reason, Res};
