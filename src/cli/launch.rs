@@ -23,8 +23,8 @@ use std::time::Instant;
 
 /// Runs a kernel of a code object that any compiler wrote.
 ///
-/// Arguments, in order: in:@a.npy (or in:1024xf32=0, in:64xf32=random:1), out:1024xf32[@c.npy], inout:@a.npy[@b.npy]
-/// (written back to a.npy when no other file is named), i32:5 (also i8 to u64, f16, bf16, f32, f64), lds:BYTES for a
+/// Arguments, in order: in:@a.npy (or in:1024xf32=0, in:64xf32=random:1), out:1024xf32@c.npy (or without a file), inout:@a.npy
+/// (written back there) or inout:@a.npy@b.npy, i32:5 (also i8 to u64, f16, bf16, f32, f64), lds:BYTES for a
 /// pointer to LDS, null for a null pointer.
 ///
 /// Example: barewave launch add.hsaco --kernel add --grid 16,1,1 --block 64,1,1 --arg in:@a.npy --arg in:@b.npy
