@@ -396,6 +396,14 @@ fn cycles_of(what: &What<'_>, device: &EmuDevice, ready: &Ready, limits: &Limits
     let options = LaunchOptions { dynamic_lds: ready.lds, ..limits.options(false) };
     let module = device.load(&ready.code)?;
     let kernel = module.kernel(what.kernel)?;
+    let items: u32 = what.block.iter().product();
+    let stated = ready.kernel.meta.as_ref().filter(|m| m.reqd_workgroup_size.is_none());
+    if let Some(most) = stated.map(|m| m.max_flat_workgroup_size).filter(|most| items < *most) {
+        eprintln!(
+            "note: workgroups of {items} workitems are modelled; {} is for up to {most} (Triton's kernels are for exactly as many)",
+            what.kernel
+        );
+    }
     Ok(barewave_timing::model(device, &kernel, what.grid, what.block, &ready.block, &options)?.modelled)
 }
 

@@ -330,14 +330,6 @@ pub fn model(
     }
     let Recorder { instrs, addresses, groups, decided, .. } = recorder;
     let mut approximations = approximations(&groups, decided);
-    let items: u32 = block.iter().product();
-    let compiled_for = kernel.info().meta.as_ref().filter(|m| m.reqd_workgroup_size.is_none());
-    let compiled_for = compiled_for.map_or(0, |m| m.max_flat_workgroup_size);
-    if items < compiled_for {
-        approximations.push(format!(
-            "workgroups of {items} workitems: the code may have up to {compiled_for}, and Triton's needs exactly as many as it was compiled for"
-        ));
-    }
     let left_out = [
         (
             groups.first().is_some_and(|g| counts_by_more_atomics(&instrs, g)),

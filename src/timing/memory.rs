@@ -304,7 +304,8 @@ pub fn traffic(
     let of = |side: usize, n: usize| {
         let bytes = lots[side].all(counts[side], Some(n)) + if side == 0 { scattered.all(Some(n)) } else { 0.0 };
         let by_chance = scattered.reach(n, line).filter(|_| side == 0);
-        let (first, last) = lots[side].reach(n).into_iter().chain(by_chance).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
+        let (first, last) =
+            lots[side].reach(n).into_iter().chain(by_chance).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
         let from = (first as f64 * line - starts[n] as f64).max(0.0);
         Some(Part { bytes, from, over: ((last - first + 1) as f64 * line).max(bytes) })
     };

@@ -53,8 +53,7 @@ type Considered = BTreeMap<String, Vec<Candidate>>;
 /// A model in a file, compiled, and what was considered for it.
 fn compiled(args: &Args, path: &Path, target: Option<Target>, dims: &[String]) -> Result<(Compiled, Considered)> {
     let file = path.display();
-    let bytes =
-        barewave::mapped::read_file(path).map_err(|e| Failure::new(format!("cannot read {file}: {e}")))?;
+    let bytes = barewave::mapped::read_file(path).map_err(|e| Failure::new(format!("cannot read {file}: {e}")))?;
     if bytes.starts_with(b"\x7fELF") {
         let compiled = Compiled::from_bytes(bytes.into(), path)?;
         if let Some(other) = target.filter(|t| *t != compiled.target()) {
@@ -174,7 +173,11 @@ pub fn run(args: &Args) -> Result {
         print(&runs);
     }
     if let Some(p) = &peer {
-        println!("\n{}, by the same model:\n{}", args.against.as_deref().unwrap_or(Path::new("")).display(), summary(p));
+        println!(
+            "\n{}, by the same model:\n{}",
+            args.against.as_deref().unwrap_or(Path::new("")).display(),
+            summary(p)
+        );
         println!("our time over its time: {:.2}", runs[0].total.microseconds / p.total.microseconds.max(1e-9));
     }
     Ok(())
