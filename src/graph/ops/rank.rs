@@ -20,9 +20,21 @@ pub(super) fn around(shape: &[usize], axis: usize) -> [usize; 3] {
     [shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()]
 }
 
-/// Where the best `k` of lines of `n` elements are, the best one first and of equal ones the first: by each element's rank, for which it is
-/// compared with all of its line.
-fn best(cx: &mut Lowering<'_>, data: &Access, [outer, n, inner]: [usize; 3], k: usize, largest: bool) -> Access {
+/// What is looked for: the best `k` of each line.
+struct Best {
+    k: usize,
+    largest: bool,
+}
+
+/// Where the best of lines of `n` elements are, in type `dtype`, the best one first and of equal ones the first: by each element's rank, for which it
+/// is compared with all of its line.
+fn best(
+    cx: &mut Lowering<'_>,
+    data: &Access,
+    [outer, n, inner]: [usize; 3],
+    &Best { k, largest }: &Best,
+    dtype: DType,
+) -> Access {
     let line = |c: &mut Coder, i: Val| {
         let (o, q) = (c.coord(0), c.coord(2));
         c.place(&[o, i, q], &[outer, n, inner])
@@ -47,13 +59,14 @@ fn best(cx: &mut Lowering<'_>, data: &Access, [outer, n, inner]: [usize; 3], k: 
     let ranks = cx.stored_access(ranks);
     let places = cx.program(vec![ranks], &[outer, k, inner], |c| {
         let wanted = c.coord(1);
-        c.sum(DType::I32, n, |c, i| {
+        let place = c.sum(DType::I32, n, |c, i| {
             let at = line(c, i);
             let rank = c.load(0, at);
             let hit = c.eq(rank, wanted);
             let zero = c.int(0);
             c.select(hit, i, zero)
-        })
+        });
+        c.cast(place, dtype)
     });
     cx.stored_access(places)
 }
@@ -63,7 +76,7 @@ fn found(cx: &mut Lowering<'_>, data: &Access, places: &Access, [outer, n, inner
     cx.program(vec![data.clone(), places.clone()], &[outer, k, inner], |c| {
         let (o, j, q) = (c.coord(0), c.coord(1), c.coord(2));
         let at = c.place(&[o, j, q], &[outer, k, inner]);
-        let i = c.load(1, at);
+        let i = c.load_int(1, at);
         let at = c.place(&[o, i, q], &[outer, n, inner]);
         c.load(0, at)
     })
@@ -95,12 +108,13 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
         cx.set(1, splat(DType::I64, &out, Scalar::Int(0)));
         return Ok(());
     }
+    let wanted = Best { k, largest };
     let mut data = cx.operand_if(x, View::is_dense);
     // Where in its line each element that is left was.
     let mut origins: Option<Access> = None;
     while let Some(heat) = heat(outer * inner, n, k) {
         let dims = [outer * (n / heat), heat, inner];
-        let places = best(cx, &data, dims, k, largest);
+        let places = best(cx, &data, dims, &wanted, DType::I32);
         let from = match &origins {
             Some(from) => found(cx, from, &places, dims, k),
             None => cx.program(vec![places.clone()], &[dims[0], k, inner], |c| {
@@ -117,17 +131,18 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
         n = n / heat * k;
     }
     let dims = [outer, n, inner];
-    let places = best(cx, &data, dims, k, largest);
+    let places = best(cx, &data, dims, &wanted, if origins.is_some() { DType::I32 } else { DType::I64 });
     if cx.wants(0) {
         let values = found(cx, &data, &places, dims, k);
         cx.set(0, values.reshaped(&out));
     }
     let origins = match &origins {
-        Some(from) => found(cx, from, &places, dims, k),
-        None => Lazy::read(places, DType::I32),
+        Some(from) => {
+            let from = found(cx, from, &places, dims, k).reshaped(&out);
+            cx.combine(vec![from], &out, |e, v| e.cast(v[0], DType::I64))?
+        }
+        None => Lazy::read(places, DType::I64).reshaped(&out),
     };
-    let origins = origins.reshaped(&out);
-    let origins = cx.combine(vec![origins], &out, |e, v| e.cast(v[0], DType::I64))?;
     cx.set(1, origins);
     Ok(())
 }
