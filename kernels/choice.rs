@@ -268,6 +268,16 @@ impl Machine {
         }
     }
 
+    /// Cycles until a load is answered where so many bytes are gone through again and again.
+    pub fn answer(&self, bytes: f64) -> f64 {
+        let Some(c) = Chip::of(self.target) else { return self.l2_latency };
+        match bytes / 1048576.0 {
+            mib if mib < c.l2_mib => c.l2_hit,
+            mib if mib < c.mall_mib => c.mall_hit.max(c.l2_hit),
+            _ => c.dram,
+        }
+    }
+
     /// Lanes of a wave.
     pub fn lanes(&self) -> u32 {
         self.target.info().wave_size

@@ -13,7 +13,7 @@ use super::error::Res;
 use super::float::Float;
 use super::softmax::Walk;
 use super::values;
-use super::{Arg, Cx, Kernel, Writer, address, lanes};
+use super::{Arg, Cx, Kernel, Writer, address, epilogue, lanes};
 use crate::graph::fused::Step;
 use crate::graph::view::View;
 use crate::mir::{Gen, Part, Type};
@@ -22,6 +22,14 @@ use crate::mir::{Gen, Part, Type};
 /// the cycle model has of single lines of 16 million on gfx90a, gfx942, gfx1100 and gfx1201 (0.5 to 0.7, and 0.9 to 1.2).
 pub(super) const NORMALIZED: f64 = 0.5;
 pub(super) const SOFTMAX: f64 = 0.9;
+
+/// The same by what it waits for: passes, bytes that it loads before it waits in each, and clocks of a round beside the wait; instructions for an element in
+/// all passes beside the expression's, and lanes of a compute unit.
+const PASSES: f64 = 3.0;
+const IN_FLIGHT: usize = 16 << 10;
+const ROUND: f64 = 100.0;
+const INSTRUCTIONS: f64 = 8.0;
+const LANES: f64 = 64.0;
 
 /// Workgroups that a compute unit walks lines with as fast as one.
 const ABREAST: usize = 4;
@@ -74,10 +82,22 @@ impl Pieces {
         }
         let count: usize = out.dims[..outer].iter().product();
         let machine = Machine::of(cx.target);
-        let [read, written] = [t, cx.dtype(Arg::Output)].map(|t| (t.size() * count * length) as f64 / machine.memory);
-        let walked = clocks * (length * count.div_ceil(ABREAST * cx.target.cus() as usize)) as f64;
-        let twice = machine.launch + machine.ends + 2.0 * read + written;
-        if walked.max(read + written) <= twice {
+        let moved = [t, cx.dtype(Arg::Output)].map(|t| (t.size() * count * length) as f64);
+        let [read, written] = moved.map(|bytes| bytes / machine.memory);
+        // A workgroup that walks waits for each pass's loads of a round.
+        let round = (IN_FLIGHT / t.size()) as f64;
+        let computed = (INSTRUCTIONS + cx.step.expr.cost() as f64) / LANES;
+        let each = clocks.max(PASSES * (machine.answer(moved[0] + moved[1]) + ROUND) / round + computed);
+        let walked = each * (length * count.div_ceil(ABREAST * cx.target.cus() as usize)) as f64;
+        // What the second-level cache gives beside the passes over the line: other operands, but for those that change along outer dimensions only.
+        let walked_too = |i: &usize| cx.step.inputs[*i].view.strides.last() != Some(&0);
+        let bytes = |i: usize| cx.dtype(Arg::Input(i)).size() * count * length;
+        let beside: usize = epilogue::operands(cx).into_iter().filter(walked_too).map(bytes).sum();
+        let beside = beside as f64 / machine.l2;
+        let of_l2 = |passes: f64| (passes * moved[0] + moved[1]) / machine.l2 + beside;
+        let once = walked.max(read + written).max(of_l2(PASSES));
+        let twice = machine.launch + machine.ends + (2.0 * read + written).max(of_l2(2.0));
+        if once <= twice {
             return None;
         }
         let wanted = (2 * cx.target.cus() as usize).div_ceil(count);
