@@ -36,6 +36,8 @@ pub(super) struct Extents {
     pub shares: bool,
     /// Neighbouring results are stored one by one ([`gemm::stores_apart`](super::gemm::stores_apart)).
     pub apart: bool,
+    /// They are stored several at a time ([`gemm::stores_together`](super::gemm::stores_together)).
+    pub in_rows: bool,
 }
 
 /// How the depth is shared: so many workgroups sum `chunk` of it each. What lies behind its end counts as zero.
