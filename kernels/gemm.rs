@@ -411,6 +411,12 @@ pub(super) fn store(
     let t = cx.step.inputs[0].tensor;
     let t = cx.graph.tensor(t).dtype;
     let mut turned = regrouped.as_ref().map(|r| r.begin(w));
+    if regrouped.is_some() {
+        // What is regrouped is stored while the next results are on their way, in the order in which this is written.
+        args.iter().try_for_each(|arg| w.buffer(cx, *arg).map(|_| ()))?;
+        w.b.block("rows");
+        w.b.fix_order();
+    }
     for p in &rows {
         let delta = row_of(p);
         if let (Some(rows), Some(turned)) = (&regrouped, &mut turned) {

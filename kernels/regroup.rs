@@ -14,6 +14,7 @@ use super::matrix::MatrixForm;
 use super::tile::{Form, Tile, WIDEST};
 use crate::mir::{Builder, Part};
 use barewave_isa::matrix::{Fragment, Operand, Step};
+use barewave_isa::{Class, op};
 
 /// Columns that a lane has side by side.
 const TOGETHER: u32 = 4;
@@ -106,7 +107,7 @@ impl<'a> Rows<'a> {
         let item = b.workitem_id();
         let byte = |s: &Step| down(s.row * self.pitch + 4 * s.col);
         let of_wave = |bit: u32| down(self.bytes() << bit);
-        let mut address = |b: &mut Builder, lane: Vec<Step>| {
+        let address = |b: &mut Builder, lane: Vec<Step>| {
             let lane: Vec<Step> = lane.iter().map(byte).chain((0..waves.trailing_zeros()).map(of_wave)).collect();
             let f = Fragment { lane, position: Vec::new(), bits: 32, spacing: 32 };
             let at = fragment::coordinate(b, &f, item, fragment::row, 1, None);
@@ -134,6 +135,8 @@ impl<'a> Rows<'a> {
         let (side, own_n) = (self.form.side(), self.tile.n / self.form.waves.1);
         let one = self.form.result_of_one();
         let together = if self.form.swapped { TOGETHER } else { 1 };
+        let data = w.b.target().op(op::DS_WRITE_B128).and_then(|i| i.srcs.get(1));
+        let as_they_are = data.is_some_and(|slot| slot.class.contains(Class::AGPR));
         let reads = side / self.at_once();
         let (tiles, spans) = (own_n / side, own_n / self.span);
         for s in 0..spans {
@@ -142,7 +145,8 @@ impl<'a> Rows<'a> {
                 let first = (turned.done * tiles + s * within + t) * of.per;
                 for p in (0..of.per).step_by(together as usize) {
                     let (row, column) = one.element(0, p);
-                    let data = gemm::in_vectors(w, of.slice(first + p, together));
+                    let data = of.slice(first + p, together);
+                    let data = if as_they_are { data } else { gemm::in_vectors(w, data) };
                     w.b.lds_write(turned.write, data, row * self.pitch + 4 * (column + t * side));
                 }
             }
