@@ -112,7 +112,7 @@ pub(super) fn candidates(
     for (&(side, [tile_m, tile_n, down, across]), depth) in candidates {
         let known = of_sides.iter().find(|s| s.0 == side).and_then(|s| s.1);
         let Some((form, step)) = known else { continue };
-        let form = MatrixForm { waves: (down, across), swapped: form.swapped && !e.apart, in_rows: e.in_rows, ..form };
+        let form = MatrixForm { waves: (down, across), swapped: form.swapped && !e.apart, ..form };
         let k = depth * 8.max(32 / types.bytes());
         // Elements below 32 bits come in runs, of which a tile that is less deep has too few for wide loads.
         if types.bytes() < 4 && depth == 1 || !k.is_multiple_of(step) {

@@ -235,7 +235,11 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         };
         // What is read ahead has come when a step begins.
         let first = if two || ahead > 0 { Vec::new() } else { eighths(&mut products, 1) };
-        let during = eighths(&mut products, if ahead == 0 { 8 } else if two { 4 } else { 5 });
+        let mut during = eighths(&mut products, if ahead == 0 { 8 } else if two { 4 } else { 5 });
+        // What was written last is there when waves meet.
+        let each = (self.by.step_clocks(b.target()) / all as f64).max(1.0);
+        let last = if self.shadow { (choice::lds_answer(b.target()) / each).ceil() as usize } else { 0 };
+        let last = during.split_off(during.len() - last.min(during.len() / 4));
         // The other buffer is filled among all that is multiplied before the barrier, in proportion to what runs beside it; where loads do
         // not follow as late as can be, so that memory has time.
         let room = |(products, reads): &(Vec<MInst>, Vec<MInst>)| {
@@ -256,6 +260,7 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
             self.barrier(b);
         }
         b.spread(during, moves.collect());
+        b.append(last);
         self.turn(b);
         self.barrier(b);
         for step in before..steps {
@@ -286,18 +291,14 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
     }
 }
 
-/// Instructions behind the last write to LDS, so that it is done when waves meet.
-const BEHIND_WRITES: usize = 16;
-
-/// Instructions that read registers, and others that write them again, each as soon as it can be, but for the last ones: both in their order.
+/// Instructions that read registers, and others that write them again, each as soon as it can be: both in their order.
 fn interleaved(reading: Vec<MInst>, writing: Vec<MInst>) -> Vec<MInst> {
-    let early = writing.len().saturating_sub(BEHIND_WRITES);
     let touch = |x: &Part, y: &Part| x.reg == y.reg && x.first < y.first + y.len && y.first < x.first + x.len;
     let mut last = 0;
-    let after = writing.into_iter().enumerate().map(|(i, w)| {
+    let after = writing.into_iter().map(|w| {
         let read = |r: &MInst| w.dsts.iter().any(|d| r.srcs.iter().any(|s| d.part().zip(s.part()).is_some_and(|(d, s)| touch(&d, &s))));
         last = reading.iter().rposition(read).map_or(last, |at| last.max(at + 1));
-        (if i < early { last } else { reading.len() }, w)
+        (last, w)
     });
     let mut after = after.collect::<Vec<_>>().into_iter().peekable();
     let mut out = Vec::new();
