@@ -14,6 +14,7 @@ use super::shares;
 use super::tile::{Form, Tile, Types};
 use super::tuning::{Product, Tuned, Tuning, Winograd};
 use crate::mir::{Type, dot_instruction};
+use barewave_isa::matrix::Layout;
 use barewave_isa::{Op, Resources, Target, op};
 use barewave_timing::Chip;
 use barewave_timing::chip::kept;
@@ -420,8 +421,11 @@ impl Machine {
     }
 
     /// L2 takes so much of some clocks for operands, and for results in the pieces in which matrix instructions leave them, that it is
-    /// better asked for whole lines.
+    /// better asked for whole lines. On gfx12, where a lane's results of a row take two stores and more, it always is.
     fn stores_are_noticed(&self, e: &Extents, (tile, form): (Tile, MatrixForm), clocks: f64) -> bool {
+        if form.op.shape.layout == Layout::Wmma12 {
+            return true;
+        }
         let tiles = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize);
         let loaded = tiles as f64 * e.k as f64 * f64::from(self.loaded(&tile, e));
         // Lanes of a row have four results each.

@@ -18,7 +18,7 @@ use super::tile::{Layout, Tile, Types, WIDEST};
 use super::values::{self, Value};
 use crate::graph::expr::Expr;
 use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
-use barewave_isa::matrix::Fragment;
+use barewave_isa::matrix::{self, Fragment};
 use barewave_isa::op;
 pub(super) use patches::{PatchSource, Patches, patches};
 
@@ -79,8 +79,11 @@ impl Starts {
     fn new(b: &mut Builder, tile: &Tile, first: Part, bytes: impl Iterator<Item = u32>) -> Starts {
         let stay = rounds::in_shadow(b.target(), tile);
         let mut further: Vec<(u32, Part)> = Vec::new();
+        // Where matrix instructions leave no room and do not queue loads come better one by one.
+        let alone = rounds::is_narrow(tile) && b.target().info().wmma == Some(matrix::Layout::Wmma11);
+        let most = if alone { 0 } else { MOST_STARTS };
         for far in bytes.map(|at| at / REACH * REACH).filter(|far| *far > 0) {
-            if further.len() < MOST_STARTS && !further.iter().any(|f| f.0 == far) {
+            if further.len() < most && !further.iter().any(|f| f.0 == far) {
                 further.push((far, b.add(first, far)));
             }
         }
@@ -153,6 +156,8 @@ struct Common {
     vec: u32,
     /// Loaded registers.
     regs: Vec<Part>,
+    /// What was loaded last of what is written together is taken first: one wait for all of it.
+    late_first: bool,
 }
 
 impl Common {
@@ -167,7 +172,8 @@ impl Common {
         let lds = layout.address(b, &share, item);
         let dwords = (vec * tile.types.stored_bytes()).div_ceil(4) as u8;
         let regs = (0..width * tile.k / tile.threads() / vec).map(|_| b.v(dwords)).collect();
-        Common { types: tile.types, run: tile.run, depth: tile.k, share, layout, lds, vec, regs }
+        let late_first = rounds::in_shadow(b.target(), tile);
+        Common { types: tile.types, run: tile.run, depth: tile.k, share, layout, lds, vec, regs, late_first }
     }
 
     /// k of the elements of a load, from the workitem's first.
@@ -233,7 +239,9 @@ impl Common {
         for c in 0..count {
             let per_word = 4 / self.types.stored_bytes();
             let (word, place) = (((e + c) / per_word) as u8, (e + c) % per_word);
-            for (i, some) in regs.chunks(per_word as usize).enumerate().rev() {
+            let words = regs.chunks(per_word as usize).enumerate();
+            let words: Vec<(usize, &[Part])> = if self.late_first { words.rev().collect() } else { words.collect() };
+            for (i, some) in words {
                 let dst = cells.dword((c * self.cell() / 4) as u8 + i as u8);
                 let some: Vec<Part> = some.iter().map(|r| r.dword(word)).collect();
                 gather_word(b, dst, &some, place);
@@ -608,7 +616,7 @@ impl Deep {
     fn commit(&self, b: &mut Builder, base: u32) {
         let c = &self.common;
         let passes: Vec<(usize, &[Part])> = c.regs.chunks(self.loads as usize).enumerate().collect();
-        let passes = if self.starts.stay && self.loads == 1 { last_first(&passes) } else { passes };
+        let passes = if c.late_first && self.loads == 1 { last_first(&passes) } else { passes };
         for (pass, regs) in passes {
             let first = pass as u32 * self.loads;
             if c.run == 1 {

@@ -44,6 +44,7 @@ const TILES: &[(usize, [u32; 4])] = &[
     (16, [192, 128, 2, 2]),
     (16, [160, 128, 2, 2]),
     (16, [96, 128, 2, 2]),
+    (32, [256, 256, 2, 2]),
     (32, [256, 128, 2, 2]),
     (32, [128, 256, 2, 2]),
     (32, [256, 128, 4, 2]),
@@ -77,6 +78,10 @@ const DEPTHS: [u32; 4] = [DEEPEST, 1, 2, 4];
 
 /// So many dwords of a tile that a workitem loads, at most, of those that are deepest.
 const FEW_LOADED: u32 = 32;
+
+/// A wave of more results than this has few registers for operands; then a step takes so many bytes of k.
+const LARGE: u32 = 128 * 96;
+const STEP_OF_LARGE: u32 = 64;
 
 /// So many registers of a workitem's sums leave too few vector registers for the rest.
 const MANY_SUMS: u32 = 128;
@@ -112,6 +117,11 @@ pub(super) fn candidates(
     for (&(side, [tile_m, tile_n, down, across]), depth) in candidates {
         let known = of_sides.iter().find(|s| s.0 == side).and_then(|s| s.1);
         let Some((form, step)) = known else { continue };
+        // Of the largest tiles LDS holds two steps of one instruction.
+        let results = tile_m * tile_n / (down * across);
+        if types.bytes() < 4 && results > LARGE && step * types.bytes() != STEP_OF_LARGE {
+            continue;
+        }
         let form = MatrixForm { waves: (down, across), swapped: form.swapped && !e.apart, ..form };
         let k = depth * 8.max(32 / types.bytes());
         // Elements below 32 bits come in runs, of which a tile that is less deep has too few for wide loads.

@@ -116,7 +116,8 @@ impl<'a> Rows<'a> {
         let write = address(b, self.form.result_of_one().lane);
         let own = self.form.op.shape.lanes.trailing_zeros() as usize;
         let read = address(b, self.fragment().lane[..own].to_vec());
-        let parts = (0..self.tile.m * self.tile.n / self.tile.threads() / TOGETHER).map(|_| b.v(TOGETHER as u8)).collect();
+        let parts =
+            (0..self.tile.m * self.tile.n / self.tile.threads() / TOGETHER).map(|_| b.v(TOGETHER as u8)).collect();
         Turned { sums: Sums { parts, per: TOGETHER, dwords: 1 }, write, read, done: 0 }
     }
 

@@ -41,9 +41,14 @@ fn steps_are_long(target: Target, tile: &Tile) -> bool {
     f64::from(tm * tn) * each >= LONG_STEP
 }
 
-/// Matrix instructions multiply narrow elements while other instructions run: there each of these counts.
+/// Matrix instructions multiply narrow elements.
+pub(super) fn is_narrow(tile: &Tile) -> bool {
+    matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4
+}
+
+/// They do so while other instructions run: there each of these counts.
 pub(super) fn in_shadow(target: Target, tile: &Tile) -> bool {
-    matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4 && choice::has_matrix_shadow(target)
+    is_narrow(tile) && choice::has_matrix_shadow(target)
 }
 
 /// Of so many steps of a round, how many a step's operands are read ahead of it, and the sets of registers that they take in turn:
@@ -98,7 +103,7 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         let both = addresses.map(|a| (tile.buffers > 1 && !swap.is_power_of_two()).then(|| sum_of_buffers(b, a, swap)));
         // Narrow elements are multiplied before what was loaded meanwhile has come: loads have a round more. Not those that ask a
         // table, which ends behind the next round.
-        let early = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4 && ops.are_dense();
+        let early = is_narrow(tile) && ops.are_dense();
         let shadow = early && in_shadow(b.target(), tile);
         let spread = shadow || steps_are_long(b.target(), tile);
         let commit = LOAD + u8::from(early);
@@ -212,8 +217,10 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         let mut filled = Ok(());
         let written = b.aside(|b| filled = self.fill(b, ops));
         filled?;
-        // Registers are loaded again right behind what writes them to LDS: memory has a round's time for each.
-        let moves = if self.shadow { interleaved(written, b.aside(|b| self.load(b, ops, k))) } else { written };
+        let loads = if self.shadow { b.aside(|b| self.load(b, ops, k)) } else { Vec::new() };
+        // Registers are loaded again right behind what writes them to LDS: memory has a round's time for each. Where nothing is read ahead
+        // what is written is waited for when the next round begins, and comes first.
+        let moves = if ahead > 0 { interleaved(written, loads) } else { [written, loads].concat() };
         if ahead == 0 {
             self.read(b, 0);
         }
@@ -235,10 +242,19 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         };
         // What is read ahead has come when a step begins.
         let first = if two || ahead > 0 { Vec::new() } else { eighths(&mut products, 1) };
-        let mut during = eighths(&mut products, if ahead == 0 { 8 } else if two { 4 } else { 5 });
+        let mut during = eighths(
+            &mut products,
+            if ahead == 0 {
+                8
+            } else if two {
+                4
+            } else {
+                5
+            },
+        );
         // What was written last is there when waves meet.
         let each = (self.by.step_clocks(b.target()) / all as f64).max(1.0);
-        let last = if self.shadow { (choice::lds_answer(b.target()) / each).ceil() as usize } else { 0 };
+        let last = if self.shadow && ahead > 0 { (choice::lds_answer(b.target()) / each).ceil() as usize } else { 0 };
         let last = during.split_off(during.len() - last.min(during.len() / 4));
         // The other buffer is filled among all that is multiplied before the barrier, in proportion to what runs beside it; where loads do
         // not follow as late as can be, so that memory has time.
@@ -296,7 +312,9 @@ fn interleaved(reading: Vec<MInst>, writing: Vec<MInst>) -> Vec<MInst> {
     let touch = |x: &Part, y: &Part| x.reg == y.reg && x.first < y.first + y.len && y.first < x.first + x.len;
     let mut last = 0;
     let after = writing.into_iter().map(|w| {
-        let read = |r: &MInst| w.dsts.iter().any(|d| r.srcs.iter().any(|s| d.part().zip(s.part()).is_some_and(|(d, s)| touch(&d, &s))));
+        let read = |r: &MInst| {
+            w.dsts.iter().any(|d| r.srcs.iter().any(|s| d.part().zip(s.part()).is_some_and(|(d, s)| touch(&d, &s))))
+        };
         last = reading.iter().rposition(read).map_or(last, |at| last.max(at + 1));
         (last, w)
     });
