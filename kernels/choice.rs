@@ -166,7 +166,7 @@ const MOST_ROWS: u32 = 64;
 const UNNOTICED: f64 = 0.85;
 
 /// L2 that is busy for so much of the time is worth to be asked for fewer lines: that takes LDS some.
-const NOTICED: f64 = 0.62;
+const NOTICED: f64 = 0.68;
 
 /// Cycles until LDS has answered a wide read over those for a narrow one; and these, where nothing is known.
 const LDS_ANSWER: f64 = 1.75;
