@@ -20,21 +20,21 @@ pub(super) fn around(shape: &[usize], axis: usize) -> [usize; 3] {
     [shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()]
 }
 
-/// Each element's rank in its line, from which the first `k` are picked.
-pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
-    let x = cx.input(0)?;
-    let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
-    let axis = cx.axis(cx.int("axis", -1)?, shape.len())?;
-    let [outer, n, inner] = around(&shape, axis);
-    let largest = cx.int("largest", 1)? != 0;
-    let out = cx.result(1);
-    let k = out[axis];
-    if out.contains(&0) {
-        cx.set(0, splat(dtype, &out, Scalar::of(dtype, 0.0)));
-        cx.set(1, splat(DType::I64, &out, Scalar::Int(0)));
-        return Ok(());
-    }
-    let data = cx.operand_if(x, View::is_dense);
+/// What is looked for: the best `k` of each line.
+struct Best {
+    k: usize,
+    largest: bool,
+}
+
+/// Where the best of lines of `n` elements are, in type `dtype`, the best one first and of equal ones the first: by each element's rank, for which it
+/// is compared with all of its line.
+fn best(
+    cx: &mut Lowering<'_>,
+    data: &Access,
+    [outer, n, inner]: [usize; 3],
+    &Best { k, largest }: &Best,
+    dtype: DType,
+) -> Access {
     let line = |c: &mut Coder, i: Val| {
         let (o, q) = (c.coord(0), c.coord(2));
         c.place(&[o, i, q], &[outer, n, inner])
@@ -57,30 +57,93 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
         })
     });
     let ranks = cx.stored_access(ranks);
-    let place = cx.program(vec![ranks], &[outer, k, inner], |c| {
+    let places = cx.program(vec![ranks], &[outer, k, inner], |c| {
         let wanted = c.coord(1);
-        let found = c.sum(DType::I32, n, |c, i| {
+        let place = c.sum(DType::I32, n, |c, i| {
             let at = line(c, i);
             let rank = c.load(0, at);
             let hit = c.eq(rank, wanted);
             let zero = c.int(0);
             c.select(hit, i, zero)
         });
-        c.cast(found, DType::I64)
+        c.cast(place, dtype)
     });
-    let place = cx.stored(place);
+    cx.stored_access(places)
+}
+
+/// The elements of lines that [`best`] has found.
+fn found(cx: &mut Lowering<'_>, data: &Access, places: &Access, [outer, n, inner]: [usize; 3], k: usize) -> Lazy {
+    cx.program(vec![data.clone(), places.clone()], &[outer, k, inner], |c| {
+        let (o, j, q) = (c.coord(0), c.coord(1), c.coord(2));
+        let at = c.place(&[o, j, q], &[outer, k, inner]);
+        let i = c.load_int(1, at);
+        let at = c.place(&[o, i, q], &[outer, n, inner]);
+        c.load(0, at)
+    })
+}
+
+/// Comparisons that four more launches must save.
+const WORTH: usize = 1 << 24;
+
+/// How many elements of each of so many lines of `n` are compared with each other first, so that the best `k` of these are left: as few times
+/// `k` as `n` divides.
+fn heat(lines: usize, n: usize, k: usize) -> Option<usize> {
+    let fits = |c: &usize| n.is_multiple_of(*c) && c + n / c * k <= n / 2;
+    let heat = (2 * k..=16 * k).filter(fits).min_by_key(|c| c.abs_diff(4 * k))?;
+    (lines.saturating_mul(n).saturating_mul(n / 2) > WORTH).then_some(heat)
+}
+
+/// The best `k` of each line. Of long lines, the best `k` of each piece first: what is not among these is not among the best of all. Pieces and
+/// their best stay in order, so that of equal elements the first one counts.
+pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
+    let axis = cx.axis(cx.int("axis", -1)?, shape.len())?;
+    let [outer, mut n, inner] = around(&shape, axis);
+    let largest = cx.int("largest", 1)? != 0;
+    let out = cx.result(1);
+    let k = out[axis];
+    if out.contains(&0) {
+        cx.set(0, splat(dtype, &out, Scalar::of(dtype, 0.0)));
+        cx.set(1, splat(DType::I64, &out, Scalar::Int(0)));
+        return Ok(());
+    }
+    let wanted = Best { k, largest };
+    let mut data = cx.operand_if(x, View::is_dense);
+    // Where in its line each element that is left was.
+    let mut origins: Option<Access> = None;
+    while let Some(heat) = heat(outer * inner, n, k) {
+        let dims = [outer * (n / heat), heat, inner];
+        let places = best(cx, &data, dims, &wanted, DType::I32);
+        let from = match &origins {
+            Some(from) => found(cx, from, &places, dims, k),
+            None => cx.program(vec![places.clone()], &[dims[0], k, inner], |c| {
+                let [o, j, q] = [0, 1, 2].map(|d| c.coord(d));
+                let at = c.place(&[o, j, q], &[dims[0], k, inner]);
+                let place = c.load(0, at);
+                let (_, piece) = c.divide(o, n / heat);
+                let first = c.times(piece, heat as i64);
+                c.add(first, place)
+            }),
+        };
+        let left = found(cx, &data, &places, dims, k);
+        (data, origins) = (cx.stored_access(left), Some(cx.stored_access(from)));
+        n = n / heat * k;
+    }
+    let dims = [outer, n, inner];
+    let places = best(cx, &data, dims, &wanted, if origins.is_some() { DType::I32 } else { DType::I64 });
     if cx.wants(0) {
-        let table = cx.operand_of(place.clone(), View::is_dense);
-        let values = cx.program(vec![data, table], &[outer, k, inner], |c| {
-            let (o, j, q) = (c.coord(0), c.coord(1), c.coord(2));
-            let at = c.place(&[o, j, q], &[outer, k, inner]);
-            let i = c.load_int(1, at);
-            let at = line(c, i);
-            c.load(0, at)
-        });
+        let values = found(cx, &data, &places, dims, k);
         cx.set(0, values.reshaped(&out));
     }
-    cx.set(1, place.reshaped(&out));
+    let origins = match &origins {
+        Some(from) => {
+            let from = found(cx, from, &places, dims, k).reshaped(&out);
+            cx.combine(vec![from], &out, |e, v| e.cast(v[0], DType::I64))?
+        }
+        None => Lazy::read(places, DType::I64).reshaped(&out),
+    };
+    cx.set(1, origins);
     Ok(())
 }
 
