@@ -651,6 +651,34 @@ fn packed_product(t: DType, seed: u64, ([m, k, n], bits, block, zero, bias): Pac
     (b, want)
 }
 
+/// One token behind many keys, or a few: one kernel everywhere, with matrix instructions or without.
+#[test]
+fn attentions_of_few_queries() {
+    let cases: [AttentionCase; 8] = [
+        ([1, 2, 2, 1, 300, 64, 64], Hidden::Nothing),
+        ([1, 8, 2, 1, 333, 128, 128], Hidden::Flags),
+        ([2, 3, 3, 2, 77, 40, 72], Hidden::Causal),
+        ([1, 16, 2, 1, 500, 128, 96], Hidden::Bias),
+        ([1, 4, 2, 3, 90, 128, 64], Hidden::Flags),
+        ([2, 16, 16, 1, 2100, 32, 32], Hidden::Nothing),
+        ([1, 1, 1, 1, 16, 8, 8], Hidden::Nothing),
+        ([1, 5, 5, 1, 700, 24, 120], Hidden::Flags),
+    ];
+    for t in [DType::F16, DType::BF16, DType::F32] {
+        for (i, case) in cases.into_iter().enumerate() {
+            // Workgroups with several rounds of keys, once.
+            if case.0[4] > 1000 && t != DType::F16 {
+                continue;
+            }
+            let (b, want) = attention(t, case, i % 2 == 1);
+            for target in TARGETS {
+                assert_eq!(launches(&b, target), 1, "{t} {case:?} {target}");
+            }
+            check(&b, &format!("{t} {case:?}"), &want, &TARGETS);
+        }
+    }
+}
+
 #[test]
 fn products_with_packed_weights() {
     let cases: [PackedCase; 13] = [
