@@ -18,7 +18,7 @@ use super::{LOWEST, scale_of};
 use crate::graph::expr::Expr;
 use crate::graph::fused::{Attention, FusedGraph, Step};
 use crate::graph::view::View;
-use crate::mir::{Gen, MInst, Part, Pipeline, Type, dot_instruction};
+use crate::mir::{BlockId, Gen, MInst, Part, Pipeline, Type, dot_instruction};
 use crate::tensor::DType;
 use barewave_isa::Target;
 use barewave_timing::gemm::queued;
@@ -31,18 +31,26 @@ const RUN: u32 = 16;
 const QUERIES: u32 = 8;
 const RESULTS: u32 = 64;
 
-/// Keys of a team in flight at most, and workgroups of a compute unit that go on beside each other.
-const ABREAST: u32 = 4;
+/// Keys of a team in flight, rounds of them, and workgroups of a compute unit that go on beside each other.
+const ABREAST: [u32; 3] = [4, 2, 1];
+const ROUNDS: [u32; 8] = [1, 2, 3, 4, 6, 8, 16, 32];
 const BESIDE: u32 = 4;
 
 /// Bytes of LDS in which teams meet at once.
-const MEETING: u32 = 16 << 10;
+const MEETING: u32 = 20 << 10;
 
 /// Instructions of a score besides its products and its sum over the team: the maximum, the exponential, the sum.
 const OF_SCORE: u32 = 8;
 
-/// Cycles in which teams meet, and parts are put together, over the beginning and end of a workgroup.
-const TOGETHER: f64 = 1500.0;
+/// Instructions of a workitem that has no key yet, and of its part in a result of which each team has one.
+const BEGINNING: u32 = 100;
+const OF_TEAM: u32 = 3;
+
+/// Cycles of a workgroup besides its instructions and what it waits for memory; of parts that are put together at once, from where the
+/// whole device sees them, and of a dword of each. Of 24 launches by the cycle model.
+const WAITS: f64 = 600.0;
+const TOGETHER: f64 = 500.0;
+const TOGETHER_DWORD: f64 = 22.0;
 
 /// Who takes which keys.
 #[derive(Clone, Copy)]
@@ -59,8 +67,8 @@ pub(super) struct Few {
 }
 
 impl Few {
-    /// None where queries are many, or operands do not lie in whole lines.
-    pub fn of(graph: &FusedGraph, step: &Step, e: Extents, target: Target) -> Option<Few> {
+    /// The way that takes least time, and its cycles; none where queries are many, or operands do not lie in whole lines.
+    pub fn of(graph: &FusedGraph, step: &Step, e: Extents, target: Target) -> Option<(f64, Few)> {
         let t = graph.tensor(step.inputs[0].tensor).dtype;
         let floats = matches!(t, DType::F16 | DType::BF16 | DType::F32);
         let alike = step.inputs[..3].iter().all(|a| graph.tensor(a.tensor).dtype == t);
@@ -75,7 +83,7 @@ impl Few {
         });
         let each = RUN / t.size() as u32;
         let whole = [e.depth, e.width].into_iter().all(|n| n.is_multiple_of(each as usize));
-        let team = (e.depth.max(e.width) as u32 / each.max(1)).next_power_of_two();
+        let team = (e.depth.max(e.width) as u32 / each).next_power_of_two();
         let fits = team <= target.info().wave_size
             && e.queries as u32 <= QUERIES
             && e.queries as u32 * each <= RESULTS
@@ -83,17 +91,18 @@ impl Few {
         if !(floats && alike && near && lines && whole && fits) {
             return None;
         }
-        let cus = target.info().cus;
-        let groups = |keys: u32| e.batches as u32 * (e.keys as u32).div_ceil(keys);
-        let teams = ITEMS / team;
-        let mut abreast = ABREAST;
-        while abreast > 1 && groups(teams * abreast) < cus {
-            abreast /= 2;
-        }
-        let rounds = groups(teams * abreast).div_ceil(BESIDE * cus);
-        let parts = (e.keys as u32).div_ceil(teams * abreast * rounds);
-        let few = Few { e, team, each, abreast, rounds, parts };
-        (few.shared().bytes() < MAX_TENSOR_BYTES).then_some(few)
+        let dots = dots(target, t);
+        let of = |abreast: u32, rounds: u32| {
+            let few = Few { e, team, each, abreast, rounds, parts: 1 };
+            let parts = (e.keys as u32).div_ceil(few.chunk());
+            Few { parts, ..few }
+        };
+        ABREAST
+            .into_iter()
+            .flat_map(|abreast| ROUNDS.map(|rounds| of(abreast, rounds)))
+            .filter(|few| few.shared().bytes() < MAX_TENSOR_BYTES)
+            .map(|few| (few.clocks(target, dots, t.size()), few))
+            .min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     fn teams(&self) -> u32 {
@@ -112,30 +121,68 @@ impl Few {
         self.e.queries as u32
     }
 
-    /// What parts leave: of each query a workitem's result, its maximum and sum.
+    /// Columns of results, some of them none.
+    fn columns(&self) -> u32 {
+        self.team * self.each
+    }
+
+    /// Bytes that the results of a team take in LDS, with their sum and maximum, and those of all teams.
+    fn pitch(&self) -> u32 {
+        self.columns() * 4 + 16
+    }
+    fn plane(&self) -> u32 {
+        self.teams() * self.pitch()
+    }
+
+    /// Queries for which teams meet at once, and those that workitems of a column have among them.
+    fn turns(&self) -> (u32, u32) {
+        ((MEETING / self.plane()).clamp(1, self.queries()), ITEMS / self.columns())
+    }
+
+    /// Results of a workitem.
+    fn results(&self) -> u32 {
+        let (at_once, copies) = self.turns();
+        let of_turn = |first: u32| (self.queries() - first).min(at_once).div_ceil(copies);
+        (0..self.queries()).step_by(at_once as usize).map(of_turn).sum()
+    }
+
+    /// What parts leave: of each of a workitem's results the maximum, the sum and itself.
     fn shared(&self) -> Shared {
         let tiles = [1, self.e.batches as u32, 1];
-        Shared { threads: ITEMS, dwords: 3 * self.queries(), count: self.parts, tiles }
+        Shared { threads: ITEMS, dwords: 3 * self.results(), count: self.parts, tiles }
+    }
+
+    /// Parts that are put together at once.
+    fn at_once(&self) -> u32 {
+        (IN_FLIGHT / self.shared().dwords).clamp(1, self.parts)
     }
 
     /// Cycles of the launch, about.
-    pub fn clocks(&self, target: Target, dots: bool, size: usize) -> f64 {
+    fn clocks(&self, target: Target, dots: bool, size: usize) -> f64 {
         let (info, m) = (target.info(), Machine::of(target));
         let products = if dots { self.each / 2 } else { 2 * self.each };
         let of_query = products + 2 * self.team.ilog2() + OF_SCORE + self.each;
-        let instructions = self.abreast * (2 * self.each + self.queries() * of_query) * self.rounds;
+        let of_round = self.abreast * (2 * self.each + self.queries() * of_query);
+        let meeting = OF_TEAM * self.results() * self.teams() + self.queries() * (2 * self.each + OF_SCORE);
+        let instructions = BEGINNING + of_round * self.rounds + meeting;
         let waves = f64::from(ITEMS / info.wave_size) / f64::from(info.simds);
-        let groups = f64::from((self.e.batches as u32 * self.parts).div_ceil(info.cus));
-        let work = f64::from(instructions) * m.issue * waves * groups;
-        let bytes = self.e.batches * self.e.keys * (self.e.depth + self.e.width) * size;
-        let left = if self.parts > 1 { self.shared().bytes() as f64 } else { 0.0 };
-        let together = if self.parts > 1 { m.ends + TOGETHER } else { TOGETHER };
-        queued([work, (bytes as f64 + left) / m.memory]) + together + m.launch + m.ends
+        let groups = self.e.batches as u32 * self.parts;
+        let work = f64::from(instructions) * m.issue * waves * f64::from(groups.div_ceil(info.cus));
+        let turns = groups.div_ceil(info.cus * BESIDE);
+        let alone = f64::from(turns) * (WAITS + f64::from(self.rounds) * m.latency);
+        let bytes = (self.e.batches * self.e.keys * (self.e.depth + self.e.width) * size) as f64;
+        if self.parts == 1 {
+            return queued([work + alone, bytes / m.memory]) + m.launch;
+        }
+        let shared = self.shared();
+        let adding = TOGETHER * f64::from(self.parts.div_ceil(self.at_once()))
+            + TOGETHER_DWORD * f64::from(shared.dwords * self.parts);
+        queued([work + alone, (bytes + shared.bytes() as f64) / m.memory]) + adding + m.launch
     }
 }
 
 /// True where scores are dot products of pairs.
-pub(super) fn dots(target: Target, t: DType) -> bool {
+fn dots(target: Target, t: DType) -> bool {
     t == DType::F16 && dot_instruction(target, Type::F16, Type::F32).is_some()
 }
 
@@ -144,6 +191,16 @@ struct State {
     max: Part,
     sum: Part,
     results: Vec<Part>,
+}
+
+/// A column of a query that a workitem has.
+struct Column {
+    max: Part,
+    sum: Part,
+    result: Part,
+    /// Which query, and lanes for which it is one that nobody else has, where that is not all.
+    query: Part,
+    inside: Option<Part>,
 }
 
 /// A kernel being written.
@@ -181,8 +238,8 @@ pub(super) fn lower(cx: &Cx, kind: &Attention, few: &Few) -> Res<Vec<Kernel>> {
     let dots = dots(cx.target, cx.dtype(Arg::Input(0)));
     let keys = Keys { cx, kind, few, float, dots, batch, member, first, factor, score };
     let states = keys.walk(&mut w)?;
-    let states = keys.meet(&mut w, states)?;
-    keys.finish(w, number, states)
+    let columns = keys.meet(&mut w, states)?;
+    keys.finish(w, number, columns)
 }
 
 impl Keys<'_> {
@@ -374,35 +431,33 @@ impl Keys<'_> {
         Ok(scores)
     }
 
-    /// Adds up what the teams have found: of each query a column of each workitem, behind the columns again from the first on.
-    fn meet(&self, w: &mut Writer, states: Vec<State>) -> Res<Vec<State>> {
+    /// Adds up what the teams have found, a column in each workitem: of all queries, some at a time.
+    fn meet(&self, w: &mut Writer, states: Vec<State>) -> Res<Vec<Column>> {
         let (few, float) = (self.few, self.float);
         let own: Vec<Part> = states.iter().map(|s| s.max).collect();
         let most = lanes::combine(w, ITEMS, &own, |w, a, b| {
             Ok(a.iter().zip(b).map(|(x, y)| float.op(&mut w.b, Gen::Max, *x, *y)).collect())
         })?;
         let factor = float.held(&mut w.b, self.factor);
-        let columns = few.team * few.each;
-        // A team's results, then its sum.
-        let pitch = columns * 4 + 16;
-        let plane = few.teams() * pitch;
-        let at_once = (MEETING / plane).clamp(1, few.queries());
-        let base = w.b.lds(at_once * plane);
+        let (at_once, copies) = few.turns();
+        let base = w.b.lds(at_once * few.plane());
         let item = w.b.workitem_id();
         let team = w.b.shr(item, few.team.trailing_zeros());
-        let team = w.b.mul(team, pitch);
+        let team = w.b.mul(team, few.pitch());
         let home = w.b.mul(self.member, few.each * 4);
         let home = w.b.add(home, team);
-        let column = w.b.and(item, columns - 1);
-        let column = w.b.shl(column, 2u32);
-        let start = w.b.to_vector(0u32);
+        let copy = w.b.shr(item, few.columns().trailing_zeros());
+        let column = w.b.and(item, few.columns() - 1);
+        let bytes = w.b.shl(column, 2u32);
+        let narrow = ((few.e.width as u32) < few.columns())
+            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(few.e.width as u32).into(), column.into()]));
         let mut out = Vec::new();
         let both: Vec<(State, Part)> = states.into_iter().zip(most).collect();
-        for (turn, some) in both.chunks(at_once as usize).enumerate() {
+        for (turn, some) in (0..).zip(both.chunks(at_once as usize)) {
             if turn > 0 {
                 w.b.barrier();
             }
-            for (at, (state, max)) in (base..).step_by(plane as usize).zip(some) {
+            for (at, (state, max)) in (base..).step_by(few.plane() as usize).zip(some) {
                 let keep = self.weight(w, state.max, *max, factor);
                 for (i, four) in state.results.chunks(4).enumerate() {
                     let data = w.b.v(four.len() as u8);
@@ -412,44 +467,64 @@ impl Keys<'_> {
                     }
                     w.b.lds_write(home, data, at + 16 * i as u32);
                 }
+                let last = w.b.v(2);
                 let sum = float.mul(&mut w.b, state.sum, keep);
-                w.b.lds_write(team, sum, at + columns * 4);
+                w.b.copy_into(last.dword(0), sum);
+                w.b.copy_into(last.dword(1), *max);
+                w.b.lds_write(team, last, at + few.columns() * 4);
             }
             w.b.barrier();
-            for (at, (_, max)) in (base..).step_by(plane as usize).zip(some) {
-                let all: Vec<Vec<Part>> = (0..few.teams())
-                    .map(|t| {
-                        let at = at + t * pitch;
-                        vec![w.b.lds_read(1, column, at), w.b.lds_read(1, start, at + columns * 4)]
-                    })
+            for j in (0..some.len() as u32).step_by(copies as usize) {
+                // Copies for which no query is left take the last one again.
+                let left = some.len() as u32 - j;
+                let (own, open) = match left.min(copies) {
+                    1 => (w.b.to_vector(0u32), copies > 1),
+                    n if n < copies => (w.b.op(Gen::Min.of(Type::U32), &[(n - 1).into(), copy.into()]), true),
+                    _ => (copy, false),
+                };
+                let one = open.then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[left.into(), copy.into()]));
+                let start = w.b.mul(own, few.plane());
+                let from = w.b.add(start, bytes);
+                let start = w.b.to_vector(start);
+                let at = base + j * few.plane();
+                let lasts: Vec<Part> = (0..few.teams())
+                    .map(|t| w.b.lds_read(2, start, at + t * few.pitch() + few.columns() * 4))
                     .collect();
+                let all = (0..few.teams())
+                    .zip(&lasts)
+                    .map(|(t, last)| vec![w.b.lds_read(1, from, at + t * few.pitch()), last.dword(0)]);
+                let all = all.collect();
                 let all = lanes::folded(w, all, &|w: &mut Writer, a: &[Part], b: &[Part]| {
                     Ok(a.iter().zip(b).map(|(x, y)| float.op(&mut w.b, Gen::Add, *x, *y)).collect())
                 })?;
-                out.push(State { max: *max, sum: all[1], results: vec![all[0]] });
+                let inside = match (one, narrow) {
+                    (Some(a), Some(b)) => Some(w.b.mask_and(a, b)),
+                    (a, b) => a.or(b),
+                };
+                let query = w.b.add(own, turn * at_once + j);
+                out.push(Column { max: lasts[0].dword(1), sum: all[1], result: all[0], query, inside });
             }
         }
         Ok(out)
     }
 
     /// Puts parts together, where there are several, and stores the results.
-    fn finish(&self, mut w: Writer, number: Part, states: Vec<State>) -> Res<Vec<Kernel>> {
+    fn finish(&self, mut w: Writer, number: Part, columns: Vec<Column>) -> Res<Vec<Kernel>> {
         let (few, float) = (self.few, self.float);
         let shared = few.shared();
         let done = w.b.label();
-        let states = if few.parts > 1 { self.put_together(&mut w, &shared, number, done, &states) } else { states };
+        let found = if few.parts > 1 { self.put_together(&mut w, &shared, number, done, columns) } else { columns };
         let item = w.b.workitem_id();
-        let inside = (few.e.width as u32 != ITEMS)
-            .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(few.e.width as u32).into(), item.into()]));
-        for (q, state) in states.iter().enumerate() {
+        let column = w.b.and(item, few.columns() - 1);
+        for c in &found {
             let one = float.constant(&mut w.b, 1.0);
-            let mut inverse = float.div(&mut w.b, one, state.sum);
+            let mut inverse = float.div(&mut w.b, one, c.sum);
             if self.kind.masked {
                 // A query that sees no key has a sum of 0, and a result of 0.
-                let nothing = float.op(&mut w.b, Gen::CmpEq, 0.0f32, state.sum);
+                let nothing = float.op(&mut w.b, Gen::CmpEq, 0.0f32, c.sum);
                 inverse = w.b.select(nothing, 0.0f32, inverse);
             }
-            let result = float.mul(&mut w.b, state.results[0], inverse);
+            let result = float.mul(&mut w.b, c.result, inverse);
             epilogue::finish(&mut w, self.cx, Value::Word(result.into()), |w, arg| {
                 let view = match arg {
                     Arg::Input(i) => &self.cx.step.inputs[i].view,
@@ -457,14 +532,12 @@ impl Keys<'_> {
                 };
                 let (r, size) = (view.rank(), self.cx.dtype(arg).size() as i64);
                 let outer = self.outer(w, view, size as usize);
-                let at = w.b.mul(item, (view.strides[r - 1] * size) as i32);
+                let at = w.b.mul(column, (view.strides[r - 1] * size) as i32);
+                let at = w.b.mad(c.query, (view.strides[r - 2] * size) as i32, at);
                 let at = outer.reg.map_or(at, |r| w.b.add(at, r));
                 let at = w.b.to_vector(at);
-                let at = inside.map_or(at, |m| w.b.guard(m, at));
-                Ok(Offset {
-                    reg: Some(at),
-                    imm: outer.imm.wrapping_add((q as i64 * view.strides[r - 2] * size) as u32),
-                })
+                let at = c.inside.map_or(at, |m| w.b.guard(m, at));
+                Ok(Offset { reg: Some(at), imm: outer.imm })
             })?;
         }
         let e = &few.e;
@@ -485,46 +558,45 @@ impl Keys<'_> {
         w: &mut Writer,
         shared: &Shared,
         number: Part,
-        done: crate::mir::BlockId,
-        states: &[State],
-    ) -> Vec<State> {
+        done: BlockId,
+        columns: Vec<Column>,
+    ) -> Vec<Column> {
         let (few, float) = (self.few, self.float);
         let zero = w.b.scalar(0);
         let place = shared.place(w, zero);
         let workspace = w.workspace(shared.bytes());
-        let left: Vec<Part> = states
-            .iter()
-            .map(|s| {
-                let all = w.b.v(3);
-                [s.max, s.sum, s.results[0]].into_iter().enumerate().for_each(|(i, x)| {
-                    w.b.copy_into(all.dword(i as u8), x);
-                });
-                all
-            })
-            .collect();
+        let left = columns.iter().map(|c| {
+            let all = w.b.v(3);
+            for (i, x) in (0..).zip([c.max, c.sum, c.result]) {
+                w.b.copy_into(all.dword(i), x);
+            }
+            all
+        });
+        let left: Vec<Part> = left.collect();
         shared.leave(w, workspace, &place, number, &left);
         shared.count_in(w, &place, shared.count - 1, done);
-        let all: Vec<State> = states
-            .iter()
-            .map(|_| State {
+        let all: Vec<Column> = columns
+            .into_iter()
+            .map(|c| Column {
                 max: float.held(&mut w.b, LOWEST),
                 sum: float.held(&mut w.b, 0.0),
-                results: vec![float.held(&mut w.b, 0.0)],
+                result: float.held(&mut w.b, 0.0),
+                ..c
             })
             .collect();
-        let at_once = (IN_FLIGHT / shared.dwords).clamp(1, few.parts);
+        let at_once = few.at_once();
         let lane = w.b.mul(place.lane, 12u32);
-        let rounds = few.parts.div_ceil(at_once);
         let factor = float.held(&mut w.b, self.factor);
+        let lowest = float.held(&mut w.b, LOWEST);
         let node = w.b.begin_loop("parts");
         let first = w.b.mul(node.counter(), at_once);
-        // What lies behind the last part is read as zero, and must not be the maximum.
         let loaded: Vec<(Option<Part>, Vec<Part>)> = (0..at_once)
             .map(|i| {
                 let number = w.b.add(first, i);
                 let start = w.b.mad(number, shared.part(), place.group);
-                let parts =
-                    (0..few.queries()).map(|q| w.b.device_load(workspace, 3, lane, start, 3 * q * 4 * ITEMS)).collect();
+                let of_part = |c: u32| w.b.device_load(workspace, 3, lane, start, 3 * c * 4 * ITEMS);
+                let parts = (0..few.results()).map(of_part).collect();
+                // What lies behind the last part is read as zero, and must not be the maximum.
                 let inside = (!few.parts.is_multiple_of(at_once)).then(|| {
                     let number = w.b.to_vector(number);
                     w.b.op(Gen::CmpGt.of(Type::U32), &[few.parts.into(), number.into()])
@@ -532,29 +604,26 @@ impl Keys<'_> {
                 (inside, parts)
             })
             .collect();
-        let lowest = float.held(&mut w.b, LOWEST);
-        for (q, state) in all.iter().enumerate() {
-            let theirs: Vec<Part> = loaded
-                .iter()
-                .map(|(inside, parts)| {
-                    let max = parts[q].dword(0);
-                    inside.map_or(max, |m| w.b.select(m, max, lowest))
-                })
-                .collect();
-            let max = theirs.iter().fold(state.max, |m, x| float.op(&mut w.b, Gen::Max, m, *x));
-            let keep = self.weight(w, state.max, max, factor);
-            let mut sum = float.mul(&mut w.b, state.sum, keep);
-            let mut result = float.mul(&mut w.b, state.results[0], keep);
+        for (i, column) in all.iter().enumerate() {
+            let theirs = loaded.iter().map(|(inside, parts)| {
+                let max = parts[i].dword(0);
+                inside.map_or(max, |m| w.b.select(m, max, lowest))
+            });
+            let theirs: Vec<Part> = theirs.collect();
+            let max = theirs.iter().fold(column.max, |m, x| float.op(&mut w.b, Gen::Max, m, *x));
+            let keep = self.weight(w, column.max, max, factor);
+            let mut sum = float.mul(&mut w.b, column.sum, keep);
+            let mut result = float.mul(&mut w.b, column.result, keep);
             for (their, (_, parts)) in theirs.iter().zip(&loaded) {
                 let take = self.weight(w, *their, max, factor);
-                sum = float.fma(&mut w.b, parts[q].dword(1), take, sum);
-                result = float.fma(&mut w.b, parts[q].dword(2), take, result);
+                sum = float.fma(&mut w.b, parts[i].dword(1), take, sum);
+                result = float.fma(&mut w.b, parts[i].dword(2), take, result);
             }
-            w.b.copy_into(state.max, max);
-            w.b.copy_into(state.sum, sum);
-            w.b.copy_into(state.results[0], result);
+            w.b.copy_into(column.max, max);
+            w.b.copy_into(column.sum, sum);
+            w.b.copy_into(column.result, result);
         }
-        w.b.end_loop(node, rounds, 1, Pipeline::Off, false);
+        w.b.end_loop(node, few.parts.div_ceil(at_once), 1, Pipeline::Off, false);
         all
     }
 }

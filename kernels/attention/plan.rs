@@ -5,7 +5,7 @@ use super::super::choice::{self, Machine};
 use super::super::matrix::{MatrixForm, Side};
 use super::super::tile::{Form, Layout, Tile, Types};
 use super::super::{MAX_TENSOR_BYTES, values};
-use super::few::{self, Few};
+use super::few::Few;
 use super::shares::{Shares, Work};
 use crate::graph::fused::{FusedGraph, Step, StepKind};
 use crate::mir::{Type, matrix_instruction};
@@ -474,8 +474,7 @@ pub(super) fn choose(graph: &FusedGraph, step: &Step, target: Target) -> Option<
     let step = grouped.as_ref().unwrap_or(step);
     let t = graph.tensor(step.inputs[0].tensor).dtype;
     let tiles = Plan::of(graph, step, target).map(|(clocks, plan)| (clocks, How::Tiles(plan)));
-    let few = Few::of(graph, step, extents(step), target);
-    let few = few.map(|f| (f.clocks(target, few::dots(target, t), t.size()), How::Few(f)));
+    let few = Few::of(graph, step, extents(step), target).map(|(clocks, few)| (clocks, How::Few(few)));
     let (clocks, best) = tiles.into_iter().chain(few).min_by(|a, b| a.0.total_cmp(&b.0))?;
     let types = Types { storage: values::stored(t), compute: values::stored(t), accumulate: Type::F32 };
     (clocks < apart(target, &Machine::of(target), types, &several, t)).then_some(best)
