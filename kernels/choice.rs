@@ -333,7 +333,6 @@ impl Machine {
 
     /// Cycles of a product with a tile whose depth is shared among about so many workgroups, and how it is shared then.
     fn time(&self, e: &Extents, (tile, round): (&Tile, &Round), min_n: u32, parts: usize) -> (f64, Split) {
-        let info = self.target.info();
         let rounds = e.k.div_ceil(tile.k as usize).max(1);
         let own = rounds.div_ceil(parts);
         let count = rounds.div_ceil(own);
@@ -343,7 +342,7 @@ impl Machine {
         let slots = pace.slots;
         let edges = EDGES + LATENCIES * self.latency;
         let loops = Loops {
-            most: (groups / (f64::from(info.cus) * slots)).ceil(),
+            most: (groups / (f64::from(self.target.cus()) * slots)).ceil(),
             occupancy: (self.resident(round).min(MOST_TOGETHER) / slots).max(1.0),
             rounds: own as f64,
             busy: pace.busy,
@@ -373,7 +372,7 @@ impl Machine {
                 clocks = f64::INFINITY;
             }
             // The last ones store, count and load, one after the other, and have a compute unit each for it or share it.
-            let adding = results.div_ceil(info.cus as usize) as f64;
+            let adding = results.div_ceil(self.target.cus() as usize) as f64;
             clocks += ADDING * edges + READING * adding * tile_bytes * count as f64 / self.l1;
         }
         (clocks, Split { count: count as u32, chunk: own as u32 * tile.k, band, shares: None })
@@ -388,7 +387,7 @@ impl Machine {
         }
         let [rows, columns] = [e.m.div_ceil(tile.m as usize), e.n.div_ceil(tile.n as usize)];
         let tiles = (rows * columns) as f64;
-        let at_once = (f64::from(self.target.info().cus) * resident).min(tiles);
+        let at_once = (f64::from(self.target.cus()) * resident).min(tiles);
         let depth = (e.k as f64) * f64::from(tile.types.stored_bytes());
         // Where so many rows and columns of tiles run together.
         let bytes = |rows: f64, columns: f64| {
@@ -417,7 +416,6 @@ impl Machine {
     /// Cycles of a product whose tiles are divided in equal shares among as many workgroups as run at once, and how. None where tiles
     /// fill compute units anyway, or where a loop of a depth that the kernel is told has nothing to overlap its loads with.
     fn divided(&self, e: &Extents, (tile, round): (&Tile, &Round), at_once: u32) -> Option<(f64, Split)> {
-        let info = self.target.info();
         let narrow = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4;
         if !e.shares || narrow && !has_matrix_shadow(self.target) {
             return None;
@@ -425,7 +423,7 @@ impl Machine {
         let rounds = u32::try_from(e.k.div_ceil(tile.k as usize)).ok()?;
         let [rows, columns] = [e.m.div_ceil(tile.m as usize), e.n.div_ceil(tile.n as usize)];
         let tiles = u32::try_from(e.batches * rows * columns).ok().filter(|t| t.checked_mul(rounds).is_some())?;
-        let groups = info.cus * at_once;
+        let groups = self.target.cus() * at_once;
         let filled = f64::from(tiles) / f64::from(groups);
         if filled > FILLED * filled.ceil() || tiles * rounds < groups * FEWEST_UNITS {
             return None;

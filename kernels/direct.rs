@@ -190,7 +190,7 @@ fn below(cx: &Cx, conv: &Conv) -> Below {
         (lanes(below) * own) as f64
     };
     let machine = Machine::of(cx.target);
-    let (simds, waves) = ((t.cus * t.simds) as usize, |below: &Below| lanes(below) / t.wave_size as usize);
+    let (simds, waves) = ((cx.target.cus() * t.simds) as usize, |below: &Below| lanes(below) / t.wave_size as usize);
     let issued = work(&alone) / f64::from(t.wave_size) * machine.issue / simds as f64;
     let begun = waves(&alone) as f64 * machine.dispatch;
     let bytes = [cx.step.inputs[0].tensor, cx.step.output.tensor].map(|x| cx.graph.tensor(x).bytes() as f64);

@@ -105,7 +105,7 @@ impl Shape {
     /// How many neighbouring lines of `row` neighbouring workitems walk, and how many workitems share one, so that the compute
     /// units have enough to do; none where a line's neighbours are too few.
     fn as_columns(&self, row: usize, target: Target) -> Option<(u32, u32)> {
-        let (wave, cus) = (target.info().wave_size, target.info().cus as usize);
+        let (wave, cus) = (target.info().wave_size, target.cus() as usize);
         // What is walked again should be all of the lines of memory that it is in.
         let bytes = if self.again { Machine::of(target).line.max(COLUMNS) } else { COLUMNS };
         let least = (bytes / self.size as u32).min(wave);
@@ -188,7 +188,7 @@ impl Lines {
         let wave = cx.target.info().wave_size;
         let (count, all) = (shape.count, shape.length as u32 / shape.together);
         let held = |team: u32| all.div_ceil(team) * shape.together * shape.dwords;
-        let cus = cx.target.info().cus as usize;
+        let cus = cx.target.cus() as usize;
         let mut columns = None;
         let team = if shape.dense {
             let mut team = all.next_power_of_two().clamp(1, wave);
@@ -274,7 +274,7 @@ impl Lines {
             turns <= ABREAST
                 && turns * self.chunks <= STRAIGHT
                 && turns * self.chunks * self.shape.together * self.shape.dwords <= MOST
-                && self.shape.count / per_group(turns) >= ENOUGH * target.info().cus as usize
+                && self.shape.count / per_group(turns) >= ENOUGH * target.cus() as usize
         };
         let short = self.rounds == 1 && self.columns.is_none() && self.team <= target.info().wave_size;
         while short && !fed(self.turns) && fits(2 * self.turns) {
@@ -305,7 +305,7 @@ impl Lines {
         let busy = |turns: u32| (own + same / f64::from(turns)) / machine.l2 > CACHE_BUSY * own / machine.memory;
         let elements = self.chunks * self.shape.together * self.shape.dwords;
         let fits = self.rounds == 1 && self.team == self.workgroup && elements * (1 + accesses) <= KEPT;
-        let enough = |turns: &u32| self.shape.count as u32 / turns >= ROUNDS * target.info().cus;
+        let enough = |turns: &u32| self.shape.count as u32 / turns >= ROUNDS * target.cus();
         if same == 0.0 || !fits || !busy(1) {
             return 1;
         }

@@ -59,7 +59,7 @@ impl Plan {
             team *= 2;
         }
         let waves = |team: u32, columns: u32| n as u64 * u64::from(team) / u64::from(columns * wave);
-        let enough = u64::from(WAVES * info.cus);
+        let enough = u64::from(WAVES * target.cus());
         while waves(team, columns) < enough {
             let runs = all.div_ceil(team);
             match (runs, columns) {
@@ -73,7 +73,7 @@ impl Plan {
             let groups = |size: u32| n as u64 * u64::from(team) / u64::from(columns * size);
             // Teams of several waves meet in LDS, one of them in a workgroup.
             let mut workgroup = if team > wave { team } else { 256 };
-            while workgroup > wave.max(team) && groups(workgroup) < u64::from(2 * info.cus) {
+            while workgroup > wave.max(team) && groups(workgroup) < u64::from(2 * target.cus()) {
                 workgroup /= 2;
             }
             Plan { team, columns, runs: all.div_ceil(team), workgroup }

@@ -75,12 +75,12 @@ impl Pieces {
         let count: usize = out.dims[..outer].iter().product();
         let machine = Machine::of(cx.target);
         let [read, written] = [t, cx.dtype(Arg::Output)].map(|t| (t.size() * count * length) as f64 / machine.memory);
-        let walked = clocks * (length * count.div_ceil(ABREAST * cx.target.info().cus as usize)) as f64;
+        let walked = clocks * (length * count.div_ceil(ABREAST * cx.target.cus() as usize)) as f64;
         let twice = machine.launch + machine.ends + 2.0 * read + written;
         if walked.max(read + written) <= twice {
             return None;
         }
-        let wanted = (2 * cx.target.info().cus as usize).div_ceil(count);
+        let wanted = (2 * cx.target.cus() as usize).div_ceil(count);
         let mut best: Option<(usize, usize, usize)> = None;
         let mut before = 1;
         for d in outer..out.rank() {

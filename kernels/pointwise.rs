@@ -139,7 +139,7 @@ pub(super) fn is_dense(graph: &FusedGraph, a: &Access, width: usize) -> bool {
 
 /// So many neighbours leave enough workitems.
 pub(super) fn enough(cx: &Cx, width: usize) -> bool {
-    width <= 4 || cx.step.output.view.len() / width >= FEW * cx.target.info().cus as usize
+    width <= 4 || cx.step.output.view.len() / width >= FEW * cx.target.cus() as usize
 }
 
 /// How much each workitem computes.
@@ -182,7 +182,7 @@ pub(super) fn places(cx: &Cx, units: usize, bytes: usize, would: impl Fn(usize) 
     let machine = Machine::of(cx.target);
     let wave = f64::from(cx.target.info().wave_size);
     let fed = |places: usize| (places * bytes) as f64 * wave >= MARGIN * machine.memory * machine.dispatch;
-    let enough = |places: usize| units / (WORKGROUP as usize * places) >= ENOUGH * cx.target.info().cus as usize;
+    let enough = |places: usize| units / (WORKGROUP as usize * places) >= ENOUGH * cx.target.cus() as usize;
     let mut places = 1;
     while places < MOST && !fed(places) && enough(2 * places) && would(2 * places) {
         places *= 2;

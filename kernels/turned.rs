@@ -90,7 +90,7 @@ impl Turned {
             let covered = |n: usize, of: usize| of.div_ceil(n) as f64 * n as f64 / of as f64;
             let lines = |n: usize, of: usize, size: usize| (LINE as f64 / (n.min(of) * size) as f64).max(1.0);
             let tiles = rest * rows.div_ceil(across) * columns.div_ceil(along);
-            let few = (ENOUGH * cx.target.info().cus as usize) as f64 / tiles as f64;
+            let few = (ENOUGH * cx.target.cus() as usize) as f64 / tiles as f64;
             let small = (most / (across * along)) as f64;
             let runs = lines(across, rows, from) + lines(along, columns, to);
             covered(across, rows) * covered(along, columns) * runs * few.max(1.0) * (1.0 + 0.02 * small)

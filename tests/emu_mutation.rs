@@ -8,22 +8,24 @@
 mod clang;
 mod support;
 
+use barewave::Compiler;
 use barewave::codeobj::ElfFile;
-use barewave::compile::compile as compile_graph;
 use barewave::emu::{EmuDevice, Fault, LaunchOptions};
 use barewave::graph::fused::FusedGraph;
 use barewave::graph::{self, Options};
+use barewave::kernels::{EQUAL_SHARES, Tuned, Tuning, candidates};
 use barewave::onnx::Model;
 use barewave::runtime::plan::{Address, Port, Region};
-use barewave::tensor::HostTensor;
+use barewave::tensor::{DType, HostTensor};
 use barewave::verify;
 use barewave_isa::{Decoder, Mode, Target, op};
 use clang::*;
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use support::build::{Builder, int, ints};
-use support::device::{self, TARGETS};
+use support::device::TARGETS;
 use support::generate::{OPERATORS, operator};
 
 /// Addresses of a kernel's waits and gaps.
@@ -153,6 +155,12 @@ fn drop_each(name: &str, t: Target, elf: &[u8], kernel: &str, go: impl Fn(Option
 
 /// Prints and checks the sum.
 fn conclude(counts: Vec<Count>, noticed_at_least: usize) {
+    let all = sum_of(counts, noticed_at_least);
+    assert_eq!((all.missed_by_run, all.missed_by_verifier), (0, 0), "some drops were missed");
+}
+
+/// Prints and sums up.
+fn sum_of(counts: Vec<Count>, noticed_at_least: usize) -> Count {
     let kernels = counts.len();
     let all = counts.into_iter().fold(Count::default(), |a, b| a + b);
     eprintln!(
@@ -160,7 +168,7 @@ fn conclude(counts: Vec<Count>, noticed_at_least: usize) {
         all.noticed, all.harmless, all.missed_by_run, all.missed_by_verifier
     );
     assert!(all.noticed >= noticed_at_least, "only {} drops were noticed", all.noticed);
-    assert_eq!((all.missed_by_run, all.missed_by_verifier), (0, 0), "some drops were missed");
+    all
 }
 
 #[test]
@@ -195,13 +203,11 @@ fn every_drop_in_kernels_of_clang_is_noticed_or_harmless() {
     conclude(counts, 500);
 }
 
-/// Compiles a model and leaves out every wait and gap of each of its kernels.
-fn drop_each_of_model(what: &str, graph: &FusedGraph, inputs: &[HostTensor], target: &str) -> Vec<Count> {
-    if let Err(e) = device::run(graph, inputs, target, true) {
-        panic!("{what} on {target}: {e}");
-    }
+/// Compiles a model, with tiles that were chosen for it, and leaves out every wait and gap of each of its kernels.
+fn drop_each_of_model((what, graph, inputs): &Case, target: &str, tuning: Tuning) -> Vec<Count> {
     let t = Target::parse(target).unwrap();
-    let program = compile_graph(graph, t).unwrap();
+    let options = barewave::Options { tuning: Arc::new(tuning), ..Default::default() };
+    let program = Compiler::new(t, options).compile_graph(graph).unwrap_or_else(|e| panic!("{what} on {target}: {e}"));
     let (elf, plan) = (program.code().clone(), program.plan());
     let device = EmuDevice::with_memory(t, 1 << 30).unwrap();
     let module = device.load(&elf).unwrap();
@@ -273,11 +279,18 @@ fn rising_keys(b: &mut Builder, keys: usize) -> String {
     b.input_of(HostTensor::from_f32(&[1, 1, keys, 20], &values))
 }
 
+/// A model and its inputs, with a name.
+type Case = (String, FusedGraph, Vec<HostTensor>);
+
+fn case(what: &str, b: Builder) -> Case {
+    (what.into(), graph::fuse(&b.model, &Options::default()).unwrap(), b.inputs)
+}
+
 /// Models that need every family of kernels: each operator that the tests can make, the digits, and products and
 /// convolutions of several tiles.
-fn models() -> Vec<(String, FusedGraph, Vec<HostTensor>)> {
-    let mut models: Vec<(String, Model, Vec<HostTensor>)> = Vec::new();
-    let mut add = |what: &str, b: Builder| models.push((what.into(), b.model, b.inputs));
+fn models() -> Vec<Case> {
+    let mut models: Vec<Case> = Vec::new();
+    let mut add = |what: &str, b: Builder| models.push(case(what, b));
     // Those that come below have loops, which must be long enough to be taken.
     let below = ["ConvTranspose", "Gemm", "MatMul", "InstanceNormalization", "LayerNormalization", "Attention"];
     for op in OPERATORS.into_iter().filter(|op| !below.contains(op)) {
@@ -360,9 +373,92 @@ fn models() -> Vec<(String, FusedGraph, Vec<HostTensor>)> {
     b.output(&y);
     add("TensorScatter", b);
     let digits = Model::load(Path::new("examples/digits/digits.onnx")).unwrap();
+    let digits = graph::fuse(&digits, &Options::default()).unwrap();
     models.push(("digits".into(), digits, vec![HostTensor::from_f32(&[1, 1, 8, 8], &[0.5; 64])]));
-    let fuse = |m: &Model| graph::fuse(m, &Options::default()).unwrap();
-    models.into_iter().map(|(what, model, inputs)| (what, fuse(&model), inputs)).collect()
+    models
+}
+
+/// Lines so long that workgroups have pieces of them.
+fn long_lines() -> Vec<Case> {
+    ["Softmax", "LayerNormalization"]
+        .map(|op| {
+            let mut b = Builder::new(17, 4);
+            let x = b.input(&[1, 1 << 16]);
+            let scale = b.weight(&[1 << 16]);
+            let y = if op == "Softmax" { b.node(op, &[&x], &[]) } else { b.node(op, &[&x, &scale], &[]) };
+            b.output(&y);
+            case(&format!("{op} in pieces"), b)
+        })
+        .into()
+}
+
+/// Products on targets of each kind of product loop, on chips of few units and with few rounds, so that a run is quick: shares of
+/// more than a tile, and tiles of more than a share.
+const DIVIDED: [(&str, DType, [usize; 3]); 8] = [
+    ("gfx902", DType::F32, [70, 450, 72]),
+    ("gfx902", DType::F16, [70, 66, 528]),
+    ("gfx908", DType::F32, [136, 136, 808]),
+    ("gfx90a", DType::BF16, [136, 264, 1600]),
+    ("gfx942", DType::F16, [264, 136, 2624]),
+    ("gfx1036", DType::F32, [40, 130, 200]),
+    ("gfx1103", DType::F32, [70, 450, 72]),
+    ("gfx1200", DType::F32, [70, 133, 424]),
+];
+
+/// A product by the smallest tile that can be divided in equal shares.
+fn divided(dtype: DType, extents: [usize; 3], target: &str) -> (Case, Tuning) {
+    let [m, n, k] = extents;
+    let mut b = Builder::new(17, 6);
+    let mut side = |shape: [usize; 2]| {
+        let values: Vec<f64> =
+            b.random(&shape).to_f64().iter().map(|v| (v * 90.0).round().clamp(-128.0, 127.0)).collect();
+        b.input_of(HostTensor::from_f64(dtype, &shape, &values))
+    };
+    let (x, y) = (side([m, k]), side([k, n]));
+    let z = b.node(if dtype == DType::I8 { "MatMulInteger" } else { "MatMul" }, &[&x, &y], &[]);
+    b.output(&z);
+    let case = case(&format!("{dtype} {m}x{n}x{k} in equal shares"), b);
+    let chip = Target::parse(target).unwrap();
+    let considered = candidates(&case.1, &case.1.steps[0], chip, &Tuning::default()).unwrap();
+    let divisible = considered.candidates.iter().filter(|c| c.parts == EQUAL_SHARES);
+    let smallest = divisible.min_by_key(|c| c.tile[0] * c.tile[1]);
+    let smallest = smallest.unwrap_or_else(|| panic!("{} on {target}: nothing that can be divided", case.0));
+    let mut tuning = Tuning::default();
+    tuning.insert(considered.product.clone(), Tuned::from(smallest));
+    (case, tuning)
+}
+
+/// The verifier must find all that a run shows. The other way round there are paths that no workgroup of a shape takes: where a share
+/// is less than a tile nobody has a whole one, and where it is more nobody adds three parts.
+#[test]
+fn every_drop_in_lines_in_pieces_and_divided_products_is_found() {
+    let lines = long_lines();
+    let mut jobs: Vec<(Case, &str, Tuning)> = Vec::new();
+    for case in &lines {
+        jobs.extend(["gfx906", "gfx942", "gfx1100", "gfx1201"].map(|t| (case.clone(), t, Tuning::default())));
+    }
+    for (target, dtype, extents) in DIVIDED {
+        let (case, tuning) = divided(dtype, extents, target);
+        jobs.push((case, target, tuning));
+    }
+    jobs.reverse(); // the longest first
+    let counts: Vec<Count> = jobs
+        .into_par_iter()
+        .flat_map(|(case, target, tuning)| {
+            let counts = drop_each_of_model(&case, target, tuning);
+            let two = case.0.contains("pieces");
+            assert_eq!(counts.len(), 1 + usize::from(two), "{} on {target}: kernels", case.0);
+            counts
+        })
+        .collect();
+    let all = sum_of(counts, 600);
+    assert_eq!(all.missed_by_verifier, 0, "some drops were missed");
+    assert!(
+        all.missed_by_run < all.noticed / 20,
+        "{} of {} drops are on paths that nobody takes",
+        all.missed_by_run,
+        all.noticed
+    );
 }
 
 #[test]
@@ -376,6 +472,6 @@ fn every_drop_in_our_kernels_is_noticed_or_harmless() {
     );
     let jobs: Vec<_> = models.iter().flat_map(|m| TARGETS.map(|t| (m, t))).collect();
     let counts: Vec<Count> =
-        jobs.par_iter().flat_map(|((what, graph, inputs), t)| drop_each_of_model(what, graph, inputs, t)).collect();
+        jobs.par_iter().flat_map(|(case, t)| drop_each_of_model(case, t, Tuning::default())).collect();
     conclude(counts, 1000);
 }

@@ -1,5 +1,7 @@
 //! The library as other programs call it: compiler, compiled models, sessions bound to the caller's memory and streams.
 
+mod support;
+
 use barewave::codeobj::Abi;
 use barewave::compile::{CacheStats, KernelCache, Missing, NodeSupport, Verdict};
 use barewave::graph::Reason;
@@ -11,6 +13,7 @@ use barewave_isa::Target;
 use pretty_assertions::assert_eq;
 use std::path::Path;
 use std::sync::Arc;
+use support::build::Builder;
 
 fn load(path: &str) -> Model {
     Model::load(Path::new(path)).unwrap()
@@ -49,6 +52,32 @@ fn a_saved_model_is_the_same_model() {
     assert!(std::fs::read(&again).unwrap() == std::fs::read(&file).unwrap());
     let other: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Target::GFX942, false).unwrap());
     assert!(Session::new(other, &read).err().unwrap().to_string().contains("gfx1030"));
+}
+
+/// A product with fewer compute units gets tiles for those, which every device of the architecture runs.
+#[test]
+fn products_have_their_own_tiles() {
+    let cache = Arc::new(KernelCache::in_memory());
+    let mut b = Builder::new(17, 1);
+    let (x, y) = (b.input(&[1024, 4096]), b.input(&[4096, 1024]));
+    let z = b.node("MatMul", &[&x, &y], &[]);
+    b.output(&z);
+    let compile = |name: &str| {
+        let target = Target::parse(name).unwrap();
+        let options = Options { cache: cache.clone(), ..Options::default() };
+        Compiler::new(target, options).compile(&b.model, &Shapes::default()).unwrap()
+    };
+    let [whole, small] = ["mi300x", "mi308x"].map(compile);
+    assert_eq!(cache.stats().compiled, 2, "products do not share kernels");
+    assert_ne!(whole.plan().launches[0].grid, small.plan().launches[0].grid, "304 units and 80 need other tiles");
+    let mut bytes = Vec::new();
+    small.write_to(Abi::V5, &mut bytes).unwrap();
+    let read = Compiled::from_bytes(bytes.into(), Path::new("memory")).unwrap();
+    assert_eq!((read.target().name(), read.target().cus()), ("mi308x", 80));
+    for device in ["gfx942", "mi300a"] {
+        let device = EmulatedDevice::new(Target::parse(device).unwrap(), false).unwrap();
+        Session::new(Arc::new(device), &read).unwrap();
+    }
 }
 
 #[test]

@@ -221,7 +221,7 @@ fn host_buffers_belong_to_the_copies_under_way() {
 #[test]
 fn devices_are_opened_by_name() {
     for (name, preferred, want) in [
-        ("emu:mi300x", None, "emulated gfx942"),
+        ("emu:mi300x", None, "emulated mi300x (gfx942)"),
         ("emu", Some(Target::GFX803), "emulated gfx803"),
         ("emu", None, "emulated gfx942"),
     ] {

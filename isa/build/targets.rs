@@ -17,6 +17,8 @@ pub struct Target {
     pub parent: Option<String>,
     pub words: BTreeMap<String, Word>,
     quirks: Vec<Quirk>,
+    /// What products have otherwise: name, facts.
+    products: Vec<(String, Vec<(&'static str, f64)>)>,
     /// Where the target begins.
     line: Line,
 }
@@ -45,6 +47,8 @@ pub fn parse(lines: &[Line]) -> Result<Targets> {
         if let Some(rest) = line.text.strip_prefix("target ") {
             let target = target(line, rest, &out.list)?;
             out.list.push(target);
+        } else if let Some(rest) = line.text.strip_prefix("product ") {
+            product(line, rest, &mut out.list)?;
         } else if let Some(rest) = line.text.strip_prefix("machine ") {
             let machine = machine(line, rest, &out.list)?;
             out.machines.push(machine);
@@ -62,8 +66,14 @@ fn target(line: &Line, rest: &str, list: &[Target]) -> Result<Target> {
     if list.iter().any(|t| t.name == name) {
         return Err(line.fail(name, "a second target of this name"));
     }
-    let mut new =
-        Target { name: name.to_string(), parent: None, words: BTreeMap::new(), quirks: Vec::new(), line: line.clone() };
+    let mut new = Target {
+        name: name.to_string(),
+        parent: None,
+        words: BTreeMap::new(),
+        quirks: Vec::new(),
+        products: Vec::new(),
+        line: line.clone(),
+    };
     let mut words = words.peekable();
     if words.next_if_eq(&":").is_some() {
         let parent = words.next().ok_or_else(|| line.fail(rest, "expected a parent behind `:`"))?;
@@ -108,6 +118,38 @@ fn fact(line: &Line, word: &str, target: &mut Target) -> Result<()> {
             return Err(line.fail(word, "no such fact"));
         }
         target.words.insert(key.to_string(), Word { value: value.to_string(), line: line.clone() });
+    }
+    Ok(())
+}
+
+/// Facts that products may have otherwise than their target.
+const OF_PRODUCTS: [&str; 7] = ["cus", "shader_engines", "dies", "boost_mhz", "dram_gbs", "mall_mib", "l2_mib"];
+
+/// `NAME,.. : TARGET FACT=NUMBER ..`
+fn product(line: &Line, rest: &str, list: &mut [Target]) -> Result<()> {
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let [names, ":", of, facts @ ..] = &words[..] else {
+        return Err(line.fail(rest, "expected `product NAME,.. : TARGET FACT=NUMBER ..`"));
+    };
+    let target = list.iter_mut().find(|t| t.name == *of).ok_or_else(|| line.fail(of, "no such target above"))?;
+    let mut read = Vec::new();
+    for fact in facts {
+        let parts = fact.split_once('=').and_then(|(key, value)| {
+            let key = OF_PRODUCTS.into_iter().find(|k| *k == key)?;
+            Some((key, value.parse().ok().filter(|v| *v >= 0.0 && *v < 1e6)?))
+        });
+        read.push(parts.ok_or_else(|| {
+            line.fail(fact, &format!("expected one of {} with a number behind `=`", OF_PRODUCTS.join(", ")))
+        })?);
+    }
+    for name in names.split(',') {
+        if !target.get("products")?.value.split(',').any(|known| known == name) {
+            return Err(line.fail(name, "not among the target's `products=`"));
+        }
+        if target.products.iter().any(|p| p.0 == name) {
+            return Err(line.fail(name, "a second line of this product"));
+        }
+        target.products.push((name.to_string(), read.clone()));
     }
     Ok(())
 }
@@ -330,14 +372,19 @@ impl Targets {
             {
                 return Err(generic.fail("no such target"));
             }
+            let names = &t.get("products")?.value;
+            let facts = names.split(',').map(|name| t.products.iter().find(|p| p.0 == name).map_or(&[][..], |p| &p.1));
+            let _ = write!(out, "product_facts: &[{}], ", facts.map(|f| format!("&{f:?}, ")).collect::<String>());
             let quirks = t.quirks.iter().fold(0u64, |bits, q| bits | 1 << *q as u64);
             let _ = writeln!(out, "quirks: {quirks} }},");
         }
         out.push_str("];\npub(crate) static MACHINES: &[Machine] = &[\n");
         for m in &self.machines {
             let Machine { name, mach, like, decodes } = m;
-            let _ =
-                writeln!(out, "Machine {{ name: {name:?}, mach: {mach}, like: Target({like}), decodes: {decodes} }},");
+            let _ = writeln!(
+                out,
+                "Machine {{ name: {name:?}, mach: {mach}, like: Target::of({like}), decodes: {decodes} }},"
+            );
         }
         out.push_str("];\npub(crate) static TARGET_CODES: &[Codes] = &[");
         for t in &self.list {
@@ -348,8 +395,12 @@ impl Targets {
         out.push_str("];\nimpl Target {\n");
         for (i, t) in self.list.iter().enumerate() {
             let name = t.name.to_uppercase().replace('-', "_");
-            let _ =
-                writeln!(out, "/// {} ({}).\npub const {name}: Target = Target({i});", t.name, t.get("code")?.value);
+            let _ = writeln!(
+                out,
+                "/// {} ({}).\npub const {name}: Target = Target::of({i});",
+                t.name,
+                t.get("code")?.value
+            );
         }
         out.push_str("}\n");
         Ok(())

@@ -68,7 +68,7 @@ hwreg gfx1300 60=FROB
     assert!(made.text.contains("name: \"frob\"") && made.text.contains("(60, \"FROB\")"));
     let new = ranges(&made);
     assert_eq!(new.len(), before.len() + 1);
-    let parent = made.text.split("pub const GFX1200: Target = Target(").nth(1).and_then(|t| t.split(')').next());
+    let parent = made.text.split("pub const GFX1200: Target = Target::of(").nth(1).and_then(|t| t.split(')').next());
     let parent: usize = parent.and_then(|n| n.parse().ok()).expect("the number of gfx1200");
     // six rows of the new operation came, the six of v_sub_f32 went
     assert_eq!(new[new.len() - 1].1, before[parent].1);
@@ -89,6 +89,19 @@ fn mistakes_are_found_where_they_stand() {
             "targets",
             "target gfx1 : gfx900 -wgp_mode",
             "more.isa:1:22: `-wgp_mode`: the parent does not have this quirk",
+        ),
+        (
+            "targets",
+            "product mi50 gfx906",
+            "more.isa:1:9: `mi50 gfx906`: expected `product NAME,.. : TARGET FACT=NUMBER ..`",
+        ),
+        ("targets", "product mi50 : gfx1 cus=4", "more.isa:1:16: `gfx1`: no such target above"),
+        ("targets", "product mi51 : gfx906 cus=4", "more.isa:1:9: `mi51`: not among the target's `products=`"),
+        ("targets", "product mi50 : gfx906 cus=4", "more.isa:1:9: `mi50`: a second line of this product"),
+        (
+            "targets",
+            "product mi60 : gfx906 wave=32",
+            "more.isa:1:23: `wave=32`: expected one of cus, shader_engines, dies, boost_mhz, dram_gbs, mall_mib, l2_mib with a number behind `=`",
         ),
         (
             "targets",

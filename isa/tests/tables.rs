@@ -74,6 +74,28 @@ fn targets_by_name_product_and_number() {
     }
 }
 
+/// Products are the same target with other units: every name leads back to itself.
+#[test]
+fn products_of_a_target() {
+    for t in Target::all() {
+        assert_eq!((t.name(), t.title(), t.cus()), (t.info().name, t.to_string(), t.info().cus));
+        for name in t.info().products.iter().filter(|n| **n != t.info().code_name) {
+            let product = Target::parse(name).unwrap();
+            assert_eq!((product, product.name(), Target::parse(product.name())), (t, *name, Ok(t)));
+            assert!(product.cus() > 0 && product.cus() <= t.info().cus, "{name}");
+            assert_eq!(t.of_marketing_name(&format!("AMD Radeon(TM) {}", name.to_uppercase())).name(), *name);
+        }
+    }
+    let cus = ["mi300x", "mi300a", "mi210", "radeonvii", "RX 6600", "rx7900gre", "strix-halo"];
+    assert_eq!(cus.map(|n| Target::parse(n).unwrap().cus()), [304, 228, 104, 60, 28, 80, 40]);
+    let named = |t: Target, name| t.of_marketing_name(name).name();
+    assert_eq!(named(Target::GFX1100, "AMD Radeon RX 7900 XTX"), "rx7900xtx");
+    assert_eq!(named(Target::GFX1100, "AMD Radeon RX 7900 XT"), "rx7900xt");
+    assert_eq!(named(Target::GFX942, "AMD Instinct MI300A"), "mi300a");
+    assert_eq!(named(Target::GFX1103, "AMD Radeon Graphics"), "gfx1103");
+    assert_eq!(Target::parse("mi300a").unwrap().title(), "mi300a (gfx942)");
+}
+
 #[test]
 fn waits_round_trip() {
     for target in Target::all() {

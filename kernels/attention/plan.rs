@@ -240,7 +240,7 @@ impl Plan {
         let (once, own) = (fitted.uneven * (matrix + vector), matrix + fitted.alone * vector);
         let results = self.e.batches * self.e.queries.div_ceil(self.queries as usize);
         let groups = results as f64 * f64::from(self.parts);
-        let cus = f64::from(info.cus);
+        let cus = f64::from(target.cus());
         let of = |resident: f64| {
             let beside = (resident * f64::from(waves) / f64::from(info.simds)).ceil();
             (beside * (work + more) + once).max(own + fitted.reads_alone * read * beside + fitted.latency)
@@ -312,7 +312,7 @@ impl Plan {
         at_once.dedup();
         let work = Work::of(&self).filter(|_| self.at_once() == 1);
         let part = (self.form.waves.0 * self.lanes() * self.left() * 4) as usize;
-        let shares = at_once.into_iter().filter_map(move |n| work?.shared(target.info().cus * n));
+        let shares = at_once.into_iter().filter_map(move |n| work?.shared(target.cus() * n));
         let shares = shares.filter(move |s| 2 * s.groups as usize * part < MAX_TENSOR_BYTES);
         shares.map(move |s| Plan { shares: Some(s), ..self })
     }

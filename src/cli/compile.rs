@@ -198,7 +198,7 @@ pub fn run(args: &Args) -> Result {
         args.model.display(),
         launches.join(", "),
         program.kernel_count(),
-        program.plan().target,
+        program.target().title(),
         read.as_secs_f64() * 1e3,
         (compiled - read).as_secs_f64() * 1e3
     );

@@ -6,6 +6,7 @@ use barewave::passes::selectable;
 use barewave_isa::{Class, Flags, Op, OpInfo, Slot, Target};
 use serde::Serialize;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Reads the instruction tables.
@@ -190,7 +191,10 @@ fn targets(json: bool) -> Result {
         wave_size: u32,
         vgprs: u32,
         lds_bytes: u32,
+        compute_units: u32,
         products: &'static [&'static str],
+        /// Of products that are not like the largest one: by the names of `isa/latency/chips.csv`.
+        product_facts: BTreeMap<&'static str, BTreeMap<&'static str, f64>>,
     }
     let rows: Vec<Row> = Target::all()
         .map(|t| t.info())
@@ -200,18 +204,31 @@ fn targets(json: bool) -> Result {
             wave_size: i.wave_size,
             vgprs: i.vgprs_per_simd,
             lds_bytes: i.lds_bytes,
+            compute_units: i.cus,
             products: i.products,
+            product_facts: (i.products.iter().copied().zip(i.product_facts.iter()))
+                .filter(|(_, facts)| !facts.is_empty())
+                .map(|(name, facts)| (name, facts.iter().copied().collect()))
+                .collect(),
         })
         .collect();
     if json {
         return print_json(&rows);
     }
-    println!("{:8} {:10} {:7} {:>10} {:>8}  products", "target", "code name", "wave", "VGPRs/SIMD", "LDS");
+    println!("{:8} {:10} {:7} {:>10} {:>8} {:>5}  products", "target", "code name", "wave", "VGPRs/SIMD", "LDS", "CUs");
     for r in rows {
-        let products = r.products.join(" ");
+        let units = |name: &str| r.product_facts.get(name)?.get("cus").filter(|n| **n != f64::from(r.compute_units));
+        let product = |name: &&str| units(name).map_or(name.to_string(), |n| format!("{name}({n} CUs)"));
+        let products: Vec<String> = r.products.iter().map(product).collect();
         println!(
-            "{:8} {:10} wave{:<3} {:>10} {:>8}  {products}",
-            r.name, r.code_name, r.wave_size, r.vgprs, r.lds_bytes
+            "{:8} {:10} wave{:<3} {:>10} {:>8} {:>5}  {}",
+            r.name,
+            r.code_name,
+            r.wave_size,
+            r.vgprs,
+            r.lds_bytes,
+            r.compute_units,
+            products.join(" ")
         );
     }
     Ok(())

@@ -115,7 +115,7 @@ impl KernelCache {
         step: &str,
         make: impl FnOnce() -> Result<Vec<KernelCode>, E>,
     ) -> Result<StepCode, E> {
-        let key = format!("{COMPILER}|{}|{step}", target.info().name);
+        let key = format!("{COMPILER}|{}|{step}", target.name());
         let hash = xxh3_128(key.as_bytes());
         let count = |i: usize| self.found[i].fetch_add(1, Ordering::Relaxed);
         if let Some(found) = self.memory().get(&hash) {

@@ -234,7 +234,7 @@ impl Compiler {
             Plan {
                 version: PLAN_VERSION,
                 model: graph.name.clone(),
-                target: self.target.info().name.to_string(),
+                target: self.target.name().to_string(),
                 inputs: graph.inputs.iter().map(|id| port(graph, *id)).collect(),
                 outputs: graph.outputs.iter().map(|id| port(graph, *id)).collect(),
                 arena_bytes: memory[g].arena_bytes as u64,

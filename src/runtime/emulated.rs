@@ -63,7 +63,7 @@ impl EmulatedDevice {
         let options = settings.options;
         let t = target.info();
         let info = DeviceInfo {
-            name: format!("emulated {}", t.name),
+            name: format!("emulated {}", target.title()),
             id: TargetId::of_device(t.name, t.elf_features),
             target,
             compute_units: None,

@@ -61,6 +61,14 @@ macro_rules! chip {
                     evidence: vec![$((stringify!($name), cell(stringify!($name))?.evidence),)*],
                 })
             }
+
+            /// Where a constant lies, by its name in the table.
+            fn constant(&mut self, name: &str) -> Option<&mut f64> {
+                match name {
+                    $(stringify!($name) => Some(&mut self.$name),)*
+                    _ => None,
+                }
+            }
         }
     };
 }
@@ -111,17 +119,37 @@ fn cell(target: &str, name: &str) -> Option<Constant> {
 }
 
 impl Chip {
-    /// The constants of a target; `None` for one that the table has no column and no relative for.
+    /// The constants of a target, with what its product has otherwise ([`Target::facts`]); `None` for one that the table has no
+    /// column and no relative for.
     pub fn of(target: Target) -> Option<Chip> {
         let name = target.info().name;
-        if let Some(chip) = Chip::read(target, |constant| cell(name, constant)) {
-            return Some(chip);
+        let own = Chip::read(target, |constant| cell(name, constant));
+        let is_relative = own.is_none();
+        let mut chip = match own {
+            Some(chip) => chip,
+            None => {
+                let like = LIKE.iter().find(|l| l.0 == name)?.1;
+                let mut chip = Chip::read(target, |constant| cell(like, constant))?;
+                chip.validated = 0.0;
+                chip.cus = f64::from(target.info().cus);
+                chip.evidence.iter_mut().for_each(|e| e.1 = Evidence::Inferred);
+                chip
+            }
+        };
+        let (cus, boost) = (chip.cus, chip.boost_mhz);
+        for (name, value) in target.facts() {
+            if let Some(constant) = chip.constant(name) {
+                *constant = *value;
+            }
+            if let Some(e) = chip.evidence.iter_mut().find(|e| e.0 == *name && !is_relative) {
+                e.1 = Evidence::Documented;
+            }
         }
-        let like = LIKE.iter().find(|l| l.0 == name)?.1;
-        let mut chip = Chip::read(target, |constant| cell(like, constant))?;
-        chip.validated = 0.0;
-        chip.cus = f64::from(target.info().cus);
-        chip.evidence.iter_mut().for_each(|e| e.1 = Evidence::Inferred);
+        // Nobody has measured what clock a product holds: as much of its boost clock as its relative.
+        chip.sustained_mhz *= chip.boost_mhz / boost;
+        if chip.cus < cus {
+            chip.burst_us = 0.0; // as `throttled` has it
+        }
         Some(chip)
     }
 
@@ -189,6 +217,17 @@ mod tests {
         for t in Target::all() {
             let chip = Chip::of(t).unwrap_or_else(|| panic!("{t} has no constants"));
             assert!(chip.cus > 0.0 && chip.dram_bytes_clk() > 0.0 && chip.l1_line > 0.0, "{t}");
+        }
+        for t in Target::all().filter(|t| table().0.contains(&t.info().name)) {
+            assert!(t.facts().is_empty(), "{t}: its column is that of its first product");
+        }
+        for t in Target::all().flat_map(|t| t.info().products) {
+            let target = Target::parse(t).unwrap();
+            let mut chip = Chip::of(target).unwrap();
+            assert_eq!(chip.cus, f64::from(target.cus()), "{t}");
+            for (name, value) in target.facts() {
+                assert_eq!(chip.constant(name).map(|c| *c), Some(*value), "{name} of {t}");
+            }
         }
         let (header, lines) = table();
         for line in lines {

@@ -17,7 +17,7 @@ pub(crate) enum Codes {
 
 impl Target {
     pub(crate) fn codes(self) -> Codes {
-        TARGET_CODES.get(usize::from(self.0)).copied().unwrap_or(Codes::Gfx9)
+        TARGET_CODES.get(self.index()).copied().unwrap_or(Codes::Gfx9)
     }
 }
 

@@ -458,7 +458,7 @@ fn hwreg(inst: &Inst) -> Option<u64> {
 impl Target {
     /// All hazards of the target.
     pub fn hazards(self) -> &'static [HazardRule] {
-        let i = HAZARDS_OF.get(usize::from(self.0)).copied().unwrap_or(0);
+        let i = HAZARDS_OF.get(self.index()).copied().unwrap_or(0);
         HAZARDS.get(usize::from(i)).copied().unwrap_or(&[])
     }
 

@@ -12,7 +12,7 @@ static INFOS: [OnceLock<Vec<Option<OpInfo>>>; 64] = [const { OnceLock::new() }; 
 
 /// The operation as the target has it.
 pub(crate) fn info(target: Target, op: Op) -> Option<&'static OpInfo> {
-    let i = usize::from(target.0).min(INFOS.len() - 1);
+    let i = target.index().min(INFOS.len() - 1);
     INFOS[i]
         .get_or_init(|| (0..Op::COUNT).map(|n| build(target, Op(n as u16))).collect())
         .get(usize::from(op.0))?
@@ -41,7 +41,7 @@ impl Target {
     /// Name of the operation's latency class, and how well its numbers are known.
     pub fn latency_class(self, op: Op) -> (&'static str, Evidence) {
         let class = class(self, op);
-        let tag = LATENCY.get(usize::from(self.0)).and_then(|l| l.get(class)).map_or('i', |l| l.2);
+        let tag = LATENCY.get(self.index()).and_then(|l| l.get(class)).map_or('i', |l| l.2);
         let evidence = match tag {
             'm' => Evidence::Measured,
             'd' => Evidence::Documented,
@@ -67,7 +67,7 @@ impl Target {
 }
 
 fn class(target: Target, op: Op) -> usize {
-    let t = usize::from(target.0);
+    let t = target.index();
     OP_CLASS_OF
         .get(t)
         .and_then(|&c| OP_CLASS.get(usize::from(c)))
@@ -133,7 +133,7 @@ fn build(target: Target, op: Op) -> Option<OpInfo> {
         | if has(prop::FP) || has(prop::MATRIX) { 16 } else { 0 };
     implicit(bits, &mut reads);
     implicit(main.variant >> WRITES & 31, &mut writes);
-    let t = usize::from(target.0).min(TARGETS.len() - 1);
+    let t = target.index().min(TARGETS.len() - 1);
     let (latency, busy, _) = LATENCY.get(t).and_then(|l| l.get(class(target, op))).copied().unwrap_or((0, 0, 'i'));
     Some(OpInfo {
         op,

@@ -251,7 +251,7 @@ impl Table {
         for i in 0..table.rows.len() {
             let row = table.rows[i];
             let (first, _) = row.mnemonic().split_once(" :: ").unwrap_or((row.mnemonic(), ""));
-            let suffix = table.suffix(&row, Target(target as u8));
+            let suffix = table.suffix(&row, Target::of(target as u8));
             table.heads.push_str(first);
             table.heads.push_str(suffix);
             table.head_ends.push(table.heads.len() as u32);
@@ -263,7 +263,7 @@ impl Table {
     #[inline]
     pub fn index(&self, target: Target, wave64: bool) -> &Index {
         if wave64 && target.info().wave_size == 32 {
-            return self.wide_index.get_or_init(|| Index::new(usize::from(target.0), &self.rows, true));
+            return self.wide_index.get_or_init(|| Index::new(target.index(), &self.rows, true));
         }
         &self.index
     }
@@ -372,7 +372,7 @@ static TABLES: [OnceLock<Table>; 64] = [const { OnceLock::new() }; 64];
 
 /// The table of a target, unpacked on first use.
 pub(crate) fn table(target: Target) -> &'static Table {
-    let i = usize::from(target.0).min(TABLES.len() - 1);
+    let i = target.index().min(TABLES.len() - 1);
     TABLES[i].get_or_init(|| Table::load(i))
 }
 

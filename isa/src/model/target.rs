@@ -4,9 +4,42 @@ use crate::model::schema::Layout;
 pub use crate::model::schema::{Quirk, Resource};
 use crate::{Counter, CounterInfo, Op, OpInfo};
 
-/// A GPU architecture by LLVM's name (`gfx942`). Cheap to copy; compare with `==`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Target(pub(crate) u8);
+/// A GPU architecture by LLVM's name (`gfx942`), and which product of it is meant. Cheap to copy.
+///
+/// Two are equal when they have the same instructions: products run each other's code, and differ in how many compute units there
+/// are and how fast they and memory go ([`Target::cus`], [`Target::facts`]).
+#[derive(Clone, Copy)]
+pub struct Target {
+    index: u8,
+    /// One more than its place among the architecture's products; 0: none is named.
+    product: u8,
+}
+
+impl PartialEq for Target {
+    fn eq(&self, other: &Target) -> bool {
+        self.index == other.index
+    }
+}
+
+impl Eq for Target {}
+
+impl Ord for Target {
+    fn cmp(&self, other: &Target) -> std::cmp::Ordering {
+        self.index.cmp(&other.index)
+    }
+}
+
+impl PartialOrd for Target {
+    fn partial_cmp(&self, other: &Target) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl std::hash::Hash for Target {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.index.hash(state);
+    }
+}
 
 /// How waits are spelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +61,8 @@ pub struct TargetInfo {
     pub code_name: &'static str,
     /// Products that carry it, normalised (`mi300x`), for `--target`.
     pub products: &'static [&'static str],
+    /// What each of them has otherwise ([`Target::facts`]).
+    pub product_facts: &'static [&'static [(&'static str, f64)]],
     /// EF_AMDGPU_MACH value of `e_flags`.
     pub elf_mach: u32,
     /// Feature bits of `e_flags` written by default (xnack and sramecc "any": 0x500 on gfx90a and gfx942).
@@ -181,11 +216,56 @@ impl Processor {
 }
 
 impl Target {
+    /// A target by its place in the table, no product of it named.
+    pub(crate) const fn of(index: u8) -> Target {
+        Target { index, product: 0 }
+    }
+
+    /// Its place in the table.
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.index)
+    }
+
     /// Facts of the target.
     #[inline]
     pub fn info(self) -> &'static TargetInfo {
-        &crate::model::generated::TARGETS[usize::from(self.0).min(crate::model::generated::TARGETS.len() - 1)]
+        &crate::model::generated::TARGETS[self.index().min(crate::model::generated::TARGETS.len() - 1)]
     }
+
+    /// The product that was named, otherwise the architecture: what [`Target::parse`] makes the same target of.
+    pub fn name(self) -> &'static str {
+        let info = self.info();
+        usize::from(self.product).checked_sub(1).and_then(|i| info.products.get(i)).unwrap_or(&info.name)
+    }
+
+    /// For people: `gfx942`, or `mi300a (gfx942)` where a product was named.
+    pub fn title(self) -> String {
+        let (name, architecture) = (self.name(), self.info().name);
+        if name == architecture { name.to_string() } else { format!("{name} ({architecture})") }
+    }
+
+    /// What the product has otherwise than its architecture's column of `isa/latency/chips.csv`, by the names of that table's lines.
+    /// Without a product: what the architecture's first one has.
+    pub fn facts(self) -> &'static [(&'static str, f64)] {
+        let place = usize::from(self.product).saturating_sub(1);
+        self.info().product_facts.get(place).copied().unwrap_or_default()
+    }
+
+    /// Compute units of the product; without one, of the architecture's largest.
+    pub fn cus(self) -> u32 {
+        self.facts().iter().find(|f| f.0 == "cus").map_or(self.info().cus, |f| f.1 as u32)
+    }
+
+    /// The product of this architecture that a driver means by a name as `AMD Radeon RX 7900 XT`; the target as it is where it
+    /// is none that the table has.
+    pub fn of_marketing_name(self, name: &str) -> Target {
+        let name = plain(name);
+        let found = self.info().products.iter().enumerate().filter(|(_, p)| name.contains(&plain(p)));
+        let found = found.max_by_key(|(_, p)| p.len()).and_then(|(i, _)| u8::try_from(i + 1).ok());
+        Target { product: found.unwrap_or(self.product), ..self }
+    }
+
     /// The instruction as this target has it; `None` when it has not.
     #[inline]
     pub fn op(self, op: Op) -> Option<&'static OpInfo> {
@@ -205,6 +285,11 @@ pub struct UnknownTarget {
     pub name: String,
     /// The known name that is most like it.
     pub nearest: &'static str,
+}
+
+/// A name without what people write differently.
+fn plain(name: &str) -> String {
+    name.to_lowercase().chars().filter(|c| !matches!(c, ' ' | '-' | '_')).collect()
 }
 
 fn known() -> String {
@@ -235,22 +320,21 @@ impl Target {
 
     /// All targets, in order of the table.
     pub fn all() -> impl Iterator<Item = Target> {
-        (0..crate::model::generated::TARGETS.len()).filter_map(|i| u8::try_from(i).ok()).map(Target)
+        (0..crate::model::generated::TARGETS.len()).filter_map(|i| u8::try_from(i).ok()).map(Target::of)
     }
 
-    /// A target by architecture (`gfx942`), product (`MI300X`, `RX 7900 XTX`) or code name (`cdna3`); upper and lower
-    /// case, spaces, dashes and underscores do not matter.
+    /// A target by architecture (`gfx942`), product (`MI300X`, `RX 7900 XTX`, which the target then stands for) or code name (`cdna3`);
+    /// upper and lower case, spaces, dashes and underscores do not matter.
     pub fn parse(name: &str) -> Result<Target, UnknownTarget> {
-        let plain =
-            |name: &str| -> String { name.to_lowercase().chars().filter(|c| !matches!(c, ' ' | '-' | '_')).collect() };
         let word = plain(name);
         let mut nearest = ("", usize::MAX);
         for t in Target::all() {
             let i = t.info();
-            for &n in [i.name, i.code_name].iter().chain(i.products) {
+            for (place, &n) in [i.name, i.code_name].iter().chain(i.products).enumerate() {
                 let d = distance(&word, &plain(n));
                 if d == 0 {
-                    return Ok(t);
+                    let product = u8::try_from(place.saturating_sub(1)).unwrap_or(0);
+                    return Ok(Target { product, ..t });
                 }
                 if d < nearest.1 {
                     nearest = (n, d);

@@ -71,7 +71,7 @@ type Names = HashMap<&'static str, Vec<u16>, BuildHasherDefault<NameHasher>>;
 static BY_NAME: [OnceLock<Names>; 64] = [const { OnceLock::new() }; 64];
 
 fn by_name(target: Target) -> &'static Names {
-    BY_NAME[usize::from(target.0).min(63)].get_or_init(|| {
+    BY_NAME[target.index().min(63)].get_or_init(|| {
         let table = table::table(target);
         let mut out = Names::default();
         for (i, r) in table.rows.iter().enumerate() {

@@ -27,7 +27,7 @@ pub(crate) const MATRIX_SCALE_FMT: [&str; 3] =
 
 /// A list of names of one target.
 fn names(all: &'static [&'static [(u16, &'static str)]], target: Target) -> &'static [(u16, &'static str)] {
-    all.get(usize::from(target.0)).copied().unwrap_or(&[])
+    all.get(target.index()).copied().unwrap_or(&[])
 }
 
 fn name_of(list: &'static [(u16, &'static str)], id: u64) -> Option<&'static str> {

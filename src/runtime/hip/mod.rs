@@ -70,7 +70,8 @@ impl HipDevice {
         let known = |part: &&str| ["gfx", "xnack", "sramecc"].iter().any(|w| part.starts_with(w));
         let arch: Vec<&str> = p.arch.split(':').filter(known).collect();
         let id = TargetId::parse(&arch.join(":")).map_err(|_| unknown())?;
-        let target = Target::all().find(|t| t.info().name == id.processor).ok_or_else(unknown)?;
+        let target =
+            Target::all().find(|t| t.info().name == id.processor).ok_or_else(unknown)?.of_marketing_name(&p.name);
         let info = DeviceInfo {
             name: p.name,
             id,

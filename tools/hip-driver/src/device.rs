@@ -37,12 +37,13 @@ struct Facts {
 }
 
 fn facts(d: &Device) -> Facts {
-    let t = d.emu.target().info();
+    let target = d.emu.target();
+    let t = target.info();
     let digits = t.name.trim_start_matches("gfx");
     let cut = digits.len().saturating_sub(2);
     let number = |s: Option<&str>| s.and_then(|s| c_int::from_str_radix(s, 16).ok()).unwrap_or(0);
     Facts {
-        name: format!("barewave emulated {}", t.name),
+        name: format!("barewave emulated {}", target.title()),
         arch: d.id.to_string(),
         major: digits.get(..cut).and_then(|s| s.parse().ok()).unwrap_or(0),
         minor: number(digits.get(cut..cut + 1)),

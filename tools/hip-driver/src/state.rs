@@ -387,7 +387,7 @@ fn make_devices() -> std::result::Result<Vec<Arc<Device>>, NoDevices> {
             cache_config: AtomicU32::new(0),
             pool: Mutex::new(pool.clone()),
             default_pool: pool,
-            compute_units: units.map_or_else(|| target.info().cus, |n| n as u32),
+            compute_units: units.map_or_else(|| target.cus(), |n| n as u32),
             flags: AtomicU32::new(0),
             limits: Mutex::new(crate::device::LIMITS),
             graph_memory: Mutex::default(),

@@ -139,7 +139,7 @@ impl Index {
         known: &mut Vec<(Reason, bool)>,
     ) -> SmallVec<[(u8, u8, u16); 8]> {
         let info = &TARGETS[target.min(TARGETS.len() - 1)];
-        let codes = Target(target as u8).codes();
+        let codes = Target::of(target as u8).codes();
         let mask_dwords = if wave64 { 2 } else { 1 };
         let shape = row.shape();
         let own = row.variant & OWN_LITERAL != 0;
@@ -368,7 +368,7 @@ mod tests {
             };
             let mut known = Vec::new();
             for row in rows {
-                let looks = index.looks(usize::from(target.0), row, true, &mut known);
+                let looks = index.looks(target.index(), row, true, &mut known);
                 assert!(looks.len() <= 6, "{target} {}: {looks:?}", row.mnemonic());
                 let crosses = looks.iter().any(|(lo, len, _)| *lo < 64 && lo + len > 64);
                 assert!(!crosses, "{target} {}: {looks:?}", row.mnemonic());
