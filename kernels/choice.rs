@@ -191,6 +191,8 @@ pub(super) struct Machine {
     /// Bytes that stay in a cache before memory which all compute units share; infinite where there are several second-level
     /// caches, or nothing is known.
     cache: f64,
+    /// All compute units share the second-level cache.
+    pub one_cache: bool,
     /// What is written stays there too.
     takes_results: bool,
     /// Cycles between two waves that begin, of all engines together.
@@ -230,6 +232,7 @@ impl Machine {
                 l2_latency: c.l2_hit,
                 lds: c.lds_bytes_clk / simds,
                 memory: c.dram_bytes_clk(),
+                one_cache: c.dies <= 1.0,
                 cache: if c.dies > 1.0 { f64::INFINITY } else { c.mall_mib.max(c.l2_mib) * 1048576.0 },
                 takes_results: c.mall_writes > 0.0,
                 dispatch: c.dispatch(1.0, c.cus),
@@ -250,6 +253,7 @@ impl Machine {
                     lds: 128.0 / simds,
                     memory: most,
                     cache: most,
+                    one_cache: true,
                     takes_results: false,
                     dispatch: 0.0,
                     issue,

@@ -387,26 +387,37 @@ impl Lines {
 
     /// Calls `body` for each chunk that this workitem walks, in a loop where they are not held.
     pub fn each(&self, w: &mut Writer, name: &str, mut body: impl FnMut(&mut Writer, &Chunk) -> Res<()>) -> Res<()> {
+        self.some(w, name, 1, |w, chunks| chunks.iter().try_for_each(|c| body(w, c)))
+    }
+
+    /// The same for so many chunks of a round together, or fewer at its end.
+    pub fn some(
+        &self,
+        w: &mut Writer,
+        name: &str,
+        together: usize,
+        mut body: impl FnMut(&mut Writer, &[Chunk]) -> Res<()>,
+    ) -> Res<()> {
         let own = match self.member {
             Some(m) => w.b.mul(m, self.shape.together),
             None => w.b.scalar(0),
         };
-        let round = self.chunks * self.team * self.shape.together;
+        let step = self.team * self.shape.together;
+        let round = self.chunks * step;
+        let numbers: Vec<u32> = (0..self.chunks).collect();
+        let mut all = |w: &mut Writer, first: Part, before: u32| {
+            numbers.chunks(together.max(1)).try_for_each(|some| {
+                let chunks: Vec<Chunk> = some.iter().map(|c| self.chunk(w, first, *c, before + c * step)).collect();
+                body(w, &chunks)
+            })
+        };
         if self.rounds == 1 {
-            for c in 0..self.chunks {
-                let chunk = self.chunk(w, own, c, c * self.team * self.shape.together);
-                body(w, &chunk)?;
-            }
-            return Ok(());
+            return all(w, own, 0);
         }
         let node = w.b.begin_loop(name);
         let start = w.b.mul(node.counter(), round);
         let first = w.b.add(start, own);
-        for c in 0..self.chunks {
-            let last = (self.rounds - 1) * round + c * self.team * self.shape.together;
-            let chunk = self.chunk(w, first, c, last);
-            body(w, &chunk)?;
-        }
+        all(w, first, (self.rounds - 1) * round)?;
         w.b.end_loop(node, self.rounds, 1, Pipeline::Off, false);
         Ok(())
     }

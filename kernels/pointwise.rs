@@ -202,15 +202,14 @@ pub(super) fn linear_index(b: &mut Builder) -> Part {
 /// How many neighbours go together in a kernel that serves any extents.
 pub(super) fn width(graph: &FusedGraph, step: &Step) -> usize {
     let Some((&last, d)) = step.output.view.dims.last().zip(step.output.view.rank().checked_sub(1)) else { return 1 };
+    // A limit may lie anywhere once extents are told.
     let fits = |a: &Access| {
-        let t = graph.tensor(a.tensor).dtype;
-        values::comes_in_fours(t)
-            && (a.view.strides[d] == 0 || values::is_word_aligned(t, &a.view))
+        values::comes_in_fours(graph.tensor(a.tensor).dtype)
+            && lie(graph, a, 4) != Lie::Apart
             && a.indirect.is_empty()
-            && matches!(a.view.strides[d], 0 | 1)
             && a.guard.as_ref().is_none_or(|g| g.ranges[d] == (0, last))
     };
-    let stores = fits(&step.output) && step.output.view.strides[d] == 1;
+    let stores = fits(&step.output) && is_dense(graph, &step.output, 4);
     if last.is_multiple_of(4) && step.inputs.iter().all(fits) && stores { 4 } else { 1 }
 }
 

@@ -9,6 +9,9 @@ use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
 use crate::mir::{Gen, OpenLoop, Part, Type};
 
+/// Dwords that a workitem loads of a line that is not held before it stores what comes of them.
+const AHEAD: usize = 48;
+
 /// The type that the elements of operand 0 are computed in.
 fn float_type(cx: &Cx) -> Res<Float> {
     let t = cx.dtype(Arg::Input(0));
@@ -147,8 +150,9 @@ impl<'a> Walk<'a> {
     /// Writes `f(element)` through the step's expression, of elements as the last pass left them where the line is held, else
     /// as they are in memory.
     pub fn write(&self, w: &mut Writer, mut f: impl FnMut(&mut Writer, Part) -> Part) -> Res<()> {
-        let mut one = |w: &mut Writer, (c, number): (&Chunk, usize), list: &[Part]| -> Res<()> {
-            let cx = self.cx;
+        let cx = self.cx;
+        // The other operands of a chunk.
+        let beside = |w: &mut Writer, c: &Chunk, number: usize| -> Res<Vec<Vec<Value>>> {
             let mut operands = vec![Vec::new(); cx.step.inputs.len()];
             for i in epilogue::operands(cx) {
                 operands[i] = match self.same.iter().find(|s| s.0 == Arg::Input(i)) {
@@ -156,6 +160,9 @@ impl<'a> Walk<'a> {
                     None => self.load(w, Arg::Input(i), c)?,
                 };
             }
+            Ok(operands)
+        };
+        let mut one = |w: &mut Writer, c: &Chunk, operands: &[Vec<Value>], list: &[Part]| -> Res<()> {
             let t = cx.dtype(Arg::Input(0));
             let mut results = Vec::new();
             for (e, x) in list.iter().enumerate() {
@@ -169,11 +176,20 @@ impl<'a> Walk<'a> {
             Ok(())
         };
         if self.lines.is_held() {
-            return self.held.iter().enumerate().try_for_each(|(n, (c, list))| one(w, (c, n), list));
+            return self.held.iter().enumerate().try_for_each(|(n, (c, list))| {
+                let operands = beside(w, c, n)?;
+                one(w, c, &operands, list)
+            });
         }
-        self.lines.each(w, "write", |w, c| {
-            let list = self.elements(w, c)?;
-            one(w, (c, 0), &list)
+        // What is stored may be what is loaded: loads do not pass stores by themselves.
+        let read = epilogue::operands(cx).into_iter().map(Arg::Input).chain([Arg::Input(0)]);
+        let dwords: usize = read.map(|a| (cx.dtype(a).size() * self.lines.together() as usize).div_ceil(4)).sum();
+        self.lines.some(w, "write", (AHEAD / dwords.max(1)).max(1), |w, chunks| {
+            let mut loaded = Vec::new();
+            for c in chunks {
+                loaded.push((self.elements(w, c)?, beside(w, c, 0)?));
+            }
+            chunks.iter().zip(&loaded).try_for_each(|(c, (list, operands))| one(w, c, operands, list))
         })
     }
 

@@ -10,6 +10,7 @@
 //! number of words apart, so that neighbouring workitems meet different banks both times.
 
 use super::address::{self, Offset};
+use super::choice::Machine;
 use super::error::Res;
 use super::pointwise::{self, WORKGROUP};
 use super::values::{self, Value, kind};
@@ -86,13 +87,18 @@ impl Turned {
         let rest = out.view.len() / (rows * columns);
         let least = WORKGROUP as usize * width.max(widest);
         let [from, to] = [size(all[0]), cx.dtype(Arg::Output).size()];
+        // Workgroups next to each other store parts of the same lines, which a cache that they share puts together.
+        let others = (0..d).filter(|i| out.view.dims[*i] > 1);
+        let in_lines = others.map(|i| out.view.strides[i] * to as i64).all(|bytes| bytes % LINE as i64 == 0);
+        let together = in_lines && Machine::of(cx.target).one_cache;
         let cost = |across: usize, along: usize| {
             let covered = |n: usize, of: usize| of.div_ceil(n) as f64 * n as f64 / of as f64;
             let lines = |n: usize, of: usize, size: usize| (LINE as f64 / (n.min(of) * size) as f64).max(1.0);
             let tiles = rest * rows.div_ceil(across) * columns.div_ceil(along);
             let few = (ENOUGH * cx.target.cus() as usize) as f64 / tiles as f64;
             let small = (most / (across * along)) as f64;
-            let runs = lines(across, rows, from) + lines(along, columns, to);
+            let stored = if together { 1.0 } else { lines(along, columns, to) };
+            let runs = lines(across, rows, from) + stored;
             covered(across, rows) * covered(along, columns) * runs * few.max(1.0) * (1.0 + 0.02 * small)
         };
         let sides = || (1..10).map(|n| 1usize << n);

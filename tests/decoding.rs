@@ -10,6 +10,7 @@ use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
 use support::build::{Builder, int};
 use support::device;
+use support::{all_cases, drawn};
 
 const TARGETS: [&str; 7] = ["gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"];
 
@@ -134,9 +135,13 @@ fn keys_are_shared_among_workgroups() {
         Decoding { heads: [1, 1], queries: 40, keys: 900, size: 40, masked: true, ..plain },
     ];
     for target in TARGETS {
-        let shared: Vec<u32> = cases.iter().zip(1..).map(|(c, seed)| c.check(target, seed)).collect();
+        let some = cases.iter().zip(1..).filter(|(_, seed)| drawn(&format!("decoding {seed} {target}")));
+        let shared: Vec<u32> = some.map(|(c, seed)| c.check(target, seed)).collect();
         // Where there are matrix instructions.
-        assert!(target == "gfx906" || shared.iter().filter(|s| **s > 1).count() > 2, "{target}: {shared:?}");
+        assert!(
+            !all_cases() || target == "gfx906" || shared.iter().filter(|s| **s > 1).count() > 2,
+            "{target}: {shared:?}"
+        );
     }
 }
 

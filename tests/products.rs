@@ -10,6 +10,7 @@ use barewave::tensor::{DType, HostTensor};
 use barewave_isa::Target;
 use support::build::{Builder, int, ints};
 use support::device;
+use support::drawn;
 
 const TARGETS: [&str; 8] = ["gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"];
 
@@ -91,7 +92,9 @@ fn every_type_and_layout_of_odd_extents() {
                 let mut extent =
                     |most: usize| if random.coin() { random.between(1, most) } else { random.below(most / 8) * 8 + 8 };
                 let extents = [1 + i % 2, extent(150), extent(150), extent(200)];
-                Product { extents, turned, dtype }.check(target, i as u64 + 1, 1);
+                if drawn(&format!("{target} {dtype} {extents:?}")) {
+                    Product { extents, turned, dtype }.check(target, i as u64 + 1, 1);
+                }
             }
         }
     }
@@ -110,7 +113,8 @@ fn floats_of_8_bits() {
                 let extents = [1 + (i + l) % 2, 35 + 7 * l + 2 * j, 64 + l * (i + j), 96 + 33 * j + l];
                 for scales in 0..3 {
                     // On others one of them will do.
-                    if as_it_is || l + scales == j {
+                    let what = format!("{target} {dtype} {extents:?} {scales}");
+                    if (as_it_is || l + scales == j) && drawn(&what) {
                         // Of half of them the right factor is part of the model.
                         let constant = !(i + j + l + scales).is_multiple_of(2);
                         let launches = scaled_product(target, dtype, extents, turned, (scales, constant));

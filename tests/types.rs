@@ -17,6 +17,7 @@ use std::sync::Arc;
 use support::agree::close;
 use support::build::{Builder, int, ints};
 use support::device;
+use support::drawn;
 
 /// One target per instruction set with other matrix instructions, registers or waves.
 const TARGETS: [&str; 9] =
@@ -49,7 +50,7 @@ fn values(b: &mut Builder, t: DType, shape: &[usize]) -> HostTensor {
 /// Runs on all targets and compares with reference values and their bounds.
 fn check(b: &Builder, what: &str, want: &[(f64, f64)], targets: &[&str]) {
     let graph = fuse(&b.model, &Options::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
-    for target in targets {
+    for target in targets.iter().filter(|t| drawn(&format!("{what} {t}"))) {
         let (out, _) = device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{what} {target}: {e}"));
         let got = out[0].to_f64();
         assert_eq!(got.len(), want.len(), "{what} {target}");
@@ -237,13 +238,13 @@ fn depths_shared_among_workgroups() {
 
 #[test]
 fn products_of_large_tiles() {
-    // The largest tiles, as many as fill a chip, the last ones not whole. Some rows are compared.
+    // The largest tiles, several bands of them, the last ones not whole. Some rows are compared.
     let cases = [
-        ("gfx908", DType::F16, [3970, 70, 4090]),
-        ("gfx942", DType::F16, [3970, 70, 4090]),
-        ("gfx942", DType::F32, [3970, 50, 4090]),
-        ("gfx1100", DType::F32, [3970, 50, 4090]),
-        ("gfx1201", DType::F16, [3970, 70, 4090]),
+        ("gfx908", DType::F16, [1990, 70, 2090]),
+        ("gfx942", DType::F16, [1990, 70, 2090]),
+        ("gfx942", DType::F32, [1990, 50, 2090]),
+        ("gfx1100", DType::F32, [1990, 50, 2090]),
+        ("gfx1201", DType::F16, [1990, 70, 2090]),
     ];
     for (target, t, [m, k, n]) in cases {
         let mut b = Builder::new(17, 3);

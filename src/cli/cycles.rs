@@ -2,7 +2,7 @@
 
 use barewave::Compiled;
 use barewave::emu::{EmuDevice, EmuError, LaunchOptions};
-use barewave::runtime::plan::{Address, Launch, Port, Region};
+use barewave::runtime::plan::{Address, Indices, Launch, Port, Region};
 use barewave::tensor::DType;
 use barewave_isa::Target;
 use barewave_timing::sequence::Touched;
@@ -98,8 +98,20 @@ pub struct Launched {
     pub lines: Arc<[LineCost]>,
 }
 
-/// Models every launch of one of a compiled model's plans, without running the model: buffers hold zeros, weights are
-/// there. Launches of one kernel over one grid are modelled once; what they find in caches is each one's own.
+/// So many bytes of numbers of so many bytes below `extent`, each as likely as another, the same each time.
+fn spread(i: &Indices) -> Vec<u8> {
+    let mixed = |n: u64| {
+        // The output function of SplitMix64 (Steele, Lea and Flood 2014).
+        let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) % i.extent.max(1)
+    };
+    (0..i.count).flat_map(|n| mixed(n).to_le_bytes().into_iter().take(i.size as usize)).collect()
+}
+
+/// Models every launch of one of a compiled model's plans, without running the model: weights are there, indices are spread over what they
+/// choose from, other buffers hold zeros. Launches of one kernel over one grid are modelled once; what they find in caches is each one's own.
 pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> {
     let plan = &compiled.plans()[number];
     let device = EmuDevice::new(compiled.target())?;
@@ -128,7 +140,9 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
     // A kernel may be told its extents: launches are equal when these are too.
     let told =
         |l: &Launch| -> Vec<u64> { l.args.iter().filter(|a| a.region == Region::Value).map(|a| a.offset).collect() };
-    let same = |a: &Launch, b: &Launch| (&a.kernel, a.grid) == (&b.kernel, b.grid) && told(a) == told(b);
+    let same = |a: &Launch, b: &Launch| {
+        (&a.kernel, a.grid, &a.indices) == (&b.kernel, b.grid, &b.indices) && told(a) == told(b)
+    };
     let mut different: Vec<&Launch> = Vec::new();
     for l in &plan.launches {
         if !different.iter().any(|d| same(d, l)) {
@@ -143,7 +157,16 @@ pub fn plan(compiled: &Compiled, number: usize) -> super::Result<Vec<Launched>> 
             let model = |grid: [u32; 3], count: u8| {
                 let counters = device.alloc(at_least_one(plan.counter_bytes)).map_err(Arc::new)?;
                 device.write(counters, &vec![count; plan.counter_bytes as usize]).map_err(Arc::new)?;
-                let args: Vec<u8> = l.args.iter().flat_map(|a| address(a, counters).to_le_bytes()).collect();
+                let mut args: Vec<u64> = l.args.iter().map(|a| address(a, counters)).collect();
+                for i in &l.indices {
+                    let bytes = spread(i);
+                    let at = device.alloc(at_least_one(bytes.len() as u64)).map_err(Arc::new)?;
+                    device.write(at, &bytes).map_err(Arc::new)?;
+                    if let Some(arg) = args.get_mut(i.arg as usize) {
+                        *arg = at;
+                    }
+                }
+                let args: Vec<u8> = args.iter().flat_map(|a| a.to_le_bytes()).collect();
                 let options = LaunchOptions::default();
                 let modelled = barewave_timing::model(&device, &kernel, grid, [l.block, 1, 1], &args, &options);
                 Ok::<_, NotModelled>(modelled.map_err(Arc::new)?)

@@ -62,7 +62,7 @@ pub struct DisasmArgs {
     /// Print all that is needed to assemble the text again: symbols, data, descriptors and metadata.
     #[arg(long, conflicts_with = "kernel")]
     full: bool,
-    /// The input is hexadecimal, an instruction a line; prints a line each, <invalid> where it does not decode.
+    /// The input is hexadecimal, an instruction a line; prints a line each, `<invalid>` where it does not decode.
     #[arg(long)]
     hex: bool,
     /// Remark at each instruction of an innermost loop: the clock at which it issues within a round, and why not earlier.
@@ -93,7 +93,7 @@ pub struct AsmArgs {
     /// Code object version, where the source does not say.
     #[arg(long, default_value = "5", value_parser = ["4", "5", "6"])]
     code_object_version: String,
-    /// Print a line for each line of input: its bytes in hexadecimal, or <error> and why.
+    /// Print a line for each line of input: its bytes in hexadecimal, or `<error>` and why.
     #[arg(long)]
     show_encoding: bool,
     #[command(flatten)]

@@ -23,8 +23,8 @@ use std::time::Instant;
 
 /// Runs a kernel of a code object that any compiler wrote.
 ///
-/// Arguments, in order: in:@a.npy (or in:1024xf32=0, in:64xf32=random:1), out:1024xf32[@c.npy], inout:@a.npy[@b.npy]
-/// (written back to a.npy when no other file is named), i32:5 (also i8 to u64, f16, bf16, f32, f64), lds:BYTES for a
+/// Arguments, in order: in:@a.npy (or in:1024xf32=0, in:64xf32=random:1), out:1024xf32@c.npy (or without a file), inout:@a.npy
+/// (written back there) or inout:@a.npy@b.npy, i32:5 (also i8 to u64, f16, bf16, f32, f64), lds:BYTES for a
 /// pointer to LDS, null for a null pointer.
 ///
 /// Example: barewave launch add.hsaco --kernel add --grid 16,1,1 --block 64,1,1 --arg in:@a.npy --arg in:@b.npy
@@ -396,6 +396,14 @@ fn cycles_of(what: &What<'_>, device: &EmuDevice, ready: &Ready, limits: &Limits
     let options = LaunchOptions { dynamic_lds: ready.lds, ..limits.options(false) };
     let module = device.load(&ready.code)?;
     let kernel = module.kernel(what.kernel)?;
+    let items: u32 = what.block.iter().product();
+    let stated = ready.kernel.meta.as_ref().filter(|m| m.reqd_workgroup_size.is_none());
+    if let Some(most) = stated.map(|m| m.max_flat_workgroup_size).filter(|most| items < *most) {
+        eprintln!(
+            "note: workgroups of {items} workitems are modelled; {} is for up to {most} (Triton's kernels are for exactly as many)",
+            what.kernel
+        );
+    }
     Ok(barewave_timing::model(device, &kernel, what.grid, what.block, &ready.block, &options)?.modelled)
 }
 

@@ -23,7 +23,7 @@ use crate::graph::plan::{self, MemoryPlan, Place, WeightsRegion};
 use crate::graph::{self, Options as GraphOptions};
 use crate::kernels::{self, Arg, Tuning};
 use crate::onnx::Model;
-use crate::runtime::plan::{Address, Launch, PLAN_VERSION, Plan, Port, Region};
+use crate::runtime::plan::{Address, Indices, Launch, PLAN_VERSION, Plan, Port, Region};
 use crate::tensor::Identity;
 use crate::verify;
 use barewave_isa::Target;
@@ -216,6 +216,7 @@ impl Compiler {
                         block: k.workgroup_size,
                         sharing: k.sharing,
                         args: args.collect(),
+                        indices: indices(&k.args, graph, step),
                         flops: k.flops,
                         after: std::mem::replace(&mut after, vec![launches.len() as u32]),
                         live_bytes: memory[g].live[i] as u64,
@@ -426,6 +427,20 @@ fn address(
         (None, _) => unreachable!("everything else is a tensor"),
     };
     Address { region, offset: offset as u64 }
+}
+
+/// Which arguments of a step's kernel hold indices that are not constants.
+fn indices(args: &[Arg], graph: &FusedGraph, step: &Step) -> Vec<Indices> {
+    let of = |(n, arg): (usize, &Arg)| {
+        let Arg::Index(i, k) = *arg else { return None };
+        let table = &step.inputs[i].indirect[k];
+        let t = graph.tensor(table.index);
+        let size = t.dtype.size();
+        let count = (t.len() - kernels::origin(graph, step, *arg) / size) as u64;
+        let known = matches!(t.role, Role::Constant(_));
+        (!known).then_some(Indices { arg: n as u32, size: size as u32, count, extent: table.extent as u64 })
+    };
+    args.iter().enumerate().filter_map(of).collect()
 }
 
 fn port(graph: &FusedGraph, id: TensorId) -> Port {

@@ -79,6 +79,19 @@ impl Port {
     }
 }
 
+/// An argument that holds numbers which the model computes, or is given, and by which the kernel reads another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Indices {
+    /// Number of the argument.
+    pub arg: u32,
+    /// Bytes of one of them: 4 or 8.
+    pub size: u32,
+    /// How many lie behind the argument's address.
+    pub count: u64,
+    /// They are below this.
+    pub extent: u64,
+}
+
 /// One kernel launch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Launch {
@@ -95,6 +108,9 @@ pub struct Launch {
     pub sharing: [u32; 3],
     /// Kernel arguments: 64-bit addresses.
     pub args: Vec<Address>,
+    /// Those of them that hold indices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indices: Vec<Indices>,
     /// Floating-point operations.
     pub flops: u64,
     /// Numbers of the launches whose results it reads.

@@ -30,8 +30,18 @@ pub(crate) enum Along {
 const NEXT: [u64; 3] = [2, 4, 8];
 
 impl Along {
+    /// By which of the sampled workgroups, the nearest first, share it with the first one.
+    pub(crate) fn of(sampled: impl Iterator<Item = bool> + Clone) -> Along {
+        let shared = sampled.clone().take_while(|s| *s).count();
+        match (shared, NEXT.get(shared.wrapping_sub(1))) {
+            (0, _) => Along::Own,
+            (n, Some(next)) if n < sampled.count() => Along::Next(*next),
+            _ => Along::All,
+        }
+    }
+
     /// Lots of it among so many workgroups.
-    fn count(self, workgroups: f64) -> f64 {
+    pub(crate) fn count(self, workgroups: f64) -> f64 {
         match self {
             Along::All => 1.0,
             Along::Own => workgroups,
@@ -96,7 +106,7 @@ impl Operands {
     }
 
     /// The number of a line's operand.
-    fn of(&self, line: u64) -> usize {
+    pub fn of(&self, line: u64) -> usize {
         let end = line.saturating_add(1).saturating_mul(self.line);
         let after = self.starts.partition_point(|s| s.0 < end);
         self.starts.get(after.saturating_sub(1)).map_or(0, |s| s.1)
@@ -175,12 +185,10 @@ impl Lots {
         for (number, weight) in lines {
             let operand = operands.of(*number);
             let along = [0, 1, 2].map(|axis| {
-                let sharing = || beside[axis].iter().filter(|b| b.shares);
-                let shared = sharing().take_while(|b| b.lines.contains(number)).count();
-                match (shared, NEXT.get(shared.wrapping_sub(1))) {
-                    (0, _) => periods[axis].get(&operand).map_or(Along::Own, |n| Along::Every(*n)),
-                    (n, Some(next)) if n < sharing().count() => Along::Next(*next),
-                    _ => Along::All,
+                let sharing = beside[axis].iter().filter(|b| b.shares).map(|b| b.lines.contains(number));
+                match Along::of(sharing) {
+                    Along::Own => periods[axis].get(&operand).map_or(Along::Own, |n| Along::Every(*n)),
+                    other => other,
                 }
             });
             *bytes.entry((operand, along)).or_default() += weight * line;

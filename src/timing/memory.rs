@@ -17,6 +17,7 @@ use crate::chip::Chip;
 use crate::instr::{Instr, Unit};
 use crate::lots::{Beside, Lots, Operands, again};
 use crate::record::{Group, Level, Step, Trace};
+use crate::scattered::Scattered;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
@@ -262,10 +263,15 @@ pub fn traffic(
         }
     }
     let operands = Operands::new(starts, line);
+    let own: f64 = sides.iter().flat_map(|s| s.0.values()).sum::<f64>() * line;
+    let scattered = Scattered::take(instrs, groups, &mut sides[0].0, &operands, line, spread.grid);
+    // What is read by chance has its share of a cache.
+    let share = scattered.own() / own.max(1.0);
     let lots = sides.map(|(own, beside)| Lots::of(&own, &beside, &operands, line, spread.grid));
     let dies = (chip.dies as u64).max(1);
     let at_once = ((chip.cus as u64).max(1) * u64::from(spread.per_cu.max(1))).min(total);
-    let [loads, stores] = [0, 1].map(|side| lots[side].all(counts[side], None));
+    let [regular, stores] = [0, 1].map(|side| lots[side].all(counts[side], None));
+    let loads = regular + scattered.all(None);
     let footprint = loads + stores;
     let (mall, l2) = (chip.mall_mib * MIB, chip.l2_mib * MIB);
     // What workgroups of `dies`, each the n-th, bring into a cache: first and again, loads and stores, of all workgroups.
@@ -275,9 +281,10 @@ pub fn traffic(
         let found = again(&lots, (0..looked).map(|i| (i * n).min(total - 1)), at_once, capacity);
         let more = total as f64 / looked as f64;
         [0, 1].map(|side| {
-            let all = [loads, stores][side];
+            let all = [regular, stores][side];
             let first = (found.first[side] * more).clamp(all, all * n as f64);
-            first + found.again[side] * more
+            let by_chance = if side == 0 { scattered.brought(n as f64, at_once as f64, capacity * share) } else { 0.0 };
+            first + found.again[side] * more + by_chance
         })
     };
     let [fabric_loads, fabric_stores] = brought(dies, at_once.div_ceil(dies), l2 * FILLED);
@@ -295,8 +302,10 @@ pub fn traffic(
         footprint,
     };
     let of = |side: usize, n: usize| {
-        let bytes = lots[side].all(counts[side], Some(n));
-        let (first, last) = lots[side].reach(n)?;
+        let bytes = lots[side].all(counts[side], Some(n)) + if side == 0 { scattered.all(Some(n)) } else { 0.0 };
+        let by_chance = scattered.reach(n, line).filter(|_| side == 0);
+        let (first, last) =
+            lots[side].reach(n).into_iter().chain(by_chance).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
         let from = (first as f64 * line - starts[n] as f64).max(0.0);
         Some(Part { bytes, from, over: ((last - first + 1) as f64 * line).max(bytes) })
     };

@@ -1,5 +1,8 @@
 //! The cycle model as users and scripts see it: `launch --cycles`, `bench`, `bench validate`.
 
+mod model;
+
+use model::{file, int, node, typed, value};
 use pretty_assertions::assert_eq;
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -119,6 +122,56 @@ fn bench_model_tells_runs_behind_each_other_and_what_is_not_for_a_compiled_model
     works(&["bench", "model", compiled, "--target", "gfx1100"]);
     fails(&["bench", "model", compiled, "--target", "gfx906"], 2, &["was compiled for gfx1100"]);
     fails(&["bench", "model", compiled, "--dim", "N=4"], 2, &["for ONNX files"]);
+    fails(&["bench", "model", digits, "--target", "gfx1100", "--measured", "t.csv"], 2, &["bench gemm"]);
+    let beside = ["bench", "model", digits, "--target", "gfx1100", "--against", compiled];
+    assert!(works(&beside).ends_with("our time over its time: 1.00\n"));
+}
+
+/// An ONNX file and its name.
+fn written(dir: &tempfile::TempDir, name: &str, bytes: Vec<u8>) -> String {
+    std::fs::write(dir.path().join(name), bytes).unwrap();
+    dir.path().join(name).to_str().unwrap().to_string()
+}
+
+#[test]
+fn bench_model_takes_a_file_of_extents() {
+    let dir = tempfile::tempdir().unwrap();
+    let twice =
+        file(&[node("Add", &["x", "x"], &["y"], &[])], &[value("x", &["n", "m"])], &[value("y", &["n", "m"])], &[]);
+    let model = written(&dir, "twice.onnx", twice);
+    let csv = |text: &str| written(&dir, "shapes.csv", text.as_bytes().to_vec());
+    let run = |shapes: &str| ["bench", "model", &model, "--target", "gfx942", "--shapes", shapes].map(String::from);
+    let all = csv("n,m\n64,1024\n# more\n4096, 4096\n");
+    let args = run(&all);
+    let args: Vec<&str> = args.iter().map(String::as_str).chain(["--json"]).collect();
+    let list = json(&args);
+    let us: Vec<f64> = list.as_array().unwrap().iter().map(|r| r["microseconds"].as_f64().unwrap()).collect();
+    assert!(us.len() == 2 && us[1] > 3.0 * us[0] && list[1]["shape"] == "n=4096 m=4096", "{list:#}");
+    for (text, word) in [("n,m\n1,2\n3\n", "line 3"), ("n,m\n", "no line with extents"), ("n,m\n1,x\n", "line 2")] {
+        let args = run(&csv(text));
+        fails(&args.iter().map(String::as_str).collect::<Vec<_>>(), 1, &[word]);
+    }
+}
+
+#[test]
+fn gathers_are_modelled_with_places_all_over_the_table() {
+    const I64: i64 = 7;
+    let dir = tempfile::tempdir().unwrap();
+    // Rows of a kilobyte, as many as the table has: of these 1 - 1/e come up. And a row whose elements are drawn from one another.
+    for (axis, table, indices, out, footprint) in [
+        (0, ["65536", "256"], "65536", ["65536", "256"], 65536.0 * 1024.0 * (1.0 + 0.632) + 524288.0),
+        (1, ["4096", "4096"], "4096", ["4096", "4096"], 4096.0 * 4096.0 * 4.0 * 2.0),
+    ] {
+        let inputs = [value("x", &table), typed("i", I64, &[indices])];
+        let gather =
+            file(&[node("Gather", &["x", "i"], &["y"], &[int("axis", axis)])], &inputs, &[value("y", &out)], &[]);
+        let path = written(&dir, "gather.onnx", gather);
+        for target in ["gfx906", "gfx942", "gfx1100", "gfx1201"] {
+            let run = json(&["bench", "model", &path, "--target", target, "--json"]);
+            let touched = run["launches"][0]["modelled"]["traffic"]["footprint"].as_f64().unwrap();
+            assert!((touched / footprint - 1.0).abs() < 0.1, "axis {axis} on {target}: {touched} for {footprint}");
+        }
+    }
 }
 
 #[test]
@@ -355,6 +408,13 @@ fn launches_that_differ_are_not_silent() {
         "\ts_movk_i32 s0, 4\n.Lloop:\n\ts_sub_u32 s0, s0, 1\n\ts_cmp_lg_u32 s0, 0\n\ts_cbranch_scc1 .Lloop\n\ts_endpgm",
     );
     assert!(!text.contains("approximated"), "{text}");
+    // The code says that it is for up to 256 workitems.
+    let code = assembled(&dir, "gfx90a", "\ts_endpgm");
+    let note = |block: &str| {
+        let out = barewave(&["launch", &code, "--kernel", "k", "--grid", "8", "--block", block, "--cycles"]);
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    assert!(note("64").contains("64 workitems are modelled; k is for up to 256") && !note("256").contains("note"));
 }
 
 #[test]

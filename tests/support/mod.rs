@@ -10,6 +10,16 @@ pub mod generate;
 pub mod reference;
 pub mod wider;
 
+/// Whether every case is to be run, as in CI: `BAREWAVE_TESTS=all`.
+pub fn all_cases() -> bool {
+    std::env::var_os("BAREWAVE_TESTS").is_some_and(|v| v == "all")
+}
+
+/// Whether a case of many that are alike is run: of those of a test about a third are, always the same ones, unless all are.
+pub fn drawn(case: &str) -> bool {
+    all_cases() || xxhash_rust::xxh3::xxh3_64(case.as_bytes()).is_multiple_of(3)
+}
+
 /// A part of ONNX's backend tests, which are not part of the repository: `BAREWAVE_ONNX_DATA` names the directory
 /// `onnx/backend/test/data` of the onnx 1.22 wheel. Without it there is nothing to check.
 pub fn onnx_data(part: &str) -> Option<PathBuf> {

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Shapes by family: gemm MxNxK or BxMxNxK; conv NxCxHxW:KxRxS[:STRIDE[:PAD]]; attention BATCHxHEADSxTOKENSxDEPTH; elementwise
+/// Shapes by family: gemm MxNxK or BxMxNxK; conv NxCxHxW:KxRxS, with :STRIDE and :PAD behind it where they are not 1 and 0; attention BATCHxHEADSxTOKENSxDEPTH; elementwise
 /// and reduce any extents.
 #[derive(clap::Args)]
 pub struct Args {

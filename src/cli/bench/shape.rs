@@ -11,7 +11,7 @@ use barewave_timing::conv;
 pub enum Family {
     /// MxNxK, or BxMxNxK.
     Gemm,
-    /// NxCxHxW:KxRxS[:STRIDE[:PAD]].
+    /// `NxCxHxW:KxRxS[:STRIDE[:PAD]]`.
     Conv,
     /// BxHEADSxTOKENSxDEPTH.
     Attention,

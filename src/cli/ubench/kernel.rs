@@ -122,7 +122,7 @@ pub fn operation(target: Target, name: &str) -> Option<&'static OpInfo> {
 }
 
 /// Assembles a kernel `k` around a loop's body; `before` stands in front of the loop, after registers v8 to v119 and s20 to s63
-/// were zeroed, v1 holds four times the lane's number, s[16:17] the address of the memory to read.
+/// were zeroed, v1 holds four times the lane's number, `s[16:17]` the address of the memory to read.
 pub fn kernel(target: Target, before: &str, body: &str, lds: u32) -> Result<Vec<u8>> {
     let info = target.info();
     let lgkm = waits(target, &[Counter::Lgkm, Counter::Km]);

@@ -5,7 +5,7 @@ use super::conv::check_size;
 use crate::graph::ask::Ask;
 use crate::graph::dim::{Dim, product};
 use crate::graph::error::{Reason, Res};
-use crate::graph::expr::{Binary, Scalar, Val};
+use crate::graph::expr::{Binary, Scalar, Unary, Val};
 use crate::graph::fused::{Access, Coder};
 use crate::graph::infer::{Inference, by_lowering};
 use crate::graph::lazy::Lazy;
@@ -20,21 +20,21 @@ pub(super) fn around(shape: &[usize], axis: usize) -> [usize; 3] {
     [shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()]
 }
 
-/// Each element's rank in its line, from which the first `k` are picked.
-pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
-    let x = cx.input(0)?;
-    let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
-    let axis = cx.axis(cx.int("axis", -1)?, shape.len())?;
-    let [outer, n, inner] = around(&shape, axis);
-    let largest = cx.int("largest", 1)? != 0;
-    let out = cx.result(1);
-    let k = out[axis];
-    if out.contains(&0) {
-        cx.set(0, splat(dtype, &out, Scalar::of(dtype, 0.0)));
-        cx.set(1, splat(DType::I64, &out, Scalar::Int(0)));
-        return Ok(());
-    }
-    let data = cx.operand_if(x, View::is_dense);
+/// What is looked for: the best `k` of each line.
+struct Best {
+    k: usize,
+    largest: bool,
+}
+
+/// Where the best of lines of `n` elements are, in type `dtype`, the best one first and of equal ones the first: by each element's rank, for which it
+/// is compared with all of its line.
+fn best(
+    cx: &mut Lowering<'_>,
+    data: &Access,
+    [outer, n, inner]: [usize; 3],
+    &Best { k, largest }: &Best,
+    dtype: DType,
+) -> Access {
     let line = |c: &mut Coder, i: Val| {
         let (o, q) = (c.coord(0), c.coord(2));
         c.place(&[o, i, q], &[outer, n, inner])
@@ -57,30 +57,209 @@ pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
         })
     });
     let ranks = cx.stored_access(ranks);
-    let place = cx.program(vec![ranks], &[outer, k, inner], |c| {
+    let places = cx.program(vec![ranks], &[outer, k, inner], |c| {
         let wanted = c.coord(1);
-        let found = c.sum(DType::I32, n, |c, i| {
+        let place = c.sum(DType::I32, n, |c, i| {
             let at = line(c, i);
             let rank = c.load(0, at);
             let hit = c.eq(rank, wanted);
             let zero = c.int(0);
             c.select(hit, i, zero)
         });
-        c.cast(found, DType::I64)
+        c.cast(place, dtype)
     });
-    let place = cx.stored(place);
-    if cx.wants(0) {
-        let table = cx.operand_of(place.clone(), View::is_dense);
-        let values = cx.program(vec![data, table], &[outer, k, inner], |c| {
-            let (o, j, q) = (c.coord(0), c.coord(1), c.coord(2));
-            let at = c.place(&[o, j, q], &[outer, k, inner]);
-            let i = c.load_int(1, at);
-            let at = line(c, i);
-            c.load(0, at)
+    cx.stored_access(places)
+}
+
+/// The elements of lines that [`best`] has found.
+fn found(cx: &mut Lowering<'_>, data: &Access, places: &Access, [outer, n, inner]: [usize; 3], k: usize) -> Lazy {
+    cx.program(vec![data.clone(), places.clone()], &[outer, k, inner], |c| {
+        let (o, j, q) = (c.coord(0), c.coord(1), c.coord(2));
+        let at = c.place(&[o, j, q], &[outer, k, inner]);
+        let i = c.load_int(1, at);
+        let at = c.place(&[o, i, q], &[outer, n, inner]);
+        c.load(0, at)
+    })
+}
+
+/// Comparisons that four more launches must save.
+const WORTH: usize = 1 << 24;
+
+/// How many elements of each of so many lines of `n` are compared with each other first, so that the best `k` of these are left: as few times
+/// `k` as `n` divides.
+fn heat(lines: usize, n: usize, k: usize) -> Option<usize> {
+    let fits = |c: &usize| n.is_multiple_of(*c) && c + n / c * k <= n / 2;
+    let heat = (2 * k..=16 * k).filter(fits).min_by_key(|c| c.abs_diff(4 * k))?;
+    (lines.saturating_mul(n).saturating_mul(n / 2) > WORTH).then_some(heat)
+}
+
+/// Elements of runs that are sorted by ranks, at most; longer ones are merged of these.
+const RUN: usize = 32;
+
+/// Where the first `k` elements of each two neighbouring sorted runs of `run` elements (the last ones of a line may be shorter) are when they are merged: for
+/// each place of the result, a search for how many of those in front of it the first run has (Green, McColl and Bader 2012).
+fn merged(
+    cx: &mut Lowering<'_>,
+    data: &Access,
+    [outer, n, inner]: [usize; 3],
+    run: usize,
+    &Best { k, largest }: &Best,
+    dtype: DType,
+) -> Access {
+    let places = cx.program(vec![data.clone()], &[outer, k, inner], |c| {
+        let (o, j, q) = (c.coord(0), c.coord(1), c.coord(2));
+        let (pair, ahead) = c.divide(j, 2 * run);
+        let first = c.times(pair, 2 * run as i64);
+        let second = c.plus(first, run as i64);
+        let limit = c.int(n as i64);
+        // Elements of both runs.
+        let lengths = [first, second].map(|start| {
+            let left = c.sub(limit, start);
+            c.clamp(left, 0, run as i64 + 1)
         });
+        let element = |c: &mut Coder, start: Val, i: Val| {
+            let i = c.add(start, i);
+            let i = c.clamp(i, 0, n as i64);
+            let at = c.place(&[o, i, q], &[outer, n, inner]);
+            c.load(0, at)
+        };
+        // Element `i` of the first run comes before element `j` of the second one.
+        let before = |c: &mut Coder, i: Val, j: Val| {
+            let (x, y) = (element(c, first, i), element(c, second, j));
+            let later = if largest { c.lt(x, y) } else { c.lt(y, x) };
+            c.unary(Unary::Not, later)
+        };
+        let least = c.sub(ahead, lengths[1]);
+        let zero = c.int(0);
+        let least = c.binary(Binary::Max, least, zero);
+        let most = c.binary(Binary::Min, ahead, lengths[0]);
+        let (low, high) = (c.var(least), c.var(most));
+        c.repeat(run.next_power_of_two().ilog2() as usize + 1, |c, _| {
+            let (from, to) = (c.get(low), c.get(high));
+            let sum = c.add(from, to);
+            let (middle, _) = c.divide(sum, 2);
+            let other = c.sub(ahead, middle);
+            let other = c.plus(other, -1);
+            let more = before(c, middle, other);
+            let open = c.lt(from, to);
+            let (up, down) = (c.plus(middle, 1), middle);
+            let from_next = c.select(more, up, from);
+            let to_next = c.select(more, to, down);
+            let (from, to) = (c.select(open, from_next, from), c.select(open, to_next, to));
+            c.set(low, from);
+            c.set(high, to);
+        });
+        let i = c.get(low);
+        let j = c.sub(ahead, i);
+        let (some, none) = (c.lt(i, lengths[0]), c.le(lengths[1], j));
+        let is_first = before(c, i, j);
+        let is_first = c.binary(Binary::Or, none, is_first);
+        let is_first = c.and(some, is_first);
+        let (i, j) = (c.add(first, i), c.add(second, j));
+        let place = c.select(is_first, i, j);
+        c.cast(place, dtype)
+    });
+    cx.stored_access(places)
+}
+
+/// Lines on their way to their best elements.
+struct Lines {
+    data: Access,
+    outer: usize,
+    /// Elements of a line that are left.
+    n: usize,
+    inner: usize,
+    /// Where in its line each of them was, if not where it is.
+    origins: Option<Access>,
+}
+
+impl Lines {
+    fn dims(&self) -> [usize; 3] {
+        [self.outer, self.n, self.inner]
+    }
+
+    /// Leaves the best `k` of each piece of so many elements, or all of them in order.
+    fn pieces(&mut self, cx: &mut Lowering<'_>, piece: usize, of: &Best) {
+        let Lines { outer, n, inner, .. } = *self;
+        let dims = [outer * (n / piece), piece, inner];
+        let places = best(cx, &self.data, dims, of, DType::I32);
+        let from = match &self.origins {
+            Some(from) => found(cx, from, &places, dims, of.k),
+            None => cx.program(vec![places.clone()], &[dims[0], of.k, inner], |c| {
+                let [o, j, q] = [0, 1, 2].map(|d| c.coord(d));
+                let at = c.place(&[o, j, q], &[dims[0], of.k, inner]);
+                let place = c.load(0, at);
+                let (_, number) = c.divide(o, n / piece);
+                let first = c.times(number, piece as i64);
+                c.add(first, place)
+            }),
+        };
+        let left = found(cx, &self.data, &places, dims, of.k);
+        (self.data, self.origins) = (cx.stored_access(left), Some(cx.stored_access(from)));
+        self.n = n / piece * of.k;
+    }
+
+    /// Puts elements where they are said to be.
+    fn take(&mut self, cx: &mut Lowering<'_>, places: Access) {
+        let dims = self.dims();
+        let left = found(cx, &self.data, &places, dims, self.n);
+        let from = self.origins.as_ref().map(|from| found(cx, from, &places, dims, self.n));
+        self.data = cx.stored_access(left);
+        self.origins = Some(from.map_or(places, |from| cx.stored_access(from)));
+    }
+}
+
+/// The best `k` of each line. Of long lines, the best `k` of each piece first: what is not among these is not among the best of all. Pieces and
+/// their best stay in order, so that of equal elements the first one counts. Where that leaves much, the line is sorted: short runs by
+/// ranks, and these merged.
+pub(super) fn top_k(cx: &mut Lowering<'_>) -> Res<()> {
+    let x = cx.input(0)?;
+    let (shape, dtype) = (cx.shape(x).to_vec(), cx.dtype(x));
+    let axis = cx.axis(cx.int("axis", -1)?, shape.len())?;
+    let [outer, n, inner] = around(&shape, axis);
+    let largest = cx.int("largest", 1)? != 0;
+    let out = cx.result(1);
+    let k = out[axis];
+    if out.contains(&0) {
+        cx.set(0, splat(dtype, &out, Scalar::of(dtype, 0.0)));
+        cx.set(1, splat(DType::I64, &out, Scalar::Int(0)));
+        return Ok(());
+    }
+    let wanted = Best { k, largest };
+    let mut lines = Lines { data: cx.operand_if(x, View::is_dense), outer, n, inner, origins: None };
+    while let Some(heat) = heat(outer * inner, lines.n, k) {
+        lines.pieces(cx, heat, &wanted);
+    }
+    let n = lines.n;
+    let mut run = n;
+    if n > 4 * RUN && (outer * inner * n).saturating_mul(n) > WORTH {
+        run = (2..=RUN).rev().find(|c| n.is_multiple_of(*c)).unwrap_or(1);
+        if run > 1 {
+            lines.pieces(cx, run, &Best { k: run, largest });
+        }
+        while 2 * run < n {
+            let places = merged(cx, &lines.data, lines.dims(), run, &Best { k: n, largest }, DType::I32);
+            lines.take(cx, places);
+            run *= 2;
+        }
+    }
+    let t = if lines.origins.is_some() { DType::I32 } else { DType::I64 };
+    let places = match run < n {
+        true => merged(cx, &lines.data, lines.dims(), run, &wanted, t),
+        false => best(cx, &lines.data, lines.dims(), &wanted, t),
+    };
+    if cx.wants(0) {
+        let values = found(cx, &lines.data, &places, lines.dims(), k);
         cx.set(0, values.reshaped(&out));
     }
-    cx.set(1, place.reshaped(&out));
+    let origins = match &lines.origins {
+        Some(from) => {
+            let from = found(cx, from, &places, lines.dims(), k).reshaped(&out);
+            cx.combine(vec![from], &out, |e, v| e.cast(v[0], DType::I64))?
+        }
+        None => Lazy::read(places, DType::I64).reshaped(&out),
+    };
+    cx.set(1, origins);
     Ok(())
 }
 

@@ -1,7 +1,9 @@
 //! Fourier transforms, what goes with them (windows, mel weights), and determinants.
 //!
-//! A transform is a sum against a table of cosines and sines; the place in the table is the product of both indices modulo
-//! its length, so that angles are exact.
+//! A transform is done in passes (Cooley and Tukey 1965, in Stockham's order, which sorts itself): after passes whose radices have the product `l`, there are transforms of `l`
+//! elements each, of those that lie `n / l` apart. A pass is a sum of as many terms as its radix against a table of cosines and sines; the place in the
+//! table is a product of indices modulo its length, so that angles are exact. Short transforms and few are one pass of all terms, and so is
+//! what a large prime factor leaves.
 
 use super::conv::check_size;
 use super::rank::around;
@@ -12,6 +14,8 @@ use crate::graph::error::{Reason, Res};
 use crate::graph::expr::{Binary, Scalar, Unary, Val};
 use crate::graph::fused::{Access, Coder};
 use crate::graph::infer::{Inference, by_lowering};
+use crate::graph::large::LARGEST;
+use crate::graph::lazy::Lazy;
 use crate::graph::lower::{Lowering, splat};
 use crate::graph::view::View;
 use crate::tensor::{DType, HostTensor};
@@ -25,12 +29,103 @@ fn circle(cx: &mut Lowering<'_>, n: usize, dtype: DType) -> Access {
     Access::new(id, View::dense(&[2 * n]))
 }
 
-/// Part `part` (0 real, 1 imaginary) of the sum of `term(i)` times `exp(-+2 pi i k j / n)` for `count` terms; a term is a
-/// real and perhaps an imaginary part.
+/// Terms of a pass at most, where the length has such factors.
+const RADIX: usize = 8;
+
+/// Terms that another launch must save: what chips sum up in the microseconds that it takes.
+const WORTH: usize = 1 << 21;
+
+/// Transforms of `n` elements each, in type `dtype`: `outer` times `inner` of them, which lie `inner` apart.
+struct Transform {
+    outer: usize,
+    n: usize,
+    inner: usize,
+    inverse: bool,
+    dtype: DType,
+    /// How many results are wanted, and how many parts of each: 2, or 1 for the real one alone.
+    bins: usize,
+    parts: usize,
+    /// How many of the elements are not 0: the first ones.
+    given: usize,
+}
+
+impl Transform {
+    /// The radix of each pass.
+    fn radices(&self) -> Vec<usize> {
+        let (mut out, mut left) = (Vec::new(), self.n);
+        while left > 1 {
+            let radix = (2..=RADIX.min(left)).rev().find(|r| left.is_multiple_of(*r));
+            let radix = radix.or_else(|| (RADIX..left).find(|r| left.is_multiple_of(*r))).unwrap_or(left);
+            out.push(radix);
+            left /= radix;
+        }
+        let all = self.outer * self.inner * self.n * 2;
+        let saved = all.saturating_mul(self.n.saturating_sub(out.iter().sum()));
+        let fits = all.saturating_mul(self.dtype.size()) < LARGEST;
+        let worth = fits && saved >= out.len().saturating_sub(1).saturating_mul(WORTH);
+        if out.len() > 1 && worth { out } else { vec![self.n] }
+    }
+
+    /// The results, of dimensions `outer`, `bins`, `inner` and `parts`, as `result` makes them. `read` gives the real and perhaps the imaginary part of
+    /// element `i` of transform `(o, q)` of the operands.
+    fn lower(
+        &self,
+        cx: &mut Lowering<'_>,
+        mut operands: Vec<Access>,
+        read: impl Fn(&mut Coder, [Val; 3]) -> (Val, Option<Val>),
+        result: impl Fn(&mut Coder, Val) -> Val,
+    ) -> Lazy {
+        let (n, t) = (self.n, self.dtype);
+        let table = circle(cx, n, t);
+        let mut done = 1;
+        for radix in self.radices() {
+            let (length, apart) = (done * radix, n / (done * radix));
+            let (first, last) = (done == 1, apart == 1);
+            let ends = if last { [self.bins, self.inner, self.parts] } else { [length, self.inner, 2] };
+            let dims = [self.outer, apart, ends[0], ends[1], ends[2]];
+            operands.push(table.clone());
+            let place_of_table = operands.len() - 1;
+            let terms = if first { self.given.div_ceil(apart).max(1) } else { radix };
+            let y = cx.program(operands, &dims, |c| {
+                let [o, i, k, q, part] = [0, 1, 2, 3, 4].map(|d| c.coord(d));
+                let (_, before) = c.divide(k, done);
+                let sum = transformed(c, place_of_table, (n, length, terms, self.inverse), (k, part), |c, j| {
+                    let at = c.times(j, apart as i64);
+                    let at = c.add(at, i);
+                    if !first {
+                        let at = c.place(&[o, at, before, q], &[self.outer, n / done, done, self.inner]);
+                        let at = c.times(at, 2);
+                        let re = c.load(0, at);
+                        let at = c.plus(at, 1);
+                        return (re, Some(c.load(0, at)));
+                    }
+                    if terms * apart <= self.given {
+                        return read(c, [o, at, q]);
+                    }
+                    let inside = c.within(at, 0, self.given as i64);
+                    let near = c.clamp(at, 0, self.given as i64);
+                    let (re, im) = read(c, [o, near, q]);
+                    let zero = c.constant(t, 0.0);
+                    (c.select(inside, re, zero), im.map(|im| c.select(inside, im, zero)))
+                });
+                if last { result(c, sum) } else { sum }
+            });
+            if last {
+                return y.reshaped(&[self.outer, self.bins, self.inner, self.parts]);
+            }
+            operands = vec![cx.stored_access(y)];
+            done = length;
+        }
+        unreachable!("a transform has a last pass")
+    }
+}
+
+/// Part `part` (0 real, 1 imaginary) of the sum of `term(j)` times `exp(-+2 pi i k j / length)` for `count` terms, with a table for `n`, which `length`
+/// divides; a term is a real and perhaps an imaginary part.
 fn transformed(
     c: &mut Coder,
     table: usize,
-    (n, count, inverse): (usize, usize, bool),
+    (n, length, count, inverse): (usize, usize, usize, bool),
     (k, part): (Val, Val),
     term: impl FnOnce(&mut Coder, Val) -> (Val, Option<Val>),
 ) -> Val {
@@ -39,7 +134,8 @@ fn transformed(
     let real = c.eq(part, zero);
     c.sum(dtype, count, |c, j| {
         let product = c.mul(k, j);
-        let (_, place) = c.divide(product, n);
+        let (_, place) = c.divide(product, length);
+        let place = c.times(place, (n / length) as i64);
         let cos = c.load(table, place);
         let place = c.plus(place, n as i64);
         let sin = c.load(table, place);
@@ -106,32 +202,47 @@ pub(super) fn dft(cx: &mut Lowering<'_>) -> Res<()> {
     out[axis] = if half { n / 2 + 1 } else { n };
     *out.last_mut().unwrap_or(&mut 0) = if inverse && onesided { 1 } else { 2 };
     check_size(&out)?;
-    let dims = [outer, out[axis], inner, out[out.len() - 1]];
     // In f64: what cancels would leave the noise of the table otherwise.
-    let t = DType::F64;
-    let operands = vec![cx.operand_if(x, View::is_dense), circle(cx, n, t)];
-    let y = cx.program(operands, &dims, |c| {
-        let [o, k, q, part] = [0, 1, 2, 3].map(|d| c.coord(d));
-        let sum = transformed(c, 1, (n, given, inverse), (k, part), |c, j| {
-            let at = c.place(&[o, j, q], &[outer, own, inner]);
-            let at = c.times(at, parts as i64);
-            let re = c.load(0, at);
-            let mut re = c.cast(re, t);
-            let mut im = (parts == 2).then(|| {
-                let at = c.plus(at, 1);
-                let im = c.load(0, at);
-                c.cast(im, t)
-            });
-            if inverse && onesided {
-                // Each of these but the first and the middle one stands for two.
-                let ends = c.within(j, 1, n.div_ceil(2) as i64);
-                let (one, two) = (c.constant(t, 1.0), c.constant(t, 2.0));
-                let weight = c.select(ends, two, one);
-                re = c.mul(re, weight);
-                im = im.map(|im| c.mul(im, weight));
-            }
-            (re, im)
+    let (t, whole) = (DType::F64, inverse && onesided);
+    // A half stands for the other one too, which has the same real parts and the opposite imaginary ones.
+    let missing = whole && given <= n / 2;
+    let last = out[out.len() - 1];
+    let transform = Transform {
+        outer,
+        n,
+        inner,
+        inverse,
+        dtype: t,
+        bins: out[axis],
+        parts: last,
+        given: if whole { n } else { given },
+    };
+    let operands = vec![cx.operand_if(x, View::is_dense)];
+    let read = |c: &mut Coder, [o, j, q]: [Val; 3]| {
+        let other = c.times(j, -1);
+        let other = c.plus(other, n as i64);
+        let beyond = c.lt(other, j);
+        let j = if whole { c.select(beyond, other, j) } else { j };
+        let inside = missing.then(|| c.within(j, 0, given as i64));
+        let j = if missing { c.clamp(j, 0, given as i64) } else { j };
+        let zero = c.constant(t, 0.0);
+        let known = |c: &mut Coder, x: Val| inside.map_or(x, |inside| c.select(inside, x, zero));
+        let at = c.place(&[o, j, q], &[outer, own, inner]);
+        let at = c.times(at, parts as i64);
+        let re = c.load(0, at);
+        let re = c.cast(re, t);
+        let re = known(c, re);
+        let im = (parts == 2).then(|| {
+            let at = c.plus(at, 1);
+            let im = c.load(0, at);
+            let im = c.cast(im, t);
+            let im = known(c, im);
+            let minus = c.unary(Unary::Neg, im);
+            if whole { c.select(beyond, minus, im) } else { im }
         });
+        (re, im)
+    };
+    let y = transform.lower(cx, operands, read, |c, sum| {
         let scale = c.constant(t, if inverse { 1.0 / n as f64 } else { 1.0 });
         let y = c.mul(sum, scale);
         c.cast(y, dtype)
@@ -168,30 +279,31 @@ pub(super) fn stft(cx: &mut Lowering<'_>) -> Res<()> {
     let bins = if onesided { n / 2 + 1 } else { n };
     let out = [batch, frames, bins, 2];
     check_size(&out)?;
-    let mut operands = vec![cx.operand_if(x, View::is_dense), circle(cx, n, dtype)];
+    let mut operands = vec![cx.operand_if(x, View::is_dense)];
     if let Some(w) = window {
         operands.push(cx.operand_if(w, View::is_dense));
     }
-    let y = cx.program(operands, &out, |c| {
-        let [b, frame, k, part] = [0, 1, 2, 3].map(|d| c.coord(d));
+    let (outer, inverse) = (batch * frames, false);
+    let transform = Transform { outer, n, inner: 1, inverse, dtype, bins, parts: 2, given: n };
+    let read = |c: &mut Coder, [o, j, _]: [Val; 3]| {
+        let (b, frame) = c.divide(o, frames);
         let start = c.times(frame, step as i64);
-        transformed(c, 1, (n, n, false), (k, part), |c, j| {
-            let at = c.add(start, j);
-            let at = c.place(&[b, at], &[batch, samples]);
-            let at = c.times(at, parts as i64);
-            let weight = window.map(|_| c.load(2, j));
-            let read = |c: &mut Coder, at: Val| {
-                let x = c.load(0, at);
-                weight.map_or(x, |w| c.mul(x, w))
-            };
-            let re = read(c, at);
-            let im = (parts == 2).then(|| {
-                let at = c.plus(at, 1);
-                read(c, at)
-            });
-            (re, im)
-        })
-    });
+        let at = c.add(start, j);
+        let at = c.place(&[b, at], &[batch, samples]);
+        let at = c.times(at, parts as i64);
+        let weight = window.map(|_| c.load(1, j));
+        let read = |c: &mut Coder, at: Val| {
+            let x = c.load(0, at);
+            weight.map_or(x, |w| c.mul(x, w))
+        };
+        let re = read(c, at);
+        let im = (parts == 2).then(|| {
+            let at = c.plus(at, 1);
+            read(c, at)
+        });
+        (re, im)
+    };
+    let y = transform.lower(cx, operands, read, |_, sum| sum).reshaped(&out);
     cx.set(0, y);
     Ok(())
 }
