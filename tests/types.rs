@@ -672,7 +672,7 @@ fn attentions_of_few_queries() {
                 continue;
             }
             let (b, want) = attention(t, case, i % 2 == 1);
-            let run = |target: &&str| support::drawn(&format!("few {t} {case:?} {target}"));
+            let run = |target: &&str| drawn(&format!("few {t} {case:?} {target}"));
             let targets: Vec<&str> = TARGETS.into_iter().filter(run).collect();
             for target in &targets {
                 assert_eq!(launches(&b, target), 1, "{t} {case:?} {target}");
@@ -751,7 +751,7 @@ fn products_with_packed_weights_normalise_their_rows() {
             let want = Interpreter::new(&graph).run(&graph, &b.inputs).unwrap();
             for target in TARGETS {
                 let what = format!("{t} {case:?} {target}");
-                if !support::drawn(&format!("rows {what}")) {
+                if !drawn(&format!("rows {what}")) {
                     continue;
                 }
                 let launches = compile::compile(&graph, Target::parse(target).unwrap()).unwrap().plan().launches.len();
