@@ -414,7 +414,7 @@ impl Flash<'_> {
     /// A product's instruction.
     fn product(&self, b: &mut Builder, sum: Part, x: Part, y: Part, onto: Opnd) {
         let op = self.plan.form.instruction;
-        let mods = matrix_modifiers(op);
+        let mods = matrix_modifiers(op, &self.plan.form.op);
         b.push(MInst { mods, ..MInst::new(op, &[sum.into()], &[x.into(), y.into(), onto]) });
     }
 

@@ -9,11 +9,12 @@
 
 use super::divided::Shares;
 use super::error::{Reason, Res};
-use super::matrix;
+use super::matrix::{self, MatrixForm};
 use super::shares;
 use super::tile::{Form, Tile, Types};
 use super::tuning::{Product, Tuned, Tuning, Winograd};
 use crate::mir::{Type, dot_instruction};
+use barewave_isa::matrix::Layout;
 use barewave_isa::{Op, Resources, Target, op};
 use barewave_timing::Chip;
 use barewave_timing::chip::kept;
@@ -36,6 +37,8 @@ pub(super) struct Extents {
     pub shares: bool,
     /// Neighbouring results are stored one by one ([`gemm::stores_apart`](super::gemm::stores_apart)).
     pub apart: bool,
+    /// They are stored several at a time ([`gemm::stores_together`](super::gemm::stores_together)).
+    pub in_rows: bool,
 }
 
 /// How the depth is shared: so many workgroups sum `chunk` of it each. What lies behind its end counts as zero.
@@ -161,6 +164,9 @@ const MOST_ROWS: u32 = 64;
 
 /// Memory that is busy for less than this share of what compute units need holds nobody up.
 const UNNOTICED: f64 = 0.85;
+
+/// L2 that is busy for so much of the time is worth to be asked for fewer lines: that takes LDS some.
+const NOTICED: f64 = 0.68;
 
 /// Cycles until LDS has answered a wide read over those for a narrow one; and these, where nothing is known.
 const LDS_ANSWER: f64 = 1.75;
@@ -417,6 +423,21 @@ impl Machine {
         best.map_or((from_memory(plain), None), |(read, band)| (from_memory(read), Some(band)))
     }
 
+    /// L2 takes so much of some clocks for operands, and for results in the pieces in which matrix instructions leave them, that it is
+    /// better asked for whole lines. On gfx12, where a lane's results of a row take two stores and more, it always is.
+    fn stores_are_noticed(&self, e: &Extents, (tile, form): (Tile, MatrixForm), clocks: f64) -> bool {
+        if form.op.shape.layout == Layout::Wmma12 {
+            return true;
+        }
+        let tiles = e.batches * e.m.div_ceil(tile.m as usize) * e.n.div_ceil(tile.n as usize);
+        let loaded = tiles as f64 * e.k as f64 * f64::from(self.loaded(&tile, e));
+        // Lanes of a row have four results each.
+        let lanes = self.lanes() / form.side();
+        let results = (e.batches * e.m * e.n) as f64;
+        let stored = results / f64::from(4 * lanes) * f64::from(self.line);
+        (loaded + stored) / (self.l2 * FROM_L2) > NOTICED * clocks
+    }
+
     /// Cycles of a product whose tiles are divided in equal shares among as many workgroups as run at once, and how. None where tiles
     /// fill compute units anyway, or where a loop of a depth that the kernel is told has nothing to overlap its loads with.
     fn divided(&self, e: &Extents, (tile, round): (&Tile, &Round), at_once: u32) -> Option<(f64, Split)> {
@@ -569,7 +590,11 @@ pub(super) fn choose_among(
         },
     };
     let best = all.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
-    let (_, tile, split) = best.ok_or(Reason::Malformed("a product that no tile is wide enough for"))?;
+    let (clocks, mut tile, split) = best.ok_or(Reason::Malformed("a product that no tile is wide enough for"))?;
+    if let Form::Matrix(form) = tile.form {
+        let in_rows = e.in_rows && machine.stores_are_noticed(e, (tile, form), clocks);
+        tile.form = Form::Matrix(MatrixForm { in_rows, ..form });
+    }
     Ok((tile, split))
 }
 

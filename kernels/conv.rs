@@ -15,6 +15,7 @@ use super::choice::{self, Considered, Extents};
 use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, GatherSource, Loader, Source};
+use super::regroup;
 use super::split::{self, DepthPart, Product};
 use super::tile::{Form, Tile, Types};
 use super::{Arg, Blob, Cx, Kernel, Packing, Writer, address, direct, winograd};
@@ -136,6 +137,7 @@ impl Columns {
             bands: false,
             shares: false,
             apart: gemm::stores_apart(cx, &self.walk(cx, out.dims[1] / groups)),
+            in_rows: gemm::stores_together(cx, &self.walk(cx, out.dims[1] / groups)),
         }
     }
 
@@ -230,6 +232,7 @@ pub(super) fn lower(cx: &Cx, conv: &Conv) -> Res<Vec<Kernel>> {
         gemm::multiply_into(&mut w, &tile, &mut ops, part.split.chunk, sums)?;
     }
     let sums = sums.ok_or(Reason::Malformed("a sum of no convolutions"))?;
+    regroup::free(&mut w.b, &tile);
     let walk = columns.walk(cx, channels);
     let product = Product { tile: &tile, sums, walk, first, z, extents, finish: None };
     split::store(w, cx, &product, part, |w, view, size| outer_offset(w, view, size, image, group, channels))

@@ -12,6 +12,7 @@ use super::epilogue;
 use super::error::{Reason, Res};
 use super::fragment;
 use super::loader::Loader;
+use super::regroup::Rows;
 use super::rounds::Rounds;
 use super::tile::{Form, Layout, Tile, Types};
 use super::values::{self, Value};
@@ -111,8 +112,8 @@ pub(super) trait Multiplier {
     fn step_clocks(&self, _target: Target) -> f64 {
         f64::INFINITY
     }
-    /// How many instructions run in the shadow of half of a step's products.
-    fn beside_half_a_step(&self, _target: Target) -> f64 {
+    /// How many instructions run in the shadow of a product.
+    fn beside_a_product(&self, _target: Target) -> f64 {
         1.0
     }
     /// Registers for the operands of a step.
@@ -324,6 +325,11 @@ pub(super) fn stores_apart(cx: &Cx, walk: &Walk) -> bool {
     dense && all.together == 1
 }
 
+/// Neighbouring columns of the results are stored together.
+pub(super) fn stores_together(cx: &Cx, walk: &Walk) -> bool {
+    Accesses::of(cx, walk).together > 1
+}
+
 /// Offsets of one access.
 struct Plan {
     arg: Arg,
@@ -350,7 +356,8 @@ pub(super) fn store(
     first: (Part, Part),
     mut outer: impl FnMut(&mut Writer, &View, usize) -> Offset,
 ) -> Res<()> {
-    let fragment = tile.fragment();
+    let regrouped = Rows::of(tile);
+    let fragment = regrouped.as_ref().map_or_else(|| tile.fragment(), Rows::fragment);
     let item = w.b.workitem_id();
     let m = fragment::coordinate(&mut w.b, &fragment, item, fragment::row, 1, Some(first.0));
     let n = fragment::coordinate(&mut w.b, &fragment, item, fragment::col, 1, Some(first.1));
@@ -403,8 +410,19 @@ pub(super) fn store(
     }
     let t = cx.step.inputs[0].tensor;
     let t = cx.graph.tensor(t).dtype;
+    let mut turned = regrouped.as_ref().map(|r| r.begin(w));
+    if regrouped.is_some() {
+        // What is regrouped is stored while the next results are on their way, in the order in which this is written.
+        args.iter().try_for_each(|arg| w.buffer(cx, *arg).map(|_| ()))?;
+        w.b.block("rows");
+        w.b.fix_order();
+    }
     for p in &rows {
         let delta = row_of(p);
+        if let (Some(rows), Some(turned)) = (&regrouped, &mut turned) {
+            rows.reach(w, sums, turned, delta);
+        }
+        let sums = turned.as_ref().map_or(sums, |t| &t.sums);
         let at = if delta > 0 { w.b.add(m, delta) } else { m };
         let inside = (!walk.rows.is_multiple_of(tile.m as usize))
             .then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[(walk.rows as u32).into(), at.into()]));

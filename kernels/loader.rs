@@ -12,12 +12,13 @@ mod patches;
 use super::error::{Reason, Res};
 use super::expr;
 use super::fragment::{self, across, down};
+use super::rounds;
 use super::split::DepthPart;
 use super::tile::{Layout, Tile, Types, WIDEST};
 use super::values::{self, Value};
 use crate::graph::expr::Expr;
 use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
-use barewave_isa::matrix::Fragment;
+use barewave_isa::matrix::{self, Fragment};
 use barewave_isa::op;
 pub(super) use patches::{PatchSource, Patches, patches};
 
@@ -54,6 +55,63 @@ pub(super) struct Source {
     pub part: DepthPart,
     /// Lines in the dense direction begin at multiples of four bytes.
     pub aligned: bool,
+}
+
+/// Scalar offsets of a tile's loads, so that loads in a loop need no other instructions.
+struct Starts {
+    /// Of the first.
+    first: Part,
+    /// So many bytes further.
+    further: Vec<(u32, Part)>,
+    /// From tile to tile the workitem's offset moves instead of these: where other instructions run in the shadow of those that multiply
+    /// one is less than one for each load; elsewhere the vector ALU has the tile to multiply.
+    stay: bool,
+}
+
+/// Most offsets that are kept, of an operand: there are about a hundred scalar registers.
+const MOST_STARTS: usize = 24;
+
+/// Bytes that a load's own offset reaches.
+const REACH: u32 = 4096;
+
+impl Starts {
+    /// For loads so many bytes from the first.
+    fn new(b: &mut Builder, tile: &Tile, first: Part, bytes: impl Iterator<Item = u32>) -> Starts {
+        let stay = rounds::in_shadow(b.target(), tile);
+        let mut further: Vec<(u32, Part)> = Vec::new();
+        // Where matrix instructions leave no room and do not queue loads come better one by one.
+        let alone = rounds::is_narrow(tile) && b.target().info().wmma == Some(matrix::Layout::Wmma11);
+        let most = if alone { 0 } else { MOST_STARTS };
+        for far in bytes.map(|at| at / REACH * REACH).filter(|far| *far > 0) {
+            if further.len() < most && !further.iter().any(|f| f.0 == far) {
+                further.push((far, b.add(first, far)));
+            }
+        }
+        Starts { first, further, stay }
+    }
+
+    /// Offset of a load, and the bytes that are left for its own.
+    fn of(&self, bytes: u32) -> (Part, u32) {
+        let near = bytes % REACH;
+        match self.further.iter().find(|f| f.0 == bytes - near) {
+            Some((_, start)) => (*start, near),
+            None => (self.first, bytes),
+        }
+    }
+
+    /// Goes so many bytes further, of a workitem that begins at `own`.
+    fn advance(&self, b: &mut Builder, own: Part, step: u32) {
+        let starts = [self.first].into_iter().chain(self.further.iter().map(|f| f.1));
+        let moved: Vec<Part> = if self.stay { vec![own] } else { starts.collect() };
+        for at in moved {
+            b.emit(Gen::Add.of(Type::I32), &[at.into()], &[at.into(), step.into()]);
+        }
+    }
+}
+
+/// In groups of four, the last one of each group first: who waits for the last one of some loads waits once for all of them.
+fn last_first<T: Copy>(all: &[T]) -> Vec<T> {
+    all.chunks(4).flat_map(|some| some.iter().rev().copied()).collect()
 }
 
 /// The most elements of `bytes` bytes that a load in the dense direction may take, where lines have `line` of them and do or do not
@@ -98,6 +156,8 @@ struct Common {
     vec: u32,
     /// Loaded registers.
     regs: Vec<Part>,
+    /// What was loaded last of what is written together is taken first: one wait for all of it.
+    late_first: bool,
 }
 
 impl Common {
@@ -112,7 +172,8 @@ impl Common {
         let lds = layout.address(b, &share, item);
         let dwords = (vec * tile.types.stored_bytes()).div_ceil(4) as u8;
         let regs = (0..width * tile.k / tile.threads() / vec).map(|_| b.v(dwords)).collect();
-        Common { types: tile.types, run: tile.run, depth: tile.k, share, layout, lds, vec, regs }
+        let late_first = rounds::in_shadow(b.target(), tile);
+        Common { types: tile.types, run: tile.run, depth: tile.k, share, layout, lds, vec, regs, late_first }
     }
 
     /// k of the elements of a load, from the workitem's first.
@@ -178,7 +239,9 @@ impl Common {
         for c in 0..count {
             let per_word = 4 / self.types.stored_bytes();
             let (word, place) = (((e + c) / per_word) as u8, (e + c) % per_word);
-            for (i, some) in regs.chunks(per_word as usize).enumerate() {
+            let words = regs.chunks(per_word as usize).enumerate();
+            let words: Vec<(usize, &[Part])> = if self.late_first { words.rev().collect() } else { words.collect() };
+            for (i, some) in words {
                 let dst = cells.dword((c * self.cell() / 4) as u8 + i as u8);
                 let some: Vec<Part> = some.iter().map(|r| r.dword(word)).collect();
                 gather_word(b, dst, &some, place);
@@ -207,8 +270,8 @@ fn gather_word(b: &mut Builder, dst: Part, words: &[Part], place: u32) {
     }
     // Selector 12 gives a zero byte.
     let (low, high) = (b.v(1), b.v(1));
-    perm(b, low, words[1], words[0], 0x0c0c_0400 + 0x0101 * place);
     perm(b, high, words[3], words[2], 0x0400_0c0c + 0x0101_0000 * place);
+    perm(b, low, words[1], words[0], 0x0c0c_0400 + 0x0101 * place);
     b.emit(Gen::Or.of(Type::B32), &[dst.into()], &[low.into(), high.into()]);
 }
 
@@ -261,8 +324,9 @@ pub(super) struct Wide {
     src: Source,
     /// First k of this workitem.
     k_first: Part,
+    /// Offset of its first element in the tile that is loaded next.
     voff: Part,
-    soff: Part,
+    starts: Starts,
     masked: bool,
     /// Where tiles follow each other along the width.
     sideways: Option<Sideways>,
@@ -296,8 +360,9 @@ pub(super) struct Deep {
     src: Source,
     /// First k of this workitem.
     k_first: Part,
+    /// Offset of its first element in the tile that is loaded next.
     voff: Part,
-    soff: Part,
+    starts: Starts,
     /// Loads of a column.
     loads: u32,
     masked: bool,
@@ -438,8 +503,10 @@ pub(super) fn dense_together(
         let layout = Layout::wide(tile, width, vec);
         let (k_first, voff) = first_element(b, &src, &share, item, scale);
         let common = Common::new(b, (tile, width), share, layout, vec, item);
-        let soff = start_offset(b, &src, size);
-        Loader::Wide(Wide { beginning: None, common, src, k_first, voff, soff, masked, sideways: None })
+        let first = start_offset(b, &src, size);
+        let loads = 0..common.regs.len() as u32;
+        let starts = Starts::new(b, tile, first, loads.map(|l| common.k(l) * src.k_stride * size));
+        Loader::Wide(Wide { beginning: None, common, src, k_first, voff, starts, masked, sideways: None })
     } else {
         assert_eq!(src.k_stride, 1, "a matrix has dense rows or dense columns");
         let (own, vec) = deep_load(tile, own, together, src.depth);
@@ -455,8 +522,10 @@ pub(super) fn dense_together(
         let layout = Layout::deep(tile, width);
         let (k_first, voff) = first_element(b, &src, &share, item, scale);
         let common = Common::new(b, (tile, width), share, layout, vec, item);
-        let soff = start_offset(b, &src, size);
-        Loader::Deep(Deep { common, src, k_first, voff, soff, loads: own / vec, masked, sideways: None })
+        let first = start_offset(b, &src, size);
+        let loads = 0..common.regs.len() as u32;
+        let starts = Starts::new(b, tile, first, loads.map(|l| (common.column(l) * src.w_stride + common.k(l)) * size));
+        Loader::Deep(Deep { common, src, k_first, voff, starts, loads: own / vec, masked, sideways: None })
     }
 }
 
@@ -491,13 +560,14 @@ impl Wide {
                 let row = if self.sideways.is_some() { row } else { b.add(row, k) };
                 voff = c.guarded(b, own, self.src.depth, row);
             }
-            c.load(b, reg, c.vec, self.src.buf, (voff, self.soff, at * step));
+            let (soff, near) = self.starts.of(at * step);
+            c.load(b, reg, c.vec, self.src.buf, (voff, soff, near));
         }
         if let Some(beginning) = &self.beginning {
             beginning.issue(b, k);
         }
         let next = self.sideways.map_or(c.depth * step, |s| s.step);
-        b.emit(Gen::Add.of(Type::I32), &[self.soff.into()], &[self.soff.into(), next.into()]);
+        self.starts.advance(b, self.voff, next);
     }
 
     fn commit(&self, b: &mut Builder, base: u32) {
@@ -536,15 +606,18 @@ impl Deep {
             if let Some(s) = self.sideways {
                 voff = s.guarded(b, voff, c.column(load as u32), k);
             }
-            c.load(b, reg, c.vec, self.src.buf, (voff, self.soff, imm));
+            let (soff, near) = self.starts.of(imm);
+            c.load(b, reg, c.vec, self.src.buf, (voff, soff, near));
         }
         let next = self.sideways.map_or(c.depth * size, |s| s.step);
-        b.emit(Gen::Add.of(Type::I32), &[self.soff.into()], &[self.soff.into(), next.into()]);
+        self.starts.advance(b, self.voff, next);
     }
 
     fn commit(&self, b: &mut Builder, base: u32) {
         let c = &self.common;
-        for (pass, regs) in c.regs.chunks(self.loads as usize).enumerate() {
+        let passes: Vec<(usize, &[Part])> = c.regs.chunks(self.loads as usize).enumerate().collect();
+        let passes = if c.late_first && self.loads == 1 { last_first(&passes) } else { passes };
+        for (pass, regs) in passes {
             let first = pass as u32 * self.loads;
             if c.run == 1 {
                 // Transposed: every k goes to its own row.

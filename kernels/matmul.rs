@@ -7,6 +7,7 @@ use super::error::{Reason, Res};
 use super::gemm::{self, Operands, Walk};
 use super::loader::{self, Loader, Source};
 use super::normed::Finish;
+use super::regroup;
 use super::split::{self, DepthPart, Product};
 use super::tile::{Form, Tile, WIDEST};
 use super::{Arg, Cx, Kernel, Writer, address};
@@ -31,6 +32,7 @@ pub(super) fn extents(cx: &Cx) -> Extents {
         bands: true,
         shares: true,
         apart: gemm::stores_apart(cx, &walk(r, m)),
+        in_rows: gemm::stores_together(cx, &walk(r, m)),
     }
 }
 
@@ -160,6 +162,7 @@ pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
         let mut ops = loaders(&mut w, &tile, (k, part), false)?;
         gemm::multiply_into(&mut w, &tile, &mut ops, span, &sums)?;
     }
+    regroup::free(&mut w.b, &tile);
     let walk = walk(r, extents.m);
     let product = Product { tile: &tile, sums, walk, first: (first_m, first_n), z, extents, finish };
     let outer = |w: &mut Writer, view: &View, size: usize| outer_offset(w, view, size, &batch, r - 2);

@@ -15,9 +15,9 @@ use super::fragment;
 use super::gemm::{Multiplier, Places, Read, Sums};
 use super::rounds;
 use super::tile::{Form, Layout, Tile, Types};
-use crate::mir::{Builder, MInst, Part, matrix_instruction, matrix_modifiers};
+use crate::mir::{Builder, MInst, Part, matrix_clocks, matrix_instruction, matrix_modifiers};
 use barewave_isa::matrix::{Fragment, MatrixOp, Operand, Step};
-use barewave_isa::{Class, Op, Target, op};
+use barewave_isa::{Class, Op, Target};
 
 /// How waves share a tile, and what they multiply with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +30,8 @@ pub(super) struct MatrixForm {
     pub waves: (u32, u32),
     /// The instruction's rows are the result's columns.
     pub swapped: bool,
+    /// Results are stored in whole rows ([`regroup`](super::regroup)).
+    pub in_rows: bool,
 }
 
 /// Tiles by the side of the instruction: rows, columns, waves down and across.
@@ -42,6 +44,7 @@ const TILES: &[(usize, [u32; 4])] = &[
     (16, [192, 128, 2, 2]),
     (16, [160, 128, 2, 2]),
     (16, [96, 128, 2, 2]),
+    (32, [256, 256, 2, 2]),
     (32, [256, 128, 2, 2]),
     (32, [128, 256, 2, 2]),
     (32, [256, 128, 4, 2]),
@@ -73,11 +76,12 @@ const TILES: &[(usize, [u32; 4])] = &[
 const DEEPEST: u32 = 8;
 const DEPTHS: [u32; 4] = [DEEPEST, 1, 2, 4];
 
-/// Of what runs in the shadow of matrix instructions this share may be what fills the next tile: reads go there too.
-const FILLED: f64 = 0.75;
-
 /// So many dwords of a tile that a workitem loads, at most, of those that are deepest.
 const FEW_LOADED: u32 = 32;
+
+/// A wave of more results than this has few registers for operands; then a step takes so many bytes of k.
+const LARGE: u32 = 128 * 96;
+const STEP_OF_LARGE: u32 = 64;
 
 /// So many registers of a workitem's sums leave too few vector registers for the rest.
 const MANY_SUMS: u32 = 128;
@@ -113,10 +117,15 @@ pub(super) fn candidates(
     for (&(side, [tile_m, tile_n, down, across]), depth) in candidates {
         let known = of_sides.iter().find(|s| s.0 == side).and_then(|s| s.1);
         let Some((form, step)) = known else { continue };
+        // Of the largest tiles LDS holds two steps of one instruction.
+        let results = tile_m * tile_n / (down * across);
+        if types.bytes() < 4 && results > LARGE && step * types.bytes() != STEP_OF_LARGE {
+            continue;
+        }
         let form = MatrixForm { waves: (down, across), swapped: form.swapped && !e.apart, ..form };
-        let k = (depth * 8.max(32 / types.bytes())).next_multiple_of(step);
+        let k = depth * 8.max(32 / types.bytes());
         // Elements below 32 bits come in runs, of which a tile that is less deep has too few for wide loads.
-        if types.bytes() < 4 && depth == 1 {
+        if types.bytes() < 4 && depth == 1 || !k.is_multiple_of(step) {
             continue;
         }
         // Who gathers waits for loads in the round that they are for.
@@ -150,11 +159,6 @@ pub(super) fn candidates(
     found
 }
 
-/// Cycles of a SIMD for a wave's instruction.
-fn busy(target: Target, op: Op) -> f64 {
-    f64::from(target.op(op).map_or(1, |i| i.busy.max(1)))
-}
-
 /// Dwords that a workitem loads for a tile.
 fn loaded_words(tile: &Tile) -> u32 {
     (tile.m + tile.n) * tile.k * tile.types.bytes() / 4 / tile.threads()
@@ -179,7 +183,7 @@ impl MatrixForm {
     /// What a workgroup does for each k of a tile.
     fn round(&self, target: Target, tile: &Tile, machine: &Machine, e: &Extents, (lds, spread): (u32, bool)) -> Round {
         let (types, (down, across)) = (tile.types, self.waves);
-        let busy = busy(target, self.instruction);
+        let busy = self.clocks(target);
         let (side, bytes) = (f64::from(self.side()), f64::from(types.bytes()));
         let products = f64::from(tile.m * tile.n) / (side * side * self.op.shape.k as f64) * busy;
         let reads = f64::from((tile.m / down + tile.n / across) * down * across) * bytes / machine.lds;
@@ -232,6 +236,11 @@ impl MatrixForm {
         f64::from(results * self.step(tile.run)) / f64::from(of_one)
     }
 
+    /// Cycles of a SIMD for a wave's instruction.
+    fn clocks(&self, target: Target) -> f64 {
+        f64::from(matrix_clocks(target, self.instruction, &self.op))
+    }
+
     /// Rows and columns of the instruction's result.
     pub fn side(&self) -> u32 {
         self.op.shape.m as u32
@@ -269,7 +278,7 @@ impl MatrixForm {
 
     /// A single wave that multiplies with an instruction; none where its operands do not agree.
     pub fn new(instruction: Op, op: MatrixOp) -> Option<MatrixForm> {
-        let form = MatrixForm { instruction, op, waves: (1, 1), swapped: false };
+        let form = MatrixForm { instruction, op, waves: (1, 1), swapped: false, in_rows: false };
         let d = op.fragment(Operand::D)?;
         let down = |b: usize| d.position.get(b) == Some(&Step { row: 1 << b, col: 0 });
         form.is_usable().then_some(MatrixForm { swapped: down(0) && down(1), ..form })
@@ -363,12 +372,11 @@ impl Multiplier for Matrix<'_> {
     }
 
     fn step_clocks(&self, target: Target) -> f64 {
-        self.form.products(self.tile) * busy(target, self.form.instruction)
+        self.form.products(self.tile) * self.form.clocks(target)
     }
 
-    fn beside_half_a_step(&self, target: Target) -> f64 {
-        let others = busy(target, self.form.instruction) / busy(target, op::V_MOV_B32) - 1.0;
-        self.form.products(self.tile) / 2.0 * others.max(1.0) * FILLED
+    fn beside_a_product(&self, target: Target) -> f64 {
+        (self.form.clocks(target) / Machine::of(target).issue - 1.0).max(1.0)
     }
 
     fn registers(&self, b: &mut Builder) -> Read {
@@ -404,7 +412,7 @@ impl Multiplier for Matrix<'_> {
                     let (row, column) = (row.slice(q * dwords, dwords), column.slice(q * dwords, dwords));
                     let (first, second) = if self.swapped { (column, row) } else { (row, column) };
                     let srcs = [first.into(), second.into(), sum.into()];
-                    let mods = matrix_modifiers(self.form.instruction);
+                    let mods = matrix_modifiers(self.form.instruction, &self.form.op);
                     b.push(MInst { mods, ..MInst::new(self.form.instruction, &[sum.into()], &srcs) });
                 }
             }

@@ -38,6 +38,7 @@ mod power;
 mod program;
 mod recurrent;
 mod reduce;
+mod regroup;
 mod rounds;
 mod shares;
 mod sized;

@@ -41,6 +41,16 @@ fn steps_are_long(target: Target, tile: &Tile) -> bool {
     f64::from(tm * tn) * each >= LONG_STEP
 }
 
+/// Matrix instructions multiply narrow elements.
+pub(super) fn is_narrow(tile: &Tile) -> bool {
+    matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4
+}
+
+/// They do so while other instructions run: there each of these counts.
+pub(super) fn in_shadow(target: Target, tile: &Tile) -> bool {
+    is_narrow(tile) && choice::has_matrix_shadow(target)
+}
+
 /// Of so many steps of a round, how many a step's operands are read ahead of it, and the sets of registers that they take in turn:
 /// a divisor of the steps, so that rounds are alike. `clocks` are those of a step, `answer` what LDS takes. With a single step there is
 /// nothing to multiply meanwhile.
@@ -93,8 +103,8 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         let both = addresses.map(|a| (tile.buffers > 1 && !swap.is_power_of_two()).then(|| sum_of_buffers(b, a, swap)));
         // Narrow elements are multiplied before what was loaded meanwhile has come: loads have a round more. Not those that ask a
         // table, which ends behind the next round.
-        let early = matches!(tile.form, Form::Matrix(_)) && tile.types.bytes() < 4 && ops.are_dense();
-        let shadow = early && choice::has_matrix_shadow(b.target());
+        let early = is_narrow(tile) && ops.are_dense();
+        let shadow = early && in_shadow(b.target(), tile);
         let spread = shadow || steps_are_long(b.target(), tile);
         let commit = LOAD + u8::from(early);
         // Where loads come in the round that they are for, what is written waits for them: as late as can be.
@@ -141,9 +151,8 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         b.stage(self.last());
     }
 
-    /// Writes what was loaded. Among matrix instructions the next loads come behind it and take the same registers again;
-    /// otherwise loads come first of all.
-    fn fill(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
+    /// Writes what was loaded.
+    fn fill(&self, b: &mut Builder, ops: &Operands) -> Res<()> {
         b.stage(self.commit);
         ops.b.prepare(b)?;
         b.in_lds(if self.tile.buffers > 1 { TILES_FILLED } else { TILES_READ });
@@ -152,9 +161,6 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         self.change(b, 2);
         self.change(b, 3);
         b.stage(self.last());
-        if self.shadow {
-            self.load(b, ops, k);
-        }
         Ok(())
     }
 
@@ -172,7 +178,7 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
     }
 
     /// A round whose parts follow each other.
-    fn in_turn(&self, b: &mut Builder, ops: &mut Operands, k: Part) -> Res<()> {
+    fn in_turn(&self, b: &mut Builder, ops: &mut Operands) -> Res<()> {
         let (steps, ahead) = (self.by.steps(), self.ahead);
         let matrix = matches!(self.tile.form, Form::Matrix(_));
         if ahead == 0 {
@@ -188,12 +194,12 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
             let with_last = step + 1 == before;
             if with_last && matrix {
                 self.turn(b);
-                self.fill(b, ops, k)?;
+                self.fill(b, ops)?;
             }
             self.multiply(b, step);
             if with_last && !matrix {
                 self.turn(b);
-                self.fill(b, ops, k)?;
+                self.fill(b, ops)?;
             }
         }
         self.barrier(b);
@@ -209,35 +215,24 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         let (steps, ahead) = (self.by.steps(), self.ahead);
         let two = self.tile.buffers > 1;
         let mut filled = Ok(());
-        let mut moves = b.aside(|b| filled = self.fill(b, ops, k)).into_iter();
+        let written = b.aside(|b| filled = self.fill(b, ops));
         filled?;
+        let loads = if self.shadow { b.aside(|b| self.load(b, ops, k)) } else { Vec::new() };
+        // Registers are loaded again right behind what writes them to LDS: memory has a round's time for each. Where nothing is read ahead
+        // what is written is waited for when the next round begins, and comes first.
+        let moves = if ahead > 0 { interleaved(written, loads) } else { [written, loads].concat() };
         if ahead == 0 {
             self.read(b, 0);
         }
-        // The steps behind which all of the tile has been read. The other buffer is filled as late as can be, so that memory has time:
-        // among half of what is multiplied in the step behind them, before the barrier, and in as many half steps before as it takes.
+        // The steps behind which all of the tile has been read, and a part of the step behind them, before the barrier.
         let before = steps - ahead.max(1);
-        let halves = 2 * before + 1;
-        let (all, mut done) = (moves.len(), 0);
-        let taken = if self.shadow { (all as f64 / self.by.beside_half_a_step(b.target())).ceil() as u32 } else { 1 };
-        let first = halves - taken.clamp(1, halves);
-        let mut some = |halves_done: u32| -> Vec<MInst> {
-            let share = |of: u32| all * of.saturating_sub(first) as usize / (halves - first) as usize;
-            let upto = if two { share(halves_done) } else { 0 };
-            let count = upto - done;
-            done = upto;
-            moves.by_ref().take(count).collect()
-        };
+        let mut chunks = Vec::new();
         for step in 0..before {
             let mut products = b.aside(|b| self.multiply(b, step));
-            let mut beside = b.aside(|b| self.read(b, step + ahead));
-            // They have come when the next step begins.
+            // What is read has come when the next step begins.
             let later = products.split_off(products.len() * 3 / 4);
-            let written = some(2 * step + 1);
-            beside.extend(written);
-            let behind = some(2 * step + 2);
-            b.spread(products, beside);
-            b.spread(later, behind);
+            chunks.push((products, b.aside(|b| self.read(b, step + ahead))));
+            chunks.push((later, Vec::new()));
         }
         let mut products = b.aside(|b| self.multiply(b, before));
         let all = products.len();
@@ -245,16 +240,43 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
             let rest = products.split_off((all * n / 8).min(products.len()));
             std::mem::replace(products, rest)
         };
+        // What is read ahead has come when a step begins.
+        let first = if two || ahead > 0 { Vec::new() } else { eighths(&mut products, 1) };
+        let mut during = eighths(
+            &mut products,
+            if ahead == 0 {
+                8
+            } else if two {
+                4
+            } else {
+                5
+            },
+        );
+        // What was written last is there when waves meet.
+        let each = (self.by.step_clocks(b.target()) / all as f64).max(1.0);
+        let last = if self.shadow && ahead > 0 { (choice::lds_answer(b.target()) / each).ceil() as usize } else { 0 };
+        let last = during.split_off(during.len() - last.min(during.len() / 4));
+        // The other buffer is filled among all that is multiplied before the barrier, in proportion to what runs beside it; where loads do
+        // not follow as late as can be, so that memory has time.
+        let room = |(products, reads): &(Vec<MInst>, Vec<MInst>)| {
+            let room = products.len() as f64 * self.by.beside_a_product(b.target()) - reads.len() as f64;
+            if self.shadow && two { room.max(0.0) } else { 0.0 }
+        };
+        let rooms: Vec<f64> = chunks.iter().map(room).collect();
+        let total = rooms.iter().sum::<f64>() + during.len() as f64 * self.by.beside_a_product(b.target());
+        let count = moves.len() as f64;
+        let mut moves = moves.into_iter();
+        for ((products, mut beside), room) in chunks.into_iter().zip(rooms) {
+            beside.extend(moves.by_ref().take((count * room / total).round() as usize));
+            b.spread(products, beside);
+        }
         if !two {
             // What this step multiplies has been read.
-            let first = eighths(&mut products, 1);
-            b.spread(first, Vec::new());
+            b.append(first);
             self.barrier(b);
         }
-        let during = eighths(&mut products, if ahead > 0 { 4 } else { 8 });
-        let mut rest = some(halves);
-        rest.extend(moves);
-        b.spread(during, rest);
+        b.spread(during, moves.collect());
+        b.append(last);
         self.turn(b);
         self.barrier(b);
         for step in before..steps {
@@ -278,11 +300,34 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
                 self.load(b, ops, k);
             }
             b.stage(self.last());
-            written = if self.spread { self.spread(b, ops, k) } else { self.in_turn(b, ops, k) };
+            written = if self.spread { self.spread(b, ops, k) } else { self.in_turn(b, ops) };
             b.in_lds(Lds::Any);
         });
         written
     }
+}
+
+/// Instructions that read registers, and others that write them again, each as soon as it can be: both in their order.
+fn interleaved(reading: Vec<MInst>, writing: Vec<MInst>) -> Vec<MInst> {
+    let touch = |x: &Part, y: &Part| x.reg == y.reg && x.first < y.first + y.len && y.first < x.first + x.len;
+    let mut last = 0;
+    let after = writing.into_iter().map(|w| {
+        let read = |r: &MInst| {
+            w.dsts.iter().any(|d| r.srcs.iter().any(|s| d.part().zip(s.part()).is_some_and(|(d, s)| touch(&d, &s))))
+        };
+        last = reading.iter().rposition(read).map_or(last, |at| last.max(at + 1));
+        (last, w)
+    });
+    let mut after = after.collect::<Vec<_>>().into_iter().peekable();
+    let mut out = Vec::new();
+    for (at, r) in reading.into_iter().enumerate() {
+        while let Some((_, w)) = after.next_if(|a| a.0 <= at) {
+            out.push(w);
+        }
+        out.push(r);
+    }
+    out.extend(after.map(|a| a.1));
+    out
 }
 
 /// An address in the first buffer and the same in the second, added.

@@ -168,7 +168,18 @@ fn extents(cx: &Cx) -> Extents {
     let (m, n, k) = (out.dims[1], out.dims[0] * high * wide, x.dims[1]);
     // Results are four times those of one product.
     let bytes = cx.graph.tensor(cx.step.inputs[0].tensor).bytes() + 4 * (PRODUCTS as usize * m * k + 3 * m * n);
-    Extents { batches: 1, m, n, k, bytes, deep: (false, false), bands: false, shares: false, apart: false }
+    Extents {
+        batches: 1,
+        m,
+        n,
+        k,
+        bytes,
+        deep: (false, false),
+        bands: false,
+        shares: false,
+        apart: false,
+        in_rows: false,
+    }
 }
 
 /// The tiles, with what a workgroup does in a round.

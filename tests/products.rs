@@ -220,6 +220,19 @@ fn tiles_that_fill_a_device() {
     }
 }
 
+/// So many results of so little depth that L2 would notice in which pieces they are stored: they leave in whole rows, also where the last
+/// rows and columns are not whole tiles.
+#[test]
+fn results_in_whole_rows() {
+    for (i, target) in ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1201"].into_iter().enumerate() {
+        for (j, dtype) in [DType::F16, DType::I8, DType::BF16].into_iter().enumerate() {
+            let turned = [(i + j) % 2 == 1, (i + j) % 3 == 1];
+            Product { extents: [64, 250, 252, 64 - 8 * j], turned, dtype }.check(target, 5, 97);
+        }
+    }
+    Product { extents: [1, 8000, 256, 250], turned: [false, true], dtype: DType::F16 }.check("gfx942", 5, 97);
+}
+
 /// Operands that do not stay in the last cache, of a product that memory bounds: rows of tiles run in bands, so that what they share is
 /// read while it is there. Bands are a dimension of the grid, rows or columns the first one.
 #[test]

@@ -16,7 +16,7 @@ pub use asm::{
     AsmError, Assembly, DIRECTIVES, KERNEL_DIRECTIVES, KernelDirective, KernelDirectives, Related, Relocation,
     RelocationKind, Section, Symbol, SymbolType, Visibility, assemble,
 };
-pub use encode::decode::{Decoder, Mode, Raw, decode};
+pub use encode::decode::{Decoder, Mode, Raw, decode, operand_dwords};
 pub use encode::encoder::{EncodeError, Form, encode, encode_raw, encoded_size};
 pub use model::action;
 pub use model::generated::op;

@@ -451,6 +451,7 @@ fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f6
             bands: true,
             shares: true,
             apart: false,
+            in_rows: false,
         };
         choice::candidates(target, types, &e, 1, None).candidates.first().map_or(f64::INFINITY, |c| c.clocks)
     };

@@ -117,7 +117,8 @@ pub(in super::super) fn patches(b: &mut Builder, src: PatchSource, tile: &Tile, 
         None => soff,
     };
     let regs = (0..tile.k / apart).flat_map(|_| 0..ROWS * COLUMNS).map(|_| b.v(1)).collect();
-    let common = Common { types: tile.types, run: 1, depth: tile.k, share, layout, lds, vec: 1, regs };
+    let common =
+        Common { types: tile.types, run: 1, depth: tile.k, share, layout, lds, vec: 1, regs, late_first: false };
     let channel = src.part.absolute(b, own);
     let masked = depth != src.part.split.span();
     super::Loader::Patches(Patches { common, buf: src.buf, offsets, soff, channel, depth, apart, step, masked, sign })

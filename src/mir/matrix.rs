@@ -6,7 +6,7 @@
 use super::Type;
 use barewave_isa::action::Action;
 use barewave_isa::matrix::{Elem, MatrixOp};
-use barewave_isa::{ModName, Mods, Op, Target, op};
+use barewave_isa::{Inst, ModName, Mods, Op, Target, op};
 use std::cmp::Reverse;
 use std::sync::OnceLock;
 
@@ -49,17 +49,24 @@ fn all() -> &'static [Op] {
 pub fn matrix_instruction(target: Target, operands: Type, sums: Type, side: usize) -> Option<(Op, MatrixOp)> {
     let lanes = target.info().wave_size as usize;
     let (input, output) = (element(operands)?, element(sums)?);
-    let rate = |op: Op, m: &MatrixOp| {
-        let busy = target.op(op).map_or(1, |i| i.busy.max(1));
-        (m.shape.k * 1000 / usize::from(busy), m.shape.k)
-    };
+    let rate = |op: Op, m: &MatrixOp| (m.shape.k * 1000 / matrix_clocks(target, op, m) as usize, m.shape.k);
     let fits = |m: &MatrixOp| {
         let s = &m.shape;
-        (s.m, s.n, s.blocks, s.sparse, s.split8) == (side, side, 1, false, false)
-            && (m.a, m.b, m.d) == (input, input, output)
+        (s.m, s.n, s.blocks, s.sparse) == (side, side, 1, false) && (m.a, m.b, m.d) == (input, input, output)
     };
-    let known = all().iter().filter_map(|&op| Some((op, MatrixOp::of(target, op, lanes)?)));
+    let of = |op: Op| Some(MatrixOp::of(target, op, lanes)?.multiplying(input));
+    // Others have scales of blocks as operands.
+    let plain = |op: &&Op| target.op(**op).is_some_and(|i| i.srcs.len() == 3);
+    let known = all().iter().filter(plain).filter_map(|&op| Some((op, of(op)?)));
     known.filter(|(_, m)| fits(m)).max_by_key(|(op, m)| (rate(*op, m), Reverse(*op)))
+}
+
+/// Clocks for which an instruction keeps the matrix pipe of a SIMD busy: of those whose modifiers name the types of factors it depends
+/// on these.
+pub fn matrix_clocks(target: Target, op: Op, m: &MatrixOp) -> u32 {
+    let mods = matrix_modifiers(op, m);
+    let passes = target.passes(&Inst { mods, ..Inst::new(op, &[], &[]) }).map_or(0, u32::from);
+    target.op(op).map_or(1, |i| u32::from(i.busy)).max(4 * passes).max(1)
 }
 
 /// True for the instructions that [`matrix_instruction`] gives.
@@ -95,10 +102,14 @@ pub fn dot_instruction(target: Target, operands: Type, sums: Type) -> Option<Dot
     known.iter().find(|x| (x.0, x.1) == (operands, sums) && target.has(x.2.op)).map(|x| x.2)
 }
 
-/// Modifiers of a matrix instruction: those of integers say that both factors are signed.
-pub fn matrix_modifiers(op: Op) -> Mods {
+/// Modifiers of a matrix instruction: those of integers say that both factors are signed, others of which types they are.
+pub fn matrix_modifiers(op: Op, m: &MatrixOp) -> Mods {
     match op.action() {
-        Action::Matrix(m) if m.signs => both_signed(),
+        Action::Matrix(p) if p.signs => both_signed(),
+        Action::Matrix(p) if p.formats => {
+            let format = |e: Elem| e.format().unwrap_or(0);
+            Mods::new().with(ModName::Cbsz, format(m.a)).with(ModName::Blgp, format(m.b))
+        }
         _ => Mods::new(),
     }
 }

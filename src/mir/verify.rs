@@ -6,7 +6,7 @@
 
 use super::liveness::Liveness;
 use super::{Block, Code, Constraint, Function, Gen, Generic, Group, Lds, MInst, Memory, Opnd, Part, RegClass, Type};
-use barewave_isa::{Class, Flags, OpInfo, Pipe, Slot};
+use barewave_isa::{Class, Flags, OpInfo, Pipe, Slot, operand_dwords};
 
 /// What is wrong, where, and which pass had just run.
 #[derive(Debug, thiserror::Error)]
@@ -166,7 +166,7 @@ fn check_inst(f: &Function, inst: &MInst) -> Result<(), Fault> {
     }
     let dsts = inst.dsts.iter().zip(info.dsts).map(|(o, s)| (o, s, true));
     for (o, slot, is_dst) in dsts.chain(inst.srcs.iter().zip(info.srcs).map(|(o, s)| (o, s, false))) {
-        check_operand(f, o, slot, is_dst)?;
+        check_operand(f, o, slot, operand_dwords(op, slot, &inst.mods), is_dst)?;
     }
     Ok(())
 }
@@ -308,7 +308,7 @@ fn check_typed(f: &Function, o: Opnd, ty: Option<Type>, width: u8, what: &'stati
     Ok(())
 }
 
-fn check_operand(f: &Function, o: &Opnd, slot: &Slot, is_dst: bool) -> Result<(), Fault> {
+fn check_operand(f: &Function, o: &Opnd, slot: &Slot, dwords: u8, is_dst: bool) -> Result<(), Fault> {
     let (class, len) = match *o {
         Opnd::V(p) => (f.vreg(p.reg).class, p.len),
         Opnd::P(r) if r.first.is_vector() => {
@@ -329,8 +329,8 @@ fn check_operand(f: &Function, o: &Opnd, slot: &Slot, is_dst: bool) -> Result<()
         return Err(Fault::Class { class, slot: slot.name });
     }
     let mask = class == RegClass::S && slot.bits >= 32 && len == f.mask_dwords();
-    if len != slot.dwords() && !mask && slot.bits != 0 {
-        return Err(Fault::SlotWidth { slot: slot.name, dwords: slot.dwords(), has: len });
+    if len != dwords && !mask && slot.bits != 0 {
+        return Err(Fault::SlotWidth { slot: slot.name, dwords, has: len });
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::model::table::{
     Shape, Style, TRUE16, WAVE32, WAVE64, WORD, default_of, flag, word,
 };
 use crate::model::valid::sdwa_exists;
-use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Quirk, Reg, RegFile, Regs, Target, Type, VCC};
+use crate::{Form, Half, Inst, ModName, Mods, Op, Operand, Quirk, Reg, RegFile, Regs, Slot, Target, Type, VCC};
 use smallvec::SmallVec;
 
 /// How the wave runs, where the meaning of bits depends on it.
@@ -613,6 +613,16 @@ pub(crate) fn widen_literal(literal: u32, ty: Type) -> u64 {
 /// The wave mask register operand of a mode.
 pub(crate) fn vcc(mode: Mode) -> Regs {
     if mode.wave64 { VCC } else { Regs::new(Reg::VCC_LO, 1) }
+}
+
+/// Dwords of an operand of an instruction with some modifiers: those of f8f6f4 instructions name the types of A and B.
+pub fn operand_dwords(op: Op, slot: &Slot, mods: &Mods) -> u8 {
+    let formats = matches!(op.action(), Action::Matrix(p) if p.mfma && p.formats);
+    let format = |m: ModName| {
+        let named = matches!(m, ModName::Cbsz | ModName::Blgp);
+        (formats && named).then(|| mods.get(m).unwrap_or(0) as u64)
+    };
+    if formats { element_dwords(slot.name, format) } else { None }.unwrap_or(slot.dwords())
 }
 
 /// Registers that A (src0) or B (src1) of an f8f6f4 instruction fills, by the format of its elements.

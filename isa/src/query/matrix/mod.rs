@@ -29,9 +29,16 @@ impl Elem {
             Elem::Fp4 | Elem::I4 | Elem::U4 => 4,
         }
     }
+    /// Types in the order of the numbers by which CBSZ and BLGP of f8f6f4 instructions name them.
+    const FORMATS: [Elem; 5] = [Elem::Fp8, Elem::Bf8, Elem::Fp6, Elem::Bf6, Elem::Fp4];
+
     /// Type that CBSZ and BLGP of f8f6f4 instructions name by number.
     pub fn of_format(n: usize) -> Option<Elem> {
-        [Elem::Fp8, Elem::Bf8, Elem::Fp6, Elem::Bf6, Elem::Fp4].get(n).copied()
+        Elem::FORMATS.get(n).copied()
+    }
+    /// The number by which CBSZ and BLGP name the type; none where they cannot.
+    pub fn format(self) -> Option<i32> {
+        (0..).zip(Elem::FORMATS).find(|(_, e)| *e == self).map(|(n, _)| n)
     }
 }
 
@@ -82,6 +89,14 @@ impl MatrixOp {
             split8: p.formats,
         };
         Some(MatrixOp { shape, a: p.a, b: p.b, d: p.d })
+    }
+
+    /// The instruction with factors of a type that its modifiers name: any of f8f6f4's; the same where they name none, or not this one.
+    pub fn multiplying(self, e: Elem) -> MatrixOp {
+        match e.format() {
+            Some(_) if self.shape.split8 => MatrixOp { a: e, b: e, ..self },
+            _ => self,
+        }
     }
 
     /// Where an operand's elements are. Blocks follow one another along i (A, D) and j (B).
