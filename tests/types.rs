@@ -773,7 +773,7 @@ fn products_with_packed_weights_are_gated() {
     let cases: [PackedCase; 5] = [
         ([1, 1024, 40], 4, 32, 0, false),
         ([1, 96, 7], 4, 16, 1, false),
-        ([3, 320, 10], 8, 64, 2, false),
+        ([3, 160, 10], 4, 32, 2, false),
         ([1, 192, 14], 2, 32, 1, false),
         ([8, 256, 33], 4, 128, 0, false),
     ];
