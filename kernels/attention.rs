@@ -9,10 +9,11 @@
 //! the wave exchange what they have.
 //!
 //! The maximum and the sum of exponentials run along with the tiles: where the maximum grows, what was summed before is scaled
-//! down. What is multiplied and what becomes weights meanwhile stands side by side, or one behind the other where that is estimated to
+//! down. A few queries are taken key by key ([`few`]). What is multiplied and what becomes weights meanwhile stands side by side, or one behind the other where that is estimated to
 //! take less ([`rounds`]). Sums are in one order, so
 //! results are the same from run to run.
 
+mod few;
 mod parts;
 mod plan;
 mod rounds;
@@ -37,8 +38,8 @@ use barewave_isa::matrix::{Fragment, Step};
 use barewave_isa::op;
 
 use parts::Counted;
-use plan::Plan;
 pub(super) use plan::fits;
+use plan::{How, Plan};
 use rounds::{Place, Rounds, Summed};
 use shares::Share;
 
@@ -123,9 +124,13 @@ struct Operands {
 }
 
 pub(super) fn lower(cx: &Cx, kind: &Attention) -> Res<Vec<Kernel>> {
-    let plan = Plan::of(cx.graph, cx.step, cx.target).ok_or(Reason::Malformed("an attention that no form fits"))?;
+    let how = plan::choose(cx.graph, cx.step, cx.target).ok_or(Reason::Malformed("an attention that no form fits"))?;
     let grouped = plan::grouped(cx.step);
     let cx = &Cx { step: grouped.as_ref().unwrap_or(cx.step), ..*cx };
+    let plan = match how {
+        How::Tiles(plan) => plan,
+        How::Few(few) => return few::lower(cx, kind, &few),
+    };
     let (a, b, d) = plan.sides().ok_or(Reason::Malformed("a matrix form without fragments"))?;
     let tile = plan.tile(plan.depth);
     let mut w = cx.kernel(tile.threads());

@@ -211,7 +211,7 @@ pub(super) struct Machine {
     /// Bytes per cycle that the first-level cache gives a compute unit.
     l1: f64,
     /// Cycles until what nobody has touched comes from memory.
-    latency: f64,
+    pub latency: f64,
     /// Cycles of a launch, and of the beginning and end of a workgroup: its arguments and first loads, and its stores.
     pub launch: f64,
     pub ends: f64,

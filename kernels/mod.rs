@@ -274,7 +274,8 @@ pub fn candidates(graph: &FusedGraph, step: &Step, target: Target, tuning: &Tuni
 
 /// The graph with steps joined where one kernel computes them in less time: convolutions of one input, products, softmax and
 /// products to attentions, products with what widens their factors from 8 bits, products with the normalisation of their rows,
-/// elementwise steps with the convolutions of what they give, convolutions that are added up; `None` where there are none.
+/// elementwise steps with the convolutions of what they give, normalisations with products of packed weights, convolutions that are
+/// added up; `None` where there are none.
 pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<FusedGraph> {
     let worth = |graph: &FusedGraph, whole: &Step, parts: [&Step; 2]| {
         let clocks = |step: &Step| Some(candidates(graph, step, target, tuning)?.candidates.first()?.clocks);
@@ -301,6 +302,9 @@ pub fn joined(graph: &FusedGraph, target: Target, tuning: &Tuning) -> Option<Fus
     let next = finished.as_ref().unwrap_or(graph);
     let begun = crate::graph::begin_convolutions(next, |graph, step| conv::begins(&cx(graph, step, target, tuning)))
         .or(finished);
+    let next = begun.as_ref().unwrap_or(graph);
+    let begun =
+        crate::graph::begin_with_norms(next, |graph, step| packed::begins(&cx(graph, step, target, tuning))).or(begun);
     let next = begun.as_ref().unwrap_or(graph);
     crate::graph::sum_convolutions(next, |graph, whole, parts| {
         let StepKind::Conv(conv) = &whole.kind else { return false };

@@ -5,15 +5,21 @@
 //! all its columns. Numbers become floats four (as bytes of a word) or two at a time: behind a mask the halves of a word are
 //! the last bits of f16 numbers from 1024 on, which dot products take as they are once that is subtracted. What is
 //! scaled is a block's sum; zero points cost a sum of the data for each block.
+//!
+//! Rows that are normalised first every workgroup normalises for itself, while its first weights come ([`rows`]).
+
+mod rows;
 
 use super::address::{self, Offset};
+use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::values::{self, Value};
 use super::{Arg, Cx, Kernel, Writer, epilogue, lanes};
-use crate::graph::fused::{Packed, Zeros};
+use crate::graph::fused::{Packed, StepKind, Zeros};
 use crate::mir::{Buffer, Gen, MInst, Part, Type, dot_instruction};
 use crate::tensor::DType;
 use barewave_isa::{Target, op};
+use rows::Rows;
 use std::collections::VecDeque;
 
 /// Bytes of a column that a workitem reads at a time.
@@ -78,7 +84,7 @@ impl Plan {
 /// A kernel being written.
 struct Product<'a> {
     cx: &'a Cx<'a>,
-    p: Packed,
+    p: &'a Packed,
     plan: Plan,
     rows: u32,
     /// Data come in pairs of f16 for dot products.
@@ -89,6 +95,8 @@ struct Product<'a> {
     column: Part,
     /// Lanes that have columns, where not all do.
     inside: Option<Part>,
+    /// The rows as the workgroup keeps them, where it normalises them, and where that is in LDS.
+    kept: Option<(Rows, u32)>,
 }
 
 /// A run of each column, and what goes with it, on its way from memory.
@@ -111,6 +119,31 @@ struct Run {
 const DATA: u32 = 32;
 const AHEAD: u32 = 112;
 
+/// Clocks that a workgroup takes longer where it normalises rows before it multiplies them: its waves wait for them and for each other
+/// while the first weights come. By the cycle model, of launches with this beginning and without.
+const NORMALISING: f64 = 1500.0;
+
+/// Waves of a SIMD that go on beside each other.
+const BESIDE: u32 = 4;
+
+/// True where a product that normalises its rows takes less time than it and the normalisation as launches of their own.
+pub(super) fn begins(cx: &Cx) -> bool {
+    let StepKind::Packed(p) = &cx.step.kind else { return false };
+    let dims = &cx.step.output.view.dims;
+    let Some(plan) = Plan::of(cx.target, p, dims[0], dims[1]) else { return false };
+    let info = cx.target.info();
+    let items = dims[1] as u64 * u64::from(plan.team) / u64::from(plan.columns);
+    let at_once = u64::from(info.cus * info.simds * BESIDE * info.wave_size);
+    let machine = Machine::of(cx.target);
+    let again = items.div_ceil(at_once) as f64 * NORMALISING;
+    Rows::of(cx, p, &plan, dots(cx)).is_some() && again < machine.launch + 2.0 * machine.ends
+}
+
+/// Data come in pairs of f16 for dot products.
+fn dots(cx: &Cx) -> bool {
+    cx.dtype(Arg::Input(0)) == DType::F16 && dot_instruction(cx.target, Type::F16, Type::F32).is_some()
+}
+
 pub(super) fn lower(cx: &Cx, p: &Packed) -> Res<Vec<Kernel>> {
     let dims = &cx.step.output.view.dims;
     let (rows, n) = (dims[0], dims[1]);
@@ -127,8 +160,16 @@ pub(super) fn lower(cx: &Cx, p: &Packed) -> Res<Vec<Kernel>> {
     let count = n as u32 / plan.columns;
     let inside = (!count.is_multiple_of(teams)).then(|| w.b.op(Gen::CmpGt.of(Type::U32), &[count.into(), team.into()]));
     let column = if plan.columns > 1 { w.b.mul(team, plan.columns) } else { team };
-    let dots = cx.dtype(Arg::Input(0)) == DType::F16 && dot_instruction(cx.target, Type::F16, Type::F32).is_some();
-    let product = Product { cx, p: *p, plan, rows: rows as u32, dots, member, column, inside };
+    let dots = dots(cx);
+    let kept = match p.rows {
+        Some(_) => {
+            let rows = Rows::of(cx, p, &plan, dots).ok_or(Reason::Malformed("rows that no workgroup keeps"))?;
+            let at = w.b.lds(rows.bytes());
+            Some((rows, at))
+        }
+        None => None,
+    };
+    let product = Product { cx, p, plan, rows: rows as u32, dots, member, column, inside, kept };
     let sums = product.sums(&mut w)?;
     product.finish(&mut w, sums)?;
     let grid = [count.div_ceil(teams), 1, 1];
@@ -162,7 +203,7 @@ impl Product<'_> {
         let first = w.b.mad(self.column, pitch, own);
         let all = (self.p.depth / self.p.together()) as u32;
         let own_data = self.rows * self.dwords() * RUN / 4;
-        let early = own_data <= DATA;
+        let early = own_data <= DATA && self.kept.is_none();
         let each = columns * (RUN / 4 + 1) + if early { own_data } else { 0 };
         let distance = (AHEAD / each).max(1);
         let load = |w: &mut Writer, number: u32| -> Res<Run> {
@@ -183,6 +224,10 @@ impl Product<'_> {
             }
             Ok(run)
         };
+        let mut rows = match &self.kept {
+            Some((rows, at)) => Some((rows, *at, rows.load(w, self.cx)?)),
+            None => None,
+        };
         let mut coming = VecDeque::new();
         for number in 0..self.plan.runs + distance {
             if number < self.plan.runs {
@@ -191,6 +236,9 @@ impl Product<'_> {
             if number >= distance
                 && let Some(run) = coming.pop_front()
             {
+                if let Some((rows, at, held)) = rows.take() {
+                    rows.keep(w, self.cx, held, at)?;
+                }
                 self.add(w, &run, &sums)?;
             }
         }
@@ -316,8 +364,14 @@ impl Product<'_> {
         let (t, per_word, dwords) = (self.cx.dtype(Arg::Input(0)), 32 / self.p.bits, self.dwords());
         let raw = match run.data.get(row as usize) {
             Some(all) => all[(word * dwords) as usize..][..dwords as usize].to_vec(),
-            None => self.raw(w, run, row, word, 1)?,
+            None => match &self.kept {
+                Some((rows, start)) => rows.word(w, *start, self.member, run.number * self.plan.team, row, word),
+                None => self.raw(w, run, row, word, 1)?,
+            },
         };
+        if self.dots && self.kept.is_some() {
+            return Ok(raw);
+        }
         if !self.dots {
             let (from, per) = (values::stored(t), 4 / t.size() as u32);
             let one = |e: u32| values::widened(&mut w.b, from, raw[(e / per) as usize], e % per);

@@ -293,7 +293,7 @@ fn together(b: &mut Builder, t: DType, values: &[Value]) -> Part {
 }
 
 /// An element of 8 or 16 bits as memory has it, in the low bits of a word.
-fn narrowed(b: &mut Builder, t: DType, x: Value) -> Part {
+pub(super) fn narrowed(b: &mut Builder, t: DType, x: Value) -> Part {
     match (t, x) {
         (_, Value::Mask(m)) => {
             let one = b.to_vector(1u32);

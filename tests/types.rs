@@ -6,13 +6,15 @@
 
 mod support;
 
-use barewave::Compiler;
+use barewave::graph::interpret::Interpreter;
 use barewave::graph::{Options, fuse};
 use barewave::kernels::{Tuned, Tuning, candidates};
 use barewave::runtime::{EmulatedDevice, Session};
 use barewave::tensor::{DType, HostTensor};
+use barewave::{Compiler, compile};
 use barewave_isa::Target;
 use std::sync::Arc;
+use support::agree::close;
 use support::build::{Builder, int, ints};
 use support::device;
 use support::drawn;
@@ -650,6 +652,36 @@ fn packed_product(t: DType, seed: u64, ([m, k, n], bits, block, zero, bias): Pac
     (b, want)
 }
 
+/// One token behind many keys, or a few: one kernel everywhere, with matrix instructions or without.
+#[test]
+fn attentions_of_few_queries() {
+    let cases: [AttentionCase; 8] = [
+        ([1, 2, 2, 1, 300, 64, 64], Hidden::Nothing),
+        ([1, 8, 2, 1, 333, 128, 128], Hidden::Flags),
+        ([2, 3, 3, 2, 77, 40, 72], Hidden::Causal),
+        ([1, 16, 2, 1, 500, 128, 96], Hidden::Bias),
+        ([1, 4, 2, 3, 90, 128, 64], Hidden::Flags),
+        ([2, 16, 16, 1, 2100, 32, 32], Hidden::Nothing),
+        ([1, 1, 1, 1, 16, 8, 8], Hidden::Nothing),
+        ([1, 5, 5, 1, 700, 24, 120], Hidden::Flags),
+    ];
+    for t in [DType::F16, DType::BF16, DType::F32] {
+        for (i, case) in cases.into_iter().enumerate() {
+            // Workgroups with several rounds of keys, once.
+            if case.0[4] > 1000 && t != DType::F16 {
+                continue;
+            }
+            let (b, want) = attention(t, case, i % 2 == 1);
+            let run = |target: &&str| drawn(&format!("few {t} {case:?} {target}"));
+            let targets: Vec<&str> = TARGETS.into_iter().filter(run).collect();
+            for target in &targets {
+                assert_eq!(launches(&b, target), 1, "{t} {case:?} {target}");
+            }
+            check(&b, &format!("{t} {case:?}"), &want, &targets);
+        }
+    }
+}
+
 #[test]
 fn products_with_packed_weights() {
     let cases: [PackedCase; 13] = [
@@ -673,6 +705,64 @@ fn products_with_packed_weights() {
             check(&b, &format!("{t} {case:?}"), &want, &TARGETS);
             let graph = fuse(&b.model, &Options::default()).unwrap();
             assert_eq!((graph.steps.len(), graph.steps[0].kind.name()), (1, "packed"));
+        }
+    }
+}
+
+/// A normalisation and the products that read it are as many launches as there are products where rows are short, which give what the
+/// f64 interpreter makes of them one after the other.
+#[test]
+fn products_with_packed_weights_normalise_their_rows() {
+    // Rows, depth and columns, bits, block, zero points; with a mean, how many products.
+    let cases: [(PackedCase, bool, usize); 6] = [
+        (([1, 4096, 40], 4, 32, 0, false), false, 2),
+        (([1, 96, 7], 4, 16, 1, true), true, 1),
+        (([2, 1056, 33], 4, 32, 2, false), false, 1),
+        (([3, 320, 10], 8, 64, 0, true), true, 1),
+        (([1, 192, 14], 2, 32, 1, false), false, 1),
+        (([1, 2048, 300], 4, 128, 0, false), true, 1),
+    ];
+    for (number, (case, center, products)) in cases.into_iter().enumerate() {
+        for t in [DType::F16, DType::BF16, DType::F32] {
+            let (mut b, _) = packed_product(t, 600 + number as u64, case);
+            let k = case.0[1];
+            let [scale, bias] = [(); 2].map(|()| values(&mut b, t, &[k])).map(|x| b.constant(x));
+            let first = b.model.graph.nodes.len() - 1;
+            let x = b.model.graph.nodes[first].inputs[0].clone();
+            let y = match center {
+                true => b.node("LayerNormalization", &[&x, &scale, &bias], &[]),
+                false => b.node("SimplifiedLayerNormalization", &[&x, &scale], &[]),
+            };
+            let norm = b.model.graph.nodes.pop().unwrap();
+            b.model.graph.nodes[first].inputs[0] = y;
+            // Another product of the same rows, whose end is another: it stays a step of its own.
+            for _ in 1..products {
+                let mut product = b.model.graph.nodes[first].clone();
+                let made = b.node("Neg", &[&product.outputs[0]], &[]);
+                let last = b.model.graph.nodes.pop().unwrap();
+                product.outputs[0] = format!("{made}_product");
+                let last = barewave::onnx::Node { inputs: vec![product.outputs[0].clone()], ..last };
+                b.model.graph.nodes.extend([product, last]);
+                b.output(&made);
+            }
+            b.model.graph.nodes.insert(0, norm);
+            b.model.expand();
+            let graph = fuse(&b.model, &Options::default()).unwrap();
+            let want = Interpreter::new(&graph).run(&graph, &b.inputs).unwrap();
+            for target in TARGETS {
+                let what = format!("{t} {case:?} {target}");
+                if !drawn(&format!("rows {what}")) {
+                    continue;
+                }
+                let launches = compile::compile(&graph, Target::parse(target).unwrap()).unwrap().plan().launches.len();
+                // Rows of over 8 KB leave room for too few workgroups.
+                let apart = usize::from(case.0[0] * k * t.size() > 8192);
+                assert_eq!(launches, products + apart, "{what}");
+                let (got, _) = device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
+                for (g, w) in got.iter().zip(&want) {
+                    close(&g.to_f64(), &w.to_f64(), 3.0 * 2f64.powi(-fraction(t).min(19)), &what);
+                }
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use super::super::choice::{self, Machine};
 use super::super::matrix::{MatrixForm, Side};
 use super::super::tile::{Form, Layout, Tile, Types};
 use super::super::{MAX_TENSOR_BYTES, values};
+use super::few::Few;
 use super::shares::{Shares, Work};
 use crate::graph::fused::{FusedGraph, Step, StepKind};
 use crate::mir::{Type, matrix_instruction};
@@ -150,12 +151,9 @@ fn extents(step: &Step) -> Extents {
 }
 
 impl Plan {
-    /// The first form that fits; none where the target has no matrix instruction for the types, or operands lie so that no
-    /// loader takes them.
-    pub fn of(graph: &FusedGraph, step: &Step, target: Target) -> Option<Plan> {
-        let several = extents(step);
-        let grouped = grouped(step);
-        let step = grouped.as_ref().unwrap_or(step);
+    /// The form that takes least time, and its cycles; none where the target has no matrix instruction for the types, or operands lie
+    /// so that no loader takes them.
+    fn of(graph: &FusedGraph, step: &Step, target: Target) -> Option<(f64, Plan)> {
         let t = graph.tensor(step.inputs[0].tensor).dtype;
         let floats = matches!(t, DType::F16 | DType::BF16 | DType::F32);
         if !floats || step.inputs[..3].iter().any(|a| graph.tensor(a.tensor).dtype != t) {
@@ -209,8 +207,7 @@ impl Plan {
         }
         let lead = |p: &Plan| if p.parts > 1 || p.shares.is_some() { WORTH } else { 1.0 };
         let timed = all.into_iter().map(|p| (p.clocks(target, &machine) / lead(&p), p));
-        let (clocks, best) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
-        (clocks < apart(target, &machine, types, &several, t)).then_some(best)
+        timed.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     /// Cycles of the launch, about. A tile takes as long as the unit that all waves of a compute unit keep busy longest, or as
@@ -462,7 +459,29 @@ fn apart(target: Target, m: &Machine, types: Types, e: &Extents, t: DType) -> f6
     product(e.keys, e.depth) + product(e.width, e.keys) + softmax + 3.0 * m.launch
 }
 
+/// How an attention is computed.
+#[derive(Clone, Copy)]
+pub(super) enum How {
+    /// In tiles of queries and keys, by matrix instructions.
+    Tiles(Plan),
+    /// Key by key, of a few queries.
+    Few(Few),
+}
+
+/// The quickest way of those there are; none where products and softmax apart seem quicker.
+pub(super) fn choose(graph: &FusedGraph, step: &Step, target: Target) -> Option<How> {
+    let several = extents(step);
+    let grouped = grouped(step);
+    let step = grouped.as_ref().unwrap_or(step);
+    let t = graph.tensor(step.inputs[0].tensor).dtype;
+    let tiles = Plan::of(graph, step, target).map(|(clocks, plan)| (clocks, How::Tiles(plan)));
+    let few = Few::of(graph, step, extents(step), target).map(|(clocks, few)| (clocks, How::Few(few)));
+    let (clocks, best) = tiles.into_iter().chain(few).min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let types = Types { storage: values::stored(t), compute: values::stored(t), accumulate: Type::F32 };
+    (clocks < apart(target, &Machine::of(target), types, &several, t)).then_some(best)
+}
+
 /// True when there is a kernel for an attention, and it seems quicker than several.
 pub(in crate::kernels) fn fits(graph: &FusedGraph, step: &Step, target: Target) -> bool {
-    matches!(step.kind, StepKind::Attention(_)) && Plan::of(graph, step, target).is_some()
+    matches!(step.kind, StepKind::Attention(_)) && choose(graph, step, target).is_some()
 }

@@ -1,13 +1,17 @@
-//! What is made of each element of a convolution's input becomes the convolution's beginning.
+//! What is made of each element of a convolution's input becomes the convolution's beginning, and the normalisation of the rows of
+//! products with packed weights theirs.
 //!
 //! Batch normalisation and activation before a convolution of one point (DenseNet's, of ever longer lists of channels) are an
 //! elementwise step whose other operands are constants of a channel each. The convolution reads what the step read, and does
 //! to each element what the step did while it loads it.
+//!
+//! A normalisation whose rows nobody reads but products of few rows with packed weights (a decoding layer's) is done by each of their
+//! workgroups for itself, where that takes less time than a launch.
 
 use super::attend::{renumbered, rewritten};
 use super::expr::Op;
 use super::forward::{redirect, redirect_access};
-use super::fused::{Access, Before, Conv, FusedGraph, Role, Step, StepKind};
+use super::fused::{Access, Before, Conv, FusedGraph, Normalize, NormedRows, Packed, Role, Step, StepKind, TensorId};
 use super::prune;
 use super::view::View;
 
@@ -27,22 +31,90 @@ pub(crate) fn begin_convolutions(graph: &FusedGraph, takes: impl Fn(&FusedGraph,
     })
 }
 
+/// The graph with products that normalise their rows themselves, where `takes` says yes to all that read a normalisation; `None` where
+/// there are none.
+pub(crate) fn begin_with_norms(graph: &FusedGraph, takes: impl Fn(&FusedGraph, &Step) -> bool) -> Option<FusedGraph> {
+    let mut out: Option<FusedGraph> = None;
+    for at in 0..graph.steps.len() {
+        let now = out.as_ref().unwrap_or(graph);
+        let StepKind::Normalize(norm) = now.steps[at].kind else { continue };
+        if let Some(found) = normed(now, at, norm).filter(|list| list.iter().all(|(_, s)| takes(now, s))) {
+            let changed = out.get_or_insert_with(|| graph.clone());
+            found.into_iter().for_each(|(reader, step)| changed.steps[reader] = step);
+        }
+    }
+    out.map(|mut graph| {
+        prune::prune(&mut graph);
+        graph
+    })
+}
+
+/// The products that read what normalisation `at` gives, all who read it, and what they are when they do that themselves.
+fn normed(graph: &FusedGraph, at: usize, norm: Normalize) -> Option<Vec<(usize, Step)>> {
+    let step = &graph.steps[at];
+    let (source, result) = (step.inputs.first()?, own_result(graph, step)?);
+    let length = *step.output.view.dims.last()?;
+    if norm.axes != 1 || graph.tensor(source.tensor).dtype != graph.tensor(result).dtype {
+        return None;
+    }
+    let mut found = Vec::new();
+    for (i, reader) in graph.steps.iter().enumerate().filter(|(i, s)| *i != at && touches(s, result) > 0) {
+        let StepKind::Packed(product @ Packed { rows: None, .. }) = &reader.kind else { return None };
+        let read = &reader.inputs[0].view;
+        let whole = |elements: i64| elements % length as i64 == 0;
+        let rows = read.dims[1] == length && whole(read.offset) && (read.dims[0] == 1 || whole(read.strides[0]));
+        if touches(reader, result) != 1 || reader.inputs[0].tensor != result || !rows {
+            return None;
+        }
+        let end = product.weights_end();
+        let moved = |a: &Access| Some(Access::new(a.tensor, redirect(read, &a.view)?));
+        let mut inputs = reader.inputs[..end].to_vec();
+        inputs[0] = moved(source)?;
+        for a in &step.inputs[1..] {
+            inputs.push(moved(a)?);
+        }
+        let operands = inputs.len() - end;
+        inputs.extend_from_slice(&reader.inputs[end..]);
+        // An expression that reads what is normalised beside it has no place here.
+        let operand = |i: u32| i.checked_sub(1).map(|i| i + end as u32);
+        let behind = |i: u32| Some(if i < end as u32 { i } else { i + operands as u32 });
+        let rows = NormedRows { norm, expr: renumbered(&step.expr, step.expr.result(), operand)?, operands };
+        let begun = Step {
+            name: format!("{}+{}", step.name, reader.name),
+            kind: StepKind::Packed(Packed { rows: Some(rows), ..product.clone() }),
+            inputs,
+            expr: renumbered(&reader.expr, reader.expr.result(), behind)?,
+            output: reader.output.clone(),
+        };
+        graph.step_promises(&begun).ok()?;
+        found.push((i, begun));
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+/// The tensor that a step writes all of, if nobody else has to do with it outside of the graph.
+fn own_result(graph: &FusedGraph, step: &Step) -> Option<TensorId> {
+    let (view, result) = (&step.output.view, step.output.tensor);
+    let whole = view.offset == 0 && view.is_dense() && view.len() == graph.tensor(result).len();
+    (whole && graph.tensor(result).role == Role::Intermediate).then_some(result)
+}
+
+/// How often a step reads or writes a tensor.
+fn touches(step: &Step, t: TensorId) -> usize {
+    let read = step.inputs.iter().flat_map(|a| a.indirect.iter().map(|x| x.index).chain([a.tensor]));
+    read.chain([step.output.tensor]).filter(|x| *x == t).count()
+}
+
 /// The convolution that reads what step `at` gives, and what it is when it does that itself.
 fn begun(graph: &FusedGraph, at: usize) -> Option<(usize, Step)> {
     let step = &graph.steps[at];
-    let result = step.output.tensor;
-    let whole = step.output.view.offset == 0 && step.output.view.is_dense();
-    let filled = step.output.view.len() == graph.tensor(result).len();
-    if step.kind != StepKind::Pointwise || !whole || !filled || graph.tensor(result).role != Role::Intermediate {
-        return None;
-    }
-    let touches = |s: &Step| s.inputs.iter().chain([&s.output]).filter(|a| a.tensor == result).count();
-    let mut users = graph.steps.iter().enumerate().filter(|(i, s)| *i != at && touches(s) > 0);
+    let result = own_result(graph, step).filter(|_| step.kind == StepKind::Pointwise)?;
+    let mut users = graph.steps.iter().enumerate().filter(|(i, s)| *i != at && touches(s, result) > 0);
     let (reader, conv) = users.next()?;
     let StepKind::Conv(Conv { window, groups: 1, before: None, flip: 0, also }) = &conv.kind else { return None };
     if !also.is_empty()
         || users.next().is_some()
-        || touches(conv) != 1
+        || touches(conv, result) != 1
         || conv.inputs[0].tensor != result
         || !window.is_point()
     {

@@ -27,8 +27,8 @@
 use super::expr::{Expr, Op, Scalar};
 use super::kinds::Operand;
 pub use super::kinds::{
-    Attention, Before, Coder, Conv, Normalize, Normed, Packed, Pool, PoolOp, Program, Reduce, ReduceOp, Softmax,
-    StepKind, Summand, Window, Zeros,
+    Attention, Before, Coder, Conv, Normalize, Normed, NormedRows, Packed, Pool, PoolOp, Program, Reduce, ReduceOp,
+    Softmax, StepKind, Summand, Window, Zeros,
 };
 pub use super::rules::Broken;
 use super::view::View;

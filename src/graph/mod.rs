@@ -43,7 +43,7 @@ mod windows;
 mod words;
 
 pub(crate) use attend::attend;
-pub(crate) use begin::begin_convolutions;
+pub(crate) use begin::{begin_convolutions, begin_with_norms};
 pub use cut::{Between, Cut, cut};
 pub use dim::Dim;
 pub use error::{Error, InputError, NameError, Reason};

@@ -19,7 +19,7 @@ pub use attention::Attention;
 pub use conv::{Before, Conv, Summand};
 pub use normalize::Normalize;
 pub use normed::Normed;
-pub use packed::{Packed, Zeros};
+pub use packed::{NormedRows, Packed, Zeros};
 pub use pool::{Pool, PoolOp};
 pub use program::{Coder, Program};
 pub use recurrent::Recurrent;

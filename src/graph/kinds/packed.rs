@@ -1,15 +1,17 @@
 //! Products with weights that are packed numbers of a few bits.
 
-use super::{Inferred, Kind, Operand};
+use super::{Inferred, Kind, Normalize, Operand};
+use crate::graph::expr::{Expr, Scalar};
 use crate::graph::fused::Step;
-use crate::graph::interpret::{Data, Error, Operands, each};
+use crate::graph::interpret::{Data, Error, Operands, each, evaluate};
 use crate::graph::rules::Broken;
 use std::fmt;
 
 /// `O[m,n] = sum over k of in0[m,k] * in2[n,k / block] * (q[n,k] - zero[n,k / block])`.
 ///
-/// Row `n` of `in1`, bytes, holds the numbers `q[n,..]` of `bits` bits each, the first in the low bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Row `n` of `in1`, bytes, holds the numbers `q[n,..]` of `bits` bits each, the first in the low bits. What is multiplied may be made of
+/// the rows of `in0` first ([`NormedRows`]).
+#[derive(Clone, Debug, PartialEq)]
 pub struct Packed {
     /// Extent of k, a whole number of blocks and of 16 packed bytes.
     pub depth: usize,
@@ -19,6 +21,20 @@ pub struct Packed {
     pub block: usize,
     /// What is subtracted.
     pub zeros: Zeros,
+    /// What the rows of `in0` are made into before they are multiplied, if anything.
+    pub rows: Option<NormedRows>,
+}
+
+/// Rows of data that are normalised.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NormedRows {
+    /// How: over their one dimension.
+    pub norm: Normalize,
+    /// What is multiplied: an expression of [`Op::Acc`](crate::graph::expr::Op::Acc), the normalised element, and of operands from
+    /// [`Packed::weights_end`] on.
+    pub expr: Expr,
+    /// How many of those there are, with dimensions `[m,k]`.
+    pub operands: usize,
 }
 
 /// Zero points of [`Packed`].
@@ -48,6 +64,27 @@ impl Packed {
         (self.blocks() * self.bits as usize).div_ceil(8)
     }
 
+    /// The number behind the last operand that is of the weights.
+    pub fn weights_end(&self) -> usize {
+        if self.zeros == Zeros::Middle { 3 } else { 4 }
+    }
+
+    /// The rows that are multiplied, one behind the other.
+    fn data(&self, at: &Operands<'_>) -> Result<Vec<f64>, Error> {
+        let (x, view) = (at.floats(0)?, at.view(0));
+        let mut out = Vec::with_capacity(view.len());
+        each(&view.dims, |c| out.push(x[view.at(c) as usize]));
+        let Some(rows) = &self.rows else { return Ok(out) };
+        out.chunks_mut(self.depth).for_each(|row| rows.norm.normalize(row));
+        let (mut cells, mut i) = (Vec::new(), 0);
+        each(&view.dims, |c| {
+            let operand = |o: u32| at.data(o as usize).get(at.view(o as usize).at(c) as usize);
+            out[i] = evaluate(&rows.expr, Some(Scalar::Float(out[i])), &mut cells, operand).as_f64();
+            i += 1;
+        });
+        Ok(out)
+    }
+
     /// True when the extents are what the kind promises.
     pub fn is_regular(&self) -> bool {
         let block = self.block.is_power_of_two() && self.block >= 16;
@@ -61,13 +98,18 @@ impl Kind for Packed {
     }
 
     fn operands(&self) -> usize {
-        if self.zeros == Zeros::Middle { 3 } else { 4 }
+        self.weights_end() + self.rows.as_ref().map_or(0, |r| r.operands)
     }
 
     fn infer(&self, operands: &[Operand<'_>], _: usize) -> Result<Option<Inferred>, Broken> {
-        let [(dtype, x), (_, packed), (_, scales), zeros @ ..] = operands else {
+        let [(dtype, x), (_, packed), (_, scales), others @ ..] = operands else {
             return Err(Broken::TooFewOperands(3));
         };
+        let (zeros, of_rows) = others.split_at(self.weights_end().min(operands.len()) - 3);
+        let rows_fit = |r: &NormedRows| r.norm.axes == 1 && r.expr.dtype() == *dtype;
+        if !self.rows.as_ref().is_none_or(rows_fit) || of_rows.iter().any(|(_, d)| d != x) {
+            return Err(Broken::Fit("rows are normalised over their one dimension, to what has their type".into()));
+        }
         let (&[m, k], &[n, bytes], &[rows, blocks]) = (*x, *packed, *scales) else {
             return Err(Broken::Fit("an operand has not two dimensions".into()));
         };
@@ -85,7 +127,7 @@ impl Kind for Packed {
     }
 
     fn check(&self, step: &Step) -> Result<(), Broken> {
-        let dense = step.inputs[1..self.operands()].iter().all(|a| a.view.is_dense());
+        let dense = step.inputs[1..self.weights_end()].iter().all(|a| a.view.is_dense());
         if !dense || step.inputs[0].view.strides[1] != 1 {
             return Err(Broken::Layout("packed numbers, scales or rows of data lie apart"));
         }
@@ -93,12 +135,12 @@ impl Kind for Packed {
     }
 
     fn cut(&self, i: usize, d: usize, _: usize) -> Option<Option<usize>> {
-        // [m, k] by the rows of all others.
-        Some((d == usize::from(i > 0)).then_some(0))
+        // [m, k] by the rows of all of the weights'.
+        Some((d == usize::from((1..self.weights_end()).contains(&i))).then_some(0))
     }
 
     fn interpret(&self, at: &Operands<'_>) -> Result<Option<Data>, Error> {
-        let (x, view, scales) = (at.floats(0)?, at.view(0), at.floats(2)?);
+        let (x, scales) = (self.data(at)?, at.floats(2)?);
         let field = |i: usize, row: usize, pitch: usize, k: usize| -> f64 {
             let bit = k * self.bits as usize;
             let byte = at.data(i).get(at.view(i).offset as usize + row * pitch + bit / 8).as_f64() as u32;
@@ -116,7 +158,7 @@ impl Kind for Packed {
             let term = |k: usize| {
                 let b = k / self.block;
                 let w = (field(1, n, pitch, k) - zero(n, b)) * scales[at.view(2).at(&[n, b]) as usize];
-                x[view.at(&[m, k]) as usize] * w
+                x[m * self.depth + k] * w
             };
             out.push((0..self.depth).map(term).sum());
         });
@@ -126,6 +168,9 @@ impl Kind for Packed {
     fn collapse(&self, _: &mut Step) {}
 
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "    {} bits, blocks of {}, zeros {:?}", self.bits, self.block, self.zeros)
+        writeln!(f, "    {} bits, blocks of {}, zeros {:?}", self.bits, self.block, self.zeros)?;
+        let Some(rows) = &self.rows else { return Ok(()) };
+        write!(f, "    rows {} of", rows.expr)?;
+        rows.norm.print(f)
     }
 }
