@@ -93,6 +93,9 @@ fn products_of_a_target() {
     assert_eq!(named(Target::GFX1100, "AMD Radeon RX 7900 XT"), "rx7900xt");
     assert_eq!(named(Target::GFX942, "AMD Instinct MI300A"), "mi300a");
     assert_eq!(named(Target::GFX1103, "AMD Radeon Graphics"), "gfx1103");
+    let of_units = |t: Target, cus| t.of_units(cus).name();
+    assert_eq!((of_units(Target::GFX942, 304), of_units(Target::GFX942, 228)), ("gfx942", "mi300a"));
+    assert_eq!((of_units(Target::GFX803, 36), of_units(Target::GFX906, 7)), ("polaris", "gfx906"));
     assert_eq!(Target::parse("mi300a").unwrap().title(), "mi300a (gfx942)");
 }
 

@@ -256,6 +256,11 @@ fn row(line: &Line) -> Result<Option<Row>, TableError> {
 }
 
 impl Row {
+    /// The product that the row was measured on, as far as its compute units tell.
+    pub fn device(&self) -> Target {
+        self.target.of_units(self.cus as u32)
+    }
+
     /// Tiles of 64x64 over compute units.
     pub fn bucket(&self) -> Bucket {
         tiles(self.product, self.cus)

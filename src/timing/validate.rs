@@ -548,6 +548,11 @@ pub fn errors(chip: &str, dtype: &str, bucket: Bucket, mut signed: Vec<f64>) -> 
 }
 
 impl Row {
+    /// The product that the row was measured on, as far as its compute units tell.
+    pub fn device(&self) -> Target {
+        self.target.of_units(self.cus as u32)
+    }
+
     /// Tiles over compute units, without splits of the depth.
     pub fn bucket(&self) -> Bucket {
         let g = &self.gemm;

@@ -257,6 +257,12 @@ impl Target {
         self.facts().iter().find(|f| f.0 == "cus").map_or(self.info().cus, |f| f.1 as u32)
     }
 
+    /// The architecture's first product with so many compute units; the target as it is where there is none.
+    pub fn of_units(self, cus: u32) -> Target {
+        let mut all = (0..=self.info().products.len()).filter_map(|i| u8::try_from(i).ok());
+        all.find_map(|product| Some(Target { product, ..self }).filter(|t| t.cus() == cus)).unwrap_or(self)
+    }
+
     /// The product of this architecture that a driver means by a name as `AMD Radeon RX 7900 XT`; the target as it is where it
     /// is none that the table has.
     pub fn of_marketing_name(self, name: &str) -> Target {

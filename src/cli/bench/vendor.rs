@@ -75,7 +75,7 @@ impl Own for validate::Row {
         let (g, [a, b]) = (&self.gemm, self.transposed);
         // The table's matrices lie column by column: rows are columns for us, and A is B.
         let whole = Some([g.n, g.m, g.k, g.batch]).filter(|x| fits(*x))?.map(|x| x as usize);
-        let (clocks, repeated, _) = own(self.target, &shape::product(dtype, whole, Layout::of([b, a])))?;
+        let (clocks, repeated, _) = own(self.device(), &shape::product(dtype, whole, Layout::of([b, a])))?;
         self.vendor_over(clocks, repeated)
     }
     fn class(&self) -> &'static str {
@@ -109,8 +109,8 @@ impl Own for conv::Row {
         if !fits(self.product) || n * c * h * w > LARGEST.1 {
             return None;
         }
-        let (clocks, _, launches) = own(self.target, &shape::convolution(dtype, &self.shape))?;
-        Some(self.vendor_over(&Chip::of(self.target)?, clocks, launches))
+        let (clocks, _, launches) = own(self.device(), &shape::convolution(dtype, &self.shape))?;
+        Some(self.vendor_over(&Chip::of(self.device())?, clocks, launches))
     }
     fn class(&self) -> &'static str {
         let [_, kh, kw] = self.shape.kernel;
