@@ -14,7 +14,7 @@ use super::address::{self, Offset};
 use super::choice::Machine;
 use super::error::{Reason, Res};
 use super::values::{self, Value};
-use super::{Arg, Cx, Kernel, Writer, epilogue, lanes};
+use super::{Arg, Cx, Kernel, Writer, epilogue, expr, lanes};
 use crate::graph::fused::{Packed, StepKind, Zeros};
 use crate::mir::{Buffer, Gen, MInst, Part, Type, dot_instruction};
 use crate::tensor::DType;
@@ -53,7 +53,8 @@ impl Plan {
         let info = target.info();
         let wave = info.wave_size;
         let all = (p.depth / p.together()) as u32;
-        let mut columns = [4, 2, 1].into_iter().find(|c| n.is_multiple_of(*c as usize) && c * rows as u32 <= 16)?;
+        let sums = (rows * p.of_column()) as u32;
+        let mut columns = [4, 2, 1].into_iter().find(|c| n.is_multiple_of(*c as usize) && c * sums <= 16)?;
         let mut team = 16;
         while all.div_ceil(team) > RUNS {
             team *= 2;
@@ -173,7 +174,7 @@ pub(super) fn lower(cx: &Cx, p: &Packed) -> Res<Vec<Kernel>> {
     let sums = product.sums(&mut w)?;
     product.finish(&mut w, sums)?;
     let grid = [count.div_ceil(teams), 1, 1];
-    Ok(vec![w.finish(grid, 2 * (rows * n * p.depth) as u64)])
+    Ok(vec![w.finish(grid, 2 * (rows * n * p.of_column() * p.depth) as u64)])
 }
 
 impl Product<'_> {
@@ -195,9 +196,10 @@ impl Product<'_> {
     /// The sum of each row and column, of a workitem's share.
     fn sums(&self, w: &mut Writer) -> Res<Vec<Part>> {
         let (rows, columns) = (self.rows, self.plan.columns);
-        let sums: Vec<Part> = (0..rows * columns).map(|_| w.b.to_vector(0f32)).collect();
+        let sums: Vec<Part> = (0..rows * self.lines().len() as u32).map(|_| w.b.to_vector(0f32)).collect();
         let pitch = (self.p.depth * self.p.bits as usize / 8) as u32;
         let weights = w.buffer(self.cx, Arg::Input(1))?;
+        let columns = columns * self.p.of_column() as u32;
         let start = self.start(Arg::Input(1));
         let own = w.b.mul(self.member, RUN);
         let first = w.b.mad(self.column, pitch, own);
@@ -213,7 +215,7 @@ impl Product<'_> {
             });
             let at = self.guarded(w, first, mask);
             let ahead = start + number * self.plan.team * RUN;
-            let words = (0..columns).map(|c| w.b.load(weights, 4, at, 0u32, ahead + c * pitch)).collect();
+            let words = self.lines().into_iter().map(|c| w.b.load(weights, 4, at, 0u32, ahead + c * pitch)).collect();
             let mut run = Run { mask, number, words, scales: Vec::new(), zeros: Vec::new(), data: Vec::new() };
             for k in self.blocks() {
                 run.scales.push(self.blockwise(w, &run, k, Arg::Input(2))?);
@@ -243,6 +245,12 @@ impl Product<'_> {
             }
         }
         Ok(sums)
+    }
+
+    /// Rows of the weights that a team sums, from its first one on.
+    fn lines(&self) -> Vec<u32> {
+        let all = self.cx.step.output.view.dims[1] as u32;
+        (0..self.p.of_column() as u32).flat_map(|half| (0..self.plan.columns).map(move |c| half * all + c)).collect()
     }
 
     /// The starts of a run's blocks.
@@ -398,7 +406,7 @@ impl Product<'_> {
                 let bit = w.b.mul(block, self.p.bits);
                 let byte = w.b.shr(bit, 3u32);
                 let mut list: Vec<Part> =
-                    (0..self.plan.columns).map(|c| self.byte(w, buf, byte, c, run.mask)).collect();
+                    self.lines().into_iter().map(|c| self.byte(w, buf, byte, c, run.mask)).collect();
                 list.push(w.b.and(bit, 7u32));
                 Some(list)
             }
@@ -412,7 +420,7 @@ impl Product<'_> {
             Zeros::Middle if self.dots => None,
             Zeros::Middle => {
                 let middle = w.b.to_vector((1u32 << (self.p.bits - 1)) as f32);
-                Some(vec![middle; self.plan.columns as usize])
+                Some(vec![middle; self.lines().len()])
             }
             Zeros::Values => {
                 let from = values::stored(self.cx.dtype(Arg::Input(3)));
@@ -462,7 +470,7 @@ impl Product<'_> {
         let at = self.guarded(w, at, run.mask);
         let load = if size == 2 { op::BUFFER_LOAD_USHORT } else { op::BUFFER_LOAD_DWORD };
         let one = |c: u32| w.b.load_op(load, buf, at, 0u32, self.start(arg) + c * blocks * size);
-        Ok((0..self.plan.columns).map(one).collect())
+        Ok(self.lines().into_iter().map(one).collect())
     }
 
     /// Adds up what the team has found and stores it.
@@ -471,8 +479,16 @@ impl Product<'_> {
             Ok(a.iter().zip(b).map(|(x, y)| w.b.op(Gen::Add.of(Type::F32), &[(*x).into(), (*y).into()])).collect())
         })?;
         let first = w.b.op(Gen::CmpEq.of(Type::U32), &[0u32.into(), self.member.into()]);
-        for (i, sum) in sums.into_iter().enumerate() {
-            let (row, c) = (i / self.plan.columns as usize, i % self.plan.columns as usize);
+        let (columns, of_row) = (self.plan.columns as usize, self.lines().len());
+        for i in 0..self.rows as usize * columns {
+            let (row, c) = (i / columns, i % columns);
+            let mut sum = sums[row * of_row + c];
+            if let Some(gate) = &self.p.gate {
+                let none = |_: u32| Value::Word(0u32.into());
+                let factor = expr::eval(&mut w.b, gate, &none, Some(Value::Word(sum.into())))?.reg(&mut w.b);
+                let gated = sums[row * of_row + columns + c];
+                sum = w.b.op(Gen::Mul.of(Type::F32), &[factor.into(), gated.into()]);
+            }
             epilogue::finish(w, self.cx, Value::Word(sum.into()), |w, arg| {
                 let view = match arg {
                     Arg::Input(i) => &self.cx.step.inputs[i].view,

@@ -26,6 +26,9 @@ const TILES_FILLED: Lds = Lds::Part { buffer: 0, phase: 1 };
 /// Clocks of a step of multiply-adds of which a quarter covers what LDS takes to answer.
 const LONG_STEP: f64 = 256.0;
 
+/// Of what runs in the shadow of matrix instructions this share may be what fills the next tile: waits go there too.
+const FILLED: f64 = 0.75;
+
 /// What a wave multiplies in a step takes longer than LDS to answer: reads among it cost less than in a row in front of it, where a wave
 /// that is alone waits for each. Matrix instructions of f64 are long.
 fn steps_are_long(target: Target, tile: &Tile) -> bool {
@@ -256,18 +259,26 @@ impl<'a, M: Multiplier> Rounds<'a, M> {
         let each = (self.by.step_clocks(b.target()) / all as f64).max(1.0);
         let last = if self.shadow && ahead > 0 { (choice::lds_answer(b.target()) / each).ceil() as usize } else { 0 };
         let last = during.split_off(during.len() - last.min(during.len() / 4));
-        // The other buffer is filled among all that is multiplied before the barrier, in proportion to what runs beside it; where loads do
-        // not follow as late as can be, so that memory has time.
+        // The other buffer is filled as late as can be, so that memory has time: among what is multiplied before the barrier, and in as much
+        // before that as it takes.
+        let beside = self.by.beside_a_product(b.target());
         let room = |(products, reads): &(Vec<MInst>, Vec<MInst>)| {
-            let room = products.len() as f64 * self.by.beside_a_product(b.target()) - reads.len() as f64;
+            let room = products.len() as f64 * beside - reads.len() as f64;
             if self.shadow && two { room.max(0.0) } else { 0.0 }
         };
-        let rooms: Vec<f64> = chunks.iter().map(room).collect();
-        let total = rooms.iter().sum::<f64>() + during.len() as f64 * self.by.beside_a_product(b.target());
+        let (rooms, last_room) = (chunks.iter().map(room).collect::<Vec<f64>>(), during.len() as f64 * beside);
         let count = moves.len() as f64;
+        let filled = (count / (rooms.iter().sum::<f64>() + last_room)).max(FILLED);
+        let mut left = (count - last_room * filled).max(0.0);
+        let shares = rooms.iter().rev().map(|room| {
+            let share = (room * filled).min(left);
+            left -= share;
+            share.round() as usize
+        });
+        let shares: Vec<usize> = shares.collect();
         let mut moves = moves.into_iter();
-        for ((products, mut beside), room) in chunks.into_iter().zip(rooms) {
-            beside.extend(moves.by_ref().take((count * room / total).round() as usize));
+        for ((products, mut beside), share) in chunks.into_iter().zip(shares.into_iter().rev()) {
+            beside.extend(moves.by_ref().take(share));
             b.spread(products, beside);
         }
         if !two {

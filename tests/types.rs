@@ -767,6 +767,60 @@ fn products_with_packed_weights_normalise_their_rows() {
     }
 }
 
+/// A product that another gates is one launch with it, which gives what the f64 interpreter makes of both, gated here.
+#[test]
+fn products_with_packed_weights_are_gated() {
+    let cases: [PackedCase; 5] = [
+        ([1, 1024, 40], 4, 32, 0, false),
+        ([1, 96, 7], 4, 16, 1, false),
+        ([3, 160, 10], 4, 32, 2, false),
+        ([1, 192, 14], 2, 32, 1, false),
+        ([8, 256, 33], 4, 128, 0, false),
+    ];
+    for (number, case) in cases.into_iter().enumerate() {
+        for t in [DType::F16, DType::BF16, DType::F32] {
+            let (mut b, _) = packed_product(t, 700 + number as u64, case);
+            // Another product of the same rows: its weights are the other's backwards.
+            let mut other = b.model.graph.nodes.last().unwrap().clone();
+            let gate = other.outputs[0].clone();
+            for name in other.inputs[1..].iter_mut().filter(|n| !n.is_empty()) {
+                let given = b.model.graph.initializers[name.as_str()].clone();
+                let mut list = given.to_f64();
+                list.reverse();
+                *name = b.constant(HostTensor::from_f64(given.dtype(), given.shape(), &list));
+            }
+            other.outputs[0] = format!("{gate}_up");
+            let up = other.outputs[0].clone();
+            b.model.graph.nodes.push(other);
+            let mut apart = b.model.clone();
+            apart.graph.outputs[0].name = gate.clone();
+            let mut more = apart.graph.outputs[0].clone();
+            more.name = up.clone();
+            apart.graph.outputs.push(more);
+            let apart = fuse(&apart, &Options::default()).unwrap();
+            let both = Interpreter::new(&apart).run(&apart, &b.inputs).unwrap();
+            let (g, u) = (both[0].to_f64(), both[1].to_f64());
+            let want: Vec<f64> = g.iter().zip(&u).map(|(g, u)| 1.0 - g / (1.0 + (-g).exp()) * u).collect();
+            let s = b.node("Sigmoid", &[&gate], &[]);
+            let s = b.node("Mul", &[&gate, &s], &[]);
+            let y = b.node("Mul", &[&s, &up], &[]);
+            let one = b.constant(HostTensor::from_f64(t, &[], &[1.0]));
+            let y = b.node("Sub", &[&one, &y], &[]);
+            b.model.graph.outputs[0].name = y;
+            let graph = fuse(&b.model, &Options::default()).unwrap();
+            assert_eq!(graph.steps.len(), 1, "{t} {case:?}");
+            for target in TARGETS {
+                let what = format!("{t} {case:?} {target}");
+                if drawn(&format!("gated {what}")) {
+                    let (got, _) =
+                        device::run(&graph, &b.inputs, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
+                    close(&got[0].to_f64(), &want, 4.0 * 2f64.powi(-fraction(t).min(19)), &what);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn the_last_of_a_shared_depth_adds_in_the_same_order() {
     let [m, k, n] = [33, 1999, 49];

@@ -6,7 +6,7 @@
 //! ([`redirect_access`]). Their epilogues must be the same but for constants along the joined dimension, which are put side by side too.
 
 use super::forward::redirect_access;
-use super::fused::{Access, Conv, FusedGraph, Role, Step, StepKind, Tensor, TensorId};
+use super::fused::{Access, Conv, FusedGraph, Packed, Role, Step, StepKind, Tensor, TensorId};
 use super::prune::prune;
 use super::view::View;
 use crate::tensor::HostTensor;
@@ -74,7 +74,7 @@ impl Uses {
 fn along(step: &Step) -> Option<usize> {
     match &step.kind {
         StepKind::MatMul => Some(step.output.view.rank() - 1),
-        StepKind::Packed(_) => Some(1),
+        StepKind::Packed(Packed { gate: None, .. }) => Some(1),
         StepKind::Conv(Conv { groups: 1, before: None, .. }) => Some(1),
         _ => None,
     }
@@ -221,7 +221,7 @@ fn join(graph: &mut FusedGraph, members: &[usize], uses: &mut Uses) -> Result<BT
 }
 
 /// The constants that are operand `k` of products side by side.
-fn joined_weights(graph: &FusedGraph, steps: &[&Step], k: usize) -> Option<HostTensor> {
+pub(super) fn joined_weights(graph: &FusedGraph, steps: &[&Step], k: usize) -> Option<HostTensor> {
     let axis = side(graph, steps[0])?;
     let parts = steps.iter().map(|s| {
         let Role::Constant(t) = &graph.tensor(s.inputs[k].tensor).role else { return None };
@@ -234,7 +234,7 @@ fn joined_weights(graph: &FusedGraph, steps: &[&Step], k: usize) -> Option<HostT
 }
 
 /// The view of the joined constant that is operand `k`.
-fn widened(first: &Step, k: usize, extents: &[usize], d: usize) -> View {
+pub(super) fn widened(first: &Step, k: usize, extents: &[usize], d: usize) -> View {
     let mut v = first.inputs[k].view.clone();
     let n = extents.iter().sum();
     if first.kind != StepKind::MatMul {

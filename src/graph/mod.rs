@@ -19,6 +19,7 @@ mod far;
 mod finish;
 mod forward;
 pub mod fused;
+mod gated;
 mod infer;
 pub mod interpret;
 mod join;
@@ -139,6 +140,7 @@ pub fn fuse(model: &Model, options: &Options) -> Result<FusedGraph, Error> {
     timed!("forward_writes", forward::forward_writes(&mut graph));
     timed!("prune", prune::prune(&mut graph));
     timed!("join_products", join::join_products(&mut graph));
+    timed!("gate_products", gated::gate_products(&mut graph));
     timed!("read_repeated", repeat::read_repeated(&mut graph));
     timed!("join_elementwise", abreast::join_elementwise(&mut graph));
     timed!("collapse_views", collapse::collapse_views(&mut graph));

@@ -23,6 +23,9 @@ pub struct Packed {
     pub zeros: Zeros,
     /// What the rows of `in0` are made into before they are multiplied, if anything.
     pub rows: Option<NormedRows>,
+    /// What gates results, if anything: `O[m,n]` is this expression of `S[m,n]`, an [`Op::Acc`](crate::graph::expr::Op::Acc), times
+    /// `S[m,n + N]`, where `S` is the product and has `2 N` columns.
+    pub gate: Option<Expr>,
 }
 
 /// Rows of data that are normalised.
@@ -67,6 +70,11 @@ impl Packed {
     /// The number behind the last operand that is of the weights.
     pub fn weights_end(&self) -> usize {
         if self.zeros == Zeros::Middle { 3 } else { 4 }
+    }
+
+    /// Rows of the weights for each column of the result.
+    pub fn of_column(&self) -> usize {
+        1 + usize::from(self.gate.is_some())
     }
 
     /// The rows that are multiplied, one behind the other.
@@ -123,7 +131,10 @@ impl Kind for Packed {
                 "data {x:?}, numbers {packed:?} and scales {scales:?} do not fit {self:?}"
             )));
         }
-        Ok(Some(Inferred::new(*dtype, &[m, n])))
+        if self.gate.as_ref().is_some_and(|g| g.dtype() != *dtype || n % 2 > 0) {
+            return Err(Broken::Fit("what gates results is half of the columns, of their type".into()));
+        }
+        Ok(Some(Inferred::new(*dtype, &[m, n / self.of_column()])))
     }
 
     fn check(&self, step: &Step) -> Result<(), Broken> {
@@ -135,6 +146,9 @@ impl Kind for Packed {
     }
 
     fn cut(&self, i: usize, d: usize, _: usize) -> Option<Option<usize>> {
+        if self.gate.is_some() && d == 1 {
+            return None;
+        }
         // [m, k] by the rows of all of the weights'.
         Some((d == usize::from((1..self.weights_end()).contains(&i))).then_some(0))
     }
@@ -153,14 +167,25 @@ impl Kind for Packed {
         };
         let pitch = self.depth * self.bits as usize / 8;
         let mut out = Vec::new();
-        each(at.dims(), |c| {
-            let (m, n) = (c[0], c[1]);
+        let columns = at.dims()[1];
+        let sum = |m: usize, n: usize| -> f64 {
             let term = |k: usize| {
                 let b = k / self.block;
                 let w = (field(1, n, pitch, k) - zero(n, b)) * scales[at.view(2).at(&[n, b]) as usize];
                 x[m * self.depth + k] * w
             };
-            out.push((0..self.depth).map(term).sum());
+            (0..self.depth).map(term).sum()
+        };
+        let mut cells = Vec::new();
+        each(at.dims(), |c| {
+            let (m, n) = (c[0], c[1]);
+            out.push(match &self.gate {
+                Some(gate) => {
+                    let factor = evaluate(gate, Some(Scalar::Float(sum(m, n))), &mut cells, |_| Scalar::Float(0.0));
+                    factor.as_f64() * sum(m, n + columns)
+                }
+                None => sum(m, n),
+            });
         });
         Ok(Some(Data::Float(out)))
     }
@@ -169,6 +194,9 @@ impl Kind for Packed {
 
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "    {} bits, blocks of {}, zeros {:?}", self.bits, self.block, self.zeros)?;
+        if let Some(gate) = &self.gate {
+            writeln!(f, "    gated by {gate}")?;
+        }
         let Some(rows) = &self.rows else { return Ok(()) };
         write!(f, "    rows {} of", rows.expr)?;
         rows.norm.print(f)

@@ -160,6 +160,7 @@ pub(super) fn matmul_bits(cx: &mut Lowering<'_>) -> Res<()> {
             Some(_) => Zeros::Values,
         },
         rows: None,
+        gate: None,
     };
     let plain = |t: DType| matches!(t, DType::F32 | DType::F16 | DType::BF16);
     let regular = kind.is_regular()
