@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 pub mod agree;
+pub mod bounds;
 pub mod build;
 pub mod device;
 pub mod generate;
