@@ -49,9 +49,9 @@ fn gated(graph: &FusedGraph, at: usize) -> Option<(Step, Vec<HostTensor>)> {
         let access = &step.inputs[i];
         let first = only_writer(graph, access.tensor, at)?;
         let alike = plain(first) == Some(kind) && first.inputs.len() == end && first.inputs[0] == step.inputs[0];
-        let types =
-            (1..end).all(|k| graph.tensor(first.inputs[k].tensor).dtype == graph.tensor(step.inputs[k].tensor).dtype);
-        (alike && types && access.is_plain() && access.view == first.output.view).then_some((i, first))
+        let dtype = |s: &Step, k: usize| graph.tensor(s.inputs[k].tensor).dtype;
+        let types = || (1..end).all(|k| dtype(first, k) == dtype(step, k));
+        (alike && types() && access.is_plain() && access.view == first.output.view).then_some((i, first))
     })?;
     let expr = multiplied(&step.expr, number as u32)?;
     let both = [first, step];

@@ -7,7 +7,7 @@ use crate::cycles::{self, Launched};
 use crate::tune::Tune;
 use crate::{Failure, Result};
 use barewave::graph::{Options, fuse};
-use barewave::kernels::{Candidate, Tuning, candidates};
+use barewave::kernels::{Candidate, Tuning, candidates, joined};
 use barewave::tensor::DType;
 use barewave::{Compiled, Compiler, Shapes};
 use barewave_isa::Target;
@@ -203,6 +203,7 @@ fn line(bench: &Bench, name: String, shape: &str, layout: Layout) -> Result<Line
         vendor_like.into_iter().map(|(clocks, g)| (chip.microseconds(clocks) + chip.launch_us, g)).collect();
     let gemm = shaped.product.filter(|_| family == Family::Gemm);
     let graph = fuse(&shaped.model, &Options::default()).map_err(|e| Failure::new(format!("{name}: {e}")))?;
+    let graph = joined(&graph, target, tuning).unwrap_or(graph);
     let considered = graph.steps.iter().find_map(|s| candidates(&graph, s, target, tuning));
     let considered = considered.map_or(Vec::new(), |c| c.candidates);
     let search = search.map(|most| Search::of(target, &shaped.model, &graph, most)).transpose()?.flatten();
