@@ -209,10 +209,10 @@ impl Session {
         weights: Arc<DeviceWeights>,
     ) -> Result<Session, SessionError> {
         let plan = &plans[0];
-        let runs = Target::parse(&plan.target).is_ok_and(|code| device.target().runs_code_of(code));
-        if !runs {
+        let made_for = Target::parse(&plan.target);
+        if !made_for.as_ref().is_ok_and(|code| device.target().runs_code_of(*code)) {
             return Err(DeviceError::WrongTarget {
-                code: plan.target.clone(),
+                code: made_for.map_or(plan.target.clone(), |t| t.info().name.to_string()),
                 device: device.target().info().name.to_string(),
             }
             .into());

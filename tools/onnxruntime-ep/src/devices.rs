@@ -45,7 +45,7 @@ impl Devices {
         let mut settings = EmulatedSettings { unified: true, ..EmulatedSettings::default() };
         settings.options.strict = wanted.strict;
         let opened = open_with(&wanted.device, wanted.target, &settings)?;
-        // By whatever name it was asked for, of a target there is one emulated device, so that memory is shared.
+        // By whatever name it was asked for, of a product there is one emulated device, so that memory is shared.
         let same = list.iter().filter(|(w, ..)| w.strict == wanted.strict).find_map(|(_, known, _)| {
             known.upgrade().filter(|k| [k, &opened.device].iter().all(|d| is_emulated(d, opened.device.target())))
         });
@@ -56,7 +56,8 @@ impl Devices {
 }
 
 fn is_emulated(device: &Arc<dyn Device>, target: Target) -> bool {
-    device.info().driver.is_none() && device.target() == target
+    let own = device.target();
+    device.info().driver.is_none() && own == target && own.facts() == target.facts()
 }
 
 /// The GPUs of the HIP driver by their PCI addresses; none when there is no driver.
