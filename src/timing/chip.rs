@@ -1,7 +1,8 @@
 //! What the model knows of a chip: `isa/latency/chips.csv`, one cell per constant and target, each with its evidence.
 
 use barewave_isa::Target;
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 /// How well a constant is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,6 +123,18 @@ impl Chip {
     /// The constants of a target, with what its product has otherwise ([`Target::facts`]); `None` for one that the table has no
     /// column and no relative for.
     pub fn of(target: Target) -> Option<Chip> {
+        // By the name of the product: whoever compares ways to compute something asks for each of them.
+        static MADE: RwLock<BTreeMap<&str, Option<Chip>>> = RwLock::new(BTreeMap::new());
+        if let Some(chip) = MADE.read().unwrap_or_else(PoisonError::into_inner).get(target.name()) {
+            return chip.clone();
+        }
+        let chip = Chip::made(target);
+        MADE.write().unwrap_or_else(PoisonError::into_inner).insert(target.name(), chip.clone());
+        chip
+    }
+
+    /// Reads the constants from the table.
+    fn made(target: Target) -> Option<Chip> {
         let name = target.info().name;
         let own = Chip::read(target, |constant| cell(name, constant));
         let is_relative = own.is_none();
