@@ -189,7 +189,7 @@ pub(super) struct Machine {
     target: Target,
     /// Bytes per cycle of the L2 cache when all ask, and cycles until it answers.
     pub l2: f64,
-    l2_latency: f64,
+    pub l2_latency: f64,
     /// Bytes per cycle that LDS gives a SIMD.
     pub lds: f64,
     /// Bytes per cycle from memory.
@@ -562,6 +562,35 @@ pub(super) fn choose(target: Target, tuning: &Tuning, types: Types, e: &Extents,
     choose_among(target, tuning, types, e, min_n, None)
 }
 
+/// Clocks that the quickest tile for a product takes, and which it is. What comes behind the product in the same kernel takes `more`
+/// with a tile; where that is `None` it cannot come behind it.
+pub(super) fn quickest(
+    target: Target,
+    tuning: &Tuning,
+    types: Types,
+    e: &Extents,
+    more: impl Fn(&Tile) -> Option<f64>,
+) -> Res<(f64, Tile, Split)> {
+    let machine = Machine::of(target);
+    let all = match tuning.of(&e.product(target, &types)) {
+        Some(tuned) => as_tuned(&machine, tuned, tiles(&machine, types, e, 1), e, 1)?,
+        None => timed(&machine, types, e, 1),
+    };
+    let all = all.into_iter().filter_map(|(clocks, tile, split)| Some((clocks + more(&tile)?, tile, split)));
+    best(&machine, e, all)
+}
+
+/// The best of some ways, and how its results are stored.
+fn best(machine: &Machine, e: &Extents, all: impl Iterator<Item = Timed>) -> Res<Timed> {
+    let best = all.min_by(|a, b| a.0.total_cmp(&b.0));
+    let (clocks, mut tile, split) = best.ok_or(Reason::Malformed("a product that no tile is wide enough for"))?;
+    if let Form::Matrix(form) = tile.form {
+        let in_rows = e.in_rows && machine.stores_are_noticed(e, (tile, form), clocks);
+        tile.form = Form::Matrix(MatrixForm { in_rows, ..form });
+    }
+    Ok((clocks, tile, split))
+}
+
 /// Winograd's method for a convolution: tiles, and the extents of each of its products.
 pub(super) struct Method {
     pub tiles: Vec<(Tile, Round)>,
@@ -599,13 +628,7 @@ pub(super) fn choose_among(
             }
         },
     };
-    let best = all.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
-    let (clocks, mut tile, split) = best.ok_or(Reason::Malformed("a product that no tile is wide enough for"))?;
-    if let Form::Matrix(form) = tile.form {
-        let in_rows = e.in_rows && machine.stores_are_noticed(e, (tile, form), clocks);
-        tile.form = Form::Matrix(MatrixForm { in_rows, ..form });
-    }
-    Ok((tile, split))
+    best(&machine, e, all.into_iter()).map(|(_, tile, split)| (tile, split))
 }
 
 /// The forms of a tile that a tuning asks for.

@@ -36,6 +36,11 @@ pub(super) fn extents(cx: &Cx) -> Extents {
     }
 }
 
+/// The same where what comes behind it counts the workgroups of a row.
+pub(super) fn extents_in_rows(cx: &Cx) -> Extents {
+    Extents { bands: false, shares: false, ..extents(cx) }
+}
+
 /// How its results are walked: rows of matrices of so many dimensions.
 fn walk(rank: usize, rows: usize) -> Walk {
     Walk { m_dim: rank - 2, rows, n_dims: rank - 1..rank, swapped: false }
@@ -110,10 +115,12 @@ impl Rest {
 pub(super) fn lower(cx: &Cx, finish: Option<&Finish>) -> Res<Vec<Kernel>> {
     let out = &cx.step.output.view;
     let r = out.rank();
-    // What comes behind counts the workgroups of a row.
-    let extents = Extents { bands: finish.is_none(), shares: finish.is_none(), ..extents(cx) };
+    let extents = if finish.is_some() { extents_in_rows(cx) } else { extents(cx) };
     let k = extents.k;
-    let choose = |e: &Extents| choice::choose(cx.target, cx.tuning, gemm::types(cx)?, e, 1);
+    let choose = |e: &Extents| match finish {
+        Some(finish) => finish.choose(cx, e).map(|(_, tile, split)| (tile, split)),
+        None => choice::choose(cx.target, cx.tuning, gemm::types(cx)?, e, 1),
+    };
     let (mut tile, mut split) = choose(&extents)?;
     let operands = [Operand::new(cx, 0, (r - 1, r - 2), k)?, Operand::new(cx, 1, (r - 2, r - 1), k)?];
     let mut rest = Rest::of(cx, &operands, (&tile, &split), k);

@@ -8,7 +8,7 @@
 //! That saves a launch and costs the time of that one workgroup, at the end of the kernel: worth it where its waves have few rows.
 
 use super::address::Offset;
-use super::choice::{self, Machine};
+use super::choice::{self, Extents, Machine, Split};
 use super::error::{Reason, Res};
 use super::float::Float;
 use super::lines;
@@ -24,9 +24,12 @@ use crate::tensor::DType;
 /// Dwords of a row that a lane holds at most.
 const MOST: u32 = 128;
 
-/// Clocks of a round: what it reads comes from the cache that the device shares, lanes are added up twice, and the next round's
-/// reads are behind its stores.
-const ROUND: f64 = 1600.0;
+/// Instructions for a row besides those for its elements: two sums over lanes, a root and a quotient. Counted.
+const OF_A_ROW: f64 = 70.0;
+
+/// Instructions for an element: its square and its scale, and where the row has a mean, its sum and difference.
+const OF_AN_ELEMENT: f64 = 2.0;
+const CENTERED: f64 = 2.0;
 
 /// What comes before them, in beginnings and ends of workgroups: stores are waited for, and workgroups counted. By the cycle
 /// model, of launches with this end and without.
@@ -48,11 +51,13 @@ pub(super) fn is_worth(whole: &Cx) -> bool {
     let cx = Cx { step: &product, ..*whole };
     let float = |i: usize| matches!(cx.dtype(Arg::Input(i)), DType::F32 | DType::F16 | DType::BF16);
     let plain = (0..2).all(float) && !sized::fits(cx.graph, &product);
-    let choose = |types| choice::choose(cx.target, cx.tuning, types, &matmul::extents(&cx), 1).ok();
-    let Some((tile, _)) = gemm::types(&cx).ok().filter(|_| plain).and_then(choose) else { return false };
-    let Some(rows) = Rows::of(whole, n, &tile) else { return false };
-    let machine = Machine::of(cx.target);
-    COUNTING * machine.ends + f64::from(rows.rounds) * ROUND < machine.launch + APART * machine.ends + ROUND
+    let (Ok(types), true) = (gemm::types(&cx), plain) else { return false };
+    let finish = Finish { cx: whole, normed: n };
+    let apart = choice::quickest(cx.target, cx.tuning, types, &matmul::extents(&cx), |_| Some(0.0));
+    match (finish.choose(&cx, &matmul::extents_in_rows(&cx)), apart) {
+        (Ok((joined, ..)), Ok((product, ..))) => joined < product + finish.apart(),
+        _ => false,
+    }
 }
 
 /// How the last wave walks its rows.
@@ -101,6 +106,41 @@ pub(super) struct Finish<'a> {
 }
 
 impl Finish<'_> {
+    /// The tile with which product and normalisation together take least time, and their clocks.
+    pub fn choose(&self, product: &Cx, e: &Extents) -> Res<(f64, Tile, Split)> {
+        let machine = Machine::of(product.target);
+        let more = |tile: &Tile| Some(self.clocks(&machine, &Rows::of(self.cx, self.normed, tile)?));
+        choice::quickest(product.target, product.tuning, gemm::types(product)?, e, more)
+    }
+
+    /// Clocks of a SIMD for a row.
+    fn of_a_row(&self, machine: &Machine) -> f64 {
+        let length = self.normed.sums.dims[1] as f64;
+        let held = (length / f64::from(machine.lanes())).ceil();
+        let centered = if self.normed.norm.center { CENTERED } else { 0.0 };
+        let element = OF_AN_ELEMENT + centered + self.cx.step.expr.cost() as f64;
+        let conversions = values::conversions(self.cx.target, self.cx.dtype(Arg::Output));
+        held * (element * machine.issue + conversions) + OF_A_ROW * machine.issue
+    }
+
+    /// Clocks at the end of the product's kernel: the workgroup's stores are waited for and counted, in each round rows are asked for, and
+    /// what all rows have in common, which in the first round nobody has touched.
+    fn clocks(&self, machine: &Machine, rows: &Rows) -> f64 {
+        let simds = self.cx.target.info().simds;
+        let answer = if machine.one_cache { machine.l2_latency } else { machine.latency };
+        let computed = f64::from(rows.at_once * rows.waves.div_ceil(simds)) * self.of_a_row(machine);
+        COUNTING * machine.ends + machine.latency + f64::from(rows.rounds) * (answer + machine.l2_latency + computed)
+    }
+
+    /// Clocks of the normalisation as a launch of its own.
+    fn apart(&self) -> f64 {
+        let machine = Machine::of(self.cx.target);
+        let at_once = self.cx.target.cus() * self.cx.target.info().simds;
+        let rounds = (self.normed.sums.dims[0] as u32).div_ceil(at_once);
+        let rows = f64::from(rounds) * self.of_a_row(&machine);
+        machine.launch + APART * machine.ends + 2.0 * machine.l2_latency + rows
+    }
+
     /// Normalises the rows in the last workgroup that comes here; all others go to `done`. Counters begin `before` bytes behind
     /// others; gives how many bytes they have, and how many workgroups share a row.
     pub fn write(&self, w: &mut Writer, p: &Product, before: usize, done: BlockId) -> Res<(usize, u32)> {

@@ -7,9 +7,9 @@
 use super::address::Offset;
 use super::small;
 use crate::graph::view::View;
-use crate::mir::{Buffer, Builder, Gen, Opnd, Part, Type};
+use crate::mir::{Buffer, Builder, Gen, MInst, Opnd, Part, Type};
 use crate::tensor::DType;
-use barewave_isa::op;
+use barewave_isa::{ModName, Mods, Op, Target, op};
 
 /// One element of a tensor, per lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -137,7 +137,7 @@ pub(super) fn load(b: &mut Builder, t: DType, buf: Buffer, at: Offset) -> Value 
         DType::U16 => word(b, op::BUFFER_LOAD_USHORT),
         DType::F16 | DType::BF16 => {
             let h = b.load_op(op::BUFFER_LOAD_USHORT, buf, v, s, imm);
-            Value::Word(b.convert(stored(t), Type::F32, h).into())
+            Value::Word(widened(b, stored(t), h, 0).into())
         }
         DType::Bool => {
             let x = b.load_op(op::BUFFER_LOAD_UBYTE, buf, v, s, imm);
@@ -162,8 +162,7 @@ pub(super) fn store(b: &mut Builder, t: DType, buf: Buffer, at: Offset, value: V
         }
         (DType::I64 | DType::U64 | DType::F64 | DType::Str, Value::Pair(p)) => b.store(buf, p, v, s, imm),
         (DType::F16 | DType::BF16, x) => {
-            let x = x.reg(b);
-            let h = b.convert(Type::F32, stored(t), x);
+            let h = narrowed(b, t, x);
             b.store_op(op::BUFFER_STORE_SHORT, buf, h, v, s, imm);
         }
         (t, x) => {
@@ -279,13 +278,18 @@ fn together(b: &mut Builder, t: DType, values: &[Value]) -> Part {
             _ => tuple(b, values),
         },
         size => {
-            let mut words: Vec<Part> = values.iter().map(|x| narrowed(b, t, *x)).collect();
-            if size == 1 {
-                words = words.chunks(2).map(|two| pack(b, two[0], two[1], LOW_BYTES)).collect();
-            }
-            if words.len() > 1 {
-                words = words.chunks(2).map(|two| pack(b, two[0], two[1], LOW_HALVES)).collect();
-            }
+            let words: Vec<Part> = if t == DType::F16 && values.len() > 1 && mixes(b.target()) {
+                values.chunks(2).map(|two| mixed(b, two)).collect()
+            } else {
+                let mut words: Vec<Part> = values.iter().map(|x| narrowed(b, t, *x)).collect();
+                if size == 1 {
+                    words = words.chunks(2).map(|two| pack(b, two[0], two[1], LOW_BYTES)).collect();
+                }
+                if words.len() > 1 {
+                    words = words.chunks(2).map(|two| pack(b, two[0], two[1], LOW_HALVES)).collect();
+                }
+                words
+            };
             let words: Vec<Value> = words.into_iter().map(|w| Value::Word(w.into())).collect();
             tuple(b, &words)
         }
@@ -299,6 +303,7 @@ pub(super) fn narrowed(b: &mut Builder, t: DType, x: Value) -> Part {
             let one = b.to_vector(1u32);
             b.select(m, one, 0u32)
         }
+        (DType::F16, x) if mixes(b.target()) => mixed(b, &[x]),
         (DType::F16 | DType::BF16, x) => {
             let x = x.reg(b);
             b.convert(Type::F32, stored(t), x)
@@ -308,6 +313,44 @@ pub(super) fn narrowed(b: &mut Builder, t: DType, x: Value) -> Part {
             if small::is_small(t) { small::encode(b, t, x) } else { x }
         }
     }
+}
+
+/// Multiply-adds of f16 and f32 mixed are quicker than conversions between the two: CDNA and Vega 20 issue a conversion in four
+/// passes, these in one (`cvt` and `valu` of `isa/latency/latency.csv`). GCN's own (`v_mad_mix_f32`) flushes denormals.
+pub(super) fn mixes(target: Target) -> bool {
+    let busy = |op: Op| target.op(op).map(|i| i.busy);
+    busy(op::V_FMA_MIX_F32).is_some_and(|mix| busy(op::V_CVT_F32_F16).is_some_and(|convert| mix < convert))
+}
+
+/// Clocks of a SIMD to make an element what it is computed in, and to make a result what is stored.
+pub(super) fn conversions(target: Target, t: DType) -> f64 {
+    let busy = |op: Op| target.op(op).map_or(1.0, |i| f64::from(i.busy.max(1)));
+    let issue = busy(op::V_MOV_B32);
+    match t {
+        DType::F16 if mixes(target) => 2.5 * issue,
+        DType::F16 => busy(op::V_CVT_F32_F16) + busy(op::V_CVT_F16_F32) + issue,
+        // Shifted, and rounded by hand.
+        DType::BF16 => 6.0 * issue,
+        _ => 0.0,
+    }
+}
+
+/// What of its operands a mixed multiply-add takes for the factor 1 and the summand -0, with which the other factor is the result,
+/// negative zeros too. The factor goes to a register: of an inline constant it is not documented whether it counts as f16 or f32.
+fn as_it_is(x: Opnd) -> ([Opnd; 3], Mods) {
+    ([x, 1.0f32.into(), 0u32.into()], Mods::new().with(ModName::Neg, 0b100))
+}
+
+/// One or two floats as f16, in the halves of a word.
+fn mixed(b: &mut Builder, values: &[Value]) -> Part {
+    let word = b.v(1);
+    b.copy_into(word, 0u32);
+    for (x, half) in values.iter().zip([op::V_FMA_MIXLO_F16, op::V_FMA_MIXHI_F16]) {
+        let x = x.reg(b);
+        let (srcs, mods) = as_it_is(x.into());
+        b.push(MInst { mods, ..MInst::new(half, &[word.into()], &srcs) });
+    }
+    word
 }
 
 /// The values are neighbouring dwords of one register, in order.
@@ -349,6 +392,11 @@ pub(super) fn widened(b: &mut Builder, from: Type, raw: Part, e: u32) -> Part {
         Type::I8 | Type::I16 => b.op(op::V_BFE_I32, &[word.into(), shift.into(), bits.into()]),
         Type::U8 | Type::U16 => b.op(op::V_BFE_U32, &[word.into(), shift.into(), bits.into()]),
         Type::Bf16 if shift > 0 => b.generic(Gen::And.of(Type::B32), &[0xffff_0000u32.into(), word.into()]),
+        Type::F16 if mixes(b.target()) => {
+            let (srcs, mods) = as_it_is(word.into());
+            let mods = mods.with(ModName::OpSel, i32::from(shift > 0)).with(ModName::OpSelHi, 1);
+            b.op_with(op::V_FMA_MIX_F32, &srcs, mods)
+        }
         Type::F16 | Type::Bf16 => {
             let low = if shift > 0 { b.v(1) } else { word };
             if shift > 0 {
