@@ -27,8 +27,9 @@ pub(super) struct Extents {
     pub m: usize,
     pub n: usize,
     pub k: usize,
-    /// Bytes of both operands in memory.
+    /// Bytes of both operands in memory, and of a result.
     pub bytes: usize,
+    pub result_bytes: usize,
     /// Neighbours along k are neighbours in memory, in the left and in the right operand.
     pub deep: (bool, bool),
     /// Workgroups may be numbered in bands.
@@ -373,7 +374,7 @@ impl Machine {
         // Parts are whole tiles.
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
         let parts_bytes = if count > 1 { groups * tile_bytes } else { 0.0 };
-        let result = (e.batches * e.m * e.n * usize::from(tile.types.accumulate.dwords()) * 4) as f64;
+        let result = (e.batches * e.m * e.n * e.result_bytes) as f64;
         let written = result + PARTS_MOVED * parts_bytes;
         let stay = if self.takes_results { kept(self.cache, e.bytes as f64 + written) } else { 0.0 };
         let written = written * (1.0 - stay);
@@ -498,7 +499,7 @@ impl Machine {
             around: pace.around * visits,
             ends: edges * visits,
         };
-        let result = (e.batches * e.m * e.n * usize::from(tile.types.accumulate.dwords()) * 4) as f64;
+        let result = (e.batches * e.m * e.n * e.result_bytes) as f64;
         let written = result + PARTS_MOVED * parts_bytes;
         let stay = if self.takes_results { kept(self.cache, once + written) } else { 0.0 };
         let read = if read <= loops.in_rounds() * self.memory * UNNOTICED - written { once } else { read };

@@ -2,7 +2,8 @@
 //!
 //! Arithmetic is an instruction, division and square root are correctly rounded (f32's root within 1 ULP), every other function of one
 //! operand is within 4 ULP of the exact result for every operand, denormal ones among operands and results;
-//! `tools/ulp` and `tests/numerics.rs` measure it. A NaN operand gives a NaN.
+//! `tools/ulp` and `tests/numerics.rs` measure it. A NaN operand gives a NaN. Where a model computes in floats of 16 bits, recipes that
+//! are long take less: their error is small beside the rounding to 16 bits.
 
 use super::float::Float;
 use super::values::Value;
@@ -76,6 +77,25 @@ fn of_singles(b: &mut Builder, op: Unary, x: Part) -> Option<Part> {
         Unary::ExpMinusOne => math::exp_minus_one(b, x),
         _ => return None,
     })
+}
+
+/// Recipes whose results are near enough for 16 bits; `None` where those of f32 are short anyway.
+pub(super) fn of_halves(b: &mut Builder, op: Unary, x: Part) -> Option<Part> {
+    match op {
+        Unary::Erf => Some(math::short_erf(b, x)),
+        _ => None,
+    }
+}
+
+/// The same of two operands.
+pub(super) fn binary_of_halves(b: &mut Builder, op: Binary, x: Value, y: Value) -> Option<Part> {
+    match (op, y) {
+        (Binary::Div, Value::Word(Opnd::Imm(c))) => {
+            let x = x.reg(b);
+            Some(math::short_quotient(b, x, f32::from_bits(c as u32)))
+        }
+        _ => None,
+    }
 }
 
 /// Recipes from series.

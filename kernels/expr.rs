@@ -44,17 +44,16 @@ pub(super) fn operation(b: &mut Builder, node: &Node, at: impl Fn(Val) -> (Value
 
 /// The bits of a value as another type of its size. Halves are held as f32, so theirs are narrowed and widened.
 fn bits(b: &mut Builder, (x, from): (Value, DType), to: DType) -> Res<Value> {
-    let half = |t: DType| kind(t) == Kind::Float && t.size() == 2;
     match x {
         Value::Mask(_) => Err(no("Bits", from)),
         Value::Pair(_) => Ok(x),
         _ if kind(to) == Kind::Bool => Err(no("Bits", from)),
         _ => {
             let mut r = x.reg(b);
-            if half(from) {
+            if is_half(from) {
                 r = b.convert(Type::F32, values::stored(from), r);
             }
-            if half(to) {
+            if is_half(to) {
                 r = b.convert(values::stored(to), Type::F32, r);
             } else if to.size() < 4 {
                 r = wrap(b, r, to);
@@ -83,10 +82,19 @@ fn no(op: impl std::fmt::Debug, dtype: DType) -> Reason {
     Reason::Operation { op: format!("{op:?}").replace('"', ""), dtype }
 }
 
+/// A float of 16 bits, held as f32.
+fn is_half(t: DType) -> bool {
+    kind(t) == Kind::Float && t.size() == 2
+}
+
 fn unary(b: &mut Builder, op: Unary, (x, t): (Value, DType)) -> Res<Value> {
     match kind(t) {
         Kind::Float | Kind::Double => {
             let x = x.whole(b);
+            let short = if is_half(t) { elementary::of_halves(b, op, x) } else { None };
+            if let Some(r) = short {
+                return Ok(Value::Word(r.into()));
+            }
             elementary::unary(Float(values::computed(t)), b, op, x).ok_or_else(|| no(op, t))
         }
         Kind::Int { .. } | Kind::Long { .. } => integer::unary(b, op, t, x).ok_or_else(|| no(op, t)),
@@ -109,6 +117,10 @@ fn zero64() -> Opnd {
 fn binary(b: &mut Builder, op: Binary, (x, t): (Value, DType), y: Value) -> Res<Value> {
     match kind(t) {
         Kind::Float | Kind::Double => {
+            let short = if is_half(t) { elementary::binary_of_halves(b, op, x, y) } else { None };
+            if let Some(r) = short {
+                return Ok(Value::Word(r.into()));
+            }
             elementary::binary(Float(values::computed(t)), b, op, x, y).ok_or_else(|| no(op, t))
         }
         Kind::Int { .. } | Kind::Long { .. } => integer::binary(b, op, t, x, y).ok_or_else(|| no(op, t)),

@@ -31,10 +31,6 @@ const OF_A_ROW: f64 = 70.0;
 const OF_AN_ELEMENT: f64 = 2.0;
 const CENTERED: f64 = 2.0;
 
-/// What comes before them, in beginnings and ends of workgroups: stores are waited for, and workgroups counted. By the cycle
-/// model, of launches with this end and without.
-const COUNTING: f64 = 1.3;
-
 /// A launch of its own begins and ends while others do, in parts.
 const APART: f64 = 0.5;
 
@@ -123,13 +119,13 @@ impl Finish<'_> {
         held * (element * machine.issue + conversions) + OF_A_ROW * machine.issue
     }
 
-    /// Clocks at the end of the product's kernel: the workgroup's stores are waited for and counted, in each round rows are asked for, and
-    /// what all rows have in common, which in the first round nobody has touched.
+    /// Clocks at the end of the product's kernel. The workgroup's stores are waited for and counted, where the whole device sees them. In each
+    /// round rows are asked for there, and what all rows have in common, which nobody has touched before the first one.
     fn clocks(&self, machine: &Machine, rows: &Rows) -> f64 {
         let simds = self.cx.target.info().simds;
         let answer = if machine.one_cache { machine.l2_latency } else { machine.latency };
         let computed = f64::from(rows.at_once * rows.waves.div_ceil(simds)) * self.of_a_row(machine);
-        COUNTING * machine.ends + machine.latency + f64::from(rows.rounds) * (answer + machine.l2_latency + computed)
+        2.0 * answer + machine.latency + f64::from(rows.rounds) * (answer + machine.l2_latency + computed)
     }
 
     /// Clocks of the normalisation as a launch of its own.
