@@ -191,6 +191,8 @@ pub(super) struct Machine {
     /// Bytes per cycle of the L2 cache when all ask, and cycles until it answers.
     pub l2: f64,
     pub l2_latency: f64,
+    /// Cycles until what the whole device sees is answered: by that cache, or behind all of them where dies have their own.
+    pub device_latency: f64,
     /// Bytes per cycle that LDS gives a SIMD.
     pub lds: f64,
     /// Bytes per cycle from memory.
@@ -237,6 +239,7 @@ impl Machine {
                 target,
                 l2: c.l2_bytes_clk * c.l2_share,
                 l2_latency: c.l2_hit,
+                device_latency: if c.dies > 1.0 { c.mall_hit.max(c.l2_hit) } else { c.l2_hit },
                 lds: c.lds_bytes_clk / simds,
                 memory: c.dram_bytes_clk(),
                 one_cache: c.dies <= 1.0,
@@ -257,6 +260,7 @@ impl Machine {
                     target,
                     l2: most,
                     l2_latency: 300.0,
+                    device_latency: 300.0,
                     lds: 128.0 / simds,
                     memory: most,
                     cache: most,
@@ -570,14 +574,14 @@ pub(super) fn quickest(
     tuning: &Tuning,
     types: Types,
     e: &Extents,
-    more: impl Fn(&Tile) -> Option<f64>,
+    more: impl Fn(&Tile, &Split) -> Option<f64>,
 ) -> Res<(f64, Tile, Split)> {
     let machine = Machine::of(target);
     let all = match tuning.of(&e.product(target, &types)) {
         Some(tuned) => as_tuned(&machine, tuned, tiles(&machine, types, e, 1), e, 1)?,
         None => timed(&machine, types, e, 1),
     };
-    let all = all.into_iter().filter_map(|(clocks, tile, split)| Some((clocks + more(&tile)?, tile, split)));
+    let all = all.into_iter().filter_map(|(clocks, tile, split)| Some((clocks + more(&tile, &split)?, tile, split)));
     best(&machine, e, all)
 }
 

@@ -49,8 +49,9 @@ pub(super) fn is_worth(whole: &Cx) -> bool {
     let plain = (0..2).all(float) && !sized::fits(cx.graph, &product);
     let (Ok(types), true) = (gemm::types(&cx), plain) else { return false };
     let finish = Finish { cx: whole, normed: n };
-    let apart = choice::quickest(cx.target, cx.tuning, types, &matmul::extents(&cx), |_| Some(0.0));
-    match (finish.choose(&cx, &matmul::extents_in_rows(&cx)), apart) {
+    let extents = matmul::extents_in_rows(&cx);
+    let apart = choice::quickest(cx.target, cx.tuning, types, &extents, |_, _| Some(0.0));
+    match (finish.choose(&cx, &extents), apart) {
         (Ok((joined, ..)), Ok((product, ..))) => joined < product + finish.apart(),
         _ => false,
     }
@@ -105,7 +106,10 @@ impl Finish<'_> {
     /// The tile with which product and normalisation together take least time, and their clocks.
     pub fn choose(&self, product: &Cx, e: &Extents) -> Res<(f64, Tile, Split)> {
         let machine = Machine::of(product.target);
-        let more = |tile: &Tile| Some(self.clocks(&machine, &Rows::of(self.cx, self.normed, tile)?));
+        let more = |tile: &Tile, split: &Split| {
+            let rows = Rows::of(self.cx, self.normed, tile)?;
+            Some(self.clocks(&machine, &rows, split.count > 1))
+        };
         choice::quickest(product.target, product.tuning, gemm::types(product)?, e, more)
     }
 
@@ -119,13 +123,15 @@ impl Finish<'_> {
         held * (element * machine.issue + conversions) + OF_A_ROW * machine.issue
     }
 
-    /// Clocks at the end of the product's kernel. The workgroup's stores are waited for and counted, where the whole device sees them. In each
-    /// round rows are asked for there, and what all rows have in common, which nobody has touched before the first one.
-    fn clocks(&self, machine: &Machine, rows: &Rows) -> f64 {
+    /// Clocks at the end of the product's kernel. The workgroup's stores are waited for and counted, where the whole device sees them; twice
+    /// where the depth is `shared`. In each round rows are asked for there, which this die's cache does not have, and what all rows have
+    /// in common, which nobody has touched before the first one.
+    fn clocks(&self, machine: &Machine, rows: &Rows, shared: bool) -> f64 {
         let simds = self.cx.target.info().simds;
+        let counted = 2.0 * machine.device_latency * if shared { 2.0 } else { 1.0 };
         let answer = if machine.one_cache { machine.l2_latency } else { machine.latency };
         let computed = f64::from(rows.at_once * rows.waves.div_ceil(simds)) * self.of_a_row(machine);
-        2.0 * answer + machine.latency + f64::from(rows.rounds) * (answer + machine.l2_latency + computed)
+        counted + machine.latency + f64::from(rows.rounds) * (answer + machine.l2_latency + computed)
     }
 
     /// Clocks of the normalisation as a launch of its own.

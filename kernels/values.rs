@@ -335,10 +335,11 @@ pub(super) fn conversions(target: Target, t: DType) -> f64 {
     }
 }
 
-/// What of its operands a mixed multiply-add takes for the factor 1 and the summand -0, with which the other factor is the result,
-/// negative zeros too. The factor goes to a register: of an inline constant it is not documented whether it counts as f16 or f32.
-fn as_it_is(x: Opnd) -> ([Opnd; 3], Mods) {
-    ([x, 1.0f32.into(), 0u32.into()], Mods::new().with(ModName::Neg, 0b100))
+/// Operands of a mixed multiply-add that give a number as it is: times 1, and -0 added, which keeps zeros' signs. The 1 is in a
+/// register: it is not documented whether an inline constant counts as f16 or as f32.
+fn as_it_is(b: &mut Builder, x: Part) -> ([Opnd; 3], Mods) {
+    let one = b.scalar(1.0f32.to_bits());
+    ([x.into(), one.into(), 0u32.into()], Mods::new().with(ModName::Neg, 0b100))
 }
 
 /// One or two floats as f16, in the halves of a word.
@@ -347,7 +348,7 @@ fn mixed(b: &mut Builder, values: &[Value]) -> Part {
     b.copy_into(word, 0u32);
     for (x, half) in values.iter().zip([op::V_FMA_MIXLO_F16, op::V_FMA_MIXHI_F16]) {
         let x = x.reg(b);
-        let (srcs, mods) = as_it_is(x.into());
+        let (srcs, mods) = as_it_is(b, x);
         b.push(MInst { mods, ..MInst::new(half, &[word.into()], &srcs) });
     }
     word
@@ -393,7 +394,7 @@ pub(super) fn widened(b: &mut Builder, from: Type, raw: Part, e: u32) -> Part {
         Type::U8 | Type::U16 => b.op(op::V_BFE_U32, &[word.into(), shift.into(), bits.into()]),
         Type::Bf16 if shift > 0 => b.generic(Gen::And.of(Type::B32), &[0xffff_0000u32.into(), word.into()]),
         Type::F16 if mixes(b.target()) => {
-            let (srcs, mods) = as_it_is(word.into());
+            let (srcs, mods) = as_it_is(b, word);
             let mods = mods.with(ModName::OpSel, i32::from(shift > 0)).with(ModName::OpSelHi, 1);
             b.op_with(op::V_FMA_MIX_F32, &srcs, mods)
         }
