@@ -2,8 +2,8 @@
 //!
 //! Arithmetic is an instruction, division and square root are correctly rounded (f32's root within 1 ULP), every other function of one
 //! operand is within 4 ULP of the exact result for every operand, denormal ones among operands and results;
-//! `tools/ulp` and `tests/numerics.rs` measure it. A NaN operand gives a NaN. Where a model computes in floats of 16 bits, recipes that
-//! are long take less: their error is small beside the rounding to 16 bits.
+//! `tools/ulp` and `tests/kernels/numerics.rs` measure it. A NaN operand gives a NaN. Where a model computes in floats of 16 bits, recipes
+//! that are long take less: their error is small beside the rounding to 16 bits.
 
 use super::float::Float;
 use super::values::Value;
