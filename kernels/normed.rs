@@ -124,14 +124,13 @@ impl Finish<'_> {
     }
 
     /// Clocks at the end of the product's kernel. The workgroup's stores are waited for and counted, where the whole device sees them; twice
-    /// where the depth is `shared`. In each round rows are asked for there, which this die's cache does not have, and what all rows have
-    /// in common, which nobody has touched before the first one.
+    /// where the depth is `shared`. In each round rows are asked for there, and what all rows have in common of the nearest cache.
     fn clocks(&self, machine: &Machine, rows: &Rows, shared: bool) -> f64 {
         let simds = self.cx.target.info().simds;
         let counted = 2.0 * machine.device_latency * if shared { 2.0 } else { 1.0 };
-        let answer = if machine.one_cache { machine.l2_latency } else { machine.latency };
+        let answers = machine.device_latency + machine.l2_latency;
         let computed = f64::from(rows.at_once * rows.waves.div_ceil(simds)) * self.of_a_row(machine);
-        counted + machine.latency + f64::from(rows.rounds) * (answer + machine.l2_latency + computed)
+        counted + machine.l2_latency + f64::from(rows.rounds) * (answers + computed)
     }
 
     /// Clocks of the normalisation as a launch of its own.
