@@ -29,6 +29,8 @@ pub(super) struct Extents {
     pub k: usize,
     /// Bytes of both operands in memory.
     pub bytes: usize,
+    /// Bytes of a result in memory.
+    pub stored: usize,
     /// Neighbours along k are neighbours in memory, in the left and in the right operand.
     pub deep: (bool, bool),
     /// Workgroups may be numbered in bands.
@@ -308,15 +310,22 @@ impl Machine {
         f64::from(self.target.occupancy(&light).workgroups.max(1))
     }
 
-    /// Bytes per k that a workgroup asks of L2. Rows that are dense along k come in whole lines, of which a round takes a part; the
-    /// rest is gone before its round where the lines of both operands do not fit the first level.
+    /// Bytes per k that a workgroup asks of L2. Rows that are dense along k come in whole lines, of which a round takes a part, and where rows
+    /// begin anywhere often the end of one and the beginning of the next; the rest is gone before its round where the lines of both
+    /// operands do not fit the first level.
     pub fn loaded(&self, tile: &Tile, e: &Extents) -> u32 {
-        let bytes = tile.types.stored_bytes();
-        let lines = |width: u32, deep: bool| if deep { width } else { tile.k * (width * bytes).div_ceil(self.line) };
-        let fit = lines(tile.m, e.deep.0) + lines(tile.n, e.deep.1) <= self.lines;
-        let of_line = (self.line / (tile.k * bytes)).max(1);
-        let times = |deep: bool| if deep && !fit { of_line } else { 1 };
-        (tile.m * times(e.deep.0) + tile.n * times(e.deep.1)) * bytes
+        let (bytes, line) = (tile.types.stored_bytes(), self.line);
+        let piece = tile.k * bytes;
+        // Pieces begin at multiples of so many bytes.
+        let at = gcd(gcd((e.k as u64 * u64::from(bytes)) as u32, line), piece);
+        let of_piece = 1.0 + f64::from(piece - at) / f64::from(line);
+        let lines = |width: u32, deep: bool| match deep {
+            true => f64::from(width) * of_piece,
+            false => f64::from(tile.k * (width * bytes).div_ceil(line)),
+        };
+        let fit = lines(tile.m, e.deep.0) + lines(tile.n, e.deep.1) <= f64::from(self.lines);
+        let times = |deep: bool| if deep && !fit { of_piece * f64::from(line) / f64::from(piece) } else { 1.0 };
+        (f64::from(bytes) * (f64::from(tile.m) * times(e.deep.0) + f64::from(tile.n) * times(e.deep.1))) as u32
     }
 
     /// How quickly workgroups go through their rounds.
@@ -373,7 +382,7 @@ impl Machine {
         // Parts are whole tiles.
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
         let parts_bytes = if count > 1 { groups * tile_bytes } else { 0.0 };
-        let result = (e.batches * e.m * e.n * usize::from(tile.types.accumulate.dwords()) * 4) as f64;
+        let result = (e.batches * e.m * e.n * e.stored) as f64;
         let written = result + PARTS_MOVED * parts_bytes;
         let stay = if self.takes_results { kept(self.cache, e.bytes as f64 + written) } else { 0.0 };
         let written = written * (1.0 - stay);
@@ -479,14 +488,17 @@ impl Machine {
         let once = e.bytes as f64;
         let read = read.max(once);
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
-        let parts_bytes = 2.0 * f64::from(groups) * tile_bytes;
-        if parts_bytes >= super::MAX_TENSOR_BYTES as f64 {
+        // A share has two ends.
+        if 2.0 * f64::from(groups) * tile_bytes >= super::MAX_TENSOR_BYTES as f64 {
             return None;
         }
         let pace = self.pace((tile, round), 1);
         let edges = EDGES + LATENCIES * self.latency;
-        // Tiles that a workgroup has something of.
-        let visits = f64::from(shares.whole()) + f64::from(shares.units()) / f64::from(rounds) + 1.0;
+        // Tiles that a workgroup has something of: those of its share, of which it leaves two at most, and whole ones.
+        let of_share = f64::from(shares.units()) / f64::from(rounds) + 1.0;
+        let visits = f64::from(shares.whole()) + of_share;
+        let left = of_share.min(2.0);
+        let parts_bytes = left * f64::from(groups) * tile_bytes;
         let own = f64::from(shares.units() + shares.whole() * rounds);
         let resident = f64::from(at_once);
         let loops = Loops {
@@ -498,25 +510,29 @@ impl Machine {
             around: pace.around * visits,
             ends: edges * visits,
         };
-        let result = (e.batches * e.m * e.n * usize::from(tile.types.accumulate.dwords()) * 4) as f64;
+        let result = (e.batches * e.m * e.n * e.stored) as f64;
         let written = result + PARTS_MOVED * parts_bytes;
         let stay = if self.takes_results { kept(self.cache, once + written) } else { 0.0 };
         let read = if read <= loops.in_rounds() * self.memory * UNNOTICED - written { once } else { read };
         let memory = (read + written * (1.0 - stay)) / (self.memory * FROM_MEMORY);
         let l2 = f64::from(tiles * rounds) * pace.loaded / (self.l2 * FROM_L2);
         let clocks = queued([loops.in_rounds(), memory + edges, l2 + edges]);
-        // Both ends of a share are left, and a tile is put together, one part behind the other.
-        let parts = f64::from(rounds.div_ceil(shares.units())) + 1.0;
+        // What is left goes to memory, and those who come last put tiles together, one part behind the other.
+        let parts = f64::from(rounds) / f64::from(shares.units()) + 1.0;
         let waits = f64::from(tile.sums().div_ceil(shares::AT_ONCE)) * (parts - 1.0) - 1.0;
-        let adding = ADDING * edges * (2.0 + waits) + READING * (2.0 + parts) * tile_bytes * resident / self.l1;
+        let adders = f64::from(shares.shared().div_ceil(self.target.cus())).min(resident);
+        let moved = left * resident + parts * adders;
+        let adding = ADDING * edges * (2.0 + waits) + READING * moved * tile_bytes / self.l1;
         let split = Split { count: 1, chunk: rounds * tile.k, band: None, shares: Some(shares) };
         Some((clocks + adding, split))
     }
 
-    /// The best way to divide tiles in equal shares.
+    /// The best way to divide tiles in equal shares: among few workgroups that fill the SIMDs of a compute unit, or many.
     fn in_shares(&self, e: &Extents, way: (&Tile, &Round)) -> Option<(f64, Split)> {
         let most = self.resident(way.1).min(MOST_SHARES) as u32;
-        let all = [1, most].into_iter().take(most as usize).filter_map(|n| self.divided(e, way, n));
+        let simds = self.target.info().simds;
+        let few = (simds / way.1.waves.min(simds)).clamp(1, most);
+        let all = [few, most].into_iter().take(if most > few { 2 } else { 1 }).filter_map(|n| self.divided(e, way, n));
         all.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
@@ -723,6 +739,11 @@ fn vector_candidates(target: Target, types: Types, machine: &Machine, e: &Extent
         )
     };
     tiles.filter(fits).map(round).collect()
+}
+
+/// The greatest number that divides both.
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Cycles of a SIMD for a wave's multiply-add of a type.

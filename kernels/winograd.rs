@@ -174,6 +174,7 @@ fn extents(cx: &Cx) -> Extents {
         n,
         k,
         bytes,
+        stored: 4,
         deep: (false, false),
         bands: false,
         shares: false,

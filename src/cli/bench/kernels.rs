@@ -400,7 +400,7 @@ fn json_of_line(l: &Line) -> Value {
     entry["analytical_cycles"] = json!(l.form.as_ref().map(|f| f.1.round()));
     let candidate =
         |c: &Candidate| json!({ "tile": c.tile, "parts": c.parts, "winograd": c.winograd, "cycles": c.clocks.round() });
-    entry["candidates"] = json!(l.considered.iter().take(4).map(candidate).collect::<Vec<_>>());
+    entry["candidates"] = json!(l.considered.iter().map(candidate).collect::<Vec<_>>());
     if let Some(s) = &l.search {
         entry["search"] = s.json();
     }
