@@ -170,6 +170,9 @@ const UNNOTICED: f64 = 0.85;
 /// L2 that is busy for so much of the time is worth to be asked for fewer lines: that takes LDS some.
 const NOTICED: f64 = 0.68;
 
+/// Of the first level's lines those of a round take so many at most, where now more of them begin and now less.
+const FIT: f64 = 0.9;
+
 /// Cycles until LDS has answered a wide read over those for a narrow one; and these, where nothing is known.
 const LDS_ANSWER: f64 = 1.75;
 const LDS_LATENCY: f64 = 52.0;
@@ -323,9 +326,12 @@ impl Machine {
             true => f64::from(width) * of_piece,
             false => f64::from(tile.k * (width * bytes).div_ceil(line)),
         };
-        let fit = lines(tile.m, e.deep.0) + lines(tile.n, e.deep.1) <= f64::from(self.lines);
+        // What lies behind the last row or column is not asked for.
+        let (m, n) = ((tile.m as usize).min(e.m) as u32, (tile.n as usize).min(e.n) as u32);
+        let fit =
+            lines(m, e.deep.0) + lines(n, e.deep.1) <= f64::from(self.lines) * if of_piece > 1.0 { FIT } else { 1.0 };
         let times = |deep: bool| if deep && !fit { of_piece * f64::from(line) / f64::from(piece) } else { 1.0 };
-        (f64::from(bytes) * (f64::from(tile.m) * times(e.deep.0) + f64::from(tile.n) * times(e.deep.1))) as u32
+        (f64::from(bytes) * (f64::from(m) * times(e.deep.0) + f64::from(n) * times(e.deep.1))) as u32
     }
 
     /// How quickly workgroups go through their rounds.
@@ -488,17 +494,14 @@ impl Machine {
         let once = e.bytes as f64;
         let read = read.max(once);
         let tile_bytes = f64::from(tile.threads() * tile.sums() * 4);
-        // A share has two ends.
-        if 2.0 * f64::from(groups) * tile_bytes >= super::MAX_TENSOR_BYTES as f64 {
+        let parts_bytes = 2.0 * f64::from(groups) * tile_bytes;
+        if parts_bytes >= super::MAX_TENSOR_BYTES as f64 {
             return None;
         }
         let pace = self.pace((tile, round), 1);
         let edges = EDGES + LATENCIES * self.latency;
-        // Tiles that a workgroup has something of: those of its share, of which it leaves two at most, and whole ones.
-        let of_share = f64::from(shares.units()) / f64::from(rounds) + 1.0;
-        let visits = f64::from(shares.whole()) + of_share;
-        let left = of_share.min(2.0);
-        let parts_bytes = left * f64::from(groups) * tile_bytes;
+        // Tiles that a workgroup has something of.
+        let visits = f64::from(shares.whole()) + f64::from(shares.units()) / f64::from(rounds) + 1.0;
         let own = f64::from(shares.units() + shares.whole() * rounds);
         let resident = f64::from(at_once);
         let loops = Loops {
@@ -517,12 +520,10 @@ impl Machine {
         let memory = (read + written * (1.0 - stay)) / (self.memory * FROM_MEMORY);
         let l2 = f64::from(tiles * rounds) * pace.loaded / (self.l2 * FROM_L2);
         let clocks = queued([loops.in_rounds(), memory + edges, l2 + edges]);
-        // What is left goes to memory, and those who come last put tiles together, one part behind the other.
-        let parts = f64::from(rounds) / f64::from(shares.units()) + 1.0;
+        // Both ends of a share are left, and a tile is put together, one part behind the other.
+        let parts = f64::from(rounds.div_ceil(shares.units())) + 1.0;
         let waits = f64::from(tile.sums().div_ceil(shares::AT_ONCE)) * (parts - 1.0) - 1.0;
-        let adders = f64::from(shares.shared().div_ceil(self.target.cus())).min(resident);
-        let moved = left * resident + parts * adders;
-        let adding = ADDING * edges * (2.0 + waits) + READING * moved * tile_bytes / self.l1;
+        let adding = ADDING * edges * (2.0 + waits) + READING * (2.0 + parts) * tile_bytes * resident / self.l1;
         let split = Split { count: 1, chunk: rounds * tile.k, band: None, shares: Some(shares) };
         Some((clocks + adding, split))
     }
