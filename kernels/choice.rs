@@ -168,7 +168,7 @@ const MOST_ROWS: u32 = 64;
 const UNNOTICED: f64 = 0.85;
 
 /// L2 that is busy for so much of the time is worth to be asked for fewer lines: that takes LDS some.
-const NOTICED: f64 = 0.68;
+const NOTICED: f64 = 0.72;
 
 /// Of the first level's lines those of a round take so many at most, where now more of them begin and now less.
 const FIT: f64 = 0.9;
@@ -528,12 +528,15 @@ impl Machine {
         Some((clocks + adding, split))
     }
 
-    /// The best way to divide tiles in equal shares: among few workgroups that fill the SIMDs of a compute unit, or many.
+    /// The best way to divide tiles in equal shares: among workgroups of which one runs on a compute unit, as many as its SIMDs have room
+    /// for side by side, or many.
     fn in_shares(&self, e: &Extents, way: (&Tile, &Round)) -> Option<(f64, Split)> {
         let most = self.resident(way.1).min(MOST_SHARES) as u32;
         let simds = self.target.info().simds;
-        let few = (simds / way.1.waves.min(simds)).clamp(1, most);
-        let all = [few, most].into_iter().take(if most > few { 2 } else { 1 }).filter_map(|n| self.divided(e, way, n));
+        let beside = (simds / way.1.waves.min(simds)).clamp(1, most);
+        let mut all = vec![1, beside, most];
+        all.dedup();
+        let all = all.into_iter().take(most as usize).filter_map(|n| self.divided(e, way, n));
         all.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
