@@ -208,6 +208,25 @@ impl Lots {
         some.map(|lot| lot.along.iter().zip(extents).map(|(a, n)| a.count(n)).product::<f64>() * lot.bytes).sum()
     }
 
+    /// Of what the first workgroup after `at_once` of a die touches, by operand, the share that these have touched. Dies take workgroups in turn.
+    pub fn before(&self, operands: usize, at_once: u64, dies: u64, total: u64) -> Vec<f64> {
+        let mut out = vec![0.0; operands];
+        let next = at_once * dies;
+        if next >= total {
+            return out;
+        }
+        let mut all = out.clone();
+        for lot in self.lots.iter().filter(|l| l.operand < operands) {
+            let own = self.number(lot, next);
+            all[lot.operand] += lot.bytes;
+            if (0..at_once).rev().any(|i| self.number(lot, i * dies) == own) {
+                out[lot.operand] += lot.bytes;
+            }
+        }
+        out.iter_mut().zip(all).for_each(|(o, a)| *o /= a.max(1.0));
+        out
+    }
+
     /// The number of a workgroup's lot, among those that are shared in the same way.
     fn number(&self, lot: &Lot, workgroup: u64) -> u64 {
         let [gx, gy, _] = self.grid;
@@ -351,6 +370,20 @@ mod tests {
         // Between two rows lie a row of A and all columns of B.
         assert_eq!(rereads(9.0), 0.0);
         assert!(rereads(8.0) > 0.0 && rereads(1.0) > 55.0 && rereads(1.0) <= 56.0);
+    }
+
+    /// Sixteen columns of tiles, four rows at once: later workgroups have rows of A of their own, and columns of B that others had.
+    #[test]
+    fn later_workgroups_find_what_earlier_ones_share_with_them() {
+        let row = (0, [Along::All, Along::Own, Along::Own], 1.0);
+        let column = (1, [Along::Own, Along::All, Along::Own], 1.0);
+        let both = lots(&[row, column], [16, 16, 1]);
+        assert_eq!(both.before(2, 64, 1, 256), [0.0, 1.0]);
+        // Half a row at once: the other half has the same row of A.
+        assert_eq!(both.before(2, 8, 1, 256), [1.0, 0.0]);
+        // Of each die a quarter.
+        assert_eq!(both.before(2, 16, 4, 256), [0.0, 1.0]);
+        assert_eq!(both.before(2, 256, 1, 256), [0.0, 0.0]);
     }
 
     #[test]
