@@ -152,3 +152,37 @@ fn long_reductions_are_cut_in_pieces() {
         }
     }
 }
+
+/// Sums of few columns of many rows go through pieces of rows, in another launch: with a shorter last piece, behind an expression of their own,
+/// of several matrices, and of neighbouring columns that are no whole load.
+#[test]
+fn sums_of_few_columns_are_cut_in_pieces() {
+    let cases: [(&str, &[usize], i64, DType, f64, usize); 6] = [
+        ("ReduceSum", &[8192, 64], 0, DType::F32, 1e-4, 2),
+        ("ReduceMean", &[16411, 96], 0, DType::F16, 2e-3, 3),
+        ("ReduceMax", &[3, 8192, 40], 1, DType::F32, 0.0, 2),
+        ("ReduceSumSquare", &[12288, 37], 0, DType::BF16, 1e-2, 2),
+        ("ReduceSum", &[16384, 64], 0, DType::I32, 0.0, 2),
+        ("ReduceSum", &[64, 4096], 0, DType::F32, 1e-4, 1),
+    ];
+    for (op, shape, axis, dtype, tolerance, launches) in cases {
+        let mut b = Builder::new(18, 11);
+        let value = |x: &f64| if dtype == DType::I32 { (x * 1e4).round() } else { x + 0.25 };
+        let values: Vec<f64> = b.random(shape).to_f64().iter().map(value).collect();
+        let x = b.input_of(HostTensor::from_f64(dtype, shape, &values));
+        let axes = b.ints(&[axis]);
+        let y = b.node(op, &[&x, &axes], &[("keepdims", int(0))]);
+        let y = if dtype == DType::F32 { b.node("Relu", &[&y], &[]) } else { y };
+        b.output(&y);
+        let fused = graph::fuse(&b.model, &Options::default()).unwrap();
+        let want = Interpreter::new(&fused).run(&fused, &b.inputs).unwrap();
+        for target in TARGETS {
+            let what = format!("{op} of {shape:?} {dtype:?} {target}");
+            let (mut session, compiled) = session(&fused, target, true).unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(compiled.plan().launches.len(), launches, "{what}");
+            let (got, _) = session.run(&b.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let c = compare(&got[0], &want[0], tolerance, tolerance).unwrap();
+            assert!(c.passes(), "{what}: {c}");
+        }
+    }
+}
